@@ -3,7 +3,7 @@ GO      ?= go
 TARGETS := linux/amd64 linux/arm64 darwin/amd64 darwin/arm64 windows/amd64 windows/arm64
 export CGO_ENABLED = 0
 
-.PHONY: build install demo test race check bench bench-smoke bench-postgres pages packages system-test wine-test compose-test kill-loop pauses gates duties walks server-suite campaign apart abuse fuzz peers power-cuts ci images release-notes repository clean
+.PHONY: build install demo test test-long race check bench bench-smoke bench-postgres pages packages system-test wine-test compose-test kill-loop pauses gates duties walks server-suite campaign apart abuse fuzz peers power-cuts ci images release-notes repository clean
 
 build:
 	$(GO) build -trimpath -o ./ ./cmd/...
@@ -26,15 +26,22 @@ demo:
 	$(GO) run ./test/demo
 
 # Most tests wait for something most of the time: half as many packages again as processors fill these.
+PACKAGES_AT_ONCE = $$(($$(getconf _NPROCESSORS_ONLN) * 3 / 2))
+
+# All tests that end within seconds and need only Go: at most three minutes on two processors.
 test:
-	$(GO) test -timeout 20m -p $$(($$(getconf _NPROCESSORS_ONLN) * 3 / 2)) $(TESTFLAGS) ./...
+	QUEUECTL_WALKS=2 $(GO) test -short -timeout 20m -p $(PACKAGES_AT_ONCE) $(TESTFLAGS) ./...
+
+# All tests, also those that take long or start a PostgreSQL server.
+test-long:
+	$(GO) test -timeout 20m -p $(PACKAGES_AT_ONCE) $(TESTFLAGS) ./...
 
 # What the whole program's tests drive is another process, which the detector does not see,
 # and SQLite's memory is not Go's: to watch its code costs two thirds of the time for nothing.
 # The engine is watched over SQLite alone: over a server it is the same.
 # A random walk takes its steps one by one, so two of them are enough.
 race:
-	QUEUECTL_WALKS=2 CGO_ENABLED=1 $(GO) test -timeout 30m $(TESTFLAGS) -race -skip 'OfAServer$$|/^server$$' -gcflags='modernc.org/...=-race=false' $$($(GO) list ./... | grep -v /queuectl/test$$)
+	QUEUECTL_WALKS=2 CGO_ENABLED=1 $(GO) test -timeout 30m $(TESTFLAGS) -race -skip 'OfAServer$$|/^server$$' -gcflags='modernc.org/...=-race=false' $$($(GO) list ./... | grep -v /queuectl/test/)
 
 # gofmt, vet for six targets, staticcheck here and for Windows, actionlint without the linters
 # of other languages that a machine may have, the import law, generated pages. Compiled as for
@@ -95,17 +102,17 @@ bench-postgres:
 
 # 200 kills of the service; tests run a short form.
 kill-loop:
-	QUEUECTL_KILLS=200 $(GO) test ./test -run TestServiceKilled -count=1 -v -timeout 20m
+	QUEUECTL_KILLS=200 $(GO) test ./test/durability -run TestServiceKilled -count=1 -v -timeout 20m
 
 # 1,000 pauses of trees that fork all the time, by signals and, as root, by control groups; tests
 # do 20.
 pauses:
-	QUEUECTL_PAUSES=1000 $(GO) test ./test -run '^TestPausedForkingTreesStop$$' -count=1 -v -timeout 2h
+	QUEUECTL_PAUSES=1000 $(GO) test ./test/runner -run '^TestPausedForkingTreesStop$$' -count=1 -v -timeout 2h
 
 # Rates, units and weights by the contract's figures, over 20 kills, and a kill at each commit of what releases,
 # replaces, fires and has hooks; tests run a short form.
 gates:
-	QUEUECTL_SOAK=1 $(GO) test ./test -run '^(TestResourceUnitsAreExclusive|TestWeightsShareTheStarts|TestRateOverKills|TestKilledAtEachCommit)$$' -count=1 -v -timeout 60m
+	QUEUECTL_SOAK=1 $(GO) test ./test/jobs ./test/durability -run '^(TestResourceUnitsAreExclusive|TestWeightsShareTheStarts|TestRateOverKills|TestKilledAtEachCommit)$$' -count=1 -v -timeout 60m
 
 # What a step of each periodic duty reads with 1,000,000 ended jobs, compared with 10,000; tests compare 100,000.
 duties:
@@ -115,24 +122,24 @@ duties:
 server-suite:
 	QUEUECTL_SERVER=1 $(GO) test ./store/sql -run 'OfAServer$$' -count=1 -timeout 60m
 
-# 1,000 random walks through the engine, compared with the model; tests take 8, CI 50.
+# 1,000 random walks through the engine, compared with the model; make test takes 2, make test-long 8, CI 50.
 walks:
 	QUEUECTL_WALKS=1000 $(GO) test ./store/sql -run '^TestWalks$$' -count=1 -timeout 2h
 
 # Half an hour of faults, as root for a small disk that fills up; tests run ten seconds, CI two
 # minutes.
 campaign:
-	QUEUECTL_CAMPAIGN=30m $(GO) test ./test -run '^TestCampaign$$' -count=1 -v -timeout 2h
+	QUEUECTL_CAMPAIGN=30m $(GO) test ./test/durability -run '^TestCampaign$$' -count=1 -v -timeout 2h
 
 # Two hours of three nodes that are cut off, stopped and killed, on a server that crashes and fails over, as root; CI runs three
 # minutes.
 apart:
-	QUEUECTL_APART=2h $(GO) test ./test -run '^TestNodesSurvivePartitionsAndCrashes$$' -count=1 -v -timeout 3h
+	QUEUECTL_APART=2h $(GO) test ./test/cluster -run '^TestNodesSurvivePartitionsAndCrashes$$' -count=1 -v -timeout 3h
 
 # Five minutes of two users who attack a service while a third one measures, as root; tests run
 # five seconds, in which all but the percentiles is looked at.
 abuse:
-	QUEUECTL_ABUSE=5m $(GO) test ./test -run '^TestAbuse$$' -count=1 -v -timeout 20m
+	QUEUECTL_ABUSE=5m $(GO) test ./test/access -run '^TestAbuse$$' -count=1 -v -timeout 20m
 
 # Fuzzing, for FUZZTIME each; tests run what was found before.
 FUZZTIME ?= 5m
@@ -145,12 +152,12 @@ fuzz:
 
 # 2,000 power cuts, as root; tests run 60.
 power-cuts:
-	QUEUECTL_CUTS=2000 $(GO) test ./test -run TestPowerCut -count=1 -v -timeout 60m
+	QUEUECTL_CUTS=2000 $(GO) test ./test/durability -run TestPowerCut -count=1 -v -timeout 60m
 
 # A private run of 2,000 commands, compared with xargs and GNU parallel, killed at half; tests
 # run a short form.
 peers:
-	QUEUECTL_PEERS=2000 $(GO) test ./test -run TestPrivateRunComparedWithPeers -count=1 -v
+	QUEUECTL_PEERS=2000 $(GO) test ./test/cli -run TestPrivateRunComparedWithPeers -count=1 -v
 
 # All suites; it installs what they need, as root.
 ci:

@@ -18,7 +18,8 @@ import (
 const module = "github.com/queuectl/queuectl/"
 
 // law lists which packages of this module each package may import. Tests may also import
-// store/storetest, store/memstore and store/faultstore, and the packages in testLaw.
+// store/storetest, store/memstore, store/faultstore and internal/skip, and the packages in testLaw. The tests
+// below the directory test may also import internal/testrig.
 var law = map[string][]string{
 	"internal/accounts":   {},
 	"internal/cleanstart": {},
@@ -28,6 +29,8 @@ var law = map[string][]string{
 	"internal/lockfile":   {},
 	"internal/pipe":       {},
 	"internal/session":    {},
+	"internal/skip":       {},
+	"internal/testrig":    {"internal/skip", "test/pgserver"},
 	"internal/sockpath":   {},
 	"internal/osservice":  {"config"},
 	"internal/systemd":    {},
@@ -122,10 +125,18 @@ var law = map[string][]string{
 		"internal/session", "internal/systemd", "internal/zone", "internal/osservice",
 		"internal/osservice/install", "internal/tune"},
 	"bench":            {"control", "queue"},
+	"test/access":      {},
+	"test/api":         {},
+	"test/cli":         {},
+	"test/cluster":     {},
+	"test/durability":  {},
+	"test/jobs":        {},
+	"test/page":        {},
+	"test/runner":      {},
+	"test/windows":     {},
 	"bench/postgres":   {"queue"},
-	"test":             {},
 	"test/demo":        {},
-	"test/pgserver":    {},
+	"test/pgserver":    {"internal/skip"},
 	"test/posix":       {},
 	"internal/pages":   {"config", "control", "queue"},
 	"internal/release": {},
@@ -194,6 +205,7 @@ func TestImportLaw(t *testing.T) {
 			}
 			test := strings.HasSuffix(file, "_test.go")
 			if test && (ours == "store/storetest" || ours == "store/memstore" || ours == "store/faultstore" ||
+				ours == "internal/skip" || ours == "internal/testrig" && strings.HasPrefix(room, "test/") ||
 				ours == "test/pgserver" || ours == room || slices.Contains(testLaw[room], ours)) {
 				continue
 			}
@@ -205,12 +217,12 @@ func TestImportLaw(t *testing.T) {
 // Only the store uses databases, and only a few packages start programs.
 func TestDriversStayInTheirRooms(t *testing.T) {
 	rooms := map[string][]string{
-		"modernc.org/sqlite": {"store/sql", "bench"},
-		"database/sql":       {"store/sql", "bench"},
+		"modernc.org/sqlite": {"store/sqlitedb", "store/sql", "internal/testrig", "bench"},
+		"database/sql":       {"internal/testrig", "bench"},
 		"os/exec": {"runner", "runner/launcher", "internal/accounts", "internal/systemd",
-			"internal/osservice/install", "internal/cli/admin", "internal/cli/connect", "internal/cli/input", "bench", "test",
-			"test/demo", "test/posix", "test/pgserver", "internal/pages"},
-		"github.com/jackc/pgx/v5/pgconn": {"store/sql"},
+			"internal/osservice/install", "internal/cli/admin", "internal/cli/connect", "internal/cli/input",
+			"internal/skip", "internal/testrig", "bench", "test/demo", "test/posix", "test/pgserver", "internal/pages"},
+		"github.com/jackc/pgx/v5/pgconn": {"store/pgdb", "store/sql"},
 	}
 	for file, imports := range sources(t) {
 		room := filepath.ToSlash(filepath.Dir(file))
@@ -223,22 +235,25 @@ func TestDriversStayInTheirRooms(t *testing.T) {
 	}
 }
 
-// Only one file imports the SQL engine. All other code uses the contract, store.Store. Only two
-// files change stored jobs, so that no other code has to update the data that depends on them.
+// Outside of the store, only one file imports the SQL engine and its databases. All other code uses the
+// contract, store.Store. Only two files change stored jobs, so that no other code has to update the data that
+// depends on them.
 func TestOnePlaceForEach(t *testing.T) {
 	for file, imports := range sources(t) {
 		if strings.HasSuffix(file, "_test.go") {
 			continue
 		}
-		if slices.Contains(imports, module+"store/sql") && file != "service/engine.go" {
-			t.Errorf("%s names an engine", file)
+		for _, engine := range []string{"store/sql", "store/sqlitedb", "store/pgdb", "store/integrity", "store/move"} {
+			if slices.Contains(imports, module+engine) && file != "service/engine.go" && !strings.HasPrefix(file, "store/") {
+				t.Errorf("%s names an engine", file)
+			}
 		}
 		raw, err := os.ReadFile(file)
 		if err != nil {
 			t.Fatal(err)
 		}
 		// move.go may write jobs too, because it copies rows and transfers the leases.
-		writes := file == "store/sql/tx.go" || file == "store/sql/move.go"
+		writes := file == "store/sql/tx.go" || file == "store/move/move.go"
 		if strings.Contains(string(raw), "UPDATE jobs") && !writes {
 			t.Errorf("%s writes jobs that are stored", file)
 		}
@@ -297,18 +312,20 @@ func TestArchitecturePage(t *testing.T) {
 // inside code.
 func TestNothingElseOpensTheDatabaseOrAShell(t *testing.T) {
 	opens := map[string]string{ // what each of these files opens
-		"store/sql/space.go":      "the reserve",
-		"store/sql/backup.go":     "a copy",
-		"store/sql/high_water.go": "the mark",
-		"store/sql/move.go":       "a copy",
-		"store/sql/restore.go":    "a copy",
-		"store/sql/verify.go":     "an output file",
-		"store/sql/os_unix.go":    "a folder",
-		"store/sql/fs_windows.go": "a folder",
-		"store/sql/sqlite.go":     "a database that does not exist yet",
+		"store/sql/space.go":           "the reserve",
+		"store/sql/backup.go":          "a copy",
+		"store/sqlitedb/high_water.go": "the mark",
+		"store/move/move.go":           "a copy",
+		"store/sqlitedb/file.go":       "a database that does not exist yet",
+		"store/integrity/restore.go":   "a copy",
+		"store/integrity/outputs.go":   "an output file",
+		"store/sqlitedb/os_unix.go":    "a folder",
+		"store/sqlitedb/fs_windows.go": "a folder",
+		"store/sql/sqlite.go":          "a database that does not exist yet",
 	}
 	for file := range sources(t) {
-		if strings.HasSuffix(file, "_test.go") || strings.HasPrefix(file, "bench/") || strings.HasPrefix(file, "test/") {
+		if strings.HasSuffix(file, "_test.go") || strings.HasPrefix(file, "bench/") ||
+			strings.HasPrefix(file, "test/") || strings.HasPrefix(file, "internal/testrig/") {
 			continue
 		}
 		raw, err := os.ReadFile(file)

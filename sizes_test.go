@@ -199,7 +199,8 @@ func functionName(d *ast.FuncDecl) string {
 
 // isTestCode reports whether a directory holds tests, benchmarks or tools instead of the product.
 func isTestCode(dir string) bool {
-	for _, prefix := range []string{"test", "bench", "packaging/test", "store/storetest", "store/memstore", "store/faultstore"} {
+	for _, prefix := range []string{"test", "internal/testrig", "internal/skip", "bench", "packaging/test",
+		"store/storetest", "store/memstore", "store/faultstore"} {
 		if dir == prefix || strings.HasPrefix(dir, prefix+"/") {
 			return true
 		}

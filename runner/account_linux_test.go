@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/queuectl/queuectl/internal/skip"
 	"github.com/queuectl/queuectl/runner/process"
 	"github.com/queuectl/queuectl/runner/rundir"
 	"github.com/queuectl/queuectl/runner/wire"
@@ -89,9 +90,7 @@ func accountsRunner(t *testing.T, base string, self startedProcess, jobs ...star
 // An account can write any pid into its runner's directory. EndAll, called by root, still ends only
 // processes of that account.
 func TestEndAllSparesProcessesOfOtherAccounts(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("needs root, who ends everybody's runners")
-	}
+	skip.UnlessRoot(t, "needs root, who ends the runners of all users; .ci/run runs it as root")
 	own, ownJob, foreign, foreignJob := startProcess(t, 1), startProcess(t, 1), startProcess(t, 0), startProcess(t, 2)
 
 	base := t.TempDir()

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/queuectl/queuectl/internal/skip"
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/runner/wire"
 )
@@ -65,6 +66,7 @@ func TestResultMayNameOnlyItsOwnOutput(t *testing.T) {
 // Sockets of runners that never answer do not delay the pool: it is ready without them and runs
 // jobs.
 func TestUnresponsiveSocketsDoNotDelayPool(t *testing.T) {
+	skip.Long(t, "takes long; make test-long runs it")
 	t.Parallel()
 	s, root := newStore(t), t.TempDir()
 	for i := range 12 {

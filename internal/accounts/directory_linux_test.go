@@ -9,6 +9,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/queuectl/queuectl/internal/skip"
 )
 
 // parseFiles reads passwd(5) and group(5): the first of several lines for one account is used, each
@@ -194,7 +196,7 @@ func TestLookupsFailFastWithoutAnswer(t *testing.T) {
 // The system's getent finds accounts that are in the files, and reports others as missing.
 func TestGetentIsAsked(t *testing.T) {
 	if _, err := os.Stat("/usr/bin/getent"); err != nil {
-		t.Skip("needs getent")
+		skip.Missing(t, "getent", "needs getent; the other tests of internal/accounts replace it")
 	}
 	for key, want := range map[string]string{"0": "root:", "root": "root:", "no.such.user": "", "-h": "", "a\x00b": ""} {
 		if line, err := getent("passwd", key); err != nil || !strings.HasPrefix(line, want) || want == "" && line != "" {

@@ -16,15 +16,9 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/windows"
-)
 
-// wine skips the test under Wine, which lacks the feature that the test needs.
-func wine(t *testing.T, lacks string) {
-	t.Helper()
-	if windows.NewLazySystemDLL("ntdll.dll").NewProc("wine_get_version").Find() == nil {
-		t.Skip("Wine does not " + lacks)
-	}
-}
+	"github.com/queuectl/queuectl/internal/skip"
+)
 
 func nameOf(t *testing.T) string {
 	return fmt.Sprintf(`\\.\pipe\queuectl-test-%d-%s`, os.Getpid(), t.Name())
@@ -267,7 +261,7 @@ func TestAPlainClientIsKnown(t *testing.T) {
 
 // An account that the security descriptor does not name cannot connect.
 func TestUnnamedAccountCannotConnect(t *testing.T) {
-	wine(t, "keep anybody out of a pipe by its security descriptor")
+	skip.UnderWine(t, "needs Windows, which checks descriptors of pipes; the tests of service check the descriptor")
 	listen(t, "D:P(D;;GA;;;WD)")
 	if c, err := Dial(t.Context(), nameOf(t)); !errors.Is(err, fs.ErrPermission) {
 		t.Errorf("got %v, %v", c, err)
@@ -409,7 +403,7 @@ func TestSandboxedClientIsNotItsUser(t *testing.T) {
 		}
 	})
 	t.Run("a restricted token", func(t *testing.T) {
-		wine(t, "restrict tokens")
+		skip.UnderWine(t, "needs Windows, which restricts tokens; the workflow windows runs it")
 		everybody, err := windows.CreateWellKnownSid(windows.WinWorldSid)
 		if err != nil {
 			t.Fatal(err)
@@ -448,7 +442,7 @@ func TestThreadThatStaysTheClient(t *testing.T) {
 
 // While a listener serves a name, a second listener for the same name is refused.
 func TestSecondListener(t *testing.T) {
-	wine(t, "refuse a second listener of a pipe's name")
+	skip.UnderWine(t, "needs Windows, which rejects a second listener; see TestNameThatIsTaken")
 	listen(t, OwnerOnly())
 	if l, err := Listen(nameOf(t), OwnerOnly()); err == nil {
 		l.Close()

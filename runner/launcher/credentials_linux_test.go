@@ -7,15 +7,15 @@ import (
 	"testing"
 
 	"github.com/queuectl/queuectl/internal/accounts"
+	"github.com/queuectl/queuectl/internal/skip"
 )
 
 // A root runner reads a credential only for the accounts that its policy lists, and no file outside the
 // credentials directory. A runner that has switched to an account can use only the credentials that it
 // read before.
 func TestRunnerReadsOnlyListedCredentials(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("needs root, whose policy it is")
-	}
+	skip.UnlessRoot(t, "needs root, who reads the policy; "+
+		".ci/run runs it as root, and TestCredentialsByPolicy tests who gets a credential")
 	dir := t.TempDir()
 	policy := filepath.Join(dir, "runner.conf")
 	credentials := filepath.Join(dir, "credentials")

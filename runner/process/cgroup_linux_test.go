@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/queuectl/queuectl/internal/skip"
 )
 
 // A group gets the limits of its current command. The next command has its own limits again. Limits
@@ -157,9 +159,8 @@ func TestLimitOwnMemory(t *testing.T) {
 // cgroupsFor creates a control group (version 2) that a test may divide.
 func cgroupsFor(t *testing.T) *Cgroups {
 	t.Helper()
-	if os.Geteuid() != 0 {
-		t.Skip("needs root to make control groups")
-	}
+	skip.UnlessRoot(t, "needs root to make control groups; "+
+		".ci/run runs it as root, and packaging/test/scenario/limits.sh has them")
 	for _, root := range []string{"/sys/fs/cgroup", "/sys/fs/cgroup/unified"} {
 		var system unix.Statfs_t
 		if unix.Statfs(root, &system) != nil || system.Type != unix.CGROUP2_SUPER_MAGIC {
@@ -185,7 +186,7 @@ func cgroupsFor(t *testing.T) *Cgroups {
 		})
 		return c
 	}
-	t.Skip("needs control groups of version 2")
+	skip.Missing(t, "cgroup2", "needs control groups of version 2; packaging/test/scenario/limits.sh has them")
 	return nil
 }
 

@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/queuectl/queuectl/internal/skip"
 	"github.com/queuectl/queuectl/runner/procfs"
 )
 
@@ -20,6 +21,7 @@ const slowCleanup = `exec 2>/dev/null; trap "sleep 0.3; echo saved; exit 0" TERM
 // A tree that is being ended has the whole grace period, whether or not its main process has ended. The
 // run is over when the last process of the tree has ended.
 func TestTreeOutlivesItsMainProcessForTheGrace(t *testing.T) {
+	skip.Long(t, "takes long; make test-long runs it")
 	t.Run("by cookie", func(t *testing.T) { treesOutlive(t, nil) })
 	t.Run("by control group", func(t *testing.T) { treesOutlive(t, cgroupsFor(t)) })
 }

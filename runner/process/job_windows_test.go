@@ -12,6 +12,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/windows"
+
+	"github.com/queuectl/queuectl/internal/skip"
 )
 
 // If a runner is killed, the trees of its commands end with it.
@@ -71,7 +73,7 @@ func TestCPUTime(t *testing.T) {
 
 // The result contains the peak memory of the command's largest process.
 func TestPeakMemory(t *testing.T) {
-	notUnderWine(t)
+	skip.UnderWine(t, "needs Windows, because Wine lacks the feature; tests with a fake job object have the rest")
 	if r, _, _ := runCommand(t, command(t, "hog", "100")); r.ExitCode != 0 || r.PeakRSS < 100<<20 || r.PeakRSS > 1<<30 {
 		t.Errorf("%d bytes", r.PeakRSS)
 	}
@@ -256,7 +258,7 @@ func TestOutOfMemoryIsReported(t *testing.T) {
 
 // Windows enforces the limits of a command, and the result reports memory that was refused.
 func TestLimitsHold(t *testing.T) {
-	notUnderWine(t)
+	skip.UnderWine(t, "needs Windows, because Wine lacks the feature; tests with a fake job object have the rest")
 	c := command(t, "hog", "300")
 	c.Limits = Limits{Memory: 128 << 20}
 	if r, _, _ := runCommand(t, c); r.ExitCode == 0 || !r.OutOfMemory {

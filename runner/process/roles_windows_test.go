@@ -280,10 +280,3 @@ func livingProcesses(processes []windows.Handle, wait time.Duration) (n int) {
 	}
 	return n
 }
-
-func notUnderWine(t *testing.T) {
-	t.Helper()
-	if windows.NewLazySystemDLL("ntdll.dll").NewProc("wine_get_version").Find() == nil {
-		t.Skip("needs a real Windows")
-	}
-}

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/windows"
+
+	"github.com/queuectl/queuectl/internal/skip"
 )
 
 // Exit codes are 32-bit numbers and are reported unchanged.
@@ -315,7 +317,7 @@ func TestConsoleEventsForRunner(t *testing.T) {
 
 // A command gets CTRL_BREAK and may end by itself.
 func TestCommandHandlesBreak(t *testing.T) {
-	notUnderWine(t)
+	skip.UnderWine(t, "needs Windows, because Wine lacks the feature; tests with a fake job object have the rest")
 	c := command(t, "break")
 	c.Timeout, c.KillAfter = 3*time.Second, 20*time.Second
 	if r, stdout, _ := runCommand(t, c); r.ExitCode != 7 || !r.TimedOut || stdout != "ready" {

@@ -16,6 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/queuectl/queuectl/internal/skip"
 	"github.com/queuectl/queuectl/runner/procfs"
 	"github.com/queuectl/queuectl/runner/runas"
 )
@@ -44,18 +45,10 @@ func isAlive(pid int) bool {
 // asOtherAccount makes c run under an account that the commands of the tests do not use.
 func asOtherAccount(c *exec.Cmd) { c.SysProcAttr.Credential = &syscall.Credential{Uid: 2, Gid: 2} }
 
-// needsRoot skips a test that only root can run.
-func needsRoot(t *testing.T) {
-	t.Helper()
-	if os.Geteuid() != 0 {
-		t.Skip("needs root, who can be others")
-	}
-}
-
 // A process belongs to a command by its cookie only if it runs under the command's own account. Another
 // user's process that shows the cookie does not delay the end of the command and is not ended.
 func TestForgedCookieDoesNotDelayEnd(t *testing.T) {
-	needsRoot(t)
+	skip.UnlessRoot(t, "needs root to start processes of several users; .ci/run runs it as root")
 	setSubreaper(t)
 	w := NewWorker(nil)
 	defer w.Close()
@@ -75,7 +68,7 @@ func TestForgedCookieDoesNotDelayEnd(t *testing.T) {
 // A signal reaches each process of a command once, if the command's account may signal it, and no other
 // process.
 func TestSignalsAreSentAsTheAccount(t *testing.T) {
-	needsRoot(t)
+	skip.UnlessRoot(t, "needs root to start processes of several users; .ci/run runs it as root")
 	w := NewWorker(nil)
 	defer w.Close()
 	w.session = false // without a session, a process of another account can join the command's group
@@ -202,7 +195,7 @@ func TestUnknownExitStatusIsLost(t *testing.T) {
 
 // A tracer that withholds a command's exit status keeps the worker only for Patience.
 func TestWithheldExitStatusFreesWorker(t *testing.T) {
-	needsRoot(t)
+	skip.UnlessRoot(t, "needs root to start processes of several users; .ci/run runs it as root")
 	gate := filepath.Join(t.TempDir(), "gate")
 	if err := unix.Mkfifo(gate, 0o600); err != nil {
 		t.Fatal(err)
@@ -244,7 +237,7 @@ func TestWithheldExitStatusFreesWorker(t *testing.T) {
 
 // A tracer that keeps a command from dying of SIGKILL is ended itself, and the worker is free again.
 func TestTracerThatBlocksEndIsEnded(t *testing.T) {
-	needsRoot(t)
+	skip.UnlessRoot(t, "needs root to start processes of several users; .ci/run runs it as root")
 	w := NewWorker(nil)
 	defer w.Close()
 	c := command(t, "/bin/sleep", "60")
@@ -350,7 +343,7 @@ func TestEndTreesEndsOnlyKnownProcesses(t *testing.T) {
 
 // Orphans of another account's jobs do not delay the end of a command.
 func TestForeignOrphansDoNotDelayEnd(t *testing.T) {
-	needsRoot(t)
+	skip.UnlessRoot(t, "needs root to start processes of several users; .ci/run runs it as root")
 	cmd := exec.Command("/bin/sleep", "433")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 2, Gid: 2}}
 	if err := cmd.Start(); err != nil {

@@ -2,19 +2,18 @@ package runas
 
 import (
 	"errors"
-	"os"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/queuectl/queuectl/internal/skip"
 )
 
 // A look-up is given up after LookUpWithin, and a later result is passed to release. While maxAbandoned
 // look-ups of an account hang, that account may start no more look-ups, but other accounts may.
 func TestHungLookUpsAreAbandoned(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("needs root, who can be others")
-	}
+	skip.UnlessRoot(t, "needs root to act as another user; .ci/run runs it as root")
 	synctest.Test(t, func(t *testing.T) {
 		answer, back := make(chan int), make(chan int, maxAbandoned)
 		ask := func() (int, error) { return <-answer, nil }
@@ -55,9 +54,7 @@ func TestHungLookUpsAreAbandoned(t *testing.T) {
 // While the look-ups of many accounts hang, up to the limit of this process, the next look-up fails as
 // a shortage: it is not started, because it could hang as well.
 func TestHungLookUpsAreBounded(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("needs root, who can be others")
-	}
+	skip.UnlessRoot(t, "needs root to act as another user; .ci/run runs it as root")
 	synctest.Test(t, func(t *testing.T) {
 		answer := make(chan int)
 		var callers sync.WaitGroup

@@ -5,13 +5,13 @@ import (
 	"os"
 	"runtime"
 	"testing"
+
+	"github.com/queuectl/queuectl/internal/skip"
 )
 
 // If a switch to another account fails, the thread has its own rights again for its next user.
 func TestFailedSwitchRestoresRights(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("needs root, who can be others")
-	}
+	skip.UnlessRoot(t, "needs root to act as another user; .ci/run runs it as root")
 	runtime.LockOSThread() // makes all calls use one thread
 	defer runtime.UnlockOSThread()
 	own := t.TempDir() + "/own"

@@ -12,6 +12,7 @@ import (
 
 	"github.com/queuectl/queuectl/config"
 	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/internal/skip"
 	"github.com/queuectl/queuectl/output"
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/service/access"
@@ -98,6 +99,7 @@ func retryTimeouts[T any](read func() (T, error)) (result T, err error) {
 // The reply of each method fits in a line of the protocol, and so does each notification of a stream. This
 // holds for all stored data and all requests.
 func TestAnswersFit(t *testing.T) {
+	skip.Long(t, "takes long; make test-long runs it")
 	s := newServiceWithStore(t)
 	admin := asPeer(t, 0, control.Admin)
 	s.enqueueJobs(t, largest("first"))

@@ -21,6 +21,7 @@ import (
 	"github.com/queuectl/queuectl/config"
 	"github.com/queuectl/queuectl/control"
 	"github.com/queuectl/queuectl/control/socket"
+	"github.com/queuectl/queuectl/internal/skip"
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/service/access"
 	"github.com/queuectl/queuectl/service/doctor"
@@ -239,6 +240,7 @@ func cpu(t *testing.T) time.Duration {
 // milliseconds. On two cores, the slowest input takes 0.3 s (a deep list of times) and the largest takes 53
 // MiB (the largest jobs).
 func TestShapesAreCheap(t *testing.T) {
+	skip.Long(t, "takes long; make test-long runs it")
 	const most, mostHeap = 500 * time.Millisecond, 64 << 20
 	ask := startRequester(t)
 	for name, input := range inputs() {

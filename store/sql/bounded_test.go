@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/queuectl/queuectl/internal/skip"
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/store"
 	"github.com/queuectl/queuectl/store/rules"
@@ -123,6 +124,7 @@ func applyBatch(t *testing.T, s *Store, committed store.Receipt) {
 // No transaction changes more than a bounded number of rows, even if very many jobs are due, too old or in
 // one batch. So the next caller waits at most for one step.
 func TestNoTransactionIsLarge(t *testing.T) {
+	skip.Long(t, "takes long; make test-long runs it")
 	const many = 5 * promoteStep
 	s := openStore(t, t.TempDir())
 	now := s.now() // advanced only by the cases below

@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/windows"
 
+	"github.com/queuectl/queuectl/internal/skip"
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/store"
 	"github.com/queuectl/queuectl/store/sqlitedb"
@@ -19,7 +20,8 @@ func TestSharedFolderIsRefused(t *testing.T) {
 	dir := t.TempDir()
 	share := `\\localhost\` + strings.Replace(dir, ":", "$", 1)
 	if _, err := os.Stat(share); err != nil {
-		t.Skip("needs a real Windows, whose administrator this is")
+		skip.Missing(t, "windows", "needs a real Windows and an administrator; the workflow windows runs it, "+
+			"and TestFileSystemsAreJudged tests which file systems are rejected")
 	}
 	if s, err := Open(t.Context(), Options{Dir: share, Order: defaultOrder}); !errors.Is(err, queue.ErrInvalid) {
 		t.Errorf("got %v, want %v", err, queue.ErrInvalid)

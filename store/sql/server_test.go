@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/queuectl/queuectl/internal/skip"
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/store"
 	"github.com/queuectl/queuectl/store/database"
@@ -73,7 +74,7 @@ func emptyTables(t *testing.T, url string) {
 // skipUnlessServer skips a slow test, unless QUEUECTL_SERVER is set.
 func skipUnlessServer(t *testing.T) *pgserver.Server {
 	if os.Getenv("QUEUECTL_SERVER") == "" {
-		t.Skip("takes long: make server-suite runs it")
+		skip.Missing(t, "long", "takes long; make server-suite runs it, and .ci/run calls that")
 	}
 	return pgserver.Shared(t)
 }

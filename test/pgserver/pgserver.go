@@ -14,6 +14,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/queuectl/queuectl/internal/skip"
 )
 
 // Server is a PostgreSQL server in its own directory, where its socket is. It is not safe for concurrent use.
@@ -52,23 +54,22 @@ func StopShared() {
 	}
 }
 
-// New starts a server with these settings. It skips the test if PostgreSQL is not installed.
+// New starts a server with these settings. It skips the test if PostgreSQL is not installed, and in short mode.
 func New(t testing.TB, settings ...string) *Server {
 	t.Helper()
+	skip.Long(t, "starts a PostgreSQL server; make test-long runs it")
 	bin := ""
 	// Under Wine, PATH lookups find the programs of the host, but Wine cannot run them.
 	if runtime.GOOS == "windows" {
-		t.Skip("no PostgreSQL server is installed")
+		skip.Missing(t, "postgres", "needs a PostgreSQL server, which Wine cannot run; .ci/run installs one on Linux")
 	}
 	// Debian installs the programs in a directory that is not in PATH.
 	if found, _ := filepath.Glob("/usr/lib/postgresql/*/bin/initdb"); len(found) > 0 {
 		bin = filepath.Dir(found[len(found)-1])
 	} else if path, err := exec.LookPath("initdb"); err == nil {
 		bin = filepath.Dir(path)
-	} else if os.Getenv("QUEUECTL_POSTGRES") != "" {
-		t.Fatal("no PostgreSQL server is installed, and QUEUECTL_POSTGRES says that there is one")
 	} else {
-		t.Skip("no PostgreSQL server is installed")
+		skip.Missing(t, "postgres", "needs a PostgreSQL server; .ci/run installs one")
 	}
 	dir, err := os.MkdirTemp("", "queuectl-pg")
 	if err == nil {
@@ -233,10 +234,8 @@ func (p *Server) PoolerURL(t testing.TB, database string) (url string) {
 	if err != nil {
 		bin, err = exec.LookPath("/usr/sbin/pgbouncer") // Debian's directory, which is not in a user's PATH
 	}
-	if err != nil && os.Getenv("QUEUECTL_POSTGRES") != "" {
-		t.Fatal("no PgBouncer is installed, and QUEUECTL_POSTGRES says that there is one")
-	} else if err != nil {
-		t.Skip("no PgBouncer is installed")
+	if err != nil {
+		skip.Missing(t, "pgbouncer", "needs PgBouncer; .ci/run installs it")
 	}
 	dir, err := os.MkdirTemp("", "queuectl-pg")
 	if err == nil {

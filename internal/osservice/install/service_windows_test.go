@@ -7,7 +7,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -21,6 +20,7 @@ import (
 	"github.com/queuectl/queuectl/config"
 	"github.com/queuectl/queuectl/internal/accounts"
 	"github.com/queuectl/queuectl/internal/osservice"
+	"github.com/queuectl/queuectl/internal/skip"
 	"github.com/queuectl/queuectl/queue"
 )
 
@@ -247,9 +247,7 @@ func TestDirectoryDeniesOtherUsers(t *testing.T) {
 	}
 	wantAccess(t, "asked for", sd)
 	t.Run("on the disk", func(t *testing.T) {
-		if wine() {
-			t.Skip("Wine keeps access lists as modes of Unix")
-		}
+		skip.UnderWine(t, "needs access lists, which Wine lacks; the list itself is checked everywhere")
 		made, open := filepath.Join(t.TempDir(), "made"), t.TempDir()
 		for _, dir := range []string{made, open, made} {
 			if err := secureFolder(dir); err != nil {
@@ -309,7 +307,8 @@ func TestServiceManager(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !s.elevated || s.Registered() {
-		t.Skip("needs an elevated prompt, and no service of that name")
+		skip.Missing(t, "administrator", "needs an elevated prompt, and no service of that name; "+
+			".ci/run runs it under Wine as an administrator")
 	}
 	t.Cleanup(func() { os.RemoveAll(base) })
 	copySelf(t, o.Program)
@@ -333,9 +332,7 @@ func TestServiceManager(t *testing.T) {
 		t.Error(err)
 	}
 	t.Run("as prepared", func(t *testing.T) {
-		if wine() {
-			t.Skip("Wine cannot read back how a service is configured")
-		}
+		skip.UnderWine(t, "needs the configuration of a service; TestPrepare checks what is requested")
 		asPrepared(t)
 	})
 	if was, err := s.Uninstall(); !was || err != nil || s.Registered() {
@@ -389,7 +386,7 @@ func asPrepared(t *testing.T) {
 // The command at logon is kept in the user's registry.
 func TestRunKey(t *testing.T) {
 	if _, there := osservice.UserService(); there {
-		t.Skip("this user has a service of their own")
+		skip.Missing(t, "no user service", "needs a user without a service of their own; the user of .ci/run has none")
 	}
 	if err := registryRun.set("queuectl-test"); err != nil {
 		t.Fatal(err)
@@ -451,9 +448,4 @@ func copySelf(t *testing.T, to string) {
 	if err := f.Close(); err != nil {
 		t.Fatal(err)
 	}
-}
-
-// wine reports whether this is Wine, which exports a function that Windows lacks.
-func wine() bool {
-	return syscall.NewLazyDLL("ntdll.dll").NewProc("wine_get_version").Find() == nil
 }

@@ -1,0 +1,54 @@
+// Package skip skips tests that a machine cannot run, or that take too long for a short run. No other code
+// skips a test. Each call gives a reason of two parts, separated by a semicolon: why the test is skipped, and
+// what covers its promise instead. TestSkipsHaveReasons in the root of the repository holds that. In the
+// output of go test -v, each reason follows the word "skipped:", so that a run can count the skips by reason.
+package skip
+
+import (
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// requireVariable names the variable that lists, separated by commas, what this machine has: if a test lacks
+// one of these requirements, it fails.
+const requireVariable = "QUEUECTL_REQUIRE"
+
+// Missing ends a test because this machine lacks a requirement, such as "root" or the name of a program. The
+// test is skipped, or fails if QUEUECTL_REQUIRE lists the requirement.
+func Missing(t testing.TB, requirement, reason string) {
+	t.Helper()
+	if slices.Contains(strings.Split(os.Getenv(requireVariable), ","), requirement) {
+		t.Fatalf("%s lists %s, but the test cannot run: it %s", requireVariable, requirement, reason)
+	}
+	t.Skip("skipped: " + reason)
+}
+
+// UnlessRoot ends a test that needs root, as Missing does, if another user runs it.
+func UnlessRoot(t testing.TB, reason string) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		Missing(t, "root", reason)
+	}
+}
+
+// UnlessProgram ends a test that needs a program, as Missing does, if the program is not in PATH. It returns
+// the path of the program.
+func UnlessProgram(t testing.TB, name, reason string) string {
+	t.Helper()
+	path, err := exec.LookPath(name)
+	if err != nil {
+		Missing(t, name, reason)
+	}
+	return path
+}
+
+// Long skips a test in short mode (go test -short), which make test uses. make test-long runs all tests.
+func Long(t testing.TB, reason string) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("skipped: " + reason)
+	}
+}

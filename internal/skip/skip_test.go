@@ -1,0 +1,50 @@
+package skip
+
+import (
+	"runtime"
+	"strings"
+	"testing"
+)
+
+// recorder is a test that records how it ends.
+type recorder struct {
+	testing.TB
+	skipped, failed string
+}
+
+func (r *recorder) Helper() {}
+
+func (r *recorder) Skip(args ...any) {
+	r.skipped = args[0].(string)
+	runtime.Goexit()
+}
+
+func (r *recorder) Fatalf(format string, args ...any) {
+	r.failed = format
+	runtime.Goexit()
+}
+
+// A missing requirement skips a test on a machine that may lack it, and fails the test on a machine that has to
+// have it.
+func TestRequiredIsNotSkipped(t *testing.T) {
+	end := func(required string) *recorder {
+		t.Setenv(requireVariable, required)
+		r, done := &recorder{TB: t}, make(chan struct{})
+		go func() {
+			defer close(done)
+			UnlessProgram(r, "no-such-program", "needs a program; another test covers it")
+		}()
+		<-done
+		return r
+	}
+	for _, required := range []string{"", "root", "root,no-such"} {
+		if r := end(required); r.failed != "" || !strings.HasPrefix(r.skipped, "skipped: needs a program;") {
+			t.Errorf("required %q: got %+v, want a skip", required, r)
+		}
+	}
+	for _, required := range []string{"no-such-program", "root,no-such-program"} {
+		if r := end(required); r.failed == "" || r.skipped != "" {
+			t.Errorf("required %q: got %+v, want a failure", required, r)
+		}
+	}
+}

@@ -1,0 +1,15 @@
+package skip
+
+import (
+	"testing"
+
+	"golang.org/x/sys/windows"
+)
+
+// UnderWine ends a test that needs a real Windows, as Missing does, if the test runs under Wine.
+func UnderWine(t testing.TB, reason string) {
+	t.Helper()
+	if windows.NewLazySystemDLL("ntdll.dll").NewProc("wine_get_version").Find() == nil {
+		Missing(t, "windows", reason)
+	}
+}

@@ -1,0 +1,133 @@
+//go:build linux || windows
+
+package testrig
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"flag"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"sync"
+	"testing"
+)
+
+// binaries holds the paths of the built programs by build tag. The tag "" is the program as shipped; the tag
+// "failpoint" adds failpoints.
+var binaries struct {
+	sync.Mutex
+	dir  string
+	path map[string]string
+}
+
+// lockedVariable names the variable that is set in the children of a test binary that holds the lock of Main, so
+// that a test may run its own binary again.
+const lockedVariable = "QUEUECTL_TEST_LOCKED"
+
+// Main is the TestMain of a package. If the environment sets one of the variables in roles, this process is a
+// helper of a test: it runs the function of that role and exits with its result. Only one package of tests
+// that call Main runs at a time, because its services, clients and jobs fill the machine.
+func Main(m *testing.M, roles map[string]func() int) {
+	for variable, run := range roles {
+		if os.Getenv(variable) != "" {
+			os.Exit(run())
+		}
+	}
+	flag.Parse()
+	// Most tests spend most of their time waiting for other processes, so more of them run in
+	// parallel.
+	if parallel := flag.Lookup("test.parallel"); parallel.Value.String() == parallel.DefValue {
+		flag.Set("test.parallel", strconv.Itoa(3*runtime.GOMAXPROCS(0)))
+	}
+	if os.Getenv(lockedVariable) == "" {
+		unlock, err := lock("package")
+		if err != nil {
+			panic(err)
+		}
+		defer unlock() // in case of a panic; otherwise the lock ends with the process
+		os.Setenv(lockedVariable, "1")
+	}
+	code := m.Run()
+	if binaries.dir != "" {
+		os.RemoveAll(binaries.dir)
+	}
+	os.Exit(code)
+}
+
+// Root returns the path of the repository, "" if the tests run without the sources.
+func Root() string {
+	dir, err := os.Getwd()
+	if err != nil {
+		return ""
+	}
+	for {
+		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
+			return dir
+		}
+		parent := filepath.Dir(dir)
+		if parent == dir {
+			return ""
+		}
+		dir = parent
+	}
+}
+
+// cacheDir returns the directory that all packages of tests of this checkout share.
+func cacheDir() (string, error) {
+	base, err := os.UserCacheDir()
+	if err != nil {
+		base = os.TempDir()
+	}
+	sum := sha256.Sum256([]byte(Root()))
+	dir := filepath.Join(base, "queuectl-test", hex.EncodeToString(sum[:6]))
+	return dir, os.MkdirAll(dir, 0o700)
+}
+
+// Binary returns the path of the program that is built with the given build tag. With the tag "", that is the
+// program as shipped.
+//
+// All packages build into the same directory, where the go command links a program only if it has changed.
+// Each package copies the program from there, because a later run may replace it.
+func Binary(t testing.TB, tag string) string {
+	t.Helper()
+	binaries.Lock()
+	defer binaries.Unlock()
+	if p := binaries.path[tag]; p != "" {
+		return p
+	}
+	// The programs were built elsewhere, so this machine needs no Go.
+	if dir := os.Getenv("QUEUECTL_TEST_BIN"); dir != "" {
+		return filepath.Join(dir, "plain"+tag, Programs[0])
+	}
+	if binaries.path == nil {
+		dir, err := os.MkdirTemp("", "queuectl-test")
+		if err != nil {
+			t.Fatal(err)
+		}
+		binaries.dir, binaries.path = dir, map[string]string{}
+	}
+	unlock, err := lock("build")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unlock()
+	cache, err := cacheDir()
+	if err != nil {
+		t.Fatal(err)
+	}
+	built := filepath.Join(cache, "plain"+tag)
+	build := exec.Command("go", "build", "-tags", tag, "-o", built+string(filepath.Separator), "./cmd/...")
+	build.Dir, build.Env = Root(), append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("build: %v\n%s", err, out)
+	}
+	dir := filepath.Join(binaries.dir, "plain"+tag)
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	binaries.path[tag] = Install(t, filepath.Join(built, Programs[0]), dir)
+	return binaries.path[tag]
+}

@@ -1,0 +1,156 @@
+package testrig
+
+import (
+	bits "encoding/binary"
+	"io"
+	"os"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/hanwen/go-fuse/v2/fuse"
+)
+
+// FUSE node ids of the served directory.
+const (
+	imageNode = 2 // disk.img: the content of the disk
+	stuckNode = 3 // stuck: a file on which every read hangs
+)
+
+// exportedDir is the directory that the disk's server exports. It logs every write and every flush
+// before it replies. Each log record has an offset, a size and the bytes. A flush has the size 0.
+type exportedDir struct {
+	fuse.RawFileSystem
+
+	mu      sync.Mutex
+	content []byte   // guarded by mu
+	log     *os.File // guarded by mu
+}
+
+// serveDisk serves the disk until the process is ended or its parent is gone.
+func serveDisk(dir string) error {
+	image, err := io.ReadAll(os.NewFile(3, "image"))
+	if err != nil {
+		return err
+	}
+	s := &exportedDir{RawFileSystem: fuse.NewDefaultRawFileSystem(), content: image, log: os.NewFile(4, "log")}
+	server, err := fuse.NewServer(s, dir, &fuse.MountOptions{FsName: "queuectl-test", Name: "disk",
+		DirectMountStrict: true, DisableXAttrs: true})
+	if err != nil {
+		return err
+	}
+	go func() { // this goroutine runs until the process exits
+		io.Copy(io.Discard, os.Stdin)
+		cleanUpOrphan(dir)
+		os.Exit(1)
+	}()
+	server.Serve()
+	// Wait until the parent kills this process, or until the goroutine above sees that the parent is gone.
+	select {}
+}
+
+// cleanUpOrphan cleans up if the parent process has died. It ends the services, unmounts the disks with their
+// loop devices, and removes the files. The FUSE connection closes when this process exits. That also ends all
+// processes that wait for a reply of this server.
+func cleanUpOrphan(mountDir string) {
+	time.AfterFunc(10*time.Second, func() { os.Exit(1) })
+	dir := filepath.Dir(mountDir)
+	for _, line := range ProcessesWithArg(dir) {
+		KillListed(line)
+	}
+	for _, name := range []string{"disk", "fuse"} {
+		syscall.Unmount(filepath.Join(dir, name), syscall.MNT_DETACH)
+	}
+	images, _ := filepath.Glob(filepath.Join(dir, "cut.img.*"))
+	for _, name := range append(images, filepath.Join(dir, "base"), filepath.Join(dir, "log")) {
+		os.Remove(name)
+	}
+}
+
+func (s *exportedDir) attr(node uint64, a *fuse.Attr) fuse.Status {
+	a.Ino, a.Nlink, a.Mode = node, 1, syscall.S_IFREG|0o644
+	switch node {
+	case fuse.FUSE_ROOT_ID:
+		a.Mode = syscall.S_IFDIR | 0o755
+	case imageNode:
+		a.Size = uint64(len(s.content))
+	case stuckNode:
+		a.Size = 4096
+	}
+	return fuse.OK
+}
+
+// Lookup implements fuse.RawFileSystem.
+func (s *exportedDir) Lookup(_ <-chan struct{}, _ *fuse.InHeader, name string, out *fuse.EntryOut) fuse.Status {
+	node := map[string]uint64{"disk.img": imageNode, "stuck": stuckNode}[name]
+	if node == 0 {
+		return fuse.ENOENT
+	}
+	out.NodeId = node
+	out.SetEntryTimeout(time.Hour)
+	out.SetAttrTimeout(time.Hour)
+	return s.attr(node, &out.Attr)
+}
+
+// GetAttr implements fuse.RawFileSystem.
+func (s *exportedDir) GetAttr(_ <-chan struct{}, in *fuse.GetAttrIn, out *fuse.AttrOut) fuse.Status {
+	return s.attr(in.NodeId, &out.Attr)
+}
+
+// SetAttr implements fuse.RawFileSystem.
+func (s *exportedDir) SetAttr(_ <-chan struct{}, in *fuse.SetAttrIn, out *fuse.AttrOut) fuse.Status {
+	return s.attr(in.NodeId, &out.Attr)
+}
+
+// Open implements fuse.RawFileSystem. A read of the stuck file uses direct I/O, so the reader
+// waits for the reply and not for a page of the cache. No signal ends that wait.
+func (s *exportedDir) Open(_ <-chan struct{}, in *fuse.OpenIn, out *fuse.OpenOut) fuse.Status {
+	if in.NodeId == stuckNode {
+		out.OpenFlags = fuse.FOPEN_DIRECT_IO
+	}
+	return fuse.OK
+}
+
+// Flush implements fuse.RawFileSystem. It is called when a descriptor is closed and does not flush
+// data.
+func (s *exportedDir) Flush(<-chan struct{}, *fuse.FlushIn) fuse.Status { return fuse.OK }
+
+// Read implements fuse.RawFileSystem.
+func (s *exportedDir) Read(_ <-chan struct{}, in *fuse.ReadIn, buf []byte) (fuse.ReadResult, fuse.Status) {
+	if in.NodeId == stuckNode {
+		select {}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := copy(buf, s.content[min(in.Offset, uint64(len(s.content))):])
+	return fuse.ReadResultData(buf[:n]), fuse.OK
+}
+
+// Write implements fuse.RawFileSystem.
+func (s *exportedDir) Write(_ <-chan struct{}, in *fuse.WriteIn, data []byte) (uint32, fuse.Status) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if in.NodeId != imageNode || in.Offset+uint64(len(data)) > uint64(len(s.content)) {
+		return 0, fuse.EIO
+	}
+	copy(s.content[in.Offset:], data)
+	return uint32(len(data)), s.logRecordLocked(in.Offset, data)
+}
+
+// Fsync implements fuse.RawFileSystem.
+func (s *exportedDir) Fsync(<-chan struct{}, *fuse.FsyncIn) fuse.Status {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.logRecordLocked(0, nil)
+}
+
+// logRecordLocked logs a write or a flush. The caller holds mu.
+func (s *exportedDir) logRecordLocked(offset uint64, data []byte) fuse.Status {
+	record := bits.LittleEndian.AppendUint64(make([]byte, 0, 16+len(data)), offset)
+	record = bits.LittleEndian.AppendUint64(record, uint64(len(data)))
+	if _, err := s.log.Write(append(record, data...)); err != nil {
+		return fuse.EIO
+	}
+	return fuse.OK
+}

@@ -1,0 +1,331 @@
+//go:build linux || windows
+
+package testrig
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// Programs are the file names of the client and of the service.
+var Programs = []string{"queuectl" + Extension, "queuectld" + Extension}
+
+// Install copies both programs into a directory, as a package does, and returns the path of queuectl there.
+// The parameter from is the path of the queuectl to copy. Processes that run an old copy continue.
+func Install(t testing.TB, from, dir string) string {
+	t.Helper()
+	for _, name := range Programs {
+		CopyProgram(t, filepath.Join(filepath.Dir(from), name), filepath.Join(dir, name))
+	}
+	return filepath.Join(dir, Programs[0])
+}
+
+// Queue is a state directory with a service that tests can kill and restart.
+type Queue struct {
+	testing.TB
+	osSpecific
+	Bin        string
+	Dir        string   // state directory, with slashes, so that a shell reads it unchanged
+	Env        []string // variables of the service in addition to those that the function Environment returns
+	Store      string   // URL of the PostgreSQL database with the queue; "" means a SQLite database in dir
+	Cmd        *exec.Cmd
+	ServiceLog *LockedBuffer
+	Ended      chan error
+}
+
+type LockedBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *LockedBuffer) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *LockedBuffer) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
+
+// NewQueue creates a state directory; start starts a service on it. When the test ends, all
+// processes of the queue are ended.
+func NewQueue(t testing.TB, tag string) *Queue {
+	t.Helper()
+	dir, err := tempDir()
+	if err != nil {
+		t.Fatal(err)
+	}
+	q := &Queue{TB: t, Bin: Binary(t, tag), Dir: filepath.ToSlash(dir), ServiceLog: &LockedBuffer{}}
+	t.Cleanup(func() {
+		q.EndProcesses()
+		if t.Failed() {
+			t.Logf("service log:\n%s", q.ServiceLog)
+		}
+		os.RemoveAll(dir)
+	})
+	return q
+}
+
+// Start starts the service and waits until it is ready.
+func (q *Queue) Start(args ...string) {
+	q.Helper()
+	if err := q.TryStart(args...); err != nil {
+		q.Fatalf("start: %v\n%s", err, q.ServiceLog)
+	}
+}
+
+func (q *Queue) TryStart(args ...string) error {
+	cmd := q.Serve(append([]string{"serve", "--dir", q.Dir}, args...))
+	cmd.Env = append(Environment(q.Dir), q.Env...)
+	if q.Store != "" {
+		cmd.Env = append(cmd.Env, "QUEUECTL_STORE="+q.Store)
+	}
+	stderr, err := os.CreateTemp(q.Dir, "stderr-*")
+	if err != nil {
+		return err
+	}
+	defer stderr.Close()
+	cmd.Stderr = stderr // stderr is a file, because a runner keeps it open after the service is killed
+	if err := StartCommand(cmd); err != nil {
+		return err
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	q.Cmd, q.Ended = cmd, ended
+	for deadline := time.Now().Add(
+		TimeoutFactor * 20 * time.Second); time.Now().Before(deadline); time.Sleep(2 * time.Millisecond) {
+		text, _ := os.ReadFile(stderr.Name())
+		if strings.Contains(string(text), "queuectl: ready on") {
+			return nil
+		}
+		select {
+		case err := <-ended:
+			q.ServiceLog.Write(text)
+			ended <- err
+			return fmt.Errorf("it ended: %w", errors.Join(err, errors.New(string(text))))
+		default:
+		}
+	}
+	return errors.New("it did not get ready")
+}
+
+// Kill kills the service and waits for its end. Runners stay alive.
+func (q *Queue) Kill() {
+	if q.Cmd == nil {
+		return
+	}
+	q.Cmd.Process.Kill()
+	<-q.Ended
+	q.Cmd = nil
+}
+
+// Stop stops the service in the regular way and returns its exit code.
+func (q *Queue) Stop() int {
+	q.Helper()
+	q.RequestStop()
+	select {
+	case <-q.Ended:
+	case <-time.After(60 * time.Second):
+		q.Fatal("the service does not stop")
+	}
+	code := q.Cmd.ProcessState.ExitCode()
+	q.Cmd = nil
+	return code
+}
+
+// RunnerPids returns the pids of the queue's live runners. The name of a runner's directory begins
+// with its pid.
+func (q *Queue) RunnerPids() (pids []int) {
+	dir := q.RunnerDir()
+	entries, _ := filepath.Glob(dir + "/*.*")
+	accountEntries, _ := filepath.Glob(dir + "/as-*/*.*")
+	for _, e := range append(entries, accountEntries...) {
+		prefix, _, _ := strings.Cut(filepath.Base(e), ".")
+		if pid, err := strconv.Atoi(prefix); err == nil && IsRunner(pid, dir) {
+			pids = append(pids, pid)
+		}
+	}
+	return pids
+}
+
+// KillRunners kills the runners and waits for their end. Their jobs survive unless the system ends
+// them with their runner.
+func (q *Queue) KillRunners() {
+	q.endRunners(Kill, 5*time.Second)
+}
+
+// endRunners ends the runners and reports whether they ended in time.
+func (q *Queue) endRunners(end func(pid int), timeout time.Duration) bool {
+	for _, pid := range q.RunnerPids() {
+		end(pid)
+	}
+	for deadline := time.Now().Add(timeout); len(q.RunnerPids()) > 0; time.Sleep(2 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			return false
+		}
+	}
+	return true
+}
+
+// EndProcesses ends all processes of the queue. A runner that ends on request also ends its jobs.
+func (q *Queue) EndProcesses() {
+	q.Kill()
+	if !q.endRunners(terminateRunner, 5*time.Second) {
+		q.KillRunners()
+	}
+}
+
+// Result holds the output and the exit code of a command.
+type Result struct {
+	Out, Err string
+	Code     int
+}
+
+// CLI runs a queuectl command on the queue.
+func (q *Queue) CLI(args ...string) Result {
+	q.Helper()
+	return q.CLIWithInput("", args...)
+}
+
+func (q *Queue) CLIWithInput(stdin string, args ...string) Result {
+	q.Helper()
+	for tries := 1; ; tries++ {
+		cmd := q.Command(args...)
+		cmd.Stdin = strings.NewReader(stdin)
+		if r := RunCommand(q, cmd); tries == 3 || !startFailed(r) {
+			return r
+		}
+	}
+}
+
+// Must runs a queuectl command, requires exit code 0 and returns its output, trimmed.
+func (q *Queue) Must(args ...string) string {
+	q.Helper()
+	r := q.CLI(args...)
+	if r.Code != 0 {
+		q.Fatalf("queuectl %v: exit code %d\nstdout: %s\nstderr: %s", args, r.Code, r.Out, r.Err)
+	}
+	return strings.TrimSpace(r.Out)
+}
+
+// Job is a job in the format of show --json.
+type Job struct {
+	ID         string `json:"id"`
+	State      string `json:"state"`
+	Reason     string `json:"reason"`
+	Attempts   int    `json:"attempts"`
+	ExitCode   *int   `json:"exit_code"`
+	Signal     *int   `json:"signal"`
+	Error      string `json:"error"`
+	PID        int    `json:"pid"`
+	StartedAt  string `json:"started_at"`
+	FinishedAt string `json:"finished_at"`
+	Output     string `json:"output"`
+	Stderr     string `json:"stderr"`
+	History    []struct {
+		Attempt    int       `json:"attempt"`
+		StartedAt  time.Time `json:"started_at"`
+		FinishedAt time.Time `json:"finished_at"`
+		ExitCode   *int      `json:"exit_code"`
+		Reason     string    `json:"reason"`
+		PID        int       `json:"pid"`
+		Leftovers  int       `json:"leftovers"`
+		Dropped    int64     `json:"output_dropped"`
+	} `json:"history"`
+}
+
+func (q *Queue) Show(id string) (j Job) {
+	q.Helper()
+	if err := json.Unmarshal([]byte(q.Must("show", id, "--json")), &j); err != nil {
+		q.Fatalf("show %s: %v", id, err)
+	}
+	return j
+}
+
+// WaitUntil polls ok until it returns true, and fails the test after limit.
+func (q *Queue) WaitUntil(condition string, limit time.Duration, ok func() bool) {
+	q.Helper()
+	limit *= TimeoutFactor
+	for deadline := time.Now().Add(limit); !ok(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			q.Fatalf("not within %v: %s", limit, condition)
+		}
+	}
+}
+
+// Wire is a raw connection to the service.
+type Wire struct {
+	*Queue
+	net.Conn
+	Reader *bufio.Reader
+	Id     int
+}
+
+func (q *Queue) Dial() *Wire {
+	q.Helper()
+	c, err := Dial(q.Dir)
+	if err != nil {
+		q.Fatal(err)
+	}
+	q.Cleanup(func() { c.Close() })
+	return &Wire{q, c, bufio.NewReaderSize(c, 1<<20), 0}
+}
+
+// WireMessage is one line from the service: a reply or a notification.
+type WireMessage struct {
+	ID     json.RawMessage `json:"id"`
+	Result json.RawMessage `json:"result"`
+	Method string          `json:"method"`
+	Params json.RawMessage `json:"params"`
+	Error  *struct {
+		Code    int    `json:"code"`
+		Message string `json:"message"`
+		Data    struct {
+			Code  string `json:"code"`
+			Field string `json:"field"`
+		} `json:"data"`
+	} `json:"error"`
+}
+
+// ReadMessage reads one line. An error means that the connection ended.
+func (w *Wire) ReadMessage() (a WireMessage, err error) {
+	w.SetReadDeadline(time.Now().Add(20 * time.Second))
+	line, err := w.Reader.ReadBytes('\n')
+	if err != nil {
+		return a, err
+	}
+	return a, json.Unmarshal(line, &a)
+}
+
+// Call sends a request and returns its reply.
+func (w *Wire) Call(method string, params any) WireMessage {
+	w.Helper()
+	w.Id++
+	line, err := json.Marshal(map[string]any{"jsonrpc": "2.0", "id": w.Id, "method": method, "params": params})
+	if err != nil {
+		w.Fatal(err)
+	}
+	if _, err := w.Write(append(line, '\n')); err != nil {
+		w.Fatalf("%s: %v", method, err)
+	}
+	a, err := w.ReadMessage()
+	if err != nil {
+		w.Fatalf("%s: %v", method, err)
+	}
+	return a
+}

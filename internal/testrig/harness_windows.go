@@ -1,0 +1,571 @@
+package testrig
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math/rand/v2"
+	"net"
+	"os"
+	"os/exec"
+	"os/user"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+	"unsafe"
+
+	"github.com/Microsoft/go-winio"
+	"golang.org/x/sys/windows"
+	"mvdan.cc/sh/v3/syntax"
+)
+
+const (
+	Extension      = ".exe" // suffix of executable files
+	ExitCodeEnded  = 1      // the exit code of a job that was ended
+	NetworkFinding = "is on a network drive"
+	MkdirCommand   = "mkdir" // the command with which messages advise to create a directory
+
+	// On systems where starting a process is slow, tests divide their number of jobs by JobDivisor and
+	// multiply their timeouts by TimeoutFactor.
+	JobDivisor, TimeoutFactor = 10, 8
+
+	TreesOutliveRunners = false // jobs end with their runner's job object
+	HasTerminals        = false // the service cannot give jobs a terminal
+	// A stop of the service is a request here, because Windows has no SIGTERM. So an audit event records the
+	// stop.
+	StopIsAnEvent     = true
+	DataSurvivesClose = false // the last data sent on a connection is lost when the peer closes it
+)
+
+// StartCommand starts a command without pipes. It retries because starting a process fails now and then
+// under Wine.
+func StartCommand(cmd *exec.Cmd) error {
+	unstarted := *cmd
+	err := cmd.Start()
+	for range 3 {
+		if !errors.Is(err, windows.ERROR_INTERNAL_ERROR) {
+			break
+		}
+		*cmd = unstarted
+		err = cmd.Start()
+	}
+	return err
+}
+
+// startFailed reports whether the client failed to start the service's program, as happens under
+// Wine.
+func startFailed(r Result) bool {
+	return r.Code != 0 && strings.Contains(r.Err, windows.ERROR_INTERNAL_ERROR.Error())
+}
+
+// osSpecific holds the fields of queue that only this system needs. Windows needs none.
+type osSpecific struct{}
+
+// attributes returns the process attributes of the service. Its process group receives no Ctrl-C
+// from the console.
+func (*osSpecific) attributes() *syscall.SysProcAttr {
+	return &syscall.SysProcAttr{CreationFlags: windows.CREATE_NEW_PROCESS_GROUP}
+}
+
+// posix returns the directory of the shell that runs the tests' jobs, and of the tools that jobs
+// call.
+var posix = sync.OnceValue(func() string {
+	dir := os.Getenv("QUEUECTL_TEST_BIN")
+	if dir == "" {
+		dir = filepath.Dir(filepath.Dir(binaries.path[""]))
+		build := exec.Command("go", "build", "-o", filepath.Join(dir, "posix", "sh.exe"), "./test/posix")
+		build.Dir = Root()
+		build.Env = append(os.Environ(), "CGO_ENABLED=0")
+		if out, err := build.CombinedOutput(); err != nil {
+			panic(fmt.Sprintf("build: %v\n%s", err, out))
+		}
+	}
+	dir = filepath.ToSlash(filepath.Join(dir, "posix"))
+	if _, err := os.Stat(dir + "/sleep.exe"); err != nil {
+		if out, err := exec.Command(dir+"/sh.exe", "--install", dir).CombinedOutput(); err != nil {
+			panic(fmt.Sprintf("install: %v\n%s", err, out))
+		}
+	}
+	return dir
+})
+
+// Environment returns the environment of a user with the given home directory.
+func Environment(home string) []string {
+	env := []string{"HOME=" + home, "USERPROFILE=" + home, "LOCALAPPDATA=" + home,
+		"PATH=" + posix() + ";" + os.Getenv("PATH"), "QUEUECTL_SHELL=" + posix() + "/sh.exe -c"}
+	for _, name := range []string{"SystemRoot", "SystemDrive", "ProgramData", "ComSpec", "PATHEXT", "TEMP", "TMP",
+		"USERNAME"} {
+		if value, set := os.LookupEnv(name); set {
+			env = append(env, name+"="+value)
+		}
+	}
+	return env
+}
+
+// Serve returns the command of the service without starting it.
+func (q *Queue) Serve(args []string) *exec.Cmd {
+	cmd := exec.Command(q.Bin, args...)
+	cmd.SysProcAttr = q.attributes()
+	return cmd
+}
+
+// ShellCommand returns a shell that runs a line.
+func ShellCommand(text string) *exec.Cmd { return exec.Command(posix()+"/sh.exe", "-c", text) }
+
+// ToolPath returns the command name with which a job starts a standard program, whatever its PATH contains.
+func ToolPath(name string) string { return posix() + "/" + name + ".exe" }
+
+// TempDir creates a directory that other users cannot access.
+func tempDir() (string, error) {
+	u, err := user.Current()
+	if err != nil {
+		return "", err
+	}
+	sd, err := windows.SecurityDescriptorFromString("D:P(A;OICI;FA;;;SY)(A;OICI;FA;;;BA)(A;OICI;FA;;;" + u.Uid + ")")
+	if err != nil {
+		return "", err
+	}
+	dir := filepath.Join(os.TempDir(), "qt"+strconv.FormatUint(uint64(rand.Uint32()), 10))
+	name, err := windows.UTF16PtrFromString(dir)
+	if err != nil {
+		return "", err
+	}
+	attributes := &windows.SecurityAttributes{SecurityDescriptor: sd}
+	attributes.Length = uint32(unsafe.Sizeof(*attributes))
+	return dir, windows.CreateDirectory(name, attributes)
+}
+
+// RequestStop requests that the service stops, with "service stop". Windows has no SIGTERM, and Ctrl-Break
+// would need a separate console.
+func (q *Queue) RequestStop() {
+	q.Helper()
+	args := []string{"service", "stop"}
+	if slices.Contains(q.Cmd.Args, "--keep-jobs") {
+		args = append(args, "--keep-jobs")
+	}
+	q.Must(args...)
+}
+
+// Kill kills a process.
+func Kill(pid int) {
+	if p, err := os.FindProcess(pid); err == nil {
+		p.Kill()
+		p.Release()
+	}
+}
+
+// terminateRunner ends a runner and its jobs. Killing it is enough, because its jobs end with it.
+func terminateRunner(pid int) { Kill(pid) }
+
+// wasKilled reports whether a failpoint of the program killed it.
+func wasKilled(err error) bool {
+	var exit *exec.ExitError
+	return errors.As(err, &exit) && exit.ExitCode() == 1
+}
+
+// RunnerDir returns the directory of the queue's runners.
+func (q *Queue) RunnerDir() string { return q.Path("runner") }
+
+// IsRunner reports whether a process is a runner in the given directory.
+func IsRunner(pid int, dir string) bool {
+	cmdline, _ := startData(pid)
+	return strings.Contains(cmdline, " runner ") && strings.Contains(normalPath(cmdline), normalPath(dir))
+}
+
+// pipeName returns the name of the pipe on which the service of a state directory listens.
+func pipeName(dir string) string {
+	abs, err := filepath.Abs(dir)
+	if err != nil {
+		panic(err)
+	}
+	sum := sha256.Sum256([]byte(strings.ToLower(abs)))
+	return `\\.\pipe\queuectl-` + hex.EncodeToString(sum[:8])
+}
+
+// Dial connects to the service of a state directory.
+func Dial(dir string) (net.Conn, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	c, err := winio.DialPipeAccessImpLevel(ctx, pipeName(dir), windows.GENERIC_READ|windows.GENERIC_WRITE,
+		winio.PipeImpLevelIdentification)
+	if err != nil {
+		return nil, &net.OpError{Op: "dial", Net: "pipe", Err: err}
+	}
+	return c, nil
+}
+
+// Listen listens at the address of the service of a state directory.
+func Listen(dir string) (net.Listener, error) {
+	l, err := winio.ListenPipe(pipeName(dir), nil)
+	if err != nil {
+		return nil, err
+	}
+	if first, err := Dial(dir); err == nil {
+		first.Close() // Wine loses the data that the first client sends
+	}
+	return l, nil
+}
+
+// SocketAddress returns the pipe name that jobs get from the service.
+func (q *Queue) SocketAddress() string { return pipeName(q.Dir) }
+
+// HalfClose closes the sending direction of a connection. It returns false if that is not
+// possible.
+func HalfClose(c net.Conn) bool {
+	w, ok := c.(interface{ CloseWrite() error })
+	return ok && w.CloseWrite() == nil
+}
+
+// PrefetchFailpoints names the failpoints that make a service prefetch jobs. PrefetchTag is the build tag of
+// a program with these failpoints. Without them the service prefetches only short jobs, and no job is short
+// on Windows.
+const PrefetchFailpoints, PrefetchTag = "ahead", "failpoint"
+
+// runnerHelper occurs in the command line of a runner's helper process, its console host.
+const runnerHelper = "conhost.exe"
+
+// LockingCommand returns a shell command with which a job takes a lock. The lock is held until the job's last
+// process has ended.
+func LockingCommand(path string) string { return `hold "` + path + `"` }
+
+// IsUnlocked reports whether no process holds the lock on a file.
+func IsUnlocked(t testing.TB, path string) bool {
+	t.Helper()
+	f, err := os.OpenFile(path, os.O_RDONLY|os.O_CREATE, 0o600)
+	if errors.Is(err, windows.ERROR_SHARING_VIOLATION) {
+		return false
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.Close()
+	return true
+}
+
+// IsAlive reports whether a process is alive.
+func IsAlive(pid int) bool {
+	h, err := windows.OpenProcess(windows.SYNCHRONIZE, false, uint32(pid))
+	if err != nil {
+		return false
+	}
+	defer windows.CloseHandle(h)
+	event, err := windows.WaitForSingleObject(h, 0)
+	return err == nil && event == uint32(windows.WAIT_TIMEOUT)
+}
+
+// pids lists all processes except this one.
+func pids() (list []int) {
+	snapshot, err := windows.CreateToolhelp32Snapshot(windows.TH32CS_SNAPPROCESS, 0)
+	if err != nil {
+		panic(err)
+	}
+	defer windows.CloseHandle(snapshot)
+	entry := windows.ProcessEntry32{Size: uint32(unsafe.Sizeof(windows.ProcessEntry32{}))}
+	for err = windows.Process32First(snapshot, &entry); err == nil; err = windows.Process32Next(snapshot, &entry) {
+		if pid := int(entry.ProcessID); pid != os.Getpid() {
+			list = append(list, pid)
+		}
+	}
+	return list
+}
+
+// startData returns the command line and the environment with which a process was started. Both are ""
+// if the process has ended.
+func startData(pid int) (commandLine, env string) {
+	h, err := windows.OpenProcess(windows.PROCESS_QUERY_INFORMATION|windows.PROCESS_VM_READ, false, uint32(pid))
+	if err != nil || !IsAlive(pid) {
+		return "", ""
+	}
+	defer windows.CloseHandle(h)
+	var basic windows.PROCESS_BASIC_INFORMATION
+	if err := windows.NtQueryInformationProcess(h, windows.ProcessBasicInformation, unsafe.Pointer(&basic),
+		uint32(unsafe.Sizeof(basic)), nil); err != nil {
+		return "", ""
+	}
+	read := func(from uintptr, to unsafe.Pointer, size uintptr) bool {
+		return windows.ReadProcessMemory(h, from, (*byte)(to), size, nil) == nil
+	}
+	var peb windows.PEB
+	var params windows.RTL_USER_PROCESS_PARAMETERS
+	if !read(uintptr(unsafe.Pointer(basic.PebBaseAddress)), unsafe.Pointer(&peb), unsafe.Sizeof(peb)) ||
+		!read(uintptr(unsafe.Pointer(peb.ProcessParameters)), unsafe.Pointer(&params), unsafe.Sizeof(params)) {
+		return "", ""
+	}
+	text := func(from uintptr, size uintptr) string {
+		chars := make([]uint16, size/2)
+		if len(chars) == 0 || !read(from, unsafe.Pointer(&chars[0]), size) {
+			return ""
+		}
+		return string(windows.UTF16ToString(chars))
+	}
+	commandLine = text(uintptr(unsafe.Pointer(params.CommandLine.Buffer)), uintptr(params.CommandLine.Length))
+	chars := make([]uint16, params.EnvironmentSize/2)
+	if len(chars) > 0 && read(uintptr(params.Environment), unsafe.Pointer(&chars[0]), uintptr(len(chars))*2) {
+		env = strings.ReplaceAll(string(runes(chars)), "\x00", "\n")
+	}
+	return commandLine, env
+}
+
+func runes(chars []uint16) (list []rune) {
+	for _, c := range chars {
+		list = append(list, rune(c))
+	}
+	return list
+}
+
+// normalPath normalises a text so that paths in it can be compared.
+func normalPath(text string) string { return strings.ToLower(strings.ReplaceAll(text, `\`, "/")) }
+
+// ProcessesWithArg lists the processes whose command line contains a word.
+func ProcessesWithArg(arg string) (lines []string) {
+	for _, pid := range pids() {
+		if cmdline, _ := startData(pid); strings.Contains(normalPath(cmdline), normalPath(arg)) {
+			lines = append(lines, strconv.Itoa(pid)+" "+cmdline)
+		}
+	}
+	return lines
+}
+
+// ProcessesUsing maps the pids of the processes that have a directory in their command line or
+// environment to their command lines. This process is not included.
+func ProcessesUsing(dir string) map[int]string {
+	list := map[int]string{}
+	for _, pid := range pids() {
+		if cmdline, env := startData(pid); strings.Contains(normalPath(cmdline+env), normalPath(dir)) &&
+			!isWineDesktop(cmdline) {
+			list[pid] = cmdline
+		}
+	}
+	return list
+}
+
+// isWineDesktop reports whether a command line is that of Wine's desktop. The first program that
+// needs a desktop starts it, so the desktop may have the environment of a job, and outlives the
+// job.
+func isWineDesktop(cmdline string) bool {
+	return strings.Contains(normalPath(cmdline), "/system32/explorer.exe") &&
+		strings.HasSuffix(strings.TrimSpace(cmdline), "/desktop")
+}
+
+// PeakMemory returns the highest memory use of a process, in bytes.
+func PeakMemory(t testing.TB, pid int) int64 {
+	t.Helper()
+	h, err := windows.OpenProcess(windows.PROCESS_QUERY_INFORMATION|windows.PROCESS_VM_READ, false, uint32(pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer windows.CloseHandle(h)
+	var counters struct {
+		size, faults uint32
+		peak         uintptr
+		more         [7]uintptr
+	}
+	counters.size = uint32(unsafe.Sizeof(counters))
+	if ok, _, err := windows.NewLazySystemDLL("kernel32.dll").NewProc("K32GetProcessMemoryInfo").Call(uintptr(h),
+		uintptr(unsafe.Pointer(&counters)), uintptr(counters.size)); ok == 0 {
+		t.Fatal(err)
+	}
+	return int64(counters.peak)
+}
+
+// CopyDir copies the contents of a directory into another one. It skips files that another
+// process has locked.
+func CopyDir(src, dst string) error {
+	return filepath.WalkDir(src, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		name, err := filepath.Rel(src, path)
+		if err != nil {
+			return err
+		}
+		if d.IsDir() {
+			return os.MkdirAll(filepath.Join(dst, name), 0o700)
+		}
+		raw, err := os.ReadFile(path)
+		if errors.Is(err, windows.ERROR_SHARING_VIOLATION) || errors.Is(err, windows.ERROR_LOCK_VIOLATION) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		return os.WriteFile(filepath.Join(dst, name), raw, 0o600)
+	})
+}
+
+// SetUpHome prepares the home of a script: it puts the program on the PATH, and the settings where
+// Windows expects them.
+func (s *Shell) SetUpHome(bin string) error {
+	state := filepath.Join(s.Home, ".local", "state")
+	for _, v := range Environment(s.Home) {
+		name, value, _ := strings.Cut(v, "=")
+		switch name {
+		case "LOCALAPPDATA":
+			v = name + "=" + state
+		case "PATH":
+			v = name + "=" + filepath.Join(s.Home, "bin") + ";" + value
+		}
+		s.env = append(s.env, v)
+	}
+	s.env = append(s.env, "TZ=UTC")
+	raw, err := os.ReadFile(filepath.Join(s.Home, ".config", "queuectl", "queuectl.toml"))
+	if err == nil {
+		err = errors.Join(os.MkdirAll(filepath.Join(state, "queuectl"), 0o700),
+			os.WriteFile(filepath.Join(state, "queuectl", "queuectl.toml"), raw, 0o600))
+	} else if errors.Is(err, fs.ErrNotExist) {
+		err = nil
+	}
+	for _, name := range Programs {
+		err = errors.Join(err, os.Link(filepath.Join(filepath.Dir(bin), name), filepath.Join(s.Home, "bin", name)))
+	}
+	return err
+}
+
+// windowsSettingsPath is the path of a user's settings file on Windows. unixSettingsPath is its path on Unix,
+// which the scripts use.
+const (
+	windowsSettingsPath = "~/.local/state/queuectl/queuectl.toml"
+	unixSettingsPath    = "~/.config/queuectl/queuectl.toml"
+)
+
+// lineCommand returns a shell that runs a line of the script. If the line is only a queuectl command
+// without shell syntax, it returns that command.
+func (s *Shell) lineCommand(line string) *exec.Cmd {
+	words, err := plainCommandWords(line)
+	if err != nil || len(words) == 0 || words[0] != "queuectl" {
+		return ShellCommand(line)
+	}
+	return exec.Command(filepath.Join(s.Home, "bin", "queuectl"+Extension), words[1:]...)
+}
+
+// plainCommandWords returns the words of a line that is a single command without shell syntax. For other
+// lines it returns no words.
+func plainCommandWords(line string) (words []string, err error) {
+	file, err := syntax.NewParser().Parse(strings.NewReader(line), "")
+	if err != nil || len(file.Stmts) != 1 || len(file.Stmts[0].Redirs) > 0 {
+		return nil, err
+	}
+	call, ok := file.Stmts[0].Cmd.(*syntax.CallExpr)
+	if !ok || len(call.Assigns) > 0 {
+		return nil, nil
+	}
+	for _, w := range call.Args {
+		if len(w.Parts) != 1 {
+			return nil, nil
+		}
+		switch part := w.Parts[0].(type) {
+		case *syntax.SglQuoted:
+			words = append(words, part.Value)
+		case *syntax.Lit:
+			if strings.ContainsAny(part.Value, `\~*?[`) {
+				return nil, nil
+			}
+			words = append(words, part.Value)
+		default:
+			return nil, nil
+		}
+	}
+	return words, nil
+}
+
+// PlatformLine returns a line of a script as a user of this system would type it.
+func (s *Shell) PlatformLine(line string) string {
+	return strings.NewReplacer(unixSettingsPath, windowsSettingsPath, "nowhere.sock",
+		`'\\.\pipe\nowhere.sock'`).Replace(line)
+}
+
+// windowsOutput lists patterns of output on Windows that differ from Unix, and the text that Unix prints
+// instead.
+var windowsOutput = []struct{ windowsText, unixText string }{
+	{`\\\\\.\\pipe\\nowhere\.sock`, "nowhere.sock"},
+	{`sh\.exe -c`, "sh -c"}, {`[^" ]*/posix/sh -c`, "/bin/sh -c"},
+	{`"PATH":"[^"]*","PATHEXT":"[^"]*"`, `"PATH":"~/bin:/usr/local/bin:/usr/bin:/bin"`},
+	{`GetFileAttributesEx ([^:]+): .*`, "stat $1: no such file or directory"},
+	{`create it with: mkdir `, "create it with: mkdir -p "},
+	// The shells of the two systems quote arguments differently.
+	{` \\?"(%s[^"]*?|two words|with space|y z\.png(?:\.webp)?|echo hi)\\?"`, " '$1'"},
+	{`(?m)^(\S+ +(?:ORIGIN|default|file|stored) *) {4}(\S)`, "$1$2"},
+	{`(?m)^(shell +)environment  `, "${1}default  "},
+}
+
+// timeZone matches the name that Windows uses for UTC.
+var timeZone = regexp.MustCompile(`([( ])GMT([),; \n])`)
+
+// homePaths matches paths below the home directory.
+var homePaths = regexp.MustCompile(`~[^ :;"']*`)
+
+// defaults matches the output lines of settings that have their default value.
+var defaults = regexp.MustCompile(`(?m)^\S+ +default  .*\n`)
+
+// UnixOutput returns output in the form that it has on Unix.
+func (s *Shell) UnixOutput(text string) string {
+	text = strings.NewReplacer(
+		pipeName(filepath.Join(s.Home, ".local", "state", "queuectl")), "~/.local/state/queuectl/queuectl.sock",
+		pipeName(filepath.Join(s.Work, "nowhere")), "$WORK/nowhere/queuectl.sock",
+		strings.ReplaceAll(s.Home, `\`, `\\`), "~", s.Home, "~", filepath.ToSlash(s.Home), "~",
+		strings.ReplaceAll(s.Work, `\`, `\\`), s.Work, filepath.ToSlash(s.Work), s.Work,
+	).Replace(text)
+	text = timeZone.ReplaceAllString(text, "${1}UTC$2")
+	text = homePaths.ReplaceAllStringFunc(text, func(path string) string {
+		return strings.ReplaceAll(strings.ReplaceAll(path, `\\`, "/"), `\`, "/")
+	})
+	belowWork := regexp.MustCompile(regexp.QuoteMeta(s.Work) + `\\[^ :;"']*`)
+	text = belowWork.ReplaceAllStringFunc(text, func(path string) string {
+		return s.Work + strings.ReplaceAll(strings.ReplaceAll(path[len(s.Work):], `\\`, "/"), `\`, "/")
+	})
+	for _, h := range windowsOutput {
+		text = regexp.MustCompile(h.windowsText).ReplaceAllString(text, h.unixText)
+	}
+	// The script prints only the settings that are not at their default. On Windows that includes the setting
+	// shell, whose origin the replacements above have changed to "default". Remove its line.
+	if found := defaults.FindAllString(text, -1); len(found) == 1 {
+		text = strings.Replace(text, found[0], "", 1)
+	}
+	return strings.ReplaceAll(text, windowsSettingsPath, unixSettingsPath)
+}
+
+// UserName returns the name of the user who runs the tests.
+func UserName(t testing.TB) string {
+	u, err := user.Current()
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, name, _ := strings.Cut(u.Username, `\`)
+	return name
+}
+
+// RunOnTerminal must not be called: the tests cannot create a Windows terminal.
+func RunOnTerminal(t testing.TB, _ *exec.Cmd, _ int) (text string, code int) {
+	t.Fatal("there is no terminal here")
+	return "", 0
+}
+
+// IsOwnerOnly returns true. On Windows, the access list of the directory protects the file, and
+// the service's tests check that list.
+func IsOwnerOnly(os.FileInfo) bool { return true }
+
+// CopyProgram copies a program to a path and replaces the file there. It renames the old file,
+// which may be running.
+func CopyProgram(t testing.TB, from, to string) {
+	t.Helper()
+	raw, err := os.ReadFile(from)
+	if err == nil {
+		err = os.WriteFile(to+".new", raw, 0o700)
+	}
+	if err == nil {
+		os.Rename(to, to+".old") // this fails if there is no old file, which is harmless
+		err = os.Rename(to+".new", to)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}

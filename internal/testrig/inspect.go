@@ -1,0 +1,151 @@
+//go:build linux || windows
+
+package testrig
+
+import (
+	"bufio"
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+// diagnosis holds the findings of doctor.
+type diagnosis struct {
+	Level    string
+	Findings []struct{ Check, Level, Message, Next string }
+}
+
+func (q *Queue) Doctor(args ...string) diagnosis {
+	q.Helper()
+	r := q.CLI(append([]string{"doctor", "--json"}, args...)...)
+	var d diagnosis
+	if err := json.Unmarshal([]byte(r.Out), &d); err != nil {
+		q.Fatalf("doctor: %+v, %v", r, err)
+	}
+	if want := map[string]int{"failure": 1}[d.Level]; r.Code != want {
+		q.Errorf("doctor found %s and ended with %d", d.Level, r.Code)
+	}
+	return d
+}
+
+// CheckFinding checks that doctor reports a failure for the given check, with the given text in its message
+// or advice.
+func (q *Queue) CheckFinding(planted, check, wantText string, args ...string) {
+	q.Helper()
+	d := q.Doctor(args...)
+	for _, f := range d.Findings {
+		if f.Level == "failure" && f.Check == check && strings.Contains(f.Message+" "+f.Next, wantText) {
+			return
+		}
+	}
+	q.Errorf("%s: doctor did not find it: %+v", planted, d)
+}
+
+// CheckHealthy checks that doctor reports no failure.
+func (q *Queue) CheckHealthy(when string) {
+	q.Helper()
+	if d := q.Doctor("--verify"); d.Level == "failure" {
+		q.Errorf("%s: %+v", when, d)
+	}
+}
+
+// LogLines returns the lines of the service's log that have the given message.
+func (q *Queue) LogLines(message string) (lines []Fields) {
+	files, _ := filepath.Glob(q.Path("stderr-*"))
+	for _, f := range files {
+		raw, err := os.ReadFile(f)
+		if err != nil {
+			q.Fatal(err)
+		}
+		for line := range strings.Lines(string(raw)) {
+			var m Fields
+			if json.Unmarshal([]byte(line), &m) == nil && m["msg"] == message {
+				lines = append(lines, m)
+			}
+		}
+	}
+	return lines
+}
+
+// Event is one line of the event stream.
+type Event struct {
+	Seq   int64
+	Event string
+	ID    string
+	State string
+	User  string
+	Key   string
+}
+
+// Events returns the output of "queuectl events".
+func (q *Queue) Events(args ...string) (list []Event) {
+	q.Helper()
+	for line := range strings.Lines(q.Must(append([]string{"events", "--jsonl"}, args...)...)) {
+		var e Event
+		if err := json.Unmarshal([]byte(line), &e); err != nil {
+			q.Fatalf("%q: %v", line, err)
+		}
+		list = append(list, e)
+	}
+	return list
+}
+
+// StartFollowing starts a command and returns its output lines. The function end kills the command; the end
+// of the test does so too.
+func (q *Queue) StartFollowing(args ...string) (lines *bufio.Scanner, end func()) {
+	q.Helper()
+	cmd := q.Command(args...)
+	pipe, err := cmd.StdoutPipe()
+	if err != nil {
+		q.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		q.Fatal(err)
+	}
+	q.Cleanup(func() { cmd.Process.Kill(); cmd.Wait() })
+	return bufio.NewScanner(pipe), func() { cmd.Process.Kill() }
+}
+
+// pausedJob contains the members of show --json about a pause.
+type pausedJob struct {
+	State    string    `json:"state"`
+	PausedAt time.Time `json:"paused_at"`
+	PausedBy string    `json:"paused_by"`
+}
+
+func (q *Queue) PauseOf(id string) (j pausedJob) {
+	q.Helper()
+	if err := json.Unmarshal([]byte(q.Must("show", id, "--json")), &j); err != nil {
+		q.Fatal(err)
+	}
+	return j
+}
+
+// Setting is the value of a setting and its origin.
+type Setting struct{ Key, Value, Origin, Note string }
+
+func (q *Queue) Setting(key string) (s Setting) {
+	q.Helper()
+	if err := json.Unmarshal([]byte(q.Must("config", "get", key, "--json")), &s); err != nil {
+		q.Fatal(err)
+	}
+	return s
+}
+
+// MustRefuseStart starts a service that must not start, and returns its exit code and output.
+func (q *Queue) MustRefuseStart(args ...string) Result {
+	q.Helper()
+	cmd := exec.Command(q.Bin, append([]string{"serve"}, args...)...)
+	cmd.Env = append(Environment(q.Dir), q.Env...)
+	ended := time.AfterFunc(15*time.Second, func() { cmd.Process.Kill() })
+	defer ended.Stop()
+	return RunCommand(q, cmd)
+}
+
+// GatedJob returns a job that prints its pid and then runs until a file exists.
+func GatedJob(gate string) string {
+	return "echo up; echo pid $$; while [ ! -e " + gate + " ]; do sleep 0.02; done; echo end of $$"
+}

@@ -1,0 +1,393 @@
+//go:build linux || windows
+
+package testrig
+
+import (
+	"bufio"
+	"cmp"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	_ "modernc.org/sqlite" // the driver with which the test reads the database
+
+	"github.com/queuectl/queuectl/test/pgserver"
+)
+
+// rigScript is the script of the rig's jobs. It takes the lock of its tag, and notes X if another
+// process holds it. It notes its start (S), prints bytes of a numbered file, sleeps between the
+// halves, notes its end (E) and exits. A note is one O_APPEND write of 20 bytes. Arguments: tag,
+// size, offset, seconds, exit code.
+var rigScript = `note() { printf '%s %s %02d %07d\n' "$1" "$2" "$QUEUECTL_ATTEMPT" $$ >>"$RIG/ledger"; }
+` + LockingCommand("$RIG/locks/$1") + ` || note X "$1"
+note S "$1"
+bytes() { dd if="$RIG/numbers" iflag=skip_bytes,count_bytes,fullblock skip="$1" count="$2" bs=65536 status=none; }
+if [ "$2" = 10 ]; then printf '%09d\n' $(($3 / 10)); else bytes "$3" $(($2 / 2)); fi
+[ "$4" = 0 ] || sleep "$4"
+[ "$2" = 10 ] || bytes $(($3 + $2 / 2)) $(($2 / 2))
+note E "$1"
+exit "$5"
+`
+
+const NoteBytes = 20 // size of one note in the ledger
+
+// Rig is a queue whose jobs keep a ledger.
+type Rig struct {
+	*Queue
+	Numbers []byte
+
+	Mu         sync.Mutex
+	Acked      map[string]RigJob // acknowledged jobs, by tag; guarded by mu
+	Resent     int               // number of requests that were sent again; guarded by mu
+	Duplicates int               // number of resent requests that the service found to be duplicates; guarded by mu
+}
+
+// RigJob holds the parameters of one job of the rig.
+type RigJob struct {
+	Id                          string
+	Size, Offset, Seconds, Code int
+}
+
+func NewRig(t testing.TB, tag string) *Rig {
+	t.Helper()
+	r := &Rig{Queue: NewQueue(t, tag), Acked: map[string]RigJob{}}
+	for i := range 400_000 {
+		r.Numbers = fmt.Appendf(r.Numbers, "%09d\n", i)
+	}
+	r.WriteFile("numbers", string(r.Numbers))
+	r.WriteFile("job.sh", rigScript)
+	r.WriteFile("ledger", "")
+	if err := os.Mkdir(filepath.Join(r.Dir, "locks"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func (r *Rig) WriteFile(name, text string) {
+	r.Helper()
+	if err := os.WriteFile(filepath.Join(r.Dir, name), []byte(text), 0o600); err != nil {
+		r.Fatal(err)
+	}
+}
+
+// Params returns the parameters of the enqueue request for a job.
+func (r *Rig) Params(tag string, j RigJob) map[string]any {
+	words := []string{ToolPath("sh"), r.Path("job.sh"), tag}
+	for _, n := range []int{j.Size, j.Offset, j.Seconds, j.Code} {
+		words = append(words, strconv.Itoa(n))
+	}
+	return map[string]any{"argv": words, "env": map[string]string{"RIG": r.Dir}, "cwd": r.Dir, "max_retries": 0,
+		"output_limit": 8 << 20}
+}
+
+// note is one line of the ledger.
+type note struct {
+	Kind         string
+	Tag          string
+	attempt, Pid int
+}
+
+func (r *Rig) Ledger() (notes []note) {
+	r.Helper()
+	raw, err := os.ReadFile(filepath.Join(r.Dir, "ledger"))
+	if err != nil {
+		r.Fatal(err)
+	}
+	for line := range strings.Lines(string(raw)) {
+		var n note
+		if _, err := fmt.Sscanf(line, "%s %s %d %d\n", &n.Kind, &n.Tag, &n.attempt, &n.Pid); err != nil {
+			r.Fatalf("ledger line %q: %v", line, err)
+		}
+		notes = append(notes, n)
+	}
+	return notes
+}
+
+// CountNotes counts the notes of a kind, by tag.
+func (r *Rig) CountNotes(kind string) map[string]int {
+	r.Helper()
+	n := map[string]int{}
+	for _, e := range r.Ledger() {
+		if e.Kind == kind {
+			n[e.Tag]++
+		}
+	}
+	return n
+}
+
+// CheckNoOverlap fails the test if a job found its lock held.
+func (r *Rig) CheckNoOverlap() {
+	r.Helper()
+	if x := r.CountNotes("X"); len(x) > 0 {
+		r.Errorf("ran while the tree of another attempt lived: %v", x)
+	}
+}
+
+// QueryInt returns one number from the database. It reads the database from another process than the service,
+// as an administrator may. It retries because on Windows a file may be temporarily unavailable.
+func (q *Queue) QueryInt(query string) (n int) {
+	q.Helper()
+	if q.Store != "" {
+		return q.queryIntAtServer(query)
+	}
+	for tries := 1; ; tries++ {
+		db, err := sql.Open("sqlite", "file:"+filepath.Join(q.Dir, "queuectl.db")+"?mode=ro&_pragma=busy_timeout(5000)")
+		if err != nil {
+			q.Fatal(err)
+		}
+		err = db.QueryRow(query).Scan(&n)
+		db.Close()
+		switch {
+		case err == nil:
+			return n
+		case tries == TimeoutFactor:
+			q.Fatalf("%s: %v", query, err)
+		}
+		time.Sleep(50 * time.Millisecond) // the file may be available later
+	}
+}
+
+// queryIntAtServer is QueryInt for a queue on a PostgreSQL server.
+func (q *Queue) queryIntAtServer(query string) int {
+	q.Helper()
+	n, err := strconv.Atoi(pgserver.Query(q, q.Store, query))
+	if err != nil {
+		q.Fatalf("%s: %v", query, err)
+	}
+	return n
+}
+
+// CountReserved returns the number of jobs that are claimed but not known to have started.
+func (q *Queue) CountReserved() int {
+	q.Helper()
+	return q.QueryInt(`SELECT length(reserved) - length(replace(reserved, "/", "")) FROM meta`)
+}
+
+// Requester sends requests over a connection and reconnects when it breaks.
+type Requester struct {
+	Q       *Queue
+	Conn    net.Conn
+	in      *bufio.Reader
+	Timeout time.Duration // timeout of a reply with its notifications; 0 means 30 s
+}
+
+// Request sends one request and returns its reply. An error means that the connection broke, before or
+// after the request was carried out. onNotification receives the notifications.
+func (a *Requester) Request(method string, params any, onNotification func(json.RawMessage)) (WireMessage, error) {
+	got, err := a.tryRequest(method, params, onNotification)
+	if err != nil && a.Conn != nil {
+		a.Conn.Close()
+		a.Conn = nil
+	}
+	return got, err
+}
+
+func (a *Requester) tryRequest(
+	method string, params any, onNotification func(json.RawMessage),
+) (got WireMessage, err error) {
+	if a.Conn == nil {
+		if a.Conn, err = Dial(a.Q.Dir); err != nil {
+			a.Conn = nil
+			return got, err
+		}
+		a.in = bufio.NewReaderSize(a.Conn, 64<<10)
+	}
+	line, err := json.Marshal(map[string]any{"jsonrpc": "2.0", "id": 1, "method": method, "params": params})
+	if err != nil {
+		return got, err
+	}
+	a.Conn.SetDeadline(time.Now().Add(cmp.Or(a.Timeout, 30*time.Second)))
+	if _, err := a.Conn.Write(append(line, '\n')); err != nil {
+		return got, err
+	}
+	for {
+		raw, err := a.in.ReadBytes('\n')
+		if err != nil {
+			return got, err
+		}
+		got = WireMessage{}
+		if err := json.Unmarshal(raw, &got); err != nil {
+			return got, err
+		}
+		if got.Method == "" {
+			return got, nil
+		}
+		onNotification(got.Params)
+	}
+}
+
+// Submit enqueues a job with a key and repeats the request until it is acknowledged.
+func (r *Rig) Submit(a *Requester, tag string, j RigJob) error {
+	params := r.Params(tag, j)
+	params["key"] = "key-" + tag
+	sent := 0
+	for deadline := time.Now().Add(60 * time.Second); time.Now().Before(deadline); {
+		got, err := a.Request("enqueue", params, nil)
+		var op *net.OpError
+		switch {
+		case errors.As(err, &op) && op.Op == "dial":
+			time.Sleep(2 * time.Millisecond) // try again, because no service may be running at the moment
+			continue
+		case err != nil:
+			sent++
+			continue
+		case got.Error != nil && got.Error.Data.Code == "unavailable":
+			continue
+		case got.Error != nil:
+			return fmt.Errorf("enqueue %s: %+v", tag, *got.Error)
+		}
+		var ack struct {
+			ID        string `json:"id"`
+			Duplicate bool   `json:"duplicate"`
+		}
+		if err := json.Unmarshal(got.Result, &ack); err != nil {
+			return err
+		}
+		j.Id = ack.ID
+		r.Mu.Lock()
+		defer r.Mu.Unlock()
+		r.Acked[tag] = j
+		r.Resent += sent
+		if ack.Duplicate {
+			r.Duplicates++
+		}
+		return nil
+	}
+	return fmt.Errorf("enqueue %s: never acknowledged", tag)
+}
+
+// Logs returns the standard output of a job's last attempt.
+func (a *Requester) Logs(id string) (out []byte, err error) {
+	var decodeErr error
+	got, err := a.Request("logs", map[string]any{"id": id, "stdout": true}, func(raw json.RawMessage) {
+		var p struct {
+			Value struct {
+				Text    string `json:"text"`
+				Base64  []byte `json:"base64"`
+				Dropped int    `json:"dropped"`
+			} `json:"value"`
+		}
+		if e := json.Unmarshal(raw, &p); e != nil || p.Value.Dropped > 0 {
+			decodeErr = errors.Join(decodeErr, e, fmt.Errorf("%d bytes dropped", p.Value.Dropped))
+		}
+		out = append(append(out, p.Value.Text...), p.Value.Base64...)
+	})
+	if got.Error != nil {
+		decodeErr = errors.New(got.Error.Message)
+	}
+	return out, errors.Join(err, decodeErr)
+}
+
+// ListAll returns all jobs of a state, or all jobs if state is "".
+func (a *Requester) ListAll(state string) (jobs []Job, err error) {
+	params := map[string]any{"limit": 1000}
+	if state != "" {
+		params["state"] = state
+	}
+	for {
+		got, err := a.Request("list", params, nil)
+		if err != nil {
+			return nil, err
+		}
+		if got.Error != nil {
+			return nil, errors.New(got.Error.Message)
+		}
+		var page struct {
+			Jobs []Job   `json:"jobs"`
+			Next *string `json:"next"`
+		}
+		if err := json.Unmarshal(got.Result, &page); err != nil {
+			return nil, err
+		}
+		jobs = append(jobs, page.Jobs...)
+		if page.Next == nil {
+			return jobs, nil
+		}
+		params["cursor"] = *page.Next
+	}
+}
+
+// MustRequest sends a request and requires a result.
+func (a *Requester) MustRequest(method string, params any) json.RawMessage {
+	a.Q.Helper()
+	got, err := a.Request(method, params, nil)
+	if err != nil || got.Error != nil {
+		a.Q.Fatalf("%s: %v %+v", method, err, got.Error)
+	}
+	return got.Result
+}
+
+// Batch enqueues jobs in one transaction and returns their ids.
+func (a *Requester) Batch(jobs ...map[string]any) (ids []string) {
+	a.Q.Helper()
+	var got struct {
+		IDs []string `json:"ids"`
+	}
+	if err := json.Unmarshal(a.MustRequest("enqueue.batch", map[string]any{"jobs": jobs, "commit": true}),
+		&got); err != nil {
+		a.Q.Fatal(err)
+	}
+	return got.IDs
+}
+
+func (a *Requester) Show(id string) (j Job) {
+	a.Q.Helper()
+	if err := json.Unmarshal(a.MustRequest("show", map[string]any{"id": id}), &j); err != nil {
+		a.Q.Fatalf("show %s: %v", id, err)
+	}
+	return j
+}
+
+// WarmUp runs short jobs one by one, so that the pool learns that jobs are short and prefetches large blocks.
+// Then it sets the number of workers.
+func (a *Requester) WarmUp(workers int) {
+	a.Q.Helper()
+	if PrefetchFailpoints != "" { // the service prefetches because of the failpoints, without warming up
+		a.MustRequest("worker.scale", map[string]any{"count": workers})
+		return
+	}
+	a.MustRequest("worker.scale", map[string]any{"count": 1})
+	var jobs []map[string]any
+	for range 60 {
+		jobs = append(jobs, map[string]any{"argv": []string{ToolPath("true")}, "labels": map[string]string{"rig": "warm"}})
+	}
+	a.Batch(jobs...)
+	a.Q.WaitUntil("warm", 20*time.Second, func() bool {
+		return a.Q.QueryInt(`SELECT count(*) FROM jobs WHERE state < 6`) == 0
+	})
+	a.MustRequest("worker.scale", map[string]any{"count": workers})
+}
+
+// StrayProcesses lists the live processes that have the directory in their command line or environment,
+// except the service and the runners.
+func (q *Queue) StrayProcesses() (list []string) {
+	for pid, commands := range ProcessesUsing(q.Dir) {
+		if !strings.HasPrefix(commands, q.Bin) && !strings.HasPrefix(commands,
+			filepath.Join(filepath.Dir(q.Bin), Programs[1])) && !strings.Contains(commands, " runner ") &&
+			!strings.Contains(commands, runnerHelper) {
+			list = append(list, fmt.Sprintf("%d %q", pid, commands))
+		}
+	}
+	return list
+}
+
+// WaitKilled waits until the service ends by itself. It reports whether a failpoint killed the service within
+// the limit.
+func (q *Queue) WaitKilled(limit time.Duration) bool {
+	select {
+	case err := <-q.Ended:
+		q.Cmd = nil
+		return wasKilled(err)
+	case <-time.After(limit):
+		return false
+	}
+}

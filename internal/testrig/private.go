@@ -1,0 +1,43 @@
+//go:build linux || windows
+
+package testrig
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// Private is a directory for calls of run --private.
+type Private struct {
+	*Queue
+	Work string
+}
+
+func NewPrivate(t *testing.T) *Private {
+	q := NewQueue(t, "")
+	work := filepath.Join(q.Dir, "work")
+	if err := os.Mkdir(work, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	// A private run keeps the state of its service and runners in this directory.
+	q.Dir = filepath.Join(work, ".queuectl")
+	t.Cleanup(func() { os.RemoveAll(filepath.Dir(work)) })
+	return &Private{q, work}
+}
+
+// Command returns the command run --private in the directory, with the given stdin.
+func (p *Private) Command(stdin string, args ...string) *exec.Cmd {
+	cmd := exec.Command(p.Bin, append([]string{"run", "--private"}, args...)...)
+	cmd.Env = Environment(p.Work)
+	cmd.Dir = p.Work
+	cmd.Stdin = strings.NewReader(stdin)
+	return cmd
+}
+
+func (p *Private) Run(stdin string, args ...string) Result {
+	p.Helper()
+	return RunCommand(p, p.Command(stdin, args...))
+}

@@ -1,0 +1,95 @@
+package testrig
+
+import (
+	"encoding/json"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// node is a row of "node list".
+type node struct {
+	Name, State string
+	This        bool
+	Running     int
+}
+
+func (q *Queue) Nodes() map[string]node {
+	q.Helper()
+	var list []node
+	if err := json.Unmarshal([]byte(q.Must("node", "list", "--json")), &list); err != nil {
+		q.Fatal(err)
+	}
+	byName := map[string]node{}
+	for _, n := range list {
+		byName[n.Name] = n
+	}
+	return byName
+}
+
+// CountStarted returns the number of attempts that the runners have recorded in their running tables.
+func (q *Queue) CountStarted() (n int) {
+	const slot = 64 // size of a slot in bytes; the first slot contains the header
+	tables, _ := filepath.Glob(q.RunnerDir() + "/*/running")
+	for _, name := range tables {
+		raw, _ := os.ReadFile(name)
+		for at := slot; at+slot <= len(raw); at += slot {
+			// The first 8 bytes contain the job's number; 0 means that the slot is free.
+			if strings.Trim(string(raw[at:at+8]), "\x00") != "" {
+				n++
+			}
+		}
+	}
+	return n
+}
+
+// CLIWithin runs a command that must return within the given time, even if other processes hang.
+func (q *Queue) CLIWithin(limit time.Duration, args ...string) Result {
+	q.Helper()
+	started := time.Now()
+	got := q.CLI(args...)
+	if elapsed := time.Since(started); elapsed > limit {
+		q.Errorf("%v took %v, want at most %v", args, elapsed, limit)
+	}
+	return got
+}
+
+// WaitForFileCommand returns a shell command that waits until a file exists in the directory of the queue.
+// The command also ends if that directory is removed.
+func (q *Queue) WaitForFileCommand(name string) string {
+	return fmt.Sprintf("while [ -d %s ] && [ ! -e %s ]; do sleep 0.01; done", q.Dir, q.Path(name))
+}
+
+// IsAnswering reports whether the service accepts and answers a new connection.
+func (q *Queue) IsAnswering() bool {
+	c, err := Dial(q.Dir)
+	if err != nil {
+		return false
+	}
+	defer c.Close()
+
+	c.SetDeadline(time.Now().Add(5 * time.Second))
+	if _, err := fmt.Fprintln(c, `{"jsonrpc":"2.0","id":1,"method":"hello"}`); err != nil {
+		return false
+	}
+	var a WireMessage
+	return json.NewDecoder(c).Decode(&a) == nil && a.Error == nil
+}
+
+// FullScale reports whether the test runs at the scale that the contract promises, which takes
+// minutes: see "make gates".
+func FullScale() bool { return os.Getenv("QUEUECTL_SOAK") != "" }
+
+// FreeAddress returns a loopback address with a free port.
+func FreeAddress(t testing.TB) string {
+	free, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer free.Close()
+	return free.Addr().String()
+}

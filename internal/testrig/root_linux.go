@@ -1,0 +1,123 @@
+package testrig
+
+import (
+	"bufio"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/queuectl/queuectl/internal/skip"
+)
+
+// Accounts that exist on every Debian system, created by the package base-passwd.
+var (
+	ServiceAccount = Person{Name: "games", Uid: 5, Gid: 60} // the service runs under this account
+	DaemonUser     = Person{Name: "daemon", Uid: 1, Gid: 1}
+	NewsUser       = Person{Name: "news", Uid: 9, Gid: 9}
+	UucpUser       = Person{Name: "uucp", Uid: 10, Gid: 10}
+)
+
+// StartRooted starts a service under an ordinary account. Root's launcher starts the runners of this service,
+// with the given policy. StartRooted skips the test unless the test runs as root.
+func StartRooted(t *testing.T, settings, policy string) *Queue {
+	t.Helper()
+	q, rules := PrepareRooted(t, settings, policy)
+	q.Launcher(rules)
+	socket := filepath.Join(q.RootRunnerDir, "spawn.sock")
+	q.Start("--workers", "2", "--runner-dir", q.RootRunnerDir, "--runner-socket", socket, "--runner-policy", rules)
+	return q
+}
+
+// PrepareRooted creates the settings, the socket and the runner policy that the service of StartRooted needs.
+// It returns the path of the policy as rules.
+func PrepareRooted(t *testing.T, settings, policy string) (q *Queue, rules string) {
+	t.Helper()
+	skip.UnlessRoot(t, "needs root's runners; .ci/run runs it as root")
+	t.Parallel()
+	q = NewQueue(t, "")
+	base, err := os.MkdirTemp("", "qr")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		q.EndProcesses()
+		os.RemoveAll(base)
+	})
+	q.Bin = Install(t, Binary(t, ""), base)
+	q.RootRunnerDir = filepath.Join(base, "runners")
+	q.Owner = &syscall.Credential{Uid: uint32(ServiceAccount.Uid), Gid: uint32(ServiceAccount.Gid)}
+	q.WriteFile("queuectl.toml", settings+"[access]\nsubmit = [\"daemon\", \"news\", \"uucp\"]\n")
+	for path, mode := range map[string]os.FileMode{base: 0o755, q.Dir: 0o711, q.Path("queuectl.toml"): 0o644} {
+		if err := os.Chmod(path, mode); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Chown(q.Dir, ServiceAccount.Uid, ServiceAccount.Gid); err != nil {
+		t.Fatal(err)
+	}
+	// Create the socket as root: clients trust a socket that root owns.
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: q.Path(SocketName), Net: "unix"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.SetUnlinkOnClose(false)
+	defer l.Close()
+	if q.controlSocket, err = l.File(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { q.controlSocket.Close() })
+	if err := os.Chmod(q.Path(SocketName), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	rules = filepath.Join(base, "runner.conf")
+	if err := os.WriteFile(rules, []byte(policy), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return q, rules
+}
+
+// Launcher starts the launcher of root's runners, in the same way as a service that root has started. The
+// launcher ends with the test.
+func (q *Queue) Launcher(policy string) *exec.Cmd {
+	q.Helper()
+	ready, out, err := os.Pipe()
+	if err != nil {
+		q.Fatal(err)
+	}
+	defer ready.Close()
+	cmd := exec.Command(q.Bin, "runner", "--dir", q.RootRunnerDir, "--policy", policy, "--launcher",
+		fmt.Sprintf("%d:%d", ServiceAccount.Uid, ServiceAccount.Gid))
+	life, err := cmd.StdinPipe()
+	if err != nil {
+		q.Fatal(err)
+	}
+	cmd.ExtraFiles, cmd.Stderr = []*os.File{out}, os.Stderr
+	if err := cmd.Start(); err != nil {
+		q.Fatal(err)
+	}
+	out.Close()
+	q.Cleanup(func() {
+		life.Close()
+		if err := cmd.Wait(); err != nil && !wasKilled(err) {
+			q.Errorf("the launcher: %v", err)
+		}
+	})
+	if line, err := bufio.NewReader(ready).ReadString('\n'); err != nil {
+		q.Fatalf("the launcher says %q: %v", line, err)
+	}
+	return cmd
+}
+
+// OutputOf enqueues a job, waits until it ends, and returns its output and error.
+func (q *Queue) OutputOf(p Person, args ...string) string {
+	q.Helper()
+	id := q.MustAs(p, append([]string{"enqueue", "--max-retries", "0"}, args...)...)
+	q.RunAs(p, "wait", id)
+	j := q.Show(id)
+	return strings.TrimSpace(j.Output + j.Stderr + j.Error)
+}

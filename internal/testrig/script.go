@@ -1,0 +1,46 @@
+//go:build linux || windows
+
+package testrig
+
+import (
+	"flag"
+	"os/exec"
+	"regexp"
+	"testing"
+	"time"
+)
+
+// Update is the flag -update, with which tests store the output of the programs. Review every changed line before
+// you commit them.
+var Update = flag.Bool("update", false, "write what is printed into the scripts")
+
+// Shell runs the lines of one script.
+type Shell struct {
+	testing.TB
+	Work, Home   string
+	env          []string
+	Replacements []Replacement
+}
+
+// StopService stops the script's service and checks that no process of the script is left.
+func (s *Shell) StopService() {
+	s.Command("queuectl service stop").Run() // this fails if the service has already stopped, which is harmless
+	for deadline := time.Now().Add(10 * time.Second); len(ProcessesWithArg(s.Work)) > 0; time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			s.Errorf("left behind: %q", ProcessesWithArg(s.Work))
+			return
+		}
+	}
+}
+
+func (s *Shell) Command(line string) *exec.Cmd {
+	cmd := s.lineCommand(line)
+	cmd.Env, cmd.Dir = s.env, s.Work
+	return cmd
+}
+
+// Replacement replaces text that differs between runs.
+type Replacement struct {
+	Find *regexp.Regexp
+	Text string
+}

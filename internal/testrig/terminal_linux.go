@@ -1,0 +1,104 @@
+package testrig
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"regexp"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"golang.org/x/sys/unix"
+)
+
+var (
+	controls = regexp.MustCompile(
+		`[\x00-\x08\x0b-\x1f\x7f\x{80}-\x{9f}\x{61c}\x{200e}\x{200f}\x{202a}-\x{202e}\x{2066}-\x{2069}]`)
+)
+
+// FindControl returns the first part of text that would control a terminal, or "" if there is no such part.
+func FindControl(text string) string {
+	if !utf8.ValidString(text) {
+		return "bytes that are no text"
+	}
+	return controls.FindString(Colours.ReplaceAllString(text, ""))
+}
+
+// Screen is a pseudoterminal. The program under test gets the tty; the test reads the output and types.
+type Screen struct {
+	Tty    *os.File
+	Master *os.File
+	Output *LockedBuffer
+	closed chan struct{} // closed when all processes have closed the tty
+}
+
+// NewScreen creates a terminal with the given number of columns that shows each byte unchanged.
+func NewScreen(t testing.TB, columns int) *Screen {
+	t.Helper()
+	master, err := unix.Open("/dev/ptmx", unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
+	if err != nil {
+		t.Fatalf("open a terminal: %v", err)
+	}
+	s := &Screen{Master: os.NewFile(uintptr(master), "terminal"), Output: &LockedBuffer{}, closed: make(chan struct{})}
+	number, failed := unix.IoctlGetUint32(master, unix.TIOCGPTN)
+	err = errors.Join(failed, unix.IoctlSetPointerInt(master, unix.TIOCSPTLCK, 0),
+		unix.IoctlSetWinsize(master, unix.TIOCSWINSZ, &unix.Winsize{Row: 24, Col: uint16(columns)}))
+	slave, failed := unix.Open(fmt.Sprintf("/dev/pts/%d", number), unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
+	if err = errors.Join(err, failed); err != nil {
+		t.Fatalf("open a terminal: %v", err)
+	}
+	s.Tty = os.NewFile(uintptr(slave), "tty")
+	modes, err := unix.IoctlGetTermios(slave, unix.TCGETS)
+	if err == nil {
+		modes.Oflag &^= unix.OPOST
+		modes.Lflag &^= unix.ECHO
+		err = unix.IoctlSetTermios(slave, unix.TCSETS, modes)
+	}
+	if err != nil {
+		t.Fatalf("set a terminal's modes: %v", err)
+	}
+	go func() { // this goroutine ends when the last process closes the tty, or at the cleanup
+		defer close(s.closed)
+		io.Copy(s.Output, s.Master)
+	}()
+	t.Cleanup(func() {
+		s.Tty.Close()
+		s.Master.Close()
+		<-s.closed
+	})
+	return s
+}
+
+// Text waits until the program has ended and returns everything that was shown.
+func (s *Screen) Text(t testing.TB) string {
+	t.Helper()
+	s.Tty.Close()
+	select {
+	case <-s.closed:
+	case <-time.After(10 * time.Second):
+		t.Fatal("somebody still has the tty")
+	}
+	return s.Output.String()
+}
+
+// RunOnScreen runs the program with a terminal as its stdout and stderr.
+func (q *Queue) RunOnScreen(args ...string) Result {
+	q.Helper()
+	s := NewScreen(q, 600) // the screen is wide enough to show all cells uncut
+	cmd := q.Command(args...)
+	cmd.Stdout, cmd.Stderr = s.Tty, s.Tty
+	return Result{Code: ExitCodeOf(q, cmd), Out: s.Text(q)}
+}
+
+// ExitCodeOf runs a command and returns its exit code.
+func ExitCodeOf(t testing.TB, cmd *exec.Cmd) int {
+	t.Helper()
+	var exit *exec.ExitError
+	if err := cmd.Run(); err != nil && !errors.As(err, &exit) {
+		t.Fatal(err)
+	}
+	return cmd.ProcessState.ExitCode()
+}

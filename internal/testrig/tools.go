@@ -1,0 +1,216 @@
+//go:build linux || windows
+
+package testrig
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/queuectl/queuectl/internal/skip"
+)
+
+// Fields holds the members of a JSON object.
+type Fields = map[string]any
+
+// StartQueue returns a queue with a running service. It marks the test as parallel.
+func StartQueue(t *testing.T, args ...string) *Queue {
+	t.Helper()
+	t.Parallel()
+	q := NewQueue(t, "")
+	q.Start(args...)
+	return q
+}
+
+// Command returns a queuectl command for the queue without starting it.
+func (q *Queue) Command(args ...string) *exec.Cmd {
+	cmd := exec.Command(q.Bin, append([]string{"--dir", q.Dir}, args...)...)
+	cmd.Env = Environment(q.Dir)
+	cmd.Dir = q.Dir
+	return cmd
+}
+
+// startAndWait starts a command and waits for its end.
+func startAndWait(cmd *exec.Cmd) error {
+	if err := StartCommand(cmd); err != nil {
+		return err
+	}
+	return cmd.Wait()
+}
+
+// RunCommand runs a command and returns its output and exit code.
+func RunCommand(t testing.TB, cmd *exec.Cmd) Result {
+	t.Helper()
+	var out, errs bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	err := startAndWait(cmd)
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) {
+		t.Fatal(err)
+	}
+	return Result{out.String(), errs.String(), cmd.ProcessState.ExitCode()}
+}
+
+// Path returns the path of a file in the queue's directory.
+func (q *Queue) Path(name string) string { return q.Dir + "/" + name }
+
+// WriteFile creates a file in the queue's directory and returns its path.
+func (q *Queue) WriteFile(name, text string) string {
+	q.Helper()
+	if err := os.WriteFile(q.Path(name), []byte(text), 0o600); err != nil {
+		q.Fatal(err)
+	}
+	return q.Path(name)
+}
+
+// ReadFile returns the content of a file in the queue's directory, "" if it does not exist.
+func (q *Queue) ReadFile(name string) string {
+	raw, _ := os.ReadFile(q.Path(name))
+	return string(raw)
+}
+
+// MustCall sends a request and requires a result.
+func (w *Wire) MustCall(method string, params, into any) {
+	w.Helper()
+	a := w.Call(method, params)
+	if a.Error != nil {
+		w.Fatalf("%s %v: %+v", method, params, *a.Error)
+	}
+	if into == nil {
+		return
+	}
+	if err := json.Unmarshal(a.Result, into); err != nil {
+		w.Fatalf("%s: %v", method, err)
+	}
+}
+
+// Enqueue enqueues a job and returns its id.
+func (w *Wire) Enqueue(spec Fields) string {
+	w.Helper()
+	var got struct{ ID string }
+	w.MustCall("enqueue", spec, &got)
+	return got.ID
+}
+
+// Batch enqueues jobs and returns their ids. It sends as many per request as the service permits.
+func (w *Wire) Batch(specs []Fields) (ids []string) {
+	w.Helper()
+	for part := range slices.Chunk(specs, 1000) {
+		var got struct{ IDs []string }
+		w.MustCall("enqueue.batch", Fields{"jobs": part, "commit": true}, &got)
+		ids = append(ids, got.IDs...)
+	}
+	return ids
+}
+
+func (w *Wire) Show(id string) (j Job) {
+	w.Helper()
+	w.MustCall("show", Fields{"id": id}, &j)
+	return j
+}
+
+// WaitEnded waits until a job has ended and returns it.
+func (w *Wire) WaitEnded(id string) (j Job) {
+	w.Helper()
+	w.WaitUntil("job "+id+" has ended", 30*time.Second, func() bool {
+		j = w.Show(id)
+		return j.State == "completed" || j.State == "dead" || j.State == "cancelled"
+	})
+	return j
+}
+
+// WaitRunning waits until a job runs and has printed "up".
+func (w *Wire) WaitRunning(id string) (j Job) {
+	w.Helper()
+	w.WaitUntil("job "+id+" runs", 20*time.Second, func() bool {
+		j = w.Show(id)
+		return j.State == "processing" && j.PID > 0 && strings.Contains(j.Output, "up\n")
+	})
+	return j
+}
+
+// Counts returns the number of jobs by state.
+func (w *Wire) Counts() map[string]int {
+	w.Helper()
+	var st struct{ Jobs map[string]int }
+	w.MustCall("status", nil, &st)
+	return st.Jobs
+}
+
+// ErrorCode returns the error code of a reply, "" if it has no error.
+func (a WireMessage) ErrorCode() string {
+	if a.Error == nil {
+		return ""
+	}
+	return a.Error.Data.Code
+}
+
+func Deref(n *int) int {
+	if n == nil {
+		return -1
+	}
+	return *n
+}
+
+// Near reports whether a duration is what the test expects, or longer by at most tolerance (multiplied
+// by TimeoutFactor).
+func Near(got, want, tolerance time.Duration) bool {
+	return got >= want-2*time.Millisecond && got <= want+tolerance*TimeoutFactor
+}
+
+// KillListed kills the process of a line from ProcessesWithArg.
+func KillListed(line string) {
+	var pid int
+	if n, _ := fmt.Sscan(line, &pid); n == 1 {
+		Kill(pid)
+	}
+}
+
+// RunnerPid returns the pid of the queue's only runner.
+func (q *Queue) RunnerPid() int {
+	q.Helper()
+	var pids []int
+	q.WaitUntil("exactly one runner is there", 10*time.Second, func() bool {
+		pids = q.RunnerPids()
+		return len(pids) == 1
+	})
+	return pids[0]
+}
+
+// EnqueueRaw enqueues a job with the given id and reports whether it was acknowledged.
+func EnqueueRaw(w *Wire, id string) bool {
+	line := fmt.Sprintf(`{"jsonrpc":"2.0","id":1,"method":"enqueue","params":{"id":%q,"command":"true"}}`+"\n", id)
+	if _, err := w.Write([]byte(line)); err != nil {
+		return false
+	}
+	a, err := w.ReadMessage()
+	return err == nil && a.Error == nil
+}
+
+// LogText returns the logs of the queue's services and runners so far.
+func (q *Queue) LogText() (text string) {
+	logs, _ := filepath.Glob(q.Path("stderr-*"))
+	for _, name := range logs {
+		raw, _ := os.ReadFile(name)
+		text += string(raw)
+	}
+	return text
+}
+
+// Colours matches the control sequences that set colours on a terminal.
+var Colours = regexp.MustCompile(`\x1b\[[0-9;]*m`)
+
+// Long skips a test that takes seconds in short mode.
+func Long(t testing.TB) {
+	t.Helper()
+	skip.Long(t, "takes seconds; make test-long runs it")
+}

@@ -1,0 +1,99 @@
+package testrig
+
+import (
+	"io"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// TerminalSession runs one program on a pseudoterminal and plays the user in front of it.
+type TerminalSession struct {
+	*Screen
+	Q             *Queue
+	Cmd           *exec.Cmd
+	termiosBefore unix.Termios
+}
+
+// StartOnTerminal starts the program on a new terminal of the given size.
+func (q *Queue) StartOnTerminal(rows, cols int, args ...string) *TerminalSession {
+	q.Helper()
+	s := NewScreen(q, cols)
+	s.Resize(q, rows, cols)
+	return s.Start(q, q.Command(args...))
+}
+
+// Start starts a command on the terminal.
+func (s *Screen) Start(q *Queue, cmd *exec.Cmd) *TerminalSession {
+	q.Helper()
+	before, err := unix.IoctlGetTermios(int(s.Tty.Fd()), unix.TCGETS)
+	if err != nil {
+		q.Fatal(err)
+	}
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = s.Tty, s.Tty, s.Tty
+	if cmd.SysProcAttr == nil {
+		cmd.SysProcAttr = &syscall.SysProcAttr{}
+	}
+	cmd.SysProcAttr.Setsid, cmd.SysProcAttr.Setctty = true, true
+	cmd.Env = append(cmd.Env, "TERM=xterm")
+	if err := cmd.Start(); err != nil {
+		q.Fatal(err)
+	}
+	q.Cleanup(func() { cmd.Process.Kill() })
+	return &TerminalSession{s, q, cmd, *before}
+}
+
+func (s *Screen) Resize(t testing.TB, rows, cols int) {
+	t.Helper()
+	if err := unix.IoctlSetWinsize(int(s.Master.Fd()), unix.TIOCSWINSZ,
+		&unix.Winsize{Row: uint16(rows), Col: uint16(cols)}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TypeText types text on the terminal.
+func (s *TerminalSession) TypeText(text string) {
+	s.Q.Helper()
+	if _, err := io.WriteString(s.Master, text); err != nil {
+		s.Q.Fatal(err)
+	}
+}
+
+// WaitText waits until the terminal has shown text.
+func (s *TerminalSession) WaitText(text string) {
+	s.Q.Helper()
+	s.WaitTextAfter(0, text)
+}
+
+// WaitTextAfter waits until the terminal has shown text after the first n bytes of its output.
+func (s *TerminalSession) WaitTextAfter(n int, text string) {
+	s.Q.Helper()
+	for deadline := time.Now().Add(20 * time.Second); !strings.Contains(s.Output.String()[n:],
+		text); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			s.Q.Fatalf("%q is not shown, but %q", text, s.Output.String()[n:])
+		}
+	}
+}
+
+// WaitExit waits until the program ends. It checks the exit code and that the terminal settings are restored.
+// It returns everything that the terminal has shown.
+func (s *TerminalSession) WaitExit(code int) string {
+	s.Q.Helper()
+	timer := time.AfterFunc(20*time.Second, func() { s.Cmd.Process.Kill() })
+	s.Cmd.Wait()
+	timer.Stop()
+	now, err := unix.IoctlGetTermios(int(s.Tty.Fd()), unix.TCGETS)
+	text := s.Text(s.Q)
+	if got := s.Cmd.ProcessState; got.ExitCode() != code {
+		s.Q.Errorf("%q ended with %v, want %d, after %q", s.Cmd.Args, got, code, text)
+	}
+	if err != nil || *now != s.termiosBefore {
+		s.Q.Errorf("%q leaves the terminal with %+v (%v), it was %+v", s.Cmd.Args, now, err, s.termiosBefore)
+	}
+	return text
+}

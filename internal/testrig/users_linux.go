@@ -1,0 +1,141 @@
+package testrig
+
+import (
+	"bufio"
+	"cmp"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/queuectl/queuectl/internal/skip"
+)
+
+// Person is a user, identified by ids. The account need not exist.
+type Person struct {
+	Name   string
+	Right  string
+	Uid    int
+	Gid    int // 0 means the same number as uid
+	Groups []uint32
+}
+
+// The users of the tests, with the rights that AccessOfAll gives them.
+var (
+	Outsider = Person{Name: "outsider", Right: "none", Uid: 61240}
+	Reader   = Person{Name: "reader", Right: "read", Uid: 61241}
+	Alice    = Person{Name: "alice", Right: "submit", Uid: 61242}
+	Bob      = Person{Name: "bob", Right: "submit", Uid: 61243, Groups: []uint32{61299, 61298}}
+	Operator = Person{Name: "operator", Right: "operate", Uid: 61244, Groups: []uint32{61297}}
+	Admin    = Person{Name: "admin", Right: "admin", Uid: 61245}
+	Everyone = []Person{Outsider, Reader, Alice, Bob, Operator, Admin}
+)
+
+const AccessOfAll = "socket_mode = \"0666\"\n[access]\nread = [61241, \"61244\"]\nsubmit = [\"61242\", " +
+	"\"@61298\"]\noperate = [\"@61297\"]\nadmin = [\"61245\"]\n"
+
+var rightsInOrder = []string{"none", "read", "submit", "operate", "admin"}
+
+// HasRight reports whether the person has a right.
+func (p Person) HasRight(right string) bool {
+	return slices.Index(rightsInOrder, p.Right) >= slices.Index(rightsInOrder, right)
+}
+
+// SharedQueue starts a service that every user can connect to, with these settings. It skips the test unless
+// the test runs as root, which can act as other users.
+func SharedQueue(t *testing.T, settings string, args ...string) *Queue {
+	t.Helper()
+	skip.UnlessRoot(t, "needs root to act for several users; "+
+		".ci/run runs it as root, and the tests of control cover the table of rights")
+	t.Parallel()
+	q := NewQueue(t, "")
+	q.Bin = Install(q, q.Bin, q.Dir)
+	if err := os.Chmod(q.Dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	q.WriteFile("queuectl.toml", settings)
+	q.Start(args...)
+	return q
+}
+
+// RunAs runs the program as a person.
+func (q *Queue) RunAs(p Person, args ...string) Result {
+	q.Helper()
+	return RunCommand(q, AsPerson(q.Command(args...), p))
+}
+
+// AsPerson makes a command run as a person.
+func AsPerson(cmd *exec.Cmd, p Person) *exec.Cmd {
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(p.Uid),
+		Gid: uint32(cmp.Or(p.Gid, p.Uid)), Groups: p.Groups}}
+	return cmd
+}
+
+// MustAs runs the program as a person, checks that it succeeds and returns its output.
+func (q *Queue) MustAs(p Person, args ...string) string {
+	q.Helper()
+	r := q.RunAs(p, args...)
+	if r.Code != 0 {
+		q.Fatalf("%s: queuectl %v: %+v", p.Name, args, r)
+	}
+	return strings.TrimSpace(r.Out)
+}
+
+// DialAs connects as a person.
+func (q *Queue) DialAs(p Person) *Wire {
+	q.Helper()
+	c, err := ConnectAs(q.Dir, p)
+	if err != nil {
+		q.Fatal(err)
+	}
+	q.Cleanup(func() { c.Close() })
+	return &Wire{q, c, bufio.NewReaderSize(c, 1<<20), 0}
+}
+
+// ConnectAs connects to the service of a directory as a person. The service sees the person's ids for the
+// whole connection, even though this process then uses it. It waits for a full backlog, as the client does.
+func ConnectAs(dir string, p Person) (c net.Conn, err error) {
+	var thread sync.WaitGroup
+	thread.Go(func() {
+		// The thread is never unlocked, so it ends with the goroutine.
+		runtime.LockOSThread()
+		// One extra group makes sure that groups[0] exists.
+		id, groups := uintptr(p.Uid), append(slices.Clone(p.Groups), 0)
+		for _, call := range [][4]uintptr{ // change the ids of this thread only
+			{unix.SYS_SETGROUPS, uintptr(len(p.Groups)), uintptr(unsafe.Pointer(&groups[0])), 0},
+			{unix.SYS_SETRESGID, id, id, id}, {unix.SYS_SETRESUID, id, id, id},
+		} {
+			if _, _, errno := unix.RawSyscall(call[0], call[1], call[2], call[3]); errno != 0 {
+				err = errno
+				return
+			}
+		}
+		runtime.KeepAlive(groups)
+		c, err = blockingDial(filepath.Join(dir, SocketName))
+	})
+	thread.Wait()
+	return c, err
+}
+
+// blockingDial connects to a socket. It waits in connect(2) while the backlog is full, whereas net.Dial fails then.
+func blockingDial(path string) (net.Conn, error) {
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, err
+	}
+	f := os.NewFile(uintptr(fd), path)
+	defer f.Close()
+	if err := unix.Connect(fd, &unix.SockaddrUnix{Name: path}); err != nil {
+		return nil, err
+	}
+	return net.FileConn(f)
+}

@@ -1,0 +1,78 @@
+//go:build linux || windows
+
+package testrig
+
+import (
+	"context"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"time"
+)
+
+// Browser requests pages. It keeps cookies, follows no redirects, and connects to the same address for every
+// host name.
+type Browser struct {
+	*Queue
+	LinkHost string // host and port in the links of the page
+	Address  string
+	Cookie   *http.Cookie
+	Client   http.Client
+}
+
+// PageOf starts the web page of a queue and returns a browser without a session.
+func PageOf(q *Queue) *Browser {
+	q.Helper()
+	b := &Browser{Queue: q, Address: q.Must("web", "start", "--listen", "127.0.0.1:0")}
+	b.LinkHost = b.Address
+	b.Client = http.Client{
+		Timeout:       TimeoutFactor * 10 * time.Second,
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+		Transport: &http.Transport{DialContext: func(ctx context.Context, network, _ string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, network, b.Address)
+		}},
+	}
+	q.Cleanup(b.Client.CloseIdleConnections)
+	return b
+}
+
+// httpResponse is the response to a request.
+type httpResponse struct {
+	Code   int
+	Header http.Header
+	Body   string
+	Closed bool // the service will close the connection after this response
+}
+
+// Request sends a request and returns the response. It applies change to the request before sending it.
+func (b *Browser) Request(method, path, form string, change ...func(*http.Request)) httpResponse {
+	b.Helper()
+	r, err := http.NewRequestWithContext(b.Context(), method, "http://"+b.LinkHost+path, strings.NewReader(form))
+	if err != nil {
+		b.Fatal(err)
+	}
+	if form != "" {
+		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	}
+	if b.Cookie != nil {
+		r.AddCookie(b.Cookie)
+	}
+	for _, f := range change {
+		f(r)
+	}
+	got, err := b.Client.Do(r)
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer got.Body.Close()
+	raw, err := io.ReadAll(got.Body)
+	if err != nil {
+		b.Fatal(err)
+	}
+	return httpResponse{got.StatusCode, got.Header, string(raw), got.Close}
+}
+
+func WithHeader(name, value string) func(*http.Request) {
+	return func(r *http.Request) { r.Header.Set(name, value) }
+}

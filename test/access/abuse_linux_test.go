@@ -1,0 +1,400 @@
+package access
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/queuectl/queuectl/internal/skip"
+	"github.com/queuectl/queuectl/internal/testrig"
+)
+
+// Bounds that hold for all other users while two users attack a service.
+const (
+	runLatencyBound  = 250 * time.Millisecond // 99th percentile of enqueue, wait and logs of one "true" job
+	showLatencyBound = 100 * time.Millisecond // 99th percentile of show
+	serviceMemory    = 128 << 20              // resident bytes, checked at the peak too
+	runnerMemory     = 64 << 20
+)
+
+// shortAttack is the duration of the attack when QUEUECTL_ABUSE is unset. Such a short attack does not check
+// the latency bounds: it gives too few values for percentiles, and other tests run at the same time.
+const shortAttack = 5 * time.Second
+
+// multiUserSettings configures a service for users who do not trust each other: none of them can
+// occupy all workers.
+const multiUserSettings = "run_as = \"submitter\"\nworkers = 8\nmax_running_per_user = 3\n"
+
+// attackers are the users who attack. No other process on the machine may run as these users, because the
+// attackers stop all their own processes.
+var attackers = []testrig.Person{{Name: "bin", Uid: 2, Gid: 2}, {Name: "sys", Uid: 3, Gid: 3}}
+
+// Two users attack a service in every way they can, first one attack at a time and then all concurrently. The
+// service serves a third user in time, refuses none of the requests of the third user, and uses bounded
+// memory. Neither the service nor a runner ends. "make abuse" attacks for five minutes on an otherwise idle
+// machine.
+//
+// The third user measures on one raw connection, so the cost of the command line is not included. The
+// processes of the attackers use a bounded part of the machine; see abuserShare.
+func TestAbuse(t *testing.T) {
+	testrig.Long(t)
+	skip.UnlessProgram(t, "perl", "needs perl; .ci/run runs it")
+	length, measures := shortAttack, os.Getenv("QUEUECTL_ABUSE") != ""
+	if measures {
+		var err error
+		if length, err = time.ParseDuration(os.Getenv("QUEUECTL_ABUSE")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	q := testrig.StartRooted(t, multiUserSettings+fmt.Sprintf("max_bytes_per_user = \"%dMiB\"\n", abuseQuota),
+		"accounts = *\n")
+	q.Must("worker", "scale", "8")
+	program := filepath.Join(filepath.Dir(q.RootRunnerDir), "test")
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if out, err := exec.Command("install", "-m", "755", self, program).CombinedOutput(); err != nil {
+		t.Fatalf("install: %v\n%s", err, out)
+	}
+	service := q.Cmd.Process.Pid
+	quotaAttack(q, t, program)
+	quiet, attack, after := measurement{q: q, service: service}, measurement{q: q, service: service},
+		measurement{q: q, service: service}
+	quiet.run(t, 2*time.Second, nil)
+	t.Logf("before: %s", &quiet)
+	first := quiet.sample()
+	attack.run(t, length, func(ctx context.Context) {
+		var wg sync.WaitGroup
+		for _, p := range attackers {
+			wg.Go(func() { runAttacker(q, ctx, program, p, length, os.Getenv(abuserOnly)) })
+		}
+		wg.Wait()
+	})
+	t.Logf("while they attack: %s", &attack)
+	after.run(t, 5*time.Second, nil)
+	t.Logf("after: %s", &after)
+	t.Logf("memory in MB:\n%s", memoryTable(first, attack.peak, after.sample()))
+
+	for _, m := range []*measurement{&quiet, &attack, &after} {
+		for _, e := range m.refusals[:min(10, len(m.refusals))] {
+			t.Errorf("refused: %v", e)
+		}
+	}
+	if len(after.runs) == 0 {
+		t.Error("after the attack no job of the third user's ended")
+	}
+	if measures {
+		if got := percentile(attack.runs, 99); got > runLatencyBound {
+			t.Errorf("99%% of the third user's runs took up to %v, want %v", got, runLatencyBound)
+		}
+		if got := percentile(attack.shows, 99); got > showLatencyBound {
+			t.Errorf("99%% of the third user's shows took up to %v, want %v", got, showLatencyBound)
+		}
+	}
+	for pid, bytes := range attack.peak {
+		limit, process := int64(runnerMemory), "a runner"
+		if pid == service {
+			limit, process = serviceMemory, "the service"
+		}
+		if bytes > limit {
+			t.Errorf("%s had %d MB, want %d at most", process, bytes>>20, limit>>20)
+		}
+	}
+	for _, p := range attackers {
+		checkQuota(q, t, p, abuseQuota<<20)
+	}
+	checkDatabaseSize(q, t, int64(len(attackers))*abuseQuota<<20)
+	for pid := range first {
+		if !testrig.IsAlive(pid) {
+			t.Errorf("process %d, which there was at the beginning, has ended", pid)
+		}
+	}
+}
+
+// runAttacker runs the attacks of one user for the given time: all of them, or only those
+// in attackNames.
+func runAttacker(q *testrig.Queue, ctx context.Context, program string, p testrig.Person, length time.Duration,
+	attackNames string) {
+	dir, err := os.MkdirTemp(filepath.Dir(program), p.Name)
+	if err == nil {
+		err = os.Chown(dir, p.Uid, p.Gid)
+	}
+	if err != nil {
+		q.Error(err)
+		return
+	}
+	cmd := testrig.AsPerson(exec.CommandContext(ctx, program), p)
+	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), abuserRole + "=" + q.Path(testrig.SocketName), abuserDir + "=" + dir,
+		abuserTime + "=" + length.String(), abuserOnly + "=" + attackNames}
+	cmd.Dir = dir
+	out, err := cmd.CombinedOutput()
+	q.Logf("%s:\n%s", p.Name, out)
+	if err != nil && ctx.Err() == nil {
+		q.Errorf("%s: %v", p.Name, err)
+	}
+}
+
+// measurement holds what a third user measures about a service.
+type measurement struct {
+	q       *testrig.Queue
+	service int // pid of the service
+
+	mu            sync.Mutex
+	runs, shows   []time.Duration          // guarded by mu
+	parts         [4][]time.Duration       // durations of the parts of each run, see partNames; guarded by mu
+	otherRequests map[string]time.Duration // the longest reply to any other request, by method; guarded by mu
+	refusals      []error                  // guarded by mu
+	peak          map[int]int64            // highest resident bytes, by pid; guarded by mu
+}
+
+// partNames names the parts of a run: until the enqueue is acknowledged, until the job starts,
+// until it ends, and until the client has read its end and its output.
+var partNames = [4]string{"stored", "queued", "ran", "told"}
+
+// run sends the requests of the third user and measures them for the given time. At the same time it runs the
+// function concurrent. It returns only after that function has returned.
+func (m *measurement) run(t *testing.T, length time.Duration, concurrent func(ctx context.Context)) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), length)
+	defer cancel()
+	var all sync.WaitGroup
+	if concurrent != nil {
+		all.Go(func() { concurrent(t.Context()) })
+	}
+	for _, request := range []func(*rawClient) error{m.runTrue, m.runTrue, m.requestEach, m.requestOnce} {
+		all.Go(func() { m.repeatRequests(ctx, request) })
+	}
+	all.Go(func() {
+		for ctx.Err() == nil {
+			m.sample()
+			sleepContext(ctx, 100*time.Millisecond)
+		}
+	})
+	all.Wait()
+}
+
+func sleepContext(ctx context.Context, d time.Duration) {
+	select {
+	case <-time.After(d):
+	case <-ctx.Done():
+	}
+}
+
+// repeatRequests sends the third user's requests. It opens a new connection after an error.
+func (m *measurement) repeatRequests(ctx context.Context, request func(*rawClient) error) {
+	for ctx.Err() == nil {
+		err := m.repeatOnConnection(ctx, request)
+		if errors.Is(err, errReconnect) {
+			sleepContext(ctx, 10*time.Millisecond)
+			continue
+		}
+		if err != nil && ctx.Err() == nil {
+			m.mu.Lock()
+			m.refusals = append(m.refusals, err)
+			m.mu.Unlock()
+			sleepContext(ctx, 100*time.Millisecond)
+		}
+	}
+}
+
+func (m *measurement) repeatOnConnection(ctx context.Context, request func(*rawClient) error) error {
+	conn, err := testrig.ConnectAs(m.q.Dir, testrig.UucpUser)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	c := newRawClient(conn)
+	for ctx.Err() == nil {
+		if err := request(c); err != nil {
+			return err
+		}
+		sleepContext(ctx, 10*time.Millisecond)
+	}
+	return nil
+}
+
+// runTrue enqueues a "true" job, waits for it, reads its output, and then shows it. It records how
+// long each part took.
+func (m *measurement) runTrue(c *rawClient) error {
+	started := time.Now()
+	result, err := c.call("enqueue", `{"argv":["true"],"cwd":"/"}`)
+	var j struct {
+		ID, State string
+		Queue     int64 `json:"queue_time_ms"`
+		Run       int64 `json:"run_time_ms"`
+	}
+	if err == nil {
+		err = json.Unmarshal(result, &j)
+	}
+	stored := time.Now()
+	id := fmt.Sprintf(`{"id":%q}`, j.ID)
+	for _, method := range []string{"wait", "logs"} {
+		if err == nil {
+			if _, err = c.call(method, id); err != nil {
+				err = fmt.Errorf("%s: %w", method, err)
+			}
+		}
+	}
+	ended := time.Now()
+	if err == nil {
+		if result, err = c.call("show", id); err != nil {
+			err = fmt.Errorf("show: %w", err)
+		}
+	}
+	if err == nil {
+		err = json.Unmarshal(result, &j)
+	}
+	if err == nil && j.State != "completed" {
+		err = fmt.Errorf("job %s: %s", j.ID, result)
+	}
+	if err != nil {
+		return fmt.Errorf("after %v: %w", time.Since(started), err)
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.runs, m.shows = append(m.runs, ended.Sub(started)), append(m.shows, time.Since(ended))
+	queued, run := time.Duration(j.Queue)*time.Millisecond, time.Duration(j.Run)*time.Millisecond
+	for i, elapsed := range [4]time.Duration{stored.Sub(started), queued, run, max(0, ended.Sub(stored)-queued-run)} {
+		m.parts[i] = append(m.parts[i], elapsed)
+	}
+	return nil
+}
+
+// errReconnect makes repeatRequests use a new connection for the next request.
+var errReconnect = errors.New("reconnect")
+
+// requestOnce sends one request over a new connection, as the command-line client does.
+func (m *measurement) requestOnce(c *rawClient) error {
+	if _, err := c.call("whoami", `{}`); err != nil {
+		return fmt.Errorf("whoami on a new connection: %w", err)
+	}
+	return errReconnect
+}
+
+// requestEach sends the other requests that a user may send.
+func (m *measurement) requestEach(c *rawClient) error {
+	result, err := c.call("enqueue", `{"argv":["true"],"cwd":"/","delay":"1h"}`)
+	if err != nil {
+		return err
+	}
+	var j struct{ ID string }
+	if err := json.Unmarshal(result, &j); err != nil {
+		return err
+	}
+	id := fmt.Sprintf(`{"id":%q}`, j.ID)
+	for _, request := range [][2]string{
+		{"status", `{}`}, {"whoami", `{}`}, {"list", `{"limit":50}`}, {"list", `{"user":"uucp","limit":10}`},
+		{"worker.list", `{}`}, {"hold", id}, {"release", id},
+		{"edit", fmt.Sprintf(`{"id":%q,"set":{"priority":6}}`, j.ID)}, {"cancel", id}, {"retry", id},
+		{"cancel", `{"label":{"none":"such"}}`}, {"rm", id},
+	} {
+		started := time.Now()
+		if _, err := c.call(request[0], request[1]); err != nil {
+			return fmt.Errorf("%s after %v: %w", request[0], time.Since(started), err)
+		}
+		m.mu.Lock()
+		if m.otherRequests == nil {
+			m.otherRequests = map[string]time.Duration{}
+		}
+		m.otherRequests[request[0]] = max(m.otherRequests[request[0]], time.Since(started))
+		m.mu.Unlock()
+	}
+	return nil
+}
+
+// sample returns the resident memory of the service and the runners, in bytes by pid, and updates
+// the peaks.
+func (m *measurement) sample() map[int]int64 {
+	now := map[int]int64{}
+	for _, pid := range append(m.q.RunnerPids(), m.service) {
+		if n := testrig.ResidentMemory(pid); n > 0 {
+			now[pid] = n
+		}
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.peak == nil {
+		m.peak = map[int]int64{}
+	}
+	for pid, n := range now {
+		m.peak[pid] = max(m.peak[pid], n)
+	}
+	return now
+}
+
+// percentile returns the p-th percentile of the durations.
+func percentile(list []time.Duration, p int) time.Duration {
+	if len(list) == 0 {
+		return 0
+	}
+	sorted := slices.Sorted(slices.Values(list))
+	return sorted[min(len(sorted)-1, len(sorted)*p/100)]
+}
+
+// String reports how fast the service answered.
+func (m *measurement) String() string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var b strings.Builder
+	line := func(name string, list []time.Duration) {
+		fmt.Fprintf(&b, "\n%6d × %-7s p50 %-8v p99 %-8v longest %v", len(list), name,
+			percentile(list, 50).Round(100*time.Microsecond), percentile(list, 99).Round(100*time.Microsecond),
+			percentile(list, 100).Round(100*time.Microsecond))
+	}
+	line("run", m.runs)
+	for i, list := range m.parts {
+		line(" "+partNames[i], list)
+	}
+	line("show", m.shows)
+	fmt.Fprintf(&b, "\n%d refused; longest", len(m.refusals))
+	names := slices.Collect(func(yield func(string) bool) {
+		for name := range m.otherRequests {
+			if !yield(name) {
+				return
+			}
+		}
+	})
+	slices.SortFunc(names, func(a, b string) int {
+		return cmp.Or(cmp.Compare(m.otherRequests[b], m.otherRequests[a]), cmp.Compare(a, b))
+	})
+	for _, name := range names {
+		fmt.Fprintf(&b, " %s %v", name, m.otherRequests[name].Round(time.Millisecond))
+	}
+	return b.String()
+}
+
+// memoryTable formats the memory of each process before, at the peak of and after a measurement.
+func memoryTable(times ...map[int]int64) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%10s %8s %8s %8s\n", "pid", "before", "peak", "after")
+	pids := map[int]bool{}
+	for _, bytes := range times {
+		for pid := range bytes {
+			pids[pid] = true
+		}
+	}
+	var sorted []int
+	for pid := range pids {
+		sorted = append(sorted, pid)
+	}
+	slices.Sort(sorted)
+	for _, pid := range sorted {
+		fmt.Fprintf(&b, "%10d", pid)
+		for _, bytes := range times {
+			fmt.Fprintf(&b, " %8d", bytes[pid]>>20)
+		}
+		b.WriteString("\n")
+	}
+	return b.String()
+}

@@ -1,0 +1,145 @@
+package access
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/queuectl/queuectl/internal/testrig"
+)
+
+// rawClient is a raw protocol client that sends one request at a time.
+type rawClient struct {
+	net.Conn
+	reader *bufio.Reader
+	id     int
+}
+
+func newRawClient(c net.Conn) *rawClient { return &rawClient{c, bufio.NewReaderSize(c, 16<<10), 0} }
+
+// refusedError is the error that the service returned for a refused request.
+type refusedError struct{ code, message string }
+
+func (e *refusedError) Error() string { return e.code + ": " + e.message }
+
+// call sends a request and returns its result. It discards the notifications that precede the
+// result.
+func (c *rawClient) call(method, params string) (json.RawMessage, error) {
+	c.id++
+	c.SetDeadline(time.Now().Add(30 * time.Second))
+	if _, err := fmt.Fprintf(c, `{"jsonrpc":"2.0","id":%d,"method":"%s","params":%s}`+"\n", c.id, method,
+		params); err != nil {
+		return nil, err
+	}
+	for {
+		line, err := c.reader.ReadBytes('\n')
+		if err != nil {
+			return nil, err
+		}
+		var a testrig.WireMessage
+		if err := json.Unmarshal(line, &a); err != nil {
+			return nil, err
+		}
+		switch {
+		case a.Method != "":
+		case a.Error != nil:
+			return nil, &refusedError{a.Error.Data.Code, a.Error.Message}
+		default:
+			return a.Result, nil
+		}
+	}
+}
+
+// onConnections keeps conns connections open until the attack ends. It calls do on each of them, and opens a
+// new connection when do returns.
+func (a *abuser) onConnections(ctx context.Context, n *tally, conns int, do func(c *rawClient)) {
+	var all sync.WaitGroup
+	for range conns {
+		all.Go(func() {
+			for a.throttle(ctx) {
+				c, err := net.Dial("unix", a.socket)
+				if err != nil {
+					n.refused.Add(1)
+					a.pause(ctx, 50*time.Millisecond)
+					continue
+				}
+				stop := context.AfterFunc(ctx, func() { c.Close() })
+				do(newRawClient(c))
+				stop()
+				c.Close()
+			}
+		})
+	}
+	all.Wait()
+}
+
+// request sends one request and counts it in n.
+func (a *abuser) request(c *rawClient, n *tally, method, params string) (result json.RawMessage, ok bool) {
+	n.sent.Add(1)
+	n.bytes.Add(int64(len(params)))
+	result, err := c.call(method, params)
+	var refused *refusedError
+	switch {
+	case err == nil:
+		n.answered.Add(1)
+		return result, true
+	case errors.As(err, &refused):
+		n.refused.Add(1)
+		n.firstRefusal.CompareAndSwap(nil, refused)
+	}
+	return nil, false
+}
+
+// repeatRequest repeats one request on several connections.
+func (a *abuser) repeatRequest(ctx context.Context, n *tally, conns int, method, params string) {
+	a.onConnections(ctx, n, conns, func(c *rawClient) {
+		for a.throttle(ctx) {
+			if _, ok := a.request(c, n, method, params); !ok {
+				return
+			}
+		}
+	})
+}
+
+// pipeline sends requests on several connections without waiting for the replies, then reads the
+// replies and starts over.
+func (a *abuser) pipeline(ctx context.Context, n *tally, conns, requests int, method, params string) {
+	line := fmt.Sprintf(`{"jsonrpc":"2.0","id":1,"method":"%s","params":%s}`+"\n", method, params)
+	a.onConnections(ctx, n, conns, func(c *rawClient) {
+		for a.throttle(ctx) {
+			var reader sync.WaitGroup
+			reader.Go(func() { a.readReplies(ctx, c, n, requests) })
+			for range requests {
+				if _, err := io.WriteString(c, line); err != nil || !a.throttle(ctx) {
+					c.Close()
+					break
+				}
+				n.sent.Add(1)
+				n.bytes.Add(int64(len(line)))
+			}
+			reader.Wait()
+		}
+	})
+}
+
+// readReplies reads the given number of replies. It stops early at the end of the connection.
+func (a *abuser) readReplies(ctx context.Context, c *rawClient, n *tally, answers int) {
+	buf := make([]byte, 64<<10)
+	for got := 0; got < answers && a.throttle(ctx); {
+		k, err := c.Read(buf)
+		lines := bytes.Count(buf[:k], []byte("\n"))
+		got += lines
+		n.answered.Add(int64(lines))
+		if err != nil {
+			c.Close()
+			return
+		}
+	}
+}

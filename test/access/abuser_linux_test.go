@@ -1,0 +1,539 @@
+package access
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// The attacking process is this test binary in the role of an attacker, with the rights of the attacking
+// user. Its environment names the socket, a directory for its files and the duration of the attack.
+const (
+	abuserRole = "QUEUECTL_TEST_ABUSER" // path of the socket
+	abuserDir  = "QUEUECTL_TEST_ABUSER_FOLDER"
+	abuserTime = "QUEUECTL_TEST_ABUSER_TIME"
+	abuserOnly = "QUEUECTL_ABUSE_ONLY" // comma-separated names of attacks; empty means all
+)
+
+// These limits keep the attacking process from slowing down the machine, so that the test measures the
+// service. The process is niced, runs on one processor and rests once it has used abuserShare of its time.
+// The jobs of the attackers are niced as well, because the operating system shares processor time among jobs.
+const (
+	abuserNice  = 19
+	abuserShare = 0.2
+)
+
+// abuser is the state of an attacking process.
+type abuser struct {
+	socket, dir string
+	began       time.Time
+
+	mu      sync.Mutex
+	tallies map[string]*tally // guarded by mu
+
+	accessGained atomic.Pointer[string] // describes an access that the service granted and must refuse; nil if none
+}
+
+// tally counts the requests and replies of one attack.
+type tally struct {
+	sent, answered, refused, bytes atomic.Int64
+
+	firstRefusal atomic.Pointer[refusedError] // the first refusal, nil if none
+}
+
+// attack is one way to attack. It runs until its context ends.
+type attack struct {
+	name string
+	run  func(*abuser, context.Context, *tally)
+}
+
+// attacks run one at a time, and then all concurrently.
+var attacks = []attack{
+	{"leased-input", (*abuser).leasedInput},
+	{"leased-program", (*abuser).leasedProgram},
+	{"stopped-starts", (*abuser).stoppedStarts},
+	{"lists", (*abuser).lists},
+	{"connects", (*abuser).connects},
+	{"abandoned", (*abuser).abandoned},
+	{"selectors", (*abuser).selectors},
+	{"events", (*abuser).events},
+	{"large-jobs", (*abuser).largeJobs},
+	{"long-globs", (*abuser).longGlobs},
+	{"many-ids", (*abuser).manyIDs},
+	{"padded", (*abuser).padded},
+	{"unfinished", (*abuser).unfinished},
+	{"waits", (*abuser).waits},
+	{"outputs", (*abuser).outputs},
+	{"single-bytes", (*abuser).singleBytes},
+	{"members", (*abuser).members},
+	{"faults", (*abuser).faults},
+	{"numbers", (*abuser).numbers},
+	{"batches", (*abuser).batches},
+	{"trees", (*abuser).trees},
+	{"flood", (*abuser).flood},
+	{"storms", (*abuser).storms},
+	{"priority", (*abuser).priority},
+	{"fill-quota", (*abuser).fillQuota},
+}
+
+// runAttacks runs one attack at a time for the first half of its time, and all concurrently for the
+// second half. It returns the exit code of the process.
+func runAttacks() (code int) {
+	runtime.GOMAXPROCS(1)
+	if err := syscall.Setpriority(syscall.PRIO_PROCESS, 0, abuserNice); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	all, err := time.ParseDuration(os.Getenv(abuserTime))
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	a := &abuser{socket: os.Getenv(abuserRole), dir: os.Getenv(abuserDir), began: time.Now(), tallies: map[string]*tally{}}
+	list := attacks
+	if only := os.Getenv(abuserOnly); only != "" {
+		list = nil
+		for _, next := range attacks {
+			if strings.Contains(","+only+",", ","+next.name+",") {
+				list = append(list, next)
+			}
+		}
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), all)
+	defer cancel()
+	first := os.Getuid() * 7 % len(list) // two users start at different attacks
+	for i := range list {
+		next := list[(first+i)%len(list)]
+		attackCtx, cancelAttack := context.WithTimeout(ctx, all/time.Duration(2*len(list)))
+		next.run(a, attackCtx, a.tallyOf(next.name))
+		cancelAttack()
+	}
+	var together sync.WaitGroup
+	for _, next := range list {
+		together.Go(func() { next.run(a, ctx, a.tallyOf(next.name)) })
+	}
+	together.Wait()
+	var used syscall.Rusage
+	syscall.Getrusage(syscall.RUSAGE_SELF, &used)
+	fmt.Printf("%-15s %9s %9s %9s %9s\n", "attack", "sent", "answered", "refused", "MB")
+	for _, next := range list {
+		n := a.tallyOf(next.name)
+		refusal := ""
+		if e := n.firstRefusal.Load(); e != nil {
+			refusal = e.Error()
+		}
+		fmt.Printf("%-15s %9d %9d %9d %9d  %.120s\n", next.name, n.sent.Load(), n.answered.Load(), n.refused.Load(),
+			n.bytes.Load()>>20, refusal)
+	}
+	if gained := a.accessGained.Load(); gained != nil {
+		fmt.Printf("gained: %s\n", *gained)
+		code = 1
+	}
+	fmt.Printf("%.0f%% of a processor\n", 100*cpuTime(&used).Seconds()/time.Since(a.began).Seconds())
+	return code
+}
+
+func cpuTime(r *syscall.Rusage) time.Duration {
+	return time.Duration(r.Utime.Nano() + r.Stime.Nano())
+}
+
+func (a *abuser) tallyOf(name string) *tally {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.tallies[name] == nil {
+		a.tallies[name] = &tally{}
+	}
+	return a.tallies[name]
+}
+
+// throttle waits until the process may use the processor again. It reports whether the attack
+// continues.
+func (a *abuser) throttle(ctx context.Context) bool {
+	for ctx.Err() == nil {
+		var used syscall.Rusage
+		syscall.Getrusage(syscall.RUSAGE_SELF, &used)
+		excess := cpuTime(&used) - time.Duration(abuserShare*float64(time.Since(a.began)))
+		if excess <= 0 {
+			return true
+		}
+		a.pause(ctx, excess)
+	}
+	return false
+}
+
+func (a *abuser) pause(ctx context.Context, d time.Duration) {
+	select {
+	case <-time.After(min(d, 100*time.Millisecond)):
+	case <-ctx.Done():
+	}
+}
+
+// connects opens connections and closes them without sending a request.
+func (a *abuser) connects(ctx context.Context, n *tally) {
+	a.onConnections(ctx, n, 64, func(*rawClient) { n.sent.Add(1) })
+}
+
+// abandoned repeatedly sends requests and closes the connection without reading the replies.
+func (a *abuser) abandoned(ctx context.Context, n *tally) {
+	lines := strings.Repeat(`{"jsonrpc":"2.0","id":1,"method":"list","params":{}}`+"\n", 64)
+	a.onConnections(ctx, n, 100, func(c *rawClient) {
+		if _, err := io.WriteString(c, lines); err == nil {
+			n.sent.Add(64)
+			n.bytes.Add(int64(len(lines)))
+		}
+	})
+}
+
+const (
+	noRetry  = `"max_retries":0,"cwd":"/"`
+	tomorrow = `"delay":"24h","cwd":"/"`
+)
+
+// nicedSpec returns the spec of a niced job that runs a line of shell.
+func nicedSpec(line, extra string) string {
+	text, err := json.Marshal(line)
+	if err != nil {
+		panic(err)
+	}
+	return fmt.Sprintf(`{"argv":["nice","-n","19","sh","-c",%s],%s%s}`, text, noRetry, extra)
+}
+
+// leaseFile creates a file on which this process holds a write lease. Another process that opens the
+// file blocks, or gets EWOULDBLOCK if it opens the file without blocking.
+func (a *abuser) leaseFile(name string, content []byte) (path string, end func(), err error) {
+	path = filepath.Join(a.dir, fmt.Sprintf("%s-%d", name, time.Now().UnixNano()))
+	if err := os.WriteFile(path, content, 0o700); err != nil {
+		return "", nil, err
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return "", nil, err
+	}
+	if _, err := unix.FcntlInt(f.Fd(), unix.F_SETLEASE, unix.F_WRLCK); err != nil {
+		f.Close()
+		return "", nil, fmt.Errorf("lease %s: %w", path, err)
+	}
+	return path, func() { f.Close(); os.Remove(path) }, nil
+}
+
+func (a *abuser) leasedInput(ctx context.Context, n *tally) {
+	path, end, err := a.leaseFile("input", []byte("x"))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer end()
+	a.repeatRequest(ctx, n, 4, "enqueue", fmt.Sprintf(`{"argv":["cat"],"stdin_file":%q,%s}`, path, noRetry))
+}
+
+// leasedProgram enqueues jobs whose program is a leased file, so that they cannot start. It also enqueues
+// jobs that leave orphans, so that the runner has to detect the ends of these orphans.
+func (a *abuser) leasedProgram(ctx context.Context, n *tally) {
+	path, end, err := a.leaseFile("program", []byte("#!/bin/true\n"))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer end()
+	a.onConnections(ctx, n, 1, func(c *rawClient) {
+		for a.throttle(ctx) {
+			a.request(c, n, "enqueue", nicedSpec("setsid sleep 3 & exit 0", ""))
+			if _, ok := a.request(c, n, "enqueue", fmt.Sprintf(`{"argv":[%q],%s}`, path, noRetry)); !ok {
+				return
+			}
+			a.pause(ctx, 100*time.Millisecond)
+		}
+	})
+}
+
+// stoppedStarts enqueues jobs that send SIGSTOP to other starting jobs of the same user, before these have
+// executed their program.
+func (a *abuser) stoppedStarts(ctx context.Context, n *tally) {
+	const stop = `perl -e '$end = time + 3; while (time < $end) { for (glob "/proc/[0-9]*") { next unless -o $_; open F, "$_/comm" or next; my $c = <F>; close F; next unless $c =~ /^(queuectl|exe)/; kill STOP, substr $_, 6 } select undef, undef, undef, 0.002 }'`
+	a.onConnections(ctx, n, 1, func(c *rawClient) {
+		for a.throttle(ctx) {
+			if _, ok := a.request(c, n, "enqueue", nicedSpec(stop, "")); !ok {
+				return
+			}
+			for range 10 {
+				a.request(c, n, "enqueue", fmt.Sprintf(`{"argv":["true"],%s}`, noRetry))
+			}
+			a.pause(ctx, 100*time.Millisecond)
+		}
+	})
+}
+
+func (a *abuser) lists(ctx context.Context, n *tally) {
+	a.pipeline(ctx, n, 100, 64, "list", `{}`)
+}
+
+func (a *abuser) selectors(ctx context.Context, n *tally) {
+	a.pipeline(ctx, n, 20, 64, "hold", `{"label":{"no":"such"},"dry_run":true}`)
+}
+
+func (a *abuser) events(ctx context.Context, n *tally) {
+	var wg sync.WaitGroup
+	wg.Go(func() { a.pipeline(ctx, n, 20, 16, "events", `{"since":0}`) })
+	wg.Go(func() { a.repeatRequest(ctx, n, 20, "events", `{"since":0,"follow":true}`) })
+	wg.Wait()
+}
+
+// largeSpec returns the spec of a job of 740 KB.
+func largeSpec(extra string) string {
+	var env []string
+	for i := range 12 {
+		env = append(env, fmt.Sprintf(`"V%d":"%s"`, i, strings.Repeat("x", 40_000)))
+	}
+	return fmt.Sprintf(`{"argv":["true"],"env":{%s},"stdin":"%s",%s}`, strings.Join(env, ","),
+		strings.Repeat("x", 260_000), extra)
+}
+
+// largeJobs stores 300 large jobs, and then retries some of them repeatedly.
+func (a *abuser) largeJobs(ctx context.Context, n *tally) {
+	spec := largeSpec(tomorrow)
+	var stored atomic.Int64
+	var mu sync.Mutex
+	var ids []string
+	a.onConnections(ctx, n, 4, func(c *rawClient) {
+		for a.throttle(ctx) {
+			if stored.Load() < 300 {
+				result, ok := a.request(c, n, "enqueue", spec)
+				if !ok {
+					return
+				}
+				stored.Add(1)
+				var got struct{ ID string }
+				json.Unmarshal(result, &got)
+				mu.Lock()
+				ids = append(ids, fmt.Sprintf("%q", got.ID))
+				mu.Unlock()
+				continue
+			}
+			mu.Lock()
+			some := fmt.Sprintf(`{"ids":[%s]}`, strings.Join(ids[:min(100, len(ids))], ","))
+			mu.Unlock()
+			a.request(c, n, "cancel", some)
+			if _, ok := a.request(c, n, "retry", some); !ok {
+				return
+			}
+			a.request(c, n, "hold", some)
+		}
+	})
+}
+
+func (a *abuser) longGlobs(ctx context.Context, n *tally) {
+	a.repeatRequest(ctx, n, 8, "cancel", fmt.Sprintf(`{"id_glob":"%s"}`, strings.Repeat("*a?", 350_000)))
+}
+
+func (a *abuser) manyIDs(ctx context.Context, n *tally) {
+	a.repeatRequest(ctx, n, 8, "cancel", `{"ids":["`+strings.Repeat(`a","`, 1_500_000)+`a"]}`)
+}
+
+// padded sends requests of nearly 8 MiB of white space. It pipelines them on two connections.
+func (a *abuser) padded(ctx context.Context, n *tally) {
+	a.pipeline(ctx, n, 2, 128, "status", "{"+strings.Repeat(" ", 8<<20-200)+"}")
+}
+
+// unfinished sends nearly 8 MiB of a request line on each of many connections and never ends the
+// line.
+func (a *abuser) unfinished(ctx context.Context, n *tally) {
+	part := []byte(`{"jsonrpc":"2.0","id":1,"method":"status","params":{` + strings.Repeat(" ", 79_000))
+	a.onConnections(ctx, n, 200, func(c *rawClient) {
+		for range 100 {
+			if !a.throttle(ctx) {
+				return
+			}
+			k, err := c.Write(part)
+			n.bytes.Add(int64(k))
+			if err != nil {
+				return
+			}
+		}
+		n.sent.Add(1)
+		<-ctx.Done()
+	})
+}
+
+// waits repeatedly sends requests that wait for jobs that never end. Each request names as many jobs as one
+// request may name.
+func (a *abuser) waits(ctx context.Context, n *tally) {
+	var jobs []string
+	for range 1000 {
+		jobs = append(jobs, fmt.Sprintf(`{"argv":["true"],%s}`, tomorrow))
+	}
+	batch := fmt.Sprintf(`{"commit":true,"jobs":[%s]}`, strings.Join(jobs, ","))
+	a.onConnections(ctx, n, 1, func(c *rawClient) {
+		result, ok := a.request(c, n, "enqueue.batch", batch)
+		var got struct{ IDs json.RawMessage }
+		json.Unmarshal(result, &got)
+		if !ok {
+			return
+		}
+		a.repeatRequest(ctx, n, 60, "wait", fmt.Sprintf(`{"ids":%s,"timeout":"2s"}`, got.IDs))
+	})
+}
+
+// outputs repeatedly requests large outputs.
+func (a *abuser) outputs(ctx context.Context, n *tally) {
+	a.onConnections(ctx, n, 1, func(c *rawClient) {
+		result, ok := a.request(c, n, "enqueue", nicedSpec("yes | head -c 16000000; yes | head -c 16000000 >&2",
+			`,"output_limit":16777216`))
+		var got struct{ ID string }
+		json.Unmarshal(result, &got)
+		if !ok {
+			return
+		}
+		a.request(c, n, "wait", fmt.Sprintf(`{"id":%q,"timeout":"10s"}`, got.ID))
+		var wg sync.WaitGroup
+		wg.Go(func() { a.pipeline(ctx, n, 10, 16, "logs", fmt.Sprintf(`{"id":%q,"n":100000}`, got.ID)) })
+		wg.Go(func() { a.pipeline(ctx, n, 10, 64, "show", fmt.Sprintf(`{"id":%q}`, got.ID)) })
+		wg.Wait()
+	})
+}
+
+// singleBytes enqueues jobs that print single bytes alternately to both streams, while other
+// connections follow the output.
+func (a *abuser) singleBytes(ctx context.Context, n *tally) {
+	const prints = `exec perl -e '$end = time + 20; while (time < $end) { for (1..200) { syswrite STDOUT, "a"; syswrite STDERR, "b" } select undef, undef, undef, 0.01 }'`
+	a.onConnections(ctx, n, 1, func(c *rawClient) {
+		result, ok := a.request(c, n, "enqueue", nicedSpec(prints, ""))
+		var got struct{ ID string }
+		json.Unmarshal(result, &got)
+		if !ok {
+			return
+		}
+		roundCtx, cancelRound := context.WithTimeout(ctx, 20*time.Second)
+		defer cancelRound()
+		a.repeatRequest(roundCtx, n, 4, "logs", fmt.Sprintf(`{"id":%q,"follow":true}`, got.ID))
+	})
+}
+
+// memberList returns 100,000 members of a JSON object.
+var memberList = sync.OnceValue(func() string {
+	var b strings.Builder
+	for i := range 100_000 {
+		fmt.Fprintf(&b, `"member-%d":%d,`, i, i)
+	}
+	return strings.TrimSuffix(b.String(), ",")
+})
+
+func (a *abuser) members(ctx context.Context, n *tally) {
+	var wg sync.WaitGroup
+	wg.Go(func() { a.repeatRequest(ctx, n, 2, "enqueue", `{"argv":["true"],"env":{`+memberList()+`}}`) })
+	wg.Go(func() { a.repeatRequest(ctx, n, 2, "list", `{`+memberList()+`}`) })
+	wg.Wait()
+}
+
+func (a *abuser) faults(ctx context.Context, n *tally) {
+	a.repeatRequest(ctx, n, 2, "enqueue.batch", `{"commit":true,"jobs":[`+
+		strings.TrimSuffix(strings.Repeat(`{"priority":"x","timeout":-1,"comand":"y","labels":{"":""}},`, 1000), ",")+`,{`+
+		memberList()+`}]}`)
+}
+
+// numbers uses the sequence numbers of the next 100,000 jobs as job ids.
+func (a *abuser) numbers(ctx context.Context, n *tally) {
+	a.onConnections(ctx, n, 1, func(c *rawClient) {
+		for range 100 {
+			result, ok := a.request(c, n, "enqueue", fmt.Sprintf(`{"argv":["true"],%s}`, tomorrow))
+			var got struct{ Seq int64 }
+			json.Unmarshal(result, &got)
+			if !ok || !a.throttle(ctx) {
+				return
+			}
+			var jobs []string
+			for i := range 1000 {
+				jobs = append(jobs, fmt.Sprintf(`{"id":"%d","argv":["true"],%s}`, got.Seq+2000+int64(i), tomorrow))
+			}
+			a.request(c, n, "enqueue.batch", fmt.Sprintf(`{"commit":true,"jobs":[%s]}`, strings.Join(jobs, ",")))
+		}
+		<-ctx.Done()
+	})
+}
+
+// batches stages batches of named jobs and never commits them.
+func (a *abuser) batches(ctx context.Context, n *tally) {
+	a.onConnections(ctx, n, 2, func(c *rawClient) {
+		name := fmt.Sprint("left-", time.Now().UnixNano())
+		var jobs []string
+		for i := range 1000 {
+			jobs = append(jobs, fmt.Sprintf(`{"id":"%s-%d","argv":["true"]}`, name, i))
+		}
+		a.request(c, n, "enqueue.batch", fmt.Sprintf(`{"batch":%q,"jobs":[%s]}`, name, strings.Join(jobs, ",")))
+		a.pause(ctx, 100*time.Millisecond)
+	})
+}
+
+// trees enqueues jobs that leave processes in the background.
+func (a *abuser) trees(ctx context.Context, n *tally) {
+	a.repeatRequest(ctx, n, 2, "enqueue", nicedSpec("sleep 30 & exit 0", `,"allow_background":true`))
+}
+
+// flood enqueues "true" jobs over many connections.
+func (a *abuser) flood(ctx context.Context, n *tally) {
+	a.repeatRequest(ctx, n, 60, "enqueue", fmt.Sprintf(`{"argv":["true"],%s}`, noRetry))
+}
+
+// priority enqueues jobs that rank before those of other users. It uses the highest priority that a user may
+// set. It also uses a higher priority, which the service must refuse.
+func (a *abuser) priority(ctx context.Context, n *tally) {
+	const highest, beyond = `"priority":15`, `"priority":1000000`
+	a.onConnections(ctx, n, 4, func(c *rawClient) {
+		for a.throttle(ctx) {
+			result, ok := a.request(c, n, "enqueue", nicedSpec("sleep 0.1", ","+highest))
+			var got struct{ ID string }
+			json.Unmarshal(result, &got)
+			if !ok {
+				return
+			}
+			for method, params := range map[string]string{
+				"enqueue":       nicedSpec("sleep 0.1", ","+beyond),
+				"enqueue.batch": fmt.Sprintf(`{"commit":true,"jobs":[%s]}`, nicedSpec("sleep 0.1", ","+beyond)),
+				"edit":          fmt.Sprintf(`{"id":%q,"set":{%s}}`, got.ID, beyond),
+			} {
+				result, accepted := a.request(c, n, method, params)
+				var edited struct{ Done []string }
+				json.Unmarshal(result, &edited)
+				if accepted && (method != "edit" || len(edited.Done) > 0) {
+					a.accessGained.CompareAndSwap(nil, new(method+" took priority 1000000"))
+				}
+			}
+		}
+	})
+}
+
+// storms repeatedly changes the state of jobs back and forth, by id and by selector.
+func (a *abuser) storms(ctx context.Context, n *tally) {
+	a.onConnections(ctx, n, 8, func(c *rawClient) {
+		var ids []string
+		for range 100 {
+			result, ok := a.request(c, n, "enqueue", fmt.Sprintf(`{"argv":["true"],"labels":{"storm":"1"},%s}`, tomorrow))
+			var got struct{ ID string }
+			json.Unmarshal(result, &got)
+			if !ok || !a.throttle(ctx) {
+				return
+			}
+			ids = append(ids, fmt.Sprintf("%q", got.ID))
+		}
+		named := fmt.Sprintf(`{"ids":[%s]}`, strings.Join(ids, ","))
+		for a.throttle(ctx) {
+			for _, verb := range []string{"hold", "release", "cancel", "retry"} {
+				a.request(c, n, verb, named)
+			}
+			a.request(c, n, "hold", `{"label":{"storm":"1"}}`)
+			if _, ok := a.request(c, n, "release", `{"label":{"storm":"1"}}`); !ok {
+				return
+			}
+		}
+	})
+}

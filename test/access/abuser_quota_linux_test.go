@@ -1,0 +1,115 @@
+package access
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/queuectl/queuectl/internal/testrig"
+)
+
+// abuseQuota is the value of max_bytes_per_user during the attacks, in MiB.
+const abuseQuota = 128
+
+// fillQuota fills its user's quota as fast as it can. It enqueues large jobs and cancels them, and
+// runs jobs that leave outputs. One of these jobs leaves an output in each of many attempts.
+func (a *abuser) fillQuota(ctx context.Context, n *tally) {
+	const printing = `{"argv":["nice","-n","19","sh","-c","head -c 1000000 /dev/zero; exit 1"],"output_limit":1048576,"max_attempts":1000,"backoff_max":"1ms","cwd":"/"}`
+	spec := largeSpec(tomorrow)
+	var retried sync.Once
+	a.onConnections(ctx, n, 4, func(c *rawClient) {
+		retried.Do(func() { a.request(c, n, "enqueue", printing) })
+		for a.throttle(ctx) {
+			result, ok := a.request(c, n, "enqueue", spec)
+			if !ok {
+				return
+			}
+			var got struct{ ID string }
+			json.Unmarshal(result, &got)
+			a.request(c, n, "cancel", fmt.Sprintf(`{"id":%q}`, got.ID))
+			a.request(c, n, "enqueue", nicedSpec("head -c 1000000 /dev/zero", `,"output_limit":1048576`))
+		}
+	})
+}
+
+// quotaAttack lets the attackers fill a small quota. It checks that the quota holds and that the
+// service still serves the third user.
+func quotaAttack(q *testrig.Queue, t *testing.T, program string) {
+	t.Helper()
+	const length, small = 4 * time.Second, 8
+	q.Must("config", "set", "access.submit", "daemon news uucp bin sys")
+	q.Must("config", "set", "max_bytes_per_user", fmt.Sprintf("%dMiB", small))
+	m := measurement{q: q, service: q.Cmd.Process.Pid}
+	m.run(t, length, func(ctx context.Context) {
+		var wg sync.WaitGroup
+		for _, p := range attackers {
+			wg.Go(func() { runAttacker(q, ctx, program, p, length, "fill-quota") })
+		}
+		wg.Wait()
+	})
+	t.Logf("while they fill a quota: %s", &m)
+	if len(m.runs) == 0 || len(m.refusals) > 0 {
+		t.Errorf("while others filled their quota, %d jobs of the third user ended, and these requests were refused: %v",
+			len(m.runs), m.refusals)
+	}
+	for _, p := range attackers {
+		checkQuota(q, t, p, small<<20)
+		if !strings.Contains(q.Must("list", "--user", p.Name, "--json"), `"input_removed"`) {
+			t.Errorf("%s did not fill the quota", p.Name)
+		}
+	}
+	checkDatabaseSize(q, t, 2*small<<20)
+	for _, p := range attackers {
+		q.CLI("cancel", "--user", p.Name, "--yes") // cancel the jobs, so that they do not affect later measurements
+	}
+	q.Must("config", "set", "max_bytes_per_user", fmt.Sprintf("%dMiB", abuseQuota))
+}
+
+// quotaExcess is the number of bytes by which the jobs of a user may exceed the quota in this test. The last
+// ten attempts of each job and their error messages are recorded even above the quota (see docs/users.md).
+const quotaExcess = 256 << 10
+
+// checkQuota checks that the jobs of a user hold at most maxBytes. The check is valid only if the quota was
+// never set to less than these jobs held at that time.
+func checkQuota(q *testrig.Queue, t *testing.T, p testrig.Person, maxBytes int64) {
+	t.Helper()
+	conn, err := testrig.ConnectAs(q.Dir, p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	c := newRawClient(conn)
+	var usage struct {
+		Bytes    int64
+		MaxBytes int64 `json:"max_bytes"`
+	}
+	result, err := c.call("whoami", `{}`)
+	if err == nil {
+		err = json.Unmarshal(result, &usage)
+	}
+	if err != nil || usage.MaxBytes != maxBytes || usage.Bytes > maxBytes+quotaExcess {
+		t.Errorf("whoami of %s: %s, %v; want at most %d bytes in use, and %d for records", p.Name, result, err, maxBytes,
+			quotaExcess)
+	}
+	t.Logf("the jobs of %s hold %d of %d MB", p.Name, usage.Bytes>>20, usage.MaxBytes>>20)
+}
+
+// checkDatabaseSize checks that the database takes at most twice the attackers' quotas, plus 32 MiB
+// for everything else.
+func checkDatabaseSize(q *testrig.Queue, t *testing.T, quotas int64) {
+	t.Helper()
+	var st struct {
+		Bytes int64 `json:"database_bytes"`
+	}
+	if err := json.Unmarshal([]byte(q.Must("status", "--json")), &st); err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("the database has %d MB", st.Bytes>>20)
+	if maxBytes := 2*quotas + 32<<20; st.Bytes > maxBytes {
+		t.Errorf("the database has %d MB, want at most %d", st.Bytes>>20, maxBytes>>20)
+	}
+}

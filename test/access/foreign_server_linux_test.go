@@ -1,0 +1,241 @@
+package access
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/queuectl/queuectl/internal/testrig"
+)
+
+// Two users who are neither root nor the user that runs the tests.
+const (
+	attacker = 61234
+	victim   = 61235
+)
+
+// recordingServer is a server that records what clients send, one line each, and never replies.
+type recordingServer struct {
+	path  string
+	lines chan string
+}
+
+// listenAs creates a socket as a given user and serves it with a recordingServer. Clients that connect learn
+// from the kernel that the server has this user. Only root may name another user.
+func listenAs(t *testing.T, uid int, path string) *recordingServer {
+	t.Helper()
+	var l net.Listener
+	var err error
+	var thread sync.WaitGroup
+	thread.Go(func() {
+		if uid != os.Geteuid() {
+			runtime.LockOSThread() // the thread is never unlocked, so it ends with this goroutine
+			id := uintptr(uid)
+			// The raw system call changes only this thread.
+			if _, _, errno := unix.RawSyscall(unix.SYS_SETRESUID, id, id, id); errno != 0 {
+				err = errno
+				return
+			}
+		}
+		l, err = net.Listen("unix", path)
+	})
+	thread.Wait()
+	if err = errors.Join(err, os.Chmod(path, 0o777)); err != nil { // every user may connect
+		t.Fatalf("listen as uid %d: %v", uid, err)
+	}
+	p := &recordingServer{path: path, lines: make(chan string, 16)}
+	var server sync.WaitGroup
+	server.Go(func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			c.SetReadDeadline(time.Now().Add(10 * time.Second))
+			// Record also a connection that ends without a line.
+			line, _ := bufio.NewReader(c).ReadString('\n')
+			p.lines <- line
+			c.Close()
+		}
+	})
+	t.Cleanup(func() {
+		l.Close()
+		server.Wait()
+	})
+	return p
+}
+
+// received returns the text that clients have sent until now. It opens one more connection and sends a known
+// line. The server handles one connection after another, so all earlier lines have arrived before that line.
+func (p *recordingServer) received(t *testing.T) (text string) {
+	t.Helper()
+	c, err := net.Dial("unix", p.path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if _, err := io.WriteString(c, "enough\n"); err != nil {
+		t.Fatal(err)
+	}
+	for line := range p.lines {
+		if line == "enough\n" {
+			return text
+		}
+		text += line
+	}
+	return text
+}
+
+// worldWritableQueue returns a queue in whose directory every user may run the program and create a socket.
+func worldWritableQueue(t *testing.T) *testrig.Queue {
+	t.Helper()
+	t.Parallel()
+	q := testrig.NewQueue(t, "")
+	q.Bin = testrig.Install(q, q.Bin, q.Dir)
+	if err := os.Chmod(q.Dir, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	return q
+}
+
+// asUser makes a command run as another user.
+func asUser(cmd *exec.Cmd, uid int) *exec.Cmd {
+	if uid != os.Geteuid() {
+		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(uid), Gid: uint32(uid)}}
+	}
+	return cmd
+}
+
+// A client sends requests only to a server that runs as its own user, as root or as the service account.
+// Commands and variables are secrets, so no other server may receive them. Only root can act as other users;
+// if the test runs as another user, it tests only its own server.
+func TestForeignServersReceiveNothing(t *testing.T) {
+	q := worldWritableQueue(t)
+	type row struct {
+		name           string
+		client, server int
+		trusted        bool
+	}
+	self := os.Geteuid()
+	cases := []row{{"one's own", self, self, true}}
+	if self == 0 {
+		cases = append(cases,
+			row{"a user's, to root", 0, attacker, false}, row{"a user's, to another", victim, attacker, false},
+			row{"a user's own", victim, victim, true}, row{"root's, to a user", victim, 0, true},
+			row{"the service account's", victim, attacker, true})
+	}
+	for i, c := range cases {
+		p := listenAs(t, c.server, q.Path(fmt.Sprint("s", i)))
+		cmd := asUser(q.Command("--socket", p.path, "enqueue", "--env", "PASSWORD=secret", "true"), c.client)
+		if c.name == "the service account's" {
+			cmd = withServiceUID(q, attacker, cmd.Args)
+		}
+		r := testrig.RunCommand(t, cmd)
+		received := p.received(t)
+		if c.trusted {
+			if !strings.Contains(received, "secret") {
+				t.Errorf("%s: told %q, want the request; %+v", c.name, received, r)
+			}
+			continue
+		}
+		if received != "" {
+			t.Errorf("%s: told %q", c.name, received)
+		}
+		if r.Code != 5 || r.Out != "" || !strings.Contains(r.Err, p.path) ||
+			!strings.Contains(r.Err, fmt.Sprint("uid ", c.server)) {
+			t.Errorf("%s: %+v; want code 5, and the socket and the uid on stderr", c.name, r)
+		}
+	}
+}
+
+// withServiceUID makes argv a command of the victim on a machine on which the service account has
+// the given uid.
+func withServiceUID(q *testrig.Queue, uid int, argv []string) *exec.Cmd {
+	q.Helper()
+	accounts := q.WriteFile("passwd", fmt.Sprintf("root:x:0:0::/root:/bin/sh\nqueuectl:x:%d:%d::/:/bin/false\n", uid, uid))
+	if err := os.Chmod(accounts, 0o644); err != nil {
+		q.Fatal(err)
+	}
+	script := `mount --bind "$1" /etc/passwd && shift && exec setpriv --clear-groups --reuid "$1" --regid "$@"`
+	return exec.Command("unshare", append([]string{"--mount", "sh", "-c", script, "sh", accounts, fmt.Sprint(victim)},
+		argv...)...)
+}
+
+// Every command ends with a refusal if the server belongs to another user, regardless of how the
+// socket was chosen. The command does not start a second service.
+func TestForeignServerRefusesEveryCommand(t *testing.T) {
+	q := worldWritableQueue(t)
+	servers := []int{os.Geteuid()}
+	if os.Geteuid() == 0 { // only root can act as another user
+		servers = append(servers, attacker)
+	}
+	for _, server := range servers {
+		home := q.Path(fmt.Sprint("home", server))
+		stateDir := filepath.Join(home, "queuectl")
+		if err := errors.Join(os.MkdirAll(stateDir, 0o777), os.Chmod(stateDir, 0o777)); err != nil {
+			t.Fatal(err)
+		}
+		p := listenAs(t, server, filepath.Join(stateDir, "queuectl.sock"))
+		state, chosen := "XDG_STATE_HOME="+home, "QUEUECTL_SOCKET="+p.path
+		for _, c := range []struct {
+			env  string
+			args []string
+			code int
+		}{
+			{state, []string{"enqueue", "true"}, 5},
+			{state, []string{"worker", "start"}, 5},
+			{state, []string{"run", "true"}, 125},
+			{state, []string{"wait", "x"}, 125},
+			{state, []string{"list"}, 5},
+			{state, []string{"logs", "-f", "x"}, 5},
+			{state, []string{"cancel", "x"}, 5},
+			{state, []string{"config", "set", "workers", "1"}, 5},
+			{chosen, []string{"status"}, 5},
+			{"", []string{"--dir", stateDir, "show", "x"}, 5},
+			{"", []string{"--socket", p.path, "dlq", "list"}, 5},
+		} {
+			cmd := exec.Command(q.Bin, c.args...)
+			cmd.Dir, cmd.Env = q.Dir, []string{"HOME=" + q.Dir, c.env}
+			r := testrig.RunCommand(t, cmd)
+			received := p.received(t)
+			if server == os.Geteuid() {
+				if !strings.Contains(received, `"jsonrpc"`) {
+					t.Errorf("%q: told one's own server %q", c.args, received)
+				}
+				continue
+			}
+			if received != "" || r.Code != c.code || r.Out != "" || !strings.Contains(r.Err, "nothing was sent") {
+				t.Errorf("%q: told %q, %+v; want nothing, code %d, and stderr to say so", c.args, received, r, c.code)
+			}
+		}
+		if files, err := filepath.Glob(filepath.Join(stateDir, "*")); err != nil || len(files) != 1 {
+			t.Errorf("beside the socket: %q, %v", files, err)
+		}
+	}
+}
+
+// In a user namespace without a uid mapping, every server appears to run as the user of the client. So the
+// client sends nothing to any server.
+func TestServerOfUnmappedUserReceivesNothing(t *testing.T) {
+	q := worldWritableQueue(t)
+	p := listenAs(t, os.Geteuid(), q.Path("s"))
+	cmd := q.Command("--socket", p.path, "enqueue", "--env", "PASSWORD=secret", "true")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWUSER}
+	r := testrig.RunCommand(t, cmd)
+	if received := p.received(t); received != "" || r.Code != 5 || !strings.Contains(r.Err, "user namespace") {
+		t.Errorf("told %q, %+v; want nothing told, code 5 and the reason", received, r)
+	}
+}

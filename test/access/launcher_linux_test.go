@@ -1,0 +1,258 @@
+package access
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/queuectl/queuectl/internal/skip"
+	"github.com/queuectl/queuectl/internal/testrig"
+)
+
+// rootsService returns a service that root starts without systemd. The service starts the launcher and then
+// changes to the account queuectl. In the account files of this service, queuectl has the uid of
+// ServiceAccount.
+func rootsService(t *testing.T) (q *testrig.Queue, args []string) {
+	t.Helper()
+	q, rules := testrig.PrepareRooted(t, "run_as = \"submitter\"\n", "accounts = *\n")
+	skip.UnlessProgram(t, "unshare", "needs unshare; .ci/run installs it")
+	q.Owner = nil
+	accounts := map[string]string{
+		"passwd": fmt.Sprintf("queuectl:x:%d:%d::/:/bin/false\n", testrig.ServiceAccount.Uid, testrig.ServiceAccount.Gid),
+		"group": fmt.Sprintf("queuectl:x:%d:\nqueuectl-service:x:%d:\n", testrig.ServiceAccount.Gid,
+			testrig.ServiceAccount.Gid),
+	}
+	base := filepath.Dir(rules)
+	script := `mount --bind "$0/passwd" /etc/passwd && mount --bind "$0/group" /etc/group && exec "$@"`
+	q.CommandPrefix = []string{"unshare", "--mount", "sh", "-c", script, base}
+	for name, extraLine := range accounts {
+		systemFile, err := os.ReadFile(filepath.Join("/etc", name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(base, name), append(systemFile, extraLine...), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if out, err := testrig.ShellCommand("unshare --mount mount --bind " + base +
+		"/passwd /etc/passwd").CombinedOutput(); err != nil {
+		t.Logf("mount: %v: %s", err, out)
+		skip.Missing(t, "mount", "needs the right to mount; .ci/run runs it as root")
+	}
+	args = []string{"--workers", "2", "--runner-dir", q.RootRunnerDir, "--runner-policy", rules}
+	q.Start(args...)
+	return q, args
+}
+
+// childrenOf lists those children of a process that have the word arg in their command line.
+func childrenOf(pid int, arg string) (pids []int) {
+	threads, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))
+	for _, path := range threads {
+		list, _ := os.ReadFile(path)
+		for field := range strings.FieldsSeq(string(list)) {
+			line, _ := os.ReadFile("/proc/" + field + "/cmdline")
+			if child, err := strconv.Atoi(field); err == nil && bytes.Contains(line, []byte("\x00"+arg+"\x00")) {
+				pids = append(pids, child)
+			}
+		}
+	}
+	return pids
+}
+
+// launcherPID returns the pid of the service's launcher.
+func launcherPID(q *testrig.Queue) int {
+	q.Helper()
+	pids := childrenOf(q.Cmd.Process.Pid, "--launcher")
+	if len(pids) != 1 {
+		q.Fatalf("launchers of the service: %v, want one", pids)
+	}
+	return pids[0]
+}
+
+// sendAs writes a text to a Unix socket as an account. It does not wait for a reply.
+func sendAs(p testrig.Person, socket, text string) error {
+	sent := make(chan error)
+	go func() {
+		// Only this thread changes its user and group. It is never unlocked, so it ends with this goroutine.
+		runtime.LockOSThread()
+		_, _, gid := syscall.RawSyscall(syscall.SYS_SETRESGID, uintptr(p.Gid), uintptr(p.Gid), uintptr(p.Gid))
+		_, _, uid := syscall.RawSyscall(syscall.SYS_SETRESUID, uintptr(p.Uid), uintptr(p.Uid), uintptr(p.Uid))
+		if gid != 0 || uid != 0 {
+			sent <- fmt.Errorf("run as %s: %w, %w", p.Name, gid, uid)
+			return
+		}
+		c, err := net.Dial("unix", socket)
+		if err == nil {
+			_, err = c.Write([]byte(text))
+			c.Close()
+		}
+		sent <- err
+	}()
+	return <-sent
+}
+
+// startGatedJob enqueues a job of DaemonUser that runs until the file gate exists. It
+// returns when the job runs.
+func startGatedJob(q *testrig.Queue) (id, gate string) {
+	q.Helper()
+	gate = filepath.Join(filepath.Dir(q.Bin), "go")
+	id = q.MustAs(testrig.DaemonUser, "enqueue", "--no-cwd", testrig.GatedJob(gate))
+	q.WaitUntil("the job runs", 20*time.Second, func() bool { return q.Show(id).State == "processing" })
+	return id, gate
+}
+
+// checkReasonEverywhere checks that why, show, status, doctor and run give the same sentence as the
+// reason for a waiting job.
+func checkReasonEverywhere(q *testrig.Queue, id, sentence string) {
+	q.Helper()
+	var why struct {
+		Reasons []struct{ Kind, Text, Next string }
+	}
+	q.WaitUntil("why names the launcher", 40*time.Second, func() bool {
+		err := json.Unmarshal([]byte(q.Must("why", id, "--json")), &why)
+		return err == nil && len(why.Reasons) > 0 && strings.Contains(why.Reasons[0].Text, sentence)
+	})
+	if got := why.Reasons[0].Kind; got != "runner" {
+		q.Errorf("kind of the reason: %q, want runner", got)
+	}
+	reason := why.Reasons[0].Text + "; " + why.Reasons[0].Next
+	var detail struct {
+		WaitsFor struct{ Text, Next string } `json:"waits_for"`
+	}
+	if err := json.Unmarshal([]byte(q.Must("show", id, "--json")), &detail); err != nil {
+		q.Fatal(err)
+	}
+	if got := detail.WaitsFor.Text + "; " + detail.WaitsFor.Next; got != reason {
+		q.Errorf("waits_for: %q\nwant %q", got, reason)
+	}
+	if got := q.Must("status"); !strings.Contains(strings.Join(strings.Fields(got), " "), reason) {
+		q.Errorf("status: %s\nwant %q", got, reason)
+	}
+	if got := q.CLI("doctor"); !strings.Contains(strings.Join(strings.Fields(got.Out), " "), why.Reasons[0].Text) {
+		q.Errorf("doctor: %s\nwant %q", got.Out, reason)
+	}
+	cmd := testrig.AsPerson(q.Command("run", "--no-cwd", "true"), testrig.DaemonUser)
+	stderr := &testrig.LockedBuffer{}
+	cmd.Stderr = stderr
+	if err := testrig.StartCommand(cmd); err != nil {
+		q.Fatal(err)
+	}
+	defer func() {
+		cmd.Process.Kill()
+		cmd.Wait()
+	}()
+	q.WaitUntil("run says it", 20*time.Second, func() bool {
+		return strings.Contains(stderr.String(), "is waiting: "+why.Reasons[0].Text+"; next step: "+why.Reasons[0].Next)
+	})
+}
+
+// After a service that root started has changed its account, it cannot start another launcher. So the service
+// ends when its launcher ends. Its jobs continue, and the next service starts another launcher.
+func TestServiceEndsWithItsLauncher(t *testing.T) {
+	q, args := rootsService(t)
+	id, gate := startGatedJob(q)
+	launcher := launcherPID(q)
+	testrig.Kill(launcher)
+	select {
+	case <-q.Ended:
+	case <-time.After(testrig.TimeoutFactor * 20 * time.Second):
+		t.Fatal("the service runs without its launcher")
+	}
+	if got := q.Cmd.ProcessState.ExitCode(); got != 1 {
+		t.Errorf("exit code %d, want 1", got)
+	}
+	logs, _ := filepath.Glob(q.Path("stderr-*"))
+	text, _ := os.ReadFile(logs[0])
+	want := fmt.Sprintf("the launcher (process %d) ended (signal: killed)", launcher)
+	if !strings.Contains(string(text), want) {
+		t.Errorf("the service said %s\nwant %s", text, want)
+	}
+	q.Cmd = nil
+	q.Start(args...)
+	if got := q.Show(id); got.State != "processing" {
+		t.Errorf("the job that ran: %+v", got)
+	}
+	if err := os.WriteFile(gate, nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	q.MustAs(testrig.DaemonUser, "wait", id)
+	if got := q.Show(id); got.State != "completed" || len(got.History) != 1 {
+		t.Errorf("the job that ran: %+v", got)
+	}
+	q.KillRunners()
+	if got := q.OutputOf(testrig.DaemonUser, "--no-cwd", "id -un"); got != "daemon" {
+		t.Errorf("a job of the next launcher's runner: %q", got)
+	}
+}
+
+// If the launcher is stopped with SIGSTOP, messages name it and the remedy, even before a runner is needed.
+// When the launcher continues, it starts no runner for requests that the service has given up. Waiting jobs
+// then start without further action.
+func TestStoppedLauncherIsNamed(t *testing.T) {
+	testrig.Long(t)
+	q, _ := rootsService(t)
+	q.OutputOf(testrig.DaemonUser, "--no-cwd", "true")
+	launcher := launcherPID(q)
+	syscall.Kill(launcher, syscall.SIGSTOP)
+	defer syscall.Kill(launcher, syscall.SIGCONT)
+	want := fmt.Sprintf("the launcher (process %d) is stopped", launcher)
+	q.WaitUntil("status names it while a runner is there", 20*time.Second, func() bool {
+		return strings.Contains(q.Must("status"), want)
+	})
+	q.CheckFinding("a stopped launcher", "launcher", fmt.Sprintf("kill -CONT %d", launcher))
+	for range 3 {
+		if err := sendAs(testrig.ServiceAccount, filepath.Join(q.RootRunnerDir, "spawn.sock"),
+			"queuectl wants a runner\n"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	q.KillRunners()
+	id := q.MustAs(testrig.DaemonUser, "enqueue", "--no-cwd", "true")
+	checkReasonEverywhere(q, id, want)
+	syscall.Kill(launcher, syscall.SIGCONT)
+	q.MustAs(testrig.DaemonUser, "wait", id)
+	if pids := childrenOf(launcher, "--accepted"); len(pids) != 1 {
+		t.Errorf("runners once the launcher continues: %v, want one", pids)
+	}
+	for _, f := range q.Doctor().Findings {
+		if f.Check == "launcher" {
+			t.Errorf("once the launcher continues: %+v", f)
+		}
+	}
+	if got := q.Must("status"); strings.Contains(got, "launcher") {
+		t.Errorf("once the launcher continues: %s", got)
+	}
+}
+
+// If the service uses a launcher that it has not started itself, the service keeps running when that launcher
+// ends. It says what is missing.
+func TestMissingLauncherIsNamed(t *testing.T) {
+	testrig.Long(t)
+	q, rules := testrig.PrepareRooted(t, "run_as = \"submitter\"\n", "accounts = *\n")
+	launcher := q.Launcher(rules)
+	socket := filepath.Join(q.RootRunnerDir, "spawn.sock")
+	q.Start("--workers", "2", "--runner-dir", q.RootRunnerDir, "--runner-socket", socket, "--runner-policy", rules)
+	q.OutputOf(testrig.DaemonUser, "--no-cwd", "true")
+	launcher.Process.Kill()
+	q.WaitUntil("it has ended", 20*time.Second, func() bool {
+		c, err := net.Dial("unix", socket)
+		if err == nil {
+			c.Close()
+		}
+		return err != nil
+	})
+	q.KillRunners()
+	id := q.MustAs(testrig.DaemonUser, "enqueue", "--no-cwd", "true")
+	checkReasonEverywhere(q, id, "no launcher listens on the socket "+socket)
+	q.Launcher(rules)
+	q.MustAs(testrig.DaemonUser, "wait", id)
+}

@@ -1,0 +1,11 @@
+//go:build linux || windows
+
+package access
+
+import (
+	"testing"
+
+	"github.com/queuectl/queuectl/internal/testrig"
+)
+
+func TestMain(m *testing.M) { testrig.Main(m, roles) }

@@ -1,0 +1,119 @@
+//go:build linux || windows
+
+package access
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/queuectl/queuectl/internal/testrig"
+)
+
+// No user has more than max_running_per_user jobs running, even if workers are idle. This also holds after a
+// restart and a crash. When the limit is removed, more jobs start immediately.
+func TestRunningPerUser(t *testing.T) {
+	testrig.Long(t)
+	q := testrig.StartQueue(t, "--workers", "4")
+	q.Must("config", "set", "max_running_per_user", "2")
+	most := func(n int) (most int) {
+		t.Helper()
+		os.Remove(q.Path("log"))
+		w := q.Dial()
+		var ids []string
+		for range n {
+			ids = append(ids, w.Enqueue(testrig.Fields{"command": fmt.Sprintf("echo + >>%s; sleep %.1f; echo - >>%[1]s",
+				q.Path("log"),
+				0.1*testrig.TimeoutFactor)}))
+		}
+		q.Must(append([]string{"wait", "--timeout", "60"}, ids...)...)
+		now := 0
+		for line := range strings.Lines(q.ReadFile("log")) {
+			if line == "+\n" {
+				now++
+			} else {
+				now--
+			}
+			most = max(most, now)
+		}
+		return most
+	}
+	if got := most(12); got != 2 {
+		t.Errorf("%d ran at once, want 2", got)
+	}
+	q.Stop()
+	q.Start("--workers", "4")
+	if got := most(8); got != 2 {
+		t.Errorf("%d ran at once after a new start, want 2", got)
+	}
+
+	var ids []string
+	for range 4 {
+		ids = append(ids, q.Must("enqueue", "-q", "while [ ! -e "+q.Path("go")+" ]; do sleep 0.02; done"))
+	}
+	run := func() (n int) {
+		for _, id := range ids {
+			if q.Show(id).State == "processing" {
+				n++
+			}
+		}
+		return n
+	}
+	q.WaitUntil("two run", 20*time.Second, func() bool { return run() == 2 })
+	q.Kill()
+	q.Start("--workers", "4")
+	later := q.Must("enqueue", "-q", "true")
+	if n := run(); n != 2 || q.Show(ids[2]).State != "pending" || q.Show(later).State != "pending" {
+		t.Errorf("%d run after a crash; others are %s and %s", n, q.Show(ids[2]).State, q.Show(later).State)
+	}
+	q.Must("cancel", ids[3])
+	q.Must("config", "set", "max_running_per_user", "0")
+	q.WaitUntil("the others run", 20*time.Second, func() bool { return run() == 3 })
+	q.Must("wait", later, "--timeout", "30")
+	if err := os.WriteFile(q.Path("go"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	q.Must("wait", "--timeout", "30", ids[0], ids[1], ids[2])
+	if got := most(8); got < 3 {
+		t.Errorf("%d ran at once without a bound, want more than 2", got)
+	}
+	if out := q.Must("doctor", "--verify"); strings.Contains(out, "failure") {
+		t.Error(out)
+	}
+}
+
+// No user has more than max_pending_per_user jobs waiting. A request that would exceed the limit fails with
+// code "full" and names the setting, and none of its jobs is stored.
+func TestPendingPerUser(t *testing.T) {
+	q := testrig.StartQueue(t, "--workers", "0")
+	q.Must("config", "set", "max-pending-per-user", "3")
+	q.Must("enqueue", "true")
+	q.Must("enqueue", "true")
+	for _, args := range [][]string{{"enqueue", "--file", "-"}, {"enqueue", "--file", "-", "--json"}} {
+		if r := q.CLIWithInput(`{"command":"true"}`+"\n"+`{"command":"true"}`+"\n", args...); r.Code != 5 ||
+			!strings.Contains(r.Err, "max_pending_per_user is 3") {
+			t.Errorf("%v: %+v", args, r)
+		}
+	}
+	third := q.Must("enqueue", "-q", "true")
+	if r := q.CLI("enqueue", "true"); r.Code != 5 ||
+		!strings.Contains(r.Err, "3 of their jobs are waiting, and the setting max_pending_per_user is 3") {
+		t.Errorf("one too many: %+v", r)
+	}
+	if a := q.Dial().Call("enqueue", map[string]any{"command": "true"}); a.Error == nil || a.Error.Data.Code != "full" ||
+		a.Error.Code != -32005 {
+		t.Errorf("on the wire: %+v", a)
+	}
+	q.Must("cancel", third)
+	q.Must("enqueue", "true")
+	if r := q.CLI("retry", third); r.Code != 5 || !strings.Contains(r.Err, "max_pending_per_user is 3") {
+		t.Errorf("one too many by retry: %+v", r)
+	}
+	q.Must("config", "unset", "max_pending_per_user")
+	q.Must("enqueue", "true")
+	if got := strings.Count(q.Must("list", "-q", "-s", "waiting"), "\n") + 1; got != 4 {
+		t.Errorf("%d jobs wait, want 4", got)
+	}
+}

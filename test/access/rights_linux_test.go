@@ -1,0 +1,464 @@
+package access
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/queuectl/queuectl/internal/testrig"
+)
+
+// verbOnJob is a command on one job, and how to prepare a job for it.
+type verbOnJob struct {
+	args    string // the command, with %s for the job's id
+	prepare func(q *testrig.Queue, owner testrig.Person) (id string)
+	others  string // the right that the command needs on a job of another user
+}
+
+func waitingJob(q *testrig.Queue, owner testrig.Person) string {
+	return q.MustAs(owner, "enqueue", "--delay", "1h", "true")
+}
+
+func heldJob(q *testrig.Queue, owner testrig.Person) string {
+	id := waitingJob(q, owner)
+	q.Must("hold", id)
+	return id
+}
+
+func runningJob(q *testrig.Queue, owner testrig.Person) string {
+	id := q.MustAs(owner, "enqueue", "trap '' HUP; echo begun; sleep 600 & wait")
+	q.WaitUntil("the job runs", 20*time.Second, func() bool {
+		return strings.Contains(q.Must("logs", id), "begun") && q.Show(id).State == "processing"
+	})
+	return id
+}
+
+func deadJob(q *testrig.Queue, owner testrig.Person) string {
+	id := q.MustAs(owner, "enqueue", "--max-retries", "0", "echo said; exit 3")
+	q.CLI("wait", id)
+	return id
+}
+
+var verbsOnJobs = []verbOnJob{
+	{"cancel %s", waitingJob, "operate"}, {"cancel %s", runningJob, "operate"},
+	{"hold %s", waitingJob, "operate"}, {"release %s", heldJob, "operate"},
+	{"retry %s", deadJob, "operate"}, {"dlq retry %s", deadJob, "operate"},
+	{"pause %s", runningJob, "operate"}, {"resume %s", runningJob, "operate"},
+	{"requeue %s", runningJob, "operate"}, {"kill -s HUP %s", runningJob, "operate"},
+	{"edit %s --priority 7", waitingJob, "operate"}, {"rm %s", waitingJob, "operate"},
+	{"rm --force %s", runningJob, "operate"},
+	{"logs %s", deadJob, "operate"}, {"show %s", deadJob, "read"},
+	// A selector matches only the jobs that the caller may change.
+	{"cancel --state waiting --id-glob %s", waitingJob, "own"},
+}
+
+// Six users execute every command on their own jobs and on jobs of others. Each user may do what the table of
+// rights permits, and a refused command changes nothing.
+func TestRightsOnJobs(t *testing.T) {
+	testrig.Long(t)
+	q := testrig.SharedQueue(t, testrig.AccessOfAll, "--workers", "8")
+	for _, p := range testrig.Everyone {
+		for _, v := range verbsOnJobs {
+			for _, isOwner := range []bool{true, false} {
+				owner := testrig.Alice
+				switch {
+				case isOwner && !p.HasRight("submit"):
+					continue // a user without the right "submit" has no jobs
+				case isOwner:
+					owner = p
+				case p.Name == testrig.Alice.Name:
+					owner = testrig.Bob
+				}
+				id := v.prepare(q, owner)
+				before := q.Show(id)
+				r := q.RunAs(p, strings.Fields(fmt.Sprintf(v.args, id))...)
+				what := fmt.Sprintf("%s: %s of %s's job", p.Name, v.args, owner.Name)
+				others := v.others
+				if others == "own" {
+					others = "operate"
+				}
+				may := isOwner || p.HasRight(others)
+				onMany := v.others == "own" && p.HasRight("submit")
+				switch {
+				case may && r.Code != 0:
+					t.Errorf("%s: %+v", what, r)
+				case !may && onMany && (r.Code != 0 || r.Out != ""):
+					t.Errorf("%s: %+v, want nothing to match", what, r)
+				case !may && !onMany && (r.Code != 5 || r.Out != "" || !strings.Contains(r.Err, "denied: ")):
+					t.Errorf("%s: %+v, want a refusal", what, r)
+				case !may && !onMany && p.Right != "none" && !strings.Contains(r.Err, "needs the right"):
+					t.Errorf("%s: the refusal does not say what is needed: %s", what, r.Err)
+				}
+				if !may {
+					if after := q.Show(id); after.State != before.State || after.PID != before.PID {
+						t.Errorf("%s: it was refused, and the job is %s", what, after.State)
+					}
+				}
+				if may && v.args == "cancel --state waiting --id-glob %s" && q.Show(id).State != "cancelled" {
+					t.Errorf("%s: the job is %s", what, q.Show(id).State)
+				}
+				q.CLI("rm", "--force", id)
+			}
+		}
+	}
+	r := q.RunAs(testrig.Alice, "cancel", "--state", "waiting", "--user", fmt.Sprint(testrig.Bob.Uid))
+	if r.Code != 5 || !strings.Contains(r.Err, "operate") {
+		t.Errorf("cancel of all that another has: %+v", r)
+	}
+	for _, verb := range []string{"pause", "resume"} {
+		if r := q.RunAs(testrig.Alice, verb, "--all"); r.Code != 5 || !strings.Contains(r.Err, `needs the right "operate"`) {
+			t.Errorf("%s of everything by who may submit: %+v", verb, r)
+		}
+	}
+	ids := []string{deadJob(q, testrig.Alice), deadJob(q, testrig.Bob)}
+	q.MustAs(testrig.Alice, "dlq", "retry", "--all")
+	q.CLI("wait", ids[0])
+	if a, b := q.Events("--event", "retried", ids[0]), q.Events("--event", "retried", ids[1]); len(a) != 1 || len(b) != 0 {
+		t.Errorf("all dead jobs of a submitter: %v, another's: %v", a, b)
+	}
+}
+
+// Commands that do not concern a job also need the rights of the table. If a user lacks a right, the error
+// names that right.
+func TestRightsOnOtherCommands(t *testing.T) {
+	testrig.Long(t)
+	q := testrig.SharedQueue(t, testrig.AccessOfAll, "--workers", "2")
+	file := filepath.Join(q.Dir, "out")
+	if err := errors.Join(os.Mkdir(file, 0o777), os.Chmod(file, 0o777)); err != nil {
+		t.Fatal(err)
+	}
+	for right, verbs := range map[string][]string{
+		"none":    {"whoami"},
+		"read":    {"status", "list", "worker list", "config get workers", "config list", "dlq list", "events"},
+		"submit":  {"enqueue true"},
+		"operate": {"worker scale 2", "worker start -c 1", "worker stop -c 1", "dlq clear --yes", "clear --yes"},
+		"admin": {"config set priority 5", "config unset priority", "drain", "drain --off", "reload", "cleanup --dry-run",
+			"cleanup", "doctor", "events --audit", "backup out/PERSON"},
+	} {
+		for _, verb := range verbs {
+			for _, p := range testrig.Everyone {
+				r := q.RunAs(p, strings.Fields(strings.ReplaceAll(verb, "PERSON", p.Name))...)
+				switch may := p.HasRight(right); {
+				// doctor may fail even with the right, because it finds that other users can access the
+				// directory.
+				case may && r.Code != 0 && verb != "doctor":
+					t.Errorf("%s: %s: %+v", p.Name, verb, r)
+				case !may && (r.Code != 5 || r.Out != "" || !strings.Contains(r.Err, "denied: ") ||
+					!strings.Contains(r.Err, "[access] of "+q.Path("queuectl.toml"))):
+					t.Errorf("%s: %s: %+v, want a refusal that helps", p.Name, verb, r)
+				case !may && p.Right != "none" && !strings.Contains(r.Err,
+					fmt.Sprintf(`needs the right "%s", but you (%d) have "%s"`, right, p.Uid, p.Right)):
+					t.Errorf("%s: %s: %s", p.Name, verb, r.Err)
+				}
+			}
+		}
+	}
+	var w struct {
+		UID       int
+		Right     string
+		Rights    []string
+		Groups    []struct{ GID int }
+		JobsRunAs string `json:"jobs_run_as"`
+	}
+	if err := json.Unmarshal([]byte(q.MustAs(testrig.Bob, "whoami", "--json")), &w); err != nil ||
+		w.UID != testrig.Bob.Uid ||
+		w.Right != "submit" || !slices.Equal(w.Rights, []string{"read", "submit"}) || w.JobsRunAs != "root" {
+		t.Errorf("whoami: %+v, %v", w, err)
+	}
+	if len(w.Groups) != 2 || w.Groups[0].GID != 61298 || w.Groups[1].GID != 61299 {
+		t.Errorf("the groups of whoami: %v", w.Groups)
+	}
+	if text := q.MustAs(testrig.Outsider, "whoami"); !strings.Contains(text, "none") ||
+		!strings.Contains(text, "[access]") {
+		t.Errorf("whoami of an outsider:\n%s", text)
+	}
+	for _, p := range []testrig.Person{testrig.Reader, testrig.Alice, testrig.Bob, testrig.Operator} {
+		if r := q.RunAs(p, "service", "stop"); r.Code != 5 || !strings.Contains(r.Err, `needs the right "admin"`) {
+			t.Errorf("%s stops the service: %+v", p.Name, r)
+		}
+	}
+	q.MustAs(testrig.Admin, "service", "stop")
+}
+
+// The output, command and input of a job are visible only to users with the right to see them. No other user
+// sees them in responses, events, logs or ps.
+func TestOthersJobsAreMasked(t *testing.T) {
+	testrig.Long(t)
+	q := testrig.SharedQueue(t, "log_level = \"debug\"\n"+testrig.AccessOfAll, "--workers", "2")
+	const value, word, log = "c4n4ry-value", "c4n4ry-word", "c4n4ry-said"
+	q.MustAs(testrig.Alice, "enqueue", "--id", "secret", "--max-retries", "0", "--env", "SECRET="+value, "--stdin", word,
+		": "+word+"; printf c4n4ry; echo -said; exit 3")
+	q.CLI("wait", "secret")
+	q.MustAs(testrig.Alice, "enqueue", "--id", "gone", "--max-retries", "0", "--env", "SECRET="+value, "--", "/no/"+word)
+	q.CLI("wait", "gone")
+	readAll := func(p testrig.Person) (all string) {
+		for _, args := range [][]string{
+			{"show", "secret"}, {"show", "secret", "--json", "--full"}, {"show", "gone", "--json", "--full"}, {"list"},
+			{"list", "--json"}, {"dlq", "list"}, {"wait", "secret", "--json"}, {"logs", "secret"},
+			{"events"}, {"events", "--json"}, {"events", "--audit", "--json"}, {"worker", "list", "--json"},
+			{"status", "--json"}, {"whoami", "--json"}, {"doctor", "--json"}, {"edit", "secret", "--priority", "1"},
+		} {
+			r := q.RunAs(p, args...)
+			all += r.Out + r.Err
+		}
+		return all
+	}
+	for _, c := range []struct {
+		testrig.Person
+		value, command bool
+	}{{testrig.Outsider, false, false}, {testrig.Reader, false, false}, {testrig.Bob, false, false},
+		{testrig.Operator, false, true}, {testrig.Alice, true, true},
+		{testrig.Admin, true, true}} {
+		all := readAll(c.Person)
+		if got := strings.Contains(all, value); got != c.value {
+			t.Errorf("%s sees the value of a variable: %t\n%s", c.Name, got, all)
+		}
+		if got := strings.Contains(all, word); got != c.command {
+			t.Errorf("%s sees the command: %t\n%s", c.Name, got, all)
+		}
+		if got := strings.Contains(all, log); got != c.command {
+			t.Errorf("%s sees the output: %t\n%s", c.Name, got, all)
+		}
+	}
+	if text := q.MustAs(testrig.Reader, "list"); strings.Count(text, "(hidden)") != 2 {
+		t.Errorf("the table of a reader:\n%s", text)
+	}
+	if text := q.MustAs(testrig.Operator, "show", "secret", "--json", "--full"); !strings.Contains(text,
+		`"SECRET":"***"`) ||
+		!strings.Contains(text, `"hidden":["env"]`) {
+		t.Errorf("shown to an operator: %s", text)
+	}
+	if r := q.RunAs(testrig.Operator, "edit", "secret", `{"env":{"SECRET":"***"}}`); r.Code == 0 {
+		t.Errorf("a mask was written in place of a value: %+v", r)
+	}
+	if log := q.LogText(); strings.Contains(log, "c4n4ry") {
+		t.Errorf("the log of the service tells it:\n%s", log)
+	}
+	q.MustAs(testrig.Alice, "enqueue", "--id", "runs", "--env", "SECRET="+value, "sleep 600")
+	q.WaitUntil("the job runs", 20*time.Second, func() bool { return q.Show("runs").State == "processing" })
+	names, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range names {
+		if raw, err := os.ReadFile(name); err == nil && strings.Contains(string(raw), value) {
+			t.Errorf("%s has it: %q", name, raw)
+		}
+	}
+}
+
+// For each action of a user, the service stores an audit row with the user, the action and its target. Only
+// admins can read these rows, and the rows are not among the events that other users see.
+func TestActionsAreAudited(t *testing.T) {
+	testrig.Long(t)
+	q := testrig.SharedQueue(t, testrig.AccessOfAll, "--workers", "4")
+	w := func(id string) { q.MustAs(testrig.Alice, "enqueue", "--id", id, "--delay", "1h", "true") }
+	r := func(id string) {
+		q.MustAs(testrig.Alice, "enqueue", "--id", id, "echo begun; sleep 600")
+		q.WaitUntil(id+" runs", 20*time.Second, func() bool { return q.Show(id).State == "processing" })
+	}
+	var want []string
+	does := func(p testrig.Person, words string, audited ...string) {
+		t.Helper()
+		q.MustAs(p, strings.Fields(words)...)
+		for _, a := range audited {
+			want = append(want, fmt.Sprintf("%d %s", p.Uid, a))
+		}
+	}
+	enqueued := func(id string) { want = append(want, fmt.Sprintf("%d enqueue %s", testrig.Alice.Uid, id)) }
+	w("a")
+	enqueued("a")
+	does(testrig.Alice, "hold a", "hold a")
+	does(testrig.Operator, "release a", "release a")
+	does(testrig.Operator, "edit a --priority 3", "edit a")
+	does(testrig.Alice, "cancel a", "cancel a")
+	does(testrig.Operator, "retry a", "retry a")
+	does(testrig.Admin, "show a", "show a environment")
+	q.MustAs(testrig.Alice, "wait", "a") // wait until the retried job has run
+	does(testrig.Alice, "rm a", "rm a")
+	r("b")
+	enqueued("b")
+	does(testrig.Operator, "pause b", "pause b")
+	does(testrig.Alice, "resume b", "resume b")
+	does(testrig.Operator, "kill -s CONT b", "kill b signal 18 (SIGCONT)")
+	does(testrig.Operator, "requeue b", "requeue b")
+	q.WaitUntil("b runs again", 20*time.Second, func() bool { return q.Show("b").State == "processing" })
+	does(testrig.Alice, "cancel b", "cancel b")
+	r("c")
+	enqueued("c")
+	does(testrig.Operator, "rm --force c", "cancel c", "rm c")
+	r("d")
+	enqueued("d")
+	does(testrig.Operator, "worker stop --all --force", "config workers", "worker.stop d")
+	does(testrig.Operator, "worker scale 1", "config workers")
+	q.WaitUntil("d runs again", 20*time.Second, func() bool { return q.Show("d").State == "processing" })
+	does(testrig.Alice, "cancel d", "cancel d")
+	w("e")
+	enqueued("e")
+	does(testrig.Operator, "clear --yes", "clear", "rm e", "rm b", "rm d")
+	does(testrig.Operator, "dlq clear --yes", "dlq.clear")
+	does(testrig.Admin, "config set priority 6", "config priority")
+	does(testrig.Admin, "config unset priority", "config priority")
+	does(testrig.Admin, "drain", "config drain")
+	does(testrig.Admin, "drain --off", "config drain")
+	does(testrig.Admin, "reload", "reload "+q.Path("queuectl.toml"))
+	does(testrig.Admin, "cleanup --days 0", "cleanup 0 jobs")
+	q.Stop() // stop the service, because audit rows must survive a restart
+	q.Start("--workers", "0")
+
+	type row struct {
+		Event, User, Verb, Target, Key string
+		UID                            *int
+		PeerPID                        int `json:"peer_pid"`
+	}
+	var got []string
+	for line := range strings.Lines(q.MustAs(testrig.Admin, "events", "--audit", "--jsonl")) {
+		var e row
+		err := json.Unmarshal([]byte(line), &e)
+		if e.User == "root" && e.Verb == "show" { // this row was caused by the test itself
+			continue
+		}
+		if err != nil || e.UID == nil || e.User != fmt.Sprint(*e.UID) || e.Event == "audit" && e.PeerPID == 0 {
+			t.Errorf("%v: %s", err, line)
+			continue
+		}
+		got = append(got, strings.TrimSpace(fmt.Sprintf("%d %s %s", *e.UID, e.Verb, e.Target)))
+	}
+	// The audit rows of one command have no defined order.
+	sorted := func(list []string) string { return strings.Join(slices.Sorted(slices.Values(list)), "\n") }
+	if sorted(got) != sorted(want) {
+		t.Errorf("got\n%s\n\nwant\n%s", sorted(got), sorted(want))
+	}
+	for _, p := range []testrig.Person{testrig.Reader, testrig.Alice, testrig.Operator, testrig.Admin} {
+		if text := q.MustAs(p, "events", "--jsonl"); strings.Contains(text, `"audit"`) || strings.Contains(text, `"verb"`) {
+			t.Errorf("%s is told of it as news:\n%s", p.Name, text)
+		}
+		if r := q.RunAs(p, "events", "--event", "audit"); r.Code != 2 || !strings.Contains(r.Err, "audit") {
+			t.Errorf("%s asks for the kind: %+v", p.Name, r)
+		}
+	}
+	if text := q.MustAs(testrig.Admin, "events", "--audit", "--event", "audit"); !strings.Contains(text,
+		fmt.Sprintf("kill b signal 18 (SIGCONT)  by %d (uid %[1]d)", testrig.Operator.Uid)) {
+		t.Errorf("for people:\n%s", text)
+	}
+}
+
+// A connection keeps the groups that its process had when it connected. A user who leaves a group keeps the
+// group's right until the next connection. A change of [access] takes effect at the next request.
+func TestConnectionKeepsItsGroups(t *testing.T) {
+	q := testrig.SharedQueue(t, testrig.AccessOfAll, "--workers", "0")
+	w := q.DialAs(testrig.Person{Uid: 61250, Groups: []uint32{61298}})
+	if a := w.Call("enqueue", testrig.Fields{"command": "true"}); a.Error != nil {
+		t.Fatalf("in the group: %+v", a.Error)
+	}
+	without := testrig.Person{Name: "who left the group", Uid: 61250}
+	if r := q.RunAs(without, "list"); r.Code != 5 {
+		t.Errorf("who came again without the group: %+v", r)
+	}
+	if a := w.Call("enqueue", testrig.Fields{"command": "true"}); a.Error != nil {
+		t.Errorf("on the connection from before: %+v", a.Error)
+	}
+	q.WriteFile("queuectl.toml", strings.Replace(testrig.AccessOfAll, `"@61298"`, `"@61296"`, 1))
+	q.Must("reload")
+	if a := w.Call("enqueue", testrig.Fields{"command": "true"}); a.Error == nil || a.Error.Data.Code != "denied" {
+		t.Errorf("after [access] was changed, on the same connection: %+v", a)
+	}
+	q.Must("config", "set", "access.submit", "61250")
+	if a := w.Call("enqueue", testrig.Fields{"command": "true"}); a.Error != nil {
+		t.Errorf("after it was given again: %+v", a.Error)
+	}
+}
+
+// In a user namespace, all users from outside the namespace appear with the overflow id 65534, so a service
+// cannot distinguish them. It refuses them, whatever [access] says about that id.
+func TestUsersFromOutsideTheNamespace(t *testing.T) {
+	q := testrig.SharedQueue(t, testrig.AccessOfAll, "--workers", "0")
+	q.Stop()
+	q.WriteFile("queuectl.toml", "socket_mode = \"0666\"\n[access]\nadmin = [\"65534\", \"@65534\"]\n")
+	cmd := exec.Command("unshare", "--user", "--map-root-user", q.Bin, "serve", "--dir", q.Dir, "--workers", "0")
+	cmd.Env = testrig.Environment(q.Dir)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		cmd.Process.Signal(syscall.SIGTERM)
+		cmd.Wait()
+	}()
+	q.WaitUntil("it answers", 20*time.Second, q.IsAnswering)
+	if r := q.RunAs(testrig.Alice, "status"); r.Code != 5 || !strings.Contains(r.Err, "user namespace") {
+		t.Errorf("from outside: %+v", r)
+	}
+	if w := q.Must("whoami", "--json"); !strings.Contains(w, `"uid":0`) || !strings.Contains(w, `"right":"admin"`) {
+		t.Errorf("root of the namespace: %s", w)
+	}
+}
+
+// Unknown users and groups in [access] cause a warning in the log and in doctor. They have no other effect.
+func TestUnknownNamesAreAWarning(t *testing.T) {
+	t.Parallel()
+	q := testrig.NewQueue(t, "")
+	q.WriteFile("queuectl.toml", "[access]\nread = [\"no.such.user\"]\n")
+	q.Start("--workers", "0")
+	const words = "the settings section [access] names unknown users or groups: no.such.user"
+	if log := q.LogText(); strings.Count(log, words) != 1 {
+		t.Errorf("the log says %d times what is not here:\n%s", strings.Count(log, words), log)
+	}
+	if d := q.Doctor(); d.Level != "warning" || !strings.Contains(fmt.Sprint(d.Findings), words) {
+		t.Errorf("doctor: %+v", d)
+	}
+	if r := q.CLI("config", "set", "access.submit", "@no.such.group"); r.Code != 0 ||
+		!strings.Contains(r.Err, "@no.such.group") {
+		t.Errorf("config set: %+v", r)
+	}
+	if r := q.CLI("config", "set", "access.submit", "a,b"); r.Code != 2 {
+		t.Errorf("no name: %+v", r)
+	}
+	q.Must("config", "set", "access.submit", "none")
+	q.Must("config", "set", "access.read", "none")
+	q.CheckHealthy("without it")
+}
+
+// A job may name a user only if that is the user whose rights it would get anyway. If it names another user,
+// the error names the setting that would permit this. If the user does not exist, the error names the user.
+func TestJobMayNameItsOwnUser(t *testing.T) {
+	q := testrig.StartQueue(t, "--workers", "1")
+	me := strconv.Itoa(os.Geteuid()) // the account may have no name
+	id := q.Must("enqueue", "--user", me, "id -u")
+	q.Must("wait", id)
+	if out := q.Must("logs", id); out != me {
+		t.Errorf("it ran as %s, want %s", out, me)
+	}
+	var j struct {
+		User string
+		Spec struct{ User string }
+	}
+	if err := json.Unmarshal([]byte(q.Must("show", id, "--json")), &j); err != nil || j.User == "" ||
+		j.Spec.User != j.User {
+		t.Errorf("shown: %+v, %v", j, err)
+	}
+	other := "daemon"
+	if r := q.CLI("enqueue", "--user", other, "true"); r.Code != 5 || !strings.Contains(r.Err, `run_as = "submitter"`) {
+		t.Errorf("another user: %+v", r)
+	}
+	if r := q.CLIWithInput(`{"command":"true"}`+"\n"+`{"command":"true","user":"`+other+`"}`, "enqueue", "--file",
+		"-"); r.Code != 5 {
+		t.Errorf("another user in a batch: %+v", r)
+	}
+	if r := q.CLI("enqueue", "--user", "no.such.user", "true"); r.Code != 2 ||
+		!strings.Contains(r.Err, `there is no user "no.such.user"`) {
+		t.Errorf("no user: %+v", r)
+	}
+	if n := len(q.Events("--event", "enqueued")); n != 1 {
+		t.Errorf("%d jobs were enqueued", n)
+	}
+}

@@ -1,0 +1,3 @@
+package access
+
+var roles map[string]func() int

@@ -1,0 +1,284 @@
+package access
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/queuectl/queuectl/internal/testrig"
+)
+
+// With run_as = "submitter", a job has exactly the rights of the user who enqueued it: user and group ids in
+// every set, no capabilities, and no way back to root. It gets that user's home directory and environment,
+// and can open its output by name, such as /dev/stdout.
+func TestJobsRunAsTheirSubmitter(t *testing.T) {
+	q := testrig.StartRooted(t, "run_as = \"submitter\"\n", "accounts = *\n")
+	for _, p := range []testrig.Person{testrig.DaemonUser, testrig.NewsUser} {
+		got := q.OutputOf(
+			p, "--no-cwd", `grep -E '^(Uid|Gid|Groups|CapPrm|CapEff|CapAmb|NoNewPrivs)' /proc/self/status; umask; pwd; echo $HOME $USER $LOGNAME $SHELL; echo out >/dev/stdout; echo err >/dev/stderr; id -un; setpriv --reuid=0 true 2>/dev/null || echo no way back`)
+		// The home directory of the account news does not exist, so the job of news does not start. The
+		// checks after this loop cover that account.
+		home := map[string]string{"daemon": "/usr/sbin", "news": "/"}[p.Name]
+		if p.Name == "news" {
+			continue
+		}
+		id := fmt.Sprint(p.Uid)
+		want := []string{"Uid:\t" + strings.Repeat(id+"\t", 3) + id, "Gid:\t" + strings.Repeat(id+"\t", 3) + id,
+			"Groups:\t" + id, "CapPrm:\t0000000000000000", "CapEff:\t0000000000000000", "CapAmb:\t0000000000000000",
+			"NoNewPrivs:\t0",
+			"0022", home, home + " " + p.Name + " " + p.Name + " /usr/sbin/nologin", "out", p.Name, "no way back", "err"}
+		var lines []string
+		for line := range strings.Lines(got) {
+			lines = append(lines, strings.TrimSpace(line))
+		}
+		if strings.Join(lines, "\n") != strings.Join(want, "\n") {
+			t.Errorf("%s: got\n%s\nwant\n%s", p.Name, strings.Join(lines, "\n"), strings.Join(want, "\n"))
+		}
+	}
+	if got := q.OutputOf(testrig.NewsUser, "--no-cwd", "true"); !strings.Contains(got, "cwd: ") {
+		t.Errorf("a home that is not there: got %q, want cwd named", got)
+	}
+	if got := q.OutputOf(testrig.NewsUser, "--cwd", "/", "id -u"); got != "9" {
+		t.Errorf("another user's job ran as %q", got)
+	}
+}
+
+// A runner of root opens every path that a job names with the rights of the job's submitter. A file that only
+// root may read is not readable as input, directory or program, nor through a link.
+func TestRootsRunnerOpensPathsAsSubmitter(t *testing.T) {
+	testrig.Long(t)
+	q := testrig.StartRooted(t, "run_as = \"submitter\"\n", "accounts = *\n")
+	secret := t.TempDir()
+	for _, p := range []string{filepath.Dir(secret), secret} {
+		if err := os.Chmod(p, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	mine := filepath.Join(secret, "mine")
+	private := filepath.Join(secret, "private")
+	for _, dir := range []string{mine, private} {
+		if err := os.Mkdir(dir, 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write := func(path, text string, mode os.FileMode) {
+		if err := os.WriteFile(path, []byte(text), mode); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(private+"/tool", "#!/bin/sh\necho the secret\n", 0o755)
+	write(secret+"/closed", "the secret\n", 0o600)
+	for name, to := range map[string]string{"link": secret + "/closed", "folder": private, "tool": private + "/tool"} {
+		if err := os.Symlink(to, filepath.Join(mine, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := unix.Mkfifo(mine+"/fifo", 0o666); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chown(mine, testrig.DaemonUser.Uid, testrig.DaemonUser.Gid); err != nil {
+		t.Fatal(err)
+	}
+	for what, args := range map[string][]string{
+		"root's file as input":             {"--cwd", "/", "--stdin-file", secret + "/closed", "cat"},
+		"a link to it":                     {"--cwd", "/", "--stdin-file", mine + "/link", "cat"},
+		"what the kernel says of others":   {"--cwd", "/", "--stdin-file", "/proc/self/maps", "cat"},
+		"a pipe":                           {"--cwd", "/", "--stdin-file", mine + "/fifo", "cat"},
+		"root's folder":                    {"--cwd", private, "ls"},
+		"a link to it ":                    {"--cwd", mine + "/folder", "ls"},
+		"a program in root's folder":       {"--cwd", "/", "--", private + "/tool"},
+		"a link to that":                   {"--cwd", "/", "--", mine + "/tool"},
+		"one found there by PATH":          {"--cwd", "/", "--env", "PATH=" + private, "--", "tool"},
+		"one found by PATH through a link": {"--cwd", "/", "--env", "PATH=" + mine, "--", "tool"},
+	} {
+		id := q.MustAs(testrig.DaemonUser, append([]string{"enqueue", "--max-retries", "0"}, args...)...)
+		q.RunAs(testrig.DaemonUser, "wait", id)
+		j := q.Show(id)
+		if j.State != "dead" || (testrig.Deref(j.ExitCode) != 126 && testrig.Deref(j.ExitCode) != 127) ||
+			strings.Contains(j.Output, "secret") {
+			t.Errorf("%s: %+v, want it not runnable", what, j)
+		}
+	}
+	// The runner has all rights of the submitter. So a job can read files that the submitter may read, even
+	// if their mode excludes the ids of root.
+	write(mine+"/own", "mine\n", 0o600)
+	if err := os.Chown(mine+"/own", testrig.DaemonUser.Uid, testrig.DaemonUser.Gid); err != nil {
+		t.Fatal(err)
+	}
+	if got := q.OutputOf(testrig.DaemonUser, "--cwd", mine, "--stdin-file", mine+"/own", "cat; pwd"); got != "mine\n"+
+		mine {
+		t.Errorf("one's own file and folder: got %q", got)
+	}
+}
+
+// Paths in /proc are opened with the rights of the job's submitter, not of root's runner. A job cannot reach
+// files below another process's working directory, its memory map, or the runner's descriptors.
+func TestRootsRunnerLendsNoCapabilities(t *testing.T) {
+	testrig.Long(t)
+	q := testrig.StartRooted(t, "run_as = \"submitter\"\n", "accounts = *\n")
+	base := t.TempDir()
+	private := filepath.Join(base, "private")
+	for dir := base; dir != "/tmp"; dir = filepath.Dir(dir) {
+		os.Chmod(dir, 0o755)
+	}
+	if err := os.Mkdir(private, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	inner := filepath.Join(private, "inner")
+	if err := errors.Join(os.Mkdir(inner, 0o755), os.WriteFile(inner+"/open", []byte("the secret\n"), 0o644),
+		os.Chown(private, testrig.NewsUser.Uid, testrig.NewsUser.Gid)); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command("sleep", "1000")
+	cmd.Dir = inner
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(testrig.NewsUser.Uid),
+		Gid: uint32(testrig.NewsUser.Gid)}}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { cmd.Process.Kill(); cmd.Wait() }()
+	paths := map[string]string{
+		"a file below another's folder": fmt.Sprintf("/proc/%d/cwd/open", cmd.Process.Pid),
+		"another's addresses":           fmt.Sprintf("/proc/%d/maps", cmd.Process.Pid),
+	}
+	for fd := 3; fd < 16; fd++ { // one of these descriptors is open on a file that every user may read
+		paths[fmt.Sprint("descriptor ", fd)] = fmt.Sprint("/proc/self/fd/", fd)
+	}
+	for what, path := range paths {
+		id := q.MustAs(testrig.DaemonUser, "enqueue", "--max-retries", "0", "--cwd", "/", "--stdin-file", path, "head -2")
+		q.RunAs(testrig.DaemonUser, "wait", id)
+		j := q.Show(id)
+		if j.State != "dead" || j.Output != "" {
+			t.Errorf("%s: %+v, want it unreadable", what, j)
+		}
+	}
+}
+
+// Only the submitter can open the file with the input of a job. If other users could open it, their jobs
+// could do so through a descriptor of the runner while both jobs start.
+func TestOnlySubmitterCanOpenInput(t *testing.T) {
+	q := testrig.StartRooted(t, "run_as = \"submitter\"\n", "accounts = *\n")
+	if got := q.OutputOf(testrig.DaemonUser, "--cwd", "/", "--stdin", "hello",
+		"stat -Lc '%a %U' /dev/stdin; cat /dev/stdin"); got != "600 daemon\nhello" {
+		t.Errorf("got %q, want it closed to others", got)
+	}
+}
+
+// If an admin has changed the account of a job, the owner of the job can no longer change what the job runs.
+// This also holds if the owner was an admin when the job was enqueued.
+func TestOwnerCannotEditJobOfAnotherAccount(t *testing.T) {
+	q := testrig.StartRooted(t, "run_as = \"submitter\"\n", "accounts = *\n")
+	id := q.MustAs(testrig.DaemonUser, "enqueue", "--cwd", "/", "--delay", "1h", "id -un")
+	q.MustAs(testrig.DaemonUser, "edit", id, "--command", "id -un; true")
+	q.Must("edit", id, `{"user":"news"}`)
+	for _, set := range [][]string{{"--command", "touch /tmp/mine"}, {"--env", "LD_PRELOAD=/tmp/mine"}, {"--cwd", "/tmp"},
+		{`{"argv":["id"],"command":null}`}} {
+		if r := q.RunAs(testrig.DaemonUser, append([]string{"edit", id}, set...)...); r.Code != 5 ||
+			!strings.Contains(r.Err, "admin") {
+			t.Errorf("%v of one's own job that runs as another: %+v, want it refused", set, r)
+		}
+	}
+	q.MustAs(testrig.DaemonUser, "edit", id, "--priority", "7")
+	q.Must("edit", id, "--cwd", "/", "--delay", "0s")
+	q.MustAs(testrig.DaemonUser, "wait", id)
+	if got := strings.TrimSpace(q.Show(id).Output); got != "news" {
+		t.Errorf("got %q, want the command as it was when the admin named the user", got)
+	}
+}
+
+// The policy file of root, not the service, decides which accounts jobs may use. The service refuses jobs of
+// root, and of accounts that the policy does not name, when they are enqueued. The error names the policy
+// file and how to change it.
+func TestPolicyOfRootsRunner(t *testing.T) {
+	q := testrig.StartRooted(t, "run_as = \"submitter\"\n", "accounts = daemon\n")
+	for what, r := range map[string]testrig.Result{
+		"root":               q.CLI("enqueue", "true"),
+		"news":               q.RunAs(testrig.NewsUser, "enqueue", "true"),
+		"news, for an admin": q.CLI("enqueue", "--user", "news", "true"),
+	} {
+		if r.Code != 5 || !strings.Contains(r.Err, filepath.Dir(q.RootRunnerDir)+"/runner.conf") {
+			t.Errorf("%s: %+v, want it refused with the policy's file", what, r)
+		}
+	}
+	if r := q.CLI("enqueue", "true"); !strings.Contains(r.Err, "allow_root_jobs = true") ||
+		!strings.Contains(r.Err, "--user NAME") {
+		t.Errorf("root is told %q", r.Err)
+	}
+	id := q.Must("enqueue", "--cwd", "/", "--user", "daemon", "id -un")
+	q.Must("wait", id)
+	if got := strings.TrimSpace(q.Show(id).Output); got != "daemon" {
+		t.Errorf("an admin's job for daemon ran as %q", got)
+	}
+	if err := os.WriteFile(filepath.Dir(q.RootRunnerDir)+"/runner.conf",
+		[]byte("accounts = daemon\nallow_root_jobs = true\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if got := q.Must("run", "--", "id", "-un"); got != "root" {
+		t.Errorf("root's job, once it may, ran as %q", got)
+	}
+	// The runner checks the policy itself, so a compromised service cannot start jobs that the policy
+	// forbids.
+	delayedJob := q.MustAs(testrig.DaemonUser, "enqueue", "--delay", "1s", "--max-retries", "0", "true")
+	if err := os.WriteFile(filepath.Dir(q.RootRunnerDir)+"/runner.conf", []byte("accounts = news\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	q.RunAs(testrig.DaemonUser, "wait", delayedJob)
+	if j := q.Show(delayedJob); j.State != "dead" || testrig.Deref(j.ExitCode) != 126 ||
+		!strings.Contains(j.Error, "user: jobs may not run as daemon") {
+		t.Errorf("after the policy changed: %+v", j)
+	}
+}
+
+// With run_as = "fixed:ACCOUNT", the runner changes from root to the account before it accepts messages, and
+// all jobs run as the account.
+func TestFixedAccount(t *testing.T) {
+	q := testrig.StartRooted(t, "run_as = \"fixed:mail\"\n", "accounts = mail\n")
+	for _, p := range []testrig.Person{testrig.DaemonUser, testrig.NewsUser} {
+		if got := q.OutputOf(p, "--cwd", "/", "id -un; echo $USER $HOME"); got != "mail\nmail /var/mail" {
+			t.Errorf("the job of %s ran as %q", p.Name, got)
+		}
+	}
+	for _, pid := range q.RunnerPids() {
+		raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+		if err != nil || !bytes.Contains(raw, []byte("Uid:\t8\t8\t8\t8\n")) ||
+			!bytes.Contains(raw, []byte("CapPrm:\t0000000000000000")) {
+			t.Errorf("the runner: %s, %v", raw, err)
+		}
+	}
+	if r := q.RunAs(testrig.DaemonUser, "enqueue", "--user", "daemon", "true"); r.Code != 5 {
+		t.Errorf("another account: %+v, want it refused", r)
+	}
+	q.KillRunners()
+	if got := q.OutputOf(testrig.DaemonUser, "--cwd", "/", "id -un"); got != "mail" {
+		t.Errorf("after its runner was killed a job ran as %q", got)
+	}
+}
+
+// With run_as = "service", root's runner runs all jobs as the service's account.
+func TestServiceAccountByRootsRunner(t *testing.T) {
+	q := testrig.StartRooted(t, "run_as = \"service\"\n", "accounts = games\n")
+	if got := q.OutputOf(testrig.DaemonUser, "--cwd", "/", "id -un"); got != "games" {
+		t.Errorf("a job ran as %q", got)
+	}
+}
+
+// If the policy does not name the service's account, jobs for that account are refused when they are
+// enqueued, because they could never run.
+func TestPolicyRefusesTheServiceAccount(t *testing.T) {
+	q := testrig.StartRooted(t, "run_as = \"service\"\n", "accounts = *\n")
+	for what, r := range map[string]testrig.Result{"a user": q.RunAs(testrig.DaemonUser, "enqueue", "true"),
+		"root": q.CLI("enqueue", "true")} {
+		if r.Code != 5 || !strings.Contains(r.Err, "jobs may not run as games, the service's account") ||
+			!strings.Contains(r.Err, filepath.Dir(q.RootRunnerDir)+"/runner.conf") {
+			t.Errorf("%s: %+v, want it refused with the policy's file", what, r)
+		}
+	}
+}

@@ -1,0 +1,498 @@
+package access
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/queuectl/queuectl/internal/skip"
+	"github.com/queuectl/queuectl/internal/testrig"
+)
+
+// The service can read the files of root's runners, but only root can change them. Only the service can
+// connect to the sockets of these runners.
+func TestModesOfRootsRunnerFiles(t *testing.T) {
+	q := testrig.StartRooted(t, "run_as = \"submitter\"\n", "accounts = *\n")
+	big := q.MustAs(testrig.DaemonUser, "enqueue", "--cwd", "/", "head -c 200000 /dev/zero | tr '\\0' x")
+	q.MustAs(testrig.DaemonUser, "wait", big)
+	if got := len(q.MustAs(testrig.DaemonUser, "logs", big)); got != 200000 {
+		t.Errorf("%d bytes of output, want 200000", got)
+	}
+	err := filepath.Walk(q.RootRunnerDir, func(path string, info os.FileInfo, err error) error {
+		if err != nil {
+			return err
+		}
+		st := info.Sys().(*syscall.Stat_t)
+		// Jobs traverse these directories to reach their own, so the modes are not checked here.
+		if strings.HasPrefix(path, q.RootRunnerDir+"/jobs") {
+			return nil
+		}
+		isSpawnSocket := filepath.Base(path) == "spawn.sock" // only the service may use this socket
+		others := info.Mode().Perm() & 0o007
+		if others != 0 && (path != q.RootRunnerDir || others != 0o001) || info.Mode().Perm()&0o020 != 0 &&
+			info.Mode()&os.ModeSocket == 0 || int(st.Uid) != 0 && !isSpawnSocket || int(st.Gid) != testrig.ServiceAccount.Gid &&
+			!isSpawnSocket {
+			t.Errorf("%s has mode %v, uid %d, gid %d", path, info.Mode(), st.Uid, st.Gid)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	sockets, _ := filepath.Glob(q.RootRunnerDir + "/*/run.sock")
+	for _, socket := range append(sockets, q.RootRunnerDir+"/spawn.sock") {
+		if r := q.RunAs(testrig.DaemonUser, "--socket", socket, "status"); r.Code != 5 &&
+			!strings.Contains(r.Err, "permission denied") {
+			t.Errorf("%s lets a submitter in: %+v", socket, r)
+		}
+	}
+	if got := q.OutputOf(testrig.DaemonUser, "--cwd", "/", "kill -0 $PPID; cat "+sockets[0]+"; ls "+
+		q.RootRunnerDir); strings.Count(got, "ermission denied")+strings.Count(got, "not permitted") != 3 {
+		t.Errorf("a job of a submitter: %s", got)
+	}
+}
+
+// A killed runner of root leaves processes of its jobs, which the service has no right to end. The next
+// runner of root ends them. These jobs run again, and the directory of the dead runner is removed.
+func TestDeadRootsRunnerIsCleanedUp(t *testing.T) {
+	q := testrig.StartRooted(t, "run_as = \"submitter\"\n", "accounts = *\n")
+	id := q.MustAs(testrig.DaemonUser, "enqueue", "--cwd", "/", "setsid sleep 300 & echo $! ; exec sleep 300")
+	var stray string
+	q.WaitUntil("the job runs", 20*time.Second, func() bool {
+		stray = strings.TrimSpace(q.Must("logs", id))
+		return stray != ""
+	})
+	old := q.RunnerPids()
+	q.KillRunners()
+	q.WaitUntil("the job runs again", 20*time.Second, func() bool {
+		j := q.Show(id)
+		return j.State == "processing" && j.Attempts == 1
+	})
+	if j := q.Show(id); j.History[0].Reason != "lost" {
+		t.Errorf("got %+v, want its first attempt lost", j)
+	}
+	if raw, _ := os.ReadFile("/proc/" + stray + "/cmdline"); bytes.Contains(raw, []byte("sleep\x00300")) {
+		t.Errorf("process %s of the dead runner's job lives on", stray)
+	}
+	q.WaitUntil("its folder is gone", 20*time.Second, func() bool {
+		remaining, _ := filepath.Glob(fmt.Sprintf("%s/%d.*", q.RootRunnerDir, old[0]))
+		return len(remaining) == 0
+	})
+	q.Must("cancel", id)
+}
+
+// The service may ask a runner of root to delete an output. If that runner dies before it has done so, the
+// next runner of root deletes the output. No other process has the right to do that.
+func TestRootsRunnerDeletesOutputs(t *testing.T) {
+	testrig.Long(t)
+	q := testrig.StartRooted(t, "run_as = \"submitter\"\n", "accounts = *\n")
+	id := q.MustAs(testrig.DaemonUser, "enqueue", "--cwd", "/", "head -c 200000 /dev/zero | tr '\\0' x")
+	q.MustAs(testrig.DaemonUser, "wait", id)
+	files := func() []string {
+		list, _ := filepath.Glob(q.RootRunnerDir + "/output/*")
+		return list
+	}
+	if len(files()) != 1 {
+		t.Fatalf("outputs: %v", files())
+	}
+	// triggerPending enqueues a job that is soon due. When a job is due, the service also does pending work
+	// such as deletions.
+	triggerPending := func() {
+		q.CLI("wait", q.MustAs(testrig.DaemonUser, "enqueue", "--cwd", "/", "--delay", "10ms", "true"), "--timeout", "2")
+	}
+	for _, pid := range q.RunnerPids() {
+		syscall.Kill(pid, syscall.SIGSTOP)
+	}
+	q.Must("rm", id)
+	triggerPending()
+	q.KillRunners()
+	triggerPending()
+	q.WaitUntil("the output is gone", 40*time.Second, func() bool { return len(files()) == 0 })
+}
+
+// Jobs of root's runners survive the death of the service, like all other jobs.
+func TestRootsRunnerOutlivesTheService(t *testing.T) {
+	q := testrig.StartRooted(t, "run_as = \"submitter\"\n", "accounts = *\n")
+	gate := filepath.Join(t.TempDir(), "go")
+	os.Chmod(filepath.Dir(gate), 0o755)
+	os.Chmod(filepath.Dir(filepath.Dir(gate)), 0o755)
+	id := q.MustAs(testrig.DaemonUser, "enqueue", "--cwd", "/", testrig.GatedJob(gate))
+	q.WaitUntil("the job runs", 20*time.Second, func() bool { return q.Show(id).State == "processing" })
+	pid := q.Show(id).PID
+	args := q.Cmd.Args[6:] // skip the first arguments: sh -c LINE PROGRAM serve --dir
+	args = args[slices.Index(args, "--workers"):]
+	q.Kill()
+	q.Start(args...)
+	if j := q.Show(id); j.State != "processing" || j.PID != pid {
+		t.Errorf("after the service was killed: %+v, was pid %d", j, pid)
+	}
+	if err := os.WriteFile(gate, nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	q.MustAs(testrig.DaemonUser, "wait", id)
+	if j := q.Show(id); len(j.History) != 1 || !strings.Contains(j.Output, fmt.Sprint("end of ", pid)) {
+		t.Errorf("got %+v", j)
+	}
+	if code := q.Stop(); code != 0 {
+		t.Errorf("the service ended with %d", code)
+	}
+	if remaining := q.RunnerPids(); len(remaining) != 0 {
+		t.Errorf("after a stop runners %v are left", remaining)
+	}
+}
+
+// Two services cannot share root's runners, because the second one would take the results of the first one's
+// jobs. So the second service does not start, and the first one continues.
+func TestTwoServicesDoNotShareRootsRunners(t *testing.T) {
+	testrig.Long(t)
+	q := testrig.StartRooted(t, "run_as = \"submitter\"\n", "accounts = *\n")
+	gate := filepath.Join(t.TempDir(), "go")
+	for dir := filepath.Dir(gate); dir != "/tmp"; dir = filepath.Dir(dir) {
+		os.Chmod(dir, 0o755)
+	}
+	id := q.MustAs(testrig.DaemonUser, "enqueue", "--cwd", "/", testrig.GatedJob(gate))
+	q.WaitUntil("the job runs", 20*time.Second, func() bool { return q.Show(id).State == "processing" })
+	dir := t.TempDir()
+	if err := os.Chown(dir, testrig.ServiceAccount.Uid, testrig.ServiceAccount.Gid); err != nil {
+		t.Fatal(err)
+	}
+	args := []string{"--dir", dir, "serve", "--config", q.Path("queuectl.toml")}
+	args = append(args, q.Cmd.Args[slices.Index(q.Cmd.Args, "--runner-dir"):]...)
+	second := exec.Command(q.Bin, args...)
+	second.SysProcAttr = &syscall.SysProcAttr{Credential: q.Owner}
+	if out, err := second.CombinedOutput(); second.ProcessState.ExitCode() != 78 ||
+		!strings.Contains(string(out), "another service uses the runners") {
+		t.Errorf("a second service: %v\n%s", err, out)
+	}
+	launcher := exec.Command(q.Bin, "runner", "--dir", q.RootRunnerDir, "--policy", "/nowhere", "--launcher",
+		fmt.Sprintf("%d:%d", testrig.ServiceAccount.Uid, testrig.ServiceAccount.Gid))
+	out, err := launcher.CombinedOutput()
+	pid := regexp.MustCompile(`process (\d+) already starts runners`).FindSubmatch(out)
+	if pid == nil {
+		t.Fatalf("a second launcher: %v\n%s", err, out)
+	}
+	if cmdline, read := os.ReadFile(filepath.Join("/proc", string(pid[1]), "cmdline")); err == nil || read != nil ||
+		!strings.Contains(string(cmdline), "--launcher") {
+		t.Errorf("a second launcher: %v\n%s", err, out)
+	}
+	if err := os.WriteFile(gate, nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	q.MustAs(testrig.DaemonUser, "wait", id)
+	if j := q.Show(id); j.State != "completed" || len(j.History) != 1 {
+		t.Errorf("the first one's job: %+v", j)
+	}
+	q.KillRunners() // after this, the launcher starts another runner for the next job
+	if got := q.OutputOf(testrig.DaemonUser, "--cwd", "/", "id -un"); got != "daemon" {
+		t.Errorf("got %q", got)
+	}
+}
+
+// With a fixed account for all jobs, a job can change its runners' directory. FIFOs, links, locks and huge
+// files in that directory neither block nor mislead the service. Requests for outputs and the next start of
+// the service return in time.
+func TestFixedAccountCannotBlockService(t *testing.T) {
+	testrig.Long(t)
+	q := testrig.StartRooted(t, "run_as = \"fixed:mail\"\n", "accounts = mail\n")
+	mails := q.RootRunnerDir + "/as-mail"
+	big := func() string {
+		return q.MustAs(testrig.DaemonUser, "enqueue", "--cwd", "/", "head -c 200000 /dev/zero | tr '\\0' x")
+	}
+	keptJob, first := big(), big()
+	q.MustAs(testrig.DaemonUser, "wait", keptJob, first)
+	q.MustAs(testrig.DaemonUser, "logs", first)
+	outputs, err := filepath.Glob(mails + "/output/*")
+	if err != nil || len(outputs) != 2 {
+		t.Fatalf("outputs %v, %v", outputs, err)
+	}
+	if got := q.OutputOf(testrig.DaemonUser, "--cwd", mails,
+		fmt.Sprintf("mkdir evil && mkfifo evil/lock && rm %s && mkfifo %[1]s && ln -sf %[2]s %[2]s.x && mv %[2]s elsewhere "+
+			"&& ln -s ../elsewhere %[2]s && echo done", outputs[0], outputs[1])); got != "done" {
+		t.Fatalf("the job says %q", got)
+	}
+	for _, id := range []string{keptJob, first} {
+		if r := q.RunAs(testrig.DaemonUser, "logs", id); r.Code != 4 || r.Out != "" {
+			t.Errorf("an output that is a pipe, or a link: code %d, %d bytes, %s", r.Code, len(r.Out), r.Err)
+		}
+	}
+	if got := q.OutputOf(testrig.DaemonUser, "--cwd", mails,
+		`mkdir closed lives large && chmod 0 closed && truncate -s 4T large/running large/journal.1 large/boot-id && echo done`); got != "done" {
+		t.Fatalf("the job says %q", got)
+	}
+	lockingJob := q.MustAs(testrig.DaemonUser, "enqueue", "--cwd", mails, "exec flock lives/lock sleep 60")
+	q.WaitUntil("the job has the lock", 20*time.Second, func() bool {
+		return exec.Command("flock", "-n", mails+"/lives/lock", "true").Run() != nil
+	})
+	args := q.Cmd.Args[6:] // skip the first arguments: sh -c LINE PROGRAM serve --dir
+	args = args[slices.Index(args, "--workers"):]
+	q.Kill()
+	q.Start(args...)
+	if got := q.OutputOf(testrig.DaemonUser, "--cwd", "/", "id -un"); got != "mail" {
+		t.Errorf("a job ran as %q", got)
+	}
+	if j := q.Show(lockingJob); j.State != "processing" {
+		t.Errorf("the job with the lock: %+v", j)
+	}
+	q.MustAs(testrig.DaemonUser, "cancel", lockingJob)
+}
+
+// With a fixed account for all jobs, a job can stop its runner. The jobs of a stopped runner stay leased,
+// because they may still run. Neither the next service nor other jobs wait for that runner. When it dies,
+// first the processes of its jobs are ended, and then these jobs are lost.
+func TestFixedAccountStopsItsRunner(t *testing.T) {
+	testrig.Long(t)
+	q := testrig.StartRooted(t, "run_as = \"fixed:mail\"\n", "accounts = mail\n")
+	q.Must("worker", "scale", "2")
+	bad := q.MustAs(testrig.DaemonUser, "enqueue", "--cwd", "/", "--on-lost", "dead",
+		"sleep 0.2; kill -STOP $PPID; exec sleep 300")
+	var runner, job int
+	q.WaitUntil("the runner is stopped", 20*time.Second, func() bool {
+		for _, pid := range q.RunnerPids() {
+			if raw, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid)); strings.Contains(string(raw), "\nState:\tT") {
+				runner = pid
+			}
+		}
+		return runner != 0
+	})
+	other := q.MustAs(testrig.DaemonUser, "enqueue", "--cwd", "/", "true")
+	q.WaitUntil("another job runs in another runner", 30*time.Second, func() bool {
+		return q.Show(other).State == "completed"
+	})
+	args := q.Cmd.Args[6:] // skip the first arguments: sh -c LINE PROGRAM serve --dir
+	args = args[slices.Index(args, "--workers"):]
+	q.Kill()
+	started := time.Now()
+	q.Start(args...)
+	if elapsed := time.Since(started); elapsed > 3*time.Second {
+		t.Errorf("the next service was ready after %v", elapsed)
+	}
+	if got := q.OutputOf(testrig.DaemonUser, "--cwd", "/", "id -un"); got != "mail" {
+		t.Errorf("a job ran as %q", got)
+	}
+	j := q.Show(bad)
+	if job = j.PID; j.State != "processing" || !testrig.IsAlive(job) {
+		t.Errorf("the job that stopped its runner: %+v", j)
+	}
+	syscall.Kill(runner, syscall.SIGKILL)
+	q.WaitUntil("it is lost", 20*time.Second, func() bool { return q.Show(bad).State == "dead" })
+	if testrig.IsAlive(job) {
+		t.Errorf("process %d of the lost job lives", job)
+	}
+}
+
+// In the runner, a user can stop the child processes that already have the id of that user but have not yet
+// executed their program. Jobs of other users still start and end, the jobs of that user end too, and the
+// runner ends when it is stopped. The test needs an account without other processes.
+func TestStoppedStartsDelayNoOtherUser(t *testing.T) {
+	testrig.Long(t)
+	skip.UnlessProgram(t, "perl", "needs perl; .ci/run runs it")
+	q := testrig.StartRooted(t, "run_as = \"submitter\"\n", "accounts = *\n")
+	q.Must("worker", "scale", "6")
+	bad := q.Must("enqueue", "--user", "lp", "--cwd", "/", "--kill-after", "0s", `exec perl -e 'while(1){kill "STOP",-1}'`)
+	q.WaitUntil("the stopper runs", 20*time.Second, func() bool { return q.Show(bad).State == "processing" })
+	for range 40 {
+		q.Must("enqueue", "--user", "lp", "--cwd", "/", "--max-retries", "0", "--timeout", "1s", "--kill-after", "0s", "true")
+	}
+	for range 10 {
+		if got := q.OutputOf(testrig.DaemonUser, "--cwd", "/", "--timeout", "20s", "id -un"); got != "daemon" {
+			t.Errorf("another user's job: %q", got)
+		}
+	}
+	q.Must("cancel", bad)
+	q.WaitUntil("all has ended", 30*time.Second, func() bool {
+		return strings.Contains(q.Must("list", "--state", "processing", "--json"), "[]") &&
+			strings.Contains(q.Must("list", "--state", "waiting", "--json"), "[]")
+	})
+	if code := q.Stop(); code != 0 {
+		t.Errorf("the service ended with %d", code)
+	}
+	if remaining := q.RunnerPids(); len(remaining) != 0 {
+		t.Errorf("runners %v are left", remaining)
+	}
+}
+
+// A user can hold a lease (fcntl F_SETLEASE) on the program or input file of a job and never release it. The
+// job then fails by its own fault after at most one second. Jobs of other users are not delayed, even while
+// orphans of the first user's jobs run.
+func TestLeasedFilesDelayNoOtherUser(t *testing.T) {
+	testrig.Long(t)
+	q := testrig.StartRooted(t, "run_as = \"submitter\"\n", "accounts = *\n")
+	q.Must("worker", "scale", "6")
+	leased := filepath.Join(filepath.Dir(q.Bin), "leased")
+	if out, err := exec.Command("install", "-m", "755", "/bin/true", leased).CombinedOutput(); err != nil {
+		t.Fatalf("install: %v\n%s", err, out)
+	}
+	f, err := os.Open(leased)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if _, err := unix.FcntlInt(f.Fd(), unix.F_SETLEASE, unix.F_WRLCK); err != nil {
+		t.Fatal(err)
+	}
+	orphan := q.Must("enqueue", "--user", "backup", "--cwd", "/", "--allow-background",
+		"setsid sleep 300 >/dev/null 2>&1 & echo $!")
+	q.Must("wait", orphan)
+	pid, err := strconv.Atoi(strings.TrimSpace(q.Must("logs", orphan)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer syscall.Kill(pid, syscall.SIGKILL)
+	input := q.Must("enqueue", "--user", "backup", "--cwd", "/", "--max-retries", "0", "--stdin-file", leased, "cat")
+	q.CLI("wait", input)
+	if j := q.Show(input); j.State != "dead" || testrig.Deref(j.ExitCode) != 126 ||
+		!strings.HasPrefix(j.Error, "stdin_file: ") {
+		t.Errorf("a job with a leased input: %+v", j)
+	}
+	program := func() string {
+		return q.Must("enqueue", "--user", "backup", "--cwd", "/", "--max-retries", "0", "--", leased)
+	}
+	bad := []string{program()}
+	var elapsed []time.Duration
+	for len(bad) < 5 {
+		started := time.Now()
+		if got := q.OutputOf(testrig.DaemonUser, "--cwd", "/", "(sleep 0.01 &); id -un"); got != "daemon" {
+			t.Errorf("another user's job: %q", got)
+		}
+		elapsed = append(elapsed, time.Since(started))
+		// When one bad job has ended, start the next, so that one of the six workers is always blocked.
+		if q.Show(bad[len(bad)-1]).State == "dead" {
+			bad = append(bad, program())
+		}
+	}
+	if longest := slices.Max(elapsed); longest > time.Second {
+		t.Errorf("another user's job took %v, of %v", longest, elapsed)
+	}
+	if n := len(q.RunnerPids()); n != 2 {
+		t.Errorf("%d runners; want one for all, and one of the user whose starts hang", n)
+	}
+	for _, id := range bad {
+		q.CLI("wait", id)
+		if j := q.Show(id); j.State != "dead" || testrig.Deref(j.ExitCode) != 126 ||
+			!strings.Contains(j.Error, "cannot start "+leased+": it did not start within 1s") {
+			t.Errorf("a job with a leased program: %+v", j)
+		}
+	}
+}
+
+// When the watchdog of a runner of root is killed, the runner restarts it. The watchdog is not a child of the
+// main thread of the runner. The list of that thread's children in /proc must contain only orphans of jobs:
+// while it contains a process, the runner searches for orphans at the end of each job. That search costs more
+// than a short job.
+func TestRootsRunnerRestartsItsWatchdog(t *testing.T) {
+	q := testrig.StartRooted(t, "run_as = \"submitter\"\n", "accounts = *\n")
+	runner := q.RunnerPid()
+	watchdog := func() int {
+		threads, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", runner))
+		for _, thread := range threads {
+			raw, _ := os.ReadFile(thread)
+			for pid := range strings.FieldsSeq(string(raw)) {
+				if words, _ := os.ReadFile("/proc/" + pid + "/cmdline"); bytes.Contains(words, []byte("\x00--watchdog\x00")) {
+					n, _ := strconv.Atoi(pid)
+					return n
+				}
+			}
+		}
+		return 0
+	}
+	first := watchdog()
+	if first == 0 {
+		t.Fatal("nobody watches the runner")
+	}
+	syscall.Kill(first, syscall.SIGKILL)
+	q.WaitUntil("another watchdog is there", 20*time.Second, func() bool { g := watchdog(); return g != 0 && g != first })
+	if orphans, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%[1]d/children", runner)); err != nil || len(orphans) > 0 {
+		t.Errorf("children of the main thread: %q, %v", orphans, err)
+	}
+	if got := q.OutputOf(testrig.DaemonUser, "--cwd", "/", "id -un"); got != "daemon" {
+		t.Errorf("afterwards a job ran as %q", got)
+	}
+	id := q.MustAs(testrig.DaemonUser, "enqueue", "--cwd", "/", "sleep 60")
+	q.WaitUntil("a job runs", 20*time.Second, func() bool { return q.Show(id).State == "processing" })
+	last := watchdog()
+	q.Kill() // the watchdog, not the service, must end the processes of the runner
+	q.KillRunners()
+	// The file cmdline is empty once the process has ended, even if it is not reaped.
+	q.WaitUntil("the watchdog has ended with its runner", 20*time.Second, func() bool {
+		words, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", last))
+		return len(words) == 0
+	})
+}
+
+// If a runner of root cannot start, the service reports the reason. The service keeps running and tries
+// again.
+func TestRunnerThatCannotStartSaysWhy(t *testing.T) {
+	q := testrig.StartRooted(t, "run_as = \"submitter\"\n", "accounts = *\n")
+	outputs := q.RootRunnerDir + "/output"
+	if err := errors.Join(os.Remove(outputs), os.WriteFile(outputs, nil, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	q.KillRunners()
+	q.WaitUntil("the service says why", 20*time.Second, func() bool {
+		status := q.Must("status")
+		return strings.Contains(status, "no jobs can start: ") &&
+			strings.Contains(status, "cannot create the output directory: ")
+	})
+	if err := os.Remove(outputs); err != nil {
+		t.Fatal(err)
+	}
+	if got := q.OutputOf(testrig.DaemonUser, "--cwd", "/", "id -un"); got != "daemon" {
+		t.Errorf("once one can be started a job ran as %q", got)
+	}
+}
+
+// The first service determines the group that may read the directory of root's runners. A later request with
+// another group, even from root, does not change it.
+func TestRootsRunnerDirKeepsItsGroup(t *testing.T) {
+	q := testrig.StartRooted(t, "run_as = \"submitter\"\n", "accounts = *\n")
+	q.KillRunners()
+	c, err := net.Dial("unix", filepath.Join(q.RootRunnerDir, "spawn.sock"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	c.SetDeadline(time.Now().Add(20 * time.Second))
+	if _, err := fmt.Fprintln(c, "queuectl wants a runner"); err != nil {
+		t.Fatal(err)
+	}
+	if line, err := bufio.NewReader(c).ReadString('\n'); err != nil || !strings.Contains(line, "refused") ||
+		!strings.Contains(line, "group 60") {
+		t.Errorf("root with a group of its own is told %q, %v", line, err)
+	}
+	if got := q.OutputOf(testrig.DaemonUser, "--cwd", "/", "id -un"); got != "daemon" {
+		t.Errorf("afterwards a job ran as %q", got)
+	}
+}
+
+// Some limits can only be set by a process for itself. They are set with the rights of the account of the
+// job. The job gets the limits that the account may set, and a higher limit is an error.
+func TestLimitsAreSetByTheAccount(t *testing.T) {
+	q := testrig.StartRooted(t, "run_as = \"submitter\"\n", "accounts = *\n")
+	if got := strings.TrimSpace(q.OutputOf(testrig.DaemonUser, "--cwd", "/", "--nice", "5", "--nofile", "99", "--memory",
+		"512M",
+		"echo $(id -u) $(nice) $(ulimit -Hn) $(ulimit -v); ls /proc/self/fd | wc -l")); got != fmt.Sprintf(
+		"%d 5 99 524288\n4", testrig.DaemonUser.Uid) {
+		t.Errorf("got %q", got)
+	}
+	for field, value := range map[string]string{"nice": "-5", "nofile": "1048576"} {
+		id := q.MustAs(testrig.DaemonUser, "enqueue", "-q", "--cwd", "/", "--max-retries", "0", "--"+field, value, "true")
+		q.RunAs(testrig.DaemonUser, "wait", id)
+		if j := q.Show(id); j.ExitCode == nil || *j.ExitCode != 126 || !strings.HasPrefix(j.Error, field+": ") {
+			t.Errorf("%s %s: %+v", field, value, j)
+		}
+	}
+}

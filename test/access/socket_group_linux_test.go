@@ -1,0 +1,65 @@
+package access
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/queuectl/queuectl/internal/testrig"
+)
+
+// From the start of the service, the socket has the mode and group of the settings. If a client may not
+// connect, it exits with 5 and says how to get access. It does not start a second service.
+func TestSocketLetsItsGroupIn(t *testing.T) {
+	testrig.Long(t)
+	q := testrig.SharedQueue(t, "socket_mode = \"0660\"\nsocket_group = \"61298\"\n"+
+		strings.ReplaceAll(testrig.AccessOfAll, "socket_mode = \"0666\"\n", ""), "--workers", "0")
+	info, err := os.Lstat(q.Path(testrig.SocketName))
+	if err != nil || info.Mode().Perm() != 0o660 || info.Sys().(*syscall.Stat_t).Gid != 61298 {
+		t.Errorf("the socket: %v, %v", info, err)
+	}
+	q.MustAs(testrig.Bob, "enqueue", "true")
+	for _, p := range []testrig.Person{testrig.Alice, testrig.Outsider} {
+		r := q.RunAs(p, "enqueue", "true")
+		want := fmt.Sprintf("queuectl: %d cannot use the socket %s: only the group 61298 is admitted; join the group with: "+
+			"sudo usermod -aG 61298 %[1]d, then log in again\n", p.Uid, q.Path(testrig.SocketName))
+		if r.Code != 5 || r.Out != "" || r.Err != want {
+			t.Errorf("%s: %+v\nwant %s", p.Name, r, want)
+		}
+	}
+	for _, c := range []struct{ key, value string }{{"socket_mode", "0600"}, {"socket_group", "none"}} {
+		r := q.CLI("config", "set", c.key, c.value)
+		if now := q.Setting(c.key); r.Code != 0 || !strings.Contains(r.Err, "after a restart of the service") ||
+			now.Value == c.value || now.Origin != "file" {
+			t.Errorf("%s: %+v, now %+v", c.key, r, now)
+		}
+		q.Must("config", "unset", c.key)
+	}
+	if d := q.Doctor(); strings.Contains(fmt.Sprint(d), testrig.SocketName+" can be accessed") {
+		t.Errorf("doctor: %+v", d)
+	}
+	q.Stop()
+	q.WriteFile("queuectl.toml", "workers = 0\n")
+	q.Start()
+	if r := q.RunAs(testrig.Alice, "status"); r.Code != 5 || !strings.Contains(r.Err, "only root is admitted") {
+		t.Errorf("a socket of its owner alone: %+v", r)
+	}
+	if err := os.Chmod(q.Dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	cmd := testrig.AsPerson(exec.Command(binaryForAll(t), "--dir", q.Dir, "status"), testrig.Alice)
+	cmd.Dir = "/"
+	if r := testrig.RunCommand(t, cmd); r.Code != 5 || !strings.Contains(r.Err,
+		"this account has no access to the directory "+q.Dir) {
+		t.Errorf("a folder that cannot be entered: %+v", r)
+	}
+	q.Stop()
+	q.WriteFile("queuectl.toml", "socket_group = \"no.such.group\"\n")
+	if r := q.MustRefuseStart("--dir", q.Dir); r.Code != 78 ||
+		!strings.Contains(r.Err, `socket_group: there is no group "no.such.group"`) {
+		t.Errorf("a group that is not there: %+v", r)
+	}
+}

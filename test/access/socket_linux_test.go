@@ -1,0 +1,198 @@
+package access
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/queuectl/queuectl/internal/testrig"
+)
+
+// deadSocket creates a socket file without a listening process.
+func deadSocket(t *testing.T, path string) {
+	t.Helper()
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.SetUnlinkOnClose(false)
+	l.Close()
+}
+
+// If the socket file is removed, moved away or replaced, the service creates its socket again. Existing
+// connections stay open.
+func TestRemovedSocketIsRebound(t *testing.T) {
+	testrig.Long(t)
+	q := testrig.StartQueue(t, "--workers", "1")
+	w := q.Dial()
+	socket := q.Path(testrig.SocketName)
+	for _, c := range []struct {
+		what string
+		do   func() error
+	}{
+		{"removed", func() error { return os.Remove(socket) }},
+		{"moved away", func() error { return os.Rename(socket, socket+".old") }},
+		{"replaced by a dead one", func() error { deadSocket(t, socket+".dead"); return os.Rename(socket+".dead", socket) }},
+		{"replaced by a file that then goes", func() error {
+			if err := os.Rename(q.WriteFile("file", "mine"), socket); err != nil {
+				return err
+			}
+			q.WaitUntil("the service names the file in its way", 10*time.Second,
+				func() bool { return strings.Contains(q.LogText(), "this file exists and is not a socket") })
+			if text := q.ReadFile(testrig.SocketName); text != "mine" {
+				t.Errorf("the file became %q", text)
+			}
+			return os.Remove(socket)
+		}},
+	} {
+		if err := c.do(); err != nil {
+			t.Fatal(err)
+		}
+		q.WaitUntil("it answers again when its socket was "+c.what, 10*time.Second, q.IsAnswering)
+		if info, err := os.Lstat(socket); err != nil || info.Mode().Perm() != 0o600 {
+			t.Errorf("%s: %v, %v", c.what, info, err)
+		}
+		if n := w.Counts()["pending"]; n != 0 {
+			t.Errorf("%s: %d pending on the connection from before", c.what, n)
+		}
+		if remaining, _ := filepath.Glob(q.Path(".s*")); len(remaining) != 0 {
+			t.Errorf("%s: left behind: %v", c.what, remaining)
+		}
+	}
+	q.Must("enqueue", "true")
+	if code := q.Stop(); code != 0 {
+		t.Errorf("stop: exit code %d", code)
+	}
+}
+
+// If the socket file is removed again and again, the service creates it again at most once per second.
+func TestSocketIsReboundOncePerSecond(t *testing.T) {
+	testrig.Long(t)
+	q := testrig.StartQueue(t, "--workers", "0")
+	before := testrig.CPUTicks(t, q.Cmd.Process.Pid)
+	started, bound := time.Now(), 0
+	for ; time.Since(started) < 3*time.Second; time.Sleep(time.Millisecond) {
+		if os.Remove(q.Path(testrig.SocketName)) == nil {
+			bound++
+		}
+	}
+	if bound < 2 || bound > 5 { // this count includes the socket from the start of the service
+		t.Errorf("removed %d times within 3 s", bound)
+	}
+	if spent := testrig.CPUTicks(t, q.Cmd.Process.Pid) - before; spent > 20 {
+		t.Errorf("%d ticks of CPU meanwhile", spent)
+	}
+	q.WaitUntil("it answers", 10*time.Second, q.IsAnswering)
+}
+
+// If another service listens at the path of the socket, the service does not replace that socket. It binds
+// the path again after the other service has stopped listening.
+func TestOtherServicesSocketIsKept(t *testing.T) {
+	q := testrig.StartQueue(t, "--workers", "0")
+	socket := q.Path(testrig.SocketName)
+	other, err := net.ListenUnix("unix", &net.UnixAddr{Name: socket + ".other", Net: "unix"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close()
+	other.SetUnlinkOnClose(false)
+	if err := os.Rename(socket+".other", socket); err != nil {
+		t.Fatal(err)
+	}
+	q.WaitUntil("the service says who stands in its way", 10*time.Second, func() bool {
+		return strings.Contains(q.LogText(), "already listens there")
+	})
+	c, err := net.Dial("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	other.Close()
+	q.WaitUntil("the place is taken again", 20*time.Second, q.IsAnswering)
+}
+
+// openFiles returns the number of open descriptors of a process.
+func openFiles(t *testing.T, pid int) int {
+	t.Helper()
+	entries, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(entries)
+}
+
+// If a client passes descriptors over the socket, the service closes them, even if there are as many as the
+// kernel accepts. The number of open descriptors of the service does not grow, and it continues to answer.
+func TestPassedDescriptorsAreClosed(t *testing.T) {
+	const perMessage, messages = 253, 1000
+	q := testrig.StartQueue(t, "--workers", "0")
+	w, pid := q.Dial(), q.Cmd.Process.Pid
+	other := q.Dial()
+	null, err := os.Open(os.DevNull)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer null.Close()
+	fds := make([]int, perMessage)
+	for i := range fds {
+		fds[i] = int(null.Fd())
+	}
+	other.MustCall("hello", nil, nil)
+	before, worst := openFiles(t, pid), 0
+	rights := syscall.UnixRights(fds...)
+	for i := range messages {
+		line := fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":"hello"}`+"\n", i)
+		if _, _, err := w.Conn.(*net.UnixConn).WriteMsgUnix([]byte(line), rights, nil); err != nil {
+			t.Fatalf("message %d: %v", i, err)
+		}
+		if a, err := w.ReadMessage(); err != nil || a.Error != nil || string(a.ID) != fmt.Sprint(i) {
+			t.Fatalf("message %d: %+v, %v", i, a, err)
+		}
+		if i%50 == 0 {
+			worst = max(worst, openFiles(t, pid))
+		}
+	}
+	if worst = max(worst, openFiles(t, pid)); worst > before+4 {
+		t.Errorf("the service has %d descriptors, %d before", worst, before)
+	}
+	other.MustCall("hello", nil, nil)
+	if id := q.Must("enqueue", "true"); id == "" {
+		t.Error("no id")
+	}
+}
+
+// An idle service ends immediately with exit code 74 when its database is removed or replaced.
+func TestRemovedDatabaseEndsIdleService(t *testing.T) {
+	t.Parallel()
+	for what, do := range map[string]func(q *testrig.Queue) error{
+		"removed":         func(q *testrig.Queue) error { return os.Remove(q.Path("queuectl.db")) },
+		"its WAL removed": func(q *testrig.Queue) error { return os.Remove(q.Path("queuectl.db-wal")) },
+		"replaced by a copy": func(q *testrig.Queue) error {
+			raw, err := os.ReadFile(q.Path("queuectl.db"))
+			if err != nil {
+				return err
+			}
+			return os.Rename(q.WriteFile("copy", string(raw)), q.Path("queuectl.db"))
+		},
+	} {
+		q := testrig.NewQueue(t, "")
+		q.Start("--workers", "1")
+		if err := do(q); err != nil {
+			t.Fatal(err)
+		}
+		select {
+		case <-q.Ended:
+			if code := q.Cmd.ProcessState.ExitCode(); code != 74 {
+				t.Errorf("%s: exit code %d, want 74", what, code)
+			}
+			q.Cmd = nil
+		case <-time.After(5 * time.Second):
+			t.Errorf("%s: the service goes on", what)
+		}
+	}
+}

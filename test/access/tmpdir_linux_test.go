@@ -1,0 +1,290 @@
+package access
+
+import (
+	"bufio"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/queuectl/queuectl/internal/testrig"
+)
+
+// newTmpdir creates a directory for job_tmpdir that every account can enter.
+func newTmpdir(t *testing.T) string {
+	t.Helper()
+	base, err := os.MkdirTemp("", "qt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(base) })
+	path := filepath.Join(base, "scratch")
+	if err := os.Mkdir(path, 0o711); err != nil {
+		t.Fatal(err)
+	}
+	for _, dir := range []string{base, path} {
+		if err := os.Chmod(dir, 0o711); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return path
+}
+
+func fileNames(t *testing.T, dir string) (list []string) {
+	t.Helper()
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		list = append(list, e.Name())
+	}
+	return list
+}
+
+// tmpdirOf runs a job that leaves a file in its private directory, and returns the path of the directory.
+func tmpdirOf(q *testrig.Queue) string {
+	q.Helper()
+	return q.Must("run", `touch "$QUEUECTL_TMPDIR/left"; echo "$QUEUECTL_TMPDIR"`)
+}
+
+// The setting job_tmpdir names the parent directory of the private directories of jobs. The directory of a
+// job is removed when the job ends. The next runner also removes the directories that a killed runner has
+// left, even if the setting has changed since. If the setting changes, running jobs keep their directories,
+// and new jobs get directories below the new parent.
+func TestJobTmpdirIsUsed(t *testing.T) {
+	t.Parallel()
+	q := testrig.NewQueue(t, "")
+	first, second := newTmpdir(t), newTmpdir(t)
+	set := func(dir string) { q.WriteFile("queuectl.toml", fmt.Sprintf("job_tmpdir = %q\n", dir)) }
+	set(first + "/")
+	q.Start("--workers", "2", "--keep-jobs")
+	path := tmpdirOf(q)
+	if !strings.HasPrefix(path, first+"/") {
+		t.Fatalf("a job has its directory at %s, want it in %s", path, first)
+	}
+	q.WaitUntil("the directory of the ended job is gone", 10*time.Second, func() bool {
+		_, err := os.Stat(path)
+		return os.IsNotExist(err)
+	})
+	gate := q.Path("gate")
+	longJob := q.Must("enqueue", `touch "$QUEUECTL_TMPDIR/mine"; echo up; `+testrig.GatedJob(gate)+
+		`; ls "$QUEUECTL_TMPDIR"`)
+	q.WaitUntil("the long job runs", 10*time.Second, func() bool { return strings.Contains(q.Show(longJob).Output, "up") })
+	q.Kill()
+	set(second)
+	q.Start("--workers", "2", "--keep-jobs")
+	if path := tmpdirOf(q); !strings.HasPrefix(path, second+"/") {
+		t.Errorf("with the changed setting a job has its directory at %s, want it in %s", path, second)
+	}
+	q.WriteFile("gate", "")
+	q.Must("wait", longJob)
+	if got := q.Show(longJob).Output; !strings.HasSuffix(got, "\nmine\n") {
+		t.Errorf("the job that ran when the setting changed finds %q in its directory, want mine", got)
+	}
+	q.WaitUntil("nothing is left where the directories were", 20*time.Second, func() bool {
+		return len(fileNames(t, first)) == 0
+	})
+
+	lostJob := q.Must("enqueue", "--on-lost", "dead",
+		`mkdir "$QUEUECTL_TMPDIR/a"; touch "$QUEUECTL_TMPDIR/a/b"; echo up; exec sleep 300`)
+	q.WaitUntil("the job to lose runs", 10*time.Second, func() bool {
+		return strings.Contains(q.Show(lostJob).Output, "up")
+	})
+	q.Kill()
+	q.KillRunners()
+	if len(fileNames(t, second)) == 0 {
+		t.Fatal("a killed runner has left nothing, so this test shows nothing")
+	}
+	q.WriteFile("queuectl.toml", "")
+	q.Start("--workers", "2", "--keep-jobs")
+	q.CLI("wait", lostJob)
+	q.WaitUntil("what the killed runner left is gone", 20*time.Second, func() bool {
+		return len(fileNames(t, second)) == 0
+	})
+	if path := tmpdirOf(q); !strings.HasPrefix(path, q.Path("runner/jobs")+"/") {
+		t.Errorf("without the setting a job has its directory at %s", path)
+	}
+}
+
+// No job starts if other accounts can change the directory job_tmpdir. The log, status, why and doctor name
+// the setting and how to fix it, and the job starts after the fix.
+func TestJobTmpdirMustBePrivate(t *testing.T) {
+	testrig.Long(t)
+	t.Parallel()
+	dir := newTmpdir(t)
+	link := filepath.Join(filepath.Dir(dir), "link")
+	if err := os.Symlink(dir, link); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		name, path, want string
+		undo             func() error
+	}{
+		{"missing", dir + "/none", "job_tmpdir: lstat " + dir +
+			"/none: no such file or directory; create this directory, or change the setting",
+			func() error { return os.Mkdir(dir+"/none", 0o700) }},
+		{"a link", link, "job_tmpdir: " + link + " contains a symbolic link; use the real path, " + dir, nil},
+		{"writable", dir, "job_tmpdir: " + dir + ": other accounts can write to it (mode 777); run: chmod go-w " + dir,
+			func() error { return os.Chmod(dir, 0o711) }},
+	} {
+		if c.name == "writable" {
+			if err := os.Chmod(dir, 0o777); err != nil {
+				t.Fatal(err)
+			}
+		}
+		q := testrig.NewQueue(t, "")
+		q.WriteFile("queuectl.toml", fmt.Sprintf("job_tmpdir = %q\n", c.path))
+		q.Start("--workers", "1")
+		q.Must("enqueue", "--id", "waits", "true")
+		for _, words := range [][]string{{"status"}, {"why", "waits"}, {"doctor"}} {
+			q.WaitUntil(fmt.Sprint(c.name, ": ", words, " says it"), 20*time.Second, func() bool {
+				return strings.Contains(q.CLI(words...).Out, c.want)
+			})
+		}
+		if lines := q.LogLines("no jobs can start until the setting job_tmpdir is correct"); len(lines) != 1 ||
+			!strings.HasPrefix(fmt.Sprint(lines[0]["error"]), c.want) {
+			t.Errorf("%s: the log says at the start %v, want %s", c.name, lines, c.want)
+		}
+		if c.undo != nil {
+			if err := c.undo(); err != nil {
+				t.Fatal(err)
+			}
+			q.Must("wait", "--timeout", "20s", "waits")
+		}
+		q.Stop()
+	}
+	q := testrig.NewQueue(t, "")
+	q.WriteFile("queuectl.toml", "job_tmpdir = \"scratch\"\n")
+	if err := q.TryStart("--workers", "1"); err == nil ||
+		!strings.Contains(fmt.Sprint(err, q.ServiceLog), `job_tmpdir: "scratch" is not an absolute path; use the full path`) {
+		t.Errorf("a relative path: %v\n%s", err, q.ServiceLog)
+	}
+}
+
+// A service that uses root's runners does not start if its own settings contain job_tmpdir, because the
+// service must not choose where root writes.
+func TestRootsRunnerRefusesServicesJobTmpdir(t *testing.T) {
+	q, rules := testrig.PrepareRooted(t, "job_tmpdir = \"/tmp\"\n", "accounts = *\n")
+	q.Launcher(rules)
+	err := q.TryStart("--workers", "1", "--runner-dir", q.RootRunnerDir, "--runner-socket",
+		filepath.Join(q.RootRunnerDir, "spawn.sock"), "--runner-policy", rules)
+	want := "job_tmpdir: runners that root starts ignore this setting; remove it, and set job_tmpdir in " + rules
+	if err == nil || !strings.Contains(fmt.Sprint(err), want) {
+		t.Errorf("it starts, or says %v, want %s", err, want)
+	}
+}
+
+// checkTmpdirRefused requests a runner from root's launcher and names a path that is not in runner.conf, as a
+// compromised service could. It checks that the runner does not use that path.
+func checkTmpdirRefused(q *testrig.Queue, path string) {
+	q.Helper()
+	runtime.LockOSThread() // setresgid changes only this thread, and the connection takes this thread's group
+	defer runtime.UnlockOSThread()
+	effectiveGroup := func(gid int) {
+		if _, _, errno := syscall.RawSyscall(syscall.SYS_SETRESGID, ^uintptr(0), uintptr(gid), ^uintptr(0)); errno != 0 {
+			q.Fatal(errno)
+		}
+	}
+	effectiveGroup(testrig.ServiceAccount.Gid)
+	c, err := net.Dial("unix", filepath.Join(q.RootRunnerDir, "spawn.sock"))
+	effectiveGroup(0)
+	if err != nil {
+		q.Fatal(err)
+	}
+	defer c.Close()
+	fmt.Fprintln(c, "queuectl wants a runner tmpdir="+path)
+	line, err := bufio.NewReader(c).ReadString('\n')
+	name, ok := strings.CutPrefix(strings.TrimSpace(line), "queuectl runner ")
+	if err != nil || !ok {
+		q.Fatalf("asked for a runner, the launcher says %q: %v", line, err)
+	}
+	if _, err := os.Stat(filepath.Join(path, name)); !os.IsNotExist(err) {
+		q.Errorf("root's runner uses %s, which the service named: %v", path, err)
+	}
+	if _, err := os.Stat(filepath.Join(path, "scratch", name)); err != nil {
+		q.Errorf("root's runner does not use the directory of runner.conf: %v", err)
+	}
+}
+
+// If the user's systemd starts the runners, the service sends job_tmpdir with its request for a runner.
+func TestJobTmpdirOfRunnersOfASocket(t *testing.T) {
+	t.Parallel()
+	q := testrig.NewQueue(t, "")
+	dir := filepath.Join(newTmpdir(t), "with a space")
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: q.Path("spawn.sock"), Net: "unix"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	go func() { // this goroutine ends when the listener is closed
+		for {
+			c, err := l.AcceptUnix()
+			if err != nil {
+				return
+			}
+			in, err := c.File()
+			c.Close()
+			if err != nil {
+				continue
+			}
+			cmd := exec.Command(q.Bin, "runner", "--dir", q.RunnerDir(), "--policy=", "--accepted")
+			cmd.Stdin = in
+			if cmd.Start() == nil {
+				go cmd.Wait()
+			}
+			in.Close()
+		}
+	}()
+	q.WriteFile("queuectl.toml", fmt.Sprintf("job_tmpdir = %q\n", dir))
+	q.Start("--workers", "1", "--runner-socket", q.Path("spawn.sock"), "--runner-own")
+	if path := tmpdirOf(q); !strings.HasPrefix(path, dir+"/") {
+		t.Errorf("a job has its directory at %s, want it in %s", path, dir)
+	}
+}
+
+// Root's runners read job_tmpdir only from runner.conf. A job can reach its private directory below
+// job_tmpdir, whatever account it runs as.
+func TestJobTmpdirOfRootsRunners(t *testing.T) {
+	dir := ""
+	if os.Geteuid() == 0 {
+		dir = newTmpdir(t)
+	}
+	for name, settings := range map[string]string{"submitter": "run_as = \"submitter\"\n",
+		"fixed": "run_as = \"fixed:daemon\"\n"} {
+		t.Run(name, func(t *testing.T) {
+			q := testrig.StartRooted(t, settings, "accounts = *\njob_tmpdir = "+dir+"\n")
+			checkTmpdirRefused(q, filepath.Dir(dir))
+			got := q.OutputOf(testrig.DaemonUser, "--cwd", "/",
+				`echo x >"$QUEUECTL_TMPDIR/x" && stat -c '%a %U' "$QUEUECTL_TMPDIR"; echo "$QUEUECTL_TMPDIR"`)
+			if !strings.HasPrefix(got, "700 daemon\n"+dir+"/") {
+				t.Errorf("a job says %q, want a private directory in %s", got, dir)
+			}
+			lostJob := q.MustAs(testrig.DaemonUser, "enqueue", "--cwd", "/", "--on-lost", "dead",
+				`touch "$QUEUECTL_TMPDIR/x"; echo up; exec sleep 300`)
+			q.WaitUntil("the job to lose runs", 20*time.Second, func() bool {
+				return strings.Contains(q.Show(lostJob).Output, "up")
+			})
+			q.KillRunners()
+			q.CLI("wait", lostJob)
+			q.WaitUntil("what the killed runner left is gone", 20*time.Second, func() bool {
+				remaining := false
+				filepath.WalkDir(dir, func(path string, _ fs.DirEntry, _ error) error {
+					remaining = remaining || filepath.Base(path) == "x"
+					return nil
+				})
+				return !remaining
+			})
+		})
+	}
+}

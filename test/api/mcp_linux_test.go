@@ -1,0 +1,480 @@
+package api
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+	"github.com/santhosh-tekuri/jsonschema/v6"
+
+	"github.com/queuectl/queuectl/internal/testrig"
+)
+
+// agent is a Model Context Protocol client, built with the official SDK, that is connected to a
+// server.
+type agent struct {
+	*testing.T
+	session  *mcp.ClientSession
+	outputs  map[string]*jsonschema.Schema // schemas of the tools' structured results, by tool
+	progress chan mcp.ProgressNotificationParams
+}
+
+func newAgent(t *testing.T, cmd *exec.Cmd) *agent {
+	t.Helper()
+	progress := make(chan mcp.ProgressNotificationParams, 100)
+	client := mcp.NewClient(&mcp.Implementation{Name: "test", Version: "1"}, &mcp.ClientOptions{
+		ProgressNotificationHandler: func(_ context.Context,
+			r *mcp.ProgressNotificationClientRequest) {
+			progress <- *r.Params
+		},
+	})
+	session, err := client.Connect(t.Context(), &mcp.CommandTransport{Command: cmd}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { session.Close() })
+	a := &agent{t, session, map[string]*jsonschema.Schema{}, progress}
+	list, err := session.ListTools(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tool := range list.Tools {
+		a.outputs[tool.Name] = compiledSchema(t, "output-"+tool.Name, tool.OutputSchema)
+	}
+	return a
+}
+
+// compiledSchema compiles a schema with a third-party library.
+func compiledSchema(t *testing.T, name string, schema any) *jsonschema.Schema {
+	t.Helper()
+	raw, err := json.Marshal(schema)
+	if err != nil {
+		t.Fatal(err)
+	}
+	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(raw))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := jsonschema.NewCompiler()
+	if err := c.AddResource(name, doc); err != nil {
+		t.Fatal(err)
+	}
+	compiled, err := c.Compile(name)
+	if err != nil {
+		t.Fatalf("%s: %v", name, err)
+	}
+	return compiled
+}
+
+func (a *agent) tools() (names []string) {
+	a.Helper()
+	list, err := a.session.ListTools(a.Context(), nil)
+	if err != nil {
+		a.Fatal(err)
+	}
+	for _, tool := range list.Tools {
+		names = append(names, tool.Name)
+	}
+	slices.Sort(names)
+	return names
+}
+
+// toolResult is the structured result of a tool.
+type toolResult struct {
+	ID, State, Command, Stdout, Stderr, Output, Error, Code string
+	TimedOut                                                bool `json:"timed_out"`
+	ExitCode                                                *int `json:"exit_code"`
+	Jobs, Ended                                             []toolResult
+	Open, Done                                              []string
+	Refused                                                 []struct{ ID, Code string }
+	Next                                                    *string
+	Spec                                                    map[string]any
+	Reasons                                                 []struct{ Kind string }
+}
+
+// call calls a tool and returns its result. The parameter fails says whether the call must fail; otherwise
+// the test fails.
+func (a *agent) call(tool string, args map[string]any, fails bool) (answer toolResult) {
+	a.Helper()
+	got, err := a.session.CallTool(a.Context(), &mcp.CallToolParams{Name: tool, Arguments: args})
+	if err != nil {
+		a.Fatalf("%s %v: %v", tool, args, err)
+	}
+	text := got.Content[0].(*mcp.TextContent).Text
+	if err := json.Unmarshal([]byte(text), &answer); err != nil || got.IsError != fails {
+		a.Fatalf("%s %v: error %t, %v: %s", tool, args, got.IsError, err, text)
+	}
+	if schema := a.outputs[tool]; schema != nil {
+		if err := schema.Validate(got.StructuredContent); err != nil {
+			a.Errorf("%s %v: the structured answer does not fit its schema: %v", tool, args, err)
+		}
+	}
+	return answer
+}
+
+type params = map[string]any
+
+// startMCP starts "queuectl mcp" and initializes a session with the given version of the protocol. It returns
+// the input and output of the server. The function waitEnd waits until the server ends.
+func startMCP(q *testrig.Queue, version string) (stdin io.WriteCloser, stdout *bufio.Scanner, waitEnd func()) {
+	q.Helper()
+	cmd := q.Command("mcp")
+	stdin, err := cmd.StdinPipe()
+	if err != nil {
+		q.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		q.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		q.Fatal(err)
+	}
+	io.WriteString(stdin, `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"`+version+
+		`","capabilities":{},"clientInfo":{"name":"t","version":"1"}}}
+{"jsonrpc":"2.0","method":"notifications/initialized"}
+`)
+	return stdin, bufio.NewScanner(out), func() {
+		if err := cmd.Wait(); err != nil {
+			q.Error(err)
+		}
+	}
+}
+
+// A line that is not a message gets an error reply, as JSON-RPC requires, and the session
+// continues.
+func TestMCPSurvivesInvalidLines(t *testing.T) {
+	q := testrig.StartQueue(t, "--workers", "1")
+	in, lines, ends := startMCP(q, "2025-06-18")
+	// Write in a goroutine: the write returns only after the server has read everything.
+	go io.WriteString(in, strings.Join([]string{"{broken", "7", `{"id":5}`, strings.Repeat("x", 8<<20+1), "",
+		`{"jsonrpc":"2.0","id":2,"method":"ping"}`, ""}, "\n"))
+	var got []string
+	for lines.Scan() {
+		var answer struct {
+			ID    int
+			Error struct{ Code int }
+		}
+		if err := json.Unmarshal(lines.Bytes(), &answer); err != nil {
+			t.Fatalf("it says %q: %v", lines.Text(), err)
+		}
+		got = append(got, fmt.Sprint(answer.ID, answer.Error.Code))
+		if answer.ID == 2 {
+			in.Close()
+		}
+	}
+	ends()
+	slices.Sort(got)
+	if want := []string{"0 -32600", "0 -32600", "0 -32700", "1 0", "2 0", "5 -32600"}; !slices.Equal(got, want) {
+		t.Errorf("it answers %q, want %q", got, want)
+	}
+}
+
+// If the client's protocol version permits batches of messages, the server replies to a batch with
+// one line. Later versions have no batches.
+func TestMCPAnswersBatches(t *testing.T) {
+	q := testrig.StartQueue(t, "--workers", "1")
+	for version, want := range map[string]string{
+		"2025-03-26": `[{"jsonrpc":"2.0","id":2,"result":{}},{"jsonrpc":"2.0","id":3,"result":{}}]`,
+		"2025-06-18": `"code":-32600`} {
+		in, lines, ends := startMCP(q, version)
+		io.WriteString(in, `[{"jsonrpc":"2.0","id":2,"method":"ping"},{"jsonrpc":"2.0","id":3,"method":"ping"}]`+"\n")
+		for lines.Scan() && !strings.Contains(lines.Text(), want) {
+			if !strings.Contains(lines.Text(), `"id":1`) {
+				t.Errorf("by %s they are answered by %s, want %s", version, lines.Text(), want)
+				break
+			}
+		}
+		in.Close()
+		ends()
+	}
+}
+
+// An agent can enqueue, wait, read and retry with the tools, and the results are short. It can
+// only read unless --write is given.
+func TestMCP(t *testing.T) {
+	testrig.Long(t)
+	q := testrig.StartQueue(t, "--workers", "2")
+	reads := newAgent(t, q.Command("mcp"))
+	if got, want := reads.tools(), []string{"list", "logs", "show", "wait", "why"}; !slices.Equal(got, want) {
+		t.Errorf("tools are %v, want %v", got, want)
+	}
+	if got := reads.call("enqueue", params{"command": "true"}, true); got.Code != "denied" ||
+		!strings.Contains(got.Error, "--write") {
+		t.Errorf("an enqueue without --write: %+v", got)
+	}
+	typed := q.Command("mcp")
+	typed.Stdin = strings.NewReader("hello\n")
+	if r := testrig.RunCommand(t, typed); r.Code != 1 || r.Out != "" ||
+		!strings.Contains(r.Err, "Model Context Protocol") {
+		t.Errorf("to who types there: %+v", r)
+	}
+	a := newAgent(t, q.Command("mcp", "--write"))
+	if got := a.tools(); len(got) != 9 || !slices.Contains(got, "run_and_wait") {
+		t.Errorf("tools are %v", got)
+	}
+	outcome := a.call("run_and_wait", params{"command": "echo hi; echo oops >&2; exit 3", "wait": "20s"}, false)
+	if outcome.State != "dead" || outcome.ExitCode == nil || *outcome.ExitCode != 3 || outcome.Stdout != "hi\n" ||
+		outcome.Stderr != "oops\n" || outcome.Error == "" {
+		t.Errorf("it ran so: %+v", outcome)
+	}
+	slow := a.call("run_and_wait", params{"argv": []string{"sleep", "600"}, "wait": 0.1}, false)
+	if !slow.TimedOut || slow.State == "completed" {
+		t.Errorf("what takes longer: %+v", slow)
+	}
+	if got := a.call("cancel", params{"id": slow.ID}, false); !slices.Equal(got.Done, []string{slow.ID}) {
+		t.Errorf("cancelled %+v", got)
+	}
+	first := a.call("enqueue", params{"command": "echo " + strings.Repeat("x", 5000), "labels": params{"of": "test"}},
+		false)
+	second := a.call("enqueue", params{"command": "true", "delay": "1h"}, false)
+	waited := a.call("wait", params{"ids": []string{first.ID, second.ID}, "timeout": "2s"}, false)
+	if len(waited.Ended) != 1 || waited.Ended[0].ID != first.ID || !slices.Equal(waited.Open, []string{second.ID}) ||
+		!waited.TimedOut {
+		t.Errorf("waited: %+v", waited)
+	}
+	if got := a.call("why", params{"id": second.ID}, false); len(got.Reasons) == 0 || got.Reasons[0].Kind != "time" {
+		t.Errorf("why: %+v", got)
+	}
+	list := a.call("list", params{"label": params{"of": "test"}}, false)
+	if len(list.Jobs) != 1 || len(list.Jobs[0].Command) > 400 {
+		t.Errorf("listed: %+v", list)
+	}
+	if got := a.call("list", params{"full": true, "limit": 1, "state": "completed"}, false); len(got.Jobs) != 1 ||
+		len(got.Jobs[0].Command) < 5000 {
+		t.Errorf("listed in full: %d jobs", len(got.Jobs))
+	}
+	if got := a.call("logs", params{"id": first.ID}, false); len(got.Stdout) != 5001 {
+		t.Errorf("logs: %d bytes", len(got.Stdout))
+	}
+	if got := a.call("show", params{"id": first.ID, "full": true}, false); got.Spec == nil {
+		t.Errorf("shown in full: %+v", got)
+	}
+	if got := a.call("retry", params{"id": outcome.ID}, false); !slices.Equal(got.Done, []string{outcome.ID}) {
+		t.Errorf("retried: %+v", got)
+	}
+	for _, bad := range []struct {
+		tool, code, wantText string
+		args                 params
+	}{
+		{"show", "not_found", "nosuch", params{"id": "nosuch"}},
+		{"list", "invalid", "user: unknown parameter", params{"user": "root"}},
+		{"list", "invalid", "limit: too large; the maximum is 200", params{"limit": 1000}},
+		{"wait", "invalid", "timeout: must be more than 0 and at most 1h", params{"id": second.ID, "timeout": "2h"}},
+		{"logs", "invalid", "follow: unknown parameter", params{"id": first.ID, "follow": true}},
+		{"enqueue", "invalid", "comand", params{"comand": "true"}},
+		{"enqueue", "invalid", "command", params{}},
+		{"cancel", "invalid", "ids: no jobs given", params{}},
+		{"cancel", "invalid", "ids: too few entries (0)", params{"ids": []string{}}},
+		{"retry", "invalid", "ids: no jobs given", params{"dry_run": true}},
+	} {
+		if got := a.call(bad.tool, bad.args, true); got.Code != bad.code || !strings.Contains(got.Error, bad.wantText) {
+			t.Errorf("%s %v: %+v", bad.tool, bad.args, got)
+		}
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	if _, err := a.session.CallTool(ctx, &mcp.CallToolParams{Name: "wait",
+		Arguments: params{"id": second.ID}}); err == nil {
+		t.Error("a wait that was given up has an answer")
+	}
+	a.call("list", nil, false)
+	q.Stop()
+	if got := a.call("list", nil, true); !strings.Contains(got.Error, "service start") {
+		t.Errorf("without a service: %+v", got)
+	}
+	q.Start("--workers", "2")
+	a.call("list", nil, false)
+}
+
+// For an agent, terminal output of a job is text: the last state of each line, without control
+// sequences.
+func TestMCPShowsTerminalOutputAsText(t *testing.T) {
+	q := testrig.StartQueue(t, "--workers", "1")
+	a := newAgent(t, q.Command("mcp", "--write"))
+	const script = `printf '\033]0;title\007\033[31m 10%%\r\033[K100%%\033[0m\n\033[?1049hscreen\033[?1049lend\n'`
+	outcome := a.call("run_and_wait", params{"command": script, "tty": true}, false)
+	if outcome.Stdout != "100%\nend\n" {
+		t.Errorf("run_and_wait: %q", outcome.Stdout)
+	}
+	if got := a.call("logs", params{"id": outcome.ID}, false); got.Stdout != "100%\nend\n" {
+		t.Errorf("logs: %q", got.Stdout)
+	}
+	if got := a.call("show", params{"id": outcome.ID}, false); got.Output != "100%\nend\n" {
+		t.Errorf("show: %q", got.Output)
+	}
+	if got := a.call("show", params{"id": outcome.ID, "full": true}, false); !strings.Contains(got.Output, "\x1b[31m") {
+		t.Errorf("show in full, which is JSON as queuectl prints it: %q", got.Output)
+	}
+}
+
+// The tools declare their effects outside the queue, their parameters and their results.
+func TestMCPToolsAreDeclared(t *testing.T) {
+	forbidden := map[string][]string{
+		"list": {`{"limit":201}`}, "show": {`{"id":"a","history_before":0}`}, "logs": {`{"n":1}`},
+		"wait":         {`{"ids":["a"],"timeout":3601}`, `{"timeout":1}`},
+		"cancel":       {`{"dry_run":true}`, `{"id":"a","all":true}`},
+		"retry":        {`{"only":true}`, `{"ids":["a"],"queue":"b"}`},
+		"enqueue":      {`{"command":"true","unique_for":"1h"}`, `{"priority":1}`, `{"argv":["true"],"shell":"sh"}`},
+		"run_and_wait": {`{"command":"true","wait":3601}`, `{"command":"true","wait":"soon"}`, `{"wait":1}`},
+	}
+	a := newAgent(t, testrig.StartQueue(t, "--workers", "0").Command("mcp", "--write"))
+	list, err := a.session.ListTools(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	destroys := []string{"enqueue", "run_and_wait", "cancel", "retry"}
+	open := []string{"enqueue", "run_and_wait", "retry"}
+	for _, tool := range list.Tools {
+		annotations := tool.Annotations
+		if *annotations.DestructiveHint != slices.Contains(destroys, tool.Name) ||
+			*annotations.OpenWorldHint != slices.Contains(open, tool.Name) {
+			t.Errorf("%s: destructive %t, open world %t", tool.Name, *annotations.DestructiveHint, *annotations.OpenWorldHint)
+		}
+		input := tool.InputSchema.(map[string]any)
+		for name, p := range input["properties"].(map[string]any) {
+			if text, _ := p.(map[string]any)["description"].(string); text == "" {
+				t.Errorf("%s: %s has no description", tool.Name, name)
+			}
+		}
+		for _, condition := range []string{"allOf", "anyOf", "oneOf", "not"} {
+			if input[condition] != nil {
+				t.Errorf("%s: its schema has %s at the top, which clients refuse", tool.Name, condition)
+			}
+		}
+		compiled := compiledSchema(t, "input-"+tool.Name, input)
+		if needs := compiled.Validate(params{}) != nil; needs != (tool.Name != "list") {
+			t.Errorf("%s: its schema refuses {}: %t", tool.Name, needs)
+		}
+		for _, invalid := range forbidden[tool.Name] {
+			var args params
+			if err := json.Unmarshal([]byte(invalid), &args); err != nil {
+				t.Fatal(err)
+			}
+			if compiled.Validate(map[string]any(args)) == nil {
+				t.Errorf("%s: its schema permits %s", tool.Name, invalid)
+			}
+			a.call(tool.Name, args, true)
+		}
+		if tool.OutputSchema == nil {
+			t.Errorf("%s: no schema of its answer", tool.Name)
+		}
+	}
+}
+
+// Every request is answered, even if the input ends right after the request.
+func TestMCPAnswersAfterItsInputHasEnded(t *testing.T) {
+	q := testrig.StartQueue(t, "--workers", "2")
+	const n = 20
+	lines := []string{
+		`{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"t","version":"1"}}}`,
+		`{"jsonrpc":"2.0","method":"notifications/initialized"}`,
+	}
+	for i := range n {
+		lines = append(lines, fmt.Sprintf(
+			`{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":"list","arguments":{}}}`, i+1))
+	}
+	lines = append(lines, fmt.Sprintf(
+		`{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":"run_and_wait","arguments":{"command":"echo hi"}}}`,
+		n+1))
+	cmd := q.Command("mcp", "--write")
+	cmd.Stdin = strings.NewReader(strings.Join(lines, "\n") + "\n")
+	r := testrig.RunCommand(t, cmd)
+	answered := map[int]bool{}
+	for line := range strings.Lines(r.Out) {
+		var answer struct {
+			ID     int
+			Result json.RawMessage
+		}
+		if err := json.Unmarshal([]byte(line), &answer); err != nil {
+			t.Fatalf("%q: %v", line, err)
+		}
+		answered[answer.ID] = answer.Result != nil
+	}
+	for i := range n + 2 {
+		if !answered[i] {
+			t.Errorf("request %d of %d has no answer", i, n+2)
+		}
+	}
+	if r.Code != 0 {
+		t.Errorf("it exits %d: %s", r.Code, r.Err)
+	}
+}
+
+// An MCP server ends soon after its input does, even if a call still waits for a job. The call is answered
+// first, and the job continues.
+func TestMCPEndsWhileACallWaits(t *testing.T) {
+	testrig.Long(t)
+	q := testrig.StartQueue(t, "--workers", "1")
+	cmd := q.Command("mcp", "--write")
+	cmd.Stdin = strings.NewReader(
+		`{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"t","version":"1"}}}
+{"jsonrpc":"2.0","method":"notifications/initialized"}
+{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"run_and_wait","arguments":{"command":"sleep 600","wait":"1h"}}}
+`)
+	started := time.Now()
+	r := testrig.RunCommand(t, cmd)
+	if r.Code != 0 || time.Since(started) > time.Minute {
+		t.Errorf("it ends after %v with %+v", time.Since(started), r)
+	}
+	if !strings.Contains(r.Out, `"id":1,`) || !strings.Contains(r.Out, `"timed_out":true`) {
+		t.Errorf("the call that waits is not answered with timed_out: %s", r.Out)
+	}
+	if got := q.Must("show", "1"); !strings.Contains(got, "processing") {
+		t.Errorf("the job is not processing: %s", got)
+	}
+}
+
+// An agent sees only its caller's jobs, regardless of the caller's rights, unless the server is
+// started for all users. It never sees more than the caller's rights allow.
+func TestMCPSeesOnlyCallersJobs(t *testing.T) {
+	q := testrig.SharedQueue(t, testrig.AccessOfAll, "--workers", "2")
+	hers := strings.TrimSpace(q.MustAs(testrig.Alice, "enqueue", "-q", "--delay", "1h", "echo hers"))
+	bobsJob := strings.TrimSpace(q.MustAs(testrig.Bob, "enqueue", "-q", "--delay", "1h", "echo his"))
+	agentOf := func(p testrig.Person, args ...string) *agent {
+		return newAgent(t, testrig.AsPerson(q.Command(append([]string{"mcp"}, args...)...), p))
+	}
+	ids := func(list toolResult) (ids []string) {
+		for _, j := range list.Jobs {
+			ids = append(ids, j.ID)
+		}
+		slices.Sort(ids)
+		return ids
+	}
+	for _, p := range []testrig.Person{testrig.Bob, testrig.Operator, testrig.Admin} {
+		a := agentOf(p, "--write")
+		for _, tool := range []string{"show", "why", "logs", "wait", "cancel", "retry"} {
+			if got := a.call(tool, params{"id": hers}, true); got.Code != "denied" {
+				t.Errorf("%s: %s of another's job: %+v", p.Name, tool, got)
+			}
+		}
+		if got := a.call("cancel", params{"all": true, "dry_run": true}, false); len(got.Done) != 0 {
+			t.Errorf("%s: all are %+v", p.Name, got)
+		}
+		want := map[string][]string{"bob": {bobsJob}}[p.Name]
+		if got := ids(a.call("list", nil, false)); !slices.Equal(got, want) {
+			t.Errorf("%s: listed %v, want %v", p.Name, got, want)
+		}
+	}
+	if got := ids(agentOf(testrig.Operator, "--all-users").call("list", nil, false)); len(got) != 2 {
+		t.Errorf("of all users: %v", got)
+	}
+	if got := agentOf(testrig.Bob, "--write", "--all-users").call("cancel", params{"id": hers},
+		false); len(got.Refused) != 1 ||
+		got.Refused[0].Code != "denied" {
+		t.Errorf("beyond his rights: %+v", got)
+	}
+	agentOf(testrig.Operator, "--write", "--all-users").call("cancel", params{"id": hers}, false)
+	if got := q.Show(hers).State; got != "cancelled" {
+		t.Errorf("it is %s", got)
+	}
+}

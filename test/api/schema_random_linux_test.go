@@ -1,0 +1,383 @@
+package api
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"math/rand/v2"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/santhosh-tekuri/jsonschema/v6"
+	"pgregory.net/rapid"
+
+	"github.com/queuectl/queuectl/internal/testrig"
+)
+
+// randomValues draws random values that a JSON Schema permits, and changes values so that the schema forbids
+// them. The same seed gives the same values.
+type randomValues struct {
+	*rand.Rand
+	texts map[string]*rapid.Generator[string] // generators by the pattern that their texts match
+}
+
+func newRandomValues(seed uint64) *randomValues {
+	return &randomValues{rand.New(rand.NewPCG(seed, 1)), map[string]*rapid.Generator[string]{}}
+}
+
+// oneOf returns a random entry of a list.
+func oneOf[T any](d *randomValues, list []T) T { return list[d.IntN(len(list))] }
+
+// number returns the number that the schema has under this name, or fallback if it has none.
+func number(s testrig.Fields, name string, fallback float64) float64 {
+	if n, ok := s[name].(float64); ok {
+		return n
+	}
+	return fallback
+}
+
+func kinds(s testrig.Fields) []string {
+	switch kind := s["type"].(type) {
+	case string:
+		return []string{kind}
+	case []any:
+		list := make([]string, len(kind))
+		for i := range kind {
+			list[i] = kind[i].(string)
+		}
+		return list
+	}
+	return []string{"integer"} // the schema permits any type, so use an integer
+}
+
+// value draws a value of the schema's type, within the schema's bounds. It ignores conditions that involve
+// several members.
+func (d *randomValues) value(s testrig.Fields) any {
+	if list, ok := s["enum"].([]any); ok {
+		return oneOf(d, list)
+	}
+	switch oneOf(d, kinds(s)) {
+	case "null":
+		return nil
+	case "boolean":
+		return d.IntN(2) == 0
+	case "integer":
+		return int64(d.between(s, 1))
+	case "number":
+		return d.between(s, 0.001)
+	case "string":
+		return d.text(s)
+	case "array":
+		return d.list(s)
+	}
+	return d.object(s, 0.5)
+}
+
+func (d *randomValues) between(s testrig.Fields, step float64) float64 {
+	low := number(s, "minimum", number(s, "exclusiveMinimum", -1e6))
+	high := min(number(s, "maximum", 1e6), 1<<53)
+	if s["exclusiveMinimum"] != nil {
+		low += step
+	}
+	few := math.Min(high, low+20)
+	return oneOf(d, []float64{low, high, math.Floor(few), math.Floor((low + few) / 2)})
+}
+
+func (d *randomValues) text(s testrig.Fields) string {
+	if s["format"] == "date-time" {
+		instant := time.Date(1971+d.IntN(200), 1, 1+d.IntN(365), d.IntN(24), d.IntN(60), d.IntN(60), d.IntN(1e9), time.UTC)
+		return instant.In(time.FixedZone("", 900*(d.IntN(96)-48))).Format(time.RFC3339Nano)
+	}
+	low, high := int(number(s, "minLength", 0)), int(number(s, "maxLength", 200))
+	pattern, ok := s["pattern"].(string)
+	if !ok {
+		pattern = `^[a-z é]*$`
+		low, high = max(low, d.IntN(2)), min(high, 20)
+	}
+	if d.texts[pattern] == nil {
+		d.texts[pattern] = rapid.StringMatching(pattern)
+	}
+	for range 50 {
+		if text := d.texts[pattern].Example(d.Int()); len(text) >= low && len(text) <= high {
+			return text
+		}
+	}
+	return strings.Repeat("a", low)
+}
+
+func (d *randomValues) list(s testrig.Fields) any {
+	items, _ := s["items"].(map[string]any)
+	low := number(s, "minItems", 0)
+	n := int(low) + d.IntN(int(min(4, number(s, "maxItems", 4)-low+1)))
+	first, _ := s["prefixItems"].([]any)
+	list := []any{}
+	for i := range n {
+		itemSchema := items
+		if i < len(first) {
+			itemSchema = first[i].(map[string]any)
+		}
+		list = append(list, d.value(itemSchema))
+	}
+	return list
+}
+
+// usualValues lists usual values for parameters whose format their schema does not describe.
+var usualValues = map[string][]any{
+	"cron": {"0 3 * * *", "@hourly", "@every 90s"}, "tz": {"UTC", "Europe/Berlin"},
+	"id": {"a", "b", 1}, "name": {"a", "b"},
+	"key": {"workers", "@db", "priority"},
+}
+
+// object draws an object of the schema. The parameter likely is the probability that an optional member is
+// present.
+func (d *randomValues) object(s testrig.Fields, likely float64) testrig.Fields {
+	v := testrig.Fields{}
+	required, _ := s["required"].([]any)
+	properties, _ := s["properties"].(map[string]any)
+	for _, name := range slices.Sorted(maps.Keys(properties)) {
+		if slices.Contains(required, any(name)) || d.Float64() < likely {
+			v[name] = d.value(properties[name].(map[string]any))
+			if list := usualValues[name]; list != nil && d.IntN(4) > 0 {
+				v[name] = oneOf(d, list)
+			}
+		}
+	}
+	if entries, ok := s["additionalProperties"].(map[string]any); ok {
+		names, _ := s["propertyNames"].(map[string]any)
+		if names == nil {
+			names = testrig.Fields{}
+		}
+		for range max(int(number(s, "minProperties", 0)), d.IntN(3)) {
+			v[d.text(names)] = d.value(entries)
+		}
+	}
+	return v
+}
+
+// permitted draws parameters until the schema permits them. It returns false if it finds no such parameters.
+func (d *randomValues) permitted(s testrig.Fields, compiled *jsonschema.Schema) (testrig.Fields, bool) {
+	for i := range 3000 {
+		v := d.object(s, []float64{0, 0.03, 0.1, 0.3}[i%4])
+		if permits(compiled, v) {
+			return v, true
+		}
+	}
+	return nil, false
+}
+
+func permits(s *jsonschema.Schema, v any) bool {
+	raw, err := json.Marshal(v)
+	return err == nil && valid(s, raw) == nil
+}
+
+// forbidden changes permitted parameters until the schema forbids them. It returns false if it does not
+// succeed.
+func (d *randomValues) forbidden(s testrig.Fields, compiled *jsonschema.Schema, v testrig.Fields) (testrig.Fields,
+	bool) {
+	properties, _ := s["properties"].(map[string]any)
+	names := slices.Sorted(maps.Keys(properties))
+	for range 100 {
+		changed := maps.Clone(v)
+		switch {
+		case len(names) == 0 || d.IntN(12) == 0:
+			changed["nosuch"] = 1
+		case d.IntN(4) == 0 && len(changed) > 0:
+			delete(changed, oneOf(d, slices.Sorted(maps.Keys(changed))))
+		case d.IntN(3) == 0:
+			name := oneOf(d, names)
+			changed[name] = d.value(properties[name].(map[string]any))
+		default:
+			name := oneOf(d, names)
+			changed[name] = d.invalidValue(properties[name].(map[string]any))
+		}
+		if !permits(compiled, changed) {
+			return changed, true
+		}
+	}
+	return nil, false
+}
+
+// invalidValue draws a value that its schema probably does not permit.
+func (d *randomValues) invalidValue(s testrig.Fields) any {
+	list := []any{
+		nil, true, -1, 1.5, "", "!", "a b", "a\x00b", "é=é", "1x", strings.Repeat("x", 300),
+		[]any{}, []any{nil}, []any{"", "!"}, testrig.Fields{}, testrig.Fields{"": ""}, testrig.Fields{"a=b": "c"},
+		testrig.Fields{"a": 1.5},
+	}
+	for name, step := range map[string]float64{"minimum": -1, "maximum": 1, "exclusiveMinimum": 0} {
+		if n, ok := s[name].(float64); ok && n < 1<<53 {
+			list = append(list, n+step)
+		}
+	}
+	return oneOf(d, list)
+}
+
+// inexpressibleRules lists errors that a service may return although the schema permits the request, because
+// JSON Schema cannot express the rule. An entry matches errors about the given field, or about any field if
+// field is "", whose text matches the regular expression message.
+var inexpressibleRules = []struct{ field, message, reason string }{
+	{"", "^(is )?too (long|short|large|small)|^must be (at least|between)|is not (between|above)|is too " +
+		"(large|small|long|short)",
+		"bounds of a duration or a size that is a text"},
+	{"", `^works only with field ("unique"|env_secret)|^no command given;`,
+		"an edited job may have the other field"},
+	{"user", "there is no user|must be the name of a user", "accounts of the system"},
+	{"tz", "there is no time zone", "time zones of the system"},
+	{"cron", "", "the grammar of cron lines, and dates that never come"},
+	{"jitter", "is longer than|cannot be combined with @reboot", "the time between two occurrences"},
+	{"resources", "there is no resource|^the job needs .* units", "resources of the settings"},
+	{"on", "^(this|no node of this) queue", "nodes of the queue"},
+	{"depends_on", "there is no job|^names .* twice$|^a job cannot depend on itself$|^job .* is listed twice",
+		"jobs that exist; the same job in two forms"},
+	{"lock", "^the shared key @.* has no limit|^the limit of the shared key @", "rules of shared keys"},
+	{"rate_limit", "^the shared key @.* has no limit|^the limit of the shared key @", "rules of shared keys"},
+	{"jobs", "^0 jobs given; a request may have 1 to 1000$", "whether earlier requests of the batch had jobs"},
+	{"batch", `selects only your own jobs, but the parameter "user" names another user`, "who sends the request"},
+	{"until", "is in the past", "the time"},
+	{"env_secret", `is also set in field "env"`, "names of two maps"},
+	{"", "unknown setting", "names of settings"},
+	{"name", "", "hooks of the settings"},
+}
+
+// undrawnMethods lists the methods for which no drawn requests are sent, and why.
+var undrawnMethods = map[string]string{
+	"service.stop": "ends the service",
+	"web.start":    "listens anywhere; which addresses are free, and need TLS, the schema does not say",
+	"config.set":   "each setting accepts different values",
+}
+
+// For every method, the service does not refuse a request as invalid if the schema of the method permits it.
+// If the schema forbids a request, the service refuses it as invalid.
+func TestServiceAcceptsWhatSchemasPermit(t *testing.T) {
+	testrig.Long(t)
+	idle := testrig.StartQueue(t, "--workers", "0") // this queue has jobs, but none of them runs
+	// This queue has no jobs, so methods that change the whole service are sent to its service.
+	others := testrig.NewQueue(t, "")
+	others.Start("--workers", "0")
+	compiledAll := schemas(idle)
+	var list []struct {
+		Method string
+		Params testrig.Fields
+	}
+	if err := json.Unmarshal([]byte(idle.Must("schema", "--json")), &list); err != nil {
+		t.Fatal(err)
+	}
+	for i, m := range list {
+		if undrawnMethods[m.Method] != "" {
+			continue
+		}
+		q := idle
+		if strings.HasPrefix(m.Method, "worker.") || strings.HasPrefix(m.Method, "config.") || m.Method == "reload" {
+			q = others
+		}
+		d, s := newRandomValues(uint64(i)), compiledAll[m.Method].params
+		n := 10
+		if strings.HasPrefix(m.Method, "enqueue") || m.Method == "schedule.add" || m.Method == "edit" {
+			n = 40
+		}
+		for range n {
+			v, ok := d.permitted(m.Params, s)
+			if !ok {
+				t.Fatalf("%s: no parameters found that the schema permits", m.Method)
+			}
+			if e := refusal(q, m.Method, v); e != nil && e.Data.Code == "invalid" && !isExplained(e.Data.Field, e.Message) {
+				t.Errorf("%s: the schema permits %s, but the service says: %s: %s", m.Method, asJSON(v), e.Data.Field, e.Message)
+			}
+			if v, ok = d.forbidden(m.Params, s, v); !ok {
+				continue
+			}
+			if e := refusal(q, m.Method, v); e == nil || e.Data.Code != "invalid" {
+				t.Errorf("%s: the schema forbids %s, but the service says: %+v", m.Method, asJSON(v), e)
+			}
+		}
+	}
+}
+
+// isExplained reports whether inexpressibleRules lists every fault in an error message.
+func isExplained(field, message string) bool {
+	for next := ""; ; field, message = next, message[strings.Index(message, "; "+next+": ")+len("; "+next+": "):] {
+		first := message
+		found := nextFault(message)
+		if found != nil {
+			first, next = message[:found[0]], message[found[2]:found[3]]
+		}
+		ok := slices.ContainsFunc(inexpressibleRules, func(r struct{ field, message, reason string }) bool {
+			return (r.field == "" || r.field == field) && regexp.MustCompile(r.message).MatchString(first)
+		})
+		if !ok || found == nil {
+			return ok
+		}
+	}
+}
+
+var laterFault = regexp.MustCompile(`; ([a-z_]+): `)
+
+// nextFault returns the indexes of the next fault in an error message and of its field, in the form of
+// FindStringSubmatchIndex. It returns nil if there is no other fault.
+func nextFault(message string) []int {
+	for _, found := range laterFault.FindAllStringSubmatchIndex(message, -1) {
+		// These two words introduce a command, not a field.
+		if word := message[found[2]:found[3]]; word != "see" && word != "example" {
+			return found
+		}
+	}
+	return nil
+}
+
+func asJSON(v any) string {
+	raw, _ := json.Marshal(v)
+	return fmt.Sprintf("%.600s", raw)
+}
+
+// wireError is the error object in a response.
+type wireError struct {
+	Message string
+	Data    struct{ Code, Field string }
+}
+
+// refusal sends a request and returns the error in its response. It returns nil if the request succeeds. It
+// also returns nil if the request waits for something, so that no response arrives soon.
+func refusal(q *testrig.Queue, method string, params testrig.Fields) *wireError {
+	q.Helper()
+	w := q.Dial()
+	defer w.Close()
+	w.Id++
+	line, err := json.Marshal(testrig.Fields{"jsonrpc": "2.0", "id": 1, "method": method, "params": params})
+	if err != nil {
+		q.Fatal(err)
+	}
+	if _, err := w.Write(append(line, '\n')); err != nil {
+		q.Fatal(err)
+	}
+	mayWait := params["follow"] == true || params["wait"] == true || method == "wait" || method == "worker.stop"
+	for {
+		timeout := 20 * time.Second
+		if mayWait {
+			timeout = 100 * time.Millisecond
+		}
+		w.SetReadDeadline(time.Now().Add(timeout))
+		line, err := w.Reader.ReadBytes('\n')
+		var a struct {
+			Method string
+			Error  *wireError
+		}
+		switch {
+		case err != nil && mayWait && errors.Is(err, os.ErrDeadlineExceeded):
+			return nil
+		case err != nil:
+			q.Fatalf("%s %s: %v", method, asJSON(params), err)
+		}
+		if err := json.Unmarshal(line, &a); err != nil {
+			q.Fatal(err)
+		}
+		if a.Method == "" {
+			return a.Error
+		}
+	}
+}

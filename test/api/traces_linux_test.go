@@ -1,0 +1,201 @@
+package api
+
+import (
+	"encoding/hex"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	traces "go.opentelemetry.io/proto/otlp/trace/v1"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/queuectl/queuectl/internal/testrig"
+)
+
+// traceReceiver receives spans like an OpenTelemetry collector.
+type traceReceiver struct {
+	url   string
+	mu    sync.Mutex
+	spans map[string][]*traces.Span // spans by job id
+}
+
+// newTraceReceiver starts a receiver.
+func newTraceReceiver(t *testing.T) *traceReceiver {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &traceReceiver{url: "http://" + l.Addr().String(), spans: map[string][]*traces.Span{}}
+	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
+		raw, err := io.ReadAll(q.Body)
+		// TracesData has the same wire format as ExportTraceServiceRequest, which the service sends.
+		var data traces.TracesData
+		if err == nil {
+			err = proto.Unmarshal(raw, &data)
+		}
+		if err != nil || q.URL.Path != "/v1/traces" || q.Header.Get("Content-Type") != "application/x-protobuf" {
+			t.Errorf("%s %s: %v", q.URL.Path, q.Header, err)
+		}
+		r.record(&data)
+		// An empty body is a valid ExportTraceServiceResponse.
+		w.Header().Set("Content-Type", "application/x-protobuf")
+	})}
+	go server.Serve(l) // this goroutine ends when the test closes the server
+	t.Cleanup(func() { server.Close() })
+	return r
+}
+
+func (r *traceReceiver) record(data *traces.TracesData) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, resource := range data.ResourceSpans {
+		for _, scope := range resource.ScopeSpans {
+			for _, span := range scope.Spans {
+				id := attribute(span, "messaging.message.id")
+				r.spans[id] = append(r.spans[id], span)
+			}
+		}
+	}
+}
+
+// waitSpans waits for n spans of a job and returns them.
+func (r *traceReceiver) waitSpans(q *testrig.Queue, id string, n int) (list []*traces.Span) {
+	q.Helper()
+	q.WaitUntil("the spans of "+id+" are taken", 20*time.Second, func() bool {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		list = r.spans[id]
+		return len(list) >= n
+	})
+	if len(list) != n {
+		q.Errorf("%s has %d spans, want %d", id, len(list), n)
+	}
+	return list
+}
+
+// mustWithEnv runs a queuectl command with additional variables, and requires exit code 0.
+func mustWithEnv(q *testrig.Queue, env []string, args ...string) {
+	q.Helper()
+	cmd := q.Command(args...)
+	cmd.Env = append(cmd.Env, env...)
+	if got := testrig.RunCommand(q, cmd); got.Code != 0 {
+		q.Fatalf("queuectl %v: %+v", args, got)
+	}
+}
+
+// attribute returns the value of a span's attribute as text, "" if the span does not have it.
+func attribute(span *traces.Span, name string) string {
+	for _, a := range span.Attributes {
+		if a.Key == name {
+			if text := a.Value.GetStringValue(); text != "" {
+				return text
+			}
+			return a.Value.String()
+		}
+	}
+	return ""
+}
+
+// parentOf returns the value of TRACEPARENT for children of a span.
+func parentOf(span *traces.Span) string {
+	return "00-" + hex.EncodeToString(span.TraceId) + "-" + hex.EncodeToString(span.SpanId) + "-01"
+}
+
+// A collector gets one span per attempt, in the trace that the environment of the submitter names. The
+// environment of the attempt names its span. If a service adopts a running attempt, it reports the same span.
+func TestTraces(t *testing.T) {
+	testrig.Long(t)
+	q := testrig.StartQueue(t, "--workers", "2")
+	r := newTraceReceiver(t)
+	q.Must("config", "set", "traces.endpoint", r.url)
+	const trace, caller = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
+	mustWithEnv(q, []string{"TRACEPARENT=00-" + trace + "-" + caller + "-01", "TRACESTATE=vendor=1"}, "enqueue", "--id",
+		"fails", "--max-retries", "1", "--backoff-base", "0.01", `echo "$TRACEPARENT $TRACESTATE"; exit 3`)
+	q.CLI("wait", "fails")
+	list := r.waitSpans(q, "fails", 2)
+	for i, span := range list {
+		if hex.EncodeToString(span.TraceId) != trace || hex.EncodeToString(span.ParentSpanId) != caller ||
+			span.TraceState != "vendor=1" {
+			t.Errorf("span %d is %v", i, span)
+		}
+		if got := attribute(span, "error.type"); got != "3" {
+			t.Errorf("error.type is %q, want the exit code 3", got)
+		}
+		if span.Status.GetCode() != traces.Status_STATUS_CODE_ERROR || span.EndTimeUnixNano < span.StartTimeUnixNano ||
+			span.Name != "process default" {
+			t.Errorf("span %d is %v", i, span)
+		}
+		if got := strings.TrimSpace(q.Must("logs", "fails", "--attempt", string(rune('1'+i)))); !strings.Contains(got,
+			parentOf(span)) || !strings.Contains(got, "vendor=1") {
+			t.Errorf("attempt %d was told %q, its span is %s", i+1, got, parentOf(span))
+		}
+		if strings.Contains(span.String(), "exit 3") {
+			t.Errorf("a span tells the command: %v", span)
+		}
+	}
+	if string(list[0].SpanId) == string(list[1].SpanId) {
+		t.Error("two attempts are one span")
+	}
+	mustWithEnv(q, []string{"TRACEPARENT=00-" + trace + "-" + caller + "-00"}, "enqueue", "--id", "unsampled", "exit 0")
+	q.Must("wait", "unsampled")
+	q.Must("enqueue", "--id", "alone", "exit 0")
+	q.Must("wait", "alone")
+	if span := r.waitSpans(q, "alone", 1)[0]; len(span.ParentSpanId) != 0 || hex.EncodeToString(span.TraceId) == trace ||
+		span.Status.GetCode() != traces.Status_STATUS_CODE_UNSET {
+		t.Errorf("without a trace there is %v", span)
+	}
+	mustWithEnv(q, []string{"TRACEPARENT=00-" + trace + "-" + caller + "-01"}, "enqueue", "--id", "adopted",
+		"echo $TRACEPARENT; until [ -e "+q.Path("go")+" ]; do sleep 0.05; done")
+	q.WaitUntil("it runs", 20*time.Second, func() bool { return q.Show("adopted").State == "processing" })
+	q.Kill()
+	q.Start("--workers", "2")
+	q.WriteFile("go", "")
+	q.Must("wait", "adopted")
+	if span := r.waitSpans(q, "adopted", 1)[0]; hex.EncodeToString(span.TraceId) != trace ||
+		hex.EncodeToString(span.ParentSpanId) != caller {
+		t.Errorf("a service that took it over tells of %v", span)
+	} else if parent := q.Must("logs", "adopted"); parent != parentOf(span) {
+		t.Errorf("the job was told %s, its span is %s", parent, parentOf(span))
+	}
+	r.mu.Lock()
+	if got := r.spans["unsampled"]; got != nil {
+		t.Errorf("a trace that nobody samples has %v", got)
+	}
+	r.mu.Unlock()
+}
+
+// If the collector is unreachable or hangs, nothing is delayed, and the log reports it. If a request with a
+// key is repeated from another trace, it is a duplicate nevertheless. Jobs of a schedule belong to no trace
+// of a caller.
+func TestHungCollectorDelaysNothing(t *testing.T) {
+	q := testrig.StartQueue(t, "--workers", "2")
+	if got := q.CLI("config", "set", "traces.endpoint", "localhost:4318"); got.Code != 2 ||
+		!strings.Contains(got.Err, "traces.endpoint") {
+		t.Errorf("got %+v", got)
+	}
+	// No process accepts connections at this address, so clients get no reply.
+	silent, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer silent.Close()
+	q.Must("config", "set", "traces.endpoint", "http://"+silent.Addr().String())
+	q.Must("run", "echo first")
+	q.Must("config", "set", "traces.endpoint", "http://"+testrig.FreeAddress(t))
+	for _, id := range []string{"0", "1"} {
+		in := []string{"TRACEPARENT=00-" + strings.Repeat(id, 31) + "a-" + strings.Repeat("b", 16) + "-01"}
+		mustWithEnv(q, in, "enqueue", "--key", "k", "--id", "once", "exit 0")
+		mustWithEnv(q, in, "schedule", "add", "nightly", "0 3 * * *", "exit 0")
+	}
+	q.Must("wait", "once")
+	q.WaitUntil("the log says so", 20*time.Second, func() bool {
+		return strings.Contains(q.LogText(), "cannot be sent to the collector")
+	})
+	if code := q.Stop(); code != 0 {
+		t.Errorf("the service ended with %d", code)
+	}
+}

@@ -1,0 +1,186 @@
+//go:build linux || windows
+
+package api
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/queuectl/queuectl/internal/testrig"
+)
+
+// otherVersion simulates a service of another version. For each method that this service knows, it contains
+// the members of the response that follow the id.
+type otherVersion map[string]string
+
+// serve listens on the queue's socket as the other version.
+func (o otherVersion) serve(t *testing.T, q *testrig.Queue) {
+	t.Helper()
+	l, err := testrig.Listen(q.Dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var server sync.WaitGroup
+	server.Go(func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			server.Go(func() { // this goroutine ends when the client closes the connection
+				defer c.Close()
+				in := bufio.NewReader(c)
+				for {
+					line, err := in.ReadBytes('\n')
+					if err != nil {
+						return
+					}
+					var r struct {
+						ID     int64  `json:"id"`
+						Method string `json:"method"`
+					}
+					if err := json.Unmarshal(line, &r); err != nil {
+						t.Errorf("the client sent %s: %v", line, err)
+						return
+					}
+					members, knows := o[r.Method]
+					if !knows {
+						members = `"error":{"code":-32601,"message":"there is no method \"` + r.Method +
+							`\"","data":{"code":"unsupported","since":"2.0"}}`
+					}
+					fmt.Fprintf(c, "%s\n", strings.ReplaceAll(`{"jsonrpc":"2.0","trace":{"a":[1]},"id":ID,`+members+`}`, "ID",
+						fmt.Sprint(r.ID)))
+				}
+			})
+		}
+	})
+	t.Cleanup(func() {
+		l.Close()
+		server.Wait()
+	})
+}
+
+// olderHello is the response to hello of a service with an older version.
+const olderHello = `"result":{"version":"0.0.9","protocol":{"min":1,"max":1},"features":["hello","enqueue","show","list"],"build":"x"}`
+
+// The response to hello contains the protocol versions and the methods of the service, and the service knows
+// these methods. A client may send its own version.
+func TestHelloNamesProtocolVersions(t *testing.T) {
+	q := testrig.StartQueue(t, "--workers", "0")
+	w := q.Dial()
+	var h struct {
+		Version  string
+		Protocol struct{ Min, Max int }
+		Features []string
+	}
+	w.MustCall("hello", testrig.Fields{"version": "9.9.9"}, &h)
+	if "queuectl "+h.Version != q.Must("version") || h.Protocol.Min > 1 || h.Protocol.Max < 1 {
+		t.Errorf("got %+v; the program says %s", h, q.Must("version"))
+	}
+	for _, method := range []string{"hello", "enqueue", "enqueue.batch", "status", "events"} {
+		if !slices.Contains(h.Features, method) {
+			t.Errorf("%s is no feature: %v", method, h.Features)
+		}
+	}
+	for _, method := range h.Features {
+		if method == "service.stop" || method == "drain" || method == "clear" {
+			continue
+		}
+		if a := w.Call(method, testrig.Fields{"of_a_later_version": 1}); a.ErrorCode() != "invalid" ||
+			!strings.Contains(a.Error.Message+a.Error.Data.Field, "of_a_later_version") {
+			t.Errorf("%s with an unknown parameter: %+v", method, a)
+		}
+	}
+	if a := w.Call("later.method", nil); a.ErrorCode() != "unsupported" || a.Error.Code != -32601 ||
+		!strings.Contains(a.Error.Message, "later.method") {
+		t.Errorf("an unknown method: %+v", a)
+	}
+	w.SendLine(`{"jsonrpc":"2.0","deadline":"5s","trace":null,"id":77,"method":"hello","params":{}}`)
+	if a, err := w.ReadMessage(); err != nil || a.Error != nil || string(a.ID) != "77" {
+		t.Errorf("unknown members of a request object: %+v, %v", a, err)
+	}
+}
+
+// If the service has another version, each command does what that service supports. If the service does not
+// know a method, the error contains the method and both versions. Unknown members of a response are ignored.
+func TestClientOfAnotherVersion(t *testing.T) {
+	t.Parallel()
+	const jobMembers = `"id":"a","seq":1,"command":"true","state":"paused","reason":null,"queue":"q","priority":5,"labels":{},"colour":"red","nested":{"a":[{"b":null}]}`
+	refusal := func(code int, word, field, text string) string {
+		return fmt.Sprintf(`"error":{"code":%d,"message":%q,"data":{"code":%q,"field":%q,"hint":1}}`, code, text, word, field)
+	}
+	for _, c := range []struct {
+		name    string
+		service otherVersion
+		args    []string
+		code    int
+		out     string   // text that stdout contains
+		errs    []string // texts that stderr contains
+	}{
+		{"no such verb", otherVersion{"hello": olderHello}, []string{"pause", "a"}, 1, "",
+			[]string{`no method "pause"`, "0.0.9", "restart"}},
+		{"no such method", otherVersion{"hello": olderHello}, []string{"drain"}, 1, "",
+			[]string{`no method "drain"`, "0.0.9", "restart"}},
+		{"no such stream", otherVersion{"hello": olderHello}, []string{"events"}, 1, "",
+			[]string{`no method "events"`, "0.0.9"}},
+		{"not even hello", otherVersion{}, []string{"status"}, 1, "", []string{`no method "status"`}},
+		{"run, with its own code", otherVersion{"hello": olderHello}, []string{"run", "--", "true"}, 125, "",
+			[]string{`no method "enqueue"`, "0.0.9"}},
+		{"no such parameter", otherVersion{"hello": olderHello,
+			"cleanup": refusal(-32602, "invalid", "keep", "keep: unknown parameter of this method")},
+			[]string{"cleanup", "--keep", "3"}, 2, "", []string{"keep", "unknown parameter", "0.0.9"}},
+		{"no such field", otherVersion{"hello": olderHello,
+			"enqueue": refusal(-32602, "invalid", "idle_timeout", "unknown job field")},
+			[]string{"enqueue", "--idle-timeout", "3s", "true"}, 2, "",
+			[]string{"queuectl: --idle-timeout: unknown job field", "0.0.9"}},
+		{"a code of a later version", otherVersion{"enqueue": refusal(-32099, "quota", "",
+			"you have used your share; ask for more")},
+			[]string{"enqueue", "true"}, 1, "", []string{"you have used your share"}},
+		{"more members: enqueue", otherVersion{"enqueue": `"result":{"id":"a","seq":1,"duplicate":false,"position":7}`},
+			[]string{"enqueue", "true"}, 0, "a\n", nil},
+		{"more members: show", otherVersion{"show": `"result":{` + jobMembers +
+			`,"output":"x","stderr":"","spec":{"command":"true","colour":"red","shade":{"a":1}},"history":[{"attempt":1,"cpu":{"user":1}}]}`},
+			[]string{"show", "a"}, 0, "paused", nil},
+		{"more members: show --json", otherVersion{"show": `"result":{` + jobMembers +
+			`,"spec":{"command":"true","colour":"red"},"history":[]}`},
+			[]string{"show", "a", "--json"}, 0, `"colour":"red"`, nil},
+		{"more members: list", otherVersion{"list": `"result":{"jobs":[{` + jobMembers + `}],"next":null,"total":1}`},
+			[]string{"list"}, 0, "paused", nil},
+		{"more members: status",
+			otherVersion{"status": `"result":{"jobs":{"pending":1,"paused":2},"workers":{"total":1,"busy":0,"idle":1,"lost":0},"health":"ok","shards":[1]}`},
+			[]string{"status"}, 0, "1", nil},
+		{"more members: a stream", otherVersion{"events": `"more":1,"result":{"last":5,"gap":false}}` + "\n" +
+			`{"method":"events","params":{"id":99,"value":{}}`}, []string{"events"}, 0, "", nil},
+		{"more members: cancel", otherVersion{"cancel": `"result":{"done":["a"],"refused":[],"skipped":[]}`},
+			[]string{"cancel", "a"}, 0, "", nil},
+	} {
+		q := testrig.NewQueue(t, "")
+		c.service.serve(t, q)
+		r := q.CLI(c.args...)
+		if r.Code != c.code || !strings.Contains(r.Out, c.out) {
+			t.Errorf("%s: %+v; want code %d and %q", c.name, r, c.code, c.out)
+		}
+		for _, text := range c.errs {
+			if !strings.Contains(r.Err, text) {
+				t.Errorf("%s: stderr %q, want %q in it", c.name, r.Err, text)
+			}
+		}
+		if len(c.errs) == 0 && r.Err != "" {
+			t.Errorf("%s: stderr %q", c.name, r.Err)
+		}
+	}
+}
+
+// An error from a service of the same version does not mention versions.
+func TestSameVersionErrorsNameNoVersion(t *testing.T) {
+	q := testrig.StartQueue(t, "--workers", "0")
+	r := q.CLI("config", "set", "priority", "much")
+	if r.Code != 2 || strings.Contains(r.Err, "restart") {
+		t.Errorf("got %+v", r)
+	}
+}

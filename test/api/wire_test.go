@@ -1,0 +1,432 @@
+//go:build linux || windows
+
+package api
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/queuectl/queuectl/internal/testrig"
+)
+
+// checkClosed checks that the service has closed the connection and sent nothing more.
+func checkClosed(w *testrig.Wire, name string, timeout time.Duration) {
+	w.Helper()
+	w.SetReadDeadline(time.Now().Add(timeout))
+	if n, err := io.Copy(io.Discard, w.Reader); n > 0 || errors.Is(err, os.ErrDeadlineExceeded) {
+		w.Errorf("%s: the connection is not closed: %d bytes, %v", name, n, err)
+	}
+}
+
+// nestedArrays returns n nested JSON arrays.
+func nestedArrays(n int) string { return strings.Repeat("[", n) + strings.Repeat("]", n) }
+
+// refusals lists invalid lines and the error that the service returns for each.
+var refusals = []struct {
+	name, line string
+	code       string
+	number     int
+	field      string
+	text       string
+	closed     bool
+}{
+	{"no JSON", `{"jsonrpc`, "parse", -32700, "", "byte", true},
+	{"binary", "\x00\xff\x7fELF\x80", "parse", -32700, "", "", true},
+	{"not UTF-8", "{\"id\":1,\"method\":\"\xff\"}", "parse", -32700, "", "UTF-8", true},
+	{"too deep", testrig.RequestLine("enqueue", `{"command":"x","env":`+nestedArrays(31)+`}`), "parse", -32700, "", "32",
+		true},
+	{"9 MiB", testrig.RequestLine("enqueue", `{"command":"`+strings.Repeat("x", 9<<20)+`"}`), "too_large", -32700, "",
+		"8388608",
+		true},
+	{"no method", `{"jsonrpc":"2.0","id":7}`, "invalid_request", -32600, "method", "required", false},
+	{"null id", `{"jsonrpc":"2.0","id":null,"method":"status"}`, "invalid_request", -32600, "id", "", false},
+	{"a batch of JSON-RPC", `[` + testrig.RequestLine("status", "{}") + `]`, "invalid_request", -32600, "",
+		"one request per line",
+		false},
+	{"a member twice", `{"id":7,"id":8,"method":"status"}`, "invalid_request", -32600, "id", "twice", false},
+	{"a param twice", testrig.RequestLine("enqueue", `{"command":"a","command":"b"}`), "invalid", -32602, "command",
+		"twice",
+		false},
+	{"unknown method", testrig.RequestLine("statuz", "{}"), "unsupported", -32601, "", `"status"`, false},
+	{"method of a later version", testrig.RequestLine("shard.list", "{}"), "unsupported", -32601, "", "", false},
+	{"unknown param", testrig.RequestLine("list", `{"sate":"dead"}`), "invalid", -32602, "sate", `"state"`, false},
+	{"param of a method without", testrig.RequestLine("status", `{"x":1}`), "invalid", -32602, "x", "", false},
+	{"params are no object", testrig.RequestLine("status", `[1]`), "invalid", -32602, "", "object", false},
+	{"wrong version", `{"jsonrpc":"1.0","id":7,"method":"status"}`, "invalid_request", -32600, "jsonrpc", "", false},
+	{"missing command", testrig.RequestLine("enqueue", `{}`), "invalid", -32602, "command", "", false},
+	{"unknown field", testrig.RequestLine("enqueue", `{"comand":"x"}`), "invalid", -32602, "comand", `"command"`, false},
+	{"field of a later version", testrig.RequestLine("enqueue", `{"command":"x","on":"k"}`), "invalid", -32602, "on", "",
+		false},
+	{"negative timeout", testrig.RequestLine("enqueue", `{"command":"x","timeout":-1}`), "invalid", -32602, "timeout",
+		"negative",
+		false},
+	{"negative milliseconds", testrig.RequestLine("enqueue", `{"command":"x","timeout_ms":-1}`), "invalid", -32602,
+		"timeout_ms",
+		"", false},
+	{"retries differ", testrig.RequestLine("enqueue", `{"command":"x","max_retries":1,"max_attempts":1}`), "invalid",
+		-32602,
+		"max_attempts", "", false},
+	{"env_pass on the wire", testrig.RequestLine("enqueue", `{"command":"x","env_pass":["A"]}`), "invalid", -32602,
+		"env_pass", "",
+		false},
+	{"bad id", testrig.RequestLine("enqueue", `{"command":"x","id":"-a"}`), "invalid", -32602, "id", "", false},
+	{"priority", testrig.RequestLine("enqueue", `{"command":"x","priority":1000001}`), "invalid", -32602, "priority", "",
+		false},
+	{"NUL", testrig.RequestLine("enqueue", `{"command":"a\u0000b"}`), "invalid", -32602, "command", "NUL", false},
+	{"long command", testrig.RequestLine("enqueue", `{"command":"`+strings.Repeat("x", 131072)+`"}`), "invalid", -32602,
+		"command",
+		"131071", false},
+	{"duplicate id", testrig.RequestLine("enqueue", `{"command":"x","id":"taken"}`), "exists", -32002, "", "taken", false},
+	{"unknown job", testrig.RequestLine("show", `{"id":"none"}`), "not_found", -32001, "", "none", false},
+	{"unknown state", testrig.RequestLine("list", `{"state":"ded"}`), "invalid", -32602, "state", "dead", false},
+	{"unknown key", testrig.RequestLine("config.get", `{"key":"max_retrys"}`), "invalid", -32602, "", "max_retries",
+		false},
+	{"bad cursor", testrig.RequestLine("list", `{"cursor":"x"}`), "invalid", -32602, "cursor", "", false},
+	{"long page", testrig.RequestLine("list", `{"limit":1001}`), "invalid", -32602, "limit", "1000", false},
+	{"long key", testrig.RequestLine("enqueue", `{"command":"x","key":"`+strings.Repeat("k", 129)+`"}`), "invalid",
+		-32602, "key",
+		"128", false},
+	{"bad job of a batch", testrig.RequestLine("enqueue.batch", `{"commit":true,"jobs":[{"command":"a"},{"command":""}]}`),
+		"invalid", -32602, "command", "", false},
+	{"duplicate id of a batch", testrig.RequestLine("enqueue.batch",
+		`{"commit":true,"jobs":[{"command":"a"},{"id":"taken","command":"b"}]}`), "exists", -32002, "", "taken", false},
+}
+
+// An invalid line gets an error with the right code, number and field. Its job is not stored, and other
+// connections continue to work.
+func TestWireRefusals(t *testing.T) {
+	q := testrig.StartQueue(t, "--workers", "0")
+	fine := q.Dial()
+	fine.Enqueue(testrig.Fields{"id": "taken", "command": "true"})
+	for _, c := range refusals {
+		w := q.Dial()
+		// Write in a goroutine, because the service may close the connection before it has read the whole
+		// line.
+		go w.Write([]byte(c.line + "\n"))
+		a, err := w.ReadMessage()
+		if err != nil {
+			t.Errorf("%s: %v", c.name, err)
+			continue
+		}
+		if a.ErrorCode() != c.code || a.Error.Code != c.number || c.field != "" && a.Error.Data.Field != c.field ||
+			!strings.Contains(a.Error.Message, c.text) {
+			t.Errorf("%s: got %+v, want %s %d, field %q, text %q", c.name, a.Error, c.code, c.number, c.field, c.text)
+		}
+		if c.closed {
+			checkClosed(w, c.name, 5*time.Second)
+		} else if a := w.Call("hello", nil); a.Error != nil {
+			t.Errorf("after %s: %+v", c.name, a.Error)
+		}
+	}
+	if n := fine.Counts(); n["pending"] != 1 {
+		t.Errorf("something was stored: %v", n)
+	}
+	if a := fine.Call("enqueue", testrig.Fields{"command": "x", "env": json.RawMessage(`{"A":"1"}`)}); a.Error != nil {
+		t.Errorf("%+v", a.Error)
+	}
+}
+
+// The service ignores unknown members of a request and returns a text id unchanged.
+func TestWireEnvelope(t *testing.T) {
+	q := testrig.StartQueue(t, "--workers", "0")
+	w := q.Dial()
+	w.SendLine(`{"id":"a\"b","method":"hello","trace":{"x":[1]}}`)
+	if a, err := w.ReadMessage(); err != nil || string(a.ID) != `"a\"b"` || a.Error != nil {
+		t.Errorf("got %+v, %v", a, err)
+	}
+}
+
+// The service answers each of 500 requests that arrive in one write, with the id of the request. If the
+// client has closed its sending side, the service answers all requests, then closes the connection.
+func TestPipelining(t *testing.T) {
+	q := testrig.StartQueue(t, "--workers", "0")
+	w := q.Dial()
+	var b bytes.Buffer
+	for i := range 500 {
+		fmt.Fprintf(&b, `{"jsonrpc":"2.0","id":%d,"method":"enqueue","params":{"id":"j%d","command":"true"}}`+"\n", i, i)
+	}
+	go func() { // this goroutine ends when the connection is closed
+		w.Write(b.Bytes())
+		testrig.HalfClose(w.Conn)
+	}()
+	seen := map[string]bool{}
+	for range 500 {
+		a, err := w.ReadMessage()
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got struct{ ID string }
+		json.Unmarshal(a.Result, &got)
+		if a.Error != nil || got.ID != "j"+string(a.ID) || seen[got.ID] {
+			t.Errorf("answer %s is %s, %+v", a.ID, a.Result, a.Error)
+		}
+		seen[got.ID] = true
+	}
+	checkClosed(w, "half-closed", 5*time.Second)
+	if n := q.Dial().Counts()["pending"]; n != 500 {
+		t.Errorf("%d jobs are stored", n)
+	}
+}
+
+// A repeated request with the same key gets the same answer, also after a restart of the service. A different
+// job with the same key is rejected.
+func TestKeys(t *testing.T) {
+	q := testrig.StartQueue(t, "--workers", "0")
+	type receipt struct {
+		ID        string
+		Seq       int64
+		Duplicate bool
+	}
+	enqueue := func(w *testrig.Wire, command string) (r receipt, code string) {
+		a := w.Call("enqueue", testrig.Fields{"command": command, "key": "k1"})
+		if a.Error == nil {
+			json.Unmarshal(a.Result, &r)
+		}
+		return r, a.ErrorCode()
+	}
+	first, _ := enqueue(q.Dial(), "true")
+	for range 2 {
+		w := q.Dial()
+		repeated, code := enqueue(w, "true")
+		if code != "" || !repeated.Duplicate || first.Duplicate || repeated.ID != first.ID || repeated.Seq != first.Seq {
+			t.Errorf("first %+v, again %+v %s", first, repeated, code)
+		}
+		if _, code := enqueue(w, "false"); code != "exists" {
+			t.Errorf("other params: %q", code)
+		}
+		if n := w.Counts()["pending"]; n != 1 {
+			t.Errorf("%d jobs", n)
+		}
+		q.Kill()
+		q.Start("--workers", "0")
+	}
+	batch := testrig.Fields{"jobs": []testrig.Fields{{"command": "a"}, {"command": "b"}}, "commit": true, "key": "k2"}
+	w := q.Dial()
+	var one, two struct {
+		IDs       []string
+		Duplicate bool
+	}
+	w.MustCall("enqueue.batch", batch, &one)
+	w.MustCall("enqueue.batch", batch, &two)
+	if len(one.IDs) != 2 || fmt.Sprint(one.IDs) != fmt.Sprint(two.IDs) || one.Duplicate || !two.Duplicate {
+		t.Errorf("batches %+v, %+v", one, two)
+	}
+}
+
+// 1,000 idle connections disturb neither other clients nor a client with a wait request in progress. The
+// service closes the connections that have been idle longest when it needs room.
+func TestIdleConnections(t *testing.T) {
+	testrig.Long(t)
+	q := testrig.StartQueue(t, "--workers", "1")
+	waiter := q.Dial()
+	id := waiter.Enqueue(testrig.Fields{"command": "while [ ! -e " + q.Path("go") + " ]; do sleep 0.05; done"})
+	answered := func(id string) {
+		t.Helper()
+		for {
+			a, err := waiter.ReadMessage()
+			if err != nil {
+				t.Fatalf("the one that waits: %v", err)
+			}
+			if string(a.ID) == id {
+				return
+			}
+		}
+	}
+	waiter.SendLine(`{"jsonrpc":"2.0","id":99,"method":"wait","params":{"ids":["` + id + `"]}}`)
+	waiter.SendLine(`{"jsonrpc":"2.0","id":98,"method":"whoami"}`)
+	answered("98") // the answer shows that the wait request has started
+	for range 1000 {
+		c, err := testrig.Dial(q.Dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { c.Close() })
+	}
+	started := time.Now()
+	w := q.Dial()
+	for range 50 {
+		w.Enqueue(testrig.Fields{"command": "true"})
+	}
+	q.Must("status")
+	if elapsed := time.Since(started); elapsed > 5*testrig.TimeoutFactor*time.Second {
+		t.Errorf("50 enqueues took %v", elapsed)
+	}
+	q.WriteFile("go", "")
+	answered("99")
+}
+
+// The service closes a connection whose first line is not complete after 10 s, even if bytes keep arriving.
+func TestSlowFirstLine(t *testing.T) {
+	testrig.Long(t)
+	q := testrig.StartQueue(t, "--workers", "0")
+	w := q.Dial()
+	started := time.Now()
+	ended := make(chan struct{})
+	go func() {
+		io.Copy(io.Discard, w.Conn)
+		close(ended)
+	}()
+	tick := time.NewTicker(500 * time.Millisecond)
+	defer tick.Stop()
+	for open := true; open; {
+		select {
+		case <-ended:
+			open = false
+		case <-tick.C:
+			io.WriteString(w, " ")
+		}
+		if time.Since(started) > 15*time.Second {
+			t.Fatal("the connection is still open after 15 s")
+		}
+	}
+	if elapsed := time.Since(started); elapsed < 9*time.Second {
+		t.Errorf("closed after %v, want 10 s", elapsed)
+	}
+}
+
+// A client that never reads its stream or its answers does not delay other clients.
+func TestUnreadStreamDelaysNoOtherClient(t *testing.T) {
+	testrig.Long(t)
+	q := testrig.StartQueue(t, "--workers", "2")
+	w := q.Dial()
+	id := w.Enqueue(testrig.Fields{"command": "timeout 1 yes; true", "output_limit": "8MiB"})
+	deaf := q.Dial()
+	deaf.SendLine(`{"jsonrpc":"2.0","id":1,"method":"logs","params":{"id":"` + id + `","follow":true}}`)
+	mute := q.Dial()
+	go func() { // this goroutine blocks until the service closes the connection
+		for i := 0; ; i++ {
+			if _, err := fmt.Fprintf(mute, `{"jsonrpc":"2.0","id":%d,"method":"hello"}`+"\n", i); err != nil {
+				return
+			}
+		}
+	}()
+	var worst time.Duration
+	for range 100 {
+		started := time.Now()
+		w.Enqueue(testrig.Fields{"command": "true"})
+		worst = max(worst, time.Since(started))
+	}
+	if j := w.WaitEnded(id); j.State != "completed" || worst > 2*testrig.TimeoutFactor*time.Second {
+		t.Errorf("job is %s; worst enqueue %v", j.State, worst)
+	}
+	q.WaitUntil("all have completed", 20*time.Second, func() bool { return w.Counts()["completed"] == 101 })
+}
+
+// The pages of a list contain each job exactly once, newest first.
+func TestPaging(t *testing.T) {
+	q := testrig.StartQueue(t, "--workers", "0")
+	w := q.Dial()
+	var specs []testrig.Fields
+	for i := range 2500 {
+		specs = append(specs, testrig.Fields{"command": "true", "labels": testrig.Fields{"half": fmt.Sprint(i % 2)}})
+	}
+	ids := w.Batch(specs)
+	for _, c := range []struct {
+		params testrig.Fields
+		want   int
+	}{{testrig.Fields{"limit": 1000}, 2500}, {testrig.Fields{"limit": 700, "label": testrig.Fields{"half": "1"}}, 1250},
+		{testrig.Fields{"limit": 1000, "state": "waiting"}, 2500}, {testrig.Fields{"state": []string{"dead", "done"}}, 0}} {
+		var got []string
+		for {
+			var page struct {
+				Jobs []struct{ ID string }
+				Next *string
+			}
+			w.MustCall("list", c.params, &page)
+			for _, j := range page.Jobs {
+				got = append(got, j.ID)
+			}
+			if page.Next == nil {
+				break
+			}
+			c.params["cursor"] = *page.Next
+		}
+		if len(got) != c.want || c.want == 2500 && (got[0] != ids[2499] || got[2499] != ids[0]) {
+			t.Errorf("%v: %d jobs, want %d", c.params, len(got), c.want)
+		}
+	}
+}
+
+// A batch can span several requests. Its jobs are visible, claimable and counted only after the commit, but
+// their ids are reserved from the first request on.
+func TestBatchOfSeveralRequests(t *testing.T) {
+	testrig.Long(t)
+	q := testrig.StartQueue(t, "--workers", "2")
+	w := q.Dial()
+	frame := func(batch string, from, to int, extra testrig.Fields) testrig.WireMessage {
+		var jobs []testrig.Fields
+		for i := from; i < to; i++ {
+			jobs = append(jobs, testrig.Fields{"id": fmt.Sprintf("j%d", i), "command": "true"})
+		}
+		p := testrig.Fields{"batch": batch, "jobs": jobs}
+		for k, v := range extra {
+			p[k] = v
+		}
+		return w.Call("enqueue.batch", p)
+	}
+	const n = 1000 / (testrig.JobDivisor * testrig.JobDivisor) // number of jobs in one request
+	for i := range 3 {
+		if a := frame("b", n*i, n*i+n, nil); a.Error != nil {
+			t.Fatalf("request %d: %+v", i, a.Error)
+		}
+	}
+	if n := w.Counts()["pending"]; n != 0 {
+		t.Errorf("%d jobs are counted before the commit", n)
+	}
+	for name, c := range map[string]struct {
+		a    testrig.WireMessage
+		code string
+	}{
+		"a staged id": {w.Call("enqueue", testrig.Fields{"id": fmt.Sprint("j", n+n/2), "command": "true"}),
+			"exists"},
+		"the same part again":   {frame("b", 0, 1, nil), "exists"},
+		"no name and no commit": {frame("", 5000, 5001, nil), "invalid"},
+		"too many at once":      {frame("b", 5000, 6001, nil), "invalid"},
+		"a key before the end":  {frame("b", 5000, 5001, testrig.Fields{"key": "k"}), "invalid"},
+		"nothing":               {frame("b", 0, 0, nil), "invalid"},
+		"an abort with jobs":    {frame("b", 5000, 5001, testrig.Fields{"abort": true}), "invalid"},
+		"a commit of no batch":  {frame("none", 0, 0, testrig.Fields{"commit": true}), "invalid"},
+		"an unknown field": {w.Call("enqueue.batch", testrig.Fields{"batch": "b", "jobs": []testrig.Fields{{"comand": "x"}}}),
+			"invalid"},
+		"show of a staged job":   {w.Call("show", testrig.Fields{"id": "j0"}), "not_found"},
+		"cancel of a staged job": {w.Call("show", testrig.Fields{"id": fmt.Sprint("j", 3*n-1)}), "not_found"},
+	} {
+		if c.a.Error == nil || c.a.Error.Data.Code != c.code {
+			t.Errorf("%s: %+v, want %s", name, c.a, c.code)
+		}
+	}
+	var got struct {
+		IDs       []string
+		Duplicate bool
+	}
+	for _, duplicate := range []bool{false, true} {
+		a := frame("b", 3*n, 3*n+10, testrig.Fields{"commit": true, "key": "k"})
+		if a.Error != nil || json.Unmarshal(a.Result, &got) != nil || len(got.IDs) != 10 || got.Duplicate != duplicate {
+			t.Errorf("commit: %+v, %s", a.Error, a.Result)
+		}
+	}
+	w.WaitUntil("all have run", 60*time.Second, func() bool { return w.Counts()["completed"] == 3*n+10 })
+
+	frame("c", 4000, 4001, nil)
+	w.MustCall("enqueue.batch", testrig.Fields{"batch": "c", "abort": true}, nil)
+	w.Enqueue(testrig.Fields{"id": "j4000", "command": "true"})
+
+	frame("d", 5000, 5001, nil)
+	q.Kill()
+	q.Start("--workers", "2")
+	w = q.Dial()
+	if a := frame("d", 5001, 5002, testrig.Fields{"commit": true}); a.Error == nil || a.Error.Data.Code != "wrong_state" ||
+		!strings.Contains(a.Error.Message, "another name") {
+		t.Errorf("the end of a batch whose beginning is gone: %+v", a)
+	}
+	if a := frame("e", 5000, 5002, testrig.Fields{"commit": true}); a.Error != nil {
+		t.Errorf("its ids: %+v", a.Error)
+	}
+}

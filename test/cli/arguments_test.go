@@ -1,0 +1,298 @@
+//go:build linux || windows
+
+package cli
+
+import (
+	"bufio"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/queuectl/queuectl/internal/testrig"
+)
+
+// The program either does exactly what the arguments say or reports an error. It ignores no flag, changes no
+// byte, and accepts every short flag that its help shows.
+func TestNoFlagOrByteIsIgnored(t *testing.T) {
+	q := testrig.StartQueue(t, "--workers", "2")
+	for _, c := range []struct {
+		args []string
+		in   string
+		code int
+		out  string
+	}{
+		{[]string{"run", "-c", "echo short"}, "", 0, "short\n"},
+		{[]string{"run", "--stdin", "-", `{"command":"cat"}`}, "fed", 0, "fed"},
+		{[]string{"run", "--stdin", "-", "cat"}, "fed", 0, "fed"},
+		{[]string{"run", "--max-attempts", "1", `{"command":"exit 3","max_retries":5}`}, "", 3, ""},
+		{[]string{"run", "--delay", "0", `{"command":"true","run_at":"2099-01-01T00:00:00Z"}`}, "", 0, ""},
+		{[]string{"enqueue", "--priority", "9", `[{"command":"true"}]`}, "", 2,
+			"job flags cannot be combined with a JSON array"},
+		{[]string{"enqueue", "--stdin", "-", "cat"}, "\xff", 2, "stdin: "},
+		{[]string{"enqueue", "--env", "QUEUECTL_WORKER=x", "true"}, "", 2,
+			"env: queuectl sets the variable QUEUECTL_WORKER itself; use another name"},
+		{[]string{"list", "--limit", "0"}, "", 2, "--limit: 0 is too small"},
+		{[]string{"list", "--limit", "x"}, "", 2, `--limit: "x" is not a whole number`},
+		{[]string{"config", "get", "a", "b"}, "", 2, "takes at most one argument (the name of a setting)"},
+		{[]string{"config", "validate", "a", "b"}, "", 2, "takes at most one argument (a settings file)"},
+		{[]string{"config", "set", "timeout", "-1"}, "", 2, "timeout"},
+		{[]string{"config", "set", "priority", "-5"}, "", 0, ""},
+		{[]string{"config", "get", "priority"}, "", 0, "-5\n"},
+		{[]string{"config", "set", "default_max_tries", "1"}, "", 0, ""},
+		{[]string{"config", "get", "default_max_tries"}, "", 0, "1\n"},
+		{[]string{"config", "get", "max_retries"}, "", 0, "0\n"},
+		{[]string{"worker", "scale", "-1"}, "", 2, "not a number of workers"},
+	} {
+		r := q.CLIWithInput(c.in, c.args...)
+		if r.Code != c.code || c.code == 0 && r.Out != c.out || c.code != 0 && !strings.Contains(r.Err, c.out) ||
+			strings.Contains(r.Err, "strconv") {
+			t.Errorf("%q: %+v; want %d, %q", c.args, r, c.code, c.out)
+		}
+	}
+}
+
+// list shows each job once, even if several flags match it. The flag -q overrides --json. A time of day
+// in --since means the last such time.
+func TestListsHoldEachJobOnce(t *testing.T) {
+	q := testrig.StartQueue(t, "--workers", "0")
+	q.Must("enqueue", "--id", "a", "true")
+	q.Must("enqueue", "--id", "b", "true")
+	for _, args := range [][]string{
+		{"-s", "waiting", "-s", "pending"}, {"-s", "pending", "-s", "pending"}, {"--json"}, {"--jsonl"},
+		{"--since", time.Now().Add(-time.Minute).Format("15:04")},
+	} {
+		if got := q.Must(append([]string{"list", "-q"}, args...)...); got != "b\na" {
+			t.Errorf("%q: %q", args, got)
+		}
+	}
+	if got := q.Must("list", "-q", "--since", time.Now().Add(time.Hour).Format("15:04")); time.Now().Hour() < 23 &&
+		got != "b\na" {
+		t.Errorf("since yesterday's time of day: %q", got)
+	}
+	if got := q.Must("dlq", "list", "-q", "--json"); got != "" {
+		t.Errorf("dlq list -q --json: %q", got)
+	}
+}
+
+// An error about one job of a file contains the job's line number, in every format of the file.
+func TestFileErrorsNameTheLine(t *testing.T) {
+	q := testrig.StartQueue(t, "--workers", "0")
+	q.Must("enqueue", "--id", "taken", "true")
+	for text, line := range map[string]string{
+		"\n{\"id\":\"taken\",\"command\":\"true\"}\n":                                     "line 2: ",
+		"{\"command\":\"true\"}\n\n{\"id\":\"taken\",\"command\":\"true\"}\n":             "line 3: ",
+		"[\n  {\"command\":\"true\"},\n  {\"id\":\"taken\",\n   \"command\":\"true\"}\n]": "line 3: ",
+		"[\n\n  {\"id\":\"taken\",\"command\":\"true\"}\n]":                               "line 3: ",
+		"[{\"command\":\"true\"},\n{\"comand\":\"true\"}]":                                "line 2: ",
+		"[\n{\"command\":\"true\",\"priority\":9999999}]":                                 "line 2: ",
+	} {
+		if r := q.CLIWithInput(text, "enqueue", "--file", "-"); r.Code == 0 || !strings.Contains(r.Err, line) {
+			t.Errorf("%q: %+v, want %s", text, r, line)
+		}
+	}
+	if got := q.Must("list", "-q"); got != "taken" {
+		t.Errorf("something was stored: %q", got)
+	}
+}
+
+// A request with a missing or wrong parameter gets an error that names the parameter. The service never
+// assumes a value.
+func TestInvalidParametersAreNamed(t *testing.T) {
+	q := testrig.StartQueue(t, "--workers", "2")
+	w := q.Dial()
+	w.Enqueue(testrig.Fields{"id": 7, "command": "true"})
+	for _, c := range []struct {
+		method string
+		params testrig.Fields
+		field  string
+	}{
+		{"show", testrig.Fields{}, "id"}, {"logs", testrig.Fields{}, "id"}, {"cancel", testrig.Fields{}, "ids"},
+		{"retry", testrig.Fields{}, "ids"},
+		{"worker.scale", testrig.Fields{}, "count"}, {"worker.stop", testrig.Fields{"count": 0}, "count"},
+		{"worker.start", testrig.Fields{"count": 0}, "count"},
+		{"list", testrig.Fields{"since": "x"}, "since"}, {"wait", testrig.Fields{"id": 7, "timeout": "x"}, "timeout"},
+		{"worker.stop", testrig.Fields{"timeout": "x"}, "timeout"},
+		{"dlq.list", testrig.Fields{"state": "pending"}, "state"},
+		{"logs", testrig.Fields{"id": 7, "attempt": -1}, "attempt"},
+		{"logs", testrig.Fields{"id": 7, "n": -1}, "n"},
+	} {
+		if a := w.Call(c.method, c.params); a.Error == nil || a.Error.Data.Code != "invalid" ||
+			a.Error.Data.Field != c.field {
+			t.Errorf("%s %v: %+v, want invalid %s", c.method, c.params, a, c.field)
+		}
+	}
+	var st struct{ Workers struct{ Total int } }
+	if w.MustCall("status", testrig.Fields{}, &st); st.Workers.Total != 2 {
+		t.Errorf("%d workers are left, want 2", st.Workers.Total)
+	}
+	if j := w.WaitEnded("7"); j.ID != "7" {
+		t.Errorf("got %+v", j)
+	}
+	for method, params := range map[string]testrig.Fields{"show": {"id": 7}, "retry": {"ids": []any{7}},
+		"cancel": {"id": 7}} {
+		if a := w.Call(method, params); a.Error != nil {
+			t.Errorf("%s by an integer: %+v", method, a.Error)
+		}
+	}
+}
+
+// If the service dies while a client follows a job, the client says that the job is still in the queue. It
+// also says how to attach to the job again.
+func TestLostFollowerLearnsHowToReattach(t *testing.T) {
+	q := testrig.StartQueue(t, "--workers", "1")
+	w := q.Dial()
+	gate := q.Path("gate")
+	cmd := q.Command("run", "echo up; while [ ! -e "+gate+" ]; do sleep 0.02; done; echo late")
+	done := make(chan testrig.Result, 1)
+	go func() { done <- testrig.RunCommand(t, cmd) }()
+	w.WaitUntil("job 1 is there", 20*time.Second, func() bool {
+		return w.Call("show",
+			testrig.Fields{"id": "1"}).Error == nil
+	})
+	w.WaitRunning("1")
+	q.Kill()
+	if r := <-done; r.Code != 125 || !strings.Contains(r.Err, "job 1 is still in the queue") ||
+		!strings.Contains(r.Err, "queuectl attach 1") {
+		t.Errorf("run: %+v", r)
+	}
+	q.Start("--workers", "1")
+	os.WriteFile(gate, nil, 0o600)
+	if r := q.CLI("logs", "-f", "1"); r.Code != 0 || r.Out != "up\nlate\n" {
+		t.Errorf("by that way: %+v", r)
+	}
+}
+
+// If a job is retried, its queue time starts with the retry. If a job was enqueued with a start time in the
+// past, its queue time starts when it was enqueued.
+func TestQueueTimeStartsWithTheWait(t *testing.T) {
+	q := testrig.StartQueue(t, "--workers", "0")
+	w := q.Dial()
+	id := w.Enqueue(testrig.Fields{"command": "true", "run_at": "2020-01-01T00:00:00Z"})
+	var j struct {
+		QueueTime int64 `json:"queue_time_ms"`
+	}
+	if w.MustCall("show", testrig.Fields{"id": id}, &j); j.QueueTime > 60_000 {
+		t.Errorf("a job of 2020 has waited %d ms", j.QueueTime)
+	}
+	w.MustCall("worker.scale", testrig.Fields{"count": 1}, nil)
+	w.WaitEnded(id)
+	w.MustCall("worker.scale", testrig.Fields{"count": 0}, nil)
+	before := time.Now()
+	w.MustCall("retry", testrig.Fields{"id": id}, nil)
+	time.Sleep(20 * time.Millisecond) // wait, so that the job has a queue time of at least 20 ms
+	w.MustCall("show", testrig.Fields{"id": id}, &j)
+	// Allow 2 ms, because both times are rounded to whole milliseconds.
+	if waited := time.Since(before).Milliseconds() + 2; j.QueueTime < 18 || j.QueueTime > waited {
+		t.Errorf("after a retry it has waited %d ms, want 20 to %d", j.QueueTime, waited)
+	}
+}
+
+// The client adds its PATH to each job of a file. Even if the jobs then need more than one request, the
+// client stores them all, in the order of the file.
+func TestLongPathsAreSplitOverRequests(t *testing.T) {
+	testrig.Long(t)
+	q := testrig.StartQueue(t, "--workers", "0")
+	file := q.WriteFile("jobs", strings.Repeat("{\"command\":\"true\"}\n", 10_000))
+	cmd := q.Command("enqueue", "--file", file)
+	cmd.Env = append(cmd.Env, "PATH="+os.Getenv("PATH")+strings.Repeat(":/opt/a/long/folder/that/is/not/there", 60))
+	r := testrig.RunCommand(t, cmd)
+	ids := strings.Fields(r.Out)
+	if r.Code != 0 || len(ids) != 10_000 || ids[0] != "1" || ids[9999] != "10000" {
+		t.Errorf("code %d, %d ids, %s", r.Code, len(ids), r.Err)
+	}
+}
+
+// list prints the requested columns in the requested order, for any number of jobs. With --watch it prints
+// the list again when something changes.
+func TestListColumnsSortAndWatch(t *testing.T) {
+	testrig.Long(t)
+	q := testrig.StartQueue(t, "--workers", "0")
+	w := q.Dial()
+	var specs []testrig.Fields
+	for i := range 2500 {
+		specs = append(specs, testrig.Fields{"id": fmt.Sprintf("j%04d", i), "command": "true", "priority": i * 37 % 2500})
+	}
+	w.Batch(specs)
+	if got := q.Must("list", "--columns", "id,state,command", "--limit",
+		"1"); got != "ID     STATE    COMMAND\nj2027  pending  true\n… and 2499 more jobs (use --limit N)" {
+		t.Errorf("columns: %q", got)
+	}
+	highest := q.Must("list", "--sort", "-priority", "--limit", "3", "-q")
+	least := q.Must("list", "--sort", "priority", "--limit", "2", "-q")
+	if len(strings.Fields(highest)) != 3 || len(strings.Fields(least)) != 2 {
+		t.Errorf("sorted: %q, %q", highest, least)
+	}
+	for _, c := range []struct {
+		ids  string
+		want []int
+	}{{highest, []int{2499, 2498, 2497}}, {least, []int{0, 1}}} {
+		for i, id := range strings.Fields(c.ids) {
+			var j struct{ Priority int }
+			if w.MustCall("show", testrig.Fields{"id": id}, &j); j.Priority != c.want[i] {
+				t.Errorf("%s has priority %d, want %d", id, j.Priority, c.want[i])
+			}
+		}
+	}
+	if got := q.Must("list", "--sort", "id", "--limit", "2", "--columns", "id"); !strings.HasPrefix(got,
+		"ID\nj0000\nj0001\n… and 2498 more") {
+		t.Errorf("by id: %q", got)
+	}
+	for _, c := range []struct{ args, err string }{
+		{"list --columns id,stat", `"state"`}, {"list --sort prioriti", `"priority"`}, {"list --json --sort id", "--limit"},
+		{"list --json --columns id", "cannot be combined with --json"},
+	} {
+		if r := q.CLI(strings.Fields(c.args)...); r.Code != 2 || !strings.Contains(r.Err, c.err) {
+			t.Errorf("%s: %+v, want %s", c.args, r, c.err)
+		}
+	}
+	cmd := q.Command("list", "--watch", "--limit", "1", "--columns", "id")
+	out, err := cmd.StdoutPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer cmd.Wait()
+	defer cmd.Process.Kill()
+	lines := bufio.NewScanner(out)
+	until := func(want string) {
+		t.Helper()
+		stop := time.AfterFunc(20*time.Second, func() { cmd.Process.Kill() })
+		defer stop.Stop()
+		for lines.Scan() {
+			if lines.Text() == want {
+				return
+			}
+		}
+		t.Errorf("%s was not shown: %v", want, lines.Err())
+	}
+	until("j2027")
+	w.Enqueue(testrig.Fields{"id": "new", "command": "true", "priority": 3000})
+	until("new")
+	w.MustCall("rm", testrig.Fields{"id": "new"}, nil)
+	until("j2027")
+}
+
+// If list does not show all jobs, it shows those that run first, even if many newer jobs are waiting.
+func TestListShowsWhatRunsFirst(t *testing.T) {
+	q := testrig.StartQueue(t, "--workers", "1")
+	w := q.Dial()
+	w.Enqueue(testrig.Fields{"id": "runs", "command": "echo up; exec sleep 60", "labels": testrig.Fields{"x": "1"}})
+	w.WaitRunning("runs")
+	var specs []testrig.Fields
+	for i := range 60 {
+		specs = append(specs, testrig.Fields{"id": fmt.Sprintf("w%02d", i), "command": "true",
+			"labels": testrig.Fields{"x": "1"}})
+	}
+	w.Batch(specs)
+	for _, filter := range [][]string{{"--label", "x=1"}, {"--state", "processing,waiting"}, nil} {
+		got := q.Must(append([]string{"list", "--limit", "4", "--columns", "id"}, filter...)...)
+		if lines := strings.Split(got, "\n"); len(lines) != 6 || lines[1] != "runs" {
+			t.Errorf("list %v: %q, want what runs first", filter, got)
+		}
+	}
+	q.Must("kill", "-s", "KILL", "runs")
+}

@@ -1,0 +1,23 @@
+package cli
+
+import (
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/queuectl/queuectl/internal/testrig"
+)
+
+// A job runs with its caller's umask, or with the umask that the caller specifies.
+func TestCallersUmask(t *testing.T) {
+	q := testrig.StartQueue(t, "--workers", "1")
+	w := q.Dial()
+	old := syscall.Umask(0o027)
+	masked := strings.TrimSpace(q.Must("enqueue", "umask"))
+	syscall.Umask(old)
+	for id, want := range map[string]string{masked: "0027\n", q.Must("enqueue", "--umask", "077", "umask"): "0077\n"} {
+		if got := w.WaitEnded(id).Output; got != want {
+			t.Errorf("umask is %q, want %q", got, want)
+		}
+	}
+}

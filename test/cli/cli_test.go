@@ -1,0 +1,297 @@
+//go:build linux || windows
+
+package cli
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/queuectl/queuectl/internal/testrig"
+)
+
+// enqueue accepts a line, words after --, JSON, a JSON array, flags and files. All forms store the
+// same job.
+func TestEnqueueForms(t *testing.T) {
+	q := testrig.StartQueue(t, "--workers", "0")
+	array := q.WriteFile("array", `[ {"id":"f1","command":"x"}, {"id":"f2","argv":["x"]} ]`)
+	lines := q.WriteFile("lines", "{\"id\":\"g1\",\"command\":\"x\"}\n\n  {\"id\":\"g2\",\"command\":\"x\"}")
+	for _, c := range []struct {
+		stdin string
+		args  []string
+		out   string
+	}{
+		{"", []string{"echo hi"}, "1"},
+		{"", []string{"--", "ls", "-l", "--json"}, "2"},
+		{"", []string{`{"command":"x","priority":9}`}, "3"},
+		{"", []string{`{"id":17,"command":"x"}`}, "17"},
+		{"", []string{`[{"id":"a1","command":"x"},{"id":"a2","command":"y"}]`}, "a1\na2"},
+		{"", []string{"--id", "b", "--command", "{x", "--label", "k=v", "--label", "l=w", "--env", "A=1", "--no-retry-code",
+			"3,4", "--next-run-at", "+1h"}, "b"},
+		{"", []string{"--id", "c", `{"id":"other","command":"x","priority":3}`}, "c"},
+		{"", []string{"--file", array}, "f1\nf2"},
+		{"", []string{"--file", lines}, "g1\ng2"},
+		{`{"id":"h","command":"x"}`, []string{"--file", "-"}, "h"},
+		{"fed", []string{"--id", "i", "--stdin", "-", "cat"}, "i"},
+	} {
+		if r := q.CLIWithInput(c.stdin, append([]string{"enqueue"}, c.args...)...); r.Code != 0 ||
+			strings.TrimSpace(r.Out) != c.out {
+			t.Errorf("enqueue %q: %+v, want %q", c.args, r, c.out)
+		}
+	}
+	for id, want := range map[string]string{
+		"1": `"command":"echo hi"`, "2": `"argv":["ls","-l","--json"]`, "3": `"priority":9`,
+		"b": `"labels":{"k":"v","l":"w"}`, "c": `"priority":3`, "f2": `"argv":["x"]`,
+	} {
+		if got := q.Must("show", id, "--json"); !strings.Contains(got, want) {
+			t.Errorf("job %s lacks %s: %s", id, want, got)
+		}
+	}
+	if got := q.Must("enqueue", "--id", "j", "--json", "x"); !strings.Contains(got, `"state":"pending"`) {
+		t.Errorf("enqueue --json: %s", got)
+	}
+	q.Must("worker", "scale", "1")
+	if j := q.Dial().WaitEnded("i"); j.Output != "fed" {
+		t.Errorf("stdin: %q", j.Output)
+	}
+}
+
+// A file of jobs is stored completely or not at all, regardless of the number of requests that it takes. If a
+// line is invalid, the error names it, and the ids of the file can be used again. If the client or the
+// service dies, none or all of the jobs are stored.
+func TestBatchIsWhole(t *testing.T) {
+	q := testrig.StartQueue(t, "--workers", "0")
+	lines := strings.Split(strings.TrimSpace(strings.Repeat(`{"command":"true"}`+"\n", 10000)), "\n")
+	count := func() int { return q.Dial().Counts()["pending"] }
+	bad := slices.Clone(lines)
+	bad[7344] = `{"command":"true","priority":"high"}`
+	broken := slices.Clone(lines)
+	broken[9999] = `{"command":`
+	for _, c := range []struct{ name, text, err string }{
+		{"bad field", strings.Join(bad, "\n"), "line 7345: priority"},
+		{"bad JSON", strings.Join(broken, "\n"), "line 10000: "},
+		{"bad line of many", strings.Repeat(lines[0]+"\n", 25_000) + bad[7344], "line 25001: priority"},
+		{"taken id of many", `{"id":"x","command":"true"}` + "\n" + strings.Repeat(lines[0]+"\n", 2500) +
+			`{"id":"x","command":"true"}`, "line 2502: id"},
+		{"too long", lines[0] + "\n" + `{"command":"` + strings.Repeat("x", 8<<20) + `"}`, "line 2: longer than 8388608"},
+		{"no end of the array", "[" + lines[0] + ",\n" + lines[0], "line 2: invalid JSON"},
+		{"more after the array", "[" + lines[0] + "]\n{}", "line 2: unexpected text after"},
+	} {
+		if r := q.CLIWithInput(c.text, "enqueue", "--file", "-"); r.Code != 2 && r.Code != 5 ||
+			!strings.Contains(r.Err, c.err) || r.Out != "" || count() != 0 {
+			t.Errorf("%s: code %d, stderr %q; %d jobs", c.name, r.Code, r.Err, count())
+		}
+	}
+	file := q.WriteFile("good", strings.Join(lines, "\n"))
+	if got := strings.Count(q.Must("enqueue", "--file", file), "\n"); got != 9999 || count() != 10000 {
+		t.Errorf("%d ids, %d jobs", got+1, count())
+	}
+	want := count()
+	for i := range max(20/testrig.JobDivisor, 8) {
+		cmd := q.Command("enqueue", "--file", file, "-q")
+		var stderr bytes.Buffer
+		cmd.Stderr = &stderr
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Duration(10+12*i) * time.Millisecond) // the kill comes at a different time in each round
+		if i%2 == 0 {
+			cmd.Process.Kill()
+			cmd.Wait()
+			q.Stop() // after the stop, the last commit has either happened or not
+		} else {
+			q.Kill()
+		}
+		q.Start("--workers", "0")
+		all := false
+		if i%2 == 1 {
+			cmd.Wait()
+			code := cmd.ProcessState.ExitCode()
+			all = code == 0
+			// 3 means that there was no reply in time, and 5 that the service has discarded the batch.
+			if code != 0 && code != 3 && code != 5 {
+				t.Errorf("kill %d: the client ended with %d: %s", i, code, stderr.String())
+			}
+		}
+		got := count()
+		if got != want+10000 && (all || got != want) {
+			t.Errorf("kill %d: %d jobs, want none more than %d or all", i, got, want)
+		}
+		want = got
+	}
+}
+
+// JSON output has the members that the contract names. Lists are one array, one line per item with
+// --jsonl, or ids with -q. An empty list is an empty array.
+func TestJSONShapes(t *testing.T) {
+	testrig.Long(t)
+	q := testrig.StartQueue(t, "--workers", "1")
+	for _, args := range []string{"list", "dlq list", "list -s dead"} {
+		if got := q.Must(append(strings.Fields(args), "--json")...); got != "[]" {
+			t.Errorf("%s --json: %q", args, got)
+		}
+		if got := q.Must(append(strings.Fields(args), "--jsonl")...) + q.Must(strings.Fields(args)...) +
+			q.Must(append(strings.Fields(args), "-q")...); got != "" {
+			t.Errorf("%s of nothing: %q", args, got)
+		}
+	}
+	w := q.Dial()
+	id := w.Enqueue(testrig.Fields{"command": "echo up; exec sleep 60", "labels": testrig.Fields{"a": "b"}})
+	w.WaitRunning(id)
+	var detail map[string]json.RawMessage
+	if err := json.Unmarshal([]byte(q.Must("show", id, "--json")), &detail); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range strings.Fields("id seq command state reason queue priority waiting_time effective_priority " +
+		"attempts max_retries timeout_ms created_at updated_at run_at next_retry_at started_at finished_at queue_time_ms " +
+		"run_time_ms exit_code signal error worker_id pid user labels output stderr history") {
+		if _, ok := detail[name]; !ok {
+			t.Errorf("show lacks %s", name)
+		}
+	}
+	if s := string(detail["started_at"]); !strings.HasSuffix(s, `Z"`) || len(s) != 26 {
+		t.Errorf("started_at %s", s)
+	}
+	q.Must("cancel", id)
+	for _, name := range []string{"pid", "worker_id", "next_retry_at"} {
+		if got := q.Must("show", id, "--json"); !strings.Contains(got, `"`+name+`":null`) {
+			t.Errorf("%s is not null: %s", name, got)
+		}
+	}
+	var specs []testrig.Fields
+	for range 5000 {
+		specs = append(specs, testrig.Fields{"command": "true", "delay": "1h"})
+	}
+	w.Batch(specs)
+	var list []testrig.Fields
+	if err := json.Unmarshal([]byte(q.Must("list", "--json")), &list); err != nil || len(list) != 5001 {
+		t.Errorf("list --json: %d jobs, %v", len(list), err)
+	}
+	if got := strings.Count(q.Must("list", "--jsonl", "--limit", "1500"), "\n"); got != 1499 {
+		t.Errorf("list --jsonl --limit 1500: %d lines", got+1)
+	}
+	if got := q.Must("list"); strings.Count(got, "\n") != 51 || !strings.Contains(got, "4951 more") {
+		t.Errorf("table: %s", got)
+	}
+	var st struct{ Jobs map[string]int }
+	json.Unmarshal([]byte(q.Must("status", "--json")), &st)
+	for _, state := range strings.Fields("blocked held pending processing failed completed dead cancelled") {
+		if _, ok := st.Jobs[state]; !ok {
+			t.Errorf("status lacks %s", state)
+		}
+	}
+}
+
+// A job runs in its caller's working directory, with the variables that it requested.
+func TestJobRunsInCallersDirectory(t *testing.T) {
+	q := testrig.StartQueue(t, "--workers", "1")
+	w := q.Dial()
+	sub := q.Path("sub")
+	os.Mkdir(sub, 0o755)
+	sub, _ = filepath.EvalSymlinks(sub)
+	sub = filepath.ToSlash(sub)
+	say := func(args ...string) string {
+		cmd := q.Command(append([]string{"enqueue"}, args...)...)
+		cmd.Dir, cmd.Env = sub, append(cmd.Env, "PWD="+sub, "TZ=Asia/Tokyo", "LC_ALL=C", "OTHER=o", "MORE=m")
+		r := testrig.RunCommand(t, cmd)
+		if r.Code != 0 {
+			t.Errorf("enqueue %q: %+v", args, r)
+			return ""
+		}
+		j := w.WaitEnded(strings.TrimSpace(r.Out))
+		return filepath.ToSlash(j.Output + j.Error)
+	}
+	for _, c := range []struct{ got, want string }{
+		{say("pwd"), sub + "\n"},
+		{say("--cwd", filepath.VolumeName(q.Dir)+"/", "pwd"), filepath.VolumeName(q.Dir) + "/\n"},
+		{say("echo $TZ $LC_ALL [$OTHER]"), "Asia/Tokyo C []\n"},
+		{say("--env-pass", "OTHER", "--env", "X=a=b", "echo $OTHER [$MORE] $X"), "o [] a=b\n"},
+		{say("--env-pass", "*", "echo $OTHER $MORE"), "o m\n"},
+		{say("--id", "me", "echo $QUEUECTL_JOB_ID $QUEUECTL_ATTEMPT $QUEUECTL_QUEUE $QUEUECTL_WORKER"), "me 1 default w1\n"},
+		{say("echo $QUEUECTL_SOCKET"), filepath.ToSlash(q.SocketAddress()) + "\n"},
+		{say("--stdin", "a\nb", "wc -l"), "1\n"},
+		{say("--max-retries", "0", "--shell", "sh -ec", "false; echo no"), "exit code 1"},
+		{say("--no-cwd", "--command", `[ "$PWD" = "$HOME" ] && echo home`), "home\n"},
+	} {
+		if c.got != c.want {
+			t.Errorf("got %q, want %q", c.got, c.want)
+		}
+	}
+}
+
+// Waiting jobs start by priority, by arrival, or by priority improved by waiting.
+func TestWaitingJobsStartInSchedulingOrder(t *testing.T) {
+	for _, c := range []struct{ scheduling, aging, want string }{
+		// With aging by enqueues, the 7 has not aged, because no job was enqueued after it.
+		{"aging", "time", "8 7 5 3 2 -1"}, {"aging", "enqueue", "8 5 3 7 2 -1"},
+		{"priority", "enqueue", "8 7 5 3 2 -1"}, {"fifo", "time", "3 5 8 2 -1 7"},
+	} {
+		t.Run(c.scheduling+" "+c.aging, func(t *testing.T) {
+			t.Parallel()
+			q := testrig.NewQueue(t, "")
+			q.WriteFile("queuectl.toml", fmt.Sprintf("scheduling = %q\naging = %q\nworkers = 0\n", c.scheduling, c.aging))
+			q.Start()
+			w := q.Dial()
+			for _, p := range []int{3, 5, 8, 2, -1, 7} {
+				w.Enqueue(testrig.Fields{"command": fmt.Sprintf("echo '%d' >>%s", p, q.Path("order")), "priority": p})
+			}
+			q.Must("worker", "scale", "1")
+			q.WaitUntil("all have run", 10*time.Second, func() bool { return w.Counts()["completed"] == 6 })
+			if got := strings.Join(strings.Fields(q.ReadFile("order")), " "); got != c.want {
+				t.Errorf("ran %q, want %q", got, c.want)
+			}
+		})
+	}
+}
+
+// A changed scheduling order also applies to jobs that already wait, whether it is changed while
+// the service runs or while it is stopped. status reports the change until all jobs are ranked
+// again.
+func TestChangedSchedulingAppliesToWaitingJobs(t *testing.T) {
+	testrig.Long(t)
+	q := testrig.StartQueue(t, "--workers", "0")
+	lines := strings.Repeat(`{"command":"true"}`+"\n", 20_000)
+	q.Must("enqueue", "--file", q.WriteFile("jobs.jsonl", lines))
+	w := q.Dial()
+	for _, p := range []int{1, 9, 5} {
+		w.Enqueue(testrig.Fields{"command": fmt.Sprintf("echo '%d' >>%s", p, q.Path("order")), "priority": p,
+			"id": fmt.Sprint("p", p)})
+	}
+	q.Must("config", "set", "scheduling", "fifo")
+	if !strings.Contains(q.Must("status"), "sorting the waiting jobs again") {
+		t.Error("status does not say that jobs are ranked again")
+	}
+	q.Kill() // kill the service while it ranks the jobs again
+	q.Start("--workers", "0")
+	q.Must("config", "set", "scheduling", "priority")
+	q.WaitUntil("all are ranked", 60*time.Second,
+		func() bool { return !strings.Contains(q.Must("status", "--json"), `"reranking":true`) })
+	q.Must("rm", "--id-glob", "[0-9]*")
+	q.Must("worker", "scale", "1")
+	q.Must("wait", "p1", "p5", "p9")
+	if got := strings.Join(strings.Fields(q.ReadFile("order")), " "); got != "9 5 1" {
+		t.Errorf("ran %q, want by priority", got)
+	}
+}
+
+// If a user forgets -- before a program that has flags, the error shows the complete corrected command line.
+// It does not suggest a flag with a similar name.
+func TestForgottenDashesAreExplained(t *testing.T) {
+	q := testrig.NewQueue(t, "")
+	for line, want := range map[string]string{
+		"enqueue ls -la": "queuectl enqueue -- ls -la", "run ls -l": "queuectl run -- ls -l",
+		"enqueue grep -r x .":               "queuectl enqueue -- grep -r x .",
+		"enqueue --priority 3 tar --nosuch": "queuectl enqueue -- tar --nosuch",
+	} {
+		if got := q.CLI(strings.Fields(line)...); got.Code != 2 && got.Code != 125 ||
+			!strings.Contains(got.Err, "queuectl: unknown flag -") || !strings.Contains(got.Err, want) {
+			t.Errorf("%s: %+v", line, got)
+		}
+	}
+}

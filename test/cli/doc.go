@@ -1,0 +1,2 @@
+// Package cli checks from outside what the commands print and how they exit.
+package cli

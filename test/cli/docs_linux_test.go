@@ -1,0 +1,279 @@
+package cli
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+	"unicode"
+
+	"github.com/queuectl/queuectl/internal/skip"
+	"github.com/queuectl/queuectl/internal/testrig"
+)
+
+// Every example on every documentation page prints what the page shows. The examples run in the
+// order of the page, in an empty home directory.
+func TestExamplesOfThePages(t *testing.T) {
+	pages, err := filepath.Glob("../../docs/*.md")
+	if err != nil || len(pages) == 0 {
+		skip.Missing(t, "sources", "needs the pages, which are with the sources; make test-long has them")
+	}
+	for _, page := range append(pages, "../../README.md") {
+		t.Run(filepath.Base(page), func(t *testing.T) {
+			raw, err := os.ReadFile(page)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var h *docsHome
+			for _, block := range testrig.FencedBlock.FindAllStringSubmatch(string(raw), -1) {
+				switch kind, text := block[1], block[2]; kind {
+				case "console":
+					if h == nil {
+						h = newHome(t)
+					}
+					h.checkSession(text)
+				case "toml":
+					if h == nil {
+						h = newHome(t)
+					}
+					h.checkSettings(text)
+				case "sh":
+					checkMakeTargets(t, text)
+				case "json":
+					if !json.Valid([]byte(text)) {
+						t.Errorf("a block is no JSON:\n%s", text)
+					}
+				case "text", "cmd", "powershell": // cmd and powershell blocks are for Windows
+				default:
+					t.Errorf("a block is fenced as %q:\n%s", kind, text)
+				}
+			}
+		})
+	}
+}
+
+// pageLink matches the links of a page with their text. pageHeading matches headings, and testFuncName
+// matches names of tests.
+var (
+	pageLink     = regexp.MustCompile(`\[([^\]]*)\]\(([^)\s]+)\)`)
+	pageHeading  = regexp.MustCompile(`(?m)^#+ +(.*)$`)
+	testFuncName = regexp.MustCompile(`\bTest\w+`)
+)
+
+// Every link of a page leads to an existing file and heading. Every test that a link names is in
+// the file to which the link leads.
+func TestLinksOfThePages(t *testing.T) {
+	var pages []string
+	for _, pattern := range []string{"../../docs/*.md", "../../docs/decisions/*.md", "../../*.md", "../../.github/*.md"} {
+		some, err := filepath.Glob(pattern)
+		if err != nil {
+			t.Fatal(err)
+		}
+		pages = append(pages, some...)
+	}
+	if len(pages) == 0 {
+		skip.Missing(t, "sources", "needs the pages, which are with the sources; make test-long has them")
+	}
+	for _, page := range pages {
+		for _, link := range pageLink.FindAllStringSubmatch(prose(t, page), -1) {
+			words, to := link[1], link[2]
+			if strings.Contains(to, "://") {
+				continue
+			}
+			path, anchor, anchored := strings.Cut(to, "#")
+			target := page
+			if path != "" {
+				target = filepath.Join(filepath.Dir(page), path)
+			}
+			if _, err := os.Stat(target); err != nil {
+				t.Errorf("%s links to %s: %v", page, to, err)
+				continue
+			}
+			if anchored && !slices.Contains(anchorsOf(t, target), anchor) {
+				t.Errorf("%s links to %s, but no heading is so", page, to)
+			}
+			for _, name := range testFuncName.FindAllString(words, -1) {
+				raw, err := os.ReadFile(target)
+				if err != nil || !bytes.Contains(raw, []byte("func "+name+"(")) {
+					t.Errorf("%s names %s, which is not in %s", page, name, to)
+				}
+			}
+		}
+	}
+}
+
+// prose returns the text of a page without code blocks and inline code.
+func prose(t *testing.T, page string) string {
+	t.Helper()
+	raw, err := os.ReadFile(page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return regexp.MustCompile("`[^`\n]*`").ReplaceAllString(testrig.FencedBlock.ReplaceAllString(string(raw), ""), "")
+}
+
+// anchorsOf returns the anchors of the headings of a page.
+func anchorsOf(t *testing.T, page string) (names []string) {
+	t.Helper()
+	raw, err := os.ReadFile(page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, h := range pageHeading.FindAllStringSubmatch(testrig.FencedBlock.ReplaceAllString(string(raw), ""), -1) {
+		name := strings.Map(func(r rune) rune {
+			switch {
+			case r == ' ', r == '-':
+				return '-'
+			case r == '_', unicode.IsLetter(r), unicode.IsDigit(r):
+				return unicode.ToLower(r)
+			}
+			return -1
+		}, h[1])
+		names = append(names, name)
+	}
+	return names
+}
+
+// docsHome is an empty home directory of a reader who tries the examples of a page.
+type docsHome struct {
+	*testing.T
+	dir string
+	bin string
+}
+
+func newHome(t *testing.T) *docsHome {
+	t.Parallel()
+	dir, err := os.MkdirTemp("", "qh")
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := &docsHome{t, dir, filepath.Join(dir, "bin")}
+	program := testrig.Binary(t, "")
+	self, err := os.Executable()
+	if err == nil {
+		err = errors.Join(os.Mkdir(h.bin, 0o700), os.Mkdir(filepath.Join(dir, "work"), 0o700),
+			os.Symlink(program, filepath.Join(h.bin, "queuectl")),
+			os.Symlink(program, filepath.Join(dir, "work", "queuectl")),
+			os.WriteFile(filepath.Join(h.bin, "nc"), fmt.Appendf(nil, "#!/bin/sh\nQUEUECTL_TEST_NC=1 exec %s \"$@\"\n", self),
+				0o700))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		for _, state := range []string{".local/state/queuectl", "work/demo", "work/.queuectl", "work/elsewhere"} {
+			q := &testrig.Queue{TB: t, Bin: program, Dir: filepath.Join(dir, state)}
+			if _, err := os.Stat(q.Path("queuectl.sock")); err == nil {
+				q.CLI("service", "stop")
+			}
+			q.EndProcesses()
+		}
+		os.RemoveAll(dir)
+	})
+	return h
+}
+
+// run executes a shell line in the home directory and returns its output.
+func (h *docsHome) run(line string) string {
+	h.Helper()
+	cmd := exec.Command("/bin/sh", "-c", line)
+	cmd.Dir = filepath.Join(h.dir, "work")
+	cmd.Env = []string{"HOME=" + h.dir, "PATH=" + h.bin + ":" + os.Getenv("PATH"), "LANG=C.UTF-8", "TZ=UTC",
+		"USER=" + os.Getenv("USER")}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	// The output goes to a file. A pipe would stay open until a service that the line has started ends.
+	outputFile, err := os.CreateTemp(h.dir, "seen-*")
+	if err != nil {
+		h.Fatal(err)
+	}
+	defer outputFile.Close()
+	cmd.Stdout, cmd.Stderr = outputFile, outputFile
+	done := make(chan error, 1)
+	if err := cmd.Start(); err != nil {
+		h.Fatal(err)
+	}
+	go func() { done <- cmd.Wait() }()
+	select {
+	case <-done:
+	case <-time.After(60 * time.Second):
+		syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
+		h.Fatalf("it does not end: %s", line)
+	}
+	raw, err := os.ReadFile(outputFile.Name())
+	if err != nil {
+		h.Fatal(err)
+	}
+	return string(raw)
+}
+
+// checkSession executes the lines of a block and compares their output with the block.
+func (h *docsHome) checkSession(block string) {
+	h.Helper()
+	for _, part := range strings.Split("\n"+block, "\n$ ")[1:] {
+		line, want, _ := strings.Cut(part, "\n")
+		for strings.HasSuffix(line, "\\") { // the command continues on the next line
+			var next string
+			next, want, _ = strings.Cut(want, "\n")
+			line += "\n" + next
+		}
+		if got := h.run(line); !testrig.MatchesOutput(got, want) {
+			h.Errorf("$ %s\ngot:\n%s\nthe page says:\n%s", line, got, want)
+		}
+	}
+}
+
+// checkSettings checks a block as a settings file.
+func (h *docsHome) checkSettings(block string) {
+	h.Helper()
+	path := filepath.Join(h.dir, "settings.toml")
+	if err := os.WriteFile(path, []byte(block), 0o600); err != nil {
+		h.Fatal(err)
+	}
+	if output := h.run("queuectl config validate " + path + "; echo $?"); !strings.HasSuffix(output, "0\n") {
+		h.Errorf("%s\nis not valid: %s", block, output)
+	}
+}
+
+// checkMakeTargets checks that each line of a block is an existing make target.
+func checkMakeTargets(t *testing.T, block string) {
+	t.Helper()
+	raw, err := os.ReadFile("../../Makefile")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(block) {
+		words := strings.Fields(line)
+		if len(words) < 2 || words[0] != "make" || !strings.Contains("\n"+string(raw), "\n"+words[1]+":") {
+			t.Errorf("%q names no target of make", line)
+		}
+	}
+}
+
+// netcat sends standard input to the Unix socket that its last argument names and prints the
+// reply, like nc -N -U.
+func netcat() int {
+	c, err := net.Dial("unix", os.Args[len(os.Args)-1])
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer c.Close()
+	go func() {
+		os.Stdin.WriteTo(c)
+		c.(*net.UnixConn).CloseWrite()
+	}()
+	var received bytes.Buffer
+	received.ReadFrom(c)
+	os.Stdout.Write(received.Bytes())
+	return 0
+}

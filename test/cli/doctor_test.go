@@ -1,0 +1,212 @@
+//go:build linux || windows
+
+package cli
+
+import (
+	"bytes"
+	"database/sql"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/queuectl/queuectl/internal/testrig"
+)
+
+// corrupt changes the database directly, so that the service does not notice the change.
+func corrupt(q *testrig.Queue, statement string) {
+	q.Helper()
+	db, err := sql.Open("sqlite", "file:"+q.Path("queuectl.db")+"?_pragma=busy_timeout(5000)")
+	if err != nil {
+		q.Fatal(err)
+	}
+	defer db.Close()
+	if _, err := db.Exec(statement); err != nil {
+		q.Fatalf("%s: %v", statement, err)
+	}
+}
+
+// repair follows doctor's advice for inconsistent rows.
+func repair(q *testrig.Queue) {
+	q.Helper()
+	file := q.Path("mend.db")
+	q.Must("backup", file)
+	q.Must("service", "stop")
+	<-q.Ended
+	q.Must("restore", file)
+	q.Start("--workers", "1")
+	q.CheckHealthy("after backup and restore")
+}
+
+// doctor reports that the program on disk is newer than the running service, and recommends a restart. After
+// the restart it reports nothing.
+func TestDoctorFindsANewerProgram(t *testing.T) {
+	t.Parallel()
+	q := testrig.NewQueue(t, "")
+	if err := os.Mkdir(q.Path("bin"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	q.Bin = testrig.Install(t, testrig.Binary(t, ""), q.Path("bin"))
+	q.Start("--workers", "1")
+	q.CheckHealthy("just started")
+	q.Bin = testrig.Install(t, testrig.Binary(t, ""), q.Path("bin"))
+	q.CheckFinding("a newer program", "program", "has changed since the service")
+	q.Must("service", "stop", "--keep-jobs")
+	<-q.Ended
+	q.Start("--workers", "1")
+	q.CheckHealthy("after a restart")
+	if err := os.Rename(filepath.Join(filepath.Dir(q.Bin), "queuectld"+testrig.Extension), q.Path("taken")); err != nil {
+		t.Fatal(err)
+	}
+	q.Bin = testrig.Binary(t, "")
+	q.CheckFinding("without the service's program", "program", "is missing")
+}
+
+// The service does not start on a network file system, and doctor says why.
+func TestNetworkFileSystem(t *testing.T) {
+	t.Parallel()
+	q := testrig.NewQueue(t, "failpoint")
+	q.Start("--workers", "0")
+	q.Must("enqueue", "true")
+	q.Stop()
+	q.Env = []string{"QUEUECTL_FAILPOINTS=nfs"}
+	if err := q.TryStart(); err == nil || !strings.Contains(err.Error(), testrig.NetworkFinding) ||
+		q.Cmd.ProcessState.ExitCode() != 78 {
+		t.Errorf("started on NFS: %v", err)
+	}
+	q.Cmd = nil
+	cmd := q.Command("doctor", "--json", "--verify")
+	cmd.Env = append(cmd.Env, q.Env...)
+	if r := testrig.RunCommand(t, cmd); r.Code != 1 || !strings.Contains(r.Out, testrig.NetworkFinding) ||
+		!strings.Contains(r.Out, `"check":"counters","level":"ok"`) {
+		t.Errorf("doctor: %+v", r)
+	}
+}
+
+// Without a running service, doctor reads the files of the queue. It reports damage by other
+// programs and says how to fix it.
+func TestDoctorOfAStoppedQueue(t *testing.T) {
+	q := testrig.StartQueue(t, "--workers", "1")
+	q.Must("run", "true")
+	q.Stop()
+	q.CheckHealthy("stopped")
+	corrupt(q, `UPDATE meta SET dead = dead + 1`)
+	q.CheckFinding("a counter off by one", "counters", "the counter of dead jobs is 1, but there are 0", "--verify")
+	f, err := os.OpenFile(q.Path("queuectl.db"), os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.WriteAt(make([]byte, 2048), 100)
+	f.Close()
+	q.CheckFinding("a damaged database", "database", "queuectl restore")
+	q.CheckFinding("a damaged database", "database", "queuectl restore", "--verify")
+	os.Remove(q.Path("queuectl.db"))
+	q.CheckFinding("a missing database", "database", "queuectl.db is missing")
+}
+
+// Doctor creates no files for a stopped queue, regardless of the user who runs it. Files created
+// by root would prevent the owner's service from starting.
+func TestDoctorCreatesNoFiles(t *testing.T) {
+	q := testrig.StartQueue(t, "--workers", "1")
+	q.Must("run", "true")
+	q.Stop()
+	os.Remove(q.Path("service.lock"))
+	names := func() (list []string) {
+		entries, err := os.ReadDir(q.Dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range entries {
+			list = append(list, e.Name())
+		}
+		return list
+	}
+	before := names()
+	q.CheckHealthy("stopped")
+	if after := names(); !slices.Equal(after, before) {
+		t.Errorf("it made %v of %v", after, before)
+	}
+	if os.Geteuid() != 0 {
+		return // only root can access another user's directory
+	}
+	const other = 65534
+	if err := os.Chown(q.Dir, other, other); err != nil {
+		t.Fatal(err)
+	}
+	if r := q.CLI("doctor"); r.Code != 5 || !strings.Contains(r.Err, "belongs to uid 65534; run doctor as that user") ||
+		strings.Contains(r.Out+r.Err, "chown") {
+		t.Errorf("as root: %+v", r)
+	}
+	if after := names(); !slices.Equal(after, before) {
+		t.Errorf("root made %v of %v", after, before)
+	}
+}
+
+// Doctor finds faults planted in a running queue and says how to fix them, and the advice works.
+func TestDoctorFindsPlantedFaults(t *testing.T) {
+	q := testrig.StartQueue(t, "--workers", "1")
+	q.Must("run", "--id", "large", "head -c 200000 /dev/zero | tr '\\0' x; true")
+	q.Must("run", "true")
+	q.Must("enqueue", "--delay", "1h", "true")
+	q.CheckHealthy("a new queue")
+
+	corrupt(q, `DROP INDEX jobs_ended`)
+	q.CheckFinding("a missing index", "database", "index jobs_ended is missing")
+	q.CheckFinding("a missing index", "indexes", "no such index", "--verify")
+	corrupt(q, `UPDATE meta SET completed = completed + 1`)
+	q.CheckFinding("a counter off by one", "counters", "the counter of completed jobs is 3, but there are 2", "--verify")
+	repair(q)
+
+	orphan := q.Path("runner/output/999-1")
+	if err := os.WriteFile(orphan, []byte("x"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	q.CheckFinding("an orphan output", "outputs", "999-1 belongs to no attempt", "--verify")
+	os.Remove(orphan)
+	outputs, _ := filepath.Glob(q.Path("runner/output/*"))
+	if len(outputs) != 1 {
+		t.Fatalf("outputs: %v", outputs)
+	}
+	os.Rename(outputs[0], q.Path("aside"))
+	q.CheckFinding("a missing output", "outputs", filepath.Base(outputs[0])+" of an attempt is missing", "--verify")
+	os.Rename(q.Path("aside"), outputs[0])
+	q.CheckHealthy("with its output back")
+	raw, err := os.ReadFile(outputs[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	harmed := bytes.Clone(raw)
+	harmed[len(harmed)/2] ^= 1
+	if err := os.WriteFile(outputs[0], harmed, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	q.CheckFinding("a damaged output", "outputs", filepath.Base(outputs[0])+" is damaged: ", "--verify")
+	if err := os.WriteFile(outputs[0], raw, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	q.CheckHealthy("with its output repaired")
+
+	corrupt(q, `UPDATE jobs SET created_at = created_at + 86400000 WHERE id = 'large'`)
+	q.CheckFinding("a row dated in the future", "rows", "1 jobs have dates in the future, for example job large",
+		"--verify")
+	corrupt(q, `UPDATE jobs SET created_at = created_at - 86400000 WHERE id = 'large'`)
+	q.CheckHealthy("with its date back")
+
+	number := strings.TrimSpace(q.Must("enqueue", "--in", "1h", "true"))
+	corrupt(q, `UPDATE jobs SET id = '`+number+`' WHERE id = 'large'`)
+	q.CheckFinding("a number that two jobs have", "rows",
+		"1 jobs have the number of another job as their id, for example "+number, "--verify")
+	corrupt(q, `UPDATE jobs SET id = 'large' WHERE id = '`+number+`' AND seq <> `+number)
+	q.CheckHealthy("with its name back")
+}
+
+// If no queue exists in the requested directory yet, the advice of doctor for starting a queue names that
+// directory.
+func TestDoctorNamesTheRequestedDir(t *testing.T) {
+	q := testrig.NewQueue(t, "")
+	r := q.CLI("doctor", "--dir", "nothing-yet")
+	if want := "start with: queuectl --dir nothing-yet service start"; !strings.Contains(r.Out, want) {
+		t.Errorf("doctor: %+v, want %q", r, want)
+	}
+}

@@ -1,0 +1,35 @@
+package cli
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/queuectl/queuectl/internal/testrig"
+)
+
+// If queuectl prints a text of a job within its own text, it escapes invisible characters, both on a terminal
+// and in a pipe. In a pipe, colours are escaped too, so that nothing is dropped. logs prints the output of
+// the job unchanged.
+func TestJobsHideNoCharacters(t *testing.T) {
+	q := testrig.StartQueue(t, "--workers", "1")
+	w := q.Dial()
+	const hidden = "z\u200bz\u2060\x1b[35mz"
+	id := w.Enqueue(testrig.Fields{"id": "hides", "command": ": '" + hidden + "'; printf '" + hidden + "'; exit 3",
+		"max_retries": 0, "labels": testrig.Fields{"l": hidden}})
+	w.WaitEnded(id)
+	const inPipe = `z\u200bz\u2060\x1b[35mz`
+	for _, args := range [][]string{{"status"}, {"show", id}, {"list"}, {"list", "--columns", "id,labels"},
+		{"dlq", "list"}} {
+		r := q.CLI(args...)
+		if strings.ContainsAny(r.Out, "\u200b\u2060\x1b") || !strings.Contains(r.Out, inPipe) {
+			t.Errorf("%q in a pipe: got %q, want %q in it", args, r.Out, inPipe)
+		}
+		r = q.RunOnScreen(args...)
+		if strings.ContainsAny(r.Out, "\u200b\u2060") || !strings.Contains(r.Out, `z\u200bz\u2060`) {
+			t.Errorf("%q on a terminal: got %q, want the invisible characters escaped", args, r.Out)
+		}
+	}
+	if r := q.CLI("logs", id); r.Out != hidden {
+		t.Errorf("logs in a pipe: got %q, want %q", r.Out, hidden)
+	}
+}

@@ -1,0 +1,63 @@
+package cli
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/queuectl/queuectl/internal/testrig"
+)
+
+// Ctrl-C during run or wait leaves the job running, and the command says how to follow it again. A second
+// Ctrl-C cancels the job, and so does the first one with --cancel-on-exit. In all cases run and wait exit
+// with 130.
+func TestCtrlCDetachesRunAndWait(t *testing.T) {
+	q := testrig.StartQueue(t, "--workers", "4")
+	w := q.Dial()
+	const hint = "press Ctrl-C again to cancel it"
+	for i, c := range []struct {
+		verb     string
+		flags    []string
+		times    int
+		state    string
+		wantText string
+	}{
+		{"run", nil, 1, "processing", "queuectl attach job0"}, {"run", nil, 2, "cancelled", "job job1 cancelled"},
+		{"run", []string{"--cancel-on-exit"}, 1, "cancelled", "job job2 cancelled"}, {"wait", nil, 1, "processing", ""},
+	} {
+		f := follow(w, fmt.Sprint("job", i), c.verb, c.flags...)
+		f.Process.Signal(os.Interrupt)
+		if c.times > 1 {
+			w.WaitUntil("it asks for a second one", 20*time.Second, func() bool {
+				return strings.Contains(f.stderr.String(), hint)
+			})
+			f.Process.Signal(os.Interrupt)
+		}
+		if stderr := f.waitExit(t, 130); !strings.Contains(stderr, c.wantText) {
+			t.Errorf("%s %v says %q, want %q", c.verb, c.flags, stderr, c.wantText)
+		}
+		if j := w.Show(fmt.Sprint("job", i)); j.State != c.state {
+			t.Errorf("after %s %v the job is %s, want %s", c.verb, c.flags, j.State, c.state)
+		}
+	}
+	q.Must("cancel", "job0", "job3")
+}
+
+// publicPath contains only directories that every user may search. If PATH contained a directory that the
+// user may not search, a missing program could be reported as inaccessible.
+const publicPath = "PATH=/usr/bin:/bin"
+
+// killed is the exit code of a job that was killed, and saysKilled is how run describes it.
+const killed, saysKilled = 137, "signal 9"
+
+// platformEnds lists the ends of jobs that exist only on this system.
+var platformEnds = []jobEnd{
+	{"--timeout=0.1 -- sh -c 'trap \"exit 0\" TERM; sleep 60 & wait'", 124, "timed_out", "timed out"},
+	{"--timeout=0.1 --kill-after=0.1 -- sh -c 'trap \"\" TERM; sleep 60 & wait'", 124, "timed_out", "timed out"},
+	{"kill -HUP $$", 129, "signal", "signal 1"}, {"kill -INT $$", 130, "signal", "signal 2"},
+	{"kill -KILL $$", 137, "signal", "signal 9"},
+	{"kill -SEGV $$", 139, "signal", "signal 11"}, {"kill -TERM $$", 143, "signal", "signal 15"},
+	{"kill -64 $$", 192, "signal", "signal 64"},
+}

@@ -1,0 +1,367 @@
+//go:build linux || windows
+
+package cli
+
+import (
+	"bytes"
+	"fmt"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/queuectl/queuectl/internal/testrig"
+)
+
+// follower is a command that follows a running job, with its stderr and stdout.
+type follower struct {
+	*exec.Cmd
+	stderr, stdout testrig.LockedBuffer
+}
+
+// follow starts a job that runs until it is ended, and a command that follows it: run or wait.
+func follow(w *testrig.Wire, id, verb string, flags ...string) *follower {
+	w.Helper()
+	const command = "echo up; exec sleep 600"
+	args := append([]string{"run", "--id", id, "--max-retries", "0", command}, flags...)
+	if verb == "wait" {
+		// When wait reports the end of this quick job, it is also waiting for the other job.
+		quick := w.Enqueue(testrig.Fields{"command": "true"})
+		w.Must(append([]string{"enqueue"}, args[1:]...)...)
+		args = []string{"wait", "--jsonl", id, quick}
+	}
+	f := &follower{Cmd: w.Command(args...)}
+	f.Stderr, f.Stdout = &f.stderr, &f.stdout
+	if err := f.Start(); err != nil {
+		w.Fatal(err)
+	}
+	w.Cleanup(func() { f.Process.Kill() })
+	w.WaitUntil("the job is there", 20*time.Second, func() bool {
+		return w.Call("show",
+			testrig.Fields{"id": id}).Error == nil
+	})
+	w.WaitRunning(id)
+	w.WaitUntil("the verb is at work", 20*time.Second, func() bool { return f.stdout.String() != "" })
+	return f
+}
+
+// waitExit checks the exit code of the command and returns what it printed.
+func (f *follower) waitExit(t *testing.T, code int) string {
+	t.Helper()
+	timer := time.AfterFunc(20*time.Second, func() { f.Process.Kill() })
+	defer timer.Stop()
+	f.Wait()
+	if got := f.ProcessState.ExitCode(); got != code {
+		t.Errorf("%v ended with %v, want code %d; %s", f.Args[3:], f.ProcessState, code, f.stderr.String())
+	}
+	return f.stderr.String()
+}
+
+// The exit code of run and wait also reflects what other users do to the job.
+func TestExitCodeReflectsOtherUsersActions(t *testing.T) {
+	for _, c := range []struct {
+		name     string
+		flags    []string
+		do       func(q *testrig.Queue, id string)
+		code     int
+		wantText string // text that run prints to stderr
+	}{
+		{"cancelled", nil, func(q *testrig.Queue, id string) { q.Must("cancel", id) }, 130, "is cancelled"},
+		{"killed", nil, func(q *testrig.Queue, id string) { q.Must("kill", "-s", "KILL", id) }, killed, saysKilled},
+		{"lost", []string{"--on-lost", "dead"}, func(q *testrig.Queue, _ string) { q.KillRunners() }, 125, "is dead (lost)"},
+		{"lost without a retry", nil, func(q *testrig.Queue, _ string) { q.KillRunners() }, 125, "is dead (lost)"},
+		{"service killed", nil, func(q *testrig.Queue, _ string) { q.Kill() }, 125,
+			"follow it again with: queuectl attach job"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			for _, verb := range []string{"run", "wait"} {
+				t.Run(verb, func(t *testing.T) {
+					q := testrig.StartQueue(t, "--workers", "1")
+					f := follow(q.Dial(), "job", verb, c.flags...)
+					c.do(q, "job")
+					if stderr := f.waitExit(t, c.code); verb == "run" && !strings.Contains(stderr, c.wantText) {
+						t.Errorf("it says %q, want %q", stderr, c.wantText)
+					}
+					if q.Cmd != nil {
+						q.Stop() // stop the service in the regular way, because it may be about to start another runner
+					}
+				})
+			}
+		})
+	}
+}
+
+// betweenAttempts matches the line of run about a failed attempt that is retried.
+var betweenAttempts = regexp.MustCompile(`(?m)^queuectl: attempt \d+ failed: .*; retrying .* \(\d+ attempts? left\)\n`)
+
+// If the job is removed, run and wait report that the job will not end.
+func TestExitCodeOfARemovedJob(t *testing.T) {
+	q := testrig.StartQueue(t, "--workers", "0")
+	for _, args := range [][]string{{"run", "--id", "job", "--delay", "1h", "true"}, {"wait", "job"}} {
+		if args[0] == "wait" {
+			q.Must("enqueue", "--id", "job", "true")
+		}
+		f := &follower{Cmd: q.Command(args...)}
+		f.Stderr = &f.stderr
+		if err := f.Start(); err != nil {
+			t.Fatal(err)
+		}
+		q.WaitUntil("the job is there", 20*time.Second, func() bool { return q.CLI("rm", "job").Code == 0 })
+		if stderr := f.waitExit(t, 125); !strings.Contains(stderr, `there is no job "job"`) {
+			t.Errorf("%v says %q", args, stderr)
+		}
+	}
+}
+
+// If a job is removed and a new job gets its name, they are different jobs. A client that follows the removed
+// job does not continue with the new one.
+func TestNewJobOfSameNameIsNotFollowed(t *testing.T) {
+	q := testrig.StartQueue(t, "--workers", "1")
+	w, slow := q.Dial(), q.Dial()
+	w.Enqueue(testrig.Fields{"id": "job", "command": "seq 200000; echo up; exec sleep 600"})
+	w.WaitRunning("job")
+	slow.SendLine(testrig.RequestLine("logs", `{"id":"job","follow":true}`))
+	// The client reads only the first message, so the service has to wait until it reads on.
+	if a, err := slow.ReadMessage(); err != nil || a.Error != nil {
+		t.Fatalf("%+v, %v", a, err)
+	}
+	w.MustCall("rm", testrig.Fields{"id": "job", "force": true}, nil)
+	w.Enqueue(testrig.Fields{"id": "job", "command": "true", "delay": "1h"})
+	for {
+		a, err := slow.ReadMessage()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if a.Method == "" {
+			if a.ErrorCode() != "not_found" {
+				t.Errorf("it ended with %+v", a)
+			}
+			return
+		}
+	}
+}
+
+// If wait is given several jobs, the first of them that did not complete decides the exit code, in the order
+// of the arguments. With --any, wait ends with the first job that ends. If wait times out, the exit code is
+// that of a timeout, even if some jobs have ended.
+func TestWaitForSeveral(t *testing.T) {
+	q := testrig.StartQueue(t, "--workers", "2")
+	w := q.Dial()
+	w.Enqueue(testrig.Fields{"id": "good", "command": "true"})
+	w.Enqueue(testrig.Fields{"id": "fine", "command": "true"})
+	w.Enqueue(testrig.Fields{"id": "five", "command": "exit 5", "max_retries": 0})
+	w.Enqueue(testrig.Fields{"id": "six", "command": "exit 6", "max_retries": 0})
+	w.Enqueue(testrig.Fields{"id": "gone", "command": "true", "delay": 600})
+	w.Enqueue(testrig.Fields{"id": "far", "command": "true", "delay": 600})
+	q.Must("cancel", "gone")
+	for _, c := range []struct {
+		words string
+		code  int
+	}{
+		{"good", 0}, {"good fine", 0}, {"five six", 5}, {"six five", 6}, {"good six five", 6}, {"good gone five", 130},
+		{"five gone", 5}, {"five five", 5}, {"good good", 0},
+		{"far --timeout 0.05", 124}, {"five far --timeout 0.05", 124}, {"far --timeout 0", 124}, {"good --timeout 0", 0},
+		{"five --timeout 60", 5},
+		{"--any far good", 0}, {"--any far five", 5}, {"--any far gone", 130}, {"--any six good", 6}, {"--any good six", 0},
+		{"--any far --timeout 0.05", 124},
+		{"good nope", 125}, {"nope five", 125}, {"--any good nope", 125},
+	} {
+		if r := q.CLI(append([]string{"wait"}, strings.Fields(c.words)...)...); r.Code != c.code || r.Out != "" {
+			t.Errorf("wait %s: %+v, want code %d", c.words, r, c.code)
+		}
+	}
+	any := q.Command("wait", "--any", "far", "further", "--json")
+	w.Enqueue(testrig.Fields{"id": "further", "command": "exit 7", "delay": 600, "max_retries": 0})
+	var out bytes.Buffer
+	any.Stdout = &out
+	if err := any.Start(); err != nil {
+		t.Fatal(err)
+	}
+	q.Must("edit", "further", `{"run_at":null}`)
+	any.Wait()
+	if any.ProcessState.ExitCode() != 7 || !strings.HasPrefix(out.String(), `[{"id":"further"`) {
+		t.Errorf("wait --any: %v, %s", any.ProcessState, out.String())
+	}
+}
+
+// However the jobs to wait for are selected, waiting for an empty selection succeeds. A selected job that has
+// already ended affects the exit code in the same way as in "wait ID".
+func TestWaitForASelection(t *testing.T) {
+	q := testrig.StartQueue(t, "--workers", "1")
+	user := strings.TrimSpace(q.Must("whoami", "--json"))
+	user = regexp.MustCompile(`"user":"([^"]+)"`).FindStringSubmatch(user)[1]
+	check := func(words string, code int) {
+		t.Helper()
+		r := q.CLI(append([]string{"wait"}, strings.Fields(words)...)...)
+		if none := strings.Contains(r.Err, "no job matches"); r.Code != code || code != 0 && none {
+			t.Errorf("wait %s: %+v, want code %d", words, r, code)
+		}
+	}
+	selectors := []string{"--all", "--user " + user, "-Q default", "--batch b", "--label a=b", "--id-glob *",
+		"--state waiting", "--failed", "--state done", "--older-than 1ms"}
+	for _, words := range selectors {
+		check(words, 0)
+		check(words+" --any", 0)
+		check(words+" --progress --json", 0)
+	}
+	q.Must("enqueue", "--id", "good", "--batch", "b", "--label", "a=b", "true")
+	q.Must("enqueue", "--id", "five", "--batch", "b", "--label", "a=b", "--max-retries", "0", "exit 5")
+	check("good five", 5)
+	for _, words := range selectors {
+		code := 5
+		if strings.HasPrefix(words, "--all") || strings.HasPrefix(words, "--user") || strings.HasSuffix(words, "waiting") ||
+			strings.HasSuffix(words, "done") {
+			// --all and --user select jobs that have not ended; done selects those that completed or were
+			// cancelled.
+			code = 0
+		}
+		check(words, code)
+	}
+}
+
+// A job that names a missing file is enqueued with a warning, and fails without a retry. A shell
+// that does not find a command is retried.
+func TestMissingFilesAreNotRetried(t *testing.T) {
+	q := testrig.StartQueue(t, "--workers", "2")
+	missing := filepath.ToSlash(q.Path("missing"))
+	retried := q.Must("enqueue", "--max-retries", "1", "--backoff-base", "0.02", "no-such-command")
+	type missingFile struct{ args, wantText, fault string }
+	cases := []missingFile{
+		{"--stdin-file " + missing + " true", "--stdin-file: " + missing + " does not exist", "stdin_file: "},
+		{"--stdin-file " + filepath.ToSlash(q.Dir) + " true", "--stdin-file: " + filepath.ToSlash(q.Dir) +
+			" is not a regular file", "stdin_file: "},
+		{"--env-secret A=" + missing + " true", "--env-secret: " + missing + " does not exist", "env_secret A: "},
+		{"-- " + missing + " x", "program: " + missing + " does not exist", "cannot start "},
+		{"-- no-such-program x", "program: no-such-program is not in PATH", "cannot start no-such-program: "},
+		{"--env PATH=" + filepath.ToSlash(q.Dir) + " -- no-such-program", "", "cannot start no-such-program: "},
+	}
+	if runtime.GOOS != "windows" { // credentials come from systemd, which Windows does not have
+		cases = append(cases, missingFile{"--env-secret A=credential:none true", "", "env_secret A: credential none: "})
+	}
+	for _, c := range cases {
+		r := q.CLI(append([]string{"enqueue"}, strings.Fields(c.args)...)...)
+		stderr := filepath.ToSlash(r.Err)
+		if r.Code != 0 || !strings.Contains(stderr, c.wantText) ||
+			strings.Contains(stderr, "before the job starts") != (c.wantText != "") {
+			t.Errorf("%s: %+v, want the warning %q", c.args, r, c.wantText)
+		}
+		id := strings.TrimSpace(r.Out)
+		q.CLI("wait", id, "--timeout", "20s")
+		if j := q.Show(id); j.State != "dead" || j.Attempts != 1 || !strings.HasPrefix(j.Error, c.fault) {
+			t.Errorf("%s: %+v, want it dead after one attempt, and %q", c.args, j, c.fault)
+		}
+	}
+	q.CLI("wait", retried, "--timeout", "20s")
+	if j := q.Show(retried); j.State != "dead" || j.Attempts != 2 || j.Reason != "not_found" {
+		t.Errorf("sh does not find the command: %+v, want two attempts", j)
+	}
+}
+
+// A job whose working directory does not exist is enqueued with a warning, and fails without a retry.
+func TestMissingWorkDirIsNotRetried(t *testing.T) {
+	q := testrig.StartQueue(t, "--workers", "1")
+	missing, file := q.Path("missing"), q.WriteFile("file", "")
+	list := q.WriteFile(
+		"list", fmt.Sprintf(
+			"{\"id\":\"l1\",\"command\":\"true\",\"cwd\":%q}\n{\"id\":\"l2\",\"command\":\"true\",\"cwd\":%[1]q}\n", missing))
+	for _, c := range []struct {
+		args  []string
+		warns int
+		ids   []string
+	}{
+		{[]string{"enqueue", "--id", "one", "--cwd", missing, "true"}, 1, []string{"one"}},
+		{[]string{"enqueue", "--id", "none", "--cwd", file, "true"}, 0, []string{"none"}},
+		{[]string{"enqueue", "--file", list}, 1, []string{"l1", "l2"}},
+		{[]string{"schedule", "add", "s", "0 3 * * *", "--cwd", missing, "--", "true"}, 1, nil},
+	} {
+		r := q.CLI(c.args...)
+		if got := strings.Count(r.Err, "cwd: "+missing+" does not exist"); r.Code != 0 || got != c.warns {
+			t.Errorf("%v: %+v, want %d warnings", c.args, r, c.warns)
+		}
+		for _, id := range c.ids {
+			q.CLI("wait", id, "--timeout", "20s")
+			if j := q.Show(id); j.State != "dead" || j.Attempts != 1 || j.Reason != "not_runnable" ||
+				!strings.HasPrefix(j.Error, "cwd: ") {
+				t.Errorf("job %s of %v: %+v, want it dead after one attempt", id, c.args, j)
+			}
+		}
+	}
+}
+
+// jobEnd is a way in which a job ends.
+type jobEnd struct {
+	args   string
+	code   int
+	reason string // reason stored with the job
+	stderr string // stderr of run, in addition to the job's stderr
+}
+
+// Each way in which a job ends has its own exit code. run and wait return the same code, whether they start
+// before or after the end. Invalid arguments exit with 125, see script/run.txtar.
+func TestExitCodeOfEachEnd(t *testing.T) {
+	q := testrig.StartQueue(t, "--workers", "8")
+	script := q.WriteFile("not-executable"+testrig.Extension, "not a program\n")
+	for _, c := range append([]jobEnd{
+		{"true", 0, "", ""},
+		{"--ok-code=3 -- sh -c 'exit 3'", 0, "", ""},
+		// The first attempt exits with 1, the second with 0.
+		{"--max-retries=2 --backoff-base=0.02 -- sh -c 'exit $((2-QUEUECTL_ATTEMPT))'", 0, "", ""},
+		// The exit code of run is that of the job, even if queuectl uses the same code for another purpose.
+		{"exit 1", 1, "", ""}, {"exit 2", 2, "", ""}, {"exit 3", 3, "", ""}, {"exit 4", 4, "", ""}, {"exit 5", 5, "", ""},
+		{"exit 123", 123, "", ""}, {"exit 124", 124, "", ""}, {"exit 125", 125, "", ""}, {"exit 128", 128, "", ""},
+		{"exit 130", 130, "", ""}, {"exit 255", 255, "", ""},
+		{"--max-retries=3 --no-retry-code=9 -- sh -c 'exit 9'", 9, "", ""},
+		// exit code of the last attempt
+		{"--max-retries=1 --backoff-base=0.02 -- sh -c 'exit $((2+QUEUECTL_ATTEMPT))'", 4, "", ""},
+		{"--timeout=0.1 --kill-after=1 -- sleep 60", 124, "timed_out", "timed out after 100ms"},
+		{"--idle-timeout=0.1 --kill-after=1 -- sleep 60", 124, "timed_out", "printed nothing"},
+		{"--delay=1h --expires-at=+0.1s -- true", 125, "expired", "expired"},
+		{"-- " + script, 126, "not_runnable", ""}, {"--cwd=/no/such/folder -- true", 126, "not_runnable", "/no/such/folder"},
+		{"exit 126", 126, "not_runnable", ""},
+		{"-- no-such-program", 127, "not_found", "no-such-program"}, {"no-such-program", 127, "not_found", ""},
+	}, platformEnds...) {
+		t.Run(c.args, func(t *testing.T) {
+			t.Parallel()
+			asRun, asWait := submitCommand(q, "run", c.args), submitCommand(q, "run -d", c.args)
+			detached := testrig.RunCommand(t, asWait)
+			id := strings.TrimSpace(detached.Out)
+			line := regexp.MustCompile("^queuectl: job " + id + " is [^\n]*; details: queuectl show " + id + "\n$")
+			if r := q.CLI("wait", id); r.Code != c.code || r.Out != "" || (c.code == 0) != (r.Err == "") || c.code != 0 &&
+				!line.MatchString(r.Err) {
+				t.Errorf("wait: %+v, want code %d, and one line about a job that did not complete", r, c.code)
+			}
+			if r := q.CLI("wait", "-q", id); r.Code != c.code || r.Out+r.Err != "" {
+				t.Errorf("wait -q: %+v, want code %d and no output", r, c.code)
+			}
+			if r := q.CLI("wait", id, "--timeout", "0.01"); r.Code != c.code {
+				t.Errorf("wait after the end: %+v, want code %d", r, c.code)
+			}
+			if j := q.Show(id); j.Reason != c.reason {
+				t.Errorf("the job's reason is %q, want %q", j.Reason, c.reason)
+			}
+			r := testrig.RunCommand(t, asRun)
+			r.Err = betweenAttempts.ReplaceAllString(r.Err, "")
+			if r.Code != c.code || !strings.Contains(r.Err, c.stderr) || c.stderr == "" && c.reason == "" && r.Err != "" {
+				t.Errorf("run: %+v, want code %d, %q", r, c.code, c.stderr)
+			}
+		})
+	}
+}
+
+// submitCommand returns a command that enqueues a job without retries. If line begins with a flag, it is
+// split into shell words. If not, it is one command line for the job.
+func submitCommand(q *testrig.Queue, verb, line string) *exec.Cmd {
+	if !strings.HasPrefix(line, "-") {
+		line = "'" + line + "'"
+	}
+	if !strings.Contains(line, "--max-retries") {
+		verb += " --max-retries 0"
+	}
+	cmd := q.Command()
+	shell := testrig.ShellCommand(strings.Join([]string{filepath.ToSlash(q.Bin), "--dir", q.Dir, verb, line}, " "))
+	shell.Env, shell.Dir = append(cmd.Env, publicPath), cmd.Dir
+	return shell
+}

@@ -1,0 +1,44 @@
+package cli
+
+import (
+	"encoding/json"
+	"fmt"
+	"testing"
+
+	"github.com/queuectl/queuectl/internal/testrig"
+)
+
+// If more jobs of a queue run than logs -f can follow at the same time, the output of the remaining jobs is
+// printed when they end.
+func TestFollowAFullQueue(t *testing.T) {
+	q := testrig.StartQueue(t, "--workers", "40")
+	w := q.Dial()
+	for i := range 30 {
+		id := w.Enqueue(testrig.Fields{"id": fmt.Sprint("long", i), "queue": "a", "command": "echo up; while [ ! -e " +
+			q.Path("go") +
+			" ]; do sleep 0.1; done"})
+		w.WaitRunning(id)
+	}
+	lines, _ := q.StartFollowing("logs", "-f", "--queue", "a", "--jsonl")
+	printed := map[string]string{}
+	until := func(id, want string) {
+		t.Helper()
+		for printed[id] != want {
+			if !lines.Scan() {
+				t.Fatalf("%s has printed %q, want %q", id, printed[id], want)
+			}
+			var p struct{ ID, Text string }
+			if err := json.Unmarshal(lines.Bytes(), &p); err != nil {
+				t.Fatal(err)
+			}
+			printed[p.ID] += p.Text
+		}
+	}
+	until("long29", "up\n") // the newest running job is followed, because lists begin with the newest job
+	w.Enqueue(testrig.Fields{"id": "short", "queue": "a", "command": "echo short"})
+	until("short", "short\n")
+	q.WriteFile("go", "")
+	for i := range 30 {
+		until(fmt.Sprint("long", i), "up\n")
+	}
+}

@@ -1,0 +1,221 @@
+package cli
+
+import (
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/queuectl/queuectl/internal/testrig"
+)
+
+// runTyping runs the program on a terminal, and types input after the program has printed prompt.
+func runTyping(q *testrig.Queue, prompt, input string, args ...string) testrig.Result {
+	q.Helper()
+	return runTypingCommand(q, q.Command(args...), prompt, input)
+}
+
+func runTypingCommand(q *testrig.Queue, cmd *exec.Cmd, prompt, input string) testrig.Result {
+	q.Helper()
+	s := testrig.NewScreen(q, 200)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = s.Tty, s.Tty, s.Tty
+	if err := cmd.Start(); err != nil {
+		q.Fatal(err)
+	}
+	if prompt != "" {
+		q.WaitUntil("it asks "+prompt, 10*time.Second, func() bool { return strings.Contains(s.Output.String(), prompt) })
+		s.Master.WriteString(input)
+	}
+	cmd.Wait()
+	return testrig.Result{Code: cmd.ProcessState.ExitCode(), Out: s.Text(q)}
+}
+
+// On a terminal, commands that end or remove several jobs print the number of jobs and ask for confirmation.
+// Without a terminal, a command for all jobs needs --yes.
+func TestBulkCommandsAskForConfirmation(t *testing.T) {
+	q := testrig.StartQueue(t, "--workers", "0")
+	for _, id := range []string{"a", "b", "c"} {
+		q.Must("enqueue", "--id", id, "--batch", "three", "true")
+	}
+	states := func() string {
+		return strings.ReplaceAll(q.Must("list", "--sort", "id", "--columns", "state"), "\n", " ")
+	}
+	if r := runTyping(q, "cancel 3 jobs? [y/N]", "\n", "cancel", "--batch", "three"); r.Code != 1 ||
+		!strings.Contains(r.Out, "nothing was changed") || states() != "STATE pending pending pending" {
+		t.Errorf("a no: %+v; %s", r, states())
+	}
+	if r := q.CLI("cancel", "--all"); r.Code != 2 || !strings.Contains(r.Err, "--yes") ||
+		states() != "STATE pending pending pending" {
+		t.Errorf("all, and nobody to ask: %+v; %s", r, states())
+	}
+	if r := runTyping(q, "", "", "hold", "--batch", "three"); r.Code != 0 || states() != "STATE held held held" {
+		t.Errorf("what ends nothing asks nothing: %+v; %s", r, states())
+	}
+	if r := runTyping(q, "cancel 3 jobs? [y/N]", "y\n", "cancel", "--all"); r.Code != 0 ||
+		states() != "STATE cancelled cancelled cancelled" {
+		t.Errorf("a yes: %+v; %s", r, states())
+	}
+	if r := runTyping(q, "remove 3 jobs and their history?", "no\n", "cleanup", "--days", "0"); r.Code != 1 {
+		t.Errorf("cleanup: %+v", r)
+	}
+	if r := q.CLI("clear"); r.Code != 2 || !strings.Contains(r.Err, "--yes") {
+		t.Errorf("clear, and nobody to ask: %+v", r)
+	}
+	if got := q.Must("clear", "--dry-run"); got != "3 jobs selected; nothing was changed" {
+		t.Errorf("clear that only counts: %q", got)
+	}
+	if r := runTyping(q, "permanently remove 3 jobs and their history?", "yes\n", "clear"); r.Code != 0 ||
+		q.Must("list", "-q") != "" {
+		t.Errorf("clear: %+v", r)
+	}
+}
+
+// dlq retry asks for confirmation, as retry does. worker stop asks for confirmation if it would end running
+// jobs.
+func TestRetryAndWorkerStopAskForConfirmation(t *testing.T) {
+	q := testrig.StartQueue(t, "--workers", "2")
+	if r := q.CLI("run", "--id", "bad", "false"); r.Code != 1 {
+		t.Fatalf("%+v", r)
+	}
+	state := func(id string) string { return q.Show(id).State }
+	if r := runTyping(q, "retry 1 job? [y/N]", "n\n", "dlq", "retry", "--all"); r.Code != 1 || state("bad") != "dead" {
+		t.Errorf("a no: %+v", r)
+	}
+	q.Must("enqueue", "--id", "runs", q.WaitForFileCommand("goes"))
+	q.WaitUntil("it runs", 10*time.Second, func() bool { return state("runs") == "processing" })
+	if r := runTyping(q, "stop and requeue 1 running job? [y/N]", "n\n", "worker", "stop", "--all",
+		"--force"); r.Code != 1 || state("runs") != "processing" {
+		t.Errorf("a no: %+v", r)
+	}
+	if r := runTyping(q, "stop and requeue 1 running job? [y/N]", "y\n", "worker", "stop", "--all", "--timeout",
+		"0"); r.Code != 0 || state("runs") != "pending" {
+		t.Errorf("a yes: %+v", r)
+	}
+	if r := runTyping(q, "", "", "worker", "stop", "--all", "--force"); r.Code != 0 {
+		t.Errorf("where nothing runs: %+v", r)
+	}
+	if r := runTyping(q, "retry 1 job? [y/N]", "y\n", "dlq", "retry", "--all"); r.Code != 0 || state("bad") != "pending" {
+		t.Errorf("a yes: %+v", r)
+	}
+}
+
+// The editor shows all fields that were set, as the user wrote them. If the edited text is invalid, it is
+// kept. Without a terminal, edit starts no editor.
+func TestEditInAnEditor(t *testing.T) {
+	q := testrig.StartQueue(t, "--workers", "0")
+	q.Must("enqueue", "--id", "a", "--label", "x=1", "--label", "y=2", "--priority", "9", "--at", "2040-01-02T03:04:05Z",
+		"echo a && echo '<b>'")
+	if err := os.Mkdir(q.Path("tmp"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	through := func(editor, prompt, words string) testrig.Result {
+		cmd := q.Command("edit", "a")
+		cmd.Env = append(cmd.Env, "EDITOR="+editor, "TMPDIR="+q.Path("tmp"))
+		return runTypingCommand(q, cmd, prompt, words)
+	}
+	edit := func(script string) testrig.Result { return through("sed -i "+script, "", "") }
+	if r := edit(`"s/echo a/echo edited/; /.x.: .1./d; w seen"`); r.Code != 0 ||
+		!strings.Contains(r.Out, "job a is changed") {
+		t.Fatalf("an edit: %+v", r)
+	}
+	edited, err := os.ReadFile(q.Dir + "/seen")
+	if err != nil || !strings.Contains(string(edited), `"command": "echo edited && echo '<b>'"`) ||
+		!strings.Contains(string(edited), `"run_at": "2040-01-02T03:04:05.000Z"`) {
+		t.Errorf("the editor had %s, %v", edited, err)
+	}
+	var a struct {
+		Command  string
+		Priority int
+		RunAt    string `json:"run_at"`
+		Labels   map[string]string
+	}
+	q.Dial().MustCall("show", testrig.Fields{"id": "a"}, &a)
+	if a.Command != "echo edited && echo '<b>'" || len(a.Labels) != 1 || a.Labels["y"] != "2" || a.Priority != 9 ||
+		a.RunAt != "2040-01-02T03:04:05.000Z" {
+		t.Errorf("after an edit: %+v", a)
+	}
+	if r := edit(`s/no-such//`); r.Code != 0 || !strings.Contains(r.Out, "job a was not changed") {
+		t.Errorf("an editor that changes nothing: %+v", r)
+	}
+	for script, wantText := range map[string]string{`1d`: "JSON", `s/.priority.: 9/"priority":"much"/`: "priority",
+		`s/.priority.: 9/"prioritty":9/`: "prioritty"} {
+		r := through("sed -i '"+script+"'", "edit the text again? [y/N]", "n\n")
+		_, file, isKept := strings.Cut(r.Out, "your edited text is in ")
+		file, _, _ = strings.Cut(strings.TrimSpace(file), "\n")
+		if r.Code != 2 || !isKept || !strings.Contains(r.Out, wantText) {
+			t.Fatalf("a mistake in the editor: %+v", r)
+		}
+		if text, err := os.ReadFile(strings.TrimSpace(file)); err != nil || !strings.Contains(string(text), "echo edited") {
+			t.Errorf("the text that is kept: %q, %v", text, err)
+		}
+		os.Remove(strings.TrimSpace(file))
+	}
+	q.WriteFile("twice", "#!/bin/sh\nif grep -q much \"$1\"; then sed -i 's/.much./7/' \"$1\"; else sed -i 's/: 9/: "+
+		"\"much\"/' \"$1\"; fi\n")
+	os.Chmod(q.Path("twice"), 0o700)
+	if r := through(q.Path("twice"), "edit the text again? [y/N]", "y\n"); r.Code != 0 ||
+		!strings.Contains(r.Out, "job a is changed") {
+		t.Errorf("a mistake that is mended: %+v", r)
+	}
+	if entries, err := os.ReadDir(q.Path("tmp")); err != nil || len(entries) > 0 {
+		t.Errorf("left behind: %q, %v", entries, err)
+	}
+	q.Must("cancel", "a")
+	if r := through("touch "+q.Path("opened"), "", ""); r.Code != 5 ||
+		!strings.Contains(r.Out, "job a is cancelled; only waiting jobs can be changed") {
+		t.Errorf("a job that has ended: %+v", r)
+	}
+	if _, err := os.Stat(q.Path("opened")); err == nil {
+		t.Error("the editor was opened for a job that has ended")
+	}
+	q.Must("retry", "a")
+	if r := through("false", "", ""); r.Code != 1 || !strings.Contains(r.Out, "nothing was changed") {
+		t.Errorf("an editor that fails: %+v", r)
+	}
+	if r := q.CLI("edit", "a"); r.Code != 2 || !strings.Contains(r.Err, "editing in $EDITOR needs a terminal") {
+		t.Errorf("an editor without a terminal: %+v", r)
+	}
+}
+
+// A relative --cwd is resolved in the caller's current directory. If that directory was deleted, the error
+// says what to do.
+func TestRelativeDirIsTheCallers(t *testing.T) {
+	q := testrig.StartQueue(t, "--workers", "1")
+	if err := os.MkdirAll(q.Dir+"/here/below", 0o700); err != nil {
+		t.Fatal(err)
+	}
+	in := func(dir string, args ...string) testrig.Result {
+		cmd := q.Command(args...)
+		cmd.Dir = dir
+		return testrig.RunCommand(t, cmd)
+	}
+	if r := in(q.Dir+"/here", "run", "--cwd", "below", "pwd"); r.Out != q.Dir+"/here/below\n" {
+		t.Errorf("a folder below the current one: %+v", r)
+	}
+	cmd := q.Command("run", "true")
+	cmd.Path, cmd.Args = "/bin/sh", []string{"sh", "-c", "cd here/below && rmdir ../below && exec \"$@\"", "sh", q.Bin,
+		"--dir", q.Dir, "run", "true"}
+	if r := testrig.RunCommand(t, cmd); r.Code != 125 || !strings.Contains(r.Err,
+		"the current directory no longer exists") ||
+		!strings.Contains(r.Err, "--no-cwd") {
+		t.Errorf("in a folder that is gone: %+v", r)
+	}
+}
+
+// backup replaces an earlier backup. It replaces another file only with --force.
+func TestBackupReplacesOnlyBackups(t *testing.T) {
+	q := testrig.StartQueue(t, "--workers", "0")
+	q.Must("enqueue", "true")
+	other := q.WriteFile("letter", "dear all")
+	if r := q.CLI("backup", other); r.Code != 5 || !strings.Contains(r.Err, "--force") {
+		t.Errorf("over a letter: %+v", r)
+	}
+	if text, err := os.ReadFile(other); err != nil || string(text) != "dear all" {
+		t.Errorf("the letter is %q, %v", text, err)
+	}
+	for _, args := range [][]string{{"backup", q.Dir + "/copy"}, {"backup", q.Dir + "/copy"}, {"backup", other, "--force"},
+		{"backup", other}, {"backup", q.WriteFile("empty", "")}} {
+		q.Must(args...)
+	}
+}

@@ -1,0 +1,64 @@
+package cli
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/queuectl/queuectl/internal/testrig"
+)
+
+// Where the locale is not UTF-8, queuectl prints only ASCII. The texts of the jobs are ASCII, so
+// every other character would come from queuectl.
+func TestOutputIsASCIIWithoutUTF8Locale(t *testing.T) {
+	testrig.Long(t)
+	q := testrig.StartQueue(t, "--workers", "1")
+	q.Must("enqueue", "--id", "done", "true")
+	q.Must("enqueue", "--id", "dead", "--max-retries", "0", "echo "+strings.Repeat("long ", 300)+"; exit 3")
+	q.Must("enqueue", "--id", "again", "--backoff-base", "1000", "exit 3")
+	q.WaitUntil("it is to be retried", 10*time.Second, func() bool { return q.Show("again").State == "failed" })
+	q.Must("enqueue", "--id", "runs", "sleep 600")
+	q.WaitUntil("it runs", 10*time.Second, func() bool { return q.Show("runs").State == "processing" })
+	q.Must("enqueue", "--id", "waits", "--in", "2h", "--", "printf", strings.Repeat("x", 2000))
+	q.Must("enqueue", "--id", "blocked", "--after", "runs", "--after", "waits", "true")
+	q.Must("enqueue", "--id", "kept", "true")
+	q.Must("hold", "kept")
+	q.Must("enqueue", "--id", "over", "true")
+	q.Must("cancel", "over")
+	q.Must("schedule", "add", "nightly", "0 3 * * *", "true")
+	for _, locale := range []string{"C", "C.UTF-8"} {
+		signs := 0
+		for _, line := range []string{
+			"", "status", "status --verbose", "list", "list --limit 2", "list --failed", "ps", "show dead waits", "why waits",
+			"tree blocked", "tree runs", "simulate", "stats",
+			"queue list", "dlq list", "events", "worker list", "gate list", "schedule list", "schedule show nightly",
+			"node list", "config list", "whoami", "doctor",
+			"--help", "-h", "enqueue --help", "enqueue --help --all", "run --help --all", "list --help", "schedule add --help",
+			"wait --help", "run -- echo {} ::: a", "enqueue echo ::: a", "schedule add '0 3 * * * *' ls",
+			"enqueue --queue " + strings.Repeat("q", 200) + " true", "show " + strings.Repeat("n", 200),
+			"wait done again --timeout 10ms --progress", "cancel done dead over",
+		} {
+			for _, columns := range []int{0, 40, 600} {
+				cmd := q.Command(strings.Fields(line)...)
+				cmd.Env = append(cmd.Env, "LC_ALL="+locale)
+				text := ""
+				if columns == 0 {
+					r := testrig.RunCommand(t, cmd)
+					text = r.Out + r.Err
+				} else {
+					text, _ = testrig.RunOnTerminal(t, cmd, columns)
+				}
+				index := strings.IndexFunc(text, func(r rune) bool { return r > '~' })
+				if index >= 0 {
+					signs++
+				}
+				if index >= 0 && locale == "C" {
+					t.Errorf("%.60s, %d columns: prints %.60q", line, columns, text[max(0, index-20):])
+				}
+			}
+		}
+		if locale != "C" && signs < 20 {
+			t.Errorf("%d outputs have signs in %s, want more", signs, locale)
+		}
+	}
+}

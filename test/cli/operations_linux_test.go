@@ -1,0 +1,111 @@
+package cli
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/queuectl/queuectl/internal/testrig"
+)
+
+// "worker start" in the foreground adds workers until Ctrl-C. Then it lets their jobs end.
+func TestForegroundWorkers(t *testing.T) {
+	q := testrig.StartQueue(t, "--workers", "1")
+	w := q.Dial()
+	workers := func() (st struct{ Workers struct{ Total int } }) {
+		w.MustCall("status", testrig.Fields{}, &st)
+		return st
+	}
+	cmd := q.Command("worker", "start", "-c", "2", "--foreground")
+	out, err := cmd.StdoutPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.WaitUntil("three workers", 20*time.Second, func() bool { return workers().Workers.Total == 3 })
+	cmd.Process.Signal(syscall.SIGINT)
+	text, _ := io.ReadAll(out)
+	if err := cmd.Wait(); err != nil || string(text) != "1 worker\n" {
+		t.Errorf("after Ctrl-C: %v, %q", err, text)
+	}
+	if got := workers().Workers.Total; got != 1 {
+		t.Errorf("%d workers are left, want 1", got)
+	}
+	cmd = q.Command("worker", "start", "--foreground")
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	w.WaitUntil("two workers", 20*time.Second, func() bool { return workers().Workers.Total == 2 })
+	q.Stop()
+	if err := cmd.Wait(); err == nil {
+		t.Error("it says that all is well when the service has ended")
+	}
+}
+
+// A second Ctrl-C cancels the job and ends run, even if no process reads the output of run.
+func TestSecondCtrlCEndsRunWithoutAReader(t *testing.T) {
+	q := testrig.StartQueue(t, "--workers", "1")
+	cmd := q.Command("run", "--id", "loud", "yes")
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	stderr, err := cmd.StderrPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	timer := time.AfterFunc(20*time.Second, func() { cmd.Process.Kill() })
+	defer timer.Stop()
+	// The job keeps printing, and the test reads no further.
+	if _, err := io.ReadFull(out, make([]byte, 1000)); err != nil {
+		t.Fatal(err)
+	}
+	read, since := "", time.Now()
+	q.WaitUntil("it has all that it holds", 20*time.Second, func() bool {
+		now, _ := os.ReadFile(fmt.Sprintf("/proc/%d/io", cmd.Process.Pid))
+		if first, _, _ := strings.Cut(string(now), "\n"); first != read {
+			read, since = first, time.Now()
+		}
+		return time.Since(since) > 300*time.Millisecond
+	})
+	cmd.Process.Signal(syscall.SIGINT)
+	lines := bufio.NewScanner(stderr)
+	for lines.Scan() && !strings.Contains(lines.Text(), "press Ctrl-C again") {
+	}
+	cmd.Process.Signal(syscall.SIGINT)
+	remaining, _ := io.ReadAll(stderr)
+	if err := cmd.Wait(); cmd.ProcessState.ExitCode() != 130 ||
+		!strings.Contains(string(remaining), "job loud cancelled") {
+		t.Errorf("it ended with %v and said %q", err, remaining)
+	}
+	if j := q.Show("loud"); j.State != "cancelled" {
+		t.Errorf("the job is %s", j.State)
+	}
+}
+
+// run prints all output of a job immediately, even far more than is stored for other jobs. If the output is
+// too large even for that, run says so.
+func TestRunShowsAllOfALargeOutput(t *testing.T) {
+	q := testrig.StartQueue(t, "--workers", "1")
+	const lines = 1_000_000
+	r := q.CLI("run", "--", "seq", fmt.Sprint(lines))
+	if want := 6_888_896; r.Code != 0 || len(r.Out) != want || r.Err != "" {
+		t.Errorf("exit %d, %d bytes of %d; it said %q", r.Code, len(r.Out), want, r.Err)
+	}
+	r = q.CLI("run", "--output-limit", "1M", "--", "sh", "-c", "seq 2000000")
+	if kept := strings.Contains(
+		r.Err, "were not kept]: the output exceeded --output-limit, or could not be stored"); r.Code != 0 ||
+		len(r.Out) < 14_888_896 != kept {
+		t.Errorf("exit %d, %d bytes; it said %q", r.Code, len(r.Out), r.Err)
+	}
+}

@@ -1,0 +1,306 @@
+//go:build linux || windows
+
+package cli
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/queuectl/queuectl/internal/testrig"
+)
+
+// Event numbers have no gap, also across restarts and kills, and events can be read again from any
+// number. A follower gets each event once, even across its reconnections.
+func TestEventsAreDurableAndGapless(t *testing.T) {
+	q := testrig.StartQueue(t, "--workers", "2")
+	follow := func(since int64) (next func() testrig.Event, stop func()) {
+		cmd := q.Command("events", "-f", "--json", "--since", fmt.Sprint(since))
+		out, err := cmd.StdoutPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		lines := bufio.NewScanner(out)
+		return func() (e testrig.Event) {
+				if !lines.Scan() {
+					return testrig.Event{}
+				}
+				if err := json.Unmarshal(lines.Bytes(), &e); err != nil {
+					t.Errorf("%q: %v", lines.Text(), err)
+				}
+				return e
+			}, func() {
+				cmd.Process.Kill()
+				io.Copy(io.Discard, out)
+				cmd.Wait()
+			}
+	}
+	q.Must("enqueue", "--id", "a", "true")
+	q.Must("wait", "a")
+	next, stop := follow(0)
+	if e := next(); e.Seq != 1 || e.Event != "enqueued" || e.ID != "a" || e.State != "pending" || e.User == "" {
+		t.Errorf("the first event: %+v", e)
+	}
+	last := next().Seq
+	stop()
+	for round := range 3 {
+		if round%2 == 0 || testrig.StopIsAnEvent {
+			q.Kill()
+		} else {
+			q.Stop()
+		}
+		q.Start("--workers", "2")
+		next, stop := follow(last)
+		id := q.Must("enqueue", "true")
+		q.Must("wait", id)
+		for kind := ""; kind != "ended"; {
+			e := next()
+			if e.Seq != last+1 {
+				t.Fatalf("after event %d came %+v", last, e)
+			}
+			last = e.Seq
+			if e.ID == id {
+				kind = e.Event
+			}
+		}
+		stop()
+	}
+	all := q.Events()
+	for i, e := range all {
+		if e.Seq != int64(i)+1 {
+			t.Fatalf("event %d is number %d", i+1, e.Seq)
+		}
+	}
+	if got := q.Events("--since", fmt.Sprint(last-2)); len(got) < 2 || got[0] != all[last-2] {
+		t.Errorf("since %d: %+v", last-2, got)
+	}
+	for _, e := range q.Events("a", "--event", "ended") {
+		if e.ID != "a" || e.Event != "ended" || e.State != "completed" {
+			t.Errorf("of one job and kind: %+v", e)
+		}
+	}
+	var array []testrig.Event
+	if err := json.Unmarshal([]byte(q.Must("events", "--json")), &array); err != nil || len(array) < int(last) {
+		t.Errorf("as one array: %d events, %v", len(array), err)
+	}
+	if r := q.CLI("events", "--event", "endd"); r.Code != 2 || !strings.Contains(r.Err, `"ended"`) {
+		t.Errorf("a wrong kind: %+v", r)
+	}
+	if r := q.CLI("events", "--since", "-1"); r.Code != 2 || !strings.Contains(r.Err, "since") {
+		t.Errorf("a wrong number: %+v", r)
+	}
+}
+
+// During a drain no job starts. This also holds for prefetched jobs and after a restart. Running jobs end,
+// and status reports the drain. After the drain, jobs start again.
+func TestDrain(t *testing.T) {
+	q := testrig.StartQueue(t, "--workers", "1")
+	w := q.Dial()
+	for range 8 {
+		w.WaitEnded(w.Enqueue(testrig.Fields{"command": "true"})) // run short jobs, so that the service prefetches jobs later
+	}
+	gate := q.Path("gate")
+	running := w.Enqueue(testrig.Fields{"command": "echo up; while [ ! -e " + gate + " ]; do sleep 0.02; done"})
+	w.WaitRunning(running)
+	ids := w.Batch([]testrig.Fields{{"command": "true"}, {"command": "true"}})
+	if r := q.CLI("status", "--check"); r.Code != 0 || r.Out != "ok\n" {
+		t.Errorf("status before: %+v", r)
+	}
+	q.Must("drain")
+	waiting := q.Command("drain", "--wait", "--json")
+	out, err := waiting.StdoutPipe()
+	if err == nil {
+		err = waiting.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	q.WriteFile("gate", "")
+	w.WaitEnded(running)
+	if text, err := io.ReadAll(out); err != nil || string(text) != `{"draining":true,"running":0}`+"\n" {
+		t.Errorf("drain --wait: %q, %v", text, err)
+	}
+	waiting.Wait()
+	q.Stop()
+	q.Start("--workers", "1")
+	w = q.Dial()
+	if r := q.CLI("status", "--check"); r.Code != 1 || !strings.HasPrefix(r.Out, "degraded: ") ||
+		!strings.Contains(r.Out, "drain --off") {
+		t.Errorf("status of a drain: %+v", r)
+	}
+	if n := w.Counts()["pending"]; n != 2 {
+		t.Errorf("%d wait after the restart, want 2", n)
+	}
+	if got := q.Must("config", "list"); strings.Contains(got, "drain") {
+		t.Error("the drain shows among the settings")
+	}
+	q.Must("drain", "--off")
+	for _, id := range ids {
+		w.WaitEnded(id)
+	}
+	if r := q.CLI("drain", "--off", "--wait"); r.Code != 2 {
+		t.Errorf("drain --off --wait: %+v", r)
+	}
+}
+
+// While one drain waits until no job runs, a second drain can be requested. If drain --off ends the drain,
+// the waiting request fails.
+func TestDrainFailsIfItIsEndedWhileItWaits(t *testing.T) {
+	q := testrig.StartQueue(t, "--workers", "1")
+	w := q.Dial()
+	gate := q.Path("gate")
+	running := w.Enqueue(testrig.Fields{"command": "echo up; while [ ! -e " + gate + " ]; do sleep 0.02; done"})
+	w.WaitRunning(running)
+	replies := make(chan testrig.WireMessage, 1)
+	// This goroutine ends when the drain ends.
+	go func() { replies <- q.Dial().Call("drain", testrig.Fields{"wait": true}) }()
+	q.WaitUntil("it drains", 10*time.Second, func() bool { return strings.Contains(q.Must("status"), "drain") })
+	q.Must("drain")
+	select {
+	case got := <-replies:
+		t.Fatalf("got %+v while a job runs", got)
+	default:
+	}
+	q.Must("drain", "--off")
+	if got := <-replies; got.Error == nil || got.Error.Data.Code != "wrong_state" {
+		t.Errorf("got %+v, want wrong_state", got)
+	}
+	q.WriteFile("gate", "")
+	w.WaitEnded(running)
+}
+
+// reload applies the settings of the file, and names those that another source overrides.
+func TestReloadVerb(t *testing.T) {
+	q := testrig.NewQueue(t, "")
+	file := q.WriteFile("queuectl.toml", "max_retries = 1\npriority = 3\n")
+	q.Start("--config", file)
+	q.Must("config", "set", "priority", "4")
+	q.WriteFile("queuectl.toml", "max_retries = 2\npriority = 3\n")
+	r := q.CLI("reload")
+	if r.Code != 0 || !strings.Contains(r.Err, "priority") || strings.Contains(r.Err, "max_retries") {
+		t.Errorf("reload: %+v", r)
+	}
+	if got := q.Setting("max_retries"); got.Value != "2" {
+		t.Errorf("after reload: %+v", got)
+	}
+	q.WriteFile("queuectl.toml", "max_retrys = 9\n")
+	if r := q.CLI("reload"); r.Code == 0 || !strings.Contains(r.Err, "max_retrys") {
+		t.Errorf("reload of a wrong file: %+v", r)
+	}
+	if got := q.Setting("max_retries"); got.Value != "2" {
+		t.Errorf("after a refused reload: %+v", got)
+	}
+}
+
+// logs prints the output of several jobs one after another, or line by line as it arrives. Each
+// line names its job. --since omits older output.
+func TestLogsOfSeveralJobs(t *testing.T) {
+	q := testrig.StartQueue(t, "--workers", "3")
+	w := q.Dial()
+	gate := q.Path("gate")
+	longJob := w.Enqueue(testrig.Fields{"id": "long-one", "command": "echo early; while [ ! -e " + gate +
+		" ]; do sleep 0.02; done; printf late"})
+	q.Must("enqueue", "--id", "b", "echo one; echo two")
+	w.WaitEnded("b")
+	w.WaitUntil("it has printed", 20*time.Second, func() bool { return q.Must("logs", longJob) == "early" })
+	if got, want := q.Must("logs", "b", longJob), "b        | one\nb        | two\nlong-one | early"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	since := time.Now().Format(time.RFC3339Nano)
+	follower := q.Command("logs", "-f", longJob, "b")
+	out, err := follower.StdoutPipe()
+	if err == nil {
+		err = follower.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	time.AfterFunc(200*time.Millisecond, func() { os.WriteFile(gate, nil, 0o600) })
+	text, err := io.ReadAll(out)
+	if err := follower.Wait(); err != nil {
+		t.Error(err)
+	}
+	for _, want := range []string{"long-one | early\n", "long-one | late\n", "b        | one\n", "b        | two\n"} {
+		if strings.Count(string(text), want) != 1 {
+			t.Errorf("followed: %q (%v), want %q once", text, err, want)
+		}
+	}
+	if got := q.Must("logs", longJob, "--since", since); got != "late" {
+		t.Errorf("since the gate: %q", got)
+	}
+	if got := q.Must("logs", "b", "--since", "1h"); got != "one\ntwo" {
+		t.Errorf("since an hour: %q", got)
+	}
+	if r := q.CLI("logs", "b", "nope", "nor-this"); r.Code != 4 || strings.Count(r.Err, "queuectl: ") != 2 ||
+		!strings.Contains(r.Out, "one") {
+		t.Errorf("with unknown ids: %+v", r)
+	}
+	var piece struct{ ID, Text string }
+	if err := json.Unmarshal([]byte(strings.Split(q.Must("logs", "b", "--jsonl"), "\n")[0]), &piece); err != nil ||
+		piece.ID != "b" {
+		t.Errorf("a piece as JSON: %+v, %v", piece, err)
+	}
+}
+
+// Ended jobs are removed on request, oldest first, or by a retention setting. Jobs that have not ended are
+// kept, and so are the jobs in the dead-letter queue.
+func TestCleanupAndRetention(t *testing.T) {
+	testrig.Long(t)
+	q := testrig.StartQueue(t, "--workers", "2")
+	w := q.Dial()
+	var specs []testrig.Fields
+	for i := range 30 {
+		specs = append(specs, testrig.Fields{"id": fmt.Sprintf("c%02d", i), "command": "true"})
+	}
+	specs = append(specs, testrig.Fields{"id": "dead", "command": "exit 1", "max_retries": 0},
+		testrig.Fields{"id": "later", "command": "true", "delay": "1h"})
+	w.Batch(specs)
+	w.WaitUntil("all have ended", 20*time.Second, func() bool {
+		c := w.Counts()
+		return c["completed"] == 30 && c["dead"] == 1
+	})
+	for _, c := range []struct {
+		args, out string
+		remaining int
+	}{
+		{"cleanup", "0 jobs removed", 30}, {"cleanup --days 0 --dry-run", "30 jobs selected; nothing was changed", 30},
+		{"cleanup --days 0 --keep 28", "2 jobs removed", 28}, {"cleanup --days 0 --keep 28", "0 jobs removed", 28},
+		{"cleanup --days 0 -s cancelled", "0 jobs removed", 28}, {"cleanup --days 0 --keep 20 --json", `{"removed":8}`, 20},
+	} {
+		if got := q.Must(strings.Fields(c.args)...); got != c.out || w.Counts()["completed"] != c.remaining {
+			t.Errorf("%s: %q, %d are left, want %q, %d", c.args, got, w.Counts()["completed"], c.out, c.remaining)
+		}
+	}
+	for _, args := range []string{"cleanup --days -1", "cleanup -s pending", "cleanup -s complted", "cleanup --keep -1"} {
+		if r := q.CLI(strings.Fields(args)...); r.Code != 2 {
+			t.Errorf("%s: %+v", args, r)
+		}
+	}
+	q.Must("config", "set", "retention_max_jobs", "5")
+	w.WaitUntil("five are left", 40*time.Second, func() bool { return w.Counts()["completed"] == 5 })
+	ended := time.Now()
+	w.WaitUntil("they are a second old", 20*time.Second, func() bool { return time.Since(ended) > 1100*time.Millisecond })
+	q.Must("config", "set", "retention_completed", "1s")
+	w.WaitUntil("none is left", 40*time.Second, func() bool { return w.Counts()["completed"] == 0 })
+	if c := w.Counts(); c["dead"] != 1 || c["pending"] != 1 {
+		t.Errorf("left: %v", c)
+	}
+	if got := q.Must("list", "-q"); got != "later\ndead" {
+		t.Errorf("left: %q", got)
+	}
+	if n := q.QueryInt("SELECT count(*) FROM attempts"); n != 1 {
+		t.Errorf("%d attempts are left, want that of the dead job", n)
+	}
+	q.Must("cleanup", "--days", "0", "-s", "dead")
+	if got := q.Must("list", "-q"); got != "later" {
+		t.Errorf("left after the dead ones: %q", got)
+	}
+}

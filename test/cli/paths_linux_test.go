@@ -1,0 +1,104 @@
+package cli
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+
+	"github.com/queuectl/queuectl/internal/testrig"
+)
+
+// The error about an unusable path is one line. It names the flag or setting, what is wrong, and the next
+// step. The refused command creates nothing.
+func TestUnusablePathsAreExplained(t *testing.T) {
+	t.Parallel()
+	q := testrig.NewQueue(t, "")
+	q.Bin = testrig.Install(q, q.Bin, q.Dir)
+	q.WriteFile("plain", "x y\n")
+	err := errors.Join(os.Mkdir(q.Path("folder"), 0o755), os.Mkdir(q.Path("closed"), 0o555),
+		os.WriteFile(q.Path("secret"), nil, 0), os.Chmod(q.Path("plain"), 0o644), os.Chmod(q.Dir, 0o755))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		words string
+		code  int
+		want  string
+	}{
+		{"enqueue --file none", 4, "--file: none does not exist; check the path"},
+		{"enqueue --file folder", 2, "--file: folder is a directory; give a file"},
+		{"enqueue --file plain/none", 2, "--file: plain/none does not exist, because plain is not a " +
+			"directory; check the path"},
+		{"enqueue --file secret", 5, "--file: no permission to read secret; ask its owner for access, or use another file"},
+		{"run --private --file none", 125, "--file: none does not exist; check the path"},
+		{"run --private --lines folder", 125, "--lines: folder is a directory; give a file"},
+		{"run --private --arg-file none -- echo", 125, "--arg-file: none does not exist; check the path"},
+		{"run --private --dir plain --lines -", 125,
+			"--dir: WORK/plain is not a directory; give the directory of the service's data"},
+		{"run --private --dir closed/x -- true ::: a", 125,
+			"cannot create the state directory WORK/closed/x: permission denied; choose another one with --dir"},
+		{"restore none", 4, "restore: none does not exist; check the path"},
+		{"restore folder", 2, "restore: folder is a directory; give a file"},
+		{"restore secret", 5, "restore: no permission to read secret; ask its owner for access, or use another file"},
+		{"restore plain --dir closed/x", 5, "cannot create the state directory WORK/closed/x: permission denied; choose " +
+			"another one with --dir"},
+		{"config validate none", 4, "config validate: none does not exist; check the path"},
+		{"config validate folder", 2, "config validate: folder is a directory; give a file"},
+		{"config validate secret", 5, "config validate: no permission to read secret; ask its owner for access, " +
+			"or use another file"},
+		{"serve --config none", 78, "--config: none does not exist; check the path"},
+		{"serve --config folder", 78, "--config: folder is a directory; give a file"},
+		{"serve --dir closed/x", 5, "cannot create the state directory WORK/closed/x: permission denied; choose " +
+			"another one with --dir"},
+		{"serve --dir plain", 78, "--dir: WORK/plain is not a directory; give the directory of the service's data"},
+		{"serve --dir plain/x", 78, "--dir: WORK/plain is not a directory; give the directory of the service's data"},
+		{"serve --dir folder --socket none/s", 78, "--socket: directory WORK/none does not exist; create it " +
+			"with: mkdir -p WORK/none"},
+		{"enqueue --dir plain true", 2, "--dir: WORK/plain is not a directory; give the directory of the service's data"},
+		{"status --dir plain", 2, "--dir: WORK/plain is not a directory; give the directory of the service's data"},
+		{"doctor --dir plain/x", 2, "--dir: WORK/plain is not a directory; give the directory of the service's data"},
+		{"restore plain --dir plain", 2, "--dir: WORK/plain is not a directory; give the directory of the service's data"},
+		{"config validate --dir plain", 2, "--dir: WORK/plain is not a directory; give the directory of the service's data"},
+		{"wait 1 --dir plain", 125, "--dir: WORK/plain is not a directory; give the directory of the service's data"},
+		{"status --socket plain", 2, "--socket: plain is not a socket; give the path of the service's socket"},
+		{"enqueue --socket folder true", 2, "--socket: folder is not a socket; give the path of the service's socket"},
+		{"man plain", 2, "man: plain is not a directory; check the path"},
+		{"man closed", 5, "man: no permission to write to closed; choose another directory"},
+	} {
+		r := runInDir(q, c.words)
+		if want := "queuectl: " + strings.ReplaceAll(c.want, "WORK", q.Dir) + "\n"; r.Code != c.code || r.Err != want ||
+			r.Out != "" {
+			t.Errorf("%s: %+v; want %d, %q", c.words, r, c.code, want)
+		}
+	}
+	for _, name := range []string{".queuectl", "closed/x", "none"} {
+		if _, err := os.Stat(q.Path(name)); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("%s was made (%v)", name, err)
+		}
+	}
+	if r := testrig.RunCommand(t, commandWith(q, "QUEUECTL_SOCKET="+q.Path("plain"), "status")); r.Code != 2 ||
+		r.Err != "queuectl: QUEUECTL_SOCKET: "+q.Path("plain")+" is not a socket; give the path of the service's socket\n" {
+		t.Errorf("QUEUECTL_SOCKET: %+v", r)
+	}
+}
+
+// runInDir runs the program in the queue's directory as a user other than root.
+func runInDir(q *testrig.Queue, line string) testrig.Result {
+	q.Helper()
+	cmd := commandWith(q, "", strings.Fields(line)...)
+	if os.Geteuid() == 0 {
+		testrig.AsPerson(cmd, testrig.Outsider)
+	}
+	return testrig.RunCommand(q, cmd)
+}
+
+// commandWith returns the program without --dir. It runs in the queue's directory, with one additional
+// variable.
+func commandWith(q *testrig.Queue, variable string, args ...string) *exec.Cmd {
+	cmd := exec.Command(q.Bin, args...)
+	cmd.Dir = q.Dir
+	cmd.Env = []string{"HOME=" + q.Dir, "PATH=" + os.Getenv("PATH"), "QUEUECTL_NO_START=1", variable}
+	return cmd
+}

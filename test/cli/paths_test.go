@@ -1,0 +1,23 @@
+//go:build linux || windows
+
+package cli
+
+import (
+	"testing"
+
+	"github.com/queuectl/queuectl/internal/testrig"
+)
+
+// If a backup cannot be written, the error names the directory, not a temporary file.
+func TestFailedBackupNamesItsDir(t *testing.T) {
+	q := testrig.StartQueue(t, "--workers", "0")
+	for to, c := range map[string]testrig.Result{
+		"none/x.db": {Code: 2, Err: "backup: directory none does not exist; create it with: " + testrig.MkdirCommand +
+			" none"},
+		"initialized/x": {Code: 2, Err: "backup: initialized is not a directory; check the path"},
+	} {
+		if r := q.CLI("backup", to); r.Code != c.Code || r.Err != "queuectl: "+c.Err+"\n" {
+			t.Errorf("backup %s: %+v, want %+v", to, r, c)
+		}
+	}
+}

@@ -1,0 +1,105 @@
+package cli
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/queuectl/queuectl/internal/skip"
+	"github.com/queuectl/queuectl/internal/testrig"
+)
+
+// peer is a program that runs a file of commands, four concurrently, and that can be called again after it
+// was killed.
+type peer struct {
+	name string
+	args []string
+	in   string // file for its stdin, "" for none
+}
+
+// peers returns the tools that people use for this task, with the flags that continue a run.
+func peers(p *testrig.Private) []peer {
+	return []peer{
+		{"xargs -P4", []string{"xargs", "-P4", "-d", "\n", "-n1", "sh", "-c"}, "commands"},
+		{"parallel -j4 --joblog --resume", []string{"parallel", "--will-cite", "-j4", "--joblog", "joblog", "--resume", "-a",
+			"commands"}, ""},
+		{"queuectl run --private", []string{p.Bin, "run", "--private", "--workers", "4", "--lines", "commands"}, ""},
+	}
+}
+
+func (w peer) command(p *testrig.Private) *exec.Cmd {
+	cmd := exec.Command(w.args[0], w.args[1:]...)
+	cmd.Dir = p.Work
+	cmd.Env = []string{"HOME=" + p.Work, "PATH=" + os.Getenv("PATH"), "LANG=C", "TMPDIR=" + p.Work}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if w.in != "" {
+		f, err := os.Open(filepath.Join(p.Work, w.in))
+		if err != nil {
+			p.Fatal(err)
+		}
+		p.Cleanup(func() { f.Close() })
+		cmd.Stdin = f
+	}
+	return cmd
+}
+
+// This test compares a private run with xargs and GNU parallel. Each of them is killed halfway with all its
+// processes and then called again. The test measures their time and counts the commands that they lose or
+// repeat. A private run loses no command and repeats only commands that were running. QUEUECTL_PEERS sets the
+// number of commands.
+func TestPrivateRunComparedWithPeers(t *testing.T) {
+	t.Parallel()
+	skip.UnlessProgram(t, "parallel", "needs GNU parallel; "+
+		".ci/run installs it, and TestPrivateRunIsResumed has the promise without peers")
+	count := 300
+	if n, err := strconv.Atoi(os.Getenv("QUEUECTL_PEERS")); err == nil {
+		count = n
+	}
+	for _, i := range []int{0, 1, 2} {
+		p := testrig.NewPrivate(t)
+		w := peers(p)[i]
+		var lines strings.Builder
+		for n := range count {
+			fmt.Fprintf(&lines, "echo %d >>effects\n", n)
+		}
+		if err := os.WriteFile(filepath.Join(p.Work, "commands"), []byte(lines.String()), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		started := time.Now()
+		if out, err := w.command(p).CombinedOutput(); err != nil {
+			t.Fatalf("%s: %v\n%s", w.name, err, out)
+		}
+		elapsed := time.Since(started)
+		if counts, lines := countRuns(p); len(counts) != count || lines != count {
+			t.Fatalf("%s: %d commands had %d effects", w.name, count, lines)
+		}
+		for _, name := range []string{"effects", "joblog", ".queuectl"} {
+			os.RemoveAll(filepath.Join(p.Work, name))
+		}
+		cmd := w.command(p)
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		p.WaitUntil("half of it", 60*time.Second, func() bool {
+			_, lines := countRuns(p)
+			return lines >= count/2
+		})
+		syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
+		killAll(p, cmd)
+		if out, err := w.command(p).CombinedOutput(); err != nil {
+			t.Fatalf("%s again: %v\n%s", w.name, err, out)
+		}
+		counts, effects := countRuns(p)
+		t.Logf("%-31s %d commands in %v, %.0f/s; killed at half and called again: %d not done, %d done again", w.name, count,
+			elapsed.Round(time.Millisecond), float64(count)/elapsed.Seconds(), count-len(counts), effects-len(counts))
+		if strings.Contains(w.name, "queuectl") && (len(counts) != count || effects-count > 64) {
+			t.Errorf("%s lost %d and did %d again", w.name, count-len(counts), effects-count)
+		}
+	}
+}

@@ -1,0 +1,189 @@
+package cli
+
+import (
+	"bufio"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/queuectl/queuectl/internal/skip"
+	"github.com/queuectl/queuectl/internal/testrig"
+)
+
+// The first Ctrl-C lets running jobs finish. The second Ctrl-C ends these jobs and returns them to the queue.
+// The same command continues the run.
+func TestPrivateInterrupted(t *testing.T) {
+	t.Parallel()
+	p := testrig.NewPrivate(t)
+	const jobs = "touch started; while ! test -e go; do sleep 0.01; done; echo 1 | tee -a effects\necho 2 >>effects\n"
+	var out testrig.LockedBuffer
+	start := func() (cmd *exec.Cmd, errs *testrig.LockedBuffer) {
+		os.Remove(filepath.Join(p.Work, "started"))
+		cmd, errs = p.Command(jobs, "--lines", "-", "--workers", "1"), &testrig.LockedBuffer{}
+		cmd.Stdout, cmd.Stderr = &out, errs
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		p.WaitUntil("a job runs", 20*time.Second, func() bool {
+			_, err := os.Stat(filepath.Join(p.Work, "started"))
+			return err == nil
+		})
+		return cmd, errs
+	}
+	cmd, errs := start()
+	interrupt := func() {
+		cmd.Process.Signal(syscall.SIGINT)
+		p.WaitUntil("it says what it does", 20*time.Second, func() bool {
+			return strings.Contains(errs.String(), "running jobs may finish")
+		})
+	}
+	interrupt()
+	cmd.Process.Signal(syscall.SIGINT)
+	if err := cmd.Wait(); cmd.ProcessState.ExitCode() != 130 {
+		t.Fatalf("two Ctrl-C: %v\n%s", err, errs)
+	}
+	if _, lines := countRuns(p); lines != 0 {
+		t.Fatal("a job went on")
+	}
+	if err := os.Remove(filepath.Join(p.Work, "started")); err != nil {
+		t.Fatal(err)
+	}
+	cmd, errs = start()
+	interrupt()
+	if err := os.WriteFile(filepath.Join(p.Work, "go"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Wait(); cmd.ProcessState.ExitCode() != 130 {
+		t.Fatalf("one Ctrl-C: %v\n%s", err, errs)
+	}
+	if stderr := errs.String(); !strings.Contains(stderr, "1 of 2 jobs finished, 1 left") ||
+		strings.Contains(stderr, "degraded") {
+		t.Errorf("after one Ctrl-C it says %q", stderr)
+	}
+	if counts, lines := countRuns(p); lines != 1 || counts["1"] != 1 || out.String() != "1\n" {
+		t.Errorf("after one Ctrl-C: %v, and it printed %q", counts, out.String())
+	}
+	if r := p.Run(jobs, "--lines", "-", "--workers", "1"); r.Code != 0 {
+		t.Fatalf("the last run: %+v", r)
+	}
+	if counts, lines := countRuns(p); lines != 2 || counts["2"] != 1 {
+		t.Errorf("at the end: %v", counts)
+	}
+}
+
+// Ctrl-C ends a run that is waiting for its job list. If the stdout of a run is closed, the run ends with an
+// exit code other than 0.
+func TestPrivateRunEndsWithoutInputOrOutput(t *testing.T) {
+	t.Parallel()
+	p := testrig.NewPrivate(t)
+	cmd := p.Command("", "--lines", "-")
+	cmd.Stdin = nil
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer in.Close()
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := in.Write([]byte("true\n")); err != nil {
+		t.Fatal(err)
+	}
+	p.WaitUntil("its service runs", 20*time.Second, func() bool {
+		_, err := os.Stat(p.Path("queuectl.sock"))
+		return err == nil
+	})
+	cmd.Process.Signal(syscall.SIGINT)
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	select {
+	case <-ended:
+		if code := cmd.ProcessState.ExitCode(); code != 130 {
+			t.Errorf("Ctrl-C while it waits for its file: exit %d", code)
+		}
+	case <-time.After(20 * time.Second):
+		cmd.Process.Kill()
+		t.Error("it does not end while it waits for its file")
+	}
+	const jobs = "echo 1\necho 2; touch 2; sleep 0.2\necho 3; touch 3\nsleep 0.1\nsleep 0.1\n"
+	cmd = p.Command(jobs, "--lines", "-", "--workers", "1")
+	errs := &testrig.LockedBuffer{}
+	cmd.Stderr = errs
+	out, err := cmd.StdoutPipe()
+	if err != nil || cmd.Start() != nil {
+		t.Fatal(err)
+	}
+	if line, err := bufio.NewReader(out).ReadString('\n'); line != "1\n" {
+		t.Fatalf("it printed %q, %v", line, err)
+	}
+	out.Close()
+	cmd.Wait()
+	if code := cmd.ProcessState.ExitCode(); code != 130 || !strings.Contains(errs.String(), "the output pipe is closed") {
+		t.Errorf("with nobody who reads: exit %d, %s", code, errs)
+	}
+	if r := p.Run(jobs, "--lines", "-"); r.Code != 0 || !strings.Contains(r.Err, "5 jobs: 5 completed") {
+		t.Errorf("the same again: %+v", r)
+	}
+}
+
+// A large output that is stored in a separate file can also be read without a service.
+func TestLargeOutputIsReadableOffline(t *testing.T) {
+	t.Parallel()
+	p := testrig.NewPrivate(t)
+	r := p.Run("seq 100000\n", "--lines", "-")
+	if r.Code != 0 {
+		t.Fatalf("the run: %+v", r)
+	}
+	id := strings.TrimSpace(p.CLI("--dir", p.Dir, "list", "-q").Out)
+	if got := p.CLI("--dir", p.Dir, "logs", id); got.Code != 0 || got.Out != r.Out {
+		t.Errorf("exit %d, %d bytes, want %d: %s", got.Code, len(got.Out), len(r.Out), got.Err)
+	}
+}
+
+// The directory of a private run is not read if another user owns it, because its content may be an attack.
+func TestOtherUsersDirIsNotRead(t *testing.T) {
+	skip.UnlessRoot(t, "needs root, who may give a directory away; .ci/run runs it as root")
+	p := testrig.NewPrivate(t)
+	if r := p.Run("true\n", "--lines", "-"); r.Code != 0 {
+		t.Fatalf("the run: %+v", r)
+	}
+	if err := os.Chown(p.Dir, 4001, 4001); err != nil {
+		t.Fatal(err)
+	}
+	for _, verb := range []string{"list", "status", "events"} {
+		if r := p.CLI("--dir", p.Dir, verb); r.Code != 5 || r.Out != "" ||
+			!strings.Contains(r.Err, "belongs to 4001, who can change its content") {
+			t.Errorf("%s: %+v", verb, r)
+		}
+	}
+}
+
+// In a deleted current directory, a private run fails and says what to do.
+func TestPrivateRunInADeletedDir(t *testing.T) {
+	t.Parallel()
+	p := testrig.NewPrivate(t)
+	cmd := exec.Command(
+		"/bin/sh", "-c", `mkdir gone && cd gone && rmdir ../gone && exec "$0" run --private --lines /dev/stdin`, p.Bin)
+	cmd.Env, cmd.Dir, cmd.Stdin = testrig.Environment(p.Work), p.Work, strings.NewReader("true\n")
+	output, err := cmd.CombinedOutput()
+	if cmd.ProcessState.ExitCode() != 125 || !strings.Contains(string(output), "the current directory no longer exists") ||
+		!strings.Contains(string(output), "--dir") {
+		t.Errorf("%v: %s", err, output)
+	}
+}
+
+func TestPrivateRunQuotesChangedArguments(t *testing.T) {
+	t.Parallel()
+	p := testrig.NewPrivate(t)
+	if r := p.Run("", "--", "echo", "{}", ":::", "a b"); r.Code != 0 {
+		t.Fatalf("the first run: %+v", r)
+	}
+	r := p.Run("", "--", "echo", "{}", ":::", "c  d")
+	if r.Code != 125 || !strings.Contains(r.Err, `"echo 'a b'"`) || !strings.Contains(r.Err, `"echo 'c  d'"`) {
+		t.Errorf("got %+v, want 125 and both commands", r)
+	}
+}

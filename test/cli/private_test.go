@@ -1,0 +1,523 @@
+//go:build linux || windows
+
+package cli
+
+import (
+	"bufio"
+	"bytes"
+	"crypto/sha256"
+	"encoding/json"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/queuectl/queuectl/internal/testrig"
+)
+
+// killAll kills all processes of a run with SIGKILL. It finds them by the directory of the run, which their
+// arguments or environment contain.
+func killAll(p *testrig.Private, cmd *exec.Cmd) {
+	cmd.Process.Kill()
+	cmd.Wait()
+	for remaining := 1; remaining > 0; {
+		remaining = 0
+		for pid, commands := range testrig.ProcessesUsing(p.Dir) {
+			if !strings.Contains(commands, " events ") {
+				testrig.Kill(pid)
+				remaining++
+			}
+		}
+	}
+}
+
+// countRuns counts how often each job has run. Each run of a job appends the job's number to a file.
+func countRuns(p *testrig.Private) (counts map[string]int, lines int) {
+	counts = map[string]int{}
+	files, _ := filepath.Glob(filepath.Join(p.Work, "effects*"))
+	for _, name := range files {
+		raw, err := os.ReadFile(name)
+		if err != nil {
+			p.Fatal(err)
+		}
+		for line := range strings.FieldsSeq(string(raw)) {
+			counts[line]++
+			lines++
+		}
+	}
+	return counts, lines
+}
+
+// A private run uses its own database, even if QUEUECTL_STORE names another store for services.
+func TestPrivateRunUsesItsOwnStore(t *testing.T) {
+	t.Parallel()
+	p := testrig.NewPrivate(t)
+	cmd := p.Command("echo hi\n", "--lines", "-")
+	cmd.Env = append(cmd.Env, "QUEUECTL_STORE=postgres:///none?host="+p.Work)
+	if r := testrig.RunCommand(p, cmd); r.Code != 0 || !strings.Contains(r.Out, "hi\n") {
+		t.Errorf("%+v", r)
+	}
+}
+
+// A run of many jobs is killed ten times with all its processes and continued with the same command. Each job
+// runs, and no job runs again after an event has reported its completion. If a line of the list was changed,
+// the next call fails with the number of the line and starts nothing.
+func TestPrivateRunIsResumed(t *testing.T) {
+	testrig.Long(t)
+	t.Parallel()
+	const count, kills = 2000 / testrig.JobDivisor, 10
+	p := testrig.NewPrivate(t)
+	var file strings.Builder
+	for i := range count {
+		fmt.Fprintf(&file, `{"command":"echo %d >>effects","backoff_base":0.01}`+"\n", i+1)
+	}
+	if err := os.WriteFile(filepath.Join(p.Work, "jobs.jsonl"), []byte(file.String()), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	args := []string{"--workers", "4", "--file", "jobs.jsonl"}
+	runsWhenReported := map[string]int{} // how often each job had run when an event reported its completion
+	for n := range kills {
+		cmd := p.Command("", args...)
+		if err := testrig.StartCommand(cmd); err != nil {
+			t.Fatal(err)
+		}
+		completed := followCompleted(p)
+		p.WaitUntil(fmt.Sprintf("progress before kill %d", n+1), 60*time.Second, func() bool {
+			_, lines := countRuns(p)
+			return lines > (n+1)*count/(kills+2)
+		})
+		killAll(p, cmd)
+		counts, _ := countRuns(p)
+		for _, id := range completed() {
+			number, _, _ := strings.Cut(id, "-")
+			if _, known := runsWhenReported[number]; !known {
+				runsWhenReported[number] = counts[number]
+			}
+		}
+	}
+	if len(runsWhenReported) < count/4 {
+		t.Errorf("events told of %d completed jobs only", len(runsWhenReported))
+	}
+	changed := strings.Replace(file.String(), "echo 17 ", "echo 17x ", 1)
+	if err := os.WriteFile(filepath.Join(p.Work, "changed"), []byte(changed), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, before := countRuns(p)
+	if r := p.Run("", "--workers", "4", "--file", "changed"); r.Code != 125 ||
+		!strings.Contains(r.Err, `the command of line 17 was "echo 17 >>effects", now it is "echo 17x >>effects"`) {
+		t.Errorf("a changed line: %+v", r)
+	}
+	if _, after := countRuns(p); after != before {
+		t.Errorf("a refused run ran %d jobs", after-before)
+	}
+	if r := p.Run("", args...); r.Code != 0 || !strings.Contains(r.Err, fmt.Sprintf("%d jobs: %[1]d completed", count)) {
+		t.Errorf("the last run: %+v", r)
+	}
+	counts, lines := countRuns(p)
+	for i := range count {
+		if counts[strconv.Itoa(i+1)] == 0 {
+			t.Errorf("job %d was lost", i+1)
+		}
+	}
+	for number, runs := range runsWhenReported {
+		if counts[number] != runs {
+			t.Errorf("job %s ran again after events had told that it was completed", number)
+		}
+	}
+	t.Logf("%d jobs, %d kills: %d were run again; events had told of %d before the kills", count, kills, lines-count,
+		len(runsWhenReported))
+}
+
+// followCompleted follows the events of a run that has just started. The returned function ids waits for the
+// end of the run. It returns the jobs that events have reported as completed.
+func followCompleted(p *testrig.Private) (ids func() []string) {
+	var mu sync.Mutex
+	var list []string
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
+			cmd := exec.Command(p.Bin, "--dir", p.Dir, "events", "-f", "--since", "0", "--event", "ended", "--jsonl")
+			cmd.Env = testrig.Environment(p.Work)
+			out, err := cmd.StdoutPipe()
+			if err != nil || cmd.Start() != nil {
+				p.Errorf("follow events: %v", err)
+				return
+			}
+			any := false
+			for lines := bufio.NewScanner(out); lines.Scan(); any = true {
+				var e testrig.Event
+				if json.Unmarshal(lines.Bytes(), &e) == nil && e.State == "completed" {
+					mu.Lock()
+					list = append(list, e.ID)
+					mu.Unlock()
+				}
+			}
+			cmd.Wait()
+			if any {
+				return
+			}
+		}
+	}()
+	return func() []string {
+		<-ended
+		mu.Lock()
+		defer mu.Unlock()
+		return list
+	}
+}
+
+// If a run is continued with other flags, the error names each changed flag as the user wrote it. If a job of
+// the list has changed, the error names its line.
+func TestChangedPrivateFlagsAreNamed(t *testing.T) {
+	testrig.Long(t)
+	t.Parallel()
+	p := testrig.NewPrivate(t)
+	args := []string{"--arg-file", "-", "--timeout", "10", "--env", "A=1", "--label", "k=v", "--ok-code", "0,3", "--",
+		"echo", "+{}+"}
+	if r := p.Run("1\n2\n", args...); r.Code != 0 {
+		t.Fatalf("the first run: %+v", r)
+	}
+	if r := p.Run("1\n2\n", args...); r.Code != 0 {
+		t.Errorf("once more: %+v", r)
+	}
+	for want, with := range map[string][]string{
+		"--timeout was 10s, now it is 20s; use": {"--timeout", "20s", "--env", "A=1", "--label", "k=v",
+			"--ok-code", "0,3", "--", "echo", "+{}+"},
+		"--env A has changed; --label l is new": {"--timeout", "10", "--env", "A=2", "--label", "k=v",
+			"--label", "l=v", "--ok-code", "0,3", "--", "echo", "+{}+"},
+		"--ok-code was 0,3, now it is missing; use": {"--timeout", "10", "--env", "A=1", "--label", "k=v",
+			"--", "echo", "+{}+"},
+		`the program was "echo +{}+", now it is "echo {}"; use`: {"--timeout", "10", "--env", "A=1", "--label", "k=v",
+			"--ok-code", "0,3", "--", "echo", "{}"},
+		"--timeout was 10s, now it is missing; --env A is missing": {"--", "echo", "+{}+"},
+	} {
+		if r := p.Run("1\n2\n", append([]string{"--arg-file", "-"}, with...)...); r.Code != 125 ||
+			!strings.Contains(r.Err, "contains a run that was started with other flags: ") || !strings.Contains(r.Err, want) {
+			t.Errorf("%q: %+v, want %q", with, r, want)
+		}
+	}
+	if r := p.Run("1\n3\n", args...); r.Code != 125 ||
+		!strings.Contains(r.Err, `the command of line 2 was "echo +2+", now it is "echo +3+"`) {
+		t.Errorf("another argument: %+v", r)
+	}
+}
+
+// If no service runs in the directory of a private run, commands that only read use the files there and
+// change none of them. This holds after a run that ended, and after a run whose processes were all killed.
+// While a service runs there, the service answers. Commands that would change the queue are refused.
+func TestPrivateDirIsReadableOffline(t *testing.T) {
+	testrig.Long(t)
+	t.Parallel()
+	p := testrig.NewPrivate(t)
+	const list = "echo said\nexit 3\n"
+	args := []string{"--lines", "-", "--max-retries", "0", "--workers", "1"}
+	if r := p.Run(list, args...); r.Code != 1 {
+		t.Fatalf("the run: %+v", r)
+	}
+	checkReadOnly(p, "after a run", "completed", "dead")
+	for _, words := range [][]string{{"cancel", "--all", "--yes"}, {"retry", "--failed"}, {"list", "--watch"},
+		{"events", "-f"}, {"config", "set", "workers", "3"}, {"edit", "--state", "dead", "--priority", "1"}} {
+		if r := p.CLI(append([]string{"--dir", p.Dir}, words...)...); r.Code != 3 ||
+			!strings.Contains(r.Err, "start it with: queuectl --dir ") {
+			t.Errorf("%q: %+v, want 3 and what starts it", words, r)
+		}
+	}
+	cmd := p.Command(list+"sleep 60\ntrue\n", append(args, "--add-new")...)
+	if err := testrig.StartCommand(cmd); err != nil {
+		t.Fatal(err)
+	}
+	p.WaitUntil("a job runs", 20*time.Second, func() bool {
+		r := p.CLI("--dir", p.Dir, "ps", "-q")
+		return strings.HasPrefix(r.Out, "3-") && r.Err == ""
+	})
+	killAll(p, cmd)
+	checkReadOnly(p, "after a crash", "completed", "dead", "processing", "pending")
+	if r := p.CLI("--dir", filepath.Join(p.Work, "none"), "list"); r.Code != 3 {
+		t.Errorf("no folder: %+v", r)
+	}
+	q := testrig.NewQueue(t, "")
+	q.Start()
+	q.Stop()
+	for _, verb := range []string{"status", "list"} {
+		if r := q.CLI(verb); r.Code != 3 || r.Out != "" {
+			t.Errorf("%s of a service that was stopped: %+v, want 3", verb, r)
+		}
+	}
+}
+
+// checkReadOnly runs commands that only read the directory of a private run whose first job has printed
+// "said". It checks that they change no file.
+func checkReadOnly(p *testrig.Private, when string, states ...string) {
+	p.Helper()
+	before := contents(p)
+	const nothing = "; reading its files\n"
+	run := func(args ...string) string {
+		r := p.CLI(append([]string{"--dir", p.Dir}, args...)...)
+		if r.Code != 0 || !strings.HasPrefix(r.Err, "queuectl: no service is running for the queue in ") ||
+			!strings.HasSuffix(r.Err, nothing) || strings.Count(r.Err, "\n") != 1 {
+			p.Errorf("%s: %q: %+v", when, args, r)
+		}
+		return r.Out
+	}
+	var jobs []testrig.Job
+	if err := json.Unmarshal([]byte(run("list", "--json")), &jobs); err != nil || len(jobs) != len(states) {
+		p.Fatalf("%s: %d jobs, %v", when, len(jobs), err)
+	}
+	for i, state := range states {
+		j := jobs[len(jobs)-1-i]
+		if j.State != state || !strings.Contains(run("show", j.ID), "State:      "+state) {
+			p.Errorf("%s: job %s is %s, want %s", when, j.ID, j.State, state)
+		}
+	}
+	if out := run("logs", jobs[len(jobs)-1].ID); strings.TrimSpace(out) != "said" {
+		p.Errorf("%s: it printed %q", when, out)
+	}
+	for args, want := range map[string]string{"status": "completed  1", "list": "echo said", "dlq list": "exit code 3",
+		"events": "ended", "list --failed": "exit 3"} {
+		if out := run(strings.Fields(args)...); !strings.Contains(out, want) {
+			p.Errorf("%s: %s says %q, want %q", when, args, out, want)
+		}
+	}
+	code, health, next := 0, "ok", ""
+	if slices.ContainsFunc(states, func(state string) bool { return state != "completed" && state != "dead" }) {
+		code, health = 1, "degraded: the service is not running"
+	}
+	if slices.Contains(states, "pending") {
+		next = "no service"
+	}
+	if r := p.CLI("--dir", p.Dir, "status", "--check"); r.Code != code || !strings.HasPrefix(r.Out, health) {
+		p.Errorf("%s: status --check: %+v, want %q", when, r, health)
+	}
+	if out := run("status"); !strings.Contains(out, next) || strings.Contains(out, "no workers") {
+		p.Errorf("%s: status: %s", when, out)
+	}
+	if after := contents(p); !maps.Equal(after, before) {
+		p.Errorf("%s: the folder was changed: %v, was %v", when, after, before)
+	}
+}
+
+// contents returns the size and checksum of each file in the directory, by path.
+func contents(p *testrig.Private) map[string]string {
+	p.Helper()
+	found := map[string]string{}
+	err := filepath.WalkDir(p.Dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || !d.Type().IsRegular() {
+			return err
+		}
+		raw, err := os.ReadFile(path)
+		found[path] = fmt.Sprintf("%d bytes, %x", len(raw), sha256.Sum256(raw))
+		return err
+	})
+	if err != nil {
+		p.Fatal(err)
+	}
+	return found
+}
+
+// run --private accepts all formats of job lists. It prints the whole output of the jobs, each stream
+// separately.
+func TestPrivateForms(t *testing.T) {
+	testrig.Long(t)
+	t.Parallel()
+	p := testrig.NewPrivate(t)
+	for _, c := range []struct {
+		name, stdin, out string
+		args             []string
+	}{
+		{"lines", "echo a; echo b >&2\n\n  echo 'c d'\n", "a\nc d\n", []string{"--lines", "-"}},
+		{"arguments in place of {}", "x y\nz'\"$HOME\n", "<x y>\n<z'\"$HOME>\n",
+			[]string{"--arg-file", "-", "--", "echo", "<{}>"}},
+		{"arguments at the end", "1\n2\n", "n 1\nn 2\n", []string{"--arg-file", "-", "--", "echo", "n"}},
+		{"zero bytes", "a b\x00c\nd\x00", "<a b>\n<c\nd>\n", []string{"--arg-file", "-", "--null", "--", "echo", "<{}>"}},
+		{"words", "", "a 1\na 2\nb 1\nb 2\n", []string{"--", "echo", ":::", "a", "b", ":::", "1", "2"}},
+		{"an array", `[{"command":"echo 1"}, {"argv":["echo","2"]}]`, "1\n2\n", []string{"--file", "-"}},
+		{"flags for all", `{"command":"echo $A$B","env":{"B":"2"}}`, "12\n", []string{"--file", "-", "--env", "A=1"}},
+		{"no file end", "echo last", "last\n", []string{"--lines", "-"}},
+	} {
+		r := p.Run(c.stdin, append([]string{"--workers", "1", "--dir", filepath.Join(p.Work, c.name)}, c.args...)...)
+		if r.Code != 0 || r.Out != c.out {
+			t.Errorf("%s: exit %d, %q, want %q\n%s", c.name, r.Code, r.Out, c.out, r.Err)
+		}
+		if c.name == "lines" && !strings.Contains(r.Err, "b\n") {
+			t.Errorf("standard error was %q", r.Err)
+		}
+	}
+}
+
+// If a job is dead, the exit code is 1 and the job is named with its error. The next call runs the dead job
+// again only with --retry-dead, and added lines only with --add-new. Completed jobs do not run again.
+func TestPrivateRunNamesDeadJobs(t *testing.T) {
+	testrig.Long(t)
+	t.Parallel()
+	p := testrig.NewPrivate(t)
+	jobs := "echo ran >>effects\ntest -e ready || exit 3\n"
+	args := []string{"--lines", "-", "--max-retries", "0"}
+	r := p.Run(jobs, args...)
+	if r.Code != 1 || !strings.Contains(r.Err, "2 jobs: 1 completed, 1 dead") ||
+		!strings.Contains(r.Err, "is dead: exit code 3 (test -e ready") {
+		t.Errorf("a dead job: %+v", r)
+	}
+	if r = p.Run(jobs, args...); r.Code != 1 {
+		t.Errorf("once more: %+v", r)
+	}
+	if err := os.WriteFile(filepath.Join(p.Work, "ready"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if r = p.Run(jobs+"\n\necho more\n\necho most\n", append(args, "--retry-dead")...); r.Code != 125 ||
+		!strings.Contains(r.Err, "the list has 2 jobs more than before, from line 5 on; run these too with --add-new") {
+		t.Errorf("a list that has grown: %+v", r)
+	}
+	r = p.Run(jobs+"echo more\n", append(args, "--retry-dead", "--add-new", "--json")...)
+	var sum struct {
+		Jobs map[string]int
+	}
+	if err := json.Unmarshal([]byte(r.Out), &sum); err != nil || r.Code != 0 || sum.Jobs["completed"] != 3 {
+		t.Errorf("with --retry-dead and a line more: %+v, %v", r, err)
+	}
+	if _, lines := countRuns(p); lines != 1 {
+		t.Errorf("the job that was completed ran %d times", lines)
+	}
+	for name, c := range map[string]struct {
+		stdin, want string
+		args        []string
+	}{
+		"shortened": {"echo ran >>effects\n", `line 3 with the command "echo more" is missing`, args},
+		"shortened, more": {"echo ran >>effects\n", `line 3 with the command "echo more" is missing`,
+			append(args, "--add-new")},
+		"changed": {strings.Replace(jobs, "exit 3", "exit 4", 1) + "echo more\necho most\n",
+			`the command of line 2 was "test -e ready || exit 3", now it is "test -e ready || exit 4"`,
+			append(args, "--add-new")},
+		"other flags": {jobs + "echo more\n", "with other flags: --max-retries was 0, now it is 1; use",
+			[]string{"--lines", "-", "--max-retries", "1"}},
+		"a flag more": {jobs + "echo more\n", "with other flags: --timeout was not given, now it is 20s; --env A is new",
+			append(args, "--timeout", "20", "--env", "A=secret")},
+		"a flag less": {jobs + "echo more\n", "with other flags: --max-retries was 0, now it is missing",
+			[]string{"--lines", "-"}},
+		"other jobs": {`{"command":"true"}`, "the first run took its jobs from --lines, this run takes them from --file",
+			[]string{"--file", "-", "--max-retries", "0"}},
+		"wrong line": {"{\n", "line 1: ", []string{"--file", "-", "--dir", "fresh"}},
+		"wrong field": {`{"command":"x"}` + "\n" + `{"comand":"x"}`, "line 2: comand",
+			[]string{"--file", "-", "--dir", "fresh"}},
+		"no file":         {"", "--private: no jobs given; use ", nil},
+		"words":           {"", "--private: no jobs given; use ", []string{"echo", "x"}},
+		"a program wants": {"", "no program given; write it after --", []string{"--arg-file", "-"}},
+		"workers":         {"", "--workers", []string{"--lines", "-", "--workers", "none"}},
+		"socket":          {"", "--socket: cannot be combined with --private", []string{"--lines", "-", "--socket", "s"}},
+		"detach":          {"", "--detach: cannot be combined with --private", []string{"--lines", "-", "-d"}},
+	} {
+		if r := p.Run(c.stdin, c.args...); r.Code != 125 || !strings.Contains(r.Err, c.want) {
+			t.Errorf("%s: %+v, want %q", name, r, c.want)
+		}
+	}
+}
+
+// Running a list without jobs succeeds and creates no directory, in every format of lists.
+func TestEmptyPrivateRunCreatesNoDir(t *testing.T) {
+	t.Parallel()
+	p := testrig.NewPrivate(t)
+	for name, content := range map[string]string{"empty": "", "blank": "\n \r\n\t\n", "marked": "\xef\xbb\xbf\n",
+		"array": " [\n]\n"} {
+		if err := os.WriteFile(filepath.Join(p.Work, name), []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		for _, args := range [][]string{{"--lines", name}, {"--lines", "-"}, {"--file", name},
+			{"--arg-file", "-", "--", "echo", "{}"}} {
+			if name == "array" && args[0] != "--file" {
+				continue
+			}
+			r := p.Run(content, append([]string{"--dir", "new"}, args...)...)
+			_, err := os.Stat(filepath.Join(p.Work, "new"))
+			if r.Code != 0 || !strings.Contains(r.Err, "contains no jobs") || err == nil {
+				t.Errorf("%q from %s: %+v, want exit code 0, a sentence and no directory", args, name, r)
+			}
+		}
+	}
+	if r := p.Run("\n\necho said\n", "--dir", "new", "--lines", "-"); r.Code != 0 || strings.TrimSpace(r.Out) != "said" {
+		t.Errorf("after blank lines: %+v", r)
+	}
+	if r := p.Run("", "--dir", "new", "--lines", "-"); r.Code != 125 ||
+		!strings.Contains(r.Err, `line 3 with the command "echo said" is missing`) {
+		t.Errorf("nothing where there was something: %+v", r)
+	}
+}
+
+// If queuectl itself fails, the exit code is 125, which differs from the codes for failed jobs.
+func TestPrivateRunWithADamagedDatabase(t *testing.T) {
+	t.Parallel()
+	p := testrig.NewPrivate(t)
+	if r := p.Run("true\n", "--lines", "-"); r.Code != 0 {
+		t.Fatalf("the run: %+v", r)
+	}
+	if err := os.WriteFile(filepath.Join(p.Dir, "queuectl.db"), bytes.Repeat([]byte("damaged "), 1000),
+		0o600); err != nil {
+		t.Fatal(err)
+	}
+	if r := p.Run("true\n", "--lines", "-"); r.Code != 125 || !strings.Contains(r.Err, "queuectl.db") {
+		t.Errorf("got %+v, want 125 and the database", r)
+	}
+}
+
+// If no job runs for a second, a private run reports once what it is waiting for. The command run does the
+// same.
+func TestPrivateRunSaysWhyNothingRuns(t *testing.T) {
+	testrig.Long(t)
+	t.Parallel()
+	p := testrig.NewPrivate(t)
+	r := p.Run("true\n", "--lines", "-", "--delay", "4s")
+	if r.Code != 0 || !strings.HasPrefix(r.Err, "queuectl: job 1-") ||
+		strings.Count(r.Err, "is waiting: not due yet (until ") != 1 {
+		t.Errorf("got %+v", r)
+	}
+}
+
+// --joblog - writes the log to stdout, with unescaped commands.
+func TestJobLogOnStandardOutput(t *testing.T) {
+	p := testrig.NewPrivate(t)
+	r := p.Run("printf 'a  b\\tc' >&2\n", "--lines", "-", "--joblog", "-")
+	lines := strings.Split(r.Out, "\n")
+	if r.Code != 0 || len(lines) != 3 || !strings.HasPrefix(lines[0], "Seq\tHost\tStarttime") ||
+		!strings.HasSuffix(lines[1], "\t0\t0\tprintf 'a  b\\tc' >&2") {
+		t.Errorf("got %+v", r)
+	}
+	if _, err := os.Stat(filepath.Join(p.Work, "-")); err == nil {
+		t.Error("there is a file named -")
+	}
+}
+
+// Every line of --lines is a command, even a line that looks like JSON.
+func TestEveryLineOfLinesIsACommand(t *testing.T) {
+	p := testrig.NewPrivate(t)
+	r := p.Run("[ 1 = 1 ] && echo first\n{ echo second; }\n[\n{\"command\":\"echo json\"}\n", "--lines", "-",
+		"--max-retries", "0", "--workers", "1")
+	if r.Code != 1 || !strings.HasPrefix(r.Out, "first\nsecond\n") || strings.Contains(r.Out, "\njson\n") ||
+		!strings.Contains(r.Err, "4 jobs: 2 completed, 2 dead") {
+		t.Errorf("got %+v", r)
+	}
+}
+
+// The column Receive of the job log counts only stdout, as in GNU parallel 20221122.
+func TestJobLogCountsStandardOutput(t *testing.T) {
+	t.Parallel()
+	p := testrig.NewPrivate(t)
+	r := p.Run("echo abc; echo defgh >&2\ntrue\nhead -c 200000 /dev/zero; echo end\n", "--lines", "-", "--joblog", "log",
+		"--workers", "1", "--output-limit", "100K")
+	raw, err := os.ReadFile(filepath.Join(p.Work, "log"))
+	lines := strings.Split(string(raw), "\n")
+	if r.Code != 0 || err != nil || len(lines) != 5 {
+		t.Fatalf("got %+v and the log %q, %v", r.Code, raw, err)
+	}
+	for i, want := range []string{"Receive", "4", "0", "200004"} {
+		if got := strings.Split(lines[i], "\t"); len(got) != 9 || got[5] != want {
+			t.Errorf("%q: want %s received", lines[i], want)
+		}
+	}
+}

@@ -1,0 +1,120 @@
+//go:build linux || windows
+
+package cli
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/queuectl/queuectl/internal/testrig"
+)
+
+// runProgram runs a program with additional variables in its environment.
+func runProgram(t *testing.T, env []string, program string, args ...string) (out string, code int) {
+	t.Helper()
+	cmd := exec.Command(program, args...)
+	cmd.Env, cmd.Dir = append(os.Environ(), env...), t.TempDir()
+	r := testrig.RunCommand(t, cmd)
+	return r.Out + r.Err, r.Code
+}
+
+// queuectl finds queuectld in its own directory or where packages install it, never through PATH. Each of the
+// two programs names the other if it is missing.
+func TestProgramsFindEachOther(t *testing.T) {
+	t.Parallel()
+	copyInto := func(parts ...string) string {
+		dir := filepath.Join(append([]string{t.TempDir()}, parts...)...)
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		return dir
+	}
+	both := testrig.Install(t, testrig.Binary(t, ""), copyInto("both"))
+	path := []string{"PATH=" + filepath.Dir(both) + string(filepath.ListSeparator) + os.Getenv("PATH")}
+
+	for _, words := range [][]string{{"doctor", "--help"}, {"help", "serve"}, {"service", "--help"},
+		{"__complete", "serve", "--"}} {
+		if out, code := runProgram(t, nil, both, words...); code != 0 || !strings.Contains(out, "--") {
+			t.Errorf("%q: exit code %d\n%s", words, code, out)
+		}
+	}
+
+	singleDir := copyInto("alone")
+	testrig.CopyProgram(t, both, filepath.Join(singleDir, testrig.Programs[0]))
+	client := filepath.Join(singleDir, testrig.Programs[0])
+	if out, code := runProgram(t, path, client, "version"); code != 0 {
+		t.Errorf("version: exit code %d\n%s", code, out)
+	}
+	for _, words := range [][]string{{"serve"}, {"--dir", "x", "doctor"}, {"config", "validate"}, {"man", "."}} {
+		if out, code := runProgram(t, path, client, words...); code != 1 ||
+			!strings.Contains(out, "queuectl: program "+testrig.Programs[1]+" not found in ") ||
+			!strings.Contains(out, "make build") {
+			t.Errorf("%q without queuectld: exit code %d\n%s", words, code, out)
+		}
+	}
+	if out, code := runProgram(t, path, client, "run", "--private", "--lines", "-"); code != 125 ||
+		!strings.Contains(out, "not found in ") {
+		t.Errorf("run --private without queuectld: exit code %d\n%s", code, out)
+	}
+
+	duplicateDir := copyInto("twice")
+	for _, name := range testrig.Programs {
+		testrig.CopyProgram(t, both, filepath.Join(duplicateDir, name))
+	}
+	for _, name := range testrig.Programs {
+		if out, code := runProgram(t, nil, filepath.Join(duplicateDir, name), "--dir", "q", "serve"); code != 1 ||
+			!strings.Contains(out, "is queuectl, not queuectld") {
+			t.Errorf("%s where both are queuectl: exit code %d\n%s", name, code, out)
+		}
+	}
+
+	lone := filepath.Join(copyInto("lone"), testrig.Programs[1])
+	testrig.CopyProgram(t, filepath.Join(filepath.Dir(both), testrig.Programs[1]), lone)
+	if out, code := runProgram(t, path, lone, "--dir", "q", "serve"); code == 0 ||
+		!strings.Contains(out, "program "+testrig.Programs[0]+" not found in ") {
+		t.Errorf("serve without queuectl: exit code %d\n%s", code, out)
+	}
+
+	prefix := copyInto("usr")
+	for name, dir := range map[string]string{testrig.Programs[0]: "bin", testrig.Programs[1]: "libexec/queuectl"} {
+		to := filepath.Join(prefix, dir)
+		if err := os.MkdirAll(to, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		testrig.CopyProgram(t, filepath.Join(filepath.Dir(both), name), filepath.Join(to, name))
+	}
+	q := testrig.NewQueue(t, "")
+	q.Bin = filepath.Join(prefix, "bin", testrig.Programs[0])
+	q.Start("--workers", "1")
+	if got := q.Must("run", "--", testrig.ToolPath("echo"), "one"); strings.TrimSpace(got) != "one" {
+		t.Errorf("a job says %q", got)
+	}
+}
+
+// Both programs list the same commands with the same descriptions.
+func TestProgramsListTheSameCommands(t *testing.T) {
+	t.Parallel()
+	client := testrig.Binary(t, "")
+	daemon := filepath.Join(filepath.Dir(client), testrig.Programs[1])
+	help, _ := runProgram(t, nil, client, "--help")
+	if got, _ := runProgram(t, nil, daemon, "--help"); got != help {
+		t.Errorf("queuectld: %s\nqueuectl: %s", got, help)
+	}
+}
+
+// doctor reports a queuectl whose version differs from queuectld's, which happens after an incomplete
+// upgrade.
+func TestDoctorFindsHalfAnUpgrade(t *testing.T) {
+	t.Parallel()
+	q := testrig.NewQueue(t, "")
+	q.Start("--workers", "1")
+	q.CheckHealthy("both of one version")
+	daemon := filepath.Join(filepath.Dir(q.Bin), testrig.Programs[1])
+	out, code := runProgram(t, []string{"QUEUECTL_CLIENT_VERSION=0.0.1"}, daemon, "--dir", q.Dir, "doctor")
+	if code != 1 || !strings.Contains(out, "queuectl has version 0.0.1, but queuectld ") {
+		t.Errorf("exit code %d\n%s", code, out)
+	}
+}

@@ -1,0 +1,46 @@
+//go:build linux || windows
+
+package cli
+
+import (
+	"testing"
+	"time"
+
+	"github.com/queuectl/queuectl/internal/testrig"
+)
+
+// The overview shows the last line of output of each running job, even if the job shows its progress with
+// carriage returns. It shows the next jobs in the order in which they will start.
+func TestScreenOfARunningQueue(t *testing.T) {
+	q := testrig.StartQueue(t, "--workers", "1")
+	w := q.Dial()
+	id := w.Enqueue(testrig.Fields{"command": `printf 'begun\n 40 %%\r 50 %%\n\n'; while [ ! -e ` + q.Path("go") +
+		` ]; do sleep 0.02; done`})
+	type job struct {
+		ID       string
+		LastLine string `json:"last_line"`
+	}
+	var s struct{ Running, Ready, Done []job }
+	w.WaitUntil("its last line is shown", 10*time.Second, func() bool {
+		w.MustCall("screen", testrig.Fields{"rows": 5}, &s)
+		return len(s.Running) == 1 && s.Running[0] == job{id, "50 %"}
+	})
+	// Enqueue these jobs only now that the worker is busy; otherwise they could start before the first job.
+	low := w.Enqueue(testrig.Fields{"command": "true", "priority": 1})
+	high := w.Enqueue(testrig.Fields{"command": "true", "priority": 9})
+	w.MustCall("screen", testrig.Fields{"rows": 5}, &s)
+	if len(s.Ready) != 2 || s.Ready[0].ID != high || s.Ready[1].ID != low {
+		t.Errorf("what is next: %+v, want %s, %s", s.Ready, high, low)
+	}
+	q.WriteFile("go", "")
+	w.WaitEnded(low)
+	w.MustCall("screen", testrig.Fields{}, &s)
+	if len(s.Running) != 0 || len(s.Ready) != 0 || len(s.Done) != 3 {
+		t.Errorf("after the end: %+v", s)
+	}
+	for _, rows := range []int{-1, 101} {
+		if a := w.Call("screen", testrig.Fields{"rows": rows}); a.Error == nil || a.Error.Data.Code != "invalid" {
+			t.Errorf("%d rows: %+v", rows, a.Error)
+		}
+	}
+}

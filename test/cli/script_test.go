@@ -1,0 +1,179 @@
+//go:build linux || windows
+
+package cli
+
+import (
+	"embed"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/mattn/go-runewidth"
+	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/queuectl/queuectl/internal/testrig"
+)
+
+//go:embed script/*.txtar
+var scripts embed.FS
+
+// For each line that a user types, the program prints exactly the output in the script: every byte on both
+// streams, and the exit code. The scripts are in the directory script. Each script starts with an empty home
+// and its own service, and must leave no process behind.
+func TestScripts(t *testing.T) {
+	bin := testrig.Binary(t, "")
+	dir := "script"
+	if !*testrig.Update { // the tests may run without their source directory, so they use the embedded scripts
+		dir = t.TempDir()
+		if err := os.CopyFS(dir, scripts); err != nil {
+			t.Fatal(err)
+		}
+		dir = filepath.Join(dir, "script")
+	}
+	root, err := os.MkdirTemp("", "qs") // the name is short, because the length of a socket's path is limited
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(root) })
+	testscript.Run(t, testscript.Params{
+		Dir: dir, WorkdirRoot: root, UpdateScripts: *testrig.Update,
+		Setup: func(env *testscript.Env) error {
+			s := &testrig.Shell{TB: env.T().(testing.TB), Work: env.WorkDir, Home: filepath.Join(env.WorkDir, "home")}
+			s.Replacements = replacementsFor(s)
+			env.Values["shell"] = s
+			env.Defer(s.StopService)
+			if err := os.MkdirAll(filepath.Join(s.Home, "bin"), 0o700); err != nil {
+				return err
+			}
+			return s.SetUpHome(bin)
+		},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){"session": session},
+	})
+}
+
+// session runs the lines of a file that begin with "$ ", and prints the file with their current output. With
+// -columns N, the lines run on a terminal with N columns, and no line of a table may be wider.
+//
+//	$ queuectl show 2
+//	! queuectl: there is no job "2"
+//	[exit 4]
+//
+// Lines of stderr start with "! ". ESC is shown as ␛ and CR as ␍. Lines that begin with "# " are comments.
+func session(ts *testscript.TestScript, neg bool, args []string) {
+	columns := 0
+	if len(args) == 3 && args[0] == "-columns" {
+		columns, _ = strconv.Atoi(args[1])
+		args = args[2:]
+	}
+	if neg || len(args) != 1 {
+		ts.Fatalf("usage: session [-columns N] FILE")
+	}
+	s := ts.Value("shell").(*testrig.Shell)
+	for line := range strings.Lines(ts.ReadFile(args[0])) {
+		command, typed := strings.CutPrefix(line, "$ ")
+		switch {
+		case typed:
+			fmt.Fprint(ts.Stdout(), line, runLine(s, strings.TrimSpace(command), columns), "\n")
+		case strings.HasPrefix(line, "# "):
+			fmt.Fprint(ts.Stdout(), line)
+		}
+	}
+}
+
+// runLine runs a line and returns its output and exit code in the format of the scripts.
+func runLine(s *testrig.Shell, line string, columns int) string {
+	cmd := s.Command(s.PlatformLine(line))
+	var b strings.Builder
+	if columns > 0 {
+		text, code := testrig.RunOnTerminal(s, cmd, columns)
+		if isTable.MatchString(line) {
+			checkWidth(s, line, text, columns)
+		}
+		b.WriteString(normalLines(s, "", text))
+		writeExitCode(&b, code)
+		return b.String()
+	}
+	r := testrig.RunCommand(s, cmd)
+	b.WriteString(normalLines(s, "", r.Out))
+	b.WriteString(normalLines(s, "! ", r.Err))
+	writeExitCode(&b, r.Code)
+	return b.String()
+}
+
+func writeExitCode(b *strings.Builder, code int) {
+	if code != 0 {
+		fmt.Fprintf(b, "[exit %d]\n", code)
+	}
+}
+
+// isTable matches lines whose whole output is a table.
+var isTable = regexp.MustCompile(`\bqueuectl ((dlq |worker |config )?list)\b[^|]*$`)
+
+// checkWidth checks that no line of text is wider than the terminal.
+func checkWidth(s *testrig.Shell, line, text string, columns int) {
+	s.Helper()
+	for row := range strings.Lines(text) {
+		row = strings.TrimSuffix(testrig.Colours.ReplaceAllString(row, ""), "\n")
+		if got := runewidth.StringWidth(row); got > columns {
+			s.Errorf("%s: a line takes %d columns of %d: %q", line, got, columns, row)
+		}
+	}
+}
+
+// normalLines returns text in normal form, with mark before each line.
+func normalLines(s *testrig.Shell, mark, text string) string {
+	if text == "" {
+		return ""
+	}
+	text = s.UnixOutput(text)
+	for _, n := range s.Replacements {
+		text = n.Find.ReplaceAllString(text, n.Text)
+	}
+	var b strings.Builder
+	for line := range strings.Lines(text) {
+		b.WriteString(mark + line)
+	}
+	if !strings.HasSuffix(text, "\n") {
+		b.WriteString("⏎\n") // the last line has no newline
+	}
+	return b.String()
+}
+
+func replacementsFor(s *testrig.Shell) (list []testrig.Replacement) {
+	user := testrig.UserName(s)
+	host, err := os.Hostname()
+	if err != nil {
+		s.Fatal(err)
+	}
+	for _, n := range [][2]string{
+		{regexp.QuoteMeta(s.Home), "~"},
+		{regexp.QuoteMeta(s.Work), "$$WORK"},
+		{`\x1b`, "␛"}, {`\r`, "␍"},
+		{`to change that: .*`, "to change that: ADVICE"},          // the advice differs between systems
+		{`\d{4}-\d\d-\d\d \d\d:\d\d:\d\d`, "yyyy-mm-dd hh:mm:ss"}, // as wide as a time, so that columns stay aligned
+		{`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z`, "yyyy-mm-ddThh:mm:ss.mmmZ"},
+		{`not due yet \(until (\w{3} \d+ \w{3} (\d{4} )?)?\d\d:\d\d`, "not due yet (until hh:mm"},
+		{`(due|expires) \w{3} \d+ \w{3} (\d{4} )?\d\d:\d\d(:\d\d)? `, "$1 DAY hh:mm "},
+		{`\b(for|in) [\d.]+(m?s|m\d\ds|m|h\d*)\b`, "${1} SPAN"}, {`(just now|\b[\d.]+(m?s|m|m\d\ds) ago) *`, "AGO  "},
+		{`AGO  [\d.]+m?s +`, "AGO  SPAN  "}, {`(✓ \S+ +)[\d.]+m?s +`, "${1}SPAN  "},
+		{`(WHEN|FOR) +`, "${1}  "}, {`\b(for|in) SPAN +`, "${1} SPAN  "},
+		{`retrying now +`, "retrying in SPAN  "},
+		{`\b(pid |Pid: +)\d+`, "${1}PID"},
+		{`"pid":\d+`, `"pid":PID`},
+		{`(?m)^Shell: +/bin/sh -c\n`, ""}, // only Windows prints this line, because its default shell is another one
+		{`(Waited: +|Ran: +|Typical: +|typically )[\d.]+m?s`, "${1}SPAN"},
+		{`RAN +`, "RAN   "}, {`(hh:mm:ss  )[\d.]+m?s +`, "${1}SPAN  "},
+		{`"((?:queue_time|(?:usual_)?run_time|cpu)_ms|peak_rss)":\d+`, `"$1":N`},
+		{`(User: +|by |"user":")` + user + `\b`, "${1}USER"},
+		{`[\d.]+ [KM]iB\b`, "SIZE"}, {`\d+ attempts? in the last minute`, "N attempts in the last minute"},
+		{regexp.QuoteMeta(host), "HOST"},
+		{`\d\.\d\.\d(-dev)?\b`, "VERSION"},
+	} {
+		list = append(list, testrig.Replacement{Find: regexp.MustCompile(n[0]), Text: n[1]})
+	}
+	return list
+}

@@ -1,0 +1,160 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/queuectl/queuectl/internal/skip"
+	"github.com/queuectl/queuectl/internal/testrig"
+)
+
+// On SIGHUP the service reads its settings file again. If the file is invalid, the old settings stay in
+// effect.
+func TestReload(t *testing.T) {
+	t.Parallel()
+	q := testrig.NewQueue(t, "")
+	q.WriteFile("queuectl.toml", "priority = 2\n")
+	q.Start("--workers", "0")
+	logged := func(word string) bool {
+		out, _ := exec.Command("sh", "-c", "cat "+q.Path("stderr-*")).Output()
+		return strings.Contains(string(out), word)
+	}
+	for _, c := range []struct{ file, word, want string }{
+		{"priority = 3\n", "settings reloaded", "3"},
+		{"priority = = 4\n", "queuectl.toml:1", "3"},
+		{"priority = 4\nprioriti = 5\n", "queuectl.toml:2", "3"},
+	} {
+		q.WriteFile("queuectl.toml", c.file)
+		q.Cmd.Process.Signal(syscall.SIGHUP)
+		q.WaitUntil("the log says "+c.word, 10*time.Second, func() bool { return logged(c.word) })
+		if got := q.Setting("priority").Value; got != c.want {
+			t.Errorf("%q: priority %s, want %s", c.file, got, c.want)
+		}
+	}
+}
+
+// A service refuses to start if other users can write to its directory or read its database. The error
+// contains the command that fixes it. If another user owns the directory or the database, the error does not
+// advise chown, because that user may have planted these files.
+func TestForeignFilesAreRefused(t *testing.T) {
+	q := testrig.StartQueue(t, "--workers", "0")
+	q.Stop()
+	db := q.Path("queuectl.db")
+	restore := func() {
+		os.Chmod(q.Dir, 0o700)
+		os.Chmod(db, 0o600)
+		if os.Getuid() == 0 {
+			os.Chown(q.Dir, 0, 0)
+			os.Chown(db, 0, 0)
+		}
+	}
+	cases := map[string]func() error{
+		"chmod go-w " + q.Dir: func() error { return os.Chmod(q.Dir, 0o770) },
+		"chmod 600 " + db:     func() error { return os.Chmod(db, 0o640) },
+	}
+	if os.Getuid() == 0 {
+		cases["--dir"] = func() error { return os.Chown(q.Dir, 65534, 65534) }
+		cases["queuectl restore"] = func() error { return os.Chown(db, 65534, 65534) }
+	}
+	for mends, spoil := range cases {
+		if err := spoil(); err != nil {
+			t.Fatal(err)
+		}
+		if r := q.MustRefuseStart("--dir", q.Dir); r.Code == 0 || !strings.Contains(r.Err, mends) ||
+			strings.Contains(r.Err, "chown") {
+			t.Errorf("%+v, want %q and no chown", r, mends)
+		}
+		restore()
+	}
+	q.Start("--workers", "0")
+}
+
+// unusableSettings lists settings that would keep a service from starting, and a part of each error.
+var unusableSettings = []struct{ key, value, wantText string }{
+	{"run_as", "submitter", noRunnersError()},
+	{"run_as", "fixed:nosuchuser", noRunnersError()},
+	{"socket_group", "no.such.group", "there is no group"},
+}
+
+// noRunnersError returns a part of the error of a service that cannot run jobs as other users. If the test
+// runs as root, the service would start its own runners of root, but the test machine lacks the accounts for
+// that. If the test runs as another user, the service needs runners that root starts.
+func noRunnersError() string {
+	if os.Geteuid() == 0 {
+		return "create them: groupadd"
+	}
+	return "needs runners that root starts"
+}
+
+// A directory whose path is too long for a socket is refused.
+func TestLongPaths(t *testing.T) {
+	q := testrig.NewQueue(t, "")
+	longDir := q.Path(strings.Repeat("long", 25))
+	if err := os.Mkdir(longDir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if r := q.MustRefuseStart("--dir", longDir); r.Code != 78 || !strings.Contains(r.Err, "107") {
+		t.Errorf("%+v, want 78 and the limit", r)
+	}
+}
+
+// If another user created the state directory, no user is advised to take it over, not even root. The files
+// and links in the directory could be an attack.
+func TestOtherUsersStateDirIsNotTakenOver(t *testing.T) {
+	skip.UnlessRoot(t, "needs root to act for several users; .ci/run runs it as root")
+	q := testrig.NewQueue(t, "")
+	q.Bin = testrig.Install(q, q.Bin, q.Dir)
+	if err := os.Chmod(q.Dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	planted := q.Path("planted")
+	if err := errors.Join(os.Mkdir(planted, 0o755), os.Chown(planted, testrig.Alice.Uid, testrig.Alice.Uid)); err != nil {
+		t.Fatal(err)
+	}
+	for _, owner := range []testrig.Person{{Name: "root"}, testrig.Bob} {
+		for _, verb := range []string{"serve", "doctor"} {
+			r := testrig.RunCommand(q, testrig.AsPerson(q.Command("--dir", planted, verb), owner))
+			if r.Code == 0 || !strings.Contains(r.Err, fmt.Sprint(testrig.Alice.Uid)) || !strings.Contains(r.Err, "--dir") ||
+				strings.Contains(r.Err, "chown") || strings.Contains(r.Err, "runuser") {
+				t.Errorf("%s %s: %+v, want the owner, another folder and no chown", owner.Name, verb, r)
+			}
+		}
+	}
+}
+
+// A service that is stopping says so in status, and rejects changes of its workers. status then does not
+// advise to start workers.
+func TestStoppingServiceRejectsWorkerChanges(t *testing.T) {
+	q := testrig.NewQueue(t, "")
+	q.Start("--workers", "1")
+	w := q.Dial()
+	id := w.Enqueue(testrig.Fields{"command": "echo up; while [ ! -e " + q.Path("go") + " ]; do sleep 0.05; done"})
+	w.WaitRunning(id)
+	q.RequestStop()
+	q.WaitUntil("it says that it stops", 10*time.Second, func() bool {
+		return strings.Contains(q.CLI("status", "--check").Out, "degraded: the service is stopping, so no jobs start")
+	})
+	w.Enqueue(testrig.Fields{"command": "true"})
+	if r := q.CLI("status", "--check"); r.Code != 1 || strings.Contains(r.Out, "worker start") {
+		t.Errorf("while a job waits: %+v", r)
+	}
+	for _, words := range [][]string{{"worker", "start"}, {"worker", "scale", "3"}, {"worker", "stop", "--all"}} {
+		if r := q.CLI(words...); r.Code != 3 || !strings.Contains(r.Err, "the service is stopping") {
+			t.Errorf("%q: %+v", words, r)
+		}
+	}
+	q.WriteFile("go", "")
+	if err := <-q.Ended; err != nil {
+		t.Error(err)
+	}
+	q.Start()
+	if got := q.Setting("workers").Origin; got == "stored" {
+		t.Error("what was refused is stored")
+	}
+}

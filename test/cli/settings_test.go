@@ -1,0 +1,287 @@
+//go:build linux || windows
+
+package cli
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/queuectl/queuectl/internal/testrig"
+)
+
+// The value of a setting comes from the first of these sources that contains it: flag, environment, config
+// set, file, default. All spellings of the name of a setting work, and config list shows the source as the
+// origin.
+func TestSettingsAndOrigins(t *testing.T) {
+	t.Parallel()
+	q := testrig.NewQueue(t, "")
+	q.WriteFile("queuectl.toml", "max-retries = 7\nbackoff_base = 1.5\nmax_concurrent_jobs = 1\npriority = "+
+		"2\nkill_after = \"3s\"\n")
+	q.Env = []string{"QUEUECTL_JOB_TIMEOUT=1500", "QUEUECTL_PRIORITY=4", "QUEUECTL_DEFAULT_MAX_TRIES=2"}
+	q.Start("--workers", "3")
+	q.Must("config", "set", "backoff-base", "2.5")
+	for key, want := range map[string]testrig.Setting{
+		"max_retries":         {Key: "max_retries", Value: "1", Origin: "environment"},
+		"default_max_tries":   {Key: "max_retries", Value: "1", Origin: "environment"},
+		"timeout":             {Key: "timeout", Value: "1.5s", Origin: "environment"},
+		"backoff_base":        {Key: "backoff_base", Value: "2.5", Origin: "stored"},
+		"workers":             {Key: "workers", Value: "3", Origin: "flag"},
+		"max-concurrent-jobs": {Key: "workers", Value: "3", Origin: "flag"},
+		"priority":            {Key: "priority", Value: "4", Origin: "environment"},
+		"kill_after":          {Key: "kill_after", Value: "3s", Origin: "file"},
+		"jitter":              {Key: "jitter", Value: "0", Origin: "default"},
+	} {
+		if got := q.Setting(key); got != want {
+			t.Errorf("%s: got %+v, want %+v", key, got, want)
+		}
+	}
+	if r := q.CLI("config", "set", "priority", "9"); r.Code != 0 ||
+		!strings.Contains(r.Err, "overridden by the environment") || q.Setting("priority").Value != "4" {
+		t.Errorf("a hidden setting: %+v", r)
+	}
+	if r := q.CLI("config", "validate"); r.Code != 0 ||
+		!strings.Contains(
+			r.Err, `setting "backoff_base" in the file has no effect; the value 2.5 (origin: stored) overrides it`) {
+		t.Errorf("validate: %+v", r)
+	}
+	q.Must("config", "unset", "backoff_base")
+	if got := q.Setting("backoff_base"); got.Value != "1.5" || got.Origin != "file" {
+		t.Errorf("after unset: %+v", got)
+	}
+	var list []testrig.Setting
+	json.Unmarshal([]byte(q.Must("config", "list", "--json")), &list)
+	if len(list) < 25 {
+		t.Errorf("config list has %d settings", len(list))
+	}
+	q.Must("worker", "scale", "2")
+	if got := q.Setting("workers"); got.Value != "2" {
+		t.Errorf("workers after scale: %+v", got)
+	}
+	q.Stop()
+	q.Start("--workers", "3")
+	if got := q.Setting("workers"); got.Value != "3" || got.Origin != "flag" {
+		t.Errorf("workers of the next start: %+v", got)
+	}
+}
+
+// If a setting is changed while the service runs, the new value applies to new jobs. Existing jobs keep the
+// values with which they were enqueued.
+func TestLiveSettings(t *testing.T) {
+	t.Parallel()
+	q := testrig.NewQueue(t, "")
+	q.WriteFile("queuectl.toml", "workers = 0\n")
+	q.Start()
+	w := q.Dial()
+	old := w.Enqueue(testrig.Fields{"command": "exit 1"})
+	for _, kv := range []string{"max_retries 1", "backoff_base 0.03", "priority 8", "timeout 5m", "output_limit 2KiB",
+		"output_grace 50ms"} {
+		k, v, _ := strings.Cut(kv, " ")
+		q.Must("config", "set", k, v)
+	}
+	id := w.Enqueue(testrig.Fields{"command": "exit 1"})
+	if got := q.Must("show", old, "--json"); !strings.Contains(got, `"max_retries":3`) ||
+		!strings.Contains(got, `"priority":5`) {
+		t.Errorf("the older job changed: %s", got)
+	}
+	if got := q.Must("show", id, "--json"); !strings.Contains(got, `"max_retries":1`) ||
+		!strings.Contains(got, `"priority":8`) || !strings.Contains(got, `"timeout_ms":300000`) ||
+		!strings.Contains(got, `"output_limit":2048`) {
+		t.Errorf("the newer job: %s", got)
+	}
+	q.Must("config", "set", "workers", "2")
+	// backoff_base is not stored with the job: the service reads the current value at each failure. So the
+	// retries of both jobs are fast.
+	if j := w.WaitEnded(old); j.Attempts != 4 {
+		t.Errorf("got %+v", j)
+	}
+	if j := w.WaitEnded(id); j.Attempts != 2 {
+		t.Errorf("got %+v", j)
+	}
+}
+
+// A service that cannot start reports the reason and where its cause is, for example the line of the settings
+// file.
+func TestServeRefusals(t *testing.T) {
+	q := testrig.StartQueue(t, "--workers", "0")
+	sub := func(name, file string) string {
+		dir := q.Path(name)
+		if err := os.Mkdir(dir, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		q.WriteFile(name+"/queuectl.toml", file)
+		return dir
+	}
+	var st struct{ PID int }
+	// Read the pid of the service from status: on Windows the service is a child of the process that the test
+	// has started.
+	if err := json.Unmarshal([]byte(q.Must("status", "--json")), &st); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		name string
+		args []string
+		code int
+		err  string
+	}{
+		{"unknown key", []string{"--dir", sub("a", "priority = 1\n\nworkrs = 3\n")}, 78, "a/queuectl.toml:3: workrs"},
+		{"wrong value", []string{"--dir", sub("b", "# x\nbackoff_strategy = \"linera\"\n")}, 78,
+			"b/queuectl.toml:2: backoff_strategy"},
+		{"no TOML", []string{"--dir", sub("c", "x = [\n")}, 78, "c/queuectl.toml:"},
+		{"given twice", []string{"--dir", sub("d", "workers = 1\nmax_concurrent_jobs = 2\n")}, 78,
+			"given twice, under two names"},
+		{"file missing", []string{"--dir", sub("e", ""), "--config", "/none.toml"}, 78, "/none.toml"},
+		{"bad flag", []string{"--dir", sub("f", ""), "--workers", "many"}, 78, "workers"},
+		{"second service", []string{"--dir", q.Dir}, 5, fmt.Sprint("pid ", st.PID, " ")},
+	} {
+		if r := q.MustRefuseStart(c.args...); r.Code != c.code || !strings.Contains(filepath.ToSlash(r.Err), c.err) {
+			t.Errorf("%s: code %d, stderr %q; want %d, %q", c.name, r.Code, r.Err, c.code, c.err)
+		}
+	}
+	q.Env = []string{"QUEUECTL_MAX_RETRIES=x"}
+	if r := q.MustRefuseStart("--dir", sub("g", "")); r.Code != 78 || !strings.Contains(r.Err, "QUEUECTL_MAX_RETRIES") {
+		t.Errorf("bad environment: %+v", r)
+	}
+	q.Env = nil
+	q.Must("status")
+}
+
+// After SIGTERM the service starts no other jobs, waits for running jobs, and leaves no process.
+func TestStopDrains(t *testing.T) {
+	q := testrig.StartQueue(t, "--workers", "1")
+	w := q.Dial()
+	id := w.Enqueue(testrig.Fields{"command": "echo up; sleep 1; echo done"})
+	next := w.Enqueue(testrig.Fields{"command": "echo next"})
+	w.WaitRunning(id)
+	if code := q.Stop(); code != 0 {
+		t.Errorf("exit code %d", code)
+	}
+	q.WaitUntil("no runner is left", 5*time.Second, func() bool { return len(q.RunnerPids()) == 0 })
+	q.Start("--workers", "0")
+	w = q.Dial()
+	if j := w.Show(id); j.State != "completed" || j.Output != "up\ndone\n" || j.Attempts != 1 {
+		t.Errorf("the running job: %+v", j)
+	}
+	if j := w.Show(next); j.State != "pending" || len(j.History) != 0 {
+		t.Errorf("the waiting job: %+v", j)
+	}
+}
+
+// With --keep-jobs, SIGTERM ends the service and leaves its jobs running. The next service adopts them.
+func TestKeepJobs(t *testing.T) {
+	q := testrig.StartQueue(t, "--workers", "2", "--keep-jobs")
+	w := q.Dial()
+	longJob := w.Enqueue(testrig.Fields{"command": "echo up; while [ ! -e " + q.Path("go") +
+		" ]; do sleep 0.05; done; echo done; exit 3", "max_retries": 0})
+	short := w.Enqueue(testrig.Fields{"command": "echo up; while [ ! -e " + q.Path("early") +
+		" ]; do sleep 0.05; done; echo done"})
+	before, ended := w.WaitRunning(longJob), w.WaitRunning(short)
+	started := time.Now()
+	if code := q.Stop(); code != 0 || time.Since(started) > 2*testrig.TimeoutFactor*time.Second {
+		t.Errorf("exit code %d after %v", code, time.Since(started))
+	}
+	q.WriteFile("early", "") // the short job ends while no service is running
+	q.WaitUntil("the short job has ended", 5*time.Second, func() bool { return !testrig.IsAlive(ended.PID) })
+	q.Start("--workers", "2", "--keep-jobs")
+	w = q.Dial()
+	if j := w.Show(longJob); j.State != "processing" || j.PID != before.PID || !testrig.IsAlive(j.PID) ||
+		j.StartedAt != before.StartedAt {
+		t.Errorf("before %+v\nafter %+v", before, j)
+	}
+	if j := w.WaitEnded(short); j.State != "completed" || j.Output != "up\ndone\n" || j.Attempts != 1 {
+		t.Errorf("ended meanwhile: %+v", j)
+	}
+	q.WriteFile("go", "")
+	if j := w.WaitEnded(longJob); j.State != "dead" || testrig.Deref(j.ExitCode) != 3 || j.Output != "up\ndone\n" ||
+		j.Attempts != 1 || len(j.History) != 1 {
+		t.Errorf("adopted: %+v", j)
+	}
+}
+
+// config set rejects values that would keep the service from starting again, because undoing them needs a
+// running service. If an environment variable overrides the stored value, config set cannot notice that. If
+// the service is later started without the variable, the error says how to remove the value.
+func TestStoredSettingsLetTheServiceStart(t *testing.T) {
+	t.Parallel()
+	q := testrig.NewQueue(t, "")
+	q.Start("--workers", "0")
+	for _, c := range unusableSettings {
+		r := q.CLI("config", "set", c.key, c.value)
+		if r.Code != 2 || !strings.Contains(r.Err, c.key+": ") || !strings.Contains(r.Err, c.wantText) ||
+			q.Setting(c.key).Origin != "default" {
+			t.Errorf("%s %s: %+v", c.key, c.value, r)
+		}
+	}
+	q.Stop()
+	q.Env = []string{"QUEUECTL_RUN_AS=service"}
+	q.Start("--workers", "0")
+	q.Must("config", "set", "run_as", "submitter") // config set accepts this value because the variable overrides it
+	q.Stop()
+	q.Env = nil
+	if r := q.MustRefuseStart("--dir", q.Dir); r.Code != 78 || !strings.Contains(r.Err, "QUEUECTL_RUN_AS=service") ||
+		!strings.Contains(r.Err, "config unset run_as") {
+		t.Errorf("a stored run_as: %+v", r)
+	}
+	q.Env = []string{"QUEUECTL_RUN_AS=service"}
+	q.Start("--workers", "0")
+	q.Must("config", "unset", "run_as")
+	q.Stop()
+	q.Env = nil
+	q.Start("--workers", "0")
+}
+
+// A service refuses a database with a newer schema with exit code 78 and does not change it, unless the
+// database permits older readers.
+func TestNewerSchema(t *testing.T) {
+	q := testrig.StartQueue(t, "--workers", "0")
+	q.Must("enqueue", "true")
+	q.Stop()
+	corrupt(q, "PRAGMA user_version = 99; UPDATE meta SET min_reader = 99;")
+	before := q.ReadFile("queuectl.db")
+	if r := q.MustRefuseStart("--dir", q.Dir); r.Code != 78 || !strings.Contains(r.Err, "schema version 99") {
+		t.Errorf("newer schema: %+v", r)
+	}
+	if q.ReadFile("queuectl.db") != before {
+		t.Error("the file was changed")
+	}
+	corrupt(q, "UPDATE meta SET min_reader = 1;")
+	q.Start("--workers", "1")
+	if r := q.CLI("wait", "1"); r.Code != 0 {
+		t.Errorf("a newer file that may be read: %+v", r)
+	}
+}
+
+// If the settings file would keep the service from starting again, service restart does not stop the service.
+func TestRestartRefusesInvalidSettings(t *testing.T) {
+	q := testrig.StartQueue(t, "--workers", "1")
+	pid := func() string {
+		text, _, _ := strings.Cut(q.Must("service", "status"), "\n")
+		return text
+	}
+	oldPID := pid()
+	bad := []string{"workers = \"many\"\n", "wrokers = 2\n", "workers = \n"}
+	if runtime.GOOS != "windows" { // Windows has neither of these settings
+		bad = append(bad, "socket_group = \"nosuchgroup\"\n", "run_as = \"fixed:nosuchuser\"\n")
+	}
+	for _, settings := range bad {
+		q.WriteFile("queuectl.toml", settings)
+		if got := q.CLI("service", "restart"); got.Code != 2 || !strings.Contains(got.Err, "the service was not restarted") ||
+			!strings.Contains(got.Err, "config validate") {
+			t.Errorf("with %q: %+v", settings, got)
+		}
+	}
+	q.WriteFile("queuectl.toml", "")
+	cmd := q.Command("service", "restart")
+	cmd.Env = append(cmd.Env, "QUEUECTL_MAX_PENDING=many")
+	if got := testrig.RunCommand(t, cmd); got.Code != 2 || !strings.Contains(got.Err, "QUEUECTL_MAX_PENDING") {
+		t.Errorf("with an environment that does not hold: %+v", got)
+	}
+	if now := pid(); now != oldPID || !strings.Contains(now, "pid") {
+		t.Errorf("it was %q and is %q", oldPID, now)
+	}
+}

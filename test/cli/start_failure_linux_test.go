@@ -1,0 +1,67 @@
+package cli
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/queuectl/queuectl/internal/testrig"
+)
+
+// If a client cannot start the service, it says why in one line. The exit code depends on the reason, except
+// that run always exits with 125.
+func TestClientSaysWhyServiceCannotStart(t *testing.T) {
+	t.Parallel()
+	q := testrig.NewQueue(t, "")
+	q.Bin = testrig.Install(q, q.Bin, q.Dir)
+	home := func(name string) (state string) {
+		state = q.Path(name + "/.local/state/queuectl")
+		if err := os.MkdirAll(state, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		return state
+	}
+	database := os.Mkdir(filepath.Join(home("database"), "queuectl.db"), 0o700)
+	lock, err := os.Create(filepath.Join(home("locked"), "service.lock"))
+	if err = errors.Join(database, err, os.Mkdir(q.Path("closed"), 0o555), os.Chmod(q.Path("closed"), 0o555),
+		os.Chmod(q.Dir, 0o755)); err != nil {
+		t.Fatal(err)
+	}
+	defer lock.Close()
+	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		home, variable, words string
+		code                  int
+		wantText              string
+	}{
+		{"closed", "", "enqueue true", 5, "queuectl: the service did not start: cannot create the state directory " +
+			"HOME/.local/state/queuectl: permission denied; choose another one with --dir"},
+		{"closed", "", "run true", 125, "queuectl: the service did not start: cannot create the state directory "},
+		{"settings", "QUEUECTL_WORKERS=many", "enqueue true", 78,
+			`queuectl: the service did not start (its log is HOME/.local/state/queuectl/queuectl.log): environment variable QUEUECTL_WORKERS: "many" is not a number of workers`},
+		{"settings", "QUEUECTL_WORKERS=some", "worker start", 78, `QUEUECTL_WORKERS: "some" is not a number of workers`},
+		{"settings", "QUEUECTL_WORKERS=some", "run true", 125, `QUEUECTL_WORKERS: "some" is not a number of workers`},
+		{"database", "", "enqueue true", 74, "queuectl: the service did not start (its log is " +
+			"HOME/.local/state/queuectl/queuectl.log): the database HOME/.local/state/queuectl/queuectl.db " +
+			"is not a regular file"},
+		{"locked", "", "enqueue true", 5, "already uses HOME/.local/state/queuectl; stop it with: "},
+	} {
+		cmd := exec.Command(q.Bin, strings.Fields(c.words)...)
+		cmd.Dir, cmd.Env = q.Dir, []string{"HOME=" + q.Path(c.home), "PATH=" + os.Getenv("PATH"), c.variable}
+		if c.home == "closed" && os.Geteuid() == 0 {
+			testrig.AsPerson(cmd, testrig.Outsider)
+		}
+		r := testrig.RunCommand(t, cmd)
+		if wantText := strings.ReplaceAll(c.wantText, "HOME", q.Path(c.home)); r.Code != c.code ||
+			!strings.Contains(r.Err, wantText) || strings.Count(r.Err, "\n") != 1 {
+			t.Errorf("%s %s: %+v; want %d and one line with %q", c.variable, c.words, r, c.code, wantText)
+		}
+	}
+}

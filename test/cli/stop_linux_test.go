@@ -1,0 +1,38 @@
+package cli
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/queuectl/queuectl/internal/testrig"
+)
+
+// If the service is killed while it stops, its runners and jobs keep running. The command that has requested
+// the stop reports an error, and how to end the runners and jobs.
+func TestServiceStopReportsRunnersOfAKilledService(t *testing.T) {
+	testrig.Long(t)
+	t.Parallel()
+	q := testrig.NewQueue(t, "")
+	q.Env = []string{"QUEUECTL_STOP_TIMEOUT=600s"}
+	q.Start("--workers", "1")
+	w := q.Dial()
+	pid := w.WaitRunning(w.Enqueue(testrig.Fields{"command": "echo up; " + q.WaitForFileCommand("go"),
+		"max_retries": 0})).PID
+	ended := make(chan testrig.Result, 1)
+	go func() { ended <- testrig.RunCommand(q, q.Command("service", "stop")) }()
+	q.WaitUntil("the service stops", 20*time.Second, func() bool {
+		return strings.Contains(q.CLI("status", "--check").Out, "the service is stopping")
+	})
+	q.Kill()
+	r := <-ended
+	if r.Code != 5 || !strings.Contains(r.Err, "its runners are still alive") ||
+		!strings.Contains(r.Err, "service stop --runners") {
+		t.Errorf("service stop: %+v; want exit code 5, and how to stop the runners", r)
+	}
+	if !testrig.IsAlive(pid) {
+		t.Error("the job has ended with its service")
+	}
+	q.Must("service", "stop", "--runners")
+	q.WaitUntil("the job is gone", 5*time.Second, func() bool { return !testrig.IsAlive(pid) })
+}

@@ -1,0 +1,451 @@
+package cli
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/mattn/go-runewidth"
+
+	"github.com/queuectl/queuectl/internal/testrig"
+)
+
+// terminalControls is output that would control a terminal. It clears the screen, sets the window title,
+// fills the clipboard, clears the screen with a one-byte control, reverses the writing direction, and moves
+// the cursor back. It starts with a colour, which may be shown. escapedControls is the text that the program
+// prints on a terminal instead of terminalControls.
+const (
+	terminalControls = "\x1b[31mred\x1b[0m A\x1b[2JB\x1b]0;owned\x07C\x1b]52;c;ZXZpbA==\x1b\\D\u009b2JE\u202eF\x08G\x7fH\rI"
+	escapedControls  = "\x1b[31mred\x1b[0m " +
+		`A\x1b[2JB\x1b]0;owned\x07C\x1b]52;c;ZXZpbA==\x1b\D\x9b2JE\u202eF\x08G\x7fH\x0dI`
+)
+
+// enqueueControlJobs enqueues two jobs that fail. The first has terminalControls in its command and labels,
+// and prints it on both streams. The second has it in its directory, and therefore in its error.
+func enqueueControlJobs(t *testing.T, q *testrig.Queue, w *testrig.Wire) (loud, lost string) {
+	t.Helper()
+	// The bytes after terminalControls cannot be part of JSON.
+	file := q.WriteFile("steering", terminalControls+"\x9b2J\x00\n")
+	loud = w.Enqueue(testrig.Fields{"command": ": '" + terminalControls + "'; cat " + file + "; cat " + file +
+		" >&2; exit 3",
+		"labels": testrig.Fields{"l" + terminalControls: terminalControls}, "max_retries": 0})
+	lost = w.Enqueue(testrig.Fields{"argv": []string{"true", terminalControls}, "cwd": "/no/such/" + terminalControls,
+		"max_retries": 0})
+	w.WaitEnded(loud)
+	if j := w.WaitEnded(lost); !strings.Contains(j.Error, terminalControls) {
+		t.Fatalf("the error does not tell of the folder: %+v", j)
+	}
+	return loud, lost
+}
+
+// withEscapedReturn returns text with the carriage return of terminalControls escaped, if the command may
+// print it unchanged. run and logs may do so, because they print output as the job printed it.
+func withEscapedReturn(text string, args []string) string {
+	if args[0] != "run" && (args[0] != "logs" || slices.Contains(args, "--timestamps")) {
+		return text
+	}
+	return strings.ReplaceAll(text, "H\rI", `H\x0dI`)
+}
+
+// On a terminal, the program shows control sequences of jobs as text. Only their colours take effect, unless
+// --raw is given.
+func TestJobsCannotControlTheTerminal(t *testing.T) {
+	q := testrig.StartQueue(t, "--workers", "2")
+	loud, lost := enqueueControlJobs(t, q, q.Dial())
+	printing := "cat " + q.Path("steering") + "; cat " + q.Path("steering") + " >&2; exit 3"
+	for _, c := range []struct {
+		args  []string
+		code  int
+		times int // how many times terminalControls is shown
+		plain int // how many of these are without the colour
+	}{
+		{[]string{"logs", loud}, 0, 2, 0},
+		{[]string{"logs", loud, "--stderr"}, 0, 1, 0},
+		{[]string{"logs", loud, "--timestamps"}, 0, 2, 0},
+		{[]string{"logs", "-f", loud}, 0, 2, 0},
+		{[]string{"show", loud}, 0, 5, 0},
+		{[]string{"show", lost}, 0, 3, 2},
+		{[]string{"list"}, 0, 1, 1}, // list prints quoted arguments as text, so their colour is not shown
+		{[]string{"list", "-s", "dead"}, 0, 1, 1},
+		{[]string{"dlq", "list"}, 0, 2, 2},
+		{[]string{"status"}, 0, 2, 2},
+		{[]string{"run", "--max-retries", "0", printing}, 3, 2, 0},
+		{[]string{"run", "--max-retries", "0", "--cwd", "/no/such/" + terminalControls, "true"}, 126, 1, 0},
+	} {
+		r := q.RunOnScreen(c.args...)
+		r.Out = withEscapedReturn(r.Out, c.args)
+		if found := testrig.FindControl(r.Out); found != "" || r.Code != c.code {
+			t.Errorf("%q: code %d, want %d; a terminal would obey %q in %q", c.args, r.Code, c.code, found, r.Out)
+		}
+		coloured, plain := strings.Count(r.Out, escapedControls),
+			strings.Count(r.Out, testrig.Colours.ReplaceAllString(escapedControls, ""))
+		if plain != c.plain || coloured+plain != c.times {
+			t.Errorf("%q: shown %d times in colour and %d without, want %d in all, and %d without, in %q", c.args, coloured,
+				plain, c.times, c.plain, r.Out)
+		}
+		r = q.RunOnScreen(append([]string{"--raw"}, c.args...)...)
+		if got := strings.Count(r.Out, "\x1b]0;owned\x07C"); got < c.times || r.Code != c.code {
+			t.Errorf("--raw %q: code %d, want %d; %d times in %q, want %d", c.args, r.Code, c.code, got, r.Out, c.times)
+		}
+	}
+}
+
+// While a client follows a job, a control sequence has no effect on the terminal even if the job writes it in
+// several pieces.
+func TestSplitSequencesCannotControlTheTerminal(t *testing.T) {
+	q := testrig.StartQueue(t, "--workers", "1")
+	w := q.Dial()
+	pieces := []string{`ONE\033`, `[2JTWO\033]0;`, `ownedTHREE\007\302`, `\2332JFOUR\033[`, `31mFIVE\n`}
+	words := []string{"ONE", "TWO", "THREE", "FOUR", "FIVE"}
+	var script strings.Builder
+	for i, piece := range pieces {
+		fmt.Fprintf(&script, "printf '%s'; %s; ", piece, q.WaitForFileCommand(words[i]))
+	}
+	id := w.Enqueue(testrig.Fields{"command": script.String()})
+	s := testrig.NewScreen(t, 80)
+	cmd := q.Command("logs", "-f", id)
+	cmd.Stdout, cmd.Stderr = s.Tty, s.Tty
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { cmd.Process.Kill() })
+	for _, word := range words {
+		q.WaitUntil(word+" is shown", 10*time.Second, func() bool { return strings.Contains(s.Output.String(), word) })
+		q.WriteFile(word, "")
+	}
+	if err := cmd.Wait(); err != nil {
+		t.Errorf("logs -f: %v", err)
+	}
+	if text := s.Text(t); testrig.FindControl(text) != "" || !strings.Contains(text, "[2JTWO") ||
+		!strings.Contains(text, "ownedTHREE") {
+		t.Errorf("a terminal would obey %q in %q", testrig.FindControl(text), text)
+	}
+}
+
+// Output that does not go to a terminal is unchanged, even if the other of the two streams, stdout or stderr,
+// goes to a terminal. JSON is the same on a terminal.
+func TestPipedOutputIsUnchanged(t *testing.T) {
+	q := testrig.StartQueue(t, "--workers", "2")
+	loud, _ := enqueueControlJobs(t, q, q.Dial())
+	text := terminalControls + "\x9b2J\x00\n"
+	printing := "cat " + q.Path("steering") + "; cat " + q.Path("steering") + " >&2"
+	for _, c := range []struct {
+		args     []string
+		out, err string // expected text of the stream while the other stream is a terminal
+	}{
+		{[]string{"logs", loud, "--stdout"}, text, ""},
+		{[]string{"logs", loud, "--stderr"}, text, ""},
+		{[]string{"logs", "-f", loud, "--stdout"}, text, ""},
+		{[]string{"run", printing}, text, text},
+	} {
+		var out, errs bytes.Buffer
+		s := testrig.NewScreen(t, 80)
+		cmd := q.Command(c.args...)
+		cmd.Stdout, cmd.Stderr = &out, s.Tty
+		if code := testrig.ExitCodeOf(t, cmd); code != 0 || out.String() != c.out {
+			t.Errorf("%q: code %d, stdout in a pipe %q, want %q", c.args, code, out.String(), c.out)
+		}
+		if text := withEscapedReturn(s.Text(t), c.args); testrig.FindControl(text) != "" ||
+			strings.Contains(text, escapedControls) != (c.err != "") {
+			t.Errorf("%q: stderr on a terminal %q", c.args, text)
+		}
+		s = testrig.NewScreen(t, 80)
+		cmd = q.Command(c.args...)
+		cmd.Stdout, cmd.Stderr = s.Tty, &errs
+		if code := testrig.ExitCodeOf(t, cmd); code != 0 || errs.String() != c.err {
+			t.Errorf("%q: code %d, stderr in a pipe %q, want %q", c.args, code, errs.String(), c.err)
+		}
+		if text := withEscapedReturn(s.Text(t), c.args); testrig.FindControl(text) != "" ||
+			!strings.Contains(text, escapedControls) {
+			t.Errorf("%q: stdout on a terminal %q", c.args, text)
+		}
+	}
+	for _, args := range [][]string{{"show", loud, "--json"}, {"logs", loud, "--jsonl"}} {
+		if got, want := q.RunOnScreen(args...).Out, q.CLI(args...).Out; got != want ||
+			!json.Valid([]byte(want[:strings.IndexByte(want, '\n')])) {
+			t.Errorf("%q: on a terminal %q, elsewhere %q", args, got, want)
+		}
+	}
+}
+
+// On a terminal, commands answer in sentences. Elsewhere, and with -q also on a terminal, they print only the
+// answer, for other programs to read.
+func TestSentencesAppearOnlyOnATerminal(t *testing.T) {
+	q := testrig.StartQueue(t, "--workers", "0")
+	for _, c := range []struct {
+		args             []string
+		answer, sentence string
+	}{
+		{[]string{"dlq", "list"}, "", "no jobs\n"},
+		{[]string{"enqueue", "--id", "ID", "true"}, "ID\n", "job ID enqueued; up to 4 attempts\n"},
+		{[]string{"cancel", "ID"}, "ID\n", "job ID is cancelled\n"},
+		{[]string{"retry", "ID"}, "ID\n", "job ID is pending again\n"},
+		{[]string{"enqueue", `[{"command":"true","id":"ID-1"},{"command":"true","id":"ID-2"}]`}, "ID-1\nID-2\n",
+			"2 jobs enqueued; up to 4 attempts\n"},
+	} {
+		for _, id := range []string{"piped", "shown", "quiet"} {
+			words := strings.NewReplacer("ID", id)
+			var args []string
+			for _, word := range c.args {
+				args = append(args, words.Replace(word))
+			}
+			if id == "quiet" {
+				args = append(args, "-q")
+			}
+			var out, errs bytes.Buffer
+			s := testrig.NewScreen(t, 80)
+			cmd := q.Command(args...)
+			cmd.Stdout, cmd.Stderr = &out, s.Tty
+			if id == "piped" {
+				cmd.Stderr = &errs
+			}
+			want := ""
+			if id == "shown" {
+				want = words.Replace(c.sentence)
+			}
+			code := testrig.ExitCodeOf(t, cmd)
+			if shown := s.Text(t) + errs.String(); code != 0 || out.String() != words.Replace(c.answer) || shown != want {
+				t.Errorf("%s %q: code %d, stdout %q, stderr %q; want %q", id, args, code, out.String(), shown, want)
+			}
+		}
+	}
+	// If stdout and stderr are the same terminal, the program prints only the sentence, which contains the
+	// id.
+	for _, c := range [][2]string{{"cancel shown", "job shown is cancelled\n"},
+		{"retry shown", "job shown is pending again\n"}, {"cancel shown -q", "shown\n"}} {
+		if r := q.RunOnScreen(strings.Fields(c[0])...); r.Code != 0 || r.Out != c[1] {
+			t.Errorf("%s: %+v, want %q", c[0], r, c[1])
+		}
+	}
+}
+
+// logs prints carriage returns unchanged, as run does, so that progress bars look right. If logs prints
+// several jobs, it escapes carriage returns, because they would overwrite the prefix of the line.
+func TestLogsPassCarriageReturns(t *testing.T) {
+	q := testrig.StartQueue(t, "--workers", "2")
+	w := q.Dial()
+	one, two := w.Enqueue(testrig.Fields{"command": `printf '10%%\r20%%\n'`}), w.Enqueue(testrig.Fields{"command": "true"})
+	w.WaitEnded(one)
+	w.WaitEnded(two)
+	if r := q.RunOnScreen("logs", one); r.Out != "10%\r20%\n" {
+		t.Errorf("logs: %q", r.Out)
+	}
+	if r := q.RunOnScreen("logs", one, two); !strings.HasSuffix(r.Out, `| 10%\x0d20%`+"\n") {
+		t.Errorf("logs of two: %q", r.Out)
+	}
+}
+
+// Colours that a job prints appear only in its output. On overviews, in tables and in reasons, colours mean
+// states. A pipe gets no colours.
+func TestColoursOfJobsAppearOnlyInOutput(t *testing.T) {
+	q := testrig.StartQueue(t, "--workers", "1")
+	w := q.Dial()
+	dead := w.Enqueue(testrig.Fields{"command": `: '` + "\x1b[35m" + `'; exit 3`, "max_retries": 0})
+	w.WaitEnded(dead)
+	runs := w.Enqueue(testrig.Fields{"command": `printf '\033[35mpurple\033[K\n'; ` + q.WaitForFileCommand("goes")})
+	defer q.WriteFile("goes", "")
+	q.WaitUntil("its last line is known", 10*time.Second, func() bool { return strings.Contains(q.CLI().Out, "purple") })
+	for _, args := range [][]string{{}, {"list"}, {"dlq", "list"}, {"events"}} {
+		if r := q.CLI(args...); strings.Contains(r.Out, "\x1b") || r.Code != 0 {
+			t.Errorf("%q in a pipe: %+v", args, r)
+		}
+		if r := q.RunOnScreen(args...); strings.Contains(r.Out, "\x1b[35m") || r.Code != 0 {
+			t.Errorf("%q on a terminal: %+v", args, r)
+		}
+	}
+	if r := q.RunOnScreen("list"); !strings.Contains(r.Out, "\x1b[34m▶ processing\x1b[0m") ||
+		!strings.Contains(r.Out, "\x1b[31m✗ dead\x1b[0m") {
+		t.Errorf("states on a terminal: %q", r.Out)
+	}
+	for _, args := range [][]string{{}, {"list"}, {"show", dead}, {"show", runs}} {
+		s := testrig.NewScreen(t, 80)
+		cmd := q.Command(args...)
+		cmd.Env = append(cmd.Env, "NO_COLOR=1")
+		cmd.Stdout, cmd.Stderr = s.Tty, s.Tty
+		testrig.ExitCodeOf(t, cmd)
+		if text := s.Text(t); text == "" || strings.Contains(text, "\x1b") {
+			t.Errorf("%q with NO_COLOR: %q", args, text)
+		}
+	}
+}
+
+// The program prints no colours to a pipe, nor to a terminal if NO_COLOR is set.
+func TestNoColours(t *testing.T) {
+	q := testrig.StartQueue(t, "--workers", "1")
+	w := q.Dial()
+	id := w.Enqueue(testrig.Fields{"command": "echo plain; exit 3", "max_retries": 0})
+	w.WaitEnded(id)
+	for _, args := range [][]string{{}, {"status"}, {"list"}, {"show", id}, {"logs", id}, {"dlq", "list"},
+		{"worker", "list"}, {"config", "list"}, {"run", "--max-retries", "0", "exit 4"}, {"show", "none"}, {"--help"}} {
+		s := testrig.NewScreen(t, 80)
+		cmd := q.Command(args...)
+		cmd.Env = append(cmd.Env, "NO_COLOR=1", "TERM=xterm-256color")
+		cmd.Stdout, cmd.Stderr = s.Tty, s.Tty
+		testrig.ExitCodeOf(t, cmd)
+		if text := s.Text(t); text == "" || strings.Contains(text, "\x1b") {
+			t.Errorf("%q with NO_COLOR: %q", args, text)
+		}
+		if r := q.CLI(args...); strings.Contains(r.Out+r.Err, "\x1b") {
+			t.Errorf("%q in a pipe: %+v", args, r)
+		}
+	}
+}
+
+// If a client follows a job on a terminal, Ctrl-C leaves the job running, and the client prints how to attach
+// again. If the job reads its stdin, it gets the text that is typed until Ctrl-D.
+func TestKeysOfATerminal(t *testing.T) {
+	q := testrig.StartQueue(t, "--workers", "2")
+	w := q.Dial()
+	startOnTerminal := func(args ...string) (*testrig.Screen, *exec.Cmd) {
+		s := testrig.NewScreen(t, 80)
+		cmd := q.Command(args...)
+		cmd.Stdin, cmd.Stdout, cmd.Stderr = s.Tty, s.Tty, s.Tty
+		cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { cmd.Process.Kill() })
+		return s, cmd
+	}
+	s, cmd := startOnTerminal("run", "--id", "followed", "echo up; exec sleep 60")
+	q.WaitUntil("the job is followed", 10*time.Second, func() bool { return strings.Contains(s.Output.String(), "up\n") })
+	io.WriteString(s.Master, "\x03")
+	cmd.Wait()
+	if text := s.Text(t); cmd.ProcessState.ExitCode() != 130 || !strings.Contains(text, "queuectl attach followed") {
+		t.Errorf("after Ctrl-C: %v, %q", cmd.ProcessState, text)
+	}
+	if j := w.Show("followed"); j.State != "processing" {
+		t.Errorf("after Ctrl-C the job is %s", j.State)
+	}
+	q.Must("cancel", "followed")
+	s, cmd = startOnTerminal("enqueue", "--id", "typed", "--stdin", "-", "cat")
+	io.WriteString(s.Master, "one\ntwo\n\x04")
+	cmd.Wait()
+	if text := s.Text(t); cmd.ProcessState.ExitCode() != 0 || text != "typed\njob typed enqueued; up to 4 attempts\n" {
+		t.Errorf("enqueue: %v, %q", cmd.ProcessState, text)
+	}
+	if j := w.WaitEnded("typed"); j.Output != "one\ntwo\n" {
+		t.Errorf("typed input: %+v", j)
+	}
+}
+
+// Tables fit in a terminal of any width, even a very small or very large one.
+func TestTablesFitTheTerminal(t *testing.T) {
+	q := testrig.StartQueue(t, "--workers", "1")
+	w := q.Dial()
+	w.WaitEnded(w.Enqueue(testrig.Fields{"command": "echo " + strings.Repeat("ä", 400)}))
+	w.WaitEnded(w.Enqueue(testrig.Fields{"command": "echo " + strings.Repeat("漢", 400)}))
+	id := w.Enqueue(testrig.Fields{"command": "echo e" + strings.Repeat("\u0301😀", 400), "cwd": "/" +
+		strings.Repeat("folder", 40),
+		"max_retries": 0, "labels": testrig.Fields{"a": strings.Repeat("漢", 80)}})
+	w.WaitEnded(id)
+	for _, line := range []string{"list", "list --columns command,labels,error", "dlq list", "config list", "worker list",
+		"show " + id} {
+		for _, columns := range []int{0, 1, 2, 20, 33, 40, 79, 80, 120, 1000, 65535} {
+			s := testrig.NewScreen(t, columns)
+			cmd := q.Command(strings.Fields(line)...)
+			cmd.Stdout, cmd.Stderr = s.Tty, s.Tty
+			code := testrig.ExitCodeOf(t, cmd)
+			text := testrig.Colours.ReplaceAllString(s.Text(t), "")
+			if _, history, found := strings.Cut(text, "\n\n"); found {
+				text = history // check only the history, because the lines above it are not a table
+			}
+			if code != 0 || strings.Count(text, "\n") < 2 {
+				t.Errorf("%s in %d columns: code %d, %q", line, columns, code, text)
+			}
+			for row := range strings.Lines(text) {
+				if got := runewidth.StringWidth(strings.TrimSuffix(row, "\n")); columns >= 20 && got > columns {
+					t.Errorf("%s in %d columns: a line of %d: %q", line, columns, got, row)
+				}
+			}
+		}
+	}
+}
+
+// No command treats a closed stdout as an error. A closed stdout ends commands that follow jobs or events.
+func TestAClosedPipeIsNoError(t *testing.T) {
+	q := testrig.StartQueue(t, "--workers", "2")
+	w := q.Dial()
+	longJob := w.Enqueue(testrig.Fields{"id": "long", "command": "echo up; exec sleep 600"})
+	w.WaitRunning(longJob)
+	id := w.Enqueue(testrig.Fields{"id": "ended", "command": "seq 100000"})
+	w.WaitEnded(id)
+	for _, line := range []string{
+		"", "status", "status --json", "list", "list --json", "list --jsonl", "list -q", "list --watch", "show ended",
+		"show ended --json", "logs ended", "logs ended long", "logs -f long", "logs -f ended long",
+		"events", "events --json", "events -f", "events -f --since 0 --jsonl", "dlq list --json", "worker list",
+		"config list", "config get priority", "version", "--help", "list --help", "completion bash",
+		"enqueue true", "enqueue --json true", "run -- seq 100000", "list --label no=such --json",
+		"cancel --state held --dry-run", "wait ended --json", "cleanup --days 9",
+	} {
+		pipe, end, err := os.Pipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		pipe.Close()
+		var errs bytes.Buffer
+		cmd := q.Command(strings.Fields(line)...)
+		cmd.Stdout, cmd.Stderr = end, &errs
+		timer := time.AfterFunc(20*time.Second, func() { cmd.Process.Kill() })
+		code := testrig.ExitCodeOf(t, cmd)
+		timer.Stop()
+		end.Close()
+		if code != 0 || errs.Len() > 0 {
+			t.Errorf("%q: code %d, %q", line, code, errs.String())
+		}
+	}
+	w.MustCall("cancel", testrig.Fields{"id": longJob}, nil)
+}
+
+// Table cells contain no colours of commands, because a cell that is too long is cut at its visible width.
+func TestTableCellsContainNoColours(t *testing.T) {
+	q := testrig.StartQueue(t, "--workers", "0")
+	w := q.Dial()
+	w.Enqueue(testrig.Fields{"id": "2J", "command": "true"})
+	w.Enqueue(testrig.Fields{"command": strings.Repeat("\x1b[31mx", 100)})
+	for columns := 80; columns < 90; columns++ {
+		s := testrig.NewScreen(t, columns)
+		cmd := q.Command("list")
+		cmd.Stdout, cmd.Stderr = s.Tty, s.Tty
+		testrig.ExitCodeOf(t, cmd)
+		if text := s.Text(t); testrig.FindControl(text) != "" || !strings.Contains(text, "xxx…\n") ||
+			strings.Contains(text, "\x1b[31m") {
+			t.Errorf("%d columns: a terminal would obey %q in %q", columns, testrig.FindControl(text), text)
+		}
+	}
+}
+
+// On a terminal, enqueue usually prints the number of attempts of a job. It does not do so for jobs that will
+// not run.
+func TestEnqueueSaysNoAttemptsOfJobsThatWillNotRun(t *testing.T) {
+	q := testrig.StartQueue(t, "--workers", "0")
+	q.Must("enqueue", "--id", "parent", "true")
+	q.Must("cancel", "parent")
+	if err := os.WriteFile(q.Path("lines"), []byte("true\nfalse\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, words := range [][]string{
+		{"--allow-past", "--expires-at", "yesterday", "true"},
+		{"--allow-past", "--expires-at", "yesterday", "--lines", q.Path("lines")},
+		{`[{"command":"true","expires_at":"2020-01-01T00:00:00Z"}]`}, {"--after", "parent", "true"},
+	} {
+		r := q.RunOnScreen(append([]string{"enqueue", "--max-retries", "3"}, words...)...)
+		if words[0][0] == '[' {
+			r = q.RunOnScreen("enqueue", words[0])
+		}
+		if r.Code != 0 || !strings.Contains(r.Out, "enqueued") || strings.Contains(r.Out, "attempts") {
+			t.Errorf("%q: %+v", words, r)
+		}
+	}
+	if r := q.RunOnScreen("enqueue", "--max-retries", "3", "true"); !strings.Contains(r.Out, "up to 4 attempts") {
+		t.Errorf("a job that will run: %+v", r)
+	}
+}

@@ -1,0 +1,399 @@
+package cli
+
+import (
+	"fmt"
+	"os"
+	"regexp"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/queuectl/queuectl/internal/testrig"
+)
+
+// topQueue returns a queue with a running job that prints and reports progress, another running
+// job, waiting jobs and a dead one.
+func topQueue(t *testing.T) *testrig.Queue {
+	q := testrig.StartQueue(t, "--workers", "3")
+	q.Must("enqueue", "--id", "build",
+		`i=0; while :; do i=$((i+1)); echo "compiling $i"; echo "43 linking" >"$QUEUECTL_PROGRESS"; sleep 0.3; done`)
+	q.Must("enqueue", "--id", "slow", "-Q", "gpu", "echo begun; sleep 600")
+	q.Must("enqueue", "--id", "broken", "--max-retries", "0", "echo bad header >&2; exit 3")
+	q.Must("enqueue", "--id", "later", "--in", "7h", "true")
+	q.Must("enqueue", "--id", "after", "--after", "slow", "true")
+	q.WaitUntil("the failure", 10*time.Second, func() bool { return q.Show("broken").State == "dead" })
+	q.WaitUntil("it runs", 10*time.Second, func() bool { return q.Show("slow").State == "processing" })
+	return q
+}
+
+// pressKeys presses keys. Their names are those of tmux.
+func (p *pane) pressKeys(keys ...string) {
+	p.Helper()
+	p.tmux(append([]string{"send-keys"}, keys...)...)
+}
+
+// openTop starts top and waits for its first lines.
+func (p *pane) openTop(line string) {
+	p.Helper()
+	p.typeLine(line)
+	p.waitScreen("top", func(lines []string) bool { return strings.Contains(strings.Join(lines, "\n"), "▶ build") })
+}
+
+// waitNoText waits until a text is no longer shown in the window.
+func (p *pane) waitNoText(text string) {
+	p.Helper()
+	p.waitScreen("no "+text, func(lines []string) bool { return !strings.Contains(strings.Join(lines, "\n"), text) })
+}
+
+// waitSelected waits until a row is selected.
+func (p *pane) waitSelected(id string) {
+	p.Helper()
+	p.waitScreen("the chosen row "+id, func(lines []string) bool {
+		for _, l := range lines {
+			if fields := strings.Fields(l); len(fields) > 2 && strings.HasPrefix(fields[0], ">") && fields[2] == id {
+				return true
+			}
+		}
+		return false
+	})
+}
+
+// Each key of top has the effect that it names.
+func TestKeysOfTop(t *testing.T) {
+	testrig.Long(t)
+	q := topQueue(t)
+	q.WriteFile("editor", "#!/bin/sh\nsed -i 's/\"priority\": 5/\"priority\": 77/' \"$1\"\nprintf "+
+		"'editing\\r\\n'\nread line\n")
+	if err := os.Chmod(q.Path("editor"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	p := newPane(q, 100, 24)
+	p.openTop("EDITOR=./editor queuectl ui")
+	state := func(id, want string) {
+		t.Helper()
+		q.WaitUntil(id+" is "+want, 10*time.Second, func() bool { return q.Show(id).State == want })
+	}
+	p.waitSelected("build")
+	p.waitText("████░░░░░░ 43 %")
+	p.waitText("compiling")
+	p.pressKeys("j")
+	p.waitSelected("slow")
+	p.waitText("begun")
+	p.pressKeys("k")
+	p.waitSelected("build")
+	p.pressKeys("Down")
+	p.waitSelected("slow")
+	p.pressKeys("p")
+	p.waitText("pause job slow? (y/n)")
+	p.pressKeys("n")
+	p.waitNoText("pause job slow?")
+	p.pressKeys("p", "y")
+	p.waitText("job slow: paused")
+	p.waitText("‖ slow")
+	p.pressKeys("p")
+	p.waitText("resume job slow? (y/n)")
+	p.pressKeys("y")
+	p.waitText("▶ slow")
+	p.pressKeys("f")
+	p.waitScreen("the output on the whole screen",
+		func(lines []string) bool { return strings.HasPrefix(lines[0], "▶ slow") && lines[1] == "begun" })
+	p.pressKeys("q")
+	p.waitSelected("slow")
+	p.pressKeys("c", "y")
+	state("slow", "cancelled")
+	p.waitText("[1 Running 1]")
+
+	p.pressKeys("2")
+	p.waitSelected("later")
+	p.waitText("[2 Waiting 1]")
+	p.pressKeys("Tab", "BTab")
+	p.waitSelected("later")
+	p.pressKeys("w")
+	p.waitText("why job later does not run")
+	p.pressKeys("Escape")
+	p.waitSelected("later")
+	p.pressKeys("h", "y")
+	state("later", "held")
+	p.waitText("‖ later")
+	p.pressKeys("h", "y")
+	state("later", "pending")
+	p.waitText("○ later")
+	p.pressKeys("P")
+	p.waitText("priority of job later:")
+	p.pressKeys("1", "2", "Enter")
+	p.waitText("job later: changed")
+	p.waitText("12")
+	q.Must("edit", "later", "--priority", "5")
+	p.pressKeys("e")
+	p.waitText("editing")
+	p.pressKeys("Enter")
+	p.waitText("job later: editor closed")
+	if got := q.Must("list", "--state", "waiting", "--columns", "id,priority"); !strings.Contains(got, "77") {
+		t.Errorf("after the editor: %s", got)
+	}
+	q.Must("enqueue", "--in", "1h", "--id", "other", "true")
+	p.waitText("other")
+	p.pressKeys("/", "l", "a", "t")
+	p.waitNoText("other")
+	p.pressKeys("Enter", "Escape")
+	p.waitText("other")
+	p.pressKeys("g", "x", "x")
+	p.pressKeys("c")
+	p.waitText("cancel 2 jobs")
+	p.pressKeys("y")
+	state("later", "cancelled")
+	state("other", "cancelled")
+
+	p.pressKeys("3")
+	p.waitSelected("broken")
+	p.waitText("exit code 3: bad header")
+	p.pressKeys("r", "y")
+	q.WaitUntil("its second run", 10*time.Second, func() bool {
+		return strings.Count(q.Must("events", "broken"), "started") > 1 || q.Show("broken").State == "dead"
+	})
+	p.pressKeys("+", "+", "-")
+	q.WaitUntil("one worker more", 10*time.Second, func() bool {
+		return strings.Contains(q.Must("status", "--verbose"), "4 (")
+	})
+	p.waitText("of 4 workers")
+	p.pressKeys("-")
+	p.waitText("of 3 workers")
+	p.pressKeys("4")
+	p.waitText("PER MIN")
+	p.pressKeys("p", "y")
+	p.waitText("queue default: paused")
+	p.pressKeys("p", "y")
+	p.waitText("queue default: resumed")
+	q.Must("schedule", "add", "nightly", "0 3 * * *", "true")
+	p.pressKeys("5")
+	p.waitText("nightly")
+	p.pressKeys("r", "y")
+	p.waitText("schedule nightly: job enqueued")
+	p.pressKeys("?")
+	p.waitText("Ctrl-Z")
+	p.pressKeys("q")
+	p.waitText("nightly")
+	p.pressKeys("q")
+	p.waitScreen("a prompt", func(lines []string) bool { return lines[len(lines)-1] == "$" })
+}
+
+// top fits any window of at least 40x10 and is redrawn when the size changes. In a smaller window it prints
+// the size that it needs.
+func TestSizesOfTop(t *testing.T) {
+	testrig.Long(t)
+	q := topQueue(t)
+	p := newPane(q, 80, 24)
+	p.openTop("queuectl top")
+	for _, size := range [][2]int{{80, 24}, {40, 10}, {200, 60}, {30, 8}, {40, 10}, {120, 30}, {80, 24}} {
+		p.resize(size[0], size[1])
+		if size[0] < 40 {
+			p.waitText("40x10")
+			continue
+		}
+		p.waitScreen(fmt.Sprintf("top in %dx%d", size[0], size[1]), func(lines []string) bool {
+			if len(lines) != size[1] || !strings.HasPrefix(lines[0], "ok · 2 of 3 workers busy") ||
+				!strings.Contains(lines[len(lines)-1], "q quit") {
+				return false
+			}
+			rows, tabs := 0, 0
+			for _, l := range lines {
+				if strings.Contains(l, "▶ build  ") || strings.Contains(l, "▶ slow ") {
+					rows++
+				}
+				if strings.Contains(l, "[run 2]") || strings.Contains(l, "[1 Running 2]") {
+					tabs++
+				}
+			}
+			return rows == 2 && tabs == 1
+		})
+	}
+	p.pressKeys("f")
+	p.waitText("q back")
+	p.resize(60, 15)
+	p.waitScreen("the output", func(lines []string) bool {
+		return len(lines) == 15 &&
+			strings.HasPrefix(lines[13], "compiling")
+	})
+}
+
+// If the service is gone, top says so and since when, and keeps showing its last picture. When the service is
+// back, top continues, and so does the output that it follows.
+func TestTopOutlivesTheService(t *testing.T) {
+	testrig.Long(t)
+	q := topQueue(t)
+	p := newPane(q, 100, 24)
+	p.openTop("queuectl top")
+	p.waitText("compiling")
+	// The first round is a crash; the second is a restart, as in an upgrade.
+	for range 2 {
+		q.Kill()
+		p.waitText("no answer since ")
+		p.waitScreen("the last picture", func(lines []string) bool {
+			all := strings.Join(lines, "\n")
+			return regexp.MustCompile(
+				`no answer since \d\d:\d\d:\d\d, (retrying in|retrying now).*: the service is not running`).MatchString(all) &&
+				strings.Contains(all, "▶ build") && strings.Contains(all, "compiling")
+		})
+		p.pressKeys("j")
+		p.waitSelected("slow")
+		p.pressKeys("c", "y")
+		p.waitText("the service is not running")
+		p.pressKeys("k")
+		q.Start("--workers", "3")
+		p.waitNoText("no answer since")
+		before := ""
+		for _, l := range p.lines() {
+			if strings.Contains(l, " compiling ") {
+				before = l
+			}
+		}
+		p.waitScreen("more output", func(lines []string) bool {
+			all := strings.Join(lines, "\n")
+			return strings.Contains(all, " compiling ") && !strings.Contains(all, before)
+		})
+	}
+	if q.Show("slow").State != "processing" {
+		t.Error("what was refused was done")
+	}
+}
+
+// However top ends, the modes, the cursor and the main screen of the terminal are restored. They are also
+// restored while top is suspended and while an editor runs.
+func TestTopRestoresTheTerminal(t *testing.T) {
+	q := topQueue(t)
+	q.WriteFile("editor", "#!/bin/sh\nstty -echo -icanon\necho $$ >editor.pid\nprintf "+
+		"'\\033[?25lediting'\nexec sleep 600\n")
+	if err := os.Chmod(q.Path("editor"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	p := newPane(q, 80, 24)
+	p.typeLine("stty -g >before")
+	front := func() {
+		t.Helper()
+		p.WaitUntil("top is in front", 10*time.Second, func() bool { return strings.HasPrefix(p.foreground(), "queuectl") })
+		p.waitText("▶ build")
+	}
+	same := func(name string) {
+		t.Helper()
+		p.WaitUntil(name+" ends it", 20*time.Second, func() bool { return p.foreground() == "sh" })
+		p.typeLine("stty -g >after; echo back after " + name)
+		p.waitText("back after " + name + "\n$")
+		if before, after := q.ReadFile("before"), q.ReadFile("after"); before != after || before == "" {
+			t.Errorf("after %s the modes are %s, were %s", name, after, before)
+		}
+		if state := p.tmux(
+			"display", "-p", "#{cursor_flag} #{alternate_on} #{insert_flag} #{mouse_any_flag} #{keypad_flag}"); state != "1 0 0 0 0" {
+			t.Errorf("after %s cursor, other screen, insert, mouse and keypad are %s", name, state)
+		}
+	}
+	signal := func(name string) func() {
+		return func() { p.tmux("run-shell", "kill -"+name+" $(pgrep -f 'queuectl[d]* .*to[p]$' -P #{pane_pid})") }
+	}
+	for _, c := range []struct {
+		name string
+		end  func()
+	}{
+		{"q", func() { p.pressKeys("q") }}, {"Ctrl-C", func() { p.pressKeys("C-c") }},
+		{"Ctrl-C on a page", func() { p.pressKeys("f", "C-c") }},
+		{"SIGTERM", signal("TERM")}, {"SIGHUP", signal("HUP")}, {"SIGINT", signal("INT")},
+		{"SIGTERM in the editor", func() {
+			p.pressKeys("2", "e")
+			p.waitText("editing")
+			signal("TERM")()
+		}},
+	} {
+		p.typeLine("clear; EDITOR=./editor queuectl --dir . top")
+		front()
+		c.end()
+		same(c.name)
+		if pid, err := strconv.Atoi(strings.TrimSpace(q.ReadFile("editor.pid"))); err == nil {
+			// The editor outlives the top that started it, but it can no longer use the terminal. So kill it.
+			syscall.Kill(pid, syscall.SIGKILL)
+		}
+	}
+	p.typeLine("clear; EDITOR=./editor queuectl --dir . top")
+	front()
+	p.pressKeys("2", "e")
+	p.waitText("editing")
+	p.pressKeys("C-c") // the editor receives this Ctrl-C, and top does not
+	p.waitText("editor ./editor: signal: interrupt; nothing was changed")
+	p.pressKeys("1")
+	p.waitText("▶ build")
+	p.pressKeys("C-z")
+	same("Ctrl-Z")
+	p.typeLine("fg")
+	front()
+	p.pressKeys("2")
+	p.waitText("[2 Waiting 2]")
+	p.pressKeys("q")
+	same("q after fg")
+}
+
+// Names and output of jobs cannot control the terminal.
+func TestJobsCannotControlTop(t *testing.T) {
+	q := testrig.StartQueue(t, "--workers", "2")
+	q.Must("enqueue", "--id", "build",
+		`printf '\033]2;owned\007\033[2J\033[?1049l\033[31mred\033[0m \302\233 名前 end\n'; sleep 600`)
+	q.Must("enqueue", "--id", "wide", "--label", "a=\x1b[2J",
+		": \x1b]2;owned\x07 長い長い長い長い長い長い長い長い長い長い長い長い長い長い長い長い長い; exec sleep 600")
+	p := newPane(q, 80, 24)
+	title := p.tmux("display", "-p", "#{pane_title}")
+	p.openTop("NO_COLOR=1 queuectl top")
+	p.waitText(`\x1b]2;owned\x07\x1b[2J\x1b[?1049lred \x9b 名前 end`)
+	p.pressKeys("j")
+	p.waitSelected("wide")
+	if got := p.tmux("display", "-p", "#{pane_title} #{alternate_on}"); got != title+" 1" {
+		t.Errorf("title and other screen are %s, were %s 1", got, title)
+	}
+	if captured := p.tmux(
+		"capture-pane", "-p", "-e"); regexp.MustCompile(`\x1b\[[0-9;]*[34][0-7]m`).MatchString(captured) {
+		t.Errorf("colours in spite of NO_COLOR: %q", captured)
+	}
+	for _, l := range p.lines() {
+		if n := len([]rune(l)); n > 80 {
+			t.Errorf("a line of %d characters: %q", n, l)
+		}
+	}
+}
+
+// If a terminal reports an impossible size, top still draws and ends with the key q. Its memory does not grow
+// with the reported size. When the terminal reports a usual size, top uses all of it.
+func TestTopBoundsTheSizeOfTheTerminal(t *testing.T) {
+	q := topQueue(t)
+	for _, size := range [][2]int{{60000, 60000}, {1000, 1000}} {
+		s := q.StartOnTerminal(size[0], size[1], "top")
+		s.WaitText("▶ build")
+		drawn := len(s.Output.String())
+		s.Resize(t, 24, 80)
+		s.WaitText("▶ build")
+		s.WaitTextAfter(drawn, "q quit")
+		// Measure before top ends, because the kernel reports for an ended process the memory of the test as
+		// well.
+		used := testrig.PeakMemory(t, s.Cmd.Process.Pid)
+		s.TypeText("q")
+		s.WaitExit(0)
+		if used > 100<<20 {
+			t.Errorf("on a terminal of %v it used %d KiB of memory", size, used>>10)
+		}
+	}
+}
+
+// Without a terminal, or on one that can only print lines, top names a command to use instead.
+func TestTopNeedsATerminal(t *testing.T) {
+	q := testrig.StartQueue(t, "--workers", "1")
+	for _, words := range [][]string{{"top"}, {"ui"}, {"top", "--json"}} {
+		if r := q.CLI(words...); r.Code != 2 || r.Out != "" || !strings.Contains(r.Err, "queuectl status --watch") {
+			t.Errorf("%v: %+v", words, r)
+		}
+	}
+	p := newPane(q, 120, 24)
+	p.typeLine("TERM=dumb queuectl top; echo \"exit code $?\"")
+	p.waitText("queuectl status --watch")
+	p.waitText("exit code 2")
+	q.Stop()
+	p.typeLine("clear; queuectl --dir . top; echo \"exit code $?\"")
+	p.waitText("start it with")
+	p.waitText("exit code ")
+}

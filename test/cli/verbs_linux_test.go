@@ -1,0 +1,40 @@
+package cli
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/queuectl/queuectl/internal/testrig"
+)
+
+// kill signals every process of a job, including processes in other sessions, and no other process.
+func TestKillSignalsTheTree(t *testing.T) {
+	q := testrig.StartQueue(t, "--workers", "2")
+	w := q.Dial()
+	const hears = `trap 'echo %s got it' USR1; echo up; while :; do sleep 0.05; done`
+	job := fmt.Sprintf(`setsid sh -c "%s" & sh -c "%s" & `+hears, fmt.Sprintf(hears, "away"), fmt.Sprintf(hears, "child"),
+		"main")
+	id := w.Enqueue(testrig.Fields{"command": job})
+	other := w.Enqueue(testrig.Fields{"command": fmt.Sprintf(hears, "other")})
+	output := func(id string) string { return q.Must("logs", id) }
+	w.WaitUntil("all three are up", 20*time.Second, func() bool { return strings.Count(output(id), "up") == 3 })
+	w.WaitRunning(other)
+	q.Must("kill", "-s", "USR1", id)
+	for _, process := range []string{"main", "child", "away"} {
+		w.WaitUntil(process+" got the signal", 20*time.Second, func() bool {
+			return strings.Contains(output(id), process+" got it")
+		})
+	}
+	if got := output(other); strings.Contains(got, "got it") {
+		t.Errorf("a stranger got the signal: %q", got)
+	}
+	if r := q.CLI("kill", "-s", "NOPE", id); r.Code != 2 || !strings.Contains(r.Err, "signal") {
+		t.Errorf("a wrong signal: %+v", r)
+	}
+	q.Must("cancel", id, other)
+	if r := q.CLI("kill", id); r.Code != 5 || !strings.Contains(r.Err, "only a running job") {
+		t.Errorf("kill of an ended job: %+v", r)
+	}
+}

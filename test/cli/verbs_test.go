@@ -1,0 +1,241 @@
+//go:build linux || windows
+
+package cli
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/queuectl/queuectl/internal/testrig"
+)
+
+// A held job waits until it is released. Repeating hold or release is not an error.
+func TestHoldAndRelease(t *testing.T) {
+	q := testrig.StartQueue(t, "--workers", "0")
+	q.Must("enqueue", "--id", "a", "echo a")
+	for range 2 {
+		if got := q.Must("hold", "a"); got != "a" {
+			t.Errorf("hold printed %q", got)
+		}
+	}
+	q.Must("worker", "scale", "1")
+	q.Must("wait", q.Must("enqueue", "echo b"))
+	w := q.Dial()
+	if j := w.Show("a"); j.State != "held" {
+		t.Errorf("while another ran the held job became %s", j.State)
+	}
+	q.Must("release", "a")
+	q.Must("wait", "a")
+	if r := q.CLI("hold", "a"); r.Code != 5 || !strings.Contains(r.Err,
+		"job a is completed; only waiting jobs can be held") {
+		t.Errorf("hold of an ended job: %+v", r)
+	}
+	if r := q.CLI("release", "a"); r.Code != 5 || !strings.Contains(r.Err, "retry") {
+		t.Errorf("release of an ended job: %+v", r)
+	}
+}
+
+// hold, rm, edit and similar commands also work on jobs that are already prefetched by a busy runner.
+func TestVerbsReachReservedJobs(t *testing.T) {
+	q := testrig.StartQueue(t, "--workers", "1")
+	w := q.Dial()
+	for range 8 { // short jobs, so that the pool prefetches a block of jobs
+		w.WaitEnded(w.Enqueue(testrig.Fields{"command": "true"}))
+	}
+	for range 5 {
+		first := w.Enqueue(testrig.Fields{"command": "sleep 0.3"})
+		ids := w.Batch([]testrig.Fields{{"command": "true"}, {"command": "true"}, {"command": "exit 3"}})
+		w.MustCall("hold", testrig.Fields{"id": ids[0]}, nil)
+		w.MustCall("rm", testrig.Fields{"id": ids[1]}, nil)
+		w.MustCall("edit", testrig.Fields{"id": ids[2], "set": testrig.Fields{"command": "echo edited"}}, nil)
+		if j := w.WaitEnded(ids[2]); j.State != "completed" || j.Output != "edited\n" {
+			t.Errorf("edited job: %+v", j)
+		}
+		if j := w.Show(ids[0]); j.State != "held" {
+			t.Errorf("held job: %+v", j)
+		}
+		if a := w.Call("show", testrig.Fields{"id": ids[1]}); a.Error == nil {
+			t.Error("a removed job is there")
+		}
+		w.WaitEnded(first)
+		w.MustCall("release", testrig.Fields{"id": ids[0]}, nil)
+		w.WaitEnded(ids[0])
+	}
+}
+
+// requeue ends the whole process tree of a running job and starts the job again. The ended attempt does not
+// count.
+func TestRequeue(t *testing.T) {
+	q := testrig.StartQueue(t, "--workers", "1")
+	w := q.Dial()
+	id := w.Enqueue(testrig.Fields{"command": "echo up; [ $QUEUECTL_ATTEMPT = 2 ] || sleep 600", "max_retries": 0,
+		"kill_after": 1})
+	pid := w.WaitRunning(id).PID
+	q.Must("requeue", id)
+	j := w.WaitEnded(id)
+	if j.State != "completed" || j.Attempts != 1 || len(j.History) != 2 || j.History[0].Reason != "stopped" {
+		t.Errorf("got %+v", j)
+	}
+	if testrig.IsAlive(pid) {
+		t.Errorf("process %d of the first attempt lives", pid)
+	}
+	if r := q.CLI("requeue", id); r.Code != 5 || !strings.Contains(r.Err, "retry") {
+		t.Errorf("requeue of an ended job: %+v", r)
+	}
+}
+
+// rm removes a running job only with a flag that forces it. clear never removes running jobs.
+func TestRemoveAndClear(t *testing.T) {
+	q := testrig.StartQueue(t, "--workers", "1")
+	w := q.Dial()
+	first, second := w.Enqueue(testrig.Fields{"command": "echo up; sleep 600"}), ""
+	w.WaitRunning(first)
+	second = w.Enqueue(testrig.Fields{"command": "true"})
+	if r := q.CLI("rm", first, second); r.Code != 5 || r.Out != second+"\n" ||
+		!strings.Contains(r.Err, "job "+first+" is running") {
+		t.Errorf("rm of a running and a waiting job: %+v", r)
+	}
+	w.Enqueue(testrig.Fields{"command": "true"})
+	if r := q.CLI("clear"); r.Code != 2 || !strings.Contains(r.Err, "--yes") {
+		t.Errorf("clear without --yes: %+v", r)
+	}
+	q.Must("clear", "--yes")
+	if got := q.Must("list", "-q"); got != first {
+		t.Errorf("after clear: %q, want the running job alone", got)
+	}
+	q.Must("rm", "--force", first)
+	if got := q.Must("list", "-q"); got != "" {
+		t.Errorf("after rm --force: %q", got)
+	}
+	if r := q.CLI("dequeue", first); r.Code != 4 {
+		t.Errorf("dequeue of a removed job: %+v", r)
+	}
+}
+
+// edit changes jobs by flags and by JSON. An invalid edit gets an error that names the field, and changes
+// nothing.
+func TestEdit(t *testing.T) {
+	q := testrig.StartQueue(t, "--workers", "0")
+	q.Must("enqueue", "--id", "a", "--label", "x=1", "echo a")
+	q.Must("enqueue", "--id", "b", "echo b")
+	q.Must("edit", "a", "b", "--priority", "9", "--timeout", "90s")
+	q.Must("edit", "a", `{"labels":{"y":"2"},"max_retries":0}`)
+	w := q.Dial()
+	type shown struct {
+		Priority   int
+		MaxRetries int `json:"max_retries"`
+		Labels     map[string]string
+		Spec       map[string]any
+	}
+	var a shown
+	w.MustCall("show", testrig.Fields{"id": "a"}, &a)
+	if a.Priority != 9 || a.MaxRetries != 0 || a.Labels["x"] != "1" || a.Labels["y"] != "2" ||
+		a.Spec["timeout"] != "1m30s" {
+		t.Errorf("after two edits: %+v", a)
+	}
+	for _, c := range []struct {
+		args []string
+		code int
+		err  string
+	}{
+		{[]string{"a", "--priority", "x"}, 2, "priority"},
+		{[]string{"a", `{"priorty":1}`}, 2, `"priority"`},
+		{[]string{"a", `{"id":"z"}`}, 2, "id of a job cannot be changed"},
+		{[]string{"a", `{}`}, 2, "no changes given"},
+		{[]string{"a", `{"command":null}`}, 2, "command"},
+		{[]string{"a", `{bad`}, 2, "byte"},
+		{[]string{"a", "b"}, 2, "no changes given"}, {[]string{"a"}, 2, "editing in $EDITOR needs a terminal"},
+		{[]string{"a", "--priority", "1", `{"priority":2}`}, 2, "not both"},
+		{[]string{"nope", "--priority", "1"}, 4, "nope"},
+		{[]string{"--priority", "1"}, 2, "--state"},
+	} {
+		if r := q.CLI(append([]string{"edit"}, c.args...)...); r.Code != c.code || !strings.Contains(r.Err, c.err) ||
+			r.Out != "" {
+			t.Errorf("edit %q: %+v, want %d, %q", c.args, r, c.code, c.err)
+		}
+	}
+	q.Must("worker", "scale", "1")
+	q.Must("wait", "a", "b")
+	if got := q.Must("logs", "a"); got != "a" {
+		t.Errorf("the edited job printed %q", got)
+	}
+}
+
+// A job whose delay is removed is due immediately, even if the edit changes nothing else.
+func TestEditRemovesTheDelay(t *testing.T) {
+	q := testrig.StartQueue(t, "--workers", "1")
+	for _, flag := range []string{"--delay=1h", "--run-at=+1h"} {
+		id := q.Must("enqueue", flag, "true")
+		q.Must("edit", id, `{"delay":null}`)
+		q.Must("wait", id, "--timeout", "10s")
+	}
+}
+
+// A command with a selector processes every selected job in several steps, and no other job. A dry run counts
+// the same jobs and changes none.
+func TestSelectors(t *testing.T) {
+	q := testrig.StartQueue(t, "--workers", "0")
+	w := q.Dial()
+	var specs []testrig.Fields
+	for i := range 2500 {
+		specs = append(specs, testrig.Fields{"id": fmt.Sprintf("in-%d", i), "command": "true",
+			"labels": testrig.Fields{"part": fmt.Sprint(i % 2)}})
+	}
+	w.Batch(specs)
+	w.Batch([]testrig.Fields{{"id": "out", "command": "true"}, {"id": "out-2", "command": "true",
+		"labels": testrig.Fields{"part": "0"}}})
+	count := func(state string) int {
+		return len(strings.Fields(q.Must("list", "-q", "--limit", "3000", "-s", state)))
+	}
+
+	if got := q.Must("hold", "--id-glob", "in-*", "--dry-run"); got != "2500 jobs selected; nothing was changed" {
+		t.Errorf("dry run: %q", got)
+	}
+	if got := q.Must("hold", "--id-glob", "in-*", "--dry-run", "--json"); got != `{"matched":2500}` {
+		t.Errorf("dry run as JSON: %q", got)
+	}
+	if got := count("held"); got != 0 {
+		t.Fatalf("a dry run held %d jobs", got)
+	}
+	if got := strings.Fields(q.Must("hold", "--id-glob", "in-*")); len(got) != 2500 || count("held") != 2500 ||
+		count("pending") != 2 {
+		t.Errorf("held %d jobs, %d are, %d wait; want 2500, 2500, 2", len(got), count("held"), count("pending"))
+	}
+	q.Must("release", "--label", "part=0")
+	if got := count("held"); got != 1250 {
+		t.Errorf("%d are held after half was released", got)
+	}
+	if got := q.Must("cancel", "--state", "waiting", "--older-than", "1h",
+		"--dry-run"); got != "0 jobs selected; nothing was changed" {
+		t.Errorf("older than an hour: %q", got)
+	}
+	q.Must("cancel", "--label", "part=0", "--state", "pending")
+	if got := count("cancelled"); got != 1251 {
+		t.Errorf("%d are cancelled, want 1251", got)
+	}
+	q.Must("rm", "--state", "cancelled")
+	q.Must("rm", "--state", "held", "--id-glob", "in-?")
+	if got := count("cancelled") + count("held"); got != 1245 {
+		t.Errorf("%d are left, want 1245", got)
+	}
+	for _, c := range []struct {
+		args []string
+		err  string
+	}{
+		{[]string{"hold"}, "--state"}, {[]string{"hold", "out", "--state", "pending"}, "one of them"},
+		{[]string{"hold", "--state", "pendng"}, "pending"}, {[]string{"hold", "--id-glob", "a["}, "["},
+		{[]string{"hold", "--user", "no-such-user"}, "no-such-user"}, {[]string{"hold", "--older-than", "x"}, "older-than"},
+	} {
+		if r := q.CLI(c.args...); r.Code != 2 || !strings.Contains(r.Err, c.err) {
+			t.Errorf("%q: %+v, want 2, %q", c.args, r, c.err)
+		}
+	}
+	if a := w.Call("hold", testrig.Fields{}); a.Error == nil || a.Error.Data.Code != "invalid" {
+		t.Errorf("hold of nothing: %+v", a)
+	}
+	if a := w.Call("rm", testrig.Fields{"state": "held", "dry_run": true, "cursor": "x"}); a.Error == nil ||
+		a.Error.Data.Field != "cursor" {
+		t.Errorf("a wrong cursor: %+v", a)
+	}
+}

@@ -1,0 +1,64 @@
+package cli
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/queuectl/queuectl/internal/testrig"
+)
+
+// On a terminal, wait reports after one second why none of its jobs is running, as run and attach do.
+func TestWaitOnATerminalSaysWhyNothingRuns(t *testing.T) {
+	q := testrig.StartQueue(t, "--workers", "1")
+	q.Must("enqueue", "--id", "paused", "sleep 600")
+	q.WaitUntil("the job runs", 20*time.Second, func() bool { return q.Show("paused").State == "processing" })
+	q.Must("pause", "paused")
+	q.Must("enqueue", "--id", "late", "--batch", "b", "--delay", "1h", "true")
+	q.Must("enqueue", "--id", "held", "--batch", "b", "--delay", "1h", "true")
+	q.Must("hold", "held")
+	w := q.Dial()
+	w.Enqueue(testrig.Fields{"id": "locked", "command": "true", "queue": "closed"})
+	q.Must("queue", "pause", "closed")
+	for _, c := range []struct{ words, wantText string }{
+		{"paused", "queuectl: job paused is waiting: the job is paused, by "},
+		{"late", "queuectl: job late is waiting: not due yet (until "},
+		{"held late", "queuectl: job held is waiting: the job is held; next step: queuectl release held"},
+		{"locked", "queuectl: job locked is waiting: queue closed is paused"},
+		{"--batch b", "queuectl: job late is waiting: not due yet (until "},
+		{"late --any --joblog log", "queuectl: job late is waiting: not due yet (until "},
+	} {
+		t.Run(c.words, func(t *testing.T) {
+			t.Parallel()
+			q := *q
+			q.TB = t
+			args := append([]string{"wait", "--timeout", "2s"}, strings.Fields(c.words)...)
+			if r := q.RunOnScreen(args...); r.Code != 124 || strings.Count(r.Out, c.wantText) != 1 {
+				t.Errorf("wait %s: exit code %d, want 124; it says %q, want %q once", c.words, r.Code, r.Out, c.wantText)
+			}
+		})
+	}
+}
+
+// On a terminal, wait reports when a failed job will be retried.
+func TestWaitOnATerminalSaysWhenAFailedJobIsRetried(t *testing.T) {
+	q := testrig.StartQueue(t, "--workers", "1")
+	q.Must("enqueue", "--id", "again", "--max-retries", "1", "--backoff-base", "3600", "false")
+	q.WaitUntil("the job has failed", 20*time.Second, func() bool { return q.Show("again").State == "failed" })
+	if r := q.RunOnScreen("wait", "--timeout", "2s", "again"); strings.Count(r.Out, "job again is waiting: ") != 1 {
+		t.Errorf("wait says %q", r.Out)
+	}
+}
+
+// On a terminal, a stop of the service that takes longer than one second reports which jobs it is waiting
+// for.
+func TestServiceStopOnATerminalSaysWhatItWaitsFor(t *testing.T) {
+	q := testrig.StartQueue(t, "--workers", "1")
+	q.Must("config", "set", "stop_timeout", "2s")
+	q.Must("enqueue", "--id", "long", "exec sleep 600")
+	q.WaitUntil("the job runs", 20*time.Second, func() bool { return q.Show("long").State == "processing" })
+	if r := runTyping(q, "waiting for 1 job to finish", "", "service", "stop"); r.Code != 0 ||
+		!strings.Contains(r.Out, "stopped") {
+		t.Errorf("service stop: %+v", r)
+	}
+}

@@ -1,0 +1,209 @@
+//go:build linux || windows
+
+package cli
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/queuectl/queuectl/internal/testrig"
+)
+
+// why names each reason that keeps a job from running. It says when the reason ends, if that is
+// known, and what the user can do about it.
+func TestWhyNamesEachReason(t *testing.T) {
+	q := testrig.StartQueue(t, "--workers", "2")
+	type reason struct {
+		Kind string     `json:"kind"`
+		At   *time.Time `json:"at"`
+		Text string     `json:"text"`
+		Next string     `json:"next"`
+	}
+	type answer struct {
+		Reasons  []reason   `json:"reasons"`
+		Earliest *time.Time `json:"earliest"`
+	}
+	why := func(id string) (a answer) {
+		t.Helper()
+		if err := json.Unmarshal([]byte(q.Must("why", id, "--json")), &a); err != nil {
+			t.Fatal(err)
+		}
+		return a
+	}
+	checkReason := func(id, kind, text, next string, known bool) {
+		t.Helper()
+		a := why(id)
+		if len(a.Reasons) != 1 || a.Reasons[0].Kind != kind || !strings.Contains(a.Reasons[0].Text, text) ||
+			!strings.Contains(a.Reasons[0].Next, next) {
+			t.Errorf("%s: got %+v, want %s, %q and %q", id, a.Reasons, kind, text, next)
+		} else if (a.Reasons[0].At != nil) != known || (a.Earliest != nil) != known {
+			t.Errorf("%s: when is %v, at the earliest %v; known is %v", id, a.Reasons[0].At, a.Earliest, known)
+		}
+	}
+	q.Must("enqueue", "--id", "later", "--in", "10m", "true")
+	checkReason("later", "time", "not due", "edit later", true)
+	q.Must("enqueue", "--id", "fails", "--max-retries", "2", "--backoff-base", "60", "exit 4")
+	q.WaitUntil("it has failed", 20*time.Second, func() bool { return q.Show("fails").State == "failed" })
+	checkReason("fails", "retry", "attempt 1 failed, and the retry is not due yet", "retry fails", true)
+	q.Must("hold", "fails")
+	checkReason("fails", "held", "held", "release fails", false)
+	q.Must("release", "fails")
+	q.WaitUntil("it runs again at once", 20*time.Second, func() bool { return q.Show("fails").Attempts == 2 })
+	for i := range 2 {
+		q.Must("enqueue", "--id", fmt.Sprint("rated", i), "--rate-limit", "api=1/h", "true")
+	}
+	q.Must("wait", "rated0")
+	checkReason("rated1", "rate", "1 of 1 starts", "gate list", true)
+	q.Must("queue", "pause", "default", "--for", "10m", "--reason", "lunch")
+	q.Must("enqueue", "--id", "paused", "true")
+	checkReason("paused", "queue", "lunch", "queue resume default", true)
+	q.Must("queue", "resume", "default")
+	mended := filepath.Join(t.TempDir(), "mended")
+	q.Must("enqueue", "--id", "dead", "--max-retries", "0", "--command", "[ -e '"+filepath.ToSlash(mended)+"' ] || exit 3")
+	q.CLI("wait", "dead")
+	if got := q.CLI("enqueue", "--id", "after", "--after", "dead", "true"); got.Code != 0 ||
+		!strings.Contains(got.Err, "cancelled immediately") {
+		t.Errorf("after a dead one: %+v", got)
+	}
+	checkReason("after", "dependency", "job dead being completed, but that job is dead", "retry dead", false)
+	if got := q.CLI("wait", "after"); got.Code != 125 {
+		t.Errorf("wait for a job that was cancelled for another's sake: exit code %d", got.Code)
+	}
+	q.Must("enqueue", "--id", "keyed", "--after", "dead", "--unique", "one", "true")
+	q.Must("enqueue", "--id", "has", "--unique", "one", "--in", "1h", "true")
+	if err := os.WriteFile(mended, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	q.Must("retry", "dead")
+	q.Must("wait", "after") // the job "after" is retried too, because retry also retries dependants
+	checkReason("keyed", "unique", "another job had the same unique key", "retry keyed", false)
+	if got := q.CLI("retry", "keyed"); !strings.Contains(got.Err, "has") {
+		t.Errorf("retry of a job whose key another has: %+v", got)
+	}
+	q.Must("cancel", "has")
+	q.Must("retry", "keyed")
+	q.Must("wait", "keyed")
+	q.Must("enqueue", "--id", "stands", "sleep 600")
+	q.WaitUntil("it runs", 20*time.Second, func() bool { return q.Show("stands").State == "processing" })
+	q.Must("pause", "stands")
+	checkReason("stands", "paused", "by ", "resume stands", false)
+	q.Must("resume", "stands")
+	q.Must("pause", "--all")
+	q.Must("enqueue", "--id", "kept", "true")
+	checkReason("kept", "paused", "all jobs are paused", "resume --all", false)
+	q.Must("resume", "--all")
+	q.Must("cancel", "stands")
+	if got := q.CLI("wait", "--batch", "nope"); got.Code != 0 || !strings.Contains(got.Err, "no job matches") {
+		t.Errorf("wait for nothing: %+v", got)
+	}
+	q.Must("enqueue", "--id", "one", "--unique", "k", "--unique-for", "1h", "true")
+	q.Must("wait", "one")
+	if got := q.CLI("run", "--unique", "k", "echo two"); !strings.Contains(got.Err,
+		"job one already has the unique key k") || got.Out != "" {
+		t.Errorf("run with a key that another has: %+v", got)
+	}
+	if got := q.CLI("enqueue", "--unique", "k", "--on-conflict", "reject", "true"); got.Code != 5 ||
+		!strings.Contains(got.Err, "keeps the key until") {
+		t.Errorf("a key that is kept: %+v", got)
+	}
+	if got := q.Must("show", "rated1"); !strings.Contains(got, "api=1/h") {
+		t.Errorf("show has no rate:\n%s", got)
+	}
+}
+
+// For every kind of reason, list shows the first of the reasons that why prints, in JSON and in text.
+func TestListsGiveTheReasonOfWhy(t *testing.T) {
+	t.Parallel()
+	q := testrig.NewQueue(t, "")
+	q.WriteFile("settings.toml", "workers = 12\n[resources.gpu]\ncount = 2\n")
+	q.Start("--config", q.Path("settings.toml"))
+	q.Must("queue", "set", "narrow", "--concurrency", "1")
+	q.Must("queue", "set", "closed", "--concurrency", "9")
+	q.Must("queue", "pause", "closed")
+	for _, flags := range []string{"--lock db", "--rate-limit api=1/h", "--resource gpu=2", "-Q narrow"} {
+		q.Must(append(append([]string{"enqueue"}, strings.Fields(flags)...), "sleep 600")...)
+	}
+	q.WaitUntil("all of them run", 20*time.Second, func() bool { return len(strings.Fields(q.Must("ps", "-q"))) == 4 })
+	cases := []struct{ id, flags, kind, key, when string }{
+		{"locked", "--lock db", "lock", "db", "lock db"},
+		{"rated", "--rate-limit api=1/h", "rate", "api", "rate api"},
+		{"large", "--resource gpu=1", "resource", "gpu", "resource gpu"},
+		{"narrowed", "-Q narrow", "queue", "narrow", "queue limit"},
+		{"closed", "-Q closed", "queue", "closed", "queue paused"},
+		{"child", "--after locked", "dependency", "locked", "after locked"},
+		{"late", "--in 1h", "time", "", `in \S+`},
+		{"kept", "--in 1h", "held", "", "held"},
+	}
+	for _, c := range cases {
+		q.Must(append(append([]string{"enqueue", "--id", c.id}, strings.Fields(c.flags)...), "true")...)
+	}
+	q.Must("hold", "kept")
+	type waits struct {
+		ID       string `json:"id"`
+		WaitsFor *struct {
+			Kind string `json:"kind"`
+			Key  string `json:"key"`
+			Text string `json:"text"`
+		} `json:"waits_for"`
+		Reasons []struct{ Kind, Key, Text string } `json:"reasons"`
+	}
+	read := func(args ...string) (w waits) {
+		t.Helper()
+		if err := json.Unmarshal([]byte(q.Must(append(args, "--json")...)), &w); err != nil {
+			t.Fatal(err)
+		}
+		return w
+	}
+	var list []waits
+	if err := json.Unmarshal([]byte(q.Must("list", "-s", "waiting", "--json")), &list); err != nil {
+		t.Fatal(err)
+	}
+	table := q.Must("list", "-s", "waiting", "--columns", "id,when,reason")
+	for _, c := range cases {
+		why := read("why", c.id).Reasons[0]
+		if why.Kind != c.kind || why.Key != c.key {
+			t.Errorf("why %s: got %+v, want %s %s", c.id, why, c.kind, c.key)
+		}
+		i := slices.IndexFunc(list, func(w waits) bool { return w.ID == c.id })
+		for from, got := range map[string]waits{"list": list[i], "show": read("show", c.id)} {
+			if w := got.WaitsFor; w == nil || w.Kind != why.Kind || w.Key != why.Key || w.Text != why.Text &&
+				c.kind != "dependency" && c.id != "closed" {
+				t.Errorf("%s of %s: got %+v, want %+v as why says", from, c.id, w, why)
+			}
+		}
+		if text := q.Must("show", c.id); !strings.Contains(text, "\nReason:     "+read("show", c.id).WaitsFor.Text) {
+			t.Errorf("show %s gives no reason:\n%s", c.id, text)
+		}
+		if want := regexp.MustCompile(`(?m)^` + c.id + ` +` + c.when + ` +` + strings.TrimSpace(c.kind+" "+c.key) +
+			`$`); !want.MatchString(table) {
+			t.Errorf("the table has no line like %s:\n%s", want, table)
+		}
+	}
+	if running := read("show", strings.Fields(q.Must("ps", "-q"))[0]); running.WaitsFor != nil {
+		t.Errorf("a job that runs waits for %+v", running.WaitsFor)
+	}
+	q.Must("worker", "scale", "4")
+	q.Must("enqueue", "--id", "next", "true")
+	q.WaitUntil("the workers are busy", 20*time.Second, func() bool {
+		w := read("show", "next").WaitsFor
+		return w != nil && w.Kind == "workers"
+	})
+	if got := read("show", "locked").WaitsFor; got == nil || got.Kind != "lock" {
+		t.Errorf("with busy workers a locked job waits for %+v", got)
+	}
+	if got := q.Must("list", "--columns", "id,when"); !regexp.MustCompile(`(?m)^next +ready$`).MatchString(got) {
+		t.Errorf("the next job is listed as\n%s", got)
+	}
+	q.Must("drain")
+	if got := read("show", "locked").WaitsFor; got == nil || got.Kind != "draining" ||
+		read("why", "locked").Reasons[0].Kind != "draining" {
+		t.Errorf("in a drain it waits for %+v", got)
+	}
+}

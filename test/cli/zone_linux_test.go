@@ -1,0 +1,173 @@
+package cli
+
+import (
+	"os/exec"
+	"strings"
+	"testing"
+
+	"github.com/queuectl/queuectl/internal/skip"
+	"github.com/queuectl/queuectl/internal/testrig"
+)
+
+// withTZ runs the program with zone as the variable TZ.
+func withTZ(q *testrig.Queue, zone string, args ...string) testrig.Result {
+	q.Helper()
+	cmd := q.Command(args...)
+	cmd.Env = append(cmd.Env, "TZ="+zone)
+	return testrig.RunCommand(q, cmd)
+}
+
+// Times are read and printed in the zone of the variable TZ, in every form that POSIX defines for TZ. An
+// unknown zone is an error, because silently using UTC instead would produce wrong times.
+func TestTimesHaveTheZoneOfTZ(t *testing.T) {
+	q := testrig.StartQueue(t, "--workers", "0")
+	for i, c := range []struct{ zone, text, want, shown string }{
+		{"JST-9", "2040-01-02 12:00", "2040-01-02T03:00:00.000Z", "2040-01-02 12:00:00"},
+		{"CET-1CEST,M3.5.0,M10.5.0/3", "2040-07-01 12:00", "2040-07-01T10:00:00.000Z", "2040-07-01 12:00:00"},
+		{"CET-1CEST", "2040-07-01 12:00", "2040-07-01T10:00:00.000Z", "2040-07-01 12:00:00"},
+		{"<+0330>-3:30", "2040-01-02 12:00", "2040-01-02T08:30:00.000Z", "2040-01-02 12:00:00"},
+		{":Asia/Tokyo", "2040-01-02 12:00", "2040-01-02T03:00:00.000Z", "2040-01-02 12:00:00"},
+		{"America/New_York", "2027-03-14 02:30", "2027-03-14T07:00:00.000Z", "2027-03-14 03:00:00"},
+		{"", "2040-01-02 12:00", "2040-01-02T12:00:00.000Z", "2040-01-02 12:00:00"},
+	} {
+		id := "z" + string(rune('a'+i))
+		if got := withTZ(q, c.zone, "enqueue", "--id", id, "--at", c.text, "true"); got.Code != 0 {
+			t.Errorf("TZ=%s enqueue: %+v", c.zone, got)
+			continue
+		}
+		if got := q.Must("show", id, "--json"); !strings.Contains(got, c.want) {
+			t.Errorf("TZ=%s --at %s: got %s, want %s", c.zone, c.text, got, c.want)
+		}
+		if got := withTZ(q, c.zone, "show", id); !strings.Contains(got.Out, c.shown) {
+			t.Errorf("TZ=%s show: got %+v, want %s", c.zone, got, c.shown)
+		}
+	}
+	for _, zone := range []string{"Foo/Bar", "JST", "JST-25", ":/nowhere", "CET-1CEST,M3.5.0", "Local"} {
+		for _, verb := range [][]string{{"enqueue", "--at", "23:00", "true"}, {"list"}, {"schedule", "list"}, {"stats"}} {
+			if got := withTZ(q, zone, verb...); got.Code != 2 || !strings.HasPrefix(got.Err, "queuectl: TZ="+zone+": ") ||
+				got.Out != "" {
+				t.Errorf("TZ=%s %v: %+v", zone, verb, got)
+			}
+		}
+	}
+	q.Must("enqueue", "--id", "waits", "true")
+	for _, words := range []string{"version", "--help", "help list", "list --help", "completion bash", "whoami",
+		"config list", "hold waits", "release waits", "cancel waits", "rm waits", "service --help", "metrics"} {
+		if got := withTZ(q, "Foo/Bar", strings.Fields(words)...); got.Code != 0 || got.Err != "" {
+			t.Errorf("an unknown zone, %s, which has no times: %+v", words, got)
+		}
+	}
+	if got := withTZ(q, "Foo/Bar", "enqueue", "--at", "23:00", "--", "ls", "--help"); got.Code != 2 {
+		t.Errorf("an unknown zone, --help of a job's program: %+v", got)
+	}
+	if got := withTZ(q, ":/etc/localtime", "list"); got.Code != 0 {
+		t.Errorf("the machine's zone: %+v", got)
+	}
+}
+
+// If all times of a column have the same zone, the heading of the column contains the zone. If they differ,
+// each time has its zone, which distinguishes the two times of a repeated hour. Outside tables, each time has
+// its zone.
+func TestEachTimeHasItsZone(t *testing.T) {
+	q := testrig.StartQueue(t, "--workers", "0")
+	for id, runAt := range map[string]string{"july-1": "2040-07-01T10:00:00Z", "july-2": "2040-07-02T10:00:00Z",
+		"october-1": "2040-10-28T00:30:00Z", "october-2": "2040-10-28T01:30:00Z"} {
+		q.Must("enqueue", "--id", id, "--at", runAt, "true")
+	}
+	berlin := func(args ...string) string {
+		r := withTZ(q, "Europe/Berlin", args...)
+		if r.Code != 0 {
+			t.Fatalf("%v: %+v", args, r)
+		}
+		return r.Out
+	}
+	checkLines := func(text string, lines ...string) {
+		t.Helper()
+		for _, line := range lines {
+			if !strings.Contains(text, line) {
+				t.Errorf("no %q in %s", line, text)
+			}
+		}
+	}
+	summer := strings.Fields(berlin("list", "--columns", "id,run_at", "--id-glob", "july-*", "--sort", "run_at"))
+	if got, want := strings.Join(
+		summer, " "), "ID RUN_AT (CEST) july-1 2040-07-01 12:00:00 july-2 2040-07-02 12:00:00"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	mixed := berlin("list", "--columns", "run_at,id,retry")
+	if head := strings.Join(strings.Fields(mixed)[:3], " "); head != "RUN_AT ID RETRY" {
+		t.Errorf("the head is %q", head)
+	}
+	checkLines(mixed, "2040-07-01 12:00:00 CEST  july-1", "2040-10-28 02:30:00 CEST  october-1",
+		"2040-10-28 02:30:00 CET   october-2")
+	checkLines(berlin("show", "october-2"), "2040-10-28 02:30:00 CET\n")
+	checkLines(berlin("show", "july-1"), "2040-07-01 12:00:00 CEST\n")
+	berlin("schedule", "add", "july", "0 12 1 7 *", "true")
+	berlin("schedule", "add", "january", "0 12 1 1 *", "true")
+	checkLines(berlin("schedule", "list"), "-07-01 12:00:00 CEST", "-01-01 12:00:00 CET")
+	if first := strings.Join(strings.Fields(berlin("events"))[:4], " "); !strings.Contains(first, " CE") {
+		t.Errorf("the first event begins %q", first)
+	}
+}
+
+// With an unknown zone in TZ, a job can still report its progress, and a service can be stopped but not
+// started.
+func TestUnknownZoneAllowsCommandsWithoutTimes(t *testing.T) {
+	q := testrig.StartQueue(t, "--workers", "1")
+	q.Must("run", "--id", "reports", "--env", "TZ=Foo/Bar", q.Bin+" progress 50 half")
+	if got := q.Must("show", "reports"); !strings.Contains(got, "50 %") && !strings.Contains(got, "completed") {
+		t.Errorf("show: %s", got)
+	}
+	if got := withTZ(q, "Foo/Bar", "service", "stop"); got.Code != 0 || strings.Contains(got.Err, "TZ") {
+		t.Errorf("service stop: %+v", got)
+	}
+	if got := withTZ(q, "Foo/Bar", "service", "start"); got.Code == 0 || !strings.Contains(got.Err, "TZ=Foo/Bar") {
+		t.Errorf("service start: %+v", got)
+	}
+}
+
+// A schedule uses the zone of the caller's TZ, in any form, unless the caller names another zone.
+func TestSchedulesUseZoneOfTZ(t *testing.T) {
+	q := testrig.StartQueue(t, "--workers", "0")
+	for i, c := range []struct{ zone, flag, want string }{
+		{"JST-9", "", "(JST-9)"}, {":Asia/Tokyo", "", "(Asia/Tokyo)"}, {"/usr/share/zoneinfo/Asia/Tokyo", "", "(Asia/Tokyo)"},
+		{"Asia/Tokyo", "CET-1CEST,M3.5.0,M10.5.0/3", "(CET-1CEST,M3.5.0,M10.5.0/3)"}, {"", "", "(UTC)"},
+	} {
+		words := []string{"schedule", "add", "s" + string(rune('a'+i)), "0 3 * * *", "true"}
+		if c.flag != "" {
+			words = append(words, "--tz", c.flag)
+		}
+		if got := withTZ(q, c.zone, words...); got.Code != 0 || !strings.Contains(got.Out, c.want) {
+			t.Errorf("TZ=%s --tz=%s: got %+v, want %s", c.zone, c.flag, got, c.want)
+		}
+	}
+	if got := q.CLI("schedule", "add", "bad", "0 3 * * *", "true", "--tz", "JST-25"); got.Code != 2 ||
+		!strings.Contains(got.Err, `tz: there is no time zone "JST-25"`) {
+		t.Errorf("a bad zone: %+v", got)
+	}
+}
+
+// Names of time zones also work on a machine without files of time zones.
+func TestZonesWithoutZoneFiles(t *testing.T) {
+	skip.UnlessProgram(t, "unshare", "needs unshare; .ci/run installs it")
+	q := testrig.StartQueue(t, "--workers", "0")
+	without := func(zone string, args ...string) testrig.Result {
+		script := `mount -t tmpfs none /usr/share/zoneinfo && exec "$@"`
+		cmd := exec.Command("unshare", append([]string{"--mount", "--map-root-user", "sh", "-c", script, "sh", q.Bin, "--dir",
+			q.Dir}, args...)...)
+		cmd.Env = append(testrig.Environment(q.Dir), "TZ="+zone)
+		return testrig.RunCommand(t, cmd)
+	}
+	if got := without("UTC", "version"); got.Code != 0 {
+		skip.Missing(t, "mount", "needs the right to mount; .ci/run runs it as root")
+	}
+	if got := without("Europe/Berlin", "enqueue", "--id", "a", "--at", "2040-07-01 12:00", "true"); got.Code != 0 {
+		t.Fatalf("enqueue: %+v", got)
+	}
+	if got := q.Must("show", "a", "--json"); !strings.Contains(got, "2040-07-01T10:00:00.000Z") {
+		t.Errorf("got %s, want it due at 10:00 UTC", got)
+	}
+	if got := without("Foo/Bar", "list"); got.Code != 2 || !strings.Contains(got.Err, "TZ=Foo/Bar") {
+		t.Errorf("an unknown zone: %+v", got)
+	}
+}

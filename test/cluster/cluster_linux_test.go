@@ -1,0 +1,600 @@
+package cluster
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/queuectl/queuectl/internal/testrig"
+	"github.com/queuectl/queuectl/test/pgserver"
+)
+
+// newNode returns a node of a queue that several nodes share. Each node has its own state
+// directory.
+func newNode(t *testing.T, p *pgserver.Server, name string, env ...string) *testrig.Queue {
+	q := testrig.NewQueue(t, "")
+	q.Store = p.URL("postgres")
+	t.Cleanup(func() { // this cleanup runs before the node's directory is removed
+		if !t.Failed() {
+			return
+		}
+		logs, _ := filepath.Glob(q.Dir + "/stderr-*")
+		for _, name := range logs {
+			raw, _ := os.ReadFile(name)
+			t.Logf("%s: %s", filepath.Base(name), raw[max(0, len(raw)-4000):])
+		}
+		for _, table := range []string{`SELECT *, until - now() FROM queuectl.nodes`,
+			`SELECT id, state, attempts, node, reason, error FROM queuectl.jobs WHERE state < 6`} {
+			out, err := pgserver.TryQuery(q.Store, table)
+			t.Logf("%s\n%s, %v", table, out, err)
+		}
+	})
+	q.Env = append([]string{"QUEUECTL_NODE=" + name, "QUEUECTL_NODE_LEASE=5s", "QUEUECTL_NODE_LABELS=letter=" + name +
+		" kind=test"}, env...)
+	return q
+}
+
+// startNodes returns started nodes that share a dedicated PostgreSQL server.
+func startNodes(t *testing.T, names ...string) (*pgserver.Server, []*testrig.Queue) {
+	p := pgserver.New(t)
+	t.Cleanup(p.Remove)
+	var list []*testrig.Queue
+	for _, name := range names {
+		q := newNode(t, p, name)
+		q.Start("--workers", "2")
+		list = append(list, q)
+	}
+	return p, list
+}
+
+// nodeOf returns the node of the job's last attempt.
+func nodeOf(q *testrig.Queue, id string) string {
+	q.Helper()
+	var j struct {
+		History []struct {
+			Node string `json:"node"`
+		} `json:"history"`
+	}
+	if err := json.Unmarshal([]byte(q.Must("show", id, "--json")), &j); err != nil || len(j.History) == 0 {
+		q.Fatalf("show %s: %v", id, err)
+	}
+	return j.History[len(j.History)-1].Node
+}
+
+// Machines that were cloned from one image have copies of one state directory. Their services are separate
+// nodes nevertheless.
+func TestClonedNodesAreSeparate(t *testing.T) {
+	t.Parallel()
+	p, nodes := startNodes(t, "a")
+	image, err := os.ReadFile(nodes[0].Path("node.id"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"b", "c"} {
+		q := newNode(t, p, name)
+		q.WriteFile("node.id", string(image))
+		q.Start("--workers", "2")
+		nodes = append(nodes, q)
+	}
+	for _, q := range nodes {
+		name := strings.TrimPrefix(q.Env[0], "QUEUECTL_NODE=")
+		id := nodes[0].Must("enqueue", "--on", name, "true")
+		nodes[0].Must("wait", "--timeout", "20s", id)
+		if nodeName := nodeOf(nodes[0], id); nodeName != name {
+			t.Errorf("a job for %s ran on %s", name, nodeName)
+		}
+	}
+	if nodeRows := nodes[1].Nodes(); len(nodeRows) != 3 || nodeRows["a"].State != "alive" ||
+		nodeRows["b"].State != "alive" || nodeRows["c"].State != "alive" {
+		t.Errorf("there are %+v", nodeRows)
+	}
+	nodes[1].Kill()
+	nodes[1].Start("--workers", "2")
+	if nodeRows := nodes[0].Nodes(); len(nodeRows) != 3 {
+		t.Errorf("once one is started again there are %+v", nodeRows)
+	}
+}
+
+// Nodes share a queue. Each node runs some of the jobs. Every node answers for the whole queue and
+// carries out requests about jobs that run on another node. A drained node starts no jobs.
+func TestNodeServicesShareAQueue(t *testing.T) {
+	testrig.Long(t)
+	t.Parallel()
+	_, nodes := startNodes(t, "a", "b")
+	a, b := nodes[0], nodes[1]
+	for i := range 12 {
+		nodes[i%2].Must("enqueue", "--id", fmt.Sprint("j", i), "sleep 0.3")
+	}
+	for i := range 12 {
+		b.Must("wait", "--timeout", "20s", fmt.Sprint("j", i))
+	}
+	jobsPerNode := map[string]int{}
+	for i := range 12 {
+		jobsPerNode[nodeOf(a, fmt.Sprint("j", i))]++
+	}
+	if jobsPerNode["a"] < 3 || jobsPerNode["b"] < 3 || jobsPerNode["a"]+jobsPerNode["b"] != 12 {
+		t.Errorf("of 12 jobs they ran %v", jobsPerNode)
+	}
+	b.Must("wait", "--timeout", "20s", b.Must("enqueue", "--on", "b", "true"))
+	type ended struct {
+		Queue      string `json:"queue"`
+		Throughput int    `json:"throughput_per_minute"`
+	}
+	endsReported := func() bool {
+		var all ended
+		var ends []ended
+		if err := errors.Join(json.Unmarshal([]byte(a.Must("status", "--json")), &all),
+			json.Unmarshal([]byte(a.Must("queue", "list", "--json")), &ends)); err != nil {
+			t.Fatal(err)
+		}
+		return all.Throughput == 13 && slices.Contains(ends, ended{"default", 13})
+	}
+	a.WaitUntil("it has heard what has ended on the other one", 10*time.Second, endsReported)
+	for range 3 { // repeat: a node that knows more about the other one could answer differently
+		a.Must("pause", "--all")
+		if r := b.CLI("status", "--check"); r.Code == 0 || !strings.Contains(r.Out, "all jobs are paused") {
+			t.Errorf("once it is paused elsewhere: %+v", r)
+		}
+		b.Must("resume", "--all")
+		for _, q := range nodes {
+			if r := q.CLI("status", "--check"); r.Code != 0 {
+				t.Errorf("once it is resumed: %+v", r)
+			}
+		}
+	}
+	for selector, want := range map[string]string{"b": "b", "letter=a": "a"} {
+		for range 3 {
+			id := a.Must("enqueue", "--on", selector, "true")
+			b.Must("wait", "--timeout", "20s", id)
+			if nodeName := nodeOf(a, id); nodeName != want {
+				t.Errorf("--on %s ran on %s", selector, nodeName)
+			}
+		}
+	}
+	for selector, words := range map[string]string{"bb": `this queue has no node "bb"`,
+		"letter=c": "no node of this queue has the label letter=c", "?": "is not a node name or LABEL=VALUE"} {
+		if r := a.CLI("enqueue", "--on", selector, "true"); r.Code != 2 || !strings.Contains(r.Err, words) {
+			t.Errorf("--on %s: %+v", selector, r)
+		}
+	}
+	gate := b.Path("go")
+	b.Must("enqueue", "--id", "long", "--on", "b", "echo begun; trap 'echo told' USR1; while [ ! -e "+gate+
+		" ]; do sleep 0.05; done; echo ended")
+	a.WaitUntil("it runs", 20*time.Second, func() bool { return strings.Contains(a.Must("logs", "long"), "begun") })
+	for verb, want := range map[string]string{"list": "NODE", "show long": "Node:       b",
+		"status": "2 workers busy on a", "list --columns id,node --state processing": "long  b", "doctor": "MiB are free"} {
+		if text := a.Must(strings.Fields(verb)...); !strings.Contains(text, want) {
+			t.Errorf("%s on a machine that shares its queue does not say %q:\n%s", verb, want, text)
+		}
+	}
+	followed := a.Command("logs", "-f", "--stdout", "long")
+	out := &strings.Builder{}
+	followed.Stdout = out // only stdout is compared, because the shell reports the signal on stderr
+	if err := testrig.StartCommand(followed); err != nil {
+		t.Fatal(err)
+	}
+	a.Must("pause", "long")
+	if j := b.Show("long"); j.State != "processing" || b.PauseOf("long").PausedAt.IsZero() {
+		t.Errorf("paused from elsewhere: %+v", j)
+	}
+	a.Must("resume", "long")
+	a.Must("kill", "long", "--signal", "USR1")
+	a.WaitUntil("the signal has come", 20*time.Second, func() bool {
+		return strings.Contains(a.Must("logs", "long"), "told")
+	})
+	b.WriteFile("go", "")
+	a.Must("wait", "--timeout", "20s", "long")
+	if err := followed.Wait(); err != nil || out.String() != "begun\ntold\nended\n" {
+		t.Errorf("followed from elsewhere: %q, %v", out, err)
+	}
+	b.Must("enqueue", "--id", "endless", "--on", "b", "sleep 1000")
+	a.WaitUntil("it runs", 20*time.Second, func() bool { return a.Show("endless").State == "processing" })
+	a.Must("cancel", "endless")
+	if j := b.Show("endless"); j.State != "cancelled" {
+		t.Errorf("cancelled from elsewhere it is %s", j.State)
+	}
+	a.Must("enqueue", "--id", "large", "--on", "b", "--output-limit", "1MiB", "seq 1 60000")
+	a.Must("wait", "--timeout", "20s", "large")
+	if far, near := a.Must("logs", "large"), b.Must("logs", "large"); far != near || len(far) < 300_000 {
+		t.Errorf("a large output has %d bytes here and %d there", len(near), len(far))
+	}
+	if tail := a.Must("logs", "-n", "1", "large"); tail != "60000" {
+		t.Errorf("its last line is %q", tail)
+	}
+	a.Must("config", "set", "max_pending", "4711")
+	if text := b.Must("config", "get", "max_pending"); !strings.Contains(text, "4711") {
+		t.Errorf("a setting of elsewhere: %s", text)
+	}
+	if names := a.Must("node", "list", "-q"); names != "a\nb" {
+		t.Errorf("names of nodes: %q", names)
+	}
+	last := b.Path("last")
+	b.Must("enqueue", "--id", "last", "--on", "b", testrig.GatedJob(last))
+	a.WaitUntil("it runs", 20*time.Second, func() bool { return a.Show("last").State == "processing" })
+	a.Must("node", "drain", "b")
+	if n := a.Nodes(); n["b"].State != "draining" || n["a"].State != "alive" || !n["a"].This {
+		t.Errorf("nodes %+v", n)
+	}
+	if text := b.Must("status"); !strings.Contains(text, "drain") {
+		t.Errorf("status of a node that drains: %s", text)
+	}
+	drainCmd := a.Command("node", "drain", "b", "--wait")
+	if err := testrig.StartCommand(drainCmd); err != nil {
+		t.Fatal(err)
+	}
+	b.WriteFile("last", "")
+	if err := drainCmd.Wait(); err != nil {
+		t.Errorf("drain --wait: %v", err)
+	}
+	if n := a.Nodes(); n["b"].State != "drained" || n["b"].Running != 0 {
+		t.Errorf("once nothing runs there: %+v", n)
+	}
+	for range 4 {
+		id := b.Must("enqueue", "true")
+		b.Must("wait", "--timeout", "20s", id)
+		if nodeName := nodeOf(b, id); nodeName != "a" {
+			t.Errorf("a drained node ran %s", id)
+		}
+	}
+	id := a.Must("enqueue", "--on", "b", "true")
+	if why := a.Must("why", id); why != b.Must("why", id) ||
+		!strings.Contains(why, "on a: the job runs only on b, not here") ||
+		!strings.Contains(why, "on b: the service is draining and starts no jobs") {
+		t.Errorf("why: %s", why)
+	}
+	a.Must("node", "drain", "--off", "b")
+	a.Must("wait", "--timeout", "20s", id)
+	if r := a.CLI("node", "rm", "b"); r.Code == 0 || !strings.Contains(r.Err, "is running") {
+		t.Errorf("a node whose service runs is removed: %+v", r)
+	}
+	if r := a.CLI("node", "rm", "c"); r.Code == 0 || !strings.Contains(r.Err, `there is no node "c"`) {
+		t.Errorf("a node that is none: %+v", r)
+	}
+	if code := b.Stop(); code != 0 {
+		t.Errorf("stopped with %d", code)
+	}
+	if n, health := a.Nodes(), a.CLI("status", "--check"); n["b"].State != "stopped" || health.Code != 0 {
+		t.Errorf("a node that has stopped with nothing to do is %+v, %+v", n["b"], health)
+	}
+	if r := a.CLI("logs", "large"); r.Code == 0 || !strings.Contains(r.Err, "on node b, which does not answer") {
+		t.Errorf("an output that is away: %+v", r)
+	}
+	id = a.Must("enqueue", "--on", "b", "true")
+	if why := a.Must("why", id); !strings.Contains(why,
+		"the job runs only on b, a node that is stopped; next step: queuectl node list") {
+		t.Errorf("why a job waits for a node that has stopped: %s", why)
+	}
+	a.Must("cancel", id)
+	a.Must("node", "rm", "b")
+	if n := a.Nodes(); len(n) != 1 {
+		t.Errorf("nodes %+v", n)
+	}
+}
+
+// exclusiveCommand returns a command that records each of its runs and fails if another run of it is still
+// alive. The command ends when the file "go" exists in the directory.
+func exclusiveCommand(dir, id string) string {
+	return fmt.Sprintf("exec 9>>%[1]s/lock-%[2]s; flock -n 9 || { echo %[2]s >>%[1]s/twice; exit 1; }; echo %[2]s "+
+		">>%[1]s/ran; while [ ! -e %[1]s/go ]; do sleep 0.05; done", dir, id)
+}
+
+// If the service of a node is killed, the runner ends the jobs of the node before another node runs them
+// again. If the service is stopped (SIGSTOP) for longer than its node lease, it also loses its jobs, and it
+// exits when it continues.
+func TestLostNodesJobsRunElsewhere(t *testing.T) {
+	testrig.Long(t)
+	t.Parallel()
+	p, nodes := startNodes(t, "a")
+	a, b := nodes[0], newNode(t, p, "b")
+	ledger := t.TempDir()
+	if err := os.Chmod(ledger, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	for _, id := range []string{"one", "two"} {
+		a.Must("enqueue", "--id", id, "--backoff-base", "0.1", "--backoff-max", "1s", "--max-retries", "50",
+			exclusiveCommand(ledger, id))
+	}
+	runs := func(viewer *testrig.Queue, nodeName string) func() bool {
+		return func() bool { return viewer.Nodes()[nodeName].Running == 2 }
+	}
+	a.WaitUntil("both run", 20*time.Second, runs(a, "a"))
+	b.Start("--workers", "2")
+	a.Kill()
+	b.WaitUntil("it runs them again", 40*time.Second, runs(b, "b"))
+	if n, health := b.Nodes()["a"], b.CLI("status", "--check"); n.State != "away" ||
+		!strings.Contains(health.Out, "node a has sent no heartbeat since") || health.Code == 0 {
+		t.Errorf("a node that is gone is %+v, %+v", n, health)
+	}
+	a.Start("--workers", "2")
+	b.Cmd.Process.Signal(syscall.SIGSTOP)
+	a.WaitUntil("it runs them again", 40*time.Second, runs(a, "a"))
+	b.Cmd.Process.Signal(syscall.SIGCONT)
+	select {
+	case <-b.Ended: // the service exits because another node has taken over its jobs
+	case <-time.After(20 * time.Second):
+		t.Error("a service that was taken over goes on")
+	}
+	b.Cmd = nil
+	b.Start("--workers", "2")
+	if err := os.WriteFile(ledger+"/go", nil, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	for _, id := range []string{"one", "two"} {
+		a.Must("wait", "--timeout", "30s", id)
+		// More than three attempts are possible, because on a busy machine another lease may expire.
+		if j := a.Show(id); j.Attempts < 3 {
+			t.Errorf("%s has %d attempts, and was lost twice", id, j.Attempts)
+		}
+	}
+	if doubleRuns, err := os.ReadFile(ledger + "/twice"); err == nil {
+		t.Errorf("these ran twice at a time: %s", doubleRuns)
+	}
+	runLog, err := os.ReadFile(ledger + "/ran")
+	if n := strings.Count(string(runLog), "\n"); err != nil || n < 6 {
+		t.Errorf("%d runs, %v; each job was lost twice:\n%s", n, err, runLog)
+	}
+}
+
+// A job can be cancelled even if its node is lost and no other node has noticed the loss.
+func TestCancelOnALostNode(t *testing.T) {
+	testrig.Long(t)
+	t.Parallel()
+	_, nodes := startNodes(t, "a", "b")
+	a, b := nodes[0], nodes[1]
+	a.Must("enqueue", "--id", "long", "--on", "a", testrig.GatedJob(a.Path("never")))
+	a.Dial().WaitRunning("long")
+	a.Kill()
+	b.Must("cancel", "long")
+	if j := b.Show("long"); j.State != "cancelled" {
+		t.Errorf("it is %s", j.State)
+	}
+}
+
+// A follower of a job on another node keeps following it while the database server restarts.
+func TestFollowerSurvivesADatabaseRestart(t *testing.T) {
+	testrig.Long(t)
+	t.Parallel()
+	p, nodes := startNodes(t, "a", "b")
+	a, b := nodes[0], nodes[1]
+	gate := a.Path("go")
+	// The job prints all the time, so output arrives before, during and after the restart of the database
+	// server.
+	a.Must("enqueue", "--id", "long", "--on", "a", "echo up; while [ ! -e '"+gate+
+		"' ]; do echo tick; sleep 0.05; done; echo end of it")
+	a.Dial().WaitRunning("long")
+	var followed []*exec.Cmd
+	var outs []*testrig.LockedBuffer
+	for _, q := range nodes {
+		cmd, out := q.Command("logs", "-f", "long"), &testrig.LockedBuffer{}
+		cmd.Stdout, cmd.Stderr = out, out
+		if err := testrig.StartCommand(cmd); err != nil {
+			t.Fatal(err)
+		}
+		followed, outs = append(followed, cmd), append(outs, out)
+		q.WaitUntil("it is followed", 10*time.Second, func() bool { return strings.Contains(out.String(), "up") })
+	}
+	p.Kill()
+	for _, q := range nodes {
+		q.WaitUntil("it is known", 20*time.Second, func() bool { return q.CLI("status", "--check").Code == 2 })
+	}
+	p.Start(t)
+	b.WaitUntil("it is back", 20*time.Second, func() bool { return b.CLI("show", "long").Code == 0 })
+	a.WriteFile("go", "")
+	for i, cmd := range followed {
+		if err, out := cmd.Wait(), outs[i].String(); err != nil || !strings.HasPrefix(out, "up\n") ||
+			!strings.Contains(out, "end of") {
+			t.Errorf("on %s: %q, %v", nodes[i].Env[0], out, err)
+		}
+	}
+}
+
+// A follower of a job continues on the node that runs the job again after its first node was lost.
+func TestFollowerSurvivesALostNode(t *testing.T) {
+	testrig.Long(t)
+	t.Parallel()
+	p, nodes := startNodes(t, "a")
+	a, b := nodes[0], newNode(t, p, "b")
+	a.Must("enqueue", "--id", "long", "--backoff-base", "0.1", "--max-retries", "5", testrig.GatedJob(a.Path("go")))
+	a.Dial().WaitRunning("long")
+	b.Start("--workers", "2")
+	followed := b.Command("logs", "-f", "long")
+	out := &strings.Builder{}
+	followed.Stdout = out
+	if err := testrig.StartCommand(followed); err != nil {
+		t.Fatal(err)
+	}
+	b.WaitUntil("it is followed", 10*time.Second, func() bool { return strings.Contains(b.Must("logs", "long"), "up") })
+	a.Kill()
+	b.WaitUntil("it runs there", 40*time.Second, func() bool { return b.Nodes()["b"].Running == 1 })
+	a.WriteFile("go", "")
+	if err := followed.Wait(); err != nil || !strings.Contains(out.String(), "end of") {
+		t.Errorf("%q, %v", out, err)
+	}
+}
+
+// A service that restarts before its node lease expires adopts the jobs of its runner. No job runs
+// twice.
+func TestRestartedNodeAdoptsItsJobs(t *testing.T) {
+	testrig.Long(t)
+	t.Parallel()
+	_, nodes := startNodes(t, "a", "b")
+	a, b := nodes[0], nodes[1]
+	gate := a.Path("go")
+	a.Must("enqueue", "--id", "long", "--on", "a", testrig.GatedJob(gate))
+	w := b.Dial()
+	pid := w.WaitRunning("long").PID
+	for range 3 {
+		a.Kill()
+		a.Start("--workers", "2")
+	}
+	a.WriteFile("go", "")
+	b.Must("wait", "--timeout", "20s", "long")
+	if j := b.Show("long"); j.Attempts != 1 || j.State != "completed" {
+		t.Errorf("%+v, and ran with pid %d", j, pid)
+	}
+}
+
+// If the database server is down for longer than a node lease, running jobs are ended, unless the setting
+// on_partition is "continue". When the server is back, all nodes resume work on the queue.
+func TestNodesSurviveALostDatabase(t *testing.T) {
+	t.Parallel()
+	p := pgserver.New(t)
+	t.Cleanup(p.Remove)
+	a, b := newNode(t, p, "a"), newNode(t, p, "b", "QUEUECTL_ON_PARTITION=continue")
+	gate := a.Path("go")
+	wait := testrig.GatedJob(gate)
+	for name, q := range map[string]*testrig.Queue{"a": a, "b": b} {
+		q.Start("--workers", "2")
+		q.Must("enqueue", "--id", "on-"+name, "--on", name, "--backoff-base", "0.1", wait)
+		q.Dial().WaitRunning("on-" + name)
+	}
+	trees := map[*testrig.Queue]int{a: a.Dial().Show("on-a").PID, b: b.Dial().Show("on-b").PID}
+	p.Kill()
+	a.WaitUntil("its job is ended", 40*time.Second, func() bool { return syscall.Kill(trees[a], 0) != nil })
+	if syscall.Kill(trees[b], 0) != nil {
+		t.Error("a job is ended that was to go on")
+	}
+	p.Start(t)
+	a.WriteFile("go", "")
+	for _, id := range []string{"on-a", "on-b"} {
+		a.WaitUntil(id+" has ended", 60*time.Second, func() bool {
+			// The node that reconnects first may take over the jobs of the other node. The service of the
+			// other node then exits, so start it again.
+			for _, q := range []*testrig.Queue{a, b} {
+				select {
+				case <-q.Ended:
+					q.Cmd = nil
+					q.Start("--workers", "2")
+				default:
+				}
+			}
+			return a.CLI("wait", "--timeout", "5s", id).Code == 0
+		})
+	}
+	if h := a.Dial().Show("on-a").History; len(h) != 2 || h[0].Reason != "interrupted" {
+		t.Errorf("what ran when the lease was over is told of as %+v", h)
+	}
+}
+
+// While the database server is down, a service says so and can be stopped. If the settings of a service no
+// longer name the database, the service does not create a new local queue.
+func TestServiceWithoutADatabase(t *testing.T) {
+	t.Parallel()
+	p, nodes := startNodes(t, "a")
+	a := nodes[0]
+	a.Must("wait", a.Must("enqueue", "true"))
+	if text := a.Must("status", "--verbose"); !strings.Contains(text, "the database postgres at") {
+		t.Errorf("status does not say where the queue is:\n%s", text)
+	}
+	p.Kill()
+	if r := a.CLI("status", "--check"); r.Code != 2 || !strings.HasPrefix(r.Out, "failing: the database cannot be") {
+		t.Errorf("status --check: %+v", r)
+	}
+	if r := a.CLI("status"); r.Code != 0 || !strings.Contains(r.Out, "completed  1") ||
+		!strings.Contains(r.Out, "failing: the database cannot be") {
+		t.Errorf("status: %+v", r)
+	}
+	if r := a.CLI("doctor"); r.Code != 1 || !strings.Contains(r.Out, "the database cannot be") ||
+		!strings.Contains(r.Out, "file system") {
+		t.Errorf("doctor: %+v", r)
+	}
+	a.Must("service", "stop")
+	if code := a.Stop(); code != 0 {
+		t.Errorf("it ended with %d", code)
+	}
+	a.Store = ""
+	if r := a.MustRefuseStart("--dir", a.Dir); r.Code != 78 ||
+		!strings.Contains(r.Err, `the settings name no database; set the setting "store"`) {
+		t.Errorf("without its database: %+v", r)
+	}
+	if _, err := os.Stat(a.Path("queuectl.db")); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("it has begun a queue of its own: %v", err)
+	}
+}
+
+// Nodes may be behind a connection pooler, which may use another connection for each transaction. They then
+// get no notifications, and learn of the changes of other nodes by polling.
+func TestNodesWorkThroughAPooler(t *testing.T) {
+	t.Parallel()
+	p := pgserver.New(t)
+	t.Cleanup(p.Remove)
+	a, b := newNode(t, p, "a"), newNode(t, p, "b")
+	a.Store = p.PoolerURL(t, "postgres")
+	b.Store = a.Store
+	for _, q := range []*testrig.Queue{a, b} {
+		q.Start("--workers", "2")
+	}
+	var ids []string
+	for i := range 20 {
+		ids = append(ids, a.Must("enqueue", "--on", []string{"a", "b"}[i%2], "sleep 0.05; echo "+fmt.Sprint(i)))
+	}
+	for i, id := range ids {
+		a.Must("wait", "--timeout", "30s", id)
+		if out := b.Must("logs", id); out != fmt.Sprint(i) {
+			t.Errorf("%s printed %q", id, out)
+		}
+	}
+	b.Must("enqueue", "--id", "endless", "--on", "b", "sleep 1000")
+	a.WaitUntil("it runs", 20*time.Second, func() bool { return a.Show("endless").State == "processing" })
+	a.Must("cancel", "endless")
+	for _, q := range []*testrig.Queue{a, b} {
+		if code := q.Stop(); code != 0 {
+			t.Errorf("stopped with %d:\n%s", code, q.ServiceLog)
+		}
+	}
+	if r := a.CLI("migrate", "--from", a.Store, "--to", "sqlite"); r.Code != 2 ||
+		!strings.Contains(r.Err, "a connection pooler") {
+		t.Errorf("a move by a pooler: %+v", r)
+	}
+}
+
+// The database role of a node needs few rights: it must be able to read and write the tables, which another
+// role owns.
+func TestNodeNeedsFewDatabaseRights(t *testing.T) {
+	testrig.Long(t)
+	t.Parallel()
+	p, nodes := startNodes(t, "a")
+	pgserver.Query(t, p.URL(
+		"postgres"), `CREATE ROLE node LOGIN; GRANT USAGE ON SCHEMA queuectl TO node; GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA queuectl TO node; GRANT USAGE ON ALL SEQUENCES IN SCHEMA queuectl TO node`)
+	b := newNode(t, p, "b")
+	b.Store = pgserver.WithRole(b.Store, "node")
+	b.Start("--workers", "2")
+	id := nodes[0].Must("enqueue", "--on", "b", "echo hi")
+	b.Must("wait", "--timeout", "20s", id)
+	if out := b.Must("logs", id); out != "hi" {
+		t.Errorf("it printed %q", out)
+	}
+}
+
+func TestNodeNotesOnceThatItDoesNotStartAtBoot(t *testing.T) {
+	_, nodes := startNodes(t, "a", "b")
+	q := nodes[0]
+	const note = "this service does not start at boot"
+	for _, words := range [][]string{
+		{"enqueue", "--id", "late", "--in", "2h", "true"}, {"enqueue", "--in", "2h", "--", "true", ":::", "1", "2"},
+		{"edit", "late", "--at", "tomorrow 3pm"},
+		{"edit", "--all", "--yes", "--delay", "3h"}, {"edit", "late", "--at", "tomorrow 3pm", "--jsonl"},
+		{"schedule", "add", "nightly", "0 3 * * *", "true"},
+	} {
+		want := 1
+		// With --jsonl the note is part of the JSON on stdout, so stderr has none.
+		if slices.Contains(words, "--jsonl") {
+			want = 0
+		}
+		got := q.CLI(words...)
+		if got.Code != 0 || strings.Count(got.Err, note) != want || strings.Count(got.Out, note) != 1-want {
+			t.Errorf("%q: %+v, want the note once", words, got)
+		}
+	}
+	if got := q.CLI("edit", "late", "--delay", "10m"); got.Code != 0 || got.Err != "" {
+		t.Errorf("a short delay: %+v, want no note", got)
+	}
+}

@@ -1,0 +1,494 @@
+package cluster
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/queuectl/queuectl/internal/skip"
+	"github.com/queuectl/queuectl/internal/testrig"
+	"github.com/queuectl/queuectl/test/pgserver"
+)
+
+// partitionTest is one run of three nodes, each in its own network namespace, with the faults injected
+// into them.
+type partitionTest struct {
+	*testing.T
+	ctx      context.Context
+	ledger   string // directory in which the jobs record their runs
+	nodes    []*partitionNode
+	mu       sync.Mutex
+	server   *pgserver.Server
+	standby  *pgserver.Server
+	acked    sync.Map // ids of acknowledged jobs
+	faults   [faultKinds]atomic.Int64
+	starts   atomic.Int64 // number of service starts
+	faultLog []string     // descriptions of the injected faults; written by the goroutine of injectFaults
+}
+
+// partitionNode is one of the three nodes.
+type partitionNode struct {
+	*testrig.Queue
+	name            string
+	namespaceHolder *exec.Cmd // the process that keeps the network namespace alive
+	innerIP         string    // address of the node's end of its link to the server; outerIP is the other end
+	outerIP         string
+	mu              sync.Mutex
+	frozen          bool
+}
+
+// Kinds of faults.
+const (
+	cutBothWays = iota
+	cutToServer
+	cutFromServer
+	serviceStops
+	serviceDies
+	runnerDies
+	backendDies
+	serverCrashes
+	serverFailsOver
+	faultKinds
+)
+
+var faultNames = [...]string{"cut both ways", "cut to the server", "cut from the server", "a service stands still",
+	"a service is killed", "a runner is killed", "a backend is killed", "the server crashes", "a standby is promoted"}
+
+// partitionLease is the duration of a node lease. If a node does not renew its lease for that long, another
+// node takes over its jobs.
+const partitionLease = 6 * time.Second
+
+// Three nodes are partitioned, stopped and killed, while their PostgreSQL server crashes and fails
+// over to its synchronous standby. No acknowledged job is lost, and no job ever has two process
+// trees at the same time. Locks and rates hold across all nodes.
+func TestNodesSurvivePartitionsAndCrashes(t *testing.T) {
+	length, err := time.ParseDuration(os.Getenv("QUEUECTL_APART"))
+	if err != nil {
+		skip.Missing(t, "long", "takes minutes; make apart runs it, .ci/run does so for three minutes, "+
+			"and TestLostNodesJobsRunElsewhere has a takeover")
+	}
+	skip.UnlessRoot(t, "needs root to create networks; .ci/run runs it as root, "+
+		"and TestLostNodesJobsRunElsewhere has a takeover")
+	for _, program := range []string{"ip", "unshare", "nsenter"} {
+		skip.UnlessProgram(t, program, "needs programs that create networks; .ci/run installs them")
+	}
+	if out, err := exec.Command("unshare", "-n", "--", "ip", "link", "add", "type", "veth").CombinedOutput(); err != nil {
+		t.Logf("unshare: %v, %s", err, out)
+		skip.Missing(t, "networks", "needs a system that can create networks; .ci/run runs it where that is possible")
+	}
+	// Run the test again in a new network namespace, so that it changes no other network.
+	if os.Getenv("QUEUECTL_APART_INSIDE") == "" {
+		cmd := exec.Command("unshare", "-n", "--", os.Args[0], "-test.run=^TestNodesSurvivePartitionsAndCrashes$",
+			"-test.v", "-test.timeout=0")
+		cmd.Env = append(os.Environ(), "QUEUECTL_APART_INSIDE=1")
+		cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
+		if err := cmd.Run(); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	a := newPartitionTest(t)
+	ctx, end := context.WithTimeout(t.Context(), length)
+	defer end()
+	a.ctx = ctx
+	var parts sync.WaitGroup
+	for _, n := range a.nodes {
+		parts.Go(func() { a.keepServiceRunning(n) })
+		for c := range 2 {
+			parts.Go(func() { a.enqueue(n, c) })
+		}
+	}
+	parts.Go(a.injectFaults)
+	parts.Wait()
+	for _, n := range a.nodes {
+		n.setConnected(true)
+		n.resume()
+	}
+	a.checkOutcome()
+}
+
+// setConnected connects the node to the network or disconnects it.
+func (n *partitionNode) setConnected(connected bool) {
+	linkState := "down"
+	if connected {
+		linkState = "up"
+	}
+	exec.Command("ip", "link", "set", "v"+n.name, linkState).Run()
+	exec.Command("ip", "route", "del", "blackhole", n.innerIP+"/32").Run() // this fails without such a route
+	n.runInside("ip", "route", "del", "blackhole", n.outerIP+"/32")
+}
+
+// runInside runs a program in the node's network namespace.
+func (n *partitionNode) runInside(args ...string) error {
+	return exec.Command("nsenter", append([]string{"-n", "-t", strconv.Itoa(n.namespaceHolder.Process.Pid), "--"},
+		args...)...).Run()
+}
+
+func (n *partitionNode) resume() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.Cmd != nil && n.frozen {
+		n.Cmd.Process.Signal(syscall.SIGCONT)
+	}
+	n.frozen = false
+}
+
+func newPartitionTest(t *testing.T) *partitionTest {
+	run := func(args ...string) {
+		t.Helper()
+		if out, err := exec.Command(args[0], args[1:]...).CombinedOutput(); err != nil {
+			t.Fatalf("%v: %v\n%s", args, err, out)
+		}
+	}
+	run("ip", "link", "set", "lo", "up")
+	a := &partitionTest{T: t, ledger: t.TempDir()}
+	for dir := a.ledger; dir != "/tmp" && dir != "/"; dir = filepath.Dir(dir) {
+		os.Chmod(dir, 0o777)
+	}
+	a.server = pgserver.New(t, "listen_addresses=*", "wal_level=replica", "wal_keep_size=256MB")
+	a.server.AllowNetwork(t, "10.87.0.0/16")
+	a.standby = a.server.Standby(t, 5433, "listen_addresses=*", "wal_keep_size=256MB")
+	t.Cleanup(func() {
+		a.server.Remove()
+		a.standby.Remove()
+	})
+	for i, name := range []string{"a", "b", "c"} {
+		n := &partitionNode{Queue: testrig.NewQueue(t, ""), name: name, innerIP: fmt.Sprintf("10.87.%d.2", i),
+			outerIP: fmt.Sprintf("10.87.%d.1", i)}
+		n.namespaceHolder = exec.Command("unshare", "-n", "--", "sleep", "infinity")
+		if err := n.namespaceHolder.Start(); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			n.namespaceHolder.Process.Kill()
+			n.namespaceHolder.Wait()
+		})
+		ownNamespace, _ := os.Readlink("/proc/self/ns/net")
+		n.WaitUntil("its network is there", 5*time.Second, func() bool {
+			nodeNamespace, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/net", n.namespaceHolder.Process.Pid))
+			return err == nil && nodeNamespace != ownNamespace
+		})
+		run("ip", "link", "add", "v"+name, "type", "veth", "peer", "name", "eth0", "netns",
+			strconv.Itoa(n.namespaceHolder.Process.Pid))
+		run("ip", "address", "add", n.outerIP+"/24", "dev", "v"+name)
+		run("ip", "link", "set", "v"+name, "up")
+		for _, args := range [][]string{{"ip", "link", "set", "lo", "up"},
+			{"ip", "address", "add", n.innerIP + "/24", "dev", "eth0"}, {"ip", "link", "set", "eth0", "up"}} {
+			if err := n.runInside(args...); err != nil {
+				t.Fatalf("%v: %v", args, err)
+			}
+		}
+		n.Store = fmt.Sprintf(
+			"postgres:///postgres?host=%[1]s,%[1]s&port=5432,5433&user=queuectl&target_session_attrs=read-write&connect_timeout=2&sslmode=disable", n.outerIP)
+		n.Env = []string{"QUEUECTL_NODE=" + name, "QUEUECTL_NODE_LEASE=" + partitionLease.String(), "QUEUECTL_LOG_LEVEL=info"}
+		program := n.Bin
+		n.Bin = n.WriteFile("inside", fmt.Sprintf("#!/bin/sh\nexec nsenter -n -t %d -- %s \"$@\"\n",
+			n.namespaceHolder.Process.Pid, program))
+		os.Chmod(n.Bin, 0o755)
+		a.nodes = append(a.nodes, n)
+	}
+	return a
+}
+
+// keepServiceRunning runs a node's service and restarts it whenever it ends, like systemd.
+func (a *partitionTest) keepServiceRunning(n *partitionNode) {
+	for a.ctx.Err() == nil {
+		n.mu.Lock()
+		err := n.TryStart("--workers", "12", "--keep-jobs")
+		n.mu.Unlock()
+		a.starts.Add(1)
+		if err == nil {
+			select {
+			case err := <-n.Ended:
+				n.Ended <- err // put the result back: checkOutcome receives it if the service is not started again
+			case <-a.ctx.Done():
+				return
+			}
+		}
+		time.Sleep(300 * time.Millisecond) // the pause before a restart, like RestartSec= of systemd
+	}
+}
+
+// enqueue enqueues jobs through one node until the run ends. It repeats each request until it is
+// acknowledged.
+func (a *partitionTest) enqueue(n *partitionNode, client int) {
+	for i := 0; a.ctx.Err() == nil; i++ {
+		id := fmt.Sprintf("%s%d-%d", n.name, client, i)
+		args := []string{"enqueue", "--id", id, "--key", id, "--max-retries", "1000", "--backoff-base", "0.1",
+			"--backoff-max", "200ms"}
+		body := ""
+		switch i % 8 {
+		case 0, 1:
+			args = append(args, "--lock", "two:2")
+			body = fmt.Sprintf("exec 8>>%[1]s/slot1; flock -n 8 || { exec 8>>%[1]s/slot2; flock -n 8 || echo "+
+				"%[2]s >>%[1]s/over; }; ", a.ledger, id)
+		case 2:
+			args = append(args, "--rate-limit", "some=5/s", "--label", "rate=some")
+		}
+		// The longest job runs longer than a node lease.
+		sleep := []string{"0.01", "0.01", "0.1", "0.1", "0.4", "2", "8", "15"}[rand.N(8)]
+		// Jobs with the lock are short, because the lock has only two slots and many jobs wait for it.
+		if body != "" {
+			sleep = "0.1"
+		}
+		body += fmt.Sprintf("exec 9>>%[1]s/lock-%[2]s; flock -n 9 || echo %[2]s >>%[1]s/twice; echo %[2]s "+
+			">>%[1]s/ran; sleep %[3]s", a.ledger, id, sleep)
+		for ctx, end := context.WithTimeout(context.Background(), time.Hour); ; {
+			cmd := n.Command(append(args, body)...)
+			out, err := cmd.CombinedOutput()
+			if err == nil {
+				a.acked.Store(id, true)
+			}
+			if err == nil || a.ctx.Err() != nil {
+				end()
+				break
+			}
+			if text := string(out); !strings.Contains(text, "try again") && !strings.Contains(text, "unavailable") &&
+				!strings.Contains(text, "unknown whether") && !strings.Contains(text, "cannot reach") &&
+				!strings.Contains(text, "service") && ctx.Err() == nil {
+				a.Errorf("enqueue by %s: %v\n%s", n.name, err, out)
+			}
+			time.Sleep(100 * time.Millisecond)
+		}
+		time.Sleep(time.Duration(rand.N(900)) * time.Millisecond) // this pause limits the backlog
+		if i >= maxOutstanding && a.ctx.Err() == nil {
+			n.Command("wait", "--timeout", "30s", fmt.Sprintf("%s%d-%d", n.name, client, i-maxOutstanding)).Run()
+		}
+	}
+}
+
+// injectFaults injects one fault after another. Some faults last while later ones begin.
+func (a *partitionTest) injectFaults() {
+	var lasting sync.WaitGroup
+	defer lasting.Wait()
+	undoAfter := func(n *partitionNode, d time.Duration, undo func()) {
+		lasting.Go(func() {
+			select {
+			case <-time.After(d):
+			case <-a.ctx.Done():
+			}
+			undo()
+		})
+	}
+	failover := time.Now().Add(20 * time.Second)
+	for a.ctx.Err() == nil {
+		select {
+		case <-time.After(time.Duration(200+rand.N(1800)) * time.Millisecond):
+		case <-a.ctx.Done():
+			return
+		}
+		n := a.nodes[rand.N(len(a.nodes))]
+		duration := time.Duration(rand.N(int64(3 * partitionLease)))
+		kind := rand.N(serverFailsOver)
+		if time.Now().After(failover) {
+			kind, failover = serverFailsOver, time.Now().Add(30*time.Second)
+		}
+		switch kind {
+		case cutBothWays:
+			exec.Command("ip", "link", "set", "v"+n.name, "down").Run()
+			undoAfter(n, duration, func() { n.setConnected(true) })
+		case cutToServer:
+			n.runInside("ip", "route", "add", "blackhole", n.outerIP+"/32")
+			undoAfter(n, duration, func() { n.setConnected(true) })
+		case cutFromServer:
+			exec.Command("ip", "route", "add", "blackhole", n.innerIP+"/32").Run()
+			undoAfter(n, duration, func() { n.setConnected(true) })
+		case serviceStops:
+			if n.mu.TryLock() {
+				if n.Cmd != nil && n.Cmd.Process.Signal(syscall.SIGSTOP) == nil {
+					n.frozen = true
+					undoAfter(n, duration, n.resume)
+				}
+				n.mu.Unlock()
+			}
+		case serviceDies:
+			if n.mu.TryLock() {
+				if n.Cmd != nil {
+					n.Cmd.Process.Kill()
+				}
+				n.mu.Unlock()
+			}
+		case runnerDies:
+			if n.mu.TryLock() {
+				if pids := n.RunnerPids(); len(pids) > 0 {
+					testrig.Kill(pids[rand.N(len(pids))])
+				}
+				n.mu.Unlock()
+			}
+		case backendDies:
+			a.mu.Lock()
+			if pids := a.server.Backends(a); len(pids) > 0 {
+				testrig.Kill(pids[rand.N(len(pids))])
+			}
+			a.mu.Unlock()
+		case serverCrashes:
+			a.mu.Lock()
+			a.server.Kill()
+			a.server.Start(a, "listen_addresses=*", "wal_keep_size=256MB")
+			a.mu.Unlock()
+		case serverFailsOver:
+			a.mu.Lock()
+			old := a.server
+			old.Kill()
+			a.standby.Promote(a)
+			a.server = a.standby
+			old.Remove()
+			a.standby = a.server.Standby(a, old.Port, "listen_addresses=*", "wal_keep_size=256MB")
+			a.mu.Unlock()
+		}
+		a.faults[kind].Add(1)
+		a.faultLog = append(a.faultLog, fmt.Sprint(time.Now().UnixMilli(), " ", n.name, ": ", faultNames[kind], ", for ",
+			duration))
+	}
+}
+
+// maxOutstanding is the number of jobs that a client enqueues before it waits for its oldest one.
+// Without this bound a run of hours would enqueue more jobs than the nodes can run.
+const maxOutstanding = 30
+
+// checkOutcome waits until all jobs have ended, and compares them with the acknowledged ids and the
+// ledger.
+func (a *partitionTest) checkOutcome() {
+	url := a.server.URL("postgres")
+	for _, n := range a.nodes {
+		n.mu.Lock()
+		select {
+		case <-n.Ended:
+			n.Cmd = nil
+		default:
+		}
+		if n.Cmd == nil {
+			if err := n.TryStart("--workers", "12", "--keep-jobs"); err != nil {
+				a.Errorf("start %s: %v", n.name, err)
+			}
+		}
+		n.mu.Unlock()
+	}
+	for deadline := time.Now().Add(2 * time.Minute); ; time.Sleep(200 * time.Millisecond) {
+		if open, _ := pgserver.TryQuery(url, `SELECT count(*) FROM queuectl.jobs WHERE state < 6`); open == "0" {
+			break
+		}
+		if time.Now().After(deadline) {
+			a.Errorf("jobs have not ended:\n%s\n%s", pgserver.Query(a, url,
+				`SELECT seq, id, state, place, node, due_at, reserved FROM queuectl.jobs, queuectl.meta WHERE state < 6 LIMIT 20`),
+				pgserver.Query(a, url, `SELECT *, until - now() FROM queuectl.nodes`))
+			for _, n := range a.nodes {
+				a.Log(n.name, n.CLI("status").Out, n.CLI("worker", "list").Out)
+				logs, _ := filepath.Glob(n.Dir + "/stderr-*")
+				for _, name := range logs {
+					raw, _ := os.ReadFile(name)
+					a.Logf("%s", raw[max(0, len(raw)-3000):])
+				}
+			}
+			break
+		}
+	}
+	jobs := 0
+	a.acked.Range(func(any, any) bool { jobs++; return true })
+	states := map[string]string{}
+	// If the runner of a job was killed repeatedly, and also while the job ran alone, the job is dead with
+	// the reason poison. That is correct in this test, so such a job counts as completed (state 6).
+	for line := range strings.Lines(pgserver.Query(a, url,
+		`SELECT id || ' ' || CASE WHEN reason = 'poison' THEN 6 ELSE state END FROM queuectl.jobs`)) {
+		id, state, _ := strings.Cut(strings.TrimSpace(line), " ")
+		states[id] = state
+	}
+	lost := 0
+	a.acked.Range(func(id, _ any) bool {
+		if states[id.(string)] != "6" {
+			lost++
+			a.Errorf("job %s, which was acknowledged, is in state %q", id, states[id.(string)])
+		}
+		return lost < 10
+	})
+	runLog, _ := os.ReadFile(a.ledger + "/ran")
+	runs := map[string]int{}
+	for id := range strings.FieldsSeq(string(runLog)) {
+		runs[id]++
+	}
+	for id := range states {
+		if runs[id] == 0 {
+			a.Errorf("job %s is completed and never ran", id)
+		}
+	}
+	for name, problem := range map[string]string{"twice": "ran in two trees at a time",
+		"over": "held a lock of two as the third"} {
+		if list, err := os.ReadFile(filepath.Join(a.ledger, name)); err == nil {
+			a.Errorf("these %s: %s", problem, list)
+			for id := range strings.FieldsSeq(string(list)) {
+				a.Log(pgserver.Query(a, url, `SELECT e.at, e.kind, e.detail, e.job FROM queuectl.events e WHERE e.id = '`+id+
+					`' ORDER BY e.seq`))
+				a.Log(pgserver.Query(
+					a, url, `SELECT t.* FROM queuectl.attempts t JOIN queuectl.jobs j ON j.seq = t.seq WHERE j.id = '`+id+`'`))
+			}
+			a.Logf("faults: %s", strings.Join(a.faultLog, "\n"))
+		}
+	}
+	stale := pgserver.Query(
+		a, url, `SELECT count(*) FROM (SELECT seq FROM (SELECT seq FROM queuectl.attempts WHERE exit_code = 0 UNION ALL SELECT seq FROM queuectl.jobs WHERE ran <> '') a GROUP BY seq HAVING count(*) > 1) t`)
+	if stale != "0" {
+		a.Errorf("%s jobs have two results", stale)
+	}
+	a.checkRate(url)
+	total := 0
+	for _, n := range runs {
+		total += n
+	}
+	var report []string
+	for kind, name := range faultNames {
+		report = append(report, fmt.Sprintf("%s %d", name, a.faults[kind].Load()))
+	}
+	interrupted := pgserver.Query(a, url, `SELECT count(*) FROM queuectl.attempts WHERE reason = 'interrupted'`)
+	takeovers := 0
+	for _, n := range a.nodes {
+		logs, _ := filepath.Glob(n.Dir + "/stderr-*")
+		for _, name := range logs {
+			raw, _ := os.ReadFile(name)
+			takeovers += strings.Count(string(raw), "another node is gone")
+			for line := range strings.Lines(string(raw)) {
+				if strings.Contains(line, "queuectl: ") && !strings.Contains(line, "ready on") || strings.Contains(line, "panic") {
+					a.Logf("%s: %s", n.name, line)
+				}
+			}
+		}
+	}
+	a.Logf("%d jobs acknowledged, %d runs, %d nodes taken over, %s attempts interrupted, services started %d times; %s",
+		jobs, total, takeovers, interrupted, a.starts.Load(), strings.Join(report, ", "))
+	if jobs < 50 {
+		a.Errorf("only %d jobs were enqueued", jobs)
+	}
+}
+
+// checkRate checks that no second has more starts than the rate allows.
+func (a *partitionTest) checkRate(url string) {
+	var starts []int64
+	for line := range strings.Lines(pgserver.Query(a, url,
+		`SELECT e.detail FROM queuectl.events e JOIN queuectl.jobs j ON j.seq = e.job WHERE e.kind = 'started' AND j.labels LIKE '%"rate"%'`)) {
+		var d struct {
+			At int64 `json:"started_at"`
+		}
+		if json.Unmarshal([]byte(line), &d) == nil && d.At > 0 {
+			starts = append(starts, d.At)
+		}
+	}
+	slices.Sort(starts)
+	for i := 5; i < len(starts); i++ {
+		if starts[i]-starts[i-5] < 1000 {
+			a.Errorf("6 starts within %d ms, and 5 are allowed a second", starts[i]-starts[i-5])
+			return
+		}
+	}
+	a.Logf("%d starts at the rate", len(starts))
+}

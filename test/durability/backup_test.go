@@ -1,0 +1,246 @@
+//go:build linux || windows
+
+package durability
+
+import (
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	_ "modernc.org/sqlite"
+
+	"github.com/queuectl/queuectl/internal/testrig"
+)
+
+// A backup that runs while 64 clients enqueue is a single sound database. It contains the outputs and every
+// job that was acknowledged before the backup began. A service can run on a restored copy. Only the owner can
+// read the backup, and no other file is left.
+func TestBackupUnderLoad(t *testing.T) {
+	q := testrig.StartQueue(t, "--workers", "1")
+	q.Must("enqueue", "--id", "large", "head -c 200000 /dev/zero | tr '\\0' x; echo end >&2")
+	q.Must("wait", "large")
+	q.Must("worker", "scale", "0")
+	for i := range 10 { // fill a few hundred pages, so that the backup takes several steps
+		q.Dial().Enqueue(testrig.Fields{"id": fmt.Sprintf("wide%d", i), "command": "true #" + strings.Repeat("y", 120_000)})
+	}
+	var mu sync.Mutex
+	var acked []string
+	var stopped atomic.Bool
+	var clients sync.WaitGroup
+	for c := range 64 {
+		w := q.Dial()
+		clients.Go(func() {
+			for n := 0; !stopped.Load() && n < 400; n++ {
+				if id := fmt.Sprintf("c%d-%d", c, n); testrig.EnqueueRaw(w, id) {
+					mu.Lock()
+					acked = append(acked, id)
+					mu.Unlock()
+				}
+			}
+		})
+	}
+	count := func() int {
+		mu.Lock()
+		defer mu.Unlock()
+		return len(acked)
+	}
+	q.WaitUntil("all enqueue", 20*time.Second, func() bool { return count() > 500 })
+	mu.Lock()
+	before := slices.Clone(acked)
+	mu.Unlock()
+	file := filepath.Join(q.Dir, "copy.db")
+	r := q.CLI("backup", file, "--json")
+	stopped.Store(true)
+	clients.Wait()
+	var end struct{ Bytes int64 }
+	if err := json.Unmarshal([]byte(r.Out), &end); err != nil || r.Code != 0 {
+		t.Fatalf("backup: %+v, %v", r, err)
+	}
+	t.Logf("%d jobs were acknowledged before, %d by its end; %d bytes", len(before), count(), end.Bytes)
+	info, err := os.Stat(file)
+	if err != nil || !testrig.IsOwnerOnly(info) || info.Size() != end.Bytes {
+		t.Errorf("the file: %v, %v", info, err)
+	}
+	if remaining, _ := filepath.Glob(filepath.Join(q.Dir, "*copy-*")); len(remaining) > 0 {
+		t.Errorf("left behind: %v", remaining)
+	}
+	checkBackup(t, file, append(before, "large"))
+	if r := q.CLI("restore", file); r.Code != 5 || !strings.Contains(r.Err, "service stop") {
+		t.Errorf("restore onto a running service: %+v", r)
+	}
+
+	other := testrig.NewQueue(t, "")
+	other.Must("restore", file)
+	other.Start("--workers", "2", "--config", os.DevNull)
+	other.Must("worker", "scale", "2")
+	if out := other.Must("logs", "large", "--stdout"); len(out) != 200_000 {
+		t.Errorf("the restored output has %d bytes", len(out))
+	}
+	if r := other.CLI(append([]string{"wait"}, before[:100/testrig.JobDivisor]...)...); r.Code != 0 {
+		t.Errorf("restored jobs do not run: %+v", r)
+	}
+}
+
+// checkBackup checks that SQLite finds a backup sound and that it holds the given jobs.
+func checkBackup(t *testing.T, file string, ids []string) {
+	t.Helper()
+	db, err := sql.Open("sqlite", "file:"+file+"?mode=ro")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	var verdict string
+	if err := db.QueryRow(`PRAGMA integrity_check`).Scan(&verdict); err != nil || verdict != "ok" {
+		t.Fatalf("integrity: %q, %v", verdict, err)
+	}
+	for _, id := range ids {
+		var n int
+		if err := db.QueryRow(`SELECT count(*) FROM jobs WHERE id = ?`, id).Scan(&n); err != nil || n != 1 {
+			t.Fatalf("job %s, which was acknowledged before: %d in the backup, %v", id, n, err)
+		}
+	}
+}
+
+// restore keeps the previous database aside, and the restored queue never reuses an event number. If the file
+// is not a sound backup, restore changes nothing.
+func TestRestore(t *testing.T) {
+	q := testrig.StartQueue(t, "--workers", "1")
+	q.Must("run", "true")
+	file := filepath.Join(q.Dir, "copy.db")
+	q.Must("backup", file)
+	q.Must("run", "echo later")
+	last := q.Events()[len(q.Events())-1].Seq
+	q.Stop()
+	damaged := filepath.Join(q.Dir, "damaged.db")
+	raw, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	copy(raw[8*4096:], make([]byte, 4096))
+	if err := os.WriteFile(damaged, raw, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for file, c := range map[string]struct {
+		code int
+		want string
+	}{damaged: {2, "not a valid backup"}, filepath.Join(q.Dir, "initialized"): {2, "not a valid backup"},
+		filepath.Join(q.Dir, "none"): {4, "does not exist"}} {
+		if r := q.CLI("restore", file); r.Code != c.code || !strings.Contains(r.Err, c.want) {
+			t.Errorf("restore %s: %+v", filepath.Base(file), r)
+		}
+	}
+	killed := q.Path("restore.outputs") // restore leaves this directory behind if it is killed
+	if err := errors.Join(os.Mkdir(killed, 0o700), os.WriteFile(q.Path("restore.tmp-journal"), nil, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	q.Start("--workers", "1")
+	if remaining, _ := filepath.Glob(q.Path("restore.*")); len(remaining) > 0 {
+		t.Errorf("left of a killed restore: %v", remaining)
+	}
+	if out := q.Must("logs", "2"); out != "later" {
+		t.Errorf("after refused restores job 2 says %q", out)
+	}
+	q.Stop()
+	q.Must("restore", file)
+	aside, _ := filepath.Glob(filepath.Join(q.Dir, "before-restore-*", "queuectl.db"))
+	if len(aside) != 1 {
+		t.Errorf("kept aside: %v", aside)
+	}
+	q.Start("--workers", "1")
+	if r := q.CLI("show", "2"); r.Code != 4 {
+		t.Errorf("a job from after the backup: %+v", r)
+	}
+	if id := q.Must("enqueue", "true"); id != "3" {
+		t.Errorf("the next number is %s, want 3: 2 was given out before", id)
+	}
+	if r := q.CLI("events", "--since", fmt.Sprint(last-1), "--jsonl"); r.Code != 4 ||
+		!strings.Contains(r.Err, "were removed") {
+		t.Errorf("events over the restoring: %+v", r)
+	}
+}
+
+// When all outputs together exceed retention_output, the service removes the oldest ones, in the
+// database and in files, and keeps their jobs. logs states why an output is gone.
+func TestOldestOutputsAreRemovedAboveLimit(t *testing.T) {
+	q := testrig.StartQueue(t, "--workers", "1")
+	for i := range 6 {
+		q.Must("run", "--id", fmt.Sprint("j", i), fmt.Sprintf("head -c %d /dev/zero | tr '\\0' x >&2; echo %[1]d",
+			100_000+i*20_000))
+	}
+	if !strings.Contains(q.Must("status", "--verbose"), "job output 8") { // 900 KB
+		t.Errorf("status: %s", q.Must("status", "--verbose"))
+	}
+	q.Must("config", "set", "retention_output", "400K")
+	files := func() int {
+		list, _ := filepath.Glob(q.Path("runner/output/*"))
+		return len(list)
+	}
+	q.WaitUntil("the oldest outputs are gone", 20*time.Second, func() bool { return files() == 2 })
+	if r := q.CLI("logs", "j0"); r.Code != 4 || !strings.Contains(r.Err,
+		"removed to make room (setting retention_output)") {
+		t.Errorf("logs of the oldest: %+v", r)
+	}
+	if r := q.CLI("attach", "j0"); r.Code != 125 ||
+		r.Err != "queuectl: the output of attempt 1 was removed to make room (setting retention_output)\n" {
+		t.Errorf("attach to the oldest: %+v", r)
+	}
+	if r := q.CLI("show", "j0"); r.Code != 0 || !strings.Contains(r.Out, "completed") {
+		t.Errorf("show of the oldest: %+v", r)
+	}
+	if out := q.Must("logs", "j5", "--stdout"); out != "200000" {
+		t.Errorf("logs of the newest: %q", out)
+	}
+	q.CheckHealthy("after trimming")
+}
+
+// If a service is killed during a backup, the target file is complete or does not exist. The next service
+// removes the temporary copy. restore refuses to replace the queue while a runner runs jobs.
+func TestBackupInterrupted(t *testing.T) {
+	q := testrig.StartQueue(t, "--workers", "1")
+	for i := range 50 {
+		q.Dial().Enqueue(testrig.Fields{"delay": "1h", "id": fmt.Sprintf("wide%d", i),
+			"command": "true #" + strings.Repeat("y", 120_000)})
+	}
+	q.Must("enqueue", "--id", "long", "sleep 300")
+	q.WaitUntil("it runs", 20*time.Second, func() bool { return q.Show("long").State == "processing" })
+	file := filepath.Join(q.Dir, "out", "copy.db")
+	if err := os.Mkdir(filepath.Dir(file), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	cmd := q.Command("backup", file)
+	if err := testrig.StartCommand(cmd); err != nil {
+		t.Fatal(err)
+	}
+	q.WaitUntil("the copy begins, or is done", 20*time.Second, func() bool {
+		remaining, _ := filepath.Glob(filepath.Join(q.Dir, "copy-*"))
+		_, err := os.Stat(file)
+		return len(remaining) > 0 || err == nil
+	})
+	q.Kill()
+	cmd.Wait()
+	remaining, _ := os.ReadDir(filepath.Dir(file))
+	done := len(remaining) == 1 && remaining[0].Name() == filepath.Base(file)
+	switch code := cmd.ProcessState.ExitCode(); {
+	// The backup was complete before the service was killed. The client may or may not have received the
+	// reply.
+	case done && (code == 0 || code == 3):
+	case code != 3 || len(remaining) != 0:
+		t.Errorf("exit code %d, left %v", code, remaining)
+	}
+	if r := q.CLI("restore", filepath.Join(q.Dir, "initialized")); r.Code != 5 || !strings.Contains(r.Err, "still run") {
+		t.Errorf("restore while a job runs: %+v", r)
+	}
+	q.Start("--workers", "1")
+	if remaining, _ := filepath.Glob(filepath.Join(q.Dir, "copy-*")); len(remaining) > 0 {
+		t.Errorf("left after the next start: %v", remaining)
+	}
+}

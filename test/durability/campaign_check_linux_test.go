@@ -1,0 +1,416 @@
+package durability
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/queuectl/queuectl/internal/testrig"
+)
+
+// check compares the state of the idle queue with the ledger, the events and the replies that
+// clients received. Then it stops the service and checks its directory.
+func (c *campaign) check() {
+	c.Helper()
+	var st struct {
+		Jobs      map[string]int
+		LastEvent int64 `json:"last_event"`
+	}
+	if err := c.get("status", testrig.Fields{}, &st); err != nil {
+		c.violation("unreachable", "%v", err)
+		return
+	}
+	c.events.finish(st.LastEvent)
+	jobs, err := c.list("")
+	if err != nil {
+		c.violation("unreachable", "%v", err)
+		return
+	}
+	counted := map[string]int{}
+	for _, j := range jobs {
+		counted[j.State]++
+	}
+	for state, n := range st.Jobs {
+		if counted[state] != n {
+			c.violation("counts", "%d jobs are counted as %s, %d are listed", n, state, counted[state])
+		}
+	}
+	c.mu.Lock()
+	entries := make(map[string]*trackedJob, len(c.jobs))
+	for tag, e := range c.jobs {
+		k := *e
+		k.requests = c.requestsForLocked(e)
+		entries[tag] = &k
+	}
+	c.mu.Unlock()
+	c.checkJobs(entries, jobs)
+	c.checkEventHistories(jobs)
+	c.checkRemains()
+}
+
+// checkJobs checks every job that a client enqueued or that the queue or the ledger contains.
+func (c *campaign) checkJobs(entries map[string]*trackedJob, jobs []campaignView) {
+	byTag := map[string]*campaignView{}
+	for i := range jobs {
+		tag := jobs[i].Labels["tag"]
+		switch {
+		case entries[tag] == nil:
+			c.violation("invented", "job %s has the tag %q", jobs[i].ID, tag)
+		case byTag[tag] != nil:
+			c.violation("doubled", "%s is stored as %s and as %s", tag, byTag[tag].ID, jobs[i].ID)
+		}
+		byTag[tag] = &jobs[i]
+	}
+	notes := map[string][]ledgerNote{}
+	for _, d := range c.notesFrom(c.ledgerStart) {
+		if entries[d.tag] == nil {
+			c.violation("invented", "the ledger has %+v, which is not of this round", d)
+			continue
+		}
+		notes[d.tag] = append(notes[d.tag], d)
+		c.count("ledger " + string(d.kind))
+	}
+	for tag, e := range entries {
+		c.count("jobs asked")
+		j := byTag[tag]
+		switch {
+		case e.neverCommitted && (j != nil || len(notes[tag]) > 0):
+			c.violation("uncommitted", "%s was never committed: %+v, %+v", tag, j, notes[tag])
+		case j == nil && e.id != "" && !e.remove:
+			c.violation("lost", "%s (%s), %+v", tag, e.id, notes[tag])
+		case j != nil && e.id != "" && e.id != j.ID:
+			c.violation("doubled", "%s was acknowledged as %s and is stored as %s", tag, e.id, j.ID)
+		case j != nil && e.removed && !e.revive:
+			c.violation("not removed", "%s (%s) is %s", tag, e.id, j.State)
+		}
+		c.checkLedger(e, notes[tag])
+		if j != nil {
+			c.checkJob(e, j, notes[tag])
+		}
+	}
+	for name, tags := range c.batches {
+		stored, missing := 0, 0
+		for _, tag := range tags {
+			switch {
+			case byTag[tag] != nil || len(notes[tag]) > 0:
+				stored++
+			case !entries[tag].remove:
+				missing++
+			}
+		}
+		if stored > 0 && missing > 0 {
+			c.violation("batch", "of the %d jobs of %s %d are stored, %d are not", len(tags), name, stored, missing)
+		}
+	}
+}
+
+// checkLedger checks the promises about a job that the ledger alone can prove.
+func (c *campaign) checkLedger(e *trackedJob, notes []ledgerNote) {
+	startNotes := map[int]int{}
+	for _, d := range notes {
+		if d.kind == 'X' {
+			c.violation("two trees", "%s (%s, %s) began as %d while another attempt lived: %+v", e.tag, e.id, e.shape, d.pid,
+				notes)
+		}
+		if d.kind != 'S' {
+			continue
+		}
+		if startNotes[d.attempt] != 0 {
+			c.violation("untraced second start", "%s (%s) began attempt %d as %d and as %d: %+v", e.tag, e.id, d.attempt,
+				startNotes[d.attempt], d.pid, notes)
+		}
+		startNotes[d.attempt] = d.pid
+		// In seconds. The clock of the ledger has a resolution of 0.01 s, so allow a small difference.
+		const tick = 0.05
+		if e.endedAt > 0 && !e.revive && d.up > e.endedAt+tick {
+			c.violation("started after its end", "%s (%s) was cancelled or removed at %.2f: %+v", e.tag, e.id, e.endedAt, notes)
+		}
+		if e.heldAt > 0 && !e.revive && !e.release && d.up > e.heldAt+tick {
+			c.violation("started while held", "%s (%s) was held at %.2f: %+v", e.tag, e.id, e.heldAt, notes)
+		}
+	}
+}
+
+// checkJob checks one stored job.
+func (c *campaign) checkJob(e *trackedJob, listed *campaignView, notes []ledgerNote) {
+	var j campaignView
+	if err := c.get("show", testrig.Fields{"id": listed.ID}, &j); err != nil {
+		c.violation("show", "%s (%s): %v", e.tag, listed.ID, err)
+		return
+	}
+	c.count("jobs " + j.State)
+	if eventEnds := c.events.countAttemptEnds(j.Seq); eventEnds != len(j.History) {
+		c.violation("events", "%s (%s) has %d attempts, %d were told to have ended", e.tag, j.ID, len(j.History), eventEnds)
+	}
+	if fault := c.historyFault(e, &j, notes); fault != "" {
+		raw, _ := json.Marshal(j.History)
+		c.violation("history", "%s (%s) %s: %s, attempts %d, %s; ledger %+v; history %s", e.tag, j.ID, fault, j.State,
+			j.Attempts, j.Error, notes, raw)
+	}
+	if j.State == "completed" {
+		c.checkOutput(e, &j)
+	}
+}
+
+// historyFault describes what is wrong with the stored history of a job compared with its ledger notes;
+// "" if nothing is.
+func (c *campaign) historyFault(e *trackedJob, j *campaignView, notes []ledgerNote) string {
+	counted := 0
+	for i, a := range j.History {
+		c.count("attempts " + j.outcome(i))
+		if a.Attempt != i+1 {
+			return fmt.Sprintf("has attempt %d in place %d", a.Attempt, i+1)
+		}
+		if a.Counted {
+			counted++
+		}
+		if fault := c.attemptFault(e, j, i, notes); fault != "" {
+			return fmt.Sprintf("attempt %d %s", a.Attempt, fault)
+		}
+	}
+	for _, d := range notes {
+		if d.kind != 'S' {
+			continue
+		}
+		if d.attempt > len(j.History) {
+			return fmt.Sprintf("began attempt %d as %d without a trace", d.attempt, d.pid)
+		}
+		if a := j.History[d.attempt-1]; a.PID != d.pid && (a.PID != 0 || a.Reason != "lost" && a.Reason != "interrupted") {
+			return fmt.Sprintf("began attempt %d as %d, and %d is stored", d.attempt, d.pid, a.PID)
+		}
+	}
+	if n := len(j.History); n > 0 && j.State == "completed" != (j.outcome(n-1) == "exit-0") && !e.revive {
+		return "does not end as its last attempt"
+	}
+	if !e.revive && !e.release && j.Attempts != counted {
+		return fmt.Sprintf("has %d attempts that count, %d are counted", counted, j.Attempts)
+	}
+	if !e.revive && !e.release && !e.edit && j.Attempts > j.MaxRetries+1 {
+		return "has more attempts than it may"
+	}
+	return ""
+}
+
+// outcome returns one word for how an attempt ended.
+func (j *campaignView) outcome(i int) string {
+	a := j.History[i]
+	switch {
+	case a.Reason != "":
+		return a.Reason
+	case a.ExitCode != nil:
+		return fmt.Sprint("exit-", *a.ExitCode)
+	}
+	return "none"
+}
+
+// attemptFault describes what is wrong with an attempt; "" if nothing is.
+func (c *campaign) attemptFault(e *trackedJob, j *campaignView, i int, notes []ledgerNote) string {
+	a := &j.History[i]
+	did := func(kind byte) *ledgerNote {
+		for k := range notes {
+			if notes[k].kind == kind && notes[k].attempt == a.Attempt && notes[k].pid == a.PID {
+				return &notes[k]
+			}
+		}
+		return nil
+	}
+	if a.ExitCode != nil {
+		if end := did('E'); end == nil || end.code != *a.ExitCode {
+			return fmt.Sprintf("is stored with exit code %d, %q; the ledger has %+v", *a.ExitCode, a.Error, end)
+		}
+	}
+	k := e.requests
+	switch a.Reason {
+	case "", "not_runnable", "deferred":
+	case "lost", "poison":
+		if !c.runnerFaulted.Load() {
+			return "ended with the reason " + a.Reason + ", and no runner was hurt"
+		}
+	case "signal":
+		if !k.kill {
+			return "was ended by a signal that nobody sent: " + a.Error
+		}
+	case "timed_out":
+		if !e.timeout && !k.edit {
+			return "timed out"
+		}
+	case "cancelled":
+		if !k.cancel {
+			return "was cancelled by nobody"
+		}
+	case "stopped":
+		if !k.requeue && !c.stoppedJobs.Load() {
+			return "was stopped by nobody"
+		}
+	default:
+		return "ended with the reason " + a.Reason
+	}
+	if a.Reason == "lost" && e.onLost != "retry" && i+1 < len(j.History) && !k.revive && !k.release &&
+		j.History[i+1].PID != 0 {
+		return "was lost, and the job ran again with on_lost=" + e.onLost
+	}
+	if a.Dropped > 0 && !c.outputFaulted.Load() {
+		return fmt.Sprintf("has lost %d bytes of its output", a.Dropped)
+	}
+	return ""
+}
+
+// checkOutput compares the stored output of a completed job with what the job prints.
+func (c *campaign) checkOutput(e *trackedJob, j *campaignView) {
+	o := outputRead{want: c.prints(&e.campaignJob), dropped: j.History[len(j.History)-1].Dropped, cut: c.outputCut(j.Seq)}
+	var out []byte
+	a := &testrig.Requester{Q: c.Queue, Timeout: answerBound}
+	got, err := a.Request("logs", testrig.Fields{"id": j.ID, "stdout": true}, func(raw json.RawMessage) {
+		var p struct {
+			Value struct {
+				Text    string
+				Base64  []byte
+				Dropped int64
+				Damage  struct{ Bytes int64 }
+			}
+		}
+		if json.Unmarshal(raw, &p) != nil {
+			o.unreadable++
+		}
+		out = append(append(out, p.Value.Text...), p.Value.Base64...)
+		o.dropped += p.Value.Dropped
+		o.damaged += p.Value.Damage.Bytes
+	})
+	if a.Conn != nil {
+		a.Conn.Close()
+	}
+	if o.text = string(out); err == nil && got.Error != nil {
+		o.refused = got.Error.Message
+	}
+	count, wrong := o.verdict()
+	switch {
+	case err != nil:
+		c.violation("output", "%s (%s): %v", e.tag, j.ID, err)
+	case wrong != "":
+		c.violation("output", "%s (%s): %s", e.tag, j.ID, wrong)
+	default:
+		c.count(count)
+	}
+}
+
+// checkEventHistories compares the received events with the stored jobs.
+func (c *campaign) checkEventHistories(jobs []campaignView) {
+	e := c.events
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	c.mu.Lock()
+	c.counts["events told"] += len(e.received)
+	c.mu.Unlock()
+	seen := map[int64]bool{}
+	for i := range jobs {
+		j := &jobs[i]
+		seen[j.Seq] = true
+		s := e.jobs[j.Seq]
+		if s == nil || s.state != j.State || s.removed {
+			c.violation("events", "job %s is %s, its events say %+v", j.ID, j.State, s)
+		}
+	}
+	for seq, s := range e.jobs {
+		if !s.removed && !seen[seq] {
+			c.violation("events", "job %s is gone, its events say that it is %s", s.id, s.state)
+		}
+	}
+}
+
+// checkRemains stops the service and checks the remaining files and processes, and the findings of doctor
+// about the stopped queue.
+func (c *campaign) checkRemains() {
+	c.Helper()
+	if logs, _ := filepath.Glob(c.Path("runner/*/log-*")); len(logs) > 0 {
+		c.violation("spill left", "%v", logs)
+	}
+	if remaining := c.remainingProcesses(c.recordDir, false); len(remaining) > 0 {
+		c.violation("process left", "of jobs: %v", remaining)
+	}
+	c.mu.Lock()
+	tags := slices.Collect(maps.Keys(c.jobs))
+	c.mu.Unlock()
+	for _, tag := range tags {
+		if c.lockHeld(tag) {
+			c.violation("process left", "of %s: its lock is held", tag)
+		}
+	}
+	c.stopService(false)
+	if remaining := c.remainingProcesses(c.Dir, true); len(remaining) > 0 {
+		c.violation("process left", "of the queue: %v", remaining)
+	}
+	if dirs := c.runnerDirs(); len(dirs) > 0 {
+		c.violation("folder left", "%v", dirs)
+	}
+	a := &campaignClient{c: c, name: "check"}
+	var d struct {
+		Findings []struct{ Check, Level, Message string }
+	}
+	r := a.cli("doctor", "--verify", "--json")
+	if err := json.Unmarshal([]byte(r.Out), &d); err != nil {
+		c.violation("doctor", "%v: %s%s", err, r.Out, r.Err)
+	}
+	for _, f := range d.Findings {
+		// The campaign uses a small disk on purpose, so findings about the disk do not count as violations.
+		if f.Level == "failure" && f.Check != "disk" && !c.isCutOutput(f.Message) {
+			c.violation("doctor", "%s: %s", f.Check, f.Message)
+		}
+	}
+}
+
+// remainingProcesses lists the processes that mention a directory in their command line or environment. It
+// first waits a moment for them to end, and ends the rest. If program is false, it ignores processes of
+// queuectl and queuectld.
+func (c *campaign) remainingProcesses(dir string, program bool) (remaining []string) {
+	var pids []int
+	for deadline := time.Now().Add(4 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+		remaining, pids = nil, nil
+		for pid, commands := range testrig.ProcessesUsing(dir) {
+			if program || !strings.HasPrefix(commands, c.Bin) {
+				remaining, pids = append(remaining, fmt.Sprintf("%d %q", pid, commands)), append(pids, pid)
+			}
+		}
+		if len(remaining) == 0 || time.Now().After(deadline) {
+			break
+		}
+	}
+	for _, pid := range pids {
+		testrig.Kill(pid)
+	}
+	return remaining
+}
+
+// lockHeld reports whether a process holds the lock of a tag. It does not take the lock.
+func (c *campaign) lockHeld(tag string) bool {
+	var st syscall.Stat_t
+	if err := syscall.Stat(filepath.Join(c.recordDir, "locks", tag), &st); err != nil {
+		return !errors.Is(err, os.ErrNotExist)
+	}
+	locks, _ := os.ReadFile("/proc/locks")
+	return slices.ContainsFunc(strings.Split(string(locks), "\n"), func(line string) bool {
+		return strings.Contains(line, "FLOCK") && !strings.Contains(line, "->") &&
+			strings.Contains(line, fmt.Sprintf(":%d ", st.Ino))
+	})
+}
+
+// outputSeq matches the job's number in a message about an output file.
+var outputSeq = regexp.MustCompile(`/output/(\d+)-`)
+
+// isCutOutput reports whether a finding concerns an output file that the campaign truncated.
+func (c *campaign) isCutOutput(message string) bool {
+	m := outputSeq.FindStringSubmatch(message)
+	if m == nil {
+		return false
+	}
+	seq, err := strconv.ParseInt(m[1], 10, 64)
+	return err == nil && c.outputCut(seq)
+}

@@ -1,0 +1,484 @@
+package durability
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/queuectl/queuectl/internal/testrig"
+)
+
+// campaignClient sends random requests of every kind.
+type campaignClient struct {
+	c         *campaign
+	name      string
+	rng       *rand.Rand
+	requester testrig.Requester
+	tagCount  int // number of tags made
+}
+
+// campaignVerbs lists the operations of a client with their relative frequencies.
+var campaignVerbs = []struct {
+	weight int
+	run    func(*campaignClient)
+}{
+	{30, (*campaignClient).enqueue},
+	{4, (*campaignClient).enqueueByCLI},
+	{5, (*campaignClient).batch},
+	{7, func(a *campaignClient) { a.applyToJobs("cancel") }},
+	{5, func(a *campaignClient) { a.applyToJobs("retry") }},
+	{2, func(a *campaignClient) { a.applyToJobs("dlq.retry") }},
+	{5, func(a *campaignClient) { a.applyToJobs("requeue") }},
+	{3, func(a *campaignClient) { a.applyToJobs("hold") }},
+	{3, func(a *campaignClient) { a.applyToJobs("release") }},
+	{3, func(a *campaignClient) { a.applyToJobs("edit") }},
+	{2, func(a *campaignClient) { a.applyToJobs("kill") }},
+	{4, func(a *campaignClient) { a.applyToJobs("rm") }},
+	{3, func(a *campaignClient) { a.applyToJobs("rm --force") }},
+	{2, (*campaignClient).applyToGroup},
+	{4, (*campaignClient).wait},
+	{6, (*campaignClient).logs},
+	{8, (*campaignClient).show},
+	{3, func(a *campaignClient) { a.read("list", testrig.Fields{"limit": 1 + a.rng.IntN(300)}) }},
+	{3, func(a *campaignClient) { a.read("status", testrig.Fields{}) }},
+	{2, func(a *campaignClient) { a.read("worker.list", testrig.Fields{}) }},
+	{1, func(a *campaignClient) { a.read("config.list", testrig.Fields{}) }},
+	{1, func(a *campaignClient) { a.read("dlq.list", testrig.Fields{}) }},
+	{2, (*campaignClient).setting},
+	{2, (*campaignClient).workers},
+	{1, (*campaignClient).drain},
+	{1, func(a *campaignClient) { a.call("reload", testrig.Fields{}, 0) }},
+	{1, (*campaignClient).doctor},
+	{1, (*campaignClient).backup},
+	{5, (*campaignClient).byCLI},
+}
+
+// run performs random operations until ctx ends.
+func (a *campaignClient) run(ctx context.Context) {
+	all := 0
+	for _, v := range campaignVerbs {
+		all += v.weight
+	}
+	for ctx.Err() == nil && !a.c.clientsStopped.Load() {
+		pick := a.rng.IntN(all)
+		for _, v := range campaignVerbs {
+			if pick -= v.weight; pick < 0 {
+				v.run(a)
+				break
+			}
+		}
+		select {
+		case <-ctx.Done():
+		// This pause sets the request rate of the client.
+		case <-time.After(time.Duration(a.rng.IntN(120)) * time.Millisecond):
+		}
+	}
+	if a.requester.Conn != nil {
+		a.requester.Conn.Close()
+	}
+}
+
+// expectedErrors lists the error codes that a correct service may return because of injected faults or other
+// clients.
+var expectedErrors = []string{"unavailable", "no_space", "outcome_unknown", "not_found", "wrong_state", "full"}
+
+// call sends one request and records the time to its reply. The parameter wait is how long the request itself
+// may wait. The result sent is false if the service was unreachable. The result answered is false if the
+// connection broke before a reply.
+func (a *campaignClient) call(method string, params any, wait time.Duration) (got testrig.WireMessage, sent,
+	answered bool) {
+	return a.stream(method, params, wait, func(json.RawMessage) {})
+}
+
+func (a *campaignClient) stream(method string, params any, wait time.Duration,
+	onNotification func(json.RawMessage)) (got testrig.WireMessage, sent, answered bool) {
+	started := time.Now()
+	a.requester.Timeout = wait + answerBound + 5*time.Second
+	got, err := a.requester.Request(method, params, onNotification)
+	elapsed := time.Since(started)
+	if isDial(err) {
+		a.c.count("unreachable " + method)
+		return got, false, false
+	}
+	a.c.recordLatency(method, elapsed, wait)
+	switch {
+	case err != nil:
+		a.c.count("cut " + method)
+		return got, true, false
+	case got.Error != nil:
+		a.c.count("refused " + got.Error.Data.Code)
+		if !slices.Contains(expectedErrors, got.Error.Data.Code) {
+			a.c.violation("answer", "%s %s: %+v", method, shortJSON(params), *got.Error)
+		}
+	default:
+		a.c.count("ops " + method)
+	}
+	return got, true, true
+}
+
+// recordLatency records how long a reply took.
+func (c *campaign) recordLatency(method string, latency, wait time.Duration) {
+	c.mu.Lock()
+	c.latencies = append(c.latencies, max(0, latency-wait))
+	c.slowest[method] = max(c.slowest[method], latency-wait)
+	c.mu.Unlock()
+	if latency > wait+answerBound {
+		c.violation("slow", "%s took %v", method, latency.Round(time.Millisecond))
+	}
+}
+
+func shortJSON(params any) string {
+	raw, _ := json.Marshal(params)
+	return string(raw[:min(len(raw), 600)])
+}
+
+// newJob returns a random job with a unique tag.
+func (a *campaignClient) newJob() *trackedJob {
+	a.tagCount++
+	e := &trackedJob{campaignJob: randomJob(a.rng, fmt.Sprintf("%s-%d", a.name, a.tagCount))}
+	a.c.mu.Lock()
+	defer a.c.mu.Unlock()
+	a.c.jobs[e.tag] = e
+	return e
+}
+
+// acknowledged records that jobs are stored.
+func (c *campaign) acknowledged(list []*trackedJob, ids []string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for i, e := range list {
+		e.id = ids[i]
+		c.recent = append(c.recent, e)
+		c.counts["jobs acknowledged"]++
+	}
+	if len(c.recent) > 200 {
+		c.recent = c.recent[len(c.recent)-200:]
+	}
+}
+
+// backlogFull reports whether enough jobs are waiting.
+func (c *campaign) backlogFull() bool {
+	var st struct{ Jobs map[string]int }
+	return c.get("status", testrig.Fields{}, &st) == nil && st.Jobs["pending"]+st.Jobs["failed"] > 60
+}
+
+// maxResends is the number of times that a client resends a request with a key if it gets no reply.
+const maxResends = 40
+
+// callUntilReply sends a request with a key until it gets a reply. A refusal counts as a reply only if no
+// earlier copy of the request can have been carried out.
+func (a *campaignClient) callUntilReply(method string, params testrig.Fields) (got testrig.WireMessage, ok bool) {
+	lost := false
+	for range maxResends {
+		got, sent, answered := a.call(method, params, 0)
+		switch {
+		case answered && got.Error == nil:
+			return got, true
+		case answered && got.Error.Data.Code == "outcome_unknown", sent && !answered:
+			lost = true
+			a.c.count("repeated " + method)
+		case answered && !lost && got.Error.Data.Code != "unavailable":
+			return got, false
+		case a.c.clientsStopped.Load() && !lost:
+			return got, false
+		}
+		// Wait before the next try, because no service may be running at the moment.
+		time.Sleep(time.Duration(20+a.rng.IntN(300)) * time.Millisecond)
+	}
+	return got, false
+}
+
+func (a *campaignClient) enqueue() {
+	if a.c.backlogFull() {
+		return
+	}
+	e := a.newJob()
+	params := a.c.params(&e.campaignJob)
+	params["key"] = "key-" + e.tag
+	got, ok := a.callUntilReply("enqueue", params)
+	if !ok {
+		return
+	}
+	var ack struct {
+		ID        string
+		Duplicate bool
+	}
+	if err := json.Unmarshal(got.Result, &ack); err != nil || ack.ID == "" {
+		a.c.violation("answer", "enqueue: %s, %v", got.Result, err)
+		return
+	}
+	if ack.Duplicate {
+		a.c.count("jobs known")
+	}
+	a.c.acknowledged([]*trackedJob{e}, []string{ack.ID})
+}
+
+func (a *campaignClient) enqueueByCLI() {
+	if a.c.backlogFull() {
+		return
+	}
+	e := a.newJob()
+	raw, err := json.Marshal(a.c.params(&e.campaignJob))
+	if err != nil {
+		a.c.violation("test", "%v", err)
+		return
+	}
+	if r := a.cli("enqueue", "-q", string(raw)); r.Code == 0 {
+		a.c.acknowledged([]*trackedJob{e}, []string{strings.TrimSpace(r.Out)})
+	}
+}
+
+// batch sends a batch in one request or in several. Then it commits, aborts or abandons the batch.
+func (a *campaignClient) batch() {
+	if a.c.backlogFull() {
+		return
+	}
+	name := fmt.Sprintf("b-%s-%d", a.name, a.tagCount)
+	var all []*trackedJob
+	frame := func() (jobs []testrig.Fields) {
+		for range 1 + a.rng.IntN(8) {
+			e := a.newJob()
+			all = append(all, e)
+			jobs = append(jobs, a.c.params(&e.campaignJob))
+		}
+		return jobs
+	}
+	forget := func() {
+		a.c.mu.Lock()
+		defer a.c.mu.Unlock()
+		for _, e := range all {
+			e.neverCommitted = true
+		}
+	}
+	var ids []string
+	for range a.rng.IntN(3) {
+		got, _, answered := a.call("enqueue.batch", testrig.Fields{"batch": name, "jobs": frame()}, 0)
+		if !answered || got.Error != nil { // the service may have staged the jobs of this request, so abort the batch
+			forget()
+			a.call("enqueue.batch", testrig.Fields{"batch": name, "abort": true}, 0)
+			return
+		}
+		ids = append(ids, idsIn(got.Result)...)
+	}
+	last := frame()
+	if p := a.rng.IntN(8); p < 2 {
+		forget()
+		if p == 0 {
+			a.call("enqueue.batch", testrig.Fields{"batch": name, "abort": true}, 0)
+		}
+		return
+	}
+	tags := make([]string, len(all))
+	for i, e := range all {
+		tags[i] = e.tag
+	}
+	a.c.mu.Lock()
+	a.c.batches[name] = tags
+	a.c.mu.Unlock()
+	got, ok := a.callUntilReply("enqueue.batch", testrig.Fields{"batch": name, "jobs": last, "commit": true,
+		"key": "key-" + name})
+	if !ok {
+		return
+	}
+	if ids = append(ids, idsIn(got.Result)...); len(ids) != len(all) {
+		a.c.violation("answer", "a batch of %d jobs got %d ids: %s", len(all), len(ids), got.Result)
+		return
+	}
+	a.c.acknowledged(all, ids)
+}
+
+func idsIn(raw json.RawMessage) []string {
+	var got struct{ IDs []string }
+	json.Unmarshal(raw, &got) // if the result is malformed, got stays empty
+	return got.IDs
+}
+
+// pick returns some of the most recent jobs, usually one.
+func (a *campaignClient) pick() (list []*trackedJob) {
+	n := 1
+	if a.rng.IntN(4) == 0 {
+		n += a.rng.IntN(4)
+	}
+	a.c.mu.Lock()
+	defer a.c.mu.Unlock()
+	for range n {
+		if len(a.c.recent) == 0 {
+			return list
+		}
+		e := a.c.recent[len(a.c.recent)-1-a.rng.IntN(min(len(a.c.recent), 60))]
+		if !slices.Contains(list, e) {
+			list = append(list, e)
+		}
+	}
+	return list
+}
+
+// mark records that a client is about to send a request with the given verb.
+func (k *requests) mark(verb string) {
+	switch verb {
+	case "rm":
+		k.remove = true
+	case "rm --force":
+		k.remove, k.cancel = true, true
+	case "cancel":
+		k.cancel = true
+	case "requeue":
+		k.requeue = true
+	case "retry", "dlq.retry":
+		k.revive = true
+	case "release":
+		k.release = true
+	case "kill":
+		k.kill = true
+	case "edit":
+		k.edit = true
+	}
+}
+
+// applyToJobs applies a verb to some jobs.
+func (a *campaignClient) applyToJobs(verb string) {
+	list := a.pick()
+	if len(list) == 0 {
+		return
+	}
+	ids := make([]string, len(list))
+	a.c.mu.Lock()
+	for i, e := range list {
+		ids[i] = e.id
+		e.mark(verb)
+	}
+	a.c.mu.Unlock()
+	params := testrig.Fields{"ids": ids}
+	method := a.completeParams(verb, params)
+	got, _, answered := a.call(method, params, 0)
+	if !answered || got.Error != nil {
+		return
+	}
+	up := uptime()
+	var verdict struct {
+		Done    []string
+		Refused []struct{ ID, Code, Message string }
+	}
+	if err := json.Unmarshal(got.Result, &verdict); err != nil {
+		a.c.violation("answer", "%s: %s, %v", method, got.Result, err)
+	}
+	for _, e := range list {
+		if slices.Contains(verdict.Done, e.id) {
+			a.c.recordDone(e, method, up)
+		}
+	}
+	for _, r := range verdict.Refused {
+		a.c.count("verdicts " + r.Code)
+		i := slices.Index(ids, r.ID)
+		switch {
+		case verb == "edit" && strings.Contains(r.Message, "the job has already made"):
+		case i < 0 || !slices.Contains(expectedErrors, r.Code):
+			a.c.violation("answer", "%s: %+v", method, r)
+		case r.Code == "not_found":
+			a.c.notFound(list[i], method+": "+r.Message)
+		}
+	}
+}
+
+// recordDone records the consequences of an acknowledged verb for a job.
+func (c *campaign) recordDone(e *trackedJob, verb string, up float64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch verb {
+	case "rm":
+		e.removed, e.endedAt = true, up
+	case "cancel":
+		e.endedAt = up
+	case "hold":
+		e.heldAt = up
+	}
+}
+
+// notFound records a violation unless a client has requested the job's removal.
+func (c *campaign) notFound(e *trackedJob, message string) {
+	c.mu.Lock()
+	removing := c.requestsForLocked(e).remove
+	c.mu.Unlock()
+	if !removing {
+		c.violation("lost", "%s (%s): %s", e.id, e.tag, message)
+	}
+}
+
+// completeParams completes the parameters of a verb and returns the method name.
+func (a *campaignClient) completeParams(verb string, params testrig.Fields) (method string) {
+	switch verb {
+	case "edit":
+		params["set"] = []testrig.Fields{{"priority": a.rng.IntN(30)}, {"max_retries": a.rng.IntN(5)},
+			{"timeout": 0.5 + float64(a.rng.IntN(3))}}[a.rng.IntN(3)]
+	case "kill":
+		params["signal"] = []string{"USR1", "TERM", "KILL"}[a.rng.IntN(3)]
+	case "rm --force":
+		params["force"] = true
+		return "rm"
+	}
+	return verb
+}
+
+// requestsForLocked returns all requests that concern a job, through its id or its group. The caller holds
+// mu.
+func (c *campaign) requestsForLocked(e *trackedJob) requests {
+	k := e.requests
+	if g := c.groups[e.group]; g != nil {
+		k.remove, k.revive, k.release = k.remove || g.remove, k.revive || g.revive, k.release || g.release
+		k.kill, k.edit = k.kill || g.kill, k.edit || g.edit
+		k.cancel, k.requeue = k.cancel || g.cancel, k.requeue || g.requeue
+	}
+	return k
+}
+
+// applyToGroup applies a verb to all jobs of a group.
+func (a *campaignClient) applyToGroup() {
+	verb := []string{"cancel", "retry", "hold", "release", "rm", "requeue", "edit"}[a.rng.IntN(7)]
+	group := fmt.Sprint("g", a.rng.IntN(12))
+	a.c.mu.Lock()
+	if a.c.groups[group] == nil {
+		a.c.groups[group] = &requests{}
+	}
+	a.c.groups[group].mark(verb)
+	a.c.mu.Unlock()
+	params := testrig.Fields{"label": map[string]string{"group": group}}
+	method := a.completeParams(verb, params)
+	if a.rng.IntN(4) == 0 {
+		params["dry_run"] = true
+	}
+	a.call(method, params, 0)
+}
+
+// cli runs the program. It allows answerBound plus 10 s.
+func (a *campaignClient) cli(args ...string) testrig.Result {
+	ctx, cancel := context.WithTimeout(context.Background(), answerBound+10*time.Second)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, a.c.Bin, append([]string{"--dir", a.c.Dir}, args...)...)
+	cmd.Env = append(testrig.Environment(a.c.recordDir), "QUEUECTL_NO_START=1")
+	cmd.Dir = a.c.recordDir
+	var out, errs bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	started := time.Now()
+	err := cmd.Run()
+	a.c.count("cli " + args[0])
+	a.c.recordLatency("cli "+args[0], time.Since(started), 0)
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) {
+		a.c.violation("test", "queuectl %s: %v", args[0], err)
+	}
+	r := testrig.Result{Out: out.String(), Err: errs.String(), Code: cmd.ProcessState.ExitCode()}
+	if r.Code == 2 || strings.Contains(r.Err, "panic") || strings.Contains(r.Err, "internal") {
+		a.c.violation("answer", "queuectl %s: exit code %d, %s", shortJSON(args), r.Code, r.Err)
+	}
+	return r
+}
+
+func (a *campaignClient) backupFile() string { return filepath.Join(a.c.recordDir, "backup-"+a.name) }

@@ -1,0 +1,218 @@
+package durability
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/queuectl/queuectl/internal/testrig"
+)
+
+// campaignEvent is an event in the format of the protocol.
+type campaignEvent struct {
+	Seq      int64  `json:"seq"`
+	Event    string `json:"event"`
+	ID       string `json:"id"`
+	JobSeq   int64  `json:"job_seq"`
+	State    string `json:"state"`
+	Attempt  int    `json:"attempt"`
+	ExitCode *int   `json:"exit_code"`
+	Reason   string `json:"reason"`
+}
+
+// campaignEvents follows the events from the start of a round, reconnects when the connection
+// breaks, and keeps the events of each job.
+type campaignEvents struct {
+	c    *campaign
+	stop chan struct{}
+	done sync.WaitGroup
+
+	mu sync.Mutex
+	// Number of the first event of the round. This field and the fields below are guarded by mu.
+	first    int64
+	last     int64                   // number of the newest received event
+	jobs     map[int64]*eventHistory // by seq
+	received []int64                 // numbers of all received events
+}
+
+// eventHistory is a job as described by its events.
+type eventHistory struct {
+	id      string
+	state   string // "" after its removal
+	removed bool
+	ends    []campaignEvent // events that ended an attempt
+	events  []campaignEvent
+}
+
+// follow starts to follow the events from now on.
+func (c *campaign) follow() *campaignEvents {
+	c.Helper()
+	e := &campaignEvents{c: c, stop: make(chan struct{}), jobs: map[int64]*eventHistory{}}
+	var st struct {
+		LastEvent int64 `json:"last_event"`
+	}
+	if err := json.Unmarshal(c.mustRequest("status", testrig.Fields{}).Result, &st); err != nil {
+		c.Fatal(err)
+	}
+	e.first, e.last = st.LastEvent+1, st.LastEvent
+	e.done.Go(e.run)
+	return e
+}
+
+// run receives events until stop is closed.
+func (e *campaignEvents) run() {
+	// If nothing arrives for a second, the request fails, and the next one resumes after the last received
+	// event.
+	a := &testrig.Requester{Q: e.c.Queue, Timeout: time.Second}
+	for {
+		select {
+		case <-e.stop:
+			if a.Conn != nil {
+				a.Conn.Close()
+			}
+			return
+		default:
+		}
+		e.mu.Lock()
+		since := e.last
+		e.mu.Unlock()
+		got, err := a.Request("events", testrig.Fields{"since": since, "follow": true}, e.record)
+		switch {
+		case isDial(err):
+			time.Sleep(5 * time.Millisecond) // try again, because no service may be running at the moment
+		case err == nil && got.Error != nil && got.Error.Data.Code != "unavailable":
+			e.c.violation("events", "since %d: %+v", since, *got.Error)
+			time.Sleep(100 * time.Millisecond) // wait, because the service may return the same error again
+		}
+	}
+}
+
+// record records one event.
+func (e *campaignEvents) record(raw json.RawMessage) {
+	var p struct{ Value campaignEvent }
+	if err := json.Unmarshal(raw, &p); err != nil {
+		e.c.violation("events", "%s: %v", raw, err)
+		return
+	}
+	v := p.Value
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if v.Seq <= e.last {
+		e.c.violation("events", "number %d came after %d", v.Seq, e.last)
+	}
+	e.last = v.Seq
+	e.received = append(e.received, v.Seq)
+	if v.JobSeq == 0 {
+		return
+	}
+	s := e.jobs[v.JobSeq]
+	if s == nil {
+		s = &eventHistory{id: v.ID}
+		e.jobs[v.JobSeq] = s
+		if v.Event != "enqueued" {
+			e.c.violation("events", "job %s begins with %+v", v.ID, v)
+		}
+	}
+	s.events = append(s.events, v)
+	if fault := s.apply(v); fault != "" {
+		e.c.violation("events", "job %s: %s: %+v", s.id, fault, s.events)
+	}
+}
+
+// eventTransitions lists the states before and after each event; "" means that the job does not
+// exist.
+var eventTransitions = map[string]struct{ from, to []string }{
+	"enqueued": {[]string{""}, []string{"pending", "held", "blocked"}},
+	"started":  {[]string{"pending", "failed"}, []string{"processing"}},
+	"ended": {[]string{"pending", "failed", "processing"},
+		[]string{"completed", "failed", "dead", "cancelled", "pending", "held"}},
+	"expired":   {[]string{"pending", "failed", "held"}, []string{"cancelled"}},
+	"cancelled": {[]string{"pending", "failed", "held"}, []string{"cancelled"}},
+	"retried":   {[]string{"failed", "completed", "dead", "cancelled"}, []string{"pending"}},
+	"removed":   {[]string{"pending", "failed", "held", "completed", "dead", "cancelled"}, []string{""}},
+	"held":      {[]string{"pending", "failed"}, []string{"held"}},
+	"released":  {[]string{"held"}, []string{"pending"}},
+	"edited":    {[]string{"pending", "failed", "held"}, []string{"pending", "failed", "held"}},
+}
+
+// apply adds an event. It returns what is wrong with the event, or "".
+func (s *eventHistory) apply(v campaignEvent) string {
+	move, known := eventTransitions[v.Event]
+	if !known {
+		return "unknown event"
+	}
+	oldState := s.state
+	s.state = v.State
+	if v.Event == "removed" {
+		s.removed, s.state = true, ""
+	}
+	if !slices.Contains(move.from, oldState) || !slices.Contains(move.to, s.state) {
+		return fmt.Sprintf("%s from %q to %q", v.Event, oldState, s.state)
+	}
+	if v.Event == "ended" {
+		if want := len(s.ends) + 1; v.Attempt != want {
+			return fmt.Sprintf("attempt %d ended, want %d", v.Attempt, want)
+		}
+		s.ends = append(s.ends, v)
+	}
+	return ""
+}
+
+// countAttemptEnds returns the number of received events that ended an attempt of the job.
+func (e *campaignEvents) countAttemptEnds(seq int64) int {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if h := e.jobs[seq]; h != nil {
+		return len(h.ends)
+	}
+	return 0
+}
+
+// finish checks that the stored events and the audit-only events up to the given number have no gap together.
+// Then it waits until the newest stored event has been received, and stops following. Finally it compares the
+// received numbers with the stored ones.
+func (e *campaignEvents) finish(number int64) {
+	plain, audited := e.c.eventNumbers(e.first, false), e.c.eventNumbers(e.first, true)
+	for n := e.first; n <= number; n++ {
+		_, inPlain := slices.BinarySearch(plain, n)
+		if _, inAudit := slices.BinarySearch(audited, n); !inAudit && !inPlain {
+			e.c.violation("events", "there is no number %d, of %d to %d", n, e.first, number)
+		}
+	}
+	for deadline := time.Now().Add(10 * time.Second); len(plain) > 0 &&
+		time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
+		e.mu.Lock()
+		last := e.last
+		e.mu.Unlock()
+		if last >= plain[len(plain)-1] {
+			break
+		}
+	}
+	close(e.stop)
+	e.done.Wait()
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if got := e.received[:min(len(e.received), len(plain))]; !slices.Equal(got, plain) {
+		e.c.violation("events", "%d were told, %d are stored since %d", len(e.received), len(plain), e.first)
+	}
+}
+
+// eventNumbers lists the numbers of the stored events from first on. If audit is true, it lists the events of
+// the audit log instead.
+func (c *campaign) eventNumbers(first int64, audit bool) (list []int64) {
+	a := &testrig.Requester{Q: c.Queue, Timeout: answerBound}
+	got, err := a.Request("events", testrig.Fields{"since": first - 1, "audit": audit}, func(raw json.RawMessage) {
+		var p struct{ Value campaignEvent }
+		json.Unmarshal(raw, &p) // if the event is malformed, its number stays 0, and finish reports a gap
+		list = append(list, p.Value.Seq)
+	})
+	if a.Conn != nil {
+		a.Conn.Close()
+	}
+	if err != nil || got.Error != nil {
+		c.violation("events", "since %d: %v, %+v", first-1, err, got.Error)
+	}
+	return list
+}

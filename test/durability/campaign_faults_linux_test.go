@@ -1,0 +1,500 @@
+package durability
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/queuectl/queuectl/internal/testrig"
+)
+
+// campaignService is one process of the service.
+type campaignService struct {
+	cmd          *exec.Cmd
+	log          string
+	endRequested atomic.Bool // the campaign has requested its end
+	ended        chan struct{}
+}
+
+// startService starts the service, unless it already runs, and waits until it is ready.
+func (c *campaign) startService(flags ...string) {
+	c.Helper()
+	if s := c.service; s != nil {
+		select {
+		case <-s.ended:
+		default:
+			return
+		}
+	}
+	log, err := os.CreateTemp(c.recordDir, "service-*")
+	if err != nil {
+		c.Fatal(err)
+	}
+	defer log.Close()
+	s := &campaignService{cmd: c.Serve(append([]string{"serve", "--dir", c.Dir}, flags...)), log: log.Name(),
+		ended: make(chan struct{})}
+	s.cmd.Env, s.cmd.Stderr = append(testrig.Environment(c.recordDir), "GOTRACEBACK=all"), log
+	full, stalls := c.diskFull.Load(), stallTime()
+	started := time.Now()
+	if err := s.cmd.Start(); err != nil {
+		c.Fatal(err)
+	}
+	c.service = s
+	go func() { // this goroutine ends when the process of the service ends
+		s.cmd.Wait()
+		close(s.ended)
+		if !s.endRequested.Load() {
+			c.violation("exit", "the service ended by itself: %v\n%s", s.cmd.ProcessState, s.tail())
+		}
+	}()
+	ready := func() bool {
+		text, _ := os.ReadFile(s.log)
+		return strings.Contains(string(text), "queuectl: ready on")
+	}
+	for !ready() {
+		full = full || c.diskFull.Load()
+		select {
+		case <-s.ended:
+			return
+		case <-time.After(2 * time.Millisecond):
+		}
+		if elapsed := time.Since(started); !full && elapsed > answerBound || elapsed > 2*answerBound {
+			s.endRequested.Store(true)
+			s.cmd.Process.Signal(syscall.SIGABRT)
+			<-s.ended
+			c.violation("start", "not ready after %v\n%s", elapsed, s.tail())
+			return
+		}
+	}
+	elapsed, stalls := time.Since(started), stallTime()-stalls
+	if full || c.diskFull.Load() {
+		c.count("starts on-a-full-disk")
+		return
+	}
+	c.mu.Lock()
+	c.startTimes = append(c.startTimes, elapsed)
+	c.mu.Unlock()
+	if elapsed-stalls > readyBound {
+		c.violation("start", "ready after %v, of which the machine was busy with other things for %v\n%s", elapsed, stalls,
+			s.tail())
+	}
+}
+
+// stallTime returns how long processes have waited for a processor or a disk since boot (pressure
+// stall information). It returns 0 if the kernel does not report it.
+func stallTime() (d time.Duration) {
+	for _, what := range []string{"cpu", "io"} {
+		raw, _ := os.ReadFile("/proc/pressure/" + what)
+		_, total, _ := strings.Cut(string(raw), "total=")
+		var micros int64
+		fmt.Sscan(total, &micros)
+		d += time.Duration(micros) * time.Microsecond
+	}
+	return d
+}
+
+// tail returns the end of the service's log.
+func (s *campaignService) tail() string {
+	raw, _ := os.ReadFile(s.log)
+	return string(raw[max(0, len(raw)-4000):])
+}
+
+// killService kills the service, which simulates a crash.
+func (c *campaign) killService() {
+	if s := c.service; s != nil {
+		s.endRequested.Store(true)
+		s.cmd.Process.Kill()
+		<-s.ended
+	}
+}
+
+// stopBound is how long a stop may take. Running jobs may finish for 2 s (stop_timeout); jobs that
+// hang are ended after their grace period.
+const stopBound = 45 * time.Second
+
+// stopService stops the service in the regular way. If keep is true, running jobs continue.
+func (c *campaign) stopService(keep bool) {
+	c.Helper()
+	s := c.service
+	select {
+	case <-s.ended:
+		return
+	default:
+	}
+	s.endRequested.Store(true)
+	s.cmd.Process.Signal(syscall.SIGCONT) // an earlier fault may have frozen the service with SIGSTOP
+	started := time.Now()
+	bound := stopBound
+	if keep {
+		bound = 5 * time.Second
+		out, err := c.program("service", "stop", "--keep-jobs").CombinedOutput()
+		if err != nil && !c.diskFull.Load() {
+			c.violation("stop", "service stop --keep-jobs: %v, %s", err, out)
+		}
+	}
+	if !keep {
+		c.stoppedJobs.Store(true)
+		s.cmd.Process.Signal(syscall.SIGTERM)
+	}
+	if c.diskFull.Load() {
+		bound += stopBound
+	}
+	select {
+	case <-s.ended:
+	case <-time.After(bound):
+		s.cmd.Process.Signal(syscall.SIGABRT)
+		<-s.ended
+		c.violation("stop", "not stopped after %v\n%s", time.Since(started), s.tail())
+		return
+	}
+	if code := s.cmd.ProcessState.ExitCode(); code != 0 {
+		c.violation("stop", "%v\n%s", s.cmd.ProcessState, s.tail())
+	}
+}
+
+// program returns a command that runs queuectl on this queue.
+func (c *campaign) program(args ...string) *exec.Cmd {
+	cmd := exec.Command(c.Bin, append([]string{"--dir", c.Dir}, args...)...)
+	cmd.Env, cmd.Dir = append(testrig.Environment(c.recordDir), "QUEUECTL_NO_START=1"), c.recordDir
+	return cmd
+}
+
+// endAll ends all processes that the campaign left running, and waits until they are gone.
+func (c *campaign) endAll() {
+	c.killService()
+	for deadline := time.Now().Add(5 * time.Second); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
+		remaining := testrig.ProcessesUsing(c.Dir)
+		maps.Copy(remaining, testrig.ProcessesUsing(c.recordDir))
+		if len(remaining) == 0 {
+			return
+		}
+		for pid := range remaining {
+			testrig.Kill(pid)
+		}
+	}
+}
+
+// runnerDirs lists the directories of live and dead runners.
+func (c *campaign) runnerDirs() []string {
+	list, _ := filepath.Glob(c.Path("runner/[0-9]*"))
+	return list
+}
+
+// faultInjector injects one fault after another. Some faults last while later ones begin.
+type faultInjector struct {
+	*campaign
+	ctx     context.Context
+	rng     *rand.Rand
+	lasting sync.WaitGroup
+}
+
+// campaignFault is a kind of fault with its relative frequency.
+type campaignFault struct {
+	weight int
+	name   string
+	inject func(*faultInjector)
+}
+
+var campaignFaults = []campaignFault{
+	{12, "kill-service", (*faultInjector).killServiceFault},
+	{8, "kill-runner", (*faultInjector).killRunner},
+	{8, "kill-both", (*faultInjector).killBoth},
+	{5, "hang-service", (*faultInjector).hangService},
+	{8, "hang-runner", (*faultInjector).hangRunner},
+	{5, "hang-runner-kill-service", func(f *faultInjector) { f.hangRunner(); f.killServiceFault() }},
+	{6, "fill-disk", (*faultInjector).fillDisk},
+	{6, "fill-quota", (*faultInjector).fillQuota},
+	{8, "damage-living", (*faultInjector).damageLiving},
+	{6, "damage-dead", (*faultInjector).damageDead},
+	{3, "cut-output", (*faultInjector).cutOutput},
+	{5, "stop-keep", func(f *faultInjector) { f.stopService(true); f.pause(500); f.startService() }},
+	{4, "stop", func(f *faultInjector) { f.stopService(false); f.pause(300); f.startService() }},
+}
+
+// faults injects faults until ctx ends. Then it ends the faults that still last.
+func (c *campaign) faults(ctx context.Context) {
+	c.outputFaulted.Store(false)
+	f := &faultInjector{campaign: c, ctx: ctx, rng: c.newRand(campaignUsers)}
+	all := 0
+	faults := slices.Clone(campaignFaults)
+	if only := os.Getenv("QUEUECTL_CAMPAIGN_FAULTS"); only != "" {
+		faults = slices.DeleteFunc(faults, func(f campaignFault) bool {
+			return !slices.Contains(strings.Split(only, ","),
+				f.name)
+		})
+	}
+	for _, fault := range faults {
+		all += fault.weight
+	}
+	for f.pause(2500); ctx.Err() == nil; f.pause(2500) {
+		select {
+		case <-c.service.ended: // the service ended by itself, which is already reported
+			c.startService()
+		default:
+		}
+		pick := f.rng.IntN(all)
+		for _, fault := range faults {
+			if pick -= fault.weight; pick >= 0 {
+				continue
+			}
+			c.traceStep(fault.name)
+			c.count("faults " + fault.name)
+			fault.inject(f)
+			break
+		}
+	}
+	c.clientsStopped.Store(true)
+	f.lasting.Wait()
+	c.startService()
+	c.mustRequest("config.unset", testrig.Fields{"key": "max_bytes_per_user"})
+}
+
+// pause waits for a random time of at most maxMs.
+func (f *faultInjector) pause(maxMs int) {
+	f.wait(time.Duration(1+f.rng.IntN(maxMs)) * time.Millisecond)
+}
+
+// wait waits for d, or until the injection of faults ends.
+func (f *faultInjector) wait(d time.Duration) {
+	select {
+	case <-f.ctx.Done():
+	case <-time.After(d):
+	}
+}
+
+func (f *faultInjector) killServiceFault() {
+	f.killService()
+	f.pause([]int{5, 300, 1500}[f.rng.IntN(3)])
+	f.startService()
+}
+
+// randomRunner returns the pid of a random runner, 0 if none runs.
+func (f *faultInjector) randomRunner() int {
+	pids := f.RunnerPids()
+	if len(pids) == 0 {
+		return 0
+	}
+	return pids[f.rng.IntN(len(pids))]
+}
+
+func (f *faultInjector) killRunner() {
+	f.runnerFaulted.Store(true)
+	for _, pid := range f.RunnerPids() {
+		if f.rng.IntN(3) > 0 {
+			testrig.Kill(pid)
+		}
+	}
+}
+
+// killBoth kills the service and the runners, in either order, and starts the next service.
+func (f *faultInjector) killBoth() {
+	f.runnerFaulted.Store(true)
+	pids := f.RunnerPids()
+	kills := []func(){f.killService, func() {
+		for _, pid := range pids {
+			testrig.Kill(pid)
+		}
+	}}
+	if f.rng.IntN(2) == 0 {
+		kills[0], kills[1] = kills[1], kills[0]
+	}
+	kills[0]()
+	f.pause(40)
+	kills[1]()
+	f.pause([]int{5, 1000}[f.rng.IntN(2)])
+	f.startService()
+}
+
+// hang stops a process with SIGSTOP for 1 to 20 s, usually for at most 5 s.
+func (f *faultInjector) hang(pid int) {
+	seconds := 1 + f.rng.IntN(5)
+	if f.rng.IntN(5) == 0 {
+		seconds = 6 + f.rng.IntN(15)
+	}
+	syscall.Kill(pid, syscall.SIGSTOP)
+	f.lasting.Go(func() {
+		f.wait(time.Duration(seconds) * time.Second)
+		syscall.Kill(pid, syscall.SIGCONT)
+	})
+}
+
+func (f *faultInjector) hangService() { f.hang(f.service.cmd.Process.Pid) }
+
+func (f *faultInjector) hangRunner() {
+	f.runnerFaulted.Store(true)
+	if pid := f.randomRunner(); pid != 0 {
+		f.hang(pid)
+	}
+}
+
+// fillDisk fills the disk to its last block for a while, including the blocks that the service
+// frees in the meantime.
+func (f *faultInjector) fillDisk() {
+	if f.diskMount == "" || !f.diskFull.CompareAndSwap(false, true) {
+		return
+	}
+	f.outputFaulted.Store(true)
+	f.lasting.Go(func() {
+		name := filepath.Join(f.diskMount, "filler")
+		file, err := os.Create(name)
+		if err == nil {
+			f.fillUntil(file, time.Duration(500+f.rng.IntN(6000))*time.Millisecond)
+			file.Close()
+		}
+		os.Remove(name)
+		f.wait(3 * time.Second)
+		f.diskFull.Store(false)
+	})
+}
+
+// fillQuota lowers the quota of the jobs' user for a while to less than the jobs hold. During this time the
+// service refuses new jobs and removes outputs and long inputs of ended jobs. Waiting jobs still run.
+func (f *faultInjector) fillQuota() {
+	set := func(bytes int64) error {
+		return f.get("config.set", testrig.Fields{"key": "max_bytes_per_user", "value": fmt.Sprint(bytes)},
+			new(json.RawMessage))
+	}
+	var st struct {
+		Bytes int64 `json:"user_bytes"`
+	}
+	if err := f.get("status", testrig.Fields{}, &st); err != nil || st.Bytes < 1<<10 {
+		return // an earlier fault may still keep the service from answering
+	}
+	f.outputFaulted.Store(true)
+	quota := min(st.Bytes/2, 100<<10)
+	if set(quota) != nil {
+		return
+	}
+	if f.get("enqueue", testrig.Fields{"command": "true", "stdin": strings.Repeat("x", 200<<10)},
+		new(json.RawMessage)) == nil {
+		f.violation("quota", "a job of 200 KiB was taken, and %d bytes are allowed", quota)
+	}
+	f.pause(4000)
+	if set(0) != nil {
+		f.count("quotas that last") // the low quota stays in effect until the injection of faults ends
+	}
+}
+
+func (f *faultInjector) fillUntil(file *os.File, d time.Duration) {
+	end := time.Now().Add(d)
+	for time.Now().Before(end) && f.ctx.Err() == nil {
+		for size := 256 << 10; size > 0; size /= 2 {
+			for err := error(nil); err == nil && time.Now().Before(end); {
+				_, err = file.Write(make([]byte, size))
+			}
+		}
+		f.wait(20 * time.Millisecond)
+	}
+}
+
+// damage removes or truncates a part of a runner's directory, or removes the whole directory. It
+// returns a description.
+func (f *faultInjector) damage(dir string) string {
+	parts := []string{"boot-id", "running", "journal", "run.sock", "lock", "all"}
+	part := parts[f.rng.IntN(len(parts))]
+	path := filepath.Join(dir, part)
+	cut := f.rng.IntN(2) == 0
+	switch part {
+	case "all":
+		f.outputFaulted.Store(true)
+		os.RemoveAll(dir)
+		f.count("damage folder-removed")
+		return part
+	case "journal":
+		names, _ := filepath.Glob(filepath.Join(dir, "journal.*"))
+		if len(names) == 0 {
+			return ""
+		}
+		path = names[len(names)-1]
+	case "run.sock":
+		cut = false
+	}
+	if !cut {
+		os.Remove(path)
+		f.count("damage " + part + "-removed")
+		return part
+	}
+	info, err := os.Stat(path)
+	if err != nil {
+		return ""
+	}
+	os.Truncate(path, int64(f.rng.IntN(int(info.Size())+1)))
+	f.count("damage " + part + "-cut")
+	return part
+}
+
+// damageLiving damages the directory of a live runner. Afterwards it may kill the runner, the
+// service or both.
+func (f *faultInjector) damageLiving() {
+	f.runnerFaulted.Store(true)
+	dirs := f.runnerDirs()
+	if len(dirs) == 0 {
+		return
+	}
+	dir := dirs[f.rng.IntN(len(dirs))]
+	var pid int
+	fmt.Sscan(filepath.Base(dir), &pid)
+	what := f.damage(dir)
+	kills := f.rng.IntN(4)
+	f.traceStep(fmt.Sprintf("%s of %s, %d", what, filepath.Base(dir), kills))
+	if kills&1 != 0 {
+		f.killService()
+	}
+	if kills&2 != 0 && testrig.IsRunner(pid, f.RunnerDir()) {
+		testrig.Kill(pid)
+	}
+	if kills&1 != 0 {
+		f.pause(300)
+		f.startService()
+	}
+}
+
+// damageDead damages the directories of dead runners before the next service finds them.
+func (f *faultInjector) damageDead() {
+	f.runnerFaulted.Store(true)
+	f.killService()
+	for _, pid := range f.RunnerPids() {
+		testrig.Kill(pid)
+	}
+	for _, dir := range f.runnerDirs() {
+		what := f.damage(dir)
+		f.traceStep(fmt.Sprintf("%s of %s", what, filepath.Base(dir)))
+	}
+	f.startService()
+}
+
+// cutOutput truncates an output file.
+func (f *faultInjector) cutOutput() {
+	names, _ := filepath.Glob(f.Path("runner/output/*"))
+	if len(names) == 0 {
+		return
+	}
+	name := names[f.rng.IntN(len(names))]
+	info, err := os.Stat(name)
+	if err != nil {
+		return
+	}
+	seq, _, _ := strings.Cut(filepath.Base(name), "-")
+	f.mu.Lock()
+	f.cutOutputs[seq] = true
+	f.mu.Unlock()
+	os.Truncate(name, int64(f.rng.IntN(int(info.Size())+1)))
+}
+
+// outputCut reports whether the campaign truncated an output of a job.
+func (c *campaign) outputCut(seq int64) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.cutOutputs[fmt.Sprint(seq)]
+}

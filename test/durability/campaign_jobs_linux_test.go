@@ -1,0 +1,193 @@
+package durability
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/queuectl/queuectl/internal/testrig"
+)
+
+// campaignScript is the script of the jobs of the campaign. It takes the lock of its tag and notes X if
+// another process holds the lock. It notes its start (S), builds a process tree of the given shape, prints
+// half of its output, sleeps, and prints the other half. Then it notes its end (E) with its exit code, and
+// exits. Each note is one O_APPEND write. All processes of the tree hold the lock, except those that may
+// outlive the job.
+//
+// The arguments are: tag, size of the output in bytes, offset of the output in the numbers, seconds to sleep,
+// number of attempts that fail, their exit code, shape.
+var campaignScript = `tag=$1 size=$2 offset=$3 seconds=$4 fails=$5 code=$6 shape=$7
+note() { read -r up idle </proc/uptime; printf '%s %s %s %s %s %s %s\n' "$1" "$tag" "$QUEUECTL_ATTEMPT" "$$" "$up" "$2" "$QUEUECTL_COOKIE" >>"$RIG/ledger"; }
+` + testrig.LockingCommand("$RIG/locks/$tag") + ` || note X 0
+note S 0
+case $shape in
+forks) (sleep 600 >/dev/null 2>&1 &) ;;
+setsid) (setsid sleep 600 >/dev/null 2>&1 &) ;;
+pipe) (sleep 600 &) ;;
+stubborn) trap '' TERM ;;
+background) (exec 9>&-; sleep 2 >/dev/null 2>&1 &) ;;
+stdin) cat ;;
+esac
+bytes() { [ "$2" = 0 ] || dd if="$RIG/numbers" iflag=skip_bytes,count_bytes,fullblock skip="$1" count="$2" bs=65536 status=none; }
+bytes "$offset" $((size / 2))
+case $shape-$seconds in
+*-0) ;;
+bare-*) env -i sleep "$seconds" ;;
+*) sleep "$seconds" ;;
+esac
+bytes $((offset + size / 2)) $((size - size / 2))
+[ "$QUEUECTL_ATTEMPT" -le "$fails" ] || code=0
+note E "$code"
+exit "$code"
+`
+
+// campaignNumbers is the size in bytes of the text from which jobs take their output.
+const campaignNumbers = 4 << 20
+
+// campaignJob holds the parameters of one job of the campaign.
+type campaignJob struct {
+	tag       string
+	size      int
+	offset    int
+	seconds   float64
+	failCount int // number of attempts that fail, with the exit code in the field code
+	code      int
+	shape     string
+	stdin     string
+	onLost    string
+	group     string
+	timeout   bool
+	extra     testrig.Fields // further fields of the request
+}
+
+// randomJob returns a random job. Most jobs are short, print little and succeed.
+func randomJob(rng *rand.Rand, tag string) campaignJob {
+	j := campaignJob{tag: tag, size: rng.IntN(2000), shape: "plain", onLost: "retry",
+		group: "g" + strconv.Itoa(rng.IntN(12)), extra: testrig.Fields{}}
+	one := func(n int) bool { return rng.IntN(n) == 0 }
+	switch {
+	case one(25):
+		j.size = 200<<10 + rng.IntN(1800<<10)
+	case one(8):
+		j.size = 60<<10 + rng.IntN(140<<10)
+	}
+	j.offset = 10 * rng.IntN((campaignNumbers-j.size)/10)
+	switch p := rng.IntN(100); {
+	case p < 35:
+		j.seconds = 0.05 + float64(rng.IntN(95))/100
+	case p < 47:
+		j.seconds = 1 + float64(rng.IntN(300))/100
+	case p < 50:
+		j.seconds = 4 + float64(rng.IntN(5))
+	}
+	switch p := rng.IntN(100); {
+	case p < 15:
+		j.failCount, j.code = 1+rng.IntN(2), 3
+	case p < 20:
+		j.failCount, j.code = 999, 4
+	case p < 24:
+		j.failCount, j.code, j.extra["defer_codes"] = 2, 75, []int{75}
+	case p < 27:
+		j.failCount, j.code, j.extra["no_retry_codes"] = 999, 5, []int{5}
+	}
+	shapes := []string{"forks", "setsid", "pipe", "stubborn", "background", "stdin", "bare"}
+	if one(3) {
+		j.shape = shapes[rng.IntN(len(shapes))]
+	}
+	switch j.shape {
+	case "background":
+		j.extra["allow_background"] = true
+	case "stdin":
+		j.stdin = strings.Repeat(tag+"\n", 1+rng.IntN(400))
+	}
+	j.onLost = []string{"retry", "retry", "retry", "dead", "hold"}[rng.IntN(5)]
+	if one(4) {
+		j.extra["id"] = "n-" + tag
+	}
+	shortDelay := func() time.Duration { return time.Duration(500+rng.IntN(3500)) * time.Millisecond }
+	timeIn := func(d time.Duration) string { return time.Now().Add(d).UTC().Format("2006-01-02T15:04:05.000Z07:00") }
+	switch rng.IntN(24) {
+	case 0, 1:
+		j.extra["delay"] = shortDelay().String()
+	case 2:
+		j.extra["run_at"] = timeIn(shortDelay())
+	case 3:
+		j.extra["expires_at"] = timeIn(shortDelay())
+	}
+	if j.timeout = one(10); j.timeout {
+		j.extra["timeout"] = 0.3 + float64(rng.IntN(200))/100
+	}
+	j.extra["priority"], j.extra["max_retries"] = rng.IntN(20)-5, rng.IntN(4)
+	j.extra["kill_after"] = fmt.Sprintf("%dms", 100+rng.IntN(900))
+	return j
+}
+
+// params returns the parameters of the enqueue request.
+func (c *campaign) params(j *campaignJob) testrig.Fields {
+	words := []string{"sh", filepath.Join(c.recordDir, "job.sh"), j.tag, strconv.Itoa(j.size), strconv.Itoa(j.offset),
+		strconv.FormatFloat(j.seconds, 'f', -1, 64), strconv.Itoa(j.failCount), strconv.Itoa(j.code), j.shape}
+	p := testrig.Fields{"argv": words, "env": map[string]string{"RIG": c.recordDir}, "cwd": c.recordDir,
+		"on_lost":      j.onLost,
+		"output_limit": 8 << 20,
+		"labels":       map[string]string{"tag": j.tag, "group": j.group}, "backoff_strategy": "linear", "backoff_base": 0.2}
+	if j.stdin != "" {
+		p["stdin"] = j.stdin
+	}
+	for k, v := range j.extra {
+		p[k] = v
+	}
+	return p
+}
+
+// prints returns what an attempt of the job prints if it runs to its end.
+func (c *campaign) prints(j *campaignJob) string {
+	return j.stdin + c.numbers[j.offset:j.offset+j.size]
+}
+
+// String formats the note without its tag.
+func (d ledgerNote) String() string {
+	if d.kind == 'E' {
+		return fmt.Sprintf("%.2f attempt %d as %d ended with %d", d.up, d.attempt, d.pid, d.code)
+	}
+	return fmt.Sprintf("%.2f attempt %d as %d (%s) %c", d.up, d.attempt, d.pid, d.cookie, d.kind)
+}
+
+// ledgerNote is one line of the ledger.
+type ledgerNote struct {
+	kind         byte // S, E or X; see campaignScript
+	tag          string
+	attempt, pid int
+	up           float64 // seconds since boot
+	code         int     // exit code; only notes of the kind E have one
+	cookie       string
+}
+
+// notesFrom reads the ledger from an offset.
+func (c *campaign) notesFrom(from int64) (list []ledgerNote) {
+	raw, err := os.ReadFile(filepath.Join(c.recordDir, "ledger"))
+	if err != nil {
+		c.Fatal(err)
+	}
+	for line := range strings.Lines(string(raw[from:])) {
+		var d ledgerNote
+		var kind string
+		if _, err := fmt.Sscanf(line, "%s %s %d %d %f %d %s\n", &kind, &d.tag, &d.attempt, &d.pid, &d.up, &d.code,
+			&d.cookie); err != nil {
+			c.Fatalf("ledger line %q: %v", line, err)
+		}
+		d.kind = kind[0]
+		list = append(list, d)
+	}
+	return list
+}
+
+// uptime returns the time since boot in seconds, which is the ledger's clock.
+func uptime() (seconds float64) {
+	raw, _ := os.ReadFile("/proc/uptime")
+	fmt.Sscan(string(raw), &seconds)
+	return seconds
+}

@@ -1,0 +1,368 @@
+package durability
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/queuectl/queuectl/internal/testrig"
+)
+
+// Bounds that the queue must keep during the campaign.
+const (
+	// Duration of the faults in one round. After the faults, the round waits until all jobs have ended, and
+	// checks them.
+	roundFaults   = 40 * time.Second
+	campaignUsers = 5 // concurrent clients
+	diskSize      = "48M"
+	// A service is ready at most this long after its start, even if runners hang.
+	readyBound = 3 * time.Second
+	// Every reply arrives within this time plus the time that the request itself asks to wait.
+	answerBound = 35 * time.Second
+	// All jobs have ended at most this long after the last fault.
+	settleBound = 90 * time.Second
+)
+
+// No fault and no request causes the loss of an acknowledged job. No job runs twice at the same
+// time or runs again without a record of it. The service keeps running.
+//
+// Several clients use all verbs at random. In the meantime, the service and its runners are killed
+// and stopped, the disk fills up, and runners' directories are damaged. The jobs write a ledger on
+// another disk. After each round all jobs end and are compared with the ledger, with the events
+// and with the replies that clients received.
+//
+// QUEUECTL_CAMPAIGN sets how long faults are injected. QUEUECTL_CAMPAIGN_SEED repeats the
+// operations of an earlier campaign in the same order. QUEUECTL_CAMPAIGN_FAULTS names the faults
+// to inject. QUEUECTL_CAMPAIGN_DIR is the directory for the ledger and the logs. With
+// QUEUECTL_CAMPAIGN_TRACE the log names each fault.
+func TestCampaign(t *testing.T) {
+	testrig.Long(t)
+	// The test runs in parallel with others, because its promises must hold on a busy machine too.
+	t.Parallel()
+	length := 10 * time.Second
+	if d, err := time.ParseDuration(os.Getenv("QUEUECTL_CAMPAIGN")); err == nil {
+		length = d
+	}
+	c := newCampaign(t, length)
+	for remaining := length; remaining > 0; remaining -= roundFaults {
+		c.round(min(remaining, roundFaults))
+	}
+	c.report()
+}
+
+// campaign is a queue on a small disk with its clients and its faults, and the test's own records
+// about them.
+type campaign struct {
+	*testrig.Queue
+	recordDir string // directory on another disk for the ledger, the locks and the logs
+	diskMount string // mount point of the small disk, "" if there is none
+	seed      uint64
+	numbers   string
+	service   *campaignService // the process of the service that was started last
+	events    *campaignEvents  // receives the events of this round
+
+	diskFull       atomic.Bool // the disk is full, or was a moment ago
+	outputFaulted  atomic.Bool // a fault of this round may have prevented the storing of output
+	clientsStopped atomic.Bool // clients start no further operations
+	stoppedJobs    atomic.Bool // a client or a fault of this round has stopped running jobs
+	runnerFaulted  atomic.Bool // a fault of this round concerned a runner
+
+	mu              sync.Mutex
+	jobs            map[string]*trackedJob   // this round's jobs, by tag; guarded by mu
+	groups          map[string]*requests     // requests about whole groups; guarded by mu
+	recent          []*trackedJob            // acknowledged jobs, newest last; guarded by mu
+	batches         map[string][]string      // tags of jobs whose batch commit was sent, by batch; guarded by mu
+	cutOutputs      map[string]bool          // numbers of jobs with a truncated output; guarded by mu
+	counts          map[string]int           // numbers of operations and faults, by kind; guarded by mu
+	slowest         map[string]time.Duration // longest time to a reply, by verb; guarded by mu
+	latencies       []time.Duration          // times to all replies; guarded by mu
+	startTimes      []time.Duration          // times until a service was ready; guarded by mu
+	violations      map[string]int           // number of violations, by kind; guarded by mu
+	firstViolations []string                 // beginnings of the first violations; guarded by mu
+
+	ledgerStart int64 // offset in the ledger at which this round begins
+	rounds      int
+}
+
+// requests records which requests clients have sent about a job or a group. The history of a job may show the
+// effects of these requests and of no others. Clients record each request before they send it.
+type requests struct {
+	remove, revive, release, kill, edit, cancel, requeue bool
+}
+
+// trackedJob is a job that a client tried to enqueue.
+type trackedJob struct {
+	campaignJob
+	requests
+	id             string  // "" until the enqueue is acknowledged
+	neverCommitted bool    // the batch of the job was never committed, so the job must not exist
+	removed        bool    // the service has acknowledged the removal of the job
+	endedAt        float64 // uptime when a cancellation or removal was acknowledged, 0 if none was
+	heldAt         float64 // uptime when a hold was acknowledged, 0 if none was
+}
+
+func newCampaign(t *testing.T, length time.Duration) *campaign {
+	t.Helper()
+	c := &campaign{
+		Queue: testrig.NewQueue(t, ""), seed: uint64(time.Now().UnixNano()),
+		jobs: map[string]*trackedJob{}, groups: map[string]*requests{}, batches: map[string][]string{},
+		cutOutputs: map[string]bool{},
+		counts:     map[string]int{}, slowest: map[string]time.Duration{}, violations: map[string]int{},
+	}
+	if n, err := strconv.ParseUint(os.Getenv("QUEUECTL_CAMPAIGN_SEED"), 10, 64); err == nil {
+		c.seed = n
+	}
+	recordDir, err := os.MkdirTemp(os.Getenv("QUEUECTL_CAMPAIGN_DIR"), "qc")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.recordDir = recordDir
+	var numbers strings.Builder
+	for i := range campaignNumbers / 10 {
+		fmt.Fprintf(&numbers, "%09d\n", i)
+	}
+	c.numbers = numbers.String()
+	for name, text := range map[string]string{"numbers": c.numbers, "job.sh": campaignScript, "ledger": ""} {
+		if err := os.WriteFile(filepath.Join(recordDir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Mkdir(filepath.Join(recordDir, "locks"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if os.Getuid() == 0 {
+		if _, err := exec.LookPath("mkfs.ext4"); err == nil {
+			c.diskMount = c.Mount(diskSize)
+			c.Dir = filepath.Join(c.diskMount, "q")
+		}
+	}
+	if c.diskMount == "" {
+		c.Dir = c.Path("q")
+	}
+	t.Cleanup(func() { // this cleanup runs before the disk is unmounted
+		c.endAll()
+		if t.Failed() {
+			t.Logf("the ledger and the logs are in %s", recordDir)
+			return
+		}
+		os.RemoveAll(recordDir)
+	})
+	if err := os.Mkdir(c.Dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	// Turn off max_bytes_per_user: all jobs belong to one user, so this quota would keep the disk from
+	// filling up.
+	settings := "max_bytes_per_user = 0\nretention_output = \"12MiB\"\nretention_events = \"10m\"\nstop_timeout = " +
+		"\"2s\"\njob_retry_delay = \"1s\"\noutput_grace = \"100ms\"\n"
+	if err := os.WriteFile(c.Path("queuectl.toml"), []byte(settings), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("campaign of %v with the seed %d, below %s", length, c.seed, recordDir)
+	c.startService()
+	c.mustRequest("worker.scale", testrig.Fields{"count": 6})
+	return c
+}
+
+// round injects faults and sends requests for a while. Then it waits until all jobs have ended and
+// checks them.
+func (c *campaign) round(length time.Duration) {
+	c.rounds++
+	for _, flag := range []*atomic.Bool{&c.clientsStopped, &c.stoppedJobs, &c.runnerFaulted} {
+		flag.Store(false)
+	}
+	c.events = c.follow()
+	ctx, cancel := context.WithTimeout(context.Background(), length)
+	defer cancel()
+	var clients sync.WaitGroup
+	for i := range campaignUsers {
+		client := &campaignClient{c: c, name: fmt.Sprintf("r%dc%d", c.rounds, i), rng: c.newRand(i),
+			requester: testrig.Requester{Q: c.Queue, Timeout: answerBound + 5*time.Second}}
+		clients.Go(func() { client.run(ctx) })
+	}
+	c.faults(ctx)
+	clients.Wait()
+	c.traceStep("faults over")
+	c.quiesce()
+	c.traceStep("at rest")
+	c.check()
+	c.traceStep("checked")
+	c.clear()
+}
+
+// newRand returns the random source of one client, or of the fault injector, in this round.
+func (c *campaign) newRand(i int) *rand.Rand {
+	return rand.New(rand.NewPCG(c.seed, uint64(c.rounds)<<16|uint64(i)))
+}
+
+// quiesce undoes the settings that delay jobs, and waits until all jobs have ended.
+func (c *campaign) quiesce() {
+	c.Helper()
+	for _, key := range []string{"max_running_per_user", "settle_delay", "scheduling", "aging",
+		"worker_heartbeat_interval"} {
+		c.mustRequest("config.unset", testrig.Fields{"key": key})
+	}
+	c.mustRequest("drain", testrig.Fields{"off": true})
+	c.mustRequest("worker.scale", testrig.Fields{"count": 8})
+	for deadline := time.Now().Add(settleBound); ; time.Sleep(20 * time.Millisecond) {
+		open := c.unfinished()
+		if open == "" {
+			return
+		}
+		if time.Now().After(deadline) {
+			c.violation("unrest", "%v after the last fault: %s\n%s", settleBound, open, c.describeUnfinished())
+			return
+		}
+	}
+}
+
+// unfinished describes the jobs that are waiting or running and the workers that are busy.
+func (c *campaign) unfinished() string {
+	var st struct {
+		Jobs    map[string]int
+		Workers struct{ Busy int }
+		Health  string
+	}
+	if err := c.get("status", testrig.Fields{}, &st); err != nil {
+		return err.Error()
+	}
+	if n := st.Jobs["pending"] + st.Jobs["failed"] + st.Jobs["processing"] + st.Jobs["blocked"]; n > 0 ||
+		st.Workers.Busy > 0 {
+		return fmt.Sprintf("%v, %d busy, %s", st.Jobs, st.Workers.Busy, st.Health)
+	}
+	return ""
+}
+
+// describeUnfinished returns diagnostics about a queue in which jobs do not end.
+func (c *campaign) describeUnfinished() string {
+	var text strings.Builder
+	for _, state := range []string{"processing", "pending", "failed"} {
+		jobs, err := c.list(state)
+		fmt.Fprintf(&text, "%s: %d, %v\n", state, len(jobs), err)
+		for i, j := range jobs {
+			if i == 5 {
+				break
+			}
+			fmt.Fprintf(&text, "  %s %s %s, attempts %d, pid %d, %s\n", j.ID, j.Reason, j.Error, j.Attempts, j.PID,
+				j.Labels["tag"])
+		}
+	}
+	for _, line := range testrig.ProcessesWithArg(c.Dir) {
+		fmt.Fprintln(&text, line)
+	}
+	return text.String()
+}
+
+// clear removes all jobs of a round after they were checked.
+func (c *campaign) clear() {
+	c.Helper()
+	c.startService()
+	if a := c.mustRequest("clear", testrig.Fields{"yes": true}); a.Error != nil {
+		c.violation("clear", "%+v", *a.Error)
+	}
+	info, err := os.Stat(filepath.Join(c.recordDir, "ledger"))
+	if err != nil {
+		c.Fatal(err)
+	}
+	c.ledgerStart = info.Size()
+	os.RemoveAll(filepath.Join(c.recordDir, "locks"))
+	if err := os.Mkdir(filepath.Join(c.recordDir, "locks"), 0o700); err != nil {
+		c.Fatal(err)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	clear(c.jobs)
+	clear(c.groups)
+	clear(c.batches)
+	c.recent = nil
+}
+
+// traceSteps reports whether the log names each step.
+var traceSteps = os.Getenv("QUEUECTL_CAMPAIGN_TRACE") != ""
+
+// traceStep logs a step if traceSteps is true.
+func (c *campaign) traceStep(step string) {
+	if traceSteps {
+		c.Logf("uptime %.2f: %s", uptime(), step)
+	}
+}
+
+func (c *campaign) count(name string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.counts[name]++
+}
+
+// maxReported is the number of violations of each kind that are reported in full.
+const maxReported = 8
+
+// violation records that the queue broke a promise.
+func (c *campaign) violation(kind, format string, args ...any) {
+	c.mu.Lock()
+	c.violations[kind]++
+	n := c.violations[kind]
+	message := fmt.Sprintf("round %d, uptime %.2f: %s: %s", c.rounds, uptime(), kind, fmt.Sprintf(format, args...))
+	if n <= maxReported {
+		c.firstViolations = append(c.firstViolations, message[:min(300, len(message))])
+	}
+	c.mu.Unlock()
+	if n <= maxReported {
+		c.Error(message)
+	}
+}
+
+// report prints the counts and the violations.
+func (c *campaign) report() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var text strings.Builder
+	group := ""
+	for _, what := range slices.Sorted(maps.Keys(c.counts)) {
+		if kind, _, _ := strings.Cut(what, " "); kind != group {
+			group = kind
+			fmt.Fprintf(&text, "\n  %s:", kind)
+		}
+		_, name, _ := strings.Cut(what, " ")
+		fmt.Fprintf(&text, " %s %d,", name, c.counts[what])
+	}
+	slices.Sort(c.latencies)
+	slices.Sort(c.startTimes)
+	slow := 0
+	for _, d := range c.latencies {
+		if d > 5*time.Second {
+			slow++
+		}
+	}
+	quantile := func(list []time.Duration, share float64) time.Duration {
+		if len(list) == 0 {
+			return 0
+		}
+		return list[min(int(share*float64(len(list))), len(list)-1)].Round(time.Millisecond)
+	}
+	fmt.Fprintf(&text, "\n  answers: %d, p50 %v, p99 %v, longest %v, above 5 s %d", len(c.latencies),
+		quantile(c.latencies, 0.5), quantile(c.latencies, 0.99), quantile(c.latencies, 1), slow)
+	fmt.Fprintf(&text, "\n  services ready: %d, p50 %v, longest %v", len(c.startTimes), quantile(c.startTimes, 0.5),
+		quantile(c.startTimes, 1))
+	verbs := slices.SortedFunc(maps.Keys(c.slowest),
+		func(a, b string) int { return cmp.Compare(c.slowest[b], c.slowest[a]) })
+	fmt.Fprint(&text, "\n  slowest answers:")
+	for _, verb := range verbs[:min(8, len(verbs))] {
+		fmt.Fprintf(&text, " %s %v,", verb, c.slowest[verb].Round(time.Millisecond))
+	}
+	fmt.Fprintf(&text, "\n  violations: %v", c.violations)
+	for _, message := range c.firstViolations { // repeat the first violations here, because the log is long
+		fmt.Fprintf(&text, "\n  %q", message)
+	}
+	c.Logf("campaign, seed %d, %d rounds:%s", c.seed, c.rounds, text.String())
+}

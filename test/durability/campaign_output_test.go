@@ -1,0 +1,66 @@
+package durability
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+)
+
+// outputRead holds the standard output of a completed job as logs returned it, and the expected
+// output.
+type outputRead struct {
+	text, want string // the output that logs returned, and the output that the job prints
+	dropped    int64  // bytes that the service says it did not store
+	damaged    int64  // bytes that the service says are damaged
+	unreadable int    // number of parts of the answer that violate the protocol
+	refused    string // error that the service returned; "" for none
+	cut        bool   // whether the campaign has truncated an output file of the job
+}
+
+// verdict returns the name of the counter that counts such outputs, or a description of what is wrong with
+// the output.
+func (o *outputRead) verdict() (count, violation string) {
+	switch {
+	case o.unreadable > 0:
+		return "", fmt.Sprintf("%d pieces of the answer cannot be read", o.unreadable)
+	case strings.Contains(o.refused, "to make room"):
+		return "outputs forgotten", ""
+	case o.cut && (o.refused != "" || o.damaged > 0):
+		return "outputs damaged", ""
+	case o.refused != "":
+		return "", o.refused
+	case o.damaged > 0:
+		return "", fmt.Sprintf("%d bytes are damaged, and no fault truncated its file", o.damaged)
+	case o.dropped > 0:
+		return "outputs dropped", ""
+	case o.text != o.want:
+		return "", fmt.Sprintf("%d bytes are not the %d that it prints", len(o.text), len(o.want))
+	}
+	return "outputs whole", ""
+}
+
+// The campaign accepts damaged output only of jobs whose output files it has truncated.
+func TestCampaignRejectsDamageItDidNotCause(t *testing.T) {
+	for name, c := range map[string]struct {
+		outputRead
+		count string // expected name of the counter; "" if a violation is expected
+	}{
+		"whole":                                  {outputRead{text: "a", want: "a"}, "outputs whole"},
+		"other bytes":                            {outputRead{text: "b", want: "a"}, ""},
+		"dropped":                                {outputRead{want: "a", dropped: 1}, "outputs dropped"},
+		"damaged by the campaign":                {outputRead{want: "a", damaged: 1, cut: true}, "outputs damaged"},
+		"damaged otherwise":                      {outputRead{want: "a", damaged: 1}, ""},
+		"damaged otherwise, other bytes dropped": {outputRead{want: "abc", damaged: 1, dropped: 1}, ""},
+		"refused after a cut": {outputRead{want: "a", refused: "is damaged", cut: true},
+			"outputs damaged"},
+		"refused otherwise": {outputRead{want: "a", refused: "is damaged"}, ""},
+		"removed for room": {outputRead{want: "a", refused: "was removed to make room"},
+			"outputs forgotten"},
+		"cut, and other bytes without a report": {outputRead{text: "b", want: "a", cut: true}, ""},
+		"unreadable answer":                     {outputRead{text: "a", want: "a", unreadable: 1}, ""},
+	} {
+		if count, wrong := c.verdict(); count != c.count || (wrong == "") != (count != "") {
+			t.Errorf("%s: counted as %q, violation %q; want %q", name, count, wrong, c.count)
+		}
+	}
+}

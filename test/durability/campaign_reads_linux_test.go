@@ -1,0 +1,297 @@
+package durability
+
+import (
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/queuectl/queuectl/internal/testrig"
+)
+
+// isDial reports whether a request was never sent because no service listens.
+func isDial(err error) bool {
+	var op *net.OpError
+	return errors.As(err, &op) && op.Op == "dial"
+}
+
+// mustRequest sends a request over a new connection. It repeats the request while no service is reachable
+// or the reply says to try again.
+func (c *campaign) mustRequest(method string, params any) (got testrig.WireMessage) {
+	c.Helper()
+	a := &testrig.Requester{Q: c.Queue, Timeout: answerBound}
+	defer func() {
+		if a.Conn != nil {
+			a.Conn.Close()
+		}
+	}()
+	var err error
+	for deadline := time.Now().Add(answerBound); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
+		got, err = a.Request(method, params, func(json.RawMessage) {})
+		if err == nil && (got.Error == nil || got.Error.Data.Code != "unavailable" && got.Error.Data.Code != "no_space") {
+			return got
+		}
+	}
+	c.violation("unreachable", "%s: %v, %+v", method, err, got.Error)
+	return got
+}
+
+// get sends a request once and decodes the result.
+func (c *campaign) get(method string, params any, into any) error {
+	a := &testrig.Requester{Q: c.Queue, Timeout: answerBound}
+	got, err := a.Request(method, params, func(json.RawMessage) {})
+	if a.Conn != nil {
+		a.Conn.Close()
+	}
+	switch {
+	case err != nil:
+		return err
+	case got.Error != nil:
+		return fmt.Errorf("%s: %s: %s", method, got.Error.Data.Code, got.Error.Message)
+	}
+	return json.Unmarshal(got.Result, into)
+}
+
+// campaignView is a job in the format of list and show.
+type campaignView struct {
+	testrig.Job
+	Seq        int64             `json:"seq"`
+	Labels     map[string]string `json:"labels"`
+	OnLost     string            `json:"on_lost"`
+	MaxRetries int               `json:"max_retries"`
+	History    []struct {
+		Attempt  int    `json:"attempt"`
+		PID      int    `json:"pid"`
+		ExitCode *int   `json:"exit_code"`
+		Signal   *int   `json:"signal"`
+		Reason   string `json:"reason"`
+		Error    string `json:"error"`
+		Counted  bool   `json:"counted"`
+		Dropped  int64  `json:"output_dropped"`
+	} `json:"history"`
+}
+
+// list returns all jobs of a state, or all jobs if state is "".
+func (c *campaign) list(state string) (jobs []campaignView, err error) {
+	params := testrig.Fields{"limit": 500}
+	if state != "" {
+		params["state"] = state
+	}
+	for {
+		var page struct {
+			Jobs []campaignView
+			Next *string
+		}
+		if err := c.get("list", params, &page); err != nil {
+			return nil, err
+		}
+		jobs = append(jobs, page.Jobs...)
+		if page.Next == nil {
+			return jobs, nil
+		}
+		params["cursor"] = *page.Next
+	}
+}
+
+func (a *campaignClient) read(method string, params testrig.Fields) { a.call(method, params, 0) }
+
+// wait waits for some jobs for a limited time.
+func (a *campaignClient) wait() {
+	list := a.pick()
+	if len(list) == 0 {
+		return
+	}
+	var ids []string
+	for _, e := range list {
+		ids = append(ids, e.id)
+	}
+	wait := time.Duration(a.rng.IntN(3000)) * time.Millisecond
+	a.call("wait", testrig.Fields{"ids": ids, "timeout": wait.String(), "any": a.rng.IntN(2) == 0}, wait)
+}
+
+// logs requests the output of a job, or follows the output for a while. It does not check the text, which may
+// still grow; check does that at the end of the round.
+func (a *campaignClient) logs() {
+	list := a.pick()
+	if len(list) == 0 {
+		return
+	}
+	params := testrig.Fields{"id": list[0].id}
+	if a.rng.IntN(3) == 0 {
+		params["follow"] = true
+		a.requester.Timeout = time.Duration(500+a.rng.IntN(3000)) * time.Millisecond
+		_, err := a.requester.Request("logs", params, func(json.RawMessage) {})
+		if !isDial(err) {
+			a.c.count("ops logs -f")
+		}
+		return
+	}
+	if a.rng.IntN(3) == 0 {
+		params["n"] = a.rng.IntN(50)
+	}
+	a.call("logs", params, 0)
+}
+
+// show requests a job. If the job has ended and no client revives it, show checks that no process of the job
+// holds its lock.
+func (a *campaignClient) show() {
+	list := a.pick()
+	if len(list) == 0 {
+		return
+	}
+	e := list[0]
+	fetch := func() (v campaignView, ok bool) {
+		got, _, answered := a.call("show", testrig.Fields{"id": e.id}, 0)
+		if !answered {
+			return v, false
+		}
+		if got.Error != nil {
+			if got.Error.Data.Code == "not_found" {
+				a.c.notFound(e, "show: "+got.Error.Message)
+			}
+			return v, false
+		}
+		if err := json.Unmarshal(got.Result, &v); err != nil || v.Labels["tag"] != e.tag {
+			a.c.violation("answer", "show %s (%s): %v, %s", e.id, e.tag, err, shortJSON(got.Result))
+			return v, false
+		}
+		return v, true
+	}
+	before, ok := fetch()
+	if !ok || !ended(before.State) {
+		return
+	}
+	held := a.c.lockHeld(e.tag)
+	if after, ok := fetch(); held && ok && after.State == before.State && len(after.History) == len(before.History) {
+		a.c.violation("tree of an ended job", "%s (%s) is %s, and its lock is held", e.id, e.tag, after.State)
+	}
+}
+
+func ended(state string) bool { return state == "completed" || state == "dead" || state == "cancelled" }
+
+// setting changes a setting that affects how jobs run, but does not keep them from running.
+func (a *campaignClient) setting() {
+	keys := []struct {
+		key    string
+		values []string
+	}{
+		{"settle_delay", []string{"0", "5ms", "20ms"}}, {"scheduling", []string{"aging", "priority", "fifo"}},
+		{"aging", []string{"time", "enqueue"}},
+		{"aging_interval", []string{"10s", "60s"}}, {"priority", []string{"3", "5"}},
+		{"max_running_per_user", []string{"0", "3", "5"}},
+		{"worker_heartbeat_interval", []string{"1s", "5s"}}, {"log_level", []string{"info", "debug"}},
+	}
+	k := keys[a.rng.IntN(len(keys))]
+	if a.rng.IntN(3) == 0 {
+		a.call("config.unset", testrig.Fields{"key": k.key}, 0)
+		return
+	}
+	a.call("config.set", testrig.Fields{"key": k.key, "value": k.values[a.rng.IntN(len(k.values))]}, 0)
+}
+
+// workers changes the number of workers. It keeps the number at zero only for a moment.
+func (a *campaignClient) workers() {
+	switch a.rng.IntN(3) {
+	case 0:
+		a.call("worker.scale", testrig.Fields{"count": 1 + a.rng.IntN(8)}, 0)
+	case 1:
+		a.call("worker.start", testrig.Fields{"count": 1}, 0)
+	default:
+		wait := time.Duration(a.rng.IntN(2000)) * time.Millisecond
+		a.c.stoppedJobs.Store(true)
+		a.call("worker.stop", testrig.Fields{"timeout": wait.String()}, wait)
+		for range maxResends {
+			if got, _, answered := a.call("worker.scale", testrig.Fields{"count": 6}, 0); answered && got.Error == nil ||
+				a.c.clientsStopped.Load() {
+				return
+			}
+			time.Sleep(100 * time.Millisecond) // try again, because no service may be running at the moment
+		}
+	}
+}
+
+func (a *campaignClient) drain() {
+	a.call("drain", testrig.Fields{}, 0)
+	time.Sleep(time.Duration(a.rng.IntN(1000)) * time.Millisecond) // let the drain last for a random time
+	for range maxResends {
+		if got, _, answered := a.call("drain", testrig.Fields{"off": true}, 0); answered && got.Error == nil ||
+			a.c.clientsStopped.Load() {
+			return
+		}
+		time.Sleep(100 * time.Millisecond) // try again, because no service may be running at the moment
+	}
+}
+
+// doctor calls the method doctor with the parameter verify, which checks every row, while the queue is busy.
+func (a *campaignClient) doctor() {
+	got, _, answered := a.call("doctor", testrig.Fields{"verify": true}, 0)
+	if !answered || got.Error != nil {
+		return
+	}
+	var d struct {
+		Findings []struct{ Check, Level, Message string }
+	}
+	if err := json.Unmarshal(got.Result, &d); err != nil {
+		a.c.violation("answer", "doctor: %v", err)
+	}
+	for _, f := range d.Findings {
+		if f.Level == "failure" && (f.Check == "counters" || f.Check == "rows" || f.Check == "integrity" ||
+			f.Check == "indexes") {
+			a.c.violation("doctor", "%s: %s", f.Check, f.Message)
+		}
+	}
+}
+
+// backup makes a backup and checks that SQLite finds it sound.
+func (a *campaignClient) backup() {
+	file := a.backupFile()
+	defer os.Remove(file)
+	os.Remove(file)
+	if r := a.cli("backup", file); r.Code != 0 {
+		return
+	}
+	db, err := sql.Open("sqlite", "file:"+file+"?mode=ro")
+	if err != nil {
+		a.c.violation("test", "%v", err)
+		return
+	}
+	defer db.Close()
+	var integrity string
+	if err := db.QueryRow("PRAGMA integrity_check").Scan(&integrity); err != nil || integrity != "ok" {
+		a.c.violation("backup", "%s, %v", integrity, err)
+	}
+}
+
+// byCLI sends a random request with the command line.
+func (a *campaignClient) byCLI() {
+	list := a.pick()
+	if len(list) == 0 {
+		return
+	}
+	e := list[0]
+	verbs := []string{"status", "list", "show", "logs", "cancel", "retry", "requeue", "hold", "release", "worker list",
+		"events", "rm"}
+	verb := verbs[a.rng.IntN(len(verbs))]
+	args := strings.Fields(verb)
+	switch verb {
+	case "status", "list", "worker list":
+	case "events":
+		args = append(args, "--since", "0", "--json")
+	default:
+		a.c.mu.Lock()
+		e.mark(verb)
+		a.c.mu.Unlock()
+		args = append(args, e.id)
+	}
+	r := a.cli(args...)
+	switch {
+	case r.Code == 0:
+		a.c.recordDone(e, verb, uptime())
+	case r.Code == 4 && len(args) == 2 && verb != "logs":
+		a.c.notFound(e, "queuectl "+verb+": "+r.Err)
+	}
+}

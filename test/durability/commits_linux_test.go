@@ -1,0 +1,227 @@
+package durability
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/queuectl/queuectl/internal/testrig"
+)
+
+// runThroughKills runs a command during which a failpoint may kill the service. If the service dies, it
+// starts the service and runs the command again.
+func runThroughKills(q *testrig.Queue, args ...string) {
+	q.Helper()
+	for n := range 3 {
+		got := q.CLI(args...)
+		// The command fails when it is repeated if its first run has already taken effect.
+		done := n > 0 && (got.Code == 5 && strings.Contains(got.Err, "another job has") || got.Code == 4)
+		if got.Code == 0 || done {
+			return
+		}
+		if !restartIfDead(q) {
+			q.Fatalf("%q: %+v", args, got)
+		}
+	}
+	q.Fatalf("%q: the service dies of it each time", args)
+}
+
+// outputThroughKills returns the output of a command. If the service dies, it starts the service and runs the
+// command again.
+func outputThroughKills(q *testrig.Queue, args ...string) string {
+	q.Helper()
+	for {
+		if got := q.CLI(args...); got.Code == 0 {
+			return got.Out
+		} else if !restartIfDead(q) {
+			q.Fatalf("%q: %+v", args, got)
+		}
+	}
+}
+
+// restartIfDead reports whether the service has ended, and starts it again in that case.
+func restartIfDead(q *testrig.Queue) bool {
+	q.Helper()
+	select {
+	case <-q.Ended:
+		q.Cmd, q.Env = nil, nil
+		q.Start("--workers", "4")
+		return true
+	case <-time.After(100 * time.Millisecond):
+		return false
+	}
+}
+
+// TestKilledAtEachCommit kills the service at its n-th commit, for each n. In the meantime, jobs
+// release dependants, replace each other, run hooks, and come from a schedule. The next service
+// finishes whatever was interrupted: each hook is enqueued once, no occurrence of the schedule
+// runs twice, and all dependants of ended jobs have run.
+func TestKilledAtEachCommit(t *testing.T) {
+	testrig.Long(t)
+	t.Parallel()
+	short := []int{7, 29, 61}
+	for i, killed := 0, true; killed && (testrig.FullScale() || i < len(short)); i++ {
+		n := i + 1
+		if !testrig.FullScale() {
+			n = short[i]
+		}
+		q := testrig.NewQueue(t, "failpoint")
+		q.Env = []string{fmt.Sprintf("QUEUECTL_FAILPOINTS=commit=kill:%d", n)}
+		if q.TryStart("--workers", "4") != nil {
+			restartIfDead(q)
+		}
+		runCommitScenario(q)
+		killed = q.Env == nil // otherwise the service never reached commit n
+		q.Stop()
+	}
+}
+
+// If a kill interrupts the freeze of a queue, the next service finishes it. If a kill interrupts a
+// resume, repeating the request finishes it. No job of a frozen queue runs, and no job stays
+// stopped once its queue is not frozen.
+func TestInterruptedFreezeIsFinished(t *testing.T) {
+	testrig.Long(t)
+	t.Parallel()
+	const jobs = 6
+	for _, verb := range [][]string{{"queue", "pause", "fz", "--freeze"}, {"queue", "resume", "fz"}} {
+		cut := 0
+		step := 4
+		if testrig.FullScale() {
+			step = 1
+		}
+		for n := 5; n <= 15; n += step {
+			q := testrig.NewQueue(t, "failpoint")
+			q.Start("--workers", fmt.Sprint(jobs))
+			q.Must("enqueue", "-q", "-Q", "fz", "--lines", q.WriteFile("lines", strings.Repeat("sleep 600\n", jobs)))
+			w := q.Dial()
+			w.WaitUntil("they run", 20*time.Second, func() bool { return w.Counts()["processing"] == jobs })
+			if verb[1] == "resume" {
+				q.Must("queue", "pause", "fz", "--freeze")
+			}
+			q.Kill()
+			q.Env = []string{fmt.Sprintf("QUEUECTL_FAILPOINTS=commit=kill:%d", n)}
+			if q.TryStart("--workers", fmt.Sprint(jobs)) != nil {
+				restartIfDead(q)
+			}
+			q.CLI(verb...)
+			if restartIfDead(q) {
+				cut++
+			}
+			countPaused := func() (n int) {
+				return strings.Count(outputThroughKills(q, "list", "-s", "processing", "--json"), `"paused_by":"`)
+			}
+			frozen := strings.Contains(outputThroughKills(q, "queue", "list", "--json"), `"frozen":true`)
+			if verb[1] == "resume" {
+				outputThroughKills(q, verb...)
+				frozen = false
+			}
+			q.WaitUntil(fmt.Sprintf("%v cut at %d: they stand still: %t", verb, n, frozen), 20*time.Second, func() bool {
+				return countPaused() == map[bool]int{true: jobs}[frozen]
+			})
+			outputThroughKills(q, "cancel", "--all", "--yes")
+			q.Stop()
+		}
+		if cut == 0 {
+			t.Errorf("%v was never cut", verb)
+		}
+	}
+}
+
+func runCommitScenario(q *testrig.Queue) {
+	q.Helper()
+	runThroughKills(q, "schedule", "add", "s", "@every 1s", "--overlap", "replace", "--max-retries", "0", "--on-ended",
+		"true", "--", "sleep", "0.7")
+	runThroughKills(q, "enqueue", "--id", "u1", "--unique", "k", "--delay", "1h", "--on-ended", "true", "true")
+	runThroughKills(q, "enqueue", "--id", "p", "--delay", "300ms", "--max-retries", "1", "--backoff-base", "0.01",
+		"--on-failed", "true", "--on-dead", "true", "--on-ended", "true", "exit 3")
+	runThroughKills(q, "enqueue", "--id", "c", "--depends-on", "p:dead", "--on-completed", "true", "true")
+	runThroughKills(q, "enqueue", "--id", "x", "--depends-on", "p:completed", "--on-ended", "true", "true")
+	runThroughKills(q, "enqueue", "--id", "u2", "--unique", "k", "--on-conflict", "replace", "--delay", "1h", "--on-ended",
+		"true", "true")
+	count := func(args ...string) int {
+		return len(strings.Fields(outputThroughKills(q, append([]string{"list", "-q"}, args...)...)))
+	}
+	q.WaitUntil("two jobs of the schedule, and all that follows from the others", 30*time.Second, func() bool {
+		return count("--state", "done", "--id-glob", "s@*") >= 2 && count("--state", "done", "--id-glob", "c") == 1 &&
+			count("--id-glob", "x", "--state", "cancelled") == 1
+	})
+	runThroughKills(q, "schedule", "rm", "s")
+	q.WaitUntil("nothing is left to run", 30*time.Second, func() bool {
+		return count("--state", "waiting", "--state", "processing") == 1
+	})
+	hookCounts := map[string]int{} // number of hook jobs, by the job and the outcome that caused the hook
+	var hooks []struct {
+		State  string            `json:"state"`
+		Labels map[string]string `json:"labels"`
+	}
+	if err := json.Unmarshal([]byte(q.Must("list", "--queue", "hooks", "--json")), &hooks); err != nil {
+		q.Fatal(err)
+	}
+	for _, h := range hooks {
+		if h.State != "completed" {
+			q.Errorf("a hook is %s", h.State)
+		}
+		hookCounts[h.Labels["job"]+" "+h.Labels["hook"]]++
+	}
+	for _, hook := range []string{"p on_failed", "p on_dead", "p on_ended", "c on_completed", "x on_ended",
+		"u1 on_ended"} {
+		if hookCounts[hook] != 1 {
+			q.Errorf("%s was made %d times", hook, hookCounts[hook])
+		}
+	}
+	for _, id := range strings.Fields(q.Must("list", "-q", "--id-glob", "s@*")) {
+		if hookCounts[id+" on_ended"] != 1 {
+			q.Errorf("%s on_ended was made %d times", id, hookCounts[id+" on_ended"])
+		}
+	}
+	if got := q.Show("u2").State; got != "pending" {
+		q.Errorf("u2 is %s", got)
+	}
+	fired := map[string]bool{}
+	for line := range strings.Lines(q.Must("events", "--event", "schedule_fired", "--jsonl")) {
+		var e struct{ Instant string }
+		if err := json.Unmarshal([]byte(line), &e); err != nil || fired[e.Instant] {
+			q.Errorf("%s fired twice, or %v", e.Instant, err)
+		}
+		fired[e.Instant] = true
+	}
+	checkStats(q)
+	if out := q.CLI("doctor", "--verify"); strings.Contains(out.Out, "failure") {
+		q.Errorf("doctor: %s", out.Out)
+	}
+}
+
+// checkStats compares the statistics with the attempts in the events. No job may be running.
+func checkStats(q *testrig.Queue) {
+	q.Helper()
+	want, got, started := map[string]int64{}, map[string]int64{}, int64(0)
+	for line := range strings.Lines(q.Must("events", "--event", "ended", "--jsonl")) {
+		var e struct{ State string }
+		if err := json.Unmarshal([]byte(line), &e); err != nil {
+			q.Fatal(err)
+		}
+		if e.State == "pending" || e.State == "held" {
+			e.State = "returned"
+		}
+		want[e.State]++
+		started++
+	}
+	var stats struct{ Queues []map[string]any }
+	if err := json.Unmarshal([]byte(q.Must("stats", "--json")), &stats); err != nil {
+		q.Fatal(err)
+	}
+	for _, figures := range stats.Queues {
+		for name, n := range figures {
+			if n, ok := n.(float64); ok && n > 0 && name != "failure_rate" {
+				got[name] += int64(n)
+			}
+		}
+	}
+	want["started"] = started
+	if !maps.Equal(got, want) {
+		q.Errorf("the figures are %v, and events tell of %v", got, want)
+	}
+}

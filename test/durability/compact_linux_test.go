@@ -1,0 +1,103 @@
+package durability
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/queuectl/queuectl/internal/skip"
+	"github.com/queuectl/queuectl/internal/testrig"
+)
+
+// smallDiskQueue returns a service on an ext4 disk of 32 MB, without a quota that would keep one
+// user's jobs from filling it.
+func smallDiskQueue(t *testing.T) (q *testrig.Queue, free func() int64) {
+	t.Helper()
+	skip.UnlessRoot(t, "needs root to mount a disk; .ci/run runs it as root, and the tests of store/sql cover compaction")
+	skip.UnlessProgram(t, "mkfs.ext4", "needs mkfs.ext4; .ci/run installs it")
+	q = testrig.NewQueue(t, "")
+	disk := q.Mount("32M")
+	q.Start("--workers", "2")
+	q.Must("config", "set", "max_bytes_per_user", "0")
+	return q, func() int64 {
+		var s syscall.Statfs_t
+		if err := syscall.Statfs(disk, &s); err != nil {
+			t.Fatal(err)
+		}
+		return int64(s.Bavail) * int64(s.Bsize)
+	}
+}
+
+// checkUsableAgain empties the queue. It checks that new jobs run, that the disk has free space
+// again and that no restart of the service was needed.
+func checkUsableAgain(q *testrig.Queue, free func() int64) {
+	q.Helper()
+	q.WaitUntil("ended jobs can be removed", 30*time.Second, func() bool {
+		return q.CLI("cleanup", "--yes", "--days", "0", "--state", "cancelled,completed,dead").Code == 0
+	})
+	q.WaitUntil("new jobs are taken again", 20*time.Second, func() bool {
+		return q.CLI("enqueue", "--id", "after", "true").Code == 0
+	})
+	q.Must("wait", "after", "--timeout", "20")
+	q.WaitUntil("the disk has space again", 30*time.Second, func() bool { return free() >= 12<<20 })
+	if out := q.CLI("doctor", "--verify"); !strings.Contains(out.Out, "are free for new rows") ||
+		!strings.Contains(out.Out, "SQLite finds no damage") {
+		q.Errorf("doctor: %s%s", out.Out, out.Err)
+	}
+	if _, err := os.Stat(q.Path("reserve")); err != nil {
+		q.Errorf("the reserve was not made again: %v", err)
+	}
+}
+
+// A disk that inputs of jobs have filled accepts new jobs again after these jobs are removed.
+func TestDiskFilledByInputsIsUsableAgain(t *testing.T) {
+	testrig.Long(t)
+	t.Parallel()
+	q, free := smallDiskQueue(t)
+	input := filepath.Join(t.TempDir(), "input")
+	if err := os.WriteFile(input, []byte(`{"command": "cat", "delay": "1h", "stdin": "`+strings.Repeat("x", 250<<10)+`"}`),
+		0o600); err != nil {
+		t.Fatal(err)
+	}
+	n := 0
+	for ; n < 200; n++ {
+		r := q.CLI("enqueue", "--file", input)
+		if r.Code == 5 {
+			break
+		}
+		if r.Code != 0 {
+			t.Fatalf("enqueue: exit code %d, %s", r.Code, r.Err)
+		}
+	}
+	if n < 10 || n == 200 {
+		t.Fatalf("%d jobs were taken", n)
+	}
+	q.Must("cancel", "--all", "--yes")
+	checkUsableAgain(q, free)
+}
+
+// A disk that outputs of jobs have filled to the last page accepts new jobs again after the ended
+// jobs are removed.
+func TestDiskFilledByOutputsIsUsableAgain(t *testing.T) {
+	testrig.Long(t)
+	t.Parallel()
+	q, free := smallDiskQueue(t)
+	q.Must("queue", "pause", "default")
+	list := filepath.Join(t.TempDir(), "list")
+	if err := os.WriteFile(list, []byte(strings.Repeat("head -c 60000 /dev/urandom | base64 -w0 | head -c 60000\n", 900)),
+		0o600); err != nil {
+		t.Fatal(err)
+	}
+	q.Must("enqueue", "--lines", list)
+	q.Must("queue", "resume", "default")
+	q.WaitUntil("the disk is full", 2*time.Minute, func() bool { return free() < 256<<10 })
+	q.CLI("queue", "pause", "default") // this may be refused for lack of space
+	q.WaitUntil("the rest is cancelled", 30*time.Second, func() bool {
+		return q.CLI("cancel", "--all", "--yes").Code == 0
+	})
+	q.CLI("queue", "resume", "default")
+	checkUsableAgain(q, free)
+}

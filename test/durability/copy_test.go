@@ -1,0 +1,134 @@
+//go:build linux || windows
+
+package durability
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/queuectl/queuectl/internal/testrig"
+)
+
+// copyQueue returns a queue on a copy of the state directory, as made by a snapshot or a clone.
+func copyQueue(q *testrig.Queue, t *testing.T) *testrig.Queue {
+	t.Helper()
+	other := testrig.NewQueue(t, "")
+	if err := testrig.CopyDir(q.Dir, other.Dir); err != nil {
+		t.Fatalf("copy: %v", err)
+	}
+	return other
+}
+
+// A copy of the state directory that was made while jobs run is a separate queue. Neither of the two services
+// adopts, kills or monitors jobs of the runner of the other service, in whatever order they start. In the
+// copy, the earlier leases are lost and their jobs run again.
+func TestCopiedStateDirIsASeparateQueue(t *testing.T) {
+	for _, first := range []string{"original", "copy"} {
+		t.Run(first+" first", func(t *testing.T) {
+			t.Parallel()
+			q := testrig.NewQueue(t, "")
+			q.Start("--workers", "2")
+			gate := filepath.ToSlash(t.TempDir()) + "/go"
+			w := q.Dial()
+			ids := w.Batch([]testrig.Fields{{"id": "a", "command": testrig.GatedJob(gate)},
+				{"id": "b", "command": testrig.GatedJob(gate)}})
+			pids := map[string]int{}
+			for _, id := range ids {
+				pids[id] = w.WaitRunning(id).PID
+			}
+			q.Kill()
+			c := copyQueue(q, t)
+			starts := []*testrig.Queue{q, c}
+			if first == "copy" {
+				starts = []*testrig.Queue{c, q}
+			}
+			for _, s := range starts {
+				s.Start("--workers", "2")
+			}
+			for range 2 { // the restarts make the epoch of the copy higher than that of the original
+				for _, id := range ids {
+					c.Dial().WaitRunning(id)
+				}
+				c.Kill()
+				c.Start("--workers", "2")
+			}
+			cw, qw := c.Dial(), q.Dial()
+			for _, id := range ids {
+				if j := qw.Show(id); j.State != "processing" || j.PID != pids[id] || !testrig.IsAlive(pids[id]) {
+					t.Errorf("the original's %s is %s with pid %d, was %d; that lives: %t", id, j.State, j.PID, pids[id],
+						testrig.IsAlive(pids[id]))
+				}
+				if j := cw.WaitRunning(id); j.PID == pids[id] || len(j.History) != 2 || j.History[0].Reason != "lost" {
+					t.Errorf("the copy's %s: %+v", id, j)
+				}
+			}
+			// In the copy, both jobs are suspected of having killed their runner. So each of them runs in a
+			// dedicated runner, in addition to the shared runner.
+			c.WaitUntil("the copy has three runners", 20*time.Second, func() bool { return len(c.RunnerPids()) == 3 })
+			if runners := q.RunnerPids(); len(runners) != 1 || slices.Contains(c.RunnerPids(), runners[0]) {
+				t.Errorf("runners %v and %v", runners, c.RunnerPids())
+			}
+			// A request to the copy does not affect the original.
+			cw.MustCall("cancel", testrig.Fields{"ids": []string{"b"}}, nil)
+			if j := qw.Show("b"); j.State != "processing" || !testrig.IsAlive(pids["b"]) {
+				t.Errorf("after the copy cancelled its own, the original's b is %s", j.State)
+			}
+			if err := os.WriteFile(gate, nil, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			for _, id := range ids {
+				j := qw.WaitEnded(id)
+				want := fmt.Sprintf("up\npid %d\nend of %d\n", pids[id], pids[id])
+				if j.State != "completed" || j.Attempts != 1 || j.Output != want {
+					t.Errorf("the original's %s: %+v, want output %q", id, j, want)
+				}
+			}
+			j := cw.WaitEnded("a")
+			copyPID := j.History[1].PID
+			want := fmt.Sprintf("up\npid %d\nend of %d\n", copyPID, copyPID)
+			if j.State != "completed" || j.Attempts != 2 || j.Output != want || copyPID == pids["a"] {
+				t.Errorf("the copy's a: %+v, want output %q", j, want)
+			}
+			if r := c.CLI("logs", "a", "--attempt", "1"); strings.Contains(r.Out, "end of") {
+				t.Errorf("the copy's lost attempt has output of the original's: %q", r.Out)
+			}
+		})
+	}
+}
+
+// The original's dead runner has left background processes alive that were allowed to outlive their jobs. A
+// copy of the queue does not touch them.
+func TestCopyLeavesBackgroundProcesses(t *testing.T) {
+	q := testrig.NewQueue(t, "")
+	q.Start("--workers", "1")
+	w := q.Dial()
+	gate := filepath.ToSlash(t.TempDir()) + "/go"
+	id := w.Enqueue(testrig.Fields{"command": "sleep 300 >/dev/null 2>&1 & echo left $!; echo up; while [ ! -e " + gate +
+		" ]; do sleep 0.02; done", "allow_background": true})
+	w.WaitRunning(id)
+	c := copyQueue(q, t)
+	if err := os.WriteFile(gate, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	j := w.WaitEnded(id)
+	var leftover int
+	if _, err := fmt.Sscanf(j.Output, "left %d", &leftover); err != nil {
+		t.Fatalf("output %q: %v", j.Output, err)
+	}
+	t.Cleanup(func() { testrig.KillListed(fmt.Sprint(leftover)) })
+	q.Kill()
+	q.KillRunners()
+	c.Start("--workers", "0")
+	if !testrig.IsAlive(leftover) {
+		t.Error("the copy ended a process that the original's job had left on purpose")
+	}
+	q.Start("--workers", "0")
+	if !testrig.IsAlive(leftover) {
+		t.Error("the original ended it")
+	}
+}

@@ -1,0 +1,101 @@
+package durability
+
+import (
+	bits "encoding/binary"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+
+	"github.com/queuectl/queuectl/internal/testrig"
+)
+
+// logPosition returns the length of the log. The disk has received every write and flush whose record is
+// before this position.
+func logPosition(d *testrig.Disk) int64 {
+	info, err := d.WriteLog.Stat()
+	if err != nil {
+		d.Errorf("the disk's log: %v", err)
+		return 0
+	}
+	return info.Size()
+}
+
+// record is a write, or a flush if it has no data. end is the log position after it.
+type record struct {
+	end    int64
+	offset uint64
+	data   []byte
+}
+
+// records reads the log.
+func records(d *testrig.Disk) (list []record) {
+	d.Helper()
+	raw, err := os.ReadFile(d.Path("log"))
+	if err != nil {
+		d.Fatal(err)
+	}
+	for at := 0; len(raw)-at >= 16; {
+		offset, size := bits.LittleEndian.Uint64(raw[at:]), int(bits.LittleEndian.Uint64(raw[at+8:]))
+		if len(raw)-at-16 < size {
+			break
+		}
+		data := raw[at+16 : at+16+size]
+		at += 16 + size
+		list = append(list, record{int64(at), offset, data})
+	}
+	return list
+}
+
+// Kinds of power cuts. They differ in which of the writes since the last flush survive.
+const (
+	keepsAll = iota
+	keepsNone
+	keepsWrites  // a random subset of the writes
+	keepsSectors // a random subset of the sectors of each write
+	keepsKinds
+)
+
+const sector = 512 // in bytes; a disk writes a sector completely or not at all
+
+// cutter makes images of the disk after power cuts. Calls must have ascending positions.
+type cutter struct {
+	records []record
+	durable []byte // content as of the last flush
+	flushed int    // number of records up to the last flush
+	written int    // number of records up to the cut
+}
+
+// contentAfter returns the content of the disk after a power cut at a log position: all writes before the
+// last flush, and a random selection of the later ones that depends on kind.
+func (c *cutter) contentAfter(position int64, kind int, rng *rand.Rand) []byte {
+	for ; c.written < len(c.records) && c.records[c.written].end <= position; c.written++ {
+		if len(c.records[c.written].data) > 0 {
+			continue
+		}
+		for _, r := range c.records[c.flushed:c.written] {
+			copy(c.durable[r.offset:], r.data)
+		}
+		c.flushed = c.written + 1
+	}
+	image := append([]byte(nil), c.durable...)
+	for _, r := range c.records[c.flushed:c.written] {
+		if kind == keepsAll || kind == keepsWrites && rng.IntN(2) == 0 {
+			copy(image[r.offset:], r.data)
+		}
+		for at := 0; kind == keepsSectors && at < len(r.data); at += sector {
+			if rng.IntN(2) == 0 {
+				copy(image[r.offset+uint64(at):], r.data[at:min(at+sector, len(r.data))])
+			}
+		}
+	}
+	return image
+}
+
+// mountImage mounts an image on a loop device that disappears with the mount.
+func mountImage(image, dir string) error {
+	if out, err := exec.Command("mount", "-o", "loop", image, dir).CombinedOutput(); err != nil {
+		return fmt.Errorf("mount %s: %w: %s", image, err, out)
+	}
+	return nil
+}

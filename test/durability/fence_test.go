@@ -1,0 +1,194 @@
+//go:build linux || windows
+
+package durability
+
+import (
+	"encoding/json"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/queuectl/queuectl/internal/testrig"
+)
+
+// sendStaleStarts makes a runner hold the START frames of a service and kills that service. The next service
+// says hello and starts the same jobs. Then sendStaleStarts releases all frames and returns the rig. The
+// parameter extra lists further failpoints.
+func sendStaleStarts(t *testing.T, jobs int, extra string) *testrig.Rig {
+	t.Helper()
+	r := testrig.NewRig(t, "failpoint")
+	r.Env = []string{"QUEUECTL_FAILPOINTS=runner-start=wait:" + r.Path("go") + extra}
+	r.Start("--workers", "0")
+	a := &testrig.Requester{Q: r.Queue}
+	for n := range jobs {
+		if err := r.Submit(a, fmt.Sprintf("f%05d", n), testrig.RigJob{Size: 60 << 10, Seconds: 1}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// One claim takes all jobs. If none of them starts within 50 ms, the service recalls them and claims
+	// nothing else.
+	r.Must("worker", "scale", fmt.Sprint(2*jobs))
+	r.WaitUntil("all jobs are claimed", 5*time.Second, func() bool { return r.CountReserved() == jobs })
+	// The service sends the START frames right after the claim. The test cannot observe their arrival.
+	time.Sleep(100 * time.Millisecond)
+	r.Kill()
+	r.Start("--workers", fmt.Sprint(2*jobs))
+	r.WaitUntil("all jobs are claimed again", 5*time.Second, func() bool { return r.CountReserved() == jobs })
+	if s := r.CountNotes("S"); len(s) > 0 {
+		t.Fatalf("the held STARTs ran: %v", s)
+	}
+	r.WriteFile("go", "")
+	return r
+}
+
+// If a runner reads a START of a dead service after the hello of the next service, it rejects the START, so
+// the job runs once. Without this check of the fence, the job runs twice.
+func TestFenceRejectsStaleStarts(t *testing.T) {
+	const jobs = 4
+	t.Run("with the fence", func(t *testing.T) {
+		r := sendStaleStarts(t, jobs, "")
+		r.WaitUntil("all jobs ended", 20*time.Second, func() bool {
+			return r.QueryInt(`SELECT count(*) FROM jobs WHERE state < 6`) == 0
+		})
+		r.CheckNoOverlap()
+		starts := r.CountNotes("S")
+		for tag, want := range r.Acked {
+			if j := r.Show(want.Id); starts[tag] != 1 || j.State != "completed" || j.Attempts != 1 || len(j.History) != 1 {
+				t.Errorf("%s started %d times: %+v", tag, starts[tag], j)
+			}
+		}
+	})
+	t.Run("without the fence", func(t *testing.T) {
+		if !testrig.DataSurvivesClose {
+			return // on this system a frame is lost when its sender dies, so it cannot arrive late
+		}
+		r := sendStaleStarts(t, jobs, ",nofence")
+		r.WaitUntil("the saboteur was caught", 10*time.Second, func() bool {
+			for _, n := range r.CountNotes("S") {
+				if n > 1 {
+					return true
+				}
+			}
+			return false
+		})
+	})
+}
+
+// If a request handler panics, that request gets an error with the code internal. The connection
+// and the service survive.
+func TestPanicInHandler(t *testing.T) {
+	q := testrig.NewQueue(t, "failpoint")
+	q.Env = []string{"QUEUECTL_FAILPOINTS=request=panic:1"}
+	q.Start("--workers", "1")
+	w, other := q.Dial(), q.Dial()
+	if a := w.Call("status", nil); a.Error == nil || a.Error.Data.Code != "internal" || a.Error.Code != -32603 {
+		t.Errorf("got %+v, want internal", a)
+	}
+	for _, c := range []*testrig.Wire{w, other} {
+		a := c.Call("enqueue", map[string]any{"command": "true"})
+		var got struct{ ID string }
+		if a.Error != nil || json.Unmarshal(a.Result, &got) != nil {
+			t.Fatalf("got %+v", a)
+		}
+		if r := q.CLI("wait", got.ID); r.Code != 0 {
+			t.Errorf("wait: exit code %d: %s", r.Code, r.Err)
+		}
+	}
+}
+
+// A panic in the writer stops the service immediately. All acknowledged jobs exist after the next
+// start.
+func TestPanicInWriterStopsTheService(t *testing.T) {
+	breakEachCommit(t, "panic", func(r *testrig.Rig) {
+		if err := <-r.Ended; err == nil {
+			t.Error("the service ended with exit code 0")
+		}
+		r.Cmd = nil
+	})
+}
+
+// The reply to an enqueue is lost if the service dies after the commit, or if the client dies. A repeated
+// request with the same key then finds the job. The job exists once, with its id.
+func TestRepeatedKeyFindsStoredJob(t *testing.T) {
+	breakEachCommit(t, "kill", func(r *testrig.Rig) {
+		if !r.WaitKilled(5 * time.Second) {
+			t.Error("the service was not killed")
+		}
+	})
+	q := testrig.NewQueue(t, "")
+	q.Start("--workers", "0")
+	const clients = 20
+	var closed []*testrig.Wire
+	for n := range clients {
+		w := q.Dial()
+		fmt.Fprintf(w, `{"jsonrpc":"2.0","id":1,"method":"enqueue","params":{"command":"true","key":"k%d"}}`+"\n", n)
+		closed = append(closed, w)
+	}
+	q.WaitUntil("the jobs are stored", 5*time.Second, func() bool {
+		return q.QueryInt(`SELECT count(*) FROM jobs`) == clients
+	})
+	for _, w := range closed {
+		w.Close() // close the connection without reading the reply
+	}
+	w := q.Dial()
+	seen := map[string]bool{}
+	for n := range clients {
+		a := w.Call("enqueue", map[string]any{"command": "true", "key": fmt.Sprintf("k%d", n)})
+		var got struct {
+			ID        string
+			Duplicate bool
+		}
+		if a.Error != nil || json.Unmarshal(a.Result, &got) != nil || !got.Duplicate || seen[got.ID] {
+			t.Errorf("key %d again: %+v", n, a)
+		}
+		seen[got.ID] = true
+	}
+}
+
+// breakEachCommit breaks the service at its n-th commit, for several n from 1 on, while a client enqueues. It
+// calls waitDown when the service must be down, and then starts the service again. Every acknowledged job
+// must exist. If a job without an acknowledgement exists, a request with its key must find it.
+func breakEachCommit(t *testing.T, failpoint string, waitDown func(*testrig.Rig)) {
+	t.Helper()
+	r := testrig.NewRig(t, "failpoint")
+	acked, found := 0, 0
+	// Several n are needed, because not every commit stores a job: the service also commits for itself.
+	for n := 1; n <= 8 || found == 0 && n <= 40; n++ {
+		r.Env = []string{fmt.Sprintf("QUEUECTL_FAILPOINTS=commit=%s:%d", failpoint, n)}
+		ready := r.TryStart("--workers", "0") == nil
+		params := r.Params("k00000", testrig.RigJob{Size: 10})
+		params["key"] = fmt.Sprint("first ", n)
+		for a, running := (&testrig.Requester{Q: r.Queue}), ready; running; {
+			got, err := a.Request("enqueue", params, nil)
+			if got.Error != nil {
+				t.Fatalf("commit %d: answered with %+v", n, *got.Error)
+			}
+			if running = err == nil; !running {
+				t.Logf("commit %d, after %d were acknowledged: %v", n, acked, err)
+			} else {
+				acked++
+				params["key"] = fmt.Sprint(n, " after ", acked)
+			}
+		}
+		waitDown(r)
+		r.Env = nil
+		r.Start("--workers", "0")
+		stored := r.QueryInt(`SELECT count(*) FROM jobs`)
+		var got struct{ Duplicate bool }
+		if err := json.Unmarshal((&testrig.Requester{Q: r.Queue}).MustRequest("enqueue", params), &got); err != nil {
+			t.Fatal(err)
+		}
+		if got.Duplicate {
+			found++
+			stored--
+		}
+		if acked != stored {
+			t.Errorf("commit %d: %d jobs stored before the last, %d were acknowledged", n, stored, acked)
+		}
+		acked++
+		r.Kill()
+	}
+	if found == 0 {
+		t.Error("no answer was lost after its commit")
+	}
+}

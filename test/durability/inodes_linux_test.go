@@ -1,0 +1,130 @@
+package durability
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/queuectl/queuectl/internal/testrig"
+)
+
+// useAllInodes creates files on a disk until it has no free inode, and returns their number.
+// freeInodes removes them.
+func useAllInodes(t testing.TB, disk string) (n int) {
+	t.Helper()
+	for ; n < 1000; n++ {
+		f, err := os.Create(filepath.Join(disk, fmt.Sprint("inode-", n)))
+		if errors.Is(err, syscall.ENOSPC) {
+			return n
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		f.Close()
+	}
+	t.Fatal("the disk has inodes without end")
+	return n
+}
+
+func freeInodes(t testing.TB, disk string) {
+	t.Helper()
+	names, err := filepath.Glob(filepath.Join(disk, "inode-*"))
+	for _, name := range names {
+		err = errors.Join(err, os.Remove(name))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// readLogs returns a job's standard output as printed by logs, and the number of bytes that logs
+// reports as dropped.
+func readLogs(w *testrig.Wire, id string) (text string, dropped int64) {
+	w.Helper()
+	for line := range strings.Lines(w.Must("logs", id, "--stdout", "--jsonl")) {
+		var p struct {
+			Text    string
+			Dropped int64
+		}
+		if err := json.Unmarshal([]byte(line), &p); err != nil {
+			w.Fatalf("logs %s: %v", id, err)
+		}
+		text += p.Text
+		dropped += p.Dropped
+	}
+	return text, dropped
+}
+
+// If no file can be created any more, output that needs a file is dropped and reported as dropped.
+// Jobs do not fail because of that, their results are recorded, and new jobs are accepted. When
+// inodes are free again, all output is stored. The test needs root to mount the disk.
+func TestOutputIsDroppedWithoutInodes(t *testing.T) {
+	testrig.NeedsDisks(t, "/dev/loop-control")
+	t.Parallel()
+	q := testrig.NewQueue(t, "")
+	disk := q.Mount("32M", "-N", "64")
+	gate := filepath.Join(filepath.Dir(disk), "gate")
+	q.Start("--workers", "4")
+	w := q.Dial()
+	longOutput := numbersTo(20000)
+	running := w.Enqueue(testrig.Fields{"command": "seq 20000; echo up; while [ ! -e " + gate + " ]; do sleep 0.01; done",
+		"max_retries": 0})
+	w.WaitRunning(running)
+	t.Logf("%d inodes taken", useAllInodes(t, disk))
+
+	cut := func(id string) {
+		t.Helper()
+		text, dropped := readLogs(w, id)
+		if dropped == 0 || len(text) < 4096 || !strings.HasPrefix(longOutput, text[:4096]) {
+			t.Errorf("without inodes: %d bytes, %d dropped; want the beginning, and that the rest was dropped", len(text),
+				dropped)
+		}
+		if j := w.Show(id); len(j.History) != 1 || j.History[0].Dropped != dropped {
+			t.Errorf("the attempt of job %s does not say that %d bytes were dropped: %+v", id, dropped, j.History)
+		}
+	}
+	var large []string
+	for range 8 {
+		large = append(large, w.Enqueue(testrig.Fields{"command": "seq 20000; exit 7", "max_retries": 0}))
+	}
+	small := w.Enqueue(testrig.Fields{"command": "echo hi", "max_retries": 0})
+	for _, id := range large {
+		j := w.WaitEnded(id)
+		if j.State != "dead" || testrig.Deref(j.ExitCode) != 7 || j.Attempts != 1 {
+			t.Errorf("without inodes: %+v, want its exit code", j)
+		}
+		cut(id)
+	}
+	if j := w.WaitEnded(small); j.State != "completed" || j.Output != "hi\n" {
+		t.Errorf("a small output: %+v", j)
+	}
+	if err := os.WriteFile(gate, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if j := w.WaitEnded(running); j.State != "completed" {
+		t.Errorf("what ran: %+v", j)
+	}
+	// The job's private directory is removed first, which may free an inode for the output.
+	if text, dropped := readLogs(w, running); dropped != 0 && !strings.HasPrefix(longOutput, text[:4096]) ||
+		dropped == 0 &&
+			text != longOutput+"up\n" {
+		t.Errorf("what ran: %d bytes, %d dropped", len(text), dropped)
+	}
+
+	freeInodes(t, disk)
+	id := w.Enqueue(testrig.Fields{"command": "seq 20000", "max_retries": 0})
+	if j := w.WaitEnded(id); j.State != "completed" {
+		t.Errorf("with inodes: %+v", j)
+	}
+	if text, dropped := readLogs(w, id); dropped != 0 || text != longOutput {
+		t.Errorf("with inodes: %d bytes, %d dropped; want all %d", len(text), dropped, len(longOutput))
+	}
+	if code := q.Stop(); code != 0 {
+		t.Errorf("stop: exit code %d", code)
+	}
+}

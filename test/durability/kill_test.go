@@ -1,0 +1,299 @@
+//go:build linux || windows
+
+package durability
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/queuectl/queuectl/internal/testrig"
+)
+
+// killCycle lists the failpoints at which ten successive services are killed. "" means that the service is
+// killed at a random moment.
+var killCycle = []string{"claimed", "", "start-sent", "commit", "result-received", "", "settled", "", "before-ack", ""}
+
+// killLoad is a load of jobs during which the service is killed repeatedly.
+type killLoad struct {
+	*testrig.Rig
+	kills    map[string]int // number of kills, by failpoint
+	adopted  int            // number of running long jobs that a new service has found, with their pids
+	starts   []time.Duration
+	stop     atomic.Bool
+	clients  sync.WaitGroup
+	failures chan error
+}
+
+// A service may be killed at any moment. No acknowledged job is lost, no job runs twice, no byte
+// of output is lost, and the next service finds the running jobs.
+func TestServiceKilled(t *testing.T) {
+	t.Parallel()
+	kills := 20
+	if n, err := strconv.Atoi(os.Getenv("QUEUECTL_KILLS")); err == nil {
+		kills = n
+	}
+	serviceKilled(t, kills, "")
+}
+
+// serviceKilled checks the promises of TestServiceKilled for the given number of kills. store is the URL of
+// the PostgreSQL database that contains the queue, or "" for SQLite.
+func serviceKilled(t *testing.T, kills int, store string) {
+	l := &killLoad{Rig: testrig.NewRig(t, "failpoint"), kills: map[string]int{}, failures: make(chan error, 8)}
+	l.Store = store
+	l.Start("--workers", "6")
+	runner := l.RunnerPid()
+	for i := range 4 {
+		l.clients.Go(func() { l.enqueueShort(string(rune('a' + i))) })
+	}
+	l.clients.Go(l.enqueueLong)
+	for n := 0; n < kills; n++ {
+		l.killOnce(killCycle[n%len(killCycle)], n)
+	}
+	for n := 0; n < 2*kills && l.failpointBelow(kills/len(killCycle)) != ""; n++ {
+		l.killOnce(l.failpointBelow(kills/len(killCycle)), n)
+	}
+	l.Env = nil
+	l.Start("--workers", "6")
+	l.stop.Store(true)
+	l.clients.Wait()
+	close(l.failures)
+	for err := range l.failures {
+		t.Error(err)
+	}
+	l.waitDrained()
+	l.checkSettled()
+	if missing := l.failpointBelow(kills / len(killCycle)); missing != "" {
+		t.Errorf("%d kills fell on %s, want %d", l.kills[missing], missing, kills/len(killCycle))
+	}
+	if l.adopted < kills/2/testrig.TimeoutFactor || l.Duplicates == 0 && kills > max(10, 20*(testrig.TimeoutFactor-1)) {
+		t.Errorf("%d adoptions, %d repeats known: too few to show anything", l.adopted, l.Duplicates)
+	}
+	if now := l.RunnerPids(); len(now) != 1 || now[0] != runner {
+		t.Errorf("runners %v, want still %d alone", now, runner)
+	}
+	l.checkNothingLeft()
+	var slowest time.Duration
+	for _, s := range l.starts {
+		slowest = max(slowest, s)
+	}
+	t.Logf("service killed: kills %v, jobs %d, requests repeated %d, of them known %d, running jobs adopted "+
+		"%d, slowest start %v",
+		l.kills, len(l.Acked), l.Resent, l.Duplicates, l.adopted, slowest.Round(time.Millisecond))
+}
+
+// failpointBelow returns a failpoint that has fewer than want kills, "" if there is none.
+func (l *killLoad) failpointBelow(want int) string {
+	for _, name := range killCycle {
+		if name != "" && name != "commit" && l.kills[name] < want {
+			return name
+		}
+	}
+	return ""
+}
+
+// enqueueShort plays a client that enqueues short jobs. It lets only a small backlog build up.
+func (l *killLoad) enqueueShort(name string) {
+	a := &testrig.Requester{Q: l.Queue}
+	for n := 0; !l.stop.Load(); n++ {
+		// No job uses the exit code 1, because on Windows a killed process has that code.
+		j := testrig.RigJob{Size: 10, Offset: 10 * (n % 1000), Code: 3 * (n % 3)}
+		if n%10 == 3 {
+			j.Size = 60 << 10
+		}
+		if n%40 == 5 {
+			j.Size = 3 << 20
+		}
+		if err := l.Submit(a, fmt.Sprintf("%s%05d", name, n), j); err != nil {
+			l.failures <- err
+			return
+		}
+		for l.backlog() > 100 && !l.stop.Load() {
+			time.Sleep(2 * time.Millisecond) // let the workers catch up
+		}
+	}
+}
+
+// enqueueLong keeps about three long jobs running.
+func (l *killLoad) enqueueLong() {
+	a := &testrig.Requester{Q: l.Queue}
+	for n := 0; !l.stop.Load(); n++ {
+		if err := l.Submit(a, fmt.Sprintf("L%05d", n), testrig.RigJob{Size: 60 << 10, Offset: 10 * n, Seconds: 1 +
+			n%3}); err != nil {
+			l.failures <- err
+			return
+		}
+		for next := time.Now().Add(600 * time.Millisecond); time.Now().Before(next) && !l.stop.Load(); {
+			time.Sleep(5 * time.Millisecond) // wait in short steps, to notice soon that the load must stop
+		}
+	}
+}
+
+func (l *killLoad) backlog() int {
+	info, err := os.Stat(filepath.Join(l.Dir, "ledger"))
+	if err != nil {
+		return 0
+	}
+	l.Mu.Lock()
+	defer l.Mu.Unlock()
+	return len(l.Acked) - int(info.Size()/testrig.NoteBytes/2)
+}
+
+// killOnce starts a service and lets the failpoint kill it. If failpoint is "", it kills the service after a
+// time that depends on n. It checks that the service has found the jobs of its predecessor.
+func (l *killLoad) killOnce(failpoint string, n int) {
+	l.Helper()
+	l.Kill()
+	before := l.longRunning()
+	l.Env = nil
+	if failpoint != "" {
+		l.Env = []string{fmt.Sprintf("QUEUECTL_FAILPOINTS=%s=kill:%d", failpoint, 1+7*n%12)}
+	}
+	started := time.Now()
+	if err := l.TryStart("--workers", "6"); err != nil {
+		if failpoint == "" || !l.WaitKilled(time.Second) {
+			l.Fatalf("start: %v\n%s", err, l.ServiceLog)
+		}
+		l.kills[failpoint]++
+		return
+	}
+	l.starts = append(l.starts, time.Since(started))
+	l.checkAdopted(before)
+	if failpoint == "" {
+		time.Sleep(time.Duration(5+37*n%140) * time.Millisecond) // the time of the kill differs from round to round
+		l.Kill()
+	} else if !l.WaitKilled(3 * time.Second) {
+		l.Kill()
+		failpoint = "" // the failpoint was not reached in time
+	}
+	l.kills[failpoint]++
+}
+
+// longRunning returns the pids of the running long jobs, by tag.
+func (l *killLoad) longRunning() map[string]int {
+	l.Helper()
+	run := map[string]int{}
+	for _, n := range l.Ledger() {
+		if n.Kind == "S" && n.Tag[0] == 'L' && testrig.IsAlive(n.Pid) {
+			run[n.Tag] = n.Pid
+		}
+		if n.Kind == "E" {
+			delete(run, n.Tag)
+		}
+	}
+	return run
+}
+
+// checkAdopted checks that the new service knows the long jobs that ran when the old service was killed.
+func (l *killLoad) checkAdopted(before map[string]int) {
+	l.Helper()
+	listed, err := (&testrig.Requester{Q: l.Queue}).ListAll("processing")
+	if err != nil {
+		return // the failpoint has already killed the service
+	}
+	pids := map[string]int{}
+	for _, j := range listed {
+		pids[j.ID] = j.PID
+	}
+	after := l.longRunning()
+	for tag, pid := range before {
+		l.Mu.Lock()
+		id := l.Acked[tag].Id
+		l.Mu.Unlock()
+		switch {
+		case id != "" && pids[id] == pid:
+			l.adopted++
+		case id != "" && after[tag] == pid:
+			l.Errorf("long job %s runs as %d; the new service says %d", tag, pid, pids[id])
+		}
+	}
+}
+
+// waitDrained waits until every acknowledged job has ended.
+func (l *killLoad) waitDrained() {
+	l.Helper()
+	l.WaitUntil("all jobs ended", 90*time.Second, func() bool {
+		return l.QueryInt(`SELECT count(*) FROM jobs WHERE state < 6`) == 0
+	})
+	if n := l.QueryInt(`SELECT count(*) FROM jobs`); n != len(l.Acked) {
+		l.Errorf("%d jobs are stored, %d were acknowledged", n, len(l.Acked))
+	}
+	if n := l.QueryInt(`SELECT max(seq) - min(seq) + 1 - count(*) FROM events`); n != 0 {
+		l.Errorf("the events have %d gaps", n)
+	}
+	for _, kind := range []string{"enqueued", "ended"} {
+		if n := l.QueryInt(`SELECT count(*) FROM (SELECT job FROM events WHERE kind = '` + kind +
+			`' GROUP BY job HAVING count(*) = 1) AS once`); n != len(l.Acked) {
+			l.Errorf("%d jobs have one event %s, want %d", n, kind, len(l.Acked))
+		}
+	}
+}
+
+// checkSettled compares every job with the ledger, and its stored output with what it printed.
+func (l *killLoad) checkSettled() {
+	l.Helper()
+	l.CheckNoOverlap()
+	starts, ends := l.CountNotes("S"), l.CountNotes("E")
+	if len(starts) != len(l.Acked) {
+		l.Errorf("%d jobs started, %d were acknowledged", len(starts), len(l.Acked))
+	}
+	a := &testrig.Requester{Q: l.Queue}
+	jobs, err := a.ListAll("")
+	if err != nil {
+		l.Fatal(err)
+	}
+	byID := map[string]testrig.Job{}
+	for _, j := range jobs {
+		byID[j.ID] = j
+	}
+	sizes := map[int]int{}
+	for tag, want := range l.Acked {
+		state := "completed"
+		if want.Code != 0 {
+			state = "dead"
+		}
+		got := byID[want.Id]
+		if starts[tag] != 1 || ends[tag] != 1 || got.State != state || got.Attempts != 1 || got.ExitCode == nil ||
+			*got.ExitCode != want.Code {
+			code := -1
+			if got.ExitCode != nil {
+				code = *got.ExitCode
+			}
+			l.Errorf("%s (%s): started %d times, ended %d times, %s, attempts %d, exit code %d, %q; want once, "+
+				"%s, 1, %d; it said %q",
+				tag, want.Id, starts[tag], ends[tag], got.State, got.Attempts, code, got.Error, state, want.Code,
+				l.Show(want.Id).Stderr)
+		}
+		out, err := a.Logs(want.Id)
+		if err != nil || !bytes.Equal(out, l.Numbers[want.Offset:want.Offset+want.Size]) {
+			l.Errorf("%s (%s): output of %d bytes is not the %d bytes printed: %v", tag, want.Id, len(out), want.Size, err)
+		}
+		sizes[want.Size]++
+	}
+	if len(sizes) != 3 {
+		l.Errorf("outputs by size %v, want three sizes", sizes)
+	}
+}
+
+// checkNothingLeft checks that no job's process remains, and that the service and its runner end with
+// all results acknowledged.
+func (l *killLoad) checkNothingLeft() {
+	l.Helper()
+	if s := l.StrayProcesses(); len(s) > 0 {
+		l.Errorf("stray processes: %v", s)
+	}
+	if code := l.Queue.Stop(); code != 0 {
+		l.Errorf("stopped with exit code %d", code)
+	}
+	l.WaitUntil("the runner ended", 5*time.Second, func() bool { return len(l.RunnerPids()) == 0 })
+	remaining, _ := filepath.Glob(filepath.Join(l.Dir, "runner", "[0-9]*"))
+	if len(remaining) > 0 {
+		l.Errorf("runner folders with results that were not acknowledged: %v", remaining)
+	}
+}

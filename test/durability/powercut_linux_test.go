@@ -1,0 +1,418 @@
+package durability
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/queuectl/queuectl/internal/testrig"
+)
+
+// Sizes of the power-cut tests.
+const (
+	cutDisk    = 40 // MiB
+	cutClients = 12
+	cutEach    = 24 // number of jobs that each client sends
+	cutWorkers = 4
+	cutsPerRun = 250 // maximum number of simulated power cuts for one workload
+)
+
+// promise is a fact that the service had acknowledged when the log of the disk had the length position.
+type promise struct {
+	position int64
+	id       string
+	state    string // the job's state; "" accepts any state
+	output   string // the job's output, if state is set; "" accepts any output
+}
+
+// workload records the requests of clients and the answers of the service.
+type workload struct {
+	*testrig.Disk
+	mu       sync.Mutex
+	sent     map[string]int64 // log position before the job was requested, by job id; guarded by mu
+	promises []promise        // guarded by mu
+	first    int64            // log position when the service was started
+	last     int64            // log position when the service was killed
+}
+
+// recordSent records that jobs are about to be enqueued.
+func (w *workload) recordSent(ids ...string) {
+	position := logPosition(w.Disk)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, id := range ids {
+		w.sent[id] = position
+	}
+}
+
+// recordReply records an answer of the service.
+func (w *workload) recordReply(id, state, output string) {
+	p := promise{logPosition(w.Disk), id, state, output}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.promises = append(w.promises, p)
+}
+
+// runWorkload runs the service on a FUSE disk while clients use it, and then kills it.
+func runWorkload(t testing.TB, bin string, env ...string) *workload {
+	t.Helper()
+	w := &workload{Disk: testrig.NewDisk(t, cutDisk), sent: map[string]int64{}}
+	watchdog := time.AfterFunc(2*time.Minute, func() {
+		t.Error("the workload hangs")
+		w.Abort()
+	})
+	defer watchdog.Stop()
+	if err := mountImage(w.Path("fuse/disk.img"), w.Path("disk")); err != nil {
+		t.Fatal(err)
+	}
+	q := &testrig.Queue{TB: t, Bin: bin, Dir: w.Path("disk"), Env: env, ServiceLog: &testrig.LockedBuffer{}}
+	defer func() {
+		w.last = logPosition(w.Disk)
+		q.Kill()
+		q.KillRunners()
+		if err := testrig.Unmount(w.Path("disk")); err != nil {
+			t.Error(err)
+		}
+	}()
+	w.first = logPosition(w.Disk)
+	q.Start("--workers", strconv.Itoa(cutWorkers))
+	var clients sync.WaitGroup
+	for i := range cutClients {
+		clients.Go(func() {
+			a := &testrig.Requester{Q: q}
+			for k := range cutEach {
+				if err := w.sendJob(a, fmt.Sprintf("c%d-%d", i, k), (i+k)%12); err != nil {
+					t.Errorf("client %d: %v", i, err)
+					return
+				}
+			}
+		})
+	}
+	clients.Wait()
+	return w
+}
+
+// sendJob sends the requests for one job of a client, usually an enqueue and a wait.
+func (w *workload) sendJob(a *testrig.Requester, id string, kind int) error {
+	spec := testrig.Fields{"id": id, "max_retries": 0}
+	// recordStart stores the position in the disk's log when the job starts.
+	recordStart := fmt.Sprintf("stat -c %%s %s >%s; ", w.Path("log"), w.Path("begun-"+id))
+	output := ""
+	switch {
+	case kind == 0: // the output of this job is stored in a file
+		spec["command"] = recordStart + "seq 20000"
+		output = numbersTo(20000)
+	case kind < 4: // the outputs of these jobs are stored in the database
+		spec["command"] = recordStart + "echo " + id
+		output = id + "\n"
+	case kind < 7:
+		spec["command"] = recordStart
+	case kind == 7:
+		return w.useBatch(a, id)
+	default: // these jobs never start
+		spec["command"], spec["delay"] = "true", "1h"
+	}
+	w.recordSent(id)
+	if err := mustSucceed(a, "enqueue", spec); err != nil {
+		return err
+	}
+	w.recordReply(id, "", "")
+	switch {
+	case kind < 7:
+		if err := mustSucceed(a, "wait", testrig.Fields{"id": id}); err != nil {
+			return err
+		}
+		w.recordReply(id, "completed", output)
+	case kind == 8:
+		if err := mustSucceed(a, "cancel", testrig.Fields{"id": id}); err != nil {
+			return err
+		}
+		w.recordReply(id, "cancelled", "")
+	}
+	return nil
+}
+
+// useBatch enqueues three jobs in one request.
+func (w *workload) useBatch(a *testrig.Requester, id string) error {
+	var ids []string
+	var jobs []testrig.Fields
+	for k := range 3 {
+		ids = append(ids, fmt.Sprint(id, "-", k))
+		jobs = append(jobs, testrig.Fields{"id": ids[k], "argv": []string{"true"}, "delay": "1h"})
+	}
+	w.recordSent(ids...)
+	if err := mustSucceed(a, "enqueue.batch", testrig.Fields{"jobs": jobs, "commit": true}); err != nil {
+		return err
+	}
+	for _, id := range ids {
+		w.recordReply(id, "", "")
+	}
+	return nil
+}
+
+// mustSucceed sends a request and returns an error unless it succeeds.
+func mustSucceed(a *testrig.Requester, method string, params any) error {
+	got, err := a.Request(method, params, func(json.RawMessage) {})
+	if err == nil && got.Error != nil {
+		err = fmt.Errorf("%+v", *got.Error)
+	}
+	if err != nil {
+		return fmt.Errorf("%s %v: %w", method, params, err)
+	}
+	return nil
+}
+
+// numbersTo returns the output of seq n.
+func numbersTo(n int) string {
+	var text []byte
+	for i := 1; i <= n; i++ {
+		text = append(strconv.AppendInt(text, int64(i), 10), '\n')
+	}
+	return string(text)
+}
+
+// cut is one power failure.
+type cut struct {
+	position int64
+	kind     int
+	seed     uint64
+}
+
+// cuts chooses n power failures, ordered by position. One third are spread over all writes. The others are at
+// an acknowledgement, or a few writes after it, where a missing fsync is noticed.
+func (w *workload) cuts(n int, rng *rand.Rand) (list []cut) {
+	records := records(w.Disk)
+	spread := func(at int64) int64 { // spread returns the end of one of the four records that follow
+		i, _ := slices.BinarySearchFunc(records, at, func(r record, at int64) int { return int(r.end - at) })
+		return records[min(i+rng.IntN(4), len(records)-1)].end
+	}
+	for i := range n {
+		c := cut{kind: i % keepsKinds, seed: rng.Uint64()}
+		acknowledged := w.promises[rng.IntN(len(w.promises))].position
+		switch rng.IntN(3) {
+		case 0:
+			c.position = spread(w.first + rng.Int64N(w.last-w.first))
+		case 1:
+			c.position = acknowledged
+		default:
+			c.position = spread(acknowledged)
+		}
+		list = append(list, c)
+	}
+	slices.SortFunc(list, func(a, b cut) int { return int(a.position - b.position) })
+	return list
+}
+
+// verdict lists the faults after a power failure. The list "lost" contains broken promises. It also contains
+// jobs that had started before the failure and are waiting again without a record of that start. The list
+// "wrong" contains faults that no write strategy can explain.
+type verdict struct{ lost, wrong []string }
+
+// checkAfterCut starts the service on the disk's content after a power failure and compares its jobs with the
+// promises. It changes the stored boot ids, so that the runner belongs to an earlier boot of the machine.
+func (w *workload) checkAfterCut(bin, image string, c cut) (v verdict) {
+	dir := w.Path("disk") // the image is mounted at the same path as before the power failure
+	if err := mountImage(image, dir); err != nil {
+		v.wrong = append(v.wrong, err.Error())
+		return v
+	}
+	q := &testrig.Queue{TB: w, Bin: bin, Dir: dir, ServiceLog: &testrig.LockedBuffer{}}
+	defer func() {
+		q.Kill()
+		q.KillRunners()
+		if err := testrig.Unmount(dir); err != nil {
+			v.wrong = append(v.wrong, err.Error())
+		}
+	}()
+	boots, _ := filepath.Glob(filepath.Join(dir, "runner", "*", "boot-id"))
+	for _, name := range boots {
+		if info, err := os.Stat(name); err != nil || info.Size() == 0 {
+			continue // the power failure lost the file's content
+		}
+		if err := os.WriteFile(name, []byte("00000000-0000-0000-0000-000000000000"), 0o600); err != nil {
+			w.Fatal(err)
+		}
+	}
+	if err := q.TryStart("--workers", "0"); err != nil {
+		v.wrong = append(v.wrong, fmt.Sprintf("the service does not start: %v", err))
+		return v
+	}
+	a := &testrig.Requester{Q: q}
+	q.WaitUntil("what was leased is settled", 20*time.Second, func() bool {
+		return q.QueryInt(`SELECT (SELECT count(*) FROM jobs WHERE place = 3) + (SELECT length(reserved) FROM meta)`) == 0
+	})
+	jobs, err := a.ListAll("")
+	if err != nil {
+		v.wrong = append(v.wrong, err.Error())
+		return v
+	}
+	w.compare(a, jobs, c, &v)
+	if verdict := integrity(q); verdict != "ok" {
+		v.wrong = append(v.wrong, "integrity_check: "+verdict)
+	}
+	if a.Conn != nil {
+		a.Conn.Close()
+	}
+	return v
+}
+
+// compare checks the existing jobs against the requests and the promises.
+func (w *workload) compare(a *testrig.Requester, jobs []testrig.Job, c cut, v *verdict) {
+	stored := map[string]testrig.Job{}
+	for _, j := range jobs {
+		if _, duplicate := stored[j.ID]; duplicate {
+			v.wrong = append(v.wrong, "job "+j.ID+" is there twice")
+		}
+		stored[j.ID] = j
+		if sent, ok := w.sent[j.ID]; !ok || sent > c.position {
+			v.wrong = append(v.wrong, "job "+j.ID+" had not been asked for")
+		}
+		if j.Attempts > 1 {
+			v.wrong = append(v.wrong, fmt.Sprintf("job %s is %s with %d attempts", j.ID, j.State, j.Attempts))
+		}
+		if w.hadStarted(j.ID, c) && j.State == "pending" && j.Reason == "" {
+			v.lost = append(v.lost, fmt.Sprintf("job %s had begun and waits without a trace of that", j.ID))
+		}
+	}
+	for _, p := range w.promises {
+		j, ok := stored[p.id]
+		switch {
+		case p.position > c.position:
+		case !ok:
+			v.lost = append(v.lost, "job "+p.id+" is gone")
+		case p.state != "" && j.State != p.state:
+			v.lost = append(v.lost, fmt.Sprintf("job %s was %s and is %s", p.id, p.state, j.State))
+		// Outputs above 1,000 bytes are in files and always checked. To save time, smaller ones are checked
+		// only for the newest promise.
+		case p.output != "" && (len(p.output) > 1000 || p.position == c.position):
+			if out, err := a.Logs(p.id); err != nil || string(out) != p.output {
+				v.lost = append(v.lost, fmt.Sprintf("job %s: %d bytes of its output, want %d: %v", p.id, len(out), len(p.output),
+					err))
+			}
+		}
+	}
+}
+
+// hadStarted reports whether the job had recorded its start before the power failure.
+func (w *workload) hadStarted(id string, c cut) bool {
+	raw, err := os.ReadFile(w.Path("begun-" + id))
+	position, bad := strconv.ParseInt(strings.TrimSpace(string(raw)), 10, 64)
+	return err == nil && bad == nil && position <= c.position
+}
+
+// integrity returns the result of SQLite's integrity_check.
+func integrity(q *testrig.Queue) (verdict string) {
+	db, err := sql.Open("sqlite", "file:"+filepath.Join(q.Dir, "queuectl.db")+"?mode=ro&_pragma=busy_timeout(5000)")
+	if err != nil {
+		return err.Error()
+	}
+	defer db.Close()
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	if err := db.QueryRowContext(ctx, "PRAGMA integrity_check").Scan(&verdict); err != nil {
+		return err.Error()
+	}
+	return verdict
+}
+
+// cutAll simulates n power failures of a workload, until enough returns true.
+func (w *workload) cutAll(bin string, n int, rng *rand.Rand, enough func(cut, verdict) bool) {
+	w.Helper()
+	cutter := &cutter{records: records(w.Disk), durable: slices.Clone(w.InitialContent)}
+	for i, c := range w.cuts(n, rng) {
+		// Each image has a new name, because another mount namespace may still mount the previous image.
+		image := w.Path(fmt.Sprintf("cut.img.%d", i))
+		if err := os.WriteFile(image, cutter.contentAfter(c.position, c.kind, rand.New(rand.NewPCG(c.seed, 0))),
+			0o600); err != nil {
+			w.Fatal(err)
+		}
+		stop := enough(c, w.checkAfterCut(bin, image, c))
+		if err := os.Remove(image); err != nil {
+			w.Fatal(err)
+		}
+		if stop {
+			return
+		}
+	}
+}
+
+// seed returns the seed for a test's random numbers: QUEUECTL_SEED if set, otherwise a new one.
+func seed(t testing.TB) uint64 {
+	n := rand.Uint64()
+	if s := os.Getenv("QUEUECTL_SEED"); s != "" {
+		var err error
+		if n, err = strconv.ParseUint(s, 10, 64); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Logf("QUEUECTL_SEED=%d", n)
+	return n
+}
+
+// Whenever the power fails, the database is intact and each acknowledged job exists exactly once. Each job
+// that was reported as completed or cancelled still has that state and its output. The simulated disk loses,
+// tears and reorders all writes that were not flushed.
+func TestPowerCut(t *testing.T) {
+	testrig.Long(t)
+	t.Parallel()
+	testrig.NeedsDisks(t, "/dev/fuse", "/dev/loop-control")
+	n := 60
+	if s := os.Getenv("QUEUECTL_CUTS"); s != "" {
+		n, _ = strconv.Atoi(s)
+	}
+	rng := rand.New(rand.NewPCG(seed(t), 1))
+	for remaining := n; remaining > 0 && !t.Failed(); remaining -= cutsPerRun {
+		bin := testrig.Binary(t, "")
+		w := runWorkload(t, bin)
+		w.cutAll(bin, min(remaining, cutsPerRun), rng, func(c cut, v verdict) bool {
+			if len(v.lost)+len(v.wrong) > 0 {
+				t.Errorf("cut at %d of %d to %d, kind %d, seed %d: lost %v, wrong %v", c.position, w.first, w.last, c.kind, c.seed,
+					firstItems(v.lost), firstItems(v.wrong))
+			}
+			return false
+		})
+		t.Logf("%d promises of %d jobs, %d writes and flushes", len(w.promises), len(w.sent), len(records(w.Disk)))
+		w.Close()
+	}
+}
+
+// The power-cut test detects lost jobs: with SQLite's synchronous=NORMAL, which does not flush at each
+// commit, acknowledged jobs are lost.
+func TestPowerCutTestDetectsLoss(t *testing.T) {
+	testrig.NeedsDisks(t, "/dev/fuse", "/dev/loop-control")
+	rng := rand.New(rand.NewPCG(seed(t), 2))
+	bin := testrig.Binary(t, "failpoint")
+	w := runWorkload(t, bin, "QUEUECTL_FAILPOINTS=normalsync")
+	tried, lost := 0, 0
+	w.cutAll(bin, 20, rng, func(_ cut, v verdict) bool {
+		tried++
+		lost = len(v.lost)
+		if len(v.wrong) > 0 {
+			t.Errorf("wrong: %v", firstItems(v.wrong))
+		}
+		return lost > 0
+	})
+	t.Logf("cut %d lost %d promises", tried, lost)
+	if lost == 0 {
+		t.Errorf("%d cuts lost nothing without flushes: the rig does not bite", tried)
+	}
+}
+
+// firstItems returns the first items of a list.
+func firstItems(list []string) string {
+	text := strings.Join(list[:min(len(list), 5)], "; ")
+	if len(list) > 5 {
+		text += fmt.Sprintf("; and %d more", len(list)-5)
+	}
+	return text
+}

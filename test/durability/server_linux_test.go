@@ -1,0 +1,421 @@
+package durability
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/queuectl/queuectl/internal/skip"
+	"github.com/queuectl/queuectl/internal/testrig"
+	"github.com/queuectl/queuectl/test/pgserver"
+)
+
+// onServer returns a queue whose database is on a new PostgreSQL server.
+func onServer(t *testing.T) (*testrig.Queue, *pgserver.Server) {
+	p := pgserver.New(t)
+	t.Cleanup(p.Remove)
+	q := testrig.NewQueue(t, "")
+	q.Store = p.URL("postgres")
+	return q, p
+}
+
+// The guarantees for a killed service also hold if the database is on a PostgreSQL server.
+func TestServiceKilledOnAServer(t *testing.T) {
+	t.Parallel()
+	p := pgserver.New(t)
+	t.Cleanup(p.Remove)
+	serviceKilled(t, 10, p.URL("postgres"))
+}
+
+// A PostgreSQL server that is killed repeatedly under load loses no acknowledged job, and no job runs twice.
+// The service waits for the server, and returns an error to clients in the meantime.
+func TestDatabaseServerKilled(t *testing.T) {
+	t.Parallel()
+	p := pgserver.New(t)
+	t.Cleanup(p.Remove)
+	l := &killLoad{Rig: testrig.NewRig(t, ""), kills: map[string]int{}, failures: make(chan error, 8)}
+	l.Store = p.URL("postgres")
+	l.Start("--workers", "6")
+	pid := l.Cmd.Process.Pid
+	for i := range 4 {
+		l.clients.Go(func() { l.enqueueShort(string(rune('a' + i))) })
+	}
+	l.clients.Go(l.enqueueLong)
+	for n := range 6 {
+		time.Sleep(time.Duration(300+170*n) * time.Millisecond) // the time at which the server is killed
+		p.Kill()
+		p.Start(t)
+	}
+	l.stop.Store(true)
+	l.clients.Wait()
+	close(l.failures)
+	for err := range l.failures {
+		t.Error(err)
+	}
+	l.waitDrained()
+	l.checkSettled()
+	if l.Cmd.Process.Pid != pid || l.WaitKilled(0) {
+		t.Errorf("the service ended:\n%s", l.ServiceLog)
+	}
+	l.checkNothingLeft()
+	t.Logf("%d jobs, requests repeated %d, of them known %d", len(l.Acked), l.Resent, l.Duplicates)
+}
+
+// While the PostgreSQL server is down, running jobs continue and clients get an error in time. Everything
+// works again once the server is back. A second service with the same node name is always refused.
+func TestDatabaseServerAway(t *testing.T) {
+	testrig.Long(t)
+	t.Parallel()
+	q, p := onServer(t)
+	q.Start("--workers", "2")
+	q.Must("enqueue", "--id", "long", "while [ ! -e "+q.Path("go")+" ]; do sleep 0.05; done; echo done")
+	q.WaitUntil("it runs", 20*time.Second, func() bool {
+		return strings.Contains(q.Must("list", "-s", "processing"), "long")
+	})
+	other := testrig.NewQueue(t, "")
+	other.Store = q.Store
+	if err := other.TryStart(); err == nil || !strings.Contains(fmt.Sprint(err), "another service already runs as node") {
+		t.Errorf("a second service of the same name: %v", err)
+	}
+	p.Kill()
+	started := time.Now()
+	r := q.CLI("enqueue", "--id", "late", "true")
+	if r.Code == 0 || !strings.Contains(r.Err, "cannot be reached") || time.Since(started) > 10*time.Second {
+		t.Errorf("without its server: %+v after %v", r, time.Since(started))
+	}
+	q.WriteFile("go", "")
+	p.Start(t)
+	q.Must("wait", "--timeout", "20s", "long")
+	q.Must("run", "--", "true")
+	if out := q.Must("logs", "long"); out != "done" {
+		t.Errorf("output %q", out)
+	}
+	if code := q.Stop(); code != 0 {
+		t.Errorf("stopped with %d:\n%s", code, q.ServiceLog)
+	}
+	doctor := func() testrig.Result {
+		cmd := q.Command("doctor")
+		cmd.Env = append(cmd.Env, "QUEUECTL_STORE="+q.Store)
+		return testrig.RunCommand(t, cmd)
+	}
+	if r := doctor(); !strings.Contains(r.Out, "PostgreSQL") || strings.Contains(r.Out, "FAILURE  database") {
+		t.Errorf("doctor, without the service: %+v", r)
+	}
+	p.Kill()
+	if r := doctor(); !strings.Contains(r.Out, "FAILURE  database") || !strings.Contains(r.Out, "cannot be reached") {
+		t.Errorf("doctor, without the server: %+v", r)
+	}
+	p.Start(t)
+}
+
+// While the PostgreSQL server is frozen, clients get an error within a bounded time. A job whose request has
+// failed in this way is stored once or not at all after the server has resumed. The service survives.
+func TestFrozenDatabaseServerFailsInTime(t *testing.T) {
+	testrig.Long(t)
+	t.Parallel()
+	q, p := onServer(t)
+	q.Start("--workers", "2")
+	q.Must("run", "--", "true")
+	p.Freeze(true)
+	t.Cleanup(func() { p.Freeze(false) })
+	started := time.Now()
+	for _, verb := range [][]string{{"enqueue", "--id", "late", "--key", "once", "true"}, {"list"}} {
+		if r := q.CLI(verb...); r.Code == 0 || !strings.Contains(r.Err, "try again later") ||
+			time.Since(started) > 60*time.Second {
+			t.Errorf("%v of a server that stands still: %+v after %v", verb, r, time.Since(started))
+		}
+	}
+	p.Freeze(false)
+	q.Must("enqueue", "--id", "late", "--key", "once", "true")
+	q.Must("wait", "--timeout", "20s", "late")
+	if q.WaitKilled(0) {
+		t.Errorf("the service ended:\n%s", q.ServiceLog)
+	}
+}
+
+// While the disk of the PostgreSQL server is full, clients get an error, and no job of a failed request is
+// stored. Running jobs continue, and everything works again once the disk has room.
+func TestDatabaseServerHasNoSpace(t *testing.T) {
+	skip.UnlessRoot(t, "needs root to mount a disk; .ci/run runs it as root")
+	q := testrig.NewQueue(t, "")
+	disk, err := os.MkdirTemp("", "queuectl-pg")
+	if err == nil {
+		err = errors.Join(os.Chmod(disk, 0o755), syscall.Mount("tmpfs", disk, "tmpfs", 0, "size=160m,mode=755"))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := errors.Join(testrig.Unmount(disk), os.Remove(disk)); err != nil {
+			t.Error(err)
+		}
+	})
+	t.Setenv("TMPDIR", disk)
+	p := pgserver.New(t, "max_wal_size=32MB", "min_wal_size=32MB")
+	t.Cleanup(p.Remove)
+	q.Store = p.URL("postgres")
+	q.Start("--workers", "2")
+	q.Must("enqueue", "--id", "long", testrig.GatedJob(q.Path("go"))+"; echo done")
+	pid := q.Dial().WaitRunning("long").PID
+	filler, err := os.Create(filepath.Join(disk, "filler"))
+	for chunk := make([]byte, 1<<20); err == nil; {
+		_, err = filler.Write(chunk)
+	}
+	if !errors.Is(err, syscall.ENOSPC) {
+		t.Fatal(err)
+	}
+	filler.Close()
+	big := strings.Repeat("x", 100<<10)
+	outcome, stored := testrig.Result{}, 0
+	for n := 0; n < 400 && outcome.Code == 0; n++ {
+		if outcome = q.CLI("enqueue", "--id", fmt.Sprint("big", n), "--in", "1h", "--command",
+			": "+big[n:]); outcome.Code == 0 {
+			stored++
+		}
+	}
+	if outcome.Code == 0 || !strings.Contains(outcome.Err, "try again") {
+		t.Fatalf("on a full disk, after %d jobs: %+v", stored, outcome)
+	}
+	t.Logf("after %d jobs of 100 KiB: %s", stored, outcome.Err)
+	if err := os.Remove(filler.Name()); err != nil {
+		t.Fatal(err)
+	}
+	// A server that has no room for its WAL ends.
+	if _, err := pgserver.TryQuery(q.Store, "SELECT 1"); err != nil {
+		p.Kill()
+		p.Start(t)
+	}
+	q.WaitUntil("it goes on", 30*time.Second, func() bool { return q.CLI("run", "--", "true").Code == 0 })
+	if j := q.Dial().Show("long"); j.State != "processing" || j.PID != pid {
+		t.Errorf("what ran is %s with pid %d, was %d", j.State, j.PID, pid)
+	}
+	if got := strings.Count(q.Must("list", "-q", "-s", "pending"), "big"); got != stored {
+		t.Errorf("%d of the large jobs are there, and %d were acknowledged", got, stored)
+	}
+	q.WriteFile("go", "")
+	q.Must("wait", "--timeout", "20s", "long")
+	if q.WaitKilled(0) {
+		t.Errorf("the service ended:\n%s", q.ServiceLog)
+	}
+}
+
+// While the database server accepts no changes, "status --check" and doctor report that the node cannot renew
+// its lease. They do not advise to remove the node.
+func TestDatabaseServerIsReadOnly(t *testing.T) {
+	testrig.Long(t)
+	t.Parallel()
+	q, p := onServer(t)
+	q.Start("--workers", "2")
+	q.Must("run", "--", "true")
+	set := func(value string) {
+		for _, sql := range []string{"ALTER SYSTEM SET default_transaction_read_only = " + value, "SELECT pg_reload_conf()"} {
+			url := p.URL("postgres") + "&options=-c%20default_transaction_read_only%3Doff"
+			if _, err := pgserver.TryQuery(url, sql); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	set("on")
+	trouble := "this node cannot renew its right to run jobs (node lease): "
+	q.WaitUntil("the read-only server is reported", 60*time.Second, func() bool {
+		got := q.CLI("status", "--check")
+		if strings.Contains(got.Out, "node rm") {
+			t.Fatalf("the node advises to remove itself: %s", got.Out)
+		}
+		return got.Code == 2 && strings.HasPrefix(got.Out, "failing: "+trouble) &&
+			strings.Contains(got.Out, "; check the database server")
+	})
+	if got := q.CLI("doctor"); got.Code != 1 || !strings.Contains(got.Out, "FAILURE  work         "+trouble) ||
+		strings.Contains(got.Out, "node rm") {
+		t.Errorf("doctor: %+v", got)
+	}
+	set("off")
+	q.WaitUntil("the node is healthy again", 60*time.Second, func() bool { return q.CLI("status", "--check").Code == 0 })
+	q.Must("run", "--", "true")
+}
+
+// A queue can be moved to a server and back while one of its jobs runs. The queue keeps the job, its history
+// and its outputs. After a move, a service refuses to start on the old store.
+func TestQueueMoves(t *testing.T) {
+	t.Parallel()
+	p := pgserver.New(t)
+	t.Cleanup(p.Remove)
+	q := testrig.NewQueue(t, "")
+	q.Start("--workers", "2", "--keep-jobs")
+	q.Must("run", "--id", "before", "--", "echo", "first")
+	q.Must("enqueue", "--id", "long", testrig.GatedJob(q.Path("go"))+"; echo last")
+	w := q.Dial()
+	pid := w.WaitRunning("long").PID
+	url := q.WriteFile("store", p.URL("postgres")+"\n")
+	if r := q.CLI("migrate", "--to-file", url); r.Code != 5 || !strings.Contains(r.Err, "service stop") {
+		t.Errorf("while its service runs: %+v", r)
+	}
+	q.Must("worker", "scale", "0")
+	q.Must("enqueue", "--id", "waits", "echo after")
+	if code := q.Stop(); code != 0 {
+		t.Fatalf("stopped with %d", code)
+	}
+	if r := q.CLI("migrate"); r.Code != 2 || !strings.Contains(r.Err, "--to") {
+		t.Errorf("without a place: %+v", r)
+	}
+	if r := q.CLI("migrate", "--to", "sqlite", "--to-file", url); r.Code != 2 ||
+		!strings.Contains(r.Err, "cannot be combined") {
+		t.Errorf("to two places: %+v", r)
+	}
+	if r := q.CLI("migrate", "--to", "sqlite"); r.Code != 2 {
+		t.Errorf("to where it is: %+v", r)
+	}
+	if out := q.Must("migrate", "--to-file", url, "--json"); !strings.Contains(out, `"jobs":3,`) {
+		t.Errorf("moved %s", out)
+	}
+	if err := q.TryStart(); err == nil || !strings.Contains(fmt.Sprint(err), "has moved") {
+		t.Errorf("where it was: %v", err)
+	}
+	q.Store = p.URL("postgres")
+	q.Start("--workers", "2", "--keep-jobs")
+	w = q.Dial()
+	if j := w.Show("long"); j.State != "processing" || j.PID != pid {
+		t.Errorf("what ran is %s with pid %d, was %d", j.State, j.PID, pid)
+	}
+	q.WriteFile("go", "")
+	q.Must("wait", "--timeout", "20s", "long", "waits")
+	for id, out := range map[string]string{"before": "first", "long": "last", "waits": "after"} {
+		if got := q.Must("logs", id); !strings.HasSuffix(got, out) {
+			t.Errorf("%s printed %q", id, got)
+		}
+	}
+	if code := q.Stop(); code != 0 {
+		t.Fatalf("stopped with %d", code)
+	}
+	oldStore := q.Store
+	q.Store = ""
+	q.Must("migrate", "--from", oldStore, "--to", "sqlite")
+	q.Start("--workers", "2")
+	if out := q.Must("logs", "long"); !strings.HasSuffix(out, "last") {
+		t.Errorf("back it printed %q", out)
+	}
+	q.Must("run", "--", "true")
+}
+
+// If a service gets another store, it starts with the jobs of that store. If it gets its first store back, it
+// finds its own jobs again. It refuses a store while its runners still have jobs or results of another store.
+func TestServiceCanSwitchStores(t *testing.T) {
+	t.Parallel()
+	p := pgserver.New(t)
+	t.Cleanup(p.Remove)
+	q := testrig.NewQueue(t, "")
+	url := p.URL("postgres")
+	for range 3 { // each start raises the epoch above that of a new store
+		q.Start("--workers", "2", "--keep-jobs")
+		q.Must("run", "--", "true")
+		if code := q.Stop(); code != 0 {
+			t.Fatalf("stopped with %d", code)
+		}
+	}
+	q.Store = url
+	q.Start("--workers", "2", "--keep-jobs")
+	if out := q.Must("run", "--id", "there", "--", "echo", "here"); out != "here" {
+		t.Errorf("on the server it printed %q", out)
+	}
+	q.Must("enqueue", "--id", "long", testrig.GatedJob(q.Path("go"))+"; echo last")
+	pid := q.Dial().WaitRunning("long").PID
+	if code := q.Stop(); code != 0 {
+		t.Fatalf("stopped with %d", code)
+	}
+	q.Store = ""
+	if err := q.TryStart(); err == nil || !strings.Contains(fmt.Sprint(err), "jobs of the previous store") ||
+		!strings.Contains(fmt.Sprint(err), "migrate") {
+		t.Errorf("while a job of the other store runs: %v", err)
+	}
+	q.Store = url
+	q.Start("--workers", "2", "--keep-jobs")
+	w := q.Dial()
+	if j := w.Show("long"); j.State != "processing" || j.PID != pid {
+		t.Errorf("what ran is %s with pid %d, was %d", j.State, j.PID, pid)
+	}
+	q.WriteFile("go", "")
+	q.Must("wait", "--timeout", "20s", "long")
+	if code := q.Stop(); code != 0 {
+		t.Fatalf("stopped with %d", code)
+	}
+	q.Store = ""
+	q.Start("--workers", "2", "--keep-jobs")
+	if r := q.CLI("show", "there"); r.Code != 4 {
+		t.Errorf("the other store's job here: %+v", r)
+	}
+	q.Must("enqueue", "--id", "ends", "echo ran >>"+q.Path("runs")+"; "+testrig.GatedJob(q.Path("end")))
+	pid = q.Dial().WaitRunning("ends").PID
+	if code := q.Stop(); code != 0 {
+		t.Fatalf("stopped with %d", code)
+	}
+	q.WriteFile("end", "")
+	q.WaitUntil("it ends while no service runs", 20*time.Second, func() bool { return syscall.Kill(pid, 0) != nil })
+	q.Store = url
+	if err := q.TryStart(); err == nil || !strings.Contains(fmt.Sprint(err), "jobs of the previous store") {
+		t.Errorf("while an end of the other store's job is to be told: %v", err)
+	}
+	q.Store = ""
+	q.Start("--workers", "2", "--keep-jobs")
+	q.Must("wait", "--timeout", "20s", "ends")
+	if raw, err := os.ReadFile(q.Path("runs")); err != nil || string(raw) != "ran\n" {
+		t.Errorf("it ran %q, %v", raw, err)
+	}
+}
+
+// The output files of a queue stay while its service uses another store in the same state directory. A file
+// that belongs to no attempt is removed only if it was written after the service had switched to the current
+// store.
+func TestOutputsStayWhileAnotherStoreIsUsed(t *testing.T) {
+	t.Parallel()
+	p := pgserver.New(t)
+	t.Cleanup(p.Remove)
+	q := testrig.NewQueue(t, "")
+	logs := map[string]string{}
+	use := func(store, id string) {
+		t.Helper()
+		q.Store = store
+		q.Start("--workers", "1")
+		if logs[id] == "" {
+			q.Must("run", "--id", id, "--", "sh", "-c", "seq 30000 | sed s/^/"+id+"/")
+			logs[id] = q.Must("logs", id)
+		}
+		q.Stop()
+		orphan := q.WriteFile(filepath.Join("runner", "output", "99-7"), "")
+		q.Start("--workers", "1")
+		q.WaitUntil("the file without an attempt is removed", 20*time.Second, func() bool {
+			_, err := os.Stat(orphan)
+			return err != nil
+		})
+		if got := q.CLI("logs", id); strings.TrimSpace(got.Out) != logs[id] || got.Code != 0 {
+			t.Errorf("logs of %s: exit code %d, %d bytes, %s; want %d bytes", id, got.Code, len(got.Out), got.Err, len(logs[id]))
+		}
+		if got := q.CLI("doctor", "--verify"); strings.Contains(got.Out, "FAILURE") {
+			t.Errorf("doctor --verify: %s", got.Out)
+		}
+		q.Stop()
+	}
+	for range 2 {
+		use("", "here")
+		use(p.URL("postgres"), "there")
+	}
+	use("", "here")
+	for _, name := range []string{"queuectl.db", "queuectl.db-wal", "queuectl.db-shm", "initialized"} {
+		if err := os.Rename(q.Path(name), q.Path(name+".away")); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			t.Fatal(err)
+		}
+	}
+	use("", "new")
+	for _, name := range []string{"queuectl.db", "queuectl.db-wal", "queuectl.db-shm", "initialized"} {
+		os.Remove(q.Path(name))
+		if err := os.Rename(q.Path(name+".away"), q.Path(name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			t.Fatal(err)
+		}
+	}
+	use("", "here")
+}

@@ -1,0 +1,142 @@
+package durability
+
+import (
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/queuectl/queuectl/internal/skip"
+	"github.com/queuectl/queuectl/internal/testrig"
+)
+
+// The service treats an exceeded disk quota (EDQUOT) and a file that may not grow (EFBIG) as a
+// full disk. It refuses new jobs, records the results of running jobs once space is free, and
+// keeps running.
+func TestExceededQuotaIsTreatedAsFullDisk(t *testing.T) {
+	skip.UnlessProgram(t, "strace", "needs strace; .ci/run installs it")
+	t.Parallel()
+	for _, fault := range []string{"EDQUOT", "EFBIG"} {
+		q := testrig.NewQueue(t, "")
+		q.Start("--workers", "2")
+		gate := q.Path("go")
+		q.Must("enqueue", "--id", "runs", testrig.GatedJob(gate))
+		q.Dial().WaitRunning("runs")
+		lift := q.InjectFault("-P", q.Path("queuectl.db-wal"), "-e", "trace=pwrite64", "-e", "inject=pwrite64:error="+fault)
+		if r := q.CLI("enqueue", "--id", "refused", "true"); r.Code == 0 || q.WaitKilled(0) {
+			t.Errorf("%s: %+v", fault, r)
+		}
+		q.WriteFile("go", "")
+		lift()
+		q.Must("wait", "--timeout", "20s", "runs")
+		q.WaitUntil("a new job is taken", 20*time.Second, func() bool {
+			return q.CLI("enqueue", "--id", "taken", "true").Code == 0
+		})
+		if q.WaitKilled(0) {
+			t.Errorf("%s ended the service:\n%s", fault, q.ServiceLog)
+		}
+		q.Stop()
+	}
+}
+
+// If the parent directory of the jobs' private directories is removed, the runner creates it
+// again.
+func TestRemovedJobsDirIsRecreated(t *testing.T) {
+	t.Parallel()
+	q := testrig.NewQueue(t, "")
+	q.Start("--workers", "2")
+	q.Must("run", "--", "true")
+	if err := os.RemoveAll(q.Path("runner/jobs")); err != nil {
+		t.Fatal(err)
+	}
+	if out := q.Must("run", "--", "sh", "-c", `test -d "$QUEUECTL_TMPDIR" && echo there`); out != "there" {
+		t.Errorf("%q", out)
+	}
+}
+
+// If the service cannot create its reserve file on the disk, it refuses new jobs and names that reason.
+func TestMissingReserveRefusesJobs(t *testing.T) {
+	t.Parallel()
+	q := testrig.NewQueue(t, "")
+	q.Start("--workers", "0")
+	q.Stop()
+	if err := os.Remove(q.Path("reserve")); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.MkdirAll(q.Path("reserve/x"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	q.Start("--workers", "0")
+	if r := q.CLI("enqueue", "true"); r.Code == 0 ||
+		!strings.Contains(r.Err, "cannot create the disk reserve for running jobs") {
+		t.Errorf("%+v", r)
+	}
+	if err := os.RemoveAll(q.Path("reserve")); err != nil {
+		t.Fatal(err)
+	}
+	q.WaitUntil("new jobs are taken", 10*time.Second, func() bool { return q.CLI("enqueue", "true").Code == 0 })
+}
+
+// If other accounts can write to the parent directory of the jobs' private directories, the runner
+// refuses to use it. status, why and doctor show the reason and the command that fixes it.
+func TestJobsDirMustBePrivate(t *testing.T) {
+	testrig.Long(t)
+	t.Parallel()
+	q := testrig.NewQueue(t, "")
+	jobsDir := q.Path("runner/jobs")
+	if err := os.MkdirAll(jobsDir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(jobsDir, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	q.Start("--workers", "1")
+	q.Must("enqueue", "--id", "waits", "true")
+	want := jobsDir + ": other accounts can write to it (mode 777); run: chmod go-w " + jobsDir
+	for _, verb := range []string{"status", "why", "doctor"} {
+		words := []string{verb}
+		if verb == "why" {
+			words = append(words, "waits")
+		}
+		q.WaitUntil(verb+" names the directory and the command that helps", 20*time.Second, func() bool {
+			return strings.Contains(q.CLI(words...).Out, want)
+		})
+	}
+	if err := os.Chmod(jobsDir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	q.Must("wait", "--timeout", "20s", "waits")
+}
+
+// The operator may mount a file system for the jobs' private directories. Its size then limits
+// what jobs can write there.
+func TestJobsDirCanBeAMount(t *testing.T) {
+	skip.UnlessRoot(t, "needs root to mount a file system; .ci/run runs it as root")
+	q := testrig.NewQueue(t, "")
+	jobsDir := q.Path("runner/jobs")
+	if err := os.MkdirAll(jobsDir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Mount("tmpfs", jobsDir, "tmpfs", 0, "size=1m,mode=700"); err != nil {
+		t.Log(err)
+		skip.Missing(t, "mount", "needs the right to mount; .ci/run runs it as root")
+	}
+	t.Cleanup(func() {
+		q.Kill()
+		q.KillRunners()
+		if err := testrig.Unmount(jobsDir); err != nil {
+			t.Error(err)
+			syscall.Unmount(jobsDir, syscall.MNT_DETACH)
+		}
+	})
+	q.Start("--workers", "1")
+	if r := q.CLI("run", "--max-retries", "0", `head -c 2000000 /dev/zero >"$QUEUECTL_TMPDIR/x"`); r.Code != 1 ||
+		!strings.Contains(r.Out+r.Err, "No space left") {
+		t.Errorf("a job that fills its directory: exit code %d, %s%s", r.Code, r.Out, r.Err)
+	}
+	if out := q.Must("run",
+		`ls "$QUEUECTL_TMPDIR"; head -c 500000 /dev/zero >"$QUEUECTL_TMPDIR/x" && echo fits`); out != "fits" {
+		t.Errorf("the next job finds %q, want an empty directory with room", out)
+	}
+}

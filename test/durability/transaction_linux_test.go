@@ -1,0 +1,165 @@
+package durability
+
+import (
+	"os/user"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/queuectl/queuectl/internal/testrig"
+	"github.com/queuectl/queuectl/test/pgserver"
+)
+
+// An application can enqueue a job in its own transaction. If the transaction commits, the job exists exactly
+// once, even if no service is running. If it does not commit, the job does not exist. The job belongs to the
+// user in the setting store_roles. The database role of the application has no other rights.
+func TestEnqueueInATransaction(t *testing.T) {
+	testrig.Long(t)
+	t.Parallel()
+	q, _ := onServer(t)
+	me, err := user.Current()
+	if err != nil {
+		t.Fatal(err)
+	}
+	q.Start("--workers", "2")
+	q.Must("config", "set", "store_roles", "app="+me.Username+" ghost=nobody-of-this-name shop="+me.Username+" chief="+
+		me.Username)
+	pgserver.Query(t, q.Store,
+		`CREATE ROLE chief LOGIN SUPERUSER; CREATE ROLE app LOGIN; CREATE ROLE ghost LOGIN; CREATE ROLE other LOGIN; CREATE ROLE shop LOGIN; GRANT USAGE ON SCHEMA queuectl TO app, ghost, other, shop; GRANT EXECUTE ON FUNCTION queuectl.enqueue(jsonb) TO app, ghost, other, shop`)
+	app := pgserver.WithRole(q.Store, "app")
+	q.WaitUntil("the roles are known", 2*time.Second,
+		func() bool { return pgserver.Query(t, q.Store, `SELECT count(*) FROM queuectl.roles`) == "4" })
+	if out, err := pgserver.TryQuery(pgserver.WithRole(q.Store, "chief"),
+		`SELECT queuectl.enqueue('{"command":"true"}')`); err == nil || !strings.Contains(out, "superuser") {
+		t.Errorf("a superuser, by whom functions of others are called: %s, %v", out, err)
+	}
+	q.Must("enqueue", "--id", "given", "true")
+	number := strings.TrimSpace(q.Must("enqueue", "true"))
+	w := q.Dial()
+	var staged struct{ IDs []string }
+	w.MustCall("enqueue.batch", testrig.Fields{"batch": "staged",
+		"jobs": []testrig.Fields{{"command": "true", "cwd": "/"}}}, &staged)
+	for statement, want := range map[string]string{
+		`SELECT queuectl.enqueue('{"command":"true","id":"` + staged.IDs[0] + `"}')`: "id: " + staged.IDs[0] +
+			" is already used",
+		`SELECT queuectl.enqueue('{"command":"true","id":"given"}')`:          "id: given is already used",
+		`SELECT queuectl.enqueue('{"command":"true","id":"` + number + `"}')`: "id: " + number + " is already used",
+		`SELECT queuectl.enqueue('{"comand":"true"}')`:                        "unknown job field comand",
+		`SELECT queuectl.enqueue('{"command":"true","argv":["true"]}')`: "command: cannot be combined with " +
+			"argv; set only one of them",
+		`SELECT queuectl.enqueue('{"id":"neither"}')`:                                  "no command given; set command or argv",
+		`SELECT queuectl.enqueue('{"command":null,"argv":null}')`:                      "no command given; set command or argv",
+		`SELECT queuectl.enqueue('[]')`:                                                "not a JSON object",
+		`SELECT queuectl.enqueue('{"command":"true","id":" "}')`:                       "id: invalid characters or length",
+		`SELECT count(*) FROM queuectl.jobs`:                                           "permission denied",
+		`INSERT INTO queuectl.submissions (role, id, spec) VALUES ('root', 'x', '{}')`: "permission denied",
+		`INSERT INTO queuectl.roles VALUES (0, 'app')`:                                 "permission denied",
+	} {
+		if out, err := pgserver.TryQuery(app, statement); err == nil || !strings.Contains(out, want) {
+			t.Errorf("%s: %s, %v, want %q", statement, out, err, want)
+		}
+	}
+	go pgserver.TryQuery(pgserver.WithRole(q.Store, "shop"),
+		`BEGIN; SELECT queuectl.enqueue('{"command":"true","id":"both"}'); SELECT pg_sleep(20); ROLLBACK`)
+	q.WaitUntil("it is being handed in", 20*time.Second, func() bool {
+		return pgserver.Query(
+			t, q.Store, `SELECT count(*) FROM pg_stat_activity WHERE usename = 'shop' AND wait_event = 'PgSleep'`) != "0"
+	})
+	if out, err := pgserver.TryQuery(app, `SELECT queuectl.enqueue('{"command":"true","id":"both"}')`); err == nil ||
+		!strings.Contains(out, "an open transaction has also enqueued a job with the id both") {
+		t.Errorf("an id that another role hands in: %s, %v", out, err)
+	}
+	if out, err := pgserver.TryQuery(pgserver.WithRole(q.Store, "other"),
+		`SELECT queuectl.enqueue('{"command":"true"}')`); err == nil || !strings.Contains(out, "store_roles") {
+		t.Errorf("a role of no user: %s, %v", out, err)
+	}
+	if out, err := pgserver.TryQuery(
+		q.Store, `BEGIN; INSERT INTO queuectl.submissions (role, id, spec, before) SELECT 'app', 'large' || i, repeat('x', 1000000), -200000 FROM generate_series(1, 269) AS of (i); SET SESSION AUTHORIZATION app; SELECT queuectl.enqueue('{"command":"true"}'); ROLLBACK`); err == nil || !strings.Contains(out, "have not been read by the queuectl service yet") {
+		t.Errorf("a job behind 256 MiB of others: %s, %v", out, err)
+	}
+	pgserver.Query(t, app, `BEGIN; SELECT queuectl.enqueue('{"command":"true","id":"undone"}'); ROLLBACK`)
+	pgserver.Query(t, app,
+		`CREATE TEMP TABLE roles (role text); CREATE TEMP TABLE jobs (id text); SELECT queuectl.enqueue('{"command":"echo hi","id":"done","labels":{"a":"b"}}')`)
+	q.WaitUntil("it is there", 20*time.Second, func() bool { return q.CLI("show", "done").Code == 0 })
+	q.Must("wait", "--timeout", "20s", "done")
+	if j := q.Show("done"); j.State != "completed" || q.Must("logs", "done") != "hi" {
+		t.Errorf("%+v", j)
+	}
+	q.Must("queue", "set", "narrow", "--max-pending", "1", "--concurrency", "1")
+	q.Must("queue", "pause", "narrow")
+	pgserver.Query(t, app,
+		`SELECT queuectl.enqueue('{"command":"true","id":"fits","queue":"narrow"}'), queuectl.enqueue('{"command":"true","id":"full","queue":"narrow"}'), queuectl.enqueue('{"command":"true","id":"behind"}')`)
+	pgserver.Query(t, pgserver.WithRole(q.Store, "shop"), `SELECT queuectl.enqueue('{"command":"true","id":"of-shop"}')`)
+	q.WaitUntil("another role's is there", 20*time.Second, func() bool { return q.CLI("show", "of-shop").Code == 0 })
+	if q.CLI("show", "full").Code == 0 || q.CLI("show", "behind").Code == 0 {
+		t.Error("a queue has more than it may, or a role's jobs pass each other")
+	}
+	if r := q.CLI("enqueue", "--id", "behind", "true"); r.Code == 0 ||
+		!strings.Contains(r.Err, `another job has the id "behind"`) {
+		t.Errorf("the id of what waits to be taken: %+v", r)
+	}
+	q.Must("queue", "resume", "narrow")
+	q.WaitUntil("the queue has room", 20*time.Second, func() bool { return q.CLI("show", "behind").Code == 0 })
+	if code := q.Stop(); code != 0 {
+		t.Fatalf("stopped with %d", code)
+	}
+	id := pgserver.Query(t, app, `SELECT queuectl.enqueue('{"argv":["echo","later"]}')`)
+	if out, err := pgserver.TryQuery(app, `SELECT queuectl.enqueue('{"command":"true","id":"done"}')`); err == nil ||
+		!strings.Contains(out, "is already used") {
+		t.Errorf("an id that is taken: %s, %v", out, err)
+	}
+	pgserver.Query(t, app, `SELECT queuectl.enqueue('{"command":"true","id":"wrong","priority":"high"}')`)
+	pgserver.Query(t, pgserver.WithRole(q.Store, "ghost"), `SELECT queuectl.enqueue('{"command":"true","id":"nobodys"}')`)
+	// Bypass the check of queuectl.enqueue: insert a submission with the id of an existing job.
+	pgserver.Query(t, q.Store,
+		`INSERT INTO queuectl.submissions (role, id, spec, before) VALUES ('app', 'done', '{"command":"echo again","id":"done"}', 0)`)
+	q.Start("--workers", "2")
+	q.WaitUntil("all are taken", 20*time.Second, func() bool {
+		return pgserver.Query(t, q.Store, `SELECT count(*) FROM queuectl.submissions WHERE refused IS NULL`) == "0"
+	})
+	q.Must("wait", "--timeout", "20s", id)
+	if out := q.Must("logs", id); out != "later" {
+		t.Errorf("it printed %q", out)
+	}
+	if out := q.Must("logs", "done"); out != "hi" {
+		t.Errorf("what was taken already printed %q", out)
+	}
+	if q.CLI("show", "undone").Code == 0 || q.CLI("show", "wrong").Code == 0 {
+		t.Error("a job is there of what was undone, or is none")
+	}
+	why := pgserver.Query(t, q.Store, `SELECT id || ': ' || refused FROM queuectl.submissions ORDER BY id`)
+	if !strings.Contains(why, "nobodys: ") || !strings.Contains(why, `done: id: another job has the id "done"`) ||
+		!strings.Contains(why, "wrong: ") || !strings.Contains(why, "priority") {
+		t.Errorf("refused are %s", why)
+	}
+	if out := q.CLI("doctor").Out; !strings.Contains(out,
+		"3 jobs enqueued with the SQL function queuectl.enqueue were refused") {
+		t.Errorf("doctor says %s", out)
+	}
+}
+
+// If the quota of a user is full, a job that an application enqueues by SQL for that user deletes older data
+// of the user. Other requests of the user do so too.
+func TestEnqueueInATransactionMakesRoom(t *testing.T) {
+	t.Parallel()
+	q, _ := onServer(t)
+	me, err := user.Current()
+	if err != nil {
+		t.Fatal(err)
+	}
+	q.Start("--workers", "1")
+	q.Must("run", "--id", "old", "head -c 60000 /dev/zero | tr '\\0' x")
+	q.Must("config", "set", "store_roles", "app="+me.Username)
+	pgserver.Query(t, q.Store,
+		`CREATE ROLE app LOGIN; GRANT USAGE ON SCHEMA queuectl TO app; GRANT EXECUTE ON FUNCTION queuectl.enqueue(jsonb) TO app`)
+	q.WaitUntil("the role is known", 20*time.Second,
+		func() bool { return pgserver.Query(t, q.Store, `SELECT count(*) FROM queuectl.roles`) == "1" })
+	// Upkeep keeps the user's data below 90 % of the quota, which is 63,000 bytes here.
+	q.Must("config", "set", "max_bytes_per_user", "70000")
+	pgserver.Query(t, pgserver.WithRole(q.Store, "app"),
+		`SELECT queuectl.enqueue(jsonb_build_object('command', 'cat', 'id', 'new', 'cwd', '/', 'stdin', repeat('y', 30000)))`)
+	q.WaitUntil("it is there", 20*time.Second, func() bool { return q.CLI("show", "new").Code == 0 })
+	if r := q.CLI("logs", "old"); !strings.Contains(r.Err, "was removed to make room (setting max_bytes_per_user)") {
+		t.Errorf("logs of the job that made room: %+v", r)
+	}
+}

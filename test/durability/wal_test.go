@@ -1,0 +1,72 @@
+//go:build linux || windows
+
+package durability
+
+import (
+	"database/sql"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/queuectl/queuectl/internal/testrig"
+)
+
+// holdReadTransaction starts a read transaction on the database from this process. The transaction stays open
+// until the caller calls end.
+func holdReadTransaction(q *testrig.Queue) (end func()) {
+	q.Helper()
+	db, err := sql.Open("sqlite", "file:"+q.Path("queuectl.db")+"?mode=ro")
+	if err != nil {
+		q.Fatal(err)
+	}
+	rows, err := db.Query(`SELECT id FROM jobs`)
+	if err != nil || !rows.Next() {
+		q.Fatalf("read the database: %v", err)
+	}
+	end = func() { db.Close(); rows.Close() }
+	q.Cleanup(end)
+	return end
+}
+
+// While another program keeps a read transaction open, status says what to do about it, the log says so once,
+// and jobs still run. After that program has ended, status is "ok" again. The test uses the build with
+// failpoints, which warns at a WAL size of 4 MiB.
+func TestAnotherProgramReadsTheDatabase(t *testing.T) {
+	testrig.Long(t)
+	t.Parallel()
+	q := testrig.NewQueue(t, "failpoint")
+	q.Env = []string{"QUEUECTL_FAILPOINTS=smallwal"}
+	q.Start("--workers", "1")
+	w := q.Dial()
+	w.Enqueue(testrig.Fields{"command": "true"})
+	w.Enqueue(testrig.Fields{"command": "true"})
+	end := holdReadTransaction(q)
+	big := testrig.Fields{"command": ": " + strings.Repeat("x", 100_000)}
+	health := func() (h struct{ Health string }) {
+		t.Helper()
+		w.MustCall("status", nil, &h)
+		return h
+	}
+	q.WaitUntil("status says so", 20*time.Second, func() bool {
+		w.Enqueue(big)
+		return strings.HasPrefix(health().Health, "degraded")
+	})
+	if h := health().Health; !strings.Contains(h, "another program keeps reading") ||
+		!strings.Contains(h, "find that program with: ") {
+		t.Errorf("health is %q", h)
+	}
+	if r := q.CLI("status", "--check"); r.Code != 1 {
+		t.Errorf("status --check: %+v", r)
+	}
+	if j := w.WaitEnded(w.Enqueue(testrig.Fields{"command": "echo up", "priority": 10})); j.State != "completed" {
+		t.Errorf("a job meanwhile: %+v", j)
+	}
+	end()
+	q.WaitUntil("status is well again", 20*time.Second, func() bool {
+		w.Enqueue(testrig.Fields{"command": "true"})
+		return health().Health == "ok"
+	})
+	if n := strings.Count(q.LogText(), "another program keeps reading"); n != 1 {
+		t.Errorf("the log says it %d times", n)
+	}
+}

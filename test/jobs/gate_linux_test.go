@@ -1,0 +1,284 @@
+package jobs
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/queuectl/queuectl/internal/testrig"
+)
+
+// Jobs get exclusive units of a resource and learn their names from the environment. No two jobs
+// hold the same unit at the same time, even across kills of the service and its runners. A request
+// for units that can never be available is refused.
+func TestResourceUnitsAreExclusive(t *testing.T) {
+	testrig.Long(t)
+	t.Parallel()
+	q := testrig.NewQueue(t, "")
+	file := q.WriteFile("q.toml", "workers = 8\nmax_retries = 20\n[resources.gpu]\nids = [\"a\", \"b\", \"c\", "+
+		"\"d\"]\nenv = \"CARDS\"\n[resources.disk]\ncount = 2\n")
+	q.Start("--config", file)
+	for need, want := range map[string]string{"gpu=5": "the job needs 5 units of the resource gpu, but only 4 exist",
+		"gp=1": `there is no resource "gp"; did you mean "gpu"?`} {
+		if r := q.CLI("enqueue", "--resource", need, "true"); r.Code != 2 || !strings.Contains(r.Err, want) {
+			t.Errorf("%s: exit code %d, %s", need, r.Code, r.Err)
+		}
+	}
+	// Each unit is a lock file. A job holds the lock until its last process has ended.
+	script := q.WriteFile(
+		"take", `n=4; for u in $(echo "$CARDS" | tr , ' '); do eval "exec $n>taken-$u"; flock -n $n || echo "$CARDS $QUEUECTL_JOB_ID" >>twice; n=$((n + 1)); done
+[ "$CARDS" = "$QUEUECTL_RESOURCE_GPU" ] || echo "$CARDS, $QUEUECTL_RESOURCE_GPU" >>twice
+sleep 0.03; echo "$QUEUECTL_JOB_ID" >>done`)
+	jobs, kills := 100, 5
+	if testrig.FullScale() {
+		jobs, kills = 1000, 20
+	}
+	var lines strings.Builder
+	for i := range jobs {
+		fmt.Fprintf(&lines, `{"command": "sh %s", "cwd": %q, "resources": {"gpu": %d}}`+"\n", script, q.Dir, 1+i%3)
+	}
+	q.Must("enqueue", "--file", q.WriteFile("jobs", lines.String()))
+	for i := range kills {
+		// Let some jobs complete before each kill. A job runs alone after an interruption, and is dead with
+		// the reason "poison" after three of them.
+		completed := countState(q, "completed")
+		q.WaitUntil("some more have run", 30*time.Second, func() bool {
+			return countState(q, "completed") >= min(jobs, completed+8)
+		})
+		if i%2 == 1 {
+			q.KillRunners()
+			continue
+		}
+		q.Kill()
+		q.Start("--config", file)
+	}
+	q.WaitUntil("all have run", testrig.TimeoutFactor*2*time.Minute,
+		func() bool { return countState(q, "completed") >= jobs })
+	completed := map[string]bool{}
+	for id := range strings.FieldsSeq(q.ReadFile("done")) {
+		completed[id] = true
+	}
+	if len(completed) != jobs {
+		t.Errorf("%d of %d jobs have run to their end", len(completed), jobs)
+	}
+	if text, err := os.ReadFile(q.Path("twice")); err == nil {
+		t.Errorf("units were taken twice: %s", text)
+	}
+	q.Must("enqueue", "--id", "shown", "--resource", "gpu=2", "--resource", "disk=1", "sleep 600")
+	q.WaitUntil("it runs", 10*time.Second, func() bool { return q.Show("shown").State == "processing" })
+	if out := q.Must("show", "shown", "--json"); !strings.Contains(out, `"units":{"disk":["0"],"gpu":["a","b"]}`) {
+		t.Errorf("what it holds is not shown: %s", out)
+	}
+	q.Must("config", "set", "resources", "gpu=3")
+	q.Must("enqueue", "--id", "more", "--resource", "gpu=2", "true")
+	if out := q.Must("why", "more"); !strings.Contains(out, "resource gpu: 2 of 3 units in use, but the job needs 2") {
+		t.Errorf("why: %s", out)
+	}
+	if out := q.Must("status"); !strings.Contains(out, "resource gpu") {
+		t.Errorf("status does not say what it waits for: %s", out)
+	}
+	q.Must("cancel", "shown")
+	q.Must("wait", "more")
+}
+
+// The concurrency and the pause of a queue survive a kill of the service. A pause with a duration ends by
+// itself.
+func TestQueueSettingsSurviveRestarts(t *testing.T) {
+	q := testrig.StartQueue(t, "--workers", "4")
+	q.Must("queue", "set", "one", "--concurrency", "1", "--default", "max_retries=0")
+	q.Must("enqueue", "-Q", "one", "--cwd", q.Dir, "--", "sh", "-c", "mkdir alone && sleep 0.1 && rmdir alone")
+	for range 5 {
+		q.Must("enqueue", "-q", "-Q", "one", "--cwd", q.Dir, "--", "sh", "-c", "mkdir alone && sleep 0.02 && rmdir alone")
+	}
+	q.Kill()
+	q.Start("--workers", "4")
+	q.WaitUntil("all of one have run", 30*time.Second, func() bool { return countState(q, "completed") == 6 })
+	if n := countState(q, "dead"); n != 0 {
+		t.Errorf("%d jobs met another one of their queue", n)
+	}
+	q.Must("queue", "pause", "default", "--reason", "a test")
+	q.Must("enqueue", "--id", "waits", "true")
+	q.Kill()
+	q.Start("--workers", "4")
+	if out := q.Must("why", "waits"); !strings.Contains(out, "queue default is paused") {
+		t.Errorf("after a restart: %s", out)
+	}
+	q.Must("queue", "resume", "default")
+	q.Must("wait", "waits", "--timeout", "20")
+	q.Must("enqueue", "-Q", "one", "--id", "stands", "--timeout", "60s", "sleep 600")
+	q.WaitUntil("it runs", 10*time.Second, func() bool { return q.Show("stands").State == "processing" })
+	q.Must("enqueue", "-Q", "one", "--id", "alone", "--timeout", "60s", "sleep 600")
+	q.Must("queue", "set", "one", "--concurrency", "2")
+	q.WaitUntil("it runs", 10*time.Second, func() bool { return q.Show("alone").State == "processing" })
+	q.Must("pause", "alone")
+	q.Must("queue", "pause", "one", "--freeze")
+	if out := q.Must("show", "stands", "--json"); !strings.Contains(out, `"paused_by":"`) {
+		t.Errorf("what runs does not stand still: %s", out)
+	}
+	if code := q.Stop(); code != 0 {
+		t.Errorf("the service ends with %d", code)
+	}
+	q.Start("--workers", "4")
+	q.Must("queue", "resume", "one")
+	q.WaitUntil("what a stop has given back of a frozen queue runs again", 10*time.Second, func() bool {
+		return q.Show("stands").State == "processing" && q.Show("alone").State == "processing"
+	})
+	q.Must("pause", "alone")
+	q.Must("queue", "pause", "one", "--freeze")
+	q.Must("queue", "resume", "one")
+	if out := q.Must("show", "stands", "--json"); !strings.Contains(out, `"paused_by":null`) {
+		t.Errorf("it does not go on: %s", out)
+	}
+	if out := q.Must("show", "alone", "--json"); !strings.Contains(out, `"paused_by":"`) {
+		t.Errorf("what was paused by itself goes on: %s", out)
+	}
+	q.Must("cancel", "stands", "alone")
+	q.Must("queue", "pause", "default")
+	q.Must("enqueue", "--id", "later", "true")
+	q.Must("queue", "pause", "default", "--for", "1s")
+	q.Must("wait", "later", "--timeout", "20")
+}
+
+// After the reply to a pause of a queue, no job of the queue starts, not even one that a runner already
+// holds. With --freeze, running jobs stop too, including those that have just started.
+func TestPausedQueuesStartNothing(t *testing.T) {
+	testrig.Long(t)
+	q := testrig.StartQueue(t, "--workers", "2")
+	w := q.Dial()
+	for round := range 12 {
+		name := fmt.Sprint("q", round)
+		w.Batch(slices.Repeat([]testrig.Fields{{"command": "echo >>started; sleep 0.05; echo >>ended", "queue": name,
+			"cwd":         q.Dir,
+			"max_retries": 0}}, 40))
+		// The pause comes at a different time in each round. By then some jobs run and others are about to
+		// start.
+		time.Sleep(time.Duration(round) * 3 * time.Millisecond)
+		args, freeze := []string{"queue", "pause", name}, round%2 == 1
+		if freeze {
+			args = append(args, "--freeze")
+		}
+		q.Must(args...)
+		lines := func(file string) int { return strings.Count(q.ReadFile(file), "\n") }
+		if !freeze {
+			w.WaitUntil("what runs has ended", 10*time.Second, func() bool {
+				var list struct {
+					Queues []struct {
+						Queue   string
+						Running int
+					}
+				}
+				w.MustCall("queue.list", testrig.Fields{}, &list)
+				for _, q := range list.Queues {
+					if q.Queue == name {
+						return q.Running == 0
+					}
+				}
+				return false
+			})
+		}
+		started, ended := lines("started"), lines("ended")
+		time.Sleep(150 * time.Millisecond) // enough time for more jobs to start and end
+		if now := lines("started"); now != started {
+			t.Errorf("round %d, freeze %t: %d jobs have started after the pause", round, freeze, now-started)
+		}
+		if now := lines("ended"); now != ended {
+			t.Errorf("round %d, freeze %t: %d jobs have ended after the pause", round, freeze, now-ended)
+		}
+		q.Must("queue", "resume", name)
+		w.WaitUntil("all have run", 30*time.Second, func() bool { return lines("ended") == 40*(round+1) })
+	}
+}
+
+// Two queues with endless work and weights of 3 and 1 get starts in that proportion.
+func TestWeightsShareTheStarts(t *testing.T) {
+	q := testrig.StartQueue(t, "--workers", "0")
+	q.Must("queue", "set", "three", "--weight", "3")
+	var lines strings.Builder
+	starts := 400
+	if testrig.FullScale() {
+		starts = 10_000
+	}
+	for i := range 2 * starts {
+		fmt.Fprintf(&lines, `{"argv": ["true"], "queue": %q}`+"\n", []string{"three", "one"}[i%2])
+	}
+	q.Must("enqueue", "-q", "--file", q.WriteFile("jobs", lines.String()))
+	q.Must("worker", "scale", "1")
+	q.WaitUntil("half have run", 120*time.Second, func() bool { return countState(q, "completed") >= starts })
+	q.Must("worker", "scale", "0")
+	startCounts := map[string]int{}
+	for line := range strings.Lines(q.Must("list", "-s", "completed", "--limit", fmt.Sprint(starts), "--sort", "finished",
+		"--columns", "queue")) {
+		startCounts[strings.TrimSpace(line)]++
+	}
+	if n := startCounts["three"]; n < starts*3/4*95/100 || n > starts*3/4*105/100 {
+		t.Errorf("of %d starts the queue of weight 3 had %d: %v", starts, n, startCounts)
+	}
+}
+
+// countState returns the number of jobs in a state.
+func countState(q *testrig.Queue, state string) (n int) {
+	for line := range strings.Lines(q.Must("status")) {
+		if ids := strings.Fields(line); len(ids) == 2 && ids[0] == state {
+			n, _ = strconv.Atoi(ids[1])
+		}
+	}
+	return n
+}
+
+// A rate limit holds in every window, even across kills of the service and its runners, and is
+// used to its full extent.
+func TestRateOverKills(t *testing.T) {
+	testrig.Long(t)
+	q := testrig.StartQueue(t, "--workers", "4")
+	seconds, kills := 4, 2 // the test lasts this many seconds and kills processes this often
+	if testrig.FullScale() {
+		seconds, kills = 60, 20
+	}
+	var lines strings.Builder
+	for range 10 * (seconds + 5) {
+		lines.WriteString(`{"argv": ["true"], "rate_limit": "api=10/s", "max_retries": 9}` + "\n")
+	}
+	q.Must("enqueue", "-q", "--file", q.WriteFile("jobs", lines.String()))
+	for i := range kills {
+		// The rate limits how many jobs can start during this sleep.
+		time.Sleep(time.Duration(seconds) * time.Second / time.Duration(kills))
+		if i%2 == 0 {
+			q.Kill()
+			q.Start("--workers", "4")
+		} else {
+			q.KillRunners()
+		}
+	}
+	var jobs []struct {
+		StartedAt time.Time `json:"started_at"`
+	}
+	if err := json.Unmarshal([]byte(q.Must("list", "--state", "completed", "--limit", "1000", "--json")),
+		&jobs); err != nil {
+		t.Fatal(err)
+	}
+	startTimes := make([]time.Time, len(jobs))
+	for i := range jobs {
+		startTimes[i] = jobs[i].StartedAt
+	}
+	slices.SortFunc(startTimes, time.Time.Compare)
+	for i := 10; i < len(startTimes); i++ {
+		if elapsed := startTimes[i].Sub(startTimes[i-10]); elapsed < time.Second {
+			t.Errorf("11 have started within %v, from %v on", elapsed, startTimes[i-10])
+		}
+	}
+	minute := 0
+	for _, a := range startTimes {
+		if a.Sub(startTimes[0]) < time.Duration(seconds)*time.Second {
+			minute++
+		}
+	}
+	t.Logf("%d have started in %d s, with %d kills", minute, seconds, kills)
+	if least := seconds*10 - 10; minute < least {
+		t.Errorf("%d have started in %d s, want %d at least", minute, seconds, least)
+	}
+}

@@ -1,0 +1,36 @@
+package jobs
+
+import (
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/queuectl/queuectl/internal/testrig"
+)
+
+// A stdin file must be a regular file. Reading a pipe without a writer would hang the job.
+func TestStdinMustBeARegularFile(t *testing.T) {
+	q := testrig.StartQueue(t, "--workers", "1")
+	w := q.Dial()
+	if err := unix.Mkfifo(q.Path("fifo"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range []string{q.Path("fifo"), "/dev/null"} {
+		j := w.WaitEnded(w.Enqueue(testrig.Fields{"command": "cat", "stdin_file": file, "max_retries": 0}))
+		if j.State != "dead" || testrig.Deref(j.ExitCode) != 126 || !strings.Contains(j.Error, "stdin_file: ") ||
+			!strings.Contains(j.Error, "not a regular file") {
+			t.Errorf("%s: %+v, want 126", file, j)
+		}
+	}
+}
+
+// A job that was ended by a signal is retried and dies like a job that failed.
+func TestSignalledJobIsRetriedLikeAFailure(t *testing.T) {
+	q := testrig.StartQueue(t, "--workers", "1")
+	w := q.Dial()
+	j := w.WaitEnded(w.Enqueue(testrig.Fields{"command": "kill -9 $$", "max_attempts": 3, "backoff_base": 0.03}))
+	if j.State != "dead" || j.Reason != "signal" || j.ExitCode != nil || len(j.History) != 3 || j.Error == "" {
+		t.Errorf("got %+v", j)
+	}
+}

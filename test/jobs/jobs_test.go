@@ -1,0 +1,487 @@
+//go:build linux || windows
+
+package jobs
+
+import (
+	"fmt"
+	"slices"
+	"sort"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/queuectl/queuectl/internal/testrig"
+)
+
+// retryDelays returns the times between each attempt's end and the next one's start.
+func retryDelays(j testrig.Job) (list []time.Duration) {
+	for i := 1; i < len(j.History); i++ {
+		list = append(list, j.History[i].StartedAt.Sub(j.History[i-1].FinishedAt))
+	}
+	return list
+}
+
+// A job that always fails, with a backoff base of 2 and 3 retries, starts at 0, 2, 6 and 14 s and is then
+// dead. It keeps the error and output of every attempt.
+func TestExponentialBackoffTimes(t *testing.T) {
+	testrig.Long(t)
+	q := testrig.StartQueue(t, "--workers", "1")
+	id := q.Must("enqueue",
+		`{"command":"echo try $QUEUECTL_ATTEMPT; echo bad >&2; exit 3","max_retries":3,"backoff_base":2}`)
+	w := q.Dial()
+	j := w.WaitEnded(id)
+	if j.State != "dead" || j.Attempts != 4 || len(j.History) != 4 || j.Error == "" || testrig.Deref(j.ExitCode) != 3 {
+		t.Fatalf("got %+v", j)
+	}
+	for i, delay := range []time.Duration{0, 2 * time.Second, 6 * time.Second, 14 * time.Second} {
+		if got := j.History[i].StartedAt.Sub(j.History[0].StartedAt); !testrig.Near(got, delay, time.Second) {
+			t.Errorf("attempt %d began after %v, want %v", i+1, got, delay)
+		}
+		if got, want := q.Must("logs", id, "--attempt", strconv.Itoa(i+1), "--stdout"),
+			fmt.Sprintf("try %d", i+1); got != want {
+			t.Errorf("output of attempt %d is %q, want %q", i+1, got, want)
+		}
+		if testrig.Deref(j.History[i].ExitCode) != 3 {
+			t.Errorf("attempt %d: %+v", i+1, j.History[i])
+		}
+	}
+}
+
+// Each backoff strategy waits as its formula defines, with the configured maximum and jitter.
+func TestBackoffStrategies(t *testing.T) {
+	testrig.Long(t)
+	q := testrig.StartQueue(t, "--workers", "8")
+	q.Must("config", "set", "job_retry_delay", "0.3s")
+	ms := func(list ...int) (d []time.Duration) {
+		for _, n := range list {
+			d = append(d, time.Duration(n)*time.Millisecond)
+		}
+		return d
+	}
+	cases := []struct {
+		name string
+		spec testrig.Fields
+		want []time.Duration
+	}{
+		{"exponential 1.5", testrig.Fields{"backoff_base": 1.5}, ms(1500, 2250, 3375)},
+		{"exponential 0.5", testrig.Fields{"backoff_base": 0.5}, ms(500, 250, 125)},
+		{"linear", testrig.Fields{"backoff_base": 0.2, "backoff_strategy": "linear"}, ms(200, 400, 600)},
+		{"fixed", testrig.Fields{"backoff_base": 9, "backoff_strategy": "fixed"}, ms(300, 300, 300)},
+		{"capped", testrig.Fields{"backoff_base": 3, "backoff_max": "250ms"}, ms(250, 250, 250)},
+	}
+	w := q.Dial()
+	ids := make([]string, len(cases))
+	for i, c := range cases {
+		c.spec["command"], c.spec["max_attempts"] = "exit 1", 4
+		ids[i] = w.Enqueue(c.spec)
+	}
+	for i, c := range cases {
+		got := retryDelays(w.WaitEnded(ids[i]))
+		ok := len(got) == len(c.want)
+		for k := range c.want {
+			ok = ok && testrig.Near(got[k], c.want[k], 500*time.Millisecond)
+		}
+		if !ok {
+			t.Errorf("%s: waits %v, want %v", c.name, got, c.want)
+		}
+	}
+}
+
+// Jitter spreads the waits within its bounds, differently for each job.
+func TestJitterSpreads(t *testing.T) {
+	q := testrig.StartQueue(t, "--workers", "8")
+	w := q.Dial()
+	var specs []testrig.Fields
+	for range 20 {
+		specs = append(specs, testrig.Fields{"command": "exit 1", "max_retries": 1, "backoff_base": 1, "jitter": 0.5})
+	}
+	var least, most time.Duration
+	for _, id := range w.Batch(specs) {
+		j := w.WaitEnded(id)
+		if len(retryDelays(j)) != 1 {
+			t.Fatalf("got %+v", j)
+		}
+		d := retryDelays(j)[0]
+		if d < 498*time.Millisecond || d > 2*testrig.TimeoutFactor*time.Second {
+			t.Errorf("job %s waited %v, want 0.5 to 1.5 s", id, d)
+		}
+		if least == 0 || d < least {
+			least = d
+		}
+		most = max(most, d)
+	}
+	if most-least < 200*time.Millisecond {
+		t.Errorf("waits from %v to %v are not spread", least, most)
+	}
+}
+
+// If a job cannot be started, it is dead with exit code 127 or 126 after one attempt. If its shell does not
+// find a program, the job is retried. For exit codes that the job's fields list, the job succeeds, or is dead
+// after one attempt.
+func TestExitCodesDecideAboutRetries(t *testing.T) {
+	q := testrig.StartQueue(t, "--workers", "4")
+	plain := q.WriteFile("plain"+testrig.Extension, "not a program")
+	cases := []struct {
+		name     string
+		spec     testrig.Fields
+		state    string
+		reason   string
+		code     int
+		attempts int
+	}{
+		{"command not found", testrig.Fields{"command": "no-such-command-here"}, "dead", "not_found", 127, 3},
+		{"program not found", testrig.Fields{"argv": []string{"/no/such/program"}}, "dead", "not_found", 127, 1},
+		{"folder missing", testrig.Fields{"command": "true", "cwd": "/no/such/folder"}, "dead", "not_runnable", 126, 1},
+		{"not executable", testrig.Fields{"argv": []string{plain}}, "dead", "not_runnable", 126, 1},
+		{"shell missing", testrig.Fields{"command": "true", "shell": "/no/such/shell -c"}, "dead", "not_found", 127, 1},
+		{"a missing program is success", testrig.Fields{"argv": []string{"/no/such/program"}, "ok_codes": []int{127}},
+			"completed",
+			"", 127, 1},
+		{"no retry", testrig.Fields{"command": "exit 9", "no_retry_codes": []int{7, 9}}, "dead", "", 9, 1},
+		{"no retry of another", testrig.Fields{"command": "exit 8", "no_retry_codes": []int{7, 9}}, "dead", "", 8, 3},
+		{"ok code", testrig.Fields{"command": "exit 4", "ok_codes": []int{0, 4}}, "completed", "", 4, 1},
+		{"zero is not ok", testrig.Fields{"command": "exit 0", "ok_codes": []int{4}}, "dead", "", 0, 3},
+		{"timeout", testrig.Fields{"command": "sleep 60", "timeout_ms": 60}, "dead", "timed_out", testrig.ExitCodeEnded, 3},
+		{"no retries at all", testrig.Fields{"command": "exit 1", "max_retries": 0}, "dead", "", 1, 1},
+		{"attempts", testrig.Fields{"command": "exit 1", "max_attempts": 2}, "dead", "", 1, 2},
+		{"second time right", testrig.Fields{"command": `[ $QUEUECTL_ATTEMPT = 2 ]`}, "completed", "", 0, 2},
+	}
+	w := q.Dial()
+	ids := make([]string, len(cases))
+	for i, c := range cases {
+		if c.spec["max_attempts"] == nil && c.spec["max_retries"] == nil {
+			c.spec["max_attempts"] = 3
+		}
+		c.spec["backoff_base"] = 0.03
+		ids[i] = w.Enqueue(c.spec)
+	}
+	for i, c := range cases {
+		j := w.WaitEnded(ids[i])
+		if j.State != c.state || j.Reason != c.reason || testrig.Deref(j.ExitCode) != c.code || j.Attempts != c.attempts ||
+			len(j.History) != c.attempts {
+			t.Errorf("%s: state %s, reason %q, code %d, attempts %d, history %d; want %+v", c.name, j.State, j.Reason,
+				testrig.Deref(j.ExitCode), j.Attempts, len(j.History), c)
+		}
+		if (j.Error == "") != (c.state == "completed") {
+			t.Errorf("%s: error %q", c.name, j.Error)
+		}
+	}
+}
+
+// A job starts after its delay or at its run_at. A job that does not start before its expiry is
+// cancelled.
+func TestDelayRunAtExpiry(t *testing.T) {
+	q := testrig.StartQueue(t, "--workers", "1")
+	w := q.Dial()
+	timeIn := func(d time.Duration) string { return time.Now().Add(d).UTC().Format(time.RFC3339Nano) }
+	started := time.Now()
+	delayed := w.Enqueue(testrig.Fields{"command": "true", "delay": "700ms"})
+	due := w.Enqueue(testrig.Fields{"command": "true", "run_at": timeIn(900 * time.Millisecond)})
+	alias := w.Enqueue(testrig.Fields{"command": "true", "next_run_at": timeIn(800 * time.Millisecond)})
+	expired := w.Enqueue(testrig.Fields{"command": "true", "delay": "5s", "expires_at": timeIn(400 * time.Millisecond)})
+	for id, least := range map[string]time.Duration{delayed: 700, due: 900, alias: 800} {
+		j := w.WaitEnded(id)
+		if got := j.History[0].StartedAt.Sub(started); j.State != "completed" ||
+			!testrig.Near(got, least*time.Millisecond, 700*time.Millisecond) {
+			t.Errorf("job %s is %s and began after %v, want %v ms", id, j.State, got, int(least))
+		}
+	}
+	if j := w.WaitEnded(expired); j.State != "cancelled" || j.Reason != "expired" || len(j.History) != 0 {
+		t.Errorf("expired job: %+v", j)
+	}
+	if got := time.Since(started); got > 4*testrig.TimeoutFactor*time.Second {
+		t.Errorf("expiry took %v", got)
+	}
+}
+
+// A waiting or running job can be cancelled, and an ended job can be retried. If the state of the job does
+// not permit the command, the command fails.
+func TestCancelAndRetry(t *testing.T) {
+	q := testrig.StartQueue(t, "--workers", "1")
+	w := q.Dial()
+	running := w.Enqueue(testrig.Fields{"command": "echo up; exec sleep 60"})
+	waiting := w.Enqueue(testrig.Fields{"command": "echo again"})
+	w.WaitRunning(running)
+	steps := []struct {
+		args []string
+		code int
+		err  string
+	}{
+		{[]string{"retry", running}, 5, "cancel"},
+		{[]string{"retry", waiting}, 0, ""},
+		{[]string{"cancel", waiting}, 0, ""},
+		{[]string{"cancel", waiting}, 0, ""},
+		{[]string{"cancel", running}, 0, ""},
+		{[]string{"cancel", "no-such"}, 4, "no-such"},
+		{[]string{"cancel", "no-such", running}, 4, "no-such"},
+		{[]string{"retry", waiting}, 0, ""},
+	}
+	for _, s := range steps {
+		if r := q.CLI(s.args...); r.Code != s.code || !strings.Contains(r.Err, s.err) {
+			t.Errorf("%v: code %d, stderr %q; want %d, %q", s.args, r.Code, r.Err, s.code, s.err)
+		}
+	}
+	if j := w.Show(running); j.State != "cancelled" || j.Reason != "cancelled" || j.Attempts != 1 ||
+		testrig.IsAlive(j.History[0].PID) {
+		t.Errorf("cancelled while it ran: %+v", j)
+	}
+	if j := w.WaitEnded(waiting); j.State != "completed" || j.Output != "again\n" {
+		t.Errorf("cancelled, then retried: %+v", j)
+	}
+	if r := q.CLI("cancel", waiting); r.Code != 5 {
+		t.Errorf("cancel of a completed job: code %d, stderr %q", r.Code, r.Err)
+	}
+	q.Must("retry", waiting)
+	if j := w.WaitEnded(waiting); j.State != "completed" || j.Attempts != 1 || len(j.History) != 2 {
+		t.Errorf("completed, then retried: %+v", j)
+	}
+}
+
+// The dead-letter queue lists jobs that failed for good. Such jobs can be retried with all their attempts, or
+// removed.
+func TestDeadLetters(t *testing.T) {
+	q := testrig.StartQueue(t, "--workers", "2")
+	w := q.Dial()
+	fixed := q.Path("fixed")
+	var specs []testrig.Fields
+	for _, id := range []string{"a", "b", "c"} {
+		specs = append(specs, testrig.Fields{"id": id, "command": "[ -e " + fixed + " ]", "max_attempts": 2,
+			"backoff_base": 0.02,
+			"timeout":      50})
+	}
+	for _, id := range w.Batch(specs) {
+		w.WaitEnded(id)
+	}
+	if got := q.Must("dlq", "list"); !strings.Contains(got, "2/2") || !strings.Contains(got, "exit code 1") {
+		t.Errorf("dlq list: %s", got)
+	}
+	if got := q.Must("dlq", "list", "-q"); got != "c\nb\na" {
+		t.Errorf("dlq list -q: %q", got)
+	}
+	q.WriteFile("fixed", "")
+	q.Must("dlq", "retry", "a", "--timeout", "7s")
+	if j := w.WaitEnded("a"); j.State != "completed" || j.Attempts != 1 || len(j.History) != 3 || j.Error != "" {
+		t.Errorf("dlq retry a: %+v", j)
+	}
+	if got := q.Must("show", "a", "--json"); !strings.Contains(got, `"timeout_ms":7000`) {
+		t.Errorf("timeout not replaced: %s", got)
+	}
+	for _, c := range []struct {
+		args []string
+		code int
+	}{{[]string{"dlq", "retry", "a"}, 5}, {[]string{"dlq", "retry", "none"}, 4}, {[]string{"dlq", "retry"}, 2},
+		{[]string{"dlq", "clear"}, 2}, {[]string{"dlq", "retry", "b", "--all"}, 2}} {
+		if r := q.CLI(c.args...); r.Code != c.code || r.Err == "" {
+			t.Errorf("%v: code %d, stderr %q; want %d", c.args, r.Code, r.Err, c.code)
+		}
+	}
+	q.Must("dlq", "clear", "--yes")
+	if got := q.Must("dlq", "list", "--json"); got != "[]" {
+		t.Errorf("dlq list after clear: %s", got)
+	}
+	if r := q.CLI("show", "b"); r.Code != 4 {
+		t.Errorf("show of a removed job: code %d", r.Code)
+	}
+	// The id b is free again, because the job b was removed.
+	w.Enqueue(testrig.Fields{"id": "b", "command": "exit 1", "max_retries": 0})
+	w.WaitEnded("b")
+	if got := q.Must("dlq", "retry", "--all"); got != "b" {
+		t.Errorf("dlq retry --all: %q", got)
+	}
+}
+
+// On 8 workers, 3,000 jobs (fewer on slow systems) run exactly once each.
+func TestEachJobRunsOnce(t *testing.T) {
+	testrig.Long(t)
+	const n = 3000 / testrig.JobDivisor
+	q := testrig.StartQueue(t, "--workers", "8")
+	var specs []testrig.Fields
+	for range n {
+		specs = append(specs, testrig.Fields{"command": "echo $QUEUECTL_JOB_ID >>" + q.Path("ledger"), "max_retries": 0})
+	}
+	w := q.Dial()
+	ids := w.Batch(specs)
+	q.WaitUntil("all have completed", 50*time.Second, func() bool { return w.Counts()["completed"] == n })
+	got := strings.Fields(q.ReadFile("ledger"))
+	sort.Strings(got)
+	sort.Strings(ids)
+	if !slices.Equal(got, ids) {
+		t.Errorf("%d lines for %d jobs", len(got), len(ids))
+	}
+}
+
+// Five jobs of 2 s on three workers take two rounds.
+func TestWorkersRunJobsConcurrently(t *testing.T) {
+	testrig.Long(t)
+	q := testrig.StartQueue(t, "--workers", "3")
+	w := q.Dial()
+	started := time.Now()
+	ids := w.Batch(slices.Repeat([]testrig.Fields{{"argv": []string{testrig.ToolPath("sleep"), "2"}}}, 5))
+	for _, id := range ids {
+		w.WaitEnded(id)
+	}
+	if got := time.Since(started); !testrig.Near(got, 4*time.Second, 1500*time.Millisecond) {
+		t.Errorf("took %v, want about 4 s", got)
+	}
+}
+
+// Enqueued jobs survive a full stop and run after the next start.
+func TestJobsSurviveAStop(t *testing.T) {
+	const n = 100 / testrig.JobDivisor
+	q := testrig.StartQueue(t, "--workers", "0")
+	w := q.Dial()
+	ids := w.Batch(slices.Repeat([]testrig.Fields{{"command": "echo $QUEUECTL_JOB_ID"}}, n))
+	named := w.Enqueue(testrig.Fields{"id": "named", "command": "echo named", "priority": 9,
+		"labels": testrig.Fields{"a": "b"}})
+	before := q.Must("show", named, "--json")
+	if code := q.Stop(); code != 0 {
+		t.Fatalf("stop: exit code %d", code)
+	}
+	q.WaitUntil("no process is left", 5*time.Second, func() bool { return len(q.RunnerPids()) == 0 })
+	q.Start("--workers", "0")
+	w = q.Dial()
+	drop := func(s string) string { s, _, _ = strings.Cut(s, `"queue_time_ms"`); return s }
+	if after := q.Must("show", named, "--json"); drop(after) != drop(before) {
+		t.Errorf("before %s\nafter  %s", before, after)
+	}
+	if got := w.Counts()["pending"]; got != n+1 {
+		t.Fatalf("%d jobs are pending, want %d", got, n+1)
+	}
+	q.Must("worker", "start", "-c", "2")
+	for _, id := range append(ids, named) {
+		if j := w.WaitEnded(id); j.State != "completed" || j.Output != id+"\n" || j.Attempts != 1 {
+			t.Errorf("got %+v", j)
+		}
+	}
+}
+
+// Workers that are stopped finish their jobs and start no others. After a deadline they end their jobs and
+// return them to the queue, and the attempts do not count.
+func TestWorkerStop(t *testing.T) {
+	q := testrig.StartQueue(t, "--workers", "2")
+	w := q.Dial()
+	short := w.Enqueue(testrig.Fields{"command": fmt.Sprintf("echo up; sleep %.1f; echo done", 0.7*testrig.TimeoutFactor)})
+	w.WaitRunning(short)
+	w.Enqueue(testrig.Fields{"id": "blocker", "command": fmt.Sprintf("echo up; sleep %.1f", 0.7*testrig.TimeoutFactor)})
+	w.WaitRunning("blocker")
+	next := w.Enqueue(testrig.Fields{"command": "echo up; exec sleep 30"})
+	q.Must("worker", "stop", "--all")
+	if j := w.Show(short); j.State != "completed" || j.Output != "up\ndone\n" {
+		t.Errorf("running job after worker stop: %+v", j)
+	}
+	if j := w.Show(next); j.State != "pending" || len(j.History) != 0 {
+		t.Errorf("waiting job after worker stop: %+v", j)
+	}
+	for i, args := range [][]string{{"worker", "stop", "--all", "--force"},
+		{"worker", "stop", "--timeout", "300ms", "--all"}} {
+		q.Must("worker", "scale", "1")
+		pid := w.WaitRunning(next).PID
+		started := time.Now()
+		q.Must(args...)
+		if got := time.Since(started); got > 5*testrig.TimeoutFactor*time.Second || i == 1 && got < 290*time.Millisecond {
+			t.Errorf("%v took %v", args, got)
+		}
+		if j := w.Show(next); j.State != "pending" || j.Reason != "stopped" || j.Attempts != 0 || len(j.History) != i+1 ||
+			testrig.IsAlive(pid) {
+			t.Errorf("after %v: %+v", args, j)
+		}
+	}
+	q.Must("cancel", next)
+}
+
+// Workers can be added, removed, set and listed. Zero workers is not an error.
+func TestWorkerCounts(t *testing.T) {
+	q := testrig.StartQueue(t, "--workers", "0")
+	w := q.Dial()
+	if got := q.Must("worker", "list", "--json"); got != "[]" {
+		t.Errorf("no workers: %s", got)
+	}
+	if got := q.Must("worker", "list"); got != "" {
+		t.Errorf("no workers: %q", got)
+	}
+	for _, c := range []struct {
+		args string
+		want int
+	}{{"start", 1}, {"start -c 3", 4}, {"stop -c 1", 3}, {"scale 5", 5}, {"scale 5", 5}, {"start --count 2", 7},
+		{"stop -c 99", 0}, {"scale 2", 2}} {
+		q.Must(append([]string{"worker"}, strings.Fields(c.args)...)...)
+		var list struct{ Workers []testrig.Fields }
+		w.MustCall("worker.list", nil, &list)
+		if len(list.Workers) != c.want {
+			t.Errorf("worker %s: %d workers, want %d", c.args, len(list.Workers), c.want)
+		}
+	}
+	id := w.Enqueue(testrig.Fields{"command": "echo up; exec sleep 30"})
+	j := w.WaitRunning(id)
+	var list struct {
+		Workers []struct {
+			ID, Node, State, Job string
+			PID                  int
+			StartedAt            string `json:"started_at"`
+			LastHeartbeat        string `json:"last_heartbeat"`
+		}
+	}
+	w.MustCall("worker.list", nil, &list)
+	busy := 0
+	for _, x := range list.Workers {
+		if x.State == "busy" && x.Job == id && x.PID == j.PID && x.StartedAt != "" {
+			busy++
+		}
+		if x.ID == "" || x.Node == "" || x.LastHeartbeat == "" {
+			t.Errorf("worker %+v", x)
+		}
+	}
+	var st struct {
+		Workers struct{ Total, Busy, Idle int }
+	}
+	w.MustCall("status", nil, &st)
+	if busy != 1 || st.Workers.Total != 2 || st.Workers.Busy != 1 || st.Workers.Idle != 1 {
+		t.Errorf("list %+v, status %+v", list.Workers, st.Workers)
+	}
+	for _, bad := range []string{"scale -1", "scale x", "start -c 0", "stop -c -3", "stop extra"} {
+		if r := q.CLI(append([]string{"worker"}, strings.Fields(bad)...)...); r.Code != 2 {
+			t.Errorf("worker %s: code %d", bad, r.Code)
+		}
+	}
+}
+
+// An exit code that defers the job uses no attempt. The job runs again after job_retry_delay.
+func TestDeferCodes(t *testing.T) {
+	q := testrig.StartQueue(t, "--workers", "1")
+	q.Must("config", "set", "job_retry_delay", "0.3s")
+	w := q.Dial()
+	id := w.Enqueue(testrig.Fields{"command": "[ $QUEUECTL_ATTEMPT = 3 ] || exit 75", "defer_codes": []int{75},
+		"max_retries": 0})
+	j := w.WaitEnded(id)
+	if j.State != "completed" || j.Attempts != 1 || len(j.History) != 3 || j.History[1].Reason != "deferred" {
+		t.Fatalf("got %+v", j)
+	}
+	for _, wait := range retryDelays(j) {
+		if !testrig.Near(wait, 300*time.Millisecond, 400*time.Millisecond) {
+			t.Errorf("deferred for %v, want 0.3 s", wait)
+		}
+	}
+}
+
+// A job that prints nothing for its idle timeout is ended. A job that prints occasionally is not.
+func TestIdleTimeout(t *testing.T) {
+	q := testrig.StartQueue(t, "--workers", "2")
+	w := q.Dial()
+	chatty := w.Enqueue(testrig.Fields{"command": "for i in 1 2 3 4 5 6; do echo $i >&2; sleep 0.2; done",
+		"idle_timeout": 0.8 * testrig.TimeoutFactor, "max_retries": 0})
+	silent := w.Enqueue(testrig.Fields{"command": "echo up; sleep 600", "idle_timeout": 0.4 * testrig.TimeoutFactor,
+		"max_retries": 0,
+		"kill_after":  1})
+	if j := w.WaitEnded(silent); j.State != "dead" || j.Reason != "timed_out" ||
+		!strings.Contains(j.Error, "printed nothing for "+(testrig.TimeoutFactor*400*time.Millisecond).String()) ||
+		j.Output != "up\n" {
+		t.Errorf("silent: %+v", j)
+	}
+	if j := w.WaitEnded(chatty); j.State != "completed" {
+		t.Errorf("chatty: %+v", j)
+	}
+	if r := q.CLI("run", "--max-retries", "0", "--idle-timeout", "0.2", "--kill-after", "1", "sleep 600"); r.Code != 124 {
+		t.Errorf("run: %+v, want code 124", r)
+	}
+}

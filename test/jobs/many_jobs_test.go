@@ -1,0 +1,109 @@
+//go:build linux || windows
+
+package jobs
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/queuectl/queuectl/internal/testrig"
+)
+
+// maxStepTime is the longest time that a request may take while the service processes many jobs in
+// steps. It covers several steps on a busy machine, but not all of them.
+const maxStepTime = testrig.TimeoutFactor * 500 * time.Millisecond
+
+// enqueueMany enqueues n jobs, 1,000 per request.
+func enqueueMany(w *testrig.Wire, n int, spec testrig.Fields) {
+	w.Helper()
+	for range n / 1000 {
+		w.Batch(slices.Repeat([]testrig.Fields{spec}, 1000))
+	}
+}
+
+// enqueueWhile enqueues jobs one after another until ok returns true. It returns their number and the
+// longest time of one request.
+func enqueueWhile(w *testrig.Wire, limit time.Duration, ok func() bool) (times int, worst time.Duration) {
+	w.Helper()
+	for deadline := time.Now().Add(limit); !ok(); times++ {
+		started := time.Now()
+		w.Enqueue(testrig.Fields{"command": "true", "priority": 10})
+		worst = max(worst, time.Since(started))
+		if time.Now().After(deadline) {
+			w.Fatalf("not done within %v", limit)
+		}
+	}
+	return times, worst
+}
+
+// 100,000 jobs that are due in the same millisecond delay no other client: its requests are
+// served, and its jobs run.
+func TestManyDueJobsDelayNoClient(t *testing.T) {
+	testrig.Long(t)
+	const n = 100_000 / testrig.JobDivisor
+	q := testrig.StartQueue(t, "--workers", "0")
+	w := q.Dial()
+	started := time.Now()
+	// Measure the speed of the machine. The due time below depends on it.
+	enqueueMany(w, n/20, testrig.Fields{"command": "true"})
+	due := time.Now().Add(2*time.Second + 30*time.Since(started)).UTC().Truncate(time.Millisecond)
+	enqueueMany(w, n, testrig.Fields{"command": "true", "run_at": due.Format(time.RFC3339Nano)})
+	if delay := time.Since(due); delay > 0 {
+		t.Logf("the last ones were due before they came, by %v", delay)
+	}
+	w.WaitUntil("they are about to be due", time.Minute, func() bool { return time.Until(due) < 50*time.Millisecond })
+	times, worst := enqueueWhile(w, time.Minute, func() bool { return time.Since(due) > 3*time.Second })
+	if times < 30/testrig.TimeoutFactor || worst > maxStepTime {
+		t.Errorf("%d enqueues, the slowest took %v", times, worst)
+	}
+	q.Must("worker", "scale", "1")
+	w.WaitUntil("some run", 20*time.Second, func() bool { return w.Counts()["completed"] > 10 })
+}
+
+// 20,000 jobs that expire in the same millisecond and are then cleaned up delay no other client:
+// requests are served between the steps.
+func TestLargeCleanupDelaysNoClient(t *testing.T) {
+	testrig.Long(t)
+	const n = 20_000
+	q := testrig.StartQueue(t, "--workers", "0")
+	w := q.Dial()
+	expiry := time.Now().Add(8 * time.Second).UTC()
+	enqueueMany(w, n, testrig.Fields{"command": "true", "delay": "1h", "expires_at": expiry.Format(time.RFC3339Nano)})
+	w.WaitUntil("they have expired", time.Minute, func() bool { return w.Counts()["cancelled"] == n })
+	cleaned := make(chan testrig.Result, 1)
+	// This goroutine ends before the test does, because the loop below waits for the result.
+	go func() { cleaned <- q.CLI("cleanup", "--state", "cancelled", "--days", "0") }()
+	var r testrig.Result
+	times, worst := enqueueWhile(w, time.Minute, func() bool {
+		select {
+		case r = <-cleaned:
+			return true
+		default:
+			return false
+		}
+	})
+	if r.Code != 0 || w.Counts()["cancelled"] != 0 {
+		t.Errorf("cleanup: %+v; %v", r, w.Counts())
+	}
+	// A cleanup step removes 200 jobs. At least one request must get through in four steps.
+	if times < n/200/4 || worst > maxStepTime {
+		t.Errorf("%d enqueues meanwhile, the slowest took %v", times, worst)
+	}
+}
+
+// enqueue prints a warning if an argument would be inside code for a shell, even if its output
+// goes to a pipe. The warning names a safe form. The jobs are enqueued anyway.
+func TestEnqueueWarnsOfArgumentsInShellCode(t *testing.T) {
+	q := testrig.StartQueue(t, "--workers", "0")
+	r := q.CLI("enqueue", "--", "sh", "-c", "gzip '{}'", ":::", "a.log")
+	if want := "queuectl: warning: {} is inside the code that sh runs"; r.Code != 0 || !strings.HasPrefix(r.Err, want) ||
+		!strings.Contains(r.Err, `"$1"' sh {}`) {
+		t.Errorf("exit code %d, got %q, want %q and a safe form", r.Code, r.Err, want)
+	}
+	if r := q.CLI("enqueue", "--", "sh", "-c", `gzip "$1"`, "sh", "{}", ":::", "a.log"); r.Code != 0 ||
+		strings.Contains(r.Err, "warning") {
+		t.Errorf("the safe form: exit code %d, %q", r.Code, r.Err)
+	}
+}

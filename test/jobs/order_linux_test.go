@@ -1,0 +1,83 @@
+package jobs
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/queuectl/queuectl/internal/testrig"
+)
+
+// One worker starts jobs in rank order. This includes jobs that the runner has returned because an earlier
+// job took long.
+func TestOneWorkerKeepsTheOrder(t *testing.T) {
+	testrig.Long(t)
+	t.Parallel()
+	const jobs, runs = 60, 12
+	var list, want strings.Builder
+	for k := 1; k <= jobs; k++ {
+		fmt.Fprintf(&want, "%d\n", k)
+		if fmt.Fprintf(&list, "echo %d", k); k%17 == 0 {
+			list.WriteString("; sleep 0.06")
+		}
+		list.WriteByte('\n')
+	}
+	for range runs {
+		p := testrig.NewPrivate(t)
+		if err := os.WriteFile(filepath.Join(p.Work, "l"), []byte(list.String()), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if r := p.Run("", "--workers", "1", "--lines", "l"); r.Code != 0 || r.Out != want.String() {
+			t.Fatalf("exit code %d, printed %q", r.Code, r.Out)
+		}
+	}
+}
+
+// A service with one worker starts jobs in the order that the setting scheduling defines, for each value of
+// that setting.
+func TestServiceWithOneWorkerKeepsTheOrder(t *testing.T) {
+	t.Parallel()
+	const jobs, lists = 100, 4
+	for _, scheduling := range []string{"fifo", "aging"} {
+		t.Run(scheduling, func(t *testing.T) {
+			t.Parallel()
+			q := testrig.NewQueue(t, "")
+			q.Start("--workers", "1")
+			q.Must("config", "set", "scheduling", scheduling)
+			for n := range lists {
+				order := q.Path("order" + strconv.Itoa(n))
+				var list strings.Builder
+				for k := 1; k <= jobs; k++ {
+					if fmt.Fprintf(&list, "echo %d >>%s", k, order); k%17 == 0 {
+						list.WriteString("; sleep 0.06")
+					}
+					list.WriteByte('\n')
+				}
+				batch := fmt.Sprint("list", n)
+				if r := q.CLIWithInput(list.String(), "enqueue", "-q", "--batch", batch, "--lines", "-"); r.Code != 0 {
+					t.Fatalf("%+v", r)
+				}
+				q.Must("wait", "--batch", batch)
+				raw, err := os.ReadFile(order)
+				if err != nil {
+					t.Fatal(err)
+				}
+				got := strings.Fields(string(raw))
+				if sorted := slices.IsSortedFunc(got, byNumber); len(got) != jobs || !sorted {
+					t.Fatalf("list %d ran as %v", n+1, got)
+				}
+			}
+		})
+	}
+}
+
+// byNumber compares two texts by their numeric values.
+func byNumber(a, b string) int {
+	i, _ := strconv.Atoi(a)
+	j, _ := strconv.Atoi(b)
+	return i - j
+}

@@ -1,0 +1,312 @@
+//go:build linux || windows
+
+package jobs
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/queuectl/queuectl/internal/testrig"
+)
+
+// scheduleView is a schedule in the JSON of schedule show.
+type scheduleView struct {
+	Name   string           `json:"name"`
+	TZ     string           `json:"tz"`
+	Paused bool             `json:"paused"`
+	NextAt *time.Time       `json:"next_at"`
+	Next   []time.Time      `json:"next"`
+	Runs   []occurrenceView `json:"runs"`
+}
+
+// occurrenceView is one occurrence of a schedule and its job.
+type occurrenceView struct {
+	Instant time.Time `json:"instant"`
+	Outcome string    `json:"outcome"`
+	ID      *string   `json:"id"`
+	State   *string   `json:"state"`
+	Note    string    `json:"note"`
+}
+
+func schedule(q *testrig.Queue, name string) (s scheduleView) {
+	q.Helper()
+	if err := json.Unmarshal([]byte(q.Must("schedule", "show", name, "--json")), &s); err != nil {
+		q.Fatalf("schedule show %s: %v", name, err)
+	}
+	return s
+}
+
+// outcomes returns the outcomes of the schedule's occurrences, oldest first.
+func (s scheduleView) outcomes() (list []string) {
+	for _, r := range slices.Backward(s.Runs) {
+		list = append(list, r.Outcome)
+	}
+	return list
+}
+
+// A schedule creates a job for each occurrence, with the fields of the schedule. The id of the job contains
+// the name of the schedule and the time. Adding the same schedule again is not an error. Adding a different
+// schedule with the same name needs --replace.
+func TestSchedule(t *testing.T) {
+	testrig.Long(t)
+	t.Parallel()
+	q := testrig.NewQueue(t, "")
+	q.Start("--workers", "2")
+	add := []string{"schedule", "add", "tick", "@every 1s", "--tz", "Europe/Berlin", "--env", "GREETING=hello", "--label",
+		"of=tick", "--max-retries", "0", "--json", "echo $GREETING"}
+	var added scheduleView
+	if err := json.Unmarshal([]byte(q.Must(add...)), &added); err != nil || len(added.Next) != 5 ||
+		added.TZ != "Europe/Berlin" {
+		t.Fatalf("added %+v, %v", added, err)
+	}
+	if got := q.Must(add...); !strings.Contains(got, `"existed":true`) {
+		t.Errorf("the same again: %s", got)
+	}
+	if got := q.CLI("schedule", "add", "tick", "@every 2s", "--", "other"); got.Code != 5 ||
+		!strings.Contains(got.Err, "cron") || !strings.Contains(got.Err, "--replace") {
+		t.Errorf("another definition: %+v", got)
+	}
+	q.WaitUntil("three runs", 20*time.Second, func() bool {
+		s := schedule(q, "tick")
+		n := 0
+		for _, r := range s.Runs {
+			if r.State != nil && *r.State == "completed" {
+				n++
+			}
+		}
+		return n >= 3
+	})
+	for _, r := range schedule(q, "tick").Runs {
+		if r.ID == nil || r.State == nil || *r.State != "completed" {
+			continue
+		}
+		if want := "tick@" + r.Instant.UTC().Format("20060102T150405Z"); *r.ID != want {
+			t.Errorf("the job is %s, want %s", *r.ID, want)
+		}
+		var j struct {
+			Schedule, Output string
+			Labels           map[string]string
+		}
+		if err := json.Unmarshal([]byte(q.Must("show", *r.ID, "--json")), &j); err != nil || j.Schedule != "tick" ||
+			strings.TrimSpace(j.Output) != "hello" || j.Labels["of"] != "tick" {
+			t.Errorf("job %s: %+v, %v", *r.ID, j, err)
+		}
+	}
+	q.Must("schedule", "pause", "tick")
+	if s := schedule(q, "tick"); !s.Paused || s.NextAt != nil || len(s.Next) != 0 {
+		t.Errorf("paused: %+v", s)
+	}
+	before := len(schedule(q, "tick").Runs)
+	q.Must("schedule", "resume", "tick")
+	q.WaitUntil("it goes on", 20*time.Second, func() bool { return len(schedule(q, "tick").Runs) > before })
+	if slices.Contains(schedule(q, "tick").outcomes(), "missed") {
+		t.Errorf("a pause has missed something: %v", schedule(q, "tick").outcomes())
+	}
+	q.Must("schedule", "add", "tick", "0 3 * * *", "--replace", "--", "other")
+	if s := schedule(q, "tick"); s.NextAt == nil || s.NextAt.Before(time.Now()) {
+		t.Errorf("replaced: %+v", s)
+	}
+	q.Must("schedule", "rm", "tick")
+	if got := q.CLI("schedule", "show", "tick"); got.Code != 4 {
+		t.Errorf("a removed one: %+v", got)
+	}
+	if got := q.Must("schedule", "list", "--json"); strings.TrimSpace(got) != "[]" {
+		t.Errorf("listed: %s", got)
+	}
+}
+
+// If a job of a schedule has not ended at the next occurrence, the flag --overlap decides: the occurrence is
+// skipped, waits, or replaces that job. If the replaced job is running, it is ended.
+func TestScheduleOverlap(t *testing.T) {
+	testrig.Long(t)
+	t.Parallel()
+	q := testrig.NewQueue(t, "")
+	q.Start("--workers", "4")
+	for _, overlap := range []string{"skip", "queue", "replace"} {
+		q.Must("schedule", "add", overlap, "@every 1s", "--overlap", overlap, "--kill-after", "1s", "sleep 60")
+	}
+	q.WaitUntil("something was skipped", 20*time.Second, func() bool {
+		s := schedule(q, "skip")
+		return slices.Contains(s.outcomes(), "skipped") && s.outcomes()[0] == "fired"
+	})
+	q.WaitUntil("something waits", 20*time.Second, func() bool {
+		s := schedule(q, "queue")
+		return len(s.Runs) > 1 && s.Runs[0].State != nil && *s.Runs[0].State == "blocked"
+	})
+	q.WaitUntil("something was replaced", 30*time.Second, func() bool {
+		s := schedule(q, "replace")
+		return slices.ContainsFunc(s.Runs, func(r occurrenceView) bool { return r.State != nil && *r.State == "cancelled" })
+	})
+	if got := q.CLI("schedule", "run", "skip"); got.Code != 5 || !strings.Contains(got.Err, "has not ended") {
+		t.Errorf("run beside another one: %+v", got)
+	}
+	q.Must("schedule", "rm", "skip", "queue", "replace")
+	q.Must("cancel", "--all", "--yes")
+}
+
+// schedule run starts a job immediately. If the id for this second is taken, the job gets an id with a
+// suffix.
+func TestScheduleRunNow(t *testing.T) {
+	t.Parallel()
+	q := testrig.NewQueue(t, "")
+	q.Start("--workers", "0")
+	q.Must("schedule", "add", "nightly", "0 3 * * *", "--overlap", "queue", "--", "true")
+	var ids []string
+	q.WaitUntil("two in one second", 20*time.Second, func() bool {
+		ids = append(ids, strings.TrimSpace(q.Must("schedule", "run", "nightly")))
+		n := len(ids)
+		return n > 1 && ids[n-1] == ids[n-2]+"-2"
+	})
+	if s := schedule(q, "nightly"); len(s.Runs) != len(ids) || s.NextAt == nil || !s.NextAt.Equal(s.Next[0]) {
+		t.Errorf("got %+v", s)
+	}
+}
+
+// Even if the service is killed repeatedly, each occurrence gets exactly one job. With --catch-up all,
+// occurrences that were missed while no service ran are caught up one after another.
+func TestScheduleWhileKilled(t *testing.T) {
+	testrig.Long(t)
+	t.Parallel()
+	q := testrig.NewQueue(t, "")
+	q.Start("--workers", "2")
+	q.Must("schedule", "add", "tick", "* * * * * *", "--catch-up", "all", "--overlap", "queue", "--max-retries", "0",
+		"echo run")
+	// newest returns the time of the newest occurrence. The number of runs would not do, because show lists
+	// at most 20 of them.
+	newest := func() (planned time.Time) {
+		if runs := schedule(q, "tick").Runs; len(runs) > 0 {
+			planned = runs[0].Instant
+		}
+		return planned
+	}
+	for range 6 {
+		before := newest()
+		q.WaitUntil("it runs", 20*time.Second, func() bool { return !newest().Equal(before) })
+		q.Kill()
+		killed := time.Now()
+		q.WaitUntil("an instant passes", 20*time.Second, func() bool { return time.Since(killed) > 1500*time.Millisecond })
+		q.Start("--workers", "2")
+	}
+	q.Must("schedule", "pause", "tick")
+	s := schedule(q, "tick")
+	var last time.Time
+	for _, r := range slices.Backward(s.Runs) {
+		if r.Outcome != "fired" || r.ID == nil {
+			t.Errorf("at %v: %s %s", r.Instant, r.Outcome, r.Note)
+			continue
+		}
+		if !last.IsZero() && r.Instant.Sub(last) != time.Second {
+			t.Errorf("after %v comes %v", last, r.Instant)
+		}
+		last = r.Instant
+		if want := "tick@" + r.Instant.UTC().Format("20060102T150405Z"); *r.ID != want {
+			t.Errorf("the job is %s, want %s", *r.ID, want)
+		}
+	}
+	if len(s.Runs) < 8 {
+		t.Errorf("only %d runs", len(s.Runs))
+	}
+	q.WaitUntil("all have ended", 30*time.Second, func() bool {
+		for _, r := range schedule(q, "tick").Runs {
+			if r.State == nil || *r.State != "completed" {
+				return false
+			}
+		}
+		return true
+	})
+	var jobs []testrig.Job
+	if err := json.Unmarshal([]byte(q.Must("list", "--json")), &jobs); err != nil {
+		t.Fatal(err)
+	}
+	seen := map[string]bool{}
+	for _, j := range jobs {
+		if seen[j.ID] || strings.Contains(j.ID, "-2") {
+			t.Errorf("%s is there twice", j.ID)
+		}
+		seen[j.ID] = true
+	}
+}
+
+// An invalid schedule gets an error that names the field, and is not stored.
+func TestWrongSchedules(t *testing.T) {
+	t.Parallel()
+	q := testrig.NewQueue(t, "")
+	q.Start("--workers", "0")
+	for text, args := range map[string][]string{
+		`cron: the minute "61" is not valid; use 0 to 59`:             {"n", "61 * * * *", "--", "x"},
+		`cron: the hour "25" is not valid`:                            {"n", "0 25 * * *", "--", "x"},
+		`cron: wrong number of fields (4)`:                            {"n", "* * * *", "--", "x"},
+		`cron: the schedule would never start a job`:                  {"n", "0 0 30 2 *", "--", "x"},
+		`cron: @every 10ms is too often`:                              {"n", "@every 10ms", "--", "x"},
+		`tz: there is no time zone "Mars/Olympus"`:                    {"n", "@daily", "--tz", "Mars/Olympus", "--", "x"},
+		`jitter: 2h is longer than the 1h`:                            {"n", "@hourly", "--jitter", "2h", "--", "x"},
+		`--catch-up: unknown value "some"; use none, one or all`:      {"n", "@hourly", "--catch-up", "some", "--", "x"},
+		`--overlap: unknown value "both"; use skip, queue or replace`: {"n", "@hourly", "--overlap", "both", "--", "x"},
+		`name: "a b" is not a valid schedule name`:                    {"a b", "@hourly", "--", "x"},
+		`name: "` + strings.Repeat("n", 80) + `…" is`:                 {strings.Repeat("n", 101), "@hourly", "--", "x"},
+		`write it at the end: queuectl schedule add n `:               {"n", "@hourly"},
+		`quote the cron expression`:                                   {"n", "0", "3", "*", "*", "*", "--", "x"},
+		`needs a name and a cron expression`:                          {"n"},
+		`id: cannot be set for a schedule, which starts many jobs`:    {"n", "@hourly", `{"command":"x","id":"a"}`},
+		`--max-retries: -1 is too small`:                              {"n", "@hourly", "--max-retries", "-1", "--", "x"},
+	} {
+		got := q.CLI(append([]string{"schedule", "add"}, args...)...)
+		if got.Code != 2 || !strings.Contains(got.Err, text) {
+			t.Errorf("%q: got %d, %s\nwant %s", args, got.Code, got.Err, text)
+		}
+	}
+	for method, params := range map[string]map[string]any{
+		"schedule.add":  {"name": "n", "cron": "@hourly", "command": "x", "crone": 1},
+		"schedule.show": {},
+		"schedule.run":  {"name": ""},
+		"schedule.list": {"limit": 1},
+	} {
+		w := q.Dial()
+		if a := w.Call(method, params); a.Error == nil || a.Error.Data.Code != "invalid" {
+			t.Errorf("%s %v: %+v", method, params, a)
+		}
+		w.Close()
+	}
+	for _, verb := range []string{"show", "rm", "pause", "resume", "run"} {
+		if got := q.CLI("schedule", verb, "gone"); got.Code != 4 ||
+			!strings.Contains(got.Err, `there is no schedule "gone"`) {
+			t.Errorf("%s: %+v", verb, got)
+		}
+	}
+	if got := strings.TrimSpace(q.Must("schedule", "list", "--json")); got != "[]" {
+		t.Errorf("stored: %s", got)
+	}
+}
+
+// A request contains the fields of the schedule and those of its jobs in one flat object. In that object,
+// jitter is a field of the schedule, and backoff_jitter a field of its jobs. The response contains the fields
+// as requested.
+func TestScheduleOnTheWire(t *testing.T) {
+	t.Parallel()
+	q := testrig.NewQueue(t, "")
+	q.Start("--workers", "0")
+	w := q.Dial()
+	defer w.Close()
+	a := w.Call("schedule.add", map[string]any{"name": "n", "cron": "0 3 * * *", "tz": "UTC", "command": "true",
+		"jitter": "10m", "backoff_jitter": 0.5, "priority": 7})
+	var d struct {
+		Jitter string         `json:"jitter"`
+		Spec   map[string]any `json:"spec"`
+	}
+	if a.Error != nil || json.Unmarshal(a.Result, &d) != nil || d.Jitter != "10m" ||
+		fmt.Sprint(d.Spec) != "map[command:true jitter:0.5 priority:7]" {
+		t.Errorf("got %+v: %+v", d, a.Error)
+	}
+	a = w.Call("schedule.run", map[string]any{"name": "n"})
+	var run struct{ ID string }
+	if a.Error != nil || json.Unmarshal(a.Result, &run) != nil || !strings.HasPrefix(run.ID, "n@") {
+		t.Fatalf("run: %+v", a)
+	}
+	if j := q.Show(run.ID); j.State != "pending" {
+		t.Errorf("the job: %+v", j)
+	}
+}

@@ -1,0 +1,24 @@
+//go:build linux || windows
+
+package jobs
+
+import (
+	"testing"
+
+	"github.com/queuectl/queuectl/internal/testrig"
+)
+
+// An enqueued command runs, and its exit code and output are stored.
+func TestEchoCompletes(t *testing.T) {
+	q := testrig.NewQueue(t, "")
+	q.Start("--workers", "2")
+	id := q.Must("enqueue", "echo hello; echo warn >&2")
+	if r := q.CLI("wait", id); r.Code != 0 {
+		t.Fatalf("wait: exit code %d: %s", r.Code, r.Err)
+	}
+	j := q.Show(id)
+	if j.State != "completed" || j.ExitCode == nil || *j.ExitCode != 0 || j.Output != "hello\n" || j.Stderr != "warn\n" ||
+		len(j.History) != 1 {
+		t.Errorf("got %+v", j)
+	}
+}

@@ -1,0 +1,474 @@
+package page
+
+import (
+	"context"
+	"fmt"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/cdproto/page"
+	"github.com/chromedp/cdproto/runtime"
+	"github.com/chromedp/chromedp"
+
+	"github.com/queuectl/queuectl/internal/skip"
+	"github.com/queuectl/queuectl/internal/testrig"
+)
+
+// window is a window of Chromium that shows the page.
+type window struct {
+	*testrig.Queue
+	ctx     context.Context
+	address string
+}
+
+// chromium opens a window and creates a session with a link. The test fails if a script of the page reports
+// an error.
+func chromium(q *testrig.Queue) *window {
+	q.Helper()
+	testrig.Long(q)
+	path := skip.UnlessProgram(q, "chromium", "needs chromium; .ci/run installs it, "+
+		"and TestLinkOpensAPageSession and others send requests as browsers do")
+	profile, err := os.MkdirTemp("", "qp")
+	if err != nil {
+		q.Fatal(err)
+	}
+	q.Cleanup(func() { os.RemoveAll(profile) }) // the browser may still write, so some files may remain
+	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(path), chromedp.NoSandbox,
+		chromedp.UserDataDir(profile), chromedp.WindowSize(1280, 900), chromedp.Flag("disable-dev-shm-usage", true))
+	allocated, end := chromedp.NewExecAllocator(q.Context(), options...)
+	q.Cleanup(end)
+	ctx, closeIt := chromedp.NewContext(allocated)
+	q.Cleanup(func() { chromedp.Cancel(ctx); closeIt() })
+	w := &window{Queue: q, ctx: ctx}
+	if err := chromedp.Run(ctx); err != nil { // the browser runs until ctx ends
+		q.Fatal(err)
+	}
+	chromedp.ListenTarget(ctx, func(e any) {
+		switch e := e.(type) {
+		case *runtime.EventExceptionThrown:
+			q.Errorf("an error of the page: %s", e.ExceptionDetails.Error())
+		case *runtime.EventConsoleAPICalled:
+			if e.Type == runtime.APITypeError {
+				q.Errorf("the page says %s", e.Args[0].Value)
+			}
+		}
+	})
+	q.Must("web", "start", "--listen", "127.0.0.1:0")
+	link := q.Must("web", "open")
+	w.address, _, _ = strings.Cut(link, "/open")
+	w.do(chromedp.Navigate(link), chromedp.Click("main button"), chromedp.WaitVisible("#verdict"))
+	return w
+}
+
+// do executes actions within 30 s.
+func (w *window) do(actions ...chromedp.Action) {
+	w.Helper()
+	ctx, cancel := context.WithTimeout(w.ctx, 30*time.Second)
+	defer cancel()
+	if err := chromedp.Run(ctx, actions...); err != nil {
+		var html string
+		chromedp.Run(w.ctx, chromedp.OuterHTML("main", &html))
+		w.Fatalf("%v; the page is %s", err, html)
+	}
+}
+
+// goTo opens a path of the page.
+func (w *window) goTo(path string) {
+	w.Helper()
+	w.do(chromedp.Navigate(w.address+path), chromedp.WaitVisible("main h1"))
+}
+
+// waitText waits until an element contains text, without reloading the page.
+func (w *window) waitText(selector, text string) {
+	w.Helper()
+	w.WaitUntil(fmt.Sprintf("%s has %q", selector, text), 20*time.Second, func() (seen bool) {
+		err := chromedp.Run(
+			w.ctx, chromedp.Evaluate(fmt.Sprintf(`[...document.querySelectorAll(%q)].some(e => e.innerText.includes(%q))`,
+				selector, text), &seen))
+		return err == nil && seen // Evaluate fails while the browser loads another page
+	})
+}
+
+// Users open the page with a link and see changes as they happen: running jobs and their output, dependency
+// graphs, a service that stops and restarts. They can retry dead jobs and pause a queue on the page.
+func TestPageInABrowser(t *testing.T) {
+	q := testrig.StartQueue(t, "--workers", "2")
+	for _, id := range []string{"d1", "d2", "d3"} {
+		q.Must("enqueue", "--id", id, "--max-retries", "0", "test -e "+q.Path("mended")+" || exit 7")
+		q.CLI("wait", id)
+	}
+	w := chromium(q)
+	w.waitText("#strip .dead b", "3")
+
+	// The run time of a job is counted from the job's start, not from the time when the page was loaded.
+	w.do(chromedp.Poll(`performance.now() > 4000`, nil))
+	q.Must("enqueue", "--id", "young", "-Q", "short", "sleep 60")
+	w.waitText("#running", "young")
+	var age int
+	w.do(chromedp.Evaluate(
+		`parseInt([...document.querySelectorAll('#running tr')].find(e => e.innerText.includes('young')).querySelector('time').textContent)`, &age))
+	if age > 3 {
+		t.Errorf("a job that has just begun has run for %d s", age)
+	}
+	q.Must("cancel", "young")
+
+	// A running job appears without a reload.
+	q.Must("enqueue", "--id", "talks", "-Q", "chat", "i=0; while [ ! -e "+q.Path("enough")+
+		" ]; do i=$((i+1)); echo \"<b>line</b> $i\"; sleep 0.05; done")
+	w.waitText("#running", "talks")
+	w.waitText("#queues", "chat")
+
+	// A queue can be paused and resumed.
+	w.do(chromedp.Click(`button[aria-label="Pause queue chat"]`), chromedp.WaitVisible("#verdict"))
+	w.waitText("#queues tr.paused", "chat")
+	q.Must("enqueue", "--id", "quiet", "-Q", "chat", "true")
+	w.waitText("#waiting", "queue chat is paused")
+	if got := q.Must("queue", "list"); !strings.Contains(got, "paused") {
+		t.Errorf("the queue is %s", got)
+	}
+	w.do(chromedp.Click(`button[aria-label="Resume queue chat"]`),
+		chromedp.WaitVisible(`button[aria-label="Pause queue chat"]`))
+
+	// Output is followed and shown as text.
+	w.goTo("/jobs/talks")
+	w.waitText("#log", "<b>line</b> 5")
+	w.do(chromedp.Poll(`document.querySelectorAll('#log p').length > 20`, nil))
+	var elements int
+	w.do(chromedp.Evaluate(`document.querySelectorAll('#log span b b').length`, &elements))
+	if elements != 0 {
+		t.Errorf("what a job prints has made %d elements", elements)
+	}
+
+	// The graph is updated: the dependant starts after its parent has ended.
+	q.Must("enqueue", "--id", "after", "--after", "talks", "sleep 60")
+	w.goTo("/jobs/after")
+	w.waitText("#deps", "talks")
+	w.waitText("#why", "talks")
+	q.WriteFile("enough", "")
+	w.waitText("#head", "processing")
+
+	// The statistics contain a chart and a row per queue.
+	w.goTo("/stats?since=1h")
+	w.waitText("table", "chat")
+	var bars string
+	w.do(chromedp.AttributeValue(".plot .bar", "d", &bars, nil))
+	if !strings.HasPrefix(bars, "M") {
+		t.Errorf("the graph is %q", bars)
+	}
+
+	// Filters select jobs.
+	w.goTo("/jobs")
+	w.do(chromedp.SetValue(`.filter input[name=q]`, "d*"), chromedp.Submit(`.filter input[name=q]`),
+		chromedp.WaitVisible("table.list"))
+	w.waitText("table.list", "d3")
+	var rows int
+	w.do(chromedp.Evaluate(`document.querySelectorAll('table.list tbody tr').length`, &rows))
+	if rows != 3 {
+		t.Errorf("%d jobs are d*", rows)
+	}
+
+	// The list updates itself, except while the user has marked a job. The second click only moves the
+	// pointer off the list, because the pointer would also delay updates.
+	w.do(chromedp.Click(`table.list input[value=d3]`), chromedp.Click(`main h1`))
+	q.Must("enqueue", "--id", "d4", "--max-retries", "0", "true")
+	w.do(chromedp.WaitReady(`#list[data-held]`))
+	w.do(chromedp.Evaluate(`document.querySelector('table.list input[value=d3]').checked = false`, nil))
+	w.waitText("table.list", "d4")
+
+	// A user can retry one job of a group of dead jobs, then all of them.
+	w.do(chromedp.Navigate(w.address+"/dead"), chromedp.WaitVisible("table.groups"))
+	w.waitText("table.groups", "exit code 7")
+	q.WriteFile("mended", "")
+	w.do(chromedp.Click(`table.groups a.btn`), chromedp.WaitVisible("#go"))
+	w.waitText("main h1", "Retry 3 dead jobs?")
+	if got := q.Must("dlq", "list", "-q"); strings.Count(got, "\n") != 2 {
+		t.Errorf("a preview has changed what is dead: %q", got)
+	}
+	w.do(chromedp.Click(`button[name=n][value="1"]`), chromedp.WaitVisible("#head"))
+	w.waitText("#head", "completed")
+	w.do(chromedp.Navigate(w.address+"/dead/retry"), chromedp.WaitVisible("#go"),
+		chromedp.Click(`button[name=n][value=all]`), chromedp.WaitVisible("main .none"))
+	q.WaitUntil("nothing is dead", 20*time.Second, func() bool { return q.Must("dlq", "list", "-q") == "" })
+
+	// Cancelling many jobs shows a preview first.
+	q.Must("enqueue", "--id", "later1", "--in", "1h", "true")
+	q.Must("enqueue", "--id", "later2", "--in", "1h", "true")
+	w.goTo("/jobs?q=later*")
+	w.do(chromedp.Click("#all"), chromedp.Click(`button[value=cancel]`), chromedp.WaitVisible("#go"))
+	w.waitText("main h1", "Cancel 2 jobs?")
+	w.do(chromedp.Click("#go button.main"), chromedp.WaitVisible("table.list"))
+	if got := q.Must("show", "later2", "--json"); !strings.Contains(got, `"cancelled"`) {
+		t.Errorf("later2 is %s", got)
+	}
+
+	// The page reports that the service has stopped. A session does not survive a restart.
+	w.goTo("/")
+	q.Kill()
+	w.do(chromedp.WaitVisible("#gone"))
+	q.Start("--workers", "2")
+	q.Must("web", "start", "--listen", "127.0.0.1"+w.address[strings.LastIndex(w.address, ":"):])
+	w.waitText("#gone", "The session has ended")
+}
+
+// The browser's clocks have the form of the ages on the command line.
+func TestPageClocks(t *testing.T) {
+	raw, err := os.ReadFile(filepath.Join(testrig.Root(), "internal/present/testdata/ages.tsv"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := chromium(testrig.StartQueue(t, "--workers", "0"))
+	for line := range strings.Lines(string(raw)) {
+		seconds, want, _ := strings.Cut(strings.TrimSpace(line), "\t")
+		var got string
+		w.do(chromedp.Evaluate("age("+seconds+")", &got))
+		if got != want {
+			t.Errorf("%s s: got %q, want %q", seconds, got, want)
+		}
+	}
+}
+
+// The page of a removed job reports that the job no longer exists.
+func TestPageOfARemovedJob(t *testing.T) {
+	q := testrig.StartQueue(t, "--workers", "0")
+	q.Must("enqueue", "--id", "goes", "true")
+	w := chromium(q)
+	w.goTo("/jobs/goes")
+	q.Must("rm", "goes")
+	w.waitText("#gone", "no longer exists")
+}
+
+// The page shows the output of a job's terminal as text, also while the job runs. If the job has overwritten
+// a line, the page shows the last state of the line.
+func TestPageShowsTerminalOutputAsText(t *testing.T) {
+	q := testrig.StartQueue(t, "--workers", "1")
+	q.Must("enqueue", "--id", "t", "--tty", `printf '\033]0;title\007\033[31m 10%%\r\033[K 50%%\033[0m'; until [ -e `+
+		q.Path("go")+` ]; do sleep 0.02; done; printf '\r\033[K100%%\n\033[?1049hscreen\033[?1049lend\n'`)
+	w := chromium(q)
+	w.goTo("/jobs/t")
+	shows := func(want string) {
+		t.Helper()
+		w.do(chromedp.Poll(`[...document.querySelectorAll('#log p > span')].map(e => e.textContent).join('|') === '`+want+`'`,
+			nil))
+	}
+	shows(" 50%")
+	q.WriteFile("go", "")
+	shows("100%|end")
+	w.goTo("/jobs/t")
+	shows("100%|end")
+}
+
+// payloads are texts that would run a script, or break out of their element, if a page treated them as
+// markup.
+var payloads = []string{
+	`<script>pwned=1</script>`, `<img src=x onerror=pwned=1>`, `"><svg onload=pwned=1>`, `'-(pwned=1)-'`,
+	`javascript:pwned=1`,
+	`</pre></p></main><iframe srcdoc="<script>parent.pwned=1</script>">`,
+	`<a href="javascript:pwned=1" autofocus onfocus=pwned=1>x</a>`, `{{constructor.constructor('pwned=1')()}}`,
+	`<details open ontoggle=pwned=1>`,
+	`<math><mtext></table><mglyph><style><!--</style><img title="--><img src onerror=pwned=1>">`,
+	`&lt;script&gt;pwned=1&lt;/script&gt;`,
+	// This must be the last line: the overview shows the last line of output.
+	"\u2028</script><script>pwned=1</script>", "\x1b]8;;javascript:pwned=1\x07x\x1b]8;;\x07",
+	"x\n\nevent: html\ndata: <img src=x onerror=pwned=1>\n\n", "\u202etxt.<img src=x onerror=pwned=1>", "<!--", "]]>",
+	"\x85\xff<img src=x onerror=pwned=1>",
+}
+
+// Browsers treat names, commands and outputs of jobs as text, on static pages and on pages that update
+// themselves. This holds even without the Content-Security-Policy of the page.
+func TestPagePayloadsInABrowser(t *testing.T) {
+	q := testrig.StartQueue(t, "--workers", "2")
+	w := chromium(q)
+	w.do(chromedp.ActionFunc(func(ctx context.Context) error { return page.SetBypassCSP(true).Do(ctx) }))
+	file := q.WriteFile("payloads", strings.Join(payloads, "\n"))
+	paths := []string{"/", "/jobs", "/dead", "/dead/retry", "/schedules", "/workers", "/stats", "/bulk?verb=retry&q=*",
+		"/jobs?q=" + url.QueryEscape(payloads[1]), "/jobs?label=" + url.QueryEscape("l="+payloads[2])}
+	for i, p := range payloads {
+		if strings.ContainsRune(p, '\n') || !utf8.ValidString(p) {
+			continue // this payload cannot be an argument, so only the output of a job contains it
+		}
+		id := fmt.Sprint("p", i)
+		q.Must("enqueue", "--id", id, "--label", "l="+p, "--max-retries", "0", "--cwd", "/"+p, "--unique", "k"+fmt.Sprint(i),
+			"true "+p)
+		q.Must("enqueue", "--id", "w"+id, "--in", "1h", "--env", "P="+p, "echo "+p)
+		paths = append(paths, "/jobs/"+id, "/jobs/w"+id)
+	}
+	q.Must("schedule", "add", "nightly", "0 3 * * *", "--", "echo", payloads[0], payloads[2])
+	q.Must("enqueue", "--id", "follow", "--max-retries", "0",
+		`printf '{"percent":1,"text":"<img src=x onerror=pwned=1>"}' >"$QUEUECTL_PROGRESS"; while [ ! -e `+q.Path("enough")+
+			` ]; do cat `+file+`; cat `+file+` >&2; sleep 0.1; done; cat `+file+` >"$QUEUECTL_RESULT"; exit 1`)
+	harmless := func(path string) {
+		t.Helper()
+		var found string
+		w.do(chromedp.Evaluate(
+			`(typeof pwned === 'undefined' ? '' : 'carried out ') + [...document.querySelectorAll('main script, main iframe, main img, main math, main details[ontoggle], [onerror], [onload], [onfocus], a[href^="javascript"]')].map(e => e.outerHTML.slice(0, 200)).join()`, &found))
+		if found != "" {
+			t.Errorf("%s: %s", path, found)
+		}
+	}
+	for _, path := range append(paths, "/jobs/follow") {
+		w.do(chromedp.Navigate(w.address+path), chromedp.WaitVisible("main h1"))
+		harmless(path)
+	}
+	// Wait for lines that arrive after the page was loaded.
+	w.do(chromedp.Poll(`document.querySelectorAll('#log p').length > 200`, nil))
+	w.waitText("#log", payloads[1])
+	harmless("the output that is followed")
+	w.goTo("/")
+	w.waitText("#running", "follow")
+	harmless("the overview that is live")
+	q.WriteFile("enough", "")
+	q.CLI("wait", "follow")
+	w.goTo("/jobs/follow")
+	w.waitText("#log", payloads[1])
+	harmless("the output of one that has ended")
+}
+
+// Everything on the page can be reached with the keyboard.
+func TestPageByKeys(t *testing.T) {
+	q := testrig.StartQueue(t, "--workers", "1")
+	q.Must("enqueue", "--id", "k1", "--in", "1h", "true")
+	w := chromium(q)
+	w.do(chromedp.KeyEvent("g"), chromedp.KeyEvent("j"), chromedp.WaitVisible("table.list"))
+	w.do(chromedp.KeyEvent("j"), chromedp.KeyEvent("x"),
+		chromedp.Poll(`document.querySelector('tbody input[type=checkbox]').checked`, nil))
+	w.do(chromedp.KeyEvent("\r"), chromedp.WaitVisible("#head"))
+	w.waitText("#head", "k1")
+	w.do(chromedp.KeyEvent("/"), chromedp.Poll(`document.activeElement.name === 'q'`, nil))
+	var unreached string
+	w.do(chromedp.Evaluate(
+		`[...document.querySelectorAll('a[href],button,input:not([type=hidden])')].filter(e => e.tabIndex < 0).map(e => e.outerHTML).join()`, &unreached))
+	if unreached != "" {
+		t.Errorf("not reached: %s", unreached)
+	}
+}
+
+// No page is wider than its window, in either colour scheme.
+func TestPagesFitTheWindow(t *testing.T) {
+	q := testrig.StartQueue(t, "--workers", "1")
+	longText := strings.Repeat("word ", 60) + strings.Repeat("x", 200)
+	q.Must("enqueue", "--id", "long-"+strings.Repeat("n", 100), "--max-retries", "0", "echo '"+longText+"'; exit 3")
+	q.Must("enqueue", "--id", "waits", "--in", "1h", "echo "+longText)
+	q.Must("schedule", "add", "nightly", "0 3 * * *", "--", "echo", longText)
+	q.WaitUntil("it is dead", 20*time.Second, func() bool { return q.Must("dlq", "list", "-q") != "" })
+	w := chromium(q)
+	for _, width := range []int64{1280, 390} {
+		for _, scheme := range []string{"light", "dark"} {
+			w.do(chromedp.EmulateViewport(width, 900),
+				emulation.SetEmulatedMedia().WithFeatures([]*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}}))
+			for _, path := range []string{"/", "/jobs", "/jobs/waits", "/jobs/long-" + strings.Repeat("n", 100), "/dead",
+				"/dead/retry", "/schedules", "/workers", "/stats", "/stats?since=30d", "/bulk?verb=cancel&id=waits", "/none"} {
+				w.do(chromedp.Navigate(w.address+path), chromedp.WaitVisible("main h1"))
+				var wide int64
+				w.do(chromedp.Evaluate(`document.documentElement.scrollWidth`, &wide))
+				if wide > width {
+					var widest string
+					w.do(chromedp.Evaluate(
+						`[...document.querySelectorAll('body *')].filter(e => e.getBoundingClientRect().right > innerWidth).map(e => e.outerHTML.slice(0, 120)).join("\n")`, &widest))
+					t.Errorf("%s is %d wide where %d are:\n%s", path, wide, width, widest)
+				}
+			}
+		}
+	}
+}
+
+// On a phone, the page shows everything that users need: the search field, sign out, and the state and time
+// of each job. Tabs scroll sideways without the rest of the page. A user name is on the same line as the word
+// next to it.
+func TestNarrowPageShowsWhatMatters(t *testing.T) {
+	q := testrig.StartQueue(t, "--workers", "1")
+	q.Must("enqueue", "--id", "dies", "--max-retries", "0", "exit 3")
+	q.Must("enqueue", "--id", "later", "--in", "1h", "true")
+	q.WaitUntil("it is dead", 20*time.Second, func() bool { return q.Must("dlq", "list", "-q") != "" })
+	w := chromium(q)
+	w.do(chromedp.EmulateViewport(390, 900))
+	for _, c := range []struct{ path, name, test string }{
+		{"/", "search", `document.querySelector('.top input[type=search]').checkVisibility()`},
+		{"/", "Sign out", `document.querySelector('form[action="/leave"] button').checkVisibility()`},
+		{"/", "aligned names",
+			`(r => Math.abs(r[0].bottom - r[1].bottom) < 1)([...document.querySelectorAll('.who > .live, .who > span')].map(e => e.getBoundingClientRect()))`},
+		{"/jobs", "state of each row",
+			`[...document.querySelectorAll('tbody tr')].every(r => /pending|dead/.test(r.innerText))`},
+		{"/jobs", "time of each row", `[...document.querySelectorAll('tbody tr')].every(r => /\d\d:\d\d/.test(r.innerText))`},
+		{"/dead", "time of each group",
+			`[...document.querySelectorAll('tbody tr')].every(r => /\d\d:\d\d/.test(r.innerText))`},
+		{"/jobs", "tabs that do not scroll vertically",
+			`(e => getComputedStyle(e).overflowY === 'hidden')(document.querySelector('.tabs ul'))`},
+		{"/", "navigation that does not scroll vertically",
+			`(e => getComputedStyle(e).overflowY === 'hidden')(document.querySelector('.top nav'))`},
+	} {
+		holds := false
+		w.do(chromedp.Navigate(w.address+c.path), chromedp.WaitVisible("main h1"), chromedp.Evaluate(c.test, &holds))
+		if !holds {
+			t.Errorf("%s at 390 px lacks: %s", c.path, c.name)
+		}
+	}
+}
+
+// vnuVariable names the variable with the path of the Nu HTML checker, which needs Java.
+const vnuVariable = "QUEUECTL_VNU"
+
+// The Nu HTML checker of the W3C finds no error in any page.
+func TestPagesAreValidHTML(t *testing.T) {
+	vnu := os.Getenv(vnuVariable)
+	if vnu == "" {
+		skip.Missing(t, "vnu", "needs the Nu HTML checker and Java; .ci/run installs them")
+	}
+	b := testrig.PageOf(testrig.StartQueue(t, "--workers", "1"))
+	openSession(b)
+	b.Must("enqueue", "--id", "dies", "--max-retries", "0", "echo out; echo err >&2; exit 3")
+	b.Must("enqueue", "--id", "runs", "-Q", "build", "queuectl progress 40 half; sleep 60")
+	b.Must("enqueue", "--id", "waits", "--after", "runs", "--env", "A=b", "true")
+	b.Must("schedule", "add", "nightly", "0 3 * * *", "--", "true")
+	b.Must("queue", "pause", "build")
+	b.WaitUntil("it is dead", 20*time.Second, func() bool { return b.Must("dlq", "list", "-q") != "" })
+	args := []string{"-jar", vnu, "--errors-only", "--html"}
+	for i, path := range []string{"/", "/jobs", "/jobs/waits", "/jobs/dies", "/jobs/runs", "/dead",
+		"/dead?error=exit+code+3", "/dead/retry", "/dead/rm", "/schedules", "/workers", "/stats",
+		"/bulk?verb=cancel&id=waits", "/none", "/open?link=x"} {
+		args = append(args, b.WriteFile(fmt.Sprintf("page%d.html", i), b.Request("GET", path, "").Body))
+	}
+	if out, err := exec.Command("java", args...).CombinedOutput(); err != nil {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
+// axeVariable names the variable with the path of axe-core, a checker for accessibility.
+const axeVariable = "QUEUECTL_AXE"
+
+// Every page is accessible to users with impaired vision or without a pointer: axe-core finds no violation.
+func TestPagesAreAccessible(t *testing.T) {
+	axe, err := os.ReadFile(os.Getenv(axeVariable))
+	if err != nil {
+		skip.Missing(t, "axe", "needs axe-core; .ci/run installs it")
+	}
+	q := testrig.StartQueue(t, "--workers", "1")
+	q.Must("enqueue", "--id", "dies", "--max-retries", "0", "echo out; echo err >&2; exit 3")
+	q.Must("enqueue", "--id", "runs", "-Q", "build", "echo up; sleep 60")
+	q.Must("enqueue", "--id", "waits", "--after", "runs", "true")
+	q.Must("queue", "set", "mail", "--weight", "3")
+	q.Must("queue", "pause", "mail")
+	q.Must("schedule", "add", "nightly", "0 3 * * *", "--", "true")
+	q.WaitUntil("it is dead", 20*time.Second, func() bool { return q.Must("dlq", "list", "-q") != "" })
+	w := chromium(q)
+	for _, scheme := range []string{"light", "dark"} {
+		w.do(emulation.SetEmulatedMedia().WithFeatures([]*emulation.MediaFeature{{Name: "prefers-color-scheme",
+			Value: scheme}}))
+		for _, path := range []string{"/", "/jobs", "/jobs/waits", "/jobs/dies", "/jobs/runs", "/dead", "/dead/retry",
+			"/schedules", "/workers", "/stats", "/stats?since=30d", "/bulk?verb=cancel&id=waits", "/none", "/open?link=x"} {
+			var found []string
+			w.do(chromedp.Navigate(w.address+path), chromedp.WaitVisible("main h1"), chromedp.Evaluate(string(axe), nil),
+				chromedp.Evaluate(
+					`axe.run().then(r => r.violations.flatMap(v => v.nodes.map(n => v.id + ": " + n.html.slice(0, 160) + " " + n.failureSummary)))`, &found, func(p *runtime.EvaluateParams) *runtime.EvaluateParams { return p.WithAwaitPromise(true) }))
+			for _, f := range found {
+				t.Errorf("%s, %s: %s", path, scheme, f)
+			}
+		}
+	}
+}

@@ -1,0 +1,74 @@
+package page
+
+import (
+	"bytes"
+	"fmt"
+	"image/png"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/chromedp"
+
+	"github.com/queuectl/queuectl/internal/testrig"
+)
+
+// fillWithExamples fills a queue with jobs that are running, waiting, completed and dead, and with schedules.
+func fillWithExamples(q *testrig.Queue) {
+	q.Must("queue", "set", "build", "--concurrency", "4", "--weight", "3")
+	q.Must("queue", "set", "render", "--concurrency", "2")
+	q.Must("queue", "pause", "render", "--reason", "GPU driver update")
+	q.Must("enqueue", "--id", "push-web", "-Q", "build", "--max-retries", "0",
+		`echo "dial tcp 10.0.4.7:5000: connect: connection refused" >&2; exit 1`)
+	q.Must("enqueue", "--id", "thumbs-0412", "--max-retries", "0", "ffmpg -i in.mp4")
+	for i := range 20 {
+		q.Must("enqueue", "-q", fmt.Sprintf("sleep 0.0%d", i%10))
+	}
+	q.Must("enqueue", "--id", "train-resnet", "-Q", "gpu", "--label", "team=vision",
+		`queuectl progress 40 "epoch 4 of 10"; echo "epoch 4, loss 0.0412"; sleep 600`)
+	q.Must("enqueue", "--id", "api-image", "-Q", "build", "--label", "team=blue",
+		`printf '#1 [internal] load build definition\n#7 \033[36mRUN go mod download\033[0m\n#7 \033[32mDONE 28.1s\033[0m\n'; echo "WARN: the base image is of another platform" >&2; sleep 600`)
+	q.Must("enqueue", "--id", "report", "-Q", "build", "--after", "train-resnet", "make report")
+	q.Must("enqueue", "--id", "mail-report", "--after", "report", "sendmail-batch --campaign autumn")
+	q.Must("enqueue", "--id", "scene-7", "-Q", "render", "blender -b scene.blend -f 7")
+	q.Must("enqueue", "--id", "mirror", "--in", "3h", "rsync -aH /srv/ backup:/srv/")
+	q.Must("schedule", "add", "backup-db", "0 3 * * *", "--", "pg_dump", "warehouse")
+	q.Must("schedule", "add", "cleanup-tmp", "*/15 * * * *", "--", "find", "/srv/tmp", "-mtime", "+2", "-delete")
+	q.Must("schedule", "run", "cleanup-tmp")
+	q.WaitUntil("the two are dead", 20*time.Second, func() bool {
+		return len(q.Must("dlq", "list", "-q")) > len("push-web")
+	})
+}
+
+// Each page can be shown at both widths and in both colour schemes. With -update, the picture in
+// docs/dashboard.md is replaced.
+func TestPicturesOfThePages(t *testing.T) {
+	q := testrig.StartQueue(t, "--workers", "3")
+	fillWithExamples(q)
+	w := chromium(q)
+	for _, width := range []int64{1280, 390} {
+		for _, scheme := range []string{"light", "dark"} {
+			w.do(chromedp.EmulateViewport(width, 900),
+				emulation.SetEmulatedMedia().WithFeatures([]*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}}))
+			for name, path := range map[string]string{"overview": "/", "jobs": "/jobs?state=done", "job": "/jobs/api-image",
+				"waiting": "/jobs/report", "dead": "/dead", "schedules": "/schedules", "workers": "/workers",
+				"figures": "/stats?since=1h"} {
+				var picture []byte
+				w.do(chromedp.Navigate(w.address+path), chromedp.WaitVisible("main h1"))
+				if name == "job" {
+					w.waitText("#log", "DONE")
+				}
+				w.do(chromedp.CaptureScreenshot(&picture))
+				if image, err := png.Decode(bytes.NewReader(picture)); err != nil || image.Bounds().Dx() != int(width) {
+					t.Fatalf("%s at %d: %v", name, width, err)
+				}
+				if *testrig.Update && name == "overview" && width == 1280 && scheme == "light" {
+					if err := os.WriteFile("../../docs/images/overview.png", picture, 0o644); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+		}
+	}
+}

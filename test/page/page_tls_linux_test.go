@@ -1,0 +1,339 @@
+package page
+
+import (
+	"bufio"
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"fmt"
+	"math/big"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/queuectl/queuectl/internal/skip"
+	"github.com/queuectl/queuectl/internal/testrig"
+)
+
+// pageName is a host name of the page in its certificate.
+const pageName = "queue.test"
+
+// certify creates a certificate for pageName, and a client that trusts only this certificate and resolves
+// pageName to address.
+func certify(q *testrig.Queue, address string) (cert, key string, client *http.Client) {
+	q.Helper()
+	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		q.Fatal(err)
+	}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: pageName},
+		DNSNames: []string{pageName}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), IsCA: true,
+		BasicConstraintsValid: true}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, &private.PublicKey, private)
+	if err != nil {
+		q.Fatal(err)
+	}
+	secret, err := x509.MarshalPKCS8PrivateKey(private)
+	if err != nil {
+		q.Fatal(err)
+	}
+	trusted := x509.NewCertPool()
+	text := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
+	trusted.AppendCertsFromPEM(text)
+	cert, key = q.WriteFile("page.crt", string(text)),
+		q.WriteFile("page.key", string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: secret})))
+	client = &http.Client{
+		Timeout:       10 * time.Second,
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+		Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: trusted},
+			DialContext: func(ctx context.Context, network, _ string) (net.Conn, error) {
+				return new(net.Dialer).DialContext(ctx, "tcp", address)
+			}},
+	}
+	q.Cleanup(client.CloseIdleConnections)
+	return cert, key, client
+}
+
+// openLink opens a link with a client. It checks that the session's cookie is restricted to this host and to
+// TLS.
+func openLink(q *testrig.Queue, client *http.Client, link string) *http.Cookie {
+	q.Helper()
+	u, err := url.Parse(link)
+	if err != nil || u.Scheme != "https" || u.Hostname() != pageName {
+		q.Fatalf("the link is %q, %v", link, err)
+	}
+	u.RawQuery, u.Path = "", "/open"
+	got, err := client.PostForm(u.String(), url.Values{"link": {link[strings.Index(link, "link=")+5:]}})
+	if err != nil {
+		q.Fatal(err)
+	}
+	got.Body.Close()
+	c, err := http.ParseSetCookie(got.Header.Get("Set-Cookie"))
+	if err != nil || c.Name != "__Host-queuectl" || !c.Secure || !c.HttpOnly || c.Path != "/" || c.Domain != "" {
+		q.Fatalf("%s sets the cookie %+v, %v", got.Status, c, err)
+	}
+	return c
+}
+
+// With a certificate, the page is served only over TLS and only under its host names.
+func TestPageByTLS(t *testing.T) {
+	q := testrig.StartQueue(t, "--workers", "1")
+	address := testrig.FreeAddress(t)
+	cert, key, client := certify(q, address)
+	for name, value := range map[string]string{"web.hosts": pageName, "web.tls_cert": cert, "web.tls_key": key} {
+		q.Must("config", "set", name, value)
+	}
+	q.Must("web", "start", "--listen", address)
+	c := openLink(q, client, q.Must("web", "open"))
+	for _, with := range []struct {
+		scheme string
+		cookie *http.Cookie
+		code   int
+	}{{"https", c, http.StatusOK}, {"https", nil, http.StatusUnauthorized}, {"http", c, http.StatusBadRequest}} {
+		_, port, _ := net.SplitHostPort(address)
+		r, err := http.NewRequestWithContext(t.Context(), "GET", with.scheme+"://"+net.JoinHostPort(pageName, port)+
+			"/api/status", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if with.cookie != nil {
+			r.AddCookie(with.cookie)
+		}
+		got, err := client.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got.Body.Close()
+		if got.StatusCode != with.code {
+			t.Errorf("%+v is answered by %s", with, got.Status)
+		}
+		// RFC 6797 permits this header only over TLS.
+		if hsts := got.Header.Get("Strict-Transport-Security"); (hsts != "") != (with.scheme == "https") {
+			t.Errorf("%+v is answered with Strict-Transport-Security %q", with, hsts)
+		}
+	}
+	q.WriteFile("page.key", "none")
+	if got := q.CLI("web", "start", "--listen", "127.0.0.1:0"); got.Code != 2 ||
+		!strings.Contains(got.Err, "web.tls_cert") {
+		t.Errorf("with a wrong key: %+v", got)
+	}
+	openLink(q, client, q.Must("web", "open")) // the page still works with the old certificate
+	_, _, renewed := certify(q, address)
+	q.Must("reload")
+	openLink(q, renewed, q.Must("web", "open"))
+}
+
+// web start refuses the path of a socket on which another process listens, but replaces a stale socket file.
+// If the socket file of the page is removed, the service creates it again.
+func TestPageAtASocket(t *testing.T) {
+	q := testrig.StartQueue(t, "--workers", "1")
+	q.Must("config", "set", "web.hosts", pageName)
+	q.Must("config", "set", "web.tls", "proxy")
+	others, err := net.Listen("unix", q.Path("others"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer others.Close()
+	if got := q.CLI("web", "start", "--listen", "unix:"+q.Path("others")); got.Code != 5 ||
+		!strings.Contains(got.Err, "already listens there") {
+		t.Errorf("where another one listens: %+v", got)
+	}
+	answers := func() bool {
+		c, err := net.Dial("unix", q.Path("page"))
+		if err == nil {
+			c.Close()
+		}
+		return err == nil
+	}
+	q.Must("web", "start", "--listen", "unix:"+q.Path("page"))
+	q.Must("web", "start", "--listen", "unix:"+q.Dir+"/../"+filepath.Base(q.Dir)+"/page")
+	info, err := os.Lstat(q.Path("page"))
+	if err != nil || info.Mode().Perm() != 0o660 || !answers() {
+		t.Errorf("the socket is %v, %v", info, err)
+	}
+	os.Remove(q.Path("page"))
+	q.WaitUntil("it is there again", 20*time.Second, answers)
+	q.Kill()
+	q.Start("--workers", "1")
+	q.Must("web", "start", "--listen", "unix:"+q.Path("page"))
+	if !answers() {
+		t.Error("after a kill nobody answers")
+	}
+	conn, err := net.Dial("unix", q.Path("page")) // this unfinished request must not delay web stop
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	fmt.Fprint(conn, "GET / HTTP/1.1\r\nHost: ")
+	q.Must("web", "stop")
+	if _, err := os.Lstat(q.Path("page")); err == nil {
+		t.Error("the socket is there after web stop")
+	}
+}
+
+// If systemd opens the sockets of the page, the page listens on all of them from the start of the service. No
+// setting or command can make it stop listening on them.
+func TestPageOfTheSystemsSockets(t *testing.T) {
+	q := testrig.NewQueue(t, "")
+	var addresses []string
+	for range 2 {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		f, err := l.(*net.TCPListener).File()
+		if err != nil {
+			t.Fatal(err)
+		}
+		addresses, q.PageSockets = append(addresses, l.Addr().String()), append(q.PageSockets, f)
+		l.Close()
+		t.Cleanup(func() { f.Close() })
+	}
+	udp, err := net.ListenPacket("udp", "127.0.0.1:0") // the page cannot use this socket, so the service ignores it
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer udp.Close()
+	f, err := udp.(*net.UDPConn).File()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	q.PageSockets = append(q.PageSockets, f)
+	q.Start("--workers", "1")
+	answers := func(what string) {
+		t.Helper()
+		for _, address := range addresses {
+			got, err := http.Get("http://" + address + "/")
+			if err != nil {
+				t.Fatal(what, err)
+			}
+			got.Body.Close()
+			if got.StatusCode != http.StatusUnauthorized {
+				t.Errorf("%s: %s answers %s", what, address, got.Status)
+			}
+		}
+	}
+	answers("from the start")
+	if address := q.Must("web", "start"); address != addresses[0] {
+		t.Errorf("the page is said to be at %q, and is at %v", address, addresses)
+	}
+	for _, args := range [][]string{{"web", "stop"}, {"web", "start", "--listen", "127.0.0.1:0"}} {
+		if got := q.CLI(args...); got.Code != 5 || !strings.Contains(got.Err, "systemctl disable --now queuectl-web.socket") {
+			t.Errorf("%v: %+v", args, got)
+		}
+	}
+	q.Must("config", "set", "web.listen", "127.0.0.1:1")
+	answers("with another setting")
+	cert, key, client := certify(q, addresses[0])
+	for name, value := range map[string]string{"web.hosts": pageName, "web.tls_cert": cert, "web.tls_key": key} {
+		q.Must("config", "set", name, value)
+	}
+	openLink(q, client, q.Must("web", "open"))
+	for _, name := range []string{"web.tls_cert", "web.tls_key"} {
+		q.Must("config", "unset", name)
+	}
+	answers("without TLS again")
+	q.Kill()
+	q.Start("--workers", "1")
+	answers("after a kill")
+}
+
+// nginxConf is the nginx configuration of docs/dashboard.md, with the paths of a test.
+const nginxConf = `daemon off; master_process off; pid %[1]s/nginx.pid; error_log %[1]s/nginx.log;
+events {}
+http {
+	access_log off;
+	client_body_temp_path %[1]s/body; proxy_temp_path %[1]s/proxy; fastcgi_temp_path %[1]s/f; uwsgi_temp_path %[1]s/u; scgi_temp_path %[1]s/s;
+	server {
+		listen %[2]s ssl;
+		server_name queue.test;
+		ssl_certificate %[3]s;
+		ssl_certificate_key %[4]s;
+		location / {
+			proxy_pass http://unix:%[1]s/page.sock;
+			proxy_http_version 1.1;
+			proxy_set_header Host $host;
+			proxy_set_header X-Forwarded-For $remote_addr;
+			proxy_set_header Connection "";
+			proxy_buffering off;
+			proxy_read_timeout 1h;
+		}
+	}
+}
+`
+
+// The page also works behind nginx, which has the certificate. Links contain nginx's host name, cookies are
+// restricted to TLS, events arrive as they happen, and a session is required.
+func TestPageBehindNginx(t *testing.T) {
+	nginx := skip.UnlessProgram(t, "nginx", "needs nginx; .ci/run installs it, and TestPageByTLS has the page's own TLS")
+	q := testrig.StartQueue(t, "--workers", "1")
+	address := testrig.FreeAddress(t)
+	cert, key, client := certify(q, address)
+	for name, value := range map[string]string{"web.hosts": pageName, "web.tls": "proxy", "web.anonymous": "read"} {
+		q.Must("config", "set", name, value)
+	}
+	if got := q.Must("web", "start", "--listen", "unix:"+q.Path("page.sock")); got != "unix:"+q.Path("page.sock") {
+		t.Errorf("the page is at %q", got)
+	}
+	cmd := exec.Command(nginx, "-c", q.WriteFile("nginx.conf", fmt.Sprintf(nginxConf, q.Dir, address, cert, key)), "-p",
+		q.Dir)
+	if os.Getuid() == 0 { // run nginx as root, because its usual account may have no access to the directory
+		cmd.Args = append(cmd.Args, "-g", "user root;")
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { cmd.Process.Kill(); cmd.Wait() })
+	get := func(path string, c *http.Cookie) (*http.Response, error) {
+		r, err := http.NewRequestWithContext(t.Context(), "GET", "https://"+pageName+path, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if c != nil {
+			r.AddCookie(c)
+		}
+		return client.Do(r)
+	}
+	q.WaitUntil("nginx answers", 20*time.Second, func() bool {
+		got, err := get("/api/status", nil)
+		if err != nil {
+			return false
+		}
+		got.Body.Close()
+		if got.StatusCode != http.StatusUnauthorized {
+			t.Fatalf("anybody is answered by %s", got.Status)
+		}
+		return true
+	})
+	c := openLink(q, client, q.Must("web", "open"))
+	got, err := get("/", c)
+	if err != nil || got.StatusCode != http.StatusOK ||
+		!strings.Contains(got.Header.Get("Content-Security-Policy"), "default-src 'none'") {
+		t.Fatalf("the page is answered by %+v, %v", got, err)
+	}
+	got.Body.Close()
+	stream, err := get("/api/events?since=0", c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stream.Body.Close()
+	q.Must("enqueue", "--id", "a", "true")
+	for lines := bufio.NewScanner(stream.Body); lines.Scan(); {
+		if strings.Contains(lines.Text(), `"event":"ended"`) {
+			return
+		}
+	}
+	t.Error("no event comes through nginx")
+}

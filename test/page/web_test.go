@@ -1,0 +1,592 @@
+//go:build linux || windows
+
+package page
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/queuectl/queuectl/internal/testrig"
+)
+
+// link returns the secret of a link that the program has printed. From then on, the browser uses the host of
+// the link.
+func link(b *testrig.Browser, open string) (secret string) {
+	b.Helper()
+	u, err := url.Parse(open)
+	if err != nil || u.Path != "/open" || u.Query().Get("link") == "" || !strings.HasSuffix(u.Hostname(), ".localhost") {
+		b.Fatalf("the link is %q, %v", open, err)
+	}
+	b.LinkHost = u.Host
+	return u.Query().Get("link")
+}
+
+// openSession creates a session for the browser with a link.
+func openSession(b *testrig.Browser) {
+	b.Helper()
+	secret := link(b, b.Must("web", "open"))
+	got := b.Request("POST", "/open", "link="+secret)
+	if got.Code != http.StatusSeeOther || got.Header.Get("Location") != "/" {
+		b.Fatalf("a link is answered by %+v", got)
+	}
+	var err error
+	if b.Cookie, err = http.ParseSetCookie(got.Header.Get("Set-Cookie")); err != nil {
+		b.Fatal(err)
+	}
+}
+
+// formToken returns the token of the session's forms, escaped for use in a form.
+func formToken(b *testrig.Browser) string {
+	b.Helper()
+	_, token, found := strings.Cut(b.Request("GET", "/", "").Body, `name="token" value="`)
+	token, _, _ = strings.Cut(token, `"`)
+	if !found {
+		b.Fatal("the page has no form")
+	}
+	return url.QueryEscape(token)
+}
+
+func withHost(name string) func(*http.Request) { return func(r *http.Request) { r.Host = name } }
+
+// The service serves no web page until a user starts the page. After a restart, a user must start the page
+// again. A link creates one session for one browser, and only when the user presses the button of the page to
+// which it leads.
+func TestLinkOpensAPageSession(t *testing.T) {
+	q := testrig.StartQueue(t, "--workers", "1")
+	if got := q.CLI("web", "open"); got.Code != 5 || !strings.Contains(got.Err, "queuectl web start") {
+		t.Errorf("got %+v", got)
+	}
+	b := testrig.PageOf(q)
+	for _, path := range []string{"/", "/jobs", "/api/list", "/api/events", "/api/openapi.json"} {
+		if got := b.Request("GET", path, ""); got.Code != http.StatusUnauthorized ||
+			!strings.Contains(got.Body, "web open") || !got.Closed {
+			t.Errorf("%s is answered by %+v", path, got)
+		}
+	}
+	if one, other := q.Must("web", "open"), q.Must("web", "open"); one[:20] == other[:20] {
+		t.Errorf("two links have one name, so who has one reads the cookies of the other: %s, %s", one, other)
+	}
+	secret := link(b, q.Must("web", "open"))
+	for range 2 { // fetching the page of a link, as a link preview does, does not use up the link
+		if got := b.Request("GET", "/open?link="+secret, ""); got.Code != http.StatusOK ||
+			got.Header.Get("Set-Cookie") != "" {
+			t.Errorf("got %+v", got)
+		}
+	}
+	if got := b.Request("POST", "/open", "link="+secret, withHost("localhost")); got.Code != http.StatusForbidden {
+		t.Errorf("under another name a link is answered by %+v", got)
+	}
+	got := b.Request("POST", "/open", "link="+secret)
+	c, err := http.ParseSetCookie(got.Header.Get("Set-Cookie"))
+	if err != nil || !c.HttpOnly || c.SameSite != http.SameSiteStrictMode || c.MaxAge != 12*3600 || c.Path != "/" ||
+		c.Domain != "" {
+		t.Fatalf("the cookie is %+v, %v", c, err)
+	}
+	if got := b.Request("POST", "/open", "link="+secret); got.Code != http.StatusForbidden ||
+		!strings.Contains(got.Body, "web open") {
+		t.Errorf("used once more it is answered by %+v", got)
+	}
+	b.Cookie = c
+	if got := b.Request("GET", "/", ""); got.Code != http.StatusOK || !strings.Contains(got.Body, "All is well") ||
+		!strings.Contains(got.Body, ">Sign out<") {
+		t.Errorf("the page is %+v", got)
+	}
+	// Browsers send a cookie to all ports of a host, so the page accepts the cookie only under its own host
+	// name.
+	for _, name := range []string{"localhost", "127.0.0.1", "other.localhost"} {
+		if got := b.Request("GET", "/", "", withHost(name)); got.Code != http.StatusUnauthorized {
+			t.Errorf("%s takes the session: %d", name, got.Code)
+		}
+	}
+	for _, file := range []string{"log", "stderr"} {
+		paths, _ := filepath.Glob(q.Path(file + "*"))
+		for _, path := range paths {
+			if raw, _ := os.ReadFile(path); strings.Contains(string(raw), secret) || strings.Contains(string(raw), c.Value) {
+				t.Errorf("%s tells a secret", path)
+			}
+		}
+	}
+	q.Kill()
+	q.Start("--workers", "1")
+	b.Address = q.Must("web", "start", "--listen", "127.0.0.1:0")
+	if got := b.Request("GET", "/", ""); got.Code != http.StatusUnauthorized {
+		t.Errorf("a session outlives its service: %d", got.Code)
+	}
+	q.Must("web", "stop")
+	if _, err := net.Dial("tcp", b.Address); err == nil {
+		t.Error("the page is there after web stop")
+	}
+}
+
+// The page rejects requests that other sites cause in a browser, and requests for a host name that is not the
+// page's.
+func TestPageRefusesOtherPages(t *testing.T) {
+	b := testrig.PageOf(testrig.StartQueue(t, "--workers", "1"))
+	openSession(b)
+	for _, name := range []string{"evil.example", "127.0.0.1.evil.example", "localhost.evil.example", "10.1.2.3",
+		"[2001:db8::1]:80"} {
+		for _, path := range []string{"/", "/api/list", "/assets/page.css", "/open"} {
+			if got := b.Request("GET", path, "", withHost(name)); got.Code != http.StatusMisdirectedRequest {
+				t.Errorf("%s of %s is answered by %d", path, name, got.Code)
+			}
+		}
+	}
+	for name, change := range map[string]func(*http.Request){
+		"another site":   testrig.WithHeader("Sec-Fetch-Site", "cross-site"),
+		"a subdomain":    testrig.WithHeader("Sec-Fetch-Site", "same-site"),
+		"another origin": testrig.WithHeader("Origin", "http://evil.example"),
+	} {
+		if got := b.Request("POST", "/leave", "token="+formToken(b), change); got.Code != http.StatusForbidden {
+			t.Errorf("a form of %s is answered by %d", name, got.Code)
+		}
+	}
+	if got := b.Request("POST", "/leave", ""); got.Code != http.StatusForbidden ||
+		!strings.Contains(got.Body, "belongs to another session") {
+		t.Errorf("a form without a token is answered by %+v", got)
+	}
+	for path, form := range map[string]string{
+		"/workers": "n=3", "/queues": "verb=pause&queue=default", "/schedules": "verb=run&schedule=n",
+		"/jobs/a": "verb=cancel", "/bulk": "verb=rm&q=*", "/dead/retry": "n=all",
+	} {
+		if got := b.Request("POST", path, form); got.Code != http.StatusForbidden ||
+			!strings.Contains(got.Body, "belongs to another session") {
+			t.Errorf("a form without a token at %s is answered by %+v", path, got)
+		}
+		if got := b.Request("POST", path, form+"&token="+b.Cookie.Value); got.Code != http.StatusForbidden {
+			t.Errorf("one with a wrong token at %s is answered by %+v", path, got)
+		}
+	}
+	for _, method := range []string{"POST", "PUT", "DELETE"} {
+		if got := b.Request(method, "/api/list", ""); got.Code != http.StatusMethodNotAllowed &&
+			got.Code != http.StatusNotFound {
+			t.Errorf("%s is answered by %d", method, got.Code)
+		}
+	}
+	for _, name := range []string{"enqueue", "cancel", "web.open", "config.set", "backup", "events.x", "none"} {
+		if got := b.Request("GET", "/api/"+name, ""); got.Code != http.StatusNotFound {
+			t.Errorf("%s is answered by %+v", name, got)
+		}
+	}
+	page := b.Request("GET", "/", "")
+	_, token, _ := strings.Cut(page.Body, `name="token" value="`)
+	token, _, _ = strings.Cut(token, `"`)
+	if got := b.Request("POST", "/leave", "token="+url.QueryEscape(token)); got.Code != http.StatusSeeOther {
+		t.Errorf("its own form is answered by %+v", got)
+	}
+	if got := b.Request("GET", "/", ""); got.Code != http.StatusUnauthorized {
+		t.Errorf("who has left is let in: %d", got.Code)
+	}
+	if got := b.Request("POST", "/open", "link="+strings.Repeat("x", 1<<20)); got.Code == http.StatusSeeOther {
+		t.Errorf("a form of a megabyte is answered by %d", got.Code)
+	}
+}
+
+// The page shows names, commands and outputs of jobs as text. The browser executes none of it.
+func TestPageShowsTextAsText(t *testing.T) {
+	b := testrig.PageOf(testrig.StartQueue(t, "--workers", "1"))
+	const evil = `<script>alert(1)</script><img src=x onerror=alert(2)>"'--><svg/onload=alert(3)>`
+	b.Must("enqueue", "--id", "evil", "--label", "l="+evil, "--max-retries", "0",
+		"echo '"+strings.ReplaceAll(evil, "'", `'"'"'`)+"' >&2; exit 1")
+	b.CLI("wait", "evil")
+	openSession(b)
+	for _, path := range []string{"/", "/jobs", "/jobs?state=dead", "/jobs/evil", "/jobs?q=%3Cscript%3E",
+		"/jobs?queue=%22%3E%3Cscript%3E", "/open?link=%22%3E%3Cscript%3Ealert(1)%3C/script%3E", "/%3Cscript%3E",
+		"/jobs/%3Cscript%3Ealert(1)"} {
+		got := b.Request("GET", path, "")
+		got.Body = strings.Replace(got.Body, `<script src="/assets/page.js" defer>`, "", 1)
+		if strings.Contains(got.Body, "<script") || strings.Contains(got.Body, "<img") ||
+			strings.Contains(got.Body, "<svg/onload") {
+			t.Errorf("%s has it as it came: %s", path, got.Body)
+		}
+		policy := got.Header.Get("Content-Security-Policy")
+		if !strings.Contains(policy, "default-src 'none'") || strings.Contains(policy, "unsafe") ||
+			got.Header.Get("X-Content-Type-Options") != "nosniff" || got.Header.Get("X-Frame-Options") != "DENY" ||
+			got.Header.Get("Referrer-Policy") != "no-referrer" {
+			t.Errorf("%s goes with %v", path, got.Header)
+		}
+	}
+	if got := b.Request("GET", "/jobs/evil", ""); !strings.Contains(got.Body, "&lt;script&gt;alert(1)") ||
+		!strings.Contains(got.Body, "exit code 1") {
+		t.Errorf("the page of the job is %s", got.Body)
+	}
+	if got := b.Request("GET", "/api/show?id=evil", ""); got.Header.Get("Content-Type") != "application/json" ||
+		strings.Contains(got.Body, "<script") {
+		t.Errorf("got %+v", got)
+	}
+}
+
+// Methods that only read accept GET requests with their parameters in the query. They return the same errors
+// as on the socket.
+func TestPageAnswersReadMethods(t *testing.T) {
+	b := testrig.PageOf(testrig.StartQueue(t, "--workers", "1"))
+	b.Must("enqueue", "--id", "a", "--label", "k=v", "-Q", "build", "--in", "1h", "true")
+	b.Must("enqueue", "--id", "b", "--in", "1h", "true")
+	openSession(b)
+	for path, want := range map[string]string{
+		"/api/list?label=k%3Dv&limit=5":      `"id":"a"`,
+		"/api/list?state=pending&state=held": `"id":"b"`,
+		"/api/show?id=a":                     `"queue":"build"`,
+		"/api/status":                        `"workers":`,
+		"/api/summary":                       `"timed":`,
+		"/api/why?id=b":                      `"kind":"time"`,
+		"/api/queue.list":                    `"queue":"build"`,
+		"/api/whoami":                        `"right":"admin"`,
+		"/api/simulate?next=3":               `"jobs":`,
+		"/api/config.get?key=workers":        `"value":"1"`,
+		"/api/tree?id=a":                     `"nodes":`,
+		"/api/openapi.json":                  `"/api/queue.list"`,
+		"/api/list?label=k%3Dv&label=z%3Dw":  `"jobs":[]`,
+	} {
+		got := b.Request("GET", path, "")
+		if got.Code != http.StatusOK || !strings.Contains(got.Body, want) || !json.Valid([]byte(got.Body)) {
+			t.Errorf("%s is answered by %+v, want %s", path, got, want)
+		}
+	}
+	for path, want := range map[string]struct {
+		code int
+		text string
+	}{
+		"/api/show?id=none":         {404, `"code":"not_found"`},
+		"/api/show":                 {400, `id: required`},
+		"/api/list?limit=many":      {400, `limit: `},
+		"/api/list?limit=0.5":       {400, `"code":"invalid"`},
+		"/api/list?colour=red":      {400, `colour: unknown parameter of method list`},
+		"/api/list?limit=1&limit=2": {400, `limit: the parameter is given 2 times`},
+		"/api/list?label=k":         {400, `does not have the form NAME=VALUE`},
+		"/api/events?since=x":       {400, `since: `},
+	} {
+		got := b.Request("GET", path, "")
+		if got.Code != want.code || !strings.Contains(got.Body, want.text) {
+			t.Errorf("%s is answered by %+v, want %v", path, got, want)
+		}
+	}
+	var api struct {
+		OpenAPI string         `json:"openapi"`
+		Paths   map[string]any `json:"paths"`
+	}
+	if err := json.Unmarshal([]byte(b.Request("GET", "/api/openapi.json", "").Body), &api); err != nil ||
+		api.OpenAPI != "3.1.0" || api.Paths["/api/web.open"] != nil || api.Paths["/api/enqueue"] != nil {
+		t.Errorf("it describes %v, %v", api, err)
+	}
+}
+
+// An action on many jobs applies only to the jobs that its confirmation page showed. If some of these jobs
+// are refused, the page reports both how many succeeded and how many were refused. A parameter that a page
+// does not know is an error.
+func TestPageActsOnMany(t *testing.T) {
+	b := testrig.PageOf(testrig.StartQueue(t, "--workers", "0"))
+	for _, id := range []string{"a1", "a2", "b1"} {
+		b.Must("enqueue", "--id", id, "-Q", "zz", "--label", "k="+id[:1], "true")
+	}
+	openSession(b)
+	sees := func(path, text string) {
+		t.Helper()
+		if got := b.Request("GET", path, ""); got.Code != http.StatusOK || !strings.Contains(got.Body, text) {
+			t.Errorf("%s is %d, without %q: %s", path, got.Code, text, got.Body)
+		}
+	}
+	does := func(form, to string) string {
+		t.Helper()
+		got := b.Request("POST", "/bulk", "token="+formToken(b)+"&"+form)
+		if location := got.Header.Get("Location"); got.Code != http.StatusSeeOther || !strings.HasPrefix(location, to) {
+			t.Fatalf("%s leads to %q: %+v", form, location, got)
+		}
+		return got.Header.Get("Location")
+	}
+	sees("/bulk?verb=cancel&queue=zz&state=waiting", "Cancel 3 jobs?")
+	sees("/bulk?verb=hold&label=k%3Da", "Hold 2 jobs?")
+	b.Must("enqueue", "--id", "a3", "-Q", "zz", "true")
+	sees(does("verb=cancel&queue=zz&state=waiting&n=3", "/bulk?"), "more jobs match now")
+	if got := b.Must("list", "--state", "cancelled", "-q"); got != "" {
+		t.Errorf("what was not shown is cancelled: %s", got)
+	}
+	sees(does("verb=hold&label=k%3Da&n=2", "/jobs?"), "hold applied to 2 jobs")
+	b.Must("cancel", "b1")
+	sees("/bulk?verb=cancel&id=b1&id=a1&id=a2", "Cancel 2 jobs?")
+	if got := b.Request("POST", "/bulk", "token="+formToken(b)+
+		"&verb=hold&id=b1&id=a3"); got.Code != http.StatusConflict ||
+		!strings.Contains(got.Body, "hold was done for 1 job and refused for 1") || !strings.Contains(got.Body, `href="/dead"`) {
+		t.Errorf("what is refused in part is answered by %+v", got)
+	}
+	for _, path := range []string{"/jobs?foo=1", "/jobs?label=k", "/bulk?verb=hold&stat=held",
+		"/bulk?verb=release&state=dead", "/stats?since=junk", "/?x=1", "/dead?x=1", "/schedules?state=dead", "/workers?x=1",
+		"/live?page=%2Fworkers%3Fx%3D1", "/api/summary?x=1", "/api/events?sinec=3"} {
+		if got := b.Request("GET", path, ""); got.Code != http.StatusBadRequest {
+			t.Errorf("%s is answered by %d", path, got.Code)
+		}
+	}
+	for _, form := range []string{"/queues?queue=zz&verb=pause&until=1h", "/workers?n=1&force=1",
+		"/dead/retry?error=&timeut=5s", "/job?verb=hold&at=1"} {
+		path, form, _ := strings.Cut(form, "?")
+		if got := b.Request("POST", path, "token="+formToken(b)+"&"+form); got.Code != http.StatusBadRequest {
+			t.Errorf("%s with %s is answered by %d", path, form, got.Code)
+		}
+	}
+	for _, id := range []string{"x1", "x2"} {
+		b.Must("enqueue", "--id", id, "--max-retries", "0", "exit 7")
+	}
+	b.Must("enqueue", "--id", "x3", "--max-retries", "0", "exit 8")
+	b.Must("worker", "start")
+	b.CLI("wait", "x1", "x2", "x3")
+	sees("/dead?error=exit+code+7", ">x1<")
+	if got := b.Request("GET", "/dead?error=exit+code+7", ""); strings.Contains(got.Body, ">x3<") {
+		t.Errorf("what died of another error: %s", got.Body)
+	}
+	sees("/dead/rm?error=exit+code+7", "Remove 2 dead jobs?")
+	if got := b.Request("POST", "/dead/rm", "token="+formToken(b)+
+		"&error=exit+code+7&shown="); !strings.HasPrefix(got.Header.Get("Location"), "/dead/rm?") ||
+		b.Must("dlq", "list", "-q") == "" {
+		t.Errorf("more than was shown: %+v", got)
+	}
+	_, shown, _ := strings.Cut(b.Request("GET", "/dead/rm?error=exit+code+7", "").Body, `name="shown" value="`)
+	shown, _, _ = strings.Cut(shown, `"`)
+	if got := b.Request("POST", "/dead/rm", "token="+formToken(b)+"&error=exit+code+7&shown="+
+		shown); !strings.HasPrefix(got.Header.Get("Location"), "/dead?did=rm&n=2") ||
+		strings.TrimSpace(b.Must("dlq", "list", "-q")) != "x3" {
+		t.Errorf("removal of a group: %+v, and there are %q", got, b.Must("dlq", "list", "-q"))
+	}
+	sees("/jobs?queue=zz", `href="/jobs?queue=zz&amp;state=dead"`)
+	sees("/jobs?label=k%3Da", ">a1<")
+}
+
+// The page of a job shows the output of each attempt. If a page does not update itself, it shows the time at
+// which it was made.
+func TestPageOfAnAttempt(t *testing.T) {
+	b := testrig.PageOf(testrig.StartQueue(t, "--workers", "1"))
+	b.Must("enqueue", "--id", "again", "--max-retries", "1", "--backoff-base", "0.01",
+		"echo try $QUEUECTL_ATTEMPT; exit 3")
+	b.CLI("wait", "again")
+	openSession(b)
+	if got := b.Request("GET", "/jobs/again", ""); !strings.Contains(got.Body, "try 2") ||
+		!strings.Contains(got.Body, `href="/jobs/again?attempt=1"`) || !strings.Contains(got.Body, "data-live") {
+		t.Errorf("the page is %s", got.Body)
+	}
+	if got := b.Request("GET", "/jobs/again?attempt=1", ""); !strings.Contains(got.Body, "try 1") ||
+		strings.Contains(got.Body, "try 2") || strings.Contains(got.Body, "data-live") {
+		t.Errorf("the first attempt is %s", got.Body)
+	}
+	if got := b.Request("GET", "/jobs/again?attempt=x", ""); got.Code != http.StatusBadRequest {
+		t.Errorf("got %d", got.Code)
+	}
+}
+
+// The page sends each event when it happens, with the number of the event. A client that connects again gets
+// the events after the last number that it received. A client that does not read its events delays no other
+// client. The number of streams per user is limited.
+func TestPageSendsEvents(t *testing.T) {
+	testrig.Long(t)
+	b := testrig.PageOf(testrig.StartQueue(t, "--workers", "1"))
+	openSession(b)
+	follow := func(query string, last string) *http.Response {
+		t.Helper()
+		r, err := http.NewRequestWithContext(t.Context(), "GET", "http://"+b.LinkHost+"/api/events"+query, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.AddCookie(b.Cookie)
+		if last != "" {
+			r.Header.Set("Last-Event-ID", last)
+		}
+		client := http.Client{Transport: b.Client.Transport}
+		got, err := client.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return got
+	}
+	first := follow("?since=0", "")
+	defer first.Body.Close()
+	b.Must("enqueue", "--id", "a", "true")
+	var ids []string
+	for lines := bufio.NewScanner(first.Body); lines.Scan(); {
+		if id, isID := strings.CutPrefix(lines.Text(), "id: "); isID {
+			ids = append(ids, id)
+		}
+		if strings.Contains(lines.Text(), `"event":"ended"`) && strings.Contains(lines.Text(), `"id":"a"`) {
+			break
+		}
+	}
+	if len(ids) < 2 || first.Header.Get("Content-Type") != "text/event-stream" {
+		t.Fatalf("the events were %v, with %v", ids, first.Header)
+	}
+	resumed := follow("?since=0", ids[0])
+	defer resumed.Body.Close()
+	line, err := bufio.NewReader(resumed.Body).ReadString('\n')
+	if err != nil || strings.TrimSpace(line) != "id: "+ids[1] {
+		t.Errorf("after %s comes %q, %v", ids[0], line, err)
+	}
+	idle := follow("", "")
+	defer idle.Body.Close()
+	// Anonymous access must not keep the stream of the ended session open.
+	b.Must("config", "set", "web.anonymous", "read")
+	b.Request("POST", "/leave", "token="+formToken(b))
+	if raw, err := io.ReadAll(idle.Body); err != nil { // this returns because the stream ends
+		t.Errorf("after %q: %v", raw, err)
+	}
+	openSession(b)
+	full := false
+	for range 80 { // open streams and do not read them
+		r := follow("?since=0", "")
+		defer r.Body.Close()
+		if full = r.StatusCode == http.StatusServiceUnavailable; full {
+			break
+		}
+	}
+	if !full {
+		t.Error("80 streams are one user's")
+	}
+	if got := b.Request("GET", "/api/status", ""); got.Code != http.StatusOK {
+		t.Errorf("beside them status is answered by %+v", got)
+	}
+}
+
+// A browser without a session gets access only if web.anonymous permits it. The access is then limited to
+// browsers on this machine and to data that the right "read" shows. Beyond loopback, the page requires TLS
+// and configured host names.
+func TestAnonymousPageAccess(t *testing.T) {
+	b := testrig.PageOf(testrig.StartQueue(t, "--workers", "1"))
+	b.Must("enqueue", "--id", "a", "--in", "1h", "echo secret")
+	b.Must("config", "set", "web.anonymous", "read")
+	if got := b.Request("GET", "/api/show?id=a", ""); got.Code != http.StatusOK || strings.Contains(got.Body, "secret") ||
+		!strings.Contains(got.Body, `"hidden":["command"`) {
+		t.Errorf("anybody gets %+v", got)
+	}
+	if got := b.Request("GET", "/", ""); got.Code != http.StatusOK || strings.Contains(got.Body, "secret") ||
+		strings.Contains(got.Body, ">Sign out<") {
+		t.Errorf("anybody sees %+v", got)
+	}
+	for _, name := range []string{"X-Forwarded-For", "X-Forwarded-Port", "Forwarded", "X-Real-IP", "Via",
+		"CF-Connecting-IP", "True-Client-IP"} {
+		if got := b.Request("GET", "/api/status", "", testrig.WithHeader(name,
+			"127.0.0.1")); got.Code != http.StatusUnauthorized {
+			t.Errorf("with %s anybody gets %+v", name, got)
+		}
+	}
+	if got := b.Request("POST", "/leave", "token="); got.Code != http.StatusForbidden {
+		t.Errorf("anybody's form is answered by %+v", got)
+	}
+	b.Must("config", "set", "web.anonymous", "none")
+	if got := b.Request("GET", "/api/status", ""); got.Code != http.StatusUnauthorized {
+		t.Errorf("got %+v", got)
+	}
+	oldListen := b.Setting("web.listen").Value
+	for _, c := range []struct{ listen, want string }{
+		{"0.0.0.0:0", "web.tls_cert"}, {"[::]:0", "web.tls_cert"}, {"192.0.2.1:80", "web.tls_cert"},
+		{"unix:rel", "absolute path"}, {"localhost:1", "listen: \"localhost:1\" is not an address"},
+	} {
+		got := b.CLI("web", "start", "--listen", c.listen)
+		if got.Code == 0 || !strings.Contains(got.Err, c.want) {
+			t.Errorf("%s is answered by %+v, want %s", c.listen, got, c.want)
+		}
+		if got := b.CLI("config", "set", "web.listen", c.listen); got.Code == 0 || !strings.Contains(got.Err, c.want) ||
+			b.Setting("web.listen").Value != oldListen {
+			t.Errorf("set, %s is answered by %+v, want %s", c.listen, got, c.want)
+		}
+	}
+	// Starting the page at the address that it already uses is not an error.
+	b.Must("web", "start", "--listen", b.Address)
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	if got := b.CLI("web", "start", "--listen", listener.Addr().String()); got.Code != 5 ||
+		!strings.Contains(got.Err, fmt.Sprint(listener.Addr().(*net.TCPAddr).Port)) {
+		t.Errorf("where another one is, it is answered by %+v", got)
+	}
+	openSession(b) // the page still works at its old address, although the new one was refused
+	if got := b.Request("GET", "/api/status", ""); got.Code != http.StatusOK {
+		t.Errorf("got %+v", got)
+	}
+	for _, key := range []string{"web.tls_cert", "web.tls_key"} {
+		b.CLI("config", "set", key, filepath.Join(b.Dir, "none"))
+	}
+	if got := b.CLI("reload"); got.Code != 0 || !strings.Contains(got.Err,
+		"reloaded, but the web page keeps its previous settings") {
+		t.Errorf("a reload with a certificate that is not there is answered by %+v", got)
+	}
+}
+
+// Users can cause any number of different errors with their jobs. The page of dead jobs limits how many kinds
+// of errors it shows, and how much text of each.
+func TestPageOfManyErrors(t *testing.T) {
+	b := testrig.PageOf(testrig.StartQueue(t, "--workers", "4"))
+	openSession(b)
+	var list strings.Builder
+	for i := range 60 {
+		fmt.Fprintf(&list, `{"id":"e%d","argv":["/nope/%d/\u202e%s"],"max_retries":0}`+"\n", i, i, strings.Repeat("<", 3000))
+	}
+	b.Must("enqueue", "--batch", "many", "--file", b.WriteFile("list.jsonl", list.String()))
+	b.CLI("wait", "--batch", "many")
+	got := b.Request("GET", "/dead", "")
+	if rows := strings.Count(got.Body, "/dead/retry?"); got.Code != http.StatusOK || rows != 50 ||
+		len(got.Body) > 200_000 || strings.Contains(got.Body, "\u202e") {
+		t.Errorf("%d: %d kinds in %d bytes", got.Code, rows, len(got.Body))
+	}
+	if !strings.Contains(got.Body, "in 60 groups") {
+		t.Errorf("it does not say that there are more: %s", got.Body)
+	}
+}
+
+// Responses are compressed for clients that accept it. Events are not compressed, because compression would
+// delay them.
+func TestPageIsCompressed(t *testing.T) {
+	b := testrig.PageOf(testrig.StartQueue(t, "--workers", "1"))
+	openSession(b)
+	for path, want := range map[string]string{"/": "gzip", "/assets/page.css": "gzip", "/api/openapi.json": "gzip",
+		"/api/events": ""} {
+		b.Client.Timeout = 3 * time.Second
+		ctx, cancel := context.WithCancel(b.Context())
+		r, err := http.NewRequestWithContext(ctx, "GET", "http://"+b.LinkHost+path, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set("Accept-Encoding", "gzip")
+		r.AddCookie(b.Cookie)
+		got, err := b.Client.Do(r)
+		if err != nil {
+			t.Fatalf("%s: %v", path, err)
+		}
+		if encoding := got.Header.Get("Content-Encoding"); got.StatusCode != http.StatusOK || encoding != want {
+			t.Errorf("%s: %s, Content-Encoding %q, want %q", path, got.Status, encoding, want)
+		}
+		cancel()
+		got.Body.Close()
+	}
+}
+
+// Connections without a session cannot make the page unavailable, and their requests use little memory.
+func TestPageSurvivesFloodWithoutASession(t *testing.T) {
+	b := testrig.PageOf(testrig.StartQueue(t, "--workers", "0"))
+	openSession(b)
+	for i := range 1600 { // more connections than the page keeps open
+		c, err := net.Dial("tcp", b.Address)
+		if err != nil {
+			t.Fatalf("connection %d: %v", i, err)
+		}
+		t.Cleanup(func() { c.Close() })
+		// Writing to a connection that the page has already closed is harmless.
+		io.WriteString(c, "POST /open HTTP/1.1\r\nHost: "+b.LinkHost+
+			"\r\nContent-Type: application/x-www-form-urlencoded\r\nContent-Length: 60000\r\n\r\nlink=")
+	}
+	started := time.Now()
+	if got := b.Request("GET", "/", ""); got.Code != http.StatusOK ||
+		time.Since(started) > testrig.TimeoutFactor*2*time.Second {
+		t.Errorf("a visitor is answered after %v by %d", time.Since(started), got.Code)
+	}
+	if got := b.Request("POST", "/open", "link="+strings.Repeat("x", 5<<10),
+		func(r *http.Request) { r.Header.Del("Cookie") }); got.Code == http.StatusOK || got.Code == http.StatusSeeOther {
+		t.Errorf("a link of 5 KiB is answered by %d", got.Code)
+	}
+}

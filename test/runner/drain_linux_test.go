@@ -1,0 +1,71 @@
+package runner
+
+import (
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/queuectl/queuectl/internal/testrig"
+)
+
+// drain returns once no job can start, even if the runner does not answer. If the runner has received a job
+// before the drain, it does not start that job later.
+func TestDrainAnswersOnceNoJobCanStart(t *testing.T) {
+	testrig.Long(t)
+	q := testrig.StartQueue(t, "--workers", "2")
+	w := q.Dial()
+	longJob := w.Enqueue(testrig.Fields{"command": "echo up; " + q.WaitForFileCommand("go")})
+	w.WaitRunning(longJob)
+	_, thaw := stopRunner(q)
+	sent := w.Enqueue(testrig.Fields{"command": "touch " + q.Path("started")})
+	q.WaitUntil("it is sent", 10*time.Second, func() bool { return q.CountReserved() == 1 })
+	if got := q.CLIWithin(15*time.Second, "drain"); got.Code != 0 {
+		t.Fatalf("drain: %+v", got)
+	}
+	if n := q.CountReserved(); n != 0 {
+		t.Errorf("drain has answered while the runner may start %d jobs", n)
+	}
+	thaw()
+	q.WriteFile("go", "")
+	w.WaitEnded(longJob)
+	if j := w.Show(sent); j.State != "pending" {
+		t.Errorf("the job that was sent before the drain: %+v", j)
+	}
+	if _, err := os.Stat(q.Path("started")); err == nil {
+		t.Error("a job has started during the drain")
+	}
+	q.Must("drain", "--off")
+	w.WaitEnded(sent)
+}
+
+// A runner that is stopped may have recorded an attempt without having started its process. When the runner
+// continues, it may still start the job. A drain reports that, even after a restart of the service. The drain
+// is complete once the job has started.
+func TestDrainNamesAJobThatItsStoppedRunnerMayStart(t *testing.T) {
+	testrig.Long(t)
+	q := testrig.NewQueue(t, "failpoint")
+	q.Env = []string{"QUEUECTL_FAILPOINTS=attempt-noted=wait:" + q.Path("go")}
+	q.Start("--workers", "1")
+	w := q.Dial()
+	id := w.Enqueue(testrig.Fields{"command": "echo started"})
+	q.WaitUntil("its attempt is noted", 10*time.Second, func() bool { return q.CountStarted() == 1 })
+	_, thaw := stopRunner(q)
+	for _, when := range []string{"at first", "after a restart"} {
+		got := q.CLIWithin(15*time.Second, "drain")
+		if got.Code != 3 || !strings.Contains(got.Err, "does not answer, so job "+id+" cannot be reached") ||
+			!strings.Contains(got.Err, "draining has begun, but this job may still start") {
+			t.Errorf("%s: got %+v, want an error that names the job and its runner", when, got)
+		}
+		if when == "at first" {
+			q.Kill()
+			q.Start("--workers", "1")
+		}
+	}
+	q.WriteFile("go", "")
+	thaw()
+	q.WaitUntil("a drain is complete", 20*time.Second, func() bool { return q.CLI("drain").Code == 0 })
+	if j := q.Dial().WaitEnded(id); j.Output != "started\n" || len(j.History) != 1 {
+		t.Errorf("got %+v, want one attempt", j)
+	}
+}

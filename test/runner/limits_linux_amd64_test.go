@@ -1,0 +1,79 @@
+package runner
+
+import (
+	endian "encoding/binary"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/queuectl/queuectl/internal/testrig"
+)
+
+// memoryHog writes a program whose first instructions request 200 MB of memory from the kernel. The program
+// exits with 0 if it gets the memory, and with 3 if not. It uses no libraries and no language runtime,
+// because their code would run before.
+func memoryHog(t *testing.T) (path string) {
+	t.Helper()
+	code := []byte{
+		0x31, 0xff, // xor edi, edi: the kernel chooses the address
+		0xbe, 0, 0, 0x80, 0x0c, // mov esi, 200 MiB
+		0xba, 3, 0, 0, 0, // mov edx, PROT_READ | PROT_WRITE
+		0x41, 0xba, 0x22, 0, 0, 0, // mov r10d, MAP_PRIVATE | MAP_ANONYMOUS
+		0x49, 0xc7, 0xc0, 0xff, 0xff, 0xff, 0xff, // mov r8, -1
+		0x45, 0x31, 0xc9, // xor r9d, r9d
+		0xb8, 9, 0, 0, 0, // mov eax, mmap
+		0x0f, 0x05, // syscall
+		0x31, 0xff, // xor edi, edi
+		0x48, 0x85, 0xc0, // test rax, rax
+		0x79, 5, // jns over the next instruction
+		0xbf, 3, 0, 0, 0, // mov edi, 3
+		0xb8, 60, 0, 0, 0, // mov eax, exit
+		0x0f, 0x05, // syscall
+	}
+	const base, head = 0x400000, 64 + 56
+	le := endian.LittleEndian
+	elf := append([]byte("\x7fELF\x02\x01\x01"), make([]byte, 9)...)
+	elf = le.AppendUint16(elf, 2)    // type: executable
+	elf = le.AppendUint16(elf, 0x3e) // amd64
+	elf = le.AppendUint32(elf, 1)
+	elf = le.AppendUint64(elf, base+head) // entry point
+	elf = le.AppendUint64(elf, 64)        // offset of the program headers
+	elf = le.AppendUint64(elf, 0)
+	elf = le.AppendUint32(elf, 0)
+	for _, n := range []uint16{64, 56, 1, 0, 0, 0} {
+		elf = le.AppendUint16(elf, n)
+	}
+	elf = le.AppendUint32(elf, 1) // type: loadable
+	elf = le.AppendUint32(elf, 5) // flags: read and execute
+	size := uint64(head + len(code))
+	for _, n := range []uint64{0, base, base, size, size, 0x1000} {
+		elf = le.AppendUint64(elf, n)
+	}
+	path = filepath.Join(t.TempDir(), "greedy")
+	if err := os.WriteFile(path, append(elf, code...), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// Without control groups, the memory limit of a job already applies to the first instruction of its command.
+// If many jobs request too much memory at the same time, none of them gets it.
+func TestNoJobEscapesItsLimitOfMemory(t *testing.T) {
+	q := testrig.StartQueue(t, "--workers", "4")
+	program := memoryHog(t)
+	if id := q.Must("enqueue", "-q", "--max-retries", "0", "--", program); q.CLI("wait", id).Code != 0 {
+		t.Fatalf("without a limit: %+v", q.Show(id))
+	}
+	w := q.Dial()
+	jobs := make([]testrig.Fields, 40)
+	for i := range jobs {
+		jobs[i] = testrig.Fields{"id": fmt.Sprint("greedy-", i), "argv": []string{program}, "memory": "64M", "max_retries": 0}
+	}
+	for _, id := range w.Batch(jobs) {
+		q.CLI("wait", id)
+		if j := q.Show(id); j.State != "dead" || j.ExitCode == nil || *j.ExitCode != 3 {
+			t.Errorf("%s got its 200 MB, or did not begin: %+v", id, j)
+		}
+	}
+}

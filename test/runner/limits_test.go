@@ -1,0 +1,34 @@
+//go:build linux || windows
+
+package runner
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/queuectl/queuectl/internal/testrig"
+)
+
+// A client that disconnects right after its request neither harms the writer nor leaves a partial
+// job.
+func TestDisconnectedEnqueueLeavesNoPartialJob(t *testing.T) {
+	q := testrig.NewQueue(t, "")
+	q.Start("--workers", "0")
+	for i := range 50 {
+		c, err := testrig.Dial(q.Dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		fmt.Fprintf(c, `{"jsonrpc":"2.0","id":1,"method":"enqueue","params":{"id":"gone-%d","command":"true"}}`+"\n", i)
+		c.Close()
+	}
+	id := q.Must("enqueue", "true")
+	q.Must("worker", "scale", "4")
+	q.WaitUntil("all that is stored has run", 20*time.Second, func() bool {
+		return q.Must("list", "-s", "waiting", "-q") == "" && q.Must("list", "-s", "processing", "-q") == ""
+	})
+	if j := q.Show(id); j.State != "completed" {
+		t.Errorf("job of the client that stayed is %s", j.State)
+	}
+}

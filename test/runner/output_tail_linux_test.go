@@ -1,0 +1,61 @@
+package runner
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/queuectl/queuectl/internal/testrig"
+)
+
+// readBytes returns the number of bytes that a process has read so far, from files, pipes and
+// sockets.
+func readBytes(t *testing.T, pid int) (n int64) {
+	t.Helper()
+	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/io", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := fmt.Sscanf(string(raw), "rchar: %d", &n); err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// A client that requests the end of a running job's output gets it. The service reads little more
+// than that, even if the output is large and growing fast.
+func TestTailOfRunningOutputReadsLittle(t *testing.T) {
+	testrig.Long(t)
+	q := testrig.StartQueue(t, "--workers", "2")
+	w := q.Dial()
+	longJob := w.Enqueue(testrig.Fields{"command": "echo first >&2; yes | head -c 48M; echo last; sleep 600",
+		"output_limit": "64MiB"})
+	q.WaitUntil("the long output is there", 20*time.Second, func() bool {
+		return strings.HasSuffix(w.Show(longJob).Output, "last\n")
+	})
+	loud := w.Enqueue(testrig.Fields{"command": "exec yes", "output_limit": "64MiB"})
+	q.WaitUntil("the loud job prints", 20*time.Second, func() bool { return w.Show(loud).Output != "" })
+	const maxRead = 2 << 20
+	for _, c := range []struct {
+		args string
+		want string // "" matches any output
+	}{
+		{"show " + longJob, ""}, {"show " + loud, ""},
+		{"logs -n 2 " + longJob, "y\nlast\n"}, {"logs -n 3 " + loud, "y\ny\ny\n"}, {"logs -n 0 " + loud, ""},
+		{"logs -n 1 --stderr " + longJob, "first\n"}, {"logs -n 100000 " + longJob, strings.Repeat("y\n", 99_999) + "last\n"},
+	} {
+		before := readBytes(t, q.Cmd.Process.Pid)
+		got := q.CLI(strings.Fields(c.args)...)
+		if read := readBytes(t, q.Cmd.Process.Pid) - before; read > maxRead {
+			t.Errorf("%s: the service read %d bytes, want at most %d", c.args, read, maxRead)
+		}
+		output := got.Out + got.Err
+		if got.Code != 0 || c.want != "" && output != c.want {
+			t.Errorf("%s: exit code %d, %d bytes %.100q, want %d %.100q", c.args, got.Code, len(output), output, len(c.want),
+				c.want)
+		}
+	}
+	q.Must("cancel", longJob, loud)
+}

@@ -1,0 +1,417 @@
+//go:build linux || windows
+
+package runner
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/queuectl/queuectl/internal/testrig"
+)
+
+// piece is a piece of output as logs --jsonl prints it.
+type piece struct {
+	Attempt int
+	Stream  string
+	At      time.Time
+	Text    string
+	Base64  []byte
+	Dropped int64
+}
+
+func pieces(q *testrig.Queue, args ...string) (list []piece) {
+	q.Helper()
+	out := q.Must(append([]string{"logs", "--jsonl"}, args...)...)
+	for d := json.NewDecoder(strings.NewReader(out)); ; {
+		var p piece
+		if err := d.Decode(&p); err == io.EOF {
+			return list
+		} else if err != nil {
+			q.Fatal(err)
+		}
+		list = append(list, p)
+	}
+}
+
+// noise returns random bytes, the same for each call with the same size.
+func noise(size int) []byte {
+	r := rand.NewChaCha8([32]byte{byte(size), byte(size >> 8), byte(size >> 16)})
+	b := make([]byte, size)
+	r.Read(b)
+	return b
+}
+
+// Output of any size and content is stored byte for byte.
+func TestOutputIsStoredByteForByte(t *testing.T) {
+	testrig.Long(t)
+	q := testrig.StartQueue(t, "--workers", "4")
+	w := q.Dial()
+	sizes := []int{0, 1, 10, 4096, 65535, 65536, 65537, 70000, 100000, 131072, 150001, 204800, 3 << 20}
+	var ids []string
+	for _, n := range sizes {
+		path := q.WriteFile(fmt.Sprint("noise", n), string(noise(n)))
+		ids = append(ids, w.Enqueue(testrig.Fields{"command": "cat " + path, "output_limit": "8MiB"}))
+	}
+	for i, id := range ids {
+		j := w.WaitEnded(id)
+		r := q.CLI("logs", id)
+		if want := string(noise(sizes[i])); j.State != "completed" || r.Code != 0 || r.Out != want || r.Err != "" {
+			t.Errorf("%d bytes: job is %s; %d bytes of output, the same: %v; stderr %q", sizes[i], j.State, len(r.Out),
+				r.Out == want, r.Err)
+		}
+	}
+}
+
+// If a job prints more than its output limit, the service stores the first and the last part of the output,
+// each half the limit long. It also stores the size of the gap. The job can still finish, and the service and
+// the runner use little memory.
+func TestOutputAboveLimitKeepsBothEnds(t *testing.T) {
+	testrig.Long(t)
+	q := testrig.StartQueue(t, "--workers", "2")
+	w := q.Dial()
+	yes := w.Enqueue(testrig.Fields{"command": "timeout 2 yes; echo end"})
+	zero := w.Enqueue(testrig.Fields{"command": fmt.Sprintf("head -c %dM /dev/zero", 300/testrig.JobDivisor)})
+	for _, c := range []struct {
+		id         string
+		head, tail string
+		total      int64
+	}{{yes, "y\ny\n", "y\nend\n", 0}, {zero, "\x00\x00", "\x00\x00", 300 / testrig.JobDivisor << 20}} {
+		if j := w.WaitEnded(c.id); j.State != "completed" {
+			t.Fatalf("got %+v", j)
+		}
+		var stored bytes.Buffer
+		var dropped int64
+		gaps := 0
+		for _, p := range pieces(q, c.id) {
+			stored.WriteString(p.Text)
+			stored.Write(p.Base64)
+			if p.Dropped > 0 {
+				gaps++
+				dropped += p.Dropped
+				if stored.Len() != 512<<10 {
+					t.Errorf("the gap is after %d bytes", stored.Len())
+				}
+			}
+		}
+		if stored.Len() != 1<<20 || gaps != 1 || c.total > 0 && dropped != c.total-1<<20 ||
+			!strings.HasPrefix(stored.String(), c.head) || !strings.HasSuffix(stored.String(), c.tail) {
+			t.Errorf("kept %d bytes, %d gaps of %d bytes", stored.Len(), gaps, dropped)
+		}
+		if out := q.CLI("logs", c.id).Out; !strings.Contains(out,
+			fmt.Sprintf("[%d bytes of stdout were not kept]", dropped)) {
+			t.Errorf("logs do not name the gap of %d bytes", dropped)
+		}
+	}
+	for _, pid := range append(q.RunnerPids(), q.Cmd.Process.Pid) {
+		if got := testrig.PeakMemory(t, pid); got > 64<<20 {
+			t.Errorf("process %d held %d MiB", pid, got>>20)
+		}
+	}
+}
+
+// When a command shows the end of an output, it prints a line that replaces the bytes that were not stored.
+func TestShowMarksOutputThatWasNotKept(t *testing.T) {
+	q := testrig.StartQueue(t, "--workers", "1")
+	w := q.Dial()
+	id := w.Enqueue(testrig.Fields{"command": "printf first; sleep 0.1; printf '%70s'; sleep 0.1; printf last!",
+		"output_limit": 10})
+	w.WaitEnded(id)
+	const want = "first\n[70 bytes of stdout were not kept]\nlast!"
+	if r := q.CLI("logs", id); r.Code != 0 || r.Out != want {
+		t.Errorf("logs: exit code %d, got %q, want %q", r.Code, r.Out, want)
+	}
+	if r := q.CLI("show", id); !strings.Contains(r.Out, "\nOutput:\n  "+strings.ReplaceAll(want, "\n", "\n  ")+"\n") {
+		t.Errorf("show: got %q, want %q in it", r.Out, want)
+	}
+	if got := w.Show(id).Output; got != want {
+		t.Errorf("show in JSON: got %q, want %q", got, want)
+	}
+}
+
+// logs -f prints output while the job runs, for all of its attempts. show prints the output so far.
+func TestFollow(t *testing.T) {
+	q := testrig.StartQueue(t, "--workers", "1")
+	w := q.Dial()
+	id := w.Enqueue(testrig.Fields{"command": `echo up; while [ ! -e ` + q.Path("go$QUEUECTL_ATTEMPT") +
+		` ]; do sleep 0.02; done; echo end $QUEUECTL_ATTEMPT; [ $QUEUECTL_ATTEMPT = 2 ]`, "backoff_base": 0.05})
+	cmd := q.Command("logs", "-f", id)
+	pipe, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	lines := bufio.NewScanner(pipe)
+	for i, want := range []string{"up", "end 1", "up", "end 2"} {
+		if !lines.Scan() || lines.Text() != want {
+			t.Fatalf("line %d is %q, want %q", i, lines.Text(), want)
+		}
+		if want == "up" {
+			if j := w.WaitRunning(id); j.Output != "up\n" {
+				t.Errorf("show while it runs: %q", j.Output)
+			}
+			q.WriteFile(fmt.Sprint("go", i/2+1), "")
+		}
+	}
+	if lines.Scan() {
+		t.Errorf("one line more: %q", lines.Text())
+	}
+	if err := cmd.Wait(); err != nil {
+		t.Errorf("logs -f: %v", err)
+	}
+}
+
+// logs -f --queue prints the output of the queue's running jobs and of jobs that start later. It prints each
+// attempt once, even a short one, and nothing from other queues or earlier jobs.
+func TestFollowAQueue(t *testing.T) {
+	testrig.Long(t)
+	q := testrig.StartQueue(t, "--workers", "2")
+	w := q.Dial()
+	in := func(queue, id, command string) string {
+		return w.Enqueue(testrig.Fields{"id": id, "queue": queue, "command": command, "backoff_base": 0.05})
+	}
+	w.WaitEnded(in("a", "before", "echo before"))
+	in("a", "runs", "echo up; echo two; while [ ! -e "+q.Path("go")+
+		" ]; do sleep 0.02; done; echo three; [ $QUEUECTL_ATTEMPT = 2 ]")
+	q.WaitUntil("it has printed", 10*time.Second, func() bool { return w.WaitRunning("runs").Output == "up\ntwo\n" })
+	lines, end := q.StartFollowing("logs", "-f", "--queue", "a", "-n", "1")
+	next := func(want string) {
+		t.Helper()
+		if !lines.Scan() || lines.Text() != want {
+			t.Fatalf("got %q, want %q", lines.Text(), want)
+		}
+	}
+	next("runs | two")
+	w.WaitEnded(in("b", "elsewhere", "echo elsewhere"))
+	for i := range 3 {
+		id := fmt.Sprint("short", i)
+		in("a", id, "echo first; [ $QUEUECTL_ATTEMPT = 2 ]")
+		next(id + " | first")
+		next(id + " | first")
+	}
+	q.WriteFile("go", "")
+	for _, line := range []string{"three", "up", "two", "three"} {
+		next("runs | " + line)
+	}
+	var burst []testrig.Fields
+	for range 300 {
+		burst = append(burst, testrig.Fields{"command": "echo elsewhere", "queue": "b"})
+	}
+	w.MustCall("enqueue.batch", testrig.Fields{"jobs": burst, "commit": true}, nil)
+	in("a", "last", "sleep 0.3; echo last")
+	next("last | last")
+	end()
+	if lines.Scan() {
+		t.Errorf("one line more: %q", lines.Text())
+	}
+}
+
+// logs selects an attempt, a stream or the last lines, and can print timestamps.
+func TestLogsPick(t *testing.T) {
+	q := testrig.StartQueue(t, "--workers", "1")
+	w := q.Dial()
+	id := w.Enqueue(testrig.Fields{
+		"command": `for i in 1 2 3; do echo out$QUEUECTL_ATTEMPT-$i; echo err$QUEUECTL_ATTEMPT-$i >&2; done; printf tail; [ $QUEUECTL_ATTEMPT = 2 ]`, "backoff_base": 0.02})
+	w.WaitEnded(id)
+	for _, c := range []struct{ args, want string }{
+		{"--stdout", "out2-1\nout2-2\nout2-3\ntail"},
+		{"--stderr", "err2-1\nerr2-2\nerr2-3\n"},
+		{"--stdout --attempt 1", "out1-1\nout1-2\nout1-3\ntail"},
+		{"--stderr --attempt 2", "err2-1\nerr2-2\nerr2-3\n"},
+		{"--stderr -n 1", "err2-3\n"},
+		{"--stderr -n 2", "err2-2\nerr2-3\n"},
+		{"--stderr -n 99", "err2-1\nerr2-2\nerr2-3\n"},
+		{"--stderr -n 0", ""},
+		{"--stdout -n 1", "tail"},
+		{"--stdout -n 2", "out2-3\ntail"},
+	} {
+		if r := q.CLI(append([]string{"logs", id}, strings.Fields(c.args)...)...); r.Code != 0 || r.Out != c.want {
+			t.Errorf("logs %s: %q, want %q; stderr %q", c.args, r.Out, c.want, r.Err)
+		}
+	}
+	both := q.CLI("logs", id).Out
+	for _, want := range []string{"out2-1\n", "err2-3\n", "tail"} {
+		if !strings.Contains(both, want) {
+			t.Errorf("logs: %q lacks %q", both, want)
+		}
+	}
+	stamp := regexp.MustCompile(`^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}\S* (out|err|tail)`)
+	for line := range strings.Lines(q.CLI("logs", id, "--timestamps").Out) {
+		if !stamp.MatchString(line) {
+			t.Errorf("not stamped: %q", line)
+		}
+	}
+	for _, c := range []struct {
+		args string
+		code int
+	}{{"none", 4}, {id + " --attempt 3", 4}, {id + " --attempt -1", 2}, {id + " -n -1", 2}, {"", 2}} {
+		if r := q.CLI(append([]string{"logs"}, strings.Fields(c.args)...)...); r.Code != c.code {
+			t.Errorf("logs %s: code %d, want %d", c.args, r.Code, c.code)
+		}
+	}
+}
+
+// A client that follows all attempts of a job gets each one, even if all have ended.
+func TestNoAttemptIsMissed(t *testing.T) {
+	q := testrig.StartQueue(t, "--workers", "1")
+	w := q.Dial()
+	id := w.Enqueue(testrig.Fields{"command": "echo said $QUEUECTL_ATTEMPT; exit 3", "max_retries": 2,
+		"backoff_base": 0.001})
+	w.WaitEnded(id)
+	follow := func(params testrig.Fields) (list []string) {
+		for a := w.Call("logs", params); ; {
+			if a.Method == "" {
+				return list
+			}
+			var piece struct {
+				Value struct {
+					Attempt int
+					Text    string
+					Ended   bool
+				}
+			}
+			if err := json.Unmarshal(a.Params, &piece); err != nil {
+				t.Fatal(err)
+			}
+			list = append(list, fmt.Sprint(piece.Value.Attempt, " ", strings.TrimSpace(piece.Value.Text), piece.Value.Ended))
+			var err error
+			if a, err = w.ReadMessage(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	want := []string{"1 said 1false", "1 true", "2 said 2false", "2 true", "3 said 3false"}
+	if got := follow(testrig.Fields{"id": id, "follow": true, "all": true, "ends": true}); !slices.Equal(got, want) {
+		t.Errorf("from the first on: %q, want %q", got, want)
+	}
+	if got := follow(testrig.Fields{"id": id, "follow": true, "ends": true}); !slices.Equal(got, want[4:]) {
+		t.Errorf("the last: %q", got)
+	}
+	for _, params := range []testrig.Fields{{"all": true}, {"all": true, "follow": true, "n": 1},
+		{"all": true, "follow": true, "attempt": 1}} {
+		params["id"] = id
+		if a := w.Call("logs", params); a.Error == nil || a.Error.Data.Field != "all" {
+			t.Errorf("%v: %+v", params, a)
+		}
+	}
+}
+
+// The runner creates the output directory again if it was removed.
+func TestRemovedOutputDirIsRecreated(t *testing.T) {
+	q := testrig.StartQueue(t, "--workers", "1")
+	w := q.Dial()
+	w.WaitEnded(w.Enqueue(testrig.Fields{"command": "true"}))
+	if err := os.RemoveAll(q.Path("runner/output")); err != nil {
+		t.Fatal(err)
+	}
+	j := w.WaitEnded(w.Enqueue(testrig.Fields{"command": "yes | head -c 200000; echo last"}))
+	if got := q.CLI("logs", j.ID); len(got.Out) != 200_005 || !strings.HasSuffix(got.Out, "last\n") {
+		t.Errorf("%d bytes were kept, and %q was told", len(got.Out), got.Err)
+	}
+}
+
+// logs does not print damaged bytes of an output file. It prints the rest, reports which bytes are missing,
+// in text and in JSON, and fails.
+func TestLogsReportsDamage(t *testing.T) {
+	q := testrig.StartQueue(t, "--workers", "1")
+	w := q.Dial()
+	j := w.WaitEnded(w.Enqueue(testrig.Fields{"command": "yes 0123456 | head -c 200000; echo last"}))
+	files, _ := filepath.Glob(q.Path("runner/output/*"))
+	if len(files) != 1 {
+		t.Fatalf("outputs: %v", files)
+	}
+	raw, err := os.ReadFile(files[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	raw[len(raw)/2] ^= 1
+	if err := os.WriteFile(files[0], raw, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, args := range [][]string{{"logs", j.ID}, {"logs", "--jsonl", j.ID}} {
+		r := q.CLI(args...)
+		report := regexp.MustCompile(
+			`(\d+) bytes of stdout, from byte (\d+) on, cannot be read.*queuectl doctor --verify`).FindStringSubmatch(r.Err)
+		if r.Code != 1 || report == nil {
+			t.Fatalf("%v: exit code %d, %q", args, r.Code, r.Err)
+		}
+		marker := "[" + report[1] + " bytes of stdout are damaged]"
+		if args[1] == "--jsonl" {
+			marker = `"damage":{"offset":` + report[2] + `,"bytes":` + report[1] + `}`
+		}
+		if !strings.Contains(r.Out, marker) || !strings.Contains(r.Out, "last") || len(r.Out) < 150_000 {
+			t.Errorf("%v: no %q in %d bytes", args, marker, len(r.Out))
+		}
+	}
+	if r := q.CLI("logs", "--stderr", j.ID); r.Code != 0 || r.Out+r.Err != "" {
+		t.Errorf("stderr, which is whole: %+v", r)
+	}
+	if err := os.Truncate(files[0], int64(len(raw)/4)); err != nil {
+		t.Fatal(err)
+	}
+	for _, stream := range []string{"--stdout", "--stderr"} {
+		r := q.CLI("logs", stream, j.ID)
+		report := regexp.MustCompile(
+			`: (\d+) bytes of stdout, stderr or both cannot be read; .*queuectl doctor --verify`).FindStringSubmatch(r.Err)
+		if r.Code != 1 || report == nil || !strings.HasSuffix(r.Out, "["+report[1]+" bytes of output are damaged]\n") {
+			t.Errorf("the end was cut off, %s: exit code %d, %q after %d bytes", stream, r.Code, r.Err, len(r.Out))
+		}
+	}
+}
+
+// While a job runs, logs does not print damaged bytes of its output file. After the job has ended, logs does
+// not print them either.
+func TestLogsReportsDamageOfARunningJob(t *testing.T) {
+	q := testrig.StartQueue(t, "--workers", "1")
+	w := q.Dial()
+	id := w.Enqueue(testrig.Fields{
+		"command": "yes 0123456 | head -c 200000; echo last; until test -e go; do sleep 0.02; done",
+		"cwd":     q.Dir})
+	q.WaitUntil("all is printed", 10*time.Second, func() bool {
+		return strings.Contains(q.CLI("logs", "-n", "1", id).Out, "last")
+	})
+	files, _ := filepath.Glob(q.Path("runner/*/log-*"))
+	if len(files) != 1 {
+		t.Fatalf("logs of running attempts: %v", files)
+	}
+	f, err := os.OpenFile(files[0], os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if _, err := f.WriteAt([]byte("X"), 100_000); err != nil {
+		t.Fatal(err)
+	}
+	reports := func(when string) {
+		t.Helper()
+		r := q.CLI("logs", id)
+		damaged, marks := 0, 0 // a gap that spans two reads is reported in two lines, so add them up
+		for _, match := range regexp.MustCompile(`\[(\d+) bytes of stdout are damaged\]\n`).FindAllStringSubmatch(r.Out, -1) {
+			n, _ := strconv.Atoi(match[1])
+			damaged, marks = damaged+n, marks+len(match[0])
+		}
+		if damaged == 0 || r.Code != 1 || strings.Contains(r.Out, "X") || !strings.Contains(r.Out, "last") {
+			t.Fatalf("%s: exit code %d, %d damaged of %d bytes, %q", when, r.Code, damaged, len(r.Out), r.Err)
+		}
+		if damaged > 32<<10 || len(r.Out) != 200_005-damaged+marks {
+			t.Errorf("%s: %d bytes are damaged, and %d are printed", when, damaged, len(r.Out))
+		}
+	}
+	reports("running")
+	q.WriteFile("go", "")
+	w.WaitEnded(id)
+	reports("ended")
+}

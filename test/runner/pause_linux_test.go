@@ -1,0 +1,240 @@
+package runner
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/queuectl/queuectl/internal/skip"
+	"github.com/queuectl/queuectl/internal/testrig"
+)
+
+// forks lists shell commands whose process trees fork continuously.
+var forks = []string{
+	`while :; do (:) & wait; done`,                                   // one process forks
+	`while :; do (:); (: & :); done & while :; do sleep 0.001; done`, // a child forks, also with vfork
+	// The next tree is a chain: each process starts its successor and ends. The tree after it forks in
+	// another session.
+	`printf '%s\n' '(sh ./chain &)' >chain; sh ./chain & while :; do sleep 1; done`,
+	`setsid sh -c 'while :; do (:) & wait; done' & sleep 600`,
+	`trap '' HUP TERM; for i in 1 2 3 4 5 6 7 8; do (while :; do (:); done) & done; wait`,
+}
+
+// pauseRounds returns how often trees are paused: QUEUECTL_PAUSES, by default 20.
+func pauseRounds(t *testing.T) int {
+	n, err := strconv.Atoi(os.Getenv("QUEUECTL_PAUSES"))
+	if err != nil && os.Getenv("QUEUECTL_PAUSES") != "" {
+		t.Fatal(err)
+	}
+	if n == 0 {
+		n = 20
+	}
+	return n
+}
+
+// No process of a paused tree runs, however fast the tree forks. After a resume, no process is left stopped.
+// After a cancel or the death of the runner, no process is left at all.
+func TestPausedForkingTreesStop(t *testing.T) {
+	t.Parallel()
+	t.Run("by signals", func(t *testing.T) { checkTreesPaused(t, testrig.NewQueue(t, ""), true) })
+	t.Run("by control group", func(t *testing.T) { checkTreesPaused(t, delegatedQueue(t), false) })
+}
+
+func checkTreesPaused(t *testing.T, q *testrig.Queue, stopped bool) {
+	t.Parallel()
+	q.Start("--workers", "2")
+	w := q.Dial()
+	rounds, longest := pauseRounds(t), time.Duration(0)
+	for n := range rounds {
+		id := fmt.Sprintf("p%d", n)
+		w.Enqueue(testrig.Fields{"id": id, "command": forks[n%len(forks)], "kill_after": "300ms", "on_lost": "dead",
+			"max_retries": 0})
+		q.WaitUntil("the tree has several processes", 20*time.Second, func() bool { return len(treeOf(q, id)) > 1 })
+		started := time.Now()
+		if got := q.CLI("pause", id); got.Code != 0 || strings.Contains(got.Err, "still") {
+			t.Fatalf("round %d, %s: pause: %+v", n, forks[n%len(forks)], got)
+		}
+		longest = max(longest, time.Since(started))
+		processes := treeOf(q, id)
+		for end := time.Now().Add(100 * time.Millisecond); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+			if now := treeOf(q, id); !slices.Equal(now, processes) {
+				t.Fatalf("round %d, %s: it runs though it is paused: %+v, then %+v", n, forks[n%len(forks)], processes, now)
+			}
+		}
+		for _, p := range processes {
+			// A process in the state D is accepted too: it waits for a stopped child that it has started with
+			// vfork.
+			if p.state == "T" != stopped && !(stopped && p.state == "D") {
+				t.Errorf("round %d: process %d is in state %s", n, p.pid, p.state)
+			}
+		}
+		switch n % 4 {
+		case 0, 1:
+			q.Must("resume", id)
+			q.WaitUntil("nothing is left stopped", 5*time.Second, func() bool {
+				return !slices.ContainsFunc(treeOf(q, id), func(p treeProcess) bool { return p.state == "T" })
+			})
+			q.WaitUntil("the tree goes on", 5*time.Second, func() bool { return !slices.Equal(treeOf(q, id), processes) })
+			q.Must("cancel", id)
+		case 2:
+			q.Must("cancel", id)
+		case 3:
+			q.KillRunners()
+			q.WaitUntil("the job is dead", 20*time.Second, func() bool { return q.Show(id).State == "dead" })
+		}
+		q.WaitUntil("nothing of the tree is left", 10*time.Second, func() bool { return len(treeOf(q, id)) == 0 })
+	}
+	q.Must("run", "true") // this job starts a new runner, which the cleanup of the test knows and ends
+	t.Logf("%d trees were paused, in %v at most each", rounds, longest)
+}
+
+// treeProcess is the state of a process in a job's tree.
+type treeProcess struct {
+	pid   int
+	state string
+	ticks string // CPU time in clock ticks
+}
+
+// treeOf returns the processes of a job that have not ended. It recognises them by the job's id in their
+// environment.
+func treeOf(q *testrig.Queue, id string) (list []treeProcess) {
+	entries, err := os.ReadDir("/proc")
+	if err != nil {
+		q.Fatal(err)
+	}
+	for _, e := range entries {
+		pid, err := strconv.Atoi(e.Name())
+		if err != nil {
+			continue
+		}
+		env, err := os.ReadFile(filepath.Join("/proc", e.Name(), "environ"))
+		if err != nil && !errors.Is(err, os.ErrNotExist) && !errors.Is(err, os.ErrPermission) &&
+			!errors.Is(err, syscall.ESRCH) {
+			q.Logf("environ of %d: %v", pid, err)
+		}
+		if text := "\x00" + string(env); !strings.Contains(text, "\x00QUEUECTL_JOB_ID="+id+"\x00") ||
+			!strings.Contains(text, "\x00QUEUECTL_SOCKET="+q.Dir) {
+			continue
+		}
+		stat, _ := os.ReadFile(filepath.Join("/proc", e.Name(), "stat"))
+		_, statFields, _ := strings.Cut(string(stat), ") ")
+		f := strings.Fields(statFields)
+		if len(f) < 15 || f[0] == "Z" || f[0] == "X" {
+			continue
+		}
+		list = append(list, treeProcess{pid, f[0], f[11] + "+" + f[12]})
+	}
+	return list
+}
+
+// delegatedQueue creates a queue whose runners have a delegated control group, as under systemd.
+func delegatedQueue(t *testing.T) *testrig.Queue {
+	t.Helper()
+	skip.UnlessRoot(t, "needs root to make control groups; .ci/run runs it as root, and other cases have signals")
+	q := testrig.NewQueue(t, "")
+	for _, root := range []string{"/sys/fs/cgroup", "/sys/fs/cgroup/unified"} {
+		var system unix.Statfs_t
+		if unix.Statfs(root, &system) != nil || system.Type != unix.CGROUP2_SUPER_MAGIC {
+			continue
+		}
+		group := filepath.Join(root, filepath.Base(q.Dir))
+		if err := os.Mkdir(group, 0o755); errors.Is(err, os.ErrPermission) || errors.Is(err, unix.EROFS) {
+			continue
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			q.EndProcesses()
+			removeGroups(t, group)
+		})
+		dir := q.Path("bin")
+		if err := os.Mkdir(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		service := filepath.Join(dir, testrig.Programs[1])
+		testrig.CopyProgram(t, filepath.Join(filepath.Dir(q.Bin), testrig.Programs[1]), service)
+		script := fmt.Sprintf("#!/bin/sh\ncase $1 in\nrunner) mkdir %[1]s/$$ && echo $$ >%[1]s/$$/cgroup.procs && exec "+
+			"%[2]s \"$@\" --delegated ;;\nserve) exec %[3]s \"$@\" ;;\nesac\nexec %[2]s \"$@\"\n", group, q.Bin, service)
+		q.Bin = filepath.Join(dir, testrig.Programs[0])
+		if err := os.WriteFile(q.Bin, []byte(script), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		return q
+	}
+	skip.Missing(t, "cgroup2", "needs control groups of version 2; other cases have signals")
+	return nil
+}
+
+// removeGroups removes a control group and all groups below it once they are empty.
+func removeGroups(t *testing.T, group string) {
+	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+		var dirs []string
+		filepath.WalkDir(group, func(path string, d os.DirEntry, err error) error {
+			if err == nil && d.IsDir() {
+				dirs = append(dirs, path)
+			}
+			return nil
+		})
+		for _, path := range slices.Backward(dirs) {
+			os.Remove(path)
+		}
+		if _, err := os.Stat(group); errors.Is(err, os.ErrNotExist) {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Errorf("control groups are left: %v", dirs)
+			return
+		}
+	}
+}
+
+// If a paused job is ended, it is resumed first, so that it can handle SIGTERM. A signal that a user sends
+// also resumes the job, unless the signal is SIGCONT.
+func TestPausedJobHandlesTheEnd(t *testing.T) {
+	for name, queue := range map[string]func(*testing.T) *testrig.Queue{
+		"by signals":       func(t *testing.T) *testrig.Queue { return testrig.NewQueue(t, "") },
+		"by control group": delegatedQueue,
+	} {
+		t.Run(name, func(t *testing.T) {
+			q := queue(t)
+			t.Parallel()
+			q.Env = []string{"QUEUECTL_STOP_TIMEOUT=100ms"}
+			q.Start("--workers", "1")
+			w := q.Dial()
+			line := `trap "echo saved; exit 7" TERM; echo up; while :; do sleep 0.01; done`
+			for _, c := range []struct {
+				verb, state string
+			}{{"cancel", "cancelled"}, {"kill -s TERM", "dead"}, {"stop", "held"}} {
+				id := w.Enqueue(testrig.Fields{"command": line, "kill_after": "20s", "max_retries": 0})
+				w.WaitRunning(id)
+				q.Must("pause", id)
+				q.Must("kill", "-s", "CONT", id)
+				seen := treeOf(q, id)
+				for end := time.Now().Add(50 * time.Millisecond); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+					if now := treeOf(q, id); len(seen) == 0 || !slices.Equal(seen, now) {
+						t.Fatalf("SIGCONT had it go on: %v, then %v", seen, now)
+					}
+				}
+				if c.verb == "stop" {
+					q.Stop()
+					q.Start("--workers", "1")
+				} else {
+					q.Must(append(strings.Fields(c.verb), id)...)
+				}
+				q.WaitUntil("it has ended", 10*time.Second, func() bool { return q.Show(id).State == c.state })
+				if j := q.Show(id); j.Output != "up\nsaved\n" {
+					t.Errorf("%s: %s, it said %q", c.verb, j.State, j.Output)
+				}
+			}
+		})
+	}
+}

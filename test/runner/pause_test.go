@@ -1,0 +1,304 @@
+//go:build linux || windows
+
+package runner
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/queuectl/queuectl/internal/testrig"
+)
+
+// tickingCommand returns a command with a child process. Both processes keep writing to a file.
+func tickingCommand(q *testrig.Queue, id string) string {
+	tick := "while :; do echo x >>%s; sleep 0.01; done"
+	return fmt.Sprintf("("+tick+") & "+tick, q.Path(id+"-child"), q.Path(id+"-main"))
+}
+
+// ticks returns how many bytes the child and the main process have written.
+func ticks(q *testrig.Queue, id string) (n [2]int64) {
+	for i, name := range []string{id + "-child", id + "-main"} {
+		if info, err := os.Stat(q.Path(name)); err == nil {
+			n[i] = info.Size()
+		}
+	}
+	return n
+}
+
+// waitTicking waits until both processes write.
+func waitTicking(q *testrig.Queue, id string) {
+	q.Helper()
+	before := ticks(q, id)
+	q.WaitUntil(id+" and its child go on", 20*time.Second, func() bool {
+		now := ticks(q, id)
+		return now[0] > before[0] && now[1] > before[1]
+	})
+}
+
+// checkNotTicking checks for 200 ms that neither process writes.
+func checkNotTicking(q *testrig.Queue, id string) {
+	q.Helper()
+	before := ticks(q, id)
+	for end := time.Now().Add(200 * time.Millisecond); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+		if now := ticks(q, id); now != before {
+			q.Fatalf("%s goes on though it is paused: %v, then %v", id, before, now)
+		}
+	}
+}
+
+// waitElapsed waits until the time length has passed since an instant.
+func waitElapsed(q *testrig.Queue, since time.Time, length time.Duration) {
+	q.WaitUntil("time passes", length+time.Second, func() bool { return time.Since(since) > length })
+}
+
+// A paused job and its child do not run, also while the service is killed and restarted. The job keeps its
+// worker and its state, and show reports who paused it and when. After a resume it continues.
+func TestPauseAndResume(t *testing.T) {
+	testrig.Long(t)
+	q := testrig.StartQueue(t, "--workers", "2")
+	w := q.Dial()
+	w.Enqueue(testrig.Fields{"id": "a", "command": tickingCommand(q, "a")})
+	waitTicking(q, "a")
+	if got := q.Must("pause", "a"); got != "a" {
+		t.Errorf("pause prints %q", got)
+	}
+	pid := q.Show("a").PID
+	checkNotTicking(q, "a")
+	first := q.PauseOf("a")
+	if first.State != "processing" || first.PausedAt.IsZero() || first.PausedBy == "" {
+		t.Errorf("the paused job: %+v", first)
+	}
+	for _, verb := range []string{"list", "show a", "status"} {
+		if out := q.Must(strings.Fields(verb)...); !strings.Contains(out, "paused") ||
+			!strings.Contains(out, "by "+first.PausedBy) {
+			t.Errorf("%s does not say that it is paused, and by whom:\n%s", verb, out)
+		}
+	}
+	if out := q.Must("list"); !strings.Contains(out, "processing (paused)") {
+		t.Errorf("list:\n%s", out)
+	}
+	if out := q.Must("worker", "list"); strings.Count(out, " paused ") != 1 || strings.Count(out, " idle ") != 1 {
+		t.Errorf("worker list:\n%s", out)
+	}
+	q.Must("pause", "a") // pausing a paused job again is not an error
+	q.Kill()
+	checkNotTicking(q, "a")
+	q.Start("--workers", "2")
+	checkNotTicking(q, "a")
+	if got := q.PauseOf("a"); got != first || q.Show("a").PID != pid {
+		t.Errorf("after a crash of the service: %+v, was %+v", got, first)
+	}
+	q.Must("resume", "a")
+	waitTicking(q, "a")
+	if got := q.PauseOf("a"); !got.PausedAt.IsZero() || got.PausedBy != "" || got.State != "processing" {
+		t.Errorf("the resumed job: %+v", got)
+	}
+	q.Must("resume", "a")
+	var kinds []string
+	for _, e := range q.Events("a") {
+		kinds = append(kinds, e.Event)
+	}
+	if got := strings.Join(kinds, " "); got != "enqueued started paused resumed" {
+		t.Errorf("events: %s", got)
+	}
+	q.Must("pause", "a")
+	q.Must("cancel", "a")
+	if j := q.Show("a"); j.State != "cancelled" || testrig.IsAlive(pid) {
+		t.Errorf("cancelled while it was paused: %+v", j)
+	}
+}
+
+// A pause stops the clocks of timeout and idle_timeout, however long it lasts. After the resume both
+// continue.
+func TestPauseStopsTheClocks(t *testing.T) {
+	testrig.Long(t)
+	q := testrig.StartQueue(t, "--workers", "3")
+	w := q.Dial()
+	const limit = time.Second * testrig.TimeoutFactor
+	for _, field := range []string{"timeout_ms", "idle_timeout"} {
+		job := testrig.Fields{"id": field, "command": tickingCommand(q, field), "max_retries": 0, "kill_after": "1s"}
+		if job["timeout_ms"] = limit.Milliseconds(); field == "idle_timeout" {
+			job["timeout_ms"], job[field] = 0, limit.String()
+		}
+		w.Enqueue(job)
+	}
+	q.WaitUntil("both are started", 20*time.Second, func() bool {
+		return q.Must("ps", "-q") != "" && strings.Contains(q.Must("ps", "-q"), "\n")
+	})
+	q.Must("pause", "timeout_ms", "idle_timeout")
+	started := time.Now()
+	waitElapsed(q, started, 2*limit)
+	for _, id := range []string{"timeout_ms", "idle_timeout"} {
+		if got := q.PauseOf(id); got.State != "processing" {
+			t.Errorf("%s: %s while it was paused", id, got.State)
+		}
+	}
+	q.Must("resume", "timeout_ms", "idle_timeout")
+	for _, id := range []string{"timeout_ms", "idle_timeout"} {
+		j := w.WaitEnded(id)
+		if elapsed := j.History[0].FinishedAt.Sub(j.History[0].StartedAt); j.Reason != "timed_out" || elapsed < 2*limit {
+			t.Errorf("%s: %s, %s after %v", id, j.State, j.Reason, elapsed)
+		}
+	}
+}
+
+// Only running jobs can be paused. For other jobs, the error says what can be done instead. A dry run only
+// counts the jobs. A signal that a user sends to a paused job resumes the job. requeue starts a paused job
+// again, and the new attempt is not paused.
+func TestOnlyRunningJobsCanBePaused(t *testing.T) {
+	q := testrig.StartQueue(t, "--workers", "1")
+	w := q.Dial()
+	w.Enqueue(testrig.Fields{"id": "a", "command": tickingCommand(q, "a"), "labels": testrig.Fields{"site": "a"}})
+	waitTicking(q, "a")
+	w.Enqueue(testrig.Fields{"id": "waits", "command": "true"})
+	w.Enqueue(testrig.Fields{"id": "held", "command": "true"})
+	q.Must("hold", "held")
+	for words, want := range map[string]string{
+		"pause waits": "queuectl hold waits", "resume waits": "only paused jobs can be resumed",
+		"pause held":  "only running jobs can be paused",
+		"resume held": "queuectl release held",
+	} {
+		if r := q.CLI(strings.Fields(words)...); r.Code != 5 || !strings.Contains(r.Err, want) {
+			t.Errorf("%s: %+v, want exit 5 and %q", words, r, want)
+		}
+	}
+	if r := q.CLI("pause", "nobody"); r.Code != 4 {
+		t.Errorf("pause of no job: %+v", r)
+	}
+	if out := q.Must("pause", "--label", "site=a", "--dry-run"); out != "1 job selected; nothing was changed" {
+		t.Errorf("a dry run: %q", out)
+	}
+	if out := q.Must("pause", "--label", "site=a"); out != "a" {
+		t.Errorf("by label: %q", out)
+	}
+	checkNotTicking(q, "a")
+	pid := q.Show("a").PID
+	q.Must("requeue", "a")
+	q.WaitUntil("it runs anew", 20*time.Second, func() bool {
+		j := q.Show("a")
+		return j.State == "processing" && j.PID != pid && j.PID != 0
+	})
+	if got := q.PauseOf("a"); !got.PausedAt.IsZero() {
+		t.Errorf("the next attempt is paused: %+v", got)
+	}
+	waitTicking(q, "a")
+	q.Must("pause", "a")
+	q.Must("kill", "-s", "KILL", "a")
+	q.WaitUntil("it ends", 20*time.Second, func() bool { return q.Show("a").State == "failed" })
+}
+
+// While all jobs are paused, no job starts or runs, also after a restart, and commands report the pause. When
+// this pause ends, jobs that were also paused individually stay paused.
+func TestPauseAll(t *testing.T) {
+	testrig.Long(t)
+	q := testrig.StartQueue(t, "--workers", "3")
+	w := q.Dial()
+	for _, id := range []string{"a", "b"} {
+		w.Enqueue(testrig.Fields{"id": id, "command": tickingCommand(q, id)})
+		waitTicking(q, id)
+	}
+	q.Must("pause", "a")
+	if out := q.Must("pause", "--all", "--dry-run"); out != "2 jobs selected; nothing was changed" {
+		t.Errorf("a dry run: %q", out)
+	}
+	if r := q.CLI("pause", "--all", "--label", "x=y"); r.Code != 2 || !strings.Contains(r.Err, "all") {
+		t.Errorf("pause --all of some: %+v", r)
+	}
+	if out := q.Must("pause", "--all"); out != "b" {
+		t.Errorf("pause --all froze %q, want b", out)
+	}
+	w.Enqueue(testrig.Fields{"id": "c", "command": tickingCommand(q, "c")})
+	all := q.PauseOf("b")
+	for round := range 2 {
+		checkNotTicking(q, "a")
+		checkNotTicking(q, "b")
+		if n := ticks(q, "c"); n != [2]int64{} || q.Show("c").State != "pending" {
+			t.Errorf("a job was started: %v", n)
+		}
+		if r := q.CLI("status", "--check"); r.Code != 1 || !strings.Contains(r.Out, "queuectl resume --all") ||
+			!strings.Contains(r.Out, "by "+all.PausedBy) {
+			t.Errorf("status --check: %+v", r)
+		}
+		if out := q.Must("worker", "list"); strings.Count(out, " paused ") != 3 {
+			t.Errorf("worker list:\n%s", out)
+		}
+		if r := q.CLI("run", "--json", "-d", "true"); r.Code != 0 {
+			t.Errorf("run -d: %+v", r)
+		}
+		if r := q.CLI("resume", "b"); r.Code != 5 || !strings.Contains(r.Err, "queuectl resume --all") {
+			t.Errorf("resume of a job that is paused with all: %+v", r)
+		}
+		if round == 0 {
+			q.Kill()
+			q.Start("--workers", "3")
+		}
+	}
+	if st := q.PauseOf("b"); all.PausedBy == "" || st != all {
+		t.Errorf("b after the restart: %+v, was %+v", st, all)
+	}
+	if out := q.Must("resume", "--all"); out != "b" {
+		t.Errorf("resume --all had %q go on, want b", out)
+	}
+	waitTicking(q, "b")
+	waitTicking(q, "c")
+	checkNotTicking(q, "a")
+	if r := q.CLI("status", "--check"); r.Code != 0 {
+		t.Errorf("status --check: %+v", r)
+	}
+	var events []string
+	for _, e := range q.Events("--event", "paused,resumed") {
+		events = append(events, e.Event+" "+e.ID)
+	}
+	if got := strings.Join(events, ", "); got != "paused a, paused , resumed " {
+		t.Errorf("events: %s", got)
+	}
+	q.Must("resume", "--all") // resuming again is not an error
+	q.Must("resume", "a")
+	waitTicking(q, "a")
+}
+
+// A stop of the service does not wait for paused jobs. If a job was paused individually, the stop holds it,
+// so that the next service does not run it. If a job was paused together with all jobs, it is pending until
+// all jobs are resumed.
+func TestStopOfPausedJobs(t *testing.T) {
+	q := testrig.StartQueue(t, "--workers", "2")
+	w := q.Dial()
+	for _, id := range []string{"a", "b"} {
+		w.Enqueue(testrig.Fields{"id": id, "command": tickingCommand(q, id)})
+		waitTicking(q, id)
+	}
+	q.Must("pause", "a")
+	q.Must("pause", "--all")
+	started := time.Now()
+	if code := q.Stop(); code != 0 || time.Since(started) > 20*time.Second {
+		t.Errorf("exit code %d after %v; stop_timeout is 30s", code, time.Since(started))
+	}
+	q.Start("--workers", "2")
+	a, b := q.Show("a"), q.Show("b")
+	if a.State != "held" || a.Reason != "stopped" || b.State != "pending" {
+		t.Errorf("a is %s (%s), b %s (%s); want held (stopped) and pending", a.State, a.Reason, b.State, b.Error)
+	}
+	q.Must("resume", "--all")
+	waitTicking(q, "b")
+	q.Must("release", "a")
+	waitTicking(q, "a")
+}
+
+// If the runner of a paused job dies, the job ends with all its processes. No process stays stopped.
+func TestRunnerOfPausedJobDies(t *testing.T) {
+	q := testrig.StartQueue(t, "--workers", "1")
+	w := q.Dial()
+	w.Enqueue(testrig.Fields{"id": "a", "command": tickingCommand(q, "a"), "on_lost": "dead"})
+	waitTicking(q, "a")
+	q.Must("pause", "a")
+	pid := q.Show("a").PID
+	q.KillRunners()
+	q.WaitUntil("it is dead", 20*time.Second, func() bool { return q.Show("a").State == "dead" })
+	if j := q.PauseOf("a"); !j.PausedAt.IsZero() || testrig.IsAlive(pid) {
+		t.Errorf("%+v, and process %d lives: %t", j, pid, testrig.IsAlive(pid))
+	}
+	checkNotTicking(q, "a")
+}

@@ -1,0 +1,79 @@
+//go:build linux || windows
+
+package runner
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/queuectl/queuectl/internal/testrig"
+)
+
+// A job that kills its runner whenever it runs is dead with the reason "poison" after it has killed three
+// runners while it ran alone. Its number of retries does not matter. Jobs that ran with it in the first
+// killed runner run alone once and complete. The runners for single jobs end afterwards.
+func TestPoison(t *testing.T) {
+	q := testrig.StartQueue(t, "--workers", "8")
+	w := q.Dial()
+	var neighbours []string
+	for i := range 7 {
+		neighbours = append(neighbours, fmt.Sprint("neighbour", i))
+		w.Enqueue(testrig.Fields{"id": neighbours[i], "command": fmt.Sprintf("sleep %.1f; echo done on $QUEUECTL_WORKER",
+			0.5*testrig.TimeoutFactor)})
+	}
+	q.WaitUntil("they run", 20*time.Second, func() bool { return q.Show("neighbour6").State == "processing" })
+	q.Must("enqueue", "--id", "poison", "--max-retries", "50", "kill -KILL $PPID")
+	if r := q.CLI("wait", "poison", "--timeout", "30"); r.Code != 125 {
+		t.Errorf("wait: %+v", r)
+	}
+	if j := q.Show("poison"); j.State != "dead" || j.Reason != "poison" || j.Attempts != 4 {
+		t.Errorf("the job that kills its runner: %+v", j)
+	}
+	for _, id := range neighbours {
+		q.Must("wait", id, "--timeout", "30")
+		if j := q.Show(id); j.State != "completed" || j.Attempts != 2 || j.History[0].Reason != "lost" {
+			t.Errorf("a neighbour: %+v", j)
+		}
+	}
+	q.WaitUntil("one runner is left", 20*time.Second, func() bool { return len(q.RunnerPids()) == 1 })
+	q.Must("run", "true")
+
+	// After a retry, the job still runs alone from its first attempt on, so other jobs are not affected.
+	q.Must("enqueue", "--id", "bystander", "sleep 1")
+	q.Must("dlq", "retry", "poison")
+	q.CLI("wait", "poison", "bystander", "--timeout", "30")
+	if j := q.Show("poison"); j.State != "dead" || j.Reason != "poison" || len(j.History) != 7 {
+		t.Errorf("once more: %+v", j)
+	}
+	if j := q.Show("bystander"); j.State != "completed" || j.Attempts != 1 {
+		t.Errorf("the bystander: %+v", j)
+	}
+}
+
+// A job that is suspected of killing its runner runs alone. If the service restarts while such a job runs,
+// the new service adopts the runner as one for a single job. It starts no other job there, and the runner
+// ends afterwards.
+func TestSuspectOutlivesTheService(t *testing.T) {
+	testrig.Long(t)
+	q := testrig.StartQueue(t, "--workers", "4")
+	q.Must("enqueue", "--id", "a", fmt.Sprintf("sleep %d; echo $QUEUECTL_WORKER", 1+testrig.TimeoutFactor))
+	q.WaitUntil("it runs", 20*time.Second, func() bool { return q.Show("a").State == "processing" })
+	q.KillRunners()
+	q.WaitUntil("it runs alone", 20*time.Second, func() bool {
+		j := q.Show("a")
+		return j.State == "processing" && j.Attempts == 1
+	})
+	pid := q.Show("a").PID
+	q.Kill()
+	q.Start("--workers", "4")
+	q.Must("run", "--id", "b", "echo $QUEUECTL_WORKER")
+	if j := q.Show("a"); j.PID != pid || !testrig.IsAlive(pid) {
+		t.Errorf("the suspect: %+v", j)
+	}
+	q.Must("wait", "a")
+	if a, b := q.Show("a").Output, q.Show("b").Output; a[:5] != "lone-" || b[:1] != "w" {
+		t.Errorf("workers: %q and %q", a, b)
+	}
+	q.WaitUntil("one runner is left", 20*time.Second, func() bool { return len(q.RunnerPids()) == 1 })
+}

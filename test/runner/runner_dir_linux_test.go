@@ -1,0 +1,56 @@
+package runner
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/queuectl/queuectl/internal/testrig"
+)
+
+// A runner whose directory is removed ends itself and its jobs, because no service could find it. If a
+// service runs, these jobs return to the queue; otherwise they are lost. Both outcomes are recorded. No
+// process tree survives to run at the same time as the next attempt of its job.
+func TestRunnerWithoutItsDirEnds(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		served bool
+		reason string
+	}{"with a service": {true, "stopped"}, "without one": {false, "lost"}} {
+		t.Run(name, func(t *testing.T) {
+			q := testrig.StartQueue(t, "--workers", "1")
+			w := q.Dial()
+			id := w.Enqueue(testrig.Fields{"command": testrig.LockingCommand(q.Path("tree")) +
+				` || echo two >&2; echo up; if [ "$QUEUECTL_ATTEMPT" = 1 ]; then (sleep 600 >/dev/null 2>&1 &); ` +
+				q.WaitForFileCommand("never") + "; fi", "max_retries": 1})
+			w.WaitRunning(id)
+			runners := q.RunnerPids()
+			dirs, err := filepath.Glob(q.Path("runner/[0-9]*"))
+			if err != nil || len(dirs) != 1 || len(runners) != 1 {
+				t.Fatal(dirs, runners, err)
+			}
+			if !c.served {
+				q.Kill()
+			}
+			if err := os.RemoveAll(dirs[0]); err != nil {
+				t.Fatal(err)
+			}
+			q.WaitUntil("the runner has ended", 20*time.Second, func() bool { return !testrig.IsAlive(runners[0]) })
+			if !c.served {
+				q.Start("--workers", "1")
+				w = q.Dial()
+			}
+			j := w.WaitEnded(id)
+			if j.State != "completed" || j.Stderr != "" || j.Attempts > 2 || j.History[0].Reason != c.reason {
+				t.Errorf("got %+v, want the first attempt %s, and another one", j, c.reason)
+			}
+			// The attempts between the first and the last were sent to the runner but never started.
+			for _, a := range j.History[1 : len(j.History)-1] {
+				if a.Reason != "lost" || a.PID != 0 {
+					t.Errorf("got %+v, want none between the first and the last that ran", j.History)
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,117 @@
+package runner
+
+import (
+	endian "encoding/binary"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/queuectl/queuectl/internal/testrig"
+)
+
+// If a process has got the pid of a dead job or of the dead runner, the service sends no signal to that
+// process. It recognises the process by its start time, which differs from that of the job or runner.
+func TestReusedPIDGetsNoSignal(t *testing.T) {
+	t.Run("numbers given again", func(t *testing.T) {
+		checkStrangersSurvive(t, func(r *testrig.Rig, job, runner int) []*exec.Cmd {
+			syscall.Kill(-job, syscall.SIGKILL)
+			for deadline := time.Now().Add(3 * time.Second); !(isPIDFree(job) && isPIDFree(runner)) &&
+				time.Now().Before(deadline); {
+				time.Sleep(5 * time.Millisecond) // until init has reaped both processes and their pids are free
+			}
+			return []*exec.Cmd{startStranger(r, job), startStranger(r, runner)}
+		})
+	})
+	t.Run("numbers written into the running table", func(t *testing.T) {
+		checkStrangersSurvive(t, func(r *testrig.Rig, job, _ int) []*exec.Cmd {
+			likeJob, likeRunner := startStranger(r, 0), startStranger(r, 0)
+			tables, _ := filepath.Glob(filepath.Join(r.Dir, "runner", "*", "running"))
+			raw, err := os.ReadFile(tables[0])
+			if err != nil {
+				t.Fatal(err)
+			}
+			// A slot of the running table has 64 bytes. Slot 0 describes the runner and starts with its pid.
+			// In other slots, the third number is the pid of the job.
+			const slot = 64
+			endian.LittleEndian.PutUint64(raw, uint64(likeRunner.Process.Pid))
+			for at := slot; at < len(raw); at += slot {
+				if int(endian.LittleEndian.Uint64(raw[at+16:])) == job {
+					endian.LittleEndian.PutUint64(raw[at+16:], uint64(likeJob.Process.Pid))
+				}
+			}
+			r.WriteFile(mustRel(r, tables[0]), string(raw))
+			syscall.Kill(-job, syscall.SIGKILL)
+			return []*exec.Cmd{likeJob, likeRunner}
+		})
+	})
+}
+
+// isPIDFree reports whether no process has the given pid.
+func isPIDFree(pid int) bool {
+	_, err := os.Stat("/proc/" + strconv.Itoa(pid))
+	return err != nil
+}
+
+func mustRel(r *testrig.Rig, path string) string {
+	name, err := filepath.Rel(r.Dir, path)
+	if err != nil {
+		r.Fatal(err)
+	}
+	return name
+}
+
+// checkStrangersSurvive kills the service and the runner while a job runs. The function take starts processes
+// that get the pids of the job and the runner, or appear to have them. The next service must not end these
+// processes.
+func checkStrangersSurvive(t *testing.T, take func(r *testrig.Rig, job, runner int) []*exec.Cmd) {
+	t.Helper()
+	r := testrig.NewRig(t, "")
+	r.Start("--workers", "1")
+	params := r.Params("p00000", testrig.RigJob{Size: 10, Seconds: 600})
+	params["on_lost"] = "dead"
+	id := (&testrig.Requester{Q: r.Queue}).Batch(params)[0]
+	r.WaitUntil("the job runs", 5*time.Second, func() bool { return r.Show(id).PID != 0 })
+	job, runner := r.Show(id).PID, r.RunnerPid()
+	r.WaitUntil("another process is known by its age", 5*time.Second, func() bool {
+		startTime, err := time.Parse(time.RFC3339, r.Show(id).StartedAt)
+		return err == nil && time.Since(startTime) > 100*time.Millisecond
+	})
+	r.Kill()
+	r.KillRunners()
+	for _, s := range take(r, job, runner) {
+		defer func() {
+			if !testrig.IsAlive(s.Process.Pid) {
+				t.Errorf("the stranger %d was killed", s.Process.Pid)
+			}
+			syscall.Kill(-s.Process.Pid, syscall.SIGKILL)
+			s.Wait() // returns an error, because the process was killed
+		}()
+	}
+	r.Start("--workers", "1")
+	r.WaitUntil("the job is known to be lost", 5*time.Second, func() bool { return r.Show(id).State == "dead" })
+}
+
+// startStranger starts a process in a new session. If the test runs as root and the given pid is free, the
+// process gets this pid.
+func startStranger(r *testrig.Rig, pid int) *exec.Cmd {
+	r.Helper()
+	for range 20 {
+		pidRequested := pid != 0 && os.WriteFile("/proc/sys/kernel/ns_last_pid", []byte(strconv.Itoa(pid-1)), 0) == nil
+		cmd := exec.Command("sleep", "600")
+		cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+		if err := cmd.Start(); err != nil {
+			r.Fatal(err)
+		}
+		if !pidRequested || cmd.Process.Pid == pid {
+			r.Logf("stranger %d, wanted %d", cmd.Process.Pid, pid)
+			return cmd
+		}
+		cmd.Process.Kill()
+		cmd.Wait() // returns an error, because the process was killed
+	}
+	return startStranger(r, 0)
+}

@@ -1,0 +1,230 @@
+//go:build linux || windows
+
+package runner
+
+import (
+	"fmt"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/queuectl/queuectl/internal/testrig"
+)
+
+// treeShapes lists commands whose process trees must be found and ended after their runner has died. All
+// processes of a tree inherit descriptor 9, which holds a lock. No shape combines `env -i` with `setsid`:
+// such a process has neither the session nor the cookie of its job, and only a control group finds it.
+var treeShapes = map[string]string{
+	"plain":   `sleep 600`,
+	"bare":    `exec env -i sleep 600`,
+	"forks":   `(sleep 600 >/dev/null 2>&1 &); sleep 600`,
+	"setsid":  `(setsid sleep 600 >/dev/null 2>&1 &); sleep 600`,
+	"no-term": `trap '' TERM; while :; do sleep 1; done`,
+	"pipe":    `(sleep 600 &); exec sleep 600`,
+}
+
+// treeScript is the script of the jobs. In its first attempt, a job with a shape runs the process tree of
+// that shape. Other attempts, and jobs without a shape, check that no tree is left, and end. If a tree is
+// left, they note X.
+var treeScript = `note() { printf '%s %s %02d %07d\n' "$1" "$QUEUECTL_JOB_ID" "$QUEUECTL_ATTEMPT" $$ >>"$RIG/ledger"; }
+if [ "$QUEUECTL_ATTEMPT" != 1 ] || [ -z "$1" ]; then
+	for lock in "$RIG"/locks/*; do flock -s -n "$lock" true || note X; done
+	note S
+	exit 0
+fi
+` + testrig.LockingCommand("$RIG/locks/$QUEUECTL_JOB_ID") + ` || note X
+note S
+eval "$1"
+`
+
+// trees is a rig whose workers all run process trees, while more jobs are reserved in the runner.
+type trees struct {
+	*testrig.Rig
+	requester   *testrig.Requester
+	firstPIDs   map[string]int // pids of the first attempts, by job id
+	reservedIDs []string       // ids of the jobs that have not started
+}
+
+// growTrees starts the process trees and reserves more jobs in the runner. On a slow machine the pool may
+// reserve no jobs; growTrees then starts over.
+func growTrees(t *testing.T) *trees {
+	t.Helper()
+	for range 4 {
+		r := plantTrees(t)
+		for deadline := time.Now().Add(time.Second); time.Now().Before(deadline); {
+			if r.CountReserved() > 0 {
+				return r
+			}
+		}
+		r.Kill()
+		r.KillRunners()
+		r.Start("--workers", "0") // the next service ends the trees
+		r.Kill()
+	}
+	t.Fatal("no job is reserved behind the trees")
+	return nil
+}
+
+func plantTrees(t *testing.T) *trees {
+	t.Helper()
+	r := &trees{Rig: testrig.NewRig(t, testrig.PrefetchTag), firstPIDs: map[string]int{}}
+	r.Env = []string{"QUEUECTL_FAILPOINTS=" + testrig.PrefetchFailpoints}
+	r.requester = &testrig.Requester{Q: r.Queue}
+	r.WriteFile("tree.sh", treeScript)
+	r.Start("--workers", "1")
+	r.requester.WarmUp(len(treeShapes) + 2)
+	jobs := []map[string]any{r.tree("on-dead", treeShapes["plain"]), r.tree("on-hold", treeShapes["plain"])}
+	jobs[0]["on_lost"], jobs[1]["on_lost"] = "dead", "hold"
+	for id, shape := range treeShapes {
+		jobs = append(jobs, r.tree(id, shape))
+	}
+	r.requester.Batch(jobs...)
+	r.WaitUntil("all trees have grown", 10*time.Second, func() bool {
+		return r.QueryInt(`SELECT count(*) FROM jobs WHERE state = 5`) == len(jobs) && len(r.CountNotes("S")) == len(jobs)
+	})
+	for _, n := range r.Ledger() {
+		r.firstPIDs[n.Tag] = n.Pid
+	}
+	jobs = nil
+	for n := range 30 {
+		jobs = append(jobs, r.tree(fmt.Sprintf("behind%d", n), ""))
+	}
+	r.reservedIDs = r.requester.Batch(jobs...)
+	return r
+}
+
+func (r *trees) tree(id, shape string) map[string]any {
+	return map[string]any{"id": id, "argv": []string{testrig.ToolPath("sh"), r.Path("tree.sh"), shape},
+		"env": map[string]string{"RIG": r.Dir}, "cwd": r.Dir}
+}
+
+// heldLocks returns the ids of the jobs whose trees still have processes.
+func (r *trees) heldLocks() (held []string) {
+	r.Helper()
+	locks, _ := filepath.Glob(filepath.Join(r.Dir, "locks", "*"))
+	for _, lock := range locks {
+		if !testrig.IsUnlocked(r, lock) {
+			held = append(held, filepath.Base(lock))
+		}
+	}
+	return held
+}
+
+// checkRan waits until all jobs have ended, and checks the outcome of each.
+func (r *trees) checkRan() {
+	r.Helper()
+	r.WaitUntil("all jobs ended", 20*time.Second, func() bool {
+		return r.QueryInt(`SELECT count(*) FROM jobs WHERE state IN (1, 3, 4, 5)`) == 0
+	})
+	r.CheckNoOverlap()
+	for id := range treeShapes {
+		j := r.requester.Show(id)
+		if j.State != "completed" || j.Attempts != 2 || len(j.History) != 2 || j.History[0].Reason != "lost" ||
+			j.History[0].PID != r.firstPIDs[id] {
+			r.Errorf("%s: %+v", id, j)
+		}
+	}
+	for id, state := range map[string]string{"on-dead": "dead", "on-hold": "held"} {
+		if j := r.requester.Show(id); j.State != state || j.Reason != "lost" || j.Attempts != 1 || len(j.History) != 1 {
+			r.Errorf("%s: %+v", id, j)
+		}
+	}
+	starts := r.CountNotes("S")
+	for _, id := range r.reservedIDs {
+		if j := r.requester.Show(id); j.State != "completed" || starts[id] != 1 || j.Attempts != 1 || len(j.History) != 1 {
+			r.Errorf("%s, which had not started, started %d times: %+v", id, starts[id], j)
+		}
+	}
+	if s := r.StrayProcesses(); len(s) > 0 {
+		r.Errorf("stray processes: %v", s)
+	}
+}
+
+// runFresh runs a new job and returns the time from since to the end of the job.
+func (r *trees) runFresh(since time.Time) time.Duration {
+	r.Helper()
+	job := r.tree("fresh", "")
+	job["priority"] = 10
+	r.requester.Batch(job)
+	r.WaitUntil("a new job is done", 10*time.Second, func() bool {
+		return r.QueryInt(`SELECT count(*) FROM jobs WHERE id = 'fresh' AND state = 6`) == 1
+	})
+	elapsed := time.Since(since)
+	if elapsed > 2*testrig.TimeoutFactor*time.Second {
+		r.Errorf("a new job was done after %v, want 2s at most", elapsed)
+	}
+	return elapsed
+}
+
+// When the runner is killed, the process trees of its jobs are ended before another job runs. The setting
+// on_lost of these jobs decides whether they run again. Jobs that had not started run without losing an
+// attempt. A new job completes within two seconds.
+func TestRunnerKilled(t *testing.T) {
+	r := growTrees(t)
+	old := r.RunnerPid()
+	if held := r.heldLocks(); len(held) != len(treeShapes)+2 {
+		t.Fatalf("trees with a lock: %v", held)
+	}
+	started := time.Now()
+	testrig.Kill(old)
+	elapsed := r.runFresh(started)
+	r.checkRan()
+	r.WaitUntil("one other runner is left", 20*time.Second, func() bool {
+		now := r.RunnerPids()
+		return len(now) == 1 && now[0] != old
+	})
+	t.Logf("runner killed: a new job done after %v", elapsed.Round(time.Millisecond))
+}
+
+// When the service and the runner are killed together, in either order, the next service ends the process
+// trees before it is ready. It recognises the lost jobs and the jobs that had not started. A new job
+// completes within two seconds.
+func TestServiceAndRunnerKilledTogether(t *testing.T) {
+	for _, order := range []string{"service first", "runner first"} {
+		t.Run(order, func(t *testing.T) {
+			r := growTrees(t)
+			pids := []int{r.Cmd.Process.Pid, r.RunnerPid()}
+			if order == "runner first" {
+				slices.Reverse(pids)
+			}
+			for _, pid := range pids {
+				testrig.Kill(pid)
+			}
+			r.Kill()
+			if held := r.heldLocks(); testrig.TreesOutliveRunners && order == "service first" && len(held) != len(treeShapes)+2 {
+				t.Errorf("trees that live on: %v", held)
+			}
+			started := time.Now()
+			r.Start("--workers", "0")
+			if held := r.heldLocks(); len(held) > 0 {
+				t.Errorf("trees that live when the service is ready: %v", held)
+			}
+			r.requester = &testrig.Requester{Q: r.Queue}
+			r.checkLostAndReturned()
+			r.requester.MustRequest("worker.scale", map[string]any{"count": 8})
+			elapsed := r.runFresh(started)
+			r.checkRan()
+			t.Logf("all killed, %s: a new job done after %v", order, elapsed.Round(time.Millisecond))
+		})
+	}
+}
+
+// checkLostAndReturned checks, before other jobs run, that the running jobs were lost and that the reserved
+// jobs were returned to the queue.
+func (r *trees) checkLostAndReturned() {
+	r.Helper()
+	if n := r.QueryInt(`SELECT count(*) FROM jobs, meta WHERE state = 5 OR place > 2 OR reserved <> ""`); n > 0 {
+		r.Errorf("%d jobs are still leased", n)
+	}
+	for id := range treeShapes {
+		if j := r.requester.Show(id); j.State != "failed" || j.Reason != "lost" || j.Attempts != 1 {
+			r.Errorf("%s: %+v", id, j)
+		}
+	}
+	for _, id := range r.reservedIDs {
+		if j := r.requester.Show(id); j.State != "pending" || j.Attempts != 0 || len(j.History) != 0 || j.Reason != "" {
+			r.Errorf("%s had not started: %+v", id, j)
+		}
+	}
+}

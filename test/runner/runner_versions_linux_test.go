@@ -1,0 +1,208 @@
+package runner
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/queuectl/queuectl/internal/skip"
+	"github.com/queuectl/queuectl/internal/testrig"
+)
+
+// oldestCompatible returns the commit of the oldest program that can open the current database and exchange
+// frames with current runners. That is the commit that last changed the schema or the frames. It returns ""
+// without a git history.
+func oldestCompatible() string {
+	out, _ := exec.Command("git", "-C", testrig.Root(), "log", "-1", "--format=%H", "--", "store/database/schema.go",
+		"runner/wire/fields.go").Output()
+	return strings.TrimSpace(string(out))
+}
+
+// buildVersion returns the path of another version of the program: built from an earlier commit, or
+// from this tree with another version number.
+func buildVersion(t *testing.T, earlier func() string, version string) string {
+	t.Helper()
+	if os.Getenv("QUEUECTL_TEST_BIN") != "" {
+		skip.Missing(t, "sources", "needs the sources of the program; .ci/run runs it in a clone, "+
+			"and packaging/test/scenario/survive.sh replaces versions")
+	}
+	dir := t.TempDir()
+	source := testrig.Root()
+	if earlier != nil {
+		skip.UnlessProgram(t, "git", "needs git; .ci/run installs it")
+		commit := earlier()
+		if commit == "" {
+			skip.Missing(t, "history", "needs an earlier commit; .ci/run runs it in a clone, "+
+				"and packaging/test/scenario/survive.sh replaces versions")
+		}
+		tree := exec.Command("git", "-C", testrig.Root(), "archive", commit)
+		unpack := exec.Command("tar", "x", "-C", dir)
+		var err error
+		if unpack.Stdin, err = tree.StdoutPipe(); err != nil {
+			t.Fatal(err)
+		}
+		if err := unpack.Start(); err != nil {
+			t.Fatal(err)
+		}
+		if err := tree.Run(); err != nil {
+			t.Fatal(err)
+		}
+		if err := unpack.Wait(); err != nil {
+			t.Fatal(err)
+		}
+		source = dir
+	}
+	bin := filepath.Join(dir, "bin", "queuectl")
+	build := exec.Command("go", "build", "-ldflags", "-X github.com/queuectl/queuectl/internal/cli.Version="+version, "-o",
+		filepath.Dir(bin)+"/", "./cmd/...")
+	build.Dir, build.Env = source, append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("build %s: %v\n%s", version, err, out)
+	}
+	return bin
+}
+
+// A service works with a runner of an older or newer version that already exists when the service starts.
+// That runner keeps its jobs, with their pids, output and exit codes. No job runs twice. New jobs go to a
+// runner of the version of the service. The old runner ends after its last job.
+func TestServiceAdoptsRunnersOfOtherVersions(t *testing.T) {
+	testrig.Long(t)
+	t.Parallel()
+	now := testrig.Binary(t, "")
+	for name, other := range map[string]string{"schema": buildVersion(t, oldestCompatible, "0.0.9"),
+		"number": buildVersion(t, nil, "9.9.9")} {
+		for direction, bins := range map[string][]string{"upgrade": {other, now}, "downgrade": {now, other}} {
+			t.Run(direction+" "+name, func(t *testing.T) {
+				t.Parallel()
+				q := testrig.NewQueue(t, "")
+				if name == "schema" && direction == "downgrade" {
+					// Create the database with the older program, which cannot open a database that a newer
+					// program has changed.
+					q.Bin = bins[1]
+					q.Start("--workers", "1")
+					q.Stop()
+				}
+				q.Bin = bins[0]
+				q.Start("--workers", "3", "--keep-jobs")
+				gate := filepath.Join(t.TempDir(), "go")
+				w := q.Dial()
+				var jobs []testrig.Fields
+				for i := range 3 {
+					jobs = append(jobs, testrig.Fields{"id": fmt.Sprint("j", i), "max_retries": 0,
+						"command": testrig.GatedJob(gate) + fmt.Sprintf("; exit %d", 10+i)})
+				}
+				ids := w.Batch(jobs)
+				pids := map[string]int{}
+				for _, id := range ids {
+					pids[id] = w.WaitRunning(id).PID
+				}
+				runners := q.RunnerPids()
+				if code := q.Stop(); code != 0 {
+					t.Fatalf("the first service ended with %d", code)
+				}
+
+				q.Bin = bins[1]
+				q.Start("--workers", "4", "--keep-jobs")
+				w = q.Dial()
+				for _, id := range ids {
+					if j := w.Show(id); j.State != "processing" || j.PID != pids[id] || !testrig.IsAlive(pids[id]) {
+						t.Errorf("%s is %s with pid %d, was %d", id, j.State, j.PID, pids[id])
+					}
+				}
+				q.Must("enqueue", "--id", "new", "echo $PPID")
+				q.Must("wait", "new")
+				if parent := strings.TrimSpace(q.Show("new").Output); parent == fmt.Sprint(runners[0]) {
+					t.Error("the runner of the other version took a new job")
+				}
+				if err := os.WriteFile(gate, nil, 0o600); err != nil {
+					t.Fatal(err)
+				}
+				for i, id := range ids {
+					q.CLI("wait", id)
+					j := q.Show(id)
+					want := fmt.Sprintf("up\npid %d\nend of %[1]d\n", pids[id])
+					if len(j.History) != 1 || j.ExitCode == nil || *j.ExitCode != 10+i || j.Output != want {
+						t.Errorf("%s: %+v, want exit code %d and output %q", id, j, 10+i, want)
+					}
+				}
+				q.WaitUntil("the other version's runner is gone", 20*time.Second, func() bool {
+					return !slices.Contains(q.RunnerPids(), runners[0]) && syscall.Kill(runners[0], 0) == syscall.ESRCH
+				})
+				q.Must("enqueue", "--id", "last", "echo fine")
+				q.Must("wait", "last")
+				if code := q.Stop(); code != 0 {
+					t.Errorf("the second service ended with %d", code)
+				}
+				if remaining := q.RunnerPids(); len(remaining) != 1 {
+					t.Errorf("%d runners are left, want the one that is kept", len(remaining))
+				}
+			})
+		}
+	}
+}
+
+// If the program on disk is replaced while the service runs, new jobs go to runners started from
+// the new program.
+func TestRunnerOfAReplacedProgram(t *testing.T) {
+	testrig.Long(t)
+	t.Parallel()
+	other := buildVersion(t, nil, "9.9.9")
+	q := testrig.NewQueue(t, "")
+	q.Bin = testrig.Install(q, testrig.Binary(t, ""), q.Dir)
+	q.Start("--workers", "1")
+	if err := os.Remove(q.Bin); err != nil { // like a package upgrade: running processes keep the old file
+		t.Fatal(err)
+	}
+	testrig.Install(q, other, q.Dir)
+	q.KillRunners()
+	q.Must("run", "--", "true")
+	q.Must("run", "--", "true")
+	if n := len(q.RunnerPids()); n != 1 {
+		t.Errorf("%d runners, want 1", n)
+	}
+}
+
+// A service can start while an old runner is about to end. It receives the results of that
+// runner's jobs, and starts another runner for new jobs.
+func TestServiceStartsWhileOldRunnerEnds(t *testing.T) {
+	t.Parallel()
+	q := testrig.NewQueue(t, "")
+	q.Start("--workers", "2")
+	gate := filepath.Join(t.TempDir(), "go")
+	id := q.Must("enqueue", "--kill-after", "1m", "trap '' TERM; "+testrig.GatedJob(gate))
+	q.WaitUntil("the job runs", 20*time.Second, func() bool {
+		return strings.Contains(q.Must("logs", id), "up") && q.Show(id).State == "processing"
+	})
+	old := q.RunnerPid()
+	q.Kill()
+	q.WaitUntil("the runner has noticed", 20*time.Second, func() bool {
+		sockets := 0
+		fds, _ := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", old))
+		for _, fd := range fds {
+			if to, _ := os.Readlink(fd); strings.HasPrefix(to, "socket:") {
+				sockets++
+			}
+		}
+		return sockets == 1 // only the socket on which the runner listens is left
+	})
+	syscall.Kill(old, syscall.SIGTERM)
+	q.Start("--workers", "2")
+	if got := q.Must("run", "--", "echo", "new"); got != "new" {
+		t.Errorf("a new job says %q", got)
+	}
+	if err := os.WriteFile(gate, nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	q.Must("wait", id)
+	if j := q.Show(id); len(j.History) != 2 || j.History[0].Reason != "stopped" || j.Attempts != 1 ||
+		!strings.Contains(j.Output, "end of") {
+		t.Errorf("the job of the runner that ends: %+v, want it given back once", j)
+	}
+	q.WaitUntil("it is gone", 20*time.Second, func() bool { return !slices.Contains(q.RunnerPids(), old) })
+}

@@ -1,0 +1,239 @@
+//go:build linux || windows
+
+package runner
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/queuectl/queuectl/internal/testrig"
+)
+
+// shapes lists commands whose process trees are hard to end. All processes of a tree inherit descriptor 9
+// with a lock, and each has WORD on its command line. No shape both leaves the session and clears the
+// environment, because only a cgroup finds such a process.
+var shapes = map[string]string{
+	"plain":            `echo up; sleep WORD; true`,
+	"empty env":        `echo up; exec env -i /bin/sleep WORD`,
+	"double fork":      `( ( sleep WORD & ) ); echo up; sleep WORD; true`,
+	"double fork away": `( ( setsid sleep WORD & ) ); echo up; sleep WORD; true`,
+	"TERM ignored":     `trap '' TERM; echo up; sleep WORD; sleep WORD; true`,
+	"pipe held":        `sh -c 'trap "" TERM; sleep WORD; true' & echo up; sleep WORD; true`,
+}
+
+// treeJob returns a job with the given shape and the path of its lock. It also returns a marker that occurs
+// in the command line of each process of the job.
+func treeJob(q *testrig.Queue, i int, shape string) (spec testrig.Fields, lock, marker string) {
+	marker = fmt.Sprintf("6%d.%d", i, time.Now().UnixNano())
+	lock = q.Path(fmt.Sprintf("lock%d", i))
+	command := testrig.LockingCommand(lock) + " || exit 99; " + strings.ReplaceAll(shape, "WORD", marker)
+	return testrig.Fields{"command": command, "kill_after": "150ms", "max_attempts": 2, "backoff_base": 0.02}, lock, marker
+}
+
+// checkTreeGone checks that no process of a tree is left and that its lock is free.
+func checkTreeGone(t *testing.T, name, lock, marker string) {
+	t.Helper()
+	if !testrig.IsUnlocked(t, lock) {
+		t.Errorf("%s: the lock is still held", name)
+	}
+	if remaining := testrig.ProcessesWithArg(marker); len(remaining) > 0 {
+		t.Errorf("%s: left over: %q", name, remaining)
+	}
+}
+
+// When cancel returns, the whole process tree has ended.
+func TestCancelEndsTrees(t *testing.T) {
+	q := testrig.StartQueue(t, "--workers", "6")
+	w := q.Dial()
+	i := 0
+	for name, shape := range shapes {
+		i++
+		spec, lock, marker := treeJob(q, i, shape)
+		id := w.Enqueue(spec)
+		w.WaitRunning(id)
+		q.Must("cancel", id)
+		checkTreeGone(t, name, lock, marker)
+		if j := w.Show(id); j.State != "cancelled" || j.Attempts != 1 {
+			t.Errorf("%s: %+v", name, j)
+		}
+	}
+}
+
+// When a job reaches its timeout, its whole process tree ends before the next attempt starts.
+func TestTimeoutEndsTrees(t *testing.T) {
+	q := testrig.StartQueue(t, "--workers", "6")
+	w := q.Dial()
+	type tree struct{ name, id, lock, marker string }
+	var trees []tree
+	i := 0
+	for name, shape := range shapes {
+		i++
+		spec, lock, marker := treeJob(q, i, shape)
+		spec["timeout_ms"] = 400
+		trees = append(trees, tree{name, w.Enqueue(spec), lock, marker})
+	}
+	for _, tr := range trees {
+		j := w.WaitEnded(tr.id)
+		if j.State != "dead" || j.Reason != "timed_out" || len(j.History) != 2 || j.History[0].Reason != "timed_out" {
+			t.Errorf("%s: state %s, reason %s, code %d, error %q, history %+v", tr.name, j.State, j.Reason,
+				testrig.Deref(j.ExitCode),
+				j.Error, j.History)
+		}
+		checkTreeGone(t, tr.name, tr.lock, tr.marker)
+	}
+}
+
+// Stopping the workers or the service ends every process tree and returns the jobs to the queue.
+func TestStopEndsTrees(t *testing.T) {
+	t.Parallel()
+	q := testrig.NewQueue(t, "")
+	q.Env = []string{"QUEUECTL_STOP_TIMEOUT=100ms"}
+	q.Start("--workers", "6")
+	w := q.Dial()
+	names, ids, locks, words := []string{}, []string{}, []string{}, []string{}
+	for name, shape := range shapes {
+		spec, lock, marker := treeJob(q, len(names), shape)
+		names, ids, locks, words = append(names, name), append(ids, w.Enqueue(spec)), append(locks, lock),
+			append(words, marker)
+	}
+	for _, id := range ids {
+		w.WaitRunning(id)
+	}
+	q.Must("worker", "stop", "--all", "--force")
+	for i := range names {
+		checkTreeGone(t, names[i]+" after worker stop", locks[i], words[i])
+	}
+	q.Must("worker", "scale", "6")
+	for _, id := range ids {
+		w.WaitRunning(id)
+	}
+	if code := q.Stop(); code != 0 {
+		t.Errorf("exit code %d", code)
+	}
+	for i := range names {
+		checkTreeGone(t, names[i]+" after stop", locks[i], words[i])
+	}
+	q.WaitUntil("no runner is left", 5*time.Second, func() bool { return len(q.RunnerPids()) == 0 })
+	q.Start("--workers", "0")
+	w = q.Dial()
+	for i, id := range ids {
+		if j := w.Show(id); j.State != "pending" || j.Reason != "stopped" || j.Attempts != 0 || len(j.History) != 2 {
+			t.Errorf("%s: %+v", names[i], j)
+		}
+	}
+}
+
+// A job ends after its main process has ended and output_grace has passed, even if other processes still hold
+// its output open. The runner ends and counts these processes, unless the job allows background processes.
+func TestLeftoversAreEndedAndCounted(t *testing.T) {
+	t.Parallel()
+	q := testrig.NewQueue(t, "")
+	q.Env = []string{fmt.Sprint("QUEUECTL_OUTPUT_GRACE=", (1+testrig.TimeoutFactor)*250*time.Millisecond)}
+	q.Start("--workers", "4")
+	w := q.Dial()
+	for i, c := range []struct {
+		name, command string
+		background    bool
+		leftovers     int
+		slow          bool
+	}{
+		{"nothing left", "true", false, 0, false},
+		{"holds the output", "sleep WORD & exit 0", false, 1, true},
+		{"holds it in a session of its own", "setsid sleep WORD & exit 0", false, 1, true},
+		{"holds nothing", "sleep WORD >/dev/null 2>&1 & exit 0", false, 1, true},
+		{"two of a pipeline", "sleep WORD | sleep WORD & exit 0", false, 2, true},
+		{"ends within the grace", "(sleep 0.15; echo late) & exit 0", false, 0, false},
+		{"spared", "sleep WORD >/dev/null 2>&1 & exit 0", true, 0, false},
+	} {
+		marker := fmt.Sprintf("7%d.%d", i, time.Now().UnixNano())
+		started := time.Now()
+		id := w.Enqueue(testrig.Fields{"command": strings.ReplaceAll(c.command, "WORD", marker),
+			"allow_background": c.background,
+			"kill_after":       "100ms"})
+		j := w.WaitEnded(id)
+		h := j.History[0]
+		elapsed := time.Since(started)
+		if j.State != "completed" || h.Leftovers != c.leftovers || elapsed > 3*testrig.TimeoutFactor*time.Second || c.slow &&
+			elapsed < 400*time.Millisecond {
+			t.Errorf("%s: %s, %d leftovers, took %v; want %d", c.name, j.State, h.Leftovers, elapsed, c.leftovers)
+		}
+		if c.name == "ends within the grace" && j.Output != "late\n" {
+			t.Errorf("%s: output %q", c.name, j.Output)
+		}
+		leftovers := testrig.ProcessesWithArg(marker)
+		if c.background != (len(leftovers) == 1) {
+			t.Errorf("%s: processes %q", c.name, leftovers)
+		}
+		for _, line := range leftovers {
+			testrig.KillListed(line)
+		}
+	}
+}
+
+// If a job times out or is cancelled at the moment when it ends, it has exactly one outcome.
+func TestRacesHaveOneOutcome(t *testing.T) {
+	testrig.Long(t)
+	q := testrig.StartQueue(t, "--workers", "4")
+	w := q.Dial()
+	var specs []testrig.Fields
+	for i := range 200 / testrig.JobDivisor {
+		specs = append(specs, testrig.Fields{"argv": []string{testrig.ToolPath("sleep"), "0.05"}, "timeout_ms": 47 + i%10,
+			"max_retries": 0})
+	}
+	seen := map[string]int{}
+	for _, id := range w.Batch(specs) {
+		j := w.WaitEnded(id)
+		kind := j.State + "/" + j.Reason
+		seen[kind]++
+		if len(j.History) != 1 || j.Attempts != 1 || kind == "completed/" && testrig.Deref(j.ExitCode) != 0 ||
+			kind != "completed/" &&
+				kind != "dead/timed_out" {
+			t.Errorf("timeout: %+v", j)
+		}
+	}
+	t.Logf("outcomes: %v", seen)
+	for i := range 40 {
+		id := w.Enqueue(testrig.Fields{"argv": []string{testrig.ToolPath("sleep"), fmt.Sprintf("0.0%d", 1+i%3)},
+			"max_retries": 0})
+		// Wait until the job is about to end, so that the cancel comes at the same time.
+		time.Sleep(time.Duration(10+i%25) * time.Millisecond)
+		var v struct{ Done, Refused []any }
+		w.MustCall("cancel", testrig.Fields{"ids": []string{id}}, &v)
+		j := w.WaitEnded(id)
+		if len(v.Done)+len(v.Refused) != 1 || (len(v.Done) == 1) != (j.State == "cancelled") || len(v.Refused) == 1 &&
+			j.State != "completed" || len(j.History) > 1 {
+			t.Errorf("cancel: %+v, job %+v", v, j)
+		}
+	}
+}
+
+// A job chooses the time between SIGTERM and SIGKILL, but a stop of the service does not wait longer than a
+// fixed bound. This also holds for a job that is already being cancelled.
+func TestStopDurationIsBounded(t *testing.T) {
+	t.Parallel()
+	q := testrig.NewQueue(t, "failpoint")
+	q.Env = []string{"QUEUECTL_FAILPOINTS=impatient"}
+	q.WriteFile("queuectl.toml", "stop_timeout = \"100ms\"\n")
+	q.Start("--workers", "2")
+	job := func() string {
+		id := q.Must("enqueue", "--kill-after", "1h", "trap '' TERM; echo begun; while :; do sleep 0.1; done")
+		q.WaitUntil("the job runs", 20*time.Second, func() bool {
+			return strings.Contains(q.Must("logs", id), "begun") && q.Show(id).State == "processing"
+		})
+		return id
+	}
+	job()
+	cancelled := q.Command("cancel", job())
+	if err := testrig.StartCommand(cancelled); err != nil {
+		t.Fatal(err)
+	}
+	defer cancelled.Wait()
+	if code := q.Stop(); code != 0 {
+		t.Errorf("the service ended with %d", code)
+	}
+	if remaining := q.RunnerPids(); len(remaining) != 0 {
+		t.Errorf("after the stop runners %v are left", remaining)
+	}
+}

@@ -1,0 +1,626 @@
+package runner
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os/exec"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/queuectl/queuectl/internal/skip"
+	"github.com/queuectl/queuectl/internal/testrig"
+)
+
+// waitAttached waits until the program has attached to the terminal of the job. When it attaches, the program
+// turns off ISIG on its own terminal, and waitAttached waits for that.
+func waitAttached(s *testrig.TerminalSession) {
+	s.Q.Helper()
+	s.Q.WaitUntil("the terminal is joined", 20*time.Second, func() bool {
+		now, err := unix.IoctlGetTermios(int(s.Tty.Fd()), unix.TCGETS)
+		return err == nil && now.Lflag&unix.ISIG == 0
+	})
+}
+
+// attach calls the method attach, which types into a job's terminal.
+func attach(w *testrig.Wire, params testrig.Fields) (got struct{ Attempt, Taken int }, code string) {
+	w.Helper()
+	a := w.Call("attach", params)
+	if a.Error != nil {
+		return got, a.Error.Data.Code + " " + a.Error.Data.Field
+	}
+	if err := json.Unmarshal(a.Result, &got); err != nil {
+		w.Fatal(err)
+	}
+	return got, ""
+}
+
+// waitOutput waits until the output of a job contains text.
+func waitOutput(w *testrig.Wire, id, text string) {
+	w.Helper()
+	w.WaitUntil(fmt.Sprintf("job %s shows %q", id, text), 20*time.Second, func() bool {
+		return strings.Contains(w.Show(id).Output, text)
+	})
+}
+
+// A job with a terminal has it as stdin, stdout, stderr and /dev/tty. The terminal has the type and size of
+// the user's terminal. What the job prints is stored as one stream.
+func TestTTY(t *testing.T) {
+	q := testrig.StartQueue(t, "--workers", "2")
+	s := q.StartOnTerminal(31, 97, "run", "--tty", "--id", "t",
+		`test -t 0 && test -t 1 && test -t 2 && stty size </dev/tty; echo $TERM; echo err >&2; read x; stty size; echo "got $x"; exit 3`)
+	s.WaitText("xterm\r\nerr\r\n")
+	waitAttached(s)
+	s.TypeText("some\x7f\x7fthing\r")
+	s.WaitText("31 97\r\ngot sothing")
+	s.WaitExit(3)
+}
+
+// A client without a terminal can also run a job with a terminal. If the request names no terminal type, the
+// job gets a common one.
+func TestTTYWithoutAClientTerminal(t *testing.T) {
+	q := testrig.StartQueue(t, "--workers", "2")
+	r := q.CLIWithInput("not read", "run", "--tty", "--env", "TERM=vt100", "stty size; echo $TERM; echo err >&2; exit 4")
+	if r.Code != 4 || r.Out != "24 80\r\nvt100\r\nerr\r\n" || r.Err != "" {
+		t.Errorf("got %+v", r)
+	}
+	w := q.Dial()
+	id := w.Enqueue(testrig.Fields{"command": "echo $TERM; tty", "tty": true})
+	if j := w.WaitEnded(id); !strings.HasPrefix(j.Output, "xterm-256color\r\n/dev/pts/") || j.Stderr != "" {
+		t.Errorf("got %+v", j)
+	}
+	if got := q.RunOnScreen("logs", id).Out; testrig.FindControl(strings.ReplaceAll(got, "\r\n", "")) != "" {
+		t.Errorf("logs shows %q", got)
+	}
+}
+
+// A job cannot have both a terminal and another input. The method attach accepts only running jobs with a
+// terminal.
+func TestTTYRefusals(t *testing.T) {
+	q := testrig.StartQueue(t, "--workers", "2")
+	w := q.Dial()
+	for _, input := range []string{"stdin", "stdin_file"} {
+		a := w.Call("enqueue", testrig.Fields{"command": "cat", "tty": true, input: "/in"})
+		if a.Error == nil || a.Error.Data.Code != "invalid" || a.Error.Data.Field != "tty" ||
+			!strings.Contains(a.Error.Message, input) {
+			t.Errorf("with %s: got %+v", input, a.Error)
+		}
+		if r := q.CLI("run", "--tty", "--"+strings.ReplaceAll(input, "_", "-"), "/in", "cat"); r.Code != 125 ||
+			!strings.Contains(r.Err, "--tty") || !strings.Contains(r.Err, strings.ReplaceAll(input, "_", "-")) {
+			t.Errorf("with %s: got %+v", input, r)
+		}
+	}
+	fed := w.Enqueue(testrig.Fields{"command": "cat", "stdin": "x", "delay": "1h"})
+	if r := q.CLI("edit", fed, "--tty"); r.Code != 2 && r.Code != 5 ||
+		!strings.Contains(r.Err, "--tty: cannot be combined with --stdin") {
+		t.Errorf("edit: got %+v", r)
+	}
+	plain := w.Enqueue(testrig.Fields{"command": "echo up; sleep 600"})
+	w.WaitRunning(plain)
+	delayedJob := w.Enqueue(testrig.Fields{"command": "sh", "tty": true, "delay": "1h"})
+	endedJob := w.Enqueue(testrig.Fields{"command": "true", "tty": true})
+	w.WaitEnded(endedJob)
+	runs := w.Enqueue(testrig.Fields{"command": "echo up; sleep 600", "tty": true})
+	waitOutput(w, runs, "up")
+	for _, c := range []struct {
+		params testrig.Fields
+		want   string
+	}{
+		{testrig.Fields{"id": "none"}, "not_found "}, {testrig.Fields{}, "invalid id"},
+		{testrig.Fields{"id": plain}, "wrong_state "}, {testrig.Fields{"id": plain, "text": "x"}, "wrong_state "},
+		{testrig.Fields{"id": delayedJob}, "wrong_state "}, {testrig.Fields{"id": endedJob}, "wrong_state "},
+		{testrig.Fields{"id": endedJob, "wait": true}, "wrong_state "},
+		{testrig.Fields{"id": runs, "attempt": 2}, "wrong_state "},
+		{testrig.Fields{"id": runs, "attempt": -1}, "invalid attempt"},
+		{testrig.Fields{"id": runs, "rows": 5}, "invalid rows"}, {testrig.Fields{"id": runs, "rows": 5, "cols": 1 << 16},
+			"invalid cols"},
+		{testrig.Fields{"id": runs, "rows": -1, "cols": 1}, "invalid rows"},
+		{testrig.Fields{"id": runs, "rows": 1<<16 - 1, "cols": 1}, ""},
+		{testrig.Fields{"id": runs, "text": "x", "base64": "eA=="}, "invalid text"},
+		{testrig.Fields{"id": runs, "base64": "!"}, "invalid base64"},
+		{testrig.Fields{"id": runs, "text": strings.Repeat("x", 64<<10+1)}, "invalid text"},
+		{testrig.Fields{"id": runs, "text": strings.Repeat("x", 64<<10)}, ""},
+		{testrig.Fields{"id": runs, "keys": "x"}, "invalid keys"},
+	} {
+		if _, got := attach(w, c.params); got != c.want {
+			t.Errorf("%.80v: got %q, want %q", c.params, got, c.want)
+		}
+	}
+}
+
+// The job gets Ctrl-C, Ctrl-Z, Ctrl-D and changes of the size of the terminal. The keys Enter ~. detach and
+// leave the job running, even if they are the first keys that are typed. ~~ types a tilde.
+func TestKeysOfAJobsTerminal(t *testing.T) {
+	q := testrig.StartQueue(t, "--workers", "2")
+	w := q.Dial()
+	s := q.StartOnTerminal(24, 80, "run", "--tty", "--id", "t",
+		`trap 'echo INT' INT; trap 'stty size' WINCH; stty -echo; echo up; while :; do read x; [ "$x" = end ] && exit 5; echo "got $x"; done`)
+	waitAttached(s)
+	s.WaitText("up")
+	s.TypeText("\x03\r")
+	s.WaitText("INT")
+	s.Resize(t, 40, 132)
+	s.TypeText("\r")
+	s.WaitText("40 132")
+	s.TypeText("a~.b\r~~c\r~d\r")
+	s.WaitText("got a~.b\r\ngot ~c\r\ngot ~d\r\n")
+	s.TypeText("~?")
+	s.WaitText("~. to detach (the job continues)")
+	s.TypeText("\r~") // the client may read "~" and "." together or separately
+	s.TypeText(".")
+	if text := s.WaitExit(130); !strings.Contains(text, "queuectl attach t") {
+		t.Errorf("it said %q", text)
+	}
+	if j := w.Show("t"); j.State != "processing" {
+		t.Errorf("the job is %s", j.State)
+	}
+	s = q.StartOnTerminal(24, 80, "attach", "t")
+	waitAttached(s)
+	s.TypeText("~.")
+	s.WaitExit(130)
+	s = q.StartOnTerminal(24, 80, "attach", "t")
+	waitAttached(s)
+	s.TypeText("end\r")
+	s.WaitExit(5)
+}
+
+// If a job reads its terminal, it waits until a client types something, on any connection.
+func TestTTYReadWaitsForInput(t *testing.T) {
+	q := testrig.StartQueue(t, "--workers", "1")
+	w := q.Dial()
+	id := w.Enqueue(testrig.Fields{"command": "echo up; read x; echo got $x", "tty": true})
+	waitOutput(w, id, "up")
+	if j := w.Show(id); j.State != "processing" {
+		t.Fatalf("got %+v", j)
+	}
+	typed := "an\xffswer\r" // not UTF-8
+	if got, code := attach(w,
+		testrig.Fields{"id": id, "base64": base64.StdEncoding.EncodeToString([]byte(typed))}); code != "" ||
+		got.Attempt != 1 || got.Taken != len(typed) {
+		t.Errorf("got %+v, %q", got, code)
+	}
+	if j := w.WaitEnded(id); j.State != "completed" || !strings.Contains(j.Output, "got an") {
+		t.Errorf("got %+v", j)
+	}
+}
+
+// Several clients can attach to a job. Each sees the output and may type. The newest client sets the size.
+func TestManyAttach(t *testing.T) {
+	q := testrig.StartQueue(t, "--workers", "1")
+	first := q.StartOnTerminal(24, 80, "run", "--tty", "--id", "t",
+		`echo up; while read x; do stty size; echo "got $x"; done`)
+	waitAttached(first)
+	first.WaitText("up")
+	second := q.StartOnTerminal(50, 160, "attach", "t")
+	waitAttached(second)
+	// The new size takes effect only after the newest client has drawn the screen.
+	q.WaitUntil("the newest has set the size", 20*time.Second, func() bool {
+		first.TypeText("one\r")
+		return strings.Contains(first.Output.String(), "50 160\r\ngot one")
+	})
+	second.WaitText("50 160\r\ngot one")
+	first.Resize(t, 10, 33)
+	q.WaitUntil("the job hears of another size", 20*time.Second, func() bool {
+		second.TypeText("two\r")
+		return strings.Contains(first.Output.String(), "10 33\r\ngot two")
+	})
+	second.WaitText("got two")
+	first.TypeText("\x04")
+	first.WaitExit(0)
+	second.WaitExit(0)
+}
+
+// A job that never reads its terminal accepts a bounded number of bytes. Other jobs still run, and a client
+// that has typed can detach.
+func TestUnreadTerminalInputIsBounded(t *testing.T) {
+	q := testrig.StartQueue(t, "--workers", "2")
+	w := q.Dial()
+	s := q.StartOnTerminal(24, 80, "run", "--tty", "--id", "t", `stty raw -echo; echo up; exec sleep 600`)
+	waitAttached(s)
+	s.WaitText("up")
+	accepted := 0
+	for quiet := time.Now(); time.Since(quiet) < 300*time.Millisecond; {
+		got, code := attach(w, testrig.Fields{"id": "t", "text": strings.Repeat("x", 16<<10)})
+		if code != "" {
+			t.Fatal(code)
+		}
+		if accepted += got.Taken; got.Taken > 0 {
+			quiet = time.Now()
+		}
+	}
+	if accepted < 64<<10 || accepted > 256<<10 {
+		t.Errorf("%d bytes were taken", accepted)
+	}
+	s.TypeText(strings.Repeat("y", 3000) + "\r")
+	if out := q.Must("run", "echo other"); out != "other" {
+		t.Errorf("another job printed %q", out)
+	}
+	s.TypeText("~.")
+	s.WaitExit(130)
+	q.Must("cancel", "t")
+}
+
+// A job gets all bytes of a paste, even if it reads slowly.
+func TestPaste(t *testing.T) {
+	q := testrig.StartQueue(t, "--workers", "1")
+	s := q.StartOnTerminal(24, 80, "run", "--tty", "--id", "t",
+		`stty raw -echo; echo up; sleep 1; head -c 300000 | md5sum; stty sane`)
+	waitAttached(s)
+	s.WaitText("up")
+	line := strings.Repeat("0123456789", 9) + "abcdefghi\r" // 100 bytes
+	// The goroutine ends before the test does, because the test reads everything.
+	go io.WriteString(s.Master, strings.Repeat(line, 3000))
+	want := testrig.RunCommand(t, exec.Command("sh", "-c",
+		fmt.Sprintf(`yes '%s' | head -n 3000 | tr '\n' '\r' | md5sum`, strings.TrimSuffix(line, "\r"))))
+	s.WaitText(strings.TrimSpace(want.Out))
+	s.WaitExit(0)
+}
+
+// If the service dies, a job with a terminal keeps running, and the client prints how to attach again.
+// Clients can attach to the terminal of the job through the next service.
+func TestTerminalOutlivesTheService(t *testing.T) {
+	q := testrig.StartQueue(t, "--workers", "1", "--keep-jobs")
+	s := q.StartOnTerminal(24, 80, "run", "--tty", "--id", "t",
+		`stty -echo; echo up; printf '\033[?1049h\033[?25l'; while read x; do echo "got $x"; done; exit 6`)
+	waitAttached(s)
+	s.WaitText("\x1b[?25l")
+	pid := q.Show("t").PID
+	q.Kill()
+	if text := s.WaitExit(125); !strings.Contains(text, "queuectl attach t") ||
+		!strings.HasSuffix(strings.SplitAfter(text, "\x1b[?1049l")[0], "\x1b[?25h\x1b[?1049l") &&
+			!strings.Contains(text, "\x1b[?1049l\x1b[?25h") {
+		t.Errorf("it said %q", text)
+	}
+	q.Start("--workers", "1", "--keep-jobs")
+	s = q.StartOnTerminal(24, 80, "attach", "t")
+	waitAttached(s)
+	s.TypeText("again\r")
+	s.WaitText("got again")
+	if text := s.Output.String(); !strings.Contains(text, "\x1b[?1049h") || strings.Contains(text, "up") {
+		t.Errorf("it shows %q", text)
+	}
+	if now := q.Show("t").PID; now != pid {
+		t.Errorf("pid %d became %d", pid, now)
+	}
+	s.TypeText("\x04")
+	s.WaitExit(6)
+}
+
+// If a signal ends a client, the client restores the terminal settings and leaves the job running.
+func TestSignalledClientRestoresTheTerminal(t *testing.T) {
+	q := testrig.StartQueue(t, "--workers", "1")
+	s := q.StartOnTerminal(24, 80, "run", "--tty", "--id", "t", `printf 'up\033[1;31m\033[?2004h'; exec sleep 600`)
+	waitAttached(s)
+	s.WaitText("\x1b[?2004h")
+	s.Cmd.Process.Signal(syscall.SIGTERM)
+	if text := s.WaitExit(128 + 15); !strings.Contains(text, "\x1b[?2004l\x1b[m") ||
+		!strings.Contains(text, "queuectl attach t") {
+		t.Errorf("it said %q", text)
+	}
+	if j := q.Show("t"); j.State != "processing" {
+		t.Errorf("the job is %s", j.State)
+	}
+	q.Must("cancel", "t")
+}
+
+// Each attempt gets a new terminal, and the client attaches to it when the attempt starts. Between attempts
+// the client's terminal is back in normal mode, where Ctrl-C detaches from the job.
+func TestTerminalsOfAttempts(t *testing.T) {
+	testrig.Long(t)
+	q := testrig.StartQueue(t, "--workers", "1")
+	s := q.StartOnTerminal(24, 80, "run", "--tty", "--id", "t", "--max-retries", "2", "--backoff-base", "0.3",
+		"--backoff-strategy", "linear", `echo "up $QUEUECTL_ATTEMPT"; read x; echo "got $x"; exit 1`)
+	for n := 1; n <= 2; n++ {
+		s.WaitText(fmt.Sprintf("up %d", n))
+		waitAttached(s)
+		s.TypeText(fmt.Sprintf("x%d\r", n))
+		s.WaitText(fmt.Sprintf("got x%d\r\nqueuectl: attempt %d failed", n, n))
+	}
+	s.WaitText("up 3")
+	waitAttached(s)
+	s.TypeText("\x03")
+	s.WaitExit(130)
+	if j := q.Show("t"); j.State != "dead" || testrig.Deref(j.Signal) != 2 {
+		t.Errorf("got %+v", j)
+	}
+	s = q.StartOnTerminal(24, 80, "run", "--tty", "--id", "w", "--delay", "1h", "true")
+	s.WaitText("job w is waiting: not due yet")
+	s.TypeText("\x03")
+	s.WaitText("queuectl attach w")
+	s.WaitExit(130)
+}
+
+// A job with a terminal is ended like any other job, with its foreground and background processes, also when
+// its runner dies. A background process that is allowed to outlive its job does so, unless it uses the
+// terminal.
+func TestTreesOfTerminals(t *testing.T) {
+	q := testrig.StartQueue(t, "--workers", "2")
+	w := q.Dial()
+	pidsOf := func(id string) (pids []int) {
+		for _, marker := range strings.Fields(w.Show(id).Output) {
+			if n, isPid := strings.CutPrefix(marker, "pid="); isPid {
+				var pid int
+				fmt.Sscan(n, &pid)
+				pids = append(pids, pid)
+			}
+		}
+		return pids
+	}
+	tree := `sleep 600 & echo pid=$!; setsid sleep 600 & echo pid=$!; echo up; exec bash --norc -i`
+	checkGone := func(what string, pids []int) {
+		t.Helper()
+		if len(pids) != 2 {
+			t.Fatalf("%s: %v", what, pids)
+		}
+		q.WaitUntil(what+": its tree is gone", 10*time.Second, func() bool {
+			return !slices.ContainsFunc(pids,
+				testrig.IsAlive)
+		})
+	}
+	id := w.Enqueue(testrig.Fields{"command": tree, "tty": true, "kill_after": "20s"})
+	waitOutput(w, id, "up")
+	pids := pidsOf(id)
+	started := time.Now()
+	q.Must("cancel", id)
+	if elapsed := time.Since(started); elapsed > 10*time.Second {
+		t.Errorf("a shell took %v to end", elapsed)
+	}
+	checkGone("cancelled", pids)
+
+	id = w.Enqueue(testrig.Fields{"command": tree, "tty": true, "max_retries": 0, "on_lost": "dead"})
+	waitOutput(w, id, "up")
+	pids = pidsOf(id)
+	q.KillRunners()
+	if j := w.WaitEnded(id); j.Reason != "lost" {
+		t.Errorf("got %+v", j)
+	}
+	checkGone("lost", pids)
+
+	// When the terminal closes, the processes of its session get SIGHUP. The command leaveBehind starts a
+	// process in another session, so SIGHUP does not end that process.
+	leaveBehind := `setsid sleep 600 & until [ $(ps -o sid= -p $!) = $! ]; do sleep 0.01; done; echo pid=$!`
+	id = w.Enqueue(testrig.Fields{"command": leaveBehind, "tty": true})
+	if j := w.WaitEnded(id); j.History[0].Leftovers != 1 {
+		t.Errorf("got %+v", j)
+	}
+	id = w.Enqueue(testrig.Fields{"command": leaveBehind, "tty": true, "allow_background": true})
+	if j := w.WaitEnded(id); j.History[0].Leftovers != 0 || !testrig.IsAlive(pidsOf(id)[0]) {
+		t.Errorf("got %+v", j)
+	}
+	testrig.Kill(pidsOf(id)[0])
+}
+
+// Full-screen programs work in a job's terminal, and redraw the screen for each client that attaches later.
+func TestScreenPrograms(t *testing.T) {
+	for name, c := range map[string]struct {
+		command string
+		shows   string
+		keys    []string
+		after   string // text that a client sees when it attaches later
+		quit    string
+	}{
+		"vi":   {"vi -u NONE -i NONE text", "first line", []string{"Gosecond line\x1b"}, "second line", ":wq\r"},
+		"less": {"less text", "first line", nil, "first line", "q"},
+		"top":  {"top -d 0.5", "load average", nil, "PID", "q"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			skip.UnlessProgram(t, name, "needs a full-screen program; .ci/run installs it")
+			q := testrig.StartQueue(t, "--workers", "1")
+			q.WriteFile("text", "first line\n")
+			s := q.StartOnTerminal(24, 80, "run", "--tty", "--id", name, c.command)
+			waitAttached(s)
+			s.WaitText(c.shows)
+			for _, k := range c.keys {
+				s.TypeText(k)
+			}
+			q.WaitUntil("it is drawn", 20*time.Second, func() bool { return strings.Contains(s.Output.String(), c.after) })
+			s.TypeText("\r~.")
+			s.WaitExit(130)
+			s = q.StartOnTerminal(30, 100, "attach", name)
+			waitAttached(s)
+			s.WaitText(c.shows)
+			s.WaitText(c.after)
+			s.TypeText(c.quit)
+			// The program less drops a key that arrives together with a change of the window size. So type
+			// the key again until the program ends.
+			if w := q.Dial(); c.quit == "q" {
+				q.WaitUntil("it has ended", 20*time.Second, func() bool {
+					running := w.Show(name).State == "processing"
+					if running {
+						s.TypeText(c.quit)
+					}
+					return !running
+				})
+			}
+			text := s.WaitExit(0)
+			if on, off := strings.Count(text, "\x1b[?1049h"), strings.Count(text, "\x1b[?1049l"); on != off ||
+				strings.LastIndex(text, "\x1b[?25l") > strings.LastIndex(text, "\x1b[?25h") {
+				t.Errorf("it leaves another screen (%d on, %d off) or no cursor: %q", on, off, text[max(0, len(text)-200):])
+			}
+			if got := q.ReadFile("text"); name == "vi" && got != "first line\nsecond line\n" {
+				t.Errorf("the file is %q", got)
+			}
+		})
+	}
+}
+
+// The output of a terminal is stored unchanged. logs, show and the line of last output in overviews print it
+// as plain text. --raw and JSON contain all of it.
+func TestOutputOfATerminalIsReadable(t *testing.T) {
+	q := testrig.StartQueue(t, "--workers", "2")
+	w := q.Dial()
+	const printed = `\033]0;title\007\033[?25l\033[32m10%%\r\033[K\033[32m100%%\033[0m\033[?25h\n\033[?1049hscreen\n\033[2;3Hmore\033[?1049ltypp\bo\n`
+	id := w.Enqueue(testrig.Fields{"command": "printf '" + printed + "'; exit 3", "tty": true, "max_retries": 0})
+	w.WaitEnded(id)
+	const text = "100%\ntypo\n"
+	for _, args := range [][]string{{"logs", id}, {"logs", "-f", id}, {"logs", "--stdout", id}} {
+		if r := q.CLI(args...); r.Code != 0 || r.Out != text {
+			t.Errorf("%q in a pipe: %+v, want %q", args, r, text)
+		}
+		if r := q.RunOnScreen(args...); r.Code != 0 || r.Out != "\x1b[32m100%\x1b[0m\ntypo\n" {
+			t.Errorf("%q on a terminal: %+v", args, r)
+		}
+	}
+	other := w.Enqueue(testrig.Fields{"command": "true"})
+	w.WaitEnded(other)
+	if r := q.CLI("logs", id, other); r.Out != id+" | 100%\n"+id+" | typo\n" {
+		t.Errorf("logs of two: %+v", r)
+	}
+	if r := q.CLI("show", id); !strings.HasSuffix(r.Out, "\nOutput:\n  100%\n  typo\n") {
+		t.Errorf("show: %q", r.Out)
+	}
+	if r := q.RunOnScreen("show", id); !strings.HasSuffix(r.Out, "\nOutput:\n  \x1b[32m100%\x1b[0m\n  typo\n") {
+		t.Errorf("show on a terminal: %q", r.Out)
+	}
+	for _, args := range [][]string{{"--raw", "logs", id}, {"--raw", "show", id}, {"logs", "--jsonl", id}} {
+		if r := q.CLI(args...); !strings.Contains(r.Out, "title") || !strings.Contains(r.Out, "screen") {
+			t.Errorf("%q: %q", args, r.Out)
+		}
+	}
+	if r := q.CLI("status"); !strings.Contains(r.Out, ": typo") {
+		t.Errorf("the last line of a dead job: %q", r.Out)
+	}
+	w.Enqueue(testrig.Fields{"command": `printf 'a\033[2K\rb\033[?25l\bc'; ` + q.WaitForFileCommand("goes"), "tty": true})
+	defer q.WriteFile("goes", "")
+	q.WaitUntil("the last line of a job that runs is shown", 10*time.Second, func() bool {
+		return strings.Contains(q.CLI("status").Out, "  c\n")
+	})
+}
+
+// logs -f on a terminal also shows the unfinished last line, such as a question, and replaces it when it
+// changes.
+func TestFollowedTerminalShowsQuestions(t *testing.T) {
+	q := testrig.StartQueue(t, "--workers", "1")
+	id := q.Dial().Enqueue(testrig.Fields{"command": `printf '\033[?2004h10%%'; ` + q.WaitForFileCommand("one") +
+		`; printf '\r20%%\r\nReally? '; ` + q.WaitForFileCommand("two") + `; echo yes`, "tty": true})
+	s := testrig.NewScreen(t, 80)
+	cmd := q.Command("logs", "-f", id)
+	cmd.Stdout, cmd.Stderr = s.Tty, s.Tty
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { cmd.Process.Kill() })
+	for _, step := range [][2]string{{"10%", "one"}, {"Really? ", "two"}} {
+		q.WaitUntil(step[0]+" is shown", 20*time.Second, func() bool { return strings.Contains(s.Output.String(), step[0]) })
+		q.WriteFile(step[1], "")
+	}
+	if err := cmd.Wait(); err != nil {
+		t.Errorf("logs -f: %v", err)
+	}
+	if text := s.Text(t); text != "10%\r\x1b[K20%\nReally? yes\n" {
+		t.Errorf("got %q", text)
+	}
+}
+
+// Only the owner of a job and admins may type into the terminal of the job. For each process that types, one
+// audit event is stored. No event contains the typed text.
+func TestRightsOnTerminals(t *testing.T) {
+	q := testrig.SharedQueue(t, testrig.AccessOfAll, "--workers", "4")
+	id := q.MustAs(testrig.Alice, "enqueue", "--tty", "--cwd", "/",
+		`printf 'up\033]0;title\007'; while read x; do echo "got $x"; done`)
+	q.WaitUntil("it runs", 20*time.Second, func() bool { return strings.Contains(q.Must("logs", id), "up") })
+	for _, p := range testrig.Everyone {
+		w := q.DialAs(p)
+		_, code := attach(w, testrig.Fields{"id": id, "text": "secret" + p.Name + "\r"})
+		if may := p.Name == testrig.Alice.Name || p.HasRight("admin"); may != (code == "") || !may && code != "denied " {
+			t.Errorf("%s: got %q", p.Name, code)
+		}
+		if p.HasRight("submit") {
+			attach(w, testrig.Fields{"id": id, "text": "secret\r"})
+		}
+	}
+	var audited []string
+	for line := range strings.Lines(q.Must("events", "--audit", "--jsonl")) {
+		var e struct {
+			Event, Verb, Target string
+			UID                 int
+		}
+		if json.Unmarshal([]byte(line), &e); e.Verb == "attach" {
+			audited = append(audited, fmt.Sprintf("%d %s", e.UID, e.Target))
+		}
+		if strings.Contains(line, "secret") {
+			t.Errorf("an event tells what was typed: %s", line)
+		}
+	}
+	if want := []string{fmt.Sprintf("%d %s the terminal of attempt 1", testrig.Alice.Uid, id),
+		fmt.Sprintf("%d %s the terminal of attempt 1", testrig.Admin.Uid, id)}; !slices.Equal(audited, want) {
+		t.Errorf("audited %q, want %q", audited, want)
+	}
+	s := testrig.NewScreen(t, 80)
+	viewer := s.Start(q, testrig.AsPerson(q.Command("attach", id), testrig.Operator))
+	viewer.WaitText("view only")
+	viewer.WaitText("got secretalice")
+	if found := testrig.FindControl(strings.ReplaceAll(s.Output.String(), "\r", "")); found != "" {
+		t.Errorf("the terminal of who only looks on would obey %q", found)
+	}
+	viewer.TypeText("\x03")
+	viewer.WaitExit(130)
+	q.Must("cancel", id)
+}
+
+// A terminal made by a runner of root belongs to the account that the job runs as. If an admin has changed
+// the account of a job, the owner of the job cannot type into its terminal.
+func TestTerminalsOfRootsRunner(t *testing.T) {
+	q := testrig.StartRooted(t, "run_as = \"submitter\"\n", "accounts = *\n")
+	id := q.MustAs(testrig.DaemonUser, "enqueue", "--tty", "--cwd", "/",
+		`stat -Lc '%u %a' /dev/stdin; echo up >/dev/tty; read x; echo "got $x"`)
+	w := q.DialAs(testrig.DaemonUser)
+	q.WaitUntil("it waits", 20*time.Second, func() bool { return strings.Contains(q.Must("logs", id), "up") })
+	if _, code := attach(w, testrig.Fields{"id": id, "text": "mine\r"}); code != "" {
+		t.Errorf("the owner: got %q", code)
+	}
+	q.MustAs(testrig.DaemonUser, "wait", id)
+	if got, want := q.Must("logs", "--raw", id),
+		fmt.Sprintf("%d 600\r\nup\r\nmine\r\ngot mine", testrig.DaemonUser.Uid); got != want {
+		t.Errorf("it said %q, want %q", got, want)
+	}
+
+	id = q.MustAs(testrig.DaemonUser, "enqueue", "--tty", "--cwd", "/", "--delay", "1h", "echo up; id -u; read x")
+	q.Must("edit", id, `{"user":"news"}`)
+	q.Must("edit", id, "--delay", "0s")
+	q.WaitUntil("it waits", 20*time.Second, func() bool {
+		return strings.HasSuffix(q.Must("logs", "--raw", id),
+			"up\r\n9")
+	})
+	if _, code := attach(w, testrig.Fields{"id": id, "text": "echo owned\r"}); code != "denied " {
+		t.Errorf("the owner of a job that runs as another: got %q", code)
+	}
+	if _, code := attach(q.Dial(), testrig.Fields{"id": id, "text": "root\r"}); code != "" {
+		t.Errorf("an admin: got %q", code)
+	}
+	q.MustAs(testrig.DaemonUser, "wait", id)
+}
+
+// A client that waits for a job's terminal uses a stream, and the number of streams per user is limited.
+func TestWaitsForTerminalsAreBounded(t *testing.T) {
+	q := testrig.StartQueue(t, "--workers", "1")
+	id := q.Dial().Enqueue(testrig.Fields{"command": "true", "tty": true, "delay": "1h"})
+	const each = 13 // 13 requests on each of five connections are 65, one more than the limit of 64
+	answers := make(chan testrig.WireMessage, 5)
+	for range cap(answers) {
+		w := q.Dial()
+		defer w.Close()
+		for i := range each {
+			fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%d,"method":"attach","params":{"id":%q,"wait":true}}`+"\n", i+1, id)
+		}
+		go func() { // this goroutine ends when the connection is closed
+			if a, err := w.ReadMessage(); err == nil {
+				answers <- a
+			}
+		}()
+	}
+	select {
+	case a := <-answers:
+		if a.Error == nil || a.Error.Data.Code != "unavailable" || !strings.Contains(a.Error.Message, "64 open streams") {
+			t.Errorf("one of them: %+v", a)
+		}
+	case <-time.After(20 * time.Second):
+		t.Error("all of them wait")
+	}
+}

@@ -1,0 +1,153 @@
+package runner
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/queuectl/queuectl/internal/testrig"
+)
+
+// stuckQueue starts a queue with one worker. If processes outlive SIGKILL, the runner of the queue stops
+// waiting for them after a moment instead of half a minute. spec is a job that outlives SIGKILL: it reads a
+// file of a FUSE server that accepts the request and never replies.
+func stuckQueue(t *testing.T) (q *testrig.Queue, d *testrig.Disk, spec testrig.Fields) {
+	t.Helper()
+	testrig.NeedsDisks(t, "/dev/fuse")
+	t.Parallel()
+	q, d = testrig.NewQueue(t, "failpoint"), testrig.NewDisk(t, 0)
+	q.Env = []string{"QUEUECTL_FAILPOINTS=impatient"}
+	q.Start("--workers", "1")
+	return q, d, testrig.Fields{"argv": []string{"cat", d.Path("fuse/stuck")}, "timeout": 0.2, "kill_after": 0.1}
+}
+
+// health returns what status reports about the workers and about the service's health.
+func health(w *testrig.Wire) (busy, idle int, health string) {
+	w.Helper()
+	var st struct {
+		Workers struct{ Busy, Idle int }
+		Health  string
+	}
+	w.MustCall("status", nil, &st)
+	return st.Workers.Busy, st.Workers.Idle, st.Health
+}
+
+// A job is dead with the reason "unkillable" if it outlives SIGKILL or leaves a process that does. Such a job
+// is not retried, and the log contains an error. Its worker stays busy, also for the next service, until all
+// of its processes have ended.
+func TestUnkillableJob(t *testing.T) {
+	testrig.NeedsDisks(t, "/dev/fuse")
+	t.Run("itself", func(t *testing.T) {
+		q, d, spec := stuckQueue(t)
+		outlives(q, d, spec)
+	})
+	t.Run("what it leaves behind", func(t *testing.T) {
+		q, d, _ := stuckQueue(t)
+		outlives(q, d, testrig.Fields{"command": "setsid cat " + d.Path("fuse/stuck") + " & exit 0"})
+	})
+}
+
+func outlives(q *testrig.Queue, d *testrig.Disk, spec testrig.Fields) {
+	w := q.Dial()
+	id := w.Enqueue(spec)
+	next := w.Enqueue(testrig.Fields{"argv": []string{"true"}})
+	j := w.WaitEnded(id)
+	if j.State != "dead" || j.Reason != "unkillable" || j.Attempts != 1 || len(j.History) != 1 || j.Error == "" {
+		q.Fatalf("got %+v, want dead as unkillable after one attempt", j)
+	}
+	pid := d.Reader()
+	checkWorkerTaken := func(when string) {
+		q.Helper()
+		if busy, idle, health := health(w); busy != 1 || idle != 0 ||
+			!strings.Contains(health, fmt.Sprint("process ", pid)) {
+			q.Errorf("%s: %d busy, %d idle, %s; want the worker taken by %d, and said so", when, busy, idle, health, pid)
+		}
+		if list := q.Must("worker", "list"); !strings.Contains(list, "stuck") {
+			q.Errorf("%s: worker list: %s", when, list)
+		}
+		if j := w.Show(next); j.State != "pending" {
+			q.Errorf("%s: the next job is %s, want pending", when, j.State)
+		}
+		for started := time.Now(); time.Since(started) < 200*time.Millisecond; time.Sleep(5 * time.Millisecond) {
+			if q.CountReserved() > 0 {
+				q.Fatalf("%s: a job is claimed for a worker that is taken", when)
+			}
+		}
+	}
+	checkWorkerTaken("at first")
+	if text := q.LogText(); !strings.Contains(text, "ERROR") || !strings.Contains(text, "SIGKILL") {
+		q.Errorf("no alarm in the log:\n%s", text)
+	}
+	q.Kill()
+	q.Start("--workers", "1")
+	w = q.Dial()
+	checkWorkerTaken("with another service")
+	d.Abort()
+	q.WaitUntil("the process is gone, and reaped", 20*time.Second, func() bool {
+		_, err := os.Stat(fmt.Sprint("/proc/", pid))
+		return err != nil
+	})
+	if j := w.WaitEnded(next); j.State != "completed" {
+		q.Errorf("the next job, once the process is gone: %+v", j)
+	}
+	q.WaitUntil("the worker is free", 10*time.Second, func() bool {
+		busy, idle, health := health(w)
+		return busy == 0 && idle == 1 && health == "ok"
+	})
+}
+
+// A service that is stopped does not wait for processes that cannot be killed.
+func TestUnkillableJobDelaysNoServiceStop(t *testing.T) {
+	testrig.NeedsDisks(t, "/dev/fuse")
+	for _, c := range []struct {
+		name string
+		dead bool // whether the job is dead before the service stops
+	}{{"given up already", true}, {"running", false}} {
+		t.Run(c.name, func(t *testing.T) {
+			q, d, spec := stuckQueue(t)
+			w := q.Dial()
+			delete(spec, "timeout")
+			id := w.Enqueue(spec)
+			q.WaitUntil("it runs", 20*time.Second, func() bool { return w.Show(id).PID > 0 })
+			if c.dead {
+				w.MustCall("cancel", testrig.Fields{"id": id}, nil)
+			} else {
+				q.Must("config", "set", "stop_timeout", "0.1s")
+			}
+			if code := q.Stop(); code != 0 {
+				t.Errorf("exit code %d, want 0", code)
+			}
+			d.Reader()
+			q.WaitUntil("the runner has ended", 20*time.Second, func() bool { return len(q.RunnerPids()) == 0 })
+			q.Start("--workers", "1")
+			w = q.Dial()
+			if j := w.Show(id); j.Reason != "unkillable" || j.State != "dead" {
+				t.Errorf("got %+v, want dead as unkillable", j)
+			}
+			if j := w.WaitEnded(w.Enqueue(testrig.Fields{"argv": []string{"true"}})); j.State != "completed" {
+				t.Errorf("the next job: %+v", j)
+			}
+		})
+	}
+}
+
+// When a runner dies, those of its jobs that outlive SIGKILL are dead with the reason "unkillable". They are
+// not retried, because another attempt would run at the same time as the first. Other jobs continue.
+func TestUnkillableJobOfADeadRunner(t *testing.T) {
+	q, d, spec := stuckQueue(t)
+	w := q.Dial()
+	delete(spec, "timeout")
+	id := w.Enqueue(spec)
+	q.WaitUntil("it runs", 20*time.Second, func() bool { return w.Show(id).PID > 0 })
+	next := w.Enqueue(testrig.Fields{"argv": []string{"true"}})
+	q.KillRunners()
+	if j := w.WaitEnded(id); j.State != "dead" || j.Reason != "unkillable" {
+		t.Errorf("got %+v, want dead as unkillable", j)
+	}
+	d.Reader()
+	if j := w.WaitEnded(next); j.State != "completed" {
+		t.Errorf("the next job: %+v", j)
+	}
+}

@@ -1,0 +1,241 @@
+package runner
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/queuectl/queuectl/internal/testrig"
+)
+
+// waitNoWorkspaces waits until no private directory of any job exists.
+func waitNoWorkspaces(q *testrig.Queue, condition string, timeout time.Duration) {
+	q.Helper()
+	remaining := ""
+	q.WaitUntil(condition, timeout, func() bool {
+		remaining = ""
+		dirs, _ := filepath.Glob(q.RunnerDir() + "/jobs/*/*")
+		for _, dir := range dirs {
+			if info, err := os.Lstat(dir); err == nil && (info.IsDir() || info.Mode()&os.ModeSymlink != 0) {
+				remaining = dir
+			}
+		}
+		return remaining == ""
+	})
+}
+
+// workspaceAttacks lists attacks of a job on its private directory, $T. $V is a directory of another user.
+var workspaceAttacks = map[string]string{
+	"a link in the place of the folder": `cd /; rm -rf "$T"; ln -s "$V" "$T"; true`,
+	"a file in the place of the folder": `cd /; rm -rf "$T"; echo x >"$T"; true`,
+	"no folder":                         `cd /; rmdir "$T"; true`,
+	"the folder elsewhere":              `cd /; mv "$T" "$V.moved" && rm -rf "$V.moved"; true`,
+	"links in the folder":               `ln -s "$V" "$T/link"; ln -s "$V/kept" "$QUEUECTL_RESULT"; mkdir "$T/d"; ln -s "$V" "$T/d/link"; ln -s / "$T/root"`,
+	"a FIFO as the result":              `mkfifo "$QUEUECTL_RESULT"`,
+	"an unreadable tree":                `mkdir -p "$T/a/b/c"; echo x >"$T/a/b/c/d"; chmod 0 "$T/a/b/c" "$T/a/b" "$T/a"; chmod 0 "$T"`,
+	"a deep tree":                       `cd "$T"; for n in $(seq 300); do mkdir d && cd d; done; echo x >x; chmod 0 .`,
+	"names with dashes, dots and newlines": `cd "$T"; touch -- -rf ... "a
+b" '*'; mkdir -- -r; touch -- -r/..x`,
+	"100,000 files": `cd "$T"; seq 100000 | xargs touch`,
+}
+
+// checkAttacksFail runs jobs that attack their private directories in each way of workspaceAttacks. It checks
+// that the files of the victim are unchanged and that no private directory remains.
+func checkAttacksFail(t *testing.T, q *testrig.Queue, enqueue func(line string) (id string)) {
+	victim := filepath.Join(t.TempDir(), "victim")
+	if err := os.MkdirAll(filepath.Join(victim, "sub"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	victimFile := filepath.Join(victim, "kept")
+	for _, path := range []string{victimFile, filepath.Join(victim, "sub", "too")} {
+		if err := os.WriteFile(path, []byte(`"theirs"`), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ids := map[string]string{}
+	for name, line := range workspaceAttacks {
+		ids[name] = enqueue(`T=$QUEUECTL_TMPDIR; V=` + victim + `; ` + line)
+	}
+	for name, id := range ids {
+		q.CLI("wait", id, "--timeout", "60")
+		j := showWorkspaceJob(q, id)
+		if j.State != "completed" {
+			t.Errorf("%s: %s, %s", name, j.State, j.Error)
+		}
+		if name != "links in the folder" || os.Geteuid() == 0 && q.RootRunnerDir == "" {
+			continue // without the check below, because a job of root may read every file
+		}
+		if strings.Contains(string(j.Result), "theirs") {
+			t.Errorf("%s: the result is %s", name, j.Result)
+		}
+	}
+	waitNoWorkspaces(q, "nothing is left of hostile folders", 60*time.Second)
+	for _, path := range []string{victimFile, filepath.Join(victim, "sub", "too")} {
+		if raw, err := os.ReadFile(path); string(raw) != `"theirs"` {
+			t.Errorf("%s has %q now: %v", path, raw, err)
+		}
+	}
+	after := enqueue(`ls "$QUEUECTL_TMPDIR" | wc -l; stat -c '%a %u' "$QUEUECTL_TMPDIR"; stat -c '%A %u' "$QUEUECTL_PROGRESS"; id -u`)
+	q.CLI("wait", after)
+	words := strings.Fields(showWorkspaceJob(q, after).Output)
+	if len(words) != 6 || words[0] != "0" || words[1] != "700" || words[3] != "prw-------" || words[2] != words[5] ||
+		words[4] != words[5] {
+		t.Errorf("the folder of the next job: %v", words)
+	}
+}
+
+// Whatever a job does to its private directory, only that directory is removed.
+func TestHostileWorkspaces(t *testing.T) {
+	testrig.Long(t)
+	t.Parallel()
+	q := testrig.NewQueue(t, "")
+	q.Start("--workers", "2")
+	checkAttacksFail(t, q, func(line string) string { return q.Must("enqueue", "--max-retries", "0", line) })
+}
+
+// Whatever a user's job does to its private directory, root's runner removes only that directory. It never
+// follows links that the job has made.
+func TestHostileWorkspacesOfRootsRunner(t *testing.T) {
+	testrig.Long(t)
+	q := testrig.StartRooted(t, "run_as = \"submitter\"\n", "accounts = *\n")
+	openTestDirs(t)
+	checkAttacksFail(t, q, func(line string) string {
+		return q.MustAs(testrig.DaemonUser, "enqueue", "--max-retries", "0", "--cwd", "/", line)
+	})
+	for _, c := range []struct{ what, line string }{
+		{"another user's folder", `ls "$T"`}, {"another user's progress", `echo 1 >"${T}.progress"`},
+		{"a name beside it", `touch "$(dirname "$T")/x"`}, {"the names beside it", `ls "$(dirname "$T")"`},
+	} {
+		gate := filepath.Join(t.TempDir(), "go")
+		os.Chmod(filepath.Dir(gate), 0o755)
+		id := q.MustAs(testrig.DaemonUser, "enqueue", "--cwd", "/", `echo "$QUEUECTL_TMPDIR"; `+testrig.GatedJob(gate))
+		path := ""
+		q.WaitUntil("it runs", 10*time.Second, func() bool {
+			path, _, _ = strings.Cut(q.Show(id).Output, "\n")
+			return path != ""
+		})
+		if got := q.OutputOf(testrig.NewsUser, "--cwd", "/", "T="+path+"; "+c.line); !strings.Contains(got,
+			"ermission denied") {
+			t.Errorf("%s: %q", c.what, got)
+		}
+		if err := os.WriteFile(gate, nil, 0o644); err != nil {
+			t.Fatal(err)
+		}
+		q.MustAs(testrig.DaemonUser, "wait", id)
+	}
+}
+
+// openTestDirs lets every user traverse the test's own directories.
+func openTestDirs(t *testing.T) {
+	for dir := t.TempDir(); len(dir) > len(os.TempDir()); dir = filepath.Dir(dir) {
+		os.Chmod(dir, 0o755)
+	}
+}
+
+// A background process that keeps writing to the directory of an ended job cannot write to other
+// jobs' directories and delays no other job. The files that it writes are removed.
+func TestWorkspaceInUseIsRemoved(t *testing.T) {
+	q := testrig.StartRooted(t, "run_as = \"submitter\"\n", "accounts = *\n")
+	line := `cd "$QUEUECTL_TMPDIR"; P=$QUEUECTL_PROGRESS; (n=0; while test $n -lt 4000; do n=$((n + 1)); mkdir -p "x$n/y"; echo $n >"x$n/y/z"; echo 77 >>"$P"; done) >/dev/null 2>&1 & sleep 0.3`
+	id := q.MustAs(testrig.DaemonUser, "enqueue", "--cwd", "/", "--allow-background", line)
+	q.MustAs(testrig.DaemonUser, "wait", id)
+	for range 5 {
+		j := showWorkspaceJob(q, q.MustAs(testrig.DaemonUser, "run", "--cwd", "/", "-d", "-q", "true"))
+		if j.Progress != nil {
+			t.Errorf("a job has the progress of another one's process: %+v", j.Progress)
+		}
+	}
+	if got := q.OutputOf(testrig.DaemonUser, "--cwd", "/", `ls "$QUEUECTL_TMPDIR" | wc -l`); got != "0" {
+		t.Errorf("the next job finds %s names in its folder", got)
+	}
+	waitNoWorkspaces(q, "what it wrote is gone", 60*time.Second)
+}
+
+// The private directories of a killed runner's jobs are removed by the next runner, with the
+// rights of each job's user.
+func TestDeadRunnersWorkspacesAreRemoved(t *testing.T) {
+	for name, q := range map[string]*testrig.Queue{"own": testrig.NewQueue(t, ""), "roots": nil} {
+		t.Run(name, func(t *testing.T) {
+			args := []string{"enqueue", "--on-lost", "dead", "--cwd", "/",
+				`cd "$QUEUECTL_TMPDIR"; mkdir a; touch a/b c; ln -s / d; chmod 0 a; echo up; exec sleep 300`}
+			var id string
+			if q == nil {
+				q = testrig.StartRooted(t, "run_as = \"submitter\"\n", "accounts = *\n")
+				id = q.MustAs(testrig.DaemonUser, args...)
+			} else {
+				q.Start("--workers", "1")
+				id = q.Must(args...)
+			}
+			q.WaitUntil("the job has a folder", 20*time.Second, func() bool { return strings.Contains(q.Show(id).Output, "up") })
+			q.KillRunners()
+			q.CLI("wait", id)
+			if j := q.Show(id); j.State != "dead" || j.Reason != "lost" {
+				t.Errorf("got %+v", j)
+			}
+			waitNoWorkspaces(q, "its folder is gone", 60*time.Second)
+		})
+	}
+}
+
+// A secret file is read only with the rights of the account of the job. If only root may read the file, the
+// job is refused, also if it names the file through a link.
+func TestSecretsAreReadWithSubmittersRights(t *testing.T) {
+	q := testrig.StartRooted(t, "run_as = \"submitter\"\n", "accounts = *\n")
+	dir := t.TempDir()
+	openTestDirs(t)
+	const value = "0wner-only-42"
+	ownFile, rootFile, link := filepath.Join(dir, "own"), filepath.Join(dir, "roots"), filepath.Join(dir, "link")
+	for _, path := range []string{ownFile, rootFile} {
+		if err := os.WriteFile(path, []byte(value+"\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Chown(ownFile, testrig.DaemonUser.Uid, testrig.DaemonUser.Gid); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(rootFile, link); err != nil {
+		t.Fatal(err)
+	}
+	if got := q.OutputOf(testrig.DaemonUser, "--cwd", "/", "--env-secret", "S="+ownFile, `test "$S" = `+value[:6]+"''"+
+		value[6:]+
+		` && echo same`); got != "same" {
+		t.Errorf("one's own secret: %q", got)
+	}
+	for _, path := range []string{rootFile, link, "/proc/self/environ", filepath.Join(dir, "fifo")} {
+		syscall.Mkfifo(filepath.Join(dir, "fifo"), 0o666)
+		got := q.OutputOf(testrig.DaemonUser, "--cwd", "/", "--env-secret", "S="+path, "env")
+		if !strings.HasPrefix(got, "env_secret S: ") || strings.Contains(got, value) {
+			t.Errorf("%s: %q", path, got)
+		}
+	}
+	if got := q.OutputOf(testrig.NewsUser, "--cwd", "/", "--env-secret", "S="+ownFile, "env"); !strings.Contains(got,
+		"permission denied") || strings.Contains(got, value) {
+		t.Errorf("another user's secret: %q", got)
+	}
+	if got := q.OutputOf(testrig.DaemonUser, "--cwd", "/", "--env-secret", "S=credential:db",
+		"env"); !strings.Contains(got,
+		"env_secret S: credential db: not allowed for jobs of daemon") || !strings.Contains(got, "runner.conf") {
+		t.Errorf("a credential: %q", got)
+	}
+	id := q.MustAs(testrig.DaemonUser, "enqueue", "--cwd", "/", "--env-secret", "S="+ownFile, "--delay", "1h", "true")
+	if r := q.RunAs(testrig.NewsUser, "edit", id, "--env-secret", "S="+rootFile); r.Code != 5 {
+		t.Errorf("another user changes what is read: %+v", r)
+	}
+	records := q.Must("events", "--json") + fmt.Sprint(q.ServiceLog)
+	for _, dir := range []string{q.Dir, q.RootRunnerDir} {
+		filepath.Walk(dir, func(path string, info os.FileInfo, err error) error {
+			if err == nil && info.Mode().IsRegular() {
+				raw, _ := os.ReadFile(path)
+				records += string(raw)
+			}
+			return nil
+		})
+	}
+	if strings.Contains(records, value) {
+		t.Error("the secret is stored or told somewhere")
+	}
+}

@@ -1,0 +1,356 @@
+//go:build linux || windows
+
+package runner
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/queuectl/queuectl/internal/testrig"
+)
+
+// workspaceJob contains the members of show --json that come from the private directory of a job: its
+// progress and its result.
+type workspaceJob struct {
+	State    string          `json:"state"`
+	Error    string          `json:"error"`
+	Output   string          `json:"output"`
+	Result   json.RawMessage `json:"result"`
+	Progress *struct {
+		Percent int    `json:"percent"`
+		Text    string `json:"text"`
+		At      string `json:"at"`
+	} `json:"progress"`
+	History []struct {
+		ResultError string `json:"result_error"`
+	} `json:"history"`
+}
+
+func showWorkspaceJob(q *testrig.Queue, id string) (j workspaceJob) {
+	q.Helper()
+	if err := json.Unmarshal([]byte(q.Must("show", id, "--json")), &j); err != nil {
+		q.Fatalf("show %s: %v", id, err)
+	}
+	return j
+}
+
+// runToEnd enqueues a job, waits for its end and shows it.
+func runToEnd(q *testrig.Queue, args ...string) workspaceJob {
+	q.Helper()
+	id := q.Must(append([]string{"enqueue", "--max-retries", "0"}, args...)...)
+	q.CLI("wait", id)
+	return showWorkspaceJob(q, id)
+}
+
+// A job gets the outcomes and the results of its dependencies.
+func TestJobGetsResultsOfDependencies(t *testing.T) {
+	t.Parallel()
+	q := testrig.NewQueue(t, "")
+	q.Start("--workers", "1")
+	q.Must("enqueue", "--id", "a", `printf '{"rows": 7}' >"$QUEUECTL_RESULT"`)
+	q.Must("enqueue", "--id", "b", "--max-retries", "0", "exit 3")
+	q.Must("enqueue", "--id", "c", "true")
+	q.Must("wait", "c")
+	q.Must("rm", "c")
+	j := runToEnd(q, "--depends-on", "b:dead", "--after", "a", `cat "$QUEUECTL_DEPS"; ls "$QUEUECTL_TMPDIR"`)
+	if want := `[{"id":"b","state":"dead","exit_code":3,"result":null},{"id":"a","state":"completed","exit_code":0,"result":{"rows":7}}]`; strings.TrimSpace(j.Output) != want {
+		t.Errorf("it was told %q, want %s", j.Output, want)
+	}
+	if j := runToEnd(q, `echo "${QUEUECTL_DEPS-none}"`); strings.TrimSpace(j.Output) != "none" {
+		t.Errorf("a job that waited for none was told %q", j.Output)
+	}
+}
+
+// Each attempt has its own private directory, which is empty at its start and is removed with all
+// its contents at its end.
+func TestEachAttemptHasAnEmptyWorkspace(t *testing.T) {
+	t.Parallel()
+	q := testrig.NewQueue(t, "")
+	q.Start("--workers", "1")
+	const line = `echo "$QUEUECTL_TMPDIR"; ls "$QUEUECTL_TMPDIR" | wc -l; `
+	seen := map[string]bool{}
+	for _, command := range []string{`true`, `mkdir -p "$QUEUECTL_TMPDIR/a/b"; echo x >"$QUEUECTL_TMPDIR/a/b/c"`,
+		`touch "$QUEUECTL_TMPDIR/left"; exit 3`, `true`} {
+		j := runToEnd(q, line+command)
+		words := strings.Fields(j.Output)
+		if len(words) != 2 || words[1] != "0" {
+			t.Fatalf("%s: got %q, want a folder and nothing in it", command, j.Output)
+		}
+		if _, err := os.Stat(words[0]); !os.IsNotExist(err) {
+			t.Errorf("%s: the folder %s is there after its job: %v", command, words[0], err)
+		}
+		seen[words[0]] = true
+	}
+	if len(seen) == 0 {
+		t.Error("no job had a folder")
+	}
+	remainingDirs := func() (remaining []string) {
+		filepath.WalkDir(filepath.Join(q.RunnerDir(), "jobs"), func(path string, d fs.DirEntry, err error) error {
+			if err == nil && d.IsDir() && !strings.Contains(d.Name(), ".") && d.Name() != "jobs" ||
+				strings.Contains(path, ".gone.") {
+				remaining = append(remaining, path)
+			}
+			return nil
+		})
+		return remaining
+	}
+	q.WaitUntil("nothing of it is left", 10*time.Second, func() bool { return len(remainingDirs()) == 0 })
+	var jobs []string
+	for range 100 {
+		jobs = append(jobs, `ls "$QUEUECTL_TMPDIR"; test -d "$QUEUECTL_TMPDIR"`)
+	}
+	if r := q.CLIWithInput(strings.Join(jobs, "\n")+"\n", "enqueue", "--lines", "-", "--batch", "rush",
+		"-q"); r.Code != 0 {
+		t.Fatal(r)
+	}
+	q.Must("wait", "--batch", "rush")
+	q.WaitUntil("nothing is left after a rush", 10*time.Second, func() bool { return len(remainingDirs()) == 0 })
+	if n := strings.Count(q.Must("logs", "--batch", "rush"), "\n"); n > 0 {
+		t.Errorf("jobs of a rush found %d names in their folders", n)
+	}
+}
+
+// The result of a job is stored if it is valid JSON. If it is not, show says why it was not stored. The
+// outcome of the job does not depend on that.
+func TestJobsResultIsStored(t *testing.T) {
+	t.Parallel()
+	q := testrig.NewQueue(t, "")
+	q.Start("--workers", "1")
+	write := func(what string) string { return `printf '%s' '` + what + `' >"$QUEUECTL_RESULT"` }
+	nested := func(n int) string { return strings.Repeat("[", n) + strings.Repeat("]", n) }
+	for _, c := range []struct{ line, result, fault string }{
+		{"true", "null", ""},
+		{write(`{"ä": [1, 2.50],` + "\n" + ` "b": null}`), `{"ä":[1,2.50],"b":null}`, ""},
+		{write(`"text"`), `"text"`, ""},
+		{write(`{"a":`), "null", "not JSON"},
+		{write(`1 2`), "null", "not JSON"},
+		{write(``), "null", "empty"},
+		{write(nested(24)), nested(24), ""},
+		{write(nested(25)), "null", "nested more than 24 levels deep"},
+		{`printf '\377' >"$QUEUECTL_RESULT"`, "null", "not UTF-8"},
+		{`mkdir "$QUEUECTL_RESULT"`, "null", "not a regular file"},
+		{`(printf '"'; head -c 65534 /dev/zero | tr '\0' x; printf '"') >"$QUEUECTL_RESULT"`,
+			`"` + strings.Repeat("x", 65534) + `"`, ""},
+		{`(printf '"'; head -c 65535 /dev/zero | tr '\0' x; printf '"') >"$QUEUECTL_RESULT"`, "null",
+			"larger than 65536 bytes"},
+	} {
+		j := runToEnd(q, c.line)
+		fault := j.History[0].ResultError
+		if j.State != "completed" || string(j.Result) != c.result || (c.fault == "") != (fault == "") ||
+			!strings.Contains(fault, c.fault) {
+			t.Errorf("%.60s: %s, result %.80s, fault %q; want %.80s, %q", c.line, j.State, j.Result, fault, c.result, c.fault)
+		}
+	}
+	failed := runToEnd(q, write(`[7]`)+"; exit 4")
+	if failed.State != "dead" || string(failed.Result) != "[7]" {
+		t.Errorf("of a job that fails: %+v", failed)
+	}
+	id := q.Must("enqueue", write(`{"text": "a <b> & c"}`))
+	q.Must("wait", id)
+	if text := q.Must("show", id); !strings.Contains(text, `Result:`) || !strings.Contains(text, `a <b> & c`) &&
+		!strings.Contains(text, `\u003cb\u003e`) {
+		t.Errorf("show prints %s", text)
+	}
+}
+
+// A job reports its progress with a file or with the command progress. All commands that show the job show
+// the progress, also after a restart of the service. The last progress is stored with the ended job.
+func TestJobsProgressIsShown(t *testing.T) {
+	t.Parallel()
+	q := testrig.NewQueue(t, "")
+	q.Start("--workers", "1")
+	gates := []string{q.Path("a"), q.Path("b"), q.Path("c")}
+	wait := func(n int) string { return `until test -e '` + gates[n] + `'; do sleep 0.02; done; ` }
+	open := func(n int) {
+		t.Helper()
+		if err := os.WriteFile(gates[n], nil, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	line := `echo begun; echo nonsense >>"$QUEUECTL_PROGRESS"; echo 101 >>"$QUEUECTL_PROGRESS"; echo '40 epoch 4/10' >>"$QUEUECTL_PROGRESS"; ` + wait(0) +
+		`'` + filepath.ToSlash(q.Bin) + `' progress 60% 'six
+ tenths'; ` + wait(1) + `for n in 70 71 72; do echo $n >>"$QUEUECTL_PROGRESS"; done; ` + wait(2) +
+		`echo '99 nearly' >>"$QUEUECTL_PROGRESS"; exit 3`
+	id := q.Must("enqueue", "--max-retries", "0", line)
+	hasProgress := func(percent int, text string) func() bool {
+		return func() bool {
+			p := showWorkspaceJob(q, id).Progress
+			return p != nil && p.Percent == percent && p.Text == text && p.At != ""
+		}
+	}
+	q.WaitUntil("it says 40", 10*time.Second, hasProgress(40, "epoch 4/10"))
+	for _, verb := range [][]string{{"list"}, {"status"}, {"show", id}, {"ps"}} {
+		if text := q.Must(verb...); !strings.Contains(text, "40 %") {
+			t.Errorf("%v prints no progress:\n%s", verb, text)
+		}
+	}
+	if text := q.Must("list", "--columns", "id,progress"); !strings.Contains(text, "40 %, epoch 4/10") {
+		t.Errorf("its column has %s", text)
+	}
+	open(0)
+	q.WaitUntil("the verb says 60", 10*time.Second, hasProgress(60, "six tenths"))
+	q.Kill()
+	q.Start("--workers", "1")
+	if !hasProgress(60, "six tenths")() {
+		t.Errorf("after the service was killed: %+v", showWorkspaceJob(q, id).Progress)
+	}
+	open(1)
+	q.WaitUntil("it says 72 to another service", 10*time.Second, hasProgress(72, ""))
+	open(2)
+	q.CLI("wait", id)
+	if j := showWorkspaceJob(q, id); j.State != "dead" || !hasProgress(99, "nearly")() {
+		t.Errorf("at its end: %+v, %+v", j, j.Progress)
+	}
+	events := q.Must("events", "--event", "progress", "--jsonl")
+	if n := strings.Count(events, "\n") + 1; !strings.Contains(events, `"percent":40`) || n < 3 || n > 5 {
+		t.Errorf("%d events of progress:\n%s", n, events)
+	}
+	if j := runToEnd(q, "true"); j.Progress != nil {
+		t.Errorf("a job that says nothing has %+v", j.Progress)
+	}
+}
+
+// The progress of a very short job is stored too.
+func TestProgressOfAShortJob(t *testing.T) {
+	t.Parallel()
+	q := testrig.NewQueue(t, "")
+	q.Start("--workers", "1")
+	if j := runToEnd(q, `echo 7 >>"$QUEUECTL_PROGRESS"`); j.Progress == nil || j.Progress.Percent != 7 {
+		t.Errorf("got %+v", j.Progress)
+	}
+}
+
+// Progress is published at most twice a second, regardless of how often a job writes it, and the last value
+// is kept. Outside a job, the command progress explains how to use it.
+func TestProgressIsBounded(t *testing.T) {
+	t.Parallel()
+	q := testrig.NewQueue(t, "")
+	q.Start("--workers", "1")
+	started := time.Now()
+	j := runToEnd(q, `n=0; while test $n -lt 3000; do echo $((n / 30)) step $n; n=$((n + 1)); done >>"$QUEUECTL_PROGRESS"; printf '100 ' >>"$QUEUECTL_PROGRESS"; head -c 3000 /dev/zero | tr '\0' y >>"$QUEUECTL_PROGRESS"; echo >>"$QUEUECTL_PROGRESS"; printf '98 no end of the line' >>"$QUEUECTL_PROGRESS"`)
+	if j.Progress == nil || j.Progress.Percent != 98 || j.Progress.Text != "no end of the line" {
+		t.Errorf("got %+v", j.Progress)
+	}
+	events := strings.Count(q.Must("events", "--jsonl"), `"event":"progress"`)
+	if maxEvents := int(time.Since(started)/(400*time.Millisecond)) + 1; events > maxEvents {
+		t.Errorf("%d events, want %d at most", events, maxEvents)
+	}
+	for _, c := range []struct {
+		args     []string
+		code     int
+		wantText string
+	}{
+		{[]string{"progress", "40"}, 5, "works only inside a job"}, {[]string{"progress", "101"}, 2, "from 0 to 100"},
+		{[]string{"progress", "x"}, 2, "from 0 to 100"},
+		{[]string{"progress"}, 2, "queuectl progress 40"}, {[]string{"progress", "1", "a", "b"}, 2, "queuectl progress 40"},
+	} {
+		if r := q.CLI(c.args...); r.Code != c.code || !strings.Contains(r.Err, c.wantText) {
+			t.Errorf("%v: %+v", c.args, r)
+		}
+	}
+}
+
+// A secret is read when its job starts. It exists only in the job's environment: it is not stored,
+// shown, sent or logged. If the job prints it, the output can be masked.
+func TestSecretsStaySecret(t *testing.T) {
+	t.Parallel()
+	q := testrig.NewQueue(t, "")
+	q.Start("--workers", "1")
+	const token, multi = "s3cr3t-7f1c90", "line-one-41d\nline-two-77a"
+	keep := t.TempDir()
+	file := func(name, content string) string {
+		path := filepath.ToSlash(filepath.Join(keep, name))
+		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	one, two, short := file("one", token+"\n"), file("two", multi+"\r\n"), file("short", "abc")
+	flags := []string{"--env-secret", "ONE=" + one, "--env-secret", "TWO=" + two, "--env-secret", "SHORT=" + short}
+	j := runToEnd(q, append(flags, "--", "sh", "-c",
+		`test ${#ONE} -eq 13 && test ${#TWO} -eq 25 && test "$SHORT" = abc`)...)
+	if j.State != "completed" {
+		t.Fatalf("its variables are not the secrets: %+v", j)
+	}
+	j = runToEnd(q, append(flags, "--mask-secrets",
+		`echo "a $ONE b"; echo "$ONE$ONE"; echo "$TWO" >&2; printf %s "${ONE%90}"; sleep 0.1; echo 90; echo $SHORT s3cr3t-7f1c9x`)...)
+	if want := "a *** b\n******\n***\nabc s3cr3t-7f1c9x\n"; strings.ReplaceAll(j.Output, "\r", "") != want {
+		t.Errorf("masked output %q, want %q", j.Output, want)
+	}
+	j = runToEnd(q, append(flags, "--mask-secrets",
+		`printf '{"token": "%s"}' "$ONE" >"$QUEUECTL_RESULT"; echo "7 with $ONE" >"$QUEUECTL_PROGRESS"; sleep 0.1`)...)
+	if string(j.Result) != `{"token":"***"}` || j.Progress == nil || j.Progress.Text != "with ***" {
+		t.Errorf("masked result %s, progress %+v", j.Result, j.Progress)
+	}
+	large, nul := file("large", strings.Repeat("x", 64<<10+1)), file("zeros", "a\x00b")
+	for path, wantText := range map[string]string{keep: "not a regular file", keep + "/none": keep,
+		large: "larger than 65536 bytes", nul: "NUL"} {
+		j := runToEnd(q, "--env-secret", "BAD="+filepath.ToSlash(path), "true")
+		if j.State != "dead" || !strings.Contains(j.Error, "env_secret BAD") ||
+			!strings.Contains(filepath.ToSlash(j.Error), filepath.ToSlash(wantText)) {
+			t.Errorf("%s: %s, %q", path, j.State, j.Error)
+		}
+	}
+	for _, args := range [][]string{{"A=relative"}, {"A=" + token}, {"QUEUECTL_TMPDIR=/x"}, {"A=credential:"},
+		{"A=credential:../x"}, {"=/x"}, {"A=/x", "--env", "A=1"}} {
+		r := q.CLI(append([]string{"enqueue", "--env-secret"}, append(args, "true")...)...)
+		if r.Code != 2 || !strings.Contains(r.Err, "env_secret") && !strings.Contains(r.Err, "env-secret") ||
+			strings.Contains(r.Err, token) {
+			t.Errorf("%v: %+v", args, r)
+		}
+	}
+	if r := q.CLI("enqueue", "--mask-secrets", "true"); r.Code != 2 {
+		t.Errorf("nothing to mask: %+v", r)
+	}
+	if text := q.Must("show", "1", "--json", "--full"); !strings.Contains(text, `"ONE":"`) ||
+		strings.Contains(text, token) {
+		t.Errorf("shown: %s", text)
+	}
+	records := q.Must("events", "--json") + q.Must("list", "--json") + q.Must("show", "1", "2", "--json", "--full") +
+		q.Must("logs", "2")
+	q.Stop()
+	filepath.WalkDir(q.Dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || !d.Type().IsRegular() {
+			return err
+		}
+		raw, err := os.ReadFile(path)
+		records += string(raw)
+		return err
+	})
+	for _, secret := range []string{token, "line-one-41d", "line-two-77a"} {
+		if index := bytes.Index([]byte(records), []byte(secret)); index >= 0 {
+			t.Errorf("%q is told: %q", secret, records[max(0, index-80):min(len(records), index+80)])
+		}
+	}
+	if len(records) < 10_000 {
+		t.Error(fmt.Sprint("only ", len(records), " bytes were looked at"))
+	}
+}
+
+// If a job has deferred itself, list and the field run_at show the time of its next attempt.
+func TestDeferredJobShowsNextAttempt(t *testing.T) {
+	t.Parallel()
+	q := testrig.NewQueue(t, "")
+	q.Env = []string{"QUEUECTL_JOB_RETRY_DELAY=90s"}
+	q.Start("--workers", "1")
+	id := q.Must("enqueue", "--defer-code", "75", "exit 75")
+	q.WaitUntil("it is deferred", 20*time.Second,
+		func() bool { return strings.Contains(q.Must("show", id, "--json"), `"reason":"deferred"`) })
+	var j struct {
+		RunAt time.Time `json:"run_at"`
+	}
+	if err := json.Unmarshal([]byte(q.Must("show", id, "--json")), &j); err != nil ||
+		time.Until(j.RunAt) < 30*time.Second {
+		t.Errorf("run_at is %v, %v", j.RunAt, err)
+	}
+	if list := q.Must("list"); !strings.Contains(list, "in 1m") {
+		t.Errorf("it is listed as\n%s", list)
+	}
+}

@@ -1,0 +1,2 @@
+// Package windows checks from outside what is different on Windows.
+package windows

@@ -1,0 +1,53 @@
+package windows
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/queuectl/queuectl/internal/testrig"
+)
+
+// explorerRole names the environment variable that makes this test binary start a program, as Explorer does
+// at logon and on a double click. Its value is the path of the program.
+const explorerRole = "QUEUECTL_TEST_EXPLORER"
+
+func runAsExplorer() (code int) {
+	cmd := exec.Command(os.Getenv(explorerRole), os.Args[1:]...)
+	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
+	if err := testrig.StartCommand(cmd); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	cmd.Wait()
+	return cmd.ProcessState.ExitCode()
+}
+
+// A program behaves the same whether Explorer or a command prompt starts it. If Explorer starts it at logon,
+// the program starts the service of the person.
+func TestStartedByExplorer(t *testing.T) {
+	t.Parallel()
+	q := testrig.NewQueue(t, "")
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	raw, err := os.ReadFile(self)
+	if err != nil {
+		t.Fatal(err)
+	}
+	explorer := filepath.Join(t.TempDir(), "explorer.exe")
+	if err := os.WriteFile(explorer, raw, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for _, program := range []string{q.Bin, filepath.Join(filepath.Dir(q.Bin), "queuectld.exe")} {
+		cmd := exec.Command(explorer, "version")
+		cmd.Env = append(testrig.Environment(q.Dir), explorerRole+"="+program)
+		if got := testrig.RunCommand(t, cmd); got.Code != 0 || !strings.HasPrefix(got.Out, "queuectl ") {
+			t.Errorf("%s: %+v", program, got)
+		}
+	}
+}

@@ -1,0 +1,22 @@
+package windows
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/queuectl/queuectl/internal/testrig"
+)
+
+// A service on Windows refuses jobs with a terminal and names Windows as the reason.
+func TestNoTerminalOnWindows(t *testing.T) {
+	q := testrig.StartQueue(t, "--workers", "1")
+	if r := q.CLI("enqueue", "--tty", "true"); r.Code != 2 || !strings.Contains(r.Err, "tty") ||
+		!strings.Contains(r.Err, "Windows") {
+		t.Errorf("got %+v", r)
+	}
+	w := q.Dial()
+	delayedJob := w.Enqueue(testrig.Fields{"command": "true", "delay": "1h"})
+	if r := q.CLI("edit", delayedJob, "--tty"); r.Code == 0 || !strings.Contains(r.Err, "Windows") {
+		t.Errorf("edit: got %+v", r)
+	}
+}
