@@ -67,15 +67,26 @@ func (l *abandonedLookUps) add(uid uint32, n int) {
 // LookUp calls f with the rights of the command's account, and waits for at most LookUpWithin: a file
 // system of the account may never answer. If f returns later, LookUp passes its result to the function
 // release. If id is nil, LookUp calls f directly and without a time limit.
-func LookUp[T any](id *Identity, f func() (T, error), release func(T)) (found T, err error) {
+func LookUp[T any](id *Identity, f func() (T, error), release func(T)) (T, error) {
 	if id == nil {
 		return f()
 	}
+	value, err := lookUp(id, func() (any, error) { return f() }, func(late any) {
+		if release != nil {
+			release(late.(T))
+		}
+	})
+	found, _ := value.(T) // the zero value if there is none
+	return found, err
+}
+
+// lookUp does for any type what LookUp does for one, so that its code exists once in the program.
+func lookUp(id *Identity, f func() (any, error), release func(any)) (any, error) {
 	if err := abandoned.full(id.UID); err != nil {
-		return found, err
+		return nil, err
 	}
 	type result struct {
-		found T
+		found any
 		err   error
 	}
 	results, timedOut := make(chan result), make(chan struct{})
@@ -89,7 +100,7 @@ func LookUp[T any](id *Identity, f func() (T, error), release func(T)) (found T,
 		case results <- r:
 		case <-timedOut:
 			abandoned.add(id.UID, -1)
-			if r.err == nil && release != nil {
+			if r.err == nil {
 				release(r.found)
 			}
 		}
@@ -102,7 +113,7 @@ func LookUp[T any](id *Identity, f func() (T, error), release func(T)) (found T,
 	case <-timer.C:
 		abandoned.add(id.UID, 1)
 		close(timedOut)
-		return found, ErrHung
+		return nil, ErrHung
 	}
 }
 
