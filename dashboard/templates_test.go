@@ -41,7 +41,7 @@ func (f *fakeQueue) Refuse(*control.Peer, string, control.Right) error { return 
 // client returns a client of the queue.
 func (f *fakeQueue) client() *control.Client {
 	many := func() (all, user int) { return 9, 9 }
-	return control.NewServer(f, control.Limits{Connections: many}, f, new(control.UserLimits),
+	return control.NewServer(f, control.Limits{Connections: many}, f, control.NewUserLimits(),
 		slog.New(slog.DiscardHandler)).ClientAs(control.Peer{})
 }
 

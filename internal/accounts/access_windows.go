@@ -56,7 +56,7 @@ func AccessTo(path string) (*windows.SECURITY_DESCRIPTOR, error) {
 // (mayChange).
 func Owner(sd *windows.SECURITY_DESCRIPTOR) (owner *windows.SID, trusted bool, err error) {
 	if owner, _, err = sd.Owner(); err == nil && owner == nil {
-		err = errors.New("Windows stores no owner for it")
+		err = errors.New("no owner is stored for it")
 	}
 	if err != nil {
 		return nil, false, err

@@ -82,7 +82,7 @@ func TestFollowerFollowsASetOfJobs(t *testing.T) {
 				make(chan struct{})
 			defer close(q.over)
 			many := func() (all, user int) { return 9, 9 }
-			c := control.NewServer(q, control.Limits{Connections: many}, q, new(control.UserLimits),
+			c := control.NewServer(q, control.Limits{Connections: many}, q, control.NewUserLimits(),
 				slog.New(slog.DiscardHandler)).ClientAs(control.Peer{})
 			defer c.Close()
 			stderr, err := os.Create(filepath.Join(t.TempDir(), "stderr"))

@@ -20,9 +20,7 @@ const diskRole = "QUEUECTL_TEST_DISK"
 
 // DiskServer is the role of a test binary that serves a disk.
 var DiskServer = map[string]func() int{diskRole: func() int {
-	if err := serveDisk(os.Getenv(diskRole)); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-	}
+	fmt.Fprintln(os.Stderr, serveDisk(os.Getenv(diskRole)))
 	return 1
 }}
 

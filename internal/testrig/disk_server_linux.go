@@ -28,7 +28,7 @@ type exportedDir struct {
 	log     *os.File // guarded by mu
 }
 
-// serveDisk serves the disk until the process is ended or its parent is gone.
+// serveDisk serves the disk until the process is ended or its parent is gone. It returns only an error.
 func serveDisk(dir string) error {
 	image, err := io.ReadAll(os.NewFile(3, "image"))
 	if err != nil {

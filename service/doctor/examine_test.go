@@ -62,7 +62,7 @@ func newExaminer(t *testing.T, s *fakeStore) *Examiner {
 	nodes := &cluster.NodeList{Pool: pool, Store: s.Store}
 	drains := &cluster.DrainState{}
 	return &Examiner{
-		Shares: &control.UserLimits{}, ExamineStoreDir: func(string) []store.Finding { return nil }, Files: s, Home: home,
+		Shares: control.NewUserLimits(), ExamineStoreDir: func(string) []store.Finding { return nil }, Files: s, Home: home,
 		Pool: pool, Store: s, Version: "1", Boot: &BootAdvisor{}, SocketInherited: func() bool { return false },
 		Health: &HealthCheck{Files: s, Home: home, Pool: pool, Store: s, DrainState: drains, NodeList: nodes,
 			Lease:  cluster.NewLeaseKeeper(nil, log, pool, &cluster.Drains{Pool: pool, DrainState: drains}, nodes, k),

@@ -4,5 +4,5 @@ const makeAccounts = "net localgroup NAME /add, net user NAME /add"
 
 const endHung = "if the runner hangs: taskkill /F /PID %d (its jobs are then treated as lost)"
 
-const findHung = "find its pid in the Task Manager (command line: queuectl runner); then end it: taskkill /F /PID PID (its " +
-	"jobs are then treated as lost)"
+const findHung = "find its pid in the Task Manager (command line: queuectl runner); then end it there (its jobs " +
+	"are then treated as lost)"

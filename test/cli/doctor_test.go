@@ -188,7 +188,7 @@ func TestDoctorFindsPlantedFaults(t *testing.T) {
 	q.CheckHealthy("with its output repaired")
 
 	corrupt(q, `UPDATE jobs SET created_at = created_at + 86400000 WHERE id = 'large'`)
-	q.CheckFinding("a row dated in the future", "rows", "1 jobs have dates in the future, for example job large",
+	q.CheckFinding("a row dated in the future", "clock", "1 jobs have dates in the future, for example job large",
 		"--verify")
 	corrupt(q, `UPDATE jobs SET created_at = created_at - 86400000 WHERE id = 'large'`)
 	q.CheckHealthy("with its date back")

@@ -330,7 +330,7 @@ func TestUnenforcedLimitsAreReported(t *testing.T) {
 		}
 	}
 	before := q.Must("status", "--json")
-	const perProcess = "this limit applies to each process of a job separately on this machine"
+	const perProcess = "on this machine, this limit applies to each process of a job, not to the whole job"
 	for want, words := range map[string][]string{
 		"cpus: this limit is not enforced on this machine": {"enqueue", "--require-limits", "--cpus", "1", "true"},
 		"memory: " + perProcess:                            {"run", "--require-limits", "--memory", "64M", "true"},
