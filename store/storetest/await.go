@@ -12,15 +12,15 @@ import (
 )
 
 var awaitPromises = []promise{
-	{name: "an await takes what is ready at once", check: awaitReady},
-	{name: "an await is served by an enqueue", check: awaitEnqueue},
-	{name: "an await is served when a job becomes due", check: awaitDue},
-	{name: "an await is served by whatever makes a job runnable", check: awaitGivenBack},
-	{name: "an await never gets an expired job", check: awaitExpired},
-	{name: "an await ends with its context", check: awaitEndsWithContext},
-	{name: "a cancelled await loses nothing", check: awaitLosesNothing},
-	{name: "an await and a turn never share a lease", check: awaitAndExchangeShareNoLease},
-	{name: "an await ends when the store closes", check: awaitEndsOnClose},
+	{name: "Await returns ready jobs immediately", check: awaitReady},
+	{name: "Await returns when a job is enqueued", check: awaitEnqueue},
+	{name: "Await returns when a job is due", check: awaitDue},
+	{name: "Await returns whenever a leased job is runnable again", check: awaitGivenBack},
+	{name: "Await never returns an expired job", check: awaitExpired},
+	{name: "Await returns when its context ends", check: awaitEndsWithContext},
+	{name: "a cancelled Await loses no job", check: awaitLosesNothing},
+	{name: "Await and Exchange never return the same lease", check: awaitAndExchangeShareNoLease},
+	{name: "Await returns when the store is closed", check: awaitEndsOnClose},
 }
 
 // awaitResult is the result of an Await.

@@ -9,16 +9,16 @@ import (
 )
 
 var batchPromises = []promise{
-	{name: "a staged batch is seen when it is committed and finished", check: stagedBatchIsHidden},
-	{name: "ids of a staged batch are taken", check: stagedIdsAreTaken},
-	{name: "an abandoned batch is forgotten", check: abandonedIsForgotten},
-	{name: "a repeated commit gets the same receipt", check: commitAgain},
-	{name: "batches of different names and users are apart", check: batchesAreSeparate},
-	{name: "a batch counts for its user, and for all once it is committed", check: stagedJobsCount},
-	{name: "a user has a bounded number of batches under way, whatever others have", check: batchesAreBounded},
-	{name: "what becomes of a batch that is not committed is audited", check: batchesAudited},
-	{name: "jobs of a batch may have their own numbers for names", check: stagedIDMayBeOwnSeq},
-	{name: "numbers that are names are skipped, however many", check: numbersUsedAsIDsAreSkipped},
+	{name: "jobs of a staged batch are visible only after the commit", check: stagedBatchIsHidden},
+	{name: "ids of staged jobs are reserved", check: stagedIdsAreTaken},
+	{name: "an abandoned batch is discarded after StageMemory", check: abandonedIsForgotten},
+	{name: "a repeated commit returns the same receipt", check: commitAgain},
+	{name: "batches with different names or users are separate", check: batchesAreSeparate},
+	{name: "staged jobs count for their user, and for the total after the commit", check: stagedJobsCount},
+	{name: "the number of open batches is limited per user", check: batchesAreBounded},
+	{name: "starting, aborting and discarding a batch is audited", check: batchesAudited},
+	{name: "a staged job can have its own seq as its id", check: stagedIDMayBeOwnSeq},
+	{name: "seqs skip any number of numeric ids", check: numbersUsedAsIDsAreSkipped},
 }
 
 // stage stages a frame of n jobs.

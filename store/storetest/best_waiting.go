@@ -8,11 +8,11 @@ import (
 )
 
 var bestWaitingPromises = []promise{
-	{name: "the best waiting job of a user is that of the best rank in all queues", check: bestWaitingOfAllQueues},
-	{name: "a job that waits to be retried counts as waiting", check: bestWaitingCountsRetries},
-	{name: "a leased job does not count as waiting, and does again once it is given back", check: bestWaitingSkipsLeased},
+	{name: "BestWaiting finds the user's best-ranked job in all queues", check: bestWaitingOfAllQueues},
+	{name: "a job that waits for its retry counts as waiting", check: bestWaitingCountsRetries},
+	{name: "a job does not count as waiting while it is leased", check: bestWaitingSkipsLeased},
 	{name: "jobs that cannot start yet do not count as waiting", check: bestWaitingSkipsFuture},
-	{name: "the best waiting job earns points by enqueues", order: byEnqueue, check: bestWaitingByEnqueues},
+	{name: "with ageing by enqueues, the best waiting job gains points", order: byEnqueue, check: bestWaitingByEnqueues},
 }
 
 // checkBestWaiting checks the effective priority of a user's best waiting job.

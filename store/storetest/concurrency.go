@@ -14,14 +14,14 @@ import (
 )
 
 var concurrencyPromises = []promise{
-	{name: "what is cancelled before it begins does nothing", check: cancelledContextDoesNothing},
-	{name: "a closed store is unavailable", check: closedUnavailable},
-	{name: "many enqueuers all get their own jobs", check: manyEnqueuers},
-	{name: "one of many with the same id wins", check: manySameID},
-	{name: "many with the same key store one job", check: manySameKey},
-	{name: "many claimers never share a lease", check: manyClaimers},
-	{name: "one of many settlers wins", check: manySettlers},
-	{name: "a crowd loses nothing", check: concurrentUseLosesNothing},
+	{name: "calls with a cancelled context change nothing", check: cancelledContextDoesNothing},
+	{name: "a closed store returns ErrUnavailable", check: closedUnavailable},
+	{name: "concurrent enqueues get distinct, rising seqs", check: manyEnqueuers},
+	{name: "one of several concurrent enqueues of an id succeeds", check: manySameID},
+	{name: "concurrent enqueues with the same key store one job", check: manySameKey},
+	{name: "concurrent claims never return the same lease", check: manyClaimers},
+	{name: "one of several concurrent settlements of a lease succeeds", check: manySettlers},
+	{name: "concurrent use loses no job", check: concurrentUseLosesNothing},
 }
 
 // callAll calls every method that takes a context, and returns the errors by name.

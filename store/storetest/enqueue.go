@@ -12,20 +12,20 @@ import (
 )
 
 var enqueuePromises = []promise{
-	{name: "a draft becomes a pending job", check: draftBecomesJob},
-	{name: "what a job runs by comes back as it was", check: settingsAreReturned},
-	{name: "delay and run_at say when a job is due", check: dueTimes},
-	{name: "seqs rise and are never used again", check: seqsRise},
-	{name: "a taken number is skipped", check: takenNumber},
-	{name: "the id of a removed job is free again", check: idFreeAgain},
-	{name: "a batch is stored in order", check: batchInOrder},
-	{name: "a batch with a taken id stores nothing", check: batchAllOrNothing},
-	{name: "a batch has 1 to MaxBatch drafts", check: batchSizes},
-	{name: "a full queue refuses", check: fullRefuses},
-	{name: "the same key again gets the same receipt", check: keyRepeats},
+	{name: "Enqueue stores a draft as a pending job", check: draftBecomesJob},
+	{name: "a job's settings are returned unchanged", check: settingsAreReturned},
+	{name: "delay and run_at define when a job is due", check: dueTimes},
+	{name: "seqs rise and are never reused", check: seqsRise},
+	{name: "a seq that is the id of another job is skipped", check: takenNumber},
+	{name: "the id of a removed job can be used again", check: idFreeAgain},
+	{name: "the jobs of a request are stored in order", check: batchInOrder},
+	{name: "a request with a duplicate id stores nothing", check: batchAllOrNothing},
+	{name: "a request contains 1 to MaxBatch drafts", check: batchSizes},
+	{name: "a full queue rejects new jobs", check: fullRefuses},
+	{name: "a repeated key returns the same receipt", check: keyRepeats},
 	{name: "a key belongs to one user and one request", check: keyBelongs},
-	{name: "a refused request leaves its key unused", check: keyOfRefused},
-	{name: "a key is remembered for KeyMemory and forgotten some time", check: keyMemory},
+	{name: "a rejected request does not use up its key", check: keyOfRefused},
+	{name: "a key is kept for KeyMemory and deleted eventually", check: keyMemory},
 }
 
 func draftBecomesJob(r *rig) {

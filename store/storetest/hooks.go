@@ -9,16 +9,16 @@ import (
 )
 
 var hookPromises = []promise{
-	{name: "a hook is made with what it tells of, once for each time", check: hookIsMade},
-	{name: "hooks of all jobs are made beside a job's own", check: hooksOfAll},
-	{name: "a hook has none of its own", check: hookHasNoHooks},
-	{name: "whoever cancels a job, its hook is made", check: hookOfCancelled},
-	{name: "jobs of a batch have their hooks", check: hookOfBatch},
-	{name: "an edit gives a job another hook", check: hookEdited},
-	{name: "a hook is made though the queue is full, unless too many of the user wait", check: hooksAreBounded},
-	{name: "a hook makes room in its user's quota, and is not made without", check: hooksInQuota},
-	{name: "a hook names the account of the settings alone", check: hookNamesNoOtherUser},
-	{name: "nobody has a hook run whose account is no more", check: hookOfDisownedIsNotMade},
+	{name: "each attempt that requests a hook creates it once", check: hookIsMade},
+	{name: "hooks for all jobs are created in addition to a job's own hooks", check: hooksOfAll},
+	{name: "a hook job gets no hooks", check: hookHasNoHooks},
+	{name: "every way of cancelling a job creates its hook", check: hookOfCancelled},
+	{name: "jobs of a batch get their hooks", check: hookOfBatch},
+	{name: "an edit changes a job's hooks", check: hookEdited},
+	{name: "a full queue does not prevent hooks, but MaxHooks per user does", check: hooksAreBounded},
+	{name: "a hook removes old outputs of its user if the byte quota requires it", check: hooksInQuota},
+	{name: "a hook stores no name for another user", check: hookNamesNoOtherUser},
+	{name: "jobs of a former owner create no hooks", check: hookOfDisownedIsNotMade},
 }
 
 // hooksOf returns hooks whose commands contain the moment and the job for which they were made.

@@ -10,13 +10,13 @@ import (
 )
 
 var ownerPromises = []promise{
-	{name: "the first name of a uid is kept", check: ownersNamed},
-	{name: "what a former owner has is nobody's", check: disownMovesJobs},
-	{name: "what a former owner has leased is nobody's when it comes back", check: disownLeased},
-	{name: "batches and keys of a former owner are forgotten", check: disownDiscardsBatchesAndKeys},
+	{name: "the first owner name of a uid is kept", check: ownersNamed},
+	{name: "Disown moves a former owner's jobs to a negative uid", check: disownMovesJobs},
+	{name: "Disown moves leased jobs when they end or are given back", check: disownLeased},
+	{name: "Disown discards batches and keys", check: disownDiscardsBatchesAndKeys},
 	{name: "the next owner of a uid can be disowned too", check: disownAgain},
-	{name: "a job of a former owner runs for a user who is named", check: disownedRuns},
-	{name: "output files of nothing are garbage", check: unownedFound},
+	{name: "a disowned job runs again after an edit assigns a user", check: disownedRuns},
+	{name: "output files without an attempt are deletable", check: unownedFound},
 }
 
 // enqueueAs enqueues a job of a uid with the given name of the owner.

@@ -9,10 +9,10 @@ import (
 )
 
 var pausePromises = []promise{
-	{name: "what runs is paused and resumed, and who did it is told", check: pausedAndResumed},
-	{name: "only what is known to run is paused", check: pauseNeedsRunningJob},
-	{name: "a pause ends with its attempt", check: pauseEnds},
-	{name: "an event of another kind may tell of a setting", check: settingEventKind},
+	{name: "a running job can be paused and resumed, and the events name the user", check: pausedAndResumed},
+	{name: "only a job that is known to run can be paused", check: pauseNeedsRunningJob},
+	{name: "a pause ends with the attempt", check: pauseEnds},
+	{name: "a change of a setting can be recorded as another kind of event", check: settingEventKind},
 }
 
 func (r *rig) pause(l queue.Lease, on bool, uid int) error {

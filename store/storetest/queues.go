@@ -9,20 +9,20 @@ import (
 )
 
 var queuePromises = []promise{
-	{name: "a queue is there from its first job to its last", check: queueExistsWhileItHasJobs},
-	{name: "a queue has room for so many jobs", check: fullQueue},
-	{name: "a pause ends when its time has come", check: queuePauseEnds},
-	{name: "one user begins a bounded number of queues", check: queuesOfOneUser},
-	{name: "a waiting job moves to another queue", check: editedQueue},
-	{name: "what holds a job back is told", check: obstaclesAreListed},
-	{name: "what would start next is told, and nothing is changed", check: simulationChangesNothing},
-	{name: "a unique key is one unfinished job's", check: uniqueKey},
-	{name: "a unique key is kept for a while", check: uniqueFor},
-	{name: "a waiting job gives its unique key up", check: uniqueReplaces},
-	{name: "drafts of one request share a unique key", check: uniqueDrafts},
-	{name: "a retried job needs its unique key", check: uniqueRetry},
-	{name: "a job of a request that ends at once keeps none of it from its unique key", check: uniqueEndedAtOnce},
-	{name: "a retried parent takes none back whose unique key another job has", check: uniqueRetriedParent},
+	{name: "a queue exists while it has jobs or settings", check: queueExistsWhileItHasJobs},
+	{name: "a queue's max_pending limits its waiting jobs", check: fullQueue},
+	{name: "a queue's pause ends at its end time", check: queuePauseEnds},
+	{name: "the number of queues that one user creates is limited", check: queuesOfOneUser},
+	{name: "an edit moves a waiting job to another queue", check: editedQueue},
+	{name: "Obstacles lists the gates that keep a job from starting", check: obstaclesAreListed},
+	{name: "Simulate returns the jobs that would start next and changes nothing", check: simulationChangesNothing},
+	{name: "a unique key belongs to one unfinished job", check: uniqueKey},
+	{name: "an ended job keeps its unique key for UniqueFor", check: uniqueFor},
+	{name: "a new job can replace the waiting job with its unique key", check: uniqueReplaces},
+	{name: "drafts of one request can share a unique key", check: uniqueDrafts},
+	{name: "a job cannot be retried while another job has its unique key", check: uniqueRetry},
+	{name: "a job that is cancelled by its enqueue does not keep its unique key", check: uniqueEndedAtOnce},
+	{name: "retrying a parent revives no dependant whose unique key another job has", check: uniqueRetriedParent},
 }
 
 func withUniqueKey(key string, do queue.Conflict) func(*queue.Job) {

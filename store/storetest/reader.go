@@ -11,20 +11,20 @@ import (
 )
 
 var readerPromises = []promise{
-	{name: "news come with the next event, to all who listen", check: newEventClosesChannel},
-	{name: "a list is newest first, page by page", check: listPages},
-	{name: "a page holds up to MaxPage jobs", check: listLargest},
-	{name: "a list holds what its filter selects", check: listFilters},
-	{name: "a list since an instant goes by when jobs ended", check: listSince},
-	{name: "a screen has the first of each part", check: screenParts},
-	{name: "a page ends by bytes as well", check: pageEndsByBytes},
-	{name: "what a job is given is read with all of it only", check: inputIsReadSeparately},
-	{name: "a history has pages", check: historyPages},
-	{name: "counts follow every move", check: countsFollowChanges},
-	{name: "the oldest is when the longest wait began", check: oldestIsLongestWait},
-	{name: "events are gapless and stay", check: eventsGapless},
-	{name: "a watch hints at every change", check: watchHints},
-	{name: "watches do not disturb each other", check: watchesAreIndependent},
+	{name: "a new event closes the channels of all earlier LastEvent calls", check: newEventClosesChannel},
+	{name: "List returns pages, newest jobs first", check: listPages},
+	{name: "a page contains up to MaxPage jobs", check: listLargest},
+	{name: "List applies every filter", check: listFilters},
+	{name: "the time filters of List apply to the end of ended jobs", check: listSince},
+	{name: "Screen returns the first jobs of each part", check: screenParts},
+	{name: "the size of a page is limited in bytes", check: pageEndsByBytes},
+	{name: "only GetFull and claims return a job's env and stdin", check: inputIsReadSeparately},
+	{name: "History returns pages", check: historyPages},
+	{name: "the counts follow every change of state", check: countsFollowChanges},
+	{name: "Oldest returns when the longest wait began", check: oldestIsLongestWait},
+	{name: "event numbers have no gaps, and events of removed jobs stay", check: eventsGapless},
+	{name: "a watch reports every change of its jobs", check: watchHints},
+	{name: "watches are independent of each other", check: watchesAreIndependent},
 }
 
 func (r *rig) page(f store.Filter) store.Page {

@@ -9,11 +9,11 @@ import (
 )
 
 var retentionPromises = []promise{
-	{name: "jobs of a queue with a retention of its own are kept apart from the others", check: ownRetention},
-	{name: "of more ended jobs than may be kept those that ended first go", check: jobsTrimmed},
-	{name: "what ended first is expelled first", check: expelsOldest},
-	{name: "nothing is expelled that has not ended", check: expelsEnded},
-	{name: "the oldest outputs go when all take too much room", check: outputsTrimmed},
+	{name: "jobs of a queue with its own retention are counted and trimmed separately", check: ownRetention},
+	{name: "TrimJobs removes the jobs that ended first", check: jobsTrimmed},
+	{name: "Purge removes the jobs that ended first", check: expelsOldest},
+	{name: "Purge removes only ended jobs", check: expelsEnded},
+	{name: "TrimOutputs removes the oldest outputs", check: outputsTrimmed},
 	{name: "events are trimmed by age and number", check: eventsTrimmed},
 }
 

@@ -9,14 +9,14 @@ import (
 )
 
 var statsPromises = []promise{
-	{name: "starts, ends, waits and runs are counted by queue and minute", check: attemptsAreCounted},
-	{name: "a retry's wait is from when it was due, and what was never started counts nothing", check: waitsAreFromDue},
-	{name: "an end that is told twice counts once, and removal leaves the figures", check: statsCountOnce},
-	{name: "hours and days are the minutes that they are made of, each once", check: statsGrainsAgree},
-	{name: "what is recorded after the clock was set back is in every grain", check: statsAfterClockSetBack},
-	{name: "a range has whole periods, of the finest grain that is kept", check: statsRangesAreWhole},
-	{name: "a minute names 64 queues, and those that have settings", check: statsQueuesAreBounded},
-	{name: "how long a command usually runs is the mean of those that completed", check: typicalRuntimeIsMean},
+	{name: "starts, ends, waiting times and run times are counted by queue and minute", check: attemptsAreCounted},
+	{name: "waiting times begin when a job is due, and only started attempts count", check: waitsAreFromDue},
+	{name: "a repeated report counts once, and removing a job keeps the statistics", check: statsCountOnce},
+	{name: "hours and days are the sums of their minutes", check: statsGrainsAgree},
+	{name: "ends recorded after the clock was set back count in every grain", check: statsAfterClockSetBack},
+	{name: "a range consists of whole periods of the finest grain that is kept", check: statsRangesAreWhole},
+	{name: "a minute names MaxNamedQueues queues, and queues with settings", check: statsQueuesAreBounded},
+	{name: "the typical run time is the mean of completed attempts", check: typicalRuntimeIsMean},
 }
 
 // sumStats returns the sum of the statistics of all queues that a filter selects.

@@ -11,13 +11,13 @@ import (
 )
 
 var upkeepPromises = []promise{
-	{name: "a setting says who set it and when", check: settingsKept},
-	{name: "a promotion says when the next thing is due", check: promoteSaysWhen},
-	{name: "promotions end however much is due", check: promoteIsBounded},
-	{name: "the alarm rings for what is due earlier", check: earlierDueSendsHint},
-	{name: "a new order ranks what waits anew", check: orderChangeReranks},
-	{name: "output files of removed jobs are garbage until swept", check: garbageSwept},
-	{name: "the output file that a lost attempt has left is garbage", check: lostOutputIsGarbage},
+	{name: "a setting records its user and time", check: settingsKept},
+	{name: "Promote returns when the next job is due", check: promoteSaysWhen},
+	{name: "repeated Promote calls finish even if very many jobs are due", check: promoteIsBounded},
+	{name: "DueSooner sends a hint when a job is due earlier", check: earlierDueSendsHint},
+	{name: "a new order changes the ranks of unfinished jobs", check: orderChangeReranks},
+	{name: "output files of removed jobs are deletable until they are reported deleted", check: garbageSwept},
+	{name: "the output file of a lost attempt is deletable", check: lostOutputIsGarbage},
 }
 
 func settingsKept(r *rig) {

@@ -14,8 +14,9 @@ import (
 )
 
 var walkPromises = []promise{
-	{name: "a long walk breaks no rule", check: func(r *rig) { randomWalk(r, 2000) }},
-	{name: "a long walk by enqueues breaks no rule", check: func(r *rig) { randomWalk(r, 500) }, order: byEnqueue},
+	{name: "a random walk keeps all rules", check: func(r *rig) { randomWalk(r, 2000) }},
+	{name: "a random walk with ageing by enqueues keeps all rules",
+		check: func(r *rig) { randomWalk(r, 500) }, order: byEnqueue},
 }
 
 // walk performs random operations on a store. It predicts the state of each job and compares it with the
