@@ -57,9 +57,9 @@ func claimReserves(r *rig) {
 func claimTakesAtMostWanted(r *rig) {
 	jobs := r.enqueueAndGet(draft(), draft(), draft(), draft(), draft())
 	same(r, "none", r.claim(0), nil)
-	same(r, "less than none", r.claim(-1), nil)
+	same(r, "a negative number", r.claim(-1), nil)
 	same(r, "two", seqs(r.claim(2)), seqs(jobs[:2]))
-	same(r, "more than there are", seqs(r.claim(100)), seqs(jobs[2:]))
+	same(r, "more than the queue contains", seqs(r.claim(100)), seqs(jobs[2:]))
 	same(r, "from an empty queue", r.claim(1), nil)
 }
 
@@ -87,7 +87,7 @@ func agingByTime(r *rig) {
 
 	urgent := r.enqueueAndGet(draft(withPriority(1)), draft(withPriority(10)), draft(withPriority(-3)),
 		draft(withPriority(10)))
-	same(r, "order of claims at once", seqs(r.claim(10)),
+	same(r, "order of claims without waiting", seqs(r.claim(10)),
 		[]int64{urgent[1].Seq, urgent[3].Seq, urgent[0].Seq, urgent[2].Seq})
 
 	// Points grow continuously: one millisecond of waiting decides which of two jobs starts first.
@@ -167,7 +167,7 @@ func orderByArrival(r *rig) {
 
 func notBeforeDue(r *rig) {
 	j := r.enqueueOne(withDelay(time.Minute))
-	same(r, "claimed at once", r.claim(1), nil)
+	same(r, "claimed before it is due", r.claim(1), nil)
 	r.advanceAndPromote(time.Minute - time.Millisecond)
 	same(r, "claimed a millisecond early", r.claim(1), nil)
 	r.advanceAndPromote(time.Millisecond)
@@ -248,7 +248,7 @@ func claimCancelsExpired(r *rig) {
 	same(r, "claimed a millisecond before it expires", seqs(r.claim(1)), []int64{punctual.Seq})
 	gone := r.enqueueOne(expiringAt(r.s.Now()))
 	same(r, "claimed when it expires", r.claim(1), nil)
-	same(r, "expired at once", r.get(gone.ID), r.expiredJob(gone))
+	same(r, "job that was expired when it was enqueued", r.get(gone.ID), r.expiredJob(gone))
 }
 
 func promoteCancelsExpired(r *rig) {
@@ -301,7 +301,7 @@ func retriedExpires(r *rig) {
 	j := r.claimOne()
 	r.checkDueWithin(500*time.Millisecond, func() {
 		if failed := r.settle(j, exited(1)); failed.DueAt <= failed.ExpiresAt {
-			r.Errorf("it is due at %v, before it expires", failed.DueAt)
+			r.Errorf("the retry is due at %v, want it after the expiry", failed.DueAt)
 		}
 	})
 }
@@ -325,6 +325,6 @@ func (r *rig) checkDueWithin(within time.Duration, do func()) {
 	default:
 	}
 	if said > within {
-		r.Errorf("it is to be looked at in %v, want %v at most", said, within)
+		r.Errorf("the next Promote is due in %v, want %v at most", said, within)
 	}
 }

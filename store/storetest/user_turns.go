@@ -48,7 +48,7 @@ func screenInTurn(r *rig) {
 	r.start(r.claimOne())
 	next("next after a start", second[0], first[1], second[1], first[2], second[2], first[3])
 	claimed := r.claim(3)
-	next("next with claimed ones", first[1], second[0], second[1], first[2], second[2], first[3])
+	next("next with claimed jobs", first[1], second[0], second[1], first[2], second[2], first[3])
 	r.release(claimed...)
 	next("next after they were given back", second[0], first[1], second[1], first[2], second[2], first[3])
 }
@@ -111,7 +111,7 @@ func usersTakeTurns(r *rig) {
 	same(r, "users in turn", r.claimUsers(8), []int{1, 2, 1, 2, 1, 2, 1, 1})
 	for _, j := range small {
 		if r.get(j.ID).Fence == j.Fence {
-			r.Errorf("job %s has not started among the first", j.ID)
+			r.Errorf("job %s was not among the first 8 claimed jobs", j.ID)
 		}
 	}
 }
@@ -153,7 +153,7 @@ func ageingPrecedesTurns(r *rig) {
 	r.enqueueFor(1, 3)
 	r.enqueueFor(2, 3)
 	if got := r.claimOne(); got.Seq != old[0].Seq {
-		r.Errorf("claimed job %s of user %d, want the one that has waited long", got.ID, got.UID)
+		r.Errorf("claimed job %s of user %d, want the job that has waited long", got.ID, got.UID)
 	}
 	same(r, "users in turn", r.claimUsers(4), []int{1, 2, 1, 2})
 }
@@ -181,7 +181,7 @@ func turnAfterEdit(r *rig) {
 	moved := r.enqueueFor(2, 2)
 	r.must(r.edit(moved[1], func(j *queue.Job) error { j.Priority = 9; return nil }))
 	if got := r.claimOne(); got.Seq != moved[1].Seq {
-		r.Errorf("claimed job %s, want the one whose priority was raised", got.ID)
+		r.Errorf("claimed job %s, want the job whose priority was raised", got.ID)
 	}
 	same(r, "users in turn", r.claimUsers(3), []int{1, 2, 1})
 	moved = r.enqueueFor(2, 3)
@@ -247,7 +247,7 @@ func turnGivenBack(r *rig) {
 	for range 3 { // each claim takes a job of users 1 and 2; user 2 gets the turn back with its job
 		got := r.claim(2)
 		r.release(got[1])
-		same(r, "user of what is claimed next", r.claimOne().UID, 2)
+		same(r, "user of the next claimed job", r.claimOne().UID, 2)
 	}
 }
 
@@ -259,7 +259,7 @@ func turnsAtGate(r *rig, need queue.Demand) {
 	for range 7 {
 		jobs := r.claim(3)
 		if len(jobs) != 1 {
-			r.Fatalf("got %d jobs claimed, want the one that there is room for", len(jobs))
+			r.Fatalf("got %d jobs claimed, want 1", len(jobs))
 		}
 		got = append(got, jobs[0].UID)
 		r.settle(jobs[0], exited(0))
@@ -271,13 +271,14 @@ func turnsAtGate(r *rig, need queue.Demand) {
 // users.
 func turnBehindResource(r *rig) {
 	r.setResources(map[string]int{"gpu": 4})
-	running := r.claimExactly("one that leaves a unit", r.enqueueFor(3, 1, withDemands(resourceDemand("gpu", 3)))...)
+	running := r.claimExactly("a job that leaves one unit free",
+		r.enqueueFor(3, 1, withDemands(resourceDemand("gpu", 3)))...)
 	large := r.enqueueFor(1, 1, withDemands(resourceDemand("gpu", 4)))
 	small := r.enqueueFor(2, 3, withDemands(resourceDemand("gpu", 1)))
-	r.claimExactly("no job overtakes the large one")
+	r.claimExactly("no job overtakes the large job")
 	r.settle(running[0], exited(0))
-	r.settle(r.claimExactly("the large one alone", large...)[0], exited(0))
-	r.claimExactly("the small ones", small...)
+	r.settle(r.claimExactly("only the large job", large...)[0], exited(0))
+	r.claimExactly("the small jobs", small...)
 }
 
 // The runner starts jobs in the order of their places. If a job overtakes another one because its user has

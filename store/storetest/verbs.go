@@ -55,7 +55,7 @@ func (r *rig) jobIn(s queue.State) queue.Job {
 	case queue.Cancelled:
 		return r.runJob(endedAs(queue.Killed))
 	}
-	panic("storetest: no way into state " + s.String())
+	panic("storetest: cannot create a job in state " + s.String())
 }
 
 // wantWrongState checks that err rejects a request because of the state of j, and names both.
@@ -243,7 +243,7 @@ func verbsNeedTheirState(r *rig) {
 	change := store.Change{Verb: queue.VerbRetry, UID: testUID, Only: []queue.State{queue.Failed, queue.Dead}}
 	r.checkUnchanged(func() {
 		if err := r.s.Change(r.Context(), j.Seq, change); !errors.Is(err, store.ErrStateChanged) {
-			r.Errorf("a job that has moved on: got %v, want %v", err, store.ErrStateChanged)
+			r.Errorf("a job in another state: got %v, want %v", err, store.ErrStateChanged)
 		}
 	})
 	change.Only = []queue.State{queue.Completed}
@@ -343,35 +343,35 @@ func editRefused(r *rig) {
 }
 
 func changeOfReservedJobApplies(r *rig) {
-	give := func(change store.Change) (queue.Job, error) {
+	changeReserved := func(change store.Change) (queue.Job, error) {
 		r.enqueueOne()
 		j := r.claimOne()
 		l := j.Lease()
-		turned := r.exchange(store.Report{Changed: []store.LeasedChange{{Lease: l, Change: change}}})
-		same(r, string(change.Verb)+": stale", turned.Stale, nil)
+		grant := r.exchange(store.Report{Changed: []store.LeasedChange{{Lease: l, Change: change}}})
+		same(r, string(change.Verb)+": stale leases", grant.Stale, nil)
 		r.checkCounts()
 		leased, err := r.leasedJobs()
 		r.must(err)
 		same(r, "leased", leased, nil)
-		return j, turned.Refused[l]
+		return j, grant.Refused[l]
 	}
-	j, err := give(store.Change{Verb: queue.VerbHold, UID: testUID})
+	j, err := changeReserved(store.Change{Verb: queue.VerbHold, UID: testUID})
 	r.must(err)
 	same(r, "state", r.get(j.ID).State, queue.Held)
-	j, err = give(store.Change{Verb: queue.VerbRemove, UID: testUID})
+	j, err = changeReserved(store.Change{Verb: queue.VerbRemove, UID: testUID})
 	r.must(err)
 	_, err = r.s.Get(r.Context(), j.ID)
 	r.wantCode("get of a removed job", err, queue.CodeNotFound)
-	j, err = give(store.Change{Verb: queue.VerbEdit, UID: testUID,
+	j, err = changeReserved(store.Change{Verb: queue.VerbEdit, UID: testUID,
 		Edit: func(j *queue.Job) error { j.Priority = 9; return nil }})
 	r.must(err)
 	same(r, "priority", r.get(j.ID).Priority, 9)
 	claimed := r.claimOne()
 	same(r, "claimed again", claimed.Seq, j.Seq)
 	r.settle(claimed, exited(0))
-	j, err = give(store.Change{Verb: queue.VerbRetryDead, UID: testUID})
-	r.wantWrongState("what it cannot do", err, j)
-	same(r, "claimed after a refusal", seqs(r.claim(10)), []int64{j.Seq})
+	j, err = changeReserved(store.Change{Verb: queue.VerbRetryDead, UID: testUID})
+	r.wantWrongState("a change that the state does not allow", err, j)
+	same(r, "claimed after the rejection", seqs(r.claim(10)), []int64{j.Seq})
 }
 
 func removeDeletesHistory(r *rig) {
@@ -418,7 +418,7 @@ func removeDeletesLongHistory(r *rig) {
 	}
 	r.must(r.change(j, queue.VerbHold))
 	other := r.runJob(exited(0))
-	same(r, "room that outputs take", r.s.Counts().Outputs, 5*1005)
+	same(r, "bytes of all outputs", r.s.Counts().Outputs, 5*1005)
 	r.must(r.change(j, queue.VerbRemove))
 	r.must(r.change(other, queue.VerbRemove))
 	_, err := r.s.History(r.Context(), j.Seq, 0, 9)
@@ -429,12 +429,12 @@ func removeDeletesLongHistory(r *rig) {
 	}
 	r.enqueueOne(withID(j.ID))
 	r.promote()
-	same(r, "room that outputs take at last", r.s.Counts().Outputs, 0)
-	garbage, err := r.s.DeletableOutputs(r.Context(), 100)
+	same(r, "bytes of all outputs after the removal", r.s.Counts().Outputs, 0)
+	deletable, err := r.s.DeletableOutputs(r.Context(), 100)
 	r.must(err)
-	slices.Sort(garbage)
+	slices.Sort(deletable)
 	slices.Sort(refs)
-	same(r, "garbage", garbage, refs)
+	same(r, "deletable files", deletable, refs)
 	r.checkCounts()
 }
 
@@ -480,8 +480,8 @@ func notFound(r *rig) {
 	})
 }
 
-// Audit events record a user's action on a job or on the queue, and the end of an attempt records who ended
-// it.
+// Audit events record a user's action on a job or on the queue. The event of an attempt's end records which user
+// ended it.
 func userActionsAreAudited(r *rig) {
 	j := r.enqueueOne()
 	r.newEvents()
@@ -500,6 +500,6 @@ func userActionsAreAudited(r *rig) {
 	r.exchange(store.Report{Ended: []store.Settlement{e}})
 	want := r.endEvent(j, e.Attempt)
 	want.Detail.UID, want.Detail.Verb = e.EndedBy, e.Verb
-	same(r, "the event of an end that was asked for", r.newEvents(), []queue.Event{want})
+	same(r, "event of an end that a user requested", r.newEvents(), []queue.Event{want})
 	same(r, "job", r.get(j.ID), j)
 }
