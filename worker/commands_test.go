@@ -109,7 +109,7 @@ func TestCancelReturnsIfJobEndsByItself(t *testing.T) {
 	ended, cancel := context.WithCancel(context.Background())
 	cancel()
 	leased, err := p.Cancel(ended, 1, 7)
-	check(t, "answer to who is gone", callResult{leased, err}, callResult{true, context.Canceled})
+	check(t, "answer to the caller whose context ended", callResult{leased, err}, callResult{true, context.Canceled})
 	f.send(succeeded(lease(1), longRun))
 	check(t, "answer", receive(t, "an answer", answer), callResult{true, nil})
 	s.checkState(1, queue.Completed, "")
@@ -375,7 +375,7 @@ func TestConcurrentRequestsAreAllAnswered(t *testing.T) {
 func TestPurgeNeedsRunnerOfEveryDirectory(t *testing.T) {
 	t.Parallel()
 	root := t.TempDir()
-	foreign := runner.Location{Dir: root, Socket: "of nobody"}
+	foreign := runner.Location{Dir: root, Socket: "unused"}
 	if worker.New(newStore(t), worker.Config{Runners: foreign}, 1).Purge(t.Context(), []string{"1-1"}) {
 		t.Error("deleted by no runner")
 	}
@@ -431,7 +431,7 @@ func TestCancelByAnotherUserLimitsGrace(t *testing.T) {
 func TestPurgeUsesNewestResponsiveRunner(t *testing.T) {
 	t.Parallel()
 	root := t.TempDir()
-	foreign := runner.Location{Dir: root, Socket: "of nobody"}
+	foreign := runner.Location{Dir: root, Socket: "unused"}
 	s := newStore(t)
 	s.enqueue(0)
 	if _, err := s.Exchange(t.Context(), store.Report{Want: 1}); err != nil {

@@ -75,7 +75,7 @@ type fakeRunner struct {
 	frames        []wire.Frame        // all other frames, in order
 	times         []time.Time         // arrival time of each frame
 	open          map[wire.Lease]bool // leases that are started and neither ended nor dropped
-	maxOpen       int                 // highest number of open leases so far
+	maxOpen       int                 // highest number of leases that were open at the same time
 	syncs         int64               // number of results sent for leases that no pool holds
 }
 

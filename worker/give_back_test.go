@@ -11,7 +11,7 @@ import (
 	"github.com/queuectl/queuectl/worker"
 )
 
-// Change returns ErrAttemptStarted as soon as the runner answers that the job has started.
+// Change returns ErrAttemptStarted when the runner answers that the job has started.
 func TestChangeOfStartedJobFails(t *testing.T) {
 	s, f, p := startPool(t, 1)
 	f.ignoreStarts()

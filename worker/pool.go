@@ -373,8 +373,8 @@ func (p *Pool) List(ctx context.Context) []Status {
 	return list
 }
 
-// Busy returns how many workers run a job or are occupied by a process that survives SIGKILL, as
-// reported by the runners so far.
+// Busy returns how many workers run a job or are occupied by a process that survives SIGKILL. It counts what the
+// runners have reported.
 func (p *Pool) Busy() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()

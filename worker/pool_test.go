@@ -46,7 +46,7 @@ func TestJobsStartInOrderOnFreeWorkers(t *testing.T) {
 	}
 	f.sync()
 	check(t, "started", f.startedJobs(), want)
-	check(t, "most at once", f.maxOpenLeases(), 2)
+	check(t, "maximum number of open leases", f.maxOpenLeases(), 2)
 }
 
 // A job with a uid that now belongs to another account is held. Other jobs of the same claim run.
@@ -136,13 +136,13 @@ func TestShortJobsArePrefetched(t *testing.T) {
 	}
 }
 
-// If workers finish their jobs while a claim for fewer jobs waits, they are used as soon as jobs
-// arrive, without another event. A report of a start would be such an event, and so would a recall,
+// If workers finish their jobs while a claim for fewer jobs waits, they get the next jobs that arrive,
+// without another event. A report of a start would be such an event, and so would a recall,
 // so the runner reports no starts.
 func TestWorkersFreedDuringClaimAreUsed(t *testing.T) {
 	s, f, _ := startPool(t, 3, 0, 0)
 	awaitFrame[*wire.Start](t, f, 2)
-	waitUntil(t, "one more was waited for", func() bool { return s.awaitedJobs() == 1 })
+	waitUntil(t, "a claim for one job waits", func() bool { return s.awaitedJobs() == 1 })
 	f.send(succeeded(lease(1), longRun))
 	f.sync()
 	f.ignoreStarts()
@@ -156,10 +156,10 @@ func TestWorkersFreedDuringClaimAreUsed(t *testing.T) {
 	check(t, "started", f.startedJobs(), []int64{1, 2, 3, 4})
 	if len(received[*wire.Drop](f)) > 0 {
 		if _, droppedAt := awaitFrame[*wire.Drop](t, f, 1); !droppedAt.After(startedAt) {
-			t.Error("the second was started only when the first was asked back")
+			t.Error("the second job started only after the first was recalled")
 		}
 	}
-	check(t, "most at once", f.maxOpenLeases(), 3)
+	check(t, "maximum number of open leases", f.maxOpenLeases(), 3)
 }
 
 // A pool whose workers are all busy claims nothing. It claims again when a worker is free.
@@ -167,9 +167,9 @@ func TestBusyPoolClaimsNothing(t *testing.T) {
 	s, f, _ := startPool(t, 1, 0)
 	awaitFrame[*wire.Start](t, f, 1)
 	f.sync()
-	check(t, "waited for by a full pool", s.awaitedJobs(), 0)
+	check(t, "jobs that a busy pool tries to claim", s.awaitedJobs(), 0)
 	f.send(succeeded(lease(1), longRun))
-	waitUntil(t, "a job was waited for", func() bool { return s.awaitedJobs() == 1 })
+	waitUntil(t, "a claim for one job waits", func() bool { return s.awaitedJobs() == 1 })
 	s.enqueue(0)
 	awaitFrame[*wire.Start](t, f, 2)
 }
@@ -184,7 +184,7 @@ func TestScaleTakesEffectImmediately(t *testing.T) {
 	awaitFrame[*wire.Start](t, f, 2)
 	setups := received[*wire.Setup](f)
 	check(t, "workers in the last SETUP", setups[len(setups)-1].Workers, 3)
-	waitUntil(t, "one more was waited for", func() bool { return s.awaitedJobs() == 1 })
+	waitUntil(t, "a claim for one job waits", func() bool { return s.awaitedJobs() == 1 })
 	p.Scale(0)
 	f.sync()
 	s.enqueue(0)
@@ -299,7 +299,7 @@ func TestUnstartedJobIsRecalled(t *testing.T) {
 	ended, released, _ := s.reportsOf(1)
 	check(t, "ended and released", []int{ended, released}, []int{0, 1})
 	check(t, "leased", s.leasedJobs(), []int64{2})
-	check(t, "most at once", f.maxOpenLeases(), 1)
+	check(t, "maximum number of open leases", f.maxOpenLeases(), 1)
 }
 
 // A job that the runner has started before the Drop arrives is kept.

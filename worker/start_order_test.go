@@ -207,11 +207,11 @@ func TestClaimFromBeforeRecallIsReturned(t *testing.T) {
 	s, f, p := startPool(t, 1, 0)
 	awaitFrame[*wire.Start](t, f, 1)
 	f.send(succeeded(lease(1), time.Millisecond))
-	waitUntil(t, "more was waited for", func() bool { return s.awaitedJobs() > 1 })
+	waitUntil(t, "a claim for several jobs waits", func() bool { return s.awaitedJobs() > 1 })
 	f.ignoreStarts()
 	s.enqueue(0)
 	awaitFrame[*wire.Start](t, f, 2)
-	waitUntil(t, "more was waited for", func() bool { return s.awaitedJobs() > 1 })
+	waitUntil(t, "a claim for several jobs waits", func() bool { return s.awaitedJobs() > 1 })
 	p.Scale(2)
 	p.Scale(1) // scaling down recalls the waiting jobs
 	awaitFrame[*wire.Drop](t, f, 1)

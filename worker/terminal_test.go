@@ -39,7 +39,7 @@ func TestTypeReachesOneAttempt(t *testing.T) {
 	check(t, "typed", got, typeResult{2, true, nil})
 	check(t, "resized", resized, true)
 	data, _ := awaitFrame[*wire.Type](t, f, 1)
-	check(t, "what the runner heard", string(data.Data), "abc")
+	check(t, "input that the runner received", string(data.Data), "abc")
 	size, _ := awaitFrame[*wire.Resize](t, f, 1)
 	check(t, "size", *size, wire.Resize{Lease: lease(1), Rows: 24, Cols: 80})
 }

@@ -79,7 +79,7 @@ func TestUnresponsiveSocketsDoNotDelayPool(t *testing.T) {
 	start, _ := awaitFrame[*wire.Start](t, f, 1)
 	f.send(succeeded(start.Lease, longRun))
 	s.awaitState(1, queue.Completed)
-	waitUntil(t, "12 are told to be silent", func() bool {
+	waitUntil(t, "12 runners are reported as unresponsive", func() bool {
 		responsive, unresponsive := p.Runners(time.Second)
 		return len(responsive) == 1 && len(unresponsive) == 12
 	})
