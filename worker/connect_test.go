@@ -64,7 +64,7 @@ func TestPoolAdoptsJobsOfEarlierService(t *testing.T) {
 	for _, seq := range []int64{recorded, unrecorded} {
 		j := s.job(seq)
 		check(t, "state and process", []any{j.State, j.PID}, []any{queue.Processing, pid(seq)})
-		check(t, "attempt that runs", p.Running(seq), 1)
+		check(t, "running attempts", p.Running(seq), 1)
 	}
 	s.checkState(lost, queue.Dead, queue.ReasonLost)
 	// The job that returned to the queue gets the worker of the job that ended.
@@ -81,7 +81,7 @@ func TestPoolAdoptsJobsOfEarlierService(t *testing.T) {
 		s.awaitState(seq, queue.Completed)
 	}
 	if f.epochs[0] <= before {
-		t.Errorf("met with epoch %d, want more than %d", f.epochs[0], before)
+		t.Errorf("the runner received epoch %d, want a higher one than %d", f.epochs[0], before)
 	}
 }
 
@@ -120,7 +120,7 @@ func TestReconnectKeepsRunningJobs(t *testing.T) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if len(f.epochs) != 2 || f.epochs[1] <= f.epochs[0] {
-		t.Errorf("met with epochs %v, want two, the second higher", f.epochs)
+		t.Errorf("the runner received epochs %v, want two, the second higher than the first", f.epochs)
 	}
 }
 
@@ -218,7 +218,8 @@ func TestRecoverySparesProcessesOfOtherLeases(t *testing.T) {
 		first.send(&wire.Recovered{ID: f.ID, SameBoot: true})
 	}
 	runWith(t, s, runner.Location{Dir: root, Socket: "unused"}, 2)
-	check(t, "attempts to be ended with the dead runner", receive(t, "it is recovered", recovered), []wire.Attempt(nil))
+	check(t, "attempts to be ended with the dead runner",
+		receive(t, "the recovery of the dead runner", recovered), []wire.Attempt(nil))
 }
 
 // While root's runner cleans up after a dead runner, it keeps sending frames. The pool receives the

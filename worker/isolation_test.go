@@ -66,14 +66,14 @@ func TestSuspectsWithoutRunnerLetOtherJobsRun(t *testing.T) {
 	s.enqueueSuspects(3)
 	s.enqueue(0, 0)
 	awaitFrame[*wire.Start](t, f, 2)
-	check(t, "attempts to start a runner when the other jobs run", tries(), 1)
+	check(t, "attempted runner starts when the other jobs run", tries(), 1)
 	check(t, "started", f.startedJobs(), []int64{4, 5})
 	for seq := range int64(3) {
 		s.checkState(seq+1, queue.Pending, queue.ReasonShortage)
 	}
-	waitUntil(t, "another attempt to start a runner", func() bool { return tries() == 2 })
+	waitUntil(t, "a second runner start was attempted", func() bool { return tries() == 2 })
 	waitUntil(t, "only the other jobs are leased", func() bool { return slices.Equal(s.leasedJobs(), []int64{4, 5}) })
-	check(t, "attempts to start a runner in total", tries(), 2)
+	check(t, "attempted runner starts in total", tries(), 2)
 	f.send(succeeded(lease(4), longRun))
 	s.awaitState(4, queue.Completed)
 }
@@ -98,7 +98,7 @@ func TestSuspectsRunInSeparateRunnersUpToLimit(t *testing.T) {
 	awaitFrame[*wire.Start](t, f, 1)
 	waitUntil(t, "the maximum number of suspects has started", func() bool { return len(starts()) == maxSuspects })
 	f.sync()
-	check(t, "attempts to start a runner", tries(), maxSuspects)
+	check(t, "attempted runner starts", tries(), maxSuspects)
 	check(t, "suspects started", len(starts()), maxSuspects)
 	check(t, "other jobs started", f.startedJobs(), []int64{maxSuspects + excess + 1})
 	before := time.Now()
@@ -114,7 +114,7 @@ func TestSuspectsRunInSeparateRunnersUpToLimit(t *testing.T) {
 	if len(slices.Compact(got)) != maxSuspects+excess {
 		t.Errorf("suspects started: %v", got)
 	}
-	check(t, "attempts to start a runner", tries(), maxSuspects+excess)
+	check(t, "attempted runner starts", tries(), maxSuspects+excess)
 }
 
 // A runner that reports an attempt of a job that was sent to no runner does not get the job, and its
@@ -123,7 +123,7 @@ func TestRunnerCannotTakeUnsentJob(t *testing.T) {
 	s, f, _, root, tries := startPoolWithSpawns(t, 2, "2.alone", "go")
 	separate := newRunner(t, root, "2.alone")
 	s.enqueueSuspects(1)
-	waitUntil(t, "an attempt to start a runner", func() bool { return tries() == 1 })
+	waitUntil(t, "a runner start was attempted", func() bool { return tries() == 1 })
 	f.reconnect(runningAttempt(lease(1)))
 	f.send(succeeded(lease(1), longRun))
 	f.sync()
@@ -143,7 +143,7 @@ func TestDrainReturnsSuspects(t *testing.T) {
 	s, _, p, root, tries := startPoolWithSpawns(t, 2, "2.alone", "go")
 	separate := newRunner(t, root, "2.alone")
 	s.enqueueSuspects(2)
-	waitUntil(t, "an attempt to start a runner", func() bool { return tries() == 1 })
+	waitUntil(t, "a runner start was attempted", func() bool { return tries() == 1 })
 	p.Drain(true)
 	if err := os.WriteFile(filepath.Join(root, "go"), nil, 0o600); err != nil {
 		t.Fatal(err)
@@ -152,5 +152,5 @@ func TestDrainReturnsSuspects(t *testing.T) {
 	check(t, "leased", s.leasedJobs(), []int64(nil))
 	check(t, "started", separate.startedJobs(), []int64(nil))
 	s.checkState(1, queue.Pending, "")
-	check(t, "attempts to start a runner", tries(), 1)
+	check(t, "attempted runner starts", tries(), 1)
 }

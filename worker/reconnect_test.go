@@ -35,7 +35,7 @@ func TestWatchSurvivesReconnect(t *testing.T) {
 	awaitFrame[*wire.Watch](t, f, 1)
 	f.reconnect(runningAttempt(lease(1)))
 	f.sync()
-	check(t, "watched again", len(received[*wire.Watch](f)), 2)
+	check(t, "number of watches", len(received[*wire.Watch](f)), 2)
 }
 
 // A cancellation that waits to be recorded is recorded even if the connection breaks.

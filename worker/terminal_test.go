@@ -23,7 +23,7 @@ func TestTypeReachesOneAttempt(t *testing.T) {
 		t.Errorf("got %+v, %v, want the first attempt of job 1", j, ok)
 	}
 	if _, ok := p.Started(t.Context(), 2); ok {
-		t.Error("a job that is not there has started")
+		t.Error("a job that does not exist has started")
 	}
 	typeAndResize := func(seq int64, attempt int) (got typeResult, resized bool) {
 		answer, ok, err := p.Type(t.Context(), seq, attempt, []byte("abc"))
