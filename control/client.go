@@ -362,7 +362,7 @@ func (c *Client) Ask(ctx context.Context, m *Method, params json.RawMessage) (re
 	return result, err
 }
 
-// whyItEndedHint tells the user where to find out why the service has ended.
+// whyItEndedHint names the places where the user can find out why the service has ended.
 const whyItEndedHint = "to find out why it ended, see its log (for the system service: " + socket.LogHint +
 	") and queuectl doctor"
 
