@@ -228,7 +228,7 @@ func (r *rig) expiredEvent(j queue.Job) queue.Event {
 	return r.event(queue.EventExpired, j, queue.EventDetail{Reason: queue.ReasonExpired})
 }
 
-// expiredJob returns j as it is after it has expired now.
+// expiredJob returns the expected form of j if it has expired now.
 func (r *rig) expiredJob(j queue.Job) queue.Job {
 	j.State, j.Reason, j.EndedAt, j.UpdatedAt = queue.Cancelled, queue.ReasonExpired, r.s.Now(), r.s.Now()
 	return j

@@ -335,8 +335,8 @@ func boundedQueue(r *rig) {
 	same(r, "job", r.awaitedJobs("one job has ended", result)[0].Seq, jobs[2].Seq)
 }
 
-// A user who has jobs in many queues and has reached the quota does not delay other users' claims. When a job
-// of the user ends, another one starts.
+// A user with jobs in many queues whose quota is used up does not delay other users' jobs. When a job of the user
+// ends, another one starts.
 func manyQueues(r *rig) {
 	const many = 600
 	r.setMaxRunning(2)

@@ -25,7 +25,7 @@ var quotaPromises = []promise{
 	{name: "lowering the running limit ends no job", check: lowerLimitEndsNothing},
 	{name: "every verb works on a job that the running limit holds back", check: verbsWorkOnLimitedJobs},
 	{name: "a job that the running limit holds back can expire", check: limitedJobExpires},
-	{name: "the running limit applies to jobs that have just become due", check: dueJobIsLimited},
+	{name: "the running limit applies to jobs that are newly due", check: dueJobIsLimited},
 	{name: "a new order applies to jobs that the running limit holds back", check: limitedJobsAreReranked},
 	{name: "many jobs of one user do not delay other users", check: manyJobsOfOneUserDelayNoOther},
 	{name: "a random walk with several users claims the expected jobs", check: func(r *rig) { randomUserWalk(r, 1000) }},

@@ -373,9 +373,9 @@ func oldestIsLongestWait(r *rig) {
 	r.enqueueOne(withPriority(9))
 	oldest("of a waiting job and a job that is not due", begin+1000)
 	r.advanceAndPromote(time.Minute)
-	oldest("of a waiting job and a job that became due later", begin+1000)
+	oldest("of a waiting job and a job that was due later", begin+1000)
 	r.settle(r.start(r.claimOne()), exited(0))
-	oldest("when only the job that became due later waits", first.RunAt)
+	oldest("when only the job that was due later waits", first.RunAt)
 	r.start(r.claimOne())
 	oldest("when all run", 0)
 }

@@ -50,7 +50,7 @@ func startedIsProcessing(r *rig) {
 	same(r, "claimed", r.claim(1), nil)
 }
 
-// afterSettle returns a leased job as it is after e settles it now.
+// afterSettle returns the expected form of a leased job after e has settled it.
 func (r *rig) afterSettle(j queue.Job, e store.Settlement) queue.Job {
 	d, a, ran := e.Decision, e.Attempt, j.State == queue.Processing
 	j.State, j.Reason, j.WorkerID, j.PID, j.UpdatedAt = d.State, d.Reason, "", 0, r.s.Now()

@@ -199,7 +199,7 @@ func (r *rig) claimOne() queue.Job {
 	return jobs[0]
 }
 
-// asClaimed returns jobs as they are after a claim: with the fences of claimed, which must be higher than
+// asClaimed returns jobs in their form after a claim: with the fences of claimed, which must be higher than
 // before.
 func (r *rig) asClaimed(claimed []queue.Job, before ...queue.Job) []queue.Job {
 	r.Helper()
