@@ -75,7 +75,7 @@ func TestRoomGoesToTheRequestThatWaitsLongest(t *testing.T) {
 }
 
 // The server notices within 2 roomHangUpInterval that a client has hung up while its connection
-// waits for room. That also holds if the wait began while checkHangUps was checking other clients.
+// waits for room. That also holds if the wait began while the server was checking other clients.
 func TestClientsThatHangUpStopWaitingForRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newConns()

@@ -139,7 +139,7 @@ func schedulesKept(r *rig) {
 		"schedule_removed nightly "})
 }
 
-// wantErrChanged checks that err is ErrChanged.
+// wantErrChanged checks that err is ErrScheduleChanged.
 func (r *rig) wantErrChanged(what string, err error) {
 	r.Helper()
 	if !errors.Is(err, store.ErrScheduleChanged) {
