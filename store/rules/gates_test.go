@@ -57,7 +57,8 @@ func TestGateRoom(t *testing.T) {
 		"rate: a claimed job may start": {mail, given{lease(1, false)}, Gate{Free: 1, Total: 2}},
 		"rate: a started job is a start": {mail, given{lease(1, true), startedAgo(time.Second)},
 			Gate{Free: 1, Total: 2}},
-		"rate: an old start does not count": {mail, given{startedAgo(time.Minute + time.Millisecond)}, Gate{Free: 2, Total: 2}},
+		"rate: an old start does not count": {mail, given{startedAgo(time.Minute + time.Millisecond)},
+			Gate{Free: 2, Total: 2}},
 		"rate: opens when the oldest start leaves": {mail, given{startedAgo(50 * time.Second), startedAgo(time.Second)},
 			Gate{Free: 0, Total: 2, OpensAt: 1_010_001}},
 	}
