@@ -19,7 +19,7 @@ const (
 	maxStarting = 4  // goroutines of one user that were started but do not run yet
 	acceptBurst = 16 // connections accepted in a row before other goroutines may run; takes about 1 ms
 	// maxRefusals is the number of refusals of users without access that may look up names
-	// concurrently. A look-up takes seconds if the directory of accounts is slow. At this limit,
+	// concurrently. A lookup takes seconds if the directory of accounts is slow. At this limit,
 	// further users without access are refused immediately, by an error that contains no names.
 	maxRefusals = 16
 	// maxClosings is the number of evicted connections that may be closed in the background

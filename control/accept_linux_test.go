@@ -72,7 +72,7 @@ func TestArrivalsOfOneUserStayWithinItsShare(t *testing.T) {
 	})
 }
 
-// When maxRefusals refusals hang because the look-up of names is slow, further users without access
+// When maxRefusals refusals hang because the lookup of names is slow, further users without access
 // are refused without names, and other users are served.
 func TestManyRefusalsKeepNoOtherUserOut(t *testing.T) {
 	known := make(chan struct{})

@@ -135,7 +135,7 @@ func (v *testServer) waitUntil(what string, holds func() bool) {
 	v.t.Helper()
 	for deadline := time.Now().Add(20 * time.Second); !holds(); time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
-			v.t.Fatalf("%s: not after 20s", what)
+			v.t.Fatalf("timed out after 20s while waiting until %s", what)
 		}
 	}
 }
@@ -175,18 +175,18 @@ func TestAbandonedConnectionsAreBounded(t *testing.T) {
 		c.Close()
 	}
 	if n := runtime.NumGoroutine() - before; n > 20*(1+connRequests)+maxRefusals {
-		t.Errorf("%d goroutines are busy with 2000 connections of which 20 may be there", n)
+		t.Errorf("%d goroutines serve 2000 connections, of which 20 may be open", n)
 	}
 	if text := <-v.send(v.dial(3), "show", `{"id":"a"}`); !strings.Contains(text, "result") {
-		t.Errorf("another user is told %q", text)
+		t.Errorf("another user got the answer %q", text)
 	}
 	began := time.Now()
-	v.waitUntil("nothing of them is left", func() bool {
+	v.waitUntil("the limiter counts no request or byte of user 1", func() bool {
 		requests, bytes := v.shares.conns.Usage(1)
 		return requests == 0 && bytes == 0
 	})
 	if took := time.Since(began); took > maxRoomWait {
-		t.Errorf("what nobody waits for went on for %v", took)
+		t.Errorf("requests of closed connections were served for %v", took)
 	}
 }
 
@@ -219,14 +219,16 @@ func TestPipelinesDoNotDelayOtherUsers(t *testing.T) {
 				answer := v.send(v.dial(uid), c[0], c[1])
 				text, ended := "", 0
 				for text == "" {
-					v.waitUntil("it is answered, or waits", func() bool { return len(answer) > 0 || v.shares.slots.Waiting(uid) > 0 })
+					v.waitUntil("the request is answered, or waits for a slot", func() bool {
+						return len(answer) > 0 || v.shares.slots.Waiting(uid) > 0
+					})
 					if len(answer) > 0 {
 						text = <-answer
 						continue
 					}
 					v.ended <- struct{}{}
 					ended++
-					v.waitUntil("another read has begun", func() bool {
+					v.waitUntil("the request is answered, or another read has begun", func() bool {
 						return len(answer) > 0 || v.readsInProgress(attack.attackers...) == full
 					})
 				}
@@ -237,9 +239,9 @@ func TestPipelinesDoNotDelayOtherUsers(t *testing.T) {
 			}
 		}
 		v.mu.Lock()
-		for who, n := range v.most {
-			if strings.HasSuffix(who, fmt.Sprint("class ", ClassMany)) && n > 1 || n > readSlots-1 {
-				t.Errorf("%s: %d reads at once", who, n)
+		for class, n := range v.most {
+			if strings.HasSuffix(class, fmt.Sprint("class ", ClassMany)) && n > 1 || n > readSlots-1 {
+				t.Errorf("%s: %d concurrent reads", class, n)
 			}
 		}
 		v.mu.Unlock()
@@ -265,7 +267,7 @@ func (v *testServer) readsInProgress(uids ...int) (n int) {
 // waitForFullLoad waits until the users have as many requests in progress as the limit allows. It
 // returns how many of these hold a slot.
 func (v *testServer) waitForFullLoad(uids []int) int {
-	v.waitUntil("the requests are under way", func() bool {
+	v.waitUntil("the requests are in progress", func() bool {
 		for _, uid := range uids {
 			if requests, _ := v.shares.conns.Usage(uid); requests < userRequests {
 				return false
@@ -274,7 +276,7 @@ func (v *testServer) waitForFullLoad(uids []int) int {
 		return true
 	})
 	before := -1
-	v.waitUntil("as many read as may", func() bool {
+	v.waitUntil("the maximum number of reads is in progress", func() bool {
 		now := v.readsInProgress(uids...)
 		same := now == before && now > 0
 		before = now
@@ -303,7 +305,7 @@ func TestIncompleteLinesCostOneLine(t *testing.T) {
 		talking.Go(func() { c.Write(half) })
 		talking.Go(func() { text, _ := bufio.NewReader(c).ReadString('\n'); answers <- text })
 	}
-	v.waitUntil("one line has all the room", func() bool { return v.bytes(1) > int64(len(half))-connBytes })
+	v.waitUntil("one line uses all the bytes of the user", func() bool { return v.bytes(1) > int64(len(half))-connBytes })
 	runtime.GC()
 	runtime.ReadMemStats(&stats)
 	// A buffer exists twice while it grows. Each connection has a reader and goroutines.
@@ -321,7 +323,7 @@ func TestIncompleteLinesCostOneLine(t *testing.T) {
 	}
 	for range conns - 1 {
 		if text := <-answers; !strings.Contains(text, `"unavailable"`) || !strings.Contains(text, "8388608 bytes") {
-			t.Errorf("one that had no room: %.300q", text)
+			t.Errorf("a line that exceeds the user's bytes: %.300q", text)
 			break
 		}
 	}
@@ -343,15 +345,15 @@ func TestLargeRequestsAreServedRoundRobin(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	v.waitUntil("two of two users are carried out", func() bool { return v.readsInProgress(1, 2, 4, 5) == 2 })
+	v.waitUntil("two requests are in progress", func() bool { return v.readsInProgress(1, 2, 4, 5) == 2 })
 	if v.readsInProgress(1) > 1 || v.readsInProgress(2) > 1 {
-		t.Error("one user has both places")
+		t.Error("one user has both slots")
 	}
-	v.waitUntil("the next ones are carried out, though the first wait", func() bool {
+	v.waitUntil("the next requests are in progress, although the first ones wait", func() bool {
 		return v.readsInProgress(1, 2, 4, 5) > 2
 	})
 	if took := time.Since(asked); took < maxLargeHold {
-		t.Errorf("they began after %v", took)
+		t.Errorf("the next requests began after %v", took)
 	}
 	close(v.ended)
 }
@@ -368,10 +370,10 @@ func TestStreamsHoldNoSlots(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	v.waitUntil("all streams are stuck", func() bool { return v.bytes(1) >= (MaxStreams-1)*int64(len(b.piece)) })
+	v.waitUntil("all streams are blocked", func() bool { return v.bytes(1) >= (MaxStreams-1)*int64(len(b.piece)) })
 	answer := v.send(v.dial(1), "events", "{}")
 	if text := <-answer; !strings.Contains(text, `"unavailable"`) || !strings.Contains(text, "64 open streams") {
-		t.Errorf("one stream more: %.300s", text)
+		t.Errorf("one more stream: %.300s", text)
 	}
 	for _, class := range []Class{ClassOne, ClassMany} {
 		if err := v.shares.Do(WithPeer(t.Context(), Peer{UID: 2}), class, func() error { return nil }); err != nil {

@@ -362,9 +362,11 @@ func (c *Client) Ask(ctx context.Context, m *Method, params json.RawMessage) (re
 	return result, err
 }
 
-// whyItEndedHint tells the user where to find out why the service has ended. unknownOutcome is its effect.
+// whyItEndedHint names the places where the user can find out why the service has ended.
 const whyItEndedHint = "to find out why it ended, see its log (for the system service: " + socket.LogHint +
 	") and queuectl doctor"
+
+// unknownOutcome says what a caller cannot know about a request that got no answer.
 const unknownOutcome = "it is unknown whether the request was carried out"
 
 // withCode converts an error of the connection to an error with a code. tries is how often the

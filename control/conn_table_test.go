@@ -95,7 +95,7 @@ func TestEvictionDelaysNoOtherUser(t *testing.T) {
 	select {
 	case <-closing:
 	case <-time.After(10 * time.Second):
-		t.Fatal("the second connection did not have the first one closed")
+		t.Fatal("the second connection did not cause the first one to be closed")
 	}
 	ask(connect(2))
 }
@@ -132,6 +132,6 @@ func TestIdleConnectionsAreCounted(t *testing.T) {
 	add(conn(), fourth, true)
 	third.endRequest()
 	if n := table.byUser[1].idle.Load(); n != 2 {
-		t.Errorf("%d connections of 2 are idle, want both", n)
+		t.Errorf("%d of 2 connections are idle, want both", n)
 	}
 }

@@ -72,7 +72,7 @@ func TestClientSendsNothingToAnotherUsersServer(t *testing.T) {
 		uids = append(uids, otherUID)
 	}
 	for _, uid := range uids {
-		dir := openFolder(t)
+		dir := sharedDir(t)
 		path, other := filepath.Join(dir, "s"), filepath.Join(dir, "other")
 		first, second := listenAs(t, os.Geteuid(), path), listenAs(t, uid, other)
 		var servers sync.WaitGroup
@@ -88,16 +88,16 @@ func TestClientSendsNothingToAnotherUsersServer(t *testing.T) {
 		_, err := client(t, path).Hello(t.Context(), HelloParams{})
 		servers.Wait()
 		if !strings.Contains(before, `"hello"`) {
-			t.Errorf("the first server was told %q", before)
+			t.Errorf("the first server received %q, want a hello request", before)
 		}
 		if uid == os.Geteuid() {
 			if after != before {
-				t.Errorf("uid %d was told %q, want the request again", uid, after)
+				t.Errorf("the server of uid %d received %q, want the request again", uid, after)
 			}
 			continue
 		}
 		if after != "" {
-			t.Errorf("uid %d was told %q, want nothing", uid, after)
+			t.Errorf("the server of uid %d received %q, want nothing", uid, after)
 		}
 		if !errors.Is(err, queue.ErrDenied) || !strings.Contains(err.Error(), path) ||
 			!strings.Contains(err.Error(), strconv.Itoa(uid)) {
@@ -106,8 +106,8 @@ func TestClientSendsNothingToAnotherUsersServer(t *testing.T) {
 	}
 }
 
-// openFolder returns a directory in which every user may create a socket.
-func openFolder(t *testing.T) string {
+// sharedDir returns a directory in which every user may create a socket.
+func sharedDir(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "open")
 	if err != nil {

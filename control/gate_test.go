@@ -80,22 +80,22 @@ func TestServerRefusesByRight(t *testing.T) {
 			}
 		}
 		if _, err := c.Show(t.Context(), Show{ID: "a"}); err != nil || d.peers[len(d.peers)-1].Right != right {
-			t.Errorf("the service was asked by %+v, %v, want %s", d.peers, err, right)
+			t.Errorf("requests came from %+v, error %v; want the right %s", d.peers, err, right)
 		}
 		c.Close()
 	}
 }
 
-// A user who is not admitted gets the reason, and the service does not see the request.
+// The server gives a rejected user the reason, and does not pass the request to the service.
 func TestRejectedPeerGetsTheReason(t *testing.T) {
 	d := &fakeAuthorizer{right: Admin, denial: queue.Errorf(queue.CodeUnavailable, "come back later")}
 	c := client(t, serve(t, d))
 	if _, err := c.Show(t.Context(), Show{ID: "a"}); !errors.Is(err, queue.ErrUnavailable) ||
 		!strings.Contains(err.Error(), "come back later") {
-		t.Errorf("got %v, want why", err)
+		t.Errorf("got %v, want the reason of the rejection", err)
 	}
 	if len(d.peers) != 0 {
-		t.Errorf("the service was asked by %+v", d.peers)
+		t.Errorf("the service received requests from %+v", d.peers)
 	}
 }
 
@@ -118,7 +118,7 @@ func TestRightsApplyPerRequest(t *testing.T) {
 		}
 	}
 	if got := d.peers[len(d.peers)-1].Right; len(d.peers) != 3 || got != Admin {
-		t.Errorf("the service was asked %d times, last with %s", len(d.peers), got)
+		t.Errorf("the service received %d requests, the last with the right %s", len(d.peers), got)
 	}
 }
 
@@ -161,16 +161,16 @@ func TestUsersWithoutAccessMayAskWhoami(t *testing.T) {
 	for deadline := time.Now().Add(10 * time.Second); server.conns.openCount.Load() != maxWithoutAccess+
 		1; time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatalf("%d connections were let in", server.conns.openCount.Load())
+			t.Fatalf("%d connections are open", server.conns.openCount.Load())
 		}
 	}
 	if got := callOnce(t, socket, `{"id":1,"method":"whoami"}`); !strings.Contains(got, `"id":null`) ||
 		!strings.Contains(got, "denied") {
-		t.Errorf("one outsider too many: %s", got)
+		t.Errorf("one connection without access too many: %s", got)
 	}
 	d.setRight(Admin)
 	if _, err := inside.Hello(t.Context(), HelloParams{}); err != nil {
-		t.Errorf("somebody had to make room: %v", err)
+		t.Errorf("the connection of an admitted user was evicted: %v", err)
 	}
 	for _, c := range open {
 		c.SetDeadline(time.Now().Add(10 * time.Second))
@@ -178,7 +178,7 @@ func TestUsersWithoutAccessMayAskWhoami(t *testing.T) {
 			t.Fatal(err)
 		}
 		if line, err := bufio.NewReader(c).ReadString('\n'); err != nil || !strings.Contains(line, `"version"`) {
-			t.Errorf("who was given a right meanwhile: %q, %v", line, err)
+			t.Errorf("a user who got a right after connecting: %q, %v", line, err)
 		}
 	}
 }
@@ -197,12 +197,12 @@ func TestRefusalsDoNotDelayOtherUsers(t *testing.T) {
 	select {
 	case <-refused:
 	case <-time.After(10 * time.Second):
-		t.Fatal("nobody is refused")
+		t.Fatal("no connection was refused")
 	}
 	d.setRight(Admin)
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 	defer cancel()
 	if _, err := client(t, socket).Hello(ctx, HelloParams{}); err != nil {
-		t.Errorf("while somebody is refused: %v", err)
+		t.Errorf("during a refusal: %v", err)
 	}
 }

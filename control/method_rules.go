@@ -157,7 +157,7 @@ func enqueueRules() map[reflect.Type]*ruleset {
 			free("commit", "this is the last or only request of the batch"),
 			opt("key", `idempotency key, only with parameter "commit": a repeated request with this key gets the same answer`,
 				filledUpTo(queue.MaxKey)),
-			free("abort", "discard the jobs that were sent for this batch so far"),
+			free("abort", "discard the jobs that this batch has received"),
 			free("require_limits", "refuse jobs with a limit that this machine cannot enforce"), next,
 		}, []group{
 			anyOf(`must be true if the batch is a single request; to send several requests, set parameter "batch"`, "commit",
@@ -196,7 +196,7 @@ func listRules() map[reflect.Type]*ruleset {
 		reflect.TypeFor[Wait](): {[]param{
 			opt("id", "id of a job", notEmpty),
 			opt("ids", "ids of jobs", nonEmpty(atMost(MaxWaits))),
-			free("any", "answer as soon as one of the jobs has ended, instead of all"),
+			free("any", "answer when one of the jobs has ended, instead of all"),
 			opt("timeout", "answer after at most this duration, even if the jobs have not ended (default: unlimited)", duration),
 		}, []group{anyOf(`no jobs given; set parameter "id" or "ids"`, "ids", "id")}},
 		reflect.TypeFor[Tree]():      {params: []param{needJob}},

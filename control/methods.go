@@ -180,7 +180,7 @@ func ReadParams[P any](raw json.RawMessage) (p P, err error) {
 	return p, err
 }
 
-// isLongPoll reports whether a request of a method that is not a stream may take as long as a
+// isLongPoll reports whether a request of a method that is not a stream may wait for a long time, like a
 // stream. Such a request counts towards the limit for streams.
 func isLongPoll(params any) bool {
 	attach, ok := params.(*Attach)

@@ -72,7 +72,7 @@ func TestSingleCallStartsNoGoroutine(t *testing.T) {
 		t.Fatalf("%+v, %v", got, err)
 	}
 	if n := reading.Load(); n != 0 {
-		t.Errorf("%d goroutines read for it", n)
+		t.Errorf("%d goroutines read from the connection", n)
 	}
 }
 
@@ -196,6 +196,6 @@ func TestAbandonedStreamDelaysNoOtherCall(t *testing.T) {
 			t.Error(err)
 		}
 	case <-time.After(10 * time.Second):
-		t.Error("the next question is not answered")
+		t.Error("the next request is not answered")
 	}
 }

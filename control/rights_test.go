@@ -91,18 +91,18 @@ service.stop admin admin
 			for i, own := range []bool{true, false} {
 				may := have >= slices.Index(order, Right(f[i+1]))
 				if got := right.Covers(RequiredRight(f[0], own)); got != may {
-					t.Errorf("%s of one's own job (%t) with %s: got %t, want %t", f[0], own, right, got, may)
+					t.Errorf("%s of the user's own job (%t) with the right %s: allowed is %t, want %t", f[0], own, right, got, may)
 				}
 			}
 		}
 		for _, wrong := range []Right{"", "root", "Admin"} {
 			if wrong.Covers(RequiredRight(f[0], true)) {
-				t.Errorf("%s is let through with the right %q", f[0], wrong)
+				t.Errorf("%s is allowed with the right %q", f[0], wrong)
 			}
 		}
 	}
 	if Admin.Covers(RequiredRight("no.such", true)) {
-		t.Error("a method that there is not is let through")
+		t.Error("an unknown method is allowed")
 	}
 }
 
@@ -125,6 +125,6 @@ func TestAccessGoesByUserAndGroups(t *testing.T) {
 	}
 	empty := Access{}
 	if got := empty.RightOf(&Peer{UID: 1, GID: 10, Groups: []int{11}}); got != None {
-		t.Errorf("by an empty [access]: %s", got)
+		t.Errorf("with an empty [access]: %s", got)
 	}
 }

@@ -172,8 +172,8 @@ func (s *Server) Run(ctx context.Context, l net.Listener) error {
 	}
 }
 
-// openSpare opens a file descriptor that Run can close when no other is free. It returns nil if
-// there is none.
+// openSpare opens a file descriptor that Run can close when no other is free. It returns nil if the open
+// fails.
 func openSpare() *os.File {
 	f, _ := os.Open(os.DevNull)
 	return f

@@ -26,13 +26,13 @@ func wantNoUsage(t *testing.T, s *UserLimits) {
 	t.Helper()
 	for _, l := range []*fair.Limiter{s.slots, s.helpers} {
 		if n := reflect.ValueOf(l).Elem().FieldByName("users").Len(); n > 0 {
-			t.Errorf("%d users are left", n)
+			t.Errorf("%d users are still counted", n)
 		}
 	}
 	for _, name := range []string{"requests", "lists", "streams", "connRequests", "bytes", "growingLines"} {
 		l := reflect.ValueOf(s.conns).Elem().FieldByName(name)
 		if n := l.Elem().FieldByName("users").Len(); n > 0 {
-			t.Errorf("%s: %d users are left", name, n)
+			t.Errorf("%s: %d users are still counted", name, n)
 		}
 	}
 }
@@ -49,19 +49,19 @@ func TestReadsAreServedRoundRobin(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			s := NewUserLimits()
 			var mu sync.Mutex
-			atOnce, most := 0, 0 // guarded by mu
+			reading, most := 0, 0 // guarded by mu
 			var all sync.WaitGroup
 			ctx, stop := context.WithCancel(t.Context())
 			for range 10_000 {
 				all.Go(func() {
 					s.Do(peerContext(ctx, 1, Submit), c.theirs, func() error {
 						mu.Lock()
-						atOnce++
-						most = max(most, atOnce)
+						reading++
+						most = max(most, reading)
 						mu.Unlock()
 						time.Sleep(lasts)
 						mu.Lock()
-						atOnce--
+						reading--
 						mu.Unlock()
 						return nil
 					})
@@ -78,7 +78,7 @@ func TestReadsAreServedRoundRobin(t *testing.T) {
 			stop()
 			all.Wait()
 			if most != c.places {
-				t.Errorf("class %d: %d at once, want %d", c.theirs, most, c.places)
+				t.Errorf("class %d: %d concurrent reads, want %d", c.theirs, most, c.places)
 			}
 			wantNoUsage(t, s)
 		})
@@ -116,7 +116,7 @@ func TestSlotsAreShared(t *testing.T) {
 			least, most = min(least, n), max(most, n)
 		}
 		if least == 0 || most > least+least/5 {
-			t.Errorf("turns by user: %v", got)
+			t.Errorf("requests served by user: %v", got)
 		}
 		wantNoUsage(t, s)
 	})
@@ -167,7 +167,7 @@ func TestSlotsAreReserved(t *testing.T) {
 				})
 				synctest.Wait()
 				if got != a.gets {
-					t.Errorf("%s, %d (%+v): gets a place: %t", name, i+1, a, got)
+					t.Errorf("%s, %d (%+v): gets a slot: %t", name, i+1, a, got)
 				}
 			}
 			stop()
@@ -190,21 +190,21 @@ func TestWaitingForASlotTimesOut(t *testing.T) {
 		}
 		synctest.Wait()
 		began := time.Now()
-		err := s.Do(peerContext(t.Context(), 1, Submit), ClassOne, func() error { return errors.New("got a place") })
+		err := s.Do(peerContext(t.Context(), 1, Submit), ClassOne, func() error { return errors.New("got a slot") })
 		if took := time.Since(began); !errors.Is(err, queue.ErrUnavailable) || took != maxSlotWait ||
 			!strings.Contains(err.Error(), "try again") {
 			t.Errorf("after %v: %v", took, err)
 		}
 		ctx, cancel := context.WithTimeout(peerContext(t.Context(), 1, Submit), time.Second)
 		defer cancel()
-		if err := s.Do(ctx, ClassOne, func() error { return errors.New("got a place") }); !errors.Is(err,
+		if err := s.Do(ctx, ClassOne, func() error { return errors.New("got a slot") }); !errors.Is(err,
 			context.DeadlineExceeded) {
-			t.Errorf("whoever has gone: %v", err)
+			t.Errorf("a caller whose context ended: %v", err)
 		}
 		release()
 		all.Wait()
 		if err := s.Do(peerContext(t.Context(), 1, Submit), ClassOne, func() error { return nil }); err != nil {
-			t.Errorf("once there is room: %v", err)
+			t.Errorf("after a slot was freed: %v", err)
 		}
 		wantNoUsage(t, s)
 	})
@@ -260,15 +260,15 @@ func TestAnswersWaitForRoom(t *testing.T) {
 		c.Charge(1)
 		if err := s.Step(peerContext(t.Context(), 1, Submit), ClassOne, func() error { return nil }); !errors.Is(err,
 			queue.ErrUnavailable) || !strings.Contains(err.Error(), "8388608 bytes") {
-			t.Errorf("without room: %v", err)
+			t.Errorf("with all bytes of the user in use: %v", err)
 		}
 		own := context.WithValue(peerContext(t.Context(), 1, Submit), activeRequestKey{}, &activeRequest{bytes: 1})
 		if err := s.Step(own, ClassOne, func() error { return nil }); err != nil {
-			t.Errorf("with a byte of its own: %v", err)
+			t.Errorf("a request that already holds a byte: %v", err)
 		}
 		s.conns.SetUnlimitedBytes(true)
 		if err := s.Step(peerContext(t.Context(), 1, Submit), ClassOne, func() error { return nil }); err != nil {
-			t.Errorf("without bounds: %v", err)
+			t.Errorf("without limits: %v", err)
 		}
 		c.Close()
 		wantNoUsage(t, s)
@@ -306,7 +306,7 @@ func TestEachUserBuildsOneAnswerAtATime(t *testing.T) {
 		began := time.Now()
 		all.Wait()
 		if took := time.Since(began); most[0] != 1 || most[1] != 1 || most[2] != 1 || took != 20*time.Millisecond {
-			t.Errorf("at once by user: %v, in %v", most, took)
+			t.Errorf("concurrent steps by user: %v, in %v; want 1 each, in 20ms", most, took)
 		}
 		wantNoUsage(t, s)
 	})

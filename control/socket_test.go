@@ -28,8 +28,8 @@ type fakeAPI struct {
 	onConcurrencyLimit func() // value for Server.OnConcurrencyLimit; nil leaves the default
 	patience           *time.Duration
 	API
-	err          error
-	crowdedCalls atomic.Int64 // number of events that the method Events has sent
+	err        error
+	sentEvents atomic.Int64 // number of events that the method Events has sent
 }
 
 func (f *fakeAPI) Show(context.Context, Show) (JobDetail, error) { return JobDetail{}, f.err }
@@ -41,11 +41,11 @@ func (f *fakeAPI) Events(_ context.Context, _ Events, each func(Event) error) (E
 		if err := each(Event{ID: strings.Repeat("x", 4096)}); err != nil {
 			return EventsEnd{}, err
 		}
-		f.crowdedCalls.Add(1)
+		f.sentEvents.Add(1)
 	}
 	return EventsEnd{Last: 1000}, nil
 }
-func (f *fakeAPI) Enqueue(context.Context, Enqueue) (Enqueued, error) { panic("as a mistake would") }
+func (f *fakeAPI) Enqueue(context.Context, Enqueue) (Enqueued, error) { panic("as a bug would") }
 
 // allowAll is an Authorizer that lets every user do everything.
 type allowAll struct{}
@@ -137,7 +137,7 @@ func TestErrorsKeepTheirIdentityAcrossTheSocket(t *testing.T) {
 	}
 	if _, err := c.Enqueue(t.Context(), Enqueue{}); !errors.Is(err, queue.ErrInternal) ||
 		strings.Contains(err.Error(), "mistake") {
-		t.Errorf("a panic: got %v, want internal without its words", err)
+		t.Errorf("a panic: got %v, want the code internal without the panic's text", err)
 	}
 	if h, err := c.Hello(t.Context(), HelloParams{}); err != nil || h.Version != "fake" {
 		t.Errorf("after a panic: got %+v, %v", h, err)
@@ -150,29 +150,29 @@ func TestErrorsKeepTheirIdentityAcrossTheSocket(t *testing.T) {
 // The server calls OnConcurrencyLimit for concurrent requests and connections, and not for requests of a
 // single client.
 func TestServerReportsConcurrentRequests(t *testing.T) {
-	var crowded atomic.Int64
-	socket := serve(t, &fakeAPI{onConcurrencyLimit: func() { crowded.Add(1) }})
+	var reports atomic.Int64
+	socket := serve(t, &fakeAPI{onConcurrencyLimit: func() { reports.Add(1) }})
 	one, other := client(t, socket), client(t, socket)
 	ask := func(c *Client, want int64, why string) {
 		t.Helper()
 		if _, err := c.Hello(t.Context(), HelloParams{}); err != nil {
 			t.Fatal(err)
 		}
-		if n := crowded.Swap(0); n != want {
-			t.Errorf("%s: told %d times, want %d", why, n, want)
+		if n := reports.Swap(0); n != want {
+			t.Errorf("%s: OnConcurrencyLimit was called %d times, want %d", why, n, want)
 		}
 	}
 	ask(one, 0, "one client")
-	ask(one, 0, "the same again")
-	ask(other, 1, "a second one")
-	ask(one, 1, "the first, while the second is there")
+	ask(one, 0, "the same client again")
+	ask(other, 1, "a second client")
+	ask(one, 1, "the first client while the second is connected")
 	other.Close()
 	for deadline := time.Now().Add(5 * time.Second); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
-		if one.Hello(t.Context(), HelloParams{}); crowded.Swap(0) == 0 {
+		if one.Hello(t.Context(), HelloParams{}); reports.Swap(0) == 0 {
 			return
 		}
 	}
-	t.Error("still told after the second has gone")
+	t.Error("OnConcurrencyLimit is still called after the second client has disconnected")
 }
 
 // A line that is too long or is not JSON is answered with an error, and the connection ends.
@@ -187,7 +187,7 @@ func TestBadLinesEndTheConnection(t *testing.T) {
 			t.Errorf("%s: got %q, %v", code, answer, err)
 		}
 		if _, err := in.ReadByte(); err == nil {
-			t.Errorf("%s: the connection goes on", code)
+			t.Errorf("%s: the connection was not closed", code)
 		}
 		c.Close()
 	}
@@ -211,7 +211,7 @@ func TestHalfCloseIsAnswered(t *testing.T) {
 	})
 	raw, err := io.ReadAll(c)
 	if n := strings.Count(string(raw), `"version":"fake"`); n != asked || err != nil {
-		t.Errorf("%d answers came, %v, want %d", n, err, asked)
+		t.Errorf("got %d answers, %v, want %d", n, err, asked)
 	}
 }
 
@@ -272,7 +272,7 @@ func TestServerIdentifiesClient(t *testing.T) {
 		t.Fatal(err)
 	}
 	if p := d.peers[0]; p.UID != accounts.CurrentUser() || p.PID != os.Getpid() {
-		t.Errorf("asked by %+v", p)
+		t.Errorf("the request came from %+v", p)
 	}
 	if err := client(t, socket+"x").Connect(t.Context()); !errors.Is(err, ErrUnreachable) ||
 		!errors.Is(err, fs.ErrNotExist) {
@@ -293,7 +293,7 @@ func TestPatienceLimitsSlowReaders(t *testing.T) {
 		still := 0
 		// Wait until the server has been blocked for a while.
 		for before := int64(-1); still < 20; time.Sleep(5 * time.Millisecond) {
-			now := api.crowdedCalls.Load()
+			now := api.sentEvents.Load()
 			if still++; now != before || now == 0 {
 				before, still = now, 0
 			}
@@ -301,7 +301,7 @@ func TestPatienceLimitsSlowReaders(t *testing.T) {
 		c.SetReadDeadline(time.Now().Add(20 * time.Second))
 		raw, err := io.ReadAll(io.LimitReader(c, 1000*4096))
 		if (len(raw) == 1000*4096) != whole {
-			t.Errorf("patience %v: %d bytes came, %v", patience, len(raw), err)
+			t.Errorf("patience %v: received %d bytes, %v", patience, len(raw), err)
 		}
 	}
 }

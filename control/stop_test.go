@@ -77,9 +77,9 @@ func TestStopWaitsForShortRequests(t *testing.T) {
 	api, answer, ended := stopping(t)
 	select {
 	case <-ended:
-		t.Error("the server ended while a request was under way")
+		t.Error("the server ended while a request was in progress")
 	case err := <-answer:
-		t.Errorf("the request was cut: %v", err)
+		t.Errorf("the request was cancelled: %v", err)
 	case <-time.After(stopTimeout / 4):
 	}
 	close(api.release)
@@ -98,7 +98,7 @@ func TestStopCancelsLongRequests(t *testing.T) {
 	}
 	<-ended
 	if took := time.Since(began); took < stopTimeout {
-		t.Errorf("it was cut after %v", took)
+		t.Errorf("the request was cancelled after %v", took)
 	}
 }
 
@@ -118,7 +118,7 @@ func TestRequestsEndWithTheirClient(t *testing.T) {
 			select {
 			case <-api.ended:
 			case <-time.After(hangUpInterval + 2*time.Second):
-				t.Error("it goes on without its client")
+				t.Error("the request continues although its client has disconnected")
 			}
 			continue
 		}
@@ -127,7 +127,7 @@ func TestRequestsEndWithTheirClient(t *testing.T) {
 		}
 		select {
 		case <-api.ended:
-			t.Error("it ended although its client waits")
+			t.Error("the request ended although its client waits")
 		case <-time.After(hangUpInterval + hangUpInterval/2):
 		}
 		close(api.release)

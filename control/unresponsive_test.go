@@ -37,11 +37,11 @@ func TestClientGivesUpUnresponsiveService(t *testing.T) {
 			_, err := c.roundTrip(ctx, "wait", Nothing{}, new(Waited), nil)
 			switch took := time.Since(began); {
 			case answers && (!errors.Is(err, context.DeadlineExceeded) || took != time.Hour):
-				t.Errorf("one that answers: %v after %v, want it to be waited for", err, took)
+				t.Errorf("a service that answers probes: %v after %v, want the client to wait", err, took)
 			case !answers && (!errors.Is(err, queue.ErrUnavailable) ||
 				!strings.Contains(err.Error(), "it is unknown whether the request was carried out") ||
 				took != probeAfter+probeTimeout):
-				t.Errorf("one that does not: %v after %v", err, took)
+				t.Errorf("a service that answers nothing: %v after %v", err, took)
 			}
 			ours.Close()
 			theirs.Close()
@@ -91,7 +91,7 @@ func TestCutOffAnswerIsAnError(t *testing.T) {
 		}()
 		_, err := c.roundTrip(t.Context(), "hold", Selection{}, new(BulkResult), nil)
 		if err = withCode(err, 1); !errors.Is(err, queue.ErrUnavailable) {
-			t.Errorf("%q: %v, want that the service is not there", said, err)
+			t.Errorf("%q: %v, want that the service is not running", said, err)
 		}
 	}
 }
@@ -115,7 +115,7 @@ func TestABrokenConnectionIsUnavailable(t *testing.T) {
 	dead := &clientConn{err: errBroken, pending: map[int64]*call{}}
 	sent, err := dead.roundTrip(t.Context(), "hold", Selection{}, new(BulkResult), nil)
 	if err = withCode(err, 0); sent || !errors.Is(err, queue.ErrUnavailable) {
-		t.Errorf("got %v, sent %t; want that the service is not there", err, sent)
+		t.Errorf("got %v, sent %t; want that the service is not running", err, sent)
 	}
 }
 
@@ -127,10 +127,10 @@ func TestErrorWhenServiceDoesNotComeBack(t *testing.T) {
 	if err := withCode(away, 1); !errors.Is(err, queue.ErrUnavailable) ||
 		!strings.Contains(err.Error(), "was carried out; start the service with") ||
 		!strings.Contains(err.Error(), "its log") || !strings.Contains(err.Error(), "queuectl doctor") {
-		t.Errorf("one that was asked: %v", err)
+		t.Errorf("after the request was sent: %v", err)
 	}
 	if err := withCode(away, 0); err != error(away) {
-		t.Errorf("one that was not: %v", err)
+		t.Errorf("before the request was sent: %v", err)
 	}
 	if err := withCode(socket.ErrOverloaded, 1); !errors.Is(err, queue.ErrUnavailable) ||
 		!strings.Contains(err.Error(), "unknown whether the request was carried out") {

@@ -46,8 +46,8 @@ var Failures = []Row{
 	{queue.CodeInternal, -32603, 1, "no"},
 }
 
-// RowOf returns the row of the *queue.Error in err. If there is none, it returns the row of the
-// code internal.
+// RowOf returns the row of the *queue.Error in err. If err contains no such error, it returns the row of
+// the code internal.
 func RowOf(err error) Row {
 	if e, ok := errors.AsType[*queue.Error](err); ok {
 		if i := slices.IndexFunc(Failures, func(r Row) bool { return r.Code == e.Code }); i >= 0 {

@@ -168,7 +168,7 @@ func FuzzRequest(f *testing.F) {
 			return
 		}
 		if !json.Valid(answerLine(r.id, nil, nil)) {
-			t.Fatalf("%q: the answer is no JSON", line)
+			t.Fatalf("%q: the answer is not JSON", line)
 		}
 		for _, p := range []any{&Enqueue{}, &EnqueueBatch{}, &Show{}, &List{}, &Wait{}, &Logs{}, &Selection{}, &DLQRetry{},
 			&WorkerStop{}, &ConfigSet{}} {
@@ -203,7 +203,7 @@ func TestNotificationsAreRead(t *testing.T) {
 		}
 		if err := json.Unmarshal(line, &have); !found || err != nil || !reflect.DeepEqual(have, want) ||
 			bytes.Count(line, []byte("\n")) != 1 {
-			t.Errorf("%+v is told as %s, %v", v, got, err)
+			t.Errorf("%+v is encoded as %s, %v", v, got, err)
 		}
 	}
 }

@@ -29,8 +29,8 @@ func newAccountRunner(t *testing.T, s *recordingStore, root string) *fakeRunner 
 // runner for new jobs. It may refuse the connection, or report processes that survive SIGKILL.
 func TestAccountRunnerCannotBlockPool(t *testing.T) {
 	for name, misbehave := range map[string]func(f *fakeRunner){
-		"it refuses": func(f *fakeRunner) { f.refusesHello = true },
-		"it is full of corpses": func(f *fakeRunner) {
+		"refuses Hello": func(f *fakeRunner) { f.refusesHello = true },
+		"stuck attempts": func(f *fakeRunner) {
 			f.afterHello = []wire.Frame{&wire.Stuck{Attempts: make([]wire.Attempt, 100)}}
 		},
 	} {
@@ -43,7 +43,7 @@ func TestAccountRunnerCannotBlockPool(t *testing.T) {
 			accountRunner.mu.Unlock()
 			f := newRunner(t, root, "first")
 			p := run(t, s, root, 1)
-			waitUntil(t, "the liar is met", func() bool {
+			waitUntil(t, "the pool has connected to the account's runner", func() bool {
 				accountRunner.mu.Lock()
 				defer accountRunner.mu.Unlock()
 				return len(accountRunner.epochs) > 0
@@ -79,10 +79,10 @@ func TestUnknownRunnersOfAccountAreIgnored(t *testing.T) {
 	// The job has returned to the queue, because no runner can have started it.
 	start, _ := awaitFrame[*wire.Start](t, f, 1)
 	if start.Lease == lease(1) {
-		t.Error("the lease was kept")
+		t.Error("the job was not returned to the queue first")
 	}
 	planted.mu.Lock()
-	check(t, "met", planted.epochs, []int64(nil))
+	check(t, "connections to the planted directory", planted.epochs, []int64(nil))
 	planted.mu.Unlock()
 	f.send(succeeded(start.Lease, longRun))
 	s.awaitState(1, queue.Completed)

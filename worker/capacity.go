@@ -115,8 +115,8 @@ func (s *shortage) record(seq int64, now time.Time) bool {
 // maxStartErr is the maximum length of the error in ThrottleReason, in bytes of JSON.
 const maxStartErr = 400
 
-// pauseClaimsLocked pauses claims because a job failed to start with this error. Each further pause is
-// longer, as long as starts keep failing.
+// pauseClaimsLocked pauses claims because a job failed to start with this error. While starts keep failing,
+// each pause is longer than the one before.
 func (l *loop) pauseClaimsLocked(startErr string) {
 	l.lastStartErr = queue.ClipJSON(startErr, maxStartErr)
 	// If many starts fail in one shortage, only the first one starts a pause.

@@ -71,7 +71,7 @@ func TestCancelKillsRunningJob(t *testing.T) {
 	end := succeeded(lease(1), longRun)
 	end.Cause, end.Signal, end.ExitCode = kill.Cause, 15, -1
 	f.send(end)
-	waitUntil(t, "its turn had begun", s.isBlocking)
+	waitUntil(t, "the settlement has begun", s.isBlocking)
 	checkUnanswered(t, answer, "before the end was stored")
 	release()
 	check(t, "answer", receive(t, "an answer", answer), callResult{true, nil})
@@ -109,7 +109,7 @@ func TestCancelReturnsIfJobEndsByItself(t *testing.T) {
 	ended, cancel := context.WithCancel(context.Background())
 	cancel()
 	leased, err := p.Cancel(ended, 1, 7)
-	check(t, "answer to who is gone", callResult{leased, err}, callResult{true, context.Canceled})
+	check(t, "answer to the caller whose context ended", callResult{leased, err}, callResult{true, context.Canceled})
 	f.send(succeeded(lease(1), longRun))
 	check(t, "answer", receive(t, "an answer", answer), callResult{true, nil})
 	s.checkState(1, queue.Completed, "")
@@ -122,16 +122,16 @@ func TestWatchAppliesToRunningAndLaterAttempts(t *testing.T) {
 	s.awaitState(1, queue.Processing)
 	p.Watch(1)
 	watch, _ := awaitFrame[*wire.Watch](t, f, 1)
-	check(t, "watched", watch.Lease, lease(1))
+	check(t, "watched lease", watch.Lease, lease(1))
 	p.Watch(2)
 	p.Watch(3)()
 	f.send(succeeded(lease(1), longRun))
 	watch, _ = awaitFrame[*wire.Watch](t, f, 2)
-	check(t, "watched", watch.Lease, lease(2))
+	check(t, "watched lease", watch.Lease, lease(2))
 	s.awaitState(2, queue.Processing)
 	f.send(succeeded(lease(2), longRun))
 	s.awaitState(3, queue.Processing)
-	check(t, "watched", len(received[*wire.Watch](f)), 2)
+	check(t, "number of watches", len(received[*wire.Watch](f)), 2)
 }
 
 // A read that waits for output ends with the lease, even if the runner never answers it. The lease
@@ -179,7 +179,7 @@ func TestSettleEndsYoungestJobs(t *testing.T) {
 	end := succeeded(lease(2), longRun)
 	end.Cause, end.Signal, end.ExitCode = kill.Cause, 15, -1
 	f.send(end)
-	receive(t, "the end of Settle", done)
+	receive(t, "the result of WaitForScaleDown", done)
 	s.checkState(1, queue.Processing, "")
 	s.checkState(2, queue.Pending, queue.ReasonStopped)
 	check(t, "killed", len(received[*wire.Kill](f)), 1)
@@ -201,7 +201,7 @@ func (c signalingContext) Done() <-chan struct{} {
 }
 
 // If the number of workers is raised during WaitForScaleDown, the jobs keep running.
-func TestSettleKeepsJobsAfterScaleUp(t *testing.T) {
+func TestScaleUpDuringWaitKeepsJobs(t *testing.T) {
 	s, f, p := startPool(t, 1, 0)
 	s.awaitState(1, queue.Processing)
 	p.Scale(2)
@@ -210,9 +210,9 @@ func TestSettleKeepsJobsAfterScaleUp(t *testing.T) {
 	p.Scale(1)
 	done, waits := make(chan error), signalingContext{t.Context(), make(chan struct{}, 9)}
 	go func() { done <- p.WaitForScaleDown(waits, 100*time.Millisecond, nil) }()
-	receive(t, "its first look", waits.waiting)
+	receive(t, "the first check of WaitForScaleDown", waits.waiting)
 	p.Scale(2)
-	check(t, "the end of Settle", receive(t, "the end of Settle", done), nil)
+	check(t, "the result of WaitForScaleDown", receive(t, "the result of WaitForScaleDown", done), nil)
 	check(t, "killed", len(received[*wire.Kill](f)), 0)
 	f.send(succeeded(lease(1), longRun), succeeded(lease(2), longRun))
 	f.sync()
@@ -236,13 +236,13 @@ func TestChangeRecallsUnstartedJob(t *testing.T) {
 	answer := change(queue.VerbHold)
 	awaitFrame[*wire.Drop](t, f, 2)
 	f.send(&wire.Dropped{Lease: lease(1)})
-	check(t, "answer of one that has started", receive(t, "an answer", answer), callResult{true, worker.ErrAttemptStarted})
-	check(t, "answer the next time", receive(t, "an answer", change(queue.VerbHold)),
+	check(t, "answer for a started job", receive(t, "an answer", answer), callResult{true, worker.ErrAttemptStarted})
+	check(t, "answer to the next change", receive(t, "an answer", change(queue.VerbHold)),
 		callResult{true, worker.ErrAttemptStarted})
 	check(t, "killed", len(received[*wire.Kill](f)), 0)
 	f.send(succeeded(lease(1), longRun))
 	s.awaitState(1, queue.Completed)
-	check(t, "answer of one that is not leased", receive(t, "an answer", change(queue.VerbHold)), callResult{false, nil})
+	check(t, "answer for an unleased job", receive(t, "an answer", change(queue.VerbHold)), callResult{false, nil})
 
 	s.enqueue(0)
 	drop, _ := awaitFrame[*wire.Drop](t, f, 3)
@@ -296,7 +296,7 @@ func TestChangeReturnsErrorOfStore(t *testing.T) {
 	awaitFrame[*wire.Drop](t, f, 2)
 	f.send(&wire.Dropped{Lease: drop.Lease, Dropped: true})
 	if err := receive(t, "an answer", answer); !errors.Is(err, queue.ErrInvalid) {
-		t.Errorf("got %v, want what the store says", err)
+		t.Errorf("got %v, want the error of the store", err)
 	}
 	awaitFrame[*wire.Start](t, f, 2)
 }
@@ -320,7 +320,7 @@ func TestRequeueReturnsRunningJob(t *testing.T) {
 	s, f, p := startPool(t, 1, 0)
 	s.awaitState(1, queue.Processing)
 	got, err := p.Signal(t.Context(), 1, 10)
-	check(t, "got the signal", callResult{got, err}, callResult{true, nil})
+	check(t, "answer to the signal", callResult{got, err}, callResult{true, nil})
 	signal, _ := awaitFrame[*wire.Signal](t, f, 1)
 	check(t, "signal", *signal, wire.Signal{Lease: lease(1), Number: 10})
 	got, err = p.Signal(t.Context(), 2, 10)
@@ -338,7 +338,7 @@ func TestRequeueReturnsRunningJob(t *testing.T) {
 	f.send(end)
 	check(t, "answer", receive(t, "an answer", answer), callResult{true, nil})
 	if j := s.job(1); j.Attempts != 0 || j.Runs != 1 {
-		t.Errorf("attempts %d, runs %d, want 0, 1", j.Attempts, j.Runs)
+		t.Errorf("got %d counted attempts and %d runs, want 0 and 1", j.Attempts, j.Runs)
 	}
 	s.checkEndedBy(1, 7, "requeue")
 }
@@ -375,7 +375,7 @@ func TestConcurrentRequestsAreAllAnswered(t *testing.T) {
 func TestPurgeNeedsRunnerOfEveryDirectory(t *testing.T) {
 	t.Parallel()
 	root := t.TempDir()
-	foreign := runner.Location{Dir: root, Socket: "of nobody"}
+	foreign := runner.Location{Dir: root, Socket: "unused"}
 	if worker.New(newStore(t), worker.Config{Runners: foreign}, 1).Purge(t.Context(), []string{"1-1"}) {
 		t.Error("deleted by no runner")
 	}
@@ -397,11 +397,11 @@ func TestPurgeNeedsRunnerOfEveryDirectory(t *testing.T) {
 	check(t, "deleted while both answer", p.Purge(t.Context(), refs), true)
 	for _, f := range []*fakeRunner{first, other} {
 		purge, _ := awaitFrame[*wire.Purge](t, f, 1)
-		check(t, "asked for", purge.Refs, refs)
+		check(t, "files to be deleted", purge.Refs, refs)
 	}
 	for _, f := range []*fakeRunner{first, other} {
 		f.setUnresponsive(true)
-		check(t, "deleted while one is silent", p.Purge(t.Context(), refs), false)
+		check(t, "deleted while one runner does not answer", p.Purge(t.Context(), refs), false)
 		f.setUnresponsive(false)
 	}
 	check(t, "deleted once both answer", p.Purge(t.Context(), refs), true)
@@ -431,7 +431,7 @@ func TestCancelByAnotherUserLimitsGrace(t *testing.T) {
 func TestPurgeUsesNewestResponsiveRunner(t *testing.T) {
 	t.Parallel()
 	root := t.TempDir()
-	foreign := runner.Location{Dir: root, Socket: "of nobody"}
+	foreign := runner.Location{Dir: root, Socket: "unused"}
 	s := newStore(t)
 	s.enqueue(0)
 	if _, err := s.Exchange(t.Context(), store.Report{Want: 1}); err != nil {
@@ -443,7 +443,8 @@ func TestPurgeUsesNewestResponsiveRunner(t *testing.T) {
 	p, _ := runWith(t, s, foreign, 1)
 	refs := []string{"1-1"}
 	check(t, "deleted while both answer", p.Purge(t.Context(), refs), true)
-	check(t, "asked", []int{len(received[*wire.Purge](old)), len(received[*wire.Purge](newest))}, []int{0, 1})
+	check(t, "requests to the old and the new runner",
+		[]int{len(received[*wire.Purge](old)), len(received[*wire.Purge](newest))}, []int{0, 1})
 	newest.setUnresponsive(true)
 	check(t, "deleted while the newest hangs", p.Purge(t.Context(), refs), true)
 }

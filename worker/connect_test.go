@@ -64,7 +64,7 @@ func TestPoolAdoptsJobsOfEarlierService(t *testing.T) {
 	for _, seq := range []int64{recorded, unrecorded} {
 		j := s.job(seq)
 		check(t, "state and process", []any{j.State, j.PID}, []any{queue.Processing, pid(seq)})
-		check(t, "attempt that runs", p.Running(seq), 1)
+		check(t, "running attempts", p.Running(seq), 1)
 	}
 	s.checkState(lost, queue.Dead, queue.ReasonLost)
 	// The job that returned to the queue gets the worker of the job that ended.
@@ -81,7 +81,7 @@ func TestPoolAdoptsJobsOfEarlierService(t *testing.T) {
 		s.awaitState(seq, queue.Completed)
 	}
 	if f.epochs[0] <= before {
-		t.Errorf("met with epoch %d, want more than %d", f.epochs[0], before)
+		t.Errorf("the runner received epoch %d, want a higher one than %d", f.epochs[0], before)
 	}
 }
 
@@ -120,7 +120,7 @@ func TestReconnectKeepsRunningJobs(t *testing.T) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if len(f.epochs) != 2 || f.epochs[1] <= f.epochs[0] {
-		t.Errorf("met with epochs %v, want two, the second higher", f.epochs)
+		t.Errorf("the runner received epochs %v, want two, the second higher than the first", f.epochs)
 	}
 }
 
@@ -189,13 +189,13 @@ func TestLeasesOfMissingRunnerWaitForStartDeadline(t *testing.T) {
 		return err != nil || slices.Contains(previous.Runners, filepath.Join(root, "vanished"))
 	}
 	if !isRecorded() {
-		t.Error("the next service would not know that a folder is gone")
+		t.Error("the store no longer names the vanished runner")
 	}
 	start, startedAt := awaitFrame[*wire.Start](t, f, 1)
 	check(t, "started", start.Lease, wire.Lease{Seq: 1, Fence: 2})
-	waitUntil(t, "all is settled", func() bool { return !isRecorded() })
+	waitUntil(t, "the vanished runner is settled", func() bool { return !isRecorded() })
 	if waited := startedAt.Sub(poolStarted); waited < 5*time.Second {
-		t.Errorf("started after %v; the vanished runner may begin it within 5s", waited)
+		t.Errorf("started after %v, want at least 5s, in which the vanished runner may start the job", waited)
 	}
 	f.send(succeeded(start.Lease, longRun))
 	s.awaitState(1, queue.Completed)
@@ -217,8 +217,9 @@ func TestRecoverySparesProcessesOfOtherLeases(t *testing.T) {
 		}
 		first.send(&wire.Recovered{ID: f.ID, SameBoot: true})
 	}
-	runWith(t, s, runner.Location{Dir: root, Socket: "nobody listens"}, 2)
-	check(t, "to be ended with the dead runner", receive(t, "it is recovered", recovered), []wire.Attempt(nil))
+	runWith(t, s, runner.Location{Dir: root, Socket: "unused"}, 2)
+	check(t, "attempts to be ended with the dead runner",
+		receive(t, "the recovery of the dead runner", recovered), []wire.Attempt(nil))
 }
 
 // While root's runner cleans up after a dead runner, it keeps sending frames. The pool receives the
@@ -237,7 +238,7 @@ func TestRecoveredArrivesAfterManyFrames(t *testing.T) {
 		}
 		first.send(&wire.Recovered{ID: f.ID})
 	}
-	runWith(t, s, runner.Location{Dir: root, Socket: "nobody listens"}, 2)
+	runWith(t, s, runner.Location{Dir: root, Socket: "unused"}, 2)
 	old.die()
 	forget, _ := awaitFrame[*wire.Forget](t, first, 1)
 	check(t, "forgotten", forget.Name, filepath.Base(old.dir))
@@ -248,7 +249,7 @@ func TestRecoveredArrivesAfterManyFrames(t *testing.T) {
 // This holds even if the pool connects only after other jobs got those numbers. The runner's jobs
 // continue.
 func TestRunnerWithUnassignedJobsEndsRun(t *testing.T) {
-	for name, connectsLate := range map[string]bool{"at once": false, "late": true} {
+	for name, connectsLate := range map[string]bool{"connects immediately": false, "connects late": true} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s, root := newStore(t), t.TempDir()
@@ -299,7 +300,7 @@ func TestDirectoryOfKilledDismissedRunnerIsRemoved(t *testing.T) {
 	run(t, s, root, 1)
 	awaitFrame[*wire.Shutdown](t, old, 1)
 	old.die()
-	waitUntil(t, "its folder is gone", func() bool {
+	waitUntil(t, "the runner's directory is removed", func() bool {
 		_, err := os.Stat(old.dir)
 		return errors.Is(err, fs.ErrNotExist)
 	})

@@ -66,7 +66,7 @@ func (l *loop) readDeps(j queue.Job) {
 }
 
 // dependenciesJSON returns the parents of a job as JSON, with their ids, states and exit codes. It
-// adds the results of the job's own user as long as the output does not exceed queue.MaxDeps bytes.
+// adds results of parents of the same user until the output would exceed queue.MaxDeps bytes.
 func dependenciesJSON(j *queue.Job, list []store.Parent) ([]byte, error) {
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)

@@ -27,17 +27,18 @@ func TestDependencyResultsFitInFrame(t *testing.T) {
 	list[0].UID = 8
 	encoded, err := dependenciesJSON(&queue.Job{UID: 7}, list)
 	if err != nil || len(encoded) > wire.MaxFrame-queue.MaxArgsEnv-queue.MaxStdin-64<<10 {
-		t.Fatalf("%d bytes are told, %v", len(encoded), err)
+		t.Fatalf("got %d bytes, error %v", len(encoded), err)
 	}
 	var got []parent
 	if err := json.Unmarshal(encoded, &got); err != nil || len(got) != len(list) {
-		t.Fatalf("%d are told, %v", len(got), err)
+		t.Fatalf("got %d dependencies, error %v", len(got), err)
 	}
 	if string(got[0].Result) != "null" || !bytes.Equal(got[1].Result, result) ||
 		string(got[len(got)-1].Result) != "null" || got[1].State != "cancelled" || *got[1].ExitCode != 255 {
-		t.Errorf("told %.100s, %d bytes of the second's, %s", got[0].Result, len(got[1].Result), got[len(got)-1].Result)
+		t.Errorf("got results %.100s, %d bytes for the second parent, %s", got[0].Result,
+			len(got[1].Result), got[len(got)-1].Result)
 	}
 	if none, err := dependenciesJSON(&queue.Job{}, nil); err != nil || string(none) != "[]" {
-		t.Errorf("of nobody: %q, %v", none, err)
+		t.Errorf("without parents: %q, %v", none, err)
 	}
 }

@@ -123,7 +123,7 @@ func TestDrainNamesHungStart(t *testing.T) {
 	f.send(&wire.Dropped{Lease: lease(1)})
 	result := make(chan error, 1)
 	go func() { result <- p.AwaitNoStarts(t.Context(), 0) }()
-	waitUntil(t, "the drain gave up", func() bool { p.Drain(true); return len(result) > 0 })
+	waitUntil(t, "the wait for the drain has ended", func() bool { p.Drain(true); return len(result) > 0 })
 	want := "job 1 is still starting; draining has begun, but this job may still start"
 	if err := <-result; !errors.Is(err, queue.ErrUnavailable) || err.Error() != want {
 		t.Errorf("got %v, want %q", err, want)

@@ -28,7 +28,7 @@ func TestEnvironmentOnWindows(t *testing.T) {
 		"pathext=.EXE", "x=y", "QUEUECTL_JOB_ID=a", `QUEUECTL_SOCKET=\\.\pipe\queuectl`,
 	} {
 		if !slices.Contains(env, want) {
-			t.Errorf("lacks %s:\n%s", want, strings.Join(env, "\n"))
+			t.Errorf("the environment lacks %s:\n%s", want, strings.Join(env, "\n"))
 		}
 	}
 	for _, e := range env {
@@ -36,15 +36,15 @@ func TestEnvironmentOnWindows(t *testing.T) {
 		switch strings.ToUpper(name) {
 		case "LANG", "HOME", "SHELL", "LOGNAME", "USER", "SECRET", "PATHEXT":
 			if e != "pathext=.EXE" {
-				t.Errorf("has %s", e)
+				t.Errorf("the environment contains %s", e)
 			}
 		case "PATH":
 			if list := strings.Split(value, ";"); len(list) != 4 || !strings.EqualFold(list[1], os.Getenv("SystemRoot")) {
-				t.Errorf("has %s", e)
+				t.Errorf("the environment contains %s", e)
 			}
 		case "TEMP", "TMP", "APPDATA", "LOCALAPPDATA":
 			if info, err := os.Stat(value); err != nil || !info.IsDir() || strings.Contains(value, "elsewhere") {
-				t.Errorf("has %s: %v", e, err)
+				t.Errorf("the environment contains %s: %v", e, err)
 			}
 		}
 	}

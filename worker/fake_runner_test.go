@@ -33,7 +33,7 @@ func waitUntil(t *testing.T, event string, holds func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(eventTimeout); !holds(); time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatalf("waited in vain until %s", event)
+			t.Fatalf("timed out while waiting until %s", event)
 		}
 	}
 }
@@ -45,7 +45,7 @@ func receive[T any](t *testing.T, event string, c <-chan T) (v T) {
 	select {
 	case v = <-c:
 	case <-time.After(eventTimeout):
-		t.Fatalf("waited in vain for %s", event)
+		t.Fatalf("timed out while waiting for %s", event)
 	}
 	return v
 }
@@ -75,7 +75,7 @@ type fakeRunner struct {
 	frames        []wire.Frame        // all other frames, in order
 	times         []time.Time         // arrival time of each frame
 	open          map[wire.Lease]bool // leases that are started and neither ended nor dropped
-	maxOpen       int                 // highest number of open leases so far
+	maxOpen       int                 // highest number of leases that were open at the same time
 	syncs         int64               // number of results sent for leases that no pool holds
 }
 
@@ -133,7 +133,11 @@ func (f *fakeRunner) reconnect(attempts ...wire.Attempt) {
 	before := len(f.epochs)
 	f.mu.Unlock()
 	f.disconnect()
-	waitUntil(f.t, "met again", func() bool { f.mu.Lock(); defer f.mu.Unlock(); return len(f.epochs) > before })
+	waitUntil(f.t, "the service has connected again", func() bool {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		return len(f.epochs) > before
+	})
 }
 
 // disconnect closes the connection; the runner and its lock stay.

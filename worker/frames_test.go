@@ -11,7 +11,7 @@ import (
 func TestOutcomeReportsMemoryLimit(t *testing.T) {
 	got := outcome(&wire.Result{Cause: int64(queue.OutOfMemory), Signal: 9, MemoryLimit: true})
 	if got.End != queue.OutOfMemory || !got.MemoryLimit {
-		t.Errorf("got %+v, want out of memory at its own limit", got)
+		t.Errorf("got %+v, want OutOfMemory with MemoryLimit", got)
 	}
 }
 
@@ -30,13 +30,13 @@ func TestExpiryUsesMachineClock(t *testing.T) {
 	const hour = queue.Millis(3_600_000)
 	p := &Pool{cfg: Config{Clock: func() queue.Millis { return queue.MillisOf(time.Now()) - hour }}}
 	if got := queue.Millis(p.localExpiry(j)) - j.ExpiresAt; got < hour-1000 || got > hour+1000 {
-		t.Errorf("the machine is an hour ahead, and the job expires %v later", got)
+		t.Errorf("the machine's clock is an hour ahead, but the expiry is shifted by %v", got)
 	}
 	p.cfg.Clock = func() queue.Millis { return queue.MillisOf(time.Now()) }
 	if got := p.localExpiry(j); got != int64(j.ExpiresAt) {
-		t.Errorf("with one clock it expires at %d, want %d", got, j.ExpiresAt)
+		t.Errorf("with equal clocks, the expiry is %d, want %d", got, j.ExpiresAt)
 	}
 	if got := p.localExpiry(&queue.Job{}); got != 0 {
-		t.Errorf("what never expires does at %d", got)
+		t.Errorf("the expiry of a job without one is %d, want 0", got)
 	}
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/queuectl/queuectl/worker"
 )
 
-// Change returns ErrAttemptStarted as soon as the runner answers that the job has started.
+// Change returns ErrAttemptStarted when the runner answers that the job has started.
 func TestChangeOfStartedJobFails(t *testing.T) {
 	s, f, p := startPool(t, 1)
 	f.ignoreStarts()
@@ -58,7 +58,7 @@ func TestSecondChangeDoesNotGetFirstResult(t *testing.T) {
 	s.setRefuse(nil)
 	got := receive(t, "an answer", second)
 	if got.leased && got.err == nil && s.job(1).State != queue.Held {
-		t.Errorf("hold was said to be done, and the job is %v", s.job(1).State)
+		t.Errorf("hold returned success, but the job is %v", s.job(1).State)
 	}
 }
 

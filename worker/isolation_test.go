@@ -60,20 +60,20 @@ func (s *recordingStore) enqueueSuspects(n int) {
 }
 
 // If no runner can be started for suspects, the pool tries to start one for a single suspect, and
-// retries less and less often. After each try it pauses claims and then runs other jobs first.
+// retries less and less often. After each attempt it pauses claims and then runs other jobs first.
 func TestSuspectsWithoutRunnerLetOtherJobsRun(t *testing.T) {
 	s, f, _, _, tries := startPoolWithSpawns(t, 3, "", "")
 	s.enqueueSuspects(3)
 	s.enqueue(0, 0)
 	awaitFrame[*wire.Start](t, f, 2)
-	check(t, "tries when others run", tries(), 1)
+	check(t, "attempted runner starts when the other jobs run", tries(), 1)
 	check(t, "started", f.startedJobs(), []int64{4, 5})
 	for seq := range int64(3) {
 		s.checkState(seq+1, queue.Pending, queue.ReasonShortage)
 	}
-	waitUntil(t, "it was tried again", func() bool { return tries() == 2 })
-	waitUntil(t, "others are leased alone", func() bool { return slices.Equal(s.leasedJobs(), []int64{4, 5}) })
-	check(t, "tries at once", tries(), 2)
+	waitUntil(t, "a second runner start was attempted", func() bool { return tries() == 2 })
+	waitUntil(t, "only the other jobs are leased", func() bool { return slices.Equal(s.leasedJobs(), []int64{4, 5}) })
+	check(t, "attempted runner starts in total", tries(), 2)
 	f.send(succeeded(lease(4), longRun))
 	s.awaitState(4, queue.Completed)
 }
@@ -96,25 +96,25 @@ func TestSuspectsRunInSeparateRunnersUpToLimit(t *testing.T) {
 	s.enqueueSuspects(maxSuspects + excess)
 	s.enqueue(0)
 	awaitFrame[*wire.Start](t, f, 1)
-	waitUntil(t, "as many ran as may", func() bool { return len(starts()) == maxSuspects })
+	waitUntil(t, "the maximum number of suspects has started", func() bool { return len(starts()) == maxSuspects })
 	f.sync()
-	check(t, "tries", tries(), maxSuspects)
-	check(t, "started alone", len(starts()), maxSuspects)
-	check(t, "started beside them", f.startedJobs(), []int64{maxSuspects + excess + 1})
+	check(t, "attempted runner starts", tries(), maxSuspects)
+	check(t, "suspects started", len(starts()), maxSuspects)
+	check(t, "other jobs started", f.startedJobs(), []int64{maxSuspects + excess + 1})
 	before := time.Now()
 	for n := range excess {
 		separate[n].send(succeeded(lease(int64(n+1)), longRun))
 	}
-	waitUntil(t, "the others had begun", func() bool { return len(starts()) == maxSuspects+excess })
+	waitUntil(t, "the remaining suspects have started", func() bool { return len(starts()) == maxSuspects+excess })
 	if took := time.Since(before); took > 5*time.Second {
-		t.Errorf("they had to wait for %v", took)
+		t.Errorf("the remaining suspects waited for %v", took)
 	}
 	got := starts()
 	slices.Sort(got)
 	if len(slices.Compact(got)) != maxSuspects+excess {
-		t.Errorf("started alone: %v", got)
+		t.Errorf("suspects started: %v", got)
 	}
-	check(t, "tries", tries(), maxSuspects+excess)
+	check(t, "attempted runner starts", tries(), maxSuspects+excess)
 }
 
 // A runner that reports an attempt of a job that was sent to no runner does not get the job, and its
@@ -123,7 +123,7 @@ func TestRunnerCannotTakeUnsentJob(t *testing.T) {
 	s, f, _, root, tries := startPoolWithSpawns(t, 2, "2.alone", "go")
 	separate := newRunner(t, root, "2.alone")
 	s.enqueueSuspects(1)
-	waitUntil(t, "it was tried", func() bool { return tries() == 1 })
+	waitUntil(t, "a runner start was attempted", func() bool { return tries() == 1 })
 	f.reconnect(runningAttempt(lease(1)))
 	f.send(succeeded(lease(1), longRun))
 	f.sync()
@@ -143,7 +143,7 @@ func TestDrainReturnsSuspects(t *testing.T) {
 	s, _, p, root, tries := startPoolWithSpawns(t, 2, "2.alone", "go")
 	separate := newRunner(t, root, "2.alone")
 	s.enqueueSuspects(2)
-	waitUntil(t, "it was tried", func() bool { return tries() == 1 })
+	waitUntil(t, "a runner start was attempted", func() bool { return tries() == 1 })
 	p.Drain(true)
 	if err := os.WriteFile(filepath.Join(root, "go"), nil, 0o600); err != nil {
 		t.Fatal(err)
@@ -152,5 +152,5 @@ func TestDrainReturnsSuspects(t *testing.T) {
 	check(t, "leased", s.leasedJobs(), []int64(nil))
 	check(t, "started", separate.startedJobs(), []int64(nil))
 	s.checkState(1, queue.Pending, "")
-	check(t, "tries", tries(), 1)
+	check(t, "attempted runner starts", tries(), 1)
 }

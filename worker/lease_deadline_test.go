@@ -10,30 +10,30 @@ import (
 )
 
 // Each runner receives the time at which the leases lapse, even if it connects later. A pool whose
-// leases have lapsed starts nothing until they are prolonged.
-func TestProlongReachesEveryRunner(t *testing.T) {
+// leases have lapsed starts nothing until they are extended.
+func TestLeaseDeadlineReachesEveryRunner(t *testing.T) {
 	s, f, p := startPool(t, 1)
 	f.sync()
-	prolong, _ := awaitFrame[*wire.ExtendLeases](t, f, 1)
-	check(t, "told of no end", prolong.Duration, time.Duration(0))
+	extend, _ := awaitFrame[*wire.ExtendLeases](t, f, 1)
+	check(t, "duration without a deadline", extend.Duration, time.Duration(0))
 	p.SetLeaseDeadline(time.Now().Add(time.Hour))
-	prolong, _ = awaitFrame[*wire.ExtendLeases](t, f, 2)
-	if prolong.Duration <= 59*time.Minute || prolong.Duration > time.Hour {
-		t.Errorf("the runner may go on for %v", prolong.Duration)
+	extend, _ = awaitFrame[*wire.ExtendLeases](t, f, 2)
+	if extend.Duration <= 59*time.Minute || extend.Duration > time.Hour {
+		t.Errorf("the leases are extended by %v, want about an hour", extend.Duration)
 	}
 	f.reconnect()
 	awaitFrame[*wire.ExtendLeases](t, f, 3)
 	f.sync()
 	p.SetLeaseDeadline(time.Now().Add(-time.Second))
-	prolong, _ = awaitFrame[*wire.ExtendLeases](t, f, 4)
-	if prolong.Duration <= 0 || prolong.Duration > time.Millisecond { // 0 would mean never
-		t.Errorf("a runner whose time is over may go on for %v", prolong.Duration)
+	extend, _ = awaitFrame[*wire.ExtendLeases](t, f, 4)
+	if extend.Duration <= 0 || extend.Duration > time.Millisecond { // 0 would mean never
+		t.Errorf("after the deadline, the leases are extended by %v, want at most 1ms and not 0", extend.Duration)
 	}
 	p.SetLeaseDeadline(time.Time{})
-	prolong, _ = awaitFrame[*wire.ExtendLeases](t, f, 5)
-	check(t, "for ever again", prolong.Duration, time.Duration(0))
+	extend, _ = awaitFrame[*wire.ExtendLeases](t, f, 5)
+	check(t, "duration after the deadline was removed", extend.Duration, time.Duration(0))
 	s.enqueue(0)
-	waitUntil(t, "it runs", func() bool { return len(f.startedJobs()) == 1 })
+	waitUntil(t, "the job has started", func() bool { return len(f.startedJobs()) == 1 })
 }
 
 // Leases of a lost node are recorded as interrupted, with the node's name. An attempt that had
@@ -56,16 +56,16 @@ func TestLostLeasesAreInterrupted(t *testing.T) {
 		}
 	}
 	p.SettleLost([]store.LostLease{{Job: job(101), Running: true, NodeName: "far"}, {Job: job(102), NodeName: "far"}})
-	receive(t, "they are recorded", seen)
+	receive(t, "the settlements", seen)
 	check(t, "settled", len(got), 2)
 	for i, e := range got {
 		counts := i == 0
 		if e.Decision.Reason != queue.ReasonInterrupted || e.Decision.UsesAttempt != counts ||
 			e.Attempt.Node != "far" || e.Decision.Suspect {
-			t.Errorf("%+v of %+v", e.Decision, e.Attempt)
+			t.Errorf("got decision %+v for attempt %+v", e.Decision, e.Attempt)
 		}
 	}
 	if got[0].Attempt.StartedAt != 5 || got[0].Attempt.PID != 9 {
-		t.Errorf("what had started is %+v", got[0].Attempt)
+		t.Errorf("the attempt that had started is %+v", got[0].Attempt)
 	}
 }

@@ -169,7 +169,7 @@ func (l *loop) nextTimer() time.Duration {
 	now := time.Now()
 	next := deadlineAfter(now, time.Hour)
 	for _, h := range l.leases.byLease {
-		next = next.earliest(l.nextLookLocked(h, now))
+		next = next.earliest(l.nextCheckLocked(h, now))
 	}
 	// When a contact has been unreachable for replaceAfter, ensureRunner starts another runner.
 	for _, c := range l.runners.contacts {
@@ -189,8 +189,8 @@ func (l *loop) nextTimer() time.Duration {
 	return max(next.at.Sub(now), time.Millisecond)
 }
 
-// nextLookLocked returns when recallStale must look at a lease again.
-func (l *loop) nextLookLocked(h *lease, now time.Time) deadline {
+// nextCheckLocked returns when recallStale must check a lease again.
+func (l *loop) nextCheckLocked(h *lease, now time.Time) deadline {
 	switch {
 	case h.phase == phaseSent && h.conn != nil:
 		return h.recallDueLocked()

@@ -18,17 +18,17 @@ func TestLostSettlementUsesOnlyItsAttempt(t *testing.T) {
 	h := newLease(&j, 1, phaseSent, slog.New(slog.DiscardHandler))
 	unknown := p.lostSettlementLocked(h, nil, queue.PerhapsLost, "").Attempt
 	if unknown.StartedAt != unknown.EndedAt || unknown.EndedAt < 2000 || unknown.Worker != "" || unknown.PID != 0 {
-		t.Errorf("one that may have begun: %+v", unknown)
+		t.Errorf("an attempt that may have started: %+v", unknown)
 	}
 	h.markStartedLocked()
 	h.attempt = attemptInfo{"new", 88, 3000}
 	started := p.lostSettlementLocked(h, nil, queue.RunnerLost, "").Attempt
 	if started.StartedAt != 3000 || started.Worker != "new" || started.PID != 88 {
-		t.Errorf("one that began: %+v", started)
+		t.Errorf("a started attempt: %+v", started)
 	}
 	recorded := p.lostSettlementLocked(h, &wire.Attempt{Slot: 3, PID: 99, StartedAt: 4000}, queue.RunnerLost,
 		"dir/5").Attempt
 	if recorded.StartedAt != 4000 || recorded.PID != 99 || recorded.Worker == "new" {
-		t.Errorf("one that its runner has noted: %+v", recorded)
+		t.Errorf("an attempt that its runner has recorded: %+v", recorded)
 	}
 }

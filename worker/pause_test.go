@@ -38,12 +38,12 @@ func TestPauseIsRecordedBeforeItIsSent(t *testing.T) {
 			t.Errorf("pause %t: %t, %v", on, runs, err)
 		}
 	}
-	check(t, "told", f.pauseStates(1), []bool{true, false})
+	check(t, "pauses sent to the runner", f.pauseStates(1), []bool{true, false})
 	f.mu.Lock()
-	check(t, "recorded by then", recorded, []bool{true, false})
+	check(t, "recorded before the runner received them", recorded, []bool{true, false})
 	f.mu.Unlock()
 	if runs, err := p.Pause(t.Context(), 2, true, 7); runs || err != nil {
-		t.Errorf("a job that is not there: %t, %v", runs, err)
+		t.Errorf("an unknown job: %t, %v", runs, err)
 	}
 	cancelAsync(p, 1)
 	awaitFrame[*wire.Kill](t, f, 1)
@@ -79,10 +79,10 @@ func TestPauseOfEndingAttemptFails(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 	if _, err := p.Pause(t.Context(), 1, false, 7); err != nil {
-		t.Errorf("its resume: %v", err)
+		t.Errorf("resume: %v", err)
 	}
 	if _, err := p.PauseAll(true)(t.Context()); err != nil {
-		t.Errorf("with everything: %v", err)
+		t.Errorf("pause of all jobs: %v", err)
 	}
 }
 
@@ -97,8 +97,8 @@ func TestReconnectedRunnerReceivesPauses(t *testing.T) {
 	}
 	f.reconnect(runningAttempt(lease(1)), runningAttempt(lease(2)))
 	f.sync()
-	check(t, "told of the paused job", f.pauseStates(1), []bool{true, true})
-	check(t, "told of the other", f.pauseStates(2), []bool{false})
+	check(t, "pauses sent for the paused job", f.pauseStates(1), []bool{true, true})
+	check(t, "pauses sent for the other job", f.pauseStates(2), []bool{false})
 }
 
 // While all jobs are paused, jobs that have not started are recalled and none is started. Resuming
@@ -115,7 +115,7 @@ func TestPauseAllKeepsIndividualPauses(t *testing.T) {
 		t.Errorf("got %v, %v", ids, err)
 	}
 	if _, err := p.Pause(t.Context(), 2, false, 7); !errors.Is(err, worker.ErrAllPaused) {
-		t.Errorf("resume of one: %v", err)
+		t.Errorf("resume of one job: %v", err)
 	}
 	s.enqueue(9)
 	f.send(succeeded(lease(2), longRun))
@@ -126,14 +126,14 @@ func TestPauseAllKeepsIndividualPauses(t *testing.T) {
 		t.Error(err)
 	}
 	s.awaitState(3, queue.Processing)
-	check(t, "told of job 1", f.pauseStates(1), []bool{true})
-	check(t, "told of job 2", f.pauseStates(2), []bool{true})
+	check(t, "pauses sent for job 1", f.pauseStates(1), []bool{true})
+	check(t, "pauses sent for job 2", f.pauseStates(2), []bool{true})
 	if err := p.ResumeForSignal(t.Context(), 1, 7); err != nil {
 		t.Error(err)
 	}
-	check(t, "thawed", f.pauseStates(1), []bool{true, false})
+	check(t, "pauses sent for job 1 after the resume", f.pauseStates(1), []bool{true, false})
 	if j, err := s.Get(t.Context(), "1"); err != nil || j.PausedAt != 0 {
-		t.Errorf("a job that goes on: %+v, %v", j, err)
+		t.Errorf("a resumed job: %+v, %v", j, err)
 	}
 }
 
@@ -147,7 +147,7 @@ func TestPauseAllPausesStartingJob(t *testing.T) {
 		t.Error(err)
 	}
 	awaitFrame[*wire.Drop](t, f, 1)
-	check(t, "told", f.pauseStates(1), []bool{true})
+	check(t, "pauses sent to the runner", f.pauseStates(1), []bool{true})
 	f.send(&wire.Dropped{Lease: lease(1)}, &wire.Started{Attempt: runningAttempt(lease(1))})
 	s.awaitState(1, queue.Processing)
 	if w := p.List(t.Context()); len(w) != 1 || !w[0].Paused || w[0].Job != "1" {

@@ -22,8 +22,8 @@ package worker
 // An event that the table does not list for a phase changes nothing: the pool logs it and does not act
 // on it. If the pool acted on it, a job could be settled twice, or be returned to the queue while it runs.
 
-// phase is what the pool knows about the job of a lease. The order of the constants matters to the
-// methods of phase.
+// phase describes the pool's knowledge about the job of a lease. The methods of phase depend on the order of
+// the constants.
 type phase uint8
 
 const (

@@ -60,7 +60,7 @@ func allEvents() (list []event) {
 	return list
 }
 
-// dashed returns the name of a phase or an event as it is in phaseTable.
+// dashed returns the name of a phase or an event in the form that phaseTable uses.
 func dashed(name fmt.Stringer) string { return strings.ReplaceAll(name.String(), " ", "-") }
 
 // readPhaseTable returns the cells of phaseTable by phase and event. It checks that no phase and no event
@@ -106,10 +106,10 @@ func TestEveryEventInEveryPhase(t *testing.T) {
 				want = dashed(p)
 			}
 			if ok := h.advanceLocked(e); ok != fits || dashed(h.phase) != want {
-				t.Errorf("a lease that is %v became %v after %q (fits: %v); want %s (fits: %v)", p, h.phase, e, ok, want, fits)
+				t.Errorf("phase %v is followed by %v after %q (fits: %v); want %s (fits: %v)", p, h.phase, e, ok, want, fits)
 			}
 			if logged := strings.Contains(log.String(), "job=a"); logged == fits {
-				t.Errorf("a lease that is %v after %q: logged %v, want %v", p, e, logged, !fits)
+				t.Errorf("phase %v, event %q: logged %v, want %v", p, e, logged, !fits)
 			}
 		}
 	}
@@ -152,7 +152,7 @@ func followers(p phase) (names []string) {
 }
 
 // No order of events loses a job or runs it twice: every lease can end, and it ends once. Once the
-// attempt may have started, the lease never becomes one that the pool takes back without an answer.
+// attempt may have started, the pool does not take the job back without an answer of the runner.
 func TestPhasesEndOnce(t *testing.T) {
 	for _, p := range allPhases() {
 		_, canEnd := p.after(eventEnded)
@@ -161,21 +161,21 @@ func TestPhasesEndOnce(t *testing.T) {
 			t.Errorf("an end in the phase %v is possible: %v, want %v", p, canEnd, !p.isOver())
 		}
 		if canReturn && p.isOver() {
-			t.Errorf("a lease that is %v can be returned", p)
+			t.Errorf("a lease in phase %v can be returned", p)
 		}
 		if p.neverSent() && p.mayHaveStarted() || p.isOver() && (p.mayStart() || p.mayHaveStarted()) {
-			t.Errorf("the facts of the phase %v contradict each other", p)
+			t.Errorf("the methods of phase %v contradict each other", p)
 		}
 		for _, e := range allEvents() {
 			next, ok := p.after(e)
 			switch {
 			case !ok:
 			case p.mayHaveStarted() && !next.mayHaveStarted() && !next.isOver():
-				t.Errorf("an attempt that may have started (%v) is forgotten after %q", p, e)
+				t.Errorf("phase %v: after %q, the pool no longer knows that the attempt may have started", p, e)
 			case p.isOver() && !next.isOver():
-				t.Errorf("a lease that is %v is open again after %q", p, e)
+				t.Errorf("a lease in phase %v is open again after %q", p, e)
 			case !p.neverSent() && next.neverSent():
-				t.Errorf("a job that a runner may have (%v) counts as never sent after %q", p, e)
+				t.Errorf("phase %v: after %q, a job that a runner may have counts as never sent", p, e)
 			}
 		}
 	}

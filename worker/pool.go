@@ -320,7 +320,7 @@ func (p *Pool) EndNow(ctx context.Context, grace time.Duration) {
 type Status struct {
 	ID            string
 	Job           string // job id; "" if the worker is idle
-	Private       *int   // uid of the only user, apart from operators, who may see the job; see queue.Job.Private
+	Private       *int   // uid of the only user, apart from operators, with access to the job; see queue.Job.Private
 	PID           int
 	StartedAt     queue.Millis // start time of the job
 	LastHeartbeat time.Time    // time of the last message from the worker's runner
@@ -373,8 +373,8 @@ func (p *Pool) List(ctx context.Context) []Status {
 	return list
 }
 
-// Busy returns how many workers run a job or are occupied by a process that survives SIGKILL, as
-// reported by the runners so far.
+// Busy returns how many workers run a job or are occupied by a process that survives SIGKILL. It counts what the
+// runners have reported.
 func (p *Pool) Busy() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -46,7 +46,7 @@ func TestJobsStartInOrderOnFreeWorkers(t *testing.T) {
 	}
 	f.sync()
 	check(t, "started", f.startedJobs(), want)
-	check(t, "most at once", f.maxOpenLeases(), 2)
+	check(t, "maximum number of open leases", f.maxOpenLeases(), 2)
 }
 
 // A job with a uid that now belongs to another account is held. Other jobs of the same claim run.
@@ -81,9 +81,12 @@ func TestJobOfUserOnOtherNodeWaits(t *testing.T) {
 	if _, err := s.Enqueue(t.Context(), store.Request{Drafts: drafts}); err != nil {
 		t.Fatal(err)
 	}
-	waitUntil(t, "it is given back", func() bool { j := s.job(1); return j.State == queue.Pending && j.Refunds == 1 })
+	waitUntil(t, "the job is returned to the queue", func() bool {
+		j := s.job(1)
+		return j.State == queue.Pending && j.Refunds == 1
+	})
 	if j := s.job(1); j.Attempts != 0 || j.DueAt <= j.CreatedAt {
-		t.Errorf("it is %+v", j)
+		t.Errorf("the returned job is %+v", j)
 	}
 	f.sync()
 	check(t, "started", len(f.startedJobs()), 0)
@@ -125,8 +128,8 @@ func TestShortJobsArePrefetched(t *testing.T) {
 					// fewer are prefetched.
 					continue
 				}
-				check(t, "held while no run time is known", first, c.workers)
-				check(t, "held after the first end", len(started)-1, c.leases)
+				check(t, "jobs sent while no run time is known", first, c.workers)
+				check(t, "jobs sent after the first end", len(started)-1, c.leases)
 				if !slices.IsSorted(started) {
 					t.Errorf("started out of order: %v", started)
 				}
@@ -136,13 +139,13 @@ func TestShortJobsArePrefetched(t *testing.T) {
 	}
 }
 
-// If workers finish their jobs while a claim for fewer jobs waits, they are used as soon as jobs
-// arrive, without another event. A report of a start would be such an event, and so would a recall,
+// If workers finish their jobs while a claim for fewer jobs waits, they get the next jobs that arrive,
+// without another event. A report of a start would be such an event, and so would a recall,
 // so the runner reports no starts.
 func TestWorkersFreedDuringClaimAreUsed(t *testing.T) {
 	s, f, _ := startPool(t, 3, 0, 0)
 	awaitFrame[*wire.Start](t, f, 2)
-	waitUntil(t, "one more was waited for", func() bool { return s.awaitedJobs() == 1 })
+	waitUntil(t, "a claim for one job waits", func() bool { return s.awaitedJobs() == 1 })
 	f.send(succeeded(lease(1), longRun))
 	f.sync()
 	f.ignoreStarts()
@@ -156,10 +159,10 @@ func TestWorkersFreedDuringClaimAreUsed(t *testing.T) {
 	check(t, "started", f.startedJobs(), []int64{1, 2, 3, 4})
 	if len(received[*wire.Drop](f)) > 0 {
 		if _, droppedAt := awaitFrame[*wire.Drop](t, f, 1); !droppedAt.After(startedAt) {
-			t.Error("the second was started only when the first was asked back")
+			t.Error("the second job started only after the first was recalled")
 		}
 	}
-	check(t, "most at once", f.maxOpenLeases(), 3)
+	check(t, "maximum number of open leases", f.maxOpenLeases(), 3)
 }
 
 // A pool whose workers are all busy claims nothing. It claims again when a worker is free.
@@ -167,9 +170,9 @@ func TestBusyPoolClaimsNothing(t *testing.T) {
 	s, f, _ := startPool(t, 1, 0)
 	awaitFrame[*wire.Start](t, f, 1)
 	f.sync()
-	check(t, "waited for by a full pool", s.awaitedJobs(), 0)
+	check(t, "jobs that a busy pool tries to claim", s.awaitedJobs(), 0)
 	f.send(succeeded(lease(1), longRun))
-	waitUntil(t, "a job was waited for", func() bool { return s.awaitedJobs() == 1 })
+	waitUntil(t, "a claim for one job waits", func() bool { return s.awaitedJobs() == 1 })
 	s.enqueue(0)
 	awaitFrame[*wire.Start](t, f, 2)
 }
@@ -184,14 +187,14 @@ func TestScaleTakesEffectImmediately(t *testing.T) {
 	awaitFrame[*wire.Start](t, f, 2)
 	setups := received[*wire.Setup](f)
 	check(t, "workers in the last SETUP", setups[len(setups)-1].Workers, 3)
-	waitUntil(t, "one more was waited for", func() bool { return s.awaitedJobs() == 1 })
+	waitUntil(t, "a claim for one job waits", func() bool { return s.awaitedJobs() == 1 })
 	p.Scale(0)
 	f.sync()
 	s.enqueue(0)
 	f.sync()
-	check(t, "started with no worker", f.startedJobs(), []int64{1, 2})
+	check(t, "started without workers", f.startedJobs(), []int64{1, 2})
 	s.checkState(3, queue.Pending, "")
-	check(t, "leased with no worker", s.leasedJobs(), []int64{1, 2})
+	check(t, "leased without workers", s.leasedJobs(), []int64{1, 2})
 	p.Scale(3)
 	awaitFrame[*wire.Start](t, f, 3)
 	check(t, "workers", p.Workers(), 3)
@@ -220,10 +223,10 @@ func TestScaleDownRecallsUnstartedJob(t *testing.T) {
 	drop, droppedAt := awaitFrame[*wire.Drop](t, f, 1)
 	check(t, "dropped", drop.Lease, lease(2))
 	if droppedAt.After(setupAt) {
-		t.Error("taken back only when it had waited for long")
+		t.Error("the job was recalled only after it had waited for a long time")
 	}
 	f.send(&wire.Dropped{Lease: drop.Lease, Dropped: true})
-	waitUntil(t, "it was given back", func() bool { return len(s.leasedJobs()) == 1 })
+	waitUntil(t, "the job is returned to the queue", func() bool { return len(s.leasedJobs()) == 1 })
 	f.sync()
 	check(t, "leased", s.leasedJobs(), []int64{1})
 	check(t, "killed", len(received[*wire.Kill](f)), 0)
@@ -236,7 +239,7 @@ func TestResultIsStoredThenAcknowledged(t *testing.T) {
 	s.awaitState(1, queue.Processing)
 	release := s.blockSettlements()
 	f.send(succeeded(lease(1), longRun))
-	waitUntil(t, "its turn had begun", s.isBlocking)
+	waitUntil(t, "the settlement has begun", s.isBlocking)
 	// Frames are ordered: when this Setup arrives, everything that was sent before it has arrived.
 	n := len(received[*wire.Setup](f))
 	p.Refresh()
@@ -250,7 +253,7 @@ func TestResultIsStoredThenAcknowledged(t *testing.T) {
 	s.mu.Lock()
 	for _, exchange := range s.exchanges {
 		if len(exchange.Ended) > 0 {
-			check(t, "wanted in the turn of the end", exchange.Want, 1)
+			check(t, "jobs wanted in the exchange that settles the job", exchange.Want, 1)
 		}
 	}
 	s.mu.Unlock()
@@ -299,7 +302,7 @@ func TestUnstartedJobIsRecalled(t *testing.T) {
 	ended, released, _ := s.reportsOf(1)
 	check(t, "ended and released", []int{ended, released}, []int{0, 1})
 	check(t, "leased", s.leasedJobs(), []int64{2})
-	check(t, "most at once", f.maxOpenLeases(), 1)
+	check(t, "maximum number of open leases", f.maxOpenLeases(), 1)
 }
 
 // A job that the runner has started before the Drop arrives is kept.
@@ -366,9 +369,9 @@ func TestTemporaryStoreErrorLosesNothing(t *testing.T) {
 				return fmt.Errorf("record: %w", reason)
 			})
 			f.send(succeeded(lease(1), longRun))
-			receive(t, "a refusal", refused)
+			receive(t, "a rejected report", refused)
 			f.send(succeeded(lease(2), longRun))
-			receive(t, "a later try", refused)
+			receive(t, "another rejected report", refused)
 			n := len(received[*wire.Setup](f))
 			p.Refresh()
 			awaitFrame[*wire.Setup](t, f, n+1)
@@ -429,7 +432,7 @@ func TestStopLetsJobsFinish(t *testing.T) {
 	s.checkState(2, queue.Pending, "")
 	check(t, "started", f.startedJobs(), []int64{1})
 	check(t, "killed", len(received[*wire.Kill](f)), 0)
-	check(t, "BYEs", len(received[*wire.Shutdown](f)), 1)
+	check(t, "Shutdown frames", len(received[*wire.Shutdown](f)), 1)
 }
 
 // At the deadline of a stop, running jobs are ended and returned to the queue, with at most the

@@ -17,7 +17,7 @@ func TestRateCountsLastMinute(t *testing.T) {
 	} {
 		r.add(at(c.second), c.add)
 		if got := r.sum(at(c.second)); got != c.want {
-			t.Errorf("at %d s: %d, want %d", c.second, got, c.want)
+			t.Errorf("after %d s: the rate is %d, want %d", c.second, got, c.want)
 		}
 	}
 }
@@ -33,16 +33,16 @@ func TestQueueRatesAreLimited(t *testing.T) {
 		t.Errorf("got %v", got)
 	}
 	if got := q.sums(now.Add(70 * time.Second)); len(got) != 1 || got["b"] != 1 || len(q.byQueue) != 1 {
-		t.Errorf("a minute later: got %v of %d", got, len(q.byQueue))
+		t.Errorf("after a minute: got %v, with %d queues stored", got, len(q.byQueue))
 	}
 	for i := range 2 * maxQueueRates {
 		q.add(fmt.Sprint(i), now.Add(80*time.Second))
 	}
 	if len(q.byQueue) != maxQueueRates {
-		t.Errorf("%d queues are known, want %d", len(q.byQueue), maxQueueRates)
+		t.Errorf("%d queues are stored, want %d", len(q.byQueue), maxQueueRates)
 	}
 	q.add("c", now.Add(200*time.Second))
 	if got := q.sums(now.Add(200 * time.Second)); len(got) != 1 || got["c"] != 1 {
-		t.Errorf("later: got %v", got)
+		t.Errorf("after all queues were idle: got %v", got)
 	}
 }

@@ -35,7 +35,7 @@ func TestWatchSurvivesReconnect(t *testing.T) {
 	awaitFrame[*wire.Watch](t, f, 1)
 	f.reconnect(runningAttempt(lease(1)))
 	f.sync()
-	check(t, "watched again", len(received[*wire.Watch](f)), 2)
+	check(t, "number of watches", len(received[*wire.Watch](f)), 2)
 }
 
 // A cancellation that waits to be recorded is recorded even if the connection breaks.
@@ -62,7 +62,7 @@ func TestUnrecordedCancelSurvivesReconnect(t *testing.T) {
 func TestClaimDoesNotAcknowledgeUnstoredResult(t *testing.T) {
 	s, f, _ := startPool(t, 2, 0)
 	s.awaitState(1, queue.Processing)
-	waitUntil(t, "waited", func() bool { return s.awaitedJobs() == 1 })
+	waitUntil(t, "a claim for 4 jobs waits", func() bool { return s.awaitedJobs() == 1 })
 	refused := make(chan struct{}, 100)
 	s.setRefuse(func(report store.Report) error {
 		if len(report.Ended) == 0 {
@@ -129,14 +129,14 @@ func TestDismissedRunnerKeepsResultsUntilStored(t *testing.T) {
 	f.die()
 	receive(t, "the end of the stop", stopped)
 	for range 3 {
-		receive(t, "another try", refused)
+		receive(t, "another rejected report", refused)
 	}
 	if _, err := os.Stat(f.dir); err != nil {
 		t.Error(err)
 	}
 	s.setRefuse(nil)
 	s.awaitState(1, queue.Completed)
-	waitUntil(t, "its folder is gone", func() bool {
+	waitUntil(t, "the runner's directory is removed", func() bool {
 		_, err := os.Stat(f.dir)
 		return err != nil
 	})
@@ -145,7 +145,7 @@ func TestDismissedRunnerKeepsResultsUntilStored(t *testing.T) {
 // Scaling down reduces the number of claimed jobs, even for a claim that already waits.
 func TestScaleDownReducesWaitingClaim(t *testing.T) {
 	s, f, p := startPool(t, 4)
-	waitUntil(t, "waited", func() bool { return s.awaitedJobs() == 4 })
+	waitUntil(t, "a claim for 4 jobs waits", func() bool { return s.awaitedJobs() == 4 })
 	p.Scale(1)
 	f.sync()
 	s.enqueue(0, 0, 0, 0)

@@ -212,7 +212,7 @@ func (s *recordingStore) checkEndedBy(seq int64, uid int, verb string) {
 	}
 	for _, e := range events {
 		if d := e.Detail; e.Kind == queue.EventEnded && e.Job == seq && (d.UID == nil || *d.UID != uid || d.Verb != verb) {
-			s.t.Errorf("the end of job %d: %+v, want it by %s of uid %d", seq, d, verb, uid)
+			s.t.Errorf("the end of job %d is %+v, want it caused by %s of uid %d", seq, d, verb, uid)
 		}
 	}
 }

@@ -43,7 +43,7 @@ type runnerConn struct {
 
 // connState says whether a connected runner gets new jobs. A runner starts as connCurrent or connOther:
 //
-//	current      → other         another runner becomes the current one
+//	current      → other         another runner replaces it as the current one
 //	current      → unresponsive  it does not answer a liveness check
 //	other        → unresponsive  likewise
 //	unresponsive → current       it answers again, can take new jobs, and there is no current runner

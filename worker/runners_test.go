@@ -23,13 +23,13 @@ func TestConnectionStates(t *testing.T) {
 	for _, c := range []struct {
 		name          string
 		runnerVersion string
-		replaced      bool // another runner becomes the current one while this one does not answer
+		replaced      bool // another runner is made current while this one does not answer
 		spawning      bool // another runner is starting when this one answers again
 		want          connState
 	}{
 		{"no other runner", version, false, false, connCurrent},
-		{"another one is starting", version, false, true, connOther},
-		{"another one gets new jobs", version, true, false, connOther},
+		{"another runner is starting", version, false, true, connOther},
+		{"another runner gets new jobs", version, true, false, connOther},
 		{"another version", "2", false, false, connOther},
 	} {
 		r := runners{cfg: &cfg, connected: make(chan struct{})}
@@ -37,7 +37,7 @@ func TestConnectionStates(t *testing.T) {
 		r.addLocked(conn)
 		r.markUnresponsiveLocked(conn)
 		if conn.state != connUnresponsive || r.currentLocked() != nil {
-			t.Errorf("%s: the state is %d and the current runner %v; want %d and none",
+			t.Errorf("%s: the state is %d and the current runner is %v; want %d and no current runner",
 				c.name, conn.state, r.currentLocked(), connUnresponsive)
 		}
 		if c.replaced {
@@ -52,7 +52,7 @@ func TestConnectionStates(t *testing.T) {
 		}
 		next := connect("next", version, connCurrent)
 		if r.addLocked(next); conn.state != connOther || r.currentLocked() != next {
-			t.Errorf("%s: the state is %d after another runner became current, want %d", c.name, conn.state, connOther)
+			t.Errorf("%s: the state is %d after another runner was made current, want %d", c.name, conn.state, connOther)
 		}
 	}
 }

@@ -64,7 +64,7 @@ func startPoolWithHungUser(t *testing.T) (
 		hung := succeeded(start.Lease, longRun)
 		hung.ExitCode, hung.Cause = 126, int64(queue.HungStart)
 		f.send(hung)
-		waitUntil(t, "it is recorded", func() bool { return s.job(start.Seq).Runs == 1 })
+		waitUntil(t, "the attempt is recorded", func() bool { return s.job(start.Seq).Runs == 1 })
 	}
 	return s, p, ended, started
 }
@@ -74,22 +74,22 @@ func startPoolWithHungUser(t *testing.T) (
 func TestSeparateRunnerOfUserIsReplaced(t *testing.T) {
 	s, p, ended, started := startPoolWithHungUser(t)
 	s.enqueue(0)
-	ownRunner := receive(t, "a runner of the user's own", started)
+	ownRunner := receive(t, "the user's separate runner", started)
 	awaitFrame[*wire.Start](t, ownRunner, 1)
 	ownRunner.die()
-	waitUntil(t, "what it ran is settled", func() bool { return s.job(3).Runs == 1 })
-	check(t, "its job", s.job(3).Reason, queue.ReasonLost)
+	waitUntil(t, "the job of the dead runner is settled", func() bool { return s.job(3).Runs == 1 })
+	check(t, "reason of that job", s.job(3).Reason, queue.ReasonLost)
 
 	s.enqueue(0)
-	ownRunner = receive(t, "another one", started)
+	ownRunner = receive(t, "a new separate runner", started)
 	awaitFrame[*wire.Start](t, ownRunner, 1)
 	s.awaitState(4, queue.Processing)
 	ownRunner.setUnresponsive(true)
 	if got := receive(t, "an answer", cancelAsync(p, 4)); !errors.Is(got.err, queue.ErrUnavailable) {
-		t.Errorf("a cancel of what a silent runner has: %+v", got)
+		t.Errorf("cancel of a job of an unresponsive runner: %+v", got)
 	}
 	s.enqueue(0)
-	third := receive(t, "one beside the silent one", started)
+	third := receive(t, "a third separate runner", started)
 	start, _ := awaitFrame[*wire.Start](t, third, 1)
 	third.send(succeeded(start.Lease, longRun))
 	s.awaitState(start.Seq, queue.Completed)
@@ -105,12 +105,12 @@ func TestSeparateRunnerOfUserIsReplaced(t *testing.T) {
 func TestRecallFromSeparateRunnerKeepsOtherClaims(t *testing.T) {
 	s, _, _, started := startPoolWithHungUser(t)
 	s.enqueue(0)
-	ownRunner := receive(t, "a runner of the user's own", started)
+	ownRunner := receive(t, "the user's separate runner", started)
 	awaitFrame[*wire.Start](t, ownRunner, 1)
 	ownRunner.ignoreStarts()
 	s.enqueue(0)
 	awaitFrame[*wire.Start](t, ownRunner, 2)
-	waitUntil(t, "more is claimed", func() bool { return s.awaitedJobs() > 0 })
+	waitUntil(t, "a claim waits", func() bool { return s.awaitedJobs() > 0 })
 	awaitFrame[*wire.Drop](t, ownRunner, 1)
 	s.enqueue(0)
 	start, _ := awaitFrame[*wire.Start](t, ownRunner, 3)

@@ -21,7 +21,7 @@ func TestHungStartsDelayNoOtherJob(t *testing.T) {
 	s.awaitState(1, queue.Pending)
 	s.awaitState(2, queue.Pending)
 	if _, startedAt := awaitFrame[*wire.Start](t, f, 4); startedAt.Sub(sentAt) >= time.Second {
-		t.Errorf("the others began after %v", startedAt.Sub(sentAt))
+		t.Errorf("the other jobs started after %v", startedAt.Sub(sentAt))
 	}
 }
 

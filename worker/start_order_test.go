@@ -118,7 +118,7 @@ func dispatchOrder(t *testing.T, load workload) []int64 {
 	d := &dispatcher{f: f, workers: load.workers, running: map[wire.Lease]time.Time{}}
 	run(t, load.s, load.root, load.workers)
 	slow := func(l wire.Lease) bool { return l.Seq%17 == 0 || load.workers > 1 && l.Seq%40 > 25 }
-	waitUntil(t, "all had run", func() bool {
+	waitUntil(t, "all jobs have ended", func() bool {
 		if load.rng.IntN(3) == 0 || !d.step() {
 			d.finish(func(l wire.Lease, since time.Time) bool {
 				return !slow(l) || time.Since(since) > 70*time.Millisecond && load.rng.IntN(2) == 0
@@ -127,7 +127,7 @@ func dispatchOrder(t *testing.T, load workload) []int64 {
 		return len(d.order) == load.jobs && len(d.running) == 0
 	})
 	if d.dropped == 0 {
-		t.Error("nothing was taken back")
+		t.Error("no job was recalled")
 	}
 	return d.order
 }
@@ -195,10 +195,10 @@ func TestRecalledJobsStartBeforeLaterClaims(t *testing.T) {
 		s.awaitState(seq, queue.Completed)
 	}
 	f.sync()
-	check(t, "started while job 7 is being taken back", f.startedJobs(), []int64{1, 2, 3, 4, 5, 6, 7, 8})
+	check(t, "started while job 7 is being recalled", f.startedJobs(), []int64{1, 2, 3, 4, 5, 6, 7, 8})
 	f.send(&wire.Dropped{Lease: lease(7), Dropped: true})
 	awaitFrame[*wire.Start](t, f, 10)
-	check(t, "started after that", f.startedJobs()[8:], []int64{7, 8})
+	check(t, "started after the recall", f.startedJobs()[8:], []int64{7, 8})
 }
 
 // A claim that waited during a recall may return a job that ranks after the recalled ones. That job
@@ -207,11 +207,11 @@ func TestClaimFromBeforeRecallIsReturned(t *testing.T) {
 	s, f, p := startPool(t, 1, 0)
 	awaitFrame[*wire.Start](t, f, 1)
 	f.send(succeeded(lease(1), time.Millisecond))
-	waitUntil(t, "more was waited for", func() bool { return s.awaitedJobs() > 1 })
+	waitUntil(t, "a claim for several jobs waits", func() bool { return s.awaitedJobs() > 1 })
 	f.ignoreStarts()
 	s.enqueue(0)
 	awaitFrame[*wire.Start](t, f, 2)
-	waitUntil(t, "more was waited for", func() bool { return s.awaitedJobs() > 1 })
+	waitUntil(t, "a claim for several jobs waits", func() bool { return s.awaitedJobs() > 1 })
 	p.Scale(2)
 	p.Scale(1) // scaling down recalls the waiting jobs
 	awaitFrame[*wire.Drop](t, f, 1)
@@ -220,7 +220,7 @@ func TestClaimFromBeforeRecallIsReturned(t *testing.T) {
 	check(t, "started", f.startedJobs(), []int64{1, 2})
 	f.send(&wire.Dropped{Lease: lease(2), Dropped: true})
 	awaitFrame[*wire.Start](t, f, 3)
-	check(t, "started first after that", f.startedJobs()[2], 2)
+	check(t, "first job started after the recall", f.startedJobs()[2], 2)
 }
 
 // The recall of a job is over when the job's start is reported, even if the Drop is not answered yet.
@@ -248,7 +248,7 @@ func TestHungStartRecallsNoOtherJob(t *testing.T) {
 	awaitFrame[*wire.Drop](t, f, 1)
 	f.send(&wire.Dropped{Lease: lease(1)}) // too late to drop: the job's start is in progress
 	since := time.Now()
-	waitUntil(t, "it had hung for longer than jobs wait in a runner", func() bool {
+	waitUntil(t, "the start hangs for longer than jobs may wait in a runner", func() bool {
 		return time.Since(since) > 100*time.Millisecond
 	})
 	f.mu.Lock()
@@ -270,7 +270,7 @@ func TestHungStartRecallsNoOtherJob(t *testing.T) {
 	}
 	// On a busy machine, a few jobs may wait long enough to be recalled.
 	if dropped > jobs/4 || reclaimed > jobs/4 {
-		t.Errorf("of %d jobs after a start that hangs: got %d recalled and %d claimed again, want none",
+		t.Errorf("of %d jobs after a start that hangs, %d were recalled and %d were claimed again; want none",
 			jobs-1, dropped, reclaimed)
 	}
 }

@@ -23,7 +23,7 @@ func TestTypeReachesOneAttempt(t *testing.T) {
 		t.Errorf("got %+v, %v, want the first attempt of job 1", j, ok)
 	}
 	if _, ok := p.Started(t.Context(), 2); ok {
-		t.Error("a job that is not there has started")
+		t.Error("a job that does not exist has started")
 	}
 	typeAndResize := func(seq int64, attempt int) (got typeResult, resized bool) {
 		answer, ok, err := p.Type(t.Context(), seq, attempt, []byte("abc"))
@@ -39,7 +39,7 @@ func TestTypeReachesOneAttempt(t *testing.T) {
 	check(t, "typed", got, typeResult{2, true, nil})
 	check(t, "resized", resized, true)
 	data, _ := awaitFrame[*wire.Type](t, f, 1)
-	check(t, "what the runner heard", string(data.Data), "abc")
+	check(t, "input that the runner received", string(data.Data), "abc")
 	size, _ := awaitFrame[*wire.Resize](t, f, 1)
 	check(t, "size", *size, wire.Resize{Lease: lease(1), Rows: 24, Cols: 80})
 }

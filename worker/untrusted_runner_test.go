@@ -22,7 +22,11 @@ func TestFramesOfAnotherRunnerAreIgnored(t *testing.T) {
 	other.helloReply.Attempts = []wire.Attempt{runningAttempt(lease(2))}
 	run(t, s, root, 2)
 	for _, f := range []*fakeRunner{holder, other} {
-		waitUntil(t, "it is met", func() bool { f.mu.Lock(); defer f.mu.Unlock(); return f.conn != nil })
+		waitUntil(t, "the pool has connected to the runner", func() bool {
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			return f.conn != nil
+		})
 	}
 	holder.sync()
 	start := runningAttempt(lease(1))
@@ -31,9 +35,9 @@ func TestFramesOfAnotherRunnerAreIgnored(t *testing.T) {
 	other.send(&wire.Started{Attempt: wire.Attempt{Lease: start.Lease, PID: 1}}, forged,
 		&wire.Dropped{Lease: start.Lease, Dropped: true})
 	other.sync()
-	check(t, "acknowledged to the other", other.ackedLeases(), []wire.Lease(nil))
+	check(t, "leases acknowledged to the other runner", other.ackedLeases(), []wire.Lease(nil))
 	s.checkState(1, queue.Processing, "")
-	check(t, "its process", s.job(1).PID, pid(1))
+	check(t, "pid of the job", s.job(1).PID, pid(1))
 	genuine := succeeded(start.Lease, longRun)
 	genuine.Output = []byte("own")
 	holder.send(genuine)
@@ -81,7 +85,7 @@ func TestUnresponsiveSocketsDoNotDelayPool(t *testing.T) {
 	start, _ := awaitFrame[*wire.Start](t, f, 1)
 	f.send(succeeded(start.Lease, longRun))
 	s.awaitState(1, queue.Completed)
-	waitUntil(t, "12 are told to be silent", func() bool {
+	waitUntil(t, "12 runners are reported as unresponsive", func() bool {
 		responsive, unresponsive := p.Runners(time.Second)
 		return len(responsive) == 1 && len(unresponsive) == 12
 	})

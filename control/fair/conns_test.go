@@ -70,17 +70,17 @@ func TestRequestsAreBounded(t *testing.T) {
 				wantImmediate(t, "a request", begin(c))
 			}
 			if len(conns) == 1 {
-				wantTimeout(t, "one more of the connection", begin(c), "64 per connection")
+				wantTimeout(t, "one more request of the connection", begin(c), "64 per connection")
 			}
 		}
 		spare, other := s.Connect(1, stays), s.Connect(2, stays)
-		wantTimeout(t, "one more of the user", begin(spare), "256 per user")
-		wantImmediate(t, "another user's", begin(other))
+		wantTimeout(t, "one more request of the user", begin(spare), "256 per user")
+		wantImmediate(t, "a request of another user", begin(other))
 		var waiting sync.WaitGroup
 		waiting.Go(func() {
 			began := time.Now()
 			if err := spare.BeginRequest(t.Context()); err != nil || time.Since(began) != time.Second {
-				t.Errorf("one for which room is made: after %v: %v", time.Since(began), err)
+				t.Errorf("a request that waits for room: after %v: %v", time.Since(began), err)
 			}
 		})
 		time.Sleep(time.Second)
@@ -90,7 +90,7 @@ func TestRequestsAreBounded(t *testing.T) {
 		defer gone()
 		began := time.Now()
 		if err := spare.BeginRequest(ctx); err == nil || time.Since(began) != time.Second {
-			t.Errorf("one whose client goes: after %v: %v", time.Since(began), err)
+			t.Errorf("a request whose client disconnects: after %v: %v", time.Since(began), err)
 		}
 		closeAll(append(conns, spare, other)...)
 		wantNoConns(t, s)
@@ -114,14 +114,14 @@ func TestStreamsAndListsAreBounded(t *testing.T) {
 		began := time.Now()
 		if _, err := b.OpenStream(); !errors.Is(err, queue.ErrUnavailable) ||
 			!strings.Contains(err.Error(), "64 open streams") || time.Since(began) > 0 {
-			t.Errorf("one stream more: after %v: %v", time.Since(began), err)
+			t.Errorf("one more stream: after %v: %v", time.Since(began), err)
 		}
 		if _, err := other.OpenStream(); err != nil {
-			t.Errorf("another user's: %v", err)
+			t.Errorf("a stream of another user: %v", err)
 		}
 		ends[0]()
 		if _, err := b.OpenStream(); err != nil {
-			t.Errorf("once one has ended: %v", err)
+			t.Errorf("after a stream has ended: %v", err)
 		}
 		ends = nil
 		list := func(c *Conn) func() error {
@@ -134,10 +134,10 @@ func TestStreamsAndListsAreBounded(t *testing.T) {
 		for range userLists {
 			wantImmediate(t, "a list", list(a))
 		}
-		wantTimeout(t, "one list more", list(b), "4 of your requests that list")
-		wantImmediate(t, "another user's", list(other))
+		wantTimeout(t, "one more list", list(b), "4 of your requests that list")
+		wantImmediate(t, "a list of another user", list(other))
 		ends[0]()
-		wantImmediate(t, "once one is answered", list(b))
+		wantImmediate(t, "after a list was answered", list(b))
 	})
 }
 
@@ -154,38 +154,38 @@ func TestBytesAreBounded(t *testing.T) {
 		for range 256 {
 			c := s.Connect(1, stays)
 			conns = append(conns, c)
-			wantImmediate(t, "what is free", room(c, connBytes))
+			wantImmediate(t, "as many bytes as are free", room(c, connBytes))
 		}
 		first, second, other := conns[0], conns[1], s.Connect(2, stays)
 		wantImmediate(t, "the first line that grows", room(first, 1))
-		wantTimeout(t, "a second one", room(second, 1), "8388608 bytes")
-		wantImmediate(t, "another user's", room(other, userBytes))
+		wantTimeout(t, "a second line that grows", room(second, 1), "8388608 bytes")
+		wantImmediate(t, "a line of another user", room(other, userBytes))
 		wantImmediate(t, "a whole line of another connection", func() error { return second.GrowLine(t.Context(), 1, true) })
 		second.Charge(-1)
-		wantImmediate(t, "the first one, up to the maximum length", room(first, userBytes-1))
+		wantImmediate(t, "the first line, up to the maximum length", room(first, userBytes-1))
 		if got := s.bytes.InUse(1, 0); got != userBytes {
 			t.Errorf("%d bytes are counted, want %d", got, userBytes)
 		}
-		wantTimeout(t, "the first one, longer", room(first, 1), "8388608 bytes")
+		wantTimeout(t, "the first line, one byte longer", room(first, 1), "8388608 bytes")
 		first.LineComplete()
-		wantTimeout(t, "a second one, while the first is carried out", room(second, 1), "8388608 bytes")
+		wantTimeout(t, "a second line while the first request is in progress", room(second, 1), "8388608 bytes")
 		first.Charge(-userBytes)
-		wantImmediate(t, "once that is answered", room(second, userBytes))
+		wantImmediate(t, "a second line after the first request was answered", room(second, userBytes))
 		second.Charge(userBytes) // answers are charged even if there is no room
 		second.LineComplete()
-		wantTimeout(t, "a line beside too much", room(first, 1), "8388608 bytes")
-		wantImmediate(t, "what another connection has free", func() error {
+		wantTimeout(t, "a line while the user's bytes are in use", room(first, 1), "8388608 bytes")
+		wantImmediate(t, "a line within the free bytes of another connection", func() error {
 			c := s.Connect(1, stays)
 			defer c.Close()
 			return c.GrowLine(t.Context(), connBytes, false)
 		})
 		second.Close()
-		wantImmediate(t, "once that connection has ended", room(first, userBytes))
+		wantImmediate(t, "after the second connection was closed", room(first, userBytes))
 		third := conns[2]
 		var waiting sync.WaitGroup
 		waiting.Go(func() {
 			if err := third.GrowLine(t.Context(), 1, false); err != nil {
-				t.Errorf("one that waits for a line whose connection ends: %v", err)
+				t.Errorf("a line that waits while its connection ends: %v", err)
 			}
 		})
 		synctest.Wait()

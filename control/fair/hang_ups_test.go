@@ -61,11 +61,11 @@ func TestRoomGoesToTheRequestThatWaitsLongest(t *testing.T) {
 			busy[i%len(busy)].EndRequest(true, 0)
 			synctest.Wait()
 			if want := i + 1; len(got) != want {
-				t.Fatalf("after the end of %d requests %d others have begun", want, len(got))
+				t.Fatalf("after the end of %d requests, %d others have begun", want, len(got))
 			}
 		}
 		if !slices.IsSorted(got) || got[len(got)-1] != len(got)-1 {
-			t.Errorf("the requests that waited began in the order %v", got)
+			t.Errorf("the waiting requests began in the order %v", got)
 		}
 		cancel()
 		all.Wait()
@@ -75,7 +75,7 @@ func TestRoomGoesToTheRequestThatWaitsLongest(t *testing.T) {
 }
 
 // The server notices within 2 roomHangUpInterval that a client has hung up while its connection
-// waits for room. That also holds if the wait began while checkHangUps was checking other clients.
+// waits for room. That also holds if the wait began while the server was checking other clients.
 func TestClientsThatHangUpStopWaitingForRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newConns()
@@ -92,7 +92,7 @@ func TestClientsThatHangUpStopWaitingForRoom(t *testing.T) {
 			go func() { // this goroutine ends when its client has hung up
 				began := time.Now()
 				if err := c.BeginRequest(ctx); err == nil || time.Since(began) > 2*roomHangUpInterval {
-					t.Errorf("the request of a client that has gone ended after %v, %v", time.Since(began), err)
+					t.Errorf("the request of a disconnected client ended after %v, %v", time.Since(began), err)
 				}
 			}()
 			return c

@@ -17,7 +17,7 @@ import (
 func wantIdle(t *testing.T, l *Limiter) {
 	t.Helper()
 	if len(l.users) > 0 || len(l.waiting) > 0 || slices.Max(l.shared) != 0 || slices.Min(l.shared) != 0 {
-		t.Errorf("%d users are left, %d of them waiting, and %v is in use", len(l.users), len(l.waiting), l.shared)
+		t.Errorf("%d users are still counted, %d of them waiting, and %v is in use", len(l.users), len(l.waiting), l.shared)
 	}
 }
 

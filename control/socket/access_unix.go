@@ -22,12 +22,12 @@ const LogHint = "journalctl -u queuectl"
 // AccessError returns the error for a user without permission to connect to a socket. It explains why, and
 // how to get access.
 func AccessError(path string) error {
-	// closed is the path without access, and who is the permission that its group would need.
-	closed, who := path, fs.FileMode(0o020)
+	// closed is the path without access, and need is the permission that its group would need.
+	closed, need := path, fs.FileMode(0o020)
 	info, err := os.Stat(path)
 	// If a directory of the path cannot be searched, find the outermost such directory.
 	for errors.Is(err, fs.ErrPermission) && closed != filepath.Dir(closed) {
-		closed, who = filepath.Dir(closed), 0o010
+		closed, need = filepath.Dir(closed), 0o010
 		info, err = os.Stat(closed)
 	}
 	you := strconv.Itoa(os.Geteuid())
@@ -51,7 +51,7 @@ func AccessError(path string) error {
 	if g, err := user.LookupGroupId(gid); err == nil {
 		group = g.Name
 	}
-	if info.Mode().Perm()&who == 0 || owner.Gid == 0 {
+	if info.Mode().Perm()&need == 0 || owner.Gid == 0 {
 		uid := strconv.Itoa(int(owner.Uid))
 		if u, err := user.LookupId(uid); err == nil {
 			uid = u.Username

@@ -72,7 +72,7 @@ func TestListenReplacesOnlyDeadSockets(t *testing.T) {
 	}
 	left, err := filepath.Glob(filepath.Join(dir, ".s*"))
 	if err != nil || len(left) != 0 {
-		t.Errorf("left behind: %v, %v", left, err)
+		t.Errorf("remaining files: %v, %v", left, err)
 	}
 }
 
@@ -96,7 +96,7 @@ func TestSocketIsNeverOpenToOthers(t *testing.T) {
 			hidden, _ := filepath.Glob(filepath.Join(dir, ".s*"))
 			for _, h := range hidden {
 				if info, err := os.Lstat(h); err == nil && info.Mode().Perm()&0o077 != 0 {
-					t.Errorf("%s can be entered by others: %o", h, info.Mode().Perm())
+					t.Errorf("other users can enter %s: mode %o", h, info.Mode().Perm())
 				} else if err != nil && !errors.Is(err, fs.ErrNotExist) {
 					t.Error(err)
 				}
@@ -118,7 +118,7 @@ func TestSocketIsNeverOpenToOthers(t *testing.T) {
 	close(stop)
 	watcher.Wait()
 	if seen == 0 {
-		t.Error("the socket was never seen")
+		t.Error("the socket was never found in its directory")
 	}
 }
 
@@ -128,7 +128,7 @@ func TestListenRemovesStaleDirectories(t *testing.T) {
 	path := tempSocket(t)
 	dir := filepath.Dir(path)
 	old := time.Now().Add(-2 * staleAfter)
-	folder := func(name string, at time.Time, file string) {
+	makeDir := func(name string, at time.Time, file string) {
 		t.Helper()
 		err := os.Mkdir(filepath.Join(dir, name), 0o700)
 		if file == "s" {
@@ -145,11 +145,11 @@ func TestListenRemovesStaleDirectories(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	folder(".s1", old, "")
-	folder(".s22", old, "s")
-	folder(".s3", time.Now(), "")
-	folder(".s4", old, "other")
-	folder(".sx5", old, "")
+	makeDir(".s1", old, "")
+	makeDir(".s22", old, "s")
+	makeDir(".s3", time.Now(), "")
+	makeDir(".s4", old, "other")
+	makeDir(".sx5", old, "")
 	if err := os.WriteFile(filepath.Join(dir, ".s6"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -167,7 +167,7 @@ func TestListenRemovesStaleDirectories(t *testing.T) {
 		names = append(names, e.Name())
 	}
 	if want := []string{".s3", ".s4", ".s6", ".sx5", filepath.Base(path)}; !slices.Equal(names, want) {
-		t.Errorf("left are %q, want %q", names, want)
+		t.Errorf("the remaining files are %q, want %q", names, want)
 	}
 }
 

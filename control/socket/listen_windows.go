@@ -72,7 +72,7 @@ func Listen(path string, to Perms) (*Listener, error) {
 	return &Listener{on}, nil
 }
 
-// Admit changes who may connect. It applies from the next connection.
+// Admit changes the accounts that may connect. The change applies to later connections.
 func (s *Listener) Admit(to Perms) error { return s.listener.Admit(to.SDDL) }
 
 // Accept returns the next connection.

@@ -145,7 +145,7 @@ func TestSignalsDoNotLookLikeHangUps(t *testing.T) {
 	})
 	for i := range 300_000 {
 		if HungUp(c) {
-			t.Errorf("it is taken for gone at look %d", i)
+			t.Errorf("check %d says that the peer is gone", i)
 			break
 		}
 	}

@@ -13,6 +13,6 @@ func TestClientSendsNothingToUnknownServer(t *testing.T) {
 	defer here.Close()
 	defer there.Close()
 	if err := CheckServer(here, "s"); err == nil {
-		t.Error("a connection without a user at its end is trusted")
+		t.Error("a connection without a peer user is trusted")
 	}
 }

@@ -30,16 +30,16 @@ func TestEveryCallCanFail(t *testing.T) {
 		for j := 1; j < m.Type.NumIn(); j++ {
 			args = append(args, reflect.Zero(m.Type.In(j)))
 		}
-		told := 0
+		calls := 0
 		s.On(func(_ context.Context, c Call) error {
-			if told++; c.Method != m.Name || c.After || (c.Arg == nil) != (len(args) == 1) {
-				t.Errorf("%s tells of %+v", m.Name, c)
+			if calls++; c.Method != m.Name || c.After || (c.Arg == nil) != (len(args) == 1) {
+				t.Errorf("the hook for %s received the call %+v", m.Name, c)
 			}
 			return broken
 		})
 		out := reflect.ValueOf(s).MethodByName(m.Name).Call(args)
-		if err, _ := out[len(out)-1].Interface().(error); err != broken || told != 1 {
-			t.Errorf("%s: got %v, told %d times", m.Name, err, told)
+		if err, _ := out[len(out)-1].Interface().(error); err != broken || calls != 1 {
+			t.Errorf("%s: got error %v and %d calls of the hook, want %v and 1 call", m.Name, err, calls, broken)
 		}
 	}
 	if n < 30 {
@@ -66,7 +66,7 @@ func TestHookAfterACallHidesItsResult(t *testing.T) {
 		t.Errorf("got %+v, %v", j, err)
 	}
 	if len(calls) != 2 || calls[1].Arg.(store.Request).UID != 7 {
-		t.Errorf("told of %+v", calls)
+		t.Errorf("the hook received the calls %+v", calls)
 	}
 }
 
@@ -97,6 +97,6 @@ func TestCallsWaitIndependently(t *testing.T) {
 			t.Error(err)
 		}
 	case <-time.After(10 * time.Second):
-		t.Error("it is held up still")
+		t.Error("the call still waits after its hook has returned")
 	}
 }

@@ -20,7 +20,7 @@ type batch struct {
 	committed   bool
 }
 
-// openBatch returns the user's batch with this name that still accepts frames, or nil if there is none.
+// openBatch returns the user's batch with this name if it still accepts frames, and otherwise nil.
 func (s *Store) openBatch(uid int, name string) *batch {
 	for _, b := range s.batches {
 		if !b.committed && b.uid == uid && b.name == name {

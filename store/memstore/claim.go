@@ -202,9 +202,9 @@ func (s *Store) weighted() bool {
 	return false
 }
 
-// jobOfNextUser returns the job that starts instead of first. In the queue of first, it looks at the best job
-// of each user that may start. Among those with the same priority as first, it returns the job of the user
-// who was served least recently.
+// jobOfNextUser returns the job that starts instead of first. It considers the best startable job of each user in
+// the queue of first. Among the jobs with the same priority as first, it returns the job of the user who was
+// served least recently.
 func (s *Store) jobOfNextUser(first *job, now queue.Millis, ready, leased []*job) *job {
 	best := first
 	seen := map[int]bool{}

@@ -30,7 +30,7 @@ func TestStore(t *testing.T) {
 	})
 }
 
-// Await returns a job once its time has come, even if Promote is not called. The transaction that makes a job
+// Await returns a job when it is due, even if Promote is not called. The transaction that makes a job
 // runnable also claims it.
 func TestAwaitReturnsJobOnceDue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -59,14 +59,14 @@ func TestAwaitReturnsJobOnceDue(t *testing.T) {
 		enqueueAfter(time.Second)
 		for _, want := range []time.Duration{time.Second, 3 * time.Hour} {
 			if got := <-served; got != want {
-				t.Errorf("served after %v, want %v", got, want)
+				t.Errorf("Await returned after %v, want %v", got, want)
 			}
 		}
 		synctest.Wait()
 		enqueueAfter(0)
-		left, err := s.PreviousSession(context.Background())
-		if err != nil || len(left.Leased) != 3 {
-			t.Errorf("got %d leased jobs and error %v, want all 3", len(left.Leased), err)
+		session, err := s.PreviousSession(context.Background())
+		if err != nil || len(session.Leased) != 3 {
+			t.Errorf("got %d leased jobs and error %v, want all 3", len(session.Leased), err)
 		}
 		<-served
 	})

@@ -329,7 +329,7 @@ func (s *Store) recordRun(known *schedule, run store.ScheduleRun, now queue.Mill
 }
 
 // fireOccurrence creates the job of an occurrence, or records the reason why no job was created.
-// unfinishedBefore is the number of unfinished jobs that existed before this firing.
+// unfinishedBefore is the number of unfinished jobs that existed before the current call of Fire.
 func (s *Store) fireOccurrence(known *schedule, f *store.OccurrenceRequest, at queue.Millis, unfinished []*job,
 	unfinishedBefore int, checkCreate func() error, now queue.Millis) (run store.ScheduleRun, created []*job) {
 	run = store.ScheduleRun{Instant: at, Outcome: store.OutcomeFired, RequestedBy: f.RequestedBy}

@@ -11,11 +11,11 @@ import (
 )
 
 // waiter is an active call of Await. The transaction that gives it jobs also removes it from Store.waiters,
-// so it gets jobs at most once. Close closes the channel served.
+// so it gets jobs at most once. Close closes the channel claimed.
 type waiter struct {
 	want    int
 	claimed chan []queue.Job // receives the claimed jobs; has a buffer for one value
-	wake    chan struct{}    // receives a value when a job may become due earlier than the call expects
+	wake    chan struct{}    // receives a value when a job may be due earlier than the call expects
 }
 
 // Exchange records what happened to leases and claims up to t.Want jobs.

@@ -46,8 +46,8 @@ func (s *Store) measure(j *job, end queue.State, from, to, now queue.Millis) {
 	s.samples = append(s.samples, m)
 }
 
-// measureEnd records the end of an attempt. It also records the start, if that was not reported before. j is
-// the job as it was before the end.
+// measureEnd records the end of an attempt. It also records the start, if that was not reported before. j
+// still has the state from before the end.
 func (s *Store) measureEnd(j *job, e *store.Settlement, now queue.Millis) {
 	a := &e.Attempt
 	if !e.Decision.Started {

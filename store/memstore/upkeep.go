@@ -172,8 +172,7 @@ func (s *Store) Promote(ctx context.Context) (next time.Duration, err error) {
 	return next, err
 }
 
-// earliestDue returns the next time at which a job becomes runnable or expires, a pause ends, or a full rate
-// has room.
+// earliestDue returns the next time at which a job is due or expires, a pause ends, or a full rate has room.
 func (s *Store) earliestDue(now queue.Millis) (next queue.Millis, found bool) {
 	consider := func(at queue.Millis) {
 		if !found || at < next {
@@ -202,8 +201,7 @@ func (s *Store) earliestDue(now queue.Millis) (next queue.Millis, found bool) {
 	return next, found
 }
 
-// DueSooner returns a channel that receives a hint when something becomes due before the time that the last
-// call of Promote returned.
+// DueSooner returns a channel. It receives a hint when Promote must be called earlier than its last call returned.
 func (s *Store) DueSooner() <-chan struct{} { return s.dueSooner }
 
 // DeletableOutputs lists up to limit output files whose attempts are gone.

@@ -76,7 +76,7 @@ func (r *Rules) Change(seq int64, c store.Change) error {
 
 // adjustForDependencies returns the state for a job that a change would set to the given state, taking
 // dependencies into account. The state is Blocked if the job has undecided dependencies, and Pending if the
-// job was blocked and has none. If the state table does not let an ended job become blocked, the job does not
+// job was blocked and has none. If the state table does not allow the ended job to be blocked, the job does not
 // wait for parents that run again.
 func (r *Rules) adjustForDependencies(j *Job, to queue.State) (queue.State, error) {
 	runnable, mayWait := to.Runnable() || to == queue.Blocked, j.State.CanBecome(queue.Blocked) || !j.State.Ended()

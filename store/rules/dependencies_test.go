@@ -278,7 +278,7 @@ func TestNotesAboutParentAreLimited(t *testing.T) {
 	}
 }
 
-// A request is rejected if its jobs cannot all become runnable.
+// A request is rejected if one of its jobs can never run.
 func TestCheckRejectsImpossibleDependencies(t *testing.T) {
 	draft := func(id string, parents ...string) queue.Job {
 		j := queue.Job{ID: id}

@@ -232,7 +232,7 @@ func (r *Rules) measureStart(l *Lease, at queue.Millis) {
 	r.history.Measure(Measurement{Queue: j.Queue, Duration: elapsed(max(j.DueAt, j.Since), at)})
 }
 
-// elapsed returns the time from one instant to another. It is 0 if the clock was set back in between.
+// elapsed returns the time between two points in time. It is 0 if the clock was set back in between.
 func elapsed(from, to queue.Millis) time.Duration {
 	return max(0, time.Duration(to-from)*time.Millisecond)
 }

@@ -210,8 +210,8 @@ func TestProgressStaysAfterEnd(t *testing.T) {
 	}
 }
 
-// Foresee predicts the row that a settlement writes.
-func TestForeseeMatchesSettlement(t *testing.T) {
+// PredictRow predicts the row that a settlement writes.
+func TestPredictRowMatchesSettlement(t *testing.T) {
 	f := newFixture(t)
 	f.node.Resources = map[string]int{"gpu": 1}
 	f.add(needing("1", "resource:gpu:1"))
@@ -219,13 +219,13 @@ func TestForeseeMatchesSettlement(t *testing.T) {
 	f.start("1")
 	e := f.ended(f.lease("1"), queue.Completed)
 	e.Attempt.Output = []byte("text")
-	var foreseen *Job
-	f.do(func(r *Rules) error { foreseen = r.PredictRow(&e, 0); return nil })
+	var predicted *Job
+	f.do(func(r *Rules) error { predicted = r.PredictRow(&e, 0); return nil })
 	f.exchange(store.Report{Ended: []store.Settlement{e}})
-	got, want := f.job("1"), foreseen
+	got, want := f.job("1"), predicted
 	if got.State != want.State || got.Slot != want.Slot || got.Runs != want.Runs || got.Stored != want.Stored ||
 		got.Outputs != want.Outputs || got.EndedAt != want.EndedAt || got.Units != want.Units || got.PID != want.PID {
-		t.Errorf("the row is %+v; Foresee predicted %+v", *got, *want)
+		t.Errorf("the row is %+v; the prediction was %+v", *got, *want)
 	}
 }
 

@@ -12,8 +12,8 @@ import (
 )
 
 // The files fake_*_test.go implement the roles of Tx in memory, one fake type for each role. The fakes share
-// plain maps and keep no counts: a read searches the maps. They are as slow as they are simple, so that a
-// failed test points to the rules.
+// plain maps and keep no counts: a read searches the maps. They are slow but simple, so that a failed
+// test points to the rules.
 
 // fakeTx implements Tx.
 type fakeTx struct {
@@ -34,7 +34,7 @@ type fakeTx struct {
 
 var _ Tx = fakeTx{}
 
-// fakeData is what the fakes store.
+// fakeData is the data that the fakes share.
 type fakeData struct {
 	now    queue.Millis
 	wakeAt queue.Millis // earliest time passed to WakeAt; 0 if none

@@ -103,9 +103,9 @@ type occurrenceEnqueuer struct {
 	unfinished     int   // number of the schedule's unfinished jobs
 	newestSeq      int64 // seq of the newest unfinished job; 0 if all have ended
 	newestID       string
-	enqueuedNewest bool // true if this firing enqueued the newest job; the next job then depends on that job
+	enqueuedNewest bool // true if this call enqueued the newest job; the next job then depends on that job
 	toReplace      []Job
-	rejection      error // reason why this firing cannot enqueue any job; nil if it can
+	rejection      error // reason why this call cannot enqueue any job; nil if it can
 	enqueue        enqueueFunc
 }
 
@@ -250,7 +250,7 @@ func (b *occurrenceEnqueuer) checkRejection() error {
 		return nil
 	case !errors.As(err, &rejection):
 		return err
-	// Not a rejection: the unique key becomes free when the replaced jobs end.
+	// Not a rejection: the end of the replaced jobs frees the unique key.
 	case rejection.Code == queue.CodeExists && b.s.Draft.UniqueFor == 0:
 		return nil
 	}

@@ -17,9 +17,9 @@ func (f *fixture) addSchedule(overlap store.Overlap) {
 	f.schedules["s"] = store.Schedule{Name: "s", Gen: 1, UID: userA, Overlap: overlap, Draft: draft, LastAt: 100}
 }
 
-// firing returns a request to carry out occurrences of the schedule "s". The job of an occurrence gets the id
-// s-INSTANT or, if that is taken, s-INSTANT-N.
-func firing(runs ...queue.Millis) store.OccurrenceRequest {
+// occurrences returns a request to run occurrences of the schedule "s". The job of an occurrence gets the id
+// s-TIME or, if another job has that id, s-TIME-N.
+func occurrences(runs ...queue.Millis) store.OccurrenceRequest {
 	return store.OccurrenceRequest{
 		Name: "s", Gen: 1, Last: 100, Runs: runs, LastAt: 900, NextAt: 1000, DueAt: 1000,
 		IDs: func(at queue.Millis, n int) string {
@@ -31,12 +31,12 @@ func firing(runs ...queue.Millis) store.OccurrenceRequest {
 	}
 }
 
-// fire carries out a firing as an engine does.
-func (f *fixture) fire(firing store.OccurrenceRequest) (fired store.OccurrenceResult, err error) {
+// fire runs occurrences like an engine does.
+func (f *fixture) fire(request store.OccurrenceRequest) (fired store.OccurrenceResult, err error) {
 	f.t.Helper()
 	err = f.try(func(r *Rules) error {
-		fired, err = r.Fire(&firing, func(draft queue.Job) (int64, string, error) {
-			if err := Admit(fakeCounters{f.fakeData}, draft.UID, 1, firing.MaxPending, firing.MaxPendingUser); err != nil {
+		fired, err = r.Fire(&request, func(draft queue.Job) (int64, string, error) {
+			if err := Admit(fakeCounters{f.fakeData}, draft.UID, 1, request.MaxPending, request.MaxPendingUser); err != nil {
 				return 0, "", err
 			}
 			ids, err := f.insert(r, []queue.Job{draft})
@@ -50,7 +50,7 @@ func (f *fixture) fire(firing store.OccurrenceRequest) (fired store.OccurrenceRe
 	return fired, err
 }
 
-// outcomes lists the outcomes that are recorded for the schedule, with their instants.
+// outcomes lists the outcomes that are recorded for the schedule, with their planned times.
 func (f *fixture) outcomes() string {
 	var list []string
 	for _, r := range f.runs["s"] {
@@ -75,17 +75,17 @@ func TestScheduleCatchesUp(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			f := newFixture(t)
 			f.addSchedule(store.OverlapQueue)
-			request := firing(c.runs...)
+			request := occurrences(c.runs...)
 			request.Missed = c.missed
 			if fired, err := f.fire(request); err != nil || !fired.Done {
-				t.Fatalf("the firing returned %+v, %v", fired, err)
+				t.Fatalf("Fire returned %+v, %v", fired, err)
 			}
 			if got := f.outcomes(); got != c.outcomes {
 				t.Errorf("the outcomes are %q; want %q", got, c.outcomes)
 			}
 			f.wantStates("s-200 s-300 s-400", c.states)
 			if s := f.schedules["s"]; s.LastAt != 900 || s.NextAt != 1000 || s.DueAt != 1000 {
-				t.Errorf("the schedule has the times %d, %d, %d; want those of the firing", s.LastAt, s.NextAt, s.DueAt)
+				t.Errorf("the schedule has the times %d, %d, %d; want those of the request", s.LastAt, s.NextAt, s.DueAt)
 			}
 		})
 	}
@@ -102,10 +102,10 @@ func TestScheduleOverlap(t *testing.T) {
 		t.Run(string(overlap), func(t *testing.T) {
 			f := newFixture(t)
 			f.addSchedule(overlap)
-			if _, err := f.fire(firing(200)); err != nil {
+			if _, err := f.fire(occurrences(200)); err != nil {
 				t.Fatal(err)
 			}
-			request := firing(300)
+			request := occurrences(300)
 			request.Last = 900
 			if _, err := f.fire(request); err != nil {
 				t.Fatal(err)
@@ -122,7 +122,7 @@ func TestScheduleOverlap(t *testing.T) {
 func TestQueuedOccurrenceRunsAfterFailedOne(t *testing.T) {
 	f := newFixture(t)
 	f.addSchedule(store.OverlapQueue)
-	if _, err := f.fire(firing(200, 300)); err != nil {
+	if _, err := f.fire(occurrences(200, 300)); err != nil {
 		t.Fatal(err)
 	}
 	f.run("s-200", queue.Dead)
@@ -133,15 +133,15 @@ func TestQueuedOccurrenceRunsAfterFailedOne(t *testing.T) {
 func TestReplaceWaitsForLeasedJob(t *testing.T) {
 	f := newFixture(t)
 	f.addSchedule(store.OverlapReplace)
-	if _, err := f.fire(firing(200)); err != nil {
+	if _, err := f.fire(occurrences(200)); err != nil {
 		t.Fatal(err)
 	}
 	f.wantClaim(1, "s-200")
-	request := firing(300)
+	request := occurrences(300)
 	request.Last = 900
 	fired, err := f.fire(request)
 	if want := []int64{f.job("s-200").Seq}; err != nil || fired.Done || !slices.Equal(fired.Leased, want) {
-		t.Fatalf("the firing returned %+v, %v; want the leased job %v and no change", fired, err, want)
+		t.Fatalf("Fire returned %+v, %v; want the leased job %v and no change", fired, err, want)
 	}
 	f.wantStates("s-200 s-300", "pending gone")
 	f.endAs("s-200", queue.Cancelled)
@@ -155,23 +155,23 @@ func TestReplaceWaitsForLeasedJob(t *testing.T) {
 func TestReplaceKeepsLeasedJobIfNewOneIsRejected(t *testing.T) {
 	f := newFixture(t)
 	f.addSchedule(store.OverlapReplace)
-	if _, err := f.fire(firing(200)); err != nil {
+	if _, err := f.fire(occurrences(200)); err != nil {
 		t.Fatal(err)
 	}
 	f.add(queue.Job{ID: "other"})
 	f.wantClaim(1, "s-200")
-	request := firing(300)
+	request := occurrences(300)
 	request.Last, request.MaxPending = 900, 1
 	if fired, err := f.fire(request); err != nil || !fired.Done || len(fired.Leased) != 0 {
-		t.Fatalf("the firing returned %+v, %v; want it done", fired, err)
+		t.Fatalf("Fire returned %+v, %v; want it done", fired, err)
 	}
 	if got, want := f.outcomes(), "200 fired, 300 refused"; got != want {
 		t.Errorf("the outcomes are %q; want %q", got, want)
 	}
 }
 
-// A firing that was planned for an earlier form of the schedule does nothing.
-func TestOutdatedFiringDoesNothing(t *testing.T) {
+// A request that was made for an earlier version of the schedule does nothing.
+func TestOutdatedOccurrenceRequestDoesNothing(t *testing.T) {
 	cases := map[string]func(*store.Schedule){
 		"replaced by a new definition":   func(s *store.Schedule) { s.Gen = 2 },
 		"another occurrence was handled": func(s *store.Schedule) { s.LastAt = 150 },
@@ -187,8 +187,8 @@ func TestOutdatedFiringDoesNothing(t *testing.T) {
 			s := f.schedules["s"]
 			change(&s)
 			f.schedules["s"] = s
-			if fired, err := f.fire(firing(200)); err != nil || fired.Done || len(f.jobs) != 0 || len(f.runs["s"]) != 0 {
-				t.Errorf("the firing returned %+v, %v and stored %d jobs; want no change", fired, err, len(f.jobs))
+			if fired, err := f.fire(occurrences(200)); err != nil || fired.Done || len(f.jobs) != 0 || len(f.runs["s"]) != 0 {
+				t.Errorf("Fire returned %+v, %v and stored %d jobs; want no change", fired, err, len(f.jobs))
 			}
 		})
 	}
@@ -202,10 +202,10 @@ func TestRunRequestedByUser(t *testing.T) {
 	s := f.schedules["s"]
 	s.PausedAt = 1
 	f.schedules["s"] = s
-	request, by := firing(200), userB
+	request, by := occurrences(200), userB
 	request.RequestedBy = &by
 	if fired, err := f.fire(request); err != nil || !fired.Done {
-		t.Fatalf("the firing returned %+v, %v", fired, err)
+		t.Fatalf("Fire returned %+v, %v", fired, err)
 	}
 	if got := f.schedules["s"]; got.LastAt != 100 || got.PausedAt != 1 {
 		t.Errorf("the run changed the schedule to %+v", got)
@@ -215,14 +215,14 @@ func TestRunRequestedByUser(t *testing.T) {
 	wantRejection(t, err, queue.CodeWrongState, "job s-200 of schedule s has not ended")
 }
 
-// A rejected job is recorded as refused, so that the schedule goes on.
+// A rejected job is recorded as refused, so that the schedule continues.
 func TestRejectedOccurrenceIsRecorded(t *testing.T) {
 	f := newFixture(t)
 	f.addSchedule(store.OverlapQueue)
-	request := firing(200, 300)
+	request := occurrences(200, 300)
 	request.MaxPending = 1
 	if fired, err := f.fire(request); err != nil || !fired.Done {
-		t.Fatalf("the firing returned %+v, %v", fired, err)
+		t.Fatalf("Fire returned %+v, %v", fired, err)
 	}
 	if got, want := f.outcomes(), "200 fired, 300 refused"; got != want {
 		t.Errorf("the outcomes are %q; want %q", got, want)
@@ -234,23 +234,23 @@ func TestOccurrenceTakesFreeID(t *testing.T) {
 	f := newFixture(t)
 	f.addSchedule(store.OverlapSkip)
 	f.add(queue.Job{ID: "s-200"}, queue.Job{ID: "s-200-2"})
-	if _, err := f.fire(firing(200)); err != nil {
+	if _, err := f.fire(occurrences(200)); err != nil {
 		t.Fatal(err)
 	}
 	f.wantStates("s-200-3", "pending")
 }
 
-// An error that is no rejection ends the transaction.
-func TestFiringPassesErrorsOn(t *testing.T) {
+// An error that is not a rejection ends the transaction.
+func TestFireReturnsOtherErrors(t *testing.T) {
 	f := newFixture(t)
 	f.addSchedule(store.OverlapSkip)
 	broken := errors.New("the disk has failed")
 	err := f.try(func(r *Rules) error {
-		request := firing(200)
+		request := occurrences(200)
 		_, err := r.Fire(&request, func(queue.Job) (int64, string, error) { return 0, "", broken })
 		return err
 	})
 	if !errors.Is(err, broken) || len(f.runs["s"]) != 0 {
-		t.Errorf("the firing returned %v and recorded %q; want the error alone", err, f.outcomes())
+		t.Errorf("Fire returned %v and recorded %q; want only the error", err, f.outcomes())
 	}
 }

@@ -57,7 +57,8 @@ func TestGateRoom(t *testing.T) {
 		"rate: a claimed job may start": {mail, given{lease(1, false)}, Gate{Free: 1, Total: 2}},
 		"rate: a started job is a start": {mail, given{lease(1, true), startedAgo(time.Second)},
 			Gate{Free: 1, Total: 2}},
-		"rate: an old start is none": {mail, given{startedAgo(time.Minute + time.Millisecond)}, Gate{Free: 2, Total: 2}},
+		"rate: an old start does not count": {mail, given{startedAgo(time.Minute + time.Millisecond)},
+			Gate{Free: 2, Total: 2}},
 		"rate: opens when the oldest start leaves": {mail, given{startedAgo(50 * time.Second), startedAgo(time.Second)},
 			Gate{Free: 0, Total: 2, OpensAt: 1_010_001}},
 	}
@@ -172,7 +173,7 @@ func TestLargeJobReservesResource(t *testing.T) {
 }
 
 // A turn does not let a job overtake another user's better-ranked job while that job waits for the same
-// resource, even if no claim has looked at the better-ranked job yet.
+// resource, even if no claim has considered the better-ranked job yet.
 func TestTurnKeepsReservation(t *testing.T) {
 	f := newFixture(t)
 	f.node.Resources = map[string]int{"gpu": 4}
@@ -303,7 +304,7 @@ func TestObstaclesListAllFullGates(t *testing.T) {
 	}
 }
 
-// Obstacles tells when free units are reserved for a better-ranked job.
+// Obstacles reports that free units are reserved for a better-ranked job.
 func TestObstaclesNameReservation(t *testing.T) {
 	f := newFixture(t)
 	f.node.Resources = map[string]int{"gpu": 4}

@@ -14,8 +14,8 @@ type LaneScan struct {
 	Want   int // number of jobs wanted
 	// Steps is the number of damaged jobs after which the search ends.
 	Steps int
-	// Bytes is the size of the jobs read so far, including those of earlier searches. The search ends with
-	// the job by which the size reaches MaxClaimBytes.
+	// Bytes is the size of all jobs that this search and earlier ones have read. The search ends with the job by
+	// which the size reaches MaxClaimBytes.
 	Bytes        int
 	PeekPriority bool // Find also sets NextPriority
 	// ExpectedJobs is the approximate number of jobs that the claim will take from this lane, and from each

@@ -104,7 +104,7 @@ type laneKeeper struct {
 	dropper    jobDropper
 	mem        *Memory
 
-	// Readied reports whether a job became runnable, or a queue got room for one.
+	// Readied reports whether the transaction made a job runnable, or gave a queue room for one.
 	Readied bool
 	// claimSteps counts the steps of claims in this transaction: lanes that were checked, including lanes
 	// that wait for the same resource and rank first, and jobs that cannot run.

@@ -113,7 +113,7 @@ func TestLaneWithoutJobsIsEmpty(t *testing.T) {
 	f.wantLane("2", "open")
 }
 
-// A lane with demands is empty as soon as a user takes away its only job.
+// A lane with demands is empty after its only job was cancelled.
 func TestLaneIsEmptyWhenItsOnlyJobIsCancelled(t *testing.T) {
 	f := newFixture(t)
 	f.add(needing("1", "lock:db"))

@@ -82,7 +82,7 @@ func transitionAllowed(from, to queue.State, leased bool) bool {
 	return from == to || from.CanBecome(to) || leased && from.CanBecome(queue.Processing) && queue.Processing.CanBecome(to)
 }
 
-// assignSlot sets j.Standing according to the job's state and due time, and puts a ready job into its lane. It
+// assignSlot sets j.Slot according to the job's state and due time, and puts a ready job into its lane. It
 // ensures that Promote is called when the job is due or expires.
 func (r *Rules) assignSlot(j *Job) error {
 	if j.State.Waiting() {

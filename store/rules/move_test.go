@@ -9,8 +9,8 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// A move follows the state table of package queue. A leased job may also take the transitions of a running
-// one, since its start may not have been reported.
+// A move follows the state table of package queue. A leased job may also take the transitions of a running job,
+// because its start may not have been reported.
 func TestMoveFollowsStateTable(t *testing.T) {
 	for _, from := range queue.States() {
 		for _, to := range queue.States() {
@@ -26,7 +26,7 @@ func TestMoveFollowsStateTable(t *testing.T) {
 	f.add(queue.Job{ID: "1"})
 	err := f.try(func(r *Rules) error { return r.Move(f.job("1"), queue.Dead, "", nil) })
 	if err == nil || f.job("1").State != queue.Pending {
-		t.Errorf("a pending job became %v, error %v; want an error and no change", f.job("1").State, err)
+		t.Errorf("the state of a pending job is now %v, error %v; want an error and no change", f.job("1").State, err)
 	}
 }
 

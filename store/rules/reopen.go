@@ -10,8 +10,9 @@ import (
 // Memory holds the state that the rules keep between transactions. An engine that loses it must call Recheck
 // for every gate that closes a lane.
 type Memory struct {
-	// MaxSteps limits the steps that OpenLanes takes in one transaction; 0 means the constant MaxSteps. The next Promote checks
-	// the lanes that remain. Until then, jobs of other lanes may start although they have a worse rank.
+	// MaxSteps limits the steps that Reopen takes in one transaction; 0 means the constant MaxSteps. The next
+	// Promote checks the lanes that remain. Until then, jobs of other lanes may start although they have a worse
+	// rank.
 	MaxSteps int
 
 	// recheck contains the gates that may have room for a lane that they have closed, with the progress of

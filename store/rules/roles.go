@@ -31,7 +31,7 @@ type Tx interface {
 	Savepoints
 }
 
-// Clock tells the time of the transaction, and wakes the service later.
+// Clock returns the time of the transaction, and wakes the service later.
 type Clock interface {
 	// Now returns the time of the transaction. It is the same for the whole transaction.
 	Now() queue.Millis

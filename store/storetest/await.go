@@ -12,15 +12,15 @@ import (
 )
 
 var awaitPromises = []promise{
-	{name: "an await takes what is ready at once", check: awaitReady},
-	{name: "an await is served by an enqueue", check: awaitEnqueue},
-	{name: "an await is served when a job becomes due", check: awaitDue},
-	{name: "an await is served by whatever makes a job runnable", check: awaitGivenBack},
-	{name: "an await never gets an expired job", check: awaitExpired},
-	{name: "an await ends with its context", check: awaitEndsWithContext},
-	{name: "a cancelled await loses nothing", check: awaitLosesNothing},
-	{name: "an await and a turn never share a lease", check: awaitAndExchangeShareNoLease},
-	{name: "an await ends when the store closes", check: awaitEndsOnClose},
+	{name: "Await returns ready jobs immediately", check: awaitReady},
+	{name: "Await returns when a job is enqueued", check: awaitEnqueue},
+	{name: "Await returns when a job is due", check: awaitDue},
+	{name: "Await returns whenever a leased job is runnable again", check: awaitGivenBack},
+	{name: "Await never returns an expired job", check: awaitExpired},
+	{name: "Await returns when its context ends", check: awaitEndsWithContext},
+	{name: "a cancelled Await loses no job", check: awaitLosesNothing},
+	{name: "Await and Exchange never return the same lease", check: awaitAndExchangeShareNoLease},
+	{name: "Await returns when the store is closed", check: awaitEndsOnClose},
 }
 
 // awaitResult is the result of an Await.
@@ -68,7 +68,7 @@ func awaitEnqueue(r *rig) {
 		jobs := r.enqueueAndGet(draft(), draft(), draft())
 		got := r.awaitedJobs("await", result)
 		same(r, "awaited", seqs(got), seqs(jobs[:2]))
-		same(r, "left over", seqs(r.claim(10)), seqs(jobs[2:]))
+		same(r, "claimed afterwards", seqs(r.claim(10)), seqs(jobs[2:]))
 	}
 }
 
@@ -88,7 +88,7 @@ func awaitGivenBack(r *rig) {
 		do   func(claimed queue.Job)
 	}{
 		{"a release", release},
-		{"an end due at once", func(j queue.Job) { r.settle(j, endedAs(queue.RunnerLost)) }},
+		{"an end whose retry is due immediately", func(j queue.Job) { r.settle(j, endedAs(queue.RunnerLost)) }},
 		{"a refund", func(j queue.Job) { r.settle(j, endedAs(queue.NeverStarted)) }},
 		{"a revival", func(j queue.Job) {
 			r.settle(j, exited(0))
@@ -106,7 +106,7 @@ func awaitGivenBack(r *rig) {
 		got := r.awaitedJobs(c.name, result)
 		want := r.get(claimed.ID)
 		same(r, c.name+": awaited", got, []queue.Job{want})
-		same(r, c.name+": has a fence of its own", want.Fence > claimed.Fence, true)
+		same(r, c.name+": has a new fence", want.Fence > claimed.Fence, true)
 		r.settle(want, exited(0))
 	}
 }
@@ -129,7 +129,7 @@ func awaitEndsWithContext(r *rig) {
 		r.Errorf("got %d jobs and error %v, want none and %v", len(got.jobs), got.err, context.DeadlineExceeded)
 	}
 	j := r.enqueueOne()
-	got = receive(r, "await that is late", r.await(ctx, 1))
+	got = receive(r, "await after the deadline", r.await(ctx, 1))
 	if !errors.Is(got.err, context.DeadlineExceeded) || got.jobs != nil {
 		r.Errorf("got %d jobs and error %v, want none and %v", len(got.jobs), got.err, context.DeadlineExceeded)
 	}
@@ -152,7 +152,7 @@ func awaitLosesNothing(r *rig) {
 		got := receive(r, "await", result)
 		leased, err := r.leasedJobs()
 		r.must(err)
-		same(r, "leased jobs, beside what the await returned", leases(leased), leases(got.jobs))
+		same(r, "leased jobs, compared with those that Await returned", leases(leased), leases(got.jobs))
 		if (got.err == nil) == (len(got.jobs) == 0) || got.err != nil && !errors.Is(got.err, context.Canceled) {
 			r.Fatalf("got %d jobs and error %v, want either", len(got.jobs), got.err)
 		}
@@ -167,9 +167,9 @@ func awaitAndExchangeShareNoLease(r *rig) {
 		result := r.await(r.Context(), 1)
 		r.enqueueAndGet(draft(), draft())
 		claimed := append(r.claim(1), r.awaitedJobs("await", result)...)
-		same(r, "jobs of both", len(claimed), 2)
+		same(r, "jobs of both calls", len(claimed), 2)
 		if claimed[0].Seq == claimed[1].Seq {
-			r.Fatalf("job %d was given twice", claimed[0].Seq)
+			r.Fatalf("job %d was claimed twice", claimed[0].Seq)
 		}
 		for _, j := range claimed {
 			r.settle(j, exited(0))

@@ -9,16 +9,16 @@ import (
 )
 
 var batchPromises = []promise{
-	{name: "a staged batch is seen when it is committed and finished", check: stagedBatchIsHidden},
-	{name: "ids of a staged batch are taken", check: stagedIdsAreTaken},
-	{name: "an abandoned batch is forgotten", check: abandonedIsForgotten},
-	{name: "a repeated commit gets the same receipt", check: commitAgain},
-	{name: "batches of different names and users are apart", check: batchesAreSeparate},
-	{name: "a batch counts for its user, and for all once it is committed", check: stagedJobsCount},
-	{name: "a user has a bounded number of batches under way, whatever others have", check: batchesAreBounded},
-	{name: "what becomes of a batch that is not committed is audited", check: batchesAudited},
-	{name: "jobs of a batch may have their own numbers for names", check: stagedIDMayBeOwnSeq},
-	{name: "numbers that are names are skipped, however many", check: numbersUsedAsIDsAreSkipped},
+	{name: "jobs of a staged batch are visible only after the commit", check: stagedBatchIsHidden},
+	{name: "ids of staged jobs are reserved", check: stagedIdsAreTaken},
+	{name: "an abandoned batch is discarded after StageMemory", check: abandonedIsDiscarded},
+	{name: "a repeated commit returns the same receipt", check: commitAgain},
+	{name: "batches with different names or users are separate", check: batchesAreSeparate},
+	{name: "staged jobs count for their user, and for the total after the commit", check: stagedJobsCount},
+	{name: "the number of open batches is limited per user", check: batchesAreBounded},
+	{name: "starting, aborting and discarding a batch is audited", check: batchesAudited},
+	{name: "a staged job can have its own seq as its id", check: stagedIDMayBeOwnSeq},
+	{name: "seqs skip any number of numeric ids", check: numbersUsedAsIDsAreSkipped},
 }
 
 // stage stages a frame of n jobs.
@@ -62,7 +62,7 @@ func stagedBatchIsHidden(r *rig) {
 	r.must(err)
 	same(r, "receipt", receipt, store.Receipt{IDs: []string{"last"}, Seqs: receipt.Seqs, Staged: true,
 		Batch: receipt.Batch})
-	same(r, "claimed before it is finished", seqs(r.claim(10)), nil)
+	same(r, "claimed before the batch is applied", seqs(r.claim(10)), nil)
 	r.advance(time.Minute)
 	r.newEvents()
 	same(r, "steps", r.applyBatch(receipt), 3)
@@ -95,37 +95,37 @@ func stagedIdsAreTaken(r *rig) {
 	next := r.enqueueOne()
 	r.stage("b", 1, withID(fmt.Sprint(next.Seq+1)))
 	if after := r.enqueueOne(); after.ID == fmt.Sprint(next.Seq+1) {
-		r.Errorf("a generated id is one that is staged: %s", after.ID)
+		r.Errorf("the generated id %s is also the id of a staged job", after.ID)
 	}
 	_, err := r.s.Get(r.Context(), "mine")
 	r.wantCode("get of a staged job", err, queue.CodeNotFound)
 }
 
-func abandonedIsForgotten(r *rig) {
-	r.stage("asked", 2, func(j *queue.Job) { j.ID = "" })
-	r.stage("asked", 1, withID("a"))
-	r.must(r.s.AbortBatch(r.Context(), testUID, "asked"))
-	r.must(r.s.AbortBatch(r.Context(), testUID, "asked"))
+func abandonedIsDiscarded(r *rig) {
+	r.stage("aborted", 2, func(j *queue.Job) { j.ID = "" })
+	r.stage("aborted", 1, withID("a"))
+	r.must(r.s.AbortBatch(r.Context(), testUID, "aborted"))
+	r.must(r.s.AbortBatch(r.Context(), testUID, "aborted"))
 	r.enqueueOne(withID("a"))
-	r.stage("silent", 1, withID("b"))
+	r.stage("abandoned", 1, withID("b"))
 	r.advanceAndPromote(store.StageMemory - time.Minute)
-	r.stage("silent", 1)
+	r.stage("abandoned", 1)
 	r.advanceAndPromote(store.StageMemory - time.Minute)
 	_, err := r.s.Enqueue(r.Context(), store.Request{Drafts: []queue.Job{draft(withID("b"))}, UID: testUID})
-	r.wantError("enqueue while the batch lives", err, queue.CodeExists, "id")
+	r.wantError("enqueue while the batch is kept", err, queue.CodeExists, "id")
 	r.advanceAndPromote(2 * time.Minute)
 	r.enqueueOne(withID("b"))
-	last := store.Request{Drafts: []queue.Job{draft()}, UID: testUID, Batch: "silent"}
+	last := store.Request{Drafts: []queue.Job{draft()}, UID: testUID, Batch: "abandoned"}
 	r.checkUnchanged(func() { // a commit would lose the first frames, which were discarded
 		_, err = r.s.Enqueue(r.Context(), last)
-		r.wantCode("commit of a forgotten batch", err, queue.CodeWrongState)
+		r.wantCode("commit of a discarded batch", err, queue.CodeWrongState)
 		_, err = r.s.StageBatch(r.Context(), last)
-		r.wantCode("one more frame of a forgotten batch", err, queue.CodeWrongState)
+		r.wantCode("one more frame of a discarded batch", err, queue.CodeWrongState)
 	})
 	r.advanceAndPromote(store.ForgottenMemory)
-	r.stage("silent", 1)
-	_, err = r.s.Enqueue(r.Context(), store.Request{UID: testUID, Batch: "asked"})
-	r.wantError("commit of a batch that was given up", err, queue.CodeInvalid, "jobs")
+	r.stage("abandoned", 1)
+	_, err = r.s.Enqueue(r.Context(), store.Request{UID: testUID, Batch: "aborted"})
+	r.wantError("commit of an aborted batch", err, queue.CodeInvalid, "jobs")
 }
 
 func commitAgain(r *rig) {
@@ -137,8 +137,8 @@ func commitAgain(r *rig) {
 	again, err := r.s.Enqueue(r.Context(), request)
 	r.must(err)
 	first.Duplicate = true
-	same(r, "receipt of the second time", again, first)
-	same(r, "steps of the second time", r.applyBatch(again), 0)
+	same(r, "receipt of the second commit", again, first)
+	same(r, "steps of the second commit", r.applyBatch(again), 0)
 	same(r, "jobs", len(r.listAll(store.Filter{})), 3)
 }
 
@@ -152,16 +152,16 @@ func batchesAreSeparate(r *rig) {
 	one, err := r.s.Enqueue(r.Context(), store.Request{UID: testUID, Batch: "a"})
 	r.must(err)
 	// Batch a was committed last and is applied first, because a batch does not wait for an earlier one.
-	same(r, "steps of the second one", r.applyBatch(one), 1)
+	same(r, "steps of the batch committed second", r.applyBatch(one), 1)
 	same(r, "jobs", len(r.listAll(store.Filter{})), 1)
-	same(r, "steps of the first one", r.applyBatch(two), 1)
+	same(r, "steps of the batch committed first", r.applyBatch(two), 1)
 	same(r, "jobs", len(r.listAll(store.Filter{})), 3)
 	r.stage("a", 1)
 	_, err = r.s.Enqueue(r.Context(), store.Request{UID: testUID, Batch: "a"})
 	r.must(err)
 	r.promote() // Promote moves the frames of committed batches too
 	r.promote()
-	same(r, "jobs after the name was used again", len(r.listAll(store.Filter{})), 4)
+	same(r, "jobs after another batch with the same name", len(r.listAll(store.Filter{})), 4)
 }
 
 // The jobs of a staged batch count toward the limit of their user, and toward the limit for all once the
@@ -184,50 +184,52 @@ func stagedJobsCount(r *rig) {
 	}
 	r.must(stage(1, "b", 3))
 	r.must(stage(1, "b", 2))
-	r.checkUnchanged(func() { r.wantCode("one more of the same user", stage(1, "b", 1), queue.CodeFull) })
+	r.checkUnchanged(func() { r.wantCode("one more staged job of the same user", stage(1, "b", 1), queue.CodeFull) })
 	r.must(enqueue(2, 2))
-	r.checkUnchanged(func() { r.wantCode("what others have stored does not count", enqueue(2, 2), queue.CodeFull) })
+	r.checkUnchanged(func() {
+		r.wantCode("one more job; staged jobs of other users do not count", enqueue(2, 2), queue.CodeFull)
+	})
 	commit := store.Request{Drafts: []queue.Job{draft(ofUser(1), withID("last"))}, UID: 1, Batch: "b", MaxPending: 7}
 	for _, drafts := range [][]queue.Job{commit.Drafts, nil} {
 		r.checkUnchanged(func() {
 			ask := commit
 			ask.Drafts, ask.MaxPending = drafts, 6+int64(len(drafts))
 			_, err := r.s.Enqueue(r.Context(), ask)
-			r.wantCode("commit of what does not fit", err, queue.CodeFull)
+			r.wantCode("commit of a batch that exceeds the limit", err, queue.CodeFull)
 		})
 	}
 	commit.MaxPending = 8
 	receipt, err := r.s.Enqueue(r.Context(), commit) // a rejected commit keeps the batch
 	r.must(err)
-	r.checkUnchanged(func() { r.wantCode("what is committed counts for all", enqueue(2, 8), queue.CodeFull) })
+	r.checkUnchanged(func() { r.wantCode("one more job; committed jobs count", enqueue(2, 8), queue.CodeFull) })
 	r.applyBatch(receipt)
-	r.checkUnchanged(func() { r.wantCode("what is finished counts for all", enqueue(2, 8), queue.CodeFull) })
+	r.checkUnchanged(func() { r.wantCode("one more job; applied jobs count", enqueue(2, 8), queue.CodeFull) })
 	r.must(enqueue(2, 9))
 }
 
 func batchesAreBounded(r *rig) {
-	begins := func(uid, n int) error {
+	begin := func(uid, n int) error {
 		_, err := r.s.StageBatch(r.Context(), store.Request{Drafts: []queue.Job{draft()}, UID: uid,
 			Batch: fmt.Sprint("b", n)})
 		return err
 	}
 	for uid := range 6 { // including root; the batches of one user do not count toward the limit of another
 		for n := range store.MaxStagedUser {
-			r.must(begins(uid, n))
+			r.must(begin(uid, n))
 		}
-		r.must(begins(uid, 0)) // a further frame of an existing batch is not a new batch
+		r.must(begin(uid, 0)) // a further frame of an existing batch is not a new batch
 		r.checkUnchanged(func() {
-			same[error](r, "one batch too many of a user", begins(uid, store.MaxStagedUser), store.ErrManyBatches)
+			same[error](r, "one batch more than a user may have", begin(uid, store.MaxStagedUser), store.ErrManyBatches)
 		})
 	}
 	r.must(r.s.AbortBatch(r.Context(), 0, "b0"))
-	r.must(begins(0, store.MaxStagedUser))
+	r.must(begin(0, store.MaxStagedUser))
 	_, err := r.s.Enqueue(r.Context(), store.Request{UID: 1, Batch: "b0"})
 	r.must(err)
-	r.must(begins(1, store.MaxStagedUser)) // a committed batch does not count toward the limit of batches
+	r.must(begin(1, store.MaxStagedUser)) // a committed batch does not count toward the limit of batches
 	for _, n := range []int{0, queue.MaxBatch + 1} {
 		_, err := r.s.StageBatch(r.Context(), store.Request{Drafts: make([]queue.Job, n), UID: 9, Batch: "b"})
-		r.wantError("a frame of no jobs, or too many", err, queue.CodeInvalid, "jobs")
+		r.wantError("a frame with no jobs or too many jobs", err, queue.CodeInvalid, "jobs")
 	}
 }
 
@@ -241,11 +243,11 @@ func batchesAudited(r *rig) {
 	r.stage("a\n", 3)
 	wantAudit(`"a\n" begun with 3 jobs`)
 	r.stage("a\n", 2)
-	same(r, "events of a frame", r.newEvents(), nil)
+	same(r, "events of another frame", r.newEvents(), nil)
 	r.must(r.s.AbortBatch(r.Context(), testUID, "a\n"))
 	wantAudit(`"a\n" aborted with 5 jobs`)
 	r.must(r.s.AbortBatch(r.Context(), testUID, "a\n"))
-	same(r, "events of nothing", r.newEvents(), nil)
+	same(r, "events of a second abort", r.newEvents(), nil)
 	r.stage("b", 1)
 	r.newEvents()
 	r.advanceAndPromote(store.StageMemory + time.Minute)
@@ -272,7 +274,7 @@ func numbersUsedAsIDsAreSkipped(r *rig) {
 		}
 		for i, seq := range r.enqueue(testUID, drafts...).Seqs {
 			if seq <= last || seq > first.Seq+2*many && seq <= first.Seq+3*many {
-				r.Fatalf("job %d got %d after %d", i, seq, last)
+				r.Fatalf("job %d got seq %d after seq %d", i, seq, last)
 			}
 			last = seq
 		}
@@ -280,7 +282,7 @@ func numbersUsedAsIDsAreSkipped(r *rig) {
 	receipt := r.stage("b", 2)
 	for _, id := range receipt.IDs {
 		_, err := r.s.Enqueue(r.Context(), store.Request{Drafts: []queue.Job{draft(withID(id))}, UID: testUID})
-		r.wantError("the number of a staged job", err, queue.CodeExists, "id")
+		r.wantError("enqueue of the id of a staged job", err, queue.CodeExists, "id")
 	}
 	r.enqueueOne(withID(fmt.Sprint(receipt.Seqs[1] + 1)))
 	r.enqueueOne(withID("0"))
@@ -296,11 +298,11 @@ func stagedIDMayBeOwnSeq(r *rig) {
 		r.must(err)
 		return receipt
 	}
-	same(r, "its number", stage(withID(own)).Seqs[0], first.Seq+1)
+	same(r, "seq of the staged job", stage(withID(own)).Seqs[0], first.Seq+1)
 	child := stage(func(j *queue.Job) { j.DependsOn = []queue.Dependency{{ID: own}} })
 	receipt, err := r.s.Enqueue(r.Context(), store.Request{UID: testUID, Batch: "b", Drafts: []queue.Job{draft()}})
 	r.must(err)
 	r.applyBatch(receipt)
-	same(r, "state of what depends on it", r.get(child.IDs[0]).State, queue.Blocked)
-	same(r, "job of the name", r.get(own).Seq, first.Seq+1)
+	same(r, "state of its dependant", r.get(child.IDs[0]).State, queue.Blocked)
+	same(r, "seq of the job with this id", r.get(own).Seq, first.Seq+1)
 }

@@ -8,11 +8,11 @@ import (
 )
 
 var bestWaitingPromises = []promise{
-	{name: "the best waiting job of a user is that of the best rank in all queues", check: bestWaitingOfAllQueues},
-	{name: "a job that waits to be retried counts as waiting", check: bestWaitingCountsRetries},
-	{name: "a leased job does not count as waiting, and does again once it is given back", check: bestWaitingSkipsLeased},
+	{name: "BestWaiting finds the user's best-ranked job in all queues", check: bestWaitingOfAllQueues},
+	{name: "a job that waits for its retry counts as waiting", check: bestWaitingCountsRetries},
+	{name: "a job does not count as waiting while it is leased", check: bestWaitingSkipsLeased},
 	{name: "jobs that cannot start yet do not count as waiting", check: bestWaitingSkipsFuture},
-	{name: "the best waiting job earns points by enqueues", order: byEnqueue, check: bestWaitingByEnqueues},
+	{name: "with ageing by enqueues, the best waiting job gains points", order: byEnqueue, check: bestWaitingByEnqueues},
 }
 
 // checkBestWaiting checks the effective priority of a user's best waiting job.
@@ -46,21 +46,21 @@ func bestWaitingOfAllQueues(r *rig) {
 	r.advance(4 * time.Minute)
 	r.checkBestWaiting("four minutes later", 1, 11)
 	r.enqueueFor(1, 1, withPriority(10))
-	r.checkBestWaiting("another one that has not waited", 1, 11)
+	r.checkBestWaiting("after a new job was enqueued", 1, 11)
 	r.setQueueRule("other", store.QueueRule{Weight: 1, Paused: true})
 	r.checkBestWaiting("in a paused queue", 1, 11)
 	r.must(r.s.Change(r.Context(), locked.Seq, store.Change{Verb: queue.VerbCancel, UID: 1}))
-	r.checkBestWaiting("once the best one is cancelled", 1, 10)
+	r.checkBestWaiting("after the best job was cancelled", 1, 10)
 }
 
 func bestWaitingCountsRetries(r *rig) {
 	r.enqueueFor(1, 1, withPriority(9))
 	r.settle(r.claimOne(), exited(1))
-	r.checkBestWaiting("it waits to be retried", 1, 9)
+	r.checkBestWaiting("the job waits for its retry", 1, 9)
 	r.enqueueFor(1, 1, withPriority(6))
-	r.checkBestWaiting("another one could start now", 1, 9)
+	r.checkBestWaiting("a second job could start now", 1, 9)
 	r.advanceAndPromote(5 * time.Second)
-	r.checkBestWaiting("it is due", 1, 9)
+	r.checkBestWaiting("the retry is due", 1, 9)
 }
 
 func bestWaitingSkipsLeased(r *rig) {
@@ -72,9 +72,9 @@ func bestWaitingSkipsLeased(r *rig) {
 	same(r, "claimed", seqs(leased), seqs(jobs))
 	r.checkBestWaiting("both are claimed", 1, 6)
 	r.start(leased[0])
-	r.checkBestWaiting("one has started", 1, 6)
+	r.checkBestWaiting("one of the claimed jobs has started", 1, 6)
 	r.release(leased[1])
-	r.checkBestWaiting("the other one is given back", 1, 9)
+	r.checkBestWaiting("the other job was given back", 1, 9)
 }
 
 func bestWaitingSkipsFuture(r *rig) {
@@ -89,7 +89,7 @@ func bestWaitingSkipsFuture(r *rig) {
 	r.must(r.s.Change(r.Context(), waiting.Seq, store.Change{Verb: queue.VerbHold}))
 	r.checkNothingWaiting("a held job", 1)
 	r.advanceAndPromote(time.Hour)
-	r.checkBestWaiting("its time has come", 1, 9)
+	r.checkBestWaiting("the job is due", 1, 9)
 }
 
 func bestWaitingByEnqueues(r *rig) {

@@ -12,26 +12,26 @@ import (
 
 // bytePromises contains the promises about the bytes that a user's jobs hold.
 var bytePromises = []promise{
-	{name: "the bytes that a user's jobs hold are counted from their enqueue to their removal", check: bytesCounted},
-	{name: "of a user whose jobs hold too much nothing more is taken", check: bytesLimitRefuses},
-	{name: "outputs of one user make room for the same user alone", check: bytesTrimmed},
-	{name: "outputs of earlier attempts of a job that has not ended make room", check: outputsOfRetriedTrimmed},
-	{name: "when all outputs take too much, users with most of them give", check: outputsOfMostTrimmed},
-	{name: "outputs of attempts that end never take a user above the quota", check: outputsOfAttemptsBounded},
-	{name: "an output that there is no room for is not kept", check: outputOverQuotaIsDropped},
-	{name: "an output may need the room of as many outputs as the limit allows", check: outputNeedsManyRemoved},
-	{name: "an output that needs the room of more outputs removes none", check: outputNeedsTooManyRemoved},
-	{name: "each attempt of a large report can make some room", check: largeReportMakesRoom},
-	{name: "a negative number of bytes to keep removes all outputs", check: outputsTrimmedBelowZero},
-	{name: "what a job waits for counts, also in a batch and after an edit", check: bytesOfDependencies},
-	{name: "records of attempts count", check: bytesOfAttempts},
-	{name: "records of attempts that there is no room for take the place of older ones", check: recordsBounded},
-	{name: "inputs of completed and cancelled jobs make room, their rows stay", check: inputsTrimmed},
-	{name: "a job whose input was removed does not run again", check: jobWithoutInputDoesNotRun},
-	{name: "jobs of a batch hold bytes before it is committed", check: bytesStaged},
-	{name: "schedules hold bytes of their user", check: bytesOfSchedules},
-	{name: "a run of a schedule above the quota fails, or is recorded as refused", check: bytesOfFirings},
-	{name: "jobs that change hands take their bytes with them", check: disownMovesBytes},
+	{name: "a job's bytes count for its user until the job is removed", check: bytesCounted},
+	{name: "jobs that would exceed the user's byte quota are rejected", check: bytesLimitRefuses},
+	{name: "TrimUser removes only outputs of the given user", check: bytesTrimmed},
+	{name: "TrimUser removes outputs of earlier attempts of unfinished jobs", check: outputsOfRetriedTrimmed},
+	{name: "TrimOutputs removes outputs of the users whose outputs are largest", check: outputsOfMostTrimmed},
+	{name: "outputs of finished attempts never exceed the user's quota", check: outputsOfAttemptsBounded},
+	{name: "an output that does not fit into the quota is dropped", check: outputOverQuotaIsDropped},
+	{name: "a new output replaces up to RemovedTogether older outputs", check: outputNeedsManyRemoved},
+	{name: "an output that would replace too many older outputs removes none", check: outputNeedsTooManyRemoved},
+	{name: "each attempt of a large report can remove some older outputs", check: largeReportMakesRoom},
+	{name: "trimming to a negative number of bytes removes all outputs", check: outputsTrimmedBelowZero},
+	{name: "dependencies count toward the byte quota, also in a batch and after an edit", check: bytesOfDependencies},
+	{name: "attempt records count toward the byte quota", check: bytesOfAttempts},
+	{name: "when the quota is used up, a new attempt record replaces the oldest one", check: recordsBounded},
+	{name: "TrimUser removes inputs of completed and cancelled jobs, but not the jobs", check: inputsTrimmed},
+	{name: "a job whose input was removed cannot run again", check: jobWithoutInputDoesNotRun},
+	{name: "staged jobs count toward the byte quota before the commit", check: bytesStaged},
+	{name: "schedules count toward the byte quota", check: bytesOfSchedules},
+	{name: "an occurrence that exceeds the quota fails or is recorded as refused", check: bytesOfOccurrences},
+	{name: "the bytes of disowned jobs and schedules move with them", check: disownMovesBytes},
 }
 
 // bytesHeld returns how many bytes a user's jobs hold.
@@ -61,25 +61,25 @@ func (r *rig) enqueueLarge(uid int, limit int64, drafts ...queue.Job) error {
 }
 
 func bytesCounted(r *rig) {
-	same(r, "before the first job", r.bytesHeld(1), int64(0))
+	same(r, "bytes before the first job", r.bytesHeld(1), int64(0))
 	r.must(r.enqueueLarge(1, 0, draftWithInput(1, 10_000), draftWithInput(1, 20_000)))
 	before := r.bytesHeld(1)
 	r.checkBytes("two jobs", before, 30_000, 2)
-	same(r, "of another user", r.bytesHeld(2), int64(0))
+	same(r, "bytes of another user", r.bytesHeld(2), int64(0))
 	j := r.claimOne()
 	e := r.settlement(j, exited(0))
 	e.Attempt.Output = make([]byte, 5000)
 	r.exchange(store.Report{Ended: []store.Settlement{e}})
-	same(r, "with an output", r.bytesHeld(1), before+5000)
+	same(r, "bytes with an output", r.bytesHeld(1), before+5000)
 	second := r.claimOne()
 	r.settle(second, exited(0))
 	r.must(r.s.Change(r.Context(), j.Seq, store.Change{Verb: queue.VerbRemove}))
-	r.checkBytes("one job less", r.bytesHeld(1), 20_000, 1)
+	r.checkBytes("after removing one of two jobs", r.bytesHeld(1), 20_000, 1)
 	n, err := r.s.Purge(r.Context(), store.EndedFilter{States: []queue.State{queue.Completed}, Before: r.s.Now() + 1}, 10,
 		nil)
 	r.must(err)
 	same(r, "purged", n, 1)
-	same(r, "at last", r.bytesHeld(1), int64(0))
+	same(r, "bytes after all jobs were removed", r.bytesHeld(1), int64(0))
 }
 
 func bytesLimitRefuses(r *rig) {
@@ -111,7 +111,7 @@ func bytesLimitRefuses(r *rig) {
 	r.checkBytes("after a smaller edit", r.bytesHeld(1), 20_100, 2)
 	r.must(r.enqueueLarge(1, limit, draftWithInput(1, 20_000)))
 	r.must(r.s.Change(r.Context(), first.Seq, store.Change{Verb: queue.VerbCancel, UID: 1}))
-	full("ended jobs hold their bytes", r.enqueueLarge(1, limit, draftWithInput(1, 20_000)))
+	full("ended jobs still count", r.enqueueLarge(1, limit, draftWithInput(1, 20_000)))
 	r.must(r.enqueueLarge(1, 0, draftWithInput(1, 20_000))) // 0 means unlimited
 }
 
@@ -129,10 +129,10 @@ func bytesTrimmed(r *rig) {
 	before := r.bytesHeld(1)
 	same(r, "removable bytes", r.removableBytes(1), int64(7000))
 	overLimit := []store.UserBytes{{UID: 2, Bytes: r.bytesHeld(2)}, {UID: 1, Bytes: before}}
-	same(r, "users above", r.s.UsersOver(before), overLimit[:1])
-	same(r, "users above less, most bytes first", r.s.UsersOver(1000), overLimit)
+	same(r, "users above the limit", r.s.UsersOver(before), overLimit[:1])
+	same(r, "users above a lower limit, most bytes first", r.s.UsersOver(1000), overLimit)
 	r.trimUser(1, before-1)
-	same(r, "after trimming", r.bytesHeld(1), before-4000)
+	same(r, "bytes after trimming", r.bytesHeld(1), before-4000)
 	var remaining []int64
 	for _, j := range []queue.Job{other, old, young} {
 		a, err := r.s.Attempt(r.Context(), j.Seq, 1)
@@ -203,28 +203,29 @@ func inputsTrimmed(r *rig) {
 	}
 	before, others := r.bytesHeld(1), r.bytesHeld(2)
 	r.trimUser(1, before)
-	shows("with room", map[int64]queue.InputParts{})
+	shows("removed inputs, if all fit", map[int64]queue.InputParts{})
 	r.trimUser(1, before-1)
-	shows("for one byte more", map[int64]queue.InputParts{first.Seq: queue.InputStdin})
+	shows("removed inputs, for one byte", map[int64]queue.InputParts{first.Seq: queue.InputStdin})
 	if n := before - r.bytesHeld(1); n < 7000 || n > 7100 {
-		r.Errorf("an input of 7000 bytes gave %d back", n)
+		r.Errorf("removing an input of 7000 bytes freed %d bytes", n)
 	}
 	now, removable := r.bytesHeld(1), r.removableBytes(1)
 	r.trimUser(1, 0)
 	same(r, "bytes that were removable", now-r.bytesHeld(1), removable)
-	same(r, "bytes that are removable after that", r.removableBytes(1), int64(0))
-	shows("for all", map[int64]queue.InputParts{first.Seq: queue.InputStdin, second.Seq: queue.InputEnv,
+	same(r, "bytes that are still removable", r.removableBytes(1), int64(0))
+	shows("removed inputs, for all bytes", map[int64]queue.InputParts{
+		first.Seq: queue.InputStdin, second.Seq: queue.InputEnv,
 		cancelled.Seq: queue.InputEnv | queue.InputStdin})
 	for _, j := range []queue.Job{small, dead, waiting, other} {
 		if n := store.InputSize(new(r.get(j.ID).Execution)); n < kept {
-			r.Errorf("job %s, which keeps its input, has %d bytes of it", j.ID, n)
+			r.Errorf("job %s must keep its input, but only %d bytes are left", j.ID, n)
 		}
 	}
-	same(r, "of another user", r.bytesHeld(2), others)
+	same(r, "bytes of another user", r.bytesHeld(2), others)
 	for _, j := range r.listAll(store.Filter{UID: new(1)}) {
 		r.must(r.s.Change(r.Context(), j.Seq, store.Change{Verb: queue.VerbRemove, UID: 1}))
 	}
-	same(r, "once all are removed", r.bytesHeld(1), int64(0))
+	same(r, "bytes after all jobs were removed", r.bytesHeld(1), int64(0))
 }
 
 func jobWithoutInputDoesNotRun(r *rig) {
@@ -251,7 +252,7 @@ func jobWithoutInputDoesNotRun(r *rig) {
 	refused("a job without its standard input", ran, "stdin")
 	refused("a job without its environment", withEnv, "env")
 	r.must(r.s.Change(r.Context(), dead.Seq, store.Change{Verb: queue.VerbRetry, UID: 1}))
-	same(r, "standard input of a dead job that is run again", len(r.get(dead.ID).Stdin), 6000)
+	same(r, "standard input of a retried dead job", len(r.get(dead.ID).Stdin), 6000)
 	r.must(r.s.Change(r.Context(), parent.Seq, store.Change{Verb: queue.VerbRetry, UID: 1}))
 	r.promote()
 	r.checkState("a dependant without its input", cancelled, queue.Cancelled, queue.ReasonDependency)
@@ -269,15 +270,15 @@ func bytesStaged(r *rig) {
 	r.must(err)
 	before := r.bytesHeld(2)
 	r.trimUser(2, before-1)
-	same(r, "staged bytes count where room is made", r.bytesHeld(2) < before-7000, true)
+	same(r, "TrimUser counts staged bytes", r.bytesHeld(2) < before-7000, true)
 	r.must(stage(30_000))
 	r.checkBytes("staged", r.bytesHeld(1), 20_000, 1)
 	old := r.endedJob(draftWithInput(1, 5000), queue.Completed)
 	r.trimUser(1, r.bytesHeld(1)-1)
-	same(r, "what the batch needs is removed of an ended job", r.get(old.ID).InputRemoved, queue.InputStdin)
+	same(r, "the input of an ended job is removed for the batch", r.get(old.ID).InputRemoved, queue.InputStdin)
 	r.must(r.s.Change(r.Context(), old.Seq, store.Change{Verb: queue.VerbRemove, UID: 1}))
-	r.wantCode("one more", stage(30_000), queue.CodeFull)
-	r.wantCode("one in the queue", r.enqueueLarge(1, 30_000, draftWithInput(1, 20_000)), queue.CodeFull)
+	r.wantCode("one more staged job", stage(30_000), queue.CodeFull)
+	r.wantCode("one more job in the queue", r.enqueueLarge(1, 30_000, draftWithInput(1, 20_000)), queue.CodeFull)
 	receipt, err := r.s.Enqueue(r.Context(), store.Request{UID: 1, Batch: "b"})
 	r.must(err)
 	for more := receipt.Staged; more; {
@@ -306,7 +307,7 @@ func bytesOfSchedules(r *rig) {
 	}
 	first := r.putSchedule("first", withInputBytes(1, 10_000))
 	r.checkBytes("a schedule", r.bytesHeld(1), 20_000, 1)
-	same(r, "users above", r.s.UsersOver(1000), []store.UserBytes{{UID: 1, Bytes: r.bytesHeld(1)}})
+	same(r, "users above the limit", r.s.UsersOver(1000), []store.UserBytes{{UID: 1, Bytes: r.bytesHeld(1)}})
 	more := first
 	more.Name = "more"
 	withInputBytes(1, 20_000)(&more)
@@ -315,12 +316,12 @@ func bytesOfSchedules(r *rig) {
 		r.wantCode("a schedule beyond the limit", err, queue.CodeFull)
 		r.wantCode("a job beyond the limit", r.enqueueLarge(1, limit, draftWithInput(1, 30_000)), queue.CodeFull)
 	})
-	same(r, "after refusals", r.s.UserBytes(2), int64(0))
+	same(r, "bytes after the rejections", r.s.UserBytes(2), int64(0))
 	grown := first
 	withInputBytes(1, 20_000)(&grown)
 	grown, err := put(store.SchedulePut{Schedule: grown, Replaces: first.Gen})
 	r.must(err)
-	r.checkBytes("after an edit to a larger one", r.bytesHeld(1), 40_000, 1)
+	r.checkBytes("bytes after an edit to a larger schedule", r.bytesHeld(1), 40_000, 1)
 	larger := grown
 	withInputBytes(1, 30_000)(&larger)
 	_, err = put(store.SchedulePut{Schedule: larger, Replaces: grown.Gen})
@@ -329,10 +330,10 @@ func bytesOfSchedules(r *rig) {
 	withInputBytes(2, 20_000)(&other)
 	other, err = put(store.SchedulePut{Schedule: other, Replaces: grown.Gen, RequestedBy: 2})
 	r.must(err)
-	same(r, "of the user whose schedule another one replaced", r.bytesHeld(1), int64(0))
-	r.checkBytes("of the other user", r.bytesHeld(2), 40_000, 1)
+	same(r, "bytes of the user whose schedule another user replaced", r.bytesHeld(1), int64(0))
+	r.checkBytes("bytes of the other user", r.bytesHeld(2), 40_000, 1)
 	r.must(r.s.RemoveSchedule(r.Context(), "first", other.Gen, 2))
-	same(r, "once it is removed", r.bytesHeld(2), int64(0))
+	same(r, "bytes after the schedule was removed", r.bytesHeld(2), int64(0))
 }
 
 func disownMovesBytes(r *rig) {
@@ -350,7 +351,7 @@ func disownMovesBytes(r *rig) {
 	same(r, "bytes of the former owner", r.bytesHeld(r.get(j.ID).UID), before)
 }
 
-func bytesOfFirings(r *rig) {
+func bytesOfOccurrences(r *rig) {
 	hourly := r.putSchedule("hourly", withInputBytes(1, 10_000))
 	f := store.OccurrenceRequest{
 		Name: hourly.Name, Gen: hourly.Gen, Last: hourly.LastAt, Boot: hourly.Boot, LastAt: r.s.Now(), NextBoot: hourly.Boot,
@@ -362,7 +363,7 @@ func bytesOfFirings(r *rig) {
 		_, err := r.s.Fire(r.Context(), f)
 		var full *store.QuotaError
 		if !errors.As(err, &full) || full.Used != r.bytesHeld(1) || full.Limit != f.MaxBytesUser || full.Needed < 10_000 {
-			r.Errorf("a run above the quota: %+v, want the bytes that it needs", err)
+			r.Errorf("an occurrence above the quota: %+v, want an error with the bytes that it needs", err)
 		}
 	})
 	f.FailOverQuota = false

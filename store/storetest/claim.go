@@ -15,22 +15,24 @@ var (
 
 var claimPromises = []promise{
 	{name: "a claim reserves a job and raises its fence", check: claimReserves},
-	{name: "a claim takes at most what is wanted", check: claimTakesAtMostWanted},
-	{name: "equal ranks run in order of seq", check: claimBySeq},
-	{name: "a waiting job earns a point an interval", check: agingByTime},
-	{name: "a waiting job earns a point an enqueue", check: agingByEnqueue, order: byEnqueue},
-	{name: "a sleeping job earns nothing", check: noPointsBeforeDue},
-	{name: "a job earns no enqueues while it sleeps", check: noEnqueuePointsBeforeDue, order: byEnqueue},
-	{name: "by priority waiting earns nothing", check: orderByPriority, order: byPriority},
-	{name: "by arrival priority means nothing", check: orderByArrival, order: byArrival},
+	{name: "a claim returns at most the requested number of jobs", check: claimTakesAtMostWanted},
+	{name: "jobs with equal ranks start in order of their seqs", check: claimBySeq},
+	{name: "with ageing by time, a waiting job gains one point per interval", check: agingByTime},
+	{name: "with ageing by enqueues, a waiting job gains one point per enqueued job",
+		check: agingByEnqueue, order: byEnqueue},
+	{name: "with ageing by time, a job gains no points before it is due", check: noPointsBeforeDue},
+	{name: "with ageing by enqueues, a job gains no points before it is due",
+		check: noEnqueuePointsBeforeDue, order: byEnqueue},
+	{name: "with order by priority, waiting gains no points", check: orderByPriority, order: byPriority},
+	{name: "with order by arrival, priorities have no effect", check: orderByArrival, order: byArrival},
 	{name: "a job is not claimed before it is due", check: notBeforeDue},
-	{name: "a retry keeps its place", check: retryKeepsPlace},
-	{name: "a released job is back at its old place", check: releaseGivesBack},
-	{name: "a claim cancels what it meets too late", check: claimCancelsExpired},
-	{name: "a promotion cancels whatever waits too long", check: promoteCancelsExpired},
-	{name: "what a worker holds does not expire", check: leasedNeverExpires},
-	{name: "what a worker gives back expires in time", check: releasedExpires},
-	{name: "what is to be retried expires in time", check: retriedExpires},
+	{name: "a retry keeps the job's rank", check: retryKeepsPlace},
+	{name: "a released job gets its old rank back", check: releaseGivesBack},
+	{name: "a claim cancels the expired jobs that it finds", check: claimCancelsExpired},
+	{name: "Promote cancels expired jobs in all waiting states", check: promoteCancelsExpired},
+	{name: "a leased job does not expire", check: leasedNeverExpires},
+	{name: "Promote is due when a released job expires", check: releasedExpires},
+	{name: "Promote is due when a job that waits for its retry expires", check: retriedExpires},
 }
 
 func claimReserves(r *rig) {
@@ -55,9 +57,9 @@ func claimReserves(r *rig) {
 func claimTakesAtMostWanted(r *rig) {
 	jobs := r.enqueueAndGet(draft(), draft(), draft(), draft(), draft())
 	same(r, "none", r.claim(0), nil)
-	same(r, "less than none", r.claim(-1), nil)
+	same(r, "a negative number", r.claim(-1), nil)
 	same(r, "two", seqs(r.claim(2)), seqs(jobs[:2]))
-	same(r, "more than there are", seqs(r.claim(100)), seqs(jobs[2:]))
+	same(r, "more than the queue contains", seqs(r.claim(100)), seqs(jobs[2:]))
 	same(r, "from an empty queue", r.claim(1), nil)
 }
 
@@ -85,7 +87,7 @@ func agingByTime(r *rig) {
 
 	urgent := r.enqueueAndGet(draft(withPriority(1)), draft(withPriority(10)), draft(withPriority(-3)),
 		draft(withPriority(10)))
-	same(r, "order of claims at once", seqs(r.claim(10)),
+	same(r, "order of claims without waiting", seqs(r.claim(10)),
 		[]int64{urgent[1].Seq, urgent[3].Seq, urgent[0].Seq, urgent[2].Seq})
 
 	// Points grow continuously: one millisecond of waiting decides which of two jobs starts first.
@@ -165,7 +167,7 @@ func orderByArrival(r *rig) {
 
 func notBeforeDue(r *rig) {
 	j := r.enqueueOne(withDelay(time.Minute))
-	same(r, "claimed at once", r.claim(1), nil)
+	same(r, "claimed before it is due", r.claim(1), nil)
 	r.advanceAndPromote(time.Minute - time.Millisecond)
 	same(r, "claimed a millisecond early", r.claim(1), nil)
 	r.advanceAndPromote(time.Millisecond)
@@ -226,7 +228,7 @@ func (r *rig) expiredEvent(j queue.Job) queue.Event {
 	return r.event(queue.EventExpired, j, queue.EventDetail{Reason: queue.ReasonExpired})
 }
 
-// expiredJob returns j as it is after it has expired now.
+// expiredJob returns the expected form of j if it has expired now.
 func (r *rig) expiredJob(j queue.Job) queue.Job {
 	j.State, j.Reason, j.EndedAt, j.UpdatedAt = queue.Cancelled, queue.ReasonExpired, r.s.Now(), r.s.Now()
 	return j
@@ -246,7 +248,7 @@ func claimCancelsExpired(r *rig) {
 	same(r, "claimed a millisecond before it expires", seqs(r.claim(1)), []int64{punctual.Seq})
 	gone := r.enqueueOne(expiringAt(r.s.Now()))
 	same(r, "claimed when it expires", r.claim(1), nil)
-	same(r, "expired at once", r.get(gone.ID), r.expiredJob(gone))
+	same(r, "job that was expired when it was enqueued", r.get(gone.ID), r.expiredJob(gone))
 }
 
 func promoteCancelsExpired(r *rig) {
@@ -299,7 +301,7 @@ func retriedExpires(r *rig) {
 	j := r.claimOne()
 	r.checkDueWithin(500*time.Millisecond, func() {
 		if failed := r.settle(j, exited(1)); failed.DueAt <= failed.ExpiresAt {
-			r.Errorf("it is due at %v, before it expires", failed.DueAt)
+			r.Errorf("the retry is due at %v, want it after the expiry", failed.DueAt)
 		}
 	})
 }
@@ -323,6 +325,6 @@ func (r *rig) checkDueWithin(within time.Duration, do func()) {
 	default:
 	}
 	if said > within {
-		r.Errorf("it is to be looked at in %v, want %v at most", said, within)
+		r.Errorf("the next Promote is due in %v, want %v at most", said, within)
 	}
 }

@@ -14,14 +14,14 @@ import (
 )
 
 var concurrencyPromises = []promise{
-	{name: "what is cancelled before it begins does nothing", check: cancelledContextDoesNothing},
-	{name: "a closed store is unavailable", check: closedUnavailable},
-	{name: "many enqueuers all get their own jobs", check: manyEnqueuers},
-	{name: "one of many with the same id wins", check: manySameID},
-	{name: "many with the same key store one job", check: manySameKey},
-	{name: "many claimers never share a lease", check: manyClaimers},
-	{name: "one of many settlers wins", check: manySettlers},
-	{name: "a crowd loses nothing", check: concurrentUseLosesNothing},
+	{name: "calls with a cancelled context change nothing", check: cancelledContextDoesNothing},
+	{name: "a closed store returns ErrUnavailable", check: closedUnavailable},
+	{name: "concurrent enqueues get distinct, rising seqs", check: manyEnqueuers},
+	{name: "one of several concurrent enqueues of an id succeeds", check: manySameID},
+	{name: "concurrent enqueues with the same key store one job", check: manySameKey},
+	{name: "concurrent claims never return the same lease", check: manyClaimers},
+	{name: "one of several concurrent settlements of a lease succeeds", check: manySettlers},
+	{name: "concurrent use loses no job", check: concurrentUseLosesNothing},
 }
 
 // callAll calls every method that takes a context, and returns the errors by name.
@@ -57,7 +57,7 @@ func (r *rig) callAll(ctx context.Context, seq int64, l queue.Lease) map[string]
 	try("SetMaxRunningUser", func() error { return r.s.SetMaxRunningUser(ctx, 3) })
 	try("Promote", func() error { _, err := r.s.Promote(ctx); return err })
 	try("Owners", func() error { _, _, err := r.s.Owners(ctx); return err })
-	try("Disown", func() error { _, err := r.s.Disown(ctx, testUID, "nobody"); return err })
+	try("Disown", func() error { _, err := r.s.Disown(ctx, testUID, "unknown"); return err })
 	try("UnownedOutputs", func() error { _, err := r.s.UnownedOutputs(ctx, []string{"9-9"}); return err })
 	try("DeletableOutputs", func() error { _, err := r.s.DeletableOutputs(ctx, 1); return err })
 	try("OutputsDeleted", func() error { return r.s.OutputsDeleted(ctx, []string{"x"}) })
@@ -127,7 +127,7 @@ func manyEnqueuers(r *rig) {
 		for _, receipt := range receipts[i] {
 			for k, seq := range receipt.Seqs {
 				if ids[seq] != "" || seq <= last {
-					r.Fatalf("got seq %d after %d, want a higher one that is nobody else's", seq, last)
+					r.Fatalf("got seq %d after %d, want a higher seq that no other job has", seq, last)
 				}
 				ids[seq], last = receipt.IDs[k], seq
 			}
@@ -178,7 +178,7 @@ func manySameKey(r *rig) {
 			first++
 		}
 	}
-	same(r, "receipts that are no duplicates", first, 1)
+	same(r, "receipts not marked as duplicates", first, 1)
 	same(r, "jobs stored", len(r.listAll(store.Filter{})), 1)
 }
 
@@ -205,7 +205,7 @@ func manyClaimers(r *rig) {
 	all := slices.Concat(claimed[:]...)
 	got := seqs(all)
 	slices.Sort(got)
-	same(r, "jobs claimed, each by one", got, seqs(stored))
+	same(r, "jobs claimed, each once", got, seqs(stored))
 	for i := range claimed {
 		for n := 1; n < len(claimed[i]); n++ {
 			if claimed[i][n].Priority > claimed[i][n-1].Priority {
@@ -249,7 +249,7 @@ func concurrentUseLosesNothing(r *rig) {
 		}
 		done, err := r.s.Exchange(context.WithoutCancel(ctx), t)
 		if err != nil || len(done.Stale) > 0 {
-			r.Errorf("got error %v and %d stale leases, want none", err, len(done.Stale))
+			r.Errorf("got error %v and %d stale leases, want neither", err, len(done.Stale))
 		}
 		finished.Add(int64(len(claimed)))
 		return done.Jobs
@@ -290,9 +290,9 @@ func concurrentUseLosesNothing(r *rig) {
 	stop()
 	awaiting.Wait()
 	r.must(ctx.Err())
-	same(r, "jobs completed and cancelled, as told", finished.Load()+cancelled.Load(), int64(jobs))
+	same(r, "jobs completed and cancelled by the test", finished.Load()+cancelled.Load(), int64(jobs))
 	counts := r.s.Counts()
-	same(r, "jobs completed and cancelled, as counted",
+	same(r, "jobs completed and cancelled by the counts",
 		[]int64{counts.States[queue.Completed], counts.States[queue.Cancelled]}, []int64{finished.Load(), cancelled.Load()})
 	ends := map[int64]int{}
 	for _, e := range r.newEvents() {

@@ -10,27 +10,27 @@ import (
 )
 
 var dependencyPromises = []promise{
-	{name: "a job waits for others", check: waitsForOthers},
-	{name: "a job waits for drafts of its request", check: waitsForDrafts},
-	{name: "what has ended decides at once", check: endedParentDecidesImmediately},
-	{name: "what ends otherwise cancels, holds or is let pass", check: failedDependencyIsHandled},
-	{name: "a cancelled job cancels those that wait for it", check: cancelCascades},
-	{name: "a removed job has not ended as asked", check: removedParent},
-	{name: "what a staged job waits for may go", check: stagedParentMayBeRemoved},
-	{name: "drafts of a frame wait for each other", check: draftsOfFrameDepend},
-	{name: "nobody waits for what is not there, or for itself", check: wrongDependencies},
-	{name: "a job that is held waits still", check: heldJobStaysBlocked},
-	{name: "a job that is retried waits for what is left", check: retriedJobWaitsForParents},
-	{name: "a job that earns points begins when it may run", check: dependantAgesFromRelease},
-	{name: "parents are named by id", check: parentsByID},
-	{name: "a retried parent takes those back that were cancelled for its sake", check: retriedParentRevivesDependants},
-	{name: "an edit changes what a job waits for", check: editedParents},
-	{name: "what waits and has waited is told", check: linksAreListed},
-	{name: "a job that starts is told of those that it waited for", check: parentsAreReturned},
-	{name: "a job with many dependants ends at once", check: manyDependants},
+	{name: "a job is blocked until its parents have completed", check: waitsForOthers},
+	{name: "a job can depend on other drafts of its request", check: waitsForDrafts},
+	{name: "dependencies on ended jobs are resolved by the enqueue", check: endedParentDecidesImmediately},
+	{name: "a failed dependency cancels, holds or runs the dependant", check: failedDependencyIsHandled},
+	{name: "cancelling a job cancels its dependants", check: cancelCascades},
+	{name: "removing a parent fails the dependency", check: removedParent},
+	{name: "parents of a staged job can be removed", check: stagedParentMayBeRemoved},
+	{name: "drafts of a batch frame can depend on each other", check: draftsOfFrameDepend},
+	{name: "dependencies on unknown jobs and cycles are rejected", check: wrongDependencies},
+	{name: "a held job still waits for its parents", check: heldJobStaysBlocked},
+	{name: "a retried job waits for its unfinished parents", check: retriedJobWaitsForParents},
+	{name: "a dependant starts to age when it can run", check: dependantAgesFromRelease},
+	{name: "dependencies can name their parents by id", check: parentsByID},
+	{name: "retrying a parent revives its cancelled dependants", check: retriedParentRevivesDependants},
+	{name: "an edit changes a job's dependencies", check: editedParents},
+	{name: "Links returns parents and dependants", check: linksAreListed},
+	{name: "Parents returns the outcomes and results of a job's parents", check: parentsAreReturned},
+	{name: "a job with many dependants can end in one call", check: manyDependants},
 }
 
-// dependingOn makes a draft depend on parents that end in the given way.
+// dependingOn makes a draft depend on parents with the given condition.
 func dependingOn(how queue.DependencyCondition, parents ...queue.Job) func(*queue.Job) {
 	return func(j *queue.Job) {
 		for _, p := range parents {
@@ -54,35 +54,37 @@ func draftsOfFrameDepend(r *rig) {
 	stage := func(drafts ...queue.Job) (store.Receipt, error) {
 		return r.s.StageBatch(r.Context(), store.Request{Drafts: drafts, UID: testUID, Batch: "b"})
 	}
-	waits := func(j *queue.Job) { j.DependsOn = []queue.Dependency{{Draft: 2, Condition: queue.ParentCompleted}} }
-	got, err := stage(draft(waits), draft())
+	dependsOnSecond := func(j *queue.Job) {
+		j.DependsOn = []queue.Dependency{{Draft: 2, Condition: queue.ParentCompleted}}
+	}
+	got, err := stage(draft(dependsOnSecond), draft())
 	r.must(err)
-	_, err = stage(draft(waits), draft(waits))
-	r.wantError("drafts that wait for each other", err, queue.CodeInvalid, "depends_on")
+	_, err = stage(draft(dependsOnSecond), draft(dependsOnSecond))
+	r.wantError("drafts that depend on each other", err, queue.CodeInvalid, "depends_on")
 	_, err = stage(draft(withDemands(lockDemand("k", 0))))
-	r.wantError("a lock of none", err, queue.CodeInvalid, "demands")
+	r.wantError("a lock with a limit of 0", err, queue.CodeInvalid, "demands")
 	committed, err := r.s.Enqueue(r.Context(), store.Request{UID: testUID, Batch: "b"})
 	r.must(err)
 	r.applyBatch(committed)
-	r.checkState("before the other has ended", r.get(got.IDs[0]), queue.Blocked, "")
-	r.settle(r.claimExactly("the other", r.get(got.IDs[1]))[0], exited(0))
-	r.claimExactly("then this one", r.get(got.IDs[0]))
+	r.checkState("the parent has not ended", r.get(got.IDs[0]), queue.Blocked, "")
+	r.settle(r.claimExactly("the parent", r.get(got.IDs[1]))[0], exited(0))
+	r.claimExactly("the dependant", r.get(got.IDs[0]))
 }
 
 func waitsForOthers(r *rig) {
 	parents := r.enqueueAndGet(draft(), draft())
 	child := r.enqueueOne(dependingOn(queue.ParentCompleted, parents...))
 	r.checkState("at first", child, queue.Blocked, "")
-	got := r.claimExactly("the parents alone", parents...)
+	got := r.claimExactly("only the parents", parents...)
 	r.settle(got[0], exited(0))
-	r.claimExactly("one has ended")
+	r.claimExactly("one parent has ended")
 	r.settle(got[1], exited(1)) // the attempt fails and will be retried, so the parent has not ended
-	r.checkState("the other has failed", child, queue.Blocked, "")
+	r.checkState("the other parent has failed and will be retried", child, queue.Blocked, "")
 	r.advanceAndPromote(time.Hour)
 	r.promote()
-	r.settle(r.claimExactly("the other", parents[1])[0], exited(0))
-	r.checkState("both have ended", child, queue.Pending, "")
-	r.claimExactly("it may run", child)
+	r.settle(r.claimExactly("the retried parent", parents[1])[0], exited(0))
+	r.checkState("both parents have ended", child, queue.Pending, "")
+	r.claimExactly("the dependant", child)
 	r.checkCounts()
 }
 
@@ -92,10 +94,10 @@ func waitsForDrafts(r *rig) {
 			{Draft: 3, Condition: queue.ParentCompleted}}
 	}
 	jobs := r.enqueueAndGet(draft(third), draft(), draft())
-	for _, j := range r.claimExactly("in any order", jobs[1], jobs[2]) {
+	for _, j := range r.claimExactly("the parents", jobs[1], jobs[2]) {
 		r.settle(j, exited(0))
 	}
-	r.claimExactly("both have ended", jobs[0])
+	r.claimExactly("both parents have ended", jobs[0])
 }
 
 func endedParentDecidesImmediately(r *rig) {
@@ -106,9 +108,9 @@ func endedParentDecidesImmediately(r *rig) {
 		draft(dependingOn(queue.ParentCompleted, done, dead)),
 		draft(dependingOn(queue.ParentCompleted, dead), onDependencyFailure(queue.DependencyFailureHold)),
 		draft(dependingOn(queue.ParentCompleted, dead), onDependencyFailure(queue.DependencyFailureRun)))
-	r.claimExactly("those that may", jobs[0], jobs[1], jobs[2], jobs[5])
-	r.checkState("that can never run", jobs[3], queue.Cancelled, queue.ReasonDependency)
-	r.checkState("that is to be held", jobs[4], queue.Held, queue.ReasonDependency)
+	r.claimExactly("the jobs whose dependencies are met", jobs[0], jobs[1], jobs[2], jobs[5])
+	r.checkState("a job whose dependency failed", jobs[3], queue.Cancelled, queue.ReasonDependency)
+	r.checkState("a job that is held if its dependency fails", jobs[4], queue.Held, queue.ReasonDependency)
 	r.checkCounts()
 }
 
@@ -119,8 +121,8 @@ func failedDependencyIsHandled(r *rig) {
 		draft(dependingOn(queue.ParentCompleted, parent), onDependencyFailure(queue.DependencyFailureRun)),
 		draft(dependingOn(queue.ParentDead, parent)), draft(dependingOn(queue.ParentEnded, parent)))
 	r.settle(r.claimExactly("the parent", parent)[0], exited(1))
-	r.checkState("as usual", jobs[0], queue.Cancelled, queue.ReasonDependency)
-	r.checkState("to be held", jobs[1], queue.Held, queue.ReasonDependency)
+	r.checkState("by default", jobs[0], queue.Cancelled, queue.ReasonDependency)
+	r.checkState("a job that is held if its dependency fails", jobs[1], queue.Held, queue.ReasonDependency)
 	r.claimExactly("the others", jobs[2], jobs[3], jobs[4])
 	r.checkCounts()
 }
@@ -131,9 +133,9 @@ func cancelCascades(r *rig) {
 	third := r.enqueueOne(dependingOn(queue.ParentCompleted, second))
 	last := r.enqueueOne(dependingOn(queue.ParentEnded, third))
 	r.must(r.change(first, queue.VerbCancel))
-	r.checkState("its child", second, queue.Cancelled, queue.ReasonDependency)
-	r.checkState("and its child", third, queue.Cancelled, queue.ReasonDependency)
-	r.claimExactly("which has ended", last)
+	r.checkState("its dependant", second, queue.Cancelled, queue.ReasonDependency)
+	r.checkState("the dependant of the dependant", third, queue.Cancelled, queue.ReasonDependency)
+	r.claimExactly("a job that depends only on the end of a cancelled job", last)
 }
 
 func removedParent(r *rig) {
@@ -141,7 +143,7 @@ func removedParent(r *rig) {
 	jobs := r.enqueueAndGet(draft(dependingOn(queue.ParentEnded, parents[0])),
 		draft(dependingOn(queue.ParentCompleted, parents[1])))
 	r.must(r.change(parents[0], queue.VerbRemove))
-	r.checkState("nobody knows how it would have ended", jobs[0], queue.Cancelled, queue.ReasonDependency)
+	r.checkState("its parent was removed", jobs[0], queue.Cancelled, queue.ReasonDependency)
 	r.must(r.change(jobs[1], queue.VerbRemove)) // removing a job removes its dependencies
 	r.settle(r.claimExactly("the other parent", parents[1])[0], exited(0))
 	r.checkCounts()
@@ -160,7 +162,7 @@ func stagedParentMayBeRemoved(r *rig) {
 	r.must(err)
 	r.applyBatch(committed)
 	got := r.exchange(store.Report{Want: 9}).Jobs
-	same(r, "jobs that may run", len(got), 2)
+	same(r, "claimed jobs", len(got), 2)
 	same(r, "cancelled jobs", r.s.Counts().States[queue.Cancelled], int64(1))
 	r.checkCounts()
 }
@@ -184,10 +186,10 @@ func wrongDependencies(r *rig) {
 		})
 	}
 	ask("an unknown job", draft(dependingOn(queue.ParentCompleted, queue.Job{Seq: 99})))
-	ask("a draft that is not there", waitingFor(2))
-	ask("itself", waitingFor(1))
-	ask("a ring", draft(), waitingFor(3), waitingFor(4, 1), waitingFor(2))
-	ask("too many", draft(func(j *queue.Job) {
+	ask("an unknown draft", waitingFor(2))
+	ask("the draft itself", waitingFor(1))
+	ask("a cycle", draft(), waitingFor(3), waitingFor(4, 1), waitingFor(2))
+	ask("too many dependencies", draft(func(j *queue.Job) {
 		j.DependsOn = make([]queue.Dependency, queue.MaxDependencies+1)
 		for i := range j.DependsOn {
 			j.DependsOn[i] = queue.Dependency{Draft: 1}
@@ -202,12 +204,12 @@ func heldJobStaysBlocked(r *rig) {
 	got := r.claimExactly("the parents", parents...)
 	r.settle(got[0], exited(0))
 	r.must(r.change(child, queue.VerbRelease))
-	r.checkState("one is left", child, queue.Blocked, "")
+	r.checkState("one parent is unfinished", child, queue.Blocked, "")
 	r.must(r.change(child, queue.VerbHold))
 	r.settle(got[1], exited(0))
-	r.checkState("none is left", child, queue.Held, "")
+	r.checkState("all parents have ended", child, queue.Held, "")
 	r.must(r.change(child, queue.VerbRelease))
-	r.claimExactly("released", child)
+	r.claimExactly("after the release", child)
 }
 
 func retriedJobWaitsForParents(r *rig) {
@@ -215,17 +217,17 @@ func retriedJobWaitsForParents(r *rig) {
 	child := r.enqueueOne(dependingOn(queue.ParentCompleted, parents...))
 	got := r.claimExactly("the parents", parents...)
 	r.settle(got[0], exited(1))
-	r.checkState("one is dead", child, queue.Cancelled, queue.ReasonDependency)
+	r.checkState("one parent is dead", child, queue.Cancelled, queue.ReasonDependency)
 	r.must(r.change(child, queue.VerbRetry))
-	r.checkState("a person wants it all the same", child, queue.Blocked, "")
+	r.checkState("a user retries it", child, queue.Blocked, "")
 	r.settle(got[1], exited(0))
-	r.settle(r.claimExactly("the other has ended", child)[0], exited(0))
+	r.settle(r.claimExactly("the other parent has ended", child)[0], exited(0))
 	r.must(r.change(parents[0], queue.VerbRetry))
 	r.promote()
-	r.checkState("it has run, and its parent waits to", child, queue.Completed, "")
+	r.checkState("it has completed, and its parent is retried", child, queue.Completed, "")
 	r.must(r.change(child, queue.VerbRetry))
-	r.checkState("it is wanted again, too", child, queue.Pending, "")
-	r.claimExactly("neither waits for the other", parents[0], child)
+	r.checkState("it is retried too", child, queue.Pending, "")
+	r.claimExactly("parent and dependant, which do not wait for each other", parents[0], child)
 	r.checkCounts()
 }
 
@@ -235,15 +237,15 @@ func dependantAgesFromRelease(r *rig) {
 	later := r.enqueueOne(func(j *queue.Job) { j.Delay = time.Hour }, dependingOn(queue.ParentCompleted, parent))
 	r.advanceAndPromote(time.Minute)
 	other := r.enqueueOne()
-	got := r.claimExactly("the parent and another", parent, other)
+	got := r.claimExactly("the parent and another job", parent, other)
 	r.advanceAndPromote(time.Minute)
 	r.settle(got[0], exited(0))
-	same(r, "since", r.get(child.ID).Since, r.s.Now())
+	same(r, "waiting since", r.get(child.ID).Since, r.s.Now())
 	same(r, "due", r.get(later.ID).DueAt, r.get(later.ID).RunAt)
-	r.claimExactly("not before its time", child)
+	r.claimExactly("the dependant that is due", child)
 	r.advanceAndPromote(time.Hour)
 	r.promote()
-	r.claimExactly("then", later)
+	r.claimExactly("the delayed dependant", later)
 }
 
 // Many dependants are decided in several steps, which Promote continues. A dependant that is added in
@@ -265,10 +267,10 @@ func manyDependants(r *rig) {
 		}
 	}
 	same(r, "waiting jobs", r.s.Counts().States[queue.Pending], int64(many+1))
-	r.checkState("it waits for another end", added, queue.Blocked, "")
+	r.checkState("it waits for the end of the new attempt", added, queue.Blocked, "")
 }
 
-// dependingOnIDs makes a draft depend on jobs with these ids.
+// dependingOnIDs makes a draft depend on the jobs with these ids.
 func dependingOnIDs(how queue.DependencyCondition, ids ...string) func(*queue.Job) {
 	return func(j *queue.Job) {
 		for _, id := range ids {
@@ -281,16 +283,16 @@ func parentsByID(r *rig) {
 	parent := r.enqueueOne(withID("p"))
 	hook := r.enqueueOne(withID("h"), ofUser(7), func(j *queue.Job) { j.Hooks = queue.HookItself | queue.HookSettings })
 	jobs := r.enqueueAndGet(draft(withID("c"), dependingOnIDs(queue.ParentCompleted, "b", "p")), draft(withID("b")))
-	r.checkState("it waits for both", jobs[0], queue.Blocked, "")
+	r.checkState("it waits for both parents", jobs[0], queue.Blocked, "")
 	r.checkUnchanged(func() {
-		_, err := r.tryEnqueue(dependingOnIDs(queue.ParentCompleted, "nobody"))
+		_, err := r.tryEnqueue(dependingOnIDs(queue.ParentCompleted, "unknown"))
 		r.wantError("an unknown id", err, queue.CodeInvalid, "depends_on")
 		_, err = r.tryEnqueue(dependingOnIDs(queue.ParentCompleted, "h"))
-		r.wantError("another one's hook of the settings", err, queue.CodeInvalid, "depends_on")
+		r.wantError("another user's hook from the settings", err, queue.CodeInvalid, "depends_on")
 		_, err = r.s.Enqueue(r.Context(), store.Request{UID: testUID,
 			Drafts: []queue.Job{draft(withID("x"), dependingOnIDs(queue.ParentCompleted, "y")),
 				draft(withID("y"), dependingOnIDs(queue.ParentCompleted, "x"))}})
-		r.wantError("a ring", err, queue.CodeInvalid, "depends_on")
+		r.wantError("a cycle", err, queue.CodeInvalid, "depends_on")
 	})
 	stage := func(drafts ...queue.Job) error {
 		_, err := r.s.StageBatch(r.Context(), store.Request{Drafts: drafts, UID: testUID, Batch: "f"})
@@ -300,13 +302,13 @@ func parentsByID(r *rig) {
 	r.must(stage(draft(withID("second"), dependingOnIDs(queue.ParentCompleted, "first"))))
 	_, err := r.s.StageBatch(r.Context(), store.Request{Drafts: []queue.Job{draft(ofUser(7),
 		dependingOnIDs(queue.ParentCompleted, "first"))}, UID: 7, Batch: "f"})
-	r.wantError("what another one stages", err, queue.CodeInvalid, "depends_on")
+	r.wantError("a staged job of another user", err, queue.CodeInvalid, "depends_on")
 	committed, err := r.s.Enqueue(r.Context(), store.Request{UID: testUID, Batch: "f"})
 	r.must(err)
 	r.applyBatch(committed)
-	got := r.claimExactly("what waits for nothing", parent, hook, jobs[1], r.get("first"))
+	got := r.claimExactly("the jobs without parents", parent, hook, jobs[1], r.get("first"))
 	r.settle(got[3], exited(0))
-	r.claimExactly("the second frame", r.get("second"))
+	r.claimExactly("the job of the second frame", r.get("second"))
 }
 
 func retriedParentRevivesDependants(r *rig) {
@@ -322,22 +324,22 @@ func retriedParentRevivesDependants(r *rig) {
 	}
 	alone := store.Change{Verb: queue.VerbRetry, KeepDependants: true}
 	r.must(r.s.Change(r.Context(), parents[0].Seq, alone))
-	r.checkState("the parent alone", child, queue.Cancelled, queue.ReasonDependency)
-	r.settle(r.claimExactly("it runs", parents[0])[0], exited(1))
+	r.checkState("the parent was retried with KeepDependants", child, queue.Cancelled, queue.ReasonDependency)
+	r.settle(r.claimExactly("the retried parent", parents[0])[0], exited(1))
 	r.must(r.change(parents[0], queue.VerbRetry))
 	r.promote()
-	r.checkState("it waits again", child, queue.Blocked, "")
-	r.checkState("and who waits for it", grand, queue.Blocked, "")
-	r.checkState("who waits for the other too", both, queue.Cancelled, queue.ReasonDependency)
-	r.settle(r.claimExactly("it runs again", parents[0])[0], exited(0))
+	r.checkState("the parent was retried", child, queue.Blocked, "")
+	r.checkState("the dependant of the dependant", grand, queue.Blocked, "")
+	r.checkState("a job that depends on another dead parent too", both, queue.Cancelled, queue.ReasonDependency)
+	r.settle(r.claimExactly("the parent that was retried again", parents[0])[0], exited(0))
 	r.promote()
-	r.settle(r.claimExactly("the child", child)[0], exited(0))
+	r.settle(r.claimExactly("the dependant", child)[0], exited(0))
 	r.must(r.change(parents[1], queue.VerbRetry))
 	r.promote()
-	r.checkState("it waits for the other", both, queue.Blocked, "")
-	r.settle(r.claimExactly("the other", parents[1])[0], exited(0))
+	r.checkState("the other parent was retried", both, queue.Blocked, "")
+	r.settle(r.claimExactly("the other parent", parents[1])[0], exited(0))
 	r.promote()
-	r.claimExactly("both have ended", both)
+	r.claimExactly("both parents have ended", both)
 	r.checkCounts()
 }
 
@@ -356,22 +358,22 @@ func editedParents(r *rig) {
 		return list
 	}
 	r.must(to(child, completed("a", "done")...))
-	r.checkState("it waits", child, queue.Blocked, "")
+	r.checkState("an unfinished parent", child, queue.Blocked, "")
 	r.checkUnchanged(func() {
-		r.wantCode("itself", to(child, completed("c")...), queue.CodeInvalid)
-		r.wantCode("nobody", to(child, completed("zzz")...), queue.CodeInvalid)
-		r.wantCode("what has ended otherwise", to(child, queue.Dependency{ID: "done", Condition: queue.ParentDead}),
-			queue.CodeInvalid)
+		r.wantCode("the job itself", to(child, completed("c")...), queue.CodeInvalid)
+		r.wantCode("an unknown job", to(child, completed("zzz")...), queue.CodeInvalid)
+		r.wantCode("a dependency that can no longer be met",
+			to(child, queue.Dependency{ID: "done", Condition: queue.ParentDead}), queue.CodeInvalid)
 	})
 	grand := r.enqueueOne(withID("g"), dependingOnIDs(queue.ParentCompleted, "c"))
-	r.checkUnchanged(func() { r.wantCode("a ring", to(child, completed("g")...), queue.CodeInvalid) })
+	r.checkUnchanged(func() { r.wantCode("a cycle", to(child, completed("g")...), queue.CodeInvalid) })
 	r.must(r.edit(grand, func(j *queue.Job) error { j.Priority = 9; return nil }))
-	r.checkState("another edit leaves it", grand, queue.Blocked, "")
+	r.checkState("an edit of another field", grand, queue.Blocked, "")
 	r.must(to(child, completed("b")...))
 	r.settle(got[0], exited(1))
-	r.checkState("it waits for the other now", child, queue.Blocked, "")
+	r.checkState("the dependency was replaced", child, queue.Blocked, "")
 	r.must(to(child))
-	r.checkState("for nobody", child, queue.Pending, "")
+	r.checkState("the dependencies were removed", child, queue.Pending, "")
 	r.settle(got[1], exited(0))
 	r.checkCounts()
 }
@@ -383,7 +385,7 @@ func linksAreListed(r *rig) {
 			{ID: "gone", Condition: queue.ParentDead}}
 		j.OnDependencyFailure = queue.DependencyFailureRun
 	})
-	same(r, "those that it waits for, as it is read", r.get("c").DependsOn, []queue.Dependency{
+	same(r, "dependencies of the job", r.get("c").DependsOn, []queue.Dependency{
 		{ID: "a", Job: parents[0].Seq, Condition: queue.ParentCompleted},
 		{ID: "b", Job: parents[1].Seq, Condition: queue.ParentEnded},
 		{ID: "gone", Job: parents[2].Seq, Condition: queue.ParentDead}})
@@ -395,17 +397,17 @@ func linksAreListed(r *rig) {
 		{Seq: parents[1].Seq, ID: "b", State: queue.Pending, Condition: queue.ParentEnded},
 		{Seq: parents[0].Seq, ID: "a", State: queue.Completed, Condition: queue.ParentCompleted, Status: store.Satisfied},
 		{Seq: parents[2].Seq, Condition: queue.ParentDead, Status: store.Satisfied}})
-	same(r, "children", childLinks, nil)
+	same(r, "dependants", childLinks, nil)
 	parentLinks, childLinks, err = r.s.Links(r.Context(), parents[1].Seq, 9)
 	r.must(err)
-	same(r, "no parents", parentLinks, nil)
-	same(r, "its child", childLinks, []store.Link{{Seq: child.Seq, ID: "c", State: queue.Blocked,
+	same(r, "parents of a job without dependencies", parentLinks, nil)
+	same(r, "its dependant", childLinks, []store.Link{{Seq: child.Seq, ID: "c", State: queue.Blocked,
 		Condition: queue.ParentEnded}})
 	_, _, err = r.s.Links(r.Context(), 99, 9)
-	r.wantCode("of nobody", err, queue.CodeNotFound)
+	r.wantCode("links of an unknown job", err, queue.CodeNotFound)
 	parentLinks, _, err = r.s.Links(r.Context(), child.Seq, 1)
 	r.must(err)
-	same(r, "up to one", len(parentLinks), 1)
+	same(r, "number of links with a limit of one", len(parentLinks), 1)
 }
 
 func parentsAreReturned(r *rig) {
@@ -420,7 +422,7 @@ func parentsAreReturned(r *rig) {
 	r.must(r.change(r.get("c"), queue.VerbCancel))
 	r.must(r.change(r.get("c"), queue.VerbRemove))
 	if got := r.get(child.ID); got.Parents != 3 {
-		r.Errorf("it knows of %d parents, want 3", got.Parents)
+		r.Errorf("the job has %d parents, want 3", got.Parents)
 	}
 	got, err := r.s.Parents(r.Context(), child.Seq)
 	r.must(err)
@@ -428,7 +430,7 @@ func parentsAreReturned(r *rig) {
 		{ID: "a", UID: testUID, State: queue.Completed, Result: []byte(`{"x":1}`)}})
 	got, err = r.s.Parents(r.Context(), first.Seq)
 	r.must(err)
-	same(r, "parents of who has none", got, nil)
+	same(r, "parents of a job without dependencies", got, nil)
 	if _, err := r.s.Parents(r.Context(), 99); !errors.Is(err, queue.ErrNotFound) {
 		r.Errorf("got error %v, want %v", err, queue.ErrNotFound)
 	}

@@ -12,23 +12,23 @@ import (
 )
 
 var enqueuePromises = []promise{
-	{name: "a draft becomes a pending job", check: draftBecomesJob},
-	{name: "what a job runs by comes back as it was", check: settingsAreReturned},
-	{name: "delay and run_at say when a job is due", check: dueTimes},
-	{name: "seqs rise and are never used again", check: seqsRise},
-	{name: "a taken number is skipped", check: takenNumber},
-	{name: "the id of a removed job is free again", check: idFreeAgain},
-	{name: "a batch is stored in order", check: batchInOrder},
-	{name: "a batch with a taken id stores nothing", check: batchAllOrNothing},
-	{name: "a batch has 1 to MaxBatch drafts", check: batchSizes},
-	{name: "a full queue refuses", check: fullRefuses},
-	{name: "the same key again gets the same receipt", check: keyRepeats},
+	{name: "Enqueue stores a draft as a pending job", check: draftIsStored},
+	{name: "a job's settings are returned unchanged", check: settingsAreReturned},
+	{name: "delay and run_at define when a job is due", check: dueTimes},
+	{name: "seqs rise and are never reused", check: seqsRise},
+	{name: "a seq that is the id of another job is skipped", check: usedSeqIsSkipped},
+	{name: "the id of a removed job can be used again", check: idCanBeReused},
+	{name: "the jobs of a request are stored in order", check: batchInOrder},
+	{name: "a request with a duplicate id stores nothing", check: batchAllOrNothing},
+	{name: "a request contains 1 to MaxBatch drafts", check: batchSizes},
+	{name: "a full queue rejects new jobs", check: fullRefuses},
+	{name: "a repeated key returns the same receipt", check: keyRepeats},
 	{name: "a key belongs to one user and one request", check: keyBelongs},
-	{name: "a refused request leaves its key unused", check: keyOfRefused},
-	{name: "a key is remembered for KeyMemory and forgotten some time", check: keyMemory},
+	{name: "a rejected request does not use up its key", check: keyOfRefused},
+	{name: "a key is kept for KeyMemory and deleted eventually", check: keyMemory},
 }
 
-func draftBecomesJob(r *rig) {
+func draftIsStored(r *rig) {
 	d := draft(withPriority(7))
 	receipt, err := r.s.Enqueue(r.Context(), store.Request{Drafts: []queue.Job{d}, UID: testUID})
 	r.must(err)
@@ -72,8 +72,8 @@ func settingsAreReturned(r *rig) {
 	want.Labels = map[string]string{"k": "v", "leer": ""}
 	stored := r.enqueueAndGet(full)[0]
 	full.Env[0], full.Labels["k"] = "A=changed", "changed" // changes the caller's copy, not the stored job
-	same(r, "terms", stored.Execution, want.Execution)
-	same(r, "terms read later", r.get(want.ID).Execution, want.Execution)
+	same(r, "settings", stored.Execution, want.Execution)
+	same(r, "settings read later", r.get(want.ID).Execution, want.Execution)
 	claimed := r.claim(1)
 	same(r, "claimed job", claimed, r.asClaimed(claimed, stored))
 	same(r, "uid, priority and attempts", []int64{int64(stored.UID), stored.Priority, int64(stored.MaxAttempts)},
@@ -89,11 +89,11 @@ func dueTimes(r *rig) {
 		set          func(*queue.Job)
 		runAt, since queue.Millis
 	}{
-		{"no time", withDelay(0), now, now},
+		{"no delay", withDelay(0), now, now},
 		{"a delay", withDelay(time.Minute), now + 60_000, now + 60_000},
 		{"a fraction of a millisecond", withDelay(time.Nanosecond), now + 1, now + 1},
-		{"an instant to come", func(j *queue.Job) { j.RunAt = now + 5000 }, now + 5000, now + 5000},
-		{"an instant gone by", func(j *queue.Job) { j.RunAt = now - 5000 }, now - 5000, now},
+		{"a time in the future", func(j *queue.Job) { j.RunAt = now + 5000 }, now + 5000, now + 5000},
+		{"a time in the past", func(j *queue.Job) { j.RunAt = now - 5000 }, now - 5000, now},
 	} {
 		j := r.enqueueOne(c.set)
 		same(r, c.name+": RunAt, DueAt, Since, CreatedAt", []queue.Millis{j.RunAt, j.DueAt, j.Since, j.CreatedAt},
@@ -120,35 +120,35 @@ func seqsRise(r *rig) {
 	same(r, "jobs ever enqueued", r.s.Counts().Enqueued, 20)
 }
 
-func takenNumber(r *rig) {
+func usedSeqIsSkipped(r *rig) {
 	first := r.enqueueOne()
 	number := strconv.FormatInt(first.Seq+2, 10)
 	holder := r.enqueueOne(withID(number))
-	same(r, "seq of the job with a number for a name", holder.Seq, first.Seq+1)
+	same(r, "seq of the job with a numeric id", holder.Seq, first.Seq+1)
 	next := r.enqueueOne()
-	same(r, "seq after the taken number", next.Seq, first.Seq+3)
-	same(r, "id after the taken number", next.ID, strconv.FormatInt(first.Seq+3, 10))
-	same(r, "job of the number", r.get(number), holder)
+	same(r, "seq after the skipped seq", next.Seq, first.Seq+3)
+	same(r, "id after the skipped seq", next.ID, strconv.FormatInt(first.Seq+3, 10))
+	same(r, "job with the numeric id", r.get(number), holder)
 	_, err := r.s.Enqueue(r.Context(), store.Request{Drafts: []queue.Job{draft(withID(next.ID))}, UID: testUID})
-	r.wantError("a number that another job has for its id", err, queue.CodeExists, "id")
+	r.wantError("the generated id of another job", err, queue.CodeExists, "id")
 
 	receipt, err := r.s.Enqueue(r.Context(), store.Request{UID: testUID, Key: "k", Drafts: []queue.Job{
 		draft(withID(strconv.FormatInt(first.Seq+6, 10))), draft(), draft(),
 	}})
 	r.must(err)
-	same(r, "seqs of a batch that takes a number", receipt.Seqs, []int64{first.Seq + 4, first.Seq + 5, first.Seq + 7})
+	same(r, "seqs of a request with a numeric id", receipt.Seqs, []int64{first.Seq + 4, first.Seq + 5, first.Seq + 7})
 	receipt.Duplicate = true
 	again, err := r.s.Enqueue(r.Context(), store.Request{UID: testUID, Key: "k", Drafts: []queue.Job{draft()}})
 	r.must(err)
 	same(r, "receipt of the same key", again, receipt)
 
 	own := strconv.FormatInt(first.Seq+8, 10)
-	same(r, "seq of the job with its own number for a name", r.enqueueOne(withID(own)).Seq, first.Seq+8)
+	same(r, "seq of the job with its own seq as its id", r.enqueueOne(withID(own)).Seq, first.Seq+8)
 	_, err = r.s.Enqueue(r.Context(), store.Request{Drafts: []queue.Job{draft(), draft(withID(own))}, UID: testUID})
-	r.wantError("the number again", err, queue.CodeExists, "id")
+	r.wantError("the same numeric id again", err, queue.CodeExists, "id")
 }
 
-func idFreeAgain(r *rig) {
+func idCanBeReused(r *rig) {
 	first := r.enqueueOne(withID("nightly"))
 	_, err := r.s.Enqueue(r.Context(), store.Request{Drafts: []queue.Job{draft(withID("nightly"))}, UID: testUID})
 	if e := r.wantError("the same id", err, queue.CodeExists, "id"); !strings.Contains(e.Message, "nightly") {
@@ -206,7 +206,7 @@ func batchAllOrNothing(r *rig) {
 		id     string
 	}{
 		{"twice in the batch", []queue.Job{draft(withID("x")), draft(), draft(withID("x"))}, "entry 3: ", "x"},
-		{"stored already", []queue.Job{draft(), draft(withID("taken"))}, "entry 2: ", "taken"},
+		{"already stored", []queue.Job{draft(), draft(withID("taken"))}, "entry 2: ", "taken"},
 	} {
 		r.checkUnchanged(func() {
 			_, err := r.s.Enqueue(r.Context(), store.Request{Drafts: c.drafts, UID: testUID})
@@ -219,11 +219,11 @@ func batchAllOrNothing(r *rig) {
 	r.checkUnchanged(func() {
 		_, err := r.s.Enqueue(r.Context(), store.Request{Drafts: []queue.Job{draft(withID("taken"))}, UID: testUID})
 		if e := r.wantError("one draft", err, queue.CodeExists, "id"); e.Index != 0 {
-			r.Errorf("got message %q of a single draft, want no number", e.Error())
+			r.Errorf("got message %q for a single draft, want no number of the draft", e.Error())
 		}
 	})
 	same(r, "jobs ever enqueued", r.s.Counts().Enqueued, 1)
-	same(r, "arrival after refusals", r.enqueueOne(withID("x")).Arrival, 2)
+	same(r, "arrival after the rejections", r.enqueueOne(withID("x")).Arrival, 2)
 }
 
 func batchSizes(r *rig) {
@@ -260,7 +260,7 @@ func fullRefuses(r *rig) {
 		_, err := r.s.Enqueue(r.Context(), store.Request{Drafts: drafts, UID: testUID, MaxPending: limit})
 		return err
 	}
-	r.checkUnchanged(func() { r.wantCode("4 jobs where 3 may wait", ask(4, 3), queue.CodeFull) })
+	r.checkUnchanged(func() { r.wantCode("4 jobs with a limit of 3", ask(4, 3), queue.CodeFull) })
 	r.must(ask(3, 3))
 	jobs := r.claim(3)
 	r.wantCode("a reserved job still waits", ask(1, 3), queue.CodeFull)
@@ -268,7 +268,7 @@ func fullRefuses(r *rig) {
 	r.wantCode("a failed job still waits", ask(1, 3), queue.CodeFull)
 	r.start(jobs[1])
 	r.must(ask(1, 3))
-	r.wantCode("one more", ask(1, 3), queue.CodeFull)
+	r.wantCode("one more job", ask(1, 3), queue.CodeFull)
 	r.settle(jobs[2], exited(0))
 	r.must(ask(1, 3))
 	r.must(ask(5, 0))
@@ -290,13 +290,13 @@ func keyRepeats(r *rig) {
 			same(r, "receipt "+when, got, want)
 		})
 	}
-	repeat("again", func(*store.Request) {})
-	repeat("of a full queue", func(q *store.Request) { q.MaxPending = 1 })
-	repeat("of other drafts with the same sum", func(q *store.Request) { q.Drafts = []queue.Job{draft()} })
+	repeat("of the same request", func(*store.Request) {})
+	repeat("with a full queue", func(q *store.Request) { q.MaxPending = 1 })
+	repeat("with other drafts and the same sum", func(q *store.Request) { q.Drafts = []queue.Job{draft()} })
 	for _, seq := range want.Seqs {
 		r.must(r.s.Change(r.Context(), seq, store.Change{Verb: queue.VerbRemove, UID: testUID}))
 	}
-	repeat("after the jobs are gone", func(*store.Request) {})
+	repeat("after the jobs were removed", func(*store.Request) {})
 }
 
 func keyBelongs(r *rig) {
@@ -325,7 +325,7 @@ func keyOfRefused(r *rig) {
 	r.enqueueOne(withID("taken"))
 	request := store.Request{Drafts: []queue.Job{draft(withID("taken"))}, UID: testUID, Key: "k", Sum: [32]byte{1}}
 	_, err := r.s.Enqueue(r.Context(), request)
-	r.wantError("a taken id", err, queue.CodeExists, "id")
+	r.wantError("an id in use", err, queue.CodeExists, "id")
 	request.Drafts, request.Sum, request.MaxPending = []queue.Job{draft()}, [32]byte{2}, 1
 	_, err = r.s.Enqueue(r.Context(), request)
 	r.wantCode("a full queue", err, queue.CodeFull)
@@ -343,7 +343,7 @@ func keyMemory(r *rig) {
 	r.advanceAndPromote(store.KeyMemory - time.Millisecond)
 	got, err := r.s.Enqueue(r.Context(), request)
 	r.must(err)
-	same(r, "receipt just before the memory ends", got, want)
+	same(r, "receipt just before KeyMemory ends", got, want)
 	r.advanceAndPromote(100 * store.KeyMemory)
 	request.Sum = [32]byte{2}
 	receipt, err := r.s.Enqueue(r.Context(), request)

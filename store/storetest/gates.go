@@ -11,26 +11,26 @@ import (
 )
 
 var gatePromises = []promise{
-	{name: "everybody's locks and rates go by the rules that are set", check: setGateRulesApply},
-	{name: "so many jobs with a key run", check: lockLimitsRunning},
-	{name: "a key is its user's own, or everybody's", check: keysOfUsers},
-	{name: "the newest word on a key holds for all", check: newestRuleApplies},
-	{name: "so many jobs with a key start in a period", check: rateLimitsStarts},
-	{name: "what was claimed counts as started", check: claimedJobsCountAsStarts},
-	{name: "a resource has so many units", check: resourceLimitsUnits},
-	{name: "nobody of a queue overtakes who waits for a resource", check: resourceOrderIsKept},
-	{name: "who cannot start otherwise holds no place", check: blockedElsewhereReservesNothing},
-	{name: "a job runs on the node that it names", check: jobRunsOnItsNode},
-	{name: "a job meets several gates", check: severalGates},
-	{name: "a demand that is edited holds", check: editedDemand},
-	{name: "an await is served by room at a gate", check: awaitServedByGate},
-	{name: "what no gate could meet is refused", check: impossibleDemandsAreRefused},
-	{name: "a paused queue rests", check: pausedQueue},
-	{name: "a queue has so many jobs leased", check: boundedQueue},
-	{name: "who has many queues holds nobody up", check: manyQueues},
-	{name: "many queues that wait for a resource hold nobody up", check: manyQueuesAtAResource},
-	{name: "queues share starts by weight", check: queuesShareByWeight},
-	{name: "an idle queue earns nothing", check: idleQueueSavesNoTurns},
+	{name: "rules of SetGate override the limits that jobs declare", check: setGateRulesApply},
+	{name: "a lock limits the number of running jobs", check: lockLimitsRunning},
+	{name: "a lock is private to its user unless its key is shared", check: keysOfUsers},
+	{name: "the newest declared limit applies to all jobs of a lock", check: newestRuleApplies},
+	{name: "a rate limits the number of starts in a period", check: rateLimitsStarts},
+	{name: "a rate counts a claimed job as started until it is given back", check: claimedJobsCountAsStarts},
+	{name: "a resource limits the units in use", check: resourceLimitsUnits},
+	{name: "no job of the same queue overtakes a job that waits for a resource", check: resourceOrderIsKept},
+	{name: "a job that also lacks another gate reserves no units", check: blockedElsewhereReservesNothing},
+	{name: "a job runs only on the node that it demands", check: jobRunsOnItsNode},
+	{name: "a job starts only when all its gates have room", check: severalGates},
+	{name: "edited demands apply", check: editedDemand},
+	{name: "Await returns when a gate gets room", check: awaitServedByGate},
+	{name: "invalid demands are rejected", check: impossibleDemandsAreRefused},
+	{name: "jobs of a paused queue do not start", check: pausedQueue},
+	{name: "a queue's concurrency limits its leased jobs", check: boundedQueue},
+	{name: "a user with jobs in many queues does not delay other users", check: manyQueues},
+	{name: "many queues that wait for a resource do not delay other jobs", check: manyQueuesAtAResource},
+	{name: "queues share the starts by weight", check: queuesShareByWeight},
+	{name: "an idle queue does not save up starts", check: idleQueueSavesNoTurns},
 }
 
 func inQueue(name string) func(*queue.Job) { return func(j *queue.Job) { j.Queue = name } }
@@ -80,19 +80,19 @@ func (r *rig) release(jobs ...queue.Job) {
 func lockLimitsRunning(r *rig) {
 	jobs := r.enqueueAndGet(draft(withDemands(lockDemand("k", 2))), draft(withDemands(lockDemand("k", 2))),
 		draft(withDemands(lockDemand("k", 2))), draft(withDemands(lockDemand("other", 1))), draft())
-	got := r.claimExactly("two of three, and the others", jobs[0], jobs[1], jobs[3], jobs[4])
-	r.claimExactly("no room")
+	got := r.claimExactly("two jobs of the lock, and the jobs without it", jobs[0], jobs[1], jobs[3], jobs[4])
+	r.claimExactly("the lock is full")
 	r.release(got[1])
-	got[1] = r.claimExactly("a claim that was given back", jobs[1])[0]
+	got[1] = r.claimExactly("a job was given back", jobs[1])[0]
 	got[0] = r.start(got[0])
-	r.claimExactly("a started one holds it still")
+	r.claimExactly("a started job still holds the lock")
 	r.settle(got[0], exited(1)) // this job fails and waits to be retried
-	r.claimExactly("after an end", jobs[2])
+	r.claimExactly("a job has ended", jobs[2])
 	r.advanceAndPromote(time.Hour)
 	r.promote()
-	r.claimExactly("and there is no room for another try")
+	r.claimExactly("the lock has no room for the retry")
 	r.settle(got[1], exited(0))
-	r.claimExactly("but then", jobs[0])
+	r.claimExactly("another job has ended", jobs[0])
 }
 
 func keysOfUsers(r *rig) {
@@ -100,61 +100,61 @@ func keysOfUsers(r *rig) {
 		draft(ofUser(1), withDemands(lockDemand("k", 1))), draft(ofUser(1), withDemands(lockDemand("k", 1))),
 		draft(ofUser(2), withDemands(lockDemand("k", 1))),
 		draft(ofUser(1), withDemands(lockDemand("@k", 1))), draft(ofUser(2), withDemands(lockDemand("@k", 1))))
-	r.claimExactly("one of each user, and one of all", jobs[0], jobs[2], jobs[3])
+	r.claimExactly("one job for each user's lock, and one for the shared lock", jobs[0], jobs[2], jobs[3])
 }
 
 func newestRuleApplies(r *rig) {
 	old := r.enqueueAndGet(draft(withDemands(lockDemand("k", 1))), draft(withDemands(lockDemand("k", 1))),
 		draft(withDemands(lockDemand("k", 1))))
-	r.claimExactly("by the first word", old[0])
+	r.claimExactly("the first declared limit", old[0])
 	last := r.enqueueOne(withDemands(lockDemand("k", 3)))
 	r.must(r.edit(old[2], func(j *queue.Job) error { j.Command = "edited"; return nil }))
-	got := r.claimExactly("by the last one, whatever else is edited", old[1], old[2])
+	got := r.claimExactly("the newest declared limit; an edit of another field changes nothing", old[1], old[2])
 	r.settle(got[0], exited(0))
-	r.claimExactly("still", last)
+	r.claimExactly("one of three jobs has ended", last)
 	r.enqueueOne(withDemands(lockDemand("k", 1)))
 	r.settle(got[1], exited(0))
-	r.claimExactly("two run, one may")
+	r.claimExactly("two jobs run, and the newest limit is one")
 }
 
 func rateLimitsStarts(r *rig) {
 	second := withDemands(rateDemand("k", 2, time.Second))
 	jobs := r.enqueueAndGet(draft(second), draft(second), draft(second), draft(second), draft(second))
-	got := r.claimExactly("two in a second", jobs[0], jobs[1])
+	got := r.claimExactly("two starts", jobs[0], jobs[1])
 	r.start(got[0])
 	r.settle(got[0], exited(0))
 	r.advanceAndPromote(400 * time.Millisecond)
 	r.start(got[1])
-	r.claimExactly("ends make no room")
+	r.claimExactly("an end makes no room")
 	r.advanceAndPromote(600 * time.Millisecond)
 	r.promote()
-	r.claimExactly("it is a second yet")
+	r.claimExactly("exactly one second after the first start")
 	r.advanceAndPromote(time.Millisecond)
 	r.promote()
-	r.claimExactly("one has left it", jobs[2])
+	r.claimExactly("more than one second after the first start", jobs[2])
 	r.advanceAndPromote(399 * time.Millisecond)
 	r.promote()
-	r.claimExactly("the other has not")
+	r.claimExactly("exactly one second after the second start")
 	r.advanceAndPromote(time.Millisecond)
 	r.promote()
-	r.claimExactly("now it has", jobs[3])
+	r.claimExactly("more than one second after the second start", jobs[3])
 }
 
 func claimedJobsCountAsStarts(r *rig) {
 	second := withDemands(rateDemand("k", 1, time.Second))
 	jobs := r.enqueueAndGet(draft(second), draft(second))
-	got := r.claimExactly("one", jobs[0])
+	got := r.claimExactly("one start", jobs[0])
 	r.advanceAndPromote(time.Hour)
 	r.promote()
-	r.claimExactly("it may have started")
+	r.claimExactly("a claimed job may start at any time")
 	r.release(got...)
-	got = r.claimExactly("what was given back did not start", jobs[0])
+	got = r.claimExactly("the job was given back, so it did not start", jobs[0])
 	r.settle(got[0], endedAs(queue.NeverStarted))
-	r.settle(r.claimExactly("nor what could not be started", jobs[0])[0], exited(0))
-	r.claimExactly("but this one did")
+	r.settle(r.claimExactly("the job was never started", jobs[0])[0], exited(0))
+	r.claimExactly("the job has started")
 	r.advanceAndPromote(time.Second + time.Millisecond)
 	r.promote()
-	r.claimExactly("a second later", jobs[1])
+	r.claimExactly("more than a second later", jobs[1])
 }
 
 func (r *rig) setResources(units map[string]int) {
@@ -165,15 +165,15 @@ func (r *rig) setResources(units map[string]int) {
 func resourceLimitsUnits(r *rig) {
 	jobs := r.enqueueAndGet(draft(withDemands(resourceDemand("gpu", 2))), draft(withDemands(resourceDemand("gpu", 1))),
 		draft(withDemands(resourceDemand("gpu", 1))), draft(withDemands(resourceDemand("disk", 1))))
-	r.claimExactly("where there is none")
+	r.claimExactly("a node without resources")
 	r.setResources(map[string]int{"gpu": 3})
-	got := r.claimExactly("three units", jobs[0], jobs[1])
+	got := r.claimExactly("three units exist", jobs[0], jobs[1])
 	r.setResources(map[string]int{"gpu": 1, "disk": 1})
-	disk := r.claimExactly("fewer units end nothing", jobs[3])
+	disk := r.claimExactly("the node has fewer units than are in use", jobs[3])
 	r.settle(got[1], exited(0))
-	r.claimExactly("two of one are in use")
+	r.claimExactly("two units are in use, and one exists")
 	r.settle(got[0], exited(0))
-	r.claimExactly("one is free", jobs[2])
+	r.claimExactly("one unit is free", jobs[2])
 	r.settle(disk[0], exited(0))
 }
 
@@ -183,13 +183,13 @@ func resourceOrderIsKept(r *rig) {
 		draft(withDemands(resourceDemand("gpu", 1))),
 		draft(ofUser(7), withPriority(4), withDemands(resourceDemand("gpu", 1))),
 		draft(inQueue("night"), withDemands(resourceDemand("gpu", 1))), draft())
-	got := r.claimExactly("those that do not wait behind the large one", jobs[0], jobs[4], jobs[5])
+	got := r.claimExactly("the jobs that do not wait behind the large job", jobs[0], jobs[4], jobs[5])
 	r.settle(got[1], exited(0))
-	r.claimExactly("the large one waits")
+	r.claimExactly("the large job waits")
 	r.settle(got[0], exited(0))
-	got = r.claimExactly("and goes first", jobs[1])
+	got = r.claimExactly("the large job starts first", jobs[1])
 	r.settle(got[0], exited(0))
-	r.claimExactly("then those behind", jobs[2], jobs[3])
+	r.claimExactly("the jobs behind the large job", jobs[2], jobs[3])
 }
 
 func blockedElsewhereReservesNothing(r *rig) {
@@ -197,16 +197,16 @@ func blockedElsewhereReservesNothing(r *rig) {
 	jobs := r.enqueueAndGet(draft(withDemands(lockDemand("k", 1))), draft(withDemands(resourceDemand("gpu", 1))),
 		draft(withDemands(lockDemand("k", 1), resourceDemand("gpu", 2))),
 		draft(ofUser(7), withPriority(4), withDemands(resourceDemand("gpu", 1))))
-	got := r.claimExactly("the third one waits for its key", jobs[0], jobs[1], jobs[3])
+	got := r.claimExactly("the third job waits for its lock", jobs[0], jobs[1], jobs[3])
 	next := r.enqueueOne(withDemands(resourceDemand("gpu", 1)))
 	r.settle(got[1], exited(0))
-	got[1] = r.claimExactly("nobody waits behind it", next)[0]
+	got[1] = r.claimExactly("no job waits behind it", next)[0]
 	r.settle(got[0], exited(0))
 	last := r.enqueueOne(withDemands(resourceDemand("gpu", 1)))
 	r.settle(got[1], exited(0))
-	r.claimExactly("it has its key, and waits for units")
+	r.claimExactly("it has its lock, and waits for units")
 	r.must(r.change(jobs[2], queue.VerbCancel))
-	r.claimExactly("it is gone", last)
+	r.claimExactly("it was cancelled", last)
 }
 
 func nodeDemand(node string) queue.Demand { return queue.Demand{Kind: queue.GateNode, Key: node, N: 1} }
@@ -217,13 +217,13 @@ func jobRunsOnItsNode(r *rig) {
 		draft(withDemands(nodeDemand("there"), resourceDemand("gpu", 1))), draft(withDemands(resourceDemand("gpu", 1))))
 	r.must(r.s.SetNode(r.Context(), store.Node{Name: "here", Labels: map[string]string{"size": "large"},
 		Resources: map[string]int{"gpu": 1}}))
-	got := r.claimExactly("on one node", jobs[0], jobs[2], jobs[5])
+	got := r.claimExactly("one node", jobs[0], jobs[2], jobs[5])
 	r.must(r.s.SetNode(r.Context(), store.Node{Name: "there", Labels: map[string]string{"size": "small", "here": ""},
 		Resources: map[string]int{"gpu": 1}}))
 	r.promote()
-	r.claimExactly("on another one, whose unit is in use", jobs[1], jobs[3])
+	r.claimExactly("a second node, whose unit is in use", jobs[1], jobs[3])
 	r.settle(got[2], exited(0))
-	r.claimExactly("as the unit is free", jobs[4])
+	r.claimExactly("the unit is free", jobs[4])
 }
 
 func severalGates(r *rig) {
@@ -232,29 +232,29 @@ func severalGates(r *rig) {
 	all := withDemands(lockDemand("k", 1), rateDemand("r", 1, time.Second), resourceDemand("gpu", 1))
 	jobs := r.enqueueAndGet(draft(all), draft(all), draft(withDemands(lockDemand("k", 1))),
 		draft(withDemands(rateDemand("r", 1, time.Second))), draft(withDemands(resourceDemand("gpu", 1))), draft(), draft())
-	got := r.claimExactly("one with all three, one without", jobs[0], jobs[5])
+	got := r.claimExactly("one job with all three demands, one with none", jobs[0], jobs[5])
 	r.settle(got[1], exited(0))
-	plain := r.claimExactly("its user has room again", jobs[6])
+	plain := r.claimExactly("the user has room again", jobs[6])
 	r.settle(got[0], exited(0))
-	one := r.claimExactly("the second one's rate is full", jobs[2])
+	one := r.claimExactly("the rate of the second job is full", jobs[2])
 	r.settle(plain[0], exited(0))
-	two := r.claimExactly("a unit is free", jobs[4])
+	two := r.claimExactly("the unit is free", jobs[4])
 	r.advanceAndPromote(time.Second + time.Millisecond)
 	r.promote()
 	r.settle(two[0], exited(0))
-	three := r.claimExactly("its key is taken", jobs[3])
+	three := r.claimExactly("the lock of the second job is held", jobs[3])
 	r.settle(one[0], exited(0))
 	r.settle(three[0], exited(0))
-	r.claimExactly("its rate is, now")
+	r.claimExactly("the rate of the second job is full again")
 	r.advanceAndPromote(time.Second + time.Millisecond)
 	r.promote()
-	r.claimExactly("at last", jobs[1])
+	r.claimExactly("all gates have room", jobs[1])
 }
 
 func editedDemand(r *rig) {
 	jobs := r.enqueueAndGet(draft(withDemands(lockDemand("k", 1))), draft(withDemands(lockDemand("k", 1))), draft())
 	r.must(r.edit(jobs[1], func(j *queue.Job) error { j.Demands, j.Queue = nil, "night"; return nil }))
-	got := r.claimExactly("its key was taken away", jobs[0], jobs[1], jobs[2])
+	got := r.claimExactly("the demand was removed", jobs[0], jobs[1], jobs[2])
 	same(r, "queue", r.get(jobs[1].ID).Queue, "night")
 	same(r, "demands", len(r.get(jobs[1].ID).Demands), 0)
 	r.release(got[1])
@@ -263,45 +263,45 @@ func editedDemand(r *rig) {
 			1)}
 		return nil
 	}))
-	r.claimExactly("its key was given back")
+	r.claimExactly("the demand was added again")
 	r.settle(got[0], exited(0))
-	r.claimExactly("it has it", jobs[1])
+	r.claimExactly("the lock is free", jobs[1])
 }
 
 func awaitServedByGate(r *rig) {
 	jobs := r.enqueueAndGet(draft(withDemands(lockDemand("k", 1), rateDemand("r", 1, time.Second))),
 		draft(withDemands(lockDemand("k", 1))), draft(withDemands(rateDemand("r", 1, time.Second))))
-	got := r.claimExactly("the first", jobs[0])
+	got := r.claimExactly("the first job", jobs[0])
 	result := r.await(r.Context(), 1)
 	r.settle(got[0], exited(0))
-	got = r.awaitedJobs("the key is free", result)
-	same(r, "job", got[0].Seq, jobs[1].Seq)
+	got = r.awaitedJobs("the lock is free", result)
+	same(r, "awaited job", got[0].Seq, jobs[1].Seq)
 	result = r.await(r.Context(), 1)
 	r.advanceAndPromote(time.Second + time.Millisecond)
 	r.promote()
-	same(r, "job", r.awaitedJobs("the second is over", result)[0].Seq, jobs[2].Seq)
+	same(r, "job", r.awaitedJobs("the period of the rate is over", result)[0].Seq, jobs[2].Seq)
 	other := r.enqueueOne(withDemands(lockDemand("k", 1)))
 	result = r.await(r.Context(), 1)
 	r.enqueueOne(withDemands(lockDemand("k", 2)))
-	same(r, "job", r.awaitedJobs("there is more room", result)[0].Seq, other.Seq)
+	same(r, "job", r.awaitedJobs("a new job declares a higher limit", result)[0].Seq, other.Seq)
 }
 
 func impossibleDemandsAreRefused(r *rig) {
 	j := r.enqueueOne()
 	for what, list := range map[string][]queue.Demand{
-		"a lock of none":     {lockDemand("k", 0)},
-		"too many units":     {resourceDemand("gpu", queue.MaxDemand+1)},
-		"no key":             {lockDemand("", 1)},
-		"a key of two lines": {lockDemand("a\n3 1 b", 1)},
-		"a label of nothing": {nodeDemand("=large")},
-		"no period":          {rateDemand("r", 1, 0)},
-		"a lock's period":    {{Kind: queue.GateLock, Key: "k", N: 1, Period: time.Second}},
-		"no kind":            {{Key: "k", N: 1}},
-		"two of a node":      {{Kind: queue.GateNode, Key: "here", N: 2}},
-		"a user's quota":     {{Kind: queue.GateUser, Key: "k", N: 1}},
-		"one key twice":      {lockDemand("k", 1), lockDemand("k", 2)},
-		"out of order":       {resourceDemand("gpu", 1), lockDemand("k", 1)},
-		"more than anybody":  make([]queue.Demand, queue.MaxDemands+1),
+		"a lock of none":         {lockDemand("k", 0)},
+		"too many units":         {resourceDemand("gpu", queue.MaxDemand+1)},
+		"no key":                 {lockDemand("", 1)},
+		"a key with a newline":   {lockDemand("a\n3 1 b", 1)},
+		"a label without a name": {nodeDemand("=large")},
+		"no period":              {rateDemand("r", 1, 0)},
+		"a lock's period":        {{Kind: queue.GateLock, Key: "k", N: 1, Period: time.Second}},
+		"no kind":                {{Key: "k", N: 1}},
+		"two units of a node":    {{Kind: queue.GateNode, Key: "here", N: 2}},
+		"a user's quota":         {{Kind: queue.GateUser, Key: "k", N: 1}},
+		"one key twice":          {lockDemand("k", 1), lockDemand("k", 2)},
+		"out of order":           {resourceDemand("gpu", 1), lockDemand("k", 1)},
+		"too many demands":       make([]queue.Demand, queue.MaxDemands+1),
 	} {
 		r.checkUnchanged(func() {
 			_, err := r.s.Enqueue(r.Context(), store.Request{Drafts: []queue.Job{draft(withDemands(list...))}, UID: testUID})
@@ -319,24 +319,24 @@ func (r *rig) setQueueRule(name string, rule store.QueueRule) {
 func pausedQueue(r *rig) {
 	r.setQueueRule("night", store.QueueRule{Weight: 1, Paused: true})
 	jobs := r.enqueueAndGet(draft(inQueue("night")), draft(inQueue("night"), ofUser(7)), draft())
-	r.claimExactly("what does not rest", jobs[2])
+	r.claimExactly("only the job of the other queue", jobs[2])
 	result := r.await(r.Context(), 9)
 	r.setQueueRule("night", store.QueueRule{Weight: 1})
-	same(r, "jobs", len(r.awaitedJobs("it goes on", result)), 2)
+	same(r, "jobs", len(r.awaitedJobs("the queue was resumed", result)), 2)
 }
 
 func boundedQueue(r *rig) {
 	r.setQueueRule("night", store.QueueRule{Weight: 1, Concurrency: 2})
 	jobs := r.enqueueAndGet(draft(inQueue("night")), draft(inQueue("night"), ofUser(7)),
 		draft(inQueue("night"), ofUser(8)), draft())
-	got := r.claimExactly("two of it", jobs[0], jobs[1], jobs[3])
+	got := r.claimExactly("two jobs of the limited queue", jobs[0], jobs[1], jobs[3])
 	result := r.await(r.Context(), 9)
 	r.settle(got[0], exited(0))
-	same(r, "job", r.awaitedJobs("one has ended", result)[0].Seq, jobs[2].Seq)
+	same(r, "job", r.awaitedJobs("one job has ended", result)[0].Seq, jobs[2].Seq)
 }
 
-// A user who has jobs in many queues and has reached the quota does not delay other users' claims. When a job
-// of the user ends, another one starts.
+// A user with jobs in many queues whose quota is used up does not delay other users' jobs. When a job of the user
+// ends, another one starts.
 func manyQueues(r *rig) {
 	const many = 600
 	r.setMaxRunning(2)
@@ -349,17 +349,17 @@ func manyQueues(r *rig) {
 	for range 20 {
 		got = append(got, r.exchange(store.Report{Want: 9}).Jobs...)
 	}
-	same(r, "jobs of who may have two", len(got), 2)
+	same(r, "jobs of the user with many queues", len(got), 2)
 	other := r.enqueueOne(ofUser(2))
 	r.settle(got[0], exited(0))
 	var next []queue.Job
 	for range 10 {
 		next = append(next, r.exchange(store.Report{Want: 9}).Jobs...)
 	}
-	same(r, "jobs of both", len(next), 2)
+	same(r, "jobs of both users", len(next), 2)
 	if !slices.ContainsFunc(next, func(j queue.Job) bool { return j.Seq == other.Seq }) ||
 		!slices.ContainsFunc(next, func(j queue.Job) bool { return j.Seq == mine[2].Seq }) {
-		r.Errorf("claimed %v, want the third of one and the other's", next)
+		r.Errorf("claimed %v, want the third job of user 1 and the job of user 2", next)
 	}
 }
 
@@ -367,7 +367,7 @@ func manyQueues(r *rig) {
 // jobs.
 func manyQueuesAtAResource(r *rig) {
 	r.setResources(map[string]int{"gpu": 2})
-	r.claimExactly("one unit of two", r.enqueueOne(withDemands(resourceDemand("gpu", 1))))
+	r.claimExactly("one of two units", r.enqueueOne(withDemands(resourceDemand("gpu", 1))))
 	drafts := make([]queue.Job, 600)
 	for i := range drafts {
 		drafts[i] = draft(ofUser(1), inQueue(fmt.Sprint("q", i)), withDemands(resourceDemand("gpu", 2)))
@@ -375,9 +375,9 @@ func manyQueuesAtAResource(r *rig) {
 	r.enqueueAndGet(drafts...)
 	// A change of the resources makes the store check all lanes again.
 	r.setResources(map[string]int{"gpu": 2, "disk": 1})
-	r.claimExactly("another's job", r.enqueueOne(ofUser(2)))
+	r.claimExactly("a job of another user", r.enqueueOne(ofUser(2)))
 	r.promote()
-	r.claimExactly("nothing fits")
+	r.claimExactly("no job has enough units")
 }
 
 // Queues with weights 3 and 1 share the starts 3 to 1, whatever the priorities of their jobs are.
@@ -399,7 +399,7 @@ func queuesShareByWeight(r *rig) {
 		r.exchange(t)
 	}
 	if starts["a"] < many*3/4-2 || starts["a"] > many*3/4+2 || starts["a"]+starts["b"] != many {
-		r.Errorf("%v of %d starts at weights 3 and 1", starts, many)
+		r.Errorf("starts by queue: %v of %d, with weights 3 and 1", starts, many)
 	}
 }
 
@@ -421,27 +421,27 @@ func idleQueueSavesNoTurns(r *rig) {
 		starts[j.Queue]++
 	}
 	if starts["a"] < 7 || starts["a"] > 9 {
-		r.Errorf("%v of 12 starts at weights 2 and 1, where one had nothing to run before", starts)
+		r.Errorf("starts by queue: %v of 12, with weights 2 and 1 after queue b was idle", starts)
 	}
 }
 
-// The rules set by SetGate apply to shared keys, whatever the jobs say.
+// The rules set by SetGate apply to shared keys, whatever limits the jobs declare.
 func setGateRulesApply(r *rig) {
 	set := func(d queue.Demand) error { return r.s.SetGate(r.Context(), d) }
 	lock := func(n int) queue.Demand { return queue.Demand{Kind: queue.GateLock, Key: "@db", N: n} }
 	rate := queue.Demand{Kind: queue.GateRate, Key: "@api", N: 2, Period: time.Second}
 	r.must(set(lock(2)))
 	r.must(set(rate))
-	named := func(d ...queue.Demand) queue.Job {
+	demanding := func(d ...queue.Demand) queue.Job {
 		return r.enqueueOne(func(j *queue.Job) { j.Demands = d })
 	}
-	a, b, c := named(lock(1)), named(lock(7)), named(lock(1))
-	r.claimExactly("two of them, whatever they say", a, b)
+	a, b, c := demanding(lock(1)), demanding(lock(7)), demanding(lock(1))
+	r.claimExactly("two jobs, whatever limits they declare", a, b)
 	r.must(set(lock(3)))
-	r.claimExactly("a third one", c)
+	r.claimExactly("a third job after the limit was raised", c)
 	own := queue.Demand{Kind: queue.GateLock, Key: "own", N: 1}
-	named(own)
-	r.claimExactly("that of the user's own", r.get("4"))
+	demanding(own)
+	r.claimExactly("the job with a private lock", r.get("4"))
 	gates := func(uid int, after store.GateState) []store.GateState {
 		list, err := r.s.Gates(r.Context(), uid, after)
 		r.must(err)
@@ -453,28 +453,28 @@ func setGateRulesApply(r *rig) {
 		{Demand: own, UID: testUID, Used: 1, Jobs: 1},
 	}
 	same(r, "gates", gates(testUID, store.GateState{}), want)
-	same(r, "gates after one", gates(testUID, want[0]), want[1:])
-	same(r, "gates after those of everybody", gates(testUID, want[1]), want[2:])
-	same(r, "gates of nobody", gates(queue.SharedOwner, store.GateState{}), want[:2])
+	same(r, "gates after the first", gates(testUID, want[0]), want[1:])
+	same(r, "gates after the shared ones", gates(testUID, want[1]), want[2:])
+	same(r, "shared gates", gates(queue.SharedOwner, store.GateState{}), want[:2])
 	same(r, "gates of another user", gates(7, store.GateState{}), want[:2])
 	r.must(set(lock(0)))
 	r.must(set(queue.Demand{Kind: queue.GateRate, Key: "@api"}))
-	d := named(lock(4))
-	r.claimExactly("no job changes it while others name it")
+	d := demanding(lock(4))
+	r.claimExactly("a new job does not change the limit while other jobs use the lock")
 	want[0] = store.GateState{Demand: lock(3), UID: queue.SharedOwner, Used: 3, Jobs: 4}
-	same(r, "gates that no rule is set for", gates(7, store.GateState{}), want[:1])
+	same(r, "gates without rules", gates(7, store.GateState{}), want[:1])
 	leased, err := r.leasedJobs()
 	r.must(err)
 	for _, j := range leased {
 		r.settle(j, exited(0))
 	}
 	r.must(r.change(d, queue.VerbCancel))
-	e := named(lock(1))
-	f := named(lock(9))
-	r.claimExactly("by the word of the first that names it", e)
+	e := demanding(lock(1))
+	f := demanding(lock(9))
+	r.claimExactly("the limit declared by the first job that uses the lock", e)
 	r.must(r.change(f, queue.VerbCancel))
 	r.must(r.change(d, queue.VerbRetry)) // when d is retried, it states another limit than the rule
-	r.claimExactly("still by that")
+	r.claimExactly("the same limit after a retry")
 	for _, wrong := range []queue.Demand{{Kind: queue.GateLock, Key: "own", N: 1}, {Kind: queue.GateLock, Key: "@", N: 1},
 		{Kind: queue.GateResource, Key: "gpu", N: 1}, {Kind: queue.GateLock, Key: "@x", N: -1},
 		{Kind: queue.GateRate, Key: "@x", N: 1}} {

@@ -9,16 +9,16 @@ import (
 )
 
 var hookPromises = []promise{
-	{name: "a hook is made with what it tells of, once for each time", check: hookIsMade},
-	{name: "hooks of all jobs are made beside a job's own", check: hooksOfAll},
-	{name: "a hook has none of its own", check: hookHasNoHooks},
-	{name: "whoever cancels a job, its hook is made", check: hookOfCancelled},
-	{name: "jobs of a batch have their hooks", check: hookOfBatch},
-	{name: "an edit gives a job another hook", check: hookEdited},
-	{name: "a hook is made though the queue is full, unless too many of the user wait", check: hooksAreBounded},
-	{name: "a hook makes room in its user's quota, and is not made without", check: hooksInQuota},
-	{name: "a hook names the account of the settings alone", check: hookNamesNoOtherUser},
-	{name: "nobody has a hook run whose account is no more", check: hookOfDisownedIsNotMade},
+	{name: "a hook is created once for each moment that the job requests", check: hookIsMade},
+	{name: "hooks for all jobs are created in addition to a job's own hooks", check: hooksOfAll},
+	{name: "a hook job gets no hooks", check: hookHasNoHooks},
+	{name: "every way of cancelling a job creates its hook", check: hookOfCancelled},
+	{name: "jobs of a batch get their hooks", check: hookOfBatch},
+	{name: "an edit changes a job's hooks", check: hookEdited},
+	{name: "a full queue does not prevent hooks, but MaxHooks per user does", check: hooksAreBounded},
+	{name: "a hook removes old outputs of its user if the byte quota requires it", check: hooksInQuota},
+	{name: "a hook stores no name for another user", check: hookNamesNoOtherUser},
+	{name: "jobs of a former owner create no hooks", check: hookOfDisownedIsNotMade},
 }
 
 // hooksOf returns hooks whose commands contain the moment and the job for which they were made.
@@ -75,7 +75,7 @@ func hookIsMade(r *rig) {
 	r.exchange(store.Report{Ended: []store.Settlement{e}}) // a stale report
 	same(r, "after a stale report", r.newHooks(), nil)
 	hook := r.claimOne()
-	same(r, "what it is", hook, func() queue.Job {
+	same(r, "the hook job", hook, func() queue.Job {
 		j := r.get(hook.ID)
 		j.Hooks, j.Queue, j.Env = queue.HookItself, queue.HookQueue, []string{"A=b"}
 		return j
@@ -96,7 +96,7 @@ func hookIsMade(r *rig) {
 	}
 	r.must(r.change(r.get("a"), queue.VerbRetry))
 	r.settle(r.claimOne(), exited(0))
-	same(r, "after it was run again", r.newHooks(), []string{"ended a completed 3"})
+	same(r, "after the job was retried", r.newHooks(), []string{"ended a completed 3"})
 	r.checkCounts()
 }
 
@@ -110,7 +110,7 @@ func hooksOfAll(r *rig) {
 	r.must(r.s.SetHooks(r.Context(), store.Hooks{}))
 	r.enqueueOne(withID("c"), withHooks(queue.HookEnded))
 	r.must(r.change(r.get("c"), queue.VerbCancel))
-	same(r, "hooks where the store makes none", r.newHooks(), nil)
+	same(r, "hooks after hooks were switched off", r.newHooks(), nil)
 }
 
 func hookHasNoHooks(r *rig) {
@@ -143,7 +143,8 @@ func hookOfCancelled(r *rig) {
 	for _, command := range list[1:] {
 		rest[command] = true
 	}
-	same(r, "those that followed", rest, map[string]bool{"ended b cancelled 0": true, "ended d cancelled 0": true})
+	same(r, "hooks of the dependant and the expired job", rest,
+		map[string]bool{"ended b cancelled 0": true, "ended d cancelled 0": true})
 	r.checkCounts()
 }
 
@@ -189,7 +190,7 @@ func hooksAreBounded(r *rig) {
 	cancelled("a")
 	cancelled("b")
 	if n := len(r.newHooks()); n != 2 {
-		r.Errorf("got %d hooks though its queue is full, want 2", n)
+		r.Errorf("got %d hooks with a full queue, want 2", n)
 	}
 	r.must(r.s.SetQueue(r.Context(), queue.HookQueue, store.QueueRule{Weight: 1, Concurrency: 1}))
 	var many []queue.Job
@@ -220,9 +221,9 @@ func hooksInQuota(r *rig) {
 	r.newHooks()
 	r.settle(first, exited(0))
 	same(r, "hooks with room", len(r.newHooks()), 1)
-	same(r, "output that made room", r.outputSizes(old, 1), []int64{queue.OutputOverQuota})
+	same(r, "output that was removed", r.outputSizes(old, 1), []int64{queue.OutputOverQuota})
 	if used := r.bytesHeld(1); used > limit {
-		r.Errorf("with a hook its user holds %d of %d bytes", used, limit)
+		r.Errorf("with the hook, the user holds %d bytes, and %d are allowed", used, limit)
 	}
 	before := r.bytesHeld(1)
 	quota(before + 100)

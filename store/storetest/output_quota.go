@@ -25,7 +25,7 @@ func (r *rig) endWithOutput(j queue.Job, o queue.Outcome, n int, limit int64) qu
 func (r *rig) failWithOutput(j queue.Job, n int, limit int64) queue.Job {
 	r.Helper()
 	got := r.endWithOutput(j, exited(1), n, limit)
-	r.checkState("a job that is to be retried", got, queue.Failed, "")
+	r.checkState("a job that will be retried", got, queue.Failed, "")
 	return got
 }
 
@@ -64,14 +64,14 @@ func outputsOfRetriedTrimmed(r *rig) {
 	before := r.bytesHeld(1)
 	same(r, "removable bytes", r.removableBytes(1), int64(3500))
 	r.trimUser(1, before-1500)
-	same(r, "after trimming", r.bytesHeld(1), before-2000)
+	same(r, "bytes after trimming", r.bytesHeld(1), before-2000)
 	same(r, "outputs of the running job", r.outputSizes(j, 3), []int64{queue.OutputOverQuota, queue.OutputOverQuota, 1000})
 	same(r, "output of the ended job", r.outputSizes(old, 1), []int64{500})
 	j = r.endWithOutput(j, exited(0), 10, 0)
-	same(r, "bytes of outputs once it has ended", j.Outputs, int64(1010))
+	same(r, "bytes of outputs after the last attempt", j.Outputs, int64(1010))
 	r.trimUser(1, 0)
-	same(r, "removable at last", r.removableBytes(1), int64(0))
-	same(r, "bytes of outputs at last", r.get(j.ID).Outputs, int64(0))
+	same(r, "removable bytes at the end", r.removableBytes(1), int64(0))
+	same(r, "bytes of outputs at the end", r.get(j.ID).Outputs, int64(0))
 }
 
 // checkPromoteHinted calls the function do, and checks that the store then sends a hint to call Promote
@@ -91,7 +91,7 @@ func (r *rig) checkPromoteHinted(what string, do func()) {
 	}
 	do()
 	if !hinted() {
-		r.Errorf("%s: no hint that there is something to delete", what)
+		r.Errorf("%s: got no hint to delete output files", what)
 	}
 }
 
@@ -123,12 +123,12 @@ func outputsOfMostTrimmed(r *rig) {
 		n[0], n[2] = r.get(first.ID).Outputs, r.get(second.ID).Outputs
 		return n
 	}
-	same(r, "where all fit", outputsOf(15_100), [3]int64{100, 12_000, 3000})
-	same(r, "the user with most gives", outputsOf(10_050), [3]int64{100, 6900, 3000})
-	same(r, "the oldest went", r.outputSizes(most[50], 1), []int64{queue.OutputForgotten})
-	same(r, "down to the next user", outputsOf(6000), [3]int64{100, 2900, 3000})
-	same(r, "then that one gives", outputsOf(5999), [3]int64{100, 2900, 0})
-	same(r, "users with least are last", outputsOf(200), [3]int64{100, 100, 0})
+	same(r, "all outputs fit", outputsOf(15_100), [3]int64{100, 12_000, 3000})
+	same(r, "the user with the largest outputs loses some", outputsOf(10_050), [3]int64{100, 6900, 3000})
+	same(r, "the oldest output was removed", r.outputSizes(most[50], 1), []int64{queue.OutputForgotten})
+	same(r, "that user has as much as the next one", outputsOf(6000), [3]int64{100, 2900, 3000})
+	same(r, "the next user loses outputs too", outputsOf(5999), [3]int64{100, 2900, 0})
+	same(r, "users with the smallest outputs lose them last", outputsOf(200), [3]int64{100, 100, 0})
 }
 
 func outputsOfAttemptsBounded(r *rig) {
@@ -139,17 +139,17 @@ func outputsOfAttemptsBounded(r *rig) {
 	for n := range 6 {
 		j = r.failWithOutput(j, 1000, limit)
 		if used := r.bytesHeld(1); used > limit {
-			r.Fatalf("after attempt %d of a printing job its user holds %d of %d bytes", n+1, used, limit)
+			r.Fatalf("after attempt %d, the user holds %d bytes, and %d are allowed", n+1, used, limit)
 		}
 		same(r, "output of the last attempt", r.outputSizes(j, n+1)[n], int64(1000))
 		j = r.claimRetry()
 	}
 	same(r, "outputs of the attempts", r.outputSizes(j, 3),
 		[]int64{queue.OutputOverQuota, queue.OutputOverQuota, queue.OutputOverQuota})
-	same(r, "output of the job that ended before", r.outputSizes(old, 1), []int64{2000})
+	same(r, "output of the job that had ended before", r.outputSizes(old, 1), []int64{2000})
 	same(r, "output of another user", r.outputSizes(other, 1), []int64{9000})
-	r.checkPromoteHinted("outputs that make room", func() { j = r.endWithOutput(j, exited(0), 3400, limit) })
-	same(r, "a job whose output needs the room of all others", []any{j.State, j.Outputs, r.get(old.ID).Outputs},
+	r.checkPromoteHinted("outputs that are removed", func() { j = r.endWithOutput(j, exited(0), 3400, limit) })
+	same(r, "a job whose output replaces all others", []any{j.State, j.Outputs, r.get(old.ID).Outputs},
 		[]any{queue.Completed, int64(3400), int64(0)})
 }
 
@@ -168,7 +168,7 @@ func bytesOfDependencies(r *rig) {
 	same(r, "bytes of five dependencies", child-alone, int64(5*store.DependencyBytes))
 	limit := r.bytesHeld(1) + alone + 4*store.DependencyBytes
 	waits := draft(ofUser(1), func(j *queue.Job) { j.DependsOn = after })
-	r.wantCode("a job with five dependencies where there is room for four", r.enqueueLarge(1, limit, waits),
+	r.wantCode("a job with five dependencies and room for four", r.enqueueLarge(1, limit, waits),
 		queue.CodeFull)
 	last := r.listAll(store.Filter{UID: new(1)})[0]
 	edit := func(n int, limit int64) error {
@@ -180,24 +180,24 @@ func bytesOfDependencies(r *rig) {
 	}
 	before := r.bytesHeld(1)
 	r.must(edit(2, 0))
-	same(r, "after an edit to two", r.bytesHeld(1), before-3*store.DependencyBytes)
-	r.wantCode("an edit to five where there is room for four", edit(5, before-store.DependencyBytes), queue.CodeFull)
+	same(r, "bytes after an edit to two dependencies", r.bytesHeld(1), before-3*store.DependencyBytes)
+	r.wantCode("an edit to five dependencies with room for four", edit(5, before-store.DependencyBytes), queue.CodeFull)
 	before = r.bytesHeld(1)
 	stage := store.Request{Drafts: []queue.Job{waits}, UID: 1, Batch: "b"}
 	_, err := r.s.StageBatch(r.Context(), stage)
 	r.must(err)
-	same(r, "in a batch", r.bytesHeld(1)-before, child)
+	same(r, "bytes in a batch", r.bytesHeld(1)-before, child)
 	receipt, err := r.s.Enqueue(r.Context(), store.Request{UID: 1, Batch: "b"})
 	r.must(err)
 	for more := receipt.Staged; more; {
 		more, err = r.s.ApplyBatch(r.Context(), receipt.Batch)
 		r.must(err)
 	}
-	same(r, "once it is in the queue", r.bytesHeld(1)-before, child)
+	same(r, "bytes after the commit", r.bytesHeld(1)-before, child)
 	for _, j := range r.listAll(store.Filter{UID: new(1)}) {
 		r.must(r.s.Change(r.Context(), j.Seq, store.Change{Verb: queue.VerbRemove, UID: 1}))
 	}
-	same(r, "once all are removed", r.bytesHeld(1), int64(0))
+	same(r, "bytes after all jobs were removed", r.bytesHeld(1), int64(0))
 }
 
 func bytesOfAttempts(r *rig) {
@@ -211,7 +211,7 @@ func bytesOfAttempts(r *rig) {
 		if want += 100; n > 0 {
 			want += store.AttemptBytes
 		}
-		same(r, "after an attempt", r.bytesHeld(1), want)
+		same(r, "bytes after an attempt", r.bytesHeld(1), want)
 		j = r.claimRetry()
 	}
 	r.exchange(store.Report{Released: []queue.Lease{j.Lease()}})
@@ -220,10 +220,10 @@ func bytesOfAttempts(r *rig) {
 		return nil
 	}}))
 	if got := r.bytesHeld(1); got < want+5000 || got > want+5100 {
-		r.Errorf("after an edit that adds 5000 bytes %d are held, and there were %d", got, want)
+		r.Errorf("after an edit that adds 5000 bytes, the user holds %d bytes; before, %d", got, want)
 	}
 	r.must(r.s.Change(r.Context(), j.Seq, store.Change{Verb: queue.VerbRemove, UID: 1}))
-	same(r, "once it is removed", r.bytesHeld(1), int64(0))
+	same(r, "bytes after the job was removed", r.bytesHeld(1), int64(0))
 }
 
 func recordsBounded(r *rig) {
@@ -243,7 +243,7 @@ func recordsBounded(r *rig) {
 	for n, output := range []string{"printed", "", ""} {
 		attempt(limit, output)
 		if used := r.bytesHeld(1); used > limit {
-			r.Errorf("after attempt %d the user holds %d of %d bytes", store.KeptRecords+n+1, used, limit)
+			r.Errorf("after attempt %d, the user holds %d bytes, and %d are allowed", store.KeptRecords+n+1, used, limit)
 		}
 	}
 	list, err := r.s.History(r.Context(), j.Seq, 0, 20)
@@ -259,7 +259,7 @@ func recordsBounded(r *rig) {
 	r.wantCode("an attempt without a record", err, queue.CodeNotFound)
 	r.settle(j, exited(0))
 	r.must(r.s.Change(r.Context(), j.Seq, store.Change{Verb: queue.VerbRemove, UID: 1}))
-	same(r, "once it is removed", r.bytesHeld(1), int64(0))
+	same(r, "bytes after the job was removed", r.bytesHeld(1), int64(0))
 }
 
 func outputOverQuotaIsDropped(r *rig) {
@@ -282,8 +282,8 @@ func outputOverQuotaIsDropped(r *rig) {
 		[]any{int64(queue.OutputOverQuota), "", 0, int64(0)})
 	refs, err := r.s.DeletableOutputs(r.Context(), 9)
 	r.must(err)
-	same(r, "garbage", refs, []string{"1-1"})
-	same(r, "an output that would not have made enough room", r.outputSizes(old, 1), []int64{100})
+	same(r, "deletable files", refs, []string{"1-1"})
+	same(r, "an output whose removal would not have made enough room", r.outputSizes(old, 1), []int64{100})
 	same(r, "bytes of all outputs", r.s.Counts().Outputs, int64(100))
 }
 
@@ -315,7 +315,7 @@ func outputNeedsManyRemoved(r *rig) {
 		j := r.enqueueAndClaim(uid)
 		limit := r.bytesHeld(uid)
 		j = r.endWithOutput(j, exited(0), 100*n, limit)
-		same(r, "output that needs the room of others", j.Outputs, int64(100*n))
+		same(r, "output that replaces others", j.Outputs, int64(100*n))
 		same(r, "bytes that the user holds", r.bytesHeld(uid), limit)
 		same(r, "bytes of all outputs", r.removableBytes(uid), int64(100*n+100))
 	}
@@ -330,7 +330,7 @@ func outputNeedsTooManyRemoved(r *rig) {
 	same(r, "size of an output that needs too many others removed", r.outputSizes(j, 1), []int64{queue.OutputOverQuota})
 	same(r, "bytes of the other outputs", r.removableBytes(1), int64(100*n))
 	j = r.endWithOutput(r.enqueueAndClaim(1), exited(0), 100*n, r.bytesHeld(1)+100)
-	same(r, "output that needs one less", j.Outputs, int64(100*n))
+	same(r, "output that replaces one less", j.Outputs, int64(100*n))
 }
 
 func largeReportMakesRoom(r *rig) {

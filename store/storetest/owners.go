@@ -10,13 +10,13 @@ import (
 )
 
 var ownerPromises = []promise{
-	{name: "the first name of a uid is kept", check: ownersNamed},
-	{name: "what a former owner has is nobody's", check: disownMovesJobs},
-	{name: "what a former owner has leased is nobody's when it comes back", check: disownLeased},
-	{name: "batches and keys of a former owner are forgotten", check: disownDiscardsBatchesAndKeys},
+	{name: "the first owner name of a uid is kept", check: ownersNamed},
+	{name: "Disown moves a former owner's jobs to a negative uid", check: disownMovesJobs},
+	{name: "Disown moves leased jobs when they end or are given back", check: disownLeased},
+	{name: "Disown discards batches and keys", check: disownDiscardsBatchesAndKeys},
 	{name: "the next owner of a uid can be disowned too", check: disownAgain},
-	{name: "a job of a former owner runs for a user who is named", check: disownedRuns},
-	{name: "output files of nothing are garbage", check: unownedFound},
+	{name: "a disowned job runs again after an edit assigns a user", check: disownedRuns},
+	{name: "output files without an attempt are deletable", check: unownedFound},
 }
 
 // enqueueAs enqueues a job of a uid with the given name of the owner.
@@ -45,7 +45,7 @@ func (r *rig) disown(uid int) {
 			return
 		}
 	}
-	r.Fatal("Disown has more to do after 1000 times")
+	r.Fatal("Disown still has more to do after 1000 calls")
 }
 
 func ownersNamed(r *rig) {
@@ -58,7 +58,7 @@ func ownersNamed(r *rig) {
 	r.must(err)
 	_, err = r.s.Enqueue(r.Context(), store.Request{Drafts: []queue.Job{draft(), draft()}, UID: 10, Owner: "dave",
 		MaxPending: 1})
-	r.wantCode("an enqueue too many", err, queue.CodeFull)
+	r.wantCode("an enqueue that exceeds the limit", err, queue.CodeFull)
 	same(r, "owners", r.owners(), map[int]string{7: "alice", 0: "root", 9: "carol"})
 	r.checkUnchanged(func() { r.disown(8); r.disown(77) })
 }
@@ -95,13 +95,13 @@ func disownMovesJobs(r *rig) {
 	same(r, "events", sortedByJob(r.newEvents()), events)
 	same(r, "owners", r.owners(), map[int]string{-1: "alice", 8: "bob"})
 	same(r, "jobs of the uid", r.listAll(store.Filter{UID: new(7)}), nil)
-	same(r, "jobs of nobody", len(r.listAll(store.Filter{UID: new(-1)})), len(before))
+	same(r, "jobs of the former owner", len(r.listAll(store.Filter{UID: new(-1)})), len(before))
 	r.checkCounts()
 	r.checkUnchanged(func() { r.disown(7) })
 	r.checkUnchanged(func() {
 		more, err := r.s.Disown(r.Context(), 8, "alice")
 		r.must(err)
-		same(r, "more to do for another owner's uid", more, false)
+		same(r, "more to do for a uid with another owner", more, false)
 	})
 	_, err := r.s.Enqueue(r.Context(), store.Request{Drafts: []queue.Job{draft(ofUser(7))}, UID: 7, Owner: "carol",
 		MaxPendingUser: 1})
@@ -111,7 +111,7 @@ func disownMovesJobs(r *rig) {
 	r.advanceAndPromote(time.Hour)
 	same(r, "claimed later", r.claim(9), nil)
 	r.advanceAndPromote(time.Hour)
-	same(r, "what expires without an owner", r.get(sleeping.ID).State, queue.Cancelled)
+	same(r, "state of an expired job of a former owner", r.get(sleeping.ID).State, queue.Cancelled)
 	for _, j := range []queue.Job{done, dead, failed, held} {
 		r.must(r.change(j, queue.VerbRemove))
 	}
@@ -131,14 +131,14 @@ func disownLeased(r *rig) {
 	r.checkUnchanged(func() { r.disown(7) })
 	_, moving, err := r.s.Owners(r.Context())
 	r.must(err)
-	same(r, "uids that change hands", moving, []int{7})
+	same(r, "uids that are being disowned", moving, []int{7})
 	job := r.enqueueAs(7, "bob")
 	r.advance(time.Second)
 	r.newEvents()
 	ends := []store.Settlement{r.settlement(jobs[0], exited(0)), r.settlement(jobs[1], exited(1)),
 		r.settlement(jobs[2], endedAs(queue.NeverStarted))}
 	done := r.exchange(store.Report{Ended: ends, Released: []queue.Lease{jobs[3].Lease()}, Want: 9})
-	same(r, "claimed in the same turn", seqs(done.Jobs), []int64{job.Seq})
+	same(r, "claimed in the same call", seqs(done.Jobs), []int64{job.Seq})
 	for i, want := range []queue.State{queue.Completed, queue.Held, queue.Held, queue.Held} {
 		got := r.get(receipt.IDs[i])
 		same(r, "state and uid of "+got.ID, []any{got.State, got.UID}, []any{want, -1})
@@ -147,16 +147,16 @@ func disownLeased(r *rig) {
 		Change: store.Change{Verb: queue.VerbCancel, UID: 0}}}})
 	got := r.get(receipt.IDs[4])
 	same(r, "state and uid of "+got.ID, []any{got.State, got.UID}, []any{queue.Cancelled, -1})
-	same(r, "uid of the next owner's", r.get(job.ID).UID, 7)
+	same(r, "uid of the next owner's job", r.get(job.ID).UID, 7)
 	r.checkCounts()
 	r.promote()
 	_, moving, err = r.s.Owners(r.Context())
 	r.must(err)
-	same(r, "uids that change hands, later", moving, nil)
+	same(r, "uids that are being disowned, later", moving, nil)
 	same(r, "owners", r.owners(), map[int]string{-1: "alice", 7: "bob"})
 	r.settle(done.Jobs[0], exited(1))
 	r.advanceAndPromote(2 * time.Second)
-	same(r, "the next owner's, later", seqs(r.claim(9)), []int64{job.Seq})
+	same(r, "claimed later", seqs(r.claim(9)), []int64{job.Seq})
 }
 
 func disownDiscardsBatchesAndKeys(r *rig) {
@@ -177,12 +177,13 @@ func disownDiscardsBatchesAndKeys(r *rig) {
 	r.applyBatch(first)
 	r.promote()
 	got := r.get(committed)
-	same(r, "a job that was committed", []any{got.State, got.UID, got.Reason}, []any{queue.Held, -1, queue.ReasonDisowned})
+	same(r, "a job of a committed batch", []any{got.State, got.UID, got.Reason},
+		[]any{queue.Held, -1, queue.ReasonDisowned})
 	r.enqueueAs(8, "eve", withID("open"))
 	ask.Owner, ask.Sum = "bob", [32]byte{2}
 	receipt, err := r.s.Enqueue(r.Context(), ask)
 	r.must(err)
-	same(r, "duplicate by another's key", receipt.Duplicate, false)
+	same(r, "duplicate, with a key of the former owner", receipt.Duplicate, false)
 	stage("open")
 	last, err := r.s.Enqueue(r.Context(), store.Request{UID: 7, Batch: "open", MaxPendingUser: 9})
 	r.must(err)
@@ -211,14 +212,15 @@ func disownedRuns(r *rig) {
 		r.checkUnchanged(func() {
 			e := r.wantError(string(verb), r.change(j, verb), queue.CodeWrongState, "")
 			if want := fmt.Sprintf(`queuectl edit %s '{"user":"NAME"}'`, j.ID); e.Message[len(e.Message)-len(want):] != want {
-				r.Errorf("%s: got %q, want it to say %q", verb, e.Message, want)
+				r.Errorf("%s: got message %q, want it to end with %q", verb, e.Message, want)
 			}
 		})
 	}
 	r.must(r.edit(waits, func(j *queue.Job) error { j.User, j.AsUID = "bob", new(8); return nil }))
 	r.must(r.change(waits, queue.VerbRelease))
 	claimed := r.claimOne()
-	same(r, "claimed, and whose it is", []any{claimed.Seq, claimed.UID, *claimed.AsUID}, []any{waits.Seq, -1, 8})
+	same(r, "seq, uid and AsUID of the claimed job", []any{claimed.Seq, claimed.UID, *claimed.AsUID},
+		[]any{waits.Seq, -1, 8})
 	r.must(r.change(dead, queue.VerbRemove))
 	r.checkCounts()
 }
@@ -252,7 +254,7 @@ func unownedFound(r *rig) {
 	slices.Sort(garbage)
 	want := []string{unknown, name(inline), stale, name(removed)}
 	slices.Sort(want)
-	same(r, "garbage", garbage, want)
+	same(r, "deletable files", garbage, want)
 	r.must(r.s.OutputsDeleted(r.Context(), garbage))
 	unowned([]string{stale}, stale)
 	many := make([]string, 1200)

@@ -68,7 +68,7 @@ func Walks(t *testing.T, runs, steps int, open func(t *testing.T, o queue.Order)
 					w.compareJob(w.seqs[w.rng.IntN(len(w.seqs))])
 				}
 				if t.Failed() {
-					t.Fatalf("it went wrong in step %d; walk it again with %s=%d", w.step, seedVariable, seed)
+					t.Fatalf("the walk failed in step %d; repeat it with %s=%d", w.step, seedVariable, seed)
 				}
 			}
 		})
@@ -106,7 +106,7 @@ type pairWalk struct {
 	node    store.Node
 }
 
-// askBoth calls the function ask for both stores, and checks that the codes of the errors are equal.
+// askBoth calls ask with both stores, and checks that the codes of the errors are equal.
 func askBoth[T any](w *pairWalk, ask func(s store.Store) (T, error)) (engine, model T) {
 	w.Helper()
 	engine, err := ask(w.engine.Store)
@@ -143,7 +143,7 @@ func (w *pairWalk) compareJob(seq int64) {
 		return
 	}
 	if got.Fence, want.Fence = 0, 0; !reflect.DeepEqual(got, want) {
-		w.Errorf("step %d: the engine has %+v, the model %+v", w.step, got, want)
+		w.Errorf("step %d: the engine stores %+v, the model %+v", w.step, got, want)
 	}
 }
 
@@ -387,7 +387,7 @@ func (w *pairWalk) enqueue() {
 		return s.Enqueue(w.Context(), store.Request{UID: uid, Owner: "x", Drafts: slices.Clone(drafts)})
 	})
 	if !reflect.DeepEqual(got, want) {
-		w.Errorf("step %d: the engine gives %+v, the model %+v", w.step, got, want)
+		w.Errorf("step %d: the engine returns %+v, the model %+v", w.step, got, want)
 	}
 	w.seqs = append(w.seqs, got.Seqs...)
 }
@@ -503,7 +503,7 @@ func (w *pairWalk) checkObstacles(seq int64) {
 	// A job that is not due can have only a pause of its queue as an obstacle.
 	timed := runnable && j.DueAt > w.model.Now()
 	if ready := runnable && !timed; len(got) > 0 != (len(want) > 0) || !timed && ready != (len(got) > 0) {
-		w.Errorf("step %d: job %d is %s, and what holds it back is %v to the engine, and %v to the model", w.step, seq,
+		w.Errorf("step %d: job %d is %s; its obstacles are %v in the engine and %v in the model", w.step, seq,
 			j.State, got, want)
 	}
 }
@@ -521,13 +521,13 @@ func (w *pairWalk) compareClaims(got, want []queue.Job, limit int) {
 		return seqs
 	}
 	if !slices.Equal(order(got), order(want)) {
-		w.Errorf("step %d: of up to %d the engine claims %v, the model %v", w.step, limit, order(got), order(want))
+		w.Errorf("step %d: with a limit of %d, the engine claims %v, the model %v", w.step, limit, order(got), order(want))
 		for _, seq := range slices.Concat(order(got), order(want), w.leasedSeqs) {
 			j, err := w.model.Get(w.Context(), strconv.FormatInt(seq, 10))
 			w.Logf("%d: user %d, queue %s, priority %d, expires %d, %s, demands %v %v", seq, j.UID, j.Queue, j.Priority,
 				j.ExpiresAt, j.State, j.Demands, err)
 		}
-		w.Logf("now %d; of one user %d, node %+v, queues %v", w.model.Now(), w.maxUser, w.node, w.rules)
+		w.Logf("now %d, limit per user %d, node %+v, queues %v", w.model.Now(), w.maxUser, w.node, w.rules)
 		return
 	}
 	for i := range got {
@@ -616,7 +616,7 @@ func (w *pairWalk) purge() {
 	default:
 		n, m := askBoth(w, func(s store.Store) (int, error) { return s.Purge(w.Context(), selection, limit, nil) })
 		if n != m {
-			w.Errorf("step %d: %d were purged, want %d", w.step, n, m)
+			w.Errorf("step %d: %d jobs were purged, want %d", w.step, n, m)
 		}
 	}
 	keeps, want := askBoth(w, func(s store.Store) ([]store.OwnRetentionQueue, error) { return s.Keeping(w.Context()) })

@@ -9,10 +9,10 @@ import (
 )
 
 var pausePromises = []promise{
-	{name: "what runs is paused and resumed, and who did it is told", check: pausedAndResumed},
-	{name: "only what is known to run is paused", check: pauseNeedsRunningJob},
-	{name: "a pause ends with its attempt", check: pauseEnds},
-	{name: "an event of another kind may tell of a setting", check: settingEventKind},
+	{name: "a running job can be paused and resumed, and the events name the user", check: pausedAndResumed},
+	{name: "only a job that is known to run can be paused", check: pauseNeedsRunningJob},
+	{name: "a pause ends with the attempt", check: pauseEnds},
+	{name: "a change of a setting can be recorded as another kind of event", check: settingEventKind},
 }
 
 func (r *rig) pause(l queue.Lease, on bool, uid int) error {
@@ -34,7 +34,7 @@ func pausedAndResumed(r *rig) {
 	r.checkCounts()
 	leased, err := r.leasedJobs()
 	r.must(err)
-	same(r, "what an earlier service has left", leased, []queue.Job{j})
+	same(r, "jobs leased by an earlier service", leased, []queue.Job{j})
 	r.must(r.pause(j.Lease(), false, 8))
 	j.PausedAt, j.PausedBy, j.UpdatedAt = 0, 0, r.s.Now()
 	same(r, "resumed job", r.get(j.ID), j)
@@ -48,7 +48,7 @@ func pauseNeedsRunningJob(r *rig) {
 	r.checkUnchanged(func() {
 		for _, on := range []bool{true, false} {
 			r.wantErrLeased("pause before the start", r.pause(j.Lease(), on, testUID))
-			for what, l := range map[string]queue.Lease{"a job that waits": waits.Lease(),
+			for what, l := range map[string]queue.Lease{"a waiting job": waits.Lease(),
 				"another fence": {Seq: j.Seq, Fence: j.Fence + 1}, "no job": {Seq: 99, Fence: 1}} {
 				if err := r.pause(l, on, testUID); !errors.Is(err, store.ErrStateChanged) {
 					r.Errorf("%s: got error %v, want %v", what, err, store.ErrStateChanged)
@@ -67,7 +67,7 @@ func pauseEnds(r *rig) {
 		e := r.settlement(j, o)
 		same(r, "result", r.exchange(store.Report{Ended: []store.Settlement{e}}), store.Grant{})
 		if got := r.get(j.ID); got.PausedAt != 0 || got.PausedBy != 0 || got.State != e.Decision.State {
-			r.Errorf("after %+v it is %s, paused at %v by %d", o, got.State, got.PausedAt, got.PausedBy)
+			r.Errorf("after %+v, the job is %s, paused at %v by %d", o, got.State, got.PausedAt, got.PausedBy)
 		}
 		if err := r.pause(j.Lease(), true, testUID); !errors.Is(err, store.ErrStateChanged) {
 			r.Errorf("after %+v: got error %v, want %v", o, err, store.ErrStateChanged)

@@ -30,7 +30,7 @@ func progressStays(r *rig) {
 	}
 	e := r.settlement(j, exited(1))
 	r.exchange(store.Report{Ended: []store.Settlement{e}})
-	same(r, "after an end that tells none", *r.get(j.ID).Progress, queue.Progress{Percent: 39, At: 8})
+	same(r, "after an end without progress", *r.get(j.ID).Progress, queue.Progress{Percent: 39, At: 8})
 	late := report(j.Lease(), queue.Progress{Percent: 99, At: 9})
 	same(r, "stale after the end", late.Stale, []queue.Lease{j.Lease()})
 
@@ -42,12 +42,12 @@ func progressStays(r *rig) {
 	report(again.Lease(), queue.Progress{Percent: 60, At: 9})
 	r.exchange(store.Report{Ended: []store.Settlement{e}})
 	e.Progress.Percent = 1 // changes the caller's copy, not the stored job
-	same(r, "the last of an end", *r.get(j.ID).Progress, queue.Progress{Percent: 70, Text: "last", At: 10})
+	same(r, "progress reported with the end", *r.get(j.ID).Progress, queue.Progress{Percent: 70, Text: "last", At: 10})
 
 	r.advanceAndPromote(time.Minute)
 	short := r.claimOne()
 	r.exchange(store.Report{Ended: []store.Settlement{r.settlement(short, exited(0))}})
-	same(r, "after an attempt that nobody saw run, and that told none", r.get(j.ID).Progress, nil)
+	same(r, "after an attempt whose start and progress were not reported", r.get(j.ID).Progress, nil)
 }
 
 // The result of an attempt counts toward the size of its output, and TrimOutputs removes both together.
@@ -65,7 +65,7 @@ func resultIsOutput(r *rig) {
 		more, err = r.s.TrimOutputs(r.Context(), 10)
 		r.must(err)
 	}
-	same(r, "bytes that are left", r.s.Counts().Outputs, int64(10))
+	same(r, "remaining bytes", r.s.Counts().Outputs, int64(10))
 	for seq, want := range map[int64]string{1: "", 2: `"678"`} {
 		a, err := r.s.Attempt(r.Context(), seq, 1)
 		r.must(err)

@@ -9,20 +9,20 @@ import (
 )
 
 var queuePromises = []promise{
-	{name: "a queue is there from its first job to its last", check: queueExistsWhileItHasJobs},
-	{name: "a queue has room for so many jobs", check: fullQueue},
-	{name: "a pause ends when its time has come", check: queuePauseEnds},
-	{name: "one user begins a bounded number of queues", check: queuesOfOneUser},
-	{name: "a waiting job moves to another queue", check: editedQueue},
-	{name: "what holds a job back is told", check: obstaclesAreListed},
-	{name: "what would start next is told, and nothing is changed", check: simulationChangesNothing},
-	{name: "a unique key is one unfinished job's", check: uniqueKey},
-	{name: "a unique key is kept for a while", check: uniqueFor},
-	{name: "a waiting job gives its unique key up", check: uniqueReplaces},
-	{name: "drafts of one request share a unique key", check: uniqueDrafts},
-	{name: "a retried job needs its unique key", check: uniqueRetry},
-	{name: "a job of a request that ends at once keeps none of it from its unique key", check: uniqueEndedAtOnce},
-	{name: "a retried parent takes none back whose unique key another job has", check: uniqueRetriedParent},
+	{name: "a queue exists while it has jobs or settings", check: queueExistsWhileItHasJobs},
+	{name: "a queue's max_pending limits its waiting jobs", check: fullQueue},
+	{name: "a queue's pause ends at its end time", check: queuePauseEnds},
+	{name: "the number of queues that one user creates is limited", check: queuesOfOneUser},
+	{name: "an edit moves a waiting job to another queue", check: editedQueue},
+	{name: "Obstacles lists the gates that keep a job from starting", check: obstaclesAreListed},
+	{name: "Simulate returns the jobs that would start next and changes nothing", check: simulationChangesNothing},
+	{name: "a unique key belongs to one unfinished job", check: uniqueKey},
+	{name: "an ended job keeps its unique key for UniqueFor", check: uniqueFor},
+	{name: "a new job can replace the waiting job with its unique key", check: uniqueReplaces},
+	{name: "drafts of one request can share a unique key", check: uniqueDrafts},
+	{name: "a job cannot be retried while another job has its unique key", check: uniqueRetry},
+	{name: "a job that is cancelled by its enqueue does not keep its unique key", check: uniqueCancelledByEnqueue},
+	{name: "retrying a parent revives no dependant whose unique key another job has", check: uniqueRetriedParent},
 }
 
 func withUniqueKey(key string, do queue.Conflict) func(*queue.Job) {
@@ -44,7 +44,7 @@ func (r *rig) queueStates() map[string]store.QueueState {
 }
 
 func queueExistsWhileItHasJobs(r *rig) {
-	same(r, "queues at first", len(r.queueStates()), 0)
+	same(r, "queues of an empty store", len(r.queueStates()), 0)
 	rule := store.QueueRule{Weight: 3, Concurrency: 2, MaxPending: 9, Defaults: `{"priority":7}`, Paused: true,
 		PausedBy: 7, PausedAt: 5, Reason: "x"}
 	r.setQueueRule("kept", rule)
@@ -52,7 +52,7 @@ func queueExistsWhileItHasJobs(r *rig) {
 		Drafts: []queue.Job{draft(inQueue("gpu")), draft(inQueue("gpu")), draft(inQueue("gpu"), withDelay(time.Hour)),
 			draft(inQueue("kept"))}})
 	r.must(err)
-	same(r, "queues that have begun", receipt.NewQueues, []string{"gpu"})
+	same(r, "new queues", receipt.NewQueues, []string{"gpu"})
 	r.must(r.change(r.get(receipt.IDs[3]), queue.VerbCancel))
 	got := r.exchange(store.Report{Want: 1}).Jobs
 	same(r, "queues", r.queueStates(), map[string]store.QueueState{
@@ -61,7 +61,7 @@ func queueExistsWhileItHasJobs(r *rig) {
 		"gpu": {Name: "gpu", Rule: store.DefaultQueueRule, Waiting: 3, Leased: 1, Oldest: r.s.Now()},
 	})
 	r.exchange(store.Report{Started: []store.Started{{Lease: got[0].Lease(), At: r.s.Now(), Worker: "w", PID: 1}}})
-	same(r, "its waiting jobs", r.queueStates()["gpu"].Waiting, int64(2))
+	same(r, "waiting jobs of the queue", r.queueStates()["gpu"].Waiting, int64(2))
 	r.settle(got[0], exited(0))
 	for _, j := range r.listAll(store.Filter{States: []queue.State{queue.Pending}}) {
 		r.must(r.change(j, queue.VerbCancel))
@@ -79,28 +79,29 @@ func fullQueue(r *rig) {
 			r.wantCode(what, err, queue.CodeFull)
 		})
 	}
-	ask("three at once", draft(inQueue("small")), draft(inQueue("small")), draft(inQueue("small")))
+	ask("three jobs in one request", draft(inQueue("small")), draft(inQueue("small")), draft(inQueue("small")))
 	jobs := r.enqueueAndGet(draft(inQueue("small")), draft(inQueue("small")))
-	ask("a third", draft(inQueue("small")))
+	ask("a third job", draft(inQueue("small")))
 	other := r.enqueueOne()
-	r.wantCode("to move there", r.edit(other, func(j *queue.Job) error { j.Queue = "small"; return nil }), queue.CodeFull)
+	r.wantCode("an edit that moves a job into the full queue",
+		r.edit(other, func(j *queue.Job) error { j.Queue = "small"; return nil }), queue.CodeFull)
 	r.must(r.change(jobs[0], queue.VerbCancel))
 	last := r.enqueueOne(inQueue("small"))
-	r.wantCode("to come back", r.change(jobs[0], queue.VerbRetry), queue.CodeFull)
+	r.wantCode("a retry in the full queue", r.change(jobs[0], queue.VerbRetry), queue.CodeFull)
 	_, err := r.s.StageBatch(r.Context(), store.Request{Drafts: []queue.Job{draft(inQueue("small"))}, UID: testUID,
 		Batch: "b"})
-	r.wantCode("a frame of a batch", err, queue.CodeFull)
+	r.wantCode("a frame of a batch for the full queue", err, queue.CodeFull)
 	r.must(r.change(last, queue.VerbCancel))
 	_, err = r.s.StageBatch(r.Context(), store.Request{Drafts: []queue.Job{draft(inQueue("small"))}, UID: testUID,
 		Batch: "b"})
 	r.must(err)
 	_, err = r.s.Enqueue(r.Context(), store.Request{Drafts: []queue.Job{draft(inQueue("small"))}, UID: testUID,
 		Batch: "b"})
-	r.wantCode("its last frame", err, queue.CodeFull)
+	r.wantCode("a last frame that exceeds the limit", err, queue.CodeFull)
 	committed, err := r.s.Enqueue(r.Context(), store.Request{UID: testUID, Batch: "b"})
 	r.must(err)
 	r.applyBatch(committed)
-	same(r, "its waiting jobs", r.queueStates()["small"].Waiting, int64(2))
+	same(r, "waiting jobs of the queue", r.queueStates()["small"].Waiting, int64(2))
 	r.checkCounts()
 }
 
@@ -109,14 +110,14 @@ func queuePauseEnds(r *rig) {
 		Until: r.s.Now().Add(time.Minute)})
 	j := r.enqueueOne(inQueue("night"))
 	if next := r.promote(); next > time.Minute {
-		r.Errorf("the next look is in %v", next)
+		r.Errorf("the next Promote is due in %v, want at most a minute", next)
 	}
-	r.claimExactly("while it is paused")
+	r.claimExactly("the queue is paused")
 	r.advanceAndPromote(time.Minute - time.Millisecond)
-	r.claimExactly("still")
+	r.claimExactly("a millisecond before the pause ends")
 	r.advanceAndPromote(time.Millisecond)
-	same(r, "its rule", r.queueStates()["night"].Rule, store.QueueRule{Weight: 2})
-	r.claimExactly("then", j)
+	same(r, "rule of the queue", r.queueStates()["night"].Rule, store.QueueRule{Weight: 2})
+	r.claimExactly("the pause has ended", j)
 }
 
 func queuesOfOneUser(r *rig) {
@@ -140,11 +141,11 @@ func queuesOfOneUser(r *rig) {
 func editedQueue(r *rig) {
 	r.setQueueRule("night", store.QueueRule{Weight: 1, Paused: true})
 	j := r.enqueueOne(inQueue("night"))
-	r.claimExactly("it is paused")
+	r.claimExactly("the queue is paused")
 	r.must(r.edit(j, func(j *queue.Job) error { j.Queue = "day"; return nil }))
-	same(r, "waiting jobs", r.queueStates()["day"].Waiting, int64(1))
-	same(r, "waiting jobs of the first", r.queueStates()["night"].Waiting, int64(0))
-	r.claimExactly("it has moved", j)
+	same(r, "waiting jobs of the second queue", r.queueStates()["day"].Waiting, int64(1))
+	same(r, "waiting jobs of the first queue", r.queueStates()["night"].Waiting, int64(0))
+	r.claimExactly("the job has moved to another queue", j)
 }
 
 func simulationChangesNothing(r *rig) {
@@ -163,15 +164,15 @@ func simulationChangesNothing(r *rig) {
 		if first == nil {
 			first = seqs(got.Jobs)
 		}
-		same(r, "the same each time", seqs(got.Jobs), first)
+		same(r, "simulated jobs", seqs(got.Jobs), first)
 		same(r, "incomplete", got.Incomplete, false)
 	}
 	same(r, "jobs", len(first), 4)
 	same(r, "queues", r.queueStates(), queues)
 	same(r, "counts", r.s.Counts().States, counts.States)
 	same(r, "events", r.newEvents(), nil)
-	same(r, "what is claimed then", seqs(r.exchange(store.Report{Want: 9}).Jobs), first)
-	r.checkState("it was too late", jobs[6], queue.Cancelled, queue.ReasonExpired)
+	same(r, "claimed jobs", seqs(r.exchange(store.Report{Want: 9}).Jobs), first)
+	r.checkState("the job has expired", jobs[6], queue.Cancelled, queue.ReasonExpired)
 	r.checkCounts()
 }
 
@@ -186,20 +187,20 @@ func obstaclesAreListed(r *rig) {
 	first := r.enqueueOne(withDemands(lockDemand("k", 1),
 		queue.Demand{Kind: queue.GateRate, Key: "r", N: 1, Period: time.Minute},
 		queue.Demand{Kind: queue.GateResource, Key: "gpu", N: 2}))
-	obstacles("it may run", first)
-	r.claimExactly("the first", first)
-	obstacles("it runs", first)
+	obstacles("no obstacle", first)
+	r.claimExactly("the first job", first)
+	obstacles("a running job", first)
 	second := r.enqueueOne(withDemands(lockDemand("k", 1),
 		queue.Demand{Kind: queue.GateRate, Key: "r", N: 1, Period: time.Minute}))
 	large := r.enqueueOne(withDemands(queue.Demand{Kind: queue.GateResource, Key: "gpu", N: 2}))
 	small := r.enqueueOne(withDemands(queue.Demand{Kind: queue.GateResource, Key: "gpu", N: 1}))
-	r.claimExactly("nobody")
+	r.claimExactly("no other job can start")
 	obstacles("a lock and a rate", second, store.Obstacle{Gate: queue.GateLock, Key: "k", Used: 1, Limit: 1, Need: 1},
 		store.Obstacle{Gate: queue.GateRate, Key: "r", Used: 1, Limit: 1, Need: 1})
-	obstacles("more than there is", large, store.Obstacle{Gate: queue.GateResource, Key: "gpu", Used: 2, Limit: 3,
+	obstacles("more units than are free", large, store.Obstacle{Gate: queue.GateResource, Key: "gpu", Used: 2, Limit: 3,
 		Need: 2})
-	obstacles("behind that", small, store.Obstacle{Gate: queue.GateResource, Key: "gpu", Used: 2, Limit: 3, Need: 1,
-		KeptForOther: true})
+	obstacles("units reserved for another job", small, store.Obstacle{Gate: queue.GateResource, Key: "gpu", Used: 2,
+		Limit: 3, Need: 1, KeptForOther: true})
 	r.start(r.get(first.ID))
 	free := r.enqueueOne(withDemands(lockDemand("other", 1)))
 	// firsts checks that the first obstacle of each job is the one in want.
@@ -214,19 +215,19 @@ func obstaclesAreListed(r *rig) {
 		same(r, what, got, want)
 	}
 	gpu := store.Obstacle{Gate: queue.GateResource, Key: "gpu"}
-	firsts("of several jobs", map[int64]store.Obstacle{second.Seq: {Gate: queue.GateLock, Key: "k"}, large.Seq: gpu,
-		small.Seq: gpu})
+	firsts("first obstacles of several jobs",
+		map[int64]store.Obstacle{second.Seq: {Gate: queue.GateLock, Key: "k"}, large.Seq: gpu, small.Seq: gpu})
 	r.setMaxRunning(1)
 	own := store.Obstacle{Gate: queue.GateUser}
-	firsts("of several jobs with a quota", map[int64]store.Obstacle{second.Seq: own, large.Seq: own, small.Seq: own,
-		free.Seq: own})
+	firsts("first obstacles of several jobs with a quota",
+		map[int64]store.Obstacle{second.Seq: own, large.Seq: own, small.Seq: own, free.Seq: own})
 	r.setQueueRule("night", store.QueueRule{Weight: 1, Paused: true})
 	last := r.enqueueOne(inQueue("night"))
-	obstacles("its queue and its user", last, store.Obstacle{Key: "night", Need: 1, Paused: true},
+	obstacles("a paused queue and a quota", last, store.Obstacle{Key: "night", Need: 1, Paused: true},
 		store.Obstacle{Gate: queue.GateUser, Used: 1, Limit: 1, Need: 1})
 	later := r.enqueueOne(withDelay(time.Hour))
-	obstacles("it is not due", later)
-	obstacles("it is not due, and its queue is paused", r.enqueueOne(inQueue("night"), withDelay(time.Hour)),
+	obstacles("a job that is not due", later)
+	obstacles("a job that is not due in a paused queue", r.enqueueOne(inQueue("night"), withDelay(time.Hour)),
 		store.Obstacle{Key: "night", Need: 1, Paused: true})
 }
 
@@ -239,26 +240,26 @@ func uniqueKey(r *rig) {
 	first := r.enqueueOne(withUniqueKey("k", queue.ConflictReturn))
 	got, err := r.tryEnqueue(withUniqueKey("k", queue.ConflictReturn))
 	r.must(err)
-	same(r, "the second", got, store.Receipt{IDs: []string{first.ID}, Seqs: []int64{first.Seq}, Found: []bool{true},
-		NewQueues: got.NewQueues})
+	same(r, "receipt of the second job", got, store.Receipt{IDs: []string{first.ID}, Seqs: []int64{first.Seq},
+		Found: []bool{true}, NewQueues: got.NewQueues})
 	r.checkUnchanged(func() {
 		_, err = r.tryEnqueue(withUniqueKey("k", queue.ConflictReject))
-		r.wantError("one that is to be alone", err, queue.CodeExists, "unique")
+		r.wantError("a job that rejects duplicates", err, queue.CodeExists, "unique")
 	})
 	r.enqueueAndGet(draft(withUniqueKey("k", queue.ConflictReject), ofUser(7)),
 		draft(withUniqueKey("other", queue.ConflictReject)))
 	running := r.claimOne()
-	same(r, "what runs", running.Seq, first.Seq)
+	same(r, "the running job", running.Seq, first.Seq)
 	_, err = r.tryEnqueue(withUniqueKey("k", queue.ConflictReplace))
-	r.wantError("to replace what runs", err, queue.CodeExists, "unique")
+	r.wantError("replacing a running job", err, queue.CodeExists, "unique")
 	r.settle(running, exited(1))
 	_, err = r.tryEnqueue(withUniqueKey("k", queue.ConflictReject))
-	r.wantError("while it waits for its retry", err, queue.CodeExists, "unique")
+	r.wantError("the job with the key waits for its retry", err, queue.CodeExists, "unique")
 	r.must(r.change(first, queue.VerbCancel))
 	r.enqueueOne(withUniqueKey("k", queue.ConflictReject))
 	_, err = r.s.StageBatch(r.Context(), store.Request{Drafts: []queue.Job{draft(withUniqueKey("z",
 		queue.ConflictReturn))}, UID: testUID, Batch: "b"})
-	r.wantError("in a batch of many requests", err, queue.CodeInvalid, "unique")
+	r.wantError("a frame of a batch", err, queue.CodeInvalid, "unique")
 	r.checkCounts()
 }
 
@@ -268,9 +269,9 @@ func uniqueFor(r *rig) {
 	r.advanceAndPromote(time.Minute - time.Millisecond)
 	got, err := r.tryEnqueue(withUniqueKey("k", queue.ConflictReturn))
 	r.must(err)
-	same(r, "the job that has ended", got.Seqs, []int64{first.Seq})
+	same(r, "the ended job with the key", got.Seqs, []int64{first.Seq})
 	_, err = r.tryEnqueue(withUniqueKey("k", queue.ConflictReplace))
-	r.wantError("what has ended is not replaced", err, queue.CodeExists, "unique")
+	r.wantError("replacing an ended job", err, queue.CodeExists, "unique")
 	r.advanceAndPromote(time.Millisecond)
 	r.enqueueOne(withUniqueKey("k", queue.ConflictReject))
 }
@@ -279,8 +280,8 @@ func uniqueReplaces(r *rig) {
 	first := r.enqueueOne(withUniqueKey("k", queue.ConflictReplace))
 	child := r.enqueueOne(dependingOn(queue.ParentEnded, first))
 	second := r.enqueueOne(withUniqueKey("k", queue.ConflictReplace))
-	r.checkState("the first", first, queue.Cancelled, queue.ReasonReplaced)
-	r.claimExactly("the second, and who waited for the first's end", child, second)
+	r.checkState("the first job", first, queue.Cancelled, queue.ReasonReplaced)
+	r.claimExactly("the second job, and the dependant of the first", child, second)
 	r.checkCounts()
 }
 
@@ -289,13 +290,13 @@ func uniqueDrafts(r *rig) {
 		Drafts: []queue.Job{draft(withUniqueKey("k", queue.ConflictReturn)), draft(),
 			draft(withUniqueKey("k", queue.ConflictReturn))}})
 	r.must(err)
-	same(r, "the third", got.Seqs[2], got.Seqs[0])
+	same(r, "seq of the third draft", got.Seqs[2], got.Seqs[0])
 	same(r, "jobs", len(r.listAll(store.Filter{})), 2)
 	r.checkUnchanged(func() {
 		_, err = r.s.Enqueue(r.Context(), store.Request{UID: testUID,
 			Drafts: []queue.Job{draft(withUniqueKey("z", queue.ConflictReject)),
 				draft(withUniqueKey("z", queue.ConflictReject))}})
-		r.wantCode("two of one request", err, queue.CodeExists)
+		r.wantCode("two drafts of one request", err, queue.CodeExists)
 	})
 }
 
@@ -303,7 +304,7 @@ func uniqueRetry(r *rig) {
 	first := r.enqueueOne(withUniqueKey("k", queue.ConflictReturn))
 	r.must(r.change(first, queue.VerbCancel))
 	second := r.enqueueOne(withUniqueKey("k", queue.ConflictReturn))
-	r.wantCode("another job has its key", r.change(first, queue.VerbRetry), queue.CodeExists)
+	r.wantCode("another job has the unique key", r.change(first, queue.VerbRetry), queue.CodeExists)
 	r.must(r.change(second, queue.VerbCancel))
 	r.must(r.change(first, queue.VerbRetry))
 }
@@ -315,15 +316,15 @@ func uniqueRetriedParent(r *rig) {
 	other := r.enqueueOne(withUniqueKey("k", queue.ConflictReject), withDelay(time.Hour))
 	r.must(r.change(parent, queue.VerbRetry))
 	r.promote()
-	r.checkState("another job has its key", child, queue.Cancelled, queue.ReasonDependency)
-	r.settle(r.claimExactly("the parent again", parent)[0], exited(1))
+	r.checkState("another job has the unique key", child, queue.Cancelled, queue.ReasonDependency)
+	r.settle(r.claimExactly("the retried parent", parent)[0], exited(1))
 	r.must(r.change(other, queue.VerbCancel))
 	r.must(r.change(parent, queue.VerbRetry))
 	r.promote()
-	r.checkState("nobody has its key", child, queue.Blocked, "")
+	r.checkState("no other job has the unique key", child, queue.Blocked, "")
 }
 
-func uniqueEndedAtOnce(r *rig) {
+func uniqueCancelledByEnqueue(r *rig) {
 	parent := r.enqueueOne(withMaxAttempts(1))
 	r.settle(r.claimExactly("the parent", parent)[0], exited(1))
 	keyed := func(set ...func(*queue.Job)) queue.Job {
@@ -332,6 +333,6 @@ func uniqueEndedAtOnce(r *rig) {
 		return j
 	}
 	jobs := r.enqueueAndGet(keyed(dependingOn(queue.ParentCompleted, parent)), keyed())
-	r.checkState("its parent has failed", jobs[0], queue.Cancelled, queue.ReasonDependency)
-	r.checkState("it takes the place of the other", jobs[1], queue.Pending, "")
+	r.checkState("a dependant of a dead job", jobs[0], queue.Cancelled, queue.ReasonDependency)
+	r.checkState("the second job with the key", jobs[1], queue.Pending, "")
 }

@@ -14,23 +14,23 @@ import (
 )
 
 var quotaPromises = []promise{
-	{name: "a user may have so many jobs waiting", check: userPendingLimit},
-	{name: "what a user stages waits too", check: userPendingLimitCountsStaged},
-	{name: "what a user has ended waits again only if it may", check: userPendingLimitOfRetry},
-	{name: "a user has so many jobs leased", check: userRunningLimit},
-	{name: "what is kept back runs in its turn", check: limitedJobsKeepOrder},
-	{name: "what is kept back has its turn among others", check: limitedJobsDelayNoOthers},
-	{name: "an await is served by room for a user", check: awaitServedByUserRoom},
-	{name: "an await is served by another bound of a user", check: awaitServedByNewLimit},
-	{name: "a lower bound ends nothing", check: lowerLimitEndsNothing},
-	{name: "every verb works on what is kept back", check: verbsWorkOnLimitedJobs},
-	{name: "what is kept back expires", check: limitedJobExpires},
-	{name: "what becomes due is kept back", check: dueJobIsLimited},
-	{name: "what is kept back follows a new order", check: limitedJobsAreReranked},
-	{name: "a crowd of one user holds nobody up", check: manyJobsOfOneUserDelayNoOther},
-	{name: "a long walk of users breaks no rule", check: func(r *rig) { randomUserWalk(r, 1000) }},
-	{name: "a long walk of users by enqueues breaks no rule", check: func(r *rig) { randomUserWalk(r, 500) },
-		order: byEnqueue},
+	{name: "max_pending_per_user limits a user's waiting jobs", check: userPendingLimit},
+	{name: "max_pending_per_user counts staged jobs", check: userPendingLimitCountsStaged},
+	{name: "max_pending_per_user applies to retries", check: userPendingLimitOfRetry},
+	{name: "max_running_per_user limits a user's leased jobs", check: userRunningLimit},
+	{name: "jobs that the running limit holds back start in order of rank", check: limitedJobsKeepOrder},
+	{name: "jobs that the running limit holds back do not delay other users", check: limitedJobsDelayNoOthers},
+	{name: "Await returns when a user is below the running limit again", check: awaitServedByUserRoom},
+	{name: "Await returns when the running limit is raised", check: awaitServedByNewLimit},
+	{name: "lowering the running limit ends no job", check: lowerLimitEndsNothing},
+	{name: "every verb works on a job that the running limit holds back", check: verbsWorkOnLimitedJobs},
+	{name: "a job that the running limit holds back can expire", check: limitedJobExpires},
+	{name: "the running limit applies to jobs that are newly due", check: dueJobIsLimited},
+	{name: "a new order applies to jobs that the running limit holds back", check: limitedJobsAreReranked},
+	{name: "many jobs of one user do not delay other users", check: manyJobsOfOneUserDelayNoOther},
+	{name: "a random walk with several users claims the expected jobs", check: func(r *rig) { randomUserWalk(r, 1000) }},
+	{name: "a random walk with several users and ageing by enqueues claims the expected jobs",
+		check: func(r *rig) { randomUserWalk(r, 500) }, order: byEnqueue},
 }
 
 func ofUser(uid int) func(*queue.Job) { return func(j *queue.Job) { j.UID = uid } }
@@ -54,14 +54,14 @@ func userPendingLimit(r *rig) {
 		r.Helper()
 		r.wantCode(what, err, queue.CodeFull)
 		if !strings.Contains(err.Error(), "max_pending_per_user is 3") {
-			r.Errorf("%s: %v does not name the setting and its number", what, err)
+			r.Errorf("%s: %v does not name the setting and its value", what, err)
 		}
 	}
 	r.must(ask(2, 9, 0))
 	r.claim(9)
-	r.checkUnchanged(func() { full("4 jobs where 3 may wait", ask(1, 4, 3)) })
+	r.checkUnchanged(func() { full("4 jobs with a limit of 3", ask(1, 4, 3)) })
 	r.must(ask(1, 3, 3))
-	full("one more", ask(1, 1, 3))
+	full("one more job", ask(1, 1, 3))
 	jobs := r.claim(3)
 	r.must(ask(3, 3, 3)) // the jobs of user 1 do not count toward the limit of user 3
 	full("a reserved job still waits", ask(1, 1, 3))
@@ -69,7 +69,7 @@ func userPendingLimit(r *rig) {
 	full("a failed job still waits", ask(1, 1, 3))
 	r.start(jobs[1])
 	r.must(ask(1, 1, 3))
-	full("one more than that", ask(1, 1, 3))
+	full("one more job", ask(1, 1, 3))
 	r.settle(jobs[2], exited(0))
 	r.must(ask(1, 1, 3))
 	waiting := r.get(jobs[0].ID)
@@ -77,14 +77,14 @@ func userPendingLimit(r *rig) {
 	full("a held job still waits", ask(1, 1, 3))
 	r.must(r.change(waiting, queue.VerbCancel))
 	r.must(ask(1, 1, 3))
-	full("after a cancelled one", ask(1, 1, 3))
+	full("after the place of a cancelled job was used", ask(1, 1, 3))
 	r.must(r.change(waiting, queue.VerbRetry))
 	r.must(r.change(waiting, queue.VerbRemove))
-	full("after a removed one, which was one too many", ask(1, 1, 3))
+	full("after removing the job that exceeded the limit", ask(1, 1, 3))
 	last := r.listAll(store.Filter{UID: new(1), States: []queue.State{queue.Pending}})[0]
 	r.must(r.change(last, queue.VerbRemove))
 	r.must(ask(1, 1, 3))
-	full("after another removed one", ask(1, 1, 3))
+	full("after the place of a removed job was used", ask(1, 1, 3))
 	r.must(ask(1, 5, 0))
 	r.must(ask(1, 5, -1))
 }
@@ -100,11 +100,11 @@ func userPendingLimitOfRetry(r *rig) {
 	}
 	r.must(retry(jobs[0], 2, 1))
 	r.checkUnchanged(func() {
-		r.wantCode("a second one of a user who may have one", retry(jobs[1], 3, 1),
+		r.wantCode("a second job of a user with a limit of one", retry(jobs[1], 3, 1),
 			queue.CodeFull)
 	})
 	r.must(retry(jobs[2], 2, 1))
-	r.checkUnchanged(func() { r.wantCode("a third one of a queue for two", retry(jobs[1], 2, 0), queue.CodeFull) })
+	r.checkUnchanged(func() { r.wantCode("a third job with a total limit of two", retry(jobs[1], 2, 0), queue.CodeFull) })
 	hold := store.Change{Verb: queue.VerbHold, UID: testUID, MaxPending: 1, MaxPendingUser: 1}
 	// The job was waiting before, so the limits on waiting jobs do not apply.
 	r.must(r.s.Change(r.Context(), jobs[0].Seq, hold))
@@ -129,11 +129,11 @@ func userPendingLimitCountsStaged(r *rig) {
 		return err
 	}
 	r.must(enqueue(1, "", draft(ofUser(1))))
-	r.wantCode("one more", enqueue(1, "", draft(ofUser(1))), queue.CodeFull)
-	r.wantCode("one more with the commit", enqueue(1, "a", draft(ofUser(1))), queue.CodeFull)
+	r.wantCode("one more job", enqueue(1, "", draft(ofUser(1))), queue.CodeFull)
+	r.wantCode("one more job in the commit", enqueue(1, "a", draft(ofUser(1))), queue.CodeFull)
 	r.must(enqueue(1, "a"))
 	r.applyBatch(receipt)
-	r.wantCode("one more when it is finished", enqueue(1, "", draft(ofUser(1))), queue.CodeFull)
+	r.wantCode("one more job after the batch was applied", enqueue(1, "", draft(ofUser(1))), queue.CodeFull)
 	r.must(r.s.AbortBatch(r.Context(), 2, "a"))
 	r.must(enqueue(2, "", draft(ofUser(2)), draft(ofUser(2)), draft(ofUser(2)), draft(ofUser(2))))
 }
@@ -149,18 +149,18 @@ func userRunningLimit(r *rig) {
 	same(r, "claimed", seqs(claimed), []int64{mine[0].Seq, mine[1].Seq, other.Seq})
 	same(r, "claimed again", r.claim(9), nil)
 	for _, j := range mine[2:] {
-		same(r, "a job that is kept back", r.get(j.ID), j)
+		same(r, "a job that the running limit holds back", r.get(j.ID), j)
 	}
 	same(r, "counts", r.s.Counts().States, counts.States)
 	same(r, "events", r.newEvents(), nil)
 	r.start(claimed[0])
-	same(r, "claimed while one runs", r.claim(9), nil)
+	same(r, "claimed while the first job runs", r.claim(9), nil)
 	r.settle(claimed[0], exited(0))
-	same(r, "claimed after it ended", seqs(r.claim(9)), []int64{mine[2].Seq})
+	same(r, "claimed after the first job ended", seqs(r.claim(9)), []int64{mine[2].Seq})
 	r.exchange(store.Report{Released: []queue.Lease{claimed[1].Lease()}})
-	same(r, "claimed after one was given back: itself", seqs(r.claim(9)), []int64{mine[1].Seq})
+	same(r, "claimed after a job was given back", seqs(r.claim(9)), []int64{mine[1].Seq})
 	r.settle(claimed[2], exited(0)) // the end of another user's job makes no room for user 1
-	same(r, "claimed after another's ended", r.claim(9), nil)
+	same(r, "claimed after another user's job ended", r.claim(9), nil)
 	r.checkCounts()
 }
 
@@ -168,10 +168,10 @@ func userRunningLimit(r *rig) {
 func limitedJobsKeepOrder(r *rig) {
 	r.setMaxRunning(1)
 	first := r.enqueueOne(ofUser(1), withPriority(9))
-	same(r, "the first", seqs(r.claim(1)), []int64{first.Seq})
+	same(r, "the first job", seqs(r.claim(1)), []int64{first.Seq})
 	low, high, middle := r.enqueueOne(ofUser(1), withPriority(1)), r.enqueueOne(ofUser(1), withPriority(8)),
 		r.enqueueOne(ofUser(1), withPriority(5))
-	same(r, "no room", r.claim(9), nil)
+	same(r, "claimed without room", r.claim(9), nil)
 	highest := r.enqueueOne(ofUser(1), withPriority(9))
 	last := first
 	for _, want := range []queue.Job{highest, high, middle, low} {
@@ -184,22 +184,22 @@ func limitedJobsKeepOrder(r *rig) {
 	// No claim has considered user 5 yet. The better-ranked job of this user still starts first, though it
 	// was enqueued later.
 	low, high = r.enqueueOne(ofUser(5), withPriority(1)), r.enqueueOne(ofUser(5), withPriority(8))
-	same(r, "the better one", seqs(r.claim(9)), []int64{high.Seq})
+	same(r, "the better-ranked job", seqs(r.claim(9)), []int64{high.Seq})
 	r.settle(r.get(high.ID), exited(0))
-	same(r, "the other", seqs(r.claim(9)), []int64{low.Seq})
+	same(r, "the lower-ranked job", seqs(r.claim(9)), []int64{low.Seq})
 	r.settle(r.get(low.ID), exited(0))
 
 	// User 1 gets room after no claim has considered this user's jobs for a while.
 	jobs := r.enqueueAndGet(draft(ofUser(1), withPriority(1)), draft(ofUser(1), withPriority(2)),
 		draft(ofUser(1), withPriority(3)), draft(ofUser(1), withPriority(2)))
-	same(r, "the best", seqs(r.claim(9)), []int64{jobs[2].Seq})
+	same(r, "the best-ranked job", seqs(r.claim(9)), []int64{jobs[2].Seq})
 	r.settle(r.get(jobs[2].ID), exited(0))
 	best := r.enqueueOne(ofUser(1), withPriority(3))
-	same(r, "the best of what was kept back and came since", seqs(r.claim(9)), []int64{best.Seq})
+	same(r, "the best of the jobs held back and enqueued since", seqs(r.claim(9)), []int64{best.Seq})
 	r.setMaxRunning(3)
-	same(r, "the others", seqs(r.claim(9)), []int64{jobs[1].Seq, jobs[3].Seq})
+	same(r, "two of the other jobs", seqs(r.claim(9)), []int64{jobs[1].Seq, jobs[3].Seq})
 	r.setMaxRunning(0)
-	same(r, "the last", seqs(r.claim(9)), []int64{jobs[0].Seq})
+	same(r, "the last job", seqs(r.claim(9)), []int64{jobs[0].Seq})
 }
 
 // Jobs of users who have room start in the usual order, as if there were no quota.
@@ -209,7 +209,7 @@ func limitedJobsDelayNoOthers(r *rig) {
 		draft(ofUser(1), withPriority(4)))
 	b := r.enqueueAndGet(draft(ofUser(2), withPriority(8)), draft(ofUser(2), withPriority(6)),
 		draft(ofUser(2), withPriority(5)))
-	same(r, "the best of each", seqs(r.claim(9)), []int64{a[0].Seq, b[0].Seq})
+	same(r, "the best job of each user", seqs(r.claim(9)), []int64{a[0].Seq, b[0].Seq})
 	end := func(jobs ...queue.Job) {
 		var t store.Report
 		for _, j := range jobs {
@@ -221,10 +221,10 @@ func limitedJobsDelayNoOthers(r *rig) {
 	same(r, "one worker", seqs(r.claim(1)), []int64{a[1].Seq})
 	c := r.enqueueOne(ofUser(3), withPriority(6))
 	// User 3 has the turn, though its job was enqueued after b[1].
-	same(r, "one worker more", seqs(r.claim(1)), []int64{c.Seq})
-	same(r, "another", seqs(r.claim(9)), []int64{b[1].Seq})
+	same(r, "another single worker", seqs(r.claim(1)), []int64{c.Seq})
+	same(r, "more workers", seqs(r.claim(9)), []int64{b[1].Seq})
 	end(b[1], a[1])
-	same(r, "the rest", seqs(r.claim(9)), []int64{b[2].Seq, a[2].Seq})
+	same(r, "the remaining jobs", seqs(r.claim(9)), []int64{b[2].Seq, a[2].Seq})
 }
 
 func awaitServedByUserRoom(r *rig) {
@@ -245,7 +245,7 @@ func awaitServedByUserRoom(r *rig) {
 		jobs := r.enqueueAndGet(draft(ofUser(1)), draft(ofUser(1)))
 		claimed := r.claimOne()
 		result := r.await(r.Context(), 2)
-		same(r, "claimed beside it", r.claim(1), nil)
+		same(r, "claimed while the other job is leased", r.claim(1), nil)
 		c.do(claimed)
 		got := r.awaitedJobs(c.name, result)
 		same(r, c.name+": awaited", seqs(got), []int64{jobs[c.want].Seq})
@@ -264,9 +264,9 @@ func awaitServedByNewLimit(r *rig) {
 		r.claim(1)
 		result := r.await(r.Context(), 2)
 		r.setMaxRunning(1)
-		same(r, "claimed at the same bound", r.claim(1), nil)
+		same(r, "claimed at the same limit", r.claim(1), nil)
 		r.setMaxRunning(n)
-		same(r, "awaited", seqs(r.awaitedJobs("another bound", result)), seqs(jobs[1:]))
+		same(r, "awaited", seqs(r.awaitedJobs("another limit", result)), seqs(jobs[1:]))
 		r.setMaxRunning(0)
 		for _, j := range jobs {
 			r.settle(r.get(j.ID), exited(0))
@@ -283,7 +283,7 @@ func lowerLimitEndsNothing(r *rig) {
 	for i := range 2 {
 		r.start(claimed[i])
 		r.settle(r.get(claimed[i].ID), exited(0))
-		same(r, "claimed while more run than may", r.claim(9), nil)
+		same(r, "claimed while more jobs run than allowed", r.claim(9), nil)
 	}
 	leased, err := r.leasedJobs()
 	r.must(err)
@@ -304,13 +304,13 @@ func verbsWorkOnLimitedJobs(r *rig) {
 			Edit: func(j *queue.Job) error { change(j); return nil }}))
 	}
 	r.must(r.change(cancelled, queue.VerbCancel))
-	same(r, "state of a cancelled one", r.get(cancelled.ID).State, queue.Cancelled)
+	same(r, "state of the cancelled job", r.get(cancelled.ID).State, queue.Cancelled)
 	r.must(r.change(held, queue.VerbHold))
 	r.must(r.change(removed, queue.VerbRemove))
 	edit(lowered, withPriority(0))
 	edit(raised, withPriority(8))
 	edit(late, withDelay(time.Minute))
-	same(r, "claimed meanwhile", r.claim(9), nil)
+	same(r, "claimed after the changes", r.claim(9), nil)
 	last := jobs[0]
 	next := func(what string, want queue.Job) {
 		r.Helper()
@@ -318,18 +318,18 @@ func verbsWorkOnLimitedJobs(r *rig) {
 		same(r, what, seqs(r.claim(9)), []int64{want.Seq})
 		last = want
 	}
-	next("a raised one", raised)
-	next("a lowered one, alone", lowered)
+	next("the job with a raised priority", raised)
+	next("the job with a lowered priority", lowered)
 	r.must(r.change(held, queue.VerbRelease))
 	r.must(r.change(cancelled, queue.VerbRetry))
 	same(r, "claimed without room", r.claim(9), nil)
-	next("a revived one", cancelled)
-	next("a released one", held)
+	next("the retried job", cancelled)
+	next("the released job", held)
 	r.advanceAndPromote(time.Minute)
-	same(r, "due without room", r.claim(9), nil)
-	next("a delayed one", late)
+	same(r, "claimed when due, without room", r.claim(9), nil)
+	next("the delayed job", late)
 	r.settle(r.get(late.ID), exited(0))
-	same(r, "the end", r.claim(9), nil)
+	same(r, "claimed at the end", r.claim(9), nil)
 	r.checkCounts()
 }
 
@@ -350,7 +350,7 @@ func limitedJobExpires(r *rig) {
 	r.setMaxRunning(0)
 	late, next := r.enqueueOne(ofUser(1), expiringAt(r.s.Now()), withPriority(9)), r.enqueueOne(ofUser(1))
 	r.setMaxRunning(1)
-	same(r, "claimed past one that is too late", seqs(r.claim(9)), []int64{next.Seq})
+	same(r, "claimed after an expired job", seqs(r.claim(9)), []int64{next.Seq})
 	same(r, "expired job", r.get(late.ID), r.expiredJob(late))
 	r.checkCounts()
 }
@@ -366,7 +366,7 @@ func dueJobIsLimited(r *rig) {
 	failed := r.settle(r.get(jobs[0].ID), exited(1))
 	same(r, "claimed", seqs(r.claim(9)), []int64{jobs[2].Seq})
 	r.advanceAndPromote(time.Duration(failed.DueAt-r.s.Now()) * time.Millisecond)
-	same(r, "a retry that is due", r.claim(9), nil)
+	same(r, "claimed when a retry is due", r.claim(9), nil)
 	r.settle(r.get(jobs[2].ID), exited(0))
 	same(r, "claimed", seqs(r.claim(9)), []int64{jobs[0].Seq})
 }
@@ -413,21 +413,21 @@ func manyJobsOfOneUserDelayNoOther(r *rig) {
 	receipt := r.enqueue(1, drafts...)
 	other := r.enqueueOne(ofUser(2))
 	r.setMaxRunning(2)
-	claimed := r.awaitedJobs("past a crowd", r.await(r.Context(), 2))
-	same(r, "the crowd's", seqs(claimed), receipt.Seqs[:2])
-	same(r, "the other's", seqs(r.awaitedJobs("past a crowd", r.await(r.Context(), 2))), []int64{other.Seq})
+	claimed := r.awaitedJobs("first Await", r.await(r.Context(), 2))
+	same(r, "jobs of the first user", seqs(claimed), receipt.Seqs[:2])
+	same(r, "the second user's job", seqs(r.awaitedJobs("second Await", r.await(r.Context(), 2))), []int64{other.Seq})
 	result := r.await(r.Context(), 2)
 	r.enqueue(1, drafts...)
 	again := r.enqueueOne(ofUser(2))
-	same(r, "the other's, beside more of the crowd", seqs(r.awaitedJobs("beside a crowd", result)), []int64{again.Seq})
+	same(r, "the second user's job after more jobs of the first", seqs(r.awaitedJobs("Await", result)), []int64{again.Seq})
 	r.setMaxRunning(0)
-	same(r, "all at once", seqs(r.awaitedJobs("all at once", r.await(r.Context(), 500))), receipt.Seqs[2:502])
+	same(r, "without the limit", seqs(r.awaitedJobs("without the limit", r.await(r.Context(), 500))), receipt.Seqs[2:502])
 }
 
 // randomUserWalk performs random operations on the jobs of several users. It checks each claim against a scan
 // of all jobs, and checks that no user has more leased jobs than allowed.
 func randomUserWalk(r *rig, steps int) {
-	dice := rand.New(rand.NewPCG(5, 8))
+	rng := rand.New(rand.NewPCG(5, 8))
 	n, leased := 0, map[int64]queue.Job{}
 	turns := servedTurns{served: map[int]int{}, before: map[int64]int{}}
 	some := func() (queue.Job, bool) {
@@ -435,18 +435,18 @@ func randomUserWalk(r *rig, steps int) {
 			return queue.Job{}, false
 		}
 		seqs := slices.Sorted(maps.Keys(leased))
-		return leased[seqs[dice.IntN(len(seqs))]], true
+		return leased[seqs[rng.IntN(len(seqs))]], true
 	}
 	for step := range steps {
-		switch dice.IntN(13) {
+		switch rng.IntN(13) {
 		case 0, 1, 2:
-			user := ofUser(step/50 + dice.IntN(3))
-			for range 1 + dice.IntN(4) {
-				r.enqueueOne(user, withPriority(int64(dice.IntN(9))),
-					withDelay(time.Duration(dice.IntN(2)*dice.IntN(2000))*time.Millisecond))
+			user := ofUser(step/50 + rng.IntN(3))
+			for range 1 + rng.IntN(4) {
+				r.enqueueOne(user, withPriority(int64(rng.IntN(9))),
+					withDelay(time.Duration(rng.IntN(2)*rng.IntN(2000))*time.Millisecond))
 			}
 		case 3, 4, 5:
-			want := dice.IntN(4)
+			want := rng.IntN(4)
 			expect := r.expectedClaim(n, want, leased, turns)
 			got := r.claim(want)
 			same(r, "claimed", seqs(got), expect)
@@ -456,7 +456,7 @@ func randomUserWalk(r *rig, steps int) {
 			}
 		case 6, 7:
 			if j, ok := some(); ok {
-				r.settle(j, exited(int64(dice.IntN(2))))
+				r.settle(j, exited(int64(rng.IntN(2))))
 				delete(leased, j.Seq)
 			}
 		case 8:
@@ -470,24 +470,24 @@ func randomUserWalk(r *rig, steps int) {
 			if len(jobs) == 0 {
 				continue
 			}
-			j := jobs[dice.IntN(len(jobs))]
+			j := jobs[rng.IntN(len(jobs))]
 			verb := []queue.Verb{queue.VerbCancel, queue.VerbHold, queue.VerbRelease, queue.VerbRetry, queue.VerbRemove,
-				queue.VerbEdit}[dice.IntN(6)]
-			p := int64(dice.IntN(9))
+				queue.VerbEdit}[rng.IntN(6)]
+			p := int64(rng.IntN(9))
 			err := r.s.Change(r.Context(), j.Seq, store.Change{Verb: verb, UID: testUID,
 				Edit: func(j *queue.Job) error { j.Priority = p; return nil }})
 			if err != nil && !errors.Is(err, queue.ErrWrongState) && !errors.Is(err, store.ErrLeased) {
 				r.must(err)
 			}
 		case 10:
-			n = dice.IntN(4)
+			n = rng.IntN(4)
 			r.setMaxRunning(n)
 		case 11:
-			r.order = []queue.Order{r.order, defaultOrder, byPriority, byEnqueue}[dice.IntN(4)]
+			r.order = []queue.Order{r.order, defaultOrder, byPriority, byEnqueue}[rng.IntN(4)]
 			r.must(r.s.SetOrder(r.Context(), r.order))
 			r.rerank()
 		default:
-			r.advanceAndPromote(time.Duration(dice.IntN(3000)) * time.Millisecond)
+			r.advanceAndPromote(time.Duration(rng.IntN(3000)) * time.Millisecond)
 		}
 		if r.Failed() {
 			r.FailNow()

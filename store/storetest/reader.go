@@ -11,20 +11,20 @@ import (
 )
 
 var readerPromises = []promise{
-	{name: "news come with the next event, to all who listen", check: newEventClosesChannel},
-	{name: "a list is newest first, page by page", check: listPages},
-	{name: "a page holds up to MaxPage jobs", check: listLargest},
-	{name: "a list holds what its filter selects", check: listFilters},
-	{name: "a list since an instant goes by when jobs ended", check: listSince},
-	{name: "a screen has the first of each part", check: screenParts},
-	{name: "a page ends by bytes as well", check: pageEndsByBytes},
-	{name: "what a job is given is read with all of it only", check: inputIsReadSeparately},
-	{name: "a history has pages", check: historyPages},
-	{name: "counts follow every move", check: countsFollowChanges},
-	{name: "the oldest is when the longest wait began", check: oldestIsLongestWait},
-	{name: "events are gapless and stay", check: eventsGapless},
-	{name: "a watch hints at every change", check: watchHints},
-	{name: "watches do not disturb each other", check: watchesAreIndependent},
+	{name: "a new event closes the channels of all earlier LastEvent calls", check: newEventClosesChannel},
+	{name: "List returns pages, newest jobs first", check: listPages},
+	{name: "a page contains up to MaxPage jobs", check: listLargest},
+	{name: "List applies every filter", check: listFilters},
+	{name: "the time filters of List apply to the end of ended jobs", check: listSince},
+	{name: "Screen returns the first jobs of each part", check: screenParts},
+	{name: "the size of a page is limited in bytes", check: pageEndsByBytes},
+	{name: "only GetFull and claims return a job's env and stdin", check: inputIsReadSeparately},
+	{name: "History returns pages", check: historyPages},
+	{name: "the counts follow every change of state", check: countsFollowChanges},
+	{name: "Oldest returns when the longest wait began", check: oldestIsLongestWait},
+	{name: "event numbers have no gaps, and events of removed jobs stay", check: eventsGapless},
+	{name: "a watch reports every change of its jobs", check: watchHints},
+	{name: "watches are independent of each other", check: watchesAreIndependent},
 }
 
 func (r *rig) page(f store.Filter) store.Page {
@@ -51,7 +51,8 @@ func listPages(r *rig) {
 	second := r.page(store.Filter{Limit: 3, Before: first.Next})
 	same(r, "second page", second.Jobs, want[3:6])
 	same(r, "last page", r.page(store.Filter{Limit: 3, Before: second.Next}), store.Page{Jobs: want[6:]})
-	same(r, "whole pages to the end", r.page(store.Filter{Limit: 7, Before: want[0].Seq + 1}), store.Page{Jobs: want})
+	same(r, "a page that ends with the last job",
+		r.page(store.Filter{Limit: 7, Before: want[0].Seq + 1}), store.Page{Jobs: want})
 	same(r, "before the first", r.page(store.Filter{Limit: 3, Before: want[6].Seq}), store.Page{})
 }
 
@@ -85,7 +86,7 @@ func listSince(r *rig) {
 		{store.Filter{Since: begin, Until: begin + 1000}, []queue.Job{quick}},
 		{store.Filter{Since: begin + 2001}, nil},
 	} {
-		same(r, "what ended, or else was created, since", r.listAll(c.filter), c.want)
+		same(r, "jobs that ended since, or unfinished jobs created since", r.listAll(c.filter), c.want)
 	}
 }
 
@@ -96,7 +97,7 @@ func screenParts(r *rig) {
 		r.must(err)
 		return got
 	}
-	same(r, "a screen of nothing", read(5), store.Screen{})
+	same(r, "a screen of an empty store", read(5), store.Screen{})
 	done := r.runJob(exited(0))
 	r.advance(time.Second)
 	dead := r.runJob(exited(1), withMaxAttempts(1))
@@ -121,7 +122,7 @@ func screenParts(r *rig) {
 		Running: get(running), Ready: get(high, other, low), Timed: get(soon, late), HeldOrBlocked: get(held),
 		Dead: get(dead2, dead), Done: get(cancelled, done),
 	})
-	same(r, "a screen of a row", read(1), store.Screen{
+	same(r, "a screen with one row per part", read(1), store.Screen{
 		Running: get(running), Ready: get(high), Timed: get(soon), HeldOrBlocked: get(held), Dead: get(dead2),
 		Done: get(cancelled),
 	})
@@ -131,21 +132,22 @@ func screenParts(r *rig) {
 	for _, i := range []int{0, 2} {
 		hidden[i].Execution = queue.Execution{Labels: hidden[i].Labels}
 	}
-	same(r, "a screen of one's own", mine.Ready, hidden)
+	same(r, "a screen for one user", mine.Ready, hidden)
 	large := func(j *queue.Job) {
 		j.Command, j.Argv, j.Shell = "", []string{strings.Repeat("x", store.MaxPartBytes)}, ""
 	}
 	big, big2 := r.enqueueOne(withPriority(10), large), r.enqueueOne(withPriority(10), large)
-	same(r, "a part of much text", read(5).Ready, get(big))
-	same(r, "the part after it", read(5).Dead, get(dead2, dead))
+	same(r, "a part that the byte limit ends", read(5).Ready, get(big))
+	same(r, "a part after it", read(5).Dead, get(dead2, dead))
 	mine, err = r.s.Screen(r.Context(), store.ScreenFilter{Rows: 5, Submitter: new(7)})
 	r.must(err)
-	same(r, "others' much text hides nothing", seqs(mine.Ready), seqs([]queue.Job{big, big2, high, other, low}))
+	same(r, "large jobs of other users do not shorten the part", seqs(mine.Ready),
+		seqs([]queue.Job{big, big2, high, other, low}))
 	for _, j := range []queue.Job{big, big2} {
 		r.must(r.s.Change(r.Context(), j.Seq, store.Change{Verb: queue.VerbCancel, UID: testUID}))
 	}
 	r.claimOne() // the job is leased, but not known to have started
-	same(r, "what is next, leased or not", read(5).Ready, get(high, other, low))
+	same(r, "next jobs, leased or not", read(5).Ready, get(high, other, low))
 	for _, rows := range []int{-1, 0, store.MaxScreen + 1} {
 		_, err := r.s.Screen(r.Context(), store.ScreenFilter{Rows: rows})
 		r.wantError("screen", err, queue.CodeInvalid, "rows")
@@ -166,7 +168,7 @@ func listFilters(r *rig) {
 		filter store.Filter
 		want   []queue.Job
 	}{
-		{"nothing", store.Filter{}, []queue.Job{empty, quoted, other, dead, done}},
+		{"no criterion", store.Filter{}, []queue.Job{empty, quoted, other, dead, done}},
 		{"a state", store.Filter{States: []queue.State{queue.Dead}}, []queue.Job{dead}},
 		{"states", store.Filter{States: []queue.State{queue.Completed, queue.Pending}},
 			[]queue.Job{empty, quoted, other, done}},
@@ -174,27 +176,27 @@ func listFilters(r *rig) {
 		{"a label", store.Filter{Labels: map[string]string{"app": "x"}}, []queue.Job{dead, done}},
 		{"labels", store.Filter{Labels: map[string]string{"app": "x", "tier": "1"}}, []queue.Job{done}},
 		{"labels of different jobs", store.Filter{Labels: map[string]string{"app": "y", "tier": "1"}}, nil},
-		{"a strange label", store.Filter{Labels: map[string]string{`a"b.c'd$`: `x%_"'`}}, []queue.Job{quoted}},
+		{"a label with special signs", store.Filter{Labels: map[string]string{`a"b.c'd$`: `x%_"'`}}, []queue.Job{quoted}},
 		{"an empty label", store.Filter{Labels: map[string]string{"app": ""}}, []queue.Job{empty}},
 		{"a label that no job has", store.Filter{Labels: map[string]string{"zone": ""}}, nil},
 		{"a uid", store.Filter{UID: new(7)}, []queue.Job{other}},
 		{"root's uid", store.Filter{UID: new(0)}, nil},
-		{"an instant", store.Filter{Since: begin + 1000}, []queue.Job{empty, quoted, other, dead}},
-		{"just after an instant", store.Filter{Since: begin + 1001}, []queue.Job{empty, quoted}},
-		{"ended before an instant", store.Filter{Until: begin + 1000, States: []queue.State{queue.Completed, queue.Dead}},
+		{"a time", store.Filter{Since: begin + 1000}, []queue.Job{empty, quoted, other, dead}},
+		{"a time just after", store.Filter{Since: begin + 1001}, []queue.Job{empty, quoted}},
+		{"an end before a time", store.Filter{Until: begin + 1000, States: []queue.State{queue.Completed, queue.Dead}},
 			[]queue.Job{done}},
-		{"ended, or else created, before an instant", store.Filter{Until: begin + 2000}, []queue.Job{other, dead, done}},
+		{"an end, or a creation, before a time", store.Filter{Until: begin + 2000}, []queue.Job{other, dead, done}},
 		{"a pattern", store.Filter{Glob: "*" + quoted.ID[len(quoted.ID)-1:]}, []queue.Job{quoted}},
 		{"a pattern of no job", store.Filter{Glob: "[!0-9]*"}, nil},
-		{"a label that begins alike", store.Filter{Labels: map[string]string{`k"`: "v"}}, nil},
+		{"a label with a similar name", store.Filter{Labels: map[string]string{`k"`: "v"}}, nil},
 		{"before a seq", store.Filter{Before: other.Seq}, []queue.Job{dead, done}},
-		{"all at once", store.Filter{States: []queue.State{queue.Dead, queue.Pending}, Labels: map[string]string{"app": "x"},
-			UID: new(testUID), Since: begin + 1, Before: empty.Seq}, []queue.Job{dead}},
+		{"all criteria together", store.Filter{States: []queue.State{queue.Dead, queue.Pending},
+			Labels: map[string]string{"app": "x"}, UID: new(testUID), Since: begin + 1, Before: empty.Seq}, []queue.Job{dead}},
 	} {
 		same(r, "filtered by "+c.name, r.listAll(c.filter), c.want)
 		c.filter.Limit = 1
-		same(r, "filtered one by one by "+c.name, r.listAll(c.filter), c.want)
-		same(r, "selected one by one by "+c.name, r.refs(c.filter), refsOf(c.want))
+		same(r, "filtered in pages of one job by "+c.name, r.listAll(c.filter), c.want)
+		same(r, "selected in pages of one job by "+c.name, r.refs(c.filter), refsOf(c.want))
 	}
 	for _, f := range []store.Filter{{Limit: 0}, {Limit: -1}, {Limit: store.MaxPage + 1}} {
 		_, err := r.s.List(r.Context(), f)
@@ -215,7 +217,7 @@ func (r *rig) refs(f store.Filter) (refs []store.Ref) {
 		page, err := r.s.Select(r.Context(), f)
 		r.must(err)
 		if len(page.Refs) > f.Limit {
-			r.Fatalf("a page of %d, want %d at most", len(page.Refs), f.Limit)
+			r.Fatalf("a page contains %d jobs, want %d at most", len(page.Refs), f.Limit)
 		}
 		refs = append(refs, page.Refs...)
 		if page.Next == 0 {
@@ -246,15 +248,15 @@ func inputIsReadSeparately(r *rig) {
 		r.must(r.change(want, queue.VerbHold))
 		r.must(r.change(want, queue.VerbRelease))
 		claimed := r.claimOne()
-		same(r, "claimed with", claimed.Execution, want.Execution)
+		same(r, "settings of the claimed job", claimed.Execution, want.Execution)
 		leased, err := r.leasedJobs()
 		r.must(err)
-		same(r, "leased with", leased[0].Execution, want.Execution)
+		same(r, "settings of the leased job", leased[0].Execution, want.Execution)
 		r.settle(claimed, exited(1))
 		for _, edit := range []func(*queue.Job){large, small} {
 			r.must(r.edit(want, func(j *queue.Job) error { edit(j); return nil }))
 			edit(&want)
-			same(r, "edited", r.get(want.ID).Execution, want.Execution)
+			same(r, "settings of the edited job", r.get(want.ID).Execution, want.Execution)
 		}
 		r.must(r.change(want, queue.VerbRemove))
 	}
@@ -277,13 +279,13 @@ func pageEndsByBytes(r *rig) {
 	all := append([]int64{last.Seq}, jobs[2].Seq, jobs[1].Seq, jobs[0].Seq)
 	page := r.page(store.Filter{Limit: 9})
 	same(r, "a full page", seqs(page.Jobs), all)
-	same(r, "what follows it", page.Next, 0)
+	same(r, "next page after it", page.Next, 0)
 	r.must(r.edit(last, func(j *queue.Job) error { j.Command += "x"; return nil }))
 	page = r.page(store.Filter{Limit: 9})
 	same(r, "one byte too many", seqs(page.Jobs), all[:3])
 	page = r.page(store.Filter{Limit: 9, Before: page.Next})
 	same(r, "the rest", seqs(page.Jobs), all[3:])
-	same(r, "what follows the rest", page.Next, 0)
+	same(r, "next page after the rest", page.Next, 0)
 	// Characters that JSON escapes count with their escapes.
 	huge := r.enqueueOne(func(j *queue.Job) {
 		j.Argv, j.Command = slices.Repeat([]string{strings.Repeat("\x01", 100_000)}, 4), ""
@@ -314,15 +316,15 @@ func historyPages(r *rig) {
 		return numbers
 	}
 	same(r, "the newest", page(0, 1), []int{7})
-	same(r, "as many as fit", page(0, 9), []int{6, 7})
-	same(r, "those before", page(6, 9), []int{1, 2, 3, 4, 5})
-	same(r, "some of those before", page(5, 3), []int{2, 3, 4})
+	same(r, "attempts that fit into a page", page(0, 9), []int{6, 7})
+	same(r, "the attempts before", page(6, 9), []int{1, 2, 3, 4, 5})
+	same(r, "some of the attempts before", page(5, 3), []int{2, 3, 4})
 	same(r, "the first", page(2, 3), []int{1})
 	same(r, "before the first", page(1, 3), nil)
-	same(r, "beyond the last", page(100, 1), []int{7})
+	same(r, "before an attempt that does not exist", page(100, 1), []int{7})
 	for _, limit := range []int{0, -1, store.MaxPage + 1} {
 		_, err := r.s.History(r.Context(), j.Seq, 0, limit)
-		r.wantError("a page of none, or of too many", err, queue.CodeInvalid, "limit")
+		r.wantError("a page with an invalid limit", err, queue.CodeInvalid, "limit")
 	}
 }
 
@@ -336,7 +338,7 @@ func countsFollowChanges(r *rig) {
 		same(r, "counts after "+what, r.s.Counts().States, all)
 		r.checkCounts()
 	}
-	states("nothing", nil)
+	states("the start", nil)
 	r.enqueueAndGet(draft(), draft(), draft(withDelay(time.Hour)))
 	states("three enqueues", map[queue.State]int64{queue.Pending: 3})
 	jobs := r.claim(2)
@@ -363,17 +365,17 @@ func oldestIsLongestWait(r *rig) {
 		r.must(err)
 		same(r, "oldest "+what, got, want)
 	}
-	oldest("of nothing", 0)
+	oldest("of an empty store", 0)
 	begin := r.s.Now()
 	first := r.enqueueOne(withDelay(time.Minute))
-	oldest("while the only job sleeps", 0)
+	oldest("while the only job is not due", 0)
 	r.advanceAndPromote(time.Second)
 	r.enqueueOne(withPriority(9))
-	oldest("beside a sleeper", begin+1000)
+	oldest("of a waiting job and a job that is not due", begin+1000)
 	r.advanceAndPromote(time.Minute)
-	oldest("of a waiter and a former sleeper", begin+1000)
+	oldest("of a waiting job and a job that was due later", begin+1000)
 	r.settle(r.start(r.claimOne()), exited(0))
-	oldest("when only the former sleeper waits", first.RunAt)
+	oldest("when only the job that was due later waits", first.RunAt)
 	r.start(r.claimOne())
 	oldest("when all run", 0)
 }
@@ -414,8 +416,8 @@ func watchHints(r *rig) {
 	late := r.enqueueOne(withDelay(time.Hour), expiringAt(r.s.Now()+60_001))
 	w := r.s.Watch([]int64{j.Seq, late.Seq})
 	defer w.Stop()
-	receive(r, "what may have changed before", w.C)
-	same(r, "told at first", w.ChangedJobs(), []int64{j.Seq, late.Seq})
+	receive(r, "first value of a watch", w.C)
+	same(r, "jobs reported first", w.ChangedJobs(), []int64{j.Seq, late.Seq})
 	hinted := func(what string, want queue.Job) {
 		r.Helper()
 		receive(r, "hint of "+what, w.C)
@@ -456,9 +458,9 @@ func watchesAreIndependent(r *rig) {
 	second.ChangedJobs()
 	first.Stop()
 	r.must(r.s.Change(r.Context(), j.Seq, store.Change{Verb: queue.VerbRetry, UID: testUID}))
-	receive(r, "watch whose neighbour has stopped", second.C)
+	receive(r, "watch after another one has stopped", second.C)
 	same(r, "changed", second.ChangedJobs(), []int64{j.Seq})
-	same(r, "hinted at no job", received(other), false)
+	same(r, "value of a watch without jobs", received(other), false)
 }
 
 func newEventClosesChannel(r *rig) {
@@ -469,7 +471,7 @@ func newEventClosesChannel(r *rig) {
 	r.checkUnchanged(func() {
 		select {
 		case <-first:
-			r.Error("news came of nothing")
+			r.Error("the channel was closed without a new event")
 		default:
 		}
 	})
@@ -478,7 +480,7 @@ func newEventClosesChannel(r *rig) {
 		select {
 		case <-newer:
 		default:
-			r.Error("an event was stored and no news came")
+			r.Error("an event was stored, but the channel was not closed")
 		}
 	}
 	last, _ = r.s.LastEvent()

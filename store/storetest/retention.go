@@ -9,15 +9,15 @@ import (
 )
 
 var retentionPromises = []promise{
-	{name: "jobs of a queue with a retention of its own are kept apart from the others", check: ownRetention},
-	{name: "of more ended jobs than may be kept those that ended first go", check: jobsTrimmed},
-	{name: "what ended first is expelled first", check: expelsOldest},
-	{name: "nothing is expelled that has not ended", check: expelsEnded},
-	{name: "the oldest outputs go when all take too much room", check: outputsTrimmed},
+	{name: "jobs of a queue with its own retention are counted and trimmed separately", check: ownRetention},
+	{name: "TrimJobs removes the jobs that ended first", check: jobsTrimmed},
+	{name: "Purge removes the jobs that ended first", check: purgesOldest},
+	{name: "Purge removes only ended jobs", check: purgesOnlyEnded},
+	{name: "TrimOutputs removes the oldest outputs", check: outputsTrimmed},
 	{name: "events are trimmed by age and number", check: eventsTrimmed},
 }
 
-func expelsOldest(r *rig) {
+func purgesOldest(r *rig) {
 	var jobs []queue.Job
 	for i, end := range []queue.Outcome{exited(0), endedAs(queue.Killed), exited(0), exited(0)} {
 		j := r.runJob(end)
@@ -33,25 +33,25 @@ func expelsOldest(r *rig) {
 	}
 	same(r, "counts", []int64{count(both, before), count(both[:1], before), count(both, before+1), count(nil, before)},
 		[]int64{3, 2, 4, 0})
-	expel := func(states []queue.State, before queue.Millis, limit int) int {
+	purge := func(states []queue.State, before queue.Millis, limit int) int {
 		n, err := r.s.Purge(r.Context(), store.EndedFilter{States: states, Before: before}, limit, new(7))
 		r.must(err)
 		r.checkCounts()
 		return n
 	}
 	r.newEvents()
-	same(r, "expelled", expel(both, before, 2), 2)
+	same(r, "purged jobs", purge(both, before, 2), 2)
 	gone := []queue.Job{jobs[0], jobs[1]}
 	for i := range gone {
 		gone[i].State = 0
 	}
 	same(r, "events", r.newEvents(), []queue.Event{r.event(queue.EventRemoved, gone[0], queue.EventDetail{UID: new(7)}),
 		r.event(queue.EventRemoved, gone[1], queue.EventDetail{UID: new(7)})})
-	same(r, "expelled of one state", expel(both[1:], before, 9), 0)
-	same(r, "expelled of the rest", expel(both, before, 9), 1)
-	same(r, "left", seqs(r.listAll(store.Filter{})), []int64{jobs[3].Seq})
+	same(r, "purged jobs of one state", purge(both[1:], before, 9), 0)
+	same(r, "purged jobs of both states", purge(both, before, 9), 1)
+	same(r, "remaining jobs", seqs(r.listAll(store.Filter{})), []int64{jobs[3].Seq})
 	_, err := r.s.History(r.Context(), jobs[2].Seq, 0, store.MaxPage)
-	r.wantCode("history of an expelled job", err, queue.CodeNotFound)
+	r.wantCode("history of a purged job", err, queue.CodeNotFound)
 }
 
 func jobsTrimmed(r *rig) {
@@ -88,23 +88,23 @@ func jobsTrimmed(r *rig) {
 		slices.Sort(got)
 		same(r, what, got, want)
 	}
-	same(r, "more, of as many as may be kept", []bool{trim("", 5, 9), trim("own", 5, 9), trim("none", 0, 9)},
+	same(r, "more to remove when all jobs may be kept", []bool{trim("", 5, 9), trim("own", 5, 9), trim("none", 0, 9)},
 		[]bool{false, false, false})
-	wantLeft("as many as may be kept", slices.Concat(own, others)...)
-	same(r, "more, after a step of several", trim("", 2, 2), true)
-	wantLeft("after a step", slices.Concat(own, others[2:])...)
-	same(r, "more, after the last step", trim("", 2, 2), false)
+	wantLeft("when all jobs may be kept", slices.Concat(own, others)...)
+	same(r, "more to remove after the first of two steps", trim("", 2, 2), true)
+	wantLeft("after the first step", slices.Concat(own, others[2:])...)
+	same(r, "more to remove after the last step", trim("", 2, 2), false)
 	wantLeft("after the last step", slices.Concat(own, others[3:])...)
 	r.must(r.s.SetQueue(r.Context(), "own", store.DefaultQueueRule))
 	r.checkCounts()
-	same(r, "more, of a queue that has lost its retention since", trim("own", 1, 9), false)
-	wantLeft("of a queue", slices.Concat(own[4:], others[3:])...)
-	same(r, "more, of all", []bool{trim("own", 0, 9), trim("", 0, 9)}, []bool{false, false})
-	wantLeft("the dead one stays")
+	same(r, "more to remove in a queue whose retention was removed", trim("own", 1, 9), false)
+	wantLeft("after trimming one queue", slices.Concat(own[4:], others[3:])...)
+	same(r, "more to remove when no job may be kept", []bool{trim("own", 0, 9), trim("", 0, 9)}, []bool{false, false})
+	wantLeft("dead jobs are never trimmed")
 	r.checkKeeping()
 }
 
-func expelsEnded(r *rig) {
+func purgesOnlyEnded(r *rig) {
 	for _, s := range []queue.State{queue.Failed, queue.Held, queue.Dead, queue.Pending} {
 		r.jobIn(s)
 	}
@@ -114,12 +114,12 @@ func expelsEnded(r *rig) {
 		n, err := r.s.Purge(r.Context(), store.EndedFilter{States: []queue.State{queue.Failed, queue.Held, queue.Pending,
 			queue.Processing}, Before: r.s.Now() + 1}, 9, nil)
 		r.must(err)
-		same(r, "expelled", n, 0)
+		same(r, "purged jobs", n, 0)
 	})
 	n, err := r.s.Purge(r.Context(), store.EndedFilter{States: all, Before: r.s.Now() + 1}, 9, nil)
 	r.must(err)
-	same(r, "expelled of all states", n, 1)
-	same(r, "left", len(r.listAll(store.Filter{})), 3)
+	same(r, "purged jobs of all states", n, 1)
+	same(r, "remaining jobs", len(r.listAll(store.Filter{})), 3)
 }
 
 func eventsTrimmed(r *rig) {
@@ -140,14 +140,14 @@ func eventsTrimmed(r *rig) {
 		return remaining
 	}
 	now, second := r.s.Now(), r.newEvents()[1].At
-	same(r, "nothing is old", trim(now.Add(-time.Hour), 100), []int64{1, 2, 3, 4, 5})
+	same(r, "no event is too old", trim(now.Add(-time.Hour), 100), []int64{1, 2, 3, 4, 5})
 	same(r, "by age", trim(second, 100), []int64{2, 3, 4, 5})
-	same(r, "by number", trim(now.Add(-time.Hour), 2), []int64{4, 5})
+	same(r, "by number of events", trim(now.Add(-time.Hour), 2), []int64{4, 5})
 	last, _ := r.s.LastEvent()
-	same(r, "the newest", last, 5)
-	same(r, "all", trim(now.Add(time.Hour), 100), []int64(nil))
+	same(r, "number of the newest event", last, 5)
+	same(r, "all events are too old", trim(now.Add(time.Hour), 100), []int64(nil))
 	r.enqueueOne()
-	same(r, "numbers go on", trim(0, 100), []int64{6})
+	same(r, "the numbers continue", trim(0, 100), []int64{6})
 }
 
 func outputsTrimmed(r *rig) {
@@ -172,11 +172,11 @@ func outputsTrimmed(r *rig) {
 			r.must(err)
 		}
 	}
-	same(r, "room that they take", r.s.Counts().Outputs, 1000+10*(many-1))
+	same(r, "bytes of all outputs", r.s.Counts().Outputs, 1000+10*(many-1))
 	trim(1000 + 10*(many-1))
-	same(r, "what fits", r.s.Counts().Outputs, 1000+10*(many-1))
+	same(r, "bytes when all outputs fit", r.s.Counts().Outputs, 1000+10*(many-1))
 	trim(45)
-	same(r, "after trimming", r.s.Counts().Outputs, 40)
+	same(r, "bytes after trimming", r.s.Counts().Outputs, 40)
 	var remaining []int
 	for i, j := range jobs {
 		a, err := r.s.Attempt(r.Context(), j.Seq, 1)
@@ -184,16 +184,16 @@ func outputsTrimmed(r *rig) {
 		if a.OutputBytes > 0 {
 			remaining = append(remaining, i)
 		} else {
-			same(r, "a forgotten output", []any{a.OutputBytes, len(a.Output), a.OutputRef},
+			same(r, "a removed output", []any{a.OutputBytes, len(a.Output), a.OutputRef},
 				[]any{int64(queue.OutputForgotten), 0, ""})
 		}
 	}
-	same(r, "those that are left", remaining, []int{many - 4, many - 3, many - 2, many - 1})
+	same(r, "jobs with an output", remaining, []int{many - 4, many - 3, many - 2, many - 1})
 	refs, err := r.s.DeletableOutputs(r.Context(), 9)
 	r.must(err)
-	same(r, "garbage", refs, []string{"1-1"})
+	same(r, "deletable files", refs, []string{"1-1"})
 	r.must(r.s.Change(r.Context(), jobs[many-1].Seq, store.Change{Verb: queue.VerbRemove}))
-	same(r, "after a removal", r.s.Counts().Outputs, 30)
+	same(r, "bytes after removing a job", r.s.Counts().Outputs, 30)
 }
 
 func ownRetention(r *rig) {
@@ -210,8 +210,8 @@ func ownRetention(r *rig) {
 	first, plain, dead, second := done("own", "aaaa", exited(0)), done("other", "bb", exited(0)),
 		done("own", "ccc", exited(1)), done("own", "dddd", exited(0))
 	if !first.OwnRetention || first.Outputs != 4 || plain.OwnRetention || dead.OwnRetention || plain.Outputs != 2 {
-		r.Errorf("kept: %v %d, %v %d, dead %v", first.OwnRetention, first.Outputs, plain.OwnRetention, plain.Outputs,
-			dead.OwnRetention)
+		r.Errorf("own retention and output bytes: %v %d, other queue: %v %d, dead job: %v",
+			first.OwnRetention, first.Outputs, plain.OwnRetention, plain.Outputs, dead.OwnRetention)
 	}
 	endedOf := func(name *string) store.EndedFilter {
 		return store.EndedFilter{States: []queue.State{queue.Completed, queue.Dead}, Before: r.s.Now() + 1,
@@ -220,12 +220,12 @@ func ownRetention(r *rig) {
 	for what, want := range map[*string]int64{nil: 4, new(""): 2, new("own"): 2, new("other"): 0} {
 		n, err := r.s.CountEnded(r.Context(), endedOf(what))
 		r.must(err)
-		same(r, "count", n, want)
+		same(r, "number of ended jobs", n, want)
 	}
 	r.checkKeeping(store.OwnRetentionQueue{Name: "own", Jobs: 2, Outputs: 8})
 	screen, err := r.s.Screen(r.Context(), store.ScreenFilter{Rows: 9})
 	r.must(err)
-	same(r, "those that ended last", seqs(screen.Done), []int64{second.Seq, plain.Seq, first.Seq})
+	same(r, "jobs that ended last", seqs(screen.Done), []int64{second.Seq, plain.Seq, first.Seq})
 	trim := func(keep int64) {
 		for more := true; more; {
 			var err error
@@ -234,25 +234,25 @@ func ownRetention(r *rig) {
 		}
 	}
 	trim(8)
-	same(r, "outputs that fit", r.get(first.ID).Outputs, 4)
+	same(r, "output bytes when all outputs fit", r.get(first.ID).Outputs, 4)
 	r.checkKeeping(store.OwnRetentionQueue{Name: "own", Jobs: 2, Outputs: 8})
 	trim(7)
 	r.checkKeeping(store.OwnRetentionQueue{Name: "own", Jobs: 2, Outputs: 4})
-	same(r, "outputs that do not, and those that do",
+	same(r, "output bytes after trimming the queue",
 		[]int64{r.get(first.ID).Outputs, r.get(second.ID).Outputs, r.get(plain.ID).Outputs, r.get(dead.ID).Outputs},
 		[]int64{0, 4, 2, 3})
 	n, err := r.s.Purge(r.Context(), endedOf(new("own")), 1, nil)
 	r.must(err)
-	same(r, "removed", n, 1)
-	same(r, "left", seqs(r.listAll(store.Filter{})), []int64{second.Seq, dead.Seq, plain.Seq})
+	same(r, "purged jobs of the queue", n, 1)
+	same(r, "remaining jobs", seqs(r.listAll(store.Filter{})), []int64{second.Seq, dead.Seq, plain.Seq})
 	n, err = r.s.Purge(r.Context(), endedOf(new("")), 9, nil)
 	r.must(err)
-	same(r, "removed of the others", n, 2)
+	same(r, "purged jobs of the other queues", n, 2)
 	r.must(r.change(second, queue.VerbRetry))
 	r.must(r.s.SetQueue(r.Context(), "own", store.DefaultQueueRule))
 	r.settle(r.claimOne(), exited(0))
 	if j := r.get(second.ID); j.OwnRetention {
-		r.Error("it is kept by a retention that its queue has no more")
+		r.Error("the job counts under a retention that its queue no longer has")
 	}
 	r.checkCounts()
 }

@@ -12,25 +12,25 @@ import (
 )
 
 var schedulePromises = []promise{
-	{name: "a schedule is kept as it was stored, and replaced by its number alone", check: schedulesKept},
-	{name: "a user has so many schedules at most", check: schedulesBounded},
-	{name: "schedules are listed by name in pages", check: schedulesListed},
-	{name: "schedules that are due are told, and when the next one is", check: schedulesDue},
-	{name: "the alarm rings for a schedule that is due earlier", check: earlierScheduleSendsHint},
-	{name: "an instant is carried out once", check: firedOnce},
-	{name: "an instant beside a job that has not ended is skipped", check: firedSkips},
-	{name: "an instant beside a job that has not ended waits for it", check: firedQueues},
-	{name: "an instant replaces what waits, and names what runs", check: firedReplaces},
-	{name: "what would be replaced stays if the new job is refused", check: firedReplacesNothing},
-	{name: "jobs of a schedule wait for those that it names", check: firedWaits},
-	{name: "instants that are caught up come one after another", check: occurrencesRunInSequence},
-	{name: "an instant without room is recorded as refused", check: firedRefused},
-	{name: "an instant whose id is taken gets another one", check: firedTaken},
-	{name: "an instant that a person asks for is beside all others", check: userRunIsSeparate},
-	{name: "a paused schedule fires nothing until it goes on", check: schedulePaused},
-	{name: "the newest hundred runs are kept", check: runsBounded},
-	{name: "a schedule of a boot is due on another one", check: scheduleAtBoot},
-	{name: "a former owner's schedules are paused", check: schedulesDisowned},
+	{name: "a schedule is returned unchanged, and a change must name its current version", check: schedulesKept},
+	{name: "the number of schedules is limited per user", check: schedulesBounded},
+	{name: "Schedules returns pages, ordered by name", check: schedulesListed},
+	{name: "DueSchedules returns the due schedules and when the next one is due", check: schedulesDue},
+	{name: "DueSooner sends a hint for a schedule that is due earlier", check: earlierScheduleSendsHint},
+	{name: "an occurrence runs once", check: firedOnce},
+	{name: "overlap skip: an occurrence is skipped while the previous job is unfinished", check: firedSkips},
+	{name: "overlap queue: an occurrence waits for the previous job", check: firedQueues},
+	{name: "overlap replace: an occurrence cancels a waiting job and returns a leased one", check: firedReplaces},
+	{name: "overlap replace: the previous job stays if the new one is rejected", check: firedReplacesNothing},
+	{name: "jobs of a schedule depend on the jobs that it names", check: firedWaits},
+	{name: "occurrences that are caught up run one after another", check: occurrencesRunInSequence},
+	{name: "an occurrence in a full queue is recorded as refused", check: firedRefused},
+	{name: "an occurrence whose id is in use gets another id", check: firedTaken},
+	{name: "a run that a user requests does not change the schedule", check: userRunIsSeparate},
+	{name: "a paused schedule runs nothing until it is resumed", check: schedulePaused},
+	{name: "the newest MaxScheduleRuns records are kept", check: runsBounded},
+	{name: "an at-boot schedule is due after the next boot", check: scheduleAtBoot},
+	{name: "Disown pauses the former owner's schedules", check: schedulesDisowned},
 }
 
 // putSchedule stores a schedule after applying set to it.
@@ -62,9 +62,9 @@ func (r *rig) getSchedule(name string) (store.Schedule, []store.ScheduleRun) {
 	return s, runs
 }
 
-// firingAt returns an OccurrenceRequest of a schedule that runs occurrences at the given times. The next occurrence is a
-// minute later.
-func firingAt(s store.Schedule, at ...queue.Millis) store.OccurrenceRequest {
+// occurrencesAt returns an OccurrenceRequest of a schedule that runs occurrences at the given times. The next
+// occurrence is a minute later.
+func occurrencesAt(s store.Schedule, at ...queue.Millis) store.OccurrenceRequest {
 	f := store.OccurrenceRequest{
 		Name: s.Name, Gen: s.Gen, Last: s.LastAt, Boot: s.Boot, NextBoot: s.Boot, LastAt: s.LastAt, Runs: at,
 		IDs: func(at queue.Millis, n int) string {
@@ -116,30 +116,30 @@ func schedulesKept(r *rig) {
 	same(r, "stored", got, want)
 	same(r, "runs", len(runs), 0)
 	_, err := r.s.PutSchedule(r.Context(), store.SchedulePut{Schedule: want, RequestedBy: testUID})
-	r.wantErrChanged("a second one", err)
+	r.wantErrChanged("a second schedule with the same name", err)
 	_, err = r.s.PutSchedule(r.Context(), store.SchedulePut{Schedule: want, Replaces: want.Gen + 1, RequestedBy: testUID})
-	r.wantErrChanged("another gen", err)
+	r.wantErrChanged("another version", err)
 	again := want
 	again.Cron, again.UID = "0 0 * * *", 7
 	again, err = r.s.PutSchedule(r.Context(), store.SchedulePut{Schedule: again, Replaces: want.Gen, RequestedBy: 7})
 	r.must(err)
 	if again.Gen == want.Gen {
-		r.Error("the new one has the old one's number")
+		r.Error("the new version has the number of the old one")
 	}
 	got, _ = r.getSchedule("nightly")
 	same(r, "replaced", got, again)
-	r.wantErrChanged("removal of the old one", r.s.RemoveSchedule(r.Context(), "nightly", want.Gen, testUID))
+	r.wantErrChanged("removal of the old version", r.s.RemoveSchedule(r.Context(), "nightly", want.Gen, testUID))
 	r.must(r.s.RemoveSchedule(r.Context(), "nightly", again.Gen, testUID))
 	_, _, err = r.s.Schedule(r.Context(), "nightly")
-	r.wantError("a removed one", err, queue.CodeNotFound, "")
+	r.wantError("a removed schedule", err, queue.CodeNotFound, "")
 	r.wantError("a second removal", r.s.RemoveSchedule(r.Context(), "nightly", again.Gen, testUID), queue.CodeNotFound, "")
 	_, err = r.s.PutSchedule(r.Context(), store.SchedulePut{Schedule: want, Replaces: want.Gen, RequestedBy: testUID})
-	r.wantErrChanged("one in the place of none", err)
+	r.wantErrChanged("replacing a schedule that does not exist", err)
 	same(r, "events", r.newScheduleEvents(), []string{"schedule_added nightly ", "schedule_added nightly ",
 		"schedule_removed nightly "})
 }
 
-// wantErrChanged checks that err is ErrChanged.
+// wantErrChanged checks that err is ErrScheduleChanged.
 func (r *rig) wantErrChanged(what string, err error) {
 	r.Helper()
 	if !errors.Is(err, store.ErrScheduleChanged) {
@@ -155,7 +155,7 @@ func schedulesBounded(r *rig) {
 	more := last
 	more.Name = "more"
 	_, err := r.s.PutSchedule(r.Context(), store.SchedulePut{Schedule: more, RequestedBy: testUID})
-	r.wantError("one more", err, queue.CodeFull, "")
+	r.wantError("one more schedule", err, queue.CodeFull, "")
 	_, err = r.s.PutSchedule(r.Context(), store.SchedulePut{Schedule: last, Replaces: last.Gen, RequestedBy: testUID})
 	r.must(err) // allowed at the limit, because it replaces an existing schedule
 	more.UID = 7
@@ -174,7 +174,7 @@ func schedulesListed(r *rig) {
 	}
 	want, _ := r.getSchedule("b")
 	want.Draft.Env, want.Draft.Stdin, want.Spec = nil, "", ""
-	same(r, "a listed one", list[0], want)
+	same(r, "a listed schedule", list[0], want)
 	list, err = r.s.Schedules(r.Context(), "d", 2)
 	r.must(err)
 	same(r, "after the last", len(list), 0)
@@ -201,29 +201,29 @@ func schedulesDue(r *rig) {
 		same(r, what, names, want)
 		same(r, what+", next", next, wantNext)
 	}
-	check("without any", 9, time.Hour)
+	check("without schedules", 9, time.Hour)
 	r.putSchedule("late", after(20*time.Minute))
 	r.putSchedule("soon", after(2*time.Minute))
 	r.putSchedule("sooner", after(time.Minute))
 	r.putSchedule("never", func(s *store.Schedule) { s.NextAt, s.DueAt = 0, 0 })
 	r.putSchedule("far", after(9*time.Hour))
-	check("before", 9, time.Minute)
+	check("before the first is due", 9, time.Minute)
 	r.advance(time.Minute)
-	check("one", 9, time.Minute, "sooner")
+	check("one is due", 9, time.Minute, "sooner")
 	r.advance(time.Minute)
-	check("two", 9, 18*time.Minute, "sooner", "soon")
-	check("one of two", 1, 0, "sooner")
+	check("two are due", 9, 18*time.Minute, "sooner", "soon")
+	check("two are due, with a limit of one", 1, 0, "sooner")
 	s, _ := r.getSchedule("sooner")
-	f := firingAt(s)
+	f := occurrencesAt(s)
 	f.LastAt, f.NextAt, f.DueAt = s.NextAt, s.NextAt.Add(30*time.Minute), s.NextAt.Add(30*time.Minute)
 	r.fire(f)
-	check("after it was carried out", 9, 18*time.Minute, "soon")
+	check("after an occurrence has run", 9, 18*time.Minute, "soon")
 	r.advance(19 * time.Minute)
-	r.putSchedule("of another", after(time.Minute), func(s *store.Schedule) { s.UID = testUID + 1 })
-	r.putSchedule("of another, too", after(2*time.Minute), func(s *store.Schedule) { s.UID = testUID + 1 })
+	r.putSchedule("of-another", after(time.Minute), func(s *store.Schedule) { s.UID = testUID + 1 })
+	r.putSchedule("of-another-2", after(2*time.Minute), func(s *store.Schedule) { s.UID = testUID + 1 })
 	r.advance(2 * time.Minute)
-	check("users take turns", 3, 0, "soon", "of another", "late")
-	check("all of them", 9, 8*time.Minute, "soon", "of another", "late", "of another, too")
+	check("users take turns", 3, 0, "soon", "of-another", "late")
+	check("all are due", 9, 8*time.Minute, "soon", "of-another", "late", "of-another-2")
 }
 
 func earlierScheduleSendsHint(r *rig) {
@@ -233,14 +233,14 @@ func earlierScheduleSendsHint(r *rig) {
 	default:
 	}
 	r.putSchedule("soon")
-	receive(r, "alarm of a schedule", r.s.DueSooner())
+	receive(r, "hint for a schedule", r.s.DueSooner())
 }
 
 func firedOnce(r *rig) {
 	s := r.putSchedule("nightly", func(s *store.Schedule) { s.Draft.Priority = 7 })
 	r.newEvents()
 	r.advance(3 * time.Minute)
-	f := firingAt(s, s.NextAt+60_000)
+	f := occurrencesAt(s, s.NextAt+60_000)
 	f.Missed = []queue.Millis{s.NextAt}
 	fired := r.fire(f)
 	if !fired.Done || len(fired.Runs) != 1 {
@@ -249,16 +249,16 @@ func firedOnce(r *rig) {
 	j := r.get(fired.Runs[0].ID)
 	same(r, "the job", []any{j.ID, j.Seq, j.Schedule, j.Priority, j.UID, j.State},
 		[]any{f.IDs(f.LastAt, 1), fired.Runs[0].Job, "nightly", int64(7), testUID, queue.Pending})
-	same(r, "again", r.fire(f), store.OccurrenceResult{})
-	other := firingAt(s, s.NextAt+120_000)
-	same(r, "another instant of the old state", r.fire(other), store.OccurrenceResult{})
+	same(r, "the same occurrence again", r.fire(f), store.OccurrenceResult{})
+	other := occurrencesAt(s, s.NextAt+120_000)
+	same(r, "another occurrence requested from outdated state", r.fire(other), store.OccurrenceResult{})
 	other.Last, other.Gen = f.LastAt, s.Gen+1
-	same(r, "another definition", r.fire(other), store.OccurrenceResult{})
+	same(r, "an occurrence of another version", r.fire(other), store.OccurrenceResult{})
 	got, runs := r.getSchedule("nightly")
 	s.LastAt, s.NextAt, s.DueAt = f.LastAt, f.NextAt, f.DueAt
-	same(r, "the schedule", got, s)
+	same(r, "schedule", got, s)
 	now := r.s.Now()
-	same(r, "the runs", runs, []store.ScheduleRun{
+	same(r, "records", runs, []store.ScheduleRun{
 		{Instant: f.LastAt, At: now, Outcome: store.OutcomeFired, Job: j.Seq, ID: j.ID},
 		{Instant: f.Missed[0], At: now, Outcome: store.OutcomeMissed},
 	})
@@ -266,7 +266,7 @@ func firedOnce(r *rig) {
 	same(r, "counts", r.s.Counts().States[queue.Pending], int64(1))
 	f.Name = "gone"
 	_, err := r.s.Fire(r.Context(), f)
-	r.wantError("without a schedule", err, queue.CodeNotFound, "")
+	r.wantError("an occurrence of an unknown schedule", err, queue.CodeNotFound, "")
 }
 
 // fireNext fires the next occurrence of a schedule.
@@ -274,26 +274,26 @@ func (r *rig) fireNext(name string) store.OccurrenceResult {
 	r.Helper()
 	r.advance(time.Minute)
 	s, _ := r.getSchedule(name)
-	return r.fire(firingAt(s, s.NextAt))
+	return r.fire(occurrencesAt(s, s.NextAt))
 }
 
 func firedSkips(r *rig) {
 	r.putSchedule("nightly")
 	first := r.fireNext("nightly").Runs[0]
 	skipped := r.fireNext("nightly").Runs[0]
-	same(r, "beside one that waits", []any{skipped.Outcome, skipped.Note, skipped.Job},
+	same(r, "while the previous job waits", []any{skipped.Outcome, skipped.Note, skipped.Job},
 		[]any{store.OutcomeSkipped, first.ID, int64(0)})
 	r.start(r.claimOne())
-	same(r, "beside one that runs", r.fireNext("nightly").Runs[0].Outcome, store.OutcomeSkipped)
+	same(r, "while the previous job runs", r.fireNext("nightly").Runs[0].Outcome, store.OutcomeSkipped)
 	j := r.get(first.ID)
 	r.settle(j, exited(1))
-	same(r, "beside one that failed", r.fireNext("nightly").Runs[0].Outcome, store.OutcomeSkipped)
+	same(r, "while the previous job waits for its retry", r.fireNext("nightly").Runs[0].Outcome, store.OutcomeSkipped)
 	r.advance(time.Minute)
 	r.promote()
 	r.settle(r.claimOne(), exited(0))
-	same(r, "after its end", r.fireNext("nightly").Runs[0].Outcome, store.OutcomeFired)
-	same(r, "all", r.outcomes("nightly"), []string{"fired", "skipped", "skipped", "skipped", "fired"})
-	same(r, "jobs ever", r.s.Counts().Enqueued, int64(2))
+	same(r, "after the previous job has ended", r.fireNext("nightly").Runs[0].Outcome, store.OutcomeFired)
+	same(r, "outcomes", r.outcomes("nightly"), []string{"fired", "skipped", "skipped", "skipped", "fired"})
+	same(r, "jobs ever enqueued", r.s.Counts().Enqueued, int64(2))
 }
 
 func firedQueues(r *rig) {
@@ -303,10 +303,10 @@ func firedQueues(r *rig) {
 		ids = append(ids, r.fireNext("nightly").Runs[0].ID)
 	}
 	for i, id := range ids {
-		same(r, "blocked behind "+id, r.s.Counts().States[queue.Blocked], int64(2-i))
+		same(r, "blocked jobs after "+id, r.s.Counts().States[queue.Blocked], int64(2-i))
 		j := r.claimOne()
-		same(r, "the next", j.ID, id)
-		same(r, "beside it", len(r.claim(9)), 0)
+		same(r, "claimed job", j.ID, id)
+		same(r, "jobs claimed at the same time", len(r.claim(9)), 0)
 		end := exited(0)
 		if i == 1 {
 			end = endedAs(queue.Killed) // the next job starts however this one ends
@@ -314,8 +314,8 @@ func firedQueues(r *rig) {
 		r.settle(r.start(j), end)
 		r.promote()
 	}
-	same(r, "after all", r.fireNext("nightly").Runs[0].Outcome, store.OutcomeFired)
-	same(r, "blocked after all", r.s.Counts().States[queue.Blocked], int64(0))
+	same(r, "after all jobs have ended", r.fireNext("nightly").Runs[0].Outcome, store.OutcomeFired)
+	same(r, "blocked jobs after all jobs have ended", r.s.Counts().States[queue.Blocked], int64(0))
 }
 
 func firedReplaces(r *rig) {
@@ -323,22 +323,22 @@ func firedReplaces(r *rig) {
 	first := r.fireNext("nightly").Runs[0]
 	second := r.fireNext("nightly").Runs[0]
 	j := r.get(first.ID)
-	same(r, "the first", []any{j.State, j.Reason}, []any{queue.Cancelled, queue.ReasonReplaced})
+	same(r, "the first job", []any{j.State, j.Reason}, []any{queue.Cancelled, queue.ReasonReplaced})
 	claimed := r.claimOne()
-	same(r, "the second", claimed.ID, second.ID)
+	same(r, "claimed job", claimed.ID, second.ID)
 	for _, what := range []string{"reserved", "running"} {
 		if what == "running" {
 			claimed = r.start(claimed)
 		}
 		before, runs := r.getSchedule("nightly")
 		fired := r.fireNext("nightly")
-		same(r, "beside one that is "+what, fired, store.OccurrenceResult{Leased: []int64{claimed.Seq}})
+		same(r, "while the previous job is "+what, fired, store.OccurrenceResult{Leased: []int64{claimed.Seq}})
 		after, now := r.getSchedule("nightly")
-		same(r, "the schedule", after, before)
-		same(r, "its runs", now, runs)
+		same(r, "schedule", after, before)
+		same(r, "records", now, runs)
 	}
 	r.settle(claimed, endedAs(queue.Killed))
-	same(r, "after its end", r.fireNext("nightly").Runs[0].Outcome, store.OutcomeFired)
+	same(r, "after the previous job has ended", r.fireNext("nightly").Runs[0].Outcome, store.OutcomeFired)
 }
 
 func firedReplacesNothing(r *rig) {
@@ -349,41 +349,41 @@ func firedReplacesNothing(r *rig) {
 	}
 	r.putSchedule("kept", keyed(time.Hour))
 	first := r.fireNext("kept").Runs[0]
-	same(r, "beside one that waits and keeps its key", r.fireNext("kept").Runs[0].Outcome, store.OutcomeRefused)
-	same(r, "that one", r.get(first.ID).State, queue.Pending)
-	byHand := func(name string) error {
+	same(r, "while a waiting job keeps its unique key", r.fireNext("kept").Runs[0].Outcome, store.OutcomeRefused)
+	same(r, "state of the previous job", r.get(first.ID).State, queue.Pending)
+	fireRequested := func(name string) error {
 		s, _ := r.getSchedule(name)
-		f := firingAt(s, r.s.Now())
+		f := occurrencesAt(s, r.s.Now())
 		f.RequestedBy = new(7)
 		_, err := r.s.Fire(r.Context(), f)
 		return err
 	}
-	r.wantCode("by hand", byHand("kept"), queue.CodeExists)
-	same(r, "that one, still", r.get(first.ID).State, queue.Pending)
+	r.wantCode("requested by a user", fireRequested("kept"), queue.CodeExists)
+	same(r, "state of the previous job after the rejection", r.get(first.ID).State, queue.Pending)
 	claimed := r.start(r.claimOne())
 	fired := r.fireNext("kept")
-	same(r, "beside one that runs and keeps its key", []any{fired.Runs[0].Outcome, fired.Leased},
+	same(r, "while a running job keeps its unique key", []any{fired.Runs[0].Outcome, fired.Leased},
 		[]any{store.OutcomeRefused, []int64(nil)})
-	r.wantCode("by hand, beside one that runs", byHand("kept"), queue.CodeExists)
+	r.wantCode("requested by a user while the previous job runs", fireRequested("kept"), queue.CodeExists)
 	r.settle(claimed, exited(0))
 
 	r.putSchedule("free", keyed(0))
 	second := r.fireNext("free").Runs[0]
 	third := r.fireNext("free").Runs[0]
-	same(r, "its key is free then", []any{third.Outcome, r.get(second.ID).State},
+	same(r, "the replaced job does not keep its unique key", []any{third.Outcome, r.get(second.ID).State},
 		[]any{store.OutcomeFired, queue.Cancelled})
 	claimed = r.start(r.claimOne())
-	same(r, "it is to be ended first", r.fireNext("free").Leased, []int64{claimed.Seq})
+	same(r, "leased job that must end first", r.fireNext("free").Leased, []int64{claimed.Seq})
 	r.enqueueOne()
 	s, _ := r.getSchedule("free")
 	r.advance(time.Minute)
-	f := firingAt(s, s.NextAt)
+	f := occurrencesAt(s, s.NextAt)
 	f.MaxPending = 1
 	fired = r.fire(f)
-	same(r, "without room beside one that runs", []any{fired.Runs[0].Outcome, fired.Leased},
+	same(r, "in a full queue while the previous job runs", []any{fired.Runs[0].Outcome, fired.Leased},
 		[]any{store.OutcomeRefused, []int64(nil)})
-	same(r, "that one", r.get(claimed.ID).State, queue.Processing)
-	same(r, "all", r.outcomes("free"), []string{"refused", "fired", "fired"})
+	same(r, "state of the running job", r.get(claimed.ID).State, queue.Processing)
+	same(r, "outcomes", r.outcomes("free"), []string{"refused", "fired", "fired"})
 	r.checkCounts()
 }
 
@@ -396,43 +396,43 @@ func firedWaits(r *rig) {
 	}
 	stored := r.putSchedule("after", waits("parent"))
 	kept, _ := r.getSchedule("after")
-	same(r, "it is kept as it was stored", kept, stored)
-	disowned := stored
-	disowned.Name = "nobody"
-	waits("nobody")(&disowned)
-	_, err := r.s.PutSchedule(r.Context(), store.SchedulePut{Schedule: disowned, RequestedBy: testUID})
-	r.wantCode("of a job that is not there", err, queue.CodeInvalid)
+	same(r, "the stored schedule", kept, stored)
+	wrong := stored
+	wrong.Name = "unknown"
+	waits("unknown")(&wrong)
+	_, err := r.s.PutSchedule(r.Context(), store.SchedulePut{Schedule: wrong, RequestedBy: testUID})
+	r.wantCode("a schedule that depends on an unknown job", err, queue.CodeInvalid)
 	first, second := r.fireNext("after").Runs[0], r.fireNext("after").Runs[0]
 	for _, run := range []store.ScheduleRun{first, second} {
-		same(r, "what waits for it", r.get(run.ID).State, queue.Blocked)
+		same(r, "state of a job that depends on the parent", r.get(run.ID).State, queue.Blocked)
 	}
 	r.must(r.s.Change(r.Context(), parent.Seq, store.Change{Verb: queue.VerbRemove, UID: testUID}))
 	r.promote()
 	for _, run := range []store.ScheduleRun{first, second} {
-		same(r, "without it", []any{r.get(run.ID).State, r.get(run.ID).Reason},
+		same(r, "state and reason after the parent was removed", []any{r.get(run.ID).State, r.get(run.ID).Reason},
 			[]any{queue.Cancelled, queue.ReasonDependency})
 	}
-	same(r, "it is not there any more", r.fireNext("after").Runs[0].Outcome, store.OutcomeRefused)
+	same(r, "an occurrence that depends on a removed job", r.fireNext("after").Runs[0].Outcome, store.OutcomeRefused)
 	r.checkCounts()
 }
 
 func occurrencesRunInSequence(r *rig) {
 	s := r.putSchedule("nightly", func(s *store.Schedule) { s.CatchUp = store.CatchUpAll })
 	r.advance(4 * time.Minute)
-	fired := r.fire(firingAt(s, s.NextAt, s.NextAt+60_000, s.NextAt+120_000))
+	fired := r.fire(occurrencesAt(s, s.NextAt, s.NextAt+60_000, s.NextAt+120_000))
 	for i, run := range fired.Runs {
 		same(r, "outcome", run.Outcome, store.OutcomeFired)
 		j := r.claimOne()
-		same(r, "the next", j.ID, run.ID)
-		same(r, fmt.Sprintf("beside the %dth", i), len(r.claim(9)), 0)
+		same(r, "claimed job", j.ID, run.ID)
+		same(r, fmt.Sprintf("jobs claimed while job %d is leased", i), len(r.claim(9)), 0)
 		r.settle(r.start(j), exited(0))
 		r.promote()
 	}
 	r.fireNext("nightly") // this job stays unfinished
 	s, _ = r.getSchedule("nightly")
 	r.advance(2 * time.Minute)
-	for _, run := range r.fire(firingAt(s, s.NextAt, s.NextAt+60_000)).Runs {
-		same(r, "beside an earlier one", run.Outcome, store.OutcomeSkipped)
+	for _, run := range r.fire(occurrencesAt(s, s.NextAt, s.NextAt+60_000)).Runs {
+		same(r, "outcome while an earlier job is unfinished", run.Outcome, store.OutcomeSkipped)
 	}
 }
 
@@ -440,70 +440,70 @@ func firedRefused(r *rig) {
 	s := r.putSchedule("nightly", withOverlap(store.OverlapQueue))
 	r.enqueueOne()
 	r.advance(time.Minute)
-	f := firingAt(s, s.NextAt)
+	f := occurrencesAt(s, s.NextAt)
 	f.MaxPending = 1
 	run := r.fire(f).Runs[0]
 	if run.Outcome != store.OutcomeRefused || run.Note == "" || run.Job != 0 {
 		r.Errorf("with a full queue: %+v", run)
 	}
 	s, _ = r.getSchedule("nightly")
-	same(r, "the next", s.NextAt, f.NextAt)
-	f = firingAt(s, s.NextAt)
+	same(r, "time of the next occurrence", s.NextAt, f.NextAt)
+	f = occurrencesAt(s, s.NextAt)
 	f.MaxPendingUser = 1
 	same(r, "with a full quota", r.fire(f).Runs[0].Outcome, store.OutcomeRefused)
-	same(r, "jobs ever", r.s.Counts().Enqueued, int64(1))
+	same(r, "jobs ever enqueued", r.s.Counts().Enqueued, int64(1))
 	r.checkCounts()
 }
 
 func firedTaken(r *rig) {
 	s := r.putSchedule("nightly", withOverlap(store.OverlapQueue))
-	f := firingAt(s, s.NextAt)
+	f := occurrencesAt(s, s.NextAt)
 	r.enqueueOne(withID(f.IDs(s.NextAt, 1)))
 	r.advance(time.Minute)
-	same(r, "the id", r.fire(f).Runs[0].ID, f.IDs(f.LastAt, 2))
+	same(r, "id of the job", r.fire(f).Runs[0].ID, f.IDs(f.LastAt, 2))
 }
 
 func userRunIsSeparate(r *rig) {
 	s := r.putSchedule("nightly")
-	by := 7
+	uid := 7
 	now := r.s.Now()
-	f := firingAt(s, now)
-	f.RequestedBy, f.Last, f.LastAt, f.NextAt, f.DueAt = &by, 5, 6, 7, 8
+	f := occurrencesAt(s, now)
+	f.RequestedBy, f.Last, f.LastAt, f.NextAt, f.DueAt = &uid, 5, 6, 7, 8
 	fired := r.fire(f)
 	got, runs := r.getSchedule("nightly")
-	same(r, "the schedule", got, s)
-	same(r, "its runs", runs, []store.ScheduleRun{{Instant: now, At: now, Outcome: store.OutcomeFired,
-		Job: fired.Runs[0].Job, ID: fired.Runs[0].ID, RequestedBy: &by}})
+	same(r, "schedule", got, s)
+	same(r, "records", runs, []store.ScheduleRun{{Instant: now, At: now, Outcome: store.OutcomeFired,
+		Job: fired.Runs[0].Job, ID: fired.Runs[0].ID, RequestedBy: &uid}})
 	_, err := r.s.Fire(r.Context(), f)
-	r.wantError("beside it", err, queue.CodeWrongState, "")
-	same(r, "the time comes beside it", r.fireNext("nightly").Runs[0].Outcome, store.OutcomeSkipped)
+	r.wantError("another request while the first job is unfinished", err, queue.CodeWrongState, "")
+	same(r, "occurrence while a requested job is unfinished", r.fireNext("nightly").Runs[0].Outcome, store.OutcomeSkipped)
 	r.settle(r.claimOne(), exited(0))
 	f.MaxPending = 1
 	r.enqueueOne()
 	_, err = r.s.Fire(r.Context(), f)
-	r.wantError("without room", err, queue.CodeFull, "")
-	same(r, "all", r.outcomes("nightly"), []string{"skipped", "fired"})
+	r.wantError("a request with a full queue", err, queue.CodeFull, "")
+	same(r, "outcomes", r.outcomes("nightly"), []string{"skipped", "fired"})
 }
 
 func schedulePaused(r *rig) {
 	s := r.putSchedule("nightly")
 	r.newEvents()
-	by := 7
-	pause := store.SchedulePause{Name: "nightly", Gen: s.Gen, RequestedBy: &by, Note: "why", Pause: true}
+	uid := 7
+	pause := store.SchedulePause{Name: "nightly", Gen: s.Gen, RequestedBy: &uid, Note: "why", Pause: true}
 	for range 2 { // the second call changes nothing
 		r.must(r.s.PauseSchedule(r.Context(), pause))
 	}
 	got, _ := r.getSchedule("nightly")
 	want := s
-	want.PausedAt, want.PausedBy, want.Note, want.NextAt, want.DueAt = r.s.Now(), &by, "why", 0, 0
+	want.PausedAt, want.PausedBy, want.Note, want.NextAt, want.DueAt = r.s.Now(), &uid, "why", 0, 0
 	same(r, "paused", got, want)
 	r.advance(5 * time.Minute)
-	same(r, "while it is paused", r.fire(firingAt(s, s.NextAt)), store.OccurrenceResult{})
+	same(r, "occurrence while the schedule is paused", r.fire(occurrencesAt(s, s.NextAt)), store.OccurrenceResult{})
 	names, next := r.dueSchedules("other", 9)
-	same(r, "due while it is paused", len(names), 0)
+	same(r, "due schedules while it is paused", len(names), 0)
 	same(r, "next while it is paused", next, time.Hour)
 	now := r.s.Now()
-	resume := store.SchedulePause{Name: "nightly", Gen: s.Gen, RequestedBy: &by, LastAt: now, NextAt: now + 60_000,
+	resume := store.SchedulePause{Name: "nightly", Gen: s.Gen, RequestedBy: &uid, LastAt: now, NextAt: now + 60_000,
 		DueAt: now + 61_000, Boot: "b"}
 	for range 2 {
 		r.must(r.s.PauseSchedule(r.Context(), resume))
@@ -514,7 +514,7 @@ func schedulePaused(r *rig) {
 	same(r, "resumed", got, want)
 	same(r, "events", r.newScheduleEvents(), []string{"schedule_paused nightly ", "schedule_resumed nightly "})
 	pause.Gen++
-	r.wantErrChanged("another gen", r.s.PauseSchedule(r.Context(), pause))
+	r.wantErrChanged("another version", r.s.PauseSchedule(r.Context(), pause))
 	pause.Name = "gone"
 	r.wantError("no schedule", r.s.PauseSchedule(r.Context(), pause), queue.CodeNotFound, "")
 }
@@ -530,40 +530,40 @@ func runsBounded(r *rig) {
 	}
 	for range 2 {
 		s, _ = r.getSchedule("nightly")
-		f := firingAt(s)
+		f := occurrencesAt(s)
 		f.Missed, f.LastAt = missed, s.LastAt+1
 		r.fire(f)
 	}
 	_, runs := r.getSchedule("nightly")
 	same(r, "runs", len(runs), store.MaxScheduleRuns)
-	same(r, "the newest", runs[0].Instant, missed[len(missed)-1])
-	same(r, "those of another", len(r.outcomes("other")), 1)
+	same(r, "the newest record", runs[0].Instant, missed[len(missed)-1])
+	same(r, "records of another schedule", len(r.outcomes("other")), 1)
 	s, _ = r.getSchedule("other")
 	r.must(r.s.RemoveSchedule(r.Context(), "other", s.Gen, testUID))
 	r.putSchedule("other")
-	same(r, "of a new one of a name", len(r.outcomes("other")), 0)
+	same(r, "records of a new schedule with the same name", len(r.outcomes("other")), 0)
 }
 
 func scheduleAtBoot(r *rig) {
 	s := r.putSchedule("boot", func(s *store.Schedule) { s.AtBoot, s.Boot, s.NextAt, s.DueAt = true, "one", 0, 0 })
 	for boot, want := range map[string]int{"one": 0, "another": 1, "two": 1, "": 0} {
 		names, next := r.dueSchedules(boot, 9)
-		same(r, "on boot "+boot, len(names), want)
+		same(r, "due schedules on boot "+boot, len(names), want)
 		same(r, "next", next, time.Hour)
 	}
-	f := firingAt(s, r.s.Now())
+	f := occurrencesAt(s, r.s.Now())
 	f.NextAt, f.DueAt, f.NextBoot = 0, 0, "two"
 	same(r, "fired", r.fire(f).Done, true)
-	same(r, "again", r.fire(f).Done, false)
+	same(r, "fired again", r.fire(f).Done, false)
 	names, _ := r.dueSchedules("two", 9)
-	same(r, "on that boot", len(names), 0)
+	same(r, "due schedules on that boot, after the occurrence has run", len(names), 0)
 }
 
 func schedulesDisowned(r *rig) {
 	_, err := r.s.Enqueue(r.Context(), store.Request{Drafts: []queue.Job{draft()}, UID: testUID, Owner: "ann"})
 	r.must(err)
 	s := r.putSchedule("nightly")
-	r.putSchedule("theirs", func(s *store.Schedule) { s.UID = 7 })
+	r.putSchedule("other", func(s *store.Schedule) { s.UID = 7 })
 	for more := true; more; {
 		more, err = r.s.Disown(context.WithoutCancel(r.Context()), testUID, "ann")
 		r.must(err)
@@ -573,9 +573,9 @@ func schedulesDisowned(r *rig) {
 		r.Errorf("got %+v", got)
 	}
 	r.advance(time.Minute)
-	f := firingAt(s, s.NextAt)
-	same(r, "it fires", r.fire(f), store.OccurrenceResult{})
+	f := occurrencesAt(s, s.NextAt)
+	same(r, "an occurrence of a former owner's schedule", r.fire(f), store.OccurrenceResult{})
 	f.RequestedBy = new(int)
-	same(r, "it is run by hand", r.fire(f), store.OccurrenceResult{})
-	same(r, "another's", r.fireNext("theirs").Runs[0].Outcome, store.OutcomeFired)
+	same(r, "an occurrence that a user requests", r.fire(f), store.OccurrenceResult{})
+	same(r, "an occurrence of another user's schedule", r.fireNext("other").Runs[0].Outcome, store.OutcomeFired)
 }

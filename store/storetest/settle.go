@@ -11,26 +11,26 @@ import (
 )
 
 var settlePromises = []promise{
-	{name: "a started job is processing", check: startedIsProcessing},
-	{name: "an end is recorded as decided", check: endsAsDecided},
-	{name: "what never started leaves no trace", check: neverStarted},
-	{name: "a job whose uid belongs to another account is held in place of being started", check: disownedAtItsStart},
-	{name: "what cannot be started again and again fails at last", check: shortagesCounted},
-	{name: "a lease cancelled before its start ends its job, one that runs is stale", check: cancelledBeforeStart},
-	{name: "a job ends when its attempt did", check: endedAtOfAttempt},
-	{name: "a job that always fails uses its attempts and dies", check: failsUntilDead},
-	{name: "an attempt comes back whole", check: attemptIsReturnedComplete},
-	{name: "the progress that was told last stays, until the next attempt", check: progressStays},
-	{name: "a result counts as output, and goes with it", check: resultIsOutput},
-	{name: "attempts are numbered through revivals", check: attemptsNumbered},
-	{name: "a stale lease changes nothing", check: staleChangesNothing},
-	{name: "a late report of an older attempt is refused", check: lateReport},
-	{name: "one turn does all it is asked", check: exchangeDoesAll},
-	{name: "a turn claims what it gives back", check: exchangeClaimsReleased},
-	{name: "leased jobs are listed", check: leasedListed},
+	{name: "a started job is in the state processing", check: startedIsProcessing},
+	{name: "the end of an attempt is recorded as decided", check: endsAsDecided},
+	{name: "a job that never started gets no attempt and no event", check: neverStarted},
+	{name: "a job whose uid belongs to another account is held instead of started", check: disownedAtItsStart},
+	{name: "a job fails after MaxRefunds shortages in a row", check: shortagesCounted},
+	{name: "a reserved job can be cancelled through its lease, a running job cannot", check: cancelledBeforeStart},
+	{name: "a job's end time is that of its attempt", check: endedAtOfAttempt},
+	{name: "a job that always fails is dead after its last attempt", check: failsUntilDead},
+	{name: "an attempt is returned complete", check: attemptIsReturnedComplete},
+	{name: "the last reported progress stays until the next attempt", check: progressStays},
+	{name: "a result counts as output and is removed with it", check: resultIsOutput},
+	{name: "a retry continues the numbers of the attempts", check: attemptsNumbered},
+	{name: "a report with a stale lease changes nothing", check: staleChangesNothing},
+	{name: "a late report of an older attempt is rejected", check: lateReport},
+	{name: "one Exchange applies all parts of its report", check: exchangeDoesAll},
+	{name: "an Exchange can claim the jobs that it releases", check: exchangeClaimsReleased},
+	{name: "PreviousSession lists the leased jobs", check: leasedListed},
 	{name: "epochs rise", check: epochsRise},
-	{name: "the last number outlives its job", check: lastSeqStays},
-	{name: "the runners that were noted last are listed", check: runnersNoted},
+	{name: "LastSeq does not fall when the newest job is removed", check: lastSeqStays},
+	{name: "PreviousSession lists the runners of the last NoteRunners call", check: runnersNoted},
 }
 
 func startedIsProcessing(r *rig) {
@@ -50,7 +50,7 @@ func startedIsProcessing(r *rig) {
 	same(r, "claimed", r.claim(1), nil)
 }
 
-// afterSettle returns a leased job as it is after e settles it now.
+// afterSettle returns the expected form of a leased job after e has settled it.
 func (r *rig) afterSettle(j queue.Job, e store.Settlement) queue.Job {
 	d, a, ran := e.Decision, e.Attempt, j.State == queue.Processing
 	j.State, j.Reason, j.WorkerID, j.PID, j.UpdatedAt = d.State, d.Reason, "", 0, r.s.Now()
@@ -110,13 +110,13 @@ var endings = []struct {
 	{"a signal", queue.Outcome{End: queue.Signalled, Signal: 9}, withOnLost(queue.OnLostRetry), queue.Failed},
 	{"the timeout", endedAs(queue.TimedOut), withOnLost(queue.OnLostRetry), queue.Failed},
 	{"cancel", endedAs(queue.Killed), withOnLost(queue.OnLostRetry), queue.Cancelled},
-	{"a code that defers", exited(75), func(j *queue.Job) { j.DeferCodes = []int{75} }, queue.Pending},
-	{"its silence", endedAs(queue.IdleTimedOut), withOnLost(queue.OnLostRetry), queue.Failed},
+	{"an exit code that defers", exited(75), func(j *queue.Job) { j.DeferCodes = []int{75} }, queue.Pending},
+	{"the idle timeout", endedAs(queue.IdleTimedOut), withOnLost(queue.OnLostRetry), queue.Failed},
 	{"a stop of the service", endedAs(queue.Stopped), withOnLost(queue.OnLostRetry), queue.Pending},
 	{"a lost runner", endedAs(queue.RunnerLost), withOnLost(queue.OnLostRetry), queue.Failed},
 	{"a lost runner, then hold", endedAs(queue.RunnerLost), withOnLost(queue.OnLostHold), queue.Held},
 	{"a lost machine, then dead", endedAs(queue.Interrupted), withOnLost(queue.OnLostDead), queue.Dead},
-	{"nothing at all", endedAs(queue.Unkillable), withOnLost(queue.OnLostRetry), queue.Dead},
+	{"processes that cannot be killed", endedAs(queue.Unkillable), withOnLost(queue.OnLostRetry), queue.Dead},
 }
 
 func endsAsDecided(r *rig) {
@@ -160,14 +160,14 @@ func cancelledBeforeStart(r *rig) {
 	same(r, "result", r.exchange(store.Report{Changed: []store.LeasedChange{cancelled}}), store.Grant{})
 	got := r.get(j.ID)
 	same(r, "state, attempts", [2]int{int(got.State), got.Attempts}, [2]int{int(queue.Cancelled), 0})
-	same(r, "result of the second time", r.exchange(store.Report{Changed: []store.LeasedChange{cancelled}}),
+	same(r, "result of a repeated cancellation", r.exchange(store.Report{Changed: []store.LeasedChange{cancelled}}),
 		store.Grant{Stale: []queue.Lease{claimed.Lease()}})
 	running := r.enqueueOne()
 	claimed = r.claimOne()
 	r.exchange(store.Report{Started: []store.Started{{Lease: claimed.Lease(), At: r.s.Now(), Worker: "w1", PID: 7}}})
-	same(r, "result for one that runs", r.exchange(store.Report{Changed: []store.LeasedChange{{Lease: claimed.Lease(),
+	same(r, "result for a running job", r.exchange(store.Report{Changed: []store.LeasedChange{{Lease: claimed.Lease(),
 		Change: cancelled.Change}}}), store.Grant{Stale: []queue.Lease{claimed.Lease()}})
-	same(r, "state of one that runs", r.get(running.ID).State, queue.Processing)
+	same(r, "state of the running job", r.get(running.ID).State, queue.Processing)
 	r.checkCounts()
 }
 
@@ -185,10 +185,10 @@ func neverStarted(r *rig) {
 	same(r, "result", r.exchange(store.Report{Ended: []store.Settlement{e}}), store.Grant{})
 	first.Fence, first.Reason, first.DueAt, first.Refunds = claimed.Fence, queue.ReasonShortage, r.s.Now()+1000, 1
 	same(r, "job that could not be started", r.get(first.ID), first)
-	same(r, "claimed before the pause is over", r.claim(1), nil)
+	same(r, "claimed before the delay is over", r.claim(1), nil)
 	r.advanceAndPromote(time.Second)
 	again := r.claim(1)
-	same(r, "claimed after the pause", again, r.asClaimed(again, first))
+	same(r, "claimed after the delay", again, r.asClaimed(again, first))
 	same(r, "events", r.newEvents(), nil)
 	history, err := r.s.History(r.Context(), first.Seq, 0, store.MaxPage)
 	r.must(err)
@@ -200,7 +200,7 @@ func neverStarted(r *rig) {
 		want    string
 	}{{endedAs(queue.NeverStarted), "exit code 1"}, {queue.Outcome{End: queue.Shortage, Error: "no memory"}, "no memory"},
 		{endedAs(queue.NeverStarted), "no memory"}} {
-		same(r, "error of the last attempt, or why there was none", r.settle(r.claimOne(), c.outcome).Error, c.want)
+		same(r, "error of the last attempt, or of the failed start", r.settle(r.claimOne(), c.outcome).Error, c.want)
 		r.advanceAndPromote(time.Second)
 	}
 	r.checkCounts()
@@ -221,7 +221,7 @@ func disownedAtItsStart(r *rig) {
 		queue.EventDetail{Reason: queue.ReasonDisowned})})
 	r.checkCounts()
 	r.must(r.change(j, queue.VerbRelease))
-	same(r, "claimed once it is released", seqs(r.claim(1)), []int64{j.Seq})
+	same(r, "claimed after the release", seqs(r.claim(1)), []int64{j.Seq})
 }
 
 // Consecutive shortages of one job are counted. The job waits longer each time, and in the end one more
@@ -245,7 +245,7 @@ func shortagesCounted(r *rig) {
 	short(1)
 	r.settle(r.claimOne(), endedAs(queue.Killed))
 	r.must(r.change(j, queue.VerbRetry))
-	same(r, "refunds of a revived job", r.get(j.ID).Refunds, 0)
+	same(r, "refunds of a retried job", r.get(j.ID).Refunds, 0)
 	for n := range queue.MaxRefunds {
 		short(n + 1)
 	}
@@ -264,8 +264,8 @@ func endedAtOfAttempt(r *rig) {
 	r.advance(time.Second)
 	known.Attempt.EndedAt, unknown.Attempt.EndedAt = r.s.Now()-300, 0
 	r.exchange(store.Report{Ended: []store.Settlement{known, unknown}})
-	same(r, "end of the job whose attempt has one", r.get(jobs[0].ID).EndedAt, r.s.Now()-300)
-	same(r, "end of the job whose attempt has none", r.get(jobs[1].ID).EndedAt, r.s.Now())
+	same(r, "end time of the job whose attempt has one", r.get(jobs[0].ID).EndedAt, r.s.Now()-300)
+	same(r, "end time of the job whose attempt has none", r.get(jobs[1].ID).EndedAt, r.s.Now())
 }
 
 func failsUntilDead(r *rig) {
@@ -381,14 +381,14 @@ func staleChangesNothing(r *rig) {
 		return j
 	}()
 	for name, l := range map[string]queue.Lease{
-		"unknown job":         {Seq: 1 << 40, Fence: jobs[0].Fence},
-		"older fence":         {Seq: reserved.Seq, Fence: jobs[0].Fence - 1},
-		"newer fence":         {Seq: reserved.Seq, Fence: jobs[0].Fence + 1},
-		"released":            jobs[1].Lease(),
-		"running, other":      {Seq: running.Seq, Fence: jobs[2].Fence + 7},
-		"settled":             settled.Lease(),
-		"nothing":             {},
-		"negative everything": {Seq: -1, Fence: -1},
+		"unknown job":      {Seq: 1 << 40, Fence: jobs[0].Fence},
+		"older fence":      {Seq: reserved.Seq, Fence: jobs[0].Fence - 1},
+		"newer fence":      {Seq: reserved.Seq, Fence: jobs[0].Fence + 1},
+		"released":         jobs[1].Lease(),
+		"running, other":   {Seq: running.Seq, Fence: jobs[2].Fence + 7},
+		"settled":          settled.Lease(),
+		"zero lease":       {},
+		"negative numbers": {Seq: -1, Fence: -1},
 	} {
 		r.checkUnchanged(func() {
 			fake := queue.Job{Seq: l.Seq, Fence: l.Fence, MaxAttempts: 4}
@@ -472,12 +472,12 @@ func exchangeClaimsReleased(r *rig) {
 	r.enqueueOne()
 	j := r.claimOne()
 	done := r.exchange(store.Report{Released: []queue.Lease{j.Lease()}, Want: 1})
-	same(r, "released and claimed in one turn", done, store.Grant{Jobs: r.asClaimed(done.Jobs, j)})
+	same(r, "released and claimed in one call", done, store.Grant{Jobs: r.asClaimed(done.Jobs, j)})
 	j = done.Jobs[0]
 	e := r.settlement(j, endedAs(queue.RunnerLost)) // the retry of a lost attempt is due immediately
 	want := r.afterSettle(j, e)
 	done = r.exchange(store.Report{Ended: []store.Settlement{e}, Want: 1})
-	same(r, "failed and claimed in one turn", done, store.Grant{Jobs: r.asClaimed(done.Jobs, want)})
+	same(r, "failed and claimed in one call", done, store.Grant{Jobs: r.asClaimed(done.Jobs, want)})
 	same(r, "job", r.get(j.ID), done.Jobs[0])
 	r.checkCounts()
 }
@@ -515,7 +515,7 @@ func lastSeqStays(r *rig) {
 	same(r, "with jobs", last(), jobs[1].Seq)
 	r.must(r.s.Change(r.Context(), jobs[1].Seq, store.Change{Verb: queue.VerbCancel}))
 	r.must(r.s.Change(r.Context(), jobs[1].Seq, store.Change{Verb: queue.VerbRemove}))
-	same(r, "without the last one", last(), jobs[1].Seq)
+	same(r, "after the newest job was removed", last(), jobs[1].Seq)
 }
 
 func runnersNoted(r *rig) {

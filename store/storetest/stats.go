@@ -9,14 +9,14 @@ import (
 )
 
 var statsPromises = []promise{
-	{name: "starts, ends, waits and runs are counted by queue and minute", check: attemptsAreCounted},
-	{name: "a retry's wait is from when it was due, and what was never started counts nothing", check: waitsAreFromDue},
-	{name: "an end that is told twice counts once, and removal leaves the figures", check: statsCountOnce},
-	{name: "hours and days are the minutes that they are made of, each once", check: statsGrainsAgree},
-	{name: "what is recorded after the clock was set back is in every grain", check: statsAfterClockSetBack},
-	{name: "a range has whole periods, of the finest grain that is kept", check: statsRangesAreWhole},
-	{name: "a minute names 64 queues, and those that have settings", check: statsQueuesAreBounded},
-	{name: "how long a command usually runs is the mean of those that completed", check: typicalRuntimeIsMean},
+	{name: "starts, ends, waiting times and run times are counted by queue and minute", check: attemptsAreCounted},
+	{name: "waiting times begin when a job is due, and only started attempts count", check: waitsAreFromDue},
+	{name: "a repeated report counts once, and removing a job keeps the statistics", check: statsCountOnce},
+	{name: "hours and days are the sums of their minutes", check: statsGrainsAgree},
+	{name: "ends recorded after the clock was set back count in every grain", check: statsAfterClockSetBack},
+	{name: "a range consists of whole periods of the finest grain that is kept", check: statsRangesAreWhole},
+	{name: "a minute names MaxNamedQueues queues, and queues with settings", check: statsQueuesAreBounded},
+	{name: "the typical run time is the mean of completed attempts", check: typicalRuntimeIsMean},
 }
 
 // sumStats returns the sum of the statistics of all queues that a filter selects.
@@ -49,7 +49,7 @@ func (r *rig) runFor(j queue.Job, o queue.Outcome, run time.Duration) queue.Job 
 	return r.get(j.ID)
 }
 
-// earlier returns the instant that is d earlier than at.
+// earlier returns the time that is d earlier than at.
 func earlier(at queue.Millis, d time.Duration) queue.Millis {
 	return at - queue.Millis(d.Milliseconds())
 }
@@ -61,7 +61,7 @@ func (r *rig) advanceTo(g store.Grain) queue.Millis {
 }
 
 func attemptsAreCounted(r *rig) {
-	same(r, "figures of an empty store", r.stats(store.StatsFilter{Series: true}).Queues, nil)
+	same(r, "statistics of an empty store", r.stats(store.StatsFilter{Series: true}).Queues, nil)
 	began := r.advanceTo(store.Hour)
 	r.enqueueOne(inQueue("a"))
 	r.advance(5 * time.Second)
@@ -86,7 +86,7 @@ func attemptsAreCounted(r *rig) {
 	}
 	want := store.Stats{Grain: store.Minute, Since: began, Until: began.Add(2 * time.Minute),
 		Queues: []store.QueueStatistics{{Queue: "a", Figures: a}, {Queue: "b", Figures: b}}}
-	same(r, "figures", r.stats(store.StatsFilter{Since: began}), want)
+	same(r, "statistics", r.stats(store.StatsFilter{Since: began}), want)
 	first, second := store.Figures{Started: 2, Completed: 1, Failed: 1},
 		store.Figures{Started: 3, Dead: 1, Cancelled: 1, Returned: 1}
 	first.Waits.Observe(5 * time.Second)
@@ -98,9 +98,9 @@ func attemptsAreCounted(r *rig) {
 		second.Runs.Observe(0)
 	}
 	want.Periods = []store.PeriodStatistics{{At: began, Figures: first}, {At: began.Add(time.Minute), Figures: second}}
-	same(r, "figures by minute", r.stats(store.StatsFilter{Since: began, Series: true}), want)
-	same(r, "figures of one queue", r.stats(store.StatsFilter{Since: began, Queue: "b"}).Queues, want.Queues[1:])
-	same(r, "figures of the first minute", r.sumStats(store.StatsFilter{Since: began, Until: began.Add(time.Minute)}),
+	same(r, "statistics by minute", r.stats(store.StatsFilter{Since: began, Series: true}), want)
+	same(r, "statistics of one queue", r.stats(store.StatsFilter{Since: began, Queue: "b"}).Queues, want.Queues[1:])
+	same(r, "statistics of the first minute", r.sumStats(store.StatsFilter{Since: began, Until: began.Add(time.Minute)}),
 		first)
 }
 
@@ -125,7 +125,7 @@ func waitsAreFromDue(r *rig) {
 		waits.Observe(wait)
 	}
 	same(r, "state", j.State, queue.Completed)
-	same(r, "waits", r.sumStats(store.StatsFilter{Since: began}).Waits, waits)
+	same(r, "waiting times", r.sumStats(store.StatsFilter{Since: began}).Waits, waits)
 }
 
 // leaseOf returns the lease of a job.
@@ -152,7 +152,7 @@ func statsCountOnce(r *rig) {
 	want := r.sumStats(store.StatsFilter{})
 	same(r, "starts and ends", []int64{want.Started, want.Completed}, []int64{1, 1})
 	r.must(r.s.Change(r.Context(), j.Seq, store.Change{Verb: queue.VerbRemove, UID: testUID}))
-	same(r, "figures after a removal", r.sumStats(store.StatsFilter{}), want)
+	same(r, "statistics after a removal", r.sumStats(store.StatsFilter{}), want)
 }
 
 func statsGrainsAgree(r *rig) {
@@ -174,7 +174,7 @@ func statsGrainsAgree(r *rig) {
 	byDay := r.sumStats(store.StatsFilter{Since: began, Grain: store.Day})
 	same(r, "starts", byDay.Started, total)
 	for _, g := range []store.Grain{store.Hour, 0} {
-		same(r, "figures by "+fmt.Sprint(int(g)), r.sumStats(store.StatsFilter{Since: began, Grain: g}), byDay)
+		same(r, "statistics by "+fmt.Sprint(int(g)), r.sumStats(store.StatsFilter{Since: began, Grain: g}), byDay)
 	}
 	days := r.stats(store.StatsFilter{Since: began, Grain: store.Day, Series: true}).Periods
 	var starts []int64
@@ -186,11 +186,11 @@ func statsGrainsAgree(r *rig) {
 	same(r, "hours", len(r.stats(store.StatsFilter{Since: began, Grain: store.Hour, Series: true}).Periods), 3*4+1)
 	r.advanceAndPromote(61 * 24 * time.Hour)
 	r.advanceAndPromote(0)
-	same(r, "figures by day, two months later", r.sumStats(store.StatsFilter{Since: began, Grain: store.Day}), byDay)
-	same(r, "figures by hour, two months later", r.sumStats(store.StatsFilter{Since: began, Grain: store.Hour}),
+	same(r, "statistics by day, two months later", r.sumStats(store.StatsFilter{Since: began, Grain: store.Day}), byDay)
+	same(r, "statistics by hour, two months later", r.sumStats(store.StatsFilter{Since: began, Grain: store.Hour}),
 		store.Figures{})
 	r.advanceAndPromote(3 * 366 * 24 * time.Hour)
-	same(r, "figures by day, three years later", r.sumStats(store.StatsFilter{Since: began}), store.Figures{})
+	same(r, "statistics by day, three years later", r.sumStats(store.StatsFilter{Since: began}), store.Figures{})
 }
 
 func statsAfterClockSetBack(r *rig) {
@@ -204,14 +204,14 @@ func statsAfterClockSetBack(r *rig) {
 	j := r.runJob(exited(0))
 	r.runJob(exited(0), inQueue("late"))
 	if j.State != queue.Completed {
-		r.Errorf("got %s after the clock was set back", j.State)
+		r.Errorf("got state %s after the clock was set back", j.State)
 	}
 	r.advanceAndPromote(40 * time.Hour)
 	r.advanceAndPromote(0)
 	want := r.sumStats(store.StatsFilter{Since: began, Grain: store.Minute})
 	same(r, "starts", want.Started, 4)
 	for _, g := range []store.Grain{store.Hour, store.Day} {
-		same(r, "figures by "+g.String(), r.sumStats(store.StatsFilter{Since: began, Grain: g}), want)
+		same(r, "statistics by "+g.String(), r.sumStats(store.StatsFilter{Since: began, Grain: g}), want)
 	}
 	same(r, "starts of the first day", r.sumStats(store.StatsFilter{Since: began, Until: began.Add(24 * time.Hour),
 		Grain: store.Day}).Started, 3)
@@ -230,7 +230,7 @@ func statsRangesAreWhole(r *rig) {
 			Until: c.want.Floor(now).Add(c.want.Length())})
 	}
 	got := r.stats(store.StatsFilter{Since: 1, Until: earlier(now, time.Hour), Grain: store.Minute})
-	same(r, "minutes of all times", got, store.Stats{Grain: store.Minute,
+	same(r, "minutes since the beginning", got, store.Stats{Grain: store.Minute,
 		Since: store.Minute.Floor(earlier(now, 48*time.Hour)), Until: earlier(now, time.Hour).Add(40 * time.Second)})
 }
 
@@ -252,10 +252,11 @@ func statsQueuesAreBounded(r *rig) {
 		list := r.stats(f).Queues
 		same(r, "queues", len(list), store.MaxNamedQueues+3)
 		last := list[len(list)-1]
-		same(r, "the others", []any{last.Queue, last.Started, last.Completed}, []any{store.OtherQueues, int64(6), int64(6)})
+		same(r, "all other queues", []any{last.Queue, last.Started, last.Completed},
+			[]any{store.OtherQueues, int64(6), int64(6)})
 		same(r, "starts", r.sumStats(f).Started, store.MaxNamedQueues+9)
 		same(r, "a queue with settings", list[len(list)-2].Started, 1)
-		same(r, "its name", list[len(list)-2].Queue, "zz")
+		same(r, "name of the queue with settings", list[len(list)-2].Queue, "zz")
 	}
 	check(store.StatsFilter{})
 	r.advanceAndPromote(time.Hour)
@@ -305,7 +306,7 @@ func (w *walk) checkStats() {
 	got := w.sumStats(store.StatsFilter{})
 	same(w.rig, "waits and runs", []int64{got.Waits.Count(), got.Runs.Count()}, []int64{got.Started, want.Runs.Count()})
 	got.Waits, got.Runs, want.Runs = store.Histogram{}, store.Histogram{}, store.Histogram{}
-	same(w.rig, "figures, beside the events", got, want)
+	same(w.rig, "statistics, compared with the events", got, want)
 }
 
 // compareStats compares the statistics and the typical run times of both stores.
@@ -316,12 +317,13 @@ func (w *pairWalk) compareStats() {
 		f.Queue = queues[w.step%len(queues)]
 	}
 	f.AllTime = w.step%5 == 0
-	w.operation = fmt.Sprintf("figures of %+v", f)
+	w.operation = fmt.Sprintf("statistics of %+v", f)
 	got, want := askBoth(w, func(s store.Store) (store.Stats, error) { return s.Stats(w.Context(), f) })
 	same(&rig{T: w.T}, w.operation, got, want)
 	for fingerprint := range uint64(5) {
 		if got, want := w.engine.Store.Usual(fingerprint), w.model.Usual(fingerprint); got != want {
-			w.Errorf("step %d: to the engine commands like %d run %v, to the model %v", w.step, fingerprint, got, want)
+			w.Errorf("step %d: typical run time of fingerprint %d: the engine says %v, the model %v", w.step,
+				fingerprint, got, want)
 		}
 	}
 	w.operation = "time"

@@ -189,7 +189,7 @@ func (r *rig) claim(want int) []queue.Job {
 	return r.exchange(store.Report{Want: want}).Jobs
 }
 
-// claimOne claims the job at the head of the queue. It fails if there is none.
+// claimOne claims the job at the head of the queue. The test fails if no job can start.
 func (r *rig) claimOne() queue.Job {
 	r.Helper()
 	jobs := r.claim(1)
@@ -199,14 +199,14 @@ func (r *rig) claimOne() queue.Job {
 	return jobs[0]
 }
 
-// asClaimed returns jobs as they are after a claim: with the fences of claimed, which must be higher than
+// asClaimed returns jobs in their form after a claim: with the fences of claimed, which must be higher than
 // before.
 func (r *rig) asClaimed(claimed []queue.Job, before ...queue.Job) []queue.Job {
 	r.Helper()
 	before = slices.Clone(before)
 	for i := range min(len(claimed), len(before)) {
 		if claimed[i].Fence <= before[i].Fence {
-			r.Errorf("job %s was claimed with fence %d after %d, want it higher", claimed[i].ID, claimed[i].Fence,
+			r.Errorf("job %s was claimed with fence %d after fence %d, want a higher one", claimed[i].ID, claimed[i].Fence,
 				before[i].Fence)
 		}
 		before[i].Fence = claimed[i].Fence
@@ -264,7 +264,7 @@ func (r *rig) promote() time.Duration {
 			return next
 		}
 	}
-	r.Fatal("Promote still finds something due after 1000 times")
+	r.Fatal("Promote still finds due jobs after 1000 calls")
 	return 0
 }
 
@@ -348,7 +348,7 @@ func (r *rig) checkKeeping(want ...store.OwnRetentionQueue) {
 	for _, q := range want {
 		jobs += q.Jobs
 	}
-	same(r, "jobs that queues' own retentions bound", r.s.Counts().UnderOwnRetention, jobs)
+	same(r, "jobs under the retention of their queue", r.s.Counts().UnderOwnRetention, jobs)
 }
 
 // checkUnchanged checks that f changes no job, count or event.
@@ -357,9 +357,9 @@ func (r *rig) checkUnchanged(f func()) {
 	r.newEvents()
 	before, counts := r.listAll(store.Filter{}), r.s.Counts()
 	f()
-	same(r, "jobs after what must not change them", r.listAll(store.Filter{}), before)
-	same(r, "counts after what must not change them", r.s.Counts().States, counts.States)
-	same(r, "events of what must not change anything", r.newEvents(), nil)
+	same(r, "jobs after an operation that must not change them", r.listAll(store.Filter{}), before)
+	same(r, "counts after an operation that must not change them", r.s.Counts().States, counts.States)
+	same(r, "events of an operation that must not change anything", r.newEvents(), nil)
 }
 
 func sortedLeases(list []queue.Lease) []queue.Lease {
@@ -382,7 +382,7 @@ func receive[T any](r *rig, what string, c <-chan T) (v T) {
 	select {
 	case v = <-c:
 	case <-ctx.Done():
-		r.Fatalf("%s: nothing came in %s", what, maxWait)
+		r.Fatalf("%s: received nothing within %s", what, maxWait)
 	}
 	return v
 }
@@ -422,7 +422,7 @@ func difference(got, want []string) string {
 
 // leasedJobs returns the leased jobs.
 func (r *rig) leasedJobs() ([]queue.Job, error) {
-	left, err := r.s.PreviousSession(r.Context())
-	r.checkRanks(left.Leased)
-	return left.Leased, err
+	session, err := r.s.PreviousSession(r.Context())
+	r.checkRanks(session.Leased)
+	return session.Leased, err
 }

@@ -11,13 +11,13 @@ import (
 )
 
 var upkeepPromises = []promise{
-	{name: "a setting says who set it and when", check: settingsKept},
-	{name: "a promotion says when the next thing is due", check: promoteSaysWhen},
-	{name: "promotions end however much is due", check: promoteIsBounded},
-	{name: "the alarm rings for what is due earlier", check: earlierDueSendsHint},
-	{name: "a new order ranks what waits anew", check: orderChangeReranks},
-	{name: "output files of removed jobs are garbage until swept", check: garbageSwept},
-	{name: "the output file that a lost attempt has left is garbage", check: lostOutputIsGarbage},
+	{name: "a setting records its user and time", check: settingsKept},
+	{name: "Promote returns when the next job is due", check: promoteSaysWhen},
+	{name: "repeated Promote calls finish even if very many jobs are due", check: promoteIsBounded},
+	{name: "DueSooner sends a hint when a job is due earlier", check: earlierDueSendsHint},
+	{name: "a new order changes the ranks of unfinished jobs", check: orderChangeReranks},
+	{name: "output files of removed jobs are deletable until they are reported deleted", check: outputsDeletable},
+	{name: "the output file of a lost attempt is deletable", check: lostOutputIsDeletable},
 }
 
 func settingsKept(r *rig) {
@@ -55,9 +55,9 @@ func promoteSaysWhen(r *rig) {
 	r.enqueueOne()
 	same(r, "of a ready job", r.promote(), time.Hour)
 	r.enqueueOne(withDelay(3 * time.Hour))
-	same(r, "of something far off", r.promote(), time.Hour)
+	same(r, "of a job that is due in three hours", r.promote(), time.Hour)
 	r.enqueueOne(withDelay(30 * time.Minute))
-	same(r, "of a sleeping job", r.promote(), 30*time.Minute)
+	same(r, "of a job that is due in half an hour", r.promote(), 30*time.Minute)
 	r.enqueueOne(expiringAt(r.s.Now() + 20*60_000))
 	same(r, "of an expiry", r.promote(), 20*time.Minute)
 	r.runJob(exited(1))
@@ -67,7 +67,7 @@ func promoteSaysWhen(r *rig) {
 	r.advance(time.Millisecond)
 	same(r, "just after", r.promote(), 20*time.Minute-2*time.Second)
 	r.advance(10 * time.Hour)
-	same(r, "after all", r.promote(), time.Hour)
+	same(r, "after the last job was due", r.promote(), time.Hour)
 }
 
 func promoteIsBounded(r *rig) {
@@ -94,37 +94,37 @@ func promoteIsBounded(r *rig) {
 }
 
 func earlierDueSendsHint(r *rig) {
-	quiet := func() {
+	drain := func() {
 		r.promote()
 		select {
 		case <-r.s.DueSooner():
 		default:
 		}
 	}
-	rings := func(what string) {
+	wantHint := func(what string) {
 		r.Helper()
-		receive(r, "alarm of "+what, r.s.DueSooner())
-		quiet()
+		receive(r, "hint for "+what, r.s.DueSooner())
+		drain()
 	}
-	quiet()
+	drain()
 	r.enqueueOne(withDelay(30 * time.Minute))
-	rings("a sleeping job")
+	wantHint("a job that is not due yet")
 	r.enqueueOne(withDelay(20 * time.Minute))
-	rings("one that sleeps less")
+	wantHint("a job that is due earlier")
 	r.enqueueOne(withDelay(50*time.Minute), expiringAt(r.s.Now()+10*60_000))
-	rings("an expiry")
+	wantHint("an expiry")
 	r.enqueueOne()
 	claimed := r.claimOne()
 	r.settle(claimed, exited(1))
-	rings("a retry")
+	wantHint("a retry")
 	r.advance(2 * time.Second)
-	quiet()
+	drain()
 	r.settle(r.claimOne(), endedAs(queue.Shortage))
-	rings("a pause")
+	wantHint("a delay after a shortage")
 }
 
-func garbageSwept(r *rig) {
-	garbage := func(limit int) []string {
+func outputsDeletable(r *rig) {
+	deletable := func(limit int) []string {
 		r.Helper()
 		refs, err := r.s.DeletableOutputs(r.Context(), limit)
 		r.must(err)
@@ -142,33 +142,33 @@ func garbageSwept(r *rig) {
 		r.must(r.s.Change(r.Context(), j.Seq, store.Change{Verb: queue.VerbCancel, UID: testUID}))
 		jobs = append(jobs, j)
 	}
-	same(r, "garbage while the jobs are there", garbage(10), nil)
+	same(r, "deletable files before the jobs are removed", deletable(10), nil)
 	for _, j := range jobs {
 		r.must(r.s.Change(r.Context(), j.Seq, store.Change{Verb: queue.VerbRemove, UID: testUID}))
 	}
-	same(r, "garbage", garbage(10), []string{"a", "b", "c"})
-	same(r, "garbage is still there", garbage(3), []string{"a", "b", "c"})
-	same(r, "size of a limited list", len(garbage(2)), 2)
+	same(r, "deletable files", deletable(10), []string{"a", "b", "c"})
+	same(r, "deletable files, listed again", deletable(3), []string{"a", "b", "c"})
+	same(r, "size of a limited list", len(deletable(2)), 2)
 	r.must(r.s.OutputsDeleted(r.Context(), []string{"b", "unknown"}))
-	same(r, "garbage after a sweep", garbage(10), []string{"a", "c"})
+	same(r, "deletable files after one was deleted", deletable(10), []string{"a", "c"})
 	r.must(r.s.OutputsDeleted(r.Context(), nil))
 	r.must(r.s.OutputsDeleted(r.Context(), []string{"a", "c"}))
-	same(r, "garbage after all", garbage(10), nil)
+	same(r, "deletable files after all were deleted", deletable(10), nil)
 }
 
-func lostOutputIsGarbage(r *rig) {
+func lostOutputIsDeletable(r *rig) {
 	r.enqueueAndGet(draft(), draft())
 	jobs := r.claim(2)
 	lost := r.settlement(jobs[0], endedAs(queue.RunnerLost))
 	lost.DeletableOutput = fmt.Sprintf("%d-%d", jobs[0].Seq, jobs[0].Fence)
 	stale := r.settlement(jobs[1], endedAs(queue.RunnerLost))
 	stale.Fence, stale.DeletableOutput = stale.Fence+1, fmt.Sprintf("%d-%d", jobs[1].Seq, jobs[1].Fence)
-	turned, err := r.s.Exchange(r.Context(), store.Report{Ended: []store.Settlement{lost, stale}})
+	grant, err := r.s.Exchange(r.Context(), store.Report{Ended: []store.Settlement{lost, stale}})
 	r.must(err)
-	same(r, "stale", turned.Stale, []queue.Lease{stale.Lease})
-	garbage, err := r.s.DeletableOutputs(r.Context(), 9)
+	same(r, "stale leases", grant.Stale, []queue.Lease{stale.Lease})
+	deletable, err := r.s.DeletableOutputs(r.Context(), 9)
 	r.must(err)
-	same(r, "garbage", garbage, []string{lost.DeletableOutput})
+	same(r, "deletable files", deletable, []string{lost.DeletableOutput})
 }
 
 // After a change of the order, Rerank changes the ranks of all unfinished jobs, whether they are reserved,
@@ -198,7 +198,7 @@ func orderChangeReranks(r *rig) {
 		r.must(err)
 	}
 	if r.s.Counts().Reranking {
-		r.Error("it says that it is still ranking")
+		r.Error("Counts says that jobs are still being ranked")
 	}
 	decision := queue.Decide(&runs, exited(1), retryPolicy)
 	r.exchange(store.Report{Ended: []store.Settlement{{Lease: runs.Lease(),
@@ -209,7 +209,7 @@ func orderChangeReranks(r *rig) {
 	for _, j := range r.claim(many + 5) {
 		ids = append(ids, j.ID)
 	}
-	same(r, "the first", ids[:4], []string{"first", "sleeps", "new", "reserved"})
-	same(r, "those of one priority", []string{ids[4], ids[4+many-1]}, []string{"old000", fmt.Sprintf("old%03d", many-1)})
-	same(r, "the last", ids[4+many:], []string{"runs"})
+	same(r, "first jobs", ids[:4], []string{"first", "sleeps", "new", "reserved"})
+	same(r, "jobs of one priority", []string{ids[4], ids[4+many-1]}, []string{"old000", fmt.Sprintf("old%03d", many-1)})
+	same(r, "last job", ids[4+many:], []string{"runs"})
 }

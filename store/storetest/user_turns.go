@@ -10,28 +10,28 @@ import (
 )
 
 var turnPromises = []promise{
-	{name: "users of one priority take turns", check: usersTakeTurns},
+	{name: "users with jobs of the same priority take turns", check: usersTakeTurns},
 	{name: "users take turns within one claim", check: turnsInOneClaim},
 	{name: "three users take turns", check: threeUsersTakeTurns},
-	{name: "by arrival there are no turns", check: noTurnsByArrival, order: byArrival},
-	{name: "by priority alone users take turns", check: usersTakeTurns, order: byPriority},
-	{name: "a turn does not cross priorities", check: turnsWithinPriority},
-	{name: "a job that has waited long goes before a turn", check: ageingPrecedesTurns},
-	{name: "a user without jobs saves up no turns", check: idleUserSavesNoTurns},
-	{name: "a user with many lanes has the turns of one user", check: turnsOfManyLanes},
-	{name: "an edited priority changes the turn", check: turnAfterEdit},
-	{name: "a cancelled job takes no turn", check: turnAfterCancel},
-	{name: "users take turns in one claim among many lanes of another priority", check: turnsAmongManyLanes},
-	{name: "users take turns among many lanes whose jobs expire", check: turnsAmongExpiring},
-	{name: "what is given back takes no turn", check: turnGivenBack},
+	{name: "with order by arrival, users take no turns", check: noTurnsByArrival, order: byArrival},
+	{name: "with order by priority, users take turns", check: usersTakeTurns, order: byPriority},
+	{name: "users take turns only within a priority", check: turnsWithinPriority},
+	{name: "a better rank gained by waiting precedes turns", check: ageingPrecedesTurns},
+	{name: "a user without waiting jobs saves up no turns", check: idleUserSavesNoTurns},
+	{name: "a user with many lanes gets no extra turns", check: turnsOfManyLanes},
+	{name: "an edited priority changes the user's turn", check: turnAfterEdit},
+	{name: "a cancelled job uses up no turn", check: turnAfterCancel},
+	{name: "users take turns in one claim despite many lanes of another priority", check: turnsAmongManyLanes},
+	{name: "users take turns despite many lanes whose jobs expire", check: turnsAmongExpiring},
+	{name: "a released job uses up no turn", check: turnGivenBack},
 	{name: "users take turns at a resource", check: func(r *rig) { turnsAtGate(r, resourceDemand("gpu", 1)) }},
 	{name: "users take turns at a shared lock", check: func(r *rig) { turnsAtGate(r, lockDemand("@k", 1)) }},
-	{name: "a turn overtakes no job that waits for a resource", check: turnBehindResource},
-	{name: "a job has the place of its turn", check: placeOfTurn},
-	{name: "a screen shows what is next in turn", check: screenInTurn},
-	{name: "a screen shows a claimed job before a job that overtakes it", check: screenOvertaken},
-	{name: "a screen shows the later of two claimed jobs first when the other one is given back", check: screenGivenBack},
-	{name: "a simulation takes turns and leaves no trace", check: simulatedTurns},
+	{name: "a user's turn does not overtake a job that waits for a resource", check: turnBehindResource},
+	{name: "a job that overtakes another one gets its place in the start order", check: placeOfTurn},
+	{name: "Screen shows the next jobs in the order of turns", check: screenInTurn},
+	{name: "Screen shows a claimed job before a more urgent new job", check: screenOvertaken},
+	{name: "Screen shows a claimed job before an earlier job that was given back", check: screenGivenBack},
+	{name: "Simulate respects turns and does not change them", check: simulatedTurns},
 }
 
 // A screen shows the next jobs in the order of turns, also while some of them are claimed.
@@ -48,7 +48,7 @@ func screenInTurn(r *rig) {
 	r.start(r.claimOne())
 	next("next after a start", second[0], first[1], second[1], first[2], second[2], first[3])
 	claimed := r.claim(3)
-	next("next with claimed ones", first[1], second[0], second[1], first[2], second[2], first[3])
+	next("next with claimed jobs", first[1], second[0], second[1], first[2], second[2], first[3])
 	r.release(claimed...)
 	next("next after they were given back", second[0], first[1], second[1], first[2], second[2], first[3])
 }
@@ -111,7 +111,7 @@ func usersTakeTurns(r *rig) {
 	same(r, "users in turn", r.claimUsers(8), []int{1, 2, 1, 2, 1, 2, 1, 1})
 	for _, j := range small {
 		if r.get(j.ID).Fence == j.Fence {
-			r.Errorf("job %s has not started among the first", j.ID)
+			r.Errorf("job %s was not among the first 8 claimed jobs", j.ID)
 		}
 	}
 }
@@ -153,7 +153,7 @@ func ageingPrecedesTurns(r *rig) {
 	r.enqueueFor(1, 3)
 	r.enqueueFor(2, 3)
 	if got := r.claimOne(); got.Seq != old[0].Seq {
-		r.Errorf("claimed job %s of user %d, want the one that has waited long", got.ID, got.UID)
+		r.Errorf("claimed job %s of user %d, want the job that has waited long", got.ID, got.UID)
 	}
 	same(r, "users in turn", r.claimUsers(4), []int{1, 2, 1, 2})
 }
@@ -181,7 +181,7 @@ func turnAfterEdit(r *rig) {
 	moved := r.enqueueFor(2, 2)
 	r.must(r.edit(moved[1], func(j *queue.Job) error { j.Priority = 9; return nil }))
 	if got := r.claimOne(); got.Seq != moved[1].Seq {
-		r.Errorf("claimed job %s, want the one whose priority was raised", got.ID)
+		r.Errorf("claimed job %s, want the job whose priority was raised", got.ID)
 	}
 	same(r, "users in turn", r.claimUsers(3), []int{1, 2, 1})
 	moved = r.enqueueFor(2, 3)
@@ -247,7 +247,7 @@ func turnGivenBack(r *rig) {
 	for range 3 { // each claim takes a job of users 1 and 2; user 2 gets the turn back with its job
 		got := r.claim(2)
 		r.release(got[1])
-		same(r, "user of what is claimed next", r.claimOne().UID, 2)
+		same(r, "user of the next claimed job", r.claimOne().UID, 2)
 	}
 }
 
@@ -259,7 +259,7 @@ func turnsAtGate(r *rig, need queue.Demand) {
 	for range 7 {
 		jobs := r.claim(3)
 		if len(jobs) != 1 {
-			r.Fatalf("got %d jobs claimed, want the one that there is room for", len(jobs))
+			r.Fatalf("got %d jobs claimed, want 1", len(jobs))
 		}
 		got = append(got, jobs[0].UID)
 		r.settle(jobs[0], exited(0))
@@ -271,13 +271,14 @@ func turnsAtGate(r *rig, need queue.Demand) {
 // users.
 func turnBehindResource(r *rig) {
 	r.setResources(map[string]int{"gpu": 4})
-	running := r.claimExactly("one that leaves a unit", r.enqueueFor(3, 1, withDemands(resourceDemand("gpu", 3)))...)
+	running := r.claimExactly("a job that leaves one unit free",
+		r.enqueueFor(3, 1, withDemands(resourceDemand("gpu", 3)))...)
 	large := r.enqueueFor(1, 1, withDemands(resourceDemand("gpu", 4)))
 	small := r.enqueueFor(2, 3, withDemands(resourceDemand("gpu", 1)))
-	r.claimExactly("no job overtakes the large one")
+	r.claimExactly("no job overtakes the large job")
 	r.settle(running[0], exited(0))
-	r.settle(r.claimExactly("the large one alone", large...)[0], exited(0))
-	r.claimExactly("the small ones", small...)
+	r.settle(r.claimExactly("only the large job", large...)[0], exited(0))
+	r.claimExactly("the small jobs", small...)
 }
 
 // The runner starts jobs in the order of their places. If a job overtakes another one because its user has

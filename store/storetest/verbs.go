@@ -12,27 +12,27 @@ import (
 )
 
 var verbPromises = []promise{
-	{name: "a waiting job is cancelled at once", check: cancelWaiting},
-	{name: "cancel refuses what runs and what has ended", check: cancelRefuses},
-	{name: "retry makes an ended or failed job pending anew", check: retryEnded},
-	{name: "a retried job goes to the end of its priority", check: retriedJobIsLast},
-	{name: "retry refuses what it cannot revive", check: retryRefuses},
-	{name: "retry replaces the timeout if asked", check: retryTimeout},
-	{name: "retry drops what made the job expire", check: retryNeverExpires},
+	{name: "cancel takes effect immediately on a waiting job", check: cancelWaiting},
+	{name: "cancel rejects leased and ended jobs", check: cancelRefuses},
+	{name: "retry makes an ended or failed job pending again", check: retryEnded},
+	{name: "a retried job is the last one of its priority", check: retriedJobIsLast},
+	{name: "retry rejects jobs in other states", check: retryRefuses},
+	{name: "retry can replace the timeout", check: retryTimeout},
+	{name: "retry removes the expiry of an expired job", check: retryNeverExpires},
 	{name: "a held job does not run until it is released", check: holdAndRelease},
-	{name: "a job held before its time is released to its time", check: releaseEarly},
-	{name: "a change is made only in the states that it is for", check: verbsNeedTheirState},
-	{name: "a released job has at least one attempt", check: releaseLeavesOneAttempt},
-	{name: "hold and release refuse what they cannot move", check: holdRefuses},
-	{name: "an edited job runs by its new terms at its old turn", check: editWaiting},
-	{name: "an edited time moves the job there", check: editTime},
-	{name: "an edit that is refused changes nothing", check: editRefused},
-	{name: "what is asked of a reserved job holds with its return", check: changeOfReservedJobApplies},
-	{name: "a removed job is gone with its history", check: removeDeletesHistory},
-	{name: "a long history goes with its job", check: removeDeletesLongHistory},
-	{name: "remove refuses what a worker holds", check: removeRefuses},
-	{name: "what names no job is not found", check: notFound},
-	{name: "what a person does is told, with who it was", check: userActionsAreAudited},
+	{name: "a held job that is not due stays not due when it is released", check: releaseEarly},
+	{name: "a change applies only in the states that it names", check: verbsNeedTheirState},
+	{name: "a released job has at least one attempt left", check: releaseLeavesOneAttempt},
+	{name: "hold, release and edit reject leased and ended jobs", check: holdRefuses},
+	{name: "an edit changes the settings and keeps the waiting time", check: editWaiting},
+	{name: "an edit can change when a job is due", check: editTime},
+	{name: "a rejected edit changes nothing", check: editRefused},
+	{name: "a change of a reserved job applies when the job is given back", check: changeOfReservedJobApplies},
+	{name: "remove deletes a job and its history", check: removeDeletesHistory},
+	{name: "remove deletes a long history", check: removeDeletesLongHistory},
+	{name: "remove rejects leased jobs", check: removeRefuses},
+	{name: "unknown seqs and ids return ErrNotFound", check: notFound},
+	{name: "actions of users are recorded with their uid", check: userActionsAreAudited},
 }
 
 // jobIn returns a new job in state s. The queue must have no other ready job.
@@ -55,7 +55,7 @@ func (r *rig) jobIn(s queue.State) queue.Job {
 	case queue.Cancelled:
 		return r.runJob(endedAs(queue.Killed))
 	}
-	panic("storetest: no way into state " + s.String())
+	panic("storetest: cannot create a job in state " + s.String())
 }
 
 // wantWrongState checks that err rejects a request because of the state of j, and names both.
@@ -243,7 +243,7 @@ func verbsNeedTheirState(r *rig) {
 	change := store.Change{Verb: queue.VerbRetry, UID: testUID, Only: []queue.State{queue.Failed, queue.Dead}}
 	r.checkUnchanged(func() {
 		if err := r.s.Change(r.Context(), j.Seq, change); !errors.Is(err, store.ErrStateChanged) {
-			r.Errorf("a job that has moved on: got %v, want %v", err, store.ErrStateChanged)
+			r.Errorf("a job in another state: got %v, want %v", err, store.ErrStateChanged)
 		}
 	})
 	change.Only = []queue.State{queue.Completed}
@@ -343,35 +343,35 @@ func editRefused(r *rig) {
 }
 
 func changeOfReservedJobApplies(r *rig) {
-	give := func(change store.Change) (queue.Job, error) {
+	changeReserved := func(change store.Change) (queue.Job, error) {
 		r.enqueueOne()
 		j := r.claimOne()
 		l := j.Lease()
-		turned := r.exchange(store.Report{Changed: []store.LeasedChange{{Lease: l, Change: change}}})
-		same(r, string(change.Verb)+": stale", turned.Stale, nil)
+		grant := r.exchange(store.Report{Changed: []store.LeasedChange{{Lease: l, Change: change}}})
+		same(r, string(change.Verb)+": stale leases", grant.Stale, nil)
 		r.checkCounts()
 		leased, err := r.leasedJobs()
 		r.must(err)
 		same(r, "leased", leased, nil)
-		return j, turned.Refused[l]
+		return j, grant.Refused[l]
 	}
-	j, err := give(store.Change{Verb: queue.VerbHold, UID: testUID})
+	j, err := changeReserved(store.Change{Verb: queue.VerbHold, UID: testUID})
 	r.must(err)
 	same(r, "state", r.get(j.ID).State, queue.Held)
-	j, err = give(store.Change{Verb: queue.VerbRemove, UID: testUID})
+	j, err = changeReserved(store.Change{Verb: queue.VerbRemove, UID: testUID})
 	r.must(err)
 	_, err = r.s.Get(r.Context(), j.ID)
 	r.wantCode("get of a removed job", err, queue.CodeNotFound)
-	j, err = give(store.Change{Verb: queue.VerbEdit, UID: testUID,
+	j, err = changeReserved(store.Change{Verb: queue.VerbEdit, UID: testUID,
 		Edit: func(j *queue.Job) error { j.Priority = 9; return nil }})
 	r.must(err)
 	same(r, "priority", r.get(j.ID).Priority, 9)
 	claimed := r.claimOne()
 	same(r, "claimed again", claimed.Seq, j.Seq)
 	r.settle(claimed, exited(0))
-	j, err = give(store.Change{Verb: queue.VerbRetryDead, UID: testUID})
-	r.wantWrongState("what it cannot do", err, j)
-	same(r, "claimed after a refusal", seqs(r.claim(10)), []int64{j.Seq})
+	j, err = changeReserved(store.Change{Verb: queue.VerbRetryDead, UID: testUID})
+	r.wantWrongState("a change that the state does not allow", err, j)
+	same(r, "claimed after the rejection", seqs(r.claim(10)), []int64{j.Seq})
 }
 
 func removeDeletesHistory(r *rig) {
@@ -418,7 +418,7 @@ func removeDeletesLongHistory(r *rig) {
 	}
 	r.must(r.change(j, queue.VerbHold))
 	other := r.runJob(exited(0))
-	same(r, "room that outputs take", r.s.Counts().Outputs, 5*1005)
+	same(r, "bytes of all outputs", r.s.Counts().Outputs, 5*1005)
 	r.must(r.change(j, queue.VerbRemove))
 	r.must(r.change(other, queue.VerbRemove))
 	_, err := r.s.History(r.Context(), j.Seq, 0, 9)
@@ -429,12 +429,12 @@ func removeDeletesLongHistory(r *rig) {
 	}
 	r.enqueueOne(withID(j.ID))
 	r.promote()
-	same(r, "room that outputs take at last", r.s.Counts().Outputs, 0)
-	garbage, err := r.s.DeletableOutputs(r.Context(), 100)
+	same(r, "bytes of all outputs after the removal", r.s.Counts().Outputs, 0)
+	deletable, err := r.s.DeletableOutputs(r.Context(), 100)
 	r.must(err)
-	slices.Sort(garbage)
+	slices.Sort(deletable)
 	slices.Sort(refs)
-	same(r, "garbage", garbage, refs)
+	same(r, "deletable files", deletable, refs)
 	r.checkCounts()
 }
 
@@ -480,8 +480,8 @@ func notFound(r *rig) {
 	})
 }
 
-// Audit events record a user's action on a job or on the queue, and the end of an attempt records who ended
-// it.
+// Audit events record a user's action on a job or on the queue. The event of an attempt's end records which user
+// ended it.
 func userActionsAreAudited(r *rig) {
 	j := r.enqueueOne()
 	r.newEvents()
@@ -500,6 +500,6 @@ func userActionsAreAudited(r *rig) {
 	r.exchange(store.Report{Ended: []store.Settlement{e}})
 	want := r.endEvent(j, e.Attempt)
 	want.Detail.UID, want.Detail.Verb = e.EndedBy, e.Verb
-	same(r, "the event of an end that was asked for", r.newEvents(), []queue.Event{want})
+	same(r, "event of an end that a user requested", r.newEvents(), []queue.Event{want})
 	same(r, "job", r.get(j.ID), j)
 }

@@ -14,8 +14,9 @@ import (
 )
 
 var walkPromises = []promise{
-	{name: "a long walk breaks no rule", check: func(r *rig) { randomWalk(r, 2000) }},
-	{name: "a long walk by enqueues breaks no rule", check: func(r *rig) { randomWalk(r, 500) }, order: byEnqueue},
+	{name: "a random walk keeps all rules", check: func(r *rig) { randomWalk(r, 2000) }},
+	{name: "a random walk with ageing by enqueues keeps all rules",
+		check: func(r *rig) { randomWalk(r, 500) }, order: byEnqueue},
 }
 
 // walk performs random operations on a store. It predicts the state of each job and compares it with the
@@ -37,7 +38,7 @@ func randomWalk(r *rig, steps int) {
 	for w.step = range steps {
 		w.takeStep()
 		if r.Failed() {
-			r.Fatalf("the rules broke in step %d", w.step)
+			r.Fatalf("a rule was broken in step %d", w.step)
 		}
 	}
 	w.checkAll()
@@ -82,7 +83,7 @@ func (w *walk) takeStep() {
 func (w *walk) checkEvent(e queue.Event) {
 	switch j, known := w.expected[e.Job]; {
 	case e.Kind == queue.EventRemoved && known, e.Kind != queue.EventRemoved && !known:
-		w.Errorf("event %s of job %d, which is known: %t", e.Kind, e.Job, known)
+		w.Errorf("unexpected event %s of job %d (the job exists: %t)", e.Kind, e.Job, known)
 	case e.Kind == queue.EventExpired:
 		w.checkJob(w.expectExpired(j))
 	case e.Kind != queue.EventStarted && e.Kind != queue.EventProgress && e.Kind != queue.EventEnded && known:
@@ -93,7 +94,7 @@ func (w *walk) checkEvent(e queue.Event) {
 // expectExpired returns j after it has expired now, and checks that it was due to expire.
 func (w *walk) expectExpired(j queue.Job) queue.Job {
 	if w.leasedSeqs[j.Seq] || !j.State.Waiting() || j.ExpiresAt == 0 || j.ExpiresAt > w.s.Now() {
-		w.Errorf("job %s expired when it might not", j.ID)
+		w.Errorf("job %s expired, but it must not expire now", j.ID)
 	}
 	return w.expiredJob(j)
 }
@@ -108,22 +109,22 @@ func (w *walk) checkJob(want queue.Job) {
 	if known {
 		from = previous.State
 	}
-	straight := from == got.State || from.CanBecome(got.State)
-	if !straight && !(from.CanBecome(queue.Processing) && queue.Processing.CanBecome(got.State)) {
-		w.Errorf("job %s became %s from %s, which the state table forbids", got.ID, got.State, from)
+	direct := from == got.State || from.CanBecome(got.State)
+	if !direct && !(from.CanBecome(queue.Processing) && queue.Processing.CanBecome(got.State)) {
+		w.Errorf("job %s changed its state to %s from %s, which the state table forbids", got.ID, got.State, from)
 	}
 	for rule, holds := range map[string]bool{
-		"an ended job has an end, and no other": got.State.Ended() == (got.EndedAt != 0),
-		"only a processing job has a worker":    (got.State == queue.Processing) == (got.WorkerID != "" && got.PID != 0),
-		"only a processing job is paused":       got.PausedAt == 0 || got.State == queue.Processing,
-		"a processing job is leased":            got.State != queue.Processing || w.leasedSeqs[got.Seq],
-		"attempts are runs that count":          got.Attempts <= got.Runs && got.Attempts <= got.MaxAttempts,
-		"a fence never falls":                   got.Fence >= previous.Fence,
-		"runs never fall":                       got.Runs >= previous.Runs,
-		"an ended state stays but for a person": !previous.State.Ended() || got.State == previous.State ||
+		"only an ended job has an end time":  got.State.Ended() == (got.EndedAt != 0),
+		"only a processing job has a worker": (got.State == queue.Processing) == (got.WorkerID != "" && got.PID != 0),
+		"only a processing job is paused":    got.PausedAt == 0 || got.State == queue.Processing,
+		"a processing job is leased":         got.State != queue.Processing || w.leasedSeqs[got.Seq],
+		"at most all runs count as attempts": got.Attempts <= got.Runs && got.Attempts <= got.MaxAttempts,
+		"a fence never falls":                got.Fence >= previous.Fence,
+		"runs never fall":                    got.Runs >= previous.Runs,
+		"only a retry changes the state of an ended job": !previous.State.Ended() || got.State == previous.State ||
 			got.State == queue.Pending && got.Attempts == 0,
-		"nothing is updated before it is created":    got.UpdatedAt >= got.CreatedAt && got.UpdatedAt <= w.s.Now(),
-		"a job that never ran has nothing of an end": got.Runs > 0 || got.ExitCode == -1 && got.Signal == 0,
+		"the last update is between creation and now":     got.UpdatedAt >= got.CreatedAt && got.UpdatedAt <= w.s.Now(),
+		"a job that never ran has no exit code or signal": got.Runs > 0 || got.ExitCode == -1 && got.Signal == 0,
 	} {
 		if !holds {
 			w.Errorf("job %s: broken rule: %s", got.ID, rule)
@@ -254,7 +255,7 @@ func (w *walk) reportAndClaim() {
 	}
 	head := w.expectedHead(want, t.Want)
 	done := w.exchange(t)
-	same(w.rig, "stale leases of a turn", done.Stale, nil)
+	same(w.rig, "stale leases of a report", done.Stale, nil)
 	head = w.asClaimed(done.Jobs, head...)
 	same(w.rig, "claimed jobs", done.Jobs, head)
 	for _, j := range head {
@@ -482,9 +483,9 @@ func (w *walk) checkHistories() {
 	for seq, j := range w.expected {
 		history, err := w.s.History(w.Context(), seq, 0, store.MaxPage)
 		w.must(err)
-		same(w.rig, "rows of job "+j.ID, len(history), j.Runs)
+		same(w.rig, "attempts of job "+j.ID, len(history), j.Runs)
 		for i, a := range history {
-			same(w.rig, "number of a row of job "+j.ID, a.N, i+1)
+			same(w.rig, "number of an attempt of job "+j.ID, a.N, i+1)
 		}
 	}
 }
