@@ -75,7 +75,7 @@ func leasedProgram(t *testing.T, program string) (path string) {
 
 // An error about a file that a command names is never a shortage, because users can make the kernel
 // return any error number. It is lasting if the file is missing or of the wrong kind.
-func TestUnusableFileIsNoShortage(t *testing.T) {
+func TestUnusableFileIsNotAShortage(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		set   func(c *Command)
@@ -113,7 +113,7 @@ func TestUnusableFileIsNoShortage(t *testing.T) {
 
 // If an account has reached its limit of processes, the kernel refuses the start of its program. That
 // is the fault of the account, not a shortage of this process.
-func TestAccountProcessLimitIsNoShortage(t *testing.T) {
+func TestAccountProcessLimitIsNotAShortage(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root, who can be others")
 	}
