@@ -90,7 +90,7 @@ func accountsRunner(t *testing.T, base string, self startedProcess, jobs ...star
 // processes of that account.
 func TestEndAllSparesProcessesOfOtherAccounts(t *testing.T) {
 	if os.Geteuid() != 0 {
-		t.Skip("needs root, who ends everybody's runners")
+		t.Skip("needs root, which can end the runners of all accounts")
 	}
 	own, ownJob, foreign, foreignJob := startProcess(t, 1), startProcess(t, 1), startProcess(t, 0), startProcess(t, 2)
 
