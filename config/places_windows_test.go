@@ -28,10 +28,10 @@ func TestPipeNameFollowsDirectory(t *testing.T) {
 		}
 	}
 	if PlacesIn("jobs").Socket == PlacesIn(`C:\jobs`).Socket || !strings.HasPrefix(PlacesIn("jobs").Socket, pipeName+"-") {
-		t.Errorf("a relative folder: %s", PlacesIn("jobs").Socket)
+		t.Errorf("a relative directory: %s", PlacesIn("jobs").Socket)
 	}
 	if _, ok := PlacesOfSocket(want); ok {
-		t.Error("the folder can be told of a pipe's name")
+		t.Error("a directory was found by the name of its pipe")
 	}
 	if got := SystemPlaces().Socket; got != `\\.\pipe\queuectl` {
 		t.Errorf("the system's service is on %s", got)
@@ -51,7 +51,7 @@ func TestNumbersOfAccounts(t *testing.T) {
 
 // A directory has one pipe, by its long name and by its short one, before and after it is created.
 func TestDirectoryHasOnePipe(t *testing.T) {
-	parent := filepath.Join(t.TempDir(), "a folder with a long name")
+	parent := filepath.Join(t.TempDir(), "a directory with a long name")
 	if err := os.Mkdir(parent, 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -66,7 +66,7 @@ func TestDirectoryHasOnePipe(t *testing.T) {
 	}
 	short := windows.UTF16ToString(buf[:n])
 	if short == parent {
-		t.Skip("the drive gives folders no short names")
+		t.Skip("the drive creates no short names")
 	}
 	before := PlacesIn(filepath.Join(short, "queue")).Socket
 	if err := os.Mkdir(filepath.Join(parent, "queue"), 0o700); err != nil {

@@ -103,13 +103,13 @@ func parseResources(text string) (map[string]Resource, error) {
 	}
 	for entry := range strings.FieldsSeq(text) {
 		name, rest, _ := strings.Cut(entry, "=")
-		units, env, told := strings.Cut(rest, ">")
+		units, env, hasEnv := strings.Cut(rest, ">")
 		_, twice := of[name]
 		switch {
 		case !queue.ValidID(name) || twice:
 			return nil, fmt.Errorf("%q is listed twice or is not a valid resource name; write resources like gpu=2 or "+
 				"gpu=[0,1]>CUDA_VISIBLE_DEVICES", queue.Clip(name))
-		case told && (!variableName(env) || strings.HasPrefix(env, "QUEUECTL_")):
+		case hasEnv && (!variableName(env) || strings.HasPrefix(env, "QUEUECTL_")):
 			return nil, fmt.Errorf("%q is not a valid environment variable for the unit ids of resource %s; use "+
 				"a name like GPU_IDS", queue.Clip(env), name)
 		case len(of) == maxResources:

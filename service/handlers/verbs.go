@@ -145,7 +145,7 @@ const maxEdit = 64 << 10
 func (h *Actions) Edit(ctx context.Context, p control.Edit) (control.BulkResult, error) {
 	if len(p.Set) > maxEdit && (p.Chosen() || len(p.Names()) > 1) {
 		return control.BulkResult{}, queue.Invalid("set",
-			"too long (%d bytes); when several jobs are edited at once, the maximum is %d bytes", len(p.Set), maxEdit)
+			"too long (%d bytes); the maximum for a request that edits several jobs is %d bytes", len(p.Set), maxEdit)
 	}
 	d := h.settings.Current().Defaults()
 	any := queue.Job{MaxAttempts: 1, Unique: "a", Execution: queue.Execution{
