@@ -79,7 +79,7 @@ func (b *bench) start(s *service) error {
 // to the FIFO, in seconds.
 func measureStart(fifo int, begin func() error) (float64, error) {
 	time.Sleep(pauseBetweenStarts)
-	told := make(chan time.Time, 1)
+	written := make(chan time.Time, 1)
 	go func() { // this goroutine ends when the process has written its line
 		var line [1]byte
 		for {
@@ -87,14 +87,14 @@ func measureStart(fifo int, begin func() error) (float64, error) {
 				break
 			}
 		}
-		told <- time.Now()
+		written <- time.Now()
 	}()
 	began := time.Now()
 	if err := begin(); err != nil {
 		return 0, err
 	}
 	select {
-	case at := <-told:
+	case at := <-written:
 		return at.Sub(began).Seconds(), nil
 	case <-time.After(waitTimeout):
 		return 0, errors.New("the job did not start")

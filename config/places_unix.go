@@ -62,7 +62,7 @@ func UserPlaces() (Places, error) {
 }
 
 // CheckOwner returns an error if root would create the state directory in the home directory of
-// another account, which is what happens with `sudo -E`. That account could not use the files of
+// another account, as happens with `sudo -E`. That account could not use the files of
 // root. For callers other than root, the permissions of the home directory decide, since accounts
 // may share it through a group. Creating the directory then reports the problem.
 func (p Places) CheckOwner() error {

@@ -30,10 +30,10 @@ func TestPipeNameFollowsDirectory(t *testing.T) {
 		}
 	}
 	if PlacesIn("jobs").Socket == PlacesIn(`C:\jobs`).Socket || !strings.HasPrefix(PlacesIn("jobs").Socket, pipeName+"-") {
-		t.Errorf("a relative folder: %s", PlacesIn("jobs").Socket)
+		t.Errorf("a relative directory: %s", PlacesIn("jobs").Socket)
 	}
 	if _, ok := PlacesOfSocket(want); ok {
-		t.Error("the folder can be told of a pipe's name")
+		t.Error("a directory was found by the name of its pipe")
 	}
 	if got := SystemPlaces().Socket; got != `\\.\pipe\queuectl` {
 		t.Errorf("the system's service is on %s", got)
@@ -53,7 +53,7 @@ func TestNumbersOfAccounts(t *testing.T) {
 
 // A directory has one pipe, by its long name and by its short one, before and after it is created.
 func TestDirectoryHasOnePipe(t *testing.T) {
-	parent := filepath.Join(t.TempDir(), "a folder with a long name")
+	parent := filepath.Join(t.TempDir(), "a directory with a long name")
 	if err := os.Mkdir(parent, 0o700); err != nil {
 		t.Fatal(err)
 	}

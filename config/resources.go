@@ -103,7 +103,7 @@ func parseResources(text string) (map[string]Resource, error) {
 	}
 	for entry := range strings.FieldsSeq(text) {
 		name, rest, _ := strings.Cut(entry, "=")
-		units, env, told := strings.Cut(rest, ">")
+		units, env, hasEnv := strings.Cut(rest, ">")
 		_, twice := of[name]
 		switch {
 		case twice:
@@ -111,7 +111,7 @@ func parseResources(text string) (map[string]Resource, error) {
 		case !queue.ValidID(name):
 			return nil, fmt.Errorf("%q is not a valid resource name; write resources like gpu=2 or, to tell jobs their "+
 				"units in the environment variable GPU_IDS, gpu=[0,1]>GPU_IDS", queue.Clip(name))
-		case told && (!variableName(env) || strings.HasPrefix(env, "QUEUECTL_")):
+		case hasEnv && (!variableName(env) || strings.HasPrefix(env, "QUEUECTL_")):
 			return nil, fmt.Errorf("%q is not a valid environment variable for the unit ids of resource %s; use "+
 				"a name like GPU_IDS", queue.Clip(env), name)
 		case len(of) == maxResources:

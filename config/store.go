@@ -142,12 +142,12 @@ func (s *Settings) StoreURL() (string, error) {
 	}
 	path := s.StoreFile
 	if name, handed := strings.CutPrefix(path, credential); handed {
-		folder := os.Getenv("CREDENTIALS_DIRECTORY")
-		if folder == "" {
+		dir := os.Getenv("CREDENTIALS_DIRECTORY")
+		if dir == "" {
 			return "", queue.Invalid("store_file", "systemd passed no credentials to the service; add LoadCredential=%s:/PATH "+
 				"to the service's unit", name)
 		}
-		path = filepath.Join(folder, name)
+		path = filepath.Join(dir, name)
 	}
 	return ReadStore("store_file", path)
 }

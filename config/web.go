@@ -24,7 +24,7 @@ func webKeys() []Key {
 			"or read (what the right \"read\" allows)", func(s *Settings) *string { return &s.WebAnonymous }, none, "read"),
 		choice("web.metrics_anonymous", "false", "whether users of this machine can read /metrics without signing in",
 			func(s *Settings) *string { return &s.WebMetrics }, "false", "true"),
-		{webHosts, none, "additional host names of the web page, besides the loopback names, like [\"queue.example.org\"]; " +
+		{webHosts, none, "host names of the web page in addition to the loopback names, like [\"queue.example.org\"]; " +
 			"links use the first one; in an environment variable or on the command line, separate names with spaces", false,
 			setWebHosts, func(s *Settings) string { return s.WebHosts }, nil},
 		textOrNone("web.tls_cert", "file with the TLS certificate of the web page and its intermediate certificates; "+

@@ -44,7 +44,7 @@ func (l *Log) readAll(bytesPerRead int, process func([]Chunk) error) error {
 // EncodeHead encodes about the first max bytes that the log keeps. For the rest of each stream, it encodes a
 // gap. kept is the number of bytes that it encodes.
 func (l *Log) EncodeHead(max int) (b []byte, kept int64) {
-	// The error is ignored, because bytes that cannot be read become part of the gap.
+	// The error is ignored, because bytes that cannot be read belong to the gap.
 	chunks, next, _, _ := l.Read(Cursor{}, max)
 	for _, c := range chunks {
 		kept += int64(len(c.Data))

@@ -188,7 +188,7 @@ type fileReader struct {
 	passedOn     [2]int64 // number of bytes of each stream that were passed on, as data or as missing
 	printed      [2]int64 // bytes of each stream up to the end of its last valid header
 	last         [2]int64 // time of the last chunk of each stream that was passed on
-	skippedBytes int64    // number of bytes in which no valid header was found so far
+	skippedBytes int64    // number of bytes read without a valid header
 }
 
 // nextHeader reads the header at an offset. It returns ErrDamaged if no valid header is there.

@@ -68,7 +68,7 @@ type Log struct {
 
 	mu         sync.Mutex
 	streams    [2]stream
-	pieceCount int64 // number of pieces so far, which is the number of the next piece
+	pieceCount int64 // number of stored pieces, which is the number of the next piece
 	store      store
 	closed     bool
 	discarded  bool          // Discard was called

@@ -156,12 +156,12 @@ func TestDiscardWakesReaders(t *testing.T) {
 	select {
 	case <-changed:
 	default:
-		t.Error("who waits for the log is not told that it is gone")
+		t.Error("a waiting reader was not woken")
 	}
 	select {
 	case <-l.Changed():
 	default:
-		t.Error("who comes afterwards waits")
+		t.Error("a later reader waits")
 	}
 }
 
@@ -244,7 +244,7 @@ func (m *model) check(t interface{ Fatalf(string, ...any) }, chunks []output.Chu
 	}
 	for s := range pos {
 		if pos[s] != len(m.written[s]) {
-			t.Fatalf("stream %d: told of %d bytes, want %d", s, pos[s], len(m.written[s]))
+			t.Fatalf("stream %d: got %d bytes, want %d", s, pos[s], len(m.written[s]))
 		}
 	}
 }
@@ -377,7 +377,7 @@ func FuzzDecode(f *testing.F) {
 		if failed := output.Decode(bytes.NewReader(again),
 			func(c output.Chunk) error { twice = append(twice, c); return nil }); failed != nil || err == nil &&
 			len(twice) != len(chunks) {
-			t.Fatalf("%x became %x: %v", raw, again, failed)
+			t.Fatalf("%x was encoded again as %x: %v", raw, again, failed)
 		}
 	})
 }

@@ -31,7 +31,7 @@ func read(l *output.Log) string {
 	return b.String()
 }
 
-// Each text is masked, however it is divided into pieces, even next to another text or overlapping it.
+// Each text is masked for every division into pieces, even next to another text or overlapping it.
 func TestMaskedTexts(t *testing.T) {
 	for _, c := range []struct{ texts, printed, want string }{
 		{"secret", "a secret b", "a *** b"}, {"secret", "secretsecret", "******"}, {"secret", "sesecret", "se***"},

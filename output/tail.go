@@ -145,7 +145,7 @@ func (w *window) readUpTo(at int64, n int) ([]byte, error) {
 		case err != nil && err != io.EOF:
 			w.buf = nil
 			return nil, err
-		case at >= begin+int64(got): // the file has become shorter since it was opened
+		case at >= begin+int64(got): // the file was truncated after it was opened
 			return nil, fmt.Errorf("%w: the file ends too early, at byte %d", ErrDamaged, begin+int64(got))
 		}
 	}

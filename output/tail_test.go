@@ -99,7 +99,7 @@ func TestTailIsTheEndOfEachStream(t *testing.T) {
 				return w.Stream == c.Stream && w.At == c.At && w.Dropped == c.Dropped && bytes.HasSuffix(w.Data, c.Data)
 			})
 			if i < 0 {
-				t.Fatalf("the tail has %+v, which is no chunk's end, or not in order", c)
+				t.Fatalf("the tail has %+v, which is not the end of a chunk, or not in order", c)
 			}
 			whole = whole[i+1:]
 		}

@@ -144,9 +144,9 @@ func (l *psLexer) newline() {
 	if len(l.tokens) > 0 {
 		last = l.tokens[len(l.tokens)-1]
 	}
-	goesOn := last.kind == psOperator || last.kind == psSeparator || last.kind == psWord &&
+	continues := last.kind == psOperator || last.kind == psSeparator || last.kind == psWord &&
 		slices.Contains(psContinuing, last.text)
-	if goesOn {
+	if continues {
 		l.at++
 	} else {
 		l.add(psSeparator, 1)

@@ -115,12 +115,12 @@ func (r *psRules) declare() {
 		}
 		r.functions[name] = psFunction{body, r.closes[body]}
 		if verb, _, ok := strings.Cut(name, "-"); ok && !slices.Contains(psVerbs, verb) {
-			r.problem(i, "%s is no approved verb", verb)
+			r.problem(i, "%s is not an approved verb", verb)
 		}
 	}
 }
 
-// function returns the function that contains a token; "" if there is none.
+// function returns the function that contains a token, or "" for a token outside functions.
 func (r *psRules) function(i int) string {
 	for name, f := range r.functions {
 		if f.begin < i && i < f.end {

@@ -56,9 +56,9 @@ func TestPowerShellRules(t *testing.T) {
 		{"a cmdlet without its verb", top + "Service queuectl\n",
 			"4: Service is not a function of the script, the whole name of a cmdlet or a program file"},
 		{"Write-Host", top + "Write-Host $Name\n", "4: Write-Host cannot be captured; write Write-Output"},
-		{"a verb that is not approved", top + "function Fetch-Thing { 1 }\n", "4: Fetch is no approved verb"},
+		{"a verb that is not approved", top + "function Fetch-Thing { 1 }\n", "4: Fetch is not an approved verb"},
 		{"a verb that is", top + "function Get-Thing { 1 }\nGet-Thing\n", ""},
-		{"a program is not looked at", top + "sc.exe query x\n", "4: no code checks the exit code of sc.exe"},
+		{"the exit code of a program is not checked", top + "sc.exe query x\n", "4: no code checks the exit code of sc.exe"},
 		{"nor by its call", top + "& $Name a\n", "4: no code checks the exit code of & $Name"},
 		{"nor in its block", top + "if ($Name) { & 'a.exe' }\nif ($LASTEXITCODE) { throw 'a' }\n",
 			"4: no code checks the exit code of & 'a.exe'"},
@@ -67,7 +67,7 @@ func TestPowerShellRules(t *testing.T) {
 		{"a program is checked", top + "$a = (& $Name a | Out-String)\nif ($LASTEXITCODE -ne 0) { throw " +
 			"\"exit code $a\" }\n", ""},
 		{"so in a string", top + "& $Name a\n\"ended with $LASTEXITCODE\"\n", ""},
-		{"a block is no program", top + "function Do-It([scriptblock] $Check) { & $Check }\n", "4: Do is no approved verb"},
+		{"a block is not a program", top + "function Do-It([scriptblock] $Check) { & $Check }\n", "4: Do is not an approved verb"},
 		{"a helper's exit code is lost", top + "function Q { & $Name\n$script:Code = $LASTEXITCODE }\nfunction Ask { Q\nif " +
 			"($script:Code) { throw } }\nQ\nAsk\n", "8: no code checks the exit code of Q"},
 		{"or overwritten", top + "function Q { & $Name\n$script:Code = $LASTEXITCODE }\nfunction Ask { Q\nif " +

@@ -81,7 +81,7 @@ func TestFaultsAreBounded(t *testing.T) {
 		raw := strings.ReplaceAll(object(n, "1"), `"k`, `"comman`)
 		err := new(queue.Spec).UnmarshalJSON([]byte(raw))
 		if got := strings.Count(err.Error(), "unknown job field"); got != min(n, 20) {
-			t.Errorf("%d faults: %d are told", n, got)
+			t.Errorf("%d faults: the error lists %d", n, got)
 		}
 		if got := strings.HasSuffix(err.Error(), "; and more errors"); got != more {
 			t.Errorf("%d faults: says that there are more: %t", n, got)
@@ -97,7 +97,7 @@ func TestFaultsAreBounded(t *testing.T) {
 	_, err := queue.Resolve(&queue.Spec{Command: p("true"), Env: env}, defaults)
 	if got := strings.Count(err.Error(), "is not a valid variable name"); got != 20 ||
 		!strings.HasSuffix(err.Error(), "; and more errors") {
-		t.Errorf("of 1000 wrong variables %d are told", got)
+		t.Errorf("1000 invalid variables: the error lists %d", got)
 	}
 }
 

@@ -58,7 +58,7 @@ func TestDecideMatchesTableOfEnds(t *testing.T) {
 			row{State: queue.Completed, UsesAttempt: true, Started: true}},
 		{"success by ok_codes", fourAttempts(0, ok(0, 3)), exited(3),
 			row{State: queue.Completed, UsesAttempt: true, Started: true}},
-		{"0 is no success when ok_codes leave it out", fourAttempts(0, ok(3)), exited(0),
+		{"0 is not a success when ok_codes omit it", fourAttempts(0, ok(3)), exited(0),
 			row{State: queue.Failed, Error: "exit code 0", UsesAttempt: true, Started: true, Delay: 2 * time.Second}},
 		{"success outlives an error", fourAttempts(0), queue.Outcome{End: queue.Exited, Error: "output not kept"},
 			row{State: queue.Completed, UsesAttempt: true, Started: true}},
@@ -166,7 +166,7 @@ func TestDecideMatchesTableOfEnds(t *testing.T) {
 		{"lost alone", fourAttempts(0), queue.Outcome{End: queue.RunnerLost, Isolated: true},
 			row{State: queue.Failed, Reason: queue.ReasonLost, Error: "outcome unknown, because the runner died",
 				UsesAttempt: true, Started: true, Suspect: true, Crashed: true}},
-		{"lost beside others", fourAttempts(1, withCrashes(2)), queue.Outcome{End: queue.RunnerLost},
+		{"lost together with others", fourAttempts(1, withCrashes(2)), queue.Outcome{End: queue.RunnerLost},
 			row{State: queue.Failed, Reason: queue.ReasonLost, Error: "outcome unknown, because the runner died",
 				UsesAttempt: true, Started: true, Suspect: true}},
 		{"poison", fourAttempts(0, withCrashes(2)), queue.Outcome{End: queue.RunnerLost, Isolated: true},
@@ -226,7 +226,7 @@ func TestDecideFollowsStateTable(t *testing.T) {
 			ExitCode: rapid.Int64Range(0, 4).Draw(t, "code")}
 		d := queue.Decide(j, o, policy)
 		if !queue.Processing.CanBecome(d.State) {
-			t.Fatalf("processing may not become %s", d.State)
+			t.Fatalf("no transition leads from processing to %s", d.State)
 		}
 		if d.State == queue.Failed && j.Attempts+1 >= j.MaxAttempts {
 			t.Fatalf("attempt %d of %d leads to another one", j.Attempts+1, j.MaxAttempts)

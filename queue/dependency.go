@@ -12,7 +12,7 @@ type Dependency struct {
 // MaxDependencies limits the dependencies of one job, and those of all jobs of a request together.
 const MaxDependencies = 10_000
 
-// DependencyCondition says how the job that is waited for has to end.
+// DependencyCondition is the outcome that a dependency requires of the parent.
 type DependencyCondition uint8
 
 // The values of DependencyCondition.

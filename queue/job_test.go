@@ -12,10 +12,10 @@ func TestFingerprint(t *testing.T) {
 	j.ID, j.Seq, j.Priority, j.Env = "x", 3, 9, []string{"A=b"}
 	same := base()
 	if j.Fingerprint() != same.Fingerprint() {
-		t.Error("what does not say what runs changes the fingerprint")
+		t.Error("the ID, the number, the priority or the environment changes the fingerprint")
 	}
 	if got := same.Fingerprint(); got != 5635154117666000785 {
-		t.Errorf("the fingerprint is %d, and was another in a version before", got)
+		t.Errorf("the fingerprint is %d, and differs from that of an earlier version", got)
 	}
 	seen := map[uint64]bool{same.Fingerprint(): true}
 	for _, change := range []func(*Job){

@@ -150,7 +150,7 @@ func TestSpecReadsEveryField(t *testing.T) {
 		}
 		raw, err := json.Marshal(s.GivenFields()[name])
 		if c[1] != "" && (err != nil || string(raw) != c[1]) {
-			t.Errorf("%s: %s became %s, %v, want %s", name, c[0], raw, err, c[1])
+			t.Errorf("%s: %s is encoded as %s, %v, want %s", name, c[0], raw, err, c[1])
 		}
 		canonical := strings.TrimPrefix(name, "next_")
 		for _, wrong := range []string{`[[]]`, `{"x":1}`, `""x`[:2], `"\u0000"`, `1e999`, `false`, `-1.5`} {
@@ -206,7 +206,7 @@ func TestSpecIsStrict(t *testing.T) {
 	}
 }
 
-// An id may be given as a JSON integer. Its decimal digits become the text, however many there are.
+// An id may be given as a JSON integer. The text is its decimal digits, for any number of digits.
 func TestSpecTakesIntegersAsIDs(t *testing.T) {
 	for _, text := range []string{"0", "42", "9223372036854775807", "9223372036854775808",
 		"123456789012345678901234567890"} {
@@ -245,10 +245,10 @@ func FuzzSpec(f *testing.F) {
 			t.Fatalf("%s: %v", raw, err)
 		}
 		if err := json.Unmarshal(written, &again); err != nil {
-			t.Fatalf("%s became %s: %v", raw, written, err)
+			t.Fatalf("%s was encoded as %s: %v", raw, written, err)
 		}
 		if fmt.Sprint(s.GivenFields()) != fmt.Sprint(again.GivenFields()) {
-			t.Fatalf("%s became %s", raw, written)
+			t.Fatalf("%s was encoded as %s", raw, written)
 		}
 		if _, err := queue.Resolve(&s, defaults); err != nil && !errors.Is(err, queue.ErrInvalid) {
 			t.Fatalf("%s: got %v, want invalid", raw, err)

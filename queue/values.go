@@ -137,7 +137,7 @@ func setList(to *[]string, v json.RawMessage) error {
 	return err
 }
 
-// setNames reads a list of texts. If an entry is an integer, its digits become the text.
+// setNames reads a list of texts. If an entry is an integer, the text is its digits.
 func setNames(to *[]string, v json.RawMessage) error {
 	list := []string{}
 	err := Elements(v, func(e json.RawMessage) error {

@@ -63,7 +63,7 @@ func TestFilesShowStartsOfUnresponsiveRunner(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, ok := StartedAttempts(dir, []wire.Lease{of(2)}); ok {
-		t.Error("a runner without its journal can tell")
+		t.Error("started attempts are reported for a runner without its journal")
 	}
 }
 

@@ -15,7 +15,7 @@ import (
 const lingerDir = "/var/lib/systemd/linger"
 
 // scopes returns the command prefixes that start a runner in a scope of its user's systemd manager. The
-// scope lasts as long as the runner, and the runner may divide the scope's control group. If a prefix
+// scope ends with the runner, and the runner may divide the scope's control group. If a prefix
 // fails, the next one is for an older systemd. scopes returns nil if the user has no manager. It also
 // returns nil if the manager ends when the user logs out, because the jobs would end with it.
 func scopes() [][]string {

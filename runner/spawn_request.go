@@ -15,7 +15,7 @@ import (
 //
 //	queuectl wants a runner alone as=mail
 //
-// A new process reads the line, becomes the runner, and replies with one line: the name of the runner's
+// A new process reads the line, continues as the runner, and replies with one line: the name of the runner's
 // directory, or the reason why there is no runner. A runner that the service starts itself sends the
 // same reply through a pipe. A service and the program that it reaches may come from different builds,
 // so the words never change.

@@ -19,7 +19,7 @@ import (
 // spawn starts a runner that outlives this process, with a console but without a window. It returns the
 // runner's name once the runner listens. The runner runs a copy of the program, because Windows cannot
 // replace a running program and an upgrade must be possible while jobs run. The copy is the one that
-// was installed next to the program. If it is missing, spawn makes a copy in the runners' folder, where
+// was installed next to the program. If it is missing, spawn makes a copy in the runners' directory, where
 // policies of the machine may forbid programs to run.
 // See docs/decisions/0089.
 func (h Location) spawn(alone bool) (name string, err error) {
@@ -78,11 +78,11 @@ func (h Location) spawnBy(start func(*exec.Cmd) error, alone bool) (name string,
 // ReopenLogs does nothing: on Windows, an open file cannot be moved.
 func (h Location) ReopenLogs() {}
 
-// RemovePrograms removes those copies of the program in a runners' folder that no process runs. It
+// RemovePrograms removes those copies of the program in a runners' directory that no process runs. It
 // reports whether it has removed all copies.
 func RemovePrograms(root string) bool { return copies.Remove(filepath.Join(root, rundir.ProgramsName)) }
 
-// ReportReady reports the name of this runner's folder to the process that started it, on standard output.
+// ReportReady reports the name of this runner's directory to the process that started it, on standard output.
 func ReportReady(dir string) {
 	fmt.Println(ReadyPrefix + filepath.Base(dir)) // does not block if the other process has gone
 	os.Stdout.Close()

@@ -43,7 +43,7 @@ func service(dir string) {
 }
 
 // A runner runs the copy of the program that was installed next to it. If that copy is missing or of
-// another version, it runs a copy in the runners' folder. If a policy forbids this, the error names the
+// another version, it runs a copy in the runners' directory. If a policy forbids this, the error names the
 // policy.
 func TestRunnerRunsAnInstalledCopy(t *testing.T) {
 	dir := t.TempDir()

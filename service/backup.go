@@ -84,7 +84,7 @@ type Restored struct {
 }
 
 // Restore replaces a queue by a backup. It fails if a service or a runner uses the queue. It moves the
-// previous files to another directory. It calls the function each with the number of bytes copied so far.
+// previous files to another directory. It calls the function each with the number of copied bytes.
 func Restore(p config.Places, file string, each func(done, total int64)) (done Restored, err error) {
 	if _, err := os.Stat(file); err != nil {
 		return done, queue.Errorf(queue.CodeNotFound, "%v", err)

@@ -14,8 +14,8 @@ import (
 	"github.com/queuectl/queuectl/runner"
 )
 
-// serviceGroup is the private group of the service's process. Users who may submit jobs are in another group
-// and cannot read the service's files.
+// serviceGroup is the private group of the service's process. Users with the right to submit are in another
+// group and cannot read the service's files.
 const serviceGroup = "queuectl-service"
 
 // bootstrapRoot does the work that needs root, for a service that was started as root without systemd. It

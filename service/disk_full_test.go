@@ -26,8 +26,8 @@ func TestStartWaitsForDiskSpace(t *testing.T) {
 		tries   int
 		said    int
 	}{
-		"at once": {[]error{nil}, time.Hour, nil, 1, 0},
-		"soon":    {[]error{full, full, full, nil}, time.Hour, nil, 4, 1},
+		"first try": {[]error{nil}, time.Hour, nil, 1, 0},
+		"soon":      {[]error{full, full, full, nil}, time.Hour, nil, 4, 1},
 		"never": {[]error{full}, time.Minute - time.Millisecond, context.DeadlineExceeded,
 			int(time.Minute / diskFullRetryDelay), 1},
 		"at first":    {[]error{other}, time.Hour, other, 1, 0},

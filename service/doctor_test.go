@@ -52,6 +52,6 @@ func TestRunnersToEndAreFound(t *testing.T) {
 	}
 	if _, err := EndRunners(config.PlacesIn(t.TempDir()), file); runtime.GOOS != "windows" &&
 		(err == nil || !strings.Contains(err.Error(), file)) {
-		t.Errorf("runners in what is no folder: %v", err)
+		t.Errorf("runners in a file instead of a directory: %v", err)
 	}
 }

@@ -36,7 +36,7 @@ func TestLockOutlivesItsServiceForAMoment(t *testing.T) {
 			t.Errorf("after a dead service: %v", err)
 		}
 		if !c.free && (err == nil || !strings.Contains(err.Error(), strconv.Itoa(c.pid))) {
-			t.Errorf("beside a living service: got %v, want its pid", err)
+			t.Errorf("next to a living service: got %v, want its pid", err)
 		}
 		if err == nil {
 			lock.Close()

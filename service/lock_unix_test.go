@@ -24,6 +24,6 @@ func TestLockHoldsWithoutItsFile(t *testing.T) {
 	}
 	if again, err := lockDir(dir); !errors.Is(err, queue.ErrWrongState) {
 		again.Close()
-		t.Errorf("a second lock of the folder: %v, want a refusal", err)
+		t.Errorf("a second lock of the directory: %v, want a refusal", err)
 	}
 }

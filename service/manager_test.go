@@ -67,15 +67,15 @@ func TestManagerDoesNotWaitForAdoption(t *testing.T) {
 			t.Error(err)
 		}
 	}()
-	waitClosed(t, "that it listens", listens)
-	waitClosed(t, "what was left", s.called)
+	waitClosed(t, "call of OnListening", listens)
+	waitClosed(t, "call of the store", s.called)
 	c := control.NewClient(o.Places.Socket)
 	defer c.Close()
 	if err := c.Connect(ctx); err != nil {
 		t.Fatal(err)
 	}
 	close(s.unblock)
-	waitClosed(t, "that it is ready", ready)
+	waitClosed(t, "call of OnReady", ready)
 	if _, err := c.Status(ctx, control.Nothing{}); err != nil {
 		t.Errorf("the early client got %v", err)
 	}
@@ -87,6 +87,6 @@ func waitClosed(t *testing.T, what string, done <-chan struct{}) {
 	select {
 	case <-done:
 	case <-time.After(30 * time.Second):
-		t.Fatalf("nobody says %s", what)
+		t.Fatalf("no %s within 30 s", what)
 	}
 }

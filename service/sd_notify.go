@@ -17,7 +17,7 @@ import (
 	"github.com/queuectl/queuectl/worker"
 )
 
-// notices tells systemd about the state of the service.
+// notices reports the state of the service to systemd.
 type notices struct {
 	log      *slog.Logger
 	places   config.Places
@@ -77,7 +77,7 @@ func (n *notices) reloading() { systemd.Notify("RELOADING=1", systemd.Monotonic(
 func (n *notices) reloaded() { systemd.Notify("READY=1", "STATUS="+n.statusLine()) }
 
 // feedWatchdog notifies the systemd watchdog each time the service passes its self-check, which commits a
-// change and sends a request. A disk that delays the check does no harm as long as the check succeeds
+// change and sends a request. A disk that delays the check does no harm if the check succeeds
 // within the watchdog's timeout.
 func (n *notices) feedWatchdog(ctx context.Context, every time.Duration) {
 	tick := time.NewTicker(every)

@@ -12,7 +12,7 @@ import (
 // When its user's session ends, a service does not wait for jobs, even if it is already stopping. It ends
 // each job and returns it to the queue. Whatever stop_timeout and the job's settings say, the grace period
 // is short, so that there is time to store the job's return.
-func TestNoJobIsWaitedForWhenTheSessionEnds(t *testing.T) {
+func TestSessionEndDoesNotWaitForJobs(t *testing.T) {
 	forEachStore(t, func(w *runningService) {
 		for _, stops := range []bool{false, true} {
 			w.end()

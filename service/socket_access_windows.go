@@ -47,7 +47,7 @@ func (e *endpoint) UpdateAccess() {
 		err = e.socket.Admit(perms)
 	}
 	if err != nil {
-		e.log.Error("cannot change who may connect; the new [access] settings take effect after a restart of the service",
-			"error", err)
+		e.log.Error("cannot change the access list of the pipe; the new [access] settings take effect after a "+
+			"restart of the service", "error", err)
 	}
 }

@@ -50,8 +50,8 @@ func TestVerbSkipsJobsThatEndedSinceTheirSelection(t *testing.T) {
 	t.Parallel()
 	running := control.Selection{State: control.Texts{queue.Processing.String()}}
 	for _, c := range []struct {
-		name, exit, becomes string
-		verb                func(*runningService) error
+		name, exit, newState string
+		verb                 func(*runningService) error
 	}{
 		{"cancel", "1", queue.Failed.String(), func(w *runningService) error {
 			_, err := w.Cancel(t.Context(), running)
@@ -77,7 +77,7 @@ func TestVerbSkipsJobsThatEndedSinceTheirSelection(t *testing.T) {
 				if err := os.WriteFile(gate, nil, 0o600); err != nil {
 					t.Error(err)
 				}
-				w.waitForState("a", c.becomes)
+				w.waitForState("a", c.newState)
 				for busy := true; busy; time.Sleep(time.Millisecond) { // wait until no worker has the job
 					list, err := w.WorkerList(t.Context(), control.Nothing{})
 					busy = err == nil && slices.ContainsFunc(list.Workers, func(k control.Worker) bool { return k.Job != nil })
@@ -87,7 +87,7 @@ func TestVerbSkipsJobsThatEndedSinceTheirSelection(t *testing.T) {
 			if err := c.verb(w); err != nil {
 				t.Error(err)
 			}
-			w.waitForState("a", c.becomes)
+			w.waitForState("a", c.newState)
 		})
 	}
 }
@@ -162,7 +162,7 @@ func TestServiceOutlivesStoreFaults(t *testing.T) {
 	slices.Sort(lines)
 	slices.Sort(ids)
 	if err != nil || !slices.Equal(lines, ids) {
-		t.Errorf("what ran: %v, %v", lines, err)
+		t.Errorf("commands that ran: %v, %v", lines, err)
 	}
 }
 

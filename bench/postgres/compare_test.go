@@ -116,9 +116,9 @@ func (p program) drain(t *testing.T, url string, nodes, jobs int) time.Duration 
 	return last.Sub(began)
 }
 
-// TestBesideOthers lets one, two and four nodes empty each queue, in turns, on a server that stores
+// TestCompareWithOthers lets one, two and four nodes empty each queue, in turns, on a server that stores
 // durably.
-func TestBesideOthers(t *testing.T) {
+func TestCompareWithOthers(t *testing.T) {
 	jobs, rounds := count("QUEUECTL_BENCH_JOBS", 60_000), count("QUEUECTL_BENCH_ROUNDS", 1)
 	server := pgserver.New(t, "max_connections=200", "shared_buffers=512MB", "max_wal_size=4GB")
 	defer server.Remove()

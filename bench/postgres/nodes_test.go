@@ -55,13 +55,13 @@ func ready() {
 	bufio.NewReader(os.Stdin).ReadString('\n')
 }
 
-// The function tell prints the number of ended jobs whenever it has changed.
-func tell(done *atomic.Int64) {
-	said := int64(-1)
+// printProgress prints the number of ended jobs whenever it has changed.
+func printProgress(done *atomic.Int64) {
+	printed := int64(-1)
 	for range time.Tick(5 * time.Millisecond) {
-		if n := done.Load(); n != said {
+		if n := done.Load(); n != printed {
 			fmt.Println(n)
-			said = n
+			printed = n
 		}
 	}
 }
@@ -121,7 +121,7 @@ func queuectlNode(ctx context.Context, url string) error {
 	}
 	ready()
 	var done atomic.Int64
-	go tell(&done)
+	go printProgress(&done)
 	return drain(ctx, s, &done, math.MaxInt)
 }
 
@@ -243,7 +243,7 @@ func riverNode(ctx context.Context, url string) error {
 		}
 	}()
 	ready()
-	go tell(&done)
+	go printProgress(&done)
 	if err := c.Start(ctx); err != nil {
 		return err
 	}

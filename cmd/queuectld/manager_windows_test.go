@@ -37,18 +37,18 @@ type scm struct {
 func runHandler(t *testing.T, serve func(context.Context, *manager) error, do func(*scm)) *scm {
 	s := &scm{requests: make(chan svc.ChangeRequest)}
 	synctest.Test(t, func(t *testing.T) {
-		asked, tell, done := make(chan svc.ChangeRequest), make(chan svc.Status), make(chan bool)
-		s.requests = asked
+		requests, statuses, done := make(chan svc.ChangeRequest), make(chan svc.Status), make(chan bool)
+		s.requests = requests
 		m := &serviceHandler{ctx: t.Context(), serve: serve, events: newEventHandler(func(_ uint16, text string) error {
 			s.events = append(s.events, text)
 			return nil
 		})}
 		go func() {
-			s.specific, s.code = m.Execute(nil, asked, tell)
-			close(tell)
+			s.specific, s.code = m.Execute(nil, requests, statuses)
+			close(statuses)
 		}()
 		go func() {
-			for now := range tell {
+			for now := range statuses {
 				s.statuses = append(s.statuses, now)
 			}
 			close(done)

@@ -67,7 +67,7 @@ func TestWebhookIsPosted(t *testing.T) {
 	}
 	server.Close()
 	if code, _, errs := post(); code != 1 || strings.Contains(errs, "s3cret") || !strings.Contains(errs, "refused") {
-		t.Errorf("nobody answers: got code %d, %q", code, errs)
+		t.Errorf("no server: got code %d, %q", code, errs)
 	}
 	for text, want := range map[string]string{"": "is empty", "whsec_!": "has no valid secret"} {
 		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {

@@ -116,7 +116,7 @@ func TestAccessIsLists(t *testing.T) {
 		t.Errorf("the socket: %o %q", mode, group)
 	}
 	if mode, group := own.Socket(); mode != 0o600 || group != "" {
-		t.Errorf("a socket of one's own: %o %q", mode, group)
+		t.Errorf("the socket of a user's own service: %o %q", mode, group)
 	}
 	if shared.FixedUser() != "jobs" || given.FixedUser() != "" || own.FixedUser() != "" {
 		t.Error("the fixed user is not the one that is named")

@@ -34,15 +34,15 @@ func ServiceSID(name string) string {
 	return sid
 }
 
-// WriteRights are the access rights with which a file or a folder, or its content, can be changed.
+// WriteRights are the access rights with which a file or a directory, or its content, can be changed.
 const WriteRights = windows.FILE_WRITE_DATA | windows.FILE_APPEND_DATA | 0x40 /* FILE_DELETE_CHILD */ | windows.DELETE |
 	windows.WRITE_DAC | windows.WRITE_OWNER | windows.GENERIC_WRITE | windows.GENERIC_ALL
 
-// ReplaceRights are the access rights on a folder with which it, or its content, can be moved away and
-// replaced. They do not include the right to create files in the folder.
+// ReplaceRights are the access rights on a directory with which it, or its content, can be moved away and
+// replaced. They do not include the right to create files in the directory.
 const ReplaceRights = 0x40 /* FILE_DELETE_CHILD */ | windows.DELETE | windows.WRITE_DAC | windows.WRITE_OWNER | windows.GENERIC_ALL
 
-// AccessTo returns the access list and the owner of a file or a folder.
+// AccessTo returns the access list and the owner of a file or a directory.
 func AccessTo(path string) (*windows.SECURITY_DESCRIPTOR, error) {
 	sd, err := windows.GetNamedSecurityInfo(path, windows.SE_FILE_OBJECT,
 		windows.OWNER_SECURITY_INFORMATION|windows.DACL_SECURITY_INFORMATION)

@@ -89,7 +89,7 @@ func ofDirectory() *elsewhere {
 
 // Directory finds accounts that are not in the files in the other sources, by name and number, with
 // all groups. It does not ask the other sources for accounts that are in the files.
-func TestRemoteAccountsAreLookedUp(t *testing.T) {
+func TestDirectoryFindsRemoteAccounts(t *testing.T) {
 	e := ofDirectory()
 	d := &Directory{Lookup: e.ask}
 	want := Account{Name: "dora", Home: "/home/dora", Shell: "/bin/zsh", UID: 61400, GID: 61410}
@@ -121,7 +121,7 @@ func TestRemoteAccountsAreLookedUp(t *testing.T) {
 
 // A name that is a number never finds an account, in whatever source. That includes names with a
 // sign, because getent would read them as numbers.
-func TestNumbersAreNoNames(t *testing.T) {
+func TestNumberIsNotAName(t *testing.T) {
 	e := &elsewhere{says: map[string]string{"passwd 1001": "1001:*:61400:1::/:/bin/sh",
 		"passwd +5": "games:*:5:60::/:/bin/sh", "group -1": "x:*:5:"}}
 	d := &Directory{Lookup: e.ask}
@@ -194,7 +194,7 @@ func TestLookupsFailFastWithoutAnswer(t *testing.T) {
 }
 
 // The system's getent finds accounts that are in the files, and reports others as missing.
-func TestGetentIsAsked(t *testing.T) {
+func TestGetentFindsAccounts(t *testing.T) {
 	if _, err := os.Stat("/usr/bin/getent"); err != nil {
 		skip.Missing(t, "getent", "needs getent; the other tests of internal/accounts replace it")
 	}

@@ -94,8 +94,8 @@ func (d *Directory) name(id int) string {
 	return e.Name
 }
 
-// nobodies are the errors which mean that an account certainly does not exist, or cannot exist.
-var nobodies = []error{
+// noAccountErrors are the errors which mean that an account certainly does not exist, or cannot exist.
+var noAccountErrors = []error{
 	windows.ERROR_NONE_MAPPED, windows.ERROR_NO_SUCH_DOMAIN, windows.ERROR_INVALID_ACCOUNT_NAME,
 	windows.ERROR_INVALID_PARAMETER, windows.ERROR_INVALID_SID, syscall.EINVAL,
 }
@@ -120,8 +120,8 @@ func (d *Directory) entry(word string, look func() (Entry, error)) (Entry, error
 		}()
 		select {
 		case a := <-answered:
-			for _, nobody := range nobodies {
-				if errors.Is(a.error, nobody) {
+			for _, noAccount := range noAccountErrors {
+				if errors.Is(a.error, noAccount) {
 					return Entry{}, nil
 				}
 			}

@@ -57,7 +57,7 @@ func TestAccountsHaveNumbers(t *testing.T) {
 		}
 	}
 	if _, known := SID(1<<53 - 1); known {
-		t.Error("the account of a digest that nobody has met is known")
+		t.Error("an account is found by a digest that was never computed")
 	}
 	for _, id := range []int{-1, 1 << 53, 18} {
 		if s, known := SID(id); known {
@@ -100,19 +100,19 @@ func TestWindowsKnowsItsAccounts(t *testing.T) {
 	if id, ok := d.GroupID("S-1-1-0"); !ok || id < 1<<52 {
 		t.Errorf("everyone is %d, %v", id, ok)
 	}
-	for _, nobody := range []string{"", "no.such.user", "S-1-x", "-1", "9007199254740992", "a\x00b", `no.such.domain\x`} {
-		if id, ok := d.UserID(nobody); ok {
-			t.Errorf("%q is %d", nobody, id)
+	for _, name := range []string{"", "no.such.user", "S-1-x", "-1", "9007199254740992", "a\x00b", `no.such.domain\x`} {
+		if id, ok := d.UserID(name); ok {
+			t.Errorf("%q is %d", name, id)
 		}
 	}
 	if d.name(1<<53-1) != "9007199254740991" || d.name(-1) != "-1" {
-		t.Errorf("nobodies are %s and %s", d.name(1<<53-1), d.name(-1))
+		t.Errorf("unknown accounts are called %s and %s", d.name(1<<53-1), d.name(-1))
 	}
 }
 
 // Directory asks the domain once a minute for each name. After a timeout it does not ask for a
 // minute, except with AlwaysAsk. It does not find a user as a group, or a group as a user.
-func TestDomainIsAskedOnce(t *testing.T) {
+func TestDomainAnswersAreCached(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var asked []string
 		var fails error
@@ -153,20 +153,20 @@ func TestDomainIsAskedOnce(t *testing.T) {
 			d.UserID(fmt.Sprintf(`CORP\user%d`, n))
 		}
 		if len(asked) != 1 {
-			t.Errorf("in its silence asked for %q", asked)
+			t.Errorf("while the domain does not answer: asked for %q", asked)
 		}
 		d.AlwaysAsk = true
 		if d.UserID(`CORP\x`); !slices.Contains(asked, `CORP\x`) {
-			t.Error("the patient one did not ask")
+			t.Error("AlwaysAsk did not ask")
 		}
 	})
 }
 
 // An error that means "no such account" is an answer of the domain. After it, other lookups still
 // ask the domain.
-func TestNobodyIsAnAnswer(t *testing.T) {
+func TestUnknownAccountIsAnAnswer(t *testing.T) {
 	var d Directory
-	for _, err := range nobodies {
+	for _, err := range noAccountErrors {
 		if e, err := d.entry(err.Error(), func() (Entry, error) { return Entry{}, err }); err != nil || e.SID != nil {
 			t.Errorf("got %+v, %v", e, err)
 		}

@@ -4,7 +4,7 @@
 //
 // execve(2), fork(2), prctl(2) and credentials(7) list what a process inherits. An account may
 // change most of it, and Reset does. Inherited reports attributes that the account may not change,
-// as far as a process can detect them. Some cannot be detected: namespaces, the root directory,
+// if a process can detect them. Some cannot be detected: namespaces, the root directory,
 // Landlock rules, security labels and the login uid look the same whether the machine or the caller
 // set them.
 package cleanstart

@@ -47,10 +47,9 @@ var limits = []limit{
 	{unix.RLIMIT_RTPRIO, "", "", hardMost, 0},
 }
 
-// Reset gives the calling thread the attributes of a fresh process, as far as the account may set
-// them. The caller has locked its goroutine to the thread. Call it just before exec. Errors are
-// ignored: an attribute that cannot be set is unchanged, and Inherited reports it in the new
-// program.
+// Reset gives the calling thread those attributes of a fresh process that the account may set. The
+// caller has locked its goroutine to the thread. Call it just before exec. Errors are ignored:
+// an attribute that cannot be set is unchanged, and Inherited reports it in the new program.
 func Reset() {
 	CloseOnExec()
 	DefaultSignals()

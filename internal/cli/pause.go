@@ -19,7 +19,7 @@ func resumeVerb(a *App) *cobra.Command {
 }
 
 // pauseCommand builds a command for running jobs or, with --all, for the whole queue. The argument
-// outcome is what messages say of a job, like "is paused"; all is the message for --all.
+// outcome is the verb in the messages about a job, like "is paused"; all is the message for --all.
 func (a *App) pauseCommand(name, short, outcome string, do bulkFunc, allUsage, all string) *cobra.Command {
 	var s Selection
 	s.States = []string{"processing"}

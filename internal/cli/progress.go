@@ -34,7 +34,7 @@ func progressVerb(a *App) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return tellProgress(os.Getenv("QUEUECTL_PROGRESS"), line)
+			return sendProgress(os.Getenv("QUEUECTL_PROGRESS"), line)
 		},
 	}
 }
@@ -55,9 +55,9 @@ func progressLine(args []string) (string, error) {
 	return line + "\n", nil
 }
 
-// tellProgress writes a progress report to the runner. If the runner is gone, it does not wait for
+// sendProgress writes a progress report to the runner. If the runner is gone, it does not wait for
 // another one.
-func tellProgress(path, line string) error {
+func sendProgress(path, line string) error {
 	if path == "" {
 		return queue.Errorf(queue.CodeWrongState, "progress works only inside a job, because it needs the "+
 			"variable QUEUECTL_PROGRESS")

@@ -13,11 +13,11 @@ import (
 	"time"
 )
 
-// DirFor returns the folder in which an installer puts copies of a program.
+// DirFor returns the directory in which an installer puts copies of a program.
 // See docs/decisions/0090.
 func DirFor(program string) string { return filepath.Join(filepath.Dir(program), "runner") }
 
-// Find returns the path of a current copy of a program, in the first of the folders that has one.
+// Find returns the path of a current copy of a program, in the first of the directories that has one.
 // It returns "" if none of them has one.
 func Find(program string, dirs ...string) (string, error) {
 	name, err := nameOf(program)
@@ -32,8 +32,8 @@ func Find(program string, dirs ...string) (string, error) {
 	return "", nil
 }
 
-// Make returns the path of a current copy of a program in a folder. It creates the copy and the
-// folder if necessary.
+// Make returns the path of a current copy of a program in a directory. It creates the copy and the
+// directory if necessary.
 func Make(program, dir string) (path string, err error) {
 	name, err := nameOf(program)
 	if err != nil {
@@ -80,9 +80,9 @@ const maxScanTime = 5 * time.Second
 // copyName matches the names of copies, and of copies that are still being written.
 var copyName = regexp.MustCompile(`^(queuectl-[0-9a-f]{16}\.exe|new-[0-9]+)$`)
 
-// Remove removes the copies in a folder, except those in keep and those that are running, and then
-// the folder if it is empty. It reports whether all of them are gone. It ignores other files, and a
-// folder that is a link.
+// Remove removes the copies in a directory, except those in keep and those that are running, and then
+// the directory if it is empty. It reports whether all of them are gone. It ignores other files, and a
+// directory that is a link.
 func Remove(dir string, keep ...string) bool {
 	if err := checkNoLink(dir); err != nil {
 		return errors.Is(err, os.ErrNotExist)
@@ -95,12 +95,12 @@ func Remove(dir string, keep ...string) bool {
 		}
 	}
 	if all && len(keep) == 0 {
-		os.Remove(dir) // this call fails if the folder is not empty
+		os.Remove(dir) // this call fails if the directory is not empty
 	}
 	return all
 }
 
-// checkNoLink returns an error if a folder is a link or a junction.
+// checkNoLink returns an error if a directory is a link or a junction.
 func checkNoLink(dir string) error {
 	info, err := os.Lstat(dir)
 	if err == nil && !info.Mode().IsDir() {

@@ -34,7 +34,7 @@ func TestCopyIsWhole(t *testing.T) {
 	}
 }
 
-// Find returns the complete, current copy in the first folder that has one.
+// Find returns the complete, current copy in the first directory that has one.
 func TestFind(t *testing.T) {
 	dir := t.TempDir()
 	program, first, second := filepath.Join(dir, "program.exe"), filepath.Join(dir, "first"), filepath.Join(dir, "second")
@@ -66,7 +66,7 @@ func TestFind(t *testing.T) {
 }
 
 // Remove keeps running copies, those that its caller wants to keep, and other files. It removes all
-// other copies, and the folder if it is then empty.
+// other copies, and the directory if it is then empty.
 func TestRemove(t *testing.T) {
 	dir := t.TempDir()
 	into := filepath.Join(dir, "copies")
@@ -108,13 +108,13 @@ func TestRemove(t *testing.T) {
 	if err := os.Remove(other); err != nil { // Remove has kept this file, because it is not a copy
 		t.Error(err)
 	}
-	for _, what := range []string{"the folder", "nothing"} {
+	for _, what := range []string{"the directory", "nothing"} {
 		if !Remove(into) {
 			t.Errorf("%s is not removed", what)
 		}
 	}
 	if _, err := os.Stat(into); err == nil {
-		t.Error("the folder is left")
+		t.Error("the directory is left")
 	}
 }
 

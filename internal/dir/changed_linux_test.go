@@ -14,11 +14,11 @@ import (
 func TestChangedReportsReplacedNames(t *testing.T) {
 	touch := func(path string) error { return os.WriteFile(path, []byte("x"), 0o600) }
 	for name, do := range map[string]func(dir string) error{
-		"removed":        func(dir string) error { return os.Remove(filepath.Join(dir, "a")) },
-		"renamed":        func(dir string) error { return os.Rename(filepath.Join(dir, "a"), filepath.Join(dir, "c")) },
-		"replaced":       func(dir string) error { return os.Rename(filepath.Join(dir, "b"), filepath.Join(dir, "a")) },
-		"folder renamed": func(dir string) error { return os.Rename(dir, dir+"-old") },
-		"folder removed": os.RemoveAll,
+		"removed":           func(dir string) error { return os.Remove(filepath.Join(dir, "a")) },
+		"renamed":           func(dir string) error { return os.Rename(filepath.Join(dir, "a"), filepath.Join(dir, "c")) },
+		"replaced":          func(dir string) error { return os.Rename(filepath.Join(dir, "b"), filepath.Join(dir, "a")) },
+		"directory renamed": func(dir string) error { return os.Rename(dir, dir+"-old") },
+		"directory removed": os.RemoveAll,
 		"made, among others": func(dir string) error {
 			os.Remove(filepath.Join(dir, "b"))
 			os.Remove(filepath.Join(dir, "a"))
@@ -30,26 +30,26 @@ func TestChangedReportsReplacedNames(t *testing.T) {
 			touch(filepath.Join(dir, "b"))); err != nil {
 			t.Fatal(err)
 		}
-		told := watch(t, t.Context(), dir)
+		changed := watch(t, t.Context(), dir)
 		if err := errors.Join(touch(filepath.Join(dir, "a")), touch(filepath.Join(dir, "other")),
 			os.Remove(filepath.Join(dir, "other"))); err != nil {
 			t.Fatal(err)
 		}
 		select {
-		case err := <-told:
-			t.Fatalf("%s: told too early, %v", name, err)
+		case err := <-changed:
+			t.Fatalf("%s: reported too early, %v", name, err)
 		case <-time.After(50 * time.Millisecond):
 		}
 		if err := do(dir); err != nil {
 			t.Fatal(err)
 		}
 		select {
-		case err := <-told:
+		case err := <-changed:
 			if err != nil {
 				t.Errorf("%s: %v", name, err)
 			}
 		case <-time.After(10 * time.Second):
-			t.Errorf("%s: not told", name)
+			t.Errorf("%s: not reported", name)
 		}
 	}
 }

@@ -74,8 +74,8 @@ func TestTenThousandCallers(t *testing.T) {
 		}
 	}()
 	done := make(chan struct{})
-	var beside sync.WaitGroup
-	beside.Go(func() {
+	var listeners sync.WaitGroup
+	listeners.Go(func() {
 		for i := 0; ; i++ {
 			select {
 			case <-done:
@@ -113,7 +113,7 @@ func TestTenThousandCallers(t *testing.T) {
 	}
 	all.Wait()
 	close(done)
-	beside.Wait()
+	listeners.Wait()
 }
 
 // Once Listen has returned, clients can connect and send data before the server calls Accept. The

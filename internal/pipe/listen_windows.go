@@ -78,7 +78,7 @@ func Listen(name, sddl string) (*Listener, error) {
 }
 
 // begin creates the first instance of a pipe. The function in the parameter first does that if the
-// name is free. The name of a dead server exists as long as a client keeps its end open, but must
+// name is free. The name of a dead server exists while a client keeps its end open, but must
 // not prevent the next server from starting. So if the name is in use and the function in dead
 // returns true, the function in again takes the name over.
 func begin(first, again func() (windows.Handle, error), dead func() bool) (h windows.Handle, err error) {

@@ -285,7 +285,7 @@ func TestNameThatIsTaken(t *testing.T) {
 			}
 			time.AfterFunc(takenFor/2, func() { free = true })
 			if err := retry(try); err != nil {
-				t.Errorf("a name that became free: %v", err)
+				t.Errorf("a name that is free later: %v", err)
 			}
 		})
 	}
@@ -330,7 +330,7 @@ func TestNameOfADeadServer(t *testing.T) {
 // counts as abandoned only if no process serves it.
 func TestNameIsTakenOver(t *testing.T) {
 	if !abandoned(nameOf(t)) {
-		t.Error("a name that nobody serves is not abandoned")
+		t.Error("a name that no process serves is not abandoned")
 	}
 	listen(t, OwnerOnly())
 	if abandoned(nameOf(t)) {
@@ -352,7 +352,7 @@ func TestNameIsTakenOver(t *testing.T) {
 	defer next.Close()
 	if sd, err := windows.GetSecurityInfo(next.(*conn).handle(), windows.SE_KERNEL_OBJECT,
 		windows.DACL_SECURITY_INFORMATION); err != nil || !strings.Contains(sd.String(), "(A;;0x12019b;;;BU)") {
-		t.Errorf("who may use it: %s, %v", sd, err)
+		t.Errorf("access list: %s, %v", sd, err)
 	}
 }
 
@@ -404,7 +404,7 @@ func TestSandboxedClientIsNotItsUser(t *testing.T) {
 	})
 	t.Run("a restricted token", func(t *testing.T) {
 		skip.UnderWine(t, "needs Windows, which restricts tokens; the workflow windows runs it")
-		everybody, err := windows.CreateWellKnownSid(windows.WinWorldSid)
+		everyone, err := windows.CreateWellKnownSid(windows.WinWorldSid)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -414,7 +414,7 @@ func TestSandboxedClientIsNotItsUser(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer own.Close()
-		only := windows.SIDAndAttributes{Sid: everybody}
+		only := windows.SIDAndAttributes{Sid: everyone}
 		if ok, _, err := advapi32.NewProc("CreateRestrictedToken").Call(uintptr(own), 0, 0, 0, 0, 0, 1,
 			uintptr(unsafe.Pointer(&only)), uintptr(unsafe.Pointer(&restricted))); ok == 0 {
 			t.Fatal(err)
@@ -451,7 +451,7 @@ func TestSecondListener(t *testing.T) {
 }
 
 // The access list of a pipe can change while it is served. Existing connections stay open.
-func TestWhoMayUseItChanges(t *testing.T) {
+func TestPipeAccessCanChange(t *testing.T) {
 	l := listen(t, OwnerOnly())
 	stranger, err := windows.StringToSid("S-1-5-32-546")
 	if err != nil {
@@ -481,12 +481,12 @@ func TestWhoMayUseItChanges(t *testing.T) {
 	for _, c := range []net.Conn{there, next} {
 		sd, err := windows.GetSecurityInfo(c.(*conn).handle(), windows.SE_KERNEL_OBJECT, windows.DACL_SECURITY_INFORMATION)
 		if err != nil || !strings.Contains(sd.String(), "(A;;0x12019b;;;BG)") {
-			t.Errorf("who may use it now: %s, %v", sd, err)
+			t.Errorf("access list after the change: %s, %v", sd, err)
 		}
 	}
 	io.WriteString(there, "x")
 	if _, err := here.Read(make([]byte, 1)); err != nil {
-		t.Errorf("a connection that there was: %v", err)
+		t.Errorf("an existing connection: %v", err)
 	}
 	if err := l.Admit("nonsense"); err == nil {
 		t.Error("nonsense is a security descriptor")

@@ -45,12 +45,12 @@ func notify(parent context.Context, level uintptr, windowed bool) (ctx context.C
 	ctx, cancel := context.WithCancelCause(parent)
 	w := &window{ends: func() { cancel(ErrSessionEnding) }, closes: func() { cancel(ErrConsoleClosed) },
 		stopped: make(chan struct{})}
-	told := make(chan os.Signal, 1)
-	signal.Notify(told, syscall.SIGTERM)
+	events := make(chan os.Signal, 1)
+	signal.Notify(events, syscall.SIGTERM)
 	// This handler runs before that of package signal, which does not report which event occurred.
 	setConsoleCtrlHandler.Call(console(), 1)
 	var loops sync.WaitGroup
-	loops.Go(func() { w.listen(told) })
+	loops.Go(func() { w.listen(events) })
 	if windowed {
 		made := make(chan error)
 		loops.Go(func() { w.run(made) })
@@ -89,10 +89,10 @@ type window struct {
 }
 
 // listen waits for a notification from the console, which package signal delivers.
-func (w *window) listen(told chan os.Signal) {
-	defer signal.Stop(told)
+func (w *window) listen(events chan os.Signal) {
+	defer signal.Stop(events)
 	select {
-	case <-told:
+	case <-events:
 		if lastEvent.Load() == ctrlClose {
 			w.closes()
 		} else {

@@ -53,7 +53,7 @@ func TestWindowReceivesSessionEnd(t *testing.T) {
 		}
 		var level, flags uint32
 		if parameters.Call(uintptr(unsafe.Pointer(&level)), uintptr(unsafe.Pointer(&flags))); level != Service || flags != 0 {
-			t.Errorf("told at level %#x, flags %d", level, flags)
+			t.Errorf("notified at level %#x, flags %d", level, flags)
 		}
 		for _, c := range []struct {
 			what             uint32
@@ -79,13 +79,13 @@ func TestWindowReceivesSessionEnd(t *testing.T) {
 		select {
 		case <-ctx.Done():
 		case <-time.After(10 * time.Second):
-			t.Fatal("not told")
+			t.Fatal("not notified")
 		}
 		if why := context.Cause(ctx); !errors.Is(why, ErrSessionEnding) {
 			t.Error(why)
 		}
 		if <-answered {
-			t.Error("Windows may end the process before it has done")
+			t.Error("Windows may end the process before it has finished")
 		}
 		stop()
 		if found() != 0 {
@@ -96,31 +96,31 @@ func TestWindowReceivesSessionEnd(t *testing.T) {
 
 // A service of the machine creates no window, which would use the desktop heap that its jobs share.
 // Windows notifies the service before its runner, and both before jobs.
-func TestOrderOfTheEnd(t *testing.T) {
+func TestOrderOfSessionEnd(t *testing.T) {
 	_, stop, err := notify(t.Context(), Runner, false)
 	if err != nil || found() != 0 {
 		t.Errorf("a window %#x, %v", found(), err)
 	}
 	stop()
 	if Service <= Runner || Runner <= 0x280 {
-		t.Error("the order is another")
+		t.Error("the shutdown levels are in another order")
 	}
 }
 
 // If the console window is closed, ConsoleClosed reports true and IsEnding reports false.
-func TestClosingTheWindowIsNoSessionEnd(t *testing.T) {
+func TestClosedConsoleIsNotSessionEnd(t *testing.T) {
 	// 5 is CTRL_LOGOFF_EVENT, and 6 is CTRL_SHUTDOWN_EVENT.
 	for event, want := range map[uintptr]string{ctrlClose: "closes", 5: "ends", 6: "ends"} {
 		got := make(chan string, 1)
 		w := &window{ends: func() { got <- "ends" }, closes: func() { got <- "closes" }, stopped: make(chan struct{})}
-		told := make(chan os.Signal, 1)
+		events := make(chan os.Signal, 1)
 		if handleConsoleEvent(event) != 0 {
-			t.Error("nobody else hears of it")
+			t.Error("the event does not reach the next handler")
 		}
-		told <- syscall.SIGTERM
+		events <- syscall.SIGTERM
 		close(w.stopped)
-		for len(got) == 0 && len(told) > 0 {
-			w.listen(told)
+		for len(got) == 0 && len(events) > 0 {
+			w.listen(events)
 		}
 		if how := <-got; how != want {
 			t.Errorf("event %d %s, want %s", event, how, want)

@@ -14,7 +14,7 @@ import (
 	"github.com/queuectl/queuectl/internal/accounts"
 )
 
-// makePrivate creates a folder and its missing parents. The folder admits only this user, the
+// makePrivate creates a directory and its missing parents. The directory admits only this user, the
 // system and administrators, regardless of the access list of its parent.
 func makePrivate(dir string) error {
 	if err := os.MkdirAll(filepath.Dir(dir), 0o700); err != nil {
@@ -57,7 +57,7 @@ func check(dir string) error {
 	return err
 }
 
-// checkAccess returns an error if the access list lets other accounts change the folder. It also
+// checkAccess returns an error if the access list lets other accounts change the directory. It also
 // returns one if the owner is not trusted, since an owner can change the access list.
 func checkAccess(dir string, sd *windows.SECURITY_DESCRIPTOR) error {
 	owner, trusted, err := accounts.Owner(sd)

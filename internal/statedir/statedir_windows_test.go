@@ -10,8 +10,8 @@ import (
 	"github.com/queuectl/queuectl/internal/accounts"
 )
 
-// A new state folder admits no other accounts, regardless of its parent.
-func TestStateFolderIsPrivate(t *testing.T) {
+// A new state directory admits no other accounts, regardless of its parent.
+func TestStateDirIsPrivate(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "a", "b")
 	for range 2 {
 		if err := makePrivate(dir); err != nil {
@@ -30,9 +30,9 @@ func TestStateFolderIsPrivate(t *testing.T) {
 	}
 }
 
-// check rejects a state folder that belongs to another account or that other accounts may change.
+// check rejects a state directory that belongs to another account or that other accounts may change.
 // It accepts one that other accounts may only read.
-func TestStateFolderOfOthers(t *testing.T) {
+func TestStateDirOfOthersIsRejected(t *testing.T) {
 	for sddl, why := range map[string]string{
 		"O:BAD:P(A;;FA;;;SY)(A;;FA;;;BA)": "", "O:SYD:P(A;;FA;;;S-1-5-80-1-2-3-4-5)(A;OICIIO;FA;;;CO)(A;;FR;;;BU)": "",
 		"O:BUD:P(A;;FA;;;BA)": "belongs to", "O:S-1-5-80-0D:P(A;;FA;;;BA)": "belongs to", "D:P(A;;FA;;;BA)": "no owner",

@@ -130,7 +130,7 @@ func TestRendererLeavesNoControls(t *testing.T) {
 		}
 		got += pieces.End()
 		if want := whole.Write(strings.Join(parts, "")) + whole.End(); got != want {
-			t.Fatalf("in pieces %q, at once %q", got, want)
+			t.Fatalf("in pieces %q, as a whole %q", got, want)
 		}
 		if i := strings.IndexFunc(got, func(r rune) bool {
 			return r < ' ' && r != '\n' && r != '\t' || r >= 0x7f &&

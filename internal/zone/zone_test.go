@@ -40,7 +40,7 @@ func TestLoadReadsPOSIXZones(t *testing.T) {
 	}
 }
 
-func TestLoadRefusesWhatIsNoZone(t *testing.T) {
+func TestLoadRejectsInvalidZones(t *testing.T) {
 	for _, name := range []string{
 		"Foo/Bar", "foo", "J5", "JS-9", "<J>-9", "<+0330-3:30", "JST", "JST-", "JST-25", "JST-9:60", "JST-9,M3.2.0,M11.1.0",
 		"JST-9x",

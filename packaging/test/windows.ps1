@@ -1,10 +1,10 @@
-# The MSI on a real Windows, from the first installation to its removal, with jobs running
-# through most of it: what packaging/test/wine-install.sh shows under Wine, and what Wine
-# cannot. In an elevated prompt of a machine where queuectl was never installed, or may be
-# taken away with its queue:
+# Tests the MSI on a real Windows, from the first installation to its removal; jobs are running
+# during most of the test. It tests the same as packaging/test/wine-install.sh, and functions
+# that Wine lacks. Run it in an elevated prompt, on a machine where queuectl is not installed
+# and where a queue that an earlier installation left may be deleted:
 #   packaging\test\windows.ps1 -Old queuectl_0.9.1_amd64.msi -New queuectl_0.9.2_amd64.msi
-# For Windows PowerShell 5.1 and PowerShell 7. However it ends, the folder of -Logs, which is a
-# new one or has nothing in it, then has the logs of the service, of the installer and of Windows.
+# It runs in Windows PowerShell 5.1 and PowerShell 7. The directory -Logs must be new or empty. It
+# receives the logs of the service, the installer and Windows, also after a failure.
 param(
     [Parameter(Mandatory)] [string] $Old,
     [Parameter(Mandatory)] [string] $New,
@@ -22,16 +22,16 @@ $Probe = "$env:ProgramData\queuectl-probe"
 $script:Identifies = $false # whether AppLocker's service ran before
 $EventSource = 'HKLM:\SYSTEM\CurrentControlSet\Services\EventLog\Application\queuectl'
 $ProcessesOfQueue = 'queuectld?\.exe|queuectl-[0-9a-f]+\.exe|long\.cmd'
-$Eve = 'queuectl-eve' # an ordinary user, made and removed here
-$Group = 'queuectl'   # whom the first settings let in; made and removed here
-$script:ServiceSid = '' # of the service's account, once there is one
+$Eve = 'queuectl-eve' # an ordinary user, created and removed by this script
+$Group = 'queuectl'   # the group that the default settings admit; created and removed by this script
+$script:ServiceSid = '' # SID of the service's account, after the installation
 $script:Passed = 0
 $script:Failed = 0
 $script:Skipped = 0
-$script:Code = 0      # of the last program that Q or AsEve ran
-$script:Installed = 0 # runs of the installer, which number its logs
+$script:Code = 0      # exit code of the last program that Q or AsEve ran
+$script:Installed = 0 # number of installer runs, used in the names of its logs
 
-# --- words
+# --- helpers
 
 # Promise holds if the block throws nothing.
 function Promise([string] $Text, [scriptblock] $Check) {
@@ -48,7 +48,7 @@ function Promise([string] $Text, [scriptblock] $Check) {
 function Same($Want, $Got) { if ("$Want" -cne "$Got") { throw "want: $Want; got: $Got" } }
 function Says([string] $Pattern, $Got) { if ("$Got" -notmatch $Pattern) { throw "want: $Pattern; got: $Got" } }
 function Holds([string] $What, $Got) { if (-not $Got) { throw "this is not true: $What" } }
-# Within repeats a block until it throws nothing; what it throws at last is what counts.
+# Within repeats a block until it throws nothing. After that time, the last error counts.
 function Within([int] $Seconds, [scriptblock] $Check) {
     $end = (Get-Date).AddSeconds($Seconds)
     while ($true) {
@@ -67,8 +67,8 @@ function Native {
     if ($LASTEXITCODE -ne 0) { throw "$file ${words}: exit code ${LASTEXITCODE}: $said" }
     $said
 }
-# Q is the program, which leaves its exit code in $script:Code; Ask is the same where it must be 0.
-# Words like '1s' are quoted, for PowerShell 7 reads 1s as a number.
+# Q runs queuectl and stores its exit code in $script:Code. Ask does the same and throws if the code is
+# not 0. Callers quote words like '1s', because PowerShell 7 reads 1s as a number.
 function Q {
     $ErrorActionPreference = 'Continue'
     (& $Program @args 2>&1 | ForEach-Object { "$_" }) -join "`n"
@@ -79,7 +79,7 @@ function Ask {
     if ($script:Code -ne 0) { throw "queuectl ${args}: exit code ${script:Code}: $said" }
     $said
 }
-# Ended: the program that Q or AsEve ran last ended with the code, and said so.
+# Ended checks the exit code and the output of the program that Q or AsEve ran last.
 function Ended([int] $Want, [string] $Pattern, $Got) {
     if ($script:Code -ne $Want) { throw "want: exit code $Want; got: ${script:Code}: $Got" }
     Says $Pattern $Got
@@ -100,18 +100,18 @@ function Products {
 function SidOf([string] $Name) { (New-Object Security.Principal.NTAccount $Name).Translate([Security.Principal.SecurityIdentifier]).Value }
 function IsKnown([string] $Name) { try { [bool](SidOf $Name) } catch { $false } }
 
-# Installer runs msiexec without a question, and returns its exit code.
+# Installer runs msiexec silently and returns its exit code.
 function Installer([string] $Word, [string] $Package) {
     $script:Installed++
     $log = "$Logs\msi-$($script:Installed)-$([IO.Path]::GetFileNameWithoutExtension($Package))-$($Word.Trim('/')).log"
     $p = Start-Process msiexec.exe -Wait -PassThru -ArgumentList $Word, "`"$Package`"", '/qn', '/norestart', '/l*v', "`"$log`""
     $p.ExitCode
 }
-# Call calls a method of a COM object that gives PowerShell no description of itself.
+# Call calls a method of a COM object that has no type information for PowerShell.
 function Call($Object, [string] $Method, [object[]] $With) {
     $Object.GetType().InvokeMember($Method, [Reflection.BindingFlags]::InvokeMethod, $null, $Object, $With)
 }
-# Broken is a copy of an MSI whose installation fails once it has put its files in place.
+# Broken returns a copy of an MSI whose installation fails after the files are installed.
 function Broken([string] $Package) {
     $copy = "$Jobs\broken.msi"
     Copy-Item -LiteralPath $Package -Destination $copy -Force
@@ -125,7 +125,7 @@ function Broken([string] $Package) {
     $copy
 }
 
-# Long is a job that runs until EndJob, and ends with the code.
+# Long starts a job that runs until EndJob and then exits with the code.
 function Long([string] $Id, [int] $Code) {
     Remove-Item "$Jobs\end-$Id" -ErrorAction SilentlyContinue
     Ask enqueue --id $Id --max-retries 0 "$Jobs\long.cmd $Id $Code"
@@ -133,13 +133,13 @@ function Long([string] $Id, [int] $Code) {
 }
 function EndJob([string] $Id) { New-Item -ItemType File "$Jobs\end-$Id" -Force | Out-Null }
 function Began([string] $Id) { @(Get-Content "$Jobs\began-$Id").Count }
-# Seen is the process of a job, told from all others of its number by when it began.
+# Seen identifies the process of a job. The start time distinguishes it from later processes with the same pid.
 function Seen([string] $Id) {
     $j = ReadJob $Id
     $p = Get-Process -Id $j.pid
     "$($j.state) $($j.pid) $($p.StartTime.Ticks) $(Began $Id)"
 }
-# Whole: it ended with its own code, in one attempt, with all of its output.
+# Whole checks that the job ended with the code, in one attempt, with its complete output.
 function Whole([string] $Id, [int] $Code) {
     Within 20 { InState $Id dead }
     $j = ReadJob $Id
@@ -169,25 +169,25 @@ function AsEve([string] $File, [string] $Words) {
 function PowerShellAsEve([string] $Line) {
     AsEve "$env:SystemRoot\System32\WindowsPowerShell\v1.0\powershell.exe" "-NoProfile -NonInteractive -ExecutionPolicy Bypass -Command `"$Line`""
 }
-# NewEve makes the ordinary user. Of a password of more than 14 characters net.exe would ask a question.
+# NewEve creates the ordinary user. For a password of more than 14 characters, net.exe would prompt.
 function NewEve {
     $word = "Q1a!$([guid]::NewGuid().ToString('N').Substring(0, 8))"
     Native net.exe user $Eve $word /add
     $script:Secret = New-Object Security.SecureString
     foreach ($c in $word.ToCharArray()) { $script:Secret.AppendChar($c) }
 }
-# RemoveEve takes away the user, the group, and the folder that Windows made for the user.
+# RemoveEve removes the user, the group, and the profile directory that Windows created for the user.
 function RemoveEve {
     if (IsKnown $Eve) {
         $sid = SidOf $Eve
         Native net.exe user $Eve /delete
-        Attempt 'remove the folder of the user' { Get-CimInstance Win32_UserProfile -Filter "SID='$sid'" | Remove-CimInstance }
+        Attempt 'remove the directory of the user' { Get-CimInstance Win32_UserProfile -Filter "SID='$sid'" | Remove-CimInstance }
     }
     if (IsKnown "$env:COMPUTERNAME\$Group") { Native net.exe localgroup $Group /delete }
 }
 
-# OnlyOurs: an access list lets in the system, administrators and the service's account alone, and
-# what it is of belongs to one of them, so that S-1-3-4 (OWNER RIGHTS) is one of them too.
+# OnlyOurs checks that an access list admits only the system, administrators and the service's account,
+# and that one of them owns the object. Entries for S-1-3-4 (OWNER RIGHTS) then mean one of them too.
 function OnlyOurs([string] $What, $Acl) {
     $sid = [Security.Principal.SecurityIdentifier]
     $may = 'S-1-5-18', 'S-1-5-32-544', $script:ServiceSid
@@ -198,7 +198,7 @@ function OnlyOurs([string] $What, $Acl) {
     $others = @($rules | Where-Object { "$($_.AccessControlType)" -eq 'Allow' } | ForEach-Object { $_.IdentityReference.Value } | Where-Object { ($may + 'S-1-3-4') -notcontains $_ })
     if ($others.Count) { throw "$What gives access to $others" }
 }
-# PipeAcl is the access list of the service's pipe, which .NET keeps elsewhere than the .NET Framework.
+# PipeAcl returns the access list of the service's pipe. .NET and the .NET Framework have different methods for it.
 function PipeAcl {
     $pipe = New-Object IO.Pipes.NamedPipeClientStream '.', 'queuectl', ([IO.Pipes.PipeDirection]::InOut), ([IO.Pipes.PipeOptions]::None), ([Security.Principal.TokenImpersonationLevel]::Identification)
     try {
@@ -209,7 +209,7 @@ function PipeAcl {
         $pipe.Dispose()
     }
 }
-# Privileges are those that a text names.
+# Privileges returns the names of privileges in a text.
 function Privileges([string] $Text) { @([regex]::Matches($Text, 'Se\w+Privilege') | ForEach-Object { $_.Value } | Sort-Object -Unique) -join ' ' }
 
 # MayRun reports whether a program starts. If it does not, a policy must be the reason (error 1260).
@@ -225,8 +225,8 @@ function MayRun([string] $File) {
         $false
     }
 }
-# SetRules forbids programs in two folders below ProgramData, to services too: without the extension
-# AppLocker's rules are for users alone. The rest of ProgramData has programs that the machine needs.
+# SetRules forbids programs in two directories below ProgramData, for services too: without the extension,
+# AppLocker's rules apply only to users. Other directories of ProgramData contain programs that Windows needs.
 function SetRules {
     Set-Content -Encoding ASCII "$Jobs\rules.xml" @'
 <AppLockerPolicy Version="1">
@@ -266,7 +266,7 @@ function RestartService {
     Up | Out-Null
 }
 
-# Attempt does what must not keep the rest of a clean-up from being done.
+# Attempt runs one step of a clean-up. If it fails, it only prints a warning, so that the other steps run.
 function Attempt([string] $What, [scriptblock] $Do) {
     try { & $Do | Out-Null } catch { Write-Warning "${What}: $_" }
 }
@@ -282,7 +282,7 @@ function Collect {
     }
 }
 
-# --- before
+# --- preparation
 
 $me = New-Object Security.Principal.WindowsPrincipal ([Security.Principal.WindowsIdentity]::GetCurrent())
 if (-not $me.IsInRole([Security.Principal.WindowsBuiltInRole]::Administrator)) { throw 'run this script in an elevated prompt' }
@@ -290,17 +290,17 @@ if (ReadService) { throw 'queuectl is already installed as a service; remove it 
 foreach ($name in $Eve, "$env:COMPUTERNAME\$Group") { if (IsKnown $name) { throw "the account $name already exists on this machine; remove it first" } }
 $Old = (Resolve-Path $Old).Path
 $New = (Resolve-Path $New).Path
-if ((Test-Path $Logs) -and @(Get-ChildItem $Logs -Force).Count) { throw "$Logs is not empty; choose another folder with -Logs" }
-ResetRules # of a run that was broken off
+if ((Test-Path $Logs) -and @(Get-ChildItem $Logs -Force).Count) { throw "$Logs is not empty; choose another directory with -Logs" }
+ResetRules # in case an earlier run was interrupted
 Remove-Item $Jobs, $State -Recurse -Force -ErrorAction SilentlyContinue
 New-Item -ItemType Directory -Force $Jobs, $Logs, "$Jobs\temporary files" | Out-Null
 $Logs = (Resolve-Path $Logs).Path
-Native icacls.exe $Jobs /grant '*S-1-5-32-545:(OI)(CI)RX' | Out-Null # users may read it
+Native icacls.exe $Jobs /grant '*S-1-5-32-545:(OI)(CI)RX' | Out-Null # users can read it
 Copy-Item "$PSScriptRoot\..\..\docs\Queuectl.psm1" $Jobs
 Set-Content -Encoding ASCII "$Jobs\long.cmd" @(
     '@echo off', 'cd /d %~dp0', 'echo x>>began-%1', 'echo begun %1', ':again', 'if exist end-%1 goto end',
     'ping -n 2 127.0.0.1 >nul', 'goto again', ':end', 'echo ended %1', 'exit %2')
-# All of it has a TEMP with a short name, where the drive gives files such names.
+# The whole test uses a TEMP with a short name, if the drive creates short names.
 $LongTemp = (Resolve-Path "$Jobs\temporary files").Path
 $env:TEMP = (New-Object -ComObject Scripting.FileSystemObject).GetFolder($LongTemp).ShortPath
 $env:TMP = $env:TEMP
@@ -308,7 +308,7 @@ $env:TMP = $env:TEMP
 try {
     # --- installed
 
-    Promise 'the MSI installs without a question' { Same 0 (Installer /i $Old) }
+    Promise 'the MSI installs silently' { Same 0 (Installer /i $Old) }
     Promise 'the service manager has started the service' { Same Running (ReadService).State }
     Promise 'the service answers on the pipe' { Up }
     if ($script:Failed) { throw 'the installation failed; see the logs' }
@@ -316,14 +316,14 @@ try {
     Native icacls.exe $Jobs /grant "*$($script:ServiceSid):(OI)(CI)M" | Out-Null
     Promise 'the old version is installed' { VersionIs $OldVersion }
     Promise 'Windows shows the version of the program' { Says "^$([regex]::Escape($OldVersion))" (Get-Item $Program).VersionInfo.FileVersion }
-    Promise 'PATH contains the program''s folder once' { Same 1 (@(MachinePath).Count) }
+    Promise 'PATH contains the program''s directory once' { Same 1 (@(MachinePath).Count) }
     Promise 'the service starts at boot' { Same Auto (ReadService).StartMode }
     Promise 'the service runs under its own account' {
         Same $script:ServiceSid (SidOf (ReadService).StartName)
         $p = Get-CimInstance Win32_Process -Filter "ProcessId=$((ReadService).ProcessId)"
         Same $script:ServiceSid (Invoke-CimMethod $p GetOwnerSid).Sid
     }
-    Promise 'the service has only the privilege to pass through folders' { Same SeChangeNotifyPrivilege (Privileges (Native sc.exe qprivs queuectl)) }
+    Promise 'the service has only the privilege to pass through directories' { Same SeChangeNotifyPrivilege (Privileges (Native sc.exe qprivs queuectl)) }
     Promise 'the path of the program is quoted' { Says '^"[^"]*\\queuectld\.exe" serve --service ' (ReadService).PathName }
     Promise 'a service that fails is started again' { Says 'RESTART' (Native sc.exe qfailure queuectl) }
     Promise '... also if it ends with an error' { Says 'TRUE' (Native sc.exe qfailureflag queuectl) }
@@ -331,9 +331,9 @@ try {
     Promise 'the event log has a source for the service' { Holds 'there is a source' (Test-Path $EventSource) }
     Promise '... and shows the service''s messages' {
         $found = Within 10 { Get-WinEvent -FilterHashtable @{ LogName = 'Application'; ProviderName = 'queuectl' } -MaxEvents 1 }
-        Same ("$($found.Properties[0].Value)".Trim()) ("$($found.Message)".Trim()) # without a source's texts Windows puts a sentence of its own before it
+        Same ("$($found.Properties[0].Value)".Trim()) ("$($found.Message)".Trim()) # without the texts of a source, Windows puts its own sentence before the message
     }
-    Promise 'only the service, the system and administrators can access the state folder' {
+    Promise 'only the service, the system and administrators can access the state directory' {
         $acl = Get-Acl -LiteralPath $State
         Holds 'nothing is inherited' $acl.AreAccessRulesProtected
         OnlyOurs $State $acl
@@ -341,11 +341,11 @@ try {
     Promise '... and the pipe, before a group gets access' { OnlyOurs 'the pipe' (PipeAcl) }
     Promise 'a client in PowerShell gets an answer' {
         Import-Module "$Jobs\Queuectl.psm1" -Force
-        Holds 'workers are told' (Invoke-Queuectl status).workers.total
+        Holds 'the status contains the number of workers' (Invoke-Queuectl status).workers.total
     }
     Promise 'PowerShell completes the commands of queuectl' {
-        $ErrorActionPreference = 'Continue' # the completion's program says on stderr how it ended
-        Set-StrictMode -Off # the completion asks for keys of PSReadLine, which a script's session has none of
+        $ErrorActionPreference = 'Continue' # the program of the completion prints its directive to stderr
+        Set-StrictMode -Off # the completion reads key bindings of PSReadLine, which a script's session lacks
         $env:Path = "$env:ProgramFiles\queuectl;$env:Path"
         . "$env:ProgramFiles\queuectl\completion.ps1"
         $found = @([Management.Automation.CommandCompletion]::CompleteInput('queuectl enq', 12, $null).CompletionMatches | ForEach-Object { $_.CompletionText })
@@ -357,7 +357,7 @@ try {
 
     Promise 'a job prints' { Same hello (Ask run 'echo hello') }
     Promise 'a job runs as the account of the service' { Says ([regex]::Escape($script:ServiceSid)) (Ask run 'whoami /user /fo csv /nh') }
-    Promise '... with only the privilege to pass through folders' { Same SeChangeNotifyPrivilege (Privileges (Ask run 'whoami /priv /fo csv /nh')) }
+    Promise '... with only the privilege to pass through directories' { Same SeChangeNotifyPrivilege (Privileges (Ask run 'whoami /priv /fo csv /nh')) }
     Promise 'its runner is a separate program in Program Files, and no program is below ProgramData' {
         Holds 'it runs' (@(Get-CimInstance Win32_Process | Where-Object { "$($_.ExecutablePath)" -like "$env:ProgramFiles\queuectl\runner\queuectl-*.exe" }).Count)
         Same 0 (@(Get-ChildItem $State -Recurse -Filter *.exe).Count)
@@ -389,7 +389,7 @@ try {
             Same $n (ReadStatus).workers.total
         }
     }
-    Promise 'while a job runs, only they can access the files in the state folder' {
+    Promise 'while a job runs, only they can access the files in the state directory' {
         Long kept 10
         Within 10 { # files come and go
             $files = @(Get-ChildItem -LiteralPath $State -Recurse -Force | ForEach-Object { $_.FullName })
@@ -400,7 +400,7 @@ try {
         Whole kept 10
     }
 
-    # --- a user who is no administrator
+    # --- a user who is not an administrator
 
     $Listen = "try { (New-Object IO.Pipes.NamedPipeServerStream 'queuectl', 'InOut', -1, 'Message').Dispose(); 'listens' } catch { `$_.Exception.GetBaseException().GetType().Name }"
     Promise 'an ordinary user outside the group is rejected, and the message says who can give access' {
@@ -435,9 +435,9 @@ try {
     Promise '... but cannot change settings' {
         $said = AsEve $Program 'config set workers 1'
         Ended 5 '' $said
-        Holds 'the workers are as many as before' ((ReadStatus).workers.total -eq 2)
+        Holds 'the number of workers is unchanged' ((ReadStatus).workers.total -eq 2)
     }
-    # An administrator may, which shows that all but the right to it fits; the service's next clients find it gone.
+    # An administrator succeeds, so the user fails only for lack of the right. The listener is closed before the next client.
     Promise '... and, unlike an administrator, cannot listen on the pipe' {
         Same listens (Native powershell.exe -NoProfile -NonInteractive -Command $Listen)
         $said = PowerShellAsEve $Listen
@@ -449,15 +449,15 @@ try {
 
     if ($env:TEMP -eq $LongTemp) {
         $script:Skipped++
-        Write-Output "skip a service in a folder with a short name: the drive of $LongTemp gives files none"
+        Write-Output "skip a service in a directory with a short name: the drive of $LongTemp creates no short names"
     } else {
-        Promise 'a user''s own service works in a folder with a short (8.3) name' {
+        Promise 'a user''s own service works in a directory with a short (8.3) name' {
             Says '~' $env:TEMP
             Ask --dir "$env:TEMP\own" service start
             Ask --dir "$env:TEMP\own" run --cwd $env:TEMP 'echo hello>said'
             Same hello (Get-Content "$LongTemp\said" -Raw).Trim()
         }
-        Promise '... and a second service cannot use the folder by its long name' {
+        Promise '... and a second service cannot use the directory by its long name' {
             $second = Start-Process $Program -PassThru -WindowStyle Hidden -ArgumentList 'serve', '--dir', "`"$LongTemp\own`""
             $second.Handle | Out-Null # else Windows PowerShell forgets the exit code
             if (-not $second.WaitForExit(20000)) {
@@ -470,7 +470,7 @@ try {
         Promise '... and is stopped' { Ask --dir "$env:TEMP\own" service stop }
     }
 
-    # --- 300 at once
+    # --- 300 concurrent jobs
 
     $Most = 0
     Promise '300 PowerShell jobs that run at the same time all complete' {
@@ -489,12 +489,12 @@ try {
         Same 300 $all.Count
         $not = @($all | Where-Object { $_.state -ne 'completed' -or $_.exit_code -ne 0 -or $_.attempts -ne 1 })
         if ($not.Count -or $waited -ne 0) { throw "$($not.Count) have not completed in their first attempt: $($not | Select-Object -First 1 | ConvertTo-Json -Compress); wait: exit code ${waited}: $said" }
-        if ($Most -lt 300) { # then for want of the machine's, which the history of those that waited for it has
+        if ($Most -lt 300) { # then the machine lacked resources, and the history of the waiting jobs contains the shortage
             $short = @($all | Where-Object { @((ReadJob $_.id).history | Where-Object { $_.reason -eq 'shortage' }).Count })
-            Holds "some of 300 jobs tell of a shortage, since at most $Most ran at once" $short.Count
+            Holds "some of the 300 jobs have a shortage in their history, because at most $Most ran at the same time" $short.Count
         }
     }
-    Write-Output "     | at most $Most ran at once"
+    Write-Output "     | at most $Most ran at the same time"
     Promise 'the number of workers can be set to two again' { Ask worker scale 2; Same 2 (ReadStatus).workers.total }
 
     # --- killed: the service manager starts it again by itself
@@ -518,7 +518,7 @@ try {
     Promise '... the service answers' { Up }
     Promise '... the old version is installed' { VersionIs $OldVersion }
     Promise '... one version is installed' { Same 1 (@(Products).Count) }
-    Promise '... PATH contains the program''s folder once' { Same 1 (@(MachinePath).Count) }
+    Promise '... PATH contains the program''s directory once' { Same 1 (@(MachinePath).Count) }
     Promise '... changed settings are kept' { Says 'by hand' (Get-Content "$State\queuectl.toml" -Raw) }
     Promise '... the service still has no other privilege' { Same SeChangeNotifyPrivilege (Privileges (Native sc.exe qprivs queuectl)) }
     Promise '... the job is still the same process' { Within 10 { Same $before (Seen spared) } }
@@ -542,11 +542,11 @@ try {
     Promise 'the new service records the end of the job' { Whole two 12 }
     Promise 'earlier jobs are still in the queue' { InState failing dead }
     Promise 'one version is installed' { Same 1 (@(Products).Count) }
-    Promise 'PATH still contains the program''s folder once' { Same 1 (@(MachinePath).Count) }
+    Promise 'PATH still contains the program''s directory once' { Same 1 (@(MachinePath).Count) }
     Promise 'an older MSI is rejected' { Same 1603 (Installer /i $Old) }
     Promise '... and the newer version stays' { VersionIs $NewVersion }
-    Promise 'another long job starts' { Long mended 15 }
-    $before = Seen mended
+    Promise 'another long job starts' { Long repaired 15 }
+    $before = Seen repaired
     Promise 'a repair with the same MSI restores a deleted file' {
         Remove-Item "$env:ProgramFiles\queuectl\README.md"
         Same 0 (Installer /fa $New)
@@ -555,9 +555,9 @@ try {
         Says 'by hand' (Get-Content "$State\queuectl.toml" -Raw)
     }
     Promise '... and removes the program of the old runner' { Same 1 (@(Get-ChildItem "$env:ProgramFiles\queuectl\runner" -Filter *.exe).Count) }
-    Promise '... while the job is still the same process' { Within 10 { Same $before (Seen mended) } }
-    EndJob mended
-    Promise '... and its end is recorded' { Whole mended 15 }
+    Promise '... while the job is still the same process' { Within 10 { Same $before (Seen repaired) } }
+    EndJob repaired
+    Promise '... and its end is recorded' { Whole repaired 15 }
 
     # --- a policy that forbids programs below ProgramData
 
@@ -610,11 +610,11 @@ try {
     Promise 'no process of the queue is left' { Within 5 { NoProcess $ProcessesOfQueue } }
     Promise 'the service manager no longer has the service' { Holds 'there is no service' (-not (ReadService)) }
     Promise '... nor does the event log' { Holds 'there is no source' (-not (Test-Path $EventSource)) }
-    Promise 'PATH no longer contains the program''s folder' { Same 0 (@(MachinePath).Count) }
+    Promise 'PATH no longer contains the program''s directory' { Same 0 (@(MachinePath).Count) }
     Promise 'no product is installed' { Same 0 (@(Products).Count) }
-    Promise 'the program''s folder is gone' { Holds 'there is none' (-not (Test-Path "$env:ProgramFiles\queuectl")) }
+    Promise 'the program''s directory is gone' { Holds 'the directory does not exist' (-not (Test-Path "$env:ProgramFiles\queuectl")) }
     Promise 'no profile of its account is left' {
-        Holds 'no folder' (-not (Test-Path "$env:SystemDrive\Users\queuectl"))
+        Holds 'no directory' (-not (Test-Path "$env:SystemDrive\Users\queuectl"))
         Holds 'no entry' (-not (Test-Path "HKLM:\SOFTWARE\Microsoft\Windows NT\CurrentVersion\ProfileList\$script:ServiceSid"))
     }
     Promise 'the queue is kept' { Holds 'there is a database' (Test-Path "$State\queuectl.db") }
@@ -631,7 +631,7 @@ try {
     $follower = Start-Process $Program -PassThru -WindowStyle Hidden -ArgumentList 'logs', '-f', 'followed' -RedirectStandardOutput "$Jobs\followed.out" -RedirectStandardError "$Jobs\followed.err"
     $follower.Handle | Out-Null # else Windows PowerShell forgets the exit code
     Promise 'a client follows the output of the job' { Within 10 { Says '^begun followed\s*$' (Get-Content "$Jobs\followed.out" -Raw) } }
-    # 3010 is done as well: the client's old program goes at the next start of the machine.
+    # 3010 also means success: Windows deletes the client's old program at the next boot.
     Promise 'the newer MSI installs in the meantime' {
         $got = Installer /i $New
         if ($got -notin 0, 3010) { throw "want: exit code 0 or 3010; got: $got" }

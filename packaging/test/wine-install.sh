@@ -1,5 +1,5 @@
-# The MSI from the first installation to its removal, with jobs running through most of
-# it. packaging/test/windows.ps1 is the same for a real Windows. Sourced by
+# The MSI from the first installation to its removal; jobs are running during most of the
+# test. packaging/test/windows.ps1 does the same on a real Windows. Sourced by
 # packaging/test/wine.
 scenario=wine-install
 old=0.9.1
@@ -13,13 +13,13 @@ environment='HKLM\System\CurrentControlSet\Control\Session Manager\Environment'
 event_source='HKLM\System\CurrentControlSet\Services\EventLog\Application\queuectl'
 ping='127\.0\.0\.77' # marks the processes of a job that only waits
 
-# --- words
+# --- helpers
 
 q() { SECONDS_AT_MOST=${SECONDS_AT_MOST:-30} windows "$program" "$@"; }
 job() { q show "$1" --json | jq -r "$2"; }
 job_is() { same "$3" "$(job "$1" "$2")"; }
 in_state() { job_is "$1" .state "$2"; }
-# Wine loses the first client of a pipe, which then waits for ever: it is given up.
+# Wine loses the first client of a pipe, which then waits forever, so the client has a time limit.
 answers() { SECONDS_AT_MOST=4 q status; }
 service_pid() { processes "$service_is" | head -n 1; }
 manager_says() { says "STATE *: [0-9]* *$1" windows sc query queuectl; }
@@ -28,19 +28,19 @@ install() { windows msiexec /i "C:\\$1.msi" /qn; }
 version_is() { says "$1" q version && says "$1" q status --json; }
 up() { within 30 answers && [ -n "$(service_pid)" ]; }
 
-# long ID CODE is a job that runs until end_job, and ends with the code.
+# long ID CODE starts a job that runs until end_job and then exits with the code.
 long() {
 	rm -f "$c/users/Public/jobs/end-$1"
 	q enqueue --id "$1" --max-retries 0 "$jobs\\long.cmd $1 $2" && within 15 in_state "$1" processing
 }
 end_job() { touch "$c/users/Public/jobs/end-$1"; }
 began() { grep -c . "$c/users/Public/jobs/began-$1"; }
-# unharmed ID: it runs as the process it was begun as, and was begun once.
+# unharmed ID succeeds if the job has started once and is still the process that note_job recorded.
 note_job() { before=$(job "$1" .pid) before_here=$(processes "long\.cmd $1"); }
 unharmed() {
 	job_is "$1" '"\(.state) \(.pid)"' "processing $before" && same "$before_here" "$(processes "long\.cmd $1")" && same 1 "$(began "$1")"
 }
-# whole ID CODE: it ended with its own code, in one attempt, with all of its output.
+# whole ID CODE succeeds if the job has ended with the code, in one attempt, with its complete output.
 whole() {
 	within 20 in_state "$1" dead && job_is "$1" '"\(.exit_code) \(.attempts) \(.history | length)"' "$2 1 1" &&
 		says "begun $1" q logs "$1" && says "ended $1" q logs "$1"
@@ -54,8 +54,8 @@ packages() {
 		FORMATS=msi ARCHES=amd64 VERSION=$version DIST=$work/$version packaging/build || return 1
 	done
 	cp "$work/$old/queuectl_${old}_amd64.msi" "$c/old.msi" && cp "$work/$new/queuectl_${new}_amd64.msi" "$c/new.msi" || return 1
-	# Windows tells a product that it is removed for an upgrade, Wine 8 does not: what it
-	# takes for the list of features to remove says so instead.
+	# Windows sets UPGRADINGPRODUCTCODE when it removes a product for an upgrade. Wine 8 does not, so
+	# set it in the column that Wine reads as the list of features to remove.
 	msibuild "$c/new.msi" -q "UPDATE Upgrade SET Remove = 'ALL UPGRADINGPRODUCTCODE={$(msiinfo export "$c/new.msi" Property | tr -d '\r' | sed -n 's/^ProductCode\t{\(.*\)}/\1/p')}' WHERE ActionProperty = 'WIX_UPGRADE_DETECTED'"
 }
 promise 'two versions are built' packages
@@ -67,7 +67,7 @@ hold
 # --- installed
 
 users=$(ls "$c/users")
-promise 'the MSI installs without a question' install old
+promise 'the MSI installs silently' install old
 promise 'the service manager has started the service' manager_says RUNNING
 promise 'the service answers on the pipe' up
 [ "$failed" = 0 ] || { summary; exit 1; }
@@ -117,7 +117,7 @@ promise '... and its processes are visible' test -n "$before_here"
 killed=$(service_pid)
 kill_service() { kill -KILL "$killed" && within 5 no_process "$service_is"; }
 promise 'the service is killed' kill_service
-# Wine's service manager takes it for running, and starts it all the same.
+# To Wine's service manager, the service is still running, but it starts the service anyway.
 promise 'the service can be started again' windows net start queuectl
 promise 'the service answers' up
 promise 'the service has taken over the running job' within 10 unharmed one
@@ -144,17 +144,17 @@ promise 'one version is installed' only_new
 promise 'an older MSI is rejected' refuses install old
 promise '... and the newer version stays' version_is $new
 
-promise 'another long job starts' long mended 15
-note_job mended
+promise 'another long job starts' long repaired 15
+note_job repaired
 rm "$c/Program Files/queuectl/README.md"
 promise 'a repair with the same MSI restores a deleted file' windows msiexec /i 'C:\new.msi' REINSTALL=ALL REINSTALLMODE=amus /qn # Wine 8 has no /f
 promise '... and the file exists again' test -s "$c/Program Files/queuectl/README.md"
 promise 'the service answers' up
-promise 'the job is still the same process' within 10 unharmed mended
+promise 'the job is still the same process' within 10 unharmed repaired
 promise 'changed settings are kept' grep -q 'by hand' "$state/queuectl.toml"
 promise 'the program of the old runner is gone' same 1 "$(runners)"
-end_job mended
-promise 'the job ends with its own exit code and output' whole mended 15
+end_job repaired
+promise 'the job ends with its own exit code and output' whole repaired 15
 
 # --- stopped
 
@@ -174,8 +174,8 @@ promise '... with all of its processes' within 5 no_process 'queuectld?\.exe|lon
 promise 'the service starts again' windows net start queuectl
 promise 'the service answers' up
 began_twice() { same 2 "$(began four)"; }
-given_back() { within 20 in_state four processing && within 10 began_twice && job_is four .attempts 0; } # it writes that a moment after it runs
-promise 'the job is back in the queue and runs again' given_back
+returned() { within 20 in_state four processing && within 10 began_twice && job_is four .attempts 0; } # the job writes its file a moment after its start
+promise 'the job is back in the queue and runs again' returned
 
 # --- removed
 
@@ -183,17 +183,17 @@ promise 'the product can be removed while the job is running' windows msiexec /x
 promise 'no process of the queue is left' within 5 no_process 'queuectld?\.exe|long\.cmd'
 promise 'the service manager no longer has the service' refuses manager_says ''
 promise '... nor does the event log' refuses windows reg query "$event_source"
-promise 'PATH no longer contains the program'"'"'s folder' refuses says 'queuectl' value "$environment" PATH
-promise 'the program'"'"'s folder is gone' refuses test -e "$c/Program Files/queuectl"
+promise 'PATH no longer contains the program'"'"'s directory' refuses says 'queuectl' value "$environment" PATH
+promise 'the program'"'"'s directory is gone' refuses test -e "$c/Program Files/queuectl"
 promise 'the queue is kept' test -s "$state/queuectl.db"
 promise 'settings are kept' grep -q 'by hand' "$state/queuectl.toml"
 promise 'no program is left next to the queue' no_copies
-promise 'no new user folder is left' same "$users" "$(ls "$c/users")"
+promise 'no new user directory is left' same "$users" "$(ls "$c/users")"
 let_go
-# A file that stays for good is known by its path.
+# The installer keeps an entry with the path of each permanent file.
 registry() { grep -Hni queuectl "$WINEPREFIX"/*.reg | grep -Ev '"0{32}"=".*queuectl\.toml"$'; }
 promise 'the registry does not mention queuectl' same '' "$(registry)"
 rm -f "$c"/{old,new}.msi
 [ "$failed" = 0 ] || tail -n 40 "$state/service.log" | sed 's/^/     > /'
-rm -rf "$state" # the next scenario begins with none
+rm -rf "$state" # the next scenario starts without it
 summary

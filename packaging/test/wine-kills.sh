@@ -1,5 +1,5 @@
-# Kills of the service, 200 or as many as QUEUECTL_KILLS says: nothing lost, nothing run
-# twice. The suite has a short form. Sourced by packaging/test/wine.
+# Kills the service QUEUECTL_KILLS times (200 by default): no job is lost or runs twice. The
+# suite has a short form of this test. Sourced by packaging/test/wine.
 programs
 GOOS=windows CGO_ENABLED=0 go test -c -o "$work/kills.exe" ./test/durability
 cd "$project/test/durability"

@@ -1,5 +1,5 @@
-# The service by its own verbs: the system's under the service manager, and a user's own,
-# which is started at logon. Sourced by packaging/test/wine.
+# The service by its own commands: the system service under the service manager, and a user's
+# own service, which is started at logon. Sourced by packaging/test/wine.
 scenario=wine-service
 
 program='C:\Tools and more\queuectl.exe'
@@ -8,22 +8,23 @@ own=$c/users/$(id -un)/AppData/Local/queuectl
 ping='127\.0\.0\.78' # marks the processes of a job that only waits
 run_key='HKCU\Software\Microsoft\Windows\CurrentVersion\Run'
 
-# --- words
+# --- helpers
 
-q() { SECONDS_AT_MOST=${SECONDS_AT_MOST:-30} windows "$program" "$@" >"$work/said"; local code=$?; cat "$work/said"; return $code; } # who reads a pipe would wait for what is started in the background too
+# q writes to a file, because a reader of a pipe would also wait for the processes that it starts in the background.
+q() { SECONDS_AT_MOST=${SECONDS_AT_MOST:-30} windows "$program" "$@" >"$work/said"; local code=$?; cat "$work/said"; return $code; }
 job() { q show "$1" --json | jq -r "$2"; }
 in_state() { same "$2" "$(job "$1" .state)"; }
 manager_says() { says "STATE *: [0-9]* *$1" windows sc query queuectl; }
 long() { q enqueue --id "$1" 'ping -n 90 127.0.0.78 >nul' && within 15 in_state "$1" processing && job "$1" .pid >"$work/before"; }
 dies() { kill -9 $(processes "$1"); }
-given_back() { same 'processing 0 stopped' "$(job "$1" '"\(.state) \(.attempts) \([.history[] | select(.finished_at) | .reason] | unique | join(" "))"')" && refuses unharmed "$1"; }
+returned() { same 'processing 0 stopped' "$(job "$1" '"\(.state) \(.attempts) \([.history[] | select(.finished_at) | .reason] | unique | join(" "))"')" && refuses unharmed "$1"; }
 unharmed() { same "processing $(cat "$work/before")" "$(job "$1" '"\(.state) \(.pid)"')"; }
 
 mkdir "$c/Tools and more"
 GOOS=windows GOARCH=amd64 CGO_ENABLED=0 go build -o "$c/Tools and more/" ./cmd/...
 hold
 
-# --- the system's
+# --- the system service
 
 promise 'service install succeeds' q service install
 promise 'the service manager has started the service' manager_says RUNNING
@@ -43,7 +44,7 @@ promise 'service restart succeeds' q service restart
 promise 'the job is still the same process' unharmed one
 promise 'service stop --keep-jobs succeeds' q service stop --keep-jobs
 promise 'the service manager does not start the service again' manager_says STOPPED
-# Not at first: while Wine's own services start, a program by hand may be taken for one.
+# This is not tested first: while Wine's own services start, it may take a program started by hand for a service.
 promise 'serve --service in a prompt prints the command that starts the service' ends 2 'sc start queuectl' q serve --service
 promise 'the job is still running' same 1 "$([ -n "$(processes "$ping")" ] && echo 1)"
 promise 'service status prints the command that starts the service' ends 3 'sc start queuectl' q service status
@@ -59,7 +60,7 @@ promise 'a second service uninstall succeeds' q service uninstall
 promise 'queue and settings are kept' test -s "$state/queuectl.db" -a -s "$state/queuectl.toml"
 promise 'the service'"'"'s log has entries' grep -q 'ready on' "$state/service.log"
 
-# --- a user's own
+# --- a user's own service
 
 promise "service install --user succeeds" q service install --user
 q config set stop_timeout 1s >/dev/null
@@ -70,13 +71,13 @@ promise 'a job prints' says hello q run -- cmd /c echo hello
 promise 'a long job starts' long two
 promise 'service restart --user succeeds' q service restart --user
 promise 'the job is still the same process' within 10 unharmed two
-# To Wine a session that ends is followed by the next logon.
+# In Wine, a new logon follows the end of a session.
 promise 'the user logs off and on' windows wineboot.exe --end-session
-promise 'the job is back in the queue and runs again, and no attempt counts' within 15 given_back two
+promise 'the job is back in the queue and runs again, and no attempt counts' within 15 returned two
 job two .pid >"$work/before"
 promise 'the service is killed' dies 'queuectld\.exe'
 promise 'the user logs off and on while only the runner is running' windows wineboot.exe --end-session
-promise 'the job is back in the queue and runs again, and no attempt counts' within 15 given_back two
+promise 'the job is back in the queue and runs again, and no attempt counts' within 15 returned two
 promise 'service stop --user succeeds' q service stop --user
 promise 'no process of the queue is left' within 5 no_process 'queuectld?\.exe|127\.0\.0\.78'
 promise 'enqueue does not start the registered service' ends 3 'service start --user' q enqueue true

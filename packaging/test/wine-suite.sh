@@ -1,19 +1,20 @@
-# The tests of all packages except those below $WITHOUT, or those of $PACKAGES and $RUN, as Windows programs, two at a time.
+# Runs the tests of all packages except those below $WITHOUT, or only those of $PACKAGES that match $RUN, as Windows programs, two
+# at a time.
 # Sourced by packaging/test/wine.
 mkdir "$work/tests" "$work/logs"
 unset QUEUECTL_REQUIRE # it lists what Linux has
 
-# packages lists those with tests for Windows that the table does not name: name and folder.
+# packages lists the packages with tests for Windows that are not in not-under-wine.txt.
 packages() {
-	local name folder
+	local name dir
 	GOOS=windows go list -f '{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}} {{.Dir}}{{end}}' ./... |
-		while read -r name folder; do
-			name=$(realpath --relative-to="$project" "$folder")
+		while read -r name dir; do
+			name=$(realpath --relative-to="$project" "$dir")
 			[[ -n ${WITHOUT:-} && $name == "$WITHOUT"* ]] || grep -q "^$name	" packaging/test/not-under-wine.txt || echo "$name"
 		done
 }
 
-# run_tests PACKAGE [REGEXP] leaves a log, and says how it went; of tests that match, if any are named.
+# run_tests PACKAGE [REGEXP] runs the tests that match, writes a log, and prints the result.
 run_tests() {
 	local log=$work/logs/${1//\//-} began=$EPOCHREALTIME code=0 ms
 	(cd "$project/$1" && timeout 1500 wine "$work/tests/${1//\//-}.test.exe" -test.v -test.parallel=4 -test.timeout=24m -test.run="${2:-${RUN:-.}}") </dev/null >"$log" 2>&1 || code=$?
@@ -39,9 +40,9 @@ for package in "${found[@]}"; do
 done
 [[ " ${found[*]} " != *' test/'* ]] || programs
 printf '     built in %d s\n' "$SECONDS"
-# The longest ones first, as they were seen to be. What fails is run once more, alone: Wine
-# has its own troubles with a machine that is busy.
-export QUEUECTL_WALKS=2 # the rules are the same on Windows, and are walked on Linux fifty times
+# The two packages that take longest start first. The failed tests run once more, alone,
+# because some fail under Wine only on a busy machine.
+export QUEUECTL_WALKS=2 # fewer random walks: the rules are the same on Windows, and Linux tests them with fifty walks
 running=0
 : >"$work/failed"
 for package in store/sql test/cli test/runner test/durability $(printf '%s\n' "${found[@]}"); do

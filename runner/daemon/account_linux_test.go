@@ -35,7 +35,7 @@ func TestUnansweredLookupDelaysOnlyItsJob(t *testing.T) {
 	}
 	start := &wire.Start{Lease: wire.Lease{Seq: 1, Fence: 2}, Argv: []string{"true"}, UID: 4_000_000}
 	a := &attempt{start: start, phase: attemptStarting, log: output.New(1<<20, nil), slot: 1}
-	s.execute(nil, &workDir{Dir: privdir.New(filepath.Join(dir, "folder"))}, a)
+	s.execute(nil, &workDir{Dir: privdir.New(filepath.Join(dir, "private"))}, a)
 	f, _, err := wire.Parse(a.result)
 	if r, ok := f.(*wire.Result); !ok || !r.Shortage || r.Cause != causeHungStart {
 		t.Errorf("got %+v, %v", f, err)

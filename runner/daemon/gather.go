@@ -14,7 +14,7 @@ import (
 // attempts before the workers run out of work. A frame that must not wait takes the gathered ones along.
 // See docs/decisions/0046.
 
-// gather is what a connection has gathered since its last flush.
+// gather describes the frames that a connection has gathered since its last flush.
 type gather struct {
 	due    bool      // a timer will flush the outbox
 	frames int       // number of frames gathered since the timer was set

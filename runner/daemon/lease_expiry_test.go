@@ -62,14 +62,14 @@ func TestExpiredLeasesStopStarts(t *testing.T) {
 		lapsed(false)
 		within(func() {
 			if len(s.waiting) != 1 {
-				t.Error("what waits is forgotten in time")
+				t.Error("a waiting attempt was dropped before its lease expired")
 			}
 		})
 		time.Sleep(time.Second)
 		lapsed(true)
 		within(func() {
 			if len(s.waiting) != 0 || len(s.attempts) != 0 {
-				t.Error("what waits is not forgotten when the time is over")
+				t.Error("a waiting attempt was kept after its lease expired")
 			}
 			s.startAttemptLocked(&wire.Start{Lease: wire.Lease{Seq: 2}, Argv: []string{"x"}, UID: -1})
 			if len(s.attempts) != 0 {

@@ -15,7 +15,7 @@ const (
 	ended                // no attempt is left to run
 )
 
-// lifetime is the phase of a runner, and what follows from it.
+// lifetime holds the phase of a runner and the state that depends on it.
 type lifetime struct {
 	phase phase
 	done  chan struct{} // closed in the phase ended

@@ -48,7 +48,7 @@ type Options struct {
 }
 
 // server is a runner process. The fields before mu are set before the first connection, or guard
-// themselves. mu guards the fields after it. Their types have no mutex of their own, so the caller of
+// themselves. mu guards the fields after it. Their types have no mutex, so the caller of
 // a method whose name ends in Locked holds mu.
 type server struct {
 	Options

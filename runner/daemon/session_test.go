@@ -113,10 +113,10 @@ func TestDroppedAttemptAnswersItsReaders(t *testing.T) {
 		raw := make([]byte, 1000)
 		n, err := service.Read(raw)
 		if err != nil {
-			t.Fatalf("nobody was told: %v", err)
+			t.Fatalf("the client got no answer: %v", err)
 		}
 		if f, _, err := wire.Parse(raw[:n]); err != nil || f.(*wire.Chunk).ID != 3 || !f.(*wire.Chunk).Gone {
-			t.Errorf("told %+v, %v", f, err)
+			t.Errorf("got the answer %+v, %v", f, err)
 		}
 	})
 }

@@ -103,7 +103,7 @@ func (s *server) nextAttempt(w *process.Worker, f *workDir) *attempt {
 }
 
 // mustIdleLocked reports whether a worker can neither start an attempt nor end. slot is a free slot, or
-// 0 if there is none.
+// 0 if all slots are used.
 func (s *server) mustIdleLocked(slot int64) bool {
 	if s.workers.count > s.workers.target || s.life.phase != serving {
 		return false

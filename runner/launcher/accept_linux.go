@@ -41,7 +41,7 @@ type Grant struct {
 	// they get control groups, or none was delegated.
 	Undivided error
 	// Ended reports that the request was to kill another runner. That has been done, and this process
-	// must not become a runner.
+	// must not continue as a runner.
 	Ended bool
 	conn  net.Conn
 }

@@ -32,10 +32,10 @@ func TestUnansweredLookupDelaysJobs(t *testing.T) {
 	}
 	is("no policy", 61400, true)
 	is("no account", 61401, true)
-	is("nobody who knows", 61402, false)
+	is("no answer", 61402, false)
 	delete(says, "initgroups dora")
 	a.Directory = &accounts.Directory{AlwaysAsk: true, Lookup: a.Directory.Lookup}
-	is("groups that nobody knows", 61400, false)
+	is("no answer about groups", 61400, false)
 	says["initgroups dora"] = "dora 61410 61411"
 	is("once they are known", 61400, true)
 }
@@ -59,7 +59,7 @@ func TestPolicyMustBelongToRoot(t *testing.T) {
 		t.Fatal(err)
 	}
 	refused("a link", link)
-	refused("a folder", dir)
+	refused("a directory", dir)
 	if err := os.Chmod(path, 0o664); err != nil {
 		t.Fatal(err)
 	}

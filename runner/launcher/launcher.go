@@ -9,7 +9,7 @@
 //     the service starts while it is still root (runner.StartLauncher, Launch). Only the service's
 //     account and root can connect.
 //  2. For each connection, systemd or Launch starts this program as root, with the connection as
-//     standard input. The program calls Accept. The kernel, not the service, says who is connected.
+//     standard input. The program calls Accept. The kernel, not the service, identifies the peer.
 //  3. Accept creates the runners' directory. The directory belongs to root, and the service's group can
 //     read but not change it (shareDir). Accept then reads the policy file, which only root can change.
 //     The policy, not the service, says whose jobs may run.

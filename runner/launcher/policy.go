@@ -25,7 +25,7 @@ type policy struct {
 	credentials map[string][]string
 }
 
-// credentialKey begins the key that lists who may use a credential. The name of the credential follows.
+// credentialKey is the prefix of the keys that list the users of a credential. The name of the credential follows.
 const credentialKey = "credential."
 
 // parsePolicy parses lines of the form key = value. A # begins a comment.

@@ -20,7 +20,7 @@ func TestPolicyIsRead(t *testing.T) {
 		t.Errorf("job_tmpdir = none: got %+v, %v", p, err)
 	}
 	if p, err := parsePolicy("f", ""); err != nil || p.allowRoot || p.accounts != nil {
-		t.Errorf("an empty file: got %+v, %v, want that it allows nobody", p, err)
+		t.Errorf("an empty file: got %+v, %v, want that it allows no account", p, err)
 	}
 	for text, want := range map[string]string{
 		"accounts":                             "f:1: must have the form key = value",

@@ -22,7 +22,7 @@ type sparedTrees struct {
 
 // sparedTree describes the processes that a command left behind and that may live on.
 type sparedTree struct {
-	group  string // directory of the control group; "" if there is none
+	group  string // directory of the control group; "" without a control group
 	cookie string
 	procs  []procfs.Process // some of the processes; empty if there is a control group
 }

@@ -117,7 +117,7 @@ func TestOOMKillNamesTheOwnLimitOnlyIfItWasReached(t *testing.T) {
 	}
 	set("memory.events", "oom 5\noom_kill 6\n")
 	if got := b.oomKills(); got != (oomKills{true, false}) {
-		t.Errorf("without counts of its own: got %+v", got)
+		t.Errorf("without memory.events.local: got %+v", got)
 	}
 }
 
@@ -213,7 +213,7 @@ func TestTreeEndsWithItsControlGroup(t *testing.T) {
 	r, said := w.runLine(t, "cat /proc/self/cgroup; setsid env -i sleep 4321 & echo $!")
 	lines := strings.Fields(said)
 	if r.Leftovers != 1 || r.ExitCode != 0 || !strings.Contains(said, "/queuectl-test-") {
-		t.Errorf("%+v, %q; want one process left behind, in a group of its own", r, said)
+		t.Errorf("%+v, %q; want one process left behind, in its own control group", r, said)
 	}
 	for range 3 {
 		if r, said := w.runLine(t, "echo fine"); r.ExitCode != 0 || said != "fine\n" {

@@ -39,23 +39,23 @@ func TestNoCollectionWaitsForALongFork(t *testing.T) {
 		t.Errorf("while a fork takes long: %d collections", n)
 	}
 	if orphans.forksPaused {
-		t.Error("other forks wait while one takes long")
+		t.Error("other forks wait during a long fork")
 	}
 	orphans.mu.Lock()
 	orphans.forks = []activeFork{{fork, time.Now()}}
 	orphans.mu.Unlock()
 	if n := collections(); n != 0 {
-		t.Errorf("while a fork that was just begun goes on: %d collections", n)
+		t.Errorf("while a fork is running that has just started: %d collections", n)
 	}
 	orphans.endFork(fork, 0)
 	if n := collections(); n != 1 {
 		t.Errorf("after the fork: %d collections, want 1", n)
 	}
 	if !orphans.pauseForks() {
-		t.Fatal("a collection does not begin though no fork is under way")
+		t.Fatal("no collection starts although no fork is running")
 	}
 	if orphans.pauseForks() {
-		t.Error("two collections at once")
+		t.Error("two collections run at the same time")
 	}
 	began := make(chan int)
 	go func() { began <- orphans.beginFork() }()

@@ -40,7 +40,7 @@ func treesOutlive(t *testing.T, groups *Cgroups) {
 			true, Result{Cause: 4, Signal: 15, ExitCode: -1}},
 		{"of a main process that exits", "trap 'exit 3' TERM; " + child + " & wait", nil, true,
 			Result{Cause: 4, ExitCode: 3}},
-		{"in a session of its own", "setsid " + child + " & wait", nil, true, Result{Cause: 4, Signal: 15, ExitCode: -1}},
+		{"in another session", "setsid " + child + " & wait", nil, true, Result{Cause: 4, Signal: 15, ExitCode: -1}},
 		{"that holds no output", strings.Replace(child, "echo up;", "exec 3>&1 >/dev/null; echo up >&3; exec 3>&-;", 1) +
 			"; echo after", nil, true, Result{Cause: 4, Signal: 15, ExitCode: -1}},
 		{"that might live on", child + "; echo after", func(c *Command) { c.Background = true }, true,
@@ -122,11 +122,11 @@ func graceEnds(t *testing.T, groups *Cgroups) {
 	w.Kill(4, time.Hour)
 	waitUntil(t, "the main process has ended", func() bool { return !isAlive(main) })
 	if !w.Kill(5, 0) {
-		t.Error("a kill without a grace found nothing that runs")
+		t.Error("a kill without a grace period found no running process")
 	}
 	ended(c, <-result)
 	if w.Kill(5, 0) {
-		t.Error("killed what has ended")
+		t.Error("a command was killed after its end")
 	}
 }
 

@@ -119,7 +119,7 @@ type tree struct {
 	sys           *systemCalls
 	limits        windows.JOBOBJECT_EXTENDED_LIMIT_INFORMATION
 	job           windows.Handle
-	port          windows.Handle // receives messages about the memory limit; 0 if there is none
+	port          windows.Handle // receives messages about the memory limit; 0 without a limit
 	process       windows.Handle // handle of the main process; 0 before its start
 	pid           uint32
 	memoryRefused bool // the memory limit has refused memory to a process

@@ -125,7 +125,7 @@ func TestLimitedProgramThatDoesNotStart(t *testing.T) {
 		}
 	}
 	c := command(t, "/bin/true")
-	c.Limits.Memory, c.Dir = 1<<30, "/no/such/folder"
+	c.Limits.Memory, c.Dir = 1<<30, "/no/such/directory"
 	if r, _ := runLimited(t, c); r.ExitCode != 126 || !strings.HasPrefix(r.Error, "cwd: ") {
 		t.Errorf("%+v", r)
 	}

@@ -81,10 +81,10 @@ func TestEndOfPausedCommandResumesTree(t *testing.T) {
 			if r := <-result; r.Signal != 9 {
 				t.Errorf("got %+v", r)
 			}
-			waitUntil(t, "its child goes on", func() bool { return strings.Contains(c.output(t), "child\n") })
+			waitUntil(t, "its child continues", func() bool { return strings.Contains(c.output(t), "child\n") })
 			w.Pause(true, func(unchanged int, ok bool) {
 				if ok {
-					t.Error("what has ended was paused")
+					t.Error("a command was paused after its end")
 				}
 			})
 		})

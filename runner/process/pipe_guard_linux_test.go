@@ -96,7 +96,7 @@ func TestLockedNotesAreReplaced(t *testing.T) {
 	select {
 	case <-ended:
 	case <-time.After(10 * time.Second):
-		t.Fatal("who reads them waits for what lives on")
+		t.Fatal("reading the pipes waits for a background process")
 	}
 	if err := c.PrivateDir.Open(nil); err != nil || c.PrivateDir.Notes == notes || !r.HasBackground {
 		t.Errorf("the next one has %s, where the one before had %s (%v): %+v", c.PrivateDir.Notes, notes, err, r)
@@ -155,7 +155,7 @@ func TestOutputOfUnreapedOrphanIsRead(t *testing.T) {
 	r := &run{w: &Worker{cgroup: &cgroup{events: fd}}, c: &Command{}, r: &Result{}, pipesEmpty: true,
 		reapedBefore: orphans.reaped.Load()}
 	if alone := r.noneRemain(); !alone || r.pipesEmpty && r.reapedBefore == orphans.reaped.Load() {
-		t.Errorf("alone: %v, and the pipes are not looked into again", alone)
+		t.Errorf("alone: %v, and the pipes are not checked again", alone)
 	}
 	from.Close()
 	to.Close()

@@ -19,16 +19,16 @@ func TestScansAreShared(t *testing.T) {
 				o.mu.Unlock()
 				l := o.fresh()
 				if l.number <= before {
-					t.Errorf("a look was told that had begun before")
+					t.Errorf("got a scan that started before the request")
 				}
 				if !l.owns(uint32(os.Getuid()), os.Getpid()) {
-					t.Errorf("this process was not seen")
+					t.Errorf("the scan does not contain this process")
 				}
 			}
 		})
 	}
 	all.Wait()
 	if o.started > 20 {
-		t.Errorf("%d looks for 200 who asked, 50 at once", o.started)
+		t.Errorf("%d scans for 200 requests from 50 goroutines, want at most 20", o.started)
 	}
 }

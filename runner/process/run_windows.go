@@ -103,7 +103,7 @@ type run struct {
 	c          *Command
 	r          *Result
 	tree       *tree
-	input      *os.File       // writes the text for standard input; nil if there is none
+	input      *os.File       // writes the text for standard input; nil without a text
 	pipes      [2]*os.File    // read ends of the output pipes
 	loops      sync.WaitGroup // goroutines that read the output and write the input
 	pipeEOF    chan struct{}  // receives one value for each pipe at end of file

@@ -103,7 +103,7 @@ func TestKill(t *testing.T) {
 		t.Errorf("%+v, %d live", r, livingProcesses(processes, 0))
 	}
 	if w.Kill(1, 0) {
-		t.Error("killed what has ended")
+		t.Error("a command was killed after its end")
 	}
 	if r, _, _ = runWith(t, w, command(t, "exit", "3")); r.Cause != 0 || r.ExitCode != 3 {
 		t.Errorf("the next one: %+v", r)
@@ -269,7 +269,7 @@ func TestTreeOutlivesItsMainProcessForTheGrace(t *testing.T) {
 		}
 		if r.Cause != 5 || r.ExitCode != 3221225786 || stdout != want || r.Leftovers != left ||
 			r.EndedAt.Sub(r.StartedAt) < 300*time.Millisecond {
-			t.Errorf("it hears: %v: %+v, %q", handlesBreak, r, stdout)
+			t.Errorf("handles Ctrl-Break: %v: %+v, %q", handlesBreak, r, stdout)
 		}
 	}
 }

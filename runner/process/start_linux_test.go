@@ -76,7 +76,7 @@ func leasedProgram(t *testing.T, program string) (path string) {
 
 // An error about a file that a command names is never a shortage, because users can make the kernel
 // return any error number. It is lasting if the file is missing or of the wrong kind.
-func TestUnusableFileIsNoShortage(t *testing.T) {
+func TestUnusableFileIsNotAShortage(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		set   func(c *Command)
@@ -114,7 +114,7 @@ func TestUnusableFileIsNoShortage(t *testing.T) {
 
 // If an account has reached its limit of processes, the kernel refuses the start of its program. That
 // is the fault of the account, not a shortage of this process.
-func TestAccountProcessLimitIsNoShortage(t *testing.T) {
+func TestAccountProcessLimitIsNotAShortage(t *testing.T) {
 	skip.UnlessRoot(t, "needs root to act as another user; "+
 		".ci/run runs it as root, and TestJobsOwnFaultUsesAttempts has the same refusal")
 	other := exec.Command("/bin/cat") // this process of the account exceeds the limit of 0 that is set below

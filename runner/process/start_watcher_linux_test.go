@@ -54,12 +54,12 @@ func TestEndHungSparesOtherChildren(t *testing.T) {
 	set(young, child{age: within - 2})
 	set(reused, child{age: within, ticks: -1}) // the pid belonged to an earlier process
 	s.EndHung(within, 1)
-	waitUntil(t, "what hangs ends", func() bool { return ends(old) })
+	waitUntil(t, "the hung process ends", func() bool { return ends(old) })
 	if ends(young) || ends(reused) {
-		t.Error("what has just been started has ended")
+		t.Error("a process was ended too early")
 	}
 	unix.Kill(young, unix.SIGSTOP)
-	waitUntil(t, "what is stopped ends", func() bool {
+	waitUntil(t, "the stopped process ends", func() bool {
 		s.EndHung(within, 0)
 		return ends(young)
 	})

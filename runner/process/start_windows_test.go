@@ -165,7 +165,7 @@ func TestCmdIsRejectedInNetworkDirectory(t *testing.T) {
 func TestFullDesktopHeapIsShortage(t *testing.T) {
 	if r, _, _ := runCommand(t, command(t, "exit", "3221225794")); !r.Shortage || r.ExitCode != -1 ||
 		!strings.Contains(r.Error, "desktop heap") {
-		t.Errorf("without a word: %+v", r)
+		t.Errorf("without output: %+v", r)
 	}
 	if r, _, _ := runCommand(t, command(t, "exit", "3221225794", "said")); r.Shortage || r.ExitCode != 3221225794 {
 		t.Errorf("with output: %+v", r)

@@ -82,7 +82,7 @@ func TestSignalsAreSentAsTheAccount(t *testing.T) {
 	waitUntil(t, "both are up", func() bool { return strings.Count(c.output(t), "up\n") == 2 })
 	roots := foreignProcess(t, func(s *exec.Cmd) { s.SysProcAttr.Setpgid, s.SysProcAttr.Pgid = true, main })
 	w.Signal(main, c.Cookie, int(unix.SIGUSR1))
-	waitUntil(t, "both heard it", func() bool {
+	waitUntil(t, "both have received the signal", func() bool {
 		return strings.Contains(c.output(t), "main\n") && strings.Contains(c.output(t), "child\n")
 	})
 	if !isAlive(roots) {

@@ -36,7 +36,7 @@ type memoryReader struct {
 	timer    *time.Timer
 }
 
-// read does what ReadMemory promises.
+// read implements ReadMemory with any function that reads.
 func (m *memoryReaders) read(pid int, read func() string) (text string, ok bool) {
 	if m.anyHung.Load() && m.blocks(pid) {
 		return "", false

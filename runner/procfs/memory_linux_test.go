@@ -18,7 +18,7 @@ func TestHungMemoryReadIsAbandoned(t *testing.T) {
 			time.Since(began) != memoryReadTimeout {
 			t.Errorf("one that does not answer: %t after %v", ok, time.Since(began))
 		}
-		if _, ok := m.read(os.Getpid(), func() string { t.Error("another one is read meanwhile"); return "" }); ok ||
+		if _, ok := m.read(os.Getpid(), func() string { t.Error("it reads although a read hangs"); return "" }); ok ||
 			time.Since(began) != memoryReadTimeout {
 			t.Errorf("another one: %t after %v", ok, time.Since(began))
 		}

@@ -5,8 +5,8 @@
 package runas
 
 // Identity is the account that a command runs as. The command cannot return to the account of this
-// process. Only root can set an Identity. Files for the command are looked up and opened with the
-// rights of this account.
+// process. Only root can set an Identity. Files for the command are opened with the rights of
+// this account.
 type Identity struct {
 	UID, GID uint32
 	Groups   []uint32

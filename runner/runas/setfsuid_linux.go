@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// withIdentity calls f with only the rights of an account on files: files are looked up, opened,
-// created and owned as by that account (setfsuid(2)). While f runs, the thread has no capabilities:
+// withIdentity calls f with only the rights of an account on files: f finds, opens and creates files
+// like that account (setfsuid(2)). While f runs, the thread has no capabilities:
 // with those of root, links in /proc would open the directories of any process. If id is nil, f runs
 // with the rights of this process. f must stay in its goroutine. See docs/decisions/0053.
 func withIdentity(id *Identity, f func() error) error {

@@ -14,7 +14,7 @@ func allocated(t *testing.T, f *os.File) int64 {
 	var info struct { // FILE_STANDARD_INFO
 		allocation, end int64
 		links           uint32
-		deleted, folder bool
+		deleted, isDir  bool
 	}
 	if err := windows.GetFileInformationByHandleEx(windows.Handle(f.Fd()), windows.FileStandardInfo,
 		(*byte)(unsafe.Pointer(&info)), uint32(unsafe.Sizeof(info))); err != nil {

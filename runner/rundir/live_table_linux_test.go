@@ -6,7 +6,7 @@ import (
 	"github.com/queuectl/queuectl/runner/wire"
 )
 
-// Another process sees at once what a living runner writes to its table.
+// Another process immediately sees the changes that a living runner writes to its table.
 func TestLiveTableShowsChanges(t *testing.T) {
 	dir := t.TempDir()
 	table := newTable(t, dir)

@@ -122,7 +122,7 @@ func TestLockChecksDoNotSeeEachOther(t *testing.T) {
 		}
 		for range 4 {
 			if <-done {
-				t.Fatal("a lock that nobody holds is held")
+				t.Fatal("a lock that no process holds is held")
 			}
 		}
 	}
@@ -165,9 +165,9 @@ func TestRunnerThatRemovesItsDirectoryIsAlive(t *testing.T) {
 		t.Error(err)
 	}
 	if n := <-left; n > 0 {
-		t.Errorf("it was dead when it had %d files to remove", n)
+		t.Errorf("the runner counted as dead while %d files were left", n)
 	}
 	if _, err := os.Stat(dir); !os.IsNotExist(err) {
-		t.Errorf("the folder: %v", err)
+		t.Errorf("the directory still exists: %v", err)
 	}
 }

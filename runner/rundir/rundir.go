@@ -3,7 +3,7 @@
 //
 // A runner and the service that finds it may come from different builds, so the names and formats in
 // this package never change. Start with the names below. Journal holds the results that the service has
-// not acknowledged, and Table the running attempts. Lock tells a living runner from a dead one.
+// not acknowledged, and Table the running attempts. Lock distinguishes a living runner from a dead one.
 package rundir
 
 import "strings"

@@ -130,7 +130,7 @@ func TestNoTableMeansNothingRan(t *testing.T) {
 
 // A running table with a damaged header names no runner, but is not taken for a copy either. The
 // process trees of a copy would not be ended, because they belong to another runner.
-func TestDamagedHeaderIsNoCopy(t *testing.T) {
+func TestDamagedHeaderIsNotACopy(t *testing.T) {
 	for at := range 8 * journalField {
 		dir := t.TempDir()
 		newTable(t, dir)

@@ -41,7 +41,7 @@ type Guard struct {
 }
 
 // access holds the settings section [access], with the ids of the users and groups on this machine instead
-// of their names. The names are looked up when the settings are read.
+// of their names. The names are resolved when the settings are read.
 type access struct {
 	control.Access
 	unknown []string // names in [access] that no user or group of this machine has

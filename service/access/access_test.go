@@ -50,7 +50,7 @@ func checkDenied(t *testing.T, what string, err error, allowed bool) {
 
 // What a peer may do with a job depends on the method, the right of the peer, and whether the job is the peer's own.
 // Only admins may act on the jobs of former accounts.
-func TestRightsDecideWhoMayAct(t *testing.T) {
+func TestRightsLimitActions(t *testing.T) {
 	g := newGuard(t, nil)
 	for _, c := range []struct {
 		method           string

@@ -28,7 +28,7 @@ type Admission struct {
 	Lock      *settings.Lock
 	Owners    *Owners
 	Rights    *Rights
-	ApplyNode func(context.Context) error // tells the store which jobs this node may claim
+	ApplyNode func(context.Context) error // updates, in the store, which jobs this node may claim
 }
 
 // This file separates the jobs of a deleted account from those of a new account with the same uid.
@@ -388,7 +388,7 @@ func (n *NameLookup) expired(fresh bool) bool {
 	}
 }
 
-// FormerUID returns the negative uid of the former owner who had a given name. If there are several, it
+// FormerUID returns the negative uid of the former owner with a given name. If there are several, it
 // returns that of the newest one.
 func (o *Owners) FormerUID(name string) (uid int, ok bool) {
 	o.mu.Lock()

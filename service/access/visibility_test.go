@@ -64,7 +64,7 @@ func TestHidden(t *testing.T) {
 		}
 		if *outline.Error != "exit code 127" || outline.Labels["k"] != "v" || outline.Spec["cwd"] != "/tmp" ||
 			outline.ID != "x" {
-			t.Errorf("the outline lacks what is to be seen: %s", text)
+			t.Errorf("the outline lacks visible fields: %s", text)
 		}
 	}
 }

@@ -18,7 +18,7 @@ type Drains struct {
 	mu sync.Mutex // makes the pool drain in the order of the changes
 }
 
-// DrainState holds which drains the store contains, as far as this node knows.
+// DrainState records which drains the store contains, to the knowledge of this node.
 type DrainState struct {
 	mu    sync.Mutex
 	all   bool // the store contains a drain of all nodes; guarded by mu

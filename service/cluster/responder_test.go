@@ -98,8 +98,8 @@ func (f *fakeRequests) Answer(_ context.Context, _ int64, answer []byte) error {
 	return nil
 }
 
-// The sender gets the result or the error of the handler, as on the socket. An answer that is too long becomes an
-// error.
+// The sender gets the result or the error of the handler, as on the socket. If an answer is too long,
+// the sender gets an error.
 func TestAnswersOfOtherNodes(t *testing.T) {
 	denied := &queue.Error{Code: queue.CodeWrongState, Field: "id", Message: "the job has ended"}
 	most := store.MaxReplyBytes - len(control.EncodeAnswer(control.BulkResult{Done: []string{""}}, nil))

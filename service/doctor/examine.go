@@ -152,7 +152,7 @@ func (d *Examiner) examineInherited() (list []store.Finding) {
 	return list
 }
 
-// ExamineStoreFile checks who may read the file with the database URL, which may contain a password.
+// ExamineStoreFile checks the access rights of the file with the database URL, which may contain a password.
 func ExamineStoreFile(path string) []store.Finding {
 	info, err := os.Stat(path)
 	if err != nil || runtime.GOOS == "windows" || info.Mode().Perm()&0o004 == 0 {

@@ -121,7 +121,7 @@ func Health(problems []string, failing bool) string {
 	return "ok"
 }
 
-// pausedHealth returns who has paused all jobs, or "" if they are not paused.
+// pausedHealth returns the user who paused all jobs, or "" if they are not paused.
 func (h *HealthCheck) pausedHealth() string {
 	all := h.Pauses.Current()
 	if all == nil {

@@ -143,11 +143,11 @@ func TestEditsOfOthersJobs(t *testing.T) {
 			t.Errorf("%s by %s with %s: got %v, want %v", c.set, c.right, c.runAs, err, c.want)
 		}
 		if err := s.RunAs.MayEdit(p, &e, named); !errors.Is(err, c.want) && c.want == queue.ErrDenied {
-			t.Errorf("%s by %s with %s, of one's own job that names another user: got %v, want %v", c.set, c.right, c.runAs, err,
-				c.want)
+			t.Errorf("%s by %s with %s, for the peer's own job that names another user: got %v, want %v", c.set, c.right,
+				c.runAs, err, c.want)
 		}
 		if err := s.RunAs.MayEdit(peer(61301, control.Submit), &e, theirs); err != nil {
-			t.Errorf("%s of one's own job: %v", c.set, err)
+			t.Errorf("%s for the peer's own job: %v", c.set, err)
 		}
 	}
 }

@@ -97,7 +97,7 @@ func TestRefusalsHelp(t *testing.T) {
 	if err := own.Rights.Refuse(peer(61300, control.None), "", control.Read); !strings.Contains(err.Error(),
 		"which belongs to "+new(accounts.Directory).UserName(os.Geteuid())+
 			"; ask an admin to grant you a right in the section [access]") {
-		t.Errorf("of a service of one's own: %v", err)
+		t.Errorf("for a user's own service: %v", err)
 	}
 }
 

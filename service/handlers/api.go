@@ -55,7 +55,7 @@ type Endpoint interface {
 	UpdateAccess()
 }
 
-// About is what the service tells about itself.
+// About describes the service to clients.
 type About struct {
 	Version    string
 	Places     config.Places

@@ -77,7 +77,7 @@ func TestEditNotesThatServiceDoesNotStartAtBoot(t *testing.T) {
 			t.Errorf("%s: got the notes %q, %v, want one: %v", set, got.Notes, err, noted)
 		}
 	}
-	got, err := s.actions.Edit(ctx, control.Edit{Selection: control.Selection{IDs: control.Names{"nobody"}},
+	got, err := s.actions.Edit(ctx, control.Edit{Selection: control.Selection{IDs: control.Names{"missing"}},
 		Set: json.RawMessage(`{"delay":"2h"}`)})
 	if err != nil || len(got.Notes) > 0 {
 		t.Errorf("no job is changed: got the notes %q, %v, want none", got.Notes, err)

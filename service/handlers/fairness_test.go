@@ -171,10 +171,10 @@ func TestVerbsShareHelpers(t *testing.T) {
 			return nil
 		}}
 	}
-	atOnce := make(chan struct{})
-	close(atOnce)
-	if v, err := s.bulk.bulkByRef(ctx, work(atOnce), refs, nil); err != nil || len(v.Done) != len(refs) || most != 1 {
-		t.Errorf("without helpers: %d at once, %+v, %v", most, v, err)
+	immediately := make(chan struct{})
+	close(immediately)
+	if v, err := s.bulk.bulkByRef(ctx, work(immediately), refs, nil); err != nil || len(v.Done) != len(refs) || most != 1 {
+		t.Errorf("without helpers: %d concurrent calls, %+v, %v", most, v, err)
 	}
 	for _, end := range ends {
 		end()
@@ -182,6 +182,6 @@ func TestVerbsShareHelpers(t *testing.T) {
 	lateCtx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
 	if v, err := s.bulk.bulkByRef(lateCtx, work(two), refs, nil); err != nil || len(v.Done) != len(refs) || most < 2 {
-		t.Errorf("with helpers: %d at once, %+v, %v", most, v, err)
+		t.Errorf("with helpers: %d concurrent calls, %+v, %v", most, v, err)
 	}
 }

@@ -24,7 +24,7 @@ func newServiceWithStore(t testing.TB) *rig {
 	return newRigWithStore(t, rigOptions{})
 }
 
-// newRigWithStore is newRig with a queue of its own.
+// newRigWithStore is newRig with a new queue.
 func newRigWithStore(t testing.TB, o rigOptions) *rig {
 	t.Helper()
 	o.home = runner.Location{Dir: t.TempDir()}

@@ -196,7 +196,7 @@ func TestPiecesAreCutBetweenCharacters(t *testing.T) {
 			return nil
 		}}
 		if err := f.send(output.Chunk{Data: []byte(text)}); err != nil || string(got) != text {
-			t.Errorf("%q: %d bytes became %d, %v", c.unit, len(text), len(got), err)
+			t.Errorf("%q: %d bytes were sent as %d, %v", c.unit, len(text), len(got), err)
 		}
 	}
 	if _, err := s.output.Logs(asPeer(t, owner, control.Submit), control.Logs{ID: "a", N: new(-1)}, nil); err == nil {

@@ -253,9 +253,9 @@ func TestRunningJobOfAFormerAccount(t *testing.T) {
 	}
 }
 
-// The service looks up all uids at the start and whenever a look-up is requested, even if none of their
-// users connects.
-func TestAllUIDsAreLookedUp(t *testing.T) {
+// The service checks the names of all uids at its start and whenever a check is requested, even if none of
+// their users connects.
+func TestAllUIDsAreChecked(t *testing.T) {
 	s := withOwners(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan struct{})
@@ -338,7 +338,7 @@ func closed() chan struct{} {
 func TestNamesOfOwnersAreKnown(t *testing.T) {
 	s := withOwners(t)
 	s.Directory.Lookup = func(_, key string) (string, error) {
-		t.Errorf("somebody was asked for %s", key)
+		t.Errorf("the system was queried for %s", key)
 		return "", nil
 	}
 	for uid, want := range ownerNames {

@@ -48,9 +48,9 @@ func TestNewQueuesAreReadOnce(t *testing.T) {
 	}
 }
 
-// A queue cannot define defaults for what a job executes. With such a default, a user who may only
-// configure queues could choose what other users' jobs execute.
-func TestNoDefaultForWhatRuns(t *testing.T) {
+// A queue cannot define defaults for what a job executes. With such a default, a user whose only right is
+// to configure queues could choose what other users' jobs execute.
+func TestQueueDefaultsExcludeCommand(t *testing.T) {
 	for _, f := range queue.Fields() {
 		value := map[queue.Kind]string{queue.KindList: `["x"]`, queue.KindMap: `{"A":"/x"}`, queue.KindInteger: "1",
 			queue.KindNumber: "1", queue.KindBool: "true", queue.KindCodes: "[1]"}[f.Kind]

@@ -152,7 +152,7 @@ func (a *requestedSchedule) complete() (err error) {
 		return queue.Invalid("jitter", "%s is longer than the %s between two occurrences; choose a shorter jitter",
 			queue.FormatDuration(a.Jitter), queue.FormatDuration(gap))
 	case a.AtBoot && a.Boot == "":
-		return queue.Invalid("cron", "@reboot is not supported on this system, which cannot tell one boot from the next")
+		return queue.Invalid("cron", "@reboot is not supported on this system, because its boots have no identifier")
 	}
 	a.NextAt, a.DueAt = nextOf(&a.Schedule, &a.line, a.zone, a.LastAt)
 	return nil

@@ -14,7 +14,7 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// The output of a job is read only for users who may see it. In this test the output is damaged, and a
+// The output of a job is read only for users with the right to see it. In this test the output is damaged, and a
 // reply that contains read output says so.
 func TestShowReadsOutputOnlyForPermittedUsers(t *testing.T) {
 	const owner = 61300
@@ -39,7 +39,7 @@ func TestShowReadsOutputOnlyForPermittedUsers(t *testing.T) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(path, []byte("this is no output"), 0o600); err != nil {
+	if err := os.WriteFile(path, []byte("not an output file"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	for _, c := range []struct {
@@ -50,10 +50,10 @@ func TestShowReadsOutputOnlyForPermittedUsers(t *testing.T) {
 		{owner, control.Submit, true}} {
 		d, err := s.jobs.Show(control.WithPeer(t.Context(), *peer(c.uid, c.right)), control.Show{ID: "a"})
 		if err != nil || strings.Contains(d.Output, "are damaged]") != c.reads {
-			t.Errorf("shown to %d, who has %q: %v; is the output read: want %t", c.uid, c.right, err, c.reads)
+			t.Errorf("shown to %d with the right %q: %v; is the output read: want %t", c.uid, c.right, err, c.reads)
 		}
 		if !c.reads && (d.Command != "" || len(d.History) != 1) {
-			t.Errorf("shown to %d, who has %q: %+v", c.uid, c.right, d)
+			t.Errorf("shown to %d with the right %q: %+v", c.uid, c.right, d)
 		}
 	}
 }

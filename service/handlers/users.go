@@ -10,7 +10,7 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// Users tells peers who they are.
+// Users implements the methods about the identity of a peer.
 type Users struct {
 	places    config.Places
 	store     store.Store

@@ -104,14 +104,14 @@ func TestWaitEnds(t *testing.T) {
 	}
 	w = s.startWait(ctx, control.Wait{IDs: control.Names{"j1", "none"}})
 	if got := w.reportedIDs(); len(got) > 0 || !errors.Is(w.err, queue.ErrNotFound) {
-		t.Errorf("a job that is not there: %q, %v", got, w.err)
+		t.Errorf("a missing job: %q, %v", got, w.err)
 	}
 	cancelled, cancel := context.WithCancel(ctx)
 	w = s.startWait(cancelled, control.Wait{IDs: control.Names{"j1", "j3"}})
 	<-w.reported
 	cancel()
 	if w.reportedIDs(); !errors.Is(w.err, context.Canceled) {
-		t.Errorf("whoever has gone: %v", w.err)
+		t.Errorf("a cancelled request: %v", w.err)
 	}
 	w = s.startWait(ctx, control.Wait{IDs: control.Names{"j4"}})
 	if v, err := s.actions.Remove(asPeer(t, owner, control.Submit),

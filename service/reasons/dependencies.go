@@ -97,7 +97,7 @@ func dependencyName(seq int64, id string, how queue.DependencyCondition) string 
 	return name
 }
 
-// because returns the reason why a job is in its state, in parentheses, or "" if there is none.
+// because returns the reason why a job is in its state, in parentheses, or "" without a reason.
 func because(j *queue.Job) string {
 	if j.Reason == "" {
 		return ""

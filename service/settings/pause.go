@@ -23,8 +23,8 @@ func (p *AllPause) Current() *store.Setting { return p.paused.Load() }
 // Set records who paused all jobs and when; nil if they are not paused.
 func (p *AllPause) Set(by *store.Setting) { p.paused.Store(by) }
 
-// PauseOf returns since when a running job is paused, and by whom. If the job was not paused individually,
-// PauseOf describes the pause of all jobs. It returns 0 if the job is not paused at all.
+// PauseOf returns when a running job was paused, and the uid of the user who did it. If the job was not
+// paused individually, PauseOf describes the pause of all jobs. It returns 0 if the job is not paused at all.
 func (p *AllPause) PauseOf(j *queue.Job) (since queue.Millis, uid int) {
 	all := p.paused.Load()
 	if j.PausedAt != 0 || j.State != queue.Processing || all == nil {

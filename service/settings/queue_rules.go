@@ -44,7 +44,7 @@ func (r *QueueRules) LoadRules(ctx context.Context) error {
 	return nil
 }
 
-// Retention returns the retention of a queue's jobs, as far as the queue overrides the settings.
+// Retention returns the queue's overrides of the retention settings.
 func (r *QueueRules) Retention(name string) store.Retention { return (*r.retentions.Load())[name] }
 
 // IsFrozen reports whether a queue is frozen, so that its running jobs are paused too.

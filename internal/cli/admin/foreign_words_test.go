@@ -249,7 +249,7 @@ func TestExamplesAreRight(t *testing.T) {
 			root := cli.NewApp(cli.Program{}, nil, nil, nil).Root(words)
 			cmd, rest, err := root.Find(words)
 			if err != nil || !strings.HasPrefix(cmd.CommandPath(), "queuectl "+strings.Fields(verb)[0]) {
-				t.Errorf("%s: %q is no verb (%v)", verb, line, err)
+				t.Errorf("%s: %q is not a command (%v)", verb, line, err)
 				continue
 			}
 			if cmd.RunE != nil { // RunE is nil if queuectld implements the command

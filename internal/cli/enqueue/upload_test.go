@@ -35,16 +35,16 @@ func TestJobsOfAFileAreCompleted(t *testing.T) {
 		}
 		var s queue.Spec
 		if err := json.Unmarshal(line, &s); err != nil || bytes.ContainsAny(line, "\r\n") {
-			t.Errorf("%s became %s, %v", raw, line, err)
+			t.Errorf("%s was encoded as %s, %v", raw, line, err)
 			continue
 		}
 		if *s.Cwd != want.cwd || s.Env["PATH"] != want.path || *s.Command != want.command {
-			t.Errorf("%s became %s", raw, line)
+			t.Errorf("%s was encoded as %s", raw, line)
 		}
 	}
 	for _, raw := range []string{`{}`, `{ }`, `{"comand":"x"}`, `{"command":"x"`, `[]`, `{"command":""}`} {
 		if j, err := u.encode([]byte(raw)); err == nil {
-			t.Errorf("%s became %s", raw, j.raw)
+			t.Errorf("%s was encoded as %s", raw, j.raw)
 		}
 	}
 }

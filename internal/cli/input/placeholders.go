@@ -104,7 +104,7 @@ func foreignPlace(text string) (place string, found bool) {
 			return "{" + inside + "}", true
 		}
 		if i := strings.Index(rest, "{"); i >= 0 && i < len(inside) {
-			after = rest // another brace opens before this one is closed, so look at that one next
+			after = rest // another brace opens before this one is closed, so try that brace next
 		}
 		text = after
 	}
@@ -166,12 +166,12 @@ func dirName(path string) string {
 	if trimmed == "" && path != "" {
 		return path[:1] // the path is the root directory
 	}
-	folder := trimmed[:len(trimmed)-len(baseName(trimmed))]
-	if folder == "" {
+	dir := trimmed[:len(trimmed)-len(baseName(trimmed))]
+	if dir == "" {
 		return "."
 	}
-	if trimmed = trimSeparators(folder); trimmed == "" {
-		return folder[:1]
+	if trimmed = trimSeparators(dir); trimmed == "" {
+		return dir[:1]
 	}
 	return trimmed
 }

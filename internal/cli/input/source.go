@@ -122,8 +122,8 @@ func elsewhereSources(verb string, args []string, dash int) error {
 	return nil
 }
 
-// source returns the file that the jobs come from, and the flag that names it. name is "" if there
-// is no file.
+// source returns the file that the jobs come from, and the flag that names it. Without a file,
+// name is "".
 func (m *Source) source() (flag, name string) {
 	switch {
 	case m.File != "":

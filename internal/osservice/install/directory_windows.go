@@ -15,17 +15,17 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// access returns the security descriptor of the service's folder and everything in it. It admits
+// access returns the security descriptor of the service's directory and everything in it. It admits
 // only the system, administrators and the service's account, and inherits nothing from the parent
-// folder. The owner is the administrators.
+// directory. The owner is the administrators.
 func access() string {
 	return "O:BAG:BAD:P(A;OICI;FA;;;SY)(A;OICI;FA;;;BA)(A;OICI;FA;;;" + accounts.ServiceSID(Name) + ")"
 }
 
-// secure creates the service's folder, or restricts the access to an existing one. It adds the
+// secure creates the service's directory, or restricts the access to an existing one. It adds the
 // default settings file if that is missing.
 func secure(dir, file string) error {
-	if err := secureFolder(dir); err != nil {
+	if err := secureDir(dir); err != nil {
 		return fmt.Errorf("cannot set up the state folder %s: %w", dir, err)
 	}
 	text, err := packaging.Files.ReadFile("windows/queuectl.toml")
@@ -43,7 +43,7 @@ func secure(dir, file string) error {
 	return errors.Join(err, f.Close())
 }
 
-func secureFolder(dir string) error {
+func secureDir(dir string) error {
 	sd, err := windows.SecurityDescriptorFromString(access())
 	if err != nil {
 		return err
@@ -61,13 +61,13 @@ func secureFolder(dir string) error {
 	if !errors.Is(err, windows.ERROR_ALREADY_EXISTS) {
 		return err
 	}
-	return takeFolder(dir, name, sd)
+	return takeDir(dir, name, sd)
 }
 
-// takeFolder restricts the access to an existing folder. Every user may create folders in the
-// parent folder. So takeFolder rejects a folder of another user, who could keep access to its
+// takeDir restricts the access to an existing directory. Every user may create directories in the
+// parent directory. So takeDir rejects a directory of another user, who could keep access to its
 // content.
-func takeFolder(dir string, name *uint16, sd *windows.SECURITY_DESCRIPTOR) error {
+func takeDir(dir string, name *uint16, sd *windows.SECURITY_DESCRIPTOR) error {
 	h, err := windows.CreateFile(
 		name, windows.READ_CONTROL|windows.WRITE_DAC|windows.WRITE_OWNER|windows.FILE_READ_ATTRIBUTES|windows.FILE_LIST_DIRECTORY,
 		windows.FILE_SHARE_READ|windows.FILE_SHARE_WRITE, nil, windows.OPEN_EXISTING,
@@ -103,7 +103,7 @@ func takeFolder(dir string, name *uint16, sd *windows.SECURITY_DESCRIPTOR) error
 	if err := windows.SetSecurityInfo(h, windows.SE_FILE_OBJECT, what, owner, nil, dacl, nil); err != nil {
 		return err
 	}
-	list, err := os.ReadDir(dir) // from now on, no other user can add files to the folder
+	list, err := os.ReadDir(dir) // from now on, no other user can add files to the directory
 	if err != nil {
 		return err
 	}

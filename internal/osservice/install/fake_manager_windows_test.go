@@ -64,7 +64,7 @@ func newManager(own bool) *manager {
 		},
 		sources: sources{add: func(string) error { m.record("source"); return nil },
 			remove: func(string) error { m.record("no source"); return windows.ERROR_FILE_NOT_FOUND }},
-		folder:  func(string, string) error { m.record("folder"); return nil },
+		secure:  func(string, string) error { m.record("secure"); return nil },
 		trusted: func(string) error { return nil },
 		runner: runner{
 			install: func(client string) error { m.record("runner " + client); return nil },

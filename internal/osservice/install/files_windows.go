@@ -12,7 +12,7 @@ import (
 	"github.com/queuectl/queuectl/internal/copies"
 )
 
-// installRunner puts a copy of the runner program into a folder next to it. Old runners may still
+// installRunner puts a copy of the runner program into a directory next to it. Old runners may still
 // run after an upgrade. If they ran the installer's own file, Windows would ask for a restart to
 // replace it.
 func installRunner(client string) error {
@@ -46,7 +46,7 @@ func removeRunners(client string) error {
 // letGo is how long to wait at most until a stopped service has released its files.
 const letGo = 5 * time.Second
 
-// removeProfile removes the profile of an account: the folder below C:\Users and the part of the
+// removeProfile removes the profile of an account: the directory below C:\Users and the part of the
 // registry that Windows creates when the account first runs a program.
 func removeProfile(sid string) error {
 	call := windows.NewLazySystemDLL("userenv.dll").NewProc("DeleteProfileW")

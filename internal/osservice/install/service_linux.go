@@ -115,8 +115,8 @@ func (s *Service) systemctl(args ...string) error {
 	return s.run("systemctl", args...)
 }
 
-// folder returns the directory of the units.
-func (s *Service) folder() string {
+// unitDir returns the directory of the units.
+func (s *Service) unitDir() string {
 	if s.User {
 		return osservice.UnitDir()
 	}
@@ -152,7 +152,7 @@ func exists(path string) bool {
 
 // Registered reports whether the service is registered, by a package or by Install.
 func (s *Service) Registered() bool {
-	return s.owned() != "" || exists(filepath.Join(s.folder(), mainUnit))
+	return s.owned() != "" || exists(filepath.Join(s.unitDir(), mainUnit))
 }
 
 // Install registers and starts the service. If it is registered already with other settings,
@@ -202,7 +202,7 @@ func (s *Service) Install() error {
 // installMain writes the main unit with the kardianos library, unless it is up to date. replaced
 // reports whether another version existed.
 func (s *Service) installMain() (replaced bool, err error) {
-	path := filepath.Join(s.folder(), mainUnit)
+	path := filepath.Join(s.unitDir(), mainUnit)
 	have, err := os.ReadFile(path)
 	switch {
 	case err == nil && string(have) == s.text(s.source(mainUnit)):
@@ -231,13 +231,13 @@ type file struct {
 // files returns the files in addition to the main unit.
 func (s *Service) files() (list []file) {
 	for _, name := range append([]string{runnerUnit}, sockets...) {
-		list = append(list, file{path: filepath.Join(s.folder(), name), source: s.source(name)})
+		list = append(list, file{path: filepath.Join(s.unitDir(), name), source: s.source(name)})
 	}
 	if s.User {
 		return list
 	}
 	return append(list,
-		file{path: filepath.Join(s.folder(), webUnit), source: s.source(webUnit)},
+		file{path: filepath.Join(s.unitDir(), webUnit), source: s.source(webUnit)},
 		file{path: filepath.Join(s.root, "/etc/queuectl/queuectl.toml"), source: "queuectl.toml", first: true},
 		file{path: filepath.Join(s.root, "/etc/queuectl/runner.conf"), source: "runner.conf", first: true},
 		file{path: filepath.Join(s.root, "/etc/sysusers.d/queuectl.conf"), source: "queuectl.sysusers"},
@@ -308,7 +308,7 @@ func (s *Service) Uninstall() (was bool, err error) {
 // moveToPackage replaces the units of Install with those of a package. The package's units are
 // enabled and running if those of Install were.
 func (s *Service) moveToPackage() error {
-	if err := os.Remove(filepath.Join(s.folder(), mainUnit)); err != nil && !errors.Is(err, os.ErrNotExist) {
+	if err := os.Remove(filepath.Join(s.unitDir(), mainUnit)); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
 	if _, err := s.removeFiles(); err != nil {

@@ -41,7 +41,7 @@ func (m *machine) Install() error {
 	if m.s.User {
 		name = "user/" + mainUnit
 	}
-	path := filepath.Join(m.s.folder(), mainUnit)
+	path := filepath.Join(m.s.unitDir(), mainUnit)
 	if exists(path) {
 		return errors.New("Init already exists: " + path)
 	}
@@ -51,7 +51,7 @@ func (m *machine) Install() error {
 
 func (m *machine) Uninstall() error {
 	m.calls = append(m.calls, "uninstall")
-	return os.Remove(filepath.Join(m.s.folder(), mainUnit))
+	return os.Remove(filepath.Join(m.s.unitDir(), mainUnit))
 }
 func (m *machine) Start() error                      { m.calls = append(m.calls, "start"); return nil }
 func (m *machine) Stop() error                       { m.calls = append(m.calls, "stop"); return nil }
@@ -128,9 +128,9 @@ func TestInstallAndUninstallAUsersService(t *testing.T) {
 	if err := m.s.Install(); err != nil {
 		t.Fatal(err)
 	}
-	folder := "/home/.config/systemd/user/"
-	expect(t, "files", m.files(t), []string{folder + "queuectl-runner.socket", folder + "queuectl-runner@.service",
-		folder + "queuectl.service", folder + "queuectl.socket"})
+	userUnits := "/home/.config/systemd/user/"
+	expect(t, "files", m.files(t), []string{userUnits + "queuectl-runner.socket", userUnits + "queuectl-runner@.service",
+		userUnits + "queuectl.service", userUnits + "queuectl.socket"})
 	expect(t, "asked", m.takeCalls(), []string{"install",
 		"systemctl --user enable --now queuectl.socket queuectl-runner.socket queuectl.service"})
 	if start, registered := osservice.UserService(); !registered || start != "systemctl --user start queuectl" {
@@ -151,7 +151,7 @@ func TestInstallBringsUpToDate(t *testing.T) {
 			t.Fatal(err)
 		}
 		m.takeCalls()
-		unit, settings := filepath.Join(m.s.folder(), name), filepath.Join(m.root, "/etc/queuectl/queuectl.toml")
+		unit, settings := filepath.Join(m.s.unitDir(), name), filepath.Join(m.root, "/etc/queuectl/queuectl.toml")
 		for _, path := range []string{unit, settings} {
 			if err := os.WriteFile(path, []byte("# old\n"), 0o644); err != nil {
 				t.Fatal(err)

@@ -35,7 +35,7 @@ type Service struct {
 	unit     unit
 	open     func() (entry, error) // opens the service in the service manager
 	sources  sources
-	folder   func(dir, file string) error
+	secure   func(dir, file string) error // creates the state directory, or restricts the access to it
 	trusted  func(program string) error
 	runner   runner
 	profile  func(sid string) error // removes an account's profile
@@ -66,7 +66,7 @@ type sources struct {
 // New returns the service that the options select.
 func New(o Options) (*Service, error) {
 	s := &Service{
-		Options: o, folder: secure, trusted: trusted, logon: registryRun,
+		Options: o, secure: secure, trusted: trusted, logon: registryRun,
 		elevated: windows.GetCurrentProcessToken().IsElevated(),
 		sources:  sources{add: addSource, remove: eventlog.Remove},
 		runner:   runner{install: installRunner, tidy: tidyRunners, remove: removeRunners},
@@ -124,9 +124,9 @@ func (s *Service) Install() error {
 		if changed, err = s.bringUpToDate(); err != nil {
 			return err
 		}
-		// Secure the folder first: once registered, Windows could start the service with files of another
+		// Secure the directory first: once registered, Windows could start the service with files of another
 		// user.
-	} else if err := s.folder(s.Places.State, s.Places.File); err != nil {
+	} else if err := s.secure(s.Places.State, s.Places.File); err != nil {
 		return err
 	} else if err := s.unit.Install(); err != nil {
 		return err
@@ -168,7 +168,7 @@ func (s *Service) bringUpToDate() (changed bool, err error) {
 	return true, e.setCommand(s.commandLine())
 }
 
-// Prepare configures a registered service. It sets up the service's folder, the runner program,
+// Prepare configures a registered service. It sets up the service's directory, the runner program,
 // recovery actions and an event log source. It gives the service time before a shutdown, a SID for
 // access lists, and few privileges. It may be called again.
 func (s *Service) Prepare() error {
@@ -183,7 +183,7 @@ func (s *Service) Prepare() error {
 		return err
 	}
 	defer e.Close()
-	if err := s.folder(s.Places.State, s.Places.File); err != nil {
+	if err := s.secure(s.Places.State, s.Places.File); err != nil {
 		return err
 	}
 	return errors.Join(
@@ -208,7 +208,7 @@ var recovery = []mgr.RecoveryAction{
 	{Type: mgr.ServiceRestart, Delay: time.Minute},
 }
 
-// privileges are the only privileges that the service and its jobs keep: to traverse folders, as
+// privileges are the only privileges that the service and its jobs keep: to traverse directories, as
 // every user may. Without this list, Windows would give every service SeImpersonatePrivilege, among
 // others, with which a program can obtain the rights of the system. The service needs no privilege
 // to identify its clients.
@@ -256,7 +256,7 @@ func (s *Service) Tidy() error {
 	return nil
 }
 
-// Undo reverts Prepare outside the service's folder and the service manager. It also removes what
+// Undo reverts Prepare outside the service's directory and the service manager. It also removes what
 // Windows has created for the service's account.
 func (s *Service) Undo() error {
 	if err := s.allowed("prepare --undo", s.elevated); err != nil {
@@ -375,14 +375,14 @@ const (
 )
 
 // waitForState waits until the service is in the state want. If the service stops while it should start,
-// until returns the reason.
+// waitForState returns the reason.
 func (s *Service) waitForState(want svc.State) error {
 	e, err := s.open()
 	if err != nil {
 		return err
 	}
 	defer e.Close()
-	point, heard := uint32(0), time.Now()
+	point, lastProgress := uint32(0), time.Now()
 	for {
 		st, err := e.status()
 		switch {
@@ -393,9 +393,9 @@ func (s *Service) waitForState(want svc.State) error {
 		case want == svc.Running && svc.State(st.CurrentState) == svc.Stopped:
 			return s.startError(&st)
 		case st.CheckPoint != point:
-			point, heard = st.CheckPoint, time.Now()
+			point, lastProgress = st.CheckPoint, time.Now()
 		}
-		if within := max(stallTimeout, time.Duration(st.WaitHint)*time.Millisecond); time.Since(heard) > within {
+		if within := max(stallTimeout, time.Duration(st.WaitHint)*time.Millisecond); time.Since(lastProgress) > within {
 			return queue.Errorf(queue.CodeUnavailable,
 				"the service has made no progress for %s; see: sc query %s, and the event log (Event Viewer, "+
 					"Windows Logs, Application)", within, Name)

@@ -31,7 +31,7 @@ func expect(t *testing.T, what string, got []string, want ...string) {
 	}
 }
 
-// Install registers, prepares and starts the service, and waits as long as the start makes
+// Install registers, prepares and starts the service, and waits while the start makes
 // progress. A second Install changes nothing. For another program it updates the registration, and
 // jobs continue to run. Uninstall removes everything.
 func TestInstall(t *testing.T) {
@@ -41,19 +41,19 @@ func TestInstall(t *testing.T) {
 		if err := m.s.Install(); err != nil || m.state != svc.Running {
 			t.Fatal(m.state, err)
 		}
-		expect(t, "first", m.takeCalls(), "folder", "install", "folder", "runner client", "source", "start", "tidy client")
+		expect(t, "first", m.takeCalls(), "secure", "install", "secure", "runner client", "source", "start", "tidy client")
 		if want := `"C:\Program Files\queuectl\queuectld.exe" serve --service --dir C:\ProgramData\queuectl --socket \\.\pipe\queuectl --config C:\ProgramData\queuectl\queuectl.toml`; m.line != want {
 			t.Errorf("got %s\nwant %s", m.line, want)
 		}
 		if err := m.s.Install(); err != nil {
 			t.Fatal(err)
 		}
-		expect(t, "again", m.takeCalls(), "folder", "runner client", "source", "start", "tidy client")
+		expect(t, "again", m.takeCalls(), "secure", "runner client", "source", "start", "tidy client")
 		m.s.Program = `C:\q.exe`
 		if err := m.s.Install(); err != nil || !strings.HasPrefix(m.line, `C:\q.exe serve --service `) {
 			t.Fatal(m.line, err)
 		}
-		expect(t, "another program", m.takeCalls(), "command", "folder", "runner client", "source", "end", "keep jobs",
+		expect(t, "another program", m.takeCalls(), "command", "secure", "runner client", "source", "end", "keep jobs",
 			"start", "tidy client")
 		if was, err := m.s.Uninstall(); !was || err != nil || m.registered {
 			t.Errorf("uninstalled: %v, %v", was, err)
@@ -197,9 +197,9 @@ func TestOwnService(t *testing.T) {
 	expect(t, "uninstalled", m.takeCalls(), "end")
 }
 
-// secure creates the service's folder. It accepts an existing one only if no other user could have
+// secure creates the service's directory. It accepts an existing one only if no other user could have
 // added files. It keeps an existing settings file.
-func TestFolder(t *testing.T) {
+func TestSecureDirectory(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "state")
 	file := filepath.Join(dir, "queuectl.toml")
 	if err := secure(dir, file); err != nil {
@@ -225,7 +225,7 @@ func TestFolder(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := secure(file, file); !errors.Is(err, queue.ErrWrongState) {
-		t.Errorf("a file in its place: %v", err)
+		t.Errorf("a file instead of a directory: %v", err)
 	}
 	for sddl, fine := range map[string]bool{"O:SY": true, "O:BA": true, "O:" + accounts.ServiceSID(Name): true,
 		"O:WD": false, "O:BU": false, "O:" + accounts.ServiceSID("other"): false} {
@@ -239,7 +239,7 @@ func TestFolder(t *testing.T) {
 	}
 }
 
-// The folder and everything in it admit only the system, administrators and the service's account.
+// The directory and everything in it admit only the system, administrators and the service's account.
 func TestDirectoryDeniesOtherUsers(t *testing.T) {
 	sd, err := windows.SecurityDescriptorFromString(access())
 	if err != nil {
@@ -250,7 +250,7 @@ func TestDirectoryDeniesOtherUsers(t *testing.T) {
 		skip.UnderWine(t, "needs access lists, which Wine lacks; the list itself is checked everywhere")
 		made, open := filepath.Join(t.TempDir(), "made"), t.TempDir()
 		for _, dir := range []string{made, open, made} {
-			if err := secureFolder(dir); err != nil {
+			if err := secureDir(dir); err != nil {
 				t.Fatal(err)
 			}
 			sd, err := windows.GetNamedSecurityInfo(dir, windows.SE_FILE_OBJECT,
@@ -414,13 +414,13 @@ func TestMain(m *testing.M) {
 // idle is a service that does nothing until it is stopped.
 type idle struct{}
 
-func (idle) Execute(_ []string, asked <-chan svc.ChangeRequest, tell chan<- svc.Status) (bool, uint32) {
-	tell <- svc.Status{State: svc.Running, Accepts: svc.AcceptStop}
-	for c := range asked {
+func (idle) Execute(_ []string, requests <-chan svc.ChangeRequest, statuses chan<- svc.Status) (bool, uint32) {
+	statuses <- svc.Status{State: svc.Running, Accepts: svc.AcceptStop}
+	for c := range requests {
 		if c.Cmd == svc.Stop {
 			break
 		}
-		tell <- c.CurrentStatus
+		statuses <- c.CurrentStatus
 	}
 	return false, 0
 }

@@ -24,11 +24,11 @@ func trusted(program string) error {
 	return onlyTrustedReplace(program, accounts.AccessTo)
 }
 
-// move is the advice to copy the programs to another folder.
+// move is the advice to copy the programs to another directory.
 const move = `; copy queuectl.exe and queuectld.exe to another folder, such as C:\Program Files\queuectl, and run there: queuectl service install`
 
 // onlyTrustedReplace returns an error if other accounts could replace the program. They could do so
-// if they may change the program or its folder, or may move one of its parent folders away.
+// if they may change the program or its directory, or may move one of its parent directories away.
 func onlyTrustedReplace(program string, access func(path string) (*windows.SECURITY_DESCRIPTOR, error)) error {
 	for path := program; ; path = filepath.Dir(path) {
 		rights, by := windows.ACCESS_MASK(accounts.WriteRights), accounts.OthersWithRights

@@ -10,8 +10,8 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// onlyTrustedReplace rejects a program if other accounts could change the program or its folder, or
-// could move one of the parent folders away. It accepts that everyone may create folders on a
+// onlyTrustedReplace rejects a program if other accounts could change the program or its directory, or
+// could move one of the parent directories away. It accepts that everyone may create directories on a
 // drive.
 func TestProgramWritableByOthersIsRejected(t *testing.T) {
 	const (
@@ -21,29 +21,29 @@ func TestProgramWritableByOthersIsRejected(t *testing.T) {
 		data = "O:SYD:(A;OICI;FA;;;BA)(A;OICI;FA;;;SY)(A;;0x1301bf;;;AU)(A;OICIIO;0x1301bf;;;AU)"
 		// The access list of C:\Program Files.
 		programs = "O:BAD:(A;OICI;FA;;;SY)(A;OICI;FA;;;BA)(A;;0x1200a9;;;BU)(A;OICIIO;GRGX;;;BU)(A;OICIIO;GA;;;CO)"
-		// The access list of a new folder in C:\.
+		// The access list of a new directory in C:\.
 		made  = "O:BAD:(A;OICI;FA;;;BA)(A;OICI;0x1301bf;;;AU)"
 		users = "O:BUD:(A;OICI;FA;;;BA)"
 		child = "O:BAD:(A;OICI;FA;;;BA)(A;;0x40;;;BU)"
 	)
-	for _, c := range []struct{ drive, above, folder, program, refused string }{
+	for _, c := range []struct{ drive, above, dir, program, refused string }{
 		{drive, programs, programs, programs, ""},
 		{data, programs, programs, programs, ""},
-		// C:\above is like a drive: others can change only new folders in it.
+		// C:\above is like a drive: others can change only new directories in it.
 		{drive, drive, programs, programs, ""},
-		{drive, programs, programs, made, `C:\above\folder\q.exe`},
-		{drive, programs, made, programs, `C:\above\folder`},
-		{drive, programs, drive, programs, `C:\above\folder`},
-		{drive, programs, users, programs, `C:\above\folder`},
+		{drive, programs, programs, made, `C:\above\dir\q.exe`},
+		{drive, programs, made, programs, `C:\above\dir`},
+		{drive, programs, drive, programs, `C:\above\dir`},
+		{drive, programs, users, programs, `C:\above\dir`},
 		{drive, made, programs, programs, `C:\above`},
 		{drive, child, programs, programs, `C:\above`},
 		{drive, users, programs, programs, `C:\above`},
 		{child, programs, programs, programs, `C:\`},
 		{users, programs, programs, programs, `C:\`},
 	} {
-		err := onlyTrustedReplace(`C:\above\folder\q.exe`, func(path string) (*windows.SECURITY_DESCRIPTOR, error) {
+		err := onlyTrustedReplace(`C:\above\dir\q.exe`, func(path string) (*windows.SECURITY_DESCRIPTOR, error) {
 			return windows.SecurityDescriptorFromString(map[string]string{`C:\`: c.drive, `C:\above`: c.above,
-				`C:\above\folder`: c.folder, `C:\above\folder\q.exe`: c.program}[path])
+				`C:\above\dir`: c.dir, `C:\above\dir\q.exe`: c.program}[path])
 		})
 		if c.refused == "" && err != nil || c.refused != "" &&
 			(!errors.Is(err, queue.ErrWrongState) || !strings.HasPrefix(err.Error(), c.refused+" can be")) {
@@ -57,7 +57,7 @@ func TestProgramWritableByOthersIsRejected(t *testing.T) {
 	}
 	expect(t, "asked", m.takeCalls())
 	m = newManager(false)
-	m.s.folder = func(string, string) error { return queue.ErrWrongState }
+	m.s.secure = func(string, string) error { return queue.ErrWrongState }
 	if err := m.s.Install(); !errors.Is(err, queue.ErrWrongState) || m.registered {
 		t.Errorf("registered: %v, %v", m.registered, err)
 	}

@@ -1,4 +1,4 @@
-# What every scenario begins with. Sourced by the scripts in scenario/.
+# The common start of all scenarios. Sourced by the scripts in scenario/.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 project=$(cd "$here/../.." && pwd)
@@ -14,7 +14,7 @@ scenario=$(basename "$0" .sh)
 	exit 1
 }
 
-# leave ends the box, whatever happened. KEEP=1 leaves it running, to look at.
+# leave ends the box, also after a failure. KEEP=1 leaves it running for inspection.
 leave() {
 	local code=$?
 	trap - EXIT

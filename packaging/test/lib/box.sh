@@ -1,23 +1,23 @@
 # A box is a container in which systemd is PID 1, on a copy of the root. Sourced.
 #
-#   box_up        boots it: for the first time on a new copy, then on what is there
-#   box CMD...    runs a command in it as root, for a minute at most; box_sh 'LINE' a line
-#                 of shell
-#   as USER CMD.. runs a command in it as an ordinary user, in the user's home
-#   box_reboot    asks systemd for a reboot and waits for it
-#   box_cut       takes its power away: every process ends in the same moment
-#   box_gone      ends it and removes all there was of it
+#   box_up        boots it: the first time on a new copy of the root, later on the same copy
+#   box CMD...    runs a command in it as root, for at most a minute; box_sh 'LINE' runs a
+#                 line of shell
+#   as USER CMD.. runs a command in it as an ordinary user, in the user's home directory
+#   box_reboot    reboots it with systemd and waits until it is up again
+#   box_cut       simulates a power cut: all processes end at the same moment
+#   box_gone      ends it and removes its files
 #
-# Where the machine has the v1 controllers beside cgroup2 (hybrid), the box gets them
-# writable, so that limits of units are enforced. Its groups are below one folder of
-# ours in each hierarchy.
+# If the machine has v1 controllers in addition to cgroup2 (hybrid), the box can write to
+# them, so that limits of units are enforced. In each hierarchy, all groups of the box are
+# below one directory.
 
 box_name=
 box_dir=
 box_pid=  # of systemd-nspawn
 box_init= # of the box's PID 1, as seen from here
 
-# box_groups lists the folders of the box in the machine's cgroup hierarchies.
+# box_groups lists the box's directories in the machine's cgroup hierarchies.
 box_groups() {
 	local top=/sys/fs/cgroup own line name
 	if [ "$(stat -f -c %T "$top")" = cgroup2fs ]; then
@@ -28,7 +28,7 @@ box_groups() {
 		case $name in
 		'') line=$top/unified ;;
 		name=systemd) line=$top/systemd ;;
-		cpuset) continue ;; # a new group of it takes no process before it is set up
+		cpuset) continue ;; # a new cpuset group accepts no process before it is configured
 		*) line=$top/$name ;;
 		esac
 		[ -d "$line" ] || continue
@@ -50,7 +50,7 @@ box_up() {
 	(
 		for group in $(box_groups); do echo "$BASHPID" >"$group/cgroup.procs"; done
 		export SYSTEMD_NSPAWN_LOCK=0
-		# PID 1 is a line of shell which makes the controllers writable and becomes systemd.
+		# PID 1 is a line of shell that makes the controllers writable and then execs systemd.
 		exec systemd-nspawn --quiet --register=no --keep-unit --private-network --console=pipe \
 			--machine=box --directory="$box_dir/root" /bin/sh -c '
 				for d in /sys/fs/cgroup/*; do
@@ -65,7 +65,7 @@ box_up() {
 	}
 }
 
-# box_find looks for the box's PID 1 among the children of nspawn.
+# box_find finds the box's PID 1 among the children of nspawn.
 box_find() {
 	local child
 	for child in $(cat "/proc/$box_pid/task/$box_pid/children"); do
@@ -103,7 +103,7 @@ as_sh() { as "$1" /bin/sh -c "$2"; }
 # box_put FILE PATH [MODE] copies a file into the box.
 box_put() { install -D -m "${3:-644}" "$1" "$box_dir/root$2"; }
 
-# box_ended waits until nspawn has ended and its groups are empty.
+# box_ended waits until nspawn has ended.
 box_ended() {
 	wait "$box_pid" 2>/dev/null || true
 	box_pid=
@@ -116,8 +116,8 @@ box_reboot() {
 	box_up
 }
 
-# box_cut freezes every process of the box, so that none sees another one die, and then
-# kills PID 1, which takes them all along.
+# box_cut freezes all processes of the box, so that none can notice the end of another, and
+# then kills PID 1; the kernel kills the others with it.
 box_cut() {
 	local group
 	for group in $(box_groups); do
@@ -155,7 +155,7 @@ box_gone() {
 unit() { box systemctl show -p "$2" --value "$1"; }
 unit_is() { same "$3" "$(unit "$1" "$2")"; }
 
-# drop_in UNIT LINE... adds lines to a unit until the next boot; no lines: takes them back.
+# drop_in UNIT LINE... adds lines to a unit. Without lines, it removes the earlier ones.
 drop_in() {
 	local unit=$1
 	shift

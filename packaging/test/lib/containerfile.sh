@@ -1,7 +1,7 @@
-# Reads a Containerfile, and says what is wrong with it. Sourced.
+# Checks a Containerfile. Sourced.
 
-# steps FILE prints its instructions, one a line: number, name, tab, words. Lines that go
-# on are joined, comments left out, also those between such lines.
+# steps FILE prints its instructions, one per line: line number, name, tab, words. It joins
+# continued lines and omits comments, also those between continued lines.
 steps() {
 	awk '
 		/^[ \t]*#/ { next }
@@ -19,7 +19,7 @@ steps() {
 	' "$1"
 }
 
-# last_stages FILE prints the stages that no other is made from.
+# last_stages FILE prints the stages that no other stage is built from.
 last_stages() {
 	steps "$1" | awk -F'\t' '
 		$1 ~ / FROM$/ { split($2, w, " "); made[w[3]]; used[w[1]] }
@@ -27,11 +27,10 @@ last_stages() {
 		END { for (s in made) if (s != "" && !(s in used)) print s }' | sort
 }
 
-# words_in JSON: it is a list of words.
+# words_in JSON succeeds if the JSON is a list of words.
 words_in() { jq -e 'type == "array" and length > 0 and all(type == "string")' >/dev/null 2>&1 <<<"$1"; }
 
-# faults FILE FOLDER prints what is wrong with a Containerfile whose context is FOLDER,
-# a line each.
+# faults FILE DIR prints the errors in a Containerfile whose context is DIR, one per line.
 faults() {
 	local head words name from image stage= source line
 	local -A user=() entry=() health=()

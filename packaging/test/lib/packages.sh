@@ -1,17 +1,17 @@
 # The packages under test. Sourced.
 
-# A folder for each checkout: two of them may be tested at once.
+# Each checkout has its own directory, so that two checkouts can be tested at the same time.
 built=$cache/packages-$(printf %s "$project" | sha256sum | cut -c1-8)
 new_version=0.9.2
 old_version=0.9.1
 next_version=0.9.3
 
-# What stands for the version before: the program and packages of the commit that made
-# this schema, since an older program cannot open this one's database.
+# The old version is built from the last commit that changed the schema or the wire fields,
+# because a program from an earlier commit cannot open this one's database.
 old_commit=${OLD_COMMIT:-$(git -C "$project" log -1 --format=%H -- store/database/schema.go runner/wire/fields.go)}
 
-# package NAME... sets $NAME_deb, $NAME_rpm or $failpoint_binary, and builds what is
-# not there yet. `run` has them built once for all scenarios.
+# package NAME... sets $NAME_deb, $NAME_rpm or $failpoint_binary, and builds the missing
+# files. `run` builds them once for all scenarios.
 package() {
 	local name
 	mkdir -p "$built"
@@ -21,7 +21,7 @@ package() {
 	exec {build_lock}>&-
 }
 
-# package_new is what stands in this tree.
+# package_new builds the packages of this tree.
 package_new() {
 	local dist=$built/new
 	[ -n "${PACKAGES_ARE_BUILT:-}" ] && [ -d "$dist" ] || {
@@ -32,7 +32,7 @@ package_new() {
 	new_rpm=$(ls "$dist"/*.rpm)
 }
 
-# package_old is kept from run to run.
+# package_old builds the packages of the old version, and keeps them for later runs.
 package_old() {
 	local commit dist tree
 	commit=$(git -C "$project" rev-parse --short=12 "$old_commit")
@@ -50,8 +50,9 @@ package_old() {
 	old_rpm=$(ls "$dist"/*.rpm)
 }
 
-# package_next is this tree with a protocol of runners that is one newer. Whoever changes
-# the protocol only adds to it, so that the number is all that both sides must bear.
+# package_next builds the packages of this tree with a runner protocol whose version is one
+# higher. Changes of the protocol only add to it, so both sides only have to accept
+# the other number.
 package_next() {
 	local dist=$built/next tree=$built/tree-next
 	[ -n "${PACKAGES_ARE_BUILT:-}" ] && [ -d "$dist" ] || {
@@ -65,14 +66,14 @@ package_next() {
 	next_deb=$(ls "$dist"/*.deb)
 }
 
-# package_failpoint is the service of this tree that can be broken on purpose.
+# package_failpoint builds the service of this tree with failpoints.
 package_failpoint() {
 	failpoint_binary=$built/failpoint
 	[ -n "${PACKAGES_ARE_BUILT:-}" ] && [ -e "$failpoint_binary" ] ||
 		(cd "$project" && CGO_ENABLED=0 go build -tags failpoint -ldflags "-X github.com/queuectl/queuectl/internal/cli.Version=$new_version" -o "$failpoint_binary" ./cmd/queuectld)
 }
 
-# make_packages TREE VERSION FOLDER
+# make_packages TREE VERSION DIR builds the packages of a tree.
 make_packages() {
 	SOURCE_DATE_EPOCH=$(git -C "$project" log -1 --format=%ct) \
 		VERSION=$2 DIST=$3.making ARCHES=amd64 FORMATS='deb rpm' "$1/packaging/build" >"$built/log" 2>&1 || {

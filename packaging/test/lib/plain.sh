@@ -1,6 +1,6 @@
 # A Debian root without systemd, made once and kept below $TMPDIR. Sourced.
 
-# plain_root sets $plain to its folder.
+# plain_root sets $plain to its directory.
 plain_root() {
 	local mirror log
 	plain=$cache/plain-$(cat /etc/debian_version)

@@ -3,8 +3,8 @@
 service=queuectl.service
 runners=queuectl-runner.slice
 
-# people makes alice and bob, who may submit, olga, who operates, adam, who
-# administers, rita, who reads, and eve, who may nothing.
+# people creates the users: alice and bob submit jobs, olga is an operator, adam is an
+# administrator, rita only reads, and eve has no rights.
 people() {
 	local user
 	for user in alice bob olga adam rita eve; do
@@ -17,24 +17,24 @@ people() {
 	box chown www-data: /home/www-data
 }
 
-# install PACKAGE installs a .deb, as apt would without a network.
+# install_deb PACKAGE installs a .deb, as apt does without a network.
 install_deb() {
 	box_put "$1" /root/package.deb
 	box dpkg --force-confold -i /root/package.deb
 }
 
-# q USER WORD... is the command line of a user; root is one too.
+# q USER WORD... runs queuectl as a user or as root.
 q() {
 	local user=$1
 	shift
 	if [ "$user" = root ]; then box queuectl "$@"; else as "$user" queuectl "$@"; fi
 }
 
-# job ID FILTER is a field of a job as root sees it, by a jq filter.
+# job ID FILTER prints a field of a job, selected by a jq filter, as root sees it.
 job() { q root show "$1" --json | jq -r "$2"; }
 job_is() { same "$3" "$(job "$1" "$2")"; }
 
-# in_state STATE ID..., ended ID...: all of them are.
+# in_state STATE ID... and ended ID... succeed if all the jobs are in that state or have ended.
 in_state() {
 	local want=$1 id
 	shift
@@ -50,14 +50,14 @@ ended() {
 answers() { q root status; }
 main_pid() { unit "$service" MainPID; }
 
-# replaced PID: the service is up again, as another process, and answers.
+# replaced PID succeeds if the service is up again, as another process, and answers.
 replaced() {
 	local now
 	now=$(main_pid)
 	[ "$now" != 0 ] && [ "$now" != "$1" ] && unit_is "$service" ActiveState active && answers
 }
 
-# members UNIT lists the processes in its cgroup and below, as the box numbers them.
+# members UNIT lists the processes in its cgroup and below, by their pids in the box.
 members() {
 	local group
 	group=$(unit "$1" ControlGroup)
@@ -65,7 +65,7 @@ members() {
 	box_sh "d=/sys/fs/cgroup/unified; [ -d \$d ] || d=/sys/fs/cgroup; find \$d$group -name cgroup.procs -exec cat {} + 2>/dev/null | sort -n"
 }
 
-# no_members UNIT: nothing runs in it.
+# no_members UNIT succeeds if the unit has no process.
 no_members() {
 	local pids pid
 	pids=$(members "$1")

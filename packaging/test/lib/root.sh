@@ -3,11 +3,11 @@
 cache=${TMPDIR:-/tmp}/queuectl-system-test
 suite=$(. /etc/os-release && echo "$VERSION_CODENAME")
 
-# jq reads the program's JSON, rpm installs the other package, strace and file are for
-# whoever looks for the reason of a failure.
+# jq reads the program's JSON, rpm installs the .rpm, and strace helps to find the reason of
+# a failure.
 root_packages=systemd,systemd-sysv,dbus,libpam-systemd,procps,iproute2,jq,rpm,strace
 
-# needs PACKAGE... installs on this machine what it lacks.
+# needs PACKAGE... installs the missing packages on this machine.
 needs() {
 	local package lock missing=()
 	for package in "$@"; do
@@ -16,15 +16,15 @@ needs() {
 	[ "${#missing[@]}" -gt 0 ] || return 0
 	note "installing ${missing[*]}"
 	exec {lock}>"${TMPDIR:-/tmp}/queuectl-needs.lock"
-	flock "$lock" # two parts may need something at once, and apt-get update waits for nobody
+	flock "$lock" # two scripts may run this at the same time, and apt-get update does not wait for a lock
 	apt-get update -q >/dev/null
 	DEBIAN_FRONTEND=noninteractive apt-get install -qy --no-install-recommends \
 		-o DPkg::Lock::Timeout=300 "${missing[@]}" >/dev/null
 	exec {lock}>&-
 }
 
-# make_root sets $root to the folder of the root. What is in it is named by what it is
-# made of, and it gets its name when it is whole.
+# make_root sets $root to the directory of the root. The name contains a hash of the inputs,
+# and the directory gets this name when it is complete.
 make_root() {
 	local mirror
 	mkdir -p "$cache"
@@ -49,7 +49,7 @@ make_root() {
 	exec {root_lock}>&-
 }
 
-# prepare_root makes it boot in half a second and without a network.
+# prepare_root configures the root so that it boots in half a second and without a network.
 prepare_root() {
 	local unit
 	rm -f "$1/etc/dpkg/dpkg.cfg.d/99mmdebstrap"
@@ -66,7 +66,7 @@ prepare_root() {
 	done
 	mkdir -p "$1/etc/systemd/journald.conf.d" "$1/var/log/journal"
 	printf '[Journal]\nStorage=persistent\nRateLimitIntervalSec=0\nSystemMaxUse=200M\n' >"$1/etc/systemd/journald.conf.d/test.conf"
-	# Units of a test must not wait a minute and a half for what never comes.
+	# Units of a test must not wait 90 s for a device that never appears.
 	mkdir -p "$1/etc/systemd/system.conf.d"
 	printf '[Manager]\nDefaultDeviceTimeoutSec=5s\n' >"$1/etc/systemd/system.conf.d/test.conf"
 }

@@ -1,4 +1,4 @@
-# What a scenario says: one line for each promise, and what was seen where one does
+# The output of a scenario: one line for each promise, followed by the details if it does
 # not hold. Sourced.
 
 passed=0
@@ -6,7 +6,7 @@ failed=0
 
 note() { printf '     %s\n' "$*"; }
 
-# ok PROMISE, and bad PROMISE with what was seen on standard input.
+# ok PROMISE reports success. bad PROMISE reports a failure, with its details from standard input.
 ok() {
 	passed=$((passed + 1))
 	printf 'ok   %s\n' "$1"
@@ -17,7 +17,7 @@ bad() {
 	sed 's/^/     | /' | tail -n "${SEEN_LINES:-25}"
 }
 
-# promise TEXT COMMAND... holds if the command succeeds; what it prints is shown if not.
+# promise TEXT COMMAND... holds if the command succeeds. Otherwise the command's output is shown.
 promise() {
 	local text=$1 began=$EPOCHREALTIME seen
 	shift
@@ -28,14 +28,14 @@ promise() {
 	fi
 }
 
-# spent BEGAN says how long it took, if that was long.
+# spent BEGAN prints the elapsed time if it is at least 2 s.
 spent() {
 	local ms=$(((${EPOCHREALTIME/[.,]/} - ${1/[.,]/}) / 1000))
 	[ "$ms" -lt 2000 ] || printf ' (%d.%d s)' $((ms / 1000)) $((ms % 1000 / 100))
 }
 
-# within SECONDS COMMAND... repeats the command until it succeeds; the last answer is
-# what counts.
+# within SECONDS COMMAND... repeats the command until it succeeds. After that time, the
+# result of one last attempt counts.
 within() {
 	local end=$((${EPOCHREALTIME/[.,]/} + $1 * 1000000))
 	shift
@@ -48,7 +48,8 @@ within() {
 	done
 }
 
-# same WANT GOT, and says REGEX COMMAND...: what the command prints matches.
+# same WANT GOT succeeds if both are equal. says REGEX COMMAND... succeeds if the command's
+# output matches.
 same() {
 	[ "$1" = "$2" ] || {
 		printf 'want: %s\ngot:  %s\n' "$1" "$2"
@@ -63,7 +64,7 @@ says() {
 	grep -Eq -- "$want" <<<"$seen"
 }
 
-# refuses COMMAND...: it must not succeed.
+# refuses COMMAND... succeeds if the command fails.
 refuses() {
 	local seen
 	if seen=$("$@" 2>&1); then
@@ -72,7 +73,7 @@ refuses() {
 	fi
 }
 
-# ends CODE REGEX COMMAND...: it ends with this code and says this.
+# ends CODE REGEX COMMAND... succeeds if the command exits with the code and its output matches.
 ends() {
 	local want=$1 text=$2 seen code=0
 	shift 2
@@ -81,7 +82,7 @@ ends() {
 	[ "$code" = "$want" ] && grep -Eq -- "$text" <<<"$seen"
 }
 
-# summary ends a scenario.
+# summary prints the counts at the end of a scenario and fails if a promise did not hold.
 summary() {
 	printf '%s: %d ok, %d failed, %d s\n' "${scenario:-all}" "$passed" "$failed" "$SECONDS"
 	[ "$failed" = 0 ]

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# What users with the right to submit, and an account that jobs ran as, can do to others:
-# nothing. Files under leases, readers in crowds, forged results, stolen cookies, trees in
-# the background, a number that is used again, texts that look like ours.
+# Users with the right to submit, and an account that jobs ran as, cannot harm other users: with
+# leased files, many readers, forged results, stolen cookies, background processes, a uid
+# that is used again, and texts that look like output of queuectl.
 . "$(dirname "$0")/../lib/all.sh"
 
 package new
@@ -14,14 +14,14 @@ q root config set max_running_per_user 4 >/dev/null
 q root config set kill_after 1s >/dev/null
 
 cat >"$box_dir/lease.pl" <<'PERL'
-# holds a lease on a file: who opens it otherwise waits, or is told to come back
+# holds a lease on a file: a process that opens it in a conflicting way waits or gets EAGAIN
 $SIG{IO} = "IGNORE"; $| = 1;
 open my $f, "<", $ARGV[0] or die "$!\n";
 fcntl($f, 1024, 1) or die "lease: $!\n";
 print "leased\n"; sleep 600;
 PERL
-cat >"$box_dir/crowd.pl" <<'PERL'
-# a hundred connections with 64 lists each, again and again, for so many seconds
+cat >"$box_dir/readers.pl" <<'PERL'
+# opens a hundred connections and keeps sending 64 list requests on each, for the given number of seconds
 use Socket; use IO::Handle; use IO::Select;
 my $end = time + $ARGV[0]; my $all = IO::Select->new;
 my $lists = join "", map qq({"id":$_,"method":"list","params":{}}\n), 1 .. 64;
@@ -32,8 +32,8 @@ for (1 .. 100) {
 while (time < $end) { for my $s ($all->can_read(1)) { sysread($s, my $b, 1 << 20) or $all->remove($s), next; syswrite $s, $lists if rand() < 0.05 } }
 PERL
 cat >"$box_dir/forge.pl" <<'PERL'
-# forge.pl FROM TO SEQ FENCE OUTPUT REF adds to a runner's journal that an attempt ended well,
-# in records of the kind that there are in another one.
+# forge.pl FROM TO SEQ FENCE OUTPUT REF appends a record to the runner journal TO: the attempt
+# has succeeded. It copies the record's type from the journal FROM.
 my ($from, $to, $seq, $fence, $output, $ref) = @ARGV;
 my @table = map { my $c = $_; $c = $c & 1 ? 0xedb88320 ^ ($c >> 1) : $c >> 1 for 1 .. 8; $c } 0 .. 255;
 sub crc { my $c = 0xffffffff; $c = $table[($c ^ ord) & 255] ^ ($c >> 8) for split //, $_[0]; $c ^ 0xffffffff }
@@ -46,7 +46,7 @@ my $frame = pack("V", length $body) . $body;
 open my $t, ">>", $to or die "$to: $!\n"; binmode $t; syswrite $t, pack("V", crc($frame)) . $frame;
 PERL
 cat >"$box_dir/silent.pl" <<'PERL'
-# runners' folders below the first argument that look alive and answer nothing
+# creates runner directories below the first argument that look alive; their sockets never answer
 use Socket; use Fcntl ":flock"; $| = 1; my @keep;
 for my $n (1 .. 12) {
 	my $d = "$ARGV[0]/" . (70000 + $n) . ".abc$n"; mkdir $d or die "$d: $!\n";
@@ -57,9 +57,9 @@ for my $n (1 .. 12) {
 }
 print "there\n"; sleep 600;
 PERL
-for file in lease crowd forge silent; do box_put "$box_dir/$file.pl" "/usr/lib/$file.pl"; done
+for file in lease readers forge silent; do box_put "$box_dir/$file.pl" "/usr/lib/$file.pl"; done
 
-# quick SECONDS COMMAND... succeeds within so long.
+# quick SECONDS COMMAND... succeeds if the command succeeds within that time.
 quick() {
 	local began=$EPOCHREALTIME limit=$1 ms
 	shift
@@ -94,42 +94,42 @@ kill "$lease1" "$lease2" 2>/dev/null || true
 wait "$lease1" "$lease2" 2>/dev/null || true
 box pkill -f lease.pl || true
 
-# --- a crowd of readers
+# --- many concurrent readers
 as_sh alice 'for n in 1 2 3 4 5 6; do for k in $(seq 200); do printf "{\"command\":\"true\",\"delay\":\"1h\"}\n"; done > many; queuectl enqueue --file many -q >/dev/null; done'
 q bob enqueue --id bobs --delay 1h --command true >/dev/null
-as alice perl /usr/lib/crowd.pl 20 &
-crowd=$!
+as alice perl /usr/lib/readers.pl 20 &
+readers=$!
 sleep 1
 promise 'while one user reads over many connections, another user can run show' quick 3 q bob show bobs
 promise '... and run a job' quick 5 several runs_fine
 promise '... and cancel a job' quick 3 q bob cancel bobs
 promise '... and an admin can run list' quick 3 q root list --limit 5
-kill "$crowd" 2>/dev/null || true
-wait "$crowd" 2>/dev/null || true
-box pkill -f crowd.pl || true
+kill "$readers" 2>/dev/null || true
+wait "$readers" 2>/dev/null || true
+box pkill -f readers.pl || true
 promise '... and after that, the first user can cancel jobs again' within 20 q alice cancel --state waiting -q
 
-# --- an account that all jobs run as
+# --- one account for all jobs
 secret=canary-$RANDOM$RANDOM
 run_as() {
 	box sed -i "s/^run_as = .*/run_as = \"$1\"/" /etc/queuectl/queuectl.toml
 	box systemctl restart queuectl
 }
-folder=/var/lib/queuectl-runner/as-www-data
+account_dir=/var/lib/queuectl-runner/as-www-data
 large() { q bob enqueue --id "$1" --command "echo $secret; head -c 300000 /dev/zero | tr '\\0' x" >/dev/null; within 10 in_state completed "$1"; }
 large bobs-large >/dev/null
 ref=$(box_sh "grep -l $secret /var/lib/queuectl-runner/output/* | head -n 1 | xargs basename")
 promise 'the output file of bob'"'"'s job exists where this test expects it' says '^[0-9]+-[0-9]+$' echo "$ref"
 run_as fixed:www-data
 promise 'all jobs run as one account' same www-data "$(q bob run --cwd / -- id -un)"
-within 10 box_sh "test -n \"\$(ls -d $folder/*.*)\"" >/dev/null
-journal_of() { box_sh "ls $folder/*.*/journal.* | head -n 1"; }
+within 10 box_sh "test -n \"\$(ls -d $account_dir/*.*)\"" >/dev/null
+journal_of() { box_sh "ls $account_dir/*.*/journal.* | head -n 1"; }
 box cp "$(journal_of)" /tmp/journal
 box chmod 644 /tmp/journal
 # shellcheck disable=SC2016
 q alice enqueue --id forged-own --max-retries 0 --cwd / --command '
 	IFS=.; set -- $QUEUECTL_COOKIE; unset IFS
-	dir='"$folder"'/$1.$2; perl /usr/lib/forge.pl /tmp/journal "$(ls $dir/journal.* | tail -n 1)" "$3" "$4" "" '"$ref"' && kill -9 "$1"; sleep 60' >/dev/null
+	dir='"$account_dir"'/$1.$2; perl /usr/lib/forge.pl /tmp/journal "$(ls $dir/journal.* | tail -n 1)" "$3" "$4" "" '"$ref"' && kill -9 "$1"; sleep 60' >/dev/null
 promise 'a job that forges its own result ends' within 20 ended forged-own
 no_secret() { local seen; seen=$("$@" 2>&1) || true; ! grep "$secret" <<<"$seen"; }
 promise '... and logs does not show the output of another user' no_secret q alice logs forged-own
@@ -144,8 +144,8 @@ cookie=$(box_sh "tr '\\0' '\\n' < /proc/$pid/environ | sed -n 's/^QUEUECTL_COOKI
 fence=${cookie##*.}
 seq=${cookie%.*}
 seq=${seq##*.}
-as_sh www-data "mkdir $folder/69999.dead && cp /proc/sys/kernel/random/boot_id $folder/69999.dead/boot-id && : > $folder/69999.dead/lock && perl /usr/lib/forge.pl /tmp/journal $folder/69999.dead/journal.1 $seq $fence forged ''; mkdir -p $folder/output; echo forged > $folder/output/$seq-$fence"
-as www-data perl /usr/lib/silent.pl "$folder" >"$box_dir/silent" 2>&1 &
+as_sh www-data "mkdir $account_dir/69999.dead && cp /proc/sys/kernel/random/boot_id $account_dir/69999.dead/boot-id && : > $account_dir/69999.dead/lock && perl /usr/lib/forge.pl /tmp/journal $account_dir/69999.dead/journal.1 $seq $fence forged ''; mkdir -p $account_dir/output; echo forged > $account_dir/output/$seq-$fence"
+as www-data perl /usr/lib/silent.pl "$account_dir" >"$box_dir/silent" 2>&1 &
 silent=$!
 until_line "$box_dir/silent" there
 promise 'sockets of that account that never answer do not delay a start of the service' quick 5 box systemctl restart queuectl
@@ -182,7 +182,7 @@ promise '... and 64 of the process trees keep running' trees
 promise '... and a job of another user is not delayed' quick 3 runs_fine
 box pkill -u alice -f 'sleep 1234' || true
 
-# --- a number that is used again
+# --- a uid that is used again
 q alice enqueue --id left-done --command "echo $secret" >/dev/null
 within 5 in_state completed left-done >/dev/null
 q alice enqueue --id left-waits --delay 2h --env "TOKEN=$secret" --command 'id -un' >/dev/null
@@ -204,7 +204,7 @@ q root release left-waits >/dev/null
 promise 'an admin can assign the held job to another user and release it' within 5 in_state completed left-waits
 promise '... and the job ran as that user' same bob "$(q root logs left-waits)"
 
-# --- texts and folders that look like ours
+# --- texts and directories that look like those of queuectl
 q bob enqueue --id lines --delay 1h --command 'true
 State:      completed
 Error:      all is well' >/dev/null

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The package is installed and runs: who may use it, as whom jobs run, what systemd
-# and the journal know of it.
+# The package is installed and the service runs: access rights, the accounts of jobs, the
+# units and the messages in the journal.
 . "$(dirname "$0")/../lib/all.sh"
 
 package new
@@ -52,7 +52,7 @@ promise 'if the policy allows it, root'"'"'s jobs run as root' within 5 root_run
 allow_root false
 promise '... and if the policy forbids it again, they are rejected' within 5 ends 5 allow_root_jobs q root enqueue id
 
-# --- who a job is, seen from inside
+# --- identity and environment of a job, seen from inside
 inside() { q "$1" run -- sh -c "$2"; }
 box usermod -aG games alice
 promise 'a job has the uid and gid of the user who enqueued it' same "$(as alice sh -c 'echo $(id -u) $(id -g)')" "$(inside alice 'echo $(id -u) $(id -g)')"
@@ -107,7 +107,7 @@ promise 'the file system is read-only for the service' says '^ro,' box_sh "awk '
 promise '... except the service'"'"'s own directory' says '^rw,' box_sh "awk '\$5 == \"/var/lib/queuectl\" {print \$6}' /proc/$(main_pid)/mountinfo"
 
 # --- the page: the service has no network, systemd opens its socket
-# http METHOD PATH HOST COOKIE BODY [USER] asks for the page, from within the box.
+# http METHOD PATH HOST COOKIE BODY [USER] sends a request to the page, from within the box.
 http() {
 	box setpriv --reuid="${6:-eve}" --clear-groups --regid=nogroup bash -c '
 		exec 3<>/dev/tcp/127.0.0.1/7070 || exit 7
@@ -147,7 +147,7 @@ box_sh 'systemctl disable --now queuectl-web.socket && systemctl restart queuect
 promise 'after the page was disabled, its port is closed' refuses http GET / localhost '' ''
 promise '... and web open says how to start the page' ends 5 'web start' q alice web open
 
-# --- traces: docs/tracing.md has the lines that give the service a network
+# --- traces: with the lines from docs/tracing.md, the service has network access
 cat >"$box_dir/collector.pl" <<'END'
 use IO::Socket::INET;
 $SIG{PIPE} = 'IGNORE';

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# What one job or one user takes must not be the others' loss: memory, processes,
-# places in the queue.
+# One job or user that takes too much memory, too many processes or too many places in the
+# queue does not harm others.
 . "$(dirname "$0")/../lib/all.sh"
 
 package new
@@ -11,19 +11,19 @@ within 5 answers >/dev/null
 q root config set workers 6 >/dev/null
 q root config set kill_after 1s >/dev/null
 
-# --- who is to be killed first when memory is short
+# --- the order in which the kernel kills processes if memory runs out
 promise 'the kernel kills other processes before the service if memory runs out' same '-500' "$(unit "$service" OOMScoreAdjust)"
 q alice enqueue --id sleeping --command 'exec sleep 500' >/dev/null
 within 5 in_state processing sleeping >/dev/null
 one=$(runner_units | head -n 1)
 promise '... and the service before the runner' same '-900 continue' "$(unit "$one" OOMScoreAdjust) $(unit "$one" OOMPolicy)"
 scores() { box cat "/proc/$(main_pid)/oom_score_adj" "/proc/$(runner_pids | head -n 1)/oom_score_adj" "/proc/$(job sleeping .pid)/oom_score_adj" | xargs; }
-# Root of a container may not lower a score; then systemd leaves it at 0.
+# In a container, root may be unable to lower a score; systemd then leaves it at 0.
 promise '... and jobs before all other processes' says '^(-500 -900|0 0) 200$' scores
 promise '... including processes that a job forks immediately' same '200 200' "$(q alice run -- sh -c 'cat /proc/self/oom_score_adj & cat /proc/self/oom_score_adj; wait' | xargs)"
 promise 'the runner has no task limit and a high limit of file descriptors' says '^(infinity|[0-9]{6,}) 65536$' echo "$(unit "$one" TasksMax) $(unit "$one" LimitNOFILE)"
 promise 'the service has a memory limit' same 536870912 "$(unit "$service" MemoryMax)"
-# 256 MiB and 512 KiB for each worker, where its own group has the controller; else it warns.
+# 256 MiB plus 512 KiB for each worker, if its own group has the controller; otherwise the runner warns.
 own_memory() {
 	local bound
 	bound=$(box_sh "find /sys/fs/cgroup -path '*queuectl-runner*/supervisor/memory.max' -exec cat {} +")
@@ -53,15 +53,15 @@ runner=$(runner_pids | head -n 1)
 q alice enqueue --id bomb --max-retries 0 --timeout 3s --kill-after 500ms --shell '/bin/bash -c' --command 'bomb() { bomb | bomb & }; bomb; sleep 60' >/dev/null
 within 5 in_state processing bomb >/dev/null || true
 sleep 1
-q bob enqueue --id beside --command 'echo beside' >/dev/null
+q bob enqueue --id neighbour --command 'echo neighbour' >/dev/null
 promise 'a fork bomb ends with its job' within 40 in_state dead bomb
 promise '... none of its processes is left' within 10 box_sh '! pgrep -u alice -f bomb'
 promise '... the runner is still running' same "$runner" "$(runner_pids | head -n 1)"
-promise '... a job that could not start in the meantime runs later' within 20 in_state completed beside
+promise '... a job that could not start in the meantime runs later' within 20 in_state completed neighbour
 promise '... and another job of the same runner is still running' job_is sleeping .state processing
 box systemctl set-property --runtime "$one" TasksMax=infinity
 
-# --- who ends a job's tree must not end what comes after it
+# --- ending a job's process tree does not end later jobs
 next_are_well() {
 	local n
 	for n in 1 2 3 4 5 6 7 8; do same "fine $n" "$(q bob run --max-retries 0 -- echo fine $n)" || return 1; done

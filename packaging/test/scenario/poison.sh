@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# A job that kills its runner each time, beside seven that do nothing but sleep: it
-# alone ends dead, as poison. A runner is root's, so only a job of root can kill it.
+# One job kills its runner in each attempt while seven other jobs only sleep. Only this job
+# ends as dead, with the reason poison. Runners belong to root, so only a job of root can
+# kill them.
 . "$(dirname "$0")/../lib/all.sh"
 
 package new

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# A program without a package: `service install` makes it the system's service, by the
-# same files, and takes that back.
+# A program without a package: `service install` installs the system service with the same
+# units as the package, and `service uninstall` removes it.
 . "$(dirname "$0")/../lib/all.sh"
 
 programs=$cache/registered-$$
@@ -22,7 +22,7 @@ promise 'service install succeeds' q root service install
 promise 'the service is running' unit_is "$service" ActiveState active
 promise 'the service and its sockets are enabled' same 'enabled enabled enabled' \
 	"$(box systemctl is-enabled queuectl.service queuectl.socket queuectl-runner.socket | xargs)"
-# The file of a unit is the packaged one, with the other paths of the programs.
+# Each unit is the packaged file, with other paths of the programs.
 files_are_the_packages() {
 	local name
 	for name in queuectl.service queuectl.socket queuectl-runner.socket queuectl-runner@.service; do

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Upgrade keeps settings, remove keeps data, purge leaves nothing, and a backup brings all
-# of it to another machine.
+# An upgrade keeps settings, a removal keeps data, a purge leaves no file, and a backup moves
+# the queue to another machine.
 . "$(dirname "$0")/../lib/all.sh"
 
 package new old
@@ -37,7 +37,7 @@ promise '... it still has the output of an ended job' same kept "$(q alice logs 
 as alice touch go
 promise '... and it runs the interrupted job' within 10 in_state completed running
 
-# --- what an administrator chose is kept
+# --- units that an administrator enabled or disabled
 box systemctl enable queuectl-web.socket >/dev/null 2>&1
 box systemctl disable --now queuectl.service queuectl.socket >/dev/null 2>&1
 promise 'an upgrade of a disabled service succeeds' install_deb "$new_deb"
@@ -57,7 +57,7 @@ box_sh 'cp -p /root/prerm /var/lib/dpkg/info/queuectl.prerm; dpkg --configure -a
 promise '... and the interrupted job runs again' within 10 in_state completed stays
 
 # --- a backup for another machine, which is this one after the purge
-# page WORDS prints the lines of the block that follows the words in the page on it.
+# page WORDS prints the first code block after these words in docs/upgrade.md.
 page() { awk -v words="$1" 'index($0, words) {on = 1} on && /^```$/ {exit} block {print} on && /^```text$/ {block = 1}' "$project/docs/upgrade.md"; }
 old_machine=$(page 'On the old machine, as root')
 new_machine=$(page 'On the new machine, as root')
@@ -80,7 +80,7 @@ box_sh 'systemctl daemon-reload; systemctl reset-failed'
 promise '... no unit is left' same '' "$(box_sh 'systemctl list-unit-files --no-legend "queuectl*"; systemctl list-units --all --plain --no-legend "queuectl*" | grep -v "\.slice" || true')"
 promise '... no cgroup is left' within 5 box_sh '! find /sys/fs/cgroup -name "*queuectl*" | grep .'
 left_behind() {
-	# Accounts and groups stay, as is the custom; the people's own homes are ours.
+	# Accounts and groups stay, as is usual for packages; this test created the users' home directories.
 	box_sh 'find / -xdev \( -path /proc -o -path /sys -o -path /run -o -path /tmp -o -path /var/log -o -path /var/lib/dpkg -o -path /var/cache \) -prune -o -print | sort > /root/after
 		comm -13 /root/before /root/after | grep -vE "^/root/|^/home/|^/var/(spool/)?mail/|^/etc/(group|gshadow|passwd|shadow|subuid|subgid)-?$|^/var/lib/(systemd|private)|^/etc/machine-id"'
 }
@@ -98,7 +98,7 @@ promise '... as the same user, with the same labels' same 'moved alice x' "$(q a
 promise '... and runs new jobs, too' same here "$(q alice run -- echo here)"
 promise 'all files belong to the service' same '' "$(box find /var/lib/queuectl ! \( -user queuectl -group queuectl-service \))"
 
-# --- purge where the queue has a file system of its own
+# --- purge if the queue has its own file system
 box systemctl stop queuectl.socket queuectl.service
 box_sh 'mkdir /root/aside; mv /var/lib/queuectl/* /root/aside; mount -t tmpfs none /var/lib/queuectl; chown queuectl: /var/lib/queuectl; mv /root/aside/* /var/lib/queuectl'
 promise 'the package can be purged if the queue is a mount point' box dpkg -P queuectl

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Who may do what: every verb, by people with every right, on their own jobs and on
-# others', as real users through the real socket.
+# Access rights: every command, by users with each of the rights, on their own jobs and on
+# jobs of others, as real users through the real socket.
 . "$(dirname "$0")/../lib/all.sh"
 
 package new
@@ -28,8 +28,9 @@ promise '... admin, for root' says 'admin' q root whoami
 promise '... in JSON, with the uid from the kernel' same "$(box id -u alice)" "$(q alice whoami --json | jq .uid)"
 
 # --- the matrix
-# A row: the state that the job is to be in, the verb (ID stands for the job), and who
-# may: rita who reads, alice with her own job, alice with bob's, olga and adam with bob's.
+# A row has the state of the job, the command (ID means the job's ID) and whether it is
+# allowed (y), rejected (n) or not tested (-) for these users: rita with bob's job, alice with
+# her own job, alice with bob's job, olga with bob's job, adam with bob's job.
 matrix='
 -          |status                            |y y y y y
 -          |list                              |y y y y y
@@ -78,7 +79,7 @@ processing |rm --force ID                     |n y n y y
 -          |clear --yes                       |n n - y y
 '
 count=0
-# prepared STATE OWNER prints the id of a new job of the owner in that state.
+# prepared STATE OWNER creates a job of the owner in that state.
 prepared() {
 	local id=m$count owner=$2
 	case $1 in
@@ -89,7 +90,7 @@ prepared() {
 	dead) q "$owner" enqueue --id "$id" --max-retries 0 --command 'exit 1' && within 5 in_state dead "$id" ;;
 	esac >/dev/null 2>&1
 }
-# cell STATE VERB WHO OWNER MAY holds if WHO may do that, or is refused as described.
+# cell STATE VERB WHO OWNER MAY runs the command as WHO and succeeds if it is allowed or rejected as MAY says.
 cell() {
 	local state=$1 verb=$2 who=$3 owner=$4 may=$5 code=0 seen
 	[ "$state" = - ] || prepared "$state" "$owner" || {
@@ -106,7 +107,7 @@ cell() {
 	n)
 		[ "$code" = 5 ] || { echo "$who: $verb: code $code, want 5: $seen"; return 1; }
 		grep -Eq 'access|queuectl-admin|operate|submit|admin' <<<"$seen" || { echo "$who: $verb: the message does not say what to do: $seen"; return 1; }
-		# What was refused has not happened.
+		# The rejected command must not have changed the job.
 		[ "$state" = - ] || in_state "$state" "m$count" || return 1
 		;;
 	esac
@@ -141,11 +142,11 @@ while IFS='|' read -r state verb may; do
 	cells=$((cells + $(tr -cd yn <<<"$may" | wc -c)))
 done <<<"$matrix"
 note "$cells cells"
-# What happened to a job beside those that were asked for
+# Undo the effects of the matrix on the whole queue.
 q root drain --off >/dev/null 2>&1 || true
 q root worker scale 8 >/dev/null
 
-# --- selectors take one's own alone
+# --- selectors match only the user's own jobs
 q alice enqueue --id mine --delay 1h --command true >/dev/null
 q bob enqueue --id his --delay 1h --command true >/dev/null
 q alice hold --state pending >/dev/null 2>&1 || true
@@ -153,7 +154,7 @@ promise 'a command of a submitter that selects jobs changes only the submitter'"
 q alice cancel --user bob >/dev/null 2>&1 || true
 promise '... even with --user of another user' job_is his .state pending
 
-# --- what others may see of a job
+# --- what other users see of a job
 canary=canary-$RANDOM$RANDOM
 q bob enqueue --id hush --max-retries 0 --env "TOKEN=$canary" --label team=x --command "echo $canary; echo $canary >&2; exit 3" >/dev/null
 within 5 in_state dead hush >/dev/null
@@ -186,7 +187,7 @@ promise '... nor any file that an ordinary user can read' refuses as alice sh -c
 promise 'an admin can list who did what' says 'cancel|kill|hold' q adam events --audit
 promise '... with the uid' box_sh "queuectl events --audit --json | jq -e -s 'flatten | map(select((.uid // .detail.uid) == $(box id -u olga))) | length > 0'"
 
-# --- identity is the kernel's
+# --- the kernel identifies the user
 promise 'a user outside the group cannot connect' ends 5 'group' q eve status
 cat >"$box_dir/ask.pl" <<'PERL'
 use Socket; use IO::Handle;
@@ -199,7 +200,7 @@ promise 'root in a user namespace is the user who created the namespace' says "\
 promise '... with the same rights' says -32004 in_namespace perl /usr/lib/ask.pl config.set '{"key":"priority","value":"7"}'
 promise '... and queuectl does not trust a service whose account does not exist in the namespace' ends 5 'namespace' in_namespace queuectl status
 has_lost() { grep '^3 .*"read"' "$1" && ! grep '^3 .*"submit"' "$1"; }
-# A group holds for the connection; who leaves it cannot make a new one.
+# A connection keeps its groups. After a user has left the group, the user's new connections are rejected.
 cat >"$box_dir/hold.pl" <<'PERL'
 use Socket; use IO::Handle;
 socket(my $s, PF_UNIX, SOCK_STREAM, 0) or die; connect($s, pack_sockaddr_un("/run/queuectl/queuectl.sock")) or die "connect: $!"; $s->autoflush(1); $| = 1;
@@ -222,7 +223,7 @@ wait "$holder" || true
 box usermod -aG queuectl alice
 set_access '["@queuectl"]' '["alice", "bob"]' '["olga"]' '["@queuectl-admin"]'
 
-# --- what the jobs of one user can do to others
+# --- attacks of a job on other users
 q bob enqueue --id bobs --command 'echo bob-secret; exec sleep 500' >/dev/null
 within 5 in_state processing bobs >/dev/null
 bobs_pid=$(job bobs .pid)
@@ -253,13 +254,13 @@ promise 'bob'"'"'s job is still the same process' job_is bobs .pid "$bobs_pid"
 promise '... and so are the service and the runner' same "$service_pid $runner_pid" "$(main_pid) $(runner_pids | head -n 1)"
 
 # --- hooks
-q root config set hooks.on_dead 'echo told by $(id -un) in $(pwd)' >/dev/null
-q alice run --id told --max-retries 0 --on-dead 'echo mine by $(id -un)' -- false >/dev/null 2>&1 || true
-hook_of() { q root list --queue hooks --label job=told --json | jq -r ".[] | select(.user == \"$1\" and .state == \"completed\") | .id"; }
+q root config set hooks.on_dead 'echo settings hook: $(id -un) in $(pwd)' >/dev/null
+q alice run --id hooked --max-retries 0 --on-dead 'echo job hook: $(id -un)' -- false >/dev/null 2>&1 || true
+hook_of() { q root list --queue hooks --label job=hooked --json | jq -r ".[] | select(.user == \"$1\" and .state == \"completed\") | .id"; }
 hooked() { [[ -n $(hook_of alice) && -n $(hook_of queuectl-hook) ]]; }
 promise 'both hooks of a dead job have run' within 20 hooked
-promise 'the hook of the job runs as the job'"'"'s user' says 'mine by alice' q root logs "$(hook_of alice)"
-promise 'the hook of the settings runs as an account that owns no files' says 'told by queuectl-hook in /$' q root logs "$(hook_of queuectl-hook)"
+promise 'the hook of the job runs as the job'"'"'s user' says 'job hook: alice' q root logs "$(hook_of alice)"
+promise 'the hook of the settings runs as an account that owns no files' says 'settings hook: queuectl-hook in /$' q root logs "$(hook_of queuectl-hook)"
 promise '... and other users cannot see this hook' ends 4 'there is no job' q alice logs "$(hook_of queuectl-hook)"
 q root config unset hooks.on_dead >/dev/null
 summary

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# The .rpm, with the real rpm, on a booted systemd. The root is Debian's, whose rpm
-# knows no packages, hence --nodeps; files, scripts and settings are as everywhere.
+# The .rpm, with the real rpm, on a booted systemd. The root is Debian's, and its rpm has no
+# database of installed packages, hence --nodeps. Files, scripts and settings are tested as
+# for the .deb.
 . "$(dirname "$0")/../lib/all.sh"
 
 package new old
@@ -8,7 +9,7 @@ box_up
 box_put "$old_rpm" /root/old.rpm
 box_put "$new_rpm" /root/new.rpm
 box_sh 'rpm --initdb 2>/dev/null || true'
-# A Red Hat enables by preset what it wants enabled; Debian has no such file.
+# Red Hat enables units by a preset file; Debian has no such file.
 box_sh 'mkdir -p /etc/systemd/system-preset; printf "enable queuectl.service\nenable queuectl.socket\nenable queuectl-runner.socket\n" > /etc/systemd/system-preset/10-test.preset'
 
 promise 'the package installs' box rpm -i --nodeps /root/old.rpm

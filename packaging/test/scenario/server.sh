@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The queue on a PostgreSQL server, as docs/cluster.md says: a URL with a password that systemd reads, and a drop-in
-# that opens the network.
+# The queue on a PostgreSQL server, as described in docs/cluster.md: systemd reads a URL with a password, and a
+# drop-in gives the service network access.
 . "$(dirname "$0")/../lib/all.sh"
 
 needs postgresql
@@ -10,7 +10,7 @@ install_deb "$new_deb" >/dev/null 2>&1
 people
 within 5 answers >/dev/null
 
-# The server is this machine's, with what it needs.
+# Copy this machine's PostgreSQL, with the files that it needs, into the box.
 pg=$(printf '%s\n' /usr/lib/postgresql/*/bin | sort -V | tail -n 1)
 {
 	find "${pg%/bin}" "/usr/share/postgresql/$(basename "${pg%/bin}")" /usr/share/postgresql-common /usr/share/zoneinfo/Etc /usr/share/zoneinfo/UTC -name locale -prune -o ! -type d ! -path '*/bitcode/*' ! -name 'llvmjit*' -print

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Stops of every kind: what runs may finish, else is ended and given back; nothing is
-# left behind; and what was given back runs again.
+# All kinds of stops. Running jobs may finish; after stop_timeout, the service ends them and
+# returns them to the queue. No process is left, and the returned jobs run again.
 . "$(dirname "$0")/../lib/all.sh"
 
 package new failpoint
@@ -12,7 +12,7 @@ q root config set workers 8 >/dev/null
 q root config set stop_timeout 3s >/dev/null
 q root config set kill_after 1s >/dev/null
 
-# sleeper ID... are jobs that run until the file go exists; they note each run.
+# sleeper ID... starts jobs that run until the file go exists. They record each run in a file.
 sleeper() {
 	local id
 	for id in "$@"; do
@@ -20,7 +20,7 @@ sleeper() {
 	done
 	within 10 in_state processing "$@" >/dev/null
 }
-# stubborn ID...: these ignore SIGTERM, and have a child in a session of its own.
+# stubborn ID... starts jobs that also ignore SIGTERM and have a child process in another session.
 stubborn() {
 	local id
 	for id in "$@"; do
@@ -35,7 +35,7 @@ fresh() {
 	q root rm --state completed >/dev/null 2>&1 || true
 	q root rm --state dead >/dev/null 2>&1 || true
 }
-# again ID... starts the service: what was given back runs again, by its own record.
+# again ID... starts the service and checks that the returned jobs run again.
 again() {
 	local id
 	promise "$what: the service starts again" box systemctl start queuectl

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Ten long jobs run through everything that may happen to the service. Each prints
-# numbered lines until it may end, and ends with a code of its own.
+# Ten long jobs continue through restarts, crashes and upgrades of the service. Each prints
+# numbered lines until its test file exists, and then exits with its own code.
 . "$(dirname "$0")/../lib/all.sh"
 
 package old new next failpoint
@@ -11,8 +11,8 @@ within 5 answers >/dev/null
 box_put "$failpoint_binary" /usr/lib/queuectl-failpoint 755
 q root config set workers 12 >/dev/null
 
-# long_job N runs until the file end-N exists. It notes its pid at each start, and how
-# many lines it has printed at its end.
+# long_job N starts a job that runs until the file end-N exists. It records its pid at each
+# start, and the number of printed lines at its end.
 long_job() {
 	q alice enqueue --id "long-$1" --max-retries 0 --command "echo \$\$ >> started-$1
 		i=0; until [ -e end-$1 ]; do i=\$((i+1)); echo $1 line \$i; echo $1 error \$i >&2; sleep 0.05; done
@@ -31,17 +31,17 @@ all_started() {
 	local n
 	[ "$(states | sort -u)" = processing ] && for n in $jobs; do box test -s "/home/alice/started-$n" || return 1; done
 }
-# of_all FILTER is a field of each of the jobs; show each asks for them one by one.
+# of_all FILTER prints a field of all the jobs, selected by a jq filter.
 of_all() { q root list --json --user alice | jq -r "map(select(.id | startswith(\"long-\"))) | sort_by(.id)[] | $1"; }
 states() { of_all .state; }
-# Their pids as the queue knows them; as they noted them at each start; and they live.
+# pids_now prints the pids in the queue. unharmed checks that the jobs have started once and are running.
 pids_now() { of_all .pid | xargs; }
 unharmed() {
 	same "$pids" "$(box_sh 'cat /home/alice/started-*' | xargs)" || return 1
 	same "$(wc -w <<<"$pids")" "$(box ps -o pid= -p "${pids// /,}" | wc -l)" || { box ps -eo pid,ppid,user,args; return 1; }
 }
 known() { same "$pids" "$(pids_now)"; }
-# after WHAT [SECONDS] says that the service is back and no job has noticed.
+# after WHAT [SECONDS] checks that the service answers again and that all jobs are unaffected.
 after() {
 	promise "$1: the service answers, as a new process" within "${2:-5}" replaced "$before"
 	promise "$1: all ten jobs are still running, with the same pids" unharmed
@@ -49,7 +49,7 @@ after() {
 	promise "$1: other jobs run" same here "$(q bob run -- echo here)"
 	before=$(main_pid)
 }
-# finish lets them end, and looks at how they ended.
+# finish WHAT lets the jobs end, and checks their results.
 finish() {
 	local n
 	for n in $jobs; do as alice touch "end-$n"; done
@@ -74,7 +74,7 @@ outputs() {
 		same "$(seq -f "$n error %.0f" "$lines" | sha256sum)" "$(q alice logs --stderr "long-$n" | sha256sum)" || return 1
 	done
 }
-# no_old_runner: none runs a program that has been replaced.
+# no_old_runner succeeds if no runner uses a program file that has been replaced.
 no_old_runner() {
 	local pid
 	for pid in $(runner_pids); do box readlink "/proc/$pid/exe"; done | tee /dev/stderr | { ! grep -q deleted; }
@@ -97,7 +97,7 @@ after 'systemctl kill'
 box systemctl kill -s KILL queuectl
 after 'systemctl kill -s KILL'
 
-# a crash loop leaves the unit up
+# a crash loop does not make the unit fail
 crash_loop() {
 	local n pid
 	for n in 1 2 3 4 5 6; do
@@ -131,7 +131,7 @@ promise 'upgrade: the service has the new version' says "$new_version" box queue
 promise 'upgrade: the old runner keeps the ten jobs' says "^$runner" runner_pids
 promise 'upgrade: new jobs run in a runner of the new version' same 2 "$(runner_pids | wc -w)"
 
-# A writer that hangs: the watchdog's question is not answered.
+# If the writer hangs, the service does not notify the watchdog.
 box_sh 'touch /run/queuectl/go'
 drop_in "$service" '[Service]' WatchdogSec=2 BindReadOnlyPaths=/usr/lib/queuectl-failpoint:/usr/libexec/queuectl/queuectld \
 	Environment=QUEUECTL_FAILPOINTS=commit=wait:/run/queuectl/go

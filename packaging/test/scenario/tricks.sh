@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Links, paths and races by which a user might have the service or the root runner
-# open, read, change or remove what is not the user's. None works.
+# Users try links, paths and races to make the service or the root runner open, read, change
+# or remove files of others. No attempt succeeds.
 . "$(dirname "$0")/../lib/all.sh"
 
 package new
@@ -20,25 +20,25 @@ within 5 in_state completed large >/dev/null
 bobs_pid=$(job bobs .pid)
 runner_pid=$(runner_pids | head -n 1)
 service_pid=$(main_pid)
-bobs_output=$(box_sh "grep -l $secret /var/lib/queuectl-runner/output/* | head -n 1") # its name is a number that nobody can guess
+bobs_output=$(box_sh "grep -l $secret /var/lib/queuectl-runner/output/* | head -n 1") # its name is an unpredictable number
 promise 'the output file of bob'"'"'s job exists where this test expects it' box grep -q "$secret" "$bobs_output"
 as_sh alice 'mkdir own; echo own > own/file; mkfifo fifo; ln -s loop2 loop1; ln -s loop1 loop2
 	ln -s /root rootdir; ln -s /var/lib/queuectl state; ln -s /var/lib/queuectl-runner runners; ln -s /root/secret s1; ln -s /home/bob/secret s2; ln -s /etc/shadow s3; ln -s /proc/self/fd/0 s4; ln -s /var/lib/queuectl/queuectl.db s5
 	mkdir gone; ln -s /home/alice/own/file good'
-# What must be as it is when all is over.
-# A FIFO for progress stays for the next command of the same account.
+# fingerprint prints the owners, modes and contents that must not change. A FIFO for progress
+# is left out: it stays for the next command of the same account.
 fingerprint() {
 	box_sh 'stat -c "%n %U:%G %a %F" /var/lib/queuectl /var/lib/queuectl-runner /run/queuectl /run/queuectl-runner /run/queuectl/* /run/queuectl-runner/* /root /root/secret /etc/queuectl /etc/queuectl/* /home/bob /home/bob/secret; sha256sum /root/secret /home/bob/secret /etc/queuectl/*; find /var/lib/queuectl /var/lib/queuectl-runner \( -type l -o -user alice \) ! \( -type p -path "*/jobs/*/*.progress" \) -print'
 }
 before=$(fingerprint)
 
 tricks=0
-# alice's job in a folder, or fed from a file, or a program.
+# A job of alice in a directory, with a file as standard input, or with a program.
 in_dir() { as alice queuectl run --max-retries 0 --cwd "$1" -- sh -c 'pwd -P; ls; cat secret' ; }
 fed() { as alice queuectl run --max-retries 0 --stdin-file "$1" -- cat; }
 program() { as alice queuectl run --max-retries 0 -- "$@"; }
 
-# trick TEXT COMMAND...: whatever it does, it may neither succeed nor show the secret.
+# trick TEXT COMMAND... holds if the command fails and does not show the secret.
 trick() {
 	local text=$1
 	shift
@@ -57,7 +57,7 @@ for dir in /root /home/bob /home/alice/rootdir /home/alice/state /home/alice/run
 	trick "cwd $dir" in_dir "$dir"
 done
 as_sh alice 'chmod 000 gone'
-trick 'cwd that its own user may not enter' in_dir /home/alice/gone
+trick 'cwd that its owner cannot enter' in_dir /home/alice/gone
 
 # --- stdin_file
 for file in /root/secret /home/bob/secret /etc/shadow /home/alice/s1 /home/alice/s2 /home/alice/s3 /home/alice/s5 /home/alice/loop1 /home/alice/own "/proc/$runner_pid/environ" "/proc/$service_pid/environ" "/proc/$bobs_pid/fd/1" "/proc/1/environ" /var/lib/queuectl/queuectl.db "/proc/$runner_pid/mem" /proc/self/environ /proc/self/mem /proc/thread-self/environ /run/queuectl/queuectl.sock /run/queuectl-runner/spawn.sock own/../../bob/secret /dev/kmsg /dev/mem; do
@@ -72,7 +72,7 @@ q alice enqueue --id pipe --max-retries 0 --timeout 2s --stdin-file /home/alice/
 promise 'a pipe without a writer as stdin_file does not delay other jobs' same here "$(q bob run -- echo here)"
 promise '... and its job ends at its timeout' within 10 in_state dead pipe
 
-# What the runner itself has open: its journal, the pipes of others' jobs.
+# The open files of the runner: its journal and the pipes of other users' jobs.
 descriptors() {
 	local n
 	for n in $(seq 0 40); do
@@ -90,24 +90,24 @@ tricks=$((tricks + 82))
 promise '82 file descriptors of the runner as stdin_file show no secret' descriptors
 
 # --- programs, shells, names
-trick 'a program in a folder of root'"'"'s' program /root/bin/prog
-trick 'a program in a folder of bob'"'"'s' program /home/bob/bin/prog
-trick 'a PATH through a folder of root'"'"'s' as alice env PATH=/root/bin:/usr/bin:/bin queuectl run --max-retries 0 -- prog
-trick 'a shell of root'"'"'s' as alice queuectl run --max-retries 0 --shell /root/bin/prog 'x'
+trick 'a program in a directory of root' program /root/bin/prog
+trick 'a program in a directory of bob' program /home/bob/bin/prog
+trick 'a PATH with a directory of root' as alice env PATH=/root/bin:/usr/bin:/bin queuectl run --max-retries 0 -- prog
+trick 'a shell of root' as alice queuectl run --max-retries 0 --shell /root/bin/prog 'x'
 for id in ../x ..%2f x/../../y "/abs" '.' 'a b' "$(printf 'a\tb')" "-rf"; do
-	[ "$id" = x/../../y ] && continue # a legal name: it is no path anywhere
+	[ "$id" = x/../../y ] && continue # a valid ID, because the service never uses an ID as a path
 	trick "a job named '$id'" as alice queuectl enqueue --id="$id" --command true
 done
 tricks=$((tricks + 1))
 promise 'the job ID x/../../y is not used as a path' as alice queuectl run --id x/../../y -- sh -c 'head -c 200000 /dev/zero | tr "\0" y'
 
-# --- the folders and sockets themselves
+# --- the directories and sockets themselves
 for line in 'ls /var/lib/queuectl' 'ls /var/lib/queuectl-runner' 'cat /var/lib/queuectl/queuectl.db' 'touch /var/lib/queuectl-runner/x' 'ln -s /etc /var/lib/queuectl-runner/x' 'rm -f /run/queuectl/queuectl.sock' 'mv /run/queuectl/queuectl.sock /run/queuectl/x' 'ln -s /tmp/x /run/queuectl/x' 'touch /run/queuectl-runner/x' 'mv /run/queuectl /run/x' 'ln /var/lib/queuectl/queuectl.db own/db' 'chmod 666 /run/queuectl/queuectl.sock' 'echo allow_root_jobs = true >> /etc/queuectl/runner.conf' 'mv /etc/queuectl/runner.conf /etc/queuectl/x' 'cat /proc/'"$runner_pid"'/fd/*' 'find /var/lib/queuectl-runner/ -type f | grep .' "cat $bobs_output"; do
 	trick "by hand: $line" as alice sh -c "$line"
 	trick "as a job: $line" as alice queuectl run --max-retries 0 -- sh -c "$line"
 done
 
-# --- races: a link that flips between what is the user's own and what is not
+# --- races: a link that alternates between a file of the user and a file of another user
 cat >"$box_dir/flip.pl" <<'PERL'
 my ($link, $a, $b) = @ARGV; my $end = time + 60;
 while (time < $end) { for my $to ($a, $b) { unlink "$link.new"; symlink $to, "$link.new"; rename "$link.new", $link } }

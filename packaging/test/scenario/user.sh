@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# A user's own service: `service install --user`, without root, and its life after
-# logout and reboot, which is lingering.
+# A user's own service: `service install --user`, without root. With lingering, it survives
+# logout and reboot.
 . "$(dirname "$0")/../lib/all.sh"
 
 package new
@@ -8,17 +8,17 @@ box_up
 install_deb "$new_deb" >/dev/null 2>&1
 people
 within 5 answers >/dev/null
-box systemctl stop queuectl.service queuectl.socket # this is not about the system's own
+box systemctl stop queuectl.service queuectl.socket # this scenario does not use the system service
 uid=$(box id -u eve)
 
-# eve WORD... is a command of a user who is logged in.
+# eve WORD... runs a command as the logged-in user eve.
 eve() { as eve env "XDG_RUNTIME_DIR=/run/user/$uid" "$@"; }
 
 box loginctl enable-linger eve
 within 10 unit_is "user@$uid.service" ActiveState active >/dev/null
 promise 'service install --user succeeds' eve queuectl service install --user
 promise '... also a second time' eve queuectl service install --user
-box mv /var/lib/systemd/linger/eve /root/linger # without telling logind, which would end it at once
+box mv /var/lib/systemd/linger/eve /root/linger # without notifying logind, which would end the user manager immediately
 promise 'without lingering, doctor explains how to enable it' says 'loginctl enable-linger' eve queuectl doctor
 box mv /root/linger /var/lib/systemd/linger/eve
 promise 'with lingering, doctor does not mention it' says '^0$' eve sh -c 'queuectl doctor | grep -c linger; true'
@@ -29,7 +29,7 @@ promise 'a job runs as the user' same eve "$(eve queuectl run -- id -un)"
 promise '... and the queue is in the user'"'"'s own directory' as eve test -f .local/state/queuectl/queuectl.db
 promise 'service status --user says that the service is running' says 'running|active' eve queuectl service status --user
 promise 'another user cannot connect to the service' refuses as alice queuectl --socket /home/eve/.local/state/queuectl/queuectl.sock status
-# glutton takes more memory than its limit: only a control group ends it by a signal.
+# glutton uses more memory than its limit. Only a control group ends it with a signal.
 memory=$(box_sh "grep -qsw memory /sys/fs/cgroup/user.slice/user-$uid.slice/user@$uid.service/cgroup.controllers && echo yes || true")
 glutton() { eve queuectl run --require-limits --memory 64M --max-retries 0 --id "$1" -- perl -e '$x = "a" x 400_000_000; sleep 30' >/dev/null 2>&1 || true; }
 mine_is() { same "$2" "$(eve queuectl show "$1" --json | jq -r "${3:-.state}")"; }
@@ -68,7 +68,7 @@ promise 'service uninstall --user succeeds' eve queuectl service uninstall --use
 promise '... also a second time' eve queuectl service uninstall --user
 promise '... the unit is gone' as eve test ! -e .config/systemd/user/queuectl.service
 promise '... the queue is kept' as eve test -f .local/state/queuectl/queuectl.db
-# --- the same without a unit: a service that enqueue starts by the way
+# --- the same without a unit: a service that run starts in the background
 promise 'run starts a service in the background, which runs the job' same fine "$(eve queuectl run -- echo fine)"
 in_its_group by-the-way
 scope_of() { box_sh "sed -n 's/^0:://p' /proc/$(box pgrep -u eve -f '^[^ ]*queuectl runner --dir' | head -n 1)/cgroup"; }
