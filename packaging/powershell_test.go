@@ -67,7 +67,8 @@ func TestPowerShellRules(t *testing.T) {
 		{"a program is checked", top + "$a = (& $Name a | Out-String)\nif ($LASTEXITCODE -ne 0) { throw " +
 			"\"exit code $a\" }\n", ""},
 		{"so in a string", top + "& $Name a\n\"ended with $LASTEXITCODE\"\n", ""},
-		{"a block is not a program", top + "function Do-It([scriptblock] $Check) { & $Check }\n", "4: Do is not an approved verb"},
+		{"a block is not a program", top + "function Do-It([scriptblock] $Check) { & $Check }\n",
+			"4: Do is not an approved verb"},
 		{"a helper's exit code is lost", top + "function Q { & $Name\n$script:Code = $LASTEXITCODE }\nfunction Ask { Q\nif " +
 			"($script:Code) { throw } }\nQ\nAsk\n", "8: no code checks the exit code of Q"},
 		{"or overwritten", top + "function Q { & $Name\n$script:Code = $LASTEXITCODE }\nfunction Ask { Q\nif " +
