@@ -100,7 +100,7 @@ func TestModesAreUndone(t *testing.T) {
 		var m Modes
 		m.Write([]byte(c.printed))
 		if m.Restore(20) != c.undo || m.Replay() != c.again {
-			t.Errorf("%s: %q: undone by %q and set again by %q, want %q and %q", c.name, c.printed, m.Restore(20), m.Replay(),
+			t.Errorf("%s: %q: reset by %q and set again by %q, want %q and %q", c.name, c.printed, m.Restore(20), m.Replay(),
 				c.undo, c.again)
 		}
 		var undone Modes
@@ -140,7 +140,7 @@ func TestControlsSetTheSameModes(t *testing.T) {
 	var c Controls
 	c.Write([]byte("\x1b[>1u\x1b[<u\x1b[>1u"))
 	if got := c.Text(); got != "\x1b[<u\x1b[>1u" {
-		t.Errorf("of a keyboard %q is kept", got)
+		t.Errorf("of a keyboard mode, %q is kept", got)
 	}
 	for n := range 1 << 16 {
 		c.Write(fmt.Appendf(nil, "\x1b[?%dh\x1b[%d;%dr\x1b[%d;1H\x1b[3%dm", n, n, n, n, n))

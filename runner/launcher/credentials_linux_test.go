@@ -14,7 +14,7 @@ import (
 // read before.
 func TestRunnerReadsOnlyListedCredentials(t *testing.T) {
 	if os.Geteuid() != 0 {
-		t.Skip("needs root, whose policy it is")
+		t.Skip("needs root, because the policy file must belong to root")
 	}
 	dir := t.TempDir()
 	policy := filepath.Join(dir, "runner.conf")

@@ -115,7 +115,7 @@ func TestUnusableFileIsNotAShortage(t *testing.T) {
 // is the fault of the account, not a shortage of this process.
 func TestAccountProcessLimitIsNotAShortage(t *testing.T) {
 	if os.Geteuid() != 0 {
-		t.Skip("needs root, who can be others")
+		t.Skip("needs root, which can switch to other accounts")
 	}
 	other := exec.Command("/bin/cat") // this process of the account exceeds the limit of 0 that is set below
 	other.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 2, Gid: 2}}

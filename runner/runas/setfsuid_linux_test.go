@@ -10,7 +10,7 @@ import (
 // If a switch to another account fails, the thread has its own rights again for its next user.
 func TestFailedSwitchRestoresRights(t *testing.T) {
 	if os.Geteuid() != 0 {
-		t.Skip("needs root, who can be others")
+		t.Skip("needs root, which can switch to other accounts")
 	}
 	runtime.LockOSThread() // makes all calls use one thread
 	defer runtime.UnlockOSThread()

@@ -54,7 +54,7 @@ func TestUsersOfADirectory(t *testing.T) {
 		t.Errorf("jobs run as %+v", a)
 	}
 	if _, err := s.Directory.AccountNamed("DORA"); err == nil {
-		t.Error("all jobs may run as an account by another name of its")
+		t.Error("all jobs can run as an account by another of its names")
 	}
 }
 

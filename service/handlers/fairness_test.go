@@ -131,7 +131,7 @@ func TestVerbsEndWithTheirCaller(t *testing.T) {
 		return ctx.Err()
 	}}, ids)
 	if !errors.Is(err, context.Canceled) || begun == 0 || begun > maxParallelBulk {
-		t.Errorf("%d were begun, %v", begun, err)
+		t.Errorf("%d were started, %v", begun, err)
 	}
 }
 
