@@ -106,7 +106,7 @@ func TestModesAreUndone(t *testing.T) {
 		var undone Modes
 		if undone.Write([]byte(c.printed + c.undo)); c.undo != tabs && !strings.HasSuffix(c.undo, "R\x1b\\") &&
 			!anySaved(&undone) && undone.Restore(20) != "" {
-			t.Errorf("%s: %q and %q leave %q", c.name, c.printed, c.undo, undone.Restore(20))
+			t.Errorf("%s: after %q and %q, this mode is still set: %q", c.name, c.printed, c.undo, undone.Restore(20))
 		}
 	}
 }
@@ -165,7 +165,7 @@ func TestUndoRevertsWatchedModes(t *testing.T) {
 	m.Write([]byte("\x1b[?1049h\x1b[?1003h\x1b[?25l\x1b[31m\x1b[>1u\x0e"))
 	for _, want := range []string{"\x1b[?1049l", "\x1b[?1003l", "\x1b[?25h", "\x1b[m", "\x1b[<u", "\x0f"} {
 		if !strings.Contains(m.Restore(80), want) {
-			t.Errorf("%q is not among what is undone", want)
+			t.Errorf("%q is not among the modes that are reset", want)
 		}
 	}
 }
