@@ -32,7 +32,7 @@ func TestDefaultsAreValid(t *testing.T) {
 			t.Errorf("%s: %v", k.Name, err)
 		}
 		if k.Doc == "" || c.Origin(k.Name) != config.FromDefault {
-			t.Errorf("%s: has no words, or comes from %s", k.Name, c.Origin(k.Name))
+			t.Errorf("%s: has no text, or comes from %s", k.Name, c.Origin(k.Name))
 		}
 		shown.Values[k.Name] = k.Show(&c.Settings)
 	}
@@ -112,10 +112,10 @@ func TestStrongerOriginWins(t *testing.T) {
 		t.Errorf("got origins %v", got)
 	}
 	if got := c.Overridden(config.FromFile); !slices.Equal(got, []string{"workers", "max_retries"}) {
-		t.Errorf("of the file are hidden: %v", got)
+		t.Errorf("hidden settings of the file: %v", got)
 	}
 	if got := c.Overridden(config.FromFlag); got != nil {
-		t.Errorf("of the flags are hidden: %v", got)
+		t.Errorf("hidden settings of the flags: %v", got)
 	}
 }
 

@@ -36,7 +36,7 @@ func TestPipeNameFollowsDirectory(t *testing.T) {
 		t.Error("a directory was found by the name of its pipe")
 	}
 	if got := SystemPlaces().Socket; got != `\\.\pipe\queuectl` {
-		t.Errorf("the system's service is on %s", got)
+		t.Errorf("the pipe of the system service is %s", got)
 	}
 }
 

@@ -112,7 +112,7 @@ func TestLargeLogsGoToAFile(t *testing.T) {
 	}
 	l.Append(output.Stdout, 1, bytes.Repeat([]byte("a"), output.InMemory))
 	if files() != 0 {
-		t.Error("a log that memory takes has a file")
+		t.Error("a log that fits in memory has a file")
 	}
 	l.Append(output.Stdout, 1, []byte("b"))
 	if files() != 1 {
@@ -132,7 +132,7 @@ func TestLargeLogsGoToAFile(t *testing.T) {
 		t.Errorf("got %d and %d bytes, want %d and %d", len(got[0]), len(got[1]), len(want[0]), len(want[1]))
 	}
 	if l.Discard(); files() != 0 {
-		t.Error("a discarded log has left its file")
+		t.Error("the file of a discarded log still exists")
 	}
 }
 
@@ -238,7 +238,7 @@ func (m *model) check(t interface{ Fatalf(string, ...any) }, chunks []output.Chu
 			pos[s]++
 		}
 		if pos[s]+len(c.Data) > len(m.written[s]) || !bytes.Equal(c.Data, m.written[s][pos[s]:pos[s]+len(c.Data)]) {
-			t.Fatalf("stream %d: %d bytes at %d are not what was written", s, len(c.Data), pos[s])
+			t.Fatalf("stream %d: %d bytes at %d differ from the written bytes", s, len(c.Data), pos[s])
 		}
 		pos[s] += len(c.Data)
 	}

@@ -112,6 +112,6 @@ func TestLongMask(t *testing.T) {
 	l.Append(output.Stderr, 1, []byte("b."))
 	l.Close()
 	if got := read(l); len(got) != 15<<16+1+len("***.") || !strings.HasSuffix(got, "a***.") {
-		t.Errorf("%d bytes are kept, which end with %q", len(got), got[len(got)-6:])
+		t.Errorf("%d bytes are kept, and end with %q", len(got), got[len(got)-6:])
 	}
 }

@@ -167,11 +167,11 @@ func TestRegionsAreReadBack(t *testing.T) {
 				got, oldest := make([]byte, room), at%room
 				want = append(want[oldest:], want[:oldest]...)
 				if n, err := s.read(r, at-room, got); err != nil || n != len(got) || !slices.Equal(got, want) {
-					t.Errorf("what is read back is not what was written: %v", err)
+					t.Errorf("the bytes read back differ from the written bytes: %v", err)
 				}
 				got = make([]byte, len(wantOther))
 				if n, err := s.read(other, 0, got); err != nil || n != len(got) || !slices.Equal(got, wantOther) {
-					t.Errorf("what is read back of another region is not what was written: %v", err)
+					t.Errorf("the bytes read back from another region differ from the written bytes: %v", err)
 				}
 				if info := s.used; s.file == nil && info > InMemory {
 					t.Errorf("%d bytes in memory", info)
@@ -215,10 +215,10 @@ func TestDamageInOpenLogIsReported(t *testing.T) {
 				at, damaged := int64(0), int64(0)
 				if err := read(func(c Chunk) error {
 					if c.Damaged > 0 && c.Offset != at {
-						t.Errorf("%s: damage at %d is said to be at %d", form, at, c.Offset)
+						t.Errorf("%s: damage at %d is reported at %d", form, at, c.Offset)
 					}
 					if !bytes.Equal(c.Data, want[at:at+int64(len(c.Data))]) {
-						t.Fatalf("%s: the bytes from %d on are not what was printed", form, at)
+						t.Fatalf("%s: the bytes from %d on differ from the printed bytes", form, at)
 					}
 					at += c.Length()
 					damaged += c.Damaged

@@ -205,11 +205,11 @@ func TestDamageIsNeverShownAsOutput(t *testing.T) {
 				t.Fatalf("byte %d: %v, got %q, want %q", at, err, got, want)
 			}
 			if lost := strings.Count(got[0]+got[1], "?"); lost > 300 {
-				t.Errorf("byte %d: %d bytes are lost by one that is damaged", at, lost)
+				t.Errorf("byte %d: one damaged byte loses %d bytes", at, lost)
 			}
 			if damaged, err := output.CheckFile(bytes.NewReader(harmed), int64(len(harmed))); damaged == 0 &&
 				!errors.Is(err, output.ErrDamaged) {
-				t.Errorf("byte %d: the damage is not found", at)
+				t.Errorf("byte %d: the damage is not detected", at)
 			}
 			end, err := tail(harmed, 100)
 			if err != nil && !errors.Is(err, output.ErrDamaged) || err == nil && !strings.HasSuffix(want[0], restore(end)[0]) {
@@ -218,7 +218,7 @@ func TestDamageIsNeverShownAsOutput(t *testing.T) {
 		}
 	}
 	if damaged, err := output.CheckFile(bytes.NewReader(raw), int64(len(raw))); damaged != 0 || err != nil {
-		t.Errorf("of a sound file %d bytes are damaged, %v", damaged, err)
+		t.Errorf("an intact file: %d bytes are damaged, %v", damaged, err)
 	}
 }
 
@@ -326,7 +326,7 @@ func TestCutFilesReportDamage(t *testing.T) {
 			}
 		}
 		if cut < len(raw)-trailer && !strings.HasSuffix(got[0]+got[1], "?") && !strings.HasSuffix(got[0], "?") {
-			t.Errorf("cut after %d bytes: nothing is said to be missing", cut)
+			t.Errorf("cut after %d bytes: no bytes are reported as missing", cut)
 		}
 		if _, err := output.CheckFile(bytes.NewReader(raw[:cut]), int64(len(raw))); !errors.Is(err, output.ErrDamaged) {
 			t.Errorf("cut after %d bytes: %v", cut, err)
@@ -335,11 +335,11 @@ func TestCutFilesReportDamage(t *testing.T) {
 		err = output.DecodeTail(bytes.NewReader(raw[:cut]), int64(len(raw)), 10,
 			func(c output.Chunk) error { end = append(end, c); return nil })
 		if !errors.Is(err, output.ErrDamaged) || end != nil {
-			t.Errorf("the tail of one cut after %d bytes: %+v, %v", cut, end, err)
+			t.Errorf("the tail of a file cut after %d bytes: %+v, %v", cut, end, err)
 		}
 	}
 	if chunks, err := tail(nil, 10); chunks != nil || err != nil {
-		t.Errorf("the tail of nothing: %+v, %v", chunks, err)
+		t.Errorf("the tail of an empty file: %+v, %v", chunks, err)
 	}
 	stop := errors.New("enough")
 	for _, err := range []error{
@@ -386,7 +386,7 @@ func FuzzDecodeTail(f *testing.F) {
 		}
 		// The limit is n bytes, plus at most 3 bytes of a character that would otherwise be cut.
 		if err == nil && n > 0 && max(kept[0], kept[1]) > n+3 {
-			t.Fatalf("%x, %d: handed over %v bytes", raw, n, fmt.Sprint(kept))
+			t.Fatalf("%x, %d: passed on %v bytes", raw, n, fmt.Sprint(kept))
 		}
 		if err := output.DecodeFile(bytes.NewReader(raw), int64(len(raw)), func(c output.Chunk) error {
 			if c.Stream > output.Stderr || min(c.Dropped, c.Damaged) < 0 || c.Dropped+c.Damaged > 0 && c.Data != nil {

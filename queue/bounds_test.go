@@ -38,7 +38,7 @@ func TestMembersAreBounded(t *testing.T) {
 	}
 	if n, err := members(object(queue.MaxMembers+1, "1")); n != queue.MaxMembers || !errors.Is(err, queue.ErrInvalid) ||
 		!strings.Contains(err.Error(), "the maximum is 16384") {
-		t.Errorf("beyond it: %d members, %v", n, err)
+		t.Errorf("beyond the limit: %d members, %v", n, err)
 	}
 	for _, n := range []int{1, 15, 16, 17, 1000} {
 		twice := strings.TrimSuffix(object(n, "1"), "}") + fmt.Sprintf(`,"k%d":2}`, n/2)
@@ -164,7 +164,7 @@ func TestEditDoesNotEncodeUnchangedValues(t *testing.T) {
 	}
 	runtime.ReadMemStats(&after)
 	if n := after.TotalAlloc - before.TotalAlloc; n > 1<<20 {
-		t.Errorf("it took %d bytes", n)
+		t.Errorf("the edit allocated %d bytes", n)
 	}
 	if old.Priority = 9; !reflect.DeepEqual(j.Execution, old.Execution) || j.Priority != 9 {
 		t.Errorf("the job has changed: %.200v", j)

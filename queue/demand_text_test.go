@@ -38,7 +38,7 @@ func TestResolveGatesAndParents(t *testing.T) {
 	s := queue.SpecOf(&j)
 	if *s.Queue != "gpu" || *s.Lock != "db:2" || *s.RateLimit != "@api=10/h" ||
 		!reflect.DeepEqual(s.Resources, map[string]string{"ram": "3", "gpu": "1"}) {
-		t.Errorf("it reads again as %v", s.GivenFields())
+		t.Errorf("parsed again: got %v", s.GivenFields())
 	}
 }
 

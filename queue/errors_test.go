@@ -13,7 +13,7 @@ import (
 func TestErrorsAreKnownByCode(t *testing.T) {
 	err := fmt.Errorf("enqueue: %w", queue.Invalid("cwd", "is %s", "odd").WithIndex(3))
 	if !errors.Is(err, queue.ErrInvalid) || errors.Is(err, queue.ErrExists) || errors.Is(err, errors.New("invalid")) {
-		t.Errorf("%v: is not known as invalid, or as something else", err)
+		t.Errorf("%v: does not match ErrInvalid, or matches another error", err)
 	}
 	if got, want := err.Error(), "enqueue: entry 3: cwd: is odd"; got != want {
 		t.Errorf("got %q, want %q", got, want)

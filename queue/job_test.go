@@ -28,7 +28,7 @@ func TestFingerprint(t *testing.T) {
 		j := base()
 		change(&j)
 		if seen[j.Fingerprint()] {
-			t.Errorf("%+v has the fingerprint of another", j)
+			t.Errorf("%+v has the same fingerprint as another job", j)
 		}
 		seen[j.Fingerprint()] = true
 	}

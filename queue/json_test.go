@@ -128,7 +128,7 @@ func compareMembers(t *testing.T, raw []byte) {
 	})
 	slices.Sort(names)
 	if len(slices.Compact(names)) != len(got) {
-		t.Fatalf("%q: a member was handed over twice: %q", raw, names)
+		t.Fatalf("%q: a member was passed on twice: %q", raw, names)
 	}
 	if err != nil && isObject && !strings.Contains(err.Error(), "twice") && !strings.Contains(err.Error(), "too many") ||
 		err == nil && !isObject {

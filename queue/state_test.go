@@ -40,7 +40,7 @@ func TestStateTableMatchesContract(t *testing.T) {
 		}
 	}
 	if queue.State(99).CanBecome(queue.Pending) || queue.State(99).String() != "" {
-		t.Error("a state that does not exist has a name or moves")
+		t.Error("an invalid state has a name or a transition")
 	}
 }
 

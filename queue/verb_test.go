@@ -214,7 +214,7 @@ func TestEditMerges(t *testing.T) {
 			t.Errorf("%s: %v, want field %s", set, err, field)
 		}
 		if !reflect.DeepEqual(j, base()) {
-			t.Errorf("%s: refused, and changed: %+v", set, j)
+			t.Errorf("%s: rejected, but the job has changed: %+v", set, j)
 		}
 	}
 }

@@ -99,13 +99,13 @@ func TestEndAllSparesProcessesOfOtherAccounts(t *testing.T) {
 		t.Errorf("its runner is process %d, of another account", pid)
 	}
 	if n, err := (Location{Dir: base}).EndAll(0); n != 0 || err == nil {
-		t.Errorf("a runner that is another's process: ended %d, %v", n, err)
+		t.Errorf("a runner with the pid of another account's process: ended %d, %v", n, err)
 	}
 
 	// For a process of another account, Kill returns no error, because the process with the given pid
 	// and start time has ended.
 	if err := process.Kill(foreign.pid, foreign.ticks, new(uint32(1))); err != nil {
-		t.Errorf("a process that is another's by now: %v", err)
+		t.Errorf("a pid that now belongs to another account's process: %v", err)
 	}
 
 	base = t.TempDir()
@@ -114,7 +114,7 @@ func TestEndAllSparesProcessesOfOtherAccounts(t *testing.T) {
 		t.Errorf("its runner is process %d, want %d", pid, own.pid)
 	}
 	if n, err := (Location{Dir: base}).EndAll(0); n != 1 || err != nil {
-		t.Errorf("the account's own: ended %d, %v", n, err)
+		t.Errorf("the account's own runner: ended %d, %v", n, err)
 	}
 	for what, c := range map[string]struct {
 		process startedProcess
@@ -141,6 +141,6 @@ func TestOutputSizeIgnoresSymlinks(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := OutputSize(root, "1-1", 1<<20); got != 0 {
-		t.Errorf("it has %d bytes", got)
+		t.Errorf("the file has %d bytes", got)
 	}
 }

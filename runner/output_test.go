@@ -49,7 +49,7 @@ func TestValidRefNamesOnlyOutputs(t *testing.T) {
 	Purge(root, []string{"12-3", "../victim", "x", "", ".", "..", "/victim", "1\x002", "99-9"})
 	for p, want := range map[string]bool{"output/12-3": false, "output/x": true, "victim": true, "output": true} {
 		if _, err := os.Stat(filepath.Join(root, p)); (err == nil) != want {
-			t.Errorf("%s: is there %v, want %v", p, err == nil, want)
+			t.Errorf("%s: exists: %v, want %v", p, err == nil, want)
 		}
 	}
 }
@@ -71,7 +71,7 @@ func TestPurgeRemovesOpenOutput(t *testing.T) {
 	Purge(home.Dir, []string{"1-1"})
 	f.Close()
 	if _, err := os.Stat(path); !os.IsNotExist(err) {
-		t.Errorf("it is still there: %v", err)
+		t.Errorf("the output still exists: %v", err)
 	}
 	if f, err := home.OpenOutput("1-1"); !os.IsNotExist(err) {
 		t.Errorf("got %v, %v", f, err)

@@ -81,7 +81,7 @@ func TestRunnerRunsAnInstalledCopy(t *testing.T) {
 	write("two")
 	runs(own)
 	if list, _ := os.ReadDir(own); len(list) != 1 {
-		t.Errorf("copies of before are left: %v", list)
+		t.Errorf("earlier copies are left: %v", list)
 	}
 }
 
@@ -129,7 +129,7 @@ func TestRunnerLeavesTheServicesJobObject(t *testing.T) {
 		said, err := bufio.NewReader(out).ReadString('\n')
 		pid, err2 := strconv.Atoi(strings.TrimSpace(said))
 		if err != nil || err2 != nil {
-			t.Fatalf("leaves %t: the service said %q, %v", leaves, said, err)
+			t.Fatalf("leaves %t: the service printed %q, %v", leaves, said, err)
 		}
 		runner, err := windows.OpenProcess(windows.SYNCHRONIZE|windows.PROCESS_TERMINATE, false, uint32(pid))
 		if err != nil {
@@ -140,7 +140,7 @@ func TestRunnerLeavesTheServicesJobObject(t *testing.T) {
 		cmd.Wait()
 		event, err := windows.WaitForSingleObject(runner, 2000)
 		if lives := event == uint32(windows.WAIT_TIMEOUT); lives != leaves || err != nil {
-			t.Errorf("leaves %t: the runner lives %t, %v", leaves, lives, err)
+			t.Errorf("leaves %t: the runner is running: %t, %v", leaves, lives, err)
 		}
 		windows.TerminateProcess(runner, 1)
 		windows.WaitForSingleObject(runner, 5000)

@@ -17,9 +17,9 @@ func TestLogWritesToBothHandlers(t *testing.T) {
 	log.Warn("two", "n", 2)
 	if got := all.String(); strings.Contains(got, "none") || !strings.Contains(got, "msg=one job=a") ||
 		!strings.Contains(got, "msg=two job=a g.n=2") {
-		t.Errorf("the first has %q", got)
+		t.Errorf("the first log has %q", got)
 	}
 	if got := bad.String(); strings.Count(got, "\n") != 1 || !strings.Contains(got, "msg=two job=a g.n=2") {
-		t.Errorf("the second has %q", got)
+		t.Errorf("the second log has %q", got)
 	}
 }

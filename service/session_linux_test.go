@@ -31,7 +31,7 @@ func TestSessionEndDoesNotWaitForJobs(t *testing.T) {
 						break
 					}
 					if time.Now().After(end) {
-						t.Fatal("it does not stop")
+						t.Fatal("the service does not stop")
 					}
 				}
 			}
@@ -52,7 +52,7 @@ func TestSessionEndDoesNotWaitForJobs(t *testing.T) {
 				j = w.waitForState("deaf", "processing")
 			}
 			if j.Reason == nil || *j.Reason != "stopped" || len(j.History) != 2 || j.Attempts != 0 {
-				t.Errorf("given back: %+v", j)
+				t.Errorf("returned job: %+v", j)
 			}
 			w.apply(func(ctx context.Context, s control.Selection) (control.BulkResult, error) {
 				return w.Kill(ctx, control.Kill{Selection: s, Signal: "KILL"})
@@ -79,7 +79,7 @@ func TestClosedWindowLeavesJobs(t *testing.T) {
 		w.end()
 		w.start()
 		if after := w.waitForState("stays", "processing"); len(after.History) != 1 || *after.PID != *before.PID {
-			t.Errorf("it was %+v, and is %+v", before, after)
+			t.Errorf("the job was %+v, and is now %+v", before, after)
 		}
 		w.apply(func(ctx context.Context, s control.Selection) (control.BulkResult, error) {
 			return w.Kill(ctx, control.Kill{Selection: s, Signal: "KILL"})

@@ -84,7 +84,7 @@ func TestPipeAdmitsAccountsWithARight(t *testing.T) {
 		t.Errorf("an unknown number is not reported: %s", log.String())
 	}
 	if s, _ := newServiceWithAccess(t, nil); len(s.rights.Current().Users)+len(s.rights.Current().Groups) != 0 {
-		t.Errorf("a user's own service lets others in: %+v", s.rights.Current())
+		t.Errorf("a user's own service admits others: %+v", s.rights.Current())
 	}
 }
 
@@ -140,6 +140,6 @@ func TestChangedAccessHoldsForThePipe(t *testing.T) {
 	sd, err := windows.GetSecurityInfo(windows.Handle(c.(interface{ Fd() uintptr }).Fd()), windows.SE_KERNEL_OBJECT,
 		windows.DACL_SECURITY_INFORMATION)
 	if err != nil || !strings.Contains(sd.String(), "(A;;0x12019b;;;BG)") || log.Len() > 0 {
-		t.Errorf("the pipe lets in %s, %v; %s", sd, err, log)
+		t.Errorf("the pipe admits %s, %v; %s", sd, err, log)
 	}
 }

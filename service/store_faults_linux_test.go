@@ -104,7 +104,7 @@ func TestTheStoreKnowsItsNode(t *testing.T) {
 	})
 	host, err := os.Hostname()
 	if got := <-names; err != nil || got != host {
-		t.Errorf("it is of %q, and the host is %q (%v)", got, host, err)
+		t.Errorf("the node is called %q, and the host %q (%v)", got, host, err)
 	}
 }
 
@@ -181,6 +181,6 @@ func TestRequeuedJobHasEndedAgain(t *testing.T) {
 	})
 	w.apply(w.Requeue, "a")
 	if j := w.waitForState("a", queue.Completed.String()); len(j.History) != 2 {
-		t.Errorf("it ran %d times", len(j.History))
+		t.Errorf("the job ran %d times", len(j.History))
 	}
 }

@@ -106,7 +106,7 @@ func TestManagedService(t *testing.T) {
 			n := len(s.statuses)
 			s.send(svc.ParamChange)
 			if s.send(svc.Interrogate); len(s.statuses) != n+1 || s.last() != want || reloads != 1 {
-				t.Errorf("after an hour: %d signs, %+v, %d reloads", len(s.statuses)-n, s.last(), reloads)
+				t.Errorf("after an hour: %d progress reports, %+v, %d reloads", len(s.statuses)-n, s.last(), reloads)
 			}
 			s.send(stop)
 			before := uint32(0)
@@ -121,7 +121,7 @@ func TestManagedService(t *testing.T) {
 			}
 			s.send(svc.Interrogate)
 			if now := s.last(); now.State != svc.StopPending {
-				t.Errorf("asked while it stops: %+v", now)
+				t.Errorf("interrogated while it stops: %+v", now)
 			}
 		})
 		if s.specific || s.code != 0 {
@@ -201,7 +201,7 @@ func TestCrashIsInTheLog(t *testing.T) {
 	cmd := exec.Command(os.Args[0], "-test.run=^"+t.Name()+"$")
 	cmd.Env = append(os.Environ(), where+"="+dir)
 	if err := cmd.Run(); err == nil {
-		t.Error("it has not crashed")
+		t.Error("the service has not crashed")
 	}
 	raw, err := os.ReadFile(filepath.Join(dir, config.ServiceLogName))
 	if err != nil || !strings.Contains(string(raw), "panic: on purpose") || !strings.Contains(string(raw), "goroutine ") {
@@ -212,7 +212,7 @@ func TestCrashIsInTheLog(t *testing.T) {
 // serve --service outside the service manager returns an error with the command to use instead.
 func TestServiceByHand(t *testing.T) {
 	err := runByServiceManager(t.Context(), func(context.Context, *manager) error {
-		t.Error("it runs")
+		t.Error("the service is running")
 		return nil
 	})
 	if err == nil || fault.ExitCode(err) != 2 || !strings.Contains(err.Error(), "sc start queuectl") {

@@ -119,7 +119,7 @@ func TestAccessIsLists(t *testing.T) {
 		t.Errorf("the socket of a user's own service: %o %q", mode, group)
 	}
 	if shared.FixedUser() != "jobs" || given.FixedUser() != "" || own.FixedUser() != "" {
-		t.Error("the fixed user is not the one that is named")
+		t.Error("FixedUser does not return the configured user")
 	}
 }
 

@@ -183,12 +183,12 @@ func TestLookupsFailFastWithoutAnswer(t *testing.T) {
 		}
 		patient.UserName(61420)
 		if patient.UserName(61421); len(e.asked) != 3 {
-			t.Errorf("the patient one: %q", e.asked)
+			t.Errorf("with AlwaysAsk: asked for %q", e.asked)
 		}
 		time.Sleep(elsewhereFor)
 		e.fails = false
 		if got := d.UserName(61400); got != "dora" || len(e.asked) != 4 {
-			t.Errorf("once it answers: %s, %q", got, e.asked)
+			t.Errorf("after the directory answers again: %s, %q", got, e.asked)
 		}
 	})
 }

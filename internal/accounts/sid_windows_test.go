@@ -73,7 +73,7 @@ func TestDigestsAreBounded(t *testing.T) {
 		s.remember(i, sid(t, "S-1-1-0"))
 	}
 	if len(s.byNumber) > maxFound {
-		t.Errorf("%d are remembered", len(s.byNumber))
+		t.Errorf("%d accounts are remembered", len(s.byNumber))
 	}
 }
 
@@ -129,7 +129,7 @@ func TestDomainAnswersAreCached(t *testing.T) {
 		}}
 		for range 3 {
 			if id, ok := d.UserID(`CORP\alice`); !ok || id != ID(alice) {
-				t.Errorf("she is %d, %v", id, ok)
+				t.Errorf("alice is %d, %v", id, ok)
 			}
 			if id, ok := d.GroupID(`CORP\ops`); !ok || id != ID(group) {
 				t.Errorf("the group is %d, %v", id, ok)
@@ -141,7 +141,7 @@ func TestDomainAnswersAreCached(t *testing.T) {
 				t.Error("a user is a group")
 			}
 			if name := d.UserName(ID(alice)); name != `CORP\alice` {
-				t.Errorf("she is called %s", name)
+				t.Errorf("alice is called %s", name)
 			}
 		}
 		if want := []string{`CORP\alice`, `CORP\ops`, alice.String()}; !reflect.DeepEqual(asked, want) {

@@ -19,12 +19,12 @@ func TestEnvironDropsVariablesOfOneProcess(t *testing.T) {
 	got := Environ()
 	for _, name := range dropped {
 		if slices.Contains(got, name+"=1") {
-			t.Errorf("%s is passed on", name)
+			t.Errorf("the variable %s is passed on", name)
 		}
 	}
 	for _, name := range kept {
 		if !slices.Contains(got, name+"=1") {
-			t.Errorf("%s is gone", name)
+			t.Errorf("the variable %s is missing", name)
 		}
 	}
 }

@@ -61,7 +61,7 @@ func TestFind(t *testing.T) {
 	}
 	write(t, want, "old") // the content differs, but has the same length as the new one
 	if path, err := Find(program, first); path != "" || err != nil {
-		t.Errorf("half of it is found: %q, %v", path, err)
+		t.Errorf("an incomplete copy is found: %q, %v", path, err)
 	}
 }
 

@@ -16,7 +16,7 @@ func watch(t *testing.T, ctx context.Context, dir string) <-chan error {
 	select {
 	case <-ready:
 	case err := <-result:
-		t.Fatalf("it does not watch: %v", err)
+		t.Fatalf("the directory is not watched: %v", err)
 	}
 	return result
 }
@@ -31,6 +31,6 @@ func TestWatchingEnds(t *testing.T) {
 		t.Errorf("cancelled: %v", err)
 	}
 	if err := WaitForChange(t.Context(), dir, nil, func() bool { return false }); err != nil {
-		t.Errorf("no need to wait: %v", err)
+		t.Errorf("if the condition already holds: %v", err)
 	}
 }

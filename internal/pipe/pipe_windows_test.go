@@ -446,7 +446,7 @@ func TestSecondListener(t *testing.T) {
 	listen(t, OwnerOnly())
 	if l, err := Listen(nameOf(t), OwnerOnly()); err == nil {
 		l.Close()
-		t.Error("two serve one name")
+		t.Error("a second listener was accepted")
 	}
 }
 
@@ -489,6 +489,6 @@ func TestPipeAccessCanChange(t *testing.T) {
 		t.Errorf("an existing connection: %v", err)
 	}
 	if err := l.Admit("nonsense"); err == nil {
-		t.Error("nonsense is a security descriptor")
+		t.Error("an invalid security descriptor was accepted")
 	}
 }

@@ -99,7 +99,7 @@ func TestZipIsTheSameAgain(t *testing.T) {
 	}
 	now, before := made(0), made(time.Hour)
 	if !bytes.Equal(now, before) {
-		t.Error("younger files give another .zip")
+		t.Error("files with later times produce another .zip")
 	}
 	z, err := zip.NewReader(bytes.NewReader(now), int64(len(now)))
 	if err != nil {

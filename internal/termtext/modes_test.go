@@ -100,13 +100,13 @@ func TestModesAreUndone(t *testing.T) {
 		var m Modes
 		m.Write([]byte(c.printed))
 		if m.Restore(20) != c.undo || m.Replay() != c.again {
-			t.Errorf("%s: %q: undone by %q and set again by %q, want %q and %q", c.name, c.printed, m.Restore(20), m.Replay(),
+			t.Errorf("%s: %q: reset by %q and set again by %q, want %q and %q", c.name, c.printed, m.Restore(20), m.Replay(),
 				c.undo, c.again)
 		}
 		var undone Modes
 		if undone.Write([]byte(c.printed + c.undo)); c.undo != tabs && !strings.HasSuffix(c.undo, "R\x1b\\") &&
 			!anySaved(&undone) && undone.Restore(20) != "" {
-			t.Errorf("%s: %q and %q leave %q", c.name, c.printed, c.undo, undone.Restore(20))
+			t.Errorf("%s: after %q and %q, this mode is still set: %q", c.name, c.printed, c.undo, undone.Restore(20))
 		}
 	}
 }
@@ -140,7 +140,7 @@ func TestControlsSetTheSameModes(t *testing.T) {
 	var c Controls
 	c.Write([]byte("\x1b[>1u\x1b[<u\x1b[>1u"))
 	if got := c.Text(); got != "\x1b[<u\x1b[>1u" {
-		t.Errorf("of a keyboard %q is kept", got)
+		t.Errorf("of a keyboard mode, %q is kept", got)
 	}
 	for n := range 1 << 16 {
 		c.Write(fmt.Appendf(nil, "\x1b[?%dh\x1b[%d;%dr\x1b[%d;1H\x1b[3%dm", n, n, n, n, n))
@@ -165,7 +165,7 @@ func TestUndoRevertsWatchedModes(t *testing.T) {
 	m.Write([]byte("\x1b[?1049h\x1b[?1003h\x1b[?25l\x1b[31m\x1b[>1u\x0e"))
 	for _, want := range []string{"\x1b[?1049l", "\x1b[?1003l", "\x1b[?25h", "\x1b[m", "\x1b[<u", "\x0f"} {
 		if !strings.Contains(m.Restore(80), want) {
-			t.Errorf("%q is not among what is undone", want)
+			t.Errorf("%q is not among the modes that are reset", want)
 		}
 	}
 }

@@ -57,15 +57,15 @@ func TestCleanedOnceIdle(t *testing.T) {
 	// The interval is so short that the program was busy in it.
 	m.checkedAt = m.checkedAt.Add(-minCPUTime)
 	if m.TrimIfIdle(); m.cpuAtTrim != first {
-		t.Error("while it works")
+		t.Error("memory was trimmed while the process was busy")
 	}
 	m.checkedAt = m.checkedAt.Add(-time.Hour)
 	if m.TrimIfIdle(); m.cpuAtTrim == first {
-		t.Error("not once it is idle")
+		t.Error("memory was not trimmed when the process was idle")
 	}
 	second := m.cpuAtTrim
 	m.checkedAt = m.checkedAt.Add(-time.Hour)
 	if m.TrimIfIdle(); m.cpuAtTrim != second {
-		t.Error("again though nothing was done")
+		t.Error("memory was trimmed again although the process had been idle since")
 	}
 }

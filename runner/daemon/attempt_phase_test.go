@@ -83,7 +83,7 @@ func TestUnjournaledResultKeepsSlot(t *testing.T) {
 		s.unjournaled++
 		s.workers.busy--
 		if s.slots.emptyLocked() != 0 || !a.hasEnded() || a.onWorker() {
-			t.Errorf("%s: the slot is free though the result is not in the journal", first)
+			t.Errorf("%s: the slot is free although the result is not in the journal", first)
 		}
 		s.mu.Unlock()
 		if first == "journal" {

@@ -27,6 +27,6 @@ func TestCauseOfKillComesFirst(t *testing.T) {
 		}
 	}
 	if causeStopped != 5 || causeLost != 8 || causeInterrupted != 9 || causeMemory != 12 || causeHungStart != 13 {
-		t.Error("the causes are not the numbers that the service knows")
+		t.Error("the causes have other numbers than in the service")
 	}
 }

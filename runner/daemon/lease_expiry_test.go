@@ -73,7 +73,7 @@ func TestExpiredLeasesStopStarts(t *testing.T) {
 			}
 			s.startAttemptLocked(&wire.Start{Lease: wire.Lease{Seq: 2}, Argv: []string{"x"}, UID: -1})
 			if len(s.attempts) != 0 {
-				t.Error("something begins though the time is over")
+				t.Error("an attempt starts after its lease expired")
 			}
 		})
 		prolong(0)
@@ -122,12 +122,12 @@ func TestAttemptsWaitForLeaseWatchdog(t *testing.T) {
 			}()
 			synctest.Wait()
 			if begun != (c.leased == 0) {
-				t.Errorf("leased for %v: begun: %v", c.leased, begun)
+				t.Errorf("leased for %v: started: %v", c.leased, begun)
 			}
 			c.then(s)
 			synctest.Wait()
 			if !begun {
-				t.Errorf("leased for %v: it does not begin", c.leased)
+				t.Errorf("leased for %v: the attempt does not start", c.leased)
 			}
 		})
 	}

@@ -133,14 +133,14 @@ func TestSignalsAreSentOneByOne(t *testing.T) {
 		s.signalLocked(&wire.Signal{Lease: l, Number: 12})
 	}
 	if n := runtime.NumGoroutine() - before; n > 1 {
-		t.Errorf("%d goroutines send them", n)
+		t.Errorf("%d goroutines send signals", n)
 	}
 	if !slices.Equal(a.signals.numbers, []int64{10, 12}) {
-		t.Errorf("to be sent are %d", a.signals.numbers)
+		t.Errorf("signals that wait: %d", a.signals.numbers)
 	}
 	s.mu.Unlock()
 	s.goroutines.Wait()
 	if len(a.signals.numbers) != 0 || a.signals.sending {
-		t.Errorf("left are %d", a.signals.numbers)
+		t.Errorf("signals that are left: %d", a.signals.numbers)
 	}
 }

@@ -99,7 +99,7 @@ func TestSocketIsRecreatedWithoutWatch(t *testing.T) {
 				case <-time.After(2 * maxCheckInterval):
 				}
 				if _, err := os.Lstat(path); err != nil {
-					t.Errorf("after %v: got %v, want that the socket exists again", 2*maxCheckInterval, err)
+					t.Errorf("after %v: got %v, want a new socket", 2*maxCheckInterval, err)
 				}
 			})
 		})

@@ -59,7 +59,7 @@ func TestCgroupHasLimitsOfItsCommand(t *testing.T) {
 	}
 	for name, want := range map[string]string{"memory.max": "max", "cpu.max": "max 100000"} {
 		if raw, _ := os.ReadFile(filepath.Join(b.path, name)); string(raw) != want {
-			t.Errorf("the next command has the limits of one that did not start: %s is %q", name, raw)
+			t.Errorf("the next command has the limits of a command that did not start: %s is %q", name, raw)
 		}
 	}
 	none := &cgroup{path: filepath.Join(t.TempDir(), "gone")}
@@ -221,7 +221,7 @@ func TestTreeEndsWithItsControlGroup(t *testing.T) {
 		}
 	}
 	if raw, _ := os.ReadFile("/proc/" + lines[len(lines)-1] + "/cmdline"); strings.Contains(string(raw), "4321") {
-		t.Errorf("process %s lives on", lines[len(lines)-1])
+		t.Errorf("process %s is still running", lines[len(lines)-1])
 	}
 }
 
@@ -249,7 +249,7 @@ func TestPeakTasksBelongToCommand(t *testing.T) {
 	}
 	b := &cgroup{path: t.TempDir()}
 	if n := b.peakTasks(); n != 0 {
-		t.Errorf("where nothing counts: %d", n)
+		t.Errorf("without a counter: %d", n)
 	}
 	if err := os.WriteFile(filepath.Join(b.path, "pids.peak"), []byte("12\n"), 0o600); err != nil {
 		t.Fatal(err)
@@ -286,6 +286,6 @@ func TestLostCgroupIsReplaced(t *testing.T) {
 		os.Remove(below)
 	}
 	if r, _ := w.runLine(t, "exec /no/such/program"); r.ExitCode != 127 || r.Shortage {
-		t.Errorf("a program that is not there: %+v", r)
+		t.Errorf("a missing program: %+v", r)
 	}
 }

@@ -61,7 +61,7 @@ func TestNoCollectionWaitsForALongFork(t *testing.T) {
 	go func() { began <- orphans.beginFork() }()
 	select {
 	case <-began:
-		t.Error("a fork has begun in the middle of a collection")
+		t.Error("a fork started during a collection")
 	case <-time.After(10 * time.Millisecond):
 	}
 	orphans.resumeForks()

@@ -107,7 +107,7 @@ func graceEnds(t *testing.T, groups *Cgroups) {
 		var child int
 		fmt.Sscanf(c.output(t), "up %d", &child)
 		if r.Cause != 4 || r.Signal != 15 || r.Leftovers != 1 || r.StuckPID != 0 || isAlive(child) {
-			t.Errorf("got %+v, want one process left behind and ended; it lives: %v", r, isAlive(child))
+			t.Errorf("got %+v, want one process left behind and ended; still running: %v", r, isAlive(child))
 		}
 	}
 	c, _, result := run()
@@ -116,7 +116,7 @@ func graceEnds(t *testing.T, groups *Cgroups) {
 	r := <-result
 	ended(c, r)
 	if took := r.EndedAt.Sub(killedAt); took < 300*time.Millisecond {
-		t.Errorf("it was ended after %v, before the grace", took)
+		t.Errorf("the command was ended after %v, before the grace period", took)
 	}
 	c, main, result := run()
 	w.Kill(4, time.Hour)
@@ -176,7 +176,7 @@ func TestForeignProcessDoesNotDelayKill(t *testing.T) {
 			t.Errorf("got %+v", r)
 		}
 	case <-time.After(10 * time.Second):
-		t.Error("it waits for a stranger")
+		t.Error("the command waits for a process that is not its own")
 		unix.Kill(hidden, unix.SIGKILL)
 		<-result
 	}

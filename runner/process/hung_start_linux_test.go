@@ -53,7 +53,7 @@ func waitUntil(t *testing.T, what string, done func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(20 * time.Second); !done(); time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatalf("not within 20s: %s", what)
+			t.Fatalf("not within 20 s: %s", what)
 		}
 	}
 }
@@ -83,7 +83,7 @@ func TestHungStartDoesNotDelayOthers(t *testing.T) {
 	w := NewWorker(nil)
 	defer w.Close()
 	if r := w.Run(left); !r.HasBackground {
-		t.Fatalf("got %+v, want an orphan that lives on", r)
+		t.Fatalf("got %+v, want an orphan that is still running", r)
 	}
 	defer killByCmdline(t, "sleep\x004322\x00")
 	gate := filepath.Join(t.TempDir(), "gate")
@@ -105,10 +105,10 @@ func TestHungStartDoesNotDelayOthers(t *testing.T) {
 	select {
 	case r := <-early:
 		if r.ExitCode != 0 || r.Leftovers != 0 || before.output(t) != "said" {
-			t.Errorf("a command whose output what is being started has open: %+v, %q", r, before.output(t))
+			t.Errorf("a command whose output is open in a process that is starting: %+v, %q", r, before.output(t))
 		}
 	case <-time.After(5 * time.Second):
-		t.Fatal("a command does not end whose output what is being started has open")
+		t.Fatal("a command does not end while a process that is starting has its output open")
 	}
 	for range 20 {
 		others := runAsync(t, command(t, "/bin/sh", "-c", "(sleep 4323 &)"))
@@ -118,7 +118,7 @@ func TestHungStartDoesNotDelayOthers(t *testing.T) {
 				t.Errorf("another command: %+v", r)
 			}
 		case <-time.After(5 * time.Second):
-			t.Fatal("another command does not end while a program cannot be started")
+			t.Fatal("another command does not end while the start of a program hangs")
 		}
 	}
 	select {
@@ -239,7 +239,7 @@ func TestReapSparesChildrenOfActiveForks(t *testing.T) {
 		t.Helper()
 		Reap()
 		if _, is := procfs.Stat(pid); is != exists {
-			t.Errorf("%s: the orphan is there: %v, want %v", when, is, exists)
+			t.Errorf("%s: the orphan exists: %v, want %v", when, is, exists)
 		}
 	}
 	check(old, true, "while a fork is under way")

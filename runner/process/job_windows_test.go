@@ -55,7 +55,7 @@ func TestEndTrees(t *testing.T) {
 			t.Errorf("left: %v", left)
 		}
 		if n := livingProcesses(processes, time.Second); n != 0 {
-			t.Errorf("%d live", n)
+			t.Errorf("%d processes are running", n)
 		}
 	}
 	if r, _, _ := runWith(t, w, c); r.ExitCode != 1 {

@@ -43,10 +43,10 @@ func TestReapLeavesNoOrphan(t *testing.T) {
 		t.Error("Reap reports that it has reaped none")
 	}
 	if _, left := children(); left != 0 || !noOrphans() {
-		t.Errorf("%d orphans that have ended are left", left)
+		t.Errorf("%d ended orphans are left", left)
 	}
 	if Reap() {
-		t.Error("Reap reports more where none is left")
+		t.Error("Reap reports orphans although none is left")
 	}
 }
 
@@ -81,7 +81,7 @@ func TestLongListIsCutBetweenNumbers(t *testing.T) {
 			listed, _ = o.scan()
 			for _, pid := range listed {
 				if !slices.Contains(all, pid) {
-					t.Fatalf("a buffer of %d bytes: the list has %d, which is none of %v", n, pid, all)
+					t.Fatalf("a buffer of %d bytes: the list contains %d, which is not one of %v", n, pid, all)
 				}
 			}
 		}

@@ -18,7 +18,7 @@ func pauseCommand(t *testing.T, w *Worker, on bool) {
 	answers := make(chan answer, 1)
 	w.Pause(on, func(unchanged int, ok bool) { answers <- answer{unchanged, ok} })
 	if got := <-answers; got != (answer{0, true}) {
-		t.Errorf("pause %t: got %+v, want that it is so", on, got)
+		t.Errorf("pause %t: got %+v, want that state", on, got)
 	}
 }
 
@@ -52,7 +52,7 @@ func pausesAreNotTimed(t *testing.T, groups *Cgroups) {
 		}
 		r := <-result
 		if ran := r.EndedAt.Sub(r.StartedAt); !r.TimedOut || ran < pausedFor+limit || ran > pausedFor+limit+5*time.Second {
-			t.Errorf("it was paused for %v, and ended after %v: %+v", pausedFor, ran, r)
+			t.Errorf("the command was paused for %v, and ended after %v: %+v", pausedFor, ran, r)
 		}
 	}
 	if r, said := w.runLine(t, "echo fine"); r.ExitCode != 0 || said != "fine\n" {
@@ -105,7 +105,7 @@ func TestEndingCommandCannotBePaused(t *testing.T) {
 	answers := make(chan bool, 1)
 	w.Pause(true, func(_ int, ok bool) { answers <- ok })
 	if <-answers {
-		t.Error("what is being ended was paused")
+		t.Error("a command was paused while it was being ended")
 	}
 	if r := <-result; r.Cause != 4 || r.Signal != 15 {
 		t.Errorf("got %+v", r)

@@ -72,7 +72,7 @@ func TestLockedNotesDoNotDelayEnd(t *testing.T) {
 	c := withNotes(t, "soon", `"$0" & sleep 0.3`)
 	c.Timeout = 500 * time.Millisecond
 	if r := NewWorker(nil).Run(c); r.TimedOut || r.ExitCode != 0 || r.Leftovers != 1 {
-		t.Errorf("it ended with 0 in time, and left a process: %+v", r)
+		t.Errorf("the command ended with exit code 0 in time, but left a process: %+v", r)
 	}
 }
 
@@ -99,7 +99,7 @@ func TestLockedNotesAreReplaced(t *testing.T) {
 		t.Fatal("reading the pipes waits for a background process")
 	}
 	if err := c.PrivateDir.Open(nil); err != nil || c.PrivateDir.Notes == notes || !r.HasBackground {
-		t.Errorf("the next one has %s, where the one before had %s (%v): %+v", c.PrivateDir.Notes, notes, err, r)
+		t.Errorf("the next command has the FIFO %s, the one before had %s (%v): %+v", c.PrivateDir.Notes, notes, err, r)
 	}
 }
 
@@ -123,7 +123,7 @@ func TestLockedNotesLoseNoOutput(t *testing.T) {
 	r := NewWorker(nil).Run(c)
 	all.Wait()
 	if said := c.output(t); said != "hello\n" {
-		t.Errorf("it has printed %q: %+v", said, r)
+		t.Errorf("the command printed %q: %+v", said, r)
 	}
 }
 

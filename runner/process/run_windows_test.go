@@ -100,7 +100,7 @@ func TestKill(t *testing.T) {
 	}
 	r, _, _ := runWith(t, w, c)
 	if r.Cause != 5 || r.ExitCode != 1 || r.TimedOut || livingProcesses(processes, 0) != 0 {
-		t.Errorf("%+v, %d live", r, livingProcesses(processes, 0))
+		t.Errorf("%+v, %d processes are still running", r, livingProcesses(processes, 0))
 	}
 	if w.Kill(1, 0) {
 		t.Error("a command was killed after its end")
@@ -122,7 +122,7 @@ func TestLeftoversAreEnded(t *testing.T) {
 			t.Errorf("%s: %+v, %q", how, r, stdout)
 		}
 		if livingProcesses(processes, 0) != 0 {
-			t.Errorf("%s: it lives", how)
+			t.Errorf("%s: a process is still running", how)
 		}
 	}
 }

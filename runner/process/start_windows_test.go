@@ -124,7 +124,7 @@ func TestStartFails(t *testing.T) {
 		if r.ExitCode != c.code || !strings.Contains(r.Error, c.want) || r.Shortage || r.PID != 0 {
 			t.Errorf("%q in %q: %+v; want %d and %q", cmd.Argv, cmd.Dir, r, c.code, c.want)
 		} else if c.code == 127 && !r.CannotStart {
-			t.Errorf("%q in %q would be tried again: %+v", cmd.Argv, cmd.Dir, r)
+			t.Errorf("%q in %q: CannotStart is not set: %+v", cmd.Argv, cmd.Dir, r)
 		}
 	}
 }
@@ -171,7 +171,7 @@ func TestFullDesktopHeapIsShortage(t *testing.T) {
 		t.Errorf("with output: %+v", r)
 	}
 	if r, _, _ := runCommand(t, command(t, "exit", "3221225781")); r.Shortage || r.ExitCode != 3221225781 {
-		t.Errorf("of another end: %+v", r)
+		t.Errorf("another exit code: %+v", r)
 	}
 }
 
@@ -196,7 +196,7 @@ func TestShortage(t *testing.T) {
 	}
 	defer squatter.close()
 	if r, _, _ := runCommand(t, c); !r.Shortage || !strings.Contains(r.Error, "already in use") {
-		t.Errorf("a stranger's job object: %+v", r)
+		t.Errorf("another process's job object: %+v", r)
 	}
 }
 
@@ -329,7 +329,7 @@ func TestEnvironment(t *testing.T) {
 	for _, e := range got {
 		name, value, _ := strings.Cut(e, "=")
 		if _, twice := values[strings.ToUpper(name)]; twice && name != "" {
-			t.Errorf("%s is there twice", name)
+			t.Errorf("%s occurs twice", name)
 		}
 		values[strings.ToUpper(name)] = value
 	}

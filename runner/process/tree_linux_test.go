@@ -86,7 +86,7 @@ func TestSignalsAreSentAsTheAccount(t *testing.T) {
 		return strings.Contains(c.output(t), "main\n") && strings.Contains(c.output(t), "child\n")
 	})
 	if !isAlive(roots) {
-		t.Error("root's process in the group had the signal of an account that may not signal it")
+		t.Error("root's process in the group was signalled by an account without the right to do so")
 	}
 	w.Signal(main+1, c.Cookie, int(unix.SIGKILL))
 	w.Kill(4, 0)
@@ -214,7 +214,7 @@ func TestWithheldExitStatusFreesWorker(t *testing.T) {
 			return
 		}
 		if line, err := bufio.NewReader(out).ReadString('\n'); line != "tracing:  <nil>\n" {
-			t.Errorf("the tracer says %q, %v", line, err)
+			t.Errorf("the tracer printed %q, %v", line, err)
 		}
 		if err := os.WriteFile(gate, nil, 0); err != nil {
 			t.Error(err)
@@ -252,7 +252,7 @@ func TestTracerThatBlocksEndIsEnded(t *testing.T) {
 			return
 		}
 		if line, err := bufio.NewReader(out).ReadString('\n'); line != "tracing:  false\n" {
-			t.Errorf("the tracer says %q, %v", line, err)
+			t.Errorf("the tracer printed %q, %v", line, err)
 		}
 	}
 	if r := w.Run(c); r.StuckPID == 0 {
@@ -262,7 +262,7 @@ func TestTracerThatBlocksEndIsEnded(t *testing.T) {
 	late := time.AfterFunc(10*time.Second, func() { close(stop) })
 	w.AwaitStuck(stop)
 	if !late.Stop() {
-		t.Error("it keeps the worker")
+		t.Error("the process keeps the worker busy")
 	}
 	tracer.Process.Kill()
 	tracer.Wait()
@@ -336,7 +336,7 @@ func TestEndTreesEndsOnlyKnownProcesses(t *testing.T) {
 		}
 	}
 	if isAlive(member) || !isAlive(other) || !isAlive(spared) {
-		t.Errorf("member of a main process's group lives: %v; of another group: %v; spared: %v", isAlive(member),
+		t.Errorf("alive: member of a main process's group %v, of another group %v, spared %v", isAlive(member),
 			isAlive(other), isAlive(spared))
 	}
 }

@@ -151,7 +151,7 @@ func TestTerminalInputIsBounded(t *testing.T) {
 	for piece, quiet := make([]byte, 4<<10), time.Now(); time.Since(quiet) < 200*time.Millisecond; {
 		typed, ok := o.w.Type(o.at, piece)
 		if !ok {
-			t.Fatal("it does not run")
+			t.Fatal("the command does not run")
 		}
 		if taken += typed.Written; typed.Written > 0 {
 			quiet = time.Now()
@@ -161,7 +161,7 @@ func TestTerminalInputIsBounded(t *testing.T) {
 		t.Errorf("%d bytes were taken", taken)
 	}
 	if !o.w.Kill(1, 0) {
-		t.Error("it could not be killed")
+		t.Error("the command could not be killed")
 	}
 	o.end()
 
@@ -213,10 +213,10 @@ func TestTerminalsAreEnded(t *testing.T) {
 			t.Errorf("%s: got %+v after %v", c.name, r, took)
 		}
 		if c.shown == "up" && !strings.Contains(o.output(t), "bye") {
-			t.Errorf("%s: it said %q", c.name, o.output(t))
+			t.Errorf("%s: printed %q", c.name, o.output(t))
 		}
 		if left := o.w.tree(o.at, o.Cookie); len(left) > 0 {
-			t.Errorf("%s: %+v are left", c.name, left)
+			t.Errorf("%s: processes are left: %+v", c.name, left)
 		}
 	}
 }

@@ -16,11 +16,11 @@ func TestHungMemoryReadIsAbandoned(t *testing.T) {
 		began := time.Now()
 		if _, ok := m.read(os.Getpid(), func() string { <-answer; return "late" }); ok ||
 			time.Since(began) != memoryReadTimeout {
-			t.Errorf("one that does not answer: %t after %v", ok, time.Since(began))
+			t.Errorf("a read that hangs: %t after %v", ok, time.Since(began))
 		}
 		if _, ok := m.read(os.Getpid(), func() string { t.Error("it reads although a read hangs"); return "" }); ok ||
 			time.Since(began) != memoryReadTimeout {
-			t.Errorf("another one: %t after %v", ok, time.Since(began))
+			t.Errorf("another read: %t after %v", ok, time.Since(began))
 		}
 		close(answer)
 		synctest.Wait()

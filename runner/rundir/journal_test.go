@@ -75,7 +75,7 @@ func TestJournalMovesWindow(t *testing.T) {
 		for seq := int64(1); j.size < 3*windowBytes; seq++ {
 			put(t, j, seq)
 			if j.canMap != (j.window != nil) {
-				t.Fatalf("result %d: windows %v, and one is there: %v", seq, j.canMap, j.window != nil)
+				t.Fatalf("result %d: canMap is %v, but a window exists: %v", seq, j.canMap, j.window != nil)
 			}
 			if want = append(want, seq); seq%1000 == 0 {
 				a := wire.Attempt{Lease: wire.Lease{Seq: -seq, Fence: 1}}
@@ -166,7 +166,7 @@ func TestAcknowledgedSegmentsAreRemoved(t *testing.T) {
 	j.Ack(1)
 	checkJournal(t, j.dir, "both acknowledged", 3)
 	if _, err := os.Stat(j.path(1)); !os.IsNotExist(err) {
-		t.Errorf("the first segment is still there: %v", err)
+		t.Errorf("the first segment still exists: %v", err)
 	}
 	j.Ack(2)
 	put(t, j, 4)

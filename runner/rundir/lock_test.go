@@ -67,7 +67,7 @@ func TestKilledRunnerLeavesFilesAndNoLock(t *testing.T) {
 		t.Fatal(err)
 	}
 	if said, err := bufio.NewReader(out).ReadString('\n'); strings.TrimSpace(said) != "<nil>" {
-		t.Fatalf("the other process said %q, %v", said, err)
+		t.Fatalf("the other process printed %q, %v", said, err)
 	}
 	want := []wire.Attempt{{Lease: wire.Lease{Seq: 5, Fence: 6}, Slot: 2, PID: 8, StartedAt: 7}}
 	notes := func(when string) {

@@ -79,7 +79,7 @@ func TestRightsLimitActions(t *testing.T) {
 			case c.tooWeak.Covers(right):
 				checkDenied(t, what, g.MayAct(p, c.method, j), false)
 			default:
-				t.Errorf("%s: the table says nothing about %s", c.method, right)
+				t.Errorf("%s: the table has no row for %s", c.method, right)
 			}
 		}
 	}

@@ -47,7 +47,7 @@ func TestHidden(t *testing.T) {
 		whole := detail(j)
 		HideDetail(&whole, VisibleWhole)
 		if !reflect.DeepEqual(whole, detail(j)) {
-			t.Errorf("the whole: %+v", whole)
+			t.Errorf("all fields: %+v", whole)
 		}
 		inside, outline := detail(j), detail(j)
 		HideDetail(&inside, VisibleInside)

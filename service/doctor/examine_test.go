@@ -141,7 +141,7 @@ func TestDoctorReportsACheckThatIsNotPossibleNow(t *testing.T) {
 		s.slowErr, s.verifyErr = nil, errors.New("broken")
 		if _, err := d.Doctor(t.Context(), control.Doctor{Verify: true},
 			func(control.Progress) error { return nil }); err == nil {
-			t.Error("another error of the check is lost")
+			t.Error("the check drops another error")
 		}
 	})
 }

@@ -46,7 +46,7 @@ func TestUsersOfADirectory(t *testing.T) {
 		t.Errorf("--user dora: %+v, %v; of a list %+v, %v", as, err, f, failed)
 	}
 	if w := s.Owners.UserName(61400); w != "dora" {
-		t.Errorf("she is called %s", w)
+		t.Errorf("dora is called %s", w)
 	}
 	s = with(map[string]string{"run_as": "fixed:dora"})
 	if a := s.Account; a.UID != 61400 || a.Home != "/home/dora" || a.Shell != "/bin/zsh" ||
@@ -54,7 +54,7 @@ func TestUsersOfADirectory(t *testing.T) {
 		t.Errorf("jobs run as %+v", a)
 	}
 	if _, err := s.Directory.AccountNamed("DORA"); err == nil {
-		t.Error("all jobs may run as an account by another name of its")
+		t.Error("all jobs can run as an account by another of its names")
 	}
 }
 

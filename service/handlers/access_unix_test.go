@@ -121,7 +121,7 @@ func TestJobsKeepTheirUser(t *testing.T) {
 	}
 	if err := j.Edit(json.RawMessage(`{"priority":7}`), s.Settings.Current().Defaults()); err != nil || j.User != "root" ||
 		j.AsUID == nil {
-		t.Errorf("after an edit of something else: %+v, %v", j, err)
+		t.Errorf("after an edit of another field: %+v, %v", j, err)
 	}
 	for set, want := range map[string]struct {
 		as   *int
@@ -154,7 +154,7 @@ func TestDoctorKnowsTheSocketsMode(t *testing.T) {
 	}
 	for wanted, found := range map[fs.FileMode]int{0o600: 1, 0o660: 0, 0o666: 0, 0o777: 0} {
 		if list := doctor.ExaminePlaces(p, wanted); len(list) != found {
-			t.Errorf("a socket of mode 660 that is to have %o: %+v", wanted, list)
+			t.Errorf("a socket of mode 660 that should have %o: %+v", wanted, list)
 		}
 	}
 }

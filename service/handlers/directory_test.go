@@ -39,6 +39,6 @@ func TestHangingDirectoryDelaysNoRequest(t *testing.T) {
 	close(answer)
 	<-done
 	if got := s.Rights.Right(&control.Peer{UID: 61301}); got != control.None || s.Rights.UnknownNames() != "" {
-		t.Errorf("what was overtaken holds: %s, %s", got, s.Rights.UnknownNames())
+		t.Errorf("an outdated result was kept: %s, %s", got, s.Rights.UnknownNames())
 	}
 }

@@ -206,10 +206,10 @@ func TestOlderReadDoesNotEndADrain(t *testing.T) {
 	newer(true)
 	older(false)
 	if !s.Pool.Draining() {
-		t.Error("the older read has ended the drain")
+		t.Error("the result of an older read has ended the drain")
 	}
 	s.Drains.BeginDrainRead()(false)
 	if s.Pool.Draining() {
-		t.Error("a later read has not ended the drain")
+		t.Error("the result of a later read has not ended the drain")
 	}
 }

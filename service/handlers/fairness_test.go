@@ -92,12 +92,12 @@ func TestReadsTakeTurns(t *testing.T) {
 		release := occupyReadSlots(t, s)
 		ctx, cancel := context.WithTimeout(asPeer(t, owner, control.Operate), 20*time.Millisecond)
 		if err := read(ctx); !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("%s: while all places are taken: %v", name, err)
+			t.Errorf("%s: while all slots are in use: %v", name, err)
 		}
 		cancel()
 		release()
 		if err := read(asPeer(t, owner, control.Operate)); err != nil {
-			t.Errorf("%s: afterwards: %v", name, err)
+			t.Errorf("%s: after the slots were freed: %v", name, err)
 		}
 	}
 }
@@ -116,7 +116,7 @@ func TestVerbsEndWithTheirCaller(t *testing.T) {
 	v, err := s.actions.Hold(asPeer(t, owner, control.Submit), control.Selection{IDs: ids})
 	if err != nil || len(v.Done) != 299 || v.Done[0] != "j0" || v.Done[298] != "j299" || len(v.Refused) != 1 ||
 		v.Refused[0].ID != "none" || v.Refused[0].Code != queue.CodeNotFound {
-		t.Errorf("%d done, refused %+v, %v", len(v.Done), v.Refused, err)
+		t.Errorf("%d done, rejected %+v, %v", len(v.Done), v.Refused, err)
 	}
 	ctx, cancel := context.WithCancel(asPeer(t, owner, control.Submit))
 	var mu sync.Mutex
@@ -132,7 +132,7 @@ func TestVerbsEndWithTheirCaller(t *testing.T) {
 	}
 	_, err = s.bulk.bulkByID(ctx, &verb{method: "hold", do: hold}, ids)
 	if !errors.Is(err, context.Canceled) || begun == 0 || begun > maxParallelBulk {
-		t.Errorf("%d were begun, %v", begun, err)
+		t.Errorf("%d were started, %v", begun, err)
 	}
 }
 

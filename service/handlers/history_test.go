@@ -58,7 +58,7 @@ func TestDeadJobsAreRetriedInSteps(t *testing.T) {
 		cursor = *v.Next
 	}
 	if n := s.Store.Counts().States[queue.Pending]; len(seen) != dead || n != dead || steps != 2 {
-		t.Errorf("%d jobs in %d steps; %d wait", len(seen), steps+1, n)
+		t.Errorf("%d jobs in %d steps; %d are waiting", len(seen), steps+1, n)
 	}
 	if _, err := s.actions.DLQRetry(asPeer(t, owner, control.Submit),
 		control.DLQRetry{All: true, Cursor: "x"}); !errors.Is(err, queue.ErrInvalid) {

@@ -238,7 +238,7 @@ func TestEndOfAnOutputIsReadAlone(t *testing.T) {
 		if p.Damage != nil {
 			damage = append(damage, *p.Damage)
 		} else if strings.Contains(p.String(), "\xff") {
-			t.Error("damage is sent as output")
+			t.Error("damaged bytes are sent as output")
 		}
 		return nil
 	}); err != nil {

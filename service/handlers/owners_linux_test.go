@@ -182,7 +182,7 @@ func TestUIDIsUsedAgain(t *testing.T) {
 		}
 	}
 	if found := s.doctor.ExamineOwners(t.Context()); len(found) != 0 {
-		t.Errorf("when nothing is left doctor finds %+v", found)
+		t.Errorf("without jobs of the former account, doctor finds %+v", found)
 	}
 }
 
@@ -199,7 +199,7 @@ func TestDisowningIsFinishedOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	if more, err := s.Store.Disown(t.Context(), reusedUID, "alice"); err != nil || !more {
-		t.Fatalf("more: %t, %v", more, err)
+		t.Fatalf("more jobs are left: %t, %v", more, err)
 	}
 	s = newRig(t, rigOptions{store: s.Store, home: s.Home, directory: s.Directory}) // as after a restart
 	if err := s.Owners.Load(t.Context()); err != nil {
@@ -245,11 +245,11 @@ func TestRunningJobOfAFormerAccount(t *testing.T) {
 	}
 	if d, err := s.jobs.Show(asPeer(t, keptUID, control.Submit), control.Show{ID: "bob-waits"}); err != nil ||
 		!strings.Contains(fmt.Sprintf("%+v", d), "canary") {
-		t.Errorf("one's own: %+v, %v", d, err)
+		t.Errorf("the user's own jobs: %+v, %v", d, err)
 	}
 	s.endJobs(t, leased, queue.Completed, queue.Attempt{})
 	if got := s.jobState(t, "alice-waits"); got != "-1 completed " {
-		t.Errorf("once it has ended: %s", got)
+		t.Errorf("after the job has ended: %s", got)
 	}
 }
 
@@ -311,7 +311,7 @@ func TestDisownedJobsDoNotStart(t *testing.T) {
 	}
 	s.Owners.Lookups[keptUID] = &access.NameLookup{Done: closed(), Name: "who was bob a moment ago", DoneAt: time.Now()}
 	if err := s.Owners.CheckOwner(&queue.Job{UID: keptUID, Execution: queue.Execution{User: "bob"}}); err != nil {
-		t.Errorf("by a name that has changed a moment ago: %v", err)
+		t.Errorf("by a name that has just changed: %v", err)
 	}
 	unblock := make(chan struct{})
 	s.Directory.Lookup = func(string, string) (string, error) { <-unblock; return "", nil }

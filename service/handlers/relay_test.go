@@ -71,7 +71,7 @@ func TestVerbsReachTheHolder(t *testing.T) {
 			t.Errorf("%s: the answer is %+v", want, here)
 		}
 		if _, err := do(s.actions, ctx, control.Selection{State: control.Texts{"pending"}}); err != nil {
-			t.Errorf("%s of selected jobs: %v", want, err)
+			t.Errorf("%s with a selection of jobs: %v", want, err)
 		}
 		pending, _ := json.Marshal([]queue.State{queue.Pending})
 		if s.Store.Counts().States[queue.Pending] > 0 && !strings.HasSuffix(c.requests[len(c.requests)-1],

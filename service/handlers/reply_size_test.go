@@ -380,7 +380,7 @@ func TestAnswersFit(t *testing.T) {
 	}
 	for _, method := range control.MethodNames() {
 		if answers[method] == nil {
-			t.Errorf("%s: nothing is known of its answers", method)
+			t.Errorf("%s: the test has no entry for its answers", method)
 			continue
 		}
 		for _, v := range answers[method]() {

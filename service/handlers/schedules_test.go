@@ -27,11 +27,11 @@ func TestReplacedScheduleStaysPaused(t *testing.T) {
 		t.Fatal(err)
 	}
 	if d := add("0 4 * * *"); !d.Paused || d.PausedAt != before.PausedAt || d.NextAt != 0 || d.Cron != "0 4 * * *" {
-		t.Errorf("it is %+v", d)
+		t.Errorf("the schedule is %+v", d)
 	}
 	if d, err := s.schedules.ScheduleResume(ctx, control.ScheduleName{Name: "n"}); err != nil || d.Paused ||
 		d.NextAt == 0 {
-		t.Errorf("resumed it is %+v, %v", d, err)
+		t.Errorf("after resume, the schedule is %+v, %v", d, err)
 	}
 }
 
@@ -87,7 +87,7 @@ func TestRightsOnSchedules(t *testing.T) {
 		if err == nil {
 			j, err := s.Store.Get(t.Context(), run.ID)
 			if err != nil || j.UID != owner || j.Schedule != "n" {
-				t.Errorf("%s made %+v, %v", c.who, j, err)
+				t.Errorf("%s created %+v, %v", c.who, j, err)
 			}
 			if _, err := s.actions.Cancel(owner2, control.Selection{ID: control.Name(run.ID)}); err != nil {
 				t.Error(err)
@@ -99,7 +99,7 @@ func TestRightsOnSchedules(t *testing.T) {
 	want("an admin replaces", add(admin, "0 4 * * *", true), nil)
 	sched, _, err := s.Store.Schedule(t.Context(), "n")
 	if err != nil || sched.UID != 3004 {
-		t.Errorf("it is %d's, %v", sched.UID, err)
+		t.Errorf("the schedule belongs to %d, %v", sched.UID, err)
 	}
 	_, err = s.schedules.ScheduleRemove(owner2, name)
 	want("the former owner removes", err, queue.ErrDenied)

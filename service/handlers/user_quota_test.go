@@ -107,10 +107,10 @@ func TestScheduleAddMakesRoom(t *testing.T) {
 		t.Fatal(got, err)
 	}
 	if _, err := s.schedules.ScheduleAdd(ownerCtx, add); err != nil {
-		t.Fatalf("once all are cancelled: %v", err)
+		t.Fatalf("after all jobs were cancelled: %v", err)
 	}
 	if now := s.Store.UserBytes(owner); now > s.Quota.MaxBytesUser() || now < before-30_000 {
-		t.Errorf("%d bytes are used, of %d before and %d allowed", now, before, s.Quota.MaxBytesUser())
+		t.Errorf("%d bytes are used, before: %d, allowed: %d", now, before, s.Quota.MaxBytesUser())
 	}
 }
 
@@ -163,7 +163,7 @@ func TestEnqueueMakesRoom(t *testing.T) {
 		t.Fatal(got, err)
 	}
 	if _, err := s.batches.Enqueue(ownerCtx, spec("new")); err != nil {
-		t.Fatalf("once all are cancelled: %v", err)
+		t.Fatalf("after all jobs were cancelled: %v", err)
 	}
 	removed := map[string][]string{}
 	page, err := s.jobs.List(ownerCtx, control.List{})

@@ -18,6 +18,6 @@ func TestLockEndsWithItsCaller(t *testing.T) {
 		t.Errorf("got %v, want that the second caller was cancelled", err)
 	}
 	if err := l.With(t.Context(), func() error { return nil }); err != nil {
-		t.Errorf("afterwards: %v", err)
+		t.Errorf("after the lock was released: %v", err)
 	}
 }

@@ -205,7 +205,7 @@ func TestHintsAreRight(t *testing.T) {
 	tables := map[string]string{"": hints.Commands}
 	for _, cmd := range root.Commands() {
 		if text := hints.Lookup(cmd.Name(), hints.Commands); text != "" {
-			t.Errorf("%s is a verb, and is answered with %q", cmd.Name(), text)
+			t.Errorf("%s is a command, but the hint is %q", cmd.Name(), text)
 		}
 		for _, below := range append(cmd.Commands(), cmd) {
 			below.Flags().VisitAll(func(f *pflag.Flag) { flags["--"+f.Name] = true })
@@ -231,7 +231,7 @@ func TestHintsAreRight(t *testing.T) {
 		words, _, _ := strings.Cut(line, ": ")
 		for _, word := range strings.Fields(words) {
 			if verbs[word] {
-				t.Errorf("%s has two answers", word)
+				t.Errorf("%s has two hints", word)
 			}
 			verbs[word] = true
 		}

@@ -15,21 +15,21 @@ func TestRequestIsFullAtItsBounds(t *testing.T) {
 	job := pendingJob{raw: []byte("123456789"), entries: 1} // takes 10 bytes in a request
 	var r request
 	if big := (pendingJob{raw: make([]byte, 100)}); r.isFull(&big, maxJobs, maxBytes) {
-		t.Error("an empty request is full")
+		t.Error("an empty request counts as full")
 	}
 	r.add(job)
 	if fits := (pendingJob{raw: []byte("1234567890")}); r.isFull(&fits, maxJobs, maxBytes) {
-		t.Error("a request with 10 of 20 bytes is full for a job of 10 bytes")
+		t.Error("a request with 10 of 20 bytes has no room for a job of 10 bytes")
 	}
 	if longer := (pendingJob{raw: []byte("12345678901")}); !r.isFull(&longer, maxJobs, maxBytes) {
-		t.Error("a request with 10 of 20 bytes takes a job of 11 bytes")
+		t.Error("a request with 10 of 20 bytes has room for a job of 11 bytes")
 	}
 	if r.isFull(&job, 2, 100) || !r.isFull(&job, 1, 100) {
 		t.Error("a request with one job must be full if it may have one, and not if it may have two")
 	}
 	many := pendingJob{entries: control.MaxEntries}
 	if !r.isFull(&many, maxJobs, 1000) {
-		t.Error("a request takes more arguments and variables than the service accepts")
+		t.Error("a request has room for more arguments and variables than the service accepts")
 	}
 }
 

@@ -25,7 +25,7 @@ func TestOutputs(t *testing.T) {
 	go func() { gone <- readerGone(w) }()
 	r.Close()
 	if err := <-gone; !IsClosedPipe(err) {
-		t.Errorf("its reader has gone: %v", err)
+		t.Errorf("a pipe without a reader: %v", err)
 	}
 	if _, err := w.WriteString("x"); !IsClosedPipe(err) {
 		t.Errorf("a write: %v", err)

@@ -18,7 +18,7 @@ func TestJSONEscapesControlCharacters(t *testing.T) {
 	}
 	for _, r := range strings.TrimSuffix(b.String(), "\n") {
 		if unicode.IsControl(r) || unicode.Is(unicode.Bidi_Control, r) {
-			t.Errorf("it has %U: %q", r, b.String())
+			t.Errorf("the text contains %U: %q", r, b.String())
 		}
 	}
 	for _, want := range []string{`\u0085`, `\u009b31m`, `\u202e`, "ü <&>", "€"} {

@@ -66,7 +66,7 @@ func TestInstall(t *testing.T) {
 		expect(t, "uninstalled", got, "stop", "uninstall", "no runner client", profile, "no source")
 		m.profile = windows.ERROR_SHARING_VIOLATION
 		if err := m.s.Undo(); !errors.Is(err, windows.ERROR_SHARING_VIOLATION) || !strings.Contains(err.Error(), Account) {
-			t.Errorf("a profile that stays: %v", err)
+			t.Errorf("a profile that cannot be removed: %v", err)
 		}
 		m.profile = nil
 		if was, err := m.s.Uninstall(); was || err != nil {
@@ -317,7 +317,7 @@ func TestServiceManager(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !s.Registered() || !s.Runs() {
-		t.Error("it does not run")
+		t.Error("the service does not run")
 	}
 	if err := s.Install(); err != nil {
 		t.Errorf("installed twice: %v", err)
@@ -396,7 +396,7 @@ func TestRunKey(t *testing.T) {
 		t.Errorf("registered: %v %q, %v", there, start, err)
 	}
 	if _, there := osservice.UserService(); there {
-		t.Error("it is still there")
+		t.Error("the command is still registered")
 	}
 }
 
