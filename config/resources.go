@@ -135,10 +135,12 @@ func unitIDs(text string) (ids []string, err error) {
 	if listed && strings.HasSuffix(list, "]") {
 		ids = strings.Split(strings.TrimSuffix(list, "]"), ",")
 		for i, id := range ids {
-			if id == "" || len(id) > maxUnitName || slices.Contains(ids[:i], id) || strings.ContainsAny(id, "[]>=") {
-				return nil, fmt.Errorf("%q is listed twice or is not a valid unit id; list each id once, and use none of "+
-					"the characters []>=",
-					queue.Clip(id))
+			if slices.Contains(ids[:i], id) {
+				return nil, fmt.Errorf("unit %q is listed twice; list each unit once", queue.Clip(id))
+			}
+			if id == "" || len(id) > maxUnitName || strings.ContainsAny(id, "[]>=") {
+				return nil, fmt.Errorf("%q is not a valid unit id; use up to %d bytes, but none of the characters []>=",
+					queue.Clip(id), maxUnitName)
 			}
 		}
 	} else {

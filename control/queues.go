@@ -117,7 +117,7 @@ func (a *Age) UnmarshalJSON(raw []byte) error {
 	}
 	err := (*Span)(a).UnmarshalJSON(raw)
 	if err == nil && time.Duration(*a) < time.Second {
-		err = fmt.Errorf("too short; use at least 1s, never, or default")
+		err = fmt.Errorf(`too short; use at least 1s, "never" or "default"`)
 	}
 	return err
 }

@@ -266,8 +266,8 @@ func actOnMany(ctx context.Context, v *visitor, r *http.Request) (string, error)
 	if shown := r.PostFormValue("n"); len(sel.IDs) == 0 {
 		n, err := strconv.Atoi(shown)
 		if err != nil {
-			return "", queue.Invalid("n", "%q is not the number of jobs from the preview; open the preview again",
-				queue.Clip(shown))
+			return "", queue.Invalid("n", "the form does not say how many jobs the preview showed (%q); open the preview "+
+				"again", queue.Clip(shown))
 		}
 		now, err := v.count(ctx, vb, sel)
 		if err != nil {

@@ -124,11 +124,12 @@ func Decode(r io.Reader, each func(Chunk) error) error {
 			return errDamaged(fmt.Errorf("a part of it belongs to neither stdout nor stderr, but to stream %d", c.Stream))
 		case damaged:
 			if c.Damaged = int64(n); c.Damaged <= 0 || c.Offset < 0 {
-				return errDamaged(fmt.Errorf("a part that was lost has the length %d and the position %d", c.Damaged, c.Offset))
+				return errDamaged(fmt.Errorf("the record of a lost part has the invalid length %d or position %d", c.Damaged,
+					c.Offset))
 			}
 		case kind&gapBit != 0:
 			if c.Dropped = int64(n); c.Dropped <= 0 {
-				return errDamaged(fmt.Errorf("a part that was left out has the length %d", c.Dropped))
+				return errDamaged(fmt.Errorf("the record of a part that was left out has the invalid length %d", c.Dropped))
 			}
 		case n > maxRecord:
 			return errDamaged(fmt.Errorf("a part of it is %d bytes long, more than the maximum of %d", n, maxRecord))

@@ -82,8 +82,8 @@ func CheckDemands(list []Demand) error {
 		case d.Key == "":
 			return Invalid("demands", "a lock, rate limit, resource or node has no name; give one")
 		case !validKey(d):
-			return Invalid("demands", "%q is not a valid key; use up to 128 letters, digits and . _ @ / -, starting with a "+
-				"letter, a digit or @ (for a node, label=value is allowed too)", Clip(d.Key))
+			return Invalid("demands", "%q is not a valid name of a lock, rate limit, resource or node; use up to 128 letters, "+
+				"digits and . _ @ / -, starting with a letter, a digit or @; a node can also be named by label=value", Clip(d.Key))
 		case d.N < 1 || d.N > MaxDemand || d.Kind == GateNode && d.N != 1:
 			return Invalid("demands", "%q has the amount %d; use 1 to %d", Clip(d.Key), d.N, MaxDemand)
 		case d.Kind == GateRate && d.Period < time.Millisecond:

@@ -154,7 +154,7 @@ var fields = []Field{
 	text("unique", "allow only one unfinished job of yours with this KEY", func(s *Spec) **string { return &s.Unique }),
 	duration("unique_for", "", "how long the unique key stays reserved after the job has ended",
 		func(s *Spec) **time.Duration { return &s.UniqueFor }),
-	text("on_conflict", "if another job has the same unique key: return (use that job), reject (refuse the new job) or "+
+	text("on_conflict", "if another job has the same unique key: return (use that job), reject (refuse this one) or "+
 		"replace (cancel that job if it is waiting, else refuse)", func(s *Spec) **string { return &s.OnConflict }),
 	{"env", "", KindMap, "environment variable for the job",
 		func(s *Spec, v json.RawMessage) error { return setMap(&s.Env, v, MaxMembers) },

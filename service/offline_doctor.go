@@ -19,7 +19,7 @@ import (
 func Examine(p config.Places, start, begin string, verify bool) (control.Diagnosis, error) {
 	if _, err := os.Stat(p.State); errors.Is(err, fs.ErrNotExist) {
 		return doctor.Diagnose([]store.Finding{{Check: "service", Level: store.LevelWarning,
-			Message: "there is no queue in " + p.State + " yet", Next: "start with: " + begin}}), nil
+			Message: "there is no queue in " + p.State + " yet", Next: "create it with: " + begin}}), nil
 	}
 	lock, err := lockForReading(p.State)
 	if err != nil {

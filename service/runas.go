@@ -51,9 +51,8 @@ func (b *startup) runnerHome() (runner.Location, error) {
 	case set.JobTmpdir == "":
 		return home, nil
 	case r.fromRoot():
-		return home, queue.Invalid("job_tmpdir", "runners that root starts ignore this setting; remove it, and "+
-			"set job_tmpdir in %s",
-			r.Policy)
+		return home, queue.Invalid("job_tmpdir", "this setting has no effect if root starts the runners; remove it here, "+
+			"and set it in %s", r.Policy)
 	}
 	home.Tmpdir = filepath.Clean(set.JobTmpdir)
 	if err := home.CheckTmpdir(); err != nil { // only warn, since the directory may be mounted later

@@ -98,7 +98,7 @@ func (p *Pool) endAttempt(ctx context.Context, seq int64, end queue.End, uid int
 	}
 	p.requestEnd(h, end, &uid, verb)
 	_, err := p.awaitAnswer(ctx, h, nil)
-	return h, withConsequence(err, "the job will be ended when the runner answers")
+	return h, withConsequence(err, "if the runner answers later, it ends the job then")
 }
 
 // withConsequence appends to an error what happens next with the request. It changes only an error

@@ -206,9 +206,8 @@ func (p *Pool) ThrottleReason() string {
 		return ""
 	}
 	return fmt.Sprintf(
-		"some jobs could not start (last error: %s), so the service starts fewer jobs for a while; its log "+
-			"names the failed jobs",
-		p.lastStartErr)
+		"the service starts fewer jobs for a while, because some jobs could not start; its log names them; the last error "+
+			"was: %s", p.lastStartErr)
 }
 
 // WaitForScaleDown waits until the number of running jobs is at most the number of wanted workers. When the

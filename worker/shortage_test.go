@@ -35,7 +35,7 @@ func TestPausedQuotesLastError(t *testing.T) {
 	second.Error = "no more directories " + strings.Repeat("x", 1000)
 	f.send(first, second)
 	waitUntil(t, "claims are paused", func() bool { return p.ThrottleReason() != "" })
-	if got := p.ThrottleReason(); !strings.Contains(got, "(last error: no more directories x") || len(got) > 600 {
+	if got := p.ThrottleReason(); !strings.Contains(got, "the last error was: no more directories x") || len(got) > 600 {
 		t.Errorf("got %q, want that it quotes the last error, in at most 600 bytes", got)
 	}
 }

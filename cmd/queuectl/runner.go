@@ -60,8 +60,8 @@ func runnerVerb(a *cli.App) *cobra.Command {
 	f.StringVar(&r.policy, "policy", config.RunnerPolicy,
 		"run only jobs of accounts that the policy `FILE` allows; with --policy '', run only jobs of this account")
 	f.StringVar(&r.unit, "unit", "", "exit once systemd has stopped the service `UNIT`")
-	f.StringVar(&r.launchFor, "launcher", "", "for each connection from the service, start a runner; the "+
-		"service runs as `UID:GID`")
+	f.StringVar(&r.launchFor, "launcher", "", "start a runner for each connection from the service, whose "+
+		"account is `UID:GID`")
 	f.StringVar(&r.tmpdir, "job-tmpdir", "", "directory for the temporary directories of jobs (setting job_tmpdir)")
 	f.StringVar(&r.logFile, "log", "", "reopen the log `FILE` on SIGHUP")
 	f.BoolVar(&r.watchdog, "watchdog", false, "watch the runner in the directory --dir: kill programs that hang while "+

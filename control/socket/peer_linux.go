@@ -26,7 +26,7 @@ func PeerOf(c net.Conn) (Peer, error) {
 		return err
 	})
 	if err != nil {
-		return Peer{}, fmt.Errorf("cannot identify the user at the other end of the socket: %w", err)
+		return Peer{}, fmt.Errorf("cannot identify the caller: %w", err)
 	}
 	if cred.Uid == overflowID && !mapped("uid_map", overflowID) {
 		return Peer{}, queue.Errorf(queue.CodeDenied,

@@ -15,4 +15,5 @@ const registerOwn = "queuectl service install --user"
 
 // initSystemAdvice is the advice for a service in a directory given with --dir, which only the machine's
 // init system can start.
-const initSystemAdvice = "make the init system start this service, or register your own service: " + registerOwn
+const initSystemAdvice = "make the init system start this service; or, to have a service of your own that starts at " +
+	"boot: " + registerOwn

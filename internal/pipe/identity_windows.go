@@ -83,7 +83,7 @@ func ClientOf(c net.Conn) (Identity, error) {
 		}
 	}
 	if err != nil {
-		return Identity{}, fmt.Errorf("cannot identify the client of the pipe: %w", err)
+		return Identity{}, fmt.Errorf("cannot identify the caller: %w", err)
 	}
 	return id, nil
 }

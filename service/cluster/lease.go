@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -176,7 +177,8 @@ func (k *LeaseKeeper) KeepLease(ctx context.Context) {
 		case err != nil && ctx.Err() == nil:
 			wait = lease / 10
 			k.leaseTrouble.Store(&leaseTrouble{
-				Text:  fmt.Sprintf("this node cannot renew its right to run jobs (node lease): %v; check the database server", err),
+				Text: fmt.Sprintf("this node cannot renew its right to run jobs (node lease): %s; check the database server",
+					strings.TrimSuffix(err.Error(), "; try again later")),
 				Lapse: renewed.Add(lease - leaseMargin(lease)),
 			})
 			if !failing {

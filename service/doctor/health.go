@@ -143,7 +143,7 @@ func (h *HealthCheck) NoRunner() (text, next string) {
 	case errors.As(err, &launcher):
 		return fmt.Sprintf("no jobs can start: %v", launcher), launcher.Next
 	}
-	return fmt.Sprintf("no jobs can start: %v", err), "see the log of the service, which tries again"
+	return fmt.Sprintf("no jobs can start: %v", err), "see the log of the service; the service will try again"
 }
 
 // launcherProblem returns the line of status about runners that cannot start. It reports a launcher that

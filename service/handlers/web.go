@@ -84,9 +84,9 @@ func (h *Administration) WebStop(ctx context.Context, _ control.Nothing) (v cont
 // of the setting. The caller holds the settings lock.
 func (p *WebPage) runWeb(ctx context.Context, verb, listen string) error {
 	if len(p.webListeners) > 0 {
-		return queue.Errorf(queue.CodeWrongState, "the systemd unit queuectl-web.socket serves the page at %s; to serve it "+
-			"from the service instead, run (jobs keep running): sudo systemctl disable --now queuectl-web.socket && sudo "+
-			"systemctl restart queuectl.service", p.webListeners[0].Addr())
+		return queue.Errorf(queue.CodeWrongState, "the systemd unit queuectl-web.socket serves the page at %s, so this "+
+			"command cannot start or stop it; to let the command do so, run (jobs keep running): sudo systemctl disable --now "+
+			"queuectl-web.socket && sudo systemctl restart queuectl.service", p.webListeners[0].Addr())
 	}
 	k, text, err := config.FindKey(webListen, listen)
 	if err == nil {

@@ -30,7 +30,7 @@ func ListField(list string, i int) map[int64]int64 {
 	byNumber := map[int64]int64{}
 	for entry := range strings.FieldsSeq(list) {
 		if parts := strings.Split(entry, "/"); len(parts) > i {
-			first, _ := strconv.ParseInt(parts[0], 10, 64) // no error, because numbers has parsed the list before
+			first, _ := strconv.ParseInt(parts[0], 10, 64) // no error, because ParseNumbers has parsed the list before
 			byNumber[first], _ = strconv.ParseInt(parts[i], 10, 64)
 		}
 	}

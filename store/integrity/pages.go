@@ -1,7 +1,7 @@
 package integrity
 
 import (
-	"errors"
+	"fmt"
 	"strings"
 
 	"github.com/queuectl/queuectl/store/database"
@@ -44,7 +44,7 @@ func CheckPages(c *sqlitedb.Conn) error {
 		return err
 	}
 	if text := strings.Join(verdict, "; "); text != "ok" {
-		return errors.New(text)
+		return fmt.Errorf("SQLite reports damage: %s", text)
 	}
 	return nil
 }

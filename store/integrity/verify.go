@@ -28,6 +28,9 @@ const rebuildAdvice = "queuectl backup FILE, then queuectl service stop, then qu
 const replaceAdvice = "stop the service, copy the database's directory, then restore a backup with: " +
 	"queuectl restore FILE"
 
+// checkDirAdvice is the advice if a file or directory cannot be examined.
+const checkDirAdvice = "check the directory's permissions and its disk"
+
 // maxClockAhead is how far in the future a stored time may be without being reported.
 const maxClockAhead = time.Minute
 
@@ -36,8 +39,8 @@ const maxClockAhead = time.Minute
 func ExamineStopped(dir string, outputs store.OutputDirs, thorough bool) []store.Finding {
 	list := ExamineDir(dir)
 	path := filepath.Join(dir, sqlitedb.DatabaseName)
-	wrong := func(err error) []store.Finding { // err says what to do
-		return append(list, store.Finding{Check: "database", Level: store.LevelFailure, Message: err.Error()})
+	wrong := func(err error, next string) []store.Finding {
+		return append(list, store.Finding{Check: "database", Level: store.LevelFailure, Message: err.Error(), Next: next})
 	}
 	switch info, err := os.Lstat(path); {
 	case errors.Is(err, fs.ErrNotExist):
@@ -46,17 +49,17 @@ func ExamineStopped(dir string, outputs store.OutputDirs, thorough bool) []store
 			Next: fmt.Sprintf("put the file back, or restore a backup with: queuectl restore FILE; to start with an "+
 				"empty queue, remove %s", filepath.Join(dir, sqlitedb.HighWaterName))})
 	case err != nil:
-		return wrong(err)
+		return wrong(err, checkDirAdvice)
 	case info.Mode().IsRegular() && info.Size() == 0:
 		return append(list, findEmpty(dir, path))
 	}
 	c, err := sqlitedb.OpenWriter(path)
 	if err != nil {
-		return wrong(sqlitedb.Explain(path, err))
+		return wrong(sqlitedb.Explain(path, err), "") // the error says what to do
 	}
 	defer c.Close()
 	if err := sqlitedb.CheckHighWater(c, dir); err != nil {
-		return wrong(err)
+		return wrong(err, "")
 	}
 	if n, err := c.Number(`SELECT count(*) FROM sqlite_schema`); err == nil && n == 0 {
 		return append(list, findEmpty(dir, path))
@@ -68,7 +71,7 @@ func ExamineStopped(dir string, outputs store.OutputDirs, thorough bool) []store
 	}
 	files, err := OutputFiles(outputs.Dirs)
 	if err != nil {
-		return wrong(err)
+		return wrong(err, checkDirAdvice)
 	}
 	return append(list, Verify(c, files, outputs, queue.MillisOf(time.Now()))...)
 }
@@ -133,10 +136,9 @@ func ExamineDir(dir string) (list []store.Finding) {
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
-		if err == nil {
-			err = sqlitedb.CheckPrivate(path, info, open)
-		}
 		if err != nil {
+			add("permissions", store.LevelFailure, checkDirAdvice, "%v", err)
+		} else if err = sqlitedb.CheckPrivate(path, info, open); err != nil {
 			add("permissions", store.LevelFailure, "", "%v", err) // the error says what to do
 		} else if err = sqlitedb.CheckWritable(path, info); err != nil {
 			add("permissions", store.LevelFailure, "", "%v", err)
@@ -255,7 +257,7 @@ func Verify(c *sqlitedb.Conn, files map[string]bool, outputs store.OutputDirs, n
 		for i, f := range found {
 			if i == maxFaults {
 				list = append(list, store.Finding{Check: name, Level: store.LevelFailure,
-					Message: fmt.Sprintf("%d more problems of this kind", len(found)-i)})
+					Message: fmt.Sprintf("%d more problems of this kind", len(found)-i), Next: f.next})
 				break
 			}
 			list = append(list, store.Finding{Check: name, Level: store.LevelFailure, Message: f.text, Next: f.next})
@@ -322,8 +324,8 @@ func RowFaults(c database.Conn) ([]string, error) {
 			`SELECT count(*), min(id) FROM jobs WHERE CASE state WHEN 1 THEN place <> 0 WHEN 2 THEN place <> 0 WHEN 3 THEN place NOT IN (1, 2) WHEN 4 THEN place NOT IN (1, 2) WHEN 5 THEN place <> 3 ELSE place <> 0 END`, nil},
 		{"%d jobs are ready but would never start, because they are in no lane (a group of waiting jobs), for " +
 			"example job %s", `SELECT count(*), min(id) FROM jobs WHERE place = 1 AND NOT EXISTS (SELECT 1 FROM lanes WHERE lanes.id = jobs.lane AND lanes.queue = jobs.queue AND lanes.uid = jobs.uid)`, nil},
-		{"%d jobs start too late, because another job is wrongly first in their lane (a group of waiting jobs), for " +
-			"example job %s",
+		{"%d jobs, for example job %s, start too late, because another job is wrongly first in their lane (a group of " +
+			"waiting jobs)",
 			`SELECT count(*), min(jobs.id) FROM jobs JOIN lanes ON lanes.id = jobs.lane WHERE place = 1 AND lanes.demands <> '' AND (shut = -9223372036854775808 OR (rank, seq) < (head_rank, head_seq))
 			AND (SELECT ' ' || reserved FROM meta) NOT LIKE '% ' || seq || '/%'`, nil},
 		{"%d lanes (groups of waiting jobs) wait for a gate that does not exist, for example lane %s",

@@ -72,7 +72,7 @@ func (m *move) copy() error {
 			continue // skip the notes, because they differ between the two databases
 		}
 		if err := m.copyTable(t); err != nil {
-			return fmt.Errorf(`cannot copy the table %q: %w`, t.name, err)
+			return fmt.Errorf("cannot copy the table %q: %w; the queue was not moved, so run the command again", t.name, err)
 		}
 	}
 	return nil

@@ -117,8 +117,8 @@ func (m *move) openSource() (err error) {
 		m.sourceConn = c
 		open, err := c.Number(`SELECT count(*) FROM submissions WHERE refused IS NULL`)
 		if err == nil && open > 0 {
-			err = queue.Errorf(queue.CodeWrongState, "%d jobs that were enqueued with SQL in %s are not accepted yet; let the "+
-				"service run until it has accepted them", open, m.from)
+			err = queue.Errorf(queue.CodeWrongState, "%d jobs that were enqueued with SQL are still waiting to be accepted in "+
+				"%s; let the service run until it has accepted them", open, m.from)
 		}
 		if err != nil {
 			return err

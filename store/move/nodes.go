@@ -36,8 +36,8 @@ func (m *move) refuseNodes(c database.Conn) error {
 		}
 	}
 	if err == nil && others > 0 {
-		err = queue.Errorf(queue.CodeWrongState, "%d jobs are running, or were last running, on other nodes; start the "+
-			"service and wait until these jobs have ended", others)
+		err = queue.Errorf(queue.CodeWrongState, "%d jobs run on other nodes, or ran there when those nodes stopped; "+
+			"start the services of the other nodes, and wait until these jobs have ended", others)
 	}
 	// Expel the other nodes. A node that is only cut off from the server can then no longer write.
 	if err == nil {

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// serverSQL translates statements into PostgreSQL's syntax.
-func TestServerSQL(t *testing.T) {
+// translate changes statements into PostgreSQL's syntax.
+func TestTranslate(t *testing.T) {
 	for is, want := range map[string]string{
 		`SELECT a FROM t INDEXED BY t_a WHERE a = ? AND b = '?'`: `SELECT a FROM t  WHERE a = $1 AND b = '?'`,
 		"SELECT a FROM t INDEXED BY t_a\n\tWHERE a = ?":          "SELECT a FROM t \n\tWHERE a = $1",

@@ -37,8 +37,8 @@ func (s *Server) join(ctx context.Context, m NodeConfig) error {
 	if err != nil || remaining == 0 {
 		return err
 	}
-	s.log.Info("waiting until the lease of this node's previous service ends (it ran before a reboot or "+
-		"on another machine)", "node", m.Name, "for", remaining.Round(time.Millisecond).String())
+	s.log.Info("waiting until the lease of this node's previous service has ended, because that service may "+
+		"still be running on another machine", "node", m.Name, "for", remaining.Round(time.Millisecond).String())
 	select {
 	case <-time.After(remaining):
 	case <-ctx.Done():

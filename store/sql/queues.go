@@ -377,8 +377,8 @@ func (t *tx) admitQueues(uid int, perQueue map[string]int64) error {
 		}
 	}
 	if begun > store.MaxQueues {
-		return queue.Errorf(queue.CodeFull, "you have jobs in %d queues without settings, the maximum per user; use "+
-			"one of these queues", store.MaxQueues)
+		return queue.Errorf(queue.CodeFull, "you have jobs in %d different queues, the maximum per user (queues that "+
+			"have settings do not count); use one of these queues", store.MaxQueues)
 	}
 	return nil
 }

@@ -4,7 +4,7 @@ import (
 	"cmp"
 	"maps"
 	"math"
-	"slices"
+	"sort"
 	"strconv"
 	"strings"
 
@@ -179,8 +179,8 @@ func (t *tx) fillAhead(l *rules.LaneScan, known *laneRows) error {
 		return err
 	}
 	for _, rows := range lanes { // sort the rows, because a join returns them in no defined order
-		slices.SortFunc(rows.rows, func(a, b pgdb.Row) int {
-			return comparePositions(position(&a), position(&b))
+		sort.Slice(rows.rows, func(i, j int) bool { // without a copy of each compared row
+			return comparePositions(position(&rows.rows[i]), position(&rows.rows[j])) < 0
 		})
 	}
 	if t.readAhead.lanes == nil {

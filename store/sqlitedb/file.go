@@ -130,7 +130,7 @@ func Explain(path string, err error) error {
 	case sqlite3.SQLITE_BUSY:
 		return fmt.Errorf("the database %s is locked by another program; end that program and start again (%w)", path, err)
 	}
-	return fmt.Errorf("cannot open %s: %w", path, err)
+	return fmt.Errorf("cannot open %s: %w; check the file and its disk", path, err)
 }
 
 // sharedBytes is the minimum size in bytes of the files that SQLite creates next to the database.

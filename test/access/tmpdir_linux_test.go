@@ -176,7 +176,7 @@ func TestRootsRunnerRefusesServicesJobTmpdir(t *testing.T) {
 	q.Launcher(rules)
 	err := q.TryStart("--workers", "1", "--runner-dir", q.RootRunnerDir, "--runner-socket",
 		filepath.Join(q.RootRunnerDir, "spawn.sock"), "--runner-policy", rules)
-	want := "job_tmpdir: runners that root starts ignore this setting; remove it, and set job_tmpdir in " + rules
+	want := "job_tmpdir: this setting has no effect if root starts the runners; remove it here, and set it in " + rules
 	if err == nil || !strings.Contains(fmt.Sprint(err), want) {
 		t.Errorf("it starts, or says %v, want %s", err, want)
 	}

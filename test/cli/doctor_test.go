@@ -206,7 +206,7 @@ func TestDoctorFindsPlantedFaults(t *testing.T) {
 func TestDoctorNamesTheRequestedDir(t *testing.T) {
 	q := testrig.NewQueue(t, "")
 	r := q.CLI("doctor", "--dir", "nothing-yet")
-	if want := "start with: queuectl --dir nothing-yet service start"; !strings.Contains(r.Out, want) {
+	if want := "create it with: queuectl --dir nothing-yet service start"; !strings.Contains(r.Out, want) {
 		t.Errorf("doctor: %+v, want %q", r, want)
 	}
 }

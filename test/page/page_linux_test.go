@@ -219,6 +219,9 @@ func TestPageInABrowser(t *testing.T) {
 
 // The browser's clocks have the form of the ages on the command line.
 func TestPageClocks(t *testing.T) {
+	if testrig.Root() == "" {
+		skip.Missing(t, "sources", "needs the table of ages, which is with the sources; make test-long has it")
+	}
 	raw, err := os.ReadFile(filepath.Join(testrig.Root(), "internal/present/testdata/ages.tsv"))
 	if err != nil {
 		t.Fatal(err)

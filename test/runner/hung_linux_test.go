@@ -171,7 +171,7 @@ func TestStopEndsAHungRunner(t *testing.T) {
 	runner, _ := stopRunner(q)
 	for _, verb := range []string{"requeue", "cancel"} { // the later request replaces the earlier one
 		if got := q.CLI(verb, jobID); got.Code != 3 ||
-			!strings.Contains(got.Err, "the job will be ended when the runner answers") {
+			!strings.Contains(got.Err, "if the runner answers later, it ends the job then") {
 			t.Errorf("%s: %+v", verb, got)
 		}
 	}

@@ -16,11 +16,11 @@ import (
 )
 
 // oldestCompatible returns the commit of the oldest program that can open the current database and exchange
-// frames with current runners. That is the commit that last changed the schema or the frames. It returns ""
-// without a git history.
+// frames with current runners. That is the commit that last changed the schema, which was in store/sql before,
+// or the frames. A commit that only moves these files does not count. It returns "" without a git history.
 func oldestCompatible() string {
-	out, _ := exec.Command("git", "-C", testrig.Root(), "log", "-1", "--format=%H", "--", "store/database/schema.go",
-		"runner/wire/fields.go").Output()
+	out, _ := exec.Command("git", "-C", testrig.Root(), "log", "-1", "--format=%H", "--diff-filter=M", "--",
+		"store/database/schema.go", "store/sql/schema.go", "runner/wire/fields.go").Output()
 	return strings.TrimSpace(string(out))
 }
 

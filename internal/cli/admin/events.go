@@ -47,7 +47,7 @@ func EventsVerb(app *cli.App) *cobra.Command {
 		"print new events as they happen (with --since: past events first)")
 	cmd.Flags().StringSliceVar((*[]string)(&p.Event), "event", nil, "only events of this `KIND`, such as ended")
 	cmd.Flags().Var(input.GivenOnce(&s.Batch), "batch",
-		"only events of jobs that are in your batch `NAME` when queuectl starts")
+		"only events of the jobs that your batch `NAME` contains now")
 	cmd.Flags().Var(input.NonEmpty(&since), "since",
 		"only events since `TIME` (2h: 2 hours ago); a number N means: after event N")
 	input.InstantVar(cmd.Flags(), &p.Until, "until", "only events before `TIME`; 2h means 2 hours ago")

@@ -7,8 +7,10 @@ old_version=0.9.1
 next_version=0.9.3
 
 # The old version is built from the last commit that changed the schema or the wire fields,
-# because a program from an earlier commit cannot open this one's database.
-old_commit=${OLD_COMMIT:-$(git -C "$project" log -1 --format=%H -- store/database/schema.go runner/wire/fields.go)}
+# because a program from an earlier commit cannot open this one's database. A commit that only
+# moves these files does not count. The schema was in store/sql before.
+old_commit=${OLD_COMMIT:-$(git -C "$project" log -1 --format=%H --diff-filter=M -- \
+	store/database/schema.go store/sql/schema.go runner/wire/fields.go)}
 
 # package NAME... sets $NAME_deb, $NAME_rpm or $failpoint_binary, and builds the missing
 # files. `run` builds them once for all scenarios.
