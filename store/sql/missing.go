@@ -3,10 +3,7 @@ package sql
 import (
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/store/database"
-	"github.com/queuectl/queuectl/store/sqlitedb"
 )
-
-var _ database.MissingChecker = (*sqlitedb.Conn)(nil)
 
 // checkMissing returns a damage error if a job that a lookup did not find may still exist. So a damaged
 // database never answers that a job does not exist.

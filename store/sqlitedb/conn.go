@@ -21,6 +21,8 @@ import (
 	"github.com/queuectl/queuectl/store/database"
 )
 
+var _ database.MissingChecker = (*Conn)(nil)
+
 // Conn is one connection to SQLite with its prepared statements, for one goroutine at a time. It calls
 // SQLite's C API through modernc.org/sqlite/lib. The database/sql driver on top of that API copies every
 // value twice and takes locks that a single goroutine does not need. Copies and locks cost a ninth of the
