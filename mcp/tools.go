@@ -410,8 +410,7 @@ func (s *server) runAndWait(ctx context.Context, a arguments) (any, error) {
 	}
 	output, err := s.output(ctx, control.Logs{ID: id})
 	if err != nil {
-		return nil, fmt.Errorf("job %s is %s, but its output cannot be read: %w; read it with the tool logs", id, d.State,
-			err)
+		return nil, fmt.Errorf("job %s is %s, but its output cannot be read (%w); try the tool logs", id, d.State, err)
 	}
 	delete(output, "state")
 	maps.Copy(answer, output)

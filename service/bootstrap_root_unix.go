@@ -83,9 +83,16 @@ func bindForGroup(path string) (*socket.Listener, error) {
 
 // dropPrivileges switches this process irrevocably to an account.
 func dropPrivileges(uid, gid int) error {
-	if err := errors.Join(syscall.Setgroups([]int{gid}), syscall.Setregid(gid, gid),
-		syscall.Setreuid(uid, uid)); err != nil {
-		return fmt.Errorf("cannot switch from root to the account of the service (uid %d): %w", uid, err)
+	err := syscall.Setgroups([]int{gid})
+	if err == nil {
+		err = syscall.Setregid(gid, gid)
+	}
+	if err == nil {
+		err = syscall.Setreuid(uid, uid)
+	}
+	if err != nil {
+		return fmt.Errorf("cannot switch from root to the account of the service (uid %d): %w; in a container, allow the "+
+			"capabilities SETUID and SETGID", uid, err)
 	}
 	if syscall.Setreuid(0, 0) == nil {
 		return errors.New("the service was not started, because it could regain root rights after switching to its own " +

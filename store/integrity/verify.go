@@ -342,8 +342,8 @@ func RowFaults(c database.Conn) ([]string, error) {
 			`SELECT count(*), min(id) FROM jobs WHERE seq >= (SELECT next_seq FROM meta)`, nil},
 		{"%d jobs have the number of another job as their id, for example %s",
 			`SELECT count(*), min(id) FROM jobs AS other WHERE id = CAST(seq AS TEXT) AND EXISTS (SELECT 1 FROM jobs INDEXED BY jobs_id WHERE jobs.id = other.id AND jobs.id <> CAST(jobs.seq AS TEXT))`, nil},
-		{"%d jobs have a wrong record of their last attempt (it is stored twice, or is in the row of a job that is not " +
-			"completed), for example job %s", `SELECT count(*), min(id) FROM jobs WHERE ran <> '' AND (state <> 6 OR EXISTS (SELECT 1 FROM attempts WHERE attempts.seq = jobs.seq AND n = runs))`, nil},
+		{"%d jobs have a wrong record of their last attempt (it is stored twice, or is stored as only completed jobs " +
+			"have it), for example job %s", `SELECT count(*), min(id) FROM jobs WHERE ran <> '' AND (state <> 6 OR EXISTS (SELECT 1 FROM attempts WHERE attempts.seq = jobs.seq AND n = runs))`, nil},
 		{"the last attempt of %d jobs cannot be read, for example of job %s",
 			`SELECT count(*), min(id) FROM jobs WHERE ran <> '' AND ran NOT LIKE '% % % % %'`, nil},
 		{"%d jobs have more attempts than their attempt counter says, for example job %s",

@@ -161,8 +161,8 @@ func (s *Service) Install() error {
 	if path := s.owned(); path != "" {
 		remedy := "start them with: systemctl enable --now " + mainUnit
 		if s.shadows() {
-			remedy = "an earlier queuectl service install has written units that replace them; to use the units of the " +
-				"package, run: queuectl service uninstall"
+			remedy = "units that an earlier installation without a package has written take precedence over them; to use " +
+				"the units of the package, run: queuectl service uninstall"
 		}
 		return queue.Errorf(queue.CodeWrongState, "a package has already installed the systemd units (%s); %s", path, remedy)
 	}
