@@ -160,7 +160,7 @@ type measurement struct {
 
 // partNames names the parts of a run: until the enqueue is acknowledged, until the job starts,
 // until it ends, and until the client has read its end and its output.
-var partNames = [4]string{"stored", "queued", "ran", "told"}
+var partNames = [4]string{"stored", "queued", "ran", "reported"}
 
 // run sends the requests of the third user and measures them for the given time. At the same time it runs the
 // function concurrent. It returns only after that function has returned.

@@ -341,7 +341,7 @@ func TestForegroundServiceKeepsChosenAttributes(t *testing.T) {
 	q.Kill()
 	q.WaitUntil("the lock is free", 5*time.Second, func() bool { return testrig.IsUnlocked(t, lock) })
 	if len(q.RunnerPids()) == 0 {
-		t.Error("the runner has ended; the test wants it to go on")
+		t.Error("the runner has ended; want it still running")
 	}
 }
 

@@ -112,11 +112,11 @@ func TestRightsOnJobs(t *testing.T) {
 	}
 	r := q.RunAs(testrig.Alice, "cancel", "--state", "waiting", "--user", fmt.Sprint(testrig.Bob.Uid))
 	if r.Code != 5 || !strings.Contains(r.Err, "operate") {
-		t.Errorf("cancel of all that another has: %+v", r)
+		t.Errorf("cancel of all jobs of another user: %+v", r)
 	}
 	for _, verb := range []string{"pause", "resume"} {
 		if r := q.RunAs(testrig.Alice, verb, "--all"); r.Code != 5 || !strings.Contains(r.Err, `needs the right "operate"`) {
-			t.Errorf("%s of everything by who may submit: %+v", verb, r)
+			t.Errorf("%s --all by a user with the right to submit: %+v", verb, r)
 		}
 	}
 	ids := []string{deadJob(q, testrig.Alice), deadJob(q, testrig.Bob)}
@@ -238,10 +238,10 @@ func TestOthersJobsAreMasked(t *testing.T) {
 		t.Errorf("shown to an operator: %s", text)
 	}
 	if r := q.RunAs(testrig.Operator, "edit", "secret", `{"env":{"SECRET":"***"}}`); r.Code == 0 {
-		t.Errorf("a mask was written in place of a value: %+v", r)
+		t.Errorf("edit stored the mask *** as a value: %+v", r)
 	}
 	if log := q.LogText(); strings.Contains(log, "c4n4ry") {
-		t.Errorf("the log of the service tells it:\n%s", log)
+		t.Errorf("the service's log contains the secret:\n%s", log)
 	}
 	q.MustAs(testrig.Alice, "enqueue", "--id", "runs", "--env", "SECRET="+value, "sleep 600")
 	q.WaitUntil("the job runs", 20*time.Second, func() bool { return q.Show("runs").State == "processing" })
@@ -340,7 +340,7 @@ func TestActionsAreAudited(t *testing.T) {
 	}
 	for _, p := range []testrig.Person{testrig.Reader, testrig.Alice, testrig.Operator, testrig.Admin} {
 		if text := q.MustAs(p, "events", "--jsonl"); strings.Contains(text, `"audit"`) || strings.Contains(text, `"verb"`) {
-			t.Errorf("%s is told of it as news:\n%s", p.Name, text)
+			t.Errorf("%s received audit events:\n%s", p.Name, text)
 		}
 		if r := q.RunAs(p, "events", "--event", "audit"); r.Code != 2 || !strings.Contains(r.Err, "audit") {
 			t.Errorf("%s asks for the kind: %+v", p.Name, r)

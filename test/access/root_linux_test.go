@@ -76,7 +76,7 @@ func TestRootsRunnerOpensPathsAsSubmitter(t *testing.T) {
 	}
 	write(private+"/tool", "#!/bin/sh\necho the secret\n", 0o755)
 	write(secret+"/closed", "the secret\n", 0o600)
-	for name, to := range map[string]string{"link": secret + "/closed", "folder": private, "tool": private + "/tool"} {
+	for name, to := range map[string]string{"link": secret + "/closed", "dir": private, "tool": private + "/tool"} {
 		if err := os.Symlink(to, filepath.Join(mine, name)); err != nil {
 			t.Fatal(err)
 		}
@@ -92,9 +92,9 @@ func TestRootsRunnerOpensPathsAsSubmitter(t *testing.T) {
 		"a link to it":                     {"--cwd", "/", "--stdin-file", mine + "/link", "cat"},
 		"what the kernel says of others":   {"--cwd", "/", "--stdin-file", "/proc/self/maps", "cat"},
 		"a pipe":                           {"--cwd", "/", "--stdin-file", mine + "/fifo", "cat"},
-		"root's folder":                    {"--cwd", private, "ls"},
-		"a link to it ":                    {"--cwd", mine + "/folder", "ls"},
-		"a program in root's folder":       {"--cwd", "/", "--", private + "/tool"},
+		"root's directory":                 {"--cwd", private, "ls"},
+		"a link to it ":                    {"--cwd", mine + "/dir", "ls"},
+		"a program in root's directory":    {"--cwd", "/", "--", private + "/tool"},
 		"a link to that":                   {"--cwd", "/", "--", mine + "/tool"},
 		"one found there by PATH":          {"--cwd", "/", "--env", "PATH=" + private, "--", "tool"},
 		"one found by PATH through a link": {"--cwd", "/", "--env", "PATH=" + mine, "--", "tool"},
@@ -115,7 +115,7 @@ func TestRootsRunnerOpensPathsAsSubmitter(t *testing.T) {
 	}
 	if got := q.OutputOf(testrig.DaemonUser, "--cwd", mine, "--stdin-file", mine+"/own", "cat; pwd"); got != "mine\n"+
 		mine {
-		t.Errorf("one's own file and folder: got %q", got)
+		t.Errorf("the user's own input file and directory: got %q", got)
 	}
 }
 
@@ -146,8 +146,8 @@ func TestRootsRunnerLendsNoCapabilities(t *testing.T) {
 	}
 	defer func() { cmd.Process.Kill(); cmd.Wait() }()
 	paths := map[string]string{
-		"a file below another's folder": fmt.Sprintf("/proc/%d/cwd/open", cmd.Process.Pid),
-		"another's addresses":           fmt.Sprintf("/proc/%d/maps", cmd.Process.Pid),
+		"a file below another user's directory": fmt.Sprintf("/proc/%d/cwd/open", cmd.Process.Pid),
+		"another's addresses":                   fmt.Sprintf("/proc/%d/maps", cmd.Process.Pid),
 	}
 	for fd := 3; fd < 16; fd++ { // one of these descriptors is open on a file that every user may read
 		paths[fmt.Sprint("descriptor ", fd)] = fmt.Sprint("/proc/self/fd/", fd)
@@ -183,7 +183,7 @@ func TestOwnerCannotEditJobOfAnotherAccount(t *testing.T) {
 		{`{"argv":["id"],"command":null}`}} {
 		if r := q.RunAs(testrig.DaemonUser, append([]string{"edit", id}, set...)...); r.Code != 5 ||
 			!strings.Contains(r.Err, "admin") {
-			t.Errorf("%v of one's own job that runs as another: %+v, want it refused", set, r)
+			t.Errorf("edit %v of the user's own job that runs as another user: %+v, want an error", set, r)
 		}
 	}
 	q.MustAs(testrig.DaemonUser, "edit", id, "--priority", "7")
@@ -210,7 +210,7 @@ func TestPolicyOfRootsRunner(t *testing.T) {
 	}
 	if r := q.CLI("enqueue", "true"); !strings.Contains(r.Err, "allow_root_jobs = true") ||
 		!strings.Contains(r.Err, "--user NAME") {
-		t.Errorf("root is told %q", r.Err)
+		t.Errorf("root gets the error %q", r.Err)
 	}
 	id := q.Must("enqueue", "--cwd", "/", "--user", "daemon", "id -un")
 	q.Must("wait", id)

@@ -88,7 +88,7 @@ func TestDeadRootsRunnerIsCleanedUp(t *testing.T) {
 	if raw, _ := os.ReadFile("/proc/" + stray + "/cmdline"); bytes.Contains(raw, []byte("sleep\x00300")) {
 		t.Errorf("process %s of the dead runner's job lives on", stray)
 	}
-	q.WaitUntil("its folder is gone", 20*time.Second, func() bool {
+	q.WaitUntil("the dead runner's directory is gone", 20*time.Second, func() bool {
 		remaining, _ := filepath.Glob(fmt.Sprintf("%s/%d.*", q.RootRunnerDir, old[0]))
 		return len(remaining) == 0
 	})
@@ -411,7 +411,7 @@ func TestRootsRunnerRestartsItsWatchdog(t *testing.T) {
 	}
 	first := watchdog()
 	if first == 0 {
-		t.Fatal("nobody watches the runner")
+		t.Fatal("the runner has no watchdog")
 	}
 	syscall.Kill(first, syscall.SIGKILL)
 	q.WaitUntil("another watchdog is there", 20*time.Second, func() bool { g := watchdog(); return g != 0 && g != first })
@@ -471,7 +471,7 @@ func TestRootsRunnerDirKeepsItsGroup(t *testing.T) {
 	}
 	if line, err := bufio.NewReader(c).ReadString('\n'); err != nil || !strings.Contains(line, "refused") ||
 		!strings.Contains(line, "group 60") {
-		t.Errorf("root with a group of its own is told %q, %v", line, err)
+		t.Errorf("a request of root with another group gets %q, %v; want a refusal that names group 60", line, err)
 	}
 	if got := q.OutputOf(testrig.DaemonUser, "--cwd", "/", "id -un"); got != "daemon" {
 		t.Errorf("afterwards a job ran as %q", got)

@@ -54,7 +54,7 @@ func TestSocketLetsItsGroupIn(t *testing.T) {
 	cmd.Dir = "/"
 	if r := testrig.RunCommand(t, cmd); r.Code != 5 || !strings.Contains(r.Err,
 		"this account has no access to the directory "+q.Dir) {
-		t.Errorf("a folder that cannot be entered: %+v", r)
+		t.Errorf("a directory without search permission: %+v", r)
 	}
 	q.Stop()
 	q.WriteFile("queuectl.toml", "socket_group = \"no.such.group\"\n")

@@ -36,7 +36,7 @@ func parseMetrics(q *testrig.Queue, text string) map[string]*dto.MetricFamily {
 }
 
 // labelled returns the metric of a family that has the given labels, each as NAME=VALUE. It
-// returns nil if there is none.
+// returns nil if the family has no such metric.
 func labelled(f *dto.MetricFamily, labels ...string) *dto.Metric {
 next:
 	for _, m := range f.GetMetric() {
@@ -165,7 +165,7 @@ func TestMetricsNameFewQueues(t *testing.T) {
 	q.Must("enqueue", "--file", q.WriteFile("list.jsonl", list.String()))
 	families := parseMetrics(q, q.Must("metrics")+"\n")
 	if n := len(families["queuectl_queue_waiting"].GetMetric()); n > 101 {
-		t.Errorf("%d queues are told by name", n)
+		t.Errorf("%d queues have their own metric, want at most 101", n)
 	}
 	if m := labelled(families["queuectl_queue_waiting"], "queue=(others)"); m.GetGauge().GetValue() < 899 {
 		t.Errorf("the others are %v", m)
