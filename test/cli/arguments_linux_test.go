@@ -76,7 +76,7 @@ func TestArgumentsMustBeUTF8(t *testing.T) {
 		t.Fatal(err)
 	}
 	if r := testrig.RunCommand(t, cmd); r.Code != 2 || !strings.Contains(r.Err, "cwd: ") {
-		t.Errorf("from a folder that is not UTF-8: %+v", r)
+		t.Errorf("in a directory whose name is not UTF-8: %+v", r)
 	}
 }
 

@@ -98,7 +98,7 @@ echo "${COMPREPLY[0]%% *}"`)
 		t.Errorf("without a service: %+v", r)
 	}
 	if entries, err := os.ReadDir(home); err != nil || len(entries) > 0 {
-		t.Errorf("completion left %v in the home folder (%v)", entries, err)
+		t.Errorf("completion left %v in the home directory (%v)", entries, err)
 	}
 }
 

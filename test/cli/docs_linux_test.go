@@ -51,7 +51,7 @@ func TestExamplesOfThePages(t *testing.T) {
 					checkMakeTargets(t, text)
 				case "json":
 					if !json.Valid([]byte(text)) {
-						t.Errorf("a block is no JSON:\n%s", text)
+						t.Errorf("a block marked as JSON is not valid JSON:\n%s", text)
 					}
 				case "text", "cmd", "powershell": // cmd and powershell blocks are for Windows
 				default:

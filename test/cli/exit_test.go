@@ -319,7 +319,7 @@ func TestExitCodeOfEachEnd(t *testing.T) {
 		{"--timeout=0.1 --kill-after=1 -- sleep 60", 124, "timed_out", "timed out after 100ms"},
 		{"--idle-timeout=0.1 --kill-after=1 -- sleep 60", 124, "timed_out", "printed nothing"},
 		{"--delay=1h --expires-at=+0.1s -- true", 125, "expired", "expired"},
-		{"-- " + script, 126, "not_runnable", ""}, {"--cwd=/no/such/folder -- true", 126, "not_runnable", "/no/such/folder"},
+		{"-- " + script, 126, "not_runnable", ""}, {"--cwd=/no/such/dir -- true", 126, "not_runnable", "/no/such/dir"},
 		{"exit 126", 126, "not_runnable", ""},
 		{"-- no-such-program", 127, "not_found", "no-such-program"}, {"no-such-program", 127, "not_found", ""},
 	}, platformEnds...) {

@@ -80,7 +80,7 @@ func TestEveryVerbAnswersInJSON(t *testing.T) {
 		for _, verb := range verbs {
 			lines, listed := jsonCommands[verb[1]]
 			if !listed {
-				t.Errorf("%s: nobody has asked it for JSON; add it to the table", verb[1])
+				t.Errorf("%s: not in the table jsonCommands; add it", verb[1])
 			}
 			for _, line := range lines {
 				os.Remove(q.Path("copy.db"))

@@ -56,7 +56,7 @@ func TestServiceLog(t *testing.T) {
 	q.KillRunners()
 	q.CLI("wait", "cut")
 	if after := len(q.LogLines("request")); after != before {
-		t.Errorf("at level warn requests are told of")
+		t.Errorf("at level warn, requests are logged")
 	}
 	if died := q.LogLines("a runner died"); len(died) != 1 || died[0]["level"] != "WARN" || pid == 0 {
 		t.Errorf("a dead runner: %v", died)

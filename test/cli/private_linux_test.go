@@ -47,7 +47,7 @@ func TestPrivateInterrupted(t *testing.T) {
 		t.Fatalf("two Ctrl-C: %v\n%s", err, errs)
 	}
 	if _, lines := countRuns(p); lines != 0 {
-		t.Fatal("a job went on")
+		t.Fatal("a job continued after the interrupt")
 	}
 	if err := os.Remove(filepath.Join(p.Work, "started")); err != nil {
 		t.Fatal(err)
@@ -123,7 +123,7 @@ func TestPrivateRunEndsWithoutInputOrOutput(t *testing.T) {
 	out.Close()
 	cmd.Wait()
 	if code := cmd.ProcessState.ExitCode(); code != 130 || !strings.Contains(errs.String(), "the output pipe is closed") {
-		t.Errorf("with nobody who reads: exit %d, %s", code, errs)
+		t.Errorf("with a closed output pipe: exit %d, %s", code, errs)
 	}
 	if r := p.Run(jobs, "--lines", "-"); r.Code != 0 || !strings.Contains(r.Err, "5 jobs: 5 completed") {
 		t.Errorf("the same again: %+v", r)
@@ -146,7 +146,7 @@ func TestLargeOutputIsReadableOffline(t *testing.T) {
 
 // The directory of a private run is not read if another user owns it, because its content may be an attack.
 func TestOtherUsersDirIsNotRead(t *testing.T) {
-	skip.UnlessRoot(t, "needs root, who may give a directory away; .ci/run runs it as root")
+	skip.UnlessRoot(t, "needs root, because it changes the owner of a directory; .ci/run runs it as root")
 	p := testrig.NewPrivate(t)
 	if r := p.Run("true\n", "--lines", "-"); r.Code != 0 {
 		t.Fatalf("the run: %+v", r)

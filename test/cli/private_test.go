@@ -104,7 +104,7 @@ func TestPrivateRunIsResumed(t *testing.T) {
 		}
 	}
 	if len(runsWhenReported) < count/4 {
-		t.Errorf("events told of %d completed jobs only", len(runsWhenReported))
+		t.Errorf("events reported only %d completed jobs", len(runsWhenReported))
 	}
 	changed := strings.Replace(file.String(), "echo 17 ", "echo 17x ", 1)
 	if err := os.WriteFile(filepath.Join(p.Work, "changed"), []byte(changed), 0o600); err != nil {
@@ -129,10 +129,10 @@ func TestPrivateRunIsResumed(t *testing.T) {
 	}
 	for number, runs := range runsWhenReported {
 		if counts[number] != runs {
-			t.Errorf("job %s ran again after events had told that it was completed", number)
+			t.Errorf("job %s ran again after events had reported its completion", number)
 		}
 	}
-	t.Logf("%d jobs, %d kills: %d were run again; events had told of %d before the kills", count, kills, lines-count,
+	t.Logf("%d jobs, %d kills: %d were run again; events had reported %d before the kills", count, kills, lines-count,
 		len(runsWhenReported))
 }
 
@@ -242,7 +242,7 @@ func TestPrivateDirIsReadableOffline(t *testing.T) {
 	killAll(p, cmd)
 	checkReadOnly(p, "after a crash", "completed", "dead", "processing", "pending")
 	if r := p.CLI("--dir", filepath.Join(p.Work, "none"), "list"); r.Code != 3 {
-		t.Errorf("no folder: %+v", r)
+		t.Errorf("list of a missing directory: %+v", r)
 	}
 	q := testrig.NewQueue(t, "")
 	q.Start()
@@ -301,7 +301,7 @@ func checkReadOnly(p *testrig.Private, when string, states ...string) {
 		p.Errorf("%s: status: %s", when, out)
 	}
 	if after := contents(p); !maps.Equal(after, before) {
-		p.Errorf("%s: the folder was changed: %v, was %v", when, after, before)
+		p.Errorf("%s: the directory was changed: %v, was %v", when, after, before)
 	}
 }
 
@@ -334,7 +334,7 @@ func TestPrivateForms(t *testing.T) {
 		args             []string
 	}{
 		{"lines", "echo a; echo b >&2\n\n  echo 'c d'\n", "a\nc d\n", []string{"--lines", "-"}},
-		{"arguments in place of {}", "x y\nz'\"$HOME\n", "<x y>\n<z'\"$HOME>\n",
+		{"arguments replace {}", "x y\nz'\"$HOME\n", "<x y>\n<z'\"$HOME>\n",
 			[]string{"--arg-file", "-", "--", "echo", "<{}>"}},
 		{"arguments at the end", "1\n2\n", "n 1\nn 2\n", []string{"--arg-file", "-", "--", "echo", "n"}},
 		{"zero bytes", "a b\x00c\nd\x00", "<a b>\n<c\nd>\n", []string{"--arg-file", "-", "--null", "--", "echo", "<{}>"}},

@@ -194,7 +194,7 @@ func TestKeepJobs(t *testing.T) {
 		t.Errorf("before %+v\nafter %+v", before, j)
 	}
 	if j := w.WaitEnded(short); j.State != "completed" || j.Output != "up\ndone\n" || j.Attempts != 1 {
-		t.Errorf("ended meanwhile: %+v", j)
+		t.Errorf("the job that ended before the new start: %+v", j)
 	}
 	q.WriteFile("go", "")
 	if j := w.WaitEnded(longJob); j.State != "dead" || testrig.Deref(j.ExitCode) != 3 || j.Output != "up\ndone\n" ||

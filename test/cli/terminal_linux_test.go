@@ -41,7 +41,7 @@ func enqueueControlJobs(t *testing.T, q *testrig.Queue, w *testrig.Wire) (loud, 
 		"max_retries": 0})
 	w.WaitEnded(loud)
 	if j := w.WaitEnded(lost); !strings.Contains(j.Error, terminalControls) {
-		t.Fatalf("the error does not tell of the folder: %+v", j)
+		t.Fatalf("the error does not name the directory: %+v", j)
 	}
 	return loud, lost
 }
@@ -344,7 +344,7 @@ func TestTablesFitTheTerminal(t *testing.T) {
 	w.WaitEnded(w.Enqueue(testrig.Fields{"command": "echo " + strings.Repeat("ä", 400)}))
 	w.WaitEnded(w.Enqueue(testrig.Fields{"command": "echo " + strings.Repeat("漢", 400)}))
 	id := w.Enqueue(testrig.Fields{"command": "echo e" + strings.Repeat("\u0301😀", 400), "cwd": "/" +
-		strings.Repeat("folder", 40),
+		strings.Repeat("subdir", 40),
 		"max_retries": 0, "labels": testrig.Fields{"a": strings.Repeat("漢", 80)}})
 	w.WaitEnded(id)
 	for _, line := range []string{"list", "list --columns command,labels,error", "dlq list", "config list", "worker list",
@@ -371,7 +371,7 @@ func TestTablesFitTheTerminal(t *testing.T) {
 }
 
 // No command treats a closed stdout as an error. A closed stdout ends commands that follow jobs or events.
-func TestAClosedPipeIsNoError(t *testing.T) {
+func TestClosedPipeIsNotAnError(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "2")
 	w := q.Dial()
 	longJob := w.Enqueue(testrig.Fields{"id": "long", "command": "echo up; exec sleep 600"})

@@ -128,7 +128,7 @@ func TestCtrlCRestoresTheTerminal(t *testing.T) {
 		}
 		lines := p.lines()
 		if last := lines[len(lines)-1]; last != "$" || !strings.HasSuffix(lines[len(lines)-2], "back at the shell") {
-			t.Errorf("%s: the shell does not follow on a line of its own:\n%s", verb, strings.Join(lines, "\n"))
+			t.Errorf("%s: the shell prompt does not start on a new line:\n%s", verb, strings.Join(lines, "\n"))
 		}
 	}
 }
@@ -349,7 +349,7 @@ func TestScreensInATerminal(t *testing.T) {
 			// at the new size.
 			for range 2 {
 				before := strings.Join(p.lines(), "\n")
-				p.waitScreen(what+" goes on", func(lines []string) bool { return strings.Join(lines, "\n") != before })
+				p.waitScreen(what+" keeps updating", func(lines []string) bool { return strings.Join(lines, "\n") != before })
 			}
 			lines := p.lines()
 			// In 40 columns, the widths of the times decide which columns are shown. So compare only the

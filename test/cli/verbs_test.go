@@ -23,7 +23,7 @@ func TestHoldAndRelease(t *testing.T) {
 	q.Must("wait", q.Must("enqueue", "echo b"))
 	w := q.Dial()
 	if j := w.Show("a"); j.State != "held" {
-		t.Errorf("while another ran the held job became %s", j.State)
+		t.Errorf("while another job ran, the held job changed to %s", j.State)
 	}
 	q.Must("release", "a")
 	q.Must("wait", "a")

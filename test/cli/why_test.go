@@ -55,7 +55,7 @@ func TestWhyNamesEachReason(t *testing.T) {
 	q.Must("hold", "fails")
 	checkReason("fails", "held", "held", "release fails", false)
 	q.Must("release", "fails")
-	q.WaitUntil("it runs again at once", 20*time.Second, func() bool { return q.Show("fails").Attempts == 2 })
+	q.WaitUntil("it runs again without delay", 20*time.Second, func() bool { return q.Show("fails").Attempts == 2 })
 	for i := range 2 {
 		q.Must("enqueue", "--id", fmt.Sprint("rated", i), "--rate-limit", "api=1/h", "true")
 	}
@@ -65,8 +65,8 @@ func TestWhyNamesEachReason(t *testing.T) {
 	q.Must("enqueue", "--id", "paused", "true")
 	checkReason("paused", "queue", "lunch", "queue resume default", true)
 	q.Must("queue", "resume", "default")
-	mended := filepath.Join(t.TempDir(), "mended")
-	q.Must("enqueue", "--id", "dead", "--max-retries", "0", "--command", "[ -e '"+filepath.ToSlash(mended)+"' ] || exit 3")
+	fixed := filepath.Join(t.TempDir(), "fixed")
+	q.Must("enqueue", "--id", "dead", "--max-retries", "0", "--command", "[ -e '"+filepath.ToSlash(fixed)+"' ] || exit 3")
 	q.CLI("wait", "dead")
 	if got := q.CLI("enqueue", "--id", "after", "--after", "dead", "true"); got.Code != 0 ||
 		!strings.Contains(got.Err, "cancelled immediately") {
@@ -78,7 +78,7 @@ func TestWhyNamesEachReason(t *testing.T) {
 	}
 	q.Must("enqueue", "--id", "keyed", "--after", "dead", "--unique", "one", "true")
 	q.Must("enqueue", "--id", "has", "--unique", "one", "--in", "1h", "true")
-	if err := os.WriteFile(mended, nil, 0o600); err != nil {
+	if err := os.WriteFile(fixed, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	q.Must("retry", "dead")
@@ -90,16 +90,16 @@ func TestWhyNamesEachReason(t *testing.T) {
 	q.Must("cancel", "has")
 	q.Must("retry", "keyed")
 	q.Must("wait", "keyed")
-	q.Must("enqueue", "--id", "stands", "sleep 600")
-	q.WaitUntil("it runs", 20*time.Second, func() bool { return q.Show("stands").State == "processing" })
-	q.Must("pause", "stands")
-	checkReason("stands", "paused", "by ", "resume stands", false)
-	q.Must("resume", "stands")
+	q.Must("enqueue", "--id", "busy", "sleep 600")
+	q.WaitUntil("it runs", 20*time.Second, func() bool { return q.Show("busy").State == "processing" })
+	q.Must("pause", "busy")
+	checkReason("busy", "paused", "by ", "resume busy", false)
+	q.Must("resume", "busy")
 	q.Must("pause", "--all")
 	q.Must("enqueue", "--id", "kept", "true")
 	checkReason("kept", "paused", "all jobs are paused", "resume --all", false)
 	q.Must("resume", "--all")
-	q.Must("cancel", "stands")
+	q.Must("cancel", "busy")
 	if got := q.CLI("wait", "--batch", "nope"); got.Code != 0 || !strings.Contains(got.Err, "no job matches") {
 		t.Errorf("wait for nothing: %+v", got)
 	}
