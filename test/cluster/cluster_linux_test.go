@@ -137,7 +137,7 @@ func TestNodeServicesShareAQueue(t *testing.T) {
 		}
 		return all.Throughput == 13 && slices.Contains(ends, ended{"default", 13})
 	}
-	a.WaitUntil("it has heard what has ended on the other one", 10*time.Second, endsReported)
+	a.WaitUntil("status counts the jobs that have ended on the other node", 10*time.Second, endsReported)
 	for range 3 { // repeat: a node that knows more about the other one could answer differently
 		a.Must("pause", "--all")
 		if r := b.CLI("status", "--check"); r.Code == 0 || !strings.Contains(r.Out, "all jobs are paused") {
@@ -166,7 +166,7 @@ func TestNodeServicesShareAQueue(t *testing.T) {
 		}
 	}
 	gate := b.Path("go")
-	b.Must("enqueue", "--id", "long", "--on", "b", "echo begun; trap 'echo told' USR1; while [ ! -e "+gate+
+	b.Must("enqueue", "--id", "long", "--on", "b", "echo begun; trap 'echo signalled' USR1; while [ ! -e "+gate+
 		" ]; do sleep 0.05; done; echo ended")
 	a.WaitUntil("it runs", 20*time.Second, func() bool { return strings.Contains(a.Must("logs", "long"), "begun") })
 	for verb, want := range map[string]string{"list": "NODE", "show long": "Node:       b",
@@ -187,12 +187,12 @@ func TestNodeServicesShareAQueue(t *testing.T) {
 	}
 	a.Must("resume", "long")
 	a.Must("kill", "long", "--signal", "USR1")
-	a.WaitUntil("the signal has come", 20*time.Second, func() bool {
-		return strings.Contains(a.Must("logs", "long"), "told")
+	a.WaitUntil("the job has received the signal", 20*time.Second, func() bool {
+		return strings.Contains(a.Must("logs", "long"), "signalled")
 	})
 	b.WriteFile("go", "")
 	a.Must("wait", "--timeout", "20s", "long")
-	if err := followed.Wait(); err != nil || out.String() != "begun\ntold\nended\n" {
+	if err := followed.Wait(); err != nil || out.String() != "begun\nsignalled\nended\n" {
 		t.Errorf("followed from elsewhere: %q, %v", out, err)
 	}
 	b.Must("enqueue", "--id", "endless", "--on", "b", "sleep 1000")
@@ -320,7 +320,7 @@ func TestLostNodesJobsRunElsewhere(t *testing.T) {
 	select {
 	case <-b.Ended: // the service exits because another node has taken over its jobs
 	case <-time.After(20 * time.Second):
-		t.Error("a service that was taken over goes on")
+		t.Error("a service whose jobs were taken over still runs")
 	}
 	b.Cmd = nil
 	b.Start("--workers", "2")
@@ -460,7 +460,7 @@ func TestNodesSurviveALostDatabase(t *testing.T) {
 	p.Kill()
 	a.WaitUntil("its job is ended", 40*time.Second, func() bool { return syscall.Kill(trees[a], 0) != nil })
 	if syscall.Kill(trees[b], 0) != nil {
-		t.Error("a job is ended that was to go on")
+		t.Error("the job on node b was ended; want it to keep running")
 	}
 	p.Start(t)
 	a.WriteFile("go", "")
@@ -480,7 +480,7 @@ func TestNodesSurviveALostDatabase(t *testing.T) {
 		})
 	}
 	if h := a.Dial().Show("on-a").History; len(h) != 2 || h[0].Reason != "interrupted" {
-		t.Errorf("what ran when the lease was over is told of as %+v", h)
+		t.Errorf("attempts of the job that ran when the node lease expired: %+v; want two, the first interrupted", h)
 	}
 }
 
@@ -516,7 +516,7 @@ func TestServiceWithoutADatabase(t *testing.T) {
 		t.Errorf("without its database: %+v", r)
 	}
 	if _, err := os.Stat(a.Path("queuectl.db")); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("it has begun a queue of its own: %v", err)
+		t.Errorf("the service created a local queue: %v", err)
 	}
 }
 

@@ -118,7 +118,8 @@ func TestInterruptedFreezeIsFinished(t *testing.T) {
 				outputThroughKills(q, verb...)
 				frozen = false
 			}
-			q.WaitUntil(fmt.Sprintf("%v cut at %d: they stand still: %t", verb, n, frozen), 20*time.Second, func() bool {
+			condition := fmt.Sprintf("%v interrupted at commit %d: all jobs are paused: %t", verb, n, frozen)
+			q.WaitUntil(condition, 20*time.Second, func() bool {
 				return countPaused() == map[bool]int{true: jobs}[frozen]
 			})
 			outputThroughKills(q, "cancel", "--all", "--yes")
@@ -222,6 +223,6 @@ func checkStats(q *testrig.Queue) {
 	}
 	want["started"] = started
 	if !maps.Equal(got, want) {
-		q.Errorf("the figures are %v, and events tell of %v", got, want)
+		q.Errorf("the statistics are %v, want %v according to the events", got, want)
 	}
 }

@@ -128,7 +128,7 @@ func TestFrozenDatabaseServerFailsInTime(t *testing.T) {
 	for _, verb := range [][]string{{"enqueue", "--id", "late", "--key", "once", "true"}, {"list"}} {
 		if r := q.CLI(verb...); r.Code == 0 || !strings.Contains(r.Err, "try again later") ||
 			time.Since(started) > 60*time.Second {
-			t.Errorf("%v of a server that stands still: %+v after %v", verb, r, time.Since(started))
+			t.Errorf("%v while the server is stopped: %+v after %v", verb, r, time.Since(started))
 		}
 	}
 	p.Freeze(false)
@@ -191,9 +191,9 @@ func TestDatabaseServerHasNoSpace(t *testing.T) {
 		p.Kill()
 		p.Start(t)
 	}
-	q.WaitUntil("it goes on", 30*time.Second, func() bool { return q.CLI("run", "--", "true").Code == 0 })
+	q.WaitUntil("the service runs jobs again", 30*time.Second, func() bool { return q.CLI("run", "--", "true").Code == 0 })
 	if j := q.Dial().Show("long"); j.State != "processing" || j.PID != pid {
-		t.Errorf("what ran is %s with pid %d, was %d", j.State, j.PID, pid)
+		t.Errorf("the running job is %s with pid %d, was %d", j.State, j.PID, pid)
 	}
 	if got := strings.Count(q.Must("list", "-q", "-s", "pending"), "big"); got != stored {
 		t.Errorf("%d of the large jobs are there, and %d were acknowledged", got, stored)
@@ -281,7 +281,7 @@ func TestQueueMoves(t *testing.T) {
 	q.Start("--workers", "2", "--keep-jobs")
 	w = q.Dial()
 	if j := w.Show("long"); j.State != "processing" || j.PID != pid {
-		t.Errorf("what ran is %s with pid %d, was %d", j.State, j.PID, pid)
+		t.Errorf("the running job is %s with pid %d, was %d", j.State, j.PID, pid)
 	}
 	q.WriteFile("go", "")
 	q.Must("wait", "--timeout", "20s", "long", "waits")
@@ -337,7 +337,7 @@ func TestServiceCanSwitchStores(t *testing.T) {
 	q.Start("--workers", "2", "--keep-jobs")
 	w := q.Dial()
 	if j := w.Show("long"); j.State != "processing" || j.PID != pid {
-		t.Errorf("what ran is %s with pid %d, was %d", j.State, j.PID, pid)
+		t.Errorf("the running job is %s with pid %d, was %d", j.State, j.PID, pid)
 	}
 	q.WriteFile("go", "")
 	q.Must("wait", "--timeout", "20s", "long")
@@ -358,7 +358,7 @@ func TestServiceCanSwitchStores(t *testing.T) {
 	q.WaitUntil("it ends while no service runs", 20*time.Second, func() bool { return syscall.Kill(pid, 0) != nil })
 	q.Store = url
 	if err := q.TryStart(); err == nil || !strings.Contains(fmt.Sprint(err), "jobs of the previous store") {
-		t.Errorf("while an end of the other store's job is to be told: %v", err)
+		t.Errorf("while the result of a job of the other store is not stored yet: %v", err)
 	}
 	q.Store = ""
 	q.Start("--workers", "2", "--keep-jobs")

@@ -22,7 +22,7 @@ func TestEnqueueInATransaction(t *testing.T) {
 		t.Fatal(err)
 	}
 	q.Start("--workers", "2")
-	q.Must("config", "set", "store_roles", "app="+me.Username+" ghost=nobody-of-this-name shop="+me.Username+" chief="+
+	q.Must("config", "set", "store_roles", "app="+me.Username+" ghost=no-such-account shop="+me.Username+" chief="+
 		me.Username)
 	pgserver.Query(t, q.Store,
 		`CREATE ROLE chief LOGIN SUPERUSER; CREATE ROLE app LOGIN; CREATE ROLE ghost LOGIN; CREATE ROLE other LOGIN; CREATE ROLE shop LOGIN; GRANT USAGE ON SCHEMA queuectl TO app, ghost, other, shop; GRANT EXECUTE ON FUNCTION queuectl.enqueue(jsonb) TO app, ghost, other, shop`)
@@ -31,7 +31,7 @@ func TestEnqueueInATransaction(t *testing.T) {
 		func() bool { return pgserver.Query(t, q.Store, `SELECT count(*) FROM queuectl.roles`) == "4" })
 	if out, err := pgserver.TryQuery(pgserver.WithRole(q.Store, "chief"),
 		`SELECT queuectl.enqueue('{"command":"true"}')`); err == nil || !strings.Contains(out, "superuser") {
-		t.Errorf("a superuser, by whom functions of others are called: %s, %v", out, err)
+		t.Errorf("enqueue by a superuser: %s, %v; want an error", out, err)
 	}
 	q.Must("enqueue", "--id", "given", "true")
 	number := strings.TrimSpace(q.Must("enqueue", "true"))
@@ -96,7 +96,7 @@ func TestEnqueueInATransaction(t *testing.T) {
 	}
 	if r := q.CLI("enqueue", "--id", "behind", "true"); r.Code == 0 ||
 		!strings.Contains(r.Err, `another job has the id "behind"`) {
-		t.Errorf("the id of what waits to be taken: %+v", r)
+		t.Errorf("enqueue with the id of a submission that waits in the inbox: %+v", r)
 	}
 	q.Must("queue", "resume", "narrow")
 	q.WaitUntil("the queue has room", 20*time.Second, func() bool { return q.CLI("show", "behind").Code == 0 })

@@ -59,7 +59,7 @@ func TestAnotherProgramReadsTheDatabase(t *testing.T) {
 		t.Errorf("status --check: %+v", r)
 	}
 	if j := w.WaitEnded(w.Enqueue(testrig.Fields{"command": "echo up", "priority": 10})); j.State != "completed" {
-		t.Errorf("a job meanwhile: %+v", j)
+		t.Errorf("a job during the long read: %+v", j)
 	}
 	end()
 	q.WaitUntil("status is well again", 20*time.Second, func() bool {

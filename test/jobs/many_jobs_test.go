@@ -89,7 +89,7 @@ func TestLargeCleanupDelaysNoClient(t *testing.T) {
 	}
 	// A cleanup step removes 200 jobs. At least one request must get through in four steps.
 	if times < n/200/4 || worst > maxStepTime {
-		t.Errorf("%d enqueues meanwhile, the slowest took %v", times, worst)
+		t.Errorf("%d enqueues succeeded during the cleanup, the slowest took %v", times, worst)
 	}
 }
 

@@ -102,7 +102,9 @@ func TestSchedule(t *testing.T) {
 	}
 	before := len(schedule(q, "tick").Runs)
 	q.Must("schedule", "resume", "tick")
-	q.WaitUntil("it goes on", 20*time.Second, func() bool { return len(schedule(q, "tick").Runs) > before })
+	q.WaitUntil("the resumed schedule starts a job", 20*time.Second, func() bool {
+		return len(schedule(q, "tick").Runs) > before
+	})
 	if slices.Contains(schedule(q, "tick").outcomes(), "missed") {
 		t.Errorf("a pause has missed something: %v", schedule(q, "tick").outcomes())
 	}
@@ -142,7 +144,7 @@ func TestScheduleOverlap(t *testing.T) {
 		return slices.ContainsFunc(s.Runs, func(r occurrenceView) bool { return r.State != nil && *r.State == "cancelled" })
 	})
 	if got := q.CLI("schedule", "run", "skip"); got.Code != 5 || !strings.Contains(got.Err, "has not ended") {
-		t.Errorf("run beside another one: %+v", got)
+		t.Errorf("schedule run while another run is active: %+v", got)
 	}
 	q.Must("schedule", "rm", "skip", "queue", "replace")
 	q.Must("cancel", "--all", "--yes")

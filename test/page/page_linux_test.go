@@ -101,7 +101,7 @@ func (w *window) waitText(selector, text string) {
 func TestPageInABrowser(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "2")
 	for _, id := range []string{"d1", "d2", "d3"} {
-		q.Must("enqueue", "--id", id, "--max-retries", "0", "test -e "+q.Path("mended")+" || exit 7")
+		q.Must("enqueue", "--id", id, "--max-retries", "0", "test -e "+q.Path("fixed")+" || exit 7")
 		q.CLI("wait", id)
 	}
 	w := chromium(q)
@@ -185,7 +185,7 @@ func TestPageInABrowser(t *testing.T) {
 	// A user can retry one job of a group of dead jobs, then all of them.
 	w.do(chromedp.Navigate(w.address+"/dead"), chromedp.WaitVisible("table.groups"))
 	w.waitText("table.groups", "exit code 7")
-	q.WriteFile("mended", "")
+	q.WriteFile("fixed", "")
 	w.do(chromedp.Click(`table.groups a.btn`), chromedp.WaitVisible("#go"))
 	w.waitText("main h1", "Retry 3 dead jobs?")
 	if got := q.Must("dlq", "list", "-q"); strings.Count(got, "\n") != 2 {

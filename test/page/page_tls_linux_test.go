@@ -168,7 +168,7 @@ func TestPageAtASocket(t *testing.T) {
 	q.Start("--workers", "1")
 	q.Must("web", "start", "--listen", "unix:"+q.Path("page"))
 	if !answers() {
-		t.Error("after a kill nobody answers")
+		t.Error("after a kill and a restart the socket does not answer")
 	}
 	conn, err := net.Dial("unix", q.Path("page")) // this unfinished request must not delay web stop
 	if err != nil {

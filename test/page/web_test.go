@@ -75,7 +75,7 @@ func TestLinkOpensAPageSession(t *testing.T) {
 		}
 	}
 	if one, other := q.Must("web", "open"), q.Must("web", "open"); one[:20] == other[:20] {
-		t.Errorf("two links have one name, so who has one reads the cookies of the other: %s, %s", one, other)
+		t.Errorf("two links have the same host name, so one session can read the cookies of the other: %s, %s", one, other)
 	}
 	secret := link(b, q.Must("web", "open"))
 	for range 2 { // fetching the page of a link, as a link preview does, does not use up the link
@@ -113,7 +113,7 @@ func TestLinkOpensAPageSession(t *testing.T) {
 		paths, _ := filepath.Glob(q.Path(file + "*"))
 		for _, path := range paths {
 			if raw, _ := os.ReadFile(path); strings.Contains(string(raw), secret) || strings.Contains(string(raw), c.Value) {
-				t.Errorf("%s tells a secret", path)
+				t.Errorf("%s contains a secret", path)
 			}
 		}
 	}
@@ -185,7 +185,7 @@ func TestPageRefusesOtherPages(t *testing.T) {
 		t.Errorf("its own form is answered by %+v", got)
 	}
 	if got := b.Request("GET", "/", ""); got.Code != http.StatusUnauthorized {
-		t.Errorf("who has left is let in: %d", got.Code)
+		t.Errorf("a session that has signed out still has access: %d", got.Code)
 	}
 	if got := b.Request("POST", "/open", "link="+strings.Repeat("x", 1<<20)); got.Code == http.StatusSeeOther {
 		t.Errorf("a form of a megabyte is answered by %d", got.Code)
@@ -447,7 +447,7 @@ func TestPageSendsEvents(t *testing.T) {
 		t.Error("80 streams are one user's")
 	}
 	if got := b.Request("GET", "/api/status", ""); got.Code != http.StatusOK {
-		t.Errorf("beside them status is answered by %+v", got)
+		t.Errorf("with 80 open streams, status is answered by %+v", got)
 	}
 }
 

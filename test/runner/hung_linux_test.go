@@ -70,7 +70,7 @@ func TestHungRunnerDelaysOnlyItsJobs(t *testing.T) {
 	}
 	q.Must("worker", "scale", "2")
 	if j := w.WaitEnded(w.Enqueue(testrig.Fields{"command": "echo other"})); j.Output != "other\n" {
-		t.Errorf("a job beside it: %+v", j)
+		t.Errorf("a job in another runner: %+v", j)
 	}
 	if !strings.Contains(q.Must("status"), names) {
 		t.Errorf("status does not name the runner: %s", q.Must("status"))
@@ -121,7 +121,7 @@ func TestHungRunnersJobsAreFollowed(t *testing.T) {
 				t.Errorf("%s: %+v, want code 0 and %q", what, got, out)
 			}
 		case <-time.After(20 * time.Second):
-			t.Errorf("%s: nothing was told in 20 s", what)
+			t.Errorf("%s: no result within 20 s", what)
 		}
 	}
 	stays := follow("logs", "-f", jobID)
@@ -233,7 +233,7 @@ func TestUnstartedJobLeavesHungRunnerOnRestart(t *testing.T) {
 	q.WriteFile("go", "")
 	thaw()
 	if j := w.WaitEnded(jobID); j.State != "completed" || len(j.History) != 1 {
-		t.Errorf("what had begun: %+v", j)
+		t.Errorf("the job that had started: %+v", j)
 	}
 }
 
@@ -310,7 +310,7 @@ func TestDamagedRunnerDirsLeaveNoTrees(t *testing.T) {
 		"table":     func(dir string) error { return os.Remove(filepath.Join(dir, "running")) },
 		"cut table": func(dir string) error { return os.Truncate(filepath.Join(dir, "running"), 10) },
 		"lock":      func(dir string) error { return os.Remove(filepath.Join(dir, "lock")) },
-		"folder":    os.RemoveAll,
+		"directory": os.RemoveAll,
 	} {
 		for _, dies := range []bool{true, false} {
 			if !dies && name == "cut table" {
@@ -402,7 +402,7 @@ func TestAttemptWithoutJournalIsLost(t *testing.T) {
 	syscall.Kill(runner, syscall.SIGKILL)
 	q.Kill()
 	q.Env = nil
-	q.WriteFile("runner/output/4000-7", "of an attempt that nobody knows")
+	q.WriteFile("runner/output/4000-7", "of an unknown attempt")
 	owned := func() int { return q.QueryInt(`SELECT count(*) FROM attempts WHERE output_ref <> ''`) }
 	if len(files()) < owned()+2 {
 		t.Error("no output was left behind")
@@ -421,7 +421,7 @@ func TestAttemptWithoutJournalIsLost(t *testing.T) {
 			t.Errorf("job %s was started %d times, with on_lost dead", id, n)
 		}
 	}
-	q.WaitUntil("what was left is deleted", 20*time.Second, func() bool {
+	q.WaitUntil("the orphaned outputs are deleted", 20*time.Second, func() bool {
 		q.Must("config", "set", "retention_output", "1g") // this change makes the service run its upkeep
 		return len(files()) == owned()
 	})

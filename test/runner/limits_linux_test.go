@@ -104,7 +104,7 @@ func TestLowServiceLimitsAreReported(t *testing.T) {
 		}
 	}
 	if !strings.Contains(messages, "you have 34 open connections to the service, all in use") {
-		t.Errorf("the last one was told %q", messages)
+		t.Errorf("the refused connections got the messages %q", messages)
 	}
 }
 
@@ -214,7 +214,7 @@ func TestReadOnlyDisk(t *testing.T) {
 		}
 		q.Cmd = nil
 	case <-time.After(10 * time.Second):
-		t.Error("the service goes on on a read-only disk")
+		t.Error("the service still runs on a read-only disk")
 	}
 	q.KillRunners()
 	image := filepath.Join(filepath.Dir(disk), "disk.img")

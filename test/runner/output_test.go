@@ -140,7 +140,7 @@ func TestShowMarksOutputThatWasNotKept(t *testing.T) {
 	}
 }
 
-// logs -f prints output while the job runs, for all of its attempts. show prints the output so far.
+// logs -f prints output while the job runs, for all of its attempts. show prints the output up to now.
 func TestFollow(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
 	w := q.Dial()
@@ -319,7 +319,7 @@ func TestRemovedOutputDirIsRecreated(t *testing.T) {
 	}
 	j := w.WaitEnded(w.Enqueue(testrig.Fields{"command": "yes | head -c 200000; echo last"}))
 	if got := q.CLI("logs", j.ID); len(got.Out) != 200_005 || !strings.HasSuffix(got.Out, "last\n") {
-		t.Errorf("%d bytes were kept, and %q was told", len(got.Out), got.Err)
+		t.Errorf("%d bytes were kept, and logs printed the warning %q", len(got.Out), got.Err)
 	}
 }
 

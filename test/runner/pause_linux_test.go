@@ -83,7 +83,9 @@ func checkTreesPaused(t *testing.T, q *testrig.Queue, stopped bool) {
 			q.WaitUntil("nothing is left stopped", 5*time.Second, func() bool {
 				return !slices.ContainsFunc(treeOf(q, id), func(p treeProcess) bool { return p.state == "T" })
 			})
-			q.WaitUntil("the tree goes on", 5*time.Second, func() bool { return !slices.Equal(treeOf(q, id), processes) })
+			q.WaitUntil("the process tree runs again", 5*time.Second, func() bool {
+				return !slices.Equal(treeOf(q, id), processes)
+			})
 			q.Must("cancel", id)
 		case 2:
 			q.Must("cancel", id)
@@ -221,7 +223,7 @@ func TestPausedJobHandlesTheEnd(t *testing.T) {
 				seen := treeOf(q, id)
 				for end := time.Now().Add(50 * time.Millisecond); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
 					if now := treeOf(q, id); len(seen) == 0 || !slices.Equal(seen, now) {
-						t.Fatalf("SIGCONT had it go on: %v, then %v", seen, now)
+						t.Fatalf("SIGCONT resumed a paused job: %v, then %v", seen, now)
 					}
 				}
 				if c.verb == "stop" {

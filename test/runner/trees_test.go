@@ -141,7 +141,7 @@ func TestLeftoversAreEndedAndCounted(t *testing.T) {
 	}{
 		{"nothing left", "true", false, 0, false},
 		{"holds the output", "sleep WORD & exit 0", false, 1, true},
-		{"holds it in a session of its own", "setsid sleep WORD & exit 0", false, 1, true},
+		{"holds it in a separate session", "setsid sleep WORD & exit 0", false, 1, true},
 		{"holds nothing", "sleep WORD >/dev/null 2>&1 & exit 0", false, 1, true},
 		{"two of a pipeline", "sleep WORD | sleep WORD & exit 0", false, 2, true},
 		{"ends within the grace", "(sleep 0.15; echo late) & exit 0", false, 0, false},

@@ -206,7 +206,7 @@ func TestManyAttach(t *testing.T) {
 	})
 	second.WaitText("50 160\r\ngot one")
 	first.Resize(t, 10, 33)
-	q.WaitUntil("the job hears of another size", 20*time.Second, func() bool {
+	q.WaitUntil("the job gets the new size", 20*time.Second, func() bool {
 		second.TypeText("two\r")
 		return strings.Contains(first.Output.String(), "10 33\r\ngot two")
 	})
@@ -286,7 +286,7 @@ func TestTerminalOutlivesTheService(t *testing.T) {
 		t.Errorf("it shows %q", text)
 	}
 	if now := q.Show("t").PID; now != pid {
-		t.Errorf("pid %d became %d", pid, now)
+		t.Errorf("the pid changed from %d to %d", pid, now)
 	}
 	s.TypeText("\x04")
 	s.WaitExit(6)
@@ -545,7 +545,7 @@ func TestRightsOnTerminals(t *testing.T) {
 			audited = append(audited, fmt.Sprintf("%d %s", e.UID, e.Target))
 		}
 		if strings.Contains(line, "secret") {
-			t.Errorf("an event tells what was typed: %s", line)
+			t.Errorf("an event contains the typed text: %s", line)
 		}
 	}
 	if want := []string{fmt.Sprintf("%d %s the terminal of attempt 1", testrig.Alice.Uid, id),

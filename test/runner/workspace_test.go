@@ -61,10 +61,10 @@ func TestJobGetsResultsOfDependencies(t *testing.T) {
 	q.Must("rm", "c")
 	j := runToEnd(q, "--depends-on", "b:dead", "--after", "a", `cat "$QUEUECTL_DEPS"; ls "$QUEUECTL_TMPDIR"`)
 	if want := `[{"id":"b","state":"dead","exit_code":3,"result":null},{"id":"a","state":"completed","exit_code":0,"result":{"rows":7}}]`; strings.TrimSpace(j.Output) != want {
-		t.Errorf("it was told %q, want %s", j.Output, want)
+		t.Errorf("the job got the dependencies %q, want %s", j.Output, want)
 	}
 	if j := runToEnd(q, `echo "${QUEUECTL_DEPS-none}"`); strings.TrimSpace(j.Output) != "none" {
-		t.Errorf("a job that waited for none was told %q", j.Output)
+		t.Errorf("a job without dependencies got %q", j.Output)
 	}
 }
 
@@ -81,15 +81,15 @@ func TestEachAttemptHasAnEmptyWorkspace(t *testing.T) {
 		j := runToEnd(q, line+command)
 		words := strings.Fields(j.Output)
 		if len(words) != 2 || words[1] != "0" {
-			t.Fatalf("%s: got %q, want a folder and nothing in it", command, j.Output)
+			t.Fatalf("%s: got %q, want an empty directory", command, j.Output)
 		}
 		if _, err := os.Stat(words[0]); !os.IsNotExist(err) {
-			t.Errorf("%s: the folder %s is there after its job: %v", command, words[0], err)
+			t.Errorf("%s: the directory %s still exists after its job: %v", command, words[0], err)
 		}
 		seen[words[0]] = true
 	}
 	if len(seen) == 0 {
-		t.Error("no job had a folder")
+		t.Error("no job had a directory")
 	}
 	remainingDirs := func() (remaining []string) {
 		filepath.WalkDir(filepath.Join(q.RunnerDir(), "jobs"), func(path string, d fs.DirEntry, err error) error {
@@ -113,7 +113,7 @@ func TestEachAttemptHasAnEmptyWorkspace(t *testing.T) {
 	q.Must("wait", "--batch", "rush")
 	q.WaitUntil("nothing is left after a rush", 10*time.Second, func() bool { return len(remainingDirs()) == 0 })
 	if n := strings.Count(q.Must("logs", "--batch", "rush"), "\n"); n > 0 {
-		t.Errorf("jobs of a rush found %d names in their folders", n)
+		t.Errorf("concurrent jobs found %d names in their directories", n)
 	}
 }
 
@@ -326,11 +326,11 @@ func TestSecretsStaySecret(t *testing.T) {
 	})
 	for _, secret := range []string{token, "line-one-41d", "line-two-77a"} {
 		if index := bytes.Index([]byte(records), []byte(secret)); index >= 0 {
-			t.Errorf("%q is told: %q", secret, records[max(0, index-80):min(len(records), index+80)])
+			t.Errorf("the secret %q appears in: %q", secret, records[max(0, index-80):min(len(records), index+80)])
 		}
 	}
 	if len(records) < 10_000 {
-		t.Error(fmt.Sprint("only ", len(records), " bytes were looked at"))
+		t.Error(fmt.Sprint("only ", len(records), " bytes were searched"))
 	}
 }
 
