@@ -93,7 +93,7 @@ func TestPlainAttemptsHaveNoRow(t *testing.T) {
 	damageRow(t, s, `UPDATE jobs SET ran = '1/2 77' WHERE seq = ?`, seq)
 	if last, err := s.Attempt(t.Context(), seq, 0); err != nil || last.PID != 77 || last.EndedAt != third.EndedAt ||
 		last.PeakRSS != 0 {
-		t.Errorf("of a damaged attempt is told %+v, %v", last, err)
+		t.Errorf("the attempt that is damaged in part is read as %+v, %v", last, err)
 	}
 	if faults, err := integrity.RowFaults(s.db); err != nil || len(faults) != 1 ||
 		!strings.Contains(faults[0], "cannot be read") {

@@ -81,7 +81,7 @@ func TestClaimPrefetchSeesTheTransaction(t *testing.T) {
 				t.Errorf("got %v, %v; want %v", seqs(got), err, c.want)
 			}
 			if !expected || taken != c.taken {
-				t.Errorf("it was asked: %v; the answer was taken: %v, want %v", expected, taken, c.taken)
+				t.Errorf("prefetch sent: %v, want true; its result was used: %v, want %v", expected, taken, c.taken)
 			}
 		})
 	}

@@ -2,6 +2,7 @@ package sql
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -119,7 +120,7 @@ func trimJobs(of string, share int64) func(t *testing.T, s *Store) error {
 
 func expectEqual[T comparable](got, want T) error {
 	if got != want {
-		return errors.New("it did not do what is to be measured")
+		return fmt.Errorf("the measured operation returned %v, want %v", got, want)
 	}
 	return nil
 }

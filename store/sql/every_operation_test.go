@@ -89,10 +89,10 @@ func everyGate(t *testing.T, s *Store) {
 	promoteAll(t, s) // removes queues whose lanes were removed
 	s.lanesKept = kept
 	if n := number(t, s, `SELECT (SELECT count(*) FROM lanes WHERE demands <> '') + (SELECT count(*) FROM gates) + (SELECT count(*) FROM starts)`); n != 0 {
-		t.Errorf("%d lanes, gates and starts are left that nobody needs", n)
+		t.Errorf("%d unused lanes, gates and starts remain", n)
 	}
 	if s.mem.lanes.queues["once"] != nil {
-		t.Error("a queue is known that has no job and no lane")
+		t.Error("the cache still contains a queue without jobs and lanes")
 	}
 }
 

@@ -272,12 +272,12 @@ func TestRuntimeEstimatesSurviveRestarts(t *testing.T) {
 	}
 	s.runtimeEstimates.Note(many)
 	if got := s.Usual(kin.Fingerprint()); got != 5*time.Second {
-		t.Errorf("beside as many others as are kept it usually runs %v, want 5s", got)
+		t.Errorf("with the maximum number of other estimates, the typical run time is %v, want 5s", got)
 	}
 	promoteAll(t, s) // writes the estimates
 	s.runtimeEstimates.Note([]rules.Measurement{{Fingerprint: store.MaxEstimates, Duration: time.Second}})
 	if s.Usual(kin.Fingerprint()) != 0 || s.Usual(1) != time.Millisecond || s.Usual(store.MaxEstimates) != time.Second {
-		t.Errorf("it is not the first one that has gone: %v, %v, %v", s.Usual(kin.Fingerprint()), s.Usual(1),
+		t.Errorf("the evicted estimate is not the oldest one: %v, %v, %v", s.Usual(kin.Fingerprint()), s.Usual(1),
 			s.Usual(store.MaxEstimates))
 	}
 	s.runtimeEstimates.Encode() // discard the changes, as a service that is killed does

@@ -58,13 +58,13 @@ func refusesReadOnly(t *testing.T, dir string, path func(dir string) string) {
 			t.Fatal(err)
 		}
 		const same = ^uintptr(0)
-		become := func(uid uintptr) { // this thread alone, which syscall's own would not
+		setUID := func(uid uintptr) { // this thread alone, which syscall's own would not
 			if _, _, failed := unix.RawSyscall(unix.SYS_SETRESUID, same, uid, same); failed != 0 {
 				t.Fatal(failed)
 			}
 		}
-		become(65534)
-		defer become(0)
+		setUID(65534)
+		defer setUID(0)
 	}
 	if err := os.Chmod(path(dir), 0o500); err != nil {
 		t.Fatal(err)

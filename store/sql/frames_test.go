@@ -69,7 +69,7 @@ func TestReadFrameSkipsDamagedJobs(t *testing.T) {
 			damaged[at] ^= 1 << bit
 			got, whole := records.ReadFrame(damaged)
 			if whole || len(got) == len(want) {
-				t.Fatalf("bit %d of byte %d: nothing was noticed", bit, at)
+				t.Fatalf("bit %d of byte %d: the damage was not detected", bit, at)
 			}
 			next := 0 // index of the first written job that may equal the next job read
 			for _, j := range got {
@@ -82,7 +82,7 @@ func TestReadFrameSkipsDamagedJobs(t *testing.T) {
 			}
 			of := slices.IndexFunc(ends, func(end int) bool { return at < end })
 			if len(got) < of {
-				t.Fatalf("bit %d of byte %d: %d were read, of which %d stand before it", bit, at, len(got), of)
+				t.Fatalf("bit %d of byte %d: %d jobs were read, want at least the %d jobs before the damage", bit, at, len(got), of)
 			}
 		}
 	}

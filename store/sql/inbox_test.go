@@ -14,7 +14,7 @@ import (
 )
 
 // A submission is enqueued as exactly one job, no matter how many nodes have listed it and how late they
-// enqueue it. Each node takes the submissions of its own roles and of roles that no other node has.
+// enqueue it. Each node takes the submissions of its roles and of roles that no other node has.
 func TestSubmissionIsTakenOnce(t *testing.T) {
 	url := pgserver.Shared(t).Create(t)
 	a, b := openNode(t, url, "a"), openNode(t, url, "b")
@@ -52,7 +52,7 @@ func TestSubmissionIsTakenOnce(t *testing.T) {
 	d := draft()
 	d.ID = "x"
 	if _, err := b.Enqueue(t.Context(), store.Request{Drafts: []queue.Job{d}, UID: 8}); !errors.Is(err, queue.ErrExists) {
-		t.Errorf("somebody else takes its id: %v", err)
+		t.Errorf("another user enqueues a job with the id of a submission: %v", err)
 	}
 	if r := take(a); r.Duplicate || r.IDs[0] != "x" {
 		t.Errorf("it is taken by %+v", r)

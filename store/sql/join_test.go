@@ -75,8 +75,8 @@ func TestCopyOfANode(t *testing.T) {
 		t.Errorf("a copy of another name: %v, want %v", err, ErrDirCopied)
 	}
 	ctx, end := context.WithCancel(t.Context())
-	var beside sync.WaitGroup
-	beside.Go(func() {
+	var renewals sync.WaitGroup
+	renewals.Go(func() {
 		for range time.Tick(lease / 5) {
 			if ctx.Err() != nil || prolong() != nil {
 				return
@@ -85,7 +85,7 @@ func TestCopyOfANode(t *testing.T) {
 	})
 	_, err = open("a", "there")
 	end()
-	beside.Wait()
+	renewals.Wait()
 	if !errors.Is(err, queue.ErrExists) || !strings.Contains(err.Error(), "copy") {
 		t.Errorf("a copy of the same name: %v", err)
 	}
@@ -105,7 +105,7 @@ func TestCopyOfANode(t *testing.T) {
 		t.Error(err)
 	}
 	if err := prolong(); err == nil {
-		t.Error("the service of before goes on")
+		t.Error("the previous service can still renew its node lease")
 	}
 }
 
@@ -171,7 +171,7 @@ func TestNodesOfTwoVersions(t *testing.T) {
 			t.Fatal(err)
 		}
 		if err := pgdb.MakeTables(c, database.Migrations, pgdb.Migrations); !errors.Is(err, want) {
-			t.Errorf("version 1 is told %v on tables of version 2 for %d and later", err, oldest)
+			t.Errorf("version 1 opens tables of version 2 with min_reader %d: got %v, want %v", oldest, err, want)
 		}
 		c.Close()
 	}
@@ -193,7 +193,7 @@ func TestLockOfAMoveIsBlamed(t *testing.T) {
 	_, err = OpenServer(t.Context(), url, Options{Order: a.Order(), Node: NodeConfig{Name: "b", DirID: "b"}})
 	if want := fmt.Sprintf("by the role queuectl, process %d of the server", c.PID()); err == nil ||
 		!strings.Contains(err.Error(), want) {
-		t.Errorf("a service that joins meanwhile is told: %v, want %q", err, want)
+		t.Errorf("a service that joins while the queue is locked: %v, want %q", err, want)
 	}
 }
 

@@ -154,10 +154,10 @@ func TestAClaimIsBounded(t *testing.T) {
 		t.Errorf("claimed %v in a transaction of %d rows", seqs, rows)
 	}
 	if got, _ := await(worker); !slices.Equal(got, other) {
-		t.Errorf("claimed %v past a crowd, want %v", got, other)
+		t.Errorf("with many waiting jobs of another user: claimed %v, want %v", got, other)
 	}
 	if rows, n := most(); rows > 10 || n > 1 {
-		t.Errorf("past a crowd it took %d transactions of up to %d rows", n, rows)
+		t.Errorf("with many waiting jobs of another user, a claim took %d transactions of up to %d rows", n, rows)
 	}
 	next := int64(worker)
 	for range 20 { // from now on the number of jobs makes no difference
@@ -245,7 +245,7 @@ func TestCutShortClaimContinues(t *testing.T) {
 			t.Errorf("got %+v, want the other user's job", jobs)
 		}
 	case <-time.After(10 * time.Second):
-		t.Fatal("the claim does not go on")
+		t.Fatal("the claim does not continue")
 	}
 }
 
@@ -282,7 +282,7 @@ func TestUsersAreCounted(t *testing.T) {
 	}
 	check("as they came")
 	if n := number(t, s, `SELECT count(*) FROM users`); n == 0 {
-		t.Error("none has a row of its own")
+		t.Error("no user has a row in the table users")
 	}
 	err := s.do(t.Context(), urgent, func(tx *tx) error {
 		for uid := range 2 * maxListed {
@@ -384,7 +384,7 @@ func TestVerifyChecksUserCounts(t *testing.T) {
 		t.Errorf("a schedule with another size: got %q", got)
 	}
 	must(`UPDATE schedules SET stored = stored - 1`)
-	expectNoFaults(t, s, "counted anew")
+	expectNoFaults(t, s, "after correcting the count")
 }
 
 // The cost of a start and an end does not depend on how many lanes of a user wait for the same lock.

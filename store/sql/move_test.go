@@ -83,7 +83,7 @@ func TestMoves(t *testing.T) {
 		t.Fatalf("%+v, %v", done, err)
 	}
 	if _, err := Open(t.Context(), Options{Dir: dir}); !errors.Is(err, queue.ErrInvalid) {
-		t.Errorf("what has moved away opens: %v", err)
+		t.Errorf("opening a queue that has moved away: %v", err)
 	}
 	there, err := OpenServer(t.Context(), server.URL, Options{Order: s.Order(), Node: NodeConfig{Name: member.Name, DirID: member.DirID}})
 	if err != nil {
@@ -94,7 +94,7 @@ func TestMoves(t *testing.T) {
 	}
 	left, err := there.PreviousSession(t.Context())
 	if err != nil || left.IsCopy || len(left.Runners) != 1 {
-		t.Errorf("what was left: %+v, %v", left, err)
+		t.Errorf("the previous session: %+v, %v", left, err)
 	}
 	if _, err := there.Enqueue(t.Context(), store.Request{Drafts: []queue.Job{draft()}, UID: 7}); err != nil {
 		t.Error(err)
@@ -133,7 +133,7 @@ func TestMoves(t *testing.T) {
 	}
 	third := move.Location{URL: p.Create(t)}
 	if _, err := move.Move(t.Context(), file, third, member, func(string, int64) {}); !errors.Is(err, queue.ErrWrongState) {
-		t.Errorf("a second copy of what has moved away: %v", err)
+		t.Errorf("a second move of a queue that has moved away: %v", err)
 	}
 	if _, err := move.Move(t.Context(), server, third, member, func(string, int64) {}); err != nil {
 		t.Error(err)

@@ -89,7 +89,7 @@ func TestBusyNodeAppliesChanges(t *testing.T) {
 		select {
 		case <-b.Changes():
 		case <-time.After(20 * time.Second):
-			t.Fatal("a change is not told")
+			t.Fatal("no notification of a change within 20 s")
 		}
 	}
 }
@@ -118,7 +118,7 @@ func TestWatchersSeeLeaseChangesOfAnotherNode(t *testing.T) {
 			paused = j.PausedAt != 0
 			watching.ChangedJobs()
 		case <-time.After(20 * time.Second):
-			t.Fatal("who watches a job on another node is not told that it was paused")
+			t.Fatal("a watcher on another node does not see that the job was paused")
 		}
 	}
 	expireLease(t, b, "a")
@@ -143,7 +143,7 @@ func TestNodeComesBackEmpty(t *testing.T) {
 	expireLease(t, b, "a")
 	again := rejoin(t, url, "a")
 	if m, err := again.ExtendLease(t.Context(), store.Load{Workers: 1}); err != nil || !m.HasOrphans {
-		t.Errorf("%+v, %v: there are leases of nobody", m, err)
+		t.Errorf("membership %+v, %v; want HasOrphans, because leases without a node exist", m, err)
 	}
 	lost, err := again.TakeOver(t.Context())
 	if err != nil || len(lost) != 2 {
@@ -195,7 +195,7 @@ func TestRollbackKeepsAppliedDeltas(t *testing.T) {
 			t.Errorf("it gets %v", seqs(jobs))
 		}
 	case <-time.After(20 * time.Second):
-		t.Error("who waits for a job is not served, though there is one")
+		t.Error("a waiting claim got no job, though one is ready")
 	}
 }
 
@@ -336,19 +336,19 @@ func TestNodeRequestsAreTakenOnce(t *testing.T) {
 		}
 		for _, one := range list {
 			if seen[one.N] {
-				t.Errorf("the ask %d is told twice", one.N)
+				t.Errorf("request %d was returned twice", one.N)
 			}
 			seen[one.N] = true
 		}
 	}
 	if wanted, err := b.Wanted(t.Context()); err != nil || len(wanted) != 70 {
-		t.Errorf("%d are wanted, %v", len(wanted), err)
+		t.Errorf("%d requests are wanted, %v; want 70", len(wanted), err)
 	}
 	if err := b.Close(); err != nil {
 		t.Fatal(err)
 	}
 	if list, err := openNode(t, url, "b").Asked(t.Context(), false, 99); err != nil || len(list) != 70 {
-		t.Errorf("after it has begun anew it is told %d, %v", len(list), err)
+		t.Errorf("after a restart, the node gets %d requests, %v; want 70", len(list), err)
 	}
 }
 

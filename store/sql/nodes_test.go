@@ -99,7 +99,7 @@ func TestNodesShareAQueue(t *testing.T) {
 	watching.ChangedJobs()
 	enqueueOn(t, a, draft())
 	if jobs := <-waits; !slices.Equal(seqs(jobs), []int64{4}) {
-		t.Errorf("who waits on another node gets %v", seqs(jobs))
+		t.Errorf("a waiting claim on another node gets %v, want job 4", seqs(jobs))
 	}
 	if _, err := a.Exchange(t.Context(), store.Report{Started: []store.Started{{Lease: first[0].Lease(), At: a.Now(),
 		Worker: "1/1", PID: 1}}}); err != nil {
@@ -115,10 +115,10 @@ func TestNodesShareAQueue(t *testing.T) {
 		t.Errorf("another node has %v with fence %d, %v", j.State, j.Fence, err)
 	}
 	if at, err := b.LeaseHolder(t.Context(), 1); err != nil || at != a.node {
-		t.Errorf("it is at the node %d, %v; want %d", at, err, a.node)
+		t.Errorf("the started job is leased by node %d, %v; want %d", at, err, a.node)
 	}
 	if at, err := b.LeaseHolder(t.Context(), 2); err != nil || at != a.node {
-		t.Errorf("what has not started is at the node %d, %v; want %d", at, err, a.node)
+		t.Errorf("the job that has not started is leased by node %d, %v; want %d", at, err, a.node)
 	}
 }
 
@@ -229,7 +229,7 @@ func TestNodeHandlesTimersOfAnotherNode(t *testing.T) {
 	select {
 	case <-b.DueSooner():
 	case <-time.After(20 * time.Second):
-		t.Fatal("nobody looks for a timer of a node that has stopped")
+		t.Fatal("no node watches the timer of a stopped node")
 	}
 	if _, err := b.Promote(t.Context()); err != nil {
 		t.Fatal(err)
@@ -366,12 +366,12 @@ func TestNodesExchangeRequests(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
 	if _, err := a.Ask(ctx, 99, []byte(`1`), true); !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("nobody is asked: %v", err)
+		t.Errorf("a request to a node that does not exist: %v", err)
 	}
 	err := a.leaseConn.Do(t.Context(), func(c *pgdb.Conn) error {
 		n, err := c.Number(`SELECT count(*) FROM asks`)
 		if n != 0 {
-			t.Errorf("%d asks are left", n)
+			t.Errorf("%d requests remain", n)
 		}
 		return err
 	})
@@ -458,7 +458,7 @@ func TestHangingNodeIsEnded(t *testing.T) {
 		t.Errorf("another node waited for %v", took)
 	}
 	if _, err := a.db.Number(`SELECT commits FROM meta`); database.KindOf(err) != database.Busy {
-		t.Errorf("a transaction that was ended goes on: %v", err)
+		t.Errorf("a transaction that was ended still works: %v", err)
 	}
 	a.db.Rollback()
 	a.writerToken <- struct{}{}

@@ -43,16 +43,16 @@ func TestAReadsTimeBeginsWithItsConnection(t *testing.T) {
 		time.Sleep(100 * readTimeout) // this is fake time of the synctest bubble, so it takes no real time
 		cancel()
 		if err := <-impatient; !errors.Is(err, context.Canceled) {
-			t.Errorf("whose caller gave up: %v", err)
+			t.Errorf("the read whose caller gave up: %v", err)
 		}
 		select {
 		case err := <-patient:
-			t.Fatalf("it ended without a connection: %v", err)
+			t.Fatalf("the patient read ended without a connection: %v", err)
 		default:
 		}
 		s.readers.put(taken[0], true)
 		if err := <-patient; err != nil {
-			t.Errorf("who waited long: %v", err)
+			t.Errorf("the patient read: %v", err)
 		}
 		if _, err := s.readers.take(t.Context()); err != nil {
 			t.Fatal(err)
@@ -89,7 +89,7 @@ func TestALongReadEnds(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	time.AfterFunc(10*time.Millisecond, cancel)
 	if err := s.reading(ctx, endless); !errors.Is(err, context.Canceled) {
-		t.Errorf("whose caller gave up: %v", err)
+		t.Errorf("the read whose caller gave up: %v", err)
 	}
 	if j, err := s.Get(t.Context(), "1"); err != nil || j.Seq != 1 {
 		t.Errorf("the next one: %+v, %v", j, err)

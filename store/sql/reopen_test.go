@@ -120,7 +120,7 @@ func TestUndoneTransactionLeavesNothing(t *testing.T) {
 }
 
 // A claim does not query the database when it cannot find a job: neither in an empty queue, nor after a claim
-// has reached the end of a lane. It queries again once a job becomes ready, or once the claim of a job is
+// has reached the end of a lane. It queries again once a job is ready, or once the claim of a job is
 // undone.
 func TestClaimWithoutReadyJobsNeedsNoQuery(t *testing.T) {
 	s := openStore(t, t.TempDir())
@@ -259,7 +259,7 @@ func TestABatchThatIsNotFinishedAtOpenCounts(t *testing.T) {
 	asks("when it is finished", 2002, nil)
 }
 
-// A waiting claim that is cancelled at the moment when a job becomes available ends, even if the job cannot
+// A waiting claim that is cancelled at the moment when a job is made available ends, even if the job cannot
 // be claimed after all.
 func TestCancelledClaimEnds(t *testing.T) {
 	s := openStore(t, t.TempDir())
