@@ -278,7 +278,7 @@ func TestOccurrencesRise(t *testing.T) {
 					t.Fatalf("%s, %q: after %v comes %v", zone, line, at, next)
 				}
 				if again := l.Next(next.Add(-time.Millisecond), at, in); !again.Equal(next) {
-					t.Fatalf("%s, %q: %v is not an instant of its own: %v", zone, line, next, again)
+					t.Fatalf("%s, %q: %v is not found again from just before it: got %v", zone, line, next, again)
 				}
 				at = next
 			}
