@@ -117,7 +117,7 @@ func TestAbuse(t *testing.T) {
 	checkDatabaseSize(q, t, int64(len(attackers))*abuseQuota<<20)
 	for pid := range first {
 		if !testrig.IsAlive(pid) {
-			t.Errorf("process %d, which there was at the beginning, has ended", pid)
+			t.Errorf("process %d, which ran at the start of the test, has ended", pid)
 		}
 	}
 }

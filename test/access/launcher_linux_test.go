@@ -174,7 +174,7 @@ func TestServiceEndsWithItsLauncher(t *testing.T) {
 	text, _ := os.ReadFile(logs[0])
 	want := fmt.Sprintf("the launcher (process %d) ended (signal: killed)", launcher)
 	if !strings.Contains(string(text), want) {
-		t.Errorf("the service said %s\nwant %s", text, want)
+		t.Errorf("the log of the service is %s\nwant %s", text, want)
 	}
 	q.Cmd = nil
 	q.Start(args...)
@@ -205,7 +205,7 @@ func TestStoppedLauncherIsNamed(t *testing.T) {
 	syscall.Kill(launcher, syscall.SIGSTOP)
 	defer syscall.Kill(launcher, syscall.SIGCONT)
 	want := fmt.Sprintf("the launcher (process %d) is stopped", launcher)
-	q.WaitUntil("status names it while a runner is there", 20*time.Second, func() bool {
+	q.WaitUntil("status names the stopped launcher while a runner exists", 20*time.Second, func() bool {
 		return strings.Contains(q.Must("status"), want)
 	})
 	q.CheckFinding("a stopped launcher", "launcher", fmt.Sprintf("kill -CONT %d", launcher))

@@ -96,7 +96,7 @@ func TestRightsOnJobs(t *testing.T) {
 				case !may && !onMany && (r.Code != 5 || r.Out != "" || !strings.Contains(r.Err, "denied: ")):
 					t.Errorf("%s: %+v, want a refusal", what, r)
 				case !may && !onMany && p.Right != "none" && !strings.Contains(r.Err, "needs the right"):
-					t.Errorf("%s: the refusal does not say what is needed: %s", what, r.Err)
+					t.Errorf("%s: the error does not name the required right: %s", what, r.Err)
 				}
 				if !may {
 					if after := q.Show(id); after.State != before.State || after.PID != before.PID {
@@ -362,7 +362,7 @@ func TestConnectionKeepsItsGroups(t *testing.T) {
 	}
 	without := testrig.Person{Name: "who left the group", Uid: 61250}
 	if r := q.RunAs(without, "list"); r.Code != 5 {
-		t.Errorf("who came again without the group: %+v", r)
+		t.Errorf("a user who is no longer in the group: %+v", r)
 	}
 	if a := w.Call("enqueue", testrig.Fields{"command": "true"}); a.Error != nil {
 		t.Errorf("on the connection from before: %+v", a.Error)
@@ -411,7 +411,7 @@ func TestUnknownNamesAreAWarning(t *testing.T) {
 	q.Start("--workers", "0")
 	const words = "the settings section [access] names unknown users or groups: no.such.user"
 	if log := q.LogText(); strings.Count(log, words) != 1 {
-		t.Errorf("the log says %d times what is not here:\n%s", strings.Count(log, words), log)
+		t.Errorf("the log contains the warning about unknown names %d times, want once:\n%s", strings.Count(log, words), log)
 	}
 	if d := q.Doctor(); d.Level != "warning" || !strings.Contains(fmt.Sprint(d.Findings), words) {
 		t.Errorf("doctor: %+v", d)

@@ -44,7 +44,7 @@ func TestJobsRunAsTheirSubmitter(t *testing.T) {
 		}
 	}
 	if got := q.OutputOf(testrig.NewsUser, "--no-cwd", "true"); !strings.Contains(got, "cwd: ") {
-		t.Errorf("a home that is not there: got %q, want cwd named", got)
+		t.Errorf("a missing home directory: got %q, want an error about cwd", got)
 	}
 	if got := q.OutputOf(testrig.NewsUser, "--cwd", "/", "id -u"); got != "9" {
 		t.Errorf("another user's job ran as %q", got)
@@ -222,7 +222,7 @@ func TestPolicyOfRootsRunner(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := q.Must("run", "--", "id", "-un"); got != "root" {
-		t.Errorf("root's job, once it may, ran as %q", got)
+		t.Errorf("root's job, with allow_root_jobs, ran as %q", got)
 	}
 	// The runner checks the policy itself, so a compromised service cannot start jobs that the policy
 	// forbids.

@@ -194,7 +194,7 @@ func TestTwoServicesDoNotShareRootsRunners(t *testing.T) {
 	}
 	q.MustAs(testrig.DaemonUser, "wait", id)
 	if j := q.Show(id); j.State != "completed" || len(j.History) != 1 {
-		t.Errorf("the first one's job: %+v", j)
+		t.Errorf("the job of the first service: %+v", j)
 	}
 	q.KillRunners() // after this, the launcher starts another runner for the next job
 	if got := q.OutputOf(testrig.DaemonUser, "--cwd", "/", "id -un"); got != "daemon" {
@@ -378,7 +378,7 @@ func TestLeasedFilesDelayNoOtherUser(t *testing.T) {
 		t.Errorf("another user's job took %v, of %v", longest, elapsed)
 	}
 	if n := len(q.RunnerPids()); n != 2 {
-		t.Errorf("%d runners; want one for all, and one of the user whose starts hang", n)
+		t.Errorf("%d runners; want a common one and one for the user whose starts hang", n)
 	}
 	for _, id := range bad {
 		q.CLI("wait", id)
@@ -414,7 +414,7 @@ func TestRootsRunnerRestartsItsWatchdog(t *testing.T) {
 		t.Fatal("the runner has no watchdog")
 	}
 	syscall.Kill(first, syscall.SIGKILL)
-	q.WaitUntil("another watchdog is there", 20*time.Second, func() bool { g := watchdog(); return g != 0 && g != first })
+	q.WaitUntil("another watchdog runs", 20*time.Second, func() bool { g := watchdog(); return g != 0 && g != first })
 	if orphans, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%[1]d/children", runner)); err != nil || len(orphans) > 0 {
 		t.Errorf("children of the main thread: %q, %v", orphans, err)
 	}

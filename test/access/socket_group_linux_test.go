@@ -60,6 +60,6 @@ func TestSocketLetsItsGroupIn(t *testing.T) {
 	q.WriteFile("queuectl.toml", "socket_group = \"no.such.group\"\n")
 	if r := q.MustRefuseStart("--dir", q.Dir); r.Code != 78 ||
 		!strings.Contains(r.Err, `socket_group: there is no group "no.such.group"`) {
-		t.Errorf("a group that is not there: %+v", r)
+		t.Errorf("an unknown group: %+v", r)
 	}
 }

@@ -58,10 +58,10 @@ func TestRemovedSocketIsRebound(t *testing.T) {
 			t.Errorf("%s: %v, %v", c.what, info, err)
 		}
 		if n := w.Counts()["pending"]; n != 0 {
-			t.Errorf("%s: %d pending on the connection from before", c.what, n)
+			t.Errorf("%s: %d pending jobs, according to the earlier connection", c.what, n)
 		}
 		if remaining, _ := filepath.Glob(q.Path(".s*")); len(remaining) != 0 {
-			t.Errorf("%s: left behind: %v", c.what, remaining)
+			t.Errorf("%s: remaining files: %v", c.what, remaining)
 		}
 	}
 	q.Must("enqueue", "true")

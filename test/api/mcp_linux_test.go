@@ -190,7 +190,7 @@ func TestMCPAnswersBatches(t *testing.T) {
 		io.WriteString(in, `[{"jsonrpc":"2.0","id":2,"method":"ping"},{"jsonrpc":"2.0","id":3,"method":"ping"}]`+"\n")
 		for lines.Scan() && !strings.Contains(lines.Text(), want) {
 			if !strings.Contains(lines.Text(), `"id":1`) {
-				t.Errorf("by %s they are answered by %s, want %s", version, lines.Text(), want)
+				t.Errorf("a batch in protocol version %s gets %s, want %s", version, lines.Text(), want)
 				break
 			}
 		}
@@ -216,7 +216,7 @@ func TestMCP(t *testing.T) {
 	typed.Stdin = strings.NewReader("hello\n")
 	if r := testrig.RunCommand(t, typed); r.Code != 1 || r.Out != "" ||
 		!strings.Contains(r.Err, "Model Context Protocol") {
-		t.Errorf("to who types there: %+v", r)
+		t.Errorf("mcp with text that is not JSON: %+v", r)
 	}
 	a := newAgent(t, q.Command("mcp", "--write"))
 	if got := a.tools(); len(got) != 9 || !slices.Contains(got, "run_and_wait") {
@@ -229,7 +229,7 @@ func TestMCP(t *testing.T) {
 	}
 	slow := a.call("run_and_wait", params{"argv": []string{"sleep", "600"}, "wait": 0.1}, false)
 	if !slow.TimedOut || slow.State == "completed" {
-		t.Errorf("what takes longer: %+v", slow)
+		t.Errorf("a command that takes longer than wait: %+v", slow)
 	}
 	if got := a.call("cancel", params{"id": slow.ID}, false); !slices.Equal(got.Done, []string{slow.ID}) {
 		t.Errorf("cancelled %+v", got)
@@ -313,7 +313,7 @@ func TestMCPShowsTerminalOutputAsText(t *testing.T) {
 		t.Errorf("show: %q", got.Output)
 	}
 	if got := a.call("show", params{"id": outcome.ID, "full": true}, false); !strings.Contains(got.Output, "\x1b[31m") {
-		t.Errorf("show in full, which is JSON as queuectl prints it: %q", got.Output)
+		t.Errorf("show with full = true: %q; want the escape sequence", got.Output)
 	}
 }
 
@@ -348,7 +348,7 @@ func TestMCPToolsAreDeclared(t *testing.T) {
 		}
 		for _, condition := range []string{"allOf", "anyOf", "oneOf", "not"} {
 			if input[condition] != nil {
-				t.Errorf("%s: its schema has %s at the top, which clients refuse", tool.Name, condition)
+				t.Errorf("%s: its schema has %s at the top level, which clients reject", tool.Name, condition)
 			}
 		}
 		compiled := compiledSchema(t, "input-"+tool.Name, input)

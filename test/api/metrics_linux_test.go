@@ -94,7 +94,7 @@ func TestMetrics(t *testing.T) {
 		Metrics    []struct{ Value *float64 }
 	}
 	if err := json.Unmarshal([]byte(q.Must("metrics", "--json")), &list); err != nil || len(list) < 10 {
-		t.Errorf("as JSON there are %d metrics, %v", len(list), err)
+		t.Errorf("metrics --json lists %d metrics, %v", len(list), err)
 	}
 	for _, m := range list {
 		if m.Type == "gauge" && len(m.Metrics) > 0 && m.Metrics[0].Value == nil {
@@ -179,7 +179,7 @@ func TestMetricsOfThePage(t *testing.T) {
 	b.Must("enqueue", "--id", "a", "true")
 	b.Must("wait", "a")
 	if got := b.Request("GET", "/metrics", ""); got.Code != http.StatusUnauthorized {
-		t.Errorf("anybody gets %+v", got)
+		t.Errorf("a request without a session gets %+v", got)
 	}
 	b.Must("config", "set", "web.metrics_anonymous", "true")
 	if got := b.Request("GET", "/metrics", ""); got.Code != http.StatusOK ||
@@ -211,7 +211,7 @@ func TestMetricsOfThePage(t *testing.T) {
 		}
 	}
 	if !native {
-		t.Errorf("there is no native histogram in %q", got.Header)
+		t.Errorf("no native histogram in the response with the header %q", got.Header)
 	}
 }
 
@@ -258,7 +258,7 @@ func TestPrometheusReadsTheMetrics(t *testing.T) {
 		}
 	}
 	if n, err := native.count("queuectl_attempt_run_seconds_bucket"); err != nil || n != 0 {
-		t.Errorf("the native server has %d classic series, %v; want none, so that the board is tested without them", n, err)
+		t.Errorf("the native server has %d classic series, %v; want none, since the dashboard must not need them", n, err)
 	}
 	classic.checkRules()
 }

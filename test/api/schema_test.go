@@ -172,20 +172,20 @@ func TestSchemasDescribeTheWire(t *testing.T) {
 	}
 	for method, s := range all {
 		if !called[method] {
-			t.Errorf("%s was not asked", method)
+			t.Errorf("the method %s was not called", method)
 		}
 		if valid(s.params, []byte(`{"comand":"x"}`)) == nil {
-			t.Errorf("%s takes a parameter that there is not", method)
+			t.Errorf("the schema of %s accepts an unknown parameter", method)
 		}
 	}
 	if valid(all["enqueue"].params, []byte(`{"command":5}`)) == nil ||
 		valid(all["list"].params, []byte(`{"limit":"x"}`)) == nil {
-		t.Error("values of the wrong type are taken")
+		t.Error("the schema accepts values of the wrong type")
 	}
 	for word, want := range map[string]string{"lst": `did you mean "list"`,
 		"nosuch": "; use one of: hello, whoami, enqueue, "} {
 		if r := q.CLI("schema", word); r.Code != 2 || !strings.Contains(r.Err, want) {
-			t.Errorf("schema %s, which is none: %+v", word, r)
+			t.Errorf("schema for the unknown method %s: %+v", word, r)
 		}
 	}
 }

@@ -146,7 +146,7 @@ func TestTraces(t *testing.T) {
 	q.Must("wait", "alone")
 	if span := r.waitSpans(q, "alone", 1)[0]; len(span.ParentSpanId) != 0 || hex.EncodeToString(span.TraceId) == trace ||
 		span.Status.GetCode() != traces.Status_STATUS_CODE_UNSET {
-		t.Errorf("without a trace there is %v", span)
+		t.Errorf("the span of a job without a trace context: %v", span)
 	}
 	mustWithEnv(q, []string{"TRACEPARENT=00-" + trace + "-" + caller + "-01"}, "enqueue", "--id", "adopted",
 		"echo $TRACEPARENT; until [ -e "+q.Path("go")+" ]; do sleep 0.05; done")

@@ -424,7 +424,7 @@ func TestBatchOfSeveralRequests(t *testing.T) {
 	w = q.Dial()
 	if a := frame("d", 5001, 5002, testrig.Fields{"commit": true}); a.Error == nil || a.Error.Data.Code != "wrong_state" ||
 		!strings.Contains(a.Error.Message, "another name") {
-		t.Errorf("the end of a batch whose beginning is gone: %+v", a)
+		t.Errorf("the last part of a batch whose first part was removed: %+v", a)
 	}
 	if a := frame("e", 5000, 5002, testrig.Fields{"commit": true}); a.Error != nil {
 		t.Errorf("its ids: %+v", a.Error)

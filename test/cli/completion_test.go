@@ -129,7 +129,7 @@ func TestManualPages(t *testing.T) {
 		}
 	}
 	if !strings.Contains(first["queuectl-edit.1"], "$EDITOR") {
-		t.Error("the page of edit does not say what it does")
+		t.Error("the page of edit does not mention $EDITOR")
 	}
 	for _, named := range []string{"/etc/queuectl/queuectl.toml", "/etc/queuectl/runner.conf", "\n.B queuectl\\-admin\n"} {
 		if !strings.Contains(first["queuectl.1"], named) {

@@ -159,7 +159,7 @@ func TestEditInAnEditor(t *testing.T) {
 		t.Errorf("an edit that is corrected at the second attempt: %+v", r)
 	}
 	if entries, err := os.ReadDir(q.Path("tmp")); err != nil || len(entries) > 0 {
-		t.Errorf("left behind: %q, %v", entries, err)
+		t.Errorf("remaining temporary files: %q, %v", entries, err)
 	}
 	q.Must("cancel", "a")
 	if r := through("touch "+q.Path("opened"), "", ""); r.Code != 5 ||

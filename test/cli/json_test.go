@@ -199,7 +199,7 @@ func TestWaitedJobsStream(t *testing.T) {
 		}
 	}
 	if remaining, _ := io.ReadAll(lines); len(remaining) > 0 {
-		t.Errorf("more came: %q", remaining)
+		t.Errorf("unexpected further output: %q", remaining)
 	}
 	if cmd.Wait(); cmd.ProcessState.ExitCode() != 130 {
 		t.Errorf("exit code %d, want that of a cancelled job", cmd.ProcessState.ExitCode())

@@ -76,7 +76,7 @@ func TestServiceLog(t *testing.T) {
 	files, _ := filepath.Glob(q.Path("stderr-*"))
 	for _, f := range files {
 		if raw, _ := os.ReadFile(f); strings.Contains(string(raw), secret) {
-			t.Errorf("the log has what a job was given: %s", raw)
+			t.Errorf("the log contains a secret of a job: %s", raw)
 		}
 	}
 }

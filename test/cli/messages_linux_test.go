@@ -47,11 +47,11 @@ func TestRunSaysWhatItWaitsFor(t *testing.T) {
 	}
 	stderrReader := bufio.NewReader(stderr)
 	if line, err := stderrReader.ReadString('\n'); !strings.Contains(line, "lock k: 1 of 1 jobs running") {
-		t.Errorf("of what it waits for it is said %q, %v", line, err)
+		t.Errorf("run printed the reason for waiting %q, %v", line, err)
 	}
 	q.Must("cancel", "waits")
 	if line, err := stderrReader.ReadString('\n'); !strings.Contains(line, "job waits is cancelled") {
-		t.Errorf("of its end it is said %q, %v", line, err)
+		t.Errorf("run printed the end of the job %q, %v", line, err)
 	}
 	run.Wait()
 	q.WriteFile("go", "")

@@ -37,7 +37,7 @@ func TestPrivateInterrupted(t *testing.T) {
 	cmd, errs := start()
 	interrupt := func() {
 		cmd.Process.Signal(syscall.SIGINT)
-		p.WaitUntil("it says what it does", 20*time.Second, func() bool {
+		p.WaitUntil("it confirms the interrupt", 20*time.Second, func() bool {
 			return strings.Contains(errs.String(), "running jobs may finish")
 		})
 	}

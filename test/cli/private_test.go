@@ -228,7 +228,7 @@ func TestPrivateDirIsReadableOffline(t *testing.T) {
 		{"events", "-f"}, {"config", "set", "workers", "3"}, {"edit", "--state", "dead", "--priority", "1"}} {
 		if r := p.CLI(append([]string{"--dir", p.Dir}, words...)...); r.Code != 3 ||
 			!strings.Contains(r.Err, "start it with: queuectl --dir ") {
-			t.Errorf("%q: %+v, want 3 and what starts it", words, r)
+			t.Errorf("%q: %+v, want exit code 3 and the start command", words, r)
 		}
 	}
 	cmd := p.Command(list+"sleep 60\ntrue\n", append(args, "--add-new")...)
@@ -446,7 +446,7 @@ func TestEmptyPrivateRunCreatesNoDir(t *testing.T) {
 	}
 	if r := p.Run("", "--dir", "new", "--lines", "-"); r.Code != 125 ||
 		!strings.Contains(r.Err, `line 3 with the command "echo said" is missing`) {
-		t.Errorf("nothing where there was something: %+v", r)
+		t.Errorf("an empty list after a list with commands: %+v", r)
 	}
 }
 
@@ -489,7 +489,7 @@ func TestJobLogOnStandardOutput(t *testing.T) {
 		t.Errorf("got %+v", r)
 	}
 	if _, err := os.Stat(filepath.Join(p.Work, "-")); err == nil {
-		t.Error("there is a file named -")
+		t.Error("a file named - was created")
 	}
 }
 

@@ -155,6 +155,6 @@ func TestStoppingServiceRejectsWorkerChanges(t *testing.T) {
 	}
 	q.Start()
 	if got := q.Setting("workers").Origin; got == "stored" {
-		t.Error("what was refused is stored")
+		t.Error("the rejected setting was stored")
 	}
 }

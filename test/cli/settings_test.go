@@ -252,7 +252,7 @@ func TestNewerSchema(t *testing.T) {
 	corrupt(q, "UPDATE meta SET min_reader = 1;")
 	q.Start("--workers", "1")
 	if r := q.CLI("wait", "1"); r.Code != 0 {
-		t.Errorf("a newer file that may be read: %+v", r)
+		t.Errorf("a database of a newer version that this one may use: %+v", r)
 	}
 }
 

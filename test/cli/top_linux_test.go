@@ -255,7 +255,7 @@ func TestTopOutlivesTheService(t *testing.T) {
 		})
 	}
 	if q.Show("slow").State != "processing" {
-		t.Error("what was refused was done")
+		t.Error("the action was done although it was refused")
 	}
 }
 

@@ -85,7 +85,7 @@ func TestWhyNamesEachReason(t *testing.T) {
 	q.Must("wait", "after") // the job "after" is retried too, because retry also retries dependants
 	checkReason("keyed", "unique", "another job had the same unique key", "retry keyed", false)
 	if got := q.CLI("retry", "keyed"); !strings.Contains(got.Err, "has") {
-		t.Errorf("retry of a job whose key another has: %+v", got)
+		t.Errorf("retry of a job whose key another job has: %+v", got)
 	}
 	q.Must("cancel", "has")
 	q.Must("retry", "keyed")

@@ -94,12 +94,12 @@ func TestClonedNodesAreSeparate(t *testing.T) {
 	}
 	if nodeRows := nodes[1].Nodes(); len(nodeRows) != 3 || nodeRows["a"].State != "alive" ||
 		nodeRows["b"].State != "alive" || nodeRows["c"].State != "alive" {
-		t.Errorf("there are %+v", nodeRows)
+		t.Errorf("the nodes are %+v, want three that are alive", nodeRows)
 	}
 	nodes[1].Kill()
 	nodes[1].Start("--workers", "2")
 	if nodeRows := nodes[0].Nodes(); len(nodeRows) != 3 {
-		t.Errorf("once one is started again there are %+v", nodeRows)
+		t.Errorf("after the restart of a node, the nodes are %+v", nodeRows)
 	}
 }
 
@@ -121,7 +121,7 @@ func TestNodeServicesShareAQueue(t *testing.T) {
 		jobsPerNode[nodeOf(a, fmt.Sprint("j", i))]++
 	}
 	if jobsPerNode["a"] < 3 || jobsPerNode["b"] < 3 || jobsPerNode["a"]+jobsPerNode["b"] != 12 {
-		t.Errorf("of 12 jobs they ran %v", jobsPerNode)
+		t.Errorf("jobs per node: %v, want at least 3 each of 12", jobsPerNode)
 	}
 	b.Must("wait", "--timeout", "20s", b.Must("enqueue", "--on", "b", "true"))
 	type ended struct {
@@ -199,12 +199,12 @@ func TestNodeServicesShareAQueue(t *testing.T) {
 	a.WaitUntil("it runs", 20*time.Second, func() bool { return a.Show("endless").State == "processing" })
 	a.Must("cancel", "endless")
 	if j := b.Show("endless"); j.State != "cancelled" {
-		t.Errorf("cancelled from elsewhere it is %s", j.State)
+		t.Errorf("the job that another node cancelled is %s", j.State)
 	}
 	a.Must("enqueue", "--id", "large", "--on", "b", "--output-limit", "1MiB", "seq 1 60000")
 	a.Must("wait", "--timeout", "20s", "large")
 	if far, near := a.Must("logs", "large"), b.Must("logs", "large"); far != near || len(far) < 300_000 {
-		t.Errorf("a large output has %d bytes here and %d there", len(near), len(far))
+		t.Errorf("a large output has %d bytes on its node and %d on the other node", len(near), len(far))
 	}
 	if tail := a.Must("logs", "-n", "1", "large"); tail != "60000" {
 		t.Errorf("its last line is %q", tail)
@@ -235,7 +235,7 @@ func TestNodeServicesShareAQueue(t *testing.T) {
 		t.Errorf("drain --wait: %v", err)
 	}
 	if n := a.Nodes(); n["b"].State != "drained" || n["b"].Running != 0 {
-		t.Errorf("once nothing runs there: %+v", n)
+		t.Errorf("after its last job: %+v", n)
 	}
 	for range 4 {
 		id := b.Must("enqueue", "true")
@@ -253,10 +253,10 @@ func TestNodeServicesShareAQueue(t *testing.T) {
 	a.Must("node", "drain", "--off", "b")
 	a.Must("wait", "--timeout", "20s", id)
 	if r := a.CLI("node", "rm", "b"); r.Code == 0 || !strings.Contains(r.Err, "is running") {
-		t.Errorf("a node whose service runs is removed: %+v", r)
+		t.Errorf("node rm of a running node: %+v", r)
 	}
 	if r := a.CLI("node", "rm", "c"); r.Code == 0 || !strings.Contains(r.Err, `there is no node "c"`) {
-		t.Errorf("a node that is none: %+v", r)
+		t.Errorf("node rm of an unknown node: %+v", r)
 	}
 	if code := b.Stop(); code != 0 {
 		t.Errorf("stopped with %d", code)
@@ -383,7 +383,7 @@ func TestFollowerSurvivesADatabaseRestart(t *testing.T) {
 	}
 	p.Kill()
 	for _, q := range nodes {
-		q.WaitUntil("it is known", 20*time.Second, func() bool { return q.CLI("status", "--check").Code == 2 })
+		q.WaitUntil("status --check fails", 20*time.Second, func() bool { return q.CLI("status", "--check").Code == 2 })
 	}
 	p.Start(t)
 	b.WaitUntil("it is back", 20*time.Second, func() bool { return b.CLI("show", "long").Code == 0 })
@@ -413,7 +413,7 @@ func TestFollowerSurvivesALostNode(t *testing.T) {
 	}
 	b.WaitUntil("it is followed", 10*time.Second, func() bool { return strings.Contains(b.Must("logs", "long"), "up") })
 	a.Kill()
-	b.WaitUntil("it runs there", 40*time.Second, func() bool { return b.Nodes()["b"].Running == 1 })
+	b.WaitUntil("the job runs on node b", 40*time.Second, func() bool { return b.Nodes()["b"].Running == 1 })
 	a.WriteFile("go", "")
 	if err := followed.Wait(); err != nil || !strings.Contains(out.String(), "end of") {
 		t.Errorf("%q, %v", out, err)

@@ -56,7 +56,7 @@ func TestDeadRunnersJobsEndWhileStoreHangs(t *testing.T) {
 	p.Freeze(true)
 	t.Cleanup(func() { p.Freeze(false) })
 	a.WriteFile("end", "")
-	a.WaitUntil("a job has ended, which is to be stored", 10*time.Second, func() bool { return !testrig.IsAlive(ends) })
+	a.WaitUntil("the job whose end will be stored ends", 10*time.Second, func() bool { return !testrig.IsAlive(ends) })
 	time.Sleep(200 * time.Millisecond) // time for the service to block on the store
 	a.KillRunners()
 	started := time.Now()
@@ -106,7 +106,7 @@ func checkRunnerWithoutService(t *testing.T, limit time.Duration, inject func(*t
 		started := time.Now()
 		a.WaitUntil("the job is ended", 10*time.Second, func() bool { return !testrig.IsAlive(pid) })
 		if elapsed := time.Since(started); elapsed > limit {
-			t.Errorf("it lived on for %v, which is to be %v at most", elapsed, limit)
+			t.Errorf("the job ran for another %v, want at most %v", elapsed, limit)
 		}
 		if i == 0 {
 			a.Cmd.Process.Signal(syscall.SIGCONT)

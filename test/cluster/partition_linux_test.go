@@ -176,7 +176,7 @@ func newPartitionTest(t *testing.T) *partitionTest {
 			n.namespaceHolder.Wait()
 		})
 		ownNamespace, _ := os.Readlink("/proc/self/ns/net")
-		n.WaitUntil("its network is there", 5*time.Second, func() bool {
+		n.WaitUntil("its network namespace exists", 5*time.Second, func() bool {
 			nodeNamespace, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/net", n.namespaceHolder.Process.Pid))
 			return err == nil && nodeNamespace != ownNamespace
 		})

@@ -71,7 +71,7 @@ func TestBackupUnderLoad(t *testing.T) {
 		t.Errorf("the file: %v, %v", info, err)
 	}
 	if remaining, _ := filepath.Glob(filepath.Join(q.Dir, "*copy-*")); len(remaining) > 0 {
-		t.Errorf("left behind: %v", remaining)
+		t.Errorf("remaining files: %v", remaining)
 	}
 	checkBackup(t, file, append(before, "large"))
 	if r := q.CLI("restore", file); r.Code != 5 || !strings.Contains(r.Err, "service stop") {
@@ -105,7 +105,7 @@ func checkBackup(t *testing.T, file string, ids []string) {
 	for _, id := range ids {
 		var n int
 		if err := db.QueryRow(`SELECT count(*) FROM jobs WHERE id = ?`, id).Scan(&n); err != nil || n != 1 {
-			t.Fatalf("job %s, which was acknowledged before: %d in the backup, %v", id, n, err)
+			t.Fatalf("job %s, acknowledged before the backup: %d in the backup, %v", id, n, err)
 		}
 	}
 }
@@ -144,7 +144,7 @@ func TestRestore(t *testing.T) {
 	}
 	q.Start("--workers", "1")
 	if remaining, _ := filepath.Glob(q.Path("restore.*")); len(remaining) > 0 {
-		t.Errorf("left of a killed restore: %v", remaining)
+		t.Errorf("remaining files of a killed restore: %v", remaining)
 	}
 	if out := q.Must("logs", "2"); out != "later" {
 		t.Errorf("after refused restores job 2 says %q", out)
@@ -234,13 +234,13 @@ func TestBackupInterrupted(t *testing.T) {
 	// reply.
 	case done && (code == 0 || code == 3):
 	case code != 3 || len(remaining) != 0:
-		t.Errorf("exit code %d, left %v", code, remaining)
+		t.Errorf("exit code %d, remaining files %v", code, remaining)
 	}
 	if r := q.CLI("restore", filepath.Join(q.Dir, "initialized")); r.Code != 5 || !strings.Contains(r.Err, "still run") {
 		t.Errorf("restore while a job runs: %+v", r)
 	}
 	q.Start("--workers", "1")
 	if remaining, _ := filepath.Glob(filepath.Join(q.Dir, "copy-*")); len(remaining) > 0 {
-		t.Errorf("left after the next start: %v", remaining)
+		t.Errorf("remaining files after the next start: %v", remaining)
 	}
 }

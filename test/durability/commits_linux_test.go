@@ -97,7 +97,7 @@ func TestInterruptedFreezeIsFinished(t *testing.T) {
 			q.Start("--workers", fmt.Sprint(jobs))
 			q.Must("enqueue", "-q", "-Q", "fz", "--lines", q.WriteFile("lines", strings.Repeat("sleep 600\n", jobs)))
 			w := q.Dial()
-			w.WaitUntil("they run", 20*time.Second, func() bool { return w.Counts()["processing"] == jobs })
+			w.WaitUntil("all jobs run", 20*time.Second, func() bool { return w.Counts()["processing"] == jobs })
 			if verb[1] == "resume" {
 				q.Must("queue", "pause", "fz", "--freeze")
 			}

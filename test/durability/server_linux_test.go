@@ -196,7 +196,7 @@ func TestDatabaseServerHasNoSpace(t *testing.T) {
 		t.Errorf("the running job is %s with pid %d, was %d", j.State, j.PID, pid)
 	}
 	if got := strings.Count(q.Must("list", "-q", "-s", "pending"), "big"); got != stored {
-		t.Errorf("%d of the large jobs are there, and %d were acknowledged", got, stored)
+		t.Errorf("%d of the large jobs are stored, and %d were acknowledged", got, stored)
 	}
 	q.WriteFile("go", "")
 	q.Must("wait", "--timeout", "20s", "long")
@@ -347,7 +347,7 @@ func TestServiceCanSwitchStores(t *testing.T) {
 	q.Store = ""
 	q.Start("--workers", "2", "--keep-jobs")
 	if r := q.CLI("show", "there"); r.Code != 4 {
-		t.Errorf("the other store's job here: %+v", r)
+		t.Errorf("show of a job of the other store: %+v", r)
 	}
 	q.Must("enqueue", "--id", "ends", "echo ran >>"+q.Path("runs")+"; "+testrig.GatedJob(q.Path("end")))
 	pid = q.Dial().WaitRunning("ends").PID

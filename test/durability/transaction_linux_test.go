@@ -80,7 +80,7 @@ func TestEnqueueInATransaction(t *testing.T) {
 	pgserver.Query(t, app, `BEGIN; SELECT queuectl.enqueue('{"command":"true","id":"undone"}'); ROLLBACK`)
 	pgserver.Query(t, app,
 		`CREATE TEMP TABLE roles (role text); CREATE TEMP TABLE jobs (id text); SELECT queuectl.enqueue('{"command":"echo hi","id":"done","labels":{"a":"b"}}')`)
-	q.WaitUntil("it is there", 20*time.Second, func() bool { return q.CLI("show", "done").Code == 0 })
+	q.WaitUntil("the submission is enqueued", 20*time.Second, func() bool { return q.CLI("show", "done").Code == 0 })
 	q.Must("wait", "--timeout", "20s", "done")
 	if j := q.Show("done"); j.State != "completed" || q.Must("logs", "done") != "hi" {
 		t.Errorf("%+v", j)
@@ -90,9 +90,9 @@ func TestEnqueueInATransaction(t *testing.T) {
 	pgserver.Query(t, app,
 		`SELECT queuectl.enqueue('{"command":"true","id":"fits","queue":"narrow"}'), queuectl.enqueue('{"command":"true","id":"full","queue":"narrow"}'), queuectl.enqueue('{"command":"true","id":"behind"}')`)
 	pgserver.Query(t, pgserver.WithRole(q.Store, "shop"), `SELECT queuectl.enqueue('{"command":"true","id":"of-shop"}')`)
-	q.WaitUntil("another role's is there", 20*time.Second, func() bool { return q.CLI("show", "of-shop").Code == 0 })
+	q.WaitUntil("job of-shop is enqueued", 20*time.Second, func() bool { return q.CLI("show", "of-shop").Code == 0 })
 	if q.CLI("show", "full").Code == 0 || q.CLI("show", "behind").Code == 0 {
-		t.Error("a queue has more than it may, or a role's jobs pass each other")
+		t.Error("a queue exceeds its maximum, or the jobs of a role are enqueued out of order")
 	}
 	if r := q.CLI("enqueue", "--id", "behind", "true"); r.Code == 0 ||
 		!strings.Contains(r.Err, `another job has the id "behind"`) {
@@ -122,10 +122,10 @@ func TestEnqueueInATransaction(t *testing.T) {
 		t.Errorf("it printed %q", out)
 	}
 	if out := q.Must("logs", "done"); out != "hi" {
-		t.Errorf("what was taken already printed %q", out)
+		t.Errorf("the job that was enqueued earlier printed %q", out)
 	}
 	if q.CLI("show", "undone").Code == 0 || q.CLI("show", "wrong").Code == 0 {
-		t.Error("a job is there of what was undone, or is none")
+		t.Error("a submission that was rolled back or is invalid was enqueued")
 	}
 	why := pgserver.Query(t, q.Store, `SELECT id || ': ' || refused FROM queuectl.submissions ORDER BY id`)
 	if !strings.Contains(why, "nobodys: ") || !strings.Contains(why, `done: id: another job has the id "done"`) ||
@@ -158,7 +158,7 @@ func TestEnqueueInATransactionMakesRoom(t *testing.T) {
 	q.Must("config", "set", "max_bytes_per_user", "70000")
 	pgserver.Query(t, pgserver.WithRole(q.Store, "app"),
 		`SELECT queuectl.enqueue(jsonb_build_object('command', 'cat', 'id', 'new', 'cwd', '/', 'stdin', repeat('y', 30000)))`)
-	q.WaitUntil("it is there", 20*time.Second, func() bool { return q.CLI("show", "new").Code == 0 })
+	q.WaitUntil("the submission is enqueued", 20*time.Second, func() bool { return q.CLI("show", "new").Code == 0 })
 	if r := q.CLI("logs", "old"); !strings.Contains(r.Err, "was removed to make room (setting max_bytes_per_user)") {
 		t.Errorf("logs of the job that made room: %+v", r)
 	}

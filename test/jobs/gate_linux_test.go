@@ -72,7 +72,7 @@ sleep 0.03; echo "$QUEUECTL_JOB_ID" >>done`)
 	q.Must("enqueue", "--id", "shown", "--resource", "gpu=2", "--resource", "disk=1", "sleep 600")
 	q.WaitUntil("it runs", 10*time.Second, func() bool { return q.Show("shown").State == "processing" })
 	if out := q.Must("show", "shown", "--json"); !strings.Contains(out, `"units":{"disk":["0"],"gpu":["a","b"]}`) {
-		t.Errorf("what it holds is not shown: %s", out)
+		t.Errorf("show --json does not contain the units of the job: %s", out)
 	}
 	q.Must("config", "set", "resources", "gpu=3")
 	q.Must("enqueue", "--id", "more", "--resource", "gpu=2", "true")
@@ -80,7 +80,7 @@ sleep 0.03; echo "$QUEUECTL_JOB_ID" >>done`)
 		t.Errorf("why: %s", out)
 	}
 	if out := q.Must("status"); !strings.Contains(out, "resource gpu") {
-		t.Errorf("status does not say what it waits for: %s", out)
+		t.Errorf("status does not name the resource that the job waits for: %s", out)
 	}
 	q.Must("cancel", "shown")
 	q.Must("wait", "more")
@@ -97,7 +97,7 @@ func TestQueueSettingsSurviveRestarts(t *testing.T) {
 	}
 	q.Kill()
 	q.Start("--workers", "4")
-	q.WaitUntil("all of one have run", 30*time.Second, func() bool { return countState(q, "completed") == 6 })
+	q.WaitUntil("all jobs of queue one have run", 30*time.Second, func() bool { return countState(q, "completed") == 6 })
 	if n := countState(q, "dead"); n != 0 {
 		t.Errorf("%d jobs met another one of their queue", n)
 	}

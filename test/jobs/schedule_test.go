@@ -227,7 +227,7 @@ func TestScheduleWhileKilled(t *testing.T) {
 	seen := map[string]bool{}
 	for _, j := range jobs {
 		if seen[j.ID] || strings.Contains(j.ID, "-2") {
-			t.Errorf("%s is there twice", j.ID)
+			t.Errorf("the same occurrence has two jobs; %s", j.ID)
 		}
 		seen[j.ID] = true
 	}

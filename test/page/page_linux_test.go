@@ -143,7 +143,7 @@ func TestPageInABrowser(t *testing.T) {
 	var elements int
 	w.do(chromedp.Evaluate(`document.querySelectorAll('#log span b b').length`, &elements))
 	if elements != 0 {
-		t.Errorf("what a job prints has made %d elements", elements)
+		t.Errorf("the output of a job created %d HTML elements", elements)
 	}
 
 	// The graph is updated: the dependant starts after its parent has ended.
@@ -189,7 +189,7 @@ func TestPageInABrowser(t *testing.T) {
 	w.do(chromedp.Click(`table.groups a.btn`), chromedp.WaitVisible("#go"))
 	w.waitText("main h1", "Retry 3 dead jobs?")
 	if got := q.Must("dlq", "list", "-q"); strings.Count(got, "\n") != 2 {
-		t.Errorf("a preview has changed what is dead: %q", got)
+		t.Errorf("a preview changed the dead-letter list: %q", got)
 	}
 	w.do(chromedp.Click(`button[name=n][value="1"]`), chromedp.WaitVisible("#head"))
 	w.waitText("#head", "completed")

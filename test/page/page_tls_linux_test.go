@@ -163,7 +163,7 @@ func TestPageAtASocket(t *testing.T) {
 		t.Errorf("the socket is %v, %v", info, err)
 	}
 	os.Remove(q.Path("page"))
-	q.WaitUntil("it is there again", 20*time.Second, answers)
+	q.WaitUntil("the socket exists again", 20*time.Second, answers)
 	q.Kill()
 	q.Start("--workers", "1")
 	q.Must("web", "start", "--listen", "unix:"+q.Path("page"))
@@ -178,7 +178,7 @@ func TestPageAtASocket(t *testing.T) {
 	fmt.Fprint(conn, "GET / HTTP/1.1\r\nHost: ")
 	q.Must("web", "stop")
 	if _, err := os.Lstat(q.Path("page")); err == nil {
-		t.Error("the socket is there after web stop")
+		t.Error("the socket still exists after web stop")
 	}
 }
 
@@ -227,7 +227,7 @@ func TestPageOfTheSystemsSockets(t *testing.T) {
 	}
 	answers("from the start")
 	if address := q.Must("web", "start"); address != addresses[0] {
-		t.Errorf("the page is said to be at %q, and is at %v", address, addresses)
+		t.Errorf("web start prints the address %q, want the first of %v", address, addresses)
 	}
 	for _, args := range [][]string{{"web", "stop"}, {"web", "start", "--listen", "127.0.0.1:0"}} {
 		if got := q.CLI(args...); got.Code != 5 || !strings.Contains(got.Err, "systemctl disable --now queuectl-web.socket") {
@@ -313,7 +313,7 @@ func TestPageBehindNginx(t *testing.T) {
 		}
 		got.Body.Close()
 		if got.StatusCode != http.StatusUnauthorized {
-			t.Fatalf("anybody is answered by %s", got.Status)
+			t.Fatalf("a request without a session gets %s", got.Status)
 		}
 		return true
 	})

@@ -106,7 +106,7 @@ func TestLinkOpensAPageSession(t *testing.T) {
 	// name.
 	for _, name := range []string{"localhost", "127.0.0.1", "other.localhost"} {
 		if got := b.Request("GET", "/", "", withHost(name)); got.Code != http.StatusUnauthorized {
-			t.Errorf("%s takes the session: %d", name, got.Code)
+			t.Errorf("the host name %s accepts the session: %d", name, got.Code)
 		}
 	}
 	for _, file := range []string{"log", "stderr"} {
@@ -125,7 +125,7 @@ func TestLinkOpensAPageSession(t *testing.T) {
 	}
 	q.Must("web", "stop")
 	if _, err := net.Dial("tcp", b.Address); err == nil {
-		t.Error("the page is there after web stop")
+		t.Error("the page still accepts connections after web stop")
 	}
 }
 
@@ -207,7 +207,7 @@ func TestPageShowsTextAsText(t *testing.T) {
 		got.Body = strings.Replace(got.Body, `<script src="/assets/page.js" defer>`, "", 1)
 		if strings.Contains(got.Body, "<script") || strings.Contains(got.Body, "<img") ||
 			strings.Contains(got.Body, "<svg/onload") {
-			t.Errorf("%s has it as it came: %s", path, got.Body)
+			t.Errorf("%s contains the HTML without escaping: %s", path, got.Body)
 		}
 		policy := got.Header.Get("Content-Security-Policy")
 		if !strings.Contains(policy, "default-src 'none'") || strings.Contains(policy, "unsafe") ||
@@ -309,7 +309,7 @@ func TestPageActsOnMany(t *testing.T) {
 	b.Must("enqueue", "--id", "a3", "-Q", "zz", "true")
 	sees(does("verb=cancel&queue=zz&state=waiting&n=3", "/bulk?"), "more jobs match now")
 	if got := b.Must("list", "--state", "cancelled", "-q"); got != "" {
-		t.Errorf("what was not shown is cancelled: %s", got)
+		t.Errorf("jobs that the page did not show were cancelled: %s", got)
 	}
 	sees(does("verb=hold&label=k%3Da&n=2", "/jobs?"), "hold applied to 2 jobs")
 	b.Must("cancel", "b1")
@@ -317,7 +317,7 @@ func TestPageActsOnMany(t *testing.T) {
 	if got := b.Request("POST", "/bulk", "token="+formToken(b)+
 		"&verb=hold&id=b1&id=a3"); got.Code != http.StatusConflict ||
 		!strings.Contains(got.Body, "hold was done for 1 job and refused for 1") || !strings.Contains(got.Body, `href="/dead"`) {
-		t.Errorf("what is refused in part is answered by %+v", got)
+		t.Errorf("a hold that is refused for one of two jobs gets %+v", got)
 	}
 	for _, path := range []string{"/jobs?foo=1", "/jobs?label=k", "/bulk?verb=hold&stat=held",
 		"/bulk?verb=release&state=dead", "/stats?since=junk", "/?x=1", "/dead?x=1", "/schedules?state=dead", "/workers?x=1",
@@ -341,7 +341,7 @@ func TestPageActsOnMany(t *testing.T) {
 	b.CLI("wait", "x1", "x2", "x3")
 	sees("/dead?error=exit+code+7", ">x1<")
 	if got := b.Request("GET", "/dead?error=exit+code+7", ""); strings.Contains(got.Body, ">x3<") {
-		t.Errorf("what died of another error: %s", got.Body)
+		t.Errorf("the list for one error contains a job with another error: %s", got.Body)
 	}
 	sees("/dead/rm?error=exit+code+7", "Remove 2 dead jobs?")
 	if got := b.Request("POST", "/dead/rm", "token="+formToken(b)+
@@ -354,7 +354,7 @@ func TestPageActsOnMany(t *testing.T) {
 	if got := b.Request("POST", "/dead/rm", "token="+formToken(b)+"&error=exit+code+7&shown="+
 		shown); !strings.HasPrefix(got.Header.Get("Location"), "/dead?did=rm&n=2") ||
 		strings.TrimSpace(b.Must("dlq", "list", "-q")) != "x3" {
-		t.Errorf("removal of a group: %+v, and there are %q", got, b.Must("dlq", "list", "-q"))
+		t.Errorf("removal of a group: %+v, remaining dead jobs %q", got, b.Must("dlq", "list", "-q"))
 	}
 	sees("/jobs?queue=zz", `href="/jobs?queue=zz&amp;state=dead"`)
 	sees("/jobs?label=k%3Da", ">a1<")
@@ -460,21 +460,21 @@ func TestAnonymousPageAccess(t *testing.T) {
 	b.Must("config", "set", "web.anonymous", "read")
 	if got := b.Request("GET", "/api/show?id=a", ""); got.Code != http.StatusOK || strings.Contains(got.Body, "secret") ||
 		!strings.Contains(got.Body, `"hidden":["command"`) {
-		t.Errorf("anybody gets %+v", got)
+		t.Errorf("a request without a session gets %+v", got)
 	}
 	if got := b.Request("GET", "/", ""); got.Code != http.StatusOK || strings.Contains(got.Body, "secret") ||
 		strings.Contains(got.Body, ">Sign out<") {
-		t.Errorf("anybody sees %+v", got)
+		t.Errorf("the page without a session: %+v", got)
 	}
 	for _, name := range []string{"X-Forwarded-For", "X-Forwarded-Port", "Forwarded", "X-Real-IP", "Via",
 		"CF-Connecting-IP", "True-Client-IP"} {
 		if got := b.Request("GET", "/api/status", "", testrig.WithHeader(name,
 			"127.0.0.1")); got.Code != http.StatusUnauthorized {
-			t.Errorf("with %s anybody gets %+v", name, got)
+			t.Errorf("a request without a session, with the header %s, gets %+v", name, got)
 		}
 	}
 	if got := b.Request("POST", "/leave", "token="); got.Code != http.StatusForbidden {
-		t.Errorf("anybody's form is answered by %+v", got)
+		t.Errorf("a form without a session gets %+v", got)
 	}
 	b.Must("config", "set", "web.anonymous", "none")
 	if got := b.Request("GET", "/api/status", ""); got.Code != http.StatusUnauthorized {
@@ -514,7 +514,7 @@ func TestAnonymousPageAccess(t *testing.T) {
 	}
 	if got := b.CLI("reload"); got.Code != 0 || !strings.Contains(got.Err,
 		"reloaded, but the web page keeps its previous settings") {
-		t.Errorf("a reload with a certificate that is not there is answered by %+v", got)
+		t.Errorf("reload with a missing certificate: %+v", got)
 	}
 }
 
@@ -535,7 +535,7 @@ func TestPageOfManyErrors(t *testing.T) {
 		t.Errorf("%d: %d kinds in %d bytes", got.Code, rows, len(got.Body))
 	}
 	if !strings.Contains(got.Body, "in 60 groups") {
-		t.Errorf("it does not say that there are more: %s", got.Body)
+		t.Errorf("the page does not show how many groups exist: %s", got.Body)
 	}
 }
 

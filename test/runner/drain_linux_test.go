@@ -24,7 +24,7 @@ func TestDrainAnswersOnceNoJobCanStart(t *testing.T) {
 		t.Fatalf("drain: %+v", got)
 	}
 	if n := q.CountReserved(); n != 0 {
-		t.Errorf("drain has answered while the runner may start %d jobs", n)
+		t.Errorf("drain returned while the runner could still start %d jobs", n)
 	}
 	thaw()
 	q.WriteFile("go", "")

@@ -52,11 +52,11 @@ func TestHungRunnerDelaysOnlyItsJobs(t *testing.T) {
 	pid, thaw := stopRunner(q)
 	names := fmt.Sprintf("the runner with pid %d does not answer", pid)
 	waiting := w.Enqueue(testrig.Fields{"command": "sleep 600"})
-	q.WaitUntil("what never started is cancelled", 20*time.Second, func() bool {
+	q.WaitUntil("the job that never started is cancelled", 20*time.Second, func() bool {
 		return q.CLIWithin(10*time.Second, "cancel", waiting).Code == 0
 	})
 	if j := w.Show(waiting); j.State != "cancelled" {
-		t.Errorf("what never started: %+v", j)
+		t.Errorf("the job that never started: %+v", j)
 	}
 
 	if got := q.CLIWithin(5*time.Second, "show", id); got.Code != 0 || !strings.Contains(got.Out, "processing") {
@@ -194,7 +194,7 @@ func TestStopEndsAHungRunner(t *testing.T) {
 		t.Errorf("got %+v, want one attempt that does not count", j)
 	}
 	if j := w.Show(jobID); j.State != "cancelled" {
-		t.Errorf("what was cancelled: %+v", j)
+		t.Errorf("the cancelled job: %+v", j)
 	}
 }
 
@@ -228,7 +228,7 @@ func TestUnstartedJobLeavesHungRunnerOnRestart(t *testing.T) {
 	q.Start("--workers", "2")
 	w = q.Dial()
 	if j := w.WaitEnded(sent); j.Output != "other\n" || len(j.History) != 1 {
-		t.Errorf("what was sent: %+v", j)
+		t.Errorf("the job that was sent: %+v", j)
 	}
 	q.WriteFile("go", "")
 	thaw()
@@ -405,7 +405,7 @@ func TestAttemptWithoutJournalIsLost(t *testing.T) {
 	q.WriteFile("runner/output/4000-7", "of an unknown attempt")
 	owned := func() int { return q.QueryInt(`SELECT count(*) FROM attempts WHERE output_ref <> ''`) }
 	if len(files()) < owned()+2 {
-		t.Error("no output was left behind")
+		t.Error("the killed runner left no orphaned output")
 	}
 	q.Start("--workers", "2")
 	w = q.Dial()
@@ -500,7 +500,7 @@ func TestRunnersOfAnOlderDatabase(t *testing.T) {
 	log := q.ServiceLog.String()
 	if code := q.Cmd.ProcessState.ExitCode(); code != 78 || !strings.Contains(log, "restore") ||
 		!strings.Contains(log, "service stop --runners") {
-		t.Errorf("exit code %d, said %q; want 78 and what to do", code, log)
+		t.Errorf("exit code %d, log %q; want 78 and the advice", code, log)
 	}
 	if got := q.CLI("service", "stop", "--runners"); got.Code != 0 {
 		t.Fatalf("service stop --runners: %+v", got)
@@ -543,7 +543,7 @@ func TestTruncatedDatabaseIsRefused(t *testing.T) {
 	if code := q.Cmd.ProcessState.ExitCode(); code != 78 ||
 		!strings.Contains(log, "its newest job is job 2, but the newest job of this queue is job 1") ||
 		!strings.Contains(log, "service stop --runners") {
-		t.Errorf("exit code %d, said %q; want 78 and what to do", code, log)
+		t.Errorf("exit code %d, log %q; want 78 and the advice", code, log)
 	}
 	if !testrig.IsAlive(pid) {
 		t.Error("the job was ended")

@@ -226,7 +226,7 @@ func TestReadOnlyDisk(t *testing.T) {
 	}
 	q.Start("--workers", "1")
 	if j := q.Show(jobID); j.State != "completed" {
-		t.Errorf("after the disk came back the job is %s", j.State)
+		t.Errorf("after the disk is mounted again, the job is %s", j.State)
 	}
 }
 
@@ -342,7 +342,7 @@ func TestUnenforcedLimitsAreReported(t *testing.T) {
 		}
 	}
 	if after := q.Must("status", "--json"); totalEnqueued(t, after) != totalEnqueued(t, before) {
-		t.Errorf("what was refused is stored: %s, before %s", after, before)
+		t.Errorf("a refused job was stored: status %s, before %s", after, before)
 	}
 	q.Must("enqueue", "--require-limits", "--nice", "3", "true")
 	private := exec.Command(q.Bin, "--dir", filepath.Join(t.TempDir(), "private"), "run", "--private", "--require-limits",

@@ -357,7 +357,7 @@ func TestLogsReportsDamage(t *testing.T) {
 		}
 	}
 	if r := q.CLI("logs", "--stderr", j.ID); r.Code != 0 || r.Out+r.Err != "" {
-		t.Errorf("stderr, which is whole: %+v", r)
+		t.Errorf("logs --stderr, which is not damaged: %+v", r)
 	}
 	if err := os.Truncate(files[0], int64(len(raw)/4)); err != nil {
 		t.Fatal(err)

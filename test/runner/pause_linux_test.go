@@ -80,7 +80,7 @@ func checkTreesPaused(t *testing.T, q *testrig.Queue, stopped bool) {
 		switch n % 4 {
 		case 0, 1:
 			q.Must("resume", id)
-			q.WaitUntil("nothing is left stopped", 5*time.Second, func() bool {
+			q.WaitUntil("no process is stopped", 5*time.Second, func() bool {
 				return !slices.ContainsFunc(treeOf(q, id), func(p treeProcess) bool { return p.state == "T" })
 			})
 			q.WaitUntil("the process tree runs again", 5*time.Second, func() bool {
@@ -93,7 +93,7 @@ func checkTreesPaused(t *testing.T, q *testrig.Queue, stopped bool) {
 			q.KillRunners()
 			q.WaitUntil("the job is dead", 20*time.Second, func() bool { return q.Show(id).State == "dead" })
 		}
-		q.WaitUntil("nothing of the tree is left", 10*time.Second, func() bool { return len(treeOf(q, id)) == 0 })
+		q.WaitUntil("the process tree has ended", 10*time.Second, func() bool { return len(treeOf(q, id)) == 0 })
 	}
 	q.Must("run", "true") // this job starts a new runner, which the cleanup of the test knows and ends
 	t.Logf("%d trees were paused, in %v at most each", rounds, longest)
@@ -234,7 +234,7 @@ func TestPausedJobHandlesTheEnd(t *testing.T) {
 				}
 				q.WaitUntil("it has ended", 10*time.Second, func() bool { return q.Show(id).State == c.state })
 				if j := q.Show(id); j.Output != "up\nsaved\n" {
-					t.Errorf("%s: %s, it said %q", c.verb, j.State, j.Output)
+					t.Errorf("%s: %s, output %q", c.verb, j.State, j.Output)
 				}
 			}
 		})

@@ -22,7 +22,7 @@ func TestPoison(t *testing.T) {
 		w.Enqueue(testrig.Fields{"id": neighbours[i], "command": fmt.Sprintf("sleep %.1f; echo done on $QUEUECTL_WORKER",
 			0.5*testrig.TimeoutFactor)})
 	}
-	q.WaitUntil("they run", 20*time.Second, func() bool { return q.Show("neighbour6").State == "processing" })
+	q.WaitUntil("all neighbours run", 20*time.Second, func() bool { return q.Show("neighbour6").State == "processing" })
 	q.Must("enqueue", "--id", "poison", "--max-retries", "50", "kill -KILL $PPID")
 	if r := q.CLI("wait", "poison", "--timeout", "30"); r.Code != 125 {
 		t.Errorf("wait: %+v", r)
@@ -36,7 +36,7 @@ func TestPoison(t *testing.T) {
 			t.Errorf("a neighbour: %+v", j)
 		}
 	}
-	q.WaitUntil("one runner is left", 20*time.Second, func() bool { return len(q.RunnerPids()) == 1 })
+	q.WaitUntil("one runner remains", 20*time.Second, func() bool { return len(q.RunnerPids()) == 1 })
 	q.Must("run", "true")
 
 	// After a retry, the job still runs alone from its first attempt on, so other jobs are not affected.
@@ -75,5 +75,5 @@ func TestSuspectOutlivesTheService(t *testing.T) {
 	if a, b := q.Show("a").Output, q.Show("b").Output; a[:5] != "lone-" || b[:1] != "w" {
 		t.Errorf("workers: %q and %q", a, b)
 	}
-	q.WaitUntil("one runner is left", 20*time.Second, func() bool { return len(q.RunnerPids()) == 1 })
+	q.WaitUntil("one runner remains", 20*time.Second, func() bool { return len(q.RunnerPids()) == 1 })
 }

@@ -140,7 +140,7 @@ func TestServiceAdoptsRunnersOfOtherVersions(t *testing.T) {
 					t.Errorf("the second service ended with %d", code)
 				}
 				if remaining := q.RunnerPids(); len(remaining) != 1 {
-					t.Errorf("%d runners are left, want the one that is kept", len(remaining))
+					t.Errorf("%d runners remain, want only the one that is kept", len(remaining))
 				}
 			})
 		}

@@ -39,7 +39,7 @@ func checkTreeGone(t *testing.T, name, lock, marker string) {
 		t.Errorf("%s: the lock is still held", name)
 	}
 	if remaining := testrig.ProcessesWithArg(marker); len(remaining) > 0 {
-		t.Errorf("%s: left over: %q", name, remaining)
+		t.Errorf("%s: remaining processes: %q", name, remaining)
 	}
 }
 

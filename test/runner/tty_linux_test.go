@@ -155,7 +155,7 @@ func TestKeysOfAJobsTerminal(t *testing.T) {
 	s.TypeText("\r~") // the client may read "~" and "." together or separately
 	s.TypeText(".")
 	if text := s.WaitExit(130); !strings.Contains(text, "queuectl attach t") {
-		t.Errorf("it said %q", text)
+		t.Errorf("the client printed %q", text)
 	}
 	if j := w.Show("t"); j.State != "processing" {
 		t.Errorf("the job is %s", j.State)
@@ -275,7 +275,7 @@ func TestTerminalOutlivesTheService(t *testing.T) {
 	if text := s.WaitExit(125); !strings.Contains(text, "queuectl attach t") ||
 		!strings.HasSuffix(strings.SplitAfter(text, "\x1b[?1049l")[0], "\x1b[?25h\x1b[?1049l") &&
 			!strings.Contains(text, "\x1b[?1049l\x1b[?25h") {
-		t.Errorf("it said %q", text)
+		t.Errorf("the client printed %q", text)
 	}
 	q.Start("--workers", "1", "--keep-jobs")
 	s = q.StartOnTerminal(24, 80, "attach", "t")
@@ -301,7 +301,7 @@ func TestSignalledClientRestoresTheTerminal(t *testing.T) {
 	s.Cmd.Process.Signal(syscall.SIGTERM)
 	if text := s.WaitExit(128 + 15); !strings.Contains(text, "\x1b[?2004l\x1b[m") ||
 		!strings.Contains(text, "queuectl attach t") {
-		t.Errorf("it said %q", text)
+		t.Errorf("the client printed %q", text)
 	}
 	if j := q.Show("t"); j.State != "processing" {
 		t.Errorf("the job is %s", j.State)
@@ -358,7 +358,7 @@ func TestTreesOfTerminals(t *testing.T) {
 		if len(pids) != 2 {
 			t.Fatalf("%s: %v", what, pids)
 		}
-		q.WaitUntil(what+": its tree is gone", 10*time.Second, func() bool {
+		q.WaitUntil(what+": its process tree has ended", 10*time.Second, func() bool {
 			return !slices.ContainsFunc(pids,
 				testrig.IsAlive)
 		})
@@ -557,7 +557,7 @@ func TestRightsOnTerminals(t *testing.T) {
 	viewer.WaitText("view only")
 	viewer.WaitText("got secretalice")
 	if found := testrig.FindControl(strings.ReplaceAll(s.Output.String(), "\r", "")); found != "" {
-		t.Errorf("the terminal of who only looks on would obey %q", found)
+		t.Errorf("the terminal of a viewer got the control sequence %q", found)
 	}
 	viewer.TypeText("\x03")
 	viewer.WaitExit(130)
@@ -578,7 +578,7 @@ func TestTerminalsOfRootsRunner(t *testing.T) {
 	q.MustAs(testrig.DaemonUser, "wait", id)
 	if got, want := q.Must("logs", "--raw", id),
 		fmt.Sprintf("%d 600\r\nup\r\nmine\r\ngot mine", testrig.DaemonUser.Uid); got != want {
-		t.Errorf("it said %q, want %q", got, want)
+		t.Errorf("the job printed %q, want %q", got, want)
 	}
 
 	id = q.MustAs(testrig.DaemonUser, "enqueue", "--tty", "--cwd", "/", "--delay", "1h", "echo up; id -u; read x")

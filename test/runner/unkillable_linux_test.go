@@ -62,7 +62,8 @@ func outlives(q *testrig.Queue, d *testrig.Disk, spec testrig.Fields) {
 		q.Helper()
 		if busy, idle, health := health(w); busy != 1 || idle != 0 ||
 			!strings.Contains(health, fmt.Sprint("process ", pid)) {
-			q.Errorf("%s: %d busy, %d idle, %s; want the worker taken by %d, and said so", when, busy, idle, health, pid)
+			q.Errorf("%s: %d busy, %d idle, health %s; want the worker busy with process %d, and its pid in health",
+				when, busy, idle, health, pid)
 		}
 		if list := q.Must("worker", "list"); !strings.Contains(list, "stuck") {
 			q.Errorf("%s: worker list: %s", when, list)

@@ -147,7 +147,7 @@ func TestWorkspaceInUseIsRemoved(t *testing.T) {
 	for range 5 {
 		j := showWorkspaceJob(q, q.MustAs(testrig.DaemonUser, "run", "--cwd", "/", "-d", "-q", "true"))
 		if j.Progress != nil {
-			t.Errorf("a job has the progress of another one's process: %+v", j.Progress)
+			t.Errorf("a job has the progress that the process of another job reported: %+v", j.Progress)
 		}
 	}
 	if got := q.OutputOf(testrig.DaemonUser, "--cwd", "/", `ls "$QUEUECTL_TMPDIR" | wc -l`); got != "0" {
@@ -204,7 +204,7 @@ func TestSecretsAreReadWithSubmittersRights(t *testing.T) {
 	if got := q.OutputOf(testrig.DaemonUser, "--cwd", "/", "--env-secret", "S="+ownFile, `test "$S" = `+value[:6]+"''"+
 		value[6:]+
 		` && echo same`); got != "same" {
-		t.Errorf("one's own secret: %q", got)
+		t.Errorf("the user's own secret: %q", got)
 	}
 	for _, path := range []string{rootFile, link, "/proc/self/environ", filepath.Join(dir, "fifo")} {
 		syscall.Mkfifo(filepath.Join(dir, "fifo"), 0o666)
@@ -224,7 +224,7 @@ func TestSecretsAreReadWithSubmittersRights(t *testing.T) {
 	}
 	id := q.MustAs(testrig.DaemonUser, "enqueue", "--cwd", "/", "--env-secret", "S="+ownFile, "--delay", "1h", "true")
 	if r := q.RunAs(testrig.NewsUser, "edit", id, "--env-secret", "S="+rootFile); r.Code != 5 {
-		t.Errorf("another user changes what is read: %+v", r)
+		t.Errorf("another user edits the path of the secret: %+v", r)
 	}
 	records := q.Must("events", "--json") + fmt.Sprint(q.ServiceLog)
 	for _, dir := range []string{q.Dir, q.RootRunnerDir} {

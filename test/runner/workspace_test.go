@@ -101,7 +101,7 @@ func TestEachAttemptHasAnEmptyWorkspace(t *testing.T) {
 		})
 		return remaining
 	}
-	q.WaitUntil("nothing of it is left", 10*time.Second, func() bool { return len(remainingDirs()) == 0 })
+	q.WaitUntil("all directories are removed", 10*time.Second, func() bool { return len(remainingDirs()) == 0 })
 	var jobs []string
 	for range 100 {
 		jobs = append(jobs, `ls "$QUEUECTL_TMPDIR"; test -d "$QUEUECTL_TMPDIR"`)
@@ -111,7 +111,7 @@ func TestEachAttemptHasAnEmptyWorkspace(t *testing.T) {
 		t.Fatal(r)
 	}
 	q.Must("wait", "--batch", "rush")
-	q.WaitUntil("nothing is left after a rush", 10*time.Second, func() bool { return len(remainingDirs()) == 0 })
+	q.WaitUntil("all directories are removed again", 10*time.Second, func() bool { return len(remainingDirs()) == 0 })
 	if n := strings.Count(q.Must("logs", "--batch", "rush"), "\n"); n > 0 {
 		t.Errorf("concurrent jobs found %d names in their directories", n)
 	}
