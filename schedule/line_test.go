@@ -330,6 +330,6 @@ func TestJobID(t *testing.T) {
 	one, other := JobID("nightly", at, 21), JobID("nightly", at, 21)
 	if one == other || !strings.HasPrefix(one, "nightly@20260301T030000Z-") ||
 		len(one) != len("nightly@20260301T030000Z-")+10 {
-		t.Errorf("after many are taken it may be %s, or %s", one, other)
+		t.Errorf("two ids after many ids are taken: %s and %s; want different ones", one, other)
 	}
 }

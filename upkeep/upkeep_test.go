@@ -254,7 +254,7 @@ func TestGarbageIsDeleted(t *testing.T) {
 	k := &fakeStore{next: time.Hour, refs: make([]string, 2*sweepStep+7)}
 	purged, err := runUpkeep(t, k, func() {})
 	if err != nil || purged != 2*sweepStep+7 || len(k.refs) != 0 {
-		t.Errorf("%d were purged, %d are left, %v", purged, len(k.refs), err)
+		t.Errorf("%d were purged, %d remain, %v", purged, len(k.refs), err)
 	}
 }
 
@@ -263,12 +263,12 @@ func TestGarbageIsKeptUntilItIsDeleted(t *testing.T) {
 	k := &fakeStore{next: time.Hour, refs: []string{"1-1", "2-1"}, failingPurges: 2}
 	purged, err := runUpkeep(t, k, func() { time.Sleep(50 * time.Second) })
 	if err != nil || purged != 0 || len(k.refs) != 2 {
-		t.Errorf("while deletion fails: %d were purged, %d are left, %v", purged, len(k.refs), err)
+		t.Errorf("while deletion fails: %d were purged, %d remain, %v", purged, len(k.refs), err)
 	}
 	k.failingPurges = 1
 	purged, err = runUpkeep(t, k, func() { time.Sleep(35 * time.Second) })
 	if err != nil || purged != 2 || len(k.refs) != 0 {
-		t.Errorf("afterwards: %d were purged, %d are left, %v", purged, len(k.refs), err)
+		t.Errorf("afterwards: %d were purged, %d remain, %v", purged, len(k.refs), err)
 	}
 }
 

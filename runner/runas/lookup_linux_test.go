@@ -28,10 +28,10 @@ func TestHungLookUpsAreAbandoned(t *testing.T) {
 		time.Sleep(LookUpWithin)
 		synctest.Wait()
 		if n := abandoned.total; n != maxAbandoned || time.Since(begun) != LookUpWithin {
-			t.Errorf("after %v %d are given up", time.Since(begun), n)
+			t.Errorf("after %v, %d lookups are abandoned", time.Since(begun), n)
 		}
 		if _, err := LookUp(ownIdentity(), ask, func(int) {}); !errors.Is(err, ErrHung) || time.Since(begun) != LookUpWithin {
-			t.Errorf("one more: %v, after %v", err, time.Since(begun))
+			t.Errorf("one more lookup: %v, after %v", err, time.Since(begun))
 		}
 		other := &Identity{UID: ownIdentity().UID + 1, GID: 1}
 		if n, err := LookUp(other, func() (int, error) { return 7, nil }, nil); n != 7 || err != nil {
@@ -42,7 +42,7 @@ func TestHungLookUpsAreAbandoned(t *testing.T) {
 		}
 		synctest.Wait()
 		if abandoned.total != 0 || len(back) != maxAbandoned {
-			t.Errorf("%d are late, %d were given back", abandoned.total, len(back))
+			t.Errorf("%d lookups are still abandoned, %d results were released", abandoned.total, len(back))
 		}
 		wrong := errors.New("wrong")
 		if n, err := LookUp(ownIdentity(), func() (int, error) { return 7, wrong }, nil); n != 7 || err != wrong {

@@ -86,7 +86,7 @@ func addBlockedJobs(t testing.TB, s *Store, scale int) {
 		must(err)
 	}
 	if g, err := s.Exchange(ctx, store.Report{Want: 9}); err != nil || len(g.Jobs) > 0 {
-		t.Fatalf("claimed %d of what is barred, %v", len(g.Jobs), err)
+		t.Fatalf("claimed %d jobs that cannot start, %v", len(g.Jobs), err)
 	}
 }
 

@@ -290,7 +290,7 @@ func TestADamagedJobIsHeld(t *testing.T) {
 	id, seq := holdDamagedJob(t, s)
 	j, err := s.Get(t.Context(), id)
 	if err != nil || j.State != queue.Held || !strings.Contains(j.Error, "damaged") {
-		t.Errorf("got %v, %q, %v, want it held with the reason", j.State, j.Error, err)
+		t.Errorf("got %v, %q, %v, want a held job with the reason", j.State, j.Error, err)
 	}
 	if page, err := s.List(t.Context(), store.Filter{Limit: 10}); err != nil || len(page.Jobs) != 2 {
 		t.Errorf("listed %d jobs, %v, want 2", len(page.Jobs), err)
@@ -299,7 +299,7 @@ func TestADamagedJobIsHeld(t *testing.T) {
 		t.Errorf("cancel: %v", err)
 	}
 	if err := s.Change(t.Context(), seq, store.Change{Verb: queue.VerbRetry}); err == nil {
-		t.Error("it was revived without its terms")
+		t.Error("a job without its settings was retried")
 	}
 	if err := s.Change(t.Context(), seq, store.Change{Verb: queue.VerbRemove, UID: 0}); err != nil {
 		t.Errorf("remove: %v", err)

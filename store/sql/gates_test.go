@@ -193,7 +193,7 @@ func TestManyEdgesAreRemovedInSteps(t *testing.T) {
 		t.Errorf("one transaction changed %d rows", rows)
 	}
 	if n := number(t, s, `SELECT count(*) FROM edges WHERE met = 0`); n != 0 {
-		t.Errorf("%d edges are left", n)
+		t.Errorf("%d dependencies remain unresolved", n)
 	}
 	expectNoFaults(t, s, "at the end")
 }
@@ -460,7 +460,7 @@ func TestUsersDependantsTakeTurns(t *testing.T) {
 		t.Error("the dependant of the second user waits for those of the others")
 	}
 	if n := number(t, s, `SELECT count(*) FROM edges WHERE met = 0`); n < many {
-		t.Errorf("%d edges are left, so that this shows nothing", n)
+		t.Errorf("only %d dependencies are unresolved, so this test proves nothing", n)
 	}
 	for more := true; more; {
 		wait, err := s.Promote(t.Context())
@@ -539,6 +539,6 @@ func TestTogglingLeavesLittleToDo(t *testing.T) {
 	}
 	awaitUndecided(t, s, 0)
 	if n := number(t, s, `SELECT count(*) FROM jobs WHERE state = 1`); n != 301 {
-		t.Errorf("%d jobs wait for the first one, want 301", n)
+		t.Errorf("%d jobs are blocked, want 301", n)
 	}
 }

@@ -122,7 +122,7 @@ func TestJobsOverQuotaRunInOrderAfterReopening(t *testing.T) {
 		}
 		got, _ := claimJobs(t, s, store.Report{Ended: []store.Settlement{completed(&jobs[0])}, Want: 20})
 		if c.bound == 1 && !slices.Equal(got, []int64{2}) {
-			t.Errorf("after an end: claimed %v, want the next one", got)
+			t.Errorf("after the end of a job: claimed %v, want the next job", got)
 		}
 		expectNoFaults(t, s, "at the end")
 	}
@@ -280,7 +280,7 @@ func TestUsersAreCounted(t *testing.T) {
 		}
 		expectNoFaults(t, s, when)
 	}
-	check("as they came")
+	check("after the enqueues")
 	if n := number(t, s, `SELECT count(*) FROM users`); n == 0 {
 		t.Error("no user has a row in the table users")
 	}
@@ -303,7 +303,7 @@ func TestUsersAreCounted(t *testing.T) {
 		return err
 	})
 	if err == nil {
-		t.Fatal("the database took what it must refuse")
+		t.Fatal("the database accepted an invalid row")
 	}
 	check("after a transaction that was undone")
 	if _, err := s.NextEpoch(t.Context()); err != nil {
@@ -328,7 +328,7 @@ func TestQueueLeavesNoRow(t *testing.T) {
 		}
 	}
 	if n, err := s.conn.Number(`SELECT count(*) FROM queues`); n != 0 || err != nil {
-		t.Errorf("there are %d rows (%v), want none", n, err)
+		t.Errorf("the table queues has %d rows (%v), want none", n, err)
 	}
 }
 

@@ -124,10 +124,10 @@ func TestWatchersSeeLeaseChangesOfAnotherNode(t *testing.T) {
 	expireLease(t, b, "a")
 	lost, err := b.TakeOver(t.Context())
 	if err != nil || len(lost) != 1 || lost[0].Job.PausedAt == 0 {
-		t.Errorf("it is taken over as %+v, %v", lost, err)
+		t.Errorf("the paused job is taken over as %+v, %v", lost, err)
 	}
 	if j, err := b.Get(t.Context(), "1"); err != nil || j.PausedAt == 0 || j.PausedBy != 7 {
-		t.Errorf("after that it is paused at %v by %d, %v", j.PausedAt, j.PausedBy, err)
+		t.Errorf("after the takeover, the job is paused at %v by %d, %v", j.PausedAt, j.PausedBy, err)
 	}
 }
 
@@ -160,10 +160,10 @@ func TestNodeComesBackEmpty(t *testing.T) {
 		t.Fatal(err)
 	}
 	if third := openNode(t, url, "c"); len(third.mem.leases) != 0 {
-		t.Errorf("all have ended, and %d are leased", len(third.mem.leases))
+		t.Errorf("all jobs have ended, but %d are leased", len(third.mem.leases))
 	}
 	if m, err := again.ExtendLease(t.Context(), store.Load{Workers: 1}); err != nil || m.HasOrphans {
-		t.Errorf("%+v, %v: nothing is left", m, err)
+		t.Errorf("membership %+v, %v; want no orphans, because no lease remains", m, err)
 	}
 }
 
@@ -192,7 +192,7 @@ func TestRollbackKeepsAppliedDeltas(t *testing.T) {
 	select {
 	case jobs := <-waits:
 		if len(jobs) != 1 {
-			t.Errorf("it gets %v", seqs(jobs))
+			t.Errorf("the waiting claim gets %v, want one job", seqs(jobs))
 		}
 	case <-time.After(20 * time.Second):
 		t.Error("a waiting claim got no job, though one is ready")
@@ -258,7 +258,7 @@ func TestClosedLanesAreRechecked(t *testing.T) {
 			}
 			enqueueOn(t, a, gpu(1), gpu(2), gpu(1))
 			if jobs := claimOn(t, a, 9); len(jobs) != 1 {
-				t.Fatalf("it has %v", seqs(jobs))
+				t.Fatalf("node a claims %v, want one job", seqs(jobs))
 			}
 			if err := gone(b); err != nil {
 				t.Fatal(err)
@@ -271,7 +271,7 @@ func TestClosedLanesAreRechecked(t *testing.T) {
 				}
 			}
 			if jobs := claimOn(t, a, 9); len(jobs) != 1 || jobs[0].Seq != 3 {
-				t.Errorf("then it has %v", seqs(jobs))
+				t.Errorf("after the change, node a claims %v, want job 3", seqs(jobs))
 			}
 		})
 	}
@@ -316,7 +316,8 @@ func TestRefusedRowFailsOnlyItsOperation(t *testing.T) {
 		}
 	}
 	if jobs := claimOn(t, a, 9); refused != 1 || len(jobs) != 3 || a.Err() != nil {
-		t.Errorf("%d requests are refused, %d jobs are there, and the store has %v", refused, len(jobs), a.Err())
+		t.Errorf("%d requests are refused, %d jobs are stored, store error %v; want 1, 3 and none",
+			refused, len(jobs), a.Err())
 	}
 }
 

@@ -304,6 +304,6 @@ func TestNodeOfAPlainAttempt(t *testing.T) {
 		t.Fatal(err)
 	}
 	if names[j.Seq] != "the first a" {
-		t.Errorf("it was at %q", names[j.Seq])
+		t.Errorf("the attempt ran on node %q", names[j.Seq])
 	}
 }

@@ -61,7 +61,7 @@ func TestAReadsTimeBeginsWithItsConnection(t *testing.T) {
 		closed := make(chan error, 1)
 		go func() { closed <- s.Close() }()
 		if err := <-waiting; !errors.Is(err, queue.ErrUnavailable) {
-			t.Errorf("whose store was closed: %v", err)
+			t.Errorf("the read whose store was closed: %v", err)
 		}
 		for _, c := range taken {
 			s.readers.put(c, true)
@@ -84,7 +84,7 @@ func TestALongReadEnds(t *testing.T) {
 	}
 	begun := time.Now()
 	if err := s.reading(t.Context(), endless); !errors.Is(err, queue.ErrUnavailable) || time.Since(begun) > readTimeout {
-		t.Errorf("it ended after %v with %v", time.Since(begun), err)
+		t.Errorf("the endless read ended after %v with %v", time.Since(begun), err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	time.AfterFunc(10*time.Millisecond, cancel)
@@ -92,7 +92,7 @@ func TestALongReadEnds(t *testing.T) {
 		t.Errorf("the read whose caller gave up: %v", err)
 	}
 	if j, err := s.Get(t.Context(), "1"); err != nil || j.Seq != 1 {
-		t.Errorf("the next one: %+v, %v", j, err)
+		t.Errorf("the next read: %+v, %v", j, err)
 	}
 	if len(s.readers.idle) != 1 {
 		t.Errorf("%d connections were opened", len(s.readers.idle))
@@ -111,7 +111,7 @@ func TestAReadSeesOneMoment(t *testing.T) {
 		enqueue(t, s, 5)
 		after, err := r.Number(`SELECT count(*) FROM jobs`)
 		if before != 2 || after != 2 {
-			t.Errorf("it saw %d jobs, and then %d", before, after)
+			t.Errorf("the snapshot contains %d jobs, then %d; want 2 both times", before, after)
 		}
 		return err
 	})

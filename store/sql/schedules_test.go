@@ -45,7 +45,7 @@ func TestADamagedSchedule(t *testing.T) {
 		t.Error(err)
 	}
 	if due, _, err := s.DueSchedules(ctx, "", 9); err != nil || len(due) != 0 {
-		t.Errorf("due once it is paused: %v, %v", due, err)
+		t.Errorf("a paused schedule is due: %v, %v", due, err)
 	}
 	if _, err := s.PutSchedule(ctx, store.SchedulePut{Schedule: store.Schedule{Name: "s1", Draft: draft(), CreatedAt: 1},
 		Replaces: gens[1]}); err != nil {

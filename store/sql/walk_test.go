@@ -94,7 +94,7 @@ func (t *tx) wrongUse() error {
 		}
 	}
 	if !maps.Equal(used, t.s.mem.unitsUsed) {
-		return fmt.Errorf("%v is used of gates, and %v is known", used, t.s.mem.unitsUsed)
+		return fmt.Errorf("leases use the units %v of gates, but the cache has %v", used, t.s.mem.unitsUsed)
 	}
 	for name, q := range t.s.mem.lanes.queues {
 		if q.leased != leased[name] {
@@ -127,7 +127,7 @@ func (t *tx) miscounted(lanes map[int64]rules.Lane) error {
 		delete(waiting, name)
 	}
 	if len(waiting) > 0 {
-		wrong = errors.Join(wrong, fmt.Errorf("nothing is known of %v", waiting))
+		wrong = errors.Join(wrong, fmt.Errorf("the cache lacks the queues %v", waiting))
 	}
 	for _, fault := range integrity.QueueFaults(t.Conn) {
 		wrong = errors.Join(wrong, errors.New(fault))
@@ -156,12 +156,12 @@ func (t *tx) miscounted(lanes map[int64]rules.Lane) error {
 	}
 	for uid, u := range m.users {
 		if u.waiting != users[uid].waiting || u.leased != users[uid].leased {
-			wrong = errors.Join(wrong, fmt.Errorf("user %d has %+v, and %+v is known", uid, users[uid], u))
+			wrong = errors.Join(wrong, fmt.Errorf("user %d has %+v, but the cache has %+v", uid, users[uid], u))
 		}
 		delete(users, uid)
 	}
 	if len(users) > 0 {
-		wrong = errors.Join(wrong, fmt.Errorf("nothing is known of the users %v", users))
+		wrong = errors.Join(wrong, fmt.Errorf("the cache lacks the users %v", users))
 	}
 	rows, err2 := integrity.RowFaults(verified{t.Conn})
 	dates, err5 := integrity.FutureDates(verified{t.Conn}, t.now)
@@ -245,7 +245,7 @@ func (t *tx) forgottenLanes(lanes map[int64]rules.Lane) error {
 				return err
 			}
 			if g.Free >= n.Units {
-				return fmt.Errorf("the lane %+v is shut on gate %d, which has room for %d", l, n.Gate, g.Free)
+				return fmt.Errorf("the lane %+v is closed by gate %d, which has room for %d", l, n.Gate, g.Free)
 			}
 		}
 	}
@@ -267,7 +267,7 @@ func (t *tx) wrongQueues(lanes map[int64]rules.Lane) error {
 	for name, q := range ls.queues {
 		head, open := heads[name]
 		if open != (len(q.openLanes) > 0 || q.best != nil) || open && head != q.Head {
-			return fmt.Errorf("queue %s begins at %v, %t, and is known as %+v", name, head, open, q)
+			return fmt.Errorf("queue %s has the head %v, open %t, but the cache has %+v", name, head, open, q)
 		}
 		if ready := open && q.Room > 0; ready != (q.readyIndex >= 0) || ready && ls.ready[q.readyIndex] != q {
 			return fmt.Errorf("queue %s has index %d among the ready queues: %+v", name, q.readyIndex, q)

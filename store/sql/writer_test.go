@@ -158,7 +158,7 @@ func TestBetweenTxRunsOnce(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if err := s.betweenTx(ctx, func() error { n++; return nil }); !errors.Is(err, context.Canceled) || n != 5 {
-		t.Errorf("what was given up was done, %v", err)
+		t.Errorf("a function whose caller gave up was called; %v", err)
 	}
 }
 
