@@ -357,7 +357,7 @@ func TestRootMakesNothingInAnothersHome(t *testing.T) {
 		r := s.run(nil, strings.Fields(words)...)
 		if entries := must(os.ReadDir(s.home)); r.Code == 0 ||
 			!strings.Contains(r.Err, "belongs to uid "+strconv.Itoa(testrig.Alice.Uid)) || len(entries) > 0 {
-			t.Errorf("%s: %+v, and made %v", words, r, entries)
+			t.Errorf("%s: %+v, and created %v", words, r, entries)
 		}
 	}
 }

@@ -251,7 +251,7 @@ func TestOthersJobsAreMasked(t *testing.T) {
 	}
 	for _, name := range names {
 		if raw, err := os.ReadFile(name); err == nil && strings.Contains(string(raw), value) {
-			t.Errorf("%s has it: %q", name, raw)
+			t.Errorf("%s contains the secret: %q", name, raw)
 		}
 	}
 }
@@ -343,7 +343,7 @@ func TestActionsAreAudited(t *testing.T) {
 			t.Errorf("%s received audit events:\n%s", p.Name, text)
 		}
 		if r := q.RunAs(p, "events", "--event", "audit"); r.Code != 2 || !strings.Contains(r.Err, "audit") {
-			t.Errorf("%s asks for the kind: %+v", p.Name, r)
+			t.Errorf("%s, events --event audit: %+v", p.Name, r)
 		}
 	}
 	if text := q.MustAs(testrig.Admin, "events", "--audit", "--event", "audit"); !strings.Contains(text,
@@ -374,7 +374,7 @@ func TestConnectionKeepsItsGroups(t *testing.T) {
 	}
 	q.Must("config", "set", "access.submit", "61250")
 	if a := w.Call("enqueue", testrig.Fields{"command": "true"}); a.Error != nil {
-		t.Errorf("after it was given again: %+v", a.Error)
+		t.Errorf("after the right was granted again: %+v", a.Error)
 	}
 }
 

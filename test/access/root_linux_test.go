@@ -104,7 +104,7 @@ func TestRootsRunnerOpensPathsAsSubmitter(t *testing.T) {
 		j := q.Show(id)
 		if j.State != "dead" || (testrig.Deref(j.ExitCode) != 126 && testrig.Deref(j.ExitCode) != 127) ||
 			strings.Contains(j.Output, "secret") {
-			t.Errorf("%s: %+v, want it not runnable", what, j)
+			t.Errorf("%s: %+v, want not_runnable", what, j)
 		}
 	}
 	// The runner has all rights of the submitter. So a job can read files that the submitter may read, even
@@ -157,7 +157,7 @@ func TestRootsRunnerLendsNoCapabilities(t *testing.T) {
 		q.RunAs(testrig.DaemonUser, "wait", id)
 		j := q.Show(id)
 		if j.State != "dead" || j.Output != "" {
-			t.Errorf("%s: %+v, want it unreadable", what, j)
+			t.Errorf("%s: %+v, want a dead job without output", what, j)
 		}
 	}
 }
@@ -168,7 +168,7 @@ func TestOnlySubmitterCanOpenInput(t *testing.T) {
 	q := testrig.StartRooted(t, "run_as = \"submitter\"\n", "accounts = *\n")
 	if got := q.OutputOf(testrig.DaemonUser, "--cwd", "/", "--stdin", "hello",
 		"stat -Lc '%a %U' /dev/stdin; cat /dev/stdin"); got != "600 daemon\nhello" {
-		t.Errorf("got %q, want it closed to others", got)
+		t.Errorf("got %q, want a file that other users cannot read", got)
 	}
 }
 
@@ -205,7 +205,7 @@ func TestPolicyOfRootsRunner(t *testing.T) {
 		"news, for an admin": q.CLI("enqueue", "--user", "news", "true"),
 	} {
 		if r.Code != 5 || !strings.Contains(r.Err, filepath.Dir(q.RootRunnerDir)+"/runner.conf") {
-			t.Errorf("%s: %+v, want it refused with the policy's file", what, r)
+			t.Errorf("%s: %+v, want an error that names the policy file", what, r)
 		}
 	}
 	if r := q.CLI("enqueue", "true"); !strings.Contains(r.Err, "allow_root_jobs = true") ||
@@ -254,7 +254,7 @@ func TestFixedAccount(t *testing.T) {
 		}
 	}
 	if r := q.RunAs(testrig.DaemonUser, "enqueue", "--user", "daemon", "true"); r.Code != 5 {
-		t.Errorf("another account: %+v, want it refused", r)
+		t.Errorf("another account: %+v, want an error", r)
 	}
 	q.KillRunners()
 	if got := q.OutputOf(testrig.DaemonUser, "--cwd", "/", "id -un"); got != "mail" {
@@ -278,7 +278,7 @@ func TestPolicyRefusesTheServiceAccount(t *testing.T) {
 		"root": q.CLI("enqueue", "true")} {
 		if r.Code != 5 || !strings.Contains(r.Err, "jobs may not run as games, the service's account") ||
 			!strings.Contains(r.Err, filepath.Dir(q.RootRunnerDir)+"/runner.conf") {
-			t.Errorf("%s: %+v, want it refused with the policy's file", what, r)
+			t.Errorf("%s: %+v, want an error that names the policy file", what, r)
 		}
 	}
 }

@@ -288,7 +288,7 @@ func TestFixedAccountStopsItsRunner(t *testing.T) {
 		t.Errorf("the job that stopped its runner: %+v", j)
 	}
 	syscall.Kill(runner, syscall.SIGKILL)
-	q.WaitUntil("it is lost", 20*time.Second, func() bool { return q.Show(bad).State == "dead" })
+	q.WaitUntil("the job is lost", 20*time.Second, func() bool { return q.Show(bad).State == "dead" })
 	if testrig.IsAlive(job) {
 		t.Errorf("process %d of the lost job lives", job)
 	}
@@ -375,7 +375,7 @@ func TestLeasedFilesDelayNoOtherUser(t *testing.T) {
 		}
 	}
 	if longest := slices.Max(elapsed); longest > time.Second {
-		t.Errorf("another user's job took %v, of %v", longest, elapsed)
+		t.Errorf("the slowest job of another user took %v, of %v", longest, elapsed)
 	}
 	if n := len(q.RunnerPids()); n != 2 {
 		t.Errorf("%d runners; want a common one and one for the user whose starts hang", n)
@@ -451,7 +451,7 @@ func TestRunnerThatCannotStartSaysWhy(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := q.OutputOf(testrig.DaemonUser, "--cwd", "/", "id -un"); got != "daemon" {
-		t.Errorf("once one can be started a job ran as %q", got)
+		t.Errorf("after a runner can start, a job ran as %q", got)
 	}
 }
 

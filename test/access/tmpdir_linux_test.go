@@ -151,7 +151,7 @@ func TestJobTmpdirMustBePrivate(t *testing.T) {
 		}
 		if lines := q.LogLines("no jobs can start until the setting job_tmpdir is correct"); len(lines) != 1 ||
 			!strings.HasPrefix(fmt.Sprint(lines[0]["error"]), c.want) {
-			t.Errorf("%s: the log says at the start %v, want %s", c.name, lines, c.want)
+			t.Errorf("%s: the log at the start contains %v, want %s", c.name, lines, c.want)
 		}
 		if c.undo != nil {
 			if err := c.undo(); err != nil {
@@ -178,7 +178,7 @@ func TestRootsRunnerRefusesServicesJobTmpdir(t *testing.T) {
 		filepath.Join(q.RootRunnerDir, "spawn.sock"), "--runner-policy", rules)
 	want := "job_tmpdir: runners that root starts ignore this setting; remove it, and set job_tmpdir in " + rules
 	if err == nil || !strings.Contains(fmt.Sprint(err), want) {
-		t.Errorf("it starts, or says %v, want %s", err, want)
+		t.Errorf("start of the service: %v, want the error %s", err, want)
 	}
 }
 

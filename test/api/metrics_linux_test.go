@@ -168,7 +168,7 @@ func TestMetricsNameFewQueues(t *testing.T) {
 		t.Errorf("%d queues have their own metric, want at most 101", n)
 	}
 	if m := labelled(families["queuectl_queue_waiting"], "queue=(others)"); m.GetGauge().GetValue() < 899 {
-		t.Errorf("the others are %v", m)
+		t.Errorf("the metric of the other queues is %v", m)
 	}
 }
 
@@ -188,7 +188,7 @@ func TestMetricsOfThePage(t *testing.T) {
 	}
 	for _, path := range []string{"/", "/api/status", "/jobs"} {
 		if got := b.Request("GET", path, ""); got.Code != http.StatusUnauthorized {
-			t.Errorf("%s is answered by %d", path, got.Code)
+			t.Errorf("%s gets %d", path, got.Code)
 		}
 	}
 	if got := b.Request("GET", "/metrics", "", testrig.WithHeader("X-Forwarded-For",
@@ -246,7 +246,7 @@ func TestPrometheusReadsTheMetrics(t *testing.T) {
 	classic := startPrometheus(b, rules)
 	native := startPrometheus(b, rules, "--enable-feature=native-histograms")
 	for name, p := range map[string]*prometheusServer{"classic": classic, "native": native} {
-		b.WaitUntil("it is read twice while jobs end", 60*time.Second, func() bool {
+		b.WaitUntil("Prometheus reads the metrics twice while jobs end", 60*time.Second, func() bool {
 			b.Must("enqueue", "-q", "true")
 			n, err := p.count(`sum(increase(queuectl_attempts_ended_total[20s])) > 0`)
 			return err == nil && n > 0

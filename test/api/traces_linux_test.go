@@ -150,7 +150,7 @@ func TestTraces(t *testing.T) {
 	}
 	mustWithEnv(q, []string{"TRACEPARENT=00-" + trace + "-" + caller + "-01"}, "enqueue", "--id", "adopted",
 		"echo $TRACEPARENT; until [ -e "+q.Path("go")+" ]; do sleep 0.05; done")
-	q.WaitUntil("it runs", 20*time.Second, func() bool { return q.Show("adopted").State == "processing" })
+	q.WaitUntil("the job runs", 20*time.Second, func() bool { return q.Show("adopted").State == "processing" })
 	q.Kill()
 	q.Start("--workers", "2")
 	q.WriteFile("go", "")

@@ -115,6 +115,6 @@ func TestArgumentsAreShownAsAShellReadsThem(t *testing.T) {
 	}
 	bothForms["command"] = "cp c lip1.mov"
 	if a := q.Dial().Call("enqueue", bothForms); a.Error == nil || a.Error.Data.Field != "command" {
-		t.Errorf("another command than the words: %+v", a)
+		t.Errorf("a command that differs from argv: %+v", a)
 	}
 }

@@ -125,7 +125,7 @@ func TestDoctorCreatesNoFiles(t *testing.T) {
 	before := names()
 	q.CheckHealthy("stopped")
 	if after := names(); !slices.Equal(after, before) {
-		t.Errorf("it made %v of %v", after, before)
+		t.Errorf("doctor changed the files from %[2]v to %[1]v", after, before)
 	}
 	if os.Geteuid() != 0 {
 		return // only root can access another user's directory
@@ -139,7 +139,7 @@ func TestDoctorCreatesNoFiles(t *testing.T) {
 		t.Errorf("as root: %+v", r)
 	}
 	if after := names(); !slices.Equal(after, before) {
-		t.Errorf("root made %v of %v", after, before)
+		t.Errorf("doctor as root changed the files from %[2]v to %[1]v", after, before)
 	}
 }
 

@@ -83,7 +83,7 @@ func TestRetryAndWorkerStopAskForConfirmation(t *testing.T) {
 		t.Errorf("a no: %+v", r)
 	}
 	q.Must("enqueue", "--id", "runs", q.WaitForFileCommand("goes"))
-	q.WaitUntil("it runs", 10*time.Second, func() bool { return state("runs") == "processing" })
+	q.WaitUntil("the job runs", 10*time.Second, func() bool { return state("runs") == "processing" })
 	if r := runTyping(q, "stop and requeue 1 running job? [y/N]", "n\n", "worker", "stop", "--all",
 		"--force"); r.Code != 1 || state("runs") != "processing" {
 		t.Errorf("a no: %+v", r)

@@ -97,7 +97,7 @@ func TestEveryVerbAnswersInJSON(t *testing.T) {
 					recordJobMembers(t, line, v, jobKeys)
 				}
 				if strings.Contains(line, "--dry-run") && !strings.Contains(got.Out, `"matched":`) {
-					t.Errorf("%s %s has no number of those that match: %s", line, flag, got.Out)
+					t.Errorf("%s %s does not print the number of matching jobs: %s", line, flag, got.Out)
 				}
 			}
 		}

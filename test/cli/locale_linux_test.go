@@ -18,7 +18,7 @@ func TestOutputIsASCIIWithoutUTF8Locale(t *testing.T) {
 	q.Must("enqueue", "--id", "again", "--backoff-base", "1000", "exit 3")
 	q.WaitUntil("the job waits for its retry", 10*time.Second, func() bool { return q.Show("again").State == "failed" })
 	q.Must("enqueue", "--id", "runs", "sleep 600")
-	q.WaitUntil("it runs", 10*time.Second, func() bool { return q.Show("runs").State == "processing" })
+	q.WaitUntil("the job runs", 10*time.Second, func() bool { return q.Show("runs").State == "processing" })
 	q.Must("enqueue", "--id", "waits", "--in", "2h", "--", "printf", strings.Repeat("x", 2000))
 	q.Must("enqueue", "--id", "blocked", "--after", "runs", "--after", "waits", "true")
 	q.Must("enqueue", "--id", "kept", "true")

@@ -52,7 +52,7 @@ func TestServiceLog(t *testing.T) {
 	q.Must("config", "set", "shell", "/bin/sh -c")
 	pid := q.RunnerPid()
 	q.Must("enqueue", "--id", "cut", "--max-retries", "0", "sleep 300")
-	q.WaitUntil("it runs", 20*time.Second, func() bool { return q.Show("cut").State == "processing" })
+	q.WaitUntil("the job runs", 20*time.Second, func() bool { return q.Show("cut").State == "processing" })
 	q.KillRunners()
 	q.CLI("wait", "cut")
 	if after := len(q.LogLines("request")); after != before {
@@ -66,7 +66,7 @@ func TestServiceLog(t *testing.T) {
 	}
 	q.Must("config", "set", "log_level", "info")
 	q.Must("enqueue", "--id", "last", "sleep 3") // the job is still running when the stop is requested
-	q.WaitUntil("it runs", 20*time.Second, func() bool { return q.Show("last").State == "processing" })
+	q.WaitUntil("the job runs", 20*time.Second, func() bool { return q.Show("last").State == "processing" })
 	q.Stop()
 	if waitLines := q.LogLines("waiting for running jobs; after the stop_timeout, they are stopped and " +
 		"returned to the queue"); len(waitLines) != 1 || waitLines[0]["running"] != 1.0 ||

@@ -124,7 +124,7 @@ func TestLostOutputIsReported(t *testing.T) {
 	q.Must("enqueue", "--id", "job", "--on-lost", "hold", testrig.GatedJob(q.Path("never")))
 	q.Dial().WaitRunning("job")
 	q.KillRunners()
-	q.WaitUntil("it is held", 20*time.Second, func() bool { return q.Show("job").State == "held" })
+	q.WaitUntil("the job is held", 20*time.Second, func() bool { return q.Show("job").State == "held" })
 	if r := q.CLI("logs", "job"); r.Code != 0 ||
 		!strings.Contains(r.Err, "the output of attempt 1 of job job is lost, because the runner died during the attempt") {
 		t.Errorf("%+v", r)

@@ -45,7 +45,7 @@ func TestForegroundWorkers(t *testing.T) {
 	w.WaitUntil("two workers", 20*time.Second, func() bool { return workers().Workers.Total == 2 })
 	q.Stop()
 	if err := cmd.Wait(); err == nil {
-		t.Error("it says that all is well when the service has ended")
+		t.Error("the command succeeds though the service has ended")
 	}
 }
 
@@ -71,7 +71,7 @@ func TestSecondCtrlCEndsRunWithoutAReader(t *testing.T) {
 		t.Fatal(err)
 	}
 	read, since := "", time.Now()
-	q.WaitUntil("it has all that it holds", 20*time.Second, func() bool {
+	q.WaitUntil("the client has printed all output", 20*time.Second, func() bool {
 		now, _ := os.ReadFile(fmt.Sprintf("/proc/%d/io", cmd.Process.Pid))
 		if first, _, _ := strings.Cut(string(now), "\n"); first != read {
 			read, since = first, time.Now()

@@ -210,7 +210,7 @@ func TestLogsOfSeveralJobs(t *testing.T) {
 		" ]; do sleep 0.02; done; printf late"})
 	q.Must("enqueue", "--id", "b", "echo one; echo two")
 	w.WaitEnded("b")
-	w.WaitUntil("it has printed", 20*time.Second, func() bool { return q.Must("logs", longJob) == "early" })
+	w.WaitUntil("the job has printed", 20*time.Second, func() bool { return q.Must("logs", longJob) == "early" })
 	if got, want := q.Must("logs", "b", longJob), "b        | one\nb        | two\nlong-one | early"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}

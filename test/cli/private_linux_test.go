@@ -103,11 +103,11 @@ func TestPrivateRunEndsWithoutInputOrOutput(t *testing.T) {
 	select {
 	case <-ended:
 		if code := cmd.ProcessState.ExitCode(); code != 130 {
-			t.Errorf("Ctrl-C while it waits for its file: exit %d", code)
+			t.Errorf("Ctrl-C while the run waits for its file: exit %d", code)
 		}
 	case <-time.After(20 * time.Second):
 		cmd.Process.Kill()
-		t.Error("it does not end while it waits for its file")
+		t.Error("the run does not end while it waits for its file")
 	}
 	const jobs = "echo 1\necho 2; touch 2; sleep 0.2\necho 3; touch 3\nsleep 0.1\nsleep 0.1\n"
 	cmd = p.Command(jobs, "--lines", "-", "--workers", "1")

@@ -187,7 +187,7 @@ func TestChangedPrivateFlagsAreNamed(t *testing.T) {
 		t.Fatalf("the first run: %+v", r)
 	}
 	if r := p.Run("1\n2\n", args...); r.Code != 0 {
-		t.Errorf("once more: %+v", r)
+		t.Errorf("the repeated run: %+v", r)
 	}
 	for want, with := range map[string][]string{
 		"--timeout was 10s, now it is 20s; use": {"--timeout", "20s", "--env", "A=1", "--label", "k=v",
@@ -207,7 +207,7 @@ func TestChangedPrivateFlagsAreNamed(t *testing.T) {
 	}
 	if r := p.Run("1\n3\n", args...); r.Code != 125 ||
 		!strings.Contains(r.Err, `the command of line 2 was "echo +2+", now it is "echo +3+"`) {
-		t.Errorf("another argument: %+v", r)
+		t.Errorf("a run with a changed argument: %+v", r)
 	}
 }
 
@@ -367,7 +367,7 @@ func TestPrivateRunNamesDeadJobs(t *testing.T) {
 		t.Errorf("a dead job: %+v", r)
 	}
 	if r = p.Run(jobs, args...); r.Code != 1 {
-		t.Errorf("once more: %+v", r)
+		t.Errorf("the repeated run: %+v", r)
 	}
 	if err := os.WriteFile(filepath.Join(p.Work, "ready"), nil, 0o600); err != nil {
 		t.Fatal(err)

@@ -282,6 +282,6 @@ func TestRestartRefusesInvalidSettings(t *testing.T) {
 		t.Errorf("with an environment that does not hold: %+v", got)
 	}
 	if now := pid(); now != oldPID || !strings.Contains(now, "pid") {
-		t.Errorf("it was %q and is %q", oldPID, now)
+		t.Errorf("the pid changed from %q to %q", oldPID, now)
 	}
 }

@@ -83,7 +83,7 @@ func TestJobsCannotControlTheTerminal(t *testing.T) {
 		r := q.RunOnScreen(c.args...)
 		r.Out = withEscapedReturn(r.Out, c.args)
 		if found := testrig.FindControl(r.Out); found != "" || r.Code != c.code {
-			t.Errorf("%q: code %d, want %d; a terminal would obey %q in %q", c.args, r.Code, c.code, found, r.Out)
+			t.Errorf("%q: code %d, want %d; control sequence %q in the output %q", c.args, r.Code, c.code, found, r.Out)
 		}
 		coloured, plain := strings.Count(r.Out, escapedControls),
 			strings.Count(r.Out, testrig.Colours.ReplaceAllString(escapedControls, ""))
@@ -126,7 +126,7 @@ func TestSplitSequencesCannotControlTheTerminal(t *testing.T) {
 	}
 	if text := s.Text(t); testrig.FindControl(text) != "" || !strings.Contains(text, "[2JTWO") ||
 		!strings.Contains(text, "ownedTHREE") {
-		t.Errorf("a terminal would obey %q in %q", testrig.FindControl(text), text)
+		t.Errorf("the output contains the control sequence %q: %q", testrig.FindControl(text), text)
 	}
 }
 
@@ -418,7 +418,7 @@ func TestTableCellsContainNoColours(t *testing.T) {
 		testrig.ExitCodeOf(t, cmd)
 		if text := s.Text(t); testrig.FindControl(text) != "" || !strings.Contains(text, "xxx…\n") ||
 			strings.Contains(text, "\x1b[31m") {
-			t.Errorf("%d columns: a terminal would obey %q in %q", columns, testrig.FindControl(text), text)
+			t.Errorf("%d columns: the output contains the control sequence %q: %q", columns, testrig.FindControl(text), text)
 		}
 	}
 }

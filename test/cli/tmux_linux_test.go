@@ -314,7 +314,7 @@ func TestScreensInATerminal(t *testing.T) {
 	q.Must("wait", "--any", "lint")
 	q.WaitUntil("the failure", 10*time.Second, func() bool { return q.Show("97.png").State == "dead" })
 	enqueue("build", "./mk")
-	q.WaitUntil("it runs", 10*time.Second, func() bool { return strings.Contains(q.Show("build").Output, "61/140") })
+	q.WaitUntil("the job runs", 10*time.Second, func() bool { return strings.Contains(q.Show("build").Output, "61/140") })
 	q.Must("worker", "scale", "1")
 	enqueue("docs", "./docs")
 	enqueue("deploy", "./dep")

@@ -50,7 +50,7 @@ func TestWhyNamesEachReason(t *testing.T) {
 	q.Must("enqueue", "--id", "later", "--in", "10m", "true")
 	checkReason("later", "time", "not due", "edit later", true)
 	q.Must("enqueue", "--id", "fails", "--max-retries", "2", "--backoff-base", "60", "exit 4")
-	q.WaitUntil("it has failed", 20*time.Second, func() bool { return q.Show("fails").State == "failed" })
+	q.WaitUntil("the job has failed", 20*time.Second, func() bool { return q.Show("fails").State == "failed" })
 	checkReason("fails", "retry", "attempt 1 failed, and the retry is not due yet", "retry fails", true)
 	q.Must("hold", "fails")
 	checkReason("fails", "held", "held", "release fails", false)
@@ -74,7 +74,7 @@ func TestWhyNamesEachReason(t *testing.T) {
 	}
 	checkReason("after", "dependency", "job dead being completed, but that job is dead", "retry dead", false)
 	if got := q.CLI("wait", "after"); got.Code != 125 {
-		t.Errorf("wait for a job that was cancelled for another's sake: exit code %d", got.Code)
+		t.Errorf("wait for a job that was cancelled because of a dependency: exit code %d", got.Code)
 	}
 	q.Must("enqueue", "--id", "keyed", "--after", "dead", "--unique", "one", "true")
 	q.Must("enqueue", "--id", "has", "--unique", "one", "--in", "1h", "true")
@@ -91,7 +91,7 @@ func TestWhyNamesEachReason(t *testing.T) {
 	q.Must("retry", "keyed")
 	q.Must("wait", "keyed")
 	q.Must("enqueue", "--id", "busy", "sleep 600")
-	q.WaitUntil("it runs", 20*time.Second, func() bool { return q.Show("busy").State == "processing" })
+	q.WaitUntil("the job runs", 20*time.Second, func() bool { return q.Show("busy").State == "processing" })
 	q.Must("pause", "busy")
 	checkReason("busy", "paused", "by ", "resume busy", false)
 	q.Must("resume", "busy")
@@ -107,14 +107,14 @@ func TestWhyNamesEachReason(t *testing.T) {
 	q.Must("wait", "one")
 	if got := q.CLI("run", "--unique", "k", "echo two"); !strings.Contains(got.Err,
 		"job one already has the unique key k") || got.Out != "" {
-		t.Errorf("run with a key that another has: %+v", got)
+		t.Errorf("run with a key that another job has: %+v", got)
 	}
 	if got := q.CLI("enqueue", "--unique", "k", "--on-conflict", "reject", "true"); got.Code != 5 ||
 		!strings.Contains(got.Err, "keeps the key until") {
 		t.Errorf("a key that is kept: %+v", got)
 	}
 	if got := q.Must("show", "rated1"); !strings.Contains(got, "api=1/h") {
-		t.Errorf("show has no rate:\n%s", got)
+		t.Errorf("show does not print the rate limit:\n%s", got)
 	}
 }
 
@@ -204,6 +204,6 @@ func TestListsGiveTheReasonOfWhy(t *testing.T) {
 	q.Must("drain")
 	if got := read("show", "locked").WaitsFor; got == nil || got.Kind != "draining" ||
 		read("why", "locked").Reasons[0].Kind != "draining" {
-		t.Errorf("in a drain it waits for %+v", got)
+		t.Errorf("during a drain, the job waits for %+v", got)
 	}
 }

@@ -141,12 +141,12 @@ func TestNodeServicesShareAQueue(t *testing.T) {
 	for range 3 { // repeat: a node that knows more about the other one could answer differently
 		a.Must("pause", "--all")
 		if r := b.CLI("status", "--check"); r.Code == 0 || !strings.Contains(r.Out, "all jobs are paused") {
-			t.Errorf("once it is paused elsewhere: %+v", r)
+			t.Errorf("after a pause on the other node: %+v", r)
 		}
 		b.Must("resume", "--all")
 		for _, q := range nodes {
 			if r := q.CLI("status", "--check"); r.Code != 0 {
-				t.Errorf("once it is resumed: %+v", r)
+				t.Errorf("after the resume: %+v", r)
 			}
 		}
 	}
@@ -168,7 +168,7 @@ func TestNodeServicesShareAQueue(t *testing.T) {
 	gate := b.Path("go")
 	b.Must("enqueue", "--id", "long", "--on", "b", "echo begun; trap 'echo signalled' USR1; while [ ! -e "+gate+
 		" ]; do sleep 0.05; done; echo ended")
-	a.WaitUntil("it runs", 20*time.Second, func() bool { return strings.Contains(a.Must("logs", "long"), "begun") })
+	a.WaitUntil("the job runs", 20*time.Second, func() bool { return strings.Contains(a.Must("logs", "long"), "begun") })
 	for verb, want := range map[string]string{"list": "NODE", "show long": "Node:       b",
 		"status": "2 workers busy on a", "list --columns id,node --state processing": "long  b", "doctor": "MiB are free"} {
 		if text := a.Must(strings.Fields(verb)...); !strings.Contains(text, want) {
@@ -196,7 +196,7 @@ func TestNodeServicesShareAQueue(t *testing.T) {
 		t.Errorf("followed from elsewhere: %q, %v", out, err)
 	}
 	b.Must("enqueue", "--id", "endless", "--on", "b", "sleep 1000")
-	a.WaitUntil("it runs", 20*time.Second, func() bool { return a.Show("endless").State == "processing" })
+	a.WaitUntil("the job runs", 20*time.Second, func() bool { return a.Show("endless").State == "processing" })
 	a.Must("cancel", "endless")
 	if j := b.Show("endless"); j.State != "cancelled" {
 		t.Errorf("the job that another node cancelled is %s", j.State)
@@ -218,7 +218,7 @@ func TestNodeServicesShareAQueue(t *testing.T) {
 	}
 	last := b.Path("last")
 	b.Must("enqueue", "--id", "last", "--on", "b", testrig.GatedJob(last))
-	a.WaitUntil("it runs", 20*time.Second, func() bool { return a.Show("last").State == "processing" })
+	a.WaitUntil("the job runs", 20*time.Second, func() bool { return a.Show("last").State == "processing" })
 	a.Must("node", "drain", "b")
 	if n := a.Nodes(); n["b"].State != "draining" || n["a"].State != "alive" || !n["a"].This {
 		t.Errorf("nodes %+v", n)
@@ -308,14 +308,14 @@ func TestLostNodesJobsRunElsewhere(t *testing.T) {
 	a.WaitUntil("both run", 20*time.Second, runs(a, "a"))
 	b.Start("--workers", "2")
 	a.Kill()
-	b.WaitUntil("it runs them again", 40*time.Second, runs(b, "b"))
+	b.WaitUntil("it runs both jobs again", 40*time.Second, runs(b, "b"))
 	if n, health := b.Nodes()["a"], b.CLI("status", "--check"); n.State != "away" ||
 		!strings.Contains(health.Out, "node a has sent no heartbeat since") || health.Code == 0 {
-		t.Errorf("a node that is gone is %+v, %+v", n, health)
+		t.Errorf("a killed node is %+v, %+v", n, health)
 	}
 	a.Start("--workers", "2")
 	b.Cmd.Process.Signal(syscall.SIGSTOP)
-	a.WaitUntil("it runs them again", 40*time.Second, runs(a, "a"))
+	a.WaitUntil("it runs both jobs again", 40*time.Second, runs(a, "a"))
 	b.Cmd.Process.Signal(syscall.SIGCONT)
 	select {
 	case <-b.Ended: // the service exits because another node has taken over its jobs
@@ -354,7 +354,7 @@ func TestCancelOnALostNode(t *testing.T) {
 	a.Kill()
 	b.Must("cancel", "long")
 	if j := b.Show("long"); j.State != "cancelled" {
-		t.Errorf("it is %s", j.State)
+		t.Errorf("the cancelled job is %s", j.State)
 	}
 }
 
@@ -379,14 +379,14 @@ func TestFollowerSurvivesADatabaseRestart(t *testing.T) {
 			t.Fatal(err)
 		}
 		followed, outs = append(followed, cmd), append(outs, out)
-		q.WaitUntil("it is followed", 10*time.Second, func() bool { return strings.Contains(out.String(), "up") })
+		q.WaitUntil("the job is followed", 10*time.Second, func() bool { return strings.Contains(out.String(), "up") })
 	}
 	p.Kill()
 	for _, q := range nodes {
 		q.WaitUntil("status --check fails", 20*time.Second, func() bool { return q.CLI("status", "--check").Code == 2 })
 	}
 	p.Start(t)
-	b.WaitUntil("it is back", 20*time.Second, func() bool { return b.CLI("show", "long").Code == 0 })
+	b.WaitUntil("the database is back", 20*time.Second, func() bool { return b.CLI("show", "long").Code == 0 })
 	a.WriteFile("go", "")
 	for i, cmd := range followed {
 		if err, out := cmd.Wait(), outs[i].String(); err != nil || !strings.HasPrefix(out, "up\n") ||
@@ -543,7 +543,7 @@ func TestNodesWorkThroughAPooler(t *testing.T) {
 		}
 	}
 	b.Must("enqueue", "--id", "endless", "--on", "b", "sleep 1000")
-	a.WaitUntil("it runs", 20*time.Second, func() bool { return a.Show("endless").State == "processing" })
+	a.WaitUntil("the job runs", 20*time.Second, func() bool { return a.Show("endless").State == "processing" })
 	a.Must("cancel", "endless")
 	for _, q := range []*testrig.Queue{a, b} {
 		if code := q.Stop(); code != 0 {

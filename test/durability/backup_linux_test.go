@@ -47,7 +47,7 @@ func TestBackupTargets(t *testing.T) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	q.WaitUntil("it has begun", 20*time.Second, func() bool {
+	q.WaitUntil("the backup has begun", 20*time.Second, func() bool {
 		list, _ := os.ReadDir(out)
 		return len(list) > 0
 	})

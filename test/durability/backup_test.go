@@ -147,7 +147,7 @@ func TestRestore(t *testing.T) {
 		t.Errorf("remaining files of a killed restore: %v", remaining)
 	}
 	if out := q.Must("logs", "2"); out != "later" {
-		t.Errorf("after refused restores job 2 says %q", out)
+		t.Errorf("after refused restores, the output of job 2 is %q", out)
 	}
 	q.Stop()
 	q.Must("restore", file)
@@ -160,7 +160,7 @@ func TestRestore(t *testing.T) {
 		t.Errorf("a job from after the backup: %+v", r)
 	}
 	if id := q.Must("enqueue", "true"); id != "3" {
-		t.Errorf("the next number is %s, want 3: 2 was given out before", id)
+		t.Errorf("the next number is %s, want 3, because 2 was assigned before", id)
 	}
 	if r := q.CLI("events", "--since", fmt.Sprint(last-1), "--jsonl"); r.Code != 4 ||
 		!strings.Contains(r.Err, "were removed") {
@@ -211,7 +211,7 @@ func TestBackupInterrupted(t *testing.T) {
 			"command": "true #" + strings.Repeat("y", 120_000)})
 	}
 	q.Must("enqueue", "--id", "long", "sleep 300")
-	q.WaitUntil("it runs", 20*time.Second, func() bool { return q.Show("long").State == "processing" })
+	q.WaitUntil("the job runs", 20*time.Second, func() bool { return q.Show("long").State == "processing" })
 	file := filepath.Join(q.Dir, "out", "copy.db")
 	if err := os.Mkdir(filepath.Dir(file), 0o700); err != nil {
 		t.Fatal(err)

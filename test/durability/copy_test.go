@@ -129,6 +129,6 @@ func TestCopyLeavesBackgroundProcesses(t *testing.T) {
 	}
 	q.Start("--workers", "0")
 	if !testrig.IsAlive(leftover) {
-		t.Error("the original ended it")
+		t.Error("the restart of the original ended its background process")
 	}
 }

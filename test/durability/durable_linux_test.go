@@ -170,7 +170,7 @@ func TestDiskErrorsLoseNothing(t *testing.T) {
 				q.Start("--workers", "0")
 				for id, yes := range acked {
 					if r := q.CLI("show", id, "-q"); yes && r.Code != 0 {
-						t.Errorf("%s %s at the %d. call: job %s was acknowledged and is gone", call, fault, n, id)
+						t.Errorf("%s %s at call %d: job %s was acknowledged, but is missing", call, fault, n, id)
 					} else if !yes {
 						unknown++
 					}
@@ -329,7 +329,7 @@ func TestStartOnAFullDisk(t *testing.T) {
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
 		}
-		q.WaitUntil("it says so", 20*time.Second, func() bool {
+		q.WaitUntil("the service reports the full disk", 20*time.Second, func() bool {
 			return strings.Contains(errs.String(), "once there is space")
 		})
 		cmd.Process.Signal(syscall.SIGTERM)

@@ -75,7 +75,7 @@ func TestDatabaseServerAway(t *testing.T) {
 	q, p := onServer(t)
 	q.Start("--workers", "2")
 	q.Must("enqueue", "--id", "long", "while [ ! -e "+q.Path("go")+" ]; do sleep 0.05; done; echo done")
-	q.WaitUntil("it runs", 20*time.Second, func() bool {
+	q.WaitUntil("the job runs", 20*time.Second, func() bool {
 		return strings.Contains(q.Must("list", "-s", "processing"), "long")
 	})
 	other := testrig.NewQueue(t, "")
@@ -266,16 +266,16 @@ func TestQueueMoves(t *testing.T) {
 	}
 	if r := q.CLI("migrate", "--to", "sqlite", "--to-file", url); r.Code != 2 ||
 		!strings.Contains(r.Err, "cannot be combined") {
-		t.Errorf("to two places: %+v", r)
+		t.Errorf("migrate to two targets: %+v", r)
 	}
 	if r := q.CLI("migrate", "--to", "sqlite"); r.Code != 2 {
-		t.Errorf("to where it is: %+v", r)
+		t.Errorf("migrate to the current store: %+v", r)
 	}
 	if out := q.Must("migrate", "--to-file", url, "--json"); !strings.Contains(out, `"jobs":3,`) {
 		t.Errorf("moved %s", out)
 	}
 	if err := q.TryStart(); err == nil || !strings.Contains(fmt.Sprint(err), "has moved") {
-		t.Errorf("where it was: %v", err)
+		t.Errorf("start with the store that has moved: %v", err)
 	}
 	q.Store = p.URL("postgres")
 	q.Start("--workers", "2", "--keep-jobs")
@@ -298,7 +298,7 @@ func TestQueueMoves(t *testing.T) {
 	q.Must("migrate", "--from", oldStore, "--to", "sqlite")
 	q.Start("--workers", "2")
 	if out := q.Must("logs", "long"); !strings.HasSuffix(out, "last") {
-		t.Errorf("back it printed %q", out)
+		t.Errorf("after the move back, the job printed %q", out)
 	}
 	q.Must("run", "--", "true")
 }
@@ -364,7 +364,7 @@ func TestServiceCanSwitchStores(t *testing.T) {
 	q.Start("--workers", "2", "--keep-jobs")
 	q.Must("wait", "--timeout", "20s", "ends")
 	if raw, err := os.ReadFile(q.Path("runs")); err != nil || string(raw) != "ran\n" {
-		t.Errorf("it ran %q, %v", raw, err)
+		t.Errorf("the file of the job contains %q, %v", raw, err)
 	}
 }
 

@@ -61,13 +61,13 @@ func TestEnqueueInATransaction(t *testing.T) {
 	}
 	go pgserver.TryQuery(pgserver.WithRole(q.Store, "shop"),
 		`BEGIN; SELECT queuectl.enqueue('{"command":"true","id":"both"}'); SELECT pg_sleep(20); ROLLBACK`)
-	q.WaitUntil("it is being handed in", 20*time.Second, func() bool {
+	q.WaitUntil("the other transaction is open", 20*time.Second, func() bool {
 		return pgserver.Query(
 			t, q.Store, `SELECT count(*) FROM pg_stat_activity WHERE usename = 'shop' AND wait_event = 'PgSleep'`) != "0"
 	})
 	if out, err := pgserver.TryQuery(app, `SELECT queuectl.enqueue('{"command":"true","id":"both"}')`); err == nil ||
 		!strings.Contains(out, "an open transaction has also enqueued a job with the id both") {
-		t.Errorf("an id that another role hands in: %s, %v", out, err)
+		t.Errorf("an id that another role submits: %s, %v", out, err)
 	}
 	if out, err := pgserver.TryQuery(pgserver.WithRole(q.Store, "other"),
 		`SELECT queuectl.enqueue('{"command":"true"}')`); err == nil || !strings.Contains(out, "store_roles") {
@@ -75,7 +75,7 @@ func TestEnqueueInATransaction(t *testing.T) {
 	}
 	if out, err := pgserver.TryQuery(
 		q.Store, `BEGIN; INSERT INTO queuectl.submissions (role, id, spec, before) SELECT 'app', 'large' || i, repeat('x', 1000000), -200000 FROM generate_series(1, 269) AS of (i); SET SESSION AUTHORIZATION app; SELECT queuectl.enqueue('{"command":"true"}'); ROLLBACK`); err == nil || !strings.Contains(out, "have not been read by the queuectl service yet") {
-		t.Errorf("a job behind 256 MiB of others: %s, %v", out, err)
+		t.Errorf("a job after 256 MiB of other submissions: %s, %v", out, err)
 	}
 	pgserver.Query(t, app, `BEGIN; SELECT queuectl.enqueue('{"command":"true","id":"undone"}'); ROLLBACK`)
 	pgserver.Query(t, app,
@@ -160,6 +160,6 @@ func TestEnqueueInATransactionMakesRoom(t *testing.T) {
 		`SELECT queuectl.enqueue(jsonb_build_object('command', 'cat', 'id', 'new', 'cwd', '/', 'stdin', repeat('y', 30000)))`)
 	q.WaitUntil("the submission is enqueued", 20*time.Second, func() bool { return q.CLI("show", "new").Code == 0 })
 	if r := q.CLI("logs", "old"); !strings.Contains(r.Err, "was removed to make room (setting max_bytes_per_user)") {
-		t.Errorf("logs of the job that made room: %+v", r)
+		t.Errorf("logs of the job whose output was removed to free space: %+v", r)
 	}
 }

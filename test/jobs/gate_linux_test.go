@@ -70,7 +70,7 @@ sleep 0.03; echo "$QUEUECTL_JOB_ID" >>done`)
 		t.Errorf("units were taken twice: %s", text)
 	}
 	q.Must("enqueue", "--id", "shown", "--resource", "gpu=2", "--resource", "disk=1", "sleep 600")
-	q.WaitUntil("it runs", 10*time.Second, func() bool { return q.Show("shown").State == "processing" })
+	q.WaitUntil("the job runs", 10*time.Second, func() bool { return q.Show("shown").State == "processing" })
 	if out := q.Must("show", "shown", "--json"); !strings.Contains(out, `"units":{"disk":["0"],"gpu":["a","b"]}`) {
 		t.Errorf("show --json does not contain the units of the job: %s", out)
 	}
@@ -99,7 +99,7 @@ func TestQueueSettingsSurviveRestarts(t *testing.T) {
 	q.Start("--workers", "4")
 	q.WaitUntil("all jobs of queue one have run", 30*time.Second, func() bool { return countState(q, "completed") == 6 })
 	if n := countState(q, "dead"); n != 0 {
-		t.Errorf("%d jobs met another one of their queue", n)
+		t.Errorf("%d jobs ran concurrently with another job of their queue", n)
 	}
 	q.Must("queue", "pause", "default", "--reason", "a test")
 	q.Must("enqueue", "--id", "waits", "true")
@@ -111,10 +111,10 @@ func TestQueueSettingsSurviveRestarts(t *testing.T) {
 	q.Must("queue", "resume", "default")
 	q.Must("wait", "waits", "--timeout", "20")
 	q.Must("enqueue", "-Q", "one", "--id", "busy", "--timeout", "60s", "sleep 600")
-	q.WaitUntil("it runs", 10*time.Second, func() bool { return q.Show("busy").State == "processing" })
+	q.WaitUntil("the job runs", 10*time.Second, func() bool { return q.Show("busy").State == "processing" })
 	q.Must("enqueue", "-Q", "one", "--id", "alone", "--timeout", "60s", "sleep 600")
 	q.Must("queue", "set", "one", "--concurrency", "2")
-	q.WaitUntil("it runs", 10*time.Second, func() bool { return q.Show("alone").State == "processing" })
+	q.WaitUntil("the job runs", 10*time.Second, func() bool { return q.Show("alone").State == "processing" })
 	q.Must("pause", "alone")
 	q.Must("queue", "pause", "one", "--freeze")
 	if out := q.Must("show", "busy", "--json"); !strings.Contains(out, `"paused_by":"`) {

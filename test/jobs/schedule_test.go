@@ -187,7 +187,7 @@ func TestScheduleWhileKilled(t *testing.T) {
 	}
 	for range 6 {
 		before := newest()
-		q.WaitUntil("it runs", 20*time.Second, func() bool { return !newest().Equal(before) })
+		q.WaitUntil("the schedule creates a job", 20*time.Second, func() bool { return !newest().Equal(before) })
 		q.Kill()
 		killed := time.Now()
 		q.WaitUntil("an instant passes", 20*time.Second, func() bool { return time.Since(killed) > 1500*time.Millisecond })

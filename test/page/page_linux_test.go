@@ -356,7 +356,7 @@ func TestPagesFitTheWindow(t *testing.T) {
 	q.Must("enqueue", "--id", "long-"+strings.Repeat("n", 100), "--max-retries", "0", "echo '"+longText+"'; exit 3")
 	q.Must("enqueue", "--id", "waits", "--in", "1h", "echo "+longText)
 	q.Must("schedule", "add", "nightly", "0 3 * * *", "--", "echo", longText)
-	q.WaitUntil("it is dead", 20*time.Second, func() bool { return q.Must("dlq", "list", "-q") != "" })
+	q.WaitUntil("the job is dead", 20*time.Second, func() bool { return q.Must("dlq", "list", "-q") != "" })
 	w := chromium(q)
 	for _, width := range []int64{1280, 390} {
 		for _, scheme := range []string{"light", "dark"} {
@@ -385,7 +385,7 @@ func TestNarrowPageShowsWhatMatters(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
 	q.Must("enqueue", "--id", "dies", "--max-retries", "0", "exit 3")
 	q.Must("enqueue", "--id", "later", "--in", "1h", "true")
-	q.WaitUntil("it is dead", 20*time.Second, func() bool { return q.Must("dlq", "list", "-q") != "" })
+	q.WaitUntil("the job is dead", 20*time.Second, func() bool { return q.Must("dlq", "list", "-q") != "" })
 	w := chromium(q)
 	w.do(chromedp.EmulateViewport(390, 900))
 	for _, c := range []struct{ path, name, test string }{
@@ -427,7 +427,7 @@ func TestPagesAreValidHTML(t *testing.T) {
 	b.Must("enqueue", "--id", "waits", "--after", "runs", "--env", "A=b", "true")
 	b.Must("schedule", "add", "nightly", "0 3 * * *", "--", "true")
 	b.Must("queue", "pause", "build")
-	b.WaitUntil("it is dead", 20*time.Second, func() bool { return b.Must("dlq", "list", "-q") != "" })
+	b.WaitUntil("the job is dead", 20*time.Second, func() bool { return b.Must("dlq", "list", "-q") != "" })
 	args := []string{"-jar", vnu, "--errors-only", "--html"}
 	for i, path := range []string{"/", "/jobs", "/jobs/waits", "/jobs/dies", "/jobs/runs", "/dead",
 		"/dead?error=exit+code+3", "/dead/retry", "/dead/rm", "/schedules", "/workers", "/stats",
@@ -455,7 +455,7 @@ func TestPagesAreAccessible(t *testing.T) {
 	q.Must("queue", "set", "mail", "--weight", "3")
 	q.Must("queue", "pause", "mail")
 	q.Must("schedule", "add", "nightly", "0 3 * * *", "--", "true")
-	q.WaitUntil("it is dead", 20*time.Second, func() bool { return q.Must("dlq", "list", "-q") != "" })
+	q.WaitUntil("the job is dead", 20*time.Second, func() bool { return q.Must("dlq", "list", "-q") != "" })
 	w := chromium(q)
 	for _, scheme := range []string{"light", "dark"} {
 		w.do(emulation.SetEmulatedMedia().WithFeatures([]*emulation.MediaFeature{{Name: "prefers-color-scheme",

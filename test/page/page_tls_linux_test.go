@@ -116,7 +116,7 @@ func TestPageByTLS(t *testing.T) {
 		}
 		got.Body.Close()
 		if got.StatusCode != with.code {
-			t.Errorf("%+v is answered by %s", with, got.Status)
+			t.Errorf("%+v gets %s", with, got.Status)
 		}
 		// RFC 6797 permits this header only over TLS.
 		if hsts := got.Header.Get("Strict-Transport-Security"); (hsts != "") != (with.scheme == "https") {
@@ -147,7 +147,7 @@ func TestPageAtASocket(t *testing.T) {
 	defer others.Close()
 	if got := q.CLI("web", "start", "--listen", "unix:"+q.Path("others")); got.Code != 5 ||
 		!strings.Contains(got.Err, "already listens there") {
-		t.Errorf("where another one listens: %+v", got)
+		t.Errorf("web start on the socket of another process: %+v", got)
 	}
 	answers := func() bool {
 		c, err := net.Dial("unix", q.Path("page"))
@@ -321,7 +321,7 @@ func TestPageBehindNginx(t *testing.T) {
 	got, err := get("/", c)
 	if err != nil || got.StatusCode != http.StatusOK ||
 		!strings.Contains(got.Header.Get("Content-Security-Policy"), "default-src 'none'") {
-		t.Fatalf("the page is answered by %+v, %v", got, err)
+		t.Fatalf("the request gets %+v, %v", got, err)
 	}
 	got.Body.Close()
 	stream, err := get("/api/events?since=0", c)

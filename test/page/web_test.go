@@ -38,7 +38,7 @@ func openSession(b *testrig.Browser) {
 	secret := link(b, b.Must("web", "open"))
 	got := b.Request("POST", "/open", "link="+secret)
 	if got.Code != http.StatusSeeOther || got.Header.Get("Location") != "/" {
-		b.Fatalf("a link is answered by %+v", got)
+		b.Fatalf("a link gets %+v", got)
 	}
 	var err error
 	if b.Cookie, err = http.ParseSetCookie(got.Header.Get("Set-Cookie")); err != nil {
@@ -71,7 +71,7 @@ func TestLinkOpensAPageSession(t *testing.T) {
 	for _, path := range []string{"/", "/jobs", "/api/list", "/api/events", "/api/openapi.json"} {
 		if got := b.Request("GET", path, ""); got.Code != http.StatusUnauthorized ||
 			!strings.Contains(got.Body, "web open") || !got.Closed {
-			t.Errorf("%s is answered by %+v", path, got)
+			t.Errorf("%s gets %+v", path, got)
 		}
 	}
 	if one, other := q.Must("web", "open"), q.Must("web", "open"); one[:20] == other[:20] {
@@ -85,7 +85,7 @@ func TestLinkOpensAPageSession(t *testing.T) {
 		}
 	}
 	if got := b.Request("POST", "/open", "link="+secret, withHost("localhost")); got.Code != http.StatusForbidden {
-		t.Errorf("under another name a link is answered by %+v", got)
+		t.Errorf("a link under another host name gets %+v", got)
 	}
 	got := b.Request("POST", "/open", "link="+secret)
 	c, err := http.ParseSetCookie(got.Header.Get("Set-Cookie"))
@@ -95,7 +95,7 @@ func TestLinkOpensAPageSession(t *testing.T) {
 	}
 	if got := b.Request("POST", "/open", "link="+secret); got.Code != http.StatusForbidden ||
 		!strings.Contains(got.Body, "web open") {
-		t.Errorf("used once more it is answered by %+v", got)
+		t.Errorf("a link that was already used gets %+v", got)
 	}
 	b.Cookie = c
 	if got := b.Request("GET", "/", ""); got.Code != http.StatusOK || !strings.Contains(got.Body, "All is well") ||
@@ -138,7 +138,7 @@ func TestPageRefusesOtherPages(t *testing.T) {
 		"[2001:db8::1]:80"} {
 		for _, path := range []string{"/", "/api/list", "/assets/page.css", "/open"} {
 			if got := b.Request("GET", path, "", withHost(name)); got.Code != http.StatusMisdirectedRequest {
-				t.Errorf("%s of %s is answered by %d", path, name, got.Code)
+				t.Errorf("%s of %s gets %d", path, name, got.Code)
 			}
 		}
 	}
@@ -148,12 +148,12 @@ func TestPageRefusesOtherPages(t *testing.T) {
 		"another origin": testrig.WithHeader("Origin", "http://evil.example"),
 	} {
 		if got := b.Request("POST", "/leave", "token="+formToken(b), change); got.Code != http.StatusForbidden {
-			t.Errorf("a form of %s is answered by %d", name, got.Code)
+			t.Errorf("a form of %s gets %d", name, got.Code)
 		}
 	}
 	if got := b.Request("POST", "/leave", ""); got.Code != http.StatusForbidden ||
 		!strings.Contains(got.Body, "belongs to another session") {
-		t.Errorf("a form without a token is answered by %+v", got)
+		t.Errorf("a form without a token gets %+v", got)
 	}
 	for path, form := range map[string]string{
 		"/workers": "n=3", "/queues": "verb=pause&queue=default", "/schedules": "verb=run&schedule=n",
@@ -161,34 +161,34 @@ func TestPageRefusesOtherPages(t *testing.T) {
 	} {
 		if got := b.Request("POST", path, form); got.Code != http.StatusForbidden ||
 			!strings.Contains(got.Body, "belongs to another session") {
-			t.Errorf("a form without a token at %s is answered by %+v", path, got)
+			t.Errorf("a form without a token at %s gets %+v", path, got)
 		}
 		if got := b.Request("POST", path, form+"&token="+b.Cookie.Value); got.Code != http.StatusForbidden {
-			t.Errorf("one with a wrong token at %s is answered by %+v", path, got)
+			t.Errorf("a form with a wrong token at %s gets %+v", path, got)
 		}
 	}
 	for _, method := range []string{"POST", "PUT", "DELETE"} {
 		if got := b.Request(method, "/api/list", ""); got.Code != http.StatusMethodNotAllowed &&
 			got.Code != http.StatusNotFound {
-			t.Errorf("%s is answered by %d", method, got.Code)
+			t.Errorf("%s gets %d", method, got.Code)
 		}
 	}
 	for _, name := range []string{"enqueue", "cancel", "web.open", "config.set", "backup", "events.x", "none"} {
 		if got := b.Request("GET", "/api/"+name, ""); got.Code != http.StatusNotFound {
-			t.Errorf("%s is answered by %+v", name, got)
+			t.Errorf("%s gets %+v", name, got)
 		}
 	}
 	page := b.Request("GET", "/", "")
 	_, token, _ := strings.Cut(page.Body, `name="token" value="`)
 	token, _, _ = strings.Cut(token, `"`)
 	if got := b.Request("POST", "/leave", "token="+url.QueryEscape(token)); got.Code != http.StatusSeeOther {
-		t.Errorf("its own form is answered by %+v", got)
+		t.Errorf("the form of the page gets %+v", got)
 	}
 	if got := b.Request("GET", "/", ""); got.Code != http.StatusUnauthorized {
 		t.Errorf("a session that has signed out still has access: %d", got.Code)
 	}
 	if got := b.Request("POST", "/open", "link="+strings.Repeat("x", 1<<20)); got.Code == http.StatusSeeOther {
-		t.Errorf("a form of a megabyte is answered by %d", got.Code)
+		t.Errorf("a form of a megabyte gets %d", got.Code)
 	}
 }
 
@@ -250,7 +250,7 @@ func TestPageAnswersReadMethods(t *testing.T) {
 	} {
 		got := b.Request("GET", path, "")
 		if got.Code != http.StatusOK || !strings.Contains(got.Body, want) || !json.Valid([]byte(got.Body)) {
-			t.Errorf("%s is answered by %+v, want %s", path, got, want)
+			t.Errorf("%s gets %+v, want %s", path, got, want)
 		}
 	}
 	for path, want := range map[string]struct {
@@ -268,7 +268,7 @@ func TestPageAnswersReadMethods(t *testing.T) {
 	} {
 		got := b.Request("GET", path, "")
 		if got.Code != want.code || !strings.Contains(got.Body, want.text) {
-			t.Errorf("%s is answered by %+v, want %v", path, got, want)
+			t.Errorf("%s gets %+v, want %v", path, got, want)
 		}
 	}
 	var api struct {
@@ -277,7 +277,7 @@ func TestPageAnswersReadMethods(t *testing.T) {
 	}
 	if err := json.Unmarshal([]byte(b.Request("GET", "/api/openapi.json", "").Body), &api); err != nil ||
 		api.OpenAPI != "3.1.0" || api.Paths["/api/web.open"] != nil || api.Paths["/api/enqueue"] != nil {
-		t.Errorf("it describes %v, %v", api, err)
+		t.Errorf("the OpenAPI document describes %v, %v", api, err)
 	}
 }
 
@@ -323,14 +323,14 @@ func TestPageActsOnMany(t *testing.T) {
 		"/bulk?verb=release&state=dead", "/stats?since=junk", "/?x=1", "/dead?x=1", "/schedules?state=dead", "/workers?x=1",
 		"/live?page=%2Fworkers%3Fx%3D1", "/api/summary?x=1", "/api/events?sinec=3"} {
 		if got := b.Request("GET", path, ""); got.Code != http.StatusBadRequest {
-			t.Errorf("%s is answered by %d", path, got.Code)
+			t.Errorf("%s gets %d", path, got.Code)
 		}
 	}
 	for _, form := range []string{"/queues?queue=zz&verb=pause&until=1h", "/workers?n=1&force=1",
 		"/dead/retry?error=&timeut=5s", "/job?verb=hold&at=1"} {
 		path, form, _ := strings.Cut(form, "?")
 		if got := b.Request("POST", path, "token="+formToken(b)+"&"+form); got.Code != http.StatusBadRequest {
-			t.Errorf("%s with %s is answered by %d", path, form, got.Code)
+			t.Errorf("%s with %s gets %d", path, form, got.Code)
 		}
 	}
 	for _, id := range []string{"x1", "x2"} {
@@ -444,10 +444,10 @@ func TestPageSendsEvents(t *testing.T) {
 		}
 	}
 	if !full {
-		t.Error("80 streams are one user's")
+		t.Error("one user could open 80 streams; want a limit")
 	}
 	if got := b.Request("GET", "/api/status", ""); got.Code != http.StatusOK {
-		t.Errorf("with 80 open streams, status is answered by %+v", got)
+		t.Errorf("with 80 open streams, status gets %+v", got)
 	}
 }
 
@@ -487,11 +487,11 @@ func TestAnonymousPageAccess(t *testing.T) {
 	} {
 		got := b.CLI("web", "start", "--listen", c.listen)
 		if got.Code == 0 || !strings.Contains(got.Err, c.want) {
-			t.Errorf("%s is answered by %+v, want %s", c.listen, got, c.want)
+			t.Errorf("%s gets %+v, want %s", c.listen, got, c.want)
 		}
 		if got := b.CLI("config", "set", "web.listen", c.listen); got.Code == 0 || !strings.Contains(got.Err, c.want) ||
 			b.Setting("web.listen").Value != oldListen {
-			t.Errorf("set, %s is answered by %+v, want %s", c.listen, got, c.want)
+			t.Errorf("config set web.listen %s: %+v, want %s", c.listen, got, c.want)
 		}
 	}
 	// Starting the page at the address that it already uses is not an error.
@@ -503,7 +503,7 @@ func TestAnonymousPageAccess(t *testing.T) {
 	defer listener.Close()
 	if got := b.CLI("web", "start", "--listen", listener.Addr().String()); got.Code != 5 ||
 		!strings.Contains(got.Err, fmt.Sprint(listener.Addr().(*net.TCPAddr).Port)) {
-		t.Errorf("where another one is, it is answered by %+v", got)
+		t.Errorf("web start on the port of another process: %+v", got)
 	}
 	openSession(b) // the page still works at its old address, although the new one was refused
 	if got := b.Request("GET", "/api/status", ""); got.Code != http.StatusOK {
@@ -587,6 +587,6 @@ func TestPageSurvivesFloodWithoutASession(t *testing.T) {
 	}
 	if got := b.Request("POST", "/open", "link="+strings.Repeat("x", 5<<10),
 		func(r *http.Request) { r.Header.Del("Cookie") }); got.Code == http.StatusOK || got.Code == http.StatusSeeOther {
-		t.Errorf("a link of 5 KiB is answered by %d", got.Code)
+		t.Errorf("a link of 5 KiB gets %d", got.Code)
 	}
 }

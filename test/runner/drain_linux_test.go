@@ -19,7 +19,7 @@ func TestDrainAnswersOnceNoJobCanStart(t *testing.T) {
 	w.WaitRunning(longJob)
 	_, thaw := stopRunner(q)
 	sent := w.Enqueue(testrig.Fields{"command": "touch " + q.Path("started")})
-	q.WaitUntil("it is sent", 10*time.Second, func() bool { return q.CountReserved() == 1 })
+	q.WaitUntil("the job is sent", 10*time.Second, func() bool { return q.CountReserved() == 1 })
 	if got := q.CLIWithin(15*time.Second, "drain"); got.Code != 0 {
 		t.Fatalf("drain: %+v", got)
 	}

@@ -223,7 +223,7 @@ func TestUnstartedJobLeavesHungRunnerOnRestart(t *testing.T) {
 	w.WaitRunning(jobID)
 	_, thaw := stopRunner(q)
 	sent := w.Enqueue(testrig.Fields{"command": "echo other"})
-	q.WaitUntil("it is sent", 10*time.Second, func() bool { return q.CountReserved() == 1 })
+	q.WaitUntil("the job is sent", 10*time.Second, func() bool { return q.CountReserved() == 1 })
 	q.Kill()
 	q.Start("--workers", "2")
 	w = q.Dial()
@@ -461,7 +461,7 @@ func TestConcurrentSettingChangesAllApply(t *testing.T) {
 		q.Kill()
 		q.Start("--workers", "2")
 		if got := strings.Contains(q.Must("status"), "drain"); got != drains {
-			t.Errorf("it drains: %t, but stored is %t", drains, got)
+			t.Errorf("the service drains: %t, but stored is %t", drains, got)
 		}
 	}
 }

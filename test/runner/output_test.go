@@ -186,7 +186,7 @@ func TestFollowAQueue(t *testing.T) {
 	w.WaitEnded(in("a", "before", "echo before"))
 	in("a", "runs", "echo up; echo two; while [ ! -e "+q.Path("go")+
 		" ]; do sleep 0.02; done; echo three; [ $QUEUECTL_ATTEMPT = 2 ]")
-	q.WaitUntil("it has printed", 10*time.Second, func() bool { return w.WaitRunning("runs").Output == "up\ntwo\n" })
+	q.WaitUntil("the job has printed", 10*time.Second, func() bool { return w.WaitRunning("runs").Output == "up\ntwo\n" })
 	lines, end := q.StartFollowing("logs", "-f", "--queue", "a", "-n", "1")
 	next := func(want string) {
 		t.Helper()

@@ -232,7 +232,7 @@ func TestPausedJobHandlesTheEnd(t *testing.T) {
 				} else {
 					q.Must(append(strings.Fields(c.verb), id)...)
 				}
-				q.WaitUntil("it has ended", 10*time.Second, func() bool { return q.Show(id).State == c.state })
+				q.WaitUntil("the job has ended", 10*time.Second, func() bool { return q.Show(id).State == c.state })
 				if j := q.Show(id); j.Output != "up\nsaved\n" {
 					t.Errorf("%s: %s, output %q", c.verb, j.State, j.Output)
 				}

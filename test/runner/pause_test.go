@@ -187,7 +187,7 @@ func TestOnlyRunningJobsCanBePaused(t *testing.T) {
 	waitTicking(q, "a")
 	q.Must("pause", "a")
 	q.Must("kill", "-s", "KILL", "a")
-	q.WaitUntil("it ends", 20*time.Second, func() bool { return q.Show("a").State == "failed" })
+	q.WaitUntil("the job ends", 20*time.Second, func() bool { return q.Show("a").State == "failed" })
 }
 
 // While all jobs are paused, no job starts or runs, also after a restart, and commands report the pause. When
@@ -296,7 +296,7 @@ func TestRunnerOfPausedJobDies(t *testing.T) {
 	q.Must("pause", "a")
 	pid := q.Show("a").PID
 	q.KillRunners()
-	q.WaitUntil("it is dead", 20*time.Second, func() bool { return q.Show("a").State == "dead" })
+	q.WaitUntil("the job is dead", 20*time.Second, func() bool { return q.Show("a").State == "dead" })
 	if j := q.PauseOf("a"); !j.PausedAt.IsZero() || testrig.IsAlive(pid) {
 		t.Errorf("%+v, and process %d lives: %t", j, pid, testrig.IsAlive(pid))
 	}

@@ -44,7 +44,7 @@ func TestPoison(t *testing.T) {
 	q.Must("dlq", "retry", "poison")
 	q.CLI("wait", "poison", "bystander", "--timeout", "30")
 	if j := q.Show("poison"); j.State != "dead" || j.Reason != "poison" || len(j.History) != 7 {
-		t.Errorf("once more: %+v", j)
+		t.Errorf("the retried poison job: %+v", j)
 	}
 	if j := q.Show("bystander"); j.State != "completed" || j.Attempts != 1 {
 		t.Errorf("the bystander: %+v", j)
@@ -58,9 +58,9 @@ func TestSuspectOutlivesTheService(t *testing.T) {
 	testrig.Long(t)
 	q := testrig.StartQueue(t, "--workers", "4")
 	q.Must("enqueue", "--id", "a", fmt.Sprintf("sleep %d; echo $QUEUECTL_WORKER", 1+testrig.TimeoutFactor))
-	q.WaitUntil("it runs", 20*time.Second, func() bool { return q.Show("a").State == "processing" })
+	q.WaitUntil("the job runs", 20*time.Second, func() bool { return q.Show("a").State == "processing" })
 	q.KillRunners()
-	q.WaitUntil("it runs alone", 20*time.Second, func() bool {
+	q.WaitUntil("the job runs alone", 20*time.Second, func() bool {
 		j := q.Show("a")
 		return j.State == "processing" && j.Attempts == 1
 	})

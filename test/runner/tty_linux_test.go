@@ -283,7 +283,7 @@ func TestTerminalOutlivesTheService(t *testing.T) {
 	s.TypeText("again\r")
 	s.WaitText("got again")
 	if text := s.Output.String(); !strings.Contains(text, "\x1b[?1049h") || strings.Contains(text, "up") {
-		t.Errorf("it shows %q", text)
+		t.Errorf("the client shows %q", text)
 	}
 	if now := q.Show("t").PID; now != pid {
 		t.Errorf("the pid changed from %d to %d", pid, now)
@@ -430,7 +430,7 @@ func TestScreenPrograms(t *testing.T) {
 			// The program less drops a key that arrives together with a change of the window size. So type
 			// the key again until the program ends.
 			if w := q.Dial(); c.quit == "q" {
-				q.WaitUntil("it has ended", 20*time.Second, func() bool {
+				q.WaitUntil("the job has ended", 20*time.Second, func() bool {
 					running := w.Show(name).State == "processing"
 					if running {
 						s.TypeText(c.quit)
@@ -441,7 +441,7 @@ func TestScreenPrograms(t *testing.T) {
 			text := s.WaitExit(0)
 			if on, off := strings.Count(text, "\x1b[?1049h"), strings.Count(text, "\x1b[?1049l"); on != off ||
 				strings.LastIndex(text, "\x1b[?25l") > strings.LastIndex(text, "\x1b[?25h") {
-				t.Errorf("it leaves another screen (%d on, %d off) or no cursor: %q", on, off, text[max(0, len(text)-200):])
+				t.Errorf("other screen (%d times on, %d off), or the cursor is hidden: %q", on, off, text[max(0, len(text)-200):])
 			}
 			if got := q.ReadFile("text"); name == "vi" && got != "first line\nsecond line\n" {
 				t.Errorf("the file is %q", got)
@@ -524,7 +524,7 @@ func TestRightsOnTerminals(t *testing.T) {
 	q := testrig.SharedQueue(t, testrig.AccessOfAll, "--workers", "4")
 	id := q.MustAs(testrig.Alice, "enqueue", "--tty", "--cwd", "/",
 		`printf 'up\033]0;title\007'; while read x; do echo "got $x"; done`)
-	q.WaitUntil("it runs", 20*time.Second, func() bool { return strings.Contains(q.Must("logs", id), "up") })
+	q.WaitUntil("the job runs", 20*time.Second, func() bool { return strings.Contains(q.Must("logs", id), "up") })
 	for _, p := range testrig.Everyone {
 		w := q.DialAs(p)
 		_, code := attach(w, testrig.Fields{"id": id, "text": "secret" + p.Name + "\r"})
@@ -571,7 +571,7 @@ func TestTerminalsOfRootsRunner(t *testing.T) {
 	id := q.MustAs(testrig.DaemonUser, "enqueue", "--tty", "--cwd", "/",
 		`stat -Lc '%u %a' /dev/stdin; echo up >/dev/tty; read x; echo "got $x"`)
 	w := q.DialAs(testrig.DaemonUser)
-	q.WaitUntil("it waits", 20*time.Second, func() bool { return strings.Contains(q.Must("logs", id), "up") })
+	q.WaitUntil("job is up", 20*time.Second, func() bool { return strings.Contains(q.Must("logs", id), "up") })
 	if _, code := attach(w, testrig.Fields{"id": id, "text": "mine\r"}); code != "" {
 		t.Errorf("the owner: got %q", code)
 	}
@@ -589,7 +589,7 @@ func TestTerminalsOfRootsRunner(t *testing.T) {
 			"up\r\n9")
 	})
 	if _, code := attach(w, testrig.Fields{"id": id, "text": "echo owned\r"}); code != "denied " {
-		t.Errorf("the owner of a job that runs as another: got %q", code)
+		t.Errorf("attach by the owner of a job that runs as another user: got %q", code)
 	}
 	if _, code := attach(q.Dial(), testrig.Fields{"id": id, "text": "root\r"}); code != "" {
 		t.Errorf("an admin: got %q", code)

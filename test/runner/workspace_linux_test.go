@@ -115,7 +115,7 @@ func TestHostileWorkspacesOfRootsRunner(t *testing.T) {
 		os.Chmod(filepath.Dir(gate), 0o755)
 		id := q.MustAs(testrig.DaemonUser, "enqueue", "--cwd", "/", `echo "$QUEUECTL_TMPDIR"; `+testrig.GatedJob(gate))
 		path := ""
-		q.WaitUntil("it runs", 10*time.Second, func() bool {
+		q.WaitUntil("the job runs", 10*time.Second, func() bool {
 			path, _, _ = strings.Cut(q.Show(id).Output, "\n")
 			return path != ""
 		})

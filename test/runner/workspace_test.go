@@ -185,7 +185,7 @@ func TestJobsProgressIsShown(t *testing.T) {
 			return p != nil && p.Percent == percent && p.Text == text && p.At != ""
 		}
 	}
-	q.WaitUntil("it says 40", 10*time.Second, hasProgress(40, "epoch 4/10"))
+	q.WaitUntil("the job reports 40 percent", 10*time.Second, hasProgress(40, "epoch 4/10"))
 	for _, verb := range [][]string{{"list"}, {"status"}, {"show", id}, {"ps"}} {
 		if text := q.Must(verb...); !strings.Contains(text, "40 %") {
 			t.Errorf("%v prints no progress:\n%s", verb, text)
@@ -195,14 +195,14 @@ func TestJobsProgressIsShown(t *testing.T) {
 		t.Errorf("its column has %s", text)
 	}
 	open(0)
-	q.WaitUntil("the verb says 60", 10*time.Second, hasProgress(60, "six tenths"))
+	q.WaitUntil("the command reports 60 percent", 10*time.Second, hasProgress(60, "six tenths"))
 	q.Kill()
 	q.Start("--workers", "1")
 	if !hasProgress(60, "six tenths")() {
 		t.Errorf("after the service was killed: %+v", showWorkspaceJob(q, id).Progress)
 	}
 	open(1)
-	q.WaitUntil("it says 72 to another service", 10*time.Second, hasProgress(72, ""))
+	q.WaitUntil("the job reports 72 percent to another service", 10*time.Second, hasProgress(72, ""))
 	open(2)
 	q.CLI("wait", id)
 	if j := showWorkspaceJob(q, id); j.State != "dead" || !hasProgress(99, "nearly")() {
@@ -213,7 +213,7 @@ func TestJobsProgressIsShown(t *testing.T) {
 		t.Errorf("%d events of progress:\n%s", n, events)
 	}
 	if j := runToEnd(q, "true"); j.Progress != nil {
-		t.Errorf("a job that says nothing has %+v", j.Progress)
+		t.Errorf("a job without a progress report has %+v", j.Progress)
 	}
 }
 
@@ -341,7 +341,7 @@ func TestDeferredJobShowsNextAttempt(t *testing.T) {
 	q.Env = []string{"QUEUECTL_JOB_RETRY_DELAY=90s"}
 	q.Start("--workers", "1")
 	id := q.Must("enqueue", "--defer-code", "75", "exit 75")
-	q.WaitUntil("it is deferred", 20*time.Second,
+	q.WaitUntil("the job is deferred", 20*time.Second,
 		func() bool { return strings.Contains(q.Must("show", id, "--json"), `"reason":"deferred"`) })
 	var j struct {
 		RunAt time.Time `json:"run_at"`
@@ -351,6 +351,6 @@ func TestDeferredJobShowsNextAttempt(t *testing.T) {
 		t.Errorf("run_at is %v, %v", j.RunAt, err)
 	}
 	if list := q.Must("list"); !strings.Contains(list, "in 1m") {
-		t.Errorf("it is listed as\n%s", list)
+		t.Errorf("the job is listed as\n%s", list)
 	}
 }
