@@ -375,7 +375,7 @@ func TestUnixTestsHaveReasons(t *testing.T) {
 			case !windows && !listed[found[1]]:
 				t.Errorf("%s: %s is not built on Windows, and test/unix.txt does not say why", file, found[1])
 			case windows && linux && listed[found[1]]:
-				t.Errorf("%s: %s is built on Windows, and stands in test/unix.txt", file, found[1])
+				t.Errorf("%s: %s is built on Windows, but test/unix.txt lists it", file, found[1])
 			}
 		}
 	}

@@ -38,14 +38,14 @@ func TestMembersAreBounded(t *testing.T) {
 	}
 	if n, err := members(object(queue.MaxMembers+1, "1")); n != queue.MaxMembers || !errors.Is(err, queue.ErrInvalid) ||
 		!strings.Contains(err.Error(), "the maximum is 16384") {
-		t.Errorf("beyond the limit: %d members, %v", n, err)
+		t.Errorf("one beyond the limit: %d members, %v", n, err)
 	}
 	for _, n := range []int{1, 15, 16, 17, 1000} {
 		twice := strings.TrimSuffix(object(n, "1"), "}") + fmt.Sprintf(`,"k%d":2}`, n/2)
 		var e *queue.Error
 		if got, err := members(twice); got != n || !errors.As(err, &e) || e.Field != fmt.Sprintf("k%d", n/2) ||
 			!strings.Contains(e.Message, "twice") {
-			t.Errorf("one of %d given twice: %d members, %v", n, got, err)
+			t.Errorf("%d members, one of them twice: got %d members, %v", n, got, err)
 		}
 	}
 }
@@ -69,7 +69,7 @@ func TestSpecBoundsEntries(t *testing.T) {
 		var e *queue.Error
 		if err := new(queue.Spec).UnmarshalJSON([]byte(`{"` + c.field + `":` + c.beyond + `}`)); !errors.As(err, &e) ||
 			e.Field != c.field || !strings.Contains(e.Message, "too many") {
-			t.Errorf("%s beyond it: got %.200v", c.field, err)
+			t.Errorf("%s beyond the limit: got %.200v", c.field, err)
 		}
 	}
 }
@@ -84,7 +84,7 @@ func TestFaultsAreBounded(t *testing.T) {
 			t.Errorf("%d faults: the error lists %d", n, got)
 		}
 		if got := strings.HasSuffix(err.Error(), "; and more errors"); got != more {
-			t.Errorf("%d faults: says that there are more: %t", n, got)
+			t.Errorf("%d faults: the error mentions more errors: %t", n, got)
 		}
 		if got := strings.Count(err.Error(), "did you mean"); got != 1 {
 			t.Errorf("%d faults: %d names are suggested, want that of the first", n, got)

@@ -85,7 +85,7 @@ func TestRankSaturates(t *testing.T) {
 func TestRankWithoutAgeing(t *testing.T) {
 	p, f := queue.Order{Scheduling: queue.ByPriority}, queue.Order{Scheduling: queue.ByArrival}
 	if p.Rank(5, 1, 1) != p.Rank(5, 99, 99) || p.Rank(6, 99, 99) >= p.Rank(5, 1, 1) {
-		t.Error("by priority: something other than priority counts, or a higher one is not first")
+		t.Error("ByPriority considers more than the priority, or puts a lower priority first")
 	}
 	if f.Rank(5, 7, 1) != f.Rank(9, 7, 1) || f.Rank(5, 7, 1) >= f.Rank(9, 8, 1) {
 		t.Error("by arrival: priority counts, or the earlier job is not first")

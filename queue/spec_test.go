@@ -282,7 +282,7 @@ func TestEditKeepsOtherFields(t *testing.T) {
 			t.Fatal(j.Priority, err)
 		}
 		if !reflect.DeepEqual(j.Execution, before) {
-			t.Errorf("execution: %+v, after an edit of the priority: %+v", before, j.Execution)
+			t.Errorf("the settings were %+v, and are %+v after an edit of the priority", before, j.Execution)
 		}
 		for _, field := range reflect.VisibleFields(reflect.TypeOf(before)) {
 			if !reflect.ValueOf(before).FieldByIndex(field.Index).IsZero() {

@@ -278,7 +278,7 @@ func TestOccurrencesRise(t *testing.T) {
 					t.Fatalf("%s, %q: after %v comes %v", zone, line, at, next)
 				}
 				if again := l.Next(next.Add(-time.Millisecond), at, in); !again.Equal(next) {
-					t.Fatalf("%s, %q: %v is not an instant of its own: %v", zone, line, next, again)
+					t.Fatalf("%s, %q: %v is not found again from just before it: got %v", zone, line, next, again)
 				}
 				at = next
 			}
@@ -330,6 +330,6 @@ func TestJobID(t *testing.T) {
 	one, other := JobID("nightly", at, 21), JobID("nightly", at, 21)
 	if one == other || !strings.HasPrefix(one, "nightly@20260301T030000Z-") ||
 		len(one) != len("nightly@20260301T030000Z-")+10 {
-		t.Errorf("after many are taken it may be %s, or %s", one, other)
+		t.Errorf("two ids after many ids are taken: %s and %s; want different ones", one, other)
 	}
 }

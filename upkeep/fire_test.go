@@ -228,7 +228,7 @@ func TestOccurrenceRunsOnceDespiteFailures(t *testing.T) {
 			seen := map[string]bool{}
 			for _, o := range got {
 				if seen[o] || !strings.HasSuffix(o, " fired") {
-					t.Errorf("every %d: %q is there twice, or not fired", every, o)
+					t.Errorf("every %d: outcome %q is a duplicate, or not fired", every, o)
 				}
 				seen[o] = true
 			}
@@ -305,7 +305,7 @@ func TestReplacingEndsRunningJob(t *testing.T) {
 		time.Sleep(time.Hour + 2*time.Minute)
 		synctest.Wait()
 		if got := outcomes(t, s, "n"); !slices.Equal(got, []string{"01:00:00 fired"}) {
-			t.Errorf("while it is ended: %q", got)
+			t.Errorf("while the previous job is being ended: %q", got)
 		}
 		if got := outcomes(t, s, "other"); got[len(got)-1] != "02:02:00 fired" {
 			t.Errorf("another schedule waits: %q", got[len(got)-1])
@@ -313,7 +313,7 @@ func TestReplacingEndsRunningJob(t *testing.T) {
 		time.Sleep(5 * time.Minute)
 		synctest.Wait()
 		if got := outcomes(t, s, "n"); !slices.Equal(got, []string{"01:00:00 fired", "02:00:00 fired"}) {
-			t.Errorf("once it has ended: %q", got)
+			t.Errorf("after the previous job has ended: %q", got)
 		}
 	})
 }
@@ -361,7 +361,7 @@ func TestInvalidScheduleIsPaused(t *testing.T) {
 			t.Errorf("got %+v, %v", got, err)
 		}
 		if got := outcomes(t, s, "fine"); len(got) != 2 {
-			t.Errorf("the other one: %q", got)
+			t.Errorf("the other schedule: %q", got)
 		}
 	})
 }

@@ -70,18 +70,18 @@ func TestUnownedOutputsAreFound(t *testing.T) {
 		synctest.Wait()
 		if found, steps := o.foundFiles(); len(found) != (2*searchStep+9+1)/9 || slices.Max(steps) > searchStep ||
 			len(steps) != 3 {
-			t.Errorf("%d were found in steps of %v", len(found), steps)
+			t.Errorf("%d files were found in steps of %v", len(found), steps)
 		}
 		file("7-new")
 		time.Sleep(searchInterval - 2*time.Minute)
 		synctest.Wait()
 		if found, _ := o.foundFiles(); slices.Contains(found, "7-new") {
-			t.Error("there was another look before its time")
+			t.Error("the next search came too early")
 		}
 		time.Sleep(2 * time.Minute)
 		synctest.Wait()
 		if found, _ := o.foundFiles(); !slices.Contains(found, "7-new") {
-			t.Error("there was no other look")
+			t.Error("no second search took place")
 		}
 		cancel()
 	})

@@ -164,7 +164,7 @@ func TestRunPassesEvery30Seconds(t *testing.T) {
 		t.Fatal(err)
 	}
 	if len(k.promoteCalls) != 4 || k.promoteCalls[3] != 90*time.Second || k.idleChecks != 3 {
-		t.Errorf("asked after %v, and told of %d looks; want each 30 s", k.promoteCalls, k.idleChecks)
+		t.Errorf("passes after %v, and %d idle checks; want one every 30 s", k.promoteCalls, k.idleChecks)
 	}
 }
 
@@ -231,7 +231,7 @@ func TestRetentionRunsEvery5Seconds(t *testing.T) {
 		}
 		want := []time.Duration{0, 5 * time.Second, 10 * time.Second, 11950 * time.Millisecond}
 		if !slices.Equal(passes, want) {
-			t.Errorf("looked after %v, want %v", passes, want)
+			t.Errorf("retention ran after %v, want %v", passes, want)
 		}
 	})
 }
@@ -254,7 +254,7 @@ func TestGarbageIsDeleted(t *testing.T) {
 	k := &fakeStore{next: time.Hour, refs: make([]string, 2*sweepStep+7)}
 	purged, err := runUpkeep(t, k, func() {})
 	if err != nil || purged != 2*sweepStep+7 || len(k.refs) != 0 {
-		t.Errorf("%d were purged, %d are left, %v", purged, len(k.refs), err)
+		t.Errorf("%d were purged, %d remain, %v", purged, len(k.refs), err)
 	}
 }
 
@@ -263,12 +263,12 @@ func TestGarbageIsKeptUntilItIsDeleted(t *testing.T) {
 	k := &fakeStore{next: time.Hour, refs: []string{"1-1", "2-1"}, failingPurges: 2}
 	purged, err := runUpkeep(t, k, func() { time.Sleep(50 * time.Second) })
 	if err != nil || purged != 0 || len(k.refs) != 2 {
-		t.Errorf("while nobody could: %d were purged, %d are left, %v", purged, len(k.refs), err)
+		t.Errorf("while deletion fails: %d were purged, %d remain, %v", purged, len(k.refs), err)
 	}
 	k.failingPurges = 1
 	purged, err = runUpkeep(t, k, func() { time.Sleep(35 * time.Second) })
 	if err != nil || purged != 2 || len(k.refs) != 0 {
-		t.Errorf("afterwards: %d were purged, %d are left, %v", purged, len(k.refs), err)
+		t.Errorf("afterwards: %d were purged, %d remain, %v", purged, len(k.refs), err)
 	}
 }
 
@@ -347,7 +347,7 @@ func (q *quotaStore) TrimUser(_ context.Context, uid int, keep int64) (bool, err
 	return q.steps >= 0, nil
 }
 
-// Retention trims only the users who hold more bytes than their limit. It has more to do while the store
+// Retention trims only users with more bytes than their limit. It has more to do while the store
 // reports so for any of them. Without a limit, it trims no user.
 func TestRetentionTrimsUsersOverTheirLimit(t *testing.T) {
 	s := &quotaStore{bytes: map[int]int64{1: 10, 2: 99, 3: 11}, steps: 1}

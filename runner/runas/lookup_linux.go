@@ -45,10 +45,10 @@ func (l *abandonedLookUps) full(uid uint32) error {
 	defer l.mu.Unlock()
 	switch {
 	case l.byUID[uid] >= maxAbandoned:
-		return fmt.Errorf("no more files of this account are looked up, because %d lookups still wait (%w)", maxAbandoned,
+		return fmt.Errorf("file lookups of this account are suspended, because %d lookups still wait (%w)", maxAbandoned,
 			ErrHung)
 	case l.total >= maxAbandonedTotal:
-		return &ShortageError{Err: fmt.Errorf("no more files are looked up, because %d lookups still wait (%w)", l.total,
+		return &ShortageError{Err: fmt.Errorf("file lookups are suspended, because %d lookups still wait (%w)", l.total,
 			ErrHung)}
 	}
 	return nil
@@ -76,7 +76,7 @@ func LookUp[T any](id *Identity, f func() (T, error), release func(T)) (T, error
 			release(late.(T))
 		}
 	})
-	found, _ := value.(T) // the zero value if there is none
+	found, _ := value.(T) // the zero value after an error
 	return found, err
 }
 

@@ -42,7 +42,7 @@ func TestHungLookUpsAreAbandoned(t *testing.T) {
 		}
 		synctest.Wait()
 		if abandoned.total != 0 || len(back) != maxAbandoned {
-			t.Errorf("%d lookups are late, %d have returned", abandoned.total, len(back))
+			t.Errorf("%d lookups are still abandoned, %d results were released", abandoned.total, len(back))
 		}
 		wrong := errors.New("wrong")
 		if n, err := LookUp(ownIdentity(), func() (int, error) { return 7, wrong }, nil); n != 7 || err != wrong {

@@ -15,7 +15,7 @@ import (
 
 // rowBatch collects rows that one statement writes together, because a statement costs a server more than a
 // row does. The statement gets one array per column and turns the arrays back into rows. A column with the
-// same value in all rows so far is passed as a single value.
+// same value in all rows is passed as a single value.
 // See docs/decisions/0013.
 type rowBatch struct {
 	single *preparedStatement // statement that writes one row

@@ -178,10 +178,10 @@ func writesTogether(t *testing.T, url string) {
 		c.WriteRow(`INSERT INTO a (k, n, s, d) VALUES (?, ?, ?, ?)`, k, int64(1), "twice", []byte(nil))
 	}
 	if err := c.Commit(); database.KindOf(err) != database.Mistake {
-		t.Errorf("a row that is there already: %v", err)
+		t.Errorf("inserting a row twice: %v", err)
 	}
 	c.Rollback()
 	if got := read(); !maps.Equal(got, want) {
-		t.Errorf("it leaves %d rows, want %d", len(got), len(want))
+		t.Errorf("after the rollback there are %d rows, want %d", len(got), len(want))
 	}
 }

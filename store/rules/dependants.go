@@ -57,7 +57,7 @@ func addParentNote(edges Dependencies, j *Job, state queue.State) error {
 	case n > 0 && state != Rerun && newest.State != Rerun:
 		after = newest.LastEdgeID
 	case n >= MaxNotes && state == Rerun:
-		if found, err := edges.BackToAnew(j.Seq); found || err != nil {
+		if found, err := edges.ExtendRerunNote(j.Seq); found || err != nil {
 			return err
 		}
 	}

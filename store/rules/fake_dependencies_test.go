@@ -102,7 +102,7 @@ func (f fakeDependencies) Noted(parent int64) (n int64, newest EndedParent, err 
 	return n, newest, nil
 }
 
-func (f fakeDependencies) BackToAnew(parent int64) (found bool, err error) {
+func (f fakeDependencies) ExtendRerunNote(parent int64) (found bool, err error) {
 	for i := len(f.d.notes) - 1; i >= 0; i-- {
 		if note := &f.d.notes[i]; note.Parent == parent && note.State == Rerun {
 			note.LastEdgeID = f.newestEdge(parent)

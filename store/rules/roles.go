@@ -245,9 +245,9 @@ type Dependencies interface {
 	AddEnded(parent int64, uid int, state queue.State, after int64) error
 	// Noted returns the number of notes about a parent, and the newest note.
 	Noted(parent int64) (n int64, newest EndedParent, err error)
-	// BackToAnew deletes the notes that are newer than the parent's newest Rerun note, and extends that note
+	// ExtendRerunNote deletes the notes that are newer than the parent's newest Rerun note, and extends that note
 	// to all current edges of the parent. It returns false if the parent has no Rerun note.
-	BackToAnew(parent int64) (found bool, err error)
+	ExtendRerunNote(parent int64) (found bool, err error)
 	// NextEnded returns the oldest note of the next user; users take turns. Its parent may have been removed.
 	NextEnded() (e EndedParent, found bool, err error)
 	// Postpone moves all notes about a parent behind the other notes of its user, and keeps their order.

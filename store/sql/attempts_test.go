@@ -44,7 +44,7 @@ func TestPlainAttemptsHaveNoRow(t *testing.T) {
 			want[i].N, want[i].OutputBytes = i+1, int64(len(want[i].Output))
 			got, err := s.Attempt(t.Context(), seq, i+1)
 			if err != nil || string(got.Output) != string(want[i].Output) {
-				t.Errorf("attempt %d has left %q, %v", i+1, got.Output, err)
+				t.Errorf("the output of attempt %d is %q, %v", i+1, got.Output, err)
 			}
 			for _, got := range []queue.Attempt{got, list[i]} {
 				got.Output, want[i].Output = nil, nil
@@ -54,13 +54,13 @@ func TestPlainAttemptsHaveNoRow(t *testing.T) {
 			}
 		}
 		if last, err := s.Attempt(t.Context(), seq, 0); err != nil || last.N != len(want) {
-			t.Errorf("the last one is %d, %v", last.N, err)
+			t.Errorf("the last attempt is number %d, %v", last.N, err)
 		}
 		if page, err := s.History(t.Context(), seq, len(want), 9); err != nil || len(page) != len(want)-1 {
-			t.Errorf("%d are before the last one, %v", len(page), err)
+			t.Errorf("%d attempts precede the last one, %v", len(page), err)
 		}
 		if page, err := s.History(t.Context(), seq, 0, 1); err != nil || len(page) != 1 || page[0].N != len(want) {
-			t.Errorf("the newest one is %+v, %v", page, err)
+			t.Errorf("the newest attempt is %+v, %v", page, err)
 		}
 		if faults, err := integrity.RowFaults(s.db); err != nil || len(faults) > 0 {
 			t.Errorf("faults: %q, %v", faults, err)
@@ -93,7 +93,7 @@ func TestPlainAttemptsHaveNoRow(t *testing.T) {
 	damageRow(t, s, `UPDATE jobs SET ran = '1/2 77' WHERE seq = ?`, seq)
 	if last, err := s.Attempt(t.Context(), seq, 0); err != nil || last.PID != 77 || last.EndedAt != third.EndedAt ||
 		last.PeakRSS != 0 {
-		t.Errorf("of a damaged attempt is told %+v, %v", last, err)
+		t.Errorf("the attempt that is damaged in part is read as %+v, %v", last, err)
 	}
 	if faults, err := integrity.RowFaults(s.db); err != nil || len(faults) != 1 ||
 		!strings.Contains(faults[0], "cannot be read") {

@@ -49,7 +49,7 @@ func (c *madeCopy) Close() error {
 
 // Backup makes a backup next to the database. It contains every change that was acknowledged before Backup
 // was called, and later changes up to some instant. It reports progress to the callback each: the bytes
-// copied so far and the approximate total. The backup has passed integrity_check. Only one backup is made at
+// that are copied and the approximate total. The backup has passed integrity_check. Only one backup is made at
 // a time.
 func (s *Store) Backup(ctx context.Context, outputs store.Outputs, each func(done, total int64) error) (store.Copy,
 	error) {

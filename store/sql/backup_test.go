@@ -92,7 +92,7 @@ func TestBackupEndsWithItsContext(t *testing.T) {
 }
 
 // If an output file is deleted while doctor runs, doctor does not report it as a file without an attempt.
-func TestVerifyToleratesOutputsDeletedMeanwhile(t *testing.T) {
+func TestVerifyToleratesConcurrentOutputDeletion(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	enqueue(t, s, 3)
 	dir := t.TempDir()

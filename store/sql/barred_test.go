@@ -86,7 +86,7 @@ func addBlockedJobs(t testing.TB, s *Store, scale int) {
 		must(err)
 	}
 	if g, err := s.Exchange(ctx, store.Report{Want: 9}); err != nil || len(g.Jobs) > 0 {
-		t.Fatalf("claimed %d of what is barred, %v", len(g.Jobs), err)
+		t.Fatalf("claimed %d jobs that cannot start, %v", len(g.Jobs), err)
 	}
 }
 
@@ -137,12 +137,12 @@ func TestBarredJobsCostNothing(t *testing.T) {
 	without, with := statements(empty), statements(s)
 	// One statement per ended job checks for dependants, and a new minute of statistics may begin.
 	if with > without+100*8+50 {
-		t.Errorf("%d statements where 9,900 jobs are barred, %d where there are none", with, without)
+		t.Errorf("%d statements with 9,900 jobs that cannot start, %d without them", with, without)
 	}
 	expectNoFaults(t, s, "at the end")
 }
 
-// overQuota fills a store with n jobs of a user who is at the quota of leased jobs.
+// overQuota fills a store with n jobs of a user whose quota of leased jobs is used up.
 func overQuota(t testing.TB, s *Store, n int) {
 	if err := s.SetMaxRunningUser(t.Context(), 8); err != nil {
 		t.Fatal(err)
@@ -186,7 +186,7 @@ func BenchmarkBarred(b *testing.B) {
 // BenchmarkDependants measures how long another client's enqueues take: alone, and while 100,000 dependants
 // of one job are decided.
 func BenchmarkDependants(b *testing.B) {
-	for name, children := range map[string]int{"alone": 0, "beside 100,000": 100_000} {
+	for name, children := range map[string]int{"alone": 0, "during 100,000": 100_000} {
 		b.Run(name, func(b *testing.B) {
 			s, err := Open(b.Context(), Options{Dir: b.TempDir(), Order: defaultOrder})
 			if err != nil {

@@ -183,7 +183,7 @@ func (t *tx) admitFrame(r *store.Request, list []records.Texts, b *batch, names 
 	for i := range r.Drafts {
 		if r.Drafts[i].Unique != "" {
 			return queue.Invalid("unique", "a batch that is sent in several requests cannot contain unique keys; "+
-				"enqueue at most %d jobs at once, or leave the unique keys out", queue.MaxBatch)
+				"send at most %d jobs in one request, or leave the unique keys out", queue.MaxBatch)
 		}
 	}
 	return nil

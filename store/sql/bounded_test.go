@@ -156,7 +156,7 @@ func TestNoTransactionIsLarge(t *testing.T) {
 				return n == 200, err
 			})
 			if left := s.Counts().States[queue.Cancelled]; left != 0 {
-				t.Errorf("%d are left", left)
+				t.Errorf("%d cancelled jobs remain", left)
 			}
 		}, 4 * 200, many / 200},
 		{"events that are too old", func() {}, func() {
@@ -174,7 +174,7 @@ func TestNoTransactionIsLarge(t *testing.T) {
 		}, func() {
 			promote()
 			if n := number(t, s, `SELECT count(*) FROM keys`); n != 0 {
-				t.Errorf("%d keys are left", n)
+				t.Errorf("%d keys remain", n)
 			}
 		}, promoteStep, many / promoteStep},
 		{"a batch, staged", func() {}, func() { stage(t, s, "a", many, true) }, 1000, many / 1000},
@@ -202,7 +202,7 @@ func TestNoTransactionIsLarge(t *testing.T) {
 		}
 	}
 	if left := s.mem.batches; len(left) != 0 {
-		t.Errorf("left of batches: %+v", left)
+		t.Errorf("remaining batches: %+v", left)
 	}
 	// The ids of removed batches are free again; the ids of jobs are not.
 	if _, err := s.Enqueue(t.Context(), store.Request{Drafts: []queue.Job{draft(func(j *queue.Job) { j.ID = "b-4999" }),
@@ -240,7 +240,7 @@ func TestRemovalOfABatchIsFinishedAtStart(t *testing.T) {
 		return err
 	})
 	if err != nil || left != 0 || len(s.mem.batches) != 0 {
-		t.Errorf("%d rows and %d batches are left, %v", left, len(s.mem.batches), err)
+		t.Errorf("%d rows and %d batches remain, %v", left, len(s.mem.batches), err)
 	}
 	if _, err := s.Enqueue(
 		t.Context(), store.Request{Drafts: []queue.Job{draft(func(j *queue.Job) { j.ID = "a-2999" })}}); err != nil {
@@ -283,11 +283,11 @@ func TestLongHistoryIsRemovedInSteps(t *testing.T) {
 	most()
 	promoteAll(t, s)
 	if rows, n := most(); rows > removeStep+10 || n < 4+100*60_000/(removeBytes+60_000) {
-		t.Errorf("%d rows in one of %d transactions", rows, n)
+		t.Errorf("%d rows changed in one of %d transactions", rows, n)
 	}
 	if n := number(t, s, `SELECT (SELECT count(*) FROM attempts) + (SELECT count(*) FROM removed)`); n != 0 ||
 		s.Counts().Outputs != 0 {
-		t.Errorf("%d rows are left, and %d bytes of output", n, s.Counts().Outputs)
+		t.Errorf("%d rows and %d bytes of output remain", n, s.Counts().Outputs)
 	}
 	expectNoFaults(t, s, "at last")
 }
@@ -320,7 +320,7 @@ func TestRemovalsAreBoundedTogether(t *testing.T) {
 	}
 	promoteAll(t, s)
 	if n := number(t, s, `SELECT (SELECT count(*) FROM attempts) + (SELECT count(*) FROM removed)`); n != 0 {
-		t.Errorf("%d rows are left", n)
+		t.Errorf("%d rows remain", n)
 	}
 	expectNoFaults(t, s, "at last")
 }
@@ -342,7 +342,7 @@ func TestClaimPastExpiredJobsIsBounded(t *testing.T) {
 		t.Fatalf("awaited %v, %v", jobs, err)
 	}
 	if rows, n := most(); rows > 2*(rules.MaxSteps+1)+10 || n < many/rules.MaxSteps {
-		t.Errorf("%d rows in one of %d transactions", rows, n)
+		t.Errorf("%d rows changed in one of %d transactions", rows, n)
 	}
 	if n := s.Counts().States[queue.Cancelled]; n != many {
 		t.Errorf("%d were cancelled", n)

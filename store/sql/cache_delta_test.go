@@ -183,14 +183,14 @@ func TestCacheDeltasKeepNodesEqual(t *testing.T) {
 		url := p.Create(t)
 		var m *mirrored
 		t.Cleanup(func() {
-			if t.Logf("told %d times, read anew %d times", m.appliedDeltas, m.reloads); m.appliedDeltas < 10*m.reloads {
-				t.Error("too little of it is told")
+			if t.Logf("%d deltas applied, %d reloads", m.appliedDeltas, m.reloads); m.appliedDeltas < 10*m.reloads {
+				t.Error("the second node reloads too often; want at least 10 applied deltas per reload")
 			}
 		})
-		told, anew := 0, 0
+		deltas, reloads := 0, 0
 		return func(order queue.Order) (store.Store, *engine) {
 			if m != nil {
-				told, anew = m.appliedDeltas, m.reloads
+				deltas, reloads = m.appliedDeltas, m.reloads
 			}
 			// The lease must not expire: no deltas are stored for a node whose lease has expired.
 			const lease = time.Hour
@@ -204,7 +204,7 @@ func TestCacheDeltasKeepNodesEqual(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			m = &mirrored{Server: s, mirror: other, appliedDeltas: told, reloads: anew}
+			m = &mirrored{Server: s, mirror: other, appliedDeltas: deltas, reloads: reloads}
 			m.mirror.stopListening() // the second node gets changes only in its own transactions
 			m.mirror.background.Wait()
 			s.backend = m

@@ -81,7 +81,7 @@ func TestClaimPrefetchSeesTheTransaction(t *testing.T) {
 				t.Errorf("got %v, %v; want %v", seqs(got), err, c.want)
 			}
 			if !expected || taken != c.taken {
-				t.Errorf("it was asked: %v; the answer was taken: %v, want %v", expected, taken, c.taken)
+				t.Errorf("prefetch sent: %v, want true; its result was used: %v, want %v", expected, taken, c.taken)
 			}
 		})
 	}
@@ -124,7 +124,8 @@ func TestStartedQueryKeepsReplyOrder(t *testing.T) {
 			n, err = c.Number(`SELECT count(*) FROM jobs WHERE seq < 0`)
 		}
 		if err != nil || ok == later || !later && !slices.Equal(got, []int64{1, 2}) || n != 1 {
-			t.Errorf("after the answer to a later one: %v: %v, %v, %d changed, %v", later, ok, got, n, err)
+			t.Errorf("result of a later query received first: %v; result used: %v, claimed %v, %d changed, %v",
+				later, ok, got, n, err)
 		}
 		c.Rollback()
 	}

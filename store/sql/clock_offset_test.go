@@ -78,7 +78,7 @@ func TestSlowRepliesDoNotShiftTimes(t *testing.T) {
 }
 
 // A reading of the server's clock was taken at an unknown time between request and reply, so it corrects the
-// offset only as far as needed.
+// offset by no more than necessary.
 func TestClockOffsetIsCorrectedByReadings(t *testing.T) {
 	type reading struct{ sent, server, received queue.Millis }
 	for name, row := range map[string]struct {

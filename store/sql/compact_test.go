@@ -142,7 +142,7 @@ func TestCompactLeavesFileWithoutAutoVacuum(t *testing.T) {
 	for _, missing := range []int64{0, 1 << 30} { // without and with a shortage of disk space
 		s.freeSpace = func() (int64, error) { return 1<<30 - missing, nil }
 		if steps := compactAll(t, s); steps > 3 {
-			t.Errorf("%d bytes missing: got %d steps, want one at most, and those that empty the log", missing, steps)
+			t.Errorf("%d bytes missing: got %d steps, want at most one, and those that empty the WAL", missing, steps)
 		}
 	}
 }
@@ -163,7 +163,7 @@ func TestFreePagesCountAsFreeSpace(t *testing.T) {
 	}
 	purgeAll(t, s)
 	if err := add(); err != nil {
-		t.Errorf("with a database of free pages: %v, want none", err)
+		t.Errorf("an enqueue with free pages in the database: %v, want no error", err)
 	}
 	if err := s.SpaceError(); err != nil {
 		t.Errorf("status says %v", err)
@@ -227,7 +227,7 @@ func TestReserveKeepsSpaceForRemovals(t *testing.T) {
 	for range 3 {
 		err := s.do(t.Context(), urgent, func(*tx) error { return full })
 		if !errors.Is(err, queue.ErrNoSpace) || left() != removalBytes {
-			t.Fatalf("what records a job: %v, and %d bytes of the reserve are left; want %v and %d", err, left(),
+			t.Fatalf("an operation that records a job: %v, and %d bytes of the reserve remain; want %v and %d", err, left(),
 				queue.ErrNoSpace, removalBytes)
 		}
 	}
@@ -239,10 +239,10 @@ func TestReserveKeepsSpaceForRemovals(t *testing.T) {
 		return nil
 	})
 	if err != nil || tries != 2 {
-		t.Errorf("what removes: %v after %d tries, want none after 2", err, tries)
+		t.Errorf("an operation that removes: %v after %d tries, want no error after 2", err, tries)
 	}
 	if err := s.doRemoving(t.Context(), normal, func(*tx) error { return full }); !errors.Is(err, queue.ErrNoSpace) {
-		t.Errorf("with no reserve left: %v, want %v", err, queue.ErrNoSpace)
+		t.Errorf("without a remaining reserve: %v, want %v", err, queue.ErrNoSpace)
 	}
 	if s.Err() != nil {
 		t.Errorf("the store has failed: %v", s.Err())

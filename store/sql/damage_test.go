@@ -141,7 +141,7 @@ func TestLostDatabaseIsNotReplacedByAnEmptyOne(t *testing.T) {
 		"garbage": {func(p string) error { return os.WriteFile(p, []byte(strings.Repeat("garbage!", 4096)), 0o600) },
 			"damaged"},
 		"cut in half": {func(p string) error { return os.Truncate(p, 12345) }, "damaged"},
-		"a folder":    {func(p string) error { return errors.Join(os.Remove(p), os.Mkdir(p, 0o700)) }, "regular"},
+		"a directory": {func(p string) error { return errors.Join(os.Remove(p), os.Mkdir(p, 0o700)) }, "regular"},
 	} {
 		t.Run(what, func(t *testing.T) {
 			dir := createDatabase(t, 100)
@@ -191,8 +191,8 @@ func TestDamagedPagesAreNeverSilent(t *testing.T) {
 	t.Log(outcomes)
 }
 
-// outcomeOfOpening opens a database and returns the outcome: "refused" (opening failed), "told" (reading
-// failed) or "whole".
+// outcomeOfOpening opens a database and returns the outcome: "refused" (opening failed), "unreadable"
+// (reading failed) or "whole".
 func outcomeOfOpening(t *testing.T, raw []byte, doubt bool, jobs int) string {
 	t.Helper()
 	dir, err := os.MkdirTemp(t.TempDir(), "d")
@@ -217,7 +217,7 @@ func outcomeOfOpening(t *testing.T, raw []byte, doubt bool, jobs int) string {
 	s.freeSpace = func() (int64, error) { return 0, nil }
 	page, err := s.List(t.Context(), store.Filter{Limit: store.MaxPage})
 	if err != nil && !doubt {
-		return "told"
+		return "unreadable"
 	}
 	if err != nil || len(page.Jobs) != jobs {
 		t.Errorf("doubt %v: got %d jobs and error %v, want %d or a refusal", doubt, len(page.Jobs), err, jobs)
@@ -290,7 +290,7 @@ func TestADamagedJobIsHeld(t *testing.T) {
 	id, seq := holdDamagedJob(t, s)
 	j, err := s.Get(t.Context(), id)
 	if err != nil || j.State != queue.Held || !strings.Contains(j.Error, "damaged") {
-		t.Errorf("got %v, %q, %v, want it held with the reason", j.State, j.Error, err)
+		t.Errorf("got %v, %q, %v, want a held job with the reason", j.State, j.Error, err)
 	}
 	if page, err := s.List(t.Context(), store.Filter{Limit: 10}); err != nil || len(page.Jobs) != 2 {
 		t.Errorf("listed %d jobs, %v, want 2", len(page.Jobs), err)
@@ -299,7 +299,7 @@ func TestADamagedJobIsHeld(t *testing.T) {
 		t.Errorf("cancel: %v", err)
 	}
 	if err := s.Change(t.Context(), seq, store.Change{Verb: queue.VerbRetry}); err == nil {
-		t.Error("it was revived without its terms")
+		t.Error("a job without its settings was retried")
 	}
 	if err := s.Change(t.Context(), seq, store.Change{Verb: queue.VerbRemove, UID: 0}); err != nil {
 		t.Errorf("remove: %v", err)
@@ -423,7 +423,7 @@ func TestDamageIsReportedInOneLine(t *testing.T) {
 
 // The store does not report damage if SQLite's own tools shrink its files while the service runs: a
 // checkpoint empties the WAL, or a VACUUM shrinks the database.
-func TestCheckpointsOfOthersAreNoDamage(t *testing.T) {
+func TestForeignCheckpointIsNotDamage(t *testing.T) {
 	dir := t.TempDir()
 	s := openStore(t, dir)
 	enqueueMany(t, s, 3000, func(j *queue.Job) { j.Command = strings.Repeat("x", 500) })
@@ -442,7 +442,7 @@ func TestCheckpointsOfOthersAreNoDamage(t *testing.T) {
 		}
 		enqueue(t, s, 1)
 		if s.lastSizes.wal >= before.wal && s.lastSizes.database >= before.database && strings.Contains(sql, "TRUNCATE") {
-			t.Errorf("%s: nothing became smaller: %+v, %+v", sql, before, s.lastSizes)
+			t.Errorf("%s: the files did not shrink: %+v, then %+v", sql, before, s.lastSizes)
 		}
 	}
 	if page, err := s.List(t.Context(), store.Filter{Limit: 1000}); err != nil || len(page.Jobs) != 104 {
@@ -473,7 +473,7 @@ func TestARowThatDoesNotBelongInALane(t *testing.T) {
 			t.Errorf("%s: claimed %+v, %v, want the other job", what, jobs, err)
 		}
 		if n := number(t, s, `SELECT place FROM jobs WHERE seq = 1`); n != int64(rules.NotQueued) {
-			t.Errorf("%s: it stands at %d still", what, n)
+			t.Errorf("%s: the damaged job still has the place %d", what, n)
 		}
 	}
 }

@@ -2,6 +2,7 @@ package sql
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -119,7 +120,7 @@ func trimJobs(of string, share int64) func(t *testing.T, s *Store) error {
 
 func expectEqual[T comparable](got, want T) error {
 	if got != want {
-		return errors.New("it did not do what is to be measured")
+		return fmt.Errorf("the measured operation returned %v, want %v", got, want)
 	}
 	return nil
 }
@@ -220,7 +221,7 @@ func TestDutiesReadAsMuchWhateverIsStored(t *testing.T) {
 			took := countSteps(t, s)
 			t.Logf("%s with %d ended jobs: %d steps, %v", d.name, n, took, time.Since(began).Round(time.Microsecond))
 			if less, compare := few[d.name]; compare && took > less+less/5+100 {
-				t.Errorf("%s takes %d steps with %d ended jobs, and %d with 10000", d.name, took, n, less)
+				t.Errorf("%s takes %d steps with %d ended jobs, but %d with 10,000", d.name, took, n, less)
 			}
 			few[d.name] = took
 		}

@@ -112,17 +112,17 @@ func (t *tx) AddEnded(parent int64, uid int, state queue.State, after int64) err
 	return err
 }
 
-// BackToAnew implements rules.Tx.
-func (t *tx) BackToAnew(parent int64) (was bool, err error) {
-	anew, err := t.Number(`SELECT max(id) FROM ended INDEXED BY ended_parent WHERE parent = ? AND state = ?`, parent,
+// ExtendRerunNote implements rules.Tx.
+func (t *tx) ExtendRerunNote(parent int64) (was bool, err error) {
+	last, err := t.Number(`SELECT max(id) FROM ended INDEXED BY ended_parent WHERE parent = ? AND state = ?`, parent,
 		int64(rules.Rerun))
-	if err != nil || anew == 0 {
+	if err != nil || last == 0 {
 		return false, err
 	}
-	n, err := t.Count(`DELETE FROM ended INDEXED BY ended_parent WHERE parent = ? AND id > ?`, parent, anew)
+	n, err := t.Count(`DELETE FROM ended INDEXED BY ended_parent WHERE parent = ? AND id > ?`, parent, last)
 	t.s.mem.undecided -= n
 	if err == nil {
-		err = t.Exec(`UPDATE ended SET upto = (SELECT coalesce(max(edges.id), 0) FROM edges INDEXED BY edges_parent WHERE edges.parent = ended.parent AND met <> 1) WHERE id = ?`, anew)
+		err = t.Exec(`UPDATE ended SET upto = (SELECT coalesce(max(edges.id), 0) FROM edges INDEXED BY edges_parent WHERE edges.parent = ended.parent AND met <> 1) WHERE id = ?`, last)
 	}
 	return true, err
 }

@@ -77,7 +77,7 @@ type identity struct {
 type commitClock struct {
 	created time.Time // start of the clock of commitStart
 	// commitStart is when the current transaction, or work between transactions, started, in nanoseconds
-	// since created; 0 if there is none.
+	// since created; 0 between transactions.
 	commitStart atomic.Int64
 }
 

@@ -80,7 +80,7 @@ func everyGate(t *testing.T, s *Store) {
 	now += 2000
 	promoteAll(t, s)
 	if turned, err = s.Exchange(ctx, store.Report{Want: 9}); err != nil || len(turned.Jobs) > 0 {
-		t.Errorf("claimed %v, %v: nothing is left", turned.Jobs, err)
+		t.Errorf("claimed %v, %v; want nothing, because no job remains", turned.Jobs, err)
 	}
 	now += 2000
 	kept := s.lanesKept
@@ -89,10 +89,10 @@ func everyGate(t *testing.T, s *Store) {
 	promoteAll(t, s) // removes queues whose lanes were removed
 	s.lanesKept = kept
 	if n := number(t, s, `SELECT (SELECT count(*) FROM lanes WHERE demands <> '') + (SELECT count(*) FROM gates) + (SELECT count(*) FROM starts)`); n != 0 {
-		t.Errorf("%d lanes, gates and starts are left that nobody needs", n)
+		t.Errorf("%d unused lanes, gates and starts remain", n)
 	}
 	if s.mem.lanes.queues["once"] != nil {
-		t.Error("a queue is known that has no job and no lane")
+		t.Error("the cache still contains a queue without jobs and lanes")
 	}
 }
 
@@ -191,7 +191,7 @@ func everySchedule(t *testing.T, s *Store) {
 			Runs: []queue.Millis{1}, IDs: func(queue.Millis, int) string { return fmt.Sprint("run ", i) }})
 		must(err)
 		if !fired.Done {
-			t.Fatal("it did not fire")
+			t.Fatal("the occurrence created no job")
 		}
 	}
 	for _, boot := range []string{"", "b"} {

@@ -86,7 +86,7 @@ func TestFiguresAreInTheCommit(t *testing.T) {
 			return undone
 		})
 		if err == nil {
-			t.Fatal("it was not undone")
+			t.Fatal("the transaction was not rolled back")
 		}
 		if want%2 == 1 {
 			if err := s.Close(); err != nil {
@@ -137,12 +137,12 @@ func TestRollUpsAreCutAnywhere(t *testing.T) {
 		}
 	}
 	if days := number(t, s, `SELECT count(*) FROM figures WHERE grain = 3`); days != 1 {
-		t.Errorf("%d days are made, want 1", days)
+		t.Errorf("%d rows for days, want 1", days)
 	}
 	now += queue.Millis((49 * time.Hour).Milliseconds())
 	promoteAll(t, s)
 	if minutes := number(t, s, `SELECT count(*) FROM figures WHERE grain = 1`); minutes != 0 {
-		t.Errorf("%d minutes are left after two days", minutes)
+		t.Errorf("%d rows for minutes remain after two days", minutes)
 	}
 	if f := statisticsOf(t, s, store.Hour); f.Started != total {
 		t.Errorf("by hour %d began, want %d", f.Started, total)
@@ -264,7 +264,7 @@ func TestRuntimeEstimatesSurviveRestarts(t *testing.T) {
 	}
 	reopen()
 	if got := s.Usual(kin.Fingerprint()); got != 5*time.Second {
-		t.Errorf("after a restart it usually runs %v, want 5s", got)
+		t.Errorf("after a restart, the typical run time is %v, want 5s", got)
 	}
 	var many []rules.Measurement
 	for i := range store.MaxEstimates - 1 {
@@ -272,24 +272,24 @@ func TestRuntimeEstimatesSurviveRestarts(t *testing.T) {
 	}
 	s.runtimeEstimates.Note(many)
 	if got := s.Usual(kin.Fingerprint()); got != 5*time.Second {
-		t.Errorf("beside as many others as are kept it usually runs %v, want 5s", got)
+		t.Errorf("with the maximum number of other estimates, the typical run time is %v, want 5s", got)
 	}
 	promoteAll(t, s) // writes the estimates
 	s.runtimeEstimates.Note([]rules.Measurement{{Fingerprint: store.MaxEstimates, Duration: time.Second}})
 	if s.Usual(kin.Fingerprint()) != 0 || s.Usual(1) != time.Millisecond || s.Usual(store.MaxEstimates) != time.Second {
-		t.Errorf("it is not the first one that has gone: %v, %v, %v", s.Usual(kin.Fingerprint()), s.Usual(1),
+		t.Errorf("the evicted estimate is not the oldest one: %v, %v, %v", s.Usual(kin.Fingerprint()), s.Usual(1),
 			s.Usual(store.MaxEstimates))
 	}
 	s.runtimeEstimates.Encode() // discard the changes, as a service that is killed does
 	reopen()
 	if s.Usual(kin.Fingerprint()) != 5*time.Second || s.Usual(store.MaxEstimates) != 0 || s.Usual(600) != 599*time.Second {
-		t.Errorf("what a killed service had written is %v, %v, %v", s.Usual(kin.Fingerprint()), s.Usual(store.MaxEstimates),
+		t.Errorf("after a kill, the stored estimates are %v, %v, %v", s.Usual(kin.Fingerprint()), s.Usual(store.MaxEstimates),
 			s.Usual(600))
 	}
 	damageRow(t, s, `UPDATE usual SET list = ?`, slices.Repeat([]byte{0xff}, 3*estimates.EstimateSize+5))
 	reopen()
 	if s.Usual(1<<64-1) != 0 || s.Usual(600) != 0 {
-		t.Error("something is known of what is damaged")
+		t.Error("damaged estimates are used")
 	}
 }
 
@@ -316,7 +316,7 @@ func TestRestoredStatisticsContinue(t *testing.T) {
 		}
 	}
 	if kin := draft(func(j *queue.Job) { j.Queue = "f" }); s.Usual(kin.Fingerprint()) != 5*time.Second {
-		t.Errorf("it usually runs %v, want 5s", s.Usual(kin.Fingerprint()))
+		t.Errorf("the typical run time is %v, want 5s", s.Usual(kin.Fingerprint()))
 	}
 }
 
@@ -333,7 +333,7 @@ func TestFiguresOfTheFirstMinute(t *testing.T) {
 		t.Errorf("ever: %+v, %v", got.Queues, err)
 	}
 	if left := number(t, s, `SELECT count(*) FROM figures WHERE grain = 1 AND at = 0`); left != 0 {
-		t.Errorf("%d rows of the first minute are left after years", left)
+		t.Errorf("%d rows of the first minute remain after years", left)
 	}
 }
 

@@ -58,13 +58,13 @@ func refusesReadOnly(t *testing.T, dir string, path func(dir string) string) {
 			t.Fatal(err)
 		}
 		const same = ^uintptr(0)
-		become := func(uid uintptr) { // this thread alone, which syscall's own would not
+		setUID := func(uid uintptr) { // this thread alone, which syscall's own would not
 			if _, _, failed := unix.RawSyscall(unix.SYS_SETRESUID, same, uid, same); failed != 0 {
 				t.Fatal(failed)
 			}
 		}
-		become(65534)
-		defer become(0)
+		setUID(65534)
+		defer setUID(0)
 	}
 	if err := os.Chmod(path(dir), 0o500); err != nil {
 		t.Fatal(err)
@@ -140,7 +140,7 @@ func TestLocksAreOfTheOpenFile(t *testing.T) {
 			}
 		}
 		if held == 0 {
-			t.Error("there is no lock")
+			t.Error("the store holds no lock")
 		}
 		return nil
 	})
@@ -188,7 +188,7 @@ func TestCopiesSaySo(t *testing.T) {
 	s = openStore(t, copied)
 	defer s.Close()
 	if moved(s) {
-		t.Error("a copy that has noted its runners is another one still")
+		t.Error("a copy that has recorded its runners is still reported as a copy")
 	}
 	if err := restore(dir, file); err != nil {
 		t.Fatal(err)
@@ -196,7 +196,7 @@ func TestCopiesSaySo(t *testing.T) {
 	restored := openStore(t, dir)
 	defer restored.Close()
 	if !moved(restored) {
-		t.Error("what was restored is the original")
+		t.Error("a restored database is not reported as a copy")
 	}
 }
 
@@ -248,7 +248,7 @@ func TestTruncatedFilesStopTheStore(t *testing.T) {
 			awaitFailure(t, s)
 			load.Wait()
 			if !errors.Is(s.Err(), queue.ErrOutcomeUnknown) {
-				t.Errorf("it failed with %v", s.Err())
+				t.Errorf("the store failed with %v", s.Err())
 			}
 			if _, err := s.Enqueue(t.Context(), store.Request{Drafts: []queue.Job{draft()}}); err == nil {
 				t.Error("a failed store took a job")
@@ -260,7 +260,7 @@ func TestTruncatedFilesStopTheStore(t *testing.T) {
 			}
 			if c.suffix != "" {
 				if err == nil || !strings.Contains(err.Error(), "acknowledged changes") {
-					t.Fatalf("with less than it had it opens: %v", err)
+					t.Fatalf("opening a file that lost pages: %v", err)
 				}
 				// Continue with the remaining jobs.
 				if err = os.Remove(filepath.Join(dir, sqlitedb.HighWaterName)); err == nil {

@@ -69,7 +69,7 @@ func TestReadFrameSkipsDamagedJobs(t *testing.T) {
 			damaged[at] ^= 1 << bit
 			got, whole := records.ReadFrame(damaged)
 			if whole || len(got) == len(want) {
-				t.Fatalf("bit %d of byte %d: nothing was noticed", bit, at)
+				t.Fatalf("bit %d of byte %d: the damage was not detected", bit, at)
 			}
 			next := 0 // index of the first written job that may equal the next job read
 			for _, j := range got {
@@ -77,12 +77,12 @@ func TestReadFrameSkipsDamagedJobs(t *testing.T) {
 					next++
 				}
 				if next == len(want) {
-					t.Fatalf("bit %d of byte %d: made %v", bit, at, j)
+					t.Fatalf("bit %d of byte %d: read a job that was not written: %v", bit, at, j)
 				}
 			}
 			of := slices.IndexFunc(ends, func(end int) bool { return at < end })
 			if len(got) < of {
-				t.Fatalf("bit %d of byte %d: %d were read, of which %d stand before it", bit, at, len(got), of)
+				t.Fatalf("bit %d of byte %d: %d jobs were read, want at least the %d jobs before the damage", bit, at, len(got), of)
 			}
 		}
 	}
@@ -129,13 +129,13 @@ func TestDamagedFrameIsDetached(t *testing.T) {
 			applyBatch(t, s, committed)
 			promoteAll(t, s)
 			if n := s.Counts().States[queue.Pending]; n != 1999 || len(s.mem.batches) != 0 || s.mem.committed != 0 {
-				t.Errorf("%d jobs wait, want 1999; %d batches are left", n, len(s.mem.batches))
+				t.Errorf("%d jobs wait, want 1999; %d batches remain", n, len(s.mem.batches))
 			}
 			if n := number(t, s, `SELECT count(*) FROM staged_ids`); n != 0 {
-				t.Errorf("%d ids are taken", n)
+				t.Errorf("%d ids remain reserved", n)
 			}
 			if n := strings.Count(log.String(), "damaged"); n != 2 {
-				t.Errorf("the log says it %d times: %s", n, log.String())
+				t.Errorf("the log reports the damage %d times: %s", n, log.String())
 			}
 			var said []string
 			for _, f := range s.Examine(t.Context()) {
@@ -190,7 +190,7 @@ func TestIDsInBatchesAreBounded(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := add(0, "b", "x3"); err != nil {
-		t.Errorf("after one was given up: %v", err)
+		t.Errorf("after another batch was aborted: %v", err)
 	}
 }
 
@@ -216,7 +216,7 @@ func TestOccupiedNumbersAreSkippedCheaply(t *testing.T) {
 	before := looks()
 	r := enqueue(t, s, 1)
 	if n := looks() - before; n < 1 || n > 20 || r.Seqs[0] <= many+1 {
-		t.Errorf("it took %d looks to find %d", n, r.Seqs[0])
+		t.Errorf("it took %d queries to find the number %d", n, r.Seqs[0])
 	}
 	before = looks()
 	if r := enqueue(t, s, 1000); looks()-before < 1 || looks()-before > 2 || !slices.IsSorted(r.Seqs) {

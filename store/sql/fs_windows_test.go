@@ -70,10 +70,10 @@ func TestFolderInUse(t *testing.T) {
 	renamed := os.Rename(dir, dir+"2") == nil
 	_, err := s.Enqueue(t.Context(), store.Request{Drafts: []queue.Job{draft()}})
 	if renamed != errors.Is(err, queue.ErrOutcomeUnknown) || !renamed && err != nil {
-		t.Errorf("the folder was renamed: %t; then: %v", renamed, err)
+		t.Errorf("the directory was renamed: %t; then: %v", renamed, err)
 	}
 	if wine := windows.NewLazySystemDLL("ntdll.dll").NewProc("wine_get_version").Find() == nil; renamed != wine {
-		t.Errorf("the folder was renamed: %t", renamed)
+		t.Errorf("the directory was renamed: %t", renamed)
 	}
 }
 

@@ -158,14 +158,14 @@ func TestAChainIsWalkedOnce(t *testing.T) {
 	change(t, s, last, store.Change{Verb: queue.VerbEdit,
 		Edit: func(j *queue.Job) error { j.DependsOn = after; return nil }})
 	inTransaction(t, s, func() error {
-		looks := int64(0)
+		queries := int64(0)
 		for q := range s.conn.Stmts {
 			if strings.Contains(q, "SELECT parent FROM edges") {
-				looks += timesRun(s.conn, q)
+				queries += timesRun(s.conn, q)
 			}
 		}
-		if looks < length || looks > 2*length {
-			t.Errorf("%d looks at what stands above a job, for a chain of %d", looks, length)
+		if queries < length || queries > 2*length {
+			t.Errorf("%d queries for the parents of a job with a chain of %d parents", queries, length)
 		}
 		return nil
 	})
@@ -193,7 +193,7 @@ func TestManyEdgesAreRemovedInSteps(t *testing.T) {
 		t.Errorf("one transaction changed %d rows", rows)
 	}
 	if n := number(t, s, `SELECT count(*) FROM edges WHERE met = 0`); n != 0 {
-		t.Errorf("%d edges are left", n)
+		t.Errorf("%d dependencies remain unresolved", n)
 	}
 	expectNoFaults(t, s, "at the end")
 }
@@ -203,7 +203,7 @@ func TestManyEdgesAreRemovedInSteps(t *testing.T) {
 func TestVerifyHoldsGatesAgainstJobs(t *testing.T) {
 	for _, c := range []struct {
 		harmful, want string
-		mended        bool
+		recounted     bool // a restore corrects the damage
 	}{
 		{`UPDATE gates SET jobs = 7`, `the counters of gate "k" are wrong`, true},
 		{`UPDATE gates SET lanes = 7`, `the counters of gate "k" are wrong`, true},
@@ -224,7 +224,7 @@ func TestVerifyHoldsGatesAgainstJobs(t *testing.T) {
 		if found := fmt.Sprint(faultsFound(t, s)); !strings.Contains(found, c.want) {
 			t.Errorf("after %s verify finds %s, want %q", c.harmful, found, c.want)
 		}
-		if !c.mended {
+		if !c.recounted {
 			continue
 		}
 		if err := integrity.Recount(s.conn); err != nil { // as a restore does before it moves the database into place
@@ -248,7 +248,7 @@ func TestGateServesEveryListInTurn(t *testing.T) {
 	for name, c := range map[string]struct {
 		take, theirs, ours queue.Demand
 		want               int
-		beside             bool // in every round, jobs of another user run that do not need the gate
+		withOthers         bool // in every round, jobs of another user run that do not need the gate
 	}{
 		"lock":     {lockOf("@k", 1), lockOf("@k", 1), lockOf("@k", 1), 9, false},
 		"resource": {unitsOf("gpu", 1), unitsOf("gpu", 2), unitsOf("gpu", 1), 1, true},
@@ -271,7 +271,7 @@ func TestGateServesEveryListInTurn(t *testing.T) {
 			}
 			last := enqueueFor(t, s, 2, 1, withDemands(c.ours), inQueue("zz"), func(j *queue.Job) { j.Priority = 1_000_000 })[0]
 			promote(t, s)
-			if c.beside {
+			if c.withOthers {
 				enqueueFor(t, s, 3, 2*turns)
 			}
 			running = running[:1]
@@ -460,7 +460,7 @@ func TestUsersDependantsTakeTurns(t *testing.T) {
 		t.Error("the dependant of the second user waits for those of the others")
 	}
 	if n := number(t, s, `SELECT count(*) FROM edges WHERE met = 0`); n < many {
-		t.Errorf("%d edges are left, so that this shows nothing", n)
+		t.Errorf("only %d dependencies are unresolved, so this test proves nothing", n)
 	}
 	for more := true; more; {
 		wait, err := s.Promote(t.Context())
@@ -539,6 +539,6 @@ func TestTogglingLeavesLittleToDo(t *testing.T) {
 	}
 	awaitUndecided(t, s, 0)
 	if n := number(t, s, `SELECT count(*) FROM jobs WHERE state = 1`); n != 301 {
-		t.Errorf("%d jobs wait for the first one, want 301", n)
+		t.Errorf("%d jobs are blocked, want 301", n)
 	}
 }

@@ -110,7 +110,7 @@ func TestLostCommitsAreNoticed(t *testing.T) {
 				t.Fatal(err)
 			}
 			if s, err = Open(t.Context(), Options{Dir: dir, Order: defaultOrder}); err != nil {
-				t.Fatalf("to go on with what is left: %v", err)
+				t.Fatalf("opening the rest of the files: %v", err)
 			}
 			s.Close()
 		})

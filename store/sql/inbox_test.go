@@ -14,7 +14,7 @@ import (
 )
 
 // A submission is enqueued as exactly one job, no matter how many nodes have listed it and how late they
-// enqueue it. Each node takes the submissions of its own roles and of roles that no other node has.
+// enqueue it. Each node takes the submissions of its roles and of roles that no other node has.
 func TestSubmissionIsTakenOnce(t *testing.T) {
 	url := pgserver.Shared(t).Create(t)
 	a, b := openNode(t, url, "a"), openNode(t, url, "b")
@@ -37,7 +37,7 @@ func TestSubmissionIsTakenOnce(t *testing.T) {
 	}
 	if of, ofB := listed(a), listed(b); !slices.Equal(of, []string{"z", "x"}) && !slices.Equal(of, []string{"x", "z"}) ||
 		!slices.Contains(ofB, "y") || slices.Contains(ofB, "x") {
-		t.Errorf("one node takes %v, the other %v", of, ofB)
+		t.Errorf("submissions listed by node a: %v, by node b: %v", of, ofB)
 	}
 	take := func(s *Server) store.Receipt {
 		t.Helper()
@@ -52,13 +52,13 @@ func TestSubmissionIsTakenOnce(t *testing.T) {
 	d := draft()
 	d.ID = "x"
 	if _, err := b.Enqueue(t.Context(), store.Request{Drafts: []queue.Job{d}, UID: 8}); !errors.Is(err, queue.ErrExists) {
-		t.Errorf("somebody else takes its id: %v", err)
+		t.Errorf("another user enqueues a job with the id of a submission: %v", err)
 	}
 	if r := take(a); r.Duplicate || r.IDs[0] != "x" {
-		t.Errorf("it is taken by %+v", r)
+		t.Errorf("the first node enqueues it: %+v", r)
 	}
 	if r := take(b); !r.Duplicate {
-		t.Errorf("it is taken again by %+v", r)
+		t.Errorf("the second node enqueues it again: %+v", r)
 	}
 	j, err := a.Get(t.Context(), "x")
 	if err == nil {
@@ -68,10 +68,10 @@ func TestSubmissionIsTakenOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	if r := take(b); !r.Duplicate {
-		t.Errorf("it is taken once more, since its job is gone, by %+v", r)
+		t.Errorf("after the removal of its job, it is enqueued again: %+v", r)
 	}
 	if _, err := a.Get(t.Context(), "x"); !errors.Is(err, queue.ErrNotFound) {
-		t.Errorf("there is a job again: %v", err)
+		t.Errorf("the removed job exists again: %v", err)
 	}
 }
 
@@ -102,7 +102,7 @@ func TestSubmitReadsTheSameForAnyBacklog(t *testing.T) {
 	before := [2]string{reads("many"), reads("few")}
 	wait(12, 90_000)
 	if got := [2]string{reads("many"), reads("few")}; got != before {
-		t.Errorf("with 90,000 jobs that wait it reads %v rows, and with 10 it reads %v", got, before)
+		t.Errorf("with 90,000 waiting submissions it reads %v rows, and with 10 it reads %v", got, before)
 	}
 	// Raise the sequence above the number of waiting units, as calls that were rolled back do.
 	pgserver.Query(t, url, `SELECT setval('queuectl.submitted_' || md5('few'), 1000000)`)

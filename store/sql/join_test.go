@@ -27,7 +27,7 @@ func reopenNode(t *testing.T, url string, options Options, fence int64) *Server 
 	t.Cleanup(func() { s.Close() })
 	left, err := s.PreviousSession(t.Context())
 	if err != nil || len(left.Leased) != 1 || left.Leased[0].Fence != fence {
-		t.Errorf("it has %+v, %v", left.Leased, err)
+		t.Errorf("the restarted service has the leases %+v, %v", left.Leased, err)
 	}
 	return s
 }
@@ -75,8 +75,8 @@ func TestCopyOfANode(t *testing.T) {
 		t.Errorf("a copy of another name: %v, want %v", err, ErrDirCopied)
 	}
 	ctx, end := context.WithCancel(t.Context())
-	var beside sync.WaitGroup
-	beside.Go(func() {
+	var renewals sync.WaitGroup
+	renewals.Go(func() {
 		for range time.Tick(lease / 5) {
 			if ctx.Err() != nil || prolong() != nil {
 				return
@@ -85,7 +85,7 @@ func TestCopyOfANode(t *testing.T) {
 	})
 	_, err = open("a", "there")
 	end()
-	beside.Wait()
+	renewals.Wait()
 	if !errors.Is(err, queue.ErrExists) || !strings.Contains(err.Error(), "copy") {
 		t.Errorf("a copy of the same name: %v", err)
 	}
@@ -99,13 +99,13 @@ func TestCopyOfANode(t *testing.T) {
 	defer again.Close()
 	if left, err := again.PreviousSession(t.Context()); err != nil || len(left.Leased) != 1 ||
 		left.Leased[0].Fence != held[0].Fence {
-		t.Errorf("it has %+v, %v", left.Leased, err)
+		t.Errorf("the restarted service has the leases %+v, %v", left.Leased, err)
 	}
 	if _, err := again.ExtendLease(t.Context(), store.Load{Workers: 1}); err != nil {
 		t.Error(err)
 	}
 	if err := prolong(); err == nil {
-		t.Error("the service of before goes on")
+		t.Error("the previous service can still renew its node lease")
 	}
 }
 
@@ -123,7 +123,7 @@ func TestNodeIsRenamed(t *testing.T) {
 		held[0].Fence)
 	lost, err := again.TakeOver(t.Context())
 	if err != nil || len(lost) != 1 || lost[0].Job.Seq != other[0].Seq {
-		t.Errorf("of the other node it takes over %+v, %v", lost, err)
+		t.Errorf("the renamed node takes over %+v, %v from the other node", lost, err)
 	}
 }
 
@@ -154,7 +154,7 @@ func TestNodesOfTwoVersions(t *testing.T) {
 	}
 	if got := pgserver.Query(
 		t, url, `SELECT version, (SELECT count(*) FROM pg_attribute WHERE attname = 'colour' AND attrelid IN ('queuectl.jobs'::regclass, 'queuectl.nodes'::regclass)), (SELECT prosrc LIKE '%may not enqueue%' FROM pg_proc WHERE proname = 'enqueue' AND pronamespace = 'queuectl'::regnamespace) FROM queuectl.schema`); got != "2|2|t" {
-		t.Errorf("the version, new columns, and whether the function is a new one: %s", got)
+		t.Errorf("version, number of new columns, and whether the function is new: %s", got)
 	}
 	if _, err := old.Exchange(t.Context(), store.Report{Ended: []store.Settlement{completedOn(old,
 		&run[0])}}); err != nil {
@@ -162,7 +162,7 @@ func TestNodesOfTwoVersions(t *testing.T) {
 	}
 	enqueueOn(t, old, draft())
 	if got := seqs(claimOn(t, fresh, 9)); !slices.Equal(got, []int64{2, 3}) {
-		t.Errorf("afterwards there are %v", got)
+		t.Errorf("the new node claims %v, want jobs 2 and 3", got)
 	}
 	for oldest, want := range map[int64]error{1: nil, 2: store.ErrNewerSchema} { // restart the old node
 		pgserver.Query(t, url, fmt.Sprintf(`UPDATE queuectl.meta SET min_reader = %d`, oldest))
@@ -171,7 +171,7 @@ func TestNodesOfTwoVersions(t *testing.T) {
 			t.Fatal(err)
 		}
 		if err := pgdb.MakeTables(c, database.Migrations, pgdb.Migrations); !errors.Is(err, want) {
-			t.Errorf("version 1 is told %v on tables of version 2 for %d and later", err, oldest)
+			t.Errorf("version 1 opens tables of version 2 with min_reader %d: got %v, want %v", oldest, err, want)
 		}
 		c.Close()
 	}
@@ -193,7 +193,7 @@ func TestLockOfAMoveIsBlamed(t *testing.T) {
 	_, err = OpenServer(t.Context(), url, Options{Order: a.Order(), Node: NodeConfig{Name: "b", DirID: "b"}})
 	if want := fmt.Sprintf("by the role queuectl, process %d of the server", c.PID()); err == nil ||
 		!strings.Contains(err.Error(), want) {
-		t.Errorf("a service that joins meanwhile is told: %v, want %q", err, want)
+		t.Errorf("a service that joins while the queue is locked: %v, want %q", err, want)
 	}
 }
 
@@ -215,6 +215,6 @@ func TestRolesOfANodeWhoseNameIsTaken(t *testing.T) {
 	n, _ := s.writer.Number(`SELECT count(*) FROM nodes`)
 	left, _ := s.writer.Number(`SELECT count(*) FROM roles WHERE node NOT IN (SELECT id FROM nodes)`)
 	if n != 1 || left != 0 {
-		t.Errorf("%d nodes, %d roles of none of them", n, left)
+		t.Errorf("%d nodes, %d roles without a node", n, left)
 	}
 }

@@ -122,7 +122,7 @@ func TestJobsOverQuotaRunInOrderAfterReopening(t *testing.T) {
 		}
 		got, _ := claimJobs(t, s, store.Report{Ended: []store.Settlement{completed(&jobs[0])}, Want: 20})
 		if c.bound == 1 && !slices.Equal(got, []int64{2}) {
-			t.Errorf("after an end: claimed %v, want the next one", got)
+			t.Errorf("after the end of a job: claimed %v, want the next job", got)
 		}
 		expectNoFaults(t, s, "at the end")
 	}
@@ -154,10 +154,10 @@ func TestAClaimIsBounded(t *testing.T) {
 		t.Errorf("claimed %v in a transaction of %d rows", seqs, rows)
 	}
 	if got, _ := await(worker); !slices.Equal(got, other) {
-		t.Errorf("claimed %v past a crowd, want %v", got, other)
+		t.Errorf("with many waiting jobs of another user: claimed %v, want %v", got, other)
 	}
 	if rows, n := most(); rows > 10 || n > 1 {
-		t.Errorf("past a crowd it took %d transactions of up to %d rows", n, rows)
+		t.Errorf("with many waiting jobs of another user, a claim took %d transactions of up to %d rows", n, rows)
 	}
 	next := int64(worker)
 	for range 20 { // from now on the number of jobs makes no difference
@@ -245,7 +245,7 @@ func TestCutShortClaimContinues(t *testing.T) {
 			t.Errorf("got %+v, want the other user's job", jobs)
 		}
 	case <-time.After(10 * time.Second):
-		t.Fatal("the claim does not go on")
+		t.Fatal("the claim does not continue")
 	}
 }
 
@@ -280,9 +280,9 @@ func TestUsersAreCounted(t *testing.T) {
 		}
 		expectNoFaults(t, s, when)
 	}
-	check("as they came")
+	check("after the enqueues")
 	if n := number(t, s, `SELECT count(*) FROM users`); n == 0 {
-		t.Error("none has a row of its own")
+		t.Error("no user has a row in the table users")
 	}
 	err := s.do(t.Context(), urgent, func(tx *tx) error {
 		for uid := range 2 * maxListed {
@@ -303,7 +303,7 @@ func TestUsersAreCounted(t *testing.T) {
 		return err
 	})
 	if err == nil {
-		t.Fatal("the database took what it must refuse")
+		t.Fatal("the database accepted an invalid row")
 	}
 	check("after a transaction that was undone")
 	if _, err := s.NextEpoch(t.Context()); err != nil {
@@ -328,7 +328,7 @@ func TestQueueLeavesNoRow(t *testing.T) {
 		}
 	}
 	if n, err := s.conn.Number(`SELECT count(*) FROM queues`); n != 0 || err != nil {
-		t.Errorf("there are %d rows (%v), want none", n, err)
+		t.Errorf("the table queues has %d rows (%v), want none", n, err)
 	}
 }
 
@@ -384,7 +384,7 @@ func TestVerifyChecksUserCounts(t *testing.T) {
 		t.Errorf("a schedule with another size: got %q", got)
 	}
 	must(`UPDATE schedules SET stored = stored - 1`)
-	expectNoFaults(t, s, "counted anew")
+	expectNoFaults(t, s, "after correcting the count")
 }
 
 // The cost of a start and an end does not depend on how many lanes of a user wait for the same lock.

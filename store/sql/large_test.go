@@ -109,7 +109,7 @@ func TestLargeJobsCostOthersNothing(t *testing.T) {
 		}
 	})
 	if pages > 4*2*many {
-		t.Errorf("%d pages were read for jobs whose input is not asked for", pages)
+		t.Errorf("%d pages were read for a list without inputs", pages)
 	}
 	pages = pagesRead(t, reader, func() {
 		page, err := s.List(t.Context(), store.Filter{UID: new(2), Limit: store.MaxPage})
@@ -129,7 +129,7 @@ func TestALargeInputIsWrittenOnce(t *testing.T) {
 	seq := enqueueFor(t, s, 1, 1, withLargeInput)[0]
 	_, jobs := claimJobs(t, s, store.Report{Want: 1})
 	if len(jobs) != 1 || len(jobs[0].Stdin) != queue.MaxStdin || len(jobs[0].Env) != 4 {
-		t.Fatalf("claimed %d jobs, without what they are given", len(jobs))
+		t.Fatalf("claimed %d jobs, want one with its stdin and environment", len(jobs))
 	}
 	change := func(verb queue.Verb) func() error {
 		return func() error { return s.Change(t.Context(), seq, store.Change{Verb: verb, Timeout: new(time.Second)}) }
@@ -158,13 +158,13 @@ func TestALargeInputIsWrittenOnce(t *testing.T) {
 		}
 	}
 	if n := number(t, s, `SELECT count(*) FROM inputs`); n != 1 {
-		t.Errorf("%d inputs are there, want one", n)
+		t.Errorf("%d inputs are stored, want one", n)
 	}
 	if err := change(queue.VerbRemove)(); err != nil {
 		t.Error(err)
 	}
 	if n := number(t, s, `SELECT count(*) FROM inputs`); n != 0 {
-		t.Errorf("%d inputs are left", n)
+		t.Errorf("%d inputs remain, want none", n)
 	}
 }
 

@@ -73,28 +73,28 @@ func TestMoves(t *testing.T) {
 			cancel()
 		}
 	}); !errors.Is(err, context.Canceled) {
-		t.Fatalf("a move that was cut off: %v", err)
+		t.Fatalf("a move that was interrupted: %v", err)
 	}
 	if _, err := OpenServer(t.Context(), server.URL, Options{}); !errors.Is(err, queue.ErrInvalid) {
-		t.Errorf("what is not whole opens: %v", err)
+		t.Errorf("opening an incomplete copy: %v", err)
 	}
 	done, err := move.Move(t.Context(), file, server, member, func(string, int64) {})
 	if err != nil || done.ResumedRows == 0 {
 		t.Fatalf("%+v, %v", done, err)
 	}
 	if _, err := Open(t.Context(), Options{Dir: dir}); !errors.Is(err, queue.ErrInvalid) {
-		t.Errorf("what has moved away opens: %v", err)
+		t.Errorf("opening a queue that has moved away: %v", err)
 	}
 	there, err := OpenServer(t.Context(), server.URL, Options{Order: s.Order(), Node: NodeConfig{Name: member.Name, DirID: member.DirID}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if is := dumpQueue(t, there); is != was {
-		t.Errorf("on the server it is\n%s\nand was\n%s", is, was)
+		t.Errorf("the queue on the server is\n%s\nbefore the move it was\n%s", is, was)
 	}
 	left, err := there.PreviousSession(t.Context())
 	if err != nil || left.IsCopy || len(left.Runners) != 1 {
-		t.Errorf("what was left: %+v, %v", left, err)
+		t.Errorf("the previous session: %+v, %v", left, err)
 	}
 	if _, err := there.Enqueue(t.Context(), store.Request{Drafts: []queue.Job{draft()}, UID: 7}); err != nil {
 		t.Error(err)
@@ -108,10 +108,10 @@ func TestMoves(t *testing.T) {
 	}
 	back := openStore(t, dir)
 	if mode, err := back.conn.Number(`PRAGMA auto_vacuum`); err != nil || mode != 2 {
-		t.Errorf("the file that was made has auto_vacuum %d, %v, want 2, incremental: else it is never compacted", mode, err)
+		t.Errorf("the new file has auto_vacuum %d, %v; want 2 (incremental), without which it is never compacted", mode, err)
 	}
 	if is := dumpQueue(t, back); is != was {
-		t.Errorf("back it is\n%s\nand was\n%s", is, was)
+		t.Errorf("the queue in the file is\n%s\nbefore the move it was\n%s", is, was)
 	}
 	for _, check := range back.Examine(t.Context()) {
 		if check.Level == store.LevelFailure {
@@ -123,23 +123,23 @@ func TestMoves(t *testing.T) {
 	}
 	back.Close()
 	if done, err := move.Move(t.Context(), server, file, member, func(string, int64) {}); err != nil || !done.AlreadyDone {
-		t.Errorf("what was done before: %+v, %v", done, err)
+		t.Errorf("a repeated move: %+v, %v; want AlreadyDone", done, err)
 	}
 	if done, err := move.Move(t.Context(), file, server, member, func(string, int64) {}); err != nil || done.AlreadyDone {
-		t.Errorf("once more, to where it has moved away from: %+v, %v", done, err)
+		t.Errorf("moving the queue back to the server: %+v, %v", done, err)
 	}
 	if done, err := move.Move(t.Context(), file, server, member, func(string, int64) {}); err != nil || !done.AlreadyDone {
-		t.Errorf("what was done before: %+v, %v", done, err)
+		t.Errorf("a repeated move: %+v, %v; want AlreadyDone", done, err)
 	}
 	third := move.Location{URL: p.Create(t)}
 	if _, err := move.Move(t.Context(), file, third, member, func(string, int64) {}); !errors.Is(err, queue.ErrWrongState) {
-		t.Errorf("a second copy of what has moved away: %v", err)
+		t.Errorf("a second move of a queue that has moved away: %v", err)
 	}
 	if _, err := move.Move(t.Context(), server, third, member, func(string, int64) {}); err != nil {
 		t.Error(err)
 	}
 	if done, err := move.Move(t.Context(), file, server, member, func(string, int64) {}); err != nil || !done.AlreadyDone {
-		t.Errorf("a copy to where it has moved on from: %+v, %v", done, err)
+		t.Errorf("repeating a move to a server from which the queue has moved on: %+v, %v", done, err)
 	}
 }
 

@@ -89,7 +89,7 @@ func TestBusyNodeAppliesChanges(t *testing.T) {
 		select {
 		case <-b.Changes():
 		case <-time.After(20 * time.Second):
-			t.Fatal("a change is not told")
+			t.Fatal("no notification of a change within 20 s")
 		}
 	}
 }
@@ -118,16 +118,16 @@ func TestWatchersSeeLeaseChangesOfAnotherNode(t *testing.T) {
 			paused = j.PausedAt != 0
 			watching.ChangedJobs()
 		case <-time.After(20 * time.Second):
-			t.Fatal("who watches a job on another node is not told that it was paused")
+			t.Fatal("a watcher on another node does not see that the job was paused")
 		}
 	}
 	expireLease(t, b, "a")
 	lost, err := b.TakeOver(t.Context())
 	if err != nil || len(lost) != 1 || lost[0].Job.PausedAt == 0 {
-		t.Errorf("it is taken over as %+v, %v", lost, err)
+		t.Errorf("the paused job is taken over as %+v, %v", lost, err)
 	}
 	if j, err := b.Get(t.Context(), "1"); err != nil || j.PausedAt == 0 || j.PausedBy != 7 {
-		t.Errorf("after that it is paused at %v by %d, %v", j.PausedAt, j.PausedBy, err)
+		t.Errorf("after the takeover, the job is paused at %v by %d, %v", j.PausedAt, j.PausedBy, err)
 	}
 }
 
@@ -143,7 +143,7 @@ func TestNodeComesBackEmpty(t *testing.T) {
 	expireLease(t, b, "a")
 	again := rejoin(t, url, "a")
 	if m, err := again.ExtendLease(t.Context(), store.Load{Workers: 1}); err != nil || !m.HasOrphans {
-		t.Errorf("%+v, %v: there are leases of nobody", m, err)
+		t.Errorf("membership %+v, %v; want HasOrphans, because leases without a node exist", m, err)
 	}
 	lost, err := again.TakeOver(t.Context())
 	if err != nil || len(lost) != 2 {
@@ -160,10 +160,10 @@ func TestNodeComesBackEmpty(t *testing.T) {
 		t.Fatal(err)
 	}
 	if third := openNode(t, url, "c"); len(third.mem.leases) != 0 {
-		t.Errorf("all have ended, and %d are leased", len(third.mem.leases))
+		t.Errorf("all jobs have ended, but %d are leased", len(third.mem.leases))
 	}
 	if m, err := again.ExtendLease(t.Context(), store.Load{Workers: 1}); err != nil || m.HasOrphans {
-		t.Errorf("%+v, %v: nothing is left", m, err)
+		t.Errorf("membership %+v, %v; want no orphans, because no lease remains", m, err)
 	}
 }
 
@@ -192,10 +192,10 @@ func TestRollbackKeepsAppliedDeltas(t *testing.T) {
 	select {
 	case jobs := <-waits:
 		if len(jobs) != 1 {
-			t.Errorf("it gets %v", seqs(jobs))
+			t.Errorf("the waiting claim gets %v, want one job", seqs(jobs))
 		}
 	case <-time.After(20 * time.Second):
-		t.Error("who waits for a job is not served, though there is one")
+		t.Error("a waiting claim got no job, though one is ready")
 	}
 }
 
@@ -258,7 +258,7 @@ func TestClosedLanesAreRechecked(t *testing.T) {
 			}
 			enqueueOn(t, a, gpu(1), gpu(2), gpu(1))
 			if jobs := claimOn(t, a, 9); len(jobs) != 1 {
-				t.Fatalf("it has %v", seqs(jobs))
+				t.Fatalf("node a claims %v, want one job", seqs(jobs))
 			}
 			if err := gone(b); err != nil {
 				t.Fatal(err)
@@ -271,7 +271,7 @@ func TestClosedLanesAreRechecked(t *testing.T) {
 				}
 			}
 			if jobs := claimOn(t, a, 9); len(jobs) != 1 || jobs[0].Seq != 3 {
-				t.Errorf("then it has %v", seqs(jobs))
+				t.Errorf("after the change, node a claims %v, want job 3", seqs(jobs))
 			}
 		})
 	}
@@ -316,7 +316,8 @@ func TestRefusedRowFailsOnlyItsOperation(t *testing.T) {
 		}
 	}
 	if jobs := claimOn(t, a, 9); refused != 1 || len(jobs) != 3 || a.Err() != nil {
-		t.Errorf("%d requests are refused, %d jobs are there, and the store has %v", refused, len(jobs), a.Err())
+		t.Errorf("%d requests are refused, %d jobs are stored, store error %v; want 1, 3 and none",
+			refused, len(jobs), a.Err())
 	}
 }
 
@@ -336,19 +337,19 @@ func TestNodeRequestsAreTakenOnce(t *testing.T) {
 		}
 		for _, one := range list {
 			if seen[one.N] {
-				t.Errorf("the ask %d is told twice", one.N)
+				t.Errorf("request %d was returned twice", one.N)
 			}
 			seen[one.N] = true
 		}
 	}
 	if wanted, err := b.Wanted(t.Context()); err != nil || len(wanted) != 70 {
-		t.Errorf("%d are wanted, %v", len(wanted), err)
+		t.Errorf("%d requests are wanted, %v; want 70", len(wanted), err)
 	}
 	if err := b.Close(); err != nil {
 		t.Fatal(err)
 	}
 	if list, err := openNode(t, url, "b").Asked(t.Context(), false, 99); err != nil || len(list) != 70 {
-		t.Errorf("after it has begun anew it is told %d, %v", len(list), err)
+		t.Errorf("after a restart, the node gets %d requests, %v; want 70", len(list), err)
 	}
 }
 

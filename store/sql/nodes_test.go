@@ -81,7 +81,7 @@ func TestNodesShareAQueue(t *testing.T) {
 	enqueueOn(t, a, draft(), draft(), draft())
 	first, second := claimOn(t, a, 2), claimOn(t, b, 9)
 	if !slices.Equal(seqs(first), []int64{1, 2}) || !slices.Equal(seqs(second), []int64{3}) {
-		t.Fatalf("one has %v, the other %v", seqs(first), seqs(second))
+		t.Fatalf("node a claims %v, node b %v", seqs(first), seqs(second))
 	}
 	for of, s := range map[int]*Server{2: a, 1: b} {
 		if left, err := s.PreviousSession(t.Context()); err != nil || len(left.Leased) != of {
@@ -99,7 +99,7 @@ func TestNodesShareAQueue(t *testing.T) {
 	watching.ChangedJobs()
 	enqueueOn(t, a, draft())
 	if jobs := <-waits; !slices.Equal(seqs(jobs), []int64{4}) {
-		t.Errorf("who waits on another node gets %v", seqs(jobs))
+		t.Errorf("a waiting claim on another node gets %v, want job 4", seqs(jobs))
 	}
 	if _, err := a.Exchange(t.Context(), store.Report{Started: []store.Started{{Lease: first[0].Lease(), At: a.Now(),
 		Worker: "1/1", PID: 1}}}); err != nil {
@@ -115,10 +115,10 @@ func TestNodesShareAQueue(t *testing.T) {
 		t.Errorf("another node has %v with fence %d, %v", j.State, j.Fence, err)
 	}
 	if at, err := b.LeaseHolder(t.Context(), 1); err != nil || at != a.node {
-		t.Errorf("it is at the node %d, %v; want %d", at, err, a.node)
+		t.Errorf("the started job is leased by node %d, %v; want %d", at, err, a.node)
 	}
 	if at, err := b.LeaseHolder(t.Context(), 2); err != nil || at != a.node {
-		t.Errorf("what has not started is at the node %d, %v; want %d", at, err, a.node)
+		t.Errorf("the job that has not started is leased by node %d, %v; want %d", at, err, a.node)
 	}
 }
 
@@ -187,7 +187,7 @@ func TestNodeIsTakenOver(t *testing.T) {
 		}
 	}
 	if again, err := b.TakeOver(t.Context()); err != nil || len(again) != 0 {
-		t.Errorf("once more %v, %v", again, err)
+		t.Errorf("a second takeover returns %v, %v", again, err)
 	}
 	_, err = a.Exchange(t.Context(), store.Report{Ended: []store.Settlement{{Lease: held[0].Lease(),
 		Decision: queue.Decision{State: queue.Completed, Started: true},
@@ -204,7 +204,7 @@ func TestNodeIsTakenOver(t *testing.T) {
 	}
 	defer again.Close()
 	if left, err := again.PreviousSession(t.Context()); err != nil || len(left.Leased) != 0 {
-		t.Errorf("it comes back with %v, %v", left.Leased, err)
+		t.Errorf("the returning node has the leases %v, %v", left.Leased, err)
 	}
 }
 
@@ -229,13 +229,13 @@ func TestNodeHandlesTimersOfAnotherNode(t *testing.T) {
 	select {
 	case <-b.DueSooner():
 	case <-time.After(20 * time.Second):
-		t.Fatal("nobody looks for a timer of a node that has stopped")
+		t.Fatal("no node watches the timer of a stopped node")
 	}
 	if _, err := b.Promote(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if jobs := claimOn(t, b, 1); len(jobs) != 1 {
-		t.Errorf("%d jobs are runnable once it is due", len(jobs))
+		t.Errorf("%d jobs were claimed once the job was due, want 1", len(jobs))
 	}
 }
 
@@ -248,31 +248,31 @@ func TestNodesHaveGates(t *testing.T) {
 	enqueueOn(t, a, draftWithDemand(gpu), draftWithDemand(gpu), draftWithDemand(gpu))
 	first, second := claimOn(t, a, 9), claimOn(t, b, 9)
 	if !slices.Equal(seqs(first), []int64{1}) || !slices.Equal(seqs(second), []int64{2}) {
-		t.Errorf("of a unit on each node one has %v, the other %v", seqs(first), seqs(second))
+		t.Errorf("with one unit on each node, node a claims %v, node b %v", seqs(first), seqs(second))
 	}
 	if more := claimOn(t, a, 9); len(more) != 0 {
-		t.Errorf("a unit is given twice: %v", seqs(more))
+		t.Errorf("a unit is assigned twice: %v", seqs(more))
 	}
 	if _, err := b.Exchange(t.Context(), store.Report{Released: []queue.Lease{second[0].Lease()}}); err != nil {
 		t.Fatal(err)
 	}
 	if more := claimOn(t, a, 9); len(more) != 0 {
-		t.Errorf("another node's unit is given: %v", seqs(more))
+		t.Errorf("a unit of another node is assigned: %v", seqs(more))
 	}
 	if more := claimOn(t, b, 9); !slices.Equal(seqs(more), []int64{2}) {
-		t.Errorf("a unit that is free again is not given: %v", seqs(more))
+		t.Errorf("a unit that is free again is not assigned: %v", seqs(more))
 	}
 	enqueueOn(t, a, draftWithDemand(queue.Demand{Kind: queue.GateNode, Key: "b", N: 1}))
 	if more := claimOn(t, a, 9); len(more) != 0 {
-		t.Errorf("a node claims what is another's: %v", seqs(more))
+		t.Errorf("a node claims a job for another node: %v", seqs(more))
 	}
 	if more := claimOn(t, b, 9); !slices.Equal(seqs(more), []int64{4}) {
-		t.Errorf("a node does not claim what is its own: %v", seqs(more))
+		t.Errorf("a node does not claim the job for it: %v", seqs(more))
 	}
 	lock := queue.Demand{Kind: queue.GateLock, Key: "k", N: 1}
 	enqueueOn(t, b, draftWithDemand(lock), draftWithDemand(lock))
 	if first, second := claimOn(t, b, 9), claimOn(t, a, 9); len(first) != 1 || len(second) != 0 {
-		t.Errorf("a lock is held by %v and %v", seqs(first), seqs(second))
+		t.Errorf("both nodes hold the lock: %v and %v", seqs(first), seqs(second))
 	}
 }
 
@@ -366,12 +366,12 @@ func TestNodesExchangeRequests(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
 	if _, err := a.Ask(ctx, 99, []byte(`1`), true); !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("nobody is asked: %v", err)
+		t.Errorf("a request to a node that does not exist: %v", err)
 	}
 	err := a.leaseConn.Do(t.Context(), func(c *pgdb.Conn) error {
 		n, err := c.Number(`SELECT count(*) FROM asks`)
 		if n != 0 {
-			t.Errorf("%d asks are left", n)
+			t.Errorf("%d requests remain", n)
 		}
 		return err
 	})
@@ -390,7 +390,7 @@ func TestRoundTripsOfABlock(t *testing.T) {
 		before := a.writer.RoundTrips
 		enqueueOn(t, a, slices.Repeat([]queue.Job{draft()}, block)...)
 		if n := a.writer.RoundTrips - before; n > 3 && turn > 0 {
-			t.Errorf("it was handed in by %d round trips", n)
+			t.Errorf("the enqueue took %d round trips", n)
 		}
 	}
 	jobs, minute := claimOn(t, a, block), queue.Millis(0)
@@ -458,7 +458,7 @@ func TestHangingNodeIsEnded(t *testing.T) {
 		t.Errorf("another node waited for %v", took)
 	}
 	if _, err := a.db.Number(`SELECT commits FROM meta`); database.KindOf(err) != database.Busy {
-		t.Errorf("a transaction that was ended goes on: %v", err)
+		t.Errorf("a transaction that was ended still works: %v", err)
 	}
 	a.db.Rollback()
 	a.writerToken <- struct{}{}

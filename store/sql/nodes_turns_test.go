@@ -56,7 +56,7 @@ func TestTurnsSurviveReload(t *testing.T) {
 		t.Error("the third user's dependant waits for those of the others")
 	}
 	if n := pgserver.Query(t, url, `SELECT count(*) > 0 FROM queuectl.edges WHERE met = 0`); n != "t" {
-		t.Error("nothing is left, so that this shows nothing")
+		t.Error("all dependencies are resolved already, so this test proves nothing")
 	}
 }
 
@@ -84,11 +84,11 @@ func TestNodeSkipsUnknownUsers(t *testing.T) {
 	knows(a, "a", draft().UID)
 	enqueueOn(t, b, plain(), locked, plain(), locked)
 	if more := claimOn(t, a, 9); len(more) != 0 {
-		t.Errorf("jobs of a stranger are claimed: %v", seqs(more))
+		t.Errorf("jobs of an account that the node lacks are claimed: %v", seqs(more))
 	}
 	if all, err := a.Obstacles(t.Context(), []int64{1}); err != nil || len(all[1]) != 1 ||
 		all[1][0].Gate != queue.GateUser || all[1][0].Limit != 0 {
-		t.Errorf("what keeps it from that: %+v, %v", all, err)
+		t.Errorf("obstacles of the job: %+v, %v; want the quota of its user", all, err)
 	}
 	if more := claimOn(t, b, 2); !slices.Equal(seqs(more), []int64{1, 2}) {
 		t.Errorf("the other node claims %v", seqs(more))
@@ -103,18 +103,18 @@ func TestNodeSkipsUnknownUsers(t *testing.T) {
 		t.Fatal(err)
 	}
 	if more := append(claimOn(t, a, 9), claimOn(t, b, 9)...); !slices.Equal(seqs(more), []int64{3}) {
-		t.Errorf("with room for one more are claimed %v", seqs(more))
+		t.Errorf("with room for one more job, the nodes claimed %v", seqs(more))
 	}
 	if err := errors.Join(a.SetMaxRunningUser(t.Context(), 0), b.SetMaxRunningUser(t.Context(), 0)); err != nil {
 		t.Fatal(err)
 	}
 	enqueueOn(t, b, plain())
 	if more := claimOn(t, a, 9); len(more) != 0 {
-		t.Errorf("jobs of a stranger are claimed: %v", seqs(more))
+		t.Errorf("jobs of an account that the node lacks are claimed: %v", seqs(more))
 	}
 	knows(a, "a")
 	if more := claimOn(t, a, 9); !slices.Equal(seqs(more), []int64{4, 5}) {
-		t.Errorf("once it has the account it claims %v", seqs(more))
+		t.Errorf("once the node has the account, it claims %v", seqs(more))
 	}
 }
 
@@ -155,13 +155,13 @@ func TestForgottenTurnsStayForgottenAfterReload(t *testing.T) {
 			return err
 		}
 		if from := s.mem.lanes.state("q").fixedTurns; from != 7 {
-			t.Errorf("turns may be taken back from %d after reload, want from 7", from)
+			t.Errorf("after reload, fixedTurns is %d, want 7", from)
 		}
 		if s.mem.lanes.queues["gone"] != nil {
-			t.Error("reload made a queue that does not exist")
+			t.Error("reload created a queue that does not exist")
 		}
 		if q := s.mem.lanes.queues["waits"]; q == nil || q.Pass != 6 {
-			t.Errorf("reload lost when it is a queue's turn: %+v", q)
+			t.Errorf("reload lost the pass of a queue: %+v", q)
 		}
 		return nil
 	})

@@ -48,7 +48,7 @@ func TestDisowningContinuesInSteps(t *testing.T) {
 		}
 	}
 	if rows, n := most(); rows > 2*disownJobs+10 || n != 3 {
-		t.Errorf("%d rows in one of %d transactions", rows, n)
+		t.Errorf("%d rows changed in one of %d transactions", rows, n)
 	}
 	bobs := ownedBy(t, s, 7, "bob", 1)[0]
 	s.Close()
@@ -64,8 +64,8 @@ func TestDisowningContinuesInSteps(t *testing.T) {
 		got := [3]int64{number(t, s, `SELECT count(*) FROM jobs WHERE uid = -1`),
 			number(t, s, `SELECT count(*) FROM jobs WHERE uid = 7`), number(t, s, `SELECT count(*) FROM owners WHERE upto > 0`)}
 		if got != [3]int64{former, now, left} {
-			t.Errorf("%s: %d are the former owner's, %d the next one's, %d are under way; want %d, %d, %d", when, got[0], got[1],
-				got[2], former, now, left)
+			t.Errorf("%s: %d jobs belong to the former owner, %d to the new one, %d moves are unfinished; want %d, %d, %d",
+				when, got[0], got[1], got[2], former, now, left)
 		}
 	}
 	wants("with two leased", 898, 3, 1)
@@ -82,7 +82,7 @@ func TestDisowningContinuesInSteps(t *testing.T) {
 	promoteAll(t, s)
 	wants("at the end", 900, 1, 0)
 	if j := number(t, s, `SELECT seq FROM jobs WHERE uid = 7`); j != bobs {
-		t.Errorf("job %d is left, want %d", j, bobs)
+		t.Errorf("job %d belongs to the uid, want %d", j, bobs)
 	}
 	expectNoFaults(t, s, "at the end")
 	untilDone(t, func(ctx context.Context) (bool, error) { return s.Disown(ctx, 7, "bob") })

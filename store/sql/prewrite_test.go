@@ -116,55 +116,55 @@ func TestWrongPrewriteIsCorrected(t *testing.T) {
 	url := pgserver.Shared(t).Create(t)
 	a := openNode(t, url, "a")
 	openNode(t, url, "b")
-	foreseen := map[string]func(*store.Settlement){
+	prewritten := map[string]func(*store.Settlement){
 		"an end without output": func(e *store.Settlement) { e.Decision.UsesAttempt = true },
-		"an end with output":    func(e *store.Settlement) { e.Attempt.Output = []byte("foreseen") },
+		"an end with output":    func(e *store.Settlement) { e.Attempt.Output = []byte("prewritten") },
 	}
-	became := map[string]func(*store.Settlement){
+	actual := map[string]func(*store.Settlement){
 		"nothing":         nil,
-		"another output":  func(e *store.Settlement) { e.Attempt.Output = []byte("became") },
+		"another output":  func(e *store.Settlement) { e.Attempt.Output = []byte("actual") },
 		"another outcome": func(e *store.Settlement) { e.Decision.State, e.Attempt.ExitCode = queue.Dead, 3 },
 		"no output":       func(e *store.Settlement) { e.Decision.UsesAttempt = true },
 	}
-	for was, foresee := range foreseen {
-		for is, become := range became {
+	for was, prewrite := range prewritten {
+		for is, modify := range actual {
 			enqueueOn(t, a, draft())
 			j := claimOn(t, a, 1)[0]
 			expected, got := completedOn(a, &j), completedOn(a, &j)
-			foresee(&expected)
-			if become != nil {
-				become(&got)
+			prewrite(&expected)
+			if modify != nil {
+				modify(&got)
 			}
 			tries := 0
 			err := a.doOp(t.Context(), &op{class: urgent, endedAttempts: []store.Settlement{expected},
 				run: func(t *tx) (err error) {
 					tries++
-					if become != nil {
+					if modify != nil {
 						_, err = t.rules.Exchange(&store.Report{Ended: []store.Settlement{got}})
 					}
 					return err
 				}})
 			if err != nil || tries > 2 {
-				t.Fatalf("foreseen was %s, it became %s: %v after %d tries", was, is, err, tries)
+				t.Fatalf("prewritten %s, actual %s: %v after %d tries", was, is, err, tries)
 			}
 			found, err := a.Get(t.Context(), j.ID)
 			list, err2 := a.History(t.Context(), j.Seq, 0, 9)
 			if err := errors.Join(err, err2); err != nil {
 				t.Fatal(err)
 			}
-			if become == nil {
+			if modify == nil {
 				if found.State != queue.Pending || found.EndedAt != 0 || len(list) != 0 {
-					t.Errorf("foreseen was %s, it became nothing: %v with %d attempts", was, found.State, len(list))
+					t.Errorf("prewritten %s, actual nothing: %v with %d attempts", was, found.State, len(list))
 				}
 				if _, err := a.Exchange(t.Context(), store.Report{Ended: []store.Settlement{got}}); err != nil {
-					t.Errorf("it cannot end any more: %v", err)
+					t.Errorf("the end of the attempt was rejected: %v", err)
 				}
 				continue
 			}
 			last, err := a.Attempt(t.Context(), j.Seq, 0)
 			if err != nil || found.State != got.Decision.State || len(list) != 1 || last.ExitCode != got.Attempt.ExitCode ||
 				string(last.Output) != string(got.Attempt.Output) {
-				t.Errorf("foreseen was %s, it became %s: %v with %d attempts, %d with %q, %v", was, is, found.State, len(list),
+				t.Errorf("prewritten %s, actual %s: %v with %d attempts, %d with %q, %v", was, is, found.State, len(list),
 					last.ExitCode, last.Output, err)
 			}
 		}
@@ -256,11 +256,11 @@ func TestPrewriteOfAnExpelledNodeIsRejected(t *testing.T) {
 				t.Errorf("got %v", err)
 			}
 		case <-time.After(10 * time.Second):
-			t.Fatal("somebody waits still")
+			t.Fatal("an operation still waits")
 		}
 	}
 	if a.Err() == nil {
-		t.Error("the node goes on")
+		t.Error("the node still works after the failure")
 	}
 }
 
@@ -304,6 +304,6 @@ func TestNodeOfAPlainAttempt(t *testing.T) {
 		t.Fatal(err)
 	}
 	if names[j.Seq] != "the first a" {
-		t.Errorf("it was at %q", names[j.Seq])
+		t.Errorf("the attempt ran on node %q", names[j.Seq])
 	}
 }

@@ -338,7 +338,7 @@ func (s *engine) Queues(ctx context.Context) (list []store.QueueState, err error
 	})
 }
 
-// oldestOf finds out when the first job of each of the queue's lanes became ready, and sets q.Oldest to the
+// oldestOf reads since when the first job of each of the queue's lanes is ready, and sets q.Oldest to the
 // earliest of these times. It reads up to limit lanes and returns how many it read.
 func (r *reader) oldestOf(q *store.QueueState, limit int) (n int, err error) {
 	var lanes []int64

@@ -43,16 +43,16 @@ func TestAReadsTimeBeginsWithItsConnection(t *testing.T) {
 		time.Sleep(100 * readTimeout) // this is fake time of the synctest bubble, so it takes no real time
 		cancel()
 		if err := <-impatient; !errors.Is(err, context.Canceled) {
-			t.Errorf("whose caller gave up: %v", err)
+			t.Errorf("the read whose caller gave up: %v", err)
 		}
 		select {
 		case err := <-patient:
-			t.Fatalf("it ended without a connection: %v", err)
+			t.Fatalf("the patient read ended without a connection: %v", err)
 		default:
 		}
 		s.readers.put(taken[0], true)
 		if err := <-patient; err != nil {
-			t.Errorf("who waited long: %v", err)
+			t.Errorf("the patient read: %v", err)
 		}
 		if _, err := s.readers.take(t.Context()); err != nil {
 			t.Fatal(err)
@@ -61,7 +61,7 @@ func TestAReadsTimeBeginsWithItsConnection(t *testing.T) {
 		closed := make(chan error, 1)
 		go func() { closed <- s.Close() }()
 		if err := <-waiting; !errors.Is(err, queue.ErrUnavailable) {
-			t.Errorf("whose store was closed: %v", err)
+			t.Errorf("the read whose store was closed: %v", err)
 		}
 		for _, c := range taken {
 			s.readers.put(c, true)
@@ -84,15 +84,15 @@ func TestALongReadEnds(t *testing.T) {
 	}
 	begun := time.Now()
 	if err := s.reading(t.Context(), endless); !errors.Is(err, queue.ErrUnavailable) || time.Since(begun) > readTimeout {
-		t.Errorf("it ended after %v with %v", time.Since(begun), err)
+		t.Errorf("the endless read ended after %v with %v", time.Since(begun), err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	time.AfterFunc(10*time.Millisecond, cancel)
 	if err := s.reading(ctx, endless); !errors.Is(err, context.Canceled) {
-		t.Errorf("whose caller gave up: %v", err)
+		t.Errorf("the read whose caller gave up: %v", err)
 	}
 	if j, err := s.Get(t.Context(), "1"); err != nil || j.Seq != 1 {
-		t.Errorf("the next one: %+v, %v", j, err)
+		t.Errorf("the next read: %+v, %v", j, err)
 	}
 	if len(s.readers.idle) != 1 {
 		t.Errorf("%d connections were opened", len(s.readers.idle))
@@ -111,7 +111,7 @@ func TestAReadSeesOneMoment(t *testing.T) {
 		enqueue(t, s, 5)
 		after, err := r.Number(`SELECT count(*) FROM jobs`)
 		if before != 2 || after != 2 {
-			t.Errorf("it saw %d jobs, and then %d", before, after)
+			t.Errorf("the snapshot contains %d jobs, then %d; want 2 both times", before, after)
 		}
 		return err
 	})

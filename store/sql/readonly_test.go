@@ -67,12 +67,12 @@ func TestReadOnlyWhileAServiceRuns(t *testing.T) {
 		if !maps.Equal(contents(t, dir), before) {
 			t.Errorf("%s: a file was changed", name)
 		}
-		said, die := startOtherProgram(t, path, `UPDATE jobs SET error = 'meanwhile'`)
+		said, die := startOtherProgram(t, path, `UPDATE jobs SET error = 'concurrent'`)
 		if said != "<nil>" {
-			t.Errorf("%s: a writer that comes: %s", name, said)
+			t.Errorf("%s: another writer: %s", name, said)
 		}
 		if _, err := s.List(t.Context(), store.Filter{Limit: 5}); !errors.Is(err, queue.ErrUnavailable) {
-			t.Errorf("%s: beside a service: %v", name, err)
+			t.Errorf("%s: reading while another process writes: %v", name, err)
 		}
 		if err := s.Close(); err != nil {
 			t.Errorf("%s: close: %v", name, err)
@@ -80,7 +80,7 @@ func TestReadOnlyWhileAServiceRuns(t *testing.T) {
 		die()
 		after := openStore(t, dir)
 		if page, err := after.List(t.Context(), store.Filter{Limit: 5}); err != nil || len(page.Jobs) != 3 ||
-			page.Jobs[0].Error != "meanwhile" {
+			page.Jobs[0].Error != "concurrent" {
 			t.Errorf("%s: afterwards: %+v, %v", name, page.Jobs, err)
 		}
 	}

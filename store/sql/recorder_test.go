@@ -114,7 +114,7 @@ func TestNoStatementScansOrSorts(t *testing.T) {
 	}
 	for _, q := range sourceStatements(t) {
 		if !strings.Contains(strings.Join(statements, "\n"), q) {
-			t.Errorf("a statement of the source was not looked at: %s", q)
+			t.Errorf("a statement of the source was not examined: %s", q)
 		}
 	}
 }

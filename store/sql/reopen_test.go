@@ -75,7 +75,7 @@ func TestCommitsOfADeadProcessHold(t *testing.T) {
 		`UPDATE jobs SET error = 'committed';BEGIN IMMEDIATE;UPDATE jobs SET error = 'not'`)
 	die()
 	if info, err := os.Stat(path + "-wal"); said != "<nil>" || err != nil || info.Size() == 0 {
-		t.Fatalf("it said %s and left %v, %v", said, info, err)
+		t.Fatalf("the other program returned %s and left the WAL %v, %v", said, info, err)
 	}
 	s := openStore(t, dir)
 	if page, err := s.List(t.Context(), store.Filter{Limit: 5}); err != nil || len(page.Jobs) != 1 ||
@@ -105,7 +105,7 @@ func TestUndoneTransactionLeavesNothing(t *testing.T) {
 		return err
 	})
 	if err == nil {
-		t.Fatal("the database took what it must refuse")
+		t.Fatal("the database accepted an invalid row")
 	}
 	if r := enqueue(t, s, 1); r.Seqs[0] != 3 {
 		t.Errorf("got seq %d, want 3", r.Seqs[0])
@@ -120,7 +120,7 @@ func TestUndoneTransactionLeavesNothing(t *testing.T) {
 }
 
 // A claim does not query the database when it cannot find a job: neither in an empty queue, nor after a claim
-// has reached the end of a lane. It queries again once a job becomes ready, or once the claim of a job is
+// has reached the end of a lane. It queries again once a job is ready, or once the claim of a job is
 // undone.
 func TestClaimWithoutReadyJobsNeedsNoQuery(t *testing.T) {
 	s := openStore(t, t.TempDir())
@@ -193,7 +193,7 @@ func TestBatchesAreFinishedAtOpen(t *testing.T) {
 		err := s.do(t.Context(), urgent, func(tx *tx) error {
 			n, err := tx.Number(`SELECT count(*) FROM ` + table)
 			if n != 0 {
-				t.Errorf("%d rows are left in %s", n, table)
+				t.Errorf("%d rows remain in %s", n, table)
 			}
 			return err
 		})
@@ -247,7 +247,7 @@ func TestABatchThatIsNotFinishedAtOpenCounts(t *testing.T) {
 		if _, err := s.Enqueue(
 			t.Context(), store.Request{Drafts: []queue.Job{draft(func(j *queue.Job) { j.ID = id })}}); !errors.Is(err,
 			queue.ErrExists) {
-			t.Errorf("a job by the number %s of one of the batch: got %v, want %v", id, err, queue.ErrExists)
+			t.Errorf("a job whose id %s is the number of a job of the batch: got %v, want %v", id, err, queue.ErrExists)
 		}
 	}
 	if _, err := s.ApplyBatch(t.Context(), committed.Batch); err != nil {
@@ -259,7 +259,7 @@ func TestABatchThatIsNotFinishedAtOpenCounts(t *testing.T) {
 	asks("when it is finished", 2002, nil)
 }
 
-// A waiting claim that is cancelled at the moment when a job becomes available ends, even if the job cannot
+// A waiting claim that is cancelled at the moment when a job is made available ends, even if the job cannot
 // be claimed after all.
 func TestCancelledClaimEnds(t *testing.T) {
 	s := openStore(t, t.TempDir())
@@ -354,7 +354,7 @@ func TestRankingOutlivesTheStore(t *testing.T) {
 	}
 	reopen(defaultOrder)
 	if n := wrong(); n != 0 {
-		t.Errorf("%d jobs have a rank of the order that was given up", n)
+		t.Errorf("%d jobs have a rank of the abandoned order", n)
 	}
 	reopen(byPriority)
 	if n := wrong(); n != 0 {

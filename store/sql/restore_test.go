@@ -99,11 +99,11 @@ func TestRestoreAfterAKilledOne(t *testing.T) {
 	}
 	for i := range page.Jobs {
 		if page.Jobs[i].Command != "new" {
-			t.Fatalf("job %s is of another backup: %q", page.Jobs[i].ID, page.Jobs[i].Command)
+			t.Fatalf("job %s comes from another backup: %q", page.Jobs[i].ID, page.Jobs[i].Command)
 		}
 	}
 	if left, _ := filepath.Glob(filepath.Join(dir, integrity.PreparedName+"*")); len(left) > 0 {
-		t.Errorf("left behind: %v", left)
+		t.Errorf("remaining files: %v", left)
 	}
 }
 
@@ -130,7 +130,7 @@ func TestRestoreRefusesOtherDatabases(t *testing.T) {
 			t.Errorf("%s: %v", change, err)
 		}
 		if left, _ := os.ReadDir(dir); len(left) > 0 {
-			t.Errorf("%s: left %v", change, left)
+			t.Errorf("%s: remaining files %v", change, left)
 		}
 	}
 }

@@ -132,7 +132,7 @@ func (s *engine) PutSchedule(ctx context.Context, p store.SchedulePut) (stored s
 			}
 		}
 		t.wakeAt(put.DueAt)
-		return t.tellSchedule(queue.EventScheduleAdded, queue.EventDetail{UID: &p.RequestedBy, Schedule: put.Name})
+		return t.recordScheduleEvent(queue.EventScheduleAdded, queue.EventDetail{UID: &p.RequestedBy, Schedule: put.Name})
 	})
 	return stored, err
 }
@@ -152,8 +152,8 @@ func (t *tx) storedSchedule(name string) (s storedSchedule, err error) {
 	return s, err
 }
 
-// tellSchedule records an event about a schedule.
-func (t *tx) tellSchedule(kind queue.EventKind, d queue.EventDetail) error {
+// recordScheduleEvent records an event about a schedule.
+func (t *tx) recordScheduleEvent(kind queue.EventKind, d queue.EventDetail) error {
 	raw, err := json.Marshal(d)
 	if err != nil {
 		return err
@@ -275,7 +275,7 @@ func (s *engine) RemoveSchedule(ctx context.Context, name string, gen int64, by 
 		if err := t.Exec(`DELETE FROM schedule_runs WHERE name = ?`, name); err != nil {
 			return err
 		}
-		return t.tellSchedule(queue.EventScheduleRemoved, queue.EventDetail{UID: &by, Schedule: name})
+		return t.recordScheduleEvent(queue.EventScheduleRemoved, queue.EventDetail{UID: &by, Schedule: name})
 	})
 }
 
@@ -305,7 +305,7 @@ func (s *engine) PauseSchedule(ctx context.Context, p store.SchedulePause) error
 		if p.Pause {
 			kind = queue.EventSchedulePaused
 		}
-		return t.tellSchedule(kind, queue.EventDetail{UID: p.RequestedBy, Schedule: p.Name, Target: p.Note})
+		return t.recordScheduleEvent(kind, queue.EventDetail{UID: p.RequestedBy, Schedule: p.Name, Target: p.Note})
 	})
 }
 

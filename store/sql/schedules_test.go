@@ -45,7 +45,7 @@ func TestADamagedSchedule(t *testing.T) {
 		t.Error(err)
 	}
 	if due, _, err := s.DueSchedules(ctx, "", 9); err != nil || len(due) != 0 {
-		t.Errorf("due once it is paused: %v, %v", due, err)
+		t.Errorf("a paused schedule is due: %v, %v", due, err)
 	}
 	if _, err := s.PutSchedule(ctx, store.SchedulePut{Schedule: store.Schedule{Name: "s1", Draft: draft(), CreatedAt: 1},
 		Replaces: gens[1]}); err != nil {
@@ -83,11 +83,11 @@ func TestSchedulesAreKept(t *testing.T) {
 	}
 	s = openStore(t, dir)
 	if again := fire(s, 0); again.Done {
-		t.Errorf("the same instant again: %+v", again)
+		t.Errorf("firing the same occurrence again: %+v", again)
 	}
 	if next := fire(s, 1); len(next.Runs) != 1 || next.Runs[0].Outcome != store.OutcomeSkipped ||
 		next.Runs[0].Note != "n@1" {
-		t.Errorf("beside the job of before: %+v", next)
+		t.Errorf("while the previous job has not ended: %+v", next)
 	}
 	one, runs, err := s.Schedule(t.Context(), "n")
 	if err != nil || len(runs) != 2 || one.LastAt != 2 || one.Draft.Stdin != "in" || len(one.Draft.Env) != 1 {

@@ -43,7 +43,7 @@ func TestSimulationSaysThatItIsIncomplete(t *testing.T) {
 		}
 		for i := range want {
 			if got.Jobs[i].Seq != want[i] {
-				t.Errorf("%d lanes: job %d is the one at index %d, want %d", c.many, got.Jobs[i].Seq, i, want[i])
+				t.Errorf("%d lanes: got job %d at index %d, want %d", c.many, got.Jobs[i].Seq, i, want[i])
 			}
 		}
 	}

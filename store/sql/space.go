@@ -226,7 +226,7 @@ func statFiles(path string) (files [2]os.FileInfo, err error) {
 // Guard stops the store soon after its files are removed or replaced, until ctx ends. If the directory cannot
 // be watched, Guard checks the files at intervals. The next commit detects a change that Guard misses.
 func (s *Store) Guard(ctx context.Context) {
-	for told := false; ; {
+	for warned := false; ; {
 		err := dir.WaitForChange(ctx, s.dir, []string{sqlitedb.DatabaseName, sqlitedb.DatabaseName + "-wal"}, func() bool {
 			_, err := s.sameFiles()
 			return err == nil
@@ -236,11 +236,11 @@ func (s *Store) Guard(ctx context.Context) {
 		}
 		wait := guardPause
 		if err != nil {
-			if wait = guardPollInterval; !told {
+			if wait = guardPollInterval; !warned {
 				s.log.Warn("cannot watch the database's directory for changes; checking the database files at intervals instead",
 					"error", err, "every", wait)
 			}
-			told = true
+			warned = true
 		}
 		// A commit checks the files, and stops the store if they were changed. Ignore its other errors.
 		s.do(ctx, urgent, func(*tx) error { return nil })

@@ -151,7 +151,8 @@ func TestClaimReadsOfTheNextJobOnlyItsRank(t *testing.T) {
 		jobs, _, err := tx.rules.Claim(2)
 		for id, l := range tx.readAhead.lanes {
 			if len(l.rows) != 1 || l.next == nil {
-				t.Errorf("of lane %d, %d jobs were read, and of the next one %v; want 1 and its rank", id, len(l.rows), l.next)
+				t.Errorf("lane %d: %d jobs were read, and the position %v of the next one; want 1 and a position",
+					id, len(l.rows), l.next)
 			}
 		}
 		if len(jobs) != 2 || len(tx.readAhead.lanes) != 2 {

@@ -137,7 +137,7 @@ func TestReaderThatDoesNotEnd(t *testing.T) {
 		t.Errorf("a read that does not end: %v after %v", err, took)
 	}
 	if _, err := s.List(t.Context(), store.Filter{Limit: 5}); err != nil {
-		t.Errorf("a short one: %v", err)
+		t.Errorf("a short read: %v", err)
 	}
 	stop()
 	allowCheckpoint(t, s)

@@ -68,9 +68,9 @@ func (t *tx) jobsOutOfLane(lanes map[int64]rules.Lane, demands map[int64]string)
 		switch {
 		case t.s.mem.leases[p.Seq] != nil:
 		case l.Queue != r.Text(3) || l.UID != int(r.Num(4)) || demands[l.ID] != queue.DemandsText(made):
-			wrong = fmt.Errorf("job %d of %s, user %d, %v stands in lane %+v", p.Seq, r.Text(3), r.Num(4), made, l)
+			wrong = fmt.Errorf("job %d of queue %s, user %d, demands %v is in lane %+v", p.Seq, r.Text(3), r.Num(4), made, l)
 		case l.ClosedBy == rules.Empty || l.Head.After(p):
-			wrong = fmt.Errorf("the lane %+v does not know of job %d at %v", l, p.Seq, p)
+			wrong = fmt.Errorf("the lane %+v does not contain job %d at %v", l, p.Seq, p)
 		}
 		return true, nil
 	}, `SELECT seq, rank, lane, queue, uid, demands FROM jobs INDEXED BY jobs_ready WHERE place = 1`)
@@ -94,7 +94,7 @@ func (t *tx) wrongUse() error {
 		}
 	}
 	if !maps.Equal(used, t.s.mem.unitsUsed) {
-		return fmt.Errorf("%v is used of gates, and %v is known", used, t.s.mem.unitsUsed)
+		return fmt.Errorf("leases use the units %v of gates, but the cache has %v", used, t.s.mem.unitsUsed)
 	}
 	for name, q := range t.s.mem.lanes.queues {
 		if q.leased != leased[name] {
@@ -127,7 +127,7 @@ func (t *tx) miscounted(lanes map[int64]rules.Lane) error {
 		delete(waiting, name)
 	}
 	if len(waiting) > 0 {
-		wrong = errors.Join(wrong, fmt.Errorf("nothing is known of %v", waiting))
+		wrong = errors.Join(wrong, fmt.Errorf("the cache lacks the queues %v", waiting))
 	}
 	for _, fault := range integrity.QueueFaults(t.Conn) {
 		wrong = errors.Join(wrong, errors.New(fault))
@@ -156,12 +156,12 @@ func (t *tx) miscounted(lanes map[int64]rules.Lane) error {
 	}
 	for uid, u := range m.users {
 		if u.waiting != users[uid].waiting || u.leased != users[uid].leased {
-			wrong = errors.Join(wrong, fmt.Errorf("user %d has %+v, and %+v is known", uid, users[uid], u))
+			wrong = errors.Join(wrong, fmt.Errorf("user %d has %+v, but the cache has %+v", uid, users[uid], u))
 		}
 		delete(users, uid)
 	}
 	if len(users) > 0 {
-		wrong = errors.Join(wrong, fmt.Errorf("nothing is known of the users %v", users))
+		wrong = errors.Join(wrong, fmt.Errorf("the cache lacks the users %v", users))
 	}
 	rows, err2 := integrity.RowFaults(verified{t.Conn})
 	dates, err5 := integrity.FutureDates(verified{t.Conn}, t.now)
@@ -245,7 +245,7 @@ func (t *tx) forgottenLanes(lanes map[int64]rules.Lane) error {
 				return err
 			}
 			if g.Free >= n.Units {
-				return fmt.Errorf("the lane %+v is shut on gate %d, which has room for %d", l, n.Gate, g.Free)
+				return fmt.Errorf("the lane %+v is closed by gate %d, which has room for %d", l, n.Gate, g.Free)
 			}
 		}
 	}
@@ -267,20 +267,20 @@ func (t *tx) wrongQueues(lanes map[int64]rules.Lane) error {
 	for name, q := range ls.queues {
 		head, open := heads[name]
 		if open != (len(q.openLanes) > 0 || q.best != nil) || open && head != q.Head {
-			return fmt.Errorf("queue %s begins at %v, %t, and is known as %+v", name, head, open, q)
+			return fmt.Errorf("queue %s has the head %v, open %t, but the cache has %+v", name, head, open, q)
 		}
-		if stands := open && q.Room > 0; stands != (q.readyIndex >= 0) || stands && ls.ready[q.readyIndex] != q {
-			return fmt.Errorf("queue %s stands at %d: %+v", name, q.readyIndex, q)
+		if ready := open && q.Room > 0; ready != (q.readyIndex >= 0) || ready && ls.ready[q.readyIndex] != q {
+			return fmt.Errorf("queue %s has index %d among the ready queues: %+v", name, q.readyIndex, q)
 		}
 		for i, l := range q.openLanes {
 			if l.HeapIndex != i || l.ClosedBy != rules.Open || i > 0 && q.openLanes[(i-1)/2].Head.After(l.Head) {
-				return fmt.Errorf("the lane %+v stands wrong in its queue", l)
+				return fmt.Errorf("the lane %+v is at the wrong place of the heap of its queue", l)
 			}
 		}
 	}
 	for i, q := range ls.ready {
 		if i > 0 && ls.ready[(i-1)/2].Head.After(q.Head) {
-			return fmt.Errorf("queue %s stands after one with a worse head", q.Name)
+			return fmt.Errorf("queue %s is behind a queue with a worse head", q.Name)
 		}
 	}
 	return nil

@@ -83,21 +83,21 @@ func TestABackupIsAlwaysEnded(t *testing.T) {
 			}
 			return nil
 		},
-		"crowded": func(s *Store, _ func()) error {
+		"full queue": func(s *Store, _ func()) error {
 			release := occupyWriter(t, s)
-			var crowd sync.WaitGroup
+			var waiters sync.WaitGroup
 			for range maxWaiting - promptRoom {
-				crowd.Go(func() { s.do(context.Background(), normal, func(*tx) error { return nil }) })
+				waiters.Go(func() { s.do(context.Background(), normal, func(*tx) error { return nil }) })
 			}
 			awaitWaiting(t, s, maxWaiting-promptRoom)
 			if _, err := s.Enqueue(t.Context(), store.Request{Drafts: []queue.Job{draft()}}); !errors.Is(err,
 				queue.ErrUnavailable) {
-				return fmt.Errorf("one more was taken: %w", err)
+				return fmt.Errorf("one more operation was accepted: %w", err)
 			}
 			// Release the writer while the backup waits for it or has finished.
 			go func() {
 				release()
-				crowd.Wait()
+				waiters.Wait()
 			}()
 			return errors.New("given up")
 		},
@@ -107,16 +107,16 @@ func TestABackupIsAlwaysEnded(t *testing.T) {
 			enqueueMany(t, s, 5000, func(*queue.Job) {}) // the copy takes several steps
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
-			told := false
+			called := false
 			_, err := s.Backup(ctx, func(string) (io.ReadCloser, error) { return nil, os.ErrNotExist },
 				func(int64, int64) error {
-					if told {
+					if called {
 						return nil
 					}
-					told = true
+					called = true
 					return during(s, cancel)
 				})
-			if err == nil || strings.Contains(err.Error(), "it did not fail") || strings.Contains(err.Error(), "was taken") {
+			if err == nil || strings.Contains(err.Error(), "it did not fail") || strings.Contains(err.Error(), "was accepted") {
 				t.Errorf("got %v, want an error", err)
 			}
 			<-s.writerToken
@@ -158,7 +158,7 @@ func TestBetweenTxRunsOnce(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if err := s.betweenTx(ctx, func() error { n++; return nil }); !errors.Is(err, context.Canceled) || n != 5 {
-		t.Errorf("what was given up was done, %v", err)
+		t.Errorf("a function whose caller gave up was called; %v", err)
 	}
 }
 

@@ -117,7 +117,7 @@ func TestAbuse(t *testing.T) {
 	checkDatabaseSize(q, t, int64(len(attackers))*abuseQuota<<20)
 	for pid := range first {
 		if !testrig.IsAlive(pid) {
-			t.Errorf("process %d, which there was at the beginning, has ended", pid)
+			t.Errorf("process %d, which ran at the start of the test, has ended", pid)
 		}
 	}
 }
@@ -160,7 +160,7 @@ type measurement struct {
 
 // partNames names the parts of a run: until the enqueue is acknowledged, until the job starts,
 // until it ends, and until the client has read its end and its output.
-var partNames = [4]string{"stored", "queued", "ran", "told"}
+var partNames = [4]string{"stored", "queued", "ran", "reported"}
 
 // run sends the requests of the third user and measures them for the given time. At the same time it runs the
 // function concurrent. It returns only after that function has returned.

@@ -341,7 +341,7 @@ func TestForegroundServiceKeepsChosenAttributes(t *testing.T) {
 	q.Kill()
 	q.WaitUntil("the lock is free", 5*time.Second, func() bool { return testrig.IsUnlocked(t, lock) })
 	if len(q.RunnerPids()) == 0 {
-		t.Error("the runner has ended; the test wants it to go on")
+		t.Error("the runner has ended; want it still running")
 	}
 }
 
@@ -357,7 +357,7 @@ func TestRootMakesNothingInAnothersHome(t *testing.T) {
 		r := s.run(nil, strings.Fields(words)...)
 		if entries := must(os.ReadDir(s.home)); r.Code == 0 ||
 			!strings.Contains(r.Err, "belongs to uid "+strconv.Itoa(testrig.Alice.Uid)) || len(entries) > 0 {
-			t.Errorf("%s: %+v, and made %v", words, r, entries)
+			t.Errorf("%s: %+v, and created %v", words, r, entries)
 		}
 	}
 }

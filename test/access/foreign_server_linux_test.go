@@ -147,12 +147,12 @@ func TestForeignServersReceiveNothing(t *testing.T) {
 		received := p.received(t)
 		if c.trusted {
 			if !strings.Contains(received, "secret") {
-				t.Errorf("%s: told %q, want the request; %+v", c.name, received, r)
+				t.Errorf("%s: the server received %q, want the request; %+v", c.name, received, r)
 			}
 			continue
 		}
 		if received != "" {
-			t.Errorf("%s: told %q", c.name, received)
+			t.Errorf("%s: the server received %q, want nothing", c.name, received)
 		}
 		if r.Code != 5 || r.Out != "" || !strings.Contains(r.Err, p.path) ||
 			!strings.Contains(r.Err, fmt.Sprint("uid ", c.server)) {
@@ -213,16 +213,17 @@ func TestForeignServerRefusesEveryCommand(t *testing.T) {
 			received := p.received(t)
 			if server == os.Geteuid() {
 				if !strings.Contains(received, `"jsonrpc"`) {
-					t.Errorf("%q: told one's own server %q", c.args, received)
+					t.Errorf("%q: a server of the same user received %q, want the request", c.args, received)
 				}
 				continue
 			}
 			if received != "" || r.Code != c.code || r.Out != "" || !strings.Contains(r.Err, "nothing was sent") {
-				t.Errorf("%q: told %q, %+v; want nothing, code %d, and stderr to say so", c.args, received, r, c.code)
+				t.Errorf("%q: the server received %q, %+v; want nothing, code %d, and a note on stderr",
+					c.args, received, r, c.code)
 			}
 		}
 		if files, err := filepath.Glob(filepath.Join(stateDir, "*")); err != nil || len(files) != 1 {
-			t.Errorf("beside the socket: %q, %v", files, err)
+			t.Errorf("files in the state directory: %q, %v; want only the socket", files, err)
 		}
 	}
 }
@@ -236,6 +237,6 @@ func TestServerOfUnmappedUserReceivesNothing(t *testing.T) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWUSER}
 	r := testrig.RunCommand(t, cmd)
 	if received := p.received(t); received != "" || r.Code != 5 || !strings.Contains(r.Err, "user namespace") {
-		t.Errorf("told %q, %+v; want nothing told, code 5 and the reason", received, r)
+		t.Errorf("the server received %q, %+v; want nothing, code 5 and the reason", received, r)
 	}
 }

@@ -150,7 +150,7 @@ func checkReasonEverywhere(q *testrig.Queue, id, sentence string) {
 		cmd.Process.Kill()
 		cmd.Wait()
 	}()
-	q.WaitUntil("run says it", 20*time.Second, func() bool {
+	q.WaitUntil("run prints the reason", 20*time.Second, func() bool {
 		return strings.Contains(stderr.String(), "is waiting: "+why.Reasons[0].Text+"; next step: "+why.Reasons[0].Next)
 	})
 }
@@ -174,7 +174,7 @@ func TestServiceEndsWithItsLauncher(t *testing.T) {
 	text, _ := os.ReadFile(logs[0])
 	want := fmt.Sprintf("the launcher (process %d) ended (signal: killed)", launcher)
 	if !strings.Contains(string(text), want) {
-		t.Errorf("the service said %s\nwant %s", text, want)
+		t.Errorf("the log of the service is %s\nwant %s", text, want)
 	}
 	q.Cmd = nil
 	q.Start(args...)
@@ -205,7 +205,7 @@ func TestStoppedLauncherIsNamed(t *testing.T) {
 	syscall.Kill(launcher, syscall.SIGSTOP)
 	defer syscall.Kill(launcher, syscall.SIGCONT)
 	want := fmt.Sprintf("the launcher (process %d) is stopped", launcher)
-	q.WaitUntil("status names it while a runner is there", 20*time.Second, func() bool {
+	q.WaitUntil("status names the stopped launcher while a runner exists", 20*time.Second, func() bool {
 		return strings.Contains(q.Must("status"), want)
 	})
 	q.CheckFinding("a stopped launcher", "launcher", fmt.Sprintf("kill -CONT %d", launcher))
@@ -221,15 +221,15 @@ func TestStoppedLauncherIsNamed(t *testing.T) {
 	syscall.Kill(launcher, syscall.SIGCONT)
 	q.MustAs(testrig.DaemonUser, "wait", id)
 	if pids := childrenOf(launcher, "--accepted"); len(pids) != 1 {
-		t.Errorf("runners once the launcher continues: %v, want one", pids)
+		t.Errorf("runners after the launcher continues: %v, want one", pids)
 	}
 	for _, f := range q.Doctor().Findings {
 		if f.Check == "launcher" {
-			t.Errorf("once the launcher continues: %+v", f)
+			t.Errorf("doctor, after the launcher continues: %+v", f)
 		}
 	}
 	if got := q.Must("status"); strings.Contains(got, "launcher") {
-		t.Errorf("once the launcher continues: %s", got)
+		t.Errorf("status, after the launcher continues: %s", got)
 	}
 }
 
@@ -243,7 +243,7 @@ func TestMissingLauncherIsNamed(t *testing.T) {
 	q.Start("--workers", "2", "--runner-dir", q.RootRunnerDir, "--runner-socket", socket, "--runner-policy", rules)
 	q.OutputOf(testrig.DaemonUser, "--no-cwd", "true")
 	launcher.Process.Kill()
-	q.WaitUntil("it has ended", 20*time.Second, func() bool {
+	q.WaitUntil("the launcher has ended", 20*time.Second, func() bool {
 		c, err := net.Dial("unix", socket)
 		if err == nil {
 			c.Close()

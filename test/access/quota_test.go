@@ -41,12 +41,12 @@ func TestRunningPerUser(t *testing.T) {
 		return most
 	}
 	if got := most(12); got != 2 {
-		t.Errorf("%d ran at once, want 2", got)
+		t.Errorf("%d jobs ran concurrently, want 2", got)
 	}
 	q.Stop()
 	q.Start("--workers", "4")
 	if got := most(8); got != 2 {
-		t.Errorf("%d ran at once after a new start, want 2", got)
+		t.Errorf("%d jobs ran concurrently after a restart, want 2", got)
 	}
 
 	var ids []string
@@ -77,7 +77,7 @@ func TestRunningPerUser(t *testing.T) {
 	}
 	q.Must("wait", "--timeout", "30", ids[0], ids[1], ids[2])
 	if got := most(8); got < 3 {
-		t.Errorf("%d ran at once without a bound, want more than 2", got)
+		t.Errorf("%d jobs ran concurrently without a quota, want more than 2", got)
 	}
 	if out := q.Must("doctor", "--verify"); strings.Contains(out, "failure") {
 		t.Error(out)

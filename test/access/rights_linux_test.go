@@ -96,7 +96,7 @@ func TestRightsOnJobs(t *testing.T) {
 				case !may && !onMany && (r.Code != 5 || r.Out != "" || !strings.Contains(r.Err, "denied: ")):
 					t.Errorf("%s: %+v, want a refusal", what, r)
 				case !may && !onMany && p.Right != "none" && !strings.Contains(r.Err, "needs the right"):
-					t.Errorf("%s: the refusal does not say what is needed: %s", what, r.Err)
+					t.Errorf("%s: the error does not name the required right: %s", what, r.Err)
 				}
 				if !may {
 					if after := q.Show(id); after.State != before.State || after.PID != before.PID {
@@ -112,11 +112,11 @@ func TestRightsOnJobs(t *testing.T) {
 	}
 	r := q.RunAs(testrig.Alice, "cancel", "--state", "waiting", "--user", fmt.Sprint(testrig.Bob.Uid))
 	if r.Code != 5 || !strings.Contains(r.Err, "operate") {
-		t.Errorf("cancel of all that another has: %+v", r)
+		t.Errorf("cancel of all jobs of another user: %+v", r)
 	}
 	for _, verb := range []string{"pause", "resume"} {
 		if r := q.RunAs(testrig.Alice, verb, "--all"); r.Code != 5 || !strings.Contains(r.Err, `needs the right "operate"`) {
-			t.Errorf("%s of everything by who may submit: %+v", verb, r)
+			t.Errorf("%s --all by a user with the right to submit: %+v", verb, r)
 		}
 	}
 	ids := []string{deadJob(q, testrig.Alice), deadJob(q, testrig.Bob)}
@@ -238,10 +238,10 @@ func TestOthersJobsAreMasked(t *testing.T) {
 		t.Errorf("shown to an operator: %s", text)
 	}
 	if r := q.RunAs(testrig.Operator, "edit", "secret", `{"env":{"SECRET":"***"}}`); r.Code == 0 {
-		t.Errorf("a mask was written in place of a value: %+v", r)
+		t.Errorf("edit stored the mask *** as a value: %+v", r)
 	}
 	if log := q.LogText(); strings.Contains(log, "c4n4ry") {
-		t.Errorf("the log of the service tells it:\n%s", log)
+		t.Errorf("the service's log contains the secret:\n%s", log)
 	}
 	q.MustAs(testrig.Alice, "enqueue", "--id", "runs", "--env", "SECRET="+value, "sleep 600")
 	q.WaitUntil("the job runs", 20*time.Second, func() bool { return q.Show("runs").State == "processing" })
@@ -251,7 +251,7 @@ func TestOthersJobsAreMasked(t *testing.T) {
 	}
 	for _, name := range names {
 		if raw, err := os.ReadFile(name); err == nil && strings.Contains(string(raw), value) {
-			t.Errorf("%s has it: %q", name, raw)
+			t.Errorf("%s contains the secret: %q", name, raw)
 		}
 	}
 }
@@ -340,10 +340,10 @@ func TestActionsAreAudited(t *testing.T) {
 	}
 	for _, p := range []testrig.Person{testrig.Reader, testrig.Alice, testrig.Operator, testrig.Admin} {
 		if text := q.MustAs(p, "events", "--jsonl"); strings.Contains(text, `"audit"`) || strings.Contains(text, `"verb"`) {
-			t.Errorf("%s is told of it as news:\n%s", p.Name, text)
+			t.Errorf("%s received audit events:\n%s", p.Name, text)
 		}
 		if r := q.RunAs(p, "events", "--event", "audit"); r.Code != 2 || !strings.Contains(r.Err, "audit") {
-			t.Errorf("%s asks for the kind: %+v", p.Name, r)
+			t.Errorf("%s, events --event audit: %+v", p.Name, r)
 		}
 	}
 	if text := q.MustAs(testrig.Admin, "events", "--audit", "--event", "audit"); !strings.Contains(text,
@@ -362,7 +362,7 @@ func TestConnectionKeepsItsGroups(t *testing.T) {
 	}
 	without := testrig.Person{Name: "who left the group", Uid: 61250}
 	if r := q.RunAs(without, "list"); r.Code != 5 {
-		t.Errorf("who came again without the group: %+v", r)
+		t.Errorf("a user who is no longer in the group: %+v", r)
 	}
 	if a := w.Call("enqueue", testrig.Fields{"command": "true"}); a.Error != nil {
 		t.Errorf("on the connection from before: %+v", a.Error)
@@ -374,7 +374,7 @@ func TestConnectionKeepsItsGroups(t *testing.T) {
 	}
 	q.Must("config", "set", "access.submit", "61250")
 	if a := w.Call("enqueue", testrig.Fields{"command": "true"}); a.Error != nil {
-		t.Errorf("after it was given again: %+v", a.Error)
+		t.Errorf("after the right was granted again: %+v", a.Error)
 	}
 }
 
@@ -411,7 +411,7 @@ func TestUnknownNamesAreAWarning(t *testing.T) {
 	q.Start("--workers", "0")
 	const words = "the settings section [access] names unknown users or groups: no.such.user"
 	if log := q.LogText(); strings.Count(log, words) != 1 {
-		t.Errorf("the log says %d times what is not here:\n%s", strings.Count(log, words), log)
+		t.Errorf("the log contains the warning about unknown names %d times, want once:\n%s", strings.Count(log, words), log)
 	}
 	if d := q.Doctor(); d.Level != "warning" || !strings.Contains(fmt.Sprint(d.Findings), words) {
 		t.Errorf("doctor: %+v", d)

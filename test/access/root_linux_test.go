@@ -44,7 +44,7 @@ func TestJobsRunAsTheirSubmitter(t *testing.T) {
 		}
 	}
 	if got := q.OutputOf(testrig.NewsUser, "--no-cwd", "true"); !strings.Contains(got, "cwd: ") {
-		t.Errorf("a home that is not there: got %q, want cwd named", got)
+		t.Errorf("a missing home directory: got %q, want an error about cwd", got)
 	}
 	if got := q.OutputOf(testrig.NewsUser, "--cwd", "/", "id -u"); got != "9" {
 		t.Errorf("another user's job ran as %q", got)
@@ -76,7 +76,7 @@ func TestRootsRunnerOpensPathsAsSubmitter(t *testing.T) {
 	}
 	write(private+"/tool", "#!/bin/sh\necho the secret\n", 0o755)
 	write(secret+"/closed", "the secret\n", 0o600)
-	for name, to := range map[string]string{"link": secret + "/closed", "folder": private, "tool": private + "/tool"} {
+	for name, to := range map[string]string{"link": secret + "/closed", "dir": private, "tool": private + "/tool"} {
 		if err := os.Symlink(to, filepath.Join(mine, name)); err != nil {
 			t.Fatal(err)
 		}
@@ -92,9 +92,9 @@ func TestRootsRunnerOpensPathsAsSubmitter(t *testing.T) {
 		"a link to it":                     {"--cwd", "/", "--stdin-file", mine + "/link", "cat"},
 		"what the kernel says of others":   {"--cwd", "/", "--stdin-file", "/proc/self/maps", "cat"},
 		"a pipe":                           {"--cwd", "/", "--stdin-file", mine + "/fifo", "cat"},
-		"root's folder":                    {"--cwd", private, "ls"},
-		"a link to it ":                    {"--cwd", mine + "/folder", "ls"},
-		"a program in root's folder":       {"--cwd", "/", "--", private + "/tool"},
+		"root's directory":                 {"--cwd", private, "ls"},
+		"a link to it ":                    {"--cwd", mine + "/dir", "ls"},
+		"a program in root's directory":    {"--cwd", "/", "--", private + "/tool"},
 		"a link to that":                   {"--cwd", "/", "--", mine + "/tool"},
 		"one found there by PATH":          {"--cwd", "/", "--env", "PATH=" + private, "--", "tool"},
 		"one found by PATH through a link": {"--cwd", "/", "--env", "PATH=" + mine, "--", "tool"},
@@ -104,7 +104,7 @@ func TestRootsRunnerOpensPathsAsSubmitter(t *testing.T) {
 		j := q.Show(id)
 		if j.State != "dead" || (testrig.Deref(j.ExitCode) != 126 && testrig.Deref(j.ExitCode) != 127) ||
 			strings.Contains(j.Output, "secret") {
-			t.Errorf("%s: %+v, want it not runnable", what, j)
+			t.Errorf("%s: %+v, want not_runnable", what, j)
 		}
 	}
 	// The runner has all rights of the submitter. So a job can read files that the submitter may read, even
@@ -115,7 +115,7 @@ func TestRootsRunnerOpensPathsAsSubmitter(t *testing.T) {
 	}
 	if got := q.OutputOf(testrig.DaemonUser, "--cwd", mine, "--stdin-file", mine+"/own", "cat; pwd"); got != "mine\n"+
 		mine {
-		t.Errorf("one's own file and folder: got %q", got)
+		t.Errorf("the user's own input file and directory: got %q", got)
 	}
 }
 
@@ -146,8 +146,8 @@ func TestRootsRunnerLendsNoCapabilities(t *testing.T) {
 	}
 	defer func() { cmd.Process.Kill(); cmd.Wait() }()
 	paths := map[string]string{
-		"a file below another's folder": fmt.Sprintf("/proc/%d/cwd/open", cmd.Process.Pid),
-		"another's addresses":           fmt.Sprintf("/proc/%d/maps", cmd.Process.Pid),
+		"a file below another user's directory": fmt.Sprintf("/proc/%d/cwd/open", cmd.Process.Pid),
+		"another's addresses":                   fmt.Sprintf("/proc/%d/maps", cmd.Process.Pid),
 	}
 	for fd := 3; fd < 16; fd++ { // one of these descriptors is open on a file that every user may read
 		paths[fmt.Sprint("descriptor ", fd)] = fmt.Sprint("/proc/self/fd/", fd)
@@ -157,7 +157,7 @@ func TestRootsRunnerLendsNoCapabilities(t *testing.T) {
 		q.RunAs(testrig.DaemonUser, "wait", id)
 		j := q.Show(id)
 		if j.State != "dead" || j.Output != "" {
-			t.Errorf("%s: %+v, want it unreadable", what, j)
+			t.Errorf("%s: %+v, want a dead job without output", what, j)
 		}
 	}
 }
@@ -168,7 +168,7 @@ func TestOnlySubmitterCanOpenInput(t *testing.T) {
 	q := testrig.StartRooted(t, "run_as = \"submitter\"\n", "accounts = *\n")
 	if got := q.OutputOf(testrig.DaemonUser, "--cwd", "/", "--stdin", "hello",
 		"stat -Lc '%a %U' /dev/stdin; cat /dev/stdin"); got != "600 daemon\nhello" {
-		t.Errorf("got %q, want it closed to others", got)
+		t.Errorf("got %q, want a file that other users cannot read", got)
 	}
 }
 
@@ -183,7 +183,7 @@ func TestOwnerCannotEditJobOfAnotherAccount(t *testing.T) {
 		{`{"argv":["id"],"command":null}`}} {
 		if r := q.RunAs(testrig.DaemonUser, append([]string{"edit", id}, set...)...); r.Code != 5 ||
 			!strings.Contains(r.Err, "admin") {
-			t.Errorf("%v of one's own job that runs as another: %+v, want it refused", set, r)
+			t.Errorf("edit %v of the user's own job that runs as another user: %+v, want an error", set, r)
 		}
 	}
 	q.MustAs(testrig.DaemonUser, "edit", id, "--priority", "7")
@@ -205,12 +205,12 @@ func TestPolicyOfRootsRunner(t *testing.T) {
 		"news, for an admin": q.CLI("enqueue", "--user", "news", "true"),
 	} {
 		if r.Code != 5 || !strings.Contains(r.Err, filepath.Dir(q.RootRunnerDir)+"/runner.conf") {
-			t.Errorf("%s: %+v, want it refused with the policy's file", what, r)
+			t.Errorf("%s: %+v, want an error that names the policy file", what, r)
 		}
 	}
 	if r := q.CLI("enqueue", "true"); !strings.Contains(r.Err, "allow_root_jobs = true") ||
 		!strings.Contains(r.Err, "--user NAME") {
-		t.Errorf("root is told %q", r.Err)
+		t.Errorf("root gets the error %q", r.Err)
 	}
 	id := q.Must("enqueue", "--cwd", "/", "--user", "daemon", "id -un")
 	q.Must("wait", id)
@@ -222,7 +222,7 @@ func TestPolicyOfRootsRunner(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := q.Must("run", "--", "id", "-un"); got != "root" {
-		t.Errorf("root's job, once it may, ran as %q", got)
+		t.Errorf("root's job, with allow_root_jobs, ran as %q", got)
 	}
 	// The runner checks the policy itself, so a compromised service cannot start jobs that the policy
 	// forbids.
@@ -254,7 +254,7 @@ func TestFixedAccount(t *testing.T) {
 		}
 	}
 	if r := q.RunAs(testrig.DaemonUser, "enqueue", "--user", "daemon", "true"); r.Code != 5 {
-		t.Errorf("another account: %+v, want it refused", r)
+		t.Errorf("another account: %+v, want an error", r)
 	}
 	q.KillRunners()
 	if got := q.OutputOf(testrig.DaemonUser, "--cwd", "/", "id -un"); got != "mail" {
@@ -278,7 +278,7 @@ func TestPolicyRefusesTheServiceAccount(t *testing.T) {
 		"root": q.CLI("enqueue", "true")} {
 		if r.Code != 5 || !strings.Contains(r.Err, "jobs may not run as games, the service's account") ||
 			!strings.Contains(r.Err, filepath.Dir(q.RootRunnerDir)+"/runner.conf") {
-			t.Errorf("%s: %+v, want it refused with the policy's file", what, r)
+			t.Errorf("%s: %+v, want an error that names the policy file", what, r)
 		}
 	}
 }

@@ -88,7 +88,7 @@ func TestDeadRootsRunnerIsCleanedUp(t *testing.T) {
 	if raw, _ := os.ReadFile("/proc/" + stray + "/cmdline"); bytes.Contains(raw, []byte("sleep\x00300")) {
 		t.Errorf("process %s of the dead runner's job lives on", stray)
 	}
-	q.WaitUntil("its folder is gone", 20*time.Second, func() bool {
+	q.WaitUntil("the dead runner's directory is gone", 20*time.Second, func() bool {
 		remaining, _ := filepath.Glob(fmt.Sprintf("%s/%d.*", q.RootRunnerDir, old[0]))
 		return len(remaining) == 0
 	})
@@ -194,7 +194,7 @@ func TestTwoServicesDoNotShareRootsRunners(t *testing.T) {
 	}
 	q.MustAs(testrig.DaemonUser, "wait", id)
 	if j := q.Show(id); j.State != "completed" || len(j.History) != 1 {
-		t.Errorf("the first one's job: %+v", j)
+		t.Errorf("the job of the first service: %+v", j)
 	}
 	q.KillRunners() // after this, the launcher starts another runner for the next job
 	if got := q.OutputOf(testrig.DaemonUser, "--cwd", "/", "id -un"); got != "daemon" {
@@ -288,7 +288,7 @@ func TestFixedAccountStopsItsRunner(t *testing.T) {
 		t.Errorf("the job that stopped its runner: %+v", j)
 	}
 	syscall.Kill(runner, syscall.SIGKILL)
-	q.WaitUntil("it is lost", 20*time.Second, func() bool { return q.Show(bad).State == "dead" })
+	q.WaitUntil("the job is lost", 20*time.Second, func() bool { return q.Show(bad).State == "dead" })
 	if testrig.IsAlive(job) {
 		t.Errorf("process %d of the lost job lives", job)
 	}
@@ -375,10 +375,10 @@ func TestLeasedFilesDelayNoOtherUser(t *testing.T) {
 		}
 	}
 	if longest := slices.Max(elapsed); longest > time.Second {
-		t.Errorf("another user's job took %v, of %v", longest, elapsed)
+		t.Errorf("the slowest job of another user took %v, of %v", longest, elapsed)
 	}
 	if n := len(q.RunnerPids()); n != 2 {
-		t.Errorf("%d runners; want one for all, and one of the user whose starts hang", n)
+		t.Errorf("%d runners; want a common one and one for the user whose starts hang", n)
 	}
 	for _, id := range bad {
 		q.CLI("wait", id)
@@ -411,10 +411,10 @@ func TestRootsRunnerRestartsItsWatchdog(t *testing.T) {
 	}
 	first := watchdog()
 	if first == 0 {
-		t.Fatal("nobody watches the runner")
+		t.Fatal("the runner has no watchdog")
 	}
 	syscall.Kill(first, syscall.SIGKILL)
-	q.WaitUntil("another watchdog is there", 20*time.Second, func() bool { g := watchdog(); return g != 0 && g != first })
+	q.WaitUntil("another watchdog runs", 20*time.Second, func() bool { g := watchdog(); return g != 0 && g != first })
 	if orphans, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%[1]d/children", runner)); err != nil || len(orphans) > 0 {
 		t.Errorf("children of the main thread: %q, %v", orphans, err)
 	}
@@ -451,7 +451,7 @@ func TestRunnerThatCannotStartSaysWhy(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := q.OutputOf(testrig.DaemonUser, "--cwd", "/", "id -un"); got != "daemon" {
-		t.Errorf("once one can be started a job ran as %q", got)
+		t.Errorf("after a runner can start, a job ran as %q", got)
 	}
 }
 
@@ -471,7 +471,7 @@ func TestRootsRunnerDirKeepsItsGroup(t *testing.T) {
 	}
 	if line, err := bufio.NewReader(c).ReadString('\n'); err != nil || !strings.Contains(line, "refused") ||
 		!strings.Contains(line, "group 60") {
-		t.Errorf("root with a group of its own is told %q, %v", line, err)
+		t.Errorf("a request of root with another group gets %q, %v; want a refusal that names group 60", line, err)
 	}
 	if got := q.OutputOf(testrig.DaemonUser, "--cwd", "/", "id -un"); got != "daemon" {
 		t.Errorf("afterwards a job ran as %q", got)

@@ -54,12 +54,12 @@ func TestSocketLetsItsGroupIn(t *testing.T) {
 	cmd.Dir = "/"
 	if r := testrig.RunCommand(t, cmd); r.Code != 5 || !strings.Contains(r.Err,
 		"this account has no access to the directory "+q.Dir) {
-		t.Errorf("a folder that cannot be entered: %+v", r)
+		t.Errorf("a directory without search permission: %+v", r)
 	}
 	q.Stop()
 	q.WriteFile("queuectl.toml", "socket_group = \"no.such.group\"\n")
 	if r := q.MustRefuseStart("--dir", q.Dir); r.Code != 78 ||
 		!strings.Contains(r.Err, `socket_group: there is no group "no.such.group"`) {
-		t.Errorf("a group that is not there: %+v", r)
+		t.Errorf("an unknown group: %+v", r)
 	}
 }

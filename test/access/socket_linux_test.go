@@ -45,7 +45,7 @@ func TestRemovedSocketIsRebound(t *testing.T) {
 			q.WaitUntil("the service names the file in its way", 10*time.Second,
 				func() bool { return strings.Contains(q.LogText(), "this file exists and is not a socket") })
 			if text := q.ReadFile(testrig.SocketName); text != "mine" {
-				t.Errorf("the file became %q", text)
+				t.Errorf("the file was changed to %q", text)
 			}
 			return os.Remove(socket)
 		}},
@@ -58,10 +58,10 @@ func TestRemovedSocketIsRebound(t *testing.T) {
 			t.Errorf("%s: %v, %v", c.what, info, err)
 		}
 		if n := w.Counts()["pending"]; n != 0 {
-			t.Errorf("%s: %d pending on the connection from before", c.what, n)
+			t.Errorf("%s: %d pending jobs, according to the earlier connection", c.what, n)
 		}
 		if remaining, _ := filepath.Glob(q.Path(".s*")); len(remaining) != 0 {
-			t.Errorf("%s: left behind: %v", c.what, remaining)
+			t.Errorf("%s: remaining files: %v", c.what, remaining)
 		}
 	}
 	q.Must("enqueue", "true")
@@ -85,7 +85,7 @@ func TestSocketIsReboundOncePerSecond(t *testing.T) {
 		t.Errorf("removed %d times within 3 s", bound)
 	}
 	if spent := testrig.CPUTicks(t, q.Cmd.Process.Pid) - before; spent > 20 {
-		t.Errorf("%d ticks of CPU meanwhile", spent)
+		t.Errorf("recreating the socket used %d ticks of CPU, want at most 20", spent)
 	}
 	q.WaitUntil("it answers", 10*time.Second, q.IsAnswering)
 }
@@ -104,7 +104,7 @@ func TestOtherServicesSocketIsKept(t *testing.T) {
 	if err := os.Rename(socket+".other", socket); err != nil {
 		t.Fatal(err)
 	}
-	q.WaitUntil("the service says who stands in its way", 10*time.Second, func() bool {
+	q.WaitUntil("the service logs that another process listens on its socket", 10*time.Second, func() bool {
 		return strings.Contains(q.LogText(), "already listens there")
 	})
 	c, err := net.Dial("unix", socket)
@@ -192,7 +192,7 @@ func TestRemovedDatabaseEndsIdleService(t *testing.T) {
 			}
 			q.Cmd = nil
 		case <-time.After(5 * time.Second):
-			t.Errorf("%s: the service goes on", what)
+			t.Errorf("%s: the service is still running", what)
 		}
 	}
 }

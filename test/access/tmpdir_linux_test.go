@@ -87,9 +87,9 @@ func TestJobTmpdirIsUsed(t *testing.T) {
 	q.WriteFile("gate", "")
 	q.Must("wait", longJob)
 	if got := q.Show(longJob).Output; !strings.HasSuffix(got, "\nmine\n") {
-		t.Errorf("the job that ran when the setting changed finds %q in its directory, want mine", got)
+		t.Errorf("the job that ran during the change of the setting finds %q in its directory, want mine", got)
 	}
-	q.WaitUntil("nothing is left where the directories were", 20*time.Second, func() bool {
+	q.WaitUntil("the earlier directories are empty", 20*time.Second, func() bool {
 		return len(fileNames(t, first)) == 0
 	})
 
@@ -101,12 +101,12 @@ func TestJobTmpdirIsUsed(t *testing.T) {
 	q.Kill()
 	q.KillRunners()
 	if len(fileNames(t, second)) == 0 {
-		t.Fatal("a killed runner has left nothing, so this test shows nothing")
+		t.Fatal("the killed runner left no files, so this test proves nothing")
 	}
 	q.WriteFile("queuectl.toml", "")
 	q.Start("--workers", "2", "--keep-jobs")
 	q.CLI("wait", lostJob)
-	q.WaitUntil("what the killed runner left is gone", 20*time.Second, func() bool {
+	q.WaitUntil("the files of the killed runner are removed", 20*time.Second, func() bool {
 		return len(fileNames(t, second)) == 0
 	})
 	if path := tmpdirOf(q); !strings.HasPrefix(path, q.Path("runner/jobs")+"/") {
@@ -151,7 +151,7 @@ func TestJobTmpdirMustBePrivate(t *testing.T) {
 		}
 		if lines := q.LogLines("no jobs can start until the setting job_tmpdir is correct"); len(lines) != 1 ||
 			!strings.HasPrefix(fmt.Sprint(lines[0]["error"]), c.want) {
-			t.Errorf("%s: the log says at the start %v, want %s", c.name, lines, c.want)
+			t.Errorf("%s: the log at the start contains %v, want %s", c.name, lines, c.want)
 		}
 		if c.undo != nil {
 			if err := c.undo(); err != nil {
@@ -178,7 +178,7 @@ func TestRootsRunnerRefusesServicesJobTmpdir(t *testing.T) {
 		filepath.Join(q.RootRunnerDir, "spawn.sock"), "--runner-policy", rules)
 	want := "job_tmpdir: this setting has no effect if root starts the runners; remove it here, and set it in " + rules
 	if err == nil || !strings.Contains(fmt.Sprint(err), want) {
-		t.Errorf("it starts, or says %v, want %s", err, want)
+		t.Errorf("start of the service: %v, want the error %s", err, want)
 	}
 }
 
@@ -277,7 +277,7 @@ func TestJobTmpdirOfRootsRunners(t *testing.T) {
 			})
 			q.KillRunners()
 			q.CLI("wait", lostJob)
-			q.WaitUntil("what the killed runner left is gone", 20*time.Second, func() bool {
+			q.WaitUntil("the files of the killed runner are removed", 20*time.Second, func() bool {
 				remaining := false
 				filepath.WalkDir(dir, func(path string, _ fs.DirEntry, _ error) error {
 					remaining = remaining || filepath.Base(path) == "x"

@@ -63,16 +63,16 @@ func TestUserBytesAreBounded(t *testing.T) {
 	}
 	if out := q.Must("show", "1"); !strings.Contains(out,
 		"Removed:    env, stdin (to free space; this job cannot run again)") {
-		t.Errorf("show of a job whose input made room: %s", out)
+		t.Errorf("show of a job whose input was removed to free space: %s", out)
 	}
 	if out := q.Must("show", "1", "--json"); !strings.Contains(out, `"input_removed":["env","stdin"]`) {
-		t.Errorf("show --json of a job whose input made room: %s", out)
+		t.Errorf("show --json of a job whose input was removed to free space: %s", out)
 	}
 	if r := q.CLI("retry", "1"); r.Code == 0 || !strings.Contains(r.Err, "stdin: job 1 cannot run again") {
-		t.Errorf("retry of a job whose input made room: exit code %d, %s%s", r.Code, r.Out, r.Err)
+		t.Errorf("retry of a job whose input was removed to free space: exit code %d, %s%s", r.Code, r.Out, r.Err)
 	}
 	if out := q.Must("why", "1"); !strings.Contains(out, "its input (env, stdin) was removed to make room") {
-		t.Errorf("why of a job whose input made room: %s", out)
+		t.Errorf("why of a job whose input was removed to free space: %s", out)
 	}
 	if r := q.CLI("doctor", "--verify"); r.Code != 0 {
 		t.Errorf("doctor --verify: exit code %d, %s%s", r.Code, r.Out, r.Err)

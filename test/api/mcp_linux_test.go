@@ -165,7 +165,7 @@ func TestMCPSurvivesInvalidLines(t *testing.T) {
 			Error struct{ Code int }
 		}
 		if err := json.Unmarshal(lines.Bytes(), &answer); err != nil {
-			t.Fatalf("it says %q: %v", lines.Text(), err)
+			t.Fatalf("the server sent %q: %v", lines.Text(), err)
 		}
 		got = append(got, fmt.Sprint(answer.ID, answer.Error.Code))
 		if answer.ID == 2 {
@@ -175,7 +175,7 @@ func TestMCPSurvivesInvalidLines(t *testing.T) {
 	ends()
 	slices.Sort(got)
 	if want := []string{"0 -32600", "0 -32600", "0 -32700", "1 0", "2 0", "5 -32600"}; !slices.Equal(got, want) {
-		t.Errorf("it answers %q, want %q", got, want)
+		t.Errorf("the server answers %q, want %q", got, want)
 	}
 }
 
@@ -190,7 +190,7 @@ func TestMCPAnswersBatches(t *testing.T) {
 		io.WriteString(in, `[{"jsonrpc":"2.0","id":2,"method":"ping"},{"jsonrpc":"2.0","id":3,"method":"ping"}]`+"\n")
 		for lines.Scan() && !strings.Contains(lines.Text(), want) {
 			if !strings.Contains(lines.Text(), `"id":1`) {
-				t.Errorf("by %s they are answered by %s, want %s", version, lines.Text(), want)
+				t.Errorf("a batch in protocol version %s gets %s, want %s", version, lines.Text(), want)
 				break
 			}
 		}
@@ -216,7 +216,7 @@ func TestMCP(t *testing.T) {
 	typed.Stdin = strings.NewReader("hello\n")
 	if r := testrig.RunCommand(t, typed); r.Code != 1 || r.Out != "" ||
 		!strings.Contains(r.Err, "Model Context Protocol") {
-		t.Errorf("to who types there: %+v", r)
+		t.Errorf("mcp with text that is not JSON: %+v", r)
 	}
 	a := newAgent(t, q.Command("mcp", "--write"))
 	if got := a.tools(); len(got) != 9 || !slices.Contains(got, "run_and_wait") {
@@ -225,11 +225,11 @@ func TestMCP(t *testing.T) {
 	outcome := a.call("run_and_wait", params{"command": "echo hi; echo oops >&2; exit 3", "wait": "20s"}, false)
 	if outcome.State != "dead" || outcome.ExitCode == nil || *outcome.ExitCode != 3 || outcome.Stdout != "hi\n" ||
 		outcome.Stderr != "oops\n" || outcome.Error == "" {
-		t.Errorf("it ran so: %+v", outcome)
+		t.Errorf("outcome of run_and_wait: %+v", outcome)
 	}
 	slow := a.call("run_and_wait", params{"argv": []string{"sleep", "600"}, "wait": 0.1}, false)
 	if !slow.TimedOut || slow.State == "completed" {
-		t.Errorf("what takes longer: %+v", slow)
+		t.Errorf("a command that takes longer than wait: %+v", slow)
 	}
 	if got := a.call("cancel", params{"id": slow.ID}, false); !slices.Equal(got.Done, []string{slow.ID}) {
 		t.Errorf("cancelled %+v", got)
@@ -313,7 +313,7 @@ func TestMCPShowsTerminalOutputAsText(t *testing.T) {
 		t.Errorf("show: %q", got.Output)
 	}
 	if got := a.call("show", params{"id": outcome.ID, "full": true}, false); !strings.Contains(got.Output, "\x1b[31m") {
-		t.Errorf("show in full, which is JSON as queuectl prints it: %q", got.Output)
+		t.Errorf("show with full = true: %q; want the escape sequence", got.Output)
 	}
 }
 
@@ -348,7 +348,7 @@ func TestMCPToolsAreDeclared(t *testing.T) {
 		}
 		for _, condition := range []string{"allOf", "anyOf", "oneOf", "not"} {
 			if input[condition] != nil {
-				t.Errorf("%s: its schema has %s at the top, which clients refuse", tool.Name, condition)
+				t.Errorf("%s: its schema has %s at the top level, which clients reject", tool.Name, condition)
 			}
 		}
 		compiled := compiledSchema(t, "input-"+tool.Name, input)
@@ -406,7 +406,7 @@ func TestMCPAnswersAfterItsInputHasEnded(t *testing.T) {
 		}
 	}
 	if r.Code != 0 {
-		t.Errorf("it exits %d: %s", r.Code, r.Err)
+		t.Errorf("the server exits with %d: %s", r.Code, r.Err)
 	}
 }
 
@@ -424,7 +424,7 @@ func TestMCPEndsWhileACallWaits(t *testing.T) {
 	started := time.Now()
 	r := testrig.RunCommand(t, cmd)
 	if r.Code != 0 || time.Since(started) > time.Minute {
-		t.Errorf("it ends after %v with %+v", time.Since(started), r)
+		t.Errorf("the server ends after %v with %+v", time.Since(started), r)
 	}
 	if !strings.Contains(r.Out, `"id":1,`) || !strings.Contains(r.Out, `"timed_out":true`) {
 		t.Errorf("the call that waits is not answered with timed_out: %s", r.Out)
@@ -454,7 +454,7 @@ func TestMCPSeesOnlyCallersJobs(t *testing.T) {
 		a := agentOf(p, "--write")
 		for _, tool := range []string{"show", "why", "logs", "wait", "cancel", "retry"} {
 			if got := a.call(tool, params{"id": hers}, true); got.Code != "denied" {
-				t.Errorf("%s: %s of another's job: %+v", p.Name, tool, got)
+				t.Errorf("%s: %s of a job of another user: %+v", p.Name, tool, got)
 			}
 		}
 		if got := a.call("cancel", params{"all": true, "dry_run": true}, false); len(got.Done) != 0 {
@@ -475,6 +475,6 @@ func TestMCPSeesOnlyCallersJobs(t *testing.T) {
 	}
 	agentOf(testrig.Operator, "--write", "--all-users").call("cancel", params{"id": hers}, false)
 	if got := q.Show(hers).State; got != "cancelled" {
-		t.Errorf("it is %s", got)
+		t.Errorf("the job is %s, want cancelled", got)
 	}
 }

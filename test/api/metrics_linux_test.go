@@ -36,7 +36,7 @@ func parseMetrics(q *testrig.Queue, text string) map[string]*dto.MetricFamily {
 }
 
 // labelled returns the metric of a family that has the given labels, each as NAME=VALUE. It
-// returns nil if there is none.
+// returns nil if the family has no such metric.
 func labelled(f *dto.MetricFamily, labels ...string) *dto.Metric {
 next:
 	for _, m := range f.GetMetric() {
@@ -94,7 +94,7 @@ func TestMetrics(t *testing.T) {
 		Metrics    []struct{ Value *float64 }
 	}
 	if err := json.Unmarshal([]byte(q.Must("metrics", "--json")), &list); err != nil || len(list) < 10 {
-		t.Errorf("as JSON there are %d metrics, %v", len(list), err)
+		t.Errorf("metrics --json lists %d metrics, %v", len(list), err)
 	}
 	for _, m := range list {
 		if m.Type == "gauge" && len(m.Metrics) > 0 && m.Metrics[0].Value == nil {
@@ -165,10 +165,10 @@ func TestMetricsNameFewQueues(t *testing.T) {
 	q.Must("enqueue", "--file", q.WriteFile("list.jsonl", list.String()))
 	families := parseMetrics(q, q.Must("metrics")+"\n")
 	if n := len(families["queuectl_queue_waiting"].GetMetric()); n > 101 {
-		t.Errorf("%d queues are told by name", n)
+		t.Errorf("%d queues have their own metric, want at most 101", n)
 	}
 	if m := labelled(families["queuectl_queue_waiting"], "queue=(others)"); m.GetGauge().GetValue() < 899 {
-		t.Errorf("the others are %v", m)
+		t.Errorf("the metric of the other queues is %v", m)
 	}
 }
 
@@ -179,7 +179,7 @@ func TestMetricsOfThePage(t *testing.T) {
 	b.Must("enqueue", "--id", "a", "true")
 	b.Must("wait", "a")
 	if got := b.Request("GET", "/metrics", ""); got.Code != http.StatusUnauthorized {
-		t.Errorf("anybody gets %+v", got)
+		t.Errorf("a request without a session gets %+v", got)
 	}
 	b.Must("config", "set", "web.metrics_anonymous", "true")
 	if got := b.Request("GET", "/metrics", ""); got.Code != http.StatusOK ||
@@ -188,7 +188,7 @@ func TestMetricsOfThePage(t *testing.T) {
 	}
 	for _, path := range []string{"/", "/api/status", "/jobs"} {
 		if got := b.Request("GET", path, ""); got.Code != http.StatusUnauthorized {
-			t.Errorf("%s is answered by %d", path, got.Code)
+			t.Errorf("%s gets %d", path, got.Code)
 		}
 	}
 	if got := b.Request("GET", "/metrics", "", testrig.WithHeader("X-Forwarded-For",
@@ -211,7 +211,7 @@ func TestMetricsOfThePage(t *testing.T) {
 		}
 	}
 	if !native {
-		t.Errorf("there is no native histogram in %q", got.Header)
+		t.Errorf("no native histogram in the response with the header %q", got.Header)
 	}
 }
 
@@ -246,7 +246,7 @@ func TestPrometheusReadsTheMetrics(t *testing.T) {
 	classic := startPrometheus(b, rules)
 	native := startPrometheus(b, rules, "--enable-feature=native-histograms")
 	for name, p := range map[string]*prometheusServer{"classic": classic, "native": native} {
-		b.WaitUntil("it is read twice while jobs end", 60*time.Second, func() bool {
+		b.WaitUntil("Prometheus reads the metrics twice while jobs end", 60*time.Second, func() bool {
 			b.Must("enqueue", "-q", "true")
 			n, err := p.count(`sum(increase(queuectl_attempts_ended_total[20s])) > 0`)
 			return err == nil && n > 0
@@ -258,7 +258,7 @@ func TestPrometheusReadsTheMetrics(t *testing.T) {
 		}
 	}
 	if n, err := native.count("queuectl_attempt_run_seconds_bucket"); err != nil || n != 0 {
-		t.Errorf("the native server has %d classic series, %v; want none, so that the board is tested without them", n, err)
+		t.Errorf("the native server has %d classic series, %v; want none, since the dashboard must not need them", n, err)
 	}
 	classic.checkRules()
 }

@@ -21,8 +21,9 @@ type methodSchemas struct{ params, notification, result *jsonschema.Schema }
 func schemas(q *testrig.Queue) map[string]methodSchemas {
 	q.Helper()
 	var list []struct {
-		Method                string
-		Params, Tells, Result json.RawMessage
+		Method         string
+		Params, Result json.RawMessage
+		Notification   json.RawMessage `json:"tells"`
 	}
 	if err := json.Unmarshal([]byte(q.Must("schema", "--json")), &list); err != nil {
 		q.Fatal(err)
@@ -47,8 +48,8 @@ func schemas(q *testrig.Queue) map[string]methodSchemas {
 	}
 	all := map[string]methodSchemas{}
 	for _, m := range list {
-		all[m.Method] = methodSchemas{compile("params-"+m.Method, m.Params), compile("tells-"+m.Method, m.Tells),
-			compile("result-"+m.Method, m.Result)}
+		all[m.Method] = methodSchemas{compile("params-"+m.Method, m.Params),
+			compile("notification-"+m.Method, m.Notification), compile("result-"+m.Method, m.Result)}
 	}
 	return all
 }
@@ -155,7 +156,7 @@ func TestSchemasDescribeTheWire(t *testing.T) {
 				t.Fatal(err)
 			}
 			if err := valid(s.notification, notification.Value); err != nil {
-				t.Errorf("%s tells %.300s: %v", c.method, notification.Value, err)
+				t.Errorf("%s sends the notification %.300s: %v", c.method, notification.Value, err)
 			}
 			if a, err = w.ReadMessage(); err != nil {
 				t.Fatal(err)
@@ -171,20 +172,20 @@ func TestSchemasDescribeTheWire(t *testing.T) {
 	}
 	for method, s := range all {
 		if !called[method] {
-			t.Errorf("%s was not asked", method)
+			t.Errorf("the method %s was not called", method)
 		}
 		if valid(s.params, []byte(`{"comand":"x"}`)) == nil {
-			t.Errorf("%s takes a parameter that there is not", method)
+			t.Errorf("the schema of %s accepts an unknown parameter", method)
 		}
 	}
 	if valid(all["enqueue"].params, []byte(`{"command":5}`)) == nil ||
 		valid(all["list"].params, []byte(`{"limit":"x"}`)) == nil {
-		t.Error("values of the wrong type are taken")
+		t.Error("the schema accepts values of the wrong type")
 	}
 	for word, want := range map[string]string{"lst": `did you mean "list"`,
 		"nosuch": "; use one of: hello, whoami, enqueue, "} {
 		if r := q.CLI("schema", word); r.Code != 2 || !strings.Contains(r.Err, want) {
-			t.Errorf("schema %s, which is none: %+v", word, r)
+			t.Errorf("schema for the unknown method %s: %+v", word, r)
 		}
 	}
 }

@@ -131,10 +131,10 @@ func TestTraces(t *testing.T) {
 		}
 		if got := strings.TrimSpace(q.Must("logs", "fails", "--attempt", string(rune('1'+i)))); !strings.Contains(got,
 			parentOf(span)) || !strings.Contains(got, "vendor=1") {
-			t.Errorf("attempt %d was told %q, its span is %s", i+1, got, parentOf(span))
+			t.Errorf("attempt %d got the trace context %q, its span is %s", i+1, got, parentOf(span))
 		}
 		if strings.Contains(span.String(), "exit 3") {
-			t.Errorf("a span tells the command: %v", span)
+			t.Errorf("a span contains the command: %v", span)
 		}
 	}
 	if string(list[0].SpanId) == string(list[1].SpanId) {
@@ -146,24 +146,24 @@ func TestTraces(t *testing.T) {
 	q.Must("wait", "alone")
 	if span := r.waitSpans(q, "alone", 1)[0]; len(span.ParentSpanId) != 0 || hex.EncodeToString(span.TraceId) == trace ||
 		span.Status.GetCode() != traces.Status_STATUS_CODE_UNSET {
-		t.Errorf("without a trace there is %v", span)
+		t.Errorf("the span of a job without a trace context: %v", span)
 	}
 	mustWithEnv(q, []string{"TRACEPARENT=00-" + trace + "-" + caller + "-01"}, "enqueue", "--id", "adopted",
 		"echo $TRACEPARENT; until [ -e "+q.Path("go")+" ]; do sleep 0.05; done")
-	q.WaitUntil("it runs", 20*time.Second, func() bool { return q.Show("adopted").State == "processing" })
+	q.WaitUntil("the job runs", 20*time.Second, func() bool { return q.Show("adopted").State == "processing" })
 	q.Kill()
 	q.Start("--workers", "2")
 	q.WriteFile("go", "")
 	q.Must("wait", "adopted")
 	if span := r.waitSpans(q, "adopted", 1)[0]; hex.EncodeToString(span.TraceId) != trace ||
 		hex.EncodeToString(span.ParentSpanId) != caller {
-		t.Errorf("a service that took it over tells of %v", span)
+		t.Errorf("the service that adopted the job reports %v", span)
 	} else if parent := q.Must("logs", "adopted"); parent != parentOf(span) {
-		t.Errorf("the job was told %s, its span is %s", parent, parentOf(span))
+		t.Errorf("the job got the trace context %s, its span is %s", parent, parentOf(span))
 	}
 	r.mu.Lock()
 	if got := r.spans["unsampled"]; got != nil {
-		t.Errorf("a trace that nobody samples has %v", got)
+		t.Errorf("a trace that is not sampled has %v", got)
 	}
 	r.mu.Unlock()
 }

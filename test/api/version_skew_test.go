@@ -84,7 +84,7 @@ func TestHelloNamesProtocolVersions(t *testing.T) {
 	}
 	for _, method := range []string{"hello", "enqueue", "enqueue.batch", "status", "events"} {
 		if !slices.Contains(h.Features, method) {
-			t.Errorf("%s is no feature: %v", method, h.Features)
+			t.Errorf("%s is missing from the features: %v", method, h.Features)
 		}
 	}
 	for _, method := range h.Features {

@@ -58,7 +58,7 @@ var refusals = []struct {
 	{"method of a later version", testrig.RequestLine("shard.list", "{}"), "unsupported", -32601, "", "", false},
 	{"unknown param", testrig.RequestLine("list", `{"sate":"dead"}`), "invalid", -32602, "sate", `"state"`, false},
 	{"param of a method without", testrig.RequestLine("status", `{"x":1}`), "invalid", -32602, "x", "", false},
-	{"params are no object", testrig.RequestLine("status", `[1]`), "invalid", -32602, "", "object", false},
+	{"params not an object", testrig.RequestLine("status", `[1]`), "invalid", -32602, "", "object", false},
 	{"wrong version", `{"jsonrpc":"1.0","id":7,"method":"status"}`, "invalid_request", -32600, "jsonrpc", "", false},
 	{"missing command", testrig.RequestLine("enqueue", `{}`), "invalid", -32602, "command", "", false},
 	{"unknown field", testrig.RequestLine("enqueue", `{"comand":"x"}`), "invalid", -32602, "comand", `"command"`, false},
@@ -388,7 +388,7 @@ func TestBatchOfSeveralRequests(t *testing.T) {
 			"exists"},
 		"the same part again":   {frame("b", 0, 1, nil), "exists"},
 		"no name and no commit": {frame("", 5000, 5001, nil), "invalid"},
-		"too many at once":      {frame("b", 5000, 6001, nil), "invalid"},
+		"too many in one call":  {frame("b", 5000, 6001, nil), "invalid"},
 		"a key before the end":  {frame("b", 5000, 5001, testrig.Fields{"key": "k"}), "invalid"},
 		"nothing":               {frame("b", 0, 0, nil), "invalid"},
 		"an abort with jobs":    {frame("b", 5000, 5001, testrig.Fields{"abort": true}), "invalid"},
@@ -424,7 +424,7 @@ func TestBatchOfSeveralRequests(t *testing.T) {
 	w = q.Dial()
 	if a := frame("d", 5001, 5002, testrig.Fields{"commit": true}); a.Error == nil || a.Error.Data.Code != "wrong_state" ||
 		!strings.Contains(a.Error.Message, "another name") {
-		t.Errorf("the end of a batch whose beginning is gone: %+v", a)
+		t.Errorf("the last part of a batch whose first part was removed: %+v", a)
 	}
 	if a := frame("e", 5000, 5002, testrig.Fields{"commit": true}); a.Error != nil {
 		t.Errorf("its ids: %+v", a.Error)

@@ -76,7 +76,7 @@ func TestArgumentsMustBeUTF8(t *testing.T) {
 		t.Fatal(err)
 	}
 	if r := testrig.RunCommand(t, cmd); r.Code != 2 || !strings.Contains(r.Err, "cwd: ") {
-		t.Errorf("from a folder that is not UTF-8: %+v", r)
+		t.Errorf("in a directory whose name is not UTF-8: %+v", r)
 	}
 }
 
@@ -115,6 +115,6 @@ func TestArgumentsAreShownAsAShellReadsThem(t *testing.T) {
 	}
 	bothForms["command"] = "cp c lip1.mov"
 	if a := q.Dial().Call("enqueue", bothForms); a.Error == nil || a.Error.Data.Field != "command" {
-		t.Errorf("another command than the words: %+v", a)
+		t.Errorf("a command that differs from argv: %+v", a)
 	}
 }

@@ -196,7 +196,7 @@ func TestLongPathsAreSplitOverRequests(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "0")
 	file := q.WriteFile("jobs", strings.Repeat("{\"command\":\"true\"}\n", 10_000))
 	cmd := q.Command("enqueue", "--file", file)
-	cmd.Env = append(cmd.Env, "PATH="+os.Getenv("PATH")+strings.Repeat(":/opt/a/long/folder/that/is/not/there", 60))
+	cmd.Env = append(cmd.Env, "PATH="+os.Getenv("PATH")+strings.Repeat(":/opt/a/long/path/that/does/not/exist", 60))
 	r := testrig.RunCommand(t, cmd)
 	ids := strings.Fields(r.Out)
 	if r.Code != 0 || len(ids) != 10_000 || ids[0] != "1" || ids[9999] != "10000" {
@@ -276,8 +276,8 @@ func TestListColumnsSortAndWatch(t *testing.T) {
 	until("j2027")
 }
 
-// If list does not show all jobs, it shows those that run first, even if many newer jobs are waiting.
-func TestListShowsWhatRunsFirst(t *testing.T) {
+// If list does not show all jobs, it shows running jobs first, even if many newer jobs are waiting.
+func TestListShowsRunningJobsFirst(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
 	w := q.Dial()
 	w.Enqueue(testrig.Fields{"id": "runs", "command": "echo up; exec sleep 60", "labels": testrig.Fields{"x": "1"}})
@@ -291,7 +291,7 @@ func TestListShowsWhatRunsFirst(t *testing.T) {
 	for _, filter := range [][]string{{"--label", "x=1"}, {"--state", "processing,waiting"}, nil} {
 		got := q.Must(append([]string{"list", "--limit", "4", "--columns", "id"}, filter...)...)
 		if lines := strings.Split(got, "\n"); len(lines) != 6 || lines[1] != "runs" {
-			t.Errorf("list %v: %q, want what runs first", filter, got)
+			t.Errorf("list %v: %q, want the running job first", filter, got)
 		}
 	}
 	q.Must("kill", "-s", "KILL", "runs")

@@ -121,7 +121,7 @@ func TestBatchIsWhole(t *testing.T) {
 		}
 		got := count()
 		if got != want+10000 && (all || got != want) {
-			t.Errorf("kill %d: %d jobs, want none more than %d or all", i, got, want)
+			t.Errorf("kill %d: %d jobs, want %d, or all of the batch too", i, got, want)
 		}
 		want = got
 	}

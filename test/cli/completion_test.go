@@ -98,7 +98,7 @@ echo "${COMPREPLY[0]%% *}"`)
 		t.Errorf("without a service: %+v", r)
 	}
 	if entries, err := os.ReadDir(home); err != nil || len(entries) > 0 {
-		t.Errorf("completion left %v in the home folder (%v)", entries, err)
+		t.Errorf("completion left %v in the home directory (%v)", entries, err)
 	}
 }
 
@@ -129,7 +129,7 @@ func TestManualPages(t *testing.T) {
 		}
 	}
 	if !strings.Contains(first["queuectl-edit.1"], "$EDITOR") {
-		t.Error("the page of edit does not say what it does")
+		t.Error("the page of edit does not mention $EDITOR")
 	}
 	for _, named := range []string{"/etc/queuectl/queuectl.toml", "/etc/queuectl/runner.conf", "\n.B queuectl\\-admin\n"} {
 		if !strings.Contains(first["queuectl.1"], named) {

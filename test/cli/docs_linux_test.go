@@ -51,7 +51,7 @@ func TestExamplesOfThePages(t *testing.T) {
 					checkMakeTargets(t, text)
 				case "json":
 					if !json.Valid([]byte(text)) {
-						t.Errorf("a block is no JSON:\n%s", text)
+						t.Errorf("a block marked as JSON is not valid JSON:\n%s", text)
 					}
 				case "text", "cmd", "powershell": // cmd and powershell blocks are for Windows
 				default:
@@ -100,7 +100,7 @@ func TestLinksOfThePages(t *testing.T) {
 				continue
 			}
 			if anchored && !slices.Contains(anchorsOf(t, target), anchor) {
-				t.Errorf("%s links to %s, but no heading is so", page, to)
+				t.Errorf("%s links to %s, but no heading has that anchor", page, to)
 			}
 			for _, name := range testFuncName.FindAllString(words, -1) {
 				raw, err := os.ReadFile(target)
@@ -207,7 +207,7 @@ func (h *docsHome) run(line string) string {
 	case <-done:
 	case <-time.After(60 * time.Second):
 		syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
-		h.Fatalf("it does not end: %s", line)
+		h.Fatalf("the command does not end: %s", line)
 	}
 	raw, err := os.ReadFile(outputFile.Name())
 	if err != nil {

@@ -30,7 +30,7 @@ func corrupt(q *testrig.Queue, statement string) {
 // repair follows doctor's advice for inconsistent rows.
 func repair(q *testrig.Queue) {
 	q.Helper()
-	file := q.Path("mend.db")
+	file := q.Path("repair.db")
 	q.Must("backup", file)
 	q.Must("service", "stop")
 	<-q.Ended
@@ -105,7 +105,7 @@ func TestDoctorOfAStoppedQueue(t *testing.T) {
 	q.CheckFinding("a missing database", "database", "queuectl.db is missing")
 }
 
-// Doctor creates no files for a stopped queue, regardless of the user who runs it. Files created
+// Doctor creates no files for a stopped queue, regardless of the user. Files created
 // by root would prevent the owner's service from starting.
 func TestDoctorCreatesNoFiles(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
@@ -125,7 +125,7 @@ func TestDoctorCreatesNoFiles(t *testing.T) {
 	before := names()
 	q.CheckHealthy("stopped")
 	if after := names(); !slices.Equal(after, before) {
-		t.Errorf("it made %v of %v", after, before)
+		t.Errorf("doctor changed the files from %[2]v to %[1]v", after, before)
 	}
 	if os.Geteuid() != 0 {
 		return // only root can access another user's directory
@@ -139,7 +139,7 @@ func TestDoctorCreatesNoFiles(t *testing.T) {
 		t.Errorf("as root: %+v", r)
 	}
 	if after := names(); !slices.Equal(after, before) {
-		t.Errorf("root made %v of %v", after, before)
+		t.Errorf("doctor as root changed the files from %[2]v to %[1]v", after, before)
 	}
 }
 

@@ -30,7 +30,7 @@ func TestCtrlCDetachesRunAndWait(t *testing.T) {
 		f := follow(w, fmt.Sprint("job", i), c.verb, c.flags...)
 		f.Process.Signal(os.Interrupt)
 		if c.times > 1 {
-			w.WaitUntil("it asks for a second one", 20*time.Second, func() bool {
+			w.WaitUntil("the client asks for a second Ctrl-C", 20*time.Second, func() bool {
 				return strings.Contains(f.stderr.String(), hint)
 			})
 			f.Process.Signal(os.Interrupt)

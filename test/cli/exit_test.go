@@ -83,7 +83,7 @@ func TestExitCodeReflectsOtherUsersActions(t *testing.T) {
 					f := follow(q.Dial(), "job", verb, c.flags...)
 					c.do(q, "job")
 					if stderr := f.waitExit(t, c.code); verb == "run" && !strings.Contains(stderr, c.wantText) {
-						t.Errorf("it says %q, want %q", stderr, c.wantText)
+						t.Errorf("stderr is %q, want %q", stderr, c.wantText)
 					}
 					if q.Cmd != nil {
 						q.Stop() // stop the service in the regular way, because it may be about to start another runner
@@ -111,7 +111,7 @@ func TestExitCodeOfARemovedJob(t *testing.T) {
 		}
 		q.WaitUntil("the job is there", 20*time.Second, func() bool { return q.CLI("rm", "job").Code == 0 })
 		if stderr := f.waitExit(t, 125); !strings.Contains(stderr, `there is no job "job"`) {
-			t.Errorf("%v says %q", args, stderr)
+			t.Errorf("%v prints %q", args, stderr)
 		}
 	}
 }
@@ -319,7 +319,7 @@ func TestExitCodeOfEachEnd(t *testing.T) {
 		{"--timeout=0.1 --kill-after=1 -- sleep 60", 124, "timed_out", "timed out after 100ms"},
 		{"--idle-timeout=0.1 --kill-after=1 -- sleep 60", 124, "timed_out", "printed nothing"},
 		{"--delay=1h --expires-at=+0.1s -- true", 125, "expired", "expired"},
-		{"-- " + script, 126, "not_runnable", ""}, {"--cwd=/no/such/folder -- true", 126, "not_runnable", "/no/such/folder"},
+		{"-- " + script, 126, "not_runnable", ""}, {"--cwd=/no/such/dir -- true", 126, "not_runnable", "/no/such/dir"},
 		{"exit 126", 126, "not_runnable", ""},
 		{"-- no-such-program", 127, "not_found", "no-such-program"}, {"no-such-program", 127, "not_found", ""},
 	}, platformEnds...) {

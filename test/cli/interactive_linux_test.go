@@ -43,27 +43,27 @@ func TestBulkCommandsAskForConfirmation(t *testing.T) {
 	}
 	if r := runTyping(q, "cancel 3 jobs? [y/N]", "\n", "cancel", "--batch", "three"); r.Code != 1 ||
 		!strings.Contains(r.Out, "nothing was changed") || states() != "STATE pending pending pending" {
-		t.Errorf("a no: %+v; %s", r, states())
+		t.Errorf("cancel --batch, answered with no: %+v; %s", r, states())
 	}
 	if r := q.CLI("cancel", "--all"); r.Code != 2 || !strings.Contains(r.Err, "--yes") ||
 		states() != "STATE pending pending pending" {
-		t.Errorf("all, and nobody to ask: %+v; %s", r, states())
+		t.Errorf("cancel --all without a terminal: %+v; %s", r, states())
 	}
 	if r := runTyping(q, "", "", "hold", "--batch", "three"); r.Code != 0 || states() != "STATE held held held" {
-		t.Errorf("what ends nothing asks nothing: %+v; %s", r, states())
+		t.Errorf("hold, which ends no job and must not ask: %+v; %s", r, states())
 	}
 	if r := runTyping(q, "cancel 3 jobs? [y/N]", "y\n", "cancel", "--all"); r.Code != 0 ||
 		states() != "STATE cancelled cancelled cancelled" {
-		t.Errorf("a yes: %+v; %s", r, states())
+		t.Errorf("cancel --all, answered with yes: %+v; %s", r, states())
 	}
 	if r := runTyping(q, "remove 3 jobs and their history?", "no\n", "cleanup", "--days", "0"); r.Code != 1 {
 		t.Errorf("cleanup: %+v", r)
 	}
 	if r := q.CLI("clear"); r.Code != 2 || !strings.Contains(r.Err, "--yes") {
-		t.Errorf("clear, and nobody to ask: %+v", r)
+		t.Errorf("clear without a terminal: %+v", r)
 	}
 	if got := q.Must("clear", "--dry-run"); got != "3 jobs selected; nothing was changed" {
-		t.Errorf("clear that only counts: %q", got)
+		t.Errorf("clear --dry-run: %q", got)
 	}
 	if r := runTyping(q, "permanently remove 3 jobs and their history?", "yes\n", "clear"); r.Code != 0 ||
 		q.Must("list", "-q") != "" {
@@ -83,7 +83,7 @@ func TestRetryAndWorkerStopAskForConfirmation(t *testing.T) {
 		t.Errorf("a no: %+v", r)
 	}
 	q.Must("enqueue", "--id", "runs", q.WaitForFileCommand("goes"))
-	q.WaitUntil("it runs", 10*time.Second, func() bool { return state("runs") == "processing" })
+	q.WaitUntil("the job runs", 10*time.Second, func() bool { return state("runs") == "processing" })
 	if r := runTyping(q, "stop and requeue 1 running job? [y/N]", "n\n", "worker", "stop", "--all",
 		"--force"); r.Code != 1 || state("runs") != "processing" {
 		t.Errorf("a no: %+v", r)
@@ -156,10 +156,10 @@ func TestEditInAnEditor(t *testing.T) {
 	os.Chmod(q.Path("twice"), 0o700)
 	if r := through(q.Path("twice"), "edit the text again? [y/N]", "y\n"); r.Code != 0 ||
 		!strings.Contains(r.Out, "job a is changed") {
-		t.Errorf("a mistake that is mended: %+v", r)
+		t.Errorf("an edit that is corrected at the second attempt: %+v", r)
 	}
 	if entries, err := os.ReadDir(q.Path("tmp")); err != nil || len(entries) > 0 {
-		t.Errorf("left behind: %q, %v", entries, err)
+		t.Errorf("remaining temporary files: %q, %v", entries, err)
 	}
 	q.Must("cancel", "a")
 	if r := through("touch "+q.Path("opened"), "", ""); r.Code != 5 ||
@@ -191,7 +191,7 @@ func TestRelativeDirIsTheCallers(t *testing.T) {
 		return testrig.RunCommand(t, cmd)
 	}
 	if r := in(q.Dir+"/here", "run", "--cwd", "below", "pwd"); r.Out != q.Dir+"/here/below\n" {
-		t.Errorf("a folder below the current one: %+v", r)
+		t.Errorf("--cwd below the current directory: %+v", r)
 	}
 	cmd := q.Command("run", "true")
 	cmd.Path, cmd.Args = "/bin/sh", []string{"sh", "-c", "cd here/below && rmdir ../below && exec \"$@\"", "sh", q.Bin,
@@ -199,7 +199,7 @@ func TestRelativeDirIsTheCallers(t *testing.T) {
 	if r := testrig.RunCommand(t, cmd); r.Code != 125 || !strings.Contains(r.Err,
 		"the current directory no longer exists") ||
 		!strings.Contains(r.Err, "--no-cwd") {
-		t.Errorf("in a folder that is gone: %+v", r)
+		t.Errorf("in a removed directory: %+v", r)
 	}
 }
 

@@ -80,7 +80,7 @@ func TestEveryVerbAnswersInJSON(t *testing.T) {
 		for _, verb := range verbs {
 			lines, listed := jsonCommands[verb[1]]
 			if !listed {
-				t.Errorf("%s: nobody has asked it for JSON; add it to the table", verb[1])
+				t.Errorf("%s: not in the table jsonCommands; add it", verb[1])
 			}
 			for _, line := range lines {
 				os.Remove(q.Path("copy.db"))
@@ -97,7 +97,7 @@ func TestEveryVerbAnswersInJSON(t *testing.T) {
 					recordJobMembers(t, line, v, jobKeys)
 				}
 				if strings.Contains(line, "--dry-run") && !strings.Contains(got.Out, `"matched":`) {
-					t.Errorf("%s %s has no number of those that match: %s", line, flag, got.Out)
+					t.Errorf("%s %s does not print the number of matching jobs: %s", line, flag, got.Out)
 				}
 			}
 		}
@@ -199,7 +199,7 @@ func TestWaitedJobsStream(t *testing.T) {
 		}
 	}
 	if remaining, _ := io.ReadAll(lines); len(remaining) > 0 {
-		t.Errorf("more came: %q", remaining)
+		t.Errorf("unexpected further output: %q", remaining)
 	}
 	if cmd.Wait(); cmd.ProcessState.ExitCode() != 130 {
 		t.Errorf("exit code %d, want that of a cancelled job", cmd.ProcessState.ExitCode())

@@ -52,11 +52,11 @@ func TestServiceLog(t *testing.T) {
 	q.Must("config", "set", "shell", "/bin/sh -c")
 	pid := q.RunnerPid()
 	q.Must("enqueue", "--id", "cut", "--max-retries", "0", "sleep 300")
-	q.WaitUntil("it runs", 20*time.Second, func() bool { return q.Show("cut").State == "processing" })
+	q.WaitUntil("the job runs", 20*time.Second, func() bool { return q.Show("cut").State == "processing" })
 	q.KillRunners()
 	q.CLI("wait", "cut")
 	if after := len(q.LogLines("request")); after != before {
-		t.Errorf("at level warn requests are told of")
+		t.Errorf("at level warn, requests are logged")
 	}
 	if died := q.LogLines("a runner died"); len(died) != 1 || died[0]["level"] != "WARN" || pid == 0 {
 		t.Errorf("a dead runner: %v", died)
@@ -66,7 +66,7 @@ func TestServiceLog(t *testing.T) {
 	}
 	q.Must("config", "set", "log_level", "info")
 	q.Must("enqueue", "--id", "last", "sleep 3") // the job is still running when the stop is requested
-	q.WaitUntil("it runs", 20*time.Second, func() bool { return q.Show("last").State == "processing" })
+	q.WaitUntil("the job runs", 20*time.Second, func() bool { return q.Show("last").State == "processing" })
 	q.Stop()
 	if waitLines := q.LogLines("waiting for running jobs; after the stop_timeout, they are stopped and " +
 		"returned to the queue"); len(waitLines) != 1 || waitLines[0]["running"] != 1.0 ||
@@ -76,7 +76,7 @@ func TestServiceLog(t *testing.T) {
 	files, _ := filepath.Glob(q.Path("stderr-*"))
 	for _, f := range files {
 		if raw, _ := os.ReadFile(f); strings.Contains(string(raw), secret) {
-			t.Errorf("the log has what a job was given: %s", raw)
+			t.Errorf("the log contains a secret of a job: %s", raw)
 		}
 	}
 }

@@ -47,11 +47,11 @@ func TestRunSaysWhatItWaitsFor(t *testing.T) {
 	}
 	stderrReader := bufio.NewReader(stderr)
 	if line, err := stderrReader.ReadString('\n'); !strings.Contains(line, "lock k: 1 of 1 jobs running") {
-		t.Errorf("of what it waits for it is said %q, %v", line, err)
+		t.Errorf("run printed the reason for waiting %q, %v", line, err)
 	}
 	q.Must("cancel", "waits")
 	if line, err := stderrReader.ReadString('\n'); !strings.Contains(line, "job waits is cancelled") {
-		t.Errorf("of its end it is said %q, %v", line, err)
+		t.Errorf("run printed the end of the job %q, %v", line, err)
 	}
 	run.Wait()
 	q.WriteFile("go", "")
@@ -124,7 +124,7 @@ func TestLostOutputIsReported(t *testing.T) {
 	q.Must("enqueue", "--id", "job", "--on-lost", "hold", testrig.GatedJob(q.Path("never")))
 	q.Dial().WaitRunning("job")
 	q.KillRunners()
-	q.WaitUntil("it is held", 20*time.Second, func() bool { return q.Show("job").State == "held" })
+	q.WaitUntil("the job is held", 20*time.Second, func() bool { return q.Show("job").State == "held" })
 	if r := q.CLI("logs", "job"); r.Code != 0 ||
 		!strings.Contains(r.Err, "the output of attempt 1 of job job is lost, because the runner died during the attempt") {
 		t.Errorf("%+v", r)

@@ -45,7 +45,7 @@ func TestForegroundWorkers(t *testing.T) {
 	w.WaitUntil("two workers", 20*time.Second, func() bool { return workers().Workers.Total == 2 })
 	q.Stop()
 	if err := cmd.Wait(); err == nil {
-		t.Error("it says that all is well when the service has ended")
+		t.Error("the command succeeds though the service has ended")
 	}
 }
 
@@ -71,7 +71,7 @@ func TestSecondCtrlCEndsRunWithoutAReader(t *testing.T) {
 		t.Fatal(err)
 	}
 	read, since := "", time.Now()
-	q.WaitUntil("it has all that it holds", 20*time.Second, func() bool {
+	q.WaitUntil("the client has printed all output", 20*time.Second, func() bool {
 		now, _ := os.ReadFile(fmt.Sprintf("/proc/%d/io", cmd.Process.Pid))
 		if first, _, _ := strings.Cut(string(now), "\n"); first != read {
 			read, since = first, time.Now()
@@ -86,7 +86,7 @@ func TestSecondCtrlCEndsRunWithoutAReader(t *testing.T) {
 	remaining, _ := io.ReadAll(stderr)
 	if err := cmd.Wait(); cmd.ProcessState.ExitCode() != 130 ||
 		!strings.Contains(string(remaining), "job loud cancelled") {
-		t.Errorf("it ended with %v and said %q", err, remaining)
+		t.Errorf("the client ended with %v and printed %q", err, remaining)
 	}
 	if j := q.Show("loud"); j.State != "cancelled" {
 		t.Errorf("the job is %s", j.State)
@@ -100,12 +100,12 @@ func TestRunShowsAllOfALargeOutput(t *testing.T) {
 	const lines = 1_000_000
 	r := q.CLI("run", "--", "seq", fmt.Sprint(lines))
 	if want := 6_888_896; r.Code != 0 || len(r.Out) != want || r.Err != "" {
-		t.Errorf("exit %d, %d bytes of %d; it said %q", r.Code, len(r.Out), want, r.Err)
+		t.Errorf("exit %d, %d bytes of %d; stderr %q", r.Code, len(r.Out), want, r.Err)
 	}
 	r = q.CLI("run", "--output-limit", "1M", "--", "sh", "-c", "seq 2000000")
 	if kept := strings.Contains(
 		r.Err, "were not kept]: the output exceeded --output-limit, or could not be stored"); r.Code != 0 ||
 		len(r.Out) < 14_888_896 != kept {
-		t.Errorf("exit %d, %d bytes; it said %q", r.Code, len(r.Out), r.Err)
+		t.Errorf("exit %d, %d bytes; stderr %q", r.Code, len(r.Out), r.Err)
 	}
 }

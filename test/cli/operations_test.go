@@ -64,7 +64,7 @@ func TestEventsAreDurableAndGapless(t *testing.T) {
 		for kind := ""; kind != "ended"; {
 			e := next()
 			if e.Seq != last+1 {
-				t.Fatalf("after event %d came %+v", last, e)
+				t.Fatalf("the event after number %d is %+v", last, e)
 			}
 			last = e.Seq
 			if e.ID == id {
@@ -84,7 +84,7 @@ func TestEventsAreDurableAndGapless(t *testing.T) {
 	}
 	for _, e := range q.Events("a", "--event", "ended") {
 		if e.ID != "a" || e.Event != "ended" || e.State != "completed" {
-			t.Errorf("of one job and kind: %+v", e)
+			t.Errorf("events a --event ended returned %+v", e)
 		}
 	}
 	var array []testrig.Event
@@ -210,7 +210,7 @@ func TestLogsOfSeveralJobs(t *testing.T) {
 		" ]; do sleep 0.02; done; printf late"})
 	q.Must("enqueue", "--id", "b", "echo one; echo two")
 	w.WaitEnded("b")
-	w.WaitUntil("it has printed", 20*time.Second, func() bool { return q.Must("logs", longJob) == "early" })
+	w.WaitUntil("the job has printed", 20*time.Second, func() bool { return q.Must("logs", longJob) == "early" })
 	if got, want := q.Must("logs", "b", longJob), "b        | one\nb        | two\nlong-one | early"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
@@ -276,7 +276,7 @@ func TestCleanupAndRetention(t *testing.T) {
 		{"cleanup --days 0 -s cancelled", "0 jobs removed", 28}, {"cleanup --days 0 --keep 20 --json", `{"removed":8}`, 20},
 	} {
 		if got := q.Must(strings.Fields(c.args)...); got != c.out || w.Counts()["completed"] != c.remaining {
-			t.Errorf("%s: %q, %d are left, want %q, %d", c.args, got, w.Counts()["completed"], c.out, c.remaining)
+			t.Errorf("%s: %q, %d jobs remain, want %q, %d", c.args, got, w.Counts()["completed"], c.out, c.remaining)
 		}
 	}
 	for _, args := range []string{"cleanup --days -1", "cleanup -s pending", "cleanup -s complted", "cleanup --keep -1"} {
@@ -285,22 +285,22 @@ func TestCleanupAndRetention(t *testing.T) {
 		}
 	}
 	q.Must("config", "set", "retention_max_jobs", "5")
-	w.WaitUntil("five are left", 40*time.Second, func() bool { return w.Counts()["completed"] == 5 })
+	w.WaitUntil("five jobs remain", 40*time.Second, func() bool { return w.Counts()["completed"] == 5 })
 	ended := time.Now()
-	w.WaitUntil("they are a second old", 20*time.Second, func() bool { return time.Since(ended) > 1100*time.Millisecond })
+	w.WaitUntil("the retention is over", 20*time.Second, func() bool { return time.Since(ended) > 1100*time.Millisecond })
 	q.Must("config", "set", "retention_completed", "1s")
-	w.WaitUntil("none is left", 40*time.Second, func() bool { return w.Counts()["completed"] == 0 })
+	w.WaitUntil("no completed job remains", 40*time.Second, func() bool { return w.Counts()["completed"] == 0 })
 	if c := w.Counts(); c["dead"] != 1 || c["pending"] != 1 {
-		t.Errorf("left: %v", c)
+		t.Errorf("remaining jobs: %v", c)
 	}
 	if got := q.Must("list", "-q"); got != "later\ndead" {
-		t.Errorf("left: %q", got)
+		t.Errorf("remaining jobs: %q", got)
 	}
 	if n := q.QueryInt("SELECT count(*) FROM attempts"); n != 1 {
-		t.Errorf("%d attempts are left, want that of the dead job", n)
+		t.Errorf("%d attempts remain, want only that of the dead job", n)
 	}
 	q.Must("cleanup", "--days", "0", "-s", "dead")
 	if got := q.Must("list", "-q"); got != "later" {
-		t.Errorf("left after the dead ones: %q", got)
+		t.Errorf("remaining after the removal of dead jobs: %q", got)
 	}
 }

@@ -17,7 +17,7 @@ func TestUnusablePathsAreExplained(t *testing.T) {
 	q := testrig.NewQueue(t, "")
 	q.Bin = testrig.Install(q, q.Bin, q.Dir)
 	q.WriteFile("plain", "x y\n")
-	err := errors.Join(os.Mkdir(q.Path("folder"), 0o755), os.Mkdir(q.Path("closed"), 0o555),
+	err := errors.Join(os.Mkdir(q.Path("somedir"), 0o755), os.Mkdir(q.Path("closed"), 0o555),
 		os.WriteFile(q.Path("secret"), nil, 0), os.Chmod(q.Path("plain"), 0o644), os.Chmod(q.Dir, 0o755))
 	if err != nil {
 		t.Fatal(err)
@@ -28,33 +28,33 @@ func TestUnusablePathsAreExplained(t *testing.T) {
 		want  string
 	}{
 		{"enqueue --file none", 4, "--file: none does not exist; check the path"},
-		{"enqueue --file folder", 2, "--file: folder is a directory; give a file"},
+		{"enqueue --file somedir", 2, "--file: somedir is a directory; give a file"},
 		{"enqueue --file plain/none", 2, "--file: plain/none does not exist, because plain is not a " +
 			"directory; check the path"},
 		{"enqueue --file secret", 5, "--file: no permission to read secret; ask its owner for access, or use another file"},
 		{"run --private --file none", 125, "--file: none does not exist; check the path"},
-		{"run --private --lines folder", 125, "--lines: folder is a directory; give a file"},
+		{"run --private --lines somedir", 125, "--lines: somedir is a directory; give a file"},
 		{"run --private --arg-file none -- echo", 125, "--arg-file: none does not exist; check the path"},
 		{"run --private --dir plain --lines -", 125,
 			"--dir: WORK/plain is not a directory; give the directory of the service's data"},
 		{"run --private --dir closed/x -- true ::: a", 125,
 			"cannot create the state directory WORK/closed/x: permission denied; choose another one with --dir"},
 		{"restore none", 4, "restore: none does not exist; check the path"},
-		{"restore folder", 2, "restore: folder is a directory; give a file"},
+		{"restore somedir", 2, "restore: somedir is a directory; give a file"},
 		{"restore secret", 5, "restore: no permission to read secret; ask its owner for access, or use another file"},
 		{"restore plain --dir closed/x", 5, "cannot create the state directory WORK/closed/x: permission denied; choose " +
 			"another one with --dir"},
 		{"config validate none", 4, "config validate: none does not exist; check the path"},
-		{"config validate folder", 2, "config validate: folder is a directory; give a file"},
+		{"config validate somedir", 2, "config validate: somedir is a directory; give a file"},
 		{"config validate secret", 5, "config validate: no permission to read secret; ask its owner for access, " +
 			"or use another file"},
 		{"serve --config none", 78, "--config: none does not exist; check the path"},
-		{"serve --config folder", 78, "--config: folder is a directory; give a file"},
+		{"serve --config somedir", 78, "--config: somedir is a directory; give a file"},
 		{"serve --dir closed/x", 5, "cannot create the state directory WORK/closed/x: permission denied; choose " +
 			"another one with --dir"},
 		{"serve --dir plain", 78, "--dir: WORK/plain is not a directory; give the directory of the service's data"},
 		{"serve --dir plain/x", 78, "--dir: WORK/plain is not a directory; give the directory of the service's data"},
-		{"serve --dir folder --socket none/s", 78, "--socket: directory WORK/none does not exist; create it " +
+		{"serve --dir somedir --socket none/s", 78, "--socket: directory WORK/none does not exist; create it " +
 			"with: mkdir -p WORK/none"},
 		{"enqueue --dir plain true", 2, "--dir: WORK/plain is not a directory; give the directory of the service's data"},
 		{"status --dir plain", 2, "--dir: WORK/plain is not a directory; give the directory of the service's data"},
@@ -63,7 +63,7 @@ func TestUnusablePathsAreExplained(t *testing.T) {
 		{"config validate --dir plain", 2, "--dir: WORK/plain is not a directory; give the directory of the service's data"},
 		{"wait 1 --dir plain", 125, "--dir: WORK/plain is not a directory; give the directory of the service's data"},
 		{"status --socket plain", 2, "--socket: plain is not a socket; give the path of the service's socket"},
-		{"enqueue --socket folder true", 2, "--socket: folder is not a socket; give the path of the service's socket"},
+		{"enqueue --socket somedir true", 2, "--socket: somedir is not a socket; give the path of the service's socket"},
 		{"man plain", 2, "man: plain is not a directory; check the path"},
 		{"man closed", 5, "man: no permission to write to closed; choose another directory"},
 	} {

@@ -86,7 +86,7 @@ func TestPrivateRunComparedWithPeers(t *testing.T) {
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
 		}
-		p.WaitUntil("half of it", 60*time.Second, func() bool {
+		p.WaitUntil("half of the jobs have run", 60*time.Second, func() bool {
 			_, lines := countRuns(p)
 			return lines >= count/2
 		})

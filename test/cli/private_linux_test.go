@@ -37,7 +37,7 @@ func TestPrivateInterrupted(t *testing.T) {
 	cmd, errs := start()
 	interrupt := func() {
 		cmd.Process.Signal(syscall.SIGINT)
-		p.WaitUntil("it says what it does", 20*time.Second, func() bool {
+		p.WaitUntil("it confirms the interrupt", 20*time.Second, func() bool {
 			return strings.Contains(errs.String(), "running jobs may finish")
 		})
 	}
@@ -47,7 +47,7 @@ func TestPrivateInterrupted(t *testing.T) {
 		t.Fatalf("two Ctrl-C: %v\n%s", err, errs)
 	}
 	if _, lines := countRuns(p); lines != 0 {
-		t.Fatal("a job went on")
+		t.Fatal("a job continued after the interrupt")
 	}
 	if err := os.Remove(filepath.Join(p.Work, "started")); err != nil {
 		t.Fatal(err)
@@ -103,11 +103,11 @@ func TestPrivateRunEndsWithoutInputOrOutput(t *testing.T) {
 	select {
 	case <-ended:
 		if code := cmd.ProcessState.ExitCode(); code != 130 {
-			t.Errorf("Ctrl-C while it waits for its file: exit %d", code)
+			t.Errorf("Ctrl-C while the run waits for its file: exit %d", code)
 		}
 	case <-time.After(20 * time.Second):
 		cmd.Process.Kill()
-		t.Error("it does not end while it waits for its file")
+		t.Error("the run does not end while it waits for its file")
 	}
 	const jobs = "echo 1\necho 2; touch 2; sleep 0.2\necho 3; touch 3\nsleep 0.1\nsleep 0.1\n"
 	cmd = p.Command(jobs, "--lines", "-", "--workers", "1")
@@ -123,7 +123,7 @@ func TestPrivateRunEndsWithoutInputOrOutput(t *testing.T) {
 	out.Close()
 	cmd.Wait()
 	if code := cmd.ProcessState.ExitCode(); code != 130 || !strings.Contains(errs.String(), "the output pipe is closed") {
-		t.Errorf("with nobody who reads: exit %d, %s", code, errs)
+		t.Errorf("with a closed output pipe: exit %d, %s", code, errs)
 	}
 	if r := p.Run(jobs, "--lines", "-"); r.Code != 0 || !strings.Contains(r.Err, "5 jobs: 5 completed") {
 		t.Errorf("the same again: %+v", r)
@@ -146,7 +146,7 @@ func TestLargeOutputIsReadableOffline(t *testing.T) {
 
 // The directory of a private run is not read if another user owns it, because its content may be an attack.
 func TestOtherUsersDirIsNotRead(t *testing.T) {
-	skip.UnlessRoot(t, "needs root, who may give a directory away; .ci/run runs it as root")
+	skip.UnlessRoot(t, "needs root, because it changes the owner of a directory; .ci/run runs it as root")
 	p := testrig.NewPrivate(t)
 	if r := p.Run("true\n", "--lines", "-"); r.Code != 0 {
 		t.Fatalf("the run: %+v", r)

@@ -104,7 +104,7 @@ func TestPrivateRunIsResumed(t *testing.T) {
 		}
 	}
 	if len(runsWhenReported) < count/4 {
-		t.Errorf("events told of %d completed jobs only", len(runsWhenReported))
+		t.Errorf("events reported only %d completed jobs", len(runsWhenReported))
 	}
 	changed := strings.Replace(file.String(), "echo 17 ", "echo 17x ", 1)
 	if err := os.WriteFile(filepath.Join(p.Work, "changed"), []byte(changed), 0o600); err != nil {
@@ -129,10 +129,10 @@ func TestPrivateRunIsResumed(t *testing.T) {
 	}
 	for number, runs := range runsWhenReported {
 		if counts[number] != runs {
-			t.Errorf("job %s ran again after events had told that it was completed", number)
+			t.Errorf("job %s ran again after events had reported its completion", number)
 		}
 	}
-	t.Logf("%d jobs, %d kills: %d were run again; events had told of %d before the kills", count, kills, lines-count,
+	t.Logf("%d jobs, %d kills: %d were run again; events had reported %d before the kills", count, kills, lines-count,
 		len(runsWhenReported))
 }
 
@@ -187,7 +187,7 @@ func TestChangedPrivateFlagsAreNamed(t *testing.T) {
 		t.Fatalf("the first run: %+v", r)
 	}
 	if r := p.Run("1\n2\n", args...); r.Code != 0 {
-		t.Errorf("once more: %+v", r)
+		t.Errorf("the repeated run: %+v", r)
 	}
 	for want, with := range map[string][]string{
 		"--timeout was 10s, now it is 20s; use": {"--timeout", "20s", "--env", "A=1", "--label", "k=v",
@@ -207,7 +207,7 @@ func TestChangedPrivateFlagsAreNamed(t *testing.T) {
 	}
 	if r := p.Run("1\n3\n", args...); r.Code != 125 ||
 		!strings.Contains(r.Err, `the command of line 2 was "echo +2+", now it is "echo +3+"`) {
-		t.Errorf("another argument: %+v", r)
+		t.Errorf("a run with a changed argument: %+v", r)
 	}
 }
 
@@ -228,7 +228,7 @@ func TestPrivateDirIsReadableOffline(t *testing.T) {
 		{"events", "-f"}, {"config", "set", "workers", "3"}, {"edit", "--state", "dead", "--priority", "1"}} {
 		if r := p.CLI(append([]string{"--dir", p.Dir}, words...)...); r.Code != 3 ||
 			!strings.Contains(r.Err, "start it with: queuectl --dir ") {
-			t.Errorf("%q: %+v, want 3 and what starts it", words, r)
+			t.Errorf("%q: %+v, want exit code 3 and the start command", words, r)
 		}
 	}
 	cmd := p.Command(list+"sleep 60\ntrue\n", append(args, "--add-new")...)
@@ -242,7 +242,7 @@ func TestPrivateDirIsReadableOffline(t *testing.T) {
 	killAll(p, cmd)
 	checkReadOnly(p, "after a crash", "completed", "dead", "processing", "pending")
 	if r := p.CLI("--dir", filepath.Join(p.Work, "none"), "list"); r.Code != 3 {
-		t.Errorf("no folder: %+v", r)
+		t.Errorf("list of a missing directory: %+v", r)
 	}
 	q := testrig.NewQueue(t, "")
 	q.Start()
@@ -301,7 +301,7 @@ func checkReadOnly(p *testrig.Private, when string, states ...string) {
 		p.Errorf("%s: status: %s", when, out)
 	}
 	if after := contents(p); !maps.Equal(after, before) {
-		p.Errorf("%s: the folder was changed: %v, was %v", when, after, before)
+		p.Errorf("%s: the directory was changed: %v, was %v", when, after, before)
 	}
 }
 
@@ -334,7 +334,7 @@ func TestPrivateForms(t *testing.T) {
 		args             []string
 	}{
 		{"lines", "echo a; echo b >&2\n\n  echo 'c d'\n", "a\nc d\n", []string{"--lines", "-"}},
-		{"arguments in place of {}", "x y\nz'\"$HOME\n", "<x y>\n<z'\"$HOME>\n",
+		{"arguments replace {}", "x y\nz'\"$HOME\n", "<x y>\n<z'\"$HOME>\n",
 			[]string{"--arg-file", "-", "--", "echo", "<{}>"}},
 		{"arguments at the end", "1\n2\n", "n 1\nn 2\n", []string{"--arg-file", "-", "--", "echo", "n"}},
 		{"zero bytes", "a b\x00c\nd\x00", "<a b>\n<c\nd>\n", []string{"--arg-file", "-", "--null", "--", "echo", "<{}>"}},
@@ -367,7 +367,7 @@ func TestPrivateRunNamesDeadJobs(t *testing.T) {
 		t.Errorf("a dead job: %+v", r)
 	}
 	if r = p.Run(jobs, args...); r.Code != 1 {
-		t.Errorf("once more: %+v", r)
+		t.Errorf("the repeated run: %+v", r)
 	}
 	if err := os.WriteFile(filepath.Join(p.Work, "ready"), nil, 0o600); err != nil {
 		t.Fatal(err)
@@ -446,7 +446,7 @@ func TestEmptyPrivateRunCreatesNoDir(t *testing.T) {
 	}
 	if r := p.Run("", "--dir", "new", "--lines", "-"); r.Code != 125 ||
 		!strings.Contains(r.Err, `line 3 with the command "echo said" is missing`) {
-		t.Errorf("nothing where there was something: %+v", r)
+		t.Errorf("an empty list after a list with commands: %+v", r)
 	}
 }
 
@@ -489,7 +489,7 @@ func TestJobLogOnStandardOutput(t *testing.T) {
 		t.Errorf("got %+v", r)
 	}
 	if _, err := os.Stat(filepath.Join(p.Work, "-")); err == nil {
-		t.Error("there is a file named -")
+		t.Error("a file named - was created")
 	}
 }
 

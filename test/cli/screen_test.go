@@ -30,7 +30,7 @@ func TestScreenOfARunningQueue(t *testing.T) {
 	high := w.Enqueue(testrig.Fields{"command": "true", "priority": 9})
 	w.MustCall("screen", testrig.Fields{"rows": 5}, &s)
 	if len(s.Ready) != 2 || s.Ready[0].ID != high || s.Ready[1].ID != low {
-		t.Errorf("what is next: %+v, want %s, %s", s.Ready, high, low)
+		t.Errorf("next jobs: %+v, want %s, %s", s.Ready, high, low)
 	}
 	q.WriteFile("go", "")
 	w.WaitEnded(low)

@@ -62,13 +62,13 @@ func TestForeignFilesAreRefused(t *testing.T) {
 		cases["--dir"] = func() error { return os.Chown(q.Dir, 65534, 65534) }
 		cases["queuectl restore"] = func() error { return os.Chown(db, 65534, 65534) }
 	}
-	for mends, spoil := range cases {
+	for advice, spoil := range cases {
 		if err := spoil(); err != nil {
 			t.Fatal(err)
 		}
-		if r := q.MustRefuseStart("--dir", q.Dir); r.Code == 0 || !strings.Contains(r.Err, mends) ||
+		if r := q.MustRefuseStart("--dir", q.Dir); r.Code == 0 || !strings.Contains(r.Err, advice) ||
 			strings.Contains(r.Err, "chown") {
-			t.Errorf("%+v, want %q and no chown", r, mends)
+			t.Errorf("%+v, want %q and no chown", r, advice)
 		}
 		restore()
 	}
@@ -122,7 +122,7 @@ func TestOtherUsersStateDirIsNotTakenOver(t *testing.T) {
 			r := testrig.RunCommand(q, testrig.AsPerson(q.Command("--dir", planted, verb), owner))
 			if r.Code == 0 || !strings.Contains(r.Err, fmt.Sprint(testrig.Alice.Uid)) || !strings.Contains(r.Err, "--dir") ||
 				strings.Contains(r.Err, "chown") || strings.Contains(r.Err, "runuser") {
-				t.Errorf("%s %s: %+v, want the owner, another folder and no chown", owner.Name, verb, r)
+				t.Errorf("%s %s: %+v, want the owner, the advice --dir and no chown", owner.Name, verb, r)
 			}
 		}
 	}
@@ -155,6 +155,6 @@ func TestStoppingServiceRejectsWorkerChanges(t *testing.T) {
 	}
 	q.Start()
 	if got := q.Setting("workers").Origin; got == "stored" {
-		t.Error("what was refused is stored")
+		t.Error("the rejected setting was stored")
 	}
 }

@@ -194,7 +194,7 @@ func TestKeepJobs(t *testing.T) {
 		t.Errorf("before %+v\nafter %+v", before, j)
 	}
 	if j := w.WaitEnded(short); j.State != "completed" || j.Output != "up\ndone\n" || j.Attempts != 1 {
-		t.Errorf("ended meanwhile: %+v", j)
+		t.Errorf("the job that ended before the new start: %+v", j)
 	}
 	q.WriteFile("go", "")
 	if j := w.WaitEnded(longJob); j.State != "dead" || testrig.Deref(j.ExitCode) != 3 || j.Output != "up\ndone\n" ||
@@ -252,7 +252,7 @@ func TestNewerSchema(t *testing.T) {
 	corrupt(q, "UPDATE meta SET min_reader = 1;")
 	q.Start("--workers", "1")
 	if r := q.CLI("wait", "1"); r.Code != 0 {
-		t.Errorf("a newer file that may be read: %+v", r)
+		t.Errorf("a database of a newer version that this one may use: %+v", r)
 	}
 }
 
@@ -282,6 +282,6 @@ func TestRestartRefusesInvalidSettings(t *testing.T) {
 		t.Errorf("with an environment that does not hold: %+v", got)
 	}
 	if now := pid(); now != oldPID || !strings.Contains(now, "pid") {
-		t.Errorf("it was %q and is %q", oldPID, now)
+		t.Errorf("the pid changed from %q to %q", oldPID, now)
 	}
 }

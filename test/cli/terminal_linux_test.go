@@ -41,7 +41,7 @@ func enqueueControlJobs(t *testing.T, q *testrig.Queue, w *testrig.Wire) (loud, 
 		"max_retries": 0})
 	w.WaitEnded(loud)
 	if j := w.WaitEnded(lost); !strings.Contains(j.Error, terminalControls) {
-		t.Fatalf("the error does not tell of the folder: %+v", j)
+		t.Fatalf("the error does not name the directory: %+v", j)
 	}
 	return loud, lost
 }
@@ -83,7 +83,7 @@ func TestJobsCannotControlTheTerminal(t *testing.T) {
 		r := q.RunOnScreen(c.args...)
 		r.Out = withEscapedReturn(r.Out, c.args)
 		if found := testrig.FindControl(r.Out); found != "" || r.Code != c.code {
-			t.Errorf("%q: code %d, want %d; a terminal would obey %q in %q", c.args, r.Code, c.code, found, r.Out)
+			t.Errorf("%q: code %d, want %d; control sequence %q in the output %q", c.args, r.Code, c.code, found, r.Out)
 		}
 		coloured, plain := strings.Count(r.Out, escapedControls),
 			strings.Count(r.Out, testrig.Colours.ReplaceAllString(escapedControls, ""))
@@ -126,7 +126,7 @@ func TestSplitSequencesCannotControlTheTerminal(t *testing.T) {
 	}
 	if text := s.Text(t); testrig.FindControl(text) != "" || !strings.Contains(text, "[2JTWO") ||
 		!strings.Contains(text, "ownedTHREE") {
-		t.Errorf("a terminal would obey %q in %q", testrig.FindControl(text), text)
+		t.Errorf("the output contains the control sequence %q: %q", testrig.FindControl(text), text)
 	}
 }
 
@@ -252,7 +252,7 @@ func TestColoursOfJobsAppearOnlyInOutput(t *testing.T) {
 	w.WaitEnded(dead)
 	runs := w.Enqueue(testrig.Fields{"command": `printf '\033[35mpurple\033[K\n'; ` + q.WaitForFileCommand("goes")})
 	defer q.WriteFile("goes", "")
-	q.WaitUntil("its last line is known", 10*time.Second, func() bool { return strings.Contains(q.CLI().Out, "purple") })
+	q.WaitUntil("its last line is shown", 10*time.Second, func() bool { return strings.Contains(q.CLI().Out, "purple") })
 	for _, args := range [][]string{{}, {"list"}, {"dlq", "list"}, {"events"}} {
 		if r := q.CLI(args...); strings.Contains(r.Out, "\x1b") || r.Code != 0 {
 			t.Errorf("%q in a pipe: %+v", args, r)
@@ -344,7 +344,7 @@ func TestTablesFitTheTerminal(t *testing.T) {
 	w.WaitEnded(w.Enqueue(testrig.Fields{"command": "echo " + strings.Repeat("ä", 400)}))
 	w.WaitEnded(w.Enqueue(testrig.Fields{"command": "echo " + strings.Repeat("漢", 400)}))
 	id := w.Enqueue(testrig.Fields{"command": "echo e" + strings.Repeat("\u0301😀", 400), "cwd": "/" +
-		strings.Repeat("folder", 40),
+		strings.Repeat("subdir", 40),
 		"max_retries": 0, "labels": testrig.Fields{"a": strings.Repeat("漢", 80)}})
 	w.WaitEnded(id)
 	for _, line := range []string{"list", "list --columns command,labels,error", "dlq list", "config list", "worker list",
@@ -371,7 +371,7 @@ func TestTablesFitTheTerminal(t *testing.T) {
 }
 
 // No command treats a closed stdout as an error. A closed stdout ends commands that follow jobs or events.
-func TestAClosedPipeIsNoError(t *testing.T) {
+func TestClosedPipeIsNotAnError(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "2")
 	w := q.Dial()
 	longJob := w.Enqueue(testrig.Fields{"id": "long", "command": "echo up; exec sleep 600"})
@@ -418,7 +418,7 @@ func TestTableCellsContainNoColours(t *testing.T) {
 		testrig.ExitCodeOf(t, cmd)
 		if text := s.Text(t); testrig.FindControl(text) != "" || !strings.Contains(text, "xxx…\n") ||
 			strings.Contains(text, "\x1b[31m") {
-			t.Errorf("%d columns: a terminal would obey %q in %q", columns, testrig.FindControl(text), text)
+			t.Errorf("%d columns: the output contains the control sequence %q: %q", columns, testrig.FindControl(text), text)
 		}
 	}
 }

@@ -128,7 +128,7 @@ func TestCtrlCRestoresTheTerminal(t *testing.T) {
 		}
 		lines := p.lines()
 		if last := lines[len(lines)-1]; last != "$" || !strings.HasSuffix(lines[len(lines)-2], "back at the shell") {
-			t.Errorf("%s: the shell does not follow on a line of its own:\n%s", verb, strings.Join(lines, "\n"))
+			t.Errorf("%s: the shell prompt does not start on a new line:\n%s", verb, strings.Join(lines, "\n"))
 		}
 	}
 }
@@ -314,7 +314,7 @@ func TestScreensInATerminal(t *testing.T) {
 	q.Must("wait", "--any", "lint")
 	q.WaitUntil("the failure", 10*time.Second, func() bool { return q.Show("97.png").State == "dead" })
 	enqueue("build", "./mk")
-	q.WaitUntil("it runs", 10*time.Second, func() bool { return strings.Contains(q.Show("build").Output, "61/140") })
+	q.WaitUntil("the job runs", 10*time.Second, func() bool { return strings.Contains(q.Show("build").Output, "61/140") })
 	q.Must("worker", "scale", "1")
 	enqueue("docs", "./docs")
 	enqueue("deploy", "./dep")
@@ -349,7 +349,7 @@ func TestScreensInATerminal(t *testing.T) {
 			// at the new size.
 			for range 2 {
 				before := strings.Join(p.lines(), "\n")
-				p.waitScreen(what+" goes on", func(lines []string) bool { return strings.Join(lines, "\n") != before })
+				p.waitScreen(what+" keeps updating", func(lines []string) bool { return strings.Join(lines, "\n") != before })
 			}
 			lines := p.lines()
 			// In 40 columns, the widths of the times decide which columns are shown. So compare only the

@@ -24,7 +24,7 @@ func topQueue(t *testing.T) *testrig.Queue {
 	q.Must("enqueue", "--id", "later", "--in", "7h", "true")
 	q.Must("enqueue", "--id", "after", "--after", "slow", "true")
 	q.WaitUntil("the failure", 10*time.Second, func() bool { return q.Show("broken").State == "dead" })
-	q.WaitUntil("it runs", 10*time.Second, func() bool { return q.Show("slow").State == "processing" })
+	q.WaitUntil("the job runs", 10*time.Second, func() bool { return q.Show("slow").State == "processing" })
 	return q
 }
 
@@ -255,7 +255,7 @@ func TestTopOutlivesTheService(t *testing.T) {
 		})
 	}
 	if q.Show("slow").State != "processing" {
-		t.Error("what was refused was done")
+		t.Error("the action was done although it was refused")
 	}
 }
 

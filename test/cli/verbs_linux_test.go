@@ -13,11 +13,11 @@ import (
 func TestKillSignalsTheTree(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "2")
 	w := q.Dial()
-	const hears = `trap 'echo %s got it' USR1; echo up; while :; do sleep 0.05; done`
-	job := fmt.Sprintf(`setsid sh -c "%s" & sh -c "%s" & `+hears, fmt.Sprintf(hears, "away"), fmt.Sprintf(hears, "child"),
-		"main")
+	const onSignal = `trap 'echo %s got it' USR1; echo up; while :; do sleep 0.05; done`
+	job := fmt.Sprintf(`setsid sh -c "%s" & sh -c "%s" & `+onSignal,
+		fmt.Sprintf(onSignal, "away"), fmt.Sprintf(onSignal, "child"), "main")
 	id := w.Enqueue(testrig.Fields{"command": job})
-	other := w.Enqueue(testrig.Fields{"command": fmt.Sprintf(hears, "other")})
+	other := w.Enqueue(testrig.Fields{"command": fmt.Sprintf(onSignal, "other")})
 	output := func(id string) string { return q.Must("logs", id) }
 	w.WaitUntil("all three are up", 20*time.Second, func() bool { return strings.Count(output(id), "up") == 3 })
 	w.WaitRunning(other)

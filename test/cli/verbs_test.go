@@ -23,7 +23,7 @@ func TestHoldAndRelease(t *testing.T) {
 	q.Must("wait", q.Must("enqueue", "echo b"))
 	w := q.Dial()
 	if j := w.Show("a"); j.State != "held" {
-		t.Errorf("while another ran the held job became %s", j.State)
+		t.Errorf("while another job ran, the held job changed to %s", j.State)
 	}
 	q.Must("release", "a")
 	q.Must("wait", "a")
@@ -56,7 +56,7 @@ func TestVerbsReachReservedJobs(t *testing.T) {
 			t.Errorf("held job: %+v", j)
 		}
 		if a := w.Call("show", testrig.Fields{"id": ids[1]}); a.Error == nil {
-			t.Error("a removed job is there")
+			t.Error("show finds a removed job")
 		}
 		w.WaitEnded(first)
 		w.MustCall("release", testrig.Fields{"id": ids[0]}, nil)
@@ -217,7 +217,7 @@ func TestSelectors(t *testing.T) {
 	q.Must("rm", "--state", "cancelled")
 	q.Must("rm", "--state", "held", "--id-glob", "in-?")
 	if got := count("cancelled") + count("held"); got != 1245 {
-		t.Errorf("%d are left, want 1245", got)
+		t.Errorf("%d jobs remain, want 1245", got)
 	}
 	for _, c := range []struct {
 		args []string

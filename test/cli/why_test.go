@@ -50,12 +50,12 @@ func TestWhyNamesEachReason(t *testing.T) {
 	q.Must("enqueue", "--id", "later", "--in", "10m", "true")
 	checkReason("later", "time", "not due", "edit later", true)
 	q.Must("enqueue", "--id", "fails", "--max-retries", "2", "--backoff-base", "60", "exit 4")
-	q.WaitUntil("it has failed", 20*time.Second, func() bool { return q.Show("fails").State == "failed" })
+	q.WaitUntil("the job has failed", 20*time.Second, func() bool { return q.Show("fails").State == "failed" })
 	checkReason("fails", "retry", "attempt 1 failed, and the retry is not due yet", "retry fails", true)
 	q.Must("hold", "fails")
 	checkReason("fails", "held", "held", "release fails", false)
 	q.Must("release", "fails")
-	q.WaitUntil("it runs again at once", 20*time.Second, func() bool { return q.Show("fails").Attempts == 2 })
+	q.WaitUntil("it runs again without delay", 20*time.Second, func() bool { return q.Show("fails").Attempts == 2 })
 	for i := range 2 {
 		q.Must("enqueue", "--id", fmt.Sprint("rated", i), "--rate-limit", "api=1/h", "true")
 	}
@@ -65,8 +65,8 @@ func TestWhyNamesEachReason(t *testing.T) {
 	q.Must("enqueue", "--id", "paused", "true")
 	checkReason("paused", "queue", "lunch", "queue resume default", true)
 	q.Must("queue", "resume", "default")
-	mended := filepath.Join(t.TempDir(), "mended")
-	q.Must("enqueue", "--id", "dead", "--max-retries", "0", "--command", "[ -e '"+filepath.ToSlash(mended)+"' ] || exit 3")
+	fixed := filepath.Join(t.TempDir(), "fixed")
+	q.Must("enqueue", "--id", "dead", "--max-retries", "0", "--command", "[ -e '"+filepath.ToSlash(fixed)+"' ] || exit 3")
 	q.CLI("wait", "dead")
 	if got := q.CLI("enqueue", "--id", "after", "--after", "dead", "true"); got.Code != 0 ||
 		!strings.Contains(got.Err, "cancelled immediately") {
@@ -74,32 +74,32 @@ func TestWhyNamesEachReason(t *testing.T) {
 	}
 	checkReason("after", "dependency", "job dead being completed, but that job is dead", "retry dead", false)
 	if got := q.CLI("wait", "after"); got.Code != 125 {
-		t.Errorf("wait for a job that was cancelled for another's sake: exit code %d", got.Code)
+		t.Errorf("wait for a job that was cancelled because of a dependency: exit code %d", got.Code)
 	}
 	q.Must("enqueue", "--id", "keyed", "--after", "dead", "--unique", "one", "true")
 	q.Must("enqueue", "--id", "has", "--unique", "one", "--in", "1h", "true")
-	if err := os.WriteFile(mended, nil, 0o600); err != nil {
+	if err := os.WriteFile(fixed, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	q.Must("retry", "dead")
 	q.Must("wait", "after") // the job "after" is retried too, because retry also retries dependants
 	checkReason("keyed", "unique", "another job had the same unique key", "retry keyed", false)
 	if got := q.CLI("retry", "keyed"); !strings.Contains(got.Err, "has") {
-		t.Errorf("retry of a job whose key another has: %+v", got)
+		t.Errorf("retry of a job whose key another job has: %+v", got)
 	}
 	q.Must("cancel", "has")
 	q.Must("retry", "keyed")
 	q.Must("wait", "keyed")
-	q.Must("enqueue", "--id", "stands", "sleep 600")
-	q.WaitUntil("it runs", 20*time.Second, func() bool { return q.Show("stands").State == "processing" })
-	q.Must("pause", "stands")
-	checkReason("stands", "paused", "by ", "resume stands", false)
-	q.Must("resume", "stands")
+	q.Must("enqueue", "--id", "busy", "sleep 600")
+	q.WaitUntil("the job runs", 20*time.Second, func() bool { return q.Show("busy").State == "processing" })
+	q.Must("pause", "busy")
+	checkReason("busy", "paused", "by ", "resume busy", false)
+	q.Must("resume", "busy")
 	q.Must("pause", "--all")
 	q.Must("enqueue", "--id", "kept", "true")
 	checkReason("kept", "paused", "all jobs are paused", "resume --all", false)
 	q.Must("resume", "--all")
-	q.Must("cancel", "stands")
+	q.Must("cancel", "busy")
 	if got := q.CLI("wait", "--batch", "nope"); got.Code != 0 || !strings.Contains(got.Err, "no job matches") {
 		t.Errorf("wait for nothing: %+v", got)
 	}
@@ -107,14 +107,14 @@ func TestWhyNamesEachReason(t *testing.T) {
 	q.Must("wait", "one")
 	if got := q.CLI("run", "--unique", "k", "echo two"); !strings.Contains(got.Err,
 		"job one already has the unique key k") || got.Out != "" {
-		t.Errorf("run with a key that another has: %+v", got)
+		t.Errorf("run with a key that another job has: %+v", got)
 	}
 	if got := q.CLI("enqueue", "--unique", "k", "--on-conflict", "reject", "true"); got.Code != 5 ||
 		!strings.Contains(got.Err, "keeps the key until") {
 		t.Errorf("a key that is kept: %+v", got)
 	}
 	if got := q.Must("show", "rated1"); !strings.Contains(got, "api=1/h") {
-		t.Errorf("show has no rate:\n%s", got)
+		t.Errorf("show does not print the rate limit:\n%s", got)
 	}
 }
 
@@ -204,6 +204,6 @@ func TestListsGiveTheReasonOfWhy(t *testing.T) {
 	q.Must("drain")
 	if got := read("show", "locked").WaitsFor; got == nil || got.Kind != "draining" ||
 		read("why", "locked").Reasons[0].Kind != "draining" {
-		t.Errorf("in a drain it waits for %+v", got)
+		t.Errorf("during a drain, the job waits for %+v", got)
 	}
 }

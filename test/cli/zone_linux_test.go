@@ -54,7 +54,7 @@ func TestTimesHaveTheZoneOfTZ(t *testing.T) {
 	for _, words := range []string{"version", "--help", "help list", "list --help", "completion bash", "whoami",
 		"config list", "hold waits", "release waits", "cancel waits", "rm waits", "service --help", "metrics"} {
 		if got := withTZ(q, "Foo/Bar", strings.Fields(words)...); got.Code != 0 || got.Err != "" {
-			t.Errorf("an unknown zone, %s, which has no times: %+v", words, got)
+			t.Errorf("an unknown time zone with %s, which prints no times: %+v", words, got)
 		}
 	}
 	if got := withTZ(q, "Foo/Bar", "enqueue", "--at", "23:00", "--", "ls", "--help"); got.Code != 2 {

@@ -94,12 +94,12 @@ func TestClonedNodesAreSeparate(t *testing.T) {
 	}
 	if nodeRows := nodes[1].Nodes(); len(nodeRows) != 3 || nodeRows["a"].State != "alive" ||
 		nodeRows["b"].State != "alive" || nodeRows["c"].State != "alive" {
-		t.Errorf("there are %+v", nodeRows)
+		t.Errorf("the nodes are %+v, want three that are alive", nodeRows)
 	}
 	nodes[1].Kill()
 	nodes[1].Start("--workers", "2")
 	if nodeRows := nodes[0].Nodes(); len(nodeRows) != 3 {
-		t.Errorf("once one is started again there are %+v", nodeRows)
+		t.Errorf("after the restart of a node, the nodes are %+v", nodeRows)
 	}
 }
 
@@ -121,7 +121,7 @@ func TestNodeServicesShareAQueue(t *testing.T) {
 		jobsPerNode[nodeOf(a, fmt.Sprint("j", i))]++
 	}
 	if jobsPerNode["a"] < 3 || jobsPerNode["b"] < 3 || jobsPerNode["a"]+jobsPerNode["b"] != 12 {
-		t.Errorf("of 12 jobs they ran %v", jobsPerNode)
+		t.Errorf("jobs per node: %v, want at least 3 each of 12", jobsPerNode)
 	}
 	b.Must("wait", "--timeout", "20s", b.Must("enqueue", "--on", "b", "true"))
 	type ended struct {
@@ -137,16 +137,16 @@ func TestNodeServicesShareAQueue(t *testing.T) {
 		}
 		return all.Throughput == 13 && slices.Contains(ends, ended{"default", 13})
 	}
-	a.WaitUntil("it has heard what has ended on the other one", 10*time.Second, endsReported)
+	a.WaitUntil("status counts the jobs that have ended on the other node", 10*time.Second, endsReported)
 	for range 3 { // repeat: a node that knows more about the other one could answer differently
 		a.Must("pause", "--all")
 		if r := b.CLI("status", "--check"); r.Code == 0 || !strings.Contains(r.Out, "all jobs are paused") {
-			t.Errorf("once it is paused elsewhere: %+v", r)
+			t.Errorf("after a pause on the other node: %+v", r)
 		}
 		b.Must("resume", "--all")
 		for _, q := range nodes {
 			if r := q.CLI("status", "--check"); r.Code != 0 {
-				t.Errorf("once it is resumed: %+v", r)
+				t.Errorf("after the resume: %+v", r)
 			}
 		}
 	}
@@ -166,9 +166,9 @@ func TestNodeServicesShareAQueue(t *testing.T) {
 		}
 	}
 	gate := b.Path("go")
-	b.Must("enqueue", "--id", "long", "--on", "b", "echo begun; trap 'echo told' USR1; while [ ! -e "+gate+
+	b.Must("enqueue", "--id", "long", "--on", "b", "echo begun; trap 'echo signalled' USR1; while [ ! -e "+gate+
 		" ]; do sleep 0.05; done; echo ended")
-	a.WaitUntil("it runs", 20*time.Second, func() bool { return strings.Contains(a.Must("logs", "long"), "begun") })
+	a.WaitUntil("the job runs", 20*time.Second, func() bool { return strings.Contains(a.Must("logs", "long"), "begun") })
 	for verb, want := range map[string]string{"list": "NODE", "show long": "Node:       b",
 		"status": "2 workers busy on a", "list --columns id,node --state processing": "long  b", "doctor": "MiB are free"} {
 		if text := a.Must(strings.Fields(verb)...); !strings.Contains(text, want) {
@@ -187,24 +187,24 @@ func TestNodeServicesShareAQueue(t *testing.T) {
 	}
 	a.Must("resume", "long")
 	a.Must("kill", "long", "--signal", "USR1")
-	a.WaitUntil("the signal has come", 20*time.Second, func() bool {
-		return strings.Contains(a.Must("logs", "long"), "told")
+	a.WaitUntil("the job has received the signal", 20*time.Second, func() bool {
+		return strings.Contains(a.Must("logs", "long"), "signalled")
 	})
 	b.WriteFile("go", "")
 	a.Must("wait", "--timeout", "20s", "long")
-	if err := followed.Wait(); err != nil || out.String() != "begun\ntold\nended\n" {
+	if err := followed.Wait(); err != nil || out.String() != "begun\nsignalled\nended\n" {
 		t.Errorf("followed from elsewhere: %q, %v", out, err)
 	}
 	b.Must("enqueue", "--id", "endless", "--on", "b", "sleep 1000")
-	a.WaitUntil("it runs", 20*time.Second, func() bool { return a.Show("endless").State == "processing" })
+	a.WaitUntil("the job runs", 20*time.Second, func() bool { return a.Show("endless").State == "processing" })
 	a.Must("cancel", "endless")
 	if j := b.Show("endless"); j.State != "cancelled" {
-		t.Errorf("cancelled from elsewhere it is %s", j.State)
+		t.Errorf("the job that another node cancelled is %s", j.State)
 	}
 	a.Must("enqueue", "--id", "large", "--on", "b", "--output-limit", "1MiB", "seq 1 60000")
 	a.Must("wait", "--timeout", "20s", "large")
 	if far, near := a.Must("logs", "large"), b.Must("logs", "large"); far != near || len(far) < 300_000 {
-		t.Errorf("a large output has %d bytes here and %d there", len(near), len(far))
+		t.Errorf("a large output has %d bytes on its node and %d on the other node", len(near), len(far))
 	}
 	if tail := a.Must("logs", "-n", "1", "large"); tail != "60000" {
 		t.Errorf("its last line is %q", tail)
@@ -218,7 +218,7 @@ func TestNodeServicesShareAQueue(t *testing.T) {
 	}
 	last := b.Path("last")
 	b.Must("enqueue", "--id", "last", "--on", "b", testrig.GatedJob(last))
-	a.WaitUntil("it runs", 20*time.Second, func() bool { return a.Show("last").State == "processing" })
+	a.WaitUntil("the job runs", 20*time.Second, func() bool { return a.Show("last").State == "processing" })
 	a.Must("node", "drain", "b")
 	if n := a.Nodes(); n["b"].State != "draining" || n["a"].State != "alive" || !n["a"].This {
 		t.Errorf("nodes %+v", n)
@@ -235,7 +235,7 @@ func TestNodeServicesShareAQueue(t *testing.T) {
 		t.Errorf("drain --wait: %v", err)
 	}
 	if n := a.Nodes(); n["b"].State != "drained" || n["b"].Running != 0 {
-		t.Errorf("once nothing runs there: %+v", n)
+		t.Errorf("after its last job: %+v", n)
 	}
 	for range 4 {
 		id := b.Must("enqueue", "true")
@@ -253,10 +253,10 @@ func TestNodeServicesShareAQueue(t *testing.T) {
 	a.Must("node", "drain", "--off", "b")
 	a.Must("wait", "--timeout", "20s", id)
 	if r := a.CLI("node", "rm", "b"); r.Code == 0 || !strings.Contains(r.Err, "is running") {
-		t.Errorf("a node whose service runs is removed: %+v", r)
+		t.Errorf("node rm of a running node: %+v", r)
 	}
 	if r := a.CLI("node", "rm", "c"); r.Code == 0 || !strings.Contains(r.Err, `there is no node "c"`) {
-		t.Errorf("a node that is none: %+v", r)
+		t.Errorf("node rm of an unknown node: %+v", r)
 	}
 	if code := b.Stop(); code != 0 {
 		t.Errorf("stopped with %d", code)
@@ -308,19 +308,19 @@ func TestLostNodesJobsRunElsewhere(t *testing.T) {
 	a.WaitUntil("both run", 20*time.Second, runs(a, "a"))
 	b.Start("--workers", "2")
 	a.Kill()
-	b.WaitUntil("it runs them again", 40*time.Second, runs(b, "b"))
+	b.WaitUntil("it runs both jobs again", 40*time.Second, runs(b, "b"))
 	if n, health := b.Nodes()["a"], b.CLI("status", "--check"); n.State != "away" ||
 		!strings.Contains(health.Out, "node a has sent no heartbeat since") || health.Code == 0 {
-		t.Errorf("a node that is gone is %+v, %+v", n, health)
+		t.Errorf("a killed node is %+v, %+v", n, health)
 	}
 	a.Start("--workers", "2")
 	b.Cmd.Process.Signal(syscall.SIGSTOP)
-	a.WaitUntil("it runs them again", 40*time.Second, runs(a, "a"))
+	a.WaitUntil("it runs both jobs again", 40*time.Second, runs(a, "a"))
 	b.Cmd.Process.Signal(syscall.SIGCONT)
 	select {
 	case <-b.Ended: // the service exits because another node has taken over its jobs
 	case <-time.After(20 * time.Second):
-		t.Error("a service that was taken over goes on")
+		t.Error("a service whose jobs were taken over still runs")
 	}
 	b.Cmd = nil
 	b.Start("--workers", "2")
@@ -354,7 +354,7 @@ func TestCancelOnALostNode(t *testing.T) {
 	a.Kill()
 	b.Must("cancel", "long")
 	if j := b.Show("long"); j.State != "cancelled" {
-		t.Errorf("it is %s", j.State)
+		t.Errorf("the cancelled job is %s", j.State)
 	}
 }
 
@@ -379,14 +379,14 @@ func TestFollowerSurvivesADatabaseRestart(t *testing.T) {
 			t.Fatal(err)
 		}
 		followed, outs = append(followed, cmd), append(outs, out)
-		q.WaitUntil("it is followed", 10*time.Second, func() bool { return strings.Contains(out.String(), "up") })
+		q.WaitUntil("the job is followed", 10*time.Second, func() bool { return strings.Contains(out.String(), "up") })
 	}
 	p.Kill()
 	for _, q := range nodes {
-		q.WaitUntil("it is known", 20*time.Second, func() bool { return q.CLI("status", "--check").Code == 2 })
+		q.WaitUntil("status --check fails", 20*time.Second, func() bool { return q.CLI("status", "--check").Code == 2 })
 	}
 	p.Start(t)
-	b.WaitUntil("it is back", 20*time.Second, func() bool { return b.CLI("show", "long").Code == 0 })
+	b.WaitUntil("the database is back", 20*time.Second, func() bool { return b.CLI("show", "long").Code == 0 })
 	a.WriteFile("go", "")
 	for i, cmd := range followed {
 		if err, out := cmd.Wait(), outs[i].String(); err != nil || !strings.HasPrefix(out, "up\n") ||
@@ -413,7 +413,7 @@ func TestFollowerSurvivesALostNode(t *testing.T) {
 	}
 	b.WaitUntil("it is followed", 10*time.Second, func() bool { return strings.Contains(b.Must("logs", "long"), "up") })
 	a.Kill()
-	b.WaitUntil("it runs there", 40*time.Second, func() bool { return b.Nodes()["b"].Running == 1 })
+	b.WaitUntil("the job runs on node b", 40*time.Second, func() bool { return b.Nodes()["b"].Running == 1 })
 	a.WriteFile("go", "")
 	if err := followed.Wait(); err != nil || !strings.Contains(out.String(), "end of") {
 		t.Errorf("%q, %v", out, err)
@@ -460,7 +460,7 @@ func TestNodesSurviveALostDatabase(t *testing.T) {
 	p.Kill()
 	a.WaitUntil("its job is ended", 40*time.Second, func() bool { return syscall.Kill(trees[a], 0) != nil })
 	if syscall.Kill(trees[b], 0) != nil {
-		t.Error("a job is ended that was to go on")
+		t.Error("the job on node b was ended; want it to keep running")
 	}
 	p.Start(t)
 	a.WriteFile("go", "")
@@ -480,7 +480,7 @@ func TestNodesSurviveALostDatabase(t *testing.T) {
 		})
 	}
 	if h := a.Dial().Show("on-a").History; len(h) != 2 || h[0].Reason != "interrupted" {
-		t.Errorf("what ran when the lease was over is told of as %+v", h)
+		t.Errorf("attempts of the job that ran when the node lease expired: %+v; want two, the first interrupted", h)
 	}
 }
 
@@ -516,7 +516,7 @@ func TestServiceWithoutADatabase(t *testing.T) {
 		t.Errorf("without its database: %+v", r)
 	}
 	if _, err := os.Stat(a.Path("queuectl.db")); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("it has begun a queue of its own: %v", err)
+		t.Errorf("the service created a local queue: %v", err)
 	}
 }
 
@@ -543,7 +543,7 @@ func TestNodesWorkThroughAPooler(t *testing.T) {
 		}
 	}
 	b.Must("enqueue", "--id", "endless", "--on", "b", "sleep 1000")
-	a.WaitUntil("it runs", 20*time.Second, func() bool { return a.Show("endless").State == "processing" })
+	a.WaitUntil("the job runs", 20*time.Second, func() bool { return a.Show("endless").State == "processing" })
 	a.Must("cancel", "endless")
 	for _, q := range []*testrig.Queue{a, b} {
 		if code := q.Stop(); code != 0 {

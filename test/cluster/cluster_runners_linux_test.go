@@ -39,7 +39,7 @@ func TestDeadRunnersJobsEndWithoutDatabase(t *testing.T) {
 	})
 	p.Start(t)
 	a.Start("--workers", "2")
-	a.WaitUntil("it is dead", 20*time.Second, func() bool { return a.Show("long").State == "dead" })
+	a.WaitUntil("the job is dead", 20*time.Second, func() bool { return a.Show("long").State == "dead" })
 }
 
 // When a runner is killed, its jobs are ended immediately, even if its service is waiting for a hung database
@@ -56,13 +56,13 @@ func TestDeadRunnersJobsEndWhileStoreHangs(t *testing.T) {
 	p.Freeze(true)
 	t.Cleanup(func() { p.Freeze(false) })
 	a.WriteFile("end", "")
-	a.WaitUntil("a job has ended, which is to be stored", 10*time.Second, func() bool { return !testrig.IsAlive(ends) })
+	a.WaitUntil("the job whose end will be stored ends", 10*time.Second, func() bool { return !testrig.IsAlive(ends) })
 	time.Sleep(200 * time.Millisecond) // time for the service to block on the store
 	a.KillRunners()
 	started := time.Now()
 	a.WaitUntil("the job is ended", 10*time.Second, func() bool { return !testrig.IsAlive(pid) })
 	if elapsed := time.Since(started); elapsed > testrig.TimeoutFactor*2*time.Second {
-		t.Errorf("it lived on for %v, and its node's lease has 5 s", elapsed)
+		t.Errorf("the job ran for another %v, although the node lease lasts 5 s", elapsed)
 	}
 	p.Freeze(false)
 	a.WriteFile("go", "")
@@ -106,11 +106,11 @@ func checkRunnerWithoutService(t *testing.T, limit time.Duration, inject func(*t
 		started := time.Now()
 		a.WaitUntil("the job is ended", 10*time.Second, func() bool { return !testrig.IsAlive(pid) })
 		if elapsed := time.Since(started); elapsed > limit {
-			t.Errorf("it lived on for %v, which is to be %v at most", elapsed, limit)
+			t.Errorf("the job ran for another %v, want at most %v", elapsed, limit)
 		}
 		if i == 0 {
 			a.Cmd.Process.Signal(syscall.SIGCONT)
-			a.WaitUntil("it runs again", 60*time.Second, func() bool {
+			a.WaitUntil("the job runs again", 60*time.Second, func() bool {
 				if a.CLI("show", id).Code != 0 {
 					return false
 				}
@@ -148,7 +148,7 @@ func TestDrainOfAnotherNodeNamesAJobThatMayStart(t *testing.T) {
 	logs, _ := filepath.Glob(a.Path("stderr-*"))
 	for _, name := range logs {
 		if text, _ := os.ReadFile(name); strings.Contains(string(text), "has not confirmed a settings change") {
-			t.Error("a node that drains counts as one that has not confirmed another change")
+			t.Error("the drain of a node is reported as an unconfirmed settings change")
 		}
 	}
 	b.WriteFile("go", "")

@@ -63,7 +63,7 @@ const (
 	faultKinds
 )
 
-var faultNames = [...]string{"cut both ways", "cut to the server", "cut from the server", "a service stands still",
+var faultNames = [...]string{"cut both ways", "cut to the server", "cut from the server", "a service is stopped",
 	"a service is killed", "a runner is killed", "a backend is killed", "the server crashes", "a standby is promoted"}
 
 // partitionLease is the duration of a node lease. If a node does not renew its lease for that long, another
@@ -176,7 +176,7 @@ func newPartitionTest(t *testing.T) *partitionTest {
 			n.namespaceHolder.Wait()
 		})
 		ownNamespace, _ := os.Readlink("/proc/self/ns/net")
-		n.WaitUntil("its network is there", 5*time.Second, func() bool {
+		n.WaitUntil("its network namespace exists", 5*time.Second, func() bool {
 			nodeNamespace, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/net", n.namespaceHolder.Process.Pid))
 			return err == nil && nodeNamespace != ownNamespace
 		})

@@ -65,7 +65,7 @@ func runJob(args []string) int {
 		time.Sleep(time.Minute)
 		return 0
 	}
-	fmt.Fprintln(os.Stderr, "demo has no words but those of its own jobs")
+	fmt.Fprintln(os.Stderr, "unknown arguments; demo accepts only those that its jobs use")
 	return 2
 }
 
@@ -99,7 +99,7 @@ func run(bin string) error {
 }
 
 func (d *demo) runScenario() error {
-	printHeading("a service on an empty folder")
+	printHeading("a service with an empty directory")
 	if err := d.start(); err != nil {
 		return err
 	}
@@ -173,7 +173,7 @@ func (d *demo) killService() error {
 	pid := d.job("long").PID
 	d.service.Process.Kill()
 	d.service.Wait()
-	fmt.Printf("   killed; job long goes on as process %d\n", pid)
+	fmt.Printf("   killed; job long still runs as process %d\n", pid)
 	if err := d.start(); err != nil {
 		return err
 	}
@@ -201,7 +201,7 @@ func (d *demo) watchHashes(jobs int) {
 }
 
 func (d *demo) checkOtherJobs() {
-	printHeading("what became of the others")
+	printHeading("the other jobs")
 	d.queuectl("wait", "flaky", "--timeout", "30")
 	d.expect("job that fails twice", fmt.Sprintf("%s after %d attempts", d.job("flaky").State, d.job("flaky").Attempts),
 		"completed after 3 attempts")

@@ -47,7 +47,7 @@ func TestBackupTargets(t *testing.T) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	q.WaitUntil("it has begun", 20*time.Second, func() bool {
+	q.WaitUntil("the backup has begun", 20*time.Second, func() bool {
 		list, _ := os.ReadDir(out)
 		return len(list) > 0
 	})
@@ -55,6 +55,6 @@ func TestBackupTargets(t *testing.T) {
 	cmd.Wait()
 	q.Cmd.Process.Signal(syscall.SIGCONT)
 	if list, _ := os.ReadDir(out); len(list) > 0 || cmd.ProcessState.ExitCode() != 130 {
-		t.Errorf("interrupted: exit %d, left %v", cmd.ProcessState.ExitCode(), list)
+		t.Errorf("interrupted backup: exit %d, remaining files %v", cmd.ProcessState.ExitCode(), list)
 	}
 }

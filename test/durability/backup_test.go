@@ -71,7 +71,7 @@ func TestBackupUnderLoad(t *testing.T) {
 		t.Errorf("the file: %v, %v", info, err)
 	}
 	if remaining, _ := filepath.Glob(filepath.Join(q.Dir, "*copy-*")); len(remaining) > 0 {
-		t.Errorf("left behind: %v", remaining)
+		t.Errorf("remaining files: %v", remaining)
 	}
 	checkBackup(t, file, append(before, "large"))
 	if r := q.CLI("restore", file); r.Code != 5 || !strings.Contains(r.Err, "service stop") {
@@ -105,7 +105,7 @@ func checkBackup(t *testing.T, file string, ids []string) {
 	for _, id := range ids {
 		var n int
 		if err := db.QueryRow(`SELECT count(*) FROM jobs WHERE id = ?`, id).Scan(&n); err != nil || n != 1 {
-			t.Fatalf("job %s, which was acknowledged before: %d in the backup, %v", id, n, err)
+			t.Fatalf("job %s, acknowledged before the backup: %d in the backup, %v", id, n, err)
 		}
 	}
 }
@@ -144,10 +144,10 @@ func TestRestore(t *testing.T) {
 	}
 	q.Start("--workers", "1")
 	if remaining, _ := filepath.Glob(q.Path("restore.*")); len(remaining) > 0 {
-		t.Errorf("left of a killed restore: %v", remaining)
+		t.Errorf("remaining files of a killed restore: %v", remaining)
 	}
 	if out := q.Must("logs", "2"); out != "later" {
-		t.Errorf("after refused restores job 2 says %q", out)
+		t.Errorf("after refused restores, the output of job 2 is %q", out)
 	}
 	q.Stop()
 	q.Must("restore", file)
@@ -160,7 +160,7 @@ func TestRestore(t *testing.T) {
 		t.Errorf("a job from after the backup: %+v", r)
 	}
 	if id := q.Must("enqueue", "true"); id != "3" {
-		t.Errorf("the next number is %s, want 3: 2 was given out before", id)
+		t.Errorf("the next number is %s, want 3, because 2 was assigned before", id)
 	}
 	if r := q.CLI("events", "--since", fmt.Sprint(last-1), "--jsonl"); r.Code != 4 ||
 		!strings.Contains(r.Err, "were removed") {
@@ -211,7 +211,7 @@ func TestBackupInterrupted(t *testing.T) {
 			"command": "true #" + strings.Repeat("y", 120_000)})
 	}
 	q.Must("enqueue", "--id", "long", "sleep 300")
-	q.WaitUntil("it runs", 20*time.Second, func() bool { return q.Show("long").State == "processing" })
+	q.WaitUntil("the job runs", 20*time.Second, func() bool { return q.Show("long").State == "processing" })
 	file := filepath.Join(q.Dir, "out", "copy.db")
 	if err := os.Mkdir(filepath.Dir(file), 0o700); err != nil {
 		t.Fatal(err)
@@ -234,13 +234,13 @@ func TestBackupInterrupted(t *testing.T) {
 	// reply.
 	case done && (code == 0 || code == 3):
 	case code != 3 || len(remaining) != 0:
-		t.Errorf("exit code %d, left %v", code, remaining)
+		t.Errorf("exit code %d, remaining files %v", code, remaining)
 	}
 	if r := q.CLI("restore", filepath.Join(q.Dir, "initialized")); r.Code != 5 || !strings.Contains(r.Err, "still run") {
 		t.Errorf("restore while a job runs: %+v", r)
 	}
 	q.Start("--workers", "1")
 	if remaining, _ := filepath.Glob(filepath.Join(q.Dir, "copy-*")); len(remaining) > 0 {
-		t.Errorf("left after the next start: %v", remaining)
+		t.Errorf("remaining files after the next start: %v", remaining)
 	}
 }

@@ -149,7 +149,7 @@ func (c *campaign) checkJob(e *trackedJob, listed *campaignView, notes []ledgerN
 	}
 	c.count("jobs " + j.State)
 	if eventEnds := c.events.countAttemptEnds(j.Seq); eventEnds != len(j.History) {
-		c.violation("events", "%s (%s) has %d attempts, %d were told to have ended", e.tag, j.ID, len(j.History), eventEnds)
+		c.violation("events", "%s (%s) has %d attempts, events report the end of %d", e.tag, j.ID, len(j.History), eventEnds)
 	}
 	if fault := c.historyFault(e, &j, notes); fault != "" {
 		raw, _ := json.Marshal(j.History)
@@ -237,7 +237,7 @@ func (c *campaign) attemptFault(e *trackedJob, j *campaignView, i int, notes []l
 		}
 	case "signal":
 		if !k.kill {
-			return "was ended by a signal that nobody sent: " + a.Error
+			return "was ended by a signal that no client sent: " + a.Error
 		}
 	case "timed_out":
 		if !e.timeout && !k.edit {
@@ -245,11 +245,11 @@ func (c *campaign) attemptFault(e *trackedJob, j *campaignView, i int, notes []l
 		}
 	case "cancelled":
 		if !k.cancel {
-			return "was cancelled by nobody"
+			return "was cancelled, though no client asked for it"
 		}
 	case "stopped":
 		if !k.requeue && !c.stoppedJobs.Load() {
-			return "was stopped by nobody"
+			return "was stopped, though no client asked for it"
 		}
 	default:
 		return "ended with the reason " + a.Reason
@@ -308,7 +308,7 @@ func (c *campaign) checkEventHistories(jobs []campaignView) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	c.mu.Lock()
-	c.counts["events told"] += len(e.received)
+	c.counts["events received"] += len(e.received)
 	c.mu.Unlock()
 	seen := map[int64]bool{}
 	for i := range jobs {
@@ -349,7 +349,7 @@ func (c *campaign) checkRemains() {
 		c.violation("process left", "of the queue: %v", remaining)
 	}
 	if dirs := c.runnerDirs(); len(dirs) > 0 {
-		c.violation("folder left", "%v", dirs)
+		c.violation("directory left", "%v", dirs)
 	}
 	a := &campaignClient{c: c, name: "check"}
 	var d struct {

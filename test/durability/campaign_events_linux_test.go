@@ -195,7 +195,7 @@ func (e *campaignEvents) finish(number int64) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if got := e.received[:min(len(e.received), len(plain))]; !slices.Equal(got, plain) {
-		e.c.violation("events", "%d were told, %d are stored since %d", len(e.received), len(plain), e.first)
+		e.c.violation("events", "%d were received, %d are stored since %d", len(e.received), len(plain), e.first)
 	}
 }
 

@@ -409,7 +409,7 @@ func (f *faultInjector) damage(dir string) string {
 	case "all":
 		f.outputFaulted.Store(true)
 		os.RemoveAll(dir)
-		f.count("damage folder-removed")
+		f.count("damage directory-removed")
 		return part
 	case "journal":
 		names, _ := filepath.Glob(filepath.Join(dir, "journal.*"))

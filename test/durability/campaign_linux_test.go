@@ -67,7 +67,7 @@ func TestCampaign(t *testing.T) {
 type campaign struct {
 	*testrig.Queue
 	recordDir string // directory on another disk for the ledger, the locks and the logs
-	diskMount string // mount point of the small disk, "" if there is none
+	diskMount string // mount point of the small disk, "" without a small disk
 	seed      uint64
 	numbers   string
 	service   *campaignService // the process of the service that was started last

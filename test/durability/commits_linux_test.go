@@ -26,7 +26,7 @@ func runThroughKills(q *testrig.Queue, args ...string) {
 			q.Fatalf("%q: %+v", args, got)
 		}
 	}
-	q.Fatalf("%q: the service dies of it each time", args)
+	q.Fatalf("%q: the service dies at each try", args)
 }
 
 // outputThroughKills returns the output of a command. If the service dies, it starts the service and runs the
@@ -97,7 +97,7 @@ func TestInterruptedFreezeIsFinished(t *testing.T) {
 			q.Start("--workers", fmt.Sprint(jobs))
 			q.Must("enqueue", "-q", "-Q", "fz", "--lines", q.WriteFile("lines", strings.Repeat("sleep 600\n", jobs)))
 			w := q.Dial()
-			w.WaitUntil("they run", 20*time.Second, func() bool { return w.Counts()["processing"] == jobs })
+			w.WaitUntil("all jobs run", 20*time.Second, func() bool { return w.Counts()["processing"] == jobs })
 			if verb[1] == "resume" {
 				q.Must("queue", "pause", "fz", "--freeze")
 			}
@@ -118,7 +118,8 @@ func TestInterruptedFreezeIsFinished(t *testing.T) {
 				outputThroughKills(q, verb...)
 				frozen = false
 			}
-			q.WaitUntil(fmt.Sprintf("%v cut at %d: they stand still: %t", verb, n, frozen), 20*time.Second, func() bool {
+			condition := fmt.Sprintf("%v interrupted at commit %d: all jobs are paused: %t", verb, n, frozen)
+			q.WaitUntil(condition, 20*time.Second, func() bool {
 				return countPaused() == map[bool]int{true: jobs}[frozen]
 			})
 			outputThroughKills(q, "cancel", "--all", "--yes")
@@ -144,7 +145,7 @@ func runCommitScenario(q *testrig.Queue) {
 	count := func(args ...string) int {
 		return len(strings.Fields(outputThroughKills(q, append([]string{"list", "-q"}, args...)...)))
 	}
-	q.WaitUntil("two jobs of the schedule, and all that follows from the others", 30*time.Second, func() bool {
+	q.WaitUntil("two jobs of the schedule exist, and the other jobs are done", 30*time.Second, func() bool {
 		return count("--state", "done", "--id-glob", "s@*") >= 2 && count("--state", "done", "--id-glob", "c") == 1 &&
 			count("--id-glob", "x", "--state", "cancelled") == 1
 	})
@@ -169,12 +170,12 @@ func runCommitScenario(q *testrig.Queue) {
 	for _, hook := range []string{"p on_failed", "p on_dead", "p on_ended", "c on_completed", "x on_ended",
 		"u1 on_ended"} {
 		if hookCounts[hook] != 1 {
-			q.Errorf("%s was made %d times", hook, hookCounts[hook])
+			q.Errorf("the hook %s was created %d times", hook, hookCounts[hook])
 		}
 	}
 	for _, id := range strings.Fields(q.Must("list", "-q", "--id-glob", "s@*")) {
 		if hookCounts[id+" on_ended"] != 1 {
-			q.Errorf("%s on_ended was made %d times", id, hookCounts[id+" on_ended"])
+			q.Errorf("the hook %s on_ended was created %d times", id, hookCounts[id+" on_ended"])
 		}
 	}
 	if got := q.Show("u2").State; got != "pending" {
@@ -222,6 +223,6 @@ func checkStats(q *testrig.Queue) {
 	}
 	want["started"] = started
 	if !maps.Equal(got, want) {
-		q.Errorf("the figures are %v, and events tell of %v", got, want)
+		q.Errorf("the statistics are %v, want %v according to the events", got, want)
 	}
 }

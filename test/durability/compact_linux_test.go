@@ -48,7 +48,7 @@ func checkUsableAgain(q *testrig.Queue, free func() int64) {
 		q.Errorf("doctor: %s%s", out.Out, out.Err)
 	}
 	if _, err := os.Stat(q.Path("reserve")); err != nil {
-		q.Errorf("the reserve was not made again: %v", err)
+		q.Errorf("the reserve was not recreated: %v", err)
 	}
 }
 

@@ -125,10 +125,10 @@ func TestCopyLeavesBackgroundProcesses(t *testing.T) {
 	q.KillRunners()
 	c.Start("--workers", "0")
 	if !testrig.IsAlive(leftover) {
-		t.Error("the copy ended a process that the original's job had left on purpose")
+		t.Error("the copy ended a background process of the original's job")
 	}
 	q.Start("--workers", "0")
 	if !testrig.IsAlive(leftover) {
-		t.Error("the original ended it")
+		t.Error("the restart of the original ended its background process")
 	}
 }

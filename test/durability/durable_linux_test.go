@@ -80,7 +80,7 @@ func TestNoAnswerBeforeFsync(t *testing.T) {
 				t.Fatalf("the trace shows %d answers, want %d", answers, c.clients*each)
 			}
 			if caught := early > 0; caught != c.caught {
-				t.Errorf("%d of %d answers came before their fsync; noticed: %t, want %t", early, answers, caught, c.caught)
+				t.Errorf("%d of %d answers were sent before their fsync; detected: %t, want %t", early, answers, caught, c.caught)
 			}
 		})
 	}
@@ -170,7 +170,7 @@ func TestDiskErrorsLoseNothing(t *testing.T) {
 				q.Start("--workers", "0")
 				for id, yes := range acked {
 					if r := q.CLI("show", id, "-q"); yes && r.Code != 0 {
-						t.Errorf("%s %s at the %d. call: job %s was acknowledged and is gone", call, fault, n, id)
+						t.Errorf("%s %s at call %d: job %s was acknowledged, but is missing", call, fault, n, id)
 					} else if !yes {
 						unknown++
 					}
@@ -272,11 +272,11 @@ func fillDisk(q *testrig.Queue, filler, gate string) (acked []string) {
 		r := q.CLI("enqueue", "--json", "while [ ! -e "+gate+" ]; do sleep 0.05; done; seq 2000")
 		if r.Code == 5 && strings.Contains(r.Err, "free") {
 			if _, err := os.Stat(q.Path("reserve")); err != nil {
-				q.Errorf("the database has met the end of the disk: %v", err)
+				q.Errorf("the service has used its disk reserve: %v", err)
 			}
 			var disk syscall.Statfs_t
 			if err := syscall.Statfs(filepath.Dir(filler), &disk); err != nil || disk.Bavail*uint64(disk.Bsize) < 3<<19 {
-				q.Errorf("only %d bytes were left when the first job was refused (%v)", disk.Bavail*uint64(disk.Bsize), err)
+				q.Errorf("only %d bytes were free when the first job was refused (%v)", disk.Bavail*uint64(disk.Bsize), err)
 			}
 			// The rest of the disk is filled too: results of running jobs must still be recorded.
 			for err == nil {
@@ -329,7 +329,7 @@ func TestStartOnAFullDisk(t *testing.T) {
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
 		}
-		q.WaitUntil("it says so", 20*time.Second, func() bool {
+		q.WaitUntil("the service reports the full disk", 20*time.Second, func() bool {
 			return strings.Contains(errs.String(), "once there is space")
 		})
 		cmd.Process.Signal(syscall.SIGTERM)
@@ -384,7 +384,7 @@ func TestStartWaitsForSpace(t *testing.T) {
 			case <-time.After(2 * time.Second): // in this time the service retries several times
 			}
 			if text := errs.String(); strings.Contains(text, "ready on") || !strings.Contains(text, "once there is space") {
-				t.Errorf("on a full disk it said %s", text)
+				t.Errorf("the service on a full disk printed %s", text)
 			}
 			if err := filler.Truncate(0); err != nil {
 				t.Fatal(err)

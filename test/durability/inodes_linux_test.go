@@ -107,13 +107,13 @@ func TestOutputIsDroppedWithoutInodes(t *testing.T) {
 		t.Fatal(err)
 	}
 	if j := w.WaitEnded(running); j.State != "completed" {
-		t.Errorf("what ran: %+v", j)
+		t.Errorf("the running job: %+v", j)
 	}
 	// The job's private directory is removed first, which may free an inode for the output.
 	if text, dropped := readLogs(w, running); dropped != 0 && !strings.HasPrefix(longOutput, text[:4096]) ||
 		dropped == 0 &&
 			text != longOutput+"up\n" {
-		t.Errorf("what ran: %d bytes, %d dropped", len(text), dropped)
+		t.Errorf("output of the running job: %d bytes, %d dropped", len(text), dropped)
 	}
 
 	freeInodes(t, disk)

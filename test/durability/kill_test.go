@@ -88,7 +88,7 @@ func serviceKilled(t *testing.T, kills int, store string) {
 		l.kills, len(l.Acked), l.Resent, l.Duplicates, l.adopted, slowest.Round(time.Millisecond))
 }
 
-// failpointBelow returns a failpoint that has fewer than want kills, "" if there is none.
+// failpointBelow returns a failpoint that has fewer than want kills, or "".
 func (l *killLoad) failpointBelow(want int) string {
 	for _, name := range killCycle {
 		if name != "" && name != "commit" && l.kills[name] < want {
@@ -294,6 +294,6 @@ func (l *killLoad) checkNothingLeft() {
 	l.WaitUntil("the runner ended", 5*time.Second, func() bool { return len(l.RunnerPids()) == 0 })
 	remaining, _ := filepath.Glob(filepath.Join(l.Dir, "runner", "[0-9]*"))
 	if len(remaining) > 0 {
-		l.Errorf("runner folders with results that were not acknowledged: %v", remaining)
+		l.Errorf("runner directories with results that were not acknowledged: %v", remaining)
 	}
 }

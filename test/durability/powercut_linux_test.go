@@ -248,7 +248,7 @@ func (w *workload) checkAfterCut(bin, image string, c cut) (v verdict) {
 		return v
 	}
 	a := &testrig.Requester{Q: q}
-	q.WaitUntil("what was leased is settled", 20*time.Second, func() bool {
+	q.WaitUntil("all leased jobs are settled", 20*time.Second, func() bool {
 		return q.QueryInt(`SELECT (SELECT count(*) FROM jobs WHERE place = 3) + (SELECT length(reserved) FROM meta)`) == 0
 	})
 	jobs, err := a.ListAll("")

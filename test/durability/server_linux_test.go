@@ -75,7 +75,7 @@ func TestDatabaseServerAway(t *testing.T) {
 	q, p := onServer(t)
 	q.Start("--workers", "2")
 	q.Must("enqueue", "--id", "long", "while [ ! -e "+q.Path("go")+" ]; do sleep 0.05; done; echo done")
-	q.WaitUntil("it runs", 20*time.Second, func() bool {
+	q.WaitUntil("the job runs", 20*time.Second, func() bool {
 		return strings.Contains(q.Must("list", "-s", "processing"), "long")
 	})
 	other := testrig.NewQueue(t, "")
@@ -128,7 +128,7 @@ func TestFrozenDatabaseServerFailsInTime(t *testing.T) {
 	for _, verb := range [][]string{{"enqueue", "--id", "late", "--key", "once", "true"}, {"list"}} {
 		if r := q.CLI(verb...); r.Code == 0 || !strings.Contains(r.Err, "try again later") ||
 			time.Since(started) > 60*time.Second {
-			t.Errorf("%v of a server that stands still: %+v after %v", verb, r, time.Since(started))
+			t.Errorf("%v while the server is stopped: %+v after %v", verb, r, time.Since(started))
 		}
 	}
 	p.Freeze(false)
@@ -191,12 +191,12 @@ func TestDatabaseServerHasNoSpace(t *testing.T) {
 		p.Kill()
 		p.Start(t)
 	}
-	q.WaitUntil("it goes on", 30*time.Second, func() bool { return q.CLI("run", "--", "true").Code == 0 })
+	q.WaitUntil("the service runs jobs again", 30*time.Second, func() bool { return q.CLI("run", "--", "true").Code == 0 })
 	if j := q.Dial().Show("long"); j.State != "processing" || j.PID != pid {
-		t.Errorf("what ran is %s with pid %d, was %d", j.State, j.PID, pid)
+		t.Errorf("the running job is %s with pid %d, was %d", j.State, j.PID, pid)
 	}
 	if got := strings.Count(q.Must("list", "-q", "-s", "pending"), "big"); got != stored {
-		t.Errorf("%d of the large jobs are there, and %d were acknowledged", got, stored)
+		t.Errorf("%d of the large jobs are stored, and %d were acknowledged", got, stored)
 	}
 	q.WriteFile("go", "")
 	q.Must("wait", "--timeout", "20s", "long")
@@ -266,22 +266,22 @@ func TestQueueMoves(t *testing.T) {
 	}
 	if r := q.CLI("migrate", "--to", "sqlite", "--to-file", url); r.Code != 2 ||
 		!strings.Contains(r.Err, "cannot be combined") {
-		t.Errorf("to two places: %+v", r)
+		t.Errorf("migrate to two targets: %+v", r)
 	}
 	if r := q.CLI("migrate", "--to", "sqlite"); r.Code != 2 {
-		t.Errorf("to where it is: %+v", r)
+		t.Errorf("migrate to the current store: %+v", r)
 	}
 	if out := q.Must("migrate", "--to-file", url, "--json"); !strings.Contains(out, `"jobs":3,`) {
 		t.Errorf("moved %s", out)
 	}
 	if err := q.TryStart(); err == nil || !strings.Contains(fmt.Sprint(err), "has moved") {
-		t.Errorf("where it was: %v", err)
+		t.Errorf("start with the store that has moved: %v", err)
 	}
 	q.Store = p.URL("postgres")
 	q.Start("--workers", "2", "--keep-jobs")
 	w = q.Dial()
 	if j := w.Show("long"); j.State != "processing" || j.PID != pid {
-		t.Errorf("what ran is %s with pid %d, was %d", j.State, j.PID, pid)
+		t.Errorf("the running job is %s with pid %d, was %d", j.State, j.PID, pid)
 	}
 	q.WriteFile("go", "")
 	q.Must("wait", "--timeout", "20s", "long", "waits")
@@ -298,7 +298,7 @@ func TestQueueMoves(t *testing.T) {
 	q.Must("migrate", "--from", oldStore, "--to", "sqlite")
 	q.Start("--workers", "2")
 	if out := q.Must("logs", "long"); !strings.HasSuffix(out, "last") {
-		t.Errorf("back it printed %q", out)
+		t.Errorf("after the move back, the job printed %q", out)
 	}
 	q.Must("run", "--", "true")
 }
@@ -337,7 +337,7 @@ func TestServiceCanSwitchStores(t *testing.T) {
 	q.Start("--workers", "2", "--keep-jobs")
 	w := q.Dial()
 	if j := w.Show("long"); j.State != "processing" || j.PID != pid {
-		t.Errorf("what ran is %s with pid %d, was %d", j.State, j.PID, pid)
+		t.Errorf("the running job is %s with pid %d, was %d", j.State, j.PID, pid)
 	}
 	q.WriteFile("go", "")
 	q.Must("wait", "--timeout", "20s", "long")
@@ -347,7 +347,7 @@ func TestServiceCanSwitchStores(t *testing.T) {
 	q.Store = ""
 	q.Start("--workers", "2", "--keep-jobs")
 	if r := q.CLI("show", "there"); r.Code != 4 {
-		t.Errorf("the other store's job here: %+v", r)
+		t.Errorf("show of a job of the other store: %+v", r)
 	}
 	q.Must("enqueue", "--id", "ends", "echo ran >>"+q.Path("runs")+"; "+testrig.GatedJob(q.Path("end")))
 	pid = q.Dial().WaitRunning("ends").PID
@@ -358,13 +358,13 @@ func TestServiceCanSwitchStores(t *testing.T) {
 	q.WaitUntil("it ends while no service runs", 20*time.Second, func() bool { return syscall.Kill(pid, 0) != nil })
 	q.Store = url
 	if err := q.TryStart(); err == nil || !strings.Contains(fmt.Sprint(err), "jobs of the previous store") {
-		t.Errorf("while an end of the other store's job is to be told: %v", err)
+		t.Errorf("while the result of a job of the other store is not stored yet: %v", err)
 	}
 	q.Store = ""
 	q.Start("--workers", "2", "--keep-jobs")
 	q.Must("wait", "--timeout", "20s", "ends")
 	if raw, err := os.ReadFile(q.Path("runs")); err != nil || string(raw) != "ran\n" {
-		t.Errorf("it ran %q, %v", raw, err)
+		t.Errorf("the file of the job contains %q, %v", raw, err)
 	}
 }
 

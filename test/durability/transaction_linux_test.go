@@ -22,7 +22,7 @@ func TestEnqueueInATransaction(t *testing.T) {
 		t.Fatal(err)
 	}
 	q.Start("--workers", "2")
-	q.Must("config", "set", "store_roles", "app="+me.Username+" ghost=nobody-of-this-name shop="+me.Username+" chief="+
+	q.Must("config", "set", "store_roles", "app="+me.Username+" ghost=no-such-account shop="+me.Username+" chief="+
 		me.Username)
 	pgserver.Query(t, q.Store,
 		`CREATE ROLE chief LOGIN SUPERUSER; CREATE ROLE app LOGIN; CREATE ROLE ghost LOGIN; CREATE ROLE other LOGIN; CREATE ROLE shop LOGIN; GRANT USAGE ON SCHEMA queuectl TO app, ghost, other, shop; GRANT EXECUTE ON FUNCTION queuectl.enqueue(jsonb) TO app, ghost, other, shop`)
@@ -31,7 +31,7 @@ func TestEnqueueInATransaction(t *testing.T) {
 		func() bool { return pgserver.Query(t, q.Store, `SELECT count(*) FROM queuectl.roles`) == "4" })
 	if out, err := pgserver.TryQuery(pgserver.WithRole(q.Store, "chief"),
 		`SELECT queuectl.enqueue('{"command":"true"}')`); err == nil || !strings.Contains(out, "superuser") {
-		t.Errorf("a superuser, by whom functions of others are called: %s, %v", out, err)
+		t.Errorf("enqueue by a superuser: %s, %v; want an error", out, err)
 	}
 	q.Must("enqueue", "--id", "given", "true")
 	number := strings.TrimSpace(q.Must("enqueue", "true"))
@@ -61,13 +61,13 @@ func TestEnqueueInATransaction(t *testing.T) {
 	}
 	go pgserver.TryQuery(pgserver.WithRole(q.Store, "shop"),
 		`BEGIN; SELECT queuectl.enqueue('{"command":"true","id":"both"}'); SELECT pg_sleep(20); ROLLBACK`)
-	q.WaitUntil("it is being handed in", 20*time.Second, func() bool {
+	q.WaitUntil("the other transaction is open", 20*time.Second, func() bool {
 		return pgserver.Query(
 			t, q.Store, `SELECT count(*) FROM pg_stat_activity WHERE usename = 'shop' AND wait_event = 'PgSleep'`) != "0"
 	})
 	if out, err := pgserver.TryQuery(app, `SELECT queuectl.enqueue('{"command":"true","id":"both"}')`); err == nil ||
 		!strings.Contains(out, "an open transaction has also enqueued a job with the id both") {
-		t.Errorf("an id that another role hands in: %s, %v", out, err)
+		t.Errorf("an id that another role submits: %s, %v", out, err)
 	}
 	if out, err := pgserver.TryQuery(pgserver.WithRole(q.Store, "other"),
 		`SELECT queuectl.enqueue('{"command":"true"}')`); err == nil || !strings.Contains(out, "store_roles") {
@@ -75,12 +75,12 @@ func TestEnqueueInATransaction(t *testing.T) {
 	}
 	if out, err := pgserver.TryQuery(
 		q.Store, `BEGIN; INSERT INTO queuectl.submissions (role, id, spec, before) SELECT 'app', 'large' || i, repeat('x', 1000000), -200000 FROM generate_series(1, 269) AS of (i); SET SESSION AUTHORIZATION app; SELECT queuectl.enqueue('{"command":"true"}'); ROLLBACK`); err == nil || !strings.Contains(out, "have not been read by the queuectl service yet") {
-		t.Errorf("a job behind 256 MiB of others: %s, %v", out, err)
+		t.Errorf("a job after 256 MiB of other submissions: %s, %v", out, err)
 	}
 	pgserver.Query(t, app, `BEGIN; SELECT queuectl.enqueue('{"command":"true","id":"undone"}'); ROLLBACK`)
 	pgserver.Query(t, app,
 		`CREATE TEMP TABLE roles (role text); CREATE TEMP TABLE jobs (id text); SELECT queuectl.enqueue('{"command":"echo hi","id":"done","labels":{"a":"b"}}')`)
-	q.WaitUntil("it is there", 20*time.Second, func() bool { return q.CLI("show", "done").Code == 0 })
+	q.WaitUntil("the submission is enqueued", 20*time.Second, func() bool { return q.CLI("show", "done").Code == 0 })
 	q.Must("wait", "--timeout", "20s", "done")
 	if j := q.Show("done"); j.State != "completed" || q.Must("logs", "done") != "hi" {
 		t.Errorf("%+v", j)
@@ -90,13 +90,13 @@ func TestEnqueueInATransaction(t *testing.T) {
 	pgserver.Query(t, app,
 		`SELECT queuectl.enqueue('{"command":"true","id":"fits","queue":"narrow"}'), queuectl.enqueue('{"command":"true","id":"full","queue":"narrow"}'), queuectl.enqueue('{"command":"true","id":"behind"}')`)
 	pgserver.Query(t, pgserver.WithRole(q.Store, "shop"), `SELECT queuectl.enqueue('{"command":"true","id":"of-shop"}')`)
-	q.WaitUntil("another role's is there", 20*time.Second, func() bool { return q.CLI("show", "of-shop").Code == 0 })
+	q.WaitUntil("job of-shop is enqueued", 20*time.Second, func() bool { return q.CLI("show", "of-shop").Code == 0 })
 	if q.CLI("show", "full").Code == 0 || q.CLI("show", "behind").Code == 0 {
-		t.Error("a queue has more than it may, or a role's jobs pass each other")
+		t.Error("a queue exceeds its maximum, or the jobs of a role are enqueued out of order")
 	}
 	if r := q.CLI("enqueue", "--id", "behind", "true"); r.Code == 0 ||
 		!strings.Contains(r.Err, `another job has the id "behind"`) {
-		t.Errorf("the id of what waits to be taken: %+v", r)
+		t.Errorf("enqueue with the id of a submission that waits in the inbox: %+v", r)
 	}
 	q.Must("queue", "resume", "narrow")
 	q.WaitUntil("the queue has room", 20*time.Second, func() bool { return q.CLI("show", "behind").Code == 0 })
@@ -122,10 +122,10 @@ func TestEnqueueInATransaction(t *testing.T) {
 		t.Errorf("it printed %q", out)
 	}
 	if out := q.Must("logs", "done"); out != "hi" {
-		t.Errorf("what was taken already printed %q", out)
+		t.Errorf("the job that was enqueued earlier printed %q", out)
 	}
 	if q.CLI("show", "undone").Code == 0 || q.CLI("show", "wrong").Code == 0 {
-		t.Error("a job is there of what was undone, or is none")
+		t.Error("a submission that was rolled back or is invalid was enqueued")
 	}
 	why := pgserver.Query(t, q.Store, `SELECT id || ': ' || refused FROM queuectl.submissions ORDER BY id`)
 	if !strings.Contains(why, "nobodys: ") || !strings.Contains(why, `done: id: another job has the id "done"`) ||
@@ -158,8 +158,8 @@ func TestEnqueueInATransactionMakesRoom(t *testing.T) {
 	q.Must("config", "set", "max_bytes_per_user", "70000")
 	pgserver.Query(t, pgserver.WithRole(q.Store, "app"),
 		`SELECT queuectl.enqueue(jsonb_build_object('command', 'cat', 'id', 'new', 'cwd', '/', 'stdin', repeat('y', 30000)))`)
-	q.WaitUntil("it is there", 20*time.Second, func() bool { return q.CLI("show", "new").Code == 0 })
+	q.WaitUntil("the submission is enqueued", 20*time.Second, func() bool { return q.CLI("show", "new").Code == 0 })
 	if r := q.CLI("logs", "old"); !strings.Contains(r.Err, "was removed to make room (setting max_bytes_per_user)") {
-		t.Errorf("logs of the job that made room: %+v", r)
+		t.Errorf("logs of the job whose output was removed to free space: %+v", r)
 	}
 }

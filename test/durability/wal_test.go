@@ -47,7 +47,7 @@ func TestAnotherProgramReadsTheDatabase(t *testing.T) {
 		w.MustCall("status", nil, &h)
 		return h
 	}
-	q.WaitUntil("status says so", 20*time.Second, func() bool {
+	q.WaitUntil("status reports the long read", 20*time.Second, func() bool {
 		w.Enqueue(big)
 		return strings.HasPrefix(health().Health, "degraded")
 	})
@@ -59,14 +59,14 @@ func TestAnotherProgramReadsTheDatabase(t *testing.T) {
 		t.Errorf("status --check: %+v", r)
 	}
 	if j := w.WaitEnded(w.Enqueue(testrig.Fields{"command": "echo up", "priority": 10})); j.State != "completed" {
-		t.Errorf("a job meanwhile: %+v", j)
+		t.Errorf("a job during the long read: %+v", j)
 	}
 	end()
-	q.WaitUntil("status is well again", 20*time.Second, func() bool {
+	q.WaitUntil("the health is ok again", 20*time.Second, func() bool {
 		w.Enqueue(testrig.Fields{"command": "true"})
 		return health().Health == "ok"
 	})
 	if n := strings.Count(q.LogText(), "another program keeps reading"); n != 1 {
-		t.Errorf("the log says it %d times", n)
+		t.Errorf("the log reports the long read %d times", n)
 	}
 }

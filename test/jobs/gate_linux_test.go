@@ -70,9 +70,9 @@ sleep 0.03; echo "$QUEUECTL_JOB_ID" >>done`)
 		t.Errorf("units were taken twice: %s", text)
 	}
 	q.Must("enqueue", "--id", "shown", "--resource", "gpu=2", "--resource", "disk=1", "sleep 600")
-	q.WaitUntil("it runs", 10*time.Second, func() bool { return q.Show("shown").State == "processing" })
+	q.WaitUntil("the job runs", 10*time.Second, func() bool { return q.Show("shown").State == "processing" })
 	if out := q.Must("show", "shown", "--json"); !strings.Contains(out, `"units":{"disk":["0"],"gpu":["a","b"]}`) {
-		t.Errorf("what it holds is not shown: %s", out)
+		t.Errorf("show --json does not contain the units of the job: %s", out)
 	}
 	q.Must("config", "set", "resources", "gpu=3")
 	q.Must("enqueue", "--id", "more", "--resource", "gpu=2", "true")
@@ -80,7 +80,7 @@ sleep 0.03; echo "$QUEUECTL_JOB_ID" >>done`)
 		t.Errorf("why: %s", out)
 	}
 	if out := q.Must("status"); !strings.Contains(out, "resource gpu") {
-		t.Errorf("status does not say what it waits for: %s", out)
+		t.Errorf("status does not name the resource that the job waits for: %s", out)
 	}
 	q.Must("cancel", "shown")
 	q.Must("wait", "more")
@@ -97,9 +97,9 @@ func TestQueueSettingsSurviveRestarts(t *testing.T) {
 	}
 	q.Kill()
 	q.Start("--workers", "4")
-	q.WaitUntil("all of one have run", 30*time.Second, func() bool { return countState(q, "completed") == 6 })
+	q.WaitUntil("all jobs of queue one have run", 30*time.Second, func() bool { return countState(q, "completed") == 6 })
 	if n := countState(q, "dead"); n != 0 {
-		t.Errorf("%d jobs met another one of their queue", n)
+		t.Errorf("%d jobs ran concurrently with another job of their queue", n)
 	}
 	q.Must("queue", "pause", "default", "--reason", "a test")
 	q.Must("enqueue", "--id", "waits", "true")
@@ -110,34 +110,34 @@ func TestQueueSettingsSurviveRestarts(t *testing.T) {
 	}
 	q.Must("queue", "resume", "default")
 	q.Must("wait", "waits", "--timeout", "20")
-	q.Must("enqueue", "-Q", "one", "--id", "stands", "--timeout", "60s", "sleep 600")
-	q.WaitUntil("it runs", 10*time.Second, func() bool { return q.Show("stands").State == "processing" })
+	q.Must("enqueue", "-Q", "one", "--id", "busy", "--timeout", "60s", "sleep 600")
+	q.WaitUntil("the job runs", 10*time.Second, func() bool { return q.Show("busy").State == "processing" })
 	q.Must("enqueue", "-Q", "one", "--id", "alone", "--timeout", "60s", "sleep 600")
 	q.Must("queue", "set", "one", "--concurrency", "2")
-	q.WaitUntil("it runs", 10*time.Second, func() bool { return q.Show("alone").State == "processing" })
+	q.WaitUntil("the job runs", 10*time.Second, func() bool { return q.Show("alone").State == "processing" })
 	q.Must("pause", "alone")
 	q.Must("queue", "pause", "one", "--freeze")
-	if out := q.Must("show", "stands", "--json"); !strings.Contains(out, `"paused_by":"`) {
-		t.Errorf("what runs does not stand still: %s", out)
+	if out := q.Must("show", "busy", "--json"); !strings.Contains(out, `"paused_by":"`) {
+		t.Errorf("the running job was not paused with its queue: %s", out)
 	}
 	if code := q.Stop(); code != 0 {
 		t.Errorf("the service ends with %d", code)
 	}
 	q.Start("--workers", "4")
 	q.Must("queue", "resume", "one")
-	q.WaitUntil("what a stop has given back of a frozen queue runs again", 10*time.Second, func() bool {
-		return q.Show("stands").State == "processing" && q.Show("alone").State == "processing"
+	q.WaitUntil("the jobs of the frozen queue, which the stop has requeued, run again", 10*time.Second, func() bool {
+		return q.Show("busy").State == "processing" && q.Show("alone").State == "processing"
 	})
 	q.Must("pause", "alone")
 	q.Must("queue", "pause", "one", "--freeze")
 	q.Must("queue", "resume", "one")
-	if out := q.Must("show", "stands", "--json"); !strings.Contains(out, `"paused_by":null`) {
-		t.Errorf("it does not go on: %s", out)
+	if out := q.Must("show", "busy", "--json"); !strings.Contains(out, `"paused_by":null`) {
+		t.Errorf("the job was not resumed with its queue: %s", out)
 	}
 	if out := q.Must("show", "alone", "--json"); !strings.Contains(out, `"paused_by":"`) {
-		t.Errorf("what was paused by itself goes on: %s", out)
+		t.Errorf("resuming the queue resumed a job that was paused separately: %s", out)
 	}
-	q.Must("cancel", "stands", "alone")
+	q.Must("cancel", "busy", "alone")
 	q.Must("queue", "pause", "default")
 	q.Must("enqueue", "--id", "later", "true")
 	q.Must("queue", "pause", "default", "--for", "1s")
@@ -165,7 +165,7 @@ func TestPausedQueuesStartNothing(t *testing.T) {
 		q.Must(args...)
 		lines := func(file string) int { return strings.Count(q.ReadFile(file), "\n") }
 		if !freeze {
-			w.WaitUntil("what runs has ended", 10*time.Second, func() bool {
+			w.WaitUntil("the running jobs have ended", 10*time.Second, func() bool {
 				var list struct {
 					Queues []struct {
 						Queue   string

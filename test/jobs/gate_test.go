@@ -94,12 +94,12 @@ func TestRetentionOfAQueue(t *testing.T) {
 		checks++
 		q.Must("config", "set", "retention_events", fmt.Sprint(1+checks%6, "d"))
 	}
-	q.WaitUntil("what is too much is gone", 60*time.Second, func() bool {
+	q.WaitUntil("the jobs above the limits are removed", 60*time.Second, func() bool {
 		triggerCheck()
 		return count("bulk") == 2 && count("brief") == 0
 	})
 	if n := count("default"); n != 4 {
-		t.Errorf("of the others %d are left", n)
+		t.Errorf("%d jobs of the queue default remain, want 4", n)
 	}
 	q.WaitUntil("outputs are gone", 60*time.Second, func() bool {
 		triggerCheck()

@@ -101,6 +101,6 @@ func TestDependencyMayComeLaterInFile(t *testing.T) {
 		t.Errorf("a cycle: got %.300q", got.Err)
 	}
 	if got := q.Must("list", "--id-glob", "c*", "-q"); got != "" {
-		t.Errorf("of the cycle are there: %.80q", got)
+		t.Errorf("jobs of the cycle were enqueued: %.80q", got)
 	}
 }

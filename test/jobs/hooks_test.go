@@ -90,7 +90,7 @@ func waitHooks(q *testrig.Queue, id string, n int) map[string]string {
 // receives details of the event.
 func TestHooksOfAJob(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "2")
-	q.WriteFile("here", "in its folder\n")
+	q.WriteFile("here", "in its directory\n")
 	q.Must("enqueue", "--id", "a", "--max-retries", "1", "--backoff-base", "0.01", "--env", "GREETING=hi", "--cwd", q.Dir,
 		"--on-completed", "echo never", "--on-failed", "echo $GREETING $QUEUECTL_HOOK_STATE", "--on-dead", "cat here; cat",
 		"--on-ended", "echo $QUEUECTL_HOOK_JOB $QUEUECTL_HOOK_EXIT_CODE", "exit 3")
@@ -105,9 +105,9 @@ func TestHooksOfAJob(t *testing.T) {
 	}
 	if err := json.Unmarshal([]byte(payload), &job); err != nil || job.ID != "a" || job.Command != "exit 3" ||
 		job.State != "dead" || job.ExitCode != 3 || job.OnDead != "cat here; cat" {
-		t.Errorf("on_dead was told %q, %v", payload, err)
+		t.Errorf("on_dead received %q, %v", payload, err)
 	}
-	if got["on_failed"] != "hi failed" || dir != "in its folder" || got["on_ended"] != "a 3" {
+	if got["on_failed"] != "hi failed" || dir != "in its directory" || got["on_ended"] != "a 3" {
 		t.Errorf("got %q", got)
 	}
 	q.Must("enqueue", "--id", "b", "--delay", "1h", "--on-ended", "echo $QUEUECTL_HOOK_STATE $QUEUECTL_HOOK_EXIT_CODE",

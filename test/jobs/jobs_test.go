@@ -132,7 +132,7 @@ func TestExitCodesDecideAboutRetries(t *testing.T) {
 	}{
 		{"command not found", testrig.Fields{"command": "no-such-command-here"}, "dead", "not_found", 127, 3},
 		{"program not found", testrig.Fields{"argv": []string{"/no/such/program"}}, "dead", "not_found", 127, 1},
-		{"folder missing", testrig.Fields{"command": "true", "cwd": "/no/such/folder"}, "dead", "not_runnable", 126, 1},
+		{"directory missing", testrig.Fields{"command": "true", "cwd": "/no/such/dir"}, "dead", "not_runnable", 126, 1},
 		{"not executable", testrig.Fields{"argv": []string{plain}}, "dead", "not_runnable", 126, 1},
 		{"shell missing", testrig.Fields{"command": "true", "shell": "/no/such/shell -c"}, "dead", "not_found", 127, 1},
 		{"a missing program is success", testrig.Fields{"argv": []string{"/no/such/program"}, "ok_codes": []int{127}},

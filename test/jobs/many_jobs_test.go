@@ -51,9 +51,9 @@ func TestManyDueJobsDelayNoClient(t *testing.T) {
 	due := time.Now().Add(2*time.Second + 30*time.Since(started)).UTC().Truncate(time.Millisecond)
 	enqueueMany(w, n, testrig.Fields{"command": "true", "run_at": due.Format(time.RFC3339Nano)})
 	if delay := time.Since(due); delay > 0 {
-		t.Logf("the last ones were due before they came, by %v", delay)
+		t.Logf("the last jobs were due %v before they were enqueued", delay)
 	}
-	w.WaitUntil("they are about to be due", time.Minute, func() bool { return time.Until(due) < 50*time.Millisecond })
+	w.WaitUntil("the jobs are about to be due", time.Minute, func() bool { return time.Until(due) < 50*time.Millisecond })
 	times, worst := enqueueWhile(w, time.Minute, func() bool { return time.Since(due) > 3*time.Second })
 	if times < 30/testrig.TimeoutFactor || worst > maxStepTime {
 		t.Errorf("%d enqueues, the slowest took %v", times, worst)
@@ -71,7 +71,7 @@ func TestLargeCleanupDelaysNoClient(t *testing.T) {
 	w := q.Dial()
 	expiry := time.Now().Add(8 * time.Second).UTC()
 	enqueueMany(w, n, testrig.Fields{"command": "true", "delay": "1h", "expires_at": expiry.Format(time.RFC3339Nano)})
-	w.WaitUntil("they have expired", time.Minute, func() bool { return w.Counts()["cancelled"] == n })
+	w.WaitUntil("all jobs have expired", time.Minute, func() bool { return w.Counts()["cancelled"] == n })
 	cleaned := make(chan testrig.Result, 1)
 	// This goroutine ends before the test does, because the loop below waits for the result.
 	go func() { cleaned <- q.CLI("cleanup", "--state", "cancelled", "--days", "0") }()
@@ -89,7 +89,7 @@ func TestLargeCleanupDelaysNoClient(t *testing.T) {
 	}
 	// A cleanup step removes 200 jobs. At least one request must get through in four steps.
 	if times < n/200/4 || worst > maxStepTime {
-		t.Errorf("%d enqueues meanwhile, the slowest took %v", times, worst)
+		t.Errorf("%d enqueues succeeded during the cleanup, the slowest took %v", times, worst)
 	}
 }
 

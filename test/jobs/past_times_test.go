@@ -125,7 +125,7 @@ func TestPastExpiryIsWarnedAbout(t *testing.T) {
 			}
 		}
 		if n := strings.Count(got.Err, "which has passed"); len(c.want) < 3 && n != len(c.want) {
-			t.Errorf("%.40q: said %d times, want %d", c.words, n, len(c.want))
+			t.Errorf("%.40q: %d warnings about past times, want %d", c.words, n, len(c.want))
 		}
 	}
 	if got := q.CLI("enqueue", "--expires-at", "tomorrow", "true"); got.Code != 0 || got.Err != "" {

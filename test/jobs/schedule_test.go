@@ -102,7 +102,9 @@ func TestSchedule(t *testing.T) {
 	}
 	before := len(schedule(q, "tick").Runs)
 	q.Must("schedule", "resume", "tick")
-	q.WaitUntil("it goes on", 20*time.Second, func() bool { return len(schedule(q, "tick").Runs) > before })
+	q.WaitUntil("the resumed schedule starts a job", 20*time.Second, func() bool {
+		return len(schedule(q, "tick").Runs) > before
+	})
 	if slices.Contains(schedule(q, "tick").outcomes(), "missed") {
 		t.Errorf("a pause has missed something: %v", schedule(q, "tick").outcomes())
 	}
@@ -142,7 +144,7 @@ func TestScheduleOverlap(t *testing.T) {
 		return slices.ContainsFunc(s.Runs, func(r occurrenceView) bool { return r.State != nil && *r.State == "cancelled" })
 	})
 	if got := q.CLI("schedule", "run", "skip"); got.Code != 5 || !strings.Contains(got.Err, "has not ended") {
-		t.Errorf("run beside another one: %+v", got)
+		t.Errorf("schedule run while another run is active: %+v", got)
 	}
 	q.Must("schedule", "rm", "skip", "queue", "replace")
 	q.Must("cancel", "--all", "--yes")
@@ -185,7 +187,7 @@ func TestScheduleWhileKilled(t *testing.T) {
 	}
 	for range 6 {
 		before := newest()
-		q.WaitUntil("it runs", 20*time.Second, func() bool { return !newest().Equal(before) })
+		q.WaitUntil("the schedule creates a job", 20*time.Second, func() bool { return !newest().Equal(before) })
 		q.Kill()
 		killed := time.Now()
 		q.WaitUntil("an instant passes", 20*time.Second, func() bool { return time.Since(killed) > 1500*time.Millisecond })
@@ -225,7 +227,7 @@ func TestScheduleWhileKilled(t *testing.T) {
 	seen := map[string]bool{}
 	for _, j := range jobs {
 		if seen[j.ID] || strings.Contains(j.ID, "-2") {
-			t.Errorf("%s is there twice", j.ID)
+			t.Errorf("the same occurrence has two jobs; %s", j.ID)
 		}
 		seen[j.ID] = true
 	}

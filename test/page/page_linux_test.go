@@ -101,7 +101,7 @@ func (w *window) waitText(selector, text string) {
 func TestPageInABrowser(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "2")
 	for _, id := range []string{"d1", "d2", "d3"} {
-		q.Must("enqueue", "--id", id, "--max-retries", "0", "test -e "+q.Path("mended")+" || exit 7")
+		q.Must("enqueue", "--id", id, "--max-retries", "0", "test -e "+q.Path("fixed")+" || exit 7")
 		q.CLI("wait", id)
 	}
 	w := chromium(q)
@@ -143,7 +143,7 @@ func TestPageInABrowser(t *testing.T) {
 	var elements int
 	w.do(chromedp.Evaluate(`document.querySelectorAll('#log span b b').length`, &elements))
 	if elements != 0 {
-		t.Errorf("what a job prints has made %d elements", elements)
+		t.Errorf("the output of a job created %d HTML elements", elements)
 	}
 
 	// The graph is updated: the dependant starts after its parent has ended.
@@ -185,11 +185,11 @@ func TestPageInABrowser(t *testing.T) {
 	// A user can retry one job of a group of dead jobs, then all of them.
 	w.do(chromedp.Navigate(w.address+"/dead"), chromedp.WaitVisible("table.groups"))
 	w.waitText("table.groups", "exit code 7")
-	q.WriteFile("mended", "")
+	q.WriteFile("fixed", "")
 	w.do(chromedp.Click(`table.groups a.btn`), chromedp.WaitVisible("#go"))
 	w.waitText("main h1", "Retry 3 dead jobs?")
 	if got := q.Must("dlq", "list", "-q"); strings.Count(got, "\n") != 2 {
-		t.Errorf("a preview has changed what is dead: %q", got)
+		t.Errorf("a preview changed the dead-letter list: %q", got)
 	}
 	w.do(chromedp.Click(`button[name=n][value="1"]`), chromedp.WaitVisible("#head"))
 	w.waitText("#head", "completed")
@@ -359,7 +359,7 @@ func TestPagesFitTheWindow(t *testing.T) {
 	q.Must("enqueue", "--id", "long-"+strings.Repeat("n", 100), "--max-retries", "0", "echo '"+longText+"'; exit 3")
 	q.Must("enqueue", "--id", "waits", "--in", "1h", "echo "+longText)
 	q.Must("schedule", "add", "nightly", "0 3 * * *", "--", "echo", longText)
-	q.WaitUntil("it is dead", 20*time.Second, func() bool { return q.Must("dlq", "list", "-q") != "" })
+	q.WaitUntil("the job is dead", 20*time.Second, func() bool { return q.Must("dlq", "list", "-q") != "" })
 	w := chromium(q)
 	for _, width := range []int64{1280, 390} {
 		for _, scheme := range []string{"light", "dark"} {
@@ -388,7 +388,7 @@ func TestNarrowPageShowsWhatMatters(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
 	q.Must("enqueue", "--id", "dies", "--max-retries", "0", "exit 3")
 	q.Must("enqueue", "--id", "later", "--in", "1h", "true")
-	q.WaitUntil("it is dead", 20*time.Second, func() bool { return q.Must("dlq", "list", "-q") != "" })
+	q.WaitUntil("the job is dead", 20*time.Second, func() bool { return q.Must("dlq", "list", "-q") != "" })
 	w := chromium(q)
 	w.do(chromedp.EmulateViewport(390, 900))
 	for _, c := range []struct{ path, name, test string }{
@@ -430,7 +430,7 @@ func TestPagesAreValidHTML(t *testing.T) {
 	b.Must("enqueue", "--id", "waits", "--after", "runs", "--env", "A=b", "true")
 	b.Must("schedule", "add", "nightly", "0 3 * * *", "--", "true")
 	b.Must("queue", "pause", "build")
-	b.WaitUntil("it is dead", 20*time.Second, func() bool { return b.Must("dlq", "list", "-q") != "" })
+	b.WaitUntil("the job is dead", 20*time.Second, func() bool { return b.Must("dlq", "list", "-q") != "" })
 	args := []string{"-jar", vnu, "--errors-only", "--html"}
 	for i, path := range []string{"/", "/jobs", "/jobs/waits", "/jobs/dies", "/jobs/runs", "/dead",
 		"/dead?error=exit+code+3", "/dead/retry", "/dead/rm", "/schedules", "/workers", "/stats",
@@ -458,7 +458,7 @@ func TestPagesAreAccessible(t *testing.T) {
 	q.Must("queue", "set", "mail", "--weight", "3")
 	q.Must("queue", "pause", "mail")
 	q.Must("schedule", "add", "nightly", "0 3 * * *", "--", "true")
-	q.WaitUntil("it is dead", 20*time.Second, func() bool { return q.Must("dlq", "list", "-q") != "" })
+	q.WaitUntil("the job is dead", 20*time.Second, func() bool { return q.Must("dlq", "list", "-q") != "" })
 	w := chromium(q)
 	for _, scheme := range []string{"light", "dark"} {
 		w.do(emulation.SetEmulatedMedia().WithFeatures([]*emulation.MediaFeature{{Name: "prefers-color-scheme",

@@ -116,7 +116,7 @@ func TestPageByTLS(t *testing.T) {
 		}
 		got.Body.Close()
 		if got.StatusCode != with.code {
-			t.Errorf("%+v is answered by %s", with, got.Status)
+			t.Errorf("%+v gets %s", with, got.Status)
 		}
 		// RFC 6797 permits this header only over TLS.
 		if hsts := got.Header.Get("Strict-Transport-Security"); (hsts != "") != (with.scheme == "https") {
@@ -147,7 +147,7 @@ func TestPageAtASocket(t *testing.T) {
 	defer others.Close()
 	if got := q.CLI("web", "start", "--listen", "unix:"+q.Path("others")); got.Code != 5 ||
 		!strings.Contains(got.Err, "already listens there") {
-		t.Errorf("where another one listens: %+v", got)
+		t.Errorf("web start on the socket of another process: %+v", got)
 	}
 	answers := func() bool {
 		c, err := net.Dial("unix", q.Path("page"))
@@ -163,12 +163,12 @@ func TestPageAtASocket(t *testing.T) {
 		t.Errorf("the socket is %v, %v", info, err)
 	}
 	os.Remove(q.Path("page"))
-	q.WaitUntil("it is there again", 20*time.Second, answers)
+	q.WaitUntil("the socket exists again", 20*time.Second, answers)
 	q.Kill()
 	q.Start("--workers", "1")
 	q.Must("web", "start", "--listen", "unix:"+q.Path("page"))
 	if !answers() {
-		t.Error("after a kill nobody answers")
+		t.Error("after a kill and a restart the socket does not answer")
 	}
 	conn, err := net.Dial("unix", q.Path("page")) // this unfinished request must not delay web stop
 	if err != nil {
@@ -178,7 +178,7 @@ func TestPageAtASocket(t *testing.T) {
 	fmt.Fprint(conn, "GET / HTTP/1.1\r\nHost: ")
 	q.Must("web", "stop")
 	if _, err := os.Lstat(q.Path("page")); err == nil {
-		t.Error("the socket is there after web stop")
+		t.Error("the socket still exists after web stop")
 	}
 }
 
@@ -227,7 +227,7 @@ func TestPageOfTheSystemsSockets(t *testing.T) {
 	}
 	answers("from the start")
 	if address := q.Must("web", "start"); address != addresses[0] {
-		t.Errorf("the page is said to be at %q, and is at %v", address, addresses)
+		t.Errorf("web start prints the address %q, want the first of %v", address, addresses)
 	}
 	for _, args := range [][]string{{"web", "stop"}, {"web", "start", "--listen", "127.0.0.1:0"}} {
 		if got := q.CLI(args...); got.Code != 5 || !strings.Contains(got.Err, "systemctl disable --now queuectl-web.socket") {
@@ -313,7 +313,7 @@ func TestPageBehindNginx(t *testing.T) {
 		}
 		got.Body.Close()
 		if got.StatusCode != http.StatusUnauthorized {
-			t.Fatalf("anybody is answered by %s", got.Status)
+			t.Fatalf("a request without a session gets %s", got.Status)
 		}
 		return true
 	})
@@ -321,7 +321,7 @@ func TestPageBehindNginx(t *testing.T) {
 	got, err := get("/", c)
 	if err != nil || got.StatusCode != http.StatusOK ||
 		!strings.Contains(got.Header.Get("Content-Security-Policy"), "default-src 'none'") {
-		t.Fatalf("the page is answered by %+v, %v", got, err)
+		t.Fatalf("the request gets %+v, %v", got, err)
 	}
 	got.Body.Close()
 	stream, err := get("/api/events?since=0", c)

@@ -38,7 +38,7 @@ func openSession(b *testrig.Browser) {
 	secret := link(b, b.Must("web", "open"))
 	got := b.Request("POST", "/open", "link="+secret)
 	if got.Code != http.StatusSeeOther || got.Header.Get("Location") != "/" {
-		b.Fatalf("a link is answered by %+v", got)
+		b.Fatalf("a link gets %+v", got)
 	}
 	var err error
 	if b.Cookie, err = http.ParseSetCookie(got.Header.Get("Set-Cookie")); err != nil {
@@ -71,11 +71,11 @@ func TestLinkOpensAPageSession(t *testing.T) {
 	for _, path := range []string{"/", "/jobs", "/api/list", "/api/events", "/api/openapi.json"} {
 		if got := b.Request("GET", path, ""); got.Code != http.StatusUnauthorized ||
 			!strings.Contains(got.Body, "web open") || !got.Closed {
-			t.Errorf("%s is answered by %+v", path, got)
+			t.Errorf("%s gets %+v", path, got)
 		}
 	}
 	if one, other := q.Must("web", "open"), q.Must("web", "open"); one[:20] == other[:20] {
-		t.Errorf("two links have one name, so who has one reads the cookies of the other: %s, %s", one, other)
+		t.Errorf("two links have the same host name, so one session can read the cookies of the other: %s, %s", one, other)
 	}
 	secret := link(b, q.Must("web", "open"))
 	for range 2 { // fetching the page of a link, as a link preview does, does not use up the link
@@ -85,7 +85,7 @@ func TestLinkOpensAPageSession(t *testing.T) {
 		}
 	}
 	if got := b.Request("POST", "/open", "link="+secret, withHost("localhost")); got.Code != http.StatusForbidden {
-		t.Errorf("under another name a link is answered by %+v", got)
+		t.Errorf("a link under another host name gets %+v", got)
 	}
 	got := b.Request("POST", "/open", "link="+secret)
 	c, err := http.ParseSetCookie(got.Header.Get("Set-Cookie"))
@@ -95,7 +95,7 @@ func TestLinkOpensAPageSession(t *testing.T) {
 	}
 	if got := b.Request("POST", "/open", "link="+secret); got.Code != http.StatusForbidden ||
 		!strings.Contains(got.Body, "web open") {
-		t.Errorf("used once more it is answered by %+v", got)
+		t.Errorf("a link that was already used gets %+v", got)
 	}
 	b.Cookie = c
 	if got := b.Request("GET", "/", ""); got.Code != http.StatusOK || !strings.Contains(got.Body, "All is well") ||
@@ -106,14 +106,14 @@ func TestLinkOpensAPageSession(t *testing.T) {
 	// name.
 	for _, name := range []string{"localhost", "127.0.0.1", "other.localhost"} {
 		if got := b.Request("GET", "/", "", withHost(name)); got.Code != http.StatusUnauthorized {
-			t.Errorf("%s takes the session: %d", name, got.Code)
+			t.Errorf("the host name %s accepts the session: %d", name, got.Code)
 		}
 	}
 	for _, file := range []string{"log", "stderr"} {
 		paths, _ := filepath.Glob(q.Path(file + "*"))
 		for _, path := range paths {
 			if raw, _ := os.ReadFile(path); strings.Contains(string(raw), secret) || strings.Contains(string(raw), c.Value) {
-				t.Errorf("%s tells a secret", path)
+				t.Errorf("%s contains a secret", path)
 			}
 		}
 	}
@@ -125,7 +125,7 @@ func TestLinkOpensAPageSession(t *testing.T) {
 	}
 	q.Must("web", "stop")
 	if _, err := net.Dial("tcp", b.Address); err == nil {
-		t.Error("the page is there after web stop")
+		t.Error("the page still accepts connections after web stop")
 	}
 }
 
@@ -138,7 +138,7 @@ func TestPageRefusesOtherPages(t *testing.T) {
 		"[2001:db8::1]:80"} {
 		for _, path := range []string{"/", "/api/list", "/assets/page.css", "/open"} {
 			if got := b.Request("GET", path, "", withHost(name)); got.Code != http.StatusMisdirectedRequest {
-				t.Errorf("%s of %s is answered by %d", path, name, got.Code)
+				t.Errorf("%s of %s gets %d", path, name, got.Code)
 			}
 		}
 	}
@@ -148,12 +148,12 @@ func TestPageRefusesOtherPages(t *testing.T) {
 		"another origin": testrig.WithHeader("Origin", "http://evil.example"),
 	} {
 		if got := b.Request("POST", "/leave", "token="+formToken(b), change); got.Code != http.StatusForbidden {
-			t.Errorf("a form of %s is answered by %d", name, got.Code)
+			t.Errorf("a form of %s gets %d", name, got.Code)
 		}
 	}
 	if got := b.Request("POST", "/leave", ""); got.Code != http.StatusForbidden ||
 		!strings.Contains(got.Body, "belongs to another session") {
-		t.Errorf("a form without a token is answered by %+v", got)
+		t.Errorf("a form without a token gets %+v", got)
 	}
 	for path, form := range map[string]string{
 		"/workers": "n=3", "/queues": "verb=pause&queue=default", "/schedules": "verb=run&schedule=n",
@@ -161,34 +161,34 @@ func TestPageRefusesOtherPages(t *testing.T) {
 	} {
 		if got := b.Request("POST", path, form); got.Code != http.StatusForbidden ||
 			!strings.Contains(got.Body, "belongs to another session") {
-			t.Errorf("a form without a token at %s is answered by %+v", path, got)
+			t.Errorf("a form without a token at %s gets %+v", path, got)
 		}
 		if got := b.Request("POST", path, form+"&token="+b.Cookie.Value); got.Code != http.StatusForbidden {
-			t.Errorf("one with a wrong token at %s is answered by %+v", path, got)
+			t.Errorf("a form with a wrong token at %s gets %+v", path, got)
 		}
 	}
 	for _, method := range []string{"POST", "PUT", "DELETE"} {
 		if got := b.Request(method, "/api/list", ""); got.Code != http.StatusMethodNotAllowed &&
 			got.Code != http.StatusNotFound {
-			t.Errorf("%s is answered by %d", method, got.Code)
+			t.Errorf("%s gets %d", method, got.Code)
 		}
 	}
 	for _, name := range []string{"enqueue", "cancel", "web.open", "config.set", "backup", "events.x", "none"} {
 		if got := b.Request("GET", "/api/"+name, ""); got.Code != http.StatusNotFound {
-			t.Errorf("%s is answered by %+v", name, got)
+			t.Errorf("%s gets %+v", name, got)
 		}
 	}
 	page := b.Request("GET", "/", "")
 	_, token, _ := strings.Cut(page.Body, `name="token" value="`)
 	token, _, _ = strings.Cut(token, `"`)
 	if got := b.Request("POST", "/leave", "token="+url.QueryEscape(token)); got.Code != http.StatusSeeOther {
-		t.Errorf("its own form is answered by %+v", got)
+		t.Errorf("the form of the page gets %+v", got)
 	}
 	if got := b.Request("GET", "/", ""); got.Code != http.StatusUnauthorized {
-		t.Errorf("who has left is let in: %d", got.Code)
+		t.Errorf("a session that has signed out still has access: %d", got.Code)
 	}
 	if got := b.Request("POST", "/open", "link="+strings.Repeat("x", 1<<20)); got.Code == http.StatusSeeOther {
-		t.Errorf("a form of a megabyte is answered by %d", got.Code)
+		t.Errorf("a form of a megabyte gets %d", got.Code)
 	}
 }
 
@@ -207,7 +207,7 @@ func TestPageShowsTextAsText(t *testing.T) {
 		got.Body = strings.Replace(got.Body, `<script src="/assets/page.js" defer>`, "", 1)
 		if strings.Contains(got.Body, "<script") || strings.Contains(got.Body, "<img") ||
 			strings.Contains(got.Body, "<svg/onload") {
-			t.Errorf("%s has it as it came: %s", path, got.Body)
+			t.Errorf("%s contains the HTML without escaping: %s", path, got.Body)
 		}
 		policy := got.Header.Get("Content-Security-Policy")
 		if !strings.Contains(policy, "default-src 'none'") || strings.Contains(policy, "unsafe") ||
@@ -250,7 +250,7 @@ func TestPageAnswersReadMethods(t *testing.T) {
 	} {
 		got := b.Request("GET", path, "")
 		if got.Code != http.StatusOK || !strings.Contains(got.Body, want) || !json.Valid([]byte(got.Body)) {
-			t.Errorf("%s is answered by %+v, want %s", path, got, want)
+			t.Errorf("%s gets %+v, want %s", path, got, want)
 		}
 	}
 	for path, want := range map[string]struct {
@@ -268,7 +268,7 @@ func TestPageAnswersReadMethods(t *testing.T) {
 	} {
 		got := b.Request("GET", path, "")
 		if got.Code != want.code || !strings.Contains(got.Body, want.text) {
-			t.Errorf("%s is answered by %+v, want %v", path, got, want)
+			t.Errorf("%s gets %+v, want %v", path, got, want)
 		}
 	}
 	var api struct {
@@ -277,7 +277,7 @@ func TestPageAnswersReadMethods(t *testing.T) {
 	}
 	if err := json.Unmarshal([]byte(b.Request("GET", "/api/openapi.json", "").Body), &api); err != nil ||
 		api.OpenAPI != "3.1.0" || api.Paths["/api/web.open"] != nil || api.Paths["/api/enqueue"] != nil {
-		t.Errorf("it describes %v, %v", api, err)
+		t.Errorf("the OpenAPI document describes %v, %v", api, err)
 	}
 }
 
@@ -309,7 +309,7 @@ func TestPageActsOnMany(t *testing.T) {
 	b.Must("enqueue", "--id", "a3", "-Q", "zz", "true")
 	sees(does("verb=cancel&queue=zz&state=waiting&n=3", "/bulk?"), "more jobs match now")
 	if got := b.Must("list", "--state", "cancelled", "-q"); got != "" {
-		t.Errorf("what was not shown is cancelled: %s", got)
+		t.Errorf("jobs that the page did not show were cancelled: %s", got)
 	}
 	sees(does("verb=hold&label=k%3Da&n=2", "/jobs?"), "hold applied to 2 jobs")
 	b.Must("cancel", "b1")
@@ -317,20 +317,20 @@ func TestPageActsOnMany(t *testing.T) {
 	if got := b.Request("POST", "/bulk", "token="+formToken(b)+
 		"&verb=hold&id=b1&id=a3"); got.Code != http.StatusConflict ||
 		!strings.Contains(got.Body, "hold was done for 1 job and refused for 1") || !strings.Contains(got.Body, `href="/dead"`) {
-		t.Errorf("what is refused in part is answered by %+v", got)
+		t.Errorf("a hold that is refused for one of two jobs gets %+v", got)
 	}
 	for _, path := range []string{"/jobs?foo=1", "/jobs?label=k", "/bulk?verb=hold&stat=held",
 		"/bulk?verb=release&state=dead", "/stats?since=junk", "/?x=1", "/dead?x=1", "/schedules?state=dead", "/workers?x=1",
 		"/live?page=%2Fworkers%3Fx%3D1", "/api/summary?x=1", "/api/events?sinec=3"} {
 		if got := b.Request("GET", path, ""); got.Code != http.StatusBadRequest {
-			t.Errorf("%s is answered by %d", path, got.Code)
+			t.Errorf("%s gets %d", path, got.Code)
 		}
 	}
 	for _, form := range []string{"/queues?queue=zz&verb=pause&until=1h", "/workers?n=1&force=1",
 		"/dead/retry?error=&timeut=5s", "/job?verb=hold&at=1"} {
 		path, form, _ := strings.Cut(form, "?")
 		if got := b.Request("POST", path, "token="+formToken(b)+"&"+form); got.Code != http.StatusBadRequest {
-			t.Errorf("%s with %s is answered by %d", path, form, got.Code)
+			t.Errorf("%s with %s gets %d", path, form, got.Code)
 		}
 	}
 	for _, id := range []string{"x1", "x2"} {
@@ -341,7 +341,7 @@ func TestPageActsOnMany(t *testing.T) {
 	b.CLI("wait", "x1", "x2", "x3")
 	sees("/dead?error=exit+code+7", ">x1<")
 	if got := b.Request("GET", "/dead?error=exit+code+7", ""); strings.Contains(got.Body, ">x3<") {
-		t.Errorf("what died of another error: %s", got.Body)
+		t.Errorf("the list for one error contains a job with another error: %s", got.Body)
 	}
 	sees("/dead/rm?error=exit+code+7", "Remove 2 dead jobs?")
 	if got := b.Request("POST", "/dead/rm", "token="+formToken(b)+
@@ -354,7 +354,7 @@ func TestPageActsOnMany(t *testing.T) {
 	if got := b.Request("POST", "/dead/rm", "token="+formToken(b)+"&error=exit+code+7&shown="+
 		shown); !strings.HasPrefix(got.Header.Get("Location"), "/dead?did=rm&n=2") ||
 		strings.TrimSpace(b.Must("dlq", "list", "-q")) != "x3" {
-		t.Errorf("removal of a group: %+v, and there are %q", got, b.Must("dlq", "list", "-q"))
+		t.Errorf("removal of a group: %+v, remaining dead jobs %q", got, b.Must("dlq", "list", "-q"))
 	}
 	sees("/jobs?queue=zz", `href="/jobs?queue=zz&amp;state=dead"`)
 	sees("/jobs?label=k%3Da", ">a1<")
@@ -444,10 +444,10 @@ func TestPageSendsEvents(t *testing.T) {
 		}
 	}
 	if !full {
-		t.Error("80 streams are one user's")
+		t.Error("one user could open 80 streams; want a limit")
 	}
 	if got := b.Request("GET", "/api/status", ""); got.Code != http.StatusOK {
-		t.Errorf("beside them status is answered by %+v", got)
+		t.Errorf("with 80 open streams, status gets %+v", got)
 	}
 }
 
@@ -460,21 +460,21 @@ func TestAnonymousPageAccess(t *testing.T) {
 	b.Must("config", "set", "web.anonymous", "read")
 	if got := b.Request("GET", "/api/show?id=a", ""); got.Code != http.StatusOK || strings.Contains(got.Body, "secret") ||
 		!strings.Contains(got.Body, `"hidden":["command"`) {
-		t.Errorf("anybody gets %+v", got)
+		t.Errorf("a request without a session gets %+v", got)
 	}
 	if got := b.Request("GET", "/", ""); got.Code != http.StatusOK || strings.Contains(got.Body, "secret") ||
 		strings.Contains(got.Body, ">Sign out<") {
-		t.Errorf("anybody sees %+v", got)
+		t.Errorf("the page without a session: %+v", got)
 	}
 	for _, name := range []string{"X-Forwarded-For", "X-Forwarded-Port", "Forwarded", "X-Real-IP", "Via",
 		"CF-Connecting-IP", "True-Client-IP"} {
 		if got := b.Request("GET", "/api/status", "", testrig.WithHeader(name,
 			"127.0.0.1")); got.Code != http.StatusUnauthorized {
-			t.Errorf("with %s anybody gets %+v", name, got)
+			t.Errorf("a request without a session, with the header %s, gets %+v", name, got)
 		}
 	}
 	if got := b.Request("POST", "/leave", "token="); got.Code != http.StatusForbidden {
-		t.Errorf("anybody's form is answered by %+v", got)
+		t.Errorf("a form without a session gets %+v", got)
 	}
 	b.Must("config", "set", "web.anonymous", "none")
 	if got := b.Request("GET", "/api/status", ""); got.Code != http.StatusUnauthorized {
@@ -487,11 +487,11 @@ func TestAnonymousPageAccess(t *testing.T) {
 	} {
 		got := b.CLI("web", "start", "--listen", c.listen)
 		if got.Code == 0 || !strings.Contains(got.Err, c.want) {
-			t.Errorf("%s is answered by %+v, want %s", c.listen, got, c.want)
+			t.Errorf("%s gets %+v, want %s", c.listen, got, c.want)
 		}
 		if got := b.CLI("config", "set", "web.listen", c.listen); got.Code == 0 || !strings.Contains(got.Err, c.want) ||
 			b.Setting("web.listen").Value != oldListen {
-			t.Errorf("set, %s is answered by %+v, want %s", c.listen, got, c.want)
+			t.Errorf("config set web.listen %s: %+v, want %s", c.listen, got, c.want)
 		}
 	}
 	// Starting the page at the address that it already uses is not an error.
@@ -503,7 +503,7 @@ func TestAnonymousPageAccess(t *testing.T) {
 	defer listener.Close()
 	if got := b.CLI("web", "start", "--listen", listener.Addr().String()); got.Code != 5 ||
 		!strings.Contains(got.Err, fmt.Sprint(listener.Addr().(*net.TCPAddr).Port)) {
-		t.Errorf("where another one is, it is answered by %+v", got)
+		t.Errorf("web start on the port of another process: %+v", got)
 	}
 	openSession(b) // the page still works at its old address, although the new one was refused
 	if got := b.Request("GET", "/api/status", ""); got.Code != http.StatusOK {
@@ -514,7 +514,7 @@ func TestAnonymousPageAccess(t *testing.T) {
 	}
 	if got := b.CLI("reload"); got.Code != 0 || !strings.Contains(got.Err,
 		"reloaded, but the web page keeps its previous settings") {
-		t.Errorf("a reload with a certificate that is not there is answered by %+v", got)
+		t.Errorf("reload with a missing certificate: %+v", got)
 	}
 }
 
@@ -535,7 +535,7 @@ func TestPageOfManyErrors(t *testing.T) {
 		t.Errorf("%d: %d kinds in %d bytes", got.Code, rows, len(got.Body))
 	}
 	if !strings.Contains(got.Body, "in 60 groups") {
-		t.Errorf("it does not say that there are more: %s", got.Body)
+		t.Errorf("the page does not show how many groups exist: %s", got.Body)
 	}
 }
 
@@ -587,6 +587,6 @@ func TestPageSurvivesFloodWithoutASession(t *testing.T) {
 	}
 	if got := b.Request("POST", "/open", "link="+strings.Repeat("x", 5<<10),
 		func(r *http.Request) { r.Header.Del("Cookie") }); got.Code == http.StatusOK || got.Code == http.StatusSeeOther {
-		t.Errorf("a link of 5 KiB is answered by %d", got.Code)
+		t.Errorf("a link of 5 KiB gets %d", got.Code)
 	}
 }

@@ -19,12 +19,12 @@ func TestDrainAnswersOnceNoJobCanStart(t *testing.T) {
 	w.WaitRunning(longJob)
 	_, thaw := stopRunner(q)
 	sent := w.Enqueue(testrig.Fields{"command": "touch " + q.Path("started")})
-	q.WaitUntil("it is sent", 10*time.Second, func() bool { return q.CountReserved() == 1 })
+	q.WaitUntil("the job is sent", 10*time.Second, func() bool { return q.CountReserved() == 1 })
 	if got := q.CLIWithin(15*time.Second, "drain"); got.Code != 0 {
 		t.Fatalf("drain: %+v", got)
 	}
 	if n := q.CountReserved(); n != 0 {
-		t.Errorf("drain has answered while the runner may start %d jobs", n)
+		t.Errorf("drain returned while the runner could still start %d jobs", n)
 	}
 	thaw()
 	q.WriteFile("go", "")

@@ -52,11 +52,11 @@ func TestHungRunnerDelaysOnlyItsJobs(t *testing.T) {
 	pid, thaw := stopRunner(q)
 	names := fmt.Sprintf("the runner with pid %d does not answer", pid)
 	waiting := w.Enqueue(testrig.Fields{"command": "sleep 600"})
-	q.WaitUntil("what never started is cancelled", 20*time.Second, func() bool {
+	q.WaitUntil("the job that never started is cancelled", 20*time.Second, func() bool {
 		return q.CLIWithin(10*time.Second, "cancel", waiting).Code == 0
 	})
 	if j := w.Show(waiting); j.State != "cancelled" {
-		t.Errorf("what never started: %+v", j)
+		t.Errorf("the job that never started: %+v", j)
 	}
 
 	if got := q.CLIWithin(5*time.Second, "show", id); got.Code != 0 || !strings.Contains(got.Out, "processing") {
@@ -70,7 +70,7 @@ func TestHungRunnerDelaysOnlyItsJobs(t *testing.T) {
 	}
 	q.Must("worker", "scale", "2")
 	if j := w.WaitEnded(w.Enqueue(testrig.Fields{"command": "echo other"})); j.Output != "other\n" {
-		t.Errorf("a job beside it: %+v", j)
+		t.Errorf("a job in another runner: %+v", j)
 	}
 	if !strings.Contains(q.Must("status"), names) {
 		t.Errorf("status does not name the runner: %s", q.Must("status"))
@@ -121,7 +121,7 @@ func TestHungRunnersJobsAreFollowed(t *testing.T) {
 				t.Errorf("%s: %+v, want code 0 and %q", what, got, out)
 			}
 		case <-time.After(20 * time.Second):
-			t.Errorf("%s: nothing was told in 20 s", what)
+			t.Errorf("%s: no result within 20 s", what)
 		}
 	}
 	stays := follow("logs", "-f", jobID)
@@ -194,7 +194,7 @@ func TestStopEndsAHungRunner(t *testing.T) {
 		t.Errorf("got %+v, want one attempt that does not count", j)
 	}
 	if j := w.Show(jobID); j.State != "cancelled" {
-		t.Errorf("what was cancelled: %+v", j)
+		t.Errorf("the cancelled job: %+v", j)
 	}
 }
 
@@ -223,17 +223,17 @@ func TestUnstartedJobLeavesHungRunnerOnRestart(t *testing.T) {
 	w.WaitRunning(jobID)
 	_, thaw := stopRunner(q)
 	sent := w.Enqueue(testrig.Fields{"command": "echo other"})
-	q.WaitUntil("it is sent", 10*time.Second, func() bool { return q.CountReserved() == 1 })
+	q.WaitUntil("the job is sent", 10*time.Second, func() bool { return q.CountReserved() == 1 })
 	q.Kill()
 	q.Start("--workers", "2")
 	w = q.Dial()
 	if j := w.WaitEnded(sent); j.Output != "other\n" || len(j.History) != 1 {
-		t.Errorf("what was sent: %+v", j)
+		t.Errorf("the job that was sent: %+v", j)
 	}
 	q.WriteFile("go", "")
 	thaw()
 	if j := w.WaitEnded(jobID); j.State != "completed" || len(j.History) != 1 {
-		t.Errorf("what had begun: %+v", j)
+		t.Errorf("the job that had started: %+v", j)
 	}
 }
 
@@ -310,7 +310,7 @@ func TestDamagedRunnerDirsLeaveNoTrees(t *testing.T) {
 		"table":     func(dir string) error { return os.Remove(filepath.Join(dir, "running")) },
 		"cut table": func(dir string) error { return os.Truncate(filepath.Join(dir, "running"), 10) },
 		"lock":      func(dir string) error { return os.Remove(filepath.Join(dir, "lock")) },
-		"folder":    os.RemoveAll,
+		"directory": os.RemoveAll,
 	} {
 		for _, dies := range []bool{true, false} {
 			if !dies && name == "cut table" {
@@ -402,10 +402,10 @@ func TestAttemptWithoutJournalIsLost(t *testing.T) {
 	syscall.Kill(runner, syscall.SIGKILL)
 	q.Kill()
 	q.Env = nil
-	q.WriteFile("runner/output/4000-7", "of an attempt that nobody knows")
+	q.WriteFile("runner/output/4000-7", "of an unknown attempt")
 	owned := func() int { return q.QueryInt(`SELECT count(*) FROM attempts WHERE output_ref <> ''`) }
 	if len(files()) < owned()+2 {
-		t.Error("no output was left behind")
+		t.Error("the killed runner left no orphaned output")
 	}
 	q.Start("--workers", "2")
 	w = q.Dial()
@@ -421,7 +421,7 @@ func TestAttemptWithoutJournalIsLost(t *testing.T) {
 			t.Errorf("job %s was started %d times, with on_lost dead", id, n)
 		}
 	}
-	q.WaitUntil("what was left is deleted", 20*time.Second, func() bool {
+	q.WaitUntil("the orphaned outputs are deleted", 20*time.Second, func() bool {
 		q.Must("config", "set", "retention_output", "1g") // this change makes the service run its upkeep
 		return len(files()) == owned()
 	})
@@ -461,7 +461,7 @@ func TestConcurrentSettingChangesAllApply(t *testing.T) {
 		q.Kill()
 		q.Start("--workers", "2")
 		if got := strings.Contains(q.Must("status"), "drain"); got != drains {
-			t.Errorf("it drains: %t, but stored is %t", drains, got)
+			t.Errorf("the service drains: %t, but stored is %t", drains, got)
 		}
 	}
 }
@@ -500,7 +500,7 @@ func TestRunnersOfAnOlderDatabase(t *testing.T) {
 	log := q.ServiceLog.String()
 	if code := q.Cmd.ProcessState.ExitCode(); code != 78 || !strings.Contains(log, "restore") ||
 		!strings.Contains(log, "service stop --runners") {
-		t.Errorf("exit code %d, said %q; want 78 and what to do", code, log)
+		t.Errorf("exit code %d, log %q; want 78 and the advice", code, log)
 	}
 	if got := q.CLI("service", "stop", "--runners"); got.Code != 0 {
 		t.Fatalf("service stop --runners: %+v", got)
@@ -543,7 +543,7 @@ func TestTruncatedDatabaseIsRefused(t *testing.T) {
 	if code := q.Cmd.ProcessState.ExitCode(); code != 78 ||
 		!strings.Contains(log, "its newest job is job 2, but the newest job of this queue is job 1") ||
 		!strings.Contains(log, "service stop --runners") {
-		t.Errorf("exit code %d, said %q; want 78 and what to do", code, log)
+		t.Errorf("exit code %d, log %q; want 78 and the advice", code, log)
 	}
 	if !testrig.IsAlive(pid) {
 		t.Error("the job was ended")

@@ -42,7 +42,7 @@ func TestOutOfDescriptors(t *testing.T) {
 		return err == nil
 	})
 	if spent := testrig.CPUTicks(t, q.Cmd.Process.Pid) - before; spent > 30 {
-		t.Errorf("%d ticks of CPU while no descriptor was free: it spins", spent)
+		t.Errorf("%d ticks of CPU while no descriptor was free; the service retries without a pause", spent)
 	}
 	for _, c := range conns {
 		c.Close()
@@ -85,7 +85,7 @@ func TestLowServiceLimitsAreReported(t *testing.T) {
 	}
 	if got := q.Must("status"); !strings.Contains(got,
 		"the limit of open files is 200, which allows 136 connections (34 per user)") {
-		t.Errorf("status says nothing of the connections:\n%s", got)
+		t.Errorf("status does not print the limit of connections:\n%s", got)
 	}
 	id := q.Must("enqueue", "-q", "--delay", "1h", "true")
 	messages := ""
@@ -104,7 +104,7 @@ func TestLowServiceLimitsAreReported(t *testing.T) {
 		}
 	}
 	if !strings.Contains(messages, "you have 34 open connections to the service, all in use") {
-		t.Errorf("the last one was told %q", messages)
+		t.Errorf("the refused connections got the messages %q", messages)
 	}
 }
 
@@ -142,10 +142,10 @@ func TestFileSizeLimitRefusesJobs(t *testing.T) {
 		return a.Error != nil
 	})
 	if !strings.Contains(refused, "no_space") || !strings.Contains(refused, "for file sizes (LimitFSIZE=, ulimit -f)") {
-		t.Errorf("it is refused with %s", refused)
+		t.Errorf("the job is refused with %s", refused)
 	}
 	if got := q.Must("status"); !strings.Contains(got, "for file sizes (LimitFSIZE=, ulimit -f)") {
-		t.Errorf("status says nothing of it:\n%s", got)
+		t.Errorf("status does not name the limit:\n%s", got)
 	}
 	q.WriteFile("go", "")
 	if j := w.WaitEnded(before); j.State != "completed" || j.History[0].Dropped == 0 {
@@ -159,7 +159,7 @@ func TestFileSizeLimitRefusesJobs(t *testing.T) {
 	}
 	lifts[1]()
 	if now := q.RunnerPid(); now != runner || q.CLI("status").Code != 0 {
-		t.Errorf("runner %d, once %d", now, runner)
+		t.Errorf("the runner is %d, was %d", now, runner)
 	}
 }
 
@@ -214,7 +214,7 @@ func TestReadOnlyDisk(t *testing.T) {
 		}
 		q.Cmd = nil
 	case <-time.After(10 * time.Second):
-		t.Error("the service goes on on a read-only disk")
+		t.Error("the service still runs on a read-only disk")
 	}
 	q.KillRunners()
 	image := filepath.Join(filepath.Dir(disk), "disk.img")
@@ -226,7 +226,7 @@ func TestReadOnlyDisk(t *testing.T) {
 	}
 	q.Start("--workers", "1")
 	if j := q.Show(jobID); j.State != "completed" {
-		t.Errorf("after the disk came back the job is %s", j.State)
+		t.Errorf("after the disk is mounted again, the job is %s", j.State)
 	}
 }
 
@@ -280,7 +280,7 @@ func TestLimitsWithoutControlGroups(t *testing.T) {
 		}
 	}
 	if n := strings.Count(q.LogText(), "limits that this system does not enforce"); n != 1 {
-		t.Errorf("the log says it %d times", n)
+		t.Errorf("the log contains the warning %d times", n)
 	}
 	for flag, invalid := range map[string]string{"--memory": "1K", "--cpus": "0", "--tasks": "0", "--nice": "20",
 		"--nofile": "0"} {
@@ -342,7 +342,7 @@ func TestUnenforcedLimitsAreReported(t *testing.T) {
 		}
 	}
 	if after := q.Must("status", "--json"); totalEnqueued(t, after) != totalEnqueued(t, before) {
-		t.Errorf("what was refused is stored: %s, before %s", after, before)
+		t.Errorf("a refused job was stored: status %s, before %s", after, before)
 	}
 	q.Must("enqueue", "--require-limits", "--nice", "3", "true")
 	private := exec.Command(q.Bin, "--dir", filepath.Join(t.TempDir(), "private"), "run", "--private", "--require-limits",

@@ -10,8 +10,7 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// readBytes returns the number of bytes that a process has read so far, from files, pipes and
-// sockets.
+// readBytes returns the number of bytes that a process has read from files, pipes and sockets.
 func readBytes(t *testing.T, pid int) (n int64) {
 	t.Helper()
 	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/io", pid))

@@ -140,7 +140,7 @@ func TestShowMarksOutputThatWasNotKept(t *testing.T) {
 	}
 }
 
-// logs -f prints output while the job runs, for all of its attempts. show prints the output so far.
+// logs -f prints output while the job runs, for all of its attempts. show prints the output up to now.
 func TestFollow(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
 	w := q.Dial()
@@ -186,7 +186,7 @@ func TestFollowAQueue(t *testing.T) {
 	w.WaitEnded(in("a", "before", "echo before"))
 	in("a", "runs", "echo up; echo two; while [ ! -e "+q.Path("go")+
 		" ]; do sleep 0.02; done; echo three; [ $QUEUECTL_ATTEMPT = 2 ]")
-	q.WaitUntil("it has printed", 10*time.Second, func() bool { return w.WaitRunning("runs").Output == "up\ntwo\n" })
+	q.WaitUntil("the job has printed", 10*time.Second, func() bool { return w.WaitRunning("runs").Output == "up\ntwo\n" })
 	lines, end := q.StartFollowing("logs", "-f", "--queue", "a", "-n", "1")
 	next := func(want string) {
 		t.Helper()
@@ -319,7 +319,7 @@ func TestRemovedOutputDirIsRecreated(t *testing.T) {
 	}
 	j := w.WaitEnded(w.Enqueue(testrig.Fields{"command": "yes | head -c 200000; echo last"}))
 	if got := q.CLI("logs", j.ID); len(got.Out) != 200_005 || !strings.HasSuffix(got.Out, "last\n") {
-		t.Errorf("%d bytes were kept, and %q was told", len(got.Out), got.Err)
+		t.Errorf("%d bytes were kept, and logs printed the warning %q", len(got.Out), got.Err)
 	}
 }
 
@@ -357,7 +357,7 @@ func TestLogsReportsDamage(t *testing.T) {
 		}
 	}
 	if r := q.CLI("logs", "--stderr", j.ID); r.Code != 0 || r.Out+r.Err != "" {
-		t.Errorf("stderr, which is whole: %+v", r)
+		t.Errorf("logs --stderr, which is not damaged: %+v", r)
 	}
 	if err := os.Truncate(files[0], int64(len(raw)/4)); err != nil {
 		t.Fatal(err)

@@ -80,10 +80,12 @@ func checkTreesPaused(t *testing.T, q *testrig.Queue, stopped bool) {
 		switch n % 4 {
 		case 0, 1:
 			q.Must("resume", id)
-			q.WaitUntil("nothing is left stopped", 5*time.Second, func() bool {
+			q.WaitUntil("no process is stopped", 5*time.Second, func() bool {
 				return !slices.ContainsFunc(treeOf(q, id), func(p treeProcess) bool { return p.state == "T" })
 			})
-			q.WaitUntil("the tree goes on", 5*time.Second, func() bool { return !slices.Equal(treeOf(q, id), processes) })
+			q.WaitUntil("the process tree runs again", 5*time.Second, func() bool {
+				return !slices.Equal(treeOf(q, id), processes)
+			})
 			q.Must("cancel", id)
 		case 2:
 			q.Must("cancel", id)
@@ -91,7 +93,7 @@ func checkTreesPaused(t *testing.T, q *testrig.Queue, stopped bool) {
 			q.KillRunners()
 			q.WaitUntil("the job is dead", 20*time.Second, func() bool { return q.Show(id).State == "dead" })
 		}
-		q.WaitUntil("nothing of the tree is left", 10*time.Second, func() bool { return len(treeOf(q, id)) == 0 })
+		q.WaitUntil("the process tree has ended", 10*time.Second, func() bool { return len(treeOf(q, id)) == 0 })
 	}
 	q.Must("run", "true") // this job starts a new runner, which the cleanup of the test knows and ends
 	t.Logf("%d trees were paused, in %v at most each", rounds, longest)
@@ -221,7 +223,7 @@ func TestPausedJobHandlesTheEnd(t *testing.T) {
 				seen := treeOf(q, id)
 				for end := time.Now().Add(50 * time.Millisecond); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
 					if now := treeOf(q, id); len(seen) == 0 || !slices.Equal(seen, now) {
-						t.Fatalf("SIGCONT had it go on: %v, then %v", seen, now)
+						t.Fatalf("SIGCONT resumed a paused job: %v, then %v", seen, now)
 					}
 				}
 				if c.verb == "stop" {
@@ -230,9 +232,9 @@ func TestPausedJobHandlesTheEnd(t *testing.T) {
 				} else {
 					q.Must(append(strings.Fields(c.verb), id)...)
 				}
-				q.WaitUntil("it has ended", 10*time.Second, func() bool { return q.Show(id).State == c.state })
+				q.WaitUntil("the job has ended", 10*time.Second, func() bool { return q.Show(id).State == c.state })
 				if j := q.Show(id); j.Output != "up\nsaved\n" {
-					t.Errorf("%s: %s, it said %q", c.verb, j.State, j.Output)
+					t.Errorf("%s: %s, output %q", c.verb, j.State, j.Output)
 				}
 			}
 		})

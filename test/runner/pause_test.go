@@ -32,7 +32,7 @@ func ticks(q *testrig.Queue, id string) (n [2]int64) {
 func waitTicking(q *testrig.Queue, id string) {
 	q.Helper()
 	before := ticks(q, id)
-	q.WaitUntil(id+" and its child go on", 20*time.Second, func() bool {
+	q.WaitUntil(id+" and its child run", 20*time.Second, func() bool {
 		now := ticks(q, id)
 		return now[0] > before[0] && now[1] > before[1]
 	})
@@ -44,7 +44,7 @@ func checkNotTicking(q *testrig.Queue, id string) {
 	before := ticks(q, id)
 	for end := time.Now().Add(200 * time.Millisecond); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
 		if now := ticks(q, id); now != before {
-			q.Fatalf("%s goes on though it is paused: %v, then %v", id, before, now)
+			q.Fatalf("%s runs though it is paused: %v, then %v", id, before, now)
 		}
 	}
 }
@@ -74,7 +74,7 @@ func TestPauseAndResume(t *testing.T) {
 	for _, verb := range []string{"list", "show a", "status"} {
 		if out := q.Must(strings.Fields(verb)...); !strings.Contains(out, "paused") ||
 			!strings.Contains(out, "by "+first.PausedBy) {
-			t.Errorf("%s does not say that it is paused, and by whom:\n%s", verb, out)
+			t.Errorf("%s does not show that the job is paused and which user paused it:\n%s", verb, out)
 		}
 	}
 	if out := q.Must("list"); !strings.Contains(out, "processing (paused)") {
@@ -165,7 +165,7 @@ func TestOnlyRunningJobsCanBePaused(t *testing.T) {
 			t.Errorf("%s: %+v, want exit 5 and %q", words, r, want)
 		}
 	}
-	if r := q.CLI("pause", "nobody"); r.Code != 4 {
+	if r := q.CLI("pause", "missing"); r.Code != 4 {
 		t.Errorf("pause of no job: %+v", r)
 	}
 	if out := q.Must("pause", "--label", "site=a", "--dry-run"); out != "1 job selected; nothing was changed" {
@@ -177,7 +177,7 @@ func TestOnlyRunningJobsCanBePaused(t *testing.T) {
 	checkNotTicking(q, "a")
 	pid := q.Show("a").PID
 	q.Must("requeue", "a")
-	q.WaitUntil("it runs anew", 20*time.Second, func() bool {
+	q.WaitUntil("the job runs again", 20*time.Second, func() bool {
 		j := q.Show("a")
 		return j.State == "processing" && j.PID != pid && j.PID != 0
 	})
@@ -187,7 +187,7 @@ func TestOnlyRunningJobsCanBePaused(t *testing.T) {
 	waitTicking(q, "a")
 	q.Must("pause", "a")
 	q.Must("kill", "-s", "KILL", "a")
-	q.WaitUntil("it ends", 20*time.Second, func() bool { return q.Show("a").State == "failed" })
+	q.WaitUntil("the job ends", 20*time.Second, func() bool { return q.Show("a").State == "failed" })
 }
 
 // While all jobs are paused, no job starts or runs, also after a restart, and commands report the pause. When
@@ -240,7 +240,7 @@ func TestPauseAll(t *testing.T) {
 		t.Errorf("b after the restart: %+v, was %+v", st, all)
 	}
 	if out := q.Must("resume", "--all"); out != "b" {
-		t.Errorf("resume --all had %q go on, want b", out)
+		t.Errorf("resume --all resumed %q, want b", out)
 	}
 	waitTicking(q, "b")
 	waitTicking(q, "c")
@@ -296,7 +296,7 @@ func TestRunnerOfPausedJobDies(t *testing.T) {
 	q.Must("pause", "a")
 	pid := q.Show("a").PID
 	q.KillRunners()
-	q.WaitUntil("it is dead", 20*time.Second, func() bool { return q.Show("a").State == "dead" })
+	q.WaitUntil("the job is dead", 20*time.Second, func() bool { return q.Show("a").State == "dead" })
 	if j := q.PauseOf("a"); !j.PausedAt.IsZero() || testrig.IsAlive(pid) {
 		t.Errorf("%+v, and process %d lives: %t", j, pid, testrig.IsAlive(pid))
 	}

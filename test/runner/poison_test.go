@@ -22,7 +22,7 @@ func TestPoison(t *testing.T) {
 		w.Enqueue(testrig.Fields{"id": neighbours[i], "command": fmt.Sprintf("sleep %.1f; echo done on $QUEUECTL_WORKER",
 			0.5*testrig.TimeoutFactor)})
 	}
-	q.WaitUntil("they run", 20*time.Second, func() bool { return q.Show("neighbour6").State == "processing" })
+	q.WaitUntil("all neighbours run", 20*time.Second, func() bool { return q.Show("neighbour6").State == "processing" })
 	q.Must("enqueue", "--id", "poison", "--max-retries", "50", "kill -KILL $PPID")
 	if r := q.CLI("wait", "poison", "--timeout", "30"); r.Code != 125 {
 		t.Errorf("wait: %+v", r)
@@ -36,7 +36,7 @@ func TestPoison(t *testing.T) {
 			t.Errorf("a neighbour: %+v", j)
 		}
 	}
-	q.WaitUntil("one runner is left", 20*time.Second, func() bool { return len(q.RunnerPids()) == 1 })
+	q.WaitUntil("one runner remains", 20*time.Second, func() bool { return len(q.RunnerPids()) == 1 })
 	q.Must("run", "true")
 
 	// After a retry, the job still runs alone from its first attempt on, so other jobs are not affected.
@@ -44,7 +44,7 @@ func TestPoison(t *testing.T) {
 	q.Must("dlq", "retry", "poison")
 	q.CLI("wait", "poison", "bystander", "--timeout", "30")
 	if j := q.Show("poison"); j.State != "dead" || j.Reason != "poison" || len(j.History) != 7 {
-		t.Errorf("once more: %+v", j)
+		t.Errorf("the retried poison job: %+v", j)
 	}
 	if j := q.Show("bystander"); j.State != "completed" || j.Attempts != 1 {
 		t.Errorf("the bystander: %+v", j)
@@ -58,9 +58,9 @@ func TestSuspectOutlivesTheService(t *testing.T) {
 	testrig.Long(t)
 	q := testrig.StartQueue(t, "--workers", "4")
 	q.Must("enqueue", "--id", "a", fmt.Sprintf("sleep %d; echo $QUEUECTL_WORKER", 1+testrig.TimeoutFactor))
-	q.WaitUntil("it runs", 20*time.Second, func() bool { return q.Show("a").State == "processing" })
+	q.WaitUntil("the job runs", 20*time.Second, func() bool { return q.Show("a").State == "processing" })
 	q.KillRunners()
-	q.WaitUntil("it runs alone", 20*time.Second, func() bool {
+	q.WaitUntil("the job runs alone", 20*time.Second, func() bool {
 		j := q.Show("a")
 		return j.State == "processing" && j.Attempts == 1
 	})
@@ -75,5 +75,5 @@ func TestSuspectOutlivesTheService(t *testing.T) {
 	if a, b := q.Show("a").Output, q.Show("b").Output; a[:5] != "lone-" || b[:1] != "w" {
 		t.Errorf("workers: %q and %q", a, b)
 	}
-	q.WaitUntil("one runner is left", 20*time.Second, func() bool { return len(q.RunnerPids()) == 1 })
+	q.WaitUntil("one runner remains", 20*time.Second, func() bool { return len(q.RunnerPids()) == 1 })
 }

@@ -48,7 +48,7 @@ func TestRunnerWithoutItsDirEnds(t *testing.T) {
 			// The attempts between the first and the last were sent to the runner but never started.
 			for _, a := range j.History[1 : len(j.History)-1] {
 				if a.Reason != "lost" || a.PID != 0 {
-					t.Errorf("got %+v, want none between the first and the last that ran", j.History)
+					t.Errorf("got %+v; want no started attempt between the first and the last", j.History)
 				}
 			}
 		})

@@ -76,7 +76,7 @@ func checkStrangersSurvive(t *testing.T, take func(r *testrig.Rig, job, runner i
 	id := (&testrig.Requester{Q: r.Queue}).Batch(params)[0]
 	r.WaitUntil("the job runs", 5*time.Second, func() bool { return r.Show(id).PID != 0 })
 	job, runner := r.Show(id).PID, r.RunnerPid()
-	r.WaitUntil("another process is known by its age", 5*time.Second, func() bool {
+	r.WaitUntil("another process is recorded with its start time", 5*time.Second, func() bool {
 		startTime, err := time.Parse(time.RFC3339, r.Show(id).StartedAt)
 		return err == nil && time.Since(startTime) > 100*time.Millisecond
 	})
@@ -92,7 +92,7 @@ func checkStrangersSurvive(t *testing.T, take func(r *testrig.Rig, job, runner i
 		}()
 	}
 	r.Start("--workers", "1")
-	r.WaitUntil("the job is known to be lost", 5*time.Second, func() bool { return r.Show(id).State == "dead" })
+	r.WaitUntil("the job is dead", 5*time.Second, func() bool { return r.Show(id).State == "dead" })
 }
 
 // startStranger starts a process in a new session. If the test runs as root and the given pid is free, the

@@ -133,7 +133,7 @@ func (r *trees) checkRan() {
 	starts := r.CountNotes("S")
 	for _, id := range r.reservedIDs {
 		if j := r.requester.Show(id); j.State != "completed" || starts[id] != 1 || j.Attempts != 1 || len(j.History) != 1 {
-			r.Errorf("%s, which had not started, started %d times: %+v", id, starts[id], j)
+			r.Errorf("job %s had not started when the runner died; started %d times, want once: %+v", id, starts[id], j)
 		}
 	}
 	if s := r.StrayProcesses(); len(s) > 0 {
@@ -170,7 +170,7 @@ func TestRunnerKilled(t *testing.T) {
 	testrig.Kill(old)
 	elapsed := r.runFresh(started)
 	r.checkRan()
-	r.WaitUntil("one other runner is left", 20*time.Second, func() bool {
+	r.WaitUntil("one other runner remains", 20*time.Second, func() bool {
 		now := r.RunnerPids()
 		return len(now) == 1 && now[0] != old
 	})

@@ -140,7 +140,7 @@ func TestServiceAdoptsRunnersOfOtherVersions(t *testing.T) {
 					t.Errorf("the second service ended with %d", code)
 				}
 				if remaining := q.RunnerPids(); len(remaining) != 1 {
-					t.Errorf("%d runners are left, want the one that is kept", len(remaining))
+					t.Errorf("%d runners remain, want only the one that is kept", len(remaining))
 				}
 			})
 		}
@@ -181,7 +181,7 @@ func TestServiceStartsWhileOldRunnerEnds(t *testing.T) {
 	})
 	old := q.RunnerPid()
 	q.Kill()
-	q.WaitUntil("the runner has noticed", 20*time.Second, func() bool {
+	q.WaitUntil("the runner has closed the lost connection", 20*time.Second, func() bool {
 		sockets := 0
 		fds, _ := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", old))
 		for _, fd := range fds {
@@ -194,7 +194,7 @@ func TestServiceStartsWhileOldRunnerEnds(t *testing.T) {
 	syscall.Kill(old, syscall.SIGTERM)
 	q.Start("--workers", "2")
 	if got := q.Must("run", "--", "echo", "new"); got != "new" {
-		t.Errorf("a new job says %q", got)
+		t.Errorf("a new job printed %q", got)
 	}
 	if err := os.WriteFile(gate, nil, 0o644); err != nil {
 		t.Fatal(err)
@@ -202,7 +202,7 @@ func TestServiceStartsWhileOldRunnerEnds(t *testing.T) {
 	q.Must("wait", id)
 	if j := q.Show(id); len(j.History) != 2 || j.History[0].Reason != "stopped" || j.Attempts != 1 ||
 		!strings.Contains(j.Output, "end of") {
-		t.Errorf("the job of the runner that ends: %+v, want it given back once", j)
+		t.Errorf("the job of the runner that ends: %+v, want one return to the queue", j)
 	}
-	q.WaitUntil("it is gone", 20*time.Second, func() bool { return !slices.Contains(q.RunnerPids(), old) })
+	q.WaitUntil("the runner has ended", 20*time.Second, func() bool { return !slices.Contains(q.RunnerPids(), old) })
 }

@@ -188,7 +188,7 @@ func TestRunnerOutOfDescriptors(t *testing.T) {
 	}
 	q.WriteFile("go", "")
 	if j := w.WaitEnded(running); j.State != "completed" || j.Output != "up\nend\n" {
-		t.Errorf("what ran: %+v", j)
+		t.Errorf("the running job: %+v", j)
 	}
 	lift()
 	if j := w.WaitEnded(id); j.State != "completed" || j.Attempts != 1 || len(j.History) != 1 || j.Output != "hi\n" {
@@ -230,7 +230,7 @@ func TestJobsOwnFaultUsesAttempts(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "4")
 	w := q.Dial()
 	program := func(name, text string) string { return q.Install(q.WriteFile(name+".text", text), name) }
-	if err := errors.Join(os.Mkdir(q.Path("bin"), 0o755), os.Mkdir(q.Path("folder"), 0o755),
+	if err := errors.Join(os.Mkdir(q.Path("bin"), 0o755), os.Mkdir(q.Path("somedir"), 0o755),
 		os.Symlink("loop", q.Path("loop"))); err != nil {
 		t.Fatal(err)
 	}
@@ -250,7 +250,7 @@ func TestJobsOwnFaultUsesAttempts(t *testing.T) {
 		{"not executable, in PATH", testrig.Fields{"argv": []string{"tool"}, "env": testrig.Fields{"PATH": q.Path("bin")}},
 			126,
 			"permission denied"},
-		{"a folder", testrig.Fields{"argv": []string{q.Path("folder")}}, 126, "permission denied"},
+		{"a directory", testrig.Fields{"argv": []string{q.Path("somedir")}}, 126, "permission denied"},
 		{"links in a ring", testrig.Fields{"argv": []string{q.Path("loop")}}, 126, "symbolic links"},
 		{"name too long", testrig.Fields{"argv": []string{"/" + strings.Repeat("x", 5000)}}, 126, "name too long"},
 		{"below a file", testrig.Fields{"argv": []string{q.Path("garbage/x")}}, 126, "not a directory"},
@@ -378,8 +378,8 @@ func TestRunnerIsAdoptedAfterShortage(t *testing.T) {
 		q.Kill()
 		return false
 	})
-	if j := q.Dial().WaitEnded(q.Dial().Enqueue(testrig.Fields{"command": "echo meanwhile"})); j.Output != "meanwhile\n" {
-		t.Errorf("meanwhile: %+v", j)
+	if j := q.Dial().WaitEnded(q.Dial().Enqueue(testrig.Fields{"command": "echo during"})); j.Output != "during\n" {
+		t.Errorf("a job during the shortage: %+v", j)
 	}
 	lift()
 	q.WriteFile("go", "")
@@ -410,7 +410,7 @@ func TestShortageWithAnotherUmask(t *testing.T) {
 	}
 	q.WriteFile("go", "")
 	if j := w.WaitEnded(running); j.State != "completed" {
-		t.Errorf("what ran: %+v", j)
+		t.Errorf("the running job: %+v", j)
 	}
 }
 
@@ -432,6 +432,6 @@ func TestOneShortageCausesOnePause(t *testing.T) {
 		w.WaitEnded(id)
 	}
 	if elapsed := time.Since(started); elapsed > 8*time.Second {
-		t.Errorf("the pool stood still for %v after one shortage", elapsed)
+		t.Errorf("the pool started no job for %v after one shortage", elapsed)
 	}
 }

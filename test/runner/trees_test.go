@@ -39,7 +39,7 @@ func checkTreeGone(t *testing.T, name, lock, marker string) {
 		t.Errorf("%s: the lock is still held", name)
 	}
 	if remaining := testrig.ProcessesWithArg(marker); len(remaining) > 0 {
-		t.Errorf("%s: left over: %q", name, remaining)
+		t.Errorf("%s: remaining processes: %q", name, remaining)
 	}
 }
 
@@ -141,7 +141,7 @@ func TestLeftoversAreEndedAndCounted(t *testing.T) {
 	}{
 		{"nothing left", "true", false, 0, false},
 		{"holds the output", "sleep WORD & exit 0", false, 1, true},
-		{"holds it in a session of its own", "setsid sleep WORD & exit 0", false, 1, true},
+		{"holds it in a separate session", "setsid sleep WORD & exit 0", false, 1, true},
 		{"holds nothing", "sleep WORD >/dev/null 2>&1 & exit 0", false, 1, true},
 		{"two of a pipeline", "sleep WORD | sleep WORD & exit 0", false, 2, true},
 		{"ends within the grace", "(sleep 0.15; echo late) & exit 0", false, 0, false},

@@ -155,7 +155,7 @@ func TestKeysOfAJobsTerminal(t *testing.T) {
 	s.TypeText("\r~") // the client may read "~" and "." together or separately
 	s.TypeText(".")
 	if text := s.WaitExit(130); !strings.Contains(text, "queuectl attach t") {
-		t.Errorf("it said %q", text)
+		t.Errorf("the client printed %q", text)
 	}
 	if j := w.Show("t"); j.State != "processing" {
 		t.Errorf("the job is %s", j.State)
@@ -206,7 +206,7 @@ func TestManyAttach(t *testing.T) {
 	})
 	second.WaitText("50 160\r\ngot one")
 	first.Resize(t, 10, 33)
-	q.WaitUntil("the job hears of another size", 20*time.Second, func() bool {
+	q.WaitUntil("the job gets the new size", 20*time.Second, func() bool {
 		second.TypeText("two\r")
 		return strings.Contains(first.Output.String(), "10 33\r\ngot two")
 	})
@@ -275,7 +275,7 @@ func TestTerminalOutlivesTheService(t *testing.T) {
 	if text := s.WaitExit(125); !strings.Contains(text, "queuectl attach t") ||
 		!strings.HasSuffix(strings.SplitAfter(text, "\x1b[?1049l")[0], "\x1b[?25h\x1b[?1049l") &&
 			!strings.Contains(text, "\x1b[?1049l\x1b[?25h") {
-		t.Errorf("it said %q", text)
+		t.Errorf("the client printed %q", text)
 	}
 	q.Start("--workers", "1", "--keep-jobs")
 	s = q.StartOnTerminal(24, 80, "attach", "t")
@@ -283,10 +283,10 @@ func TestTerminalOutlivesTheService(t *testing.T) {
 	s.TypeText("again\r")
 	s.WaitText("got again")
 	if text := s.Output.String(); !strings.Contains(text, "\x1b[?1049h") || strings.Contains(text, "up") {
-		t.Errorf("it shows %q", text)
+		t.Errorf("the client shows %q", text)
 	}
 	if now := q.Show("t").PID; now != pid {
-		t.Errorf("pid %d became %d", pid, now)
+		t.Errorf("the pid changed from %d to %d", pid, now)
 	}
 	s.TypeText("\x04")
 	s.WaitExit(6)
@@ -301,7 +301,7 @@ func TestSignalledClientRestoresTheTerminal(t *testing.T) {
 	s.Cmd.Process.Signal(syscall.SIGTERM)
 	if text := s.WaitExit(128 + 15); !strings.Contains(text, "\x1b[?2004l\x1b[m") ||
 		!strings.Contains(text, "queuectl attach t") {
-		t.Errorf("it said %q", text)
+		t.Errorf("the client printed %q", text)
 	}
 	if j := q.Show("t"); j.State != "processing" {
 		t.Errorf("the job is %s", j.State)
@@ -358,7 +358,7 @@ func TestTreesOfTerminals(t *testing.T) {
 		if len(pids) != 2 {
 			t.Fatalf("%s: %v", what, pids)
 		}
-		q.WaitUntil(what+": its tree is gone", 10*time.Second, func() bool {
+		q.WaitUntil(what+": its process tree has ended", 10*time.Second, func() bool {
 			return !slices.ContainsFunc(pids,
 				testrig.IsAlive)
 		})
@@ -430,7 +430,7 @@ func TestScreenPrograms(t *testing.T) {
 			// The program less drops a key that arrives together with a change of the window size. So type
 			// the key again until the program ends.
 			if w := q.Dial(); c.quit == "q" {
-				q.WaitUntil("it has ended", 20*time.Second, func() bool {
+				q.WaitUntil("the job has ended", 20*time.Second, func() bool {
 					running := w.Show(name).State == "processing"
 					if running {
 						s.TypeText(c.quit)
@@ -441,7 +441,7 @@ func TestScreenPrograms(t *testing.T) {
 			text := s.WaitExit(0)
 			if on, off := strings.Count(text, "\x1b[?1049h"), strings.Count(text, "\x1b[?1049l"); on != off ||
 				strings.LastIndex(text, "\x1b[?25l") > strings.LastIndex(text, "\x1b[?25h") {
-				t.Errorf("it leaves another screen (%d on, %d off) or no cursor: %q", on, off, text[max(0, len(text)-200):])
+				t.Errorf("other screen (%d times on, %d off), or the cursor is hidden: %q", on, off, text[max(0, len(text)-200):])
 			}
 			if got := q.ReadFile("text"); name == "vi" && got != "first line\nsecond line\n" {
 				t.Errorf("the file is %q", got)
@@ -524,7 +524,7 @@ func TestRightsOnTerminals(t *testing.T) {
 	q := testrig.SharedQueue(t, testrig.AccessOfAll, "--workers", "4")
 	id := q.MustAs(testrig.Alice, "enqueue", "--tty", "--cwd", "/",
 		`printf 'up\033]0;title\007'; while read x; do echo "got $x"; done`)
-	q.WaitUntil("it runs", 20*time.Second, func() bool { return strings.Contains(q.Must("logs", id), "up") })
+	q.WaitUntil("the job runs", 20*time.Second, func() bool { return strings.Contains(q.Must("logs", id), "up") })
 	for _, p := range testrig.Everyone {
 		w := q.DialAs(p)
 		_, code := attach(w, testrig.Fields{"id": id, "text": "secret" + p.Name + "\r"})
@@ -545,7 +545,7 @@ func TestRightsOnTerminals(t *testing.T) {
 			audited = append(audited, fmt.Sprintf("%d %s", e.UID, e.Target))
 		}
 		if strings.Contains(line, "secret") {
-			t.Errorf("an event tells what was typed: %s", line)
+			t.Errorf("an event contains the typed text: %s", line)
 		}
 	}
 	if want := []string{fmt.Sprintf("%d %s the terminal of attempt 1", testrig.Alice.Uid, id),
@@ -557,7 +557,7 @@ func TestRightsOnTerminals(t *testing.T) {
 	viewer.WaitText("view only")
 	viewer.WaitText("got secretalice")
 	if found := testrig.FindControl(strings.ReplaceAll(s.Output.String(), "\r", "")); found != "" {
-		t.Errorf("the terminal of who only looks on would obey %q", found)
+		t.Errorf("the terminal of a viewer got the control sequence %q", found)
 	}
 	viewer.TypeText("\x03")
 	viewer.WaitExit(130)
@@ -571,14 +571,14 @@ func TestTerminalsOfRootsRunner(t *testing.T) {
 	id := q.MustAs(testrig.DaemonUser, "enqueue", "--tty", "--cwd", "/",
 		`stat -Lc '%u %a' /dev/stdin; echo up >/dev/tty; read x; echo "got $x"`)
 	w := q.DialAs(testrig.DaemonUser)
-	q.WaitUntil("it waits", 20*time.Second, func() bool { return strings.Contains(q.Must("logs", id), "up") })
+	q.WaitUntil("job is up", 20*time.Second, func() bool { return strings.Contains(q.Must("logs", id), "up") })
 	if _, code := attach(w, testrig.Fields{"id": id, "text": "mine\r"}); code != "" {
 		t.Errorf("the owner: got %q", code)
 	}
 	q.MustAs(testrig.DaemonUser, "wait", id)
 	if got, want := q.Must("logs", "--raw", id),
 		fmt.Sprintf("%d 600\r\nup\r\nmine\r\ngot mine", testrig.DaemonUser.Uid); got != want {
-		t.Errorf("it said %q, want %q", got, want)
+		t.Errorf("the job printed %q, want %q", got, want)
 	}
 
 	id = q.MustAs(testrig.DaemonUser, "enqueue", "--tty", "--cwd", "/", "--delay", "1h", "echo up; id -u; read x")
@@ -589,7 +589,7 @@ func TestTerminalsOfRootsRunner(t *testing.T) {
 			"up\r\n9")
 	})
 	if _, code := attach(w, testrig.Fields{"id": id, "text": "echo owned\r"}); code != "denied " {
-		t.Errorf("the owner of a job that runs as another: got %q", code)
+		t.Errorf("attach by the owner of a job that runs as another user: got %q", code)
 	}
 	if _, code := attach(q.Dial(), testrig.Fields{"id": id, "text": "root\r"}); code != "" {
 		t.Errorf("an admin: got %q", code)

@@ -62,7 +62,8 @@ func outlives(q *testrig.Queue, d *testrig.Disk, spec testrig.Fields) {
 		q.Helper()
 		if busy, idle, health := health(w); busy != 1 || idle != 0 ||
 			!strings.Contains(health, fmt.Sprint("process ", pid)) {
-			q.Errorf("%s: %d busy, %d idle, %s; want the worker taken by %d, and said so", when, busy, idle, health, pid)
+			q.Errorf("%s: %d busy, %d idle, health %s; want the worker busy with process %d, and its pid in health",
+				when, busy, idle, health, pid)
 		}
 		if list := q.Must("worker", "list"); !strings.Contains(list, "stuck") {
 			q.Errorf("%s: worker list: %s", when, list)
@@ -90,7 +91,7 @@ func outlives(q *testrig.Queue, d *testrig.Disk, spec testrig.Fields) {
 		return err != nil
 	})
 	if j := w.WaitEnded(next); j.State != "completed" {
-		q.Errorf("the next job, once the process is gone: %+v", j)
+		q.Errorf("the next job, after the process has ended: %+v", j)
 	}
 	q.WaitUntil("the worker is free", 10*time.Second, func() bool {
 		busy, idle, health := health(w)
@@ -110,7 +111,7 @@ func TestUnkillableJobDelaysNoServiceStop(t *testing.T) {
 			w := q.Dial()
 			delete(spec, "timeout")
 			id := w.Enqueue(spec)
-			q.WaitUntil("it runs", 20*time.Second, func() bool { return w.Show(id).PID > 0 })
+			q.WaitUntil("the job runs", 20*time.Second, func() bool { return w.Show(id).PID > 0 })
 			if c.dead {
 				w.MustCall("cancel", testrig.Fields{"id": id}, nil)
 			} else {
@@ -140,7 +141,7 @@ func TestUnkillableJobOfADeadRunner(t *testing.T) {
 	w := q.Dial()
 	delete(spec, "timeout")
 	id := w.Enqueue(spec)
-	q.WaitUntil("it runs", 20*time.Second, func() bool { return w.Show(id).PID > 0 })
+	q.WaitUntil("the job runs", 20*time.Second, func() bool { return w.Show(id).PID > 0 })
 	next := w.Enqueue(testrig.Fields{"argv": []string{"true"}})
 	q.KillRunners()
 	if j := w.WaitEnded(id); j.State != "dead" || j.Reason != "unkillable" {

@@ -30,14 +30,14 @@ func waitNoWorkspaces(q *testrig.Queue, condition string, timeout time.Duration)
 
 // workspaceAttacks lists attacks of a job on its private directory, $T. $V is a directory of another user.
 var workspaceAttacks = map[string]string{
-	"a link in the place of the folder": `cd /; rm -rf "$T"; ln -s "$V" "$T"; true`,
-	"a file in the place of the folder": `cd /; rm -rf "$T"; echo x >"$T"; true`,
-	"no folder":                         `cd /; rmdir "$T"; true`,
-	"the folder elsewhere":              `cd /; mv "$T" "$V.moved" && rm -rf "$V.moved"; true`,
-	"links in the folder":               `ln -s "$V" "$T/link"; ln -s "$V/kept" "$QUEUECTL_RESULT"; mkdir "$T/d"; ln -s "$V" "$T/d/link"; ln -s / "$T/root"`,
-	"a FIFO as the result":              `mkfifo "$QUEUECTL_RESULT"`,
-	"an unreadable tree":                `mkdir -p "$T/a/b/c"; echo x >"$T/a/b/c/d"; chmod 0 "$T/a/b/c" "$T/a/b" "$T/a"; chmod 0 "$T"`,
-	"a deep tree":                       `cd "$T"; for n in $(seq 300); do mkdir d && cd d; done; echo x >x; chmod 0 .`,
+	"a link instead of the directory": `cd /; rm -rf "$T"; ln -s "$V" "$T"; true`,
+	"a file instead of the directory": `cd /; rm -rf "$T"; echo x >"$T"; true`,
+	"no directory":                    `cd /; rmdir "$T"; true`,
+	"the directory moved away":        `cd /; mv "$T" "$V.moved" && rm -rf "$V.moved"; true`,
+	"links in the directory":          `ln -s "$V" "$T/link"; ln -s "$V/kept" "$QUEUECTL_RESULT"; mkdir "$T/d"; ln -s "$V" "$T/d/link"; ln -s / "$T/root"`,
+	"a FIFO as the result":            `mkfifo "$QUEUECTL_RESULT"`,
+	"an unreadable tree":              `mkdir -p "$T/a/b/c"; echo x >"$T/a/b/c/d"; chmod 0 "$T/a/b/c" "$T/a/b" "$T/a"; chmod 0 "$T"`,
+	"a deep tree":                     `cd "$T"; for n in $(seq 300); do mkdir d && cd d; done; echo x >x; chmod 0 .`,
 	"names with dashes, dots and newlines": `cd "$T"; touch -- -rf ... "a
 b" '*'; mkdir -- -r; touch -- -r/..x`,
 	"100,000 files": `cd "$T"; seq 100000 | xargs touch`,
@@ -66,14 +66,14 @@ func checkAttacksFail(t *testing.T, q *testrig.Queue, enqueue func(line string) 
 		if j.State != "completed" {
 			t.Errorf("%s: %s, %s", name, j.State, j.Error)
 		}
-		if name != "links in the folder" || os.Geteuid() == 0 && q.RootRunnerDir == "" {
+		if name != "links in the directory" || os.Geteuid() == 0 && q.RootRunnerDir == "" {
 			continue // without the check below, because a job of root may read every file
 		}
 		if strings.Contains(string(j.Result), "theirs") {
 			t.Errorf("%s: the result is %s", name, j.Result)
 		}
 	}
-	waitNoWorkspaces(q, "nothing is left of hostile folders", 60*time.Second)
+	waitNoWorkspaces(q, "all directories of hostile jobs are removed", 60*time.Second)
 	for _, path := range []string{victimFile, filepath.Join(victim, "sub", "too")} {
 		if raw, err := os.ReadFile(path); string(raw) != `"theirs"` {
 			t.Errorf("%s has %q now: %v", path, raw, err)
@@ -84,7 +84,7 @@ func checkAttacksFail(t *testing.T, q *testrig.Queue, enqueue func(line string) 
 	words := strings.Fields(showWorkspaceJob(q, after).Output)
 	if len(words) != 6 || words[0] != "0" || words[1] != "700" || words[3] != "prw-------" || words[2] != words[5] ||
 		words[4] != words[5] {
-		t.Errorf("the folder of the next job: %v", words)
+		t.Errorf("the directory of the next job: %v", words)
 	}
 }
 
@@ -107,14 +107,15 @@ func TestHostileWorkspacesOfRootsRunner(t *testing.T) {
 		return q.MustAs(testrig.DaemonUser, "enqueue", "--max-retries", "0", "--cwd", "/", line)
 	})
 	for _, c := range []struct{ what, line string }{
-		{"another user's folder", `ls "$T"`}, {"another user's progress", `echo 1 >"${T}.progress"`},
-		{"a name beside it", `touch "$(dirname "$T")/x"`}, {"the names beside it", `ls "$(dirname "$T")"`},
+		{"another user's directory", `ls "$T"`}, {"another user's progress", `echo 1 >"${T}.progress"`},
+		{"a new name in the parent directory", `touch "$(dirname "$T")/x"`},
+		{"the names in the parent directory", `ls "$(dirname "$T")"`},
 	} {
 		gate := filepath.Join(t.TempDir(), "go")
 		os.Chmod(filepath.Dir(gate), 0o755)
 		id := q.MustAs(testrig.DaemonUser, "enqueue", "--cwd", "/", `echo "$QUEUECTL_TMPDIR"; `+testrig.GatedJob(gate))
 		path := ""
-		q.WaitUntil("it runs", 10*time.Second, func() bool {
+		q.WaitUntil("the job runs", 10*time.Second, func() bool {
 			path, _, _ = strings.Cut(q.Show(id).Output, "\n")
 			return path != ""
 		})
@@ -146,11 +147,11 @@ func TestWorkspaceInUseIsRemoved(t *testing.T) {
 	for range 5 {
 		j := showWorkspaceJob(q, q.MustAs(testrig.DaemonUser, "run", "--cwd", "/", "-d", "-q", "true"))
 		if j.Progress != nil {
-			t.Errorf("a job has the progress of another one's process: %+v", j.Progress)
+			t.Errorf("a job has the progress that the process of another job reported: %+v", j.Progress)
 		}
 	}
 	if got := q.OutputOf(testrig.DaemonUser, "--cwd", "/", `ls "$QUEUECTL_TMPDIR" | wc -l`); got != "0" {
-		t.Errorf("the next job finds %s names in its folder", got)
+		t.Errorf("the next job finds %s names in its directory", got)
 	}
 	waitNoWorkspaces(q, "what it wrote is gone", 60*time.Second)
 }
@@ -170,13 +171,13 @@ func TestDeadRunnersWorkspacesAreRemoved(t *testing.T) {
 				q.Start("--workers", "1")
 				id = q.Must(args...)
 			}
-			q.WaitUntil("the job has a folder", 20*time.Second, func() bool { return strings.Contains(q.Show(id).Output, "up") })
+			q.WaitUntil("the job runs", 20*time.Second, func() bool { return strings.Contains(q.Show(id).Output, "up") })
 			q.KillRunners()
 			q.CLI("wait", id)
 			if j := q.Show(id); j.State != "dead" || j.Reason != "lost" {
 				t.Errorf("got %+v", j)
 			}
-			waitNoWorkspaces(q, "its folder is gone", 60*time.Second)
+			waitNoWorkspaces(q, "its directory is gone", 60*time.Second)
 		})
 	}
 }
@@ -203,7 +204,7 @@ func TestSecretsAreReadWithSubmittersRights(t *testing.T) {
 	if got := q.OutputOf(testrig.DaemonUser, "--cwd", "/", "--env-secret", "S="+ownFile, `test "$S" = `+value[:6]+"''"+
 		value[6:]+
 		` && echo same`); got != "same" {
-		t.Errorf("one's own secret: %q", got)
+		t.Errorf("the user's own secret: %q", got)
 	}
 	for _, path := range []string{rootFile, link, "/proc/self/environ", filepath.Join(dir, "fifo")} {
 		syscall.Mkfifo(filepath.Join(dir, "fifo"), 0o666)
@@ -223,7 +224,7 @@ func TestSecretsAreReadWithSubmittersRights(t *testing.T) {
 	}
 	id := q.MustAs(testrig.DaemonUser, "enqueue", "--cwd", "/", "--env-secret", "S="+ownFile, "--delay", "1h", "true")
 	if r := q.RunAs(testrig.NewsUser, "edit", id, "--env-secret", "S="+rootFile); r.Code != 5 {
-		t.Errorf("another user changes what is read: %+v", r)
+		t.Errorf("another user edits the path of the secret: %+v", r)
 	}
 	records := q.Must("events", "--json") + fmt.Sprint(q.ServiceLog)
 	for _, dir := range []string{q.Dir, q.RootRunnerDir} {
@@ -236,6 +237,6 @@ func TestSecretsAreReadWithSubmittersRights(t *testing.T) {
 		})
 	}
 	if strings.Contains(records, value) {
-		t.Error("the secret is stored or told somewhere")
+		t.Error("the secret appears in a file or an output")
 	}
 }

@@ -61,10 +61,10 @@ func TestJobGetsResultsOfDependencies(t *testing.T) {
 	q.Must("rm", "c")
 	j := runToEnd(q, "--depends-on", "b:dead", "--after", "a", `cat "$QUEUECTL_DEPS"; ls "$QUEUECTL_TMPDIR"`)
 	if want := `[{"id":"b","state":"dead","exit_code":3,"result":null},{"id":"a","state":"completed","exit_code":0,"result":{"rows":7}}]`; strings.TrimSpace(j.Output) != want {
-		t.Errorf("it was told %q, want %s", j.Output, want)
+		t.Errorf("the job got the dependencies %q, want %s", j.Output, want)
 	}
 	if j := runToEnd(q, `echo "${QUEUECTL_DEPS-none}"`); strings.TrimSpace(j.Output) != "none" {
-		t.Errorf("a job that waited for none was told %q", j.Output)
+		t.Errorf("a job without dependencies got %q", j.Output)
 	}
 }
 
@@ -81,15 +81,15 @@ func TestEachAttemptHasAnEmptyWorkspace(t *testing.T) {
 		j := runToEnd(q, line+command)
 		words := strings.Fields(j.Output)
 		if len(words) != 2 || words[1] != "0" {
-			t.Fatalf("%s: got %q, want a folder and nothing in it", command, j.Output)
+			t.Fatalf("%s: got %q, want an empty directory", command, j.Output)
 		}
 		if _, err := os.Stat(words[0]); !os.IsNotExist(err) {
-			t.Errorf("%s: the folder %s is there after its job: %v", command, words[0], err)
+			t.Errorf("%s: the directory %s still exists after its job: %v", command, words[0], err)
 		}
 		seen[words[0]] = true
 	}
 	if len(seen) == 0 {
-		t.Error("no job had a folder")
+		t.Error("no job had a directory")
 	}
 	remainingDirs := func() (remaining []string) {
 		filepath.WalkDir(filepath.Join(q.RunnerDir(), "jobs"), func(path string, d fs.DirEntry, err error) error {
@@ -101,7 +101,7 @@ func TestEachAttemptHasAnEmptyWorkspace(t *testing.T) {
 		})
 		return remaining
 	}
-	q.WaitUntil("nothing of it is left", 10*time.Second, func() bool { return len(remainingDirs()) == 0 })
+	q.WaitUntil("all directories are removed", 10*time.Second, func() bool { return len(remainingDirs()) == 0 })
 	var jobs []string
 	for range 100 {
 		jobs = append(jobs, `ls "$QUEUECTL_TMPDIR"; test -d "$QUEUECTL_TMPDIR"`)
@@ -111,9 +111,9 @@ func TestEachAttemptHasAnEmptyWorkspace(t *testing.T) {
 		t.Fatal(r)
 	}
 	q.Must("wait", "--batch", "rush")
-	q.WaitUntil("nothing is left after a rush", 10*time.Second, func() bool { return len(remainingDirs()) == 0 })
+	q.WaitUntil("all directories are removed again", 10*time.Second, func() bool { return len(remainingDirs()) == 0 })
 	if n := strings.Count(q.Must("logs", "--batch", "rush"), "\n"); n > 0 {
-		t.Errorf("jobs of a rush found %d names in their folders", n)
+		t.Errorf("concurrent jobs found %d names in their directories", n)
 	}
 }
 
@@ -185,7 +185,7 @@ func TestJobsProgressIsShown(t *testing.T) {
 			return p != nil && p.Percent == percent && p.Text == text && p.At != ""
 		}
 	}
-	q.WaitUntil("it says 40", 10*time.Second, hasProgress(40, "epoch 4/10"))
+	q.WaitUntil("the job reports 40 percent", 10*time.Second, hasProgress(40, "epoch 4/10"))
 	for _, verb := range [][]string{{"list"}, {"status"}, {"show", id}, {"ps"}} {
 		if text := q.Must(verb...); !strings.Contains(text, "40 %") {
 			t.Errorf("%v prints no progress:\n%s", verb, text)
@@ -195,14 +195,14 @@ func TestJobsProgressIsShown(t *testing.T) {
 		t.Errorf("its column has %s", text)
 	}
 	open(0)
-	q.WaitUntil("the verb says 60", 10*time.Second, hasProgress(60, "six tenths"))
+	q.WaitUntil("the command reports 60 percent", 10*time.Second, hasProgress(60, "six tenths"))
 	q.Kill()
 	q.Start("--workers", "1")
 	if !hasProgress(60, "six tenths")() {
 		t.Errorf("after the service was killed: %+v", showWorkspaceJob(q, id).Progress)
 	}
 	open(1)
-	q.WaitUntil("it says 72 to another service", 10*time.Second, hasProgress(72, ""))
+	q.WaitUntil("the job reports 72 percent to another service", 10*time.Second, hasProgress(72, ""))
 	open(2)
 	q.CLI("wait", id)
 	if j := showWorkspaceJob(q, id); j.State != "dead" || !hasProgress(99, "nearly")() {
@@ -213,7 +213,7 @@ func TestJobsProgressIsShown(t *testing.T) {
 		t.Errorf("%d events of progress:\n%s", n, events)
 	}
 	if j := runToEnd(q, "true"); j.Progress != nil {
-		t.Errorf("a job that says nothing has %+v", j.Progress)
+		t.Errorf("a job without a progress report has %+v", j.Progress)
 	}
 }
 
@@ -326,11 +326,11 @@ func TestSecretsStaySecret(t *testing.T) {
 	})
 	for _, secret := range []string{token, "line-one-41d", "line-two-77a"} {
 		if index := bytes.Index([]byte(records), []byte(secret)); index >= 0 {
-			t.Errorf("%q is told: %q", secret, records[max(0, index-80):min(len(records), index+80)])
+			t.Errorf("the secret %q appears in: %q", secret, records[max(0, index-80):min(len(records), index+80)])
 		}
 	}
 	if len(records) < 10_000 {
-		t.Error(fmt.Sprint("only ", len(records), " bytes were looked at"))
+		t.Error(fmt.Sprint("only ", len(records), " bytes were searched"))
 	}
 }
 
@@ -341,7 +341,7 @@ func TestDeferredJobShowsNextAttempt(t *testing.T) {
 	q.Env = []string{"QUEUECTL_JOB_RETRY_DELAY=90s"}
 	q.Start("--workers", "1")
 	id := q.Must("enqueue", "--defer-code", "75", "exit 75")
-	q.WaitUntil("it is deferred", 20*time.Second,
+	q.WaitUntil("the job is deferred", 20*time.Second,
 		func() bool { return strings.Contains(q.Must("show", id, "--json"), `"reason":"deferred"`) })
 	var j struct {
 		RunAt time.Time `json:"run_at"`
@@ -351,6 +351,6 @@ func TestDeferredJobShowsNextAttempt(t *testing.T) {
 		t.Errorf("run_at is %v, %v", j.RunAt, err)
 	}
 	if list := q.Must("list"); !strings.Contains(list, "in 1m") {
-		t.Errorf("it is listed as\n%s", list)
+		t.Errorf("the job is listed as\n%s", list)
 	}
 }
