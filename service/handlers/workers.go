@@ -206,7 +206,7 @@ func (h *Overview) Status(ctx context.Context, _ control.Nothing) (control.Statu
 		st.Health = doctor.Health(h.health.Problems(ctx))
 	} else {
 		st.StoreError = unavailable.Error()
-		st.Health = doctor.Health([]string{"database: " + st.StoreError + "; the job counts may be outdated"}, true)
+		st.Health = doctor.Health([]string{st.StoreError + "; the job counts may be outdated"}, true)
 	}
 	for _, state := range queue.States() {
 		st.Jobs[state.String()] = counts.States[state]
