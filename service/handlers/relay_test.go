@@ -12,6 +12,7 @@ import (
 	"github.com/queuectl/queuectl/control"
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/service/cluster"
+	"github.com/queuectl/queuectl/store"
 )
 
 // relayingCluster is a store that the nodes a and b share. Node b holds every job, and executes the requests that it
@@ -81,35 +82,49 @@ func TestVerbsReachTheHolder(t *testing.T) {
 	}
 }
 
-// If another node holds a job, an edit makes that node return the job to the queue. The node that has checked the edit
-// then changes the job.
+// If another node may hold a job, an edit makes that node return the job to the queue. The node that has checked the
+// edit then changes the job. This changes nothing else: a job that nobody holds any more keeps its state, and refusals
+// are about the edit.
 func TestEditOfAHeldJobStaysOnTheNode(t *testing.T) {
-	s, c := newRelay(t)
-	j := jobNamed("j")
-	j.Shell, j.OnLost = "/bin/sh", queue.OnLostRetry // an edit requires these
-	s.enqueueJobs(t, j)
-	b := c.b.API
-	c.b.API = &releasing{b, c}
-	v, err := s.actions.Edit(asPeer(t, owner, control.Submit), control.Edit{
-		Selection: control.Selection{ID: "j"}, Set: json.RawMessage(`{"priority":-5}`)})
-	want := fmt.Sprintf(`{"method":"release","params":{"id":"j"},"uid":%d,"right":"submit"}`, owner)
-	if err != nil || len(v.Done) != 1 || len(c.requests) != 1 || c.requests[0] != want {
-		t.Errorf("got %+v, %v after the requests %q, want %q", v, err, c.requests, want)
+	for name, c := range map[string]struct {
+		verbs []queue.Verb // what other callers do before the edit
+		want  queue.State
+		err   string
+	}{
+		"waiting":   {nil, queue.Pending, ""},
+		"held":      {[]queue.Verb{queue.VerbHold}, queue.Held, ""},
+		"cancelled": {[]queue.Verb{queue.VerbCancel}, queue.Cancelled, "only waiting jobs can be changed"},
+	} {
+		for _, selection := range []control.Selection{{ID: "j"}, {All: true}} {
+			s, relay := newRelay(t)
+			j := jobNamed("j")
+			j.Shell, j.OnLost = "/bin/sh", queue.OnLostRetry // an edit requires these
+			s.enqueueJobs(t, j)
+			for _, verb := range c.verbs {
+				if err := s.Store.Change(t.Context(), 1, store.Change{Verb: verb, UID: owner}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			v, err := s.actions.Edit(asPeer(t, owner, control.Operate), control.Edit{
+				Selection: selection, Set: json.RawMessage(`{"priority":-5}`)})
+			request := fmt.Sprintf(`{"method":"edit","params":{"id":"j","set":{}},"uid":%d,"right":"operate"`, owner)
+			for _, got := range relay.requests {
+				if !strings.HasPrefix(got, request) {
+					t.Errorf("%s: the other node got the request %s, want %s", name, got, request)
+				}
+			}
+			edited := len(v.Done) == 1 && len(relay.requests) == 1
+			refused := len(v.Refused) == 1 && strings.Contains(v.Refused[0].Message, c.err)
+			skipped := selection.All && len(v.Done)+len(v.Refused) == 0 // the selection excludes ended jobs
+			if err != nil || c.err == "" && !edited || c.err != "" && !refused && !skipped {
+				t.Errorf("%s: got %+v, %v after %d requests", name, v, err, len(relay.requests))
+			}
+			now, err := s.Store.Get(t.Context(), "j")
+			if err != nil || now.State != c.want || (now.Priority == -5) != (c.err == "") {
+				t.Errorf("%s: the job is %s with the priority %d, %v; want %s", name, now.State, now.Priority, err, c.want)
+			}
+		}
 	}
-	if j, err := s.Store.Get(t.Context(), "j"); err != nil || j.Priority != -5 {
-		t.Errorf("the job has the priority %d, %v", j.Priority, err)
-	}
-}
-
-// releasing is the API of a node that no longer holds a job after it was released.
-type releasing struct {
-	control.API
-	c *relayingCluster
-}
-
-func (r *releasing) Release(ctx context.Context, p control.Selection) (control.BulkResult, error) {
-	r.c.holder = 0
-	return r.API.Release(ctx, p)
 }
 
 // The answering node checks the right that the first node has determined. A request gains nothing by its way: without
