@@ -1,11 +1,13 @@
 package handlers
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"testing"
 
@@ -169,5 +171,21 @@ func TestErrorsOfThisNodeAreItsOwn(t *testing.T) {
 	request := []byte(`{"method":"why","params":{"id":"1"},"right":"read"}`)
 	if reply, err := r.Answer(ctx, request); !errors.Is(err, context.Canceled) {
 		t.Errorf("the caller that gave up got %v, %v", reply, err)
+	}
+}
+
+// If a node can pause only some of its jobs, the caller still gets the ids of these, and the service logs the error.
+func TestPauseOfAllJobsKeepsPartialResults(t *testing.T) {
+	s, c := newSharedService(t)
+	var logged bytes.Buffer
+	s.actions.changes.log = slog.New(slog.NewTextHandler(&logged, nil))
+	const failure = "the runner with pid 7 does not answer"
+	c.answers[2] = string(control.EncodeAnswer(allPaused([]string{"j", "k"}, errors.New(failure)), nil))
+	v, err := s.actions.Pause(asPeer(t, owner, control.Admin), control.Selection{All: true})
+	if err != nil || !slices.Equal(v.Done, []string{"j", "k"}) || len(v.Refused) > 0 {
+		t.Errorf("got %+v, %v, want the ids of the jobs that node b has paused", v, err)
+	}
+	if text := logged.String(); !strings.Contains(text, failure) || !strings.Contains(text, "node=b") {
+		t.Errorf("the log has %q, want the error of node b", text)
 	}
 }
