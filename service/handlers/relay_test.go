@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/output"
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/service/cluster"
 	"github.com/queuectl/queuectl/store"
@@ -187,5 +188,47 @@ func TestPauseOfAllJobsKeepsPartialResults(t *testing.T) {
 	}
 	if text := logged.String(); !strings.Contains(text, failure) || !strings.Contains(text, "node=b") {
 		t.Errorf("the log has %q, want the error of node b", text)
+	}
+}
+
+// pieceCluster is a store that the nodes a and b share. Node b runs every job, and answers requests with these pieces of
+// output.
+type pieceCluster struct {
+	*drainCluster
+	pieces []string
+}
+
+func (c *pieceCluster) LeaseHolder(context.Context, int64) (int64, error) { return 2, nil }
+
+func (c *pieceCluster) Ask(context.Context, int64, []byte, bool) ([]byte, error) {
+	piece := c.pieces[0]
+	c.pieces = c.pieces[1:]
+	return control.EncodeAnswer(json.RawMessage(piece), nil), nil
+}
+
+// A follower of a silent job on another node gets no empty pieces. It does not compete with other requests each time
+// that the other node answers that nothing was printed.
+func TestFollowerOfASilentJobWaits(t *testing.T) {
+	const silent = `{"held":true,"cursor":[3,0]}`
+	for _, c := range []struct {
+		wait    bool
+		pieces  []string
+		rest    int
+		data    string
+		running bool
+	}{
+		{true, []string{silent, silent, `{"held":true,"cursor":[5,0],"data":"eHk="}`, silent}, 1, "xy", true},
+		{true, []string{silent, `{"held":true,"cursor":[3,0],"done":true}`, silent}, 1, "", true},
+		{true, []string{silent, `{"held":true,"cursor":[5,0]}`, silent}, 1, "", true},
+		{true, []string{silent, `{"cursor":[0,0]}`, silent}, 1, "", false},
+		{false, []string{silent, silent}, 1, "", true},
+	} {
+		cluster := &pieceCluster{newDrainCluster(), c.pieces}
+		s := newSharedServiceOn(t, cluster)
+		piece, running, err := s.Router.Read(t.Context(), 1, output.Cursor{3, 0}, c.wait)
+		if err != nil || running != c.running || string(piece.Data) != c.data || len(cluster.pieces) != c.rest {
+			t.Errorf("%q: got %+v, running %v, %v and %d unread pieces, want %q, running %v and %d", c.pieces, piece, running,
+				err, len(cluster.pieces), c.data, c.running, c.rest)
+		}
 	}
 }
