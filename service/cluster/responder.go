@@ -66,7 +66,7 @@ func (r *Responder) Answer(ctx context.Context, request []byte) (result any, err
 	}
 	ctx = control.WithPeer(ctx, control.Peer{UID: req.UID, GID: -1, PID: req.PID, Right: req.Right})
 	result, err = control.Dispatch(context.WithValue(ctx, relayedKey{}, req.States), r.API, req.Method, req.Params)
-	if e, ok := errors.AsType[*queue.Error](err); ok && e.Code == queue.CodeUnsupported {
+	if err == control.ErrNoMethod {
 		err = queue.Errorf(queue.CodeUnsupported, "node %s runs a queuectl version that does not know the request "+
 			"%q; upgrade node %[1]s", r.Node, queue.Clip(req.Method))
 	}
