@@ -42,13 +42,19 @@ type outputPiece struct {
 	Done   bool          `json:"done,omitempty"`
 }
 
+// errOutputNode says that the node that has a job's output does not answer.
+var errOutputNode = queue.Errorf(queue.CodeUnavailable,
+	"the node that has the job's output does not answer; see: queuectl node list")
+
 // readFrom reads output on another node.
 func (r *JobRouter) readFrom(ctx context.Context, node int64, p outputRead) (piece *outputPiece, err error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, 2*readTimeout, queue.Errorf(queue.CodeUnavailable,
-		"the node that has the job's output does not answer; see: queuectl node list"))
+	ctx, cancel := context.WithTimeoutCause(ctx, 2*readTimeout, errOutputNode)
 	defer cancel()
 	piece = &outputPiece{}
 	_, err = r.send(ctx, node, Request{Method: outputMethod, Params: p, Slow: true}, piece)
+	if p.Ref != "" && IsNodeLost(err) { // no other node takes over an output file
+		err = errOutputNode
+	}
 	return piece, err
 }
 

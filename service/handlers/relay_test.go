@@ -9,7 +9,10 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/queuectl/queuectl/control"
 	"github.com/queuectl/queuectl/output"
@@ -191,8 +194,8 @@ func TestPauseOfAllJobsKeepsPartialResults(t *testing.T) {
 	}
 }
 
-// pieceCluster is a store that the nodes a and b share. Node b runs every job, and answers requests with these pieces of
-// output.
+// pieceCluster is a store that the nodes a and b share. Node b runs every job, and answers requests with these pieces
+// of output.
 type pieceCluster struct {
 	*drainCluster
 	pieces []string
@@ -231,4 +234,37 @@ func TestFollowerOfASilentJobWaits(t *testing.T) {
 				err, len(cluster.pieces), c.data, c.running, c.rest)
 		}
 	}
+}
+
+// losingCluster is a store that the nodes a and b share. Node b is lost while it answers a request.
+type losingCluster struct {
+	*drainCluster
+	lost atomic.Bool
+}
+
+func (c *losingCluster) Lease() time.Duration { return 3 * time.Second }
+
+func (c *losingCluster) Nodes(context.Context, string) ([]store.NodeState, error) {
+	nodes := slices.Clone(c.nodes)
+	nodes[1].Alive = !c.lost.Load()
+	return nodes, nil
+}
+
+func (c *losingCluster) Ask(ctx context.Context, _ int64, _ []byte, _ bool) ([]byte, error) {
+	c.lost.Store(true)
+	<-ctx.Done()
+	return nil, ctx.Err()
+}
+
+// No other node takes over the stored output of an attempt that has ended, so the error does not promise that.
+func TestOutputFileOfALostNode(t *testing.T) {
+	c := &losingCluster{drainCluster: newDrainCluster()}
+	s := newSharedServiceOn(t, c)
+	synctest.Test(t, func(t *testing.T) {
+		_, _, err := s.Router.OpenAttemptOutput(t.Context(), &queue.Attempt{N: 1, OutputRef: "1-1", Node: "b"})
+		const want = "the node that has the job's output does not answer; see: queuectl node list"
+		if !errors.Is(err, queue.ErrUnavailable) || err.Error() != want {
+			t.Errorf("got %v, want %s", err, want)
+		}
+	})
 }
