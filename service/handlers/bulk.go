@@ -64,6 +64,9 @@ func (h *bulk) bulkByID(ctx context.Context, v *verb, ids []string) (control.Bul
 			return b.results(err)
 		}
 		for i := range refs {
+			if errs[i] == nil && !cluster.IsRelayedJob(ctx, refs[i].Seq) {
+				errs[i] = queue.NoJob(refs[i].ID)
+			}
 			b.apply(done+i, refs[i], errs[i])
 		}
 		done += len(refs)

@@ -70,7 +70,7 @@ func TestVerbsReachTheHolder(t *testing.T) {
 		s.enqueueJobs(t, jobNamed("j"))
 		ctx := asPeer(t, owner, control.Submit)
 		here, err := do(s.actions, ctx, control.Selection{ID: "j"})
-		want += fmt.Sprintf(`,"uid":%d,"right":"submit"}`, owner)
+		want += fmt.Sprintf(`,"uid":%d,"right":"submit","seq":1}`, owner)
 		if err != nil || len(c.requests) != 1 || c.requests[0] != want {
 			t.Errorf("got the requests %q and %v, want %q", c.requests, err, want)
 		}
@@ -163,6 +163,29 @@ func TestRelayedRequestsNeedTheRight(t *testing.T) {
 	}
 	if j, err := s.Store.Get(t.Context(), "j"); err != nil || j.State != queue.Pending {
 		t.Errorf("the job is %s, %v", j.State, err)
+	}
+}
+
+// A request is about the job that had the id when the first node read it. If another job has the id since then, the
+// answering node does not change that job.
+func TestRelayedRequestIgnoresANewJob(t *testing.T) {
+	s, c := newRelay(t)
+	s.enqueueJobs(t, jobNamed("j"))
+	if err := s.Store.Change(t.Context(), 1, store.Change{Verb: queue.VerbRemove, UID: owner}); err != nil {
+		t.Fatal(err)
+	}
+	s.enqueueJobs(t, jobNamed("j"))
+	for i, want := range []queue.State{queue.Pending, queue.Held} {
+		seq := i + 1
+		result, err := c.b.Answer(t.Context(), fmt.Appendf(nil,
+			`{"method":"hold","params":{"id":"j"},"uid":%d,"right":"submit","seq":%d}`, owner, seq))
+		v, _ := result.(control.BulkResult)
+		if err != nil || seq == 1 && (len(v.Refused) != 1 || v.Refused[0].Code != queue.CodeNotFound) {
+			t.Errorf("seq %d: got %+v, %v", seq, v, err)
+		}
+		if j, err := s.Store.Get(t.Context(), "j"); err != nil || j.State != want {
+			t.Errorf("seq %d: the job is %s, %v; want %s", seq, j.State, err, want)
+		}
 	}
 }
 
