@@ -189,6 +189,34 @@ func TestRelayedRequestIgnoresANewJob(t *testing.T) {
 	}
 }
 
+// A schedule that replaces its running job changes nothing if no node holds the job any more, as without other nodes.
+func TestReplacedJobOfAnotherNodeKeepsItsState(t *testing.T) {
+	s, c := newRelay(t)
+	s.enqueueJobs(t, jobNamed("j"))
+	err := s.schedules.endLeased(t.Context(), 1, owner)
+	if j, failed := s.Store.Get(t.Context(), "j"); err != nil || failed != nil || j.State != queue.Pending {
+		t.Errorf("the job is %s, %v, %v after the requests %q", j.State, err, failed, c.requests)
+	}
+}
+
+// The resumption of a frozen queue resumes its jobs whoever owns them, also on other nodes.
+func TestResumeOfAFrozenQueueNeedsNoRightOnItsJobs(t *testing.T) {
+	s, c := newRelay(t)
+	s.enqueueJobs(t, jobNamed("j"))
+	lease := s.claimJobs(t, 1)[0].Lease()
+	_, err := s.Store.Exchange(t.Context(), store.Report{Started: []store.Started{{Lease: lease, At: s.Store.Now()}}})
+	if err == nil {
+		err = s.Store.Pause(t.Context(), store.Pause{Lease: lease, On: true})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = s.queues.resumeFrozen(asPeer(t, owner+1, control.Submit), &store.QueueState{})
+	if err != nil || len(c.requests) != 1 || !strings.Contains(c.requests[0], `"method":"resume"`) {
+		t.Errorf("got %v after the requests %q, want one to resume the job", err, c.requests)
+	}
+}
+
 // If a request fails on this node, the error is returned unchanged and names no other node.
 func TestErrorsOfThisNodeAreItsOwn(t *testing.T) {
 	s := newServiceWithStore(t)
