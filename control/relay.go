@@ -3,17 +3,21 @@ package control
 import (
 	"context"
 	"encoding/json"
+	"errors"
 
 	"github.com/queuectl/queuectl/queue"
 )
 
+// ErrNoMethod says that Dispatch cannot call a method, because it does not exist or is a stream.
+var ErrNoMethod = errors.New("no such method")
+
 // Dispatch calls a method of api for the peer of ctx, as a server does for a request that has no connection. The
-// caller has determined the peer's right. Streams are not supported.
+// caller has determined the peer's right.
 func Dispatch(ctx context.Context, api API, method string, raw json.RawMessage) (result any, err error) {
 	m, peer := methodOf(method), PeerFrom(ctx)
 	switch {
 	case m == nil || m.Stream:
-		return nil, UnsupportedMethod(method)
+		return nil, ErrNoMethod
 	case !peer.Right.Covers(m.Right):
 		return nil, queue.Errorf(queue.CodeDenied, "%s needs the right %q", m.Name, m.Right)
 	}

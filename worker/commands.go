@@ -81,6 +81,16 @@ func (p *Pool) Change(ctx context.Context, seq int64, c store.Change) (bool, err
 	return answered || err != nil, err
 }
 
+// GiveBack returns a leased job that has not started to the queue, and waits until the return is stored. It changes
+// nothing else. If the attempt has started, GiveBack returns ErrAttemptStarted.
+func (p *Pool) GiveBack(ctx context.Context, seq int64) error {
+	edit := func(*queue.Job) error { return store.ErrStateChanged }
+	if _, err := p.Change(ctx, seq, store.Change{Verb: queue.VerbEdit, Edit: edit}); err != store.ErrStateChanged {
+		return err
+	}
+	return nil // the store has returned the job, and then refused the edit
+}
+
 // pendingChange is a change of a leased job that a caller waits for.
 type pendingChange struct {
 	store.Change

@@ -11,20 +11,55 @@ import (
 	"github.com/queuectl/queuectl/worker"
 )
 
-// Change returns ErrAttemptStarted when the runner answers that the job has started.
-func TestChangeOfStartedJobFails(t *testing.T) {
+// GiveBack returns ErrAttemptStarted when the runner answers that the job has started.
+func TestGiveBackOfStartedJobFails(t *testing.T) {
 	s, f, p := startPool(t, 1)
 	f.ignoreStarts()
 	s.enqueue(0)
 	awaitFrame[*wire.Drop](t, f, 1)
-	answer := make(chan callResult, 1)
-	go func() {
-		leased, err := p.Change(context.Background(), 1, store.Change{Verb: queue.VerbRelease})
-		answer <- callResult{leased, err}
-	}()
+	answer := make(chan error, 1)
+	go func() { answer <- p.GiveBack(context.Background(), 1) }()
 	awaitFrame[*wire.Drop](t, f, 2)
 	f.send(&wire.Dropped{Lease: lease(1)}) // too late to drop: the job runs
-	check(t, "answer", receive(t, "an answer", answer), callResult{true, worker.ErrAttemptStarted})
+	if err := receive(t, "an answer", answer); !errors.Is(err, worker.ErrAttemptStarted) {
+		t.Errorf("got %v, want an error that the attempt has started", err)
+	}
+}
+
+// GiveBack returns a job to the queue and changes nothing else, even if another caller has asked for a change.
+func TestGiveBackChangesNothing(t *testing.T) {
+	s, f, p := startPool(t, 1)
+	f.ignoreStarts()
+	answers, waits := make(chan error, 1), signalingContext{context.Background(), make(chan struct{}, 9)}
+	s.enqueue(0)
+	awaitFrame[*wire.Drop](t, f, 1)
+	go func() { answers <- p.GiveBack(waits, 1) }()
+	<-waits.waiting
+	f.send(&wire.Dropped{Lease: lease(1), Dropped: true})
+	if err := receive(t, "an answer", answers); err != nil {
+		t.Errorf("give back: %v", err)
+	}
+	s.checkState(1, queue.Pending, "")
+	awaitFrame[*wire.Start](t, f, 2) // the job is claimed again
+	held := make(chan error, 1)
+	waits.waiting = make(chan struct{}, 9)
+	go func() {
+		_, err := p.Change(waits, 1, store.Change{Verb: queue.VerbHold, UID: 7})
+		held <- err
+	}()
+	<-waits.waiting
+	waits.waiting = make(chan struct{}, 9)
+	go func() { answers <- p.GiveBack(waits, 1) }()
+	<-waits.waiting
+	f.send(&wire.Dropped{Lease: wire.Lease{Seq: 1, Fence: 2}, Dropped: true})
+	if err := errors.Join(receive(t, "an answer", held), receive(t, "an answer", answers)); err != nil {
+		t.Errorf("hold and give back: %v", err)
+	}
+	s.checkState(1, queue.Held, "")
+	if err := p.GiveBack(context.Background(), 1); err != nil {
+		t.Errorf("give back a job that is not leased: %v", err)
+	}
+	s.checkState(1, queue.Held, "")
 }
 
 // If two callers change a job and the first one stops waiting, the second one does not get the result

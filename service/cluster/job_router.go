@@ -44,6 +44,9 @@ type Request struct {
 	UID    int           `json:"uid"` // the peer that has sent the request to the first node
 	PID    int           `json:"pid,omitempty"`
 	Right  control.Right `json:"right"` // the right of the peer on the first node
+	// Seq is the number of the job that the request is about; 0 if Forward does not send the request. The id in
+	// Params may belong to another job by the time of the answer.
+	Seq int64 `json:"seq,omitempty"`
 	// States lists the states in which the request may change a job. If it is empty, any state will do.
 	States []queue.State `json:"states,omitempty"`
 
@@ -67,6 +70,7 @@ const (
 // of its answer into result. held is false if no other node holds the lease. If the holder is lost while it ends
 // the job, Forward waits until the job has a new holder or none, and repeats the request.
 func (r *JobRouter) Forward(ctx context.Context, seq int64, req Request, result any) (held bool, err error) {
+	req.Seq = seq
 	for r.Cluster != nil && r.Pool.Running(seq) == 0 {
 		node, err := r.Cluster.LeaseHolder(ctx, seq)
 		if err != nil || node == 0 {

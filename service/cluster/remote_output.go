@@ -42,13 +42,19 @@ type outputPiece struct {
 	Done   bool          `json:"done,omitempty"`
 }
 
+// errOutputNode says that the node that has a job's output does not answer.
+var errOutputNode = queue.Errorf(queue.CodeUnavailable,
+	"the node that has the job's output does not answer; see: queuectl node list")
+
 // readFrom reads output on another node.
 func (r *JobRouter) readFrom(ctx context.Context, node int64, p outputRead) (piece *outputPiece, err error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, 2*readTimeout, queue.Errorf(queue.CodeUnavailable,
-		"the node that has the job's output does not answer; see: queuectl node list"))
+	ctx, cancel := context.WithTimeoutCause(ctx, 2*readTimeout, errOutputNode)
 	defer cancel()
 	piece = &outputPiece{}
 	_, err = r.send(ctx, node, Request{Method: outputMethod, Params: p, Slow: true}, piece)
+	if p.Ref != "" && IsNodeLost(err) { // no other node takes over an output file
+		err = errOutputNode
+	}
 	return piece, err
 }
 
@@ -87,14 +93,17 @@ func (r *JobRouter) readRemote(ctx context.Context, p outputRead) (*outputPiece,
 	return r.readFrom(ctx, node, p)
 }
 
-// Read reads output of a running job on any node. ok is false if no node runs the job.
+// Read reads output of a running job on any node. With wait, it waits until there is some. ok is false if no node runs
+// the job.
 func (r *JobRouter) Read(ctx context.Context, seq int64, cursor output.Cursor, wait bool) (piece *outputPiece, ok bool,
 	err error) {
 	p := outputRead{Seq: seq, Cursor: cursor, Wait: wait}
 	piece, err = r.readLocal(ctx, p)
-	for begun := time.Now(); err == nil && !piece.Held; {
+	for lastAnswer := time.Now(); err == nil && !piece.Held; {
 		remote, failed := r.readRemote(ctx, p)
 		switch {
+		case failed == nil && wait && remote.Held && !remote.Done && remote.Cursor == cursor: // nothing was printed
+			lastAnswer = time.Now()
 		case failed == nil || !wait || !errors.Is(failed, queue.ErrUnavailable):
 			return remote, remote.Held, failed
 		case IsNodeLost(failed):
@@ -102,7 +111,7 @@ func (r *JobRouter) Read(ctx context.Context, seq int64, cursor output.Cursor, w
 				return nil, false, failed
 			}
 		// Give up: if the node was lost, its lease has expired by now.
-		case time.Since(begun) > 2*r.Cluster.Lease():
+		case time.Since(lastAnswer) > 2*r.Cluster.Lease():
 			return nil, false, failed
 		default: // try again: for example, the store may be temporarily unavailable
 			select {

@@ -36,8 +36,18 @@ type relayedKey struct{}
 // handler answers for this node alone. states lists the states in which a verb may change a job; if it is empty,
 // any state will do.
 func Relayed(ctx context.Context) (states []queue.State, relayed bool) {
-	states, relayed = ctx.Value(relayedKey{}).([]queue.State)
+	req, relayed := ctx.Value(relayedKey{}).(*Request)
+	if relayed {
+		states = req.States
+	}
 	return states, relayed
+}
+
+// IsRelayedJob reports whether the request of ctx may be about a job. It may not if it comes from another node and is
+// about an earlier job with the same id.
+func IsRelayedJob(ctx context.Context, seq int64) bool {
+	req, _ := ctx.Value(relayedKey{}).(*Request)
+	return req == nil || req.Seq == 0 || req.Seq == seq
 }
 
 // Answer executes a request of another node. The other node has determined the right of the peer. This node checks
@@ -65,8 +75,8 @@ func (r *Responder) Answer(ctx context.Context, request []byte) (result any, err
 		return r.Router.answerRead(ctx, p)
 	}
 	ctx = control.WithPeer(ctx, control.Peer{UID: req.UID, GID: -1, PID: req.PID, Right: req.Right})
-	result, err = control.Dispatch(context.WithValue(ctx, relayedKey{}, req.States), r.API, req.Method, req.Params)
-	if e, ok := errors.AsType[*queue.Error](err); ok && e.Code == queue.CodeUnsupported {
+	result, err = control.Dispatch(context.WithValue(ctx, relayedKey{}, &req.Request), r.API, req.Method, req.Params)
+	if err == control.ErrNoMethod {
 		err = queue.Errorf(queue.CodeUnsupported, "node %s runs a queuectl version that does not know the request "+
 			"%q; upgrade node %[1]s", r.Node, queue.Clip(req.Method))
 	}

@@ -76,6 +76,18 @@ func TestRejectedRequestsNameTheNode(t *testing.T) {
 	}
 }
 
+// An error of a handler keeps its text, even if it has the code of an unknown method.
+func TestUnsupportedByAHandlerIsNotAnUnknownMethod(t *testing.T) {
+	failure := queue.Errorf(queue.CodeUnsupported, "this system has no such signal")
+	r := newResponder(func(context.Context, control.Selection) (control.BulkResult, error) {
+		return control.BulkResult{}, failure
+	})
+	_, err := r.Answer(t.Context(), []byte(`{"method":"cancel","params":{"id":"j"},"right":"submit"}`))
+	if err != error(failure) {
+		t.Errorf("got %v, want %v", err, failure)
+	}
+}
+
 // fakeRequests holds one request to this node, and its answer.
 type fakeRequests struct {
 	store.NodeRequests

@@ -43,7 +43,7 @@ type verb struct {
 	// do changes a job that no other node holds. If only is not empty, the job must be in one of these states.
 	do func(ctx context.Context, j *queue.Job, only []queue.State) error
 
-	localOnly bool // do changes nothing, so that it does not matter which node holds the job
+	localOnly bool // call do on this node, whichever node holds the job
 
 	// If another node holds the job, that node gets the request remoteMethod ("" means method), with the parameters
 	// that params returns for a selection of the job. params is nil if these are only the selection.
@@ -64,6 +64,9 @@ func (h *bulk) bulkByID(ctx context.Context, v *verb, ids []string) (control.Bul
 			return b.results(err)
 		}
 		for i := range refs {
+			if errs[i] == nil && !cluster.IsRelayedJob(ctx, refs[i].Seq) {
+				errs[i] = queue.NoJob(refs[i].ID)
+			}
 			b.apply(done+i, refs[i], errs[i])
 		}
 		done += len(refs)

@@ -175,15 +175,18 @@ func (h *Nodes) confirmDrain(ctx context.Context, nodes []store.NodeState) error
 			silent = append(silent, result.Node.Name)
 		}
 	}
-	if silent != nil {
+	if len(problems)+len(silent) == 0 {
+		return nil
+	}
+	// Name at most MaxNamedNodes nodes. If some do not answer, one of them is named.
+	unnamed := len(problems) + len(silent) - cluster.MaxNamedNodes
+	problems = problems[:min(len(problems), cluster.MaxNamedNodes-min(1, len(silent)))]
+	if silent = silent[:min(len(silent), cluster.MaxNamedNodes-len(problems))]; len(silent) > 0 {
 		problems = append(problems, fmt.Sprintf("draining has begun, but jobs may still start for up to %v (setting "+
 			"node_lease) on nodes that do not answer: %s", h.cluster.Lease(), strings.Join(silent, ", ")))
 	}
-	if more := len(problems) - cluster.MaxNamedNodes; more > 0 {
-		problems = append(problems[:cluster.MaxNamedNodes], fmt.Sprintf("jobs may also still start on %d more nodes", more))
-	}
-	if len(problems) == 0 {
-		return nil
+	if unnamed > 0 {
+		problems = append(problems, fmt.Sprintf("jobs may also still start on %d more nodes", unnamed))
 	}
 	return queue.Errorf(queue.CodeUnavailable, "%s", strings.Join(problems, "; "))
 }

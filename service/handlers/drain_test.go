@@ -4,7 +4,9 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -22,7 +24,8 @@ type drainCluster struct {
 	store.NodeRequests
 	nodes    []store.NodeState
 	answers  map[int64]string // the answer to every request, by node id; a node without one does not answer
-	requests []string         // the requests that the nodes received
+	mu       sync.Mutex
+	requests []string // the requests that the nodes received; guarded by mu
 }
 
 func (c *drainCluster) HasOthers() bool      { return true }
@@ -46,7 +49,9 @@ func (c *drainCluster) Ask(_ context.Context, node int64, raw []byte, _ bool) ([
 	if err := json.Unmarshal(raw, &req); err != nil {
 		return nil, err
 	}
+	c.mu.Lock()
 	c.requests = append(c.requests, req.Method)
+	c.mu.Unlock()
 	answer, ok := c.answers[node]
 	if !ok {
 		return nil, context.DeadlineExceeded
@@ -122,6 +127,42 @@ func TestDrainReportsWhatEachNodeConfirms(t *testing.T) {
 			case c.want != "" && (!errors.Is(err, queue.ErrUnavailable) || err.Error() != c.want):
 				t.Errorf("%s, %s: got %v, want %q", verb, name, err, c.want)
 			}
+		}
+	}
+}
+
+// The error of a drain names at most cluster.MaxNamedNodes nodes and counts the others. If nodes do not answer, it
+// always says for how long jobs may start there.
+func TestDrainErrorCountsEveryNode(t *testing.T) {
+	const silence = "draining has begun, but jobs may still start for up to 30s (setting node_lease) on nodes that do " +
+		"not answer: "
+	const more = "jobs may also still start on %d more nodes"
+	for _, c := range []struct {
+		failing, silent int
+		want            []string
+	}{
+		{3, 0, []string{"on b: x", "on c: x", "on d: x"}},
+		{5, 0, []string{"on b: x", "on c: x", "on d: x", fmt.Sprintf(more, 2)}},
+		{0, 3, []string{silence + "b, c, d"}},
+		{0, 5, []string{silence + "b, c, d", fmt.Sprintf(more, 2)}},
+		{1, 2, []string{"on b: x", silence + "c, d"}},
+		{1, 5, []string{"on b: x", silence + "c, d", fmt.Sprintf(more, 3)}},
+		{2, 1, []string{"on b: x", "on c: x", silence + "d"}},
+		{5, 5, []string{"on b: x", "on c: x", silence + "g", fmt.Sprintf(more, 7)}},
+	} {
+		s, cluster := newSharedService(t)
+		cluster.answers = map[int64]string{}
+		for i := range c.failing + c.silent {
+			id := int64(i + 2)
+			cluster.nodes = append(cluster.nodes[:i+1:i+1],
+				store.NodeState{Node: store.Node{ID: id, Name: string(rune('b' + i))}, Alive: true})
+			if i < c.failing {
+				cluster.answers[id] = failed("x")
+			}
+		}
+		err := s.nodes.confirmDrain(t.Context(), cluster.nodes)
+		if want := strings.Join(c.want, "; "); err == nil || err.Error() != want {
+			t.Errorf("%d nodes fail and %d do not answer: got %v, want %s", c.failing, c.silent, err, want)
 		}
 	}
 }

@@ -75,11 +75,10 @@ func (h *Actions) pauseAll(ctx context.Context, method string, p control.Selecti
 		return v, h.rights.Refuse(&peer, method+" of all jobs", control.Operate)
 	}
 	if _, relayed := cluster.Relayed(ctx); relayed {
-		err := h.changes.ReloadShared(ctx)
-		if err == nil {
-			v.Done, err = h.pool.PauseAll(h.pauses.Current() != nil)(ctx)
+		if err := h.changes.ReloadShared(ctx); err != nil {
+			return v, err
 		}
-		return v, err
+		return allPaused(h.pool.PauseAll(h.pauses.Current() != nil)(ctx)), nil
 	}
 	if p.DryRun {
 		v.Matched = new(int(h.store.Counts().States[queue.Processing]))
@@ -109,8 +108,21 @@ func (h *Actions) pauseAll(ctx context.Context, method string, p control.Selecti
 	request := cluster.Request{Method: method, Params: control.Selection{All: true}}
 	for _, other := range notifyNodes[control.BulkResult](ctx, h.changes, request) {
 		v.Done = append(v.Done, other.Result.Done...)
+		for _, r := range other.Result.Refused {
+			h.changes.log.Warn("a node did not "+method+" all jobs", "node", other.Node.Name, "error", r.Message)
+		}
 	}
 	return v, err
+}
+
+// allPaused returns the answer to another node about a pause, or its end, of the jobs on this node. If some of
+// the jobs failed, the answer contains both the ids of the other jobs and the error.
+func allPaused(done []string, err error) control.BulkResult {
+	v := control.BulkResult{Done: done}
+	if err != nil {
+		v.Refused = append(v.Refused, refusalOf("", &queue.Error{Code: queue.CodeUnavailable, Message: err.Error()}))
+	}
+	return v
 }
 
 // storePause stores the start or the end of a pause of all jobs. The caller holds the settings lock.

@@ -403,7 +403,8 @@ func (h *Queues) resumeFrozen(ctx context.Context, q *store.QueueState) error {
 				refs = append(refs, store.Ref{Seq: j.Seq, ID: j.ID, State: j.State, UID: j.UID})
 			}
 		}
-		v, err := h.bulk.bulkByRef(ctx, h.jobChanges.pauseVerb(false), refs, f.States)
+		// The peer needs no right on the jobs, since it may resume the queue.
+		v, err := h.bulk.bulkByRef(asService(ctx), h.jobChanges.pauseVerb(false), refs, f.States)
 		if err = exceptState(&v, err); err != nil || page.Next == 0 {
 			return err
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/runner/process"
 	"github.com/queuectl/queuectl/service/cluster"
 	"github.com/queuectl/queuectl/store"
@@ -42,7 +43,7 @@ func (h *Schedules) endLeased(ctx context.Context, seq int64, uid int) error {
 		return err
 	}
 	request := cluster.Request{Method: "cancel", Params: control.Selection{ID: control.Name(found.Refs[0].ID)},
-		EndsAttempt: true}
+		States: []queue.State{queue.Processing}, EndsAttempt: true}
 	ctx = asService(control.WithPeer(ctx, control.Peer{UID: uid}))
 	var v control.BulkResult
 	_, err = h.router.Forward(ctx, seq, request, &v)

@@ -1,17 +1,24 @@
 package handlers
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/output"
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/service/cluster"
+	"github.com/queuectl/queuectl/store"
 )
 
 // relayingCluster is a store that the nodes a and b share. Node b holds every job, and executes the requests that it
@@ -63,7 +70,7 @@ func TestVerbsReachTheHolder(t *testing.T) {
 		s.enqueueJobs(t, jobNamed("j"))
 		ctx := asPeer(t, owner, control.Submit)
 		here, err := do(s.actions, ctx, control.Selection{ID: "j"})
-		want += fmt.Sprintf(`,"uid":%d,"right":"submit"}`, owner)
+		want += fmt.Sprintf(`,"uid":%d,"right":"submit","seq":1}`, owner)
 		if err != nil || len(c.requests) != 1 || c.requests[0] != want {
 			t.Errorf("got the requests %q and %v, want %q", c.requests, err, want)
 		}
@@ -81,35 +88,49 @@ func TestVerbsReachTheHolder(t *testing.T) {
 	}
 }
 
-// If another node holds a job, an edit makes that node return the job to the queue. The node that has checked the edit
-// then changes the job.
+// If another node may hold a job, an edit makes that node return the job to the queue. The node that has checked the
+// edit then changes the job. This changes nothing else: a job that nobody holds any more keeps its state, and refusals
+// are about the edit.
 func TestEditOfAHeldJobStaysOnTheNode(t *testing.T) {
-	s, c := newRelay(t)
-	j := jobNamed("j")
-	j.Shell, j.OnLost = "/bin/sh", queue.OnLostRetry // an edit requires these
-	s.enqueueJobs(t, j)
-	b := c.b.API
-	c.b.API = &releasing{b, c}
-	v, err := s.actions.Edit(asPeer(t, owner, control.Submit), control.Edit{
-		Selection: control.Selection{ID: "j"}, Set: json.RawMessage(`{"priority":-5}`)})
-	want := fmt.Sprintf(`{"method":"release","params":{"id":"j"},"uid":%d,"right":"submit"}`, owner)
-	if err != nil || len(v.Done) != 1 || len(c.requests) != 1 || c.requests[0] != want {
-		t.Errorf("got %+v, %v after the requests %q, want %q", v, err, c.requests, want)
+	for name, c := range map[string]struct {
+		verbs []queue.Verb // what other callers do before the edit
+		want  queue.State
+		err   string
+	}{
+		"waiting":   {nil, queue.Pending, ""},
+		"held":      {[]queue.Verb{queue.VerbHold}, queue.Held, ""},
+		"cancelled": {[]queue.Verb{queue.VerbCancel}, queue.Cancelled, "only waiting jobs can be changed"},
+	} {
+		for _, selection := range []control.Selection{{ID: "j"}, {All: true}} {
+			s, relay := newRelay(t)
+			j := jobNamed("j")
+			j.Shell, j.OnLost = "/bin/sh", queue.OnLostRetry // an edit requires these
+			s.enqueueJobs(t, j)
+			for _, verb := range c.verbs {
+				if err := s.Store.Change(t.Context(), 1, store.Change{Verb: verb, UID: owner}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			v, err := s.actions.Edit(asPeer(t, owner, control.Operate), control.Edit{
+				Selection: selection, Set: json.RawMessage(`{"priority":-5}`)})
+			request := fmt.Sprintf(`{"method":"edit","params":{"id":"j","set":{}},"uid":%d,"right":"operate"`, owner)
+			for _, got := range relay.requests {
+				if !strings.HasPrefix(got, request) {
+					t.Errorf("%s: the other node got the request %s, want %s", name, got, request)
+				}
+			}
+			edited := len(v.Done) == 1 && len(relay.requests) == 1
+			refused := len(v.Refused) == 1 && strings.Contains(v.Refused[0].Message, c.err)
+			skipped := selection.All && len(v.Done)+len(v.Refused) == 0 // the selection excludes ended jobs
+			if err != nil || c.err == "" && !edited || c.err != "" && !refused && !skipped {
+				t.Errorf("%s: got %+v, %v after %d requests", name, v, err, len(relay.requests))
+			}
+			now, err := s.Store.Get(t.Context(), "j")
+			if err != nil || now.State != c.want || (now.Priority == -5) != (c.err == "") {
+				t.Errorf("%s: the job is %s with the priority %d, %v; want %s", name, now.State, now.Priority, err, c.want)
+			}
+		}
 	}
-	if j, err := s.Store.Get(t.Context(), "j"); err != nil || j.Priority != -5 {
-		t.Errorf("the job has the priority %d, %v", j.Priority, err)
-	}
-}
-
-// releasing is the API of a node that no longer holds a job after it was released.
-type releasing struct {
-	control.API
-	c *relayingCluster
-}
-
-func (r *releasing) Release(ctx context.Context, p control.Selection) (control.BulkResult, error) {
-	r.c.holder = 0
-	return r.API.Release(ctx, p)
 }
 
 // The answering node checks the right that the first node has determined. A request gains nothing by its way: without
@@ -145,6 +166,57 @@ func TestRelayedRequestsNeedTheRight(t *testing.T) {
 	}
 }
 
+// A request is about the job that had the id when the first node read it. If another job has the id since then, the
+// answering node does not change that job.
+func TestRelayedRequestIgnoresANewJob(t *testing.T) {
+	s, c := newRelay(t)
+	s.enqueueJobs(t, jobNamed("j"))
+	if err := s.Store.Change(t.Context(), 1, store.Change{Verb: queue.VerbRemove, UID: owner}); err != nil {
+		t.Fatal(err)
+	}
+	s.enqueueJobs(t, jobNamed("j"))
+	for i, want := range []queue.State{queue.Pending, queue.Held} {
+		seq := i + 1
+		result, err := c.b.Answer(t.Context(), fmt.Appendf(nil,
+			`{"method":"hold","params":{"id":"j"},"uid":%d,"right":"submit","seq":%d}`, owner, seq))
+		v, _ := result.(control.BulkResult)
+		if err != nil || seq == 1 && (len(v.Refused) != 1 || v.Refused[0].Code != queue.CodeNotFound) {
+			t.Errorf("seq %d: got %+v, %v", seq, v, err)
+		}
+		if j, err := s.Store.Get(t.Context(), "j"); err != nil || j.State != want {
+			t.Errorf("seq %d: the job is %s, %v; want %s", seq, j.State, err, want)
+		}
+	}
+}
+
+// A schedule that replaces its running job changes nothing if no node holds the job any more, as without other nodes.
+func TestReplacedJobOfAnotherNodeKeepsItsState(t *testing.T) {
+	s, c := newRelay(t)
+	s.enqueueJobs(t, jobNamed("j"))
+	err := s.schedules.endLeased(t.Context(), 1, owner)
+	if j, failed := s.Store.Get(t.Context(), "j"); err != nil || failed != nil || j.State != queue.Pending {
+		t.Errorf("the job is %s, %v, %v after the requests %q", j.State, err, failed, c.requests)
+	}
+}
+
+// The resumption of a frozen queue resumes its jobs whoever owns them, also on other nodes.
+func TestResumeOfAFrozenQueueNeedsNoRightOnItsJobs(t *testing.T) {
+	s, c := newRelay(t)
+	s.enqueueJobs(t, jobNamed("j"))
+	lease := s.claimJobs(t, 1)[0].Lease()
+	_, err := s.Store.Exchange(t.Context(), store.Report{Started: []store.Started{{Lease: lease, At: s.Store.Now()}}})
+	if err == nil {
+		err = s.Store.Pause(t.Context(), store.Pause{Lease: lease, On: true})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = s.queues.resumeFrozen(asPeer(t, owner+1, control.Submit), &store.QueueState{})
+	if err != nil || len(c.requests) != 1 || !strings.Contains(c.requests[0], `"method":"resume"`) {
+		t.Errorf("got %v after the requests %q, want one to resume the job", err, c.requests)
+	}
+}
+
 // If a request fails on this node, the error is returned unchanged and names no other node.
 func TestErrorsOfThisNodeAreItsOwn(t *testing.T) {
 	s := newServiceWithStore(t)
@@ -155,4 +227,95 @@ func TestErrorsOfThisNodeAreItsOwn(t *testing.T) {
 	if reply, err := r.Answer(ctx, request); !errors.Is(err, context.Canceled) {
 		t.Errorf("the caller that gave up got %v, %v", reply, err)
 	}
+}
+
+// If a node can pause only some of its jobs, the caller still gets the ids of these, and the service logs the error.
+func TestPauseOfAllJobsKeepsPartialResults(t *testing.T) {
+	s, c := newSharedService(t)
+	var logged bytes.Buffer
+	s.actions.changes.log = slog.New(slog.NewTextHandler(&logged, nil))
+	const failure = "the runner with pid 7 does not answer"
+	c.answers[2] = string(control.EncodeAnswer(allPaused([]string{"j", "k"}, errors.New(failure)), nil))
+	v, err := s.actions.Pause(asPeer(t, owner, control.Admin), control.Selection{All: true})
+	if err != nil || !slices.Equal(v.Done, []string{"j", "k"}) || len(v.Refused) > 0 {
+		t.Errorf("got %+v, %v, want the ids of the jobs that node b has paused", v, err)
+	}
+	if text := logged.String(); !strings.Contains(text, failure) || !strings.Contains(text, "node=b") {
+		t.Errorf("the log has %q, want the error of node b", text)
+	}
+}
+
+// pieceCluster is a store that the nodes a and b share. Node b runs every job, and answers requests with these pieces
+// of output.
+type pieceCluster struct {
+	*drainCluster
+	pieces []string
+}
+
+func (c *pieceCluster) LeaseHolder(context.Context, int64) (int64, error) { return 2, nil }
+
+func (c *pieceCluster) Ask(context.Context, int64, []byte, bool) ([]byte, error) {
+	piece := c.pieces[0]
+	c.pieces = c.pieces[1:]
+	return control.EncodeAnswer(json.RawMessage(piece), nil), nil
+}
+
+// A follower of a silent job on another node gets no empty pieces. It does not compete with other requests each time
+// that the other node answers that nothing was printed.
+func TestFollowerOfASilentJobWaits(t *testing.T) {
+	const silent = `{"held":true,"cursor":[3,0]}`
+	for _, c := range []struct {
+		wait    bool
+		pieces  []string
+		rest    int
+		data    string
+		running bool
+	}{
+		{true, []string{silent, silent, `{"held":true,"cursor":[5,0],"data":"eHk="}`, silent}, 1, "xy", true},
+		{true, []string{silent, `{"held":true,"cursor":[3,0],"done":true}`, silent}, 1, "", true},
+		{true, []string{silent, `{"held":true,"cursor":[5,0]}`, silent}, 1, "", true},
+		{true, []string{silent, `{"cursor":[0,0]}`, silent}, 1, "", false},
+		{false, []string{silent, silent}, 1, "", true},
+	} {
+		cluster := &pieceCluster{newDrainCluster(), c.pieces}
+		s := newSharedServiceOn(t, cluster)
+		piece, running, err := s.Router.Read(t.Context(), 1, output.Cursor{3, 0}, c.wait)
+		if err != nil || running != c.running || string(piece.Data) != c.data || len(cluster.pieces) != c.rest {
+			t.Errorf("%q: got %+v, running %v, %v and %d unread pieces, want %q, running %v and %d", c.pieces, piece, running,
+				err, len(cluster.pieces), c.data, c.running, c.rest)
+		}
+	}
+}
+
+// losingCluster is a store that the nodes a and b share. Node b is lost while it answers a request.
+type losingCluster struct {
+	*drainCluster
+	lost atomic.Bool
+}
+
+func (c *losingCluster) Lease() time.Duration { return 3 * time.Second }
+
+func (c *losingCluster) Nodes(context.Context, string) ([]store.NodeState, error) {
+	nodes := slices.Clone(c.nodes)
+	nodes[1].Alive = !c.lost.Load()
+	return nodes, nil
+}
+
+func (c *losingCluster) Ask(ctx context.Context, _ int64, _ []byte, _ bool) ([]byte, error) {
+	c.lost.Store(true)
+	<-ctx.Done()
+	return nil, ctx.Err()
+}
+
+// No other node takes over the stored output of an attempt that has ended, so the error does not promise that.
+func TestOutputFileOfALostNode(t *testing.T) {
+	c := &losingCluster{drainCluster: newDrainCluster()}
+	s := newSharedServiceOn(t, c)
+	synctest.Test(t, func(t *testing.T) {
+		_, _, err := s.Router.OpenAttemptOutput(t.Context(), &queue.Attempt{N: 1, OutputRef: "1-1", Node: "b"})
+		const want = "the node that has the job's output does not answer; see: queuectl node list"
+		if !errors.Is(err, queue.ErrUnavailable) || err.Error() != want {
+			t.Errorf("got %v, want %s", err, want)
+		}
+	})
 }

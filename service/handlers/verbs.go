@@ -3,6 +3,7 @@ package handlers
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"slices"
 	"strconv"
@@ -86,20 +87,30 @@ func (h *jobChanger) changeJob(ctx context.Context, j *queue.Job, c store.Change
 	set := h.settings.Current()
 	c.MaxPending, c.MaxPendingUser, c.MaxBytesUser = set.MaxPending, set.MaxPendingUser, h.quota.MaxBytesUser()
 	done, err := h.pool.Change(ctx, j.Seq, c)
-	if errors.Is(err, worker.ErrAttemptStarted) && len(c.Only) > 0 {
-		return store.ErrStateChanged
-	}
-	if errors.Is(err, worker.ErrAttemptStarted) {
-		next := "cancel it with: queuectl cancel " + j.ID + ", or put it back in the queue with: queuectl requeue " + j.ID
-		if c.Verb == queue.VerbRemove {
-			next = "to stop it and remove it: queuectl rm --force " + j.ID
-		}
-		return queue.Errorf(queue.CodeWrongState, "job %s is running; %s", j.ID, next)
-	}
 	if done || err != nil {
-		return err
+		return explainStarted(err, j, c.Verb, c.Only)
 	}
 	return h.quota.WithRoom(ctx, j.UID, func() error { return h.store.Change(ctx, j.Seq, c) })
+}
+
+// giveBack returns a job to the queue, if this node holds it and it has not started.
+func (h *jobChanger) giveBack(ctx context.Context, j *queue.Job, only []queue.State) error {
+	return explainStarted(h.pool.GiveBack(ctx, j.Seq), j, queue.VerbEdit, only)
+}
+
+// explainStarted replaces worker.ErrAttemptStarted by an error for the caller of a verb.
+func explainStarted(err error, j *queue.Job, v queue.Verb, only []queue.State) error {
+	switch {
+	case !errors.Is(err, worker.ErrAttemptStarted):
+		return err
+	case len(only) > 0:
+		return store.ErrStateChanged
+	}
+	next := "cancel it with: queuectl cancel " + j.ID + ", or put it back in the queue with: queuectl requeue " + j.ID
+	if v == queue.VerbRemove {
+		next = "to stop it and remove it: queuectl rm --force " + j.ID
+	}
+	return queue.Errorf(queue.CodeWrongState, "job %s is running; %s", j.ID, next)
 }
 
 // changeBy returns the function do of a verb that applies a change.
@@ -143,15 +154,18 @@ const maxEdit = 64 << 10
 
 // Edit implements control.API.
 func (h *Actions) Edit(ctx context.Context, p control.Edit) (control.BulkResult, error) {
+	if _, relayed := cluster.Relayed(ctx); relayed {
+		return h.bulk.onJobs(ctx, p.Selection, nil, &verb{method: "edit", localOnly: true, do: h.jobChanges.giveBack})
+	}
 	if len(p.Set) > maxEdit && (p.Chosen() || len(p.Names()) > 1) {
 		return control.BulkResult{}, queue.Invalid("set",
 			"the new values have %d bytes; when several jobs are edited at once, the maximum is %d", len(p.Set), maxEdit)
 	}
 	d := h.settings.Current().Defaults()
-	any := queue.Job{MaxAttempts: 1, Unique: "a", Execution: queue.Execution{
+	sample := queue.Job{MaxAttempts: 1, Unique: "a", Execution: queue.Execution{
 		Command: "true", Shell: d.Shell, OnLost: queue.OnLostRetry, Secrets: []string{"QUEUECTL_SAMPLE=/a"},
 	}} // this job has the fields that other fields require, such as unique for unique_for
-	if err := any.Edit(p.Set, d); err != nil {
+	if err := sample.Edit(p.Set, d); err != nil {
 		return control.BulkResult{}, err // reject the request, since the patch is invalid for every job
 	}
 	peer := control.PeerFrom(ctx)
@@ -187,16 +201,18 @@ func (h *Actions) Edit(ctx context.Context, p control.Edit) (control.BulkResult,
 	}
 	v, err := h.bulk.onJobs(ctx, p.Selection, queue.VerbEdit.ActsIn(), &verb{
 		method: "edit",
-		// The edit itself stays on this node, which has checked it. The method release has no other effect on a job
-		// that is not held.
-		remoteMethod: "release", returnsJob: true,
-		do: h.jobChanges.changeBy(store.Change{Verb: queue.VerbEdit, Edit: edit}),
+		// The edit itself stays on this node, which has checked it. A node that holds the job only returns it.
+		params: func(one control.Selection) any {
+			return control.Edit{Selection: one, Set: json.RawMessage(`{}`)}
+		},
+		returnsJob: true,
+		do:         h.jobChanges.changeBy(store.Change{Verb: queue.VerbEdit, Edit: edit}),
 	})
 	if err == nil && len(v.Done) > 0 {
 		var notes receiptNotes
-		h.intake.addNotes(&notes, []queue.Job{any})
+		h.intake.addNotes(&notes, []queue.Job{sample})
 		v.Notes = notes.notes
-		v.Unenforced, err = h.limits.UnenforcedLimits(ctx, []queue.Job{any}, false)
+		v.Unenforced, err = h.limits.UnenforcedLimits(ctx, []queue.Job{sample}, false)
 	}
 	return v, err
 }

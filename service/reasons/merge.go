@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/service/cluster"
 	"github.com/queuectl/queuectl/store"
 )
@@ -41,6 +42,9 @@ func Merge(thisNode string, local []control.Reason, others []cluster.NodeResult[
 		o := &all[i]
 		reasons := o.Result.Reasons
 		switch {
+		case o.Err != nil && o.Answered:
+			reasons = []control.Reason{{Kind: "node", Text: "it is unknown why the job does not start there: " + o.Err.Error(),
+				Next: "queuectl node list"}}
 		case o.Err != nil:
 			reasons = []control.Reason{{Kind: "node", Text: "the node does not answer, so it is unknown why the job " +
 				"does not start there", Next: "queuectl node list"}}
@@ -53,7 +57,9 @@ func Merge(thisNode string, local []control.Reason, others []cluster.NodeResult[
 		r := &list[i]
 		if len(r.Nodes) == len(all) {
 			r.Nodes = nil
-			r.Text = strings.Replace(r.Text, nodeMismatch, noNodeMatches, 1)
+			if r.Kind == KindOf(queue.GateNode) { // other reasons may contain texts of users
+				r.Text = strings.Replace(r.Text, nodeMismatch, noNodeMatches, 1)
+			}
 			continue
 		}
 		names := strings.Join(r.Nodes[:min(len(r.Nodes), cluster.MaxNamedNodes)], ", ")
