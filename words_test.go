@@ -44,7 +44,7 @@ const (
 	allowedInPages    = 1.5
 	// allowedInCode applies to comments, identifiers and texts in Go files. It may be lowered, but not
 	// raised.
-	allowedInCode = 0.6
+	allowedInCode = 0.3
 )
 
 // found returns the phrases to avoid in the text of a file, each with its replacement.
