@@ -85,10 +85,11 @@ func (p *Pool) Change(ctx context.Context, seq int64, c store.Change) (bool, err
 // nothing else. If the attempt has started, GiveBack returns ErrAttemptStarted.
 func (p *Pool) GiveBack(ctx context.Context, seq int64) error {
 	edit := func(*queue.Job) error { return store.ErrStateChanged }
-	if _, err := p.Change(ctx, seq, store.Change{Verb: queue.VerbEdit, Edit: edit}); err != store.ErrStateChanged {
-		return err
+	_, err := p.Change(ctx, seq, store.Change{Verb: queue.VerbEdit, Edit: edit})
+	if errors.Is(err, store.ErrStateChanged) { // the store has returned the job, and then refused the edit
+		err = nil
 	}
-	return nil // the store has returned the job, and then refused the edit
+	return err
 }
 
 // pendingChange is a change of a leased job that a caller waits for.

@@ -89,7 +89,7 @@ func TestVerbsReachTheHolder(t *testing.T) {
 }
 
 // If another node may hold a job, an edit makes that node return the job to the queue. The node that has checked the
-// edit then changes the job. This changes nothing else: a job that nobody holds any more keeps its state, and refusals
+// edit then changes the job. This changes nothing else: a job that no node holds any more keeps its state, and refusals
 // are about the edit.
 func TestEditOfAHeldJobStaysOnTheNode(t *testing.T) {
 	for name, c := range map[string]struct {
@@ -168,7 +168,7 @@ func TestRelayedRequestsNeedTheRight(t *testing.T) {
 
 // A request is about the job that had the id when the first node read it. If another job has the id since then, the
 // answering node does not change that job.
-func TestRelayedRequestIgnoresANewJob(t *testing.T) {
+func TestRelayedRequestIgnoresLaterJobs(t *testing.T) {
 	s, c := newRelay(t)
 	s.enqueueJobs(t, jobNamed("j"))
 	if err := s.Store.Change(t.Context(), 1, store.Change{Verb: queue.VerbRemove, UID: owner}); err != nil {
@@ -199,7 +199,7 @@ func TestReplacedJobOfAnotherNodeKeepsItsState(t *testing.T) {
 	}
 }
 
-// The resumption of a frozen queue resumes its jobs whoever owns them, also on other nodes.
+// The resumption of a frozen queue resumes the jobs of all users, also on other nodes.
 func TestResumeOfAFrozenQueueNeedsNoRightOnItsJobs(t *testing.T) {
 	s, c := newRelay(t)
 	s.enqueueJobs(t, jobNamed("j"))
