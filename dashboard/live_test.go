@@ -74,7 +74,7 @@ func TestReadersLeaveAnEndedPage(t *testing.T) {
 	f.end("page", over) // end is called a second time, for the old feed
 	f.removeReader(7, "page", over, old)
 	if f.byKey["page"] != reopened {
-		t.Error("the page that was made anew is forgotten")
+		t.Error("the page that was created again is forgotten")
 	}
 	f.removeReader(7, "page", reopened, r)
 	if n := f.readers.InUse(7, 0); n != 0 || len(f.byKey) != 0 {
