@@ -71,6 +71,8 @@ type fakeRunner struct {
 	refusesHello  bool                // Hello is answered with Refused
 	unresponsive  bool                // Read, Type, Pause and Purge are not answered
 	conn          net.Conn            // connection of the newest service
+	accepted      []net.Conn          // all connections, also those without a Hello
+	dead          bool                // die was called
 	epochs        []int64             // epoch of every Hello
 	frames        []wire.Frame        // all other frames, in order
 	times         []time.Time         // arrival time of each frame
@@ -121,7 +123,12 @@ func newRunner(t *testing.T, root, name string) *fakeRunner {
 func (f *fakeRunner) die() {
 	f.lock.Close()
 	f.listener.Close()
-	f.disconnect()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.dead = true
+	for _, conn := range f.accepted {
+		conn.Close()
+	}
 }
 
 // reconnect closes the connection and waits until the service has reconnected. The runner then
@@ -155,6 +162,12 @@ func (f *fakeRunner) accept() {
 		if err != nil {
 			return // the test or the runner has ended
 		}
+		f.mu.Lock()
+		f.accepted = append(f.accepted, conn)
+		if f.dead {
+			conn.Close()
+		}
+		f.mu.Unlock()
 		f.loops.Go(func() { f.serve(conn) })
 	}
 }
