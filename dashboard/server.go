@@ -418,7 +418,7 @@ func (s *Server) handler() http.Handler {
 			w.Header().Set("Strict-Transport-Security", "max-age=31536000")
 		}
 		if !validHost(r.Host) {
-			s.failAs(w, r, http.StatusBadRequest, queue.Invalid("host", "the Host header %q is not NAME or NAME:PORT",
+			s.failAs(w, r, http.StatusBadRequest, queue.Invalid("host", "the Host header %q must be NAME or NAME:NUMBER",
 				queue.Clip(r.Host)))
 			return
 		}

@@ -117,8 +117,8 @@ func ExamineQueue(c interface {
 			async, standbys), "list these standbys in synchronous_standby_names, or never promote them")
 	}
 	if unseen > 0 { // only privileged roles see these columns of other processes
-		add(store.LevelWarning, fmt.Sprintf("the server has %d standbys, but the role of the service may not see which "+
-			"standbys are asynchronous; promoting an asynchronous standby can lose acknowledged jobs", unseen),
+		add(store.LevelWarning, fmt.Sprintf("the server has %d standbys, but the role of the service has no right to see "+
+			"which of them are asynchronous; promoting an asynchronous standby can lose acknowledged jobs", unseen),
 			"grant pg_read_all_stats to the role of the service")
 	}
 	if pid != 0 {
