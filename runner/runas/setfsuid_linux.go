@@ -69,7 +69,7 @@ func setFileIdentity(id *Identity) error {
 	}
 	if _, _, failed := unix.RawSyscall(unix.SYS_SETGROUPS, uintptr(len(id.Groups)), uintptr(unsafe.Pointer(groups)),
 		0); failed != 0 {
-		return fmt.Errorf("cannot switch to the groups of uid %d: %w", id.UID, failed)
+		return fmt.Errorf("cannot switch to the groups of uid %d: %w; the runner needs the capability SETGID", id.UID, failed)
 	}
 	// These calls return the previous id and never an error, so the ids are read back below.
 	unix.RawSyscall(unix.SYS_SETFSGID, uintptr(id.GID), 0, 0)
@@ -97,7 +97,7 @@ func setCapable(yes bool) error {
 		}
 	}
 	if err := unix.Capset(&header, &sets[0]); err != nil {
-		return fmt.Errorf("cannot change this thread's capabilities: %w", err)
+		return fmt.Errorf("cannot take over the capabilities of the runner for a lookup of files: %w", err)
 	}
 	return nil
 }

@@ -338,7 +338,7 @@ func RowFaults(c database.Conn) ([]string, error) {
 			`SELECT count(*), min(jobs.id) FROM edges JOIN jobs ON jobs.seq = child WHERE state = 1 AND met = 0 AND NOT EXISTS (SELECT 1 FROM jobs AS p WHERE p.seq = parent) AND NOT EXISTS (SELECT 1 FROM ended WHERE ended.parent = edges.parent) AND NOT EXISTS (SELECT 1 FROM frames WHERE parent BETWEEN first AND last)`, nil},
 		{"%d attempts belong to no job, for example those of the missing job with the number (seq) %s",
 			`SELECT count(*), min(seq) || '' FROM attempts WHERE NOT EXISTS (SELECT 1 FROM jobs WHERE jobs.seq = attempts.seq) AND NOT EXISTS (SELECT 1 FROM removed WHERE removed.seq = attempts.seq)`, nil},
-		{"%d jobs have a higher number than any assigned so far, for example job %s",
+		{"%d jobs have a number that has not been assigned yet, for example job %s",
 			`SELECT count(*), min(id) FROM jobs WHERE seq >= (SELECT next_seq FROM meta)`, nil},
 		{"%d jobs have the number of another job as their id, for example %s",
 			`SELECT count(*), min(id) FROM jobs AS other WHERE id = CAST(seq AS TEXT) AND EXISTS (SELECT 1 FROM jobs INDEXED BY jobs_id WHERE jobs.id = other.id AND jobs.id <> CAST(jobs.seq AS TEXT))`, nil},
