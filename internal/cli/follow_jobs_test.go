@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -53,9 +54,9 @@ func (q *eventQueue) Refuse(*control.Peer, string, control.Right) error { return
 
 // followedTwo is a set of two jobs, 1 and 2, of which one waits.
 type followedTwo struct {
-	recorded []int64 // numbers of the recorded events
-	checks   int     // number of calls of Ended with isDue
-	stopped  bool    // Ended reports true at the next such call
+	recorded []int64     // numbers of the recorded events
+	checks   int         // number of calls of Ended with isDue
+	stopped  atomic.Bool // Ended reports true at the next such call
 }
 
 func (j *followedTwo) Record(_ context.Context, e *control.Event) (isOurs bool, err error) {
@@ -67,7 +68,7 @@ func (j *followedTwo) Ended(_ context.Context, isDue bool) (bool, error) {
 	if isDue {
 		j.checks++
 	}
-	return len(j.recorded) == 4 || isDue && j.stopped, nil
+	return len(j.recorded) == 4 || isDue && j.stopped.Load(), nil
 }
 
 func (j *followedTwo) Waiting(context.Context) string { return "two" }
@@ -93,7 +94,7 @@ func TestFollowerFollowsASetOfJobs(t *testing.T) {
 			f := Follower{App: NewApp(Program{}, nil, nil, stderr), Client: c, Wake: wake}
 			done := make(chan error, 1)
 			go func() { done <- f.Follow(t.Context(), jobs, 41) }()
-			run(q, jobs, func() { jobs.stopped = true; close(wake) })
+			run(q, jobs, func() { jobs.stopped.Store(true); close(wake) })
 			err = <-done
 			if q.since != 41 {
 				t.Errorf("the events after %d were requested, want 41", q.since)
