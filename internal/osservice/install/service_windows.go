@@ -303,8 +303,8 @@ func (s *Service) Start() error {
 		err := s.unit.Start()
 		switch {
 		case errors.Is(err, windows.ERROR_SERVICE_LOGON_FAILED):
-			return fmt.Errorf("cannot log on the service's account (%w); its password is wrong, or it may not log on as a "+
-				"service; allow this in secpol.msc, Local Policies, User Rights Assignment, Log on as a service", err)
+			return fmt.Errorf("cannot log on the service's account (error 1069: %w); its password is wrong, or it may not log "+
+				"on as a service; allow this in secpol.msc, Local Policies, User Rights Assignment, Log on as a service", err)
 		case err != nil && !errors.Is(err, windows.ERROR_SERVICE_ALREADY_RUNNING):
 			return err
 		}
