@@ -319,8 +319,8 @@ func TestNothingElseOpensTheDatabaseOrAShell(t *testing.T) {
 		"store/sqlitedb/file.go":       "a database that does not exist yet",
 		"store/integrity/restore.go":   "a copy",
 		"store/integrity/outputs.go":   "an output file",
-		"store/sqlitedb/os_unix.go":    "a folder",
-		"store/sqlitedb/fs_windows.go": "a folder",
+		"store/sqlitedb/os_unix.go":    "a directory",
+		"store/sqlitedb/fs_windows.go": "a directory",
 		"store/sql/sqlite.go":          "a database that does not exist yet",
 	}
 	for file := range sources(t) {

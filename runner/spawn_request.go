@@ -101,12 +101,12 @@ func readReady(r io.Reader) (name string, err error) {
 	}
 	name, ok := strings.CutPrefix(line, ReadyPrefix)
 	if err != nil {
-		return "", fmt.Errorf("the new process ended or hung before it was ready (%w); look for its own error message in "+
-			"the journal or the service's log", err)
+		return "", fmt.Errorf("the new process ended or hung before it was ready (%w); its own error message is in "+
+			"the journal or in the service's log", err)
 	}
 	if !ok || filepath.Base(name) != name {
-		return "", fmt.Errorf("the new process replied %q instead of the name of a runner; look for its own error message "+
-			"in the journal or the service's log", line)
+		return "", fmt.Errorf("the new process replied %q instead of the name of a runner; its own error message "+
+			"is in the journal or in the service's log", line)
 	}
 	return name, nil
 }

@@ -195,7 +195,7 @@ func (b *startup) endOrphans() {
 		}
 	}
 	if err != nil {
-		b.log.Warn("could not end the processes that dead runners left behind, so some may still be running; look for them "+
+		b.log.Warn("could not end the processes that dead runners left behind, so some may still be running; find them "+
 			"with ps", "error", err)
 	}
 }

@@ -34,7 +34,7 @@ func Example() {
 	_, err = s.Exchange(ctx, store.Report{Started: []store.Started{started}})
 	must(err)
 
-	// The command has ended with exit code 2. The outcome decides what becomes of the job.
+	// The command has ended with exit code 2. The outcome decides the next state of the job.
 	decision := queue.Decide(&job, queue.Outcome{End: queue.Exited, ExitCode: 2}, queue.Policy{Base: 2, Max: time.Hour})
 	_, err = s.Exchange(ctx, store.Report{Ended: []store.Settlement{{Lease: job.Lease(), Decision: decision,
 		Attempt: queue.Attempt{StartedAt: started.At, EndedAt: s.Now(), ExitCode: 2, Counted: decision.UsesAttempt}}}})

@@ -134,7 +134,7 @@ func (s *screen) lines() []string {
 			return r < ' ' || r >= 0x7f &&
 				r < 0xa0 || r == 0x202e
 		}) {
-			s.Errorf("line %d does not stay in its place: %q", i, l)
+			s.Errorf("line %d contains a character that moves the cursor: %q", i, l)
 		}
 		lines[i] = strings.TrimRight(l, " ")
 	}

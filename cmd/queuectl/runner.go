@@ -70,7 +70,7 @@ func runnerVerb(a *cli.App) *cobra.Command {
 	return cmd
 }
 
-// run is the runner itself: it runs attempts until it ends.
+// run prepares this process to be a runner, and executes attempts until the runner is stopped.
 func (r *runnerFlags) run(ctx context.Context, a *cli.App, log *slog.Logger) error {
 	if err := process.Prepare(); err != nil {
 		return err

@@ -93,7 +93,8 @@ func (a *app) serviceRestart(ctx context.Context, own bool) error {
 	return a.serviceAct(own, "restarted", func(r *install.Service) error {
 		c := control.NewClient(r.Places.Socket)
 		defer c.Close()
-		// If no service runs, a failed restart does no harm, so the check is not needed.
+		// Before a running service is stopped, check that it could start again. If none runs, a failed restart
+		// does no harm.
 		if c.Connect(ctx) == nil {
 			if err := checkRestart(ctx, c, r.Places.File, nil); err != nil {
 				return err

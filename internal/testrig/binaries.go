@@ -75,6 +75,19 @@ func Root() string {
 	}
 }
 
+// lock waits until no other process holds the lock with this name, and takes it.
+func lock(name string) (unlock func(), err error) {
+	dir, err := cacheDir()
+	if err != nil {
+		return nil, err
+	}
+	f, err := os.OpenFile(filepath.Join(dir, name+".lock"), os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	return func() { f.Close() }, awaitLock(f)
+}
+
 // cacheDir returns the directory that all packages of tests of this checkout share.
 func cacheDir() (string, error) {
 	base, err := os.UserCacheDir()

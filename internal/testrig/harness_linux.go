@@ -237,7 +237,7 @@ func (s *Shell) PlatformLine(line string) string { return line }
 // UnixOutput returns output in the form that it has on Unix.
 func (s *Shell) UnixOutput(text string) string { return text }
 
-// UserName returns the name of the user who runs the tests.
+// UserName returns the name of the account that executes the tests.
 func UserName(t testing.TB) string {
 	return strings.TrimSpace(RunCommand(t, exec.Command("id", "-un")).Out)
 }
@@ -270,19 +270,11 @@ func CopyProgram(t testing.TB, from, to string) {
 	}
 }
 
-// lock waits until no other process holds the lock with this name, and takes it.
-func lock(name string) (unlock func(), err error) {
-	dir, err := cacheDir()
-	if err != nil {
-		return nil, err
-	}
-	f, err := os.OpenFile(filepath.Join(dir, name+".lock"), os.O_RDWR|os.O_CREATE, 0o600)
-	if err != nil {
-		return nil, err
-	}
+// awaitLock waits until no other process has locked a file, and locks it.
+func awaitLock(f *os.File) error {
 	for {
-		if err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX); err != syscall.EINTR {
-			return func() { f.Close() }, err
+		if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX); err != syscall.EINTR {
+			return err
 		}
 	}
 }

@@ -533,7 +533,7 @@ func (s *Shell) UnixOutput(text string) string {
 	return strings.ReplaceAll(text, windowsSettingsPath, unixSettingsPath)
 }
 
-// UserName returns the name of the user who runs the tests.
+// UserName returns the name of the account that executes the tests.
 func UserName(t testing.TB) string {
 	u, err := user.Current()
 	if err != nil {

@@ -22,7 +22,7 @@ var (
 // FindControl returns the first part of text that would control a terminal, or "" if there is no such part.
 func FindControl(text string) string {
 	if !utf8.ValidString(text) {
-		return "bytes that are no text"
+		return "bytes that are not UTF-8"
 	}
 	return controls.FindString(Colours.ReplaceAllString(text, ""))
 }
@@ -79,7 +79,7 @@ func (s *Screen) Text(t testing.TB) string {
 	select {
 	case <-s.closed:
 	case <-time.After(10 * time.Second):
-		t.Fatal("somebody still has the tty")
+		t.Fatal("a process still has the terminal open")
 	}
 	return s.Output.String()
 }

@@ -161,8 +161,8 @@ func Deref(n *int) int {
 	return *n
 }
 
-// Near reports whether a duration is what the test expects, or longer by at most tolerance (multiplied
-// by TimeoutFactor).
+// Near reports whether a duration is the expected one, or longer by at most tolerance (multiplied by
+// TimeoutFactor).
 func Near(got, want, tolerance time.Duration) bool {
 	return got >= want-2*time.Millisecond && got <= want+tolerance*TimeoutFactor
 }
@@ -196,7 +196,7 @@ func EnqueueRaw(w *Wire, id string) bool {
 	return err == nil && a.Error == nil
 }
 
-// LogText returns the logs of the queue's services and runners so far.
+// LogText returns what the logs of the queue's services and runners contain now.
 func (q *Queue) LogText() (text string) {
 	logs, _ := filepath.Glob(q.Path("stderr-*"))
 	for _, name := range logs {

@@ -207,7 +207,7 @@ func (g *Grant) switchAccount(name, policy string, gid int) error {
 		return fmt.Errorf("cannot switch to account %s: %w", account.Name, err)
 	}
 	if syscall.Setresuid(0, 0, 0) == nil {
-		return fmt.Errorf("a runner for account %s was not started, because its process could become root again; check "+
+		return fmt.Errorf("a runner for account %s was not started, because its process could switch back to root; check "+
 			"SecureBits= and AmbientCapabilities= in the systemd unit of the runners", account.Name)
 	}
 	return nil

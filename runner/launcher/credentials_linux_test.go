@@ -14,8 +14,8 @@ import (
 // credentials directory. A runner that has switched to an account can use only the credentials that it
 // read before.
 func TestRunnerReadsOnlyListedCredentials(t *testing.T) {
-	skip.UnlessRoot(t, "needs root, who reads the policy; "+
-		".ci/run runs it as root, and TestCredentialsByPolicy tests who gets a credential")
+	skip.UnlessRoot(t, "needs root, because the policy file must belong to root; "+
+		".ci/run runs it as root, and TestCredentialsByPolicy tests which jobs get a credential")
 	dir := t.TempDir()
 	policy := filepath.Join(dir, "runner.conf")
 	credentials := filepath.Join(dir, "credentials")

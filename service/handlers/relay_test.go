@@ -37,7 +37,7 @@ func (c *relayingCluster) Ask(ctx context.Context, _ int64, raw []byte, _ bool) 
 	return control.EncodeAnswer(c.b.Answer(context.WithoutCancel(context.Background()), raw)), ctx.Err()
 }
 
-// newRelay returns node a of a queue whose jobs node b holds.
+// newRelay returns node A of a queue with two nodes. Node B holds all leases.
 func newRelay(t *testing.T) (*rig, *relayingCluster) {
 	t.Helper()
 	b := newServiceWithStore(t)

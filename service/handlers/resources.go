@@ -58,7 +58,7 @@ func checkTogether(demands []*queue.Demand, nodes []store.NodeState) error {
 			all = append(all, "has "+d.String())
 		}
 	}
-	return queue.Invalid("resources", "the job needs a node that %s, but there is none; see: queuectl node list",
+	return queue.Invalid("resources", "the job needs a node that %s, but no such node exists; see: queuectl node list",
 		strings.Join(all, " and "))
 }
 

@@ -25,9 +25,10 @@ func TestDemandsOfOneMachine(t *testing.T) {
 	}{
 		{[]queue.Demand{on("b"), units("gpu", 4)}, ""},
 		{[]queue.Demand{on("kind=gpu"), units("gpu", 1)}, ""},
-		{[]queue.Demand{on("a"), units("gpu", 2)}, "the job needs a node that matches a and has gpu=2, but there is none"},
+		{[]queue.Demand{on("a"), units("gpu", 2)},
+			"the job needs a node that matches a and has gpu=2, but no such node exists"},
 		{[]queue.Demand{units("disk", 1), units("gpu", 2)},
-			"the job needs a node that has disk=1 and has gpu=2, but there is none"},
+			"the job needs a node that has disk=1 and has gpu=2, but no such node exists"},
 		{[]queue.Demand{on("b"), units("gpu", 5)}, "the job needs 5 units of the resource gpu, but only 4 exist"},
 	} {
 		err := new(intake).checkDemands(&queue.Job{Demands: c.demands}, known)

@@ -113,7 +113,7 @@ func explainStarted(err error, j *queue.Job, v queue.Verb, only []queue.State) e
 	return queue.Errorf(queue.CodeWrongState, "job %s is running; %s", j.ID, next)
 }
 
-// changeBy returns the function do of a verb that applies a change.
+// changeBy returns a function that applies a change to a job, for the field do of a verb.
 func (h *jobChanger) changeBy(c store.Change) func(context.Context, *queue.Job, []queue.State) error {
 	return func(ctx context.Context, j *queue.Job, only []queue.State) error {
 		c := c
@@ -159,7 +159,7 @@ func (h *Actions) Edit(ctx context.Context, p control.Edit) (control.BulkResult,
 	}
 	if len(p.Set) > maxEdit && (p.Chosen() || len(p.Names()) > 1) {
 		return control.BulkResult{}, queue.Invalid("set",
-			"the new values have %d bytes; when several jobs are edited at once, the maximum is %d", len(p.Set), maxEdit)
+			"the new values have %d bytes; when one request edits several jobs, the maximum is %d", len(p.Set), maxEdit)
 	}
 	d := h.settings.Current().Defaults()
 	sample := queue.Job{MaxAttempts: 1, Unique: "a", Execution: queue.Execution{

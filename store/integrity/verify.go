@@ -127,8 +127,8 @@ func ExamineDir(dir string) (list []store.Finding) {
 	for _, name := range []string{".", sqlitedb.DatabaseName, sqlitedb.DatabaseName + "-wal", sqlitedb.DatabaseName + "-shm", sqlitedb.HighWaterName,
 		sqlitedb.ReserveName} {
 		path, look, open := filepath.Join(dir, name), os.Lstat, fs.FileMode(0o077)
-		// The state directory may be a symbolic link. The mode of a link has no meaning, so Stat follows it.
-		// Other accounts may pass through the directory to reach a socket.
+		// The state directory may be a symbolic link. The mode of a link has no meaning, so check its target.
+		// Other accounts may have the right to enter the directory, so that they can reach a socket in it.
 		if name == "." {
 			look, open = os.Stat, 0o022
 		}

@@ -93,7 +93,7 @@ func (r *Requests) Hints() <-chan struct{} { return r.hints }
 func (r *Requests) Ask(ctx context.Context, node int64, request []byte, slow bool) (answer []byte, err error) {
 	if len(request) > store.MaxRequestBytes {
 		return nil, queue.Errorf(queue.CodeTooLarge, "the request to another node has %d bytes, and the maximum is %d; "+
-			"name fewer jobs at once",
+			"name fewer jobs in one command",
 			len(request), store.MaxRequestBytes)
 	}
 	var n int64

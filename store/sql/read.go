@@ -364,7 +364,7 @@ func (m *matcher) labelled(raw []byte) bool {
 // were enqueued. If this many delayed jobs precede the oldest ready job, Oldest misses it.
 const oldestScanLimit = 1000
 
-// Oldest returns the time since which the longest-waiting job is ready.
+// Oldest returns the time at which the job that has waited longest became ready.
 func (s *engine) Oldest(ctx context.Context) (oldest queue.Millis, err error) {
 	err = s.reading(ctx, func(r *reader) error {
 		for _, state := range []queue.State{queue.Pending, queue.Failed} {

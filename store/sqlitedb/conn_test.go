@@ -41,7 +41,7 @@ func TestValuesComeBackAsGiven(t *testing.T) {
 				t.Errorf("%.20q: got %s, %d, %.20q", v.given, got.kind, got.num, got.text)
 			}
 			if r.Text(3) != "after" {
-				t.Errorf("%.20q: what follows is %q", v.given, r.Text(3))
+				t.Errorf("after %.20q: got the text %q, want after", v.given, r.Text(3))
 			}
 			return true, nil
 		}, `SELECT ?1, typeof(?1), ?2, ?3`, v.given, int64(1), "after")

@@ -38,7 +38,7 @@ func TestFileSystemsAreJudged(t *testing.T) {
 }
 
 // For a local directory, the name of the file system and the free space are known.
-func TestLocalFolderIsTaken(t *testing.T) {
+func TestLocalDirectoryIsAccepted(t *testing.T) {
 	dir := t.TempDir()
 	if f, err := FileSystemOf(dir); err != nil || f.Refused || f.Name == "" {
 		t.Errorf("got %+v, %v", f, err)
@@ -47,6 +47,6 @@ func TestLocalFolderIsTaken(t *testing.T) {
 		t.Errorf("%d bytes are free, %v", free, err)
 	}
 	if _, err := FileSystemOf(filepath.Join(dir, "none")); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("no folder: %v", err)
+		t.Errorf("missing directory: %v", err)
 	}
 }

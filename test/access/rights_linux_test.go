@@ -362,7 +362,7 @@ func TestConnectionKeepsItsGroups(t *testing.T) {
 	}
 	without := testrig.Person{Name: "who left the group", Uid: 61250}
 	if r := q.RunAs(without, "list"); r.Code != 5 {
-		t.Errorf("a user who is no longer in the group: %+v", r)
+		t.Errorf("list by a user outside the group: %+v", r)
 	}
 	if a := w.Call("enqueue", testrig.Fields{"command": "true"}); a.Error != nil {
 		t.Errorf("on the connection from before: %+v", a.Error)

@@ -1,2 +1,3 @@
-// Package api checks from outside the API on the socket, and its schemas, metrics, traces and tools for agents.
+// Package api tests, as an external client, the API on the socket, its schemas, metrics, traces and tools
+// for agents.
 package api

@@ -15,9 +15,9 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// The value of a setting comes from the first of these sources that contains it: flag, environment, config
-// set, file, default. All spellings of the name of a setting work, and config list shows the source as the
-// origin.
+// A setting has the value of the first of these sources that contains it: a flag, an environment variable,
+// the values stored by config set, the settings file, the default. config list names the source. All spellings
+// of the name of a setting work.
 func TestSettingsAndOrigins(t *testing.T) {
 	t.Parallel()
 	q := testrig.NewQueue(t, "")

@@ -52,7 +52,7 @@ func checkUsableAgain(q *testrig.Queue, free func() int64) {
 	}
 }
 
-// A disk that inputs of jobs have filled accepts new jobs again after these jobs are removed.
+// If inputs of jobs have filled the disk, the queue accepts new jobs again after these jobs are removed.
 func TestDiskFilledByInputsIsUsableAgain(t *testing.T) {
 	testrig.Long(t)
 	t.Parallel()

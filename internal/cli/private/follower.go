@@ -79,8 +79,8 @@ func (f *runFollower) run(ctx context.Context) error {
 	return nil
 }
 
-// Ended implements cli.FollowedJobs. It requests the status if jobs have changed, but for a list of
-// short jobs not after each event.
+// Ended implements cli.FollowedJobs. It requests the status if jobs have changed. For a list of short
+// jobs, it does so less often than after each event.
 func (f *runFollower) Ended(ctx context.Context, isDue bool) (bool, error) {
 	select {
 	case <-f.quiet:

@@ -26,8 +26,8 @@ type entry interface {
 	Close() error
 }
 
-// openEntry opens the service in the service manager for queries. If the caller is elevated, it can
-// also be changed, started and stopped.
+// openEntry opens the service in the service manager for queries. If the caller is elevated, it also
+// requests the rights to change, start and stop the service.
 func (s *Service) openEntry() (entry, error) {
 	rights := uint32(windows.SERVICE_QUERY_STATUS | windows.SERVICE_QUERY_CONFIG)
 	if s.elevated {

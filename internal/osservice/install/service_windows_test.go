@@ -386,7 +386,7 @@ func asPrepared(t *testing.T) {
 // The command at logon is kept in the user's registry.
 func TestRunKey(t *testing.T) {
 	if _, there := osservice.UserService(); there {
-		skip.Missing(t, "no user service", "needs a user without a service of their own; the user of .ci/run has none")
+		skip.Missing(t, "no user service", "needs a user without a registered service; the user of .ci/run has none")
 	}
 	if err := registryRun.set("queuectl-test"); err != nil {
 		t.Fatal(err)
