@@ -151,6 +151,9 @@ func names(name, def, doc string, at func(*Settings) *string) Key {
 			if n == none || n == auto {
 				return fmt.Errorf("%q cannot be combined with names; remove it or the names", n)
 			}
+			if strings.Contains(n, ",") {
+				return fmt.Errorf("%q contains a comma; separate names with spaces, like \"alice @staff\"", n)
+			}
 			if err := checkAccount(strings.TrimPrefix(n, "@")); err != nil {
 				return err
 			}
@@ -182,12 +185,12 @@ func checkAccount(name string) error {
 func accessKeys() []Key {
 	return []Key{
 		names("access.read", none, "users and @groups that may see all jobs, but not their commands, environments and "+
-			"outputs; none means no user", func(s *Settings) *string { return &s.AccessRead }),
-		names("access.submit", auto, "users and @groups with the right \"submit\": in addition to the right \"read\", they "+
-			"may enqueue jobs and control their own jobs; auto means @queuectl, or no user if the setting run_as is service",
+			"outputs; none or [] means no user", func(s *Settings) *string { return &s.AccessRead }),
+		names("access.submit", auto, "users and @groups that get the right \"read\", and may also enqueue jobs and control "+
+			"their own jobs; auto means @queuectl, or no user if the setting run_as is service",
 			func(s *Settings) *string { return &s.AccessSubmit }),
-		names("access.operate", none, "users and @groups that, in addition to the right \"submit\", may control all jobs "+
-			"and set the number of workers; none means no user", func(s *Settings) *string { return &s.AccessOperate }),
+		names("access.operate", none, "users and @groups that get the right \"submit\", and may also control all jobs and "+
+			"set the number of workers; none or [] means no user", func(s *Settings) *string { return &s.AccessOperate }),
 		names("access.admin", auto, "users and @groups that may do everything, in addition to root and the service's own "+
 			"account; auto means @queuectl-admin, or no other user if the setting run_as is service",
 			func(s *Settings) *string { return &s.AccessAdmin }),

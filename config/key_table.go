@@ -137,8 +137,9 @@ func reportKeys() []Key {
 			"\"submitter\"; none means the service's own account", false, setHooksUser,
 			func(s *Settings) string { return s.HooksUser }, nil},
 		{"webhooks", none, "HTTP requests that report job outcomes, as JSON: {\"NAME\": {\"url\": \"https://…\", " +
-			"\"secret_file\": \"/PATH\", \"events\": [\"dead\"], \"queues\": [\"NAME\"]}}; events are completed, failed, dead " +
-			"and ended (the default); in the settings file, use tables like [webhooks.NAME]", true, setWebhooks,
+			"\"secret_file\": \"/PATH\", \"events\": [\"dead\"], \"queues\": [\"NAME\"]}}; events are completed, failed " +
+			"(an attempt that will be retried), dead, and the default, ended (completed, dead or cancelled); in the settings " +
+			"file, use tables like [webhooks.NAME]", true, setWebhooks,
 			func(s *Settings) string { return s.Webhooks }, nil},
 		choice("log_level", "info", "lowest level of the messages to log: debug, info, warn or error",
 			func(s *Settings) *string { return &s.LogLevel }, "debug", "info", "warn", "error"),
@@ -152,8 +153,9 @@ func reportKeys() []Key {
 func accountKeys() []Key {
 	return []Key{
 		{"run_as", RunAsService, "account that jobs run as: service (the service's own), submitter (the user who enqueued " +
-			"the job; not on Windows) or fixed:USER; on Windows, the default of the system service is fixed:USER, where USER " +
-			"is the service's own account; " + nextStartNote, false, setRunAs, func(s *Settings) string { return s.RunAs }, nil},
+			"the job; not on Windows) or fixed:USER; on Windows, USER must be the service's own account, and the system " +
+			"service uses this value by default; " + nextStartNote, false, setRunAs,
+			func(s *Settings) string { return s.RunAs }, nil},
 		{"socket_mode", "0600", "permissions of the control socket, in octal: 0600 admits only its owner, " +
 			"0660 also its group; " + nextStartNote, false, setSocketMode, func(s *Settings) string { return s.SocketMode },
 			nil},

@@ -220,7 +220,7 @@ func FindKey(name, text string) (*Key, string, error) {
 		}
 	}
 	if name == "" {
-		return nil, "", queue.Invalid("key", "no setting given; list all settings with: queuectl config list")
+		return nil, "", queue.Invalid("key", "the name of the setting is empty; list all settings with: queuectl config list")
 	}
 	return nil, "", &queue.Error{Code: queue.CodeInvalid, Field: name,
 		Message: "unknown setting" + cmp.Or(queue.Nearest(canonical, Names()),

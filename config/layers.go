@@ -132,8 +132,11 @@ func (l *Layer) Set(name string, value any) error {
 		return err
 	}
 	if _, twice := l.Values[k.Name]; twice {
-		return queue.Invalid(name, "given twice, under two names (%s, with _ or -); keep only one of them",
-			strings.Join(append([]string{k.Name}, k.Spellings()...), ", "))
+		names := append([]string{k.Name}, k.Spellings()...)
+		if len(names) == 1 {
+			names = append(names, strings.ReplaceAll(k.Name, "_", "-"))
+		}
+		return queue.Invalid(name, "given twice, under two names; keep only one of: %s", strings.Join(names, ", "))
 	}
 	l.Values[k.Name] = text
 	return k.Check(text)

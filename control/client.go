@@ -259,8 +259,8 @@ func (c *clientConn) fail(cause error) {
 func (c *clientConn) deliver(line []byte) error {
 	m, err := parseReply(line)
 	if err != nil {
-		return queue.Errorf(queue.CodeUnavailable, "the answer was cut off or did not come from queuectld (%v); check that "+
-			"the service is running, and try again", err)
+		return queue.Errorf(queue.CodeUnavailable, "another program answers on the socket, or the answer was cut off "+
+			"(%v); check --socket, or try again", err)
 	}
 	if m.id == 0 {
 		return m.err // a reply without an id reports an error about the whole connection

@@ -47,8 +47,8 @@ func (s *Server) readLine(ctx context.Context, c *serverConn, in *bufio.Reader, 
 		ended := err == nil
 		size := len(line) + len(part)
 		if limit := s.lineLimit(c, size); ended && size > limit+1 || !ended && size > limit {
-			return nil, queue.Errorf(queue.CodeTooLarge, "the request line is longer than %d bytes; send less per request",
-				limit)
+			return nil, queue.Errorf(queue.CodeTooLarge, "the request is longer than %d bytes, the limit for your rights on "+
+				"this service; make the input of the job smaller, or send fewer jobs per request", limit)
 		}
 		if size > cap(line) {
 			grown := size

@@ -18,7 +18,7 @@ func ProtocolLimits() []ProtocolLimit {
 	count := func(n int) string { return fmt.Sprint(n) }
 	return []ProtocolLimit{
 		{"length of a line, in each direction", size(MaxLine)},
-		{"length of a line from a caller without rights", size(maxLineWithoutAccess)},
+		{"length of a line from a user without rights", size(maxLineWithoutAccess)},
 		{"length of a last line without a newline", size(connBytes)},
 		{"members of the JSON object of a request", count(maxMembers)},
 		{"members of each JSON object inside a request", count(queue.MaxMembers)},
@@ -35,7 +35,8 @@ func ProtocolLimits() []ProtocolLimit {
 		{"selected jobs that one request acts on", count(SelectStep)},
 		{"requests in progress", fmt.Sprintf("%d per connection and %d per user", connRequests, userRequests)},
 		{"open streams per user", count(MaxStreams)},
-		{"requests in progress per user for lists, selections or " + count(manyNames) + " or more ids", count(userLists)},
+		{"requests in progress per user that list jobs, select jobs, or contain " + count(manyNames) + " or more job ids",
+			count(userLists)},
 		{"bytes of requests and answers in progress, per user",
 			fmt.Sprintf("%s, plus %s for each connection", size(userBytes), size(connBytes))},
 		{"requests in progress that are longer than " + size(largeRequest),

@@ -19,7 +19,8 @@ func Dispatch(ctx context.Context, api API, method string, raw json.RawMessage) 
 	case m == nil || m.Stream:
 		return nil, ErrNoMethod
 	case !peer.Right.Covers(m.Right):
-		return nil, queue.Errorf(queue.CodeDenied, "%s needs the right %q", m.Name, m.Right)
+		return nil, queue.Errorf(queue.CodeDenied, "on the other node, %s needs the right %q; run the same version of "+
+			"queuectl on all nodes", m.Name, m.Right)
 	}
 	if raw != nil {
 		if err := queue.CheckJSON(raw); err != nil {
@@ -43,7 +44,8 @@ func DecodeAnswer(line []byte, result any) error {
 		err = json.Unmarshal(m.result, result)
 	}
 	if err != nil {
-		return queue.Errorf(queue.CodeUnsupported, "the answer cannot be read: %v", err)
+		return queue.Errorf(queue.CodeUnsupported, "the answer of another node cannot be read, but the command may have "+
+			"taken effect there (%v); check this, and run the same version of queuectl on all nodes", err)
 	}
 	return m.err
 }

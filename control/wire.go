@@ -42,7 +42,7 @@ var Failures = []Row{
 	{queue.CodeFull, -32005, 5, "later"},
 	{queue.CodeNoSpace, -32005, 5, "later"},
 	{queue.CodeUnavailable, -32006, 3, "later"},
-	{queue.CodeOutcomeUnknown, -32007, 1, "yes; for an enqueue, with the same key"},
+	{queue.CodeOutcomeUnknown, -32007, 1, "yes; for an enqueue, with the same idempotency key"},
 	{queue.CodeInternal, -32603, 1, "no"},
 }
 
@@ -440,7 +440,7 @@ func (p *EnqueueBatch) decodeJobs(raw json.RawMessage) error {
 	err := queue.Elements(raw, func(value json.RawMessage) error {
 		if len(p.Jobs) == queue.MaxBatch {
 			return queue.Invalid("jobs", "too many jobs; the maximum is %d per request; send several requests "+
-				"with the same name as batch", queue.MaxBatch)
+				"with the same value of the parameter \"batch\"", queue.MaxBatch)
 		}
 		var s queue.Spec
 		if err := s.Decode(value, nil); err != nil {

@@ -27,7 +27,7 @@ denied -32004 5 no
 full -32005 5 later
 no_space -32005 5 later
 unavailable -32006 3 later
-outcome_unknown -32007 1 yes; for an enqueue, with the same key
+outcome_unknown -32007 1 yes; for an enqueue, with the same idempotency key
 internal -32603 1 no
 `
 	var got strings.Builder

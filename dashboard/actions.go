@@ -208,7 +208,7 @@ func preview(ctx context.Context, v *visitor, u *url.URL) (page, error) {
 	if err != nil {
 		return page{}, err
 	}
-	p, err := v.newPage(ctx, strings.TrimSuffix(vb.Label, "…"), "jobs", "queuectl "+vb.Name+" … --dry-run")
+	p, err := v.newPage(ctx, strings.TrimSuffix(vb.Label, "…"), "jobs", "queuectl "+vb.Name+" ID… --dry-run")
 	if err != nil {
 		return p, err
 	}
@@ -332,9 +332,9 @@ func previewDead(ctx context.Context, v *visitor, u *url.URL) (page, error) {
 	if err != nil {
 		return page{}, err
 	}
-	cli := "queuectl rm … --dry-run"
+	cli := "queuectl rm ID… --dry-run"
 	if vb.Name == "retry" {
-		cli = "queuectl dlq retry … --dry-run"
+		cli = "queuectl dlq retry ID… --dry-run"
 	}
 	p, err := v.newPage(ctx, strings.TrimSuffix(vb.Label, "…"), "dead", cli)
 	if err != nil {

@@ -107,6 +107,9 @@ func (s *Server) Set(c Config) error {
 	}
 	var addresses []string
 	for _, l := range s.opt.Listeners {
+		if n := l.Addr().Network(); n != "tcp" && n != "unix" {
+			return queue.Invalid("web.listen", "%v", socketTypeError(n))
+		}
 		addresses = append(addresses, addressOf(l))
 	}
 	if addresses == nil {
@@ -122,7 +125,7 @@ func (s *Server) Set(c Config) error {
 	if c.Listen != "" && c.TLSCert != "" {
 		var err error
 		if pair, err = s.loadCert(c.TLSCert, c.TLSKey); err != nil {
-			return queue.Invalid("web.tls_cert", "%v", err)
+			return err
 		}
 	}
 	s.mu.Lock()
@@ -228,12 +231,17 @@ func (s *Server) listen(ctx context.Context, address string) (list []net.Listene
 	return []net.Listener{l}, err
 }
 
+// socketTypeError returns the error for a socket from systemd that cannot serve the page.
+func socketTypeError(network string) error {
+	return fmt.Errorf("systemd passed a socket of the type %s; in queuectl-web.socket, set ListenStream to a TCP or Unix "+
+		"address", network)
+}
+
 // duplicate returns another listener on the same socket.
 func duplicate(l net.Listener) (net.Listener, error) {
 	filer, ok := l.(interface{ File() (*os.File, error) })
 	if !ok {
-		return nil, fmt.Errorf("systemd passed a socket of the type %s; in queuectl-web.socket, set ListenStream to a TCP "+
-			"or Unix address", l.Addr().Network())
+		return nil, socketTypeError(l.Addr().Network())
 	}
 	f, err := filer.File()
 	if err != nil {
@@ -278,7 +286,8 @@ func (s *Server) serve(ctx context.Context, list []net.Listener) {
 	for _, l := range list {
 		go func() { // this goroutine ends when the server is closed
 			if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
-				s.opt.Log.Error("web page stopped", "error", err)
+				s.opt.Log.Error("the web page accepts no more connections, because its socket failed; jobs are not affected; "+
+					"restart the service to open the page again", "error", err)
 			}
 		}()
 	}

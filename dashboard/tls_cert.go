@@ -7,6 +7,8 @@ import (
 	"os"
 	"syscall"
 	"time"
+
+	"github.com/queuectl/queuectl/queue"
 )
 
 // Limits for reading certificate files. The files may be on a file system that does not respond, and a change
@@ -17,10 +19,12 @@ const (
 )
 
 // loadCert reads a certificate and its key. If the files do not respond, the read continues in the
-// background, and further reads fail until it ends.
+// background, and further reads fail until it ends. An error is a *queue.Error of CodeInvalid that names the
+// setting.
 func (s *Server) loadCert(cert, key string) (*tls.Certificate, error) {
 	if !s.loadingCert.CompareAndSwap(false, true) {
-		return nil, fmt.Errorf("the certificate files are still being read after an earlier change; try again later")
+		return nil, queue.Invalid("web.tls_cert", "the certificate files are still being read after an earlier change; "+
+			"try again later")
 	}
 	type result struct {
 		pair tls.Certificate
@@ -30,13 +34,20 @@ func (s *Server) loadCert(cert, key string) (*tls.Certificate, error) {
 	go func() { // this goroutine ends when the file system responds
 		var r result
 		var texts [2][]byte
-		for i, path := range []string{cert, key} {
-			if r.err == nil {
-				texts[i], r.err = readRegular(path)
+		for i, file := range [][2]string{{"web.tls_cert", cert}, {"web.tls_key", key}} {
+			if r.err != nil {
+				break
+			}
+			var err error
+			if texts[i], err = readRegular(file[1]); err != nil {
+				r.err = queue.Invalid(file[0], "%v", err)
 			}
 		}
 		if r.err == nil {
-			r.pair, r.err = tls.X509KeyPair(texts[0], texts[1])
+			var err error
+			if r.pair, err = tls.X509KeyPair(texts[0], texts[1]); err != nil {
+				r.err = queue.Invalid("web.tls_cert", "%v", err)
+			}
 		}
 		s.loadingCert.Store(false)
 		read <- r
@@ -45,8 +56,8 @@ func (s *Server) loadCert(cert, key string) (*tls.Certificate, error) {
 	case r := <-read:
 		return &r.pair, r.err
 	case <-time.After(certTimeout):
-		return nil, fmt.Errorf("the file system did not respond while %s and %s were read; check it, then run: queuectl "+
-			"reload", cert, key)
+		return nil, queue.Invalid("web.tls_cert", "the file system did not respond while %s and %s were read; check it, "+
+			"then run: queuectl reload", cert, key)
 	}
 }
 
@@ -62,7 +73,7 @@ func readRegular(path string) ([]byte, error) {
 	case err != nil:
 		return nil, err
 	case !info.Mode().IsRegular():
-		return nil, fmt.Errorf("%s is not a regular file", path)
+		return nil, fmt.Errorf("%s is not a regular file; give the path of a PEM file", path)
 	}
 	text, err := io.ReadAll(io.LimitReader(f, maxCertBytes+1))
 	if err == nil && len(text) > maxCertBytes {

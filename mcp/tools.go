@@ -389,12 +389,12 @@ func (s *server) runAndWait(ctx context.Context, a arguments) (any, error) {
 	})
 	stop()
 	if err != nil {
-		return nil, fmt.Errorf("job %s was enqueued, but waiting for it failed: %w; wait for it with the tool wait", id, err)
+		return nil, fmt.Errorf("job %[1]s was enqueued, but waiting failed: %[2]w; use the tool wait for job %[1]s", id, err)
 	}
 	d, err := s.api.Show(ctx, control.Show{ID: id})
 	if err != nil {
-		return nil, fmt.Errorf("job %s was enqueued, but its details cannot be read: %w; read them with the tool show", id,
-			err)
+		return nil, fmt.Errorf("job %[1]s was enqueued, but its details cannot be read: %[2]w; to read the details of job "+
+			"%[1]s, use the tool show", id, err)
 	}
 	if a.full {
 		return d, nil
@@ -410,7 +410,8 @@ func (s *server) runAndWait(ctx context.Context, a arguments) (any, error) {
 	}
 	output, err := s.output(ctx, control.Logs{ID: id})
 	if err != nil {
-		return nil, fmt.Errorf("job %s is %s, but its output cannot be read (%w); try the tool logs", id, d.State, err)
+		return nil, fmt.Errorf("job %[1]s is %[2]s, but its output cannot be read: %[3]w; to read the output of job "+
+			"%[1]s, use the tool logs", id, d.State, err)
 	}
 	delete(output, "state")
 	maps.Copy(answer, output)

@@ -271,7 +271,8 @@ func (l *Log) Read(c Cursor, limit int) (chunks []Chunk, next Cursor, done bool,
 			next[s] += n
 			return chunks, next, false, nil
 		case err != nil:
-			return chunks, next, false, fmt.Errorf("cannot read the output: %w", err)
+			return chunks, next, false, fmt.Errorf("cannot read the temporary file that holds the output while the job "+
+				"runs: %w", err)
 		}
 		if n < p.n-skip {
 			complete := n - int64(TrailingPartial(data))

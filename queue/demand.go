@@ -67,6 +67,22 @@ const (
 	MaxDemands = 16
 )
 
+// reportBug is the advice for demands that no request of a user can contain.
+const reportBug = "this is a bug in queuectl; please report it"
+
+// noun returns what users call the thing that a job demands.
+func (d Demand) noun() string {
+	switch d.Kind {
+	case GateNode:
+		return "node"
+	case GateLock:
+		return "lock"
+	case GateRate:
+		return "rate limit"
+	}
+	return "resource"
+}
+
 // CheckDemands returns an error if a gate cannot meet some demand, or if the demands are not in the
 // order in which a claim checks gates. Resources come last, because a job reserves units of a
 // resource only if no other gate blocks it.
@@ -78,21 +94,22 @@ func CheckDemands(list []Demand) error {
 	for i, d := range list {
 		switch {
 		case !slices.Contains(demandedKinds, d.Kind):
-			return Invalid("demands", "%q has the unknown kind %d; use a lock, rate limit, resource or node", Clip(d.Key), d.Kind)
+			return Invalid("demands", "%q has the unknown kind %d; %s", Clip(d.Key), d.Kind, reportBug)
 		case d.Key == "":
-			return Invalid("demands", "a lock, rate limit, resource or node has no name; give one")
+			return Invalid("demands", "a %s of the job has no name; give one", d.noun())
 		case !validKey(d):
-			return Invalid("demands", "%q is not a valid name of a lock, rate limit, resource or node; use up to 128 letters, "+
-				"digits and . _ @ / -, starting with a letter, a digit or @; a node can also be named by label=value", Clip(d.Key))
+			return Invalid("demands", "%q is not a valid name of a %s; use up to 128 letters, digits and . _ @ / -, starting with a "+
+				"letter, a digit or @; a node can also be named by label=value", Clip(d.Key), d.noun())
 		case d.N < 1 || d.N > MaxDemand || d.Kind == GateNode && d.N != 1:
-			return Invalid("demands", "%q has the amount %d; use 1 to %d", Clip(d.Key), d.N, MaxDemand)
+			return Invalid("demands", "the %s %q has the amount %d; use 1 to %d", d.noun(), Clip(d.Key), d.N, MaxDemand)
 		case d.Kind == GateRate && d.Period < time.Millisecond:
 			return Invalid("demands", "the rate limit %q has the period %v; use 1ms or more", Clip(d.Key), d.Period)
 		case d.Kind != GateRate && d.Period >= time.Millisecond:
-			return Invalid("demands", "%q has the period %v; only a rate limit can have a period", Clip(d.Key), d.Period)
+			return Invalid("demands", "the %s %q has the period %v, but only a rate limit can have one; %s", d.noun(),
+				Clip(d.Key), d.Period, reportBug)
 		case i > 0 && (list[i-1].Kind > d.Kind || list[i-1].Kind == d.Kind && list[i-1].Key >= d.Key):
-			return Invalid("demands", "%q is listed twice or out of order; list each lock, rate limit, resource and "+
-				"node once, sorted by kind and key", Clip(d.Key))
+			return Invalid("demands", "the %s %q is in the request twice or in the wrong order; %s", d.noun(), Clip(d.Key),
+				reportBug)
 		}
 	}
 	return nil

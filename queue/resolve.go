@@ -96,7 +96,7 @@ func resolveCommand(check checker, s *Spec, j *Job, d Defaults) {
 	} else {
 		j.Command = "" // responses of the service also contain argv as a command, so ignore it
 	}
-	check(s.EnvPass == nil, "env_pass", `only the client queuectl can resolve field env_pass; send the variables in field "env"`)
+	check(s.EnvPass == nil, "env_pass", `cannot be used here; give the variables with their values in field "env"`)
 }
 
 func resolveBackoff(s *Spec, j *Job) {

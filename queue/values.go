@@ -146,7 +146,10 @@ func setNames(to *[]string, v json.RawMessage) error {
 		}
 		t, err := textOrInteger(e)
 		list = append(list, t)
-		return err
+		if err != nil {
+			return fmt.Errorf("entry %d %w", len(list), err)
+		}
+		return nil
 	})
 	*to = list
 	return err
@@ -171,7 +174,10 @@ func setAmounts(to *map[string]string, v json.RawMessage) error {
 		}
 		t, err := textOrInteger(value)
 		m[name] = t
-		return err
+		if err != nil {
+			return fmt.Errorf("%s %w", Clip(name), err)
+		}
+		return nil
 	})
 	*to = m
 	return err

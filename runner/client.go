@@ -36,7 +36,7 @@ type Client struct {
 var ErrSuperseded = errors.New("a running runner has already worked with a newer database")
 
 // ErrNoReply means that the runner will not answer: the connection or the attempt has ended.
-var ErrNoReply = errors.New("the runner will not reply, because its connection or the job's attempt has ended")
+var ErrNoReply = errors.New("no reply from the runner: the connection to it was lost, or the job's attempt has ended")
 
 // ErrAttemptEnding means that an attempt has ended, or is being ended.
 var ErrAttemptEnding = errors.New("the job's attempt has ended, or is ending")
@@ -102,6 +102,9 @@ func (c *Client) Newest() (seq int64) {
 // Close closes a connection for which Run is not called.
 func (c *Client) Close() { c.net.Close() }
 
+// checkRunner is the advice after a reply that no known version of a runner sends.
+const checkRunner = "check which program uses the socket in the runner's directory"
+
 // readReply reads the answer to a Hello with the given epoch. It reads no byte beyond that answer.
 func (c *Client) readReply(epoch int64) error {
 	c.net.SetReadDeadline(time.Now().Add(helloTimeout))
@@ -112,7 +115,7 @@ func (c *Client) readReply(epoch int64) error {
 	}
 	n := int(head[0]) | int(head[1])<<8 | int(head[2])<<16 | int(head[3])<<24
 	if n < 1 || n > wire.MaxFrame {
-		return fmt.Errorf("cannot connect to the runner: invalid reply (frame of %d bytes)", n)
+		return fmt.Errorf("cannot connect to the runner: its reply has the invalid length %d; %s", n, checkRunner)
 	}
 	frame := append(head, make([]byte, n)...)
 	if _, err := io.ReadFull(c.net, frame[4:]); err != nil {
@@ -120,7 +123,7 @@ func (c *Client) readReply(epoch int64) error {
 	}
 	f, _, err := wire.Parse(frame)
 	if err != nil {
-		return fmt.Errorf("cannot connect to the runner: %w", err)
+		return fmt.Errorf("cannot connect to the runner: its reply cannot be read; %s: %w", checkRunner, err)
 	}
 	switch f := f.(type) {
 	case *wire.HelloReply:
@@ -132,7 +135,7 @@ func (c *Client) readReply(epoch int64) error {
 		}
 		return ErrSuperseded
 	}
-	return errors.New("cannot connect to the runner: it sent an unexpected reply")
+	return errors.New("cannot connect to the runner: it sent an unexpected reply; " + checkRunner)
 }
 
 // Run reads frames until the connection or ctx ends. If several frames arrive together, it passes them

@@ -110,7 +110,8 @@ func (h Location) OutputDirs() (list []string) {
 // OpenOutput opens the file that an OutputRef names.
 func (h Location) OpenOutput(ref string) (*os.File, error) {
 	if !ValidRef(ref) {
-		return nil, fmt.Errorf("%q is not the name of an output file", ref)
+		return nil, fmt.Errorf("the database names the output file %q, which is not a valid name; check the database with: "+
+			"queuectl doctor --verify", ref)
 	}
 	for _, root := range h.roots() {
 		f, err := rundir.OpenPlain(OutputPath(root, ref))

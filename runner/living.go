@@ -58,8 +58,8 @@ func signalRunner(dir string, send func(pid int, ticks int64, owner *uint32) err
 		return err
 	}
 	if t.PID == 0 {
-		return fmt.Errorf("cannot end the runner in %s: the pid in its files is missing, or belongs to a process of another "+
-			"account; find the runner with ps, and end it", dir)
+		return fmt.Errorf("cannot end the runner in %s, because the pid in its files is missing or belongs to a process of "+
+			"another account; find the process \"queuectl runner\" with ps, and end it", dir)
 	}
 	return send(t.PID, t.Ticks, owner)
 }

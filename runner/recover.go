@@ -161,7 +161,8 @@ func (c *Client) endTrees(ctx context.Context, dir string, sent []wire.Attempt) 
 	r, ok := f.(*wire.Recovered)
 	switch {
 	case !ok:
-		return EndResult{}, errors.New("this runner is dead, and the runner that cleaned up after it has ended as well")
+		return EndResult{}, errors.New("this runner is dead, and the connection to the other runner that was ending its " +
+			"remaining jobs was lost; the next try uses another runner")
 	case r.Error != "":
 		return EndResult{}, errors.New(r.Error)
 	}

@@ -70,8 +70,8 @@ func (r SpawnRequest) String() string {
 func ParseSpawnRequest(line string) (r SpawnRequest, err error) {
 	words, ok := strings.CutPrefix(line, requestPrefix)
 	if !ok {
-		return r, fmt.Errorf("the new runner received %q, which is not a request for a runner; install the same version of "+
-			"the service and the runner", line)
+		return r, fmt.Errorf("the service and the runner have different versions: the new runner does not know the request "+
+			"%q; install the same version of both", line)
 	}
 	words, r.Tmpdir, _ = strings.Cut(words, " "+tmpdirArg)
 	for _, word := range strings.Fields(words) {

@@ -24,8 +24,8 @@ func TestSpawnRequestLines(t *testing.T) {
 		}
 	}
 	for line, want := range map[string]string{
-		"":                               "is not a request for a runner",
-		"queuectl wants a cake":          "is not a request for a runner",
+		"":                               "does not know the request",
+		"queuectl wants a cake":          "does not know the request",
 		"queuectl wants a runner please": `unknown word "please"`,
 		"queuectl wants a runner end=":   `unknown word "end="`,
 	} {

@@ -32,8 +32,8 @@ func checkOwnRunners(set *config.Settings, _ *worker.Account) error {
 		}
 		return nil
 	}
-	return queue.Invalid("run_as", "%s needs runners that root starts; install the service (queuectl service install), "+
-		"start it as root, or set run_as = service", set.RunAs)
+	return queue.Invalid("run_as", "%s works only if root starts the service; as root, run: queuectl service install; or "+
+		"set run_as = service", set.RunAs)
 }
 
 const lockName = "service.lock"

@@ -166,7 +166,7 @@ func (m *model) update(msg any) []effect {
 	case acted:
 		todo = m.handleActed(&msg)
 	case edited:
-		m.notice = "job " + termtext.SafeText(msg.id) + ": editor closed"
+		m.notice = "job " + termtext.SafeText(msg.id) + ": editor closed; your changes, if any, are stored"
 		if msg.err != nil {
 			m.notice = message(msg.err)
 		}

@@ -265,7 +265,7 @@ func request[R any](s *shell, timeout time.Duration, send func(context.Context, 
 // explained returns an error with advice for the user.
 func (s *shell) explained(err error) error {
 	if errors.Is(err, context.DeadlineExceeded) {
-		return queue.Errorf(queue.CodeUnavailable, "the request timed out")
+		return queue.Errorf(queue.CodeUnavailable, "the service did not answer in time; check it with: queuectl status")
 	}
 	if err != nil {
 		err = s.opt.Explain(err)

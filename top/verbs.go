@@ -184,22 +184,26 @@ func (a *act) describe() string {
 // maxNamed is the maximum number of names in such a description.
 const maxNamed = 3
 
-// text returns the result of an action: the first rejected object, or else what was done.
+// text returns the result of an action: what was done, and why the first rejected object was rejected.
 func (a *acted) text() string {
 	done := act{verb: a.verb, ids: a.result.Done}
 	switch {
 	case a.err != nil:
 		return message(a.err)
 	case len(a.result.Refused) > 0:
-		first := a.result.Refused[0]
-		text := message(first.Err())
-		if n := len(a.result.Refused) - 1; n > 0 {
-			text += fmt.Sprintf("; %d more were refused", n)
-		}
+		text := ""
 		if len(done.ids) > 0 {
-			text += "; " + done.describe() + ": " + a.verb.done
+			text = done.describe() + ": " + a.verb.done + "; "
 		}
-		return text
+		if n := len(a.result.Refused); n > 1 {
+			text += fmt.Sprintf("%d %ss refused, such as ", n, a.verb.object)
+		}
+		first := a.result.Refused[0]
+		name, reason := a.verb.object+" "+termtext.SafeText(first.ID), message(first.Err())
+		if !strings.Contains(reason, name) {
+			reason = name + ": " + reason
+		}
+		return text + reason
 	case len(done.ids) > 0:
 		return done.describe() + ": " + a.verb.done
 	}

@@ -251,8 +251,8 @@ func (l *loop) adopt(c *runner.Client, state connState) *runnerConn {
 		h := l.leases.byLease[queue.Lease(a.Lease)]
 		switch {
 		case h == nil: // the job is not leased any more, so the attempt has no use
-			l.cfg.Log.Warn("a runner has a job that is not running according to this queue; ending the job",
-				"runner", c.Reply.PID, "seq", a.Seq, "pid", a.PID)
+			l.cfg.Log.Warn("a runner still has a job that the queue does not list as running, so the service ends the "+
+				"job's process there", "runner", c.Reply.PID, "job", a.Seq, "pid", a.PID)
 			conn.Send(&wire.Drop{Lease: a.Lease},
 				&wire.Kill{Lease: a.Lease, Cause: int64(queue.Stopped), Grace: runner.StopGrace()})
 			continue
@@ -328,7 +328,8 @@ func (l *loop) receiveFrames(conn *runnerConn) {
 		endExpected := l.stopping || conn.dismissed
 		l.mu.Unlock()
 		if l.ctx.Err() == nil && !endExpected {
-			l.cfg.Log.Warn("lost the connection to the runner", "runner", conn.Reply.PID, "error", err)
+			l.cfg.Log.Warn("lost the connection to a runner; its jobs continue while the service connects again, unless the "+
+				"runner has died", "runner", conn.Reply.PID, "error", err)
 			l.Go(func() { l.endOrphanProcesses(l.ctx, conn.Dir) })
 		}
 		deliver(delivery{conn: conn})

@@ -79,7 +79,8 @@ func (l *loop) holdDisowned(j *queue.Job, cause error) {
 		l.wake()
 		return
 	}
-	l.session.logLines = append(l.session.logLines, logLine{slog.LevelWarn, "job is held", []slog.Attr{
+	const held = "a job is held, because the uid of its owner belongs to another account now; see: queuectl doctor"
+	l.session.logLines = append(l.session.logLines, logLine{slog.LevelWarn, held, []slog.Attr{
 		slog.String("job", j.ID), slog.String("reason", string(d.Reason)), slog.Any("error", cause),
 	}})
 	l.wake()
@@ -144,8 +145,8 @@ func (l *loop) suspectLimitErrorLocked() error {
 		}
 	}
 	if n >= maxSuspects {
-		return fmt.Errorf("the job waits, because it must run in its own runner after its last runner died, and %d jobs, "+
-			"the maximum, already do so", n)
+		return fmt.Errorf("the job waits for a separate runner, because its last runner died; all %d separate runners are "+
+			"in use; the job starts when one is free", n)
 	}
 	return nil
 }
@@ -288,8 +289,8 @@ func (l *loop) startForOwner(o *owner, jobs []queue.Job) {
 	switch {
 	case o.conn != nil || o.spawning:
 	case others >= maxOwners:
-		cause = fmt.Errorf("the job waits, because jobs of this user hang when they start and so need their own runner, and "+
-			"%d users, the maximum, already have such a runner", others)
+		cause = fmt.Errorf("the job waits for a separate runner, because jobs of its user hang when they start; all %d "+
+			"runners for such users are in use; the job starts when one is free", others)
 	case unresponsive >= maxUnresponsive:
 		cause = fmt.Errorf("the job waits, because %d runners that were started only for this user do not answer; see: "+
 			"queuectl doctor", unresponsive)

@@ -88,8 +88,8 @@ func (h *lease) wireLease() wire.Lease { return wire.Lease(h.job.Lease()) }
 func (h *lease) advanceLocked(e event) bool {
 	next, ok := h.phase.after(e)
 	if !ok {
-		h.log.Error("an event does not fit the phase of a lease, so it is ignored; please report this as a bug",
-			"job", h.job.ID, "phase", h.phase.String(), "event", e.String())
+		h.log.Error("an event does not fit the phase of a job, so the service ignores the event, and the job keeps its "+
+			"phase; please report this as a bug", "job", h.job.ID, "phase", h.phase.String(), "event", e.String())
 		return false
 	}
 	h.phase = next

@@ -231,7 +231,8 @@ func (p *Pool) killUnresponsive() {
 	for _, dir := range dirs {
 		p.cfg.Log.Error("ending a runner that does not answer, and its jobs", "dir", dir)
 		if err := p.cfg.Runners.KillRunner(dir); err != nil {
-			p.cfg.Log.Error("could not end the runner; when the service starts next, it takes over the runner's jobs",
+			p.cfg.Log.Error("could not end a runner that does not answer; its jobs may still run, and the service takes "+
+				"them over when it starts again",
 				"dir", filepath.Base(dir), "error", err)
 		}
 	}

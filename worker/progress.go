@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"fmt"
 	"strings"
 	"time"
 
@@ -94,8 +95,11 @@ func resultValue(r *wire.Result) (value []byte, invalid string) {
 		return nil, queue.Clip(r.ValueError)
 	case len(r.Value) == 0:
 		return nil, ""
-	case len(r.Value) > queue.MaxResult || queue.CheckJSON([]byte(replyNesting[0]+string(r.Value)+replyNesting[1])) != nil:
-		return nil, "the result is not valid JSON, or is too large"
+	case len(r.Value) > queue.MaxResult:
+		return nil, fmt.Sprintf("the result has %d bytes, and the maximum is %d", len(r.Value), queue.MaxResult)
+	}
+	if err := queue.CheckJSON([]byte(replyNesting[0] + string(r.Value) + replyNesting[1])); err != nil {
+		return nil, "the result is not valid JSON in UTF-8, or is nested too deeply"
 	}
 	return r.Value, ""
 }

@@ -90,11 +90,13 @@ func (p *Pool) recovererFor(root string) (*runnerConn, error) {
 	}
 	for other, c := range p.runners.contacts {
 		if filepath.Dir(other) == root && !c.dead {
-			return nil, errors.New("this runner is dead; only another runner can end its processes, but none is connected yet")
+			return nil, errors.New("this runner is dead; the service waits for the connection to another runner, which can " +
+				"end the dead runner's processes; if this lasts, see: queuectl doctor")
 		}
 	}
 	if root == p.cfg.Runners.Root() && !p.stopping {
-		return nil, errors.New("this runner is dead; only another runner can end its processes, but none has started yet")
+		return nil, errors.New("this runner is dead; the service waits for the start of another runner, which can end the " +
+			"dead runner's processes; if this lasts, see: queuectl doctor")
 	}
 	return nil, nil
 }
@@ -212,7 +214,8 @@ func (l *loop) finishRecovery(d *deadRunner) {
 		})
 	}
 	for _, process := range d.Stuck {
-		l.cfg.Log.Error("a process left by a dead runner still exists after SIGKILL", "pid", process.PID, "runner", d.dir)
+		l.cfg.Log.Error("a process of a job survived SIGKILL after its runner had died; the job is recorded as ended; check "+
+			"the disk or device that the process waits for", "pid", process.PID, "runner", d.dir)
 	}
 	if lost > 0 {
 		l.cfg.Log.Warn("a runner died", "runner", d.dir, "results", results, "lost", lost)

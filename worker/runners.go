@@ -163,7 +163,8 @@ func (r *runners) markUnresponsiveLocked(conn *runnerConn) {
 	if conn.state != connUnresponsive {
 		conn.state = connUnresponsive
 		conn.unlinkOwnerLocked()
-		r.cfg.Log.Error("the runner does not answer; new jobs go to another runner", "runner", conn.Reply.PID)
+		r.cfg.Log.Error("the runner with this pid does not answer; it keeps its jobs, and new jobs go to another runner; to "+
+			"see how to end it: queuectl doctor", "runner", conn.Reply.PID)
 	}
 }
 
@@ -190,8 +191,11 @@ func (r *runners) markAliveLocked(conn *runnerConn) bool {
 
 // stuckLocked records the ended attempts whose processes still occupy workers of a runner.
 func (r *runners) stuckLocked(conn *runnerConn, attempts []wire.Attempt) {
-	if len(attempts) < len(conn.stuck) {
-		r.cfg.Log.Info("processes that survived SIGKILL are gone; their worker is free", "left", len(attempts))
+	for _, was := range conn.stuck {
+		if !slices.ContainsFunc(attempts, func(a wire.Attempt) bool { return a.Lease == was.Lease }) {
+			r.cfg.Log.Info("the processes of an ended job that survived SIGKILL have ended now, so their worker can run jobs "+
+				"again", "job", was.Seq, "runner", conn.Reply.PID)
+		}
 	}
 	conn.stuck = attempts
 }

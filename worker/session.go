@@ -46,7 +46,8 @@ func (s *session) handleStoreError(err error) error {
 		s.retryDelay = min(2*s.retryDelay, storeRetryMax)
 		return nil
 	}
-	return fmt.Errorf("cannot record results: %w", err)
+	return fmt.Errorf("cannot record the results of jobs (the runners keep them for the next start of the service): "+
+		"%w", err)
 }
 
 // isTemporary reports whether an error of the store is temporary.

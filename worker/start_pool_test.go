@@ -121,7 +121,7 @@ func config(home runner.Location) worker.Config {
 	}
 }
 
-// misfitHandler fails the test when the pool logs that an event does not fit the phase of a lease.
+// misfitHandler fails the test when the pool logs that an event does not fit the phase of a job.
 type misfitHandler struct {
 	slog.Handler
 	t *testing.T

@@ -64,9 +64,9 @@ func runnerVerb(a *cli.App) *cobra.Command {
 		"account is `UID:GID`")
 	f.StringVar(&r.tmpdir, "job-tmpdir", "", "directory for the temporary directories of jobs (setting job_tmpdir)")
 	f.StringVar(&r.logFile, "log", "", "reopen the log `FILE` on SIGHUP")
-	f.BoolVar(&r.watchdog, "watchdog", false, "watch the runner in the directory --dir: kill programs that hang while "+
-		"they start, and jobs that outlive the runner")
-	f.BoolVar(&r.stop, "stop", false, "stop all runners if systemd is stopping --unit")
+	f.BoolVar(&r.watchdog, "watchdog", false, "watch the runner in the directory given with --dir: kill programs that "+
+		"hang while they start, and jobs that outlive the runner")
+	f.BoolVar(&r.stop, "stop", false, "stop all runners if systemd is stopping the service given with --unit")
 	return cmd
 }
 

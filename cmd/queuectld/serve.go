@@ -72,14 +72,18 @@ func serveVerb(a *app) *cobra.Command {
 	f.Var(input.NonEmpty(&unit), "unit", "with --keep-jobs: keep jobs when systemd restarts the unit `NAME`, but not "+
 		"when it stops the unit")
 	f.Var(input.NonEmpty(&root.Socket), "runner-socket",
-		"start runners as root, through the launcher that listens on the socket `FILE`")
+		"let the program that listens on the socket `FILE` start the runners, which run jobs; runners start as root "+
+			"unless --runner-own is given")
 	f.BoolVar(&root.OwnAccount, "runner-own", false,
-		"with --runner-socket: runners run as the account of the service, not as root")
+		"with --runner-socket: start the runners with the account of the service instead of root")
 	root.Dir, root.Policy = config.RunnerDir, config.RunnerPolicy
 	f.Var(input.NonEmpty(&root.Dir), "runner-dir", "`DIR` for the data of the runners that run as root (default: "+
 		config.RunnerDir+")")
 	f.Var(input.NonEmpty(&root.Policy), "runner-policy",
 		"`FILE` that lists whose jobs the runners that run as root may start (default: "+config.RunnerPolicy+")")
+	for _, name := range []string{"runner-dir", "runner-policy"} {
+		f.Lookup(name).DefValue = "" // the usage contains the default already
+	}
 	f.BoolVar(&background, "background", false, "the service was started by a client")
 	f.Lookup("background").Hidden = true
 	managedFlag(f, &managed)

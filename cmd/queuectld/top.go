@@ -2,7 +2,7 @@ package main
 
 import (
 	"context"
-	"errors"
+	"fmt"
 	"os"
 
 	"github.com/spf13/cobra"
@@ -54,7 +54,7 @@ func (a *app) editFromTop(ctx context.Context, id string) error {
 	err := admin.EditJob(ctx, a.App, id)
 	if err == nil && a.Exit != 0 {
 		a.Exit = 0
-		return errors.New("the job was not changed")
+		return fmt.Errorf("job %s: your changes were not applied; edit the job again with: queuectl edit %[1]s", id)
 	}
 	return err
 }

@@ -42,12 +42,12 @@ func postWebhook(ctx context.Context, in io.Reader, out, errs io.Writer, env fun
 	case status >= 200 && status < 300:
 		return 0
 	case status == http.StatusGone:
-		fmt.Fprintln(errs, "queuectl: the receiver no longer accepts this webhook (410 Gone); remove the "+
-			"webhook from the settings")
+		fmt.Fprintln(errs, "queuectl: the receiver no longer accepts this webhook (410 Gone); in the setting "+
+			"webhooks, remove the webhook that this job's label \"webhook\" names")
 		return hooks.WebhookGone
 	case status >= 300 && status < 400:
-		fmt.Fprintln(errs, "queuectl: the receiver redirects to another address; redirects are not followed, so put the "+
-			"new address into the settings")
+		fmt.Fprintln(errs, "queuectl: the receiver redirects to another address, and redirects are not followed; in "+
+			"the setting webhooks, change the url of the webhook that this job's label \"webhook\" names")
 	}
 	return 1
 }

@@ -39,9 +39,10 @@ func AccessError(path string) error {
 	if err == nil {
 		owner, _ = info.Sys().(*syscall.Stat_t)
 	}
-	text := fmt.Sprintf("%s cannot use the socket %s", you, path)
+	text, use, admit := fmt.Sprintf("%s cannot use the socket %s", you, path), "use", "change"
 	if closed != path {
 		text += fmt.Sprintf(", because this account has no access to the directory %s", closed)
+		use, admit = "enter", "put the socket of the service into another directory (serve --socket), and change"
 	}
 	if owner == nil {
 		return queue.Errorf(queue.CodeDenied, "%s", text)
@@ -56,8 +57,8 @@ func AccessError(path string) error {
 		if u, err := user.LookupId(uid); err == nil {
 			uid = u.Username
 		}
-		return queue.Errorf(queue.CodeDenied, "%s: only %s is admitted; to admit other users, change the settings "+
-			"socket_group, socket_mode and [access] of the service", text, uid)
+		return queue.Errorf(queue.CodeDenied, "%s: only the user %s may %s it; to admit other users, %s the settings "+
+			"socket_group, socket_mode and [access] of the service", text, uid, use, admit)
 	}
 	next := fmt.Sprintf("join the group with: sudo usermod -aG %s %s, then log in again", group, you)
 	if unknown == nil {
@@ -65,5 +66,5 @@ func AccessError(path string) error {
 			next = "you were added to the group after you logged in, so log in again"
 		}
 	}
-	return queue.Errorf(queue.CodeDenied, "%s: only the group %s is admitted; %s", text, group, next)
+	return queue.Errorf(queue.CodeDenied, "%s: only members of the group %s may %s it; %s", text, group, use, next)
 }

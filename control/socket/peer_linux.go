@@ -20,13 +20,14 @@ func PeerOf(c net.Conn) (Peer, error) {
 	var cred *unix.Ucred
 	var groups []int
 	err := onSocket(c, func(fd int) (err error) {
-		if cred, err = unix.GetsockoptUcred(fd, unix.SOL_SOCKET, unix.SO_PEERCRED); err == nil {
-			groups, err = groupsOf(fd)
+		if cred, err = unix.GetsockoptUcred(fd, unix.SOL_SOCKET, unix.SO_PEERCRED); err != nil {
+			return fmt.Errorf("check that no sandbox forbids the system call getsockopt: %w", err)
 		}
+		groups, err = groupsOf(fd)
 		return err
 	})
 	if err != nil {
-		return Peer{}, fmt.Errorf("cannot identify the caller: %w", err)
+		return Peer{}, fmt.Errorf("cannot determine which account is at the other end of the socket: %w", err)
 	}
 	if cred.Uid == overflowID && !mapped("uid_map", overflowID) {
 		return Peer{}, queue.Errorf(queue.CodeDenied,
@@ -119,7 +120,7 @@ func HungUp(c net.Conn) bool {
 func onSocket(c net.Conn, f func(fd int) error) error {
 	u, ok := c.(*net.UnixConn)
 	if !ok {
-		return errors.New("the connection is not a Unix socket")
+		return errors.New("the connection is not a Unix socket; this is a bug in queuectl; please report it")
 	}
 	raw, err := u.SyscallConn()
 	if err != nil {

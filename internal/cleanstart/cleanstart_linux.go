@@ -70,7 +70,8 @@ func CloseOnExec() error {
 	}
 	entries, err := os.ReadDir("/proc/self/fd") // Linux 5.10 does not know CLOSE_RANGE_CLOEXEC
 	if err != nil {
-		return fmt.Errorf("cannot list the open file descriptors: %w", err)
+		return fmt.Errorf("the runner cannot start, because it cannot list its open files; check that /proc is mounted and "+
+			"readable: %w", err)
 	}
 	for _, e := range entries {
 		if fd, err := strconv.Atoi(e.Name()); err == nil && fd > 2 {

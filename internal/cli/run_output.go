@@ -109,6 +109,9 @@ func (a *App) printAttempt(ctx context.Context, c *control.Client, id string, n 
 		text = fmt.Sprintf("attempt %d postponed the job", n)
 	case reason == queue.ReasonLost, reason == queue.ReasonInterrupted:
 		text = fmt.Sprintf("attempt %d was lost", n)
+	case reason == queue.ReasonStopped && !h.Counted:
+		text = fmt.Sprintf("attempt %d was stopped by a user or the service, and does not count", n)
+		h.Reason = nil // the text contains it
 	case !h.Counted:
 		text = fmt.Sprintf("attempt %d ended and does not count", n)
 	}

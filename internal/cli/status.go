@@ -96,6 +96,10 @@ func (a *App) status(ctx context.Context, o statusOptions) error {
 	return a.statusDetails(&screen.Status)
 }
 
+// serviceKinds describes the kinds of services.
+var serviceKinds = map[string]string{"own": "own (one user's, not the machine's)", "system": "system (the machine's)",
+	"directory": "directory (of a queue in a separate directory)"}
+
 // statusDetails prints the details of the service, its database and its socket.
 func (a *App) statusDetails(st *control.Status) error {
 	service := fmt.Sprintf("version %s, pid %d, started %s", st.Version, st.PID, present.Local(st.Started))
@@ -111,8 +115,10 @@ func (a *App) statusDetails(st *control.Status) error {
 		{"Oldest", oldest}, {"Enqueued", fmt.Sprintf("%d in total", st.Enqueued)},
 		{"Finished", present.Plural(st.Throughput, "attempt") + " in the last minute"},
 		{"Database", fmt.Sprintf("%s, %s; job output %s", cmp.Or(st.Store, st.Database), present.Size(st.Bytes),
-			present.Size(st.Outputs))}, {"Your jobs", present.Used(st.UserBytes, st.MaxBytesUser)}, {"Socket", st.Socket},
-		{"Service", st.Service}, {"Process", service}, {"Client", Version}, {"Health", st.Health},
+			present.Size(st.Outputs))}, {"Your jobs", present.Used(st.UserBytes, st.MaxBytesUser) +
+			" for input and output"}, {"Socket", st.Socket},
+		{"Service", cmp.Or(serviceKinds[st.Service], st.Service)}, {"Process", service}, {"Client", Version},
+		{"Health", st.Health},
 	}
 	if err := a.Println(""); err != nil {
 		return err

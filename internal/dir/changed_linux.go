@@ -5,6 +5,7 @@ package dir
 import (
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"os"
 	"slices"
@@ -25,12 +26,12 @@ const changes = unix.IN_CREATE | unix.IN_DELETE | unix.IN_MOVED_FROM | unix.IN_M
 func WaitForChange(ctx context.Context, dir string, names []string, watching func() bool) error {
 	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
 	if err != nil {
-		return fmt.Errorf("cannot watch the directory %s: %w", dir, err)
+		return watchError(dir, err)
 	}
 	f := os.NewFile(uintptr(fd), "inotify")
 	defer f.Close()
 	if _, err := unix.InotifyAddWatch(fd, dir, changes); err != nil {
-		return fmt.Errorf("cannot watch the directory %s: %w", dir, err)
+		return watchError(dir, err)
 	}
 	if !watching() {
 		return nil
@@ -44,11 +45,25 @@ func WaitForChange(ctx context.Context, dir string, names []string, watching fun
 		case ctx.Err() != nil:
 			return ctx.Err()
 		case err != nil:
-			return fmt.Errorf("cannot watch the directory %s: %w", dir, err)
+			return watchError(dir, err)
 		case concerns(buf[:n], names):
 			return nil
 		}
 	}
+}
+
+// watchError returns the error for a directory that cannot be watched. For the limits of inotify, it names
+// the limit, because the text of the system mentions only the disk or open files.
+func watchError(dir string, err error) error {
+	switch {
+	case errors.Is(err, unix.ENOSPC):
+		return fmt.Errorf("cannot watch the directory %s: this account has reached the kernel's limit on watches; raise "+
+			"it with the sysctl setting fs.inotify.max_user_watches (%w)", dir, err)
+	case errors.Is(err, unix.EMFILE):
+		return fmt.Errorf("cannot watch the directory %s: a limit is reached; check the sysctl setting "+
+			"fs.inotify.max_user_instances and this process's limit on open files (%w)", dir, err)
+	}
+	return fmt.Errorf("cannot watch the directory %s: %w", dir, err)
 }
 
 // concerns reports whether any of the events concerns one of the names or the directory itself. It

@@ -83,14 +83,14 @@ func ClientOf(c net.Conn) (Identity, error) {
 		}
 	}
 	if err != nil {
-		return Identity{}, fmt.Errorf("cannot identify the caller: %w", err)
+		return Identity{}, fmt.Errorf("the service cannot find out which account runs the program that connected: %w", err)
 	}
 	return id, nil
 }
 
 // errUnnamed means that readAhead already waits for maxUnnamed clients. It is temporary, because
 // each of these waits ends at the connection's deadline.
-var errUnnamed = errors.New("too many connected clients have not sent anything yet; try again later")
+var errUnnamed = errors.New("too many other programs are connected without having sent a request; try again later")
 
 func (c *conn) readAhead() error {
 	select {
@@ -140,7 +140,7 @@ func (c *conn) client() (id Identity, err error) {
 	if err != nil {
 		return Identity{}, err
 	}
-	id, err = identity(token, "its process")
+	id, err = identity(token, "that program")
 	id.PID = int(pid)
 	return id, err
 }

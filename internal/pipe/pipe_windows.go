@@ -47,7 +47,7 @@ func (c *conn) Read(b []byte) (int, error) {
 func (c *conn) handle() windows.Handle { return windows.Handle(c.Fd()) }
 
 // ErrBusy means that the server of a pipe has not accepted a client within busyFor.
-var ErrBusy = errors.New("the server of the pipe accepts no more clients")
+var ErrBusy = errors.New("the program that serves the pipe does not accept connections; check whether it hangs")
 
 // Dial connects to a pipe of this machine. The server learns the identity of the caller, but cannot
 // act as the caller. The error is fs.ErrNotExist if no process serves the pipe, fs.ErrPermission if
@@ -65,7 +65,8 @@ func Dial(ctx context.Context, name string) (net.Conn, error) {
 	p, ok := c.(winPipe)
 	if !ok {
 		c.Close()
-		return nil, errors.New("another program than queuectl created the pipe: it is not in message mode")
+		return nil, errors.New("the pipe " + name + " belongs to another program, not to queuectl (it is not in message " +
+			"mode); find that program and end it")
 	}
 	return &conn{winPipe: p}, nil
 }

@@ -184,7 +184,7 @@ func typicalAlone(j *control.JobDetail) string {
 func Remarks(h *control.Attempt, background bool) string {
 	text := Empty(h.Error)
 	if h.ResultError != nil {
-		text += "; result not stored: " + *h.ResultError
+		text += "; the job's JSON result was not stored: " + *h.ResultError
 	}
 	if h.Leftovers > 0 {
 		text += "; leftover processes stopped: " + strconv.Itoa(h.Leftovers)

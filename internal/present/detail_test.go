@@ -51,7 +51,7 @@ func TestShowReportsEndedProcesses(t *testing.T) {
 		{control.Attempt{ExitCode: zero, Leftovers: 1}, false,
 			"leftover processes stopped: 1 (--allow-background keeps them running)"},
 		{control.Attempt{ExitCode: zero, Leftovers: 3, ResultError: &refused}, false,
-			"result not stored: cut; leftover processes stopped: 3 (--allow-background keeps them running)"},
+			"the job's JSON result was not stored: cut; leftover processes stopped: 3 (--allow-background keeps them running)"},
 		{control.Attempt{ExitCode: zero, Leftovers: 2}, true, "leftover processes stopped: 2"},
 		{control.Attempt{Signal: new(int), Leftovers: 2}, false, "leftover processes stopped: 2"},
 	} {

@@ -66,4 +66,9 @@ func EventLine(e *control.Event) string {
 }
 
 // DescribeService describes the service that answers: its owner and its socket.
-func DescribeService(service, socket string) string { return service + ", socket " + socket }
+func DescribeService(service, socket string) string {
+	if service == "own" {
+		service = "personal (not the machine's)"
+	}
+	return service + ", socket " + socket
+}

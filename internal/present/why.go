@@ -38,6 +38,9 @@ func ReasonLine(r *control.Reason, now time.Time) string {
 	if at := queue.Millis(r.At).Time(); r.At != 0 {
 		text += fmt.Sprintf(" (until %s, in %s)", clock(at, now), Roughly(at.Sub(now)))
 	}
+	if r.Kind == "retry" || r.Kind == "time" {
+		return text + "; to run it now: " + r.Next
+	}
 	return text + "; next step: " + r.Next
 }
 

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -63,7 +64,8 @@ func readChangelog(text, version, date string) ([]entry, error) {
 		}
 	}
 	if len(entries) == 0 || len(entries[0].notes) == 0 {
-		return nil, fmt.Errorf("no section with changes")
+		return nil, errors.New("the changelog has no change under its newest heading \"## …\"; add one as a line " +
+			"that begins with \"- \"")
 	}
 	return entries, nil
 }

@@ -55,7 +55,8 @@ func (s *server) deadDir(name string) (string, error) {
 		return "", err
 	}
 	if alive {
-		return "", fmt.Errorf("the runner in %s is not dead: its process still runs", dir)
+		return "", fmt.Errorf("the runner in %s may still be alive, because a process locks its file %q; if this message "+
+			"repeats, see: queuectl doctor", dir, rundir.LockName)
 	}
 	return dir, nil
 }

@@ -61,7 +61,7 @@ func (s *server) setUp(pid int) (lock *os.File, err error) {
 	}
 	boot, err := process.BootID()
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("the runner cannot start: %w", err)
 	}
 	note := filepath.Join(d.path, rundir.BootName)
 	if err := os.WriteFile(note, []byte(rundir.NoteOf(boot)), mode); err != nil {

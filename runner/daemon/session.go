@@ -186,8 +186,9 @@ func (s *server) setupLocked(f *wire.Setup) {
 	reserved, err := s.table.Reserve(min(target+spareSlots, rundir.MaxSlots))
 	if err != nil && reserved < target {
 		target = reserved
-		s.Log.Error("the runner can run fewer jobs at the same time than configured; workers is the number that it can run",
-			"workers", target, "error", err)
+		s.Log.Error("the runner runs fewer jobs at the same time than configured, because it cannot reserve disk "+
+			"space for more",
+			"max_running_jobs", target, "error", err)
 	}
 	s.slots.reserved = reserved
 	s.link.settleDelay, s.link.stopTimeout = f.SettleDelay, min(max(f.StopTimeout, 0), maxStopTimeout)

@@ -29,7 +29,7 @@ func (s *server) settle(a *attempt, r *process.Result, ws *workspace) {
 		s.diskQueue.add(s.retryJournal)
 	}
 	if r.HasBackground {
-		s.recordSpared(r.PID)
+		s.recordSpared(f.Seq, r.PID)
 	}
 	if r.Leftovers > 0 || r.Signal != 0 {
 		wakeUp(s.orphanHint)
@@ -99,10 +99,11 @@ func cause(r *process.Result) int64 {
 	return 0
 }
 
-// recordSpared stores a process group that a job was allowed to leave behind.
-func (s *server) recordSpared(pgid int) {
+// recordSpared stores a process group that the job with the number seq was allowed to leave behind.
+func (s *server) recordSpared(seq int64, pgid int) {
 	if err := rundir.AppendSpared(s.dir.path, pgid, s.dir.mode(0o600)); err != nil {
-		s.Log.Error("could not record a job's background processes; they will end with the runner", "error", err)
+		s.Log.Error("could not record which background processes a job may keep, so they will end when the runner ends",
+			"job", seq, "error", err)
 	}
 }
 

@@ -116,9 +116,13 @@ func readRequest(r io.Reader) (request runner.SpawnRequest, err error) {
 
 // forOwnAccount prepares a runner of the account of this process, which must be the service's.
 func (g *Grant) forOwnAccount(request runner.SpawnRequest, delegated bool) error {
-	if request.As != "" || request.End != "" || g.Service != os.Geteuid() {
-		return fmt.Errorf("the runners at this socket run as uid %d, so they accept only requests of that uid, for jobs "+
-			"without another account; check --runner-socket and run_as", os.Geteuid())
+	switch {
+	case g.Service != os.Geteuid():
+		return fmt.Errorf("the service runs as uid %d, but the runners of its runner socket run as uid %d; check "+
+			"--runner-socket", g.Service, os.Geteuid())
+	case request.As != "" || request.End != "":
+		return fmt.Errorf("the runners of the runner socket run jobs only as uid %d, but the service runs jobs as other "+
+			"accounts too; check --runner-socket and run_as", os.Geteuid())
 	}
 	if err := os.MkdirAll(g.Root, 0o700); err != nil {
 		return err

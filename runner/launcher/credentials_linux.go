@@ -75,7 +75,8 @@ func readCredential(name string) ([]byte, error) {
 			"add LoadCredential= to queuectl-runner@.service")
 	}
 	if filepath.Base(name) != name || name[0] == '.' {
-		return nil, process.UnusableError("the name of the credential is not valid")
+		return nil, process.UnusableError(`the name of the credential is not valid; use a name without "/" that ` +
+			`does not begin with "."`)
 	}
 	f, err := os.OpenFile(filepath.Join(dir, name), os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if err != nil {

@@ -134,8 +134,8 @@ func (r *run) notStartedReason(signal unix.Signal) string {
 		return fmt.Sprintf("cannot start %s: it did not start within %v, because the disk or file server of the program, "+
 			"or of a file that it needs, does not respond", r.c.Argv[0], limit)
 	}
-	return fmt.Sprintf("cannot start %s: the new process was stopped, or ended by %s, before it could run the program",
-		r.c.Argv[0], queue.SignalText(int(signal)))
+	return fmt.Sprintf("cannot start %s: %s ended the new process before it could run the program; to see whether the "+
+		"kernel sent it, run: dmesg", r.c.Argv[0], queue.SignalText(int(signal)))
 }
 
 // noneRemain reports whether no process of the tree is left except the main process, which has ended.

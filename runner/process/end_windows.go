@@ -80,7 +80,8 @@ func (r *run) drain(deadline time.Time) {
 // spare lets leftover processes live on.
 func (r *run) spare() {
 	if err := r.tree.spare(); err != nil {
-		r.r.Error = fmt.Sprintf("the job's background processes could not be left running, so they were ended: %v", err)
+		r.r.Error = fmt.Sprintf("allow_background: Windows did not release the job's background processes from their job "+
+			"object, so they were ended: %v", err)
 		return
 	}
 	r.r.HasBackground = true
@@ -249,10 +250,10 @@ func isForRunner(event, session uint32) bool {
 
 // Enforcements returns how each limit of a command is enforced.
 func Enforcements(*Cgroups) []Enforcement {
-	const by = "the job object"
+	const by = "a Windows job object"
 	return []Enforcement{
-		{"memory", Exact, by}, {"cpus", Exact, by}, {"tasks", Exact, by + " (processes, not threads)"},
-		{"nice", Exact, by + " (its priority class)"},
+		{"memory", Exact, by}, {"cpus", Exact, by}, {"tasks", Exact, by + ", which counts processes, not threads"},
+		{"nice", Exact, by + ", with its priority class"},
 		{"nofile", Unenforced, "Windows cannot limit open files"},
 		{"no_new_privileges", Unenforced, "Windows has no equivalent"},
 	}
@@ -325,7 +326,7 @@ func BootID() (string, error) {
 	}
 	if err := windows.NtQuerySystemInformation(systemTimeOfDay, unsafe.Pointer(&day), uint32(unsafe.Sizeof(day)),
 		nil); err != nil {
-		return "", fmt.Errorf("cannot read the boot time: %w", err)
+		return "", fmt.Errorf("cannot read the boot time of this machine: %w", err)
 	}
 	return strconv.FormatInt(day.boot-day.bootBias, 10), nil
 }

@@ -151,16 +151,17 @@ func newTree(sys *systemCalls, cookie string, l Limits) (*tree, error) {
 	}
 	h, _, err := createJobObject.Call(0, uintptr(unsafe.Pointer(name)))
 	if h == 0 {
-		return nil, fmt.Errorf("cannot create a job object: %w", err)
+		return nil, fmt.Errorf("cannot create a Windows job object for the job: %w", err)
 	}
 	t := &tree{sys: sys, job: windows.Handle(h)}
 	if err == windows.ERROR_ALREADY_EXISTS { // its creator could keep the processes alive
 		t.close()
-		return nil, &nameTakenError{errors.New("cannot create a job object: its name is already in use")}
+		return nil, &nameTakenError{errors.New("another process already uses the name Global\\queuectl-" + cookie +
+			" of the job's Windows job object; the next try uses another name")}
 	}
 	t.limits.BasicLimitInformation.LimitFlags = windows.JOB_OBJECT_LIMIT_KILL_ON_JOB_CLOSE
 	if err = t.setLimits(); err != nil {
-		err = fmt.Errorf("cannot configure a job object: %w", err)
+		err = fmt.Errorf("cannot configure the job's Windows job object: %w", err)
 	} else {
 		err = t.limit(l)
 	}

@@ -194,10 +194,11 @@ func (r *run) limiterFailed(status unix.WaitStatus) {
 	case l.ready: // the limiter could not report the reason
 		r.r.ExitCode = int64(status.ExitStatus())
 	case r.c.RunAs == nil: // the Go runtime got no thread or no memory
-		r.startFailed(&runas.ShortageError{Err: fmt.Errorf("the process that sets the job's limits ended with exit code %d",
-			status.ExitStatus())})
+		r.startFailed(&runas.ShortageError{Err: fmt.Errorf("the helper process that sets the job's limits ended with "+
+			"exit code %d, probably because the machine has too little memory or too many processes", status.ExitStatus())})
 	default: // the job's account can cause this error itself
-		r.startFailed(fmt.Errorf("the process that sets the job's limits ended with exit code %d", status.ExitStatus()))
+		r.startFailed(fmt.Errorf("the helper process that sets the job's limits ended with exit code %d; check the "+
+			"limits of processes and memory of the job's account", status.ExitStatus()))
 	}
 }
 

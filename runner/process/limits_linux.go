@@ -115,11 +115,12 @@ func cpuSeconds(pid int) uint64 {
 func CheckLimits() error {
 	var limit unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_AS, &limit); err != nil {
-		return fmt.Errorf("cannot read the address space limit: %w", err)
+		return fmt.Errorf("queuectl cannot start, because it cannot read its address space limit (RLIMIT_AS); check the "+
+			"sandbox or container in which it runs: %w", err)
 	}
 	raw, err := os.ReadFile("/proc/self/statm")
 	if err != nil {
-		return fmt.Errorf("cannot read the size of this process: %w", err)
+		return fmt.Errorf("cannot read the size of this process; check that /proc is mounted: %w", err)
 	}
 	first, _, _ := bytes.Cut(raw, []byte(" "))
 	pages, err := strconv.ParseUint(string(first), 10, 64)

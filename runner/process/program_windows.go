@@ -1,7 +1,6 @@
 package process
 
 import (
-	"errors"
 	"fmt"
 	"io/fs"
 	"os"
@@ -46,7 +45,8 @@ func envBlock(env []string) ([]uint16, error) {
 	var block []uint16
 	for _, e := range env {
 		if strings.ContainsRune(e, 0) {
-			return nil, errors.New("an environment variable contains a NUL byte")
+			return nil, fmt.Errorf("the environment variable %q contains a NUL byte; remove that byte",
+				e[:strings.Index(e[1:], "=")+1])
 		}
 		block = append(append(block, utf16.Encode([]rune(e))...), 0)
 	}

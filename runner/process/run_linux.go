@@ -1,6 +1,7 @@
 package process
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"slices"
@@ -69,6 +70,9 @@ func (w *Worker) open() (err error) {
 	}
 	if w.cgroups != nil && w.cgroup == nil {
 		b, err := w.cgroups.cgroup()
+		if errors.Is(err, unix.ENOSPC) {
+			err = fmt.Errorf("the kernel allows no more of them (see /proc/cgroups): %w", err)
+		}
 		if err != nil {
 			return &runas.ShortageError{Err: fmt.Errorf("cannot create a control group: %w", err)}
 		}

@@ -139,8 +139,9 @@ func (r *run) fork(path string, argv []string, attr *syscall.ProcAttr) (err erro
 			l.close()
 			r.limiter = nil
 			if r.pidfd != notCloned {
-				err = fmt.Errorf("the helper that sets the job's limits did not start, because the runner cannot execute its "+
-					"own program file: %v", err)
+				self, _ := os.Executable()
+				err = fmt.Errorf("the job's account cannot execute %s, which sets the job's limits: %v; check the file's "+
+					"permissions", self, err)
 			}
 		}
 		r.pidfd = -1
@@ -172,7 +173,7 @@ func (r *run) openPipes() error {
 	for i := range r.pipes {
 		var p [2]int
 		if err := unix.Pipe2(p[:], unix.O_CLOEXEC); err != nil {
-			return &runas.ShortageError{Err: fmt.Errorf("cannot create a pipe: %w", err)}
+			return &runas.ShortageError{Err: fmt.Errorf("cannot create a pipe for the job's output: %w", err)}
 		}
 		r.pipes[i], r.writeEnds[i] = p[0], p[1]
 		if err := r.chown(p[1]); err != nil {

@@ -33,7 +33,8 @@ type child struct {
 func NewStartWatcher(pid int) (*StartWatcher, error) {
 	cmdline, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
 	if err != nil {
-		return nil, fmt.Errorf("cannot inspect process %d: %w", pid, err)
+		return nil, fmt.Errorf("the runner's watchdog ends, because it cannot read the command line of the runner (pid %d); "+
+			"if the runner still runs, it starts another watchdog: %w", pid, err)
 	}
 	return &StartWatcher{pid: pid, cmdline: string(cmdline)}, nil
 }

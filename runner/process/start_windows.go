@@ -230,7 +230,7 @@ var ownOnly = sync.OnceValues(func() (*windows.SecurityAttributes, error) {
 func pipe(access uint32) (ours *os.File, theirs windows.Handle, err error) {
 	rights, err := ownOnly()
 	if err != nil {
-		return nil, 0, fmt.Errorf("cannot create a pipe: %w", err)
+		return nil, 0, fmt.Errorf("cannot create a pipe for the job's input or output: %w", err)
 	}
 	name := `\\.\pipe\queuectl-` + rand.Text()
 	name16, err := windows.UTF16PtrFromString(name)
@@ -240,7 +240,7 @@ func pipe(access uint32) (ours *os.File, theirs windows.Handle, err error) {
 	h, err := windows.CreateNamedPipe(name16, access|windows.FILE_FLAG_OVERLAPPED|windows.FILE_FLAG_FIRST_PIPE_INSTANCE,
 		windows.PIPE_TYPE_BYTE|windows.PIPE_REJECT_REMOTE_CLIENTS, 1, pipeSize, pipeSize, 0, rights)
 	if err != nil {
-		return nil, 0, fmt.Errorf("cannot create a pipe: %w", err)
+		return nil, 0, fmt.Errorf("cannot create a pipe for the job's input or output: %w", err)
 	}
 	ours = os.NewFile(uintptr(h), name)
 	mode := uint32(windows.GENERIC_WRITE | windows.FILE_READ_ATTRIBUTES)

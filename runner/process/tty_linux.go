@@ -61,6 +61,9 @@ const (
 // noTerminal classifies an error of creating a terminal. Either this process lacks a resource, or the
 // machine provides no terminals. In the second case, another attempt would fail too.
 func noTerminal(err error) error {
+	if errors.Is(err, unix.ENOSPC) {
+		err = fmt.Errorf("all terminals (ptys) of the machine are in use: %w; raise the limit kernel.pty.max (sysctl)", err)
+	}
 	for _, want := range []error{unix.ENOSPC, unix.EMFILE, unix.ENFILE, unix.ENOMEM, unix.EAGAIN, unix.EINTR} {
 		if errors.Is(err, want) {
 			return &runas.ShortageError{Err: fmt.Errorf("cannot create a terminal: %w", err)}

@@ -45,11 +45,11 @@ func (l *abandonedLookUps) full(uid uint32) error {
 	defer l.mu.Unlock()
 	switch {
 	case l.byUID[uid] >= maxAbandoned:
-		return fmt.Errorf("file lookups of this account are suspended, because %d lookups still wait (%w)", maxAbandoned,
-			ErrHung)
+		return fmt.Errorf("the job's files cannot be opened, because %d earlier accesses by its account still hang (%w)",
+			maxAbandoned, ErrHung)
 	case l.total >= maxAbandonedTotal:
-		return &ShortageError{Err: fmt.Errorf("file lookups are suspended, because %d lookups still wait (%w)", l.total,
-			ErrHung)}
+		return &ShortageError{Err: fmt.Errorf("the job's files cannot be opened, because %d earlier accesses still "+
+			"hang (%w); check the network file systems", l.total, ErrHung)}
 	}
 	return nil
 }

@@ -88,7 +88,8 @@ func setCapable(yes bool) error {
 	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var sets [2]unix.CapUserData // 32 capabilities each
 	if err := unix.Capget(&header, &sets[0]); err != nil {
-		return fmt.Errorf("cannot read this thread's capabilities: %w", err)
+		return fmt.Errorf("cannot read the capabilities of the runner: %w; check whether a sandbox (seccomp) forbids "+
+			"capget", err)
 	}
 	for i := range sets {
 		sets[i].Effective = 0

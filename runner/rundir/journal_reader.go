@@ -39,8 +39,8 @@ func ReadJournal(
 			return nil, false, fmt.Errorf("cannot read the result journal: %w", err)
 		}
 		if read += len(raw); read > maxJournal {
-			return nil, false, fmt.Errorf("the result journal in %s is larger than %d bytes, so it is damaged; "+
-				"move its files away, which loses the results of the runner's last jobs", dir, maxJournal)
+			return nil, false, fmt.Errorf("the result journal (the files %s.* in %s) is larger than %d bytes, so it is "+
+				"damaged; move these files away, which loses the results of the runner's last jobs", journalName, dir, maxJournal)
 		}
 		list, validBytes := parseJournal(raw)
 		for _, r := range list {

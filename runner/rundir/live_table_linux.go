@@ -22,7 +22,7 @@ func WatchTable(dir string) (LiveTable, error) {
 	defer f.Close() // the mapping keeps the file open
 	mem, err := unix.Mmap(int(f.Fd()), 0, (MaxSlots+1)*slotBytes, unix.PROT_READ, unix.MAP_SHARED)
 	if err != nil {
-		return LiveTable{}, fmt.Errorf("cannot map the runner's table of running jobs: %w", err)
+		return LiveTable{}, fmt.Errorf("cannot map the runner's list of running jobs: %w", err)
 	}
 	return LiveTable{mem}, nil
 }

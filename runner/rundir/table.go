@@ -29,14 +29,15 @@ type Table struct {
 func MakeTable(dir string, mode os.FileMode, pid int, ticks int64) (*Table, error) {
 	f, err := os.OpenFile(filepath.Join(dir, TableName), os.O_CREATE|os.O_RDWR, mode)
 	if err != nil {
-		return nil, fmt.Errorf("cannot create the runner's table of running jobs: %w", err)
+		return nil, fmt.Errorf("cannot create the runner's list of running jobs: %w", err)
 	}
 	if err := f.Truncate((MaxSlots + 1) * slotBytes); err != nil {
-		return nil, fmt.Errorf("cannot create the runner's table of running jobs: %w", err)
+		return nil, fmt.Errorf("cannot enlarge the runner's list of running jobs to %d bytes: %w; check the disk and the "+
+			"limit of file sizes (ulimit -f)", (MaxSlots+1)*slotBytes, err)
 	}
 	mem, err := mapFile(f, 0, (MaxSlots+1)*slotBytes)
 	if err != nil {
-		return nil, fmt.Errorf("cannot map the runner's table of running jobs: %w", err)
+		return nil, fmt.Errorf("cannot map the runner's list of running jobs, %s: %w", f.Name(), err)
 	}
 	t := &Table{mem: mem, file: f}
 	if _, err := t.Reserve(1); err != nil {
@@ -44,7 +45,8 @@ func MakeTable(dir string, mode os.FileMode, pid int, ticks int64) (*Table, erro
 	}
 	dev, ino, err := fileID(f)
 	if err != nil {
-		return nil, fmt.Errorf("cannot check the runner's table of running jobs: %w", err)
+		return nil, fmt.Errorf("the runner cannot start, because it cannot check its list of running jobs, %s; check the "+
+			"disk: %w", f.Name(), err)
 	}
 	t.write(0, int64(pid), ticks, dev, ino)
 	t.SetLeasesExpire(false)
@@ -57,7 +59,8 @@ func (t *Table) Reserve(slots int) (int, error) {
 	page := make([]byte, 4096)
 	for t.reservedBytes < int64(slots+1)*slotBytes {
 		if _, err := t.file.WriteAt(page, t.reservedBytes); err != nil {
-			return int(t.reservedBytes/slotBytes) - 1, fmt.Errorf("cannot allocate the runner's table of running jobs: %w", err)
+			return int(t.reservedBytes/slotBytes) - 1, fmt.Errorf("cannot reserve disk space for the runner's list of running "+
+				"jobs: %w", err)
 		}
 		t.reservedBytes += int64(len(page))
 	}

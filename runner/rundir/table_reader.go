@@ -39,13 +39,13 @@ func ReadTable(dir string) (t RunningTable, err error) {
 		return t, nil
 	}
 	if err != nil {
-		return t, fmt.Errorf("cannot read the runner's table of running jobs: %w", err)
+		return t, fmt.Errorf("cannot read the runner's list of running jobs: %w", err)
 	}
 	defer f.Close()
 	raw, err := io.ReadAll(io.LimitReader(f, (MaxSlots+1)*slotBytes))
 	dev, ino, err2 := fileID(f)
 	if err := errors.Join(err, err2); err != nil {
-		return t, fmt.Errorf("cannot read the runner's table of running jobs: %w", err)
+		return t, fmt.Errorf("cannot read the runner's list of running jobs: %w", err)
 	}
 	if len(raw) < slotBytes {
 		return t, nil

@@ -470,7 +470,8 @@ func Parse(b []byte) (Frame, int, error) {
 	}
 	n := int(binary.LittleEndian.Uint32(b))
 	if n < 1 || n > MaxFrame {
-		return nil, 0, fmt.Errorf("invalid runner message: its length is %d bytes; it must be 1 to %d bytes", n, MaxFrame)
+		return nil, 0, fmt.Errorf("received a damaged message between service and runner: its length is %d bytes instead "+
+			"of 1 to %d", n, MaxFrame)
 	}
 	if len(b) < 4+n {
 		return nil, 0, ErrPartial
@@ -478,12 +479,14 @@ func Parse(b []byte) (Frame, int, error) {
 	k := b[4]
 	f := newFrame(k)
 	if f == nil {
-		return nil, 0, fmt.Errorf("invalid runner message: its type %d is unknown", k)
+		return nil, 0, fmt.Errorf("invalid message between service and runner: its type %d is unknown; check that both have the "+
+			"same version", k)
 	}
 	c := codec{decoding: true, input: string(b[5 : 4+n])}
 	f.fields(&c)
 	if c.damaged || c.input != "" {
-		return nil, 0, fmt.Errorf("invalid runner message: damaged content (message type %d)", k)
+		return nil, 0, fmt.Errorf("received a damaged message between service and runner: its content does not fit its "+
+			"type %d", k)
 	}
 	return f, 4 + n, nil
 }

@@ -226,7 +226,7 @@ func (a *Admission) separateOwner(ctx context.Context, uid int, name string) err
 // errOwnedElsewhere means that a uid cannot be separated from its owner now, because the owner's account
 // may still exist on another node.
 var errOwnedElsewhere = errors.New("give the uid the same account on all nodes; if the new account is right, stop " +
-	"all other nodes until this node has taken the former account's jobs away from the uid")
+	"all other nodes until this node logs: a uid now belongs to another account")
 
 // SeparateOwners checks the owners of all uids. It does so at the start and after the settings were read
 // again. It also does so when a job does not start because its uid belongs to another account. It retries
@@ -250,8 +250,8 @@ func (a *Admission) SeparateOwners(ctx context.Context) {
 					a.Log.Warn("this node does not run the jobs of this uid", "uid", uid, "error", err)
 				}
 			} else if err != nil && ctx.Err() == nil {
-				a.Log.Error("a uid has a new account, but the jobs of its former account could not be taken away from it; "+
-					"trying again", "uid", uid, "error", err)
+				a.Log.Error("a uid belongs to a new account, which cannot use the service until the jobs of the former "+
+					"account are separated from the uid; this failed, and the service tries again", "uid", uid, "error", err)
 				retry = time.After(separateRetryDelay)
 			}
 		}

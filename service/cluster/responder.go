@@ -53,16 +53,17 @@ func IsRelayedJob(ctx context.Context, seq int64) bool {
 // Answer executes a request of another node. The other node has determined the right of the peer. This node checks
 // that this right covers the request, like the right of a peer on its own socket.
 func (r *Responder) Answer(ctx context.Context, request []byte) (result any, err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			r.Log.Error("a request of another node caused a panic", "panic", p, "stack", string(debug.Stack()))
-			err = queue.Errorf(queue.CodeInternal, "internal error; see the log of the service on node %s", r.Node)
-		}
-	}()
 	var req struct {
 		Request
 		Params json.RawMessage `json:"params"`
 	}
+	defer func() {
+		if p := recover(); p != nil {
+			r.Log.Error("a request from another node failed because of a bug in queuectl; this service continues; please "+
+				"report the bug", "request", req.Method, "panic", p, "stack", string(debug.Stack()))
+			err = queue.Errorf(queue.CodeInternal, "internal error; see the log of the service on node %s", r.Node)
+		}
+	}()
 	if err := json.Unmarshal(request, &req); err != nil || req.Method == "" {
 		return nil, queue.Errorf(queue.CodeUnsupported,
 			"node %s cannot read the request; run the same version of queuectl on all nodes", r.Node)

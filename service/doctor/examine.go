@@ -198,8 +198,8 @@ func (d *Examiner) enforcement(grouped bool) string {
 		return enforcementInGroups
 	}
 	if d.Home.Socket != "" && d.Unit != "" {
-		return "the runner enforces timeouts and output limits, and uses one control group per worker to end process " +
-			"trees (if it cannot, its log says so)"
+		return "the runner enforces timeouts and output limits; it ends process trees with control groups, unless its log " +
+			"says that they are not available: journalctl -u 'queuectl-runner@*'"
 	}
 	return enforcement
 }

@@ -3,7 +3,6 @@ package doctor
 import (
 	"context"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/queuectl/queuectl/queue"
@@ -47,21 +46,29 @@ func (r *LimitsReport) UnenforcedLimits(ctx context.Context, jobs []queue.Job, r
 		names = append(names, short.Limit)
 	}
 	if require && len(lacks) > 0 {
-		return nil, limitError(lacks[0], names[1:], len(jobs))
+		return nil, limitError(lacks, len(jobs))
 	}
 	return names, nil
 }
 
-// limitError returns the error for a job with a required limit that is not enforced. others lists further
-// limits of this kind, and jobs is the number of jobs in the request.
-func limitError(short queue.Shortfall, others []string, jobs int) error {
+// limitError returns the error for required limits that are not enforced. jobs is the number of jobs in the
+// request.
+func limitError(lacks []queue.Shortfall, jobs int) error {
+	short := lacks[0]
 	what, leaveOut := "this limit is not enforced on this machine", "this limit"
 	if short.Extent == queue.ForEach {
 		what = "on this machine, this limit applies to each process of a job, not to the whole job"
 	}
 	what += " (" + short.Mechanism + ")"
-	if len(others) > 0 {
-		what += "; the same is true for: " + strings.Join(others, ", ")
+	for _, other := range lacks[1:] {
+		extent := "is not enforced either"
+		switch {
+		case other.Extent == queue.ForEach:
+			extent = "applies to each process"
+		case short.Extent == queue.ForEach:
+			extent = "is not enforced at all"
+		}
+		what += "; the limit " + other.Limit + " " + extent
 		leaveOut = "these limits"
 	}
 	e := queue.Errorf(queue.CodeUnsupported, "%s; leave out %s or parameter \"require_limits\"; "+
@@ -95,16 +102,17 @@ func (d *Examiner) examineEnforcement(ctx context.Context) (list []store.Finding
 
 // enforcementFinding returns the finding about one limit.
 func enforcementFinding(e queue.Enforcement) store.Finding {
+	limit := "the limit " + e.Limit
 	f := store.Finding{Check: "enforcement", Level: store.LevelWarning,
-		Next: "docs/limits.md says what enforcement needs; to reject jobs with this limit, enqueue them with " +
-			"--require-limits"}
+		Next: "docs/limits.md says what enforcement needs; with --require-limits, enqueue rejects a job whose limits " +
+			"cannot be enforced"}
 	switch e.Extent {
 	case queue.Enforced:
-		return store.Finding{Check: f.Check, Level: store.LevelOK, Message: e.Limit + " is enforced by " + e.Mechanism}
+		return store.Finding{Check: f.Check, Level: store.LevelOK, Message: limit + " is enforced by " + e.Mechanism}
 	case queue.ForEach:
-		f.Message = e.Limit + " is enforced for each process of a job, not for the whole job (" + e.Mechanism + ")"
+		f.Message = limit + " is enforced for each process of a job, not for the whole job (" + e.Mechanism + ")"
 	default:
-		f.Message = e.Limit + " limits are not enforced (" + e.Mechanism + ")"
+		f.Message = limit + " is not enforced (" + e.Mechanism + ")"
 	}
 	return f
 }

@@ -163,10 +163,10 @@ func TestPasswordOfTheStoreIsNotShown(t *testing.T) {
 	}
 	for right, want := range map[control.Right]control.ConfigValue{
 		control.Operate: {Key: "store", Value: "***", Origin: "file",
-			Note: "changed to ***, which takes effect after a restart of the service"},
+			Note: "changes to *** when the service restarts; until then, the shown value stays in effect"},
 		control.Admin: {Key: "store", Value: "postgres://q:xxxxx@h/d?password=xxxxx&host=/run/x&sslpass%77ord=xxxxx",
 			Origin: "file",
-			Note:   "changed to postgres://q:xxxxx@h2/d, which takes effect after a restart of the service"},
+			Note:   "changes to postgres://q:xxxxx@h2/d when the service restarts; until then, the shown value stays in effect"},
 	} {
 		if got, err := s.administration.ConfigGet(asPeer(t, 3001, right), control.ConfigKey{Key: "store"}); err != nil ||
 			got != want {

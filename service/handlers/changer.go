@@ -294,7 +294,8 @@ func (ch *Changer) setWorkers(ctx context.Context, count func(now int) int) (n i
 
 func (ch *Changer) putWorkers(ctx context.Context, n int) error {
 	if n < 0 || n > worker.MaxWorkers {
-		return queue.Invalid("count", "must be between 0 and %[2]d, not %[1]d", n, worker.MaxWorkers)
+		return queue.Invalid("count", "the total number of workers would be %d, but must be between 0 and %d", n,
+			worker.MaxWorkers)
 	}
 	text := strconv.Itoa(n)
 	if err := ch.storeSetting(ctx, store.Setting{Key: "workers", Value: text,

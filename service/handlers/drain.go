@@ -179,14 +179,21 @@ func (h *Nodes) confirmDrain(ctx context.Context, nodes []store.NodeState) error
 		return nil
 	}
 	// Name at most MaxNamedNodes nodes. If some do not answer, one of them is named.
-	unnamed := len(problems) + len(silent) - cluster.MaxNamedNodes
-	problems = problems[:min(len(problems), cluster.MaxNamedNodes-min(1, len(silent)))]
-	if silent = silent[:min(len(silent), cluster.MaxNamedNodes-len(problems))]; len(silent) > 0 {
+	answered, unanswered := len(problems), len(silent)
+	problems = problems[:min(answered, cluster.MaxNamedNodes-min(1, unanswered))]
+	silent = silent[:min(unanswered, cluster.MaxNamedNodes-len(problems))]
+	answered, unanswered = answered-len(problems), unanswered-len(silent) // those that are not named
+	if len(silent) > 0 {
+		names := strings.Join(silent, ", ")
+		if unanswered > 0 {
+			names += fmt.Sprintf(" and %d more", unanswered)
+		}
 		problems = append(problems, fmt.Sprintf("draining has begun, but jobs may still start for up to %v (setting "+
-			"node_lease) on nodes that do not answer: %s", h.cluster.Lease(), strings.Join(silent, ", ")))
+			"node_lease) on nodes that do not answer: %s", h.cluster.Lease(), names))
 	}
-	if unnamed > 0 {
-		problems = append(problems, fmt.Sprintf("jobs may also still start on %d more nodes", unnamed))
+	if answered > 0 {
+		problems = append(problems, fmt.Sprintf("jobs may also still start on %d more nodes, which report an error",
+			answered))
 	}
 	return queue.Errorf(queue.CodeUnavailable, "%s", strings.Join(problems, "; "))
 }

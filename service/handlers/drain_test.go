@@ -136,7 +136,7 @@ func TestDrainReportsWhatEachNodeConfirms(t *testing.T) {
 func TestDrainErrorCountsEveryNode(t *testing.T) {
 	const silence = "draining has begun, but jobs may still start for up to 30s (setting node_lease) on nodes that do " +
 		"not answer: "
-	const more = "jobs may also still start on %d more nodes"
+	const more = "jobs may also still start on %d more nodes, which report an error"
 	for _, c := range []struct {
 		failing, silent int
 		want            []string
@@ -144,11 +144,11 @@ func TestDrainErrorCountsEveryNode(t *testing.T) {
 		{3, 0, []string{"on b: x", "on c: x", "on d: x"}},
 		{5, 0, []string{"on b: x", "on c: x", "on d: x", fmt.Sprintf(more, 2)}},
 		{0, 3, []string{silence + "b, c, d"}},
-		{0, 5, []string{silence + "b, c, d", fmt.Sprintf(more, 2)}},
+		{0, 5, []string{silence + "b, c, d and 2 more"}},
 		{1, 2, []string{"on b: x", silence + "c, d"}},
-		{1, 5, []string{"on b: x", silence + "c, d", fmt.Sprintf(more, 3)}},
+		{1, 5, []string{"on b: x", silence + "c, d and 3 more"}},
 		{2, 1, []string{"on b: x", "on c: x", silence + "d"}},
-		{5, 5, []string{"on b: x", "on c: x", silence + "g", fmt.Sprintf(more, 7)}},
+		{5, 5, []string{"on b: x", "on c: x", silence + "g and 4 more", fmt.Sprintf(more, 3)}},
 	} {
 		s, cluster := newSharedService(t)
 		cluster.answers = map[int64]string{}

@@ -112,7 +112,8 @@ func (n *nextBatches) remove(uid int, batch string) {
 func (in *intake) putNext(p *control.Peer, j *queue.Job, best store.WaitingPriority, earlier int) (notes []string) {
 	order := in.store.Order()
 	if order.Scheduling == queue.ByArrival {
-		return []string{`next: has no effect, because the setting "scheduling" is "fifo": the job that has waited longest starts first`}
+		return []string{`next: the job is enqueued at its usual place, because the setting "scheduling" is "fifo": ` +
+			"the job that has waited longest starts first"}
 	}
 	if !best.Found {
 		return nil
@@ -129,8 +130,7 @@ func (in *intake) putNext(p *control.Peer, j *queue.Job, best store.WaitingPrior
 	if best.Bound {
 		verb = "may still"
 	}
-	return []string{fmt.Sprintf("next: priority %d is the highest that you may set in queue %s, and some of "+
-		"your jobs %s start "+
-		`earlier because they have waited longer; ask a user with the right "operate" to raise the priority`, j.Priority,
-		j.Queue, verb)}
+	return []string{fmt.Sprintf("next: the job is enqueued with priority %d, the highest that you may set in queue %s, "+
+		`but some of your jobs %s start earlier because they have waited longer; ask a user `+
+		`with the right "operate" to raise the priority`, j.Priority, j.Queue, verb)}
 }

@@ -55,13 +55,14 @@ func TestNextIsAboveTheUsersOwnJobs(t *testing.T) {
 		add(other, control.Submit, low)
 	}
 	check("ageing raised one to 28", control.Submit, 15,
-		"next: priority 15 is the highest that you may set in queue default")
+		"next: the job is enqueued with priority 15, the highest that you may set in queue default")
 	check("ageing raised one to 29", control.Operate, 31, "")
 	order.Scheduling = queue.ByArrival
 	if err := s.Store.SetOrder(t.Context(), order); err != nil {
 		t.Fatal(err)
 	}
-	check("fifo", control.Submit, 5, `next: has no effect, because the setting "scheduling" is "fifo"`)
+	check("fifo", control.Submit, 5,
+		`next: the job is enqueued at its usual place, because the setting "scheduling" is "fifo"`)
 }
 
 // The priority of a job with next is never below its queue's default.

@@ -109,7 +109,7 @@ func (h *Actions) pauseAll(ctx context.Context, method string, p control.Selecti
 	for _, other := range notifyNodes[control.BulkResult](ctx, h.changes, request) {
 		v.Done = append(v.Done, other.Result.Done...)
 		for _, r := range other.Result.Refused {
-			h.changes.log.Warn("a node did not "+method+" all jobs", "node", other.Node.Name, "error", r.Message)
+			h.changes.log.Warn("a node could not "+method+" all of its jobs", "node", other.Node.Name, "error", r.Message)
 		}
 	}
 	return v, err

@@ -405,14 +405,17 @@ func (h *Schedules) SchedulePause(ctx context.Context, p control.ScheduleName) (
 func (h *Schedules) ScheduleResume(ctx context.Context, p control.ScheduleName) (control.Schedule, error) {
 	return h.onSchedule(ctx, "schedule.resume", p.Name, func(sched *store.Schedule, uid int) error {
 		line, err := schedule.Parse(sched.Cron)
-		zone, err2 := zone.Load(sched.Zone)
+		location, err2 := zone.Load(sched.Zone)
+		if err2 != nil && sched.Zone != zone.Machine {
+			err2 = fmt.Errorf("this machine no longer has the time zone %q; choose another time zone", sched.Zone)
+		}
 		if err = errors.Join(err, err2); err != nil || sched.UID < 0 || sched.Damaged {
 			return queue.Errorf(queue.CodeWrongState, "schedule %s cannot resume: %s", sched.Name,
-				cmp.Or(sched.Note, fmt.Sprintf("%v; add it again with --replace", err)))
+				cmp.Or(sched.Note, fmt.Sprintf("%v; add the schedule again with --replace", err)))
 		}
 		resume := store.SchedulePause{Name: sched.Name, Gen: sched.Gen, RequestedBy: &uid,
 			LastAt: max(sched.LastAt, h.store.Now()), Boot: bootID()}
-		resume.NextAt, resume.DueAt = nextOf(sched, &line, zone, resume.LastAt)
+		resume.NextAt, resume.DueAt = nextOf(sched, &line, location, resume.LastAt)
 		return h.store.PauseSchedule(ctx, resume)
 	})
 }

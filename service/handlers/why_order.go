@@ -62,11 +62,11 @@ func (h *Explanations) aheadByUser(j *queue.Job, list []queue.Job) (groups []con
 		g := &groups[i]
 		switch {
 		case order.Scheduling != queue.ByArrival && g.Priority > j.Priority:
-			g.Text = fmt.Sprintf("%d from %s (priority up to %d)", g.Jobs, g.User, g.Priority)
+			g.Text = fmt.Sprintf("%d from %s because of higher priority (up to %d)", g.Jobs, g.User, g.Priority)
 		case turns[g.User]:
-			g.Text = fmt.Sprintf("%d from %s (users take turns)", g.Jobs, g.User)
+			g.Text = fmt.Sprintf("%d from %s because users take turns", g.Jobs, g.User)
 		default:
-			g.Text = fmt.Sprintf("%d from %s (waiting longer)", g.Jobs, g.User)
+			g.Text = fmt.Sprintf("%d from %s because of longer waiting", g.Jobs, g.User)
 		}
 	}
 	return groups

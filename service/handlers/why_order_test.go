@@ -42,7 +42,8 @@ func TestWhySaysWhoStartsBeforeAJob(t *testing.T) {
 	put(other, 2, 14)
 	put(other, 1, 15)
 	put(other, 1, 5) // this job was enqueued later
-	want := []string{fmt.Sprintf("3 from %d (priority up to 15)", other), fmt.Sprintf("1 from %d (waiting longer)", third)}
+	want := []string{fmt.Sprintf("3 from %d because of higher priority (up to 15)", other),
+		fmt.Sprintf("1 from %d because of longer waiting", third)}
 	w := why("mine")
 	var got []string
 	for _, a := range w.AheadByUser {
@@ -55,8 +56,8 @@ func TestWhySaysWhoStartsBeforeAJob(t *testing.T) {
 	j.Priority = 5
 	s.enqueueJobs(t, j)
 	put(third, 1, 5) // this job was enqueued later too, but it is its user's turn
-	want = []string{fmt.Sprintf("4 from %d (priority up to 15)", other),
-		fmt.Sprintf("2 from %d (users take turns)", third), fmt.Sprintf("1 from %d (waiting longer)", owner)}
+	want = []string{fmt.Sprintf("4 from %d because of higher priority (up to 15)", other),
+		fmt.Sprintf("2 from %d because users take turns", third), fmt.Sprintf("1 from %d because of longer waiting", owner)}
 	got = nil
 	for _, a := range why("mine2").AheadByUser {
 		got = append(got, a.Text)
@@ -94,7 +95,7 @@ func TestWhyComparesHowLongJobsWait(t *testing.T) {
 			}
 		}
 		w, err := s.explanations.Why(asPeer(t, owner, control.Submit), control.WhyParams{ID: "mine"})
-		if want := fmt.Sprintf("1 from %d (waiting longer)", other); err != nil || len(w.AheadByUser) != 1 ||
+		if want := fmt.Sprintf("1 from %d because of longer waiting", other); err != nil || len(w.AheadByUser) != 1 ||
 			w.AheadByUser[0].Text != want {
 			t.Errorf("%+v: %+v, %v; want %q", order, w.AheadByUser, err, want)
 		}

@@ -41,10 +41,11 @@ func (w *Finder) EndReasons(ctx context.Context, j *queue.Job) (list []control.R
 			case l.State == queue.Cancelled:
 				r.Next = "queuectl why " + id
 			case l.State == 0:
-				r.Text, r.Next = fmt.Sprintf("job %s was removed; a retry runs this job without it", id), "queuectl retry "+j.ID
+				r.Text, r.Next = fmt.Sprintf("the job depended on job %s being %s, but that job was removed; a retry runs the job "+
+					"without this dependency", id, l.Condition), "queuectl retry "+j.ID
 			case !l.State.Ended() || l.Condition.SatisfiedBy(l.State): // a user has retried the parent without this job
-				r.Text, r.Next = fmt.Sprintf("job %s had not ended as required when this job was cancelled; job %[1]s is %s now",
-					id, l.State), "queuectl retry "+j.ID
+				r.Text, r.Next = fmt.Sprintf("the job depended on job %s being %s, which it was not; job %[1]s was then "+
+					"retried without this job, and is %[3]s now", id, l.Condition, l.State), "queuectl retry "+j.ID
 			}
 			list = append(list, r)
 		}
@@ -102,5 +103,6 @@ func because(j *queue.Job) string {
 	if j.Reason == "" {
 		return ""
 	}
-	return strings.Replace(fmt.Sprintf(" (%s)", j.Reason), "(disowned)", "(its owner's uid now has another account)", 1)
+	return strings.Replace(fmt.Sprintf(" (%s)", j.Reason), "(disowned)",
+		"(the uid of its owner now belongs to another account)", 1)
 }

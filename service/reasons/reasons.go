@@ -140,7 +140,11 @@ func (w *Finder) OwnReason(j *queue.Job, now queue.Millis) (r control.Reason, fo
 	due := control.Time(j.DueAt)
 	switch {
 	case j.State == queue.Held:
-		return control.Reason{Kind: "held", Text: "the job is held" + because(j), Next: "queuectl release " + j.ID}, true
+		next := "queuectl release " + j.ID
+		if j.Disowned() { // a release is refused until the job has another account
+			next = "queuectl edit " + j.ID + ` '{"user":"NAME"}'`
+		}
+		return control.Reason{Kind: "held", Text: "the job is held" + because(j), Next: next}, true
 	case j.State == queue.Blocked && len(j.DependsOn) > 0:
 		name := dependencyName(j.DependsOn[0].Job, j.DependsOn[0].ID, j.DependsOn[0].Condition)
 		id, _, _ := strings.Cut(name, ":")
@@ -152,7 +156,7 @@ func (w *Finder) OwnReason(j *queue.Job, now queue.Millis) (r control.Reason, fo
 		return r, false
 	case j.State == queue.Failed:
 		return control.Reason{Kind: "retry", At: due,
-			Text: fmt.Sprintf("attempt %d failed, and the retry is not due yet", j.Attempts),
+			Text: fmt.Sprintf("attempt %d failed, and the automatic retry is not due yet", j.Attempts),
 			Next: "queuectl retry " + j.ID}, true
 	}
 	return control.Reason{Kind: "time", At: due, Text: "not due yet", Next: "queuectl edit " + j.ID + " --run-at now"},

@@ -208,7 +208,8 @@ func (s *Keeper) value(k *config.Key, shown func(text string) string) control.Co
 	v := control.ConfigValue{Key: k.Name, Value: shown(k.Show(&c.Settings)), Origin: string(c.Origin(k.Name))}
 	for _, w := range c.PendingRestart() {
 		if w.Name == k.Name {
-			v.Note = fmt.Sprintf("changed to %s, which takes effect after a restart of the service", shown(w.Value))
+			v.Note = fmt.Sprintf("changes to %s when the service restarts; until then, the shown value stays in effect",
+				shown(w.Value))
 		}
 	}
 	return v

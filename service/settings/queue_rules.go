@@ -69,7 +69,8 @@ func (r *QueueRules) WithDefaults(spec *queue.Spec) (*queue.Spec, error) {
 	}
 	var merged queue.Spec
 	if err := json.Unmarshal([]byte(text), &merged); err != nil {
-		return nil, fmt.Errorf("cannot read the defaults of queue %s: %w", name, err)
+		return nil, fmt.Errorf("the stored defaults of queue %[1]s are damaged (%[2]w); when the queue has no jobs, reset "+
+			"its settings with: queuectl queue rm %[1]s", name, err)
 	}
 	merged.Override(spec)
 	return &merged, nil

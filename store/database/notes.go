@@ -1,6 +1,12 @@
 package database
 
-import "strconv"
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"strings"
+)
 
 // Keys of the table notes.
 const (
@@ -25,6 +31,24 @@ func ReadNote(c interface {
 		return false, nil
 	}, NoteQuery, key)
 	return value, err
+}
+
+// QuoteLocation puts the name of a database in quotation marks, in a location from the note NoteMoved.
+func QuoteLocation(location string) string {
+	rest, isServer := strings.CutPrefix(location, "the database ")
+	if name, host, found := strings.Cut(rest, " at "); isServer && found {
+		return fmt.Sprintf("the database %q at %s", name, host)
+	}
+	return location
+}
+
+// MovingFrom returns, for messages, the source of the incomplete copy that a note NoteMoving describes.
+func MovingFrom(note string) string {
+	var source struct {
+		Place string `json:"place"`
+	}
+	json.Unmarshal([]byte(note), &source) // an error leaves the place out of the message
+	return cmp.Or(QuoteLocation(source.Place), "another place")
 }
 
 // NoteQuery reads the note with a key.

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 
 	"github.com/queuectl/queuectl/output"
 	"github.com/queuectl/queuectl/store"
@@ -14,10 +15,9 @@ import (
 	"github.com/queuectl/queuectl/store/sqlitedb"
 )
 
-// Advice about output files.
+// Advice about output files. outputFaults replaces ID by the job's id.
 const (
-	lostOutput = "lost output can only be restored from a backup; this is reported until the job is removed: " +
-		"queuectl rm ID"
+	lostOutput    = "lost output exists only in backups; to end this report, remove the job: queuectl rm ID"
 	damagedOutput = "check the disk; " + lostOutput
 )
 
@@ -53,15 +53,15 @@ func whereOutput(dirs []string, name string) (path string, found bool) {
 func contentFault(path string, size int64) fault {
 	info, err := os.Lstat(path)
 	if err == nil && !info.Mode().IsRegular() {
-		return fault{fmt.Sprintf("%s is not a regular file, but should be the output of an attempt", path),
-			"remove it; " + lostOutput}
+		return fault{fmt.Sprintf("%s should be a file with output of the job, but is not a regular file", path),
+			"delete it; " + lostOutput}
 	}
 	f, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return fault{}
 	}
 	if err != nil {
-		return fault{fmt.Sprintf("an output file cannot be checked: %v", err),
+		return fault{fmt.Sprintf("a file with output of the job cannot be checked: %v", err),
 			"give the service's account read access to the file"}
 	}
 	defer f.Close()
@@ -72,9 +72,20 @@ func contentFault(path string, size int64) fault {
 	case errors.Is(err, output.ErrDamaged):
 		return fault{fmt.Sprintf("the output file %s is damaged at its end", path), damagedOutput}
 	case err != nil:
-		return fault{fmt.Sprintf("an output file cannot be read: %v", err), damagedOutput}
+		return fault{fmt.Sprintf("a file with output of the job cannot be read: %v", err), damagedOutput}
 	}
 	return fault{}
+}
+
+// jobOfOutput returns the id of the job that an output file belongs to, or the job's number if the id cannot be read.
+func jobOfOutput(c *sqlitedb.Conn, name string) string {
+	id, _, _ := strings.Cut(name, "-")
+	seq, _ := strconv.ParseInt(id, 10, 64)
+	c.Query(func(r database.Row) (bool, error) { // after an error, id is still the number
+		id = r.Text(0)
+		return false, nil
+	}, `SELECT id FROM jobs WHERE seq = ?`, seq)
+	return id
 }
 
 // outputFaults compares the output files with the attempts that refer to them, and checks the contents of the
@@ -91,13 +102,16 @@ func outputFaults(c *sqlitedb.Conn, files map[string]bool, outputs store.OutputD
 			return nil
 		}
 		path, there := whereOutput(outputs.Dirs, ref)
+		found := fault{}
 		switch {
 		case there:
-			if found := contentFault(path, size); found != (fault{}) {
-				faults = append(faults, found)
-			}
+			found = contentFault(path, size)
 		case !files[ref]:
-			faults = append(faults, fault{fmt.Sprintf("the output file %s of an attempt is missing", path), lostOutput})
+			found = fault{fmt.Sprintf("the output file %s is missing", path), lostOutput}
+		}
+		if found != (fault{}) {
+			id := jobOfOutput(c, ref)
+			faults = append(faults, fault{"job " + id + ": " + found.text, strings.ReplaceAll(found.next, "ID", id)})
 		}
 		return nil
 	})

@@ -63,7 +63,7 @@ func GateFaults(c database.Conn) (faults []string, err error) {
 		return true, nil
 	}, `SELECT id, uid, kind, key, lanes, jobs FROM gates`)
 	for gate, n := range named {
-		faults = append(faults, fmt.Sprintf("%d jobs use the gate %q, which does not exist", n, gate.key))
+		faults = append(faults, fmt.Sprintf("%d jobs use the gate %q, which is missing in the database", n, gate.key))
 	}
 	return faults, err
 }
@@ -236,11 +236,11 @@ func userFaults(c database.Conn) (faults []string) {
 	field := func(i int) func(string) (map[int64]int64, error) {
 		return func(list string) (map[int64]int64, error) { return database.ListField(list, i), nil }
 	}
-	waiting := countFaults(c, database.Row.Num, database.ParseNumbers, countSource{"waiting jobs of uid",
+	waiting := countFaults(c, database.Row.Num, database.ParseNumbers, countSource{"uid", "waiting jobs",
 		meta, `SELECT uid, waiting FROM users`, `SELECT uid, count(*) FROM jobs WHERE state < 5 GROUP BY uid`})
-	bytes := countFaults(c, database.Row.Num, field(2), countSource{"bytes used by the jobs and schedules of uid",
+	bytes := countFaults(c, database.Row.Num, field(2), countSource{"uid", "bytes used by its jobs and schedules",
 		meta, `SELECT uid, bytes FROM users`, `SELECT uid, sum(bytes) FROM (` + usedBytes + `) AS used GROUP BY uid`})
-	outputs := countFaults(c, database.Row.Num, field(3), countSource{"output bytes of uid",
+	outputs := countFaults(c, database.Row.Num, field(3), countSource{"uid", "output bytes",
 		meta, `SELECT uid, outputs FROM users`, `SELECT uid, sum(outputs) FROM jobs WHERE outputs <> 0 GROUP BY uid`})
 	return slices.Concat(waiting, bytes, outputs)
 }
@@ -252,13 +252,13 @@ func QueueFaults(c database.Conn) (faults []string) {
 		countSource
 	}{
 		{func(c records.QueueCount) int64 { return c.Waiting },
-			countSource{subject: "waiting jobs of queue", table: `SELECT name, waiting FROM queues`,
+			countSource{owner: "queue", subject: "waiting jobs", table: `SELECT name, waiting FROM queues`,
 				rows: `SELECT queue, count(*) FROM jobs WHERE state < 5 GROUP BY queue`}},
 		{func(c records.QueueCount) int64 { return c.KeptJobs },
-			countSource{subject: "jobs kept after their end (retention) in queue", table: `SELECT name, kept FROM queues`,
+			countSource{owner: "queue", subject: "jobs kept after their end", table: `SELECT name, kept FROM queues`,
 				rows: `SELECT queue, count(*) FROM jobs WHERE kept = 1 GROUP BY queue`}},
 		{func(c records.QueueCount) int64 { return c.KeptBytes },
-			countSource{subject: "output bytes of the jobs kept after their end (retention) in queue",
+			countSource{owner: "queue", subject: "output bytes of jobs kept after their end",
 				table: `SELECT name, kept_bytes FROM queues`,
 				rows:  `SELECT queue, sum(outputs) FROM jobs WHERE kept = 1 GROUP BY queue`}},
 	} {
@@ -276,8 +276,9 @@ func QueueFaults(c database.Conn) (faults []string) {
 	return faults
 }
 
-// countSource names a count, and holds the statements that read the count and the rows that it counts.
-type countSource struct{ subject, meta, table, rows string }
+// countSource names a count and what it belongs to, and holds the statements that read the count and the rows that it
+// counts.
+type countSource struct{ owner, subject, meta, table, rows string }
 
 // countFaults compares stored counts with the rows that they count. A count in the list of meta takes
 // precedence over the one in the table. The function key reads from a column which user or queue a count
@@ -313,8 +314,8 @@ func countFaults[K cmp.Ordered](c database.Conn, key func(database.Row, int) K, 
 	}
 	for _, k := range slices.Sorted(maps.Keys(kept)) {
 		if kept[k] != there[k] {
-			faults = append(faults, fmt.Sprintf("the counter of %s %v is %d, but there are %d", source.subject, k, kept[k],
-				there[k]))
+			faults = append(faults, fmt.Sprintf("%s %#v: the counter of %s is %d, but should be %d", source.owner, k,
+				source.subject, kept[k], there[k]))
 		}
 	}
 	return faults

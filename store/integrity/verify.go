@@ -6,6 +6,7 @@ package integrity
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -21,8 +22,8 @@ import (
 )
 
 // rebuildAdvice is the advice for rows that contradict each other.
-const rebuildAdvice = "queuectl backup FILE, then queuectl service stop, then queuectl restore FILE; restoring " +
-	"recounts all rows and creates missing indexes"
+const rebuildAdvice = "queuectl backup FILE, then queuectl service stop, then queuectl restore FILE; the restore " +
+	"corrects counters, and creates missing gates and indexes"
 
 // replaceAdvice is the advice for a database that is too damaged to be backed up.
 const replaceAdvice = "stop the service, copy the database's directory, then restore a backup with: " +
@@ -76,6 +77,17 @@ func ExamineStopped(dir string, outputs store.OutputDirs, thorough bool) []store
 	return append(list, Verify(c, files, outputs, queue.MillisOf(time.Now()))...)
 }
 
+// Unexamined returns what doctor reports if a service could not examine its database.
+func Unexamined(err error) store.Finding {
+	f := store.Finding{Check: "database", Level: store.LevelFailure, Message: fmt.Sprintf("the database could not be "+
+		"examined: %v", err), Next: "see the service's log"}
+	if errors.Is(err, context.DeadlineExceeded) {
+		f.Message = "the database was not examined, because the service was too busy to do so in time"
+		f.Next = "try again: queuectl doctor"
+	}
+	return f
+}
+
 // findEmpty returns what doctor reports about a database without tables. It is a failure if the database has
 // held jobs.
 func findEmpty(dir, path string) store.Finding {
@@ -113,7 +125,7 @@ func ExamineDir(dir string) (list []store.Finding) {
 			system.Name, sqlitedb.RefusedNames())
 	}
 	if free, err := sqlitedb.FreeBytes(dir); err != nil {
-		add("disk", store.LevelFailure, "check the disk", "%v", err)
+		add("disk", store.LevelFailure, "check the disk", "cannot read the free space of the disk of %s: %v", dir, err)
 	} else if inodes := sqlitedb.FreeInodes(dir); inodes == 0 {
 		add("disk", store.LevelFailure, "remove files", "no files can be created: the disk of %s has no free inodes", dir)
 	} else if free < sqlitedb.MinFreeBytes+sqlitedb.ReserveBytes {
@@ -291,7 +303,8 @@ func Verify(c *sqlitedb.Conn, files map[string]bool, outputs store.OutputDirs, n
 type fault struct{ text, next string }
 
 // clockAdvice is the advice about dates in the future.
-const clockAdvice = "set the clock of the machine (dates that are already stored stay as they are)"
+const clockAdvice = "if the clock of the machine is wrong, set it; stored dates do not change, so this is reported " +
+	"until they have passed"
 
 // maxFaults is the number of faults of one kind that are listed.
 const maxFaults = 10
@@ -334,16 +347,16 @@ func RowFaults(c database.Conn) ([]string, error) {
 			`SELECT count(*), min(id) FROM jobs WHERE state = 1 AND NOT EXISTS (SELECT 1 FROM edges WHERE edges.child = jobs.seq AND met = 0)`, nil},
 		{"%d dependencies belong to no job, for example those of the missing job with the number (seq) %s",
 			`SELECT count(*), min(child) || '' FROM edges WHERE NOT EXISTS (SELECT 1 FROM jobs WHERE jobs.seq = edges.child) AND NOT EXISTS (SELECT 1 FROM removed WHERE removed.seq = edges.child)`, nil},
-		{"%d jobs depend on a job that does not exist, for example job %s",
+		{"%d jobs, for example job %s, depend on a job that does not exist",
 			`SELECT count(*), min(jobs.id) FROM edges JOIN jobs ON jobs.seq = child WHERE state = 1 AND met = 0 AND NOT EXISTS (SELECT 1 FROM jobs AS p WHERE p.seq = parent) AND NOT EXISTS (SELECT 1 FROM ended WHERE ended.parent = edges.parent) AND NOT EXISTS (SELECT 1 FROM frames WHERE parent BETWEEN first AND last)`, nil},
 		{"%d attempts belong to no job, for example those of the missing job with the number (seq) %s",
 			`SELECT count(*), min(seq) || '' FROM attempts WHERE NOT EXISTS (SELECT 1 FROM jobs WHERE jobs.seq = attempts.seq) AND NOT EXISTS (SELECT 1 FROM removed WHERE removed.seq = attempts.seq)`, nil},
-		{"%d jobs have a number that has not been assigned yet, for example job %s",
+		{"%d jobs, for example job %s, have a number (seq) above the last one that was assigned",
 			`SELECT count(*), min(id) FROM jobs WHERE seq >= (SELECT next_seq FROM meta)`, nil},
 		{"%d jobs have the number of another job as their id, for example %s",
 			`SELECT count(*), min(id) FROM jobs AS other WHERE id = CAST(seq AS TEXT) AND EXISTS (SELECT 1 FROM jobs INDEXED BY jobs_id WHERE jobs.id = other.id AND jobs.id <> CAST(jobs.seq AS TEXT))`, nil},
-		{"%d jobs have a wrong record of their last attempt (it is stored twice, or is stored as only completed jobs " +
-			"have it), for example job %s", `SELECT count(*), min(id) FROM jobs WHERE ran <> '' AND (state <> 6 OR EXISTS (SELECT 1 FROM attempts WHERE attempts.seq = jobs.seq AND n = runs))`, nil},
+		{"%d jobs, for example job %s, contain their last attempt wrongly: it is also stored separately, or the job is " +
+			"not completed", `SELECT count(*), min(id) FROM jobs WHERE ran <> '' AND (state <> 6 OR EXISTS (SELECT 1 FROM attempts WHERE attempts.seq = jobs.seq AND n = runs))`, nil},
 		{"the last attempt of %d jobs cannot be read, for example of job %s",
 			`SELECT count(*), min(id) FROM jobs WHERE ran <> '' AND ran NOT LIKE '% % % % %'`, nil},
 		{"%d jobs have more attempts than their attempt counter says, for example job %s",

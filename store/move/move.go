@@ -34,6 +34,9 @@ func (p Location) String() string {
 	return fmt.Sprintf("the database %s at %s", config.Database, config.Host)
 }
 
+// quoted returns the location for messages.
+func (p Location) quoted() string { return database.QuoteLocation(p.String()) }
+
 // Member is the node that a state directory belongs to, with the id of that directory.
 type Member struct{ Name, DirID string }
 
@@ -56,12 +59,17 @@ func Move(ctx context.Context, from, to Location, member Member,
 	each func(table string, rows int64)) (done Result, err error) {
 	if from == to {
 		return done, queue.Invalid("to", "the queue is already in %s, according to the settings and environment of this "+
-			"command; if the service uses other settings, give the queue's present store with --from STORE", from)
+			"command; if the service uses other settings, give the queue's present store with --from STORE",
+			from.quoted())
 	}
 	m := &move{ctx: ctx, from: from, to: to, member: member, progress: each}
 	defer func() { err = errors.Join(err, m.close()) }()
 	for _, step := range []func() error{m.openSource, m.openTarget, m.copy, m.compare, m.settle} {
-		if err := step(); err != nil || m.result.AlreadyDone {
+		err := step()
+		if errors.As(err, new(pgdb.Lost)) && m.targetConn != nil {
+			err = fmt.Errorf("the move is not complete, because %w; to continue it, repeat this command", err)
+		}
+		if err != nil || m.result.AlreadyDone {
 			return m.result, err
 		}
 	}
@@ -117,8 +125,9 @@ func (m *move) openSource() (err error) {
 		m.sourceConn = c
 		open, err := c.Number(`SELECT count(*) FROM submissions WHERE refused IS NULL`)
 		if err == nil && open > 0 {
-			err = queue.Errorf(queue.CodeWrongState, "%d jobs that were enqueued with SQL are still waiting to be accepted in "+
-				"%s; let the service run until it has accepted them", open, m.from)
+			err = queue.Errorf(queue.CodeWrongState, "nothing was moved, because %d jobs that were enqueued with SQL in %s "+
+				"are not accepted yet; start the service until it has accepted them, then repeat this command", open,
+				m.from.quoted())
 		}
 		if err != nil {
 			return err
@@ -128,7 +137,7 @@ func (m *move) openSource() (err error) {
 	}
 	if m.movedTo, err = database.ReadNote(m.sourceConn, database.NoteMoved); err == nil && m.movedTo != "" && m.movedTo != m.to.String() {
 		err = queue.Errorf(queue.CodeWrongState, "the queue in %[1]s has already moved to %[2]s; to move the queue again, "+
-			"give its new store with --from", m.from, m.movedTo)
+			"give its new store with --from", m.from.quoted(), database.QuoteLocation(m.movedTo))
 	}
 	if err != nil {
 		return err
@@ -278,7 +287,7 @@ func (m *move) refuseQueue() error {
 	}
 	jobs, err := m.targetConn.Number(`SELECT next_seq FROM meta`)
 	if err == nil && jobs > 1 {
-		err = queue.Errorf(queue.CodeExists, "%s already contains a queue; choose an empty database", m.to)
+		err = queue.Errorf(queue.CodeExists, "%s already contains a queue; choose an empty database", m.to.quoted())
 	}
 	return err
 }

@@ -124,8 +124,8 @@ func (r *Requests) Ask(ctx context.Context, node int64, request []byte, slow boo
 			}, `SELECT answer, answer IS NOT NULL FROM asks WHERE n = ?`, n)
 		})
 		if err == nil && !found {
-			err = queue.Errorf(queue.CodeUnavailable, "the node that must carry out this request does not "+
-				"answer; try again later")
+			err = queue.Errorf(queue.CodeUnavailable, "another node must carry out this request, but has not answered "+
+				"in time; check the nodes with: queuectl node list; then try again")
 		}
 		if err != nil || answer != nil {
 			return answer, err

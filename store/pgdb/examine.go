@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
@@ -35,8 +36,8 @@ func Examine(ctx context.Context, url string) []store.Finding {
 	}
 	version, err := SchemaVersion(c, Script(0, database.Migrations, Migrations))
 	if err == nil && version == 0 {
-		return []store.Finding{{Check: "database", Level: store.LevelOK, Message: "the database " + config.Database +
-			" has no queue yet; the first start of the service creates it"}}
+		return []store.Finding{{Check: "database", Level: store.LevelOK, Message: "the database " +
+			strconv.Quote(config.Database) + " has no queue yet; the first start of the service creates it"}}
 	}
 	var list []store.Finding
 	if err == nil {

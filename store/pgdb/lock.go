@@ -59,9 +59,9 @@ func LockedError(name string, query func(each func(r database.Row) (bool, error)
 		return err
 	}
 	if who == "" {
-		return queue.Errorf(queue.CodeUnavailable, "the queue in the database %s was locked for a move and is "+
+		return queue.Errorf(queue.CodeUnavailable, "the queue in the database %q was locked for a move and is "+
 			"free again; try again", name)
 	}
-	return queue.Errorf(queue.CodeUnavailable, "the queue in the database %s is locked by %s, probably to move the "+
+	return queue.Errorf(queue.CodeUnavailable, "the queue in the database %q is locked by %s, probably to move the "+
 		"queue; try again later, or end that program if it is not queuectl", name, who)
 }

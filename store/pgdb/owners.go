@@ -36,12 +36,12 @@ type foreignObject struct{ kind, owner, user, database string }
 
 func (f *foreignObject) message() string {
 	return fmt.Sprintf("%s belongs to the role %s, which can therefore read and change all jobs; the "+
-		"service connects as %s", f.kind, f.owner, f.user)
+		"service uses the role %s", f.kind, f.owner, f.user)
 }
 
 func (f *foreignObject) next() string {
-	return fmt.Sprintf(`find out who created this object and why; to keep it, run: ALTER %s OWNER TO %q; otherwise drop it`, f.kind,
-		f.user)
+	return fmt.Sprintf(`to keep it with its data, run: ALTER %s OWNER TO %q; drop it only if queuectl did not create it`,
+		f.kind, f.user)
 }
 
 // findForeign returns the first object of the schema that belongs to an untrusted role. It returns nil if all
@@ -60,7 +60,7 @@ func findForeign(c interface {
 func CheckOwners(c *Conn) error {
 	found, err := findForeign(c)
 	if err == nil && found != nil {
-		err = queue.Errorf(queue.CodeInvalid, "store: in the database %s, %s; %s", found.database, found.message(),
+		err = queue.Errorf(queue.CodeInvalid, "store: in the database %q, %s; %s", found.database, found.message(),
 			found.next())
 	}
 	return err

@@ -222,7 +222,7 @@ func otherSchema(c *Conn, difference string) error {
 		return false, nil
 	}, `SELECT current_database()`)
 	return cmp.Or(err, error(queue.Errorf(store.ErrNewerSchema.Code,
-		"the database %s was created by another version of queuectl or was changed: %s; %s",
+		"the database %q was created by another version of queuectl or was changed: %s; %s",
 		name, difference, AfterOtherSchema)))
 }
 

@@ -38,6 +38,22 @@ func (e Refused) Error() string {
 		strings.Join(strings.Fields(e.statement), " "))
 }
 
+// readOnlyTransaction is the SQLSTATE code for a change on a server that accepts only reads, such as a standby.
+const readOnlyTransaction = "25006"
+
+// ForUser returns the error of a change without the SQL statement.
+func ForUser(err error) error {
+	refused, isServerError := errors.AsType[Refused](err)
+	switch {
+	case isServerError && refused.Code == readOnlyTransaction:
+		return fmt.Errorf("the database server accepts no changes (%w); check that the setting \"store\" leads to the "+
+			"primary server", refused.PgError)
+	case isServerError:
+		return refused.PgError
+	}
+	return err
+}
+
 // Kind classifies the error by the class of its SQLSTATE code (PostgreSQL's documentation, appendix A).
 func (e Refused) Kind() database.Kind {
 	switch e.Code[:2] {

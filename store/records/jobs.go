@@ -96,7 +96,7 @@ func EncodeTexts(terms queue.Execution) (t Texts, err error) {
 	terms.Labels, terms.Env, terms.Stdin = nil, nil, ""
 	raw, err2 := json.Marshal(&terms)
 	if err = errors.Join(err, err2); err != nil {
-		return Texts{}, fmt.Errorf("cannot encode the settings of a job: %w", err)
+		return Texts{}, fmt.Errorf("cannot store the settings of a job: %w; this is a bug in queuectl, please report it", err)
 	}
 	t.Terms = string(raw)
 	return t, nil
@@ -237,7 +237,7 @@ func ReadJob(r database.Row, columns string) (queue.Job, error) {
 	j.Error = r.Text(headWidth + 1)
 	if err := readTexts(r, columns == WholeColumns, &j.Execution); err != nil {
 		j.Execution = queue.Execution{}
-		err = fmt.Errorf("the settings of job %s are %w: %w", j.ID, errDamaged, err)
+		err = fmt.Errorf("the settings of job %s are %w: %w; enqueue the job again", j.ID, errDamaged, err)
 		j.Error = err.Error()
 		return j, err
 	}

@@ -16,7 +16,7 @@ type QueueCount struct {
 	KeptJobs, KeptBytes int64
 }
 
-const damagedCounts = database.Damage(`the column "queues" of the table "meta" is damaged`)
+const damagedCounts = database.Damage("the stored counts of jobs are damaged")
 
 // ParseQueueCounts parses meta.queues.
 func ParseQueueCounts(list string) (map[string]QueueCount, error) {
@@ -28,7 +28,7 @@ func ParseQueueCounts(list string) (map[string]QueueCount, error) {
 		}
 		c, err := readQueueCount(entry[at+1:])
 		if err != nil {
-			return nil, fmt.Errorf("cannot read the counts of queue %s: %w", entry[:at], err)
+			return nil, fmt.Errorf("queue %q: %w", entry[:at], err)
 		}
 		of[entry[:at]] = c
 	}

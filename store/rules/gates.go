@@ -24,7 +24,8 @@ type Rule struct {
 	Used int
 }
 
-var errUnknownGateKind = errors.New("the database contains a gate of a kind that this version of queuectl does not know")
+var errUnknownGateKind = errors.New("a limit in the database (a gate) has a kind that this version of queuectl does " +
+	"not know; install the newest version that has used the database")
 
 // rateRoom caches, for one transaction, how much of a rate limit is left. starts is the number of starts in
 // the current period. used is the number of units that leases hold. Gate is the room that remains.

@@ -116,7 +116,7 @@ func (s *Store) withCopy(ctx context.Context, added int64, each func(done, total
 	}()
 	c, err := sqlitedb.Open(path, `journal_mode = off`, `synchronous = off`, `cache_size = -2048`, `trusted_schema = 0`)
 	if err != nil {
-		return copySpaceError(err)
+		return s.copySpaceError(err)
 	}
 	release := c.InterruptWhenDone(ctx)
 	err = s.copyPages(ctx, c, each)
@@ -131,7 +131,7 @@ func (s *Store) withCopy(ctx context.Context, added int64, each func(done, total
 	if ctx.Err() != nil {
 		err = ctx.Err() // report that ctx ended, not the interrupted statement's error
 	}
-	if err = copySpaceError(errors.Join(err, c.Close())); err != nil || use == nil {
+	if err = s.copySpaceError(errors.Join(err, c.Close())); err != nil || use == nil {
 		return err
 	}
 	if err := use(path); err != nil {
@@ -148,18 +148,20 @@ const minFreeAfterCopy = sqlitedb.MinFreeBytes + copyStep*sqlitedb.PageSize
 // checkCopySpace returns an error once a copy takes disk space that the queue needs.
 func (s *Store) checkCopySpace() error {
 	if free, err := s.freeSpace(); err == nil && free < minFreeAfterCopy {
-		return errNoCopySpace
+		return s.noCopySpace()
 	}
 	return nil
 }
 
-var errNoCopySpace = queue.Errorf(queue.CodeNoSpace,
-	"no disk space for a copy of the database; free some space and try again")
+func (s *Store) noCopySpace() error {
+	return queue.Errorf(queue.CodeNoSpace, "the disk of %s has no space left for a temporary copy of the database; free "+
+		"some space there, then try again", s.dir)
+}
 
 // copySpaceError replaces the error for a full disk, since it is the copy that fails and not the database.
-func copySpaceError(err error) error {
+func (s *Store) copySpaceError(err error) error {
 	if err != nil && database.KindOf(err) == database.Full {
-		return errNoCopySpace
+		return s.noCopySpace()
 	}
 	return err
 }

@@ -182,8 +182,8 @@ func (t *tx) admitFrame(r *store.Request, list []records.Texts, b *batch, names 
 	}
 	for i := range r.Drafts {
 		if r.Drafts[i].Unique != "" {
-			return queue.Invalid("unique", "a batch that is sent in several requests cannot contain unique keys; "+
-				"send at most %d jobs in one request, or leave the unique keys out", queue.MaxBatch)
+			return queue.Invalid("unique", "jobs with unique keys must fit in one request; enqueue at most %d jobs "+
+				"at a time, or leave the unique keys out", queue.MaxBatch)
 		}
 	}
 	return nil

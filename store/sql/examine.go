@@ -2,7 +2,6 @@ package sql
 
 import (
 	"context"
-	"fmt"
 
 	"github.com/queuectl/queuectl/store"
 	"github.com/queuectl/queuectl/store/integrity"
@@ -32,8 +31,7 @@ func (s *Store) Examine(ctx context.Context) []store.Finding {
 		list = append(list, store.Finding{Check: "disk", Level: store.LevelFailure, Message: slow.Error(),
 			Next: "check the disk"})
 	case err != nil:
-		list = append(list, store.Finding{Check: "database", Level: store.LevelFailure,
-			Message: fmt.Sprintf("the database could not be examined: %v", err), Next: "see the service's log"})
+		list = append(list, integrity.Unexamined(err))
 	}
 	return list
 }

@@ -215,8 +215,8 @@ func (t *tx) KeepRule(d queue.Demand) (id int64, err error) {
 	others, err := t.Number(`SELECT count(*) FROM gates INDEXED BY gates_kept WHERE kept = 1 AND (kind, key) <> (?, ?)`,
 		int64(d.Kind), d.Key)
 	if err == nil && others >= store.MaxGates {
-		err = queue.Errorf(queue.CodeFull, "%d shared keys already have limits, which is the maximum; remove a limit with: "+
-			"queuectl gate set @KEY --unset KIND", store.MaxGates)
+		err = queue.Errorf(queue.CodeFull, "%d shared keys already have limits, which is the maximum; remove a limit that "+
+			"queuectl gate list shows: queuectl gate set @KEY --unset lock (or rate)", store.MaxGates)
 	}
 	if err != nil {
 		return 0, err

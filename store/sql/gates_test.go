@@ -207,7 +207,7 @@ func TestVerifyHoldsGatesAgainstJobs(t *testing.T) {
 	}{
 		{`UPDATE gates SET jobs = 7`, `the counters of gate "k" are wrong`, true},
 		{`UPDATE gates SET lanes = 7`, `the counters of gate "k" are wrong`, true},
-		{`DELETE FROM gates`, "which does not exist", true},
+		{`DELETE FROM gates`, "which is missing in the database", true},
 		{`UPDATE lanes SET head_seq = 1000, head_rank = 9223372036854775807`, "wrongly first in their lane", true},
 		{`UPDATE lanes SET shut = 1000`, "a gate that does not exist", true},
 		{`DELETE FROM jobs WHERE seq = 2`, "depend on a job that does not exist", false},

@@ -67,7 +67,7 @@ func (t *tx) assignIDs(drafts []queue.Job, receipt *store.Receipt) error {
 		n.next++
 	}
 	if n.next > maxSeq {
-		return queue.Errorf(queue.CodeFull, "all job numbers are used up; create a new queue")
+		return queue.Errorf(queue.CodeFull, "all job numbers are used up; start a new service with an empty database")
 	}
 	t.s.mem.nextSeq = n.next
 	return nil

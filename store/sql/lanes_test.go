@@ -362,13 +362,13 @@ func TestVerifyChecksUserCounts(t *testing.T) {
 	must(`UPDATE jobs SET place = 2 WHERE seq = 4`)
 	must(`UPDATE meta SET queues = 'default=2/7/1/5 '`)
 	got := strings.Join(faultsFound(t, s), "\n")
-	for _, want := range []string{"the counter of waiting jobs of uid 7 is 2, but there are 3",
-		"the counter of waiting jobs of uid 8 is 1, but there are 0",
-		"the counter of bytes used by the jobs and schedules of uid 7 is 9, but there are ",
-		"the counter of output bytes of uid 7 is 4, but there are 0",
-		"the counter of waiting jobs of queue default is 2, but there are 3",
-		"the counter of jobs kept after their end (retention) in queue default is 1, but there are 0",
-		"the counter of output bytes of the jobs kept after their end (retention) in queue default is 5, but there are 0",
+	for _, want := range []string{"uid 7: the counter of waiting jobs is 2, but should be 3",
+		"uid 8: the counter of waiting jobs is 1, but should be 0",
+		"uid 7: the counter of bytes used by its jobs and schedules is 9, but should be ",
+		"uid 7: the counter of output bytes is 4, but should be 0",
+		`queue "default": the counter of waiting jobs is 2, but should be 3`,
+		`queue "default": the counter of jobs kept after their end is 1, but should be 0`,
+		`queue "default": the counter of output bytes of jobs kept after their end is 5, but should be 0`,
 		"1 jobs have a place in the queue that contradicts their state, for example job 4"} {
 		if !strings.Contains(got, want) {
 			t.Errorf("got %q, want %q in it", got, want)
@@ -380,7 +380,7 @@ func TestVerifyChecksUserCounts(t *testing.T) {
 	}
 	must(`UPDATE schedules SET stored = stored + 1`)
 	if got := strings.Join(faultsFound(t, s), "\n"); !strings.Contains(got,
-		"bytes used by the jobs and schedules of uid 7") {
+		"uid 7: the counter of bytes used by its jobs and schedules") {
 		t.Errorf("a schedule with another size: got %q", got)
 	}
 	must(`UPDATE schedules SET stored = stored - 1`)

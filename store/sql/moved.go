@@ -29,10 +29,10 @@ func (n *movedNotes) refuse() error {
 			queue.CodeInvalid, `this queue has moved to the SQLite file %s; set "store" to "sqlite", and use the directory of that file as the state directory`, n.movedTo)
 	case n.movedTo != "":
 		return queue.Errorf(
-			queue.CodeInvalid, `this queue has moved to %s; set "store" to the URL of that database, or put the URL in the file that store_file names`, n.movedTo)
+			queue.CodeInvalid, `this queue has moved to %s; set "store" to the URL of that database, or put the URL in the file that store_file names`, database.QuoteLocation(n.movedTo))
 	case n.moving != "":
-		return queue.Errorf(queue.CodeInvalid, "this copy of a queue is incomplete, because a move was interrupted; "+
-			"complete the move with: queuectl migrate")
+		return queue.Errorf(queue.CodeInvalid, "this database is an incomplete copy of the queue in %s, because a move was "+
+			"interrupted; repeat the command queuectl migrate that was interrupted", database.MovingFrom(n.moving))
 	}
 	return nil
 }

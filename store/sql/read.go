@@ -146,7 +146,7 @@ func (s *engine) Attempt(ctx context.Context, seq int64, n int) (a queue.Attempt
 			return false, nil
 		}, `SELECT `+records.AttemptColumns+`, output, output_ref, result FROM attempts WHERE `+where, args...)
 		if err == nil && !found {
-			err = queue.Errorf(queue.CodeNotFound, "the job has no attempt %d", n)
+			err = queue.Errorf(queue.CodeNotFound, "attempt %d was removed or does not exist; see: queuectl show ID", n)
 		}
 		return err
 	})
@@ -395,7 +395,7 @@ func (s *engine) Events(ctx context.Context, after int64, limit int) (list []que
 				State: queue.State(r.Num(5)),
 			}
 			if err := json.Unmarshal(r.View(6), &e.Detail); err != nil {
-				return false, fmt.Errorf("cannot read event %d: %w", e.Seq, err)
+				return false, fmt.Errorf("event %d is damaged: %w; see: queuectl doctor --verify", e.Seq, err)
 			}
 			if r.Num(8) != 0 {
 				e.Private = new(int(r.Num(7)))

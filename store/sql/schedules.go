@@ -396,8 +396,8 @@ func (t *tx) enqueueFor(f *store.OccurrenceRequest, draft queue.Job) (seq int64,
 		return 0, "", err
 	}
 	if receipt.Found != nil {
-		return 0, "", queue.Errorf(queue.CodeExists, "job %s already has the unique key %q of the schedule's job",
-			receipt.IDs[0], drafts[0].Unique)
+		return 0, "", queue.Errorf(queue.CodeExists, "the schedule enqueued no job, because job %s already has the unique "+
+			"key %q; to see its state: queuectl show %[1]s", receipt.IDs[0], drafts[0].Unique)
 	}
 	if _, err := t.rules.Replace(&drafts[0]); err != nil {
 		return 0, "", err

@@ -207,8 +207,8 @@ func (w *serverWriter) Commit() error {
 			}
 		}
 		if time.Now().After(until) {
-			return fmt.Errorf("%w: %w", database.Damage("the database cannot be reached, so it is unknown whether the last "+
-				"change was stored"), err)
+			return fmt.Errorf("%w: %w", database.Damage("the database server did not confirm the last change and cannot be "+
+				"reached"), err)
 		}
 	}
 }
@@ -282,15 +282,12 @@ func (s *Server) onSpaceFreed() {}
 
 // refusal implements backend.
 func (s *Server) refusal(k database.Kind, err error) error {
-	// The error for the user omits the SQL statement.
-	if said, refused := errors.AsType[pgdb.Refused](err); refused {
-		err = said.PgError
-	}
+	err = pgdb.ForUser(err)
 	if k == database.Full {
 		return queue.Errorf(queue.CodeNoSpace, "the disk of the database server is full (%v); free some space and try again",
 			err)
 	}
-	return queue.Errorf(queue.CodeUnavailable, "%v; try again later", err)
+	return queue.Errorf(queue.CodeUnavailable, "the change was not stored: %v; try again later", err)
 }
 
 // blameUncertain implements backend. It reports whether the error belongs to PostgreSQL's class 22 (data), 23
@@ -342,8 +339,8 @@ func (s *Server) readError(err error) error {
 	case err == nil:
 	case errors.As(err, new(database.Damage)):
 		s.failFromRead(err)
-		return queue.Errorf(queue.CodeUnavailable, "the database failed (%v), so the service ends; see the service's log, "+
-			"and check the database with: queuectl doctor", err)
+		return queue.Errorf(queue.CodeUnavailable, "the service ends, because it cannot use its database: %v; check the "+
+			"database with: queuectl doctor", err)
 	case errors.As(err, new(pgdb.Lost)), errors.As(err, new(pgdb.Refused)) && database.KindOf(err) != database.Mistake:
 		return queue.Errorf(queue.CodeUnavailable, "the database cannot be read now (%v); try again later", err)
 	}

@@ -114,9 +114,8 @@ func (s *engine) commitNextGroup() {
 func (s *engine) fail(err error, group []*op) {
 	s.backend.onFailure()
 	unknown := queue.Errorf(queue.CodeOutcomeUnknown,
-		"the database failed (%v), so it is unknown whether the last changes were stored; see the service's log, and check "+
-			"the database with: queuectl doctor; after that, repeat the request, with the same idempotency key if it had one",
-		err)
+		"the service ends, because it cannot use its database: %v; it is unknown whether the last changes were stored; "+
+			"run queuectl doctor, then repeat the requests that failed, with the same idempotency keys", err)
 	s.mu.Lock()
 	s.err = unknown
 	w := s.waiter
@@ -182,8 +181,10 @@ func (s *engine) commit(group []*op) (remaining []*op, err error) {
 			}
 			return nil, nil
 		case k == database.Mistake && s.backend.blameUncertain(err):
-			s.log.Error("the database refused a request", "error", err)
-			group[0].done <- queue.Errorf(queue.CodeInternal, "the database refused a change; see the log of the service")
+			s.log.Error("the database refused a change, so nothing of the request that made it was stored; this is a bug in "+
+				"queuectl, please report it", "error", err)
+			group[0].done <- queue.Errorf(queue.CodeInternal, "the database refused this request, and nothing of it was "+
+				"stored; see the log of the service")
 			return nil, nil
 		case k == database.Mistake && culprit != nil:
 			culprit.done <- queue.Errorf(queue.CodeInternal, "the database refused this request, and nothing of it was "+

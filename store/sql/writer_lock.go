@@ -82,7 +82,7 @@ func (t *tx) reload() error {
 }
 
 // errExpelled stops the store of a node whose lease has expired. Other nodes have taken over its jobs.
-var errExpelled = database.Damage("the lease of this node expired, so other nodes have taken over its jobs")
+var errExpelled = database.Damage("this node did not renew its lease in time, so other nodes have taken over its jobs")
 
 // beginTx implements backend. If the server rejects a row written before the writer lock was held, another
 // node may have taken over that job. In this case, beginTx returns errPrewrite, and the transaction is
@@ -158,7 +158,7 @@ func (s *Server) catchUp(t *tx, commits int64, list [][]byte) error {
 	for i, text := range list {
 		if err := t.applyDelta(commits-int64(len(list)-i-1), text); err != nil {
 			if !errors.Is(err, errDeltaVersion) {
-				s.log.Warn("cannot read a change from another node; reloading the whole queue from the database", "error", err)
+				s.log.Warn("cannot read a change by another node, so this node reads the queue again; no job is lost", "error", err)
 			}
 			return t.reload()
 		}

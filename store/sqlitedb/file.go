@@ -76,7 +76,8 @@ func CheckDir(dir, path string) error {
 	case err != nil:
 		return fmt.Errorf("cannot open the database: %w", err)
 	case !info.Mode().IsRegular():
-		return fmt.Errorf("the database %s is not a regular file", path)
+		return fmt.Errorf("the database %s must be a regular file, not a symbolic link or a directory; to use another "+
+			"directory, give it with --dir", path)
 	case info.Size() == 0:
 		if _, err := os.Stat(filepath.Join(dir, HighWaterName)); err == nil {
 			return fmt.Errorf("the database %s is empty, but contained jobs before; put a copy back, or remove %s to start "+

@@ -24,8 +24,8 @@ func TestSocketLetsItsGroupIn(t *testing.T) {
 	q.MustAs(testrig.Bob, "enqueue", "true")
 	for _, p := range []testrig.Person{testrig.Alice, testrig.Outsider} {
 		r := q.RunAs(p, "enqueue", "true")
-		want := fmt.Sprintf("queuectl: %d cannot use the socket %s: only the group 61298 is admitted; join the group with: "+
-			"sudo usermod -aG 61298 %[1]d, then log in again\n", p.Uid, q.Path(testrig.SocketName))
+		want := fmt.Sprintf("queuectl: %d cannot use the socket %s: only members of the group 61298 may use it; "+
+			"join the group with: sudo usermod -aG 61298 %[1]d, then log in again\n", p.Uid, q.Path(testrig.SocketName))
 		if r.Code != 5 || r.Out != "" || r.Err != want {
 			t.Errorf("%s: %+v\nwant %s", p.Name, r, want)
 		}
@@ -44,7 +44,7 @@ func TestSocketLetsItsGroupIn(t *testing.T) {
 	q.Stop()
 	q.WriteFile("queuectl.toml", "workers = 0\n")
 	q.Start()
-	if r := q.RunAs(testrig.Alice, "status"); r.Code != 5 || !strings.Contains(r.Err, "only root is admitted") {
+	if r := q.RunAs(testrig.Alice, "status"); r.Code != 5 || !strings.Contains(r.Err, "only the user root may use it") {
 		t.Errorf("a socket of its owner alone: %+v", r)
 	}
 	if err := os.Chmod(q.Dir, 0o700); err != nil {

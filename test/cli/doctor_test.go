@@ -169,7 +169,7 @@ func TestDoctorFindsPlantedFaults(t *testing.T) {
 		t.Fatalf("outputs: %v", outputs)
 	}
 	os.Rename(outputs[0], q.Path("aside"))
-	q.CheckFinding("a missing output", "outputs", filepath.Base(outputs[0])+" of an attempt is missing", "--verify")
+	q.CheckFinding("a missing output", "outputs", filepath.Base(outputs[0])+" is missing", "--verify")
 	os.Rename(q.Path("aside"), outputs[0])
 	q.CheckHealthy("with its output back")
 	raw, err := os.ReadFile(outputs[0])

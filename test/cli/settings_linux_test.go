@@ -84,12 +84,12 @@ var unusableSettings = []struct{ key, value, wantText string }{
 
 // noRunnersError returns a part of the error of a service that cannot run jobs as other users. If the test
 // runs as root, the service would start its own runners of root, but the test machine lacks the accounts for
-// that. If the test runs as another user, the service needs runners that root starts.
+// that. If the test runs as another user, root does not start the service.
 func noRunnersError() string {
 	if os.Geteuid() == 0 {
 		return "create them: groupadd"
 	}
-	return "needs runners that root starts"
+	return "works only if root starts the service"
 }
 
 // A directory whose path is too long for a socket is refused.

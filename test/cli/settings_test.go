@@ -46,8 +46,8 @@ func TestSettingsAndOrigins(t *testing.T) {
 		t.Errorf("a hidden setting: %+v", r)
 	}
 	if r := q.CLI("config", "validate"); r.Code != 0 ||
-		!strings.Contains(
-			r.Err, `setting "backoff_base" in the file has no effect; the value 2.5 (origin: stored) overrides it`) {
+		!strings.Contains(r.Err, `setting "backoff_base" in the file has no effect; `+
+			`the value 2.5 stored in the database overrides it`) {
 		t.Errorf("validate: %+v", r)
 	}
 	q.Must("config", "unset", "backoff_base")

@@ -51,7 +51,7 @@ func TestWhyNamesEachReason(t *testing.T) {
 	checkReason("later", "time", "not due", "edit later", true)
 	q.Must("enqueue", "--id", "fails", "--max-retries", "2", "--backoff-base", "60", "exit 4")
 	q.WaitUntil("the job has failed", 20*time.Second, func() bool { return q.Show("fails").State == "failed" })
-	checkReason("fails", "retry", "attempt 1 failed, and the retry is not due yet", "retry fails", true)
+	checkReason("fails", "retry", "attempt 1 failed, and the automatic retry is not due yet", "retry fails", true)
 	q.Must("hold", "fails")
 	checkReason("fails", "held", "held", "release fails", false)
 	q.Must("release", "fails")

@@ -353,10 +353,11 @@ func TestUnenforcedLimitsAreReported(t *testing.T) {
 	}
 	r := q.CLI("doctor")
 	for _, want := range []string{
-		"WARNING  enforcement  memory is enforced for each process of a job, not for the whole job (",
-		"WARNING  enforcement  cpus limits are not enforced (there are no control groups)\n",
-		"WARNING  enforcement  tasks limits are not enforced (", "ok       enforcement  nice is enforced by ",
-		"ok       enforcement  nofile is enforced by ",
+		"WARNING  enforcement  the limit memory is enforced for each process of a job, not for the whole job (",
+		"WARNING  enforcement  the limit cpus is not enforced (there are no control groups)\n",
+		"WARNING  enforcement  the limit tasks is not enforced (",
+		"ok       enforcement  the limit nice is enforced by ",
+		"ok       enforcement  the limit nofile is enforced by ",
 	} {
 		if r.Code != 0 || !strings.Contains(r.Out, want) {
 			t.Errorf("doctor ends with %d, and does not say %q:\n%s", r.Code, want, r.Out)

@@ -145,13 +145,28 @@ func (a command) validate(cmd *cobra.Command, args []string) error {
 		}
 		for _, v := range got.Settings {
 			if _, in := file.Values[v.Key]; in && v.Origin != string(config.FromFile) && v.Origin != string(config.FromDefault) {
-				fmt.Fprintf(a.Err, "queuectl: setting %q in the file has no effect; the value %[3]s (origin: %[2]s) overrides it\n",
-					v.Key,
-					v.Origin, v.Value)
+				fmt.Fprintf(a.Err, "queuectl: setting %q in the file has no effect; the value %s %s\n", v.Key, v.Value,
+					overriding(v))
 			}
 		}
 	}
 	return a.PrintResult(map[string]any{"file": path, "valid": true}, "%s is valid", path)
+}
+
+// overriding says where a value that overrides the settings file comes from and, if it was stored, how to
+// remove it.
+func overriding(v control.ConfigValue) string {
+	switch config.Origin(v.Origin) {
+	case config.FromStored:
+		return `stored in the database overrides it; remove that value with: queuectl config unset ` + v.Key
+	case config.FromEnv:
+		return "in the environment of the service overrides it"
+	case config.FromFlag:
+		return "on the command line of the service overrides it"
+	case config.FromRunning:
+		return "set while the service is running overrides it"
+	}
+	return "(origin: " + v.Origin + ") overrides it"
 }
 
 func (a command) settingsFile(args []string) (string, error) {

@@ -215,7 +215,7 @@ func (a command) onQueues(cmd *cobra.Command, names []string, all bool,
 			}
 			continue
 		}
-		state := "is not paused"
+		state := "is not paused any more: its time is over, or a user resumed it"
 		if q.Paused {
 			state = "is " + present.QueuePause(q)
 		}

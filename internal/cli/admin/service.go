@@ -50,8 +50,8 @@ func ReloadVerb(app *cli.App) *cobra.Command {
 			return cli.Answer(cmd.Context(), a.App, (*control.Client).Reload, control.Nothing{},
 				func(got control.Reloaded) error {
 					if len(got.Hidden) > 0 {
-						fmt.Fprintf(a.Err, "queuectl: overridden settings in the file have no effect: %s; list the values in use with: "+
-							"queuectl config list\n", strings.Join(got.Hidden, ", "))
+						fmt.Fprintf(a.Err, "queuectl: settings in the file that have no effect, because stored values, the environment "+
+							"or flags override them: %s; see their origin with: queuectl config list\n", strings.Join(got.Hidden, ", "))
 					}
 					if got.Note != "" {
 						fmt.Fprintf(a.Err, "queuectl: settings reloaded, but %s\n", got.Note)

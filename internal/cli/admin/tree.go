@@ -17,8 +17,8 @@ import (
 )
 
 // simulatedInPart is the warning for an incomplete simulation.
-const simulatedInPart = "queuectl: the service stopped after checking many waiting jobs, so the list may lack jobs; " +
-	"see why a job waits with: queuectl why ID"
+const simulatedInPart = "queuectl: the service checked only some of the many waiting jobs, so the list may lack " +
+	"jobs; see why a job waits with: queuectl why ID"
 
 // SimulateVerb returns the command simulate. Only queuectld links it, to keep queuectl small.
 func SimulateVerb(app *cli.App) *cobra.Command {

@@ -22,7 +22,8 @@ func PrintStored(ctx context.Context, o *term.Output, c *control.Client, ids []s
 		return err
 	}
 	if err := PrintJobs(ctx, o, c, ids); err != nil {
-		return fmt.Errorf("the jobs are enqueued, but cannot be shown: %w", err)
+		return fmt.Errorf("the jobs are enqueued (do not repeat the command; see: queuectl list), but cannot be "+
+			"shown: %w", err)
 	}
 	return nil
 }

@@ -323,8 +323,8 @@ func (u *Upload) Finish(err error) error {
 			"stored; run the same command again")
 	case u.commits:
 	case failed != nil:
-		return fmt.Errorf("%w; nothing was stored\nthe ids in the file can be used again in ten minutes, because the "+
-			"upload could not be cancelled: %v", err, failed)
+		return fmt.Errorf("%w; nothing was stored\nthe upload could not be cancelled (%v); wait ten minutes "+
+			"before you send the same ids again", err, failed)
 	}
 	return err
 }

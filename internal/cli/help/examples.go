@@ -335,8 +335,8 @@ restore
   queuectl service stop && queuectl restore queue.bak
 
 migrate
-  queuectl migrate --to-file /etc/queuectl/store
-  queuectl migrate --to sqlite           move the queue back to a file
+  queuectl migrate --to-file /etc/queuectl/store   to the URL in this file
+  queuectl migrate --to sqlite                     back to the SQLite database
 
 completion
   queuectl completion bash >~/.local/share/bash-completion/completions/queuectl

@@ -210,10 +210,11 @@ func (f *runFollower) summary(ctx context.Context, ended int64) error {
 	}
 	text := present.CountsText(int(ended+held), func(state string) int64 { return f.state.Jobs[state] }, "completed",
 		"dead", "cancelled", "held")
+	text += ", in " + present.ApproxDuration(took.Milliseconds())
 	if f.endedBefore > 0 {
-		text += fmt.Sprintf(" (%d in earlier runs)", f.endedBefore)
+		text += fmt.Sprintf(" (%s ended in earlier runs)", present.Jobs(int(f.endedBefore)))
 	}
-	fmt.Fprintf(f.a.Err, "queuectl: %s, in %s\n", text, present.ApproxDuration(took.Milliseconds()))
+	fmt.Fprintf(f.a.Err, "queuectl: %s\n", text)
 	if dead == 0 {
 		return nil
 	}

@@ -38,10 +38,14 @@ var registryRun = logon{
 	},
 }
 
+// logonCommand names the command for messages.
+const logonCommand = "the command that starts your service at logon (value " + Name + " of the registry key " +
+	`HKEY_CURRENT_USER\` + osservice.RunKey + ")"
+
 // installOwn starts the user's own service now and at each logon.
 func (s *Service) installOwn() error {
 	if err := s.logon.set(syscall.EscapeArg(s.Program) + " serve --background"); err != nil {
-		return wrapError("the command that starts your service at logon", err)
+		return wrapError(logonCommand, err)
 	}
 	return s.Talk.Begin()
 }
@@ -58,7 +62,7 @@ func (s *Service) uninstallOwn() (was bool, err error) {
 	if errors.Is(err, registry.ErrNotExist) {
 		err = nil
 	}
-	return was, removed("the command that starts your service at logon", err)
+	return was, removed(logonCommand, err)
 }
 
 // end stops the user's own service if it runs.

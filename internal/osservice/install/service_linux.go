@@ -161,8 +161,8 @@ func (s *Service) Install() error {
 	if path := s.owned(); path != "" {
 		remedy := "start them with: systemctl enable --now " + mainUnit
 		if s.shadows() {
-			remedy = "units that an earlier installation without a package has written take precedence over them; to use " +
-				"the units of the package, run: queuectl service uninstall"
+			remedy = "the older units in " + s.unitDir() + ", which do not belong to the package, take precedence; remove the " +
+				"older units with: queuectl service uninstall"
 		}
 		return queue.Errorf(queue.CodeWrongState, "a package has already installed the systemd units (%s); %s", path, remedy)
 	}

@@ -49,7 +49,7 @@ func onlyTrustedReplace(program string, access func(path string) (*windows.SECUR
 		}
 		owner, fine, err := accounts.Owner(sd)
 		if err != nil {
-			return fmt.Errorf("cannot read the owner of %s: %w", path, err)
+			return fmt.Errorf("cannot read the owner of %s: %w"+move, path, err)
 		}
 		if !fine {
 			who = append(who, accounts.NameOf(owner))

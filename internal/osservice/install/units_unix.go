@@ -60,8 +60,8 @@ func (o Options) plain() error {
 	}
 	for _, path := range []string{o.Program, o.Client, o.Places.State, o.Places.Socket, o.Places.File} {
 		if !filepath.IsAbs(path) || strings.ContainsFunc(path, special) {
-			return queue.Errorf(queue.CodeInvalid, "the path %q cannot be used in a service file; use an absolute path with "+
-				"only letters, digits and /._+-", path)
+			return queue.Errorf(queue.CodeInvalid, "the path %q cannot be used in a service file; move the file or directory "+
+				"to an absolute path with only letters, digits and /._+-, then install again", path)
 		}
 	}
 	return nil
