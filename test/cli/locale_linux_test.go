@@ -53,7 +53,8 @@ func TestOutputIsASCIIWithoutUTF8Locale(t *testing.T) {
 					signs++
 				}
 				if index >= 0 && locale == "C" {
-					t.Errorf("%.60s, %d columns: the output has a character that is not ASCII: %.60q", line, columns, text[max(0, index-20):])
+					t.Errorf("%.60s, %d columns: the output has a character that is not ASCII: %.60q", line, columns, text[max(0,
+						index-20):])
 				}
 			}
 		}

@@ -90,7 +90,8 @@ func TestJobsCannotControlTheTerminal(t *testing.T) {
 		coloured, plain := strings.Count(r.Out, escapedControls),
 			strings.Count(r.Out, testrig.Colours.ReplaceAllString(escapedControls, ""))
 		if plain != c.plain || coloured+plain != c.times {
-			t.Errorf("%q: printed %d times in colour and %d times without, want %d in total and %d without, in %q", c.args, coloured,
+			t.Errorf("%q: printed %d times in colour and %d times without, want %d in total and %d without, in %q",
+				c.args, coloured,
 				plain, c.times, c.plain, r.Out)
 		}
 		r = q.RunOnScreen(append([]string{"--raw"}, c.args...)...)

@@ -285,7 +285,8 @@ func TestTopRestoresTheTerminal(t *testing.T) {
 		}
 		if state := p.tmux(
 			"display", "-p", "#{cursor_flag} #{alternate_on} #{insert_flag} #{mouse_any_flag} #{keypad_flag}"); state != "1 0 0 0 0" {
-			t.Errorf("after %s the flags of cursor, alternate screen, insert, mouse and keypad are %s, want 1 0 0 0 0", name, state)
+			t.Errorf("after %s the flags of cursor, alternate screen, insert, mouse and keypad are %s, want 1 0 0 0 0",
+				name, state)
 		}
 	}
 	signal := func(name string) func() {

@@ -201,7 +201,8 @@ func TestSelectors(t *testing.T) {
 	}
 	if got := strings.Fields(q.Must("hold", "--id-glob", "in-*")); len(got) != 2500 || count("held") != 2500 ||
 		count("pending") != 2 {
-		t.Errorf("hold printed %d jobs, %d are held, %d are pending; want 2500, 2500, 2", len(got), count("held"), count("pending"))
+		t.Errorf("hold printed %d jobs, %d are held, %d are pending; want 2500, 2500, 2", len(got), count("held"),
+			count("pending"))
 	}
 	q.Must("release", "--label", "part=0")
 	if got := count("held"); got != 1250 {

@@ -44,7 +44,8 @@ func TestWhyNamesEachReason(t *testing.T) {
 			!strings.Contains(a.Reasons[0].Next, next) {
 			t.Errorf("%s: got %+v, want %s, %q and %q", id, a.Reasons, kind, text, next)
 		} else if (a.Reasons[0].At != nil) != known || (a.Earliest != nil) != known {
-			t.Errorf("%s: the reason ends at %v, the earliest start is %v; want these times to be known: %v", id, a.Reasons[0].At, a.Earliest, known)
+			t.Errorf("%s: the reason ends at %v, the earliest start is %v; want these times to be known: %v",
+				id, a.Reasons[0].At, a.Earliest, known)
 		}
 	}
 	q.Must("enqueue", "--id", "later", "--in", "10m", "true")

@@ -65,7 +65,8 @@ func TestBackupUnderLoad(t *testing.T) {
 	if err := json.Unmarshal([]byte(r.Out), &end); err != nil || r.Code != 0 {
 		t.Fatalf("backup: %+v, %v", r, err)
 	}
-	t.Logf("%d jobs were acknowledged before the backup, %d by its end; the backup has %d bytes", len(before), count(), end.Bytes)
+	t.Logf("%d jobs were acknowledged before the backup, %d by its end; the backup has %d bytes", len(before), count(),
+		end.Bytes)
 	info, err := os.Stat(file)
 	if err != nil || !testrig.IsOwnerOnly(info) || info.Size() != end.Bytes {
 		t.Errorf("the file of the backup: %v, %v", info, err)

@@ -60,7 +60,8 @@ func TestCopiedStateDirIsASeparateQueue(t *testing.T) {
 			cw, qw := c.Dial(), q.Dial()
 			for _, id := range ids {
 				if j := qw.Show(id); j.State != "processing" || j.PID != pids[id] || !testrig.IsAlive(pids[id]) {
-					t.Errorf("the original's job %s is %s with pid %d, was %d; the old process is alive: %t", id, j.State, j.PID, pids[id],
+					t.Errorf("the original's job %s is %s with pid %d, was %d; the old process is alive: %t", id, j.State, j.PID,
+						pids[id],
 						testrig.IsAlive(pids[id]))
 				}
 				if j := cw.WaitRunning(id); j.PID == pids[id] || len(j.History) != 2 || j.History[0].Reason != "lost" {
@@ -71,7 +72,8 @@ func TestCopiedStateDirIsASeparateQueue(t *testing.T) {
 			// therefore runs in a dedicated runner, in addition to the shared runner.
 			c.WaitUntil("the copy has three runners", 20*time.Second, func() bool { return len(c.RunnerPids()) == 3 })
 			if runners := q.RunnerPids(); len(runners) != 1 || slices.Contains(c.RunnerPids(), runners[0]) {
-				t.Errorf("runners of the original %v, of the copy %v; want one, which the copy does not have", runners, c.RunnerPids())
+				t.Errorf("runners of the original %v, of the copy %v; want one, which the copy does not have",
+					runners, c.RunnerPids())
 			}
 			// A request to the copy does not affect the original.
 			cw.MustCall("cancel", testrig.Fields{"ids": []string{"b"}}, nil)

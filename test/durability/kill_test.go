@@ -73,7 +73,8 @@ func serviceKilled(t *testing.T, kills int, store string) {
 		t.Errorf("%d kills happened at %s, want %d", l.kills[missing], missing, kills/len(killCycle))
 	}
 	if l.adopted < kills/2/testrig.TimeoutFactor || l.Duplicates == 0 && kills > max(10, 20*(testrig.TimeoutFactor-1)) {
-		t.Errorf("%d running jobs were adopted and %d repeated requests were recognised, too few to prove anything", l.adopted, l.Duplicates)
+		t.Errorf("%d running jobs were adopted and %d repeated requests were recognised, too few to prove anything",
+			l.adopted, l.Duplicates)
 	}
 	if now := l.RunnerPids(); len(now) != 1 || now[0] != runner {
 		t.Errorf("runners %v, want only the first one, %d", now, runner)

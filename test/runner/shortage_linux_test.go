@@ -347,7 +347,8 @@ func TestWorkersAreCreatedAfterShortage(t *testing.T) {
 	lift := setLimit(t, pid, unix.RLIMIT_NOFILE, freeDescriptor(pid))
 	id := w.Enqueue(testrig.Fields{"command": "echo hi", "max_retries": 0})
 	q.Must("worker", "scale", "1")
-	q.WaitUntil("the shortage has prevented a start of the job", 10*time.Second, func() bool { return w.Show(id).Reason == "shortage" })
+	q.WaitUntil("the shortage has prevented a start of the job",
+		10*time.Second, func() bool { return w.Show(id).Reason == "shortage" })
 	lift()
 	if j := w.WaitEnded(id); j.State != "completed" || j.Attempts != 1 {
 		t.Errorf("the job after the shortage: %+v", j)

@@ -161,7 +161,8 @@ func TestWorkspaceInUseIsRemoved(t *testing.T) {
 // The next runner removes the private directories of a killed runner's jobs. It does so with the
 // rights of each job's user.
 func TestDeadRunnersWorkspacesAreRemoved(t *testing.T) {
-	for name, q := range map[string]*testrig.Queue{"runner of the service's user": testrig.NewQueue(t, ""), "runner of root": nil} {
+	for name, q := range map[string]*testrig.Queue{"runner of the service's user": testrig.NewQueue(t, ""),
+		"runner of root": nil} {
 		t.Run(name, func(t *testing.T) {
 			args := []string{"enqueue", "--on-lost", "dead", "--cwd", "/",
 				`cd "$QUEUECTL_TMPDIR"; mkdir a; touch a/b c; ln -s / d; chmod 0 a; echo up; exec sleep 300`}
