@@ -9,15 +9,15 @@ import (
 	"time"
 )
 
-// Limits for reading certificate files. The files may be on a file system that does not respond, and a change
-// of settings waits until they are read.
+// These constants are limits for reading certificate files. A change of settings waits for the
+// read, and the file system may not respond.
 const (
 	certTimeout  = 5 * time.Second
 	maxCertBytes = 1 << 20 // maximum size of each file in bytes
 )
 
-// loadCert reads a certificate and its key. If the files do not respond, the read continues in the
-// background, and further reads fail until it ends.
+// loadCert reads a certificate and its key. If the file system does not respond in time, the read
+// continues in the background, and further reads fail until it ends.
 func (s *Server) loadCert(cert, key string) (*tls.Certificate, error) {
 	if !s.loadingCert.CompareAndSwap(false, true) {
 		return nil, fmt.Errorf("the certificate files are still being read after an earlier change; try again later")
@@ -50,7 +50,8 @@ func (s *Server) loadCert(cert, key string) (*tls.Certificate, error) {
 	}
 }
 
-// readRegular reads a regular file. Other files, which could block, are an error.
+// readRegular reads a regular file. It returns an error for other files, because reading them could
+// block.
 func readRegular(path string) ([]byte, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0) // a FIFO would block until it has a writer
 	if err != nil {
