@@ -322,8 +322,7 @@ func runes(chars []uint16) (list []rune) {
 	return list
 }
 
-// normalPath returns a text in lower case and with forward slashes, so that paths in it can be
-// compared.
+// normalPath returns a text in lower case and with forward slashes, so that paths in it can be compared.
 func normalPath(text string) string { return strings.ToLower(strings.ReplaceAll(text, `\`, "/")) }
 
 // ProcessesWithArg lists the processes whose command line contains a word.
@@ -526,9 +525,8 @@ func (s *Shell) UnixOutput(text string) string {
 	for _, h := range windowsOutput {
 		text = regexp.MustCompile(h.windowsText).ReplaceAllString(text, h.unixText)
 	}
-	// The script prints only the settings that do not have their default value. On Windows that
-	// includes the setting shell, whose origin the replacements above have changed to "default".
-	// Remove its line.
+	// The script prints only the settings that do not have their default value. On Windows that includes the
+	// setting shell, whose origin the replacements above have changed to "default". Remove its line.
 	if found := defaults.FindAllString(text, -1); len(found) == 1 {
 		text = strings.Replace(text, found[0], "", 1)
 	}

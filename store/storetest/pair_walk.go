@@ -23,8 +23,7 @@ type Engine struct {
 	Reopen func() store.Store
 	// Undo performs n random operations in a transaction and then rolls the transaction back.
 	Undo func(n int, rng *rand.Rand)
-	// Check compares the caches of the engine with its tables. It is nil for an engine without
-	// caches.
+	// Check compares the caches of the engine with its tables. It is nil for an engine without caches.
 	Check func() error
 }
 
@@ -83,8 +82,7 @@ var orders = []queue.Order{
 	{Scheduling: queue.ByAging, Aging: queue.AgingEnqueue, Interval: time.Minute},
 }
 
-// pairWalk performs the same random operations on an engine and on the model and compares the
-// results.
+// pairWalk performs the same random operations on an engine and on the model and compares the results.
 type pairWalk struct {
 	*testing.T
 	engine      Engine
@@ -140,8 +138,7 @@ func (w *pairWalk) compareJob(seq int64) {
 		return s.Get(w.Context(), strconv.FormatInt(seq, 10))
 	})
 	if want.ExpiresAt != 0 && want.ExpiresAt <= w.model.Now() {
-		// The job has expired. A claim in one store may already have cancelled it, so the states
-		// may differ.
+		// The job has expired. A claim in one store may already have cancelled it, so the states may differ.
 		return
 	}
 	if got.Fence, want.Fence = 0, 0; !reflect.DeepEqual(got, want) {
@@ -293,8 +290,7 @@ func (w *pairWalk) setRules() {
 	})
 }
 
-// randomDemands returns random demands. Each kind of gate has few keys, so that jobs compete for
-// the gates.
+// randomDemands returns random demands. Each kind of gate has few keys, so that jobs compete for the gates.
 func (w *pairWalk) randomDemands() (list []queue.Demand) {
 	if !w.withGates || w.rng.IntN(2) == 0 {
 		return nil
@@ -437,23 +433,20 @@ func (w *pairWalk) exchange() {
 		got.Jobs = append(got.Jobs, more.Jobs...)
 	}
 	w.compareClaims(got.Jobs, want.Jobs, engine.Want)
-	// Skip the obstacles if a job has ended, because then other jobs may be able to start after the
-	// claim.
+	// Skip the obstacles if a job has ended, because then other jobs may be able to start after the claim.
 	if len(want.Jobs) < engine.Want && len(w.seqs) > 0 && len(engine.Ended)+len(engine.Changed) == 0 && !w.Failed() {
 		w.checkObstacles(w.seqs[w.rng.IntN(len(w.seqs))])
 	}
 }
 
-// report adds random results of the leased jobs to both reports. It returns the jobs that stay
-// leased.
+// report adds random results of the leased jobs to both reports. It returns the jobs that stay leased.
 func (w *pairWalk) report(engine, model *store.Report) (stillLeased []int64) {
 	for _, seq := range w.leasedSeqs {
 		engineLease, modelLease := w.leases[seq], w.modelLeases[seq]
 		switch w.rng.IntN(6) {
 		case 0:
 			engine.Released, model.Released = append(engine.Released, engineLease), append(model.Released, modelLease)
-			// A release has no effect if the job has started. The reply shows whether the job had
-			// started.
+			// A release has no effect if the job has started. The reply shows whether the job had started.
 			stillLeased = append(stillLeased, seq)
 			continue
 		case 5:
@@ -468,8 +461,7 @@ func (w *pairWalk) report(engine, model *store.Report) (stillLeased []int64) {
 			}
 			engine.Changed, model.Changed = append(engine.Changed, store.LeasedChange{Lease: engineLease, Change: c}),
 				append(model.Changed, store.LeasedChange{Lease: modelLease, Change: c})
-			// A change has no effect if the job has started. The reply shows whether the job had
-			// started.
+			// A change has no effect if the job has started. The reply shows whether the job had started.
 			stillLeased = append(stillLeased, seq)
 			continue
 		case 1:
@@ -494,8 +486,7 @@ func (w *pairWalk) report(engine, model *store.Report) (stillLeased []int64) {
 	return stillLeased
 }
 
-// checkObstacles checks that a waiting job has obstacles if and only if the last claim could not
-// claim it.
+// checkObstacles checks that a waiting job has obstacles if and only if the last claim could not claim it.
 func (w *pairWalk) checkObstacles(seq int64) {
 	w.operation = fmt.Sprint("obstacles of ", seq)
 	j, err := w.model.Get(w.Context(), strconv.FormatInt(seq, 10))
@@ -515,9 +506,8 @@ func (w *pairWalk) checkObstacles(seq int64) {
 	}
 }
 
-// maxExtraClaims limits the number of further claims that the engine may need until it has claimed
-// as many jobs as the model. The engine needs further claims if it checks many jobs that cannot
-// run.
+// maxExtraClaims limits the number of further claims that the engine may need until it has claimed as many
+// jobs as the model. The engine needs further claims if it checks many jobs that cannot run.
 const maxExtraClaims = 20
 
 // compareClaims compares the claimed jobs.
@@ -602,9 +592,8 @@ func (w *pairWalk) trimUntilDone(step func(store.Store) (more bool, err error)) 
 func (w *pairWalk) purge() {
 	w.promote()
 	ended := []queue.State{queue.Completed, queue.Cancelled, queue.Dead}
-	// Purge all ended jobs in one call, because the stores may order jobs that ended at the same
-	// time differently. Use a time one day ahead, because the clock may have been set back after a
-	// job expired.
+	// Purge all ended jobs in one call, because the stores may order jobs that ended at the same time
+	// differently. Use a time one day ahead, because the clock may have been set back after a job expired.
 	before, limit := w.model.Now().Add(24*time.Hour), store.MaxPage
 	selection := store.EndedFilter{States: ended, Before: before}
 	switch w.rng.IntN(4) {

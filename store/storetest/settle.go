@@ -224,9 +224,8 @@ func disownedAtItsStart(r *rig) {
 	same(r, "claimed after the release", seqs(r.claim(1)), []int64{j.Seq})
 }
 
-// The store counts the consecutive shortages of a job. The job waits longer after each shortage,
-// and finally a shortage fails the job. The count starts again after an attempt that started, and
-// when a user retries the job.
+// The store counts a job's consecutive shortages. Each makes the job wait longer, and the last fails
+// it. The count starts again after an attempt that started, and when a user retries the job.
 func shortagesCounted(r *rig) {
 	j := r.enqueueOne(withMaxAttempts(2))
 	short := func(want int) {

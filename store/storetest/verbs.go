@@ -58,8 +58,7 @@ func (r *rig) jobIn(s queue.State) queue.Job {
 	panic("storetest: cannot create a job in state " + s.String())
 }
 
-// wantWrongState checks that err rejects a request because of the state of j, and that it names the
-// job and the state.
+// wantWrongState checks that err refuses a request because of the state of j, and names both.
 func (r *rig) wantWrongState(what string, err error, j queue.Job) {
 	r.Helper()
 	e := r.wantError(what, err, queue.CodeWrongState, "")
@@ -401,8 +400,7 @@ func removeDeletesHistory(r *rig) {
 	same(r, "claims", r.claim(10), nil)
 }
 
-// A job with more attempts than one transaction can delete is removed completely. Some of the
-// attempts have output.
+// A job with more attempts than one transaction can delete is removed completely.
 func removeDeletesLongHistory(r *rig) {
 	const many = 450
 	j := r.enqueueOne(withMaxAttempts(2 * many))

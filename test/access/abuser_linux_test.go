@@ -238,9 +238,8 @@ func (a *abuser) leasedInput(ctx context.Context, n *tally) {
 	a.repeatRequest(ctx, n, 4, "enqueue", fmt.Sprintf(`{"argv":["cat"],"stdin_file":%q,%s}`, path, noRetry))
 }
 
-// leasedProgram enqueues jobs that cannot start because their program is a leased file. It also
-// enqueues jobs that leave orphans, because a runner with orphans has to look for the ends of these
-// processes.
+// leasedProgram enqueues jobs that cannot start because their program is a leased file. It also enqueues jobs
+// that leave orphans, because a runner with orphans has to look for the ends of these processes.
 func (a *abuser) leasedProgram(ctx context.Context, n *tally) {
 	path, end, err := a.leaseFile("program", []byte("#!/bin/true\n"))
 	if err != nil {
@@ -342,14 +341,12 @@ func (a *abuser) manyIDs(ctx context.Context, n *tally) {
 	a.repeatRequest(ctx, n, 8, "cancel", `{"ids":["`+strings.Repeat(`a","`, 1_500_000)+`a"]}`)
 }
 
-// padded sends requests that contain nearly 8 MiB of white space. It pipelines them on two
-// connections.
+// padded sends requests that contain nearly 8 MiB of white space. It pipelines them on two connections.
 func (a *abuser) padded(ctx context.Context, n *tally) {
 	a.pipeline(ctx, n, 2, 128, "status", "{"+strings.Repeat(" ", 8<<20-200)+"}")
 }
 
-// unfinished sends nearly 8 MiB of a request line on each of many connections, but never the end of
-// the line.
+// unfinished sends nearly 8 MiB of a request line on each of many connections, but never the end of the line.
 func (a *abuser) unfinished(ctx context.Context, n *tally) {
 	part := []byte(`{"jsonrpc":"2.0","id":1,"method":"status","params":{` + strings.Repeat(" ", 79_000))
 	a.onConnections(ctx, n, 200, func(c *rawClient) {

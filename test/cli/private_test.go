@@ -67,10 +67,9 @@ func TestPrivateRunUsesItsOwnStore(t *testing.T) {
 	}
 }
 
-// The test kills a private run of many jobs ten times with all its processes, and continues the run
-// with the same command. Each job runs. No job runs again after an event has reported its
-// completion. If a line of the list was changed, the next call fails with the number of the line
-// and starts no job.
+// The test kills a private run of many jobs ten times with all its processes, and continues the run with the
+// same command. Each job runs. No job runs again after an event has reported its completion. If a line of the
+// list was changed, the next call fails with the number of the line and starts no job.
 func TestPrivateRunIsResumed(t *testing.T) {
 	testrig.Long(t)
 	t.Parallel()
@@ -212,10 +211,9 @@ func TestChangedPrivateFlagsAreNamed(t *testing.T) {
 	}
 }
 
-// If no service runs in the directory of a private run, commands that only read use the files there
-// and change none of them. This holds after a run that has ended, and after a run whose processes
-// were all killed. While a service runs there, the commands ask the service. Without a service,
-// commands that would change the queue are refused.
+// If no service runs in the directory of a private run, commands that only read use its files and
+// change none of them, even if the run's processes were all killed. While a service runs there, they
+// ask the service. Without a service, commands that would change the queue are refused.
 func TestPrivateDirIsReadableOffline(t *testing.T) {
 	testrig.Long(t)
 	t.Parallel()
@@ -355,9 +353,8 @@ func TestPrivateForms(t *testing.T) {
 	}
 }
 
-// If a job is dead, a private run exits with 1 and prints the job and its error. The next call runs
-// a dead job again only with --retry-dead, and added lines only with --add-new. Completed jobs do
-// not run again.
+// If a job is dead, a private run exits with 1 and prints the job and its error. The next call runs a dead
+// job again only with --retry-dead, and added lines only with --add-new. Completed jobs do not run again.
 func TestPrivateRunNamesDeadJobs(t *testing.T) {
 	testrig.Long(t)
 	t.Parallel()

@@ -17,8 +17,7 @@ import (
 	"github.com/queuectl/queuectl/test/pgserver"
 )
 
-// newNode returns a node of a queue that several nodes share. Each node has a separate state
-// directory.
+// newNode returns a node of a queue that several nodes share. Each node has a separate state directory.
 func newNode(t *testing.T, p *pgserver.Server, name string, env ...string) *testrig.Queue {
 	q := testrig.NewQueue(t, "")
 	q.Store = p.URL("postgres")
@@ -329,8 +328,7 @@ func TestLostNodesJobsRunElsewhere(t *testing.T) {
 	}
 	for _, id := range []string{"one", "two"} {
 		a.Must("wait", "--timeout", "30s", id)
-		// More than three attempts are possible, because on a busy machine another node lease may
-		// expire.
+		// More than three attempts are possible, because on a busy machine another node lease may expire.
 		if j := a.Show(id); j.Attempts < 3 {
 			t.Errorf("job %s has %d attempts, want at least 3, because it was lost twice", id, j.Attempts)
 		}
@@ -359,8 +357,7 @@ func TestCancelOnALostNode(t *testing.T) {
 	}
 }
 
-// If a client follows a job on another node, it keeps following the job while the database server
-// restarts.
+// If a client follows a job on another node, it keeps following the job while the database server restarts.
 func TestFollowerSurvivesADatabaseRestart(t *testing.T) {
 	testrig.Long(t)
 	t.Parallel()
@@ -398,8 +395,7 @@ func TestFollowerSurvivesADatabaseRestart(t *testing.T) {
 	}
 }
 
-// If the node of a job is lost, a client that follows the job continues on the node that runs the
-// job again.
+// If the node of a job is lost, a client that follows the job continues on the node that runs the job again.
 func TestFollowerSurvivesALostNode(t *testing.T) {
 	testrig.Long(t)
 	t.Parallel()
@@ -559,8 +555,7 @@ func TestNodesWorkThroughAPooler(t *testing.T) {
 	}
 }
 
-// The database role of a node needs few rights: it reads and writes the tables, which another role
-// owns.
+// The database role of a node needs few rights: it reads and writes the tables, which another role owns.
 func TestNodeNeedsFewDatabaseRights(t *testing.T) {
 	testrig.Long(t)
 	t.Parallel()

@@ -358,9 +358,8 @@ func (f *faultInjector) fillDisk() {
 	})
 }
 
-// fillQuota temporarily lowers the quota of the jobs' user below the bytes that the jobs hold.
-// Meanwhile the service refuses new jobs, and removes outputs and long inputs of ended jobs.
-// Waiting jobs still run.
+// fillQuota temporarily lowers the quota of the jobs' user below the bytes that the jobs hold. Meanwhile the
+// service refuses new jobs, and removes outputs and long inputs of ended jobs. Waiting jobs still run.
 func (f *faultInjector) fillQuota() {
 	set := func(bytes int64) error {
 		return f.get("config.set", testrig.Fields{"key": "max_bytes_per_user", "value": fmt.Sprint(bytes)},

@@ -427,8 +427,7 @@ func TestAttemptWithoutJournalIsLost(t *testing.T) {
 	})
 }
 
-// Changes of settings that clients send concurrently all take effect, in the order in which the
-// service stores them.
+// Concurrent changes of settings all take effect, in the order in which the service stores them.
 func TestConcurrentSettingChangesAllApply(t *testing.T) {
 	testrig.Long(t)
 	q := testrig.StartQueue(t, "--workers", "2")
@@ -468,8 +467,7 @@ func TestConcurrentSettingChangesAllApply(t *testing.T) {
 }
 
 // The command "service stop --runners" ends the runners that a service has left running, and their
-// jobs. This works even if the database was restored from before the runners started, so that no
-// service can start on it.
+// jobs, even if no service can start on the database because it is older than the runners.
 func TestRunnersOfAnOlderDatabase(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
 	w := q.Dial()
@@ -514,10 +512,9 @@ func TestRunnersOfAnOlderDatabase(t *testing.T) {
 	}
 }
 
-// A database may have lost its newest transactions. The service detects the loss by the file
-// "initialized". Without that file, it detects the loss when a live runner has a job that is not in
-// the database. In both cases the service refuses to start, says why, and leaves the runner's job
-// running.
+// A database may have lost its newest transactions. The service detects the loss by the file "initialized".
+// Without that file, it detects the loss when a live runner has a job that is not in the database. In both
+// cases the service refuses to start, says why, and leaves the runner's job running.
 func TestTruncatedDatabaseIsRefused(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
 	w := q.Dial()

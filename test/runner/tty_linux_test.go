@@ -134,9 +134,8 @@ func TestTTYRefusals(t *testing.T) {
 	}
 }
 
-// The job gets Ctrl-C, Ctrl-Z, Ctrl-D and changes of the size of the terminal. The keys Enter ~.
-// detach and leave the job running, even if they are the first keys that the user types. The keys
-// ~~ type a tilde.
+// The job gets Ctrl-C, Ctrl-Z, Ctrl-D and changes of the size of the terminal. The keys Enter ~. detach and
+// leave the job running, even if they are the first keys that the user types. The keys ~~ type a tilde.
 func TestKeysOfAJobsTerminal(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "2")
 	w := q.Dial()
@@ -200,8 +199,7 @@ func TestManyAttach(t *testing.T) {
 	first.WaitText("up")
 	second := q.StartOnTerminal(50, 160, "attach", "t")
 	waitAttached(second)
-	// Only the client that attached last sets the size, and it does so after it has drawn its
-	// screen.
+	// Only the client that attached last sets the size, and it does so after it has drawn its screen.
 	q.WaitUntil("the newest has set the size", 20*time.Second, func() bool {
 		first.TypeText("one\r")
 		return strings.Contains(first.Output.String(), "50 160\r\ngot one")
@@ -338,9 +336,8 @@ func TestTerminalsOfAttempts(t *testing.T) {
 	s.WaitExit(130)
 }
 
-// A job with a terminal ends like any other job, together with its foreground and background
-// processes, also when its runner dies. A background process that may outlive its job does so,
-// unless it uses the terminal.
+// A job with a terminal ends like any other job, together with its foreground and background processes, also
+// when its runner dies. A background process that may outlive its job does so, unless it uses the terminal.
 func TestTreesOfTerminals(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "2")
 	w := q.Dial()
