@@ -17,9 +17,9 @@ import (
 
 const module = "github.com/queuectl/queuectl/"
 
-// law lists which packages of this module each package may import. Tests may also import
-// store/storetest, store/memstore, store/faultstore and internal/skip, and the packages in testLaw. The tests
-// below the directory test may also import internal/testrig.
+// law lists the packages of this module that each package may import. Tests may also import
+// store/storetest, store/memstore, store/faultstore and internal/skip, and the packages in testLaw.
+// The tests below the directory test may also import internal/testrig.
 var law = map[string][]string{
 	"internal/accounts":   {},
 	"internal/cleanstart": {},
@@ -93,10 +93,10 @@ var law = map[string][]string{
 		"internal/accounts"},
 	"service/doctor": {"queue", "config", "store", "control", "runner", "runner/process", "worker",
 		"service/settings", "service/access", "service/cluster", "internal/accounts", "internal/systemd"},
-	// reasons says why jobs wait, for several subjects of the handlers.
+	// service/reasons says why jobs wait. Several subjects of the handlers use it.
 	"service/reasons": {"queue", "store", "control", "worker", "service/settings", "service/access",
 		"service/cluster", "service/doctor"},
-	// submissions is a client of the control server, not a part of the handlers.
+	// service/submissions is a client of the control server, not a part of the handlers.
 	"service/submissions": {"queue", "store", "control", "service/settings", "service/access", "internal/accounts"},
 	"service/handlers": {"queue", "output", "config", "store", "control", "control/fair", "schedule", "dashboard",
 		"runner", "runner/process", "upkeep", "worker", "service/settings", "service/access", "service/cluster",
@@ -161,7 +161,7 @@ var law = map[string][]string{
 	"packaging/test/wineshim": {},
 }
 
-// testLaw lists further packages that the tests of a package may import.
+// testLaw lists additional packages that the tests of a package may import.
 var testLaw = map[string][]string{
 	"worker":             {"runner/process", "runner/rundir", "internal/lockfile", "internal/pipe"}, // the tests implement a fake runner
 	"service":            {"runner/daemon"},                                                         // the tests start runners
@@ -174,7 +174,7 @@ var testLaw = map[string][]string{
 }
 
 // On Windows, the kernel writes into a windows.Overlapped until the operation that uses it has
-// ended. A goroutine's stack may move in the meantime. So an Overlapped must be a field of an
+// ended. Meanwhile the stack of the goroutine may move. So an Overlapped must be a field of an
 // object on the heap, not a variable or a literal that the compiler may put on the stack.
 func TestOverlappedIsAField(t *testing.T) {
 	local := regexp.MustCompile(`&windows\.Overlapped\{|:= *windows\.Overlapped\{|var \w+ windows\.Overlapped`)
@@ -185,18 +185,18 @@ func TestOverlappedIsAField(t *testing.T) {
 		}
 		if found := local.Find(raw); found != nil && !strings.HasSuffix(file, "_test.go") &&
 			!strings.HasPrefix(file, "test/") {
-			t.Errorf("%s has %q", file, found)
+			t.Errorf("%s contains %q; make the Overlapped a field of an object on the heap", file, found)
 		}
 	}
 }
 
-// Data flows one way: no package imports one that the law forbids.
+// Data flows one way: no package imports a package that the law forbids.
 func TestImportLaw(t *testing.T) {
 	for file, imports := range sources(t) {
-		room := filepath.ToSlash(filepath.Dir(file))
-		allowed, known := law[room]
-		if !known && room != "." {
-			t.Errorf("%s: the law does not know the package %s", file, room)
+		pkg := filepath.ToSlash(filepath.Dir(file))
+		allowed, known := law[pkg]
+		if !known && pkg != "." {
+			t.Errorf("%s: the table law lacks the package %s", file, pkg)
 		}
 		for _, imported := range imports {
 			ours, found := strings.CutPrefix(imported, module)
@@ -205,8 +205,8 @@ func TestImportLaw(t *testing.T) {
 			}
 			test := strings.HasSuffix(file, "_test.go")
 			if test && (ours == "store/storetest" || ours == "store/memstore" || ours == "store/faultstore" ||
-				ours == "internal/skip" || ours == "internal/testrig" && strings.HasPrefix(room, "test/") ||
-				ours == "test/pgserver" || ours == room || slices.Contains(testLaw[room], ours)) {
+				ours == "internal/skip" || ours == "internal/testrig" && strings.HasPrefix(pkg, "test/") ||
+				ours == "test/pgserver" || ours == pkg || slices.Contains(testLaw[pkg], ours)) {
 				continue
 			}
 			t.Errorf("%s imports %s, which the law forbids", file, ours)
@@ -214,9 +214,9 @@ func TestImportLaw(t *testing.T) {
 	}
 }
 
-// Only the store uses databases, and only a few packages start programs.
-func TestDriversStayInTheirRooms(t *testing.T) {
-	rooms := map[string][]string{
+// Only the store uses database drivers, and only a few packages start programs.
+func TestDriversAreUsedByFewPackages(t *testing.T) {
+	importers := map[string][]string{
 		"modernc.org/sqlite": {"store/sqlitedb", "store/sql", "internal/testrig", "bench"},
 		"database/sql":       {"internal/testrig", "bench"},
 		"os/exec": {"runner", "runner/launcher", "internal/accounts", "internal/systemd",
@@ -225,43 +225,43 @@ func TestDriversStayInTheirRooms(t *testing.T) {
 		"github.com/jackc/pgx/v5/pgconn": {"store/pgdb", "store/sql"},
 	}
 	for file, imports := range sources(t) {
-		room := filepath.ToSlash(filepath.Dir(file))
+		pkg := filepath.ToSlash(filepath.Dir(file))
 		for _, imported := range imports {
-			if allowed, guarded := rooms[imported]; guarded && !slices.Contains(allowed, room) &&
+			if allowed, guarded := importers[imported]; guarded && !slices.Contains(allowed, pkg) &&
 				!strings.HasSuffix(file, "_test.go") {
-				t.Errorf("%s imports %s", file, imported)
+				t.Errorf("%s imports %s, which only the packages in importers may import", file, imported)
 			}
 		}
 	}
 }
 
-// Outside of the store, only one file imports the SQL engine and its databases. All other code uses the
-// contract, store.Store. Only two files change stored jobs, so that no other code has to update the data that
-// depends on them.
-func TestOnePlaceForEach(t *testing.T) {
+// Outside the store, only one file imports the SQL engine and its databases. All other code uses
+// the contract store.Store. Only two files change stored jobs, so no other code has to update the
+// data that depends on them.
+func TestEngineImportsAndJobWritesAreRestricted(t *testing.T) {
 	for file, imports := range sources(t) {
 		if strings.HasSuffix(file, "_test.go") {
 			continue
 		}
 		for _, engine := range []string{"store/sql", "store/sqlitedb", "store/pgdb", "store/integrity", "store/move"} {
 			if slices.Contains(imports, module+engine) && file != "service/engine.go" && !strings.HasPrefix(file, "store/") {
-				t.Errorf("%s names an engine", file)
+				t.Errorf("%s imports a package of the SQL engine; use store.Store", file)
 			}
 		}
 		raw, err := os.ReadFile(file)
 		if err != nil {
 			t.Fatal(err)
 		}
-		// move.go may write jobs too, because it copies rows and transfers the leases.
+		// move.go may also write jobs, because it copies rows and transfers the leases.
 		writes := file == "store/sql/tx.go" || file == "store/move/move.go"
 		if strings.Contains(string(raw), "UPDATE jobs") && !writes {
-			t.Errorf("%s writes jobs that are stored", file)
+			t.Errorf("%s changes stored jobs; use the functions in store/sql/tx.go", file)
 		}
 	}
 }
 
-// docs/architecture.md describes every package in a row of a table, and every package, function,
-// type and file of this module that it names exists.
+// A table in docs/architecture.md describes every package in one row. Every package, function, type
+// and file of this module that the page names exists.
 func TestArchitecturePage(t *testing.T) {
 	const page = "docs/architecture.md"
 	raw, err := os.ReadFile(page)
@@ -274,7 +274,7 @@ func TestArchitecturePage(t *testing.T) {
 			t.Errorf("%s: no table row describes the package %s", page, name)
 		}
 	}
-	code := map[string]string{} // maps each package to its source text
+	code := map[string]string{} // source text of each package
 	for file := range sources(t) {
 		raw, err := os.ReadFile(file)
 		if err != nil {
@@ -305,12 +305,11 @@ func TestArchitecturePage(t *testing.T) {
 	}
 }
 
-// Only SQLite opens the database file. If other code opened and closed it, the kernel would drop
-// the locks that SQLite holds on the file (fcntl(2)). No code of queuectl passes strings to a
-// shell, except the one that starts an editor. Two other files may contain the option before a
-// shell's code: the one that writes command lines for Windows, and the one that finds arguments
-// inside code.
-func TestNothingElseOpensTheDatabaseOrAShell(t *testing.T) {
+// Only SQLite opens the database file. If other code opened and closed the file, the kernel would
+// drop the locks that SQLite holds on it (fcntl(2)). Only the code that starts an editor passes
+// strings to a shell. Two other files may contain the option that precedes a shell's code: the file
+// that writes command lines for Windows, and the file that finds arguments inside code.
+func TestFewFilesOpenFilesOrAShell(t *testing.T) {
 	opens := map[string]string{ // what each of these files opens
 		"store/sql/space.go":           "the reserve",
 		"store/sql/backup.go":          "a copy",
@@ -333,17 +332,17 @@ func TestNothingElseOpensTheDatabaseOrAShell(t *testing.T) {
 			t.Fatal(err)
 		}
 		if strings.HasPrefix(file, "store/") && strings.Contains(string(raw), "os.Open") && opens[file] == "" {
-			t.Errorf("%s opens a file", file)
+			t.Errorf("%s opens a file, which may be the database", file)
 		}
 		if strings.Contains(string(raw), `"-c"`) && file != "internal/cli/admin/editor_unix.go" &&
 			file != "runner/cmdline/cmdline.go" && file != "internal/cli/input/shell_code.go" {
-			t.Errorf("%s has a shell read something", file)
+			t.Errorf("%s passes code to a shell", file)
 		}
 	}
 }
 
-// test/unix.txt lists exactly the tests that are not built on Windows, each with the reason. Every
-// test that packaging/windows/NOT-UNDER-WINE.md names exists.
+// The file test/unix.txt lists exactly the tests that are not built on Windows, each with the
+// reason. Every test that packaging/windows/NOT-UNDER-WINE.md names exists.
 func TestUnixTestsHaveReasons(t *testing.T) {
 	raw, err := os.ReadFile("test/unix.txt")
 	if err != nil {
@@ -381,7 +380,7 @@ func TestUnixTestsHaveReasons(t *testing.T) {
 	}
 	for name, unix := range listed {
 		if unix && !there[name] {
-			t.Errorf("test/unix.txt: there is no %s", name)
+			t.Errorf("test/unix.txt lists %s, which does not exist", name)
 		}
 	}
 	const page = "packaging/windows/NOT-UNDER-WINE.md"
@@ -390,12 +389,12 @@ func TestUnixTestsHaveReasons(t *testing.T) {
 	}
 	for _, name := range regexp.MustCompile(`\bTest[A-Z]\w+`).FindAllString(string(raw), -1) {
 		if !there[name] {
-			t.Errorf("%s: there is no %s", page, name)
+			t.Errorf("%s names %s, which does not exist", page, name)
 		}
 	}
 }
 
-// sources maps each Go file to its imports.
+// sources returns the imports of each Go file, by path.
 func sources(t *testing.T) map[string][]string {
 	files := map[string][]string{}
 	err := filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {

@@ -16,30 +16,31 @@ import (
 	"unicode/utf8"
 )
 
-// The largest sizes that a reader can take in. testdata/sizes.tsv lists what exceeds them today. A
-// row may shrink or disappear; none may be added, and none may grow.
+// sizeLimits contains the maximum sizes. testdata/sizes.tsv lists the exceptions. A row of that
+// table may shrink or disappear. No row may be added or grow.
 var sizeLimits = map[string]int{
 	"interface": 15,   // methods, including those of embedded interfaces
 	"struct":    25,   // fields
-	"function":  70,   // lines of product code, with its comments
+	"function":  70,   // lines of product code, with the comments inside
 	"package":   7000, // lines of product code
 	"file":      500,  // lines
-	"columns":   120,  // of a line, with a tab as one; the table lists how many lines of a file are longer
+	"columns":   120,  // of a line, with a tab as one; the table contains the number of longer lines per file
 }
 
-// plainRecords are the structs that list the settings or the data of one thing. They may have any
-// number of fields.
+// plainRecords contains the structs that list the settings or the data of one object. They may have
+// any number of fields.
 var plainRecords = map[string]bool{
 	"config.Settings": true, "queue.Spec": true, "queue.Job": true, "control.Spec": true, "control.Job": true,
 }
 
-// sums are the interfaces that are composed of smaller ones, which are counted for themselves.
-var sums = map[string]bool{"control.API": true, "store.Store": true, "store/rules.Tx": true}
+// composedInterfaces contains the interfaces that are composed of smaller interfaces. The smaller interfaces are
+// counted separately.
+var composedInterfaces = map[string]bool{"control.API": true, "store.Store": true, "store/rules.Tx": true}
 
 var lowerSizes = flag.Bool("lower", false, "lower the sizes in testdata/sizes.tsv to the present ones")
 
-// Interfaces, structs, functions, packages, files and lines are at most as large as sizeLimits
-// allows, except those in testdata/sizes.tsv.
+// No interface, struct, function, package, file or line exceeds sizeLimits, except those in
+// testdata/sizes.tsv.
 func TestSizes(t *testing.T) {
 	t.Parallel()
 	const table = "testdata/sizes.tsv"
@@ -70,20 +71,20 @@ func TestSizes(t *testing.T) {
 	}
 	for name, size := range measured {
 		if allowed, isListed := listed[name]; !isListed {
-			t.Errorf("%s: %d; the limit is %d", name, size, sizeLimits[strings.Split(name, "\t")[0]])
+			t.Errorf("%s: the size is %d; the limit is %d", name, size, sizeLimits[strings.Split(name, "\t")[0]])
 		} else if size > allowed {
-			t.Errorf("%s: %d; at most %d are allowed", name, size, allowed)
+			t.Errorf("%s: the size is %d; testdata/sizes.tsv allows at most %d", name, size, allowed)
 		}
 	}
 	for name, size := range listed {
 		if measured[name] == 0 {
-			t.Errorf("%s: %d is listed in %s, but is within the limit now; run: go test . -run TestSizes -lower", name, size, table)
+			t.Errorf("%s: the size %d is in %s, but within the limit; run: go test . -run TestSizes -lower", name, size, table)
 		}
 	}
 }
 
-// measureSizes returns the sizes that exceed sizeLimits. A key is the kind and the name, separated
-// by a tab.
+// measureSizes returns the sizes that exceed sizeLimits. The key of a size is its kind and the name
+// of the object, separated by a tab.
 func measureSizes(t *testing.T) map[string]int {
 	t.Helper()
 	sizes := map[string]int{}
@@ -149,21 +150,21 @@ func measureSizes(t *testing.T) map[string]int {
 		add("package", dir, lines)
 	}
 	for name := range methods {
-		if !sums[name] {
+		if !composedInterfaces[name] {
 			add("interface", name, countMethods(methods, name))
 		}
 	}
 	return sizes
 }
 
-// countMethods returns how many methods an interface has, including those of embedded interfaces of
-// this module. name is its directory and name.
+// countMethods returns the number of methods of an interface, including those of embedded
+// interfaces of this module. The parameter name is the directory and the name of the interface.
 func countMethods(all map[string]*ast.InterfaceType, name string) (n int) {
-	of := all[name]
-	if of == nil {
+	declared := all[name]
+	if declared == nil {
 		return 0
 	}
-	for _, field := range of.Methods.List {
+	for _, field := range declared.Methods.List {
 		switch embedded := field.Type.(type) {
 		case *ast.FuncType:
 			n += len(field.Names)
@@ -180,7 +181,7 @@ func countMethods(all map[string]*ast.InterfaceType, name string) (n int) {
 	return n
 }
 
-// countNames returns how many fields a struct has; an embedded one counts as one.
+// countNames returns the number of fields of a struct. An embedded field counts as one.
 func countNames(fields *ast.FieldList) (n int) {
 	for _, field := range fields.List {
 		n += max(len(field.Names), 1)
@@ -202,7 +203,8 @@ func functionName(d *ast.FuncDecl) string {
 	return fmt.Sprint(receiver) + "." + d.Name.Name
 }
 
-// isTestCode reports whether a directory holds tests, benchmarks or tools instead of the product.
+// isTestCode reports whether a directory contains tests, benchmarks or tools instead of product
+// code.
 func isTestCode(dir string) bool {
 	for _, prefix := range []string{"test", "internal/testrig", "internal/skip", "bench", "packaging/test",
 		"store/storetest", "store/memstore", "store/faultstore"} {

@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// Only the package internal/skip skips tests. Each call of it gives a constant reason: why the test is skipped
-// and, after a semicolon, what covers its promise instead.
+// Only the package internal/skip skips tests. Each call of the package has a constant reason: why
+// the test is skipped and, after a semicolon, what covers its promise instead.
 func TestSkipsHaveReasons(t *testing.T) {
 	t.Parallel()
 	reasons := 0
@@ -51,14 +51,14 @@ func TestSkipsHaveReasons(t *testing.T) {
 			switch selector.Sel.Name {
 			case "Skip", "Skipf", "SkipNow":
 				if inTest {
-					t.Errorf("%s: %s is called; use the package internal/skip", line, selector.Sel.Name)
+					t.Errorf("%s: the test calls %s; use the package internal/skip instead", line, selector.Sel.Name)
 				}
 			}
 			return true
 		})
 	}
 	if reasons == 0 {
-		t.Error("no skip was found")
+		t.Error("no call of the package internal/skip was found")
 	}
 }
 

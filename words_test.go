@@ -20,7 +20,7 @@ type avoidedPhrase struct {
 	instead string
 }
 
-// avoidedPhrases reads the table of phrases that are hard to understand.
+// avoidedPhrases reads the table of avoided phrases.
 func avoidedPhrases(t *testing.T) (all []avoidedPhrase) {
 	t.Helper()
 	raw, err := os.ReadFile("testdata/avoided_phrases.tsv")
@@ -38,19 +38,19 @@ func avoidedPhrases(t *testing.T) (all []avoidedPhrase) {
 	return all
 }
 
-// These constants are how many avoided phrases in 1,000 words are allowed.
+// These constants are the maximum numbers of avoided phrases per 1,000 words.
 const (
 	allowedInMessages = 1.0
 	allowedInPages    = 1.5
-	// allowedInCode applies to comments, identifiers and texts in Go files. It may be lowered, but not
-	// raised.
+	// allowedInCode applies to comments, identifiers and texts in Go files. It may be lowered but
+	// not raised.
 	allowedInCode = 0.3
 )
 
-// found returns the phrases to avoid in the text of a file, each with its replacement.
-func found(file, text string, phrases []avoidedPhrase) (hits []string) {
+// findPhrases returns the avoided phrases in the text of a file, each with its replacement.
+func findPhrases(file, text string, phrases []avoidedPhrase) (hits []string) {
 	if strings.Contains(file, "windows") {
-		text = folder.ReplaceAllString(text, "")
+		text = folderWord.ReplaceAllString(text, "")
 	}
 	for _, a := range phrases {
 		for _, phrase := range a.phrase.FindAllString(text, -1) {
@@ -60,20 +60,20 @@ func found(file, text string, phrases []avoidedPhrase) (hits []string) {
 	return hits
 }
 
-// folder matches the usual word for a directory on Windows. Files for other systems must not use
-// it.
-var folder = regexp.MustCompile(`(?i)\bfolders?\b`)
+// folderWord matches the word for a directory that is common on Windows. Only files for Windows may use
+// this word.
+var folderWord = regexp.MustCompile(`(?i)\bfolders?\b`)
 
 // Messages, help texts and log lines contain few phrases that are hard to understand.
 func TestMessagesAvoidPhrases(t *testing.T) {
 	phrases, words, hits := avoidedPhrases(t), 0, []string{}
 	for _, m := range messages(t) {
 		words += len(strings.Fields(m.text))
-		for _, hit := range found(m.file, m.text, phrases) {
+		for _, hit := range findPhrases(m.file, m.text, phrases) {
 			hits = append(hits, m.file+":"+strconv.Itoa(m.line)+": "+hit)
 		}
 	}
-	holdsPhrases(t, words, hits, allowedInMessages)
+	checkPhraseRate(t, words, hits, allowedInMessages)
 }
 
 // The documentation contains few phrases that are hard to understand.
@@ -82,12 +82,12 @@ func TestPagesAvoidPhrases(t *testing.T) {
 	for _, page := range pages(t) {
 		for i, line := range strings.Split(withoutBlocks(t, page), "\n") {
 			words += len(strings.Fields(line))
-			for _, hit := range found(page, line, phrases) {
+			for _, hit := range findPhrases(page, line, phrases) {
 				hits = append(hits, page+":"+strconv.Itoa(i+1)+": "+hit)
 			}
 		}
 	}
-	holdsPhrases(t, words, hits, allowedInPages)
+	checkPhraseRate(t, words, hits, allowedInPages)
 }
 
 // Comments, identifiers and texts in Go files contain few phrases that are hard to understand.
@@ -101,7 +101,7 @@ func TestCodeAvoidsPhrases(t *testing.T) {
 		}
 		text := camelCase.ReplaceAllString(string(raw), "$1 $2")
 		words += len(strings.Fields(text))
-		n := len(found(file, text, phrases))
+		n := len(findPhrases(file, text, phrases))
 		hits += n
 		byDir[filepath.Dir(file)] += n
 	}
@@ -114,7 +114,7 @@ func TestCodeAvoidsPhrases(t *testing.T) {
 // camelCase matches the border between two words of an identifier.
 var camelCase = regexp.MustCompile(`([a-z0-9])([A-Z])`)
 
-func holdsPhrases(t *testing.T, words int, hits []string, allowed float64) {
+func checkPhraseRate(t *testing.T, words int, hits []string, allowed float64) {
 	t.Helper()
 	if words < 1000 {
 		t.Fatalf("only %d words were read", words)
@@ -125,15 +125,15 @@ func holdsPhrases(t *testing.T, words int, hits []string, allowed float64) {
 	}
 }
 
-// On each page the mean sentence has at most 16 words, and at most 6 % of the sentences have more
-// than 30.
+// On each page, the mean sentence has at most 16 words, and at most 6 % of the sentences have more
+// than 30 words.
 func TestSentencesOfPagesAreShort(t *testing.T) {
 	for _, page := range pages(t) {
 		count, words, long := 0, 0, []string{}
 		for _, s := range sentences(withoutBlocks(t, page)) {
 			n := len(word.FindAllString(s, -1))
 			if n < 4 {
-				continue // this is a table cell or the title of an item, not a sentence
+				continue // a table cell or the title of an item, not a sentence
 			}
 			count++
 			words += n
@@ -148,7 +148,7 @@ func TestSentencesOfPagesAreShort(t *testing.T) {
 	}
 }
 
-// The README, the changelog and each decision record have a bounded length.
+// The lengths of the README, the changelog and each decision record are limited.
 func TestPagesStayShort(t *testing.T) {
 	for _, page := range pages(t) {
 		raw, err := os.ReadFile(page)
@@ -167,7 +167,7 @@ func TestPagesStayShort(t *testing.T) {
 	}
 }
 
-// Each decision record that code refers to exists.
+// Each decision record to which code refers exists.
 func TestDecisionRecordsExist(t *testing.T) {
 	record, references := regexp.MustCompile(`docs/decisions/(\d{4})`), 0
 	for file := range sources(t) {
@@ -193,21 +193,22 @@ type message struct {
 	text string
 }
 
-// unread lists the directories whose programs are not shipped. Their messages are not checked.
-var unread = []string{"bench", "test", "store/storetest", "store/memstore", "store/faultstore", "tools",
+// uncheckedDirs lists the directories whose programs are not shipped. The tests do not check the messages
+// of these programs.
+var uncheckedDirs = []string{"bench", "test", "store/storetest", "store/memstore", "store/faultstore", "tools",
 	"packaging/test"}
 
 // sqlText matches the beginning of an SQL statement.
 var sqlText = regexp.MustCompile(
 	`^\s*(SELECT|INSERT|UPDATE|DELETE|CREATE|WITH|DROP|ALTER|BEGIN|COMMIT|PRAGMA|LOCK|SET|TRUNCATE|DO|VALUES|FROM|WHERE|AND|ON)\b`)
 
-// messages returns the texts of three words or more in the shipped programs, except SQL. The parts
-// of a concatenation form one text.
+// messages returns the string literals of three words or more in the shipped programs, except SQL.
+// The parts of a concatenation form one text.
 func messages(t *testing.T) (all []message) {
 	t.Helper()
 	files := token.NewFileSet()
 	for file := range sources(t) {
-		if strings.HasSuffix(file, "_test.go") || slices.ContainsFunc(unread,
+		if strings.HasSuffix(file, "_test.go") || slices.ContainsFunc(uncheckedDirs,
 			func(dir string) bool { return strings.HasPrefix(file, dir+"/") }) {
 			continue
 		}
@@ -232,7 +233,7 @@ func messages(t *testing.T) (all []message) {
 	return all
 }
 
-// literals joins the string literals of a concatenation.
+// literals returns the concatenated string literals of an expression.
 func literals(e ast.Expr) string {
 	switch e := e.(type) {
 	case *ast.BasicLit:
@@ -247,7 +248,7 @@ func literals(e ast.Expr) string {
 	return ""
 }
 
-// pages returns the project's Markdown files for readers.
+// pages returns the Markdown files of the project.
 func pages(t *testing.T) (all []string) {
 	t.Helper()
 	for _, pattern := range []string{"*.md", "docs/*.md", "docs/*/*.md", ".github/*.md", ".github/*/*.md"} {
@@ -263,8 +264,8 @@ func pages(t *testing.T) (all []string) {
 	return all
 }
 
-// withoutBlocks returns a page with empty lines instead of its code blocks, so that line numbers
-// are unchanged.
+// withoutBlocks returns a page with empty lines instead of its code blocks, so that the line
+// numbers stay the same.
 func withoutBlocks(t *testing.T, page string) string {
 	t.Helper()
 	raw, err := os.ReadFile(filepath.FromSlash(page))
@@ -283,16 +284,16 @@ func withoutBlocks(t *testing.T, page string) string {
 }
 
 var (
-	word      = regexp.MustCompile(`[A-Za-z0-9][\w'’-]*`)
-	code      = regexp.MustCompile("`[^`]*`")
-	link      = regexp.MustCompile(`!?\[([^\]]*)\]\([^)]*\)`)
-	item      = regexp.MustCompile(`^([-*+]|\d+\.)\s+`)
-	ruler     = regexp.MustCompile(`^\|?[\s:|-]+\|?$`)
-	sentenced = regexp.MustCompile(`[.!?][")'*_]*\s+[A-Z0-9"'(*]`)
+	word        = regexp.MustCompile(`[A-Za-z0-9][\w'’-]*`)
+	code        = regexp.MustCompile("`[^`]*`")
+	link        = regexp.MustCompile(`!?\[([^\]]*)\]\([^)]*\)`)
+	item        = regexp.MustCompile(`^([-*+]|\d+\.)\s+`)
+	ruler       = regexp.MustCompile(`^\|?[\s:|-]+\|?$`)
+	sentenceEnd = regexp.MustCompile(`[.!?][")'*_]*\s+[A-Z0-9"'(*]`)
 )
 
-// sentences splits the text of a page: paragraphs and list items into sentences, tables into cells.
-// Code counts as one word, and headings are omitted.
+// sentences splits the text of a page: paragraphs and list items into sentences, and tables into
+// cells. A piece of code counts as one word. Headings are omitted.
 func sentences(text string) (all []string) {
 	var paragraph []string
 	end := func() {
@@ -323,7 +324,7 @@ func sentences(text string) (all []string) {
 func split(paragraph string) (all []string) {
 	rest := link.ReplaceAllString(code.ReplaceAllString(paragraph, "Code"), "$1")
 	for {
-		at := sentenced.FindStringIndex(rest)
+		at := sentenceEnd.FindStringIndex(rest)
 		if at == nil {
 			return append(all, strings.TrimSpace(rest))
 		}

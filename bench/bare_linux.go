@@ -14,15 +14,15 @@ import (
 	"time"
 )
 
-// bareVariable is the environment variable that turns this program into the bare loop. Its value
-// contains the number of workers and the number of commands to run. The loop is a separate process
-// so that its CPU time can be measured.
+// bareVariable is the environment variable that makes this program run the bare loop instead of the
+// benchmark. Its value contains the number of workers and the number of commands to run. The loop
+// is a separate process so that its CPU time can be measured.
 const bareVariable = "QUEUECTL_BENCH_BARE"
 
 // noop is the command that every job of a drain runs.
 var noop = []string{"/bin/sh", "-c", "true"}
 
-// bareMain runs the no-op command n times in the cheapest way that Go offers: without a queue or a
+// bareMain runs the no-op command n times in the cheapest way that Go offers, without a queue or a
 // database.
 func bareMain(spec string) {
 	var workers, n int
@@ -30,8 +30,8 @@ func bareMain(spec string) {
 		fmt.Fprintln(os.Stderr, "bench:", bareVariable, err)
 		os.Exit(exitLost)
 	}
-	// More Ps than processors are needed, because a thread that blocks in vfork keeps its P. The runner
-	// has them too.
+	// A thread that blocks in vfork keeps its P, so the loop needs more Ps than processors. The
+	// runner also has more.
 	runtime.GOMAXPROCS(max(8, 2*workers+2))
 	var left atomic.Int64
 	left.Store(int64(n))
@@ -104,14 +104,14 @@ func runBare(argv, env []string, buf []byte) error {
 	return nil
 }
 
-// effort is the time that a number of runs took.
+// effort is the time that a number of commands took.
 type effort struct {
 	wall, cpu time.Duration
-	ownCost   cost // CPU time of a service, its runner and its jobs; zero for other programs
+	ownCost   cost // CPU time of a service, its runner and its jobs; zero for programs other than queuectl
 }
 
-// measureBareCommands runs n no-op commands on a number of workers, as the methods xargs and make do with those
-// programs.
+// measureBareCommands measures n no-op commands on a number of workers. The methods xargs and make
+// do the same with the programs xargs and make.
 func (b *bench) measureBareCommands(workers, n int) (effort, error) {
 	cmd := exec.Command(b.self)
 	cmd.Env = append(plainEnv(b.dir), fmt.Sprintf("%s=%d,%d", bareVariable, workers, n))
@@ -153,7 +153,7 @@ func (b *bench) make(workers, n int) (effort, error) {
 	return effortOf(cmd)
 }
 
-// effortOf runs a command. The CPU time includes that of its children.
+// effortOf runs a command and returns its times. The CPU time includes that of its child processes.
 func effortOf(cmd *exec.Cmd) (effort, error) {
 	cmd.Stderr = os.Stderr
 	began := time.Now()

@@ -14,12 +14,12 @@ import (
 const (
 	batchJobs    = 100_000
 	minBatchRate = 40_000 // jobs per second of a batch
-	// maxOtherClientP99 bounds the p99 of another client's enqueue during the batch.
+	// maxOtherClientP99 is the maximum p99 of the enqueues of another client during the batch.
 	maxOtherClientP99 = 50 * time.Millisecond
 )
 
-// batch measures how fast a file of named jobs is enqueued, which takes one batch of many requests.
-// It also measures how much that delays another client.
+// batch measures how fast a file of named jobs is enqueued, which is one batch of many requests. It
+// also measures how much the batch delays another client.
 func (b *bench) batch(s *service) error {
 	n := b.size(batchJobs, batchJobs/10)
 	var files, baseline, alone throughput
@@ -56,7 +56,7 @@ func (b *bench) batch(s *service) error {
 	return nil
 }
 
-// writeJobs writes a file of n jobs, one on each line. Their ids occur in no other file.
+// writeJobs writes a file of n jobs, one per line. The ids of the jobs occur in no other file.
 func writeJobs(path string, file, n int) error {
 	f, err := os.Create(path)
 	if err != nil {
@@ -83,8 +83,7 @@ func (b *bench) enqueueFile(s *service, file string, n int) error {
 	return nil
 }
 
-// enqueueWhile lets a client enqueue, one request at a time, while the function in the parameter do
-// runs.
+// enqueueWhile runs the function do. Meanwhile a client enqueues jobs, one request at a time.
 func (s *service) enqueueWhile(do func() error) (throughput, error) {
 	l, err := s.dial()
 	if err != nil {

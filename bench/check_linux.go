@@ -13,8 +13,8 @@ import (
 	"github.com/queuectl/queuectl/control"
 )
 
-// facts lists what must hold after a drain of n jobs, once the service has been stopped. Each statement
-// returns a count.
+// facts lists what must be true after a drain of n jobs, once the service has been stopped. Each
+// SQL statement returns a count.
 var facts = []struct {
 	what string
 	sql  string
@@ -37,8 +37,8 @@ const outputFact = `SELECT count(*) FROM attempts WHERE instr(output, CAST(? AS 
 func wantAll(n int) int { return n }
 func wantNone(int) int  { return 0 }
 
-// check checks that a service shows n drained jobs correctly. It then stops the service, checks its
-// database and removes the database.
+// check checks that a service shows n drained jobs correctly. Then it stops the service, checks the
+// database and removes it.
 func (b *bench) check(s *service, n int, output string) error {
 	shown := s.checkAttempts(n)
 	if err := errors.Join(shown, s.stop()); err != nil {
@@ -48,7 +48,7 @@ func (b *bench) check(s *service, n int, output string) error {
 }
 
 // checkAttempts checks that the service shows one successful attempt of each of n jobs. checkTables
-// cannot check that, because an attempt without output has no row.
+// cannot check this, because an attempt without output has no row.
 func (s *service) checkAttempts(n int) error {
 	for seq := 1; seq <= n; seq++ {
 		j, err := s.Show(s.ctx, control.Show{ID: control.Name(strconv.Itoa(seq))})
@@ -67,7 +67,8 @@ func (s *service) checkAttempts(n int) error {
 	return nil
 }
 
-// checkTables checks the database of a stopped service, and then removes the service's directory.
+// checkTables checks the database of a stopped service, and then removes the directory of the
+// service.
 func (b *bench) checkTables(s *service, n int, output string) error {
 	db, err := openDB(filepath.Join(s.dir, "queuectl.db"), "&mode=ro")
 	if err != nil {

@@ -9,12 +9,12 @@ import (
 )
 
 const (
-	maxDepthRatio = 1.3 // ratio of the cost with a full queue to that with an empty one
+	maxDepthRatio = 1.3 // maximum ratio of the cost with a full queue to the cost with an empty one
 	depthAsks     = 500 // number of enqueues in each run
 	depthJobs     = 500 // number of jobs drained in each run
 )
 
-// depth measures whether a long queue makes the next enqueue or claim slower.
+// depth measures whether many waiting jobs make the next enqueue or claim slower.
 func (b *bench) depth(short *service) (err error) {
 	waiting := b.size(1_000_000, 100_000)
 	long, err := b.serve()
@@ -31,8 +31,8 @@ func (b *bench) depth(short *service) (err error) {
 	return b.compare([2]*service{short, long}, [2]int{}, fmt.Sprintf("%d waiting jobs", waiting))
 }
 
-// compare measures whether the content of the second queue makes its next enqueue or claim slower
-// than that of the first. ended holds how many jobs have already ended in each queue.
+// compare measures how much slower the next enqueue and claim are in the second queue than in the
+// first. The parameter ended contains the number of jobs that have already ended in each queue.
 func (b *bench) compare(pair [2]*service, ended [2]int, full string) error {
 	var asks, drains [2][]float64
 	for range b.pairs {
@@ -57,14 +57,14 @@ func (b *bench) compare(pair [2]*service, ended [2]int, full string) error {
 	return nil
 }
 
-// judgeCosts compares the costs of an empty queue (of[0]) and of a full one (of[1]).
+// judgeCosts compares the costs of an empty queue (of[0]) with those of a full queue (of[1]).
 func (b *bench) judgeCosts(what string, of [2][]float64) {
 	ratio := median(ratios(of[1], of[0]))
 	b.report.judge(row{what, us(median(of[1])), "empty queue " + us(median(of[0])), asRatio(ratio),
 		"≤ " + asRatio(maxDepthRatio), ""}, ratio <= maxDepthRatio)
 }
 
-// enqueueMany enqueues n jobs one after the other, and returns how long each took, in seconds.
+// enqueueMany enqueues n jobs one after another. It returns how long each request took, in seconds.
 func (s *service) enqueueMany(n int) (waits []float64, err error) {
 	l, err := s.dial()
 	if err != nil {
@@ -82,8 +82,8 @@ func (s *service) enqueueMany(n int) (waits []float64, err error) {
 }
 
 // drainUntil lets two workers run until *ended jobs of the queue have ended. It returns the
-// service's CPU time for each job that ended during the call, in seconds. It sets *ended to the
-// actual number, which may be slightly higher.
+// service's CPU time, in seconds, per job that ended during the call. It sets *ended to the actual
+// number of ended jobs, which may be slightly higher.
 func (s *service) drainUntil(ended *int) (float64, error) {
 	before, err := s.cost()
 	if err != nil {

@@ -10,11 +10,12 @@ import (
 
 // These constants are the targets and settings of a drain.
 const (
-	maxCPURatio  = 1 / 0.85 // ratio of the CPU time for a job to the CPU time for a command in the bare loop
-	printCommand = "abc"    // output of each job in the run that checks stored outputs
+	maxCPURatio  = 1 / 0.85 // maximum ratio of the CPU time of a job to that of a command in the bare loop
+	printCommand = "abc"    // output of each job in the run that checks the stored outputs
 )
 
-// drain measures how fast a full queue is emptied, compared with a bare loop, xargs and make.
+// drain measures how fast a full queue is emptied. It compares the time with a bare loop, xargs and
+// make.
 func (b *bench) drain() error {
 	for _, workers := range []int{2, 8} {
 		if err := b.drainWith(workers); err != nil {
@@ -58,7 +59,7 @@ func (b *bench) drainWith(workers int) error {
 		name     string
 		list     []effort
 		target   string
-		maxRatio float64 // the ratio must be below this; 0 means that there is no target
+		maxRatio float64 // the ratio must be lower; 0 means that no target exists
 	}{{"loop of fork and exec", bareRuns, "", 0}, {"`xargs -P`", xargs, "< 1", 1}, {"`make -j`", makes, "", 0}} {
 		ratio := median(ratios(figures(queuectl, wall), figures(o.list, wall)))
 		r := row{name + "jobs/s", rate(n / median(figures(queuectl, wall))),
@@ -89,7 +90,7 @@ func (b *bench) drainWith(workers int) error {
 	return nil
 }
 
-// drainChecked empties a fresh queue and then checks that nothing was lost.
+// drainChecked empties a new queue of n jobs and then checks that nothing was lost.
 func (b *bench) drainChecked(workers, n int) (effort, error) {
 	s, e, err := b.drainOnce(workers, n, "true")
 	if err != nil {
@@ -98,7 +99,7 @@ func (b *bench) drainChecked(workers, n int) (effort, error) {
 	return e, b.check(s, n, "")
 }
 
-// drainOnce empties a fresh queue of n jobs. The service continues to run.
+// drainOnce empties a new queue of n jobs. The service continues to run.
 func (b *bench) drainOnce(workers, n int, command string) (*service, effort, error) {
 	s, err := b.serve()
 	if err != nil {

@@ -13,13 +13,13 @@ import (
 
 // These constants are the targets for a queue with many ended jobs.
 const (
-	maxLook   = 50 * time.Millisecond  // time of each of the commands list, status and show, as a process
+	maxLook   = 50 * time.Millisecond  // time of one process that runs list, status or show
 	maxDryRun = 200 * time.Millisecond // time of `cleanup --dry-run`
-	keptShare = 10                     // the measured removal keeps one of this many jobs
+	keptShare = 10                     // the measured removal keeps one of every keptShare jobs
 )
 
-// endedSQL creates n completed jobs, spread evenly over the last twenty days, as if they had run one
-// after the other.
+// endedSQL creates n completed jobs, spread evenly over the last twenty days, as if they had run
+// one after another.
 var endedSQL = []string{
 	`WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < @n)
 		INSERT INTO jobs (seq, id, uid, state, place, lane, rank, priority, max_attempts, attempts, runs, fence, created_at, updated_at, run_at, due_at, since, arrival,
@@ -33,8 +33,8 @@ var endedSQL = []string{
 	`INSERT INTO users (uid, waiting, bytes, outputs) VALUES (0, 0, @n * 600, 0)`,
 }
 
-// measureEndedJobs measures how much slower a million ended jobs make the queue, and how the removal of most of
-// them affects another client.
+// measureEndedJobs measures how much a million ended jobs slow down the queue. It also measures how
+// much the removal of most of these jobs affects another client.
 func (b *bench) measureEndedJobs(empty *service) (err error) {
 	n := b.size(1_000_000, 100_000)
 	full, err := b.serveEnded(n)
@@ -78,7 +78,7 @@ func (b *bench) serveEnded(n int) (*service, error) {
 	return b.serveIn(s.dir)
 }
 
-// readCommands measures the commands that read the queue, each as a process.
+// readCommands measures the commands that read the queue. Each runs as a process.
 func (b *bench) readCommands(s *service, n int) error {
 	for _, look := range []struct {
 		words []string

@@ -14,7 +14,7 @@ import (
 )
 
 const (
-	minRate   = 20_000 // durable enqueues per second that 64 clients together must reach
+	minRate   = 20_000 // minimum number of durable enqueues per second of 64 clients together
 	pageBytes = 4096
 )
 
@@ -22,7 +22,7 @@ const (
 var enqueueRequest = []byte(`{"jsonrpc":"2.0","id":1,"method":"enqueue","params":{"command":"true"}}` + "\n")
 
 // enqueue measures durable enqueues through the socket. It compares them with a loop of write and
-// fsync, and with SQLite alone, using the same schema.
+// fsync, and with SQLite alone with the same schema.
 func (b *bench) enqueue(s *service) error {
 	raw, err := b.openRaw(s)
 	if err != nil {
@@ -64,8 +64,8 @@ func (b *bench) enqueue(s *service) error {
 	return nil
 }
 
-// throughput is the result of clients that enqueue. rates has one element for each run, in jobs per
-// second. waits has one element for each request, in seconds.
+// throughput is the result of clients that enqueue. rates has one element per run, in jobs per
+// second. waits has one element per request, in seconds.
 type throughput struct {
 	rates, waits []float64
 }
@@ -77,7 +77,7 @@ func (c *throughput) String() string {
 	return fmt.Sprintf("%s (p50 %s, p99 %s)", rate(median(c.rates)), ms(median(c.waits)), ms(quantile(c.waits, 0.99)))
 }
 
-// enqueueConcurrently lets a number of clients enqueue until span has passed. Each client has its
+// enqueueConcurrently lets a number of clients enqueue for the duration span. Each client has its
 // own connection and sends one request at a time.
 func (s *service) enqueueConcurrently(clients int, span time.Duration) (throughput, error) {
 	lines := make([]*clientConn, clients)
@@ -107,8 +107,8 @@ func (s *service) enqueueConcurrently(clients int, span time.Duration) (throughp
 	return c, errors.Join(failed...)
 }
 
-// repeat calls a function again and again until the time end. It returns how long each call took,
-// in seconds.
+// repeat calls a function repeatedly until the time end. It returns how long each call took, in
+// seconds.
 func repeat(end time.Time, do func() error) (waits []float64, err error) {
 	for now := time.Now(); now.Before(end); {
 		if err := do(); err != nil {
@@ -136,7 +136,7 @@ func (s *service) batch(n int) (throughput, error) {
 	return throughput{rates: []float64{float64(n) / time.Since(began).Seconds()}}, err
 }
 
-// syncFor repeatedly writes a page and syncs it, until span has passed.
+// syncFor repeatedly writes a page and syncs it, for the duration span.
 func (b *bench) syncFor(span time.Duration) (throughput, error) {
 	write, done, err := b.syncer()
 	if err != nil {
@@ -148,8 +148,9 @@ func (b *bench) syncFor(span time.Duration) (throughput, error) {
 		errors.Join(err, done())
 }
 
-// syncer creates a file. Each call of write writes the next page of the file and syncs it, and starts
-// again after the last page. Like a WAL that has reached its full size, the file needs no new blocks.
+// syncer creates a file. Each call of write writes the next page of the file and syncs it. After
+// the last page, it starts again with the first. The file needs no new blocks, like a WAL that has
+// reached its full size.
 func (b *bench) syncer() (write, done func() error, err error) {
 	const pages = 1024
 	f, err := os.Create(filepath.Join(b.dir, "synced"))

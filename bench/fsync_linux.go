@@ -14,9 +14,9 @@ import (
 	"time"
 )
 
-// fsync traces the system calls of a service while clients enqueue. Before the service writes an
-// answer, an fsync of the WAL must have returned 0. That fsync must have begun after the WAL was
-// written, and the WAL must have been written after the request was read.
+// fsync traces the system calls of a service while clients enqueue. It checks the order of four
+// steps: the service reads a request, writes the WAL, syncs the WAL with a successful fsync, and
+// then writes the reply.
 func (b *bench) fsync() error {
 	if _, err := exec.LookPath("strace"); err != nil {
 		return fmt.Errorf("strace is needed to check that answers follow an fsync: %w", err)
@@ -32,7 +32,8 @@ func (b *bench) fsync() error {
 	return nil
 }
 
-// traceEnqueues lets clients enqueue for a moment under strace, and reads the trace.
+// traceEnqueues lets clients enqueue for half a second while strace traces the service. Then it
+// reads the trace.
 func (b *bench) traceEnqueues(clients int) (answers, syncs int, err error) {
 	s, err := b.serve()
 	if err != nil {
@@ -55,7 +56,7 @@ func (b *bench) traceEnqueues(clients int) (answers, syncs int, err error) {
 	}
 	done, err := s.enqueueConcurrently(clients, time.Second/2)
 	trace.Process.Signal(syscall.SIGINT) // makes strace detach from the service
-	// The error is ignored: there is always one, because a signal has ended strace.
+	// Ignore the error: strace always returns one, because a signal has ended it.
 	trace.Wait()
 	if err != nil {
 		return 0, 0, err
@@ -77,10 +78,10 @@ var (
 	resumedLine = regexp.MustCompile(`^(\d+) +<\.\.\. (\w+) resumed>(.*)$`)
 )
 
-// traceState is the state of readTrace. A position is a line number in the trace.
+// traceState is the state of readTrace. A position is a line number of the trace.
 type traceState struct {
-	started  map[string]call // for each thread, the system call that has not returned yet
-	request  map[string]int  // for each connection, the position at which its last request had been read
+	started  map[string]call // by thread, the system call that has not returned yet
+	request  map[string]int  // by connection, the position at which its last request had been read
 	written  int             // position of the last write to the WAL
 	synced   []durable       // fsyncs of the WAL that have returned 0
 	answers  int
@@ -91,7 +92,7 @@ type traceState struct {
 type call struct {
 	name, fd, path, args string
 	line                 int
-	lastWrite            int // when the call began: position of the last write to the WAL
+	lastWrite            int // position of the last write to the WAL when the call began
 }
 
 // durable is an fsync of the WAL. lastWrite is the position of the last write to the WAL before the
@@ -123,9 +124,9 @@ func readTrace(lines *bufio.Scanner) (answers, syncs int, err error) {
 
 const answerStart = `, "{\"jsonrpc\":\"2.0\",\"id\":`
 
-// begin handles the start of a call. If the call writes an answer, begin checks that an fsync came
-// before it. The check is done at the start of the call, because the client may get the answer
-// before the call returns.
+// begin handles the start of a call. If the call writes a reply, begin checks that an fsync came
+// before it. It checks this at the start of the call, because the client may get the reply before
+// the call returns.
 func (t *traceState) begin(c call) {
 	switch {
 	case c.name == "pwrite64" && strings.HasSuffix(c.path, "-wal"):

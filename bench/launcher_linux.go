@@ -12,10 +12,10 @@ import (
 // launcher is the process that starts root's runners for a service.
 type launcher struct {
 	cmd      *exec.Cmd
-	lifeline io.Closer // standard input of the launcher; when it is closed, the launcher exits
+	lifeline io.Closer // standard input of the launcher, which exits when this is closed
 }
 
-// startLauncher starts a launcher in a directory next to that of the service. It returns the
+// startLauncher starts a launcher in a directory next to the service's directory. It returns the
 // arguments with which the service finds the launcher.
 func (s *service) startLauncher(b *bench) ([]string, error) {
 	s.roots = s.dir + "-roots"

@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// realDisk returns the name of a directory's file system. It returns an error if the file system is in
+// realDisk returns the name of a directory's file system. It returns an error for a file system in
 // memory.
 func realDisk(dir string) (string, error) {
 	var s unix.Statfs_t
@@ -46,8 +46,8 @@ func cpuModel() string {
 	return "unknown CPU"
 }
 
-// ownCPU returns the CPU time of a process and its threads, without children. It reads the CPU-time
-// clock of the process, because the times in /proc have steps of 10 ms.
+// ownCPU returns the CPU time of a process and its threads, without child processes. It reads the
+// CPU clock of the process, because the times in /proc have a resolution of 10 ms.
 func ownCPU(pid int) (time.Duration, error) {
 	const allThreads = 2 // CPUCLOCK_SCHED: the clock of a whole process
 	var t unix.Timespec
@@ -57,7 +57,8 @@ func ownCPU(pid int) (time.Duration, error) {
 	return time.Duration(t.Nano()), nil
 }
 
-// childCPU returns the CPU time of the children that a process has already waited for.
+// childCPU returns the CPU time of those children of a process that the process has already waited
+// for.
 func childCPU(pid int) (time.Duration, error) {
 	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
@@ -65,8 +66,8 @@ func childCPU(pid int) (time.Duration, error) {
 	}
 	fields := bytes.Fields(raw[bytes.LastIndexByte(raw, ')')+1:])
 	var ticks int64
-	// These are cutime and cstime. proc(5) numbers them 16 and 17, but the first two fields were cut
-	// off.
+	// These fields are cutime and cstime, which proc(5) numbers 16 and 17. The first two fields
+	// were cut off.
 	for _, f := range fields[13:15] {
 		n, err := strconv.ParseInt(string(f), 10, 64)
 		if err != nil {
@@ -85,7 +86,7 @@ func (m memory) String() string {
 	return fmt.Sprintf("%.1f MB (PSS %.1f, private %.1f)", m.rss, m.pss, m.private)
 }
 
-// memoryOf reads the memory of a process. rss is the sum of RssAnon and RssFile.
+// memoryOf reads the memory of a process. The value rss is the sum of RssAnon and RssFile.
 func memoryOf(pid int) (m memory, err error) {
 	fields := map[string]*float64{
 		"RssAnon:": &m.rss, "RssFile:": &m.rss,
@@ -112,7 +113,7 @@ func memoryOf(pid int) (m memory, err error) {
 	return m, nil
 }
 
-// voluntarySleeps returns how often the threads of a process have gone to sleep voluntarily.
+// voluntarySleeps returns how often the threads of a process have blocked voluntarily.
 func voluntarySleeps(pid int) (total int64) {
 	files, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/status", pid))
 	for _, f := range files {

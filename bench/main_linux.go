@@ -14,7 +14,7 @@ import (
 
 // These are the exit codes of the benchmark.
 const (
-	exitLost   = 1 // a check failed (for example, a job was lost), or a measurement was not possible
+	exitLost   = 1 // a check failed (for example, a job was lost) or a measurement was not possible
 	exitMissed = 2 // all checks passed, but a target was missed
 )
 
@@ -29,8 +29,9 @@ type bench struct {
 	pairs           int
 	jobs            int
 	report          report
-	servicesStarted int // number of services started until now; it names the directory of the next one
-	// Account that jobs run as, in runners of root; "" if the service starts its own runner.
+	servicesStarted int // number of services started so far; the directory of the next service contains it
+	// user is the account that jobs run as, in runners of root. It is "" if the service starts its
+	// own runner.
 	user string
 }
 
@@ -93,11 +94,11 @@ func (b *bench) setDefaults() {
 	}
 }
 
-// smokeShare is by how much -smoke divides the number of items that -quick measures.
+// smokeShare is the factor by which -smoke reduces the number of items that -quick measures.
 const smokeShare = 20
 
-// size returns how many items to measure: whole by default, short with -quick, and a smokeShare-th
-// part of short with -smoke.
+// size returns how many items to measure: whole by default, short with -quick, and short divided by
+// smokeShare with -smoke.
 func (b *bench) size(whole, short int) int {
 	if b.smoke {
 		return max(1, short/smokeShare)
@@ -108,8 +109,8 @@ func (b *bench) size(whole, short int) int {
 	return whole
 }
 
-// run measures all selected subjects and prints the table. It also prints the table if a subject fails,
-// because the other results are valid.
+// run measures all selected subjects and prints the table. It prints the table even if a subject
+// fails, because the other results are valid.
 func (b *bench) run(dir, only string) (err error) {
 	if err := b.prepare(dir); err != nil {
 		return err
@@ -167,10 +168,9 @@ func (b *bench) prepare(dir string) (err error) {
 	return nil
 }
 
-// build builds a program like a release: static, and without paths. It then copies the program, as
-// an installation does. The reason is that the linker leaves its output in the page cache as single
-// pages. Without the copy, a large program would start slower by a sixth, and a small one by a
-// twentieth.
+// build builds a static program without paths, like a release. Then it copies the program, as an
+// installation does. Without the copy, a large program would start slower by a sixth and a small
+// one by a twentieth, because the linker leaves its output in the page cache as single pages.
 func build(dir, source string) error {
 	linked, err := os.MkdirTemp(dir, "linked-*")
 	if err != nil {

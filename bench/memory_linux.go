@@ -14,7 +14,7 @@ const (
 	maxRunnerMB  = 15.0
 	maxIdleCPU   = 10 * time.Millisecond // CPU time that an idle process may use in idleSpan
 	idleSpan     = 5 * time.Second
-	settleTime   = time.Second // how long the processes may take to finish earlier work
+	settleTime   = time.Second // time in which the processes may finish earlier work
 )
 
 // memory measures the memory of the service and its runner twice: while they are idle, and after
@@ -23,7 +23,7 @@ func (b *bench) memory(s *service) error {
 	if err := s.scale(2); err != nil {
 		return err
 	}
-	time.Sleep(2 * settleTime) // a service releases the memory of its start only after a while
+	time.Sleep(2 * settleTime) // some time after its start, a service releases the memory that only the start needed
 	service, runner, err := s.memories()
 	if err != nil {
 		return err

@@ -15,15 +15,15 @@ import (
 
 // These constants are the targets for the dashboard.
 const (
-	maxPage          = 20 * time.Millisecond // time that the overview of a full queue may take
+	maxPage          = 20 * time.Millisecond // maximum time of the overview of a full queue
 	maxPageBytes     = 100_000
-	maxStreamCost    = 1.05 // ratio of the time of a drain with browsers to that without
+	maxStreamCost    = 1.05 // maximum ratio of the time of a drain with browsers to the time without
 	maxStreamMB      = 64.0
 	watchingBrowsers = 500
-	slowStreams      = 50 // number of additional browsers that connect but read nothing
+	slowStreams      = 50 // number of additional browsers that connect and read nothing
 )
 
-// browser is signed in to the dashboard of a service.
+// browser is a client that is signed in to the dashboard of a service.
 type browser struct {
 	at, address string
 	cookie      *http.Cookie
@@ -109,7 +109,7 @@ func (b *bench) page() (err error) {
 	return b.watched()
 }
 
-// watched measures a drain with and without browsers that watch the dashboard, in turns.
+// watched measures drains alternately with and without browsers that watch the dashboard.
 func (b *bench) watched() error {
 	var alone, baseline, more []float64
 	jobs := max(b.jobs, b.size(drainWatchedJobs, 0))
@@ -134,13 +134,13 @@ func (b *bench) watched() error {
 	return nil
 }
 
-// drainWatchedJobs is the number of jobs drained while browsers watch. The dashboard refreshes once
-// a second. The drain takes several seconds, so one refresh more or less does not change the
-// result.
+// drainWatchedJobs is the number of jobs in a drain that browsers watch. The dashboard refreshes
+// once a second. The drain takes several seconds, so that one refresh more or less does not change
+// the result.
 const drainWatchedJobs = 14_000
 
-// drainWatched drains a fresh queue, with or without browsers that watch it. It returns the time, and
-// the memory of the service in MB.
+// drainWatched drains a new queue, with or without browsers that watch it. It returns the time in
+// seconds and the memory of the service in MB.
 func (b *bench) drainWatched(jobs int, watched bool) (seconds, megabytes float64, err error) {
 	s, err := b.serve()
 	if err != nil {
@@ -166,7 +166,7 @@ func (b *bench) drainWatched(jobs int, watched bool) (seconds, megabytes float64
 	return e.wall.Seconds(), m.rss, err
 }
 
-// watchOverview connects browsers that watch the overview until disconnect is called.
+// watchOverview connects browsers that watch the overview until the caller calls disconnect.
 func (w *browser) watchOverview(ctx context.Context) (disconnect func(), err error) {
 	ctx, disconnect = context.WithCancel(ctx)
 	for i := range watchingBrowsers + slowStreams {

@@ -10,7 +10,7 @@ import (
 )
 
 // rawQueue is a database with the schema of the shipped program. It writes the same rows as an
-// enqueue, but without a service, a socket or checks. So it measures SQLite alone.
+// enqueue, but without a service, a socket or checks, so it measures SQLite alone.
 type rawQueue struct {
 	db    *sql.DB
 	stmts []*sql.Stmt
@@ -18,7 +18,7 @@ type rawQueue struct {
 	event int64
 }
 
-// enqueueSQL lists the statements of an enqueue. The UPDATE of meta is executed once for each commit.
+// enqueueSQL lists the statements of an enqueue. The UPDATE of meta runs once per commit.
 var enqueueSQL = []string{
 	`BEGIN IMMEDIATE`,
 	`SELECT seq FROM jobs WHERE id = ?`,
@@ -103,7 +103,7 @@ func (r *rawQueue) commit(n int) error {
 	return err
 }
 
-// enqueueFor stores jobs, each in a separate commit, until span has passed.
+// enqueueFor stores jobs, each in a separate commit, for the duration span.
 func (r *rawQueue) enqueueFor(span time.Duration) (throughput, error) {
 	began := time.Now()
 	waits, err := repeat(began.Add(span), func() error { return r.commit(1) })

@@ -18,7 +18,7 @@ type report struct {
 type row struct {
 	what     string
 	queuectl string
-	limit    string // name and value of the result to compare with
+	limit    string // name and value of the result with which to compare
 	ratio    string
 	target   string
 	verdict  string
@@ -29,7 +29,7 @@ func (r *report) add(what, queuectl, limit, ratio string) {
 	r.rows = append(r.rows, row{what: what, queuectl: queuectl, limit: limit, ratio: ratio})
 }
 
-// judge adds a row with a target. met reports whether the target was met.
+// judge adds a row with a target. The parameter met says whether the target was met.
 func (r *report) judge(w row, met bool) {
 	w.verdict = "ok"
 	if !met {
@@ -63,7 +63,7 @@ func quantile(v []float64, q float64) float64 {
 }
 
 // ratios divides the results pair by pair. The two runs of a pair follow each other directly, so
-// other load on the machine affects both alike.
+// other load on the machine affects both equally.
 func ratios(a, b []float64) []float64 {
 	out := make([]float64, min(len(a), len(b)))
 	for i := range out {

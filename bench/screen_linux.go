@@ -10,14 +10,15 @@ import (
 // These constants are the targets for the default screen of a full queue.
 const (
 	maxScreen = 15 * time.Millisecond // time of one process that prints the screen
-	// maxScreenRatio bounds the ratio of the time with a full queue to the time with screenful jobs.
+	// maxScreenRatio is the maximum ratio of the time with a full queue to the time with screenful
+	// jobs.
 	maxScreenRatio = 1.2
-	screenful      = 100 // jobs
+	screenful      = 100 // number of jobs that fit on one screen
 )
 
-// screen measures the default screen of a queue with as many waiting jobs as ended ones. It
-// compares the time with that of a queue that fits on one screen. It also compares with `queuectl
-// version`, which contacts no service.
+// screen measures the default screen of a queue that has as many waiting jobs as ended jobs. It
+// compares the time with that of a queue that fits on one screen, and with `queuectl version`,
+// which contacts no service.
 func (b *bench) screen() (err error) {
 	n := b.size(1_000_000, 100_000)
 	var few, full *service

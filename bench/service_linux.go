@@ -20,7 +20,7 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// waitTimeout limits each wait of the measurements.
+// waitTimeout limits each wait of the benchmark.
 const waitTimeout = 5 * time.Minute
 
 // service is one running service with its own directory.
@@ -36,7 +36,7 @@ type service struct {
 	cancel   context.CancelFunc
 }
 
-// serve starts the shipped program with default settings in a fresh directory, without workers.
+// serve starts the shipped program with default settings and without workers, in a new directory.
 func (b *bench) serve() (*service, error) {
 	b.servicesStarted++
 	dir := filepath.Join(b.dir, "q"+strconv.Itoa(b.servicesStarted))
@@ -46,7 +46,7 @@ func (b *bench) serve() (*service, error) {
 	return b.serveIn(dir)
 }
 
-// withFreshService returns a function that starts a fresh service and calls measure with it.
+// withFreshService returns a function that starts a new service and calls measure with it.
 // Afterwards the function stops and removes the service.
 func withFreshService(measure func(*bench, *service) error) func(*bench) error {
 	return func(b *bench) (err error) {
@@ -104,7 +104,7 @@ func (b *bench) serveIn(dir string) (*service, error) {
 	return s, nil
 }
 
-// plainEnv returns the environment with which all measured programs run.
+// plainEnv returns the environment in which all measured programs run.
 func plainEnv(home string) []string {
 	return []string{"HOME=" + home, "PATH=/usr/local/bin:/usr/bin:/bin", "LANG=C.UTF-8", "QUEUECTL_NO_START=1"}
 }
@@ -172,8 +172,8 @@ func (s *service) fill(n int, command string) error {
 	return nil
 }
 
-// waitForState polls the status until at least n jobs are in a state. Each poll costs the service
-// CPU time. So it polls rarely at first, and more often when few jobs are left.
+// waitForState polls the status until at least n jobs are in a state. Each poll costs CPU time of
+// the service, so waitForState polls rarely at first and more often when few jobs are left.
 func (s *service) waitForState(state queue.State, n int) error {
 	began := time.Now()
 	first := int64(-1)
@@ -201,8 +201,8 @@ func (s *service) waitForState(state queue.State, n int) error {
 	}
 }
 
-// cost holds the CPU times that a service, its runners and the children of the runners have used
-// until now.
+// cost contains the CPU times that a service, its runners and the children of the runners have used
+// so far.
 type cost struct{ service, runner, children time.Duration }
 
 func (c cost) minus(o cost) cost {
@@ -226,8 +226,7 @@ func (s *service) cost() (c cost, err error) {
 	return c, nil
 }
 
-// clientConn is a connection on which prepared requests are sent. Such a client uses almost no CPU
-// time.
+// clientConn is a connection that sends prepared requests. Such a client uses almost no CPU time.
 type clientConn struct {
 	net.Conn
 	reader *bufio.Reader
@@ -243,7 +242,8 @@ func (s *service) dial() (*clientConn, error) {
 
 var resultMember = []byte(`"result":`)
 
-// request sends a request and waits for the answer. It returns an error if the answer reports one.
+// request sends a request and waits for the reply. If the reply reports an error, request returns
+// it.
 func (l *clientConn) request(payload []byte) error {
 	if _, err := l.Write(payload); err != nil {
 		return err

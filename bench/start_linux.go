@@ -14,14 +14,15 @@ import (
 
 // These constants are the targets for an idle system.
 const (
-	maxStartOver       = 1500 * time.Microsecond // median of the time that queuectl adds to a bare spawn
-	maxCLIRatio        = 2.2                     // ratio to the time of a Go program that does nothing
-	maxPueue           = 1.0                     // ratio to the time of `pueue add`
-	pauseBetweenStarts = 10 * time.Millisecond   // pause between measurements, so that the system is idle
+	maxStartOver       = 1500 * time.Microsecond // maximum median of the time that queuectl adds to a bare spawn
+	maxCLIRatio        = 2.2                     // maximum ratio to the time of a Go program that does nothing
+	maxPueue           = 1.0                     // maximum ratio to the time of `pueue add`
+	pauseBetweenStarts = 10 * time.Millisecond   // pause before each measurement, so that the system is idle
 )
 
-// start measures the time from a request to an idle queue until the job's process runs. It compares
-// that with a bare spawn of the same process. The process reports its start through a FIFO.
+// start measures the time from a request to an idle queue until the process of the job runs. It
+// compares the time with that of a bare spawn of the same process. The process reports its start
+// through a FIFO.
 func (b *bench) start(s *service) error {
 	if err := s.scale(2); err != nil {
 		return err
@@ -31,7 +32,7 @@ func (b *bench) start(s *service) error {
 	if err := errors.Join(syscall.Mkfifo(fifo, 0o600), os.Chmod(fifo, 0o666), os.Chmod(b.dir, 0o711)); err != nil {
 		return fmt.Errorf("cannot create a FIFO: %w", err)
 	}
-	// The FIFO is also opened for writing. Otherwise reading would end when a process closes it.
+	// Also open the FIFO for writing. Otherwise reading would end when a process closes the FIFO.
 	fd, err := syscall.Open(fifo, syscall.O_RDWR|syscall.O_CLOEXEC, 0)
 	if err != nil {
 		return fmt.Errorf("cannot open the FIFO: %w", err)
@@ -75,8 +76,8 @@ func (b *bench) start(s *service) error {
 	return nil
 }
 
-// measureStart calls a function that starts a process. It returns the time until the process writes
-// to the FIFO, in seconds.
+// measureStart calls a function that starts a process. It returns the time until that process
+// writes to the FIFO, in seconds.
 func measureStart(fifo int, begin func() error) (float64, error) {
 	time.Sleep(pauseBetweenStarts)
 	written := make(chan time.Time, 1)
@@ -101,11 +102,10 @@ func measureStart(fifo int, begin func() error) (float64, error) {
 	}
 }
 
-// cli measures `queuectl enqueue` as a process. It compares that with a Go program that does
-// nothing. If pueue 4 is installed, it also compares with `pueue add`, which does not wait for the
-// disk. In the same rounds, it measures what no client can avoid: one request from connect to
-// answer, and one fsync. If other programs use the disk, these two measurements show how much they
-// delay a client.
+// cli measures `queuectl enqueue` as a process and compares it with a Go program that does nothing.
+// If pueue 4 is installed, it also compares with `pueue add`, which does not wait for the disk. In
+// the same rounds it measures two costs that no client can avoid: one request from connect to
+// reply, and one fsync. They show how much other load on the disk delays a client.
 func (b *bench) cli(s *service) error {
 	enqueue := []string{b.bin, "--dir", s.dir, "enqueue", "true"}
 	hello := []string{b.hello}
@@ -162,7 +162,7 @@ func (b *bench) cli(s *service) error {
 	return nil
 }
 
-// enqueueOne enqueues on a new connection.
+// enqueueOne enqueues one job over a new connection.
 func (s *service) enqueueOne() error {
 	l, err := s.dial()
 	if err != nil {
@@ -172,8 +172,8 @@ func (s *service) enqueueOne() error {
 	return l.request(enqueueRequest)
 }
 
-// pueue starts pueue's daemon with its own directory, paused. It returns the command that adds a job to
-// it, or nil if pueue is not installed.
+// pueue starts the daemon of pueue, paused and with its own directory. It returns the command that
+// adds a job. It returns nil if pueue is not installed.
 func (b *bench) pueue() (add []string, end func(), err error) {
 	bin, notHere := exec.LookPath("pueue")
 	daemon, err := exec.LookPath("pueued")

@@ -11,7 +11,7 @@ import (
 	enginesql "github.com/queuectl/queuectl/store/sql"
 )
 
-// The rows that the measurements insert directly fit the current schema.
+// The rows that the benchmark inserts directly into the database conform to the current schema.
 func TestInsertedRowsFitTheSchema(t *testing.T) {
 	dir := t.TempDir()
 	open := func() *enginesql.Store {
@@ -39,7 +39,7 @@ func TestInsertedRowsFitTheSchema(t *testing.T) {
 	for _, text := range endedSQL {
 		if _, err := db.Exec(text, sql.Named("n", 10), sql.Named("from", time.Now().Add(-time.Hour).UnixMilli()),
 			sql.Named("step", 1000)); err != nil {
-			t.Errorf("%v: %s", err, text)
+			t.Errorf("insert rows: %v: %s", err, text)
 		}
 	}
 	if err := db.Close(); err != nil {
@@ -50,7 +50,7 @@ func TestInsertedRowsFitTheSchema(t *testing.T) {
 	list, err := s.Verify(t.Context(), store.OutputDirs{}, func(int64, int64) error { return nil })
 	for _, f := range list {
 		if f.Level != store.LevelOK {
-			t.Errorf("with ended jobs: %+v", f)
+			t.Errorf("doctor on a queue with ended jobs: %+v", f)
 		}
 	}
 	if err != nil {

@@ -17,8 +17,9 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// form returns a handler for a POST from the visitor's own page. It calls act and redirects to the path that
-// act returns. If fields are given, other form fields are an error.
+// form returns a handler for a POST request of a form on one of the server's own pages. The handler
+// calls act and redirects to the path that act returns. If fields are given, other form fields are
+// an error.
 func (s *Server) form(act func(ctx context.Context, v *visitor, r *http.Request) (to string, err error),
 	fields ...string) func(http.ResponseWriter, *http.Request, *visitor) error {
 	return func(w http.ResponseWriter, r *http.Request, v *visitor) error {
@@ -38,7 +39,7 @@ func (s *Server) form(act func(ctx context.Context, v *visitor, r *http.Request)
 	}
 }
 
-// onlyOf returns an error for unknown parameters, which would otherwise be ignored silently.
+// onlyOf returns an error for unknown parameters. Otherwise the server would ignore them silently.
 func onlyOf(query url.Values, names ...string) error {
 	for name := range query {
 		if !slices.Contains(names, name) {
@@ -51,11 +52,11 @@ func onlyOf(query url.Values, names ...string) error {
 	return nil
 }
 
-// verb is an action on jobs.
+// verb is an action on jobs that a page offers.
 type verb struct {
 	Name  string
 	Label string
-	Asks  bool          // the page shows a preview before the action
+	Asks  bool          // the page shows a preview and asks for confirmation
 	takes []queue.State // states of jobs to which the action applies
 	do    func(c control.ActionAPI, ctx context.Context, p control.Selection) (control.BulkResult, error)
 }
@@ -102,7 +103,7 @@ func verbsFor(j control.Job) (list []verb) {
 	return list
 }
 
-// verbNamed returns the action with the name that a form contains.
+// verbNamed returns the action with the given name, which comes from a form.
 func verbNamed(name string) (*verb, error) {
 	for i := range verbs {
 		if verbs[i].Name == name {
@@ -114,7 +115,7 @@ func verbNamed(name string) (*verb, error) {
 		queue.Clip(name))
 }
 
-// actOnJob applies an action to the job in the path.
+// actOnJob applies an action to the job in the path of the request.
 func actOnJob(ctx context.Context, v *visitor, r *http.Request) (string, error) {
 	vb, err := verbNamed(r.PostFormValue("verb"))
 	if err != nil {
@@ -131,7 +132,8 @@ func actOnJob(ctx context.Context, v *visitor, r *http.Request) (string, error) 
 	return pathOf(string(id)), err
 }
 
-// refusalText returns why an action was not applied to a job. It names the job.
+// refusalText returns the reason for which an action was not applied to a job. The text names the
+// job.
 func refusalText(r *control.Refusal) string {
 	text := r.Err().Error()
 	if strings.Contains(text, "job "+r.ID) || strings.Contains(text, strconv.Quote(r.ID)) {
@@ -162,8 +164,8 @@ func (o *outcome) refusal(verb string) error {
 		present.Jobs(o.doneCount), o.refused, refusalText(&o.first))
 }
 
-// pathOf returns the path of a job's page. An id may contain slashes and segments such as "..", which a
-// browser would resolve. Such an id is passed as a query parameter instead.
+// pathOf returns the path of a job's page. If the id contains slashes or segments such as "..", a
+// browser would resolve them, so the path then contains the id as a query parameter.
 func pathOf(id string) string {
 	if urlPath := "/jobs/" + id; path.Clean(urlPath) == urlPath {
 		return urlPath
@@ -197,7 +199,7 @@ func (v *visitor) count(ctx context.Context, vb *verb, sel control.Selection) (n
 	}
 }
 
-// preview makes the page that shows what an action on many jobs would do. It changes nothing.
+// preview creates the page that shows what an action on many jobs would do. It changes nothing.
 func preview(ctx context.Context, v *visitor, u *url.URL) (page, error) {
 	q := u.Query()
 	vb, err := verbNamed(q.Get("verb"))
@@ -244,16 +246,16 @@ func preview(ctx context.Context, v *visitor, u *url.URL) (page, error) {
 type previewData struct {
 	Label  string // name of the action
 	N      int64  // number of jobs to which the action would apply
-	Not    int64  // number of selected jobs to which it does not apply
-	Takes  string // states to which it applies
+	Not    int64  // number of selected jobs to which the action does not apply
+	Takes  string // states to which the action applies
 	Again  bool   // the jobs have changed since the previous preview
 	Jobs   []control.Job
 	Fields url.Values // hidden fields of the form
 	Back   string     // path of the list
 }
 
-// actOnMany applies an action to the jobs that a preview has counted. If the filter matches more jobs than
-// the preview showed, the browser gets the preview again.
+// actOnMany applies an action to the jobs that a preview has counted. If the filter now matches
+// more jobs than the preview showed, the browser gets a new preview.
 func actOnMany(ctx context.Context, v *visitor, r *http.Request) (string, error) {
 	vb, err := verbNamed(r.PostFormValue("verb"))
 	if err != nil {
@@ -302,12 +304,12 @@ func actOnMany(ctx context.Context, v *visitor, r *http.Request) (string, error)
 	return "/jobs?" + q.Encode(), nil
 }
 
-// errGone is the error for a request about a cause that no dead job has any more.
+// errGone is the error for a request about a cause of death if no dead job has this cause.
 var errGone = queue.Errorf(queue.CodeNotFound,
 	"none of the newest %d dead jobs has this command and error; list all dead jobs: queuectl dlq list", maxDead)
 
-// deadOf returns those dead jobs with a cause that the visitor may change. others is the number of dead jobs
-// with that cause that the visitor may not change.
+// deadOf returns the dead jobs with a cause that the visitor may change. The result others is the
+// number of dead jobs with that cause that the visitor may not change.
 func (v *visitor) deadOf(ctx context.Context, p page, c cause) (may []control.Job, others int, err error) {
 	jobs, _, err := v.deadJobs(ctx, c)
 	for _, j := range jobs {
@@ -325,8 +327,8 @@ func (v *visitor) deadOf(ctx context.Context, p page, c cause) (may []control.Jo
 	return may, others, err
 }
 
-// previewDead makes the page that shows what the action retry or rm would do with dead jobs. It changes
-// nothing.
+// previewDead creates the page that shows what the action retry or rm would do with dead jobs. It
+// changes nothing.
 func previewDead(ctx context.Context, v *visitor, u *url.URL) (page, error) {
 	vb, err := deadVerb(u)
 	if err != nil {
@@ -352,15 +354,15 @@ func previewDead(ctx context.Context, v *visitor, u *url.URL) (page, error) {
 
 // previewDeadData is the data of the preview of an action on dead jobs.
 type previewDeadData struct {
-	Verb, Label string // the action in a request, and in display
+	Verb, Label string // name of the action in requests, and its label on the page
 	Cause       cause
-	N, Not      int64  // number of jobs that the visitor may change, and that it may not
+	N, Not      int64  // number of jobs that the visitor may change, and of those that the visitor may not change
 	Shown       string // digest of the jobs
 	Again       bool   // the jobs have changed since the previous preview
 	Jobs        []control.Job
 }
 
-// digestOf returns a hash that identifies exactly this list of jobs.
+// digestOf returns a hash of a list of jobs. Different lists have different hashes.
 func digestOf(jobs []control.Job) string {
 	sum := sha256.New()
 	for _, j := range jobs {
@@ -378,8 +380,8 @@ func deadVerb(u *url.URL) (*verb, error) {
 	return verbNamed(name)
 }
 
-// actOnDead applies an action to one or all dead jobs with the same cause. If the action removes jobs and the
-// list has changed since the preview, the browser gets the preview again.
+// actOnDead applies an action to one or all dead jobs with the same cause. If the action removes
+// jobs and the list has changed since the preview, the browser gets a new preview.
 func actOnDead(ctx context.Context, v *visitor, r *http.Request) (string, error) {
 	vb, err := deadVerb(r.URL)
 	if err != nil {

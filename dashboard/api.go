@@ -30,7 +30,7 @@ var statuses = map[queue.Code]int{
 // errNoSession is the error of a request without a session.
 var errNoSession = queue.Errorf(queue.CodeDenied, "sign-in required; get a one-time link: queuectl web open")
 
-// fail replies with an error, as JSON for paths below /api and as a page for others.
+// fail replies with an error: as JSON for paths below /api, and as a page for other paths.
 func (s *Server) fail(w http.ResponseWriter, r *http.Request, err error) {
 	e, known := errors.AsType[*queue.Error](err)
 	if !known {
@@ -65,7 +65,8 @@ func writeJSON(w http.ResponseWriter, status int, v any) {
 	w.Write(append(raw, '\n'))
 }
 
-// method replies with the result of a read-only method. The query contains the parameters.
+// method replies with the result of a read-only API method. The query of the URL contains the
+// parameters.
 func (s *Server) method(w http.ResponseWriter, r *http.Request, v *visitor) error {
 	m := control.ReadMethod(r.PathValue("method"))
 	if m == nil {
@@ -85,7 +86,7 @@ func (s *Server) method(w http.ResponseWriter, r *http.Request, v *visitor) erro
 	return nil
 }
 
-// metrics replies with the queue's metrics in the requested format.
+// metrics replies with the metrics of the queue in the format that the client requests.
 func (s *Server) metrics(w http.ResponseWriter, r *http.Request, v *visitor) error {
 	registry, err := metrics.Registry(r.Context(), v.client)
 	if err == nil {
@@ -107,16 +108,16 @@ func (s *Server) summary(w http.ResponseWriter, r *http.Request, v *visitor) err
 	return nil
 }
 
-// If there are no events, the stream sends a comment every heartbeat. It sends the first comment after
-// firstCommentDelay, which shows the browser that the connection works.
+// While no event happens, an event stream sends a comment every heartbeat. It sends the first
+// comment after firstCommentDelay, so that the browser knows soon that the connection works.
 const (
 	heartbeat         = 15 * time.Second
 	firstCommentDelay = 100 * time.Millisecond
 )
 
-// events streams events as server-sent events (HTML standard). It starts after the event in the parameter
-// since, or after the last event that the browser received. It closes the connection of a reader that accepts
-// no data for sendTimeout.
+// events sends the events of the queue as server-sent events (HTML standard). It starts after the
+// event in the parameter since, or after the last event that the browser has received. It closes
+// the connection if the client accepts no data for sendTimeout.
 func (s *Server) events(w http.ResponseWriter, r *http.Request, v *visitor) error {
 	r, end := streaming(r)
 	defer end()
@@ -157,7 +158,7 @@ func (s *Server) events(w http.ResponseWriter, r *http.Request, v *visitor) erro
 	if err != nil {
 		return err
 	}
-	client := s.clientOf(v) // a second client, since the first one is busy with the events
+	client := s.clientOf(v) // a second client, because the first one is busy with the events
 	defer client.Close()
 	poll := time.NewTicker(tickInterval)
 	defer poll.Stop()
@@ -170,7 +171,7 @@ func (s *Server) events(w http.ResponseWriter, r *http.Request, v *visitor) erro
 				return nil
 			}
 		case e := <-pieces:
-			raw, _ := json.Marshal(e) // events can always be encoded
+			raw, _ := json.Marshal(e) // encoding an event never fails
 			err = say(fmt.Sprintf("id: %d\nevent: %s\ndata: %s\n\n", e.Seq, e.Event, raw))
 		case <-idle.C:
 			err = say(": quiet\n\n")

@@ -12,19 +12,19 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// Config says where the page listens and who may see it.
+// Config contains the address of the page and the rules for who may see it.
 type Config struct {
 	Listen    string   // ADDRESS:PORT or unix:PATH; "" means that the page is off
 	Hosts     []string // host names of the page, in addition to loopback names
-	Anonymous bool     // local clients without a session have the right "read"
+	Anonymous bool     // local clients without a session get the right "read"
 	Metrics   bool     // local clients without a session may read the metrics
 	TLSCert   string   // TLS files; "" means no TLS
 	TLSKey    string
 	Proxy     bool // a reverse proxy terminates TLS and forwards the requests
 }
 
-// Check validates a configuration. A page that is reachable from other machines needs TLS and host names. An
-// error is a *queue.Error of CodeInvalid that names the setting.
+// Check validates a configuration. A page that is reachable from other machines needs TLS and host
+// names. The error is a *queue.Error of CodeInvalid that names the setting.
 func (c *Config) Check() error {
 	if c.Listen == "" {
 		return nil
@@ -58,8 +58,8 @@ func (c *Config) Check() error {
 	return nil
 }
 
-// hasHost reports whether a host name belongs to the page. Names below localhost always mean this machine (RFC
-// 6761, section 6.3).
+// hasHost reports whether a host name belongs to the page. Names below localhost always belong to
+// this machine (RFC 6761, section 6.3).
 func (c *Config) hasHost(host string) bool {
 	switch {
 	case host == "localhost", strings.HasSuffix(host, ".localhost"), slices.Contains(c.Hosts, host):
@@ -69,8 +69,8 @@ func (c *Config) hasHost(host string) bool {
 	return err == nil && ip.IsLoopback()
 }
 
-// validHost reports whether a Host header is a name or an address, optionally followed by a numeric port (RFC
-// 3986, section 3.2).
+// validHost reports whether a Host header is a name or an address, optionally with a numeric port
+// (RFC 3986, section 3.2).
 func validHost(value string) bool {
 	host, port := value, ""
 	if at := strings.LastIndexByte(value, ':'); at > strings.LastIndexByte(value, ']') {
@@ -89,8 +89,8 @@ func hostOf(r *http.Request) string {
 	return strings.ToLower(strings.TrimSuffix(strings.Trim(host, "[]"), "."))
 }
 
-// forwardingHeaders lists headers that proxies add. A request that has one does not come directly from the
-// client.
+// forwardingHeaders lists headers that proxies add. A request with one of these headers does not
+// come directly from the client.
 var forwardingHeaders = []string{"Forwarded", "X-Real-Ip", "Via", "Cf-Connecting-Ip", "X-Client-Ip",
 	"X-Cluster-Client-Ip", "True-Client-Ip", "Fastly-Client-Ip"}
 

@@ -13,27 +13,27 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// Limits of connections. See docs/decisions/0084.
+// These constants are limits on connections. See docs/decisions/0084.
 const (
 	maxUnidentified = 256 // maximum number of connections without a known visitor
-	// unidentifiedGrace is the minimum time for which a new connection is kept. It lets the server read a
-	// visitor's request before a flood of other connections can evict it. In the meantime, further
-	// connections wait in the kernel's queue.
+	// unidentifiedGrace is the minimum time for which a new connection is kept, so that the server
+	// can read the first request before a flood of connections closes the connection. Meanwhile,
+	// further connections wait in the kernel's queue.
 	unidentifiedGrace = 100 * time.Millisecond
 	maxIdentified     = 1024 // maximum number of connections with a known visitor
 	maxUserConns      = maxUserReaders + 40
 )
 
-// connLimit limits the connections of the page, so that no client can keep others out. If there are too many
-// connections without a known visitor, the oldest one is closed. If there are too many with a known visitor,
-// the oldest connection of the visitor with the most connections is closed. Its methods are safe for
-// concurrent use.
+// connLimit limits the connections of the page, so that no client can keep other clients out. If
+// too many connections have no known visitor, it closes the oldest of them. If too many have a
+// known visitor, it closes the oldest connection of the visitor with the most connections. Its
+// methods are safe for concurrent use.
 type connLimit struct {
 	mu           sync.Mutex
 	unidentified list.List     // *pageConn without a known visitor, oldest first; guarded by mu
 	identified   list.List     // *pageConn with a known visitor, oldest first; guarded by mu
-	users        *fair.Limiter // connections in identified
-	slotFreed    chan struct{} // receives a value when unidentified has got room; buffers one value
+	users        *fair.Limiter // number of identified connections by visitor
+	slotFreed    chan struct{} // receives a value when a connection has left unidentified; buffers one value
 }
 
 func newConnLimit() *connLimit {
@@ -44,15 +44,15 @@ func newConnLimit() *connLimit {
 type pageConn struct {
 	net.Conn
 	limit *connLimit
-	// list is the list that contains the connection. It is nil if the connection is closed. It is guarded by
-	// limit.mu, like the next three fields.
+	// list is the list that contains the connection, and nil if the connection is closed. It is
+	// guarded by limit.mu, like the next three fields.
 	list     *list.List
 	element  *list.Element
 	accepted time.Time
 	uid      int
 
 	writeMu  sync.Mutex
-	buffered *bytes.Buffer // bytes collected to be sent in one write; nil outside batchWrites; guarded by writeMu
+	buffered *bytes.Buffer // bytes to send in one write; nil outside batchWrites; guarded by writeMu
 }
 
 // Write implements net.Conn.
@@ -65,8 +65,8 @@ func (c *pageConn) Write(p []byte) (int, error) {
 	return c.Conn.Write(p)
 }
 
-// batchWrites calls write and sends everything that it writes in one system call. If each part was sent
-// separately, each would wake the reader.
+// batchWrites calls write and sends all bytes that write produces in one system call. If each part
+// were sent separately, each part would wake the client.
 func (c *pageConn) batchWrites(write func() error) error {
 	all := writeBuffers.Get().(*bytes.Buffer)
 	defer writeBuffers.Put(all)
@@ -105,8 +105,8 @@ func (g *limitedListener) Accept() (net.Conn, error) {
 	return admitted, nil
 }
 
-// admit admits a new connection. While unidentified is full of connections that are younger than
-// unidentifiedGrace, it waits.
+// admit adds a new connection. While unidentified is full of connections that are younger than
+// unidentifiedGrace, admit waits.
 func (d *connLimit) admit(c *pageConn) {
 	var victim *pageConn
 	d.mu.Lock()
@@ -142,7 +142,7 @@ func (d *connLimit) remove(c *pageConn) {
 	if c.list == &d.unidentified {
 		select {
 		case d.slotFreed <- struct{}{}:
-		default: // the channel already holds a wake-up
+		default: // a wake-up is already pending
 		}
 	} else {
 		d.users.Release(fair.Request{User: c.uid})
@@ -169,7 +169,7 @@ func (d *connLimit) identify(c *pageConn, uid int) error {
 		}
 	}()
 	if c.list == nil || c.list != &d.unidentified {
-		return nil // closed, or identified by an earlier request, possibly of another visitor of a proxy
+		return nil // closed, or already identified by an earlier request, possibly of another visitor behind a proxy
 	}
 	if !d.users.TryAcquire(fair.Request{User: uid}) {
 		return queue.Errorf(queue.CodeUnavailable, "you have %d connections to the page, the limit for one "+
@@ -198,7 +198,7 @@ func (d *connLimit) oldestOfLargest() (oldest *pageConn) {
 	return oldest
 }
 
-// connKey is the context key of a request's connection.
+// connKey is the context key under which a request's context stores the connection.
 type connKey struct{}
 
 // withConn adds a connection to the context of its requests.

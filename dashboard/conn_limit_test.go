@@ -11,9 +11,9 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// A full list of connections keeps no client out. If too many connections are unidentified, the oldest of
-// them is closed when the next one arrives. If too many are identified, the oldest connection of the visitor
-// with the most connections is closed when another visitor connects.
+// A full connection limit keeps no client out. If too many connections are unidentified, the next
+// connection closes the oldest of them. If too many are identified, a new visitor closes the oldest
+// connection of the visitor with the most connections.
 func TestFullConnLimitAdmitsNewConnections(t *testing.T) {
 	synctest.Test(t, testFullConnLimitAdmitsNewConnections)
 }
@@ -47,7 +47,7 @@ func testFullConnLimitAdmitsNewConnections(t *testing.T) {
 		come()
 	}
 	if _, err := other.Read(make([]byte, 1)); err == nil || !isClosed(first) || isClosed(second) || isClosed(visitor) {
-		t.Errorf("the oldest unidentified connection stays: %v; the next one or the visitor went: %t, %t", err,
+		t.Errorf("the oldest unidentified connection was not closed: %v; closed: the next one %t, the visitor %t", err,
 			isClosed(second), isClosed(visitor))
 	}
 	greedy := enter(8)
@@ -56,27 +56,28 @@ func testFullConnLimitAdmitsNewConnections(t *testing.T) {
 	}
 	c, _ := come()
 	if err := d.identify(connOf(withConn(context.Background(), c)), 8); !errors.Is(err, queue.ErrUnavailable) {
-		t.Errorf("one connection more is answered by %v", err)
+		t.Errorf("identify of one connection too many returned %v", err)
 	}
 	for range maxIdentified - maxUserConns - 1 {
 		enter(9)
 	}
 	if isClosed(greedy) || d.identified.Len() != maxIdentified {
-		t.Fatalf("%d of %d visitors are there", d.identified.Len(), maxIdentified)
+		t.Fatalf("%d connections are identified, want %d", d.identified.Len(), maxIdentified)
 	}
 	enter(7)
 	if !isClosed(greedy) || isClosed(visitor) || d.identified.Len() != maxIdentified {
-		t.Errorf("user 8's oldest connection is closed: %t, user 7's: %t, %d are there", isClosed(greedy), isClosed(visitor), d.identified.Len())
+		t.Errorf("closed: user 8's oldest connection %t, user 7's %t; %d are identified", isClosed(greedy),
+			isClosed(visitor), d.identified.Len())
 	}
 	visitor.Close()
 	visitor.Close()
 	if d.identified.Len() != maxIdentified-1 || d.users.InUse(7, 0) != 1 {
-		t.Errorf("after one left %d are counted", d.identified.Len())
+		t.Errorf("after one connection was closed, %d connections are identified", d.identified.Len())
 	}
 }
 
-// A flood of connections closes no connection before its first request can be read; new connections wait
-// instead.
+// A flood of connections does not close a connection before the server can read its first request.
+// New connections wait instead.
 func TestNewConnectionOutlivesFlood(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newConnLimit()
@@ -97,13 +98,13 @@ func TestNewConnectionOutlivesFlood(t *testing.T) {
 		time.Sleep(unidentifiedGrace - time.Millisecond)
 		synctest.Wait()
 		if visitor.list == nil {
-			t.Fatal("the connection was closed within its grace")
+			t.Fatal("the connection was closed within unidentifiedGrace")
 		}
-		if err := d.identify(visitor, 7); err != nil { // its request has been read
+		if err := d.identify(visitor, 7); err != nil { // the server has read the request
 			t.Fatal(err)
 		}
 		if <-flooded; time.Since(begun) >= unidentifiedGrace {
-			t.Errorf("the next connection waited %v after one had left", time.Since(begun))
+			t.Errorf("the next connection waited %v although another one had been closed", time.Since(begun))
 		}
 		come()
 		if time.Since(begun) != unidentifiedGrace || visitor.list == nil {
@@ -113,7 +114,7 @@ func TestNewConnectionOutlivesFlood(t *testing.T) {
 	})
 }
 
-// counting counts the writes to a connection.
+// counting is a connection that counts the writes.
 type counting struct {
 	net.Conn
 	writes int
@@ -124,8 +125,8 @@ func (c *counting) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// An event is sent in one write, regardless of its number of parts. Otherwise each part would wake the
-// browsers.
+// The server sends an event in one write, however many parts the event has. Otherwise each part
+// would wake the browser.
 func TestAnEventIsOneWrite(t *testing.T) {
 	conn := &counting{}
 	c := &pageConn{Conn: conn, limit: newConnLimit()}
@@ -138,9 +139,9 @@ func TestAnEventIsOneWrite(t *testing.T) {
 		return nil
 	})
 	if err != nil || conn.writes != 1 {
-		t.Errorf("it took %d writes, %v", conn.writes, err)
+		t.Errorf("the event took %d writes, %v", conn.writes, err)
 	}
 	if _, err := c.Write([]byte("more")); err != nil || conn.writes != 2 {
-		t.Errorf("what is written after it took %d writes, %v", conn.writes-1, err)
+		t.Errorf("a write after the event took %d writes, %v", conn.writes-1, err)
 	}
 }

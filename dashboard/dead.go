@@ -14,11 +14,12 @@ import (
 
 // This file groups dead jobs by cause.
 //
-// Jobs with the same command and the same error form a group. A batch that runs one program on many files may
-// make more groups than the page shows. In that case, jobs with the same program and the same error form a
-// group: 400 times "ffmpeg, exit code 1" is one problem, not 400.
+// Jobs with the same command and the same error form a group. If that makes more groups than the
+// page shows, jobs with the same program and the same error form a group instead. For example, a
+// batch that runs ffmpeg on 400 files may fail 400 times with exit code 1. That is one problem, so
+// it is shown as one group.
 
-// Limits of the grouping. They are needed because the users who enqueue jobs choose the texts.
+// These constants limit the grouping, because the users who enqueue jobs choose the texts.
 const (
 	maxDead      = 5000 // maximum number of dead jobs that are read, newest first
 	maxGroups    = 50   // maximum number of groups that are shown
@@ -28,10 +29,10 @@ const (
 	shownCommand = 4 << 10 // maximum length of a command in a row, in bytes
 )
 
-// causeFields are the parameters of a URL or form that identify a cause.
+// causeFields contains the parameters of a URL or form that identify a cause.
 var causeFields = []string{"error", "command", "program"}
 
-// cause describes why jobs are dead. An empty field matches any value.
+// cause describes why jobs are dead. A field that is "" matches every value.
 type cause struct{ Error, Command, Program string }
 
 func causeOf(j *control.Job) cause {
@@ -50,15 +51,15 @@ func causeOf(j *control.Job) cause {
 	return c
 }
 
-// causeFrom reads a cause from a URL's or a form's values.
+// causeFrom reads a cause from the values of a URL or a form.
 func causeFrom(get func(string) string) cause {
 	return cause{get("error"), get("command"), get("program")}
 }
 
-// Any reports whether the cause covers every job.
+// Any reports whether the cause matches every job.
 func (c cause) Any() bool { return c == cause{} }
 
-// What returns the command, or the program if commands differ.
+// What returns the command of the cause. If the commands differ, it returns the program.
 func (c cause) What() string {
 	if c.Command == "" && c.Program != "" {
 		return c.Program + " …"
@@ -66,7 +67,7 @@ func (c cause) What() string {
 	return c.Command
 }
 
-// Path returns a page's path with the cause as its parameters.
+// Path returns the path of a page with the cause as parameters.
 func (c cause) Path(page string) string {
 	values := url.Values{}
 	for i, text := range []string{c.Error, c.Command, c.Program} {
@@ -77,13 +78,13 @@ func (c cause) Path(page string) string {
 	return page + "?" + values.Encode()
 }
 
-// covers reports whether c matches full, the cause of one job.
+// covers reports whether c matches full, which is the complete cause of one job.
 func (c cause) covers(full cause) bool {
 	return (c.Error == "" || c.Error == full.Error) && (c.Command == "" || c.Command == full.Command) &&
 		(c.Program == "" || c.Program == full.Program)
 }
 
-// deadJob is a dead job and why it is dead.
+// deadJob is a dead job and the cause of its death.
 type deadJob struct {
 	control.Job
 	cause cause
@@ -97,8 +98,9 @@ type deadGroup struct {
 	First, Last control.Time
 }
 
-// deadJobs returns the newest dead jobs that the visitor may see, newest first, and whether there are more.
-// Since commands may be large, it keeps only the commands of the first listRows jobs with the cause opened.
+// deadJobs returns the newest dead jobs that the visitor may see, newest first. The result more
+// says whether further dead jobs exist. Commands may be large, so deadJobs keeps only the commands
+// of the first listRows jobs with the cause opened.
 func (v *visitor) deadJobs(ctx context.Context, opened cause) (list []deadJob, more bool, err error) {
 	withCommand := 0
 	for params := (control.DLQList{}); ; {
@@ -151,8 +153,8 @@ func groupBy(jobs []deadJob, key func(cause) cause) (groups []*deadGroup) {
 	return groups
 }
 
-// dead makes the page of dead letters or, if the URL contains a cause, the page of the dead jobs with that
-// cause.
+// dead creates the page of dead letters. If the URL contains a cause, it creates the page of the
+// dead jobs with that cause.
 func dead(ctx context.Context, v *visitor, u *url.URL) (page, error) {
 	p, err := v.newPage(ctx, "Dead letters", "dead", "queuectl dlq list")
 	if err != nil {
@@ -182,11 +184,11 @@ func dead(ctx context.Context, v *visitor, u *url.URL) (page, error) {
 type deadData struct {
 	Kinds  int64 // number of groups
 	Groups []*deadGroup
-	More   bool   // there are more dead jobs than the newest Most
+	More   bool   // more dead jobs exist than the newest Most
 	Most   int64  // maximum number of dead jobs that are grouped
-	Did    string // the action that was applied last; "" if none was
-	Done   int64  // number of jobs to which it was applied
-	Cause  cause  // the cause of the jobs on this page; the zero cause on the page of all groups
+	Did    string // the action that was applied last; "" if none
+	Done   int64  // number of jobs to which that action was applied
+	Cause  cause  // cause of the jobs on this page; zero on the page of all groups
 	N      int64  // number of jobs with that cause
 	Jobs   []control.Job
 }

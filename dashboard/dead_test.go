@@ -16,17 +16,18 @@ func deadOf(list ...control.Job) (dead []deadJob) {
 	return dead
 }
 
-// Two commands that die with the same exit code form two groups.
+// Jobs of two commands that fail with the same exit code form two groups.
 func TestDeadJobsAreGroupedByCommandAndError(t *testing.T) {
 	groups := groupDead(deadOf(control.Job{Command: "make test"},
 		control.Job{Command: "pg_dump db", Argv: []string{"pg_dump", "db"}}, control.Job{Command: "make test"}))
 	if len(groups) != 2 || groups[0].What() != "make test" || len(groups[0].Jobs) != 2 ||
 		groups[1].What() != "pg_dump db" {
-		t.Errorf("got %d groups, the first of %q", len(groups), groups[0].What())
+		t.Errorf("got %d groups, the first is %q", len(groups), groups[0].What())
 	}
 }
 
-// A batch of one program over many files forms one group, and its cause covers all its jobs.
+// The jobs of a batch that runs one program on many files form one group. The cause of the group
+// matches all these jobs.
 func TestManyCommandsOfOneProgramAreOneGroup(t *testing.T) {
 	var jobs []control.Job
 	for i := range maxGroups + 1 {
@@ -35,22 +36,23 @@ func TestManyCommandsOfOneProgramAreOneGroup(t *testing.T) {
 	dead := deadOf(append(jobs, control.Job{Command: "make"})...)
 	groups := groupDead(dead)
 	if len(groups) != 2 || groups[0].What() != "ffmpeg …" || len(groups[0].Jobs) != maxGroups+1 {
-		t.Fatalf("got %d groups, the first %q of %d jobs", len(groups), groups[0].What(), len(groups[0].Jobs))
+		t.Fatalf("got %d groups, the first is %q with %d jobs", len(groups), groups[0].What(), len(groups[0].Jobs))
 	}
 	for i, j := range dead {
 		if groups[0].covers(j.cause) != (i <= maxGroups) {
-			t.Errorf("job %d, %q: covered by %q: %t", i, j.cause.Command, groups[0].What(), groups[0].covers(j.cause))
+			t.Errorf("job %d, %q: the cause %q covers the job: %t", i, j.cause.Command, groups[0].What(),
+				groups[0].covers(j.cause))
 		}
 	}
 }
 
-// Jobs whose commands the visitor may not see form a separate group, whose name contains no command. No other
-// group covers these jobs.
+// Jobs whose commands are hidden from the visitor form a separate group, whose name contains no
+// command. No other group covers these jobs.
 func TestHiddenCommandsFormASeparateGroup(t *testing.T) {
 	dead := deadOf(control.Job{Hidden: []string{"command"}}, control.Job{Command: "make"})
 	groups := groupDead(dead)
 	if len(groups) != 2 || groups[0].What() != "(hidden)" || groups[0].covers(dead[1].cause) ||
 		groups[1].covers(dead[0].cause) {
-		t.Errorf("got %d groups, the first %q", len(groups), groups[0].What())
+		t.Errorf("got %d groups, the first is %q", len(groups), groups[0].What())
 	}
 }

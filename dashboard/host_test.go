@@ -9,8 +9,8 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// A Host header is a name or an address, optionally followed by a numeric port (RFC 3986, section 3.2.3: port
-// = *DIGIT).
+// A Host header is valid if it is a name or an address, optionally with a numeric port (RFC 3986,
+// section 3.2.3: port = *DIGIT).
 func TestHostWithoutANumericPortIsInvalid(t *testing.T) {
 	for host, want := range map[string]bool{
 		"localhost": true, "localhost:7070": true, "localhost:": true, "a.localhost:1": true, "127.0.0.1:65535": true,
@@ -20,7 +20,7 @@ func TestHostWithoutANumericPortIsInvalid(t *testing.T) {
 		"localhost: 80":   false, "localhost:80:90": false, "[::1]:x": false, "::1": false, ":80": false, "": false,
 	} {
 		if got := validHost(host); got != want {
-			t.Errorf("%q: valid %t, want %t", host, got, want)
+			t.Errorf("Host %q: valid %t, want %t", host, got, want)
 		}
 	}
 	for _, host := range []string{"localhost:abc", "127.0.0.1:80x"} {

@@ -11,7 +11,7 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// Every socket that the system passes must be allowed by the configuration, not only the first one.
+// The configuration must allow every socket that the system passes, not only the first one.
 func TestSocketsHandedOverAreChecked(t *testing.T) {
 	var handed []net.Listener
 	for _, at := range []string{"127.0.0.1:0", "0.0.0.0:0"} {
@@ -25,11 +25,11 @@ func TestSocketsHandedOverAreChecked(t *testing.T) {
 	s := New(Options{Listeners: handed, Log: slog.New(slog.DiscardHandler)})
 	defer s.Close()
 	if err := s.Set(Config{}); !errors.Is(err, queue.ErrInvalid) || s.Address() != "" {
-		t.Errorf("without TLS the page is at %q, %v", s.Address(), err)
+		t.Errorf("without TLS and with a socket beyond loopback: the page listens on %q, %v", s.Address(), err)
 	}
 	s = New(Options{Listeners: handed[:1], Log: slog.New(slog.DiscardHandler)})
 	defer s.Close()
 	if err := s.Set(Config{}); err != nil || s.Address() != handed[0].Addr().String() {
-		t.Errorf("on loopback the page is at %q, %v", s.Address(), err)
+		t.Errorf("with sockets on loopback only: the page listens on %q, %v", s.Address(), err)
 	}
 }

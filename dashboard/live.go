@@ -22,9 +22,10 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// Timing and limits of live pages. While a page has readers, it is rendered at most every renderInterval if
-// there are new events, and otherwise every pollInterval. Each reader gets a tick every tickInterval. New
-// output is sent every outputInterval, about maxOutputBytes bytes at a time. See docs/decisions/0084.
+// These constants are the timing and the limits of live pages. While a page has readers, the server
+// renders it every pollInterval. If new events happen, the server renders it earlier, but at most
+// every renderInterval. Each reader gets a tick every tickInterval. New output is sent every
+// outputInterval, in batches of about maxOutputBytes bytes. See docs/decisions/0084.
 const (
 	renderInterval = time.Second
 	pollInterval   = 5 * time.Second
@@ -32,13 +33,13 @@ const (
 	outputInterval = 250 * time.Millisecond
 	maxOutputBytes = 64 << 10
 	maxUserReaders = 600 // maximum number of streams of one user, over all pages
-	maxUserFeeds   = 64  // maximum number of pages that are kept up to date for one user
+	maxUserFeeds   = 64  // maximum number of pages that are updated for one user
 )
 
-// feeds updates the pages that have readers. Each page of a user is rendered once, regardless of the number
-// of its readers. Its methods are safe for concurrent use.
+// feeds updates the pages that have readers. For each user, it renders a page once, however many
+// readers the page has. Its methods are safe for concurrent use.
 type feeds struct {
-	readers, pages *fair.Limiter // of each user
+	readers, pages *fair.Limiter // numbers of readers and of pages, by user
 
 	mu    sync.Mutex
 	byKey map[string]*feed // guarded by mu
@@ -49,26 +50,27 @@ func newFeeds() *feeds {
 		byKey: map[string]*feed{}}
 }
 
-// feed is one page as one user sees it, with the streams of the browsers that show it.
+// feed is one page as one user sees it, together with the readers of the page.
 type feed struct {
 	uid       int
-	lastFrame *frame // all parts as last rendered; guarded by feeds.mu
-	// lastParts holds the parts of lastFrame without their clocks, which the browser advances itself. New
-	// parts are compared with it to find those that have changed. It is guarded by feeds.mu, like the fields
-	// below.
+	lastFrame *frame // all parts as rendered last; guarded by feeds.mu
+	// lastParts contains the parts of lastFrame without their clocks, which the browser advances
+	// itself. New parts are compared with lastParts to find the changed ones. It is guarded by
+	// feeds.mu, like the fields below.
 	lastParts map[string]string
 	readers   map[*reader]bool
 	isClosed  bool // the readers must disconnect
 	cancel    context.CancelFunc
 }
 
-// reader is one browser's stream. Newer parts replace those that the browser has not received yet.
+// reader is the stream of one browser. Newer parts replace the parts that the browser has not
+// received yet.
 type reader struct {
 	unsent *frame // parts that were not sent yet; guarded by feeds.mu
 	wake   chan struct{}
 }
 
-// frame holds parts of a page. Readers that need the same parts share the encoded bytes.
+// frame contains parts of a page. Readers that need the same parts share the encoded bytes.
 type frame struct {
 	parts map[string]string
 	once  sync.Once
@@ -81,7 +83,7 @@ func (f *frame) event() []byte {
 	return f.bytes
 }
 
-// merge returns a copy of the frame in which newer parts replace older ones.
+// merge returns a copy of the frame in which newer parts replace older parts.
 func (f *frame) merge(newer *frame) *frame {
 	if f == nil {
 		return newer
@@ -91,7 +93,7 @@ func (f *frame) merge(newer *frame) *frame {
 	return &frame{parts: parts}
 }
 
-// join adds a reader to a page. The first reader starts the page's render loop.
+// join adds a reader to a page. The first reader starts the render loop of the page.
 func (f *feeds) join(uid int, key string, watch func(context.Context, *feed)) (*reader, *feed, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -110,7 +112,7 @@ func (f *feeds) join(uid int, key string, watch func(context.Context, *feed)) (*
 		ctx, cancel := context.WithCancel(context.Background())
 		page = &feed{uid: uid, readers: map[*reader]bool{}, cancel: cancel}
 		f.byKey[key] = page
-		go watch(ctx, page) // this goroutine ends after the last reader leaves
+		go watch(ctx, page) // this goroutine ends after the last reader has left
 	}
 	r := &reader{wake: make(chan struct{}, 1), unsent: page.lastFrame}
 	if r.unsent != nil {
@@ -120,7 +122,7 @@ func (f *feeds) join(uid int, key string, watch func(context.Context, *feed)) (*
 	return r, page, nil
 }
 
-// removeReader removes a reader. The last reader ends the page's render loop.
+// removeReader removes a reader. The last reader ends the render loop of the page.
 func (f *feeds) removeReader(uid int, key string, page *feed, r *reader) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -132,7 +134,7 @@ func (f *feeds) removeReader(uid int, key string, page *feed, r *reader) {
 	}
 }
 
-// removePageLocked removes a page, unless it was removed before.
+// removePageLocked removes a page, unless the page was removed before. The caller holds mu.
 func (f *feeds) removePageLocked(key string, page *feed) {
 	if f.byKey[key] == page {
 		delete(f.byKey, key)
@@ -140,11 +142,11 @@ func (f *feeds) removePageLocked(key string, page *feed) {
 	}
 }
 
-// clocks matches the elements that show the age of something. Nothing else differs between two renderings of
-// the same state.
+// clocks matches the elements that show ages. Two renderings of the same state differ only in these
+// elements.
 var clocks = regexp.MustCompile(`<time data-s="\d+">[^<]*</time>`)
 
-// publish sends the changed parts of a page to its readers.
+// publish sends the changed parts of a page to the readers of the page.
 func (f *feeds) publish(page *feed, parts map[string]string) {
 	plain := map[string]string{}
 	for name, html := range parts {
@@ -182,11 +184,12 @@ func (f *feeds) end(key string, page *feed) {
 func (r *reader) signal() {
 	select {
 	case r.wake <- struct{}{}:
-	default: // the channel already holds a wake-up
+	default: // a wake-up is already pending
 	}
 }
 
-// take returns the parts that a reader has not received yet, and whether the reader must disconnect.
+// take returns the parts that a reader has not received yet, and whether the reader must
+// disconnect.
 func (f *feeds) take(page *feed, r *reader) (unsent *frame, ended bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -205,11 +208,11 @@ func viewOf(path string) *view {
 	return views[path]
 }
 
-// outcomeParams lists the page parameters that only describe the last action.
+// outcomeParams lists the parameters of a page that only describe the last action.
 var outcomeParams = []string{"did", "n"}
 
-// live keeps a page up to date with server-sent events. It sends changed fragments by their ids, the lines
-// that the page's job prints, and a tick if nothing else is sent.
+// live keeps a page up to date with server-sent events. It sends the changed fragments by id, the
+// output lines of the page's job, and a tick if it sends nothing else.
 func (s *Server) live(w http.ResponseWriter, r *http.Request, v *visitor) error {
 	r, end := streaming(r)
 	defer end()
@@ -234,7 +237,7 @@ func (s *Server) live(w http.ResponseWriter, r *http.Request, v *visitor) error 
 	u = &url.URL{Path: u.Path, RawQuery: q.Encode()}
 	current, err := view.make(r.Context(), v, u)
 	if err != nil {
-		return err // the same error as from the page itself
+		return err // the page itself returns the same error
 	}
 	key := fmt.Sprintf("%d %s %s", v.peer.UID, v.token, u.RequestURI())
 	reader, page, err := s.feeds.join(v.peer.UID, key, func(ctx context.Context, f *feed) {
@@ -246,7 +249,8 @@ func (s *Server) live(w http.ResponseWriter, r *http.Request, v *visitor) error 
 		return err
 	}
 	defer s.feeds.removeReader(v.peer.UID, key, page, reader)
-	// The client reconnects when needed; open connections use memory and make the service raise GOMAXPROCS.
+	// Close the client, which reconnects when needed. Open connections use memory and make the
+	// service raise GOMAXPROCS.
 	v.client.Close()
 	out := &eventStream{w: w, controller: http.NewResponseController(w), conn: connOf(r.Context())}
 	lines := make(chan []line)
@@ -280,8 +284,8 @@ func (s *Server) live(w http.ResponseWriter, r *http.Request, v *visitor) error 
 	return nil // the reader has disconnected
 }
 
-// mayStay reports whether the reader of a stream may continue: the session is valid, and the right is
-// unchanged. If the reader may not continue, the browser reconnects, and the server checks its rights again.
+// mayStay reports whether the reader of a stream may continue: the session is valid and the right
+// has not changed. Otherwise the browser reconnects, and the server checks the rights again.
 func (s *Server) mayStay(r *http.Request, v *visitor, right control.Right) bool {
 	if !s.isSignedIn(r, v) {
 		return false
@@ -303,7 +307,7 @@ type eventStream struct {
 	conn       *pageConn
 }
 
-// send sends an event. Sending fails if the reader accepts no data for sendTimeout.
+// send sends an event. It fails if the browser accepts no data for sendTimeout.
 func (e *eventStream) send(name string, v any) error { return e.write(eventOf(name, v)) }
 
 // eventOf encodes a server-sent event.
@@ -334,8 +338,8 @@ func (e *eventStream) write(text []byte) error {
 	})
 }
 
-// renderLoop renders the parts of a page again and again while the page has readers. It returns false when
-// the readers' right has changed. It skips an update if the queue cannot be read.
+// renderLoop renders the parts of a page repeatedly while the page has readers. If the queue cannot
+// be read, it skips the update. It returns false when the right of the readers has changed.
 func (s *Server) renderLoop(ctx context.Context, v visitor, right control.Right, vw *view, u *url.URL, f *feed) bool {
 	v.client = s.clientOf(&v)
 	defer v.client.Close()
@@ -359,7 +363,7 @@ func (s *Server) renderLoop(ctx context.Context, v visitor, right control.Right,
 				s.feeds.publish(f, parts)
 			}
 		}
-		v.client.Close() // the client reconnects at the next update; see Server.live
+		v.client.Close() // the client reconnects for the next update; see Server.live
 		select {
 		case <-ticker.C:
 		case <-ctx.Done():
@@ -388,8 +392,8 @@ func (s *Server) partsOf(ctx context.Context, v *visitor, vw *view, u *url.URL) 
 	return parts
 }
 
-// sendOutput sends the lines that a job prints, starting with its last lines. The first batch replaces the
-// lines that the page shows.
+// sendOutput sends the lines that a job prints, starting with the last lines. The first batch
+// replaces the lines that the page shows.
 func (s *Server) sendOutput(ctx context.Context, v visitor, id control.Name, lines chan<- []line) {
 	v.client = s.clientOf(&v)
 	defer v.client.Close()
@@ -397,7 +401,7 @@ func (s *Server) sendOutput(ctx context.Context, v visitor, id control.Name, lin
 	go func() { // this goroutine ends when the request or the job ends
 		defer close(pieces)
 		var o outputLines
-		// Ignore the error: a visitor who may not see the output gets no lines.
+		// Ignore the error. A visitor who may not see the output gets no lines.
 		v.client.Logs(ctx, control.Logs{ID: id, N: &n, Follow: true}, func(p control.Piece) error {
 			for _, l := range o.next(&p) {
 				select {

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// A reader gets only the newest version of the parts that changed since its last read, even if it is slow. A
-// reader that joins later gets all parts.
+// A reader gets only the newest version of the parts that have changed since its last read, even if
+// it reads slowly. A reader that joins later gets all parts.
 func TestReadersReceiveTheNewestParts(t *testing.T) {
 	f := newFeeds()
 	pages := make(chan *feed, 1)
@@ -17,19 +17,19 @@ func TestReadersReceiveTheNewestParts(t *testing.T) {
 		t.Fatal(err)
 	}
 	if <-pages != page {
-		t.Fatal("another page is watched")
+		t.Fatal("the render loop got another feed than the reader")
 	}
-	slow, _, err := f.join(7, "page", func(context.Context, *feed) { t.Error("the page is watched twice") })
+	slow, _, err := f.join(7, "page", func(context.Context, *feed) { t.Error("the page has a second render loop") })
 	if err != nil {
 		t.Fatal(err)
 	}
 	receives := func(who string, r *reader, want map[string]string) {
 		t.Helper()
 		got := map[string]string{}
-		if news, over := f.take(page, r); over {
-			t.Errorf("%s is to leave", who)
-		} else if news != nil {
-			got = news.parts
+		if unsent, ended := f.take(page, r); ended {
+			t.Errorf("the reader %s must disconnect", who)
+		} else if unsent != nil {
+			got = unsent.parts
 		}
 		if !maps.Equal(got, want) {
 			t.Errorf("%s received %v, want %v", who, got, want)
@@ -51,38 +51,39 @@ func TestReadersReceiveTheNewestParts(t *testing.T) {
 		f.removeReader(7, "page", page, r)
 	}
 	if n := f.readers.InUse(7, 0); n != 0 || len(f.byKey) != 0 {
-		t.Errorf("%d readers of %d pages are left", n, len(f.byKey))
+		t.Errorf("%d readers of %d pages remain", n, len(f.byKey))
 	}
 }
 
-// The readers of an ended feed must disconnect, even if they have unread parts. A reader that joins later
-// starts a new feed.
+// The readers of an ended feed must disconnect, even if they have unread parts. A reader that joins
+// later starts a new feed.
 func TestReadersLeaveAnEndedPage(t *testing.T) {
 	f := newFeeds()
 	idle := func(context.Context, *feed) {}
-	old, over, _ := f.join(7, "page", idle)
-	f.publish(over, map[string]string{"a": "1"})
-	f.end("page", over)
+	old, endedFeed, _ := f.join(7, "page", idle)
+	f.publish(endedFeed, map[string]string{"a": "1"})
+	f.end("page", endedFeed)
 	<-old.wake
-	if _, ended := f.take(over, old); !ended {
-		t.Error("its reader stays")
+	if _, ended := f.take(endedFeed, old); !ended {
+		t.Error("the reader of the ended feed need not disconnect")
 	}
 	r, reopened, _ := f.join(7, "page", idle)
-	if _, ended := f.take(reopened, r); ended || reopened == over {
-		t.Error("a reader that joins later must leave too")
+	if _, ended := f.take(reopened, r); ended || reopened == endedFeed {
+		t.Error("a reader of the new feed must disconnect")
 	}
-	f.end("page", over) // end is called a second time, for the old feed
-	f.removeReader(7, "page", over, old)
+	f.end("page", endedFeed) // ends the old feed a second time
+	f.removeReader(7, "page", endedFeed, old)
 	if f.byKey["page"] != reopened {
-		t.Error("the page that was created again is forgotten")
+		t.Error("the end of the old feed removed the new one")
 	}
 	f.removeReader(7, "page", reopened, r)
 	if n := f.readers.InUse(7, 0); n != 0 || len(f.byKey) != 0 {
-		t.Errorf("%d readers of %d pages are left", n, len(f.byKey))
+		t.Errorf("%d readers of %d pages remain", n, len(f.byKey))
 	}
 }
 
-// Each user has a limited number of live pages. Reaching the limit does not affect other users.
+// The number of live pages is limited per user. A user who reaches the limit does not affect other
+// users.
 func TestFeedsAreBounded(t *testing.T) {
 	f := newFeeds()
 	idle := func(context.Context, *feed) {}
@@ -92,7 +93,7 @@ func TestFeedsAreBounded(t *testing.T) {
 		}
 	}
 	if _, _, err := f.join(7, "more", idle); err == nil {
-		t.Error("one more is kept up to date")
+		t.Error("a page above the limit was accepted")
 	}
 	if _, _, err := f.join(7, "0", idle); err != nil {
 		t.Error(err)
@@ -102,7 +103,8 @@ func TestFeedsAreBounded(t *testing.T) {
 	}
 }
 
-// Each user has a limited number of readers. Reaching the limit does not affect other users.
+// The number of readers is limited per user. A user who reaches the limit does not affect other
+// users.
 func TestReadersAreBounded(t *testing.T) {
 	f := newFeeds()
 	for range maxUserReaders {
@@ -111,7 +113,7 @@ func TestReadersAreBounded(t *testing.T) {
 		}
 	}
 	if _, _, err := f.join(7, "other", func(context.Context, *feed) {}); err == nil {
-		t.Error("one more is let in")
+		t.Error("a reader above the limit was accepted")
 	}
 	if _, _, err := f.join(8, "other", func(context.Context, *feed) {}); err != nil {
 		t.Error(err)

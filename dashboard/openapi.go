@@ -8,7 +8,7 @@ import (
 	"github.com/queuectl/queuectl/control"
 )
 
-// openAPI replies with a description of everything below /api in the format OpenAPI 3.1.
+// openAPI replies with a description of all paths below /api in the format OpenAPI 3.1.
 func (s *Server) openAPI(w http.ResponseWriter, r *http.Request, _ *visitor) error {
 	if err := onlyOf(r.URL.Query()); err != nil {
 		return err
@@ -61,7 +61,7 @@ func answerOf(contentType string, schema map[string]any) map[string]any {
 		"content": map[string]any{contentType: map[string]any{"schema": schema}}}
 }
 
-// withErrors returns the responses of an operation: its answer, and errors by status.
+// withErrors returns the responses of an operation: its answer, and the errors by status.
 func withErrors(answer map[string]any) map[string]any {
 	responses := map[string]any{"200": answer}
 	for status, description := range map[string]string{
@@ -74,8 +74,8 @@ func withErrors(answer map[string]any) map[string]any {
 	return responses
 }
 
-// queryOf describes the parameters of a method in the form in which they are written in the query of a URL;
-// see control.QueryParams.
+// queryOf describes the parameters of a method in the form in which the query of a URL contains
+// them; see control.QueryParams.
 func queryOf(params map[string]any) []any {
 	query := []any{}
 	properties, _ := params["properties"].(map[string]any)

@@ -8,15 +8,15 @@ import (
 	"testing"
 )
 
-// openServer returns a server with the default configuration, which does not listen.
+// openServer returns a server with the default configuration. It does not listen.
 func openServer() *Server {
 	s := &Server{}
 	s.config.Store(&Config{})
 	return s
 }
 
-// The description contains how a label is written in a query, what a parameter accepts and requires, and how
-// a request is authorized.
+// The OpenAPI description contains the form of a label in a query, the accepted and required values
+// of parameters, and how a request is authorized.
 func TestOpenAPIDescribesQueriesAndSecurity(t *testing.T) {
 	w := httptest.NewRecorder()
 	if err := openServer().openAPI(w, httptest.NewRequest("GET", "http://localhost/api/openapi.json", nil),
@@ -42,8 +42,9 @@ func TestOpenAPIDescribesQueriesAndSecurity(t *testing.T) {
 	if err := json.Unmarshal(w.Body.Bytes(), &doc); err != nil {
 		t.Fatal(err)
 	}
-	if is := doc.Components.SecuritySchemes["session"]; is.Type != "apiKey" || is.In != "cookie" || is.Name != "queuectl" {
-		t.Errorf("security scheme: %+v", is)
+	scheme := doc.Components.SecuritySchemes["session"]
+	if scheme.Type != "apiKey" || scheme.In != "cookie" || scheme.Name != "queuectl" {
+		t.Errorf("security scheme: %+v", scheme)
 	}
 	if len(doc.Security) != 1 || doc.Security[0]["session"] == nil {
 		t.Errorf("security: %v", doc.Security)
@@ -77,8 +78,8 @@ func TestOpenAPIDescribesQueriesAndSecurity(t *testing.T) {
 	}
 }
 
-// A path that supports another HTTP method replies 405 and names that method (RFC 9110, section 15.5.6). A
-// path that supports no method replies 404.
+// If a path supports another HTTP method, the reply is 405 and names that method (RFC 9110, section
+// 15.5.6). If a path supports no method, the reply is 404.
 func TestWrongHTTPMethodIsNotAllowed(t *testing.T) {
 	mux := http.NewServeMux()
 	openServer().routes(mux)

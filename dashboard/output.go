@@ -10,20 +10,20 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// outputLines converts the pieces of a job's output to lines of a page. It renders terminal output as text:
-// each line as it was when the cursor left it, and the unfinished line each time it changes. The zero value
-// is ready for use.
+// outputLines converts the pieces of a job's output to lines of a page. It renders terminal output
+// as text: each line as it was when the cursor left it. It returns the unfinished line each time
+// the line changes. The zero value is ready for use.
 type outputLines struct {
 	tty     termtext.Renderer
 	attempt int
 	part    bool // the last line is unfinished
 }
 
-// next returns the lines of the next piece.
+// next returns the lines of the next piece of output.
 func (o *outputLines) next(p *control.Piece) (list []line) {
 	at := queue.Millis(p.At).Time().Local().Format("15:04:05.000")
 	gap := p.Gap()
-	if gap != "" || p.Ended || p.Attempt != o.attempt { // an attempt has begun or ended, or output is missing
+	if gap != "" || p.Ended || p.Attempt != o.attempt { // an attempt has started or ended, or output is missing
 		if rest := o.tty.End(); rest != "" {
 			list = textLines(rest, line{At: at})
 		}
@@ -47,7 +47,7 @@ func (o *outputLines) next(p *control.Piece) (list []line) {
 	return list
 }
 
-// add appends a line. If the last line of the list is unfinished, the new line replaces it.
+// add appends a line. If the last line of the list is unfinished, the new line replaces that line.
 func add(list []line, l line) []line {
 	if n := len(list); n > 0 && list[n-1].Part {
 		list = list[:n-1]
@@ -55,7 +55,7 @@ func add(list []line, l line) []line {
 	return append(list, l)
 }
 
-// textLines returns the lines of a text. All other fields are copied from like.
+// textLines splits a text into lines. The other fields of each line are copied from like.
 func textLines(text string, like line) (list []line) {
 	for text := range strings.Lines(text) {
 		rest := 0
@@ -73,5 +73,5 @@ func textLines(text string, like line) (list []line) {
 	return list
 }
 
-// maxLineBytes is the maximum number of bytes of one line that a page shows.
+// maxLineBytes is the maximum number of bytes of one output line on a page.
 const maxLineBytes = 4 << 10

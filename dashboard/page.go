@@ -24,12 +24,12 @@ var templateFiles embed.FS
 //go:embed assets
 var assetFiles embed.FS
 
-// templates returns one template set for each page: the layout, the page's main part, and the parts of the
-// main part. It parses them at the first call.
+// templates returns one template set per page: the layout, the main part of the page, and the parts
+// of the main part. The first call parses the templates.
 var templates = sync.OnceValue(func() map[string]*template.Template {
 	all := map[string]*template.Template{}
 	layout := template.Must(template.New("layout.html").Funcs(functions).ParseFS(templateFiles, "templates/layout.html"))
-	files, _ := fs.Glob(templateFiles, "templates/*.html") // the pattern is valid, so Glob returns no error
+	files, _ := fs.Glob(templateFiles, "templates/*.html") // Glob returns no error, because the pattern is valid
 	for _, file := range files {
 		name := strings.TrimSuffix(strings.TrimPrefix(file, "templates/"), ".html")
 		if name != "layout" {
@@ -39,22 +39,22 @@ var templates = sync.OnceValue(func() map[string]*template.Template {
 	return all
 })
 
-// page holds the data that all pages share.
+// page contains the data that all pages have in common.
 type page struct {
 	Title  string
-	At     string // the page's entry in the navigation
+	At     string // entry of the page in the navigation
 	Now    time.Time
 	User   string // name of the visitor; "" without a session
 	Right  control.Right
-	Token  string // token of the page's forms; "" without a session
-	Live   string // path of the page's update stream; "" if the page is not updated
-	CLI    string // the equivalent command
+	Token  string // token of the forms on the page; "" without a session
+	Live   string // path of the update stream; "" if the page is not updated
+	CLI    string // command line with the same result
 	Status *control.Status
 	Main   any
 }
 
-// stillExists reports whether the job that a page shows still exists. For a page without a job it returns
-// true.
+// stillExists reports whether the job of a page still exists. It returns true for a page without a
+// job.
 func (p page) stillExists(ctx context.Context, v *visitor) bool {
 	main, ok := p.Main.(jobData)
 	if !ok {
@@ -67,7 +67,7 @@ func (p page) stillExists(ctx context.Context, v *visitor) bool {
 // Operates reports whether the visitor may change the jobs of other users.
 func (p page) Operates() bool { return p.Token != "" && p.Right.Covers(control.Operate) }
 
-// Owns reports whether the visitor has the rights of a job's owner.
+// Owns reports whether the visitor has the rights of the job's owner.
 func (p page) Owns(j control.Job) bool {
 	owner := j.User
 	if j.Submitter != "" {
@@ -80,12 +80,13 @@ func (p page) Owns(j control.Job) bool {
 type view struct {
 	name        string // name of its template
 	make        func(ctx context.Context, v *visitor, u *url.URL) (page, error)
-	parts       []string      // parts that are kept up to date, defined in its template
+	parts       []string      // parts that are kept up to date; the template defines them
 	query       []string      // names of the accepted query parameters
 	minInterval time.Duration // minimum interval between updates; 0 means renderInterval
 }
 
-// check returns an error for unknown query parameters, which would otherwise be ignored silently.
+// check returns an error for unknown query parameters. Otherwise the server would ignore them
+// silently.
 func (vw *view) check(u *url.URL) error {
 	for name := range u.Query() {
 		if slices.Contains(vw.query, name) {
@@ -109,7 +110,7 @@ func (s *Server) show(vw *view) func(http.ResponseWriter, *http.Request, *visito
 		if err != nil {
 			return err
 		}
-		if !r.URL.Query().Has("attempt") { // the output of an earlier attempt no longer changes
+		if !r.URL.Query().Has("attempt") { // the output of an earlier attempt does not change
 			p.Live = "/live?" + url.Values{"page": {r.URL.RequestURI()}}.Encode()
 		}
 		s.render(w, http.StatusOK, vw.name, p)
@@ -117,7 +118,7 @@ func (s *Server) show(vw *view) func(http.ResponseWriter, *http.Request, *visito
 	}
 }
 
-// still returns a handler that replies with a page that is not updated.
+// still returns a handler that replies with a page without updates.
 func (s *Server) still(name string, make func(context.Context, *visitor, *url.URL) (page, error)) func(
 	http.ResponseWriter, *http.Request, *visitor) error {
 	return func(w http.ResponseWriter, r *http.Request, v *visitor) error {
@@ -146,8 +147,8 @@ func execute(name, part string, p page) []byte {
 	return out.Bytes()
 }
 
-// message replies with a page that says what is wrong and what to do. For a visitor with access, it includes
-// the navigation.
+// message replies with a page that contains an error and the next step. If the visitor has access,
+// the page also contains the navigation.
 func (s *Server) message(w http.ResponseWriter, r *http.Request, status int, err error) {
 	text, todo, _ := strings.Cut(err.Error(), ": queuectl ")
 	var p page
@@ -162,11 +163,11 @@ func (s *Server) message(w http.ResponseWriter, r *http.Request, status int, err
 	s.render(w, status, "message", p)
 }
 
-// messageData is the data of a message: what is wrong, and the arguments of the command to run. Todo is "" if
-// no command helps.
+// messageData is the content of a message: the error, and the arguments of the queuectl command to
+// run next. Todo is "" if no command helps.
 type messageData struct{ Text, Todo string }
 
-// newPage returns a page with the data that all pages for a visitor have.
+// newPage returns a page with the data that all pages of a visitor have in common.
 func (v *visitor) newPage(ctx context.Context, title, at, cli string) (page, error) {
 	p := page{Title: title, At: at, CLI: cli, Token: v.token}
 	if err := v.setRight(ctx, &p); err != nil {
@@ -177,7 +178,7 @@ func (v *visitor) newPage(ctx context.Context, title, at, cli string) (page, err
 	return p, err
 }
 
-// setRight sets the visitor's right and name on a page.
+// setRight sets the right and the name of the visitor on a page.
 func (v *visitor) setRight(ctx context.Context, p *page) error {
 	who, err := v.client.Whoami(ctx, control.Nothing{})
 	if p.Right = who.Right; p.Token != "" {

@@ -11,8 +11,8 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// routes registers the handlers of all paths. Requests that change something are POSTs with the token of a
-// form.
+// routes registers the handlers of all paths. A request that changes something must be a POST with
+// the token of a form.
 func (s *Server) routes(mux *http.ServeMux) {
 	for path, vw := range views {
 		mux.HandleFunc("GET "+path, s.forVisitor(s.show(vw)))
@@ -40,7 +40,7 @@ func (s *Server) routes(mux *http.ServeMux) {
 	}
 	mux.HandleFunc("GET /open", s.showSignIn)
 	mux.HandleFunc("POST /open", s.signIn)
-	assets, _ := fs.Sub(assetFiles, "assets") // the directory is embedded, so Sub returns no error
+	assets, _ := fs.Sub(assetFiles, "assets") // Sub returns no error, because the directory is embedded
 	files := http.StripPrefix("/assets/", http.FileServerFS(assets))
 	mux.HandleFunc("GET /assets/", func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Cache-Control", "max-age=300")
@@ -59,8 +59,9 @@ func (s *Server) routes(mux *http.ServeMux) {
 	})
 }
 
-// methodsOf returns the HTTP methods that the path of a request supports, or nil if the path has no handler.
-// A method is not included if the mux only redirects to the path with a trailing slash.
+// methodsOf returns the HTTP methods that the path of a request supports. It returns nil if the
+// path has no handler. It skips a method for which the mux only redirects to the path with a
+// trailing slash.
 func methodsOf(mux *http.ServeMux, r *http.Request) (list []string) {
 	for _, method := range []string{http.MethodGet, http.MethodPost} {
 		other := r.Clone(r.Context())
@@ -79,11 +80,12 @@ func methodsOf(mux *http.ServeMux, r *http.Request) (list []string) {
 	return list
 }
 
-// forVisitor returns a handler for requests of admitted visitors.
+// forVisitor returns a handler that calls answer for requests of admitted visitors and rejects
+// other requests.
 func (s *Server) forVisitor(answer func(http.ResponseWriter, *http.Request, *visitor) error) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		v, found := s.findVisitor(r)
-		if r.URL.Path == "/metrics" && (!found || v.anonymous) { // the metrics have their own setting
+		if r.URL.Path == "/metrics" && (!found || v.anonymous) { // a separate setting admits readers of the metrics
 			c := s.config.Load()
 			v, found = visitor{session: session{peer: s.opt.Scraper}}, c.Metrics && !c.Proxy && s.local(r)
 		}
@@ -99,8 +101,8 @@ func (s *Server) forVisitor(answer func(http.ResponseWriter, *http.Request, *vis
 	}
 }
 
-// showSignIn shows the page of a sign-in link with a button that uses the link. Programs that only open the
-// link, such as link previews, therefore do not use it up.
+// showSignIn shows the page of a sign-in link. The page has a button that uses the link. So
+// programs that only open the link, such as link previews, do not use it up.
 func (s *Server) showSignIn(w http.ResponseWriter, r *http.Request) {
 	s.render(w, http.StatusOK, "open", page{Title: "Open", Main: r.URL.Query().Get("link")})
 }

@@ -9,13 +9,13 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// filter selects the jobs of a list or of a form, as given in the page's query.
+// filter selects the jobs of a list or a form. The query of the page contains it.
 type filter struct {
 	// Q is a pattern for ids. Label has the form NAME=VALUE. A field that is "" matches all jobs.
 	State, Queue, User, Q, Label string
 }
 
-// filterNames are the query parameters of a filter.
+// filterNames contains the query parameters of a filter.
 var filterNames = []string{"state", "queue", "user", "q", "label"}
 
 // filterOf reads a filter from a query.
@@ -51,7 +51,7 @@ func (f filter) labels() control.Labels {
 	return control.Labels{name: value}
 }
 
-// list returns the API request for these jobs.
+// list returns the API request for the jobs of the filter.
 func (f filter) list() control.List {
 	params := control.List{Queue: f.Queue, User: f.User, IDGlob: f.Q, Label: f.labels()}
 	if f.State != "" {
@@ -60,7 +60,7 @@ func (f filter) list() control.List {
 	return params
 }
 
-// command returns the command that lists these jobs.
+// command returns the command line that lists the jobs of the filter.
 func (f filter) command() string {
 	cli := "queuectl list"
 	for _, part := range [][2]string{{"--state", f.State}, {"--queue", f.Queue}, {"--user", f.User}, {"--id-glob", f.Q},
@@ -72,14 +72,14 @@ func (f filter) command() string {
 	return cli
 }
 
-// tab is the tab of one state above a list.
+// tab is the tab of one state above a list of jobs.
 type tab struct {
 	State, Path string
 	Count       int64
 }
 
-// tabs returns the tabs for the same list in each state. The known counts are those of the whole queue, so
-// the tabs of a filtered list show no counts.
+// tabs returns one tab per state. Each leads to the same list in that state. Only the counts of the
+// whole queue are known, so the tabs of a filtered list show no counts.
 func (f filter) tabs(st *control.Status) (list []tab) {
 	for _, s := range append([]string{""}, stateNames()...) {
 		t := tab{State: s, Count: -1}
@@ -101,15 +101,15 @@ func stateNames() (names []string) {
 	return names
 }
 
-// selectionNames are the parameters that a form for many jobs has in addition to filterNames.
+// selectionNames contains the parameters that a form for many jobs has in addition to filterNames.
 var selectionNames = []string{"id", "verb", "token", "n"}
 
-// selectionOf returns the jobs that a form selects: the marked ones, or else all that match the filter and to
-// which the action applies.
+// selectionOf returns the jobs that a form selects. These are the marked jobs. If no job is marked,
+// they are all jobs that match the filter and to which the action applies.
 func selectionOf(q url.Values, vb *verb) (p control.Selection, f filter, err error) {
 	for name := range q {
 		if !slices.Contains(filterNames, name) && !slices.Contains(selectionNames, name) {
-			// A misspelled filter would select other jobs than intended.
+			// A misspelled filter must not select other jobs than intended.
 			return p, f, queue.Invalid(queue.Clip(name), "unknown filter; use one of: %s", strings.Join(filterNames, ", "))
 		}
 	}

@@ -1,8 +1,8 @@
-// Package dashboard serves a queue to browsers and scripts over HTTP: the web page, and the results of
-// read-only methods as JSON. It accesses the queue through the control API in the name of the visitor. Each
+// Package dashboard serves a queue to browsers and scripts over HTTP: as web pages, and as JSON
+// with the results of read-only methods. It uses the control API with the visitor's identity. Each
 // request therefore has the visitor's rights and limits.
 //
-// Start with Server. routes.go lists the paths.
+// Start with Server. The file routes.go lists the paths.
 package dashboard
 
 import (
@@ -29,30 +29,32 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// Limits of requests.
+// These constants are limits on requests.
 const (
 	maxHeader     = 16 << 10 // maximum size of the headers in bytes
 	maxBody       = 64 << 10 // maximum size of a visitor's request body in bytes
-	maxBodyNone   = 4 << 10  // maximum size of a request body without a visitor, in bytes
+	maxBodyNone   = 4 << 10  // maximum size of the request body of a client without a session, in bytes
 	headerTimeout = 5 * time.Second
 	bodyTimeout   = 10 * time.Second
-	sendTimeout   = 30 * time.Second // time limit for sending a response or one piece of a stream
+	sendTimeout   = 30 * time.Second // time limit for sending a response or one part of a stream
 	idleTimeout   = 10 * time.Second
 	closeTimeout  = 500 * time.Millisecond
 )
 
-// Options are the parts of the service that a server needs.
+// Options contains the parts of the service that a server needs.
 type Options struct {
-	ClientAs func(control.Peer) *control.Client // returns a client with the identity of a peer
-	// Anonymous is the identity of requests without a session, if they are allowed.
+	ClientAs func(control.Peer) *control.Client // returns a client that acts as a peer
+	// Anonymous is the identity of requests without a session, if such requests are allowed.
 	Anonymous control.Peer
 	Scraper   control.Peer // identity of requests that only read the metrics
-	// Listeners holds the listeners that the system passed. If there are any, they replace Config.Listen.
+	// Listeners contains the listeners that the system passed to the service. If there are any,
+	// they replace Config.Listen.
 	Listeners []net.Listener
 	Log       *slog.Logger
 }
 
-// Server serves the page. It is off until Set is called. Its methods are safe for concurrent use.
+// Server serves the page. It serves nothing until Set is called. Its methods are safe for
+// concurrent use.
 type Server struct {
 	opt         Options
 	config      atomic.Pointer[Config]
@@ -68,15 +70,15 @@ type Server struct {
 	address string       // address in the format of Config.Listen
 	port    int          // TCP port; 0 for a Unix socket
 
-	endStreams context.CancelFunc // ends all streams and the guard of the socket's file
+	endStreams context.CancelFunc // ends all streams, and the goroutine that recreates the socket file
 	cancel     context.CancelFunc // cancels all requests
 }
 
-// streamsKey is the key of a value in a request's context. The value is the context that ends when all
-// streams must end.
+// streamsKey is the context key of the context that ends when all streams must end.
 type streamsKey struct{}
 
-// streaming makes a request end when the page closes. The page waits for other requests to finish.
+// streaming makes a request end when the page closes. When it closes, the page waits only for other
+// requests.
 func streaming(r *http.Request) (*http.Request, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(r.Context())
 	stop := context.AfterFunc(r.Context().Value(streamsKey{}).(context.Context), cancel)
@@ -86,21 +88,23 @@ func streaming(r *http.Request) (*http.Request, context.CancelFunc) {
 	}
 }
 
-// New returns a server that is not listening yet.
+// New returns a server that does not listen yet.
 func New(o Options) *Server {
 	s := &Server{opt: o, crossOrigin: http.NewCrossOriginProtection(), feeds: newFeeds(), connLimit: newConnLimit()}
 	s.config.Store(&Config{})
 	return s
 }
 
-// newName returns a random name below localhost that other users do not know. A browser sends cookies to all
-// ports of a name, and other users may listen on these ports. See docs/decisions/0083.
+// newName returns a random name below localhost that other users do not know. Browsers send the
+// cookies of a name to all its ports, and other users may listen on these ports. See
+// docs/decisions/0083.
 func newName() string {
 	return "q" + strings.NewReplacer("-", "a", "_", "b").Replace(strings.ToLower(newSecret()[:20])) + ".localhost"
 }
 
-// Set applies a configuration: it moves the page to the configured address and reads the certificates again.
-// If the page cannot listen there, it returns an error and keeps the previous configuration.
+// Set applies a configuration. It moves the page to the configured address and reads the
+// certificates again. If the page cannot listen at that address, Set returns an error and keeps the
+// previous configuration.
 func (s *Server) Set(c Config) error {
 	if path, unix := strings.CutPrefix(c.Listen, "unix:"); unix {
 		c.Listen = "unix:" + filepath.Clean(path)
@@ -116,7 +120,8 @@ func (s *Server) Set(c Config) error {
 		addresses = []string{c.Listen}
 	}
 	for _, c.Listen = range slices.Backward(addresses) {
-		// The loop checks the first address last, so that c.Listen is the first address in the end.
+		// The loop checks the first address last, so that c.Listen is the first address after the
+		// loop.
 		if err := c.Check(); err != nil {
 			return err
 		}
@@ -157,7 +162,8 @@ func (s *Server) Set(c Config) error {
 	return err
 }
 
-// open starts listening at the configured address, then ends the previous server. The caller holds mu.
+// open starts listening at the configured address and then ends the previous server. The caller
+// holds mu.
 func (s *Server) open(c Config, pair *tls.Certificate) (err error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	streams, endStreams := context.WithCancel(ctx)
@@ -206,10 +212,10 @@ func addressOf(l net.Listener) string {
 	return l.Addr().String()
 }
 
-// listen opens the sockets of the page, at least one. It keeps the file of a Unix socket in place until ctx
-// ends.
+// listen opens the sockets of the page, at least one. If the file of a Unix socket is removed, it
+// is created again, until ctx ends.
 func (s *Server) listen(ctx context.Context, address string) (list []net.Listener, err error) {
-	for _, handed := range s.opt.Listeners { // duplicate them, so that the originals stay open for later
+	for _, handed := range s.opt.Listeners { // duplicate them, so that the originals stay open for the next call
 		l, err := duplicate(handed)
 		if err != nil {
 			for _, l := range list {
@@ -237,7 +243,7 @@ func socketTypeError(network string) error {
 		"address", network)
 }
 
-// duplicate returns another listener on the same socket.
+// duplicate returns a second listener on the same socket.
 func duplicate(l net.Listener) (net.Listener, error) {
 	filer, ok := l.(interface{ File() (*os.File, error) })
 	if !ok {
@@ -266,7 +272,7 @@ func (s *Server) close() {
 	s.endStreams()
 	within, done := context.WithTimeout(context.Background(), closeTimeout)
 	defer done()
-	if s.http.Shutdown(within) != nil { // Shutdown lets requests in progress finish, until the time limit
+	if s.http.Shutdown(within) != nil { // Shutdown lets requests in progress finish within the time limit
 		s.http.Close()
 	}
 	s.cancel()
@@ -300,14 +306,14 @@ func (s *Server) Address() string {
 	return s.address
 }
 
-// Link returns a URL that starts one session of a peer, and when it expires, after one minute. An error is a
-// *queue.Error.
+// Link returns a URL that starts one session of a peer. The URL expires after one minute, at the
+// returned time. The error is a *queue.Error.
 func (s *Server) Link(p control.Peer) (url string, expires time.Time, err error) {
 	s.mu.Lock()
 	address, port := s.address, s.port
 	s.mu.Unlock()
 	c := s.config.Load()
-	scheme, host := "http", newName() // a new name for each link, under which no other cookies are sent
+	scheme, host := "http", newName() // each link has a new name, for which the browser has no cookies yet
 	if c.TLSCert != "" || c.Proxy {
 		scheme = "https"
 	}
@@ -335,8 +341,8 @@ func (s *Server) Link(p control.Peer) (url string, expires time.Time, err error)
 // secure reports whether a request was sent over TLS to this server or to the proxy.
 func (s *Server) secure(r *http.Request) bool { return r.TLS != nil || s.config.Load().Proxy }
 
-// cookie returns the name of the session cookie. With TLS, the prefix __Host- makes browsers send it only to
-// this host.
+// cookie returns the name of the session cookie. With TLS, the name has the prefix __Host-, so that
+// browsers send the cookie only to this host.
 func (s *Server) cookie(r *http.Request) string {
 	if s.secure(r) {
 		return "__Host-queuectl"
@@ -344,7 +350,8 @@ func (s *Server) cookie(r *http.Request) string {
 	return "queuectl"
 }
 
-// setCookie stores the secret of a session in the browser's cookie. An empty secret deletes the cookie.
+// setCookie stores the secret of a session in a cookie of the browser. An empty secret deletes the
+// cookie.
 func (s *Server) setCookie(w http.ResponseWriter, r *http.Request, secret string) {
 	age := int(sessionLifetime / time.Second)
 	if secret == "" {
@@ -354,14 +361,15 @@ func (s *Server) setCookie(w http.ResponseWriter, r *http.Request, secret string
 		HttpOnly: true, SameSite: http.SameSiteStrictMode})
 }
 
-// visitor is the sender of a request.
+// visitor is the user who sends a request.
 type visitor struct {
 	session
 	anonymous bool // the visitor has no session, but the page allows anonymous access
 	client    *control.Client
 }
 
-// findVisitor returns the sender of a request. found is false if the request is not admitted.
+// findVisitor returns the visitor of a request. The result found is false if the request is not
+// admitted.
 func (s *Server) findVisitor(r *http.Request) (v visitor, found bool) {
 	if sess, open := s.sessions.find(r, s.cookie(r)); open {
 		return visitor{session: sess}, true
@@ -376,14 +384,14 @@ func (s *Server) findVisitor(r *http.Request) (v visitor, found bool) {
 // clientOf returns a client with the visitor's identity. The caller must close it.
 func (s *Server) clientOf(v *visitor) *control.Client { return s.opt.ClientAs(v.peer) }
 
-// local reports whether a request was sent from this machine, and not forwarded by a proxy.
+// local reports whether a request was sent from this machine and not forwarded by a proxy.
 func (s *Server) local(r *http.Request) bool {
 	addr, ok := r.Context().Value(http.LocalAddrContextKey).(*net.TCPAddr)
 	return ok && addr.IP.IsLoopback() && !forwarded(r)
 }
 
-// headers are set on each response. They forbid loading resources from other sites, embedding the page in
-// another page, and caching.
+// headers contains the headers of every response. They forbid loading resources from other sites,
+// embedding the page in another page, and caching.
 var headers = map[string]string{
 	"Cache-Control": "no-store",
 	"Content-Security-Policy": "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self' data:; " +
@@ -395,10 +403,10 @@ var headers = map[string]string{
 	"X-Frame-Options":              "DENY",
 }
 
-// compress compresses responses of more than a kilobyte for browsers that accept it. A response may contain
-// the token of a session next to text from the URL. Compression could leak such a token to another site that
-// makes the browser send requests (BREACH). Since the session's cookie is SameSite=Strict, these requests
-// have no session and get no token.
+// compress compresses responses of more than a kilobyte for browsers that accept it. A response may
+// contain the session's token next to text from the URL. Compression can leak such a token to
+// another site that makes the browser send requests (BREACH). Such requests have no session and get
+// no token here, because the session cookie is SameSite=Strict.
 func compress(h http.Handler) http.Handler {
 	wrap, err := gzhttp.NewWrapper(gzhttp.MinSize(1 << 10))
 	if err != nil {
@@ -439,7 +447,7 @@ func (s *Server) handler() http.Handler {
 		}
 		v, known := s.findVisitor(r)
 		if v.token == "" {
-			w.Header().Set("Connection", "close") // requests without a session keep no connection open
+			w.Header().Set("Connection", "close") // requests without a session must not keep connections open
 		}
 		if err := s.crossOrigin.Check(r); err != nil {
 			s.fail(w, r, queue.Errorf(queue.CodeDenied, "the request comes from another web site, so it was refused"))
@@ -456,7 +464,7 @@ func (s *Server) handler() http.Handler {
 		}
 		r.Body = http.MaxBytesReader(w, r.Body, most)
 		if r.URL.Path == "/live" || r.URL.Path == "/api/events" {
-			mux.ServeHTTP(w, r) // without compression, so that an event reaches the browser immediately
+			mux.ServeHTTP(w, r) // no compression, so that an event reaches the browser immediately
 			return
 		}
 		compressed.ServeHTTP(w, r)

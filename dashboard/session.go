@@ -13,37 +13,37 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// Limits of links and sessions. See docs/decisions/0083.
+// These constants are limits on links and sessions. See docs/decisions/0083.
 const (
 	linkLifetime    = time.Minute
 	sessionLifetime = 12 * time.Hour
 	maxUserLinks    = 16          // maximum number of unused links of one user; a new link replaces the oldest
 	maxUserSessions = 32          // maximum number of sessions of one user; a new session replaces the oldest
-	failureWindow   = time.Second // in each such period, maxFailures invalid links get a normal reply
+	failureWindow   = time.Second // in each such period, at most maxFailures invalid links get a normal reply
 	maxFailures     = 5
 )
 
-// session is the identity of a browser that was admitted.
+// session is the identity of a browser that has signed in.
 type session struct {
 	peer    control.Peer
-	host    string // host name that the session is valid for, without the port
+	host    string // host name, without the port, for which the session is valid
 	expires time.Time
 	token   string // token of the session's forms
 }
 
-// sessions holds the links and sessions of one service run. It stores secrets as hashes. Its methods are safe
-// for concurrent use.
+// sessions contains the links and sessions since the start of the service. It stores secrets only
+// as hashes. Its methods are safe for concurrent use.
 type sessions struct {
 	mu            sync.Mutex
-	links         map[[sha256.Size]byte]session // unused links, by the hash of their secret
+	links         map[[sha256.Size]byte]session // unused links, by the hash of the secret
 	openSessions  map[[sha256.Size]byte]session
 	failures      int // number of invalid secrets since failuresSince
 	failuresSince time.Time
 }
 
-// link returns a secret that admits a browser once, as a peer on a host.
+// link returns a secret with which a browser can sign in once, as a peer on a host.
 func (s *sessions) link(p control.Peer, host string) (secret string) {
-	p.PID, p.Right = 0, control.None // the right is checked at each request
+	p.PID, p.Right = 0, control.None // each request checks the right again
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	secret = newSecret()
@@ -52,8 +52,8 @@ func (s *sessions) link(p control.Peer, host string) (secret string) {
 	return secret
 }
 
-// signIn exchanges a link for a session on the same host and returns the session's secret. An error is a
-// *queue.Error.
+// signIn exchanges the secret of a link for a session on the same host, and returns the secret of
+// the session. The error is a *queue.Error.
 func (s *sessions) signIn(secret, host string) (string, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -84,7 +84,7 @@ func (s *sessions) countFailure() error {
 	return errLink
 }
 
-// find returns the session of a request, and whether there is one.
+// find returns the session of a request, if it exists.
 func (s *sessions) find(r *http.Request, cookie string) (sess session, found bool) {
 	for _, c := range r.CookiesNamed(cookie) {
 		s.mu.Lock()
@@ -106,13 +106,13 @@ func (s *sessions) signOut(r *http.Request, cookie string) {
 	}
 }
 
-// hasToken reports whether a form was made for the session.
+// hasToken reports whether a form was created for this session.
 func (s *session) hasToken(token string) bool {
 	return s.token != "" && subtle.ConstantTimeCompare([]byte(token), []byte(s.token)) == 1
 }
 
-// addSession adds a link or session. It removes those that have expired and, if the user has too many, the user's
-// oldest.
+// addSession adds a link or a session. It removes the expired ones. If the user then has too many,
+// it removes the oldest of the user.
 func addSession(sessions map[[sha256.Size]byte]session, secret string, one session,
 	most int) map[[sha256.Size]byte]session {
 	if sessions == nil {

@@ -23,14 +23,14 @@ func visits(secret string) *http.Request {
 	return r
 }
 
-// A link lasts one minute, a session 12 hours.
+// A link is valid for one minute, and a session for 12 hours.
 func TestLinksAndSessionsExpire(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var s sessions
 		late, soon := s.link(control.Peer{UID: 7}, "a.localhost"), ""
 		time.Sleep(linkLifetime)
 		if _, err := s.signIn(late, "a.localhost"); !errors.Is(err, queue.ErrDenied) {
-			t.Errorf("after a minute a link is answered by %v", err)
+			t.Errorf("sign-in with a link after one minute returned %v", err)
 		}
 		soon = s.link(control.Peer{UID: 7, PID: 12, Right: control.Admin}, "a.localhost")
 		time.Sleep(linkLifetime - time.Millisecond)
@@ -45,16 +45,16 @@ func TestLinksAndSessionsExpire(t *testing.T) {
 		}
 		time.Sleep(sessionLifetime - time.Millisecond)
 		if _, found := s.find(visits(secret), "queuectl"); !found {
-			t.Error("it has ended before its time")
+			t.Error("the session has ended before 12 hours")
 		}
 		time.Sleep(time.Millisecond)
 		if _, found := s.find(visits(secret), "queuectl"); found {
-			t.Error("it has not ended")
+			t.Error("the session is still valid after 12 hours")
 		}
 	})
 }
 
-// Invalid secrets get at most five normal replies per second. A valid secret is always accepted.
+// At most five invalid secrets per second get a normal reply. A valid secret is always accepted.
 func TestWrongLinksAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var s sessions
@@ -69,19 +69,19 @@ func TestWrongLinksAreBounded(t *testing.T) {
 			}
 		}
 		if denied != maxFailures || late != 100-maxFailures {
-			t.Errorf("%d were denied, %d were asked to wait", denied, late)
+			t.Errorf("%d invalid secrets got the error denied, %d got the error unavailable", denied, late)
 		}
 		if _, err := s.signIn(right, "a.localhost"); err != nil {
 			t.Error(err)
 		}
 		time.Sleep(failureWindow + time.Millisecond)
 		if _, err := s.signIn(newSecret(), "a.localhost"); !errors.Is(err, queue.ErrDenied) {
-			t.Errorf("a second later: %v", err)
+			t.Errorf("an invalid secret one second later: %v", err)
 		}
 	})
 }
 
-// Each user has a limited number of links and sessions. A new one replaces the user's oldest.
+// The number of links and sessions is limited per user. A new one replaces the oldest of the user.
 func TestUsersLinksAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var s sessions
@@ -97,7 +97,7 @@ func TestUsersLinksAreBounded(t *testing.T) {
 			}
 		}
 		if n := len(s.openSessions); n != maxUserLinks+1 {
-			t.Errorf("%d sessions", n)
+			t.Errorf("%d sessions are open after more links than the limit were used", n)
 		}
 		for range 2 * maxUserSessions {
 			time.Sleep(time.Millisecond)
@@ -106,12 +106,12 @@ func TestUsersLinksAreBounded(t *testing.T) {
 			}
 		}
 		if n := len(s.openSessions); n != maxUserSessions+1 {
-			t.Errorf("%d sessions", n)
+			t.Errorf("the user has %d sessions", n)
 		}
 	})
 }
 
-// Of the control sequences in a job's output, only the eight colours affect a page.
+// Of the control sequences in a job's output, a page keeps only those for the eight colours.
 func TestRunsOfALine(t *testing.T) {
 	for text, want := range map[string][][2]string{
 		"plain":                     {{"plain", ""}},
@@ -137,8 +137,8 @@ func TestRunsOfALine(t *testing.T) {
 	}
 }
 
-// Output from a terminal is shown as text: each line as it was in the end, with colours. The result does not
-// depend on how the output is split into pieces.
+// A page shows the output of a terminal as text: the final state of each line, with colours. The
+// result does not depend on how the output is split into pieces.
 func TestOutputOfATerminalIsText(t *testing.T) {
 	var o outputLines
 	var list []line
@@ -168,7 +168,7 @@ func TestOutputOfATerminalIsText(t *testing.T) {
 	}
 }
 
-// The output on a page has a limited number of lines and bytes, whatever a job prints.
+// The number of lines and bytes of output on a page is limited, whatever a job prints.
 func TestLinesAreBounded(t *testing.T) {
 	long := new(outputLines).next(&control.Piece{Stream: "stdout", Text: "\x1b[31m" + strings.Repeat("x", 1<<20)})
 	if len(long) != 1 || long[0].size() > maxLineBytes+500 ||
@@ -191,11 +191,11 @@ func TestLinesAreBounded(t *testing.T) {
 	}
 	if short := new(outputLines).next(&control.Piece{Stream: "stderr", Text: "a\nb\n"}); len(short) != 2 ||
 		!short[0].Err || short[1].Runs[0][0] != "b" {
-		t.Errorf("%+v", short)
+		t.Errorf("a short line is shown as %+v", short)
 	}
 }
 
-// Each job has its own page path, whatever its id is.
+// Each job has its own path, whatever its id contains.
 func TestPathsOfJobs(t *testing.T) {
 	for id, want := range map[string]string{
 		"17": "/jobs/17", "a/b@c": "/jobs/a/b@c", "x/../y": "/job?id=x%2F..%2Fy", "a//b": "/job?id=a%2F%2Fb",
@@ -209,14 +209,14 @@ func TestPathsOfJobs(t *testing.T) {
 	}
 }
 
-// Each link has a random host name.
+// Each sign-in link has a random host name.
 func TestNamesOfLinks(t *testing.T) {
 	if a, b := newName(), newName(); a == b || !strings.HasSuffix(a, ".localhost") || len(a) < 25 {
-		t.Errorf("two links are of %s and %s", a, b)
+		t.Errorf("two links have the host names %s and %s", a, b)
 	}
 }
 
-// A dependency graph is drawn with a limited number of branches.
+// The number of drawn branches of a dependency graph is limited.
 func TestWideTreesAreBounded(t *testing.T) {
 	tree := &control.TreeView{Nodes: []control.TreeNode{{Seq: 1}}}
 	for i := range 5000 {
@@ -224,11 +224,11 @@ func TestWideTreesAreBounded(t *testing.T) {
 		tree.Edges = append(tree.Edges, control.TreeEdge{Parent: 1, Child: int64(i + 2)})
 	}
 	if got := layoutTree(tree); len(got.Above)+len(got.Below) != maxBranches || !got.More {
-		t.Errorf("%d branches, more: %v", len(got.Above)+len(got.Below), got.More)
+		t.Errorf("the graph has %d branches, more: %v", len(got.Above)+len(got.Below), got.More)
 	}
 }
 
-// An address beyond loopback requires TLS and host names.
+// A page at an address beyond loopback requires TLS and host names.
 func TestWhereThePageMayBe(t *testing.T) {
 	for _, c := range []struct {
 		config Config

@@ -8,11 +8,11 @@ import (
 	"weak"
 )
 
-// heldKey is the context key of a value. The test below observes when that value is garbage-collected.
+// heldKey is the context key of a value. The test observes when the value is garbage-collected.
 type heldKey struct{}
 
-// A stream that has ended is garbage-collected while the page is still running. Closing the page ends the
-// remaining streams.
+// After the end of a stream, its request is garbage-collected, even if the page is still running.
+// Closing the page ends the remaining streams.
 func TestStreamsLeaveNothing(t *testing.T) {
 	streams, end := context.WithCancel(t.Context())
 	defer end()
@@ -26,7 +26,7 @@ func TestStreamsLeaveNothing(t *testing.T) {
 	left := once()
 	runtime.GC()
 	if left.Value() != nil {
-		t.Error("the request of a stream that has ended is held")
+		t.Error("the request of an ended stream was not garbage-collected")
 	}
 	r, done := streaming(httptest.NewRequest("GET", "/live", nil).WithContext(base))
 	defer done()

@@ -21,14 +21,14 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// fakeQueue is a queue whose answers have a value in every field, or in none. It also decides the right of
-// each request.
+// fakeQueue is a queue whose responses have either a value in every field or no values. It also
+// decides the right of each request.
 type fakeQueue struct {
 	control.API
 	control.Authorizer
 	filled   bool
-	manyDead bool   // there are more dead jobs than a page groups, each with another program
-	state    string // state of every job; "" only if the fields have no values
+	manyDead bool   // more dead jobs exist than a page groups, each with a different program
+	state    string // state of every job; "" only if filled is false
 	hidden   string // the part of a job that is hidden
 	right    control.Right
 	user     string // name of the visitor
@@ -45,7 +45,7 @@ func (f *fakeQueue) client() *control.Client {
 		slog.New(slog.DiscardHandler)).ClientAs(control.Peer{})
 }
 
-// answer returns an answer of the queue.
+// answer returns a response of the queue.
 func answer[T any](f *fakeQueue) (v T, err error) {
 	if f.filled {
 		f.fill(reflect.ValueOf(&v).Elem(), "")
@@ -53,7 +53,7 @@ func answer[T any](f *fakeQueue) (v T, err error) {
 	return v, nil
 }
 
-// fill sets a value, which is a field with that name, and all values in it.
+// fill sets v, which is a field with the given name, and all values inside it.
 func (f *fakeQueue) fill(v reflect.Value, name string) {
 	switch special := map[string]string{"State": f.state, "Hidden": f.hidden, "User": "ann", "Health": "degraded: no worker",
 		"Cron": "@reboot"}[name]; {
@@ -119,7 +119,7 @@ func (f *fakeQueue) List(context.Context, control.List) (control.JobPage, error)
 
 func (f *fakeQueue) Show(context.Context, control.Show) (control.JobDetail, error) {
 	d, err := answer[control.JobDetail](f)
-	if f.filled { // an attempt with an error, one that runs, and one without an error
+	if f.filled { // add an attempt with an error, a running attempt and an attempt without an error
 		d.History = append(d.History, control.Attempt{FinishedAt: 1, ExitCode: new(int64)})
 	}
 	return d, err
@@ -133,7 +133,7 @@ func (f *fakeQueue) Why(context.Context, control.WhyParams) (control.Why, error)
 	return w, err
 }
 
-// Tree returns a chain of two dependants and more dependants of the last than a page shows.
+// Tree returns a chain of two dependants. The last one has more dependants than a page shows.
 func (f *fakeQueue) Tree(context.Context, control.Tree) (control.TreeView, error) {
 	t, err := answer[control.TreeView](f)
 	if f.filled {
@@ -202,8 +202,8 @@ func (f *fakeQueue) Cancel(context.Context, control.Selection) (control.BulkResu
 // branchMark matches the marks that markedTemplates adds.
 var branchMark = regexp.MustCompile("\x00([^\x00]*)\x00")
 
-// markedTemplates returns the templates of the pages as text templates, with a mark at the beginning of each
-// list of nodes, such as a branch of an if, and all marks.
+// markedTemplates returns the templates of the pages as text templates, with a mark at the
+// beginning of each list of nodes. A branch of an if is such a list. It also returns all marks.
 func markedTemplates(t *testing.T) (all map[string]*template.Template, marks []string) {
 	all = map[string]*template.Template{}
 	seen := map[*parse.ListNode]bool{}
@@ -215,7 +215,7 @@ func markedTemplates(t *testing.T) (all map[string]*template.Template, marks []s
 			eachList(part.Root, func(l *parse.ListNode) {
 				uses := func(n parse.Node) bool { return n.Type() != parse.NodeText }
 				if seen[l] || !slices.ContainsFunc(l.Nodes, uses) {
-					return // the list uses no field and no function
+					return // the list uses neither a field nor a function
 				}
 				seen[l] = true
 				mark, _ := part.ErrorContext(l.Nodes[0]) // the position in the file
@@ -231,7 +231,7 @@ func markedTemplates(t *testing.T) (all map[string]*template.Template, marks []s
 	return all, marks
 }
 
-// eachList calls f for a list of nodes and all lists in it, the inner ones first.
+// eachList calls f for a list of nodes and for all lists inside it, inner lists first.
 func eachList(l *parse.ListNode, f func(*parse.ListNode)) {
 	if l == nil {
 		return
@@ -254,9 +254,10 @@ func eachList(l *parse.ListNode, f func(*parse.ListNode)) {
 	f(l)
 }
 
-// Every page, and every part that a live update sends, is rendered from answers with a value in every field
-// and from answers without values, for every state of the jobs and for visitors with different rights. This
-// executes every branch of every template, so each field and function that a template uses exists.
+// The test renders every page, and every part that a live update sends, from responses with a value
+// in every field and from responses without values. It does so for every state of the jobs, and for
+// visitors with different rights. That executes every branch of every template, so each field and
+// function that a template uses exists.
 func TestTemplatesUseExistingFields(t *testing.T) {
 	marked, unused := markedTemplates(t)
 	render := func(name, path string, parts []string, p page) {
@@ -303,13 +304,13 @@ func TestTemplatesUseExistingFields(t *testing.T) {
 					render("bulk", path, nil, p)
 				case err == nil:
 					render("dead_action", path, nil, p)
-				case f.filled || !errors.Is(err, queue.ErrNotFound): // without values, there is no dead job
+				case f.filled || !errors.Is(err, queue.ErrNotFound): // without values, no dead job exists
 					t.Fatalf("%s: %v", path, err)
 				}
 			}
 		}
 	}
-	// There are more dead jobs than the page groups.
+	// More dead jobs exist than the page groups.
 	v := &visitor{client: (&fakeQueue{filled: true, manyDead: true, state: "dead", right: control.Operate}).client()}
 	defer v.client.Close()
 	for _, query := range []string{"", "error=text", "error=none"} {
@@ -324,6 +325,6 @@ func TestTemplatesUseExistingFields(t *testing.T) {
 	}
 	render("open", "/open", nil, page{Title: "Open", Main: "secret"})
 	for _, mark := range unused {
-		t.Errorf("%s: this branch is not executed", mark)
+		t.Errorf("%s: the test did not execute this branch", mark)
 	}
 }

@@ -54,12 +54,12 @@ var functions = template.FuncMap{
 	"visible":     visible,
 }
 
-// onJob returns a template's function for a function that describes a job.
+// onJob converts a function that describes a job to a function for templates.
 func onJob(describe func(*control.Job) string) func(control.Job) string {
 	return func(j control.Job) string { return visible(describe(&j)) }
 }
 
-// visible replaces characters by escapes if they are invisible or change the display order.
+// visible replaces characters that are invisible or change the display order by escapes.
 func visible(text string) string {
 	hides := func(r rune) bool {
 		return r < ' ' && r != '\n' && r != '\t' || r >= 0x7f && r < 0xa0 || termtext.IsInvisible(r) && !termtext.IsJoiner(r)
@@ -87,11 +87,11 @@ func grouped(n int64) string {
 	return s
 }
 
-// plural formats a number with its noun, like "1 job" or "1,200 jobs".
+// plural formats a number and its noun, like "1 job" or "1,200 jobs".
 func plural(n int64, what string) string { return present.PluralOf(n, what, grouped) }
 
-// age returns the time since at, as a clock that the browser advances. The function age of page.js gives its
-// text the same form.
+// age returns the time since at as a clock that the browser advances. The function age in page.js
+// formats its text in the same way.
 func age(at control.Time, now time.Time) template.HTML {
 	if at == 0 {
 		return ""
@@ -100,15 +100,15 @@ func age(at control.Time, now time.Time) template.HTML {
 		max(0, now.Sub(queue.Millis(at).Time()))/time.Second, present.Age(at, now)))
 }
 
-// hint returns a text about an empty list. It marks up the command in it.
+// hint returns a text about an empty list. It marks up the command in the text.
 func hint(text string) template.HTML {
 	text, command, _ := strings.Cut(text, ": queuectl ")
 	return template.HTML(fmt.Sprintf(`<p class="none">%s: <code>queuectl %s</code></p>`, template.HTMLEscapeString(text),
 		template.HTMLEscapeString(command)))
 }
 
-// detail returns the most useful text about a job in a list: why it waits, and the error or the reason of its
-// last attempt.
+// detail returns the most useful text about a job in a list: the reason for which it waits, and the
+// error or the reason of its last attempt.
 func detail(j control.Job, now time.Time) string {
 	text, why := cmp.Or(present.Empty(j.Error), present.Empty(j.Reason)), present.Waits(&j, now)
 	if text != "" && why != "" {
@@ -117,8 +117,8 @@ func detail(j control.Job, now time.Time) string {
 	return visible(why + text)
 }
 
-// moment returns the time that a narrow list shows for a job: its end, its due time if that is to come, its
-// start or its creation, whichever exists first in this order.
+// moment returns the time that a narrow list shows for a job. It is the first of these that exists:
+// the end, a due time in the future, the start, the creation.
 func moment(j control.Job, now time.Time) string {
 	due := present.Due(&j)
 	if !queue.Millis(due).Time().After(now) {
@@ -127,8 +127,9 @@ func moment(j control.Job, now time.Time) string {
 	return present.Clock(cmp.Or(j.FinishedAt, due, j.StartedAt, j.CreatedAt), now)
 }
 
-// rows returns the properties of a job that have a value. The page shows its queue as a link instead, and the
-// run time of a running job as a clock. It leaves out a waiting time that is not final.
+// rows returns the properties of a job that have a value. It leaves out the queue, which the page
+// shows as a link, the run time of a running job, which the page shows as a clock, and a waiting
+// time that is not final.
 func rows(j control.JobDetail) [][2]string {
 	if j.FinishedAt == 0 {
 		j.RunTimeMS = nil
@@ -138,7 +139,7 @@ func rows(j control.JobDetail) [][2]string {
 	})
 }
 
-// ended returns how an attempt of a job ended, or that it is running.
+// ended returns how an attempt of a job ended, or that it is still running.
 func ended(h control.Attempt, j control.JobDetail) string {
 	text := present.Remarks(&h, j.Spec["allow_background"] == true)
 	switch {
@@ -153,7 +154,8 @@ func ended(h control.Attempt, j control.JobDetail) string {
 	return visible(text)
 }
 
-// counted returns the number of jobs in a state. waiting returns the number of waiting jobs.
+// counted returns the number of jobs in a state. The function waiting returns the number of waiting
+// jobs.
 func counted(jobs map[string]int64, state any) int64 { return jobs[fmt.Sprint(state)] }
 
 func waiting(jobs map[string]int64) (n int64) {
@@ -169,12 +171,12 @@ func waiting(jobs map[string]int64) (n int64) {
 type line struct {
 	At  string `json:"at"`
 	Err bool   `json:"err,omitempty"`
-	// Runs holds pairs of a text and its colour. The colour is "" or the last digit of an SGR code from 30 to
-	// 37.
+	// Runs contains pairs of a text and its colour. The colour is "" or the last digit of an SGR
+	// code from 30 to 37.
 	Runs [][2]string `json:"runs,omitempty"`
-	// First means that this line starts a batch, which replaces all previous lines.
+	// First says that this line starts a batch, which replaces all previous lines.
 	First   bool   `json:"first,omitempty"`
-	Part    bool   `json:"part,omitempty"`    // unfinished: the next line replaces it
+	Part    bool   `json:"part,omitempty"`    // the line is unfinished, and the next line replaces it
 	Dropped string `json:"dropped,omitempty"` // text to show instead of output that was not kept
 }
 
@@ -187,7 +189,8 @@ func (l *line) size() int {
 	return n
 }
 
-// Overhead of a line and of one of its runs, in bytes, in addition to their texts.
+// These constants are the memory overhead in bytes of a line and of one of its runs, in addition to
+// their texts.
 const (
 	lineCost = 72
 	runCost  = 32
@@ -196,7 +199,8 @@ const (
 // maxRuns is the maximum number of runs of a line. The last run contains the rest of the line.
 const maxRuns = 200
 
-// Control sequences as defined by ECMA-48, and single control characters except tabs.
+// These expressions match control sequences as defined by ECMA-48, and control characters except
+// tabs.
 var (
 	sequences = regexp.MustCompile("\x1b\\[[0-?]*[ -/]*[@-~]|\x1b\\][^\x07\x1b]*(?:\x07|\x1b\\\\)?|\x1b[ " +
 		"-~]?|[\x00-\x08\x0b-\x1f\x7f]|[\u202a-\u202e\u2066-\u2069]")

@@ -8,7 +8,7 @@ import (
 	"github.com/queuectl/queuectl/control"
 )
 
-// A list says when a waiting job is due, or why it waits, and shows no times that have passed.
+// A list shows when a waiting job is due, or why it waits. It shows no due times in the past.
 func TestDetailSaysWhenAJobIsDue(t *testing.T) {
 	now := time.Date(2026, 12, 24, 12, 0, 0, 0, time.Local)
 	at := func(d time.Duration) control.Time { return control.Time(now.Add(d).UnixMilli()) }
@@ -32,7 +32,7 @@ func TestDetailSaysWhenAJobIsDue(t *testing.T) {
 	}
 }
 
-// The headline names dead jobs, unless there is a more serious problem.
+// The headline of the overview reports dead jobs, unless a more serious problem exists.
 func TestVerdictNamesDeadJobs(t *testing.T) {
 	for _, c := range []struct {
 		health     string
@@ -46,12 +46,13 @@ func TestVerdictNamesDeadJobs(t *testing.T) {
 	} {
 		kind, got := verdict(&control.Status{Health: c.health, Jobs: map[string]int64{"dead": c.dead}})
 		if kind != c.kind || got != c.want {
-			t.Errorf("%s with %d dead: got %s, %q, want %s, %q", c.health, c.dead, kind, got, c.kind, c.want)
+			t.Errorf("health %s with %d dead jobs: got %s, %q, want %s, %q", c.health, c.dead, kind, got, c.kind, c.want)
 		}
 	}
 }
 
-// Invisible characters and characters that reorder others are escaped. Those that are part of an emoji stay.
+// Invisible characters and characters that reorder other characters are escaped, except those that
+// are part of an emoji.
 func TestVisibleEscapesInvisibleCharacters(t *testing.T) {
 	for text, want := range map[string]string{
 		"a\u200bb": `a\u200bb`, "a\u202eb": `a\u202eb`, "a\u2060b": `a\u2060b`, "a\u00adb": `a\u00adb`,
@@ -64,7 +65,7 @@ func TestVisibleEscapesInvisibleCharacters(t *testing.T) {
 	}
 }
 
-// The placeholder of every search field says that it finds jobs by their ids.
+// The placeholder of every search field says that the field finds jobs by id.
 func TestSearchFieldsSayWhatTheyFind(t *testing.T) {
 	field := regexp.MustCompile(`<input type="search" name="q"[^>]* placeholder="([^"]*)"`)
 	for _, name := range []string{"layout.html", "jobs.html"} {
@@ -74,7 +75,7 @@ func TestSearchFieldsSayWhatTheyFind(t *testing.T) {
 		}
 		found := field.FindSubmatch(text)
 		if found == nil || !regexp.MustCompile(`\bid\b.*pattern`).Match(found[1]) {
-			t.Errorf("%s: the search field says %q", name, found)
+			t.Errorf("%s: the placeholder of the search field is %q", name, found)
 		}
 	}
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// Limits for reading certificate files. The files may be on a file system that does not respond, and a change
-// of settings waits until they are read.
+// These constants are limits for reading certificate files. A change of settings waits for the
+// read, and the file system may not respond.
 const (
 	certTimeout  = 5 * time.Second
 	maxCertBytes = 1 << 20 // maximum size of each file in bytes
@@ -61,7 +61,8 @@ func (s *Server) loadCert(cert, key string) (*tls.Certificate, error) {
 	}
 }
 
-// readRegular reads a regular file. Other files, which could block, are an error.
+// readRegular reads a regular file. It returns an error for other files, because reading them could
+// block.
 func readRegular(path string) ([]byte, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0) // a FIFO would block until it has a writer
 	if err != nil {

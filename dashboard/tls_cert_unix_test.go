@@ -10,7 +10,8 @@ import (
 	"testing"
 )
 
-// A certificate file that blocks, such as a FIFO, delays neither a change of settings nor the next attempt.
+// A certificate file that blocks, such as a FIFO, delays neither a change of settings nor the next
+// read.
 func TestUnresponsiveCertificateFileTimesOut(t *testing.T) {
 	fifo := filepath.Join(t.TempDir(), "crt")
 	if err := syscall.Mkfifo(fifo, 0o600); err != nil {
@@ -19,12 +20,12 @@ func TestUnresponsiveCertificateFileTimesOut(t *testing.T) {
 	s := &Server{}
 	for range 2 {
 		if _, err := s.loadCert(fifo, fifo); err == nil || !strings.Contains(err.Error(), "not a regular file") {
-			t.Errorf("a FIFO: %v", err)
+			t.Errorf("reading a FIFO as a certificate: %v", err)
 		}
 	}
 	s.loadingCert.Store(true) // simulates an earlier read that has not ended
 	if _, err := s.loadCert(os.DevNull, os.DevNull); err == nil ||
 		!strings.Contains(err.Error(), "are still being read after an earlier change") {
-		t.Errorf("beside one that hangs: %v", err)
+		t.Errorf("reading a certificate during another read that hangs: %v", err)
 	}
 }

@@ -15,14 +15,14 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// Maximum numbers of rows on the pages.
+// These constants are the maximum numbers of rows on the pages.
 const (
 	overviewRows = 10 // maximum number of jobs in each part of the overview
 	listRows     = 50 // maximum number of jobs on a page of a list
 	sampleRows   = 5  // maximum number of jobs in a preview
 )
 
-// views maps paths to pages.
+// views contains the pages by path.
 var views = map[string]*view{
 	"/{$}": {"overview", overview, []string{"verdict", "strip", "speed", "running", "waiting", "queues", "deads",
 		"done"}, nil, 0},
@@ -34,10 +34,10 @@ var views = map[string]*view{
 	"/workers":      {"workers", workers, []string{"workers"}, nil, 0},
 }
 
-// costlyInterval is the update interval of pages that need expensive queries.
+// costlyInterval is the update interval of pages with expensive queries.
 const costlyInterval = 5 * time.Second
 
-// overview makes the first page, which summarizes the queue.
+// overview creates the first page, which summarises the queue.
 func overview(ctx context.Context, v *visitor, _ *url.URL) (page, error) {
 	p, err := v.newPage(ctx, "", "overview", "queuectl status")
 	if err != nil {
@@ -81,7 +81,7 @@ func verdict(st *control.Status) (kind, headline string) {
 	return kind, "All is well"
 }
 
-// jobs makes a page of the list of jobs.
+// jobs creates a page of the list of jobs.
 func jobs(ctx context.Context, v *visitor, u *url.URL) (page, error) {
 	q := u.Query()
 	f, err := filterOf(q)
@@ -118,8 +118,8 @@ type jobsData struct {
 	Jobs   []control.Job
 	Filter filter
 	Tabs   []tab
-	Did    string // the action that was applied last; "" if none was
-	Done   int64  // number of jobs to which it was applied
+	Did    string // the action that was applied last; "" if none
+	Done   int64  // number of jobs to which that action was applied
 	Next   string // path of the next page; "" on the last page
 }
 
@@ -131,7 +131,7 @@ func jobOf(u *url.URL) control.Name {
 	return control.Name(strings.TrimPrefix(u.Path, "/jobs/"))
 }
 
-// job makes the page of one job.
+// job creates the page of one job.
 func job(ctx context.Context, v *visitor, u *url.URL) (page, error) {
 	id := jobOf(u)
 	p, err := v.newPage(ctx, string(id), "jobs", "queuectl show "+string(id))
@@ -174,28 +174,28 @@ func job(ctx context.Context, v *visitor, u *url.URL) (page, error) {
 // jobData is the data of the page of one job.
 type jobData struct {
 	Job     control.JobDetail
-	Why     *control.Why // nil if the job does not wait
-	Deps    *tree        // nil if the job has no dependencies and no dependants
+	Why     *control.Why // nil if the job is not waiting
+	Deps    *tree        // nil if the job has neither dependencies nor dependants
 	Output  bool         // the visitor may see the output
 	Lines   []line       // the output of the attempt
 	Attempt int          // number of the attempt; 0 means the last one
 }
 
-// branch is a job in a dependency tree, with the jobs below it.
+// branch is a job in a dependency tree together with the jobs below it.
 type branch struct {
 	control.TreeNode
 	How   string
 	Below []branch
 }
 
-// tree holds the dependencies and the dependants of a job.
+// tree contains the dependencies and the dependants of a job.
 type tree struct {
 	Above, Below []branch
-	More         bool // not all branches are drawn
+	More         bool // some branches are not drawn
 }
 
-// layoutTree converts a tree to nested lists with at most maxBranches branches. If a job occurs several
-// times, only its first occurrence shows the jobs below it.
+// layoutTree converts a tree to nested lists with at most maxBranches branches. If a job occurs
+// several times, only its first occurrence has the jobs below it.
 func layoutTree(t *control.TreeView) *tree {
 	result, remaining := &tree{}, maxBranches
 	nodes := map[int64]control.TreeNode{}
@@ -233,13 +233,13 @@ func layoutTree(t *control.TreeView) *tree {
 	return result
 }
 
-// Maximum depth of a drawn tree, and maximum number of its branches.
+// These constants are the maximum depth of a drawn tree and the maximum number of its branches.
 const (
 	maxDepth    = 12
 	maxBranches = 200
 )
 
-// lines returns the last lines that an attempt of a job has printed. The attempt 0 means the last one.
+// lines returns the last output lines of an attempt of a job. Attempt 0 means the last attempt.
 func (v *visitor) lines(ctx context.Context, id control.Name, attempt int) (list []line, err error) {
 	var o outputLines
 	n, bytes, dropped := shownLines, 0, false
@@ -262,13 +262,13 @@ func (v *visitor) lines(ctx context.Context, id control.Name, attempt int) (list
 	return list, err
 }
 
-// Maximum number of lines of output, and of their bytes, in a new page.
+// These constants are the maximum numbers of output lines and of their bytes in a new page.
 const (
 	shownLines = 200
 	shownBytes = 256 << 10
 )
 
-// schedules makes the page of recurring jobs.
+// schedules creates the page of recurring jobs.
 func schedules(ctx context.Context, v *visitor, u *url.URL) (page, error) {
 	p, err := v.newPage(ctx, "Schedules", "schedules", "queuectl schedule list")
 	if err != nil {
@@ -282,7 +282,7 @@ func schedules(ctx context.Context, v *visitor, u *url.URL) (page, error) {
 	for _, s := range list.Schedules[:min(len(list.Schedules), listRows)] {
 		d, err := v.client.ScheduleShow(ctx, control.ScheduleName{Name: s.Name})
 		if errors.Is(err, queue.ErrNotFound) {
-			continue // the schedule was removed in the meantime
+			continue // the schedule was removed meanwhile
 		}
 		if err != nil {
 			return p, err
@@ -303,7 +303,7 @@ type schedulesData struct {
 	Next      string // cursor of the next page; "" on the last page
 }
 
-// span is a period of the statistics page, and the length of the steps in which it is drawn.
+// span is a period of the statistics page and the length of the steps of its graphs.
 type span struct {
 	Name string
 	span time.Duration
@@ -311,14 +311,14 @@ type span struct {
 	step time.Duration
 }
 
-// ranges lists the periods that the statistics page offers.
+// ranges contains the periods that the statistics page offers.
 var ranges = []span{{"1h", time.Hour, "minute", time.Minute}, {"24h", 24 * time.Hour, "hour", time.Hour},
 	{"30d", 30 * 24 * time.Hour, "day", 24 * time.Hour}}
 
-// periodStart returns the time at which a period that ends now began.
+// periodStart returns the start of a period that ends now.
 func periodStart(d time.Duration) control.Time { return control.Time(time.Now().Add(-d).UnixMilli()) }
 
-// statistics makes the page of statistics by queue.
+// statistics creates the page of statistics by queue.
 func statistics(ctx context.Context, v *visitor, u *url.URL) (page, error) {
 	chosen := ranges[1]
 	if text := u.Query().Get("since"); text != "" {
@@ -351,7 +351,7 @@ type statisticsData struct {
 	Plot   plot
 }
 
-// plot is a graph of the number of attempts that ended in each period.
+// plot is a graph of the number of attempts that ended in each step of a period.
 type plot struct {
 	Ended, Bad string // SVG paths in a box of plotWidth by plotHeight
 	Most, All  int64  // largest number in one period, and total number
@@ -361,7 +361,7 @@ type plot struct {
 
 const plotWidth, plotHeight = 480.0, 44.0
 
-// plotted draws statistics with one bar for each step.
+// plotted draws statistics as a graph with one bar per step.
 func plotted(s *control.Stats, step time.Duration) (g plot) {
 	g.From = s.Since
 	n := int64(1)
@@ -391,7 +391,7 @@ func plotted(s *control.Stats, step time.Duration) (g plot) {
 	return g
 }
 
-// workers makes the page of workers.
+// workers creates the page of workers.
 func workers(ctx context.Context, v *visitor, _ *url.URL) (page, error) {
 	p, err := v.newPage(ctx, "Workers", "workers", "queuectl worker list")
 	if err != nil {

@@ -17,23 +17,23 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// lineReader reads the client's messages, one per line, and passes valid ones on to the library. It
-// answers an invalid line with an error, as JSON-RPC demands, because the library would end the
-// session together with all calls in progress. The first message is passed on even if it is
-// invalid. The library then ends the session, which is right if a person types text instead of a
-// client sending messages. lineReader is not safe for concurrent use.
+// lineReader reads the client's messages, one per line, and passes valid messages to the library.
+// It replies to an invalid line with an error, as JSON-RPC requires. The library would instead end
+// the session together with all calls in progress. lineReader passes on the first message even if
+// it is invalid. The library then ends the session, which is right if a person types text where a
+// client should send messages. lineReader is not safe for concurrent use.
 type lineReader struct {
 	io.Closer
 	in            *bufio.Reader
 	out           io.Writer
-	began         bool   // the first message was read
-	allowsBatches bool   // the client's protocol version allows batches: a line with several messages
+	began         bool   // the first message has been read
+	allowsBatches bool   // the protocol version permits batches: lines with several messages
 	unread        []byte // part of the last line that the library has not read yet
 	pending       *pending
 	ctx           context.Context // context of the session
 }
 
-// unbatchedVersion is the first protocol version in which each line is one message.
+// unbatchedVersion is the first protocol version without batches.
 const unbatchedVersion = "2025-06-18"
 
 // Read implements io.Reader.
@@ -68,7 +68,7 @@ func (l *lineReader) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// begin determines from the first message which protocol version the client uses.
+// begin reads the protocol version of the client from the first message.
 func (l *lineReader) begin(line []byte) {
 	var hello struct {
 		Params struct {
@@ -80,9 +80,9 @@ func (l *lineReader) begin(line []byte) {
 	}
 }
 
-// check reports what is wrong with a line that is neither a valid message nor, in a session with
-// batches, a valid batch. wrong is "" if the line is valid. id is the id for the answer. It is the
-// id of the message, or null if that id is invalid or the line is a batch.
+// check returns what is wrong with a line. A line is valid if it is a valid message or, in a
+// session with batches, a valid batch. For a valid line, wrong is "". The result id is the id for
+// the reply: the id of the message, or null if the line is a batch or the id is invalid.
 func (l *lineReader) check(line []byte) (id json.RawMessage, wrong string) {
 	var batch []json.RawMessage
 	if json.Unmarshal(line, &batch) != nil || batch == nil {
@@ -99,7 +99,7 @@ func (l *lineReader) check(line []byte) (id json.RawMessage, wrong string) {
 		if _, wrong := checkMessage(one); wrong != "" {
 			return null, wrong
 		}
-		message, _ := jsonrpc.DecodeMessage(one) // checkMessage has decoded it
+		message, _ := jsonrpc.DecodeMessage(one) // no error, because checkMessage has already decoded the message
 		if request, is := message.(*jsonrpc.Request); is && request.ID.IsValid() {
 			if ids[request.ID.Raw()] {
 				return null, fmt.Sprintf("id: two requests in the batch have the id %v; use different ids", request.ID.Raw())
@@ -112,8 +112,8 @@ func (l *lineReader) check(line []byte) (id json.RawMessage, wrong string) {
 
 var null = json.RawMessage("null")
 
-// checkMessage is like check, for one message. Valid messages are requests, notifications and
-// answers of JSON-RPC 2.0. Parameters must be an object, as MCP demands.
+// checkMessage is check for one message. Valid messages are requests, notifications and responses
+// of JSON-RPC 2.0. Their parameters must be an object, as MCP requires.
 func checkMessage(raw json.RawMessage) (id json.RawMessage, wrong string) {
 	var m map[string]json.RawMessage
 	if json.Unmarshal(raw, &m) != nil || m == nil {
@@ -146,7 +146,8 @@ func checkMessage(raw json.RawMessage) (id json.RawMessage, wrong string) {
 	return id, ""
 }
 
-// next returns the next line. whole is false if the line is too long; it is then incomplete.
+// next returns the next line. If the line is too long, whole is false and the returned line is
+// incomplete.
 func (l *lineReader) next() (line []byte, whole bool, err error) {
 	for whole = true; ; {
 		part, err := l.in.ReadSlice('\n')
@@ -160,16 +161,16 @@ func (l *lineReader) next() (line []byte, whole bool, err error) {
 	}
 }
 
-// refuse answers a line that is not passed on.
+// refuse replies with an error to a line that is not passed on.
 func (l *lineReader) refuse(id json.RawMessage, code int, why string) {
 	raw, err := json.Marshal(map[string]any{"jsonrpc": "2.0", "id": id,
 		"error": map[string]any{"code": code, "message": why}})
 	if err == nil {
-		l.out.Write(append(raw, '\n')) // if this write fails, the next answer will fail too
+		l.out.Write(append(raw, '\n')) // if this write fails, the next reply will fail too
 	}
 }
 
-// shared is a writer that several goroutines may use. Each Write must contain whole lines.
+// shared is a writer for several goroutines. Each call of Write must contain whole lines.
 type shared struct {
 	io.WriteCloser
 	open *pending

@@ -6,9 +6,9 @@ import (
 	"github.com/queuectl/queuectl/control"
 )
 
-// output returns the schema of a tool's structured answer, derived from the results of the API's
-// methods. Only members that an abbreviated job always has are required. The members error and code
-// are those of a failed call.
+// output returns the schema of a tool's structured result. It derives the schema from the results
+// of the API methods. Only the members that an abbreviated job always has are required. The members
+// error and code belong to failed calls.
 func (t *tool) output(results map[string]map[string]any) map[string]any {
 	properties := map[string]any{}
 	switch t.name {
@@ -43,7 +43,7 @@ func members(schema map[string]any) map[string]any {
 	return properties
 }
 
-// resultsOf returns the schemas of the results by method.
+// resultsOf returns the schemas of the results of all methods, by method.
 func resultsOf(methods []control.MethodSchema) map[string]map[string]any {
 	results := map[string]map[string]any{}
 	for _, m := range methods {

@@ -7,7 +7,7 @@ import (
 	"github.com/queuectl/queuectl/control"
 )
 
-// printed is a queue whose Logs returns the pieces of output.
+// printed is a queue whose method Logs returns the given pieces of output.
 type printed struct {
 	api
 	pieces []control.Piece
@@ -22,8 +22,8 @@ func (p printed) Logs(_ context.Context, _ control.Logs, each func(control.Piece
 	return control.LogsEnd{State: "completed"}, nil
 }
 
-// A line in the returned output marks missing bytes. If it is unknown which stream has lost them,
-// both streams have the line.
+// The returned output has a line in the place of missing bytes. If the stream of the missing bytes
+// is unknown, both streams have the line.
 func TestOutputMarksMissingBytes(t *testing.T) {
 	s := &server{api: printed{pieces: []control.Piece{
 		{Stream: "stdout", Text: "first"}, {Stream: "stdout", Dropped: 70}, {Stream: "stdout", Text: "last"},

@@ -10,21 +10,21 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 )
 
-// lingerTime is how long calls may continue to wait for jobs after the end of the input. The client
-// has already gone or is about to go, but a job may take hours. After lingerTime, the calls return
-// as if their own time limit had expired.
+// lingerTime is the time for which calls may continue to wait for jobs after the end of the input.
+// The client has ended or is about to end, but a job may take hours. After lingerTime, the calls
+// return as if their own time limit had expired.
 const lingerTime = 5 * time.Second
 
-// pending holds the requests that have been read but not answered. A client may close the input
-// right after a request. When the library reads the end of the input, it ends the session with all
-// calls in progress. So lineReader delays the end of the input until all requests are answered.
-// Calls that wait for jobs and are not answered within twice lingerTime get no answer.
+// pending contains the requests that were read but not answered. A client may close the input right
+// after a request. When the library reads the end of the input, it ends the session together with
+// all calls in progress. Therefore lineReader delays the end of the input until all requests are
+// answered. A call that waits for jobs gets no reply if it does not end within twice lingerTime.
 type pending struct {
-	waitCtx  context.Context // ends when calls should no longer wait for jobs
+	waitCtx  context.Context // ends when calls must stop waiting for jobs
 	stop     context.CancelFunc
 	mu       sync.Mutex
 	ids      map[any]bool  // unanswered requests by id; true if the call waits for jobs
-	answered chan struct{} // closed at the next answer; nil unless a reader is waiting for it
+	answered chan struct{} // closed at the next reply; nil unless a reader waits for a reply
 }
 
 func newPending() *pending {
@@ -32,7 +32,7 @@ func newPending() *pending {
 	return &pending{waitCtx: enough, stop: stop}
 }
 
-// read records the requests of a line.
+// read records the requests in a line.
 func (p *pending) read(line []byte) {
 	for _, message := range messagesOf(line) {
 		request, is := message.(*jsonrpc.Request)
@@ -44,7 +44,7 @@ func (p *pending) read(line []byte) {
 			}
 			p.ids[request.ID.Raw()] = waitsForJobs(request)
 			p.mu.Unlock()
-		case is && request.Method == "notifications/cancelled": // a cancelled request is not answered
+		case is && request.Method == "notifications/cancelled": // a cancelled request gets no reply
 			var given struct {
 				RequestID any `json:"requestId"`
 			}
@@ -57,7 +57,7 @@ func (p *pending) read(line []byte) {
 	}
 }
 
-// waitsForJobs reports whether a request calls a tool that answers when jobs have ended.
+// waitsForJobs reports whether a request calls a tool that replies when jobs have ended.
 func waitsForJobs(request *jsonrpc.Request) bool {
 	var call struct {
 		Name string `json:"name"`
@@ -68,7 +68,7 @@ func waitsForJobs(request *jsonrpc.Request) bool {
 	return slices.ContainsFunc(tools, func(t tool) bool { return t.waits && t.name == call.Name })
 }
 
-// written removes the requests that a line answers.
+// written removes the requests to which a line replies.
 func (p *pending) written(line []byte) {
 	for _, message := range messagesOf(line) {
 		if answer, is := message.(*jsonrpc.Response); is {
@@ -88,7 +88,7 @@ func (p *pending) remove(id any) {
 }
 
 // wait returns when all requests are answered or ctx ends. After lingerTime, it makes calls stop
-// waiting for jobs. After twice lingerTime, it returns even if such calls are not answered.
+// waiting for jobs. After twice lingerTime, it returns even if such calls are still unanswered.
 func (p *pending) wait(ctx context.Context) {
 	late, timer := false, time.After(2*lingerTime)
 	stop := time.AfterFunc(lingerTime, p.stop)
@@ -115,7 +115,7 @@ func (p *pending) wait(ctx context.Context) {
 	}
 }
 
-// messagesOf returns the messages of a line, which may be a batch. It skips messages that it cannot
+// messagesOf returns the messages in a line, which may be a batch. It skips messages that it cannot
 // decode.
 func messagesOf(line []byte) (messages []jsonrpc.Message) {
 	var list []json.RawMessage

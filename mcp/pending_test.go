@@ -7,12 +7,12 @@ import (
 )
 
 // The end of the input is delayed until all requests are answered. Calls that wait for jobs must
-// stop waiting after lingerTime, and then have lingerTime to answer.
+// stop waiting after lingerTime. They then have lingerTime to reply.
 func TestEndOfInputDoesNotWaitForJobs(t *testing.T) {
 	call := func(id, tool string) string {
 		return `{"jsonrpc":"2.0","id":` + id + `,"method":"tools/call","params":{"name":"` + tool + `","arguments":{}}}`
 	}
-	const answerAfter = time.Minute // delay of the answer to the quick call
+	const answerAfter = time.Minute // delay of the reply to the quick call
 	for _, c := range []struct {
 		name  string
 		lines []string
@@ -35,10 +35,10 @@ func TestEndOfInputDoesNotWaitForJobs(t *testing.T) {
 			begin := time.Now()
 			p.wait(t.Context())
 			if stopped := p.waitCtx.Err() != nil; stopped != (c.want > lingerTime) {
-				t.Errorf("%s: waits for jobs are ended: %t", c.name, stopped)
+				t.Errorf("%s: calls had to stop waiting for jobs: %t", c.name, stopped)
 			}
 			if took := time.Since(begin); took != c.want {
-				t.Errorf("%s: the end waits for %v, want %v", c.name, took, c.want)
+				t.Errorf("%s: the end of the input was delayed by %v, want %v", c.name, took, c.want)
 			}
 		})
 	}

@@ -10,9 +10,9 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// reporter sends progress notifications for one call, if the client has requested them with a
-// token. The progress of successive notifications increases, as the protocol demands. reporter is
-// not safe for concurrent use.
+// reporter sends progress notifications for one call. It does so only if the client has requested
+// them with a token. The progress increases with each notification, as the protocol requires.
+// reporter is not safe for concurrent use.
 type reporter struct {
 	session *mcp.ServerSession
 	token   any
@@ -27,34 +27,34 @@ func reporterOf(r *mcp.CallToolRequest) *reporter {
 // requested reports whether the client has requested progress notifications.
 func (r *reporter) requested() bool { return r != nil && r.token != nil }
 
-// report sends the progress if it is higher than the progress that was sent last.
+// report sends the progress if it is higher than the last progress that was sent.
 func (r *reporter) report(ctx context.Context, done, total float64, message string) {
 	if !r.requested() || done <= r.last {
 		return
 	}
 	r.last = done
-	// An error is ignored, because the answer will follow.
+	// Ignore the error, because the reply will follow.
 	r.session.NotifyProgress(ctx, &mcp.ProgressNotificationParams{
 		ProgressToken: r.token, Progress: done, Total: total, Message: message,
 	})
 }
 
-// lastEvent returns the number of the last event, nil if the client has not requested progress
-// notifications.
+// lastEvent returns the number of the last event. It returns nil if the client has not requested
+// progress notifications.
 func (s *server) lastEvent(ctx context.Context) *int64 {
 	if !s.progress.requested() {
 		return nil
 	}
 	status, err := s.api.Status(ctx, control.Nothing{})
 	if err != nil {
-		return nil // if the number is unknown, only events from now on are reported
+		return nil // if the number is unknown, only later events are reported
 	}
 	return &status.LastEvent
 }
 
-// follow reports the progress of a job in percent, from the events after since or, if since is nil,
-// from future events. The returned function stops that and waits until the last notification is
-// sent. follow does nothing if the client has not requested progress notifications.
+// follow reports the progress of a job in percent. It reads the events after since or, if since is
+// nil, future events. The returned function stops the reporting and waits until the last
+// notification is sent. follow does nothing if the client has not requested progress notifications.
 func (s *server) follow(ctx context.Context, id control.Name, since *int64) (stop func()) {
 	if !s.progress.requested() {
 		return func() {}
@@ -64,7 +64,7 @@ func (s *server) follow(ctx context.Context, id control.Name, since *int64) (sto
 	done := make(chan struct{})
 	go func() { // this goroutine ends when ctx ends
 		defer close(done)
-		c := s.connect() // a stream would delay other answers on the same connection
+		c := s.connect() // a stream would delay other replies on the same connection
 		defer c.Close()
 		p := control.Events{Follow: true, Since: since, ID: control.Names{string(id)}}
 		p.Event = control.Texts{string(queue.EventProgress)}

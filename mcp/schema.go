@@ -7,20 +7,20 @@ import (
 	"github.com/queuectl/queuectl/control"
 )
 
-// Bounds that several tools share.
+// These bounds are used in several tools.
 var (
 	idsBounds    = map[string]any{"maxItems": maxNamed}
 	atMostAnHour = map[string]any{"maximum": maxWait.Seconds()}
 )
 
-// bounded returns a copy of a parameter's schema in which the bounds are added or replaced.
+// bounded returns a copy of a parameter's schema with additional or replaced bounds.
 func bounded(parameter, bounds map[string]any) map[string]any {
 	s := maps.Clone(parameter)
 	maps.Copy(s, bounds)
 	return s
 }
 
-// waiting returns the schema of a parameter for the time that a tool waits.
+// waiting returns the schema of a parameter that limits how long a tool waits.
 func waiting(description string) map[string]any {
 	s := bounded(control.ResultSchema(reflect.TypeFor[control.Span]()), atMostAnHour)
 	delete(s, "minimum")
@@ -28,8 +28,9 @@ func waiting(description string) map[string]any {
 	return s
 }
 
-// schema returns the JSON Schema of a tool's arguments, derived from the schema of its method's
-// parameters. others permits the parameter that selects jobs of other users.
+// schema returns the JSON Schema of a tool's arguments. It derives the schema from the parameters
+// of the tool's method. If others is true, the schema permits the parameter that selects jobs of
+// other users.
 func (t *tool) schema(method map[string]any, others bool) map[string]any {
 	s := maps.Clone(method)
 	properties := maps.Clone(method["properties"].(map[string]any))
@@ -41,7 +42,7 @@ func (t *tool) schema(method map[string]any, others bool) map[string]any {
 	}
 	maps.Copy(properties, t.extraParams)
 	s["properties"] = properties
-	// Clients reject allOf at the top level of a tool's schema, but not inside a condition.
+	// Clients reject allOf at the top level of a tool's schema, but accept it inside a condition.
 	if all := s["allOf"]; all != nil {
 		delete(s, "allOf")
 		s["if"], s["then"] = typed("object"), map[string]any{"allOf": all}
@@ -51,7 +52,7 @@ func (t *tool) schema(method map[string]any, others bool) map[string]any {
 
 // hiddenParams returns the parameters of the tool's method that the tool does not accept.
 func (t *tool) hiddenParams(others bool) []string {
-	if others || t.method == "enqueue" { // in enqueue, user is the account that runs the job
+	if others || t.method == "enqueue" { // in enqueue, the parameter user is the account that runs the job
 		return t.omitParams
 	}
 	return append([]string{othersMember}, t.omitParams...)

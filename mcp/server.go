@@ -1,7 +1,7 @@
 // Package mcp lets coding agents use a queue through the Model Context Protocol
 // (modelcontextprotocol.io).
 //
-// Start with Serve. The tools that it offers are in the table tools.
+// Start with Serve. The table tools lists the tools that the server offers.
 package mcp
 
 import (
@@ -21,23 +21,24 @@ import (
 // Options configures a server.
 type Options struct {
 	Write bool // offer the tools that change something
-	// AllUsers includes the jobs of other users, as far as the caller's rights permit.
+	// AllUsers includes the jobs of other users, as far as the rights of the caller permit.
 	AllUsers bool
 	Version  string
-	// Complete adds the caller's context to a job, such as the working directory. It returns an
+	// Complete adds the caller's context, such as the working directory, to a job. It returns an
 	// error if the service would reject the job.
 	Complete func(*queue.Spec) error
-	// Explain adds a hint for the user to an error.
+	// Explain adds the user's next step to an error.
 	Explain func(error) error
 }
 
-// instructions describes all tools together to the client.
+// instructions describes the tools as a whole to the client.
 const instructions = `Jobs are shell commands. A service on this machine queues them, runs them, retries them and keeps their results. ` +
 	`Results are abbreviated; full=true returns complete objects. A job continues even if no client waits for it.`
 
-// Serve answers one client until it closes the input, which is not an error, or until ctx ends.
-// Requests may be processed concurrently. Each request gets a separate client from connect, and the
-// client is closed when the request ends. So cancelling a wait does not interrupt other requests.
+// Serve replies to one client until the client closes the input, which is not an error, or until
+// ctx ends. It may process several requests at the same time. Each request gets its own client from
+// connect, which is closed when the request ends. Therefore cancelling a wait does not interrupt
+// other requests.
 func Serve(ctx context.Context, connect func() *control.Client, o Options, in io.ReadCloser, out io.WriteCloser) error {
 	m := mcp.NewServer(&mcp.Implementation{Name: "queuectl", Title: "queuectl, a queue for shell commands",
 		Version: o.Version}, &mcp.ServerOptions{Instructions: instructions, Capabilities: &mcp.ServerCapabilities{}})
@@ -102,10 +103,10 @@ type server struct {
 	opt      Options
 	connect  func() *control.Client // returns another client of the queue
 	progress *reporter
-	waitCtx  context.Context // ends when calls should no longer wait for jobs
+	waitCtx  context.Context // ends when calls must stop waiting for jobs
 }
 
-// call runs a tool. Errors are part of the result, so that the agent sees them.
+// call runs a tool. An error is part of the result, so that the agent sees it.
 func (s *server) call(ctx context.Context, t *tool, raw json.RawMessage) *mcp.CallToolResult {
 	answer, err := s.answer(ctx, t, raw)
 	if err != nil {
@@ -119,7 +120,8 @@ func (s *server) call(ctx context.Context, t *tool, raw json.RawMessage) *mcp.Ca
 	return toolResult(answer, err != nil)
 }
 
-// toolResult converts an answer or an error to the result of a tool.
+// toolResult converts an answer or an error to the result of a tool. The parameter wrong says
+// whether the answer is an error.
 func toolResult(answer any, wrong bool) *mcp.CallToolResult {
 	text, err := json.Marshal(answer)
 	if err != nil {
@@ -143,14 +145,14 @@ func (s *server) answer(ctx context.Context, t *tool, raw json.RawMessage) (any,
 	return t.call(s, ctx, a)
 }
 
-// caller returns the user name of the caller.
+// caller returns the name of the user who runs the server.
 func (s *server) caller(ctx context.Context) (string, error) {
 	who, err := s.api.Whoami(ctx, control.Nothing{})
 	return who.User, err
 }
 
-// checkOwn returns an error for jobs that another user enqueued, unless Options.AllUsers is set.
-// See docs/decisions/0093.
+// checkOwn returns an error if another user has enqueued one of the jobs, unless Options.AllUsers
+// is set. See docs/decisions/0093.
 func (s *server) checkOwn(ctx context.Context, ids ...string) error {
 	if s.opt.AllUsers {
 		return nil
@@ -169,7 +171,7 @@ func (s *server) checkOwn(ctx context.Context, ids ...string) error {
 	return err
 }
 
-// ownedBy reports whether the user enqueued the job.
+// ownedBy reports whether a user has enqueued a job.
 func ownedBy(j *control.Job, user string) bool {
 	return j.Submitter == user || j.Submitter == "" && j.User == user
 }

@@ -17,7 +17,7 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// Limits of answers and waits.
+// These constants limit results and waits.
 const (
 	defaultListLimit = 20          // default number of jobs in a page
 	maxListLimit     = 200         // maximum number of jobs in a page
@@ -32,38 +32,38 @@ const (
 	othersMember     = "user"      // parameter that selects jobs of other users
 )
 
-// tool is one row of the table of tools. Most tools call one method of the API.
+// tool is one row of the table of tools. Most tools call one API method.
 type tool struct {
 	name, description string
 	method            string         // method whose parameters the tool accepts
 	omitParams        []string       // parameters of the method that the tool does not accept
-	extraParams       map[string]any // schemas of the tool's additional parameters
-	// bounds holds, for some parameters, bounds that replace those in the method's schema. They are
-	// stricter.
+	extraParams       map[string]any // schemas of the additional parameters of the tool
+	// bounds contains bounds of parameters. They replace the bounds in the schema of the method and
+	// are stricter.
 	bounds   map[string]any
 	writes   bool // the tool changes something
 	destroys bool // the changes cannot be undone
-	runs     bool // the tool runs any command, which may have effects outside of the queue
-	waits    bool // the tool answers when jobs have ended
-	// adds holds the schemas of the members of the answer that the method's result does not have.
+	runs     bool // the tool runs any command, which may have effects outside the queue
+	waits    bool // the tool replies when jobs have ended
+	// adds contains the schemas of the members that the result has in addition to the result of the method.
 	adds map[string]any
 	call func(s *server, ctx context.Context, a arguments) (any, error)
 }
 
-// arguments holds the arguments of one call of a tool.
+// arguments contains the arguments of one call of a tool.
 type arguments struct {
 	raw     json.RawMessage // parameters of the method
 	full    bool
 	wait    time.Duration
-	noRetry bool // the job is not retried unless the parameters say so
+	noRetry bool // the job is not retried, unless the parameters request retries
 }
 
 func typed(kind string) map[string]any { return map[string]any{"type": kind} }
 
-// outputMembers holds the schemas of the members that describe a job's output.
+// outputMembers contains the schemas of the members with the output of a job.
 var outputMembers = map[string]any{"stdout": typed("string"), "stderr": typed("string"), "cut": typed("boolean")}
 
-// endOfJob holds the schemas of the members that run_and_wait adds to a job.
+// endOfJob contains the schemas of the members that run_and_wait adds to a job.
 var endOfJob = map[string]any{
 	"stdout": typed("string"), "stderr": typed("string"), "cut": typed("boolean"), "timed_out": typed("boolean"),
 	"next": typed("string"),
@@ -145,8 +145,8 @@ var tools = []tool{
 	},
 }
 
-// arguments decodes the arguments of a call. raw must be valid JSON. others permits the parameter
-// that selects jobs of other users.
+// arguments decodes the arguments of a call. The parameter raw must be valid JSON. If others is
+// true, the parameter that selects jobs of other users is permitted.
 func (t *tool) arguments(raw json.RawMessage, others bool) (a arguments, err error) {
 	lacks := t.hiddenParams(others)
 	a.wait = defaultWait
@@ -179,7 +179,7 @@ func (t *tool) arguments(raw json.RawMessage, others bool) (a arguments, err err
 	return a, err
 }
 
-// checkWait returns an error if the time to wait is not positive or is too long.
+// checkWait returns an error if a time to wait is not positive or is too long.
 func checkWait(name string, d time.Duration) error {
 	if d <= 0 || d > maxWait {
 		return queue.Invalid(name, "must be more than 0 and at most 1h; call the tool again to wait longer")
@@ -215,8 +215,8 @@ func (s *server) list(ctx context.Context, a arguments) (any, error) {
 	return map[string]any{"jobs": jobs, "next": page.Next}, nil
 }
 
-// readOwn decodes parameters that name one job. It returns an error if another user enqueued the
-// job, unless Options.AllUsers is set.
+// readOwn decodes parameters that name one job. It returns an error if another user has enqueued
+// the job, unless Options.AllUsers is set.
 func readOwn[P any](s *server, ctx context.Context, a arguments, id func(*P) control.Name) (p P, err error) {
 	if p, err = control.ReadParams[P](a.raw); err == nil {
 		err = s.checkOwn(ctx, string(id(&p)))
@@ -258,7 +258,7 @@ func (s *server) logs(ctx context.Context, a arguments) (any, error) {
 	return s.output(ctx, p)
 }
 
-// output returns the end of both streams of a job. A line marks missing bytes.
+// output returns the end of both output streams of a job. Missing bytes are replaced by a line.
 func (s *server) output(ctx context.Context, p control.Logs) (map[string]any, error) {
 	if p.N == nil {
 		p.N = new(lastLines)
@@ -296,7 +296,7 @@ func (s *server) output(ctx context.Context, p control.Logs) (map[string]any, er
 	return answer, err
 }
 
-// readable returns output as UTF-8, and without control sequences if it comes from a terminal.
+// readable returns output as UTF-8. It removes control sequences if the output comes from a terminal.
 func readable(output string, tty bool) string {
 	if tty {
 		return termtext.Text(output, false)
@@ -342,8 +342,8 @@ func (s *server) wait(ctx context.Context, a arguments) (any, error) {
 	return map[string]any{"ended": ended, "open": left.Open, "timed_out": left.TimedOut}, err
 }
 
-// await waits for jobs, like control.API.Wait. If the client closes the input during the wait,
-// await returns within lingerTime, as if the timeout in p had expired.
+// await waits for jobs, as control.API.Wait does. If the client closes the input meanwhile, await
+// returns within lingerTime, as if the timeout in p had expired.
 func (s *server) await(ctx context.Context, p control.Wait, each func(control.Ended) error) (control.Waited, error) {
 	waiting, giveUp := context.WithCancel(ctx)
 	defer giveUp()
@@ -362,7 +362,7 @@ func (s *server) await(ctx context.Context, p control.Wait, each func(control.En
 func (s *server) enqueue(ctx context.Context, a arguments) (any, error) {
 	p, err := control.ReadParams[control.Enqueue](a.raw)
 	if err == nil && a.noRetry && p.Spec.MaxRetries == nil {
-		p.Spec.MaxRetries = new(int64) // the same default as queuectl run
+		p.Spec.MaxRetries = new(int64) // the same default as in queuectl run
 	}
 	if err == nil {
 		err = s.opt.Complete(&p.Spec)
@@ -418,7 +418,7 @@ func (s *server) runAndWait(ctx context.Context, a arguments) (any, error) {
 	return answer, nil
 }
 
-// ownSelection limits a selection to the caller's own jobs, unless Options.AllUsers is set.
+// ownSelection limits a selection to the jobs of the caller, unless Options.AllUsers is set.
 func (s *server) ownSelection(ctx context.Context, p *control.Selection) (err error) {
 	ids := p.Names()
 	if len(ids) > maxNamed {
@@ -432,12 +432,12 @@ func (s *server) ownSelection(ctx context.Context, p *control.Selection) (err er
 	return err
 }
 
-// shortMembers lists the members of an abbreviated job. Empty ones are left out.
+// shortMembers lists the members of an abbreviated job. Members without a value are omitted.
 var shortMembers = []string{"id", "state", "reason", "queue", "command", "argv", "labels", "attempts", "max_attempts",
 	"exit_code", "signal", "error", "created_at", "run_at", "next_retry_at", "started_at", "finished_at", "run_time_ms",
 	"depends_on", "waits_for", "progress", "paused_at", "hidden"}
 
-// brief returns an abbreviated job.
+// brief returns a job in abbreviated form.
 func (s *server) brief(j *control.Job) map[string]any {
 	raw, err := json.Marshal(j)
 	var all map[string]any
@@ -458,8 +458,8 @@ func (s *server) brief(j *control.Job) map[string]any {
 	return short
 }
 
-// setMember adds a member to an object, unless the value is empty. It truncates long commands, errors and
-// entries of lists.
+// setMember adds a member to an object, unless the value is empty. It truncates long commands,
+// errors and entries of lists.
 func setMember(to map[string]any, name string, value any) {
 	switch v := value.(type) {
 	case nil:

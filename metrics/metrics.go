@@ -1,6 +1,6 @@
 // Package metrics exports the state and the counters of a queue to Prometheus. It reads them
 // through the control API, with the rights of the user who requests them. It stores nothing,
-// because the store keeps all counters over restarts.
+// because the store keeps all counters across restarts.
 package metrics
 
 import (
@@ -16,23 +16,22 @@ import (
 )
 
 // MaxQueues limits the number of queues that get their own label. Paused queues and queues with a
-// limit always get one. So do the queues that the store's statistics list by name, because moving
-// their counts to another label would make a counter decrease. Others is the label of the remaining
-// queues together.
-// See docs/decisions/0086.
+// limit always get their own label. So do the queues that the store's statistics list by name: if
+// their counts moved to another label, a counter would decrease. OtherQueues is the common label of all
+// remaining queues. See docs/decisions/0086.
 const (
 	MaxQueues   = 100
 	OtherQueues = "(others)"
 )
 
-// API contains the methods from which the metrics are computed. control.API implements it.
+// API contains the methods with which the metrics are computed. control.API implements it.
 type API interface {
 	control.StatsAPI
 	Status(ctx context.Context, p control.Nothing) (control.Status, error)
 	QueueList(ctx context.Context, p control.Queues) (control.QueueList, error)
 }
 
-// Registry returns a registry with the current metrics of a queue, as seen by the user of api.
+// Registry returns a registry with the current metrics of a queue, as the user of api may see them.
 func Registry(ctx context.Context, api API) (*prometheus.Registry, error) {
 	st, err := api.Status(ctx, control.Nothing{})
 	if err != nil {
@@ -62,7 +61,7 @@ func Registry(ctx context.Context, api API) (*prometheus.Registry, error) {
 	return registry, registry.Register(c)
 }
 
-// queueMetrics holds the values of one queue.
+// queueMetrics contains the values of one queue.
 type queueMetrics struct {
 	running, waiting, limit, paused float64
 	started                         int64
@@ -84,7 +83,7 @@ func (q *queueMetrics) add(f *control.Figures) {
 
 // histogram counts durations. Bucket i of a native histogram with schema 1 ends at 2^(i/2) seconds.
 type histogram struct {
-	// buckets holds the number of durations by bucket.
+	// buckets contains the number of durations by bucket.
 	buckets map[int]int64
 	seconds float64 // sum of all durations
 }
@@ -99,13 +98,13 @@ func (h *histogram) add(s *control.Spread) {
 	h.seconds += float64(s.SumMS) / 1000
 }
 
-// collector is a prometheus.Collector that reports values that Registry has read.
+// collector is a prometheus.Collector that reports the values that Registry has read.
 type collector struct {
 	status control.Status
 	queues map[string]*queueMetrics
 }
 
-// queue returns the values of a queue, which are zero at first.
+// queue returns the values of a queue. All values of a new queue are zero.
 func (c *collector) queue(name string) *queueMetrics {
 	q := c.queues[name]
 	if q == nil {
@@ -115,7 +114,7 @@ func (c *collector) queue(name string) *queueMetrics {
 	return q
 }
 
-// addState adds the state of a queue. It adds it to OtherQueues if the queue gets no label.
+// addState adds the state of a queue. If the queue gets no label, it adds the state to OtherQueues.
 func (c *collector) addState(q *control.QueueView) {
 	if c.queues[q.Queue] == nil && len(c.queues) >= MaxQueues && q.Concurrency == 0 && !q.Paused {
 		of := c.queue(OtherQueues)
@@ -214,8 +213,8 @@ func boolValue(b bool) float64 {
 	return 0
 }
 
-// native is a histogram of one queue. Readers of native histograms get all buckets, and readers of
-// classic ones every fourth.
+// native is a histogram of one queue. Clients that request native histograms get all buckets. Other
+// clients get classic histograms with every fourth bucket.
 type native struct {
 	desc  *prometheus.Desc
 	queue string
@@ -225,8 +224,8 @@ type native struct {
 // Desc implements prometheus.Metric.
 func (n *native) Desc() *prometheus.Desc { return n.desc }
 
-// The store's histograms have schema 1: bucket i ends at 2^(i/2) seconds. Classic buckets are every
-// fourth of these, from 1 ms to 12 days.
+// The histograms of the store have schema 1: bucket i ends at 2^(i/2) seconds. The classic buckets
+// are every fourth of these buckets, from 1 ms to 12 days.
 const (
 	schema       = 1
 	classicFirst = -20
@@ -260,8 +259,8 @@ func (n *native) Write(out *dto.Metric) error {
 	return nil
 }
 
-// extended returns spans with one more bucket. The offset of a span is the number of buckets
-// between it and the previous one.
+// extended returns spans with one additional bucket. The offset of a span is the number of buckets
+// between it and the previous span.
 func extended(spans []*dto.BucketSpan, bucket int) []*dto.BucketSpan {
 	end := int32(0)
 	for _, s := range spans {

@@ -10,7 +10,7 @@ import (
 	"github.com/queuectl/queuectl/control"
 )
 
-// fakeQueue is a queue that lists its queues in pages of two.
+// fakeQueue is a queue whose QueueList returns pages of two queues.
 type fakeQueue struct {
 	queues []control.QueueView
 	err    error // error of every page after the first
@@ -43,7 +43,7 @@ func (f *fakeQueue) QueueList(_ context.Context, p control.Queues) (list control
 	return list, nil
 }
 
-// queuesNamed returns n queues with one running job each, in the order of their names.
+// queuesNamed returns n queues, ordered by name, with one running job each.
 func queuesNamed(n int) (list []control.QueueView) {
 	for i := range n {
 		list = append(list, control.QueueView{Queue: fmt.Sprintf("q%03d", i), Running: 1})
@@ -67,8 +67,8 @@ func TestMetricsContainAllPages(t *testing.T) {
 	}
 }
 
-// Only MaxQueues queues get a separate label. Later ones are combined, except those that are paused or
-// have a limit.
+// At most MaxQueues queues get their own label. The other queues are combined, except those that
+// are paused or have a limit.
 func TestMetricsCombineQueuesBeyondTheLimit(t *testing.T) {
 	queues := queuesNamed(MaxQueues + 4)
 	queues[MaxQueues+1].Paused, queues[MaxQueues+2].Concurrency = true, 3
@@ -76,16 +76,16 @@ func TestMetricsCombineQueuesBeyondTheLimit(t *testing.T) {
 	if err := WriteText(t.Context(), &fakeQueue{queues: queues}, &text); err != nil {
 		t.Fatal(err)
 	}
-	// The queue "a" of the statistics has a label too, so the label of the queue q099 is one too many.
+	// The queue "a" of the statistics has a label too, so the queue q099 exceeds MaxQueues by one.
 	for name, running := range map[string]int{"q098": 1, "q099": 0, "q101": 1, "q102": 1, "q103": 0, OtherQueues: 3} {
 		line := fmt.Sprintf("queuectl_queue_running{queue=%q} %d\n", name, running)
 		if strings.Contains(text.String(), line) != (running > 0) {
-			t.Errorf("queue %s: the metrics should show %d running jobs", name, running)
+			t.Errorf("queue %s: want the metric of %d running jobs, or no metric for 0", name, running)
 		}
 	}
 }
 
-// If a page of queues cannot be read, there are no metrics instead of incomplete ones.
+// If a page of queues cannot be read, no metrics are written, because they would be incomplete.
 func TestMetricsFailIfAPageFails(t *testing.T) {
 	var text strings.Builder
 	away := errors.New("away")

@@ -10,7 +10,7 @@ import (
 	"github.com/prometheus/common/expfmt"
 )
 
-// WriteText writes the metrics of a queue in Prometheus' text format.
+// WriteText writes the metrics of a queue in the text format of Prometheus.
 func WriteText(ctx context.Context, api API, w io.Writer) error {
 	families, err := gathered(ctx, api)
 	if err != nil {
@@ -25,10 +25,10 @@ func WriteText(ctx context.Context, api API, w io.Writer) error {
 	return nil
 }
 
-// Unhealthy is the text to write for a queue whose service does not answer.
+// Unhealthy is the text that callers write for a queue whose service does not reply.
 const Unhealthy = "# HELP queuectl_healthy " + healthyHelp + "\n# TYPE queuectl_healthy gauge\nqueuectl_healthy 0\n"
 
-// Family is a metric with all its labels, for JSON.
+// Family is a metric with the values for all its labels, for JSON output.
 type Family struct {
 	Name    string   `json:"name"`
 	Help    string   `json:"help"`
@@ -36,7 +36,7 @@ type Family struct {
 	Metrics []Metric `json:"metrics"`
 }
 
-// Metric is one metric of a family. A counter or a gauge has Value. A histogram has Count, Sum and
+// Metric is one value of a family. A counter or a gauge has Value. A histogram has Count, Sum and
 // cumulative Buckets.
 type Metric struct {
 	Labels  map[string]string `json:"labels"`
@@ -46,7 +46,7 @@ type Metric struct {
 	Buckets []Bucket          `json:"buckets,omitempty"`
 }
 
-// Bucket counts the values that are not greater than AtMost.
+// Bucket counts the values that are at most AtMost.
 type Bucket struct {
 	AtMost float64 `json:"le"`
 	Count  uint64  `json:"count"`
@@ -74,7 +74,7 @@ func Families(ctx context.Context, api API) ([]Family, error) {
 			case m.Histogram != nil:
 				one.Count, one.Sum = m.Histogram.SampleCount, m.Histogram.SampleSum
 				for _, b := range m.Histogram.Bucket {
-					if !math.IsInf(b.GetUpperBound(), 1) { // the bucket +Inf equals Count, so leave it out
+					if !math.IsInf(b.GetUpperBound(), 1) { // omit the bucket +Inf, which equals Count
 						one.Buckets = append(one.Buckets, Bucket{b.GetUpperBound(), b.GetCumulativeCount()})
 					}
 				}
@@ -86,7 +86,7 @@ func Families(ctx context.Context, api API) ([]Family, error) {
 	return list, nil
 }
 
-// gathered returns the metrics, sorted by name.
+// gathered returns the metrics of a queue, sorted by name.
 func gathered(ctx context.Context, api API) ([]*dto.MetricFamily, error) {
 	registry, err := Registry(ctx, api)
 	if err != nil {

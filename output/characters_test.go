@@ -12,8 +12,8 @@ import (
 	"github.com/queuectl/queuectl/output"
 )
 
-// If a character is read in two pieces, a piece of the log contains it whole: while the attempt runs, in a
-// result, and in a file.
+// If a character is read in two parts, one piece of the log contains the complete character. This
+// holds while the attempt runs, in a result, and in a file.
 func TestPiecesEndBetweenCharacters(t *testing.T) {
 	const text = "aé€𝄞z"
 	for cut := range len(text) + 1 {
@@ -41,19 +41,19 @@ func TestPiecesEndBetweenCharacters(t *testing.T) {
 		}
 		for _, chunk := range chunks {
 			if !utf8.Valid(chunk.Data) {
-				t.Errorf("cut at %d: a piece is %q", cut, chunk.Data)
+				t.Errorf("cut at %d: the piece %q is not UTF-8", cut, chunk.Data)
 			}
 		}
 	}
 }
 
-// decodeInline returns all chunks of a log that is stored in a database row.
+// decodeInline returns all chunks of a log in the form that is stored in a database row.
 func decodeInline(raw []byte) (chunks []output.Chunk, err error) {
 	err = output.Decode(bytes.NewReader(raw), func(c output.Chunk) error { chunks = append(chunks, c); return nil })
 	return chunks, err
 }
 
-// The kept parts of a UTF-8 text that exceeds the limit end and begin between characters, and the gap
+// If a UTF-8 text exceeds the limit, the kept parts end and begin between characters, and the gap
 // has the exact size. A text within the limit is kept completely.
 func TestLimitCutsBetweenCharacters(t *testing.T) {
 	for _, c := range []struct {
@@ -88,8 +88,8 @@ func TestLimitCutsBetweenCharacters(t *testing.T) {
 	}
 }
 
-// If the output is UTF-8, each piece of the log is UTF-8, and every byte is kept or counted as dropped. This
-// holds for all divisions into writes and reads, and for all limits.
+// If the output is UTF-8, each piece of the log is UTF-8, and every byte is kept or counted as
+// dropped. This holds however the output is divided into writes and reads, and for all limits.
 func TestTextStaysText(t *testing.T) {
 	dir := t.TempDir()
 	rapid.Check(t, func(t *rapid.T) {
@@ -128,14 +128,14 @@ func TestTextStaysText(t *testing.T) {
 		}
 		for _, chunk := range append(append(chunks, stored...), last...) {
 			if !utf8.Valid(chunk.Data) {
-				t.Fatalf("a piece is %q", chunk.Data)
+				t.Fatalf("the piece %q is not UTF-8", chunk.Data)
 			}
 		}
 	})
 }
 
-// TrailingPartial and LeadingPartial count the bytes of a cut character at the end and at the beginning of a text. In a
-// text that is not UTF-8, they count none.
+// TrailingPartial and LeadingPartial count the bytes of a cut character at the end and at the
+// beginning of a text. They return 0 for a text that is not UTF-8.
 func TestUnfinishedCharacters(t *testing.T) {
 	for text, want := range map[string][2]int{
 		"": {0, 0}, "a": {0, 0}, "é": {0, 0}, "\xc3": {1, 0}, "\xe2\x82": {2, 0}, "\xf0\x9d\x84": {3, 0}, "a\xe2": {1, 0},
@@ -148,16 +148,16 @@ func TestUnfinishedCharacters(t *testing.T) {
 	}
 }
 
-// The result of Tail begins with a whole character.
+// The result of Tail begins with a complete character.
 func TestEndBeginsBetweenCharacters(t *testing.T) {
 	for most, want := range []string{"", "z", "z", "éz", "éz", "éz", "€éz", "€éz"} {
 		if got := output.Tail([]byte("€éz"), most); string(got) != want {
-			t.Errorf("%d bytes: got %q, want %q", most, got, want)
+			t.Errorf("the last %d bytes: got %q, want %q", most, got, want)
 		}
 	}
 }
 
-// When a secret is masked, the text around it stays UTF-8, even if it arrives byte by byte.
+// If a secret is masked, the text around it stays UTF-8, even if the text arrives byte by byte.
 func TestMaskedTextStaysText(t *testing.T) {
 	l := output.New(1<<20, spill(t.TempDir()))
 	l.Mask([][]byte{[]byte("gehëim")})

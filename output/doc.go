@@ -1,9 +1,10 @@
-// Package output captures an attempt's output as one log of limited size that clients can follow. Start
-// with Log.
+// Package output captures the output of an attempt as one log of limited size, which clients can
+// follow. Start with Log.
 //
-// The log of an ended attempt has one of two forms. A log of up to 64 KiB is stored in the attempt's database
-// row, as plain records (encoding.go). A larger log is in a file. The records of a file have checksums, so
-// that damage on the disk is reported instead of printed as output:
+// The log of an ended attempt has one of two forms. A log of up to 64 KiB is stored in the database
+// row of the attempt, as records without checksums (encoding.go). A larger log is stored in a file.
+// The records of a file have checksums, so that damage on the disk is reported and not printed as
+// output:
 //
 //	file    = record* trailer
 //
@@ -17,14 +18,16 @@
 //	trailer = kind, the offset of each stream's last record, the bytes that each stream printed,
 //	          the trailer's own offset, sum, magic
 //
-// Both sums are CRC-32C. The header sum covers the header and the record's offset in the file. A copy of a
-// record within some output therefore does not count as a record. A record has at most 32 KiB of data, so one
-// damaged byte costs at most 32 KiB. After damage, a reader resumes at the next header whose sum is correct.
-// The position in that header shows exactly which bytes of the stream are missing. A reader can also follow
-// the distances from the trailer back through one stream, so that it can read the end of the stream alone.
+// Both sums are CRC-32C. The header sum covers the header and the offset of the record in the file,
+// so that a copy of a record inside some output does not count as a record. A record has at most 32
+// KiB of data, so one damaged byte costs at most 32 KiB. After damage, a reader resumes at the next
+// header with a correct sum. The position in that header shows exactly which bytes of the stream
+// are missing. A reader can also follow the distances from the trailer back through one stream, to
+// read only the end of that stream.
 //
-// The file is written once, after the attempt has ended, and is on the disk before any result refers to it. A
-// file without a trailer was therefore cut or damaged later. While an attempt is running, clients read its
-// log from the runner. The runner may also use a file for the log, and keeps the checksums of that file in
+// The file is written once, after the attempt has ended, and is on the disk before any result
+// refers to it. Therefore a file without a trailer was cut or damaged later. While an attempt is
+// running, clients read its log from the runner. The runner may also keep the log in a file. It
+// keeps the checksums of that file in memory (extents.go), so damage to that file is reported too.
 // memory (extents.go), so damage there is reported too.
 package output

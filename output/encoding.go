@@ -7,16 +7,17 @@ import (
 	"io"
 )
 
-// An encoded log that is stored in a database row is a list of records. A record begins with one byte (the
-// stream, and a bit for a gap), a zigzag varint (milliseconds since the previous record), and a varint
-// (length). Unless the record is a gap, that many bytes follow. In a gap of damaged bytes, another bit of the
-// first byte is set, and a varint at the end says how many bytes of the stream come before the gap.
+// An encoded log in a database row is a list of records. A record begins with one byte (the stream,
+// and a bit for a gap), a zigzag varint (milliseconds since the previous record) and a varint
+// (length). If the record is not a gap, the data follows. For a gap of damaged bytes, another bit
+// of the first byte is set, and a varint at the end contains the number of bytes of the stream
+// before the gap.
 const (
 	gapBit    = 0x80
 	damageBit = 0x20
 )
 
-// Encode encodes all bytes and gaps of the log; it returns nil for an empty log.
+// Encode encodes all bytes and gaps of the log. It returns nil for an empty log.
 func (l *Log) Encode() (b []byte, err error) {
 	var at int64
 	err = l.readAll(InMemory, func(chunks []Chunk) error {
@@ -26,7 +27,7 @@ func (l *Log) Encode() (b []byte, err error) {
 	return b, err
 }
 
-// readAll reads the log from its beginning, about bytesPerRead bytes at a time.
+// readAll reads the log from the beginning. Each read returns about bytesPerRead bytes.
 func (l *Log) readAll(bytesPerRead int, process func([]Chunk) error) error {
 	var c Cursor
 	for {
@@ -41,10 +42,10 @@ func (l *Log) readAll(bytesPerRead int, process func([]Chunk) error) error {
 	}
 }
 
-// EncodeHead encodes about the first max bytes that the log keeps. For the rest of each stream, it encodes a
-// gap. kept is the number of bytes that it encodes.
+// EncodeHead encodes about the first max bytes that the log keeps. For the rest of each stream, it
+// encodes a gap. The result kept is the number of encoded bytes.
 func (l *Log) EncodeHead(max int) (b []byte, kept int64) {
-	// The error is ignored, because bytes that cannot be read belong to the gap.
+	// Ignore the error. Bytes that cannot be read become part of the gap.
 	chunks, next, _, _ := l.Read(Cursor{}, max)
 	for _, c := range chunks {
 		kept += int64(len(c.Data))
@@ -60,8 +61,8 @@ func (l *Log) EncodeHead(max int) (b []byte, kept int64) {
 	return b, kept
 }
 
-// AppendChunks appends chunks as records. The time of the first one is stored relative to at.
-// AppendChunks returns the time of the last one.
+// AppendChunks appends chunks as records. It stores the time of the first chunk relative to at, and
+// returns the time of the last chunk.
 func AppendChunks(b []byte, at int64, chunks []Chunk) ([]byte, int64) {
 	for _, c := range chunks {
 		kind, n := byte(c.Stream), int64(len(c.Data))
@@ -86,11 +87,11 @@ func errDamaged(cause error) error {
 	return fmt.Errorf("the stored output is damaged (%w); check the database with: queuectl doctor --verify", cause)
 }
 
-// maxRecord bounds the size of a record, so that a damaged length cannot use up all memory.
+// maxRecord limits the size of a record, so that a damaged length cannot use up all memory.
 const maxRecord = 4 * InMemory
 
-// Decode calls the function each for the chunks, in order, of a log that is stored in a database row. If a
-// record is invalid or cut, Decode passes on the chunks before it and then returns an error.
+// Decode calls the function each, in order, for the chunks of a log in a database row. If a record
+// is invalid or cut, Decode first passes on the chunks before it and then returns an error.
 func Decode(r io.Reader, each func(Chunk) error) error {
 	in := bufio.NewReader(r)
 	for at := int64(0); ; {

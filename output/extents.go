@@ -9,23 +9,24 @@ import (
 	"slices"
 )
 
-// extent is a range of a region's bytes in the file with a common checksum (CRC-32C). A write extends the
-// last extent up to extentBytes, then begins another one. A read checks whole extents, so each extent with
-// kept bytes must be complete. For that, a region has room in the file for one more extent than its capacity:
-// an extent that is partly overwritten contains no bytes that are still kept.
+// extent is a range of a region's bytes in the file that has one checksum (CRC-32C). A write
+// extends the last extent up to extentBytes and then begins another extent. A read checks whole
+// extents, so each extent that contains kept bytes must be complete. Therefore the file has space
+// for one more extent than the capacity of the region: an extent that is partly overwritten then
+// contains no kept bytes.
 type extent struct {
 	at  int64 // offset in the region, counted as if the region were not a ring
 	n   int64
 	sum uint32
 }
 
-// extentBytes bounds the size of an extent, and so the number of bytes that are lost if one byte is damaged.
-// It is the same number as in the output file of an ended attempt. The checksums take 24 bytes of memory for
-// each extent.
+// extentBytes is the maximum size of an extent. It is therefore also the maximum number of bytes
+// that are lost if one byte is damaged. The output file of an ended attempt uses the same number.
+// Each extent takes 24 bytes of memory.
 const extentBytes = recordBytes
 
-// checkedExtent contains the extent that was read and checked last, so that an extent which is read in small
-// pieces is checked only once.
+// checkedExtent contains the extent that was read and checked last, so that an extent that is read
+// in small parts is checked only once.
 type checkedExtent struct {
 	region *region
 	extent extent
@@ -34,8 +35,8 @@ type checkedExtent struct {
 
 func (r *region) fileCapacity() int64 { return r.capacity + extentBytes }
 
-// writeFile writes bytes to a region in a file and stores their checksums. *blocks is the number of blocks in
-// the file, which writeFile updates.
+// writeFile writes bytes to a region in a file and stores their checksums. *blocks is the number of
+// blocks in the file, which writeFile updates.
 func writeFile(f *os.File, blocks *int64, r *region, at int64, p []byte) error {
 	overwritten := at + int64(len(p)) - r.fileCapacity()
 	r.extents = r.extents[r.extentAfter(overwritten-1):]
@@ -66,8 +67,8 @@ func (r *region) extentAfter(at int64) int {
 	return i
 }
 
-// readFile reads bytes that were written to the file, and returns how many it has read. It returns
-// ErrDamaged if the extent of the next byte is damaged or missing.
+// readFile reads bytes that were written to the file and returns the number of bytes read. It
+// returns ErrDamaged if the extent of the next byte is damaged or missing.
 func (s *store) readFile(r *region, at int64, p []byte) (n int, err error) {
 	for n < len(p) {
 		i := r.extentAfter(at+int64(n)) - 1
@@ -95,8 +96,8 @@ func (s *store) readFile(r *region, at int64, p []byte) (n int, err error) {
 	return n, nil
 }
 
-// damagedBytes returns how many of the n bytes from the offset at are in the same extent as the first one.
-// That extent is damaged, so these bytes count as damaged.
+// damagedBytes returns how many of the n bytes from the offset at are in the same extent as the
+// first byte. That extent is damaged, so all these bytes count as damaged.
 func (r *region) damagedBytes(at, n int64) int64 {
 	if i := r.extentAfter(at) - 1; i >= 0 && at < r.extents[i].at+r.extents[i].n {
 		return min(n, r.extents[i].at+r.extents[i].n-at)

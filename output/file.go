@@ -10,20 +10,20 @@ import (
 )
 
 const (
-	linkBit      = 0x40     // bit of the kind that marks a record of a file
-	endOfFile    = 0x3f     // value of the kind byte in a trailer
-	recordBytes  = 32 << 10 // largest number of bytes of data in one record
+	linkBit      = 0x40     // bit in the kind byte that marks a record of a file
+	endOfFile    = 0x3f     // kind byte of a trailer
+	recordBytes  = 32 << 10 // maximum number of bytes of data in one record
 	sumBytes     = 4
 	maxHeader    = 1 + 4*binary.MaxVarintLen64 + 2*sumBytes
 	trailerMagic = "qctl-end"
 	trailerBytes = 1 + 5*8 + sumBytes + len(trailerMagic)
-	maxPrinted   = 1 << 60 // largest number of bytes of a stream; sums of it do not overflow
+	maxPrinted   = 1 << 60 // maximum number of bytes of a stream; sums of it do not overflow
 	readAhead    = 64 << 10
 )
 
-// castagnoli returns the table of CRC-32C, which processors compute with one instruction. Package crc32
-// builds the table at the first call. A package variable would build it at the start of every program. This
-// function avoids that, so the client starts 0.1 ms faster.
+// castagnoli returns the table of CRC-32C, which processors compute with one instruction. Package
+// crc32 builds the table at the first call. A package variable would build it at the start of every
+// program. Without the variable, the client starts 0.1 ms faster.
 func castagnoli() *crc32.Table { return crc32.MakeTable(crc32.Castagnoli) }
 
 // ErrDamaged means that an output file is damaged or was cut.
@@ -31,10 +31,10 @@ var ErrDamaged = errors.New("the output file is damaged")
 
 // header is a record of a file without its data.
 type header struct {
-	Chunk     // the record's chunk, in which Data is nil
+	Chunk     // chunk of the record, in which Data is nil
 	distance  int64
 	position  int64
-	dataBytes int64 // length of the record's data in bytes
+	dataBytes int64 // length of the data in bytes
 	dataSum   uint32
 	length    int64 // length of the header in bytes
 }
@@ -42,10 +42,10 @@ type header struct {
 // trailer is the end of a file.
 type trailer struct {
 	last    [2]int64 // offset of each stream's last record; -1 for a stream without records
-	printed [2]int64 // bytes that each stream printed
+	printed [2]int64 // number of bytes that each stream printed
 }
 
-// EncodeTo writes all that the log keeps in the file format.
+// EncodeTo writes all bytes that the log keeps in the file format.
 func (l *Log) EncodeTo(w io.Writer) error {
 	t := trailer{last: [2]int64{-1, -1}}
 	at := int64(0)
@@ -54,8 +54,8 @@ func (l *Log) EncodeTo(w io.Writer) error {
 		b = b[:0]
 		for i := range chunks {
 			begin, c := at+int64(len(b)), &chunks[i]
-			// Nothing is written for damaged bytes: the position of the next record, or the trailer, shows
-			// that they are missing.
+			// Write nothing for damaged bytes. The position of the next record, or the trailer,
+			// shows that they are missing.
 			if c.Damaged > 0 {
 				t.printed[c.Stream] += c.Damaged
 				continue
@@ -101,8 +101,8 @@ func sumAt(offset int64, b []byte) uint32 {
 	return crc32.Update(crc32.Checksum(encoded[:], castagnoli()), castagnoli(), b)
 }
 
-// parseHeader parses the header of the record at an offset of a file. ok is false if the header is
-// missing or damaged.
+// parseHeader parses the header of the record at an offset of a file. The result ok is false if the
+// header is missing or damaged.
 func parseHeader(b []byte, offset int64) (h header, ok bool) {
 	kind := byte(0)
 	if len(b) > 0 {
@@ -145,7 +145,8 @@ func (t trailer) append(b []byte, offset int64) []byte {
 	return append(binary.LittleEndian.AppendUint32(b, crc32.Checksum(b[begin:], castagnoli())), trailerMagic...)
 }
 
-// parseTrailer parses the trailer at an offset of a file. ok is false if it is missing or damaged.
+// parseTrailer parses the trailer at an offset of a file. The result ok is false if the trailer is
+// missing or damaged.
 func parseTrailer(b []byte, offset int64) (t trailer, ok bool) {
 	if len(b) != trailerBytes || b[0] != endOfFile || string(b[trailerBytes-len(trailerMagic):]) != trailerMagic {
 		return t, false
@@ -157,8 +158,8 @@ func parseTrailer(b []byte, offset int64) (t trailer, ok bool) {
 	return t, ok && max(t.printed[0], t.printed[1]) < maxPrinted
 }
 
-// DecodeFile calls the function each for every chunk of a file that originally had size bytes. Damaged or
-// missing bytes are reported as a chunk that says how many there are.
+// DecodeFile calls the function each for every chunk of a file that originally had size bytes. For
+// damaged or missing bytes, it passes a chunk that contains their number.
 func DecodeFile(r io.ReaderAt, size int64, each func(Chunk) error) error {
 	d := &fileReader{window: window{r: r, size: size, readAhead: readAhead}, each: each}
 	for at := int64(0); ; {
@@ -186,12 +187,13 @@ type fileReader struct {
 	window
 	each         func(Chunk) error
 	passedOn     [2]int64 // number of bytes of each stream that were passed on, as data or as missing
-	printed      [2]int64 // bytes of each stream up to the end of its last valid header
-	last         [2]int64 // time of the last chunk of each stream that was passed on
-	skippedBytes int64    // number of bytes read without a valid header
+	printed      [2]int64 // number of bytes of each stream up to the end of its last valid header
+	last         [2]int64 // by stream, the time of the last chunk that was passed on
+	skippedBytes int64    // number of bytes that were read without finding a valid header
 }
 
-// nextHeader reads the header at an offset. It returns ErrDamaged if no valid header is there.
+// nextHeader reads the header at an offset. It returns ErrDamaged if the offset has no valid
+// header.
 func (d *fileReader) nextHeader(at int64) (header, error) {
 	h, err := d.header(at)
 	if err == nil && (h.position < d.printed[h.Stream] || at+h.length+h.dataBytes > d.size) {
@@ -200,9 +202,9 @@ func (d *fileReader) nextHeader(at int64) (header, error) {
 	return h, err
 }
 
-// passRecord passes on a record. If bytes of its stream are missing before it, it first passes on a chunk for
-// them. It skips a record with damaged data, because the position of the next record then shows that its
-// bytes are missing.
+// passRecord passes on a record. If bytes of the stream are missing before the record, passRecord
+// first passes on a chunk for them. It skips a record with damaged data, because the position of
+// the next record then shows that the bytes are missing.
 func (d *fileReader) passRecord(h *header, at int64) error {
 	c := h.Chunk
 	d.printed[c.Stream] = h.position + h.dataBytes + h.Dropped
@@ -235,20 +237,20 @@ func (d *fileReader) passMissing(s Stream, at, position int64) error {
 	return d.each(c)
 }
 
-// passMissingAtEnd passes on a chunk for each stream of which bytes are missing at the end.
+// passMissingAtEnd passes on a chunk for each stream that lacks bytes at its end.
 func (d *fileReader) passMissingAtEnd(t trailer) error {
 	return errors.Join(d.passMissing(Stdout, d.last[0], t.printed[0]), d.passMissing(Stderr, d.last[1], t.printed[1]))
 }
 
-// passUnknownLoss reports what is missing in a file without a trailer whose last n bytes contain no records.
-// The streams of these bytes are unknown. The streams of bytes that were skipped earlier are unknown too,
-// because no later record may show to which stream they belong.
+// passUnknownLoss reports what is missing in a file without a trailer whose last n bytes contain no
+// records. The streams of these bytes are unknown. The streams of bytes that were skipped earlier
+// are also unknown, because possibly no later record shows to which stream they belong.
 func (d *fileReader) passUnknownLoss(n int64) error {
 	if err := d.passMissingAtEnd(trailer{printed: d.printed}); err != nil {
 		return err
 	}
 	if n == 0 && d.skippedBytes == 0 {
-		return nil // no output is lost, because only the trailer is damaged
+		return nil // only the trailer is damaged, so no output is lost
 	}
 	return d.each(Chunk{
 		At:            max(d.last[Stdout], d.last[Stderr]),
@@ -257,8 +259,8 @@ func (d *fileReader) passUnknownLoss(n int64) error {
 	})
 }
 
-// findRecord returns the offset of the first record or trailer at or after the offset at. It returns
-// ErrDamaged if it finds neither.
+// findRecord returns the offset of the first record or trailer at or after the offset at. It
+// returns ErrDamaged if it finds neither.
 func (d *fileReader) findRecord(at int64) (int64, error) {
 	for ; ; at++ {
 		b, err := d.readExactly(at, 1)
@@ -279,7 +281,7 @@ func (d *fileReader) findRecord(at int64) (int64, error) {
 	}
 }
 
-// header reads the header at an offset. It returns ErrDamaged if no valid header is there.
+// header reads the header at an offset. It returns ErrDamaged if the offset has no valid header.
 func (w *window) header(at int64) (header, error) {
 	b, err := w.readUpTo(at, maxHeader)
 	if err != nil {
@@ -292,7 +294,7 @@ func (w *window) header(at int64) (header, error) {
 	return h, nil
 }
 
-// trailer reads the trailer at an offset. It returns ErrDamaged if no valid trailer is there.
+// trailer reads the trailer at an offset. It returns ErrDamaged if the offset has no valid trailer.
 func (w *window) trailer(at int64) (trailer, error) {
 	if at+int64(trailerBytes) != w.size {
 		return trailer{}, ErrDamaged
@@ -308,8 +310,8 @@ func (w *window) trailer(at int64) (trailer, error) {
 	return t, nil
 }
 
-// CheckFile reads a file that originally had size bytes, and returns how many bytes of output are damaged or
-// lost. If only the trailer is damaged, it returns 0 and ErrDamaged.
+// CheckFile reads a file that originally had size bytes. It returns the number of bytes of output
+// that are damaged or lost. If only the trailer is damaged, it returns 0 and ErrDamaged.
 func CheckFile(r io.ReaderAt, size int64) (damaged int64, err error) {
 	err = DecodeFile(r, size, func(c Chunk) error {
 		damaged += c.Damaged

@@ -9,40 +9,39 @@ import (
 	"time"
 )
 
-// Stream is standard output or standard error.
-// See docs/decisions/0061.
+// Stream identifies standard output or standard error. See docs/decisions/0061.
 type Stream uint8
 
-// The streams of an attempt.
+// These constants are the streams of an attempt.
 const (
 	Stdout Stream = 0
 	Stderr Stream = 1
 )
 
-// InMemory is the largest number of bytes that a log keeps in memory, and the largest output that is
-// sent within a result. A larger log is in a file.
+// InMemory is the maximum number of bytes that a log keeps in memory. It is also the maximum size
+// of an output that is sent within a result. A larger log is in a file.
 const InMemory = 64 << 10
 
-// Chunk is a piece of one stream. A gap has no Data: it replaces DroppedBytes bytes of the stream that
-// were not kept, or for Damaged bytes that were kept and cannot be read any more.
+// Chunk is a part of one stream. A chunk without Data is a gap. It replaces Dropped bytes of the
+// stream that were not kept, or Damaged bytes that were kept and cannot be read.
 type Chunk struct {
 	Stream  Stream
 	At      int64 // time when the runner read the bytes, in milliseconds since 1970
 	Data    []byte
 	Dropped int64
 	Damaged int64
-	Offset  int64 // bytes of the stream before this chunk; set for damaged bytes, and by DecodeTail
+	Offset  int64 // number of bytes of the stream before this chunk; set for damaged bytes and by DecodeTail
 
-	// StreamUnknown reports that the Damaged bytes may belong to either stream or to both. Stream is then
-	// Stdout, and cursors count the bytes as bytes of Stdout. Offset has no meaning, and At is the time of
-	// the previous chunk.
+	// StreamUnknown says that the Damaged bytes may belong to either stream or to both. Stream is
+	// then Stdout, and cursors count the bytes as bytes of Stdout. Offset has no meaning, and At is
+	// the time of the previous chunk.
 	StreamUnknown bool
 }
 
-// Length returns how many bytes of the stream the chunk contains or, for a gap, represents.
+// Length returns the number of bytes of the stream that the chunk contains or, for a gap, replaces.
 func (c *Chunk) Length() int64 { return int64(len(c.Data)) + c.Dropped + c.Damaged }
 
-// Skip returns a chunk without its first n bytes.
+// Skip returns the chunk without its first n bytes.
 func (c Chunk) Skip(n int64) Chunk {
 	switch {
 	case c.Dropped > 0:
@@ -55,47 +54,49 @@ func (c Chunk) Skip(n int64) Chunk {
 	return c
 }
 
-// Cursor is a reader's position in each stream, as the number of bytes that were written before it, whether
-// they were kept or not. A negative position counts back from the end of the stream.
+// Cursor is the position of a reader in each stream: the number of bytes that were written before
+// the position, whether they were kept or not. A negative position counts back from the end of the
+// stream.
 type Cursor [2]int64
 
-// Log captures the output of one attempt. Of each stream it keeps the first bytes and the last bytes, each up
-// to half of the limit. It also keeps the order in which the bytes of both streams arrived. If the streams
-// alternate so often that the exact order would take more memory than the output, the order is only
-// approximate. The methods may be called concurrently.
+// Log captures the output of one attempt. It keeps the first and the last bytes of each stream,
+// each up to half of the limit. It also keeps the order in which the bytes of the two streams
+// arrived. If the streams alternate so often that the exact order would take more memory than the
+// output, the order is only approximate. The methods are safe for concurrent use.
 type Log struct {
-	maxPieceCount int // limit of pieces in both first halves together, and in both last halves
+	maxPieceCount int // maximum number of pieces in the first halves of both streams together, and in the last halves
 
 	mu         sync.Mutex
 	streams    [2]stream
-	pieceCount int64 // number of stored pieces, which is the number of the next piece
+	pieceCount int64 // number of pieces stored so far, which is the number of the next piece
 	store      store
 	closed     bool
 	discarded  bool          // Discard was called
-	changed    chan struct{} // channel to be closed at the next change; nil if no reader waits
-	masks      [2]*mask      // one per stream; nil if nothing is masked
+	changed    chan struct{} // channel to close at the next change; nil if no reader waits
+	masks      [2]*mask      // one per stream; nil if no text is masked
 }
 
 // stream describes the kept bytes of one stream.
 type stream struct {
 	total      int64  // number of bytes written, without those in incomplete
 	incomplete []byte // first bytes of a character whose other bytes have not been read yet
-	// aligned is the position at which the last half is known to begin with a whole character.
+	// aligned is the position at which the last half is known to begin with a complete character.
 	aligned    int64
 	head, tail streamHalf
 }
 
-// streamHalf keeps one half of a stream: the bytes at consecutive positions, in a region of the store. The
-// region of the last half is a ring, in which new bytes overwrite the oldest.
+// streamHalf keeps one half of a stream: bytes at consecutive positions, in a region of the store.
+// The region of the last half is a ring, in which new bytes overwrite the oldest bytes.
 type streamHalf struct {
-	first     int64 // position of the half's first byte in the stream
+	first     int64 // position in the stream of the first byte of the half
 	keptBytes int64 // number of bytes that the half keeps
 	pieces    pieces
 	region    region
 }
 
-// New creates a log that keeps at most limit bytes of each stream. createFile creates the file in which a log
-// of more than InMemory bytes is kept. Discard deletes the file.
+// New creates a log that keeps at most limit bytes of each stream. If the log exceeds InMemory
+// bytes, New's parameter createFile creates the file in which the log is kept. Discard deletes the
+// file.
 func New(limit int64, createFile func() (*os.File, error)) *Log {
 	l := &Log{
 		maxPieceCount: int(min(max(limit/bytesPerPiece, minPieces), maxPieces)),
@@ -109,9 +110,9 @@ func New(limit int64, createFile func() (*os.File, error)) *Log {
 	return l
 }
 
-// Append adds a copy of bytes that were read at the time at. Bytes that cannot be stored count as dropped. If
-// p ends within a UTF-8 character, readers get that character only after its other bytes were added or the
-// log was closed.
+// Append adds a copy of bytes that were read at the time at. Bytes that cannot be stored count as
+// dropped. If p ends within a UTF-8 character, readers get that character only after its other
+// bytes were added or the log was closed.
 func (l *Log) Append(s Stream, at int64, p []byte) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -138,7 +139,7 @@ func (l *Log) storeBytes(s Stream, at int64, p []byte) {
 		l.addPiece(s, &st.head, at, p[:n])
 		p = p[n:]
 	}
-	// If p is longer than the last half, only its last bytes can be kept, so drop the others.
+	// If p is longer than the last half, only the last bytes of p can be kept, so drop the others.
 	if excess := int64(len(p)) - st.tail.region.capacity; excess > 0 {
 		excess += int64(LeadingPartial(p[excess:]))
 		st.total += excess
@@ -154,8 +155,8 @@ func (l *Log) storeBytes(s Stream, at int64, p []byte) {
 	}
 }
 
-// addPiece stores bytes as a new piece of a half, or as part of its last piece. If the bytes cannot be
-// stored, they count as written and leave a gap.
+// addPiece stores bytes as a new piece of a half, or adds them to its last piece. If the bytes
+// cannot be stored, they count as written and leave a gap.
 func (l *Log) addPiece(s Stream, h *streamHalf, at int64, p []byte) {
 	st := &l.streams[s]
 	pos, n := st.total, int64(len(p))
@@ -181,20 +182,20 @@ func (l *Log) addPiece(s Stream, h *streamHalf, at int64, p []byte) {
 	l.pieceCount++
 }
 
-// A piece is joined with the next bytes of its stream if these come within joinWithin and no bytes of the
-// other stream come between. Once half of the pieces are used, bytes of the other stream in between no longer
-// matter, and the time in which bytes are joined grows with each further piece. Once all pieces are used, all
-// further bytes are joined.
+// Bytes are joined with the last piece of their stream if they arrive within joinWithin and no
+// bytes of the other stream arrive between. When more than half of the pieces are used, bytes of
+// the other stream no longer prevent joining, and the time for joining grows with each further
+// piece. When all pieces are used, all further bytes are joined.
 const (
 	joinWithin    = 10 // in milliseconds
-	maxDoublings  = 8  // how often joinWithin is doubled at most
-	bytesPerPiece = 64 // the log may have one piece for each 64 bytes of its limit
+	maxDoublings  = 8  // maximum number of times that joinWithin is doubled
+	bytesPerPiece = 64 // the log may have one piece per 64 bytes of its limit
 	minPieces     = 64
 	maxPieces     = 8192
 )
 
-// joinsPiece reports whether bytes that were read at the time at are added to the stream's last piece.
-// piecesInUse is the current number of pieces.
+// joinsPiece reports whether bytes that were read at the time at are added to the last piece of the
+// stream. The parameter piecesInUse is the current number of pieces.
 func (l *Log) joinsPiece(last *piece, at int64, piecesInUse int) bool {
 	excess := piecesInUse - l.maxPieceCount/2
 	switch {
@@ -224,11 +225,11 @@ func (h *streamHalf) dropBefore(position int64) {
 	}
 }
 
-// ErrDiscarded is returned by Read after Discard.
+// ErrDiscarded is the error of Read after Discard.
 var ErrDiscarded = errors.New("the output was discarded")
 
-// Read returns the chunks after a cursor, about limit bytes in all, and the cursor for the next Read.
-// done reports that nothing will follow. Chunks of UTF-8 text begin and end between characters.
+// Read returns about limit bytes of chunks after a cursor, and the cursor for the next Read. The
+// result done says that nothing will follow. Chunks of UTF-8 text begin and end between characters.
 func (l *Log) Read(c Cursor, limit int) (chunks []Chunk, next Cursor, done bool, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -239,7 +240,7 @@ func (l *Log) Read(c Cursor, limit int) (chunks []Chunk, next Cursor, done bool,
 	if l.discarded {
 		return nil, next, false, ErrDiscarded
 	}
-	var remaining [2][2][]piece // for each stream, the unread pieces of its first and last half
+	var remaining [2][2][]piece // by stream, the unread pieces of its first and last half
 	for s := range l.streams {
 		st := &l.streams[s]
 		remaining[s] = [2][]piece{st.head.pieces.afterPosition(c[s]), st.tail.pieces.afterPosition(c[s])}
@@ -263,7 +264,7 @@ func (l *Log) Read(c Cursor, limit int) (chunks []Chunk, next Cursor, done bool,
 		got, err := l.store.read(&h.region, next[s]-h.first, data)
 		switch {
 		case errors.Is(err, ErrDamaged) && got > 0:
-			n = int64(got) // return the bytes before the damage; the next Read reports the damaged ones
+			n = int64(got) // return the bytes before the damage; the next Read reports the damaged bytes
 			data = data[:n:n]
 		case errors.Is(err, ErrDamaged):
 			n = h.region.damagedBytes(next[s]-h.first, n)
@@ -290,7 +291,7 @@ func (l *Log) Read(c Cursor, limit int) (chunks []Chunk, next Cursor, done bool,
 			return chunks, next, false, nil
 		}
 	}
-	for s := range l.streams { // report bytes at the end that could not be stored as a gap
+	for s := range l.streams { // report bytes that could not be stored at the end as a gap
 		if gap := l.streams[s].total - next[s]; gap > 0 && l.closed {
 			chunks = append(chunks, Chunk{Stream: Stream(s), Dropped: gap})
 			next[s] += gap
@@ -299,8 +300,9 @@ func (l *Log) Read(c Cursor, limit int) (chunks []Chunk, next Cursor, done bool,
 	return chunks, next, l.closed, nil
 }
 
-// position returns the position in one stream that a cursor denotes. c is the cursor's value for the stream.
-// position first drops the rest of a cut character at the beginning of the last half. The caller holds mu.
+// position returns the position in one stream that a cursor denotes. The parameter c is the
+// cursor's value for the stream. If the last half begins with the rest of a cut character, position
+// first drops that rest. The caller holds mu.
 func (l *Log) position(st *stream, c int64) int64 {
 	if l.discarded {
 		return max(0, c)
@@ -327,8 +329,8 @@ func (l *Log) bytesAfter(c Cursor) (n int64) {
 	return n
 }
 
-// takeOldest removes and returns the oldest of the remaining pieces of both streams. It returns nil if none
-// remain.
+// takeOldest removes and returns the oldest of the remaining pieces of both streams. It returns nil
+// if no pieces remain.
 func (l *Log) takeOldest(remaining *[2][2][]piece) (s Stream, p *piece, h *streamHalf) {
 	var from *[]piece
 	for i := range remaining {
@@ -360,7 +362,7 @@ func (l *Log) Changed() <-chan struct{} {
 	return l.changed
 }
 
-// Close completes the log. Later calls of Append are ignored.
+// Close completes the log. Later calls of Append have no effect.
 func (l *Log) Close() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -374,7 +376,7 @@ func (l *Log) Close() {
 	l.wakeReaders()
 }
 
-// flushIncomplete returns the bytes that a stream and its mask have held back. It is called when no more
+// flushIncomplete returns the bytes that a stream and its mask have held back. Call it when no more
 // bytes follow.
 func (l *Log) flushIncomplete(s Stream) []byte {
 	st := &l.streams[s]
@@ -386,7 +388,7 @@ func (l *Log) flushIncomplete(s Stream) []byte {
 	return p
 }
 
-// wakeReaders wakes the waiting readers and makes sure that no reader waits again. The caller holds mu.
+// wakeReaders wakes the waiting readers. After it, no reader waits. The caller holds mu.
 func (l *Log) wakeReaders() {
 	if l.changed == nil {
 		return
@@ -398,7 +400,7 @@ func (l *Log) wakeReaders() {
 	}
 }
 
-// Discard frees the log's memory and file. Later calls of Read return ErrDiscarded.
+// Discard frees the memory and the file of the log. Later calls of Read return ErrDiscarded.
 func (l *Log) Discard() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -412,7 +414,7 @@ func (l *Log) Discard() {
 	l.wakeReaders()
 }
 
-// DroppedBytes returns how many bytes were written but are not kept.
+// DroppedBytes returns the number of bytes that were written but are not kept.
 func (l *Log) DroppedBytes() int64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -423,7 +425,7 @@ func (l *Log) DroppedBytes() int64 {
 	return n
 }
 
-// KeptBytes returns how many bytes are kept.
+// KeptBytes returns the number of bytes that are kept.
 func (l *Log) KeptBytes() int64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -22,7 +22,7 @@ func spill(dir string) func() (*os.File, error) {
 	return func() (*os.File, error) { return os.CreateTemp(dir, "out") }
 }
 
-// readAll reads the chunks after a cursor, at most max bytes with each Read.
+// readAll reads the chunks after a cursor, at most max bytes with each call of Read.
 func readAll(t interface{ Fatal(...any) }, l *output.Log, c *output.Cursor, max int) (chunks []output.Chunk) {
 	for {
 		some, next, _, err := l.Read(*c, max)
@@ -37,7 +37,7 @@ func readAll(t interface{ Fatal(...any) }, l *output.Log, c *output.Cursor, max 
 	}
 }
 
-// texts returns the text of each stream. A gap appears as its size in brackets.
+// texts returns the text of each stream. A gap is written as its size in brackets.
 func texts(chunks []output.Chunk) (s [2]string) {
 	for _, c := range chunks {
 		if c.Dropped > 0 {
@@ -48,8 +48,8 @@ func texts(chunks []output.Chunk) (s [2]string) {
 	return s
 }
 
-// Of each stream, the first and the last half of the limit are kept. The gap between them has the exact
-// size, however the bytes were divided into pieces.
+// The log keeps the first and the last half of the limit of each stream. The gap between them has
+// the exact size, however the bytes were divided into pieces.
 func TestHeadAndTailAreKept(t *testing.T) {
 	for _, c := range []struct {
 		limit int64
@@ -95,11 +95,11 @@ func TestOrderOfBothStreams(t *testing.T) {
 		got = append(got, fmt.Sprintf("%d/%d %s", chunk.Stream, chunk.At, chunk.Data))
 	}
 	if !slices.Equal(got, want) {
-		t.Errorf("got %q\nwant %q", got, want)
+		t.Errorf("got the pieces %q\nwant %q", got, want)
 	}
 }
 
-// A log that exceeds InMemory is stored in one file, which Discard removes.
+// A log that exceeds InMemory is stored in one file. Discard removes that file.
 func TestLargeLogsGoToAFile(t *testing.T) {
 	dir := t.TempDir()
 	l := output.New(1<<20, spill(dir))
@@ -129,15 +129,16 @@ func TestLargeLogsGoToAFile(t *testing.T) {
 	want := [2]string{strings.Repeat("a", output.InMemory) + "b",
 		strings.Repeat("c", 1<<19) + fmt.Sprintf("[%d]", 10_000_000-1<<20) + strings.Repeat("c", 1<<19)}
 	if got := texts(readAll(t, l, &c, 100_000)); got != want {
-		t.Errorf("got %d and %d bytes, want %d and %d", len(got[0]), len(got[1]), len(want[0]), len(want[1]))
+		t.Errorf("the streams have %d and %d bytes, or differ from the %d and %d bytes that were written",
+			len(got[0]), len(got[1]), len(want[0]), len(want[1]))
 	}
 	if l.Discard(); files() != 0 {
 		t.Error("the file of a discarded log still exists")
 	}
 }
 
-// A Read after Discard returns ErrDiscarded, and not a gap: the bytes are not lost, because they were stored
-// elsewhere before Discard.
+// After Discard, Read returns ErrDiscarded and not a gap. The bytes are not lost, because they were
+// stored elsewhere before Discard.
 func TestReadOfDiscardedLogFails(t *testing.T) {
 	l := output.New(1<<20, nil)
 	l.Append(output.Stdout, 1, []byte("kept"))
@@ -148,7 +149,7 @@ func TestReadOfDiscardedLogFails(t *testing.T) {
 	}
 }
 
-// Discard wakes the readers that wait for the log, and later readers do not wait.
+// Discard wakes the readers that wait for the log. Later readers do not wait.
 func TestDiscardWakesReaders(t *testing.T) {
 	l := output.New(1<<20, nil)
 	changed := l.Changed()
@@ -165,7 +166,7 @@ func TestDiscardWakesReaders(t *testing.T) {
 	}
 }
 
-// Bytes that cannot be stored leave a gap of their exact size, and earlier bytes are kept.
+// Bytes that cannot be stored leave a gap of their exact size. Earlier bytes are kept.
 func TestUnstorableBytesAreAGap(t *testing.T) {
 	l := output.New(1<<20, func() (*os.File, error) { return nil, errors.New("no space") })
 	l.Append(output.Stdout, 1, []byte("kept"))
@@ -178,20 +179,21 @@ func TestUnstorableBytesAreAGap(t *testing.T) {
 	}
 }
 
-// model is a simple log that keeps all bytes in memory. It computes which of them a Log must keep.
+// model is a simple log that keeps all bytes in memory. It computes which bytes a Log must keep.
 type model struct {
 	limit   int
 	written [2][]byte
 }
 
-// kept reports whether a byte of a stream is kept at the moment.
+// kept reports whether a Log with the same bytes keeps a byte of a stream now.
 func (m *model) kept(s, pos int) bool {
 	n := len(m.written[s])
 	return pos < (m.limit+1)/2 || pos >= n-m.limit/2 && pos < n
 }
 
-// A reader that follows a growing log gets each byte at most once and in order. It gets every byte that the
-// log still keeps at the end, and gaps for the rest. The same is true for a reader that starts later.
+// A reader that follows a growing log gets each byte at most once and in order. It gets every byte
+// that the log still keeps at the end, and gaps for the others. The same holds for a reader that
+// starts later.
 func TestFollowingLosesAndRepeatsNothing(t *testing.T) {
 	dir := t.TempDir()
 	rapid.Check(t, func(t *rapid.T) {
@@ -205,7 +207,7 @@ func TestFollowingLosesAndRepeatsNothing(t *testing.T) {
 			if rapid.IntRange(0, 3).Draw(t, "read") == 0 {
 				chunks, to, done, err := l.Read(c, rapid.SampledFrom([]int{1, 10, 100_000}).Draw(t, "max"))
 				if err != nil || done {
-					t.Fatalf("done %v, %v", done, err)
+					t.Fatalf("Read of an open log returned done %v, %v", done, err)
 				}
 				got, c = append(got, chunks...), to
 				continue
@@ -214,7 +216,7 @@ func TestFollowingLosesAndRepeatsNothing(t *testing.T) {
 			p := make([]byte, rapid.SampledFrom([]int{1, 5, 60, 3000, 70_000}).Draw(t, "bytes"))
 			for i := range p {
 				next++
-				p[i] = next & 0x7f // one character each, because limits cut only between characters
+				p[i] = next & 0x7f // each byte is one character, because limits cut only between characters
 			}
 			l.Append(output.Stream(s), 1, p)
 			m.written[s] = append(m.written[s], p...)
@@ -249,7 +251,7 @@ func (m *model) check(t interface{ Fatalf(string, ...any) }, chunks []output.Chu
 	}
 }
 
-// Append and Close wake a waiting reader. After Close, a reader does not wait, and further bytes are
+// Append and Close wake a waiting reader. After Close, readers do not wait, and further bytes are
 // ignored.
 func TestChangedWakesReaders(t *testing.T) {
 	l := output.New(100, spill(t.TempDir()))
@@ -261,7 +263,7 @@ func TestChangedWakesReaders(t *testing.T) {
 	l.Append(output.Stdout, 1, []byte("late"))
 	l.Close()
 	if l.KeptBytes() != 1 {
-		t.Errorf("got %d bytes after Close, want 1", l.KeptBytes())
+		t.Errorf("the log keeps %d bytes after Close, want 1", l.KeptBytes())
 	}
 }
 
@@ -300,8 +302,8 @@ func TestEncodedLogsAreDecoded(t *testing.T) {
 	}
 }
 
-// EncodeHead returns the first bytes of both streams, and gaps for the rest. For a short log, it
-// returns everything.
+// EncodeHead encodes the first bytes of both streams, and gaps for the rest. It encodes a short log
+// completely.
 func TestEncodeHeadKeepsFirstBytes(t *testing.T) {
 	l := output.New(20, spill(t.TempDir()))
 	for _, text := range []string{"out 1\n", "out 2\n"} {
@@ -323,12 +325,12 @@ func TestEncodeHeadKeepsFirstBytes(t *testing.T) {
 			return nil
 		})
 		if got := texts(chunks); got != c.want || n != kept || err != nil {
-			t.Errorf("at most %d bytes: got %q, %d bytes, said %d, %v; want %q", c.max, got, n, kept, err, c.want)
+			t.Errorf("at most %d bytes: got %q with %d bytes, returned %d, %v; want %q", c.max, got, n, kept, err, c.want)
 		}
 	}
 }
 
-// For a damaged log, Decode passes on the chunks before the damage, then returns an error.
+// For a damaged log, Decode passes on the chunks before the damage and then returns an error.
 func TestDamagedLogsAreRefused(t *testing.T) {
 	whole, _ := output.AppendChunks(nil, 0, []output.Chunk{{At: 5, Data: []byte("one")},
 		{Stream: output.Stderr, At: 7, Data: []byte("two")}})
@@ -350,12 +352,12 @@ func TestDamagedLogsAreRefused(t *testing.T) {
 	}
 	stop := errors.New("enough")
 	if err := output.Decode(bytes.NewReader(whole), func(output.Chunk) error { return stop }); !errors.Is(err, stop) {
-		t.Errorf("got %v, want the caller's own error", err)
+		t.Errorf("Decode returned %v, want the error of the caller's function", err)
 	}
 }
 
-// No input makes Decode panic or pass on an invalid chunk. Decoded chunks are encoded to an equivalent
-// log again.
+// Whatever the input is, Decode neither panics nor passes on an invalid chunk. Encoding the decoded
+// chunks gives an equivalent log.
 func FuzzDecode(f *testing.F) {
 	seed, _ := output.AppendChunks(nil, 0, []output.Chunk{{At: 5, Data: []byte("one")},
 		{Stream: output.Stderr, At: 3, Dropped: 9}})
@@ -377,13 +379,13 @@ func FuzzDecode(f *testing.F) {
 		if failed := output.Decode(bytes.NewReader(again),
 			func(c output.Chunk) error { twice = append(twice, c); return nil }); failed != nil || err == nil &&
 			len(twice) != len(chunks) {
-			t.Fatalf("%x was encoded again as %x: %v", raw, again, failed)
+			t.Fatalf("%x was decoded and encoded as %x: %v", raw, again, failed)
 		}
 	})
 }
 
-// The memory of a log is bounded, even for single bytes from alternating streams. Every byte within the
-// limit is kept nevertheless.
+// The memory of a log is limited, even if single bytes of the streams alternate. The log still
+// keeps every byte within the limit.
 func TestSingleBytesInTurnsTakeLittleMemory(t *testing.T) {
 	const n = 2_000_000
 	l := output.New(1<<20, spill(t.TempDir()))
@@ -404,7 +406,7 @@ func TestSingleBytesInTurnsTakeLittleMemory(t *testing.T) {
 	m.check(t, readAll(t, l, &c, 1<<20))
 }
 
-// heap returns how many bytes of the heap are in use.
+// heap returns the number of bytes of the heap that are in use.
 func heap() int64 {
 	runtime.GC()
 	var m runtime.MemStats
@@ -412,7 +414,7 @@ func heap() int64 {
 	return int64(m.HeapAlloc)
 }
 
-// A negative position in a cursor counts back from the end of its stream, at most to the beginning.
+// A negative position in a cursor counts back from the end of the stream, at most to the beginning.
 func TestReadFromTheEnd(t *testing.T) {
 	l := output.New(1<<20, nil)
 	l.Append(output.Stdout, 1, []byte("0123456789"))

@@ -2,8 +2,7 @@ package output
 
 import "bytes"
 
-// masked is the text that replaces each secret text.
-// See docs/decisions/0060.
+// masked is the text that replaces each secret text. See docs/decisions/0060.
 const masked = "***"
 
 // MaskText returns text with each of the given texts replaced by ***.
@@ -16,9 +15,9 @@ func MaskText(text []byte, texts [][]byte) []byte {
 	return text
 }
 
-// Mask replaces each of the given texts in the output by ***, even if a text arrives in several pieces. Bytes
-// that may be the beginning of such a text are held back until enough bytes follow to decide. Call Mask
-// before the first Append.
+// Mask replaces each of the given texts in the output by ***, even if a text arrives in several
+// pieces. Bytes that may be the beginning of such a text are held back until enough bytes follow to
+// decide. Call Mask before the first Append.
 func (l *Log) Mask(texts [][]byte) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -27,27 +26,30 @@ func (l *Log) Mask(texts [][]byte) {
 	}
 }
 
-// mask searches a stream for texts. It holds back bytes that may be the beginning of one.
+// mask searches a stream for texts. It holds back bytes that may be the beginning of a text.
 //
-// It searches for each text with the algorithm of Knuth, Morris and Pratt, so that each byte costs the
-// same however long the texts are. Texts that overlap in the stream are replaced by one ***.
+// It searches for each text with the algorithm of Knuth, Morris and Pratt, so that the cost of a
+// byte does not depend on the length of the texts. Texts that overlap in the stream are replaced by
+// one ***.
 type mask struct {
 	texts        []maskedText
 	pending      []byte
-	pendingStart int64  // position of the first byte in pending
-	foundSpans   []span // spans of found texts in the order of the stream; they do not overlap
+	pendingStart int64  // position in the stream of the first byte in pending
+	foundSpans   []span // spans of found texts in stream order; they do not overlap
 }
 
 // maskedText is the state of the search for one text.
 type maskedText struct {
 	text []byte
-	// fallback holds, for each length of a matched prefix, the length of the longest shorter prefix that also
-	// matches at the same end. The search continues with that prefix if the next byte does not match.
+	// fallback contains, for each length of a matched prefix, the length of the longest shorter
+	// prefix that matches at the same end. If the next byte does not match, the search continues
+	// with that prefix.
 	fallback []int32
-	match    int // length of the text's longest prefix with which the stream ends
+	match    int // length of the longest prefix of the text with which the stream ends
 }
 
-// span is the position of a found text. replaced reports that its *** has already been passed on.
+// span is the position of a found text. The field replaced says that the *** for it was already
+// passed on.
 type span struct {
 	begin, end int64
 	replaced   bool
@@ -75,7 +77,7 @@ func newMask(texts [][]byte) *mask {
 	return m
 }
 
-// process processes the next bytes and returns those that may be kept now.
+// process processes the next bytes of the stream and returns the bytes that may be kept now.
 func (m *mask) process(p []byte) []byte {
 	for _, b := range p {
 		m.pending = append(m.pending, b)
@@ -93,10 +95,10 @@ func (m *mask) process(p []byte) []byte {
 	return m.releasePending(safe)
 }
 
-// flush returns the bytes in pending. It is called when no more bytes follow.
+// flush returns the bytes in pending. Call it when no more bytes follow.
 func (m *mask) flush() []byte { return m.releasePending(m.pendingStart + int64(len(m.pending))) }
 
-// next processes the stream's next byte and reports whether the text ends with it.
+// next processes the next byte of the stream. It reports whether the text ends with this byte.
 func (t *maskedText) next(b byte) bool {
 	if t.match == len(t.text) {
 		t.match = int(t.fallback[t.match])
@@ -110,7 +112,8 @@ func (t *maskedText) next(b byte) bool {
 	return t.match == len(t.text)
 }
 
-// recordMatch records a found text. If the text overlaps found ones, they are merged into one span.
+// recordMatch records a found text. If it overlaps texts found earlier, they are merged into one
+// span.
 func (m *mask) recordMatch(begin, end int64) {
 	found := span{begin: max(begin, m.pendingStart), end: end}
 	for n := len(m.foundSpans); n > 0 && m.foundSpans[n-1].end > begin; n-- {
@@ -121,8 +124,8 @@ func (m *mask) recordMatch(begin, end int64) {
 	m.foundSpans = append(m.foundSpans, found)
 }
 
-// releasePending returns the bytes in pending before the position safe, with found texts replaced. The caller
-// ensures that no text begins before this position if the search for its end is still under way.
+// releasePending returns the bytes in pending before the position safe, with found texts replaced.
+// The caller ensures that no text that may still be found begins before this position.
 func (m *mask) releasePending(safe int64) []byte {
 	var out []byte
 	at := m.pendingStart

@@ -11,7 +11,7 @@ import (
 	"github.com/queuectl/queuectl/output"
 )
 
-// kept returns the contents of a log to which the given pieces of one stream were appended.
+// kept returns the content of a log after the given pieces of one stream were appended.
 func kept(texts [][]byte, pieces ...string) string {
 	l := output.New(1<<20, nil)
 	l.Mask(texts)
@@ -31,7 +31,8 @@ func read(l *output.Log) string {
 	return b.String()
 }
 
-// Each text is masked for every division into pieces, even next to another text or overlapping it.
+// Each text is masked however the stream is divided into pieces, also next to another text or
+// overlapping it.
 func TestMaskedTexts(t *testing.T) {
 	for _, c := range []struct{ texts, printed, want string }{
 		{"secret", "a secret b", "a *** b"}, {"secret", "secretsecret", "******"}, {"secret", "sesecret", "se***"},
@@ -47,17 +48,18 @@ func TestMaskedTexts(t *testing.T) {
 		}
 		for cut := range len(c.printed) + 1 {
 			if got := kept(texts, c.printed[:cut], c.printed[cut:]); got != c.want {
-				t.Errorf("of %q, cut after %d, with %q masked, %q is kept, want %q", c.printed, cut, c.texts, got, c.want)
+				t.Errorf("output %q, cut after byte %d, masked texts %q: the log keeps %q, want %q", c.printed, cut, c.texts, got,
+					c.want)
 			}
 		}
 		if got := kept(texts, strings.Split(c.printed, "")...); got != c.want {
-			t.Errorf("of %q, byte by byte, with %q masked, %q is kept, want %q", c.printed, c.texts, got, c.want)
+			t.Errorf("output %q, byte by byte, masked texts %q: the log keeps %q, want %q", c.printed, c.texts, got, c.want)
 		}
 	}
 }
 
-// naive masks a whole text in the simplest way. It replaces each group of overlapping occurrences of secret
-// texts by one ***.
+// naive masks a complete text in the simplest way. It replaces each group of overlapping
+// occurrences of secret texts by one ***.
 func naive(texts [][]byte, printed []byte) string {
 	inside, joined := make([]bool, len(printed)), make([]bool, len(printed)+1)
 	for _, text := range texts {
@@ -82,8 +84,8 @@ func naive(texts [][]byte, printed []byte) string {
 	return b.String()
 }
 
-// Masking a stream gives the same result as naive does for its whole text, however the stream is divided into
-// pieces.
+// Masking a stream gives the same result as naive for the complete text, however the stream is
+// divided into pieces.
 func TestMaskMatchesNaiveReplacement(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		letters := rapid.StringMatching(`[ab]{1,6}`)
@@ -94,13 +96,13 @@ func TestMaskMatchesNaiveReplacement(t *testing.T) {
 		pieces := rapid.SliceOfN(rapid.StringMatching(`[abc]{0,9}`), 0, 8).Draw(t, "pieces")
 		printed := strings.Join(pieces, "")
 		if got, want := kept(texts, pieces...), naive(texts, []byte(printed)); got != want {
-			t.Fatalf("of %q with %q masked %q is kept, want %q", printed, texts, got, want)
+			t.Fatalf("output %q, masked texts %q: the log keeps %q, want %q", printed, texts, got, want)
 		}
 	})
 }
 
-// The search for a secret of maximum length is as fast as for a short one, even if the secret almost
-// matches at every byte.
+// The search for a secret of the maximum length is as fast as for a short secret, even if the
+// secret almost matches at every byte.
 func TestLongMask(t *testing.T) {
 	text := append(bytes.Repeat([]byte("a"), 64<<10-1), 'b')
 	l := output.New(2<<20, func() (*os.File, error) { return os.CreateTemp(t.TempDir(), "") })
@@ -112,6 +114,6 @@ func TestLongMask(t *testing.T) {
 	l.Append(output.Stderr, 1, []byte("b."))
 	l.Close()
 	if got := read(l); len(got) != 15<<16+1+len("***.") || !strings.HasSuffix(got, "a***.") {
-		t.Errorf("%d bytes are kept, and end with %q", len(got), got[len(got)-6:])
+		t.Errorf("the log keeps %d bytes, which end with %q", len(got), got[len(got)-6:])
 	}
 }

@@ -7,17 +7,17 @@ import (
 
 // piece is a range of consecutive kept bytes of one stream.
 type piece struct {
-	number int64 // number of pieces of both streams that arrived before this one
-	pos    int64 // position of the piece's first byte in the stream
+	number int64 // number of pieces of both streams that arrived before this piece
+	pos    int64 // position in the stream of the first byte of the piece
 	n      int64 // number of bytes
-	at     int64 // time when the piece's first byte was read
+	at     int64 // time when the first byte of the piece was read
 }
 
-// pieces is the queue of the pieces of one half of a stream, sorted by number and position. Adding at
-// the end and dropping at the beginning take constant time on average.
+// pieces is the queue of the pieces of one half of a stream, sorted by number and position. Adding
+// a piece at the end and dropping one at the beginning take constant time on average.
 type pieces struct {
 	list         []piece
-	droppedCount int // number of pieces at the beginning of list that were dropped
+	droppedCount int // number of dropped pieces at the beginning of list
 }
 
 func (q *pieces) len() int { return len(q.list) - q.droppedCount }
@@ -41,7 +41,8 @@ func (q *pieces) push(p piece) { q.list = append(q.list, p) }
 // drop removes the first piece.
 func (q *pieces) drop() {
 	q.droppedCount++
-	// At least as many pieces were dropped as are moved here, so a drop takes constant time on average.
+	// The number of moved pieces is at most the number of dropped pieces, so a drop takes constant
+	// time on average.
 	if q.droppedCount > len(q.list)/2 {
 		q.list, q.droppedCount = slices.Delete(q.list, 0, q.droppedCount), 0
 	}

@@ -13,7 +13,7 @@ func inFile(dir string) func() (*os.File, error) {
 	return func() (*os.File, error) { return os.CreateTemp(dir, "out") }
 }
 
-// all returns the pieces of the first and the last halves of a log.
+// all returns the pieces of the first and the last halves of both streams of a log.
 func (l *Log) all() (lists [4]*pieces) {
 	for s := range l.streams {
 		lists[s], lists[2+s] = &l.streams[s].head.pieces, &l.streams[s].tail.pieces
@@ -21,8 +21,8 @@ func (l *Log) all() (lists [4]*pieces) {
 	return lists
 }
 
-// Appending a byte takes constant time on average, however many pieces exist: on average, each piece is moved
-// at most once, and it is dropped once.
+// Appending a byte takes constant time on average, however many pieces exist. On average, each
+// piece is moved at most once, and it is dropped once.
 func TestPieceCostIsConstant(t *testing.T) {
 	const n = 300_000
 	l := New(64<<10, inFile(t.TempDir()))
@@ -44,7 +44,7 @@ func TestPieceCostIsConstant(t *testing.T) {
 		dropped += max(0, before-piecesInUse)
 		before = piecesInUse
 		if piecesInUse > 2*l.maxPieceCount {
-			t.Fatalf("after %d bytes %d pieces are noted, want %d at most", i+1, piecesInUse, 2*l.maxPieceCount)
+			t.Fatalf("after %d bytes the log has %d pieces, want at most %d", i+1, piecesInUse, 2*l.maxPieceCount)
 		}
 	}
 	if total := int(l.pieceCount); moved > total || dropped > total || total > n {
@@ -57,14 +57,14 @@ func TestPieceCostIsConstant(t *testing.T) {
 	}
 }
 
-// Each append creates a piece until half of the pieces are used. After that, an append is joined with the
-// piece before it if it comes within a time that grows with the number of pieces. When all pieces are used,
-// every append is joined.
+// Each append creates a piece until half of the pieces are used. After that, an append is joined
+// with the piece before it if it arrives within a certain time. This time grows with the number of
+// pieces. When all pieces are used, every append is joined.
 func TestPiecesAreJoinedNearTheLimit(t *testing.T) {
 	for limit, most := range map[int64]int{0: 64, 64 * 64: 64, 65*64 - 1: 64, 65 * 64: 65, 8192 * 64: 8192,
 		8193 * 64: 8192, 1 << 30: 8192} {
 		if l := New(limit, nil); l.maxPieceCount != most {
-			t.Errorf("limit %d: %d pieces, want %d", limit, l.maxPieceCount, most)
+			t.Errorf("limit %d: maximum of %d pieces, want %d", limit, l.maxPieceCount, most)
 		}
 	}
 	type step struct {
@@ -73,7 +73,7 @@ func TestPiecesAreJoinedNearTheLimit(t *testing.T) {
 		joins bool
 	}
 	for _, c := range []struct {
-		noted int // number of pieces that exist in addition to one of each stream
+		noted int // number of existing pieces in addition to one of each stream
 		steps []step
 	}{
 		{0, []step{{9, 0, true}, {9, 0, true}, {10, 0, false}, {19, 0, true}, {19, 1, false}, {19, 0, false}}},
@@ -95,15 +95,15 @@ func TestPiecesAreJoinedNearTheLimit(t *testing.T) {
 			before := l.pieceCount
 			l.Append(s.s, s.at, []byte("x"))
 			if joined := l.pieceCount == before; joined != s.joins {
-				t.Errorf("%d pieces, step %d: joined %v, want %v", c.noted, i, joined, s.joins)
+				t.Errorf("%d existing pieces, step %d: joined %v, want %v", c.noted, i, joined, s.joins)
 			}
 		}
 		l.Discard()
 	}
 }
 
-// The number of pieces stays bounded when there are many gaps. When all pieces are used, the bytes
-// after a gap are part of that gap until older pieces are dropped.
+// The number of pieces stays limited even with many gaps. When all pieces are used, the bytes after
+// a gap become part of that gap until older pieces are dropped.
 func TestGapsRespectPieceLimit(t *testing.T) {
 	var full bool
 	l := New(1<<20, func() (*os.File, error) {
@@ -133,8 +133,8 @@ func TestGapsRespectPieceLimit(t *testing.T) {
 	}
 }
 
-// All bytes written to a region are read back, in memory and in a file, even at the end of a block or
-// of the region.
+// All bytes written to a region are read back, in memory and in a file, also at the end of a block
+// and of the region.
 func TestRegionsAreReadBack(t *testing.T) {
 	for _, room := range []int64{1, 100, memBlockBytes, memBlockBytes + 1, 3*fileBlockBytes - 7} {
 		for _, inFileFrom := range []int64{0, 2 * memBlockBytes, 1 << 40} {
@@ -174,15 +174,15 @@ func TestRegionsAreReadBack(t *testing.T) {
 					t.Errorf("the bytes read back from another region differ from the written bytes: %v", err)
 				}
 				if info := s.used; s.file == nil && info > InMemory {
-					t.Errorf("%d bytes in memory", info)
+					t.Errorf("the store keeps %d bytes in memory", info)
 				}
 			})
 		}
 	}
 }
 
-// Damaged bytes in the file of a log that is still open are never read as output. Readers get the bytes
-// around them and the number of damaged bytes, and so do readers of the encoded forms of the log.
+// Damaged bytes in the file of an open log are never read as output. Readers get the bytes around
+// the damage and the number of damaged bytes. So do readers of the encoded forms of the log.
 func TestDamageInOpenLogIsReported(t *testing.T) {
 	const limit = 12 * fileBlockBytes
 	for name, c := range map[string]struct {
@@ -215,7 +215,7 @@ func TestDamageInOpenLogIsReported(t *testing.T) {
 				at, damaged := int64(0), int64(0)
 				if err := read(func(c Chunk) error {
 					if c.Damaged > 0 && c.Offset != at {
-						t.Errorf("%s: damage at %d is reported at %d", form, at, c.Offset)
+						t.Errorf("%s: the damage at byte %d is reported at byte %d", form, at, c.Offset)
 					}
 					if !bytes.Equal(c.Data, want[at:at+int64(len(c.Data))]) {
 						t.Fatalf("%s: the bytes from %d on differ from the printed bytes", form, at)
@@ -224,14 +224,14 @@ func TestDamageInOpenLogIsReported(t *testing.T) {
 					damaged += c.Damaged
 					return nil
 				}); err != nil || at != int64(len(want)) {
-					t.Errorf("%s: %d bytes of %d, %v", form, at, len(want), err)
+					t.Errorf("%s: read %d bytes of %d, %v", form, at, len(want), err)
 				}
 				most := int64(extentBytes)
 				if name == "cut" {
 					most = limit
 				}
 				if (damaged > 0) != (name != "nothing") || damaged > most {
-					t.Errorf("%s: %d bytes are damaged", form, damaged)
+					t.Errorf("%s: %d bytes are reported as damaged", form, damaged)
 				}
 			}
 			check("live", func(do func(Chunk) error) error {

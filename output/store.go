@@ -5,28 +5,28 @@ import (
 	"slices"
 )
 
-// store keeps the bytes of regions: in memory up to InMemory bytes, then in one file. In both cases it
-// allocates blocks when they are first written, so it takes only as much space as was written. The
-// checksums of the bytes in the file stay in memory, since only this process reads the file
-// (extents.go). The log's mu guards the store.
+// store keeps the bytes of regions: up to InMemory bytes in memory, and more in one file. It
+// allocates a block when the block is first written, so it uses only as much space as was written.
+// The checksums of the bytes in the file stay in memory (extents.go), because only this process
+// reads the file. The mu of the log guards the store.
 type store struct {
 	createFile func() (*os.File, error)
-	mem        []memBlock // blocks in memory; nil once there is a file
+	mem        []memBlock // blocks in memory; nil once the file exists
 	used       int64      // bytes in mem
 	file       *os.File
 	blocks     int64 // number of blocks in the file
 	lastRead   checkedExtent
 }
 
-// region is a ring buffer in the store. It keeps the last bytes written, at most capacity of them.
+// region is a ring buffer in the store. It keeps the last written bytes, at most capacity bytes.
 type region struct {
 	capacity int64
 	end      int64   // offset of the end of the newest byte, counted as if the region were not a ring
-	blocks   []int64 // for each block of the region, its number in the file; noBlock if it was never written
+	blocks   []int64 // by block of the region, the number of the block in the file; noBlock if it was never written
 	extents  []extent
 }
 
-// memBlock is a block of a region in memory. The slice bytes contains only the part that was written.
+// memBlock is a block of a region in memory. The slice bytes contains only the written part.
 type memBlock struct {
 	region *region
 	number int64
@@ -36,12 +36,12 @@ type memBlock struct {
 const (
 	memBlockBytes  = 4 << 10  // size of a block in memory
 	fileBlockBytes = 64 << 10 // size of a block of the file
-	maxMemBlocks   = 64       // blocks in memory: enough for InMemory bytes with some gaps
+	maxMemBlocks   = 64       // maximum number of blocks in memory, enough for InMemory bytes with some gaps
 	noBlock        = -1
 )
 
-// write writes bytes at an offset of a region, at most as many as the region has room for. If it fails, the
-// bytes that were stored at this place before are lost.
+// write writes bytes at an offset of a region, at most as many as the region has room for. If it
+// fails, the bytes that were stored there before are lost.
 func (s *store) write(r *region, at int64, p []byte) error {
 	if s.file == nil && !s.fitsInMemory(r, at, p) {
 		if err := s.moveToFile(); err != nil {
@@ -86,8 +86,8 @@ func (s *store) fitsInMemory(r *region, at int64, p []byte) bool {
 	return used <= InMemory && blocks <= maxMemBlocks
 }
 
-// block returns a block of a region in memory, or nil if it was not written. It searches from the newest
-// block, which is usually the right one.
+// block returns a block of a region in memory, or nil if the block was not written. It searches
+// from the newest block, which is usually the right one.
 func (s *store) block(r *region, number int64) *memBlock {
 	for i := len(s.mem) - 1; i >= 0; i-- {
 		if b := &s.mem[i]; b.region == r && b.number == number {
@@ -106,7 +106,7 @@ func (s *store) moveToFile() error {
 	var blocks int64
 	for i, b := range s.mem {
 		first := slices.IndexFunc(s.mem, func(other memBlock) bool { return other.region == b.region })
-		if err == nil && first == i { // true once for each region
+		if err == nil && first == i { // true once per region
 			err = s.copyRegion(f, &blocks, b.region)
 		}
 	}
@@ -121,7 +121,7 @@ func (s *store) moveToFile() error {
 	return nil
 }
 
-// copyRegion writes the bytes of a region in memory to a file, beginning with the oldest.
+// copyRegion writes the bytes of a region in memory to a file, beginning with the oldest byte.
 func (s *store) copyRegion(f *os.File, blocks *int64, r *region) error {
 	for at := max(0, r.end-r.capacity); at < r.end; {
 		ringOffset := at % r.capacity
@@ -138,7 +138,8 @@ func (s *store) copyRegion(f *os.File, blocks *int64, r *region) error {
 	return nil
 }
 
-// writeBlocks writes bytes to a region's blocks in a file. blocks is the number of blocks in the file.
+// writeBlocks writes bytes to the blocks of a region in a file. *blocks is the number of blocks in
+// the file.
 func writeBlocks(f *os.File, blocks *int64, r *region, at int64, p []byte) error {
 	return eachBlock(at, p, fileBlockBytes, r.fileCapacity(), func(number, from int64, p []byte) error {
 		for int64(len(r.blocks)) <= number {
@@ -153,8 +154,8 @@ func writeBlocks(f *os.File, blocks *int64, r *region, at int64, p []byte) error
 	})
 }
 
-// read reads bytes that were written. It returns how many it has read, and ErrDamaged if the next byte
-// is damaged.
+// read reads bytes that were written and returns the number of bytes read. It returns ErrDamaged if
+// the next byte is damaged.
 func (s *store) read(r *region, at int64, p []byte) (int, error) {
 	if s.file != nil {
 		return s.readFile(r, at, p)
@@ -175,13 +176,13 @@ func (s *store) discard() {
 }
 
 func discard(f *os.File) {
-	f.Close() // the error is ignored, because the file is deleted
+	f.Close() // ignore the error, because the file is deleted
 	os.Remove(f.Name())
 }
 
-// eachBlock divides bytes at an offset of a region into parts, one for each block. It calls the function
-// process with the number of the block, the offset in the block, and the bytes. The region is a ring of
-// capacity bytes.
+// eachBlock divides bytes at an offset of a region into parts, one per block. For each part, it
+// calls the function process with the number of the block, the offset in the block, and the bytes.
+// The region is a ring of capacity bytes.
 func eachBlock(at int64, p []byte, size, capacity int64, process func(number, from int64, p []byte) error) error {
 	for at %= capacity; len(p) > 0; at %= capacity {
 		n := min(int64(len(p)), size-at%size, capacity-at)

@@ -10,10 +10,11 @@ import (
 	"unicode/utf8"
 )
 
-// DecodeTail calls the function each, in order, for the chunks at the end of a file that originally had size
-// bytes: at least the last tail bytes of each stream, and the gaps between these bytes. It reads about as
-// many bytes as it passes on. If any of these bytes are damaged, it returns ErrDamaged and does not call the
-// function; use DecodeFile to read the rest.
+// DecodeTail calls the function each, in order, for the chunks at the end of a file that originally
+// had size bytes. These are at least the last tail bytes of each stream, and the gaps between these
+// bytes. DecodeTail reads about as many bytes as it passes on. If any of these bytes are damaged,
+// it returns ErrDamaged without calling the function. To read the rest of such a file, use
+// DecodeFile.
 func DecodeTail(r io.ReaderAt, size int64, tail int, each func(Chunk) error) error {
 	if size <= 0 || tail <= 0 {
 		return nil
@@ -45,15 +46,15 @@ func DecodeTail(r io.ReaderAt, size int64, tail int, each func(Chunk) error) err
 	return nil
 }
 
-// record is a record of a file. at is its offset in the file, and wantedBytes is how many of the last bytes
-// of its data DecodeTail needs.
+// record is a record of a file. The field at is its offset in the file. The field wantedBytes is
+// the number of bytes at the end of its data that DecodeTail needs.
 type record struct {
 	header
 	at          int64
 	wantedBytes int
 }
 
-// load reads a record's data and verifies all of it. It keeps only the last wantedBytes bytes.
+// load reads the data of a record and verifies all of it. It keeps only the last wantedBytes bytes.
 func (w *window) load(rec *record) error {
 	rec.Offset = rec.position
 	if rec.dataBytes == 0 {
@@ -67,15 +68,15 @@ func (w *window) load(rec *record) error {
 		return fmt.Errorf("%w: invalid record at byte %d", ErrDamaged, rec.at)
 	}
 	begin := len(b) - rec.wantedBytes
-	begin -= TrailingPartial(b[max(0, begin-utf8.UTFMax+1):begin]) // begins earlier rather than cut a character
+	begin -= TrailingPartial(b[max(0, begin-utf8.UTFMax+1):begin]) // begin earlier, so that no character is cut
 	rec.Data, rec.Offset = bytes.Clone(b[begin:]), rec.position+int64(begin)
 	return nil
 }
 
-// lastRecords returns the last records of a stream, the last one first. They are as many as are needed for
-// wantedBytes bytes of data.
+// lastRecords returns the last records of a stream, the last one first. It returns as many records
+// as are needed for wantedBytes bytes of data.
 func (w *window) lastRecords(t trailer, s Stream, wantedBytes int) (list []record, err error) {
-	const perByte = 2 // at most two records for each byte, because a gap may come before each
+	const perByte = 2 // at most two records per byte, because a gap may precede each byte
 	end, position := w.size-int64(trailerBytes), t.printed[s]
 	for at, maxRecords := t.last[s], perByte*wantedBytes; at >= 0 && wantedBytes > 0; maxRecords-- {
 		if at >= end || maxRecords == 0 {
@@ -99,20 +100,20 @@ func (w *window) lastRecords(t trailer, s Stream, wantedBytes int) (list []recor
 	return list, nil
 }
 
-// window reads bytes of a file through a buffer. If reads are close to each other, it reads more bytes than
-// requested, so that later reads are served from the buffer.
+// window reads bytes of a file through a buffer. If reads are close to each other, it reads more
+// bytes than requested and serves later reads from the buffer.
 type window struct {
 	r         io.ReaderAt
 	size      int64
-	readAhead int // bytes to read at a time if the file is read in order; 0 otherwise
+	readAhead int // number of bytes to read at a time if the file is read in order; 0 otherwise
 	at        int64
-	buf       []byte // bytes of the file, beginning at the offset at
+	buf       []byte // bytes of the file from the offset at
 }
 
 const windowBytes = 4 << 10
 
-// readExactly reads n bytes from an offset on. They are valid until the next call. It returns ErrDamaged if the
-// file ends before them.
+// readExactly reads n bytes from an offset on. The bytes are valid until the next call. It returns
+// ErrDamaged if the file has fewer bytes.
 func (w *window) readExactly(at int64, n int) ([]byte, error) {
 	b, err := w.readUpTo(at, n)
 	if err == nil && len(b) < n {
@@ -121,8 +122,8 @@ func (w *window) readExactly(at int64, n int) ([]byte, error) {
 	return b, err
 }
 
-// readUpTo reads at most n bytes from an offset on, and at least one. It returns ErrDamaged if the file
-// ends before the first.
+// readUpTo reads at least one and at most n bytes from an offset on. It returns ErrDamaged if the
+// file ends before the offset.
 func (w *window) readUpTo(at int64, n int) ([]byte, error) {
 	n = int(min(int64(n), w.size-at))
 	if n <= 0 || at < 0 {

@@ -26,7 +26,7 @@ func (c *counted) ReadAt(p []byte, at int64) (int, error) {
 	return c.ReaderAt.ReadAt(p, at)
 }
 
-// file encodes a log in the file format.
+// file returns a log in the file format.
 func file(t interface{ Fatal(...any) }, l *output.Log) []byte {
 	var b bytes.Buffer
 	if err := l.EncodeTo(&b); err != nil {
@@ -53,7 +53,8 @@ func tail(raw []byte, n int) (chunks []output.Chunk, err error) {
 	return chunks, err
 }
 
-// DecodeTail returns the end of each stream, with the same order, times and gaps as the whole file.
+// DecodeTail returns the end of each stream, with the same order, times and gaps as in the whole
+// file.
 func TestTailIsTheEndOfEachStream(t *testing.T) {
 	dir := t.TempDir()
 	rapid.Check(t, func(t *rapid.T) {
@@ -91,7 +92,7 @@ func TestTailIsTheEndOfEachStream(t *testing.T) {
 				}
 			}
 			if !strings.HasSuffix(all[s], got[s]) || kept < min(n, total) {
-				t.Fatalf("stream %d: the tail has %d bytes of %d, want %d at least, of the end", s, kept, total, n)
+				t.Fatalf("stream %d: the tail has %d of %d bytes, want at least the last %d", s, kept, total, n)
 			}
 		}
 		for _, c := range end { // each chunk is the end of a chunk of the whole file, in the same order
@@ -99,20 +100,20 @@ func TestTailIsTheEndOfEachStream(t *testing.T) {
 				return w.Stream == c.Stream && w.At == c.At && w.Dropped == c.Dropped && bytes.HasSuffix(w.Data, c.Data)
 			})
 			if i < 0 {
-				t.Fatalf("the tail has %+v, which is not the end of a chunk, or not in order", c)
+				t.Fatalf("the tail has the chunk %+v, which is not the end of a chunk of the file, or is out of order", c)
 			}
 			whole = whole[i+1:]
 		}
 	})
 }
 
-// DecodeTail reads about as many bytes as it returns, however large the file is, and wherever the end
-// of a stream is in the file.
+// DecodeTail reads about as many bytes as it returns, however large the file is and wherever in the
+// file the stream ends.
 func TestTailReadsLittle(t *testing.T) {
 	const limit, n = 8 << 20, 4096
 	for _, c := range []struct {
 		name string
-		most int // largest number of bytes read
+		most int // maximum number of bytes read
 		fill func(l *output.Log)
 	}{
 		{"both streams", 96 << 10, func(l *output.Log) {
@@ -132,7 +133,7 @@ func TestTailReadsLittle(t *testing.T) {
 				l.Append(output.Stdout, int64(i), bytes.Repeat([]byte("x"), 1000))
 			}
 		}},
-	} { // the limits include whole records, which are read to verify their checksums
+	} { // the limits include complete records, which are read to verify their checksums
 		l := output.New(limit, spill(t.TempDir()))
 		c.fill(l)
 		l.Close()
@@ -142,16 +143,17 @@ func TestTailReadsLittle(t *testing.T) {
 		err := output.DecodeTail(r, int64(len(raw)), n,
 			func(c output.Chunk) error { kept[c.Stream] += len(c.Data); return nil })
 		if err != nil || kept != [2]int{n, n} {
-			t.Errorf("%s: got %v bytes, %v", c.name, kept, err)
+			t.Errorf("%s: got %v bytes of the streams, %v", c.name, kept, err)
 		}
 		if r.bytes > c.most || r.reads > 3*n || r.bytes > len(raw)/4 {
-			t.Errorf("%s: %d bytes in %d reads of a file of %d, want %d at most", c.name, r.bytes, r.reads, len(raw), c.most)
+			t.Errorf("%s: read %d bytes in %d reads of a file of %d bytes, want at most %d", c.name, r.bytes, r.reads, len(raw),
+				c.most)
 		}
 		l.Discard()
 	}
 }
 
-// restore joins chunks to the text that was printed, with a ? for each damaged byte.
+// restore joins chunks to the printed text, with a ? for each damaged byte.
 func restore(chunks []output.Chunk) (streams [2]string) {
 	for _, c := range chunks {
 		if c.Damaged > 0 && !c.StreamUnknown && c.Offset != int64(len(streams[c.Stream])) {
@@ -162,7 +164,7 @@ func restore(chunks []output.Chunk) (streams [2]string) {
 	return streams
 }
 
-// same reports whether a stream is as it was printed, except for damaged bytes.
+// same reports whether got is equal to the printed stream want, except for damaged bytes.
 func same(got, want string) bool {
 	if len(got) != len(want) {
 		return false
@@ -186,8 +188,8 @@ func mixed(t *testing.T) *output.Log {
 	return l
 }
 
-// If any byte of a file is damaged, DecodeFile passes on only bytes that were printed. The chunks say exactly
-// which bytes are missing, and contain all other bytes.
+// If any byte of a file is damaged, DecodeFile passes on only bytes that were printed. The chunks
+// show exactly which bytes are missing, and contain all other bytes.
 func TestDamageIsNeverShownAsOutput(t *testing.T) {
 	raw := file(t, mixed(t))
 	chunks, err := decode(raw)
@@ -202,28 +204,28 @@ func TestDamageIsNeverShownAsOutput(t *testing.T) {
 			chunks, err := decode(harmed)
 			got := restore(chunks)
 			if err != nil || !same(got[0], want[0]) || !same(got[1], want[1]) {
-				t.Fatalf("byte %d: %v, got %q, want %q", at, err, got, want)
+				t.Fatalf("damage at byte %d: %v, got %q, want %q", at, err, got, want)
 			}
 			if lost := strings.Count(got[0]+got[1], "?"); lost > 300 {
-				t.Errorf("byte %d: one damaged byte loses %d bytes", at, lost)
+				t.Errorf("damage at byte %d: %d bytes of output are lost, want at most 300", at, lost)
 			}
 			if damaged, err := output.CheckFile(bytes.NewReader(harmed), int64(len(harmed))); damaged == 0 &&
 				!errors.Is(err, output.ErrDamaged) {
-				t.Errorf("byte %d: the damage is not detected", at)
+				t.Errorf("damage at byte %d: CheckFile does not detect it", at)
 			}
 			end, err := tail(harmed, 100)
 			if err != nil && !errors.Is(err, output.ErrDamaged) || err == nil && !strings.HasSuffix(want[0], restore(end)[0]) {
-				t.Errorf("byte %d: the tail is %q, %v", at, restore(end), err)
+				t.Errorf("damage at byte %d: the tail is %q, %v", at, restore(end), err)
 			}
 		}
 	}
 	if damaged, err := output.CheckFile(bytes.NewReader(raw), int64(len(raw))); damaged != 0 || err != nil {
-		t.Errorf("an intact file: %d bytes are damaged, %v", damaged, err)
+		t.Errorf("CheckFile of an intact file: %d bytes are damaged, %v", damaged, err)
 	}
 }
 
-// Damage in several places, of whole blocks, or by bytes from elsewhere in the file costs only the
-// damaged records.
+// Damage in several places, damage of whole blocks, and blocks overwritten by bytes from elsewhere
+// in the file cost only the damaged records.
 func TestDamageInManyPlaces(t *testing.T) {
 	raw := file(t, mixed(t))
 	chunks, _ := decode(raw)
@@ -244,7 +246,7 @@ func TestDamageInManyPlaces(t *testing.T) {
 		got := restore(chunks)
 		unknown := err == nil && !bytes.Equal(harmed[len(raw)-trailer:], raw[len(raw)-trailer:])
 		for s := range got {
-			if unknown { // the trailer is damaged, so it is unknown how many bytes are missing at the end
+			if unknown { // the trailer is damaged, so the number of missing bytes at the end is unknown
 				n := min(len(got[s]), len(want[s]))
 				got[s] = strings.TrimRight(got[s][:n], "?")
 				want := want[s][:len(got[s])]
@@ -258,8 +260,9 @@ func TestDamageInManyPlaces(t *testing.T) {
 	})
 }
 
-// If neither a later record nor the trailer shows which stream lost bytes belong to, their stream is unknown.
-// In this test, the trailer and the header of the only record of standard error are damaged.
+// If neither a later record nor the trailer shows to which stream lost bytes belong, their stream
+// is unknown. In this test, the trailer and the header of the only record of standard error are
+// damaged.
 func TestLossOfUnknownStreamIsReported(t *testing.T) {
 	l := output.New(1<<20, spill(t.TempDir()))
 	defer l.Discard()
@@ -284,12 +287,12 @@ func TestLossOfUnknownStreamIsReported(t *testing.T) {
 				len(lost), unknown)
 		}
 		if kept := string(chunks[0].Data) + string(chunks[1].Data); kept != "before\nafter\n" {
-			t.Errorf("%s: got %q", damaged, kept)
+			t.Errorf("%s: the first two chunks are %q", damaged, kept)
 		}
 	}
 }
 
-// A record within some output does not count as a record of the file.
+// A record inside some output does not count as a record of the file.
 func TestOutputContainingRecordsIsText(t *testing.T) {
 	inner := file(t, mixed(t))
 	l := output.New(1<<20, spill(t.TempDir()))
@@ -302,14 +305,14 @@ func TestOutputContainingRecordsIsText(t *testing.T) {
 	raw[bytes.Index(raw, inner)-5] ^= 1 // damages the header of the record that contains inner
 	chunks, err := decode(raw)
 	if got, want := restore(chunks)[0], "before\n"+strings.Repeat("?", len(inner))+"after\n"; err != nil || got != want {
-		t.Errorf("got %q, %v", got, err)
+		t.Errorf("DecodeFile returned %q, %v", got, err)
 	}
 }
 
 const trailer = 53 // length of the trailer in bytes
 
-// If a file was cut at any byte, DecodeFile passes on the records before the cut, and a chunk that says that
-// the rest is lost. DecodeTail returns ErrDamaged.
+// If a file was cut at any byte, DecodeFile passes on the records before the cut and a chunk that
+// reports the rest as lost. DecodeTail returns ErrDamaged.
 func TestCutFilesReportDamage(t *testing.T) {
 	raw := file(t, mixed(t))
 	whole, err := decode(raw)
@@ -322,14 +325,14 @@ func TestCutFilesReportDamage(t *testing.T) {
 		got := restore(chunks)
 		for s := range got {
 			if kept := strings.TrimRight(got[s], "?"); err != nil || !strings.HasPrefix(want[s], kept) {
-				t.Fatalf("cut after %d bytes: %v, got %q, want the begin of %q", cut, err, got[s], want[s])
+				t.Fatalf("cut after %d bytes: %v, got %q, want the beginning of %q", cut, err, got[s], want[s])
 			}
 		}
 		if cut < len(raw)-trailer && !strings.HasSuffix(got[0]+got[1], "?") && !strings.HasSuffix(got[0], "?") {
 			t.Errorf("cut after %d bytes: no bytes are reported as missing", cut)
 		}
 		if _, err := output.CheckFile(bytes.NewReader(raw[:cut]), int64(len(raw))); !errors.Is(err, output.ErrDamaged) {
-			t.Errorf("cut after %d bytes: %v", cut, err)
+			t.Errorf("cut after %d bytes: CheckFile returned %v, want ErrDamaged", cut, err)
 		}
 		end := []output.Chunk(nil)
 		err = output.DecodeTail(bytes.NewReader(raw[:cut]), int64(len(raw)), 10,
@@ -347,15 +350,16 @@ func TestCutFilesReportDamage(t *testing.T) {
 		output.DecodeFile(bytes.NewReader(raw), int64(len(raw)), func(output.Chunk) error { return stop }),
 	} {
 		if !errors.Is(err, stop) {
-			t.Errorf("got %v, want the caller's own error", err)
+			t.Errorf("DecodeTail returned %v, want the error of the caller's function", err)
 		}
 	}
 	if l := output.New(100, nil); len(file(t, l)) != trailer {
-		t.Errorf("an empty log's file has %d bytes", len(file(t, l)))
+		t.Errorf("the file of an empty log has %d bytes, want only the trailer", len(file(t, l)))
 	}
 }
 
-// No input makes DecodeTail panic, read without end, or pass on an invalid chunk.
+// Whatever the input is, DecodeTail does not panic, does not read without end, and passes on no
+// invalid chunk.
 func FuzzDecodeTail(f *testing.F) {
 	l := output.New(20, spill(f.TempDir()))
 	l.Append(output.Stdout, 5, []byte("one"))

@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// The same accounts are created in four ways: by systemd, by the packages where systemd is missing, in the
-// images, and by the commands in the installation guide.
+// The accounts are created in four ways: by systemd, by the packages on systems without systemd, in
+// the images, and by the commands in the installation guide. All four create the same accounts.
 func TestAccountsAgree(t *testing.T) {
 	sysusers, err := Files.ReadFile("queuectl.sysusers")
 	if err != nil {
@@ -61,7 +61,7 @@ func TestAccountsAgree(t *testing.T) {
 			}
 		}
 		if len(made) != len(homes) {
-			t.Errorf("%s: useradd makes other accounts: %v", name, made)
+			t.Errorf("%s: useradd creates the accounts %v, want those of sysusers", name, made)
 		}
 	}
 }

@@ -1,13 +1,14 @@
 // Package packaging contains the files that make queuectl a service of the operating system. The
-// packages install the same files.
+// packages for Linux distributions install the same files.
 package packaging
 
 import "embed"
 
 // Files contains the systemd units, accounts, directories and initial settings. The directory user
-// contains the units of a user's own service, windows the initial settings for Windows, and
-// launchd.plist is for launchd. Values that differ between machines are written as @NAME@, the programs
-// as /usr/bin/queuectl and /usr/libexec/queuectl/queuectld.
+// contains the units for a user's own service. The directory windows contains the initial settings
+// for Windows. The file launchd.plist is for launchd. Values that differ between machines are
+// written as @NAME@. The programs are written as /usr/bin/queuectl and
+// /usr/libexec/queuectl/queuectld.
 //
 //go:embed queuectl.service queuectl.socket queuectl-web.socket queuectl-runner.socket queuectl-runner@.service
 //go:embed queuectl.sysusers queuectl.tmpfiles queuectl.toml runner.conf

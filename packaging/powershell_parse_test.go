@@ -11,9 +11,9 @@ import (
 type psKind int
 
 const (
-	psWord        psKind = iota // a token that has none of the other kinds
+	psWord        psKind = iota // a token of none of the other kinds
 	psVariable                  // $name, also in a string
-	psString                    // the string with its quotes; its variables and expressions follow as separate tokens
+	psString                    // the string with its quotes, before the tokens of its variables and expressions
 	psOpener                    // ( { [ and $( @( @{
 	psCloser                    // ) } ]
 	psSeparator                 // end of a statement
@@ -26,24 +26,24 @@ type psToken struct {
 	kind  psKind
 	text  string
 	line  int
-	in    int  // index of the innermost opener around the token; -1 for none
-	glued bool // there is no space before the token
+	in    int  // index of the innermost opener around the token, -1 if none
+	glued bool // no space precedes the token
 }
 
 // psFile is a script, split into tokens.
 type psFile struct {
 	tokens []psToken
-	closes map[int]int // index of the closer that belongs to an opener, by index of the opener
+	closes map[int]int // for each opener, the index of its closer
 }
 
-// psLexer splits a script into tokens, with as much detail as the rules need.
+// psLexer splits a script into the tokens that the rules need.
 type psLexer struct {
 	psFile
 	text     string
 	at       int
 	line     int
 	open     []int // indexes of openers that are not closed yet
-	spaced   bool  // there is a space before the next token
+	spaced   bool  // a space precedes the next token
 	problems []string
 }
 
@@ -59,7 +59,8 @@ var (
 	psPairs = map[byte]byte{')': '(', '}': '{', ']': '['}
 )
 
-// parsePowerShell splits a script into tokens. It returns the problems if the script cannot be parsed.
+// parsePowerShell splits a script into tokens. It returns a list of problems if it cannot parse the
+// script.
 func parsePowerShell(text string) (psFile, []string) {
 	l := &psLexer{text: text, line: 1, spaced: true, psFile: psFile{closes: map[int]int{}}}
 	l.run(0)
@@ -89,8 +90,8 @@ func (l *psLexer) add(kind psKind, n int) {
 	l.spaced = false
 }
 
-// run adds tokens until the end of the script or, if open is not 0, until fewer than open openers are
-// open.
+// run adds tokens until the end of the script. If open is not 0, it stops earlier, when fewer than
+// open openers are open.
 func (l *psLexer) run(open int) {
 	for l.at < len(l.text) {
 		l.next()
@@ -220,8 +221,8 @@ func (l *psLexer) closer(c byte) {
 	l.add(psCloser, 1)
 }
 
-// single adds a string in single quotes. Only two single quotes in a row have a special meaning in it:
-// they are one quote.
+// single adds a string in single quotes. In such a string, two single quotes in a row mean one
+// quote. No other character is special.
 func (l *psLexer) single() {
 	for n := l.at + 1; n < len(l.text); n++ {
 		if l.text[n] != '\'' {
@@ -239,7 +240,7 @@ func (l *psLexer) single() {
 	l.problem(l.line, "' is not closed")
 }
 
-// double adds a string in double quotes, in which variables and $( ) expand.
+// double adds a string in double quotes, which may contain variables and expressions in $( ).
 func (l *psLexer) double() {
 	begin, line, token := l.at, l.line, len(l.tokens)
 	l.add(psString, 1)
@@ -263,7 +264,8 @@ func (l *psLexer) double() {
 	}
 }
 
-// expand reads the next byte of a string, or the variable or expression at its position.
+// expand reads the next byte of a string. If a variable or an expression begins there, it reads all
+// of it.
 func (l *psLexer) expand() {
 	name := psName.FindString(l.text[l.at:])
 	switch {
@@ -281,8 +283,8 @@ func (l *psLexer) expand() {
 	}
 }
 
-// hereString adds a here-string. It begins after the line with its opening quote, and ends at the
-// beginning of the line with its closing quote.
+// hereString adds a here-string. Its text begins after the line with the opening quote, and ends
+// before the line that begins with the closing quote.
 func (l *psLexer) hereString(at, quote byte) {
 	begin := string([]byte{at, quote})
 	first, rest, _ := strings.Cut(l.text[l.at+2:], "\n")
@@ -334,8 +336,8 @@ func (f psFile) isCommand(i int) bool {
 	return false
 }
 
-// isCall reports whether an opener begins the arguments of a method, an attribute or the declaration of
-// a function.
+// isCall reports whether an opener begins the arguments of a method or an attribute, or the
+// parameters of a function.
 func (f psFile) isCall(i int) bool {
 	t := f.tokens[i]
 	return t.text == "(" && t.glued && i > 0 && f.tokens[i-1].kind != psOpener && f.tokens[i-1].kind != psOperator &&
@@ -347,7 +349,8 @@ func (f psFile) isKeyword(i int) bool {
 		f.tokens[i-1].kind == psWord && f.tokens[i-1].text == "function"
 }
 
-// block returns the innermost { around a token, -1 for none, and the end of that block.
+// block returns the innermost { around a token and the end of that block. It returns -1 if no { is
+// around the token.
 func (f psFile) block(i int) (block, end int) {
 	for at := f.tokens[i].in; at >= 0; at = f.tokens[at].in {
 		if f.tokens[at].text == "{" {

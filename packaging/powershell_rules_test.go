@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// psAliases lists the aliases that Windows PowerShell 5.1 and PowerShell 7 define by default, as in
-// PSScriptAnalyzer's rule AvoidUsingCmdletAliases.
+// psAliases lists the default aliases of Windows PowerShell 5.1 and PowerShell 7, as does the rule
+// AvoidUsingCmdletAliases of PSScriptAnalyzer.
 var psAliases = strings.Fields(
 	`% ? ac asnp cat cd cfs chdir clc clear clhy cli clp cls clv cnsn compare copy cp cpi cpp curl cvpa dbp del
 	diff dir dnsn ebp echo epal epcsv epsn erase etsn exsn fc fhx fimo fl ft fw gal gbp gc gcai gcb gci gcim gcm gcms gcs gdr gerr ghy gi gin
@@ -17,7 +17,7 @@ var psAliases = strings.Fields(
 	rcjb rcms rcsn rd rdr ren ri rjb rm rmdir rmo rni rnp rp rsn rsnp rtcim rujb rv rvpa rwmi sajb sal saps sasv sbp sc scb scim select set
 	shcm si sl sleep sls sort sp spjb spps spsv start stz sujb sv swmi tee trcm type upmo uvmo wget where wjb write`)
 
-// psVerbs lists the verbs of Get-Verb. The cmdlets in psCmdlets have other verbs.
+// psVerbs lists the approved verbs that Get-Verb prints. The cmdlets in psCmdlets have other verbs.
 var psVerbs = strings.Fields(
 	`Add Clear Close Copy Enter Exit Find Format Get Hide Join Lock Move New Open Optimize Pop Push Redo Remove
 	Rename Reset Resize Search Select Set Show Skip Split Step Switch Undo Unlock Watch Connect Disconnect Read Receive Send Write Backup
@@ -39,12 +39,12 @@ type psFunction struct{ begin, end int }
 type psRules struct {
 	psFile
 	functions map[string]psFunction
-	leavers   map[string]bool // functions after whose call the caller must check $script:Code
-	callers   map[string]bool // functions that set $script:Code, directly or through a call
+	leavers   map[string]bool // functions whose caller must check $script:Code after the call
+	callers   map[string]bool // functions that set $script:Code, directly or through another function
 	problems  []string
 }
 
-// problemsOf returns the problems of a script. Each begins with its line number.
+// problemsOf returns the problems of a script. Each problem begins with its line number.
 func problemsOf(text string) []string {
 	for i, line := range strings.Split(text, "\n") {
 		if strings.ContainsFunc(line, func(r rune) bool { return r > 126 }) {
@@ -72,7 +72,7 @@ func (r *psRules) problem(i int, format string, a ...any) {
 	r.problems = append(r.problems, fmt.Sprintf("%d: ", r.tokens[i].line)+fmt.Sprintf(format, a...))
 }
 
-// is reports whether the tokens from i on have these texts.
+// is reports whether the tokens from index i on have the given texts.
 func (r *psRules) is(i int, texts ...string) bool {
 	for n, text := range texts {
 		if i < 0 || i+n >= len(r.tokens) || !strings.EqualFold(r.tokens[i+n].text, text) {
@@ -82,8 +82,8 @@ func (r *psRules) is(i int, texts ...string) bool {
 	return true
 }
 
-// begins checks that the script starts by setting strict mode and stopping on errors. Only its
-// parameters may come before that.
+// begins checks that the script starts by setting strict mode and stopping on errors. Only the
+// parameters of the script may come before that.
 func (r *psRules) begins() {
 	at := 0
 	skip := func() {
@@ -103,7 +103,7 @@ func (r *psRules) begins() {
 	}
 }
 
-// declare finds the functions, and checks that their verbs are approved.
+// declare finds the functions of the script and checks that their verbs are approved.
 func (r *psRules) declare() {
 	for i := range r.tokens {
 		if !r.is(i, "function") || r.tokens[i].kind != psWord || i+2 >= len(r.tokens) {
@@ -120,7 +120,8 @@ func (r *psRules) declare() {
 	}
 }
 
-// function returns the function that contains a token, or "" for a token outside functions.
+// function returns the name of the function that contains a token. It returns "" for a token
+// outside functions.
 func (r *psRules) function(i int) string {
 	for name, f := range r.functions {
 		if f.begin < i && i < f.end {
@@ -130,9 +131,9 @@ func (r *psRules) function(i int) string {
 	return ""
 }
 
-// findLeavers finds the functions that leave the check of $script:Code to their callers. A function does so
-// if it sets $script:Code. It also does so if it calls such a function and does not check $script:Code
-// itself.
+// findLeavers finds the functions that leave the check of $script:Code to their callers. These are
+// the functions that set $script:Code, and the functions that call such a function without checking
+// $script:Code themselves.
 func (r *psRules) findLeavers() {
 	for i := range r.tokens {
 		if name := r.function(i); name != "" && r.is(i, "$script:Code", "=") {
@@ -154,8 +155,8 @@ func (r *psRules) findLeavers() {
 	}
 }
 
-// command checks that a command name is the full name of a cmdlet, a function of the script or the file
-// of a program.
+// command checks that the name of a command is one of three: the full name of a cmdlet, a function
+// of the script, or the file of a program.
 func (r *psRules) command(i int) {
 	if !r.isCommand(i) {
 		return
@@ -175,7 +176,7 @@ func (r *psRules) command(i int) {
 	}
 }
 
-// runs returns the program that a token runs; "" if it runs none.
+// runs returns the program that a token runs. It returns "" if the token runs none.
 func (r *psRules) runs(i int) string {
 	if r.isCommand(i) && psProgram.MatchString(r.tokens[i].text) {
 		return r.tokens[i].text
@@ -192,8 +193,8 @@ func (r *psRules) runs(i int) string {
 	return "& " + called
 }
 
-// looked reports whether the exit code of a call is checked. The check must be in the same block, and before
-// the next call that sets the same variable.
+// looked reports whether the script checks the exit code of a call. The check must be in the same
+// block, and before the next call that sets the same variable.
 func (r *psRules) looked(i int) bool {
 	program := r.runs(i) != ""
 	_, end := r.block(i)
@@ -210,7 +211,7 @@ func (r *psRules) looked(i int) bool {
 	return false
 }
 
-// exitCode checks that the exit code of each program is checked.
+// exitCode checks that the script checks the exit code of each program.
 func (r *psRules) exitCode(i int) {
 	called := r.runs(i)
 	if called == "" && r.isCommand(i) && r.leavers[r.tokens[i].text] && r.function(i) == "" {
@@ -221,7 +222,7 @@ func (r *psRules) exitCode(i int) {
 	}
 }
 
-// stderr checks that standard error is redirected only where errors do not stop the script.
+// stderr checks that the script redirects standard error only where errors do not stop the script.
 func (r *psRules) stderr(i int) {
 	if !r.is(i, "2>&1") || r.tokens[i].kind != psRedirection {
 		return

@@ -7,8 +7,9 @@ import (
 	"testing"
 )
 
-// The PowerShell scripts can be parsed, and follow the rules of PSScriptAnalyzer and our rules for exit codes
-// of programs. This matters because no other test runs the scripts before they run on a real Windows.
+// The PowerShell scripts can be parsed. They follow the rules of PSScriptAnalyzer, and the rules of
+// this project for exit codes of programs. No other test runs the scripts before they run on a real
+// Windows.
 func TestPowerShellScripts(t *testing.T) {
 	for _, name := range []string{"test/windows.ps1", "../docs/Queuectl.psm1"} {
 		raw, err := os.ReadFile(name)
@@ -21,7 +22,7 @@ func TestPowerShellScripts(t *testing.T) {
 	}
 }
 
-// Each rule reports code that breaks it, and does not report code that only looks similar.
+// Each rule reports code that breaks it. It does not report similar code that is correct.
 func TestPowerShellRules(t *testing.T) {
 	const top = "param([string] $Name)\nSet-StrictMode -Version 2\n$ErrorActionPreference = 'Stop'\n"
 	for _, c := range []struct{ name, text, want string }{
@@ -86,7 +87,7 @@ func TestPowerShellRules(t *testing.T) {
 	}
 }
 
-// The parser finds the same command names as PowerShell, in all places that the rules depend on.
+// The parser recognises the same command names as PowerShell in all constructs that the rules need.
 func TestPowerShellCommands(t *testing.T) {
 	const text = "$x = Get-A b | Get-C; if (Get-D) { Get-E } else { return Get-F @{ g = Get-H; i = 1 } }\n" +
 		"foreach ($j in Get-K) { try { [l]::m($n) } catch [System.Exception] { throw \"$(Get-P $q)\" } }\n" +
@@ -100,6 +101,6 @@ func TestPowerShellCommands(t *testing.T) {
 	}
 	want := []string{"Get-A", "Get-C", "Get-D", "Get-E", "Get-F", "Get-H", "Get-K", "Get-P", "Get-R", "Get-V", "z.exe"}
 	if len(problems) != 0 || !slices.Equal(got, want) {
-		t.Errorf("got %q, %q; want %q", got, problems, want)
+		t.Errorf("got commands %q and problems %q; want commands %q", got, problems, want)
 	}
 }

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// Jitter returns the delay of an occurrence of the schedule called name: at least 0 and less than
-// limit. It depends only on the name and on the planned time at.
+// Jitter returns the delay of an occurrence of the schedule called name. The delay is at least 0
+// and less than limit. It depends only on the name and on the planned time at.
 func Jitter(name string, at time.Time, limit time.Duration) time.Duration {
 	if limit <= 0 {
 		return 0
@@ -17,11 +17,11 @@ func Jitter(name string, at time.Time, limit time.Duration) time.Duration {
 	return time.Duration(ms) * time.Millisecond
 }
 
-// gaps limits how many intervals between occurrences Gap compares.
+// gaps is the maximum number of intervals between occurrences that Gap compares.
 const gaps = 100
 
-// Gap returns the shortest interval between two consecutive occurrences that follow the time after, or 0 if
-// there are fewer than two. It considers only the next gaps intervals.
+// Gap returns the shortest interval between two consecutive occurrences after the time after. It
+// considers only the next gaps intervals. It returns 0 if fewer than two occurrences exist.
 func (l *Line) Gap(after, since time.Time, zone *time.Location) (least time.Duration) {
 	last := l.Next(after, since, zone)
 	for range gaps {

@@ -1,11 +1,11 @@
 // Package schedule computes when a recurring job is due: the occurrences of a cron line in a time
 // zone.
 //
-// Start with Parse and Line.Next. A cron line describes times that a wall clock shows. When a time zone
-// changes its offset, the clock may skip a time or show it twice. If the hour field is a number or a list, as
-// in "30 2 * * *", each such time has exactly one occurrence even then (nextFixed). If the hour field
-// contains *, a step or a range, the line has an occurrence whenever the clock shows a matching time
-// (nextElapsed).
+// Start with Parse and Line.Next. A cron line describes times that a wall clock shows. When a time
+// zone changes its offset, the clock may skip a time or show it twice. If the hour field is a
+// number or a list, as in "30 2 * * *", each such time still has exactly one occurrence
+// (nextFixed). If the hour field contains *, a step or a range, the line has an occurrence whenever
+// the clock shows a matching time (nextElapsed).
 package schedule
 
 import (
@@ -20,13 +20,12 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// Limits of a cron line.
-// See docs/decisions/0021.
+// These constants are limits of a cron line. See docs/decisions/0021.
 const (
-	MaxLine  = 1024        // bytes
+	MaxLine  = 1024        // maximum length in bytes
 	MinEvery = time.Second // shortest interval of @every; job ids contain only whole seconds
-	// searchYears is how many years Next searches for an occurrence. A February 29 that is a Sunday may be 40
-	// years in the future.
+	// searchYears is the number of years that Next searches for an occurrence. The next February 29
+	// that is a Sunday may be 40 years away.
 	searchYears = 50
 )
 
@@ -35,13 +34,13 @@ type Line struct {
 	every   time.Duration // interval of @every; 0 for other lines
 	reboot  bool
 	days    *cron.SpecSchedule // fields of lines without @; matched against wall-clock times written as UTC
-	elapsed bool               // Next uses nextElapsed if true, else nextFixed
+	elapsed bool               // Next uses nextElapsed if true, otherwise nextFixed
 }
 
 // field describes one field of a cron line.
 type field struct{ name, allowed, first string }
 
-// fields lists the fields of a cron line in their order. The first one, seconds, is optional.
+// fields lists the fields of a cron line in order. The first field, the seconds, is optional.
 var fields = []field{
 	{"second", "0 to 59", "0"},
 	{"minute", "0 to 59", "0"},
@@ -51,7 +50,7 @@ var fields = []field{
 	{"day of the week", "0 to 7 or sun to sat", "0"},
 }
 
-// Indexes of some fields.
+// These constants are the indexes of some fields.
 const (
 	hour       = 2
 	dayOfMonth = 3
@@ -66,8 +65,8 @@ var nicknames = map[string]string{
 
 const formsHint = `write five fields like "0 3 * * *", six fields with the seconds first, @hourly, @daily, @weekly, @monthly, @yearly, "@every 90s" or @reboot`
 
-// Parse parses a cron line. Its error is about the field cron and says which part of the line is
-// wrong and which values are allowed there.
+// Parse parses a cron line. Its error is about the field cron. It names the invalid part of the
+// line and the permitted values.
 func Parse(text string) (Line, error) {
 	if len(text) > MaxLine {
 		return Line{}, queue.Invalid("cron", "too long (%d bytes); the maximum is %d bytes", len(text), MaxLine)
@@ -116,17 +115,17 @@ func parseEvery(words []string) (Line, error) {
 	return Line{every: d.Truncate(time.Millisecond)}, nil
 }
 
-// parser parses six fields. If both day fields are restricted, the line matches a day that matches either of
-// them, as in other implementations of cron.
+// parser parses six fields. If both day fields are restricted, a day matches the line if it matches
+// one of them, as in other implementations of cron.
 var parser = cron.MustNewParser(
 	cron.Second | cron.Minute | cron.Hour | cron.Dom | cron.Month | cron.Dow | cron.DowOrDom).WithMaxSearchYears(
 	searchYears)
 
-// parseFields parses six fields. It first parses each separately, so that an error can name the
-// field.
+// parseFields parses six fields. It first parses each field separately, so that an error can name
+// the field.
 func parseFields(words []string) (Line, error) {
 	given := words
-	// In lower case, because a capital H, as in THU, has a special meaning to the library.
+	// Use lower case, because a capital H, as in THU, has a special meaning in the library.
 	words = strings.Fields(strings.ToLower(strings.Join(words, " ")))
 	parts := make([]string, len(words))
 	for i, word := range words {
@@ -145,8 +144,8 @@ func parseFields(words []string) (Line, error) {
 		return Line{}, queue.Invalid("cron", "%s", formsHint)
 	}
 	days.Location = time.UTC
-	// crontab(5) defines: if one day field begins with *, a day must match both fields, so only the other
-	// field restricts the days.
+	// According to crontab(5), if one day field begins with *, a day must match both fields, so
+	// only the other field restricts the days.
 	days.DowOrDom = !isUnrestricted(words[dayOfMonth]) && !isUnrestricted(words[dayOfWeek])
 	l := Line{days: days, elapsed: strings.ContainsAny(words[hour], "*?/-")}
 	if days.Next(time.Unix(0, 0).UTC()).IsZero() {
@@ -156,9 +155,9 @@ func parseFields(words []string) (Line, error) {
 	return l, nil
 }
 
-// parseList checks a field and returns it in a form that the library accepts. In crontab(5), a step that
-// exceeds its range selects only the first value of the range. The library rejects such a step, so parseList
-// replaces it by that value.
+// parseList checks a field and returns it in a form that the library accepts. In crontab(5), a step
+// that exceeds its range selects only the first value of the range. The library rejects such a
+// step, so parseList replaces the item by that value.
 func parseList(n int, word string) (list string, ok bool) {
 	items := strings.Split(word, ",")
 	for i, item := range items {
@@ -188,15 +187,15 @@ func libraryAccepts(n int, item string) bool {
 	return err == nil
 }
 
-// isUnrestricted reports whether a day field leaves the days unrestricted.
+// isUnrestricted reports whether a day field permits all days.
 func isUnrestricted(word string) bool { return word[0] == '*' || word[0] == '?' }
 
 // AtBoot reports whether the line is @reboot, which has no planned times.
 func (l *Line) AtBoot() bool { return l.reboot }
 
-// Next returns the first occurrence that follows the time after, in the given zone, or the zero time if there
-// is none. The intervals of @every begin at the time since. Every occurrence is a whole number of
-// milliseconds.
+// Next returns the first occurrence after the time after, in the given zone. It returns the zero
+// time if no occurrence exists. The intervals of @every begin at the time since. Every occurrence
+// is a whole number of milliseconds.
 func (l *Line) Next(after, since time.Time, location *time.Location) time.Time {
 	switch {
 	case l.reboot:
@@ -212,7 +211,7 @@ func (l *Line) Next(after, since time.Time, location *time.Location) time.Time {
 	return l.nextFixed(after.In(location))
 }
 
-// nextElapsed returns the first time, following the time after, at which the wall clock shows a matching
+// nextElapsed returns the first time after the time after at which the wall clock shows a matching
 // time. The clock may have shown the same time before.
 func (l *Line) nextElapsed(after time.Time) time.Time {
 	at, shown := after, zone.WallClock(after)
@@ -226,30 +225,31 @@ func (l *Line) nextElapsed(after time.Time) time.Time {
 		if end.IsZero() || due.Before(end) {
 			return due
 		}
-		// No match before the offset changes at end. Continue with the new offset, and include end itself.
+		// No match exists before the offset changes at end. Continue with the new offset, and
+		// include end itself.
 		at, shown = end, zone.WallClock(end).Add(-time.Nanosecond)
 	}
 }
 
-// nextFixed returns the first occurrence that follows the time after. Every matching wall-clock time has
-// exactly one occurrence. If the clock skips that time, the occurrence is the first instant after the gap. If
-// the clock shows it twice, the occurrence is the first of the two instants.
+// nextFixed returns the first occurrence after the time after. Every matching wall-clock time has
+// exactly one occurrence. If the clock skips that time, the occurrence is the first instant after
+// the gap. If the clock shows it twice, the occurrence is the first of the two instants.
 func (l *Line) nextFixed(after time.Time) time.Time {
 	for shown := zone.WallClock(after); ; {
 		if shown = l.days.Next(shown); shown.IsZero() {
 			return time.Time{}
 		}
 		// Wall times and their occurrences are in the same order, so the first occurrence found is
-		// the next one.
+		// the next occurrence.
 		if due := zone.Instant(shown, after.Location()); due.After(after) {
 			return due
 		}
 	}
 }
 
-// Newest returns the newest occurrences between the times after (exclusive) and upto (inclusive), at most n
-// of them, oldest first. However many occurrences exist, it computes only a small multiple of n, or those of
-// one day.
+// Newest returns the newest occurrences between the times after (exclusive) and upto (inclusive),
+// at most n of them, oldest first. However many occurrences exist, it computes only a small
+// multiple of n, or those of one day.
 func (l *Line) Newest(after, upto, since time.Time, location *time.Location, n int) (list []time.Time) {
 	for span := time.Minute; ; span *= 2 {
 		from := upto.Add(-span)
@@ -272,11 +272,11 @@ func (l *Line) Newest(after, upto, since time.Time, location *time.Location, n i
 // Stamp returns a time in the format of job ids.
 func Stamp(t time.Time) string { return t.UTC().Format("20060102T150405Z") }
 
-// numberedIDs is how many of the possible ids of an occurrence have a number as suffix.
+// numberedIDs is the number of an occurrence's possible ids that have a number as suffix.
 const numberedIDs = 20
 
 // JobID returns the nth id, from 1, to try for the job of an occurrence. The first ids have a
-// number as suffix. Later ones have a random suffix, so that no user can take all possible ids in
+// number as suffix. Later ids have a random suffix, so that no user can take all possible ids in
 // advance.
 func JobID(name string, t time.Time, n int) string {
 	id := name + "@" + Stamp(t)

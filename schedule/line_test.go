@@ -37,10 +37,10 @@ func times(t *testing.T, line, zone, after string, n int) (list []string) {
 	return list
 }
 
-// When the clocks change, a line with fixed hours still has one occurrence per day. If its time is skipped,
-// the occurrence is the first instant after the gap. If its time is shown twice, it is the first of the two
-// instants. Other lines have an occurrence whenever the wall clock shows a matching time. The test covers
-// both changes of a year in four zones.
+// When the clocks change, a line with fixed hours still has one occurrence per day. If the clock
+// skips its time, the occurrence is the first instant after the gap. If the clock shows its time
+// twice, it is the first of the two instants. Other lines have an occurrence whenever the wall
+// clock shows a matching time. The test covers both changes of a year in four zones.
 func TestClockChanges(t *testing.T) {
 	for _, c := range []struct {
 		name, line, zone, after, want string
@@ -98,7 +98,7 @@ func TestClockChanges(t *testing.T) {
 	} {
 		want := strings.Split(c.want, ", ")
 		if got := times(t, c.line, c.zone, c.after, len(want)); !slices.Equal(got, want) {
-			t.Errorf("%s: %q in %s comes\n at %s\nnot %s", c.name, c.line, c.zone, strings.Join(got, ", "), c.want)
+			t.Errorf("%s: %q in %s has the occurrences\n %s\nwant %s", c.name, c.line, c.zone, strings.Join(got, ", "), c.want)
 		}
 	}
 }
@@ -124,7 +124,8 @@ func TestLines(t *testing.T) {
 			"03-02 04:45:00 +0000"},
 		{"0 22-2 * * *", "2026-03-02T12:00:00Z", "Mon 03-02 22:00:00 +0000, Mon 03-02 23:00:00 +0000, Tue " +
 			"03-03 00:00:00 +0000"},
-		// A step that exceeds the range selects only its first value, as in crontab(5).
+		// As in crontab(5), a step that exceeds the range selects only the first value of the
+		// range.
 		{"26-28/3 4 * * *", "2026-03-02T00:00:00Z", "Mon 03-02 04:26:00 +0000, Tue 03-03 04:26:00 +0000"},
 		{"26-28/2 4 * * *", "2026-03-02T00:00:00Z", "Mon 03-02 04:26:00 +0000, Mon 03-02 04:28:00 +0000"},
 		{"*/60 * * * *", "2026-03-02T00:00:00Z", "Mon 03-02 01:00:00 +0000, Mon 03-02 02:00:00 +0000"},
@@ -139,8 +140,8 @@ func TestLines(t *testing.T) {
 		{"0 0 1 mar-may/7 *", "2026-03-02T00:00:00Z", "Mon 03-01 00:00:00 +0000"},
 		{"0 0 * * mon-wed/5", "2026-03-02T00:00:00Z", "Mon 03-09 00:00:00 +0000"},
 		{"0 22-2/9 * * *", "2026-03-02T12:00:00Z", "Mon 03-02 22:00:00 +0000, Tue 03-03 22:00:00 +0000"},
-		// More lenient than crontab(5) on purpose: a range may wrap around, and a number with a step
-		// continues to the maximum.
+		// This is intentionally more lenient than crontab(5): a range may wrap around, and a number
+		// with a step continues to the maximum.
 		{"59-0 4 * * *", "2026-03-02T12:00:00Z", "Tue 03-03 04:00:00 +0000, Tue 03-03 04:59:00 +0000"},
 		{"0 0 30-2 * *", "2026-03-02T12:00:00Z", "Mon 03-30 00:00:00 +0000, Tue 03-31 00:00:00 +0000, Wed " +
 			"04-01 00:00:00 +0000"},
@@ -164,12 +165,12 @@ func TestLines(t *testing.T) {
 	} {
 		want := strings.Split(c.want, ", ")
 		if got := times(t, c.line, "UTC", c.after, len(want)); !slices.Equal(got, want) {
-			t.Errorf("%q comes\n at %s\nnot %s", c.line, strings.Join(got, ", "), c.want)
+			t.Errorf("%q has the occurrences\n %s\nwant %s", c.line, strings.Join(got, ", "), c.want)
 		}
 	}
 }
 
-// An invalid line is rejected with an error that names the wrong part and the allowed values.
+// An invalid line is rejected with an error that names the invalid part and the permitted values.
 func TestWrongLines(t *testing.T) {
 	for line, part := range map[string]string{
 		"":                                      "must not be empty",
@@ -219,8 +220,8 @@ func TestWrongLines(t *testing.T) {
 	}
 }
 
-// Newest finds the newest occurrences quickly, however many there are. If there are at most n, it returns all
-// of them.
+// Newest finds the newest occurrences quickly, however many occurrences exist. If at most n exist,
+// it returns all of them.
 func TestNewest(t *testing.T) {
 	from := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	for _, c := range []struct {
@@ -233,7 +234,7 @@ func TestNewest(t *testing.T) {
 		{"* * * * * *", from, from.AddDate(70, 0, 0), "03-01 11:58:21", "03-01 12:00:00", 100},
 		{"* * * * *", from, from.Add(5 * time.Minute), "03-01 12:01:00", "03-01 12:05:00", 5},
 		{"* * * * *", from, from, "", "", 0},
-		{"* * * * *", from, from.AddDate(0, 0, -1), "", "", 0}, // the clock was set back a day
+		{"* * * * *", from, from.AddDate(0, 0, -1), "", "", 0}, // the clock was set back by a day
 		{"* * * * * 1", from.AddDate(-5, 0, 0), from, "02-23 23:58:20", "02-23 23:59:59", 100},
 		{"@every 90s", from, from.AddDate(0, 0, 1), "03-02 09:31:30", "03-02 12:00:00", 100},
 		{"0 0 29 2 *", from, from.AddDate(70, 0, 0), "02-29 00:00:00", "02-29 00:00:00", 18},
@@ -245,20 +246,21 @@ func TestNewest(t *testing.T) {
 		began := time.Now()
 		got := l.Newest(c.after, c.upto, from, time.UTC, 100)
 		if took := time.Since(began); took > 5*time.Second {
-			t.Errorf("%q: it took %v", c.line, took)
+			t.Errorf("%q: Newest took %v", c.line, took)
 		}
 		first, last := "", ""
 		if len(got) > 0 {
 			first, last = got[0].Format("01-02 15:04:05"), got[len(got)-1].Format("01-02 15:04:05")
 		}
 		if len(got) != c.n || first != c.first || last != c.last {
-			t.Errorf("%q: got %d from %s to %s, want %d from %s to %s", c.line, len(got), first, last, c.n, c.first, c.last)
+			t.Errorf("%q: got %d occurrences from %s to %s, want %d from %s to %s", c.line, len(got), first, last, c.n, c.first,
+				c.last)
 		}
 	}
 }
 
-// Over a year in zones of all kinds, each call of Next returns a later occurrence. Called with the last
-// millisecond before an occurrence, Next returns that occurrence again.
+// Over a year in zones of all kinds, each call of Next returns a later occurrence. One millisecond
+// before an occurrence, Next returns that occurrence again.
 func TestOccurrencesRise(t *testing.T) {
 	for _, zone := range []string{"Europe/Berlin", "America/New_York", "Australia/Lord_Howe", "Asia/Beirut",
 		"Africa/Casablanca", "Pacific/Apia"} {
@@ -275,10 +277,10 @@ func TestOccurrencesRise(t *testing.T) {
 			for end := at.AddDate(1, 0, 0); at.Before(end); {
 				next := l.Next(at, at, in)
 				if !next.After(at) || next.Sub(at) > 25*time.Hour {
-					t.Fatalf("%s, %q: after %v comes %v", zone, line, at, next)
+					t.Fatalf("%s, %q: the occurrence after %v is %v", zone, line, at, next)
 				}
 				if again := l.Next(next.Add(-time.Millisecond), at, in); !again.Equal(next) {
-					t.Fatalf("%s, %q: %v is not found again from just before it: got %v", zone, line, next, again)
+					t.Fatalf("%s, %q: one millisecond before %v, Next returns %v", zone, line, next, again)
 				}
 				at = next
 			}
@@ -286,24 +288,24 @@ func TestOccurrencesRise(t *testing.T) {
 	}
 }
 
-// Jitter depends only on the name and the occurrence, and its values differ.
+// Jitter depends only on the name and the occurrence. Its values are spread over the limit.
 func TestJitter(t *testing.T) {
 	at := time.Date(2026, 3, 1, 3, 0, 0, 0, time.UTC)
 	seen := map[time.Duration]bool{}
 	for i := range 100 {
 		d := Jitter("nightly", at.AddDate(0, 0, i), time.Minute)
 		if d < 0 || d >= time.Minute || d != Jitter("nightly", at.AddDate(0, 0, i), time.Minute) {
-			t.Errorf("day %d: %v", i, d)
+			t.Errorf("jitter on day %d: %v", i, d)
 		}
 		seen[d.Truncate(time.Second)] = true
 	}
 	if len(seen) < 30 || Jitter("nightly", at, 0) != 0 ||
 		Jitter("nightly", at, time.Hour) == Jitter("weekly", at, time.Hour) {
-		t.Errorf("%d different seconds of 60", len(seen))
+		t.Errorf("the jitter has %d different values in seconds, want at least 30 of 60", len(seen))
 	}
 }
 
-// Gap finds the shortest interval even if the intervals differ.
+// Gap finds the shortest interval, even if the intervals differ.
 func TestGap(t *testing.T) {
 	at := time.Date(2026, 3, 1, 3, 0, 0, 0, time.UTC)
 	for line, want := range map[string]time.Duration{"0 0,1 * * *": time.Hour, "@every 90s": 90 * time.Second,

@@ -7,7 +7,8 @@ import (
 	"github.com/queuectl/queuectl/control"
 )
 
-// Client is a connection to a queue for one caller, by role. control.Client plays all roles.
+// Client is a caller's connection to a queue, divided by purpose. control.Client implements all
+// parts.
 type Client struct {
 	Reader
 	JobActions
@@ -15,7 +16,7 @@ type Client struct {
 	io.Closer
 }
 
-// Reader reads what the screen shows.
+// Reader contains the methods that read the data on the screen.
 type Reader interface {
 	control.StatusAPI
 	Whoami(ctx context.Context, p control.Nothing) (control.Whoami, error)
@@ -26,7 +27,7 @@ type Reader interface {
 	ScheduleList(ctx context.Context, p control.ScheduleList) (control.SchedulePage, error)
 }
 
-// JobActions contains the methods that the keys call for jobs.
+// JobActions contains the methods that keys call for jobs.
 type JobActions interface {
 	Retry(ctx context.Context, p control.Retry) (control.BulkResult, error)
 	Cancel(ctx context.Context, p control.Selection) (control.BulkResult, error)
@@ -37,7 +38,7 @@ type JobActions interface {
 	Edit(ctx context.Context, p control.Edit) (control.BulkResult, error)
 }
 
-// Controls contains the methods that the keys call for queues, schedules and workers.
+// Controls contains the methods that keys call for queues, schedules and workers.
 type Controls interface {
 	QueuePause(ctx context.Context, p control.QueuePause) (control.QueueList, error)
 	QueueResume(ctx context.Context, p control.QueueName) (control.QueueList, error)

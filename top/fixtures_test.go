@@ -74,7 +74,7 @@ func testSnapshot(right control.Right) snapshot {
 	return s
 }
 
-// screen is a model in a window, with the effects that it returned last.
+// screen is a model in a window, together with the effects that the model has returned last.
 type screen struct {
 	*testing.T
 	*model
@@ -96,7 +96,7 @@ func (s *screen) send(messages ...any) []effect {
 	return s.effects
 }
 
-// typeKeys presses keys, given by their names separated by spaces.
+// typeKeys presses the keys whose names are in keys, separated by spaces.
 func (s *screen) typeKeys(keys string) []effect {
 	s.effects = nil
 	for name := range strings.FieldsSeq(keys) {
@@ -109,7 +109,7 @@ func (s *screen) typeKeys(keys string) []effect {
 	return s.effects
 }
 
-// actions returns the requested actions, such as "cancel job build,train".
+// actions returns the actions that the model has requested, such as "cancel job build,train".
 func (s *screen) actions() (list []string) {
 	for _, e := range s.effects {
 		if a, ok := e.(act); ok {
@@ -121,13 +121,13 @@ func (s *screen) actions() (list []string) {
 
 var colours = regexp.MustCompile("\x1b\\[[0-9;]*m")
 
-// lines returns the displayed lines. It fails the test if there are not as many as the window has, or if one
-// is too wide.
+// lines returns the displayed lines. The test fails if their number differs from the height of the
+// window, or if a line is too wide.
 func (s *screen) lines() []string {
 	s.Helper()
 	lines := strings.Split(colours.ReplaceAllString(s.view(), ""), "\n")
 	if len(lines) != s.height {
-		s.Errorf("%d lines in a window of %d", len(lines), s.height)
+		s.Errorf("the screen has %d lines in a window of %d lines", len(lines), s.height)
 	}
 	for i, l := range lines {
 		if termtext.Width(l) > s.width || strings.ContainsFunc(l, func(r rune) bool {
@@ -146,7 +146,7 @@ func (s *screen) wantText(texts ...string) {
 	all := strings.Join(s.lines(), "\n")
 	for _, text := range texts {
 		if !strings.Contains(all, text) {
-			s.Errorf("%q is not seen:\n%s", text, all)
+			s.Errorf("the screen does not show %q:\n%s", text, all)
 		}
 	}
 }
@@ -156,12 +156,12 @@ func (s *screen) wantNoText(texts ...string) {
 	all := strings.Join(s.lines(), "\n")
 	for _, text := range texts {
 		if strings.Contains(all, text) {
-			s.Errorf("%q is seen:\n%s", text, all)
+			s.Errorf("the screen shows %q:\n%s", text, all)
 		}
 	}
 }
 
-// refresh answers the model's fetch.
+// refresh sends the reply to the fetch of the model.
 func (s *screen) refresh(change func(*snapshot)) []effect {
 	got := testSnapshot(s.whoami.Right)
 	got.who, got.list = nil, s.list
@@ -171,7 +171,7 @@ func (s *screen) refresh(change func(*snapshot)) []effect {
 	return s.send(fetched{snapshot: got})
 }
 
-// printOutput simulates output of the followed job.
+// printOutput simulates output of the job that the screen follows.
 func (s *screen) printOutput(text string) {
 	s.send(printed{source: s.output.source, text: []piece{{stream: "stdout", at: timeAgo(9 * time.Second), text: text}}})
 }

@@ -19,7 +19,7 @@ type question struct {
 // questionKind is the kind of a question.
 type questionKind int
 
-// The kinds of questions: a confirmation, a number, or a text to find.
+// These constants are the kinds of questions: a confirmation, a number, or a text to find.
 const (
 	askConfirmation questionKind = iota
 	askNumber
@@ -51,7 +51,7 @@ func (q *question) text() string {
 	return q.act.verb.name + " " + q.act.describe() + "? (y/n)"
 }
 
-// cursor marks the position at which typed text appears.
+// cursor marks the position at which typed text is inserted.
 const cursor = "▏"
 
 // handleKey handles a key.
@@ -92,7 +92,7 @@ func (m *model) handleAnswerKey(k key) []effect {
 	case q.kind == askConfirmation && k.name == "y":
 		m.question = nil
 		return m.startAct(q.act)
-	case q.kind == askConfirmation: // other keys do not answer a confirmation
+	case q.kind == askConfirmation: // no other key answers a confirmation
 	case k.name == "enter":
 		m.question = nil
 		if q.kind == askSearch {
@@ -116,14 +116,14 @@ func (m *model) handleAnswerKey(k key) []effect {
 	return nil
 }
 
-// applySearch filters the rows while the text to find is being typed.
+// applySearch filters the rows while the user types the text to find.
 func (m *model) applySearch() {
 	if m.question != nil && m.question.kind == askSearch {
 		m.search = m.question.answer
 	}
 }
 
-// handleListKey handles a key in the lists.
+// handleListKey handles a key that moves in a list or between lists.
 func (m *model) handleListKey(k key) []effect {
 	p := &m.selections[m.list]
 	_, page := m.listLayout()
@@ -168,7 +168,7 @@ func (m *model) handleListKey(k key) []effect {
 	return nil
 }
 
-// handleActionKey handles a key that acts on the selected row or on the service.
+// handleActionKey handles a key for an action on the selected row or on the service.
 func (m *model) handleActionKey(k key) []effect {
 	r := m.chosen()
 	for _, h := range m.availableKeys() {
@@ -195,7 +195,7 @@ func (m *model) handleActionKey(k key) []effect {
 	return nil
 }
 
-// move moves the selection down by a number of rows, or up if it is negative.
+// move moves the selection down by a number of rows. If the number is negative, it moves up.
 func (m *model) move(by int) {
 	rows := m.table().rows
 	p := &m.selections[m.list]
@@ -210,14 +210,15 @@ func (m *model) move(by int) {
 func (m *model) switchList(l listID) []effect {
 	m.list, m.search = l, ""
 	clear(m.marked)
-	m.refetch = m.fetching // a pending reply would be for the previous list
+	m.refetch = m.fetching // a pending reply belongs to the previous list
 	return m.requestFetch()
 }
 
-// keyHelp is a key that is displayed with its action.
+// keyHelp is a key and its action, as the screen shows them.
 type keyHelp struct{ key, alias, action string }
 
-// availableKeys returns the keys that work in the current state and that the user may use, most useful first.
+// availableKeys returns the keys that work in the current state and that the user may use, the most
+// useful first.
 func (m *model) availableKeys() (list []keyHelp) {
 	r := m.chosen()
 	if r != nil && r.job != nil {
@@ -243,7 +244,7 @@ func (m *model) availableKeys() (list []keyHelp) {
 	return list
 }
 
-// help returns a page of all keys that the user may use, in any list.
+// help returns a page with all keys that the user may use in any list.
 func (m *model) help() *page {
 	rows := [][2]string{{termtext.LocaleText("j k ↓ ↑"), "select a row; also PgUp PgDn g G"}, {"1-5 Tab", "show another list"}}
 	for _, h := range []struct{ method, key, does string }{

@@ -15,7 +15,7 @@ import (
 // listID identifies one of the lists.
 type listID int
 
-// The lists in display order.
+// These constants are the lists in display order.
 const (
 	runningList listID = iota
 	waitingList
@@ -25,10 +25,10 @@ const (
 	listCount // number of lists
 )
 
-// listing defines the names of a list and how it is built.
+// listing is the definition of a list: its names, its states, and the function that builds it.
 type listing struct {
 	name, short string
-	states      []queue.State // states of the jobs in the list; nil if it lists other objects
+	states      []queue.State // states of the jobs in the list; nil if the list contains no jobs
 	build       func(*model) table
 	empty       string
 }
@@ -44,8 +44,8 @@ func listings() [listCount]listing {
 	}
 }
 
-// narrowWindow is the width below which only the most important columns are shown. All columns are shown from
-// wideWindow on.
+// narrowWindow is the width below which only the most important columns are shown. From the width
+// wideWindow on, all columns are shown.
 const (
 	narrowWindow = 60
 	wideWindow   = 100
@@ -55,25 +55,25 @@ const (
 type row struct {
 	id       string
 	job      *control.Job
-	lastLine string // last line of its output
+	lastLine string // last line of the job's output
 	queue    *control.QueueView
 	schedule *control.Schedule
 	cells    []string
 	colour   string
 }
 
-// table is a list as it is displayed.
+// table is a list in the form in which it is displayed.
 type table struct {
 	head []string
 	rows []row
-	more int64  // number of jobs that are not in rows, or the constant unknown
-	all  string // the command that lists all jobs of the list
+	more int64  // number of jobs that are not in rows, or unknown
+	all  string // command that prints all jobs of the list
 }
 
-// unknown is the value of table.more if there are more rows, but the service does not say how many.
+// unknown is the value of table.more if there are more rows but the service does not say how many.
 const unknown = -1
 
-// countOf returns the number of jobs in a list, including those that were not fetched.
+// countOf returns the number of jobs in a list, including the jobs that were not fetched.
 func (m *model) countOf(id listID) (n int64) {
 	for _, s := range listings()[id].states {
 		n += m.snapshot.screen.Status.Jobs[s.String()]
@@ -108,16 +108,17 @@ func (m *model) screenTexts() present.ScreenText {
 	return present.ScreenText{Screen: &m.snapshot.screen, Now: m.now}
 }
 
-// column is a column of a list of jobs: its heading, the window widths at which it appears, and its content.
+// column is a column in a list of jobs: the heading, the widths of windows that show it, and the
+// content.
 type column struct {
 	head string
-	// The column appears if the window's width is at least minWidth and less than widthBelow. A widthBelow of
-	// 0 means no upper limit.
+	// The column is shown if the width of the window is at least minWidth and less than widthBelow.
+	// A widthBelow of 0 means no upper limit.
 	minWidth, widthBelow int
 	text                 func(*control.Job, *row) string
 }
 
-// jobs returns a list of jobs with the columns that fit.
+// jobs returns a list of jobs with the columns that fit in the window.
 func (m *model) jobs(list []row, columns []column) (t table) {
 	columns = slices.DeleteFunc(columns, func(c column) bool {
 		return m.width < c.minWidth || c.widthBelow > 0 && m.width >= c.widthBelow || c.head == "QUEUE" &&
@@ -140,7 +141,7 @@ func (m *model) jobs(list []row, columns []column) (t table) {
 	return t
 }
 
-// Columns that several lists share.
+// These columns occur in several lists.
 var (
 	idColumn = column{head: "JOB", text: func(j *control.Job, _ *row) string {
 		text,
@@ -154,8 +155,8 @@ var (
 	commandColumn = column{head: "COMMAND", text: func(j *control.Job, _ *row) string { return present.Title(j) }}
 )
 
-// withSearchResults returns the jobs of a list, followed by the jobs that the service found for the search
-// text.
+// withSearchResults returns the jobs of a list, followed by the jobs that the service has found for
+// the search text.
 func (m *model) withSearchResults(list []row) []row {
 	for i := range m.snapshot.matches {
 		j := &m.snapshot.matches[i]
@@ -180,7 +181,7 @@ func (m *model) running() table {
 	n := len(list)
 	worker := column{"WORKER", wideWindow, 0, func(j *control.Job, _ *row) string { return orDash(j.WorkerID) }}
 	if slices.ContainsFunc(list, func(r row) bool { return r.job.Node != "" }) {
-		// Jobs have a node if several nodes share the queue. The node is then more useful than the worker.
+		// If several nodes share the queue, jobs have a node, which is more useful than the worker.
 		worker = column{"NODE", 0, 0, func(j *control.Job, _ *row) string { return cmp.Or(j.Node, "-") }}
 	}
 	t := m.jobs(m.withSearchResults(list), []column{
@@ -285,7 +286,8 @@ func (m *model) schedules() table {
 	return t
 }
 
-// pickColumns returns all cells or, in a narrow window, those with the given indexes.
+// pickColumns returns all cells. In a narrow window, it returns only the cells with the given
+// indexes.
 func (m *model) pickColumns(cells []string, narrow ...int) (list []string) {
 	if m.width >= narrowWindow {
 		return cells
@@ -303,7 +305,7 @@ func orDash(text *string) string {
 	return *text
 }
 
-// percent returns a job's progress, or "" if it reports none.
+// percent returns the progress of a job. It returns "" if the job reports none.
 func percent(j *control.Job) string {
 	if j.Progress == nil {
 		return ""
@@ -311,13 +313,15 @@ func percent(j *control.Job) string {
 	return fmt.Sprintf("%d %%", j.Progress.Percent)
 }
 
-// runTime returns how long a job has run or has been paused. The pane below the list shows who paused it.
+// runTime returns how long a job has been running or paused. The pane below the list shows which
+// user paused it.
 func (m *model) runTime(j *control.Job) string {
 	text, _, _ := strings.Cut(m.screenTexts().Runs(j), " by ")
 	return text
 }
 
-// Width of a progress bar in wide and in other windows, in columns.
+// These constants are the widths of a progress bar in columns: in wide windows and in other
+// windows.
 const (
 	longBar  = 10
 	shortBar = 4
@@ -330,7 +334,7 @@ func (m *model) barWidth() int {
 	return longBar
 }
 
-// bar returns a progress bar with the percentage.
+// bar returns a progress bar followed by the percentage.
 func bar(j *control.Job, width int) string {
 	if j.Progress == nil {
 		return ""

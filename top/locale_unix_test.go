@@ -10,9 +10,10 @@ import (
 	"github.com/queuectl/queuectl/internal/termtext"
 )
 
+// In a locale without UTF-8, the screen contains only ASCII.
 func TestScreenIsASCIIWhereTheLocaleIsNotUTF8(t *testing.T) {
 	snap := testSnapshot(control.Admin)
-	snap.screen.Running = snap.screen.Running[:2] // the third job has non-ASCII text
+	snap.screen.Running = snap.screen.Running[:2] // the third job has a text that is not ASCII
 	for _, width := range []int{60, 132} {
 		for _, locale := range []string{"C", "C.UTF-8"} {
 			t.Setenv("LC_ALL", locale)
@@ -26,7 +27,7 @@ func TestScreenIsASCIIWhereTheLocaleIsNotUTF8(t *testing.T) {
 			}
 			at := strings.IndexFunc(seen.String(), func(r rune) bool { return r > '~' })
 			if ascii := locale == "C"; ascii != (at < 0) {
-				t.Errorf("%s, %d columns: ASCII: %v, want %v: %q", locale, width, at < 0, ascii,
+				t.Errorf("locale %s, %d columns: only ASCII: %v, want %v: %q", locale, width, at < 0, ascii,
 					termtext.Truncate(seen.String()[max(0, at-20):], 60))
 			}
 		}

@@ -9,17 +9,18 @@ import (
 	"github.com/queuectl/queuectl/internal/termtext"
 )
 
-// Timing of the screen. See docs/decisions/0065.
+// These constants are the timing of the screen. See docs/decisions/0065.
 const (
 	fetchEvery       = time.Second      // interval between two fetches from the service
 	maxRetryInterval = 30 * time.Second // maximum interval between two attempts to reach an unavailable service
 )
 
-// Messages describe events. They are the only input of a model.
+// These types are messages, which describe events. Messages are the only input of a model.
 type (
 	size struct{ width, height int }
 	tick struct{ now time.Time }
-	// key is a key press: the name of the key, and the text that it types, or "".
+	// key is a key press. It contains the name of the key and the text that the key types, which
+	// may be "".
 	key    struct{ name, text string }
 	pasted struct{ text string }
 	// fetched is the result of the effect fetch.
@@ -27,14 +28,14 @@ type (
 		snapshot
 		err error
 	}
-	// printed is new output of the followed job.
+	// printed is new output of the job that the screen follows.
 	printed struct {
 		source outputSource
 		text   []piece
 		ended  bool
 		err    error
 	}
-	// explained is the result of the effect explain: why a job does not run.
+	// explained is the result of the effect explain: the reasons for which a job does not run.
 	explained struct {
 		id  string
 		why control.Why
@@ -52,8 +53,8 @@ type (
 	}
 )
 
-// Effects are requests of a model to the shell. The shell reports the result of each effect with one message,
-// except for effects without a result.
+// These types are effects: requests of a model to the shell. The shell sends one message with the
+// result of each effect, unless the effect has no result.
 type (
 	effect any
 	// fetch reads the state of the queue from the service.
@@ -63,8 +64,8 @@ type (
 		search string
 		who    bool
 	}
-	// follow starts reading the output of a job, and stops reading the previous one. An empty id only stops
-	// reading.
+	// follow starts reading the output of a job and stops reading the previous output. With an
+	// empty id, it only stops.
 	follow struct{ outputSource }
 	// act executes a verb.
 	act struct {
@@ -79,19 +80,19 @@ type (
 	quit    struct{}
 )
 
-// snapshot is the state of the queue at one time, as returned by the service.
+// snapshot is the state of the queue at one time, as the service has returned it.
 type snapshot struct {
 	who       *control.Whoami // nil if it was not fetched
 	screen    control.Screen
-	list      listID // the list to which the fields below belong
+	list      listID // list to which the fields below belong
 	queues    []control.QueueView
 	schedules []control.Schedule
 	matches   []control.Job // jobs whose ids match the search text
-	more      bool          // there are more queues or schedules
+	more      bool          // more queues or schedules exist
 }
 
-// model is the state of the screen. The screen depends only on the messages that the model has received. The
-// model has no side effects: update returns them as effects.
+// model is the state of the screen. It depends only on the messages that the model has received.
+// The model has no side effects: the method update returns effects, which the shell executes.
 type model struct {
 	width, height int
 	host          string
@@ -99,36 +100,36 @@ type model struct {
 	whoami        control.Whoami
 	snapshot      snapshot
 	receivedAt    time.Time // time at which snapshot was received
-	outage        *outage   // nil while the service answers
+	outage        *outage   // nil while the service replies
 	fetching      bool
 	refetch       bool // the state has changed since the pending fetch was sent
 
 	list       listID
 	selections [listCount]selection
-	marked     map[string]bool // ids of rows to which the next verb applies
+	marked     map[string]bool // ids of the rows to which the next verb applies
 	search     string
 	question   *question
-	page       *page // covers the whole screen; nil while the lists are shown
+	page       *page // page that covers the screen; nil while the lists are shown
 	notice     string
-	acts       []act // the first one is being executed, the others wait
+	acts       []act // the first action is being executed, the others wait
 	output     output
 }
 
-// outage describes a service that does not answer.
+// outage describes a service that does not reply.
 type outage struct {
 	since, retryAt time.Time
 	wait           time.Duration
 	reason         string
 }
 
-// selection is the selection in a list. It stays on the row with the id. If that row is gone, the selection
-// moves to the row at the index.
+// selection is the selected row of a list. The selection stays on the row with the id. If that row
+// disappears, the selection moves to the row at the index.
 type selection struct {
 	id            string
 	index, offset int
 }
 
-// newModel returns the screen of a service that has returned its first snapshot.
+// newModel returns the model for a service that has returned its first snapshot.
 func newModel(host string, now time.Time, s snapshot) *model {
 	m := &model{host: host, now: now, receivedAt: now, snapshot: s, marked: map[string]bool{}}
 	if s.who != nil {
@@ -177,7 +178,7 @@ func (m *model) update(msg any) []effect {
 	return append(todo, m.followShown()...)
 }
 
-// requestFetch requests a fetch, unless a reply is still pending.
+// requestFetch requests a fetch, unless the reply to a fetch is still pending.
 func (m *model) requestFetch() []effect {
 	if m.fetching {
 		return nil
@@ -194,8 +195,8 @@ const (
 	maxFetched = 100
 )
 
-// handleFetched handles the reply to a fetch. If the service does not answer, the old state stays on the
-// screen, and the interval between fetches grows.
+// handleFetched handles the reply to a fetch. If the service does not reply, the old state stays on
+// the screen and the interval between fetches grows.
 func (m *model) handleFetched(msg *fetched) []effect {
 	m.fetching = false
 	if msg.err != nil {
@@ -220,8 +221,8 @@ func (m *model) handleFetched(msg *fetched) []effect {
 	return nil
 }
 
-// keepSelection keeps the selection on its row when rows are added or removed, and scrolls so that it is
-// visible.
+// keepSelection keeps the selection on its row when rows are added or removed. It scrolls the list
+// so that the row is visible.
 func (m *model) keepSelection() {
 	rows := m.table().rows
 	p := &m.selections[m.list]
@@ -260,7 +261,8 @@ func (m *model) chosen() *row {
 	return nil
 }
 
-// job returns the newest state of a job, or nil if the snapshot does not contain it.
+// job returns the newest known state of a job. It returns nil if the snapshot does not contain the
+// job.
 func (m *model) job(id string) *control.Job {
 	s := &m.snapshot.screen
 	for _, list := range [][]control.ScreenJob{s.Running, s.Dead} {
@@ -280,8 +282,8 @@ func (m *model) job(id string) *control.Job {
 	return nil
 }
 
-// isAllowed reports whether the user may call a method. own says whether the method is for the user's own
-// objects or for those of other users.
+// isAllowed reports whether the user may call a method. If own is true, the question is about the
+// user's own objects, otherwise about those of other users.
 func (m *model) isAllowed(method string, own bool) bool {
 	return m.whoami.Right.Covers(control.RequiredRight(method, own))
 }
@@ -291,7 +293,7 @@ func (m *model) owns(j *control.Job) bool {
 	return j.Submitter == m.whoami.User || j.Submitter == "" && j.User == m.whoami.User
 }
 
-// showReasons shows why a job does not run.
+// showReasons shows the reasons for which a job does not run.
 func (m *model) showReasons(msg *explained) {
 	if m.notice = ""; msg.err != nil {
 		m.notice = message(msg.err)

@@ -20,8 +20,8 @@ var update = flag.Bool("update", false, "write the screens")
 
 var sizes = [][2]int{{80, 24}, {40, 10}, {200, 60}}
 
-// In windows of three sizes, the lists, pages and questions look like the files in testdata. The flag -update
-// writes these files.
+// In windows of three sizes, the lists, pages and questions are equal to the files in testdata. The
+// flag -update writes these files.
 func TestScreens(t *testing.T) {
 	screens := map[string]func(*screen){
 		"running": func(s *screen) { s.printOutput("one\ntwo\tthree\n\x1b[32mfour\x1b[0m \x1b[2J\n 10 %\r 20 %") },
@@ -76,7 +76,7 @@ func TestScreens(t *testing.T) {
 			}
 		}
 		if want, err := os.ReadFile(golden); err != nil || string(want) != got.String() {
-			t.Errorf("%s is\n%s\nand was (%v)\n%s", name, &got, err, want)
+			t.Errorf("the screens of %s are\n%s\nwant (%v)\n%s", name, &got, err, want)
 		}
 	}
 }
@@ -93,8 +93,8 @@ func withSchedules(s *snapshot) {
 		PausedBy: new("ada"), Command: "curl -s", Argv: []string{"curl", "-s"}}}
 }
 
-// In any window of at least 40x10, each screen has exactly as many lines as the window. In a smaller window,
-// a text says which size is needed.
+// In any window of at least 40x10, each screen has exactly as many lines as the window. A smaller
+// window shows a text with the size that is needed.
 func TestAnySize(t *testing.T) {
 	for _, keys := range []string{"", "2", "3", "4", "5", "f", "?", "2 x x c", "2 P", "/"} {
 		s := newScreen(t, control.Admin, 80, 24)
@@ -105,7 +105,7 @@ func TestAnySize(t *testing.T) {
 				s.send(size{width, height})
 				s.lines()
 				if t.Failed() {
-					t.Fatalf("%q in %dx%d", keys, width, height)
+					t.Fatalf("after the keys %q in a window of %dx%d", keys, width, height)
 				}
 			}
 		}
@@ -114,17 +114,17 @@ func TestAnySize(t *testing.T) {
 			text := strings.Join(strings.Fields(s.view()), "")
 			if want := fmt.Sprintf("40x10;thisoneis%dx%d", window[0],
 				window[1]); !strings.HasSuffix(strings.ReplaceAll(text, "\n", ""), want) {
-				t.Errorf("in %v: %q", window, text)
+				t.Errorf("the text in a window of %v is %q", window, text)
 			}
 		}
 		if got := s.typeKeys("c"); len(got) != 0 {
-			t.Errorf("what is not seen does something: %v", got)
+			t.Errorf("a key has the effects %v in a window that is too small", got)
 		}
 	}
 }
 
-// Each key requests its action for the selected row or for the marked rows, after a confirmation if it needs
-// one.
+// Each key requests its action for the selected row or for the marked rows. If the action needs a
+// confirmation, the key first asks for it.
 func TestKeys(t *testing.T) {
 	for _, c := range []struct{ keys, want string }{
 		{"c y", "cancel job build"}, {"j c y", "cancel job train"}, {"c n", ""}, {"c esc", ""}, {"c j y", "cancel job build"},
@@ -138,19 +138,19 @@ func TestKeys(t *testing.T) {
 		s := newScreen(t, control.Admin, 80, 24)
 		s.typeKeys(c.keys)
 		if got := strings.Join(s.actions(), "; "); got != c.want {
-			t.Errorf("%s: %q, want %q", c.keys, got, c.want)
+			t.Errorf("keys %s: got actions %q, want %q", c.keys, got, c.want)
 		}
 	}
 	for keys, want := range map[string]effect{"q": quit{}, "ctrl+c": quit{}, "c ctrl+c": quit{}, "? ctrl+c": quit{},
 		"ctrl+z": suspend{}, "ctrl+l": redraw{}, "2 e": edit{"next"}, "2 w": explain{"next"}} {
 		s := newScreen(t, control.Admin, 80, 24)
 		if got := s.typeKeys(keys); !slices.Contains(got, want) {
-			t.Errorf("%s: %v, want %v", keys, got, want)
+			t.Errorf("keys %s: got effects %v, want %v", keys, got, want)
 		}
 	}
 	s := newScreen(t, control.Admin, 80, 24)
 	if got := s.typeKeys("2 P - 4 2 enter"); len(got) == 0 || got[len(got)-1].(act).number != -42 {
-		t.Errorf("the priority: %v", got)
+		t.Errorf("entering the priority -42: got effects %v", got)
 	}
 	s = newScreen(t, control.Admin, 80, 24)
 	for range 2 * maxActs { // simulates a key that is held down
@@ -161,35 +161,35 @@ func TestKeys(t *testing.T) {
 	for s.typeKeys("c y"); len(s.model.acts) > 0; ended++ {
 		s.send(acted{act: s.model.acts[0]})
 		if n := len(s.actions()); n != min(len(s.model.acts), 1) {
-			t.Fatalf("%d acts at once", n)
+			t.Fatalf("%d actions were requested at the same time", n)
 		}
 	}
 	if ended != maxActs {
-		t.Errorf("%d acts, want %d", ended, maxActs)
+		t.Errorf("%d actions were executed, want %d", ended, maxActs)
 	}
 	s = newScreen(t, control.Admin, 80, 24)
 	s.typeKeys("4")
 	s.refresh(withQueues)
 	if s.typeKeys("p y"); strings.Join(s.actions(), "") != "pause queue default" {
-		t.Errorf("of a queue: %v", s.effects)
+		t.Errorf("pausing a queue: got effects %v", s.effects)
 	}
 	s.send(acted{act: act{verb: s.effects[0].(act).verb}, result: control.BulkResult{Done: []string{"default"}}})
 	s.wantText("queue default: paused")
 	s.typeKeys("5")
 	s.refresh(withSchedules)
 	if s.typeKeys("r y"); strings.Join(s.actions(), "") != "run schedule nightly" {
-		t.Errorf("of a schedule: %v", s.effects)
+		t.Errorf("running a schedule: got effects %v", s.effects)
 	}
 }
 
-// A search also asks the service, which has more rows than the screen.
+// A search also asks the service, because the service has more rows than the screen.
 func TestSearchAsksTheService(t *testing.T) {
 	s := newScreen(t, control.Admin, 80, 24)
 	s.refresh(nil)
 	s.typeKeys("2")
 	s.refresh(nil)
 	if got := s.typeKeys("/ l a enter"); len(got) != 1 || got[0].(fetch).search != "la" {
-		t.Errorf("it wants %v", got)
+		t.Errorf("a search has the effects %v, want a fetch with the text", got)
 	}
 	s.refresh(func(got *snapshot) {
 		got.matches = []control.Job{job("later", queue.Pending, nil), job("plan", queue.Pending, nil)}
@@ -197,26 +197,26 @@ func TestSearchAsksTheService(t *testing.T) {
 	s.wantText("later", "○ plan", "matching la")
 	s.wantNoText("next")
 	if rows := len(s.table().rows); rows != 2 {
-		t.Errorf("%d rows", rows)
+		t.Errorf("the list has %d rows after the search, want 2", rows)
 	}
 	s.typeKeys("G c y")
 	if got := s.actions(); !slices.Equal(got, []string{"cancel job plan"}) {
-		t.Errorf("it wants %v", got)
+		t.Errorf("cancelling the found job: got actions %v", got)
 	}
 	s.typeKeys("esc")
 	s.wantText("next")
 	s.wantNoText("○ plan")
 }
 
-// Pasted text is inserted into the answer to a question, but is never handled as key presses.
+// Pasted text is inserted into the answer to a question. It is never handled as key presses.
 func TestPastedTextIsNoKey(t *testing.T) {
 	s := newScreen(t, control.Admin, 80, 24)
 	if s.send(pasted{"cy"}, pasted{"q"}); len(s.effects) != 0 {
-		t.Errorf("pasted keys did %v", s.effects)
+		t.Errorf("pasted text that contains keys has the effects %v", s.effects)
 	}
 	s.typeKeys("c")
 	if s.send(pasted{"y"}); len(s.actions()) != 0 {
-		t.Errorf("a pasted yes did %v", s.effects)
+		t.Errorf("a pasted y has the effects %v", s.effects)
 	}
 	s.typeKeys("n 2 /")
 	s.send(pasted{"lo\x1b[31mck"})
@@ -224,7 +224,7 @@ func TestPastedTextIsNoKey(t *testing.T) {
 	s.wantNoText("next")
 }
 
-// Actions without the required right are not offered, and their keys do nothing.
+// The screen does not offer actions for which the user lacks the right, and their keys do nothing.
 func TestOnlyPermittedActionsAreOffered(t *testing.T) {
 	keys := []string{"c", "r", "p", "h", "e", "P", "+", "-"}
 	for _, list := range []string{"1", "2", "3"} {
@@ -233,7 +233,7 @@ func TestOnlyPermittedActionsAreOffered(t *testing.T) {
 		s.wantNoText("cancel", "retry", "pause ", "hold", "edit", "+ -")
 		for _, k := range keys {
 			if got := s.typeKeys(k + " y"); len(got) != 0 {
-				t.Errorf("%s of %s does %v", k, list, got)
+				t.Errorf("key %s in the list %s has the effects %v", k, list, got)
 			}
 		}
 		s.wantText("does nothing here")
@@ -243,7 +243,7 @@ func TestOnlyPermittedActionsAreOffered(t *testing.T) {
 	s := newScreen(t, control.Submit, 200, 24)
 	s.wantText("c cancel", "p pause")
 	s.wantNoText("+ -")
-	s.typeKeys("j") // a job of the user ada
+	s.typeKeys("j") // selects a job of the user ada
 	s.wantNoText("c cancel", "f follow")
 	s.wantText("you may not read the output of this job")
 	s = newScreen(t, control.Operate, 200, 24)
@@ -270,12 +270,12 @@ func TestChosenRowStays(t *testing.T) {
 	s.refresh(func(got *snapshot) { got.screen.Running, got.screen.Status.Jobs["processing"] = nil, 0 })
 	s.wantText("nothing running", "[1 Running 0]")
 	if s.typeKeys("c f w e P x"); len(s.actions()) != 0 {
-		t.Errorf("of no row: %v", s.effects)
+		t.Errorf("keys without a selected row have the effects %v", s.effects)
 	}
 }
 
-// Output from a terminal is shown as text: each line as it was in the end. The result does not depend on how
-// the output is split into pieces.
+// Output from a terminal is shown as text: the final state of each line. The result does not depend
+// on how the output is split into pieces.
 func TestOutputOfATerminalIsText(t *testing.T) {
 	s := newScreen(t, control.Admin, 80, 24)
 	s.typeKeys("f")
@@ -288,11 +288,12 @@ func TestOutputOfATerminalIsText(t *testing.T) {
 		s.send(printed{source: s.output.source, text: []piece{one}})
 	}
 	if got := s.lines()[1:5]; !slices.Equal(got, []string{" 30%", "┌─┐ more", "[3 bytes were not kept]", "sure?"}) {
-		t.Errorf("the output is %q", got)
+		t.Errorf("the page shows the output %q", got)
 	}
 }
 
-// A note about missing output is on a separate line, even after output that does not end with a newline.
+// A note about missing output is on a separate line, even if the output before it does not end with
+// a newline.
 func TestMissingOutputHasItsOwnLine(t *testing.T) {
 	s := newScreen(t, control.Admin, 80, 24)
 	s.typeKeys("f")
@@ -301,11 +302,12 @@ func TestMissingOutputHasItsOwnLine(t *testing.T) {
 		s.send(printed{source: s.output.source, text: []piece{one}})
 	}
 	if got := s.lines()[1:4]; !slices.Equal(got, []string{"first", "[3 bytes were not kept]", "last"}) {
-		t.Errorf("the output is %q", got)
+		t.Errorf("the page shows the output %q", got)
 	}
 }
 
-// Only the output of the selected job is read. It is read again when the job starts a new attempt.
+// The screen reads only the output of the selected job. It reads the output again when the job
+// starts a new attempt.
 func TestOutputOfTheChosenJob(t *testing.T) {
 	s := newScreen(t, control.Admin, 80, 24)
 	reads := func() (list []string) {
@@ -318,45 +320,45 @@ func TestOutputOfTheChosenJob(t *testing.T) {
 	}
 	source := s.output.source
 	if source.id != "build" || !source.running {
-		t.Errorf("at first it reads %+v", source)
+		t.Errorf("at first the screen reads the output of %+v", source)
 	}
 	s.typeKeys("j")
 	if got := reads(); !slices.Equal(got, []string{"train true"}) {
-		t.Errorf("it reads %v", got)
+		t.Errorf("after another job was selected, the screen reads %v", got)
 	}
 	s.send(printed{source: source, text: []piece{{stream: "stdout", text: "of another job\n"}}})
 	s.wantNoText("of another job")
 	s.typeKeys("2")
 	if got := reads(); !slices.Equal(got, []string{" false"}) {
-		t.Errorf("of a job that has not begun: %v", got)
+		t.Errorf("for a job that has not started, the screen reads %v", got)
 	}
 	s.typeKeys("1 g f")
 	s.printOutput("a")
 	s.send(printed{source: s.output.source, text: []piece{{stream: "stderr", text: "bad\n"},
 		{stream: "stdout", text: "bc\nmore"}}})
 	if got := s.lines()[1:4]; !slices.Equal(got, []string{"bad", "abc", "more"}) {
-		t.Errorf("the output is %q", got)
+		t.Errorf("the page shows the output %q", got)
 	}
 	s.refresh(func(got *snapshot) { got.screen.Running = got.screen.Running[1:] })
 	if len(reads()) != 0 {
-		t.Errorf("a page whose job has ended is read again: %v", s.effects)
+		t.Errorf("the output of an ended job is read again: %v", s.effects)
 	}
 	s.refresh(func(got *snapshot) { got.screen.Running[0].StartedAt = timeAgo(0) })
 	if got := reads(); !slices.Equal(got, []string{"build true"}) {
-		t.Errorf("of its next attempt it reads %v", got)
+		t.Errorf("after the job's next attempt has started, the screen reads %v", got)
 	}
 	s.send(printed{source: s.output.source, ended: true,
 		err: queue.Errorf(queue.CodeUnavailable, "the service went away")})
 	s.wantNoText("went away")
 	s.refresh(func(got *snapshot) { got.screen.Running[0].StartedAt = timeAgo(0) })
 	if got := reads(); !slices.Equal(got, []string{"build true"}) {
-		t.Errorf("after a restart of the service it reads %v", got)
+		t.Errorf("after a restart of the service, the screen reads %v", got)
 	}
 	s.send(printed{source: s.output.source, ended: true, err: errors.New("denied: no")})
 	s.wantText("denied: no")
 }
 
-// A page scrolls by its keys, and follows its end until it is scrolled up.
+// The keys scroll a page. The page follows its end until the user scrolls up.
 func TestPageScrolls(t *testing.T) {
 	s := newScreen(t, control.Admin, 80, 24)
 	s.typeKeys("f")
@@ -367,28 +369,28 @@ func TestPageScrolls(t *testing.T) {
 	}
 	s.printOutput(text.String())
 	if first() != "line 78" {
-		t.Errorf("it begins with %q", first())
+		t.Errorf("the page begins with %q", first())
 	}
 	for _, c := range []struct{ keys, first string }{{"k", "line 77"}, {"pgup", "line 55"}, {"j", "line 56"},
 		{"pgdown", "line 78"}, {"g", "line 0"}, {"pgup", "line 0"}, {"j", "line 1"}} {
 		if s.typeKeys(c.keys); first() != c.first {
-			t.Errorf("after %s it begins with %q", c.keys, first())
+			t.Errorf("after the keys %s the page begins with %q", c.keys, first())
 		}
 	}
 	s.printOutput("line 100\n")
 	if first() != "line 1" {
-		t.Errorf("it moved to %q", first())
+		t.Errorf("the page moved to %q", first())
 	}
 	s.typeKeys("G")
 	s.printOutput("line 101\n")
 	s.wantText("line 101")
 	s.printOutput(strings.Repeat("x\n", 2*pageOutputLines))
 	if n := len(s.output.lines); n != pageOutputLines {
-		t.Errorf("%d lines are kept", n)
+		t.Errorf("the page keeps %d lines", n)
 	}
 	s.printOutput(strings.Repeat("y", 3*maxLineBytes))
 	if n := len(s.output.parts[0].text); n != maxLineBytes {
-		t.Errorf("%d bytes of a line are kept", n)
+		t.Errorf("the page keeps %d bytes of a line", n)
 	}
 	for _, k := range []string{"q", "esc"} {
 		s.typeKeys(k)
@@ -397,9 +399,9 @@ func TestPageScrolls(t *testing.T) {
 	}
 }
 
-// Only one fetch is pending at a time. If the service does not answer, the interval between fetches grows to
-// 30 s. The old state stays on the screen, with the time of the last answer. Everything resumes when the
-// service answers.
+// Only one fetch is pending at a time. If the service does not reply, the interval between fetches
+// grows to 30 s. The old state stays on the screen, with the time of the last reply. When the
+// service replies again, the screen continues as before.
 func TestLostService(t *testing.T) {
 	s := newScreen(t, control.Admin, 80, 24)
 	at := now
@@ -415,7 +417,7 @@ func TestLostService(t *testing.T) {
 		return n
 	}
 	if n := fetchesAfter(5 * time.Second); n != 1 {
-		t.Errorf("%d looks while there was no answer", n)
+		t.Errorf("%d fetches were sent while a reply was pending, want 1", n)
 	}
 	s.printOutput("last words\n")
 	fail := func() { s.send(fetched{err: queue.Errorf(queue.CodeUnavailable, "the service is not running")}) }
@@ -430,32 +432,32 @@ func TestLostService(t *testing.T) {
 		before := at
 		for fetchesAfter(time.Second) == 0 {
 			if at.Sub(before) > 31*time.Second {
-				t.Fatal("it is not asked again within 30 s")
+				t.Fatal("no fetch was sent within 30 s")
 			}
 		}
 	}
 	if s.typeKeys("j"); len(s.effects) != 0 {
-		t.Errorf("of a lost service it wants %v", s.effects)
+		t.Errorf("a key has the effects %v while the service does not reply", s.effects)
 	}
-	s.wantNoText("last words") // the selected job is another one, so its output is unknown
+	s.wantNoText("last words") // another job is selected, so its output is unknown
 	s.typeKeys("k")
 	s.wantText("last words")
 	fail()
 	if n := fetchesAfter(29 * time.Second); n != 0 {
-		t.Errorf("after many tries it is asked %d times in 29 s", n)
+		t.Errorf("after many failed fetches, %d fetches were sent in 29 s", n)
 	}
 	if n := fetchesAfter(2 * time.Second); n != 1 {
-		t.Errorf("after 30 s it is asked %d times", n)
+		t.Errorf("%d fetches were sent after 30 s, want 1", n)
 	}
 	s.refresh(nil)
 	s.wantNoText("no answer")
 	if want := (follow{outputSource{"build", timeAgo(72 * time.Second), true, paneOutputLines}}); len(s.effects) != 1 ||
 		s.effects[0] != want {
-		t.Errorf("the output is not read on: %v", s.effects)
+		t.Errorf("the screen does not continue reading the output: %v", s.effects)
 	}
 	fetchesAfter(time.Second)
 	fail()
 	who := control.Whoami{User: "mira", Right: control.Read}
 	s.send(fetched{snapshot: snapshot{screen: s.snapshot.screen, who: &who}})
-	s.wantNoText("no answer", "c cancel") // the user may have lost the right in the meantime
+	s.wantNoText("no answer", "c cancel") // the user may have lost the right meanwhile
 }

@@ -9,15 +9,15 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// Limits of the output that is kept.
+// These constants limit the output that is kept.
 const (
 	paneOutputLines = 50      // number of lines kept for the pane below the lists
 	pageOutputLines = 5000    // number of lines kept for a full-screen page
-	maxLineBytes    = 4 << 10 // maximum length of a line in bytes; the rest of a longer line is dropped
+	maxLineBytes    = 4 << 10 // maximum length of a line in bytes; a longer line is truncated
 )
 
-// outputSource identifies the output of one attempt of a job, which began at the time since. An empty id
-// means no output.
+// outputSource identifies the output of one attempt of a job. The attempt started at the time
+// since. An empty id means no output.
 type outputSource struct {
 	id      string
 	since   control.Time
@@ -31,16 +31,16 @@ type piece struct {
 	at     control.Time
 	text   string
 	tty    bool // output from a terminal
-	gap    bool // a note that replaces output that cannot be read
+	gap    bool // note that replaces output that cannot be read
 }
 
-// line is one line of an output as it is displayed.
+// line is one line of output in the form in which it is displayed.
 type line struct {
 	at   control.Time
 	text string
 }
 
-// output holds the last lines of a job's output.
+// output contains the last lines of a job's output.
 type output struct {
 	source    outputSource
 	lines     []line
@@ -48,7 +48,7 @@ type output struct {
 	tty       termtext.Renderer // renders output from a terminal, of which only the last lines are read
 	ended     bool
 	broken    bool   // the connection to the service was lost during the read
-	readError string // why the output cannot be read
+	readError string // reason for which the output cannot be read
 }
 
 // add appends output.
@@ -112,7 +112,7 @@ func (o *output) allLines() []line {
 	return list
 }
 
-// followShown starts reading the output that is now displayed, if it has changed.
+// followShown starts reading the output that is now displayed, unless it is already being read.
 func (m *model) followShown() []effect {
 	if m.outage != nil {
 		return nil // keep the displayed output
@@ -125,11 +125,11 @@ func (m *model) followShown() []effect {
 	return []effect{follow{want}}
 }
 
-// shownOutput returns which output is displayed.
+// shownOutput returns the source of the displayed output.
 func (m *model) shownOutput() outputSource {
 	if m.page != nil {
 		if m.page.job == nil {
-			return m.output.source // continue reading it behind the page
+			return m.output.source // continue reading the output behind the page
 		}
 		return outputOf(m.page.job, pageOutputLines)
 	}
@@ -140,7 +140,7 @@ func (m *model) shownOutput() outputSource {
 	return outputOf(r.job, paneOutputLines)
 }
 
-// outputOf returns the output of a job. A job without an attempt has none.
+// outputOf returns the source of a job's output. A job without an attempt has no output.
 func outputOf(j *control.Job, lines int) outputSource {
 	if j.StartedAt == 0 && j.Attempts == 0 {
 		return outputSource{}

@@ -5,7 +5,7 @@ import (
 	"github.com/queuectl/queuectl/internal/termtext"
 )
 
-// page is text on the full screen: either paragraphs or the output of a job.
+// page is a text that covers the screen: paragraphs or the output of a job.
 type page struct {
 	title      string
 	paragraphs []string
@@ -31,7 +31,7 @@ func (p *page) lines(m *model) (list []string) {
 	return list
 }
 
-// clampScroll keeps the scroll position within the page and updates its job.
+// clampScroll keeps the scroll position within the page. It also updates the job of the page.
 func (p *page) clampScroll(m *model) {
 	if p.job != nil {
 		if j := m.job(p.job.ID); j != nil {

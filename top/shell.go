@@ -1,7 +1,8 @@
-// Package top shows a live screen of a queue in a terminal, from which the user controls jobs.
+// Package top shows a live screen of a queue in a terminal. On this screen, the user also controls
+// jobs.
 //
-// The model in model.go decides what happens and is pure. The shell in this file does what the model returns,
-// and runs on Bubble Tea. Start with Run.
+// The model in model.go contains all decisions and has no side effects. The shell in this file
+// executes the effects that the model returns. It runs on Bubble Tea. Start with Run.
 package top
 
 import (
@@ -26,24 +27,26 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// Options say how the screen reaches a queue and the terminal. See docs/decisions/0092.
+// Options contains the functions with which the screen reaches a queue, and the terminal. See
+// docs/decisions/0092.
 type Options struct {
-	// Connect returns a client of the queue. The screen closes each client.
+	// Connect returns a new client of the queue. The screen closes each client.
 	Connect func() Client
-	// Edit lets the user edit a job. It has exclusive use of the terminal while it runs.
+	// Edit lets the user edit a job. Meanwhile, Edit has exclusive use of the terminal.
 	Edit func(ctx context.Context, id string) error
-	// Explain adds to an error what the user can do about it.
+	// Explain adds the user's next step to an error.
 	Explain func(error) error
-	Host    string // the machine's host name
+	Host    string // host name of the machine
 	In, Out *os.File
 }
 
-// Time limits and intervals of requests.
+// These constants are time limits and intervals of requests.
 const (
 	fetchTimeout = 10 * time.Second
-	actTimeout   = 5 * time.Minute // includes the time that a cancelled job has to end
-	// followDelay is the delay before the output of a newly selected job is read. While a key is held down,
-	// the selection moves on quickly, and reading every job's output would be wasteful.
+	actTimeout   = 5 * time.Minute // includes the time that a cancelled job needs to end
+	// followDelay is the delay before the output of a newly selected job is read. While the user
+	// holds a key down, the selection changes quickly, and reading the output of every job would be
+	// wasteful.
 	followDelay = 100 * time.Millisecond
 	printEvery  = 100 * time.Millisecond // interval at which new output is displayed
 )
@@ -51,19 +54,19 @@ const (
 // framesPerSecond is the maximum rate of writes to the terminal.
 const framesPerSecond = 20
 
-// Run shows the screen until the user quits, the process gets SIGTERM or SIGHUP, or ctx ends. None of these
-// is an error. Run restores the terminal, even after a panic. If the service does not answer at first, Run
-// returns an error; if it stops answering later, Run waits for it.
+// Run shows the screen until the user quits, the process gets SIGTERM or SIGHUP, or ctx ends. None
+// of these is an error. Run restores the terminal, even after a panic. If the service does not
+// reply at first, Run returns an error. If the service stops replying later, Run waits for it.
 func Run(ctx context.Context, o Options) error {
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
 	return run(ctx, o, append(terminalOptions(o.Out), tea.WithInput(o.In))...)
 }
 
-// terminalOptions returns the options for drawing on a terminal. Bubble Tea allocates its first screen from
-// the size that the terminal reports, before any filter sees the size. A terminal that reports a size beyond
-// the limits is therefore passed as a plain writer of the largest allowed size. measure detects when the size
-// changes.
+// terminalOptions returns the options for drawing on a terminal. Bubble Tea allocates its first
+// screen with the size that the terminal reports, before any filter can reduce that size. If the
+// reported size exceeds the limits, terminalOptions therefore passes the terminal as a plain writer
+// with the maximum size. The method measure detects later changes of the size.
 func terminalOptions(terminal *os.File) []tea.ProgramOption {
 	w, h, err := term.GetSize(int(terminal.Fd()))
 	if bounded := bound(w, h); err == nil && bounded != (tea.WindowSizeMsg{Width: w, Height: h}) {
@@ -75,13 +78,14 @@ func terminalOptions(terminal *os.File) []tea.ProgramOption {
 	return []tea.ProgramOption{tea.WithOutput(terminal)}
 }
 
-// bound limits the size of a terminal to the maximum size of a screen.
+// bound reduces the size of a terminal to the maximum size of a screen.
 func bound(width, height int) tea.WindowSizeMsg {
 	width = min(width, maxWidth)
 	return tea.WindowSizeMsg{Width: width, Height: min(height, maxHeight, maxCells/max(width, 1))}
 }
 
-// boundSize limits the sizes that Bubble Tea reports, before its renderer allocates memory for them.
+// boundSize reduces the sizes that Bubble Tea reports, before its renderer allocates memory for
+// them.
 func boundSize(_ tea.Model, msg tea.Msg) tea.Msg {
 	if size, ok := msg.(tea.WindowSizeMsg); ok {
 		return bound(size.Width, size.Height)
@@ -119,20 +123,21 @@ type shell struct {
 	opt      Options
 	api      Client
 	m        *model
-	size     tea.WindowSizeMsg // the terminal's size, within the limits
-	reader   *reader           // reader of the followed output; nil if none is followed
+	size     tea.WindowSizeMsg // size of the terminal, reduced to the limits
+	reader   *reader           // reader of the followed output; nil if no output is followed
 	unfollow func()
 	editors  sync.WaitGroup
 	editing  atomic.Bool
-	edited   atomic.Int64 // when the last editor ended, in nanoseconds since 1970
+	edited   atomic.Int64 // time when the last editor ended, in nanoseconds since 1970
 }
 
-// editorSignalGrace is how long after the end of an editor a SIGINT is still attributed to a key pressed in
-// the editor.
+// editorSignalGrace is the time after the end of an editor in which a SIGINT still counts as a
+// Ctrl-C in the editor.
 const editorSignalGrace = time.Second
 
-// interrupted ends the program on SIGINT, except for a Ctrl-C in an editor. The terminal sends that signal to
-// all processes in the foreground, and this program may handle it only after the signal has ended the editor.
+// interrupted ends the program on SIGINT, unless the user has pressed Ctrl-C in an editor. The
+// terminal sends such a SIGINT to all processes in the foreground. This program may handle it only
+// after the editor has ended.
 func (s *shell) interrupted(ctx context.Context, end func()) {
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, os.Interrupt)
@@ -149,7 +154,7 @@ func (s *shell) interrupted(ctx context.Context, end func()) {
 	}
 }
 
-// edit lets the user edit a job in the terminal.
+// edit lets the user edit a job in an editor in the terminal.
 func (s *shell) edit(id string) error {
 	s.editors.Add(1)
 	defer s.editors.Done()
@@ -186,7 +191,7 @@ func (s *shell) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 		own = size{msg.Width, msg.Height}
 	case tea.KeyPressMsg:
 		own = key{msg.Keystroke(), msg.Text}
-		if len(msg.Text) > 0 && msg.Text != " " { // a key that types text is named by that text
+		if len(msg.Text) > 0 && msg.Text != " " { // the name of a key that types text is that text
 			own = key{msg.Text, msg.Text}
 		}
 	case tea.PasteMsg:
@@ -206,7 +211,8 @@ func (s *shell) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 	return s, tea.Batch(commands...)
 }
 
-// measure returns the size of the terminal if it differs from the size that Bubble Tea reported last.
+// measure returns the size of the terminal if it differs from the last size that Bubble Tea has
+// reported.
 func (s *shell) measure() tea.Msg {
 	if s.opt.Out == nil {
 		return nil
@@ -218,7 +224,7 @@ func (s *shell) measure() tea.Msg {
 	return nil
 }
 
-// perform returns the command that executes an effect.
+// perform returns the Bubble Tea command that executes an effect.
 func (s *shell) perform(e effect) tea.Cmd {
 	switch e := e.(type) {
 	case fetch:
@@ -252,7 +258,7 @@ func (foregroundFunc) SetStdin(io.Reader)  {}
 func (foregroundFunc) SetStdout(io.Writer) {}
 func (foregroundFunc) SetStderr(io.Writer) {}
 
-// request sends one request with its own client.
+// request sends one request over a new client.
 func request[R any](s *shell, timeout time.Duration, send func(context.Context, Client) (R, error)) (R, error) {
 	ctx, cancel := context.WithTimeout(s.ctx, timeout)
 	defer cancel()
@@ -262,7 +268,7 @@ func request[R any](s *shell, timeout time.Duration, send func(context.Context, 
 	return r, s.explained(err)
 }
 
-// explained returns an error with advice for the user.
+// explained returns an error together with the user's next step.
 func (s *shell) explained(err error) error {
 	if errors.Is(err, context.DeadlineExceeded) {
 		return queue.Errorf(queue.CodeUnavailable, "the service did not answer in time; check it with: queuectl status")
@@ -287,7 +293,8 @@ func (s *shell) explain(e explain) explained {
 	return explained{e.id, why, err}
 }
 
-// fetch reads the state of the queue. After an error, such as a timeout, it closes the client's connection.
+// fetch reads the state of the queue from the service. After an error, such as a timeout, it closes
+// the connection of the client.
 func (s *shell) fetch(f fetch) fetched {
 	ctx, cancel := context.WithTimeout(s.ctx, fetchTimeout)
 	defer cancel()
@@ -362,15 +369,15 @@ func (s *shell) follow(f follow) tea.Cmd {
 	})
 }
 
-// maxUnreadBytes is the maximum number of bytes of output that wait to be displayed. If there are more, the
-// oldest are dropped.
+// maxUnreadBytes is the maximum number of bytes of output that wait to be displayed. If more output
+// arrives, the oldest is dropped.
 const maxUnreadBytes = 1 << 20
 
-// reader collects a job's output, so that frequent output is displayed in larger pieces.
+// reader collects the output of a job, so that frequent output is displayed in larger pieces.
 type reader struct {
 	source  outputSource
 	ctx     context.Context
-	updated chan struct{} // receives a value when there is new output or the output has ended
+	updated chan struct{} // receives a value when output has arrived or the output has ended
 
 	mu    sync.Mutex
 	text  []piece // guarded by mu
@@ -409,7 +416,7 @@ func (r *reader) finish(err error) {
 func (r *reader) signal() {
 	select {
 	case r.updated <- struct{}{}:
-	default: // the channel already holds a wake-up
+	default: // a wake-up is already pending
 	}
 }
 
@@ -420,7 +427,7 @@ func (r *reader) next() tea.Msg {
 	case <-r.ctx.Done():
 		return nil
 	}
-	select { // wait, because more output may follow immediately
+	select { // wait, because more output may follow soon
 	case <-time.After(printEvery):
 	case <-r.ctx.Done():
 		return nil

@@ -18,12 +18,12 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// fake is a queue with one running job, which only reads. Unexpected calls panic.
+// fake is a queue with one running job that supports only reading. Other calls panic.
 type fake struct {
 	Reader
 
-	onFetch func(n int) error                   // called at the nth fetch
-	logs    func(context.Context, string) error // called for the output of a job
+	onFetch func(n int) error                   // called for the nth fetch
+	logs    func(context.Context, string) error // called when the output of a job is read
 	rights  control.Right
 
 	fetches atomic.Int64
@@ -55,7 +55,8 @@ func (f *fake) Logs(ctx context.Context, p control.Logs, _ func(control.Piece) e
 	return control.LogsEnd{}, f.logs(ctx, string(p.ID))
 }
 
-// runsOn runs the screen with a fake until it ends, and returns the text written to the terminal.
+// runsOn runs the screen with a fake queue until the screen ends. It returns the text that was
+// written to the terminal.
 func runsOn(f *fake, keys io.Reader) (string, error) {
 	var out bytes.Buffer
 	o := Options{Connect: f.connect, Explain: func(err error) error { return err }}
@@ -64,7 +65,7 @@ func runsOn(f *fake, keys io.Reader) (string, error) {
 	return out.String(), err
 }
 
-// Even after a panic, the alternate screen is left and the cursor is visible again.
+// After a panic, the terminal shows the main screen and the cursor again.
 func TestPanicLeavesTheTerminalAsItWas(t *testing.T) {
 	f := &fake{rights: control.Read, onFetch: func(n int) error {
 		if n > 2 { // the screen has been displayed for a second
@@ -76,11 +77,11 @@ func TestPanicLeavesTheTerminalAsItWas(t *testing.T) {
 	defer typing.Close()
 	out, err := runsOn(f, in)
 	if !errors.Is(err, tea.ErrProgramPanic) {
-		t.Errorf("it ended with %v", err)
+		t.Errorf("Run returned %v, want the panic", err)
 	}
 	entered, left := strings.LastIndex(out, "\x1b[?1049h"), strings.LastIndex(out, "\x1b[?1049l")
 	if entered < 0 || left < entered || strings.LastIndex(out, "\x1b[?25h") < strings.LastIndex(out, "\x1b[?25l") {
-		t.Errorf("it wrote %q", out)
+		t.Errorf("Run wrote %q", out)
 	}
 }
 
@@ -89,12 +90,12 @@ func TestRunReturnsTheFirstError(t *testing.T) {
 	refusal := &queue.Error{Code: queue.CodeDenied, Message: "no"}
 	f := &fake{onFetch: func(int) error { return refusal }}
 	if out, err := runsOn(f, strings.NewReader("")); !errors.Is(err, refusal) || out != "" {
-		t.Errorf("it wrote %q and ended with %v", out, err)
+		t.Errorf("Run wrote %q and returned %v, want no output and the rejection", out, err)
 	}
 }
 
-// When another job is selected, the screen stops reading the output of the previous one. In the end, all
-// connections are closed.
+// When another job is selected, the screen stops reading the output of the previous job. At the
+// end, all connections are closed.
 func TestOneOutputIsRead(t *testing.T) {
 	type event struct{ what, id string }
 	events := make(chan event)
@@ -107,7 +108,7 @@ func TestOneOutputIsRead(t *testing.T) {
 		}}
 	in, typing := io.Pipe()
 	done := make(chan error)
-	go func() { // this goroutine ends after the key q is sent
+	go func() { // this goroutine ends after the test has sent the key q
 		_, err := runsOn(f, in)
 		done <- err
 	}()
@@ -117,7 +118,7 @@ func TestOneOutputIsRead(t *testing.T) {
 		case e := <-events:
 			got = append(got, e)
 		case <-time.After(10 * time.Second):
-			t.Fatalf("nothing more after %v", got)
+			t.Fatalf("no event within 10 s after the events %v", got)
 		}
 	}
 	take()
@@ -129,11 +130,11 @@ func TestOneOutputIsRead(t *testing.T) {
 	if err := <-done; err != nil {
 		t.Fatal(err)
 	}
-	f.open.Wait() // otherwise the test times out
+	f.open.Wait() // if a client stays open, the test times out here
 	first, second := event{"begins", "build"}, event{"begins", "train"}
 	if !slices.Contains(got, event{"ends", "build"}) || got[0] != first || !slices.Contains(got, second) ||
 		got[3] != (event{"ends", "train"}) {
-		t.Errorf("it read %v", got)
+		t.Errorf("the screen read the outputs %v", got)
 	}
 }
 
@@ -151,6 +152,6 @@ func TestFloodIsBounded(t *testing.T) {
 		size += len(one.text)
 	}
 	if size > maxUnreadBytes || p.text[len(p.text)-1].text != "the end" || !p.ended {
-		t.Errorf("%d bytes are kept, the last %q", size, p.text[len(p.text)-1].text)
+		t.Errorf("the reader keeps %d bytes, the last are %q", size, p.text[len(p.text)-1].text)
 	}
 }

@@ -13,23 +13,23 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// verb is the action of a key on rows or on the service.
+// verb is an action that a key applies to rows or to the service.
 type verb struct {
 	key, name   string
-	object      string // kind of object that it acts on
-	done        string // word for the result
-	method      string // API method whose right is required
+	object      string // kind of the objects to which the action applies
+	done        string // word that describes the result
+	method      string // API method whose right the user needs
 	appliesTo   func(*row) bool
 	confirms    bool // the user must confirm the action first
 	needsNumber bool // the user must enter a number first
 	do          action
 }
 
-// action carries out a verb on its objects.
+// action executes a verb on its objects.
 type action func(ctx context.Context, c Client, a *act) (control.BulkResult, error)
 
-// verbs returns the table of actions on rows. If several have the same key, the first that applies to the row
-// is used.
+// verbs returns the table of actions on rows. If several actions have the same key, the first
+// action that applies to the row is used.
 func verbs() []verb {
 	cancellable := append([]queue.State{queue.Processing}, queue.VerbCancel.ActsIn()...)
 	return []verb{
@@ -76,7 +76,7 @@ func verbs() []verb {
 	}
 }
 
-// scalingVerbs returns the actions on workers, which need no row.
+// scalingVerbs returns the actions on workers. They need no selected row.
 func scalingVerbs() []verb {
 	return []verb{
 		{key: "+", name: "add a worker", method: "worker.start", do: addWorker},
@@ -90,8 +90,8 @@ func inStates(states ...queue.State) func(*row) bool {
 	}
 }
 
-// runningRows returns a filter for running jobs. If paused is true, they must be paused; otherwise they must
-// not be.
+// runningRows returns a filter for running jobs. If paused is true, the filter accepts only paused
+// jobs, otherwise only jobs that are not paused.
 func runningRows(paused bool) func(*row) bool {
 	return func(r *row) bool {
 		return r.job != nil && r.job.State == queue.Processing.String() && (r.job.PausedAt != 0) == paused
@@ -102,7 +102,7 @@ func retryJobs(ctx context.Context, c Client, a *act) (control.BulkResult, error
 	return c.Retry(ctx, control.Retry{Selection: a.selection()})
 }
 
-// setPriority gives jobs the priority that the user has entered.
+// setPriority sets the priority of jobs to the number that the user has entered.
 func setPriority(ctx context.Context, c Client, a *act) (control.BulkResult, error) {
 	set, err := json.Marshal(map[string]int64{"priority": a.number})
 	if err != nil {
@@ -117,7 +117,8 @@ func onJobs(method func(JobActions, context.Context, control.Selection) (control
 	}
 }
 
-// onNames returns an action that calls a function for each name in turn, and stops at the first error.
+// onNames returns an action that calls do for each name in turn. The action stops at the first
+// error.
 func onNames(do func(ctx context.Context, c Controls, name string) error) action {
 	return func(ctx context.Context, c Client, a *act) (r control.BulkResult, err error) {
 		for _, name := range a.ids {
@@ -155,7 +156,7 @@ func addWorker(ctx context.Context, c Client, _ *act) (control.BulkResult, error
 }
 
 func removeWorker(ctx context.Context, c Client, _ *act) (control.BulkResult, error) {
-	// The displayed number may be older than the last key.
+	// The displayed number may be outdated, so ask the service.
 	st, err := c.Status(ctx, control.Nothing{})
 	if err == nil {
 		_, err = c.WorkerScale(ctx, control.WorkerScale{Count: max(st.Workers.Total-1, 0)})
@@ -165,7 +166,7 @@ func removeWorker(ctx context.Context, c Client, _ *act) (control.BulkResult, er
 
 func (a *act) selection() control.Selection { return control.Selection{IDs: a.ids} }
 
-// describe describes the objects of an action: their number, and the first few names.
+// describe describes the objects of an action: their number and the first few names.
 func (a *act) describe() string {
 	switch n := len(a.ids); n {
 	case 0:
@@ -181,10 +182,11 @@ func (a *act) describe() string {
 	}
 }
 
-// maxNamed is the maximum number of names in such a description.
+// maxNamed is the maximum number of names in the text of describe.
 const maxNamed = 3
 
-// text returns the result of an action: what was done, and why the first rejected object was rejected.
+// text describes the result of an action. If an object was rejected, the text is about the first
+// rejected object.
 func (a *acted) text() string {
 	done := act{verb: a.verb, ids: a.result.Done}
 	switch {
@@ -210,8 +212,8 @@ func (a *acted) text() string {
 	return a.verb.name
 }
 
-// verbForKey returns the action of a key in the current state, or nil if it has no action that the user may
-// use.
+// verbForKey returns the action of a key in the current state. It returns nil if the key has no
+// action that the user may use.
 func (m *model) verbForKey(name string) *verb {
 	if r := m.chosen(); r != nil {
 		for _, v := range verbs() {
@@ -238,8 +240,8 @@ func (m *model) ownsRow(r *row) bool {
 	return true
 }
 
-// askOrStart starts an action on the marked rows or, if none is marked, on the selected row. It first asks
-// for a confirmation or a number if the action needs that.
+// askOrStart starts an action on the marked rows. If no row is marked, it starts the action on the
+// selected row. If the action needs a confirmation or a number, it first asks the user.
 func (m *model) askOrStart(v *verb) []effect {
 	a := act{verb: v}
 	if v.appliesTo != nil {
@@ -263,7 +265,8 @@ func (m *model) askOrStart(v *verb) []effect {
 	return m.startAct(a)
 }
 
-// maxActs is the maximum number of running and waiting actions. The limit matters if a key is held down.
+// maxActs is the maximum number of running and waiting actions. It limits what a key that is held
+// down can cause.
 const maxActs = 8
 
 // startAct queues an action. Actions are executed one at a time.
@@ -279,7 +282,7 @@ func (m *model) startAct(a act) []effect {
 	return m.nextAct()
 }
 
-// nextAct returns the first queued action as an effect, if there is one.
+// nextAct returns the first queued action as an effect, if one exists.
 func (m *model) nextAct() []effect {
 	if len(m.acts) == 0 {
 		return nil
@@ -287,8 +290,8 @@ func (m *model) nextAct() []effect {
 	return []effect{m.acts[0]}
 }
 
-// handleActed handles the result of an action and starts the next one. It also requests a fetch, since the
-// displayed state is outdated.
+// handleActed handles the result of an action and starts the next action. It also requests a fetch,
+// because the displayed state is outdated.
 func (m *model) handleActed(msg *acted) []effect {
 	m.acts, m.notice = m.acts[1:], msg.text()
 	todo := m.nextAct()
@@ -296,7 +299,7 @@ func (m *model) handleActed(msg *acted) []effect {
 	return append(todo, m.requestFetch()...)
 }
 
-// isUnreachable reports whether an error means that the service does not answer.
+// isUnreachable reports whether an error means that the service does not reply.
 func isUnreachable(err error) bool {
 	return errors.Is(err, queue.ErrUnavailable) || errors.Is(err, context.DeadlineExceeded)
 }

@@ -9,11 +9,12 @@ import (
 	"github.com/queuectl/queuectl/control"
 )
 
-// fakeControls records the schedules that run and the numbers of workers that are set. Other calls panic.
+// fakeControls records the schedules that were run and the numbers of workers that were set. Other
+// calls panic.
 type fakeControls struct {
 	Controls
 	ran      []string
-	rejected string // name of the schedule that is refused
+	rejected string // name of the schedule that the fake rejects
 	counts   []int
 }
 
@@ -32,7 +33,8 @@ func (c *fakeControls) WorkerScale(_ context.Context, p control.WorkerScale) (co
 	return control.WorkerCount{Workers: p.Count}, nil
 }
 
-// An action on several schedules stops at the first that is rejected, and reports those before it as done.
+// An action on several schedules stops at the first rejected schedule. It reports the schedules
+// before that one as done.
 func TestActionOnNamesStopsAtFirstError(t *testing.T) {
 	c := &fakeControls{rejected: "b"}
 	run := onNames(onSchedule(Controls.ScheduleRun))
@@ -42,7 +44,7 @@ func TestActionOnNamesStopsAtFirstError(t *testing.T) {
 	}
 }
 
-// workersOf is a queue with a number of workers. Calls of other methods than Status panic.
+// workersOf is a queue with a given number of workers. Calls of methods other than Status panic.
 type workersOf struct {
 	Reader
 	total int
@@ -52,7 +54,8 @@ func (w workersOf) Status(context.Context, control.Nothing) (control.Status, err
 	return control.Status{Workers: control.WorkerSummary{Total: w.total}}, nil
 }
 
-// Removing a worker starts from the number of workers that the service reports, and never goes below 0.
+// Removing a worker subtracts one from the number of workers that the service reports. The number
+// never gets below 0.
 func TestRemoveWorkerUsesCurrentNumber(t *testing.T) {
 	c := &fakeControls{}
 	for _, total := range []int{4, 1, 0} {

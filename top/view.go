@@ -12,17 +12,17 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// Sizes of windows, in columns and lines.
+// These constants are sizes of windows in columns and lines.
 const (
 	minWidth  = 40 // smaller windows show only a message
 	minHeight = 10
-	lowWindow = 16   // height below which empty lines, headings and output are left out
-	maxWidth  = 1000 // the screen uses memory in proportion to its size, so larger sizes are reduced
+	lowWindow = 16   // height below which empty lines, headings and output are omitted
+	maxWidth  = 1000 // larger sizes are reduced, because the memory that the screen uses grows with its size
 	maxHeight = 500
-	maxCells  = 1 << 17 // width times height; a screen of that size uses about 40 MiB
+	maxCells  = 1 << 17 // maximum of width times height; a screen of that size uses about 40 MiB
 )
 
-// SGR parameters of the colours and styles.
+// These constants are the SGR parameters of colours and styles.
 const (
 	bold  = "1"
 	faint = "2"
@@ -42,14 +42,15 @@ func paint(text, style string) string {
 // tooSmall reports whether the window is too small for the screen.
 func (m *model) tooSmall() bool { return m.width < minWidth || m.height < minHeight }
 
-// heights returns the heights of the list and of the output pane below. The list includes its heading and the
-// line about rows that are not shown. The pane includes its title.
+// heights returns the height of the list and of the output pane below the list. The height of the
+// list includes its heading and the line about rows that are not shown. The height of the pane
+// includes its title.
 func (m *model) heights() (list, output int) {
 	footerHeight := len(m.footer())
 	if m.height < lowWindow {
 		return max(m.height-2-footerHeight, 1), 0 // two lines are above the list
 	}
-	body := m.height - aboveLists - 1 - footerHeight // one line names the lists
+	body := m.height - aboveLists - 1 - footerHeight // one line contains the names of the lists
 	output = max(body/3, minOutputHeight)
 	return body - output, output
 }
@@ -57,8 +58,8 @@ func (m *model) heights() (list, output int) {
 // minOutputHeight is the minimum height of the output pane: an empty line, the title and two lines of output.
 const minOutputHeight = 4
 
-// listLayout reports whether the list has a heading, and how many rows it shows. One more line says how many
-// rows are not shown.
+// listLayout reports whether the list has a heading and how many rows it shows. One more line says
+// how many rows are not shown.
 func (m *model) listLayout() (head bool, rows int) {
 	list, output := m.heights()
 	if head = output > 0; head {
@@ -67,7 +68,8 @@ func (m *model) listLayout() (head bool, rows int) {
 	return head, max(list-1, 1)
 }
 
-// view returns the whole screen. It has exactly as many lines as the window, and no line is wider.
+// view returns the whole screen. The screen has exactly as many lines as the window, and no line is
+// wider than the window.
 func (m *model) view() string {
 	if m.width == 0 {
 		return "" // the size is not known yet
@@ -96,7 +98,7 @@ func (m *model) view() string {
 	return strings.Join(append(lines, footer...), "\n")
 }
 
-// outageLine returns the line that says since when the service has not answered.
+// outageLine returns the line about a service that does not reply, with the time of the last reply.
 func (m *model) outageLine() string {
 	retry := "retrying now"
 	if wait := m.outage.retryAt.Sub(m.now); wait > 0 && !m.fetching {
@@ -105,8 +107,8 @@ func (m *model) outageLine() string {
 	return termtext.Truncate("no answer since "+m.outage.since.Format("15:04:05")+", "+retry+": "+m.outage.reason, m.width)
 }
 
-// spread returns a line with one text at the left and one at the right. The left text is shortened if
-// needed.
+// spread returns a line with one text at the left end and one at the right end. If both do not fit,
+// the left text is shortened.
 func (m *model) spread(left, right string) string {
 	left = termtext.Truncate(left, m.width-termtext.Width(right)-1)
 	return left + strings.Repeat(" ", m.width-termtext.Width(left)-termtext.Width(right)) + right
@@ -128,12 +130,12 @@ func (m *model) listView() []string {
 	return lines
 }
 
-// aboveLists is the number of lines above the lists in windows that are high enough: the verdict and the
-// number of jobs in each state.
+// aboveLists is the number of lines above the lists in windows that are high enough. These lines
+// show the verdict and the number of jobs in each state.
 const aboveLists = 3
 
-// verdict returns the lines above the lists: the status line and, if full is set, the counts. The clock is
-// at the right end of the first line that has room for it.
+// verdict returns the lines above the lists: the status line and, if full is true, the counts. The
+// clock is at the right end of the first line that has space for it.
 func (m *model) verdict(full bool) []string {
 	texts := m.screenTexts()
 	level, text, colour := texts.Verdict()
@@ -152,7 +154,7 @@ func (m *model) verdict(full bool) []string {
 	return lines
 }
 
-// tabs returns the names of the lists, with the current one in brackets, and their numbers of jobs.
+// tabs returns the names of the lists and their numbers of jobs. The current list is in brackets.
 func (m *model) tabs() string {
 	var b strings.Builder
 	for id, l := range listings() {
@@ -188,7 +190,7 @@ func (m *model) tableView(head bool, most int) (lines []string) {
 		empty := listings()[m.list].empty
 		if m.search != "" {
 			empty = "no match for " + termtext.SafeText(m.search)
-			if t.more != 0 { // there are rows that were not fetched
+			if t.more != 0 { // some rows were not fetched
 				empty = "no match for " + termtext.SafeText(m.search) + " in the rows shown; to see all: " + t.all
 			}
 		}
@@ -242,7 +244,7 @@ func (m *model) moreText(t *table, from, to int) string {
 	return strings.Join(parts, termtext.LocaleText(" · "))
 }
 
-// outputView returns the pane about the selected job, with the last lines of its output.
+// outputView returns the pane about the selected job, with the last lines of the job's output.
 func (m *model) outputView(height int) []string {
 	r := m.chosen()
 	if r == nil || r.job == nil {
@@ -256,7 +258,7 @@ func (m *model) outputView(height int) []string {
 	case m.output.readError != "" && m.output.source.id == r.job.ID:
 		return append(lines, termtext.Truncate("  "+m.output.readError, m.width))
 	}
-	if m.output.source.id != r.job.ID { // the output is of an earlier selection; the connection was lost
+	if m.output.source.id != r.job.ID { // the connection was lost, and the output belongs to an earlier selection
 		return lines
 	}
 	list := m.output.allLines()
@@ -266,7 +268,7 @@ func (m *model) outputView(height int) []string {
 	return lines
 }
 
-// timed returns a line of output, preceded by its time in wide windows.
+// timed returns a line of output. In wide windows, the time of the line precedes it.
 func (m *model) timed(l line) string {
 	if m.width < narrowWindow || l.at == 0 {
 		return l.text
@@ -274,7 +276,7 @@ func (m *model) timed(l line) string {
 	return paint(queue.Millis(l.at).Time().In(m.now.Location()).Format("15:04:05"), faint) + " " + l.text
 }
 
-// jobLine describes a job's state and progress in one line.
+// jobLine describes the state and the progress of a job in one line.
 func (m *model) jobLine(j *control.Job) string {
 	mark, colour := present.MarkedID(j)
 	text := termtext.SafeText(present.StateText(j))
@@ -310,7 +312,8 @@ func (m *model) pageView() []string {
 // maxFooterLines is the maximum number of lines of a question or message at the bottom.
 const maxFooterLines = 3
 
-// footer returns the last lines of the screen: a question, a message about the last key, or the keys.
+// footer returns the last lines of the screen: a question, a message about the last key, or the
+// list of keys.
 func (m *model) footer() []string {
 	text, style := "", ""
 	switch {
@@ -336,8 +339,8 @@ func (m *model) footer() []string {
 	return lines
 }
 
-// keys returns a line with the keys. The keys in last are always shown, and those in list only if there is
-// room.
+// keys returns a line with keys. It contains all keys in last. It contains the keys in list only as
+// far as they fit.
 func (m *model) keys(list []keyHelp, last ...keyHelp) string {
 	const gap = "  "
 	texts := func(list []keyHelp) (texts []string) {

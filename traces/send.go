@@ -19,8 +19,7 @@ import (
 )
 
 // sender sends spans by OTLP over HTTP (opentelemetry.io, "OTLP Specification", section OTLP/HTTP).
-// The library's own sender depends on gRPC.
-// See docs/decisions/0087.
+// It replaces the sender of the library, which depends on gRPC. See docs/decisions/0087.
 type sender struct {
 	endpoint string
 	header   http.Header
@@ -35,7 +34,7 @@ func newSender(endpoint string) (*sender, error) {
 		return nil, err
 	}
 	if strings.Trim(u.Path, "/") == "" {
-		u.Path = "/v1/traces" // section "OTLP/HTTP Request"
+		u.Path = "/v1/traces" // see the section "OTLP/HTTP Request"
 	}
 	s := &sender{endpoint: u.String(), header: headers(), http: http.Client{
 		Timeout: sendWithin,
@@ -46,8 +45,8 @@ func newSender(endpoint string) (*sender, error) {
 	return s, nil
 }
 
-// headers returns the headers from the environment variables of OpenTelemetry:
-// NAME=VALUE,NAME=VALUE, percent-encoded.
+// headers returns the headers in the environment variables of OpenTelemetry. They have the form
+// NAME=VALUE,NAME=VALUE and are percent-encoded.
 func headers() http.Header {
 	h := http.Header{}
 	for _, variable := range []string{"OTEL_EXPORTER_OTLP_HEADERS", "OTEL_EXPORTER_OTLP_TRACES_HEADERS"} {
@@ -72,8 +71,8 @@ func (s *sender) Stop(context.Context) error {
 	return nil
 }
 
-// UploadTraces implements otlptrace.Client. If the collector is unavailable or requests a retry, it
-// tries again until ctx ends.
+// UploadTraces implements otlptrace.Client. If the collector is unavailable or requests a retry,
+// UploadTraces tries again until ctx ends.
 func (s *sender) UploadTraces(ctx context.Context, spans []*trace.ResourceSpans) error {
 	// A TracesData has the same encoding as an ExportTraceServiceRequest.
 	body, err := proto.Marshal(&trace.TracesData{ResourceSpans: spans})
@@ -97,13 +96,13 @@ func (s *sender) UploadTraces(ctx context.Context, spans []*trace.ResourceSpans)
 }
 
 // noNetwork reports whether an error means that this process has no network access to the
-// collector. Retrying does not help in that case.
+// collector. In that case, retrying does not help.
 func noNetwork(err error) bool {
 	return errors.Is(err, syscall.EAFNOSUPPORT) || errors.Is(err, syscall.ENETUNREACH)
 }
 
-// post sends one request. retry reports whether to send the request again, and after is the minimum
-// delay before that.
+// post sends one request. The result retry says whether to send the request again. The result after
+// is the minimum delay before the retry.
 func (s *sender) post(ctx context.Context, body []byte) (retry bool, after time.Duration, err error) {
 	r, err := http.NewRequestWithContext(ctx, http.MethodPost, s.endpoint, bytes.NewReader(body))
 	if err != nil {
@@ -115,12 +114,12 @@ func (s *sender) post(ctx context.Context, body []byte) (retry bool, after time.
 		return !noNetwork(err), 0, err
 	}
 	defer got.Body.Close()
-	// Reading the body also lets the connection be reused.
+	// Read the body, which also lets the connection be reused.
 	said, _ := io.ReadAll(io.LimitReader(got.Body, maxErrorText))
 	switch got.StatusCode {
 	case http.StatusOK, http.StatusAccepted, http.StatusNoContent:
 		return false, 0, nil
-	// These codes permit a retry; see the section "Failures".
+	// The section "Failures" permits a retry for these codes.
 	case http.StatusTooManyRequests, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
 		retry = true
 		if seconds, err := strconv.Atoi(got.Header.Get("Retry-After")); err == nil {

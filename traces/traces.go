@@ -1,6 +1,7 @@
 // Package traces sends attempts to an OpenTelemetry collector, by OTLP over HTTP. Each attempt is a
-// span. It belongs to the trace in the environment of the job, in the format of W3C Trace Context.
-// Nothing waits for the collector: spans that it does not accept soon are discarded.
+// span. The span belongs to the trace that the environment of the job names, in the format of W3C
+// Trace Context. No job waits for the collector: spans that the collector does not accept soon are
+// discarded.
 package traces
 
 import (
@@ -27,7 +28,7 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// Limits for spans that wait for the collector, and for the time that they wait.
+// These constants limit the spans that wait for the collector, and the time for which they wait.
 // See docs/decisions/0087.
 const (
 	maxQueued   = 8192 // maximum number of spans that wait; further spans are discarded
@@ -36,14 +37,14 @@ const (
 	giveUpAfter = 30 * time.Second // time limit for one export with all its retries
 	closeWithin = 500 * time.Millisecond
 	warnEvery   = time.Minute // minimum time between two log lines about failures
-	// maxState is the maximum length of TRACESTATE in bytes. A longer one is left out, as W3C Trace
-	// Context, section 3.3.1.5, allows.
+	// maxState is the maximum length of TRACESTATE in bytes. A longer TRACESTATE is left out, as
+	// W3C Trace Context, section 3.3.1.5, permits.
 	maxState     = 512
-	maxErrorText = 500 // maximum bytes of an error in the log
+	maxErrorText = 500 // maximum number of bytes of an error in the log
 )
 
-// Exporter sends attempts to a collector. It is off until Set is called. Its methods are safe for
-// concurrent use.
+// Exporter sends attempts to a collector. It sends nothing until Set is called. Its methods are
+// safe for concurrent use.
 type Exporter struct {
 	log     *slog.Logger
 	version string
@@ -51,10 +52,10 @@ type Exporter struct {
 
 	mu       sync.Mutex // held by Set and Close
 	pipeline atomic.Pointer[pipeline]
-	warned   atomic.Int64 // when the last failure was logged, in nanoseconds
+	warned   atomic.Int64 // time when the last failure was logged, in nanoseconds
 }
 
-// pipeline is the connection to one collector.
+// pipeline sends spans to one collector.
 type pipeline struct {
 	endpoint string
 	exporter *countingExporter
@@ -62,8 +63,8 @@ type pipeline struct {
 	tracer   trace.Tracer
 }
 
-// New returns an exporter for a service with this version and node. It logs failures at most once a
-// minute.
+// New returns an exporter for a service with the given version and node. The exporter logs failures
+// at most once a minute.
 func New(version, node string, log *slog.Logger) *Exporter {
 	e := &Exporter{log: log, version: version, node: node}
 	otel.SetErrorHandler(otel.ErrorHandlerFunc(e.failed))
@@ -84,9 +85,10 @@ func (e *Exporter) failed(err error) {
 	e.log.Warn("the service discards trace spans, because they cannot be sent to the collector", attrs...)
 }
 
-// Set makes the exporter send spans to the collector at a URL like http://127.0.0.1:4318. "" turns
-// it off. Spans that wait for the previous collector are still sent, for at most half a second. The
-// headers are those in the environment variable OTEL_EXPORTER_OTLP_HEADERS of the process.
+// Set makes the exporter send spans to the collector at a URL such as http://127.0.0.1:4318. The
+// endpoint "" turns the exporter off. Spans that wait for the previous collector are still sent,
+// for at most half a second. The exporter sends the headers in the environment variable
+// OTEL_EXPORTER_OTLP_HEADERS.
 func (e *Exporter) Set(endpoint string) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -106,7 +108,7 @@ func (e *Exporter) Set(endpoint string) error {
 	return nil
 }
 
-// Close sends the waiting spans, for at most half a second.
+// Close sends the waiting spans for at most half a second. It discards the rest.
 func (e *Exporter) Close() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -119,9 +121,9 @@ func (p *pipeline) close() {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), closeWithin)
 	defer cancel()
-	p.provider.Shutdown(ctx) // spans that are not accepted by then are discarded
+	p.provider.Shutdown(ctx) // discards the spans that are not accepted within the time limit
 	p.exporter.closed.Store(true)
-	p.exporter.Shutdown(ctx) // without this, the provider would continue to send in the background
+	p.exporter.Shutdown(ctx) // otherwise the provider would continue to send in the background
 }
 
 // countingExporter is an exporter that counts the spans that wait for it.
@@ -140,11 +142,11 @@ func (c *countingExporter) ExportSpans(ctx context.Context, spans []sdk.ReadOnly
 	return c.SpanExporter.ExportSpans(ctx, spans)
 }
 
-// errFull means that the collector is too slow.
+// errFull is the error for a collector that is too slow.
 var errFull = fmt.Errorf("the collector is too slow, and the buffer of %d spans is full; check the collector's load",
 	maxQueued)
 
-// open prepares sending to a collector. It does not connect yet.
+// open prepares a pipeline to a collector. It does not connect yet.
 func (e *Exporter) open(endpoint string) (*pipeline, error) {
 	to, err := newSender(endpoint)
 	if err != nil {
@@ -166,13 +168,14 @@ func (e *Exporter) open(endpoint string) (*pipeline, error) {
 		tracer: provider.Tracer("github.com/queuectl/queuectl")}, nil
 }
 
-// spanOf returns the span of an attempt and the parent of that span. The parent is invalid if the
-// job's environment names none. Both depend only on the job and the lease, so a service that takes
-// over a running attempt computes the same span.
+// spanOf returns the span of an attempt and the parent of that span. If the environment of the job
+// names no parent, the parent is invalid. Both depend only on the job and the lease, so a service
+// that takes over a running attempt computes the same span.
 func spanOf(j *queue.Job, lease queue.Lease) (span, parent trace.SpanContext) {
 	carrier := propagation.MapCarrier{}
 	for _, e := range j.Env {
-		// A span keeps its state until it is sent, so it gets a bounded copy from the environment.
+		// A span keeps its trace state until it is sent, so the copy from the environment must be
+		// bounded.
 		if name, value, _ := strings.Cut(e, "="); len(value) <= maxState &&
 			(name == queue.Traceparent || name == queue.Tracestate) {
 			carrier[strings.ToLower(name)] = strings.Clone(value)
@@ -191,8 +194,8 @@ func spanOf(j *queue.Job, lease queue.Lease) (span, parent trace.SpanContext) {
 	return trace.NewSpanContext(c), parent
 }
 
-// Parent returns the TRACEPARENT for an attempt that is about to start. It returns "" if the
-// environment of the job should stay unchanged.
+// Parent returns the value of TRACEPARENT for an attempt that is about to start. It returns "" if
+// the environment of the job must stay unchanged.
 func (e *Exporter) Parent(j *queue.Job) string {
 	if e.pipeline.Load() == nil {
 		return ""
@@ -203,10 +206,10 @@ func (e *Exporter) Parent(j *queue.Job) string {
 	return carrier["traceparent"]
 }
 
-// idsKey is the key for the ids of the new span in a context.
+// idsKey is the context key of the ids of a new span.
 type idsKey struct{}
 
-// fixedIDs gives a new span the ids in its context.
+// fixedIDs is an IDGenerator that gives a new span the ids in its context.
 type fixedIDs struct{}
 
 // NewIDs implements sdk.IDGenerator.
@@ -220,9 +223,9 @@ func (fixedIDs) NewSpanID(ctx context.Context, _ trace.TraceID) trace.SpanID {
 	return ctx.Value(idsKey{}).(trace.SpanContext).SpanID()
 }
 
-// ExportAttempt sends the span of an attempt that has ended and been recorded, unless the submitter's trace
-// is not sampled. It does not block. The span has the job's id, queue and owner, but never its
-// command.
+// ExportAttempt sends the span of an attempt that has ended and been recorded. If the trace of the
+// submitter is not sampled, it sends nothing. It does not block. The span contains the id, the
+// queue and the owner of the job, but never the command.
 func (e *Exporter) ExportAttempt(j *queue.Job, lease queue.Lease, a *queue.Attempt, d *queue.Decision) {
 	to := e.pipeline.Load()
 	if to == nil {
@@ -241,7 +244,7 @@ func (e *Exporter) ExportAttempt(j *queue.Job, lease queue.Lease, a *queue.Attem
 	if parent.IsValid() {
 		ctx = trace.ContextWithRemoteSpanContext(ctx, parent)
 	}
-	// The names follow OpenTelemetry's semantic conventions for messaging and processes.
+	// The names follow the semantic conventions of OpenTelemetry for messaging and processes.
 	attrs := []attribute.KeyValue{
 		attribute.String("messaging.system", "queuectl"), attribute.String("messaging.operation.type", "process"),
 		attribute.String("messaging.destination.name", j.Queue), attribute.String("messaging.message.id", j.ID),
@@ -269,15 +272,16 @@ func (e *Exporter) ExportAttempt(j *queue.Job, lease queue.Lease, a *queue.Attem
 	_, span := to.tracer.Start(ctx, "process "+j.Queue, trace.WithTimestamp(began.Time()),
 		trace.WithSpanKind(trace.SpanKindConsumer), trace.WithAttributes(attrs...))
 	if d.State == queue.Failed || d.State == queue.Dead {
-		span.SetStatus(codes.Error, string(d.Reason)) // the error message may contain the command
+		span.SetStatus(codes.Error, string(d.Reason)) // not the error message, which may contain the command
 		span.SetAttributes(attribute.String("error.type", errorType(a, d)))
 	}
 	span.End(trace.WithTimestamp(ended.Time()))
 }
 
 // errorType returns the value of error.type for a failed attempt. OpenTelemetry's conventions
-// define it as one of a small number of error classes. The result is the reason of the failure or,
-// if there is none, the exit code. The conventions use HTTP status codes in the same way.
+// define error.type as one of a small number of error classes. The value is the reason of the
+// failure. If the failure has no reason, the value is the exit code, in the same way as the
+// conventions use HTTP status codes.
 func errorType(a *queue.Attempt, d *queue.Decision) string {
 	switch {
 	case d.Reason != "":

@@ -22,7 +22,7 @@ func attempt(i int, env ...string) (*queue.Job, queue.Lease, *queue.Attempt, *qu
 		&queue.Decision{State: queue.Completed}
 }
 
-// within fails the test if f takes longer than limit.
+// within calls f and fails the test if f takes longer than limit.
 func within(t *testing.T, limit time.Duration, what string, f func()) {
 	t.Helper()
 	done := make(chan struct{})
@@ -37,8 +37,8 @@ func within(t *testing.T, limit time.Duration, what string, f func()) {
 	}
 }
 
-// A collector that accepts nothing blocks no caller. Spans beyond the limit are discarded, and so
-// are spans that are still waiting at the end.
+// A collector that accepts no connection blocks no caller. The exporter discards spans beyond its
+// limit, and the spans that still wait when it is closed.
 func TestUnresponsiveCollectorBlocksNoCaller(t *testing.T) {
 	silent, err := net.Listen("tcp", "127.0.0.1:0") // never accepts a connection
 	if err != nil {
@@ -56,13 +56,13 @@ func TestUnresponsiveCollectorBlocksNoCaller(t *testing.T) {
 		}
 	})
 	if !strings.Contains(log.String(), "spans is full") {
-		t.Errorf("the log is %q", log.String())
+		t.Errorf("the log is %q, want the message about the full buffer", log.String())
 	}
 	within(t, 10*time.Second, "the end", e.Close)
 }
 
-// After the exporter was set to another collector, or turned off, it sends nothing more to the
-// previous one.
+// After Set has chosen another collector, or turned the exporter off, the previous collector gets
+// no more requests.
 func TestPreviousCollectorGetsNothing(t *testing.T) {
 	asked := make(chan struct{}, 1<<16)
 	busy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -91,7 +91,7 @@ func TestPreviousCollectorGetsNothing(t *testing.T) {
 		select {
 		case <-asked:
 			if late++; late > 1 { // one request may have been in progress
-				t.Fatal("it is asked again and again")
+				t.Fatal("the previous collector got more than one request")
 			}
 		case <-time.After(3 * time.Second):
 			quiet = true
@@ -99,8 +99,8 @@ func TestPreviousCollectorGetsNothing(t *testing.T) {
 	}
 }
 
-// The exporter retries if the collector is unavailable or requests a retry. Headers come from the
-// environment and are not sent to another server.
+// If the collector is unavailable or requests a retry, the exporter tries again. The exporter takes
+// headers from the environment and does not send them to another server.
 func TestUnavailableCollectorIsRetried(t *testing.T) {
 	t.Setenv("OTEL_EXPORTER_OTLP_HEADERS", "x-key=a%20b, other=c")
 	asked := make(chan *http.Request, 16)
@@ -140,22 +140,21 @@ func TestUnavailableCollectorIsRetried(t *testing.T) {
 		select {
 		case r := <-asked:
 			if r.Header.Get("X-Key") != "a b" || r.Header.Get("Other") != "c" || r.URL.Path != "/v1/traces" {
-				t.Errorf("%s is asked with %v", r.URL, r.Header)
+				t.Errorf("the collector got a request for %s with the headers %v", r.URL, r.Header)
 			}
 		case <-time.After(20 * time.Second):
-			t.Fatal("it is not asked again")
+			t.Fatal("the exporter did not retry within 20 s")
 		}
 	}
 	e.ExportAttempt(attempt(2))
 	select {
 	case <-asked:
 	case <-time.After(20 * time.Second):
-		t.Fatal("it is not asked for the second span")
+		t.Fatal("the exporter did not send the second span within 20 s")
 	}
 }
 
-// The trace context that a submitter provides costs only limited time and memory, whatever it
-// contains.
+// Whatever the trace context of a submitter contains, it costs only limited time and memory.
 func TestHostileTraces(t *testing.T) {
 	const parent = "TRACEPARENT=00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 	for _, state := range []string{"a=b" + strings.Repeat(" ", 131_000), "a=b" + strings.Repeat(",", 131_000),
@@ -163,7 +162,7 @@ func TestHostileTraces(t *testing.T) {
 		j, lease, _, _ := attempt(1, parent, "TRACESTATE="+state)
 		span, from := spanOf(j, lease)
 		if !from.IsValid() || span.TraceID() != from.TraceID() || len(span.TraceState().String()) > maxState {
-			t.Errorf("%.20q: %v, of %v", state, span, from)
+			t.Errorf("trace state %.20q: got span %v with parent %v", state, span, from)
 		}
 	}
 	silent, err := net.Listen("tcp", "127.0.0.1:0")
@@ -186,11 +185,11 @@ func TestHostileTraces(t *testing.T) {
 		e.ExportAttempt(attempt(i, strings.Clone(parent), "TRACESTATE=a=b"+strings.Repeat(" ", 131_000)))
 	}
 	if after := used(); after.HeapAlloc > before.HeapAlloc+32<<20 {
-		t.Errorf("1,000 spans keep %d MB", (after.HeapAlloc-before.HeapAlloc)>>20)
+		t.Errorf("1,000 waiting spans use %d MB of memory, want at most 32", (after.HeapAlloc-before.HeapAlloc)>>20)
 	}
 }
 
-// spanOf always returns the same span for the same lease. For another lease of the job, it returns
+// For the same lease, spanOf always returns the same span. For another lease of the job, it returns
 // another span in the same trace.
 func TestSpansFollowFromTheLease(t *testing.T) {
 	j, lease, _, _ := attempt(1)
@@ -200,11 +199,11 @@ func TestSpansFollowFromTheLease(t *testing.T) {
 	next, _ := spanOf(j, lease)
 	if one.SpanID() != again.SpanID() || one.TraceID() != next.TraceID() || one.SpanID() == next.SpanID() ||
 		!one.IsValid() || !one.IsSampled() {
-		t.Errorf("%v, %v, %v", one, again, next)
+		t.Errorf("spans of one lease: %v and %v; of the next lease: %v", one, again, next)
 	}
 }
 
-// A failed attempt has an error type: its reason or its exit code.
+// The error type of a failed attempt is its reason or its exit code.
 func TestErrorTypeOfAFailedAttempt(t *testing.T) {
 	for _, c := range []struct {
 		attempt  queue.Attempt

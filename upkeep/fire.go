@@ -13,11 +13,12 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// maxLateness is the delay from which on an occurrence counts as missed. It then creates a job only if the
-// schedule's CatchUp setting says so.
+// maxLateness is the delay from which an occurrence counts as missed. A missed occurrence creates a
+// job only if the schedule's CatchUp setting says so.
 const maxLateness = time.Minute
 
-// fireStep is how many schedules are read at a time. It is small because each may have a large job.
+// fireStep is the number of schedules that are read at a time. It is small, because each schedule
+// may have a large job.
 const fireStep = 16
 
 // Schedules is the part of the store that upkeep needs for recurring jobs.
@@ -28,22 +29,23 @@ type Schedules interface {
 	Fire(ctx context.Context, f store.OccurrenceRequest) (store.OccurrenceResult, error)
 }
 
-// Recurring holds what upkeep needs for recurring jobs, apart from the store.
+// Recurring contains what upkeep needs for recurring jobs in addition to the store.
 type Recurring struct {
 	Boot string // boot id of the machine; "" if unknown
-	// Limits returns a user's current name and three limits: waiting jobs in total, waiting jobs of
-	// this user, and bytes that the jobs of one user may hold.
+	// Limits returns the current name of a user and three limits: on all waiting jobs, on the
+	// waiting jobs of this user, and on the bytes that the jobs of one user may hold.
 	Limits func(uid int) (owner string, maxPending, maxPendingUser, maxBytesUser int64)
-	// MakeRoom makes room for a job that was refused by removing outputs of the user's jobs, and inputs of
-	// ended ones. It removes nothing if that would not make enough room. It reports whether there is enough
-	// room now. It may be nil.
+	// MakeRoom removes outputs of the user's jobs and inputs of the user's ended jobs to make room
+	// for a job that was refused. It removes nothing if that would not make enough room. It reports
+	// whether there is enough room now. It may be nil.
 	MakeRoom func(ctx context.Context, uid int, full *store.QuotaError) bool
-	// End ends a leased job on behalf of a user, and returns when the job has ended.
+	// End ends a leased job on behalf of a user. It returns when the job has ended.
 	End func(ctx context.Context, seq int64, uid int) error
 }
 
-// Plan decides which occurrences of a schedule are due now, and which of them create jobs. boot is the id of
-// the current boot, for schedules with @reboot. An error means that the schedule is invalid.
+// Plan decides which occurrences of a schedule are due now, and which of these create jobs. The
+// parameter boot is the id of the current boot, for schedules with @reboot. An error means that the
+// schedule is invalid.
 func Plan(s *store.Schedule, boot string, now queue.Millis) (store.OccurrenceRequest, error) {
 	f := store.OccurrenceRequest{
 		Name: s.Name, Gen: s.Gen, Last: s.LastAt, Boot: s.Boot, LastAt: s.LastAt, NextBoot: s.Boot,
@@ -89,13 +91,13 @@ func Plan(s *store.Schedule, boot string, now queue.Millis) (store.OccurrenceReq
 	return f, nil
 }
 
-// scheduleRunner creates the jobs of schedules that are due.
+// scheduleRunner creates the jobs of due schedules.
 type scheduleRunner struct {
 	s         Schedules
 	r         Recurring
 	log       *slog.Logger
 	replacing sync.WaitGroup
-	replaced  chan struct{} // receives a value when a replacement is done
+	replaced  chan struct{} // receives a value when a job has been replaced
 
 	mu            sync.Mutex
 	beingReplaced map[string]bool // names of the schedules whose running jobs are being replaced
@@ -105,8 +107,8 @@ func newScheduleRunner(s Schedules, r Recurring, log *slog.Logger) *scheduleRunn
 	return &scheduleRunner{s: s, r: r, log: log, replaced: make(chan struct{}, 1), beingReplaced: map[string]bool{}}
 }
 
-// runDue creates the jobs of schedules that are due, at most fireStep of them. It returns the time
-// until the next one is due.
+// runDue creates the jobs of at most fireStep due schedules. It returns the time until the next
+// schedule is due.
 func (f *scheduleRunner) runDue(ctx context.Context) (next time.Duration, err error) {
 	f.mu.Lock()
 	busy := len(f.beingReplaced)
@@ -132,7 +134,7 @@ func (f *scheduleRunner) runDue(ctx context.Context) (next time.Duration, err er
 	return next, err
 }
 
-// runSchedule creates the jobs of one schedule that is due.
+// runSchedule creates the jobs of one due schedule.
 func (f *scheduleRunner) runSchedule(ctx context.Context, s *store.Schedule) error {
 	plan, err := Plan(s, f.r.Boot, f.s.Now())
 	if s.Damaged && err == nil {
@@ -156,8 +158,9 @@ func (f *scheduleRunner) runSchedule(ctx context.Context, s *store.Schedule) err
 	return nil
 }
 
-// fire stores a firing. If the jobs do not fit in the user's byte quota, it makes room and tries again. It
-// makes room for all jobs of the firing if possible, otherwise for one.
+// fire stores due occurrences of a schedule and creates their jobs. If the jobs do not fit in the
+// byte quota of the user, fire makes room and tries again. It makes room for all jobs if possible,
+// otherwise for one job.
 func (f *scheduleRunner) fire(ctx context.Context, uid int, plan store.OccurrenceRequest) (store.OccurrenceResult,
 	error) {
 	plan.FailOverQuota = f.r.MakeRoom != nil
@@ -175,7 +178,8 @@ func (f *scheduleRunner) fire(ctx context.Context, uid int, plan store.Occurrenc
 	return f.s.Fire(ctx, plan)
 }
 
-// ignoreGone returns err, or nil if err means that the schedule was removed or replaced.
+// ignoreGone returns nil if err means that the schedule was removed or replaced. Otherwise it
+// returns err.
 func ignoreGone(err error) error {
 	if errors.Is(err, queue.ErrNotFound) || errors.Is(err, store.ErrScheduleChanged) {
 		return nil
@@ -183,12 +187,12 @@ func ignoreGone(err error) error {
 	return err
 }
 
-// replaceRetryDelay is the delay before replaceRunning tries again to replace a job. It tries again if the
-// job could not be ended, or if the pool had just claimed it.
+// replaceRetryDelay is the delay after which replaceRunning tries again to replace a job. It tries
+// again if the job could not be ended, or if the pool had just claimed the job.
 const replaceRetryDelay = 50 * time.Millisecond
 
-// replaceRunning ends the running jobs of a schedule and creates the next one. If an occurrence was due in
-// time, its job is created however long the running jobs take to end.
+// replaceRunning ends the running jobs of a schedule and then creates the next job. If an
+// occurrence was due in time, its job is created however long the running jobs take to end.
 func (f *scheduleRunner) replaceRunning(ctx context.Context, uid int, plan store.OccurrenceRequest, leased []int64) {
 	for {
 		var endErr error

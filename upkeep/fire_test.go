@@ -18,7 +18,7 @@ import (
 	"github.com/queuectl/queuectl/store/memstore"
 )
 
-// at parses a time of one particular day in March.
+// at parses a time on a fixed day in March.
 func at(text string) queue.Millis {
 	t, err := time.Parse("2 15:04:05.000", text)
 	if err != nil {
@@ -27,7 +27,7 @@ func at(text string) queue.Millis {
 	return queue.MillisOf(t.AddDate(2026, 2, 0))
 }
 
-// instants formats times in the format of at.
+// instants formats times in the format that at parses.
 func instants(list []queue.Millis) string {
 	var texts []string
 	for _, m := range list {
@@ -36,8 +36,9 @@ func instants(list []queue.Millis) string {
 	return strings.Join(texts, ", ")
 }
 
-// An occurrence creates a job if it is less than a minute late; if several are due, only the newest does. The
-// others are missed, and the catch-up setting decides what happens to them.
+// An occurrence that is less than a minute late creates a job. If several occurrences are due, only
+// the newest creates a job. The others count as missed, and the catch-up setting decides what
+// happens to them.
 func TestPlan(t *testing.T) {
 	none, one, all := store.CatchUpNone, store.CatchUpOne, store.CatchUpAll
 	for _, c := range []struct {
@@ -76,33 +77,33 @@ func TestPlan(t *testing.T) {
 	}
 }
 
-// If more than a hundred occurrences are due, Plan considers only the newest hundred, with and without
-// catch-up.
+// If more than a hundred occurrences are due, Plan considers only the newest hundred, with and
+// without catch-up.
 func TestPlanIsBounded(t *testing.T) {
 	for catchUp, want := range map[store.CatchUp][2]int{store.CatchUpNone: {1, 99}, store.CatchUpOne: {1, 99},
 		store.CatchUpAll: {100, 0}} {
 		s := store.Schedule{Name: "n", Cron: "* * * * * *", Zone: "UTC", CatchUp: catchUp, LastAt: at("1 12:00:00.000")}
 		f, err := Plan(&s, "", at("1 12:00:00.000").Add(50*365*24*time.Hour))
 		if got := [2]int{len(f.Runs), len(f.Missed)}; err != nil || got != want {
-			t.Errorf("%s: got %v, %v, want %v", catchUp, got, err, want)
+			t.Errorf("%s: got runs and missed occurrences %v, %v, want %v", catchUp, got, err, want)
 		}
 	}
 }
 
-// Jitter delays an occurrence by the same amount each time. Whether the occurrence is late is measured from
-// the delayed time.
+// Jitter delays an occurrence by the same time whenever it is computed. Whether the occurrence is
+// late is measured from the delayed time.
 func TestPlanWithJitter(t *testing.T) {
 	s := store.Schedule{Name: "n", Cron: "0 3 * * *", Zone: "UTC", Jitter: time.Hour, LastAt: at("1 12:00:00.000")}
 	f, err := Plan(&s, "", s.LastAt)
 	if err != nil || len(f.Runs)+len(f.Missed) > 0 || f.NextAt != at("2 03:00:00.000") || f.DueAt <= f.NextAt ||
 		f.DueAt >= at("2 04:00:00.000") {
-		t.Fatalf("before: %+v, %v", f, err)
+		t.Fatalf("before the occurrence: %+v, %v", f, err)
 	}
 	due := f.DueAt
 	for after, want := range map[queue.Millis][2]string{-1: {}, 0: {"2 03:00:00"}, 59_999: {"2 03:00:00"},
 		60_000: {"", "2 03:00:00"}} {
 		if f, err = Plan(&s, "", due+after); err != nil || instants(f.Runs) != want[0] || instants(f.Missed) != want[1] {
-			t.Errorf("%d ms after: runs %s, missed %s, %v", after, instants(f.Runs), instants(f.Missed), err)
+			t.Errorf("%d ms after the due time: runs %s, missed %s, %v", after, instants(f.Runs), instants(f.Missed), err)
 		}
 	}
 }
@@ -111,12 +112,12 @@ func TestPlanWithJitter(t *testing.T) {
 func TestPlanRejectsInvalidSchedule(t *testing.T) {
 	for _, s := range []store.Schedule{{Cron: "61 * * * *", Zone: "UTC"}, {Cron: "* * * * *", Zone: "Mars/Olympus"}} {
 		if _, err := Plan(&s, "", 1); err == nil {
-			t.Errorf("%q in %q is understood", s.Cron, s.Zone)
+			t.Errorf("Plan accepts the line %q in the zone %q", s.Cron, s.Zone)
 		}
 	}
 }
 
-// planned stores a schedule that runs "true" and is due from now on.
+// planned stores a schedule that runs the command "true" and is due from now on.
 func planned(s store.Store, name, cron string, set func(*store.Schedule)) store.Schedule {
 	one := store.Schedule{Name: name, UID: 1, Cron: cron, Zone: "UTC", CatchUp: store.CatchUpNone,
 		Overlap: store.OverlapQueue, CreatedAt: s.Now(), LastAt: s.Now()}
@@ -138,12 +139,12 @@ func planned(s store.Store, name, cron string, set func(*store.Schedule)) store.
 	return one
 }
 
-// recurring returns the Recurring of these tests.
+// recurring returns the Recurring for these tests.
 func recurring(boot string, end func(context.Context, int64, int) error) Recurring {
 	return Recurring{Boot: boot, End: end, Limits: func(int) (string, int64, int64, int64) { return "", 0, 0, 0 }}
 }
 
-// keeping calls Run until ctx ends, again after each error.
+// keeping calls Run until ctx ends. It calls Run again after each error.
 func keeping(ctx context.Context, s store.Store, r Recurring) {
 	d := dutiesOn(s, func() Retention { return Retention{} }, func(context.Context, []string) bool { return false })
 	d.Recurring = r
@@ -167,7 +168,8 @@ func outcomes(t *testing.T, s store.Store, name string) (list []string) {
 	return list
 }
 
-// world calls the function do with a new store for which Run is active. Time is fake and starts at midnight.
+// world calls the function do with a new store while Run is active. Time is fake and starts at
+// midnight.
 func world(t *testing.T, r Recurring, do func(s *memstore.Store)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -181,7 +183,7 @@ func world(t *testing.T, r Recurring, do func(s *memstore.Store)) {
 	})
 }
 
-// Schedules create jobs when they are due, each at its own time, including one that is added later.
+// Each schedule creates jobs at its own due times, also a schedule that is added later.
 func TestSchedulesRun(t *testing.T) {
 	world(t, recurring("", nil), func(s *memstore.Store) {
 		planned(s, "slow", "@every 90s", nil)
@@ -190,15 +192,16 @@ func TestSchedulesRun(t *testing.T) {
 		time.Sleep(2*time.Minute + 16*time.Second)
 		synctest.Wait()
 		if got := outcomes(t, s, "slow"); !slices.Equal(got, []string{"00:01:30 fired", "00:03:00 fired"}) {
-			t.Errorf("slow: %q", got)
+			t.Errorf("outcomes of the schedule slow: %q", got)
 		}
 		if got := outcomes(t, s, "quick"); len(got) != 7 || got[0] != "00:01:00 fired" || got[6] != "00:03:00 fired" {
-			t.Errorf("quick: %q", got)
+			t.Errorf("outcomes of the schedule quick: %q", got)
 		}
 	})
 }
 
-// Each occurrence creates exactly one job, even if calls of the store fail before or after they take effect.
+// Each occurrence creates exactly one job, even if calls of the store fail before or after their
+// effect.
 func TestOccurrenceRunsOnceDespiteFailures(t *testing.T) {
 	const seconds = 40
 	for every := 1; every <= 9; every++ {
@@ -213,7 +216,7 @@ func TestOccurrenceRunsOnceDespiteFailures(t *testing.T) {
 					return nil
 				}
 				if c.After {
-					return queue.ErrOutcomeUnknown // the caller gets no result, as if its process were killed
+					return queue.ErrOutcomeUnknown // the caller gets no result, as if its process had been killed
 				}
 				return queue.ErrNoSpace
 			})
@@ -228,19 +231,19 @@ func TestOccurrenceRunsOnceDespiteFailures(t *testing.T) {
 			seen := map[string]bool{}
 			for _, o := range got {
 				if seen[o] || !strings.HasSuffix(o, " fired") {
-					t.Errorf("every %d: outcome %q is a duplicate, or not fired", every, o)
+					t.Errorf("every %dth call fails: outcome %q is a duplicate or is not fired", every, o)
 				}
 				seen[o] = true
 			}
 			if len(got) < seconds/2 || inner.Counts().Enqueued != int64(len(got)) {
-				t.Errorf("every %d: %d instants, %d jobs", every, len(got), inner.Counts().Enqueued)
+				t.Errorf("every %dth call fails: %d occurrences, but %d jobs", every, len(got), inner.Counts().Enqueued)
 			}
 		})
 	}
 }
 
-// Occurrences whose time passes while upkeep does not run are recorded as missed. For a paused schedule, none
-// are recorded.
+// Occurrences that become due while upkeep does not run are recorded as missed. For a paused
+// schedule, no occurrences are recorded.
 func TestMissedOccurrencesAreRecorded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := memstore.New(queue.Order{Scheduling: queue.ByPriority})
@@ -255,18 +258,18 @@ func TestMissedOccurrencesAreRecorded(t *testing.T) {
 		loop.Go(func() { keeping(ctx, s, recurring("", nil)) })
 		synctest.Wait()
 		if got := outcomes(t, s, "n"); !slices.Equal(got, []string{"00:01:00 missed", "00:02:00 missed", "00:03:00 fired"}) {
-			t.Errorf("got %q", got)
+			t.Errorf("outcomes of the schedule n: %q", got)
 		}
 		if got := outcomes(t, s, "paused"); got != nil {
-			t.Errorf("paused: %q", got)
+			t.Errorf("outcomes of the paused schedule: %q", got)
 		}
 		cancel()
 		loop.Wait()
 	})
 }
 
-// If a schedule replaces its running job, the next job is created only after the running one has ended. Other
-// schedules do not wait for that.
+// If a schedule replaces its running job, the next job is created only after the running job has
+// ended. Other schedules do not wait for that.
 func TestReplacingEndsRunningJob(t *testing.T) {
 	var s *memstore.Store
 	ending := 0
@@ -305,15 +308,15 @@ func TestReplacingEndsRunningJob(t *testing.T) {
 		time.Sleep(time.Hour + 2*time.Minute)
 		synctest.Wait()
 		if got := outcomes(t, s, "n"); !slices.Equal(got, []string{"01:00:00 fired"}) {
-			t.Errorf("while the previous job is being ended: %q", got)
+			t.Errorf("outcomes while the previous job is being ended: %q", got)
 		}
 		if got := outcomes(t, s, "other"); got[len(got)-1] != "02:02:00 fired" {
-			t.Errorf("another schedule waits: %q", got[len(got)-1])
+			t.Errorf("last outcome of another schedule meanwhile: %q", got[len(got)-1])
 		}
 		time.Sleep(5 * time.Minute)
 		synctest.Wait()
 		if got := outcomes(t, s, "n"); !slices.Equal(got, []string{"01:00:00 fired", "02:00:00 fired"}) {
-			t.Errorf("after the previous job has ended: %q", got)
+			t.Errorf("outcomes after the previous job has ended: %q", got)
 		}
 	})
 }
@@ -340,7 +343,7 @@ func TestRebootScheduleRunsOncePerBoot(t *testing.T) {
 	})
 }
 
-// An invalid schedule is paused with the reason, and delays no other schedule.
+// An invalid schedule is paused with the reason as its note. It delays no other schedule.
 func TestInvalidScheduleIsPaused(t *testing.T) {
 	world(t, recurring("", nil), func(s *memstore.Store) {
 		planned(s, "fine", "* * * * *", nil)
@@ -358,18 +361,19 @@ func TestInvalidScheduleIsPaused(t *testing.T) {
 		synctest.Wait()
 		if got, _, err := s.Schedule(t.Context(), "nonsense"); err != nil || got.PausedAt == 0 ||
 			!strings.Contains(got.Note, "Mars/Olympus") {
-			t.Errorf("got %+v, %v", got, err)
+			t.Errorf("the invalid schedule is %+v, %v; want it paused with the reason", got, err)
 		}
 		if got := outcomes(t, s, "fine"); len(got) != 2 {
-			t.Errorf("the other schedule: %q", got)
+			t.Errorf("outcomes of the other schedule: %q", got)
 		}
 	})
 }
 
-// If a user's byte quota has no room for the job of a due occurrence, room is made, as for a request.
+// If the byte quota of a user has no room for the job of a due occurrence, the service makes room,
+// as it does for a request.
 func TestDueRunMakesRoom(t *testing.T) {
 	var s *memstore.Store
-	var most atomic.Int64 // set by this test, and read by MakeRoom
+	var most atomic.Int64 // this test sets it, and MakeRoom reads it
 	r := recurring("", nil)
 	r.Limits = func(int) (string, int64, int64, int64) { return "", 0, 0, most.Load() }
 	r.MakeRoom = func(ctx context.Context, uid int, full *store.QuotaError) bool {

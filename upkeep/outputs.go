@@ -12,27 +12,29 @@ import (
 )
 
 const (
-	// searchInterval is the time between two searches for output files that belong to no attempt. If a runner
-	// dies after it has written an output file and before it has recorded the result, such a file remains.
+	// searchInterval is the time between two searches for output files that belong to no attempt.
+	// Such a file remains if a runner dies after it has written an output file and before it has
+	// recorded the result.
 	searchInterval = 6 * time.Hour
-	// searchStep is how many names the store checks at a time, and searchPause is the delay between two
-	// steps. A million files take less than four minutes and cause no noticeable load.
+	// searchStep is the number of names that the store checks at a time. searchPause is the delay
+	// between two such steps. With these values, the search of a million files takes less than four
+	// minutes and causes no noticeable load.
 	searchStep, searchPause = 500, 100 * time.Millisecond
-	// maxFound limits the files that one search finds in a directory. The limit is needed because an account
+	// maxFound limits the number of files that one search finds in a directory, because an account
 	// that can write to the directory can create any number of files.
 	maxFound = 10_000
 )
 
-// UnownedFinder is the part of the store that RunUnownedSearch needs.
-// See docs/decisions/0061.
+// UnownedFinder is the part of the store that RunUnownedSearch needs. See docs/decisions/0061.
 type UnownedFinder interface {
 	UnownedOutputs(ctx context.Context, refs []string) ([]string, error)
 }
 
-// RunUnownedSearch searches for output files that belong to no attempt, immediately and then every six hours, until ctx
-// ends. It marks them as garbage, which Run deletes. dirs returns the directories that may contain output
-// files; a missing directory contains none. RunUnownedSearch ignores files that were last written before the time since.
-// They may belong to another store that used the directories earlier and may use them again.
+// RunUnownedSearch searches for output files that belong to no attempt, immediately and then every
+// six hours, until ctx ends. It marks these files as garbage, which Run deletes. The function dirs
+// returns the directories that may contain output files; a missing directory contains none.
+// RunUnownedSearch ignores files that were last written before the time since. Such files may
+// belong to another store, which used the directories earlier and may use them again.
 func RunUnownedSearch(ctx context.Context, s UnownedFinder, dirs func() []string, since time.Time, log *slog.Logger) {
 	for {
 		for _, dir := range dirs() {
@@ -51,7 +53,8 @@ func RunUnownedSearch(ctx context.Context, s UnownedFinder, dirs func() []string
 	}
 }
 
-// searchDir searches one directory, and returns how many output files in it belong to no attempt.
+// searchDir searches one directory. It returns the number of output files in it that belong to no
+// attempt.
 func searchDir(ctx context.Context, s UnownedFinder, dir string, since time.Time) (found int, err error) {
 	f, err := os.Open(dir)
 	if err != nil {
@@ -95,8 +98,8 @@ func sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// writtenSince returns those of the named files that were last written at the time since or later. It leaves
-// out files that cannot be examined.
+// writtenSince returns those of the named files that were last written at or after the time since.
+// It omits files that it cannot examine.
 func writtenSince(dir string, names []string, since time.Time) []string {
 	if since.IsZero() {
 		return names

@@ -16,7 +16,8 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// ownerlessStore is a store in which all files have an owner except those whose names begin with 7.
+// ownerlessStore is a store in which every file belongs to an attempt, except files whose names
+// begin with 7.
 type ownerlessStore struct {
 	mu sync.Mutex // guards the fields below
 
@@ -41,15 +42,17 @@ func (o *ownerlessStore) UnownedOutputs(_ context.Context, refs []string) (unown
 	return unowned, nil
 }
 
-// foundFiles returns the files that UnownedOutputs has found, and how many files each call has checked.
+// foundFiles returns the files that UnownedOutputs has found, and the number of files that each
+// call has checked.
 func (o *ownerlessStore) foundFiles() (found []string, steps []int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return slices.Clone(o.found), slices.Clone(o.steps)
 }
 
-// Seek searches all directories in steps, immediately and every six hours. If a directory is missing or the
-// store returns an error, RunUnownedSearch still searches the other directories.
+// RunUnownedSearch searches all directories in steps, immediately and every six hours. If a
+// directory is missing or the store returns an error, RunUnownedSearch still searches the other
+// directories.
 func TestUnownedOutputsAreFound(t *testing.T) {
 	some, none := t.TempDir(), filepath.Join(t.TempDir(), "none")
 	file := func(name string) {
@@ -70,24 +73,25 @@ func TestUnownedOutputsAreFound(t *testing.T) {
 		synctest.Wait()
 		if found, steps := o.foundFiles(); len(found) != (2*searchStep+9+1)/9 || slices.Max(steps) > searchStep ||
 			len(steps) != 3 {
-			t.Errorf("%d files were found in steps of %v", len(found), steps)
+			t.Errorf("the search found %d files, in steps of %v files", len(found), steps)
 		}
 		file("7-new")
 		time.Sleep(searchInterval - 2*time.Minute)
 		synctest.Wait()
 		if found, _ := o.foundFiles(); slices.Contains(found, "7-new") {
-			t.Error("the next search came too early")
+			t.Error("the second search started before six hours had passed")
 		}
 		time.Sleep(2 * time.Minute)
 		synctest.Wait()
 		if found, _ := o.foundFiles(); !slices.Contains(found, "7-new") {
-			t.Error("no second search took place")
+			t.Error("the second search did not start after six hours")
 		}
 		cancel()
 	})
 }
 
-// Seek ignores files that were written before the time since, because they may belong to another store.
+// searchDir ignores files that were written before the time since, because they may belong to
+// another store.
 func TestOlderOutputsAreIgnored(t *testing.T) {
 	dir, since := t.TempDir(), time.Now().Add(-time.Hour)
 	for name, written := range map[string]time.Time{"7-1": since.Add(-time.Second), "7-2": since,

@@ -8,22 +8,22 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// Retention holds how long ended jobs, events and outputs are kept. A duration of 0 means for ever.
+// Retention says how long ended jobs, events and outputs are kept. A duration of 0 means forever.
 type Retention struct {
 	States    map[queue.State]time.Duration
-	MaxJobs   int64 // number of completed and cancelled jobs to keep, the newest; 0 means unlimited
+	MaxJobs   int64 // number of completed and cancelled jobs to keep, newest first; 0 means unlimited
 	Events    time.Duration
 	MaxEvents int64
-	Outputs   int64 // bytes of all outputs; 0 means unlimited
-	// UserBytes is how many bytes the jobs of one user may hold. If they hold more, outputs and the inputs of
-	// ended jobs are removed. 0 means unlimited.
+	Outputs   int64 // maximum number of bytes of all outputs; 0 means unlimited
+	// UserBytes is the number of bytes that the jobs of one user may hold. If they hold more,
+	// outputs and the inputs of ended jobs are removed. 0 means unlimited.
 	UserBytes int64
-	// QueueRetention returns the current retention of a queue. It is called only for queues with jobs that ended under
-	// the queue's own retention.
+	// QueueRetention returns the current retention of a queue. It is called only for queues that
+	// have jobs which ended under a retention of the queue.
 	QueueRetention func(queue string) store.Retention
 }
 
-// Retainer is the part of the store that removes what was kept for long enough.
+// Retainer is the part of the store that removes objects whose retention time has passed.
 type Retainer interface {
 	store.Clock
 	store.Cleanup
@@ -31,12 +31,13 @@ type Retainer interface {
 	TrimUser(ctx context.Context, uid int, keep int64) (more bool, err error)
 }
 
-// retainStep is how many jobs are removed in one transaction. It is small enough not to delay other
-// operations noticeably.
+// retainStep is the number of jobs that are removed in one transaction. It is so small that a step
+// does not delay other operations noticeably.
 const retainStep = 100
 
-// retain removes a limited number of objects of each kind that was kept too long. It reports whether there is
-// more to remove. The amount that it reads does not depend on how much is stored.
+// retain removes a limited number of objects of each kind that were kept too long. It reports
+// whether more can be removed. The number of objects that it reads does not depend on how many are
+// stored.
 func retain(ctx context.Context, s Retainer, r Retention) (more bool, err error) {
 	now := s.Now()
 	for state, age := range r.States {
@@ -77,8 +78,8 @@ func retain(ctx context.Context, s Retainer, r Retention) (more bool, err error)
 	return more || moreEvents || moreOutputs, err
 }
 
-// retainUsers handles each user whose jobs hold more than limit bytes. It removes a limited number of the
-// user's outputs and of the inputs of ended jobs.
+// retainUsers removes data of users whose jobs hold more than limit bytes. From each such user, it
+// removes a limited number of outputs and of inputs of ended jobs.
 func retainUsers(ctx context.Context, s Retainer, limit int64) (more bool, err error) {
 	if limit == 0 {
 		return false, nil
@@ -92,11 +93,11 @@ func retainUsers(ctx context.Context, s Retainer, limit int64) (more bool, err e
 	return more, err
 }
 
-// noOwnRetention selects the jobs that ended while their queue had no retention setting, in all queues.
+// noOwnRetention selects, in all queues, the jobs that ended while their queue had no retention.
 var noOwnRetention = ""
 
-// retainQueues removes jobs that ended while their queue had its own retention, as its current
-// retention requires.
+// retainQueues removes jobs that ended while their queue had its own retention. It applies the
+// current retention of the queue.
 func retainQueues(ctx context.Context, s Retainer, r *Retention) (more bool, err error) {
 	if r.QueueRetention == nil {
 		return false, nil
@@ -110,7 +111,7 @@ func retainQueues(ctx context.Context, s Retainer, r *Retention) (more bool, err
 	return more, err
 }
 
-// retainQueue does for one queue what retainQueues does for all.
+// retainQueue is retainQueues for a single queue.
 func retainQueue(ctx context.Context, s Retainer, q store.OwnRetentionQueue, r *Retention) (more bool, err error) {
 	settings := r.QueueRetention(q.Name)
 	for _, state := range store.BoundedStates {

@@ -1,7 +1,7 @@
-// Package upkeep performs the periodic duties of a queue, such as retention and schedules. Each duty can
-// safely be repeated.
+// Package upkeep performs the periodic duties of a queue, such as retention and schedules. Each
+// duty can be repeated safely.
 //
-// Start with Run. Plan in fire.go decides which occurrences of a schedule create jobs.
+// Start with Run. The function Plan in fire.go decides which occurrences of a schedule create jobs.
 package upkeep
 
 import (
@@ -15,19 +15,20 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// maxPassInterval is the maximum time between two passes of Run. Timers do not notice that the clock was set
-// or that the machine has slept, so this interval limits the delay in these cases.
+// maxPassInterval is the maximum time between two passes of Run. Timers do not notice that the
+// clock was set or that the machine has slept. This interval limits the delay that results.
 const maxPassInterval = 30 * time.Second
 
-// retainInterval is the minimum time between two runs of retention, unless the last run left something to
-// remove. Without it, retention would run in each of possibly many passes a second.
+// retainInterval is the minimum time between two runs of retention, unless the last run has left
+// something to remove. Without it, retention would run in every pass, possibly many times a second.
 const retainInterval = 5 * time.Second
 
-// changesInterval is the maximum time until Run makes a pass after jobs were enqueued, have ended or were
-// removed. The pass is needed because outputs may exceed a limit, or files may have to be deleted.
+// changesInterval is the maximum time between a change of jobs (enqueue, end or removal) and the
+// next pass of Run. After such a change, outputs may exceed a limit, or files may have to be
+// deleted.
 const changesInterval = retainInterval
 
-// sweepStep is how many files are deleted at a time.
+// sweepStep is the number of files that are deleted at a time.
 const sweepStep = 100
 
 // Timers is the part of the store that makes jobs runnable when they are due.
@@ -37,13 +38,13 @@ type Timers interface {
 	Counts() store.Counts
 }
 
-// Duties holds what the duties need: for each duty the part of the store that it uses, and the functions of
-// the service that it calls.
+// Duties contains what the duties need: for each duty the part of the store that it uses, and the
+// functions of the service that it calls.
 type Duties struct {
 	Timers Timers
 
-	// Stored removes what was kept for longer than Retention allows. Retention is called in each pass that
-	// removes something.
+	// Stored removes what was kept for longer than Retention permits. The function Retention is
+	// called in each pass that removes something.
 	Stored    Retainer
 	Retention func() Retention
 
@@ -55,7 +56,7 @@ type Duties struct {
 	Recurring Recurring
 
 	Wake <-chan struct{} // receives a value when the retention or the order has changed
-	// OnIdleCheck is called after a pass, at most once in 30 s, unless it is nil.
+	// OnIdleCheck is called after a pass, at most once in 30 s. It may be nil.
 	OnIdleCheck func()
 	Log         *slog.Logger
 }
@@ -105,7 +106,8 @@ type loop struct {
 	retained  time.Time // time when retain last found nothing more to remove
 }
 
-// pass performs each duty once, until one fails. It returns the time until the next pass is due.
+// pass performs each duty once and stops at the first error. It returns the time until the next
+// pass is due.
 func (l *loop) pass(ctx context.Context) (delay time.Duration, err error) {
 	delay, err = l.Timers.Promote(ctx)
 	if err == nil {
@@ -124,7 +126,7 @@ func (l *loop) pass(ctx context.Context) (delay time.Duration, err error) {
 			l.retained = time.Now()
 		}
 	}
-	if err == nil || isDiskFull(err) { // even if the disk is full, since deleting makes room
+	if err == nil || isDiskFull(err) { // also if the disk is full, because deleting makes room
 		more, failed := sweep(ctx, l.Outputs, l.Purge)
 		if err = cmp.Or(err, failed); more {
 			delay = 0
@@ -138,9 +140,9 @@ func (l *loop) pass(ctx context.Context) (delay time.Duration, err error) {
 	return delay, err
 }
 
-// waitForPass waits until a pass is due, at most for the time wait. A pass is due if jobs have changed since
-// counts were taken, the store signals something due sooner, a job was replaced, or Wake has a value. It
-// reports whether Wake had a value.
+// waitForPass waits until a pass is due, but at most for the duration wait. A pass is due if jobs
+// have changed since counts was read, if the store signals that something is due sooner, if a job
+// was replaced, or if Wake has a value. The result says whether Wake had a value.
 func (l *loop) waitForPass(ctx context.Context, counts store.Counts, wait time.Duration) (woken bool) {
 	timer := time.NewTimer(wait)
 	defer timer.Stop()
@@ -172,17 +174,17 @@ func isDiskFull(err error) bool {
 	return errors.As(err, &e) && e.Code == queue.CodeNoSpace
 }
 
-// Garbage is the part of the store that lists output files which must be deleted.
+// Garbage is the part of the store that lists the output files to delete.
 type Garbage interface {
 	DeletableOutputs(ctx context.Context, limit int) ([]string, error)
 	OutputsDeleted(ctx context.Context, refs []string) error
 }
 
-// Purge deletes output files, ignores missing ones, and reports whether it succeeded.
+// Purge deletes output files and ignores missing files. It reports whether it succeeded.
 type Purge func(ctx context.Context, refs []string) bool
 
 // sweep deletes a limited number of unneeded output files and removes their records. It reports
-// whether there may be more. Files that cannot be deleted now are tried again in the next pass.
+// whether more may exist. The next pass tries again to delete files that could not be deleted.
 func sweep(ctx context.Context, s Garbage, purge Purge) (more bool, err error) {
 	refs, err := s.DeletableOutputs(ctx, sweepStep)
 	if err != nil || len(refs) == 0 || !purge(ctx, refs) {

@@ -16,22 +16,22 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// fakeStore is a store without schedules that records the calls of Run.
+// fakeStore is a store without schedules. It records the calls of Run.
 type fakeStore struct {
 	noSchedules
-	next          time.Duration // the time that Promote returns
+	next          time.Duration // time that Promote returns
 	err           error
-	promoteCalls  []time.Duration // for each call of Promote, the time since the start of the test
+	promoteCalls  []time.Duration // by call of Promote, the time since the start of the test
 	startedAt     time.Time
 	dueSooner     chan struct{}
 	refs          []string
-	failingPurges int // how many calls of Purge fail before one succeeds
+	failingPurges int // number of Purge calls that fail before one succeeds
 	idleChecks    int
 
 	enqueued atomic.Int64
 
 	ended         [queue.Cancelled + 1]int64
-	removals      []string // a text for each removal, in order
+	removals      []string // one text per removal, in order
 	trimmed       []string
 	keepingQueues []store.OwnRetentionQueue
 }
@@ -112,7 +112,7 @@ func (noSchedules) DueSchedules(context.Context, string, int) ([]store.Schedule,
 	return nil, time.Hour, nil
 }
 
-// dutiesOn returns the duties that use one store, with a retention and a function that deletes files.
+// dutiesOn returns duties that use one store, with a retention and a function that deletes files.
 func dutiesOn[S interface {
 	Timers
 	Retainer
@@ -125,8 +125,8 @@ func dutiesOn[S interface {
 	}
 }
 
-// runUpkeep calls the function during while Run is active with a store. It returns how many files were
-// deleted, and the error of Run.
+// runUpkeep calls the function during while Run is active on a store. It returns the number of
+// deleted files and the error of Run.
 func runUpkeep(t *testing.T, k *fakeStore, during func()) (purged int, err error) {
 	return runUpkeepWith(t, k, Retention{}, during)
 }
@@ -156,7 +156,7 @@ func runUpkeepWith(t *testing.T, k *fakeStore, r Retention, during func()) (purg
 	return purged, err
 }
 
-// A pass takes place at least every 30 s, however far away the next due time is. So upkeep is at most 30 s
+// Run makes a pass at least every 30 s, even if nothing is due earlier. So upkeep is at most 30 s
 // late after the clock was set or the machine has slept.
 func TestRunPassesEvery30Seconds(t *testing.T) {
 	k := &fakeStore{next: time.Hour}
@@ -168,8 +168,8 @@ func TestRunPassesEvery30Seconds(t *testing.T) {
 	}
 }
 
-// After jobs were enqueued, have ended or were removed, the next pass takes place within 5 s: a
-// user may exceed a limit, and files may have to be removed.
+// After jobs were enqueued, have ended or were removed, the next pass starts within 5 s, because a
+// user may exceed a limit or files may have to be removed.
 func TestChangesStartPassWithin5Seconds(t *testing.T) {
 	k := &fakeStore{next: time.Hour}
 	_, err := runUpkeep(t, k, func() {
@@ -178,19 +178,19 @@ func TestChangesStartPassWithin5Seconds(t *testing.T) {
 		time.Sleep(15 * time.Second)
 	})
 	if err != nil || len(k.promoteCalls) != 2 || k.promoteCalls[1] != 10*time.Second {
-		t.Errorf("asked after %v, %v, want 0 and 10 s", k.promoteCalls, err)
+		t.Errorf("passes after %v, %v, want 0 and 10 s", k.promoteCalls, err)
 	}
 }
 
-// The files of removed jobs are deleted even if the disk is full and nothing can be written.
+// The files of removed jobs are deleted even if the disk is full and the store cannot write.
 func TestFilesAreDeletedOnAFullDisk(t *testing.T) {
 	k := &fakeStore{next: time.Hour, err: queue.ErrNoSpace, refs: make([]string, 7)}
 	if purged, err := runUpkeep(t, k, func() {}); err != nil || purged != 7 {
-		t.Errorf("deleted %d files of 7, %v", purged, err)
+		t.Errorf("deleted %d of 7 files, %v", purged, err)
 	}
 }
 
-// A pass takes place when something is due, and immediately when the store signals it.
+// Run makes a pass when something is due, and immediately when the store signals that.
 func TestRunPassesWhenDue(t *testing.T) {
 	k := &fakeStore{next: 2 * time.Second}
 	_, err := runUpkeep(t, k, func() {
@@ -199,12 +199,12 @@ func TestRunPassesWhenDue(t *testing.T) {
 	})
 	if err != nil || len(k.promoteCalls) != 4 || k.promoteCalls[2] != 4*time.Second ||
 		k.promoteCalls[3] != 4500*time.Millisecond {
-		t.Errorf("asked after %v, %v, want 0, 2, 4 and 4.5 s", k.promoteCalls, err)
+		t.Errorf("passes after %v, %v, want 0, 2, 4 and 4.5 s", k.promoteCalls, err)
 	}
 }
 
-// Retention runs every 5 s, however often Run makes a pass, and immediately after the settings
-// change.
+// Retention runs every 5 s, however often Run makes a pass. It also runs immediately after the
+// settings change.
 func TestRetentionRunsEvery5Seconds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		started := time.Now()
@@ -236,44 +236,45 @@ func TestRetentionRunsEvery5Seconds(t *testing.T) {
 	})
 }
 
-// After a temporary error of the store, Run tries again a second later. After a permanent error, it returns.
+// After a temporary error of the store, Run tries again a second later. After a permanent error,
+// Run returns the error.
 func TestRunRetriesAfterStoreFailure(t *testing.T) {
 	k := &fakeStore{next: time.Hour, err: queue.ErrNoSpace}
 	if _, err := runUpkeep(t, k, func() { time.Sleep(2500 * time.Millisecond) }); err != nil || len(k.promoteCalls) != 3 {
-		t.Errorf("refused: asked after %v, %v", k.promoteCalls, err)
+		t.Errorf("temporary errors: passes after %v, %v", k.promoteCalls, err)
 	}
 	k = &fakeStore{err: queue.ErrOutcomeUnknown}
 	if _, err := runUpkeep(t, k, func() {}); !errors.Is(err, queue.ErrOutcomeUnknown) {
-		t.Errorf("failed: %v", err)
+		t.Errorf("permanent error: Run returned %v", err)
 	}
 }
 
-// Output files that belong to no attempt are deleted in steps without a pause. Then the store removes them
-// from its list.
+// Output files that belong to no attempt are deleted in steps without pauses. The store then
+// removes them from its list.
 func TestGarbageIsDeleted(t *testing.T) {
 	k := &fakeStore{next: time.Hour, refs: make([]string, 2*sweepStep+7)}
 	purged, err := runUpkeep(t, k, func() {})
 	if err != nil || purged != 2*sweepStep+7 || len(k.refs) != 0 {
-		t.Errorf("%d were purged, %d remain, %v", purged, len(k.refs), err)
+		t.Errorf("%d files were deleted, %d remain in the list, %v", purged, len(k.refs), err)
 	}
 }
 
-// Output files that cannot be deleted stay in the store's list until they can be deleted.
+// Output files that cannot be deleted stay in the list of the store until they are deleted.
 func TestGarbageIsKeptUntilItIsDeleted(t *testing.T) {
 	k := &fakeStore{next: time.Hour, refs: []string{"1-1", "2-1"}, failingPurges: 2}
 	purged, err := runUpkeep(t, k, func() { time.Sleep(50 * time.Second) })
 	if err != nil || purged != 0 || len(k.refs) != 2 {
-		t.Errorf("while deletion fails: %d were purged, %d remain, %v", purged, len(k.refs), err)
+		t.Errorf("while deletion fails: %d files were deleted, %d remain in the list, %v", purged, len(k.refs), err)
 	}
 	k.failingPurges = 1
 	purged, err = runUpkeep(t, k, func() { time.Sleep(35 * time.Second) })
 	if err != nil || purged != 2 || len(k.refs) != 0 {
-		t.Errorf("afterwards: %d were purged, %d remain, %v", purged, len(k.refs), err)
+		t.Errorf("after deletion works again: %d files were deleted, %d remain in the list, %v", purged, len(k.refs), err)
 	}
 }
 
-// Retention removes objects in steps without a pause: jobs that are too old, jobs that are too many, and
-// events that are either.
+// Retention removes objects in steps without pauses: jobs and events beyond their maximum age, and
+// jobs and events beyond their maximum number.
 func TestRetentionWorksInSteps(t *testing.T) {
 	k := &fakeStore{next: time.Hour}
 	k.ended[queue.Completed], k.ended[queue.Dead] = 2*retainStep+1, 5
@@ -282,19 +283,19 @@ func TestRetentionWorksInSteps(t *testing.T) {
 	want := []string{"[completed] 100 older than 1h0m0s", "[completed] 100 older than 1h0m0s",
 		"[completed] 1 older than 1h0m0s"}
 	if err != nil || !slices.Equal(k.removals, want) || k.trimmed[0] != "1m0s 9" || k.trimmed[1] != "outputs 8" {
-		t.Errorf("by age: %q, events %q, %v", k.removals, k.trimmed, err)
+		t.Errorf("retention by age: removals %q, trims %q, %v", k.removals, k.trimmed, err)
 	}
 	k = &fakeStore{next: time.Hour}
 	k.ended[queue.Completed], k.ended[queue.Cancelled] = 150, 30
 	_, err = runUpkeepWith(t, k, Retention{MaxJobs: 50}, func() {})
 	want = []string{"[completed cancelled] 100 older than 0s", "[completed cancelled] 30 older than 0s"}
 	if err != nil || !slices.Equal(k.removals, want) {
-		t.Errorf("by number: %q, %v", k.removals, err)
+		t.Errorf("retention by number: removals %q, %v", k.removals, err)
 	}
 }
 
-// If a queue has its own retention, that applies to its jobs. For each value that it does not set, the
-// general retention applies.
+// The retention of a queue applies to the jobs of the queue. The general retention applies to each
+// value that the queue does not set.
 func TestQueueRetentionIsApplied(t *testing.T) {
 	k := &fakeStore{next: time.Hour, keepingQueues: []store.OwnRetentionQueue{{Name: "bulk", Jobs: 6, Outputs: 10},
 		{Name: "full", Jobs: 5, Outputs: 9}, {Name: "left", Jobs: 9, Outputs: 99}}}
@@ -314,15 +315,15 @@ func TestQueueRetentionIsApplied(t *testing.T) {
 	trims := []string{"jobs of bulk 5", "outputs of bulk 9"}
 	if err != nil || !slices.Equal(k.removals, want) || len(k.trimmed) < len(trims) ||
 		!slices.Equal(k.trimmed[:len(trims)], trims) {
-		t.Errorf("got %q, %q, %v", k.removals, k.trimmed, err)
+		t.Errorf("got removals %q, trims %q, %v", k.removals, k.trimmed, err)
 	}
 }
 
-// quotaStore is a store whose only expired objects are the bytes of users.
+// quotaStore is a store in which only the bytes of users exceed a limit.
 type quotaStore struct {
 	Retainer
 	bytes map[int]int64 // by uid
-	steps int           // how many calls of TrimUser report that there is more to remove
+	steps int           // number of TrimUser calls that report that more can be removed
 }
 
 func (q *quotaStore) Now() queue.Millis { return 0 }
@@ -347,8 +348,8 @@ func (q *quotaStore) TrimUser(_ context.Context, uid int, keep int64) (bool, err
 	return q.steps >= 0, nil
 }
 
-// Retention trims only users with more bytes than their limit. It has more to do while the store
-// reports so for any of them. Without a limit, it trims no user.
+// Retention trims only users whose jobs hold more bytes than the limit. It reports more work while
+// the store does so for any of these users. Without a limit, it trims no user.
 func TestRetentionTrimsUsersOverTheirLimit(t *testing.T) {
 	s := &quotaStore{bytes: map[int]int64{1: 10, 2: 99, 3: 11}, steps: 1}
 	if more, err := retain(t.Context(), s, Retention{}); more || err != nil || s.bytes[2] != 99 {

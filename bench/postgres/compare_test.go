@@ -17,10 +17,11 @@ import (
 	"github.com/queuectl/queuectl/test/pgserver"
 )
 
-// program is a queue to measure: the command of a node, and the command that fills the queue.
+// program is a queue to measure. It consists of the command of a node and the command that fills
+// the queue.
 type program struct {
 	name string
-	node []string // command of a node; nil means this test program, with name as its role
+	node []string // command of a node; nil means this test program in the role name
 	fill []string
 }
 
@@ -43,7 +44,7 @@ func (p program) command(fill bool, url, name string) *exec.Cmd {
 		argv = []string{self}
 	}
 	cmd := exec.Command(argv[0], argv[1:]...)
-	cmd.Env = append(os.Environ(), "GOGC=400", // the service runs with the same value
+	cmd.Env = append(os.Environ(), "GOGC=400", // the service runs with this value too
 		roleVariable+"="+role, urlVariable+"="+url, nameVariable+"="+name, blockVariable+"="+strconv.Itoa(block))
 	cmd.Stderr = os.Stderr
 	return cmd
@@ -66,12 +67,12 @@ func (p program) start(t *testing.T, url, name string) (cmd *exec.Cmd, in io.Wri
 	}
 	if lines = bufio.NewScanner(out); !lines.Scan() || lines.Text() != "ready" {
 		cmd.Process.Kill()
-		t.Fatalf("%s says %q", p.name, lines.Text())
+		t.Fatalf("%s printed %q, want ready", p.name, lines.Text())
 	}
 	return cmd, in, lines
 }
 
-// drain lets a number of nodes empty a queue, and returns how long that took.
+// drain lets a number of nodes empty a queue and returns how long that took.
 func (p program) drain(t *testing.T, url string, nodes, jobs int) time.Duration {
 	t.Helper()
 	var mu sync.Mutex
@@ -87,7 +88,7 @@ func (p program) drain(t *testing.T, url string, nodes, jobs int) time.Duration 
 			for lines.Scan() {
 				n, err := strconv.Atoi(lines.Text())
 				if err != nil {
-					t.Errorf("%s says %q", p.name, lines.Text())
+					t.Errorf("%s printed %q, want a number", p.name, lines.Text())
 					continue
 				}
 				mu.Lock()
@@ -116,8 +117,8 @@ func (p program) drain(t *testing.T, url string, nodes, jobs int) time.Duration 
 	return last.Sub(began)
 }
 
-// TestCompareWithOthers lets one, two and four nodes empty each queue, in turns, on a server that stores
-// durably.
+// TestCompareWithOthers measures each queue with one, two and four nodes that empty it. The queues
+// take turns on the same server, which stores durably.
 func TestCompareWithOthers(t *testing.T) {
 	jobs, rounds := count("QUEUECTL_BENCH_JOBS", 60_000), count("QUEUECTL_BENCH_ROUNDS", 1)
 	server := pgserver.New(t, "max_connections=200", "shared_buffers=512MB", "max_wal_size=4GB")
@@ -128,7 +129,7 @@ func TestCompareWithOthers(t *testing.T) {
 	for round := range rounds {
 		for _, nodes := range nodesOf() {
 			for i := range programs {
-				p := programs[(i+round)%len(programs)] // each round begins with another program
+				p := programs[(i+round)%len(programs)] // each round begins with a different program
 				if only != "" && !slices.Contains(strings.Split(only, ","), p.name) {
 					continue
 				}
@@ -138,7 +139,7 @@ func TestCompareWithOthers(t *testing.T) {
 				pgserver.Query(t, url, "CHECKPOINT")
 				took := p.drain(t, url, nodes, jobs)
 				name := pgserver.Query(t, url, "SELECT current_database()")
-				// Drop the database, because the server may otherwise vacuum it during the next
+				// Drop the database. Otherwise the server may vacuum it during the next
 				// measurement.
 				pgserver.Query(t, admin, "DROP DATABASE "+name+" WITH (FORCE)")
 				key := fmt.Sprintf("%-16s %d nodes", p.name, nodes)
@@ -158,8 +159,8 @@ func TestCompareWithOthers(t *testing.T) {
 	}
 }
 
-// count returns the number that an environment variable holds, or the parameter otherwise if it
-// holds none.
+// count returns the number in an environment variable. It returns the parameter otherwise if the
+// variable contains no number.
 func count(name string, otherwise int) int {
 	if n, err := strconv.Atoi(os.Getenv(name)); err == nil {
 		return n
@@ -167,7 +168,7 @@ func count(name string, otherwise int) int {
 	return otherwise
 }
 
-// nodesOf returns the numbers of nodes to measure.
+// nodesOf returns the numbers of nodes with which to measure.
 func nodesOf() (list []int) {
 	for word := range strings.FieldsSeq(cmp.Or(os.Getenv("QUEUECTL_BENCH_NODES"), "1 2 4")) {
 		n, _ := strconv.Atoi(word)
@@ -176,8 +177,8 @@ func nodesOf() (list []int) {
 	return list
 }
 
-// TestDepth measures how fast a node ends 20,000 jobs, 1,000 at a time. It repeats that with more
-// and more waiting jobs. Before each measurement, the node ends 1,000 other jobs.
+// TestDepth measures how fast a node ends 20,000 jobs, 1,000 at a time, with more and more waiting
+// jobs. Before each measurement, the node ends 1,000 other jobs.
 func TestDepth(t *testing.T) {
 	server := pgserver.New(t, "max_connections=200", "shared_buffers=512MB", "max_wal_size=16GB")
 	defer server.Remove()
@@ -202,12 +203,12 @@ func TestDepth(t *testing.T) {
 		drain(0)
 		rate := float64(jobs) / took.Seconds()
 		best = max(best, rate)
-		t.Logf("of %8d jobs that wait: %.0f jobs/s, 1 / %.2f of the best", rows, rate, best/rate)
+		t.Logf("with %8d waiting jobs: %.0f jobs/s, 1 / %.2f of the best", rows, rate, best/rate)
 	}
 }
 
-// again starts a node. The returned function lets the node end a number of jobs and returns how
-// long that took. If it is called with 0, it ends the node instead.
+// again starts a node and returns a function. The function lets the node end a number of jobs and
+// returns how long that took. With the number 0, it ends the node instead.
 func again(t *testing.T, url string) func(jobs int) time.Duration {
 	t.Helper()
 	cmd, in, lines := program{name: "queuectl-again"}.start(t, url, "")
@@ -227,7 +228,7 @@ func again(t *testing.T, url string) func(jobs int) time.Duration {
 		}
 		us, err := strconv.Atoi(lines.Text())
 		if err != nil {
-			t.Fatalf("the node says %q", lines.Text())
+			t.Fatalf("the node printed %q", lines.Text())
 		}
 		return time.Duration(us) * time.Microsecond
 	}
@@ -240,7 +241,8 @@ func fill(t *testing.T, p program, url string, jobs int) {
 	}
 }
 
-// multiply copies the row of the first job until there are rows jobs, as if all had been enqueued.
+// multiply copies the row of the first job until the table has rows jobs, as if all had been
+// enqueued.
 func multiply(t *testing.T, url string, rows int) {
 	t.Helper()
 	columns := pgserver.Query(
@@ -256,8 +258,8 @@ func multiply(t *testing.T, url string, rows int) {
 	pgserver.Query(t, url, "CHECKPOINT")
 }
 
-// TestWakeUp measures the time from an enqueue on one node to the claim on another node that waits for
-// a job.
+// TestWakeUp measures the time from an enqueue on one node to the claim on another node that is
+// waiting for a job.
 func TestWakeUp(t *testing.T) {
 	server := pgserver.New(t)
 	defer server.Remove()
@@ -281,7 +283,7 @@ func TestWakeUp(t *testing.T) {
 			}
 			begun <- time.Now()
 		}()
-		// After this time, b waits for a job, and both nodes know all earlier changes.
+		// After this time, node b waits for a job, and both nodes know all earlier changes.
 		time.Sleep(20 * time.Millisecond)
 		before := time.Now()
 		if err := enqueue(t.Context(), a, 1); err != nil {

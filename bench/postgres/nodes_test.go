@@ -21,7 +21,7 @@ import (
 	"github.com/queuectl/queuectl/store/sql"
 )
 
-// These environment variables turn this test program into a node and set what the node does.
+// These environment variables make this test program a node and configure the node.
 const (
 	roleVariable = "QUEUECTL_BENCH_ROLE"
 	urlVariable  = "QUEUECTL_BENCH_URL"
@@ -41,9 +41,9 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// roles maps the value of roleVariable to what a process of this program then does. A node prints
-// that it is ready and begins when it gets a line. Every few milliseconds, it prints how many jobs
-// have ended and are stored in the database. A node runs until it is killed.
+// roles maps each value of roleVariable to the function that a process in that role runs. A node
+// prints "ready" and begins when it reads a line. Every few milliseconds, it prints how many jobs
+// have ended and are stored in the database. It runs until it is killed.
 var roles = map[string]func(ctx context.Context, url string) error{
 	"queuectl": queuectlNode, "queuectl-fill": queuectlFill, "queuectl-again": queuectlAgain,
 	"river": riverNode, "river-fill": riverFill,
@@ -66,14 +66,14 @@ func printProgress(done *atomic.Int64) {
 	}
 }
 
-// size returns the number of jobs to fill the queue with.
+// size returns the number of jobs with which to fill the queue.
 func size() int {
 	n, _ := strconv.Atoi(os.Getenv(nameVariable))
 	return n
 }
 
-// block is how many jobs a node takes with one request. The nodes of graphile-worker and pg-boss
-// take the same number, those of River twice as many.
+// block is the number of jobs that a node claims with one request. The nodes of graphile-worker and
+// pg-boss claim the same number, and those of River twice as many.
 var block = count(blockVariable, 1000)
 
 func open(ctx context.Context, url, name string) (*sql.Server, error) {
@@ -112,8 +112,8 @@ func enqueue(ctx context.Context, s *sql.Server, n int) error {
 	return err
 }
 
-// queuectlNode takes jobs and ends them until it is killed, like a service whose jobs take no time. For
-// each job, it stores that the job has run, with its attempt and an event.
+// queuectlNode claims jobs and ends them until it is killed, like a service whose jobs take no
+// time. It stores the attempt and an event of each job.
 func queuectlNode(ctx context.Context, url string) error {
 	s, err := open(ctx, url, "node"+os.Getenv(nameVariable))
 	if err != nil {
@@ -125,8 +125,8 @@ func queuectlNode(ctx context.Context, url string) error {
 	return drain(ctx, s, &done, math.MaxInt)
 }
 
-// queuectlAgain is a node that ends as many jobs as each line of its input requests. It then prints how
-// long that took, in microseconds.
+// queuectlAgain is a node that reads numbers, one per line. For each number, it ends as many jobs
+// and prints how long that took, in microseconds.
 func queuectlAgain(ctx context.Context, url string) error {
 	s, err := open(ctx, url, "again")
 	if err != nil {
@@ -147,7 +147,7 @@ func queuectlAgain(ctx context.Context, url string) error {
 	return s.Close()
 }
 
-// drain takes jobs and ends them until the number of ended jobs has reached the parameter most.
+// drain claims jobs and ends them until most jobs have ended.
 func drain(ctx context.Context, s *sql.Server, done *atomic.Int64, most int) error {
 	report, left := store.Report{}, most
 	for {
@@ -219,7 +219,7 @@ func riverFill(ctx context.Context, url string) error {
 }
 
 // riverNode is a client of River with the settings of River's own benchmark. It polls for jobs as
-// often as it can. With each request it takes as many jobs as it has workers.
+// often as possible. Each request claims as many jobs as the client has workers.
 func riverNode(ctx context.Context, url string) error {
 	pool, err := pgxpool.New(ctx, url)
 	if err != nil {

@@ -1,7 +1,8 @@
-// Package skip skips tests that a machine cannot run, or that take too long for a short run. No other code
-// skips a test. Each call gives a reason of two parts, separated by a semicolon: why the test is skipped, and
-// what covers its promise instead. TestSkipsHaveReasons in the root of the repository holds that. In the
-// output of go test -v, each reason follows the word "skipped:", so that a run can count the skips by reason.
+// Package skip skips tests that a machine cannot run, or that take too long for a short run. All
+// skips in the repository use this package. Each call gives a reason of two parts, separated by a
+// semicolon: why the test is skipped, and what covers its promise instead. TestSkipsHaveReasons in
+// the root of the repository checks that. In the output of go test -v, each reason follows the word
+// "skipped:", so that a script can count the skips by reason.
 package skip
 
 import (
@@ -12,8 +13,8 @@ import (
 	"testing"
 )
 
-// requireVariable names the variable that lists, separated by commas, what this machine has: if a test lacks
-// one of these requirements, it fails.
+// requireVariable is the environment variable with the requirements that this machine must fulfil,
+// separated by commas. A test that lacks one of them fails instead of being skipped.
 const requireVariable = "QUEUECTL_REQUIRE"
 
 // Missing ends a test because this machine lacks a requirement, such as "root" or the name of a program. The
@@ -45,7 +46,8 @@ func UnlessProgram(t testing.TB, name, reason string) string {
 	return path
 }
 
-// Long skips a test in short mode (go test -short), which make test uses. make test-long runs all tests.
+// Long skips a test in short mode (go test -short). make test uses short mode. make test-long runs
+// all tests.
 func Long(t testing.TB, reason string) {
 	t.Helper()
 	if testing.Short() {

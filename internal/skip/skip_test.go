@@ -24,8 +24,8 @@ func (r *recorder) Fatalf(format string, args ...any) {
 	runtime.Goexit()
 }
 
-// A missing requirement skips a test on a machine that may lack it, and fails the test on a machine that has to
-// have it.
+// A missing requirement skips a test, unless QUEUECTL_REQUIRE lists the requirement. In that case
+// it fails the test.
 func TestRequiredIsNotSkipped(t *testing.T) {
 	end := func(required string) *recorder {
 		t.Setenv(requireVariable, required)

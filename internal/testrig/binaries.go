@@ -15,21 +15,22 @@ import (
 	"testing"
 )
 
-// binaries holds the paths of the built programs by build tag. The tag "" is the program as shipped; the tag
-// "failpoint" adds failpoints.
+// binaries contains the paths of the built programs by build tag. The tag "" means the program as
+// shipped. The tag "failpoint" adds failpoints.
 var binaries struct {
 	sync.Mutex
 	dir  string
 	path map[string]string
 }
 
-// lockedVariable names the variable that is set in the children of a test binary that holds the lock of Main, so
-// that a test may run its own binary again.
+// lockedVariable is an environment variable that is set in the children of a test binary that holds
+// the lock of Main. With it, a test can run its own binary again without waiting for the lock.
 const lockedVariable = "QUEUECTL_TEST_LOCKED"
 
-// Main is the TestMain of a package. If the environment sets one of the variables in roles, this process is a
-// helper of a test: it runs the function of that role and exits with its result. Only one package of tests
-// that call Main runs at a time, because its services, clients and jobs fill the machine.
+// Main is the TestMain of a package. If the environment sets one of the variables in roles, this
+// process is a helper of a test: it runs the function of that role and exits with its result. Only
+// one package of tests that call Main runs at a time, because the services, clients and jobs of one
+// package fully use the machine.
 func Main(m *testing.M, roles map[string]func() int) {
 	for variable, run := range roles {
 		if os.Getenv(variable) != "" {
@@ -37,8 +38,8 @@ func Main(m *testing.M, roles map[string]func() int) {
 		}
 	}
 	flag.Parse()
-	// Most tests spend most of their time waiting for other processes, so more of them run in
-	// parallel.
+	// Tests mostly wait for other processes, so run more tests in parallel than the machine has
+	// processors.
 	if parallel := flag.Lookup("test.parallel"); parallel.Value.String() == parallel.DefValue {
 		flag.Set("test.parallel", strconv.Itoa(3*runtime.GOMAXPROCS(0)))
 	}
@@ -47,7 +48,7 @@ func Main(m *testing.M, roles map[string]func() int) {
 		if err != nil {
 			panic(err)
 		}
-		defer unlock() // in case of a panic; otherwise the lock ends with the process
+		defer unlock() // needed only after a panic; otherwise the lock ends with the process
 		os.Setenv(lockedVariable, "1")
 	}
 	code := m.Run()
@@ -57,7 +58,7 @@ func Main(m *testing.M, roles map[string]func() int) {
 	os.Exit(code)
 }
 
-// Root returns the path of the repository, "" if the tests run without the sources.
+// Root returns the path of the repository. It returns "" if the tests run without the sources.
 func Root() string {
 	dir, err := os.Getwd()
 	if err != nil {
@@ -88,7 +89,7 @@ func lock(name string) (unlock func(), err error) {
 	return func() { f.Close() }, awaitLock(f)
 }
 
-// cacheDir returns the directory that all packages of tests of this checkout share.
+// cacheDir returns the directory that all test packages of this checkout share.
 func cacheDir() (string, error) {
 	base, err := os.UserCacheDir()
 	if err != nil {
@@ -99,11 +100,11 @@ func cacheDir() (string, error) {
 	return dir, os.MkdirAll(dir, 0o700)
 }
 
-// Binary returns the path of the program that is built with the given build tag. With the tag "", that is the
-// program as shipped.
+// Binary returns the path of the program that is built with the given build tag. With the tag "",
+// that is the program as shipped.
 //
-// All packages build into the same directory, where the go command links a program only if it has changed.
-// Each package copies the program from there, because a later run may replace it.
+// All packages build into the same directory, where the go command links a program only if it has
+// changed. Each package copies the program from there, because a later run may replace it.
 func Binary(t testing.TB, tag string) string {
 	t.Helper()
 	binaries.Lock()
@@ -111,7 +112,7 @@ func Binary(t testing.TB, tag string) string {
 	if p := binaries.path[tag]; p != "" {
 		return p
 	}
-	// The programs were built elsewhere, so this machine needs no Go.
+	// QUEUECTL_TEST_BIN names a directory with built programs, so this machine needs no Go.
 	if dir := os.Getenv("QUEUECTL_TEST_BIN"); dir != "" {
 		return filepath.Join(dir, "plain"+tag, Programs[0])
 	}

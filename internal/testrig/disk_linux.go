@@ -13,9 +13,9 @@ import (
 	"github.com/queuectl/queuectl/internal/skip"
 )
 
-// diskRole names the environment variable that makes this test binary the server of a disk. Its value is the
-// directory where the server mounts the disk. The server is a separate process, because a process that used
-// the files it serves would wait for itself.
+// diskRole is the environment variable that makes this test binary the server of a disk. Its value
+// is the directory in which the server mounts the disk. The server is a separate process, because a
+// process that uses files that it serves itself would wait for itself.
 const diskRole = "QUEUECTL_TEST_DISK"
 
 // DiskServer is the role of a test binary that serves a disk.
@@ -24,20 +24,20 @@ var DiskServer = map[string]func() int{diskRole: func() int {
 	return 1
 }}
 
-// Disk is a served disk from the client's side: an ext4 file system on a loop device on the served
-// file disk.img.
+// Disk is a disk for tests: an ext4 file system on a loop device. The loop device uses the file
+// disk.img, which a FUSE server serves.
 type Disk struct {
 	testing.TB
-	dir            string // base directory; contains the directories fuse (served), disk and cut (mount points)
+	dir            string // base directory with the subdirectories fuse (served files), disk and cut (mount points)
 	WriteLog       *os.File
 	InitialContent []byte // initial content of the disk
 	server         *exec.Cmd
 	ended          chan error
-	connection     string // number of the FUSE connection, needed to abort it
+	connection     string // number of the FUSE connection, which Abort needs
 }
 
-// NewDisk makes and serves a disk of the given size in MiB. With size 0 it serves only the stuck
-// file.
+// NewDisk creates and serves a disk of the given size in MiB. With size 0 it serves only the stuck
+// file, on which every read hangs.
 func NewDisk(t testing.TB, mib int64) *Disk {
 	t.Helper()
 	dir, err := os.MkdirTemp(shm(), "qd")
@@ -62,7 +62,7 @@ func NewDisk(t testing.TB, mib int64) *Disk {
 	return d
 }
 
-// shm returns the directory for files in memory, "" if the system has none.
+// shm returns a directory for files in memory. It returns "" if the system has none.
 func shm() string {
 	if info, err := os.Stat("/dev/shm"); err == nil && info.IsDir() {
 		return "/dev/shm"
@@ -70,7 +70,7 @@ func shm() string {
 	return ""
 }
 
-// makeImage makes an image with an empty ext4 file system, or an empty file if mib is 0.
+// makeImage creates an image with an empty ext4 file system, or an empty file if mib is 0.
 func makeImage(t testing.TB, path string, mib int64, options ...string) {
 	t.Helper()
 	if err := os.WriteFile(path, nil, 0o600); err != nil {
@@ -113,7 +113,7 @@ func (d *Disk) serve() {
 	d.server = exec.Command(self)
 	d.server.Env = append(os.Environ(), diskRole+"="+d.Path("fuse"))
 	d.server.ExtraFiles, d.server.Stdout, d.server.Stderr = []*os.File{image, d.WriteLog}, stderr, stderr
-	// The server ends when its standard input is closed, at the latest when this process ends.
+	// The server ends when its standard input is closed, and at the latest when this process ends.
 	if _, err = d.server.StdinPipe(); err == nil {
 		err = d.server.Start()
 	}
@@ -129,8 +129,8 @@ func (d *Disk) serve() {
 	}
 }
 
-// mountNumber returns the minor device number of the mount at path, "" if nothing is mounted
-// there. It does not access the mount.
+// mountNumber returns the minor device number of the mount at path. It returns "" if nothing is
+// mounted there. It does not access the mounted file system.
 func mountNumber(path string) string {
 	raw, _ := os.ReadFile("/proc/self/mountinfo")
 	for line := range strings.Lines(string(raw)) {
@@ -142,8 +142,9 @@ func mountNumber(path string) string {
 	return ""
 }
 
-// Abort ends the server and thereby the FUSE connection, so processes that wait for a reply get an error. If
-// the kernel exposes the connection in a file system, abort also aborts it there, in case the server hangs.
+// Abort ends the server. That ends the FUSE connection, so processes that wait for a reply get an
+// error. If the kernel exposes the connection in a file system, Abort also aborts it there, in case
+// the server hangs.
 func (d *Disk) Abort() {
 	d.server.Process.Kill()
 	os.WriteFile("/sys/fs/fuse/connections/"+d.connection+"/abort", []byte("1"), 0)
@@ -167,7 +168,7 @@ func (d *Disk) Close() {
 	d.server = nil
 }
 
-// Unmount unmounts a directory, waiting until no process uses it.
+// Unmount unmounts a directory. It waits until no process uses the mount.
 func Unmount(dir string) error {
 	err := syscall.Unmount(dir, 0)
 	for deadline := time.Now().Add(10 * time.Second); err == syscall.EBUSY; err = syscall.Unmount(dir, 0) {
@@ -179,7 +180,7 @@ func Unmount(dir string) error {
 	return err
 }
 
-// NeedsDisks skips the test where disks cannot be made.
+// NeedsDisks skips the test if this machine cannot create disks.
 func NeedsDisks(t testing.TB, devices ...string) {
 	t.Helper()
 	skip.UnlessRoot(t, "needs root to mount a disk; .ci/run runs it as root")

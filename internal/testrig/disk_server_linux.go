@@ -12,14 +12,15 @@ import (
 	"github.com/hanwen/go-fuse/v2/fuse"
 )
 
-// FUSE node ids of the served directory.
+// These constants are the FUSE node ids of the served files.
 const (
-	imageNode = 2 // disk.img: the content of the disk
-	stuckNode = 3 // stuck: a file on which every read hangs
+	imageNode = 2 // disk.img, the content of the disk
+	stuckNode = 3 // stuck, a file on which every read hangs
 )
 
-// exportedDir is the directory that the disk's server exports. It logs every write and every flush
-// before it replies. Each log record has an offset, a size and the bytes. A flush has the size 0.
+// exportedDir is the directory that the server of a disk exports. It logs every write and every
+// flush before it replies. Each log record consists of an offset, a size and the bytes. A flush has
+// the size 0.
 type exportedDir struct {
 	fuse.RawFileSystem
 
@@ -28,7 +29,8 @@ type exportedDir struct {
 	log     *os.File // guarded by mu
 }
 
-// serveDisk serves the disk until the process is ended or its parent is gone. It returns only an error.
+// serveDisk serves the disk until this process is killed or its parent ends. It returns only if it
+// fails.
 func serveDisk(dir string) error {
 	image, err := io.ReadAll(os.NewFile(3, "image"))
 	if err != nil {
@@ -46,13 +48,14 @@ func serveDisk(dir string) error {
 		os.Exit(1)
 	}()
 	server.Serve()
-	// Wait until the parent kills this process, or until the goroutine above sees that the parent is gone.
+	// Wait until the parent kills this process, or until the goroutine above detects the end of the
+	// parent.
 	select {}
 }
 
-// cleanUpOrphan cleans up if the parent process has died. It ends the services, unmounts the disks with their
-// loop devices, and removes the files. The FUSE connection closes when this process exits. That also ends all
-// processes that wait for a reply of this server.
+// cleanUpOrphan cleans up after the parent process has died. It ends the services, unmounts the
+// disks with their loop devices, and removes the files. When this process exits, the FUSE
+// connection closes, and all processes that wait for a reply of this server end.
 func cleanUpOrphan(mountDir string) {
 	time.AfterFunc(10*time.Second, func() { os.Exit(1) })
 	dir := filepath.Dir(mountDir)
@@ -103,8 +106,8 @@ func (s *exportedDir) SetAttr(_ <-chan struct{}, in *fuse.SetAttrIn, out *fuse.A
 	return s.attr(in.NodeId, &out.Attr)
 }
 
-// Open implements fuse.RawFileSystem. A read of the stuck file uses direct I/O, so the reader
-// waits for the reply and not for a page of the cache. No signal ends that wait.
+// Open implements fuse.RawFileSystem. A read of the stuck file uses direct I/O, so the reader waits
+// for the reply instead of a page of the cache. No signal interrupts that wait.
 func (s *exportedDir) Open(_ <-chan struct{}, in *fuse.OpenIn, out *fuse.OpenOut) fuse.Status {
 	if in.NodeId == stuckNode {
 		out.OpenFlags = fuse.FOPEN_DIRECT_IO
@@ -112,8 +115,8 @@ func (s *exportedDir) Open(_ <-chan struct{}, in *fuse.OpenIn, out *fuse.OpenOut
 	return fuse.OK
 }
 
-// Flush implements fuse.RawFileSystem. It is called when a descriptor is closed and does not flush
-// data.
+// Flush implements fuse.RawFileSystem. The kernel calls it when a descriptor is closed. It does not
+// flush data.
 func (s *exportedDir) Flush(<-chan struct{}, *fuse.FlushIn) fuse.Status { return fuse.OK }
 
 // Read implements fuse.RawFileSystem.

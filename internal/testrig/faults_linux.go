@@ -24,7 +24,7 @@ func CPUTicks(t *testing.T, pid int) int {
 	return user + system
 }
 
-// InjectFault attaches strace with an injected fault to the service until the caller calls stop.
+// InjectFault attaches strace to the service and injects a fault until the caller calls stop.
 func (q *Queue) InjectFault(options ...string) (stop func()) {
 	q.Helper()
 	args := append([]string{"-f", "-p", fmt.Sprint(q.Cmd.Process.Pid), "-o", os.DevNull}, options...)
@@ -45,7 +45,8 @@ func (q *Queue) InjectFault(options ...string) (stop func()) {
 	}
 }
 
-// Mount puts the queue's directory on a separate disk, made with the given mkfs options.
+// Mount puts the queue's directory on a separate disk that is created with the given options of
+// mkfs.
 func (q *Queue) Mount(size string, options ...string) string {
 	q.Helper()
 	image, disk := filepath.Join(q.Dir, "disk.img"), filepath.Join(q.Dir, "disk")
@@ -63,7 +64,7 @@ func (q *Queue) Mount(size string, options ...string) string {
 	q.Cleanup(func() {
 		q.Kill()
 		q.KillRunners()
-		if err := Unmount(disk); err != nil && err != syscall.EINVAL { // EINVAL means that it is not mounted
+		if err := Unmount(disk); err != nil && err != syscall.EINVAL { // EINVAL means that the disk is not mounted
 			q.Error(err)
 			syscall.Unmount(disk, syscall.MNT_DETACH)
 		}
@@ -72,7 +73,8 @@ func (q *Queue) Mount(size string, options ...string) string {
 	return disk
 }
 
-// ResidentMemory returns the resident memory of a process in bytes, 0 if the process does not exist.
+// ResidentMemory returns the resident memory of a process in bytes. It returns 0 if the process
+// does not exist.
 func ResidentMemory(pid int) (bytes int64) {
 	raw, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	for line := range strings.Lines(string(raw)) {

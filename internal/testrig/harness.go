@@ -22,8 +22,9 @@ import (
 // Programs are the file names of the client and of the service.
 var Programs = []string{"queuectl" + Extension, "queuectld" + Extension}
 
-// Install copies both programs into a directory, as a package does, and returns the path of queuectl there.
-// The parameter from is the path of the queuectl to copy. Processes that run an old copy continue.
+// Install copies both programs into a directory, as a package does, and returns the path of
+// queuectl there. The parameter from is the path of the queuectl to copy. Processes that run an old
+// copy continue to run.
 func Install(t testing.TB, from, dir string) string {
 	t.Helper()
 	for _, name := range Programs {
@@ -32,13 +33,13 @@ func Install(t testing.TB, from, dir string) string {
 	return filepath.Join(dir, Programs[0])
 }
 
-// Queue is a state directory with a service that tests can kill and restart.
+// Queue is a state directory and its service, which tests can kill and restart.
 type Queue struct {
 	testing.TB
 	osSpecific
 	Bin        string
 	Dir        string   // state directory, with slashes, so that a shell reads it unchanged
-	Env        []string // variables of the service in addition to those that the function Environment returns
+	Env        []string // variables of the service in addition to those of the function Environment
 	Store      string   // URL of the PostgreSQL database with the queue; "" means a SQLite database in dir
 	Cmd        *exec.Cmd
 	ServiceLog *LockedBuffer
@@ -62,8 +63,8 @@ func (l *LockedBuffer) String() string {
 	return l.b.String()
 }
 
-// NewQueue creates a state directory; start starts a service on it. When the test ends, all
-// processes of the queue are ended.
+// NewQueue creates a state directory without a service. Start starts a service on it. At the end of
+// the test, all processes of the queue are ended.
 func NewQueue(t testing.TB, tag string) *Queue {
 	t.Helper()
 	dir, err := tempDir()
@@ -100,7 +101,7 @@ func (q *Queue) TryStart(args ...string) error {
 		return err
 	}
 	defer stderr.Close()
-	cmd.Stderr = stderr // stderr is a file, because a runner keeps it open after the service is killed
+	cmd.Stderr = stderr // use a file, because a runner keeps stderr open after the service is killed
 	if err := StartCommand(cmd); err != nil {
 		return err
 	}
@@ -117,7 +118,7 @@ func (q *Queue) TryStart(args ...string) error {
 		case err := <-ended:
 			q.ServiceLog.Write(text)
 			ended <- err
-			return fmt.Errorf("it ended: %w", errors.Join(err, errors.New(string(text))))
+			return fmt.Errorf("the service ended: %w", errors.Join(err, errors.New(string(text))))
 		default:
 		}
 	}
@@ -134,7 +135,7 @@ func (q *Queue) Kill() {
 	q.Cmd = nil
 }
 
-// Stop stops the service in the regular way and returns its exit code.
+// Stop stops the service regularly and returns its exit code.
 func (q *Queue) Stop() int {
 	q.Helper()
 	q.RequestStop()
@@ -149,7 +150,7 @@ func (q *Queue) Stop() int {
 }
 
 // RunnerPids returns the pids of the queue's live runners. The name of a runner's directory begins
-// with its pid.
+// with the pid.
 func (q *Queue) RunnerPids() (pids []int) {
 	dir := q.RunnerDir()
 	entries, _ := filepath.Glob(dir + "/*.*")
@@ -163,8 +164,8 @@ func (q *Queue) RunnerPids() (pids []int) {
 	return pids
 }
 
-// KillRunners kills the runners and waits for their end. Their jobs survive unless the system ends
-// them with their runner.
+// KillRunners kills the runners and waits for their end. On some systems the jobs of a killed
+// runner survive, see TreesOutliveRunners.
 func (q *Queue) KillRunners() {
 	q.endRunners(Kill, 5*time.Second)
 }
@@ -182,7 +183,8 @@ func (q *Queue) endRunners(end func(pid int), timeout time.Duration) bool {
 	return true
 }
 
-// EndProcesses ends all processes of the queue. A runner that ends on request also ends its jobs.
+// EndProcesses ends all processes of the queue. It lets runners end themselves, so that they also
+// end their jobs.
 func (q *Queue) EndProcesses() {
 	q.Kill()
 	if !q.endRunners(terminateRunner, 5*time.Second) {
@@ -302,7 +304,7 @@ type WireMessage struct {
 	} `json:"error"`
 }
 
-// ReadMessage reads one line. An error means that the connection ended.
+// ReadMessage reads one line. An error means that the connection has ended.
 func (w *Wire) ReadMessage() (a WireMessage, err error) {
 	w.SetReadDeadline(time.Now().Add(20 * time.Second))
 	line, err := w.Reader.ReadBytes('\n')

@@ -19,44 +19,46 @@ import (
 
 const (
 	Extension      = "" // suffix of executable files
-	ExitCodeEnded  = -1 // the exit code of a job that was ended; -1 means that it has no exit code
+	ExitCodeEnded  = -1 // exit code of a job that was ended; -1 means that the job has no exit code
 	NetworkFinding = "is on NFS"
 	SocketName     = "queuectl.sock"
-	MkdirCommand   = "mkdir -p" // the command with which messages advise to create a directory
+	MkdirCommand   = "mkdir -p" // command that messages recommend to create a directory
 
-	// On systems where starting a process is slow, tests divide their number of jobs by JobDivisor and
-	// multiply their timeouts by TimeoutFactor.
+	// Starting a process is slow on some systems. There, tests divide their number of jobs by
+	// JobDivisor and multiply their timeouts by TimeoutFactor.
 	JobDivisor, TimeoutFactor = 1, 1
 
 	TreesOutliveRunners = true
 	HasTerminals        = true  // the service can give jobs a terminal
-	StopIsAnEvent       = false // a stop is requested by a signal and not recorded as an event
+	StopIsAnEvent       = false // a stop is requested by a signal, and no audit event records it
 	DataSurvivesClose   = true  // the last data sent on a connection can be read after the peer has closed it
 )
 
-// The main thread runs only the main goroutine. Other threads may change their user (see ConnectAs). If the
-// main thread changed its user, that user could signal the whole process.
+// The main thread runs only the main goroutine, because other threads may change their user (see
+// ConnectAs). If the main thread changed its user, that user could signal the whole process.
 func init() { runtime.LockOSThread() }
 
-// StartCommand starts a command. On Linux it does not retry.
+// StartCommand starts a command. On Linux it does not have to retry.
 func StartCommand(cmd *exec.Cmd) error { return cmd.Start() }
 
-// startFailed returns false, because starting a program does not fail now and then on Linux.
+// startFailed returns false, because on Linux starting a program does not fail occasionally.
 func startFailed(Result) bool { return false }
 
-// osSpecific holds the fields of queue that only this system needs.
+// osSpecific contains the fields of Queue that only this system needs.
 type osSpecific struct {
 	Owner         *syscall.Credential // account of the service; nil means the account of this process
 	controlSocket *os.File            // socket passed to the service; nil if the service creates its socket
 	PageSockets   []*os.File          // sockets passed to the service for the web page
-	// Directory of the runners that root starts; "" if the service starts its own runners.
+	// RootRunnerDir is the directory of the runners that root starts. It is "" if the service
+	// starts its own runners.
 	RootRunnerDir string
-	// Command such as unshare that executes the command of the service; may be empty.
+	// CommandPrefix is a command such as unshare that executes the command of the service. It may
+	// be empty.
 	CommandPrefix []string
 }
 
-// attributes returns the process attributes of the service. Its process group receives no signals
-// from the terminal.
+// attributes returns the process attributes of the service. The service is in its own process
+// group, so the terminal sends it no signals.
 func (h *osSpecific) attributes() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true, Credential: h.Owner}
 }
@@ -74,7 +76,7 @@ func (q *Queue) Serve(args []string) *exec.Cmd {
 	if q.controlSocket != nil {
 		handed, names = append(handed, q.controlSocket), append(names, "queuectl.socket")
 	}
-	if len(handed) > 0 { // pass the sockets in the same way as systemd
+	if len(handed) > 0 { // pass the sockets as systemd does
 		script := fmt.Sprintf(`LISTEN_FDS=%d LISTEN_FDNAMES=%s LISTEN_PID=$$ exec "$0" "$@"`,
 			len(handed), strings.Join(names, ":"))
 		cmd = exec.Command("/bin/sh", append([]string{"-c", script}, argv...)...)
@@ -84,26 +86,26 @@ func (q *Queue) Serve(args []string) *exec.Cmd {
 	return cmd
 }
 
-// ShellCommand returns a shell that runs a line.
+// ShellCommand returns a command that runs a line in a shell.
 func ShellCommand(text string) *exec.Cmd { return exec.Command("/bin/sh", "-c", text) }
 
 // ToolPath returns the command name with which a job starts a standard program, whatever its PATH contains.
 func ToolPath(name string) string { return name }
 
-// TempDir creates a directory that other users cannot access. Its name is short because the length of a
-// socket's path is limited.
+// tempDir creates a directory that other users cannot access. Its name is short, because the length
+// of a socket's path is limited.
 func tempDir() (string, error) { return os.MkdirTemp("", "qt") }
 
-// RequestStop requests that the service stops.
+// RequestStop requests a stop of the service.
 func (q *Queue) RequestStop() { q.Cmd.Process.Signal(syscall.SIGTERM) }
 
 // Kill kills a process.
 func Kill(pid int) { syscall.Kill(pid, syscall.SIGKILL) }
 
-// terminateRunner requests that a runner ends itself and its jobs.
+// terminateRunner requests a runner to end itself and its jobs.
 func terminateRunner(pid int) { syscall.Kill(pid, syscall.SIGTERM) }
 
-// wasKilled reports whether a failpoint of the program killed it.
+// wasKilled reports whether a failpoint killed the program that ended with err.
 func wasKilled(err error) bool {
 	var exit *exec.ExitError
 	if !errors.As(err, &exit) {
@@ -130,24 +132,24 @@ func Listen(dir string) (net.Listener, error) {
 	return net.Listen("unix", filepath.Join(dir, SocketName))
 }
 
-// SocketAddress returns the socket address that jobs get from the service.
+// SocketAddress returns the address of the service that jobs get in their environment.
 func (q *Queue) SocketAddress() string { return q.Path(SocketName) }
 
-// HalfClose closes the sending direction of a connection. It returns false if that is not
-// possible.
+// HalfClose closes the sending direction of a connection. It returns false if the connection does
+// not support that.
 func HalfClose(c net.Conn) bool { return c.(*net.UnixConn).CloseWrite() == nil }
 
-// PrefetchFailpoints names the failpoints that make a service prefetch jobs. PrefetchTag is the build tag of
-// a program with these failpoints. Both are empty here, because on Linux the service prefetches short jobs
-// without them.
+// PrefetchFailpoints contains the failpoints with which a service prefetches jobs. PrefetchTag is
+// the build tag of a program with these failpoints. Both are empty, because on Linux the service
+// prefetches short jobs without them.
 const PrefetchFailpoints, PrefetchTag = "", ""
 
-// runnerHelper occurs in the command line of a runner's helper processes. It matches nothing here, because
-// runners have no helper process on Linux.
+// runnerHelper is a text in the command line of a runner's helper processes. It matches nothing,
+// because runners have no helper processes on Linux.
 const runnerHelper = "\x00"
 
-// LockingCommand returns a shell command with which a job takes a lock. The lock is held until the job's last
-// process has ended.
+// LockingCommand returns a shell command with which a job takes a lock. The lock is released when
+// the job's last process ends.
 func LockingCommand(path string) string { return `exec 9>>"` + path + `"; flock -n 9` }
 
 // IsUnlocked reports whether no process holds the lock on a file.
@@ -161,7 +163,7 @@ func IsUnlocked(t testing.TB, path string) bool {
 	return syscall.Flock(int(f.Fd()), syscall.LOCK_SH|syscall.LOCK_NB) == nil
 }
 
-// IsAlive reports whether a process is alive. A zombie is not.
+// IsAlive reports whether a process is alive. Zombies are not alive.
 func IsAlive(pid int) bool {
 	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	_, stat, _ := strings.Cut(string(raw), ") ")
@@ -180,8 +182,8 @@ func ProcessesWithArg(arg string) (lines []string) {
 	return lines
 }
 
-// ProcessesUsing maps the pids of the processes that have a directory in their command line or
-// environment to their command lines. This process is not included.
+// ProcessesUsing returns the command lines, by pid, of the processes that have a directory in their
+// command line or environment. It omits this process.
 func ProcessesUsing(dir string) map[int]string {
 	list := map[int]string{}
 	names, _ := filepath.Glob("/proc/[0-9]*")
@@ -222,27 +224,28 @@ func CopyDir(src, dst string) error {
 	return err
 }
 
-// SetUpHome prepares the home of a script: it puts the program on the PATH.
+// SetUpHome prepares the home directory of a script: it puts the program on the PATH.
 func (s *Shell) SetUpHome(bin string) error {
 	s.env = []string{"HOME=" + s.Home, "PATH=" + s.Home + "/bin:/usr/local/bin:/usr/bin:/bin", "TZ=UTC", "LANG=C.UTF-8"}
 	return os.Symlink(bin, filepath.Join(s.Home, "bin", "queuectl"))
 }
 
-// lineCommand returns a shell that runs a line of the script.
+// lineCommand returns a command that runs a line of the script in a shell.
 func (s *Shell) lineCommand(line string) *exec.Cmd { return ShellCommand(line) }
 
-// PlatformLine returns a line of a script as a user of this system would type it.
+// PlatformLine returns a line of a script in the form in which a user of this system types it.
 func (s *Shell) PlatformLine(line string) string { return line }
 
 // UnixOutput returns output in the form that it has on Unix.
 func (s *Shell) UnixOutput(text string) string { return text }
 
-// UserName returns the name of the account that executes the tests.
+// UserName returns the name of the account that runs the tests.
 func UserName(t testing.TB) string {
 	return strings.TrimSpace(RunCommand(t, exec.Command("id", "-un")).Out)
 }
 
-// RunOnTerminal returns what a command shows on a terminal of the given width, and its exit code.
+// RunOnTerminal runs a command on a terminal of the given width. It returns the text on the
+// terminal and the exit code.
 func RunOnTerminal(t testing.TB, cmd *exec.Cmd, columns int) (text string, code int) {
 	screen := NewScreen(t, columns)
 	cmd.Stdout, cmd.Stderr = screen.Tty, screen.Tty
@@ -253,9 +256,9 @@ func RunOnTerminal(t testing.TB, cmd *exec.Cmd, columns int) (text string, code 
 // IsOwnerOnly reports whether only the owner of a file can access it.
 func IsOwnerOnly(info os.FileInfo) bool { return info.Mode().Perm() == 0o600 }
 
-// Install copies a program into the directory of the queue. A separate process writes the file. If this
-// process wrote it, a child that is just being forked could still have the file open for writing, and the
-// kernel would refuse to execute the program (ETXTBSY).
+// Install copies a program into the directory of the queue. A separate process writes the file: if
+// this process wrote it, a child that is being forked could still have the file open for writing,
+// and the kernel would refuse to execute the program (ETXTBSY).
 func (q *Queue) Install(from, name string) string {
 	q.Helper()
 	CopyProgram(q, from, q.Path(name))
@@ -270,7 +273,7 @@ func CopyProgram(t testing.TB, from, to string) {
 	}
 }
 
-// awaitLock waits until no other process has locked a file, and locks it.
+// awaitLock waits until it can lock a file.
 func awaitLock(f *os.File) error {
 	for {
 		if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX); err != syscall.EINTR {

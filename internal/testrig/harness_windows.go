@@ -30,24 +30,24 @@ import (
 
 const (
 	Extension      = ".exe" // suffix of executable files
-	ExitCodeEnded  = 1      // the exit code of a job that was ended
+	ExitCodeEnded  = 1      // exit code of a job that was ended
 	NetworkFinding = "is on a network drive"
-	MkdirCommand   = "mkdir" // the command with which messages advise to create a directory
+	MkdirCommand   = "mkdir" // command that messages recommend to create a directory
 
-	// On systems where starting a process is slow, tests divide their number of jobs by JobDivisor and
-	// multiply their timeouts by TimeoutFactor.
+	// Starting a process is slow on some systems. There, tests divide their number of jobs by
+	// JobDivisor and multiply their timeouts by TimeoutFactor.
 	JobDivisor, TimeoutFactor = 10, 8
 
 	TreesOutliveRunners = false // jobs end with their runner's job object
 	HasTerminals        = false // the service cannot give jobs a terminal
-	// A stop of the service is a request here, because Windows has no SIGTERM. So an audit event records the
-	// stop.
+	// StopIsAnEvent says whether an audit event records a stop of the service. It does, because
+	// Windows has no SIGTERM, so a stop is a request.
 	StopIsAnEvent     = true
 	DataSurvivesClose = false // the last data sent on a connection is lost when the peer closes it
 )
 
-// StartCommand starts a command without pipes. It retries because starting a process fails now and then
-// under Wine.
+// StartCommand starts a command without pipes. It retries, because under Wine starting a process
+// sometimes fails.
 func StartCommand(cmd *exec.Cmd) error {
 	unstarted := *cmd
 	err := cmd.Start()
@@ -61,23 +61,23 @@ func StartCommand(cmd *exec.Cmd) error {
 	return err
 }
 
-// startFailed reports whether the client failed to start the service's program, as happens under
-// Wine.
+// startFailed reports whether the client failed to start the service's program, as sometimes
+// happens under Wine.
 func startFailed(r Result) bool {
 	return r.Code != 0 && strings.Contains(r.Err, windows.ERROR_INTERNAL_ERROR.Error())
 }
 
-// osSpecific holds the fields of queue that only this system needs. Windows needs none.
+// osSpecific contains the fields of Queue that only this system needs. Windows needs none.
 type osSpecific struct{}
 
-// attributes returns the process attributes of the service. Its process group receives no Ctrl-C
-// from the console.
+// attributes returns the process attributes of the service. The service is in its own process
+// group, so the console sends it no Ctrl-C.
 func (*osSpecific) attributes() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{CreationFlags: windows.CREATE_NEW_PROCESS_GROUP}
 }
 
-// posix returns the directory of the shell that runs the tests' jobs, and of the tools that jobs
-// call.
+// posix returns the directory of the shell that runs the jobs of the tests, and of the tools that
+// these jobs call.
 var posix = sync.OnceValue(func() string {
 	dir := os.Getenv("QUEUECTL_TEST_BIN")
 	if dir == "" {
@@ -118,13 +118,13 @@ func (q *Queue) Serve(args []string) *exec.Cmd {
 	return cmd
 }
 
-// ShellCommand returns a shell that runs a line.
+// ShellCommand returns a command that runs a line in a shell.
 func ShellCommand(text string) *exec.Cmd { return exec.Command(posix()+"/sh.exe", "-c", text) }
 
 // ToolPath returns the command name with which a job starts a standard program, whatever its PATH contains.
 func ToolPath(name string) string { return posix() + "/" + name + ".exe" }
 
-// TempDir creates a directory that other users cannot access.
+// tempDir creates a directory that other users cannot access.
 func tempDir() (string, error) {
 	u, err := user.Current()
 	if err != nil {
@@ -144,8 +144,8 @@ func tempDir() (string, error) {
 	return dir, windows.CreateDirectory(name, attributes)
 }
 
-// RequestStop requests that the service stops, with "service stop". Windows has no SIGTERM, and Ctrl-Break
-// would need a separate console.
+// RequestStop requests a stop of the service with "service stop". Windows has no SIGTERM, and
+// Ctrl-Break would need a separate console.
 func (q *Queue) RequestStop() {
 	q.Helper()
 	args := []string{"service", "stop"}
@@ -163,10 +163,10 @@ func Kill(pid int) {
 	}
 }
 
-// terminateRunner ends a runner and its jobs. Killing it is enough, because its jobs end with it.
+// terminateRunner ends a runner and its jobs by killing the runner, because the jobs end with it.
 func terminateRunner(pid int) { Kill(pid) }
 
-// wasKilled reports whether a failpoint of the program killed it.
+// wasKilled reports whether a failpoint killed the program that ended with err.
 func wasKilled(err error) bool {
 	var exit *exec.ExitError
 	return errors.As(err, &exit) && exit.ExitCode() == 1
@@ -215,26 +215,26 @@ func Listen(dir string) (net.Listener, error) {
 	return l, nil
 }
 
-// SocketAddress returns the pipe name that jobs get from the service.
+// SocketAddress returns the name of the service's pipe that jobs get in their environment.
 func (q *Queue) SocketAddress() string { return pipeName(q.Dir) }
 
-// HalfClose closes the sending direction of a connection. It returns false if that is not
-// possible.
+// HalfClose closes the sending direction of a connection. It returns false if the connection does
+// not support that.
 func HalfClose(c net.Conn) bool {
 	w, ok := c.(interface{ CloseWrite() error })
 	return ok && w.CloseWrite() == nil
 }
 
-// PrefetchFailpoints names the failpoints that make a service prefetch jobs. PrefetchTag is the build tag of
-// a program with these failpoints. Without them the service prefetches only short jobs, and no job is short
-// on Windows.
+// PrefetchFailpoints contains the failpoints with which a service prefetches jobs. PrefetchTag is
+// the build tag of a program with these failpoints. Without them the service prefetches only short
+// jobs, and on Windows no job is short.
 const PrefetchFailpoints, PrefetchTag = "ahead", "failpoint"
 
-// runnerHelper occurs in the command line of a runner's helper process, its console host.
+// runnerHelper is a text in the command line of a runner's helper process, the console host.
 const runnerHelper = "conhost.exe"
 
-// LockingCommand returns a shell command with which a job takes a lock. The lock is held until the job's last
-// process has ended.
+// LockingCommand returns a shell command with which a job takes a lock. The lock is released when
+// the job's last process ends.
 func LockingCommand(path string) string { return `hold "` + path + `"` }
 
 // IsUnlocked reports whether no process holds the lock on a file.
@@ -278,8 +278,8 @@ func pids() (list []int) {
 	return list
 }
 
-// startData returns the command line and the environment with which a process was started. Both are ""
-// if the process has ended.
+// startData returns the command line and the environment with which a process was started. Both are
+// "" if the process has ended.
 func startData(pid int) (commandLine, env string) {
 	h, err := windows.OpenProcess(windows.PROCESS_QUERY_INFORMATION|windows.PROCESS_VM_READ, false, uint32(pid))
 	if err != nil || !IsAlive(pid) {
@@ -322,7 +322,7 @@ func runes(chars []uint16) (list []rune) {
 	return list
 }
 
-// normalPath normalises a text so that paths in it can be compared.
+// normalPath returns a text in lower case and with forward slashes, so that paths in it can be compared.
 func normalPath(text string) string { return strings.ToLower(strings.ReplaceAll(text, `\`, "/")) }
 
 // ProcessesWithArg lists the processes whose command line contains a word.
@@ -335,8 +335,8 @@ func ProcessesWithArg(arg string) (lines []string) {
 	return lines
 }
 
-// ProcessesUsing maps the pids of the processes that have a directory in their command line or
-// environment to their command lines. This process is not included.
+// ProcessesUsing returns the command lines, by pid, of the processes that have a directory in their
+// command line or environment. It omits this process.
 func ProcessesUsing(dir string) map[int]string {
 	list := map[int]string{}
 	for _, pid := range pids() {
@@ -349,8 +349,8 @@ func ProcessesUsing(dir string) map[int]string {
 }
 
 // isWineDesktop reports whether a command line is that of Wine's desktop. The first program that
-// needs a desktop starts it, so the desktop may have the environment of a job, and outlives the
-// job.
+// needs a desktop starts the desktop process. That process may therefore have the environment of a
+// job, and it outlives the job.
 func isWineDesktop(cmdline string) bool {
 	return strings.Contains(normalPath(cmdline), "/system32/explorer.exe") &&
 		strings.HasSuffix(strings.TrimSpace(cmdline), "/desktop")
@@ -402,8 +402,8 @@ func CopyDir(src, dst string) error {
 	})
 }
 
-// SetUpHome prepares the home of a script: it puts the program on the PATH, and the settings where
-// Windows expects them.
+// SetUpHome prepares the home directory of a script. It puts the program on the PATH, and the
+// settings where Windows expects them.
 func (s *Shell) SetUpHome(bin string) error {
 	state := filepath.Join(s.Home, ".local", "state")
 	for _, v := range Environment(s.Home) {
@@ -430,15 +430,15 @@ func (s *Shell) SetUpHome(bin string) error {
 	return err
 }
 
-// windowsSettingsPath is the path of a user's settings file on Windows. unixSettingsPath is its path on Unix,
-// which the scripts use.
+// windowsSettingsPath is the path of a user's settings file on Windows. unixSettingsPath is the
+// path on Unix, which the scripts use.
 const (
 	windowsSettingsPath = "~/.local/state/queuectl/queuectl.toml"
 	unixSettingsPath    = "~/.config/queuectl/queuectl.toml"
 )
 
-// lineCommand returns a shell that runs a line of the script. If the line is only a queuectl command
-// without shell syntax, it returns that command.
+// lineCommand returns a command that runs a line of the script in a shell. If the line is a single
+// queuectl command without shell syntax, lineCommand returns that command.
 func (s *Shell) lineCommand(line string) *exec.Cmd {
 	words, err := plainCommandWords(line)
 	if err != nil || len(words) == 0 || words[0] != "queuectl" {
@@ -447,8 +447,8 @@ func (s *Shell) lineCommand(line string) *exec.Cmd {
 	return exec.Command(filepath.Join(s.Home, "bin", "queuectl"+Extension), words[1:]...)
 }
 
-// plainCommandWords returns the words of a line that is a single command without shell syntax. For other
-// lines it returns no words.
+// plainCommandWords returns the words of a line that is a single command without shell syntax. For
+// other lines it returns no words.
 func plainCommandWords(line string) (words []string, err error) {
 	file, err := syntax.NewParser().Parse(strings.NewReader(line), "")
 	if err != nil || len(file.Stmts) != 1 || len(file.Stmts[0].Redirs) > 0 {
@@ -477,14 +477,14 @@ func plainCommandWords(line string) (words []string, err error) {
 	return words, nil
 }
 
-// PlatformLine returns a line of a script as a user of this system would type it.
+// PlatformLine returns a line of a script in the form in which a user of this system types it.
 func (s *Shell) PlatformLine(line string) string {
 	return strings.NewReplacer(unixSettingsPath, windowsSettingsPath, "nowhere.sock",
 		`'\\.\pipe\nowhere.sock'`).Replace(line)
 }
 
-// windowsOutput lists patterns of output on Windows that differ from Unix, and the text that Unix prints
-// instead.
+// windowsOutput lists patterns of Windows output that differ from Unix output, and the text that
+// Unix prints instead.
 var windowsOutput = []struct{ windowsText, unixText string }{
 	{`\\\\\.\\pipe\\nowhere\.sock`, "nowhere.sock"},
 	{`sh\.exe -c`, "sh -c"}, {`[^" ]*/posix/sh -c`, "/bin/sh -c"},
@@ -497,7 +497,7 @@ var windowsOutput = []struct{ windowsText, unixText string }{
 	{`(?m)^(shell +)environment  `, "${1}default  "},
 }
 
-// timeZone matches the name that Windows uses for UTC.
+// timeZone matches the name by which Windows calls UTC.
 var timeZone = regexp.MustCompile(`([( ])GMT([),; \n])`)
 
 // homePaths matches paths below the home directory.
@@ -525,15 +525,15 @@ func (s *Shell) UnixOutput(text string) string {
 	for _, h := range windowsOutput {
 		text = regexp.MustCompile(h.windowsText).ReplaceAllString(text, h.unixText)
 	}
-	// The script prints only the settings that are not at their default. On Windows that includes the setting
-	// shell, whose origin the replacements above have changed to "default". Remove its line.
+	// The script prints only the settings that do not have their default value. On Windows that includes the
+	// setting shell, whose origin the replacements above have changed to "default". Remove its line.
 	if found := defaults.FindAllString(text, -1); len(found) == 1 {
 		text = strings.Replace(text, found[0], "", 1)
 	}
 	return strings.ReplaceAll(text, windowsSettingsPath, unixSettingsPath)
 }
 
-// UserName returns the name of the account that executes the tests.
+// UserName returns the name of the account that runs the tests.
 func UserName(t testing.TB) string {
 	u, err := user.Current()
 	if err != nil {
@@ -543,18 +543,18 @@ func UserName(t testing.TB) string {
 	return name
 }
 
-// RunOnTerminal must not be called: the tests cannot create a Windows terminal.
+// RunOnTerminal fails the test, because the tests cannot create a Windows terminal.
 func RunOnTerminal(t testing.TB, _ *exec.Cmd, _ int) (text string, code int) {
-	t.Fatal("there is no terminal here")
+	t.Fatal("the tests cannot create a terminal on Windows")
 	return "", 0
 }
 
-// IsOwnerOnly returns true. On Windows, the access list of the directory protects the file, and
-// the service's tests check that list.
+// IsOwnerOnly returns true, because on Windows the access list of the directory protects the file.
+// Tests of the service check that list.
 func IsOwnerOnly(os.FileInfo) bool { return true }
 
-// CopyProgram copies a program to a path and replaces the file there. It renames the old file,
-// which may be running.
+// CopyProgram copies a program to a path and replaces the file there. It renames the old file
+// first, because that file may be running.
 func CopyProgram(t testing.TB, from, to string) {
 	t.Helper()
 	raw, err := os.ReadFile(from)
@@ -562,7 +562,7 @@ func CopyProgram(t testing.TB, from, to string) {
 		err = os.WriteFile(to+".new", raw, 0o700)
 	}
 	if err == nil {
-		os.Rename(to, to+".old") // this fails if there is no old file, which is harmless
+		os.Rename(to, to+".old") // fails harmlessly if no old file exists
 		err = os.Rename(to+".new", to)
 	}
 	if err != nil {

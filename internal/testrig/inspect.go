@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// diagnosis holds the findings of doctor.
+// diagnosis contains the findings of doctor.
 type diagnosis struct {
 	Level    string
 	Findings []struct{ Check, Level, Message, Next string }
@@ -31,8 +31,8 @@ func (q *Queue) Doctor(args ...string) diagnosis {
 	return d
 }
 
-// CheckFinding checks that doctor reports a failure for the given check, with the given text in its message
-// or advice.
+// CheckFinding checks that doctor reports a failure of the given check, and that its message or
+// advice contains the given text.
 func (q *Queue) CheckFinding(planted, check, wantText string, args ...string) {
 	q.Helper()
 	d := q.Doctor(args...)
@@ -41,7 +41,7 @@ func (q *Queue) CheckFinding(planted, check, wantText string, args ...string) {
 			return
 		}
 	}
-	q.Errorf("%s: doctor did not find it: %+v", planted, d)
+	q.Errorf("%s: doctor reports no such failure: %+v", planted, d)
 }
 
 // CheckHealthy checks that doctor reports no failure.
@@ -93,8 +93,8 @@ func (q *Queue) Events(args ...string) (list []Event) {
 	return list
 }
 
-// StartFollowing starts a command and returns its output lines. The function end kills the command; the end
-// of the test does so too.
+// StartFollowing starts a command and returns a scanner of its output lines. The function end kills
+// the command, and so does the end of the test.
 func (q *Queue) StartFollowing(args ...string) (lines *bufio.Scanner, end func()) {
 	q.Helper()
 	cmd := q.Command(args...)
@@ -135,7 +135,8 @@ func (q *Queue) Setting(key string) (s Setting) {
 	return s
 }
 
-// MustRefuseStart starts a service that must not start, and returns its exit code and output.
+// MustRefuseStart starts a service that must refuse to start. It returns the exit code and the
+// output.
 func (q *Queue) MustRefuseStart(args ...string) Result {
 	q.Helper()
 	cmd := exec.Command(q.Bin, append([]string{"serve"}, args...)...)
@@ -145,7 +146,7 @@ func (q *Queue) MustRefuseStart(args ...string) Result {
 	return RunCommand(q, cmd)
 }
 
-// GatedJob returns a job that prints its pid and then runs until a file exists.
+// GatedJob returns a job that prints its pid and then runs until the file gate exists.
 func GatedJob(gate string) string {
 	return "echo up; echo pid $$; while [ ! -e " + gate + " ]; do sleep 0.02; done; echo end of $$"
 }

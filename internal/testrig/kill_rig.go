@@ -24,9 +24,10 @@ import (
 )
 
 // rigScript is the script of the rig's jobs. It takes the lock of its tag, and notes X if another
-// process holds it. It notes its start (S), prints bytes of a numbered file, sleeps between the
-// halves, notes its end (E) and exits. A note is one O_APPEND write of 20 bytes. Arguments: tag,
-// size, offset, seconds, exit code.
+// process holds that lock. It notes its start (S), prints the first half of its output, sleeps,
+// prints the other half, notes its end (E) and exits. The output is a part of a numbered file. Each
+// note is one write of 20 bytes with O_APPEND. The arguments are: tag, size, offset, seconds, exit
+// code.
 var rigScript = `note() { printf '%s %s %02d %07d\n' "$1" "$2" "$QUEUECTL_ATTEMPT" $$ >>"$RIG/ledger"; }
 ` + LockingCommand("$RIG/locks/$1") + ` || note X "$1"
 note S "$1"
@@ -40,7 +41,7 @@ exit "$5"
 
 const NoteBytes = 20 // size of one note in the ledger
 
-// Rig is a queue whose jobs keep a ledger.
+// Rig is a queue whose jobs write a ledger.
 type Rig struct {
 	*Queue
 	Numbers []byte
@@ -48,10 +49,10 @@ type Rig struct {
 	Mu         sync.Mutex
 	Acked      map[string]RigJob // acknowledged jobs, by tag; guarded by mu
 	Resent     int               // number of requests that were sent again; guarded by mu
-	Duplicates int               // number of resent requests that the service found to be duplicates; guarded by mu
+	Duplicates int               // number of resent requests that the service recognised as duplicates; guarded by mu
 }
 
-// RigJob holds the parameters of one job of the rig.
+// RigJob contains the parameters of one job of the rig.
 type RigJob struct {
 	Id                          string
 	Size, Offset, Seconds, Code int
@@ -124,16 +125,16 @@ func (r *Rig) CountNotes(kind string) map[string]int {
 	return n
 }
 
-// CheckNoOverlap fails the test if a job found its lock held.
+// CheckNoOverlap fails the test if the ledger shows that a job found its lock held.
 func (r *Rig) CheckNoOverlap() {
 	r.Helper()
 	if x := r.CountNotes("X"); len(x) > 0 {
-		r.Errorf("ran while the tree of another attempt lived: %v", x)
+		r.Errorf("jobs that ran while the process tree of another attempt was alive: %v", x)
 	}
 }
 
-// QueryInt returns one number from the database. It reads the database from another process than the service,
-// as an administrator may. It retries because on Windows a file may be temporarily unavailable.
+// QueryInt returns one number from the database. It reads the database from outside the service, as
+// an administrator may. It retries, because on Windows the file may be temporarily unavailable.
 func (q *Queue) QueryInt(query string) (n int) {
 	q.Helper()
 	if q.Store != "" {
@@ -152,11 +153,11 @@ func (q *Queue) QueryInt(query string) (n int) {
 		case tries == TimeoutFactor:
 			q.Fatalf("%s: %v", query, err)
 		}
-		time.Sleep(50 * time.Millisecond) // the file may be available later
+		time.Sleep(50 * time.Millisecond) // the file may become available
 	}
 }
 
-// queryIntAtServer is QueryInt for a queue on a PostgreSQL server.
+// queryIntAtServer is QueryInt for a queue in a PostgreSQL database.
 func (q *Queue) queryIntAtServer(query string) int {
 	q.Helper()
 	n, err := strconv.Atoi(pgserver.Query(q, q.Store, query))
@@ -172,16 +173,16 @@ func (q *Queue) CountReserved() int {
 	return q.QueryInt(`SELECT length(reserved) - length(replace(reserved, "/", "")) FROM meta`)
 }
 
-// Requester sends requests over a connection and reconnects when it breaks.
+// Requester sends requests over a connection. It reconnects when the connection breaks.
 type Requester struct {
 	Q       *Queue
 	Conn    net.Conn
 	in      *bufio.Reader
-	Timeout time.Duration // timeout of a reply with its notifications; 0 means 30 s
+	Timeout time.Duration // timeout for a reply and its notifications; 0 means 30 s
 }
 
-// Request sends one request and returns its reply. An error means that the connection broke, before or
-// after the request was carried out. onNotification receives the notifications.
+// Request sends one request and returns its reply. It passes the notifications to onNotification.
+// An error means that the connection broke, before or after the service executed the request.
 func (a *Requester) Request(method string, params any, onNotification func(json.RawMessage)) (WireMessage, error) {
 	got, err := a.tryRequest(method, params, onNotification)
 	if err != nil && a.Conn != nil {
@@ -235,7 +236,7 @@ func (r *Rig) Submit(a *Requester, tag string, j RigJob) error {
 		var op *net.OpError
 		switch {
 		case errors.As(err, &op) && op.Op == "dial":
-			time.Sleep(2 * time.Millisecond) // try again, because no service may be running at the moment
+			time.Sleep(2 * time.Millisecond) // no service may be running at the moment
 			continue
 		case err != nil:
 			sent++
@@ -347,11 +348,11 @@ func (a *Requester) Show(id string) (j Job) {
 	return j
 }
 
-// WarmUp runs short jobs one by one, so that the pool learns that jobs are short and prefetches large blocks.
-// Then it sets the number of workers.
+// WarmUp runs short jobs one by one. From them the pool learns that jobs are short, so it later
+// prefetches large blocks. Then WarmUp sets the number of workers.
 func (a *Requester) WarmUp(workers int) {
 	a.Q.Helper()
-	if PrefetchFailpoints != "" { // the service prefetches because of the failpoints, without warming up
+	if PrefetchFailpoints != "" { // the failpoints make the service prefetch without warming up
 		a.MustRequest("worker.scale", map[string]any{"count": workers})
 		return
 	}
@@ -367,8 +368,8 @@ func (a *Requester) WarmUp(workers int) {
 	a.MustRequest("worker.scale", map[string]any{"count": workers})
 }
 
-// StrayProcesses lists the live processes that have the directory in their command line or environment,
-// except the service and the runners.
+// StrayProcesses lists the live processes that have the queue's directory in their command line or
+// environment. It omits the service and the runners.
 func (q *Queue) StrayProcesses() (list []string) {
 	for pid, commands := range ProcessesUsing(q.Dir) {
 		if !strings.HasPrefix(commands, q.Bin) && !strings.HasPrefix(commands,
@@ -380,7 +381,7 @@ func (q *Queue) StrayProcesses() (list []string) {
 	return list
 }
 
-// WaitKilled waits until the service ends by itself. It reports whether a failpoint killed the service within
+// WaitKilled waits until the service ends. It reports whether a failpoint killed the service within
 // the limit.
 func (q *Queue) WaitKilled(limit time.Duration) bool {
 	select {

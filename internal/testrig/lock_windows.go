@@ -6,10 +6,11 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// DiskServer is the role of a test binary that serves a disk. On Windows, no test serves a disk.
+// DiskServer is the role of a test binary that serves a disk. It is empty, because on Windows no
+// test serves a disk.
 var DiskServer map[string]func() int
 
-// awaitLock waits until no other process has locked a file, and locks it.
+// awaitLock waits until it can lock a file.
 func awaitLock(f *os.File) error {
 	return windows.LockFileEx(windows.Handle(f.Fd()), windows.LOCKFILE_EXCLUSIVE_LOCK, 0, 1, 0, new(windows.Overlapped))
 }

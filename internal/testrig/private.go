@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// Private is a directory for calls of run --private.
+// Private is a directory in which tests call "run --private".
 type Private struct {
 	*Queue
 	Work string
@@ -28,7 +28,7 @@ func NewPrivate(t *testing.T) *Private {
 	return &Private{q, work}
 }
 
-// Command returns the command run --private in the directory, with the given stdin.
+// Command returns the command "run --private" in the directory, with the given stdin.
 func (p *Private) Command(stdin string, args ...string) *exec.Cmd {
 	cmd := exec.Command(p.Bin, append([]string{"run", "--private"}, args...)...)
 	cmd.Env = Environment(p.Work)

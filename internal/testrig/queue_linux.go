@@ -31,7 +31,8 @@ func (q *Queue) Nodes() map[string]node {
 	return byName
 }
 
-// CountStarted returns the number of attempts that the runners have recorded in their running tables.
+// CountStarted returns the number of attempts that the runners have recorded in their running
+// tables.
 func (q *Queue) CountStarted() (n int) {
 	const slot = 64 // size of a slot in bytes; the first slot contains the header
 	tables, _ := filepath.Glob(q.RunnerDir() + "/*/running")
@@ -47,7 +48,7 @@ func (q *Queue) CountStarted() (n int) {
 	return n
 }
 
-// CLIWithin runs a command that must return within the given time, even if other processes hang.
+// CLIWithin runs a command. The test fails if the command takes longer than limit.
 func (q *Queue) CLIWithin(limit time.Duration, args ...string) Result {
 	q.Helper()
 	started := time.Now()
@@ -58,8 +59,8 @@ func (q *Queue) CLIWithin(limit time.Duration, args ...string) Result {
 	return got
 }
 
-// WaitForFileCommand returns a shell command that waits until a file exists in the directory of the queue.
-// The command also ends if that directory is removed.
+// WaitForFileCommand returns a shell command that waits until a file exists in the directory of the
+// queue. The command also ends if the directory is removed.
 func (q *Queue) WaitForFileCommand(name string) string {
 	return fmt.Sprintf("while [ -d %s ] && [ ! -e %s ]; do sleep 0.01; done", q.Dir, q.Path(name))
 }
@@ -80,8 +81,8 @@ func (q *Queue) IsAnswering() bool {
 	return json.NewDecoder(c).Decode(&a) == nil && a.Error == nil
 }
 
-// FullScale reports whether the test runs at the scale that the contract promises, which takes
-// minutes: see "make gates".
+// FullScale reports whether the test runs at the full scale that the project promises, which takes
+// minutes; see "make gates".
 func FullScale() bool { return os.Getenv("QUEUECTL_SOAK") != "" }
 
 // FreeAddress returns a loopback address with a free port.

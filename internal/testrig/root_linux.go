@@ -14,16 +14,16 @@ import (
 	"github.com/queuectl/queuectl/internal/skip"
 )
 
-// Accounts that exist on every Debian system, created by the package base-passwd.
+// These accounts exist on every Debian system. The package base-passwd creates them.
 var (
-	ServiceAccount = Person{Name: "games", Uid: 5, Gid: 60} // the service runs under this account
+	ServiceAccount = Person{Name: "games", Uid: 5, Gid: 60} // account under which the service runs
 	DaemonUser     = Person{Name: "daemon", Uid: 1, Gid: 1}
 	NewsUser       = Person{Name: "news", Uid: 9, Gid: 9}
 	UucpUser       = Person{Name: "uucp", Uid: 10, Gid: 10}
 )
 
-// StartRooted starts a service under an ordinary account. Root's launcher starts the runners of this service,
-// with the given policy. StartRooted skips the test unless the test runs as root.
+// StartRooted starts a service under an ordinary account. Root's launcher starts the runners of
+// this service, with the given policy. Unless the test runs as root, StartRooted skips it.
 func StartRooted(t *testing.T, settings, policy string) *Queue {
 	t.Helper()
 	q, rules := PrepareRooted(t, settings, policy)
@@ -33,8 +33,8 @@ func StartRooted(t *testing.T, settings, policy string) *Queue {
 	return q
 }
 
-// PrepareRooted creates the settings, the socket and the runner policy that the service of StartRooted needs.
-// It returns the path of the policy as rules.
+// PrepareRooted creates the settings, the socket and the runner policy for the service of
+// StartRooted. The result rules is the path of the policy file.
 func PrepareRooted(t *testing.T, settings, policy string) (q *Queue, rules string) {
 	t.Helper()
 	skip.UnlessRoot(t, "needs root's runners; .ci/run runs it as root")
@@ -60,7 +60,7 @@ func PrepareRooted(t *testing.T, settings, policy string) (q *Queue, rules strin
 	if err := os.Chown(q.Dir, ServiceAccount.Uid, ServiceAccount.Gid); err != nil {
 		t.Fatal(err)
 	}
-	// Create the socket as root: clients trust a socket that root owns.
+	// Create the socket as root, because clients trust a socket that root owns.
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: q.Path(SocketName), Net: "unix"})
 	if err != nil {
 		t.Fatal(err)
@@ -81,7 +81,7 @@ func PrepareRooted(t *testing.T, settings, policy string) (q *Queue, rules strin
 	return q, rules
 }
 
-// Launcher starts the launcher of root's runners, in the same way as a service that root has started. The
+// Launcher starts the launcher of root's runners, as a service that root has started does. The
 // launcher ends with the test.
 func (q *Queue) Launcher(policy string) *exec.Cmd {
 	q.Helper()
@@ -104,16 +104,16 @@ func (q *Queue) Launcher(policy string) *exec.Cmd {
 	q.Cleanup(func() {
 		life.Close()
 		if err := cmd.Wait(); err != nil && !wasKilled(err) {
-			q.Errorf("the launcher: %v", err)
+			q.Errorf("the launcher ended with %v", err)
 		}
 	})
 	if line, err := bufio.NewReader(ready).ReadString('\n'); err != nil {
-		q.Fatalf("the launcher says %q: %v", line, err)
+		q.Fatalf("the launcher printed %q: %v", line, err)
 	}
 	return cmd
 }
 
-// OutputOf enqueues a job, waits until it ends, and returns its output and error.
+// OutputOf enqueues a job as a person, waits until the job ends, and returns its output and error.
 func (q *Queue) OutputOf(p Person, args ...string) string {
 	q.Helper()
 	id := q.MustAs(p, append([]string{"enqueue", "--max-retries", "0"}, args...)...)

@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// Update is the flag -update, with which tests store the output of the programs. Review every changed line before
-// you commit them.
+// Update is the flag -update, with which tests write the current output of the programs into their
+// scripts. Review every changed line before you commit it.
 var Update = flag.Bool("update", false, "write what is printed into the scripts")
 
 // Shell runs the lines of one script.
@@ -24,10 +24,10 @@ type Shell struct {
 
 // StopService stops the script's service and checks that no process of the script is left.
 func (s *Shell) StopService() {
-	s.Command("queuectl service stop").Run() // this fails if the service has already stopped, which is harmless
+	s.Command("queuectl service stop").Run() // fails harmlessly if the service has already stopped
 	for deadline := time.Now().Add(10 * time.Second); len(ProcessesWithArg(s.Work)) > 0; time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			s.Errorf("left behind: %q", ProcessesWithArg(s.Work))
+			s.Errorf("processes that the script left behind: %q", ProcessesWithArg(s.Work))
 			return
 		}
 	}
@@ -39,7 +39,7 @@ func (s *Shell) Command(line string) *exec.Cmd {
 	return cmd
 }
 
-// Replacement replaces text that differs between runs.
+// Replacement replaces a part of the output that differs between runs.
 type Replacement struct {
 	Find *regexp.Regexp
 	Text string

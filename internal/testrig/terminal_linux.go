@@ -19,7 +19,8 @@ var (
 		`[\x00-\x08\x0b-\x1f\x7f\x{80}-\x{9f}\x{61c}\x{200e}\x{200f}\x{202a}-\x{202e}\x{2066}-\x{2069}]`)
 )
 
-// FindControl returns the first part of text that would control a terminal, or "" if there is no such part.
+// FindControl returns the first part of text that would control a terminal, and "" if no part
+// would.
 func FindControl(text string) string {
 	if !utf8.ValidString(text) {
 		return "bytes that are not UTF-8"
@@ -27,7 +28,8 @@ func FindControl(text string) string {
 	return controls.FindString(Colours.ReplaceAllString(text, ""))
 }
 
-// Screen is a pseudoterminal. The program under test gets the tty; the test reads the output and types.
+// Screen is a pseudoterminal. The program under test gets its tty. The test reads the output and
+// types.
 type Screen struct {
 	Tty    *os.File
 	Master *os.File
@@ -35,7 +37,8 @@ type Screen struct {
 	closed chan struct{} // closed when all processes have closed the tty
 }
 
-// NewScreen creates a terminal with the given number of columns that shows each byte unchanged.
+// NewScreen creates a terminal with the given number of columns. The terminal passes on each byte
+// unchanged.
 func NewScreen(t testing.TB, columns int) *Screen {
 	t.Helper()
 	master, err := unix.Open("/dev/ptmx", unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
@@ -72,7 +75,7 @@ func NewScreen(t testing.TB, columns int) *Screen {
 	return s
 }
 
-// Text waits until the program has ended and returns everything that was shown.
+// Text waits until the program has ended and returns its complete output.
 func (s *Screen) Text(t testing.TB) string {
 	t.Helper()
 	s.Tty.Close()
@@ -87,7 +90,7 @@ func (s *Screen) Text(t testing.TB) string {
 // RunOnScreen runs the program with a terminal as its stdout and stderr.
 func (q *Queue) RunOnScreen(args ...string) Result {
 	q.Helper()
-	s := NewScreen(q, 600) // the screen is wide enough to show all cells uncut
+	s := NewScreen(q, 600) // wide enough that no cell is cut
 	cmd := q.Command(args...)
 	cmd.Stdout, cmd.Stderr = s.Tty, s.Tty
 	return Result{Code: ExitCodeOf(q, cmd), Out: s.Text(q)}

@@ -19,7 +19,7 @@ import (
 	"github.com/queuectl/queuectl/internal/skip"
 )
 
-// Fields holds the members of a JSON object.
+// Fields contains the members of a JSON object.
 type Fields = map[string]any
 
 // StartQueue returns a queue with a running service. It marks the test as parallel.
@@ -72,7 +72,8 @@ func (q *Queue) WriteFile(name, text string) string {
 	return q.Path(name)
 }
 
-// ReadFile returns the content of a file in the queue's directory, "" if it does not exist.
+// ReadFile returns the content of a file in the queue's directory. It returns "" if the file does
+// not exist.
 func (q *Queue) ReadFile(name string) string {
 	raw, _ := os.ReadFile(q.Path(name))
 	return string(raw)
@@ -101,7 +102,8 @@ func (w *Wire) Enqueue(spec Fields) string {
 	return got.ID
 }
 
-// Batch enqueues jobs and returns their ids. It sends as many per request as the service permits.
+// Batch enqueues jobs and returns their ids. Each request contains as many jobs as the service
+// permits.
 func (w *Wire) Batch(specs []Fields) (ids []string) {
 	w.Helper()
 	for part := range slices.Chunk(specs, 1000) {
@@ -146,7 +148,7 @@ func (w *Wire) Counts() map[string]int {
 	return st.Jobs
 }
 
-// ErrorCode returns the error code of a reply, "" if it has no error.
+// ErrorCode returns the error code of a reply. It returns "" if the reply has no error.
 func (a WireMessage) ErrorCode() string {
 	if a.Error == nil {
 		return ""
@@ -161,13 +163,13 @@ func Deref(n *int) int {
 	return *n
 }
 
-// Near reports whether a duration is the expected one, or longer by at most tolerance (multiplied by
-// TimeoutFactor).
+// Near reports whether got is equal to want, or longer than want by at most tolerance times
+// TimeoutFactor.
 func Near(got, want, tolerance time.Duration) bool {
 	return got >= want-2*time.Millisecond && got <= want+tolerance*TimeoutFactor
 }
 
-// KillListed kills the process of a line from ProcessesWithArg.
+// KillListed kills the process in a line that ProcessesWithArg returned.
 func KillListed(line string) {
 	var pid int
 	if n, _ := fmt.Sscan(line, &pid); n == 1 {
@@ -186,7 +188,7 @@ func (q *Queue) RunnerPid() int {
 	return pids[0]
 }
 
-// EnqueueRaw enqueues a job with the given id and reports whether it was acknowledged.
+// EnqueueRaw enqueues a job with the given id and reports whether the service acknowledged it.
 func EnqueueRaw(w *Wire, id string) bool {
 	line := fmt.Sprintf(`{"jsonrpc":"2.0","id":1,"method":"enqueue","params":{"id":%q,"command":"true"}}`+"\n", id)
 	if _, err := w.Write([]byte(line)); err != nil {
@@ -209,7 +211,7 @@ func (q *Queue) LogText() (text string) {
 // Colours matches the control sequences that set colours on a terminal.
 var Colours = regexp.MustCompile(`\x1b\[[0-9;]*m`)
 
-// Long skips a test that takes seconds in short mode.
+// Long skips a test in short mode, because the test takes seconds.
 func Long(t testing.TB) {
 	t.Helper()
 	skip.Long(t, "takes seconds; make test-long runs it")

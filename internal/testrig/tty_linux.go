@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TerminalSession runs one program on a pseudoterminal and plays the user in front of it.
+// TerminalSession is a program on a pseudoterminal. Its methods act as the user of the terminal.
 type TerminalSession struct {
 	*Screen
 	Q             *Queue
@@ -75,13 +75,13 @@ func (s *TerminalSession) WaitTextAfter(n int, text string) {
 	for deadline := time.Now().Add(20 * time.Second); !strings.Contains(s.Output.String()[n:],
 		text); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			s.Q.Fatalf("%q is not shown, but %q", text, s.Output.String()[n:])
+			s.Q.Fatalf("the terminal did not show %q, but %q", text, s.Output.String()[n:])
 		}
 	}
 }
 
-// WaitExit waits until the program ends. It checks the exit code and that the terminal settings are restored.
-// It returns everything that the terminal has shown.
+// WaitExit waits until the program ends. It checks the exit code, and that the terminal settings
+// are restored. It returns everything that the terminal has shown.
 func (s *TerminalSession) WaitExit(code int) string {
 	s.Q.Helper()
 	timer := time.AfterFunc(20*time.Second, func() { s.Cmd.Process.Kill() })

@@ -20,7 +20,7 @@ import (
 	"github.com/queuectl/queuectl/internal/skip"
 )
 
-// Person is a user, identified by ids. The account need not exist.
+// Person is a user with a uid and a gid. An account with this uid need not exist.
 type Person struct {
 	Name   string
 	Right  string
@@ -29,7 +29,7 @@ type Person struct {
 	Groups []uint32
 }
 
-// The users of the tests, with the rights that AccessOfAll gives them.
+// These persons are the users of the tests, with the rights that AccessOfAll gives them.
 var (
 	Outsider = Person{Name: "outsider", Right: "none", Uid: 61240}
 	Reader   = Person{Name: "reader", Right: "read", Uid: 61241}
@@ -50,8 +50,8 @@ func (p Person) HasRight(right string) bool {
 	return slices.Index(rightsInOrder, p.Right) >= slices.Index(rightsInOrder, right)
 }
 
-// SharedQueue starts a service that every user can connect to, with these settings. It skips the test unless
-// the test runs as root, which can act as other users.
+// SharedQueue starts a service with the given settings to which every user can connect. It skips
+// the test unless the test runs as root, because only root can act as other users.
 func SharedQueue(t *testing.T, settings string, args ...string) *Queue {
 	t.Helper()
 	skip.UnlessRoot(t, "needs root to act for several users; "+
@@ -101,14 +101,15 @@ func (q *Queue) DialAs(p Person) *Wire {
 	return &Wire{q, c, bufio.NewReaderSize(c, 1<<20), 0}
 }
 
-// ConnectAs connects to the service of a directory as a person. The service sees the person's ids for the
-// whole connection, even though this process then uses it. It waits for a full backlog, as the client does.
+// ConnectAs connects to the service of a directory as a person. The service sees the person's ids
+// as long as the connection exists, although this process uses the connection. While the backlog is
+// full, ConnectAs waits, as the client does.
 func ConnectAs(dir string, p Person) (c net.Conn, err error) {
 	var thread sync.WaitGroup
 	thread.Go(func() {
 		// The thread is never unlocked, so it ends with the goroutine.
 		runtime.LockOSThread()
-		// One extra group makes sure that groups[0] exists.
+		// An additional group ensures that groups[0] exists.
 		id, groups := uintptr(p.Uid), append(slices.Clone(p.Groups), 0)
 		for _, call := range [][4]uintptr{ // change the ids of this thread only
 			{unix.SYS_SETGROUPS, uintptr(len(p.Groups)), uintptr(unsafe.Pointer(&groups[0])), 0},
@@ -126,7 +127,8 @@ func ConnectAs(dir string, p Person) (c net.Conn, err error) {
 	return c, err
 }
 
-// blockingDial connects to a socket. It waits in connect(2) while the backlog is full, whereas net.Dial fails then.
+// blockingDial connects to a socket. While the backlog is full, it waits in connect(2), whereas
+// net.Dial fails.
 func blockingDial(path string) (net.Conn, error) {
 	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {

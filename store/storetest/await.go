@@ -136,14 +136,14 @@ func awaitEndsWithContext(r *rig) {
 	same(r, "claimed later", seqs(r.claim(1)), []int64{j.Seq})
 }
 
-// When the cancellation of an Await races with an enqueue, either the caller of Await gets the job, or the
-// job is free. It is never leased without a caller that received it.
+// If the cancellation of an Await races with an enqueue, either the caller of Await gets the job,
+// or the job stays free. No job is leased to a caller that did not receive it.
 func awaitLosesNothing(r *rig) {
 	for i := range 100 {
 		ctx, cancel := context.WithCancel(r.Context())
 		result := r.await(ctx, 1)
 		for range i % 10 {
-			runtime.Gosched() // lets Await begin to wait in some rounds before it is cancelled
+			runtime.Gosched() // lets Await begin to wait in some rounds before the cancellation
 		}
 		var all sync.WaitGroup
 		all.Go(cancel)
@@ -154,7 +154,7 @@ func awaitLosesNothing(r *rig) {
 		r.must(err)
 		same(r, "leased jobs, compared with those that Await returned", leases(leased), leases(got.jobs))
 		if (got.err == nil) == (len(got.jobs) == 0) || got.err != nil && !errors.Is(got.err, context.Canceled) {
-			r.Fatalf("got %d jobs and error %v, want either", len(got.jobs), got.err)
+			r.Fatalf("got %d jobs and error %v, want either a job or an error", len(got.jobs), got.err)
 		}
 		claimed := append(got.jobs, r.claim(1)...)
 		same(r, "the job, awaited or claimed", seqs(claimed), []int64{j.Seq})

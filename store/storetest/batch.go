@@ -21,7 +21,7 @@ var batchPromises = []promise{
 	{name: "seqs skip any number of numeric ids", check: numbersUsedAsIDsAreSkipped},
 }
 
-// stage stages a frame of n jobs.
+// stage enqueues a frame of n jobs for a batch without committing the batch.
 func (r *rig) stage(batch string, n int, set ...func(*queue.Job)) store.Receipt {
 	r.Helper()
 	drafts := make([]queue.Job, n)
@@ -33,7 +33,8 @@ func (r *rig) stage(batch string, n int, set ...func(*queue.Job)) store.Receipt 
 	return receipt
 }
 
-// applyBatch moves all frames of a committed batch into the queue, and returns the number of steps.
+// applyBatch moves all frames of a committed batch into the queue. It returns the number of Promote
+// steps.
 func (r *rig) applyBatch(committed store.Receipt) (steps int) {
 	r.Helper()
 	for more := true; more; {
@@ -151,7 +152,8 @@ func batchesAreSeparate(r *rig) {
 	r.must(err)
 	one, err := r.s.Enqueue(r.Context(), store.Request{UID: testUID, Batch: "a"})
 	r.must(err)
-	// Batch a was committed last and is applied first, because a batch does not wait for an earlier one.
+	// Batch a was committed last but is applied first, because a batch does not wait for batches
+	// that were committed earlier.
 	same(r, "steps of the batch committed second", r.applyBatch(one), 1)
 	same(r, "jobs", len(r.listAll(store.Filter{})), 1)
 	same(r, "steps of the batch committed first", r.applyBatch(two), 1)
@@ -159,13 +161,13 @@ func batchesAreSeparate(r *rig) {
 	r.stage("a", 1)
 	_, err = r.s.Enqueue(r.Context(), store.Request{UID: testUID, Batch: "a"})
 	r.must(err)
-	r.promote() // Promote moves the frames of committed batches too
+	r.promote() // Promote also moves the frames of committed batches
 	r.promote()
 	same(r, "jobs after another batch with the same name", len(r.listAll(store.Filter{})), 4)
 }
 
-// The jobs of a staged batch count toward the limit of their user, and toward the limit for all once the
-// batch is committed. A commit that does not fit is rejected.
+// The jobs of a staged batch count toward the limit of their user. Once the batch is committed,
+// they also count toward the limit for all users. A commit that would exceed a limit is rejected.
 func stagedJobsCount(r *rig) {
 	r.enqueueOne()
 	stage := func(uid int, batch string, n int) error {
@@ -213,11 +215,11 @@ func batchesAreBounded(r *rig) {
 			Batch: fmt.Sprint("b", n)})
 		return err
 	}
-	for uid := range 6 { // including root; the batches of one user do not count toward the limit of another
+	for uid := range 6 { // include root; the batches of one user do not count toward the limit of another
 		for n := range store.MaxStagedUser {
 			r.must(begin(uid, n))
 		}
-		r.must(begin(uid, 0)) // a further frame of an existing batch is not a new batch
+		r.must(begin(uid, 0)) // another frame of an existing batch is not a new batch
 		r.checkUnchanged(func() {
 			same[error](r, "one batch more than a user may have", begin(uid, store.MaxStagedUser), store.ErrManyBatches)
 		})
@@ -226,7 +228,7 @@ func batchesAreBounded(r *rig) {
 	r.must(begin(0, store.MaxStagedUser))
 	_, err := r.s.Enqueue(r.Context(), store.Request{UID: 1, Batch: "b0"})
 	r.must(err)
-	r.must(begin(1, store.MaxStagedUser)) // a committed batch does not count toward the limit of batches
+	r.must(begin(1, store.MaxStagedUser)) // a committed batch does not count toward the limit of open batches
 	for _, n := range []int{0, queue.MaxBatch + 1} {
 		_, err := r.s.StageBatch(r.Context(), store.Request{Drafts: make([]queue.Job, n), UID: 9, Batch: "b"})
 		r.wantError("a frame with no jobs or too many jobs", err, queue.CodeInvalid, "jobs")
@@ -254,8 +256,8 @@ func batchesAudited(r *rig) {
 	wantAudit(`"b" forgotten with 1 jobs`)
 }
 
-// If a job's id is a number, no new job gets this number as its seq. Seqs still rise, and staged jobs keep
-// their seqs.
+// If the id of a job is a number, no new job gets this number as its seq. Seqs still rise, and
+// staged jobs keep their seqs.
 func numbersUsedAsIDsAreSkipped(r *rig) {
 	const many = 1500
 	first := r.enqueueOne()
@@ -288,8 +290,8 @@ func numbersUsedAsIDsAreSkipped(r *rig) {
 	r.enqueueOne(withID("0"))
 }
 
-// A staged job may have its own seq as its id. Later jobs can depend on it by that id, and it keeps the id
-// when it moves into the queue.
+// A staged job may have its own seq as its id. Later jobs can depend on the job by that id. The job
+// keeps the id when it moves into the queue.
 func stagedIDMayBeOwnSeq(r *rig) {
 	first := r.enqueueOne()
 	own := fmt.Sprint(first.Seq + 1)

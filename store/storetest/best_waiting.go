@@ -15,7 +15,7 @@ var bestWaitingPromises = []promise{
 	{name: "with ageing by enqueues, the best waiting job gains points", order: byEnqueue, check: bestWaitingByEnqueues},
 }
 
-// checkBestWaiting checks the effective priority of a user's best waiting job.
+// checkBestWaiting checks the effective priority of the best-ranked waiting job of a user.
 func (r *rig) checkBestWaiting(what string, uid int, want int64) {
 	r.Helper()
 	got, err := r.s.BestWaiting(r.Context(), uid)

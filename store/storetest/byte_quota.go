@@ -10,7 +10,7 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// bytePromises contains the promises about the bytes that a user's jobs hold.
+// bytePromises contains the promises about the bytes that the jobs of a user hold.
 var bytePromises = []promise{
 	{name: "a job's bytes count for its user until the job is removed", check: bytesCounted},
 	{name: "jobs that would exceed the user's byte quota are rejected", check: bytesLimitRefuses},
@@ -34,27 +34,29 @@ var bytePromises = []promise{
 	{name: "the bytes of disowned jobs and schedules move with them", check: disownMovesBytes},
 }
 
-// bytesHeld returns how many bytes a user's jobs hold.
+// bytesHeld returns the number of bytes that the jobs of a user hold.
 func (r *rig) bytesHeld(uid int) int64 {
 	r.Helper()
 	return r.s.UserBytes(uid)
 }
 
-// checkBytes checks that got is the given number of bytes of texts, plus the fixed number of bytes that each
-// of the jobs counts for.
+// checkBytes checks a number of held bytes. It must be the given number of bytes of texts plus the
+// fixed number of bytes that each job counts for.
 func (r *rig) checkBytes(what string, got, texts int64, jobs int) {
 	r.Helper()
 	if limit := texts + int64(jobs)*(store.JobBytes+1024); got < texts+int64(jobs)*store.JobBytes || got > limit {
-		r.Errorf("%s: %d bytes are held, want at least %d and at most %d", what, got, texts+int64(jobs)*store.JobBytes, limit)
+		r.Errorf("%s: the jobs hold %d bytes, want at least %d and at most %d", what, got,
+			texts+int64(jobs)*store.JobBytes, limit)
 	}
 }
 
-// draftWithInput returns a draft of a user with n bytes of standard input.
+// draftWithInput returns a draft of a user whose standard input has n bytes.
 func draftWithInput(uid, n int) queue.Job {
 	return draft(ofUser(uid), func(j *queue.Job) { j.Stdin = strings.Repeat("x", n) })
 }
 
-// enqueueLarge stores drafts of a user. limit bounds the bytes that the user's jobs may hold.
+// enqueueLarge enqueues drafts of a user. The parameter limit is the maximum number of bytes that
+// the jobs of the user may hold.
 func (r *rig) enqueueLarge(uid int, limit int64, drafts ...queue.Job) error {
 	_, err := r.s.Enqueue(r.Context(), store.Request{Drafts: drafts, UID: uid, MaxBytesUser: limit})
 	return err
@@ -142,7 +144,7 @@ func bytesTrimmed(r *rig) {
 	same(r, "outputs", remaining, []int64{9000, queue.OutputOverQuota, 3000})
 }
 
-// removableBytes returns how many bytes can be removed from a user's jobs.
+// removableBytes returns the number of bytes that can be removed from the jobs of a user.
 func (r *rig) removableBytes(uid int) int64 {
 	r.Helper()
 	n, err := r.s.RemovableBytes(r.Context(), uid, math.MaxInt64)
@@ -150,8 +152,8 @@ func (r *rig) removableBytes(uid int) int64 {
 	return n
 }
 
-// trimUser removes inputs and outputs of a user's jobs until the user holds at most keep bytes, or nothing is
-// left to remove.
+// trimUser removes inputs and outputs of a user's jobs. It stops when the user holds at most keep
+// bytes, or when no more can be removed.
 func (r *rig) trimUser(uid int, keep int64) {
 	r.Helper()
 	for more := true; more; {
@@ -161,7 +163,7 @@ func (r *rig) trimUser(uid int, keep int64) {
 	}
 }
 
-// endedJob stores a job, claims it and ends it in the given state.
+// endedJob stores a job, claims it and ends it so that it gets the given state.
 func (r *rig) endedJob(j queue.Job, state queue.State) queue.Job {
 	r.Helper()
 	r.must(r.enqueueLarge(j.UID, 0, j))
@@ -290,8 +292,8 @@ func bytesStaged(r *rig) {
 	r.must(r.s.AbortBatch(r.Context(), 1, "b"))
 }
 
-// withInputBytes changes a schedule so that its job has n bytes of standard input, and its spec contains n
-// more bytes.
+// withInputBytes sets the standard input of a schedule's job to n bytes. The spec of the job also
+// gets n bytes longer.
 func withInputBytes(uid, n int) func(*store.Schedule) {
 	return func(s *store.Schedule) {
 		s.UID, s.Draft = uid, draftWithInput(uid, n)

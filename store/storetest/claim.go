@@ -72,8 +72,9 @@ func claimBySeq(r *rig) {
 	same(r, "order of claims", order, seqs(jobs))
 }
 
-// With ageing by time, jobs with (priority, waited minutes) of (2,7), (3,5), (5,3) and (8,0) start in this
-// order. The first has 9 points, and the others have 8 each, so these start in order of arrival.
+// With ageing by time, jobs with a (priority, minutes of waiting) of (2,7), (3,5), (5,3) and (8,0)
+// start in this order. The first job has 9 points. The others have 8 points each and start in order
+// of arrival.
 func agingByTime(r *rig) {
 	two := r.enqueueOne(withPriority(2))
 	r.advance(2 * time.Minute)
@@ -90,7 +91,8 @@ func agingByTime(r *rig) {
 	same(r, "order of claims without waiting", seqs(r.claim(10)),
 		[]int64{urgent[1].Seq, urgent[3].Seq, urgent[0].Seq, urgent[2].Seq})
 
-	// Points grow continuously: one millisecond of waiting decides which of two jobs starts first.
+	// Points grow continuously, so one millisecond of waiting can decide which of two jobs starts
+	// first.
 	old := r.enqueueOne(withPriority(4))
 	r.advance(time.Minute + time.Millisecond)
 	young := r.enqueueOne(withPriority(5))
@@ -115,11 +117,11 @@ func agingByEnqueue(r *rig) {
 	fill(2)
 	eight := r.enqueueOne(withPriority(8))
 	same(r, "arrivals", []int64{two.Arrival, three.Arrival, five.Arrival, eight.Arrival}, []int64{1, 3, 5, 8})
-	r.advanceAndPromote(time.Hour) // with this order, jobs gain no points by time
+	r.advanceAndPromote(time.Hour) // with ageing by enqueues, jobs gain no points by time
 	same(r, "order of claims", seqs(r.claim(4)), []int64{two.Seq, three.Seq, five.Seq, eight.Seq})
 	r.claim(10)
 
-	// Jobs that were removed still count as enqueued later, so they give points to earlier jobs.
+	// Jobs that were enqueued later give points to earlier jobs even after they were removed.
 	first := r.enqueueOne(withPriority(0))
 	for range 3 {
 		r.must(r.s.Change(r.Context(), r.enqueueOne().Seq, store.Change{Verb: queue.VerbRemove, UID: testUID}))
@@ -171,7 +173,7 @@ func notBeforeDue(r *rig) {
 	r.advanceAndPromote(time.Minute - time.Millisecond)
 	same(r, "claimed a millisecond early", r.claim(1), nil)
 	r.advanceAndPromote(time.Millisecond)
-	// The job gains no points before it is due, so it gets its arrival number only now.
+	// A job gains no points before it is due, so it gets its arrival number when it becomes due.
 	j.Arrival = r.s.Counts().Enqueued
 	claimed := r.claim(1)
 	same(r, "claimed when due", claimed, r.asClaimed(claimed, j))
@@ -213,7 +215,7 @@ func releaseGivesBack(r *rig) {
 	same(r, "claimed in order", both, r.asClaimed(both, first, second))
 	first = both[0]
 
-	// A failed job that is claimed and released does not change, except for its fence.
+	// A failed job that is claimed and given back changes only its fence.
 	failed := r.settle(first, exited(1))
 	r.advanceAndPromote(2 * time.Second)
 	again := r.claimOne()
@@ -223,12 +225,12 @@ func releaseGivesBack(r *rig) {
 	r.checkCounts()
 }
 
-// expiredEvent returns the event of a job that has just expired.
+// expiredEvent returns the event of a job that expires now.
 func (r *rig) expiredEvent(j queue.Job) queue.Event {
 	return r.event(queue.EventExpired, j, queue.EventDetail{Reason: queue.ReasonExpired})
 }
 
-// expiredJob returns the expected form of j if it has expired now.
+// expiredJob returns j as it must be after it expires now.
 func (r *rig) expiredJob(j queue.Job) queue.Job {
 	j.State, j.Reason, j.EndedAt, j.UpdatedAt = queue.Cancelled, queue.ReasonExpired, r.s.Now(), r.s.Now()
 	return j
@@ -306,8 +308,9 @@ func retriedExpires(r *rig) {
 	})
 }
 
-// checkDueWithin checks that a caller knows that it must call Promote within the given time after do. Either
-// the last Promote returned such a time, or DueSooner sends a hint.
+// checkDueWithin runs do and then checks that the caller of the store knows that it must call
+// Promote within the given time. The caller knows that from the result of the last Promote or from
+// a hint of DueSooner.
 func (r *rig) checkDueWithin(within time.Duration, do func()) {
 	r.Helper()
 	said := r.promote()

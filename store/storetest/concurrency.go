@@ -93,7 +93,7 @@ func closedUnavailable(r *rig) {
 	}
 }
 
-// concurrently calls f(0) to f(n-1) concurrently and waits for all calls.
+// concurrently runs f(0) to f(n-1) at the same time and waits for all of them.
 func concurrently(n int, f func(i int)) {
 	var all sync.WaitGroup
 	begin := make(chan struct{})
@@ -235,7 +235,7 @@ func manySettlers(r *rig) {
 	same(r, "job", r.get(j.ID), r.afterSettle(j, e))
 }
 
-// Enqueues, workers, an Await and cancellations run concurrently. Each job ends exactly once.
+// Enqueues, workers, an Await and cancellations run at the same time. Each job ends exactly once.
 func concurrentUseLosesNothing(r *rig) {
 	const enqueuers, workers, jobs = 4, 4, 200
 	var finished, cancelled atomic.Int64

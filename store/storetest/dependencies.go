@@ -78,7 +78,7 @@ func waitsForOthers(r *rig) {
 	got := r.claimExactly("only the parents", parents...)
 	r.settle(got[0], exited(0))
 	r.claimExactly("one parent has ended")
-	r.settle(got[1], exited(1)) // the attempt fails and will be retried, so the parent has not ended
+	r.settle(got[1], exited(1)) // the failed attempt will be retried, so the parent has not ended
 	r.checkState("the other parent has failed and will be retried", child, queue.Blocked, "")
 	r.advanceAndPromote(time.Hour)
 	r.promote()
@@ -248,8 +248,9 @@ func dependantAgesFromRelease(r *rig) {
 	r.claimExactly("the delayed dependant", later)
 }
 
-// Many dependants are decided in several steps, which Promote continues. A dependant that is added in
-// between, while the parent is to run again, waits for the parent to end again.
+// The dependants of a job are decided in several steps, which Promote continues. If a retry of the
+// parent is requested between two steps, a dependant that is then added waits until the parent ends
+// again.
 func manyDependants(r *rig) {
 	const many = 400
 	parent := r.enqueueOne()
@@ -270,7 +271,7 @@ func manyDependants(r *rig) {
 	r.checkState("it waits for the end of the new attempt", added, queue.Blocked, "")
 }
 
-// dependingOnIDs makes a draft depend on the jobs with these ids.
+// dependingOnIDs makes a draft depend on the jobs with the given ids.
 func dependingOnIDs(how queue.DependencyCondition, ids ...string) func(*queue.Job) {
 	return func(j *queue.Job) {
 		for _, id := range ids {

@@ -71,7 +71,7 @@ func settingsAreReturned(r *rig) {
 	want.Env = []string{"A=1", "B=x=y", "C="}
 	want.Labels = map[string]string{"k": "v", "leer": ""}
 	stored := r.enqueueAndGet(full)[0]
-	full.Env[0], full.Labels["k"] = "A=changed", "changed" // changes the caller's copy, not the stored job
+	full.Env[0], full.Labels["k"] = "A=changed", "changed" // this must not change the stored job
 	same(r, "settings", stored.Execution, want.Execution)
 	same(r, "settings read later", r.get(want.ID).Execution, want.Execution)
 	claimed := r.claim(1)
@@ -243,7 +243,7 @@ func batchSizes(r *rig) {
 	r.checkCounts()
 }
 
-// wantCode checks only the code of err, because the contract does not define which field the error names.
+// wantCode checks only the code of err. The contract does not define which field the error names.
 func (r *rig) wantCode(what string, err error, code queue.Code) {
 	r.Helper()
 	if !errors.Is(err, &queue.Error{Code: code}) {

@@ -51,7 +51,7 @@ func resourceDemand(name string, n int) queue.Demand {
 	return queue.Demand{Kind: queue.GateResource, Key: name, N: n}
 }
 
-// claimExactly claims jobs and checks that they are exactly the given ones.
+// claimExactly claims as many jobs as possible and checks that it gets exactly the given jobs.
 func (r *rig) claimExactly(what string, want ...queue.Job) []queue.Job {
 	r.Helper()
 	got := r.exchange(store.Report{Want: 50}).Jobs
@@ -86,7 +86,7 @@ func lockLimitsRunning(r *rig) {
 	got[1] = r.claimExactly("a job was given back", jobs[1])[0]
 	got[0] = r.start(got[0])
 	r.claimExactly("a started job still holds the lock")
-	r.settle(got[0], exited(1)) // this job fails and waits to be retried
+	r.settle(got[0], exited(1)) // the job fails and waits for its retry
 	r.claimExactly("a job has ended", jobs[2])
 	r.advanceAndPromote(time.Hour)
 	r.promote()
@@ -335,8 +335,8 @@ func boundedQueue(r *rig) {
 	same(r, "job", r.awaitedJobs("one job has ended", result)[0].Seq, jobs[2].Seq)
 }
 
-// A user with jobs in many queues whose quota is used up does not delay other users' jobs. When a job of the user
-// ends, another one starts.
+// A user with jobs in many queues who has reached the running limit does not delay other users'
+// jobs. When a job of the user ends, another one starts.
 func manyQueues(r *rig) {
 	const many = 600
 	r.setMaxRunning(2)
@@ -363,8 +363,8 @@ func manyQueues(r *rig) {
 	}
 }
 
-// Many queues whose jobs lack units of a resource do not keep Promote from finishing, and do not delay other
-// jobs.
+// Many queues whose jobs lack units of a resource do not prevent Promote from finishing. They do
+// not delay other jobs.
 func manyQueuesAtAResource(r *rig) {
 	r.setResources(map[string]int{"gpu": 2})
 	r.claimExactly("one of two units", r.enqueueOne(withDemands(resourceDemand("gpu", 1))))
@@ -380,7 +380,8 @@ func manyQueuesAtAResource(r *rig) {
 	r.claimExactly("no job has enough units")
 }
 
-// Queues with weights 3 and 1 share the starts 3 to 1, whatever the priorities of their jobs are.
+// Two queues with the weights 3 and 1 share the starts in the ratio 3 to 1, whatever priorities
+// their jobs have.
 func queuesShareByWeight(r *rig) {
 	r.setQueueRule("a", store.QueueRule{Weight: 3})
 	const many = 400
@@ -425,7 +426,7 @@ func idleQueueSavesNoTurns(r *rig) {
 	}
 }
 
-// The rules set by SetGate apply to shared keys, whatever limits the jobs declare.
+// The rules of SetGate apply to shared keys, whatever limits the jobs declare.
 func setGateRulesApply(r *rig) {
 	set := func(d queue.Demand) error { return r.s.SetGate(r.Context(), d) }
 	lock := func(n int) queue.Demand { return queue.Demand{Kind: queue.GateLock, Key: "@db", N: n} }
@@ -473,7 +474,7 @@ func setGateRulesApply(r *rig) {
 	f := demanding(lock(9))
 	r.claimExactly("the limit declared by the first job that uses the lock", e)
 	r.must(r.change(f, queue.VerbCancel))
-	r.must(r.change(d, queue.VerbRetry)) // when d is retried, it states another limit than the rule
+	r.must(r.change(d, queue.VerbRetry)) // on its retry, d declares another limit than the rule
 	r.claimExactly("the same limit after a retry")
 	for _, wrong := range []queue.Demand{{Kind: queue.GateLock, Key: "own", N: 1}, {Kind: queue.GateLock, Key: "@", N: 1},
 		{Kind: queue.GateResource, Key: "gpu", N: 1}, {Kind: queue.GateLock, Key: "@x", N: -1},

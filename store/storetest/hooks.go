@@ -21,7 +21,7 @@ var hookPromises = []promise{
 	{name: "jobs of a former owner create no hooks", check: hookOfDisownedIsNotMade},
 }
 
-// hooksOf returns hooks whose commands contain the moment and the job for which they were made.
+// hooksOf returns hooks whose commands contain the moment and the job that caused them.
 func hooksOf(j *queue.Job, on queue.HookSet) (drafts []queue.Job) {
 	for _, moment := range queue.Hooks {
 		if moment&on == 0 {
@@ -36,19 +36,19 @@ func hooksOf(j *queue.Job, on queue.HookSet) (drafts []queue.Job) {
 	return drafts
 }
 
-// withHooks makes a job request hooks at these moments.
+// withHooks makes a job request hooks at the given moments.
 func withHooks(set queue.HookSet) func(*queue.Job) {
 	return func(j *queue.Job) { j.Hooks = set }
 }
 
-// makeHooks makes the store create hooks with hooksOf. on contains the events for which every job gets a
-// hook, even if it requests none.
+// makeHooks makes the store create hooks with hooksOf. The parameter on lists the moments at which
+// every job gets a hook, even if the job requests none.
 func (r *rig) makeHooks(on queue.HookSet) {
 	r.Helper()
 	r.must(r.s.SetHooks(r.Context(), store.Hooks{Moments: on, Make: hooksOf, Owner: "hooks"}))
 }
 
-// newHooks returns the commands of the hooks created since the last call, oldest first.
+// newHooks returns the commands of the hooks that were created since its last call, oldest first.
 func (r *rig) newHooks() (list []string) {
 	r.Helper()
 	for _, e := range r.newEvents() {
@@ -105,7 +105,7 @@ func hooksOfAll(r *rig) {
 	r.enqueueOne(withHooks(queue.HookEnded), withID("a"))
 	r.settle(r.claimOne(), exited(0))
 	r.enqueueOne(withID("b"), withMaxAttempts(1))
-	r.settle(r.claimOne(), exited(1)) // claims the job itself, which ranks before the hooks
+	r.settle(r.claimOne(), exited(1)) // claims the job itself, because it ranks before the hooks
 	same(r, "hooks", r.newHooks(), []string{"completed a completed 1", "ended a completed 1", "dead b dead 1"})
 	r.must(r.s.SetHooks(r.Context(), store.Hooks{}))
 	r.enqueueOne(withID("c"), withHooks(queue.HookEnded))
@@ -136,7 +136,7 @@ func hookOfCancelled(r *rig) {
 	r.newHooks()
 	r.must(r.change(parent, queue.VerbCancel))
 	r.advanceAndPromote(time.Second)
-	r.must(r.change(r.get("c"), queue.VerbRemove)) // removing a job that has not ended creates no hooks
+	r.must(r.change(r.get("c"), queue.VerbRemove)) // a removal of a job that has not ended creates no hook
 	list := r.newHooks()
 	same(r, "hooks", list[:1], []string{"ended a cancelled 0"})
 	rest := map[string]bool{}

@@ -9,8 +9,8 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// endWithOutput ends an attempt of a leased job with an output of n bytes, and returns the changed job. limit
-// applies to the bytes of the job's user; 0 means unlimited.
+// endWithOutput ends an attempt of a leased job with an output of n bytes and returns the changed
+// job. The parameter limit is the maximum number of bytes of the job's user; 0 means unlimited.
 func (r *rig) endWithOutput(j queue.Job, o queue.Outcome, n int, limit int64) queue.Job {
 	r.Helper()
 	e := r.settlement(j, o)
@@ -20,8 +20,9 @@ func (r *rig) endWithOutput(j queue.Job, o queue.Outcome, n int, limit int64) qu
 	return r.get(j.ID)
 }
 
-// failWithOutput ends an attempt of a leased job as a failure with an output of n bytes. It checks that the
-// job will be retried. limit applies to the bytes of the job's user; 0 means unlimited.
+// failWithOutput ends an attempt of a leased job as a failure with an output of n bytes. It checks
+// that the job will be retried. The parameter limit is the maximum number of bytes of the job's
+// user; 0 means unlimited.
 func (r *rig) failWithOutput(j queue.Job, n int, limit int64) queue.Job {
 	r.Helper()
 	got := r.endWithOutput(j, exited(1), n, limit)
@@ -29,7 +30,7 @@ func (r *rig) failWithOutput(j queue.Job, n int, limit int64) queue.Job {
 	return got
 }
 
-// claimRetry claims the failed job when it is due again.
+// claimRetry waits until the failed job is due again, and claims it.
 func (r *rig) claimRetry() queue.Job {
 	r.Helper()
 	r.advance(time.Hour)
@@ -37,7 +38,7 @@ func (r *rig) claimRetry() queue.Job {
 	return r.claimOne()
 }
 
-// outputSizes returns the output sizes of attempts 1 to n of a job, where n is the parameter attempts.
+// outputSizes returns the sizes of the outputs of a job's first attempts.
 func (r *rig) outputSizes(j queue.Job, attempts int) (list []int64) {
 	r.Helper()
 	for n := range attempts {
@@ -74,8 +75,8 @@ func outputsOfRetriedTrimmed(r *rig) {
 	same(r, "bytes of outputs at the end", r.get(j.ID).Outputs, int64(0))
 }
 
-// checkPromoteHinted calls the function do, and checks that the store then sends a hint to call Promote
-// immediately. The hint is needed because Promote finds the output files to be deleted.
+// checkPromoteHinted calls the function do. It checks that the store then sends a hint to call
+// Promote immediately, because only Promote returns the output files to delete.
 func (r *rig) checkPromoteHinted(what string, do func()) {
 	r.Helper()
 	r.promote()
@@ -106,7 +107,7 @@ func outputsOfMostTrimmed(r *rig) {
 	run := func(uid, n int) queue.Job { return r.endWithOutput(r.enqueueAndClaim(uid), exited(0), n, 0) }
 	first := run(1, 100)
 	var most []queue.Job
-	for range 120 { // more outputs than two steps remove
+	for range 120 { // more outputs than the store removes in two steps
 		most = append(most, run(2, 100))
 	}
 	second := run(3, 3000)
@@ -135,7 +136,7 @@ func outputsOfAttemptsBounded(r *rig) {
 	other := r.endWithOutput(r.enqueueAndClaim(2), exited(0), 9000, 0)
 	old := r.endWithOutput(r.enqueueAndClaim(1), exited(0), 2000, 0)
 	j := r.enqueueAndClaim(1, withMaxAttempts(9))
-	limit := r.bytesHeld(1) + 1500 + 6*(store.AttemptBytes+16) // room for one output, and for the records of all attempts
+	limit := r.bytesHeld(1) + 1500 + 6*(store.AttemptBytes+16) // space for one output and for the records of all attempts
 	for n := range 6 {
 		j = r.failWithOutput(j, 1000, limit)
 		if used := r.bytesHeld(1); used > limit {

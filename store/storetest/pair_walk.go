@@ -16,27 +16,27 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// Engine is a store that is compared with the model. Both use the same clock.
+// Engine is a store that a walk compares with the model. Both use the same clock.
 type Engine struct {
 	Store store.Store
-	// Reopen closes the store and opens it again.
+	// Reopen closes the store, opens it again and returns it.
 	Reopen func() store.Store
-	// Undo performs n random operations in a transaction that is undone.
-	Undo func(n int, dice *rand.Rand)
-	// Check compares the engine's memory with its tables. It is nil for an engine that has nothing to
-	// compare.
+	// Undo performs n random operations in a transaction and then rolls the transaction back.
+	Undo func(n int, rng *rand.Rand)
+	// Check compares the caches of the engine with its tables. It is nil for an engine without caches.
 	Check func() error
 }
 
-// Environment variables that control Walks: the number of walks, and the seed of a single walk.
+// These environment variables control Walks: the number of walks, and the seed of a single walk.
 const (
 	runsVariable = "QUEUECTL_WALKS"
 	seedVariable = "QUEUECTL_WALK"
 )
 
-// Walks takes random walks of the given number of steps. Each step calls the engine and the model in the same
-// way, and compares the answers. Both must claim the same jobs in the same order. open creates both stores
-// with an order, and returns a function that advances their clock. A failed walk prints its seed.
+// Walks performs random walks of the given number of steps. Each step calls the engine and the
+// model in the same way and compares their results. Both must claim the same jobs in the same
+// order. The function open creates both stores with an order, and returns a function that advances
+// their clock. A failed walk prints its seed.
 func Walks(t *testing.T, runs, steps int, open func(t *testing.T, o queue.Order) (engine Engine, model store.Store,
 	advance func(time.Duration))) {
 	if n, err := strconv.Atoi(os.Getenv(runsVariable)); err == nil {
@@ -75,14 +75,14 @@ func Walks(t *testing.T, runs, steps int, open func(t *testing.T, o queue.Order)
 	}
 }
 
-// orders contains the settings of queue.Order with which users take turns.
+// orders contains the settings of queue.Order in which users take turns.
 var orders = []queue.Order{
 	{Scheduling: queue.ByPriority},
 	{Scheduling: queue.ByAging, Aging: queue.AgingTime, Interval: time.Minute},
 	{Scheduling: queue.ByAging, Aging: queue.AgingEnqueue, Interval: time.Minute},
 }
 
-// pairWalk performs the same random operations on an engine and on the model, and compares them.
+// pairWalk performs the same random operations on an engine and on the model and compares the results.
 type pairWalk struct {
 	*testing.T
 	engine      Engine
@@ -91,7 +91,7 @@ type pairWalk struct {
 	rng         *rand.Rand
 	order       queue.Order
 	orders      []queue.Order // orders that the walk may change to
-	withGates   bool          // jobs make demands
+	withGates   bool          // jobs have random demands
 	withWeights bool          // queues may have different weights
 	withHooks   bool          // each completed job gets a hook
 	step        int
@@ -106,13 +106,13 @@ type pairWalk struct {
 	node    store.Node
 }
 
-// askBoth calls ask with both stores, and checks that the codes of the errors are equal.
+// askBoth calls ask with both stores and checks that the errors have the same code.
 func askBoth[T any](w *pairWalk, ask func(s store.Store) (T, error)) (engine, model T) {
 	w.Helper()
 	engine, err := ask(w.engine.Store)
 	model, wanted := ask(w.model)
 	if codeOf(err) != codeOf(wanted) {
-		w.Errorf("step %d, %s: the engine says %v, the model %v", w.step, w.operation, err, wanted)
+		w.Errorf("step %d, %s: the engine returns the error %v, the model %v", w.step, w.operation, err, wanted)
 	}
 	return engine, model
 }
@@ -129,7 +129,7 @@ func codeOf(err error) queue.Code {
 	return queue.CodeInternal
 }
 
-// compareJob compares a job in both stores, except its fence, which is random.
+// compareJob compares a job in both stores, except for its fence, which is random.
 func (w *pairWalk) compareJob(seq int64) {
 	w.Helper()
 	w.operation = "get"
@@ -138,8 +138,7 @@ func (w *pairWalk) compareJob(seq int64) {
 		return s.Get(w.Context(), strconv.FormatInt(seq, 10))
 	})
 	if want.ExpiresAt != 0 && want.ExpiresAt <= w.model.Now() {
-		// The job has expired. A claim may have cancelled it in one store and not yet in the other, so the
-		// states may differ.
+		// The job has expired. A claim in one store may already have cancelled it, so the states may differ.
 		return
 	}
 	if got.Fence, want.Fence = 0, 0; !reflect.DeepEqual(got, want) {
@@ -167,7 +166,7 @@ func (w *pairWalk) takeStep() {
 	case n < 92:
 		w.operation = "time"
 		w.advance(time.Duration(w.rng.IntN(4000)) * time.Millisecond)
-		if w.step%20 == 0 { // advances the clock by hours and days from time to time
+		if w.step%20 == 0 { // sometimes the clock advances by hours or days
 			w.advance(time.Duration(w.step%9) * time.Hour)
 		}
 		w.promote()
@@ -211,8 +210,8 @@ func (w *pairWalk) takeStep() {
 	if err := w.engine.Check(); err != nil {
 		w.Errorf("step %d, after %s: %v", w.step, w.operation, err)
 	}
-	// Only Promote cancels all expired jobs. At other times, one store may have cancelled an expired job
-	// during a claim and the other not.
+	// Only Promote cancels all expired jobs. After other operations, one store may have cancelled
+	// an expired job during a claim and the other store not.
 	if w.operation != "time" {
 		return
 	}
@@ -268,7 +267,7 @@ func (w *pairWalk) changeRule() {
 	}
 }
 
-// setRules sets all rules again, after a store was opened.
+// setRules sets all rules again after a store was reopened.
 func (w *pairWalk) setRules() {
 	w.doBoth(func(s store.Store) error {
 		hooks := store.Hooks{Make: hooksOf, Owner: "x"}
@@ -291,7 +290,7 @@ func (w *pairWalk) setRules() {
 	})
 }
 
-// randomDemands returns random demands. Each kind of gate has few keys, so that jobs compete for them.
+// randomDemands returns random demands. Each kind of gate has few keys, so that jobs compete for the gates.
 func (w *pairWalk) randomDemands() (list []queue.Demand) {
 	if !w.withGates || w.rng.IntN(2) == 0 {
 		return nil
@@ -307,12 +306,12 @@ func (w *pairWalk) randomDemands() (list []queue.Demand) {
 		list = append(list, queue.Demand{Kind: queue.GateRate, Key: fmt.Sprint("@r", w.rng.IntN(2)), N: 1 + w.rng.IntN(4),
 			Period: time.Duration(1+w.rng.IntN(3)) * time.Second})
 	}
-	// A job gets at most one resource. If it lacked units of several, it would hold back other jobs at one of
-	// them, and that one may differ between the stores.
+	// A job gets at most one resource. A job that lacked units of several resources would hold back
+	// other jobs at one of them, and the stores may choose different ones.
 	if w.rng.IntN(2) == 0 {
-		// Where users take turns, a job that needs several units holds back others only once a claim has
-		// found it to be its user's next job. The moment differs between the stores, so such jobs need only
-		// one unit.
+		// In an order with turns, a job that needs several units holds back other jobs only after a
+		// claim has found that it is its user's next job. The stores may find that at different
+		// times, so such jobs need only one unit.
 		n := 1
 		if w.order == byArrival {
 			n += w.rng.IntN(3)
@@ -322,9 +321,9 @@ func (w *pairWalk) randomDemands() (list []queue.Demand) {
 	return list
 }
 
-// randomDependencies returns random dependencies for a draft: on stored and removed jobs, on other drafts of
-// the request and, rarely, in a cycle. No parent has an expiry. The stores may cancel an expired parent at
-// different times, and its dependants would then get different arrival numbers.
+// randomDependencies returns random dependencies of a draft: on stored and removed jobs, on other
+// drafts of the request and, rarely, in a cycle. No parent has an expiry. The stores may cancel an
+// expired parent at different times, so its dependants would get different arrival numbers.
 func (w *pairWalk) randomDependencies(i int, drafts []queue.Job) (list []queue.Dependency) {
 	expires := func(d queue.Dependency) bool {
 		if d.Draft != 0 {
@@ -353,7 +352,7 @@ func (w *pairWalk) randomDependencies(i int, drafts []queue.Job) (list []queue.D
 }
 
 func (w *pairWalk) enqueue() {
-	w.promote() // cancels expired jobs in both stores, so that their counts are equal
+	w.promote() // cancels the expired jobs in both stores, so that their counts are equal
 	drafts := make([]queue.Job, 1+w.rng.IntN(4))
 	uid := w.rng.IntN(12)
 	for i := range drafts {
@@ -363,16 +362,16 @@ func (w *pairWalk) enqueue() {
 		if w.rng.IntN(4) == 0 {
 			j.Delay = time.Duration(w.rng.IntN(3000)) * time.Millisecond
 		}
-		// Jobs request only hooks on completion or failure. The stores may cancel an expired job at different
-		// times, so they would create the hooks of HookEnded at different times.
+		// Jobs request hooks only on completion or failure. The stores may cancel an expired job at
+		// different times, and would then create its HookEnded hook at different times.
 		if w.rng.IntN(6) == 0 {
 			j.Hooks = queue.HookSet(w.rng.IntN(int(queue.HookDead)))
 		}
 		if w.rng.IntN(8) == 0 {
 			j.ExpiresAt = w.model.Now().Add(time.Duration(w.rng.IntN(5000)) * time.Millisecond)
 		} else if w.rng.IntN(6) == 0 {
-			// A job with an expiry gets no unique key. It would keep the key until it is cancelled, which may
-			// happen at different times.
+			// A job with an expiry gets no unique key. It would keep the key until it is cancelled,
+			// which may happen at different times in the two stores.
 			j.Unique, j.OnConflict, j.UniqueFor = fmt.Sprint("u", w.rng.IntN(3)), queue.Conflict(w.rng.IntN(3)),
 				time.Duration(w.rng.IntN(2000))*time.Millisecond
 		}
@@ -392,13 +391,13 @@ func (w *pairWalk) enqueue() {
 	w.seqs = append(w.seqs, got.Seqs...)
 }
 
-// exchange reports random results of leases and claims more jobs.
+// exchange reports random results of leased jobs and claims more jobs.
 func (w *pairWalk) exchange() {
 	var engine, model store.Report
 	engine.Want = w.rng.IntN(7)
 	model.Want = engine.Want
 	stillLeased := w.report(&engine, &model)
-	if w.rng.IntN(4) == 0 { // a simulation must not change anything
+	if w.rng.IntN(4) == 0 { // a simulation must change nothing
 		if _, err := w.engine.Store.Simulate(w.Context(), 1+w.rng.IntN(9)); err != nil {
 			w.Error(err)
 		}
@@ -418,12 +417,12 @@ func (w *pairWalk) exchange() {
 		givenBack = append(givenBack, c.Lease)
 	}
 	for _, l := range givenBack {
-		if !stale[l.Seq] { // if the release was stale, the job has started and is still leased
+		if !stale[l.Seq] { // a stale release means that the job has started and is still leased
 			stillLeased = slices.DeleteFunc(stillLeased, func(seq int64) bool { return seq == l.Seq })
 		}
 	}
 	w.leasedSeqs = stillLeased
-	for range maxExtraClaims { // an engine may need several claims if it checks many jobs that cannot run
+	for range maxExtraClaims { // an engine that checks many jobs that cannot run may need several claims
 		if len(got.Jobs) >= len(want.Jobs) {
 			break
 		}
@@ -434,8 +433,7 @@ func (w *pairWalk) exchange() {
 		got.Jobs = append(got.Jobs, more.Jobs...)
 	}
 	w.compareClaims(got.Jobs, want.Jobs, engine.Want)
-	// Obstacles are not checked if a job has ended, because that may allow other jobs to start after the
-	// claim.
+	// Skip the obstacles if a job has ended, because then other jobs may be able to start after the claim.
 	if len(want.Jobs) < engine.Want && len(w.seqs) > 0 && len(engine.Ended)+len(engine.Changed) == 0 && !w.Failed() {
 		w.checkObstacles(w.seqs[w.rng.IntN(len(w.seqs))])
 	}
@@ -448,7 +446,7 @@ func (w *pairWalk) report(engine, model *store.Report) (stillLeased []int64) {
 		switch w.rng.IntN(6) {
 		case 0:
 			engine.Released, model.Released = append(engine.Released, engineLease), append(model.Released, modelLease)
-			// A release has no effect if the job has started. The reply shows whether it had.
+			// A release has no effect if the job has started. The reply shows whether the job had started.
 			stillLeased = append(stillLeased, seq)
 			continue
 		case 5:
@@ -463,7 +461,7 @@ func (w *pairWalk) report(engine, model *store.Report) (stillLeased []int64) {
 			}
 			engine.Changed, model.Changed = append(engine.Changed, store.LeasedChange{Lease: engineLease, Change: c}),
 				append(model.Changed, store.LeasedChange{Lease: modelLease, Change: c})
-			// A change has no effect if the job has started. The reply shows whether it had.
+			// A change has no effect if the job has started. The reply shows whether the job had started.
 			stillLeased = append(stillLeased, seq)
 			continue
 		case 1:
@@ -488,7 +486,7 @@ func (w *pairWalk) report(engine, model *store.Report) (stillLeased []int64) {
 	return stillLeased
 }
 
-// checkObstacles checks that a waiting job has obstacles if and only if the last claim could not take it.
+// checkObstacles checks that a waiting job has obstacles if and only if the last claim could not claim it.
 func (w *pairWalk) checkObstacles(seq int64) {
 	w.operation = fmt.Sprint("obstacles of ", seq)
 	j, err := w.model.Get(w.Context(), strconv.FormatInt(seq, 10))
@@ -500,7 +498,7 @@ func (w *pairWalk) checkObstacles(seq int64) {
 		return all[seq], err
 	})
 	runnable := j.State.Runnable() && !slices.Contains(w.leasedSeqs, seq)
-	// A job that is not due can have only a pause of its queue as an obstacle.
+	// If a job is not due, its only possible obstacle is a pause of its queue.
 	timed := runnable && j.DueAt > w.model.Now()
 	if ready := runnable && !timed; len(got) > 0 != (len(want) > 0) || !timed && ready != (len(got) > 0) {
 		w.Errorf("step %d: job %d is %s; its obstacles are %v in the engine and %v in the model", w.step, seq,
@@ -508,8 +506,8 @@ func (w *pairWalk) checkObstacles(seq int64) {
 	}
 }
 
-// maxExtraClaims limits the further claims that the engine may need until it has claimed as many jobs as the
-// model. It needs several if it checks many jobs that cannot run.
+// maxExtraClaims limits the number of further claims that the engine may need until it has claimed as many
+// jobs as the model. The engine needs further claims if it checks many jobs that cannot run.
 const maxExtraClaims = 20
 
 // compareClaims compares the claimed jobs.
@@ -521,7 +519,8 @@ func (w *pairWalk) compareClaims(got, want []queue.Job, limit int) {
 		return seqs
 	}
 	if !slices.Equal(order(got), order(want)) {
-		w.Errorf("step %d: with a limit of %d, the engine claims %v, the model %v", w.step, limit, order(got), order(want))
+		w.Errorf("step %d: with a limit of %d, the engine claims the jobs %v, the model %v", w.step, limit,
+			order(got), order(want))
 		for _, seq := range slices.Concat(order(got), order(want), w.leasedSeqs) {
 			j, err := w.model.Get(w.Context(), strconv.FormatInt(seq, 10))
 			w.Logf("%d: user %d, queue %s, priority %d, expires %d, %s, demands %v %v", seq, j.UID, j.Queue, j.Priority,
@@ -536,8 +535,8 @@ func (w *pairWalk) compareClaims(got, want []queue.Job, limit int) {
 	}
 }
 
-// promote calls Promote in both stores, which cancels all expired jobs. Before that, a claim may have
-// cancelled an expired job in only one store.
+// promote calls Promote in both stores, which cancels all expired jobs. A claim before may have
+// cancelled an expired job in only one of the stores.
 func (w *pairWalk) promote() {
 	w.Helper()
 	w.doBoth(func(s store.Store) error { _, err := s.Promote(w.Context()); return err })
@@ -578,7 +577,7 @@ func (w *pairWalk) change() {
 	w.doBoth(func(s store.Store) error { return s.Change(w.Context(), seq, c) })
 }
 
-// trimUntilDone repeats a step in both stores until there is nothing more to do.
+// trimUntilDone repeats a step in both stores until the step reports that it is done.
 func (w *pairWalk) trimUntilDone(step func(store.Store) (more bool, err error)) {
 	w.Helper()
 	w.doBoth(func(s store.Store) (err error) {
@@ -589,13 +588,12 @@ func (w *pairWalk) trimUntilDone(step func(store.Store) (more bool, err error)) 
 	})
 }
 
-// purge removes ended jobs, then reads which jobs still exist.
+// purge removes ended jobs and then reads which jobs still exist.
 func (w *pairWalk) purge() {
 	w.promote()
 	ended := []queue.State{queue.Completed, queue.Cancelled, queue.Dead}
-	// All ended jobs are purged in one call, because the stores may order jobs that ended at the same time
-	// differently. The time bound is a day ahead, because the clock may have been set back after a job
-	// expired.
+	// Purge all ended jobs in one call, because the stores may order jobs that ended at the same time
+	// differently. Use a time one day ahead, because the clock may have been set back after a job expired.
 	before, limit := w.model.Now().Add(24*time.Hour), store.MaxPage
 	selection := store.EndedFilter{States: ended, Before: before}
 	switch w.rng.IntN(4) {

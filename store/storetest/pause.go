@@ -30,7 +30,7 @@ func pausedAndResumed(r *rig) {
 	same(r, "paused job", r.get(j.ID), j)
 	same(r, "events", r.newEvents(), []queue.Event{r.event(queue.EventPaused, j, queue.EventDetail{UID: new(7)})})
 	r.advance(time.Second)
-	r.checkUnchanged(func() { r.must(r.pause(j.Lease(), true, 8)) }) // the job is already paused
+	r.checkUnchanged(func() { r.must(r.pause(j.Lease(), true, 8)) }) // pausing a paused job again changes nothing
 	r.checkCounts()
 	leased, err := r.leasedJobs()
 	r.must(err)

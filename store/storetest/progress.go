@@ -7,9 +7,9 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// Each progress of a running attempt is stored and adds an event. It stays after the attempt has ended, and
-// is deleted when the next attempt starts. Progress for a stale lease, or for an attempt that has not
-// started, is rejected.
+// Each progress of a running attempt is stored and adds an event. The last progress stays after the
+// end of the attempt and is deleted when the next attempt starts. Progress for a stale lease, or
+// for an attempt that has not started, is rejected.
 func progressStays(r *rig) {
 	r.enqueueOne(withMaxAttempts(3))
 	j := r.claimOne()
@@ -41,7 +41,7 @@ func progressStays(r *rig) {
 	e.Progress = &queue.Progress{Percent: 70, Text: "last", At: 10}
 	report(again.Lease(), queue.Progress{Percent: 60, At: 9})
 	r.exchange(store.Report{Ended: []store.Settlement{e}})
-	e.Progress.Percent = 1 // changes the caller's copy, not the stored job
+	e.Progress.Percent = 1 // a change of the caller's copy must not change the stored job
 	same(r, "progress reported with the end", *r.get(j.ID).Progress, queue.Progress{Percent: 70, Text: "last", At: 10})
 
 	r.advanceAndPromote(time.Minute)
@@ -50,7 +50,7 @@ func progressStays(r *rig) {
 	same(r, "after an attempt whose start and progress were not reported", r.get(j.ID).Progress, nil)
 }
 
-// The result of an attempt counts toward the size of its output, and TrimOutputs removes both together.
+// The result of an attempt counts toward the size of its output. TrimOutputs removes both together.
 func resultIsOutput(r *rig) {
 	r.enqueueAndGet(draft(), draft())
 	for _, j := range r.claim(2) {

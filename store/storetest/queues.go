@@ -57,7 +57,7 @@ func queueExistsWhileItHasJobs(r *rig) {
 	got := r.exchange(store.Report{Want: 1}).Jobs
 	same(r, "queues", r.queueStates(), map[string]store.QueueState{
 		"kept": {Name: "kept", Rule: rule},
-		// A leased job counts as waiting until it is known to have started.
+		// A leased job counts as waiting until the store knows that it has started.
 		"gpu": {Name: "gpu", Rule: store.DefaultQueueRule, Waiting: 3, Leased: 1, Oldest: r.s.Now()},
 	})
 	r.exchange(store.Report{Started: []store.Started{{Lease: got[0].Lease(), At: r.s.Now(), Worker: "w", PID: 1}}})
@@ -203,7 +203,7 @@ func obstaclesAreListed(r *rig) {
 		Limit: 3, Need: 1, KeptForOther: true})
 	r.start(r.get(first.ID))
 	free := r.enqueueOne(withDemands(lockDemand("other", 1)))
-	// firsts checks that the first obstacle of each job is the one in want.
+	// firsts checks the first obstacle of each job in want.
 	firsts := func(what string, want map[int64]store.Obstacle) {
 		r.Helper()
 		all, err := r.s.Obstacles(r.Context(), []int64{second.Seq, large.Seq, small.Seq, free.Seq, first.Seq, 99})

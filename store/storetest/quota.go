@@ -35,7 +35,7 @@ var quotaPromises = []promise{
 
 func ofUser(uid int) func(*queue.Job) { return func(j *queue.Job) { j.UID = uid } }
 
-// setMaxRunning sets the limit of leased jobs of a user.
+// setMaxRunning sets the limit on the leased jobs of a user.
 func (r *rig) setMaxRunning(n int) {
 	r.Helper()
 	r.must(r.s.SetMaxRunningUser(r.Context(), n))
@@ -106,7 +106,7 @@ func userPendingLimitOfRetry(r *rig) {
 	r.must(retry(jobs[2], 2, 1))
 	r.checkUnchanged(func() { r.wantCode("a third job with a total limit of two", retry(jobs[1], 2, 0), queue.CodeFull) })
 	hold := store.Change{Verb: queue.VerbHold, UID: testUID, MaxPending: 1, MaxPendingUser: 1}
-	// The job was waiting before, so the limits on waiting jobs do not apply.
+	// The job was waiting before, so the limits on waiting jobs do not apply to it.
 	r.must(r.s.Change(r.Context(), jobs[0].Seq, hold))
 }
 
@@ -141,7 +141,7 @@ func userPendingLimitCountsStaged(r *rig) {
 func userRunningLimit(r *rig) {
 	r.setMaxRunning(2)
 	mine := r.enqueueAndGet(draft(ofUser(1)), draft(ofUser(1)), draft(ofUser(1)), draft(ofUser(1)))
-	// A lower priority, so that user 2 gets no turn between the jobs of user 1.
+	// The priority is lower, so that user 2 gets no turn between the jobs of user 1.
 	other := r.enqueueOne(ofUser(2), withPriority(4))
 	r.newEvents()
 	counts := r.s.Counts()
@@ -159,12 +159,12 @@ func userRunningLimit(r *rig) {
 	same(r, "claimed after the first job ended", seqs(r.claim(9)), []int64{mine[2].Seq})
 	r.exchange(store.Report{Released: []queue.Lease{claimed[1].Lease()}})
 	same(r, "claimed after a job was given back", seqs(r.claim(9)), []int64{mine[1].Seq})
-	r.settle(claimed[2], exited(0)) // the end of another user's job makes no room for user 1
+	r.settle(claimed[2], exited(0)) // the end of another user's job gives user 1 no room
 	same(r, "claimed after another user's job ended", r.claim(9), nil)
 	r.checkCounts()
 }
 
-// Jobs that the quota holds back are claimed in order of rank, whenever they were enqueued.
+// Jobs that the running limit holds back are claimed in order of rank, whenever they were enqueued.
 func limitedJobsKeepOrder(r *rig) {
 	r.setMaxRunning(1)
 	first := r.enqueueOne(ofUser(1), withPriority(9))
@@ -181,15 +181,15 @@ func limitedJobsKeepOrder(r *rig) {
 	}
 	r.settle(r.get(last.ID), exited(0))
 
-	// No claim has considered user 5 yet. The better-ranked job of this user still starts first, though it
-	// was enqueued later.
+	// No claim has considered user 5 yet. The better-ranked job of this user still starts first,
+	// although it was enqueued later.
 	low, high = r.enqueueOne(ofUser(5), withPriority(1)), r.enqueueOne(ofUser(5), withPriority(8))
 	same(r, "the better-ranked job", seqs(r.claim(9)), []int64{high.Seq})
 	r.settle(r.get(high.ID), exited(0))
 	same(r, "the lower-ranked job", seqs(r.claim(9)), []int64{low.Seq})
 	r.settle(r.get(low.ID), exited(0))
 
-	// User 1 gets room after no claim has considered this user's jobs for a while.
+	// No claim has considered the jobs of user 1 for a while. Now user 1 gets room.
 	jobs := r.enqueueAndGet(draft(ofUser(1), withPriority(1)), draft(ofUser(1), withPriority(2)),
 		draft(ofUser(1), withPriority(3)), draft(ofUser(1), withPriority(2)))
 	same(r, "the best-ranked job", seqs(r.claim(9)), []int64{jobs[2].Seq})
@@ -202,7 +202,7 @@ func limitedJobsKeepOrder(r *rig) {
 	same(r, "the last job", seqs(r.claim(9)), []int64{jobs[0].Seq})
 }
 
-// Jobs of users who have room start in the usual order, as if there were no quota.
+// Jobs of users below the running limit start in the usual order, as if no limit existed.
 func limitedJobsDelayNoOthers(r *rig) {
 	r.setMaxRunning(1)
 	a := r.enqueueAndGet(draft(ofUser(1), withPriority(9)), draft(ofUser(1), withPriority(7)),
@@ -220,7 +220,7 @@ func limitedJobsDelayNoOthers(r *rig) {
 	end(a[0], b[0])
 	same(r, "one worker", seqs(r.claim(1)), []int64{a[1].Seq})
 	c := r.enqueueOne(ofUser(3), withPriority(6))
-	// User 3 has the turn, though its job was enqueued after b[1].
+	// User 3 has the turn, although the job of user 3 was enqueued after b[1].
 	same(r, "another single worker", seqs(r.claim(1)), []int64{c.Seq})
 	same(r, "more workers", seqs(r.claim(9)), []int64{b[1].Seq})
 	end(b[1], a[1])
@@ -346,7 +346,7 @@ func limitedJobExpires(r *rig) {
 	same(r, "claimed", seqs(r.claim(9)), []int64{jobs[3].Seq})
 	r.settle(r.get(jobs[3].ID), exited(0))
 
-	// A claim cancels an expired job. The job does not use up the running limit of its user.
+	// A claim cancels an expired job. The job does not count toward the running limit of its user.
 	r.setMaxRunning(0)
 	late, next := r.enqueueOne(ofUser(1), expiringAt(r.s.Now()), withPriority(9)), r.enqueueOne(ofUser(1))
 	r.setMaxRunning(1)
@@ -392,7 +392,7 @@ func limitedJobsAreReranked(r *rig) {
 	next(jobs[4], jobs[3])
 }
 
-// rerank ranks all jobs again after a change of the order.
+// rerank recomputes the ranks of all jobs after a change of the order.
 func (r *rig) rerank() {
 	r.Helper()
 	for more := true; more; {
@@ -402,8 +402,8 @@ func (r *rig) rerank() {
 	}
 }
 
-// If many jobs of a user have no room, a claim may take several steps to find the jobs of others behind them.
-// Await continues until it has found one.
+// If many jobs of a user are held back by the running limit, a claim may need several steps to find
+// the jobs of other users behind them. Await continues until it has found a job.
 func manyJobsOfOneUserDelayNoOther(r *rig) {
 	const many = 3000
 	drafts := make([]queue.Job, many)
@@ -424,8 +424,8 @@ func manyJobsOfOneUserDelayNoOther(r *rig) {
 	same(r, "without the limit", seqs(r.awaitedJobs("without the limit", r.await(r.Context(), 500))), receipt.Seqs[2:502])
 }
 
-// randomUserWalk performs random operations on the jobs of several users. It checks each claim against a scan
-// of all jobs, and checks that no user has more leased jobs than allowed.
+// randomUserWalk performs random operations on the jobs of several users. It compares each claim
+// with a scan of all jobs, and checks that no user exceeds the running limit.
 func randomUserWalk(r *rig, steps int) {
 	rng := rand.New(rand.NewPCG(5, 8))
 	n, leased := 0, map[int64]queue.Job{}
@@ -496,11 +496,11 @@ func randomUserWalk(r *rig, steps int) {
 	r.checkCounts()
 }
 
-// servedTurns records the turns of users in one queue during a walk.
+// servedTurns records which claims served which users in one queue during a walk.
 type servedTurns struct {
 	claims int
-	served map[int]int   // for each uid, the number of the last claim of one of its jobs
-	before map[int64]int // for each leased job, the number of the claim that served its user before
+	served map[int]int   // by uid, the number of the last claim of a job of that user
+	before map[int64]int // by leased job, the number of the claim that had served its user before
 }
 
 func (t *servedTurns) noteServed(j *queue.Job) {
@@ -512,7 +512,7 @@ func (t *servedTurns) noteGivenBack(j *queue.Job) {
 	t.served[j.UID] = min(t.served[j.UID], t.before[j.Seq])
 }
 
-// expectedClaim returns the jobs that a claim must take, found by a scan of all jobs.
+// expectedClaim returns the jobs that a claim must return. It finds them with a scan of all jobs.
 func (r *rig) expectedClaim(bound, want int, leasedJobs map[int64]queue.Job, seen servedTurns) (list []int64) {
 	leasedByUser := map[int]int{}
 	for _, j := range leasedJobs {

@@ -231,7 +231,7 @@ func refsOf(jobs []queue.Job) []store.Ref {
 	return each(jobs, func(j *queue.Job) store.Ref { return store.Ref{Seq: j.Seq, ID: j.ID, State: j.State, UID: j.UID} })
 }
 
-// Only GetFull and claims return a job's env and stdin.
+// Only GetFull and claims return the env and stdin of a job.
 func inputIsReadSeparately(r *rig) {
 	small := func(j *queue.Job) { j.Env, j.Stdin = []string{"A=1"}, "in\n" }
 	large := func(j *queue.Job) {
@@ -262,8 +262,8 @@ func inputIsReadSeparately(r *rig) {
 	}
 }
 
-// A page ends before the job with which it would exceed the limit of bytes. It has at least one job, even if
-// that exceeds the limit.
+// A page ends before the job that would exceed the size limit of the page. It has at least one job,
+// even a job that exceeds the limit.
 func pageEndsByBytes(r *rig) {
 	text := func(n int) queue.Job {
 		return draft(func(j *queue.Job) { j.Argv, j.Command = slices.Repeat([]string{strings.Repeat("x", n/4-3)}, 4), "" })
@@ -286,7 +286,7 @@ func pageEndsByBytes(r *rig) {
 	page = r.page(store.Filter{Limit: 9, Before: page.Next})
 	same(r, "the rest", seqs(page.Jobs), all[3:])
 	same(r, "next page after the rest", page.Next, 0)
-	// Characters that JSON escapes count with their escapes.
+	// Characters that JSON escapes count with the size of their escapes.
 	huge := r.enqueueOne(func(j *queue.Job) {
 		j.Argv, j.Command = slices.Repeat([]string{strings.Repeat("\x01", 100_000)}, 4), ""
 	})
@@ -295,7 +295,7 @@ func pageEndsByBytes(r *rig) {
 	same(r, "selected", len(r.refs(store.Filter{Limit: 9})), 5)
 }
 
-// A history is read from its end. Pages end by number and by bytes.
+// A history is read from its end. The size of its pages is limited in attempts and in bytes.
 func historyPages(r *rig) {
 	j := r.enqueueOne()
 	for n := range 7 {
@@ -401,7 +401,7 @@ func eventsGapless(r *rig) {
 	}
 }
 
-// received reports whether a watch has sent a value, and receives it.
+// received reports whether a watch has sent a value, and receives the value.
 func received(w *store.JobWatch) bool {
 	select {
 	case <-w.C:
@@ -422,7 +422,7 @@ func watchHints(r *rig) {
 		r.Helper()
 		receive(r, "hint of "+what, w.C)
 		same(r, "changed by "+what, w.ChangedJobs(), []int64{want.Seq})
-		for received(w) { // receives a second value, which the same change may have sent
+		for received(w) { // receives a second value that the same change may have sent
 			same(r, "changed since "+what, w.ChangedJobs(), nil)
 		}
 	}
@@ -446,7 +446,7 @@ func watchHints(r *rig) {
 func watchesAreIndependent(r *rig) {
 	j := r.enqueueOne()
 	first, second := r.s.Watch([]int64{j.Seq}), r.s.Watch([]int64{j.Seq})
-	other := r.s.Watch([]int64{1 << 40}) // no job has this seq, so the watch never sends a value
+	other := r.s.Watch([]int64{1 << 40}) // no job has this seq, so this watch never sends a value
 	for _, w := range []*store.JobWatch{first, second, other} {
 		defer w.Stop()
 		w.ChangedJobs()

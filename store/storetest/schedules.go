@@ -33,7 +33,7 @@ var schedulePromises = []promise{
 	{name: "Disown pauses the former owner's schedules", check: schedulesDisowned},
 }
 
-// putSchedule stores a schedule after applying set to it.
+// putSchedule applies set to a new schedule and stores it.
 func (r *rig) putSchedule(name string, set ...func(*store.Schedule)) store.Schedule {
 	r.Helper()
 	now := r.s.Now()
@@ -54,7 +54,7 @@ func withOverlap(o store.Overlap) func(*store.Schedule) {
 	return func(s *store.Schedule) { s.Overlap = o }
 }
 
-// getSchedule reads a schedule and its records.
+// getSchedule returns a schedule and its records.
 func (r *rig) getSchedule(name string) (store.Schedule, []store.ScheduleRun) {
 	r.Helper()
 	s, runs, err := r.s.Schedule(r.Context(), name)
@@ -62,8 +62,8 @@ func (r *rig) getSchedule(name string) (store.Schedule, []store.ScheduleRun) {
 	return s, runs
 }
 
-// occurrencesAt returns an OccurrenceRequest of a schedule that runs occurrences at the given times. The next
-// occurrence is a minute later.
+// occurrencesAt returns an OccurrenceRequest for occurrences of a schedule at the given times. The
+// next occurrence is one minute later.
 func occurrencesAt(s store.Schedule, at ...queue.Millis) store.OccurrenceRequest {
 	f := store.OccurrenceRequest{
 		Name: s.Name, Gen: s.Gen, Last: s.LastAt, Boot: s.Boot, NextBoot: s.Boot, LastAt: s.LastAt, Runs: at,
@@ -95,7 +95,7 @@ func (r *rig) outcomes(name string) (list []string) {
 	return list
 }
 
-// newScheduleEvents returns the events about schedules since the last call.
+// newScheduleEvents returns the events about schedules since its last call.
 func (r *rig) newScheduleEvents() (list []string) {
 	r.Helper()
 	for _, e := range r.newEvents() {
@@ -157,7 +157,7 @@ func schedulesBounded(r *rig) {
 	_, err := r.s.PutSchedule(r.Context(), store.SchedulePut{Schedule: more, RequestedBy: testUID})
 	r.wantError("one more schedule", err, queue.CodeFull, "")
 	_, err = r.s.PutSchedule(r.Context(), store.SchedulePut{Schedule: last, Replaces: last.Gen, RequestedBy: testUID})
-	r.must(err) // allowed at the limit, because it replaces an existing schedule
+	r.must(err) // replacing an existing schedule is allowed at the limit
 	more.UID = 7
 	_, err = r.s.PutSchedule(r.Context(), store.SchedulePut{Schedule: more, RequestedBy: 7})
 	r.must(err)
@@ -170,7 +170,7 @@ func schedulesListed(r *rig) {
 	list, err := r.s.Schedules(r.Context(), "a", 2)
 	r.must(err)
 	if len(list) != 2 || list[0].Name != "b" || list[1].Name != "c" {
-		r.Fatalf("got %v", list)
+		r.Fatalf("got schedules %v", list)
 	}
 	want, _ := r.getSchedule("b")
 	want.Draft.Env, want.Draft.Stdin, want.Spec = nil, "", ""
@@ -180,7 +180,7 @@ func schedulesListed(r *rig) {
 	same(r, "after the last", len(list), 0)
 }
 
-// dueSchedules returns the names of the due schedules, and the time until another one is due.
+// dueSchedules returns the names of the due schedules, and the time until another schedule is due.
 func (r *rig) dueSchedules(boot string, limit int) (names []string, next time.Duration) {
 	r.Helper()
 	list, next, err := r.s.DueSchedules(r.Context(), boot, limit)
@@ -244,7 +244,7 @@ func firedOnce(r *rig) {
 	f.Missed = []queue.Millis{s.NextAt}
 	fired := r.fire(f)
 	if !fired.Done || len(fired.Runs) != 1 {
-		r.Fatalf("got %+v", fired)
+		r.Fatalf("got result %+v, want one run", fired)
 	}
 	j := r.get(fired.Runs[0].ID)
 	same(r, "the job", []any{j.ID, j.Seq, j.Schedule, j.Priority, j.UID, j.State},
@@ -269,7 +269,7 @@ func firedOnce(r *rig) {
 	r.wantError("an occurrence of an unknown schedule", err, queue.CodeNotFound, "")
 }
 
-// fireNext fires the next occurrence of a schedule.
+// fireNext runs the next occurrence of a schedule.
 func (r *rig) fireNext(name string) store.OccurrenceResult {
 	r.Helper()
 	r.advance(time.Minute)
@@ -309,7 +309,7 @@ func firedQueues(r *rig) {
 		same(r, "jobs claimed at the same time", len(r.claim(9)), 0)
 		end := exited(0)
 		if i == 1 {
-			end = endedAs(queue.Killed) // the next job starts however this one ends
+			end = endedAs(queue.Killed) // the next job starts however this job ends
 		}
 		r.settle(r.start(j), end)
 		r.promote()
@@ -428,7 +428,7 @@ func occurrencesRunInSequence(r *rig) {
 		r.settle(r.start(j), exited(0))
 		r.promote()
 	}
-	r.fireNext("nightly") // this job stays unfinished
+	r.fireNext("nightly") // the job of this occurrence stays unfinished
 	s, _ = r.getSchedule("nightly")
 	r.advance(2 * time.Minute)
 	for _, run := range r.fire(occurrencesAt(s, s.NextAt, s.NextAt+60_000)).Runs {
@@ -444,7 +444,7 @@ func firedRefused(r *rig) {
 	f.MaxPending = 1
 	run := r.fire(f).Runs[0]
 	if run.Outcome != store.OutcomeRefused || run.Note == "" || run.Job != 0 {
-		r.Errorf("with a full queue: %+v", run)
+		r.Errorf("record of an occurrence in a full queue: %+v", run)
 	}
 	s, _ = r.getSchedule("nightly")
 	same(r, "time of the next occurrence", s.NextAt, f.NextAt)
@@ -570,7 +570,7 @@ func schedulesDisowned(r *rig) {
 	}
 	got, _ := r.getSchedule("nightly")
 	if got.UID >= 0 || got.PausedAt == 0 || got.DueAt != 0 || got.Note != store.DisownedNote {
-		r.Errorf("got %+v", got)
+		r.Errorf("got schedule %+v", got)
 	}
 	r.advance(time.Minute)
 	f := occurrencesAt(s, s.NextAt)

@@ -50,7 +50,7 @@ func startedIsProcessing(r *rig) {
 	same(r, "claimed", r.claim(1), nil)
 }
 
-// afterSettle returns the expected form of a leased job after e has settled it.
+// afterSettle returns a leased job as it must be after e has settled it.
 func (r *rig) afterSettle(j queue.Job, e store.Settlement) queue.Job {
 	d, a, ran := e.Decision, e.Attempt, j.State == queue.Processing
 	j.State, j.Reason, j.WorkerID, j.PID, j.UpdatedAt = d.State, d.Reason, "", 0, r.s.Now()
@@ -85,7 +85,7 @@ func (r *rig) afterSettle(j queue.Job, e store.Settlement) queue.Job {
 	return j
 }
 
-// endEvent returns the event about the end of an attempt. j is the job after it.
+// endEvent returns the event about the end of an attempt. The parameter j is the job after the end.
 func (r *rig) endEvent(j queue.Job, a queue.Attempt) queue.Event {
 	d := queue.EventDetail{Attempt: j.Runs, StartedAt: a.StartedAt, Signal: a.Signal, Reason: j.Reason,
 		Output: len(a.Output) > 0 || a.OutputRef != ""}
@@ -95,7 +95,7 @@ func (r *rig) endEvent(j queue.Job, a queue.Attempt) queue.Event {
 	return r.event(queue.EventEnded, j, d)
 }
 
-// endings are all the ways in which a started attempt can end.
+// endings contains every way in which a started attempt can end.
 var endings = []struct {
 	name    string
 	outcome queue.Outcome
@@ -206,8 +206,8 @@ func neverStarted(r *rig) {
 	r.checkCounts()
 }
 
-// If the uid of a job's owner belongs to another account when the job is about to start, the job is held
-// instead.
+// If the uid of a job's owner belongs to another account when the job is about to start, the job is
+// held instead of started.
 func disownedAtItsStart(r *rig) {
 	j := r.enqueueOne()
 	r.newEvents()
@@ -224,8 +224,8 @@ func disownedAtItsStart(r *rig) {
 	same(r, "claimed after the release", seqs(r.claim(1)), []int64{j.Seq})
 }
 
-// Consecutive shortages of one job are counted. The job waits longer each time, and in the end one more
-// shortage fails it. The count restarts after an attempt that started, or when a user retries the job.
+// The store counts a job's consecutive shortages. Each makes the job wait longer, and the last fails
+// it. The count starts again after an attempt that started, and when a user retries the job.
 func shortagesCounted(r *rig) {
 	j := r.enqueueOne(withMaxAttempts(2))
 	short := func(want int) {
@@ -240,7 +240,7 @@ func shortagesCounted(r *rig) {
 		short(n + 1)
 		same(r, "waited in seconds", int(r.s.Now()-before)/1000, min(30, 1<<n))
 	}
-	r.settle(r.claimOne(), endedAs(queue.Stopped)) // this attempt had started, so the count restarts
+	r.settle(r.claimOne(), endedAs(queue.Stopped)) // the attempt has started, so the count of shortages starts again
 	same(r, "refunds of a job that was started", r.get(j.ID).Refunds, 0)
 	short(1)
 	r.settle(r.claimOne(), endedAs(queue.Killed))
@@ -302,7 +302,7 @@ func attemptIsReturnedComplete(r *rig) {
 	large.Attempt.OutputRef, large.Attempt.OutputBytes = "runner-1/7.out", 1<<20
 	silent := r.settlement(jobs[2], exited(0))
 	r.exchange(store.Report{Ended: []store.Settlement{e, large, silent}})
-	e.Attempt.Output[0] = 'x' // changes the caller's copy, not the stored job
+	e.Attempt.Output[0] = 'x' // a change of the caller's copy must not change the stored job
 
 	for i, want := range []queue.Attempt{e.Attempt, large.Attempt, silent.Attempt} {
 		want.N = 1
@@ -324,7 +324,7 @@ func attemptIsReturnedComplete(r *rig) {
 		r.must(err)
 		for i := range history {
 			same(r, "output in the history", len(history[i].Output), 0)
-			// The contract does not define whether a history contains the name of an output file.
+			// The contract does not define whether a history contains the names of output files.
 			history[i].Output, history[i].OutputRef = nil, ""
 		}
 		want.Output, want.OutputRef, want.Result = nil, "", nil

@@ -19,7 +19,7 @@ var statsPromises = []promise{
 	{name: "the typical run time is the mean of completed attempts", check: typicalRuntimeIsMean},
 }
 
-// sumStats returns the sum of the statistics of all queues that a filter selects.
+// sumStats returns the sum of the statistics of all queues that match a filter.
 func (r *rig) sumStats(f store.StatsFilter) (sum store.Figures) {
 	r.Helper()
 	for _, q := range r.stats(f).Queues {
@@ -54,7 +54,7 @@ func earlier(at queue.Millis, d time.Duration) queue.Millis {
 	return at - queue.Millis(d.Milliseconds())
 }
 
-// advanceTo advances the clock to the start of the next minute, hour or day of UTC.
+// advanceTo advances the clock to the start of the next minute, hour or day in UTC.
 func (r *rig) advanceTo(g store.Grain) queue.Millis {
 	r.advance(time.Duration(g.Floor(r.s.Now()).Add(g.Length())-r.s.Now()) * time.Millisecond)
 	return r.s.Now()
@@ -67,7 +67,7 @@ func attemptsAreCounted(r *rig) {
 	r.advance(5 * time.Second)
 	r.runFor(r.claimOne(), exited(0), 20*time.Second)
 	r.must(r.change(r.runJob(exited(1), inQueue("b")), queue.VerbHold))
-	r.advance(40 * time.Second) // the next attempts count in the next minute
+	r.advance(40 * time.Second) // the next attempts count toward the next minute
 	r.runJob(exited(1), inQueue("b"), withMaxAttempts(1))
 	r.runJob(endedAs(queue.Killed), inQueue("a"))
 	r.runJob(endedAs(queue.Stopped), inQueue("a"))
@@ -109,7 +109,7 @@ func waitsAreFromDue(r *rig) {
 	r.enqueueOne(withDelay(time.Minute))
 	r.advance(time.Minute + 2*time.Second)
 	r.promote()
-	j := r.runFor(r.claimOne(), exited(1), 0) // the job fails, and its retry is due in 2 s
+	j := r.runFor(r.claimOne(), exited(1), 0) // the job fails, and its retry is due after 2 s
 	r.advance(6 * time.Second)
 	r.promote()
 	r.claimOne()
@@ -120,7 +120,7 @@ func waitsAreFromDue(r *rig) {
 	r.promote()
 	j = r.runFor(r.claimOne(), exited(0), 0)
 	var waits store.Histogram
-	// The two starts have waited 2 s and 1 s: the second wait counts from when the job was given back.
+	// The two starts have waited 2 s and 1 s. The second wait starts when the job was given back.
 	for _, wait := range []time.Duration{2 * time.Second, time.Second} {
 		waits.Observe(wait)
 	}
@@ -182,7 +182,7 @@ func statsGrainsAgree(r *rig) {
 		starts = append(starts, d.Started)
 	}
 	same(r, "starts by day", starts, []int64{5, 5, 5, 1})
-	// Each day has two runs in the same hour.
+	// Each day has two runs, in the same hour.
 	same(r, "hours", len(r.stats(store.StatsFilter{Since: began, Grain: store.Hour, Series: true}).Periods), 3*4+1)
 	r.advanceAndPromote(61 * 24 * time.Hour)
 	r.advanceAndPromote(0)
@@ -199,7 +199,7 @@ func statsAfterClockSetBack(r *rig) {
 	r.advanceAndPromote(30 * time.Hour)
 	r.runJob(exited(0))
 	r.advanceAndPromote(2 * time.Hour)
-	// The clock goes back to an hour and a day that the store has already summed up.
+	// The clock goes back to an hour and a day that the store has already summarised.
 	r.advance(-31 * time.Hour)
 	j := r.runJob(exited(0))
 	r.runJob(exited(0), inQueue("late"))
@@ -275,12 +275,12 @@ func typicalRuntimeIsMean(r *rig) {
 	r.enqueueOne(withMaxAttempts(1))
 	r.runFor(r.claimOne(), exited(1), time.Hour)
 	same(r, "after a failure", r.s.Usual(j.Fingerprint()), 4*time.Second)
-	for range 20 { // the typical run time follows the last runs
+	for range 20 { // the typical run time follows the most recent runs
 		r.enqueueOne()
 		r.runFor(r.claimOne(), exited(0), time.Minute)
 	}
 	if got := r.s.Usual(j.Fingerprint()); got < 40*time.Second || got > time.Minute {
-		r.Errorf("after many runs of a minute: got %v", got)
+		r.Errorf("typical run time after many runs of a minute: got %v", got)
 	}
 	other := r.enqueueOne(inQueue("other"))
 	same(r, "the same command in another queue", r.s.Usual(other.Fingerprint()), 0)
@@ -309,7 +309,7 @@ func (w *walk) checkStats() {
 	same(w.rig, "statistics, compared with the events", got, want)
 }
 
-// compareStats compares the statistics and the typical run times of both stores.
+// compareStats compares the statistics and the typical run times of the two stores.
 func (w *pairWalk) compareStats() {
 	f := store.StatsFilter{Series: true, Grain: store.Grain(w.step % 4),
 		Since: earlier(w.model.Now(), time.Duration(w.step%50)*time.Hour)}
@@ -322,7 +322,7 @@ func (w *pairWalk) compareStats() {
 	same(&rig{T: w.T}, w.operation, got, want)
 	for fingerprint := range uint64(5) {
 		if got, want := w.engine.Store.Usual(fingerprint), w.model.Usual(fingerprint); got != want {
-			w.Errorf("step %d: typical run time of fingerprint %d: the engine says %v, the model %v", w.step,
+			w.Errorf("step %d: typical run time of fingerprint %d: the engine returns %v, the model %v", w.step,
 				fingerprint, got, want)
 		}
 	}

@@ -17,14 +17,15 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// Fixture is a new, empty store. Its clock moves only when Advance is called, so tests can compare all times.
-// The function that opens the store closes it through t.Cleanup; some tests close it earlier.
+// Fixture is a new, empty store. Its clock moves only when a test calls Advance, so tests can
+// compare all times. The function that creates the store closes it through t.Cleanup. Some tests
+// close it earlier.
 type Fixture struct {
 	Store   store.Store
 	Advance func(time.Duration)
 }
 
-// Run tests that stores created by open keep every promise of the contract.
+// Run tests that the stores that open creates keep every promise of the contract.
 func Run(t *testing.T, open func(t *testing.T, order queue.Order) Fixture) {
 	for _, p := range slices.Concat(enqueuePromises, verbPromises, batchPromises, retentionPromises, claimPromises,
 		settlePromises, awaitPromises, readerPromises, upkeepPromises, ownerPromises, concurrencyPromises, quotaPromises,
@@ -41,17 +42,17 @@ func Run(t *testing.T, open func(t *testing.T, order queue.Order) Fixture) {
 	}
 }
 
-// promise is one test. A zero order means defaultOrder.
+// promise is one test of the contract. A zero order means defaultOrder.
 type promise struct {
 	name  string
 	check func(r *rig)
 	order queue.Order
 }
 
-// defaultOrder is the order of the default settings.
+// defaultOrder is the order that the default settings define.
 var defaultOrder = queue.Order{Scheduling: queue.ByAging, Aging: queue.AgingTime, Interval: time.Minute}
 
-// retryPolicy makes a failing job wait 2 s, 4 s, 8 s.
+// retryPolicy makes a failed job wait for 2 s, then 4 s, then 8 s.
 var retryPolicy = queue.Policy{Base: 2, Strategy: queue.Exponential, Max: time.Hour, RetryDelay: time.Minute}
 
 const (
@@ -65,10 +66,10 @@ type rig struct {
 	s            store.Store
 	advance      func(time.Duration)
 	order        queue.Order
-	lastEventSeq int64 // the last event that newEvents has returned
+	lastEventSeq int64 // number of the last event that newEvents has returned
 }
 
-// draft returns a job as queue.Resolve makes it, after applying set to it.
+// draft applies set to a job in the form in which queue.Resolve returns it.
 func draft(set ...func(*queue.Job)) queue.Job {
 	j := queue.Job{
 		Queue: queue.DefaultQueue, UID: testUID, Priority: 5, MaxAttempts: 4, State: queue.Pending, ExitCode: -1,
@@ -173,7 +174,8 @@ func (r *rig) exchange(t store.Report) store.Grant {
 	return grant
 }
 
-// checkRanks checks the ranks of leased jobs, and then clears them, because other reads do not return ranks.
+// checkRanks checks the ranks of leased jobs. Then it clears them, because other reads return no
+// ranks.
 func (r *rig) checkRanks(leased []queue.Job) {
 	r.Helper()
 	order := r.s.Order()
@@ -199,8 +201,8 @@ func (r *rig) claimOne() queue.Job {
 	return jobs[0]
 }
 
-// asClaimed returns jobs in their form after a claim: with the fences of claimed, which must be higher than
-// before.
+// asClaimed returns the jobs of before as they must be after a claim: with the fences of the
+// claimed jobs, which must be higher.
 func (r *rig) asClaimed(claimed []queue.Job, before ...queue.Job) []queue.Job {
 	r.Helper()
 	before = slices.Clone(before)
@@ -214,7 +216,7 @@ func (r *rig) asClaimed(claimed []queue.Job, before ...queue.Job) []queue.Job {
 	return before
 }
 
-// start reports a claimed job as started now, and reads it back.
+// start reports that a claimed job starts now, and reads the job back.
 func (r *rig) start(j queue.Job) queue.Job {
 	r.Helper()
 	grant := r.exchange(store.Report{Started: []store.Started{{Lease: j.Lease(), At: r.s.Now(), Worker: "w1", PID: 4242}}})
@@ -222,7 +224,7 @@ func (r *rig) start(j queue.Job) queue.Job {
 	return r.get(j.ID)
 }
 
-// settlement returns the Settlement for an attempt of j that began and ended now with outcome o.
+// settlement returns the Settlement of an attempt of j that starts and ends now with outcome o.
 func (r *rig) settlement(j queue.Job, o queue.Outcome) store.Settlement {
 	now := r.s.Now()
 	d := queue.Decide(&j, o, retryPolicy)
@@ -239,7 +241,7 @@ func (r *rig) settlement(j queue.Job, o queue.Outcome) store.Settlement {
 	return e
 }
 
-// settle settles a leased job, and reads it back.
+// settle ends a leased job with outcome o and reads the job back.
 func (r *rig) settle(j queue.Job, o queue.Outcome) queue.Job {
 	r.Helper()
 	grant := r.exchange(store.Report{Ended: []store.Settlement{r.settlement(j, o)}})
@@ -247,14 +249,14 @@ func (r *rig) settle(j queue.Job, o queue.Outcome) queue.Job {
 	return r.get(j.ID)
 }
 
-// runJob stores a job, claims it and settles it.
+// runJob stores a job, claims it and ends it with outcome o.
 func (r *rig) runJob(o queue.Outcome, set ...func(*queue.Job)) queue.Job {
 	r.Helper()
 	r.enqueueOne(set...)
 	return r.settle(r.claimOne(), o)
 }
 
-// promote calls Promote until nothing is due. It returns the time until something will be due.
+// promote calls Promote until nothing is due. It returns the time until something is due.
 func (r *rig) promote() time.Duration {
 	r.Helper()
 	for range 1000 {
@@ -275,8 +277,8 @@ func (r *rig) advanceAndPromote(d time.Duration) {
 	r.promote()
 }
 
-// newEvents returns the events since the last call, and checks that their seqs have no gap. It clears the
-// seqs, so that events can be compared.
+// newEvents returns the events since its last call and checks that their seqs have no gap. It
+// clears the seqs so that events can be compared.
 func (r *rig) newEvents() (events []queue.Event) {
 	r.Helper()
 	for {
@@ -288,7 +290,7 @@ func (r *rig) newEvents() (events []queue.Event) {
 		for _, e := range page {
 			r.lastEventSeq++
 			if e.Seq != r.lastEventSeq {
-				r.Fatalf("got event %d, want %d: the sequence has no gap", e.Seq, r.lastEventSeq)
+				r.Fatalf("got event %d, want %d, because the sequence must have no gap", e.Seq, r.lastEventSeq)
 			}
 			e.Seq = 0
 			events = append(events, e)
@@ -296,7 +298,8 @@ func (r *rig) newEvents() (events []queue.Event) {
 	}
 }
 
-// event returns an event about a job at the current time. j is the job after the event.
+// event returns an event about a job at the current time. The parameter j is the job after the
+// event.
 func (r *rig) event(kind queue.EventKind, j queue.Job, d queue.EventDetail) queue.Event {
 	return queue.Event{At: r.s.Now(), Kind: kind, Job: j.Seq, ID: j.ID, State: j.State, Detail: d}
 }
@@ -315,13 +318,13 @@ func (r *rig) listAll(f store.Filter) (jobs []queue.Job) {
 			return jobs
 		}
 		if f.Before != 0 && page.Next >= f.Before {
-			r.Fatalf("page before %d has next %d, want it lower", f.Before, page.Next)
+			r.Fatalf("the page before job %d has next %d, want it lower", f.Before, page.Next)
 		}
 		f.Before = page.Next
 	}
 }
 
-// checkCounts checks the stored counts against the list of jobs.
+// checkCounts compares the stored counts with the list of jobs.
 func (r *rig) checkCounts() {
 	r.Helper()
 	var want [queue.Cancelled + 1]int64
@@ -337,8 +340,8 @@ func (r *rig) checkCounts() {
 		func(a, b store.OwnRetentionQueue) int { return cmp.Compare(a.Name, b.Name) })...)
 }
 
-// checkKeeping checks the list of queues with jobs that ended under the queue's own retention, and the counts
-// of these jobs.
+// checkKeeping checks which queues have jobs that ended under a retention of the queue, and the
+// counts of these jobs.
 func (r *rig) checkKeeping(want ...store.OwnRetentionQueue) {
 	r.Helper()
 	got, err := r.s.Keeping(r.Context())
@@ -374,7 +377,7 @@ func sortedByJob(events []queue.Event) []queue.Event {
 	return events
 }
 
-// receive receives from c the value that another goroutine sends.
+// receive receives a value from c. Another goroutine must send it within maxWait.
 func receive[T any](r *rig, what string, c <-chan T) (v T) {
 	r.Helper()
 	ctx, cancel := context.WithTimeout(r.Context(), maxWait)
@@ -387,7 +390,7 @@ func receive[T any](r *rig, what string, c <-chan T) (v T) {
 	return v
 }
 
-// same compares two values deeply. Nil and empty slices are equal.
+// same compares two values deeply. A nil slice and an empty slice are equal.
 func same[T any](r *rig, what string, got, want T) {
 	r.Helper()
 	g, w := reflect.ValueOf(&got).Elem(), reflect.ValueOf(&want).Elem()
@@ -405,8 +408,8 @@ func lines(v any) []string {
 	return strings.Split(string(text), "\n")
 }
 
-// difference returns the lines of got and want that differ, or all of them if got and want have different
-// numbers of lines.
+// difference returns the lines in which got and want differ. If the numbers of lines differ, it
+// returns all lines.
 func difference(got, want []string) string {
 	var b strings.Builder
 	for i := range min(len(got), len(want)) {

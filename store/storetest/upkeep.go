@@ -171,11 +171,11 @@ func lostOutputIsDeletable(r *rig) {
 	same(r, "deletable files", deletable, []string{lost.DeletableOutput})
 }
 
-// After a change of the order, Rerank changes the ranks of all unfinished jobs, whether they are reserved,
-// running, failed, not due yet or waiting.
+// After a change of the order, Rerank changes the ranks of all unfinished jobs: reserved, running,
+// failed, not yet due and waiting jobs.
 func orderChangeReranks(r *rig) {
 	byPriority := queue.Order{Scheduling: queue.ByPriority, Aging: queue.AgingTime, Interval: time.Minute}
-	many := 600 // more jobs than one step of Rerank handles
+	many := 600 // more jobs than Rerank handles in one step
 	r.enqueueOne(withID("runs"), withPriority(1))
 	runs := r.claim(1)[0]
 	r.exchange(store.Report{Started: []store.Started{{Lease: runs.Lease(), At: r.s.Now()}}})

@@ -34,7 +34,8 @@ var turnPromises = []promise{
 	{name: "Simulate respects turns and does not change them", check: simulatedTurns},
 }
 
-// A screen shows the next jobs in the order of turns, also while some of them are claimed.
+// A screen shows the next jobs in the order in which users take turns, also while some of these
+// jobs are claimed.
 func screenInTurn(r *rig) {
 	first := r.enqueueFor(1, 30)
 	second := r.enqueueFor(2, 3)
@@ -53,7 +54,7 @@ func screenInTurn(r *rig) {
 	next("next after they were given back", second[0], first[1], second[1], first[2], second[2], first[3])
 }
 
-// If a user enqueues a more urgent job, an earlier job that is already claimed still starts first.
+// A job that is already claimed starts before a more urgent job that its user enqueues later.
 func screenOvertaken(r *rig) {
 	jobs := r.enqueueFor(1, 2)
 	other := r.enqueueFor(2, 2)
@@ -199,8 +200,8 @@ func turnAfterCancel(r *rig) {
 	same(r, "users in turn", r.claimUsers(6), []int{1, 2, 1, 1, 1, 1})
 }
 
-// Lanes with demands may have to be read before a user's next job is known. They are read once per claim, not
-// once per job.
+// To find a user's next job, a claim may have to read lanes with demands. It reads them once per
+// claim, not once per job.
 func turnsAmongManyLanes(r *rig) {
 	others := func(from, n int) {
 		for i := range n {
@@ -226,7 +227,7 @@ func turnsAmongExpiring(r *rig) {
 	r.checkAlternating("in turn among jobs that expire", r.claim(30), 30)
 }
 
-// checkAlternating checks that n jobs were claimed, alternately from users 1 and 2.
+// checkAlternating checks that n jobs were claimed alternately from users 1 and 2.
 func (r *rig) checkAlternating(what string, jobs []queue.Job, n int) {
 	r.Helper()
 	want := make([]int, n)
@@ -244,7 +245,7 @@ func turnGivenBack(r *rig) {
 		same(r, "users in turn", each(got, func(j *queue.Job) int { return j.UID }), []int{1, 2, 1, 2})
 		r.release(got...)
 	}
-	for range 3 { // each claim takes a job of users 1 and 2; user 2 gets the turn back with its job
+	for range 3 { // each claim takes a job of users 1 and 2; when user 2's job is given back, user 2 gets the turn back
 		got := r.claim(2)
 		r.release(got[1])
 		same(r, "user of the next claimed job", r.claimOne().UID, 2)
@@ -267,8 +268,8 @@ func turnsAtGate(r *rig, need queue.Demand) {
 	same(r, "users in turn", got, []int{1, 2, 1, 2, 1, 2, 1})
 }
 
-// A job that waits for more units of a resource than are free keeps its place before the turns of other
-// users.
+// A job that waits for more units of a resource than are free keeps its place. The turns of other
+// users do not overtake it.
 func turnBehindResource(r *rig) {
 	r.setResources(map[string]int{"gpu": 4})
 	running := r.claimExactly("a job that leaves one unit free",
@@ -281,8 +282,8 @@ func turnBehindResource(r *rig) {
 	r.claimExactly("the small jobs", small...)
 }
 
-// The runner starts jobs in the order of their places. If a job overtakes another one because its user has
-// the turn, it gets the place of that job.
+// The runner starts jobs in the order of their places. A job that overtakes another job because its
+// user has the turn gets the place of that job.
 func placeOfTurn(r *rig) {
 	first := r.enqueueFor(1, 3)
 	r.advance(time.Second)

@@ -35,7 +35,7 @@ var verbPromises = []promise{
 	{name: "actions of users are recorded with their uid", check: userActionsAreAudited},
 }
 
-// jobIn returns a new job in state s. The queue must have no other ready job.
+// jobIn returns a new job in state s. No other job of the queue may be ready.
 func (r *rig) jobIn(s queue.State) queue.Job {
 	r.Helper()
 	switch s {
@@ -58,7 +58,7 @@ func (r *rig) jobIn(s queue.State) queue.Job {
 	panic("storetest: cannot create a job in state " + s.String())
 }
 
-// wantWrongState checks that err rejects a request because of the state of j, and names both.
+// wantWrongState checks that err refuses a request because of the state of j, and names both.
 func (r *rig) wantWrongState(what string, err error, j queue.Job) {
 	r.Helper()
 	e := r.wantError(what, err, queue.CodeWrongState, "")
@@ -400,7 +400,7 @@ func removeDeletesHistory(r *rig) {
 	same(r, "claims", r.claim(10), nil)
 }
 
-// A job with more attempts than one transaction removes can be removed. Some of its attempts have output.
+// A job with more attempts than one transaction can delete is removed completely.
 func removeDeletesLongHistory(r *rig) {
 	const many = 450
 	j := r.enqueueOne(withMaxAttempts(2 * many))
@@ -480,8 +480,8 @@ func notFound(r *rig) {
 	})
 }
 
-// Audit events record a user's action on a job or on the queue. The event of an attempt's end records which user
-// ended it.
+// An audit event records each action of a user on a job or on the queue. The event of an attempt's
+// end records which user ended the attempt.
 func userActionsAreAudited(r *rig) {
 	j := r.enqueueOne()
 	r.newEvents()

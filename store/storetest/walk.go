@@ -19,12 +19,12 @@ var walkPromises = []promise{
 		check: func(r *rig) { randomWalk(r, 500) }, order: byEnqueue},
 }
 
-// walk performs random operations on a store. It predicts the state of each job and compares it with the
-// store.
+// walk performs random operations on a store. It predicts the state of each job and compares it
+// with the stored job.
 type walk struct {
 	*rig
 	rng         *rand.Rand
-	expected    map[int64]queue.Job // each job as last seen
+	expected    map[int64]queue.Job // each job as it was last read
 	leasedSeqs  map[int64]bool      // leased jobs
 	notYetDue   map[int64]bool      // jobs that have never been due
 	endedLeases []queue.Lease       // leases that have ended
@@ -91,7 +91,7 @@ func (w *walk) checkEvent(e queue.Event) {
 	}
 }
 
-// expectExpired returns j after it has expired now, and checks that it was due to expire.
+// expectExpired returns j as it must be after it expires now. It checks that j may expire now.
 func (w *walk) expectExpired(j queue.Job) queue.Job {
 	if w.leasedSeqs[j.Seq] || !j.State.Waiting() || j.ExpiresAt == 0 || j.ExpiresAt > w.s.Now() {
 		w.Errorf("job %s expired, but it must not expire now", j.ID)
@@ -99,8 +99,8 @@ func (w *walk) expectExpired(j queue.Job) queue.Job {
 	return w.expiredJob(j)
 }
 
-// checkJob compares a stored job with its expected value. It checks the transition against the state table, and
-// the rules that hold for every job.
+// checkJob compares a stored job with its expected value. It checks that the state table permits
+// the transition, and that the job keeps the rules for every job.
 func (w *walk) checkJob(want queue.Job) {
 	got := w.get(want.ID)
 	same(w.rig, fmt.Sprintf("job %s in step %d", want.ID, w.step), got, want)
@@ -133,7 +133,7 @@ func (w *walk) checkJob(want queue.Job) {
 	w.expected[got.Seq] = got
 }
 
-// pickJob returns a random known job.
+// pickJob returns a random job that should exist.
 func (w *walk) pickJob() (queue.Job, bool) {
 	if len(w.expected) == 0 {
 		return queue.Job{}, false
@@ -188,7 +188,7 @@ func (w *walk) enqueue() {
 	}
 }
 
-// noteDue updates jobs that are due for the first time, which gain ageing points from now on.
+// noteDue updates the jobs that are due for the first time. They gain ageing points from now on.
 func (w *walk) noteDue() {
 	for seq, sleeps := range w.notYetDue {
 		j, known := w.expected[seq]
@@ -265,7 +265,7 @@ func (w *walk) reportAndClaim() {
 	events := w.newEvents()
 	for _, e := range events {
 		if j, changed := want[e.Job]; changed && e.Kind == queue.EventExpired {
-			// The job was given back after its expiry, so the claim cancelled it.
+			// The job was given back after its expiry time, so the claim cancelled it.
 			want[e.Job] = w.expectExpired(j)
 		}
 	}
@@ -279,14 +279,14 @@ func (w *walk) reportAndClaim() {
 	}
 }
 
-// noteLeaseEnded marks a lease as over.
+// noteLeaseEnded records that a lease has ended.
 func (w *walk) noteLeaseEnded(j queue.Job) {
 	delete(w.leasedSeqs, j.Seq)
 	w.endedLeases = append(w.endedLeases, j.Lease())
 }
 
-// expectedHead returns the jobs that a claim must take. changed contains the jobs that the same report
-// changes before the claim.
+// expectedHead returns the jobs that a claim must return. The parameter changed contains the jobs
+// that the same report changes before the claim.
 func (w *walk) expectedHead(changed map[int64]queue.Job, want int) []queue.Job {
 	var ready []queue.Job
 	now := w.s.Now()
@@ -305,7 +305,8 @@ func (w *walk) expectedHead(changed map[int64]queue.Job, want int) []queue.Job {
 	return ready[:min(want, len(ready))]
 }
 
-// reportStale reports an attempt for a lease that has ended. The store must ignore the report.
+// reportStale reports an attempt for a lease that has already ended. The store must ignore the
+// report.
 func (w *walk) reportStale(old []queue.Lease) {
 	if len(old) == 0 {
 		return
@@ -384,7 +385,7 @@ func (w *walk) retry() {
 	w.checkJob(j)
 }
 
-// hold holds a job, or releases a held one.
+// hold holds a job, or releases a held job.
 func (w *walk) hold() {
 	j, found := w.pickJob()
 	if !found {
@@ -413,7 +414,7 @@ func (w *walk) hold() {
 	w.checkJob(j)
 }
 
-// edit changes the priority of a job, and sometimes its start time.
+// edit changes the priority of a job and sometimes its start time.
 func (w *walk) edit() {
 	j, found := w.pickJob()
 	if !found {
@@ -459,7 +460,7 @@ func (w *walk) remove() {
 	}
 }
 
-// checkAll compares all jobs, leases and counts with the expected ones.
+// checkAll compares all jobs, leases and counts with the expected values.
 func (w *walk) checkAll() {
 	want := slices.SortedFunc(maps.Values(w.expected), func(a, b queue.Job) int { return cmp.Compare(b.Seq, a.Seq) })
 	same(w.rig, "all jobs", w.listAll(store.Filter{Limit: 50}), want)
@@ -478,7 +479,7 @@ func (w *walk) leases() (list []queue.Lease) {
 	return sortedLeases(list)
 }
 
-// checkHistories checks that each job has one attempt record for each run.
+// checkHistories checks that each job has one attempt record per run.
 func (w *walk) checkHistories() {
 	for seq, j := range w.expected {
 		history, err := w.s.History(w.Context(), seq, 0, store.MaxPage)

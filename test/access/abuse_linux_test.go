@@ -19,7 +19,7 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// Bounds that hold for all other users while two users attack a service.
+// These constants are the bounds that hold for all other users while two users attack a service.
 const (
 	runLatencyBound  = 250 * time.Millisecond // 99th percentile of enqueue, wait and logs of one "true" job
 	showLatencyBound = 100 * time.Millisecond // 99th percentile of show
@@ -27,25 +27,26 @@ const (
 	runnerMemory     = 64 << 20
 )
 
-// shortAttack is the duration of the attack when QUEUECTL_ABUSE is unset. Such a short attack does not check
-// the latency bounds: it gives too few values for percentiles, and other tests run at the same time.
+// shortAttack is the duration of the attack when QUEUECTL_ABUSE is unset. The latency bounds are
+// then not checked, because a short attack gives too few values for percentiles and other tests run
+// at the same time.
 const shortAttack = 5 * time.Second
 
-// multiUserSettings configures a service for users who do not trust each other: none of them can
-// occupy all workers.
+// multiUserSettings configures a service for users who do not trust each other. No user can occupy
+// all workers.
 const multiUserSettings = "run_as = \"submitter\"\nworkers = 8\nmax_running_per_user = 3\n"
 
-// attackers are the users who attack. No other process on the machine may run as these users, because the
-// attackers stop all their own processes.
+// attackers are the users who attack. Every process of an attacker stops all other processes of the
+// same user, so no process outside the test may run as these users.
 var attackers = []testrig.Person{{Name: "bin", Uid: 2, Gid: 2}, {Name: "sys", Uid: 3, Gid: 3}}
 
-// Two users attack a service in every way they can, first one attack at a time and then all concurrently. The
-// service serves a third user in time, refuses none of the requests of the third user, and uses bounded
-// memory. Neither the service nor a runner ends. "make abuse" attacks for five minutes on an otherwise idle
-// machine.
+// Two users attack a service in every known way, first one attack at a time and then all at the
+// same time. The service still serves a third user in time, refuses none of that user's requests,
+// and uses bounded memory. Neither the service nor a runner ends. "make abuse" attacks for five
+// minutes on an otherwise idle machine.
 //
-// The third user measures on one raw connection, so the cost of the command line is not included. The
-// processes of the attackers use a bounded part of the machine; see abuserShare.
+// The third user measures on one raw connection, so that the cost of the command line is not
+// included. The processes of the attackers may use only a part of the machine; see abuserShare.
 func TestAbuse(t *testing.T) {
 	testrig.Long(t)
 	skip.UnlessProgram(t, "perl", "needs perl; .ci/run runs it")
@@ -92,7 +93,7 @@ func TestAbuse(t *testing.T) {
 		}
 	}
 	if len(after.runs) == 0 {
-		t.Error("after the attack no job of the third user's ended")
+		t.Error("no job of the third user ended after the attack")
 	}
 	if measures {
 		if got := percentile(attack.runs, 99); got > runLatencyBound {
@@ -145,7 +146,7 @@ func runAttacker(q *testrig.Queue, ctx context.Context, program string, p testri
 	}
 }
 
-// measurement holds what a third user measures about a service.
+// measurement holds what the third user measures about a service.
 type measurement struct {
 	q       *testrig.Queue
 	service int // pid of the service
@@ -158,12 +159,12 @@ type measurement struct {
 	peak          map[int]int64            // highest resident bytes, by pid; guarded by mu
 }
 
-// partNames names the parts of a run: until the enqueue is acknowledged, until the job starts,
-// until it ends, and until the client has read its end and its output.
+// partNames names the parts of a run. They end when the enqueue is acknowledged, when the job
+// starts, when the job ends, and when the client has read the end and the output.
 var partNames = [4]string{"stored", "queued", "ran", "reported"}
 
-// run sends the requests of the third user and measures them for the given time. At the same time it runs the
-// function concurrent. It returns only after that function has returned.
+// run sends and measures the requests of the third user for the given time. Meanwhile it runs the
+// function concurrent, and returns only after that function has returned.
 func (m *measurement) run(t *testing.T, length time.Duration, concurrent func(ctx context.Context)) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), length)
@@ -191,7 +192,8 @@ func sleepContext(ctx context.Context, d time.Duration) {
 	}
 }
 
-// repeatRequests sends the third user's requests. It opens a new connection after an error.
+// repeatRequests repeats a request of the third user until ctx ends. After an error, it opens a new
+// connection.
 func (m *measurement) repeatRequests(ctx context.Context, request func(*rawClient) error) {
 	for ctx.Err() == nil {
 		err := m.repeatOnConnection(ctx, request)
@@ -282,7 +284,7 @@ func (m *measurement) requestOnce(c *rawClient) error {
 	return errReconnect
 }
 
-// requestEach sends the other requests that a user may send.
+// requestEach sends one request of each of the other methods that a user may call.
 func (m *measurement) requestEach(c *rawClient) error {
 	result, err := c.call("enqueue", `{"argv":["true"],"cwd":"/","delay":"1h"}`)
 	if err != nil {
@@ -342,7 +344,7 @@ func percentile(list []time.Duration, p int) time.Duration {
 	return sorted[min(len(sorted)-1, len(sorted)*p/100)]
 }
 
-// String reports how fast the service answered.
+// String returns a report of how fast the service replied.
 func (m *measurement) String() string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -374,7 +376,7 @@ func (m *measurement) String() string {
 	return b.String()
 }
 
-// memoryTable formats the memory of each process before, at the peak of and after a measurement.
+// memoryTable formats the memory of each process before, during (peak) and after a measurement.
 func memoryTable(times ...map[int]int64) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%10s %8s %8s %8s\n", "pid", "before", "peak", "after")

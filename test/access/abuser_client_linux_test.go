@@ -57,8 +57,8 @@ func (c *rawClient) call(method, params string) (json.RawMessage, error) {
 	}
 }
 
-// onConnections keeps conns connections open until the attack ends. It calls do on each of them, and opens a
-// new connection when do returns.
+// onConnections keeps conns connections open until the attack ends. It calls do on each of them.
+// When do returns, it opens a new connection.
 func (a *abuser) onConnections(ctx context.Context, n *tally, conns int, do func(c *rawClient)) {
 	var all sync.WaitGroup
 	for range conns {
@@ -108,8 +108,8 @@ func (a *abuser) repeatRequest(ctx context.Context, n *tally, conns int, method,
 	})
 }
 
-// pipeline sends requests on several connections without waiting for the replies, then reads the
-// replies and starts over.
+// pipeline sends requests on several connections without waiting for the replies. Then it reads the
+// replies, and starts again.
 func (a *abuser) pipeline(ctx context.Context, n *tally, conns, requests int, method, params string) {
 	line := fmt.Sprintf(`{"jsonrpc":"2.0","id":1,"method":"%s","params":%s}`+"\n", method, params)
 	a.onConnections(ctx, n, conns, func(c *rawClient) {

@@ -17,8 +17,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The attacking process is this test binary in the role of an attacker, with the rights of the attacking
-// user. Its environment names the socket, a directory for its files and the duration of the attack.
+// The attacking process is this test binary in the role of an attacker, with the rights of the
+// attacking user. Its environment variables contain the path of the socket, a directory for files
+// and the duration of the attack.
 const (
 	abuserRole = "QUEUECTL_TEST_ABUSER" // path of the socket
 	abuserDir  = "QUEUECTL_TEST_ABUSER_FOLDER"
@@ -58,7 +59,7 @@ type attack struct {
 	run  func(*abuser, context.Context, *tally)
 }
 
-// attacks run one at a time, and then all concurrently.
+// attacks lists all attacks.
 var attacks = []attack{
 	{"leased-input", (*abuser).leasedInput},
 	{"leased-program", (*abuser).leasedProgram},
@@ -87,8 +88,8 @@ var attacks = []attack{
 	{"fill-quota", (*abuser).fillQuota},
 }
 
-// runAttacks runs one attack at a time for the first half of its time, and all concurrently for the
-// second half. It returns the exit code of the process.
+// runAttacks runs the attacks one at a time for the first half of the given time, and all at the
+// same time for the second half. It returns the exit code of the process.
 func runAttacks() (code int) {
 	runtime.GOMAXPROCS(1)
 	if err := syscall.Setpriority(syscall.PRIO_PROCESS, 0, abuserNice); err != nil {
@@ -112,7 +113,7 @@ func runAttacks() (code int) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), all)
 	defer cancel()
-	first := os.Getuid() * 7 % len(list) // two users start at different attacks
+	first := os.Getuid() * 7 % len(list) // different users start with different attacks
 	for i := range list {
 		next := list[(first+i)%len(list)]
 		attackCtx, cancelAttack := context.WithTimeout(ctx, all/time.Duration(2*len(list)))
@@ -157,8 +158,8 @@ func (a *abuser) tallyOf(name string) *tally {
 	return a.tallies[name]
 }
 
-// throttle waits until the process may use the processor again. It reports whether the attack
-// continues.
+// throttle waits until the process may use the processor again. It returns false if the attack has
+// ended meanwhile.
 func (a *abuser) throttle(ctx context.Context) bool {
 	for ctx.Err() == nil {
 		var used syscall.Rusage
@@ -184,7 +185,7 @@ func (a *abuser) connects(ctx context.Context, n *tally) {
 	a.onConnections(ctx, n, 64, func(*rawClient) { n.sent.Add(1) })
 }
 
-// abandoned repeatedly sends requests and closes the connection without reading the replies.
+// abandoned repeatedly sends requests, and closes the connection without reading the replies.
 func (a *abuser) abandoned(ctx context.Context, n *tally) {
 	lines := strings.Repeat(`{"jsonrpc":"2.0","id":1,"method":"list","params":{}}`+"\n", 64)
 	a.onConnections(ctx, n, 100, func(c *rawClient) {
@@ -209,8 +210,8 @@ func nicedSpec(line, extra string) string {
 	return fmt.Sprintf(`{"argv":["nice","-n","19","sh","-c",%s],%s%s}`, text, noRetry, extra)
 }
 
-// leaseFile creates a file on which this process holds a write lease. Another process that opens the
-// file blocks, or gets EWOULDBLOCK if it opens the file without blocking.
+// leaseFile creates a file on which this process holds a write lease. Another process that opens
+// the file waits for the lease. If it opens the file without blocking, it gets EWOULDBLOCK.
 func (a *abuser) leaseFile(name string, content []byte) (path string, end func(), err error) {
 	path = filepath.Join(a.dir, fmt.Sprintf("%s-%d", name, time.Now().UnixNano()))
 	if err := os.WriteFile(path, content, 0o700); err != nil {
@@ -237,8 +238,8 @@ func (a *abuser) leasedInput(ctx context.Context, n *tally) {
 	a.repeatRequest(ctx, n, 4, "enqueue", fmt.Sprintf(`{"argv":["cat"],"stdin_file":%q,%s}`, path, noRetry))
 }
 
-// leasedProgram enqueues jobs whose program is a leased file, so that they cannot start. It also enqueues
-// jobs that leave orphans, so that the runner has to detect the ends of these orphans.
+// leasedProgram enqueues jobs that cannot start because their program is a leased file. It also enqueues jobs
+// that leave orphans, because a runner with orphans has to look for the ends of these processes.
 func (a *abuser) leasedProgram(ctx context.Context, n *tally) {
 	path, end, err := a.leaseFile("program", []byte("#!/bin/true\n"))
 	if err != nil {
@@ -257,8 +258,8 @@ func (a *abuser) leasedProgram(ctx context.Context, n *tally) {
 	})
 }
 
-// stoppedStarts enqueues jobs that send SIGSTOP to other starting jobs of the same user, before these have
-// executed their program.
+// stoppedStarts enqueues jobs that send SIGSTOP to other starting jobs of the same user before
+// these jobs execute their program.
 func (a *abuser) stoppedStarts(ctx context.Context, n *tally) {
 	const stop = `perl -e '$end = time + 3; while (time < $end) { for (glob "/proc/[0-9]*") { next unless -o $_; open F, "$_/comm" or next; my $c = <F>; close F; next unless $c =~ /^(queuectl|exe)/; kill STOP, substr $_, 6 } select undef, undef, undef, 0.002 }'`
 	a.onConnections(ctx, n, 1, func(c *rawClient) {
@@ -340,13 +341,12 @@ func (a *abuser) manyIDs(ctx context.Context, n *tally) {
 	a.repeatRequest(ctx, n, 8, "cancel", `{"ids":["`+strings.Repeat(`a","`, 1_500_000)+`a"]}`)
 }
 
-// padded sends requests of nearly 8 MiB of white space. It pipelines them on two connections.
+// padded sends requests that contain nearly 8 MiB of white space. It pipelines them on two connections.
 func (a *abuser) padded(ctx context.Context, n *tally) {
 	a.pipeline(ctx, n, 2, 128, "status", "{"+strings.Repeat(" ", 8<<20-200)+"}")
 }
 
-// unfinished sends nearly 8 MiB of a request line on each of many connections and never ends the
-// line.
+// unfinished sends nearly 8 MiB of a request line on each of many connections, but never the end of the line.
 func (a *abuser) unfinished(ctx context.Context, n *tally) {
 	part := []byte(`{"jsonrpc":"2.0","id":1,"method":"status","params":{` + strings.Repeat(" ", 79_000))
 	a.onConnections(ctx, n, 200, func(c *rawClient) {
@@ -365,8 +365,8 @@ func (a *abuser) unfinished(ctx context.Context, n *tally) {
 	})
 }
 
-// waits repeatedly sends requests that wait for jobs that never end. Each request names as many jobs as one
-// request may name.
+// waits repeatedly sends requests that wait for jobs that never end. Each request names the maximum
+// number of jobs.
 func (a *abuser) waits(ctx context.Context, n *tally) {
 	var jobs []string
 	for range 1000 {
@@ -402,7 +402,7 @@ func (a *abuser) outputs(ctx context.Context, n *tally) {
 	})
 }
 
-// singleBytes enqueues jobs that print single bytes alternately to both streams, while other
+// singleBytes enqueues jobs that print single bytes alternately to stdout and stderr, while other
 // connections follow the output.
 func (a *abuser) singleBytes(ctx context.Context, n *tally) {
 	const prints = `exec perl -e '$end = time + 20; while (time < $end) { for (1..200) { syswrite STDOUT, "a"; syswrite STDERR, "b" } select undef, undef, undef, 0.01 }'`
@@ -484,8 +484,8 @@ func (a *abuser) flood(ctx context.Context, n *tally) {
 	a.repeatRequest(ctx, n, 60, "enqueue", fmt.Sprintf(`{"argv":["true"],%s}`, noRetry))
 }
 
-// priority enqueues jobs that rank before those of other users. It uses the highest priority that a user may
-// set. It also uses a higher priority, which the service must refuse.
+// priority enqueues jobs that rank before those of other users. It uses the highest priority that a
+// user may set, and a higher priority, which the service must refuse.
 func (a *abuser) priority(ctx context.Context, n *tally) {
 	const highest, beyond = `"priority":15`, `"priority":1000000`
 	a.onConnections(ctx, n, 4, func(c *rawClient) {
@@ -512,7 +512,7 @@ func (a *abuser) priority(ctx context.Context, n *tally) {
 	})
 }
 
-// storms repeatedly changes the state of jobs back and forth, by id and by selector.
+// storms repeatedly changes the state of jobs and changes it back, by id and by selector.
 func (a *abuser) storms(ctx context.Context, n *tally) {
 	a.onConnections(ctx, n, 8, func(c *rawClient) {
 		var ids []string

@@ -15,8 +15,9 @@ import (
 // abuseQuota is the value of max_bytes_per_user during the attacks, in MiB.
 const abuseQuota = 128
 
-// fillQuota fills its user's quota as fast as it can. It enqueues large jobs and cancels them, and
-// runs jobs that leave outputs. One of these jobs leaves an output in each of many attempts.
+// fillQuota fills the quota of its user as fast as possible. It enqueues large jobs and cancels
+// them, and runs jobs that leave outputs. One of these jobs leaves an output in each of many
+// attempts.
 func (a *abuser) fillQuota(ctx context.Context, n *tally) {
 	const printing = `{"argv":["nice","-n","19","sh","-c","head -c 1000000 /dev/zero; exit 1"],"output_limit":1048576,"max_attempts":1000,"backoff_max":"1ms","cwd":"/"}`
 	spec := largeSpec(tomorrow)
@@ -36,8 +37,8 @@ func (a *abuser) fillQuota(ctx context.Context, n *tally) {
 	})
 }
 
-// quotaAttack lets the attackers fill a small quota. It checks that the quota holds and that the
-// service still serves the third user.
+// quotaAttack lets the attackers fill a small quota. It checks that the quota is not exceeded, and
+// that the service still serves the third user.
 func quotaAttack(q *testrig.Queue, t *testing.T, program string) {
 	t.Helper()
 	const length, small = 4 * time.Second, 8
@@ -64,17 +65,18 @@ func quotaAttack(q *testrig.Queue, t *testing.T, program string) {
 	}
 	checkDatabaseSize(q, t, 2*small<<20)
 	for _, p := range attackers {
-		q.CLI("cancel", "--user", p.Name, "--yes") // cancel the jobs, so that they do not affect later measurements
+		q.CLI("cancel", "--user", p.Name, "--yes") // these jobs would affect later measurements
 	}
 	q.Must("config", "set", "max_bytes_per_user", fmt.Sprintf("%dMiB", abuseQuota))
 }
 
-// quotaExcess is the number of bytes by which the jobs of a user may exceed the quota in this test. The last
-// ten attempts of each job and their error messages are recorded even above the quota (see docs/users.md).
+// quotaExcess is the number of bytes by which the jobs of a user may exceed the quota in this test.
+// The service records the last ten attempts of each job and their error messages even above the
+// quota (see docs/users.md).
 const quotaExcess = 256 << 10
 
-// checkQuota checks that the jobs of a user hold at most maxBytes. The check is valid only if the quota was
-// never set to less than these jobs held at that time.
+// checkQuota checks that the jobs of a user hold at most maxBytes. The check is valid only if the
+// quota was never set below the bytes that these jobs held at that time.
 func checkQuota(q *testrig.Queue, t *testing.T, p testrig.Person, maxBytes int64) {
 	t.Helper()
 	conn, err := testrig.ConnectAs(q.Dir, p)

@@ -21,12 +21,12 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// callerRole names the environment variable that makes this test binary a caller with unusual process
-// attributes. The caller executes its arguments.
+// callerRole is the environment variable that makes this test binary a caller with unusual process
+// attributes. The caller then executes the program in its arguments.
 const callerRole = "QUEUECTL_TEST_CALLER"
 
-// unusualCaller sets every attribute of this process that exec passes on and that an unprivileged
-// account may change. Then it executes the program that its arguments name.
+// unusualCaller changes all attributes of this process that exec passes on and that an unprivileged
+// account may change. Then it executes the program in its arguments.
 func unusualCaller() error {
 	runtime.LockOSThread()
 	prctl := func(option int, value uintptr) error { return unix.Prctl(option, value, 0, 0, 0) }
@@ -99,7 +99,7 @@ func attributesOf(t *testing.T, pid int) map[string]string {
 	return got
 }
 
-// personalService is the service that "queuectl enqueue" starts for a person with a private home
+// personalService is the service that "queuectl enqueue" starts for a user with a private home
 // directory.
 type personalService struct {
 	*testing.T
@@ -119,13 +119,14 @@ func newPersonalService(t *testing.T, user testrig.Person) *personalService {
 	return s
 }
 
-// command returns a queuectl command. If caller is not nil, that program executes it.
+// command returns a queuectl command. If caller is not nil, the program caller executes the
+// command.
 func (s *personalService) command(caller []string, args ...string) *exec.Cmd {
 	argv := append(append(slices.Clone(caller), s.bin), args...)
 	cmd := exec.Command(argv[0], argv[1:]...)
 	cmd.Env, cmd.Dir = testrig.Environment(s.home), s.home
 	if s.user.Uid == os.Geteuid() {
-		return cmd // without root, a process may not set its groups, not even to those that it has
+		return cmd // without root, a process may not set its groups, even to the same groups
 	}
 	return testrig.AsPerson(cmd, s.user)
 }
@@ -166,7 +167,7 @@ func must[T any](v T, err error) T {
 	return v
 }
 
-// freshAttributes are the values that Linux gives to its first process: the soft limits of
+// freshAttributes lists the attributes that Linux gives to the first process: the soft limits of
 // INIT_RLIMITS (include/asm-generic/resource.h), the default timer slack of 50 µs, and
 // MMF_DUMP_FILTER_DEFAULT with CONFIG_CORE_DUMP_DEFAULT_ELF_HEADERS.
 var freshAttributes = map[string]string{
@@ -175,8 +176,8 @@ var freshAttributes = map[string]string{
 	"THP_enabled": "1",
 }
 
-// If a client starts a service, then the service, its runner and its jobs have the attributes of a fresh
-// process. They do not inherit the attributes of the client's caller.
+// If a client starts a service in the background, then the service, its runner and its jobs have
+// the attributes of a fresh process. They do not inherit the attributes of the client's caller.
 func TestBackgroundServiceStartsClean(t *testing.T) {
 	skip.UnlessRoot(t, "needs root to lower the nice value; .ci/run runs it as root, "+
 		"and TestBackgroundServiceHoldsNoDescriptorOfItsCaller has descriptors")
@@ -225,8 +226,8 @@ func TestBackgroundServiceStartsClean(t *testing.T) {
 	})
 }
 
-// If a client holds a lock by a file descriptor, the lock ends with the client, even if the client has
-// started a service.
+// If a client holds a lock through a file descriptor, the lock ends when the client ends, even if
+// the client has started a service.
 func TestBackgroundServiceHoldsNoDescriptorOfItsCaller(t *testing.T) {
 	t.Parallel()
 	s := newPersonalService(t, testrig.Person{Uid: os.Geteuid(), Gid: os.Getegid()})
@@ -248,8 +249,8 @@ func TestBackgroundServiceHoldsNoDescriptorOfItsCaller(t *testing.T) {
 	}
 }
 
-// Variables that configure the Go runtime (see package runtime) reach a job if its user passes
-// them. They do not reach the service that the client starts, or its runner.
+// Environment variables that configure the Go runtime (see package runtime) reach a job if its user
+// passes them on. They do not reach the service that the client starts, or its runner.
 func TestBackgroundServiceIgnoresGoVariablesOfItsCaller(t *testing.T) {
 	t.Parallel()
 	s := newPersonalService(t, testrig.Person{Uid: os.Geteuid(), Gid: os.Getegid()})
@@ -265,23 +266,23 @@ func TestBackgroundServiceIgnoresGoVariablesOfItsCaller(t *testing.T) {
 	service, runner := s.pids()
 	for _, v := range variables {
 		if r.Code != 0 || !strings.Contains(r.Out, v+"\n") {
-			t.Errorf("the job does not have %s: %+v", v, r)
+			t.Errorf("the job does not have the variable %s: %+v", v, r)
 		}
 		for what, pid := range map[string]int{"service": service, "runner": runner} {
 			if env := "\x00" + string(must(os.ReadFile(fmt.Sprintf("/proc/%d/environ", pid)))); strings.Contains(env,
 				"\x00"+v+"\x00") {
-				t.Errorf("the %s has %s", what, v)
+				t.Errorf("the %s has the variable %s", what, v)
 			}
 		}
 	}
 	if log := string(must(os.ReadFile(s.home + "/.local/state/queuectl/queuectl.log"))); strings.Contains(log,
 		"init runtime @") {
-		t.Errorf("GODEBUG steered the service:\n%s", log)
+		t.Errorf("GODEBUG affected the service:\n%s", log)
 	}
 }
 
-// If the account may not reset an inherited attribute, the service logs that once and doctor reports it. If
-// the attribute causes an error, the error names the attribute.
+// If the account may not reset an inherited attribute, the service logs the attribute once, and
+// doctor reports it. If the attribute causes an error, the error names the attribute.
 func TestBackgroundServiceReportsWhatItInherited(t *testing.T) {
 	skip.UnlessRoot(t, "needs root to act for another user; .ci/run runs it as root")
 	t.Parallel()
@@ -321,8 +322,8 @@ func TestBackgroundServiceReportsWhatItInherited(t *testing.T) {
 	}
 }
 
-// If a user runs a service in the foreground, the service keeps the limits that the user chose for it. Its
-// runner outlives it, so the runner keeps no inherited file descriptor.
+// A service in the foreground keeps the limits that the user has set for it. Its runner outlives it
+// and therefore keeps no inherited file descriptor.
 func TestForegroundServiceKeepsChosenAttributes(t *testing.T) {
 	t.Parallel()
 	q := testrig.NewQueue(t, "")
@@ -362,9 +363,9 @@ func TestRootMakesNothingInAnothersHome(t *testing.T) {
 	}
 }
 
-// An account can keep its queue in a home directory that belongs to another uid, as on OpenShift and with
-// bind mounts. This requires that the group of the account may write there. Otherwise the command reports
-// that the directory cannot be created.
+// An account can keep its queue in a home directory that belongs to another uid, as on OpenShift
+// and with bind mounts. The account's group must have write permission there. Otherwise the command
+// reports that the directory cannot be created.
 func TestAccountUsesAnothersHome(t *testing.T) {
 	skip.UnlessRoot(t, "needs root to act for another user; .ci/run runs it as root")
 	t.Parallel()
@@ -382,8 +383,8 @@ func TestAccountUsesAnothersHome(t *testing.T) {
 	}
 }
 
-// After a log file was renamed, as logrotate does, a reload makes the service and its runner open
-// a new one.
+// After logrotate or another program has renamed a log file, a reload makes the service and its
+// runner open a new log file.
 func TestReloadReopensAMovedLog(t *testing.T) {
 	t.Parallel()
 	s := newPersonalService(t, testrig.Person{Uid: os.Geteuid(), Gid: os.Getegid()})

@@ -21,20 +21,20 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// Two users who are neither root nor the user that runs the tests.
+// These constants are two users who are neither root nor the user that runs the tests.
 const (
 	attacker = 61234
 	victim   = 61235
 )
 
-// recordingServer is a server that records what clients send, one line each, and never replies.
+// recordingServer is a server that records the first line of each connection and never replies.
 type recordingServer struct {
 	path  string
 	lines chan string
 }
 
-// listenAs creates a socket as a given user and serves it with a recordingServer. Clients that connect learn
-// from the kernel that the server has this user. Only root may name another user.
+// listenAs creates a socket as a given user and serves it with a recordingServer. The kernel
+// reports this user to clients that connect. Only root may name another user.
 func listenAs(t *testing.T, uid int, path string) *recordingServer {
 	t.Helper()
 	var l net.Listener
@@ -42,7 +42,7 @@ func listenAs(t *testing.T, uid int, path string) *recordingServer {
 	var thread sync.WaitGroup
 	thread.Go(func() {
 		if uid != os.Geteuid() {
-			runtime.LockOSThread() // the thread is never unlocked, so it ends with this goroutine
+			runtime.LockOSThread() // never unlocked, so the thread ends with this goroutine
 			id := uintptr(uid)
 			// The raw system call changes only this thread.
 			if _, _, errno := unix.RawSyscall(unix.SYS_SETRESUID, id, id, id); errno != 0 {
@@ -65,7 +65,7 @@ func listenAs(t *testing.T, uid int, path string) *recordingServer {
 				return
 			}
 			c.SetReadDeadline(time.Now().Add(10 * time.Second))
-			// Record also a connection that ends without a line.
+			// Also record a connection that ends without a line.
 			line, _ := bufio.NewReader(c).ReadString('\n')
 			p.lines <- line
 			c.Close()
@@ -78,8 +78,9 @@ func listenAs(t *testing.T, uid int, path string) *recordingServer {
 	return p
 }
 
-// received returns the text that clients have sent until now. It opens one more connection and sends a known
-// line. The server handles one connection after another, so all earlier lines have arrived before that line.
+// received returns the text that clients have sent until now. To know when all of it has arrived,
+// it opens one more connection and sends a known line. The server handles one connection after
+// another, so all earlier lines arrive before that line.
 func (p *recordingServer) received(t *testing.T) (text string) {
 	t.Helper()
 	c, err := net.Dial("unix", p.path)
@@ -99,7 +100,8 @@ func (p *recordingServer) received(t *testing.T) (text string) {
 	return text
 }
 
-// worldWritableQueue returns a queue in whose directory every user may run the program and create a socket.
+// worldWritableQueue returns a queue in whose directory every user may create a socket. Every user
+// may run its program.
 func worldWritableQueue(t *testing.T) *testrig.Queue {
 	t.Helper()
 	t.Parallel()
@@ -119,9 +121,10 @@ func asUser(cmd *exec.Cmd, uid int) *exec.Cmd {
 	return cmd
 }
 
-// A client sends requests only to a server that runs as its own user, as root or as the service account.
-// Commands and variables are secrets, so no other server may receive them. Only root can act as other users;
-// if the test runs as another user, it tests only its own server.
+// A client sends requests only to a server that runs as the client's user, as root or as the
+// service account. Commands and variables may be secret, so no other server may receive them. Only
+// root can act as other users; if the test runs as another user, it tests only a server of that
+// user.
 func TestForeignServersReceiveNothing(t *testing.T) {
 	q := worldWritableQueue(t)
 	type row struct {
@@ -161,8 +164,8 @@ func TestForeignServersReceiveNothing(t *testing.T) {
 	}
 }
 
-// withServiceUID makes argv a command of the victim on a machine on which the service account has
-// the given uid.
+// withServiceUID changes argv so that the command of the victim runs on a machine on which the
+// service account has the given uid.
 func withServiceUID(q *testrig.Queue, uid int, argv []string) *exec.Cmd {
 	q.Helper()
 	accounts := q.WriteFile("passwd", fmt.Sprintf("root:x:0:0::/root:/bin/sh\nqueuectl:x:%d:%d::/:/bin/false\n", uid, uid))
@@ -174,8 +177,8 @@ func withServiceUID(q *testrig.Queue, uid int, argv []string) *exec.Cmd {
 		argv...)...)
 }
 
-// Every command ends with a refusal if the server belongs to another user, regardless of how the
-// socket was chosen. The command does not start a second service.
+// If the server belongs to another user, every command reports that and ends, regardless of how the
+// socket was chosen. No command starts a second service.
 func TestForeignServerRefusesEveryCommand(t *testing.T) {
 	q := worldWritableQueue(t)
 	servers := []int{os.Geteuid()}
@@ -228,8 +231,8 @@ func TestForeignServerRefusesEveryCommand(t *testing.T) {
 	}
 }
 
-// In a user namespace without a uid mapping, every server appears to run as the user of the client. So the
-// client sends nothing to any server.
+// In a user namespace without a uid mapping, every server appears to run as the client's user.
+// Therefore the client sends nothing to any server.
 func TestServerOfUnmappedUserReceivesNothing(t *testing.T) {
 	q := worldWritableQueue(t)
 	p := listenAs(t, os.Geteuid(), q.Path("s"))

@@ -18,8 +18,8 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// rootsService returns a service that root starts without systemd. The service starts the launcher and then
-// changes to the account queuectl. In the account files of this service, queuectl has the uid of
+// rootsService returns a service that root starts without systemd. The service starts the launcher
+// and then changes to the account queuectl. In this service, the account queuectl has the uid of
 // ServiceAccount.
 func rootsService(t *testing.T) (q *testrig.Queue, args []string) {
 	t.Helper()
@@ -53,7 +53,7 @@ func rootsService(t *testing.T) (q *testrig.Queue, args []string) {
 	return q, args
 }
 
-// childrenOf lists those children of a process that have the word arg in their command line.
+// childrenOf lists the children of a process that have the word arg in their command line.
 func childrenOf(pid int, arg string) (pids []int) {
 	threads, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))
 	for _, path := range threads {
@@ -82,7 +82,8 @@ func launcherPID(q *testrig.Queue) int {
 func sendAs(p testrig.Person, socket, text string) error {
 	sent := make(chan error)
 	go func() {
-		// Only this thread changes its user and group. It is never unlocked, so it ends with this goroutine.
+		// Only this thread changes its user and group. It is never unlocked, so it ends with this
+		// goroutine.
 		runtime.LockOSThread()
 		_, _, gid := syscall.RawSyscall(syscall.SYS_SETRESGID, uintptr(p.Gid), uintptr(p.Gid), uintptr(p.Gid))
 		_, _, uid := syscall.RawSyscall(syscall.SYS_SETRESUID, uintptr(p.Uid), uintptr(p.Uid), uintptr(p.Uid))
@@ -100,8 +101,8 @@ func sendAs(p testrig.Person, socket, text string) error {
 	return <-sent
 }
 
-// startGatedJob enqueues a job of DaemonUser that runs until the file gate exists. It
-// returns when the job runs.
+// startGatedJob enqueues a job of DaemonUser that runs until the file gate exists. It returns once
+// the job runs.
 func startGatedJob(q *testrig.Queue) (id, gate string) {
 	q.Helper()
 	gate = filepath.Join(filepath.Dir(q.Bin), "go")
@@ -110,8 +111,8 @@ func startGatedJob(q *testrig.Queue) (id, gate string) {
 	return id, gate
 }
 
-// checkReasonEverywhere checks that why, show, status, doctor and run give the same sentence as the
-// reason for a waiting job.
+// checkReasonEverywhere checks that why, show, status, doctor and run give the same reason for a
+// waiting job, in the same words.
 func checkReasonEverywhere(q *testrig.Queue, id, sentence string) {
 	q.Helper()
 	var why struct {
@@ -122,7 +123,7 @@ func checkReasonEverywhere(q *testrig.Queue, id, sentence string) {
 		return err == nil && len(why.Reasons) > 0 && strings.Contains(why.Reasons[0].Text, sentence)
 	})
 	if got := why.Reasons[0].Kind; got != "runner" {
-		q.Errorf("kind of the reason: %q, want runner", got)
+		q.Errorf("why: the kind of the reason is %q, want runner", got)
 	}
 	reason := why.Reasons[0].Text + "; " + why.Reasons[0].Next
 	var detail struct {
@@ -155,8 +156,9 @@ func checkReasonEverywhere(q *testrig.Queue, id, sentence string) {
 	})
 }
 
-// After a service that root started has changed its account, it cannot start another launcher. So the service
-// ends when its launcher ends. Its jobs continue, and the next service starts another launcher.
+// A service that root has started changes its account and then cannot start another launcher.
+// Therefore the service ends when its launcher ends. Its jobs continue, and the next service starts
+// another launcher.
 func TestServiceEndsWithItsLauncher(t *testing.T) {
 	q, args := rootsService(t)
 	id, gate := startGatedJob(q)
@@ -179,24 +181,24 @@ func TestServiceEndsWithItsLauncher(t *testing.T) {
 	q.Cmd = nil
 	q.Start(args...)
 	if got := q.Show(id); got.State != "processing" {
-		t.Errorf("the job that ran: %+v", got)
+		t.Errorf("the running job after the end of the service: %+v", got)
 	}
 	if err := os.WriteFile(gate, nil, 0o644); err != nil {
 		t.Fatal(err)
 	}
 	q.MustAs(testrig.DaemonUser, "wait", id)
 	if got := q.Show(id); got.State != "completed" || len(got.History) != 1 {
-		t.Errorf("the job that ran: %+v", got)
+		t.Errorf("the job that ran during the restart: %+v", got)
 	}
 	q.KillRunners()
 	if got := q.OutputOf(testrig.DaemonUser, "--no-cwd", "id -un"); got != "daemon" {
-		t.Errorf("a job of the next launcher's runner: %q", got)
+		t.Errorf("a job in the runner of the next launcher printed %q", got)
 	}
 }
 
-// If the launcher is stopped with SIGSTOP, messages name it and the remedy, even before a runner is needed.
-// When the launcher continues, it starts no runner for requests that the service has given up. Waiting jobs
-// then start without further action.
+// If the launcher is stopped with SIGSTOP, messages name the launcher and the remedy, even before a
+// runner is needed. When the launcher continues, it starts no runner for requests that the service
+// has given up, and waiting jobs start.
 func TestStoppedLauncherIsNamed(t *testing.T) {
 	testrig.Long(t)
 	q, _ := rootsService(t)
@@ -233,8 +235,8 @@ func TestStoppedLauncherIsNamed(t *testing.T) {
 	}
 }
 
-// If the service uses a launcher that it has not started itself, the service keeps running when that launcher
-// ends. It says what is missing.
+// If another process has started the launcher, the service keeps running when the launcher ends.
+// The service then reports that the launcher is missing.
 func TestMissingLauncherIsNamed(t *testing.T) {
 	testrig.Long(t)
 	q, rules := testrig.PrepareRooted(t, "run_as = \"submitter\"\n", "accounts = *\n")

@@ -12,8 +12,8 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// No user has more than max_running_per_user jobs running, even if workers are idle. This also holds after a
-// restart and a crash. When the limit is removed, more jobs start immediately.
+// A user has at most max_running_per_user running jobs, even if workers are idle. This also holds
+// after a restart and after a crash. When the limit is removed, more jobs start immediately.
 func TestRunningPerUser(t *testing.T) {
 	testrig.Long(t)
 	q := testrig.StartQueue(t, "--workers", "4")
@@ -66,7 +66,7 @@ func TestRunningPerUser(t *testing.T) {
 	q.Start("--workers", "4")
 	later := q.Must("enqueue", "-q", "true")
 	if n := run(); n != 2 || q.Show(ids[2]).State != "pending" || q.Show(later).State != "pending" {
-		t.Errorf("%d run after a crash; others are %s and %s", n, q.Show(ids[2]).State, q.Show(later).State)
+		t.Errorf("%d jobs run after a crash; two other jobs are %s and %s", n, q.Show(ids[2]).State, q.Show(later).State)
 	}
 	q.Must("cancel", ids[3])
 	q.Must("config", "set", "max_running_per_user", "0")
@@ -84,8 +84,8 @@ func TestRunningPerUser(t *testing.T) {
 	}
 }
 
-// No user has more than max_pending_per_user jobs waiting. A request that would exceed the limit fails with
-// code "full" and names the setting, and none of its jobs is stored.
+// A user has at most max_pending_per_user waiting jobs. A request that would exceed the limit fails
+// with the code "full", names the setting, and stores no job.
 func TestPendingPerUser(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "0")
 	q.Must("config", "set", "max-pending-per-user", "3")
@@ -100,16 +100,16 @@ func TestPendingPerUser(t *testing.T) {
 	third := q.Must("enqueue", "-q", "true")
 	if r := q.CLI("enqueue", "true"); r.Code != 5 ||
 		!strings.Contains(r.Err, "3 of their jobs are waiting, and the setting max_pending_per_user is 3") {
-		t.Errorf("one too many: %+v", r)
+		t.Errorf("enqueue of one job too many: %+v", r)
 	}
 	if a := q.Dial().Call("enqueue", map[string]any{"command": "true"}); a.Error == nil || a.Error.Data.Code != "full" ||
 		a.Error.Code != -32005 {
-		t.Errorf("on the wire: %+v", a)
+		t.Errorf("enqueue over the socket of one job too many: %+v", a)
 	}
 	q.Must("cancel", third)
 	q.Must("enqueue", "true")
 	if r := q.CLI("retry", third); r.Code != 5 || !strings.Contains(r.Err, "max_pending_per_user is 3") {
-		t.Errorf("one too many by retry: %+v", r)
+		t.Errorf("retry of one job too many: %+v", r)
 	}
 	q.Must("config", "unset", "max_pending_per_user")
 	q.Must("enqueue", "true")

@@ -17,7 +17,7 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// verbOnJob is a command on one job, and how to prepare a job for it.
+// verbOnJob is a command that works on one job, together with a function that prepares such a job.
 type verbOnJob struct {
 	args    string // the command, with %s for the job's id
 	prepare func(q *testrig.Queue, owner testrig.Person) (id string)
@@ -57,12 +57,12 @@ var verbsOnJobs = []verbOnJob{
 	{"edit %s --priority 7", waitingJob, "operate"}, {"rm %s", waitingJob, "operate"},
 	{"rm --force %s", runningJob, "operate"},
 	{"logs %s", deadJob, "operate"}, {"show %s", deadJob, "read"},
-	// A selector matches only the jobs that the caller may change.
+	// The selector matches only the jobs that the caller may change.
 	{"cancel --state waiting --id-glob %s", waitingJob, "own"},
 }
 
-// Six users execute every command on their own jobs and on jobs of others. Each user may do what the table of
-// rights permits, and a refused command changes nothing.
+// Six users run every command on their own jobs and on jobs of others. Each user may do what the
+// table of rights permits. A refused command changes nothing.
 func TestRightsOnJobs(t *testing.T) {
 	testrig.Long(t)
 	q := testrig.SharedQueue(t, testrig.AccessOfAll, "--workers", "8")
@@ -123,12 +123,12 @@ func TestRightsOnJobs(t *testing.T) {
 	q.MustAs(testrig.Alice, "dlq", "retry", "--all")
 	q.CLI("wait", ids[0])
 	if a, b := q.Events("--event", "retried", ids[0]), q.Events("--event", "retried", ids[1]); len(a) != 1 || len(b) != 0 {
-		t.Errorf("all dead jobs of a submitter: %v, another's: %v", a, b)
+		t.Errorf("dlq retry --all: dead jobs of the submitter %v, of another user %v", a, b)
 	}
 }
 
-// Commands that do not concern a job also need the rights of the table. If a user lacks a right, the error
-// names that right.
+// Commands that do not concern a job also require the rights in the table. If a user lacks a right,
+// the error names the right.
 func TestRightsOnOtherCommands(t *testing.T) {
 	testrig.Long(t)
 	q := testrig.SharedQueue(t, testrig.AccessOfAll, "--workers", "2")
@@ -154,7 +154,7 @@ func TestRightsOnOtherCommands(t *testing.T) {
 					t.Errorf("%s: %s: %+v", p.Name, verb, r)
 				case !may && (r.Code != 5 || r.Out != "" || !strings.Contains(r.Err, "denied: ") ||
 					!strings.Contains(r.Err, "[access] of "+q.Path("queuectl.toml"))):
-					t.Errorf("%s: %s: %+v, want a refusal that helps", p.Name, verb, r)
+					t.Errorf("%s: %s: %+v, want a refusal that says how to get the right", p.Name, verb, r)
 				case !may && p.Right != "none" && !strings.Contains(r.Err,
 					fmt.Sprintf(`needs the right "%s", but you (%d) have "%s"`, right, p.Uid, p.Right)):
 					t.Errorf("%s: %s: %s", p.Name, verb, r.Err)
@@ -189,8 +189,8 @@ func TestRightsOnOtherCommands(t *testing.T) {
 	q.MustAs(testrig.Admin, "service", "stop")
 }
 
-// The output, command and input of a job are visible only to users with the right to see them. No other user
-// sees them in responses, events, logs or ps.
+// Only users with the required right see the output, command and input of a job. Other users do not
+// see them in responses, events or logs, or with ps.
 func TestOthersJobsAreMasked(t *testing.T) {
 	testrig.Long(t)
 	q := testrig.SharedQueue(t, "log_level = \"debug\"\n"+testrig.AccessOfAll, "--workers", "2")
@@ -235,7 +235,7 @@ func TestOthersJobsAreMasked(t *testing.T) {
 	if text := q.MustAs(testrig.Operator, "show", "secret", "--json", "--full"); !strings.Contains(text,
 		`"SECRET":"***"`) ||
 		!strings.Contains(text, `"hidden":["env"]`) {
-		t.Errorf("shown to an operator: %s", text)
+		t.Errorf("show by an operator: %s", text)
 	}
 	if r := q.RunAs(testrig.Operator, "edit", "secret", `{"env":{"SECRET":"***"}}`); r.Code == 0 {
 		t.Errorf("edit stored the mask *** as a value: %+v", r)
@@ -256,8 +256,8 @@ func TestOthersJobsAreMasked(t *testing.T) {
 	}
 }
 
-// For each action of a user, the service stores an audit row with the user, the action and its target. Only
-// admins can read these rows, and the rows are not among the events that other users see.
+// For each action of a user, the service stores an audit row with the user, the action and its
+// target. Only admins can read these rows. Other users do not get them among the events.
 func TestActionsAreAudited(t *testing.T) {
 	testrig.Long(t)
 	q := testrig.SharedQueue(t, testrig.AccessOfAll, "--workers", "4")
@@ -283,7 +283,7 @@ func TestActionsAreAudited(t *testing.T) {
 	does(testrig.Alice, "cancel a", "cancel a")
 	does(testrig.Operator, "retry a", "retry a")
 	does(testrig.Admin, "show a", "show a environment")
-	q.MustAs(testrig.Alice, "wait", "a") // wait until the retried job has run
+	q.MustAs(testrig.Alice, "wait", "a") // the retried job must have run
 	does(testrig.Alice, "rm a", "rm a")
 	r("b")
 	enqueued("b")
@@ -312,7 +312,7 @@ func TestActionsAreAudited(t *testing.T) {
 	does(testrig.Admin, "drain --off", "config drain")
 	does(testrig.Admin, "reload", "reload "+q.Path("queuectl.toml"))
 	does(testrig.Admin, "cleanup --days 0", "cleanup 0 jobs")
-	q.Stop() // stop the service, because audit rows must survive a restart
+	q.Stop() // audit rows must survive a restart
 	q.Start("--workers", "0")
 
 	type row struct {
@@ -324,7 +324,7 @@ func TestActionsAreAudited(t *testing.T) {
 	for line := range strings.Lines(q.MustAs(testrig.Admin, "events", "--audit", "--jsonl")) {
 		var e row
 		err := json.Unmarshal([]byte(line), &e)
-		if e.User == "root" && e.Verb == "show" { // this row was caused by the test itself
+		if e.User == "root" && e.Verb == "show" { // the test itself has caused this row
 			continue
 		}
 		if err != nil || e.UID == nil || e.User != fmt.Sprint(*e.UID) || e.Event == "audit" && e.PeerPID == 0 {
@@ -348,24 +348,25 @@ func TestActionsAreAudited(t *testing.T) {
 	}
 	if text := q.MustAs(testrig.Admin, "events", "--audit", "--event", "audit"); !strings.Contains(text,
 		fmt.Sprintf("kill b signal 18 (SIGCONT)  by %d (uid %[1]d)", testrig.Operator.Uid)) {
-		t.Errorf("for people:\n%s", text)
+		t.Errorf("events --audit --event audit:\n%s", text)
 	}
 }
 
-// A connection keeps the groups that its process had when it connected. A user who leaves a group keeps the
-// group's right until the next connection. A change of [access] takes effect at the next request.
+// A connection keeps the groups that the client had when it connected. A user who leaves a group
+// keeps the right of the group until the next connection. A change of [access] takes effect at the
+// next request.
 func TestConnectionKeepsItsGroups(t *testing.T) {
 	q := testrig.SharedQueue(t, testrig.AccessOfAll, "--workers", "0")
 	w := q.DialAs(testrig.Person{Uid: 61250, Groups: []uint32{61298}})
 	if a := w.Call("enqueue", testrig.Fields{"command": "true"}); a.Error != nil {
-		t.Fatalf("in the group: %+v", a.Error)
+		t.Fatalf("enqueue by a user in the group: %+v", a.Error)
 	}
 	without := testrig.Person{Name: "who left the group", Uid: 61250}
 	if r := q.RunAs(without, "list"); r.Code != 5 {
 		t.Errorf("list by a user outside the group: %+v", r)
 	}
 	if a := w.Call("enqueue", testrig.Fields{"command": "true"}); a.Error != nil {
-		t.Errorf("on the connection from before: %+v", a.Error)
+		t.Errorf("enqueue over the connection from before the user left the group: %+v", a.Error)
 	}
 	q.WriteFile("queuectl.toml", strings.Replace(testrig.AccessOfAll, `"@61298"`, `"@61296"`, 1))
 	q.Must("reload")
@@ -378,8 +379,9 @@ func TestConnectionKeepsItsGroups(t *testing.T) {
 	}
 }
 
-// In a user namespace, all users from outside the namespace appear with the overflow id 65534, so a service
-// cannot distinguish them. It refuses them, whatever [access] says about that id.
+// In a user namespace, all users from outside the namespace have the overflow id 65534, so a
+// service cannot distinguish them. The service refuses these users, whatever [access] says about
+// that id.
 func TestUsersFromOutsideTheNamespace(t *testing.T) {
 	q := testrig.SharedQueue(t, testrig.AccessOfAll, "--workers", "0")
 	q.Stop()
@@ -396,14 +398,15 @@ func TestUsersFromOutsideTheNamespace(t *testing.T) {
 	}()
 	q.WaitUntil("it answers", 20*time.Second, q.IsAnswering)
 	if r := q.RunAs(testrig.Alice, "status"); r.Code != 5 || !strings.Contains(r.Err, "user namespace") {
-		t.Errorf("from outside: %+v", r)
+		t.Errorf("status for a user from outside the namespace: %+v", r)
 	}
 	if w := q.Must("whoami", "--json"); !strings.Contains(w, `"uid":0`) || !strings.Contains(w, `"right":"admin"`) {
-		t.Errorf("root of the namespace: %s", w)
+		t.Errorf("whoami of root in the namespace: %s", w)
 	}
 }
 
-// Unknown users and groups in [access] cause a warning in the log and in doctor. They have no other effect.
+// Unknown users and groups in [access] cause a warning in the log and in doctor, and have no other
+// effect.
 func TestUnknownNamesAreAWarning(t *testing.T) {
 	t.Parallel()
 	q := testrig.NewQueue(t, "")
@@ -421,22 +424,23 @@ func TestUnknownNamesAreAWarning(t *testing.T) {
 		t.Errorf("config set: %+v", r)
 	}
 	if r := q.CLI("config", "set", "access.submit", "a,b"); r.Code != 2 {
-		t.Errorf("no name: %+v", r)
+		t.Errorf("config set with a,b, which is not the name of a user: %+v", r)
 	}
 	q.Must("config", "set", "access.submit", "none")
 	q.Must("config", "set", "access.read", "none")
 	q.CheckHealthy("without it")
 }
 
-// A job may name a user only if that is the user whose rights it would get anyway. If it names another user,
-// the error names the setting that would permit this. If the user does not exist, the error names the user.
+// A job may name a user only if its rights would be those of that user anyway. If it names another
+// user, the error names the setting that would permit this. If the user does not exist, the error
+// names the user.
 func TestJobMayNameItsOwnUser(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
 	me := strconv.Itoa(os.Geteuid()) // the account may have no name
 	id := q.Must("enqueue", "--user", me, "id -u")
 	q.Must("wait", id)
 	if out := q.Must("logs", id); out != me {
-		t.Errorf("it ran as %s, want %s", out, me)
+		t.Errorf("the job ran as %s, want %s", out, me)
 	}
 	var j struct {
 		User string
@@ -444,19 +448,19 @@ func TestJobMayNameItsOwnUser(t *testing.T) {
 	}
 	if err := json.Unmarshal([]byte(q.Must("show", id, "--json")), &j); err != nil || j.User == "" ||
 		j.Spec.User != j.User {
-		t.Errorf("shown: %+v, %v", j, err)
+		t.Errorf("show of the job: %+v, %v", j, err)
 	}
 	other := "daemon"
 	if r := q.CLI("enqueue", "--user", other, "true"); r.Code != 5 || !strings.Contains(r.Err, `run_as = "submitter"`) {
-		t.Errorf("another user: %+v", r)
+		t.Errorf("enqueue for another user: %+v", r)
 	}
 	if r := q.CLIWithInput(`{"command":"true"}`+"\n"+`{"command":"true","user":"`+other+`"}`, "enqueue", "--file",
 		"-"); r.Code != 5 {
-		t.Errorf("another user in a batch: %+v", r)
+		t.Errorf("enqueue of a batch with a job for another user: %+v", r)
 	}
 	if r := q.CLI("enqueue", "--user", "no.such.user", "true"); r.Code != 2 ||
 		!strings.Contains(r.Err, `there is no user "no.such.user"`) {
-		t.Errorf("no user: %+v", r)
+		t.Errorf("enqueue for a user that does not exist: %+v", r)
 	}
 	if n := len(q.Events("--event", "enqueued")); n != 1 {
 		t.Errorf("%d jobs were enqueued", n)

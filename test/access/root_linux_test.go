@@ -16,16 +16,16 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// With run_as = "submitter", a job has exactly the rights of the user who enqueued it: user and group ids in
-// every set, no capabilities, and no way back to root. It gets that user's home directory and environment,
-// and can open its output by name, such as /dev/stdout.
+// With run_as = "submitter", a job has exactly the rights of the user who enqueued it: it has the
+// user and group ids of that user, no capabilities, and cannot become root. It has that user's home
+// directory and environment, and can open its output by names such as /dev/stdout.
 func TestJobsRunAsTheirSubmitter(t *testing.T) {
 	q := testrig.StartRooted(t, "run_as = \"submitter\"\n", "accounts = *\n")
 	for _, p := range []testrig.Person{testrig.DaemonUser, testrig.NewsUser} {
 		got := q.OutputOf(
 			p, "--no-cwd", `grep -E '^(Uid|Gid|Groups|CapPrm|CapEff|CapAmb|NoNewPrivs)' /proc/self/status; umask; pwd; echo $HOME $USER $LOGNAME $SHELL; echo out >/dev/stdout; echo err >/dev/stderr; id -un; setpriv --reuid=0 true 2>/dev/null || echo no way back`)
-		// The home directory of the account news does not exist, so the job of news does not start. The
-		// checks after this loop cover that account.
+		// The job of the account news does not start, because its home directory does not exist.
+		// The checks after this loop cover that account.
 		home := map[string]string{"daemon": "/usr/sbin", "news": "/"}[p.Name]
 		if p.Name == "news" {
 			continue
@@ -51,8 +51,8 @@ func TestJobsRunAsTheirSubmitter(t *testing.T) {
 	}
 }
 
-// A runner of root opens every path that a job names with the rights of the job's submitter. A file that only
-// root may read is not readable as input, directory or program, nor through a link.
+// A runner of root opens every path that a job names with the rights of the job's submitter. A job
+// cannot use a file that only root may read as input, directory or program, nor through a link.
 func TestRootsRunnerOpensPathsAsSubmitter(t *testing.T) {
 	testrig.Long(t)
 	q := testrig.StartRooted(t, "run_as = \"submitter\"\n", "accounts = *\n")
@@ -107,8 +107,8 @@ func TestRootsRunnerOpensPathsAsSubmitter(t *testing.T) {
 			t.Errorf("%s: %+v, want not_runnable", what, j)
 		}
 	}
-	// The runner has all rights of the submitter. So a job can read files that the submitter may read, even
-	// if their mode excludes the ids of root.
+	// The runner opens files with all rights of the submitter. A job can therefore read a file that
+	// the submitter may read, even if the mode of the file excludes root's ids.
 	write(mine+"/own", "mine\n", 0o600)
 	if err := os.Chown(mine+"/own", testrig.DaemonUser.Uid, testrig.DaemonUser.Gid); err != nil {
 		t.Fatal(err)
@@ -119,8 +119,9 @@ func TestRootsRunnerOpensPathsAsSubmitter(t *testing.T) {
 	}
 }
 
-// Paths in /proc are opened with the rights of the job's submitter, not of root's runner. A job cannot reach
-// files below another process's working directory, its memory map, or the runner's descriptors.
+// A runner of root opens paths in /proc with the rights of the job's submitter. A job cannot reach
+// files below another process's working directory, the memory map of another process, or the
+// descriptors of the runner.
 func TestRootsRunnerLendsNoCapabilities(t *testing.T) {
 	testrig.Long(t)
 	q := testrig.StartRooted(t, "run_as = \"submitter\"\n", "accounts = *\n")
@@ -162,18 +163,18 @@ func TestRootsRunnerLendsNoCapabilities(t *testing.T) {
 	}
 }
 
-// Only the submitter can open the file with the input of a job. If other users could open it, their jobs
+// Only the submitter can open the file with a job's input. If other users could open it, their jobs
 // could do so through a descriptor of the runner while both jobs start.
 func TestOnlySubmitterCanOpenInput(t *testing.T) {
 	q := testrig.StartRooted(t, "run_as = \"submitter\"\n", "accounts = *\n")
 	if got := q.OutputOf(testrig.DaemonUser, "--cwd", "/", "--stdin", "hello",
 		"stat -Lc '%a %U' /dev/stdin; cat /dev/stdin"); got != "600 daemon\nhello" {
-		t.Errorf("got %q, want a file that other users cannot read", got)
+		t.Errorf("mode, owner and content of the input are %q, want a file that other users cannot read", got)
 	}
 }
 
-// If an admin has changed the account of a job, the owner of the job can no longer change what the job runs.
-// This also holds if the owner was an admin when the job was enqueued.
+// If an admin has changed the account of a job, the owner of the job cannot change what the job
+// runs. This also holds if the owner was an admin when the job was enqueued.
 func TestOwnerCannotEditJobOfAnotherAccount(t *testing.T) {
 	q := testrig.StartRooted(t, "run_as = \"submitter\"\n", "accounts = *\n")
 	id := q.MustAs(testrig.DaemonUser, "enqueue", "--cwd", "/", "--delay", "1h", "id -un")
@@ -190,13 +191,13 @@ func TestOwnerCannotEditJobOfAnotherAccount(t *testing.T) {
 	q.Must("edit", id, "--cwd", "/", "--delay", "0s")
 	q.MustAs(testrig.DaemonUser, "wait", id)
 	if got := strings.TrimSpace(q.Show(id).Output); got != "news" {
-		t.Errorf("got %q, want the command as it was when the admin named the user", got)
+		t.Errorf("the job printed %q, want the output of the command from before the refused edits", got)
 	}
 }
 
-// The policy file of root, not the service, decides which accounts jobs may use. The service refuses jobs of
-// root, and of accounts that the policy does not name, when they are enqueued. The error names the policy
-// file and how to change it.
+// Root's policy file, not the service, decides which accounts jobs may use. The service refuses
+// jobs of root, and of accounts that the policy does not name, when they are enqueued. The error
+// names the policy file and how to change it.
 func TestPolicyOfRootsRunner(t *testing.T) {
 	q := testrig.StartRooted(t, "run_as = \"submitter\"\n", "accounts = daemon\n")
 	for what, r := range map[string]testrig.Result{
@@ -224,8 +225,8 @@ func TestPolicyOfRootsRunner(t *testing.T) {
 	if got := q.Must("run", "--", "id", "-un"); got != "root" {
 		t.Errorf("root's job, with allow_root_jobs, ran as %q", got)
 	}
-	// The runner checks the policy itself, so a compromised service cannot start jobs that the policy
-	// forbids.
+	// The runner checks the policy itself. A compromised service therefore cannot start jobs that
+	// the policy forbids.
 	delayedJob := q.MustAs(testrig.DaemonUser, "enqueue", "--delay", "1s", "--max-retries", "0", "true")
 	if err := os.WriteFile(filepath.Dir(q.RootRunnerDir)+"/runner.conf", []byte("accounts = news\n"), 0o644); err != nil {
 		t.Fatal(err)
@@ -254,7 +255,7 @@ func TestFixedAccount(t *testing.T) {
 		}
 	}
 	if r := q.RunAs(testrig.DaemonUser, "enqueue", "--user", "daemon", "true"); r.Code != 5 {
-		t.Errorf("another account: %+v, want an error", r)
+		t.Errorf("enqueue for another account: %+v, want an error", r)
 	}
 	q.KillRunners()
 	if got := q.OutputOf(testrig.DaemonUser, "--cwd", "/", "id -un"); got != "mail" {

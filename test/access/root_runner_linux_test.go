@@ -37,7 +37,8 @@ func TestModesOfRootsRunnerFiles(t *testing.T) {
 			return err
 		}
 		st := info.Sys().(*syscall.Stat_t)
-		// Jobs traverse these directories to reach their own, so the modes are not checked here.
+		// Jobs traverse these directories to reach their own directories, so the modes are not
+		// checked here.
 		if strings.HasPrefix(path, q.RootRunnerDir+"/jobs") {
 			return nil
 		}
@@ -57,17 +58,18 @@ func TestModesOfRootsRunnerFiles(t *testing.T) {
 	for _, socket := range append(sockets, q.RootRunnerDir+"/spawn.sock") {
 		if r := q.RunAs(testrig.DaemonUser, "--socket", socket, "status"); r.Code != 5 &&
 			!strings.Contains(r.Err, "permission denied") {
-			t.Errorf("%s lets a submitter in: %+v", socket, r)
+			t.Errorf("a submitter could connect to %s: %+v", socket, r)
 		}
 	}
 	if got := q.OutputOf(testrig.DaemonUser, "--cwd", "/", "kill -0 $PPID; cat "+sockets[0]+"; ls "+
 		q.RootRunnerDir); strings.Count(got, "ermission denied")+strings.Count(got, "not permitted") != 3 {
-		t.Errorf("a job of a submitter: %s", got)
+		t.Errorf("a submitter's job printed %s", got)
 	}
 }
 
-// A killed runner of root leaves processes of its jobs, which the service has no right to end. The next
-// runner of root ends them. These jobs run again, and the directory of the dead runner is removed.
+// When a runner of root is killed, processes of its jobs remain, which the service has no right to
+// end. The next runner of root ends them. The jobs run again, and the directory of the dead runner
+// is removed.
 func TestDeadRootsRunnerIsCleanedUp(t *testing.T) {
 	q := testrig.StartRooted(t, "run_as = \"submitter\"\n", "accounts = *\n")
 	id := q.MustAs(testrig.DaemonUser, "enqueue", "--cwd", "/", "setsid sleep 300 & echo $! ; exec sleep 300")
@@ -83,10 +85,10 @@ func TestDeadRootsRunnerIsCleanedUp(t *testing.T) {
 		return j.State == "processing" && j.Attempts == 1
 	})
 	if j := q.Show(id); j.History[0].Reason != "lost" {
-		t.Errorf("got %+v, want its first attempt lost", j)
+		t.Errorf("the job of the killed runner: %+v, want its first attempt lost", j)
 	}
 	if raw, _ := os.ReadFile("/proc/" + stray + "/cmdline"); bytes.Contains(raw, []byte("sleep\x00300")) {
-		t.Errorf("process %s of the dead runner's job lives on", stray)
+		t.Errorf("process %s of the dead runner's job is still alive", stray)
 	}
 	q.WaitUntil("the dead runner's directory is gone", 20*time.Second, func() bool {
 		remaining, _ := filepath.Glob(fmt.Sprintf("%s/%d.*", q.RootRunnerDir, old[0]))
@@ -95,8 +97,8 @@ func TestDeadRootsRunnerIsCleanedUp(t *testing.T) {
 	q.Must("cancel", id)
 }
 
-// The service may ask a runner of root to delete an output. If that runner dies before it has done so, the
-// next runner of root deletes the output. No other process has the right to do that.
+// If a runner of root dies before it has deleted an output as the service asked, the next runner of
+// root deletes the output. No other process has the right to do that.
 func TestRootsRunnerDeletesOutputs(t *testing.T) {
 	testrig.Long(t)
 	q := testrig.StartRooted(t, "run_as = \"submitter\"\n", "accounts = *\n")
@@ -145,18 +147,18 @@ func TestRootsRunnerOutlivesTheService(t *testing.T) {
 	}
 	q.MustAs(testrig.DaemonUser, "wait", id)
 	if j := q.Show(id); len(j.History) != 1 || !strings.Contains(j.Output, fmt.Sprint("end of ", pid)) {
-		t.Errorf("got %+v", j)
+		t.Errorf("the job that outlived the service: %+v", j)
 	}
 	if code := q.Stop(); code != 0 {
 		t.Errorf("the service ended with %d", code)
 	}
 	if remaining := q.RunnerPids(); len(remaining) != 0 {
-		t.Errorf("after a stop runners %v are left", remaining)
+		t.Errorf("runners %v remain after the stop", remaining)
 	}
 }
 
-// Two services cannot share root's runners, because the second one would take the results of the first one's
-// jobs. So the second service does not start, and the first one continues.
+// Two services cannot share root's runners, because the second service would take the results of
+// the first one's jobs. Therefore the second service does not start, and the first one continues.
 func TestTwoServicesDoNotShareRootsRunners(t *testing.T) {
 	testrig.Long(t)
 	q := testrig.StartRooted(t, "run_as = \"submitter\"\n", "accounts = *\n")
@@ -198,13 +200,13 @@ func TestTwoServicesDoNotShareRootsRunners(t *testing.T) {
 	}
 	q.KillRunners() // after this, the launcher starts another runner for the next job
 	if got := q.OutputOf(testrig.DaemonUser, "--cwd", "/", "id -un"); got != "daemon" {
-		t.Errorf("got %q", got)
+		t.Errorf("a job of the first service after its runner was killed printed %q", got)
 	}
 }
 
-// With a fixed account for all jobs, a job can change its runners' directory. FIFOs, links, locks and huge
-// files in that directory neither block nor mislead the service. Requests for outputs and the next start of
-// the service return in time.
+// If all jobs run as a fixed account, a job can change the directory of its runner. FIFOs, links,
+// locks and huge files in that directory neither block nor mislead the service. Requests for
+// outputs and the next start of the service return in time.
 func TestFixedAccountCannotBlockService(t *testing.T) {
 	testrig.Long(t)
 	q := testrig.StartRooted(t, "run_as = \"fixed:mail\"\n", "accounts = mail\n")
@@ -222,16 +224,16 @@ func TestFixedAccountCannotBlockService(t *testing.T) {
 	if got := q.OutputOf(testrig.DaemonUser, "--cwd", mails,
 		fmt.Sprintf("mkdir evil && mkfifo evil/lock && rm %s && mkfifo %[1]s && ln -sf %[2]s %[2]s.x && mv %[2]s elsewhere "+
 			"&& ln -s ../elsewhere %[2]s && echo done", outputs[0], outputs[1])); got != "done" {
-		t.Fatalf("the job says %q", got)
+		t.Fatalf("the job printed %q", got)
 	}
 	for _, id := range []string{keptJob, first} {
 		if r := q.RunAs(testrig.DaemonUser, "logs", id); r.Code != 4 || r.Out != "" {
-			t.Errorf("an output that is a pipe, or a link: code %d, %d bytes, %s", r.Code, len(r.Out), r.Err)
+			t.Errorf("logs of an output that was replaced by a pipe or a link: code %d, %d bytes, %s", r.Code, len(r.Out), r.Err)
 		}
 	}
 	if got := q.OutputOf(testrig.DaemonUser, "--cwd", mails,
 		`mkdir closed lives large && chmod 0 closed && truncate -s 4T large/running large/journal.1 large/boot-id && echo done`); got != "done" {
-		t.Fatalf("the job says %q", got)
+		t.Fatalf("the job printed %q", got)
 	}
 	lockingJob := q.MustAs(testrig.DaemonUser, "enqueue", "--cwd", mails, "exec flock lives/lock sleep 60")
 	q.WaitUntil("the job has the lock", 20*time.Second, func() bool {
@@ -250,9 +252,10 @@ func TestFixedAccountCannotBlockService(t *testing.T) {
 	q.MustAs(testrig.DaemonUser, "cancel", lockingJob)
 }
 
-// With a fixed account for all jobs, a job can stop its runner. The jobs of a stopped runner stay leased,
-// because they may still run. Neither the next service nor other jobs wait for that runner. When it dies,
-// first the processes of its jobs are ended, and then these jobs are lost.
+// If all jobs run as a fixed account, a job can stop its runner with SIGSTOP. The jobs of the
+// stopped runner stay leased, because they may still run. Neither the next service nor other jobs
+// wait for that runner. When it dies, the processes of its jobs are ended first, and then the jobs
+// are lost.
 func TestFixedAccountStopsItsRunner(t *testing.T) {
 	testrig.Long(t)
 	q := testrig.StartRooted(t, "run_as = \"fixed:mail\"\n", "accounts = mail\n")
@@ -290,13 +293,13 @@ func TestFixedAccountStopsItsRunner(t *testing.T) {
 	syscall.Kill(runner, syscall.SIGKILL)
 	q.WaitUntil("the job is lost", 20*time.Second, func() bool { return q.Show(bad).State == "dead" })
 	if testrig.IsAlive(job) {
-		t.Errorf("process %d of the lost job lives", job)
+		t.Errorf("process %d of the lost job is still alive", job)
 	}
 }
 
-// In the runner, a user can stop the child processes that already have the id of that user but have not yet
-// executed their program. Jobs of other users still start and end, the jobs of that user end too, and the
-// runner ends when it is stopped. The test needs an account without other processes.
+// A user can stop child processes of the runner that already have the user's id but have not yet
+// executed their program. Jobs of other users still start and end, the jobs of that user end too,
+// and the runner ends when it is stopped. The test needs an account without other processes.
 func TestStoppedStartsDelayNoOtherUser(t *testing.T) {
 	testrig.Long(t)
 	skip.UnlessProgram(t, "perl", "needs perl; .ci/run runs it")
@@ -321,13 +324,13 @@ func TestStoppedStartsDelayNoOtherUser(t *testing.T) {
 		t.Errorf("the service ended with %d", code)
 	}
 	if remaining := q.RunnerPids(); len(remaining) != 0 {
-		t.Errorf("runners %v are left", remaining)
+		t.Errorf("runners %v remain after the stop", remaining)
 	}
 }
 
-// A user can hold a lease (fcntl F_SETLEASE) on the program or input file of a job and never release it. The
-// job then fails by its own fault after at most one second. Jobs of other users are not delayed, even while
-// orphans of the first user's jobs run.
+// A user can hold a lease (fcntl F_SETLEASE) on the program or input file of a job and never
+// release it. The job then fails by its own fault within one second. Jobs of other users are not
+// delayed, even while orphans of the first user's jobs run.
 func TestLeasedFilesDelayNoOtherUser(t *testing.T) {
 	testrig.Long(t)
 	q := testrig.StartRooted(t, "run_as = \"submitter\"\n", "accounts = *\n")
@@ -369,7 +372,8 @@ func TestLeasedFilesDelayNoOtherUser(t *testing.T) {
 			t.Errorf("another user's job: %q", got)
 		}
 		elapsed = append(elapsed, time.Since(started))
-		// When one bad job has ended, start the next, so that one of the six workers is always blocked.
+		// When one bad job has ended, start another, so that one of the six workers is always
+		// blocked.
 		if q.Show(bad[len(bad)-1]).State == "dead" {
 			bad = append(bad, program())
 		}
@@ -378,7 +382,7 @@ func TestLeasedFilesDelayNoOtherUser(t *testing.T) {
 		t.Errorf("the slowest job of another user took %v, of %v", longest, elapsed)
 	}
 	if n := len(q.RunnerPids()); n != 2 {
-		t.Errorf("%d runners; want a common one and one for the user whose starts hang", n)
+		t.Errorf("%d runners; want a shared one, and one for the user whose starts hang", n)
 	}
 	for _, id := range bad {
 		q.CLI("wait", id)
@@ -389,10 +393,9 @@ func TestLeasedFilesDelayNoOtherUser(t *testing.T) {
 	}
 }
 
-// When the watchdog of a runner of root is killed, the runner restarts it. The watchdog is not a child of the
-// main thread of the runner. The list of that thread's children in /proc must contain only orphans of jobs:
-// while it contains a process, the runner searches for orphans at the end of each job. That search costs more
-// than a short job.
+// When the watchdog of a runner of root is killed, the runner restarts it. The new watchdog must
+// not be a child of the runner's main thread. While /proc lists a child of that thread, the runner
+// searches for orphans after each job, which costs more than a short job.
 func TestRootsRunnerRestartsItsWatchdog(t *testing.T) {
 	q := testrig.StartRooted(t, "run_as = \"submitter\"\n", "accounts = *\n")
 	runner := q.RunnerPid()
@@ -419,7 +422,7 @@ func TestRootsRunnerRestartsItsWatchdog(t *testing.T) {
 		t.Errorf("children of the main thread: %q, %v", orphans, err)
 	}
 	if got := q.OutputOf(testrig.DaemonUser, "--cwd", "/", "id -un"); got != "daemon" {
-		t.Errorf("afterwards a job ran as %q", got)
+		t.Errorf("with the new watchdog a job ran as %q", got)
 	}
 	id := q.MustAs(testrig.DaemonUser, "enqueue", "--cwd", "/", "sleep 60")
 	q.WaitUntil("a job runs", 20*time.Second, func() bool { return q.Show(id).State == "processing" })
@@ -433,8 +436,7 @@ func TestRootsRunnerRestartsItsWatchdog(t *testing.T) {
 	})
 }
 
-// If a runner of root cannot start, the service reports the reason. The service keeps running and tries
-// again.
+// If a runner of root cannot start, the service reports the reason, keeps running and tries again.
 func TestRunnerThatCannotStartSaysWhy(t *testing.T) {
 	q := testrig.StartRooted(t, "run_as = \"submitter\"\n", "accounts = *\n")
 	outputs := q.RootRunnerDir + "/output"
@@ -455,8 +457,8 @@ func TestRunnerThatCannotStartSaysWhy(t *testing.T) {
 	}
 }
 
-// The first service determines the group that may read the directory of root's runners. A later request with
-// another group, even from root, does not change it.
+// The first service determines the group that may read the directory of root's runners. A later
+// request with another group does not change it, even if root sends the request.
 func TestRootsRunnerDirKeepsItsGroup(t *testing.T) {
 	q := testrig.StartRooted(t, "run_as = \"submitter\"\n", "accounts = *\n")
 	q.KillRunners()
@@ -474,19 +476,19 @@ func TestRootsRunnerDirKeepsItsGroup(t *testing.T) {
 		t.Errorf("a request of root with another group gets %q, %v; want a refusal that names group 60", line, err)
 	}
 	if got := q.OutputOf(testrig.DaemonUser, "--cwd", "/", "id -un"); got != "daemon" {
-		t.Errorf("afterwards a job ran as %q", got)
+		t.Errorf("after the refused request a job ran as %q", got)
 	}
 }
 
-// Some limits can only be set by a process for itself. They are set with the rights of the account of the
-// job. The job gets the limits that the account may set, and a higher limit is an error.
+// Some limits can only be set by a process for itself. The runner sets them with the rights of the
+// job's account. The job gets the limits that the account may set, and a higher limit is an error.
 func TestLimitsAreSetByTheAccount(t *testing.T) {
 	q := testrig.StartRooted(t, "run_as = \"submitter\"\n", "accounts = *\n")
 	if got := strings.TrimSpace(q.OutputOf(testrig.DaemonUser, "--cwd", "/", "--nice", "5", "--nofile", "99", "--memory",
 		"512M",
 		"echo $(id -u) $(nice) $(ulimit -Hn) $(ulimit -v); ls /proc/self/fd | wc -l")); got != fmt.Sprintf(
 		"%d 5 99 524288\n4", testrig.DaemonUser.Uid) {
-		t.Errorf("got %q", got)
+		t.Errorf("uid, nice value, limits and descriptors of the job: %q", got)
 	}
 	for field, value := range map[string]string{"nice": "-5", "nofile": "1048576"} {
 		id := q.MustAs(testrig.DaemonUser, "enqueue", "-q", "--cwd", "/", "--max-retries", "0", "--"+field, value, "true")

@@ -11,8 +11,8 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// From the start of the service, the socket has the mode and group of the settings. If a client may not
-// connect, it exits with 5 and says how to get access. It does not start a second service.
+// From the start of the service, the socket has the mode and group of the settings. A client that
+// may not connect exits with 5 and says how to get access. It does not start a second service.
 func TestSocketLetsItsGroupIn(t *testing.T) {
 	testrig.Long(t)
 	q := testrig.SharedQueue(t, "socket_mode = \"0660\"\nsocket_group = \"61298\"\n"+
@@ -34,7 +34,7 @@ func TestSocketLetsItsGroupIn(t *testing.T) {
 		r := q.CLI("config", "set", c.key, c.value)
 		if now := q.Setting(c.key); r.Code != 0 || !strings.Contains(r.Err, "after a restart of the service") ||
 			now.Value == c.value || now.Origin != "file" {
-			t.Errorf("%s: %+v, now %+v", c.key, r, now)
+			t.Errorf("config set %s: %+v, the setting is now %+v", c.key, r, now)
 		}
 		q.Must("config", "unset", c.key)
 	}
@@ -45,7 +45,7 @@ func TestSocketLetsItsGroupIn(t *testing.T) {
 	q.WriteFile("queuectl.toml", "workers = 0\n")
 	q.Start()
 	if r := q.RunAs(testrig.Alice, "status"); r.Code != 5 || !strings.Contains(r.Err, "only the user root may use it") {
-		t.Errorf("a socket of its owner alone: %+v", r)
+		t.Errorf("a client of another user, with a socket for the owner alone: %+v", r)
 	}
 	if err := os.Chmod(q.Dir, 0o700); err != nil {
 		t.Fatal(err)
@@ -54,12 +54,12 @@ func TestSocketLetsItsGroupIn(t *testing.T) {
 	cmd.Dir = "/"
 	if r := testrig.RunCommand(t, cmd); r.Code != 5 || !strings.Contains(r.Err,
 		"this account has no access to the directory "+q.Dir) {
-		t.Errorf("a directory without search permission: %+v", r)
+		t.Errorf("a client that may not search the socket's directory: %+v", r)
 	}
 	q.Stop()
 	q.WriteFile("queuectl.toml", "socket_group = \"no.such.group\"\n")
 	if r := q.MustRefuseStart("--dir", q.Dir); r.Code != 78 ||
 		!strings.Contains(r.Err, `socket_group: there is no group "no.such.group"`) {
-		t.Errorf("an unknown group: %+v", r)
+		t.Errorf("start with an unknown group: %+v", r)
 	}
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// deadSocket creates a socket file without a listening process.
+// deadSocket creates a socket file on which no process listens.
 func deadSocket(t *testing.T, path string) {
 	t.Helper()
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
@@ -45,7 +45,7 @@ func TestRemovedSocketIsRebound(t *testing.T) {
 			q.WaitUntil("the service names the file in its way", 10*time.Second,
 				func() bool { return strings.Contains(q.LogText(), "this file exists and is not a socket") })
 			if text := q.ReadFile(testrig.SocketName); text != "mine" {
-				t.Errorf("the file was changed to %q", text)
+				t.Errorf("the service changed the file at the path of the socket to %q", text)
 			}
 			return os.Remove(socket)
 		}},
@@ -81,8 +81,8 @@ func TestSocketIsReboundOncePerSecond(t *testing.T) {
 			bound++
 		}
 	}
-	if bound < 2 || bound > 5 { // this count includes the socket from the start of the service
-		t.Errorf("removed %d times within 3 s", bound)
+	if bound < 2 || bound > 5 { // the count includes the socket from the start of the service
+		t.Errorf("the service created its socket %d times within 3 s", bound)
 	}
 	if spent := testrig.CPUTicks(t, q.Cmd.Process.Pid) - before; spent > 20 {
 		t.Errorf("recreating the socket used %d ticks of CPU, want at most 20", spent)
@@ -90,8 +90,8 @@ func TestSocketIsReboundOncePerSecond(t *testing.T) {
 	q.WaitUntil("it answers", 10*time.Second, q.IsAnswering)
 }
 
-// If another service listens at the path of the socket, the service does not replace that socket. It binds
-// the path again after the other service has stopped listening.
+// If another service listens at the path of the socket, the service does not replace that socket.
+// It creates its own socket once the other service has stopped.
 func TestOtherServicesSocketIsKept(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "0")
 	socket := q.Path(testrig.SocketName)
@@ -126,8 +126,8 @@ func openFiles(t *testing.T, pid int) int {
 	return len(entries)
 }
 
-// If a client passes descriptors over the socket, the service closes them, even if there are as many as the
-// kernel accepts. The number of open descriptors of the service does not grow, and it continues to answer.
+// If a client passes descriptors over the socket, the service closes them, even if they are as many
+// as the kernel accepts. The service opens no more descriptors, and continues to reply.
 func TestPassedDescriptorsAreClosed(t *testing.T) {
 	const perMessage, messages = 253, 1000
 	q := testrig.StartQueue(t, "--workers", "0")
@@ -162,7 +162,7 @@ func TestPassedDescriptorsAreClosed(t *testing.T) {
 	}
 	other.MustCall("hello", nil, nil)
 	if id := q.Must("enqueue", "true"); id == "" {
-		t.Error("no id")
+		t.Error("enqueue printed no id")
 	}
 }
 

@@ -17,7 +17,7 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// newTmpdir creates a directory for job_tmpdir that every account can enter.
+// newTmpdir creates a directory for job_tmpdir. Every account may search it.
 func newTmpdir(t *testing.T) string {
 	t.Helper()
 	base, err := os.MkdirTemp("", "qt")
@@ -55,10 +55,10 @@ func tmpdirOf(q *testrig.Queue) string {
 	return q.Must("run", `touch "$QUEUECTL_TMPDIR/left"; echo "$QUEUECTL_TMPDIR"`)
 }
 
-// The setting job_tmpdir names the parent directory of the private directories of jobs. The directory of a
-// job is removed when the job ends. The next runner also removes the directories that a killed runner has
-// left, even if the setting has changed since. If the setting changes, running jobs keep their directories,
-// and new jobs get directories below the new parent.
+// The setting job_tmpdir names the parent directory of the jobs' private directories. A job's
+// directory is removed when the job ends. The next runner also removes the directories that a
+// killed runner has left, even if the setting has changed since. After a change of the setting,
+// running jobs keep their directories, and new jobs use the new parent.
 func TestJobTmpdirIsUsed(t *testing.T) {
 	t.Parallel()
 	q := testrig.NewQueue(t, "")
@@ -87,7 +87,7 @@ func TestJobTmpdirIsUsed(t *testing.T) {
 	q.WriteFile("gate", "")
 	q.Must("wait", longJob)
 	if got := q.Show(longJob).Output; !strings.HasSuffix(got, "\nmine\n") {
-		t.Errorf("the job that ran during the change of the setting finds %q in its directory, want mine", got)
+		t.Errorf("the job that ran while the setting changed finds the files %q in its directory, want mine", got)
 	}
 	q.WaitUntil("the earlier directories are empty", 20*time.Second, func() bool {
 		return len(fileNames(t, first)) == 0
@@ -114,8 +114,8 @@ func TestJobTmpdirIsUsed(t *testing.T) {
 	}
 }
 
-// No job starts if other accounts can change the directory job_tmpdir. The log, status, why and doctor name
-// the setting and how to fix it, and the job starts after the fix.
+// No job starts while other accounts can change the directory job_tmpdir. The log, status, why and
+// doctor name the setting and how to fix it. The job starts after the fix.
 func TestJobTmpdirMustBePrivate(t *testing.T) {
 	testrig.Long(t)
 	t.Parallel()
@@ -169,8 +169,8 @@ func TestJobTmpdirMustBePrivate(t *testing.T) {
 	}
 }
 
-// A service that uses root's runners does not start if its own settings contain job_tmpdir, because the
-// service must not choose where root writes.
+// A service that uses root's runners does not start if its own settings contain job_tmpdir.
+// Otherwise the service would choose where root writes.
 func TestRootsRunnerRefusesServicesJobTmpdir(t *testing.T) {
 	q, rules := testrig.PrepareRooted(t, "job_tmpdir = \"/tmp\"\n", "accounts = *\n")
 	q.Launcher(rules)
@@ -182,8 +182,8 @@ func TestRootsRunnerRefusesServicesJobTmpdir(t *testing.T) {
 	}
 }
 
-// checkTmpdirRefused requests a runner from root's launcher and names a path that is not in runner.conf, as a
-// compromised service could. It checks that the runner does not use that path.
+// checkTmpdirRefused requests a runner from root's launcher and names a path that is not in
+// runner.conf, as a compromised service could. It checks that the runner does not use that path.
 func checkTmpdirRefused(q *testrig.Queue, path string) {
 	q.Helper()
 	runtime.LockOSThread() // setresgid changes only this thread, and the connection takes this thread's group
@@ -204,7 +204,7 @@ func checkTmpdirRefused(q *testrig.Queue, path string) {
 	line, err := bufio.NewReader(c).ReadString('\n')
 	name, ok := strings.CutPrefix(strings.TrimSpace(line), "queuectl runner ")
 	if err != nil || !ok {
-		q.Fatalf("asked for a runner, the launcher says %q: %v", line, err)
+		q.Fatalf("the launcher replied to the request for a runner with %q: %v", line, err)
 	}
 	if _, err := os.Stat(filepath.Join(path, name)); !os.IsNotExist(err) {
 		q.Errorf("root's runner uses %s, which the service named: %v", path, err)
@@ -214,7 +214,8 @@ func checkTmpdirRefused(q *testrig.Queue, path string) {
 	}
 }
 
-// If the user's systemd starts the runners, the service sends job_tmpdir with its request for a runner.
+// If the user's systemd starts the runners, the service sends job_tmpdir with each request for a
+// runner.
 func TestJobTmpdirOfRunnersOfASocket(t *testing.T) {
 	t.Parallel()
 	q := testrig.NewQueue(t, "")
@@ -253,8 +254,8 @@ func TestJobTmpdirOfRunnersOfASocket(t *testing.T) {
 	}
 }
 
-// Root's runners read job_tmpdir only from runner.conf. A job can reach its private directory below
-// job_tmpdir, whatever account it runs as.
+// Root's runners read job_tmpdir only from runner.conf. A job can access its private directory
+// below job_tmpdir, whatever account it runs as.
 func TestJobTmpdirOfRootsRunners(t *testing.T) {
 	dir := ""
 	if os.Geteuid() == 0 {

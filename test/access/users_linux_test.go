@@ -7,7 +7,7 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// binaryForAll returns a copy of the program that every user can run.
+// binaryForAll returns a copy of the program that every user may run.
 func binaryForAll(t *testing.T) string {
 	t.Helper()
 	q := testrig.NewQueue(t, "")

@@ -1,3 +1,3 @@
-// Package api tests, as an external client, the API on the socket, its schemas, metrics, traces and tools
-// for agents.
+// Package api tests the API on the socket, its schemas, metrics, traces and tools for agents. It
+// uses them as an external client does.
 package api

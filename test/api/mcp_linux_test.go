@@ -19,8 +19,7 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// agent is a Model Context Protocol client, built with the official SDK, that is connected to a
-// server.
+// agent is a client of the Model Context Protocol, built with the official SDK.
 type agent struct {
 	*testing.T
 	session  *mcp.ClientSession
@@ -101,8 +100,8 @@ type toolResult struct {
 	Reasons                                                 []struct{ Kind string }
 }
 
-// call calls a tool and returns its result. The parameter fails says whether the call must fail; otherwise
-// the test fails.
+// call calls a tool and returns its result. The test fails if the call fails, or, if the parameter
+// fails is true, if the call succeeds.
 func (a *agent) call(tool string, args map[string]any, fails bool) (answer toolResult) {
 	a.Helper()
 	got, err := a.session.CallTool(a.Context(), &mcp.CallToolParams{Name: tool, Arguments: args})
@@ -115,7 +114,7 @@ func (a *agent) call(tool string, args map[string]any, fails bool) (answer toolR
 	}
 	if schema := a.outputs[tool]; schema != nil {
 		if err := schema.Validate(got.StructuredContent); err != nil {
-			a.Errorf("%s %v: the structured answer does not fit its schema: %v", tool, args, err)
+			a.Errorf("%s %v: the structured result does not conform to its schema: %v", tool, args, err)
 		}
 	}
 	return answer
@@ -123,8 +122,8 @@ func (a *agent) call(tool string, args map[string]any, fails bool) (answer toolR
 
 type params = map[string]any
 
-// startMCP starts "queuectl mcp" and initializes a session with the given version of the protocol. It returns
-// the input and output of the server. The function waitEnd waits until the server ends.
+// startMCP starts "queuectl mcp" and initializes a session with the given version of the protocol.
+// It returns the input and output of the server, and a function that waits until the server ends.
 func startMCP(q *testrig.Queue, version string) (stdin io.WriteCloser, stdout *bufio.Scanner, waitEnd func()) {
 	q.Helper()
 	cmd := q.Command("mcp")
@@ -155,7 +154,7 @@ func startMCP(q *testrig.Queue, version string) (stdin io.WriteCloser, stdout *b
 func TestMCPSurvivesInvalidLines(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
 	in, lines, ends := startMCP(q, "2025-06-18")
-	// Write in a goroutine: the write returns only after the server has read everything.
+	// Write in a goroutine, because the write returns only after the server has read everything.
 	go io.WriteString(in, strings.Join([]string{"{broken", "7", `{"id":5}`, strings.Repeat("x", 8<<20+1), "",
 		`{"jsonrpc":"2.0","id":2,"method":"ping"}`, ""}, "\n"))
 	var got []string
@@ -179,8 +178,8 @@ func TestMCPSurvivesInvalidLines(t *testing.T) {
 	}
 }
 
-// If the client's protocol version permits batches of messages, the server replies to a batch with
-// one line. Later versions have no batches.
+// If the protocol version of the client permits batches of messages, the server replies to a batch
+// with one line. In later versions, a batch is an error.
 func TestMCPAnswersBatches(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
 	for version, want := range map[string]string{
@@ -199,8 +198,8 @@ func TestMCPAnswersBatches(t *testing.T) {
 	}
 }
 
-// An agent can enqueue, wait, read and retry with the tools, and the results are short. It can
-// only read unless --write is given.
+// With the tools, an agent can enqueue, wait, read and retry, and the results are short. Without
+// --write, the agent can only read.
 func TestMCP(t *testing.T) {
 	testrig.Long(t)
 	q := testrig.StartQueue(t, "--workers", "2")
@@ -210,7 +209,7 @@ func TestMCP(t *testing.T) {
 	}
 	if got := reads.call("enqueue", params{"command": "true"}, true); got.Code != "denied" ||
 		!strings.Contains(got.Error, "--write") {
-		t.Errorf("an enqueue without --write: %+v", got)
+		t.Errorf("enqueue without --write: %+v", got)
 	}
 	typed := q.Command("mcp")
 	typed.Stdin = strings.NewReader("hello\n")
@@ -247,17 +246,17 @@ func TestMCP(t *testing.T) {
 	}
 	list := a.call("list", params{"label": params{"of": "test"}}, false)
 	if len(list.Jobs) != 1 || len(list.Jobs[0].Command) > 400 {
-		t.Errorf("listed: %+v", list)
+		t.Errorf("list: %+v", list)
 	}
 	if got := a.call("list", params{"full": true, "limit": 1, "state": "completed"}, false); len(got.Jobs) != 1 ||
 		len(got.Jobs[0].Command) < 5000 {
-		t.Errorf("listed in full: %d jobs", len(got.Jobs))
+		t.Errorf("list with full = true: %d jobs", len(got.Jobs))
 	}
 	if got := a.call("logs", params{"id": first.ID}, false); len(got.Stdout) != 5001 {
 		t.Errorf("logs: %d bytes", len(got.Stdout))
 	}
 	if got := a.call("show", params{"id": first.ID, "full": true}, false); got.Spec == nil {
-		t.Errorf("shown in full: %+v", got)
+		t.Errorf("show with full = true: %+v", got)
 	}
 	if got := a.call("retry", params{"id": outcome.ID}, false); !slices.Equal(got.Done, []string{outcome.ID}) {
 		t.Errorf("retried: %+v", got)
@@ -285,18 +284,18 @@ func TestMCP(t *testing.T) {
 	defer cancel()
 	if _, err := a.session.CallTool(ctx, &mcp.CallToolParams{Name: "wait",
 		Arguments: params{"id": second.ID}}); err == nil {
-		t.Error("a wait that was given up has an answer")
+		t.Error("a wait that the client cancelled got a reply")
 	}
 	a.call("list", nil, false)
 	q.Stop()
 	if got := a.call("list", nil, true); !strings.Contains(got.Error, "service start") {
-		t.Errorf("without a service: %+v", got)
+		t.Errorf("a tool call without a service: %+v", got)
 	}
 	q.Start("--workers", "2")
 	a.call("list", nil, false)
 }
 
-// For an agent, terminal output of a job is text: the last state of each line, without control
+// An agent gets the terminal output of a job as text: the last state of each line, without control
 // sequences.
 func TestMCPShowsTerminalOutputAsText(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
@@ -317,7 +316,8 @@ func TestMCPShowsTerminalOutputAsText(t *testing.T) {
 	}
 }
 
-// The tools declare their effects outside the queue, their parameters and their results.
+// The description of each tool declares its effects outside the queue, its parameters and its
+// results.
 func TestMCPToolsAreDeclared(t *testing.T) {
 	forbidden := map[string][]string{
 		"list": {`{"limit":201}`}, "show": {`{"id":"a","history_before":0}`}, "logs": {`{"n":1}`},
@@ -366,12 +366,12 @@ func TestMCPToolsAreDeclared(t *testing.T) {
 			a.call(tool.Name, args, true)
 		}
 		if tool.OutputSchema == nil {
-			t.Errorf("%s: no schema of its answer", tool.Name)
+			t.Errorf("%s: the tool has no schema for its result", tool.Name)
 		}
 	}
 }
 
-// Every request is answered, even if the input ends right after the request.
+// The server replies to every request, even if the input ends right after the request.
 func TestMCPAnswersAfterItsInputHasEnded(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "2")
 	const n = 20
@@ -410,8 +410,8 @@ func TestMCPAnswersAfterItsInputHasEnded(t *testing.T) {
 	}
 }
 
-// An MCP server ends soon after its input does, even if a call still waits for a job. The call is answered
-// first, and the job continues.
+// An MCP server ends soon after the end of its input, even if a call is still waiting for a job.
+// The server first replies to the call. The job continues.
 func TestMCPEndsWhileACallWaits(t *testing.T) {
 	testrig.Long(t)
 	q := testrig.StartQueue(t, "--workers", "1")
@@ -427,15 +427,15 @@ func TestMCPEndsWhileACallWaits(t *testing.T) {
 		t.Errorf("the server ends after %v with %+v", time.Since(started), r)
 	}
 	if !strings.Contains(r.Out, `"id":1,`) || !strings.Contains(r.Out, `"timed_out":true`) {
-		t.Errorf("the call that waits is not answered with timed_out: %s", r.Out)
+		t.Errorf("the reply to the waiting call lacks timed_out: %s", r.Out)
 	}
 	if got := q.Must("show", "1"); !strings.Contains(got, "processing") {
 		t.Errorf("the job is not processing: %s", got)
 	}
 }
 
-// An agent sees only its caller's jobs, regardless of the caller's rights, unless the server is
-// started for all users. It never sees more than the caller's rights allow.
+// An agent sees only its caller's jobs, whatever rights the caller has, unless the server is
+// started for all users. The agent never sees more than the caller may see.
 func TestMCPSeesOnlyCallersJobs(t *testing.T) {
 	q := testrig.SharedQueue(t, testrig.AccessOfAll, "--workers", "2")
 	hers := strings.TrimSpace(q.MustAs(testrig.Alice, "enqueue", "-q", "--delay", "1h", "echo hers"))
@@ -458,7 +458,7 @@ func TestMCPSeesOnlyCallersJobs(t *testing.T) {
 			}
 		}
 		if got := a.call("cancel", params{"all": true, "dry_run": true}, false); len(got.Done) != 0 {
-			t.Errorf("%s: all are %+v", p.Name, got)
+			t.Errorf("%s: cancel of all jobs selects %+v", p.Name, got)
 		}
 		want := map[string][]string{"bob": {bobsJob}}[p.Name]
 		if got := ids(a.call("list", nil, false)); !slices.Equal(got, want) {
@@ -466,12 +466,12 @@ func TestMCPSeesOnlyCallersJobs(t *testing.T) {
 		}
 	}
 	if got := ids(agentOf(testrig.Operator, "--all-users").call("list", nil, false)); len(got) != 2 {
-		t.Errorf("of all users: %v", got)
+		t.Errorf("jobs listed for all users: %v", got)
 	}
 	if got := agentOf(testrig.Bob, "--write", "--all-users").call("cancel", params{"id": hers},
 		false); len(got.Refused) != 1 ||
 		got.Refused[0].Code != "denied" {
-		t.Errorf("beyond his rights: %+v", got)
+		t.Errorf("a call that exceeds the caller's rights: %+v", got)
 	}
 	agentOf(testrig.Operator, "--write", "--all-users").call("cancel", params{"id": hers}, false)
 	if got := q.Show(hers).State; got != "cancelled" {

@@ -12,8 +12,8 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// A client that has requested progress gets notifications with the token of its request. The progress value
-// rises with each of them, as the section "Progress" of the MCP specification requires.
+// A client that requests progress gets notifications with the token of its request. The progress
+// value rises with each notification, as the section "Progress" of the MCP specification requires.
 func TestMCPReportsRequestedProgress(t *testing.T) {
 	a := newAgent(t, testrig.StartQueue(t, "--workers", "2").Command("mcp", "--write"))
 	call := func(tool string, args params, token any, last float64) (got []mcp.ProgressNotificationParams) {
@@ -46,8 +46,8 @@ func TestMCPReportsRequestedProgress(t *testing.T) {
 		{"wait", params{"ids": []string{"1"}}, 100},
 		{"wait", params{"ids": []string{"1", "2"}}, 2},
 	} {
-		// The first notification that arrives has the token of this call. So the call without a token caused
-		// no notification.
+		// The first notification that arrives has the token of this call. That shows that the
+		// earlier call without a token caused no notification.
 		got := call(c.tool, c.args, "of "+c.tool, c.total)
 		if len(got) < 2 || got[len(got)-1].Progress != c.total {
 			t.Errorf("%s %v: %+v", c.tool, c.args, got)
@@ -61,7 +61,7 @@ func TestMCPReportsRequestedProgress(t *testing.T) {
 	}
 }
 
-// A client that waits for a job receives the percent that the job reports.
+// A client that waits for a job receives the percentages that the job reports.
 func TestMCPPassesOnTheProgressOfAJob(t *testing.T) {
 	a := newAgent(t, testrig.StartQueue(t, "--workers", "1").Command("mcp", "--write"))
 	gate := filepath.Join(t.TempDir(), "seen")

@@ -35,7 +35,7 @@ func parseMetrics(q *testrig.Queue, text string) map[string]*dto.MetricFamily {
 	return families
 }
 
-// labelled returns the metric of a family that has the given labels, each as NAME=VALUE. It
+// labelled returns the metric of a family that has the given labels, each written as NAME=VALUE. It
 // returns nil if the family has no such metric.
 func labelled(f *dto.MetricFamily, labels ...string) *dto.Metric {
 next:
@@ -55,7 +55,7 @@ next:
 }
 
 // Metrics count finished work by queue and outcome, also across restarts, and report the current
-// state.
+// state of the queue.
 func TestMetrics(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "2")
 	q.Must("enqueue", "--id", "a", "-Q", "build", "sleep 0.1")
@@ -107,14 +107,14 @@ func TestMetrics(t *testing.T) {
 	}
 	if got := q.CLI("metrics", "--textfile", q.Path("none/queue.prom")); got.Code != 2 ||
 		!strings.Contains(got.Err, "mkdir -p "+q.Path("none")) {
-		t.Errorf("got %+v", got)
+		t.Errorf("metrics --textfile in a missing directory: %+v", got)
 	}
 	if err := errors.Join(syscall.Mkfifo(q.Path("pipe"), 0o600), os.Symlink("queue.prom", q.Path("link"))); err != nil {
 		t.Fatal(err)
 	}
 	if got := q.CLI("metrics", "--textfile", q.Path("pipe")); got.Code != 2 ||
 		!strings.Contains(got.Err, "is not a regular file") {
-		t.Errorf("a pipe: %+v", got)
+		t.Errorf("metrics --textfile at the path of a pipe: %+v", got)
 	}
 	q.Must("metrics", "--textfile", q.Path("link"))
 	for path, kind := range map[string]os.FileMode{"pipe": os.ModeNamedPipe, "link": os.ModeSymlink} {
@@ -124,9 +124,9 @@ func TestMetrics(t *testing.T) {
 	}
 }
 
-// If a service is stopped or does not answer, the textfile reports it as unhealthy. Without that, the
-// textfile would keep the last state of the service. The command fails too, so that the log of its timer
-// contains the reason.
+// If a service is stopped or does not answer, the textfile reports that it is unhealthy. Otherwise
+// the textfile would keep the last state of the service. The command also fails, so that the log of
+// the timer that runs it contains the reason.
 func TestTextfileOfAStoppedService(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
 	healthy := func() float64 {
@@ -137,7 +137,7 @@ func TestTextfileOfAStoppedService(t *testing.T) {
 		families := parseMetrics(q, string(raw))
 		if n := len(families["queuectl_build_info"].GetMetric()); n > 0 &&
 			labelled(families["queuectl_healthy"]).GetGauge().GetValue() == 0 {
-			t.Errorf("a service that did not answer has %d versions", n)
+			t.Errorf("the textfile of a service that did not answer has %d versions", n)
 		}
 		return labelled(families["queuectl_healthy"]).GetGauge().GetValue()
 	}
@@ -172,8 +172,8 @@ func TestMetricsNameFewQueues(t *testing.T) {
 	}
 }
 
-// /metrics requires a session, unless web.metrics_anonymous admits local clients. A client that
-// requests native histograms gets them.
+// The page /metrics requires a session, unless web.metrics_anonymous admits local clients. A client
+// that requests native histograms gets them.
 func TestMetricsOfThePage(t *testing.T) {
 	b := testrig.PageOf(testrig.StartQueue(t, "--workers", "1"))
 	b.Must("enqueue", "--id", "a", "true")
@@ -193,7 +193,7 @@ func TestMetricsOfThePage(t *testing.T) {
 	}
 	if got := b.Request("GET", "/metrics", "", testrig.WithHeader("X-Forwarded-For",
 		"10.0.0.1")); got.Code != http.StatusUnauthorized {
-		t.Errorf("sent on by a proxy: %+v", got)
+		t.Errorf("a request that a proxy forwards: %+v", got)
 	}
 	got := b.Request("GET", "/metrics", "", testrig.WithHeader("Accept",
 		"application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=delimited"))
@@ -215,8 +215,8 @@ func TestMetricsOfThePage(t *testing.T) {
 	}
 }
 
-// Prometheus accepts the metrics, and loads the shipped scrape configuration and alert rules.
-// Every query of the shipped board returns data, whether Prometheus stores classic or native
+// Prometheus accepts the metrics, and loads the shipped scrape configuration and alert rules. Every
+// query of the shipped Grafana dashboard returns data, whether Prometheus stores classic or native
 // histograms.
 func TestPrometheusReadsTheMetrics(t *testing.T) {
 	skip.UnlessProgram(t, "prometheus", "needs prometheus; .ci/run installs it, "+
@@ -263,7 +263,7 @@ func TestPrometheusReadsTheMetrics(t *testing.T) {
 	classic.checkRules()
 }
 
-// boardQueries returns the queries of a Grafana board, with its variables replaced.
+// boardQueries returns the queries of a Grafana dashboard, with its variables replaced.
 func boardQueries(t *testing.T, path string) (exprs []string) {
 	t.Helper()
 	var board struct {
@@ -320,7 +320,7 @@ func (p *prometheusServer) get(path string, into any) error {
 	return json.NewDecoder(got.Body).Decode(into)
 }
 
-// count returns the number of series that a query yields.
+// count returns the number of series in the result of a query.
 func (p *prometheusServer) count(expr string) (n int, err error) {
 	p.Helper()
 	var answer struct {

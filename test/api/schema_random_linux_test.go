@@ -20,8 +20,8 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// randomValues draws random values that a JSON Schema permits, and changes values so that the schema forbids
-// them. The same seed gives the same values.
+// randomValues draws random values that a JSON Schema permits. It also changes values so that the
+// schema forbids them. The same seed gives the same values.
 type randomValues struct {
 	*rand.Rand
 	texts map[string]*rapid.Generator[string] // generators by the pattern that their texts match
@@ -34,7 +34,8 @@ func newRandomValues(seed uint64) *randomValues {
 // oneOf returns a random entry of a list.
 func oneOf[T any](d *randomValues, list []T) T { return list[d.IntN(len(list))] }
 
-// number returns the number that the schema has under this name, or fallback if it has none.
+// number returns the number that the schema has under a name, or fallback if the schema lacks the
+// name.
 func number(s testrig.Fields, name string, fallback float64) float64 {
 	if n, ok := s[name].(float64); ok {
 		return n
@@ -56,8 +57,8 @@ func kinds(s testrig.Fields) []string {
 	return []string{"integer"} // the schema permits any type, so use an integer
 }
 
-// value draws a value of the schema's type, within the schema's bounds. It ignores conditions that involve
-// several members.
+// value draws a value that has the type and the bounds of the schema. It ignores conditions that
+// involve several members.
 func (d *randomValues) value(s testrig.Fields) any {
 	if list, ok := s["enum"].([]any); ok {
 		return oneOf(d, list)
@@ -127,15 +128,15 @@ func (d *randomValues) list(s testrig.Fields) any {
 	return list
 }
 
-// usualValues lists usual values for parameters whose format their schema does not describe.
+// usualValues lists common values for parameters whose format is not described in the schema.
 var usualValues = map[string][]any{
 	"cron": {"0 3 * * *", "@hourly", "@every 90s"}, "tz": {"UTC", "Europe/Berlin"},
 	"id": {"a", "b", 1}, "name": {"a", "b"},
 	"key": {"workers", "@db", "priority"},
 }
 
-// object draws an object of the schema. The parameter likely is the probability that an optional member is
-// present.
+// object draws an object that the schema permits. The parameter likely is the probability of each
+// optional member.
 func (d *randomValues) object(s testrig.Fields, likely float64) testrig.Fields {
 	v := testrig.Fields{}
 	required, _ := s["required"].([]any)
@@ -160,7 +161,7 @@ func (d *randomValues) object(s testrig.Fields, likely float64) testrig.Fields {
 	return v
 }
 
-// permitted draws parameters until the schema permits them. It returns false if it finds no such parameters.
+// permitted draws parameters until the schema permits them. It returns false if it finds none.
 func (d *randomValues) permitted(s testrig.Fields, compiled *jsonschema.Schema) (testrig.Fields, bool) {
 	for i := range 3000 {
 		v := d.object(s, []float64{0, 0.03, 0.1, 0.3}[i%4])
@@ -176,8 +177,8 @@ func permits(s *jsonschema.Schema, v any) bool {
 	return err == nil && valid(s, raw) == nil
 }
 
-// forbidden changes permitted parameters until the schema forbids them. It returns false if it does not
-// succeed.
+// forbidden changes permitted parameters until the schema forbids them. It returns false if it
+// finds no such change.
 func (d *randomValues) forbidden(s testrig.Fields, compiled *jsonschema.Schema, v testrig.Fields) (testrig.Fields,
 	bool) {
 	properties, _ := s["properties"].(map[string]any)
@@ -203,7 +204,7 @@ func (d *randomValues) forbidden(s testrig.Fields, compiled *jsonschema.Schema, 
 	return nil, false
 }
 
-// invalidValue draws a value that its schema probably does not permit.
+// invalidValue draws a value that the schema probably forbids.
 func (d *randomValues) invalidValue(s testrig.Fields) any {
 	list := []any{
 		nil, true, -1, 1.5, "", "!", "a b", "a\x00b", "é=é", "1x", strings.Repeat("x", 300),
@@ -218,9 +219,9 @@ func (d *randomValues) invalidValue(s testrig.Fields) any {
 	return oneOf(d, list)
 }
 
-// inexpressibleRules lists errors that a service may return although the schema permits the request, because
-// JSON Schema cannot express the rule. An entry matches errors about the given field, or about any field if
-// field is "", whose text matches the regular expression message.
+// inexpressibleRules lists errors that a service may return although the schema permits the
+// request, because JSON Schema cannot express the rule. An entry matches errors in the given field,
+// or in any field if field is "". The text of the error must match the regular expression message.
 var inexpressibleRules = []struct{ field, message, reason string }{
 	{"", "^(is )?too (long|short|large|small)|^must be (at least|between)|is not (between|above)|is too " +
 		"(large|small|long|short)",
@@ -245,19 +246,19 @@ var inexpressibleRules = []struct{ field, message, reason string }{
 	{"name", "", "hooks of the settings"},
 }
 
-// undrawnMethods lists the methods for which no drawn requests are sent, and why.
+// undrawnMethods lists the methods to which the test sends no random requests, with the reasons.
 var undrawnMethods = map[string]string{
 	"service.stop": "ends the service",
 	"web.start":    "listens anywhere; which addresses are free, and need TLS, the schema does not say",
 	"config.set":   "each setting accepts different values",
 }
 
-// For every method, the service does not refuse a request as invalid if the schema of the method permits it.
-// If the schema forbids a request, the service refuses it as invalid.
+// If the schema of a method permits a request, the service does not refuse the request as invalid.
+// If the schema forbids the request, the service refuses it as invalid.
 func TestServiceAcceptsWhatSchemasPermit(t *testing.T) {
 	testrig.Long(t)
-	idle := testrig.StartQueue(t, "--workers", "0") // this queue has jobs, but none of them runs
-	// This queue has no jobs, so methods that change the whole service are sent to its service.
+	idle := testrig.StartQueue(t, "--workers", "0") // this queue has jobs, but no worker runs them
+	// This queue has no jobs. Methods that change the whole service are sent to its service.
 	others := testrig.NewQueue(t, "")
 	others.Start("--workers", "0")
 	compiledAll := schemas(idle)
@@ -299,7 +300,7 @@ func TestServiceAcceptsWhatSchemasPermit(t *testing.T) {
 	}
 }
 
-// isExplained reports whether inexpressibleRules lists every fault in an error message.
+// isExplained reports whether inexpressibleRules lists all faults in an error message.
 func isExplained(field, message string) bool {
 	for next := ""; ; field, message = next, message[strings.Index(message, "; "+next+": ")+len("; "+next+": "):] {
 		first := message
@@ -318,8 +319,8 @@ func isExplained(field, message string) bool {
 
 var laterFault = regexp.MustCompile(`; ([a-z_]+): `)
 
-// nextFault returns the indexes of the next fault in an error message and of its field, in the form of
-// FindStringSubmatchIndex. It returns nil if there is no other fault.
+// nextFault returns the indexes of the next fault in an error message and of the fault's field, in
+// the form of FindStringSubmatchIndex. It returns nil if the message has no other fault.
 func nextFault(message string) []int {
 	for _, found := range laterFault.FindAllStringSubmatchIndex(message, -1) {
 		// These two words introduce a command, not a field.
@@ -341,8 +342,8 @@ type wireError struct {
 	Data    struct{ Code, Field string }
 }
 
-// refusal sends a request and returns the error in its response. It returns nil if the request succeeds. It
-// also returns nil if the request waits for something, so that no response arrives soon.
+// refusal sends a request and returns the error in the response. It returns nil if the request
+// succeeds, or if no response arrives soon because the request waits for something.
 func refusal(q *testrig.Queue, method string, params testrig.Fields) *wireError {
 	q.Helper()
 	w := q.Dial()

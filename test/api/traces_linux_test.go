@@ -100,13 +100,14 @@ func attribute(span *traces.Span, name string) string {
 	return ""
 }
 
-// parentOf returns the value of TRACEPARENT for children of a span.
+// parentOf returns the value of TRACEPARENT for the children of a span.
 func parentOf(span *traces.Span) string {
 	return "00-" + hex.EncodeToString(span.TraceId) + "-" + hex.EncodeToString(span.SpanId) + "-01"
 }
 
-// A collector gets one span per attempt, in the trace that the environment of the submitter names. The
-// environment of the attempt names its span. If a service adopts a running attempt, it reports the same span.
+// The collector gets one span for each attempt, in the trace that the submitter's environment
+// names. The environment of the attempt contains its span. If a service adopts a running attempt,
+// it reports the same span.
 func TestTraces(t *testing.T) {
 	testrig.Long(t)
 	q := testrig.StartQueue(t, "--workers", "2")
@@ -157,27 +158,27 @@ func TestTraces(t *testing.T) {
 	q.Must("wait", "adopted")
 	if span := r.waitSpans(q, "adopted", 1)[0]; hex.EncodeToString(span.TraceId) != trace ||
 		hex.EncodeToString(span.ParentSpanId) != caller {
-		t.Errorf("the service that adopted the job reports %v", span)
+		t.Errorf("the service that adopted the job reported the span %v", span)
 	} else if parent := q.Must("logs", "adopted"); parent != parentOf(span) {
 		t.Errorf("the job got the trace context %s, its span is %s", parent, parentOf(span))
 	}
 	r.mu.Lock()
 	if got := r.spans["unsampled"]; got != nil {
-		t.Errorf("a trace that is not sampled has %v", got)
+		t.Errorf("a trace that is not sampled has the spans %v", got)
 	}
 	r.mu.Unlock()
 }
 
-// If the collector is unreachable or hangs, nothing is delayed, and the log reports it. If a request with a
-// key is repeated from another trace, it is a duplicate nevertheless. Jobs of a schedule belong to no trace
-// of a caller.
+// If the collector is unreachable or hangs, nothing is delayed, and the log reports the problem. A
+// repeated request with the same key is a duplicate even if it belongs to another trace. The jobs
+// of a schedule do not belong to the trace of the caller who created the schedule.
 func TestHungCollectorDelaysNothing(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "2")
 	if got := q.CLI("config", "set", "traces.endpoint", "localhost:4318"); got.Code != 2 ||
 		!strings.Contains(got.Err, "traces.endpoint") {
-		t.Errorf("got %+v", got)
+		t.Errorf("config set traces.endpoint without a scheme: %+v", got)
 	}
-	// No process accepts connections at this address, so clients get no reply.
+	// This listener never accepts a connection, so clients get no reply.
 	silent, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

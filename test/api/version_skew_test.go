@@ -14,11 +14,11 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// otherVersion simulates a service of another version. For each method that this service knows, it contains
-// the members of the response that follow the id.
+// otherVersion simulates a service of another version. It contains one entry for each method that
+// the simulated service has: the members of the response that follow the id.
 type otherVersion map[string]string
 
-// serve listens on the queue's socket as the other version.
+// serve listens on the queue's socket and replies as a service of the other version.
 func (o otherVersion) serve(t *testing.T, q *testrig.Queue) {
 	t.Helper()
 	l, err := testrig.Listen(q.Dir)
@@ -65,11 +65,11 @@ func (o otherVersion) serve(t *testing.T, q *testrig.Queue) {
 	})
 }
 
-// olderHello is the response to hello of a service with an older version.
+// olderHello is the response of an older service to the method hello.
 const olderHello = `"result":{"version":"0.0.9","protocol":{"min":1,"max":1},"features":["hello","enqueue","show","list"],"build":"x"}`
 
-// The response to hello contains the protocol versions and the methods of the service, and the service knows
-// these methods. A client may send its own version.
+// The response to hello contains the protocol versions and the methods of the service, and the
+// service has all these methods. A client may send its own version.
 func TestHelloNamesProtocolVersions(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "0")
 	w := q.Dial()
@@ -80,7 +80,7 @@ func TestHelloNamesProtocolVersions(t *testing.T) {
 	}
 	w.MustCall("hello", testrig.Fields{"version": "9.9.9"}, &h)
 	if "queuectl "+h.Version != q.Must("version") || h.Protocol.Min > 1 || h.Protocol.Max < 1 {
-		t.Errorf("got %+v; the program says %s", h, q.Must("version"))
+		t.Errorf("hello returned %+v; the program's version is %s", h, q.Must("version"))
 	}
 	for _, method := range []string{"hello", "enqueue", "enqueue.batch", "status", "events"} {
 		if !slices.Contains(h.Features, method) {
@@ -106,8 +106,9 @@ func TestHelloNamesProtocolVersions(t *testing.T) {
 	}
 }
 
-// If the service has another version, each command does what that service supports. If the service does not
-// know a method, the error contains the method and both versions. Unknown members of a response are ignored.
+// If the service has another version, each command does what that service supports. If the service
+// lacks a method, the error contains the method and both versions. The client ignores unknown
+// members of a response.
 func TestClientOfAnotherVersion(t *testing.T) {
 	t.Parallel()
 	const jobMembers = `"id":"a","seq":1,"command":"true","state":"paused","reason":null,"queue":"q","priority":5,"labels":{},"colour":"red","nested":{"a":[{"b":null}]}`
@@ -181,6 +182,6 @@ func TestSameVersionErrorsNameNoVersion(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "0")
 	r := q.CLI("config", "set", "priority", "much")
 	if r.Code != 2 || strings.Contains(r.Err, "restart") {
-		t.Errorf("got %+v", r)
+		t.Errorf("config set with an invalid value: %+v", r)
 	}
 }

@@ -25,7 +25,7 @@ func checkClosed(w *testrig.Wire, name string, timeout time.Duration) {
 	}
 }
 
-// nestedArrays returns n nested JSON arrays.
+// nestedArrays returns the JSON text of n nested arrays.
 func nestedArrays(n int) string { return strings.Repeat("[", n) + strings.Repeat("]", n) }
 
 // refusals lists invalid lines and the error that the service returns for each.
@@ -99,7 +99,7 @@ var refusals = []struct {
 		`{"commit":true,"jobs":[{"command":"a"},{"id":"taken","command":"b"}]}`), "exists", -32002, "", "taken", false},
 }
 
-// An invalid line gets an error with the right code, number and field. Its job is not stored, and other
+// An invalid line gets an error with the right code, number and field, and stores no job. Other
 // connections continue to work.
 func TestWireRefusals(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "0")
@@ -107,8 +107,8 @@ func TestWireRefusals(t *testing.T) {
 	fine.Enqueue(testrig.Fields{"id": "taken", "command": "true"})
 	for _, c := range refusals {
 		w := q.Dial()
-		// Write in a goroutine, because the service may close the connection before it has read the whole
-		// line.
+		// Write in a goroutine, because the service may close the connection before it has read the
+		// whole line.
 		go w.Write([]byte(c.line + "\n"))
 		a, err := w.ReadMessage()
 		if err != nil {
@@ -126,25 +126,26 @@ func TestWireRefusals(t *testing.T) {
 		}
 	}
 	if n := fine.Counts(); n["pending"] != 1 {
-		t.Errorf("something was stored: %v", n)
+		t.Errorf("invalid lines stored jobs: %v", n)
 	}
 	if a := fine.Call("enqueue", testrig.Fields{"command": "x", "env": json.RawMessage(`{"A":"1"}`)}); a.Error != nil {
 		t.Errorf("%+v", a.Error)
 	}
 }
 
-// The service ignores unknown members of a request and returns a text id unchanged.
+// The service ignores unknown members of a request, and returns an id that is a string unchanged.
 func TestWireEnvelope(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "0")
 	w := q.Dial()
 	w.SendLine(`{"id":"a\"b","method":"hello","trace":{"x":[1]}}`)
 	if a, err := w.ReadMessage(); err != nil || string(a.ID) != `"a\"b"` || a.Error != nil {
-		t.Errorf("got %+v, %v", a, err)
+		t.Errorf("hello with a string as id: %+v, %v", a, err)
 	}
 }
 
-// The service answers each of 500 requests that arrive in one write, with the id of the request. If the
-// client has closed its sending side, the service answers all requests, then closes the connection.
+// The service replies to each of 500 requests that arrive in one write, with the id of the request.
+// If the client has closed its sending side, the service first replies to all requests and then
+// closes the connection.
 func TestPipelining(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "0")
 	w := q.Dial()
@@ -165,7 +166,7 @@ func TestPipelining(t *testing.T) {
 		var got struct{ ID string }
 		json.Unmarshal(a.Result, &got)
 		if a.Error != nil || got.ID != "j"+string(a.ID) || seen[got.ID] {
-			t.Errorf("answer %s is %s, %+v", a.ID, a.Result, a.Error)
+			t.Errorf("reply %s is %s, %+v", a.ID, a.Result, a.Error)
 		}
 		seen[got.ID] = true
 	}
@@ -175,8 +176,8 @@ func TestPipelining(t *testing.T) {
 	}
 }
 
-// A repeated request with the same key gets the same answer, also after a restart of the service. A different
-// job with the same key is rejected.
+// A repeated request with the same key gets the same reply, also after a restart of the service. A
+// request for a different job with the same key is rejected.
 func TestKeys(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "0")
 	type receipt struct {
@@ -196,13 +197,13 @@ func TestKeys(t *testing.T) {
 		w := q.Dial()
 		repeated, code := enqueue(w, "true")
 		if code != "" || !repeated.Duplicate || first.Duplicate || repeated.ID != first.ID || repeated.Seq != first.Seq {
-			t.Errorf("first %+v, again %+v %s", first, repeated, code)
+			t.Errorf("first reply %+v, reply to the repeated request %+v %s", first, repeated, code)
 		}
 		if _, code := enqueue(w, "false"); code != "exists" {
-			t.Errorf("other params: %q", code)
+			t.Errorf("a request with the same key and other params: %q", code)
 		}
 		if n := w.Counts()["pending"]; n != 1 {
-			t.Errorf("%d jobs", n)
+			t.Errorf("%d jobs are stored after repeated requests", n)
 		}
 		q.Kill()
 		q.Start("--workers", "0")
@@ -216,12 +217,13 @@ func TestKeys(t *testing.T) {
 	w.MustCall("enqueue.batch", batch, &one)
 	w.MustCall("enqueue.batch", batch, &two)
 	if len(one.IDs) != 2 || fmt.Sprint(one.IDs) != fmt.Sprint(two.IDs) || one.Duplicate || !two.Duplicate {
-		t.Errorf("batches %+v, %+v", one, two)
+		t.Errorf("repeated batches: %+v, %+v", one, two)
 	}
 }
 
-// 1,000 idle connections disturb neither other clients nor a client with a wait request in progress. The
-// service closes the connections that have been idle longest when it needs room.
+// 1,000 idle connections disturb neither other clients nor a client whose wait request is in
+// progress. When the limit of connections is reached, the service closes the connections that have
+// been idle longest.
 func TestIdleConnections(t *testing.T) {
 	testrig.Long(t)
 	q := testrig.StartQueue(t, "--workers", "1")
@@ -232,7 +234,7 @@ func TestIdleConnections(t *testing.T) {
 		for {
 			a, err := waiter.ReadMessage()
 			if err != nil {
-				t.Fatalf("the one that waits: %v", err)
+				t.Fatalf("the connection with the wait request: %v", err)
 			}
 			if string(a.ID) == id {
 				return
@@ -241,7 +243,7 @@ func TestIdleConnections(t *testing.T) {
 	}
 	waiter.SendLine(`{"jsonrpc":"2.0","id":99,"method":"wait","params":{"ids":["` + id + `"]}}`)
 	waiter.SendLine(`{"jsonrpc":"2.0","id":98,"method":"whoami"}`)
-	answered("98") // the answer shows that the wait request has started
+	answered("98") // the reply shows that the wait request has started
 	for range 1000 {
 		c, err := testrig.Dial(q.Dir)
 		if err != nil {
@@ -262,7 +264,8 @@ func TestIdleConnections(t *testing.T) {
 	answered("99")
 }
 
-// The service closes a connection whose first line is not complete after 10 s, even if bytes keep arriving.
+// The service closes a connection whose first line is not complete within 10 s, even if bytes keep
+// arriving.
 func TestSlowFirstLine(t *testing.T) {
 	testrig.Long(t)
 	q := testrig.StartQueue(t, "--workers", "0")
@@ -287,11 +290,11 @@ func TestSlowFirstLine(t *testing.T) {
 		}
 	}
 	if elapsed := time.Since(started); elapsed < 9*time.Second {
-		t.Errorf("closed after %v, want 10 s", elapsed)
+		t.Errorf("the connection was closed after %v, want 10 s", elapsed)
 	}
 }
 
-// A client that never reads its stream or its answers does not delay other clients.
+// A client that never reads its stream or its replies does not delay other clients.
 func TestUnreadStreamDelaysNoOtherClient(t *testing.T) {
 	testrig.Long(t)
 	q := testrig.StartQueue(t, "--workers", "2")
@@ -354,8 +357,8 @@ func TestPaging(t *testing.T) {
 	}
 }
 
-// A batch can span several requests. Its jobs are visible, claimable and counted only after the commit, but
-// their ids are reserved from the first request on.
+// A batch can span several requests. The jobs are visible, claimable and counted only after the
+// commit, but their ids are reserved from the first request on.
 func TestBatchOfSeveralRequests(t *testing.T) {
 	testrig.Long(t)
 	q := testrig.StartQueue(t, "--workers", "2")
@@ -424,9 +427,9 @@ func TestBatchOfSeveralRequests(t *testing.T) {
 	w = q.Dial()
 	if a := frame("d", 5001, 5002, testrig.Fields{"commit": true}); a.Error == nil || a.Error.Data.Code != "wrong_state" ||
 		!strings.Contains(a.Error.Message, "another name") {
-		t.Errorf("the last part of a batch whose first part was removed: %+v", a)
+		t.Errorf("commit of a batch whose first part was removed: %+v", a)
 	}
 	if a := frame("e", 5000, 5002, testrig.Fields{"commit": true}); a.Error != nil {
-		t.Errorf("its ids: %+v", a.Error)
+		t.Errorf("enqueue with the ids of the removed batch: %+v", a.Error)
 	}
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// If Ctrl-C is pressed while the client reads a file of jobs, the whole request is cancelled and no job of
-// the file is stored.
+// If the user presses Ctrl-C while the client reads a file of jobs, the service discards the whole
+// request and stores no job of the file.
 func TestInterruptedFileIsNotStored(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "0")
 	cmd := q.Command("enqueue", "--file", "-")
@@ -31,10 +31,10 @@ func TestInterruptedFileIsNotStored(t *testing.T) {
 	err = cmd.Wait()
 	in.Close()
 	if err == nil || cmd.ProcessState.ExitCode() != 130 {
-		t.Errorf("ended with %v, want 130", err)
+		t.Errorf("enqueue ended with %v, want 130", err)
 	}
 	if n := q.Dial().Counts()["pending"]; n != 0 || q.QueryInt("SELECT count(*) FROM frames") != 0 {
-		t.Errorf("%d jobs and a part were stored", n)
+		t.Errorf("after the interrupt %d jobs or parts of the batch are stored", n)
 	}
 	for text, want := range map[string]int{`{"command":"true","cwd":null,"env":null,"umask":null}`: 0,
 		`{"command":"true","\u0063wd":"/"}`: 0} {
@@ -44,8 +44,8 @@ func TestInterruptedFileIsNotStored(t *testing.T) {
 	}
 }
 
-// If a job leaves behind a process without the marker of the job in its environment, other jobs are not
-// slowed down.
+// A job may leave a process behind whose environment lacks the marker of the job. Such a process
+// does not slow down other jobs.
 func TestUnmarkedProcessSlowsNoOtherJob(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "2")
 	w := q.Dial()
@@ -56,12 +56,13 @@ func TestUnmarkedProcessSlowsNoOtherJob(t *testing.T) {
 		w.WaitEnded(w.Enqueue(testrig.Fields{"command": "true"}))
 	}
 	if elapsed := time.Since(started); elapsed > 4*time.Second { // more than 10 times output_grace
-		t.Errorf("ten jobs took %v", elapsed)
+		t.Errorf("ten jobs took %v, want at most 4 s", elapsed)
 	}
 	w.MustCall("cancel", testrig.Fields{"id": longJob}, nil)
 }
 
-// Arguments that are not UTF-8 are errors on Linux. Other systems cannot pass such arguments.
+// On Linux, arguments that are not valid UTF-8 are errors. Other systems cannot pass such
+// arguments.
 func TestArgumentsMustBeUTF8(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "0")
 	for field, args := range map[string][]string{"argv": {"--", "printf", "a\xffb"}, "command": {"echo \xff"},
@@ -76,10 +77,11 @@ func TestArgumentsMustBeUTF8(t *testing.T) {
 		t.Fatal(err)
 	}
 	if r := testrig.RunCommand(t, cmd); r.Code != 2 || !strings.Contains(r.Err, "cwd: ") {
-		t.Errorf("in a directory whose name is not UTF-8: %+v", r)
+		t.Errorf("enqueue in a directory whose name is not UTF-8: %+v", r)
 	}
 }
 
+// Commands print the arguments of a job quoted, so that a shell would read the same arguments.
 func TestArgumentsAreShownAsAShellReadsThem(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "0")
 	const want = `cp 'c  lip1.mov' 'it'\''s' "$(printf 'two\nlines')"`
@@ -89,7 +91,7 @@ func TestArgumentsAreShownAsAShellReadsThem(t *testing.T) {
 	for _, verb := range [][]string{{"list"}, {"show", "a"}, {"simulate"}, {"status"}, {"schedule", "list"},
 		{"schedule", "show", "nightly"}} {
 		if got := q.Must(verb...); !strings.Contains(got, want) {
-			t.Errorf("%q prints\n%s\nwithout %s", verb, got, want)
+			t.Errorf("%q prints\n%s\nwant %s in it", verb, got, want)
 		}
 	}
 	var jobs []struct {
@@ -115,6 +117,6 @@ func TestArgumentsAreShownAsAShellReadsThem(t *testing.T) {
 	}
 	bothForms["command"] = "cp c lip1.mov"
 	if a := q.Dial().Call("enqueue", bothForms); a.Error == nil || a.Error.Data.Field != "command" {
-		t.Errorf("a command that differs from argv: %+v", a)
+		t.Errorf("enqueue with a command text that differs from argv: %+v", a)
 	}
 }

@@ -13,8 +13,8 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// The program either does exactly what the arguments say or reports an error. It ignores no flag, changes no
-// byte, and accepts every short flag that its help shows.
+// The program either does exactly what the arguments say or reports an error. It ignores no flag
+// and changes no byte. It accepts every short flag that its help shows.
 func TestNoFlagOrByteIsIgnored(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "2")
 	for _, c := range []struct {
@@ -53,8 +53,8 @@ func TestNoFlagOrByteIsIgnored(t *testing.T) {
 	}
 }
 
-// list shows each job once, even if several flags match it. The flag -q overrides --json. A time of day
-// in --since means the last such time.
+// The command list prints each job once, even if several flags select it. The flag -q overrides
+// --json. A time of day in --since means the last time at which it was that time of day.
 func TestListsHoldEachJobOnce(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "0")
 	q.Must("enqueue", "--id", "a", "true")
@@ -64,15 +64,15 @@ func TestListsHoldEachJobOnce(t *testing.T) {
 		{"--since", time.Now().Add(-time.Minute).Format("15:04")},
 	} {
 		if got := q.Must(append([]string{"list", "-q"}, args...)...); got != "b\na" {
-			t.Errorf("%q: %q", args, got)
+			t.Errorf("list -q %q: got %q, want b and a", args, got)
 		}
 	}
 	if got := q.Must("list", "-q", "--since", time.Now().Add(time.Hour).Format("15:04")); time.Now().Hour() < 23 &&
 		got != "b\na" {
-		t.Errorf("since yesterday's time of day: %q", got)
+		t.Errorf("list --since with a time of day that was yesterday: %q", got)
 	}
 	if got := q.Must("dlq", "list", "-q", "--json"); got != "" {
-		t.Errorf("dlq list -q --json: %q", got)
+		t.Errorf("dlq list -q --json of no jobs: %q", got)
 	}
 }
 
@@ -93,7 +93,7 @@ func TestFileErrorsNameTheLine(t *testing.T) {
 		}
 	}
 	if got := q.Must("list", "-q"); got != "taken" {
-		t.Errorf("something was stored: %q", got)
+		t.Errorf("jobs after the refused files: %q", got)
 	}
 }
 
@@ -128,18 +128,18 @@ func TestInvalidParametersAreNamed(t *testing.T) {
 		t.Errorf("%d workers are left, want 2", st.Workers.Total)
 	}
 	if j := w.WaitEnded("7"); j.ID != "7" {
-		t.Errorf("got %+v", j)
+		t.Errorf("job 7 was requested, got %+v", j)
 	}
 	for method, params := range map[string]testrig.Fields{"show": {"id": 7}, "retry": {"ids": []any{7}},
 		"cancel": {"id": 7}} {
 		if a := w.Call(method, params); a.Error != nil {
-			t.Errorf("%s by an integer: %+v", method, a.Error)
+			t.Errorf("%s with an integer as id: %+v", method, a.Error)
 		}
 	}
 }
 
-// If the service dies while a client follows a job, the client says that the job is still in the queue. It
-// also says how to attach to the job again.
+// If the service dies while a client follows a job, the client reports that the job is still in the
+// queue and how to attach to it again.
 func TestLostFollowerLearnsHowToReattach(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
 	w := q.Dial()
@@ -155,17 +155,17 @@ func TestLostFollowerLearnsHowToReattach(t *testing.T) {
 	q.Kill()
 	if r := <-done; r.Code != 125 || !strings.Contains(r.Err, "job 1 is still in the queue") ||
 		!strings.Contains(r.Err, "queuectl attach 1") {
-		t.Errorf("run: %+v", r)
+		t.Errorf("run after the service died: %+v", r)
 	}
 	q.Start("--workers", "1")
 	os.WriteFile(gate, nil, 0o600)
 	if r := q.CLI("logs", "-f", "1"); r.Code != 0 || r.Out != "up\nlate\n" {
-		t.Errorf("by that way: %+v", r)
+		t.Errorf("logs -f after the restart: %+v", r)
 	}
 }
 
-// If a job is retried, its queue time starts with the retry. If a job was enqueued with a start time in the
-// past, its queue time starts when it was enqueued.
+// The queue time of a retried job starts with the retry. The queue time of a job whose start time
+// is in the past starts when the job was enqueued.
 func TestQueueTimeStartsWithTheWait(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "0")
 	w := q.Dial()
@@ -181,15 +181,15 @@ func TestQueueTimeStartsWithTheWait(t *testing.T) {
 	w.MustCall("worker.scale", testrig.Fields{"count": 0}, nil)
 	before := time.Now()
 	w.MustCall("retry", testrig.Fields{"id": id}, nil)
-	time.Sleep(20 * time.Millisecond) // wait, so that the job has a queue time of at least 20 ms
+	time.Sleep(20 * time.Millisecond) // so that the job has waited for at least 20 ms
 	w.MustCall("show", testrig.Fields{"id": id}, &j)
 	// Allow 2 ms, because both times are rounded to whole milliseconds.
 	if waited := time.Since(before).Milliseconds() + 2; j.QueueTime < 18 || j.QueueTime > waited {
-		t.Errorf("after a retry it has waited %d ms, want 20 to %d", j.QueueTime, waited)
+		t.Errorf("after a retry the job has waited %d ms, want 20 to %d", j.QueueTime, waited)
 	}
 }
 
-// The client adds its PATH to each job of a file. Even if the jobs then need more than one request, the
+// The client adds its PATH to each job of a file. If the jobs then need more than one request, the
 // client stores them all, in the order of the file.
 func TestLongPathsAreSplitOverRequests(t *testing.T) {
 	testrig.Long(t)
@@ -200,7 +200,7 @@ func TestLongPathsAreSplitOverRequests(t *testing.T) {
 	r := testrig.RunCommand(t, cmd)
 	ids := strings.Fields(r.Out)
 	if r.Code != 0 || len(ids) != 10_000 || ids[0] != "1" || ids[9999] != "10000" {
-		t.Errorf("code %d, %d ids, %s", r.Code, len(ids), r.Err)
+		t.Errorf("enqueue --file: exit code %d, %d ids, %s", r.Code, len(ids), r.Err)
 	}
 }
 
@@ -217,12 +217,12 @@ func TestListColumnsSortAndWatch(t *testing.T) {
 	w.Batch(specs)
 	if got := q.Must("list", "--columns", "id,state,command", "--limit",
 		"1"); got != "ID     STATE    COMMAND\nj2027  pending  true\n… and 2499 more jobs (use --limit N)" {
-		t.Errorf("columns: %q", got)
+		t.Errorf("list --columns: %q", got)
 	}
 	highest := q.Must("list", "--sort", "-priority", "--limit", "3", "-q")
 	least := q.Must("list", "--sort", "priority", "--limit", "2", "-q")
 	if len(strings.Fields(highest)) != 3 || len(strings.Fields(least)) != 2 {
-		t.Errorf("sorted: %q, %q", highest, least)
+		t.Errorf("list --sort: jobs with the highest value %q, with the lowest %q", highest, least)
 	}
 	for _, c := range []struct {
 		ids  string
@@ -237,7 +237,7 @@ func TestListColumnsSortAndWatch(t *testing.T) {
 	}
 	if got := q.Must("list", "--sort", "id", "--limit", "2", "--columns", "id"); !strings.HasPrefix(got,
 		"ID\nj0000\nj0001\n… and 2498 more") {
-		t.Errorf("by id: %q", got)
+		t.Errorf("list --sort id: %q", got)
 	}
 	for _, c := range []struct{ args, err string }{
 		{"list --columns id,stat", `"state"`}, {"list --sort prioriti", `"priority"`}, {"list --json --sort id", "--limit"},
@@ -267,7 +267,7 @@ func TestListColumnsSortAndWatch(t *testing.T) {
 				return
 			}
 		}
-		t.Errorf("%s was not shown: %v", want, lines.Err())
+		t.Errorf("list --watch did not show %s: %v", want, lines.Err())
 	}
 	until("j2027")
 	w.Enqueue(testrig.Fields{"id": "new", "command": "true", "priority": 3000})

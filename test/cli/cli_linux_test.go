@@ -8,7 +8,7 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// A job runs with its caller's umask, or with the umask that the caller specifies.
+// A job runs with the umask of its caller, or with the umask that the caller specifies.
 func TestCallersUmask(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
 	w := q.Dial()
@@ -17,7 +17,7 @@ func TestCallersUmask(t *testing.T) {
 	syscall.Umask(old)
 	for id, want := range map[string]string{masked: "0027\n", q.Must("enqueue", "--umask", "077", "umask"): "0077\n"} {
 		if got := w.WaitEnded(id).Output; got != want {
-			t.Errorf("umask is %q, want %q", got, want)
+			t.Errorf("the umask of the job is %q, want %q", got, want)
 		}
 	}
 }

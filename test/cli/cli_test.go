@@ -16,8 +16,8 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// enqueue accepts a line, words after --, JSON, a JSON array, flags and files. All forms store the
-// same job.
+// The command enqueue accepts a line, words after --, JSON, a JSON array, flags and files. All
+// forms store the same job.
 func TestEnqueueForms(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "0")
 	array := q.WriteFile("array", `[ {"id":"f1","command":"x"}, {"id":"f2","argv":["x"]} ]`)
@@ -58,13 +58,13 @@ func TestEnqueueForms(t *testing.T) {
 	}
 	q.Must("worker", "scale", "1")
 	if j := q.Dial().WaitEnded("i"); j.Output != "fed" {
-		t.Errorf("stdin: %q", j.Output)
+		t.Errorf("the job printed %q, want its stdin", j.Output)
 	}
 }
 
-// A file of jobs is stored completely or not at all, regardless of the number of requests that it takes. If a
-// line is invalid, the error names it, and the ids of the file can be used again. If the client or the
-// service dies, none or all of the jobs are stored.
+// A file of jobs is stored completely or not at all, however many requests it needs. If a line is
+// invalid, the error names the line, and other jobs can use the ids of the file. If the client or
+// the service dies, all jobs are stored or none.
 func TestBatchIsWhole(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "0")
 	lines := strings.Split(strings.TrimSpace(strings.Repeat(`{"command":"true"}`+"\n", 10000)), "\n")
@@ -90,7 +90,7 @@ func TestBatchIsWhole(t *testing.T) {
 	}
 	file := q.WriteFile("good", strings.Join(lines, "\n"))
 	if got := strings.Count(q.Must("enqueue", "--file", file), "\n"); got != 9999 || count() != 10000 {
-		t.Errorf("%d ids, %d jobs", got+1, count())
+		t.Errorf("enqueue of 10,000 jobs printed %d ids, and %d jobs are stored", got+1, count())
 	}
 	want := count()
 	for i := range max(20/testrig.JobDivisor, 8) {
@@ -100,11 +100,11 @@ func TestBatchIsWhole(t *testing.T) {
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(time.Duration(10+12*i) * time.Millisecond) // the kill comes at a different time in each round
+		time.Sleep(time.Duration(10+12*i) * time.Millisecond) // vary the time of the kill
 		if i%2 == 0 {
 			cmd.Process.Kill()
 			cmd.Wait()
-			q.Stop() // after the stop, the last commit has either happened or not
+			q.Stop() // after the stop, the last commit has been made completely or not at all
 		} else {
 			q.Kill()
 		}
@@ -114,21 +114,22 @@ func TestBatchIsWhole(t *testing.T) {
 			cmd.Wait()
 			code := cmd.ProcessState.ExitCode()
 			all = code == 0
-			// 3 means that there was no reply in time, and 5 that the service has discarded the batch.
+			// Exit code 3 means that no reply arrived in time, and 5 that the service has discarded
+			// the batch.
 			if code != 0 && code != 3 && code != 5 {
 				t.Errorf("kill %d: the client ended with %d: %s", i, code, stderr.String())
 			}
 		}
 		got := count()
 		if got != want+10000 && (all || got != want) {
-			t.Errorf("kill %d: %d jobs, want %d, or all of the batch too", i, got, want)
+			t.Errorf("kill %d: %d jobs are stored, want %d, or the whole batch in addition", i, got, want)
 		}
 		want = got
 	}
 }
 
-// JSON output has the members that the contract names. Lists are one array, one line per item with
-// --jsonl, or ids with -q. An empty list is an empty array.
+// JSON output has the documented members. A list is one array with --json, one line per item with
+// --jsonl, and the ids with -q. An empty list is an empty array.
 func TestJSONShapes(t *testing.T) {
 	testrig.Long(t)
 	q := testrig.StartQueue(t, "--workers", "1")
@@ -138,7 +139,7 @@ func TestJSONShapes(t *testing.T) {
 		}
 		if got := q.Must(append(strings.Fields(args), "--jsonl")...) + q.Must(strings.Fields(args)...) +
 			q.Must(append(strings.Fields(args), "-q")...); got != "" {
-			t.Errorf("%s of nothing: %q", args, got)
+			t.Errorf("%s of no jobs: %q", args, got)
 		}
 	}
 	w := q.Dial()
@@ -152,16 +153,16 @@ func TestJSONShapes(t *testing.T) {
 		"attempts max_retries timeout_ms created_at updated_at run_at next_retry_at started_at finished_at queue_time_ms " +
 		"run_time_ms exit_code signal error worker_id pid user labels output stderr history") {
 		if _, ok := detail[name]; !ok {
-			t.Errorf("show lacks %s", name)
+			t.Errorf("show --json lacks the member %s", name)
 		}
 	}
 	if s := string(detail["started_at"]); !strings.HasSuffix(s, `Z"`) || len(s) != 26 {
-		t.Errorf("started_at %s", s)
+		t.Errorf("started_at is %s, want a time in UTC with milliseconds", s)
 	}
 	q.Must("cancel", id)
 	for _, name := range []string{"pid", "worker_id", "next_retry_at"} {
 		if got := q.Must("show", id, "--json"); !strings.Contains(got, `"`+name+`":null`) {
-			t.Errorf("%s is not null: %s", name, got)
+			t.Errorf("member %s is not null: %s", name, got)
 		}
 	}
 	var specs []testrig.Fields
@@ -177,18 +178,18 @@ func TestJSONShapes(t *testing.T) {
 		t.Errorf("list --jsonl --limit 1500: %d lines", got+1)
 	}
 	if got := q.Must("list"); strings.Count(got, "\n") != 51 || !strings.Contains(got, "4951 more") {
-		t.Errorf("table: %s", got)
+		t.Errorf("list of 5001 jobs: %s", got)
 	}
 	var st struct{ Jobs map[string]int }
 	json.Unmarshal([]byte(q.Must("status", "--json")), &st)
 	for _, state := range strings.Fields("blocked held pending processing failed completed dead cancelled") {
 		if _, ok := st.Jobs[state]; !ok {
-			t.Errorf("status lacks %s", state)
+			t.Errorf("status --json lacks the state %s", state)
 		}
 	}
 }
 
-// A job runs in its caller's working directory, with the variables that it requested.
+// A job runs in the working directory of its caller, with the variables that the caller requested.
 func TestJobRunsInCallersDirectory(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
 	w := q.Dial()
@@ -225,10 +226,12 @@ func TestJobRunsInCallersDirectory(t *testing.T) {
 	}
 }
 
-// Waiting jobs start by priority, by arrival, or by priority improved by waiting.
+// The setting scheduling determines whether waiting jobs start by priority, in order of arrival, or
+// by a priority that rises while they wait.
 func TestWaitingJobsStartInSchedulingOrder(t *testing.T) {
 	for _, c := range []struct{ scheduling, aging, want string }{
-		// With aging by enqueues, the 7 has not aged, because no job was enqueued after it.
+		// With aging by enqueues, the job of priority 7 has not aged, because no job was enqueued
+		// after it.
 		{"aging", "time", "8 7 5 3 2 -1"}, {"aging", "enqueue", "8 5 3 7 2 -1"},
 		{"priority", "enqueue", "8 7 5 3 2 -1"}, {"fifo", "time", "3 5 8 2 -1 7"},
 	} {
@@ -244,15 +247,15 @@ func TestWaitingJobsStartInSchedulingOrder(t *testing.T) {
 			q.Must("worker", "scale", "1")
 			q.WaitUntil("all have run", 10*time.Second, func() bool { return w.Counts()["completed"] == 6 })
 			if got := strings.Join(strings.Fields(q.ReadFile("order")), " "); got != c.want {
-				t.Errorf("ran %q, want %q", got, c.want)
+				t.Errorf("the jobs ran in the order %q, want %q", got, c.want)
 			}
 		})
 	}
 }
 
-// A changed scheduling order also applies to jobs that already wait, whether it is changed while
-// the service runs or while it is stopped. status reports the change until all jobs are ranked
-// again.
+// A change of the setting scheduling also applies to jobs that already wait, whether the setting is
+// changed while the service runs or while it is stopped. Until all jobs are ranked again, status
+// reports that.
 func TestChangedSchedulingAppliesToWaitingJobs(t *testing.T) {
 	testrig.Long(t)
 	q := testrig.StartQueue(t, "--workers", "0")
@@ -276,12 +279,12 @@ func TestChangedSchedulingAppliesToWaitingJobs(t *testing.T) {
 	q.Must("worker", "scale", "1")
 	q.Must("wait", "p1", "p5", "p9")
 	if got := strings.Join(strings.Fields(q.ReadFile("order")), " "); got != "9 5 1" {
-		t.Errorf("ran %q, want by priority", got)
+		t.Errorf("the jobs ran in the order %q, want the order of priority", got)
 	}
 }
 
-// If a user forgets -- before a program that has flags, the error shows the complete corrected command line.
-// It does not suggest a flag with a similar name.
+// If a user forgets -- before a program with flags, the error shows the complete corrected command
+// line. It does not suggest a flag with a similar name.
 func TestForgottenDashesAreExplained(t *testing.T) {
 	q := testrig.NewQueue(t, "")
 	for line, want := range map[string]string{

@@ -26,8 +26,9 @@ func completions(q *testrig.Queue, args ...string) (list []string) {
 	return list
 }
 
-// Shells can complete commands, states, settings, and flag values from a fixed set. Of the job ids, they
-// complete those to which the command applies. Completion does not start a stopped service.
+// Shells can complete commands, states, settings, and flags that have a fixed set of values. They
+// complete the ids of those jobs to which the command applies. Completion does not start a stopped
+// service.
 func TestCompletion(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "0")
 	for _, id := range []string{"a1", "a2", "b1"} {
@@ -49,13 +50,13 @@ func TestCompletion(t *testing.T) {
 		got := completions(q, append([]string{"--dir", q.Dir}, strings.Split(words, " ")...)...)
 		filtered := slices.DeleteFunc(got, func(s string) bool {
 			last := words[strings.LastIndexByte(words, ' ')+1:]
-			return !strings.HasPrefix(s, last) // a shell drops the candidates that do not match
+			return !strings.HasPrefix(s, last) // a shell ignores the candidates that do not match
 		})
 		if strings.Join(filtered, " ") != want {
-			t.Errorf("%q: %q, want %q", words, filtered, want)
+			t.Errorf("completions of %q: %q, want %q", words, filtered, want)
 		}
 	}
-	// The script works without the package bash-completion.
+	// The completion script works without the package bash-completion.
 	if bash, err := exec.LookPath("bash"); err == nil && runtime.GOOS != "windows" {
 		for line, want := range map[string]string{"queuectl stat": "status", "queuectl list --queue=g": "gpu",
 			"queuectl list -Q g": "gpu", "queuectl run --on-lost=ho": "hold", "queuectl show ": "c"} {
@@ -71,14 +72,14 @@ echo "${COMPREPLY[0]%% *}"`)
 			cmd := exec.Command(bash, "--norc", "--noprofile", script, q.Bin, line)
 			cmd.Env = append(os.Environ(), "QUEUECTL="+q.Bin, "DIR="+q.Dir)
 			if out, err := cmd.Output(); err != nil || strings.TrimSpace(string(out)) != want {
-				t.Errorf("bash completes %q by %q, %v, want %q", line, out, err, want)
+				t.Errorf("bash completes %q to %q, %v, want %q", line, out, err, want)
 			}
 		}
 	}
 	for _, shell := range []string{"bash", "zsh", "fish", "powershell"} {
 		script := q.Must("completion", shell)
 		if !strings.Contains(script, "queuectl") {
-			t.Errorf("%s: %.100q", shell, script)
+			t.Errorf("completion script for %s: %.100q", shell, script)
 		}
 		path, err := exec.LookPath(shell)
 		if err != nil || shell == "powershell" {
@@ -87,7 +88,7 @@ echo "${COMPREPLY[0]%% *}"`)
 		cmd := exec.Command(path, "-n")
 		cmd.Stdin = strings.NewReader(script)
 		if out, err := cmd.CombinedOutput(); err != nil {
-			t.Errorf("%s does not read its script: %v, %s", shell, err, out)
+			t.Errorf("%s cannot read its completion script: %v, %s", shell, err, out)
 		}
 	}
 	q.Stop()
@@ -95,14 +96,14 @@ echo "${COMPREPLY[0]%% *}"`)
 	cmd := exec.Command(q.Bin, "__complete", "show", "")
 	cmd.Env = testrig.Environment(home)
 	if r := testrig.RunCommand(t, cmd); r.Code != 0 || r.Out != ":36\n" {
-		t.Errorf("without a service: %+v", r)
+		t.Errorf("completion without a service: %+v", r)
 	}
 	if entries, err := os.ReadDir(home); err != nil || len(entries) > 0 {
 		t.Errorf("completion left %v in the home directory (%v)", entries, err)
 	}
 }
 
-// Each command has a manual page, and the pages are generated reproducibly.
+// Each command has a manual page. Two runs of the generator give the same pages.
 func TestManualPages(t *testing.T) {
 	q := testrig.NewQueue(t, "")
 	pages := func() map[string]string {
@@ -110,7 +111,7 @@ func TestManualPages(t *testing.T) {
 		q.Must("man", dir)
 		files, err := filepath.Glob(filepath.Join(dir, "*.1"))
 		if err != nil || len(files) < 40 {
-			t.Fatalf("%d pages, %v", len(files), err)
+			t.Fatalf("%d manual pages, %v", len(files), err)
 		}
 		text := map[string]string{}
 		for _, f := range files {
@@ -125,24 +126,24 @@ func TestManualPages(t *testing.T) {
 	first, second := pages(), pages()
 	for name, text := range first {
 		if text != second[name] || !strings.HasPrefix(text, ".TH QUEUECTL") {
-			t.Errorf("%s: %.80q, then %.80q", name, text, second[name])
+			t.Errorf("manual page %s: first %.80q, then %.80q", name, text, second[name])
 		}
 	}
 	if !strings.Contains(first["queuectl-edit.1"], "$EDITOR") {
-		t.Error("the page of edit does not mention $EDITOR")
+		t.Error("the manual page of edit does not mention $EDITOR")
 	}
 	for _, named := range []string{"/etc/queuectl/queuectl.toml", "/etc/queuectl/runner.conf", "\n.B queuectl\\-admin\n"} {
 		if !strings.Contains(first["queuectl.1"], named) {
-			t.Errorf("the first page does not name %q", named)
+			t.Errorf("the manual page queuectl.1 does not contain %q", named)
 		}
 	}
 	if r := q.CLI("man", q.WriteFile("file", "")+"/below"); r.Code == 0 || !strings.Contains(r.Err, "file") {
-		t.Errorf("below a file: %+v, want an error that names it", r)
+		t.Errorf("man into a directory below a file: %+v, want an error that names the file", r)
 	}
 }
 
-// The help and the manual page of every command have an example, and no line of the help is wider
-// than a terminal. -h prints the same as --help.
+// The help and the manual page of every command have an example. No line of the help is wider than
+// a terminal. The flag -h prints the same as --help.
 func TestEveryVerbHasAnExample(t *testing.T) {
 	testrig.Long(t)
 	t.Parallel()
@@ -151,7 +152,7 @@ func TestEveryVerbHasAnExample(t *testing.T) {
 	q.Must("man", pages)
 	files, err := filepath.Glob(filepath.Join(pages, "*.1"))
 	if err != nil || len(files) < 40 {
-		t.Fatalf("%d pages, %v", len(files), err)
+		t.Fatalf("%d manual pages, %v", len(files), err)
 	}
 	for _, f := range files {
 		page, err := os.ReadFile(f)

@@ -22,7 +22,7 @@ import (
 )
 
 // Every example on every documentation page prints what the page shows. The examples run in the
-// order of the page, in an empty home directory.
+// order of the page, in a new home directory.
 func TestExamplesOfThePages(t *testing.T) {
 	pages, err := filepath.Glob("../../docs/*.md")
 	if err != nil || len(pages) == 0 {
@@ -62,16 +62,16 @@ func TestExamplesOfThePages(t *testing.T) {
 	}
 }
 
-// pageLink matches the links of a page with their text. pageHeading matches headings, and testFuncName
-// matches names of tests.
+// pageLink matches a link of a page and its text, pageHeading matches a heading, and testFuncName
+// matches the name of a test.
 var (
 	pageLink     = regexp.MustCompile(`\[([^\]]*)\]\(([^)\s]+)\)`)
 	pageHeading  = regexp.MustCompile(`(?m)^#+ +(.*)$`)
 	testFuncName = regexp.MustCompile(`\bTest\w+`)
 )
 
-// Every link of a page leads to an existing file and heading. Every test that a link names is in
-// the file to which the link leads.
+// Every link of a page leads to an existing file and heading. If the text of a link is the name of
+// a test, the file to which the link leads contains that test.
 func TestLinksOfThePages(t *testing.T) {
 	var pages []string
 	for _, pattern := range []string{"../../docs/*.md", "../../docs/decisions/*.md", "../../*.md", "../../.github/*.md"} {
@@ -191,7 +191,8 @@ func (h *docsHome) run(line string) string {
 	cmd.Env = []string{"HOME=" + h.dir, "PATH=" + h.bin + ":" + os.Getenv("PATH"), "LANG=C.UTF-8", "TZ=UTC",
 		"USER=" + os.Getenv("USER")}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	// The output goes to a file. A pipe would stay open until a service that the line has started ends.
+	// The output goes to a file. If the line starts a service, a pipe would stay open until that
+	// service ends.
 	outputFile, err := os.CreateTemp(h.dir, "seen-*")
 	if err != nil {
 		h.Fatal(err)
@@ -227,7 +228,7 @@ func (h *docsHome) checkSession(block string) {
 			line += "\n" + next
 		}
 		if got := h.run(line); !testrig.MatchesOutput(got, want) {
-			h.Errorf("$ %s\ngot:\n%s\nthe page says:\n%s", line, got, want)
+			h.Errorf("$ %s\ngot:\n%s\nthe page shows:\n%s", line, got, want)
 		}
 	}
 }
@@ -240,7 +241,7 @@ func (h *docsHome) checkSettings(block string) {
 		h.Fatal(err)
 	}
 	if output := h.run("queuectl config validate " + path + "; echo $?"); !strings.HasSuffix(output, "0\n") {
-		h.Errorf("%s\nis not valid: %s", block, output)
+		h.Errorf("%s\nis not a valid settings file: %s", block, output)
 	}
 }
 
@@ -254,7 +255,7 @@ func checkMakeTargets(t *testing.T, block string) {
 	for line := range strings.Lines(block) {
 		words := strings.Fields(line)
 		if len(words) < 2 || words[0] != "make" || !strings.Contains("\n"+string(raw), "\n"+words[1]+":") {
-			t.Errorf("%q names no target of make", line)
+			t.Errorf("%q does not name an existing make target", line)
 		}
 	}
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// Doctor finds files that other users can access, and a runner that does not answer.
+// The command doctor finds files that other users can access, and a runner that does not answer.
 func TestDoctorFindsModesAndStoppedRunners(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
 	q.Must("run", "true")

@@ -14,7 +14,7 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// corrupt changes the database directly, so that the service does not notice the change.
+// corrupt changes the database behind the service's back.
 func corrupt(q *testrig.Queue, statement string) {
 	q.Helper()
 	db, err := sql.Open("sqlite", "file:"+q.Path("queuectl.db")+"?_pragma=busy_timeout(5000)")
@@ -39,8 +39,8 @@ func repair(q *testrig.Queue) {
 	q.CheckHealthy("after backup and restore")
 }
 
-// doctor reports that the program on disk is newer than the running service, and recommends a restart. After
-// the restart it reports nothing.
+// If the program on disk is newer than the running service, doctor reports that and recommends a
+// restart. After the restart, doctor reports nothing.
 func TestDoctorFindsANewerProgram(t *testing.T) {
 	t.Parallel()
 	q := testrig.NewQueue(t, "")
@@ -73,14 +73,14 @@ func TestNetworkFileSystem(t *testing.T) {
 	q.Env = []string{"QUEUECTL_FAILPOINTS=nfs"}
 	if err := q.TryStart(); err == nil || !strings.Contains(err.Error(), testrig.NetworkFinding) ||
 		q.Cmd.ProcessState.ExitCode() != 78 {
-		t.Errorf("started on NFS: %v", err)
+		t.Errorf("start on a network file system: %v", err)
 	}
 	q.Cmd = nil
 	cmd := q.Command("doctor", "--json", "--verify")
 	cmd.Env = append(cmd.Env, q.Env...)
 	if r := testrig.RunCommand(t, cmd); r.Code != 1 || !strings.Contains(r.Out, testrig.NetworkFinding) ||
 		!strings.Contains(r.Out, `"check":"counters","level":"ok"`) {
-		t.Errorf("doctor: %+v", r)
+		t.Errorf("doctor on a network file system: %+v", r)
 	}
 }
 
@@ -105,8 +105,8 @@ func TestDoctorOfAStoppedQueue(t *testing.T) {
 	q.CheckFinding("a missing database", "database", "queuectl.db is missing")
 }
 
-// Doctor creates no files for a stopped queue, regardless of the user. Files created
-// by root would prevent the owner's service from starting.
+// The command doctor creates no files for a stopped queue, whichever user runs it. Files created by
+// root would prevent the owner's service from starting.
 func TestDoctorCreatesNoFiles(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
 	q.Must("run", "true")
@@ -136,14 +136,15 @@ func TestDoctorCreatesNoFiles(t *testing.T) {
 	}
 	if r := q.CLI("doctor"); r.Code != 5 || !strings.Contains(r.Err, "belongs to uid 65534; run doctor as that user") ||
 		strings.Contains(r.Out+r.Err, "chown") {
-		t.Errorf("as root: %+v", r)
+		t.Errorf("doctor as root: %+v", r)
 	}
 	if after := names(); !slices.Equal(after, before) {
 		t.Errorf("doctor as root changed the files from %[2]v to %[1]v", after, before)
 	}
 }
 
-// Doctor finds faults planted in a running queue and says how to fix them, and the advice works.
+// The command doctor finds the faults that the test puts into a running queue and says how to fix
+// them. The advice works.
 func TestDoctorFindsPlantedFaults(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
 	q.Must("run", "--id", "large", "head -c 200000 /dev/zero | tr '\\0' x; true")
@@ -201,8 +202,8 @@ func TestDoctorFindsPlantedFaults(t *testing.T) {
 	q.CheckHealthy("with its name back")
 }
 
-// If no queue exists in the requested directory yet, the advice of doctor for starting a queue names that
-// directory.
+// If the requested directory has no queue yet, the advice of doctor for starting a queue contains
+// that directory.
 func TestDoctorNamesTheRequestedDir(t *testing.T) {
 	q := testrig.NewQueue(t, "")
 	r := q.CLI("doctor", "--dir", "nothing-yet")

@@ -7,9 +7,9 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// If queuectl prints a text of a job within its own text, it escapes invisible characters, both on a terminal
-// and in a pipe. In a pipe, colours are escaped too, so that nothing is dropped. logs prints the output of
-// the job unchanged.
+// When queuectl prints a job's text as part of its own text, it escapes invisible characters, on a
+// terminal and in a pipe. In a pipe it also escapes colours, so that no character is lost. The
+// command logs prints the output of the job unchanged.
 func TestJobsHideNoCharacters(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
 	w := q.Dial()

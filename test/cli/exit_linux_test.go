@@ -10,9 +10,9 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// Ctrl-C during run or wait leaves the job running, and the command says how to follow it again. A second
-// Ctrl-C cancels the job, and so does the first one with --cancel-on-exit. In all cases run and wait exit
-// with 130.
+// After Ctrl-C, run and wait leave the job running and say how to follow it again. A second Ctrl-C
+// cancels the job. With --cancel-on-exit, the first Ctrl-C cancels the job. In all cases run and
+// wait exit with 130.
 func TestCtrlCDetachesRunAndWait(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "4")
 	w := q.Dial()
@@ -36,7 +36,7 @@ func TestCtrlCDetachesRunAndWait(t *testing.T) {
 			f.Process.Signal(os.Interrupt)
 		}
 		if stderr := f.waitExit(t, 130); !strings.Contains(stderr, c.wantText) {
-			t.Errorf("%s %v says %q, want %q", c.verb, c.flags, stderr, c.wantText)
+			t.Errorf("%s %v printed %q, want %q", c.verb, c.flags, stderr, c.wantText)
 		}
 		if j := w.Show(fmt.Sprint("job", i)); j.State != c.state {
 			t.Errorf("after %s %v the job is %s, want %s", c.verb, c.flags, j.State, c.state)
@@ -45,14 +45,14 @@ func TestCtrlCDetachesRunAndWait(t *testing.T) {
 	q.Must("cancel", "job0", "job3")
 }
 
-// publicPath contains only directories that every user may search. If PATH contained a directory that the
-// user may not search, a missing program could be reported as inaccessible.
+// publicPath contains only directories that every user may search. With other directories in PATH,
+// a missing program could be reported as inaccessible.
 const publicPath = "PATH=/usr/bin:/bin"
 
-// killed is the exit code of a job that was killed, and saysKilled is how run describes it.
+// killed is the exit code of a job that was killed. saysKilled is how run describes its end.
 const killed, saysKilled = 137, "signal 9"
 
-// platformEnds lists the ends of jobs that exist only on this system.
+// platformEnds lists ends of jobs that are possible only on this system.
 var platformEnds = []jobEnd{
 	{"--timeout=0.1 -- sh -c 'trap \"exit 0\" TERM; sleep 60 & wait'", 124, "timed_out", "timed out"},
 	{"--timeout=0.1 --kill-after=0.1 -- sh -c 'trap \"\" TERM; sleep 60 & wait'", 124, "timed_out", "timed out"},

@@ -22,13 +22,14 @@ type follower struct {
 	stderr, stdout testrig.LockedBuffer
 }
 
-// follow starts a job that runs until it is ended, and a command that follows it: run or wait.
+// follow starts a job that runs until it is ended, and a command (run or wait) that follows the
+// job.
 func follow(w *testrig.Wire, id, verb string, flags ...string) *follower {
 	w.Helper()
 	const command = "echo up; exec sleep 600"
 	args := append([]string{"run", "--id", id, "--max-retries", "0", command}, flags...)
 	if verb == "wait" {
-		// When wait reports the end of this quick job, it is also waiting for the other job.
+		// Once wait has reported the end of this quick job, it is also waiting for the other job.
 		quick := w.Enqueue(testrig.Fields{"command": "true"})
 		w.Must(append([]string{"enqueue"}, args[1:]...)...)
 		args = []string{"wait", "--jsonl", id, quick}
@@ -60,7 +61,7 @@ func (f *follower) waitExit(t *testing.T, code int) string {
 	return f.stderr.String()
 }
 
-// The exit code of run and wait also reflects what other users do to the job.
+// The exit code of run and wait also reflects changes that other users make to the job.
 func TestExitCodeReflectsOtherUsersActions(t *testing.T) {
 	for _, c := range []struct {
 		name     string
@@ -86,7 +87,7 @@ func TestExitCodeReflectsOtherUsersActions(t *testing.T) {
 						t.Errorf("stderr is %q, want %q", stderr, c.wantText)
 					}
 					if q.Cmd != nil {
-						q.Stop() // stop the service in the regular way, because it may be about to start another runner
+						q.Stop() // stop it regularly, because it may be about to start another runner
 					}
 				})
 			}
@@ -97,7 +98,8 @@ func TestExitCodeReflectsOtherUsersActions(t *testing.T) {
 // betweenAttempts matches the line of run about a failed attempt that is retried.
 var betweenAttempts = regexp.MustCompile(`(?m)^queuectl: attempt \d+ failed: .*; retrying .* \(\d+ attempts? left\)\n`)
 
-// If the job is removed, run and wait report that the job will not end.
+// If the job is removed while run or wait follows it, the command reports that the job does not
+// exist.
 func TestExitCodeOfARemovedJob(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "0")
 	for _, args := range [][]string{{"run", "--id", "job", "--delay", "1h", "true"}, {"wait", "job"}} {
@@ -116,17 +118,18 @@ func TestExitCodeOfARemovedJob(t *testing.T) {
 	}
 }
 
-// If a job is removed and a new job gets its name, they are different jobs. A client that follows the removed
-// job does not continue with the new one.
+// If a job is removed and a new job gets its name, a client that follows the removed job does not
+// continue with the new job.
 func TestNewJobOfSameNameIsNotFollowed(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
 	w, slow := q.Dial(), q.Dial()
 	w.Enqueue(testrig.Fields{"id": "job", "command": "seq 200000; echo up; exec sleep 600"})
 	w.WaitRunning("job")
 	slow.SendLine(testrig.RequestLine("logs", `{"id":"job","follow":true}`))
-	// The client reads only the first message, so the service has to wait until it reads on.
+	// The client reads only the first message and delays reading the rest, so the service has to
+	// wait.
 	if a, err := slow.ReadMessage(); err != nil || a.Error != nil {
-		t.Fatalf("%+v, %v", a, err)
+		t.Fatalf("the first message for the slow client: %+v, %v", a, err)
 	}
 	w.MustCall("rm", testrig.Fields{"id": "job", "force": true}, nil)
 	w.Enqueue(testrig.Fields{"id": "job", "command": "true", "delay": "1h"})
@@ -137,16 +140,16 @@ func TestNewJobOfSameNameIsNotFollowed(t *testing.T) {
 		}
 		if a.Method == "" {
 			if a.ErrorCode() != "not_found" {
-				t.Errorf("it ended with %+v", a)
+				t.Errorf("the request to follow the removed job ended with %+v", a)
 			}
 			return
 		}
 	}
 }
 
-// If wait is given several jobs, the first of them that did not complete decides the exit code, in the order
-// of the arguments. With --any, wait ends with the first job that ends. If wait times out, the exit code is
-// that of a timeout, even if some jobs have ended.
+// If wait is given several jobs, the exit code is that of the first job in the arguments that did
+// not complete. With --any, wait ends with the first job that ends. If wait times out, the exit
+// code is that of a timeout, even if some jobs have ended.
 func TestWaitForSeveral(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "2")
 	w := q.Dial()
@@ -187,8 +190,8 @@ func TestWaitForSeveral(t *testing.T) {
 	}
 }
 
-// However the jobs to wait for are selected, waiting for an empty selection succeeds. A selected job that has
-// already ended affects the exit code in the same way as in "wait ID".
+// If no job matches the selection, wait succeeds, however the jobs are selected. A selected job
+// that has already ended affects the exit code as in "wait ID".
 func TestWaitForASelection(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
 	user := strings.TrimSpace(q.Must("whoami", "--json"))
@@ -222,8 +225,8 @@ func TestWaitForASelection(t *testing.T) {
 	}
 }
 
-// A job that names a missing file is enqueued with a warning, and fails without a retry. A shell
-// that does not find a command is retried.
+// A job that names a missing file is enqueued with a warning. It fails without a retry. A job whose
+// shell does not find a command is retried.
 func TestMissingFilesAreNotRetried(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "2")
 	missing := filepath.ToSlash(q.Path("missing"))
@@ -238,7 +241,7 @@ func TestMissingFilesAreNotRetried(t *testing.T) {
 		{"-- no-such-program x", "program: no-such-program is not in PATH", "cannot start no-such-program: "},
 		{"--env PATH=" + filepath.ToSlash(q.Dir) + " -- no-such-program", "", "cannot start no-such-program: "},
 	}
-	if runtime.GOOS != "windows" { // credentials come from systemd, which Windows does not have
+	if runtime.GOOS != "windows" { // credentials come from systemd, which does not exist on Windows
 		cases = append(cases, missingFile{"--env-secret A=credential:none true", "", "env_secret A: credential none: "})
 	}
 	for _, c := range cases {
@@ -256,7 +259,7 @@ func TestMissingFilesAreNotRetried(t *testing.T) {
 	}
 	q.CLI("wait", retried, "--timeout", "20s")
 	if j := q.Show(retried); j.State != "dead" || j.Attempts != 2 || j.Reason != "not_found" {
-		t.Errorf("sh does not find the command: %+v, want two attempts", j)
+		t.Errorf("a job whose shell does not find the command: %+v, want two attempts", j)
 	}
 }
 
@@ -299,8 +302,9 @@ type jobEnd struct {
 	stderr string // stderr of run, in addition to the job's stderr
 }
 
-// Each way in which a job ends has its own exit code. run and wait return the same code, whether they start
-// before or after the end. Invalid arguments exit with 125, see script/run.txtar.
+// Each way in which a job ends has its own exit code. The commands run and wait return the same
+// code, and wait also if it starts after the end of the job. Invalid arguments exit with 125, see
+// script/run.txtar.
 func TestExitCodeOfEachEnd(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "8")
 	script := q.WriteFile("not-executable"+testrig.Extension, "not a program\n")
@@ -309,12 +313,13 @@ func TestExitCodeOfEachEnd(t *testing.T) {
 		{"--ok-code=3 -- sh -c 'exit 3'", 0, "", ""},
 		// The first attempt exits with 1, the second with 0.
 		{"--max-retries=2 --backoff-base=0.02 -- sh -c 'exit $((2-QUEUECTL_ATTEMPT))'", 0, "", ""},
-		// The exit code of run is that of the job, even if queuectl uses the same code for another purpose.
+		// run exits with the exit code of the job, even if queuectl also uses that code for errors
+		// of its own.
 		{"exit 1", 1, "", ""}, {"exit 2", 2, "", ""}, {"exit 3", 3, "", ""}, {"exit 4", 4, "", ""}, {"exit 5", 5, "", ""},
 		{"exit 123", 123, "", ""}, {"exit 124", 124, "", ""}, {"exit 125", 125, "", ""}, {"exit 128", 128, "", ""},
 		{"exit 130", 130, "", ""}, {"exit 255", 255, "", ""},
 		{"--max-retries=3 --no-retry-code=9 -- sh -c 'exit 9'", 9, "", ""},
-		// exit code of the last attempt
+		// run exits with the exit code of the last attempt.
 		{"--max-retries=1 --backoff-base=0.02 -- sh -c 'exit $((2+QUEUECTL_ATTEMPT))'", 4, "", ""},
 		{"--timeout=0.1 --kill-after=1 -- sleep 60", 124, "timed_out", "timed out after 100ms"},
 		{"--idle-timeout=0.1 --kill-after=1 -- sleep 60", 124, "timed_out", "printed nothing"},
@@ -351,8 +356,8 @@ func TestExitCodeOfEachEnd(t *testing.T) {
 	}
 }
 
-// submitCommand returns a command that enqueues a job without retries. If line begins with a flag, it is
-// split into shell words. If not, it is one command line for the job.
+// submitCommand returns a command that enqueues a job without retries. A line that begins with a
+// flag is split into shell words. Any other line is the command line of the job.
 func submitCommand(q *testrig.Queue, verb, line string) *exec.Cmd {
 	if !strings.HasPrefix(line, "-") {
 		line = "'" + line + "'"

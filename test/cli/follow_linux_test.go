@@ -8,8 +8,8 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// If more jobs of a queue run than logs -f can follow at the same time, the output of the remaining jobs is
-// printed when they end.
+// If more jobs of a queue are running than logs -f can follow at the same time, it prints the
+// output of the other jobs when they end.
 func TestFollowAFullQueue(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "40")
 	w := q.Dial()
@@ -25,7 +25,7 @@ func TestFollowAFullQueue(t *testing.T) {
 		t.Helper()
 		for printed[id] != want {
 			if !lines.Scan() {
-				t.Fatalf("%s has printed %q, want %q", id, printed[id], want)
+				t.Fatalf("logs -f printed %[2]q for job %[1]s, want %[3]q", id, printed[id], want)
 			}
 			var p struct{ ID, Text string }
 			if err := json.Unmarshal(lines.Bytes(), &p); err != nil {
@@ -34,7 +34,7 @@ func TestFollowAFullQueue(t *testing.T) {
 			printed[p.ID] += p.Text
 		}
 	}
-	until("long29", "up\n") // the newest running job is followed, because lists begin with the newest job
+	until("long29", "up\n") // The newest running job is followed, because lists begin with the newest job.
 	w.Enqueue(testrig.Fields{"id": "short", "queue": "a", "command": "echo short"})
 	until("short", "short\n")
 	q.WriteFile("go", "")

@@ -10,7 +10,8 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// runTyping runs the program on a terminal, and types input after the program has printed prompt.
+// runTyping runs the program on a terminal, waits until the program has printed prompt, and types
+// input.
 func runTyping(q *testrig.Queue, prompt, input string, args ...string) testrig.Result {
 	q.Helper()
 	return runTypingCommand(q, q.Command(args...), prompt, input)
@@ -31,8 +32,8 @@ func runTypingCommand(q *testrig.Queue, cmd *exec.Cmd, prompt, input string) tes
 	return testrig.Result{Code: cmd.ProcessState.ExitCode(), Out: s.Text(q)}
 }
 
-// On a terminal, commands that end or remove several jobs print the number of jobs and ask for confirmation.
-// Without a terminal, a command for all jobs needs --yes.
+// On a terminal, commands that end or remove several jobs print the number of jobs and ask for
+// confirmation. Without a terminal, a command on all jobs requires --yes.
 func TestBulkCommandsAskForConfirmation(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "0")
 	for _, id := range []string{"a", "b", "c"} {
@@ -57,7 +58,7 @@ func TestBulkCommandsAskForConfirmation(t *testing.T) {
 		t.Errorf("cancel --all, answered with yes: %+v; %s", r, states())
 	}
 	if r := runTyping(q, "remove 3 jobs and their history?", "no\n", "cleanup", "--days", "0"); r.Code != 1 {
-		t.Errorf("cleanup: %+v", r)
+		t.Errorf("cleanup, answered with no: %+v", r)
 	}
 	if r := q.CLI("clear"); r.Code != 2 || !strings.Contains(r.Err, "--yes") {
 		t.Errorf("clear without a terminal: %+v", r)
@@ -67,41 +68,41 @@ func TestBulkCommandsAskForConfirmation(t *testing.T) {
 	}
 	if r := runTyping(q, "permanently remove 3 jobs and their history?", "yes\n", "clear"); r.Code != 0 ||
 		q.Must("list", "-q") != "" {
-		t.Errorf("clear: %+v", r)
+		t.Errorf("clear, answered with yes: %+v", r)
 	}
 }
 
-// dlq retry asks for confirmation, as retry does. worker stop asks for confirmation if it would end running
-// jobs.
+// The command dlq retry asks for confirmation, as retry does. The command worker stop asks for
+// confirmation if it would end running jobs.
 func TestRetryAndWorkerStopAskForConfirmation(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "2")
 	if r := q.CLI("run", "--id", "bad", "false"); r.Code != 1 {
-		t.Fatalf("%+v", r)
+		t.Fatalf("run of a job that fails: %+v", r)
 	}
 	state := func(id string) string { return q.Show(id).State }
 	if r := runTyping(q, "retry 1 job? [y/N]", "n\n", "dlq", "retry", "--all"); r.Code != 1 || state("bad") != "dead" {
-		t.Errorf("a no: %+v", r)
+		t.Errorf("dlq retry, answered with no: %+v", r)
 	}
 	q.Must("enqueue", "--id", "runs", q.WaitForFileCommand("goes"))
 	q.WaitUntil("the job runs", 10*time.Second, func() bool { return state("runs") == "processing" })
 	if r := runTyping(q, "stop and requeue 1 running job? [y/N]", "n\n", "worker", "stop", "--all",
 		"--force"); r.Code != 1 || state("runs") != "processing" {
-		t.Errorf("a no: %+v", r)
+		t.Errorf("worker stop, answered with no: %+v", r)
 	}
 	if r := runTyping(q, "stop and requeue 1 running job? [y/N]", "y\n", "worker", "stop", "--all", "--timeout",
 		"0"); r.Code != 0 || state("runs") != "pending" {
-		t.Errorf("a yes: %+v", r)
+		t.Errorf("worker stop, answered with yes: %+v", r)
 	}
 	if r := runTyping(q, "", "", "worker", "stop", "--all", "--force"); r.Code != 0 {
-		t.Errorf("where nothing runs: %+v", r)
+		t.Errorf("worker stop while no job runs: %+v", r)
 	}
 	if r := runTyping(q, "retry 1 job? [y/N]", "y\n", "dlq", "retry", "--all"); r.Code != 0 || state("bad") != "pending" {
-		t.Errorf("a yes: %+v", r)
+		t.Errorf("dlq retry, answered with yes: %+v", r)
 	}
 }
 
-// The editor shows all fields that were set, as the user wrote them. If the edited text is invalid, it is
-// kept. Without a terminal, edit starts no editor.
+// The editor contains all fields that were set, as the user wrote them. If the edited text is
+// invalid, the command keeps it in a file. Without a terminal, edit starts no editor.
 func TestEditInAnEditor(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "0")
 	q.Must("enqueue", "--id", "a", "--label", "x=1", "--label", "y=2", "--priority", "9", "--at", "2040-01-02T03:04:05Z",
@@ -117,12 +118,12 @@ func TestEditInAnEditor(t *testing.T) {
 	edit := func(script string) testrig.Result { return through("sed -i "+script, "", "") }
 	if r := edit(`"s/echo a/echo edited/; /.x.: .1./d; w seen"`); r.Code != 0 ||
 		!strings.Contains(r.Out, "job a is changed") {
-		t.Fatalf("an edit: %+v", r)
+		t.Fatalf("edit of a job in an editor: %+v", r)
 	}
 	edited, err := os.ReadFile(q.Dir + "/seen")
 	if err != nil || !strings.Contains(string(edited), `"command": "echo edited && echo '<b>'"`) ||
 		!strings.Contains(string(edited), `"run_at": "2040-01-02T03:04:05.000Z"`) {
-		t.Errorf("the editor had %s, %v", edited, err)
+		t.Errorf("the editor contained %s, %v", edited, err)
 	}
 	var a struct {
 		Command  string
@@ -133,7 +134,7 @@ func TestEditInAnEditor(t *testing.T) {
 	q.Dial().MustCall("show", testrig.Fields{"id": "a"}, &a)
 	if a.Command != "echo edited && echo '<b>'" || len(a.Labels) != 1 || a.Labels["y"] != "2" || a.Priority != 9 ||
 		a.RunAt != "2040-01-02T03:04:05.000Z" {
-		t.Errorf("after an edit: %+v", a)
+		t.Errorf("the job after the edit: %+v", a)
 	}
 	if r := edit(`s/no-such//`); r.Code != 0 || !strings.Contains(r.Out, "job a was not changed") {
 		t.Errorf("an editor that changes nothing: %+v", r)
@@ -144,10 +145,10 @@ func TestEditInAnEditor(t *testing.T) {
 		_, file, isKept := strings.Cut(r.Out, "your edited text is in ")
 		file, _, _ = strings.Cut(strings.TrimSpace(file), "\n")
 		if r.Code != 2 || !isKept || !strings.Contains(r.Out, wantText) {
-			t.Fatalf("a mistake in the editor: %+v", r)
+			t.Fatalf("edit with an invalid text: %+v", r)
 		}
 		if text, err := os.ReadFile(strings.TrimSpace(file)); err != nil || !strings.Contains(string(text), "echo edited") {
-			t.Errorf("the text that is kept: %q, %v", text, err)
+			t.Errorf("the kept file with the invalid text: %q, %v", text, err)
 		}
 		os.Remove(strings.TrimSpace(file))
 	}
@@ -164,7 +165,7 @@ func TestEditInAnEditor(t *testing.T) {
 	q.Must("cancel", "a")
 	if r := through("touch "+q.Path("opened"), "", ""); r.Code != 5 ||
 		!strings.Contains(r.Out, "job a is cancelled; only waiting jobs can be changed") {
-		t.Errorf("a job that has ended: %+v", r)
+		t.Errorf("edit of a job that has ended: %+v", r)
 	}
 	if _, err := os.Stat(q.Path("opened")); err == nil {
 		t.Error("the editor was opened for a job that has ended")
@@ -178,8 +179,8 @@ func TestEditInAnEditor(t *testing.T) {
 	}
 }
 
-// A relative --cwd is resolved in the caller's current directory. If that directory was deleted, the error
-// says what to do.
+// A relative --cwd is resolved in the current directory of the caller. If that directory was
+// deleted, the error says how to proceed.
 func TestRelativeDirIsTheCallers(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
 	if err := os.MkdirAll(q.Dir+"/here/below", 0o700); err != nil {
@@ -199,20 +200,20 @@ func TestRelativeDirIsTheCallers(t *testing.T) {
 	if r := testrig.RunCommand(t, cmd); r.Code != 125 || !strings.Contains(r.Err,
 		"the current directory no longer exists") ||
 		!strings.Contains(r.Err, "--no-cwd") {
-		t.Errorf("in a removed directory: %+v", r)
+		t.Errorf("run in a removed directory: %+v", r)
 	}
 }
 
-// backup replaces an earlier backup. It replaces another file only with --force.
+// The command backup replaces an earlier backup. It replaces any other file only with --force.
 func TestBackupReplacesOnlyBackups(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "0")
 	q.Must("enqueue", "true")
 	other := q.WriteFile("letter", "dear all")
 	if r := q.CLI("backup", other); r.Code != 5 || !strings.Contains(r.Err, "--force") {
-		t.Errorf("over a letter: %+v", r)
+		t.Errorf("backup to a file that is not a backup: %+v", r)
 	}
 	if text, err := os.ReadFile(other); err != nil || string(text) != "dear all" {
-		t.Errorf("the letter is %q, %v", text, err)
+		t.Errorf("the file that is not a backup now contains %q, %v", text, err)
 	}
 	for _, args := range [][]string{{"backup", q.Dir + "/copy"}, {"backup", q.Dir + "/copy"}, {"backup", other, "--force"},
 		{"backup", other}, {"backup", q.WriteFile("empty", "")}} {

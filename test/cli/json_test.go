@@ -18,9 +18,9 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// jsonCommands lists the commands that the test runs for each verb. If the list of a verb is nil, the verb
-// does not print one JSON value, or other tests cover it. A command is split into arguments at spaces, and ~
-// means a space within an argument.
+// jsonCommands lists the commands that the test runs for each verb. The list is nil if the verb
+// does not print one JSON value or if other tests cover it. A command is split into arguments at
+// spaces; ~ means a space within an argument.
 var jsonCommands = map[string][]string{
 	"enqueue": {"enqueue true", "enqueue -- echo {} ::: a b", "enqueue --key k true",
 		`enqueue [{"command":"true"},{"command":"true"}]`},
@@ -62,14 +62,15 @@ var jsonCommands = map[string][]string{
 	"schema":  {"schema", "schema enqueue"}, "init": {"init"}, "version": {"version"},
 }
 
-// Every command answers --json with one value and --jsonl with one value per line. A job has the same members
-// in the output of every command. The member that reports a dry run has the same name everywhere.
+// Every command prints one value with --json and one value per line with --jsonl. A job has the
+// same members in the output of every command. The member with the result of a dry run has the same
+// name everywhere.
 func TestEveryVerbAnswersInJSON(t *testing.T) {
 	testrig.Long(t)
 	q := testrig.StartQueue(t, "--workers", "2")
 	verbs := regexp.MustCompile(`(?m)^  ([a-z]+) {2,}[A-Z]`).FindAllStringSubmatch(q.Must("--help"), -1)
 	if len(verbs) < 30 {
-		t.Fatalf("only %d verbs", len(verbs))
+		t.Fatalf("the program lists only %d verbs", len(verbs))
 	}
 	jobKeys := map[string]string{} // members of the jobs in the output, by command
 	for _, jsonl := range []bool{false, true} {
@@ -105,14 +106,14 @@ func TestEveryVerbAnswersInJSON(t *testing.T) {
 	for _, line := range []string{"list", "run true", "run --detach true", "attach done", "wait done",
 		"wait --state completed", "enqueue true", "enqueue -- echo {} ::: a b", jsonCommands["enqueue"][3], "dlq list"} {
 		if jobKeys[line] == "" || jobKeys[line] != jobKeys["list"] {
-			t.Errorf("%s has jobs of %q\nlist of %q", line, jobKeys[line], jobKeys["list"])
+			t.Errorf("jobs in the output of %s have the members %q\nin that of list %q", line, jobKeys[line], jobKeys["list"])
 		}
 	}
 	more := append(strings.Fields(jobKeys["list"]), "history", "history_total", "result", "output", "spec", "stderr",
 		"stdout_bytes")
 	slices.Sort(more)
 	if want := strings.Join(more, " "); jobKeys["show done"] != want {
-		t.Errorf("show has jobs of %q\nwant %q", jobKeys["show done"], want)
+		t.Errorf("the job in the output of show has the members %q\nwant %q", jobKeys["show done"], want)
 	}
 }
 
@@ -125,7 +126,8 @@ func fieldsOf(line string) []string {
 	return words
 }
 
-// jsonValues returns the JSON values of a text. ok is false if the text contains anything else.
+// jsonValues parses a text that consists of JSON values. ok is false if the text contains anything
+// else.
 func jsonValues(text string) (list []any, ok bool) {
 	d := json.NewDecoder(strings.NewReader(text))
 	for {
@@ -141,8 +143,8 @@ func jsonValues(text string) (list []any, ok bool) {
 	}
 }
 
-// recordJobMembers records the names of the members of each job in v, by command. It leaves out the members
-// that only some jobs have.
+// recordJobMembers records the names of the members of each job in v, by command. It skips the
+// members that only some jobs have.
 func recordJobMembers(t *testing.T, command string, v any, keys map[string]string) {
 	t.Helper()
 	if list, ok := v.([]any); ok {
@@ -158,7 +160,7 @@ func recordJobMembers(t *testing.T, command string, v any, keys map[string]strin
 	var names []string
 	for name := range job {
 		if name == "env" {
-			t.Errorf("%s prints an environment", command)
+			t.Errorf("the output of %s contains the environment of a job", command)
 		}
 		if name != "argv" && name != "command" && name != "schedule" { // only some jobs have these members
 			names = append(names, name)
@@ -167,12 +169,13 @@ func recordJobMembers(t *testing.T, command string, v any, keys map[string]strin
 	slices.Sort(names)
 	all := strings.Join(names, " ")
 	if previous := keys[command]; previous != "" && previous != all {
-		t.Errorf("%s: jobs of %q, and of %q", command, previous, all)
+		t.Errorf("%s: jobs have different members, %q and %q", command, previous, all)
 	}
 	keys[command] = all
 }
 
-// wait on a selection prints each job as a JSON line when it ends, not at the end of the wait.
+// The command wait with a selection prints each job as a JSON line when the job ends, not at the
+// end of the wait.
 func TestWaitedJobsStream(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
 	q.Must("enqueue", "--id", "first", "--label", "s=1", "true")
@@ -192,14 +195,14 @@ func TestWaitedJobsStream(t *testing.T) {
 	for _, id := range []string{"first", "second"} {
 		line, err := lines.ReadString('\n')
 		if !strings.HasPrefix(line, `{"id":"`+id+`"`) {
-			t.Errorf("got %q, %v, want job %s", line, err, id)
+			t.Errorf("wait printed %q, %v, want job %s", line, err, id)
 		}
 		if id == "first" {
 			q.Must("cancel", "second")
 		}
 	}
 	if remaining, _ := io.ReadAll(lines); len(remaining) > 0 {
-		t.Errorf("unexpected further output: %q", remaining)
+		t.Errorf("wait printed further output: %q", remaining)
 	}
 	if cmd.Wait(); cmd.ProcessState.ExitCode() != 130 {
 		t.Errorf("exit code %d, want that of a cancelled job", cmd.ProcessState.ExitCode())

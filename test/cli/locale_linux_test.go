@@ -8,8 +8,8 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// Where the locale is not UTF-8, queuectl prints only ASCII. The texts of the jobs are ASCII, so
-// every other character would come from queuectl.
+// If the locale is not UTF-8, queuectl prints only ASCII. The texts of the test's jobs are ASCII,
+// so any other character comes from queuectl.
 func TestOutputIsASCIIWithoutUTF8Locale(t *testing.T) {
 	testrig.Long(t)
 	q := testrig.StartQueue(t, "--workers", "1")
@@ -53,12 +53,13 @@ func TestOutputIsASCIIWithoutUTF8Locale(t *testing.T) {
 					signs++
 				}
 				if index >= 0 && locale == "C" {
-					t.Errorf("%.60s, %d columns: prints %.60q", line, columns, text[max(0, index-20):])
+					t.Errorf("%.60s, %d columns: the output has a character that is not ASCII: %.60q", line, columns, text[max(0,
+						index-20):])
 				}
 			}
 		}
 		if locale != "C" && signs < 20 {
-			t.Errorf("%d outputs have signs in %s, want more", signs, locale)
+			t.Errorf("%d outputs contain other characters than ASCII in the locale %s, want more", signs, locale)
 		}
 	}
 }

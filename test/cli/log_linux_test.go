@@ -11,7 +11,7 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// Log lines for systemd's journal contain their priority and no time, because the journal adds the
+// Log lines for systemd's journal contain their priority, and no time, because the journal adds the
 // time.
 func TestJournalLog(t *testing.T) {
 	t.Parallel()

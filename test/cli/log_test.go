@@ -12,9 +12,9 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// The log has a line for each important event, with the job, the attempt and the requesting user.
-// A change of log_level takes effect immediately. No line contains a possible secret, at any
-// level.
+// The log has a line for each important event, with the job, the attempt and the user who requested
+// it. A change of log_level takes effect immediately. At no level does a line contain a text that
+// may be secret.
 func TestServiceLog(t *testing.T) {
 	testrig.Long(t)
 	q := testrig.StartQueue(t, "--workers", "1")
@@ -30,22 +30,22 @@ func TestServiceLog(t *testing.T) {
 	failed, dead, requestLines := q.LogLines("attempt failed"), q.LogLines("job is dead"), q.LogLines("request")
 	if len(failed) != 1 || failed[0]["level"] != "INFO" || failed[0]["job"] != "bad" || failed[0]["attempt"] != 1.0 ||
 		failed[0]["exit_code"] != 3.0 || failed[0]["again_in_ms"] != 10.0 {
-		t.Errorf("a failure: %v", failed)
+		t.Errorf("log lines about a failed attempt: %v", failed)
 	}
 	if len(dead) != 1 || dead[0]["level"] != "WARN" || dead[0]["job"] != "bad" || dead[0]["attempt"] != 2.0 ||
 		dead[0]["worker"] != "w1" {
-		t.Errorf("a dead job: %v", dead)
+		t.Errorf("log lines about a dead job: %v", dead)
 	}
 	if len(requestLines) != 2 || requestLines[0]["method"] != "cancel" || requestLines[0]["uid"] != request.UID ||
 		requestLines[0]["pid"] == nil || requestLines[1]["key"] != "shell" {
-		t.Errorf("requests: %v", requestLines)
+		t.Errorf("log lines about requests: %v", requestLines)
 	}
 	q.Must("config", "set", "log_level", "debug")
 	q.Must("run", "--id", "good", "echo "+secret)
 	q.Must("show", "good")
 	if ended := q.LogLines("attempt ended"); len(ended) != 1 || ended[0]["job"] != "good" ||
 		ended[0]["state"] != "completed" {
-		t.Errorf("at level debug: %v", ended)
+		t.Errorf("log lines about ended attempts at level debug: %v", ended)
 	}
 	q.Must("config", "set", "log_level", "warn")
 	before := len(q.LogLines("request"))
@@ -59,19 +59,19 @@ func TestServiceLog(t *testing.T) {
 		t.Errorf("at level warn, requests are logged")
 	}
 	if died := q.LogLines("a runner died"); len(died) != 1 || died[0]["level"] != "WARN" || pid == 0 {
-		t.Errorf("a dead runner: %v", died)
+		t.Errorf("log lines about a dead runner: %v", died)
 	}
 	if dead := q.LogLines("job is dead"); len(dead) != 2 || dead[1]["reason"] != "lost" {
-		t.Errorf("a lost job: %v", dead)
+		t.Errorf("log lines about dead and lost jobs: %v", dead)
 	}
 	q.Must("config", "set", "log_level", "info")
-	q.Must("enqueue", "--id", "last", "sleep 3") // the job is still running when the stop is requested
+	q.Must("enqueue", "--id", "last", "sleep 3") // the job still runs when the test requests the stop
 	q.WaitUntil("the job runs", 20*time.Second, func() bool { return q.Show("last").State == "processing" })
 	q.Stop()
 	if waitLines := q.LogLines("waiting for running jobs; after the stop_timeout, they are stopped and " +
 		"returned to the queue"); len(waitLines) != 1 || waitLines[0]["running"] != 1.0 ||
 		waitLines[0]["stop_timeout"] != "30s" {
-		t.Errorf("a stop: %v", waitLines)
+		t.Errorf("log lines about waiting for running jobs: %v", waitLines)
 	}
 	files, _ := filepath.Glob(q.Path("stderr-*"))
 	for _, f := range files {

@@ -9,7 +9,8 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// A batch reports which jobs were not enqueued, because another job has the same unique key.
+// When a batch is enqueued, the client reports which jobs were not enqueued because another job has
+// the same unique key.
 func TestBatchReportsUnenqueuedJobs(t *testing.T) {
 	t.Parallel()
 	q := testrig.NewQueue(t, "")
@@ -18,18 +19,18 @@ func TestBatchReportsUnenqueuedJobs(t *testing.T) {
 		`{"command":"true","unique":"k","id":"third"}` + "\n"
 	if r := q.CLIWithInput(lines, "enqueue", "--file", "-"); r.Code != 0 || r.Out != "1\n2\n1" && r.Out != "1\n2\n1\n" ||
 		!strings.Contains(r.Err, "1 of 3 jobs not enqueued (line 3), because another job has the same unique key") {
-		t.Errorf("%+v", r)
+		t.Errorf("enqueue --file: %+v", r)
 	}
 	var got struct{ Found []int }
 	q.Dial().MustCall("enqueue.batch", map[string]any{"commit": true,
 		"jobs": []map[string]any{{"command": "true"}, {"command": "true", "unique": "k"}}}, &got)
 	if len(got.Found) != 1 || got.Found[0] != 1 {
-		t.Errorf("on the wire: %+v", got)
+		t.Errorf("enqueue.batch over the socket: %+v", got)
 	}
 }
 
-// A client that waits for a job learns why the job is waiting, with the same reasons as "why" prints. It also
-// learns that the job was cancelled.
+// A client that waits for a job prints why the job is waiting, with the same reasons as "why". It
+// also prints that the job was cancelled.
 func TestRunSaysWhatItWaitsFor(t *testing.T) {
 	t.Parallel()
 	q := testrig.NewQueue(t, "")
@@ -57,8 +58,8 @@ func TestRunSaysWhatItWaitsFor(t *testing.T) {
 	q.WriteFile("go", "")
 }
 
-// A service that is not registered with the operating system keeps its number of workers and its settings
-// file when it restarts.
+// If a service is not registered with the operating system, "service restart" keeps its number of
+// workers and its settings file.
 func TestRestartKeepsWorkersAndSettingsFile(t *testing.T) {
 	t.Parallel()
 	q := testrig.NewQueue(t, "")
@@ -67,14 +68,14 @@ func TestRestartKeepsWorkersAndSettingsFile(t *testing.T) {
 	q.Must("service", "restart")
 	t.Cleanup(func() { q.CLI("service", "stop"); q.Cmd = nil })
 	if n := q.Must("config", "get", "workers"); n != "3" {
-		t.Errorf("workers: %s", n)
+		t.Errorf("workers after the restart: %s", n)
 	}
 	if text := q.Must("gate", "list"); !strings.Contains(text, "gpu") {
-		t.Errorf("resources: %s", text)
+		t.Errorf("resources after the restart: %s", text)
 	}
 }
 
-// A job of a private run may depend on jobs that precede it in the file.
+// In a private run, a job may depend on jobs that precede it in the file.
 func TestPrivateDependencies(t *testing.T) {
 	t.Parallel()
 	q := testrig.NewQueue(t, "")
@@ -83,16 +84,16 @@ func TestPrivateDependencies(t *testing.T) {
 	}
 	a, b := `{"id":"A","command":"echo of-a"}`, `{"id":"B","command":"echo of-b","depends_on":["A:ended"]}`
 	if r := list(b, a); r.Code != 125 || !strings.Contains(r.Err, "no line above this one has the job id") {
-		t.Errorf("in the wrong order: %+v", r)
+		t.Errorf("a private run in which a job depends on a later one: %+v", r)
 	}
 	if r := q.CLIWithInput(a+"\n"+b+"\n", "run", "--private", "--dir", q.Path("p2"), "--file", "-"); r.Code != 0 ||
 		r.Out != "of-a\nof-b" && r.Out != "of-a\nof-b\n" {
-		t.Errorf("%+v", r)
+		t.Errorf("a private run in which a job depends on an earlier one: %+v", r)
 	}
 }
 
-// If the defaults of a queue contain an invalid value, they are refused. If a field of a job is edited to
-// null, it gets the default of the queue of the job.
+// A queue refuses defaults with an invalid value. A field that is edited to null gets the default
+// of the job's queue.
 func TestDefaultsOfAQueue(t *testing.T) {
 	t.Parallel()
 	q := testrig.NewQueue(t, "")
@@ -104,19 +105,19 @@ func TestDefaultsOfAQueue(t *testing.T) {
 	}
 	if text := q.Must("queue", "set", "a", "--default", "ok_codes=0,3", "--default", "priority=8", "--default",
 		"labels=a=x y:z"); !strings.Contains(text, "labels=a=x y:z ok_codes=0,3 priority=8") {
-		t.Errorf("%s", text)
+		t.Errorf("queue set --default printed %s", text)
 	}
 	q.Must("enqueue", "--id", "j", "-Q", "a", "--priority", "1", "true")
 	q.Must("edit", "j", `{"priority":null}`)
 	if text := q.Must("show", "j"); !strings.Contains(text, "Priority:   8") {
-		t.Errorf("%s", text)
+		t.Errorf("show of a job with a default of its queue: %s", text)
 	}
 	if text := q.Must("simulate", "--json", "--next", "5"); !strings.HasPrefix(text, "[") {
 		t.Errorf("simulate --json: %.80s", text)
 	}
 }
 
-// If an attempt ended with its runner, logs says that its output is lost.
+// If an attempt ended because its runner died, logs reports that the output is lost.
 func TestLostOutputIsReported(t *testing.T) {
 	t.Parallel()
 	q := testrig.NewQueue(t, "")
@@ -127,6 +128,6 @@ func TestLostOutputIsReported(t *testing.T) {
 	q.WaitUntil("the job is held", 20*time.Second, func() bool { return q.Show("job").State == "held" })
 	if r := q.CLI("logs", "job"); r.Code != 0 ||
 		!strings.Contains(r.Err, "the output of attempt 1 of job job is lost, because the runner died during the attempt") {
-		t.Errorf("%+v", r)
+		t.Errorf("logs of an attempt whose runner died: %+v", r)
 	}
 }

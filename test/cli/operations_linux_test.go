@@ -13,7 +13,8 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// "worker start" in the foreground adds workers until Ctrl-C. Then it lets their jobs end.
+// In the foreground, "worker start" adds workers until Ctrl-C. Then it waits for their jobs and
+// removes the workers.
 func TestForegroundWorkers(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
 	w := q.Dial()
@@ -33,7 +34,7 @@ func TestForegroundWorkers(t *testing.T) {
 	cmd.Process.Signal(syscall.SIGINT)
 	text, _ := io.ReadAll(out)
 	if err := cmd.Wait(); err != nil || string(text) != "1 worker\n" {
-		t.Errorf("after Ctrl-C: %v, %q", err, text)
+		t.Errorf("worker start ended after Ctrl-C with %v and printed %q", err, text)
 	}
 	if got := workers().Workers.Total; got != 1 {
 		t.Errorf("%d workers are left, want 1", got)
@@ -45,7 +46,7 @@ func TestForegroundWorkers(t *testing.T) {
 	w.WaitUntil("two workers", 20*time.Second, func() bool { return workers().Workers.Total == 2 })
 	q.Stop()
 	if err := cmd.Wait(); err == nil {
-		t.Error("the command succeeds though the service has ended")
+		t.Error("worker start succeeds although the service has ended")
 	}
 }
 
@@ -66,7 +67,7 @@ func TestSecondCtrlCEndsRunWithoutAReader(t *testing.T) {
 	}
 	timer := time.AfterFunc(20*time.Second, func() { cmd.Process.Kill() })
 	defer timer.Stop()
-	// The job keeps printing, and the test reads no further.
+	// The job keeps printing, but the test reads only the first bytes.
 	if _, err := io.ReadFull(out, make([]byte, 1000)); err != nil {
 		t.Fatal(err)
 	}
@@ -89,23 +90,23 @@ func TestSecondCtrlCEndsRunWithoutAReader(t *testing.T) {
 		t.Errorf("the client ended with %v and printed %q", err, remaining)
 	}
 	if j := q.Show("loud"); j.State != "cancelled" {
-		t.Errorf("the job is %s", j.State)
+		t.Errorf("the job is %s, want cancelled", j.State)
 	}
 }
 
-// run prints all output of a job immediately, even far more than is stored for other jobs. If the output is
-// too large even for that, run says so.
+// The command run prints all output of a job immediately, even if it is larger than the stored
+// output of other jobs may be. If the output exceeds the limit of run, the command says so.
 func TestRunShowsAllOfALargeOutput(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
 	const lines = 1_000_000
 	r := q.CLI("run", "--", "seq", fmt.Sprint(lines))
 	if want := 6_888_896; r.Code != 0 || len(r.Out) != want || r.Err != "" {
-		t.Errorf("exit %d, %d bytes of %d; stderr %q", r.Code, len(r.Out), want, r.Err)
+		t.Errorf("run of a job with a large output: exit code %d, %d bytes of %d; stderr %q", r.Code, len(r.Out), want, r.Err)
 	}
 	r = q.CLI("run", "--output-limit", "1M", "--", "sh", "-c", "seq 2000000")
 	if kept := strings.Contains(
 		r.Err, "were not kept]: the output exceeded --output-limit, or could not be stored"); r.Code != 0 ||
 		len(r.Out) < 14_888_896 != kept {
-		t.Errorf("exit %d, %d bytes; stderr %q", r.Code, len(r.Out), r.Err)
+		t.Errorf("run of a job with a too large output: exit code %d, %d bytes; stderr %q", r.Code, len(r.Out), r.Err)
 	}
 }

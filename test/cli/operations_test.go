@@ -15,8 +15,8 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// Event numbers have no gap, also across restarts and kills, and events can be read again from any
-// number. A follower gets each event once, even across its reconnections.
+// The numbers of events have no gaps, also across restarts and kills. Clients can read events again
+// from any number. A follower gets each event once, even if it reconnects.
 func TestEventsAreDurableAndGapless(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "2")
 	follow := func(since int64) (next func() testrig.Event, stop func()) {
@@ -80,7 +80,7 @@ func TestEventsAreDurableAndGapless(t *testing.T) {
 		}
 	}
 	if got := q.Events("--since", fmt.Sprint(last-2)); len(got) < 2 || got[0] != all[last-2] {
-		t.Errorf("since %d: %+v", last-2, got)
+		t.Errorf("events --since %d: %+v", last-2, got)
 	}
 	for _, e := range q.Events("a", "--event", "ended") {
 		if e.ID != "a" || e.Event != "ended" || e.State != "completed" {
@@ -89,30 +89,30 @@ func TestEventsAreDurableAndGapless(t *testing.T) {
 	}
 	var array []testrig.Event
 	if err := json.Unmarshal([]byte(q.Must("events", "--json")), &array); err != nil || len(array) < int(last) {
-		t.Errorf("as one array: %d events, %v", len(array), err)
+		t.Errorf("events --json: %d events, %v", len(array), err)
 	}
 	if r := q.CLI("events", "--event", "endd"); r.Code != 2 || !strings.Contains(r.Err, `"ended"`) {
-		t.Errorf("a wrong kind: %+v", r)
+		t.Errorf("events with an unknown kind: %+v", r)
 	}
 	if r := q.CLI("events", "--since", "-1"); r.Code != 2 || !strings.Contains(r.Err, "since") {
-		t.Errorf("a wrong number: %+v", r)
+		t.Errorf("events with a negative number: %+v", r)
 	}
 }
 
-// During a drain no job starts. This also holds for prefetched jobs and after a restart. Running jobs end,
-// and status reports the drain. After the drain, jobs start again.
+// During a drain no job starts, not even a prefetched one, also after a restart. Running jobs end,
+// and status reports the drain. When the drain is turned off, jobs start again.
 func TestDrain(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
 	w := q.Dial()
 	for range 8 {
-		w.WaitEnded(w.Enqueue(testrig.Fields{"command": "true"})) // run short jobs, so that the service prefetches jobs later
+		w.WaitEnded(w.Enqueue(testrig.Fields{"command": "true"})) // after short jobs, the service prefetches jobs
 	}
 	gate := q.Path("gate")
 	running := w.Enqueue(testrig.Fields{"command": "echo up; while [ ! -e " + gate + " ]; do sleep 0.02; done"})
 	w.WaitRunning(running)
 	ids := w.Batch([]testrig.Fields{{"command": "true"}, {"command": "true"}})
 	if r := q.CLI("status", "--check"); r.Code != 0 || r.Out != "ok\n" {
-		t.Errorf("status before: %+v", r)
+		t.Errorf("status --check before the drain: %+v", r)
 	}
 	q.Must("drain")
 	waiting := q.Command("drain", "--wait", "--json")
@@ -134,13 +134,13 @@ func TestDrain(t *testing.T) {
 	w = q.Dial()
 	if r := q.CLI("status", "--check"); r.Code != 1 || !strings.HasPrefix(r.Out, "degraded: ") ||
 		!strings.Contains(r.Out, "drain --off") {
-		t.Errorf("status of a drain: %+v", r)
+		t.Errorf("status --check during the drain: %+v", r)
 	}
 	if n := w.Counts()["pending"]; n != 2 {
-		t.Errorf("%d wait after the restart, want 2", n)
+		t.Errorf("%d jobs are pending after the restart, want 2", n)
 	}
 	if got := q.Must("config", "list"); strings.Contains(got, "drain") {
-		t.Error("the drain shows among the settings")
+		t.Error("config list contains the drain")
 	}
 	q.Must("drain", "--off")
 	for _, id := range ids {
@@ -151,8 +151,8 @@ func TestDrain(t *testing.T) {
 	}
 }
 
-// While one drain waits until no job runs, a second drain can be requested. If drain --off ends the drain,
-// the waiting request fails.
+// While a drain request waits until no job runs, another client can also request a drain. If "drain
+// --off" ends the drain, the waiting request fails.
 func TestDrainFailsIfItIsEndedWhileItWaits(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
 	w := q.Dial()
@@ -166,18 +166,19 @@ func TestDrainFailsIfItIsEndedWhileItWaits(t *testing.T) {
 	q.Must("drain")
 	select {
 	case got := <-replies:
-		t.Fatalf("got %+v while a job runs", got)
+		t.Fatalf("drain with wait returned %+v while a job was running", got)
 	default:
 	}
 	q.Must("drain", "--off")
 	if got := <-replies; got.Error == nil || got.Error.Data.Code != "wrong_state" {
-		t.Errorf("got %+v, want wrong_state", got)
+		t.Errorf("drain with wait returned %+v, want wrong_state", got)
 	}
 	q.WriteFile("gate", "")
 	w.WaitEnded(running)
 }
 
-// reload applies the settings of the file, and names those that another source overrides.
+// The command reload applies the settings of the file, and names those that another source
+// overrides.
 func TestReloadVerb(t *testing.T) {
 	q := testrig.NewQueue(t, "")
 	file := q.WriteFile("queuectl.toml", "max_retries = 1\npriority = 3\n")
@@ -189,19 +190,19 @@ func TestReloadVerb(t *testing.T) {
 		t.Errorf("reload: %+v", r)
 	}
 	if got := q.Setting("max_retries"); got.Value != "2" {
-		t.Errorf("after reload: %+v", got)
+		t.Errorf("max_retries after the reload: %+v", got)
 	}
 	q.WriteFile("queuectl.toml", "max_retrys = 9\n")
 	if r := q.CLI("reload"); r.Code == 0 || !strings.Contains(r.Err, "max_retrys") {
-		t.Errorf("reload of a wrong file: %+v", r)
+		t.Errorf("reload of an invalid file: %+v", r)
 	}
 	if got := q.Setting("max_retries"); got.Value != "2" {
-		t.Errorf("after a refused reload: %+v", got)
+		t.Errorf("max_retries after the refused reload: %+v", got)
 	}
 }
 
-// logs prints the output of several jobs one after another, or line by line as it arrives. Each
-// line names its job. --since omits older output.
+// The command logs prints the output of several jobs one after another, or, with -f, line by line
+// as it arrives. Each line starts with the job's id. The flag --since omits older output.
 func TestLogsOfSeveralJobs(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "3")
 	w := q.Dial()
@@ -212,7 +213,7 @@ func TestLogsOfSeveralJobs(t *testing.T) {
 	w.WaitEnded("b")
 	w.WaitUntil("the job has printed", 20*time.Second, func() bool { return q.Must("logs", longJob) == "early" })
 	if got, want := q.Must("logs", "b", longJob), "b        | one\nb        | two\nlong-one | early"; got != want {
-		t.Errorf("got %q, want %q", got, want)
+		t.Errorf("logs of two jobs printed %q, want %q", got, want)
 	}
 	since := time.Now().Format(time.RFC3339Nano)
 	follower := q.Command("logs", "-f", longJob, "b")
@@ -230,28 +231,28 @@ func TestLogsOfSeveralJobs(t *testing.T) {
 	}
 	for _, want := range []string{"long-one | early\n", "long-one | late\n", "b        | one\n", "b        | two\n"} {
 		if strings.Count(string(text), want) != 1 {
-			t.Errorf("followed: %q (%v), want %q once", text, err, want)
+			t.Errorf("logs -f printed %q (%v), want %q once", text, err, want)
 		}
 	}
 	if got := q.Must("logs", longJob, "--since", since); got != "late" {
-		t.Errorf("since the gate: %q", got)
+		t.Errorf("logs --since the opening of the gate: %q", got)
 	}
 	if got := q.Must("logs", "b", "--since", "1h"); got != "one\ntwo" {
-		t.Errorf("since an hour: %q", got)
+		t.Errorf("logs --since 1h: %q", got)
 	}
 	if r := q.CLI("logs", "b", "nope", "nor-this"); r.Code != 4 || strings.Count(r.Err, "queuectl: ") != 2 ||
 		!strings.Contains(r.Out, "one") {
-		t.Errorf("with unknown ids: %+v", r)
+		t.Errorf("logs with unknown ids: %+v", r)
 	}
 	var piece struct{ ID, Text string }
 	if err := json.Unmarshal([]byte(strings.Split(q.Must("logs", "b", "--jsonl"), "\n")[0]), &piece); err != nil ||
 		piece.ID != "b" {
-		t.Errorf("a piece as JSON: %+v, %v", piece, err)
+		t.Errorf("logs --jsonl: %+v, %v", piece, err)
 	}
 }
 
-// Ended jobs are removed on request, oldest first, or by a retention setting. Jobs that have not ended are
-// kept, and so are the jobs in the dead-letter queue.
+// Users can remove ended jobs by command, oldest first, and a retention setting removes them
+// automatically. Jobs that have not ended are kept, and so are dead jobs.
 func TestCleanupAndRetention(t *testing.T) {
 	testrig.Long(t)
 	q := testrig.StartQueue(t, "--workers", "2")

@@ -10,8 +10,8 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// The error about an unusable path is one line. It names the flag or setting, what is wrong, and the next
-// step. The refused command creates nothing.
+// The error about an unusable path is one line with the flag or setting, the problem and the next
+// step. The refused command creates no file.
 func TestUnusablePathsAreExplained(t *testing.T) {
 	t.Parallel()
 	q := testrig.NewQueue(t, "")
@@ -75,16 +75,17 @@ func TestUnusablePathsAreExplained(t *testing.T) {
 	}
 	for _, name := range []string{".queuectl", "closed/x", "none"} {
 		if _, err := os.Stat(q.Path(name)); !errors.Is(err, os.ErrNotExist) {
-			t.Errorf("%s was made (%v)", name, err)
+			t.Errorf("the refused command created %s (%v)", name, err)
 		}
 	}
 	if r := testrig.RunCommand(t, commandWith(q, "QUEUECTL_SOCKET="+q.Path("plain"), "status")); r.Code != 2 ||
 		r.Err != "queuectl: QUEUECTL_SOCKET: "+q.Path("plain")+" is not a socket; give the path of the service's socket\n" {
-		t.Errorf("QUEUECTL_SOCKET: %+v", r)
+		t.Errorf("status with a file in QUEUECTL_SOCKET: %+v", r)
 	}
 }
 
-// runInDir runs the program in the queue's directory as a user other than root.
+// runInDir runs the program in the queue's directory. If the test runs as root, it uses another
+// user.
 func runInDir(q *testrig.Queue, line string) testrig.Result {
 	q.Helper()
 	cmd := commandWith(q, "", strings.Fields(line)...)
@@ -94,8 +95,8 @@ func runInDir(q *testrig.Queue, line string) testrig.Result {
 	return testrig.RunCommand(q, cmd)
 }
 
-// commandWith returns the program without --dir. It runs in the queue's directory, with one additional
-// variable.
+// commandWith returns a command that runs the program without --dir, in the queue's directory and
+// with one additional variable.
 func commandWith(q *testrig.Queue, variable string, args ...string) *exec.Cmd {
 	cmd := exec.Command(q.Bin, args...)
 	cmd.Dir = q.Dir

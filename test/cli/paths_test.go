@@ -8,7 +8,7 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// If a backup cannot be written, the error names the directory, not a temporary file.
+// If a backup cannot be written, the error names the target directory, not a temporary file.
 func TestFailedBackupNamesItsDir(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "0")
 	for to, c := range map[string]testrig.Result{

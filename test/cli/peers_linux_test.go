@@ -15,15 +15,15 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// peer is a program that runs a file of commands, four concurrently, and that can be called again after it
-// was killed.
+// peer is a program that runs a file of commands, four at a time. After it was killed, it can be
+// called again to continue.
 type peer struct {
 	name string
 	args []string
 	in   string // file for its stdin, "" for none
 }
 
-// peers returns the tools that people use for this task, with the flags that continue a run.
+// peers returns the compared tools, with the flags that continue an interrupted run.
 func peers(p *testrig.Private) []peer {
 	return []peer{
 		{"xargs -P4", []string{"xargs", "-P4", "-d", "\n", "-n1", "sh", "-c"}, "commands"},
@@ -49,10 +49,10 @@ func (w peer) command(p *testrig.Private) *exec.Cmd {
 	return cmd
 }
 
-// This test compares a private run with xargs and GNU parallel. Each of them is killed halfway with all its
-// processes and then called again. The test measures their time and counts the commands that they lose or
-// repeat. A private run loses no command and repeats only commands that were running. QUEUECTL_PEERS sets the
-// number of commands.
+// This test compares a private run with xargs and GNU parallel. It kills each tool with all its
+// processes halfway and then calls it again. It measures the time and counts the commands that are
+// lost or repeated. A private run loses no command and repeats only commands that were running.
+// QUEUECTL_PEERS sets the number of commands.
 func TestPrivateRunComparedWithPeers(t *testing.T) {
 	t.Parallel()
 	skip.UnlessProgram(t, "parallel", "needs GNU parallel; "+
@@ -77,7 +77,7 @@ func TestPrivateRunComparedWithPeers(t *testing.T) {
 		}
 		elapsed := time.Since(started)
 		if counts, lines := countRuns(p); len(counts) != count || lines != count {
-			t.Fatalf("%s: %d commands had %d effects", w.name, count, lines)
+			t.Fatalf("%s ran %d commands, which wrote %d lines", w.name, count, lines)
 		}
 		for _, name := range []string{"effects", "joblog", ".queuectl"} {
 			os.RemoveAll(filepath.Join(p.Work, name))
@@ -93,13 +93,13 @@ func TestPrivateRunComparedWithPeers(t *testing.T) {
 		syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
 		killAll(p, cmd)
 		if out, err := w.command(p).CombinedOutput(); err != nil {
-			t.Fatalf("%s again: %v\n%s", w.name, err, out)
+			t.Fatalf("%s, called again: %v\n%s", w.name, err, out)
 		}
 		counts, effects := countRuns(p)
 		t.Logf("%-31s %d commands in %v, %.0f/s; killed at half and called again: %d not done, %d done again", w.name, count,
 			elapsed.Round(time.Millisecond), float64(count)/elapsed.Seconds(), count-len(counts), effects-len(counts))
 		if strings.Contains(w.name, "queuectl") && (len(counts) != count || effects-count > 64) {
-			t.Errorf("%s lost %d and did %d again", w.name, count-len(counts), effects-count)
+			t.Errorf("%s lost %d commands and repeated %d", w.name, count-len(counts), effects-count)
 		}
 	}
 }

@@ -14,8 +14,8 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// The first Ctrl-C lets running jobs finish. The second Ctrl-C ends these jobs and returns them to the queue.
-// The same command continues the run.
+// After the first Ctrl-C, a private run lets its running jobs finish. The second Ctrl-C ends these
+// jobs and returns them to the queue. The same command continues the run.
 func TestPrivateInterrupted(t *testing.T) {
 	t.Parallel()
 	p := testrig.NewPrivate(t)
@@ -44,7 +44,7 @@ func TestPrivateInterrupted(t *testing.T) {
 	interrupt()
 	cmd.Process.Signal(syscall.SIGINT)
 	if err := cmd.Wait(); cmd.ProcessState.ExitCode() != 130 {
-		t.Fatalf("two Ctrl-C: %v\n%s", err, errs)
+		t.Fatalf("the run ended after two Ctrl-C with %v\n%s", err, errs)
 	}
 	if _, lines := countRuns(p); lines != 0 {
 		t.Fatal("a job continued after the interrupt")
@@ -58,25 +58,25 @@ func TestPrivateInterrupted(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := cmd.Wait(); cmd.ProcessState.ExitCode() != 130 {
-		t.Fatalf("one Ctrl-C: %v\n%s", err, errs)
+		t.Fatalf("the run ended after one Ctrl-C with %v\n%s", err, errs)
 	}
 	if stderr := errs.String(); !strings.Contains(stderr, "1 of 2 jobs finished, 1 left") ||
 		strings.Contains(stderr, "degraded") {
-		t.Errorf("after one Ctrl-C it says %q", stderr)
+		t.Errorf("after one Ctrl-C the run printed the error text %q", stderr)
 	}
 	if counts, lines := countRuns(p); lines != 1 || counts["1"] != 1 || out.String() != "1\n" {
-		t.Errorf("after one Ctrl-C: %v, and it printed %q", counts, out.String())
+		t.Errorf("after one Ctrl-C the jobs had run %v times, and the run printed %q", counts, out.String())
 	}
 	if r := p.Run(jobs, "--lines", "-", "--workers", "1"); r.Code != 0 {
 		t.Fatalf("the last run: %+v", r)
 	}
 	if counts, lines := countRuns(p); lines != 2 || counts["2"] != 1 {
-		t.Errorf("at the end: %v", counts)
+		t.Errorf("number of times that each job ran: %v", counts)
 	}
 }
 
-// Ctrl-C ends a run that is waiting for its job list. If the stdout of a run is closed, the run ends with an
-// exit code other than 0.
+// Ctrl-C ends a private run that is waiting for its job list. If the stdout of a run is closed, the
+// run ends with an exit code other than 0.
 func TestPrivateRunEndsWithoutInputOrOutput(t *testing.T) {
 	t.Parallel()
 	p := testrig.NewPrivate(t)
@@ -118,19 +118,19 @@ func TestPrivateRunEndsWithoutInputOrOutput(t *testing.T) {
 		t.Fatal(err)
 	}
 	if line, err := bufio.NewReader(out).ReadString('\n'); line != "1\n" {
-		t.Fatalf("it printed %q, %v", line, err)
+		t.Fatalf("the run printed %q, %v", line, err)
 	}
 	out.Close()
 	cmd.Wait()
 	if code := cmd.ProcessState.ExitCode(); code != 130 || !strings.Contains(errs.String(), "the output pipe is closed") {
-		t.Errorf("with a closed output pipe: exit %d, %s", code, errs)
+		t.Errorf("a run with a closed output pipe: exit code %d, %s", code, errs)
 	}
 	if r := p.Run(jobs, "--lines", "-"); r.Code != 0 || !strings.Contains(r.Err, "5 jobs: 5 completed") {
-		t.Errorf("the same again: %+v", r)
+		t.Errorf("the repeated run: %+v", r)
 	}
 }
 
-// A large output that is stored in a separate file can also be read without a service.
+// The logs command can read a large output, which is stored in a separate file, without a service.
 func TestLargeOutputIsReadableOffline(t *testing.T) {
 	t.Parallel()
 	p := testrig.NewPrivate(t)
@@ -140,11 +140,12 @@ func TestLargeOutputIsReadableOffline(t *testing.T) {
 	}
 	id := strings.TrimSpace(p.CLI("--dir", p.Dir, "list", "-q").Out)
 	if got := p.CLI("--dir", p.Dir, "logs", id); got.Code != 0 || got.Out != r.Out {
-		t.Errorf("exit %d, %d bytes, want %d: %s", got.Code, len(got.Out), len(r.Out), got.Err)
+		t.Errorf("logs without a service: exit code %d, %d bytes, want %d: %s", got.Code, len(got.Out), len(r.Out), got.Err)
 	}
 }
 
-// The directory of a private run is not read if another user owns it, because its content may be an attack.
+// Commands do not read the directory of a private run if another user owns it, because its content
+// may be an attack.
 func TestOtherUsersDirIsNotRead(t *testing.T) {
 	skip.UnlessRoot(t, "needs root, because it changes the owner of a directory; .ci/run runs it as root")
 	p := testrig.NewPrivate(t)
@@ -162,7 +163,7 @@ func TestOtherUsersDirIsNotRead(t *testing.T) {
 	}
 }
 
-// In a deleted current directory, a private run fails and says what to do.
+// In a deleted current directory, a private run fails and says how to proceed.
 func TestPrivateRunInADeletedDir(t *testing.T) {
 	t.Parallel()
 	p := testrig.NewPrivate(t)
@@ -172,10 +173,12 @@ func TestPrivateRunInADeletedDir(t *testing.T) {
 	output, err := cmd.CombinedOutput()
 	if cmd.ProcessState.ExitCode() != 125 || !strings.Contains(string(output), "the current directory no longer exists") ||
 		!strings.Contains(string(output), "--dir") {
-		t.Errorf("%v: %s", err, output)
+		t.Errorf("a private run in a deleted directory: %v: %s", err, output)
 	}
 }
 
+// If the arguments of a private run have changed, the error contains the old and the new command, quoted for a
+// shell.
 func TestPrivateRunQuotesChangedArguments(t *testing.T) {
 	t.Parallel()
 	p := testrig.NewPrivate(t)
@@ -184,6 +187,6 @@ func TestPrivateRunQuotesChangedArguments(t *testing.T) {
 	}
 	r := p.Run("", "--", "echo", "{}", ":::", "c  d")
 	if r.Code != 125 || !strings.Contains(r.Err, `"echo 'a b'"`) || !strings.Contains(r.Err, `"echo 'c  d'"`) {
-		t.Errorf("got %+v, want 125 and both commands", r)
+		t.Errorf("a run with changed arguments: %+v, want 125 and both commands", r)
 	}
 }

@@ -23,8 +23,8 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// killAll kills all processes of a run with SIGKILL. It finds them by the directory of the run, which their
-// arguments or environment contain.
+// killAll kills all processes of a private run with SIGKILL. It recognises them by the directory of
+// the run, which is in their arguments or environment.
 func killAll(p *testrig.Private, cmd *exec.Cmd) {
 	cmd.Process.Kill()
 	cmd.Wait()
@@ -63,13 +63,13 @@ func TestPrivateRunUsesItsOwnStore(t *testing.T) {
 	cmd := p.Command("echo hi\n", "--lines", "-")
 	cmd.Env = append(cmd.Env, "QUEUECTL_STORE=postgres:///none?host="+p.Work)
 	if r := testrig.RunCommand(p, cmd); r.Code != 0 || !strings.Contains(r.Out, "hi\n") {
-		t.Errorf("%+v", r)
+		t.Errorf("a private run with QUEUECTL_STORE set: %+v", r)
 	}
 }
 
-// A run of many jobs is killed ten times with all its processes and continued with the same command. Each job
-// runs, and no job runs again after an event has reported its completion. If a line of the list was changed,
-// the next call fails with the number of the line and starts nothing.
+// The test kills a private run of many jobs ten times with all its processes, and continues the run with the
+// same command. Each job runs. No job runs again after an event has reported its completion. If a line of the
+// list was changed, the next call fails with the number of the line and starts no job.
 func TestPrivateRunIsResumed(t *testing.T) {
 	testrig.Long(t)
 	t.Parallel()
@@ -113,7 +113,7 @@ func TestPrivateRunIsResumed(t *testing.T) {
 	_, before := countRuns(p)
 	if r := p.Run("", "--workers", "4", "--file", "changed"); r.Code != 125 ||
 		!strings.Contains(r.Err, `the command of line 17 was "echo 17 >>effects", now it is "echo 17x >>effects"`) {
-		t.Errorf("a changed line: %+v", r)
+		t.Errorf("a run with a changed line in its list: %+v", r)
 	}
 	if _, after := countRuns(p); after != before {
 		t.Errorf("a refused run ran %d jobs", after-before)
@@ -136,8 +136,8 @@ func TestPrivateRunIsResumed(t *testing.T) {
 		len(runsWhenReported))
 }
 
-// followCompleted follows the events of a run that has just started. The returned function ids waits for the
-// end of the run. It returns the jobs that events have reported as completed.
+// followCompleted follows the events of a run that has just started. The returned function waits
+// for the end of the run and returns the jobs that events have reported as completed.
 func followCompleted(p *testrig.Private) (ids func() []string) {
 	var mu sync.Mutex
 	var list []string
@@ -175,8 +175,8 @@ func followCompleted(p *testrig.Private) (ids func() []string) {
 	}
 }
 
-// If a run is continued with other flags, the error names each changed flag as the user wrote it. If a job of
-// the list has changed, the error names its line.
+// If a private run is continued with other flags, the error names each changed flag as the user
+// wrote it. If a job of the list has changed, the error names the line of the job.
 func TestChangedPrivateFlagsAreNamed(t *testing.T) {
 	testrig.Long(t)
 	t.Parallel()
@@ -211,9 +211,9 @@ func TestChangedPrivateFlagsAreNamed(t *testing.T) {
 	}
 }
 
-// If no service runs in the directory of a private run, commands that only read use the files there and
-// change none of them. This holds after a run that ended, and after a run whose processes were all killed.
-// While a service runs there, the service answers. Commands that would change the queue are refused.
+// If no service runs in the directory of a private run, commands that only read use its files and
+// change none of them, even if the run's processes were all killed. While a service runs there, they
+// ask the service. Without a service, commands that would change the queue are refused.
 func TestPrivateDirIsReadableOffline(t *testing.T) {
 	testrig.Long(t)
 	t.Parallel()
@@ -254,8 +254,8 @@ func TestPrivateDirIsReadableOffline(t *testing.T) {
 	}
 }
 
-// checkReadOnly runs commands that only read the directory of a private run whose first job has printed
-// "said". It checks that they change no file.
+// checkReadOnly runs commands that only read on the directory of a private run, whose first job has
+// printed "said". It checks that the commands change no file.
 func checkReadOnly(p *testrig.Private, when string, states ...string) {
 	p.Helper()
 	before := contents(p)
@@ -279,12 +279,12 @@ func checkReadOnly(p *testrig.Private, when string, states ...string) {
 		}
 	}
 	if out := run("logs", jobs[len(jobs)-1].ID); strings.TrimSpace(out) != "said" {
-		p.Errorf("%s: it printed %q", when, out)
+		p.Errorf("%s: logs printed %q, want said", when, out)
 	}
 	for args, want := range map[string]string{"status": "completed  1", "list": "echo said", "dlq list": "exit code 3",
 		"events": "ended", "list --failed": "exit 3"} {
 		if out := run(strings.Fields(args)...); !strings.Contains(out, want) {
-			p.Errorf("%s: %s says %q, want %q", when, args, out, want)
+			p.Errorf("%s: %s printed %q, want %q", when, args, out, want)
 		}
 	}
 	code, health, next := 0, "ok", ""
@@ -323,8 +323,8 @@ func contents(p *testrig.Private) map[string]string {
 	return found
 }
 
-// run --private accepts all formats of job lists. It prints the whole output of the jobs, each stream
-// separately.
+// The command run --private accepts all formats of job lists. It prints the whole output of the
+// jobs, stdout and stderr separately.
 func TestPrivateForms(t *testing.T) {
 	testrig.Long(t)
 	t.Parallel()
@@ -348,13 +348,13 @@ func TestPrivateForms(t *testing.T) {
 			t.Errorf("%s: exit %d, %q, want %q\n%s", c.name, r.Code, r.Out, c.out, r.Err)
 		}
 		if c.name == "lines" && !strings.Contains(r.Err, "b\n") {
-			t.Errorf("standard error was %q", r.Err)
+			t.Errorf("stderr of a run of lines: %q", r.Err)
 		}
 	}
 }
 
-// If a job is dead, the exit code is 1 and the job is named with its error. The next call runs the dead job
-// again only with --retry-dead, and added lines only with --add-new. Completed jobs do not run again.
+// If a job is dead, a private run exits with 1 and prints the job and its error. The next call runs a dead
+// job again only with --retry-dead, and added lines only with --add-new. Completed jobs do not run again.
 func TestPrivateRunNamesDeadJobs(t *testing.T) {
 	testrig.Long(t)
 	t.Parallel()
@@ -364,7 +364,7 @@ func TestPrivateRunNamesDeadJobs(t *testing.T) {
 	r := p.Run(jobs, args...)
 	if r.Code != 1 || !strings.Contains(r.Err, "2 jobs: 1 completed, 1 dead") ||
 		!strings.Contains(r.Err, "is dead: exit code 3 (test -e ready") {
-		t.Errorf("a dead job: %+v", r)
+		t.Errorf("a run with a dead job: %+v", r)
 	}
 	if r = p.Run(jobs, args...); r.Code != 1 {
 		t.Errorf("the repeated run: %+v", r)
@@ -374,14 +374,14 @@ func TestPrivateRunNamesDeadJobs(t *testing.T) {
 	}
 	if r = p.Run(jobs+"\n\necho more\n\necho most\n", append(args, "--retry-dead")...); r.Code != 125 ||
 		!strings.Contains(r.Err, "the list has 2 jobs more than before, from line 5 on; run these too with --add-new") {
-		t.Errorf("a list that has grown: %+v", r)
+		t.Errorf("a run whose list has grown: %+v", r)
 	}
 	r = p.Run(jobs+"echo more\n", append(args, "--retry-dead", "--add-new", "--json")...)
 	var sum struct {
 		Jobs map[string]int
 	}
 	if err := json.Unmarshal([]byte(r.Out), &sum); err != nil || r.Code != 0 || sum.Jobs["completed"] != 3 {
-		t.Errorf("with --retry-dead and a line more: %+v, %v", r, err)
+		t.Errorf("a run with --retry-dead and an added line: %+v, %v", r, err)
 	}
 	if _, lines := countRuns(p); lines != 1 {
 		t.Errorf("the job that was completed ran %d times", lines)
@@ -420,7 +420,7 @@ func TestPrivateRunNamesDeadJobs(t *testing.T) {
 	}
 }
 
-// Running a list without jobs succeeds and creates no directory, in every format of lists.
+// A private run of an empty list succeeds and creates no directory, in every format of lists.
 func TestEmptyPrivateRunCreatesNoDir(t *testing.T) {
 	t.Parallel()
 	p := testrig.NewPrivate(t)
@@ -437,12 +437,12 @@ func TestEmptyPrivateRunCreatesNoDir(t *testing.T) {
 			r := p.Run(content, append([]string{"--dir", "new"}, args...)...)
 			_, err := os.Stat(filepath.Join(p.Work, "new"))
 			if r.Code != 0 || !strings.Contains(r.Err, "contains no jobs") || err == nil {
-				t.Errorf("%q from %s: %+v, want exit code 0, a sentence and no directory", args, name, r)
+				t.Errorf("%q from %s: %+v, want exit code 0, a message and no directory", args, name, r)
 			}
 		}
 	}
 	if r := p.Run("\n\necho said\n", "--dir", "new", "--lines", "-"); r.Code != 0 || strings.TrimSpace(r.Out) != "said" {
-		t.Errorf("after blank lines: %+v", r)
+		t.Errorf("a list with a command after blank lines: %+v", r)
 	}
 	if r := p.Run("", "--dir", "new", "--lines", "-"); r.Code != 125 ||
 		!strings.Contains(r.Err, `line 3 with the command "echo said" is missing`) {
@@ -450,7 +450,7 @@ func TestEmptyPrivateRunCreatesNoDir(t *testing.T) {
 	}
 }
 
-// If queuectl itself fails, the exit code is 125, which differs from the codes for failed jobs.
+// If queuectl itself fails in a private run, it exits with 125, unlike for failed jobs.
 func TestPrivateRunWithADamagedDatabase(t *testing.T) {
 	t.Parallel()
 	p := testrig.NewPrivate(t)
@@ -462,12 +462,12 @@ func TestPrivateRunWithADamagedDatabase(t *testing.T) {
 		t.Fatal(err)
 	}
 	if r := p.Run("true\n", "--lines", "-"); r.Code != 125 || !strings.Contains(r.Err, "queuectl.db") {
-		t.Errorf("got %+v, want 125 and the database", r)
+		t.Errorf("a run with a damaged database: %+v, want 125 and the database's name", r)
 	}
 }
 
-// If no job runs for a second, a private run reports once what it is waiting for. The command run does the
-// same.
+// If no job runs for a second, a private run reports once what the jobs are waiting for, as the
+// command run does.
 func TestPrivateRunSaysWhyNothingRuns(t *testing.T) {
 	testrig.Long(t)
 	t.Parallel()
@@ -475,18 +475,18 @@ func TestPrivateRunSaysWhyNothingRuns(t *testing.T) {
 	r := p.Run("true\n", "--lines", "-", "--delay", "4s")
 	if r.Code != 0 || !strings.HasPrefix(r.Err, "queuectl: job 1-") ||
 		strings.Count(r.Err, "is waiting: not due yet (until ") != 1 {
-		t.Errorf("got %+v", r)
+		t.Errorf("a private run of a delayed job: %+v", r)
 	}
 }
 
-// --joblog - writes the log to stdout, with unescaped commands.
+// With "--joblog -", a private run writes the job log to stdout, with unescaped commands.
 func TestJobLogOnStandardOutput(t *testing.T) {
 	p := testrig.NewPrivate(t)
 	r := p.Run("printf 'a  b\\tc' >&2\n", "--lines", "-", "--joblog", "-")
 	lines := strings.Split(r.Out, "\n")
 	if r.Code != 0 || len(lines) != 3 || !strings.HasPrefix(lines[0], "Seq\tHost\tStarttime") ||
 		!strings.HasSuffix(lines[1], "\t0\t0\tprintf 'a  b\\tc' >&2") {
-		t.Errorf("got %+v", r)
+		t.Errorf("a run with --joblog -: %+v", r)
 	}
 	if _, err := os.Stat(filepath.Join(p.Work, "-")); err == nil {
 		t.Error("a file named - was created")
@@ -500,11 +500,11 @@ func TestEveryLineOfLinesIsACommand(t *testing.T) {
 		"--max-retries", "0", "--workers", "1")
 	if r.Code != 1 || !strings.HasPrefix(r.Out, "first\nsecond\n") || strings.Contains(r.Out, "\njson\n") ||
 		!strings.Contains(r.Err, "4 jobs: 2 completed, 2 dead") {
-		t.Errorf("got %+v", r)
+		t.Errorf("a run of lines, one of which looks like JSON: %+v", r)
 	}
 }
 
-// The column Receive of the job log counts only stdout, as in GNU parallel 20221122.
+// The column Receive of the job log counts only the bytes of stdout, as in GNU parallel 20221122.
 func TestJobLogCountsStandardOutput(t *testing.T) {
 	t.Parallel()
 	p := testrig.NewPrivate(t)
@@ -513,11 +513,11 @@ func TestJobLogCountsStandardOutput(t *testing.T) {
 	raw, err := os.ReadFile(filepath.Join(p.Work, "log"))
 	lines := strings.Split(string(raw), "\n")
 	if r.Code != 0 || err != nil || len(lines) != 5 {
-		t.Fatalf("got %+v and the log %q, %v", r.Code, raw, err)
+		t.Fatalf("a run with a job log: exit code %d, log %q, %v", r.Code, raw, err)
 	}
 	for i, want := range []string{"Receive", "4", "0", "200004"} {
 		if got := strings.Split(lines[i], "\t"); len(got) != 9 || got[5] != want {
-			t.Errorf("%q: want %s received", lines[i], want)
+			t.Errorf("line %q of the job log: want %s in the column Receive", lines[i], want)
 		}
 	}
 }

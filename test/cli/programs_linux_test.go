@@ -9,8 +9,9 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// The client starts quickly: few packages have an initializer, and none of the service's packages is among
-// them. When this was measured, all initializers together took 0.4 ms of CPU time, mostly in the Go runtime.
+// The client starts quickly: few of its packages have an initializer, and none of the service's
+// packages is part of the client. When this was measured, all initializers together took 0.4 ms of
+// CPU time, mostly in the Go runtime.
 func TestClientHasLittleToInitialize(t *testing.T) {
 	const maxInits, early = 46, 8
 	out, code := runProgram(t, []string{"GODEBUG=inittrace=1"}, testrig.Binary(t, ""), "version")
@@ -19,12 +20,12 @@ func TestClientHasLittleToInitialize(t *testing.T) {
 		t.Fatalf("exit code %d\n%s", code, out)
 	}
 	if len(inits) > maxInits {
-		t.Errorf("%d packages have something to initialize, want at most %d\n%s", len(inits), maxInits, out)
+		t.Errorf("%d packages have an initializer, want at most %d\n%s", len(inits), maxInits, out)
 	}
 	grows := slices.IndexFunc(inits,
 		func(name []string) bool { return strings.HasSuffix(name[1], "/internal/tune/stack") })
 	if grows < 0 || grows > early {
-		t.Errorf("the stack grows at place %d, want it within the first %d", grows, early)
+		t.Errorf("the package that grows the stack is initialized as number %d, want at most %d", grows, early)
 	}
 	for _, name := range inits {
 		if regexp.MustCompile(

@@ -21,8 +21,8 @@ func runProgram(t *testing.T, env []string, program string, args ...string) (out
 	return r.Out + r.Err, r.Code
 }
 
-// queuectl finds queuectld in its own directory or where packages install it, never through PATH. Each of the
-// two programs names the other if it is missing.
+// The program queuectl finds queuectld in its own directory or where packages install it, never
+// through PATH. If one of the two programs is missing, the error of the other names it.
 func TestProgramsFindEachOther(t *testing.T) {
 	t.Parallel()
 	copyInto := func(parts ...string) string {
@@ -67,7 +67,7 @@ func TestProgramsFindEachOther(t *testing.T) {
 	for _, name := range testrig.Programs {
 		if out, code := runProgram(t, nil, filepath.Join(duplicateDir, name), "--dir", "q", "serve"); code != 1 ||
 			!strings.Contains(out, "is queuectl, not queuectld") {
-			t.Errorf("%s where both are queuectl: exit code %d\n%s", name, code, out)
+			t.Errorf("%s in a directory where both programs are queuectl: exit code %d\n%s", name, code, out)
 		}
 	}
 
@@ -90,7 +90,7 @@ func TestProgramsFindEachOther(t *testing.T) {
 	q.Bin = filepath.Join(prefix, "bin", testrig.Programs[0])
 	q.Start("--workers", "1")
 	if got := q.Must("run", "--", testrig.ToolPath("echo"), "one"); strings.TrimSpace(got) != "one" {
-		t.Errorf("a job says %q", got)
+		t.Errorf("a job printed %q", got)
 	}
 }
 
@@ -101,12 +101,12 @@ func TestProgramsListTheSameCommands(t *testing.T) {
 	daemon := filepath.Join(filepath.Dir(client), testrig.Programs[1])
 	help, _ := runProgram(t, nil, client, "--help")
 	if got, _ := runProgram(t, nil, daemon, "--help"); got != help {
-		t.Errorf("queuectld: %s\nqueuectl: %s", got, help)
+		t.Errorf("help of queuectld: %s\nhelp of queuectl: %s", got, help)
 	}
 }
 
-// doctor reports a queuectl whose version differs from queuectld's, which happens after an incomplete
-// upgrade.
+// After an incomplete upgrade, queuectl and queuectld have different versions, and doctor reports
+// that.
 func TestDoctorFindsHalfAnUpgrade(t *testing.T) {
 	t.Parallel()
 	q := testrig.NewQueue(t, "")
@@ -115,6 +115,6 @@ func TestDoctorFindsHalfAnUpgrade(t *testing.T) {
 	daemon := filepath.Join(filepath.Dir(q.Bin), testrig.Programs[1])
 	out, code := runProgram(t, []string{"QUEUECTL_CLIENT_VERSION=0.0.1"}, daemon, "--dir", q.Dir, "doctor")
 	if code != 1 || !strings.Contains(out, "queuectl has version 0.0.1, but queuectld ") {
-		t.Errorf("exit code %d\n%s", code, out)
+		t.Errorf("doctor with different versions: exit code %d\n%s", code, out)
 	}
 }

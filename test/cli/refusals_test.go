@@ -10,8 +10,8 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// The error about a refused edit of one job names the flag that the user typed. In JSON output, the field is
-// separate from the message.
+// The error about a refused edit of one job names the flag that the user typed. In JSON output, a
+// separate member contains the field.
 func TestRefusedEditNamesTheFlag(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "0")
 	q.Must("enqueue", "--id", "a", "--unique", "k", "true")
@@ -35,18 +35,19 @@ func TestRefusedEditNamesTheFlag(t *testing.T) {
 	}
 	r := q.CLI("edit", "b", "--unique", "k", "--json")
 	if err := json.Unmarshal([]byte(r.Out), &got); err != nil || len(got.Refused) != 1 {
-		t.Fatalf("%+v: %v", r, err)
+		t.Fatalf("edit --json of job b: %+v: %v", r, err)
 	}
 	if f := got.Refused[0]; f.ID != "b" || f.Code != "exists" || f.Field != "unique" || f.Message != conflictText {
-		t.Errorf("got %+v", f)
+		t.Errorf("the refused job in the output of edit --json: %+v", f)
 	}
 	if r := q.CLI("edit", "b", "--on", "nope"); r.Code != 2 || !strings.HasPrefix(r.Err, "queuectl: --on: ") {
 		t.Errorf("edit --on nope: %+v", r)
 	}
 }
 
-// The error about an invalid flag value names the flag that was typed. It says what is wrong and what to do,
-// and does not quote errors of Go's libraries. A number that is too large is reported as too large.
+// The error about an invalid flag value names the flag as the user typed it, the problem and the
+// next step. It does not quote errors of Go's libraries. A number that is too large is reported as
+// too large.
 func TestRefusalsNameTheFlag(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "0")
 	q.Must("enqueue", "--id", "a", "true")
@@ -95,7 +96,7 @@ func TestRefusalsNameTheFlag(t *testing.T) {
 			`"batch", with: queuectl list --columns id,labels`, 2},
 		{"enqueue --after-batch " + strings.Repeat("x", 300) + " -- true",
 			"--after-batch: too long (300 bytes); the maximum is 256 bytes", 2},
-		// Each error names the label once.
+		// Each error contains the name of the label once.
 		{"enqueue --label a=" + strings.Repeat("x", 300) + " -- true",
 			"--label: the value of \"a\" is too long (300 bytes); the maximum is 256 bytes\n", 2},
 		{"enqueue --label a=" + strings.Repeat("x", 256) + " -- true",

@@ -9,8 +9,8 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// The overview shows the last line of output of each running job, even if the job shows its progress with
-// carriage returns. It shows the next jobs in the order in which they will start.
+// The overview shows the last line of output of each running job, even if the job prints its
+// progress with carriage returns. It shows the waiting jobs in the order in which they will start.
 func TestScreenOfARunningQueue(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
 	w := q.Dial()
@@ -25,7 +25,8 @@ func TestScreenOfARunningQueue(t *testing.T) {
 		w.MustCall("screen", testrig.Fields{"rows": 5}, &s)
 		return len(s.Running) == 1 && s.Running[0] == job{id, "50 %"}
 	})
-	// Enqueue these jobs only now that the worker is busy; otherwise they could start before the first job.
+	// Enqueue these jobs after the worker has become busy. Otherwise they could start before the
+	// first job.
 	low := w.Enqueue(testrig.Fields{"command": "true", "priority": 1})
 	high := w.Enqueue(testrig.Fields{"command": "true", "priority": 9})
 	w.MustCall("screen", testrig.Fields{"rows": 5}, &s)
@@ -36,11 +37,11 @@ func TestScreenOfARunningQueue(t *testing.T) {
 	w.WaitEnded(low)
 	w.MustCall("screen", testrig.Fields{}, &s)
 	if len(s.Running) != 0 || len(s.Ready) != 0 || len(s.Done) != 3 {
-		t.Errorf("after the end: %+v", s)
+		t.Errorf("the overview after all jobs have ended: %+v", s)
 	}
 	for _, rows := range []int{-1, 101} {
 		if a := w.Call("screen", testrig.Fields{"rows": rows}); a.Error == nil || a.Error.Data.Code != "invalid" {
-			t.Errorf("%d rows: %+v", rows, a.Error)
+			t.Errorf("screen with %d rows: %+v", rows, a.Error)
 		}
 	}
 }

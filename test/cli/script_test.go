@@ -21,20 +21,20 @@ import (
 //go:embed script/*.txtar
 var scripts embed.FS
 
-// For each line that a user types, the program prints exactly the output in the script: every byte on both
-// streams, and the exit code. The scripts are in the directory script. Each script starts with an empty home
-// and its own service, and must leave no process behind.
+// For each line that a user types, the program prints exactly the output in the script: every byte
+// on both streams, and the exit code. The scripts are in the directory script. Each script starts
+// with an empty home directory and its own service, and must leave no process behind.
 func TestScripts(t *testing.T) {
 	bin := testrig.Binary(t, "")
 	dir := "script"
-	if !*testrig.Update { // the tests may run without their source directory, so they use the embedded scripts
+	if !*testrig.Update { // without -update, use the embedded scripts, because the source directory may be missing
 		dir = t.TempDir()
 		if err := os.CopyFS(dir, scripts); err != nil {
 			t.Fatal(err)
 		}
 		dir = filepath.Join(dir, "script")
 	}
-	root, err := os.MkdirTemp("", "qs") // the name is short, because the length of a socket's path is limited
+	root, err := os.MkdirTemp("", "qs") // a short name, because the length of a socket's path is limited
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -55,14 +55,16 @@ func TestScripts(t *testing.T) {
 	})
 }
 
-// session runs the lines of a file that begin with "$ ", and prints the file with their current output. With
-// -columns N, the lines run on a terminal with N columns, and no line of a table may be wider.
+// session runs the lines of a file that begin with "$ ". It prints the file with the output that
+// these lines have now. With -columns N, the lines run on a terminal with N columns, and no line of
+// a table may be wider.
 //
 //	$ queuectl show 2
 //	! queuectl: there is no job "2"
 //	[exit 4]
 //
-// Lines of stderr start with "! ". ESC is shown as ␛ and CR as ␍. Lines that begin with "# " are comments.
+// Lines of stderr start with "! ". ESC is printed as ␛ and CR as ␍. Lines that begin with "# " are
+// comments.
 func session(ts *testscript.TestScript, neg bool, args []string) {
 	columns := 0
 	if len(args) == 3 && args[0] == "-columns" {
@@ -110,7 +112,7 @@ func writeExitCode(b *strings.Builder, code int) {
 	}
 }
 
-// isTable matches lines whose whole output is a table.
+// isTable matches the command lines that print only a table.
 var isTable = regexp.MustCompile(`\bqueuectl ((dlq |worker |config )?list)\b[^|]*$`)
 
 // checkWidth checks that no line of text is wider than the terminal.
@@ -124,7 +126,8 @@ func checkWidth(s *testrig.Shell, line, text string, columns int) {
 	}
 }
 
-// normalLines returns text in normal form, with mark before each line.
+// normalLines returns text with times, ids and similar parts replaced, and with mark before each
+// line.
 func normalLines(s *testrig.Shell, mark, text string) string {
 	if text == "" {
 		return ""
@@ -154,7 +157,7 @@ func replacementsFor(s *testrig.Shell) (list []testrig.Replacement) {
 		{regexp.QuoteMeta(s.Work), "$$WORK"},
 		{`\x1b`, "␛"}, {`\r`, "␍"},
 		{`to change that: .*`, "to change that: ADVICE"},          // the advice differs between systems
-		{`\d{4}-\d\d-\d\d \d\d:\d\d:\d\d`, "yyyy-mm-dd hh:mm:ss"}, // as wide as a time, so that columns stay aligned
+		{`\d{4}-\d\d-\d\d \d\d:\d\d:\d\d`, "yyyy-mm-dd hh:mm:ss"}, // as wide as a time, so columns stay aligned
 		{`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z`, "yyyy-mm-ddThh:mm:ss.mmmZ"},
 		{`not due yet \(until (\w{3} \d+ \w{3} (\d{4} )?)?\d\d:\d\d`, "not due yet (until hh:mm"},
 		{`(due|expires) \w{3} \d+ \w{3} (\d{4} )?\d\d:\d\d(:\d\d)? `, "$1 DAY hh:mm "},

@@ -14,8 +14,8 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// On SIGHUP the service reads its settings file again. If the file is invalid, the old settings stay in
-// effect.
+// On SIGHUP the service reads its settings file again. If the file is invalid, the old settings
+// stay in effect.
 func TestReload(t *testing.T) {
 	t.Parallel()
 	q := testrig.NewQueue(t, "")
@@ -39,9 +39,9 @@ func TestReload(t *testing.T) {
 	}
 }
 
-// A service refuses to start if other users can write to its directory or read its database. The error
-// contains the command that fixes it. If another user owns the directory or the database, the error does not
-// advise chown, because that user may have planted these files.
+// A service refuses to start if other users can write to its directory or read its database. The
+// error contains the command that fixes the mode. If another user owns the directory or the
+// database, the error does not advise chown, because that user may have planted the files.
 func TestForeignFilesAreRefused(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "0")
 	q.Stop()
@@ -68,23 +68,25 @@ func TestForeignFilesAreRefused(t *testing.T) {
 		}
 		if r := q.MustRefuseStart("--dir", q.Dir); r.Code == 0 || !strings.Contains(r.Err, advice) ||
 			strings.Contains(r.Err, "chown") {
-			t.Errorf("%+v, want %q and no chown", r, advice)
+			t.Errorf("start with files of another user: %+v, want %q and no chown", r, advice)
 		}
 		restore()
 	}
 	q.Start("--workers", "0")
 }
 
-// unusableSettings lists settings that would keep a service from starting, and a part of each error.
+// unusableSettings lists settings with which a service cannot start, and a part of the error for
+// each.
 var unusableSettings = []struct{ key, value, wantText string }{
 	{"run_as", "submitter", noRunnersError()},
 	{"run_as", "fixed:nosuchuser", noRunnersError()},
 	{"socket_group", "no.such.group", "there is no group"},
 }
 
-// noRunnersError returns a part of the error of a service that cannot run jobs as other users. If the test
-// runs as root, the service would start its own runners of root, but the test machine lacks the accounts for
-// that. If the test runs as another user, root does not start the service.
+// noRunnersError returns a part of the error of a service that cannot run jobs as other users. If
+// the test runs as root, the service would start its own runners of root, for which the test
+// machine lacks the accounts. If the test runs as another user, root would have to start the
+// runners.
 func noRunnersError() string {
 	if os.Geteuid() == 0 {
 		return "create them: groupadd"
@@ -92,7 +94,7 @@ func noRunnersError() string {
 	return "works only if root starts the service"
 }
 
-// A directory whose path is too long for a socket is refused.
+// A service refuses a directory whose path is too long for a socket.
 func TestLongPaths(t *testing.T) {
 	q := testrig.NewQueue(t, "")
 	longDir := q.Path(strings.Repeat("long", 25))
@@ -100,12 +102,12 @@ func TestLongPaths(t *testing.T) {
 		t.Fatal(err)
 	}
 	if r := q.MustRefuseStart("--dir", longDir); r.Code != 78 || !strings.Contains(r.Err, "107") {
-		t.Errorf("%+v, want 78 and the limit", r)
+		t.Errorf("start in a directory with a long path: %+v, want 78 and the limit", r)
 	}
 }
 
-// If another user created the state directory, no user is advised to take it over, not even root. The files
-// and links in the directory could be an attack.
+// If another user created the state directory, no command advises taking the directory over, even
+// if root runs it. The files and links in the directory could be an attack.
 func TestOtherUsersStateDirIsNotTakenOver(t *testing.T) {
 	skip.UnlessRoot(t, "needs root to act for several users; .ci/run runs it as root")
 	q := testrig.NewQueue(t, "")
@@ -128,8 +130,8 @@ func TestOtherUsersStateDirIsNotTakenOver(t *testing.T) {
 	}
 }
 
-// A service that is stopping says so in status, and rejects changes of its workers. status then does not
-// advise to start workers.
+// While a service is stopping, status says so and does not advise starting workers. The service
+// rejects changes of its workers.
 func TestStoppingServiceRejectsWorkerChanges(t *testing.T) {
 	q := testrig.NewQueue(t, "")
 	q.Start("--workers", "1")
@@ -142,7 +144,7 @@ func TestStoppingServiceRejectsWorkerChanges(t *testing.T) {
 	})
 	w.Enqueue(testrig.Fields{"command": "true"})
 	if r := q.CLI("status", "--check"); r.Code != 1 || strings.Contains(r.Out, "worker start") {
-		t.Errorf("while a job waits: %+v", r)
+		t.Errorf("status --check of a stopping service with a waiting job: %+v", r)
 	}
 	for _, words := range [][]string{{"worker", "start"}, {"worker", "scale", "3"}, {"worker", "stop", "--all"}} {
 		if r := q.CLI(words...); r.Code != 3 || !strings.Contains(r.Err, "the service is stopping") {

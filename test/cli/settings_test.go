@@ -15,9 +15,9 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// A setting has the value of the first of these sources that contains it: a flag, an environment variable,
-// the values stored by config set, the settings file, the default. config list names the source. All spellings
-// of the name of a setting work.
+// The sources of a setting's value are, in order of precedence: a flag, an environment variable, a
+// value stored by "config set", the settings file, the default. The command config list names the
+// source. All spellings of a setting's name work.
 func TestSettingsAndOrigins(t *testing.T) {
 	t.Parallel()
 	q := testrig.NewQueue(t, "")
@@ -43,16 +43,16 @@ func TestSettingsAndOrigins(t *testing.T) {
 	}
 	if r := q.CLI("config", "set", "priority", "9"); r.Code != 0 ||
 		!strings.Contains(r.Err, "overridden by the environment") || q.Setting("priority").Value != "4" {
-		t.Errorf("a hidden setting: %+v", r)
+		t.Errorf("config set of a setting that the environment overrides: %+v", r)
 	}
 	if r := q.CLI("config", "validate"); r.Code != 0 ||
 		!strings.Contains(r.Err, `setting "backoff_base" in the file has no effect; `+
 			`the value 2.5 stored in the database overrides it`) {
-		t.Errorf("validate: %+v", r)
+		t.Errorf("config validate: %+v", r)
 	}
 	q.Must("config", "unset", "backoff_base")
 	if got := q.Setting("backoff_base"); got.Value != "1.5" || got.Origin != "file" {
-		t.Errorf("after unset: %+v", got)
+		t.Errorf("the setting after config unset: %+v", got)
 	}
 	var list []testrig.Setting
 	json.Unmarshal([]byte(q.Must("config", "list", "--json")), &list)
@@ -61,16 +61,16 @@ func TestSettingsAndOrigins(t *testing.T) {
 	}
 	q.Must("worker", "scale", "2")
 	if got := q.Setting("workers"); got.Value != "2" {
-		t.Errorf("workers after scale: %+v", got)
+		t.Errorf("the setting workers after worker scale: %+v", got)
 	}
 	q.Stop()
 	q.Start("--workers", "3")
 	if got := q.Setting("workers"); got.Value != "3" || got.Origin != "flag" {
-		t.Errorf("workers of the next start: %+v", got)
+		t.Errorf("the setting workers after a start with --workers: %+v", got)
 	}
 }
 
-// If a setting is changed while the service runs, the new value applies to new jobs. Existing jobs keep the
+// A setting that is changed while the service runs applies to new jobs. Existing jobs keep the
 // values with which they were enqueued.
 func TestLiveSettings(t *testing.T) {
 	t.Parallel()
@@ -95,18 +95,18 @@ func TestLiveSettings(t *testing.T) {
 		t.Errorf("the newer job: %s", got)
 	}
 	q.Must("config", "set", "workers", "2")
-	// backoff_base is not stored with the job: the service reads the current value at each failure. So the
-	// retries of both jobs are fast.
+	// backoff_base is not stored with the job. The service reads the current value at each failure,
+	// so the retries of both jobs are fast.
 	if j := w.WaitEnded(old); j.Attempts != 4 {
-		t.Errorf("got %+v", j)
+		t.Errorf("the older job: %+v, want 4 attempts", j)
 	}
 	if j := w.WaitEnded(id); j.Attempts != 2 {
-		t.Errorf("got %+v", j)
+		t.Errorf("the newer job: %+v, want 2 attempts", j)
 	}
 }
 
-// A service that cannot start reports the reason and where its cause is, for example the line of the settings
-// file.
+// A service that cannot start reports the reason and the origin of its cause, for example the line
+// of the settings file.
 func TestServeRefusals(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "0")
 	sub := func(name, file string) string {
@@ -118,8 +118,8 @@ func TestServeRefusals(t *testing.T) {
 		return dir
 	}
 	var st struct{ PID int }
-	// Read the pid of the service from status: on Windows the service is a child of the process that the test
-	// has started.
+	// Read the pid of the service from status, because on Windows the service is a child of the
+	// process that the test has started.
 	if err := json.Unmarshal([]byte(q.Must("status", "--json")), &st); err != nil {
 		t.Fatal(err)
 	}
@@ -145,13 +145,14 @@ func TestServeRefusals(t *testing.T) {
 	}
 	q.Env = []string{"QUEUECTL_MAX_RETRIES=x"}
 	if r := q.MustRefuseStart("--dir", sub("g", "")); r.Code != 78 || !strings.Contains(r.Err, "QUEUECTL_MAX_RETRIES") {
-		t.Errorf("bad environment: %+v", r)
+		t.Errorf("start with an invalid environment variable: %+v", r)
 	}
 	q.Env = nil
 	q.Must("status")
 }
 
-// After SIGTERM the service starts no other jobs, waits for running jobs, and leaves no process.
+// After SIGTERM the service starts no other jobs, waits for running jobs, and leaves no process
+// running.
 func TestStopDrains(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
 	w := q.Dial()
@@ -185,13 +186,13 @@ func TestKeepJobs(t *testing.T) {
 	if code := q.Stop(); code != 0 || time.Since(started) > 2*testrig.TimeoutFactor*time.Second {
 		t.Errorf("exit code %d after %v", code, time.Since(started))
 	}
-	q.WriteFile("early", "") // the short job ends while no service is running
+	q.WriteFile("early", "") // the short job ends while no service runs
 	q.WaitUntil("the short job has ended", 5*time.Second, func() bool { return !testrig.IsAlive(ended.PID) })
 	q.Start("--workers", "2", "--keep-jobs")
 	w = q.Dial()
 	if j := w.Show(longJob); j.State != "processing" || j.PID != before.PID || !testrig.IsAlive(j.PID) ||
 		j.StartedAt != before.StartedAt {
-		t.Errorf("before %+v\nafter %+v", before, j)
+		t.Errorf("the adopted job was %+v\nand is now %+v", before, j)
 	}
 	if j := w.WaitEnded(short); j.State != "completed" || j.Output != "up\ndone\n" || j.Attempts != 1 {
 		t.Errorf("the job that ended before the new start: %+v", j)
@@ -199,13 +200,14 @@ func TestKeepJobs(t *testing.T) {
 	q.WriteFile("go", "")
 	if j := w.WaitEnded(longJob); j.State != "dead" || testrig.Deref(j.ExitCode) != 3 || j.Output != "up\ndone\n" ||
 		j.Attempts != 1 || len(j.History) != 1 {
-		t.Errorf("adopted: %+v", j)
+		t.Errorf("the adopted job after its end: %+v", j)
 	}
 }
 
-// config set rejects values that would keep the service from starting again, because undoing them needs a
-// running service. If an environment variable overrides the stored value, config set cannot notice that. If
-// the service is later started without the variable, the error says how to remove the value.
+// The command config set rejects values with which the service could not start again, because only
+// a running service can undo them. If an environment variable overrides the stored value, config
+// set cannot detect that. If the service is later started without the variable, the error says how
+// to remove the value.
 func TestStoredSettingsLetTheServiceStart(t *testing.T) {
 	t.Parallel()
 	q := testrig.NewQueue(t, "")
@@ -220,12 +222,12 @@ func TestStoredSettingsLetTheServiceStart(t *testing.T) {
 	q.Stop()
 	q.Env = []string{"QUEUECTL_RUN_AS=service"}
 	q.Start("--workers", "0")
-	q.Must("config", "set", "run_as", "submitter") // config set accepts this value because the variable overrides it
+	q.Must("config", "set", "run_as", "submitter") // config set accepts this value, because the variable overrides it
 	q.Stop()
 	q.Env = nil
 	if r := q.MustRefuseStart("--dir", q.Dir); r.Code != 78 || !strings.Contains(r.Err, "QUEUECTL_RUN_AS=service") ||
 		!strings.Contains(r.Err, "config unset run_as") {
-		t.Errorf("a stored run_as: %+v", r)
+		t.Errorf("start with the stored run_as: %+v", r)
 	}
 	q.Env = []string{"QUEUECTL_RUN_AS=service"}
 	q.Start("--workers", "0")
@@ -235,8 +237,8 @@ func TestStoredSettingsLetTheServiceStart(t *testing.T) {
 	q.Start("--workers", "0")
 }
 
-// A service refuses a database with a newer schema with exit code 78 and does not change it, unless the
-// database permits older readers.
+// A service refuses a database with a newer schema, with exit code 78, and does not change it,
+// unless the database permits older readers.
 func TestNewerSchema(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "0")
 	q.Must("enqueue", "true")
@@ -244,19 +246,20 @@ func TestNewerSchema(t *testing.T) {
 	corrupt(q, "PRAGMA user_version = 99; UPDATE meta SET min_reader = 99;")
 	before := q.ReadFile("queuectl.db")
 	if r := q.MustRefuseStart("--dir", q.Dir); r.Code != 78 || !strings.Contains(r.Err, "schema version 99") {
-		t.Errorf("newer schema: %+v", r)
+		t.Errorf("start on a database with a newer schema: %+v", r)
 	}
 	if q.ReadFile("queuectl.db") != before {
-		t.Error("the file was changed")
+		t.Error("the refused start changed the database file")
 	}
 	corrupt(q, "UPDATE meta SET min_reader = 1;")
 	q.Start("--workers", "1")
 	if r := q.CLI("wait", "1"); r.Code != 0 {
-		t.Errorf("a database of a newer version that this one may use: %+v", r)
+		t.Errorf("wait with a database that permits older readers: %+v", r)
 	}
 }
 
-// If the settings file would keep the service from starting again, service restart does not stop the service.
+// If the service could not start again with the settings file, "service restart" does not stop the
+// service.
 func TestRestartRefusesInvalidSettings(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
 	pid := func() string {
@@ -265,21 +268,21 @@ func TestRestartRefusesInvalidSettings(t *testing.T) {
 	}
 	oldPID := pid()
 	bad := []string{"workers = \"many\"\n", "wrokers = 2\n", "workers = \n"}
-	if runtime.GOOS != "windows" { // Windows has neither of these settings
+	if runtime.GOOS != "windows" { // these settings do not exist on Windows
 		bad = append(bad, "socket_group = \"nosuchgroup\"\n", "run_as = \"fixed:nosuchuser\"\n")
 	}
 	for _, settings := range bad {
 		q.WriteFile("queuectl.toml", settings)
 		if got := q.CLI("service", "restart"); got.Code != 2 || !strings.Contains(got.Err, "the service was not restarted") ||
 			!strings.Contains(got.Err, "config validate") {
-			t.Errorf("with %q: %+v", settings, got)
+			t.Errorf("service restart with the settings %q: %+v", settings, got)
 		}
 	}
 	q.WriteFile("queuectl.toml", "")
 	cmd := q.Command("service", "restart")
 	cmd.Env = append(cmd.Env, "QUEUECTL_MAX_PENDING=many")
 	if got := testrig.RunCommand(t, cmd); got.Code != 2 || !strings.Contains(got.Err, "QUEUECTL_MAX_PENDING") {
-		t.Errorf("with an environment that does not hold: %+v", got)
+		t.Errorf("service restart with an invalid environment variable: %+v", got)
 	}
 	if now := pid(); now != oldPID || !strings.Contains(now, "pid") {
 		t.Errorf("the pid changed from %q to %q", oldPID, now)

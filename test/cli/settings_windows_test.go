@@ -1,6 +1,7 @@
 package cli
 
-// unusableSettings lists settings that would keep a service from starting, and a part of each error.
+// unusableSettings lists settings with which a service cannot start, and a part of the error for
+// each.
 var unusableSettings = []struct{ key, value, wantText string }{
 	{"run_as", "submitter", "password"},
 	{"run_as", "fixed:nosuchuser", "password"},

@@ -8,8 +8,8 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// If the service is killed while it stops, its runners and jobs keep running. The command that has requested
-// the stop reports an error, and how to end the runners and jobs.
+// If the service is killed while it stops, its runners and jobs keep running. The command that
+// requested the stop reports an error and says how to end the runners and jobs.
 func TestServiceStopReportsRunnersOfAKilledService(t *testing.T) {
 	testrig.Long(t)
 	t.Parallel()

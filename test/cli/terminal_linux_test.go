@@ -18,18 +18,19 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// terminalControls is output that would control a terminal. It clears the screen, sets the window title,
-// fills the clipboard, clears the screen with a one-byte control, reverses the writing direction, and moves
-// the cursor back. It starts with a colour, which may be shown. escapedControls is the text that the program
-// prints on a terminal instead of terminalControls.
+// terminalControls is output that would control a terminal. It starts with a colour, which may be
+// shown. Then it clears the screen, sets the window title, fills the clipboard, clears the screen
+// with a one-byte control, reverses the writing direction, and moves the cursor back.
+// escapedControls is the text that the program prints on a terminal instead.
 const (
 	terminalControls = "\x1b[31mred\x1b[0m A\x1b[2JB\x1b]0;owned\x07C\x1b]52;c;ZXZpbA==\x1b\\D\u009b2JE\u202eF\x08G\x7fH\rI"
 	escapedControls  = "\x1b[31mred\x1b[0m " +
 		`A\x1b[2JB\x1b]0;owned\x07C\x1b]52;c;ZXZpbA==\x1b\D\x9b2JE\u202eF\x08G\x7fH\x0dI`
 )
 
-// enqueueControlJobs enqueues two jobs that fail. The first has terminalControls in its command and labels,
-// and prints it on both streams. The second has it in its directory, and therefore in its error.
+// enqueueControlJobs enqueues two jobs that fail. The first job has terminalControls in its command
+// and labels, and prints it on both streams. The second job has it in its directory, and therefore
+// in its error.
 func enqueueControlJobs(t *testing.T, q *testrig.Queue, w *testrig.Wire) (loud, lost string) {
 	t.Helper()
 	// The bytes after terminalControls cannot be part of JSON.
@@ -46,8 +47,9 @@ func enqueueControlJobs(t *testing.T, q *testrig.Queue, w *testrig.Wire) (loud, 
 	return loud, lost
 }
 
-// withEscapedReturn returns text with the carriage return of terminalControls escaped, if the command may
-// print it unchanged. run and logs may do so, because they print output as the job printed it.
+// withEscapedReturn escapes the carriage return of terminalControls in text if the command may
+// print it unchanged. The commands run and logs may do so, because they print output as the job
+// printed it.
 func withEscapedReturn(text string, args []string) string {
 	if args[0] != "run" && (args[0] != "logs" || slices.Contains(args, "--timestamps")) {
 		return text
@@ -55,8 +57,8 @@ func withEscapedReturn(text string, args []string) string {
 	return strings.ReplaceAll(text, "H\rI", `H\x0dI`)
 }
 
-// On a terminal, the program shows control sequences of jobs as text. Only their colours take effect, unless
-// --raw is given.
+// On a terminal, the program prints the control sequences of jobs as text. Only their colours take
+// effect, unless --raw is given.
 func TestJobsCannotControlTheTerminal(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "2")
 	loud, lost := enqueueControlJobs(t, q, q.Dial())
@@ -65,7 +67,7 @@ func TestJobsCannotControlTheTerminal(t *testing.T) {
 		args  []string
 		code  int
 		times int // how many times terminalControls is shown
-		plain int // how many of these are without the colour
+		plain int // how many of these times without the colour
 	}{
 		{[]string{"logs", loud}, 0, 2, 0},
 		{[]string{"logs", loud, "--stderr"}, 0, 1, 0},
@@ -73,7 +75,7 @@ func TestJobsCannotControlTheTerminal(t *testing.T) {
 		{[]string{"logs", "-f", loud}, 0, 2, 0},
 		{[]string{"show", loud}, 0, 5, 0},
 		{[]string{"show", lost}, 0, 3, 2},
-		{[]string{"list"}, 0, 1, 1}, // list prints quoted arguments as text, so their colour is not shown
+		{[]string{"list"}, 0, 1, 1}, // list quotes arguments and prints them as text, so the colour has no effect
 		{[]string{"list", "-s", "dead"}, 0, 1, 1},
 		{[]string{"dlq", "list"}, 0, 2, 2},
 		{[]string{"status"}, 0, 2, 2},
@@ -88,7 +90,8 @@ func TestJobsCannotControlTheTerminal(t *testing.T) {
 		coloured, plain := strings.Count(r.Out, escapedControls),
 			strings.Count(r.Out, testrig.Colours.ReplaceAllString(escapedControls, ""))
 		if plain != c.plain || coloured+plain != c.times {
-			t.Errorf("%q: shown %d times in colour and %d without, want %d in all, and %d without, in %q", c.args, coloured,
+			t.Errorf("%q: printed %d times in colour and %d times without, want %d in total and %d without, in %q",
+				c.args, coloured,
 				plain, c.times, c.plain, r.Out)
 		}
 		r = q.RunOnScreen(append([]string{"--raw"}, c.args...)...)
@@ -98,8 +101,8 @@ func TestJobsCannotControlTheTerminal(t *testing.T) {
 	}
 }
 
-// While a client follows a job, a control sequence has no effect on the terminal even if the job writes it in
-// several pieces.
+// While a client follows a job, a control sequence has no effect on the terminal, even if the job
+// writes the sequence in several pieces.
 func TestSplitSequencesCannotControlTheTerminal(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
 	w := q.Dial()
@@ -130,7 +133,7 @@ func TestSplitSequencesCannotControlTheTerminal(t *testing.T) {
 	}
 }
 
-// Output that does not go to a terminal is unchanged, even if the other of the two streams, stdout or stderr,
+// Output that does not go to a terminal is unchanged, even if the other one of stdout and stderr
 // goes to a terminal. JSON is the same on a terminal.
 func TestPipedOutputIsUnchanged(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "2")
@@ -171,13 +174,13 @@ func TestPipedOutputIsUnchanged(t *testing.T) {
 	for _, args := range [][]string{{"show", loud, "--json"}, {"logs", loud, "--jsonl"}} {
 		if got, want := q.RunOnScreen(args...).Out, q.CLI(args...).Out; got != want ||
 			!json.Valid([]byte(want[:strings.IndexByte(want, '\n')])) {
-			t.Errorf("%q: on a terminal %q, elsewhere %q", args, got, want)
+			t.Errorf("%q: on a terminal %q, in a pipe %q", args, got, want)
 		}
 	}
 }
 
-// On a terminal, commands answer in sentences. Elsewhere, and with -q also on a terminal, they print only the
-// answer, for other programs to read.
+// On a terminal, commands reply with sentences. In a pipe, and with -q also on a terminal, they
+// print only the values that another program needs.
 func TestSentencesAppearOnlyOnATerminal(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "0")
 	for _, c := range []struct {
@@ -217,8 +220,8 @@ func TestSentencesAppearOnlyOnATerminal(t *testing.T) {
 			}
 		}
 	}
-	// If stdout and stderr are the same terminal, the program prints only the sentence, which contains the
-	// id.
+	// If stdout and stderr are the same terminal, the program prints only the sentence, which
+	// contains the id.
 	for _, c := range [][2]string{{"cancel shown", "job shown is cancelled\n"},
 		{"retry shown", "job shown is pending again\n"}, {"cancel shown -q", "shown\n"}} {
 		if r := q.RunOnScreen(strings.Fields(c[0])...); r.Code != 0 || r.Out != c[1] {
@@ -227,8 +230,9 @@ func TestSentencesAppearOnlyOnATerminal(t *testing.T) {
 	}
 }
 
-// logs prints carriage returns unchanged, as run does, so that progress bars look right. If logs prints
-// several jobs, it escapes carriage returns, because they would overwrite the prefix of the line.
+// The command logs prints carriage returns unchanged, as run does, so that progress bars look
+// right. If logs prints several jobs, it escapes carriage returns, because they would overwrite the
+// prefix of the line.
 func TestLogsPassCarriageReturns(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "2")
 	w := q.Dial()
@@ -239,12 +243,12 @@ func TestLogsPassCarriageReturns(t *testing.T) {
 		t.Errorf("logs: %q", r.Out)
 	}
 	if r := q.RunOnScreen("logs", one, two); !strings.HasSuffix(r.Out, `| 10%\x0d20%`+"\n") {
-		t.Errorf("logs of two: %q", r.Out)
+		t.Errorf("logs of two jobs: %q", r.Out)
 	}
 }
 
-// Colours that a job prints appear only in its output. On overviews, in tables and in reasons, colours mean
-// states. A pipe gets no colours.
+// Colours that a job prints appear only in its output. In overviews, tables and reasons, colours
+// mark states. A pipe gets no colours.
 func TestColoursOfJobsAppearOnlyInOutput(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
 	w := q.Dial()
@@ -263,7 +267,7 @@ func TestColoursOfJobsAppearOnlyInOutput(t *testing.T) {
 	}
 	if r := q.RunOnScreen("list"); !strings.Contains(r.Out, "\x1b[34m▶ processing\x1b[0m") ||
 		!strings.Contains(r.Out, "\x1b[31m✗ dead\x1b[0m") {
-		t.Errorf("states on a terminal: %q", r.Out)
+		t.Errorf("list on a terminal: %q", r.Out)
 	}
 	for _, args := range [][]string{{}, {"list"}, {"show", dead}, {"show", runs}} {
 		s := testrig.NewScreen(t, 80)
@@ -277,7 +281,7 @@ func TestColoursOfJobsAppearOnlyInOutput(t *testing.T) {
 	}
 }
 
-// The program prints no colours to a pipe, nor to a terminal if NO_COLOR is set.
+// The program prints no colours to a pipe, and none to a terminal if NO_COLOR is set.
 func TestNoColours(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
 	w := q.Dial()
@@ -299,8 +303,8 @@ func TestNoColours(t *testing.T) {
 	}
 }
 
-// If a client follows a job on a terminal, Ctrl-C leaves the job running, and the client prints how to attach
-// again. If the job reads its stdin, it gets the text that is typed until Ctrl-D.
+// If a client follows a job on a terminal, Ctrl-C leaves the job running, and the client prints how
+// to attach again. A job that reads its stdin gets the text that is typed until Ctrl-D.
 func TestKeysOfATerminal(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "2")
 	w := q.Dial()
@@ -337,7 +341,7 @@ func TestKeysOfATerminal(t *testing.T) {
 	}
 }
 
-// Tables fit in a terminal of any width, even a very small or very large one.
+// Tables fit in a terminal of any width, even a very narrow or very wide one.
 func TestTablesFitTheTerminal(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
 	w := q.Dial()
@@ -356,7 +360,7 @@ func TestTablesFitTheTerminal(t *testing.T) {
 			code := testrig.ExitCodeOf(t, cmd)
 			text := testrig.Colours.ReplaceAllString(s.Text(t), "")
 			if _, history, found := strings.Cut(text, "\n\n"); found {
-				text = history // check only the history, because the lines above it are not a table
+				text = history // check only the history, because the lines above are not a table
 			}
 			if code != 0 || strings.Count(text, "\n") < 2 {
 				t.Errorf("%s in %d columns: code %d, %q", line, columns, code, text)
@@ -370,7 +374,7 @@ func TestTablesFitTheTerminal(t *testing.T) {
 	}
 }
 
-// No command treats a closed stdout as an error. A closed stdout ends commands that follow jobs or events.
+// A closed stdout is not an error for any command. It ends commands that follow jobs or events.
 func TestClosedPipeIsNotAnError(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "2")
 	w := q.Dial()
@@ -405,7 +409,8 @@ func TestClosedPipeIsNotAnError(t *testing.T) {
 	w.MustCall("cancel", testrig.Fields{"id": longJob}, nil)
 }
 
-// Table cells contain no colours of commands, because a cell that is too long is cut at its visible width.
+// Table cells contain no colours of commands, because a cell that is too wide is cut at its visible
+// width.
 func TestTableCellsContainNoColours(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "0")
 	w := q.Dial()
@@ -423,7 +428,7 @@ func TestTableCellsContainNoColours(t *testing.T) {
 	}
 }
 
-// On a terminal, enqueue usually prints the number of attempts of a job. It does not do so for jobs that will
+// On a terminal, enqueue prints how many attempts a job has. It does not do so for jobs that will
 // not run.
 func TestEnqueueSaysNoAttemptsOfJobsThatWillNotRun(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "0")
@@ -442,10 +447,10 @@ func TestEnqueueSaysNoAttemptsOfJobsThatWillNotRun(t *testing.T) {
 			r = q.RunOnScreen("enqueue", words[0])
 		}
 		if r.Code != 0 || !strings.Contains(r.Out, "enqueued") || strings.Contains(r.Out, "attempts") {
-			t.Errorf("%q: %+v", words, r)
+			t.Errorf("%q of a job that will not run: %+v", words, r)
 		}
 	}
 	if r := q.RunOnScreen("enqueue", "--max-retries", "3", "true"); !strings.Contains(r.Out, "up to 4 attempts") {
-		t.Errorf("a job that will run: %+v", r)
+		t.Errorf("enqueue of a job that will run: %+v", r)
 	}
 }

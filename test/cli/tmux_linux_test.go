@@ -17,13 +17,13 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// pane is a shell in tmux, a real terminal that tests can type into and resize.
+// pane is a shell in tmux, a terminal emulator in which tests can type and which they can resize.
 type pane struct {
 	*testrig.Queue
 	socket string
 }
 
-// newPane opens a pane of the given size whose shell runs in the directory of the queue.
+// newPane opens a pane of the given size. Its shell runs in the directory of the queue.
 func newPane(q *testrig.Queue, columns, rows int) *pane {
 	q.Helper()
 	skip.UnlessProgram(q, "tmux", "needs tmux; .ci/run installs it, and the tests of top have its screens and keys")
@@ -63,7 +63,7 @@ func (p *pane) lines() []string {
 	return strings.Split(strings.TrimRight(p.tmux("capture-pane", "-p"), "\n "), "\n")
 }
 
-// waitScreen waits until ok accepts the lines of the pane.
+// waitScreen waits until ok returns true for the lines of the pane.
 func (p *pane) waitScreen(condition string, ok func(lines []string) bool) {
 	p.Helper()
 	var last []string
@@ -73,7 +73,7 @@ func (p *pane) waitScreen(condition string, ok func(lines []string) bool) {
 			return
 		}
 	}
-	p.Fatalf("%s is not seen within 10s; the window shows:\n%s", condition, strings.Join(last, "\n"))
+	p.Fatalf("not within 10s: %s; the window shows:\n%s", condition, strings.Join(last, "\n"))
 }
 
 func (p *pane) waitText(text string) {
@@ -87,15 +87,15 @@ func (p *pane) foreground() string {
 	return p.tmux("display", "-p", "#{pane_current_command}")
 }
 
-// After Ctrl-C, every command that waits or follows leaves the terminal clean: the modes are unchanged, the
-// cursor is visible, and the alternate screen is off.
+// After Ctrl-C, every command that waits or follows restores the terminal: the modes are unchanged,
+// the cursor is visible, and the alternate screen is off.
 func TestCtrlCRestoresTheTerminal(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "4")
 	q.Must("enqueue", "--id", "long", "--batch", "b", "echo begun; sleep 600")
 	q.Must("enqueue", "--id", "next", "--batch", "b", "--in", "1h", "true")
 	q.WriteFile("lines", "sleep 600\n")
-	// The script replaces itself by sleep. It must not wait for sleep, because dash loses a Ctrl-C that
-	// arrives while dash starts a program.
+	// The script uses exec to replace itself by sleep. If it waited for sleep instead, dash could
+	// lose a Ctrl-C that arrives while dash starts a program.
 	q.WriteFile("editor", "#!/bin/sh\nstty -echo -icanon\nprintf '\\033[?25l'\necho up\nexec sleep 600\n")
 	os.Chmod(q.Path("editor"), 0o700)
 	p := newPane(q, 80, 24)
@@ -112,7 +112,7 @@ func TestCtrlCRestoresTheTerminal(t *testing.T) {
 		p.WaitUntil(verb+" is in front", 10*time.Second, func() bool { return strings.HasPrefix(p.foreground(), "queuectl") })
 		p.waitText(c.shows)
 		p.pressCtrlC()
-		// The first Ctrl-C lets running jobs finish; the second one ends them.
+		// The first Ctrl-C lets running jobs finish. The second one ends them.
 		if strings.Contains(verb, "--private") {
 			p.waitText("Ctrl-C again")
 			p.pressCtrlC()
@@ -124,7 +124,7 @@ func TestCtrlCRestoresTheTerminal(t *testing.T) {
 		}
 		if state := p.tmux(
 			"display", "-p", "#{cursor_flag} #{alternate_on} #{insert_flag} #{mouse_any_flag}"); state != "1 0 0 0" {
-			t.Errorf("%s: cursor, other screen, insert and mouse are %s", verb, state)
+			t.Errorf("%s: flags of cursor, alternate screen, insert and mouse are %s, want 1 0 0 0", verb, state)
 		}
 		lines := p.lines()
 		if last := lines[len(lines)-1]; last != "$" || !strings.HasSuffix(lines[len(lines)-2], "back at the shell") {
@@ -148,8 +148,8 @@ func (p *pane) signal(s syscall.Signal) {
 	syscall.Kill(pid, s)
 }
 
-// terminalState returns the state of the terminal as tmux reports it: cursor, keys, mouse, screen, margins,
-// tab stops, title.
+// terminalState returns the state of the terminal as tmux reports it: cursor, keys, mouse, screen,
+// margins, tab stops and title.
 func (p *pane) terminalState() string {
 	p.Helper()
 	return p.tmux("display", "-p", "cursor #{cursor_flag}, insert #{insert_flag}, keys #{keypad_cursor_flag} "+
@@ -158,8 +158,9 @@ func (p *pane) terminalState() string {
 		"#{pane_tabs}, title #{pane_title}")
 }
 
-// The terminal is restored after a full-screen program in a job's terminal. This holds if the user
-// detaches, if the program is killed without cleaning up, and if the client is terminated.
+// After a full-screen program has used a job's terminal, the user's terminal is restored. This
+// holds if the user detaches, if the program is killed without cleaning up, and if the client is
+// terminated.
 func TestFullScreenProgramLeavesTheTerminalClean(t *testing.T) {
 	q := testrig.StartQueue(t)
 	q.Must("config", "set", "max_retries", "0")
@@ -211,11 +212,11 @@ func TestFullScreenProgramLeavesTheTerminalClean(t *testing.T) {
 		p.waitText("\n$ echo pasted")
 		p.typeLine("")
 		q.WriteFile("go", "")
-		q.CLI("wait", "--all") // wait fails because the killed jobs failed; the test ignores that
+		q.CLI("wait", "--all") // wait fails because the killed jobs failed, which the test ignores
 	}
 }
 
-// bars returns the lines that show a progress bar.
+// bars returns the lines that contain a progress bar.
 func bars(lines []string) (list []string) {
 	for _, l := range lines {
 		if strings.Contains(l, "%") {
@@ -225,8 +226,9 @@ func bars(lines []string) (list []string) {
 	return list
 }
 
-// The progress bar of wait and of a private run stays on one line while the window is resized. It shows when
-// failed jobs will be retried. At the end, the summary replaces the bar and names the failed jobs.
+// The progress bar of wait and of a private run stays on one line while the window is resized. It
+// shows when failed jobs will be retried. At the end, the summary replaces the bar and names the
+// failed jobs.
 func TestBarSurvivesResizing(t *testing.T) {
 	const list = "true\nfalse\nexit 3\nuntil test -e go; do sleep 0.02; done\n"
 	for name, c := range map[string]struct{ words, counts string }{
@@ -266,7 +268,7 @@ func TestBarSurvivesResizing(t *testing.T) {
 			text := strings.Join(p.lines(), "\n")
 			if len(bars(p.lines())) != 0 || strings.Count(text, "is dead: exit code 1 (false)") != 1 ||
 				strings.Count(text, "is dead: exit code 3 (exit 3)") != 1 {
-				t.Errorf("the end:\n%s", text)
+				t.Errorf("the window after the end of the jobs:\n%s", text)
 			}
 		})
 	}
@@ -277,8 +279,8 @@ func TestBarSurvivesResizing(t *testing.T) {
 //go:embed testdata/screens.txt
 var wantScreens string
 
-// timeReplacements replaces times, and the column widths that depend on them. So the text is the same in each
-// run of the test.
+// timeReplacements replaces times and the column widths that depend on them, so that each run of
+// the test gives the same text.
 var timeReplacements = []struct{ pattern, replacement string }{
 	{`(\w{3} \d+ \w{3} (\d{4} )?)?\d\d:\d\d(:\d\d)?`, "CLOCK"}, {`\b(\d+m)?\d+(\.\d+)?m?s ago\b|\bjust now\b`, "T ago"},
 	{`\b(\d+m)?\d+(\.\d+)?m?s\b`, "T"},
@@ -292,9 +294,9 @@ func hideTimes(text string) string {
 	return text
 }
 
-// The overview that queuectl prints without a command, and the lists with --watch, fit in windows of three
-// sizes and are redrawn when the size changes. The expected text is in screens.txt; the flag -update writes
-// it.
+// The overview that queuectl prints without a command, and the lists with --watch, fit in windows
+// of three sizes and are redrawn when the size changes. The expected text is in screens.txt. The
+// flag -update writes that file.
 func TestScreensInATerminal(t *testing.T) {
 	testrig.Long(t)
 	q := testrig.StartQueue(t, "--workers", "2")
@@ -305,7 +307,7 @@ func TestScreensInATerminal(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// The commands are short, so that they are not cut even if the column of times is wide.
+	// The commands are so short that they are not cut even if the column of times is wide.
 	enqueue := func(id, command string, flags ...string) {
 		q.Must(append([]string{"enqueue", "--cwd", q.Dir, "--id", id, command}, flags...)...)
 	}
@@ -345,19 +347,19 @@ func TestScreensInATerminal(t *testing.T) {
 					return clocks == 1 && len(lines) > 5 || size[1] < 20 && len(lines) > 5
 				})
 			}
-			// The displayed run time of the job must keep changing: that shows that the list is still updated
-			// at the new size.
+			// The displayed run time of the job must change, which shows that the list is still
+			// updated at the new size.
 			for range 2 {
 				before := strings.Join(p.lines(), "\n")
 				p.waitScreen(what+" keeps updating", func(lines []string) bool { return strings.Join(lines, "\n") != before })
 			}
 			lines := p.lines()
-			// In 40 columns, the widths of the times decide which columns are shown. So compare only the
-			// first word of each line.
+			// In 40 columns, the widths of the times decide which columns are shown, so compare
+			// only the first word of each line.
 			if size[0] == 40 && words == "list --watch" {
 				for i, l := range lines {
 					if lines[i], _, _ = strings.Cut(l, " "); len([]rune(l)) > size[0] {
-						t.Errorf("a line of %d columns: %q", len([]rune(l)), l)
+						t.Errorf("a line is %d columns wide, which is more than the window: %q", len([]rune(l)), l)
 					}
 				}
 			}
@@ -372,6 +374,6 @@ func TestScreensInATerminal(t *testing.T) {
 		}
 	}
 	if got.String() != wantScreens && !*testrig.Update {
-		t.Errorf("the screens are\n%s\nand were\n%s", &got, wantScreens)
+		t.Errorf("the screens are\n%s\nwant\n%s", &got, wantScreens)
 	}
 }

@@ -13,8 +13,8 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// topQueue returns a queue with a running job that prints and reports progress, another running
-// job, waiting jobs and a dead one.
+// topQueue returns a queue with waiting jobs, a dead job and two running jobs. One of the running
+// jobs prints output and reports progress.
 func topQueue(t *testing.T) *testrig.Queue {
 	q := testrig.StartQueue(t, "--workers", "3")
 	q.Must("enqueue", "--id", "build",
@@ -28,7 +28,7 @@ func topQueue(t *testing.T) *testrig.Queue {
 	return q
 }
 
-// pressKeys presses keys. Their names are those of tmux.
+// pressKeys presses keys. The names of the keys are those of tmux.
 func (p *pane) pressKeys(keys ...string) {
 	p.Helper()
 	p.tmux(append([]string{"send-keys"}, keys...)...)
@@ -47,7 +47,7 @@ func (p *pane) waitNoText(text string) {
 	p.waitScreen("no "+text, func(lines []string) bool { return !strings.Contains(strings.Join(lines, "\n"), text) })
 }
 
-// waitSelected waits until a row is selected.
+// waitSelected waits until the row of the given job is selected.
 func (p *pane) waitSelected(id string) {
 	p.Helper()
 	p.waitScreen("the chosen row "+id, func(lines []string) bool {
@@ -60,7 +60,7 @@ func (p *pane) waitSelected(id string) {
 	})
 }
 
-// Each key of top has the effect that it names.
+// Each key of top has its documented effect.
 func TestKeysOfTop(t *testing.T) {
 	testrig.Long(t)
 	q := topQueue(t)
@@ -131,7 +131,7 @@ func TestKeysOfTop(t *testing.T) {
 	p.pressKeys("Enter")
 	p.waitText("job later: editor closed")
 	if got := q.Must("list", "--state", "waiting", "--columns", "id,priority"); !strings.Contains(got, "77") {
-		t.Errorf("after the editor: %s", got)
+		t.Errorf("waiting jobs after the priority was edited: %s", got)
 	}
 	q.Must("enqueue", "--in", "1h", "--id", "other", "true")
 	p.waitText("other")
@@ -179,8 +179,8 @@ func TestKeysOfTop(t *testing.T) {
 	p.waitScreen("a prompt", func(lines []string) bool { return lines[len(lines)-1] == "$" })
 }
 
-// top fits any window of at least 40x10 and is redrawn when the size changes. In a smaller window it prints
-// the size that it needs.
+// The screen of top fits any window of at least 40x10 and is redrawn when the size changes. In a
+// smaller window, top prints the size that it needs.
 func TestSizesOfTop(t *testing.T) {
 	testrig.Long(t)
 	q := topQueue(t)
@@ -218,15 +218,15 @@ func TestSizesOfTop(t *testing.T) {
 	})
 }
 
-// If the service is gone, top says so and since when, and keeps showing its last picture. When the service is
-// back, top continues, and so does the output that it follows.
+// If the service is gone, top reports since when, and keeps showing the last data. When the service
+// is back, top continues, and so does the output that it follows.
 func TestTopOutlivesTheService(t *testing.T) {
 	testrig.Long(t)
 	q := topQueue(t)
 	p := newPane(q, 100, 24)
 	p.openTop("queuectl top")
 	p.waitText("compiling")
-	// The first round is a crash; the second is a restart, as in an upgrade.
+	// The first round is a crash. The second is a restart, as in an upgrade.
 	for range 2 {
 		q.Kill()
 		p.waitText("no answer since ")
@@ -255,12 +255,12 @@ func TestTopOutlivesTheService(t *testing.T) {
 		})
 	}
 	if q.Show("slow").State != "processing" {
-		t.Error("the action was done although it was refused")
+		t.Error("the refused action changed the job")
 	}
 }
 
-// However top ends, the modes, the cursor and the main screen of the terminal are restored. They are also
-// restored while top is suspended and while an editor runs.
+// However top ends, it restores the modes, the cursor and the main screen of the terminal. It also
+// restores them while it is suspended and while an editor runs.
 func TestTopRestoresTheTerminal(t *testing.T) {
 	q := topQueue(t)
 	q.WriteFile("editor", "#!/bin/sh\nstty -echo -icanon\necho $$ >editor.pid\nprintf "+
@@ -285,7 +285,8 @@ func TestTopRestoresTheTerminal(t *testing.T) {
 		}
 		if state := p.tmux(
 			"display", "-p", "#{cursor_flag} #{alternate_on} #{insert_flag} #{mouse_any_flag} #{keypad_flag}"); state != "1 0 0 0 0" {
-			t.Errorf("after %s cursor, other screen, insert, mouse and keypad are %s", name, state)
+			t.Errorf("after %s the flags of cursor, alternate screen, insert, mouse and keypad are %s, want 1 0 0 0 0",
+				name, state)
 		}
 	}
 	signal := func(name string) func() {
@@ -309,7 +310,7 @@ func TestTopRestoresTheTerminal(t *testing.T) {
 		c.end()
 		same(c.name)
 		if pid, err := strconv.Atoi(strings.TrimSpace(q.ReadFile("editor.pid"))); err == nil {
-			// The editor outlives the top that started it, but it can no longer use the terminal. So kill it.
+			// The editor outlives the top that started it, but cannot use the terminal. So kill it.
 			syscall.Kill(pid, syscall.SIGKILL)
 		}
 	}
@@ -317,7 +318,7 @@ func TestTopRestoresTheTerminal(t *testing.T) {
 	front()
 	p.pressKeys("2", "e")
 	p.waitText("editing")
-	p.pressKeys("C-c") // the editor receives this Ctrl-C, and top does not
+	p.pressKeys("C-c") // the editor receives this Ctrl-C, not top
 	p.waitText("editor ./editor: signal: interrupt; nothing was changed")
 	p.pressKeys("1")
 	p.waitText("▶ build")
@@ -345,21 +346,22 @@ func TestJobsCannotControlTop(t *testing.T) {
 	p.pressKeys("j")
 	p.waitSelected("wide")
 	if got := p.tmux("display", "-p", "#{pane_title} #{alternate_on}"); got != title+" 1" {
-		t.Errorf("title and other screen are %s, were %s 1", got, title)
+		t.Errorf("title and alternate screen flag are %s, want %s 1", got, title)
 	}
 	if captured := p.tmux(
 		"capture-pane", "-p", "-e"); regexp.MustCompile(`\x1b\[[0-9;]*[34][0-7]m`).MatchString(captured) {
-		t.Errorf("colours in spite of NO_COLOR: %q", captured)
+		t.Errorf("the screen has colours although NO_COLOR is set: %q", captured)
 	}
 	for _, l := range p.lines() {
 		if n := len([]rune(l)); n > 80 {
-			t.Errorf("a line of %d characters: %q", n, l)
+			t.Errorf("a line has %d characters, want at most 80: %q", n, l)
 		}
 	}
 }
 
-// If a terminal reports an impossible size, top still draws and ends with the key q. Its memory does not grow
-// with the reported size. When the terminal reports a usual size, top uses all of it.
+// If a terminal reports an impossible size, top still draws, and the key q ends it. The memory that
+// top uses does not grow with the reported size. When the terminal reports a usual size, top uses
+// all of it.
 func TestTopBoundsTheSizeOfTheTerminal(t *testing.T) {
 	q := topQueue(t)
 	for _, size := range [][2]int{{60000, 60000}, {1000, 1000}} {
@@ -369,18 +371,19 @@ func TestTopBoundsTheSizeOfTheTerminal(t *testing.T) {
 		s.Resize(t, 24, 80)
 		s.WaitText("▶ build")
 		s.WaitTextAfter(drawn, "q quit")
-		// Measure before top ends, because the kernel reports for an ended process the memory of the test as
-		// well.
+		// Measure before top ends, because for an ended process the kernel also counts the memory
+		// of the test.
 		used := testrig.PeakMemory(t, s.Cmd.Process.Pid)
 		s.TypeText("q")
 		s.WaitExit(0)
 		if used > 100<<20 {
-			t.Errorf("on a terminal of %v it used %d KiB of memory", size, used>>10)
+			t.Errorf("on a terminal of size %v top used %d KiB of memory", size, used>>10)
 		}
 	}
 }
 
-// Without a terminal, or on one that can only print lines, top names a command to use instead.
+// Without a terminal, or on a terminal that can only print lines, top names a command to use
+// instead.
 func TestTopNeedsATerminal(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
 	for _, words := range [][]string{{"top"}, {"ui"}, {"top", "--json"}} {

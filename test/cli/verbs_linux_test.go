@@ -9,7 +9,8 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// kill signals every process of a job, including processes in other sessions, and no other process.
+// The command kill signals every process of a job, including processes in other sessions, and no
+// other process.
 func TestKillSignalsTheTree(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "2")
 	w := q.Dial()
@@ -28,10 +29,10 @@ func TestKillSignalsTheTree(t *testing.T) {
 		})
 	}
 	if got := output(other); strings.Contains(got, "got it") {
-		t.Errorf("a stranger got the signal: %q", got)
+		t.Errorf("a process of another job got the signal: %q", got)
 	}
 	if r := q.CLI("kill", "-s", "NOPE", id); r.Code != 2 || !strings.Contains(r.Err, "signal") {
-		t.Errorf("a wrong signal: %+v", r)
+		t.Errorf("kill with an unknown signal: %+v", r)
 	}
 	q.Must("cancel", id, other)
 	if r := q.CLI("kill", id); r.Code != 5 || !strings.Contains(r.Err, "only a running job") {

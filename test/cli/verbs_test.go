@@ -36,7 +36,7 @@ func TestHoldAndRelease(t *testing.T) {
 	}
 }
 
-// hold, rm, edit and similar commands also work on jobs that are already prefetched by a busy runner.
+// Commands such as hold, rm and edit also work on jobs that a busy runner has already prefetched.
 func TestVerbsReachReservedJobs(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
 	w := q.Dial()
@@ -64,8 +64,8 @@ func TestVerbsReachReservedJobs(t *testing.T) {
 	}
 }
 
-// requeue ends the whole process tree of a running job and starts the job again. The ended attempt does not
-// count.
+// The command requeue ends the whole process tree of a running job and starts the job again. The
+// ended attempt does not count.
 func TestRequeue(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
 	w := q.Dial()
@@ -75,17 +75,18 @@ func TestRequeue(t *testing.T) {
 	q.Must("requeue", id)
 	j := w.WaitEnded(id)
 	if j.State != "completed" || j.Attempts != 1 || len(j.History) != 2 || j.History[0].Reason != "stopped" {
-		t.Errorf("got %+v", j)
+		t.Errorf("the requeued job: %+v", j)
 	}
 	if testrig.IsAlive(pid) {
-		t.Errorf("process %d of the first attempt lives", pid)
+		t.Errorf("process %d of the first attempt is still alive", pid)
 	}
 	if r := q.CLI("requeue", id); r.Code != 5 || !strings.Contains(r.Err, "retry") {
 		t.Errorf("requeue of an ended job: %+v", r)
 	}
 }
 
-// rm removes a running job only with a flag that forces it. clear never removes running jobs.
+// The command rm removes a running job only with --force. The command clear never removes running
+// jobs.
 func TestRemoveAndClear(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
 	w := q.Dial()
@@ -102,19 +103,19 @@ func TestRemoveAndClear(t *testing.T) {
 	}
 	q.Must("clear", "--yes")
 	if got := q.Must("list", "-q"); got != first {
-		t.Errorf("after clear: %q, want the running job alone", got)
+		t.Errorf("jobs after clear: %q, want only the running job", got)
 	}
 	q.Must("rm", "--force", first)
 	if got := q.Must("list", "-q"); got != "" {
-		t.Errorf("after rm --force: %q", got)
+		t.Errorf("jobs after rm --force: %q", got)
 	}
 	if r := q.CLI("dequeue", first); r.Code != 4 {
 		t.Errorf("dequeue of a removed job: %+v", r)
 	}
 }
 
-// edit changes jobs by flags and by JSON. An invalid edit gets an error that names the field, and changes
-// nothing.
+// The command edit changes jobs by flags and by JSON. An invalid edit changes nothing, and its
+// error names the field.
 func TestEdit(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "0")
 	q.Must("enqueue", "--id", "a", "--label", "x=1", "echo a")
@@ -132,7 +133,7 @@ func TestEdit(t *testing.T) {
 	w.MustCall("show", testrig.Fields{"id": "a"}, &a)
 	if a.Priority != 9 || a.MaxRetries != 0 || a.Labels["x"] != "1" || a.Labels["y"] != "2" ||
 		a.Spec["timeout"] != "1m30s" {
-		t.Errorf("after two edits: %+v", a)
+		t.Errorf("the job after two edits: %+v", a)
 	}
 	for _, c := range []struct {
 		args []string
@@ -172,7 +173,7 @@ func TestEditRemovesTheDelay(t *testing.T) {
 	}
 }
 
-// A command with a selector processes every selected job in several steps, and no other job. A dry run counts
+// A command with a selector processes exactly the selected jobs, in several steps. A dry run counts
 // the same jobs and changes none.
 func TestSelectors(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "0")
@@ -200,19 +201,20 @@ func TestSelectors(t *testing.T) {
 	}
 	if got := strings.Fields(q.Must("hold", "--id-glob", "in-*")); len(got) != 2500 || count("held") != 2500 ||
 		count("pending") != 2 {
-		t.Errorf("held %d jobs, %d are, %d wait; want 2500, 2500, 2", len(got), count("held"), count("pending"))
+		t.Errorf("hold printed %d jobs, %d are held, %d are pending; want 2500, 2500, 2", len(got), count("held"),
+			count("pending"))
 	}
 	q.Must("release", "--label", "part=0")
 	if got := count("held"); got != 1250 {
-		t.Errorf("%d are held after half was released", got)
+		t.Errorf("%d jobs are held after half of them were released", got)
 	}
 	if got := q.Must("cancel", "--state", "waiting", "--older-than", "1h",
 		"--dry-run"); got != "0 jobs selected; nothing was changed" {
-		t.Errorf("older than an hour: %q", got)
+		t.Errorf("cancel --older-than 1h --dry-run: %q", got)
 	}
 	q.Must("cancel", "--label", "part=0", "--state", "pending")
 	if got := count("cancelled"); got != 1251 {
-		t.Errorf("%d are cancelled, want 1251", got)
+		t.Errorf("%d jobs are cancelled, want 1251", got)
 	}
 	q.Must("rm", "--state", "cancelled")
 	q.Must("rm", "--state", "held", "--id-glob", "in-?")
@@ -232,10 +234,10 @@ func TestSelectors(t *testing.T) {
 		}
 	}
 	if a := w.Call("hold", testrig.Fields{}); a.Error == nil || a.Error.Data.Code != "invalid" {
-		t.Errorf("hold of nothing: %+v", a)
+		t.Errorf("hold without ids or a selector: %+v", a)
 	}
 	if a := w.Call("rm", testrig.Fields{"state": "held", "dry_run": true, "cursor": "x"}); a.Error == nil ||
 		a.Error.Data.Field != "cursor" {
-		t.Errorf("a wrong cursor: %+v", a)
+		t.Errorf("rm with an invalid cursor: %+v", a)
 	}
 }

@@ -34,7 +34,7 @@ func TestWaitOnATerminalSaysWhyNothingRuns(t *testing.T) {
 			q.TB = t
 			args := append([]string{"wait", "--timeout", "2s"}, strings.Fields(c.words)...)
 			if r := q.RunOnScreen(args...); r.Code != 124 || strings.Count(r.Out, c.wantText) != 1 {
-				t.Errorf("wait %s: exit code %d, want 124; it says %q, want %q once", c.words, r.Code, r.Out, c.wantText)
+				t.Errorf("wait %s: exit code %d, want 124; it printed %q, want %q once", c.words, r.Code, r.Out, c.wantText)
 			}
 		})
 	}
@@ -46,12 +46,12 @@ func TestWaitOnATerminalSaysWhenAFailedJobIsRetried(t *testing.T) {
 	q.Must("enqueue", "--id", "again", "--max-retries", "1", "--backoff-base", "3600", "false")
 	q.WaitUntil("the job has failed", 20*time.Second, func() bool { return q.Show("again").State == "failed" })
 	if r := q.RunOnScreen("wait", "--timeout", "2s", "again"); strings.Count(r.Out, "job again is waiting: ") != 1 {
-		t.Errorf("wait says %q", r.Out)
+		t.Errorf("wait printed %q, want the time of the retry once", r.Out)
 	}
 }
 
-// On a terminal, a stop of the service that takes longer than one second reports which jobs it is waiting
-// for.
+// On a terminal, "service stop" reports which jobs it is waiting for if the stop takes longer than
+// one second.
 func TestServiceStopOnATerminalSaysWhatItWaitsFor(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
 	q.Must("config", "set", "stop_timeout", "2s")

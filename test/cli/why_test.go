@@ -16,8 +16,8 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// why names each reason that keeps a job from running. It says when the reason ends, if that is
-// known, and what the user can do about it.
+// The command why prints each reason that keeps a job from running. It prints when the reason ends,
+// if that is known, and what the user can do about it.
 func TestWhyNamesEachReason(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "2")
 	type reason struct {
@@ -44,7 +44,8 @@ func TestWhyNamesEachReason(t *testing.T) {
 			!strings.Contains(a.Reasons[0].Next, next) {
 			t.Errorf("%s: got %+v, want %s, %q and %q", id, a.Reasons, kind, text, next)
 		} else if (a.Reasons[0].At != nil) != known || (a.Earliest != nil) != known {
-			t.Errorf("%s: when is %v, at the earliest %v; known is %v", id, a.Reasons[0].At, a.Earliest, known)
+			t.Errorf("%s: the reason ends at %v, the earliest start is %v; want these times to be known: %v",
+				id, a.Reasons[0].At, a.Earliest, known)
 		}
 	}
 	q.Must("enqueue", "--id", "later", "--in", "10m", "true")
@@ -70,7 +71,7 @@ func TestWhyNamesEachReason(t *testing.T) {
 	q.CLI("wait", "dead")
 	if got := q.CLI("enqueue", "--id", "after", "--after", "dead", "true"); got.Code != 0 ||
 		!strings.Contains(got.Err, "cancelled immediately") {
-		t.Errorf("after a dead one: %+v", got)
+		t.Errorf("enqueue of a job that depends on a dead one: %+v", got)
 	}
 	checkReason("after", "dependency", "job dead being completed, but that job is dead", "retry dead", false)
 	if got := q.CLI("wait", "after"); got.Code != 125 {
@@ -82,7 +83,7 @@ func TestWhyNamesEachReason(t *testing.T) {
 		t.Fatal(err)
 	}
 	q.Must("retry", "dead")
-	q.Must("wait", "after") // the job "after" is retried too, because retry also retries dependants
+	q.Must("wait", "after") // retry also retries dependants, such as the job "after"
 	checkReason("keyed", "unique", "another job had the same unique key", "retry keyed", false)
 	if got := q.CLI("retry", "keyed"); !strings.Contains(got.Err, "has") {
 		t.Errorf("retry of a job whose key another job has: %+v", got)
@@ -101,7 +102,7 @@ func TestWhyNamesEachReason(t *testing.T) {
 	q.Must("resume", "--all")
 	q.Must("cancel", "busy")
 	if got := q.CLI("wait", "--batch", "nope"); got.Code != 0 || !strings.Contains(got.Err, "no job matches") {
-		t.Errorf("wait for nothing: %+v", got)
+		t.Errorf("wait for a batch without jobs: %+v", got)
 	}
 	q.Must("enqueue", "--id", "one", "--unique", "k", "--unique-for", "1h", "true")
 	q.Must("wait", "one")
@@ -111,14 +112,15 @@ func TestWhyNamesEachReason(t *testing.T) {
 	}
 	if got := q.CLI("enqueue", "--unique", "k", "--on-conflict", "reject", "true"); got.Code != 5 ||
 		!strings.Contains(got.Err, "keeps the key until") {
-		t.Errorf("a key that is kept: %+v", got)
+		t.Errorf("enqueue with --on-conflict reject and a key that another job has: %+v", got)
 	}
 	if got := q.Must("show", "rated1"); !strings.Contains(got, "api=1/h") {
 		t.Errorf("show does not print the rate limit:\n%s", got)
 	}
 }
 
-// For every kind of reason, list shows the first of the reasons that why prints, in JSON and in text.
+// For every kind of reason, list prints the first of the reasons that why prints, in JSON and in
+// text.
 func TestListsGiveTheReasonOfWhy(t *testing.T) {
 	t.Parallel()
 	q := testrig.NewQueue(t, "")
@@ -183,11 +185,11 @@ func TestListsGiveTheReasonOfWhy(t *testing.T) {
 		}
 		if want := regexp.MustCompile(`(?m)^` + c.id + ` +` + c.when + ` +` + strings.TrimSpace(c.kind+" "+c.key) +
 			`$`); !want.MatchString(table) {
-			t.Errorf("the table has no line like %s:\n%s", want, table)
+			t.Errorf("the output of list has no line that matches %s:\n%s", want, table)
 		}
 	}
 	if running := read("show", strings.Fields(q.Must("ps", "-q"))[0]); running.WaitsFor != nil {
-		t.Errorf("a job that runs waits for %+v", running.WaitsFor)
+		t.Errorf("a running job has the reason for waiting %+v", running.WaitsFor)
 	}
 	q.Must("worker", "scale", "4")
 	q.Must("enqueue", "--id", "next", "true")
@@ -196,7 +198,7 @@ func TestListsGiveTheReasonOfWhy(t *testing.T) {
 		return w != nil && w.Kind == "workers"
 	})
 	if got := read("show", "locked").WaitsFor; got == nil || got.Kind != "lock" {
-		t.Errorf("with busy workers a locked job waits for %+v", got)
+		t.Errorf("while all workers are busy, a job that needs a lock waits for %+v", got)
 	}
 	if got := q.Must("list", "--columns", "id,when"); !regexp.MustCompile(`(?m)^next +ready$`).MatchString(got) {
 		t.Errorf("the next job is listed as\n%s", got)

@@ -17,8 +17,8 @@ func withTZ(q *testrig.Queue, zone string, args ...string) testrig.Result {
 	return testrig.RunCommand(q, cmd)
 }
 
-// Times are read and printed in the zone of the variable TZ, in every form that POSIX defines for TZ. An
-// unknown zone is an error, because silently using UTC instead would produce wrong times.
+// The program reads and prints times in the zone of the variable TZ, in every form that POSIX
+// defines for TZ. An unknown zone is an error, because times in UTC instead would be wrong.
 func TestTimesHaveTheZoneOfTZ(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "0")
 	for i, c := range []struct{ zone, text, want, shown string }{
@@ -58,16 +58,16 @@ func TestTimesHaveTheZoneOfTZ(t *testing.T) {
 		}
 	}
 	if got := withTZ(q, "Foo/Bar", "enqueue", "--at", "23:00", "--", "ls", "--help"); got.Code != 2 {
-		t.Errorf("an unknown zone, --help of a job's program: %+v", got)
+		t.Errorf("enqueue with an unknown zone and a program with the flag --help: %+v", got)
 	}
 	if got := withTZ(q, ":/etc/localtime", "list"); got.Code != 0 {
-		t.Errorf("the machine's zone: %+v", got)
+		t.Errorf("list with the machine's zone in TZ: %+v", got)
 	}
 }
 
-// If all times of a column have the same zone, the heading of the column contains the zone. If they differ,
-// each time has its zone, which distinguishes the two times of a repeated hour. Outside tables, each time has
-// its zone.
+// If all times of a table column have the same zone, the heading of the column contains the zone.
+// Otherwise each time has its zone, which distinguishes the two times of a repeated hour. Outside
+// tables, each time has its zone.
 func TestEachTimeHasItsZone(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "0")
 	for id, runAt := range map[string]string{"july-1": "2040-07-01T10:00:00Z", "july-2": "2040-07-02T10:00:00Z",
@@ -85,18 +85,18 @@ func TestEachTimeHasItsZone(t *testing.T) {
 		t.Helper()
 		for _, line := range lines {
 			if !strings.Contains(text, line) {
-				t.Errorf("no %q in %s", line, text)
+				t.Errorf("the output lacks %q: %s", line, text)
 			}
 		}
 	}
 	summer := strings.Fields(berlin("list", "--columns", "id,run_at", "--id-glob", "july-*", "--sort", "run_at"))
 	if got, want := strings.Join(
 		summer, " "), "ID RUN_AT (CEST) july-1 2040-07-01 12:00:00 july-2 2040-07-02 12:00:00"; got != want {
-		t.Errorf("got %q, want %q", got, want)
+		t.Errorf("list with times in one zone: %q, want %q", got, want)
 	}
 	mixed := berlin("list", "--columns", "run_at,id,retry")
 	if head := strings.Join(strings.Fields(mixed)[:3], " "); head != "RUN_AT ID RETRY" {
-		t.Errorf("the head is %q", head)
+		t.Errorf("heading of a column with times in two zones: %q", head)
 	}
 	checkLines(mixed, "2040-07-01 12:00:00 CEST  july-1", "2040-10-28 02:30:00 CEST  october-1",
 		"2040-10-28 02:30:00 CET   october-2")
@@ -106,11 +106,11 @@ func TestEachTimeHasItsZone(t *testing.T) {
 	berlin("schedule", "add", "january", "0 12 1 1 *", "true")
 	checkLines(berlin("schedule", "list"), "-07-01 12:00:00 CEST", "-01-01 12:00:00 CET")
 	if first := strings.Join(strings.Fields(berlin("events"))[:4], " "); !strings.Contains(first, " CE") {
-		t.Errorf("the first event begins %q", first)
+		t.Errorf("the first event begins with %q, want its zone", first)
 	}
 }
 
-// With an unknown zone in TZ, a job can still report its progress, and a service can be stopped but not
+// With an unknown zone in TZ, a job can still report its progress. A service can be stopped but not
 // started.
 func TestUnknownZoneAllowsCommandsWithoutTimes(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
@@ -126,7 +126,8 @@ func TestUnknownZoneAllowsCommandsWithoutTimes(t *testing.T) {
 	}
 }
 
-// A schedule uses the zone of the caller's TZ, in any form, unless the caller names another zone.
+// A schedule uses the zone of the caller's TZ, in any form of TZ, unless the caller names another
+// zone.
 func TestSchedulesUseZoneOfTZ(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "0")
 	for i, c := range []struct{ zone, flag, want string }{
@@ -143,11 +144,11 @@ func TestSchedulesUseZoneOfTZ(t *testing.T) {
 	}
 	if got := q.CLI("schedule", "add", "bad", "0 3 * * *", "true", "--tz", "JST-25"); got.Code != 2 ||
 		!strings.Contains(got.Err, `tz: there is no time zone "JST-25"`) {
-		t.Errorf("a bad zone: %+v", got)
+		t.Errorf("schedule add with an invalid zone: %+v", got)
 	}
 }
 
-// Names of time zones also work on a machine without files of time zones.
+// Names of time zones also work on a machine that has no files of time zones.
 func TestZonesWithoutZoneFiles(t *testing.T) {
 	skip.UnlessProgram(t, "unshare", "needs unshare; .ci/run installs it")
 	q := testrig.StartQueue(t, "--workers", "0")
@@ -165,9 +166,9 @@ func TestZonesWithoutZoneFiles(t *testing.T) {
 		t.Fatalf("enqueue: %+v", got)
 	}
 	if got := q.Must("show", "a", "--json"); !strings.Contains(got, "2040-07-01T10:00:00.000Z") {
-		t.Errorf("got %s, want it due at 10:00 UTC", got)
+		t.Errorf("the job is %s, want it due at 10:00 UTC", got)
 	}
 	if got := without("Foo/Bar", "list"); got.Code != 2 || !strings.Contains(got.Err, "TZ=Foo/Bar") {
-		t.Errorf("an unknown zone: %+v", got)
+		t.Errorf("list with an unknown zone: %+v", got)
 	}
 }

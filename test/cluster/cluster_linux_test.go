@@ -17,8 +17,7 @@ import (
 	"github.com/queuectl/queuectl/test/pgserver"
 )
 
-// newNode returns a node of a queue that several nodes share. Each node has its own state
-// directory.
+// newNode returns a node of a queue that several nodes share. Each node has a separate state directory.
 func newNode(t *testing.T, p *pgserver.Server, name string, env ...string) *testrig.Queue {
 	q := testrig.NewQueue(t, "")
 	q.Store = p.URL("postgres")
@@ -55,7 +54,7 @@ func startNodes(t *testing.T, names ...string) (*pgserver.Server, []*testrig.Que
 	return p, list
 }
 
-// nodeOf returns the node of the job's last attempt.
+// nodeOf returns the node on which the last attempt of a job ran.
 func nodeOf(q *testrig.Queue, id string) string {
 	q.Helper()
 	var j struct {
@@ -69,8 +68,8 @@ func nodeOf(q *testrig.Queue, id string) string {
 	return j.History[len(j.History)-1].Node
 }
 
-// Machines that were cloned from one image have copies of one state directory. Their services are separate
-// nodes nevertheless.
+// Machines that were cloned from one image have copies of one state directory. Their services are
+// nevertheless separate nodes.
 func TestClonedNodesAreSeparate(t *testing.T) {
 	t.Parallel()
 	p, nodes := startNodes(t, "a")
@@ -94,7 +93,7 @@ func TestClonedNodesAreSeparate(t *testing.T) {
 	}
 	if nodeRows := nodes[1].Nodes(); len(nodeRows) != 3 || nodeRows["a"].State != "alive" ||
 		nodeRows["b"].State != "alive" || nodeRows["c"].State != "alive" {
-		t.Errorf("the nodes are %+v, want three that are alive", nodeRows)
+		t.Errorf("the nodes are %+v, want three nodes that are alive", nodeRows)
 	}
 	nodes[1].Kill()
 	nodes[1].Start("--workers", "2")
@@ -103,8 +102,8 @@ func TestClonedNodesAreSeparate(t *testing.T) {
 	}
 }
 
-// Nodes share a queue. Each node runs some of the jobs. Every node answers for the whole queue and
-// carries out requests about jobs that run on another node. A drained node starts no jobs.
+// Nodes share a queue, and each node runs some of the jobs. Every node shows the whole queue and
+// executes requests about jobs that run on another node. A drained node starts no jobs.
 func TestNodeServicesShareAQueue(t *testing.T) {
 	testrig.Long(t)
 	t.Parallel()
@@ -138,15 +137,15 @@ func TestNodeServicesShareAQueue(t *testing.T) {
 		return all.Throughput == 13 && slices.Contains(ends, ended{"default", 13})
 	}
 	a.WaitUntil("status counts the jobs that have ended on the other node", 10*time.Second, endsReported)
-	for range 3 { // repeat: a node that knows more about the other one could answer differently
+	for range 3 { // repeat, because a node may learn more about the other node meanwhile and reply differently
 		a.Must("pause", "--all")
 		if r := b.CLI("status", "--check"); r.Code == 0 || !strings.Contains(r.Out, "all jobs are paused") {
-			t.Errorf("after a pause on the other node: %+v", r)
+			t.Errorf("status --check after a pause on the other node: %+v", r)
 		}
 		b.Must("resume", "--all")
 		for _, q := range nodes {
 			if r := q.CLI("status", "--check"); r.Code != 0 {
-				t.Errorf("after the resume: %+v", r)
+				t.Errorf("status --check after the resume: %+v", r)
 			}
 		}
 	}
@@ -155,7 +154,7 @@ func TestNodeServicesShareAQueue(t *testing.T) {
 			id := a.Must("enqueue", "--on", selector, "true")
 			b.Must("wait", "--timeout", "20s", id)
 			if nodeName := nodeOf(a, id); nodeName != want {
-				t.Errorf("--on %s ran on %s", selector, nodeName)
+				t.Errorf("a job with --on %s ran on %s", selector, nodeName)
 			}
 		}
 	}
@@ -172,18 +171,18 @@ func TestNodeServicesShareAQueue(t *testing.T) {
 	for verb, want := range map[string]string{"list": "NODE", "show long": "Node:       b",
 		"status": "2 workers busy on a", "list --columns id,node --state processing": "long  b", "doctor": "MiB are free"} {
 		if text := a.Must(strings.Fields(verb)...); !strings.Contains(text, want) {
-			t.Errorf("%s on a machine that shares its queue does not say %q:\n%s", verb, want, text)
+			t.Errorf("%s on a node of a shared queue does not print %q:\n%s", verb, want, text)
 		}
 	}
 	followed := a.Command("logs", "-f", "--stdout", "long")
 	out := &strings.Builder{}
-	followed.Stdout = out // only stdout is compared, because the shell reports the signal on stderr
+	followed.Stdout = out // compare only stdout, because the shell reports the signal on stderr
 	if err := testrig.StartCommand(followed); err != nil {
 		t.Fatal(err)
 	}
 	a.Must("pause", "long")
 	if j := b.Show("long"); j.State != "processing" || b.PauseOf("long").PausedAt.IsZero() {
-		t.Errorf("paused from elsewhere: %+v", j)
+		t.Errorf("the job that another node paused: %+v", j)
 	}
 	a.Must("resume", "long")
 	a.Must("kill", "long", "--signal", "USR1")
@@ -193,7 +192,7 @@ func TestNodeServicesShareAQueue(t *testing.T) {
 	b.WriteFile("go", "")
 	a.Must("wait", "--timeout", "20s", "long")
 	if err := followed.Wait(); err != nil || out.String() != "begun\nsignalled\nended\n" {
-		t.Errorf("followed from elsewhere: %q, %v", out, err)
+		t.Errorf("output that another node followed: %q, %v", out, err)
 	}
 	b.Must("enqueue", "--id", "endless", "--on", "b", "sleep 1000")
 	a.WaitUntil("the job runs", 20*time.Second, func() bool { return a.Show("endless").State == "processing" })
@@ -207,21 +206,21 @@ func TestNodeServicesShareAQueue(t *testing.T) {
 		t.Errorf("a large output has %d bytes on its node and %d on the other node", len(near), len(far))
 	}
 	if tail := a.Must("logs", "-n", "1", "large"); tail != "60000" {
-		t.Errorf("its last line is %q", tail)
+		t.Errorf("the last line of the large output is %q", tail)
 	}
 	a.Must("config", "set", "max_pending", "4711")
 	if text := b.Must("config", "get", "max_pending"); !strings.Contains(text, "4711") {
-		t.Errorf("a setting of elsewhere: %s", text)
+		t.Errorf("a setting that was changed on another node: %s", text)
 	}
 	if names := a.Must("node", "list", "-q"); names != "a\nb" {
-		t.Errorf("names of nodes: %q", names)
+		t.Errorf("node list -q: %q", names)
 	}
 	last := b.Path("last")
 	b.Must("enqueue", "--id", "last", "--on", "b", testrig.GatedJob(last))
 	a.WaitUntil("the job runs", 20*time.Second, func() bool { return a.Show("last").State == "processing" })
 	a.Must("node", "drain", "b")
 	if n := a.Nodes(); n["b"].State != "draining" || n["a"].State != "alive" || !n["a"].This {
-		t.Errorf("nodes %+v", n)
+		t.Errorf("nodes during the drain of b: %+v", n)
 	}
 	if text := b.Must("status"); !strings.Contains(text, "drain") {
 		t.Errorf("status of a node that drains: %s", text)
@@ -235,13 +234,13 @@ func TestNodeServicesShareAQueue(t *testing.T) {
 		t.Errorf("drain --wait: %v", err)
 	}
 	if n := a.Nodes(); n["b"].State != "drained" || n["b"].Running != 0 {
-		t.Errorf("after its last job: %+v", n)
+		t.Errorf("nodes after the last job of b: %+v", n)
 	}
 	for range 4 {
 		id := b.Must("enqueue", "true")
 		b.Must("wait", "--timeout", "20s", id)
 		if nodeName := nodeOf(b, id); nodeName != "a" {
-			t.Errorf("a drained node ran %s", id)
+			t.Errorf("job %s did not run on node a, although b is drained", id)
 		}
 	}
 	id := a.Must("enqueue", "--on", "b", "true")
@@ -262,10 +261,10 @@ func TestNodeServicesShareAQueue(t *testing.T) {
 		t.Errorf("stopped with %d", code)
 	}
 	if n, health := a.Nodes(), a.CLI("status", "--check"); n["b"].State != "stopped" || health.Code != 0 {
-		t.Errorf("a node that has stopped with nothing to do is %+v, %+v", n["b"], health)
+		t.Errorf("a node that was stopped without jobs is %+v, status --check %+v", n["b"], health)
 	}
 	if r := a.CLI("logs", "large"); r.Code == 0 || !strings.Contains(r.Err, "on node b, which does not answer") {
-		t.Errorf("an output that is away: %+v", r)
+		t.Errorf("logs of an output on a stopped node: %+v", r)
 	}
 	id = a.Must("enqueue", "--on", "b", "true")
 	if why := a.Must("why", id); !strings.Contains(why,
@@ -275,20 +274,20 @@ func TestNodeServicesShareAQueue(t *testing.T) {
 	a.Must("cancel", id)
 	a.Must("node", "rm", "b")
 	if n := a.Nodes(); len(n) != 1 {
-		t.Errorf("nodes %+v", n)
+		t.Errorf("nodes after node rm: %+v", n)
 	}
 }
 
-// exclusiveCommand returns a command that records each of its runs and fails if another run of it is still
-// alive. The command ends when the file "go" exists in the directory.
+// exclusiveCommand returns a command that records each of its runs and fails if another run is
+// still alive. The command ends when the file "go" exists in the directory.
 func exclusiveCommand(dir, id string) string {
 	return fmt.Sprintf("exec 9>>%[1]s/lock-%[2]s; flock -n 9 || { echo %[2]s >>%[1]s/twice; exit 1; }; echo %[2]s "+
 		">>%[1]s/ran; while [ ! -e %[1]s/go ]; do sleep 0.05; done", dir, id)
 }
 
-// If the service of a node is killed, the runner ends the jobs of the node before another node runs them
-// again. If the service is stopped (SIGSTOP) for longer than its node lease, it also loses its jobs, and it
-// exits when it continues.
+// If the service of a node is killed, the runner ends the node's jobs before another node runs them
+// again. If the service is stopped (SIGSTOP) for longer than its node lease, it also loses its
+// jobs, and it exits when it continues.
 func TestLostNodesJobsRunElsewhere(t *testing.T) {
 	testrig.Long(t)
 	t.Parallel()
@@ -311,7 +310,7 @@ func TestLostNodesJobsRunElsewhere(t *testing.T) {
 	b.WaitUntil("it runs both jobs again", 40*time.Second, runs(b, "b"))
 	if n, health := b.Nodes()["a"], b.CLI("status", "--check"); n.State != "away" ||
 		!strings.Contains(health.Out, "node a has sent no heartbeat since") || health.Code == 0 {
-		t.Errorf("a killed node is %+v, %+v", n, health)
+		t.Errorf("a killed node is %+v, status --check %+v", n, health)
 	}
 	a.Start("--workers", "2")
 	b.Cmd.Process.Signal(syscall.SIGSTOP)
@@ -329,21 +328,21 @@ func TestLostNodesJobsRunElsewhere(t *testing.T) {
 	}
 	for _, id := range []string{"one", "two"} {
 		a.Must("wait", "--timeout", "30s", id)
-		// More than three attempts are possible, because on a busy machine another lease may expire.
+		// More than three attempts are possible, because on a busy machine another node lease may expire.
 		if j := a.Show(id); j.Attempts < 3 {
-			t.Errorf("%s has %d attempts, and was lost twice", id, j.Attempts)
+			t.Errorf("job %s has %d attempts, want at least 3, because it was lost twice", id, j.Attempts)
 		}
 	}
 	if doubleRuns, err := os.ReadFile(ledger + "/twice"); err == nil {
-		t.Errorf("these ran twice at a time: %s", doubleRuns)
+		t.Errorf("these jobs ran twice at the same time: %s", doubleRuns)
 	}
 	runLog, err := os.ReadFile(ledger + "/ran")
 	if n := strings.Count(string(runLog), "\n"); err != nil || n < 6 {
-		t.Errorf("%d runs, %v; each job was lost twice:\n%s", n, err, runLog)
+		t.Errorf("%d runs, %v, want at least 6, because each job was lost twice:\n%s", n, err, runLog)
 	}
 }
 
-// A job can be cancelled even if its node is lost and no other node has noticed the loss.
+// A user can cancel a job even if its node is lost and no other node has noticed the loss.
 func TestCancelOnALostNode(t *testing.T) {
 	testrig.Long(t)
 	t.Parallel()
@@ -358,15 +357,15 @@ func TestCancelOnALostNode(t *testing.T) {
 	}
 }
 
-// A follower of a job on another node keeps following it while the database server restarts.
+// If a client follows a job on another node, it keeps following the job while the database server restarts.
 func TestFollowerSurvivesADatabaseRestart(t *testing.T) {
 	testrig.Long(t)
 	t.Parallel()
 	p, nodes := startNodes(t, "a", "b")
 	a, b := nodes[0], nodes[1]
 	gate := a.Path("go")
-	// The job prints all the time, so output arrives before, during and after the restart of the database
-	// server.
+	// The job prints continuously, so output arrives before, during and after the restart of the
+	// database server.
 	a.Must("enqueue", "--id", "long", "--on", "a", "echo up; while [ ! -e '"+gate+
 		"' ]; do echo tick; sleep 0.05; done; echo end of it")
 	a.Dial().WaitRunning("long")
@@ -391,12 +390,12 @@ func TestFollowerSurvivesADatabaseRestart(t *testing.T) {
 	for i, cmd := range followed {
 		if err, out := cmd.Wait(), outs[i].String(); err != nil || !strings.HasPrefix(out, "up\n") ||
 			!strings.Contains(out, "end of") {
-			t.Errorf("on %s: %q, %v", nodes[i].Env[0], out, err)
+			t.Errorf("the follower on %s printed %q, %v", nodes[i].Env[0], out, err)
 		}
 	}
 }
 
-// A follower of a job continues on the node that runs the job again after its first node was lost.
+// If the node of a job is lost, a client that follows the job continues on the node that runs the job again.
 func TestFollowerSurvivesALostNode(t *testing.T) {
 	testrig.Long(t)
 	t.Parallel()
@@ -416,12 +415,12 @@ func TestFollowerSurvivesALostNode(t *testing.T) {
 	b.WaitUntil("the job runs on node b", 40*time.Second, func() bool { return b.Nodes()["b"].Running == 1 })
 	a.WriteFile("go", "")
 	if err := followed.Wait(); err != nil || !strings.Contains(out.String(), "end of") {
-		t.Errorf("%q, %v", out, err)
+		t.Errorf("the follower printed %q, %v", out, err)
 	}
 }
 
-// A service that restarts before its node lease expires adopts the jobs of its runner. No job runs
-// twice.
+// A service that restarts before its node lease expires adopts the jobs of its runner. These jobs
+// do not run again.
 func TestRestartedNodeAdoptsItsJobs(t *testing.T) {
 	testrig.Long(t)
 	t.Parallel()
@@ -438,12 +437,12 @@ func TestRestartedNodeAdoptsItsJobs(t *testing.T) {
 	a.WriteFile("go", "")
 	b.Must("wait", "--timeout", "20s", "long")
 	if j := b.Show("long"); j.Attempts != 1 || j.State != "completed" {
-		t.Errorf("%+v, and ran with pid %d", j, pid)
+		t.Errorf("the adopted job: %+v, it ran with pid %d", j, pid)
 	}
 }
 
-// If the database server is down for longer than a node lease, running jobs are ended, unless the setting
-// on_partition is "continue". When the server is back, all nodes resume work on the queue.
+// If the database server is down for longer than a node lease, running jobs are ended, unless
+// on_partition is "continue". When the server is back, all nodes work on the queue again.
 func TestNodesSurviveALostDatabase(t *testing.T) {
 	t.Parallel()
 	p := pgserver.New(t)
@@ -466,8 +465,8 @@ func TestNodesSurviveALostDatabase(t *testing.T) {
 	a.WriteFile("go", "")
 	for _, id := range []string{"on-a", "on-b"} {
 		a.WaitUntil(id+" has ended", 60*time.Second, func() bool {
-			// The node that reconnects first may take over the jobs of the other node. The service of the
-			// other node then exits, so start it again.
+			// The node that reconnects first may take over the jobs of the other node. The other
+			// node's service then exits, so start it again.
 			for _, q := range []*testrig.Queue{a, b} {
 				select {
 				case <-q.Ended:
@@ -484,8 +483,8 @@ func TestNodesSurviveALostDatabase(t *testing.T) {
 	}
 }
 
-// While the database server is down, a service says so and can be stopped. If the settings of a service no
-// longer name the database, the service does not create a new local queue.
+// While the database server is down, a service reports that and can be stopped. If the settings of
+// a service do not name the database, the service does not create a local queue.
 func TestServiceWithoutADatabase(t *testing.T) {
 	t.Parallel()
 	p, nodes := startNodes(t, "a")
@@ -508,20 +507,20 @@ func TestServiceWithoutADatabase(t *testing.T) {
 	}
 	a.Must("service", "stop")
 	if code := a.Stop(); code != 0 {
-		t.Errorf("it ended with %d", code)
+		t.Errorf("the service without its database ended with %d", code)
 	}
 	a.Store = ""
 	if r := a.MustRefuseStart("--dir", a.Dir); r.Code != 78 ||
 		!strings.Contains(r.Err, `the settings name no database; set the setting "store"`) {
-		t.Errorf("without its database: %+v", r)
+		t.Errorf("start without the setting store: %+v", r)
 	}
 	if _, err := os.Stat(a.Path("queuectl.db")); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("the service created a local queue: %v", err)
 	}
 }
 
-// Nodes may be behind a connection pooler, which may use another connection for each transaction. They then
-// get no notifications, and learn of the changes of other nodes by polling.
+// Nodes may use a connection pooler, which may use another connection for each transaction. The
+// nodes then get no notifications, and poll for the changes of other nodes.
 func TestNodesWorkThroughAPooler(t *testing.T) {
 	t.Parallel()
 	p := pgserver.New(t)
@@ -552,12 +551,11 @@ func TestNodesWorkThroughAPooler(t *testing.T) {
 	}
 	if r := a.CLI("migrate", "--from", a.Store, "--to", "sqlite"); r.Code != 2 ||
 		!strings.Contains(r.Err, "a connection pooler") {
-		t.Errorf("a move by a pooler: %+v", r)
+		t.Errorf("migrate through a pooler: %+v", r)
 	}
 }
 
-// The database role of a node needs few rights: it must be able to read and write the tables, which another
-// role owns.
+// The database role of a node needs few rights: it reads and writes the tables, which another role owns.
 func TestNodeNeedsFewDatabaseRights(t *testing.T) {
 	testrig.Long(t)
 	t.Parallel()
@@ -570,10 +568,11 @@ func TestNodeNeedsFewDatabaseRights(t *testing.T) {
 	id := nodes[0].Must("enqueue", "--on", "b", "echo hi")
 	b.Must("wait", "--timeout", "20s", id)
 	if out := b.Must("logs", id); out != "hi" {
-		t.Errorf("it printed %q", out)
+		t.Errorf("the job printed %q", out)
 	}
 }
 
+// A node without registration at boot notes once that it will not start at boot.
 func TestNodeNotesOnceThatItDoesNotStartAtBoot(t *testing.T) {
 	_, nodes := startNodes(t, "a", "b")
 	q := nodes[0]
@@ -595,6 +594,6 @@ func TestNodeNotesOnceThatItDoesNotStartAtBoot(t *testing.T) {
 		}
 	}
 	if got := q.CLI("edit", "late", "--delay", "10m"); got.Code != 0 || got.Err != "" {
-		t.Errorf("a short delay: %+v, want no note", got)
+		t.Errorf("edit to a short delay: %+v, want no note", got)
 	}
 }

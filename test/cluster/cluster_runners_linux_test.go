@@ -13,9 +13,9 @@ import (
 	"github.com/queuectl/queuectl/test/pgserver"
 )
 
-// A node's service and runner are killed while the database server is down. When the service is started
-// again, it ends the jobs of that runner, although it cannot run without the database. The jobs must end
-// because other nodes may soon run them again.
+// A node's service and runner are killed while the database server is down. When the service starts
+// again, it ends the jobs of that runner, although the start fails without the database. The jobs
+// must end, because other nodes may soon run them again.
 func TestDeadRunnersJobsEndWithoutDatabase(t *testing.T) {
 	testrig.Long(t)
 	t.Parallel()
@@ -42,8 +42,8 @@ func TestDeadRunnersJobsEndWithoutDatabase(t *testing.T) {
 	a.WaitUntil("the job is dead", 20*time.Second, func() bool { return a.Show("long").State == "dead" })
 }
 
-// When a runner is killed, its jobs are ended immediately, even if its service is waiting for a hung database
-// server. The jobs must end because other nodes may soon run them again.
+// When a runner is killed, its jobs are ended immediately, even if its service is waiting for a
+// hung database server. The jobs must end, because other nodes may soon run them again.
 func TestDeadRunnersJobsEndWhileStoreHangs(t *testing.T) {
 	testrig.Long(t)
 	t.Parallel()
@@ -57,7 +57,7 @@ func TestDeadRunnersJobsEndWhileStoreHangs(t *testing.T) {
 	t.Cleanup(func() { p.Freeze(false) })
 	a.WriteFile("end", "")
 	a.WaitUntil("the job whose end will be stored ends", 10*time.Second, func() bool { return !testrig.IsAlive(ends) })
-	time.Sleep(200 * time.Millisecond) // time for the service to block on the store
+	time.Sleep(200 * time.Millisecond) // give the service time to block on the store
 	a.KillRunners()
 	started := time.Now()
 	a.WaitUntil("the job is ended", 10*time.Second, func() bool { return !testrig.IsAlive(pid) })
@@ -90,9 +90,9 @@ func TestDeadRunnersJobsEndWithoutService(t *testing.T) {
 	checkRunnerWithoutService(t, testrig.TimeoutFactor*2*time.Second, (*testrig.Queue).KillRunners)
 }
 
-// checkRunnerWithoutService harms the runner of a node whose service is stopped (SIGSTOP), and then of
-// a node whose service was killed. The job must be ended within the given time, because other
-// nodes may soon run it. It must run again afterwards.
+// checkRunnerWithoutService injects a fault into the runner of a node whose service is stopped
+// (SIGSTOP), and then into that of a node whose service was killed. The job must be ended within
+// limit, because other nodes may soon run it. Afterwards it must run again.
 func checkRunnerWithoutService(t *testing.T, limit time.Duration, inject func(*testrig.Queue)) {
 	_, nodes := startNodes(t, "a")
 	a := nodes[0]
@@ -126,8 +126,8 @@ func checkRunnerWithoutService(t *testing.T, limit time.Duration, inject func(*t
 	}
 }
 
-// If a node's runner has recorded a job but does not start it, a drain fails, even if it is
-// requested on another node. Other cluster-wide changes still work.
+// If a node's runner has recorded a job and not started it, a drain fails, also if another node
+// requests it. Other changes on all nodes still work.
 func TestDrainOfAnotherNodeNamesAJobThatMayStart(t *testing.T) {
 	p := pgserver.New(t)
 	t.Cleanup(p.Remove)

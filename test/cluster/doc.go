@@ -1,2 +1,2 @@
-// Package cluster checks from outside that several nodes share one queue.
+// Package cluster checks from outside how several nodes share one queue.
 package cluster

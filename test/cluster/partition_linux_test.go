@@ -22,8 +22,8 @@ import (
 	"github.com/queuectl/queuectl/test/pgserver"
 )
 
-// partitionTest is one run of three nodes, each in its own network namespace, with the faults injected
-// into them.
+// partitionTest is a test of three nodes, each in a separate network namespace, and the faults
+// injected into them.
 type partitionTest struct {
 	*testing.T
 	ctx      context.Context
@@ -49,7 +49,7 @@ type partitionNode struct {
 	frozen          bool
 }
 
-// Kinds of faults.
+// These constants are the kinds of faults.
 const (
 	cutBothWays = iota
 	cutToServer
@@ -66,13 +66,13 @@ const (
 var faultNames = [...]string{"cut both ways", "cut to the server", "cut from the server", "a service is stopped",
 	"a service is killed", "a runner is killed", "a backend is killed", "the server crashes", "a standby is promoted"}
 
-// partitionLease is the duration of a node lease. If a node does not renew its lease for that long, another
-// node takes over its jobs.
+// partitionLease is the duration of a node lease. If a node does not renew its lease within that
+// time, another node takes over its jobs.
 const partitionLease = 6 * time.Second
 
 // Three nodes are partitioned, stopped and killed, while their PostgreSQL server crashes and fails
-// over to its synchronous standby. No acknowledged job is lost, and no job ever has two process
-// trees at the same time. Locks and rates hold across all nodes.
+// over to its synchronous standby. No acknowledged job is lost, and no job has two process trees at
+// the same time. Locks and rates hold across all nodes.
 func TestNodesSurvivePartitionsAndCrashes(t *testing.T) {
 	length, err := time.ParseDuration(os.Getenv("QUEUECTL_APART"))
 	if err != nil {
@@ -88,7 +88,8 @@ func TestNodesSurvivePartitionsAndCrashes(t *testing.T) {
 		t.Logf("unshare: %v, %s", err, out)
 		skip.Missing(t, "networks", "needs a system that can create networks; .ci/run runs it where that is possible")
 	}
-	// Run the test again in a new network namespace, so that it changes no other network.
+	// Run the test again in a new network namespace, so that it does not change the network of the
+	// machine.
 	if os.Getenv("QUEUECTL_APART_INSIDE") == "" {
 		cmd := exec.Command("unshare", "-n", "--", os.Args[0], "-test.run=^TestNodesSurvivePartitionsAndCrashes$",
 			"-test.v", "-test.timeout=0")
@@ -126,7 +127,7 @@ func (n *partitionNode) setConnected(connected bool) {
 		linkState = "up"
 	}
 	exec.Command("ip", "link", "set", "v"+n.name, linkState).Run()
-	exec.Command("ip", "route", "del", "blackhole", n.innerIP+"/32").Run() // this fails without such a route
+	exec.Command("ip", "route", "del", "blackhole", n.innerIP+"/32").Run() // this command fails if no such route exists
 	n.runInside("ip", "route", "del", "blackhole", n.outerIP+"/32")
 }
 
@@ -202,7 +203,7 @@ func newPartitionTest(t *testing.T) *partitionTest {
 	return a
 }
 
-// keepServiceRunning runs a node's service and restarts it whenever it ends, like systemd.
+// keepServiceRunning runs a node's service and restarts it whenever it ends, as systemd does.
 func (a *partitionTest) keepServiceRunning(n *partitionNode) {
 	for a.ctx.Err() == nil {
 		n.mu.Lock()
@@ -212,17 +213,17 @@ func (a *partitionTest) keepServiceRunning(n *partitionNode) {
 		if err == nil {
 			select {
 			case err := <-n.Ended:
-				n.Ended <- err // put the result back: checkOutcome receives it if the service is not started again
+				n.Ended <- err // checkOutcome receives the error if the service is not started again
 			case <-a.ctx.Done():
 				return
 			}
 		}
-		time.Sleep(300 * time.Millisecond) // the pause before a restart, like RestartSec= of systemd
+		time.Sleep(300 * time.Millisecond) // wait before a restart, as RestartSec= of systemd does
 	}
 }
 
-// enqueue enqueues jobs through one node until the run ends. It repeats each request until it is
-// acknowledged.
+// enqueue enqueues jobs through one node until the test ends. It repeats each request until the
+// service acknowledges it.
 func (a *partitionTest) enqueue(n *partitionNode, client int) {
 	for i := 0; a.ctx.Err() == nil; i++ {
 		id := fmt.Sprintf("%s%d-%d", n.name, client, i)
@@ -237,7 +238,7 @@ func (a *partitionTest) enqueue(n *partitionNode, client int) {
 		case 2:
 			args = append(args, "--rate-limit", "some=5/s", "--label", "rate=some")
 		}
-		// The longest job runs longer than a node lease.
+		// The longest job runs for longer than a node lease.
 		sleep := []string{"0.01", "0.01", "0.1", "0.1", "0.4", "2", "8", "15"}[rand.N(8)]
 		// Jobs with the lock are short, because the lock has only two slots and many jobs wait for it.
 		if body != "" {
@@ -354,11 +355,11 @@ func (a *partitionTest) injectFaults() {
 	}
 }
 
-// maxOutstanding is the number of jobs that a client enqueues before it waits for its oldest one.
-// Without this bound a run of hours would enqueue more jobs than the nodes can run.
+// maxOutstanding is the number of jobs that a client enqueues before it waits for its oldest job.
+// Without this bound, a test of several hours would enqueue more jobs than the nodes can run.
 const maxOutstanding = 30
 
-// checkOutcome waits until all jobs have ended, and compares them with the acknowledged ids and the
+// checkOutcome waits until all jobs have ended. It compares them with the acknowledged ids and the
 // ledger.
 func (a *partitionTest) checkOutcome() {
 	url := a.server.URL("postgres")
@@ -398,8 +399,8 @@ func (a *partitionTest) checkOutcome() {
 	jobs := 0
 	a.acked.Range(func(any, any) bool { jobs++; return true })
 	states := map[string]string{}
-	// If the runner of a job was killed repeatedly, and also while the job ran alone, the job is dead with
-	// the reason poison. That is correct in this test, so such a job counts as completed (state 6).
+	// A job whose runner was killed repeatedly, also while the job ran alone, is dead with the
+	// reason poison. That is correct in this test, so such a job counts as completed (state 6).
 	for line := range strings.Lines(pgserver.Query(a, url,
 		`SELECT id || ' ' || CASE WHEN reason = 'poison' THEN 6 ELSE state END FROM queuectl.jobs`)) {
 		id, state, _ := strings.Cut(strings.TrimSpace(line), " ")
@@ -409,7 +410,7 @@ func (a *partitionTest) checkOutcome() {
 	a.acked.Range(func(id, _ any) bool {
 		if states[id.(string)] != "6" {
 			lost++
-			a.Errorf("job %s, which was acknowledged, is in state %q", id, states[id.(string)])
+			a.Errorf("the acknowledged job %s is in state %q", id, states[id.(string)])
 		}
 		return lost < 10
 	})
@@ -426,7 +427,7 @@ func (a *partitionTest) checkOutcome() {
 	for name, problem := range map[string]string{"twice": "ran in two trees at a time",
 		"over": "held a lock of two as the third"} {
 		if list, err := os.ReadFile(filepath.Join(a.ledger, name)); err == nil {
-			a.Errorf("these %s: %s", problem, list)
+			a.Errorf("jobs that %s: %s", problem, list)
 			for id := range strings.FieldsSeq(string(list)) {
 				a.Log(pgserver.Query(a, url, `SELECT e.at, e.kind, e.detail, e.job FROM queuectl.events e WHERE e.id = '`+id+
 					`' ORDER BY e.seq`))
@@ -471,7 +472,7 @@ func (a *partitionTest) checkOutcome() {
 	}
 }
 
-// checkRate checks that no second has more starts than the rate allows.
+// checkRate checks that no second has more starts than the rate limit allows.
 func (a *partitionTest) checkRate(url string) {
 	var starts []int64
 	for line := range strings.Lines(pgserver.Query(a, url,
@@ -486,7 +487,7 @@ func (a *partitionTest) checkRate(url string) {
 	slices.Sort(starts)
 	for i := 5; i < len(starts); i++ {
 		if starts[i]-starts[i-5] < 1000 {
-			a.Errorf("6 starts within %d ms, and 5 are allowed a second", starts[i]-starts[i-5])
+			a.Errorf("6 jobs started within %d ms, but 5 per second are allowed", starts[i]-starts[i-5])
 			return
 		}
 	}

@@ -1,7 +1,7 @@
-// Command demo runs a real batch of jobs, end to end, on a temporary queue. The batch has one job
-// for each file of the project, a job that fails twice, a job that ends dead, a timeout and a
-// delayed job. The service is killed in the middle. The command builds the program first, unless
-// -bin names one. It exits with 0 only if every outcome was as expected. Start it in the root
+// Command demo runs a real batch of jobs, from enqueue to end, on a temporary queue. The batch has
+// one job for each file of the project, a job that fails twice, a job that ends dead, a timeout and
+// a delayed job. While jobs run, demo kills the service. It builds the program first, unless -bin
+// names a program. It exits with 0 only if every outcome was as expected. Start it in the root
 // directory of the project.
 package main
 
@@ -33,7 +33,7 @@ func main() {
 	}
 }
 
-// runJob is the program of the jobs: this binary with other arguments.
+// runJob is the program of the jobs. The jobs run this binary with other arguments.
 func runJob(args []string) int {
 	switch {
 	case args[0] == "hash" && len(args) == 2:
@@ -44,7 +44,7 @@ func runJob(args []string) int {
 		}
 		fmt.Printf("%x  %s\n", sha256.Sum256(raw), args[1])
 		return 0
-	case args[0] == "flaky" && len(args) == 2: // this job fails until its third run
+	case args[0] == "flaky" && len(args) == 2: // fails until its third run
 		raw, _ := os.ReadFile(args[1])
 		n, _ := strconv.Atoi(string(raw))
 		if err := os.WriteFile(args[1], []byte(strconv.Itoa(n+1)), 0o600); err != nil {
@@ -94,7 +94,7 @@ func run(bin string) error {
 			return fmt.Errorf("build: %w\n%s", err, out)
 		}
 	}
-	defer d.queuectl("service", "stop") // this stop also ends jobs that still run
+	defer d.queuectl("service", "stop") // also ends jobs that still run
 	return d.runScenario()
 }
 
@@ -226,7 +226,7 @@ func (d *demo) checkDead() {
 	d.expect("its history stays", fmt.Sprint(len(d.job("hopeless").History)), "4")
 }
 
-// projectFiles lists the files of the project, in the same order each time.
+// projectFiles lists the files of the project in a fixed order.
 func projectFiles() (files []string, err error) {
 	err = filepath.WalkDir(".", func(path string, e fs.DirEntry, err error) error {
 		switch {
@@ -275,8 +275,8 @@ func (d *demo) start() error {
 	return fmt.Errorf("the service does not answer:\n%s", text)
 }
 
-// queuectl runs the program queuectl and returns its standard output. It shows errors of the program to the
-// user.
+// queuectl runs the program queuectl and returns its standard output. The program's errors go to
+// the user.
 func (d *demo) queuectl(args ...string) string {
 	out, err := d.command(args).Output()
 	if exit, failed := err.(*exec.ExitError); failed && len(exit.Stderr) > 0 {

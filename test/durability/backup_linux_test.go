@@ -13,7 +13,7 @@ import (
 )
 
 // An interrupted backup leaves no file. A backup does not replace a target that is not a regular
-// file, and it follows a symbolic link.
+// file. If the target is a symbolic link, the backup writes to the file that the link names.
 func TestBackupTargets(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "0")
 	q.Must("enqueue", "true")
@@ -37,7 +37,7 @@ func TestBackupTargets(t *testing.T) {
 	}
 	q.Must("backup", link, "--force")
 	if to, err := os.Readlink(link); err != nil || to != file {
-		t.Errorf("the link leads to %q, %v", to, err)
+		t.Errorf("the link now leads to %q, %v", to, err)
 	}
 	checkBackup(t, file, []string{"1"})
 

@@ -21,9 +21,9 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// A backup that runs while 64 clients enqueue is a single sound database. It contains the outputs and every
-// job that was acknowledged before the backup began. A service can run on a restored copy. Only the owner can
-// read the backup, and no other file is left.
+// A backup that runs while 64 clients enqueue is a single file with a consistent database. It
+// contains the outputs, and every job that was acknowledged before the backup began. A service can
+// run on a restored copy. Only the owner can read the file.
 func TestBackupUnderLoad(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
 	q.Must("enqueue", "--id", "large", "head -c 200000 /dev/zero | tr '\\0' x; echo end >&2")
@@ -65,10 +65,11 @@ func TestBackupUnderLoad(t *testing.T) {
 	if err := json.Unmarshal([]byte(r.Out), &end); err != nil || r.Code != 0 {
 		t.Fatalf("backup: %+v, %v", r, err)
 	}
-	t.Logf("%d jobs were acknowledged before, %d by its end; %d bytes", len(before), count(), end.Bytes)
+	t.Logf("%d jobs were acknowledged before the backup, %d by its end; the backup has %d bytes", len(before), count(),
+		end.Bytes)
 	info, err := os.Stat(file)
 	if err != nil || !testrig.IsOwnerOnly(info) || info.Size() != end.Bytes {
-		t.Errorf("the file: %v, %v", info, err)
+		t.Errorf("the file of the backup: %v, %v", info, err)
 	}
 	if remaining, _ := filepath.Glob(filepath.Join(q.Dir, "*copy-*")); len(remaining) > 0 {
 		t.Errorf("remaining files: %v", remaining)
@@ -90,7 +91,8 @@ func TestBackupUnderLoad(t *testing.T) {
 	}
 }
 
-// checkBackup checks that SQLite finds a backup sound and that it holds the given jobs.
+// checkBackup checks that SQLite's integrity check accepts a backup and that the backup contains
+// the given jobs.
 func checkBackup(t *testing.T, file string, ids []string) {
 	t.Helper()
 	db, err := sql.Open("sqlite", "file:"+file+"?mode=ro")
@@ -110,8 +112,8 @@ func checkBackup(t *testing.T, file string, ids []string) {
 	}
 }
 
-// restore keeps the previous database aside, and the restored queue never reuses an event number. If the file
-// is not a sound backup, restore changes nothing.
+// The command restore keeps the previous database in a separate directory, and the restored queue
+// never reuses an event number. If the file is not a valid backup, restore changes nothing.
 func TestRestore(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
 	q.Must("run", "true")
@@ -144,7 +146,7 @@ func TestRestore(t *testing.T) {
 	}
 	q.Start("--workers", "1")
 	if remaining, _ := filepath.Glob(q.Path("restore.*")); len(remaining) > 0 {
-		t.Errorf("remaining files of a killed restore: %v", remaining)
+		t.Errorf("restore left the files of a killed restore: %v", remaining)
 	}
 	if out := q.Must("logs", "2"); out != "later" {
 		t.Errorf("after refused restores, the output of job 2 is %q", out)
@@ -153,23 +155,24 @@ func TestRestore(t *testing.T) {
 	q.Must("restore", file)
 	aside, _ := filepath.Glob(filepath.Join(q.Dir, "before-restore-*", "queuectl.db"))
 	if len(aside) != 1 {
-		t.Errorf("kept aside: %v", aside)
+		t.Errorf("directories with previous databases: %v", aside)
 	}
 	q.Start("--workers", "1")
 	if r := q.CLI("show", "2"); r.Code != 4 {
-		t.Errorf("a job from after the backup: %+v", r)
+		t.Errorf("show of a job that was enqueued after the backup: %+v", r)
 	}
 	if id := q.Must("enqueue", "true"); id != "3" {
 		t.Errorf("the next number is %s, want 3, because 2 was assigned before", id)
 	}
 	if r := q.CLI("events", "--since", fmt.Sprint(last-1), "--jsonl"); r.Code != 4 ||
 		!strings.Contains(r.Err, "were removed") {
-		t.Errorf("events over the restoring: %+v", r)
+		t.Errorf("events since a number from before the restore: %+v", r)
 	}
 }
 
-// When all outputs together exceed retention_output, the service removes the oldest ones, in the
-// database and in files, and keeps their jobs. logs states why an output is gone.
+// When all outputs together exceed retention_output, the service removes the oldest outputs, both
+// those in the database and those in files. It keeps the jobs. The command logs says why an output
+// was removed.
 func TestOldestOutputsAreRemovedAboveLimit(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
 	for i := range 6 {
@@ -187,23 +190,24 @@ func TestOldestOutputsAreRemovedAboveLimit(t *testing.T) {
 	q.WaitUntil("the oldest outputs are gone", 20*time.Second, func() bool { return files() == 2 })
 	if r := q.CLI("logs", "j0"); r.Code != 4 || !strings.Contains(r.Err,
 		"removed to make room (setting retention_output)") {
-		t.Errorf("logs of the oldest: %+v", r)
+		t.Errorf("logs of the oldest job: %+v", r)
 	}
 	if r := q.CLI("attach", "j0"); r.Code != 125 ||
 		r.Err != "queuectl: the output of attempt 1 was removed to make room (setting retention_output)\n" {
-		t.Errorf("attach to the oldest: %+v", r)
+		t.Errorf("attach to the oldest job: %+v", r)
 	}
 	if r := q.CLI("show", "j0"); r.Code != 0 || !strings.Contains(r.Out, "completed") {
-		t.Errorf("show of the oldest: %+v", r)
+		t.Errorf("show of the oldest job: %+v", r)
 	}
 	if out := q.Must("logs", "j5", "--stdout"); out != "200000" {
-		t.Errorf("logs of the newest: %q", out)
+		t.Errorf("logs of the newest job: %q", out)
 	}
 	q.CheckHealthy("after trimming")
 }
 
-// If a service is killed during a backup, the target file is complete or does not exist. The next service
-// removes the temporary copy. restore refuses to replace the queue while a runner runs jobs.
+// If the service is killed during a backup, the target file is either complete or missing. The next
+// service removes the temporary copy. The command restore refuses to replace the queue while a
+// runner runs jobs.
 func TestBackupInterrupted(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
 	for i := range 50 {

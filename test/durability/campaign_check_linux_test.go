@@ -113,7 +113,7 @@ func (c *campaign) checkJobs(entries map[string]*trackedJob, jobs []campaignView
 	}
 }
 
-// checkLedger checks the promises about a job that the ledger alone can prove.
+// checkLedger checks the promises about a job for which the ledger alone is evidence.
 func (c *campaign) checkLedger(e *trackedJob, notes []ledgerNote) {
 	startNotes := map[int]int{}
 	for _, d := range notes {
@@ -129,7 +129,7 @@ func (c *campaign) checkLedger(e *trackedJob, notes []ledgerNote) {
 				startNotes[d.attempt], d.pid, notes)
 		}
 		startNotes[d.attempt] = d.pid
-		// In seconds. The clock of the ledger has a resolution of 0.01 s, so allow a small difference.
+		// The unit is seconds. The clock of the ledger has a resolution of 0.01 s, so allow a small difference.
 		const tick = 0.05
 		if e.endedAt > 0 && !e.revive && d.up > e.endedAt+tick {
 			c.violation("started after its end", "%s (%s) was cancelled or removed at %.2f: %+v", e.tag, e.id, e.endedAt, notes)
@@ -161,8 +161,8 @@ func (c *campaign) checkJob(e *trackedJob, listed *campaignView, notes []ledgerN
 	}
 }
 
-// historyFault describes what is wrong with the stored history of a job compared with its ledger notes;
-// "" if nothing is.
+// historyFault describes how the stored history of a job differs from its ledger notes. It returns
+// "" if they agree.
 func (c *campaign) historyFault(e *trackedJob, j *campaignView, notes []ledgerNote) string {
 	counted := 0
 	for i, a := range j.History {
@@ -200,7 +200,7 @@ func (c *campaign) historyFault(e *trackedJob, j *campaignView, notes []ledgerNo
 	return ""
 }
 
-// outcome returns one word for how an attempt ended.
+// outcome returns the outcome of an attempt in one word.
 func (j *campaignView) outcome(i int) string {
 	a := j.History[i]
 	switch {
@@ -212,7 +212,7 @@ func (j *campaignView) outcome(i int) string {
 	return "none"
 }
 
-// attemptFault describes what is wrong with an attempt; "" if nothing is.
+// attemptFault describes how an attempt differs from its ledger notes. It returns "" if they agree.
 func (c *campaign) attemptFault(e *trackedJob, j *campaignView, i int, notes []ledgerNote) string {
 	a := &j.History[i]
 	did := func(kind byte) *ledgerNote {
@@ -326,8 +326,8 @@ func (c *campaign) checkEventHistories(jobs []campaignView) {
 	}
 }
 
-// checkRemains stops the service and checks the remaining files and processes, and the findings of doctor
-// about the stopped queue.
+// checkRemains stops the service. Then it checks the remaining files and processes, and the
+// findings of doctor about the stopped queue.
 func (c *campaign) checkRemains() {
 	c.Helper()
 	if logs, _ := filepath.Glob(c.Path("runner/*/log-*")); len(logs) > 0 {
@@ -367,9 +367,9 @@ func (c *campaign) checkRemains() {
 	}
 }
 
-// remainingProcesses lists the processes that mention a directory in their command line or environment. It
-// first waits a moment for them to end, and ends the rest. If program is false, it ignores processes of
-// queuectl and queuectld.
+// remainingProcesses lists the processes that mention a directory in their command line or
+// environment. It waits briefly for them to end, and then ends those that remain. If program is
+// false, it ignores processes of queuectl and queuectld.
 func (c *campaign) remainingProcesses(dir string, program bool) (remaining []string) {
 	var pids []int
 	for deadline := time.Now().Add(4 * time.Second); ; time.Sleep(20 * time.Millisecond) {
@@ -389,7 +389,7 @@ func (c *campaign) remainingProcesses(dir string, program bool) (remaining []str
 	return remaining
 }
 
-// lockHeld reports whether a process holds the lock of a tag. It does not take the lock.
+// lockHeld reports whether a process holds the lock of a tag, without taking the lock itself.
 func (c *campaign) lockHeld(tag string) bool {
 	var st syscall.Stat_t
 	if err := syscall.Stat(filepath.Join(c.recordDir, "locks", tag), &st); err != nil {

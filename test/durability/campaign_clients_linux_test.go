@@ -22,10 +22,11 @@ type campaignClient struct {
 	name      string
 	rng       *rand.Rand
 	requester testrig.Requester
-	tagCount  int // number of tags made
+	tagCount  int // number of tags that the client has created
 }
 
-// campaignVerbs lists the operations of a client with their relative frequencies.
+// campaignVerbs lists the operations of a client. An operation with a higher weight is chosen more
+// often.
 var campaignVerbs = []struct {
 	weight int
 	run    func(*campaignClient)
@@ -77,7 +78,7 @@ func (a *campaignClient) run(ctx context.Context) {
 		}
 		select {
 		case <-ctx.Done():
-		// This pause sets the request rate of the client.
+		// This pause determines the request rate of the client.
 		case <-time.After(time.Duration(a.rng.IntN(120)) * time.Millisecond):
 		}
 	}
@@ -90,9 +91,9 @@ func (a *campaignClient) run(ctx context.Context) {
 // clients.
 var expectedErrors = []string{"unavailable", "no_space", "outcome_unknown", "not_found", "wrong_state", "full"}
 
-// call sends one request and records the time to its reply. The parameter wait is how long the request itself
-// may wait. The result sent is false if the service was unreachable. The result answered is false if the
-// connection broke before a reply.
+// call sends one request and records the time to its reply. The parameter wait is the time for
+// which the request asks the service to wait. The result sent is false if no service was reachable.
+// The result answered is false if the connection broke before a reply.
 func (a *campaignClient) call(method string, params any, wait time.Duration) (got testrig.WireMessage, sent,
 	answered bool) {
 	return a.stream(method, params, wait, func(json.RawMessage) {})
@@ -150,7 +151,7 @@ func (a *campaignClient) newJob() *trackedJob {
 	return e
 }
 
-// acknowledged records that jobs are stored.
+// acknowledged records that the service has acknowledged jobs.
 func (c *campaign) acknowledged(list []*trackedJob, ids []string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -164,7 +165,7 @@ func (c *campaign) acknowledged(list []*trackedJob, ids []string) {
 	}
 }
 
-// backlogFull reports whether enough jobs are waiting.
+// backlogFull reports whether enough jobs are waiting, so that clients enqueue no more.
 func (c *campaign) backlogFull() bool {
 	var st struct{ Jobs map[string]int }
 	return c.get("status", testrig.Fields{}, &st) == nil && st.Jobs["pending"]+st.Jobs["failed"] > 60
@@ -173,8 +174,8 @@ func (c *campaign) backlogFull() bool {
 // maxResends is the number of times that a client resends a request with a key if it gets no reply.
 const maxResends = 40
 
-// callUntilReply sends a request with a key until it gets a reply. A refusal counts as a reply only if no
-// earlier copy of the request can have been carried out.
+// callUntilReply sends a request with a key until it gets a reply. An error counts as a reply only
+// if the service cannot have executed an earlier copy of the request.
 func (a *campaignClient) callUntilReply(method string, params testrig.Fields) (got testrig.WireMessage, ok bool) {
 	lost := false
 	for range maxResends {
@@ -236,7 +237,7 @@ func (a *campaignClient) enqueueByCLI() {
 	}
 }
 
-// batch sends a batch in one request or in several. Then it commits, aborts or abandons the batch.
+// batch sends a batch in one or more requests. Then it commits, aborts or abandons the batch.
 func (a *campaignClient) batch() {
 	if a.c.backlogFull() {
 		return
@@ -261,7 +262,7 @@ func (a *campaignClient) batch() {
 	var ids []string
 	for range a.rng.IntN(3) {
 		got, _, answered := a.call("enqueue.batch", testrig.Fields{"batch": name, "jobs": frame()}, 0)
-		if !answered || got.Error != nil { // the service may have staged the jobs of this request, so abort the batch
+		if !answered || got.Error != nil { // the service may have stored the jobs of this request, so abort the batch
 			forget()
 			a.call("enqueue.batch", testrig.Fields{"batch": name, "abort": true}, 0)
 			return
@@ -301,7 +302,7 @@ func idsIn(raw json.RawMessage) []string {
 	return got.IDs
 }
 
-// pick returns some of the most recent jobs, usually one.
+// pick returns some of the most recent jobs, usually a single one.
 func (a *campaignClient) pick() (list []*trackedJob) {
 	n := 1
 	if a.rng.IntN(4) == 0 {
@@ -402,7 +403,7 @@ func (c *campaign) recordDone(e *trackedJob, verb string, up float64) {
 	}
 }
 
-// notFound records a violation unless a client has requested the job's removal.
+// notFound records a violation, unless a client has requested the removal of the job.
 func (c *campaign) notFound(e *trackedJob, message string) {
 	c.mu.Lock()
 	removing := c.requestsForLocked(e).remove
@@ -427,8 +428,8 @@ func (a *campaignClient) completeParams(verb string, params testrig.Fields) (met
 	return verb
 }
 
-// requestsForLocked returns all requests that concern a job, through its id or its group. The caller holds
-// mu.
+// requestsForLocked returns all requests that concern a job, either by its id or by its group. The
+// caller holds mu.
 func (c *campaign) requestsForLocked(e *trackedJob) requests {
 	k := e.requests
 	if g := c.groups[e.group]; g != nil {
@@ -457,7 +458,7 @@ func (a *campaignClient) applyToGroup() {
 	a.call(method, params, 0)
 }
 
-// cli runs the program. It allows answerBound plus 10 s.
+// cli runs the program and allows it answerBound plus 10 s.
 func (a *campaignClient) cli(args ...string) testrig.Result {
 	ctx, cancel := context.WithTimeout(context.Background(), answerBound+10*time.Second)
 	defer cancel()

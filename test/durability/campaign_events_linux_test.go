@@ -22,31 +22,32 @@ type campaignEvent struct {
 	Reason   string `json:"reason"`
 }
 
-// campaignEvents follows the events from the start of a round, reconnects when the connection
-// breaks, and keeps the events of each job.
+// campaignEvents follows the events from the start of a round and keeps the events of each job. It
+// reconnects when the connection breaks.
 type campaignEvents struct {
 	c    *campaign
 	stop chan struct{}
 	done sync.WaitGroup
 
 	mu sync.Mutex
-	// Number of the first event of the round. This field and the fields below are guarded by mu.
+	// first is the number of the first event of the round. It and the fields below are guarded by
+	// mu.
 	first    int64
 	last     int64                   // number of the newest received event
-	jobs     map[int64]*eventHistory // by seq
+	jobs     map[int64]*eventHistory // histories by the job's number
 	received []int64                 // numbers of all received events
 }
 
-// eventHistory is a job as described by its events.
+// eventHistory is the state of a job according to its events.
 type eventHistory struct {
 	id      string
-	state   string // "" after its removal
+	state   string // state after the last event; "" if the job was removed
 	removed bool
 	ends    []campaignEvent // events that ended an attempt
 	events  []campaignEvent
 }
 
-// follow starts to follow the events from now on.
+// follow starts to follow the events. Earlier events are skipped.
 func (c *campaign) follow() *campaignEvents {
 	c.Helper()
 	e := &campaignEvents{c: c, stop: make(chan struct{}), jobs: map[int64]*eventHistory{}}
@@ -63,8 +64,8 @@ func (c *campaign) follow() *campaignEvents {
 
 // run receives events until stop is closed.
 func (e *campaignEvents) run() {
-	// If nothing arrives for a second, the request fails, and the next one resumes after the last received
-	// event.
+	// If no event arrives for a second, the request fails, and the next request resumes after the
+	// last received event.
 	a := &testrig.Requester{Q: e.c.Queue, Timeout: time.Second}
 	for {
 		select {
@@ -137,7 +138,7 @@ var eventTransitions = map[string]struct{ from, to []string }{
 	"edited":    {[]string{"pending", "failed", "held"}, []string{"pending", "failed", "held"}},
 }
 
-// apply adds an event. It returns what is wrong with the event, or "".
+// apply adds an event to the history. It returns what is wrong with the event, or "".
 func (s *eventHistory) apply(v campaignEvent) string {
 	move, known := eventTransitions[v.Event]
 	if !known {
@@ -170,9 +171,9 @@ func (e *campaignEvents) countAttemptEnds(seq int64) int {
 	return 0
 }
 
-// finish checks that the stored events and the audit-only events up to the given number have no gap together.
-// Then it waits until the newest stored event has been received, and stops following. Finally it compares the
-// received numbers with the stored ones.
+// finish first checks that the stored events and the audit-only events together have no gap up to
+// the given number. Then it waits until the newest stored event has been received, and stops
+// following. Finally it compares the received numbers with the stored numbers.
 func (e *campaignEvents) finish(number int64) {
 	plain, audited := e.c.eventNumbers(e.first, false), e.c.eventNumbers(e.first, true)
 	for n := e.first; n <= number; n++ {
@@ -199,13 +200,13 @@ func (e *campaignEvents) finish(number int64) {
 	}
 }
 
-// eventNumbers lists the numbers of the stored events from first on. If audit is true, it lists the events of
-// the audit log instead.
+// eventNumbers lists the numbers of the stored events from first on. If audit is true, it lists
+// those of the events in the audit log instead.
 func (c *campaign) eventNumbers(first int64, audit bool) (list []int64) {
 	a := &testrig.Requester{Q: c.Queue, Timeout: answerBound}
 	got, err := a.Request("events", testrig.Fields{"since": first - 1, "audit": audit}, func(raw json.RawMessage) {
 		var p struct{ Value campaignEvent }
-		json.Unmarshal(raw, &p) // if the event is malformed, its number stays 0, and finish reports a gap
+		json.Unmarshal(raw, &p) // the number of a malformed event stays 0, so finish reports a gap
 		list = append(list, p.Value.Seq)
 	})
 	if a.Conn != nil {

@@ -23,7 +23,7 @@ import (
 type campaignService struct {
 	cmd          *exec.Cmd
 	log          string
-	endRequested atomic.Bool // the campaign has requested its end
+	endRequested atomic.Bool // the campaign has stopped or killed the process
 	ended        chan struct{}
 }
 
@@ -119,8 +119,8 @@ func (c *campaign) killService() {
 	}
 }
 
-// stopBound is how long a stop may take. Running jobs may finish for 2 s (stop_timeout); jobs that
-// hang are ended after their grace period.
+// stopBound is how long a stop of the service may take. Running jobs may finish within 2 s
+// (stop_timeout). Jobs that hang are ended after their grace period.
 const stopBound = 45 * time.Second
 
 // stopService stops the service in the regular way. If keep is true, running jobs continue.
@@ -163,14 +163,14 @@ func (c *campaign) stopService(keep bool) {
 	}
 }
 
-// program returns a command that runs queuectl on this queue.
+// program returns a command that runs queuectl on the queue of the campaign.
 func (c *campaign) program(args ...string) *exec.Cmd {
 	cmd := exec.Command(c.Bin, append([]string{"--dir", c.Dir}, args...)...)
 	cmd.Env, cmd.Dir = append(testrig.Environment(c.recordDir), "QUEUECTL_NO_START=1"), c.recordDir
 	return cmd
 }
 
-// endAll ends all processes that the campaign left running, and waits until they are gone.
+// endAll ends all processes that the campaign has left running, and waits until they have ended.
 func (c *campaign) endAll() {
 	c.killService()
 	for deadline := time.Now().Add(5 * time.Second); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
@@ -191,7 +191,7 @@ func (c *campaign) runnerDirs() []string {
 	return list
 }
 
-// faultInjector injects one fault after another. Some faults last while later ones begin.
+// faultInjector injects one fault after another. Some faults last while later faults begin.
 type faultInjector struct {
 	*campaign
 	ctx     context.Context
@@ -199,7 +199,7 @@ type faultInjector struct {
 	lasting sync.WaitGroup
 }
 
-// campaignFault is a kind of fault with its relative frequency.
+// campaignFault is a kind of fault. A fault with a higher weight is chosen more often.
 type campaignFault struct {
 	weight int
 	name   string
@@ -239,7 +239,7 @@ func (c *campaign) faults(ctx context.Context) {
 	}
 	for f.pause(2500); ctx.Err() == nil; f.pause(2500) {
 		select {
-		case <-c.service.ended: // the service ended by itself, which is already reported
+		case <-c.service.ended: // the service has ended without a request, which is already recorded as a violation
 			c.startService()
 		default:
 		}
@@ -265,7 +265,7 @@ func (f *faultInjector) pause(maxMs int) {
 	f.wait(time.Duration(1+f.rng.IntN(maxMs)) * time.Millisecond)
 }
 
-// wait waits for d, or until the injection of faults ends.
+// wait waits for d, but at most until the injection of faults ends.
 func (f *faultInjector) wait(d time.Duration) {
 	select {
 	case <-f.ctx.Done():
@@ -297,7 +297,7 @@ func (f *faultInjector) killRunner() {
 	}
 }
 
-// killBoth kills the service and the runners, in either order, and starts the next service.
+// killBoth kills the service and the runners, in a random order, and starts the next service.
 func (f *faultInjector) killBoth() {
 	f.runnerFaulted.Store(true)
 	pids := f.RunnerPids()
@@ -338,8 +338,8 @@ func (f *faultInjector) hangRunner() {
 	}
 }
 
-// fillDisk fills the disk to its last block for a while, including the blocks that the service
-// frees in the meantime.
+// fillDisk fills the disk to its last block for a while. It also fills the blocks that the service
+// frees meanwhile.
 func (f *faultInjector) fillDisk() {
 	if f.diskMount == "" || !f.diskFull.CompareAndSwap(false, true) {
 		return
@@ -358,8 +358,8 @@ func (f *faultInjector) fillDisk() {
 	})
 }
 
-// fillQuota lowers the quota of the jobs' user for a while to less than the jobs hold. During this time the
-// service refuses new jobs and removes outputs and long inputs of ended jobs. Waiting jobs still run.
+// fillQuota temporarily lowers the quota of the jobs' user below the bytes that the jobs hold. Meanwhile the
+// service refuses new jobs, and removes outputs and long inputs of ended jobs. Waiting jobs still run.
 func (f *faultInjector) fillQuota() {
 	set := func(bytes int64) error {
 		return f.get("config.set", testrig.Fields{"key": "max_bytes_per_user", "value": fmt.Sprint(bytes)},
@@ -382,7 +382,7 @@ func (f *faultInjector) fillQuota() {
 	}
 	f.pause(4000)
 	if set(0) != nil {
-		f.count("quotas that last") // the low quota stays in effect until the injection of faults ends
+		f.count("quotas not raised again") // the low quota stays in effect until the injection of faults ends
 	}
 }
 
@@ -399,7 +399,7 @@ func (f *faultInjector) fillUntil(file *os.File, d time.Duration) {
 }
 
 // damage removes or truncates a part of a runner's directory, or removes the whole directory. It
-// returns a description.
+// returns a description of the damage.
 func (f *faultInjector) damage(dir string) string {
 	parts := []string{"boot-id", "running", "journal", "run.sock", "lock", "all"}
 	part := parts[f.rng.IntN(len(parts))]
@@ -492,7 +492,7 @@ func (f *faultInjector) cutOutput() {
 	os.Truncate(name, int64(f.rng.IntN(int(info.Size())+1)))
 }
 
-// outputCut reports whether the campaign truncated an output of a job.
+// outputCut reports whether the campaign has truncated an output file of a job.
 func (c *campaign) outputCut(seq int64) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -12,14 +12,14 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// campaignScript is the script of the jobs of the campaign. It takes the lock of its tag and notes X if
-// another process holds the lock. It notes its start (S), builds a process tree of the given shape, prints
-// half of its output, sleeps, and prints the other half. Then it notes its end (E) with its exit code, and
-// exits. Each note is one O_APPEND write. All processes of the tree hold the lock, except those that may
-// outlive the job.
+// campaignScript is the script of the campaign's jobs. It takes the lock of its tag, and notes X if
+// another process holds that lock. It notes its start (S), builds a process tree of the given
+// shape, prints half of its output, sleeps, and prints the other half. Then it notes its end (E)
+// with its exit code, and exits. Each note is one write with O_APPEND. All processes of the tree
+// hold the lock, except those that may outlive the job.
 //
-// The arguments are: tag, size of the output in bytes, offset of the output in the numbers, seconds to sleep,
-// number of attempts that fail, their exit code, shape.
+// The arguments are: tag, size of the output in bytes, offset of the output in the campaign's
+// numbers, seconds to sleep, number of attempts that fail, their exit code, shape.
 var campaignScript = `tag=$1 size=$2 offset=$3 seconds=$4 fails=$5 code=$6 shape=$7
 note() { read -r up idle </proc/uptime; printf '%s %s %s %s %s %s %s\n' "$1" "$tag" "$QUEUECTL_ATTEMPT" "$$" "$up" "$2" "$QUEUECTL_COOKIE" >>"$RIG/ledger"; }
 ` + testrig.LockingCommand("$RIG/locks/$tag") + ` || note X 0
@@ -54,7 +54,7 @@ type campaignJob struct {
 	size      int
 	offset    int
 	seconds   float64
-	failCount int // number of attempts that fail, with the exit code in the field code
+	failCount int // number of attempts that fail with the exit code in the field code
 	code      int
 	shape     string
 	stdin     string
@@ -143,7 +143,7 @@ func (c *campaign) params(j *campaignJob) testrig.Fields {
 	return p
 }
 
-// prints returns what an attempt of the job prints if it runs to its end.
+// prints returns the output of an attempt that is not interrupted.
 func (c *campaign) prints(j *campaignJob) string {
 	return j.stdin + c.numbers[j.offset:j.offset+j.size]
 }
@@ -162,11 +162,11 @@ type ledgerNote struct {
 	tag          string
 	attempt, pid int
 	up           float64 // seconds since boot
-	code         int     // exit code; only notes of the kind E have one
+	code         int     // exit code; only notes of kind E have one
 	cookie       string
 }
 
-// notesFrom reads the ledger from an offset.
+// notesFrom reads the notes in the ledger from an offset on.
 func (c *campaign) notesFrom(from int64) (list []ledgerNote) {
 	raw, err := os.ReadFile(filepath.Join(c.recordDir, "ledger"))
 	if err != nil {

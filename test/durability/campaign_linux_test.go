@@ -20,36 +20,39 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// Bounds that the queue must keep during the campaign.
+// These constants are the bounds that the queue must keep during a campaign.
 const (
-	// Duration of the faults in one round. After the faults, the round waits until all jobs have ended, and
-	// checks them.
+	// roundFaults is the duration of the faults in one round. After the faults, the campaign waits
+	// until all jobs have ended, and then checks them.
 	roundFaults   = 40 * time.Second
 	campaignUsers = 5 // concurrent clients
 	diskSize      = "48M"
-	// A service is ready at most this long after its start, even if runners hang.
+	// readyBound is the maximum time between a start of the service and its first reply, even if
+	// runners hang.
 	readyBound = 3 * time.Second
-	// Every reply arrives within this time plus the time that the request itself asks to wait.
+	// answerBound is the maximum time to a reply, in addition to the time for which the request
+	// asks the service to wait.
 	answerBound = 35 * time.Second
-	// All jobs have ended at most this long after the last fault.
+	// settleBound is the maximum time between the last fault and the end of the last job.
 	settleBound = 90 * time.Second
 )
 
-// No fault and no request causes the loss of an acknowledged job. No job runs twice at the same
-// time or runs again without a record of it. The service keeps running.
+// Whatever faults happen and whatever clients request, no acknowledged job is lost, and no job runs
+// twice at the same time. No job runs again without a record of that, and the service keeps
+// running.
 //
-// Several clients use all verbs at random. In the meantime, the service and its runners are killed
-// and stopped, the disk fills up, and runners' directories are damaged. The jobs write a ledger on
-// another disk. After each round all jobs end and are compared with the ledger, with the events
-// and with the replies that clients received.
+// Several clients use all verbs at random. Meanwhile the test kills and stops the service and its
+// runners, fills the disk, and damages directories of runners. The jobs write a ledger on another
+// disk. After each round, the test waits until all jobs have ended. It compares them with the
+// ledger, with the events, and with the replies that clients received.
 //
 // QUEUECTL_CAMPAIGN sets how long faults are injected. QUEUECTL_CAMPAIGN_SEED repeats the
-// operations of an earlier campaign in the same order. QUEUECTL_CAMPAIGN_FAULTS names the faults
-// to inject. QUEUECTL_CAMPAIGN_DIR is the directory for the ledger and the logs. With
-// QUEUECTL_CAMPAIGN_TRACE the log names each fault.
+// operations of an earlier campaign in the same order. QUEUECTL_CAMPAIGN_FAULTS names the faults to
+// inject. QUEUECTL_CAMPAIGN_DIR is the directory for the ledger and the logs. With
+// QUEUECTL_CAMPAIGN_TRACE, the log names each operation and fault.
 func TestCampaign(t *testing.T) {
 	testrig.Long(t)
-	// The test runs in parallel with others, because its promises must hold on a busy machine too.
+	// Run in parallel with other tests, because the promises must also hold on a busy machine.
 	t.Parallel()
 	length := 10 * time.Second
 	if d, err := time.ParseDuration(os.Getenv("QUEUECTL_CAMPAIGN")); err == nil {
@@ -62,7 +65,7 @@ func TestCampaign(t *testing.T) {
 	c.report()
 }
 
-// campaign is a queue on a small disk with its clients and its faults, and the test's own records
+// campaign is a queue on a small disk, its clients and its faults, and the records of the test
 // about them.
 type campaign struct {
 	*testrig.Queue
@@ -74,7 +77,7 @@ type campaign struct {
 	events    *campaignEvents  // receives the events of this round
 
 	diskFull       atomic.Bool // the disk is full, or was a moment ago
-	outputFaulted  atomic.Bool // a fault of this round may have prevented the storing of output
+	outputFaulted  atomic.Bool // a fault of this round may have prevented the service from storing output
 	clientsStopped atomic.Bool // clients start no further operations
 	stoppedJobs    atomic.Bool // a client or a fault of this round has stopped running jobs
 	runnerFaulted  atomic.Bool // a fault of this round concerned a runner
@@ -175,8 +178,8 @@ func newCampaign(t *testing.T, length time.Duration) *campaign {
 	return c
 }
 
-// round injects faults and sends requests for a while. Then it waits until all jobs have ended and
-// checks them.
+// round injects faults and sends requests for the given time. Then it waits until all jobs have
+// ended, and checks them.
 func (c *campaign) round(length time.Duration) {
 	c.rounds++
 	for _, flag := range []*atomic.Bool{&c.clientsStopped, &c.stoppedJobs, &c.runnerFaulted} {
@@ -206,7 +209,7 @@ func (c *campaign) newRand(i int) *rand.Rand {
 	return rand.New(rand.NewPCG(c.seed, uint64(c.rounds)<<16|uint64(i)))
 }
 
-// quiesce undoes the settings that delay jobs, and waits until all jobs have ended.
+// quiesce resets the settings that delay jobs, and waits until all jobs have ended.
 func (c *campaign) quiesce() {
 	c.Helper()
 	for _, key := range []string{"max_running_per_user", "settle_delay", "scheduling", "aging",
@@ -244,7 +247,7 @@ func (c *campaign) unfinished() string {
 	return ""
 }
 
-// describeUnfinished returns diagnostics about a queue in which jobs do not end.
+// describeUnfinished returns diagnostics about a queue whose jobs do not end.
 func (c *campaign) describeUnfinished() string {
 	var text strings.Builder
 	for _, state := range []string{"processing", "pending", "failed"} {
@@ -288,7 +291,7 @@ func (c *campaign) clear() {
 	c.recent = nil
 }
 
-// traceSteps reports whether the log names each step.
+// traceSteps reports whether the log names each operation and fault.
 var traceSteps = os.Getenv("QUEUECTL_CAMPAIGN_TRACE") != ""
 
 // traceStep logs a step if traceSteps is true.

@@ -6,19 +6,19 @@ import (
 	"testing"
 )
 
-// outputRead holds the standard output of a completed job as logs returned it, and the expected
-// output.
+// outputRead is the standard output of a completed job, as the method logs returned it, together
+// with the output that the test expects.
 type outputRead struct {
-	text, want string // the output that logs returned, and the output that the job prints
-	dropped    int64  // bytes that the service says it did not store
-	damaged    int64  // bytes that the service says are damaged
-	unreadable int    // number of parts of the answer that violate the protocol
+	text, want string // the output that logs returned, and the output that the job printed
+	dropped    int64  // bytes that the service reports as not stored
+	damaged    int64  // bytes that the service reports as damaged
+	unreadable int    // number of parts of the reply that violate the protocol
 	refused    string // error that the service returned; "" for none
 	cut        bool   // whether the campaign has truncated an output file of the job
 }
 
-// verdict returns the name of the counter that counts such outputs, or a description of what is wrong with
-// the output.
+// verdict returns either the name of the counter for such outputs, or a description of what is
+// wrong with the output.
 func (o *outputRead) verdict() (count, violation string) {
 	switch {
 	case o.unreadable > 0:
@@ -39,7 +39,7 @@ func (o *outputRead) verdict() (count, violation string) {
 	return "outputs whole", ""
 }
 
-// The campaign accepts damaged output only of jobs whose output files it has truncated.
+// The campaign accepts a damaged output only if it has truncated an output file of that job.
 func TestCampaignRejectsDamageItDidNotCause(t *testing.T) {
 	for name, c := range map[string]struct {
 		outputRead

@@ -13,14 +13,14 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// isDial reports whether a request was never sent because no service listens.
+// isDial reports whether a request was not sent because no service was listening.
 func isDial(err error) bool {
 	var op *net.OpError
 	return errors.As(err, &op) && op.Op == "dial"
 }
 
-// mustRequest sends a request over a new connection. It repeats the request while no service is reachable
-// or the reply says to try again.
+// mustRequest sends a request over a new connection. It repeats the request while no service is
+// reachable, or while the reply has the code unavailable or no_space.
 func (c *campaign) mustRequest(method string, params any) (got testrig.WireMessage) {
 	c.Helper()
 	a := &testrig.Requester{Q: c.Queue, Timeout: answerBound}
@@ -113,8 +113,8 @@ func (a *campaignClient) wait() {
 	a.call("wait", testrig.Fields{"ids": ids, "timeout": wait.String(), "any": a.rng.IntN(2) == 0}, wait)
 }
 
-// logs requests the output of a job, or follows the output for a while. It does not check the text, which may
-// still grow; check does that at the end of the round.
+// logs requests the output of a job, or follows the output for a while. It does not check the text,
+// because the output may still grow; check does that at the end of the round.
 func (a *campaignClient) logs() {
 	list := a.pick()
 	if len(list) == 0 {
@@ -136,8 +136,8 @@ func (a *campaignClient) logs() {
 	a.call("logs", params, 0)
 }
 
-// show requests a job. If the job has ended and no client revives it, show checks that no process of the job
-// holds its lock.
+// show requests a job. If the job has ended and no client has restarted it, show checks that no
+// process holds the lock of the job.
 func (a *campaignClient) show() {
 	list := a.pick()
 	if len(list) == 0 {
@@ -173,7 +173,7 @@ func (a *campaignClient) show() {
 
 func ended(state string) bool { return state == "completed" || state == "dead" || state == "cancelled" }
 
-// setting changes a setting that affects how jobs run, but does not keep them from running.
+// setting changes a setting that affects how jobs run, but that does not prevent them from running.
 func (a *campaignClient) setting() {
 	keys := []struct {
 		key    string
@@ -193,7 +193,7 @@ func (a *campaignClient) setting() {
 	a.call("config.set", testrig.Fields{"key": k.key, "value": k.values[a.rng.IntN(len(k.values))]}, 0)
 }
 
-// workers changes the number of workers. It keeps the number at zero only for a moment.
+// workers changes the number of workers. It sets the number to zero only for a moment.
 func (a *campaignClient) workers() {
 	switch a.rng.IntN(3) {
 	case 0:
@@ -226,7 +226,7 @@ func (a *campaignClient) drain() {
 	}
 }
 
-// doctor calls the method doctor with the parameter verify, which checks every row, while the queue is busy.
+// doctor calls the API method doctor with verify, which checks every row, while the queue is busy.
 func (a *campaignClient) doctor() {
 	got, _, answered := a.call("doctor", testrig.Fields{"verify": true}, 0)
 	if !answered || got.Error != nil {
@@ -246,7 +246,7 @@ func (a *campaignClient) doctor() {
 	}
 }
 
-// backup makes a backup and checks that SQLite finds it sound.
+// backup makes a backup and runs SQLite's integrity check on it.
 func (a *campaignClient) backup() {
 	file := a.backupFile()
 	defer os.Remove(file)
@@ -266,7 +266,7 @@ func (a *campaignClient) backup() {
 	}
 }
 
-// byCLI sends a random request with the command line.
+// byCLI runs a random command.
 func (a *campaignClient) byCLI() {
 	list := a.pick()
 	if len(list) == 0 {

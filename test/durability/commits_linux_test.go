@@ -11,13 +11,13 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// runThroughKills runs a command during which a failpoint may kill the service. If the service dies, it
-// starts the service and runs the command again.
+// runThroughKills runs a command, during which a failpoint may kill the service. If the service
+// dies, runThroughKills starts the service and runs the command again.
 func runThroughKills(q *testrig.Queue, args ...string) {
 	q.Helper()
 	for n := range 3 {
 		got := q.CLI(args...)
-		// The command fails when it is repeated if its first run has already taken effect.
+		// If the first run has taken effect, the repeated command fails with one of these errors.
 		done := n > 0 && (got.Code == 5 && strings.Contains(got.Err, "another job has") || got.Code == 4)
 		if got.Code == 0 || done {
 			return
@@ -26,11 +26,11 @@ func runThroughKills(q *testrig.Queue, args ...string) {
 			q.Fatalf("%q: %+v", args, got)
 		}
 	}
-	q.Fatalf("%q: the service dies at each try", args)
+	q.Fatalf("%q: the service died each time the command ran", args)
 }
 
-// outputThroughKills returns the output of a command. If the service dies, it starts the service and runs the
-// command again.
+// outputThroughKills returns the output of a command. If the service dies, outputThroughKills
+// starts the service and runs the command again.
 func outputThroughKills(q *testrig.Queue, args ...string) string {
 	q.Helper()
 	for {
@@ -42,7 +42,7 @@ func outputThroughKills(q *testrig.Queue, args ...string) string {
 	}
 }
 
-// restartIfDead reports whether the service has ended, and starts it again in that case.
+// restartIfDead starts the service if it has ended, and reports whether it had.
 func restartIfDead(q *testrig.Queue) bool {
 	q.Helper()
 	select {
@@ -55,10 +55,10 @@ func restartIfDead(q *testrig.Queue) bool {
 	}
 }
 
-// TestKilledAtEachCommit kills the service at its n-th commit, for each n. In the meantime, jobs
-// release dependants, replace each other, run hooks, and come from a schedule. The next service
-// finishes whatever was interrupted: each hook is enqueued once, no occurrence of the schedule
-// runs twice, and all dependants of ended jobs have run.
+// TestKilledAtEachCommit kills the service at its n-th commit, for each n. Meanwhile jobs release
+// dependants, replace each other, run hooks, and come from a schedule. The next service finishes
+// everything that the kill interrupted: each hook is enqueued once, each occurrence of the schedule
+// starts one job, and all dependants of ended jobs have run.
 func TestKilledAtEachCommit(t *testing.T) {
 	testrig.Long(t)
 	t.Parallel()
@@ -74,14 +74,14 @@ func TestKilledAtEachCommit(t *testing.T) {
 			restartIfDead(q)
 		}
 		runCommitScenario(q)
-		killed = q.Env == nil // otherwise the service never reached commit n
+		killed = q.Env == nil // restartIfDead clears Env after a kill; otherwise the service made fewer than n commits
 		q.Stop()
 	}
 }
 
-// If a kill interrupts the freeze of a queue, the next service finishes it. If a kill interrupts a
-// resume, repeating the request finishes it. No job of a frozen queue runs, and no job stays
-// stopped once its queue is not frozen.
+// If a kill interrupts the freeze of a queue, the next service finishes the freeze. If a kill
+// interrupts a resume, a repeated request finishes the resume. No job of a frozen queue runs, and
+// no process stays stopped after the resume.
 func TestInterruptedFreezeIsFinished(t *testing.T) {
 	testrig.Long(t)
 	t.Parallel()
@@ -126,7 +126,7 @@ func TestInterruptedFreezeIsFinished(t *testing.T) {
 			q.Stop()
 		}
 		if cut == 0 {
-			t.Errorf("%v was never cut", verb)
+			t.Errorf("no kill interrupted %v", verb)
 		}
 	}
 }
@@ -163,7 +163,7 @@ func runCommitScenario(q *testrig.Queue) {
 	}
 	for _, h := range hooks {
 		if h.State != "completed" {
-			q.Errorf("a hook is %s", h.State)
+			q.Errorf("a hook job is %s", h.State)
 		}
 		hookCounts[h.Labels["job"]+" "+h.Labels["hook"]]++
 	}
@@ -185,7 +185,7 @@ func runCommitScenario(q *testrig.Queue) {
 	for line := range strings.Lines(q.Must("events", "--event", "schedule_fired", "--jsonl")) {
 		var e struct{ Instant string }
 		if err := json.Unmarshal([]byte(line), &e); err != nil || fired[e.Instant] {
-			q.Errorf("%s fired twice, or %v", e.Instant, err)
+			q.Errorf("the occurrence %s has two jobs, or an error: %v", e.Instant, err)
 		}
 		fired[e.Instant] = true
 	}
@@ -195,7 +195,8 @@ func runCommitScenario(q *testrig.Queue) {
 	}
 }
 
-// checkStats compares the statistics with the attempts in the events. No job may be running.
+// checkStats compares the statistics with the attempts in the events. Call it while no job is
+// running.
 func checkStats(q *testrig.Queue) {
 	q.Helper()
 	want, got, started := map[string]int64{}, map[string]int64{}, int64(0)

@@ -12,8 +12,8 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// smallDiskQueue returns a service on an ext4 disk of 32 MB, without a quota that would keep one
-// user's jobs from filling it.
+// smallDiskQueue returns a queue on an ext4 disk of 32 MB. It turns off the quota that would
+// prevent a single user from filling the disk.
 func smallDiskQueue(t *testing.T) (q *testrig.Queue, free func() int64) {
 	t.Helper()
 	skip.UnlessRoot(t, "needs root to mount a disk; .ci/run runs it as root, and the tests of store/sql cover compaction")
@@ -31,8 +31,8 @@ func smallDiskQueue(t *testing.T) (q *testrig.Queue, free func() int64) {
 	}
 }
 
-// checkUsableAgain empties the queue. It checks that new jobs run, that the disk has free space
-// again and that no restart of the service was needed.
+// checkUsableAgain removes all jobs of the queue. It checks that new jobs run and that the disk has
+// free space again, without a restart of the service.
 func checkUsableAgain(q *testrig.Queue, free func() int64) {
 	q.Helper()
 	q.WaitUntil("ended jobs can be removed", 30*time.Second, func() bool {
@@ -52,7 +52,8 @@ func checkUsableAgain(q *testrig.Queue, free func() int64) {
 	}
 }
 
-// If inputs of jobs have filled the disk, the queue accepts new jobs again after these jobs are removed.
+// If the inputs of jobs have filled the disk, the queue accepts new jobs again after these jobs are
+// removed.
 func TestDiskFilledByInputsIsUsableAgain(t *testing.T) {
 	testrig.Long(t)
 	t.Parallel()
@@ -73,14 +74,14 @@ func TestDiskFilledByInputsIsUsableAgain(t *testing.T) {
 		}
 	}
 	if n < 10 || n == 200 {
-		t.Fatalf("%d jobs were taken", n)
+		t.Fatalf("%d jobs were accepted", n)
 	}
 	q.Must("cancel", "--all", "--yes")
 	checkUsableAgain(q, free)
 }
 
-// A disk that outputs of jobs have filled to the last page accepts new jobs again after the ended
-// jobs are removed.
+// If the outputs of jobs have filled the disk to the last page, the queue accepts new jobs again
+// after the ended jobs are removed.
 func TestDiskFilledByOutputsIsUsableAgain(t *testing.T) {
 	testrig.Long(t)
 	t.Parallel()
@@ -94,7 +95,7 @@ func TestDiskFilledByOutputsIsUsableAgain(t *testing.T) {
 	q.Must("enqueue", "--lines", list)
 	q.Must("queue", "resume", "default")
 	q.WaitUntil("the disk is full", 2*time.Minute, func() bool { return free() < 256<<10 })
-	q.CLI("queue", "pause", "default") // this may be refused for lack of space
+	q.CLI("queue", "pause", "default") // the service may refuse this for lack of space
 	q.WaitUntil("the rest is cancelled", 30*time.Second, func() bool {
 		return q.CLI("cancel", "--all", "--yes").Code == 0
 	})

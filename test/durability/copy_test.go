@@ -24,9 +24,9 @@ func copyQueue(q *testrig.Queue, t *testing.T) *testrig.Queue {
 	return other
 }
 
-// A copy of the state directory that was made while jobs run is a separate queue. Neither of the two services
-// adopts, kills or monitors jobs of the runner of the other service, in whatever order they start. In the
-// copy, the earlier leases are lost and their jobs run again.
+// A copy of the state directory that was made while jobs run is a separate queue. Whichever service
+// starts first, it does not adopt, kill or monitor jobs in the runner of the other service. In the
+// copy, the leases of these jobs are lost, and the jobs run again.
 func TestCopiedStateDirIsASeparateQueue(t *testing.T) {
 	for _, first := range []string{"original", "copy"} {
 		t.Run(first+" first", func(t *testing.T) {
@@ -50,7 +50,7 @@ func TestCopiedStateDirIsASeparateQueue(t *testing.T) {
 			for _, s := range starts {
 				s.Start("--workers", "2")
 			}
-			for range 2 { // the restarts make the epoch of the copy higher than that of the original
+			for range 2 { // each restart raises the epoch of the copy above that of the original
 				for _, id := range ids {
 					c.Dial().WaitRunning(id)
 				}
@@ -60,23 +60,25 @@ func TestCopiedStateDirIsASeparateQueue(t *testing.T) {
 			cw, qw := c.Dial(), q.Dial()
 			for _, id := range ids {
 				if j := qw.Show(id); j.State != "processing" || j.PID != pids[id] || !testrig.IsAlive(pids[id]) {
-					t.Errorf("the original's %s is %s with pid %d, was %d; that lives: %t", id, j.State, j.PID, pids[id],
+					t.Errorf("the original's job %s is %s with pid %d, was %d; the old process is alive: %t", id, j.State, j.PID,
+						pids[id],
 						testrig.IsAlive(pids[id]))
 				}
 				if j := cw.WaitRunning(id); j.PID == pids[id] || len(j.History) != 2 || j.History[0].Reason != "lost" {
-					t.Errorf("the copy's %s: %+v", id, j)
+					t.Errorf("the copy's job %s: %+v", id, j)
 				}
 			}
-			// In the copy, both jobs are suspected of having killed their runner. So each of them runs in a
-			// dedicated runner, in addition to the shared runner.
+			// In the copy, both jobs are suspected of having killed their runner. Each of them
+			// therefore runs in a dedicated runner, in addition to the shared runner.
 			c.WaitUntil("the copy has three runners", 20*time.Second, func() bool { return len(c.RunnerPids()) == 3 })
 			if runners := q.RunnerPids(); len(runners) != 1 || slices.Contains(c.RunnerPids(), runners[0]) {
-				t.Errorf("runners %v and %v", runners, c.RunnerPids())
+				t.Errorf("runners of the original %v, of the copy %v; want one, which the copy does not have",
+					runners, c.RunnerPids())
 			}
 			// A request to the copy does not affect the original.
 			cw.MustCall("cancel", testrig.Fields{"ids": []string{"b"}}, nil)
 			if j := qw.Show("b"); j.State != "processing" || !testrig.IsAlive(pids["b"]) {
-				t.Errorf("after the copy cancelled its own, the original's b is %s", j.State)
+				t.Errorf("after the copy cancelled its job b, the original's job b is %s", j.State)
 			}
 			if err := os.WriteFile(gate, nil, 0o600); err != nil {
 				t.Fatal(err)
@@ -85,24 +87,24 @@ func TestCopiedStateDirIsASeparateQueue(t *testing.T) {
 				j := qw.WaitEnded(id)
 				want := fmt.Sprintf("up\npid %d\nend of %d\n", pids[id], pids[id])
 				if j.State != "completed" || j.Attempts != 1 || j.Output != want {
-					t.Errorf("the original's %s: %+v, want output %q", id, j, want)
+					t.Errorf("the original's job %s: %+v, want output %q", id, j, want)
 				}
 			}
 			j := cw.WaitEnded("a")
 			copyPID := j.History[1].PID
 			want := fmt.Sprintf("up\npid %d\nend of %d\n", copyPID, copyPID)
 			if j.State != "completed" || j.Attempts != 2 || j.Output != want || copyPID == pids["a"] {
-				t.Errorf("the copy's a: %+v, want output %q", j, want)
+				t.Errorf("the copy's job a: %+v, want output %q", j, want)
 			}
 			if r := c.CLI("logs", "a", "--attempt", "1"); strings.Contains(r.Out, "end of") {
-				t.Errorf("the copy's lost attempt has output of the original's: %q", r.Out)
+				t.Errorf("the copy's lost attempt has output of the original's attempt: %q", r.Out)
 			}
 		})
 	}
 }
 
-// The original's dead runner has left background processes alive that were allowed to outlive their jobs. A
-// copy of the queue does not touch them.
+// The original's runner has died and left background processes that may outlive their jobs. A copy
+// of the queue does not touch these processes.
 func TestCopyLeavesBackgroundProcesses(t *testing.T) {
 	q := testrig.NewQueue(t, "")
 	q.Start("--workers", "1")

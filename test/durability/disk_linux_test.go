@@ -10,25 +10,26 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// logPosition returns the length of the log. The disk has received every write and flush whose record is
-// before this position.
+// logPosition returns the length of the disk's log. The log contains every write and flush that the
+// disk has received before the call.
 func logPosition(d *testrig.Disk) int64 {
 	info, err := d.WriteLog.Stat()
 	if err != nil {
-		d.Errorf("the disk's log: %v", err)
+		d.Errorf("read the length of the disk's log: %v", err)
 		return 0
 	}
 	return info.Size()
 }
 
-// record is a write, or a flush if it has no data. end is the log position after it.
+// record is a write, or a flush if it has no data. The field end is the log position after the
+// record.
 type record struct {
 	end    int64
 	offset uint64
 	data   []byte
 }
 
-// records reads the log.
+// records reads the log of the disk.
 func records(d *testrig.Disk) (list []record) {
 	d.Helper()
 	raw, err := os.ReadFile(d.Path("log"))
@@ -47,7 +48,8 @@ func records(d *testrig.Disk) (list []record) {
 	return list
 }
 
-// Kinds of power cuts. They differ in which of the writes since the last flush survive.
+// These constants are the kinds of power cuts. They differ in which of the writes since the last
+// flush survive.
 const (
 	keepsAll = iota
 	keepsNone
@@ -58,16 +60,18 @@ const (
 
 const sector = 512 // in bytes; a disk writes a sector completely or not at all
 
-// cutter makes images of the disk after power cuts. Calls must have ascending positions.
+// cutter computes the content of the disk after power cuts. Successive cuts must be at ascending
+// positions.
 type cutter struct {
 	records []record
 	durable []byte // content as of the last flush
-	flushed int    // number of records up to the last flush
-	written int    // number of records up to the cut
+	flushed int    // number of records up to and including the last flush
+	written int    // number of records before the power cut
 }
 
-// contentAfter returns the content of the disk after a power cut at a log position: all writes before the
-// last flush, and a random selection of the later ones that depends on kind.
+// contentAfter returns the content of the disk after a power cut at a log position. The content has
+// all writes before the last flush, and a random selection of the later writes that depends on
+// kind.
 func (c *cutter) contentAfter(position int64, kind int, rng *rand.Rand) []byte {
 	for ; c.written < len(c.records) && c.records[c.written].end <= position; c.written++ {
 		if len(c.records[c.written].data) > 0 {
@@ -92,7 +96,7 @@ func (c *cutter) contentAfter(position int64, kind int, rng *rand.Rand) []byte {
 	return image
 }
 
-// mountImage mounts an image on a loop device that disappears with the mount.
+// mountImage mounts an image on a loop device. The unmount also removes the loop device.
 func mountImage(image, dir string) error {
 	if out, err := exec.Command("mount", "-o", "loop", image, dir).CombinedOutput(); err != nil {
 		return fmt.Errorf("mount %s: %w: %s", image, err, out)

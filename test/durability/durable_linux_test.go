@@ -34,14 +34,14 @@ func startTraced(q *testrig.Queue, trace string, options ...string) {
 	go func() { ended <- cmd.Wait() }()
 	q.Cmd, q.Ended = cmd, ended
 	q.Cleanup(func() {
-		q.KillRunners() // end the runners too, because strace ends only after the last process that it traces
+		q.KillRunners() // strace ends only after the last process that it traces, so end the runners too
 		q.Kill()
 	})
 }
 
-// The service replies to an enqueue only after an fsync of the WAL has returned 0. That fsync must have begun
-// after the job was written to the WAL. This holds for one client and for 64. The test also shows that its
-// check detects a missing fsync.
+// The service replies to an enqueue only after an fsync of the WAL that began after the job was
+// written to the WAL has returned 0. This holds for one client and for 64. The test also shows that
+// its check detects a missing fsync.
 func TestNoAnswerBeforeFsync(t *testing.T) {
 	skip.UnlessProgram(t, "strace", "needs strace; .ci/run installs it")
 	for _, c := range []struct {
@@ -77,10 +77,10 @@ func TestNoAnswerBeforeFsync(t *testing.T) {
 			q.Must("service", "stop")
 			early, answers := checkRepliesAfterFsync(t, trace)
 			if answers != c.clients*each {
-				t.Fatalf("the trace shows %d answers, want %d", answers, c.clients*each)
+				t.Fatalf("the trace shows %d replies, want %d", answers, c.clients*each)
 			}
 			if caught := early > 0; caught != c.caught {
-				t.Errorf("%d of %d answers were sent before their fsync; detected: %t, want %t", early, answers, caught, c.caught)
+				t.Errorf("%d of %d replies were sent before their fsync; detected: %t, want %t", early, answers, caught, c.caught)
 			}
 		})
 	}
@@ -91,8 +91,9 @@ var (
 	pidPattern   = regexp.MustCompile(`^(\d+) +`)
 )
 
-// checkRepliesAfterFsync reads a trace of system calls. It counts all replies and the early ones. A reply is
-// early if no fsync has both begun after its job was written to the WAL and ended before the reply.
+// checkRepliesAfterFsync reads a trace of system calls. It returns the number of all replies and of
+// the early replies. A reply is on time if an fsync began after its job was written to the WAL and
+// ended before the reply.
 func checkRepliesAfterFsync(t *testing.T, trace string) (early, answers int) {
 	f, err := os.Open(trace)
 	if err != nil {
@@ -153,7 +154,7 @@ func checkRepliesAfterFsync(t *testing.T, trace string) (early, answers int) {
 }
 
 // If any fsync or write of the database fails with EIO or ENOSPC, no acknowledged job is lost. The
-// service returns an error or exits with 74, and after a restart all acknowledged jobs exist.
+// service returns an error to the client or exits with 74.
 func TestDiskErrorsLoseNothing(t *testing.T) {
 	testrig.Long(t)
 	t.Parallel()
@@ -182,12 +183,12 @@ func TestDiskErrorsLoseNothing(t *testing.T) {
 	}
 	t.Logf("%d services stopped with 74, %d requests were not acknowledged", stopped, unknown)
 	if stopped == 0 {
-		t.Error("no fault stopped the service: the injection does not bite")
+		t.Error("no fault stopped the service, so the injection had no effect")
 	}
 }
 
-// enqueueUnderFault starts a service. Once the service answers, the n-th call on each of its threads fails,
-// and so do all later calls. enqueueUnderFault enqueues jobs until the service stops.
+// enqueueUnderFault starts a service and enqueues jobs until the service stops. After the start, on
+// each thread of the service, the n-th call and all later ones fail.
 func enqueueUnderFault(q *testrig.Queue, call, fault string, n int) (acked map[string]bool, code int) {
 	q.Start("--workers", "0")
 	pid := fmt.Sprint(q.Cmd.Process.Pid)
@@ -231,19 +232,19 @@ func enqueueUnderFault(q *testrig.Queue, call, fault string, n int) (acked map[s
 }
 
 // While a disk of 24 MB fills up, the service refuses new jobs with no_space before the database
-// runs out of space. Acknowledged jobs run. When space is free again, the service accepts new
-// jobs. The test needs root to mount the disk.
+// runs out of space. Acknowledged jobs run. When the disk has free space again, the service accepts
+// new jobs. The test needs root to mount the disk.
 func TestSmallDisk(t *testing.T) {
 	skip.UnlessRoot(t, "needs root to mount a disk; "+
 		".ci/run runs it as root, and the tests of store/sql simulate a full disk")
 	skip.UnlessProgram(t, "mkfs.ext4", "needs mkfs.ext4; .ci/run installs it")
-	t.Parallel() // the test spends half a minute waiting for the service's next check of the disk
+	t.Parallel() // the test mostly waits for the service's next check of the disk
 	q := testrig.NewQueue(t, "")
 	disk := q.Mount("24M")
 	q.Start("--workers", "2")
 	filler, gate := filepath.Join(disk, "filler"), filepath.Join(filepath.Dir(disk), "go")
 	acked := fillDisk(q, filler, gate)
-	t.Logf("%d jobs acknowledged on the way to a full disk", len(acked))
+	t.Logf("%d jobs were acknowledged before the disk was full", len(acked))
 	q.CheckFinding("a full disk", "disk", "free some space")
 	if err := os.WriteFile(gate, nil, 0o600); err != nil {
 		t.Fatal(err)
@@ -257,16 +258,17 @@ func TestSmallDisk(t *testing.T) {
 	q.WaitUntil("new jobs are taken again", 40*time.Second, func() bool { return q.CLI("enqueue", "true").Code == 0 })
 }
 
-// fillDisk enqueues jobs that wait for the gate and then print output, while a file takes the rest
-// of the disk. It stops when the service refuses jobs, and returns the acknowledged ones.
+// fillDisk enqueues jobs that wait for the file gate and then print output. A filler file takes the
+// rest of the disk. fillDisk stops when the service refuses jobs, and returns the ids of the
+// acknowledged jobs.
 func fillDisk(q *testrig.Queue, filler, gate string) (acked []string) {
 	f, err := os.Create(filler)
 	if err != nil {
 		q.Fatal(err)
 	}
 	defer f.Close()
-	// The block is large, so that the disk fills up before the service's check notices it. The service
-	// checks ten times a second.
+	// The block is so large that the disk fills up between two checks of the service, which checks
+	// the disk ten times a second.
 	block := make([]byte, 512<<10)
 	for range 400 {
 		r := q.CLI("enqueue", "--json", "while [ ! -e "+gate+" ]; do sleep 0.05; done; seq 2000")
@@ -278,7 +280,8 @@ func fillDisk(q *testrig.Queue, filler, gate string) (acked []string) {
 			if err := syscall.Statfs(filepath.Dir(filler), &disk); err != nil || disk.Bavail*uint64(disk.Bsize) < 3<<19 {
 				q.Errorf("only %d bytes were free when the first job was refused (%v)", disk.Bavail*uint64(disk.Bsize), err)
 			}
-			// The rest of the disk is filled too: results of running jobs must still be recorded.
+			// Fill the rest of the disk too, because the service must still record the results of
+			// running jobs.
 			for err == nil {
 				_, err = f.Write(block)
 			}
@@ -289,7 +292,7 @@ func fillDisk(q *testrig.Queue, filler, gate string) (acked []string) {
 			q.Fatalf("enqueue: exit code %d: %s", r.Code, r.Err)
 		}
 		acked = append(acked, j.ID)
-		f.Write(block) // when the disk is nearly full, the service refuses the next job
+		f.Write(block) // at some time this write fills the disk, and the service refuses the next job
 	}
 	q.Fatal("the disk was never full")
 	return nil
@@ -311,7 +314,7 @@ func fillWholeDisk(t *testing.T, disk string) *os.File {
 	return f
 }
 
-// A service that cannot start because the disk is full says so, and ends on request.
+// A service that cannot start because the disk is full prints the reason, and ends on request.
 func TestStartOnAFullDisk(t *testing.T) {
 	skip.UnlessRoot(t, "needs root to mount a disk; .ci/run runs it as root")
 	skip.UnlessProgram(t, "mkfs.ext4", "needs mkfs.ext4; .ci/run installs it")
@@ -344,8 +347,8 @@ func TestStartOnAFullDisk(t *testing.T) {
 	}
 }
 
-// A service that starts on a full disk waits for space, and is ready once there is some. This
-// holds after a crash, and if the database's shared memory file is missing.
+// A service that starts on a full disk waits for space, and becomes ready when the disk has space.
+// This also holds after a crash, and if the database's shared memory file is missing.
 func TestStartWaitsForSpace(t *testing.T) {
 	testrig.Long(t)
 	skip.UnlessRoot(t, "needs root to mount a disk; .ci/run runs it as root")
@@ -380,7 +383,7 @@ func TestStartWaitsForSpace(t *testing.T) {
 			select {
 			case err := <-ended:
 				ended <- err
-				t.Fatalf("it ended: %v, %s", err, errs)
+				t.Fatalf("the service ended: %v, %s", err, errs)
 			case <-time.After(2 * time.Second): // in this time the service retries several times
 			}
 			if text := errs.String(); strings.Contains(text, "ready on") || !strings.Contains(text, "once there is space") {
@@ -395,8 +398,8 @@ func TestStartWaitsForSpace(t *testing.T) {
 	}
 }
 
-// startWatchdog makes the service believe that systemd supervises it with a watchdog of 0.4 s. The returned
-// function waits for n keep-alive messages.
+// startWatchdog makes the service believe that systemd monitors it with a watchdog time of 0.4 s.
+// The returned function waits for n keep-alive messages of the service.
 func startWatchdog(q *testrig.Queue) (beats func(n int)) {
 	q.Helper()
 	socket := filepath.Join(q.TempDir(), "notify")
@@ -412,7 +415,7 @@ func startWatchdog(q *testrig.Queue) (beats func(n int)) {
 		for buf := make([]byte, 4096); n > 0; {
 			size, err := conn.Read(buf)
 			if err != nil {
-				q.Fatalf("no sign of life: %v", err)
+				q.Fatalf("no keep-alive message: %v", err)
 			}
 			if strings.Contains(string(buf[:size]), "WATCHDOG=1") {
 				n--
@@ -421,8 +424,8 @@ func startWatchdog(q *testrig.Queue) (beats func(n int)) {
 	}
 }
 
-// If the user of a service has reached the maximum number of connections, the service keeps sending
-// keep-alive messages.
+// The service keeps sending keep-alive messages while its user has as many connections as one user
+// may have.
 func TestRefusedConnectionsKeepWatchdogAlive(t *testing.T) {
 	testrig.Long(t)
 	t.Parallel()
@@ -432,17 +435,17 @@ func TestRefusedConnectionsKeepWatchdogAlive(t *testing.T) {
 	beats(1)
 	q.Must("config", "set", "max_connections_per_user", "2")
 	q.Must("enqueue", "--id", "waits", "true")
-	// The open connections must be busy, because the service closes idle ones to admit a new one.
+	// Keep the open connections busy, because the service closes idle ones to admit a new one.
 	q.WaitUntil("one more is refused", 20*time.Second, func() bool {
-		// This request may itself be refused by now.
+		// The service may refuse this request because the limit is already reached.
 		fmt.Fprintln(q.Dial(), `{"jsonrpc":"2.0","id":1,"method":"wait","params":{"ids":["waits"]}}`)
 		return q.CLI("status").Code != 0
 	})
 	beats(100)
 }
 
-// A service whose disk is full keeps sending keep-alive messages. Without them systemd would kill the service
-// repeatedly, and the requests that it can still answer would fail.
+// A service on a full disk keeps sending keep-alive messages. Without them, systemd would
+// repeatedly kill the service, which can still answer some requests.
 func TestFullDiskKeepsWatchdogAlive(t *testing.T) {
 	testrig.Long(t)
 	skip.UnlessRoot(t, "needs root to mount a disk; .ci/run runs it as root")
@@ -460,6 +463,6 @@ func TestFullDiskKeepsWatchdogAlive(t *testing.T) {
 		f.Write(make([]byte, 4096))
 		return strings.Contains(q.CLI("config", "set", "priority", "6").Err, "space")
 	})
-	beats(100) // more messages than the socket can have buffered before the disk was full
+	beats(100) // more messages than the socket can have buffered before the disk became full
 	q.Must("status")
 }

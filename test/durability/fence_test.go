@@ -11,9 +11,9 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// sendStaleStarts makes a runner hold the START frames of a service and kills that service. The next service
-// says hello and starts the same jobs. Then sendStaleStarts releases all frames and returns the rig. The
-// parameter extra lists further failpoints.
+// sendStaleStarts kills a service whose START frames are held in the runner. The next service says
+// hello and starts the same jobs. Then sendStaleStarts releases all frames and returns the rig. The
+// parameter extra lists additional failpoints.
 func sendStaleStarts(t *testing.T, jobs int, extra string) *testrig.Rig {
 	t.Helper()
 	r := testrig.NewRig(t, "failpoint")
@@ -25,24 +25,26 @@ func sendStaleStarts(t *testing.T, jobs int, extra string) *testrig.Rig {
 			t.Fatal(err)
 		}
 	}
-	// One claim takes all jobs. If none of them starts within 50 ms, the service recalls them and claims
-	// nothing else.
+	// The service claims all jobs in one claim. If no job starts within 50 ms, the service takes
+	// them back and claims no other jobs.
 	r.Must("worker", "scale", fmt.Sprint(2*jobs))
 	r.WaitUntil("all jobs are claimed", 5*time.Second, func() bool { return r.CountReserved() == jobs })
-	// The service sends the START frames right after the claim. The test cannot observe their arrival.
+	// The service sends the START frames immediately after the claim. The test cannot observe their
+	// arrival, so it waits.
 	time.Sleep(100 * time.Millisecond)
 	r.Kill()
 	r.Start("--workers", fmt.Sprint(2*jobs))
 	r.WaitUntil("all jobs are claimed again", 5*time.Second, func() bool { return r.CountReserved() == jobs })
 	if s := r.CountNotes("S"); len(s) > 0 {
-		t.Fatalf("the held STARTs ran: %v", s)
+		t.Fatalf("jobs whose START frames were held have started: %v", s)
 	}
 	r.WriteFile("go", "")
 	return r
 }
 
-// If a runner reads a START of a dead service after the hello of the next service, it rejects the START, so
-// the job runs once. Without this check of the fence, the job runs twice.
+// If a runner reads the START frame of a dead service after the hello of the next service, it
+// rejects the frame, so the job runs once. Without this check of the fence, the job would run
+// twice.
 func TestFenceRejectsStaleStarts(t *testing.T) {
 	const jobs = 4
 	t.Run("with the fence", func(t *testing.T) {
@@ -60,7 +62,7 @@ func TestFenceRejectsStaleStarts(t *testing.T) {
 	})
 	t.Run("without the fence", func(t *testing.T) {
 		if !testrig.DataSurvivesClose {
-			return // on this system a frame is lost when its sender dies, so it cannot arrive late
+			return // on this system a frame is lost when its sender dies, so no stale frame arrives
 		}
 		r := sendStaleStarts(t, jobs, ",nofence")
 		r.WaitUntil("the saboteur was caught", 10*time.Second, func() bool {
@@ -74,21 +76,21 @@ func TestFenceRejectsStaleStarts(t *testing.T) {
 	})
 }
 
-// If a request handler panics, that request gets an error with the code internal. The connection
-// and the service survive.
+// If a request handler panics, the client gets an error with the code "internal". The connection
+// and the service continue to work.
 func TestPanicInHandler(t *testing.T) {
 	q := testrig.NewQueue(t, "failpoint")
 	q.Env = []string{"QUEUECTL_FAILPOINTS=request=panic:1"}
 	q.Start("--workers", "1")
 	w, other := q.Dial(), q.Dial()
 	if a := w.Call("status", nil); a.Error == nil || a.Error.Data.Code != "internal" || a.Error.Code != -32603 {
-		t.Errorf("got %+v, want internal", a)
+		t.Errorf("the reply of a handler that panics: %+v, want the code internal", a)
 	}
 	for _, c := range []*testrig.Wire{w, other} {
 		a := c.Call("enqueue", map[string]any{"command": "true"})
 		var got struct{ ID string }
 		if a.Error != nil || json.Unmarshal(a.Result, &got) != nil {
-			t.Fatalf("got %+v", a)
+			t.Fatalf("enqueue after the panic: %+v", a)
 		}
 		if r := q.CLI("wait", got.ID); r.Code != 0 {
 			t.Errorf("wait: exit code %d: %s", r.Code, r.Err)
@@ -96,8 +98,8 @@ func TestPanicInHandler(t *testing.T) {
 	}
 }
 
-// A panic in the writer stops the service immediately. All acknowledged jobs exist after the next
-// start.
+// A panic in the goroutine that writes to the database stops the service immediately. All
+// acknowledged jobs exist after the next start.
 func TestPanicInWriterStopsTheService(t *testing.T) {
 	breakEachCommit(t, "panic", func(r *testrig.Rig) {
 		if err := <-r.Ended; err == nil {
@@ -107,8 +109,8 @@ func TestPanicInWriterStopsTheService(t *testing.T) {
 	})
 }
 
-// The reply to an enqueue is lost if the service dies after the commit, or if the client dies. A repeated
-// request with the same key then finds the job. The job exists once, with its id.
+// If the service dies after the commit of an enqueue, or the client dies, the reply is lost. A
+// repeated request with the same key finds the job. The job exists once.
 func TestRepeatedKeyFindsStoredJob(t *testing.T) {
 	breakEachCommit(t, "kill", func(r *testrig.Rig) {
 		if !r.WaitKilled(5 * time.Second) {
@@ -139,20 +141,21 @@ func TestRepeatedKeyFindsStoredJob(t *testing.T) {
 			Duplicate bool
 		}
 		if a.Error != nil || json.Unmarshal(a.Result, &got) != nil || !got.Duplicate || seen[got.ID] {
-			t.Errorf("key %d again: %+v", n, a)
+			t.Errorf("repeated request with key %d: %+v", n, a)
 		}
 		seen[got.ID] = true
 	}
 }
 
-// breakEachCommit breaks the service at its n-th commit, for several n from 1 on, while a client enqueues. It
-// calls waitDown when the service must be down, and then starts the service again. Every acknowledged job
-// must exist. If a job without an acknowledgement exists, a request with its key must find it.
+// breakEachCommit makes the service fail at its n-th commit, for several n from 1 on, while a
+// client enqueues. It calls waitDown, which waits until the service is down, and then starts the
+// service again. Every acknowledged job must exist. If a job exists that was not acknowledged, a
+// request with its key must find that job.
 func breakEachCommit(t *testing.T, failpoint string, waitDown func(*testrig.Rig)) {
 	t.Helper()
 	r := testrig.NewRig(t, "failpoint")
 	acked, found := 0, 0
-	// Several n are needed, because not every commit stores a job: the service also commits for itself.
+	// Try several n, because some commits store no job: the service also commits its own records.
 	for n := 1; n <= 8 || found == 0 && n <= 40; n++ {
 		r.Env = []string{fmt.Sprintf("QUEUECTL_FAILPOINTS=commit=%s:%d", failpoint, n)}
 		ready := r.TryStart("--workers", "0") == nil
@@ -183,12 +186,12 @@ func breakEachCommit(t *testing.T, failpoint string, waitDown func(*testrig.Rig)
 			stored--
 		}
 		if acked != stored {
-			t.Errorf("commit %d: %d jobs stored before the last, %d were acknowledged", n, stored, acked)
+			t.Errorf("commit %d: %d jobs are stored before the last one, but %d were acknowledged", n, stored, acked)
 		}
 		acked++
 		r.Kill()
 	}
 	if found == 0 {
-		t.Error("no answer was lost after its commit")
+		t.Error("no reply was lost after its commit, so the test proves nothing")
 	}
 }

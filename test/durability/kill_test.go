@@ -16,23 +16,23 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// killCycle lists the failpoints at which ten successive services are killed. "" means that the service is
-// killed at a random moment.
+// killCycle lists the failpoints at which ten successive services are killed. For "", the service
+// is killed at a random time.
 var killCycle = []string{"claimed", "", "start-sent", "commit", "result-received", "", "settled", "", "before-ack", ""}
 
 // killLoad is a load of jobs during which the service is killed repeatedly.
 type killLoad struct {
 	*testrig.Rig
 	kills    map[string]int // number of kills, by failpoint
-	adopted  int            // number of running long jobs that a new service has found, with their pids
+	adopted  int            // number of times that a new service has found a running long job with its pid
 	starts   []time.Duration
 	stop     atomic.Bool
 	clients  sync.WaitGroup
 	failures chan error
 }
 
-// A service may be killed at any moment. No acknowledged job is lost, no job runs twice, no byte
-// of output is lost, and the next service finds the running jobs.
+// If the service is killed at any time, no acknowledged job is lost, no job runs twice, and no
+// output is lost. The next service finds the running jobs.
 func TestServiceKilled(t *testing.T) {
 	t.Parallel()
 	kills := 20
@@ -70,13 +70,14 @@ func serviceKilled(t *testing.T, kills int, store string) {
 	l.waitDrained()
 	l.checkSettled()
 	if missing := l.failpointBelow(kills / len(killCycle)); missing != "" {
-		t.Errorf("%d kills fell on %s, want %d", l.kills[missing], missing, kills/len(killCycle))
+		t.Errorf("%d kills happened at %s, want %d", l.kills[missing], missing, kills/len(killCycle))
 	}
 	if l.adopted < kills/2/testrig.TimeoutFactor || l.Duplicates == 0 && kills > max(10, 20*(testrig.TimeoutFactor-1)) {
-		t.Errorf("%d adoptions, %d repeats known: too few to show anything", l.adopted, l.Duplicates)
+		t.Errorf("%d running jobs were adopted and %d repeated requests were recognised, too few to prove anything",
+			l.adopted, l.Duplicates)
 	}
 	if now := l.RunnerPids(); len(now) != 1 || now[0] != runner {
-		t.Errorf("runners %v, want still %d alone", now, runner)
+		t.Errorf("runners %v, want only the first one, %d", now, runner)
 	}
 	l.checkNothingLeft()
 	var slowest time.Duration
@@ -88,7 +89,8 @@ func serviceKilled(t *testing.T, kills int, store string) {
 		l.kills, len(l.Acked), l.Resent, l.Duplicates, l.adopted, slowest.Round(time.Millisecond))
 }
 
-// failpointBelow returns a failpoint that has fewer than want kills, or "".
+// failpointBelow returns a failpoint at which fewer than want services were killed. It returns ""
+// if no such failpoint exists.
 func (l *killLoad) failpointBelow(want int) string {
 	for _, name := range killCycle {
 		if name != "" && name != "commit" && l.kills[name] < want {
@@ -98,7 +100,7 @@ func (l *killLoad) failpointBelow(want int) string {
 	return ""
 }
 
-// enqueueShort plays a client that enqueues short jobs. It lets only a small backlog build up.
+// enqueueShort is a client that enqueues short jobs. It keeps the backlog small.
 func (l *killLoad) enqueueShort(name string) {
 	a := &testrig.Requester{Q: l.Queue}
 	for n := 0; !l.stop.Load(); n++ {
@@ -145,8 +147,9 @@ func (l *killLoad) backlog() int {
 	return len(l.Acked) - int(info.Size()/testrig.NoteBytes/2)
 }
 
-// killOnce starts a service and lets the failpoint kill it. If failpoint is "", it kills the service after a
-// time that depends on n. It checks that the service has found the jobs of its predecessor.
+// killOnce starts a service, which the failpoint kills. If failpoint is "", killOnce kills the
+// service after a time that depends on n. It also checks that the service has found the jobs of its
+// predecessor.
 func (l *killLoad) killOnce(failpoint string, n int) {
 	l.Helper()
 	l.Kill()
@@ -170,7 +173,7 @@ func (l *killLoad) killOnce(failpoint string, n int) {
 		l.Kill()
 	} else if !l.WaitKilled(3 * time.Second) {
 		l.Kill()
-		failpoint = "" // the failpoint was not reached in time
+		failpoint = "" // the failpoint was not reached in time, so killOnce has killed the service
 	}
 	l.kills[failpoint]++
 }
@@ -235,7 +238,8 @@ func (l *killLoad) waitDrained() {
 	}
 }
 
-// checkSettled compares every job with the ledger, and its stored output with what it printed.
+// checkSettled compares every job with the ledger, and its stored output with the output that it
+// printed.
 func (l *killLoad) checkSettled() {
 	l.Helper()
 	l.CheckNoOverlap()
@@ -281,8 +285,8 @@ func (l *killLoad) checkSettled() {
 	}
 }
 
-// checkNothingLeft checks that no job's process remains, and that the service and its runner end with
-// all results acknowledged.
+// checkNothingLeft checks that no process of a job remains. It checks that the service and its
+// runner end, and that the service has acknowledged all results.
 func (l *killLoad) checkNothingLeft() {
 	l.Helper()
 	if s := l.StrayProcesses(); len(s) > 0 {

@@ -18,7 +18,7 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// Sizes of the power-cut tests.
+// These constants are the sizes of the power-cut tests.
 const (
 	cutDisk    = 40 // MiB
 	cutClients = 12
@@ -27,15 +27,15 @@ const (
 	cutsPerRun = 250 // maximum number of simulated power cuts for one workload
 )
 
-// promise is a fact that the service had acknowledged when the log of the disk had the length position.
+// promise is a fact that the service acknowledged when the disk's log had the length position.
 type promise struct {
 	position int64
 	id       string
-	state    string // the job's state; "" accepts any state
-	output   string // the job's output, if state is set; "" accepts any output
+	state    string // state of the job; "" accepts any state
+	output   string // output of the job, checked if state is set; "" accepts any output
 }
 
-// workload records the requests of clients and the answers of the service.
+// workload records the requests of clients and the replies of the service.
 type workload struct {
 	*testrig.Disk
 	mu       sync.Mutex
@@ -55,7 +55,7 @@ func (w *workload) recordSent(ids ...string) {
 	}
 }
 
-// recordReply records an answer of the service.
+// recordReply records a reply of the service.
 func (w *workload) recordReply(id, state, output string) {
 	p := promise{logPosition(w.Disk), id, state, output}
 	w.mu.Lock()
@@ -63,7 +63,8 @@ func (w *workload) recordReply(id, state, output string) {
 	w.promises = append(w.promises, p)
 }
 
-// runWorkload runs the service on a FUSE disk while clients use it, and then kills it.
+// runWorkload runs the service on a FUSE disk while clients send requests. Then it kills the
+// service.
 func runWorkload(t testing.TB, bin string, env ...string) *workload {
 	t.Helper()
 	w := &workload{Disk: testrig.NewDisk(t, cutDisk), sent: map[string]int64{}}
@@ -105,7 +106,7 @@ func runWorkload(t testing.TB, bin string, env ...string) *workload {
 // sendJob sends the requests for one job of a client, usually an enqueue and a wait.
 func (w *workload) sendJob(a *testrig.Requester, id string, kind int) error {
 	spec := testrig.Fields{"id": id, "max_retries": 0}
-	// recordStart stores the position in the disk's log when the job starts.
+	// recordStart is a shell command that stores the length of the disk's log when the job starts.
 	recordStart := fmt.Sprintf("stat -c %%s %s >%s; ", w.Path("log"), w.Path("begun-"+id))
 	output := ""
 	switch {
@@ -181,18 +182,19 @@ func numbersTo(n int) string {
 	return string(text)
 }
 
-// cut is one power failure.
+// cut is one simulated power cut.
 type cut struct {
 	position int64
 	kind     int
 	seed     uint64
 }
 
-// cuts chooses n power failures, ordered by position. One third are spread over all writes. The others are at
-// an acknowledgement, or a few writes after it, where a missing fsync is noticed.
+// cuts chooses n power cuts, ordered by position. One third are spread over all writes. The others
+// are at an acknowledgement or a few writes after it, because that is where a missing fsync loses
+// data.
 func (w *workload) cuts(n int, rng *rand.Rand) (list []cut) {
 	records := records(w.Disk)
-	spread := func(at int64) int64 { // spread returns the end of one of the four records that follow
+	spread := func(at int64) int64 { // spread returns the end of one of the four records after a position
 		i, _ := slices.BinarySearchFunc(records, at, func(r record, at int64) int { return int(r.end - at) })
 		return records[min(i+rng.IntN(4), len(records)-1)].end
 	}
@@ -213,15 +215,16 @@ func (w *workload) cuts(n int, rng *rand.Rand) (list []cut) {
 	return list
 }
 
-// verdict lists the faults after a power failure. The list "lost" contains broken promises. It also contains
-// jobs that had started before the failure and are waiting again without a record of that start. The list
-// "wrong" contains faults that no write strategy can explain.
+// verdict lists the faults after a power cut. The list "lost" contains broken promises. It also
+// contains jobs that had started before the power cut and are waiting again without a record of
+// that start. The list "wrong" contains faults that lost or reordered writes cannot explain.
 type verdict struct{ lost, wrong []string }
 
-// checkAfterCut starts the service on the disk's content after a power failure and compares its jobs with the
-// promises. It changes the stored boot ids, so that the runner belongs to an earlier boot of the machine.
+// checkAfterCut starts the service on the content of the disk after a power cut and compares its
+// jobs with the promises. It changes the stored boot ids, so that the runner seems to belong to an
+// earlier boot.
 func (w *workload) checkAfterCut(bin, image string, c cut) (v verdict) {
-	dir := w.Path("disk") // the image is mounted at the same path as before the power failure
+	dir := w.Path("disk") // mount the image at the same path as before the power cut
 	if err := mountImage(image, dir); err != nil {
 		v.wrong = append(v.wrong, err.Error())
 		return v
@@ -237,7 +240,7 @@ func (w *workload) checkAfterCut(bin, image string, c cut) (v verdict) {
 	boots, _ := filepath.Glob(filepath.Join(dir, "runner", "*", "boot-id"))
 	for _, name := range boots {
 		if info, err := os.Stat(name); err != nil || info.Size() == 0 {
-			continue // the power failure lost the file's content
+			continue // the content of the file was lost in the power cut
 		}
 		if err := os.WriteFile(name, []byte("00000000-0000-0000-0000-000000000000"), 0o600); err != nil {
 			w.Fatal(err)
@@ -266,7 +269,7 @@ func (w *workload) checkAfterCut(bin, image string, c cut) (v verdict) {
 	return v
 }
 
-// compare checks the existing jobs against the requests and the promises.
+// compare compares the stored jobs with the requests and the promises.
 func (w *workload) compare(a *testrig.Requester, jobs []testrig.Job, c cut, v *verdict) {
 	stored := map[string]testrig.Job{}
 	for _, j := range jobs {
@@ -292,8 +295,8 @@ func (w *workload) compare(a *testrig.Requester, jobs []testrig.Job, c cut, v *v
 			v.lost = append(v.lost, "job "+p.id+" is gone")
 		case p.state != "" && j.State != p.state:
 			v.lost = append(v.lost, fmt.Sprintf("job %s was %s and is %s", p.id, p.state, j.State))
-		// Outputs above 1,000 bytes are in files and always checked. To save time, smaller ones are checked
-		// only for the newest promise.
+		// Outputs above 1,000 bytes are in files and always checked. To save time, smaller outputs
+		// are checked only for the newest promise.
 		case p.output != "" && (len(p.output) > 1000 || p.position == c.position):
 			if out, err := a.Logs(p.id); err != nil || string(out) != p.output {
 				v.lost = append(v.lost, fmt.Sprintf("job %s: %d bytes of its output, want %d: %v", p.id, len(out), len(p.output),
@@ -303,7 +306,7 @@ func (w *workload) compare(a *testrig.Requester, jobs []testrig.Job, c cut, v *v
 	}
 }
 
-// hadStarted reports whether the job had recorded its start before the power failure.
+// hadStarted reports whether a job had recorded its start before the power cut.
 func (w *workload) hadStarted(id string, c cut) bool {
 	raw, err := os.ReadFile(w.Path("begun-" + id))
 	position, bad := strconv.ParseInt(strings.TrimSpace(string(raw)), 10, 64)
@@ -325,7 +328,7 @@ func integrity(q *testrig.Queue) (verdict string) {
 	return verdict
 }
 
-// cutAll simulates n power failures of a workload, until enough returns true.
+// cutAll simulates n power cuts of a workload. It stops early when enough returns true.
 func (w *workload) cutAll(bin string, n int, rng *rand.Rand, enough func(cut, verdict) bool) {
 	w.Helper()
 	cutter := &cutter{records: records(w.Disk), durable: slices.Clone(w.InitialContent)}
@@ -359,9 +362,9 @@ func seed(t testing.TB) uint64 {
 	return n
 }
 
-// Whenever the power fails, the database is intact and each acknowledged job exists exactly once. Each job
-// that was reported as completed or cancelled still has that state and its output. The simulated disk loses,
-// tears and reorders all writes that were not flushed.
+// Whenever the power fails, the database is intact and each acknowledged job exists exactly once.
+// Each job that was reported as completed or cancelled still has that state and its output. The
+// simulated disk loses, tears and reorders writes that were not flushed.
 func TestPowerCut(t *testing.T) {
 	testrig.Long(t)
 	t.Parallel()
@@ -398,13 +401,13 @@ func TestPowerCutTestDetectsLoss(t *testing.T) {
 		tried++
 		lost = len(v.lost)
 		if len(v.wrong) > 0 {
-			t.Errorf("wrong: %v", firstItems(v.wrong))
+			t.Errorf("faults that lost writes cannot explain: %v", firstItems(v.wrong))
 		}
 		return lost > 0
 	})
 	t.Logf("cut %d lost %d promises", tried, lost)
 	if lost == 0 {
-		t.Errorf("%d cuts lost nothing without flushes: the rig does not bite", tried)
+		t.Errorf("%d power cuts without flushes lost nothing, so the test cannot detect lost jobs", tried)
 	}
 }
 

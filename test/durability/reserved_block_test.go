@@ -15,8 +15,9 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// The test interrupts a block of prefetched jobs before it starts. Cancelled and expired jobs of the block do
-// not run. If the workers are stopped or the service is killed, the jobs return to the queue and run once.
+// A block of prefetched jobs may be interrupted before its jobs start. Cancelled and expired jobs
+// of the block do not run. If the workers are stopped or the service is killed, the jobs return to
+// the queue and run once.
 func TestPrefetchedBlockIsInterrupted(t *testing.T) {
 	testrig.Long(t)
 	counts := map[string]int{}
@@ -26,8 +27,8 @@ func TestPrefetchedBlockIsInterrupted(t *testing.T) {
 		"kill":   (*reservedBlock).killWhileHeld, "kill in runner": (*reservedBlock).killWhileWaiting,
 	} {
 		t.Run(name, func(t *testing.T) {
-			// A block has 32 to 64 jobs. On a busy machine, workers may start most of these jobs before the
-			// test reaches them.
+			// A block has 32 to 64 jobs. On a busy machine, most of these jobs may start before the
+			// test interrupts them.
 			const enough = 24
 			for try := 0; try < 5 && counts[name] < enough; try++ {
 				b := newReservedBlock(t)
@@ -35,20 +36,20 @@ func TestPrefetchedBlockIsInterrupted(t *testing.T) {
 				b.CheckNoOverlap()
 			}
 			if counts[name] < enough {
-				t.Errorf("%d reserved jobs were hit, want at least %d", counts[name], enough)
+				t.Errorf("%d reserved jobs were interrupted, want at least %d", counts[name], enough)
 			}
 		})
 	}
-	t.Logf("reserved jobs hit: %v", counts)
+	t.Logf("reserved jobs that were interrupted: %v", counts)
 }
 
-// reservedBlock is a rig whose runner holds every START while the file go does not exist.
+// reservedBlock is a rig whose runner holds every START frame until the file "go" exists.
 type reservedBlock struct {
 	*testrig.Rig
 	*testrig.Requester
 	ids           []string
 	tags          map[string]string // tags of the jobs, by job id
-	jobsMade      int               // number of jobs made for blocks, including failed tries
+	jobsMade      int               // number of jobs made for blocks, including those of failed tries
 	reservedCount int               // number of reserved jobs when the block was ready
 }
 
@@ -63,7 +64,7 @@ func newReservedBlock(t *testing.T) *reservedBlock {
 
 func (b *reservedBlock) release() { b.WriteFile("go", "") }
 
-// reserve enqueues the jobs of the parameter before, and 64 more. It repeats that until at least 32 jobs are
+// reserve enqueues the jobs in before, and 64 more jobs. It repeats that until at least 32 jobs are
 // reserved.
 func (b *reservedBlock) reserve(hold bool, edit func(map[string]any), before ...map[string]any) {
 	b.Helper()
@@ -84,20 +85,20 @@ func (b *reservedBlock) reserve(hold bool, edit func(map[string]any), before ...
 			b.ids = append(b.ids, id)
 			b.tags[id] = jobs[len(before)+n]["argv"].([]string)[2]
 		}
-		for range 20 { // a block is reserved in one commit, so a few looks are enough
+		for range 20 { // one commit reserves the whole block, so a few checks are enough
 			if b.reservedCount = b.CountReserved(); b.reservedCount >= 32 {
 				return
 			}
 		}
-		b.release() // the machine was slow and the block too small, so run the jobs and try again
+		b.release() // the machine was slow and the block is too small, so run its jobs and try again
 	}
-	b.Fatalf("a block of %d jobs at most", b.reservedCount)
+	b.Fatalf("the largest block had %d jobs, want at least 32", b.reservedCount)
 }
 
 func unchanged(map[string]any) {}
 
-// checkRanOnce checks that every job of the block has run once. It returns the number of jobs that were
-// reserved.
+// checkRanOnce checks that every job of the block has run once. It returns the number of reserved
+// jobs.
 func (b *reservedBlock) checkRanOnce() int {
 	b.Helper()
 	b.WaitUntil("the block ended", 30*time.Second, func() bool {
@@ -214,7 +215,7 @@ func (b *reservedBlock) restart() {
 	b.Start("--workers", "4")
 }
 
-// killWhileHeld kills the service while the runner holds its START frames.
+// killWhileHeld kills the service while the runner holds the START frames of the block.
 func (b *reservedBlock) killWhileHeld() int {
 	b.Helper()
 	b.reserve(true, unchanged)
@@ -223,7 +224,7 @@ func (b *reservedBlock) killWhileHeld() int {
 	return b.checkRanOnce()
 }
 
-// killWhileWaiting kills the service while the block waits in the runner for a worker.
+// killWhileWaiting kills the service while the jobs of the block wait in the runner for a worker.
 func (b *reservedBlock) killWhileWaiting() int {
 	b.Helper()
 	var busy []map[string]any

@@ -25,7 +25,7 @@ func onServer(t *testing.T) (*testrig.Queue, *pgserver.Server) {
 	return q, p
 }
 
-// The guarantees for a killed service also hold if the database is on a PostgreSQL server.
+// The guarantees for a killed service also hold if its database is on a PostgreSQL server.
 func TestServiceKilledOnAServer(t *testing.T) {
 	t.Parallel()
 	p := pgserver.New(t)
@@ -33,8 +33,8 @@ func TestServiceKilledOnAServer(t *testing.T) {
 	serviceKilled(t, 10, p.URL("postgres"))
 }
 
-// A PostgreSQL server that is killed repeatedly under load loses no acknowledged job, and no job runs twice.
-// The service waits for the server, and returns an error to clients in the meantime.
+// If the PostgreSQL server is killed repeatedly under load, no acknowledged job is lost and no job
+// runs twice. The service waits for the server, and meanwhile returns errors to clients.
 func TestDatabaseServerKilled(t *testing.T) {
 	t.Parallel()
 	p := pgserver.New(t)
@@ -48,7 +48,7 @@ func TestDatabaseServerKilled(t *testing.T) {
 	}
 	l.clients.Go(l.enqueueLong)
 	for n := range 6 {
-		time.Sleep(time.Duration(300+170*n) * time.Millisecond) // the time at which the server is killed
+		time.Sleep(time.Duration(300+170*n) * time.Millisecond) // this pause varies the time of the kill
 		p.Kill()
 		p.Start(t)
 	}
@@ -67,8 +67,9 @@ func TestDatabaseServerKilled(t *testing.T) {
 	t.Logf("%d jobs, requests repeated %d, of them known %d", len(l.Acked), l.Resent, l.Duplicates)
 }
 
-// While the PostgreSQL server is down, running jobs continue and clients get an error in time. Everything
-// works again once the server is back. A second service with the same node name is always refused.
+// While the PostgreSQL server is down, running jobs continue, and clients get an error in time.
+// When the server is back, the queue works again. A second service with the same node name is
+// refused at any time.
 func TestDatabaseServerAway(t *testing.T) {
 	testrig.Long(t)
 	t.Parallel()
@@ -87,7 +88,7 @@ func TestDatabaseServerAway(t *testing.T) {
 	started := time.Now()
 	r := q.CLI("enqueue", "--id", "late", "true")
 	if r.Code == 0 || !strings.Contains(r.Err, "cannot be reached") || time.Since(started) > 10*time.Second {
-		t.Errorf("without its server: %+v after %v", r, time.Since(started))
+		t.Errorf("enqueue without the server: %+v after %v", r, time.Since(started))
 	}
 	q.WriteFile("go", "")
 	p.Start(t)
@@ -114,8 +115,9 @@ func TestDatabaseServerAway(t *testing.T) {
 	p.Start(t)
 }
 
-// While the PostgreSQL server is frozen, clients get an error within a bounded time. A job whose request has
-// failed in this way is stored once or not at all after the server has resumed. The service survives.
+// While the PostgreSQL server is frozen, clients get an error within a bounded time. A job whose
+// request failed in this way is stored once or not at all after the server resumes. The service
+// keeps running.
 func TestFrozenDatabaseServerFailsInTime(t *testing.T) {
 	testrig.Long(t)
 	t.Parallel()
@@ -128,7 +130,7 @@ func TestFrozenDatabaseServerFailsInTime(t *testing.T) {
 	for _, verb := range [][]string{{"enqueue", "--id", "late", "--key", "once", "true"}, {"list"}} {
 		if r := q.CLI(verb...); r.Code == 0 || !strings.Contains(r.Err, "try again later") ||
 			time.Since(started) > 60*time.Second {
-			t.Errorf("%v while the server is stopped: %+v after %v", verb, r, time.Since(started))
+			t.Errorf("%v while the server is frozen: %+v after %v", verb, r, time.Since(started))
 		}
 	}
 	p.Freeze(false)
@@ -139,8 +141,8 @@ func TestFrozenDatabaseServerFailsInTime(t *testing.T) {
 	}
 }
 
-// While the disk of the PostgreSQL server is full, clients get an error, and no job of a failed request is
-// stored. Running jobs continue, and everything works again once the disk has room.
+// While the disk of the PostgreSQL server is full, clients get an error, and no job of a failed
+// request is stored. Running jobs continue. When the disk has space again, the queue works.
 func TestDatabaseServerHasNoSpace(t *testing.T) {
 	skip.UnlessRoot(t, "needs root to mount a disk; .ci/run runs it as root")
 	q := testrig.NewQueue(t, "")
@@ -186,7 +188,7 @@ func TestDatabaseServerHasNoSpace(t *testing.T) {
 	if err := os.Remove(filler.Name()); err != nil {
 		t.Fatal(err)
 	}
-	// A server that has no room for its WAL ends.
+	// A PostgreSQL server that has no space for its WAL stops.
 	if _, err := pgserver.TryQuery(q.Store, "SELECT 1"); err != nil {
 		p.Kill()
 		p.Start(t)
@@ -205,8 +207,8 @@ func TestDatabaseServerHasNoSpace(t *testing.T) {
 	}
 }
 
-// While the database server accepts no changes, "status --check" and doctor report that the node cannot renew
-// its lease. They do not advise to remove the node.
+// While the database server is read-only, "status --check" and doctor report that the node cannot
+// renew its lease. They do not advise removing the node.
 func TestDatabaseServerIsReadOnly(t *testing.T) {
 	testrig.Long(t)
 	t.Parallel()
@@ -240,8 +242,8 @@ func TestDatabaseServerIsReadOnly(t *testing.T) {
 	q.Must("run", "--", "true")
 }
 
-// A queue can be moved to a server and back while one of its jobs runs. The queue keeps the job, its history
-// and its outputs. After a move, a service refuses to start on the old store.
+// A queue can be moved to a server and back while one of its jobs runs. It keeps the job, its
+// history and its outputs. After a move, a service refuses to start on the old store.
 func TestQueueMoves(t *testing.T) {
 	t.Parallel()
 	p := pgserver.New(t)
@@ -254,7 +256,7 @@ func TestQueueMoves(t *testing.T) {
 	pid := w.WaitRunning("long").PID
 	url := q.WriteFile("store", p.URL("postgres")+"\n")
 	if r := q.CLI("migrate", "--to-file", url); r.Code != 5 || !strings.Contains(r.Err, "service stop") {
-		t.Errorf("while its service runs: %+v", r)
+		t.Errorf("migrate while the service runs: %+v", r)
 	}
 	q.Must("worker", "scale", "0")
 	q.Must("enqueue", "--id", "waits", "echo after")
@@ -262,7 +264,7 @@ func TestQueueMoves(t *testing.T) {
 		t.Fatalf("stopped with %d", code)
 	}
 	if r := q.CLI("migrate"); r.Code != 2 || !strings.Contains(r.Err, "--to") {
-		t.Errorf("without a place: %+v", r)
+		t.Errorf("migrate without a target: %+v", r)
 	}
 	if r := q.CLI("migrate", "--to", "sqlite", "--to-file", url); r.Code != 2 ||
 		!strings.Contains(r.Err, "cannot be combined") {
@@ -272,7 +274,7 @@ func TestQueueMoves(t *testing.T) {
 		t.Errorf("migrate to the current store: %+v", r)
 	}
 	if out := q.Must("migrate", "--to-file", url, "--json"); !strings.Contains(out, `"jobs":3,`) {
-		t.Errorf("moved %s", out)
+		t.Errorf("migrate printed %s", out)
 	}
 	if err := q.TryStart(); err == nil || !strings.Contains(fmt.Sprint(err), "has moved") {
 		t.Errorf("start with the store that has moved: %v", err)
@@ -298,20 +300,21 @@ func TestQueueMoves(t *testing.T) {
 	q.Must("migrate", "--from", oldStore, "--to", "sqlite")
 	q.Start("--workers", "2")
 	if out := q.Must("logs", "long"); !strings.HasSuffix(out, "last") {
-		t.Errorf("after the move back, the job printed %q", out)
+		t.Errorf("after the move back, the output of job long is %q", out)
 	}
 	q.Must("run", "--", "true")
 }
 
-// If a service gets another store, it starts with the jobs of that store. If it gets its first store back, it
-// finds its own jobs again. It refuses a store while its runners still have jobs or results of another store.
+// A service that is given another store starts with the jobs of that store. When it is given its
+// first store again, it finds its own jobs. It refuses a store while its runners still have jobs or
+// results of another store.
 func TestServiceCanSwitchStores(t *testing.T) {
 	t.Parallel()
 	p := pgserver.New(t)
 	t.Cleanup(p.Remove)
 	q := testrig.NewQueue(t, "")
 	url := p.URL("postgres")
-	for range 3 { // each start raises the epoch above that of a new store
+	for range 3 { // each start raises the epoch above that of an empty store
 		q.Start("--workers", "2", "--keep-jobs")
 		q.Must("run", "--", "true")
 		if code := q.Stop(); code != 0 {
@@ -321,7 +324,7 @@ func TestServiceCanSwitchStores(t *testing.T) {
 	q.Store = url
 	q.Start("--workers", "2", "--keep-jobs")
 	if out := q.Must("run", "--id", "there", "--", "echo", "here"); out != "here" {
-		t.Errorf("on the server it printed %q", out)
+		t.Errorf("a job on the PostgreSQL server printed %q", out)
 	}
 	q.Must("enqueue", "--id", "long", testrig.GatedJob(q.Path("go"))+"; echo last")
 	pid := q.Dial().WaitRunning("long").PID
@@ -331,7 +334,7 @@ func TestServiceCanSwitchStores(t *testing.T) {
 	q.Store = ""
 	if err := q.TryStart(); err == nil || !strings.Contains(fmt.Sprint(err), "jobs of the previous store") ||
 		!strings.Contains(fmt.Sprint(err), "migrate") {
-		t.Errorf("while a job of the other store runs: %v", err)
+		t.Errorf("start while a job of the other store runs: %v", err)
 	}
 	q.Store = url
 	q.Start("--workers", "2", "--keep-jobs")
@@ -358,7 +361,7 @@ func TestServiceCanSwitchStores(t *testing.T) {
 	q.WaitUntil("it ends while no service runs", 20*time.Second, func() bool { return syscall.Kill(pid, 0) != nil })
 	q.Store = url
 	if err := q.TryStart(); err == nil || !strings.Contains(fmt.Sprint(err), "jobs of the previous store") {
-		t.Errorf("while the result of a job of the other store is not stored yet: %v", err)
+		t.Errorf("start while the result of a job of the other store is not stored yet: %v", err)
 	}
 	q.Store = ""
 	q.Start("--workers", "2", "--keep-jobs")
@@ -368,9 +371,9 @@ func TestServiceCanSwitchStores(t *testing.T) {
 	}
 }
 
-// The output files of a queue stay while its service uses another store in the same state directory. A file
-// that belongs to no attempt is removed only if it was written after the service had switched to the current
-// store.
+// The output files of a queue stay while its service uses another store in the same state
+// directory. The service removes a file that belongs to no attempt only if the file was written
+// after the switch to the current store.
 func TestOutputsStayWhileAnotherStoreIsUsed(t *testing.T) {
 	t.Parallel()
 	p := pgserver.New(t)

@@ -11,9 +11,9 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// The service treats an exceeded disk quota (EDQUOT) and a file that may not grow (EFBIG) as a
-// full disk. It refuses new jobs, records the results of running jobs once space is free, and
-// keeps running.
+// The service treats an exceeded disk quota (EDQUOT) and a file that may not grow (EFBIG) like a
+// full disk. It refuses new jobs, keeps running, and records the results of running jobs once space
+// is free.
 func TestExceededQuotaIsTreatedAsFullDisk(t *testing.T) {
 	skip.UnlessProgram(t, "strace", "needs strace; .ci/run installs it")
 	t.Parallel()
@@ -40,8 +40,8 @@ func TestExceededQuotaIsTreatedAsFullDisk(t *testing.T) {
 	}
 }
 
-// If the parent directory of the jobs' private directories is removed, the runner creates it
-// again.
+// If the parent directory of the jobs' private directories is removed, the runner creates the
+// directory again.
 func TestRemovedJobsDirIsRecreated(t *testing.T) {
 	t.Parallel()
 	q := testrig.NewQueue(t, "")
@@ -51,11 +51,12 @@ func TestRemovedJobsDirIsRecreated(t *testing.T) {
 		t.Fatal(err)
 	}
 	if out := q.Must("run", "--", "sh", "-c", `test -d "$QUEUECTL_TMPDIR" && echo there`); out != "there" {
-		t.Errorf("%q", out)
+		t.Errorf("the job in the recreated directory printed %q", out)
 	}
 }
 
-// If the service cannot create its reserve file on the disk, it refuses new jobs and names that reason.
+// If the service cannot create its reserve file on the disk, it refuses new jobs and reports the
+// reason.
 func TestMissingReserveRefusesJobs(t *testing.T) {
 	t.Parallel()
 	q := testrig.NewQueue(t, "")
@@ -70,7 +71,7 @@ func TestMissingReserveRefusesJobs(t *testing.T) {
 	q.Start("--workers", "0")
 	if r := q.CLI("enqueue", "true"); r.Code == 0 ||
 		!strings.Contains(r.Err, "cannot create the disk reserve for running jobs") {
-		t.Errorf("%+v", r)
+		t.Errorf("enqueue without the reserve file: %+v", r)
 	}
 	if err := os.RemoveAll(q.Path("reserve")); err != nil {
 		t.Fatal(err)
@@ -79,7 +80,8 @@ func TestMissingReserveRefusesJobs(t *testing.T) {
 }
 
 // If other accounts can write to the parent directory of the jobs' private directories, the runner
-// refuses to use it. status, why and doctor show the reason and the command that fixes it.
+// does not use the directory. The commands status, why and doctor print the reason and the command
+// that fixes it.
 func TestJobsDirMustBePrivate(t *testing.T) {
 	testrig.Long(t)
 	t.Parallel()
@@ -109,8 +111,8 @@ func TestJobsDirMustBePrivate(t *testing.T) {
 	q.Must("wait", "--timeout", "20s", "waits")
 }
 
-// The operator may mount a file system for the jobs' private directories. Its size then limits
-// what jobs can write there.
+// The operator may mount a file system at the parent directory of the jobs' private directories, to
+// limit how much jobs can write there.
 func TestJobsDirCanBeAMount(t *testing.T) {
 	skip.UnlessRoot(t, "needs root to mount a file system; .ci/run runs it as root")
 	q := testrig.NewQueue(t, "")

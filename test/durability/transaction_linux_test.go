@@ -10,9 +10,10 @@ import (
 	"github.com/queuectl/queuectl/test/pgserver"
 )
 
-// An application can enqueue a job in its own transaction. If the transaction commits, the job exists exactly
-// once, even if no service is running. If it does not commit, the job does not exist. The job belongs to the
-// user in the setting store_roles. The database role of the application has no other rights.
+// An application can enqueue a job in its own database transaction. If the transaction commits, the
+// job exists exactly once, even if no service is running. If the transaction rolls back, the job
+// does not exist. The job belongs to the user that store_roles assigns to the database role. The
+// role has no other rights.
 func TestEnqueueInATransaction(t *testing.T) {
 	testrig.Long(t)
 	t.Parallel()
@@ -67,15 +68,15 @@ func TestEnqueueInATransaction(t *testing.T) {
 	})
 	if out, err := pgserver.TryQuery(app, `SELECT queuectl.enqueue('{"command":"true","id":"both"}')`); err == nil ||
 		!strings.Contains(out, "an open transaction has also enqueued a job with the id both") {
-		t.Errorf("an id that another role submits: %s, %v", out, err)
+		t.Errorf("enqueue with the id of a submission of another role: %s, %v", out, err)
 	}
 	if out, err := pgserver.TryQuery(pgserver.WithRole(q.Store, "other"),
 		`SELECT queuectl.enqueue('{"command":"true"}')`); err == nil || !strings.Contains(out, "store_roles") {
-		t.Errorf("a role of no user: %s, %v", out, err)
+		t.Errorf("enqueue by a role without a user: %s, %v", out, err)
 	}
 	if out, err := pgserver.TryQuery(
 		q.Store, `BEGIN; INSERT INTO queuectl.submissions (role, id, spec, before) SELECT 'app', 'large' || i, repeat('x', 1000000), -200000 FROM generate_series(1, 269) AS of (i); SET SESSION AUTHORIZATION app; SELECT queuectl.enqueue('{"command":"true"}'); ROLLBACK`); err == nil || !strings.Contains(out, "have not been read by the queuectl service yet") {
-		t.Errorf("a job after 256 MiB of other submissions: %s, %v", out, err)
+		t.Errorf("enqueue after 256 MiB of other submissions: %s, %v", out, err)
 	}
 	pgserver.Query(t, app, `BEGIN; SELECT queuectl.enqueue('{"command":"true","id":"undone"}'); ROLLBACK`)
 	pgserver.Query(t, app,
@@ -83,7 +84,7 @@ func TestEnqueueInATransaction(t *testing.T) {
 	q.WaitUntil("the submission is enqueued", 20*time.Second, func() bool { return q.CLI("show", "done").Code == 0 })
 	q.Must("wait", "--timeout", "20s", "done")
 	if j := q.Show("done"); j.State != "completed" || q.Must("logs", "done") != "hi" {
-		t.Errorf("%+v", j)
+		t.Errorf("the job of the transaction: %+v", j)
 	}
 	q.Must("queue", "set", "narrow", "--max-pending", "1", "--concurrency", "1")
 	q.Must("queue", "pause", "narrow")
@@ -106,11 +107,11 @@ func TestEnqueueInATransaction(t *testing.T) {
 	id := pgserver.Query(t, app, `SELECT queuectl.enqueue('{"argv":["echo","later"]}')`)
 	if out, err := pgserver.TryQuery(app, `SELECT queuectl.enqueue('{"command":"true","id":"done"}')`); err == nil ||
 		!strings.Contains(out, "is already used") {
-		t.Errorf("an id that is taken: %s, %v", out, err)
+		t.Errorf("enqueue with the id of an existing job: %s, %v", out, err)
 	}
 	pgserver.Query(t, app, `SELECT queuectl.enqueue('{"command":"true","id":"wrong","priority":"high"}')`)
 	pgserver.Query(t, pgserver.WithRole(q.Store, "ghost"), `SELECT queuectl.enqueue('{"command":"true","id":"nobodys"}')`)
-	// Bypass the check of queuectl.enqueue: insert a submission with the id of an existing job.
+	// To bypass the check of queuectl.enqueue, insert a submission with the id of an existing job.
 	pgserver.Query(t, q.Store,
 		`INSERT INTO queuectl.submissions (role, id, spec, before) VALUES ('app', 'done', '{"command":"echo again","id":"done"}', 0)`)
 	q.Start("--workers", "2")
@@ -119,7 +120,7 @@ func TestEnqueueInATransaction(t *testing.T) {
 	})
 	q.Must("wait", "--timeout", "20s", id)
 	if out := q.Must("logs", id); out != "later" {
-		t.Errorf("it printed %q", out)
+		t.Errorf("the job of the later submission printed %q", out)
 	}
 	if out := q.Must("logs", "done"); out != "hi" {
 		t.Errorf("the job that was enqueued earlier printed %q", out)
@@ -130,7 +131,7 @@ func TestEnqueueInATransaction(t *testing.T) {
 	why := pgserver.Query(t, q.Store, `SELECT id || ': ' || refused FROM queuectl.submissions ORDER BY id`)
 	if !strings.Contains(why, "nobodys: ") || !strings.Contains(why, `done: id: another job has the id "done"`) ||
 		!strings.Contains(why, "wrong: ") || !strings.Contains(why, "priority") {
-		t.Errorf("refused are %s", why)
+		t.Errorf("the refused submissions are %s", why)
 	}
 	if out := q.CLI("doctor").Out; !strings.Contains(out,
 		"3 jobs enqueued with the SQL function queuectl.enqueue were refused") {
@@ -138,8 +139,8 @@ func TestEnqueueInATransaction(t *testing.T) {
 	}
 }
 
-// If the quota of a user is full, a job that an application enqueues by SQL for that user deletes older data
-// of the user. Other requests of the user do so too.
+// If the quota of a user is full, a job that an application enqueues by SQL makes the service
+// delete older data of that user. Jobs that the user enqueues in other ways do the same.
 func TestEnqueueInATransactionMakesRoom(t *testing.T) {
 	t.Parallel()
 	q, _ := onServer(t)
@@ -154,7 +155,7 @@ func TestEnqueueInATransactionMakesRoom(t *testing.T) {
 		`CREATE ROLE app LOGIN; GRANT USAGE ON SCHEMA queuectl TO app; GRANT EXECUTE ON FUNCTION queuectl.enqueue(jsonb) TO app`)
 	q.WaitUntil("the role is known", 20*time.Second,
 		func() bool { return pgserver.Query(t, q.Store, `SELECT count(*) FROM queuectl.roles`) == "1" })
-	// Upkeep keeps the user's data below 90 % of the quota, which is 63,000 bytes here.
+	// The upkeep keeps the user's data below 90 % of the quota, which is 63,000 bytes here.
 	q.Must("config", "set", "max_bytes_per_user", "70000")
 	pgserver.Query(t, pgserver.WithRole(q.Store, "app"),
 		`SELECT queuectl.enqueue(jsonb_build_object('command', 'cat', 'id', 'new', 'cwd', '/', 'stdin', repeat('y', 30000)))`)

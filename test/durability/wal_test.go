@@ -11,8 +11,8 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// holdReadTransaction starts a read transaction on the database from this process. The transaction stays open
-// until the caller calls end.
+// holdReadTransaction starts a read transaction on the database from this process. The transaction
+// stays open until the test calls end.
 func holdReadTransaction(q *testrig.Queue) (end func()) {
 	q.Helper()
 	db, err := sql.Open("sqlite", "file:"+q.Path("queuectl.db")+"?mode=ro")
@@ -28,9 +28,9 @@ func holdReadTransaction(q *testrig.Queue) (end func()) {
 	return end
 }
 
-// While another program keeps a read transaction open, status says what to do about it, the log says so once,
-// and jobs still run. After that program has ended, status is "ok" again. The test uses the build with
-// failpoints, which warns at a WAL size of 4 MiB.
+// While another program keeps a read transaction open, status says how to proceed, the log reports
+// the transaction once, and jobs still run. After that program has ended, the status is "ok" again.
+// The test uses the build with failpoints, which warns when the WAL has 4 MiB.
 func TestAnotherProgramReadsTheDatabase(t *testing.T) {
 	testrig.Long(t)
 	t.Parallel()

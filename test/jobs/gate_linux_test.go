@@ -13,9 +13,9 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// Jobs get exclusive units of a resource and learn their names from the environment. No two jobs
-// hold the same unit at the same time, even across kills of the service and its runners. A request
-// for units that can never be available is refused.
+// Each job gets exclusive units of a resource. An environment variable contains the names of the
+// job's units. No two jobs hold the same unit at the same time, even if the service and its runners
+// are killed. A request for units that can never be available is refused.
 func TestResourceUnitsAreExclusive(t *testing.T) {
 	testrig.Long(t)
 	t.Parallel()
@@ -44,8 +44,8 @@ sleep 0.03; echo "$QUEUECTL_JOB_ID" >>done`)
 	}
 	q.Must("enqueue", "--file", q.WriteFile("jobs", lines.String()))
 	for i := range kills {
-		// Let some jobs complete before each kill. A job runs alone after an interruption, and is dead with
-		// the reason "poison" after three of them.
+		// Let some jobs complete before each kill. A job that was interrupted runs alone. After
+		// three interruptions it would be dead with the reason "poison".
 		completed := countState(q, "completed")
 		q.WaitUntil("some more have run", 30*time.Second, func() bool {
 			return countState(q, "completed") >= min(jobs, completed+8)
@@ -64,7 +64,7 @@ sleep 0.03; echo "$QUEUECTL_JOB_ID" >>done`)
 		completed[id] = true
 	}
 	if len(completed) != jobs {
-		t.Errorf("%d of %d jobs have run to their end", len(completed), jobs)
+		t.Errorf("%d of %d jobs completed", len(completed), jobs)
 	}
 	if text, err := os.ReadFile(q.Path("twice")); err == nil {
 		t.Errorf("units were taken twice: %s", text)
@@ -230,8 +230,8 @@ func countState(q *testrig.Queue, state string) (n int) {
 	return n
 }
 
-// A rate limit holds in every window, even across kills of the service and its runners, and is
-// used to its full extent.
+// No time window has more starts than the rate limit allows, even if the service and its runners
+// are killed. The jobs use all starts that the limit allows.
 func TestRateOverKills(t *testing.T) {
 	testrig.Long(t)
 	q := testrig.StartQueue(t, "--workers", "4")
@@ -268,7 +268,7 @@ func TestRateOverKills(t *testing.T) {
 	slices.SortFunc(startTimes, time.Time.Compare)
 	for i := 10; i < len(startTimes); i++ {
 		if elapsed := startTimes[i].Sub(startTimes[i-10]); elapsed < time.Second {
-			t.Errorf("11 have started within %v, from %v on", elapsed, startTimes[i-10])
+			t.Errorf("11 jobs started within %v, from %v on", elapsed, startTimes[i-10])
 		}
 	}
 	minute := 0
@@ -277,8 +277,8 @@ func TestRateOverKills(t *testing.T) {
 			minute++
 		}
 	}
-	t.Logf("%d have started in %d s, with %d kills", minute, seconds, kills)
+	t.Logf("%d jobs started in %d s, with %d kills", minute, seconds, kills)
 	if least := seconds*10 - 10; minute < least {
-		t.Errorf("%d have started in %d s, want %d at least", minute, seconds, least)
+		t.Errorf("%d jobs started in %d s, want at least %d", minute, seconds, least)
 	}
 }

@@ -64,7 +64,7 @@ func TestSharedGateUsesOperatorsLimit(t *testing.T) {
 	refused("the shared key @api has no limit", "enqueue", "--rate-limit", "@api", "true")
 	if got := q.CLI("gate", "set", "@db", "--unset", "lock"); got.Code != 0 ||
 		!strings.Contains(got.Err, "lock @db keeps its limit until the jobs that use it have finished (3 jobs)") {
-		t.Errorf("got %+v", got)
+		t.Errorf("gate set @db --unset lock: got %+v", got)
 	}
 }
 
@@ -74,7 +74,7 @@ func TestRetentionOfAQueue(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
 	if got := q.CLI("queue", "set", "bulk", "--retention", "0s"); got.Code != 2 ||
 		!strings.Contains(got.Err, "retention") {
-		t.Errorf("got %+v", got)
+		t.Errorf("queue set with retention 0s: got %+v", got)
 	}
 	q.Must("queue", "set", "bulk", "--retention-max-jobs", "2", "--retention", "30d")
 	q.Must("queue", "set", "brief", "--retention", "1s")
@@ -90,7 +90,7 @@ func TestRetentionOfAQueue(t *testing.T) {
 	}
 	count := func(name string) int { return len(strings.Fields(q.Must("list", "-Q", name, "-q"))) }
 	checks := 0
-	triggerCheck := func() { // a changed setting makes the service check the retention immediately
+	triggerCheck := func() { // the service checks the retention immediately when a setting changes
 		checks++
 		q.Must("config", "set", "retention_events", fmt.Sprint(1+checks%6, "d"))
 	}

@@ -11,8 +11,8 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// A TOML file is a graph of jobs. Each job has a table, and the settings before the tables apply
-// to all jobs. A job may depend on a later one.
+// A TOML file describes a graph of jobs. Each table is a job, and the settings before the tables
+// apply to all jobs. A job may depend on a job that comes later in the file.
 func TestGraphOfTables(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "2")
 	file := q.WriteFile("graph.toml", `max_retries = 0
@@ -54,8 +54,8 @@ timeout = 1.5
 	}
 }
 
-// A file may take several requests, and a job may depend on a job that comes much later in the
-// file.
+// A job in a file may depend on a job that comes much later in the file, even if the client has to
+// send the file in several requests.
 func TestDependencyMayComeLaterInFile(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "0")
 	const n = 2500
@@ -73,7 +73,7 @@ func TestDependencyMayComeLaterInFile(t *testing.T) {
 	}
 	got := strings.Fields(q.Must("enqueue", "--file", q.WriteFile("many.jsonl", lines.String())))
 	if len(got) != n || got[0] != "j0" || got[n-1] != fmt.Sprint("j", n-1) || got[1200] != "j1200" {
-		t.Fatalf("got %d ids, from %.40q", len(got), got)
+		t.Fatalf("enqueue printed %d ids, beginning with %.40q", len(got), got)
 	}
 	if got := q.Must("tree", "j0", "--json"); !strings.Contains(got, fmt.Sprintf(`"j%d"`, n-1)) {
 		t.Errorf("the tree of the first is %s", got)
@@ -90,7 +90,7 @@ func TestDependencyMayComeLaterInFile(t *testing.T) {
 	}
 	if got := strings.Fields(q.Must("enqueue", "--file", q.WriteFile("many.jsonl", lines.String()))); len(got) != 11_500 ||
 		got[11_000] != "k11000" {
-		t.Errorf("got %d ids", len(got))
+		t.Errorf("enqueue printed %d ids, want 11,500 in the order of the file", len(got))
 	}
 	var cycle strings.Builder
 	for i := range n {

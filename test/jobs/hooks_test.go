@@ -108,7 +108,7 @@ func TestHooksOfAJob(t *testing.T) {
 		t.Errorf("on_dead received %q, %v", payload, err)
 	}
 	if got["on_failed"] != "hi failed" || dir != "in its directory" || got["on_ended"] != "a 3" {
-		t.Errorf("got %q", got)
+		t.Errorf("the hooks of job a printed %q", got)
 	}
 	q.Must("enqueue", "--id", "b", "--delay", "1h", "--on-ended", "echo $QUEUECTL_HOOK_STATE $QUEUECTL_HOOK_EXIT_CODE",
 		"true")
@@ -119,8 +119,8 @@ func TestHooksOfAJob(t *testing.T) {
 	}
 }
 
-// Hooks and webhooks in the settings apply to all jobs. If a webhook cannot be delivered, its job is a dead
-// letter. "hook test" sends the same request as an event of a job.
+// Hooks and webhooks in the settings apply to all jobs. If a webhook cannot be delivered, the job
+// that delivers it is dead. "hook test" sends the same request as an event of a job.
 func TestHooksOfTheSettings(t *testing.T) {
 	to := newWebhookServer(t, http.StatusNoContent)
 	goneServer := newWebhookServer(t, http.StatusGone)
@@ -160,7 +160,7 @@ func TestHooksOfTheSettings(t *testing.T) {
 		t.Errorf("after a test: posted %q, %v", bodies, bad)
 	}
 	if got := q.CLI("hook", "test", "op"); got.Code != 4 || !strings.Contains(got.Err, `did you mean "ops"?`) {
-		t.Errorf("got %+v", got)
+		t.Errorf("hook test with a misspelled name: got %+v", got)
 	}
 	if got := q.Must("logs", strings.TrimSpace(q.Must("hook", "test", "on_completed")), "-f"); got != "done test" {
 		t.Errorf("the test of on_completed prints %q", got)

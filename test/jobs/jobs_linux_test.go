@@ -25,12 +25,12 @@ func TestStdinMustBeARegularFile(t *testing.T) {
 	}
 }
 
-// A job that was ended by a signal is retried and dies like a job that failed.
+// A job that a signal ends is retried like a job that fails, and is dead after its last attempt.
 func TestSignalledJobIsRetriedLikeAFailure(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
 	w := q.Dial()
 	j := w.WaitEnded(w.Enqueue(testrig.Fields{"command": "kill -9 $$", "max_attempts": 3, "backoff_base": 0.03}))
 	if j.State != "dead" || j.Reason != "signal" || j.ExitCode != nil || len(j.History) != 3 || j.Error == "" {
-		t.Errorf("got %+v", j)
+		t.Errorf("a job that always ends by SIGKILL: %+v", j)
 	}
 }

@@ -32,7 +32,7 @@ func TestExponentialBackoffTimes(t *testing.T) {
 	w := q.Dial()
 	j := w.WaitEnded(id)
 	if j.State != "dead" || j.Attempts != 4 || len(j.History) != 4 || j.Error == "" || testrig.Deref(j.ExitCode) != 3 {
-		t.Fatalf("got %+v", j)
+		t.Fatalf("a job that always fails: %+v", j)
 	}
 	for i, delay := range []time.Duration{0, 2 * time.Second, 6 * time.Second, 14 * time.Second} {
 		if got := j.History[i].StartedAt.Sub(j.History[0].StartedAt); !testrig.Near(got, delay, time.Second) {
@@ -100,7 +100,7 @@ func TestJitterSpreads(t *testing.T) {
 	for _, id := range w.Batch(specs) {
 		j := w.WaitEnded(id)
 		if len(retryDelays(j)) != 1 {
-			t.Fatalf("got %+v", j)
+			t.Fatalf("job with one retry: got %+v", j)
 		}
 		d := retryDelays(j)[0]
 		if d < 498*time.Millisecond || d > 2*testrig.TimeoutFactor*time.Second {
@@ -116,9 +116,9 @@ func TestJitterSpreads(t *testing.T) {
 	}
 }
 
-// If a job cannot be started, it is dead with exit code 127 or 126 after one attempt. If its shell does not
-// find a program, the job is retried. For exit codes that the job's fields list, the job succeeds, or is dead
-// after one attempt.
+// A job that cannot be started is dead with exit code 127 or 126 after one attempt. A job whose
+// shell does not find a program is retried. A job may list exit codes that count as success, and
+// exit codes after which it is not retried.
 func TestExitCodesDecideAboutRetries(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "4")
 	plain := q.WriteFile("plain"+testrig.Extension, "not a program")
@@ -238,8 +238,8 @@ func TestCancelAndRetry(t *testing.T) {
 	}
 }
 
-// The dead-letter queue lists jobs that failed for good. Such jobs can be retried with all their attempts, or
-// removed.
+// The dead-letter queue lists the jobs that failed for good. A user can retry such a job, which
+// then gets all its attempts again, or remove it.
 func TestDeadLetters(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "2")
 	w := q.Dial()
@@ -351,13 +351,13 @@ func TestJobsSurviveAStop(t *testing.T) {
 	q.Must("worker", "start", "-c", "2")
 	for _, id := range append(ids, named) {
 		if j := w.WaitEnded(id); j.State != "completed" || j.Output != id+"\n" || j.Attempts != 1 {
-			t.Errorf("got %+v", j)
+			t.Errorf("job after the restart: %+v", j)
 		}
 	}
 }
 
-// Workers that are stopped finish their jobs and start no others. After a deadline they end their jobs and
-// return them to the queue, and the attempts do not count.
+// A worker that is stopped finishes its job and starts no other. If the job still runs at the
+// deadline of the stop, it is ended and returned to the queue, and the attempt does not count.
 func TestWorkerStop(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "2")
 	w := q.Dial()
@@ -455,7 +455,7 @@ func TestDeferCodes(t *testing.T) {
 		"max_retries": 0})
 	j := w.WaitEnded(id)
 	if j.State != "completed" || j.Attempts != 1 || len(j.History) != 3 || j.History[1].Reason != "deferred" {
-		t.Fatalf("got %+v", j)
+		t.Fatalf("a job that defers itself twice: %+v", j)
 	}
 	for _, wait := range retryDelays(j) {
 		if !testrig.Near(wait, 300*time.Millisecond, 400*time.Millisecond) {

@@ -12,7 +12,7 @@ import (
 )
 
 // maxStepTime is the longest time that a request may take while the service processes many jobs in
-// steps. It covers several steps on a busy machine, but not all of them.
+// steps. Several steps fit in this time on a busy machine. All steps together do not.
 const maxStepTime = testrig.TimeoutFactor * 500 * time.Millisecond
 
 // enqueueMany enqueues n jobs, 1,000 per request.
@@ -23,8 +23,8 @@ func enqueueMany(w *testrig.Wire, n int, spec testrig.Fields) {
 	}
 }
 
-// enqueueWhile enqueues jobs one after another until ok returns true. It returns their number and the
-// longest time of one request.
+// enqueueWhile enqueues jobs one after another until ok returns true. It returns the number of jobs
+// and the time that the slowest request took.
 func enqueueWhile(w *testrig.Wire, limit time.Duration, ok func() bool) (times int, worst time.Duration) {
 	w.Helper()
 	for deadline := time.Now().Add(limit); !ok(); times++ {
@@ -51,7 +51,7 @@ func TestManyDueJobsDelayNoClient(t *testing.T) {
 	due := time.Now().Add(2*time.Second + 30*time.Since(started)).UTC().Truncate(time.Millisecond)
 	enqueueMany(w, n, testrig.Fields{"command": "true", "run_at": due.Format(time.RFC3339Nano)})
 	if delay := time.Since(due); delay > 0 {
-		t.Logf("the last jobs were due %v before they were enqueued", delay)
+		t.Logf("the last jobs were enqueued %v after their due time", delay)
 	}
 	w.WaitUntil("the jobs are about to be due", time.Minute, func() bool { return time.Until(due) < 50*time.Millisecond })
 	times, worst := enqueueWhile(w, time.Minute, func() bool { return time.Since(due) > 3*time.Second })
@@ -93,8 +93,9 @@ func TestLargeCleanupDelaysNoClient(t *testing.T) {
 	}
 }
 
-// enqueue prints a warning if an argument would be inside code for a shell, even if its output
-// goes to a pipe. The warning names a safe form. The jobs are enqueued anyway.
+// The command enqueue prints a warning if the value of an argument would become part of shell code,
+// also if the output of enqueue goes to a pipe. The warning names a safe form of the command. The
+// jobs are enqueued anyway.
 func TestEnqueueWarnsOfArgumentsInShellCode(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "0")
 	r := q.CLI("enqueue", "--", "sh", "-c", "gzip '{}'", ":::", "a.log")

@@ -12,8 +12,8 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// One worker starts jobs in rank order. This includes jobs that the runner has returned because an earlier
-// job took long.
+// A single worker starts jobs in rank order, even if the runner has returned some of them to the
+// queue because an earlier job took long.
 func TestOneWorkerKeepsTheOrder(t *testing.T) {
 	testrig.Long(t)
 	t.Parallel()

@@ -12,8 +12,8 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// Like at(1), the command line refuses a time that has passed, with a tolerance of one minute. Requests over
-// the socket accept such a time, because a client may repeat them.
+// The command line refuses a start time that has passed, as at(1) does, with a tolerance of one
+// minute. Over the socket such a time is accepted, because a client may repeat its request.
 func TestPastTimesAreRefused(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "0")
 	q.Must("enqueue", "--id", "later", "--at", "2040-01-02 03:04", "true")
@@ -33,7 +33,7 @@ func TestPastTimesAreRefused(t *testing.T) {
 		}
 	}
 	if got := q.Must("list", "--columns", "id"); strings.Count(got, "\n") != 1 {
-		t.Errorf("something was enqueued:\n%s", got)
+		t.Errorf("refused commands enqueued jobs:\n%s", got)
 	}
 	for _, words := range [][]string{{"enqueue", "--expires-at", past, "true"},
 		{"enqueue", "--expires-at", "yesterday", "--", "true", ":::", "a"}, {"edit", "later", "--expires-at", past}} {
@@ -43,7 +43,7 @@ func TestPastTimesAreRefused(t *testing.T) {
 		}
 	}
 	if got := q.Must("list", "--columns", "id"); strings.Count(got, "\n") != 1 {
-		t.Errorf("something that never runs was enqueued:\n%s", got)
+		t.Errorf("refused commands enqueued jobs that never run:\n%s", got)
 	}
 	q.Must("enqueue", "--at", "now", "true")
 	q.Must("enqueue", "--at", time.Now().Add(-30*time.Second).UTC().Format(time.RFC3339), "true")
@@ -61,7 +61,7 @@ func TestPastTimesAreRefused(t *testing.T) {
 	for _, run := range []struct {
 		extraArgs []string
 		code      int
-		// The last run continues the second one, which has no jobs left.
+		// The third command continues the private run of the second, which has no jobs left.
 	}{{nil, 125}, {[]string{"--allow-past"}, 0}, {nil, 0}} {
 		if got := private(run.extraArgs...); got.Code != run.code {
 			t.Errorf("run --private %v: %+v, want exit code %d", run.extraArgs, got, run.code)
@@ -129,6 +129,6 @@ func TestPastExpiryIsWarnedAbout(t *testing.T) {
 		}
 	}
 	if got := q.CLI("enqueue", "--expires-at", "tomorrow", "true"); got.Code != 0 || got.Err != "" {
-		t.Errorf("a time to come: %+v", got)
+		t.Errorf("an expiry time in the future: %+v", got)
 	}
 }

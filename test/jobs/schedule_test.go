@@ -64,11 +64,11 @@ func TestSchedule(t *testing.T) {
 		t.Fatalf("added %+v, %v", added, err)
 	}
 	if got := q.Must(add...); !strings.Contains(got, `"existed":true`) {
-		t.Errorf("the same again: %s", got)
+		t.Errorf("adding the same schedule again: %s", got)
 	}
 	if got := q.CLI("schedule", "add", "tick", "@every 2s", "--", "other"); got.Code != 5 ||
 		!strings.Contains(got.Err, "cron") || !strings.Contains(got.Err, "--replace") {
-		t.Errorf("another definition: %+v", got)
+		t.Errorf("adding a different schedule with the same name: %+v", got)
 	}
 	q.WaitUntil("three runs", 20*time.Second, func() bool {
 		s := schedule(q, "tick")
@@ -98,7 +98,7 @@ func TestSchedule(t *testing.T) {
 	}
 	q.Must("schedule", "pause", "tick")
 	if s := schedule(q, "tick"); !s.Paused || s.NextAt != nil || len(s.Next) != 0 {
-		t.Errorf("paused: %+v", s)
+		t.Errorf("the paused schedule: %+v", s)
 	}
 	before := len(schedule(q, "tick").Runs)
 	q.Must("schedule", "resume", "tick")
@@ -106,18 +106,18 @@ func TestSchedule(t *testing.T) {
 		return len(schedule(q, "tick").Runs) > before
 	})
 	if slices.Contains(schedule(q, "tick").outcomes(), "missed") {
-		t.Errorf("a pause has missed something: %v", schedule(q, "tick").outcomes())
+		t.Errorf("outcomes after the pause: %v", schedule(q, "tick").outcomes())
 	}
 	q.Must("schedule", "add", "tick", "0 3 * * *", "--replace", "--", "other")
 	if s := schedule(q, "tick"); s.NextAt == nil || s.NextAt.Before(time.Now()) {
-		t.Errorf("replaced: %+v", s)
+		t.Errorf("the replaced schedule: %+v", s)
 	}
 	q.Must("schedule", "rm", "tick")
 	if got := q.CLI("schedule", "show", "tick"); got.Code != 4 {
-		t.Errorf("a removed one: %+v", got)
+		t.Errorf("show of a removed schedule: %+v", got)
 	}
 	if got := q.Must("schedule", "list", "--json"); strings.TrimSpace(got) != "[]" {
-		t.Errorf("listed: %s", got)
+		t.Errorf("list after the schedule was removed: %s", got)
 	}
 }
 
@@ -164,7 +164,7 @@ func TestScheduleRunNow(t *testing.T) {
 		return n > 1 && ids[n-1] == ids[n-2]+"-2"
 	})
 	if s := schedule(q, "nightly"); len(s.Runs) != len(ids) || s.NextAt == nil || !s.NextAt.Equal(s.Next[0]) {
-		t.Errorf("got %+v", s)
+		t.Errorf("the schedule after two runs: %+v", s)
 	}
 }
 
@@ -177,8 +177,8 @@ func TestScheduleWhileKilled(t *testing.T) {
 	q.Start("--workers", "2")
 	q.Must("schedule", "add", "tick", "* * * * * *", "--catch-up", "all", "--overlap", "queue", "--max-retries", "0",
 		"echo run")
-	// newest returns the time of the newest occurrence. The number of runs would not do, because show lists
-	// at most 20 of them.
+	// newest returns the time of the newest occurrence. Counting the occurrences would not work,
+	// because schedule show lists at most 20 of them.
 	newest := func() (planned time.Time) {
 		if runs := schedule(q, "tick").Runs; len(runs) > 0 {
 			planned = runs[0].Instant
@@ -198,11 +198,11 @@ func TestScheduleWhileKilled(t *testing.T) {
 	var last time.Time
 	for _, r := range slices.Backward(s.Runs) {
 		if r.Outcome != "fired" || r.ID == nil {
-			t.Errorf("at %v: %s %s", r.Instant, r.Outcome, r.Note)
+			t.Errorf("the occurrence at %v has the outcome %s: %s", r.Instant, r.Outcome, r.Note)
 			continue
 		}
 		if !last.IsZero() && r.Instant.Sub(last) != time.Second {
-			t.Errorf("after %v comes %v", last, r.Instant)
+			t.Errorf("the occurrence after %v is %v", last, r.Instant)
 		}
 		last = r.Instant
 		if want := "tick@" + r.Instant.UTC().Format("20060102T150405Z"); *r.ID != want {
@@ -210,7 +210,7 @@ func TestScheduleWhileKilled(t *testing.T) {
 		}
 	}
 	if len(s.Runs) < 8 {
-		t.Errorf("only %d runs", len(s.Runs))
+		t.Errorf("the schedule has only %d occurrences", len(s.Runs))
 	}
 	q.WaitUntil("all have ended", 30*time.Second, func() bool {
 		for _, r := range schedule(q, "tick").Runs {
@@ -280,13 +280,13 @@ func TestWrongSchedules(t *testing.T) {
 		}
 	}
 	if got := strings.TrimSpace(q.Must("schedule", "list", "--json")); got != "[]" {
-		t.Errorf("stored: %s", got)
+		t.Errorf("invalid schedules were stored: %s", got)
 	}
 }
 
-// A request contains the fields of the schedule and those of its jobs in one flat object. In that object,
-// jitter is a field of the schedule, and backoff_jitter a field of its jobs. The response contains the fields
-// as requested.
+// A request contains the fields of the schedule and of its jobs in one flat object. In that object,
+// jitter is the schedule's own field, and backoff_jitter is a field of its jobs. The response
+// repeats the fields of the request.
 func TestScheduleOnTheWire(t *testing.T) {
 	t.Parallel()
 	q := testrig.NewQueue(t, "")
@@ -301,7 +301,7 @@ func TestScheduleOnTheWire(t *testing.T) {
 	}
 	if a.Error != nil || json.Unmarshal(a.Result, &d) != nil || d.Jitter != "10m" ||
 		fmt.Sprint(d.Spec) != "map[command:true jitter:0.5 priority:7]" {
-		t.Errorf("got %+v: %+v", d, a.Error)
+		t.Errorf("schedule.add returned %+v, error %+v", d, a.Error)
 	}
 	a = w.Call("schedule.run", map[string]any{"name": "n"})
 	var run struct{ ID string }

@@ -19,6 +19,6 @@ func TestEchoCompletes(t *testing.T) {
 	j := q.Show(id)
 	if j.State != "completed" || j.ExitCode == nil || *j.ExitCode != 0 || j.Output != "hello\n" || j.Stderr != "warn\n" ||
 		len(j.History) != 1 {
-		t.Errorf("got %+v", j)
+		t.Errorf("the completed job: %+v", j)
 	}
 }

@@ -28,8 +28,8 @@ type window struct {
 	address string
 }
 
-// chromium opens a window and creates a session with a link. The test fails if a script of the page reports
-// an error.
+// chromium opens a browser window and signs in with a link from "web open". The test fails if a
+// script of the page reports an error.
 func chromium(q *testrig.Queue) *window {
 	q.Helper()
 	testrig.Long(q)
@@ -131,12 +131,12 @@ func TestPageInABrowser(t *testing.T) {
 	q.Must("enqueue", "--id", "quiet", "-Q", "chat", "true")
 	w.waitText("#waiting", "queue chat is paused")
 	if got := q.Must("queue", "list"); !strings.Contains(got, "paused") {
-		t.Errorf("the queue is %s", got)
+		t.Errorf("queue list after the pause of a queue: %s", got)
 	}
 	w.do(chromedp.Click(`button[aria-label="Resume queue chat"]`),
 		chromedp.WaitVisible(`button[aria-label="Pause queue chat"]`))
 
-	// Output is followed and shown as text.
+	// The page follows the output of a running job and shows it as text, not as HTML.
 	w.goTo("/jobs/talks")
 	w.waitText("#log", "<b>line</b> 5")
 	w.do(chromedp.Poll(`document.querySelectorAll('#log p').length > 20`, nil))
@@ -160,7 +160,7 @@ func TestPageInABrowser(t *testing.T) {
 	var bars string
 	w.do(chromedp.AttributeValue(".plot .bar", "d", &bars, nil))
 	if !strings.HasPrefix(bars, "M") {
-		t.Errorf("the graph is %q", bars)
+		t.Errorf("the bars of the chart are %q", bars)
 	}
 
 	// Filters select jobs.
@@ -171,7 +171,7 @@ func TestPageInABrowser(t *testing.T) {
 	var rows int
 	w.do(chromedp.Evaluate(`document.querySelectorAll('table.list tbody tr').length`, &rows))
 	if rows != 3 {
-		t.Errorf("%d jobs are d*", rows)
+		t.Errorf("the filter d* lists %d jobs", rows)
 	}
 
 	// The list updates itself, except while the user has marked a job. The second click only moves the
@@ -217,7 +217,8 @@ func TestPageInABrowser(t *testing.T) {
 	w.waitText("#gone", "The session has ended")
 }
 
-// The browser's clocks have the form of the ages on the command line.
+// The ages that the script of the page computes have the same form as those that the command line
+// prints.
 func TestPageClocks(t *testing.T) {
 	if testrig.Root() == "" {
 		skip.Missing(t, "sources", "needs the table of ages, which is with the sources; make test-long has it")
@@ -277,7 +278,8 @@ var payloads = []string{
 	`<details open ontoggle=pwned=1>`,
 	`<math><mtext></table><mglyph><style><!--</style><img title="--><img src onerror=pwned=1>">`,
 	`&lt;script&gt;pwned=1&lt;/script&gt;`,
-	// This must be the last line: the overview shows the last line of output.
+	// The overview shows only the last line of a job's output, so the following payloads must come
+	// last.
 	"\u2028</script><script>pwned=1</script>", "\x1b]8;;javascript:pwned=1\x07x\x1b]8;;\x07",
 	"x\n\nevent: html\ndata: <img src=x onerror=pwned=1>\n\n", "\u202etxt.<img src=x onerror=pwned=1>", "<!--", "]]>",
 	"\x85\xff<img src=x onerror=pwned=1>",
@@ -333,7 +335,7 @@ func TestPagePayloadsInABrowser(t *testing.T) {
 	harmless("the output of one that has ended")
 }
 
-// Everything on the page can be reached with the keyboard.
+// A user can reach every control of the page with the keyboard.
 func TestPageByKeys(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
 	q.Must("enqueue", "--id", "k1", "--in", "1h", "true")
@@ -348,7 +350,7 @@ func TestPageByKeys(t *testing.T) {
 	w.do(chromedp.Evaluate(
 		`[...document.querySelectorAll('a[href],button,input:not([type=hidden])')].filter(e => e.tabIndex < 0).map(e => e.outerHTML).join()`, &unreached))
 	if unreached != "" {
-		t.Errorf("not reached: %s", unreached)
+		t.Errorf("controls that the Tab key did not reach: %s", unreached)
 	}
 }
 
@@ -374,7 +376,7 @@ func TestPagesFitTheWindow(t *testing.T) {
 					var widest string
 					w.do(chromedp.Evaluate(
 						`[...document.querySelectorAll('body *')].filter(e => e.getBoundingClientRect().right > innerWidth).map(e => e.outerHTML.slice(0, 120)).join("\n")`, &widest))
-					t.Errorf("%s is %d wide where %d are:\n%s", path, wide, width, widest)
+					t.Errorf("%s is %d pixels wide in a window of %d pixels:\n%s", path, wide, width, widest)
 				}
 			}
 		}
@@ -414,7 +416,8 @@ func TestNarrowPageShowsWhatMatters(t *testing.T) {
 	}
 }
 
-// vnuVariable names the variable with the path of the Nu HTML checker, which needs Java.
+// vnuVariable is the environment variable with the path of the Nu HTML checker. The checker needs
+// Java.
 const vnuVariable = "QUEUECTL_VNU"
 
 // The Nu HTML checker of the W3C finds no error in any page.
@@ -442,7 +445,7 @@ func TestPagesAreValidHTML(t *testing.T) {
 	}
 }
 
-// axeVariable names the variable with the path of axe-core, a checker for accessibility.
+// axeVariable is the environment variable with the path of axe-core, a checker for accessibility.
 const axeVariable = "QUEUECTL_AXE"
 
 // Every page is accessible to users with impaired vision or without a pointer: axe-core finds no violation.

@@ -26,7 +26,7 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// pageName is a host name of the page in its certificate.
+// pageName is the page's host name, for which the test certificate is issued.
 const pageName = "queue.test"
 
 // certify creates a certificate for pageName, and a client that trusts only this certificate and resolves
@@ -86,7 +86,7 @@ func openLink(q *testrig.Queue, client *http.Client, link string) *http.Cookie {
 	return c
 }
 
-// With a certificate, the page is served only over TLS and only under its host names.
+// With a certificate, the service serves the page only over TLS and only under its host names.
 func TestPageByTLS(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
 	address := testrig.FreeAddress(t)
@@ -116,11 +116,11 @@ func TestPageByTLS(t *testing.T) {
 		}
 		got.Body.Close()
 		if got.StatusCode != with.code {
-			t.Errorf("%+v gets %s", with, got.Status)
+			t.Errorf("request %+v: got status %s", with, got.Status)
 		}
 		// RFC 6797 permits this header only over TLS.
 		if hsts := got.Header.Get("Strict-Transport-Security"); (hsts != "") != (with.scheme == "https") {
-			t.Errorf("%+v is answered with Strict-Transport-Security %q", with, hsts)
+			t.Errorf("response to %+v: got Strict-Transport-Security %q", with, hsts)
 		}
 	}
 	q.WriteFile("page.key", "none")
@@ -182,8 +182,8 @@ func TestPageAtASocket(t *testing.T) {
 	}
 }
 
-// If systemd opens the sockets of the page, the page listens on all of them from the start of the service. No
-// setting or command can make it stop listening on them.
+// If systemd passes sockets to the service, the page listens on all of them from the start of the
+// service. No setting or command can make the page stop listening on them.
 func TestPageOfTheSystemsSockets(t *testing.T) {
 	q := testrig.NewQueue(t, "")
 	var addresses []string
@@ -221,7 +221,7 @@ func TestPageOfTheSystemsSockets(t *testing.T) {
 			}
 			got.Body.Close()
 			if got.StatusCode != http.StatusUnauthorized {
-				t.Errorf("%s: %s answers %s", what, address, got.Status)
+				t.Errorf("%s: a request to %s got status %s", what, address, got.Status)
 			}
 		}
 	}

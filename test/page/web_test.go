@@ -20,8 +20,8 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// link returns the secret of a link that the program has printed. From then on, the browser uses the host of
-// the link.
+// link returns the secret in a link that "web open" has printed. It also makes the browser use the
+// host name of the link for later requests.
 func link(b *testrig.Browser, open string) (secret string) {
 	b.Helper()
 	u, err := url.Parse(open)
@@ -32,7 +32,7 @@ func link(b *testrig.Browser, open string) (secret string) {
 	return u.Query().Get("link")
 }
 
-// openSession creates a session for the browser with a link.
+// openSession signs the browser in with a new link.
 func openSession(b *testrig.Browser) {
 	b.Helper()
 	secret := link(b, b.Must("web", "open"))
@@ -65,7 +65,7 @@ func withHost(name string) func(*http.Request) { return func(r *http.Request) { 
 func TestLinkOpensAPageSession(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
 	if got := q.CLI("web", "open"); got.Code != 5 || !strings.Contains(got.Err, "queuectl web start") {
-		t.Errorf("got %+v", got)
+		t.Errorf("web open before web start: got %+v", got)
 	}
 	b := testrig.PageOf(q)
 	for _, path := range []string{"/", "/jobs", "/api/list", "/api/events", "/api/openapi.json"} {
@@ -78,10 +78,10 @@ func TestLinkOpensAPageSession(t *testing.T) {
 		t.Errorf("two links have the same host name, so one session can read the cookies of the other: %s, %s", one, other)
 	}
 	secret := link(b, q.Must("web", "open"))
-	for range 2 { // fetching the page of a link, as a link preview does, does not use up the link
+	for range 2 { // a link preview fetches the page of a link, which must not use up the link
 		if got := b.Request("GET", "/open?link="+secret, ""); got.Code != http.StatusOK ||
 			got.Header.Get("Set-Cookie") != "" {
-			t.Errorf("got %+v", got)
+			t.Errorf("fetching the page of a link: got %+v", got)
 		}
 	}
 	if got := b.Request("POST", "/open", "link="+secret, withHost("localhost")); got.Code != http.StatusForbidden {
@@ -222,7 +222,7 @@ func TestPageShowsTextAsText(t *testing.T) {
 	}
 	if got := b.Request("GET", "/api/show?id=evil", ""); got.Header.Get("Content-Type") != "application/json" ||
 		strings.Contains(got.Body, "<script") {
-		t.Errorf("got %+v", got)
+		t.Errorf("the API shows a job with HTML in its fields as %+v", got)
 	}
 }
 
@@ -281,9 +281,9 @@ func TestPageAnswersReadMethods(t *testing.T) {
 	}
 }
 
-// An action on many jobs applies only to the jobs that its confirmation page showed. If some of these jobs
-// are refused, the page reports both how many succeeded and how many were refused. A parameter that a page
-// does not know is an error.
+// An action on many jobs applies only to the jobs that its confirmation page showed. If the service
+// refuses the action for some of these jobs, the page reports how many succeeded and how many were
+// refused. Unknown parameters are errors.
 func TestPageActsOnMany(t *testing.T) {
 	b := testrig.PageOf(testrig.StartQueue(t, "--workers", "0"))
 	for _, id := range []string{"a1", "a2", "b1"} {
@@ -347,7 +347,7 @@ func TestPageActsOnMany(t *testing.T) {
 	if got := b.Request("POST", "/dead/rm", "token="+formToken(b)+
 		"&error=exit+code+7&shown="); !strings.HasPrefix(got.Header.Get("Location"), "/dead/rm?") ||
 		b.Must("dlq", "list", "-q") == "" {
-		t.Errorf("more than was shown: %+v", got)
+		t.Errorf("an action on jobs that the page did not show: got %+v", got)
 	}
 	_, shown, _ := strings.Cut(b.Request("GET", "/dead/rm?error=exit+code+7", "").Body, `name="shown" value="`)
 	shown, _, _ = strings.Cut(shown, `"`)
@@ -377,7 +377,7 @@ func TestPageOfAnAttempt(t *testing.T) {
 		t.Errorf("the first attempt is %s", got.Body)
 	}
 	if got := b.Request("GET", "/jobs/again?attempt=x", ""); got.Code != http.StatusBadRequest {
-		t.Errorf("got %d", got.Code)
+		t.Errorf("an invalid number of an attempt: got status %d", got.Code)
 	}
 }
 
@@ -478,7 +478,7 @@ func TestAnonymousPageAccess(t *testing.T) {
 	}
 	b.Must("config", "set", "web.anonymous", "none")
 	if got := b.Request("GET", "/api/status", ""); got.Code != http.StatusUnauthorized {
-		t.Errorf("got %+v", got)
+		t.Errorf("status without a session after anonymous access has ended: got %+v", got)
 	}
 	oldListen := b.Setting("web.listen").Value
 	for _, c := range []struct{ listen, want string }{
@@ -507,7 +507,7 @@ func TestAnonymousPageAccess(t *testing.T) {
 	}
 	openSession(b) // the page still works at its old address, although the new one was refused
 	if got := b.Request("GET", "/api/status", ""); got.Code != http.StatusOK {
-		t.Errorf("got %+v", got)
+		t.Errorf("status with a new session: got %+v", got)
 	}
 	for _, key := range []string{"web.tls_cert", "web.tls_key"} {
 		b.CLI("config", "set", key, filepath.Join(b.Dir, "none"))

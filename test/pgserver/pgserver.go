@@ -18,7 +18,8 @@ import (
 	"github.com/queuectl/queuectl/internal/skip"
 )
 
-// Server is a PostgreSQL server in its own directory, where its socket is. It is not safe for concurrent use.
+// Server is a PostgreSQL server in its own directory, which also contains its socket. It is not
+// safe for concurrent use.
 type Server struct {
 	Dir       string
 	Port      int    // port number in the name of the socket; also the TCP port if the settings name addresses
@@ -32,8 +33,8 @@ var shared struct {
 	server *Server
 }
 
-// Shared returns a server that several tests share and must not stop. It need not survive a power failure. A
-// package that calls Shared calls StopShared at its end.
+// Shared returns a server that several tests share. Tests must not stop it. Its data may be lost in
+// a power failure. A package that calls Shared must call StopShared at its end.
 func Shared(t testing.TB) *Server {
 	t.Helper()
 	shared.Lock()
@@ -59,7 +60,7 @@ func New(t testing.TB, settings ...string) *Server {
 	t.Helper()
 	skip.Long(t, "starts a PostgreSQL server; make test-long runs it")
 	bin := ""
-	// Under Wine, PATH lookups find the programs of the host, but Wine cannot run them.
+	// Under Wine, PATH lookups find the programs of the host, which Wine cannot run.
 	if runtime.GOOS == "windows" {
 		skip.Missing(t, "postgres", "needs a PostgreSQL server, which Wine cannot run; .ci/run installs one on Linux")
 	}
@@ -96,7 +97,7 @@ func (p *Server) run(t testing.TB, name string, args ...string) (out string) {
 	return strings.TrimSpace(string(raw))
 }
 
-// command returns a program of PostgreSQL that will run under the server's account.
+// command returns a command that runs a program of PostgreSQL under the server's account.
 func (p *Server) command(name string, args ...string) *exec.Cmd {
 	cmd := exec.Command(filepath.Join(p.bin, name), args...)
 	cmd.Dir = p.Dir
@@ -128,7 +129,7 @@ func (p *Server) Start(t testing.TB, settings ...string) {
 		select {
 		case <-ctx.Done():
 			raw, _ := os.ReadFile(filepath.Join(p.Dir, "log"))
-			t.Fatalf("the server does not begin:\n%s", raw)
+			t.Fatalf("the server does not start:\n%s", raw)
 		case <-time.After(20 * time.Millisecond):
 		}
 	}
@@ -166,8 +167,8 @@ func (p *Server) Create(t testing.TB) (url string) {
 	return p.URL(name)
 }
 
-// Standby starts a synchronous standby of the server. Once the server has reported a commit, the standby has
-// stored the transaction too.
+// Standby starts a synchronous standby of the server. When the server reports a commit, the standby
+// has already stored the transaction.
 func (p *Server) Standby(t testing.TB, port int, settings ...string) *Server {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "queuectl-pg")
@@ -226,13 +227,13 @@ func (p *Server) Backends(t testing.TB) (pids []int) {
 	return pids
 }
 
-// PoolerURL returns the URL of a database behind the pooler PgBouncer, which assigns a connection to each
-// transaction. It skips the test if PgBouncer is not installed.
+// PoolerURL returns the URL of a database behind the connection pooler PgBouncer, which assigns a
+// connection to each transaction. It skips the test if PgBouncer is not installed.
 func (p *Server) PoolerURL(t testing.TB, database string) (url string) {
 	t.Helper()
 	bin, err := exec.LookPath("pgbouncer")
 	if err != nil {
-		bin, err = exec.LookPath("/usr/sbin/pgbouncer") // Debian's directory, which is not in a user's PATH
+		bin, err = exec.LookPath("/usr/sbin/pgbouncer") // Debian installs it here, which is not in a user's PATH
 	}
 	if err != nil {
 		skip.Missing(t, "pgbouncer", "needs PgBouncer; .ci/run installs it")
@@ -275,7 +276,7 @@ logfile = %s/log
 		}
 		if time.Now().After(deadline) {
 			raw, _ := os.ReadFile(filepath.Join(dir, "log"))
-			t.Fatalf("the pooler does not begin: %s\n%s", out, raw)
+			t.Fatalf("the pooler does not start: %s\n%s", out, raw)
 		}
 	}
 }

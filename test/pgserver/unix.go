@@ -12,7 +12,8 @@ import (
 	"syscall"
 )
 
-// nobodyUID is the account under which tests of root run a server, because PostgreSQL refuses to run as root.
+// nobodyUID is the account under which tests that run as root run a server. PostgreSQL refuses to
+// run as root.
 const nobodyUID = 65534
 
 func chownToServer(dir string) error {

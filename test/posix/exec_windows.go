@@ -32,7 +32,7 @@ func (c *call) fail(err error) int {
 	return 1
 }
 
-// exitStatus returns the exit code of a program that ends with err, 0 if err is nil.
+// exitStatus returns the exit code of a program that ends with err. It returns 0 if err is nil.
 func (c *call) exitStatus(err error) int {
 	if err != nil {
 		return c.fail(err)
@@ -145,8 +145,8 @@ func (c *call) run(name string, args ...string) int {
 	return cmd.ProcessState.ExitCode()
 }
 
-// start starts a process with one of this command's own programs or with a program from PATH. If it cannot
-// start the process, it returns nil and the exit code that a shell would return.
+// start starts a process that runs one of this command's own programs or a program from PATH. If it
+// cannot start the process, it returns nil and the exit code that a shell would return.
 func (c *call) start(name string, args []string) (*exec.Cmd, int) {
 	base := filepath.Base(name)
 	path, err := os.Executable()
@@ -167,7 +167,7 @@ func (c *call) start(name string, args []string) (*exec.Cmd, int) {
 	}
 	unstarted := *cmd
 	err = cmd.Start()
-	if errors.Is(err, windows.ERROR_INTERNAL_ERROR) { // under Wine, starting a process fails now and then
+	if errors.Is(err, windows.ERROR_INTERNAL_ERROR) { // under Wine, starting a process sometimes fails
 		*cmd = unstarted
 		err = cmd.Start()
 	}
@@ -178,11 +178,11 @@ func (c *call) start(name string, args []string) (*exec.Cmd, int) {
 	return cmd, 0
 }
 
-// heldVariable names the variable that contains the handle inherited from hold.
+// heldVariable is the environment variable that contains the handle inherited from hold.
 const heldVariable = "QUEUECTL_TEST_HELD"
 
-// heldHandle returns the handle of the file that hold has opened and that all descendants inherit. It returns
-// 0 if no file is held.
+// heldHandle returns the handle of the file that hold has opened. All descendants inherit this
+// handle. It returns 0 if no file is held.
 func heldHandle() syscall.Handle {
 	n, err := strconv.ParseUint(os.Getenv(heldVariable), 10, 64)
 	if err != nil {
@@ -223,10 +223,10 @@ func openFile(path string, access, share uint32) (windows.Handle, error) {
 	return windows.CreateFile(name, access, share, inherited, windows.OPEN_ALWAYS, windows.FILE_ATTRIBUTE_NORMAL, 0)
 }
 
-// appendFile is a file to which each write is appended atomically. The write takes a lock, because Wine finds
-// the end of the file and writes there in two steps. If a write fails, the program exits with an error. If it
-// continued, the missing note would look as if the job had not done its work. The field file is not embedded,
-// because the other write methods of os.File take no lock.
+// appendFile is a file to which each write is appended atomically. The write takes a lock, because
+// Wine finds the end of the file and writes there in two steps. If a write fails, the program exits
+// with an error, because a missing note would look as if the job had not done its work. The field
+// file is not embedded, because the other write methods of os.File take no lock.
 type appendFile struct{ file *os.File }
 
 func (a appendFile) Read(p []byte) (int, error) { return a.file.Read(p) }

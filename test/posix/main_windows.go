@@ -1,6 +1,6 @@
-// Command sh provides the parts of a POSIX system that the jobs of the tests need on Windows: a shell and a
-// few programs. It acts as the program under whose name it is started. Its command install creates a
-// directory with all of these programs.
+// Command sh provides the parts of a POSIX system that the jobs of the tests need on Windows: a
+// shell and a few programs. Its name selects the program, as in busybox. Its command install
+// creates a directory with all programs.
 package main
 
 import (
@@ -123,7 +123,7 @@ func (c *call) interpret(text string, strict bool, args []string) int {
 	return 0
 }
 
-// Words that rewriteForks puts before a command.
+// These constants are words that rewriteForks puts before a command.
 const (
 	backgroundCommand = "\x00background" // starts the command and does not wait for it
 	subshellCommand   = "\x00subshell"   // runs the text in a separate shell
@@ -158,8 +158,8 @@ func rewriteForks(file *syntax.File) {
 	})
 }
 
-// startInBackground returns a command that starts cmd in the background. If cmd is a single program, the
-// program runs directly. If cmd is a pipe, its programs do. Any other command runs in a shell.
+// startInBackground returns a command that starts cmd in the background. A single program runs
+// directly, and so do the programs of a pipe. Any other command runs in a shell.
 func startInBackground(cmd syntax.Command) syntax.Command {
 	switch c := cmd.(type) {
 	case *syntax.CallExpr:

@@ -19,7 +19,8 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// programs contains the commands that the tests call, with the features that the tests use.
+// programs contains the commands that the tests call. They have only the features that the tests
+// use.
 var programs map[string]func(*call) int
 
 // inProcess lists commands that always end quickly. The shell runs them in its own process, because starting
@@ -45,7 +46,7 @@ func (c *call) flags() (flags string) {
 	return flags
 }
 
-// each calls do for each argument until one call fails.
+// each calls do for each argument and stops at the first error.
 func (c *call) each(do func(arg string) error) int {
 	for _, arg := range c.args {
 		if err := do(arg); err != nil {
@@ -100,7 +101,7 @@ func cat(c *call) int {
 	})
 }
 
-// dd implements dd if=FILE skip=BYTES count=BYTES and ignores other arguments.
+// dd implements dd if=FILE skip=BYTES count=BYTES and ignores its other arguments.
 func dd(c *call) int {
 	var name string
 	var skip, count int64
@@ -237,8 +238,8 @@ func env(c *call) int {
 	return 0
 }
 
-// kill implements kill -KILL PID. Any other signal also ends the process, since Windows has no other way to
-// end one.
+// kill implements kill -KILL PID. Other signals also end the process, because Windows has no other
+// way to signal one.
 func kill(c *call) int {
 	c.flags()
 	return c.each(func(word string) error {

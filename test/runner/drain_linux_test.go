@@ -9,8 +9,8 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// drain returns once no job can start, even if the runner does not answer. If the runner has received a job
-// before the drain, it does not start that job later.
+// The command drain returns once no job can start, even if the runner does not answer. A job that
+// the runner received before the drain is not started afterwards.
 func TestDrainAnswersOnceNoJobCanStart(t *testing.T) {
 	testrig.Long(t)
 	q := testrig.StartQueue(t, "--workers", "2")
@@ -39,9 +39,9 @@ func TestDrainAnswersOnceNoJobCanStart(t *testing.T) {
 	w.WaitEnded(sent)
 }
 
-// A runner that is stopped may have recorded an attempt without having started its process. When the runner
-// continues, it may still start the job. A drain reports that, even after a restart of the service. The drain
-// is complete once the job has started.
+// A runner that is stopped by SIGSTOP may have recorded an attempt before it started the process.
+// When the runner continues, it may still start the job. The drain reports this, even after a
+// restart of the service, and is complete once the job has started.
 func TestDrainNamesAJobThatItsStoppedRunnerMayStart(t *testing.T) {
 	testrig.Long(t)
 	q := testrig.NewQueue(t, "failpoint")
@@ -66,6 +66,6 @@ func TestDrainNamesAJobThatItsStoppedRunnerMayStart(t *testing.T) {
 	thaw()
 	q.WaitUntil("a drain is complete", 20*time.Second, func() bool { return q.CLI("drain").Code == 0 })
 	if j := q.Dial().WaitEnded(id); j.Output != "started\n" || len(j.History) != 1 {
-		t.Errorf("got %+v, want one attempt", j)
+		t.Errorf("the job after the drain: %+v, want one attempt", j)
 	}
 }

@@ -16,8 +16,8 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// stopRunner stops the runner with SIGSTOP until thaw is called. A debugger or a mistaken signal has
-// the same effect.
+// stopRunner stops the runner with SIGSTOP until thaw is called. A debugger or a signal sent by
+// mistake can stop a runner in the same way.
 func stopRunner(q *testrig.Queue) (pid int, thaw func()) {
 	q.Helper()
 	pid = q.RunnerPid()
@@ -40,9 +40,9 @@ func stopRunner(q *testrig.Queue) (pid int, thaw func()) {
 	return pid, thaw
 }
 
-// A hung runner delays only its own jobs. Every command answers soon. A job that never started can
-// be cancelled, and new jobs run in another runner. A service that starts serves immediately. When
-// the runner continues, its job ends normally.
+// A hung runner delays only its own jobs. All commands return soon, a job that has not started can
+// be cancelled, and new jobs run in another runner. A service that starts meanwhile serves requests
+// immediately. When the hung runner continues, its job ends normally.
 func TestHungRunnerDelaysOnlyItsJobs(t *testing.T) {
 	testrig.Long(t)
 	q := testrig.StartQueue(t, "--workers", "2")
@@ -96,9 +96,9 @@ func TestHungRunnerDelaysOnlyItsJobs(t *testing.T) {
 	}
 }
 
-// A client that follows a job gets its output and its end even if a runner hangs. A job that the hung runner
-// had not started runs in another runner. A job that it had started continues there when the runner
-// continues.
+// A client that follows a job gets the output and the end of the job even if a runner hangs. If the
+// hung runner has not started the job, another runner runs the job. If it has, the job continues
+// when the runner continues.
 func TestHungRunnersJobsAreFollowed(t *testing.T) {
 	testrig.Long(t)
 	q := testrig.StartQueue(t, "--workers", "5")
@@ -135,7 +135,7 @@ func TestHungRunnersJobsAreFollowed(t *testing.T) {
 	want(stays, "logs -f of a job that had begun", "up\nend\n")
 	for _, id := range []string{jobID, moved} {
 		if j := w.WaitEnded(id); j.State != "completed" || len(j.History) != 1 {
-			t.Errorf("got %+v, want one attempt", j)
+			t.Errorf("the job that was followed: %+v, want one attempt", j)
 		}
 	}
 }
@@ -153,12 +153,12 @@ func TestHungRunnersJobContinues(t *testing.T) {
 	thaw()
 	q.WriteFile("go", "")
 	if j := q.Dial().WaitEnded(id); j.State != "completed" || j.Output != "up\nend\n" || len(j.History) != 1 {
-		t.Errorf("got %+v", j)
+		t.Errorf("the job of the runner that hung: %+v", j)
 	}
 }
 
-// A stop of the service ends a hung runner and its jobs after stop_timeout. These jobs return to the queue,
-// unless a user has cancelled them.
+// When the service stops, it ends a hung runner and that runner's jobs after stop_timeout. These
+// jobs return to the queue, unless a user has cancelled them.
 func TestStopEndsAHungRunner(t *testing.T) {
 	testrig.Long(t)
 	q := testrig.StartQueue(t, "--workers", "2")
@@ -191,7 +191,7 @@ func TestStopEndsAHungRunner(t *testing.T) {
 	w = q.Dial()
 	if j := w.Show(id); j.State != "pending" || j.Attempts != 0 || len(j.History) != 1 ||
 		j.History[0].Reason != "stopped" {
-		t.Errorf("got %+v, want one attempt that does not count", j)
+		t.Errorf("the job that returned to the queue: %+v, want one attempt that does not count", j)
 	}
 	if j := w.Show(jobID); j.State != "cancelled" {
 		t.Errorf("the cancelled job: %+v", j)
@@ -209,12 +209,12 @@ func TestHungRunnerDelaysNoServiceStart(t *testing.T) {
 	started := time.Now()
 	q.Dial().WaitEnded(q.Dial().Enqueue(testrig.Fields{"command": "true"}))
 	if elapsed := time.Since(started); elapsed > 5*time.Second {
-		t.Errorf("a job was done after %v", elapsed)
+		t.Errorf("a new job ended after %v", elapsed)
 	}
 }
 
-// If a runner hangs after it has received a job and before it has started the job, the job runs in another
-// runner. This also holds if the service has restarted and cannot reach the first runner.
+// If a runner hangs between receiving and starting a job, another runner runs the job. This also
+// holds if the service has restarted and cannot reach the first runner.
 func TestUnstartedJobLeavesHungRunnerOnRestart(t *testing.T) {
 	testrig.Long(t)
 	q := testrig.StartQueue(t, "--workers", "2")
@@ -237,7 +237,7 @@ func TestUnstartedJobLeavesHungRunnerOnRestart(t *testing.T) {
 	}
 }
 
-// A client with a timeout does not wait longer, even if the service hangs.
+// A command with a timeout returns when the timeout expires, even if the service hangs.
 func TestClientTimeoutHoldsIfServiceHangs(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "0")
 	id := q.Dial().Enqueue(testrig.Fields{"command": "true"})
@@ -246,11 +246,11 @@ func TestClientTimeoutHoldsIfServiceHangs(t *testing.T) {
 	t.Cleanup(func() { syscall.Kill(pid, syscall.SIGCONT) })
 	syscall.Kill(pid, syscall.SIGSTOP)
 	if got := q.CLIWithin(10*time.Second, "wait", id, "--timeout", "1s"); got.Code != 124 {
-		t.Errorf("got %+v", got)
+		t.Errorf("wait with a timeout of 1s: got %+v", got)
 	}
 }
 
-// A job that prints is running, so it can get a signal.
+// Once a job has printed something, it is running, and a user can send it a signal.
 func TestPrintingJobCanBeSignalled(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "2")
 	w, reader := q.Dial(), q.Dial()
@@ -260,7 +260,7 @@ func TestPrintingJobCanBeSignalled(t *testing.T) {
 		reader.ReadMessage()
 		w.MustCall("kill", testrig.Fields{"id": id, "signal": "USR1"}, nil)
 		if j := w.WaitEnded(id); testrig.Deref(j.ExitCode) != 7 {
-			t.Errorf("got %+v", j)
+			t.Errorf("a job that handles SIGUSR1: %+v", j)
 		}
 		reader.ReadMessage() // discard the reply
 	}
@@ -292,17 +292,17 @@ func TestServiceSurvivesRunnersThatDieAtStart(t *testing.T) {
 		q.Start("--workers", "1")
 		w := q.Dial()
 		if j := w.WaitEnded(w.Enqueue(testrig.Fields{"command": "echo hi", "max_retries": 9})); j.Output != "hi\n" {
-			t.Errorf("%d: %+v", n, j)
+			t.Errorf("round %d: job %+v", n, j)
 		}
 		if got := <-killed; got < 4 {
-			t.Errorf("%d: %d runners were killed", n, got)
+			t.Errorf("round %d: %d runners were killed", n, got)
 		}
 	}
 }
 
-// Even if a runner's directory is damaged, the service finds the process trees of its jobs. No
-// tree survives to run at the same time as the job's next attempt. A runner to which the service
-// can connect keeps its job.
+// Even if a runner's directory is damaged, the service finds the process trees of the runner's
+// jobs, so that no tree runs at the same time as the job's next attempt. If the service can connect
+// to the runner, the runner keeps its job.
 func TestDamagedRunnerDirsLeaveNoTrees(t *testing.T) {
 	t.Parallel()
 	for name, damage := range map[string]func(dir string) error{
@@ -348,15 +348,15 @@ func TestDamagedRunnerDirsLeaveNoTrees(t *testing.T) {
 				}
 				if j := w.WaitEnded(id); j.State != "completed" || len(j.History) != attempts || attempts == 2 &&
 					j.History[0].Reason != "lost" {
-					t.Errorf("got %+v, want %d attempts, the first of two lost", j, attempts)
+					t.Errorf("job %+v, want %d attempts, the first of two lost", j, attempts)
 				}
 			})
 		}
 	}
 }
 
-// If the socket of a runner is removed, the runner creates it again. The next service connects to that
-// socket, and the jobs of the runner continue.
+// A runner whose socket file is removed creates the socket again. The next service connects to the
+// new socket, and the jobs of the runner continue.
 func TestRunnerRecreatesItsSocket(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
 	w := q.Dial()
@@ -370,13 +370,13 @@ func TestRunnerRecreatesItsSocket(t *testing.T) {
 	q.Start("--workers", "1")
 	q.WriteFile("go", "")
 	if j := q.Dial().WaitEnded(id); j.State != "completed" || j.Output != "up\nend\n" || len(j.History) != 1 {
-		t.Errorf("got %+v", j)
+		t.Errorf("the job of the runner that recreated its socket: %+v", j)
 	}
 }
 
-// A runner may die before it has written the result of an attempt to its journal. The next service still
-// knows that the attempt had started. So the job is lost and does not run again unnoticed. Output files of
-// such attempts are deleted.
+// A runner may die before it has written the result of an attempt to its journal. The next service
+// still knows that the attempt had started: it records the attempt as lost, and on_lost decides
+// whether the job runs again. The service deletes the output files of such attempts.
 func TestAttemptWithoutJournalIsLost(t *testing.T) {
 	q := testrig.NewQueue(t, "failpoint")
 	t.Parallel()
@@ -427,7 +427,7 @@ func TestAttemptWithoutJournalIsLost(t *testing.T) {
 	})
 }
 
-// Concurrent changes of settings all take effect, in the order in which they are stored.
+// Concurrent changes of settings all take effect, in the order in which the service stores them.
 func TestConcurrentSettingChangesAllApply(t *testing.T) {
 	testrig.Long(t)
 	q := testrig.StartQueue(t, "--workers", "2")
@@ -437,7 +437,7 @@ func TestConcurrentSettingChangesAllApply(t *testing.T) {
 	}
 	calls.Wait()
 	if got := q.Must("config", "get", "workers"); strings.TrimSpace(got) != "22" {
-		t.Errorf("20 times one worker more than 2: %s", got)
+		t.Errorf("20 requests for one more worker, starting with 2: %s", got)
 	}
 	for range 10 {
 		for n := range 8 {
@@ -456,18 +456,18 @@ func TestConcurrentSettingChangesAllApply(t *testing.T) {
 		drains := strings.Contains(q.Must("status"), "drain")
 		q.Must("reload")
 		if after := q.Must("config", "get", "priority"); after != before {
-			t.Errorf("priority is %s, but stored is %s", before, after)
+			t.Errorf("priority was %s before the reload and is %s after it", before, after)
 		}
 		q.Kill()
 		q.Start("--workers", "2")
 		if got := strings.Contains(q.Must("status"), "drain"); got != drains {
-			t.Errorf("the service drains: %t, but stored is %t", drains, got)
+			t.Errorf("before the restart drain was %t, after it %t", drains, got)
 		}
 	}
 }
 
-// "service stop --runners" ends runners that a service has left running, and their jobs. This also works if
-// the database is older than the runners, so that no service can start on it.
+// The command "service stop --runners" ends the runners that a service has left running, and their
+// jobs, even if no service can start on the database because it is older than the runners.
 func TestRunnersOfAnOlderDatabase(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
 	w := q.Dial()
@@ -482,8 +482,8 @@ func TestRunnersOfAnOlderDatabase(t *testing.T) {
 		q.Start("--workers", "1")
 	}
 	q.Kill()
-	// Remove the file "initialized" too: it records how new the database was, so the service would refuse the
-	// old one.
+	// The file "initialized" records how new the database was. Remove it too, because with it the
+	// service would refuse the old database for that reason.
 	for _, name := range []string{"queuectl.db-wal", "queuectl.db-shm", "initialized"} {
 		os.Remove(q.Path(name))
 	}
@@ -508,13 +508,13 @@ func TestRunnersOfAnOlderDatabase(t *testing.T) {
 	q.WaitUntil("the job is gone", 5*time.Second, func() bool { return unix.Kill(pid, 0) == unix.ESRCH })
 	q.Start("--workers", "1")
 	if j := q.Dial().WaitEnded(q.Dial().Enqueue(testrig.Fields{"command": "echo hi"})); j.Output != "hi\n" {
-		t.Errorf("afterwards: %+v", j)
+		t.Errorf("the job after service stop --runners: %+v", j)
 	}
 }
 
-// A database may have lost its newest transactions. The service detects that by the file "initialized", or
-// without that file by a live runner with a job that the database does not contain. In both cases the service
-// refuses to start, says why, and does not end the job of the runner.
+// A database may have lost its newest transactions. The service detects the loss by the file "initialized".
+// Without that file, it detects the loss when a live runner has a job that is not in the database. In both
+// cases the service refuses to start, says why, and leaves the runner's job running.
 func TestTruncatedDatabaseIsRefused(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
 	w := q.Dial()
@@ -554,9 +554,9 @@ func TestTruncatedDatabaseIsRefused(t *testing.T) {
 	q.Start("--workers", "1")
 }
 
-// If the service is killed while a client sends a file of jobs, no job is stored and the client says so. This
-// holds if the kill interrupts a request. It also holds if the kill happens between two requests, so that the
-// next request reaches a new service.
+// If the service is killed while a client sends a file of jobs, no job is stored and the client
+// reports that. This holds if the kill interrupts a request, and also if it happens between two
+// requests, so that a new service receives the next request.
 func TestKillDuringUploadStoresNothing(t *testing.T) {
 	for name, jobs := range map[string]int{"a request under way": 3000, "between two requests": 1001} {
 		t.Run(name, func(t *testing.T) {

@@ -10,9 +10,9 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// memoryHog writes a program whose first instructions request 200 MB of memory from the kernel. The program
-// exits with 0 if it gets the memory, and with 3 if not. It uses no libraries and no language runtime,
-// because their code would run before.
+// memoryHog writes a program whose first instructions request 200 MB of memory from the kernel. The
+// program exits with 0 if it gets the memory, and with 3 if not. It is machine code without
+// libraries or a language runtime, because their start-up code would run before the request.
 func memoryHog(t *testing.T) (path string) {
 	t.Helper()
 	code := []byte{
@@ -57,8 +57,8 @@ func memoryHog(t *testing.T) (path string) {
 	return path
 }
 
-// Without control groups, the memory limit of a job already applies to the first instruction of its command.
-// If many jobs request too much memory at the same time, none of them gets it.
+// Without control groups, the memory limit of a job applies from the first instruction of its
+// command, even if many jobs request too much memory at the same time.
 func TestNoJobEscapesItsLimitOfMemory(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "4")
 	program := memoryHog(t)

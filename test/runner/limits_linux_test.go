@@ -21,8 +21,8 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// A service that runs out of file descriptors refuses connections and does not spin. It works
-// again when descriptors are free, and acknowledged jobs run.
+// If a service has no free file descriptors, it refuses connections and uses little CPU. When
+// descriptors are free again, it accepts connections and runs the acknowledged jobs.
 func TestOutOfDescriptors(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "2")
 	id := q.Must("enqueue", "sleep 1; touch "+q.Path("ended"))
@@ -63,9 +63,9 @@ func startWithLimits(q *testrig.Queue, limits string) error {
 	return q.TryStart("--workers", "2")
 }
 
-// A service does not start under limits that would make it fail later, and the error names the limit. If it
-// has fewer descriptors than the settings need, it allows fewer connections, in total and per user, and
-// status says so.
+// A service does not start under limits that would make it fail later, and the error names the
+// limit. If it may open fewer descriptors than the settings need, the service allows fewer
+// connections, in total and per user, and status reports that.
 func TestLowServiceLimitsAreReported(t *testing.T) {
 	for limits, wantText := range map[string]string{
 		"ulimit -n 90":      "the limit of open files is 90, but at least 96 are needed",
@@ -108,9 +108,9 @@ func TestLowServiceLimitsAreReported(t *testing.T) {
 	}
 }
 
-// If the service reaches its limit on file sizes, it refuses new jobs in time, and running jobs end and are
-// recorded. The limit ends neither the service nor the runner. It may end commands, which have the same
-// limit.
+// If the service reaches its file size limit, it refuses new jobs in time. Running jobs still end
+// and are recorded. The limit ends neither the service nor the runner. It may end commands of jobs,
+// which have the same limit.
 func TestFileSizeLimitRefusesJobs(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "2")
 	w := q.Dial()
@@ -149,13 +149,13 @@ func TestFileSizeLimitRefusesJobs(t *testing.T) {
 	}
 	q.WriteFile("go", "")
 	if j := w.WaitEnded(before); j.State != "completed" || j.History[0].Dropped == 0 {
-		t.Errorf("got %+v, want it completed, and output dropped", j)
+		t.Errorf("the job that printed at the limit: %+v, want it completed and output dropped", j)
 	}
 	lifts[0]()
 	q.WaitUntil("a new job is taken", 20*time.Second, func() bool { return q.CLI("enqueue", "true").Code == 0 })
 	writes := w.Enqueue(testrig.Fields{"command": "exec head -c 3000000 /dev/zero >" + q.Path("large"), "max_retries": 0})
 	if j := w.WaitEnded(writes); j.Signal == nil || *j.Signal != int(unix.SIGXFSZ) {
-		t.Errorf("got %+v, want it ended by SIGXFSZ", j)
+		t.Errorf("the job that wrote a large file: %+v, want it ended by SIGXFSZ", j)
 	}
 	lifts[1]()
 	if now := q.RunnerPid(); now != runner || q.CLI("status").Code != 0 {
@@ -163,8 +163,8 @@ func TestFileSizeLimitRefusesJobs(t *testing.T) {
 	}
 }
 
-// While each fsync takes two seconds, cancelling a job still ends its process tree immediately,
-// and acknowledgements are late but true.
+// While each fsync takes two seconds, cancelling a job ends its process tree immediately. The
+// service acknowledges a request only after the fsync of its change.
 func TestSlowDisk(t *testing.T) {
 	testrig.Long(t)
 	skip.UnlessProgram(t, "strace", "needs strace; .ci/run installs it")
@@ -276,7 +276,7 @@ func TestLimitsWithoutControlGroups(t *testing.T) {
 		id := q.Must("enqueue", "-q", "--memory", "256M", "--cpus", "0.5", "--tasks", "7", "--max-retries", "0", "ulimit -v")
 		q.Must("wait", id)
 		if got := strings.TrimSpace(q.Must("logs", id)); got != "262144" {
-			t.Errorf("its limit is %s KiB", got)
+			t.Errorf("the memory limit of the job is %s KiB", got)
 		}
 	}
 	if n := strings.Count(q.LogText(), "limits that this system does not enforce"); n != 1 {
@@ -385,7 +385,7 @@ func TestLimitsApplyToEachAttempt(t *testing.T) {
 	q.Must("worker", "scale", "1")
 	q.Must("wait", id)
 	if got := strings.TrimSpace(q.Must("logs", id)); got != "4 77 77 NoNewPrivs: 1" {
-		t.Errorf("got %q", got)
+		t.Errorf("the attempt's nice value, limits and NoNewPrivs are %q", got)
 	}
 	detail := q.Must("show", id)
 	for _, want := range []string{`Memory: +at most 512.0 MiB`, `Processors: +average [0-9.]+ of 2`, `Nice: +4`,

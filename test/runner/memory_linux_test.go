@@ -7,8 +7,8 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// After its start, the service releases the memory of those parts of its program that only the start has
-// used. It works as before.
+// After its start, the service releases the memory of those parts of its program that it used only
+// during the start. It continues to work.
 func TestStartupMemoryIsReleased(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
 	// If the start takes long, only the next periodic check releases the memory.

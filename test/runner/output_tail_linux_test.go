@@ -23,8 +23,8 @@ func readBytes(t *testing.T, pid int) (n int64) {
 	return n
 }
 
-// A client that requests the end of a running job's output gets it. The service reads little more
-// than that, even if the output is large and growing fast.
+// A client can read the end of a running job's output. The service reads little more than that end
+// from the disk, even if the output is large and growing fast.
 func TestTailOfRunningOutputReadsLittle(t *testing.T) {
 	testrig.Long(t)
 	q := testrig.StartQueue(t, "--workers", "2")

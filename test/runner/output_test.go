@@ -45,7 +45,7 @@ func pieces(q *testrig.Queue, args ...string) (list []piece) {
 	}
 }
 
-// noise returns random bytes, the same for each call with the same size.
+// noise returns random bytes. Calls with the same size return the same bytes.
 func noise(size int) []byte {
 	r := rand.NewChaCha8([32]byte{byte(size), byte(size >> 8), byte(size >> 16)})
 	b := make([]byte, size)
@@ -74,9 +74,9 @@ func TestOutputIsStoredByteForByte(t *testing.T) {
 	}
 }
 
-// If a job prints more than its output limit, the service stores the first and the last part of the output,
-// each half the limit long. It also stores the size of the gap. The job can still finish, and the service and
-// the runner use little memory.
+// If a job prints more than its output limit, the service stores the first and the last part of the
+// output, each half as long as the limit, and the size of the gap between them. The job can still
+// finish, and the service and the runner use little memory.
 func TestOutputAboveLimitKeepsBothEnds(t *testing.T) {
 	testrig.Long(t)
 	q := testrig.StartQueue(t, "--workers", "2")
@@ -89,7 +89,7 @@ func TestOutputAboveLimitKeepsBothEnds(t *testing.T) {
 		total      int64
 	}{{yes, "y\ny\n", "y\nend\n", 0}, {zero, "\x00\x00", "\x00\x00", 300 / testrig.JobDivisor << 20}} {
 		if j := w.WaitEnded(c.id); j.State != "completed" {
-			t.Fatalf("got %+v", j)
+			t.Fatalf("a job that prints more than its limit: %+v", j)
 		}
 		var stored bytes.Buffer
 		var dropped int64
@@ -167,7 +167,7 @@ func TestFollow(t *testing.T) {
 		}
 	}
 	if lines.Scan() {
-		t.Errorf("one line more: %q", lines.Text())
+		t.Errorf("logs -f printed an additional line: %q", lines.Text())
 	}
 	if err := cmd.Wait(); err != nil {
 		t.Errorf("logs -f: %v", err)
@@ -191,7 +191,7 @@ func TestFollowAQueue(t *testing.T) {
 	next := func(want string) {
 		t.Helper()
 		if !lines.Scan() || lines.Text() != want {
-			t.Fatalf("got %q, want %q", lines.Text(), want)
+			t.Fatalf("logs -f printed %q, want %q", lines.Text(), want)
 		}
 	}
 	next("runs | two")
@@ -215,11 +215,11 @@ func TestFollowAQueue(t *testing.T) {
 	next("last | last")
 	end()
 	if lines.Scan() {
-		t.Errorf("one line more: %q", lines.Text())
+		t.Errorf("logs -f printed an additional line: %q", lines.Text())
 	}
 }
 
-// logs selects an attempt, a stream or the last lines, and can print timestamps.
+// The command logs can select an attempt, a stream or the last lines, and can print timestamps.
 func TestLogsPick(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
 	w := q.Dial()
@@ -251,7 +251,7 @@ func TestLogsPick(t *testing.T) {
 	stamp := regexp.MustCompile(`^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}\S* (out|err|tail)`)
 	for line := range strings.Lines(q.CLI("logs", id, "--timestamps").Out) {
 		if !stamp.MatchString(line) {
-			t.Errorf("not stamped: %q", line)
+			t.Errorf("a line without a timestamp: %q", line)
 		}
 	}
 	for _, c := range []struct {
@@ -264,7 +264,8 @@ func TestLogsPick(t *testing.T) {
 	}
 }
 
-// A client that follows all attempts of a job gets each one, even if all have ended.
+// A client that follows all attempts of a job gets the output of each attempt, even if all attempts
+// have ended.
 func TestNoAttemptIsMissed(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
 	w := q.Dial()
@@ -295,10 +296,10 @@ func TestNoAttemptIsMissed(t *testing.T) {
 	}
 	want := []string{"1 said 1false", "1 true", "2 said 2false", "2 true", "3 said 3false"}
 	if got := follow(testrig.Fields{"id": id, "follow": true, "all": true, "ends": true}); !slices.Equal(got, want) {
-		t.Errorf("from the first on: %q, want %q", got, want)
+		t.Errorf("all attempts from the first: %q, want %q", got, want)
 	}
 	if got := follow(testrig.Fields{"id": id, "follow": true, "ends": true}); !slices.Equal(got, want[4:]) {
-		t.Errorf("the last: %q", got)
+		t.Errorf("the last attempt: %q", got)
 	}
 	for _, params := range []testrig.Fields{{"all": true}, {"all": true, "follow": true, "n": 1},
 		{"all": true, "follow": true, "attempt": 1}} {

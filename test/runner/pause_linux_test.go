@@ -22,7 +22,7 @@ import (
 var forks = []string{
 	`while :; do (:) & wait; done`,                                   // one process forks
 	`while :; do (:); (: & :); done & while :; do sleep 0.001; done`, // a child forks, also with vfork
-	// The next tree is a chain: each process starts its successor and ends. The tree after it forks in
+	// In the next tree, each process starts its successor and ends. The tree after it forks in
 	// another session.
 	`printf '%s\n' '(sh ./chain &)' >chain; sh ./chain & while :; do sleep 1; done`,
 	`setsid sh -c 'while :; do (:) & wait; done' & sleep 600`,
@@ -67,7 +67,7 @@ func checkTreesPaused(t *testing.T, q *testrig.Queue, stopped bool) {
 		processes := treeOf(q, id)
 		for end := time.Now().Add(100 * time.Millisecond); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
 			if now := treeOf(q, id); !slices.Equal(now, processes) {
-				t.Fatalf("round %d, %s: it runs though it is paused: %+v, then %+v", n, forks[n%len(forks)], processes, now)
+				t.Fatalf("round %d, %s: processes of the paused tree ran: %+v, then %+v", n, forks[n%len(forks)], processes, now)
 			}
 		}
 		for _, p := range processes {
@@ -199,8 +199,8 @@ func removeGroups(t *testing.T, group string) {
 	}
 }
 
-// If a paused job is ended, it is resumed first, so that it can handle SIGTERM. A signal that a user sends
-// also resumes the job, unless the signal is SIGCONT.
+// When a paused job is ended, the runner resumes it first, so that the job can handle SIGTERM. Any
+// signal that a user sends also resumes the job, except SIGCONT.
 func TestPausedJobHandlesTheEnd(t *testing.T) {
 	for name, queue := range map[string]func(*testing.T) *testrig.Queue{
 		"by signals":       func(t *testing.T) *testrig.Queue { return testrig.NewQueue(t, "") },

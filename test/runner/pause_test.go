@@ -44,12 +44,12 @@ func checkNotTicking(q *testrig.Queue, id string) {
 	before := ticks(q, id)
 	for end := time.Now().Add(200 * time.Millisecond); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
 		if now := ticks(q, id); now != before {
-			q.Fatalf("%s runs though it is paused: %v, then %v", id, before, now)
+			q.Fatalf("the paused job %s wrote to its files: %v bytes, then %v", id, before, now)
 		}
 	}
 }
 
-// waitElapsed waits until the time length has passed since an instant.
+// waitElapsed waits until the given duration has passed since a time.
 func waitElapsed(q *testrig.Queue, since time.Time, length time.Duration) {
 	q.WaitUntil("time passes", length+time.Second, func() bool { return time.Since(since) > length })
 }
@@ -111,8 +111,8 @@ func TestPauseAndResume(t *testing.T) {
 	}
 }
 
-// A pause stops the clocks of timeout and idle_timeout, however long it lasts. After the resume both
-// continue.
+// While a job is paused, the time for timeout and idle_timeout does not run. It continues after the
+// resume.
 func TestPauseStopsTheClocks(t *testing.T) {
 	testrig.Long(t)
 	q := testrig.StartQueue(t, "--workers", "3")
@@ -145,9 +145,9 @@ func TestPauseStopsTheClocks(t *testing.T) {
 	}
 }
 
-// Only running jobs can be paused. For other jobs, the error says what can be done instead. A dry run only
-// counts the jobs. A signal that a user sends to a paused job resumes the job. requeue starts a paused job
-// again, and the new attempt is not paused.
+// Only running jobs can be paused. For other jobs, the error names an alternative. A dry run only
+// counts the jobs. A signal that a user sends to a paused job resumes the job. The command requeue
+// starts a paused job again, and the new attempt is not paused.
 func TestOnlyRunningJobsCanBePaused(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
 	w := q.Dial()
@@ -172,7 +172,7 @@ func TestOnlyRunningJobsCanBePaused(t *testing.T) {
 		t.Errorf("a dry run: %q", out)
 	}
 	if out := q.Must("pause", "--label", "site=a"); out != "a" {
-		t.Errorf("by label: %q", out)
+		t.Errorf("pause of the jobs with a label: %q", out)
 	}
 	checkNotTicking(q, "a")
 	pid := q.Show("a").PID
@@ -190,8 +190,8 @@ func TestOnlyRunningJobsCanBePaused(t *testing.T) {
 	q.WaitUntil("the job ends", 20*time.Second, func() bool { return q.Show("a").State == "failed" })
 }
 
-// While all jobs are paused, no job starts or runs, also after a restart, and commands report the pause. When
-// this pause ends, jobs that were also paused individually stay paused.
+// While all jobs are paused, no job starts or runs, also after a restart, and commands report the
+// pause. After "resume --all", jobs that were also paused individually stay paused.
 func TestPauseAll(t *testing.T) {
 	testrig.Long(t)
 	q := testrig.StartQueue(t, "--workers", "3")
@@ -205,7 +205,7 @@ func TestPauseAll(t *testing.T) {
 		t.Errorf("a dry run: %q", out)
 	}
 	if r := q.CLI("pause", "--all", "--label", "x=y"); r.Code != 2 || !strings.Contains(r.Err, "all") {
-		t.Errorf("pause --all of some: %+v", r)
+		t.Errorf("pause --all with a filter: %+v", r)
 	}
 	if out := q.Must("pause", "--all"); out != "b" {
 		t.Errorf("pause --all froze %q, want b", out)
@@ -237,7 +237,7 @@ func TestPauseAll(t *testing.T) {
 		}
 	}
 	if st := q.PauseOf("b"); all.PausedBy == "" || st != all {
-		t.Errorf("b after the restart: %+v, was %+v", st, all)
+		t.Errorf("pause of job b after the restart: %+v, before %+v", st, all)
 	}
 	if out := q.Must("resume", "--all"); out != "b" {
 		t.Errorf("resume --all resumed %q, want b", out)
@@ -260,9 +260,9 @@ func TestPauseAll(t *testing.T) {
 	waitTicking(q, "a")
 }
 
-// A stop of the service does not wait for paused jobs. If a job was paused individually, the stop holds it,
-// so that the next service does not run it. If a job was paused together with all jobs, it is pending until
-// all jobs are resumed.
+// A stop of the service does not wait for paused jobs. A job that was paused individually is held,
+// so that the next service does not run it. A job that was paused only by "pause --all" is pending
+// until "resume --all".
 func TestStopOfPausedJobs(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "2")
 	w := q.Dial()

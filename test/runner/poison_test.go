@@ -10,9 +10,10 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// A job that kills its runner whenever it runs is dead with the reason "poison" after it has killed three
-// runners while it ran alone. Its number of retries does not matter. Jobs that ran with it in the first
-// killed runner run alone once and complete. The runners for single jobs end afterwards.
+// A job that kills its runner whenever it runs is dead with the reason "poison" after it has killed
+// three runners while it ran alone, regardless of its number of retries. Jobs that ran together
+// with it in the first killed runner run alone once and complete. Runners for single jobs end with
+// their job.
 func TestPoison(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "8")
 	w := q.Dial()
@@ -33,13 +34,14 @@ func TestPoison(t *testing.T) {
 	for _, id := range neighbours {
 		q.Must("wait", id, "--timeout", "30")
 		if j := q.Show(id); j.State != "completed" || j.Attempts != 2 || j.History[0].Reason != "lost" {
-			t.Errorf("a neighbour: %+v", j)
+			t.Errorf("a job that ran together with the poison job: %+v", j)
 		}
 	}
 	q.WaitUntil("one runner remains", 20*time.Second, func() bool { return len(q.RunnerPids()) == 1 })
 	q.Must("run", "true")
 
-	// After a retry, the job still runs alone from its first attempt on, so other jobs are not affected.
+	// After a retry, the job still runs alone in its first attempt, so that it affects no other
+	// job.
 	q.Must("enqueue", "--id", "bystander", "sleep 1")
 	q.Must("dlq", "retry", "poison")
 	q.CLI("wait", "poison", "bystander", "--timeout", "30")
@@ -51,9 +53,9 @@ func TestPoison(t *testing.T) {
 	}
 }
 
-// A job that is suspected of killing its runner runs alone. If the service restarts while such a job runs,
-// the new service adopts the runner as one for a single job. It starts no other job there, and the runner
-// ends afterwards.
+// A job that is suspected of killing its runner runs alone. If the service restarts while the job
+// runs, the new service adopts its runner. The service starts no other job in that runner, and the
+// runner ends after the job.
 func TestSuspectOutlivesTheService(t *testing.T) {
 	testrig.Long(t)
 	q := testrig.StartQueue(t, "--workers", "4")

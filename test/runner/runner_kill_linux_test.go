@@ -13,10 +13,10 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// If a process has got the pid of a dead job or of the dead runner, the service sends no signal to that
-// process. It recognises the process by its start time, which differs from that of the job or runner.
+// If another process gets the pid of a dead job or a dead runner, the service sends no signal to
+// that process. The service recognises the process by its start time.
 func TestReusedPIDGetsNoSignal(t *testing.T) {
-	t.Run("numbers given again", func(t *testing.T) {
+	t.Run("the kernel reuses the pids", func(t *testing.T) {
 		checkStrangersSurvive(t, func(r *testrig.Rig, job, runner int) []*exec.Cmd {
 			syscall.Kill(-job, syscall.SIGKILL)
 			for deadline := time.Now().Add(3 * time.Second); !(isPIDFree(job) && isPIDFree(runner)) &&
@@ -26,7 +26,7 @@ func TestReusedPIDGetsNoSignal(t *testing.T) {
 			return []*exec.Cmd{startStranger(r, job), startStranger(r, runner)}
 		})
 	})
-	t.Run("numbers written into the running table", func(t *testing.T) {
+	t.Run("the running table contains pids of other processes", func(t *testing.T) {
 		checkStrangersSurvive(t, func(r *testrig.Rig, job, _ int) []*exec.Cmd {
 			likeJob, likeRunner := startStranger(r, 0), startStranger(r, 0)
 			tables, _ := filepath.Glob(filepath.Join(r.Dir, "runner", "*", "running"))
@@ -64,9 +64,9 @@ func mustRel(r *testrig.Rig, path string) string {
 	return name
 }
 
-// checkStrangersSurvive kills the service and the runner while a job runs. The function take starts processes
-// that get the pids of the job and the runner, or appear to have them. The next service must not end these
-// processes.
+// checkStrangersSurvive kills the service and the runner while a job runs. The function take starts
+// unrelated processes, which get the pids of the job and the runner or are entered in the running
+// table instead of them. The next service must not end these processes.
 func checkStrangersSurvive(t *testing.T, take func(r *testrig.Rig, job, runner int) []*exec.Cmd) {
 	t.Helper()
 	r := testrig.NewRig(t, "")
@@ -85,7 +85,7 @@ func checkStrangersSurvive(t *testing.T, take func(r *testrig.Rig, job, runner i
 	for _, s := range take(r, job, runner) {
 		defer func() {
 			if !testrig.IsAlive(s.Process.Pid) {
-				t.Errorf("the stranger %d was killed", s.Process.Pid)
+				t.Errorf("the unrelated process %d was killed", s.Process.Pid)
 			}
 			syscall.Kill(-s.Process.Pid, syscall.SIGKILL)
 			s.Wait() // returns an error, because the process was killed

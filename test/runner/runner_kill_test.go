@@ -12,9 +12,10 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// treeShapes lists commands whose process trees must be found and ended after their runner has died. All
-// processes of a tree inherit descriptor 9, which holds a lock. No shape combines `env -i` with `setsid`:
-// such a process has neither the session nor the cookie of its job, and only a control group finds it.
+// treeShapes lists commands whose process trees must be found and ended after their runner has
+// died. All processes of a tree inherit descriptor 9, which holds a lock. No shape combines "env
+// -i" with "setsid": such a process has neither the session nor the environment of its job, so only
+// a control group could find it.
 var treeShapes = map[string]string{
 	"plain":   `sleep 600`,
 	"bare":    `exec env -i sleep 600`,
@@ -24,9 +25,9 @@ var treeShapes = map[string]string{
 	"pipe":    `(sleep 600 &); exec sleep 600`,
 }
 
-// treeScript is the script of the jobs. In its first attempt, a job with a shape runs the process tree of
-// that shape. Other attempts, and jobs without a shape, check that no tree is left, and end. If a tree is
-// left, they note X.
+// treeScript is the script of the jobs. In its first attempt, a job with a shape runs the process
+// tree of that shape. Other attempts, and jobs without a shape, check that no tree is left and then
+// end. If a tree is left, they write X to the ledger.
 var treeScript = `note() { printf '%s %s %02d %07d\n' "$1" "$QUEUECTL_JOB_ID" "$QUEUECTL_ATTEMPT" $$ >>"$RIG/ledger"; }
 if [ "$QUEUECTL_ATTEMPT" != 1 ] || [ -z "$1" ]; then
 	for lock in "$RIG"/locks/*; do flock -s -n "$lock" true || note X; done
@@ -38,7 +39,8 @@ note S
 eval "$1"
 `
 
-// trees is a rig whose workers all run process trees, while more jobs are reserved in the runner.
+// trees is a rig whose workers all run process trees. More jobs are reserved in the runner and wait
+// for a worker.
 type trees struct {
 	*testrig.Rig
 	requester   *testrig.Requester
@@ -62,7 +64,7 @@ func growTrees(t *testing.T) *trees {
 		r.Start("--workers", "0") // the next service ends the trees
 		r.Kill()
 	}
-	t.Fatal("no job is reserved behind the trees")
+	t.Fatal("the runner never had a reserved job while all workers ran trees")
 	return nil
 }
 
@@ -141,7 +143,7 @@ func (r *trees) checkRan() {
 	}
 }
 
-// runFresh runs a new job and returns the time from since to the end of the job.
+// runFresh runs a new job and returns the time between since and the end of that job.
 func (r *trees) runFresh(since time.Time) time.Duration {
 	r.Helper()
 	job := r.tree("fresh", "")
@@ -157,14 +159,14 @@ func (r *trees) runFresh(since time.Time) time.Duration {
 	return elapsed
 }
 
-// When the runner is killed, the process trees of its jobs are ended before another job runs. The setting
-// on_lost of these jobs decides whether they run again. Jobs that had not started run without losing an
-// attempt. A new job completes within two seconds.
+// When the runner is killed, the process trees of its jobs are ended before another job runs. The
+// setting on_lost decides whether these jobs run again. Jobs that had not started run later, and no
+// attempt is counted for the dead runner. A new job completes within two seconds.
 func TestRunnerKilled(t *testing.T) {
 	r := growTrees(t)
 	old := r.RunnerPid()
 	if held := r.heldLocks(); len(held) != len(treeShapes)+2 {
-		t.Fatalf("trees with a lock: %v", held)
+		t.Fatalf("jobs whose trees hold a lock: %v", held)
 	}
 	started := time.Now()
 	testrig.Kill(old)
@@ -177,9 +179,9 @@ func TestRunnerKilled(t *testing.T) {
 	t.Logf("runner killed: a new job done after %v", elapsed.Round(time.Millisecond))
 }
 
-// When the service and the runner are killed together, in either order, the next service ends the process
-// trees before it is ready. It recognises the lost jobs and the jobs that had not started. A new job
-// completes within two seconds.
+// When the service and the runner are killed together, in either order, the next service ends the
+// process trees before it accepts requests. It distinguishes lost jobs from jobs that had not
+// started. A new job completes within two seconds.
 func TestServiceAndRunnerKilledTogether(t *testing.T) {
 	for _, order := range []string{"service first", "runner first"} {
 		t.Run(order, func(t *testing.T) {
@@ -193,12 +195,12 @@ func TestServiceAndRunnerKilledTogether(t *testing.T) {
 			}
 			r.Kill()
 			if held := r.heldLocks(); testrig.TreesOutliveRunners && order == "service first" && len(held) != len(treeShapes)+2 {
-				t.Errorf("trees that live on: %v", held)
+				t.Errorf("jobs whose trees hold a lock after the kill: %v", held)
 			}
 			started := time.Now()
 			r.Start("--workers", "0")
 			if held := r.heldLocks(); len(held) > 0 {
-				t.Errorf("trees that live when the service is ready: %v", held)
+				t.Errorf("jobs whose trees still exist when the service is ready: %v", held)
 			}
 			r.requester = &testrig.Requester{Q: r.Queue}
 			r.checkLostAndReturned()
@@ -210,8 +212,8 @@ func TestServiceAndRunnerKilledTogether(t *testing.T) {
 	}
 }
 
-// checkLostAndReturned checks, before other jobs run, that the running jobs were lost and that the reserved
-// jobs were returned to the queue.
+// checkLostAndReturned checks that the running jobs were lost and that the reserved jobs were
+// returned to the queue. Call it before other jobs run.
 func (r *trees) checkLostAndReturned() {
 	r.Helper()
 	if n := r.QueryInt(`SELECT count(*) FROM jobs, meta WHERE state = 5 OR place > 2 OR reserved <> ""`); n > 0 {

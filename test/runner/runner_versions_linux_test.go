@@ -15,17 +15,18 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// oldestCompatible returns the commit of the oldest program that can open the current database and exchange
-// frames with current runners. That is the commit that last changed the schema, which was in store/sql before,
-// or the frames. A commit that only moves these files does not count. It returns "" without a git history.
+// oldestCompatible returns the commit of the oldest program that can open the current database and
+// exchange frames with current runners. That is the commit that last changed the schema or the
+// frames. The schema was in store/sql before. A commit that only moves these files does not count.
+// Without a git history, oldestCompatible returns "".
 func oldestCompatible() string {
 	out, _ := exec.Command("git", "-C", testrig.Root(), "log", "-1", "--format=%H", "--diff-filter=M", "--",
 		"store/database/schema.go", "store/sql/schema.go", "runner/wire/fields.go").Output()
 	return strings.TrimSpace(string(out))
 }
 
-// buildVersion returns the path of another version of the program: built from an earlier commit, or
-// from this tree with another version number.
+// buildVersion builds another version of the program and returns its path. It builds an earlier
+// commit, or this source tree with another version number.
 func buildVersion(t *testing.T, earlier func() string, version string) string {
 	t.Helper()
 	if os.Getenv("QUEUECTL_TEST_BIN") != "" {
@@ -68,9 +69,9 @@ func buildVersion(t *testing.T, earlier func() string, version string) string {
 	return bin
 }
 
-// A service works with a runner of an older or newer version that already exists when the service starts.
-// That runner keeps its jobs, with their pids, output and exit codes. No job runs twice. New jobs go to a
-// runner of the version of the service. The old runner ends after its last job.
+// A service works with a runner of an older or newer version that already exists when the service
+// starts. That runner keeps its jobs, with their pids, output and exit codes, and no job runs
+// twice. New jobs run in a runner of the service's version. The old runner ends after its last job.
 func TestServiceAdoptsRunnersOfOtherVersions(t *testing.T) {
 	testrig.Long(t)
 	t.Parallel()

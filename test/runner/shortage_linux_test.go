@@ -62,8 +62,8 @@ func injectedFailures(q *testrig.Queue, file string) (times []time.Time) {
 	return times
 }
 
-// If the machine lacks a resource, the job is returned to the queue without using an attempt. It starts again
-// after a pause.
+// If the machine lacks a resource that a job needs to start, the job returns to the queue, the
+// attempt does not count, and the job starts again after a pause.
 func TestShortageUsesNoAttempt(t *testing.T) {
 	skip.UnlessProgram(t, "strace", "needs strace; .ci/run installs it")
 	for _, c := range []struct{ name, calls, fault, stdin string }{
@@ -89,23 +89,23 @@ func TestShortageUsesNoAttempt(t *testing.T) {
 				return j.Reason != "" || j.State == "completed"
 			})
 			if j.State != "pending" || j.Reason != "shortage" || j.Attempts != 0 || len(j.History) != 0 || j.Error == "" {
-				t.Errorf("in the shortage: %+v", j)
+				t.Errorf("the job during the shortage: %+v", j)
 			}
 			stop()
 			j = w.WaitEnded(id)
 			if j.State != "completed" || j.Reason != "" || j.Attempts != 1 || len(j.History) != 1 ||
 				j.Output != "try 1\n"+c.stdin {
-				t.Fatalf("after the shortage: %+v", j)
+				t.Fatalf("the job after the shortage: %+v", j)
 			}
 			if waited := j.History[0].StartedAt.Sub(started); waited < 990*time.Millisecond {
-				t.Errorf("it was tried again after %v, want a pause of 1s", waited)
+				t.Errorf("the job was tried again after %v, want a pause of 1s", waited)
 			}
 		})
 	}
 }
 
-// If a runner reaches its limit on file sizes, it stores as much of an output as it can, as on a full disk.
-// The runner keeps running. Jobs have the default handling of SIGXFSZ.
+// If a runner reaches its file size limit, it stores as much of an output as it can, as on a full
+// disk, and keeps running. Its jobs have the default handling of SIGXFSZ.
 func TestLimitOfFileSizesEndsNoRunner(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "2")
 	w := q.Dial()
@@ -140,9 +140,9 @@ func copies(n int, spec testrig.Fields) (specs []testrig.Fields) {
 	return specs
 }
 
-// During a shortage the pool does not try one job after another. After the first failed start, it delays only
-// that job. After the second and each later one, it pauses, longer each time. Jobs that are waiting lose no
-// attempts.
+// During a shortage the worker pool does not try one job after another. After the first failed
+// start, it delays only that job. After each further failed start, it pauses, longer each time.
+// Waiting jobs lose no attempts.
 func TestShortageSlowsThePool(t *testing.T) {
 	testrig.Long(t)
 	skip.UnlessProgram(t, "strace", "needs strace; .ci/run installs it")
@@ -157,7 +157,7 @@ func TestShortageSlowsThePool(t *testing.T) {
 	for _, id := range ids {
 		j := w.WaitEnded(id)
 		if j.State != "completed" || j.Attempts != 1 || len(j.History) != 1 {
-			t.Fatalf("got %+v", j)
+			t.Fatalf("a job that waited during the shortage: %+v", j)
 		}
 		if started := j.History[0].StartedAt; started.Before(firstStart) {
 			firstStart = started
@@ -223,9 +223,9 @@ func setLimit(t *testing.T, pid, resource int, n uint64) (lift func()) {
 	return func() { set(old) }
 }
 
-// If a job cannot start through its own fault, it uses up its attempts. It gets the exit code that a shell
-// would return, and an error with the reason. If its program cannot be started, the job is not retried,
-// unless another process is writing the program.
+// If a job cannot start through its own fault, the start counts as an attempt. The job gets the
+// exit code that a shell would return, and an error with the reason. If its program cannot be
+// executed, the job is not retried, unless another process has the program open for writing.
 func TestJobsOwnFaultUsesAttempts(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "4")
 	w := q.Dial()
@@ -281,8 +281,9 @@ func TestJobsOwnFaultUsesAttempts(t *testing.T) {
 	}
 }
 
-// Errors in the child process after the fork use attempts of the job, whatever the error is. A job's user can
-// make the kernel return any error for a program, directory or input of that user.
+// An error in the child process between fork and exec counts as an attempt of the job, whatever the
+// error is. The job's user can make the kernel return any error for a program, directory or input
+// that belongs to the user.
 func TestErrorsAfterForkUseAttempts(t *testing.T) {
 	skip.UnlessProgram(t, "strace", "needs strace; .ci/run installs it")
 	q := testrig.StartQueue(t, "--workers", "2")
@@ -299,13 +300,13 @@ func TestErrorsAfterForkUseAttempts(t *testing.T) {
 	}
 }
 
-// ownFault is the expected end of a job that cannot be started.
+// ownFault is the expected result of a job that cannot be started through its own fault.
 type ownFault struct {
 	code, attempts int
 	stderr         string
 }
 
-// checkCounted checks that a job is dead and that it used up its attempts by its own fault.
+// checkCounted checks that a job is dead and that its failed starts counted as attempts.
 func checkCounted(t *testing.T, j testrig.Job, name string, want ownFault) {
 	t.Helper()
 	reason := map[int]string{126: "not_runnable", 127: "not_found"}[want.code]
@@ -315,9 +316,9 @@ func checkCounted(t *testing.T, j testrig.Job, name string, want ownFault) {
 	}
 }
 
-// The kernel limits the arguments of a program to a quarter of the stack limit of its process. If the
-// arguments of a job exceed only this limit, the job uses up its attempts. If it did not, it would be retried
-// forever.
+// The kernel limits the arguments of a program to a quarter of the stack limit of its process. If
+// only this limit refuses the arguments of a job, the failed start counts as an attempt. Otherwise
+// the job would be retried forever.
 func TestTooLongArgumentsUseAttempts(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
 	w := q.Dial()
@@ -337,8 +338,8 @@ func TestTooLongArgumentsUseAttempts(t *testing.T) {
 	}
 }
 
-// If a runner lacks the descriptors for more workers, it creates the workers once descriptors are free, and
-// waiting jobs then run.
+// If a runner lacks the descriptors for more workers, it creates the workers once descriptors are
+// free. Waiting jobs then run.
 func TestWorkersAreCreatedAfterShortage(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "0")
 	w := q.Dial()
@@ -346,15 +347,16 @@ func TestWorkersAreCreatedAfterShortage(t *testing.T) {
 	lift := setLimit(t, pid, unix.RLIMIT_NOFILE, freeDescriptor(pid))
 	id := w.Enqueue(testrig.Fields{"command": "echo hi", "max_retries": 0})
 	q.Must("worker", "scale", "1")
-	q.WaitUntil("the job has met the shortage", 10*time.Second, func() bool { return w.Show(id).Reason == "shortage" })
+	q.WaitUntil("the shortage has prevented a start of the job",
+		10*time.Second, func() bool { return w.Show(id).Reason == "shortage" })
 	lift()
 	if j := w.WaitEnded(id); j.State != "completed" || j.Attempts != 1 {
-		t.Errorf("got %+v", j)
+		t.Errorf("the job after the shortage: %+v", j)
 	}
 }
 
-// If a runner has no free descriptor for its connection to the next service, that service is not delayed. The
-// service adopts the runner once a descriptor is free.
+// If a runner has no free descriptor for a connection to the next service, that service still
+// starts without delay. The service adopts the runner once a descriptor is free.
 func TestRunnerIsAdoptedAfterShortage(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "2")
 	w := q.Dial()
@@ -384,12 +386,12 @@ func TestRunnerIsAdoptedAfterShortage(t *testing.T) {
 	lift()
 	q.WriteFile("go", "")
 	if j := q.Dial().WaitEnded(id); j.State != "completed" || j.Output != "up\nend\n" || len(j.History) != 1 {
-		t.Errorf("got %+v", j)
+		t.Errorf("the job of the adopted runner: %+v", j)
 	}
 }
 
-// If the machine lacks processes when a job with its own umask starts, the runner survives and its running
-// jobs are not lost.
+// If the machine lacks processes when a job with its own umask starts, the runner keeps running and
+// its running jobs are not lost.
 func TestShortageWithAnotherUmask(t *testing.T) {
 	skip.UnlessProgram(t, "strace", "needs strace; .ci/run installs it")
 	q := testrig.StartQueue(t, "--workers", "4")
@@ -420,7 +422,7 @@ func TestOneShortageCausesOnePause(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "4")
 	w := q.Dial()
 	specs := copies(60, testrig.Fields{"argv": []string{"true"}, "max_retries": 0})
-	for _, id := range w.Batch(specs) { // these jobs are short, so that the pool claims later ones in blocks
+	for _, id := range w.Batch(specs) { // these jobs are so short that the pool claims later jobs in blocks
 		w.WaitEnded(id)
 	}
 	stop := injectShortage(q, "pipe2", "EMFILE", "trace")

@@ -23,7 +23,7 @@ func TestStoppedProcessTimesOut(t *testing.T) {
 		"kill_after":  "300ms",
 		"max_retries": 0}))
 	if j.Reason != "timed_out" || j.History[0].FinishedAt.Sub(j.History[0].StartedAt) > 5*time.Second {
-		t.Errorf("got %+v", j)
+		t.Errorf("a job stopped by SIGSTOP that reached its timeout: %+v", j)
 	}
 }
 
@@ -36,9 +36,9 @@ func timerSlack() string {
 	return fmt.Sprintln(ns)
 }
 
-// A job starts with three descriptors, no terminal, an empty stdin and default signal handling.
-// Its umask and descriptor limit are defined, it has the timer slack that the service inherited,
-// and its environment is built for the job.
+// A job starts with three descriptors, no terminal, an empty stdin and default signal handling. The
+// service sets its umask, descriptor limit and environment. The job keeps the timer slack that the
+// service inherited.
 func TestJobsProcessAttributes(t *testing.T) {
 	t.Parallel()
 	q := testrig.NewQueue(t, "")
@@ -75,7 +75,7 @@ func TestJobsProcessAttributes(t *testing.T) {
 	}
 }
 
-// The end of a job does not interrupt the runner with SIGCHLD, because the runner does not catch that signal.
+// The end of a job does not interrupt the runner, because the runner does not catch SIGCHLD.
 func TestEndsRaiseNoSignal(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
 	w := q.Dial()
@@ -119,7 +119,7 @@ func TestNoZombies(t *testing.T) {
 	}
 	for _, id := range w.Batch(specs) {
 		if j := w.WaitEnded(id); j.State != "completed" {
-			t.Errorf("got %+v", j)
+			t.Errorf("a job that leaves processes behind: %+v", j)
 		}
 	}
 	w.WaitUntil("no zombie is left", 20*time.Second, func() bool {
@@ -128,8 +128,8 @@ func TestNoZombies(t *testing.T) {
 	})
 }
 
-// The processes of a job get the whole time kill_after to end, however the job is ended. This also holds for
-// processes that outlive the shell of the job.
+// However a job is ended, all its processes get the whole time kill_after to end by themselves.
+// This includes processes that outlive the shell of the job.
 func TestGraceAppliesToTheTree(t *testing.T) {
 	testrig.Long(t)
 	t.Parallel()
@@ -174,7 +174,8 @@ func TestGraceAppliesToTheTree(t *testing.T) {
 	}
 }
 
-// The runner reaps all processes of a job that left many of them, without waiting for another job.
+// After a job that left many processes, the runner reaps all of them without waiting for another
+// job.
 func TestRunnerReapsAllOfAJobsProcesses(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
 	q.Must("run", "i=0; while [ $i -lt 1200 ]; do sleep 1000 & i=$((i+1)); done >/dev/null 2>&1")

@@ -11,9 +11,9 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// shapes lists commands whose process trees are hard to end. All processes of a tree inherit descriptor 9
-// with a lock, and each has WORD on its command line. No shape both leaves the session and clears the
-// environment, because only a cgroup finds such a process.
+// shapes lists commands whose process trees are hard to end. All processes of a tree inherit
+// descriptor 9 with a lock, and each has WORD on its command line. No shape both leaves the session
+// and clears the environment, because only a control group could find such a process.
 var shapes = map[string]string{
 	"plain":            `echo up; sleep WORD; true`,
 	"empty env":        `echo up; exec env -i /bin/sleep WORD`,
@@ -125,8 +125,9 @@ func TestStopEndsTrees(t *testing.T) {
 	}
 }
 
-// A job ends after its main process has ended and output_grace has passed, even if other processes still hold
-// its output open. The runner ends and counts these processes, unless the job allows background processes.
+// Once the main process of a job has ended and output_grace has passed, the job ends, even if other
+// processes still have its output open. The runner ends and counts these processes, unless the job
+// allows background processes.
 func TestLeftoversAreEndedAndCounted(t *testing.T) {
 	t.Parallel()
 	q := testrig.NewQueue(t, "")
@@ -209,8 +210,8 @@ func TestRacesHaveOneOutcome(t *testing.T) {
 	}
 }
 
-// A job chooses the time between SIGTERM and SIGKILL, but a stop of the service does not wait longer than a
-// fixed bound. This also holds for a job that is already being cancelled.
+// A job can set the time between SIGTERM and SIGKILL, but a stop of the service waits at most a
+// fixed time. This also holds for a job that is already being cancelled.
 func TestStopDurationIsBounded(t *testing.T) {
 	t.Parallel()
 	q := testrig.NewQueue(t, "failpoint")
@@ -234,6 +235,6 @@ func TestStopDurationIsBounded(t *testing.T) {
 		t.Errorf("the service ended with %d", code)
 	}
 	if remaining := q.RunnerPids(); len(remaining) != 0 {
-		t.Errorf("after the stop runners %v are left", remaining)
+		t.Errorf("runners %v remain after the stop", remaining)
 	}
 }

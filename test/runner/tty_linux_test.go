@@ -18,8 +18,8 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// waitAttached waits until the program has attached to the terminal of the job. When it attaches, the program
-// turns off ISIG on its own terminal, and waitAttached waits for that.
+// waitAttached waits until the client has attached its terminal to the job. It detects that by the
+// flag ISIG, which the client then turns off on its own terminal.
 func waitAttached(s *testrig.TerminalSession) {
 	s.Q.Helper()
 	s.Q.WaitUntil("the terminal is joined", 20*time.Second, func() bool {
@@ -28,7 +28,7 @@ func waitAttached(s *testrig.TerminalSession) {
 	})
 }
 
-// attach calls the method attach, which types into a job's terminal.
+// attach calls the API method attach, which types text into a job's terminal.
 func attach(w *testrig.Wire, params testrig.Fields) (got struct{ Attempt, Taken int }, code string) {
 	w.Helper()
 	a := w.Call("attach", params)
@@ -49,8 +49,8 @@ func waitOutput(w *testrig.Wire, id, text string) {
 	})
 }
 
-// A job with a terminal has it as stdin, stdout, stderr and /dev/tty. The terminal has the type and size of
-// the user's terminal. What the job prints is stored as one stream.
+// A job with a terminal has this terminal as stdin, stdout, stderr and /dev/tty. The terminal has
+// the type and size of the user's terminal. The output of the job is stored as one stream.
 func TestTTY(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "2")
 	s := q.StartOnTerminal(31, 97, "run", "--tty", "--id", "t",
@@ -68,20 +68,20 @@ func TestTTYWithoutAClientTerminal(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "2")
 	r := q.CLIWithInput("not read", "run", "--tty", "--env", "TERM=vt100", "stty size; echo $TERM; echo err >&2; exit 4")
 	if r.Code != 4 || r.Out != "24 80\r\nvt100\r\nerr\r\n" || r.Err != "" {
-		t.Errorf("got %+v", r)
+		t.Errorf("run --tty without a terminal: got %+v", r)
 	}
 	w := q.Dial()
 	id := w.Enqueue(testrig.Fields{"command": "echo $TERM; tty", "tty": true})
 	if j := w.WaitEnded(id); !strings.HasPrefix(j.Output, "xterm-256color\r\n/dev/pts/") || j.Stderr != "" {
-		t.Errorf("got %+v", j)
+		t.Errorf("a job with a terminal and no terminal type: %+v", j)
 	}
 	if got := q.RunOnScreen("logs", id).Out; testrig.FindControl(strings.ReplaceAll(got, "\r\n", "")) != "" {
 		t.Errorf("logs shows %q", got)
 	}
 }
 
-// A job cannot have both a terminal and another input. The method attach accepts only running jobs with a
-// terminal.
+// A job with a terminal cannot have another input. The API method attach accepts only running jobs
+// with a terminal.
 func TestTTYRefusals(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "2")
 	w := q.Dial()
@@ -135,7 +135,7 @@ func TestTTYRefusals(t *testing.T) {
 }
 
 // The job gets Ctrl-C, Ctrl-Z, Ctrl-D and changes of the size of the terminal. The keys Enter ~. detach and
-// leave the job running, even if they are the first keys that are typed. ~~ types a tilde.
+// leave the job running, even if they are the first keys that the user types. The keys ~~ type a tilde.
 func TestKeysOfAJobsTerminal(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "2")
 	w := q.Dial()
@@ -170,23 +170,23 @@ func TestKeysOfAJobsTerminal(t *testing.T) {
 	s.WaitExit(5)
 }
 
-// If a job reads its terminal, it waits until a client types something, on any connection.
+// A job that reads its terminal waits until a client types something. Any connection may type.
 func TestTTYReadWaitsForInput(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
 	w := q.Dial()
 	id := w.Enqueue(testrig.Fields{"command": "echo up; read x; echo got $x", "tty": true})
 	waitOutput(w, id, "up")
 	if j := w.Show(id); j.State != "processing" {
-		t.Fatalf("got %+v", j)
+		t.Fatalf("the job that reads its terminal: %+v", j)
 	}
 	typed := "an\xffswer\r" // not UTF-8
 	if got, code := attach(w,
 		testrig.Fields{"id": id, "base64": base64.StdEncoding.EncodeToString([]byte(typed))}); code != "" ||
 		got.Attempt != 1 || got.Taken != len(typed) {
-		t.Errorf("got %+v, %q", got, code)
+		t.Errorf("attach returned %+v, error %q", got, code)
 	}
 	if j := w.WaitEnded(id); j.State != "completed" || !strings.Contains(j.Output, "got an") {
-		t.Errorf("got %+v", j)
+		t.Errorf("the job after it has read its input: %+v", j)
 	}
 }
 
@@ -199,7 +199,7 @@ func TestManyAttach(t *testing.T) {
 	first.WaitText("up")
 	second := q.StartOnTerminal(50, 160, "attach", "t")
 	waitAttached(second)
-	// The new size takes effect only after the newest client has drawn the screen.
+	// Only the client that attached last sets the size, and it does so after it has drawn its screen.
 	q.WaitUntil("the newest has set the size", 20*time.Second, func() bool {
 		first.TypeText("one\r")
 		return strings.Contains(first.Output.String(), "50 160\r\ngot one")
@@ -216,8 +216,8 @@ func TestManyAttach(t *testing.T) {
 	second.WaitExit(0)
 }
 
-// A job that never reads its terminal accepts a bounded number of bytes. Other jobs still run, and a client
-// that has typed can detach.
+// If a job never reads its terminal, the service accepts only a bounded number of bytes for it.
+// Other jobs still run, and a client that has typed can detach.
 func TestUnreadTerminalInputIsBounded(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "2")
 	w := q.Dial()
@@ -309,8 +309,8 @@ func TestSignalledClientRestoresTheTerminal(t *testing.T) {
 	q.Must("cancel", "t")
 }
 
-// Each attempt gets a new terminal, and the client attaches to it when the attempt starts. Between attempts
-// the client's terminal is back in normal mode, where Ctrl-C detaches from the job.
+// Each attempt gets a new terminal, and the client attaches to it when the attempt starts. Between
+// attempts, the client's terminal is in normal mode, in which Ctrl-C detaches from the job.
 func TestTerminalsOfAttempts(t *testing.T) {
 	testrig.Long(t)
 	q := testrig.StartQueue(t, "--workers", "1")
@@ -327,7 +327,7 @@ func TestTerminalsOfAttempts(t *testing.T) {
 	s.TypeText("\x03")
 	s.WaitExit(130)
 	if j := q.Show("t"); j.State != "dead" || testrig.Deref(j.Signal) != 2 {
-		t.Errorf("got %+v", j)
+		t.Errorf("the job after Ctrl-C: %+v", j)
 	}
 	s = q.StartOnTerminal(24, 80, "run", "--tty", "--id", "w", "--delay", "1h", "true")
 	s.WaitText("job w is waiting: not due yet")
@@ -336,9 +336,8 @@ func TestTerminalsOfAttempts(t *testing.T) {
 	s.WaitExit(130)
 }
 
-// A job with a terminal is ended like any other job, with its foreground and background processes, also when
-// its runner dies. A background process that is allowed to outlive its job does so, unless it uses the
-// terminal.
+// A job with a terminal ends like any other job, together with its foreground and background processes, also
+// when its runner dies. A background process that may outlive its job does so, unless it uses the terminal.
 func TestTreesOfTerminals(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "2")
 	w := q.Dial()
@@ -378,7 +377,7 @@ func TestTreesOfTerminals(t *testing.T) {
 	pids = pidsOf(id)
 	q.KillRunners()
 	if j := w.WaitEnded(id); j.Reason != "lost" {
-		t.Errorf("got %+v", j)
+		t.Errorf("the job of the killed runner: %+v", j)
 	}
 	checkGone("lost", pids)
 
@@ -387,11 +386,11 @@ func TestTreesOfTerminals(t *testing.T) {
 	leaveBehind := `setsid sleep 600 & until [ $(ps -o sid= -p $!) = $! ]; do sleep 0.01; done; echo pid=$!`
 	id = w.Enqueue(testrig.Fields{"command": leaveBehind, "tty": true})
 	if j := w.WaitEnded(id); j.History[0].Leftovers != 1 {
-		t.Errorf("got %+v", j)
+		t.Errorf("a job that leaves a background process: %+v", j)
 	}
 	id = w.Enqueue(testrig.Fields{"command": leaveBehind, "tty": true, "allow_background": true})
 	if j := w.WaitEnded(id); j.History[0].Leftovers != 0 || !testrig.IsAlive(pidsOf(id)[0]) {
-		t.Errorf("got %+v", j)
+		t.Errorf("a job with allow_background that leaves a background process: %+v", j)
 	}
 	testrig.Kill(pidsOf(id)[0])
 }
@@ -427,8 +426,8 @@ func TestScreenPrograms(t *testing.T) {
 			s.WaitText(c.shows)
 			s.WaitText(c.after)
 			s.TypeText(c.quit)
-			// The program less drops a key that arrives together with a change of the window size. So type
-			// the key again until the program ends.
+			// The program less ignores a key that arrives together with a change of the window
+			// size. So type the key again until the program ends.
 			if w := q.Dial(); c.quit == "q" {
 				q.WaitUntil("the job has ended", 20*time.Second, func() bool {
 					running := w.Show(name).State == "processing"
@@ -470,7 +469,7 @@ func TestOutputOfATerminalIsReadable(t *testing.T) {
 	other := w.Enqueue(testrig.Fields{"command": "true"})
 	w.WaitEnded(other)
 	if r := q.CLI("logs", id, other); r.Out != id+" | 100%\n"+id+" | typo\n" {
-		t.Errorf("logs of two: %+v", r)
+		t.Errorf("logs of two jobs: %+v", r)
 	}
 	if r := q.CLI("show", id); !strings.HasSuffix(r.Out, "\nOutput:\n  100%\n  typo\n") {
 		t.Errorf("show: %q", r.Out)
@@ -514,12 +513,12 @@ func TestFollowedTerminalShowsQuestions(t *testing.T) {
 		t.Errorf("logs -f: %v", err)
 	}
 	if text := s.Text(t); text != "10%\r\x1b[K20%\nReally? yes\n" {
-		t.Errorf("got %q", text)
+		t.Errorf("logs -f on a terminal printed %q", text)
 	}
 }
 
-// Only the owner of a job and admins may type into the terminal of the job. For each process that types, one
-// audit event is stored. No event contains the typed text.
+// Only the owner of a job and admins may type into the terminal of the job. The service stores one
+// audit event for each client process that types. No event contains the typed text.
 func TestRightsOnTerminals(t *testing.T) {
 	q := testrig.SharedQueue(t, testrig.AccessOfAll, "--workers", "4")
 	id := q.MustAs(testrig.Alice, "enqueue", "--tty", "--cwd", "/",
@@ -564,8 +563,8 @@ func TestRightsOnTerminals(t *testing.T) {
 	q.Must("cancel", id)
 }
 
-// A terminal made by a runner of root belongs to the account that the job runs as. If an admin has changed
-// the account of a job, the owner of the job cannot type into its terminal.
+// A terminal that root's runner creates belongs to the account that the job runs as. If an admin
+// has changed the account of a job, the job's owner cannot type into its terminal.
 func TestTerminalsOfRootsRunner(t *testing.T) {
 	q := testrig.StartRooted(t, "run_as = \"submitter\"\n", "accounts = *\n")
 	id := q.MustAs(testrig.DaemonUser, "enqueue", "--tty", "--cwd", "/",
@@ -618,9 +617,9 @@ func TestWaitsForTerminalsAreBounded(t *testing.T) {
 	select {
 	case a := <-answers:
 		if a.Error == nil || a.Error.Data.Code != "unavailable" || !strings.Contains(a.Error.Message, "64 open streams") {
-			t.Errorf("one of them: %+v", a)
+			t.Errorf("the wait that exceeds the limit: %+v", a)
 		}
 	case <-time.After(20 * time.Second):
-		t.Error("all of them wait")
+		t.Error("no wait was refused, want a limit of 64")
 	}
 }

@@ -10,9 +10,9 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// stuckQueue starts a queue with one worker. If processes outlive SIGKILL, the runner of the queue stops
-// waiting for them after a moment instead of half a minute. spec is a job that outlives SIGKILL: it reads a
-// file of a FUSE server that accepts the request and never replies.
+// stuckQueue starts a queue with one worker. Its runner waits only briefly, instead of half a
+// minute, for processes that outlive SIGKILL. The returned spec is a job that outlives SIGKILL: it
+// reads a file of a FUSE server that accepts the request and never replies.
 func stuckQueue(t *testing.T) (q *testrig.Queue, d *testrig.Disk, spec testrig.Fields) {
 	t.Helper()
 	testrig.NeedsDisks(t, "/dev/fuse")
@@ -23,7 +23,8 @@ func stuckQueue(t *testing.T) (q *testrig.Queue, d *testrig.Disk, spec testrig.F
 	return q, d, testrig.Fields{"argv": []string{"cat", d.Path("fuse/stuck")}, "timeout": 0.2, "kill_after": 0.1}
 }
 
-// health returns what status reports about the workers and about the service's health.
+// health returns the number of busy and idle workers and the health of the service, as the method
+// status reports them.
 func health(w *testrig.Wire) (busy, idle int, health string) {
 	w.Helper()
 	var st struct {
@@ -34,16 +35,16 @@ func health(w *testrig.Wire) (busy, idle int, health string) {
 	return st.Workers.Busy, st.Workers.Idle, st.Health
 }
 
-// A job is dead with the reason "unkillable" if it outlives SIGKILL or leaves a process that does. Such a job
-// is not retried, and the log contains an error. Its worker stays busy, also for the next service, until all
-// of its processes have ended.
+// A job that outlives SIGKILL, or leaves a process that does, is dead with the reason "unkillable".
+// The job is not retried, and the log contains an error. Its worker stays busy, also for the next
+// service, until all processes of the job have ended.
 func TestUnkillableJob(t *testing.T) {
 	testrig.NeedsDisks(t, "/dev/fuse")
-	t.Run("itself", func(t *testing.T) {
+	t.Run("the job outlives SIGKILL", func(t *testing.T) {
 		q, d, spec := stuckQueue(t)
 		outlives(q, d, spec)
 	})
-	t.Run("what it leaves behind", func(t *testing.T) {
+	t.Run("the job leaves a process that outlives SIGKILL", func(t *testing.T) {
 		q, d, _ := stuckQueue(t)
 		outlives(q, d, testrig.Fields{"command": "setsid cat " + d.Path("fuse/stuck") + " & exit 0"})
 	})
@@ -55,7 +56,7 @@ func outlives(q *testrig.Queue, d *testrig.Disk, spec testrig.Fields) {
 	next := w.Enqueue(testrig.Fields{"argv": []string{"true"}})
 	j := w.WaitEnded(id)
 	if j.State != "dead" || j.Reason != "unkillable" || j.Attempts != 1 || len(j.History) != 1 || j.Error == "" {
-		q.Fatalf("got %+v, want dead as unkillable after one attempt", j)
+		q.Fatalf("the job: %+v, want it dead as unkillable after one attempt", j)
 	}
 	pid := d.Reader()
 	checkWorkerTaken := func(when string) {
@@ -73,13 +74,13 @@ func outlives(q *testrig.Queue, d *testrig.Disk, spec testrig.Fields) {
 		}
 		for started := time.Now(); time.Since(started) < 200*time.Millisecond; time.Sleep(5 * time.Millisecond) {
 			if q.CountReserved() > 0 {
-				q.Fatalf("%s: a job is claimed for a worker that is taken", when)
+				q.Fatalf("%s: a job was claimed for a worker that is still busy", when)
 			}
 		}
 	}
 	checkWorkerTaken("at first")
 	if text := q.LogText(); !strings.Contains(text, "ERROR") || !strings.Contains(text, "SIGKILL") {
-		q.Errorf("no alarm in the log:\n%s", text)
+		q.Errorf("the log contains no error about the job:\n%s", text)
 	}
 	q.Kill()
 	q.Start("--workers", "1")
@@ -125,7 +126,7 @@ func TestUnkillableJobDelaysNoServiceStop(t *testing.T) {
 			q.Start("--workers", "1")
 			w = q.Dial()
 			if j := w.Show(id); j.Reason != "unkillable" || j.State != "dead" {
-				t.Errorf("got %+v, want dead as unkillable", j)
+				t.Errorf("the job after the restart: %+v, want it dead as unkillable", j)
 			}
 			if j := w.WaitEnded(w.Enqueue(testrig.Fields{"argv": []string{"true"}})); j.State != "completed" {
 				t.Errorf("the next job: %+v", j)
@@ -134,8 +135,9 @@ func TestUnkillableJobDelaysNoServiceStop(t *testing.T) {
 	}
 }
 
-// When a runner dies, those of its jobs that outlive SIGKILL are dead with the reason "unkillable". They are
-// not retried, because another attempt would run at the same time as the first. Other jobs continue.
+// When a runner dies, those of its jobs that outlive SIGKILL are dead with the reason "unkillable".
+// They are not retried, because a new attempt would run at the same time as the old processes.
+// Other jobs continue.
 func TestUnkillableJobOfADeadRunner(t *testing.T) {
 	q, d, spec := stuckQueue(t)
 	w := q.Dial()
@@ -145,7 +147,7 @@ func TestUnkillableJobOfADeadRunner(t *testing.T) {
 	next := w.Enqueue(testrig.Fields{"argv": []string{"true"}})
 	q.KillRunners()
 	if j := w.WaitEnded(id); j.State != "dead" || j.Reason != "unkillable" {
-		t.Errorf("got %+v, want dead as unkillable", j)
+		t.Errorf("the job of the killed runner: %+v, want it dead as unkillable", j)
 	}
 	d.Reader()
 	if j := w.WaitEnded(next); j.State != "completed" {

@@ -12,7 +12,7 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// waitNoWorkspaces waits until no private directory of any job exists.
+// waitNoWorkspaces waits until no job's private directory exists.
 func waitNoWorkspaces(q *testrig.Queue, condition string, timeout time.Duration) {
 	q.Helper()
 	remaining := ""
@@ -43,8 +43,8 @@ b" '*'; mkdir -- -r; touch -- -r/..x`,
 	"100,000 files": `cd "$T"; seq 100000 | xargs touch`,
 }
 
-// checkAttacksFail runs jobs that attack their private directories in each way of workspaceAttacks. It checks
-// that the files of the victim are unchanged and that no private directory remains.
+// checkAttacksFail runs one job for each of workspaceAttacks. It checks that the files of the
+// victim are unchanged and that no private directory remains.
 func checkAttacksFail(t *testing.T, q *testrig.Queue, enqueue func(line string) (id string)) {
 	victim := filepath.Join(t.TempDir(), "victim")
 	if err := os.MkdirAll(filepath.Join(victim, "sub"), 0o755); err != nil {
@@ -67,7 +67,7 @@ func checkAttacksFail(t *testing.T, q *testrig.Queue, enqueue func(line string) 
 			t.Errorf("%s: %s, %s", name, j.State, j.Error)
 		}
 		if name != "links in the directory" || os.Geteuid() == 0 && q.RootRunnerDir == "" {
-			continue // without the check below, because a job of root may read every file
+			continue // skip the check below, because a job of root may read every file
 		}
 		if strings.Contains(string(j.Result), "theirs") {
 			t.Errorf("%s: the result is %s", name, j.Result)
@@ -88,7 +88,8 @@ func checkAttacksFail(t *testing.T, q *testrig.Queue, enqueue func(line string) 
 	}
 }
 
-// Whatever a job does to its private directory, only that directory is removed.
+// Whatever a job does with its private directory, the runner removes that directory and nothing
+// else.
 func TestHostileWorkspaces(t *testing.T) {
 	testrig.Long(t)
 	t.Parallel()
@@ -97,8 +98,8 @@ func TestHostileWorkspaces(t *testing.T) {
 	checkAttacksFail(t, q, func(line string) string { return q.Must("enqueue", "--max-retries", "0", line) })
 }
 
-// Whatever a user's job does to its private directory, root's runner removes only that directory. It never
-// follows links that the job has made.
+// Whatever a user's job does with its private directory, root's runner removes only that directory.
+// The runner never follows links that the job has made.
 func TestHostileWorkspacesOfRootsRunner(t *testing.T) {
 	testrig.Long(t)
 	q := testrig.StartRooted(t, "run_as = \"submitter\"\n", "accounts = *\n")
@@ -137,8 +138,9 @@ func openTestDirs(t *testing.T) {
 	}
 }
 
-// A background process that keeps writing to the directory of an ended job cannot write to other
-// jobs' directories and delays no other job. The files that it writes are removed.
+// If a background process keeps writing to the private directory of an ended job, it cannot write
+// to the directories of other jobs and delays no other job. The runner removes the files that the
+// process writes.
 func TestWorkspaceInUseIsRemoved(t *testing.T) {
 	q := testrig.StartRooted(t, "run_as = \"submitter\"\n", "accounts = *\n")
 	line := `cd "$QUEUECTL_TMPDIR"; P=$QUEUECTL_PROGRESS; (n=0; while test $n -lt 4000; do n=$((n + 1)); mkdir -p "x$n/y"; echo $n >"x$n/y/z"; echo 77 >>"$P"; done) >/dev/null 2>&1 & sleep 0.3`
@@ -156,10 +158,11 @@ func TestWorkspaceInUseIsRemoved(t *testing.T) {
 	waitNoWorkspaces(q, "what it wrote is gone", 60*time.Second)
 }
 
-// The private directories of a killed runner's jobs are removed by the next runner, with the
+// The next runner removes the private directories of a killed runner's jobs. It does so with the
 // rights of each job's user.
 func TestDeadRunnersWorkspacesAreRemoved(t *testing.T) {
-	for name, q := range map[string]*testrig.Queue{"own": testrig.NewQueue(t, ""), "roots": nil} {
+	for name, q := range map[string]*testrig.Queue{"runner of the service's user": testrig.NewQueue(t, ""),
+		"runner of root": nil} {
 		t.Run(name, func(t *testing.T) {
 			args := []string{"enqueue", "--on-lost", "dead", "--cwd", "/",
 				`cd "$QUEUECTL_TMPDIR"; mkdir a; touch a/b c; ln -s / d; chmod 0 a; echo up; exec sleep 300`}
@@ -175,15 +178,15 @@ func TestDeadRunnersWorkspacesAreRemoved(t *testing.T) {
 			q.KillRunners()
 			q.CLI("wait", id)
 			if j := q.Show(id); j.State != "dead" || j.Reason != "lost" {
-				t.Errorf("got %+v", j)
+				t.Errorf("the job of the killed runner: %+v", j)
 			}
 			waitNoWorkspaces(q, "its directory is gone", 60*time.Second)
 		})
 	}
 }
 
-// A secret file is read only with the rights of the account of the job. If only root may read the file, the
-// job is refused, also if it names the file through a link.
+// A secret file is read only with the rights of the job's account. If only root may read the file,
+// the job is refused, also if the file is a link.
 func TestSecretsAreReadWithSubmittersRights(t *testing.T) {
 	q := testrig.StartRooted(t, "run_as = \"submitter\"\n", "accounts = *\n")
 	dir := t.TempDir()

@@ -16,7 +16,7 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// workspaceJob contains the members of show --json that come from the private directory of a job: its
+// workspaceJob contains the members of "show --json" that come from a job's private directory: its
 // progress and its result.
 type workspaceJob struct {
 	State    string          `json:"state"`
@@ -68,8 +68,8 @@ func TestJobGetsResultsOfDependencies(t *testing.T) {
 	}
 }
 
-// Each attempt has its own private directory, which is empty at its start and is removed with all
-// its contents at its end.
+// Each attempt has its own private directory. The directory is empty when the attempt starts, and
+// is removed with its contents when the attempt ends.
 func TestEachAttemptHasAnEmptyWorkspace(t *testing.T) {
 	t.Parallel()
 	q := testrig.NewQueue(t, "")
@@ -117,8 +117,8 @@ func TestEachAttemptHasAnEmptyWorkspace(t *testing.T) {
 	}
 }
 
-// The result of a job is stored if it is valid JSON. If it is not, show says why it was not stored. The
-// outcome of the job does not depend on that.
+// The result of a job is stored if it is valid JSON. If it is not, show says why it was not stored.
+// The job's exit code alone decides its outcome.
 func TestJobsResultIsStored(t *testing.T) {
 	t.Parallel()
 	q := testrig.NewQueue(t, "")
@@ -150,7 +150,7 @@ func TestJobsResultIsStored(t *testing.T) {
 	}
 	failed := runToEnd(q, write(`[7]`)+"; exit 4")
 	if failed.State != "dead" || string(failed.Result) != "[7]" {
-		t.Errorf("of a job that fails: %+v", failed)
+		t.Errorf("the result of a job that fails: %+v", failed)
 	}
 	id := q.Must("enqueue", write(`{"text": "a <b> & c"}`))
 	q.Must("wait", id)
@@ -192,21 +192,21 @@ func TestJobsProgressIsShown(t *testing.T) {
 		}
 	}
 	if text := q.Must("list", "--columns", "id,progress"); !strings.Contains(text, "40 %, epoch 4/10") {
-		t.Errorf("its column has %s", text)
+		t.Errorf("the column progress contains %s", text)
 	}
 	open(0)
 	q.WaitUntil("the command reports 60 percent", 10*time.Second, hasProgress(60, "six tenths"))
 	q.Kill()
 	q.Start("--workers", "1")
 	if !hasProgress(60, "six tenths")() {
-		t.Errorf("after the service was killed: %+v", showWorkspaceJob(q, id).Progress)
+		t.Errorf("progress after the service was killed: %+v", showWorkspaceJob(q, id).Progress)
 	}
 	open(1)
 	q.WaitUntil("the job reports 72 percent to another service", 10*time.Second, hasProgress(72, ""))
 	open(2)
 	q.CLI("wait", id)
 	if j := showWorkspaceJob(q, id); j.State != "dead" || !hasProgress(99, "nearly")() {
-		t.Errorf("at its end: %+v, %+v", j, j.Progress)
+		t.Errorf("the ended job: %+v, progress %+v", j, j.Progress)
 	}
 	events := q.Must("events", "--event", "progress", "--jsonl")
 	if n := strings.Count(events, "\n") + 1; !strings.Contains(events, `"percent":40`) || n < 3 || n > 5 {
@@ -223,12 +223,13 @@ func TestProgressOfAShortJob(t *testing.T) {
 	q := testrig.NewQueue(t, "")
 	q.Start("--workers", "1")
 	if j := runToEnd(q, `echo 7 >>"$QUEUECTL_PROGRESS"`); j.Progress == nil || j.Progress.Percent != 7 {
-		t.Errorf("got %+v", j.Progress)
+		t.Errorf("progress of a very short job: %+v", j.Progress)
 	}
 }
 
-// Progress is published at most twice a second, regardless of how often a job writes it, and the last value
-// is kept. Outside a job, the command progress explains how to use it.
+// The service publishes the progress of a job at most twice a second, regardless of how often the
+// job writes it, and keeps the last value. Outside a job, the command progress explains how to use
+// it.
 func TestProgressIsBounded(t *testing.T) {
 	t.Parallel()
 	q := testrig.NewQueue(t, "")
@@ -236,7 +237,7 @@ func TestProgressIsBounded(t *testing.T) {
 	started := time.Now()
 	j := runToEnd(q, `n=0; while test $n -lt 3000; do echo $((n / 30)) step $n; n=$((n + 1)); done >>"$QUEUECTL_PROGRESS"; printf '100 ' >>"$QUEUECTL_PROGRESS"; head -c 3000 /dev/zero | tr '\0' y >>"$QUEUECTL_PROGRESS"; echo >>"$QUEUECTL_PROGRESS"; printf '98 no end of the line' >>"$QUEUECTL_PROGRESS"`)
 	if j.Progress == nil || j.Progress.Percent != 98 || j.Progress.Text != "no end of the line" {
-		t.Errorf("got %+v", j.Progress)
+		t.Errorf("the last progress: %+v", j.Progress)
 	}
 	events := strings.Count(q.Must("events", "--jsonl"), `"event":"progress"`)
 	if maxEvents := int(time.Since(started)/(400*time.Millisecond)) + 1; events > maxEvents {
@@ -257,8 +258,8 @@ func TestProgressIsBounded(t *testing.T) {
 	}
 }
 
-// A secret is read when its job starts. It exists only in the job's environment: it is not stored,
-// shown, sent or logged. If the job prints it, the output can be masked.
+// A secret is read when its job starts, and exists only in the job's environment. The service does
+// not store, show, send or log it. If the job prints the secret, its output can be masked.
 func TestSecretsStaySecret(t *testing.T) {
 	t.Parallel()
 	q := testrig.NewQueue(t, "")
@@ -277,7 +278,7 @@ func TestSecretsStaySecret(t *testing.T) {
 	j := runToEnd(q, append(flags, "--", "sh", "-c",
 		`test ${#ONE} -eq 13 && test ${#TWO} -eq 25 && test "$SHORT" = abc`)...)
 	if j.State != "completed" {
-		t.Fatalf("its variables are not the secrets: %+v", j)
+		t.Fatalf("the job did not get its secrets as variables: %+v", j)
 	}
 	j = runToEnd(q, append(flags, "--mask-secrets",
 		`echo "a $ONE b"; echo "$ONE$ONE"; echo "$TWO" >&2; printf %s "${ONE%90}"; sleep 0.1; echo 90; echo $SHORT s3cr3t-7f1c9x`)...)
@@ -307,11 +308,11 @@ func TestSecretsStaySecret(t *testing.T) {
 		}
 	}
 	if r := q.CLI("enqueue", "--mask-secrets", "true"); r.Code != 2 {
-		t.Errorf("nothing to mask: %+v", r)
+		t.Errorf("a job without secrets to mask: %+v", r)
 	}
 	if text := q.Must("show", "1", "--json", "--full"); !strings.Contains(text, `"ONE":"`) ||
 		strings.Contains(text, token) {
-		t.Errorf("shown: %s", text)
+		t.Errorf("show printed a secret: %s", text)
 	}
 	records := q.Must("events", "--json") + q.Must("list", "--json") + q.Must("show", "1", "2", "--json", "--full") +
 		q.Must("logs", "2")
@@ -334,7 +335,8 @@ func TestSecretsStaySecret(t *testing.T) {
 	}
 }
 
-// If a job has deferred itself, list and the field run_at show the time of its next attempt.
+// After a job has deferred itself, the command list and the field run_at show the time of its next
+// attempt.
 func TestDeferredJobShowsNextAttempt(t *testing.T) {
 	t.Parallel()
 	q := testrig.NewQueue(t, "")

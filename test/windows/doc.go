@@ -1,2 +1,2 @@
-// Package windows checks from outside what is different on Windows.
+// Package windows checks from outside the behaviour that differs on Windows.
 package windows

@@ -13,7 +13,7 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// The first session of the Windows page prints what the page shows. It runs in an empty home
+// The first session on the Windows page prints what the page shows. It runs in an empty home
 // directory.
 func TestExamplesOfTheWindowsPage(t *testing.T) {
 	raw, err := os.ReadFile("../../docs/windows.md")
@@ -37,7 +37,8 @@ func TestExamplesOfTheWindowsPage(t *testing.T) {
 		cmd := exec.Command("cmd.exe")
 		cmd.SysProcAttr = &syscall.SysProcAttr{CmdLine: `cmd.exe /D /S /C "` + line + `"`}
 		cmd.Env, cmd.Dir = env, home
-		// The output goes to a file. A pipe would stay open until a service that the line has started ends.
+		// The output goes to a file. If the line starts a service, a pipe would stay open until
+		// that service ends.
 		outputFile, err := os.CreateTemp(home, "seen-*")
 		if err != nil {
 			t.Fatal(err)
@@ -49,7 +50,7 @@ func TestExamplesOfTheWindowsPage(t *testing.T) {
 			t.Fatal(err)
 		}
 		if text := string(bytes.ReplaceAll(got, []byte("\r"), nil)); err != nil || !testrig.MatchesOutput(text, want) {
-			t.Errorf("C:\\> %s\ngot:\n%s%v\nthe page says:\n%s", line, text, err, want)
+			t.Errorf("C:\\> %s\ngot:\n%s%v\nthe page shows:\n%s", line, text, err, want)
 		}
 	}
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// explorerRole names the environment variable that makes this test binary start a program, as Explorer does
-// at logon and on a double click. Its value is the path of the program.
+// explorerRole is the environment variable that makes this test binary start a program as Explorer
+// does at logon and on a double click. Its value is the path of the program.
 const explorerRole = "QUEUECTL_TEST_EXPLORER"
 
 func runAsExplorer() (code int) {
@@ -26,8 +26,8 @@ func runAsExplorer() (code int) {
 	return cmd.ProcessState.ExitCode()
 }
 
-// A program behaves the same whether Explorer or a command prompt starts it. If Explorer starts it at logon,
-// the program starts the service of the person.
+// A program behaves the same whether Explorer or a command prompt starts it. If Explorer starts it
+// at logon, the program starts the user's service.
 func TestStartedByExplorer(t *testing.T) {
 	t.Parallel()
 	q := testrig.NewQueue(t, "")

@@ -7,12 +7,12 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// A service on Windows refuses jobs with a terminal and names Windows as the reason.
+// A service on Windows refuses jobs with a terminal. The error names Windows as the reason.
 func TestNoTerminalOnWindows(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
 	if r := q.CLI("enqueue", "--tty", "true"); r.Code != 2 || !strings.Contains(r.Err, "tty") ||
 		!strings.Contains(r.Err, "Windows") {
-		t.Errorf("got %+v", r)
+		t.Errorf("enqueue --tty: got %+v", r)
 	}
 	w := q.Dial()
 	delayedJob := w.Enqueue(testrig.Fields{"command": "true", "delay": "1h"})

@@ -1,6 +1,6 @@
-// Command wineshim writes a bcryptprimitives.dll for Wine 8. Wine 8 does not have this library, and
-// without it no Go program starts. The library contains no code. It forwards the one function that Go
-// needs to the equivalent function in Wine.
+// Command wineshim writes a bcryptprimitives.dll for Wine 8. Without this library, which Wine 8
+// lacks, no Go program starts. The library contains no code. It forwards the only function that Go
+// needs to the equivalent function of Wine.
 package main
 
 import (
@@ -16,9 +16,11 @@ const (
 	function = "ProcessPrng"
 	target   = "advapi32.SystemFunction036"
 
-	// Alignment in memory. The headers take one page, and the section begins at the second page.
+	// page is the alignment in memory. The headers take one page, and the section begins at the
+	// second page.
 	page = 0x1000
-	// Alignment in the file. The headers take one sector, and the section begins at the second sector.
+	// sector is the alignment in the file. The headers take one sector, and the section begins at
+	// the second sector.
 	sector = 0x200
 )
 
@@ -86,9 +88,9 @@ func dll() []byte {
 	return out.Bytes()
 }
 
-// exports returns the export table, which contains one function. The address of this function is inside the
-// table itself. Such an address means that calls are forwarded: the text at the address names another
-// function, which receives the calls.
+// exports returns the export table, which contains one function. The address of the function is
+// inside the table itself, which makes the loader forward calls: the text at that address names
+// another function, which receives the calls.
 func exports() []byte {
 	type directory struct {
 		_                           [12]byte
