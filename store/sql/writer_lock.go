@@ -48,12 +48,6 @@ func (t *tx) reload() error {
 	s.mu.Lock()
 	maps.DeleteFunc(s.publishedTurns, func(name string, _ map[int]int64) bool { return m.lanes.queues[name] == nil })
 	s.mu.Unlock()
-	for i := range m.disowning {
-		d := &m.disowning[i]
-		if index := slices.IndexFunc(old.disowning, func(o disownment) bool { return o.former == d.former }); index >= 0 {
-			d.done, d.unreported = old.disowning[index].done, old.disowning[index].unreported
-		}
-	}
 	switch {
 	case m.rankedBy == orderText(m.order):
 	case old.ranking.state != 0 && old.order == m.order:
