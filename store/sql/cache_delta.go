@@ -154,8 +154,7 @@ const maxDeltaBytes = 64 << 10
 // reload.
 func (t *tx) buildDelta() ([]byte, error) {
 	m, b := &t.s.mem, &t.memoryAtStart
-	if t.delta.mustReload || m.summedUpTo != b.summedUpTo || m.rankedBy != b.rankedBy || m.order != b.order ||
-		m.ranking != b.ranking || m.committed != b.committed {
+	if t.delta.mustReload || m.summedUpTo != b.summedUpTo || m.committed != b.committed {
 		return nil, nil
 	}
 	n := cacheDelta{Version: deltaVersion, NextSeq: m.nextSeq, NextEvent: m.nextEvent, Enqueued: m.enqueued,

@@ -167,27 +167,17 @@ func newEngine(h backend, space diskSpace, order queue.Order, log *slog.Logger) 
 	return e
 }
 
-// begin prepares a loaded engine for work: it releases the writer's token, applies the configured order,
-// resumes interrupted changes of lanes and ranks, and finishes or forgets batches.
+// begin prepares a loaded engine for work: it releases the writer's token, resumes interrupted changes of
+// lanes, applies the configured order, and finishes or forgets batches.
 func (s *engine) begin(ctx context.Context, o Options) error {
 	s.writerToken <- struct{}{}
-	s.mem.order = o.Order
-	if o.OrderOf != nil {
-		settings, err := s.Settings(ctx)
-		if err == nil {
-			s.mem.order, err = o.OrderOf(settings)
-		}
-		if err != nil {
-			return err
-		}
-	}
-	order := s.mem.order
-	s.order.Store(&order)
 	if err := s.resumeLanes(ctx); err != nil {
 		return err
 	}
-	if err := s.resumeRanking(ctx); err != nil {
-		return err
+	if o.Order != (queue.Order{}) {
+		if err := s.SetOrder(ctx, o.Order); err != nil {
+			return err
+		}
 	}
 	return s.endBatches(ctx)
 }
@@ -248,10 +238,9 @@ type metaLists struct {
 
 // rankOrder says how ranks are computed.
 type rankOrder struct {
-	order   queue.Order
-	ranking ranking
-	// rankedBy is the order by which all ranks were computed, as stored in meta. It is "" while ranks are
-	// being recomputed.
+	order queue.Order
+	// rankedBy is the order by which all ranks were computed, as stored in meta. It is "" while SetOrder
+	// computes new ranks.
 	rankedBy string
 }
 
@@ -448,7 +437,9 @@ func (s *engine) publishCounts() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.lastEvent = s.mem.nextEvent - 1
-	s.counts.States, s.counts.Enqueued, s.counts.Reranking = s.mem.counts, s.mem.enqueued, s.mem.ranking.state != 0
+	order := s.mem.order
+	s.order.Store(&order)
+	s.counts.States, s.counts.Enqueued = s.mem.counts, s.mem.enqueued
 	s.counts.Outputs, s.counts.UnderOwnRetention = s.mem.outputs, s.mem.keptJobs
 	s.noteAllUsageLocked()
 	s.listAllReserved()

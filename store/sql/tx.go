@@ -18,9 +18,7 @@ var _ rules.Tx = (*tx)(nil)
 func (t *tx) Now() queue.Millis { return t.now }
 
 // Order implements rules.Tx.
-func (t *tx) Order() (o queue.Order, changing bool) {
-	return t.s.mem.order, t.s.mem.ranking.state != 0
-}
+func (t *tx) Order() queue.Order { return t.s.mem.order }
 
 // fenceStep is the maximum by which a claim raises a fence. The step is random, so that no user can predict
 // the fence of an attempt, which is part of the names of its output and processes. The numbers last for a
