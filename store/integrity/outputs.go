@@ -122,12 +122,12 @@ func outputFaults(c *sqlitedb.Conn, files map[string]bool, outputs store.OutputD
 	if err != nil {
 		return nil, err
 	}
-	held, err := database.ParseNumbers(reserved)
+	reservations, err := database.ParseReserved(reserved)
 	if err != nil {
 		return nil, err
 	}
-	for seq, fence := range held {
-		delete(orphans, strconv.FormatInt(seq, 10)+"-"+strconv.FormatInt(fence, 10))
+	for seq, r := range reservations {
+		delete(orphans, strconv.FormatInt(seq, 10)+"-"+strconv.FormatInt(r.Fence, 10))
 	}
 	for name := range orphans {
 		path, there := whereOutput(outputs.Dirs, name)

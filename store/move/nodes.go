@@ -29,9 +29,13 @@ func (m *move) refuseNodes(c database.Conn) error {
 	if err != nil {
 		return err
 	}
+	reservations, err := database.ParseReserved(reserved)
+	if err != nil {
+		return err
+	}
 	others, err := c.Number(`SELECT count(*) FROM jobs INDEXED BY jobs_running WHERE place = 3 AND node <> ?`, own)
-	for _, node := range database.ListField(reserved, 2) {
-		if node != own {
+	for _, r := range reservations {
+		if r.Node != 0 && r.Node != own {
 			others++
 		}
 	}

@@ -12,9 +12,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"math/rand/v2"
-	"strconv"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -332,22 +331,17 @@ func (s *engine) readMeta(all *database.Batch, texts *metaTexts) {
 // loadReserved reads the jobs of a list of reserved leases (not known to have started) with the callback
 // leased, and sets the fences and nodes of these leases.
 func (s *engine) loadReserved(reserved string, leased func(database.Row) (bool, error)) error {
-	fences, err := database.ParseNumbers(reserved)
-	if err != nil || len(fences) == 0 {
+	reservations, err := database.ParseReserved(reserved)
+	if err != nil || len(reservations) == 0 {
 		return err
-	}
-	var list []byte
-	for seq := range fences {
-		list = append(strconv.AppendInt(list, seq, 10), ' ')
 	}
 	if err := s.db.Query(leased, `SELECT `+records.HeadColumns+` FROM jobs WHERE `+s.db.IsOneOf("seq"),
-		strings.TrimSpace(string(list))); err != nil {
+		database.JoinNumbers(maps.Keys(reservations))); err != nil {
 		return err
 	}
-	nodes := database.ListField(reserved, 2)
-	for seq, fence := range fences {
+	for seq, r := range reservations {
 		if l := s.mem.leases[seq]; l != nil { // there is no lease if the job's row is lost
-			l.Job.Fence, l.Job.Node = fence, nodes[seq]
+			l.Job.Fence, l.Job.Node = r.Fence, r.Node
 		}
 	}
 	return nil

@@ -139,6 +139,5 @@ func ExecAll(c *Conn, statements []string) error {
 			return err
 		}
 	}
-	err := c.Exec(`COMMIT`)
-	return err
+	return c.Exec(`COMMIT`)
 }
