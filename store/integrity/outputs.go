@@ -114,11 +114,7 @@ func outputFaults(c *sqlitedb.Conn, files map[string]bool, outputs store.OutputD
 		known(`SELECT seq || '-' || fence FROM jobs WHERE place = 3`)); err != nil {
 		return nil, err
 	}
-	reserved := ""
-	err = c.Query(func(r database.Row) (bool, error) {
-		reserved = r.Text(0)
-		return false, nil
-	}, `SELECT reserved FROM meta`)
+	reserved, err := database.Text(c, `SELECT reserved FROM meta`)
 	if err != nil {
 		return nil, err
 	}

@@ -277,11 +277,7 @@ type countSource[C any] struct {
 // count belongs to.
 func countFaults[K cmp.Ordered, C any](c database.Conn, key func(database.Row) K, meta string,
 	listed func(string) (map[K]C, error), source countSource[C]) (faults []string) {
-	list := ""
-	err := c.Query(func(r database.Row) (bool, error) {
-		list = r.Text(0)
-		return false, nil
-	}, meta)
+	list, err := database.Text(c, meta)
 	read := func(q string) map[K]int64 {
 		counts := map[K]int64{}
 		if err == nil {

@@ -422,11 +422,7 @@ func (m *move) giveLeases() (node int64, err error) {
 			return 0, err
 		}
 	}
-	reserved := ""
-	err = m.targetConn.Query(func(r database.Row) (bool, error) {
-		reserved = r.Text(0)
-		return false, nil
-	}, `SELECT reserved FROM meta`)
+	reserved, err := database.Text(m.targetConn, `SELECT reserved FROM meta`)
 	if err != nil {
 		return 0, err
 	}

@@ -72,9 +72,6 @@ func (m *move) reservations(c database.Conn) (node int64, reserved string, err e
 	if node, err = c.Number(`SELECT id FROM nodes WHERE folder = ?`, m.member.DirID); err != nil {
 		return 0, "", err
 	}
-	err = c.Query(func(r database.Row) (bool, error) {
-		reserved = r.Text(0)
-		return false, nil
-	}, `SELECT reserved FROM meta`)
+	reserved, err = database.Text(c, `SELECT reserved FROM meta`)
 	return node, reserved, err
 }

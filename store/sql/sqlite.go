@@ -159,11 +159,7 @@ func (s *Store) checkAfterIOError() error {
 	if _, err := os.Stat(marker); err != nil {
 		return nil
 	}
-	verdict := ""
-	err := s.db.Query(func(r database.Row) (bool, error) {
-		verdict = r.Text(0)
-		return false, nil
-	}, `PRAGMA quick_check(1)`)
+	verdict, err := database.Text(s.db, `PRAGMA quick_check(1)`)
 	if err != nil {
 		return err
 	}
