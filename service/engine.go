@@ -41,17 +41,14 @@ func moveEngine(ctx context.Context, from, to storeLocation, m member,
 	return move.Move(ctx, from, to, move.Member{Name: m.Name, DirID: m.DirID}, each)
 }
 
-// opener opens the store of a directory. The function orderOf derives from the stored settings how jobs are
-// ranked.
-type opener func(ctx context.Context, dir string, log *slog.Logger,
-	orderOf func([]store.Setting) (queue.Order, error)) (store.Store, error)
+// opener opens the store of a directory.
+type opener func(ctx context.Context, dir string, log *slog.Logger) (store.Store, error)
 
-func openEngine(ctx context.Context, dir string, log *slog.Logger,
-	orderOf func([]store.Setting) (queue.Order, error)) (store.Store, error) {
+func openEngine(ctx context.Context, dir string, log *slog.Logger) (store.Store, error) {
 	if err := checkStoreFile(dir); err != nil {
 		return nil, err
 	}
-	s, err := sql.Open(ctx, sql.Options{Dir: dir, Log: log, OrderOf: orderOf})
+	s, err := sql.Open(ctx, sql.Options{Dir: dir, Log: log})
 	if err != nil {
 		return nil, err
 	}
@@ -63,9 +60,8 @@ type member = sql.NodeConfig
 
 // openServer returns an opener for the store in a server database, which this service joins as node m.
 func openServer(url string, m member) opener {
-	return func(ctx context.Context, _ string, log *slog.Logger,
-		orderOf func([]store.Setting) (queue.Order, error)) (store.Store, error) {
-		s, err := sql.OpenServer(ctx, url, sql.Options{Log: log, OrderOf: orderOf, Node: m})
+	return func(ctx context.Context, _ string, log *slog.Logger) (store.Store, error) {
+		s, err := sql.OpenServer(ctx, url, sql.Options{Log: log, Node: m})
 		if err != nil {
 			return nil, err
 		}
@@ -75,17 +71,15 @@ func openServer(url string, m member) opener {
 
 // rejectReadOnly returns an error: a queue in a server database cannot be read in read-only mode. The
 // database has its own tools for that.
-func rejectReadOnly(context.Context, string, *slog.Logger, func([]store.Setting) (queue.Order, error)) (store.Store,
-	error) {
+func rejectReadOnly(context.Context, string, *slog.Logger) (store.Store, error) {
 	return nil, queue.Errorf(queue.CodeWrongState,
 		"the service is not running, and a queue in PostgreSQL can be read only through it; start it with: "+
 			"queuectl service start")
 }
 
 // openReadOnly opens the store of a directory that no service uses, read-only.
-func openReadOnly(_ context.Context, dir string, log *slog.Logger,
-	orderOf func([]store.Setting) (queue.Order, error)) (store.Store, error) {
-	s, err := sql.OpenReadOnly(sql.Options{Dir: dir, Log: log, OrderOf: orderOf})
+func openReadOnly(_ context.Context, dir string, log *slog.Logger) (store.Store, error) {
+	s, err := sql.OpenReadOnly(sql.Options{Dir: dir, Log: log})
 	if err != nil {
 		return nil, err
 	}

@@ -135,6 +135,15 @@ func KindOf(err error) Kind {
 	return Mistake
 }
 
+// Text returns the text in the first row, or "" if there is no row.
+func Text(c Statements, sql string, args ...any) (text string, err error) {
+	err = c.Query(func(r Row) (bool, error) {
+		text = r.Text(0)
+		return false, nil
+	}, sql, args...)
+	return text, err
+}
+
 // Damage is an error about damaged data in the database.
 type Damage string
 

@@ -1,53 +1,74 @@
 package database
 
 import (
-	"errors"
 	"fmt"
+	"iter"
 	"strconv"
 	"strings"
 )
 
-// ParseNumbers parses meta.reserved or meta.users. It returns a map from each entry's first number to its second.
-// ListField reads the remaining numbers.
-func ParseNumbers(list string) (map[int64]int64, error) {
-	byNumber := map[int64]int64{}
-	for entry := range strings.FieldsSeq(list) {
-		first, second, _ := strings.Cut(entry, "/")
-		second, _, _ = strings.Cut(second, "/")
-		n, err := strconv.ParseInt(first, 10, 64)
-		m, err2 := strconv.ParseInt(second, 10, 64)
-		if err = errors.Join(err, err2); err != nil {
-			return nil, fmt.Errorf(`the database is damaged: the table "meta" contains %q instead of two numbers`, entry)
-		}
-		byNumber[n] = m
+// JoinNumbers returns numbers as the argument of a condition that Conn.IsOneOf has returned.
+func JoinNumbers[N int | int64](numbers iter.Seq[N]) string {
+	var list []byte
+	for n := range numbers {
+		list = append(strconv.AppendInt(list, int64(n), 10), ' ')
 	}
-	return byNumber, nil
+	return strings.TrimSpace(string(list))
 }
 
-// ListField returns field i of each entry in a list that ParseNumbers can parse, by the entry's first number. It
-// skips entries without that field.
-func ListField(list string, i int) map[int64]int64 {
-	byNumber := map[int64]int64{}
+// Reservation is the claim of a job that is not known to have started.
+type Reservation struct {
+	Fence int64
+	Node  int64 // node that claimed the job; 0 if the store has only one node
+}
+
+// ParseReserved parses meta.reserved. It returns the reservations by seq of their jobs.
+func ParseReserved(list string) (map[int64]Reservation, error) {
+	bySeq := map[int64]Reservation{}
 	for entry := range strings.FieldsSeq(list) {
-		if parts := strings.Split(entry, "/"); len(parts) > i {
-			first, _ := strconv.ParseInt(parts[0], 10, 64) // no error, because ParseNumbers has parsed the list before
-			byNumber[first], _ = strconv.ParseInt(parts[i], 10, 64)
+		n, err := ParseNumbers(entry)
+		if err != nil {
+			return nil, err
 		}
+		bySeq[n[0]] = Reservation{Fence: n[1], Node: n[2]}
 	}
-	return byNumber
+	return bySeq, nil
 }
 
 // AppendReserved adds a lease to meta.reserved.
 func AppendReserved(list []byte, seq, fence, node int64) []byte {
-	list = appendNumbers(list, seq, fence)
+	list = append(strconv.AppendInt(list, seq, 10), '/')
+	list = strconv.AppendInt(list, fence, 10)
 	if node != 0 {
-		list = append(strconv.AppendInt(append(list[:len(list)-1], '/'), node, 10), ' ')
+		list = strconv.AppendInt(append(list, '/'), node, 10)
 	}
-	return list
+	return append(list, ' ')
 }
 
-// appendNumbers adds an entry of two numbers to a list that ParseNumbers can parse.
-func appendNumbers(list []byte, first, second int64) []byte {
-	list = append(strconv.AppendInt(list, first, 10), '/')
-	return append(strconv.AppendInt(list, second, 10), ' ')
+// UserCount holds the stored counts of a user; see the table users.
+type UserCount struct{ Waiting, Bytes, Outputs int64 }
+
+// ParseUserCounts parses meta.users. It returns the counts by uid.
+func ParseUserCounts(list string) (map[int]UserCount, error) {
+	byUID := map[int]UserCount{}
+	for entry := range strings.FieldsSeq(list) {
+		n, err := ParseNumbers(entry)
+		if err != nil {
+			return nil, err
+		}
+		byUID[int(n[0])] = UserCount{n[1], n[2], n[3]}
+	}
+	return byUID, nil
+}
+
+// ParseNumbers parses two to four numbers that are separated by slashes. Missing numbers are 0.
+func ParseNumbers(entry string) (n [4]int64, err error) {
+	parts := strings.Split(entry, "/")
+	for i := 0; err == nil && i < min(len(parts), len(n)); i++ {
+		n[i], err = strconv.ParseInt(parts[i], 10, 64)
+	}
+	if err != nil || len(parts) < 2 || len(parts) > len(n) {
+		return n, Damage(fmt.Sprintf(`the table "meta" is damaged: it contains %q instead of a list of numbers`, entry))
+	}
+	return n, nil
 }

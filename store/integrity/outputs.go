@@ -128,20 +128,16 @@ func outputFaults(c *sqlitedb.Conn, files map[string]bool, outputs store.OutputD
 		known(`SELECT seq || '-' || fence FROM jobs WHERE place = 3`)); err != nil {
 		return nil, err
 	}
-	reserved := ""
-	err = c.Query(func(r database.Row) (bool, error) {
-		reserved = r.Text(0)
-		return false, nil
-	}, `SELECT reserved FROM meta`)
+	reserved, err := database.Text(c, `SELECT reserved FROM meta`)
 	if err != nil {
 		return nil, err
 	}
-	held, err := database.ParseNumbers(reserved)
+	reservations, err := database.ParseReserved(reserved)
 	if err != nil {
 		return nil, err
 	}
-	for seq, fence := range held {
-		delete(orphans, strconv.FormatInt(seq, 10)+"-"+strconv.FormatInt(fence, 10))
+	for seq, r := range reservations {
+		delete(orphans, strconv.FormatInt(seq, 10)+"-"+strconv.FormatInt(r.Fence, 10))
 	}
 	for name := range orphans {
 		path, there := whereOutput(outputs.Dirs, name)

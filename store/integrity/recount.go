@@ -87,15 +87,22 @@ func gateUse(c database.Conn) (needed map[int64]int64, named map[gateName]int64,
 	if err != nil {
 		return nil, nil, err
 	}
-	err = c.Query(func(r database.Row) (bool, error) {
+	err = eachDemand(c, func(gate gateName, d queue.Demand) {
+		if d.HasLimit() {
+			named[gate]++
+		}
+	})
+	return needed, named, err
+}
+
+// eachDemand calls each for every demand of an unfinished job.
+func eachDemand(c database.Conn, each func(gate gateName, d queue.Demand)) error {
+	return c.Query(func(r database.Row) (bool, error) {
 		for _, d := range records.ReadDemands(r.View(1)) {
-			if d.HasLimit() {
-				named[nameOf(d, int(r.Num(0)))]++
-			}
+			each(nameOf(d, int(r.Num(0))), d)
 		}
 		return true, nil
 	}, `SELECT uid, demands FROM jobs WHERE state < 6 AND demands <> ''`)
-	return needed, named, err
 }
 
 // recountGates creates missing gates that jobs or lanes need, and counts the users of all gates again. It
@@ -116,8 +123,7 @@ func recountGates(c *sqlitedb.Conn) (err error) {
 			return err
 		}
 	}
-	err = c.Exec(`COMMIT`)
-	return err
+	return c.Exec(`COMMIT`)
 }
 
 // gateCounts holds the existing gates and what uses them.
@@ -137,16 +143,12 @@ func (g *gateCounts) read() error {
 	if err != nil {
 		return err
 	}
-	return g.conn.Query(func(r database.Row) (bool, error) {
-		for _, d := range records.ReadDemands(r.View(1)) {
-			gate := nameOf(d, int(r.Num(0)))
-			g.words[gate] = d
-			if d.HasLimit() {
-				g.jobs[gate]++
-			}
+	return eachDemand(g.conn, func(gate gateName, d queue.Demand) {
+		g.words[gate] = d
+		if d.HasLimit() {
+			g.jobs[gate]++
 		}
-		return true, nil
-	}, `SELECT uid, demands FROM jobs WHERE state < 6 AND demands <> ''`)
+	})
 }
 
 // id returns the number of a gate, and creates the gate if it does not exist.
@@ -232,69 +234,55 @@ const usedBytes = `SELECT uid, CASE WHEN state < 5 THEN 1 ELSE 0 END AS waiting,
 
 // userFaults compares the stored counts of users with the rows.
 func userFaults(c database.Conn) (faults []string) {
-	const meta = `SELECT users FROM meta`
-	field := func(i int) func(string) (map[int64]int64, error) {
-		return func(list string) (map[int64]int64, error) { return database.ListField(list, i), nil }
-	}
-	waiting := countFaults(c, database.Row.Num, database.ParseNumbers, countSource{"uid", "waiting jobs",
-		meta, `SELECT uid, waiting FROM users`, `SELECT uid, count(*) FROM jobs WHERE state < 5 GROUP BY uid`})
-	bytes := countFaults(c, database.Row.Num, field(2), countSource{"uid", "bytes used by its jobs and schedules",
-		meta, `SELECT uid, bytes FROM users`, `SELECT uid, sum(bytes) FROM (` + usedBytes + `) AS used GROUP BY uid`})
-	outputs := countFaults(c, database.Row.Num, field(3), countSource{"uid", "output bytes",
-		meta, `SELECT uid, outputs FROM users`, `SELECT uid, sum(outputs) FROM jobs WHERE outputs <> 0 GROUP BY uid`})
-	return slices.Concat(waiting, bytes, outputs)
-}
-
-// QueueFaults compares the stored counts of queues with the rows.
-func QueueFaults(c database.Conn) (faults []string) {
-	for _, of := range []struct {
-		member func(records.QueueCount) int64
-		countSource
-	}{
-		{func(c records.QueueCount) int64 { return c.Waiting },
-			countSource{owner: "queue", subject: "waiting jobs", table: `SELECT name, waiting FROM queues`,
-				rows: `SELECT queue, count(*) FROM jobs WHERE state < 5 GROUP BY queue`}},
-		{func(c records.QueueCount) int64 { return c.KeptJobs },
-			countSource{owner: "queue", subject: "jobs kept after their end", table: `SELECT name, kept FROM queues`,
-				rows: `SELECT queue, count(*) FROM jobs WHERE kept = 1 GROUP BY queue`}},
-		{func(c records.QueueCount) int64 { return c.KeptBytes },
-			countSource{owner: "queue", subject: "output bytes of jobs kept after their end",
-				table: `SELECT name, kept_bytes FROM queues`,
-				rows:  `SELECT queue, sum(outputs) FROM jobs WHERE kept = 1 GROUP BY queue`}},
+	uid := func(r database.Row) int { return int(r.Num(0)) }
+	for _, of := range []countSource[database.UserCount]{
+		{func(c database.UserCount) int64 { return c.Waiting }, "uid", "waiting jobs",
+			`SELECT uid, waiting FROM users`, `SELECT uid, count(*) FROM jobs WHERE state < 5 GROUP BY uid`},
+		{func(c database.UserCount) int64 { return c.Bytes }, "uid", "bytes used by its jobs and schedules",
+			`SELECT uid, bytes FROM users`, `SELECT uid, sum(bytes) FROM (` + usedBytes + `) AS used GROUP BY uid`},
+		{func(c database.UserCount) int64 { return c.Outputs }, "uid", "output bytes",
+			`SELECT uid, outputs FROM users`, `SELECT uid, sum(outputs) FROM jobs WHERE outputs <> 0 GROUP BY uid`},
 	} {
-		listed := func(list string) (map[string]int64, error) {
-			counts, err := records.ParseQueueCounts(list)
-			numbers := map[string]int64{}
-			for name, c := range counts {
-				numbers[name] = of.member(c)
-			}
-			return numbers, err
-		}
-		of.meta = `SELECT queues FROM meta`
-		faults = append(faults, countFaults(c, database.Row.Text, listed, of.countSource)...)
+		faults = append(faults, countFaults(c, uid, `SELECT users FROM meta`, database.ParseUserCounts, of)...)
 	}
 	return faults
 }
 
-// countSource names a count and what it belongs to, and holds the statements that read the count and the rows that it
-// counts.
-type countSource struct{ owner, subject, meta, table, rows string }
+// QueueFaults compares the stored counts of queues with the rows.
+func QueueFaults(c database.Conn) (faults []string) {
+	name := func(r database.Row) string { return r.Text(0) }
+	for _, of := range []countSource[records.QueueCount]{
+		{func(c records.QueueCount) int64 { return c.Waiting }, "queue", "waiting jobs",
+			`SELECT name, waiting FROM queues`, `SELECT queue, count(*) FROM jobs WHERE state < 5 GROUP BY queue`},
+		{func(c records.QueueCount) int64 { return c.KeptJobs }, "queue", "jobs kept after their end",
+			`SELECT name, kept FROM queues`, `SELECT queue, count(*) FROM jobs WHERE kept = 1 GROUP BY queue`},
+		{func(c records.QueueCount) int64 { return c.KeptBytes },
+			"queue", "output bytes of jobs kept after their end",
+			`SELECT name, kept_bytes FROM queues`, `SELECT queue, sum(outputs) FROM jobs WHERE kept = 1 GROUP BY queue`},
+	} {
+		faults = append(faults, countFaults(c, name, `SELECT queues FROM meta`, records.ParseQueueCounts, of)...)
+	}
+	return faults
+}
 
-// countFaults compares stored counts with the rows that they count. A count in the list of meta takes
-// precedence over the one in the table. The function key reads from a column which user or queue a count
-// belongs to.
-func countFaults[K cmp.Ordered](c database.Conn, key func(database.Row, int) K, listed func(string) (map[K]int64, error),
-	source countSource) (faults []string) {
-	list := ""
-	err := c.Query(func(r database.Row) (bool, error) {
-		list = r.Text(0)
-		return false, nil
-	}, source.meta)
+// countSource describes one of the counts in a C and what it belongs to, and holds the statements that read the count and the rows that it
+// counts.
+type countSource[C any] struct {
+	member                      func(C) int64
+	owner, subject, table, rows string
+}
+
+// countFaults compares stored counts with the rows that they count. A count in the list of meta, which the
+// function listed parses, takes precedence over the one in the table. The function key reads which user or queue a
+// count belongs to.
+func countFaults[K cmp.Ordered, C any](c database.Conn, key func(database.Row) K, meta string,
+	listed func(string) (map[K]C, error), source countSource[C]) (faults []string) {
+	list, err := database.Text(c, meta)
 	read := func(q string) map[K]int64 {
 		counts := map[K]int64{}
 		if err == nil {
 			err = c.Query(func(r database.Row) (bool, error) {
-				counts[key(r, 0)] = r.Num(1)
+				counts[key(r)] = r.Num(1)
 				return true, nil
 			}, q)
 		}
@@ -308,7 +296,9 @@ func countFaults[K cmp.Ordered](c database.Conn, key func(database.Row, int) K, 
 	if err != nil {
 		return []string{err.Error()}
 	}
-	maps.Copy(kept, changed)
+	for k, counts := range changed {
+		kept[k] = source.member(counts)
+	}
 	for k := range there {
 		kept[k] += 0 // add the key if it is missing, so that the next loop checks it
 	}

@@ -215,9 +215,8 @@ func keepNumbers(c *sqlitedb.Conn, path string) error {
 	if err != nil {
 		return nil
 	}
-	err = c.Exec(`UPDATE meta SET epoch = max(epoch, ?), next_seq = max(next_seq, ?), next_event = max(next_event, ?)`,
+	return c.Exec(`UPDATE meta SET epoch = max(epoch, ?), next_seq = max(next_seq, ?), next_event = max(next_event, ?)`,
 		epoch, seq, event)
-	return err
 }
 
 // installPrepared moves the existing files to asideDir, then renames the prepared database. Between the two

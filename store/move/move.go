@@ -431,21 +431,17 @@ func (m *move) giveLeases() (node int64, err error) {
 			return 0, err
 		}
 	}
-	reserved := ""
-	err = m.targetConn.Query(func(r database.Row) (bool, error) {
-		reserved = r.Text(0)
-		return false, nil
-	}, `SELECT reserved FROM meta`)
+	reserved, err := database.Text(m.targetConn, `SELECT reserved FROM meta`)
 	if err != nil {
 		return 0, err
 	}
-	held, err := database.ParseNumbers(reserved)
+	reservations, err := database.ParseReserved(reserved)
 	if err != nil {
 		return 0, err
 	}
 	var list []byte
-	for seq, fence := range held {
-		list = database.AppendReserved(list, seq, fence, node)
+	for seq, r := range reservations {
+		list = database.AppendReserved(list, seq, r.Fence, node)
 	}
 	err = m.targetConn.Exec(`UPDATE meta SET reserved = ?`, string(list))
 	if err == nil {

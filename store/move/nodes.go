@@ -29,9 +29,13 @@ func (m *move) refuseNodes(c database.Conn) error {
 	if err != nil {
 		return err
 	}
+	reservations, err := database.ParseReserved(reserved)
+	if err != nil {
+		return err
+	}
 	others, err := c.Number(`SELECT count(*) FROM jobs INDEXED BY jobs_running WHERE place = 3 AND node <> ?`, own)
-	for _, node := range database.ListField(reserved, 2) {
-		if node != own {
+	for _, r := range reservations {
+		if r.Node != 0 && r.Node != own {
 			others++
 		}
 	}
@@ -68,9 +72,6 @@ func (m *move) reservations(c database.Conn) (node int64, reserved string, err e
 	if node, err = c.Number(`SELECT id FROM nodes WHERE folder = ?`, m.member.DirID); err != nil {
 		return 0, "", err
 	}
-	err = c.Query(func(r database.Row) (bool, error) {
-		reserved = r.Text(0)
-		return false, nil
-	}, `SELECT reserved FROM meta`)
+	reserved, err = database.Text(c, `SELECT reserved FROM meta`)
 	return node, reserved, err
 }

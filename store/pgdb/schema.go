@@ -136,12 +136,8 @@ func checkShape(c *Conn, script []string) (changed string, err error) {
 	if err != nil {
 		return "", err
 	}
-	known := ""
 	// Read the row as JSON: naming a missing column in SQL would be an error.
-	err = c.Query(func(r database.Row) (bool, error) {
-		known = r.Text(0)
-		return false, nil
-	}, `SELECT to_jsonb(schema) ->> 'fingerprint' FROM schema`)
+	known, err := database.Text(c, `SELECT to_jsonb(schema) ->> 'fingerprint' FROM schema`)
 	is := fingerprint(lines, script)
 	if err != nil || is == known {
 		return "", err
@@ -216,11 +212,7 @@ const AfterOtherSchema = `use that version, undo the change, or set the setting 
 
 // otherSchema returns the error about a database whose tables differ.
 func otherSchema(c *Conn, difference string) error {
-	name := ""
-	err := c.Query(func(r database.Row) (bool, error) {
-		name = r.Text(0)
-		return false, nil
-	}, `SELECT current_database()`)
+	name, err := database.Text(c, `SELECT current_database()`)
 	return cmp.Or(err, error(queue.Errorf(store.ErrNewerSchema.Code,
 		"the database %q was created by another version of queuectl or was changed: %s; %s",
 		name, difference, AfterOtherSchema)))

@@ -34,12 +34,8 @@ func CheckServer(c *Conn, name string) error {
 
 // DatabaseID returns an id of the database. It differs between databases of one server and between a database
 // and its copy on another server.
-func DatabaseID(c database.Statements) (id string, err error) {
-	err = c.Query(func(r database.Row) (bool, error) {
-		id = r.Text(0)
-		return false, nil
-	}, `SELECT system_identifier || '/' || (SELECT oid FROM pg_database WHERE datname = current_database()) FROM pg_control_system()`)
-	return id, err
+func DatabaseID(c database.Statements) (string, error) {
+	return database.Text(c, `SELECT system_identifier || '/' || (SELECT oid FROM pg_database WHERE datname = current_database()) FROM pg_control_system()`)
 }
 
 // HasTables reports whether the tables exist.

@@ -70,7 +70,6 @@ func (r *Rules) Change(seq int64, c store.Change) error {
 	if to, err = r.adjustForDependencies(&j, to); err != nil {
 		return err
 	}
-	j.Rank = rankOf(r.settings, &j.Job)
 	return r.Move(&j, to, event, detail)
 }
 

@@ -263,8 +263,7 @@ func (s *Store) addOutputs(ctx context.Context, c *sqlitedb.Conn, outputs store.
 	if err != nil {
 		return err
 	}
-	err = c.Exec(`COMMIT`)
-	return err
+	return c.Exec(`COMMIT`)
 }
 
 // sweepCopies deletes the unfinished copies of a service that was killed.

@@ -1,7 +1,6 @@
 package sql
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -211,9 +210,8 @@ func (t *tx) addFrame(n int64, drafts []queue.Job, list []records.Texts, receipt
 			return err
 		}
 	}
-	err = t.Exec(`INSERT INTO frames (batch, count, first, last, bytes, jobs) VALUES (?, ?, ?, ?, ?, ?)`,
+	return t.Exec(`INSERT INTO frames (batch, count, first, last, bytes, jobs) VALUES (?, ?, ?, ?, ?, ?)`,
 		n, int64(len(drafts)), receipt.Seqs[0], receipt.Seqs[len(drafts)-1], records.TotalSize(drafts, list), frame)
-	return err
 }
 
 // checkNotForgotten returns an error if the request continues a batch that was forgotten. If the service
@@ -414,15 +412,15 @@ func (t *tx) takenIDs(ids []string) (map[string]bool, error) {
 		column = t.IsOneOfWords("id")
 	}
 	of, args := givenIDs(column), append(make([]any, 0, 5), list)
-	var numbers []byte // ids that are the seq of a job created earlier, as text separated by spaces
+	var numbers []int64 // ids that are the seq of a job created earlier
 	for _, id := range ids {
 		if n := numberOf(id); n > 0 && n < m.nextSeq {
-			numbers = append(strconv.AppendInt(numbers, n, 10), ' ')
+			numbers = append(numbers, n)
 		}
 	}
 	if len(numbers) > 0 {
 		of, args = of+` UNION ALL SELECT id FROM jobs WHERE `+t.IsOneOf("seq")+` AND id = CAST(seq AS TEXT)`,
-			append(args, string(bytes.TrimSpace(numbers)))
+			append(args, database.JoinNumbers(slices.Values(numbers)))
 	}
 	if len(m.batches) > 0 {
 		of, args = of+` UNION ALL SELECT id FROM staged_ids WHERE `+column, append(args, list)

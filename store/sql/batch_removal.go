@@ -83,8 +83,7 @@ func (t *tx) dropEmpty(n int64) error {
 		return err
 	}
 	t.setBatch(n, batch{})
-	err = t.Exec(`DELETE FROM batches WHERE n = ?`, n)
-	return err
+	return t.Exec(`DELETE FROM batches WHERE n = ?`, n)
 }
 
 // tidyBatches does one step of upkeep: it removes a frame of a dropped batch, forgets a batch whose client

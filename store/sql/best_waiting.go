@@ -45,9 +45,6 @@ func (s *engine) BestWaiting(ctx context.Context, uid int) (best store.WaitingPr
 			best.Priority, best.Found = b.priority+order.Points(b.since, now, b.arrival, counts.Enqueued), true
 		}
 		if b.limited && (!b.found || b.best.After(b.restFrom)) {
-			if counts.Reranking { // positions computed by different orders are not comparable
-				b.restFrom = rules.Start
-			}
 			bound := order.EffectivePriority(b.restFrom.Rank, now, counts.Enqueued)
 			best = store.WaitingPriority{Priority: max(bound, best.Priority), Found: true, Bound: true}
 		}

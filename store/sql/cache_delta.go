@@ -154,8 +154,7 @@ const maxDeltaBytes = 64 << 10
 // reload.
 func (t *tx) buildDelta() ([]byte, error) {
 	m, b := &t.s.mem, &t.memoryAtStart
-	if t.delta.mustReload || m.summedUpTo != b.summedUpTo || m.rankedBy != b.rankedBy || m.order != b.order ||
-		m.ranking != b.ranking || m.committed != b.committed {
+	if t.delta.mustReload || m.summedUpTo != b.summedUpTo || m.committed != b.committed {
 		return nil, nil
 	}
 	n := cacheDelta{Version: deltaVersion, NextSeq: m.nextSeq, NextEvent: m.nextEvent, Enqueued: m.enqueued,
@@ -249,7 +248,7 @@ func (t *tx) applyDelta(commits int64, text []byte) error {
 	if n.Version != deltaVersion {
 		return errDeltaVersion
 	}
-	usersListed, err := database.ParseNumbers(n.UserList)
+	usersListed, err := database.ParseUserCounts(n.UserList)
 	if err != nil {
 		return err
 	}
@@ -261,11 +260,8 @@ func (t *tx) applyDelta(commits int64, text []byte) error {
 	ls := m.lanes
 	m.commits, m.nextSeq, m.nextEvent, m.enqueued, m.counts, m.outputs, m.hasDependencies, m.undecided = commits,
 		n.NextSeq, n.NextEvent, n.Enqueued, n.Counts, n.Outputs, n.HasDependencies, n.Undecided
-	m.userList, m.listedUsers, m.queueList, m.listedQueues = n.UserList, nil, n.QueueList,
-		slices.Collect(maps.Keys(queuesListed))
-	for uid := range usersListed {
-		m.listedUsers = append(m.listedUsers, int(uid))
-	}
+	m.userList, m.listedUsers = n.UserList, slices.Collect(maps.Keys(usersListed))
+	m.queueList, m.listedQueues = n.QueueList, slices.Collect(maps.Keys(queuesListed))
 	s.applyCounts(&n)
 	for i := range n.Lanes {
 		ls.applyLane(&n.Lanes[i])

@@ -3,8 +3,6 @@ package sql
 import (
 	"maps"
 	"slices"
-	"strconv"
-	"strings"
 
 	"github.com/queuectl/queuectl/store/database"
 	"github.com/queuectl/queuectl/store/records"
@@ -98,13 +96,13 @@ func (t *tx) findClosed(search closedSearch, closedHere string) (list []rules.La
 
 // closedHereBy lists the ids of the lanes that a gate has closed, but only for this node.
 func (ls *lanes) closedHereBy(gate int64) string {
-	var list []byte
+	var list []int64
 	for lane, shut := range ls.closedHere {
 		if shut == gate {
-			list = append(strconv.AppendInt(list, lane, 10), ' ')
+			list = append(list, lane)
 		}
 	}
-	return strings.TrimSpace(string(list))
+	return database.JoinNumbers(slices.Values(list))
 }
 
 // Shut implements rules.Tx. It reads all the lanes before the first call of each, because each may change

@@ -16,9 +16,8 @@ func (t *tx) HasEdges() bool { return t.s.mem.hasDependencies }
 // AddEdge implements rules.Tx.
 func (t *tx) AddEdge(child int64, d queue.Dependency, do queue.OnDependencyFailure, met store.DependencyStatus) error {
 	t.s.mem.hasDependencies = true
-	err := t.Exec(`INSERT INTO edges (parent, child, how, otherwise, met) VALUES (?, ?, ?, ?, ?)`, d.Job, child,
+	return t.Exec(`INSERT INTO edges (parent, child, how, otherwise, met) VALUES (?, ?, ?, ?, ?)`, d.Job, child,
 		int64(d.Condition), int64(do), int64(met))
-	return err
 }
 
 // Waits implements rules.Tx.
@@ -41,8 +40,7 @@ func (t *tx) DropEdges(child int64) error {
 	if !t.HasEdges() {
 		return nil
 	}
-	err := t.Exec(`DELETE FROM edges WHERE id IN (SELECT id FROM edges INDEXED BY edges_child WHERE child = ?)`, child)
-	return err
+	return t.Exec(`DELETE FROM edges WHERE id IN (SELECT id FROM edges INDEXED BY edges_child WHERE child = ?)`, child)
 }
 
 // Named implements rules.Tx. It finds a job of a batch in transfer only by an id that the user chose. It
@@ -162,8 +160,7 @@ func (t *tx) Edges(e rules.EndedParent, n int) (list []rules.Edge, err error) {
 // DropEnded implements rules.Tx.
 func (t *tx) DropEnded(id int64) error {
 	t.s.mem.undecided--
-	err := t.Exec(`DELETE FROM ended WHERE id = ?`, id)
-	return err
+	return t.Exec(`DELETE FROM ended WHERE id = ?`, id)
 }
 
 // Postpone implements rules.Tx. It keeps the order of a parent's notes.
@@ -180,8 +177,7 @@ func (t *tx) Postpone(parent int64) error {
 
 // SetEdge implements rules.Tx.
 func (t *tx) SetEdge(e *rules.Edge, met store.DependencyStatus) error {
-	err := t.Exec(`UPDATE edges SET met = ? WHERE id = ?`, int64(met), e.ID)
-	return err
+	return t.Exec(`UPDATE edges SET met = ? WHERE id = ?`, int64(met), e.ID)
 }
 
 // dropEdgesOf deletes up to limit dependencies of a job that is being removed. It reports whether none is

@@ -12,9 +12,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"math/rand/v2"
-	"strconv"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -167,27 +166,17 @@ func newEngine(h backend, space diskSpace, order queue.Order, log *slog.Logger) 
 	return e
 }
 
-// begin prepares a loaded engine for work: it releases the writer's token, applies the configured order,
-// resumes interrupted changes of lanes and ranks, and finishes or forgets batches.
+// begin prepares a loaded engine for work: it releases the writer's token, resumes interrupted changes of
+// lanes, applies the configured order, and finishes or forgets batches.
 func (s *engine) begin(ctx context.Context, o Options) error {
 	s.writerToken <- struct{}{}
-	s.mem.order = o.Order
-	if o.OrderOf != nil {
-		settings, err := s.Settings(ctx)
-		if err == nil {
-			s.mem.order, err = o.OrderOf(settings)
-		}
-		if err != nil {
-			return err
-		}
-	}
-	order := s.mem.order
-	s.order.Store(&order)
 	if err := s.resumeLanes(ctx); err != nil {
 		return err
 	}
-	if err := s.resumeRanking(ctx); err != nil {
-		return err
+	if o.Order != (queue.Order{}) {
+		if err := s.SetOrder(ctx, o.Order); err != nil {
+			return err
+		}
 	}
 	return s.endBatches(ctx)
 }
@@ -248,10 +237,9 @@ type metaLists struct {
 
 // rankOrder says how ranks are computed.
 type rankOrder struct {
-	order   queue.Order
-	ranking ranking
-	// rankedBy is the order by which all ranks were computed, as stored in meta. It is "" while ranks are
-	// being recomputed.
+	order queue.Order
+	// rankedBy is the order by which all ranks were computed, as stored in meta. It is "" while SetOrder
+	// computes new ranks.
 	rankedBy string
 }
 
@@ -343,22 +331,17 @@ func (s *engine) readMeta(all *database.Batch, texts *metaTexts) {
 // loadReserved reads the jobs of a list of reserved leases (not known to have started) with the callback
 // leased, and sets the fences and nodes of these leases.
 func (s *engine) loadReserved(reserved string, leased func(database.Row) (bool, error)) error {
-	fences, err := database.ParseNumbers(reserved)
-	if err != nil || len(fences) == 0 {
+	reservations, err := database.ParseReserved(reserved)
+	if err != nil || len(reservations) == 0 {
 		return err
-	}
-	var list []byte
-	for seq := range fences {
-		list = append(strconv.AppendInt(list, seq, 10), ' ')
 	}
 	if err := s.db.Query(leased, `SELECT `+records.HeadColumns+` FROM jobs WHERE `+s.db.IsOneOf("seq"),
-		strings.TrimSpace(string(list))); err != nil {
+		database.JoinNumbers(maps.Keys(reservations))); err != nil {
 		return err
 	}
-	nodes := database.ListField(reserved, 2)
-	for seq, fence := range fences {
+	for seq, r := range reservations {
 		if l := s.mem.leases[seq]; l != nil { // there is no lease if the job's row is lost
-			l.Job.Fence, l.Job.Node = fence, nodes[seq]
+			l.Job.Fence, l.Job.Node = r.Fence, r.Node
 		}
 	}
 	return nil
@@ -448,7 +431,9 @@ func (s *engine) publishCounts() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.lastEvent = s.mem.nextEvent - 1
-	s.counts.States, s.counts.Enqueued, s.counts.Reranking = s.mem.counts, s.mem.enqueued, s.mem.ranking.state != 0
+	order := s.mem.order
+	s.order.Store(&order)
+	s.counts.States, s.counts.Enqueued = s.mem.counts, s.mem.enqueued
 	s.counts.Outputs, s.counts.UnderOwnRetention = s.mem.outputs, s.mem.keptJobs
 	s.noteAllUsageLocked()
 	s.listAllReserved()

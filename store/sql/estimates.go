@@ -18,8 +18,7 @@ func (t *tx) writeEstimatesEachMinute() error {
 	if e.Due(store.Minute.Floor(t.now)) {
 		if list := e.Encode(); list != nil {
 			t.undo = append(t.undo, func() { e.MarkUnwritten() })
-			err := t.Exec(estimates.PutEstimates, list)
-			return err
+			return t.Exec(estimates.PutEstimates, list)
 		}
 	}
 	return nil

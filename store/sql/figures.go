@@ -45,9 +45,8 @@ func (t *tx) putFigures(g store.Grain, at queue.Millis, name string, f *store.Fi
 	waits := f.Waits.Append(room[: 0 : len(room)/2])
 	runs := f.Runs.Append(room[len(room)/2 : len(room)/2])
 	if exists {
-		err = t.Exec(`UPDATE figures SET started = ?, completed = ?, failed = ?, dead = ?, cancelled = ?, returned = ?, waits = ?, runs = ? WHERE grain = ? AND at = ? AND queue = ?`,
+		return t.Exec(`UPDATE figures SET started = ?, completed = ?, failed = ?, dead = ?, cancelled = ?, returned = ?, waits = ?, runs = ? WHERE grain = ? AND at = ? AND queue = ?`,
 			f.Started, f.Completed, f.Failed, f.Dead, f.Cancelled, f.Returned, waits, runs, int64(g), int64(at), name)
-		return err
 	}
 	var others int64
 	if g == store.Minute {

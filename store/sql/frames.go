@@ -44,8 +44,7 @@ func (t *tx) dropFrame(f *frame) error {
 	if err := t.freeIDs(f); err != nil {
 		return err
 	}
-	err := t.Exec(`DELETE FROM frames WHERE n = ?`, f.id)
-	return err
+	return t.Exec(`DELETE FROM frames WHERE n = ?`, f.id)
 }
 
 // detach separates a damaged frame from its batch and keeps it, so that an administrator can examine it. The

@@ -165,8 +165,7 @@ func (t *tx) StartBefore(gate int64, since queue.Millis, n int) (queue.Millis, e
 // SetOpens implements rules.Tx.
 func (t *tx) SetOpens(gate int64, at queue.Millis) error {
 	t.wakeAt(at)
-	err := t.Exec(`UPDATE gates SET opens = ? WHERE id = ?`, int64(at), gate)
-	return err
+	return t.Exec(`UPDATE gates SET opens = ? WHERE id = ?`, int64(at), gate)
 }
 
 // RecordStart implements rules.Tx.
@@ -174,8 +173,7 @@ func (t *tx) RecordStart(gate int64, at queue.Millis) error {
 	if err := t.forgetStarts(gate); err != nil {
 		return err
 	}
-	err := t.Exec(`INSERT INTO starts (gate, at) VALUES (?, ?)`, gate, int64(at))
-	return err
+	return t.Exec(`INSERT INTO starts (gate, at) VALUES (?, ?)`, gate, int64(at))
 }
 
 // SetRule implements rules.Tx.
@@ -200,8 +198,7 @@ func (t *tx) putRule(gate, n, per int64) error {
 	if err := t.forgetStarts(gate); err != nil { // a longer period must not count them later
 		return err
 	}
-	err := t.Exec(`UPDATE gates SET n = ?, per = ? WHERE id = ?`, n, per, gate)
-	return err
+	return t.Exec(`UPDATE gates SET n = ?, per = ? WHERE id = ?`, n, per, gate)
 }
 
 // KeepRule implements rules.Tx.
@@ -306,9 +303,8 @@ func (t *tx) heldOf(gate int64, g *store.GateState, steps *int) (int, error) {
 
 // forgetStarts deletes the starts that are older than a rate's period.
 func (t *tx) forgetStarts(gate int64) error {
-	err := t.Exec(`DELETE FROM starts WHERE gate = ? AND at < ? - (SELECT per FROM gates WHERE id = ?)`, gate,
+	return t.Exec(`DELETE FROM starts WHERE gate = ? AND at < ? - (SELECT per FROM gates WHERE id = ?)`, gate,
 		int64(t.now), gate)
-	return err
 }
 
 // CountNaming implements rules.Tx.

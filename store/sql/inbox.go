@@ -110,12 +110,8 @@ func (t *tx) takeSubmission(r *store.Request, enqueue func() (store.Receipt, err
 // Refuse implements store.Inbox.
 func (s *Server) Refuse(ctx context.Context, n int64, why string) error {
 	return s.do(ctx, prompt, func(t *tx) error {
-		role := ""
-		err := t.Query(func(r database.Row) (bool, error) {
-			role = r.Text(0)
-			return false, nil
-		}, `UPDATE submissions SET refused = ?, spec = left(spec, ?) WHERE n = ? AND refused IS NULL RETURNING role`, why,
-			int64(maxRefusedSpec), n)
+		role, err := database.Text(t, `UPDATE submissions SET refused = ?, spec = left(spec, ?)
+			WHERE n = ? AND refused IS NULL RETURNING role`, why, int64(maxRefusedSpec), n)
 		if err != nil || role == "" {
 			return err
 		}

@@ -1,13 +1,11 @@
 package sql
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"slices"
-	"strconv"
 
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/store"
@@ -215,16 +213,12 @@ func (s *Server) LeaseHolder(ctx context.Context, seq int64) (node int64, err er
 
 // NodesOf implements store.Cluster.
 func (s *Server) NodesOf(ctx context.Context, seqs []int64) (names map[int64]string, err error) {
-	var list []byte
-	for _, seq := range seqs {
-		list = append(strconv.AppendInt(list, seq, 10), ' ')
-	}
 	err = s.reading(ctx, func(r *reader) error {
 		names = map[int64]string{}
 		return r.Query(func(r database.Row) (bool, error) {
 			names[r.Num(0)] = r.Text(1)
 			return true, nil
-		}, `SELECT jobs.seq, coalesce(CASE WHEN jobs.place = 3 THEN nodes.name END, (SELECT attempts.node FROM attempts WHERE attempts.seq = jobs.seq AND n = runs), CASE WHEN ran <> '' THEN regexp_replace(ran, '^([^ ]* ){4}', '') END, nodes.name, '') FROM jobs LEFT JOIN nodes ON nodes.id = jobs.node WHERE `+r.IsOneOf("jobs.seq"), string(bytes.TrimSpace(list)))
+		}, `SELECT jobs.seq, coalesce(CASE WHEN jobs.place = 3 THEN nodes.name END, (SELECT attempts.node FROM attempts WHERE attempts.seq = jobs.seq AND n = runs), CASE WHEN ran <> '' THEN regexp_replace(ran, '^([^ ]* ){4}', '') END, nodes.name, '') FROM jobs LEFT JOIN nodes ON nodes.id = jobs.node WHERE `+r.IsOneOf("jobs.seq"), database.JoinNumbers(slices.Values(seqs)))
 	})
 	return names, err
 }

@@ -22,14 +22,15 @@ const (
 
 // disownment moves the jobs of a uid to a uid below 0, because another user has the uid now.
 type disownment struct {
-	former     int   // the uid below 0
-	uid        int   // the uid that the jobs had
-	before     int64 // jobs below this seq move; later ones belong to the next owner
-	movedUpTo  int64 // jobs below this seq have moved, except leased ones
-	keysUpTo   int64 // keys up to this number are deleted
-	done       bool  // everything has moved, except leased jobs
-	unreported bool  // a caller of Disown must still receive the answer that everything has moved
+	former    int   // the uid below 0
+	uid       int   // the uid that the jobs had
+	before    int64 // jobs below this seq move; later ones belong to the next owner
+	movedUpTo int64 // jobs below this seq have moved, except leased ones
+	keysUpTo  int64 // keys up to this number are deleted
 }
+
+// done reports whether everything has moved, except leased jobs.
+func (d *disownment) done() bool { return d.movedUpTo == d.before }
 
 // disowningOf returns the disowning that moves a job, or nil if none does.
 func (m *memory) disowningOf(uid int, seq int64) *disownment {
@@ -79,7 +80,7 @@ func (s *engine) Disown(ctx context.Context, uid int, owner string) (more bool, 
 		m := &t.s.mem
 		more = false
 		m.disowning = slices.Clone(m.disowning)
-		index := slices.IndexFunc(m.disowning, func(d disownment) bool { return d.uid == uid && (d.unreported || !d.done) })
+		index := slices.IndexFunc(m.disowning, func(d disownment) bool { return d.uid == uid && !d.done() })
 		if index < 0 {
 			if name, known := m.owners[uid]; !known || name != owner {
 				return nil
@@ -93,7 +94,7 @@ func (s *engine) Disown(ctx context.Context, uid int, owner string) (more bool, 
 		if err := t.disownStep(d); err != nil {
 			return err
 		}
-		d.unreported, more = !d.done, !d.done
+		more = !d.done()
 		return t.endDisownings()
 	})
 	return more, err
@@ -155,11 +156,8 @@ func (t *tx) beginDisowning(uid int) error {
 	return nil
 }
 
-// disownStep moves the next jobs of a disowning.
+// disownStep deletes the next keys and batch names of a disowning. When there are none left, it moves the next jobs.
 func (t *tx) disownStep(d *disownment) error {
-	if d.done {
-		return nil
-	}
 	t.requireReload()
 	keys, err := t.Count(`DELETE FROM keys WHERE n IN (SELECT n FROM keys WHERE uid = ? AND n <= ? LIMIT 250)`,
 		int64(d.uid), d.keysUpTo)
@@ -168,7 +166,7 @@ func (t *tx) disownStep(d *disownment) error {
 	}
 	batches, err := t.Count(`DELETE FROM batches WHERE n IN (SELECT n FROM batches WHERE uid = ? AND stage = 2 LIMIT 250)`,
 		int64(d.uid))
-	if err != nil {
+	if err != nil || keys == disownJobs || batches == disownJobs {
 		return err
 	}
 	m := &t.s.mem
@@ -194,19 +192,18 @@ func (t *tx) disownStep(d *disownment) error {
 			return err
 		}
 	}
-	d.movedUpTo, d.done = upTo, upTo == d.before && keys < disownJobs && batches < disownJobs
-	err = t.Exec(`UPDATE owners SET at = ? WHERE uid = ?`, d.movedUpTo, int64(d.former))
-	return err
+	d.movedUpTo = upTo
+	return t.Exec(`UPDATE owners SET at = ? WHERE uid = ?`, d.movedUpTo, int64(d.former))
 }
 
-// endDisownings ends the disownings that are done and reported to the caller. A leased job of the uid
-// delays the end: it moves when its lease ends.
+// endDisownings ends the disownings that are done. A leased job of the uid delays the end: it moves when its
+// lease ends.
 func (t *tx) endDisownings() error {
 	t.requireReload()
 	m := &t.s.mem
 	var remaining []disownment
 	for _, d := range m.disowning {
-		ended := d.done && !d.unreported
+		ended := d.done()
 		for seq, l := range m.leases {
 			ended = ended && (l.Job.UID != d.uid || seq >= d.before)
 		}
@@ -229,7 +226,7 @@ func (t *tx) tidyOwners() (more bool, err error) {
 		return false, nil
 	}
 	m.disowning = slices.Clone(m.disowning)
-	at := slices.IndexFunc(m.disowning, func(d disownment) bool { return !d.done })
+	at := slices.IndexFunc(m.disowning, func(d disownment) bool { return !d.done() })
 	if at < 0 {
 		return false, t.endDisownings()
 	}

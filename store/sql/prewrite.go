@@ -2,6 +2,7 @@ package sql
 
 import (
 	"errors"
+	"slices"
 
 	"github.com/queuectl/queuectl/store"
 	"github.com/queuectl/queuectl/store/database"
@@ -19,7 +20,7 @@ import (
 // See docs/decisions/0028.
 type prewrite struct {
 	beforeLock bool // this node does not hold the writer lock yet
-	jobs       map[int64]*records.JobRow
+	jobs       map[int64]*rules.Job
 	attempts   map[int64]prewrittenAttempt
 }
 
@@ -41,7 +42,7 @@ func (prewriteError) Kind() database.Kind { return database.Busy }
 // prewriteEnded writes the rows for attempts that have ended, before the group that records them holds the
 // writer lock. mostBytes limits the total size of each user's jobs; 0 means unlimited.
 func (t *tx) prewriteEnded(ended []store.Settlement, mostBytes int64) error {
-	f := &prewrite{beforeLock: true, jobs: map[int64]*records.JobRow{}, attempts: map[int64]prewrittenAttempt{}}
+	f := &prewrite{beforeLock: true, jobs: map[int64]*rules.Job{}, attempts: map[int64]prewrittenAttempt{}}
 	t.prewrite = f
 	for i := range ended {
 		e := &ended[i]
@@ -76,13 +77,13 @@ func (f *prewrite) inProgress() bool { return f != nil && f.beforeLock }
 func (f *prewrite) covers(seq int64) bool { return f != nil && !f.beforeLock && f.jobs[seq] != nil }
 
 // confirmJob reports whether the database already has the row of a job, apart from updated_at, so that the
-// row need not be written. During the prewrite, confirmJob remembers the row instead and returns false.
-func (f *prewrite) confirmJob(j *rules.Job, row *records.JobRow) bool {
+// row need not be written. During the prewrite, confirmJob remembers the job instead and returns false.
+func (f *prewrite) confirmJob(j *rules.Job) bool {
 	switch {
 	case f == nil:
 		return false
 	case f.beforeLock:
-		f.jobs[j.Seq] = new(*row)
+		f.jobs[j.Seq] = new(*j)
 		return false
 	}
 	written := f.jobs[j.Seq]
@@ -90,8 +91,8 @@ func (f *prewrite) confirmJob(j *rules.Job, row *records.JobRow) bool {
 		return false
 	}
 	delete(f.jobs, j.Seq)
-	written.Numbers[records.RowUpdatedAt] = row.Numbers[records.RowUpdatedAt]
-	return j.WriteScope == rules.WriteRow && *written == *row
+	written.UpdatedAt = j.UpdatedAt
+	return j.WriteScope == rules.WriteRow && slices.Equal(records.RowArgs(written), records.RowArgs(j))
 }
 
 // confirmAttempt reports whether the row of an attempt was prewritten.

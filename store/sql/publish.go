@@ -29,7 +29,7 @@ func (t *tx) publish(grant *claimResult) {
 	if t.cutShort != nil {
 		poke(t.cutShort.retry)
 	}
-	s.counts.States, s.counts.Enqueued, s.counts.Reranking = s.mem.counts, s.mem.enqueued, s.mem.ranking.state != 0
+	s.counts.States, s.counts.Enqueued = s.mem.counts, s.mem.enqueued
 	s.counts.Outputs, s.counts.UnderOwnRetention = s.mem.outputs, s.mem.keptJobs
 	for uid := range t.users {
 		s.noteUsageLocked(uid)

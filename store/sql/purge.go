@@ -150,8 +150,7 @@ func (s *engine) TrimEvents(ctx context.Context, before queue.Millis, keep int64
 			return err
 		}
 		more = n == promoteStep
-		err = t.Exec(`DELETE FROM events WHERE seq <= ?`, last)
-		return err
+		return t.Exec(`DELETE FROM events WHERE seq <= ?`, last)
 	})
 	return more, err
 }

@@ -1,8 +1,7 @@
 package sql
 
 import (
-	"slices"
-	"strconv"
+	"fmt"
 
 	"github.com/queuectl/queuectl/store/records"
 	"github.com/queuectl/queuectl/store/rules"
@@ -66,52 +65,37 @@ func (t *tx) countWaitingIn(name string, uid int, n int64) {
 
 // listQueues updates the list in meta with the counts that the transaction changed, as listUsers does for
 // users.
-func (t *tx) listQueues() error {
+func (t *tx) listQueues() (err error) {
 	m := &t.s.mem
-	changed := false
+	var changed []string
 	for q, old := range t.queues {
-		if q.count() == old {
-			continue
-		}
-		changed = true
-		if !slices.Contains(m.listedQueues, q.Name) {
-			m.listedQueues = append(slices.Clip(m.listedQueues), q.Name)
+		if q.count() != old {
+			changed = append(changed, q.Name)
 		}
 	}
-	if !changed {
+	if changed == nil {
 		return nil
 	}
-	if len(m.listedQueues) > maxListed {
-		for _, name := range m.listedQueues {
-			if err := t.writeQueue(m.lanes.state(name)); err != nil {
-				return err
-			}
-		}
-		m.listedQueues = nil
-	}
+	m.listedQueues, err = listChanged(m.listedQueues, changed, func(name string) error {
+		return t.writeQueue(m.lanes.state(name))
+	})
 	var list []byte
 	for _, name := range m.listedQueues {
 		c := m.lanes.state(name).count()
-		list = append(append(list, name...), '=')
-		for _, n := range [...]int64{c.Waiting, int64(c.UID), c.KeptJobs} {
-			list = append(strconv.AppendInt(list, n, 10), '/')
-		}
-		list = append(strconv.AppendInt(list, c.KeptBytes, 10), ' ')
+		list = fmt.Appendf(list, "%s=%d/%d/%d/%d ", name, c.Waiting, c.UID, c.KeptJobs, c.KeptBytes)
 	}
 	m.queueList = string(list)
-	return nil
+	return err
 }
 
 // writeQueue stores the counts of a queue in its row.
-func (t *tx) writeQueue(q *queueState) (err error) {
+func (t *tx) writeQueue(q *queueState) error {
 	if !q.hasRow() {
-		err = t.Exec(`DELETE FROM queues WHERE name = ? AND rule = ''`, q.Name)
-		return err
+		return t.Exec(`DELETE FROM queues WHERE name = ? AND rule = ''`, q.Name)
 	}
-	err = t.Exec(`INSERT INTO queues (name, waiting, uid, kept, kept_bytes) VALUES (?, ?, ?, ?, ?)
+	return t.Exec(`INSERT INTO queues (name, waiting, uid, kept, kept_bytes) VALUES (?, ?, ?, ?, ?)
 		ON CONFLICT (name) DO UPDATE SET waiting = excluded.waiting, uid = excluded.uid, kept = excluded.kept, kept_bytes = excluded.kept_bytes`,
 		q.Name, q.Waiting, int64(q.uid), q.keptJobs, q.keptBytes)
-	return err
 }
 
 // countQueues brings the counts that readQueues read up to date with the list in meta, and counts the leases.

@@ -61,13 +61,11 @@ func (t *tx) writeRule(q *queueState, rule store.QueueRule) (err error) {
 			return err
 		}
 	case q.Waiting == 0 && q.keptJobs == 0 && q.keptBytes == 0:
-		err = t.Exec(`DELETE FROM queues WHERE name = ?`, q.Name)
-		return err
+		return t.Exec(`DELETE FROM queues WHERE name = ?`, q.Name)
 	}
-	err = t.Exec(`INSERT INTO queues (name, waiting, uid, kept, kept_bytes, rule) VALUES (?, ?, ?, ?, ?, ?)
+	return t.Exec(`INSERT INTO queues (name, waiting, uid, kept, kept_bytes, rule) VALUES (?, ?, ?, ?, ?, ?)
 		ON CONFLICT (name) DO UPDATE SET waiting = excluded.waiting, uid = excluded.uid, kept = excluded.kept, kept_bytes = excluded.kept_bytes, rule = excluded.rule`,
 		q.Name, q.Waiting, int64(q.uid), q.keptJobs, q.keptBytes, string(text))
-	return err
 }
 
 // resumeQueues ends the pauses that are over, and returns when the next pause ends, 0 if none does.

@@ -12,7 +12,6 @@ import (
 	sqlite3 "modernc.org/sqlite/lib"
 
 	"github.com/queuectl/queuectl/queue"
-	"github.com/queuectl/queuectl/store"
 	"github.com/queuectl/queuectl/store/database"
 	"github.com/queuectl/queuectl/store/sqlitedb"
 )
@@ -46,7 +45,7 @@ func OpenReadOnly(o Options) (*Store, error) {
 		return nil, cannotOpen(path, err)
 	}
 	s.db = s.conn
-	if err = s.loadReadOnly(o.OrderOf); err != nil {
+	if err = s.loadReadOnly(); err != nil {
 		s.conn.Close()
 		return nil, sqlitedb.Explain(path, err)
 	}
@@ -55,7 +54,7 @@ func OpenReadOnly(o Options) (*Store, error) {
 }
 
 // loadReadOnly loads the writer's cache in one snapshot.
-func (s *Store) loadReadOnly(orderOf func([]store.Setting) (queue.Order, error)) error {
+func (s *Store) loadReadOnly() error {
 	if err := s.conn.Exec(`BEGIN`); err != nil {
 		return err
 	}
@@ -74,16 +73,7 @@ func (s *Store) loadReadOnly(orderOf func([]store.Setting) (queue.Order, error))
 		return queue.Errorf(queue.CodeWrongState, "the database in %s has schema version %d, but this queuectl needs "+
 			"version %d; start the service of this version once to update the database", s.dir, version, len(database.Migrations))
 	}
-	if err := s.load(); err != nil || orderOf == nil {
-		return err
-	}
-	settings, err := settingsOf(s.conn)
-	if err != nil {
-		return err
-	}
-	order, err := orderOf(settings)
-	s.order.Store(&order)
-	return err
+	return s.load()
 }
 
 // cannotOpen returns the caller's error if a database cannot be opened for reading.

@@ -78,8 +78,7 @@ func (t *tx) Remove(seq int64) error {
 	if err := t.Exec(`DELETE FROM inputs WHERE seq = ?`, seq); err != nil {
 		return err
 	}
-	err = t.Exec(`DELETE FROM jobs WHERE seq = ?`, seq)
-	return err
+	return t.Exec(`DELETE FROM jobs WHERE seq = ?`, seq)
 }
 
 // tidyRemoved deletes the next attempts and dependencies of a removed job. It reports whether it must be

@@ -184,9 +184,8 @@ func (t *tx) SetTimes(s *store.Schedule) error {
 	if s.PausedBy != nil {
 		by = int64(*s.PausedBy)
 	}
-	err := t.Exec(`UPDATE schedules SET last_at = ?, next_at = ?, due_at = ?, boot = ?, paused_at = ?, paused_by = ?, note = ? WHERE name = ?`,
+	return t.Exec(`UPDATE schedules SET last_at = ?, next_at = ?, due_at = ?, boot = ?, paused_at = ?, paused_by = ?, note = ? WHERE name = ?`,
 		int64(s.LastAt), int64(s.NextAt), int64(s.DueAt), s.Boot, int64(s.PausedAt), by, s.Note, s.Name)
-	return err
 }
 
 // Unfinished implements rules.Tx.
@@ -204,8 +203,7 @@ func (t *tx) AddRun(schedule string, r store.ScheduleRun) error {
 		schedule, int64(r.Instant), int64(t.now), string(r.Outcome), r.Job, r.ID, by, r.Note); err != nil {
 		return err
 	}
-	err := t.Exec(`DELETE FROM schedule_runs WHERE name = ? AND n <= (SELECT n FROM schedule_runs WHERE name = ? ORDER BY n DESC LIMIT 1 OFFSET ?)`, schedule, schedule, int64(store.MaxScheduleRuns))
-	return err
+	return t.Exec(`DELETE FROM schedule_runs WHERE name = ? AND n <= (SELECT n FROM schedule_runs WHERE name = ? ORDER BY n DESC LIMIT 1 OFFSET ?)`, schedule, schedule, int64(store.MaxScheduleRuns))
 }
 
 // Taken implements rules.Tx.

@@ -1,11 +1,9 @@
 package sql
 
 import (
-	"bytes"
 	"maps"
 	"math"
 	"slices"
-	"strconv"
 
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/store/database"
@@ -100,11 +98,8 @@ func (r *reader) claimedLanes(reserved map[int64]int64, rows int) (lanes []*read
 	err = r.Query(add(laneless), `SELECT `+columns+` FROM jobs INDEXED BY jobs_running
 		WHERE place = 3 AND state < 5 ORDER BY seq LIMIT ?`, int64(rows))
 	if err == nil && len(reserved) > 0 {
-		var seqs []byte
-		for seq := range reserved {
-			seqs = append(strconv.AppendInt(seqs, seq, 10), ' ')
-		}
-		err = r.Query(add(inLane), `SELECT `+columns+` FROM jobs WHERE `+r.IsOneOf("seq"), string(bytes.TrimSpace(seqs)))
+		err = r.Query(add(inLane), `SELECT `+columns+` FROM jobs WHERE `+r.IsOneOf("seq"),
+			database.JoinNumbers(maps.Keys(reserved)))
 	}
 	for _, l := range lanes {
 		slices.SortFunc(l.list, func(a, b readyJob) int { return a.compare(b.rankedJob) })

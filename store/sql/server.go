@@ -114,10 +114,7 @@ func (s *Server) connect(ctx context.Context) error {
 	}
 	start := ""
 	if err == nil {
-		err = c.Query(func(r database.Row) (bool, error) {
-			start = r.Text(0)
-			return false, nil
-		}, `SELECT backend_start::text FROM pg_stat_activity WHERE pid = pg_backend_pid()`)
+		start, err = database.Text(c, `SELECT backend_start::text FROM pg_stat_activity WHERE pid = pg_backend_pid()`)
 	}
 	if err != nil {
 		c.Close()

@@ -3,8 +3,6 @@ package sql
 import (
 	"maps"
 	"slices"
-	"strconv"
-	"strings"
 
 	"github.com/queuectl/queuectl/store/database"
 	"github.com/queuectl/queuectl/store/records"
@@ -24,18 +22,11 @@ func (t *tx) openLanesOfUsers(q *queueState) error {
 			AND uid = of_user AND id NOT IN (SELECT unnest(string_to_array(?3, ' ')::bigint[]))
 			ORDER BY head_rank, head_seq LIMIT ?2) AS l`
 	)
-	var here []string
-	for id := range t.s.mem.lanes.closedHere {
-		here = append(here, strconv.FormatInt(id, 10))
-	}
-	args := []any{q.Name, int64(maxOpenPerUser + 1), strings.Join(here, " ")}
+	args := []any{q.Name, int64(maxOpenPerUser + 1), database.JoinNumbers(maps.Keys(t.s.mem.lanes.closedHere))}
 	from := all
 	if !q.stale {
-		var uids []string
-		for _, uid := range slices.Sorted(maps.Keys(q.staleUsers)) {
-			uids = append(uids, strconv.Itoa(uid))
-		}
-		from, args = these, append(args, strings.Join(uids, " "))
+		uids := slices.Sorted(maps.Keys(q.staleUsers))
+		from, args = these, append(args, database.JoinNumbers(slices.Values(uids)))
 	}
 	return t.Query(func(r database.Row) (bool, error) {
 		l, err := records.ReadLane(r)

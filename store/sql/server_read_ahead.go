@@ -4,9 +4,8 @@ import (
 	"cmp"
 	"maps"
 	"math"
+	"slices"
 	"sort"
-	"strconv"
-	"strings"
 
 	"github.com/queuectl/queuectl/store/database"
 	"github.com/queuectl/queuectl/store/pgdb"
@@ -144,12 +143,10 @@ func (t *tx) fillAhead(l *rules.LaneScan, known *laneRows) error {
 	}
 	size = min(size, limit)
 	lanes := map[int64]*laneRows{}
-	var ids, ranks, seqs []string
+	var ids, ranks, seqs []int64
 	add := func(id int64, from rules.Position) {
 		lanes[id] = &laneRows{from: from, size: size}
-		ids = append(ids, strconv.FormatInt(id, 10))
-		ranks = append(ranks, strconv.FormatInt(from.Rank, 10))
-		seqs = append(seqs, strconv.FormatInt(from.Seq, 10))
+		ids, ranks, seqs = append(ids, id), append(ranks, from.Rank), append(seqs, from.Seq)
 	}
 	add(l.Lane.ID, l.Next)
 	for _, other := range l.Upcoming(limit / size) {
@@ -164,7 +161,11 @@ func (t *tx) fillAhead(l *rules.LaneScan, known *laneRows) error {
 		string_to_array(?3, ' ')::bigint[]) AS l (of_lane, from_rank, from_seq), LATERAL (SELECT `
 	const where = ` FROM jobs WHERE place = 1 AND lane = of_lane AND (rank, seq) >= (from_rank, from_seq)
 		ORDER BY rank, seq `
-	args := []any{strings.Join(ids, " "), strings.Join(ranks, " "), strings.Join(seqs, " "), int64(size)}
+	var args []any
+	for _, list := range [][]int64{ids, ranks, seqs} {
+		args = append(args, database.JoinNumbers(slices.Values(list)))
+	}
+	args = append(args, int64(size))
 	var batch database.Batch
 	batch.Add(func(r database.Row) (bool, error) {
 		rows := lanes[r.Num(records.LaneColumn)]

@@ -42,8 +42,7 @@ func (t *tx) Attempt(part func() error) error {
 	back := s.rechecks.SaveDirtyGates()
 	err := part()
 	if err == nil {
-		err = t.Exec(`RELEASE part`)
-		return err
+		return t.Exec(`RELEASE part`)
 	}
 	if failed := t.Exec(`ROLLBACK TO part`); failed != nil {
 		return failed

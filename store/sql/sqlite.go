@@ -52,12 +52,10 @@ type Store struct {
 
 // Options are the parameters of Open and OpenServer.
 type Options struct {
-	Dir string // the state directory, which must exist
-	// Order says how ranks are computed. OrderOf, if set, derives it from the stored settings instead.
-	Order   queue.Order
-	OrderOf func([]store.Setting) (queue.Order, error)
-	Log     *slog.Logger // nil discards the log
-	Node    NodeConfig   // the node; only for a server
+	Dir   string       // the state directory, which must exist
+	Order queue.Order  // is passed to SetOrder; the zero value keeps the stored order
+	Log   *slog.Logger // nil discards the log
+	Node  NodeConfig   // the node; only for a server
 }
 
 // Open opens the database in a directory and updates its schema. It creates a database only if none has
@@ -161,11 +159,7 @@ func (s *Store) checkAfterIOError() error {
 	if _, err := os.Stat(marker); err != nil {
 		return nil
 	}
-	verdict := ""
-	err := s.db.Query(func(r database.Row) (bool, error) {
-		verdict = r.Text(0)
-		return false, nil
-	}, `PRAGMA quick_check(1)`)
+	verdict, err := database.Text(s.db, `PRAGMA quick_check(1)`)
 	if err != nil {
 		return err
 	}

@@ -18,9 +18,7 @@ var _ rules.Tx = (*tx)(nil)
 func (t *tx) Now() queue.Millis { return t.now }
 
 // Order implements rules.Tx.
-func (t *tx) Order() (o queue.Order, changing bool) {
-	return t.s.mem.order, t.s.mem.ranking.state != 0
-}
+func (t *tx) Order() queue.Order { return t.s.mem.order }
 
 // fenceStep is the maximum by which a claim raises a fence. The step is random, so that no user can predict
 // the fence of an attempt, which is part of the names of its output and processes. The numbers last for a
@@ -116,31 +114,28 @@ func (t *tx) Put(j *rules.Job) error {
 			return err
 		}
 	}
-	row := records.RowOf(j)
-	if t.prewrite.confirmJob(j, &row) {
+	if t.prewrite.confirmJob(j) {
 		return nil
 	}
 	t.noteWrite(j)
-	args := row.Args(j.Seq)
+	args := records.RowArgs(j)
 	if j.WriteScope == rules.WriteRow {
-		err := t.WriteRow(set+` WHERE seq = ?37`, args...)
-		return err
+		return t.WriteRow(set+` WHERE seq = ?`, append(args, j.Seq)...)
 	}
 	text, err := records.EncodeTexts(j.Execution)
 	if err != nil {
 		return err
 	}
 	if j.WriteScope == rules.WriteTerms {
-		err = t.Exec(set+`, terms = ?38 WHERE seq = ?37`, append(args, text.Terms)...)
-		return err
+		return t.Exec(set+`, terms = ? WHERE seq = ?`, append(args, text.Terms, j.Seq)...)
 	}
 	demands, err := records.DemandsText(j.Demands)
 	if err != nil {
 		return err
 	}
-	all := set + `, terms = ?38, labels = ?39, input = ?40, queue = ?41, demands = ?42, unique_key = ?43, unique_for = ?44, hooks = ?45, parents = ?46 WHERE seq = ?37`
+	all := set + `, terms = ?, labels = ?, input = ?, queue = ?, demands = ?, unique_key = ?, unique_for = ?, hooks = ?, parents = ? WHERE seq = ?`
 	if err = t.Exec(all, append(args, text.Terms, text.Labels, text.Inline(), j.Queue, demands, j.Unique,
-		j.UniqueFor.Milliseconds(), int64(j.Hooks), int64(j.Parents))...); err != nil {
+		j.UniqueFor.Milliseconds(), int64(j.Hooks), int64(j.Parents), j.Seq)...); err != nil {
 		return err
 	}
 	return t.writeInput(j.Seq, &text)
@@ -156,8 +151,7 @@ func (t *tx) PutProgress(j *rules.Job) error {
 		}
 		text = string(raw)
 	}
-	err := t.Exec(`UPDATE jobs SET progress = ? WHERE seq = ?`, text, j.Seq)
-	return err
+	return t.Exec(`UPDATE jobs SET progress = ? WHERE seq = ?`, text, j.Seq)
 }
 
 // forgetOutput subtracts the size of a removed output from a job, and from its queue if the queue's own
@@ -180,20 +174,17 @@ func (t *tx) forgetOutput(seq, bytes int64) error {
 	if kept {
 		t.countKept(name, records.QueueCount{KeptBytes: -bytes})
 	}
-	err = t.Exec(`UPDATE jobs SET outputs = outputs - ? WHERE seq = ?`, bytes, seq)
-	return err
+	return t.Exec(`UPDATE jobs SET outputs = outputs - ? WHERE seq = ?`, bytes, seq)
 }
 
 // writeInput stores a job's env and stdin in the table inputs, or removes them from it if they fit into the
 // job's row.
-func (t *tx) writeInput(seq int64, text *records.Texts) (err error) {
+func (t *tx) writeInput(seq int64, text *records.Texts) error {
 	if text.Inline() != nil {
-		err = t.Exec(`DELETE FROM inputs WHERE seq = ?`, seq)
-		return err
+		return t.Exec(`DELETE FROM inputs WHERE seq = ?`, seq)
 	}
-	err = t.Exec(`INSERT INTO inputs (seq, input) VALUES (?, ?) ON CONFLICT (seq) DO UPDATE SET input = excluded.input`,
+	return t.Exec(`INSERT INTO inputs (seq, input) VALUES (?, ?) ON CONFLICT (seq) DO UPDATE SET input = excluded.input`,
 		seq, text.Input)
-	return err
 }
 
 // forgetInput removes the input of a job from the table inputs, and subtracts its size from the job.
@@ -233,8 +224,7 @@ func (t *tx) AddAttempt(j *rules.Job, e *store.Settlement) error {
 
 // AddGarbage implements rules.Tx.
 func (t *tx) AddGarbage(ref, node string) error {
-	err := t.Exec(`INSERT INTO garbage (ref, node) VALUES (?, ?) ON CONFLICT DO NOTHING`, ref, node)
-	return err
+	return t.Exec(`INSERT INTO garbage (ref, node) VALUES (?, ?) ON CONFLICT DO NOTHING`, ref, node)
 }
 
 // AddEvent implements rules.Tx.
@@ -248,10 +238,9 @@ func (t *tx) AddEvent(kind queue.EventKind, j *queue.Job, state queue.State, det
 	if uid := j.Private(); uid != nil {
 		private = int64(*uid)
 	}
-	err := t.WriteRow(
+	return t.WriteRow(
 		`INSERT INTO events (seq, at, kind, job, id, state, detail, private) VALUES (?, ?, ?, ?, ?, ?, ?, ?)`,
 		n, int64(t.now), string(kind), j.Seq, j.ID, int64(state), string(detail), private)
-	return err
 }
 
 // noJob is the job of events that concern no job.

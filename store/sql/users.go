@@ -93,49 +93,56 @@ func (m *memory) countLeased() {
 	}
 }
 
-// maxListed is the maximum number of users in meta.users.
+// maxListed is the maximum number of users in meta.users, and of queues in meta.queues.
 const maxListed = 32
 
-// listUsers records the changed counts of users in meta.users, because every commit writes that row anyway.
-// Once the list has more than maxListed users, listUsers writes their rows in the table users and clears the
-// list.
-// See docs/decisions/0019.
-func (t *tx) listUsers() error {
-	m := &t.s.mem
-	changed := false
-	for uid, before := range t.users {
-		if now := m.users[uid]; now.waiting == before.waiting && now.bytes == before.bytes && now.outputs == before.outputs {
-			continue
-		}
-		changed = true
-		if !slices.Contains(m.listedUsers, uid) {
-			m.listedUsers = append(slices.Clip(m.listedUsers), uid)
+// listChanged adds the keys whose counts the transaction changed to those listed in meta. Once there are more than
+// maxListed, it writes their rows and returns an empty list.
+func listChanged[K comparable](listed, changed []K, write func(K) error) ([]K, error) {
+	for _, k := range changed {
+		if !slices.Contains(listed, k) {
+			listed = append(slices.Clip(listed), k)
 		}
 	}
-	if !changed {
+	if len(listed) <= maxListed {
+		return listed, nil
+	}
+	for _, k := range listed {
+		if err := write(k); err != nil {
+			return nil, err
+		}
+	}
+	return nil, nil
+}
+
+// listUsers records the changed counts of users in meta.users, because every commit writes that row anyway.
+// See docs/decisions/0019.
+func (t *tx) listUsers() (err error) {
+	m := &t.s.mem
+	var changed []int
+	for uid, before := range t.users {
+		if now := m.users[uid]; now.waiting != before.waiting || now.bytes != before.bytes || now.outputs != before.outputs {
+			changed = append(changed, uid)
+		}
+	}
+	if changed == nil {
 		return nil
 	}
-	if len(m.listedUsers) > maxListed {
-		for _, uid := range m.listedUsers {
-			if err := t.writeUser(int64(uid), m.users[uid]); err != nil {
-				return err
-			}
-		}
-		m.listedUsers = nil
-	}
+	m.listedUsers, err = listChanged(m.listedUsers, changed, func(uid int) error {
+		return t.writeUser(int64(uid), m.users[uid])
+	})
 	var list []byte
 	for _, uid := range m.listedUsers {
 		u := m.users[uid]
 		list = fmt.Appendf(list, "%d/%d/%d/%d ", uid, u.waiting, u.bytes, u.outputs)
 	}
 	m.userList = string(list)
-	return nil
+	return err
 }
 
-func (t *tx) writeUser(uid int64, u user) (err error) {
+func (t *tx) writeUser(uid int64, u user) error {
 	if u.waiting == 0 && u.bytes == 0 {
-		err = t.Exec(`DELETE FROM users WHERE uid = ?`, uid)
-		return err
+		return t.Exec(`DELETE FROM users WHERE uid = ?`, uid)
 	}
 	return t.Exec(`INSERT INTO users (uid, waiting, bytes, outputs) VALUES (?, ?, ?, ?)
 		ON CONFLICT (uid) DO UPDATE SET waiting = excluded.waiting, bytes = excluded.bytes, outputs = excluded.outputs`, uid,
@@ -163,16 +170,15 @@ func (s *engine) readUsers(all *database.Batch) {
 // leases.
 func (s *engine) countUsers() error {
 	m := &s.mem
-	list, err := database.ParseNumbers(m.userList)
+	counts, err := database.ParseUserCounts(m.userList)
 	if err != nil {
 		return err
 	}
-	bytes, outputs := database.ListField(m.userList, 2), database.ListField(m.userList, 3)
-	for uid, waiting := range list {
-		m.listedUsers = append(m.listedUsers, int(uid))
-		u := m.users[int(uid)]
-		u.waiting, u.bytes, u.outputs = waiting, bytes[uid], outputs[uid]
-		m.putUser(int(uid), u)
+	for uid, c := range counts {
+		m.listedUsers = append(m.listedUsers, uid)
+		u := m.users[uid]
+		u.waiting, u.bytes, u.outputs = c.Waiting, c.Bytes, c.Outputs
+		m.putUser(uid, u)
 	}
 	for _, l := range m.leases {
 		u := m.users[l.Job.UID]

@@ -48,19 +48,6 @@ func (t *tx) reload() error {
 	s.mu.Lock()
 	maps.DeleteFunc(s.publishedTurns, func(name string, _ map[int]int64) bool { return m.lanes.queues[name] == nil })
 	s.mu.Unlock()
-	for i := range m.disowning {
-		d := &m.disowning[i]
-		if index := slices.IndexFunc(old.disowning, func(o disownment) bool { return o.former == d.former }); index >= 0 {
-			d.done, d.unreported = old.disowning[index].done, old.disowning[index].unreported
-		}
-	}
-	switch {
-	case m.rankedBy == orderText(m.order):
-	case old.ranking.state != 0 && old.order == m.order:
-		m.ranking = old.ranking
-	default:
-		m.ranking = ranking{state: rankingStates[0]}
-	}
 	for n, b := range m.batches {
 		if known, found := old.batches[n]; found {
 			b.lastFrameAt, b.perQueue = known.lastFrameAt, known.perQueue

@@ -72,11 +72,7 @@ func CheckTables(c *Conn) error {
 
 // otherTables returns the error for a database that lacks a column.
 func otherTables(c *Conn, column string) error {
-	file := ""
-	err := c.Query(func(r database.Row) (bool, error) {
-		file = r.Text(0)
-		return false, nil
-	}, `SELECT file FROM pragma_database_list WHERE name = 'main'`)
+	file, err := database.Text(c, `SELECT file FROM pragma_database_list WHERE name = 'main'`)
 	return cmp.Or(err, error(queue.Errorf(store.ErrNewerSchema.Code,
 		"the database %s was created by another version of queuectl: it has no column %s; use that version, or move the "+
 			"directory away to start with an empty queue", file, column)))
@@ -139,6 +135,5 @@ func ExecAll(c *Conn, statements []string) error {
 			return err
 		}
 	}
-	err := c.Exec(`COMMIT`)
-	return err
+	return c.Exec(`COMMIT`)
 }
