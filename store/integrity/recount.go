@@ -265,8 +265,8 @@ func QueueFaults(c database.Conn) (faults []string) {
 	return faults
 }
 
-// countSource describes one of the counts in a C and what it belongs to, and holds the statements that read the count and the rows that it
-// counts.
+// countSource describes one of the counts in a C and what it belongs to. It holds the statements that read the count
+// and the rows that it counts.
 type countSource[C any] struct {
 	member                      func(C) int64
 	owner, subject, table, rows string
