@@ -28,20 +28,21 @@ demo:
 # Most tests wait for something most of the time: half as many packages again as processors fill these.
 PACKAGES_AT_ONCE = $$(($$(getconf _NPROCESSORS_ONLN) * 3 / 2))
 
-# All tests that end within seconds and need only Go: at most three minutes on two processors.
+# All tests that end within seconds and need only Go: at most three minutes on two processors. vet is
+# part of make check.
 test:
-	QUEUECTL_WALKS=2 $(GO) test -short -timeout 20m -p $(PACKAGES_AT_ONCE) $(TESTFLAGS) ./...
+	QUEUECTL_WALKS=2 $(GO) test -short -vet=off -timeout 20m -p $(PACKAGES_AT_ONCE) $(TESTFLAGS) ./...
 
 # All tests, also those that take long or start a PostgreSQL server.
 test-long:
-	$(GO) test -timeout 20m -p $(PACKAGES_AT_ONCE) $(TESTFLAGS) ./...
+	$(GO) test -vet=off -timeout 20m -p $(PACKAGES_AT_ONCE) $(TESTFLAGS) ./...
 
 # What the whole program's tests drive is another process, which the detector does not see,
 # and SQLite's memory is not Go's: to watch its code costs two thirds of the time for nothing.
 # The engine is watched over SQLite alone: over a server it is the same.
 # A random walk takes its steps one by one, so two of them are enough.
 race:
-	QUEUECTL_WALKS=2 CGO_ENABLED=1 $(GO) test -timeout 30m $(TESTFLAGS) -race -skip 'OfAServer$$|/^server$$' -gcflags='modernc.org/...=-race=false' $$($(GO) list ./... | grep -v /queuectl/test/)
+	QUEUECTL_WALKS=2 CGO_ENABLED=1 $(GO) test -vet=off -timeout 30m $(TESTFLAGS) -race -skip 'OfAServer$$|/^server$$' -gcflags='modernc.org/...=-race=false' $$($(GO) list ./... | grep -v /queuectl/test/)
 
 # gofmt, vet for six targets, staticcheck here and for Windows, actionlint without the linters
 # of other languages that a machine may have, the import law, generated pages. Compiled as for
