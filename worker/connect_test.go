@@ -170,9 +170,8 @@ func TestUnremovableRunnerDirectoryIsKept(t *testing.T) {
 	s.awaitState(2, queue.Completed)
 }
 
-// A job that was sent to a runner whose directory is gone runs again only after that runner can no
-// longer start it. The first runner may still be alive, so an earlier start could make two runners run
-// the job.
+// A job that was sent to a runner whose directory is gone runs again only after its start deadline.
+// Until then the first runner may be alive and start the job, so two runners could run it.
 func TestLeasesOfMissingRunnerWaitForStartDeadline(t *testing.T) {
 	t.Parallel()
 	s, root := newStore(t), t.TempDir()

@@ -17,8 +17,8 @@ import "time"
 // deadline is the end of a time limit. The zero deadline never passes.
 type deadline struct{ at time.Time }
 
-// deadlineAfter returns a deadline that passes if the other side sends no sign of life for the time limit
-// after the last one.
+// deadlineAfter returns the deadline that passes when limit has elapsed since the last sign of
+// life.
 func deadlineAfter(lastSignOfLife time.Time, limit time.Duration) deadline {
 	return deadline{lastSignOfLife.Add(limit)}
 }

@@ -22,7 +22,7 @@ func TestGiveBackOfStartedJobFails(t *testing.T) {
 	awaitFrame[*wire.Drop](t, f, 2)
 	f.send(&wire.Dropped{Lease: lease(1)}) // too late to drop: the job runs
 	if err := receive(t, "an answer", answer); !errors.Is(err, worker.ErrAttemptStarted) {
-		t.Errorf("got %v, want an error that the attempt has started", err)
+		t.Errorf("GiveBack returned %v, want an error that the attempt has started", err)
 	}
 }
 
@@ -97,7 +97,7 @@ func TestSecondChangeDoesNotGetFirstResult(t *testing.T) {
 	}
 }
 
-// While the results of a job's dependencies are read, the job occupies a worker.
+// A job occupies a worker while the results of its dependencies are read.
 func TestReadingDependenciesOccupiesWorker(t *testing.T) {
 	s, f, _ := startPool(t, 1, 0)
 	awaitFrame[*wire.Start](t, f, 1)
@@ -117,7 +117,7 @@ func TestReadingDependenciesOccupiesWorker(t *testing.T) {
 	s.awaitState(1, queue.Completed)
 	<-s.parentsRead // wait until the read for the first job begins
 	if n := len(s.leasedJobs()); n != 1 {
-		t.Errorf("%d jobs are leased for one worker", n)
+		t.Errorf("%d jobs are leased for one worker, want 1", n)
 	}
 	close(s.parentsGate)
 	awaitFrame[*wire.Start](t, f, 2)

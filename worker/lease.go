@@ -22,7 +22,7 @@ type lease struct {
 	phase         phase         // advanceLocked changes it
 	leaseLocation               // the runner that has the job; zero if none has it, or if it is not known
 	sentAt        time.Time     // when the job was sent to the runner; before that, when it was claimed
-	lastMessageAt time.Time     // last message of the runner, while it is disconnected
+	lastMessageAt time.Time     // time of the runner's last message before it was disconnected
 	attempt       attemptInfo   // what is known of the attempt; zero until it is known to have started
 	progress      progressState // what the attempt has reported
 	endRequest    *endRequest   // how the service ends the attempt; nil if it has not requested an end
@@ -107,8 +107,8 @@ func (h *lease) hasStarted() bool {
 	}
 }
 
-// mayHaveStartedLocked reports whether the job's runner has recorded the attempt, so that it does not
-// drop the job any more.
+// mayHaveStartedLocked reports whether the runner has recorded the attempt. From then on the runner
+// rejects a Drop of the job.
 func (h *lease) mayHaveStartedLocked() bool { return h.phase.mayHaveStarted() || h.hasStarted() }
 
 // isOrphanLocked reports whether the lease is open and belongs to a disconnected or unknown runner.
@@ -140,8 +140,8 @@ func (h *lease) markStartedLocked() bool {
 // recallDueLocked returns when a job that has not started is recalled from its runner.
 func (h *lease) recallDueLocked() deadline { return deadlineAfter(h.sentAt, recallAfter) }
 
-// startDueLocked returns when the pool takes the job back if its runner does not answer. Its start
-// deadline has passed by then.
+// startDueLocked returns when the pool takes the job back from a runner that does not answer. By
+// then the job's start deadline has passed.
 func (h *lease) startDueLocked() deadline {
 	return deadlineAfter(h.sentAt, startDeadline+startDeadlineMargin)
 }

@@ -27,10 +27,10 @@ func (p *Pool) SetLeaseDeadline(until time.Time) {
 	}
 }
 
-// sendLeaseDeadlineLocked sends a runner the time at which the leases lapse. It also sends that they
-// never lapse, because the runner may still have a deadline from an earlier service.
+// sendLeaseDeadlineLocked sends a runner the time at which the leases lapse. If they never lapse,
+// it sends that too, because the runner may still have a deadline from an earlier service.
 func (p *Pool) sendLeaseDeadlineLocked(conn *runnerConn) {
-	f := &wire.ExtendLeases{} // the leases never lapse
+	f := &wire.ExtendLeases{} // zero values mean that the leases never lapse
 	if !p.leasesLapse.never() {
 		f.Duration = max(time.Nanosecond, time.Until(p.leasesLapse.at))
 		f.BootDeadline = (runner.SinceBoot() + f.Duration).Milliseconds() // an absolute time, as the frame may arrive late
@@ -53,13 +53,13 @@ func (p *Pool) endOrphanProcesses(ctx context.Context, dir string) {
 	if !mayLapse {
 		return
 	}
-	// The runner's lock may outlive its connection, so this retries for a while.
+	// The dead runner's lock may outlive its connection, so retry for a while.
 	for wait := contactRetryMin; wait <= contactRetryMax; wait *= 2 {
-		via, err := p.recovererFor(filepath.Dir(dir))
+		recoverer, err := p.recovererFor(filepath.Dir(dir))
 		if alive, unknown := runner.IsAlive(dir); !alive && unknown == nil && err == nil {
-			if via != nil || !p.cfg.Runners.External() {
+			if recoverer != nil || !p.cfg.Runners.External() {
 				// Ignore errors: Run recovers the runner again and handles them.
-				p.recoverVia(ctx, via, dir, nil, nil)
+				p.recoverVia(ctx, recoverer, dir, nil, nil)
 			}
 			return
 		}

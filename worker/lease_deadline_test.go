@@ -62,7 +62,8 @@ func TestLostLeasesAreInterrupted(t *testing.T) {
 		counts := i == 0
 		if e.Decision.Reason != queue.ReasonInterrupted || e.Decision.UsesAttempt != counts ||
 			e.Attempt.Node != "far" || e.Decision.Suspect {
-			t.Errorf("got decision %+v for attempt %+v", e.Decision, e.Attempt)
+			t.Errorf("lost lease %d was settled with decision %+v, attempt %+v; want an interrupted attempt on node far",
+				i, e.Decision, e.Attempt)
 		}
 	}
 	if got[0].Attempt.StartedAt != 5 || got[0].Attempt.PID != 9 {

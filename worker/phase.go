@@ -61,7 +61,7 @@ const (
 	phaseCount
 )
 
-// neverSent reports whether no runner has the job or had it before.
+// neverSent reports whether no runner has ever received the job.
 func (p phase) neverSent() bool { return p <= phaseWithdrawn }
 
 // mayStart reports whether the job is not known to have started or ended.

@@ -95,9 +95,9 @@ func (r *runners) removeLocked(conn *runnerConn) {
 }
 
 // canTakeNewJobs reports whether a runner that an earlier service started can take new jobs. It
-// must have this version, take any job, and be of the kind and have the job_tmpdir that the
-// settings require. A runner that this service has started takes new jobs whatever its version,
-// because the program on disk may be newer than this one.
+// must have this service's version, must not be a suspect's separate runner, and must have the
+// directory and the job_tmpdir that the settings require. A runner that this service has started
+// takes new jobs whatever its version, because the program on disk may be newer than this one.
 func (r *runners) canTakeNewJobs(c *runner.Client) bool {
 	return c.Reply.Version == r.cfg.Version && !runner.Isolated(c.Dir) &&
 		filepath.Dir(c.Dir) == r.cfg.Runners.Root() && r.cfg.Runners.HasTmpdir(c.Dir)
@@ -273,16 +273,15 @@ func (l *loop) dismissIdle() {
 	}
 }
 
-// RunnerConnected returns a channel that is closed when another runner is connected. A caller can try
-// again then if its read failed because a connection was lost.
+// RunnerConnected returns a channel that is closed when another runner connects. A caller whose
+// read failed because a connection was lost can then retry.
 func (p *Pool) RunnerConnected() <-chan struct{} {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.runners.connected
 }
 
-// heartbeat finds the runners that have sent no message for a while. It checks concurrently that they
-// are alive.
+// heartbeat pings concurrently the runners that have sent no message for a while.
 func (p *Pool) heartbeat(ctx context.Context) {
 	p.mu.Lock()
 	now := time.Now()
