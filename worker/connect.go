@@ -52,7 +52,7 @@ type contactOrigin uint8
 
 const (
 	contactLost    contactOrigin = iota // the connection was lost, or was never made to a new runner
-	contactCurrent                      // the connection to the runner for new jobs was lost; after a reconnection it gets new jobs again
+	contactCurrent                      // the same for the runner for new jobs, which remains the current one
 	contactFound                        // the runner's directory existed when the service started
 	// contactUnknown is like contactFound, but the store has no record of the runner. An unknown runner
 	// may be used if it is alive. If it is dead, it held no jobs of this queue.
