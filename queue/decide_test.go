@@ -68,7 +68,7 @@ func TestDecideMatchesTableOfEnds(t *testing.T) {
 			row{State: queue.Failed, Error: "exit code 1", UsesAttempt: true, Started: true, Delay: 8 * time.Second}},
 		{"last failure", fourAttempts(3), exited(1),
 			row{State: queue.Dead, Error: "exit code 1", UsesAttempt: true, Started: true}},
-		{"more attempts than there may be", fourAttempts(9), exited(1),
+		{"more attempts than allowed", fourAttempts(9), exited(1),
 			row{State: queue.Dead, Error: "exit code 1", UsesAttempt: true, Started: true}},
 		{"large exit code of Windows", fourAttempts(3), exited(1<<32 - 1),
 			row{State: queue.Dead, Error: "exit code 4294967295", UsesAttempt: true, Started: true}},
@@ -95,27 +95,27 @@ func TestDecideMatchesTableOfEnds(t *testing.T) {
 		{"the 100th deferral", fourAttempts(3, withDeferrals(99)), exited(75),
 			row{State: queue.Pending, Reason: queue.ReasonDeferred, Error: "exit code 75", Delay: time.Minute, Started: true,
 				UsesDeferral: true}},
-		{"the 101st", fourAttempts(0, withDeferrals(100)), exited(75),
+		{"the 101st deferral", fourAttempts(0, withDeferrals(100)), exited(75),
 			row{State: queue.Failed, Error: "exit code 75", UsesAttempt: true, Started: true, Delay: 2 * time.Second}},
 		{"out of memory", fourAttempts(0), queue.Outcome{End: queue.OutOfMemory, Signal: 9},
 			row{State: queue.Failed, Reason: queue.ReasonOOM, Error: "out of memory, killed by the kernel", UsesAttempt: true,
 				Started: true, Delay: 2 * time.Second}},
-		{"its own memory limit", small, queue.Outcome{End: queue.OutOfMemory, Signal: 9, MemoryLimit: true},
+		{"the job's own memory limit", small, queue.Outcome{End: queue.OutOfMemory, Signal: 9, MemoryLimit: true},
 			row{State: queue.Failed, Reason: queue.ReasonOOM,
 				Error: "out of memory, because the job reached its memory limit of 64MiB (--memory)", UsesAttempt: true,
 				Started: true, Delay: 2 * time.Second}},
-		{"a child reached the limit", small, queue.Outcome{End: queue.Exited, ExitCode: 137, MemoryLimit: true},
+		{"a child hit the limit", small, queue.Outcome{End: queue.Exited, ExitCode: 137, MemoryLimit: true},
 			row{State: queue.Failed, Error: "exit code 137; the kernel killed a process because the job reached its memory " +
 				"limit of 64MiB (--memory)", UsesAttempt: true, Started: true, Delay: 2 * time.Second}},
-		{"a child reached the limit, and it aborts", small, queue.Outcome{End: queue.Signalled, Signal: 6, MemoryLimit: true},
+		{"a child hit the limit, the job aborts", small, queue.Outcome{End: queue.Signalled, Signal: 6, MemoryLimit: true},
 			row{State: queue.Failed, Reason: queue.ReasonSignal,
 				Error: "ended by signal 6 (SIGABRT); the kernel killed a process because the job reached its memory limit " +
 					"of 64MiB (--memory)", UsesAttempt: true, Started: true, Delay: 2 * time.Second}},
-		{"a child reached the limit, and it hangs", small, queue.Outcome{End: queue.TimedOut, MemoryLimit: true},
+		{"a child hit the limit, the job hangs", small, queue.Outcome{End: queue.TimedOut, MemoryLimit: true},
 			row{State: queue.Failed, Reason: queue.ReasonTimedOut,
 				Error: "timed out after 1m; the kernel killed a process because the job reached its memory limit " +
 					"of 64MiB (--memory)", UsesAttempt: true, Started: true, Delay: 2 * time.Second}},
-		{"a child reached the limit, and it copes", small, queue.Outcome{End: queue.Exited, MemoryLimit: true},
+		{"a child hit the limit, the job succeeds", small, queue.Outcome{End: queue.Exited, MemoryLimit: true},
 			row{State: queue.Completed, UsesAttempt: true, Started: true}},
 		{"a start that hung", fourAttempts(0), queue.Outcome{End: queue.HungStart, Error: "it took too long"},
 			row{State: queue.Failed, Reason: queue.ReasonNotRunnable, Error: "it took too long", UsesAttempt: true,
@@ -123,22 +123,22 @@ func TestDecideMatchesTableOfEnds(t *testing.T) {
 		{"the last start hung", fourAttempts(3), queue.Outcome{End: queue.HungStart, Error: "it took too long"},
 			row{State: queue.Dead, Reason: queue.ReasonNotRunnable, Error: "it took too long", UsesAttempt: true,
 				Started: true}},
-		{"silence", fourAttempts(3, func(j *queue.Job) { j.IdleTimeout = 5 * time.Second }),
+		{"idle timeout", fourAttempts(3, func(j *queue.Job) { j.IdleTimeout = 5 * time.Second }),
 			queue.Outcome{End: queue.IdleTimedOut}, row{State: queue.Dead, Reason: queue.ReasonTimedOut,
 				Error: "the job printed nothing for 5s (--idle-timeout)", UsesAttempt: true, Started: true}},
 		{"cancelled", fourAttempts(0), queue.Outcome{End: queue.Killed},
 			row{State: queue.Cancelled, Reason: queue.ReasonCancelled, UsesAttempt: true, Started: true}},
-		{"our shortage after all refunds", fourAttempts(1, withRefunds(queue.MaxRefunds)),
+		{"a shortage after all refunds", fourAttempts(1, withRefunds(queue.MaxRefunds)),
 			queue.Outcome{End: queue.Shortage, Error: "no memory"}, row{
 				State: queue.Failed, Reason: queue.ReasonShortage,
 				Error: "not started, because the system was out of resources 101 times in a row: no memory", UsesAttempt: true,
 				Started: true, Delay: 4 * time.Second}},
-		{"our shortage after all refunds, for the last time", fourAttempts(3, withRefunds(queue.MaxRefunds)),
+		{"a shortage after all refunds, on the last attempt", fourAttempts(3, withRefunds(queue.MaxRefunds)),
 			queue.Outcome{End: queue.Shortage}, row{
 				State: queue.Dead, Reason: queue.ReasonShortage,
 				Error: "not started, because the system was out of resources 101 times in a row", UsesAttempt: true,
 				Started: true}},
-		{"our shortage", fourAttempts(3), queue.Outcome{End: queue.Shortage, Error: "no memory"},
+		{"a shortage", fourAttempts(3), queue.Outcome{End: queue.Shortage, Error: "no memory"},
 			row{State: queue.Pending, Reason: queue.ReasonShortage, Error: "no memory", Delay: time.Second, UsesRefund: true}},
 		{"stopped by the service", fourAttempts(3), queue.Outcome{End: queue.Stopped},
 			row{State: queue.Pending, Reason: queue.ReasonStopped, Started: true}},
@@ -209,7 +209,7 @@ func TestShortageDelayGrows(t *testing.T) {
 	for _, n := range []int{64, queue.MaxRefunds - 1} {
 		if d := queue.Decide(fourAttempts(0, withRefunds(n)), queue.Outcome{End: queue.Shortage},
 			policy); d.Delay != 30*time.Second || !d.UsesRefund || d.UsesAttempt {
-			t.Errorf("after %d shortages: %+v", n, d)
+			t.Errorf("after %d shortages the decision is %+v", n, d)
 		}
 	}
 }
@@ -229,7 +229,7 @@ func TestDecideFollowsStateTable(t *testing.T) {
 			t.Fatalf("no transition leads from processing to %s", d.State)
 		}
 		if d.State == queue.Failed && j.Attempts+1 >= j.MaxAttempts {
-			t.Fatalf("attempt %d of %d leads to another one", j.Attempts+1, j.MaxAttempts)
+			t.Fatalf("after attempt %d of %d, the job runs again", j.Attempts+1, j.MaxAttempts)
 		}
 		if d.Delay < 0 || d.State.Runnable() != true && d.Delay != 0 {
 			t.Fatalf("waits %v as %s", d.Delay, d.State)
@@ -244,7 +244,7 @@ func TestDecideFollowsStateTable(t *testing.T) {
 func TestDecidePanicsOnUnknownEnd(t *testing.T) {
 	defer func() {
 		if recover() == nil {
-			t.Error("end 0 was decided")
+			t.Error("Decide did not panic for the unknown end 0")
 		}
 	}()
 	queue.Decide(fourAttempts(0), queue.Outcome{}, policy)

@@ -182,7 +182,7 @@ func (j *Job) Edit(set json.RawMessage, d Defaults) error {
 		delete(fields, "run_at") // delay null removes run_at, since a stored job has no delay
 	}
 	setFields(fields, patch)
-	heavy := setAsideUnchanged(fields, patch)
+	restoreLarge := setAsideUnchanged(fields, patch)
 	if _, timeout := patch["timeout_ms"]; timeout && patch["timeout_ms"] == nil {
 		delete(fields, "timeout")
 	}
@@ -194,7 +194,7 @@ func (j *Job) Edit(set json.RawMessage, d Defaults) error {
 	if err := s.UnmarshalJSON(raw); err != nil {
 		return err
 	}
-	heavy(&s)
+	restoreLarge(&s)
 	edited, err := Resolve(&s, d)
 	if err != nil {
 		return err
@@ -217,13 +217,13 @@ func (j *Job) Edit(set json.RawMessage, d Defaults) error {
 			j.DependsOn = []Dependency{} // empty, because nil would leave the dependencies unchanged
 		}
 	}
-	j.retime(&edited, &s, patch)
+	j.setDueTime(&edited, &s, patch)
 	return nil
 }
 
-// retime sets the time when an edited job is due. If the patch removes that time, the job is due
+// setDueTime sets the time when an edited job is due. If the patch removes that time, the job is due
 // now.
-func (j *Job) retime(edited *Job, given *Spec, patch map[string]any) {
+func (j *Job) setDueTime(edited *Job, given *Spec, patch map[string]any) {
 	if edited.RunAt != 0 {
 		j.RunAt = edited.RunAt
 	}

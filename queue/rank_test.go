@@ -31,7 +31,7 @@ func TestAgeingMatchesExampleOfContract(t *testing.T) {
 			byEnqueue.Rank(b.priority, 1, arrivals-b.points)), cmp.Compare(a.seq, b.seq))
 	})
 	if want := []job{{1, 2, 7}, {2, 3, 5}, {3, 5, 3}, {4, 8, 0}}; !slices.Equal(jobs, want) {
-		t.Errorf("got %v, want %v", jobs, want)
+		t.Errorf("the jobs run in the order %v, want %v", jobs, want)
 	}
 }
 
@@ -88,7 +88,7 @@ func TestRankWithoutAgeing(t *testing.T) {
 		t.Error("ByPriority considers more than the priority, or puts a lower priority first")
 	}
 	if f.Rank(5, 7, 1) != f.Rank(9, 7, 1) || f.Rank(5, 7, 1) >= f.Rank(9, 8, 1) {
-		t.Error("by arrival: priority counts, or the earlier job is not first")
+		t.Error("ByArrival considers the priority, or does not put the earlier job first")
 	}
 	if got := p.Points(1, 1<<40, 0, 9) + f.Points(1, 1<<40, 0, 9); got != 0 {
 		t.Errorf("got %d points without ageing, want 0", got)

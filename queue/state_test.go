@@ -22,7 +22,7 @@ var transitions = map[string]string{
 	"cancelled":  "pending blocked",
 }
 
-// May allows exactly the transitions in the contract's state table.
+// CanBecome allows exactly the transitions in the contract's state table.
 func TestStateTableMatchesContract(t *testing.T) {
 	if got := len(queue.States()); got != len(transitions)-1 {
 		t.Fatalf("got %d states, want %d", got, len(transitions)-1)
