@@ -27,7 +27,7 @@ func TestTunerFollowsConcurrentRequests(t *testing.T) {
 		p.mu.Lock() // lowerIfIdle held the lock when it changed set, so this makes its changes visible
 		defer p.mu.Unlock()
 		if got, want := fmt.Sprint(set), "[0s: 4 4s: 1 12.5s: 4 14.5s: 1]"; got != want {
-			t.Errorf("got %s, want %s", got, want)
+			t.Errorf("GOMAXPROCS was set %s, want %s", got, want)
 		}
 	})
 }
@@ -50,8 +50,8 @@ func TestMemoryLimitFollowsLiveHeap(t *testing.T) {
 		}
 		t.Errorf("the limit is %d MiB, want %d to %d", now>>20, least>>20, most>>20)
 	}
-	lives := make([]byte, 4*heapLimit)
-	within(int64(len(lives))+heapHeadroom, int64(len(lives))+2*heapLimit)
-	runtime.KeepAlive(lives)
+	liveHeap := make([]byte, 4*heapLimit)
+	within(int64(len(liveHeap))+heapHeadroom, int64(len(liveHeap))+2*heapLimit)
+	runtime.KeepAlive(liveHeap)
 	within(heapLimit, heapLimit)
 }
