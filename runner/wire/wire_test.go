@@ -91,7 +91,7 @@ func TestFramesAreReadAsWritten(t *testing.T) {
 		kinds[fmt.Sprint(raw[4])] = true
 		got, n, err := wire.Parse(append(raw, "rest"...))
 		if err != nil || n != len(raw) || !reflect.DeepEqual(got, f) {
-			t.Errorf("got %+v, %d, %v\nwant %+v, %d", got, n, err, f, len(raw))
+			t.Errorf("Parse returned %+v, %d, %v\nwant %+v, %d", got, n, err, f, len(raw))
 		}
 	}
 	if len(kinds) != 29 {
@@ -103,7 +103,7 @@ func TestFramesAreReadAsWritten(t *testing.T) {
 		raw := wire.Append([]byte("before"), f)[6:]
 		got, n, err := wire.Parse(raw)
 		if err != nil || n != len(raw) || !bytes.Equal(wire.Append(nil, got), raw) || fmt.Sprint(got) != fmt.Sprint(f) {
-			t.Fatalf("got %+v, %d, %v\nwant %+v", got, n, err, f)
+			t.Fatalf("Parse returned %+v, %d, %v\nwant %+v", got, n, err, f)
 		}
 	})
 }
