@@ -8,11 +8,11 @@ import (
 
 // This file decides when the runner sends its frames.
 //
-// A commit in the service costs as much as several short jobs, however many results it contains. So the
-// runner gathers results for settleDelay, and sends them together. It gathers for up to maxDelays
-// delays while the waiting attempts keep the workers busy: the service then has time to send the next
-// attempts before the workers run out of work. A frame that must not wait takes the gathered ones along.
-// See docs/decisions/0046.
+// A commit in the service costs as much as several short jobs, however many results it contains. So
+// the runner gathers results for settleDelay, and sends them together. While the waiting attempts
+// keep the workers busy, it gathers for up to maxDelays delays: the service then has time to send
+// the next attempts before the workers run out of work. A frame that must not wait is sent together
+// with the gathered frames. See docs/decisions/0046.
 
 // gather describes the frames that a connection has gathered since its last flush.
 type gather struct {

@@ -26,13 +26,13 @@ func newTable(t *testing.T) *rundir.Table {
 }
 
 // When the leases expire, waiting attempts are dropped, and no attempt starts until the leases are
-// renewed. A renewal lasts from its arrival for the time that it contains. If that time is 0, the
-// leases do not expire.
+// renewed. A renewal extends the leases by its duration, counted from its arrival. With a duration
+// of 0, the leases do not expire.
 func TestExpiredLeasesStopStarts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &server{
 			Options:  Options{Log: slog.New(slog.DiscardHandler)},
-			attempts: map[wire.Lease]*attempt{}, leases: leaseTerm{needed: make(chan struct{})}, table: newTable(t),
+			attempts: map[wire.Lease]*attempt{}, leases: leaseTerm{watchdogNeeded: make(chan struct{})}, table: newTable(t),
 		}
 		s.workers.cond = sync.NewCond(&s.mu)
 		within := func(f func()) {
@@ -46,7 +46,7 @@ func TestExpiredLeasesStopStarts(t *testing.T) {
 			synctest.Wait()
 			within(func() {
 				if s.leases.expiredLocked() != want {
-					t.Errorf("lapsed: %v, want %v", !want, want)
+					t.Errorf("the leases have expired: %v, want %v", !want, want)
 				}
 			})
 		}
@@ -107,7 +107,7 @@ func TestAttemptsWaitForLeaseWatchdog(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			s := &server{
 				Options:  Options{Log: slog.New(slog.DiscardHandler)},
-				attempts: map[wire.Lease]*attempt{}, leases: leaseTerm{needed: make(chan struct{})}, table: newTable(t),
+				attempts: map[wire.Lease]*attempt{}, leases: leaseTerm{watchdogNeeded: make(chan struct{})}, table: newTable(t),
 				slots: slots{reserved: 1}, workers: workers{target: 1, count: 1},
 			}
 			s.workers.cond = sync.NewCond(&s.mu)

@@ -12,7 +12,7 @@ import (
 
 // startAttemptLocked adds an attempt to the waiting ones.
 func (s *server) startAttemptLocked(f *wire.Start) {
-	if s.attempts[f.Lease] != nil || s.life.phase != serving || s.leases.expiredLocked() || len(f.Argv) == 0 ||
+	if s.attempts[f.Lease] != nil || s.life.phase != phaseServing || s.leases.expiredLocked() || len(f.Argv) == 0 ||
 		(s.accounts != nil) != (f.UID >= 0) {
 		// Each lease is started at most once. A root runner rejects a frame that names no account, and
 		// every other runner rejects a frame that names one.
@@ -57,8 +57,9 @@ func (a *attempt) ranksBefore(other *attempt) bool {
 
 // pastDeadline reports whether a deadline for starting the attempt has passed.
 func (a *attempt) pastDeadline() bool {
-	notAfter, by := a.start.NotAfter, a.start.BootDeadline
-	return notAfter != 0 && time.Now().UnixMilli() >= notAfter || by != 0 && runner.SinceBoot().Milliseconds() >= by
+	notAfter, bootDeadline := a.start.NotAfter, a.start.BootDeadline
+	return notAfter != 0 && time.Now().UnixMilli() >= notAfter ||
+		bootDeadline != 0 && runner.SinceBoot().Milliseconds() >= bootDeadline
 }
 
 // noneWaiting reports whether no attempt waits for a worker.
@@ -69,7 +70,7 @@ func (s *server) noneWaiting() bool {
 	return none
 }
 
-// dropLocked answers a DROP request: it removes an attempt that no worker has started.
+// dropLocked answers a Drop request: it removes an attempt that no worker has started.
 func (s *server) dropLocked(f *wire.Drop) {
 	dropped := s.attempts[f.Lease] == nil
 	if i := slices.IndexFunc(s.waiting, func(a *attempt) bool { return lease(a) == f.Lease }); i >= 0 {
