@@ -139,8 +139,9 @@ type cgroup struct {
 	shared  bool     // the file of memory counts the kills in all groups together
 	limits  Limits   // the current limits; Tasks is never 0
 	missing []string // names of the current limits that no controller enforces
-	// Latest counts of the kernel. kills counts processes killed because memory ran out. reached counts
-	// how often the memory limit was reached in the group or below it, ownReached in the group itself.
+	// Latest values of the kernel's counters. kills counts processes killed because memory ran out.
+	// reached counts how often the memory limit was reached in the group or below it, ownReached in
+	// the group itself.
 	kills, reached, ownReached int64
 	// killed means that cgroup.kill has ended the processes of the group. The group is not used again:
 	// since Linux 6.15, the kernel also kills processes that are started in it later.
@@ -339,7 +340,7 @@ func (b *cgroup) oomKills() (result oomKills) {
 		result.killed, b.kills = true, kills
 	}
 	if reached := count(events, "oom "); reached > b.reached && !b.shared {
-		b.reached = reached // a subgroup that the command has created may have reached its own limit instead
+		b.reached = reached // the limit of a subgroup may have been reached instead, so compare memory.events.local
 		raw, _ := os.ReadFile(filepath.Join(b.path, "memory.events.local"))
 		if localReached := count(raw, "oom "); localReached > b.ownReached {
 			result.atLimit, b.ownReached = result.killed, localReached

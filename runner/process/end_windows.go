@@ -135,7 +135,7 @@ func (r *run) endLeftovers(forced bool) {
 		time.Sleep(pause)
 	}
 	if forced {
-		r.r.EndedAt = time.Now() // a tree that is being ended has ended when its last process has
+		r.r.EndedAt = time.Now() // a tree that is being ended counts as ended when its last process has ended
 	}
 	if r.r.StuckPID == 0 {
 		r.drain(time.Now().Add(drainTimeout))
@@ -230,8 +230,8 @@ func Prepare() error {
 	return nil
 }
 
-// ignoreConsoleEvent handles console events that are not for this process. Go's runtime does not see
-// them then.
+// ignoreConsoleEvent handles console events that are not for this process, so that Go's runtime
+// does not react to them.
 var ignoreConsoleEvent = windows.NewCallback(func(event uint32) uintptr {
 	var session uint32
 	if windows.ProcessIdToSessionId(windows.GetCurrentProcessId(), &session) == nil && !isForRunner(event, session) {
@@ -249,10 +249,10 @@ func isForRunner(event, session uint32) bool {
 
 // Enforcements returns how each limit of a command is enforced.
 func Enforcements(*Cgroups) []Enforcement {
-	const by = "the job object"
+	const mechanism = "the job object"
 	return []Enforcement{
-		{"memory", Exact, by}, {"cpus", Exact, by}, {"tasks", Exact, by + " (processes, not threads)"},
-		{"nice", Exact, by + " (its priority class)"},
+		{"memory", Exact, mechanism}, {"cpus", Exact, mechanism}, {"tasks", Exact, mechanism + " (processes, not threads)"},
+		{"nice", Exact, mechanism + " (its priority class)"},
 		{"nofile", Unenforced, "Windows cannot limit open files"},
 		{"no_new_privileges", Unenforced, "Windows has no equivalent"},
 	}

@@ -26,16 +26,16 @@ const (
 	heapLive       = "/gc/heap/live:bytes"
 )
 
-// collector is the state of collectGarbage. paceCollections sets on before the first command.
+// collector is the state of collectGarbage. paceCollections sets enabled before the first command.
 var collector struct {
-	on   bool         // workers collect garbage
-	ends atomic.Int64 // number of commands that have ended
+	enabled bool         // workers collect garbage
+	ends    atomic.Int64 // number of commands that have ended
 }
 
 // paceCollections lets collectGarbage do the garbage collections, and raises the thresholds of the
 // runtime.
 func paceCollections() {
-	collector.on = true
+	collector.enabled = true
 	debug.SetGCPercent(runtimeGCPercent)
 	debug.SetMemoryLimit(minMemoryLimit)
 }
@@ -43,7 +43,7 @@ func paceCollections() {
 // collectGarbage collects garbage if the heap has grown enough, unless a fork under way takes longer
 // than longFork.
 func collectGarbage() {
-	if !collector.on || collector.ends.Add(1)%collectEvery != 0 {
+	if !collector.enabled || collector.ends.Add(1)%collectEvery != 0 {
 		return
 	}
 	if objects, live := heapSizes(); objects < max(minHeap, 2*live) || !orphans.pauseForks() {

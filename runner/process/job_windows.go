@@ -154,7 +154,8 @@ func newTree(sys *systemCalls, cookie string, l Limits) (*tree, error) {
 		return nil, fmt.Errorf("cannot create a job object: %w", err)
 	}
 	t := &tree{sys: sys, job: windows.Handle(h)}
-	if err == windows.ERROR_ALREADY_EXISTS { // its creator could keep the processes alive
+	// the process that created the name could keep the tree's processes alive
+	if err == windows.ERROR_ALREADY_EXISTS {
 		t.close()
 		return nil, &nameTakenError{errors.New("cannot create a job object: its name is already in use")}
 	}

@@ -41,8 +41,8 @@ type Worker struct {
 	cgroup *cgroup // nil before the first command; written by the goroutine of Run with mu held
 }
 
-// NewWorker returns a worker. If c is not nil, its commands run in a control group. The worker opens no
-// resources before its first command.
+// NewWorker returns a worker. If c is not nil, the worker's commands run in a control group. The
+// worker opens no resources before its first command.
 func NewWorker(c *Cgroups) *Worker {
 	return &Worker{null: -1, wake: -1, session: !autogroups(), cgroups: c, limiterWithin: limiterWithin}
 }
@@ -181,14 +181,14 @@ type run struct {
 	startedAt     time.Time
 	forkedAt      time.Time // time right before the main process was created
 	lastOutput    time.Time // time of the last output
-	startReported bool      // Started was called
+	startReported bool      // OnStarted was called
 	pause         pauseState
 	frozen        bool // the control group has frozen the tree
 	exited        bool
 	pipesEmpty    bool  // the pipes were empty at the last poll
 	reapedBefore  int64 // value of orphans.reaped before the last poll
 	endTimes
-	baton        sync.Mutex  // the goroutine of Run or of enforceWhileBlocked holds it while it uses the run
+	runLock      sync.Mutex  // the goroutine of Run or of enforceWhileBlocked holds it while it uses the run
 	blockTimer   *time.Timer // timer of a call that may block; nil before the first one
 	blocked      bool        // enforceWhileBlocked is enforcing deadlines
 	endSeen      bool        // enforceWhileBlocked has seen the end of the main process
@@ -203,7 +203,7 @@ func (w *Worker) interrupt() {
 // newRun prepares a run.
 func (w *Worker) newRun(c *Command, result *Result) *run {
 	r := &run{w: w, c: c, r: result, pipes: [2]int{-1, -1}, writeEnds: [2]int{-1, -1}, pidfd: -1}
-	r.baton.Lock()
+	r.runLock.Lock()
 	return r
 }
 
