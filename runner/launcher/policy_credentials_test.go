@@ -26,7 +26,7 @@ func TestCredentialsByPolicy(t *testing.T) {
 		{accounts.Account{Name: "ann", UID: 1}, "all", false}, {accounts.Account{Name: "root"}, "db", false},
 	} {
 		if got := p.allowsCredential(c.credential, &c.account, ops); got != c.given {
-			t.Errorf("%s gets %s: %t, want %t", c.account.Name, c.credential, got, c.given)
+			t.Errorf("account %s, credential %s: allowed is %t, want %t", c.account.Name, c.credential, got, c.given)
 		}
 	}
 	if _, err := parsePolicy("f", "credential.db = ann\ncredential.db = bob\n"); err == nil {

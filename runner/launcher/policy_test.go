@@ -11,7 +11,7 @@ import (
 func TestPolicyIsRead(t *testing.T) {
 	p, err := parsePolicy("f", "# jobs of root\nallow_root_jobs = true\n\n accounts=@queuectl  alice # and no more\n")
 	if err != nil || !p.allowRoot || strings.Join(p.accounts, " ") != "@queuectl alice" {
-		t.Errorf("got %+v, %v", p, err)
+		t.Errorf("the policy is %+v, error %v", p, err)
 	}
 	if p, err := parsePolicy("f", "job_tmpdir = /a b/c/ # fast\r\n"); err != nil || p.tmpdir != "/a b/c" {
 		t.Errorf("job_tmpdir: got %+v, %v", p, err)
@@ -78,6 +78,6 @@ func TestJobGetsAccountVariables(t *testing.T) {
 	a := accounts.Account{Name: "alice", Home: "/home/alice", Shell: "/bin/zsh"}
 	got := strings.Join(AccountEnv(&a, []string{"HOME=/elsewhere", "USERS=x", "LOGNAME="}), " ")
 	if want := "HOME=/elsewhere USERS=x LOGNAME= USER=alice SHELL=/bin/zsh"; got != want {
-		t.Errorf("got %q, want %q", got, want)
+		t.Errorf("the environment is %q, want %q", got, want)
 	}
 }

@@ -21,7 +21,7 @@ func TestTruncatedJournalIsIncomplete(t *testing.T) {
 			t.Fatal(err)
 		}
 		if _, got, err := ReadJournal(dir, read.Journal, func(wire.Lease) bool { return true }); got != want || err != nil {
-			t.Errorf("%s: got whole %t, %v, want %t", when, got, err, want)
+			t.Errorf("%s: the journal counts as complete: %t, error %v; want %t", when, got, err, want)
 		}
 	}
 	without := func(what string, segment int) {
