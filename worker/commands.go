@@ -48,8 +48,8 @@ func (p *Pool) Requeue(ctx context.Context, seq int64, uid int) (bool, error) {
 
 // Change changes a leased job that has not started. The change and the job's return to the queue
 // are stored in one commit, for which Change waits. If the attempt has started, Change returns
-// ErrAttemptStarted. It reports whether it handled the job. If not, the job is not leased any more, and the
-// caller can change it in the store.
+// ErrAttemptStarted. It reports whether it handled the job. If not, the lease has ended, and the
+// caller can change the job in the store.
 func (p *Pool) Change(ctx context.Context, seq int64, c store.Change) (bool, error) {
 	p.mu.Lock()
 	h := p.leases.bySeq[seq]

@@ -51,9 +51,11 @@ type contact struct {
 type contactOrigin uint8
 
 const (
-	contactLost    contactOrigin = iota // the connection was lost, or was never made to a new runner
-	contactCurrent                      // the same for the runner for new jobs, which remains the current one
-	contactFound                        // the runner's directory existed when the service started
+	contactLost contactOrigin = iota // the connection was lost, or was never made to a new runner
+	// contactCurrent means that the connection to the runner for new jobs was lost. After a
+	// reconnection this runner gets new jobs again.
+	contactCurrent
+	contactFound // the runner's directory existed when the service started
 	// contactUnknown is like contactFound, but the store has no record of the runner. An unknown runner
 	// may be used if it is alive. If it is dead, it held no jobs of this queue.
 	contactUnknown
@@ -252,7 +254,7 @@ func (l *loop) adopt(c *runner.Client, state connState) *runnerConn {
 	for _, a := range c.Reply.Attempts {
 		h := l.leases.byLease[queue.Lease(a.Lease)]
 		switch {
-		case h == nil: // the job is not leased any more, so the attempt has no use
+		case h == nil: // the lease of the job has ended, so the attempt is not needed
 			l.cfg.Log.Warn("a runner has a job that is not running according to this queue; ending the job",
 				"runner", c.Reply.PID, "seq", a.Seq, "pid", a.PID)
 			conn.Send(&wire.Drop{Lease: a.Lease},

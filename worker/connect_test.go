@@ -85,9 +85,9 @@ func TestPoolAdoptsJobsOfEarlierService(t *testing.T) {
 	}
 }
 
-// A living runner whose connection breaks is connected again with a higher epoch. The runner keeps its
-// running jobs and repeats its results. Of the jobs that the runner does not know, claimed ones return
-// to the queue and started ones are lost.
+// A living runner whose connection breaks is connected again with a higher epoch. The runner keeps
+// its running jobs and repeats its results. If the runner does not know a job, the job returns to
+// the queue if it was only claimed, and is lost if it had started.
 func TestReconnectKeepsRunningJobs(t *testing.T) {
 	s, f, p := startPool(t, 3, 0, 0, 0)
 	for seq := range int64(3) {

@@ -2,8 +2,9 @@ package worker
 
 import "time"
 
-// This file has the one clock by which the pool notices that something is no longer alive. A sign of
-// life starts the clock, and the deadline passes if no other one follows in time:
+// This file has the one clock by which the pool notices that a runner or a job start shows no sign
+// of life. A sign of life starts the clock, and the deadline passes if no other one follows in
+// time:
 //
 //	sign of life                       limit                             then
 //	message of a runner                Config.HeartbeatInterval                 the pool checks that the runner is alive

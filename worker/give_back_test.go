@@ -26,7 +26,8 @@ func TestGiveBackOfStartedJobFails(t *testing.T) {
 	}
 }
 
-// GiveBack returns a job to the queue and changes nothing else, even if another caller has asked for a change.
+// GiveBack returns a job to the queue and changes nothing else, even if another caller has
+// requested a change.
 func TestGiveBackChangesNothing(t *testing.T) {
 	s, f, p := startPool(t, 1)
 	f.ignoreStarts()

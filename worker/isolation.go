@@ -24,8 +24,8 @@ import (
 type isolation struct {
 	owners   map[int]*owner // users whose starts have hung, by uid
 	spawning bool           // a runner for a suspect is starting
-	// spawnPause is how long suspects wait the next time that a runner cannot be started for one of
-	// them. It doubles with each such failure.
+	// spawnPause is how long suspects wait after the next failure to start a separate runner. It
+	// doubles with each such failure.
 	spawnPause      time.Duration
 	nextSuspectAt   time.Time // earliest time at which the next suspect may start
 	lastPostponedTo time.Time // time at which the last postponed suspect may be claimed again

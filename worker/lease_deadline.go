@@ -44,8 +44,8 @@ func (p *Pool) leasesLapsedLocked() bool {
 }
 
 // endOrphanProcesses ends the processes that a dead runner left behind, if the leases may lapse.
-// Run also does that when it recovers the runner, but it may wait for the store until after the
-// leases have lapsed. A living runner ends its jobs itself.
+// Run also ends these processes when it recovers the runner, but Run may wait for the store until
+// after the leases have lapsed. A living runner ends its jobs itself.
 func (p *Pool) endOrphanProcesses(ctx context.Context, dir string) {
 	p.mu.Lock()
 	mayLapse := !p.leasesLapse.never()

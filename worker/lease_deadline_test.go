@@ -37,7 +37,7 @@ func TestLeaseDeadlineReachesEveryRunner(t *testing.T) {
 }
 
 // Leases of a lost node are recorded as interrupted, with the node's name. An attempt that had
-// started counts as one of the job's attempts; one that only may have started does not.
+// started counts as one of the job's attempts; an attempt that may not have started does not count.
 func TestLostLeasesAreInterrupted(t *testing.T) {
 	s, _, p := startPool(t, 1)
 	var got []store.Settlement

@@ -64,8 +64,8 @@ func pause(ctx context.Context, wait time.Duration) bool {
 // Run connects to the runners of earlier services, settles attempts that have ended, and then
 // claims and runs jobs until ctx ends. Jobs that run when ctx ends continue in their runner. Run
 // calls ready when it has adopted the work of earlier services, but no later than adoptTimeout
-// after its start. A runner that hangs is adopted when it answers. An error means that the store or
-// the runners cannot be used any more.
+// after its start. A runner that hangs is adopted when it answers. Run returns an error if it
+// cannot continue to use the store or the runners.
 func (p *Pool) Run(ctx context.Context, ready func()) error {
 	ctx, cancel := context.WithCancel(ctx)
 	l := &loop{

@@ -27,9 +27,9 @@ const pauseStartWait = time.Second
 // pauseTimeout limits the wait for a runner that pauses or resumes a process tree.
 const pauseTimeout = 5 * time.Second
 
-// Pause records, on behalf of uid, that a running job is paused or resumed, and waits until the runner
-// has done so. It reports whether the job runs. The error either names a runner that does not answer,
-// or says that some processes still run.
+// Pause records, on behalf of uid, that a running job is paused or resumed, and waits until the
+// runner has paused or resumed the job. It reports whether the job runs. The error either names a
+// runner that does not answer, or says that some processes still run.
 func (p *Pool) Pause(ctx context.Context, seq int64, on bool, uid int) (bool, error) {
 	h := p.runningSoon(ctx, seq, pauseStartWait)
 	if h == nil {

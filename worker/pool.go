@@ -332,7 +332,7 @@ type Status struct {
 	Paused  bool // the worker's job is paused, or all jobs are
 }
 
-// List returns the workers: those that run a job, and the idle ones.
+// List returns all workers, those that run a job and those that are idle.
 func (p *Pool) List(ctx context.Context) []Status {
 	p.heartbeat(ctx)
 	p.mu.Lock()

@@ -92,8 +92,8 @@ func TestJobOfUserOnOtherNodeWaits(t *testing.T) {
 	check(t, "started", len(f.startedJobs()), 0)
 }
 
-// Once run times are known, the pool prefetches as many jobs as run in 20 ms, at most 64. If not
-// every worker would get one of them, it prefetches none.
+// Once run times are known, the pool prefetches as many jobs as run in 20 ms, at most 64. If these
+// jobs are fewer than the workers, it prefetches none.
 func TestShortJobsArePrefetched(t *testing.T) {
 	for _, c := range []struct {
 		workers int

@@ -74,7 +74,7 @@ func (p *Pool) recoverRunner(ctx context.Context, c *contact) (*deadRunner, erro
 }
 
 // recovererFor returns the living runner that may clean up after dead runners in the directory
-// root. It returns nil if this process may do that itself. It also returns nil if no such runner
+// root. It returns nil if this process may clean up itself. It also returns nil if no such runner
 // exists or will start: the operating system has then ended the dead runner's processes, and its
 // directory stays. It returns an error if a suitable runner may be available later.
 func (p *Pool) recovererFor(root string) (*runnerConn, error) {

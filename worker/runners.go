@@ -202,8 +202,8 @@ func (conn *runnerConn) checkDueLocked(interval time.Duration) deadline {
 	return deadlineAfter(conn.lastChecked, interval)
 }
 
-// unlinkOwnerLocked unlinks the runner from its user, if it is a user's separate runner. The user's next
-// jobs get another one.
+// unlinkOwnerLocked unlinks the runner from its user, if it is a user's separate runner. The user's
+// next jobs get another separate runner.
 func (conn *runnerConn) unlinkOwnerLocked() {
 	if conn.owner != nil && conn.owner.conn == conn {
 		conn.owner.conn = nil

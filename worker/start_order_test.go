@@ -109,8 +109,8 @@ type workload struct {
 	rng     *rand.Rand
 }
 
-// dispatchOrder runs all jobs, some of them for longer than expected, and returns the order in
-// which they started.
+// dispatchOrder runs all jobs and returns the order in which they started. Some jobs run longer
+// than expected.
 func dispatchOrder(t *testing.T, load workload) []int64 {
 	t.Helper()
 	f := newRunner(t, load.root, "first")
