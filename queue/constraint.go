@@ -36,8 +36,8 @@ type Range struct {
 	Above    bool // Min itself is rejected
 }
 
-// Form is a text format. Pattern is the JSON Schema regular expression for it. Valid reports whether a text
-// has the form. A form with Check uses that instead of Valid.
+// Form is a text format. Pattern is the JSON Schema regular expression for it. Valid reports
+// whether a text has the form. A form with Check uses Check instead of Valid.
 type Form struct {
 	Pattern     string
 	Valid       func(string) bool

@@ -287,8 +287,9 @@ func (d Decision) afterLoss(j *Job, o Outcome) Decision {
 	return d
 }
 
-// afterPossibleLoss completes the decision for an attempt that may never have started. The attempt is
-// recorded as if it had. It uses an attempt only if the job must not run twice (on_lost is hold or dead).
+// afterPossibleLoss completes the decision for an attempt that may never have started. The attempt
+// is recorded as if it had started. It uses an attempt only if the job must not run twice (on_lost
+// is hold or dead).
 func (d Decision) afterPossibleLoss(j *Job, o Outcome) Decision {
 	d.Reason = ReasonLost
 	if o.End == PerhapsInterrupted {
@@ -306,8 +307,8 @@ func (d Decision) afterPossibleLoss(j *Job, o Outcome) Decision {
 	return d
 }
 
-// retryDelay returns the delay before the next attempt of j after n failed ones. It is never negative and
-// never exceeds the maximum, whatever the base.
+// retryDelay returns the delay between the n-th failed attempt of j and the next attempt. It is
+// never negative and never exceeds the maximum, whatever the base.
 func (p Policy) retryDelay(j *Job, n int) time.Duration {
 	settings := j.Backoff
 	if settings.Base != 0 {

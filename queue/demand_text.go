@@ -138,7 +138,7 @@ func resourcesOf(j *Job) map[string]string {
 }
 
 // resolveDemands returns the gates named in a spec, in the order in which a claim checks them.
-// checkFields has already reported invalid ones.
+// checkFields has already reported invalid gates.
 func resolveDemands(s *Spec) (list []Demand) {
 	add := func(d Demand, _ error) {
 		list = append(list, d)

@@ -167,10 +167,10 @@ func (s *Spec) Override(flags *Spec) {
 	}
 }
 
-// Edit changes a waiting job according to a merge patch (RFC 7386). The parameter set is a JSON object of
-// fields. The value null restores a field's default, and maps are merged. Edit does not change the account
-// that the job runs as; a caller that knows the accounts has to do that. If Edit returns an error, the job is
-// unchanged.
+// Edit changes a waiting job according to a merge patch (RFC 7386). The parameter set is a JSON
+// object of fields. The value null restores a field's default, and maps are merged. Edit does not
+// change the account that the job runs as; only a caller that knows the accounts can change it. If
+// Edit returns an error, the job is unchanged.
 func (j *Job) Edit(set json.RawMessage, d Defaults) error {
 	fields := SpecOf(j).GivenFields()
 	delete(fields, "id")
@@ -230,11 +230,11 @@ func (j *Job) setDueTime(edited *Job, given *Spec, patch map[string]any) {
 	j.Delay = edited.Delay
 	for _, name := range []string{"run_at", "delay"} {
 		if value, cleared := patch[name]; cleared && value == nil && edited.RunAt == 0 && edited.Delay == 0 {
-			j.Delay = time.Nanosecond // the job is due now, as if no time had been given
+			j.Delay = time.Nanosecond // the patch removed the time, so the job is due now
 		}
 	}
 	if given.Delay != nil && *given.Delay == 0 {
-		j.Delay = time.Nanosecond // the job is due now, like a new job
+		j.Delay = time.Nanosecond // a delay of 0 means that the job is due now
 	}
 }
 

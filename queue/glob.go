@@ -116,9 +116,9 @@ func (t *globToken) matches(r rune) bool {
 	return true
 }
 
-// match reports whether the pattern matches all of text, and how many steps it took. On a mismatch, it lets
-// only the last star match one more character. Trying more characters for earlier stars cannot help: the last
-// star can match the same ones.
+// match reports whether the pattern matches all of text, and how many steps it took. On a mismatch,
+// it lets only the last star match one more character. Trying more characters for earlier stars
+// cannot help: the last star can match the same characters.
 func (g glob) match(text string) (ok bool, steps int) {
 	textPos, patternPos := 0, 0
 	// The last star, the end of the text that it matches, and whether a star was found.

@@ -291,8 +291,9 @@ type Attempt struct {
 	PeakTasks int64         // highest number of concurrent processes and threads; 0 if unknown
 	Leftovers int           // background processes that were ended after the main process
 	Dropped   int64         // bytes that were printed but not kept
-	// Output contains the output as a list of records, which output.Decode reads. If it is too large for
-	// that, OutputRef names the runner's file that contains it. At most one of them is set.
+	// Output contains the output as a list of records, which output.Decode reads. If the output is
+	// too large to be stored here, OutputRef names the runner's file that contains it. At most one
+	// of them is set.
 	Output    []byte
 	OutputRef string
 	// OutputBytes is the number of bytes of output that are kept. It is OutputForgotten or OutputOverQuota if
