@@ -67,8 +67,8 @@ func Connect(dir string, epoch int64, version string) (*Client, error) {
 		c.net.Close()
 		return nil, err
 	}
-	// An account's runner could send any PID, and messages ask people to end a process that hangs. So
-	// take the PID from the kernel.
+	// An account's runner could send any PID, and messages advise people to end a process that
+	// hangs. So take the PID from the kernel.
 	if HasSwitchedAccount(dir) {
 		c.Reply.PID = rundir.PeerPID(conn)
 	}

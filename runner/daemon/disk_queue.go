@@ -19,7 +19,7 @@ func (c *diskQueue) add(f func()) {
 	wakeUp(c.wake)
 }
 
-// run executes operations until end is closed, and then the remaining ones.
+// run executes operations until end is closed, and then the operations that remain.
 func (c *diskQueue) run(end <-chan struct{}) {
 	for more := true; more; {
 		select {

@@ -46,8 +46,8 @@ func (s *server) sendRawLocked(frame []byte, now bool) {
 }
 
 // flushGathered sends the gathered frames. If mayExtend is true, it may first gather for a few more
-// delays: it does so if the waiting attempts will keep the workers busy for long enough. The rate at
-// which results came in predicts that time.
+// delays: it extends the time if the waiting attempts will keep the workers busy for long enough.
+// The rate at which results came in predicts that time.
 func (s *server) flushGathered(c *conn, mayExtend bool) {
 	s.mu.Lock()
 	if mayExtend {

@@ -19,7 +19,8 @@ const (
 type lifetime struct {
 	phase phase
 	done  chan struct{} // closed in phaseEnded
-	// dismissed means that the service sent Shutdown, and does not need the runner's directory any more.
+	// dismissed means that the service sent Shutdown, so the runner may remove its directory when
+	// it ends.
 	dismissed bool
 }
 

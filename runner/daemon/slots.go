@@ -3,8 +3,8 @@ package daemon
 import "github.com/queuectl/queuectl/runner/rundir"
 
 // spareSlots is the number of slots with disk space that the table has in addition to one for each
-// worker. A result that could not be written to the journal keeps its slot, so its worker needs another
-// one.
+// worker. A result that could not be written to the journal keeps its slot, so its worker needs
+// another slot.
 const spareSlots = 64
 
 // slots says which slots of the running table are taken.

@@ -10,7 +10,7 @@ import (
 	"github.com/queuectl/queuectl/runner/wire"
 )
 
-// startAttemptLocked adds an attempt to the waiting ones.
+// startAttemptLocked adds the attempt of a Start frame to the waiting attempts.
 func (s *server) startAttemptLocked(f *wire.Start) {
 	if s.attempts[f.Lease] != nil || s.life.phase != phaseServing || s.leases.expiredLocked() || len(f.Argv) == 0 ||
 		(s.accounts != nil) != (f.UID >= 0) {
@@ -27,10 +27,10 @@ func (s *server) startAttemptLocked(f *wire.Start) {
 	s.workers.cond.Signal()
 }
 
-// enqueueLocked adds an attempt to the waiting ones. Attempts of one queue are sorted by Place. The
-// sequence of queues stays as the service sent it, so enqueueLocked moves attempts only among the
-// positions of their queue. The new attempt takes the position of the first attempt of its queue that
-// ranks after it. That attempt takes the position of the next one, and so on.
+// enqueueLocked adds an attempt to the waiting attempts. Attempts of one queue are sorted by Place.
+// The sequence of queues stays as the service sent it, so enqueueLocked moves attempts only among
+// the positions of their queue. The new attempt takes the position of the first attempt of its
+// queue that ranks after it. That attempt takes the position of the next one, and so on.
 //
 // For example, a3 b1 a5 and the new attempt a2 result in a2 b1 a3 a5.
 func (s *server) enqueueLocked(a *attempt) {

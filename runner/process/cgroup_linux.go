@@ -251,7 +251,7 @@ func (c *Cgroups) drop(b *cgroup) {
 	c.abandoned = append(c.abandoned, b.path)
 }
 
-// Sweep removes groups that were given up and have no processes any more.
+// Sweep removes groups that were given up and whose processes have ended.
 func (c *Cgroups) Sweep() {
 	c.mu.Lock()
 	paths := c.abandoned

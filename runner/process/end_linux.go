@@ -372,8 +372,8 @@ func (r *run) waitTree(limit time.Duration, stop func() bool) {
 	}
 }
 
-// waitGrace waits until the tree has ended, at most for the rest of its grace period. After that, Kill
-// has no effect any more.
+// waitGrace waits until the tree has ended, at most for the rest of its grace period. Later calls
+// of Kill have no effect.
 func (r *run) waitGrace() {
 	// unsureSince is the time from which on every remaining process may belong to another tree. It
 	// is zero while a process certainly belongs to this tree.

@@ -96,8 +96,8 @@ func (r *run) waitTree(deadline time.Time) {
 	}
 }
 
-// waitGrace waits until the tree has ended, at most for the rest of its grace period. After that, Kill
-// has no effect any more.
+// waitGrace waits until the tree has ended, at most for the rest of its grace period. Later calls
+// of Kill have no effect.
 func (r *run) waitGrace() {
 	for pause := time.Millisecond; ; pause = min(2*pause, 20*time.Millisecond) {
 		count, _ := r.tree.countOthers()

@@ -8,12 +8,11 @@ import (
 	"time"
 )
 
-// A garbage collection stops the Go runtime for a moment. To do so, it waits for each fork under way
-// until the child has executed its program. A user whose program does not start could therefore stop
-// the jobs of all users. So workers collect garbage themselves, between commands, while no fork is
-// under way. They do so at the heap sizes at which the runtime normally would. The runtime's own
-// collections start only at larger heap sizes.
-// See docs/decisions/0052.
+// A garbage collection stops the Go runtime for a moment. To do so, it waits for each fork under
+// way until the child has executed its program. A user whose program does not start could therefore
+// stop the jobs of all users. So workers collect garbage themselves, between commands, while no
+// fork is under way. They collect at the heap sizes at which the runtime normally collects. The
+// runtime's own collections start only at larger heap sizes. See docs/decisions/0052.
 const (
 	minHeap          = 8 << 20 // bytes of objects; a smaller heap is not collected
 	runtimeGCPercent = 1000    // GOGC for the runtime's own collections, in percent

@@ -6,11 +6,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A process may lock a pipe indefinitely: splice(2) does that while it waits for a socket. A read
-// or close of the pipe then blocks, and cannot be interrupted. So Run's goroutine unlocks runLock,
-// the mutex that guards the run, before each call that may block. If the call takes longer than
-// blockedAfter, the goroutine of enforceWhileBlocked locks runLock and enforces the run's deadlines
-// every blockedInterval.
+// A process may lock a pipe indefinitely: for example, splice(2) locks a pipe while it waits for a
+// socket. A read or close of the pipe then blocks, and cannot be interrupted. So Run's goroutine
+// unlocks runLock, the mutex that guards the run, before each call that may block. If the call
+// takes longer than blockedAfter, the goroutine of enforceWhileBlocked locks runLock and enforces
+// the run's deadlines every blockedInterval.
 
 const (
 	blockedAfter    = 100 * time.Millisecond

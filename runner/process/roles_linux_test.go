@@ -17,7 +17,7 @@ import (
 const rolesVariable = "TEST_ROLE"
 
 // In this program too, the main thread forks no commands (see tree_linux.go). A process that plays
-// a role or is a limiter does that and runs no tests.
+// a role or is a limiter runs no tests.
 func init() {
 	Limiter()
 	runtime.LockOSThread()

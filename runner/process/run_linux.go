@@ -117,9 +117,9 @@ func (w *Worker) Close() {
 // The tree may fork between two scans.
 const signalPasses = 8
 
-// Signal sends a signal once to each process of the running command's tree that the command's account
-// may signal. It does nothing if pid is not the command's main process any more. In a tree that forks
-// without end, some processes may not get the signal.
+// Signal sends a signal once to each process of the running command's tree that the command's
+// account may signal. It does nothing if the command with the main process pid has ended. In a tree
+// that forks without end, some processes may not get the signal.
 func (w *Worker) Signal(pid int, cookie string, signal int) {
 	signalled := map[procfs.Process]bool{}
 	for range signalPasses {
@@ -221,8 +221,8 @@ func (r *run) close() {
 	r.closeWriteEnds()
 	r.limiter.close()
 	if r.r.HasBackground || r.r.StuckPID != 0 || r.r.HeldByTracer {
-		// A surviving process may have locked a pipe. Closing the pipe then blocks, and the result must
-		// not wait for that.
+		// A surviving process may have locked a pipe. Closing the pipe then blocks, so it runs in
+		// the background and does not delay the result.
 		go closePipes(r.pipes)
 	} else {
 		closePipes(r.pipes)

@@ -227,7 +227,7 @@ func lastNumbers(cookie string) string {
 
 // startBefore and startAfter bound the difference between two start times of a process. One is the
 // kernel's, in whole clock ticks. The other was passed to OnForked, and was taken right before the
-// process was created. A larger difference means that the process is another one.
+// process was created. A larger difference means that another process has the pid.
 const (
 	startBefore = 15 * time.Millisecond
 	startAfter  = 30 * time.Millisecond

@@ -122,8 +122,8 @@ func TestTreeIsFoundBySession(t *testing.T) {
 	}
 }
 
-// An account may have maxBackground background trees. The leftover processes of one more command are
-// ended, and its result says why. When a tree ends, another one may live on.
+// An account may have maxBackground background trees. The leftover processes of one more command
+// are ended, and its result says why. When one of these trees ends, another tree may live on.
 func TestBackgroundTreesAreBounded(t *testing.T) {
 	t.Run("by cookie", func(t *testing.T) { backgroundTrees(t, nil) })
 	t.Run("by control group", func(t *testing.T) { backgroundTrees(t, cgroupsFor(t)) })

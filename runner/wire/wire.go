@@ -220,8 +220,8 @@ type (
 	Result struct {
 		Attempt
 		EndedAt int64 // milliseconds since 1970
-		// Cause is the cause in the Kill that ended the attempt, or the one that the runner found; 0 if
-		// neither exists.
+		// Cause is the cause in the Kill that ended the attempt, or else the cause that the runner
+		// found; 0 if neither exists.
 		Cause        int64
 		TimedOut     bool
 		IdleTimedOut bool // the attempt timed out because it printed nothing for IdleTimeout
