@@ -122,7 +122,7 @@ func (e *eventHandler) reportEnd(err error) {
 func (e *eventHandler) reportNow(kind uint16, text string) {
 	e.log.mu.Lock()
 	defer e.log.mu.Unlock()
-	// Report the omitted events now, because the process may end before the timer does so.
+	// Report the omitted events now, because the process may end before the timer reports them.
 	e.log.reportOmitted()
 	e.log.report(kind, fitEvent(text))
 }

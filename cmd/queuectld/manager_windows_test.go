@@ -221,7 +221,7 @@ func TestServiceByHand(t *testing.T) {
 }
 
 // The event log gets warnings and errors, but at most maxEvents in a minute. After that minute, it
-// gets the number of omitted ones.
+// gets the number of omitted events.
 func TestEventsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var got []string
