@@ -42,8 +42,8 @@ func withDeferrals(n int) func(*queue.Job) {
 	return func(j *queue.Job) { j.DeferCodes, j.Deferred = []int{75}, n }
 }
 
-// For every row of the contract's table of ends, Decide returns the state, whether the attempt counts, and
-// the delay that the table lists.
+// For every kind of end in the table, Decide returns the listed state and delay, and whether the
+// attempt counts.
 func TestDecideMatchesTableOfEnds(t *testing.T) {
 	type row = queue.Decision
 	small := fourAttempts(0, func(j *queue.Job) { j.Memory = 64 << 20 })
@@ -259,9 +259,9 @@ func delaysAfterFailures(p queue.Policy, backoff queue.Backoff, n int) (list []t
 	return list
 }
 
-// The delays are those of the contract, for every strategy. Settings of the job take precedence
+// Every strategy gives the documented delays (docs/retries.md). Settings of the job take precedence
 // over settings of the service.
-func TestBackoffMatchesContract(t *testing.T) {
+func TestBackoffDelays(t *testing.T) {
 	exact, with := 0.0, func(f func(*queue.Policy)) queue.Policy { p := policy; f(&p); return p }
 	for _, c := range []struct {
 		name   string

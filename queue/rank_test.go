@@ -15,9 +15,9 @@ import (
 var byTime = queue.Order{Scheduling: queue.ByAging, Aging: queue.AgingTime, Interval: time.Minute}
 var byEnqueue = queue.Order{Scheduling: queue.ByAging, Aging: queue.AgingEnqueue, Interval: time.Minute}
 
-// The example of the contract has jobs with priority and points (3,5) (5,3) (8,0) (2,7). The last
-// one runs first, then the three with a sum of eight in order of arrival.
-func TestAgeingMatchesExampleOfContract(t *testing.T) {
+// Of jobs with priority and points (3,5), (5,3), (8,0) and (2,7), the last one runs first because
+// its sum is nine. The three with a sum of eight follow in order of arrival.
+func TestAgeingOrdersByPriorityPlusPoints(t *testing.T) {
 	const arrivals = 100
 	type job struct{ seq, priority, points int64 }
 	jobs := []job{{2, 3, 5}, {3, 5, 3}, {4, 8, 0}, {1, 2, 7}}

@@ -15,7 +15,7 @@ var defaults = queue.Defaults{Priority: 5, MaxRetries: 3, KillAfter: 10 * time.S
 
 func p[T any](v T) *T { return &v }
 
-// A spec with only a command gets the defaults of the contract.
+// A spec with only a command gets the default of every other field.
 func TestResolveCompletesWithTheDefaults(t *testing.T) {
 	j, err := queue.Resolve(&queue.Spec{Command: p("true")}, defaults)
 	if err != nil {
@@ -269,9 +269,8 @@ func TestResolveReportsAllProblems(t *testing.T) {
 	}
 }
 
-// ValidID accepts exactly the ids that the contract allows: no paths, no control characters, only ASCII
-// letters.
-func TestValidIDMatchesContract(t *testing.T) {
+// ValidID accepts exactly the documented ids: no paths, no control characters, only ASCII letters.
+func TestValidIDAcceptsOnlyDocumentedIDs(t *testing.T) {
 	for _, good := range []string{"a", "0", "job_1", "a.b-c@d/e", "A/../b", bytes(128)} {
 		if !queue.ValidID(good) {
 			t.Errorf("ValidID(%q) returned false, want true", good)

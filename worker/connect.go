@@ -125,8 +125,8 @@ const maxUnknown = 16
 
 // contactsFor returns the contacts for a starting service. maxAssignedSeq is the highest job number
 // that the store has assigned. An account can create any files in the directory of its runners. So
-// runners in account directories that the store does not know count only if jobs run as this
-// account now, and only up to maxUnknown.
+// contactsFor ignores an unknown runner in another account's directory, unless jobs run as that
+// account now. It returns at most maxUnknown unknown runners.
 func (p *Pool) contactsFor(dirs, recorded []string, maxAssignedSeq int64) (list []*contact) {
 	unknown := 0
 	for _, dir := range dirs {

@@ -51,8 +51,8 @@ func (p *Pool) Draining() bool {
 const NoStartsWithin = startDeadline + startDeadlineMargin + livenessTimeout
 
 // MaxNoStartsWait is the longest time that AwaitNoStarts takes if its timeout is NoStartsWithin.
-// AwaitNoStarts returns only after a check of the runners. It makes one every livenessInterval, and
-// each takes up to livenessTimeout.
+// AwaitNoStarts returns only after a check of the runners. A check starts every livenessInterval
+// and takes up to livenessTimeout.
 const MaxNoStartsWait = NoStartsWithin + livenessInterval + livenessTimeout
 
 // AwaitNoStarts waits until no job can start any more, or until the drain ends. If a job can still

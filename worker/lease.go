@@ -84,7 +84,7 @@ func newLease(j *queue.Job, claimNumber int64, initial phase, log *slog.Logger) 
 func (h *lease) wireLease() wire.Lease { return wire.Lease(h.job.Lease()) }
 
 // advanceLocked moves the lease to the phase that follows an event. If the event does not fit the
-// phase, advanceLocked logs that and returns false; the caller then must not act on the event.
+// phase, advanceLocked logs the event and returns false; the caller then must not act on the event.
 func (h *lease) advanceLocked(e event) bool {
 	next, ok := h.phase.after(e)
 	if !ok {

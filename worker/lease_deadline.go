@@ -28,7 +28,7 @@ func (p *Pool) SetLeaseDeadline(until time.Time) {
 }
 
 // sendLeaseDeadlineLocked sends a runner the time at which the leases lapse. If they never lapse,
-// it sends that too, because the runner may still have a deadline from an earlier service.
+// it tells the runner so, because the runner may still have a deadline from an earlier service.
 func (p *Pool) sendLeaseDeadlineLocked(conn *runnerConn) {
 	f := &wire.ExtendLeases{} // zero values mean that the leases never lapse
 	if !p.leasesLapse.never() {

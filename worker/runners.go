@@ -41,11 +41,12 @@ type runnerConn struct {
 	sentSetup     wire.Setup     // the Setup frame that was sent last
 }
 
-// connState says whether a connected runner gets new jobs. A runner starts as connCurrent or connOther:
+// connState says whether a connected runner gets new jobs. A runner starts as connCurrent or
+// connOther:
 //
 //	current      → other         another runner replaces it as the current one
 //	current      → unresponsive  it does not answer a liveness check
-//	other        → unresponsive  likewise
+//	other        → unresponsive  it does not answer a liveness check
 //	unresponsive → current       it answers again, can take new jobs, and there is no current runner
 //	unresponsive → other         it answers again, and another runner takes new jobs
 //
@@ -221,7 +222,7 @@ func (p *Pool) Refresh() {
 }
 
 // sendSetup sends each runner its number of workers, if that has changed. A runner that takes no
-// new jobs gets enough for its running jobs, and the current runner gets the rest.
+// new jobs gets enough workers for its running jobs, and the current runner gets the others.
 func (p *Pool) sendSetup() {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -30,9 +30,9 @@ import (
 // runner that has died. The service also ends the jobs of a dead runner, but it may hang until another
 // node has taken over its leases.
 
-// startCheckInterval is the time between two checks for hanging starts. The watchdog notices a start
-// after at most two checks. It kills a child that has not reached exec process.StartWithin after that.
-// See docs/decisions/0030.
+// startCheckInterval is the time between two checks for hanging starts. The watchdog notices a
+// start after at most two checks. It kills the child if it has not executed its program within
+// process.StartWithin after the watchdog noticed it. See docs/decisions/0030.
 const startCheckInterval = 50 * time.Millisecond
 
 // maxCheckStep limits how much one check can add to the age of a start. So if the whole machine

@@ -306,15 +306,16 @@ func (b *cgroup) procs(except int) (list []procfs.Process) {
 	return list
 }
 
-// kill ends all processes in the group and its subgroups. It reports whether the kernel supports that
-// (Linux 5.14).
+// kill ends all processes in the group and its subgroups. It reports whether the kernel supports
+// cgroup.kill (Linux 5.14).
 func (b *cgroup) kill() bool {
 	b.killed = true
 	return os.WriteFile(b.path+"/cgroup.kill", []byte("1"), 0) == nil
 }
 
 // peakTasks returns the most tasks that existed at one time in the group since it was created. It
-// returns 0 if the kernel does not report that (before Linux 6.1) or no controller counts tasks.
+// returns 0 if the kernel does not report the number (before Linux 6.1) or no controller counts
+// tasks.
 func (b *cgroup) peakTasks() int64 {
 	raw, _ := os.ReadFile(filepath.Join(b.path, "pids.peak"))
 	n, _ := strconv.ParseInt(strings.TrimSpace(string(raw)), 10, 64)
@@ -324,7 +325,7 @@ func (b *cgroup) peakTasks() int64 {
 // oomKills describes what the kernel did because memory ran out while a command ran.
 type oomKills struct {
 	killed  bool // the kernel killed a process of the command
-	atLimit bool // the kernel did so because the command reached its own memory limit
+	atLimit bool // the kernel killed processes because the command reached its own memory limit
 }
 
 // oomKills returns the out-of-memory kills since its last call. If cgroup version 1 counts memory, the

@@ -132,8 +132,8 @@ func TestChildKilledAtTheMemoryLimitIsReported(t *testing.T) {
 	}
 }
 
-// LimitOwnMemory limits the memory of the runner's own group. It returns an error if no controller can
-// enforce that.
+// LimitOwnMemory limits the memory of the runner's own group. It returns an error if no controller
+// can enforce the limit.
 func TestLimitOwnMemory(t *testing.T) {
 	c := &Cgroups{path: t.TempDir()}
 	own := filepath.Join(c.path, supervisorName)

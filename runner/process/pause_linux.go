@@ -160,8 +160,8 @@ func (r *run) shiftLastOutput(d time.Duration) {
 	}
 }
 
-// freeze freezes or resumes the group and its subgroups. It reports whether the kernel supports that
-// (Linux 5.2).
+// freeze freezes or resumes the group and its subgroups. It reports whether the kernel supports
+// freezing groups (Linux 5.2).
 func (b *cgroup) freeze(on bool) bool {
 	value := "0"
 	if on {

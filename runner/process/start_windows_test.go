@@ -223,8 +223,9 @@ func TestErrorNamesBlockingPolicy(t *testing.T) {
 	}
 }
 
-// If its own memory limit keeps a program from starting, that is not a shortage, so the job is not
-// retried without end. It is a shortage only if the machine has less free memory than the limit.
+// A program that cannot start because of its own memory limit is not a shortage, so the job is not
+// retried without end. If the machine has less free memory than the limit, the failed start is a
+// shortage.
 func TestLimitTooLowToStart(t *testing.T) {
 	w := NewWorker(nil)
 	defer w.Close()

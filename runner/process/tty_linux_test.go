@@ -221,8 +221,8 @@ func TestTerminalsAreEnded(t *testing.T) {
 	}
 }
 
-// If the machine has run out of terminals, that is a shortage. If it provides no terminals at all, that
-// is not a shortage, because a retry would fail too.
+// A start that fails because all terminals are in use is a shortage. If the machine provides no
+// terminals at all, the failure is not a shortage, because a retry would fail too.
 func TestLackOfTerminalsIsShortage(t *testing.T) {
 	for _, c := range []struct {
 		err      error

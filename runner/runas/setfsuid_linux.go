@@ -61,7 +61,7 @@ var ownIdentity = sync.OnceValue(func() *Identity {
 })
 
 // setFileIdentity changes this thread's rights on files. The thread must have the capabilities for
-// that. If setFileIdentity fails, the groups may have changed already.
+// this change. If setFileIdentity fails, the groups may have changed already.
 func setFileIdentity(id *Identity) error {
 	var groups *uint32
 	if len(id.Groups) > 0 {
