@@ -127,7 +127,7 @@ func (p *Pool) requestEnd(h *lease, end queue.End, endedBy *int, verb string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if h.endRequest == nil || end == queue.Killed {
-		h.endRequest = &endRequest{end: end, grace: h.job.KillAfter, by: endedBy, verb: verb}
+		h.endRequest = &endRequest{end: end, grace: h.job.KillAfter, endedBy: endedBy, verb: verb}
 	}
 	// The service waits for the job's full kill_after only if the job's own user ends it.
 	if p.stopping || endedBy == nil || *endedBy != h.job.UID || verb == "worker.stop" {

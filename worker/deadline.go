@@ -25,14 +25,14 @@ func deadlineAfter(lastSignOfLife time.Time, limit time.Duration) deadline {
 }
 
 // never reports whether the deadline never passes.
-func (d deadline) never() bool { return d.at.IsZero() }
+func (d deadline) isNever() bool { return d.at.IsZero() }
 
 // passed reports whether the deadline has passed at the time now.
-func (d deadline) passed(now time.Time) bool { return !d.never() && !now.Before(d.at) }
+func (d deadline) passed(now time.Time) bool { return !d.isNever() && !now.Before(d.at) }
 
 // earliest returns the earlier one of two deadlines.
 func (d deadline) earliest(other deadline) deadline {
-	if d.never() || !other.never() && other.at.Before(d.at) {
+	if d.isNever() || !other.isNever() && other.at.Before(d.at) {
 		return other
 	}
 	return d

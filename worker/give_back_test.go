@@ -83,10 +83,10 @@ func TestSecondChangeDoesNotGetFirstResult(t *testing.T) {
 		second <- callResult{done, err}
 	}()
 	<-waits.waiting
-	refusing := make(chan struct{}, 100)
-	s.setRefuse(func(store.Report) error { refusing <- struct{}{}; return queue.ErrUnavailable })
+	refusals := make(chan struct{}, 100)
+	s.setRefuse(func(store.Report) error { refusals <- struct{}{}; return queue.ErrUnavailable })
 	f.send(&wire.Dropped{Lease: lease(1), Dropped: true})
-	<-refusing // the first change is in the pending report
+	<-refusals // the first change is in the pending report
 	giveUp()
 	if err := <-first; !errors.Is(err, context.Canceled) {
 		t.Fatal(err)

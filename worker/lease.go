@@ -57,10 +57,10 @@ type progressState struct {
 
 // endRequest describes how the service ends an attempt.
 type endRequest struct {
-	end   queue.End
-	grace time.Duration // time between SIGTERM and SIGKILL
-	by    *int          // uid of the user who ended the attempt; nil if no user did
-	verb  string        // action with which the attempt was ended, such as "cancel"
+	end     queue.End
+	grace   time.Duration // time between SIGTERM and SIGKILL
+	endedBy *int          // uid of the user who ended the attempt; nil if no user did
+	verb    string        // action with which the attempt was ended, such as "cancel"
 }
 
 // pauseState says whether the job of a lease is paused.
@@ -86,7 +86,7 @@ func (h *lease) wireLease() wire.Lease { return wire.Lease(h.job.Lease()) }
 // advanceLocked moves the lease to the phase that follows an event. If the event does not fit the
 // phase, advanceLocked logs the event and returns false; the caller then must not act on the event.
 func (h *lease) advanceLocked(e event) bool {
-	next, ok := h.phase.after(e)
+	next, ok := h.phase.next(e)
 	if !ok {
 		h.log.Error("an event does not fit the phase of a lease, so it is ignored; please report this as a bug",
 			"job", h.job.ID, "phase", h.phase.String(), "event", e.String())
@@ -149,7 +149,7 @@ func (h *lease) startDueLocked() deadline {
 // recordEndedByLocked records in the settlement which user ended the attempt.
 func (h *lease) recordEndedByLocked(s *store.Settlement) {
 	reason, request := s.Decision.Reason, h.endRequest
-	if request != nil && request.by != nil && (reason == queue.ReasonCancelled || reason == queue.ReasonStopped) {
-		s.EndedBy, s.Verb = request.by, request.verb
+	if request != nil && request.endedBy != nil && (reason == queue.ReasonCancelled || reason == queue.ReasonStopped) {
+		s.EndedBy, s.Verb = request.endedBy, request.verb
 	}
 }

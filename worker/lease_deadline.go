@@ -18,7 +18,7 @@ import (
 func (p *Pool) SetLeaseDeadline(until time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if until.IsZero() && p.leasesLapse.never() {
+	if until.IsZero() && p.leasesLapse.isNever() {
 		return
 	}
 	p.leasesLapse = deadline{until}
@@ -31,7 +31,7 @@ func (p *Pool) SetLeaseDeadline(until time.Time) {
 // it tells the runner so, because the runner may still have a deadline from an earlier service.
 func (p *Pool) sendLeaseDeadlineLocked(conn *runnerConn) {
 	f := &wire.ExtendLeases{} // zero values mean that the leases never lapse
-	if !p.leasesLapse.never() {
+	if !p.leasesLapse.isNever() {
 		f.Duration = max(time.Nanosecond, time.Until(p.leasesLapse.at))
 		f.BootDeadline = (runner.SinceBoot() + f.Duration).Milliseconds() // an absolute time, as the frame may arrive late
 	}
@@ -48,7 +48,7 @@ func (p *Pool) leasesLapsedLocked() bool {
 // after the leases have lapsed. A living runner ends its jobs itself.
 func (p *Pool) endOrphanProcesses(ctx context.Context, dir string) {
 	p.mu.Lock()
-	mayLapse := !p.leasesLapse.never()
+	mayLapse := !p.leasesLapse.isNever()
 	p.mu.Unlock()
 	if !mayLapse {
 		return

@@ -71,7 +71,7 @@ func TestDisownedJobsAreHeld(t *testing.T) {
 	check(t, "leased", s.leasedJobs(), []int64{1, 4})
 }
 
-// A job whose user only other nodes know waits for those nodes. It is not held and loses no
+// A job whose user exists only on other nodes waits for those nodes. It is not held and loses no
 // attempt.
 func TestJobOfUserOnOtherNodeWaits(t *testing.T) {
 	s, f, _ := startPool(t, 1)
@@ -363,15 +363,15 @@ func TestTemporaryStoreErrorLosesNothing(t *testing.T) {
 			s, f, p := startPool(t, 2, 0, 0, 0)
 			s.awaitState(1, queue.Processing)
 			s.awaitState(2, queue.Processing)
-			refused := make(chan struct{}, 1000)
+			refusals := make(chan struct{}, 1000)
 			s.setRefuse(func(store.Report) error {
-				refused <- struct{}{}
+				refusals <- struct{}{}
 				return fmt.Errorf("record: %w", reason)
 			})
 			f.send(succeeded(lease(1), longRun))
-			receive(t, "a rejected report", refused)
+			receive(t, "a rejected report", refusals)
 			f.send(succeeded(lease(2), longRun))
-			receive(t, "another rejected report", refused)
+			receive(t, "another rejected report", refusals)
 			n := len(received[*wire.Setup](f))
 			p.Refresh()
 			awaitFrame[*wire.Setup](t, f, n+1)
