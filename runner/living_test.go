@@ -75,17 +75,17 @@ func TestDamagedBootIDCountsAsMissing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for noted, c := range map[string]struct{ same, damaged bool }{
+	for note, c := range map[string]struct{ same, damaged bool }{
 		rundir.NoteOf(boot): {true, false}, "": {true, true}, boot[:1]: {true, true}, boot: {true, true},
 		"x" + rundir.NoteOf(boot)[1:]: {true, true}, rundir.NoteOf("x" + boot[1:]): {false, true},
 	} {
 		dir := t.TempDir()
 		newTable(t, dir)
-		if err := os.WriteFile(filepath.Join(dir, rundir.BootName), []byte(noted), 0o600); err != nil {
+		if err := os.WriteFile(filepath.Join(dir, rundir.BootName), []byte(note), 0o600); err != nil {
 			t.Fatal(err)
 		}
 		if r, err := Read(dir, nil); r.SameBoot != c.same || r.Damaged != c.damaged || err != nil {
-			t.Errorf("%q: got same boot %t, damaged %t, %v, want %t, %t", noted, r.SameBoot, r.Damaged, err, c.same, c.damaged)
+			t.Errorf("%q: got same boot %t, damaged %t, %v, want %t, %t", note, r.SameBoot, r.Damaged, err, c.same, c.damaged)
 		}
 	}
 }

@@ -41,7 +41,7 @@ func TestExpiredLeasesStopStarts(t *testing.T) {
 			f()
 		}
 		prolong := func(d time.Duration) { within(func() { s.prolongLocked(&wire.ExtendLeases{Duration: d}) }) }
-		lapsed := func(want bool) {
+		checkExpired := func(want bool) {
 			t.Helper()
 			synctest.Wait()
 			within(func() {
@@ -50,7 +50,7 @@ func TestExpiredLeasesStopStarts(t *testing.T) {
 				}
 			})
 		}
-		lapsed(false)
+		checkExpired(false)
 		waiting := &attempt{start: &wire.Start{Lease: wire.Lease{Seq: 1}}, log: output.New(0, nil)}
 		s.attempts[wire.Lease{Seq: 1}], s.waiting = waiting, []*attempt{waiting}
 		prolong(3 * time.Second)
@@ -59,14 +59,14 @@ func TestExpiredLeasesStopStarts(t *testing.T) {
 		prolong(3 * time.Second)
 		s.table = newTable(t)
 		time.Sleep(2 * time.Second)
-		lapsed(false)
+		checkExpired(false)
 		within(func() {
 			if len(s.waiting) != 1 {
 				t.Error("a waiting attempt was dropped before its lease expired")
 			}
 		})
 		time.Sleep(time.Second)
-		lapsed(true)
+		checkExpired(true)
 		within(func() {
 			if len(s.waiting) != 0 || len(s.attempts) != 0 {
 				t.Error("a waiting attempt was kept after its lease expired")
@@ -77,15 +77,15 @@ func TestExpiredLeasesStopStarts(t *testing.T) {
 			}
 		})
 		prolong(0)
-		lapsed(false)
+		checkExpired(false)
 		time.Sleep(time.Hour)
-		lapsed(false)
+		checkExpired(false)
 		// By the boot clock, this renewal arrives after its own end, as if the machine had slept.
 		within(func() {
 			s.prolongLocked(&wire.ExtendLeases{Duration: time.Hour,
 				BootDeadline: (runner.SinceBoot() - time.Second).Milliseconds()})
 		})
-		lapsed(true)
+		checkExpired(true)
 	})
 }
 

@@ -31,7 +31,7 @@ func TestGatheredFramesAreSentAfterDelay(t *testing.T) {
 			s.sendLocked(&wire.Started{Attempt: wire.Attempt{Lease: wire.Lease{Seq: seq}}}, now)
 		}
 		frame := make([]byte, len(wire.Append(nil, &wire.Started{})))
-		sent := func(what string, after time.Duration, frames int) {
+		checkSent := func(what string, after time.Duration, frames int) {
 			t.Helper()
 			begun := time.Now()
 			service.SetReadDeadline(begun.Add(time.Second))
@@ -44,12 +44,12 @@ func TestGatheredFramesAreSentAfterDelay(t *testing.T) {
 		}
 		send(1, false)
 		send(2, false)
-		sent("two gathered", delay, 2)
+		checkSent("two gathered frames", delay, 2)
 		send(3, false)
-		sent("one gathered later", delay, 1)
+		checkSent("a frame gathered later", delay, 1)
 		send(4, false)
 		send(5, true)
-		sent("one that must not wait", 0, 2)
+		checkSent("frames that must not wait", 0, 2)
 	})
 }
 

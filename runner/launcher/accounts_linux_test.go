@@ -48,7 +48,7 @@ func TestPolicyMustBelongToRoot(t *testing.T) {
 	if err := os.WriteFile(path, []byte("accounts = *\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	refused := func(what, path string) {
+	checkRefused := func(what, path string) {
 		t.Helper()
 		if p, err := readPolicy(path); err == nil || !strings.Contains(err.Error(), path) {
 			t.Errorf("%s: got %+v, %v, want it refused by name", what, p, err)
@@ -58,17 +58,17 @@ func TestPolicyMustBelongToRoot(t *testing.T) {
 	if err := os.Symlink(path, link); err != nil {
 		t.Fatal(err)
 	}
-	refused("a link", link)
-	refused("a directory", dir)
+	checkRefused("a link", link)
+	checkRefused("a directory", dir)
 	if err := os.Chmod(path, 0o664); err != nil {
 		t.Fatal(err)
 	}
-	refused("one that its group can change", path)
+	checkRefused("a file that its group can change", path)
 	if err := os.Chmod(path, 0o644); err != nil {
 		t.Fatal(err)
 	}
 	if os.Geteuid() != 0 {
-		refused("one of another owner", path)
+		checkRefused("a file of another owner", path)
 		return
 	}
 	if p, err := readPolicy(path); err != nil || len(p.accounts) != 1 {
@@ -77,5 +77,5 @@ func TestPolicyMustBelongToRoot(t *testing.T) {
 	if err := os.Chown(path, 1, 0); err != nil {
 		t.Fatal(err)
 	}
-	refused("one of another owner", path)
+	checkRefused("a file of another owner", path)
 }

@@ -44,10 +44,10 @@ func TestRunnerReadsOnlyListedCredentials(t *testing.T) {
 		t.Errorf("an account is given %v, %v", given, err)
 	}
 	for _, c := range []struct {
-		a         *Accounts
-		given     map[string][]byte
-		uid       int64
-		name, why string
+		a             *Accounts
+		given         map[string][]byte
+		uid           int64
+		name, wantErr string
 	}{
 		{roots, nil, 1, "db", ""},
 		{nil, given, -1, "db", ""},
@@ -60,9 +60,9 @@ func TestRunnerReadsOnlyListedCredentials(t *testing.T) {
 		{nil, nil, -1, "db", "not allowed for jobs of this account"},
 	} {
 		value, err := Credential(c.a, c.given, c.name, c.uid)
-		if c.why == "" && (err != nil || string(value) != "p4ss\n") ||
-			c.why != "" && (err == nil || !strings.Contains(err.Error(), c.why)) {
-			t.Errorf("%s for uid %d: %q, %v; want %q", c.name, c.uid, value, err, c.why)
+		if c.wantErr == "" && (err != nil || string(value) != "p4ss\n") ||
+			c.wantErr != "" && (err == nil || !strings.Contains(err.Error(), c.wantErr)) {
+			t.Errorf("%s for uid %d: %q, %v; want %q", c.name, c.uid, value, err, c.wantErr)
 		}
 	}
 }

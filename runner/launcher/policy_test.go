@@ -48,9 +48,9 @@ func TestPolicyAllowsListedAccounts(t *testing.T) {
 	service := accounts.Account{Name: "queuectl", UID: 998, GID: 50, Groups: []uint32{50}}
 	www := accounts.Account{Name: "www-data", UID: 33, GID: 60, Groups: []uint32{60}}
 	for _, c := range []struct {
-		policy policy
-		who    accounts.Account
-		want   string // part of the reason; "" if the jobs may run
+		policy  policy
+		account accounts.Account
+		want    string // part of the reason; "" if the jobs may run
 	}{
 		{policy{}, root, "allow_root_jobs = true in F"},
 		{policy{accounts: []string{"*", "root"}}, root, "--user NAME"},
@@ -66,9 +66,9 @@ func TestPolicyAllowsListedAccounts(t *testing.T) {
 		{policy{accounts: []string{"queuectl"}}, service, ""},
 	} {
 		c.policy.file = "F"
-		got := c.policy.refusal(&c.who, 998, groupNamed)
+		got := c.policy.refusal(&c.account, 998, groupNamed)
 		if (got == "") != (c.want == "") || !strings.Contains(got, c.want) {
-			t.Errorf("%+v, %s: got %q, want %q", c.policy, c.who.Name, got, c.want)
+			t.Errorf("%+v, %s: got %q, want %q", c.policy, c.account.Name, got, c.want)
 		}
 	}
 }

@@ -93,8 +93,8 @@ func (f *Dir) create() (err error) {
 	f.open = true
 	// The kernel's clock for files may not advance for milliseconds. So set a time that the clock never
 	// shows: then even a change immediately after this one is visible.
-	never := []unix.Timespec{{Sec: 1, Nsec: 1}, {Sec: 1, Nsec: 1}}
-	if err := unix.UtimesNanoAt(unix.AT_FDCWD, f.Path, never, unix.AT_SYMLINK_NOFOLLOW); err != nil {
+	markTime := []unix.Timespec{{Sec: 1, Nsec: 1}, {Sec: 1, Nsec: 1}}
+	if err := unix.UtimesNanoAt(unix.AT_FDCWD, f.Path, markTime, unix.AT_SYMLINK_NOFOLLOW); err != nil {
 		return err
 	}
 	if f.fd, err = unix.Open(f.Path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0); err != nil {

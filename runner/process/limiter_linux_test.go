@@ -116,14 +116,14 @@ func TestLimitedProgramThatDoesNotStart(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, argv := range [][]string{{"/no/such"}, {"no-such"}, {plain}, {odd}, {"/bin"}} {
-		without, _ := runLimited(t, command(t, argv...))
+		unlimited, _ := runLimited(t, command(t, argv...))
 		c := command(t, argv...)
 		c.Limits.Memory, c.Nice, c.NoFile = 1<<30, 1, 99
-		with, stdout := runLimited(t, c)
-		if with.ExitCode != without.ExitCode || with.Error != without.Error || with.Shortage || with.HungStart ||
-			stdout != "" {
+		limited, stdout := runLimited(t, c)
+		if limited.ExitCode != unlimited.ExitCode || limited.Error != unlimited.Error ||
+			limited.Shortage || limited.HungStart || stdout != "" {
 			t.Errorf("%s: with limits the result is %+v, output %q\nwithout limits it is %+v",
-				argv, with, stdout, without)
+				argv, limited, stdout, unlimited)
 		}
 	}
 	c := command(t, "/bin/true")

@@ -70,7 +70,7 @@ func TestKilledRunnerLeavesFilesAndNoLock(t *testing.T) {
 		t.Fatalf("the other process printed %q, %v", stdout, err)
 	}
 	want := []wire.Attempt{{Lease: wire.Lease{Seq: 5, Fence: 6}, Slot: 2, PID: 8, StartedAt: 7}}
-	notes := func(when string) {
+	checkNotes := func(when string) {
 		t.Helper()
 		checkJournal(t, dir, when, 4)
 		if got, err := ReadTable(dir); got.PID != 4711 || got.Ticks != 99 || !slices.Equal(got.Running, want) || err != nil {
@@ -78,7 +78,7 @@ func TestKilledRunnerLeavesFilesAndNoLock(t *testing.T) {
 		}
 	}
 	path := filepath.Join(dir, LockName)
-	notes("while it lives")
+	checkNotes("while it lives")
 	if lock, ok, err := Lock(path, 0o600); ok || err != nil {
 		t.Errorf("another process took the lock: %v, %v", lock, err)
 	}
@@ -92,7 +92,7 @@ func TestKilledRunnerLeavesFilesAndNoLock(t *testing.T) {
 	if held, err := isAlive(dir); held || err != nil {
 		t.Errorf("a dead runner: %t, %v", held, err)
 	}
-	notes("once it is dead")
+	checkNotes("once it is dead")
 	if err := RemoveRunner(dir); err != nil {
 		t.Error(err)
 	}
