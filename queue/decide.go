@@ -198,11 +198,11 @@ func (d Decision) afterOutOfMemory(j *Job, o Outcome, p Policy) Decision {
 func (d Decision) afterShortage(j *Job, p Policy) Decision {
 	d.Reason = ReasonShortage
 	if j.Refunds >= MaxRefunds {
-		why := fmt.Sprintf("not started, because the system was out of resources %d times in a row", MaxRefunds+1)
+		message := fmt.Sprintf("not started, because the system was out of resources %d times in a row", MaxRefunds+1)
 		if d.Error != "" {
-			why += ": " + d.Error
+			message += ": " + d.Error
 		}
-		d.Error = why
+		d.Error = message
 		return d.afterFailure(j, p)
 	}
 	d.State, d.Started, d.UsesRefund = Pending, false, true

@@ -262,7 +262,7 @@ func delaysAfterFailures(p queue.Policy, backoff queue.Backoff, n int) (list []t
 // Every strategy gives the documented delays (docs/retries.md). Settings of the job take precedence
 // over settings of the service.
 func TestBackoffDelays(t *testing.T) {
-	exact, with := 0.0, func(f func(*queue.Policy)) queue.Policy { p := policy; f(&p); return p }
+	exact, withPolicy := 0.0, func(f func(*queue.Policy)) queue.Policy { p := policy; f(&p); return p }
 	for _, c := range []struct {
 		name   string
 		policy queue.Policy
@@ -270,15 +270,15 @@ func TestBackoffDelays(t *testing.T) {
 		want   string
 	}{
 		{"exponential", policy, queue.Backoff{}, "2s 4s 8s 16s"},
-		{"base 1.5", with(func(p *queue.Policy) { p.Base = 1.5 }), queue.Backoff{}, "1.5s 2.25s 3.375s"},
-		{"base below 1", with(func(p *queue.Policy) { p.Base = 0.5 }), queue.Backoff{}, "500ms 250ms"},
-		{"linear", with(func(p *queue.Policy) { p.Strategy = queue.Linear }), queue.Backoff{}, "2s 4s 6s 8s"},
-		{"fixed", with(func(p *queue.Policy) { p.Strategy = queue.Fixed }), queue.Backoff{}, "1m0s 1m0s"},
-		{"cap", with(func(p *queue.Policy) { p.Max = 5 * time.Second }), queue.Backoff{}, "2s 4s 5s 5s"},
+		{"base 1.5", withPolicy(func(p *queue.Policy) { p.Base = 1.5 }), queue.Backoff{}, "1.5s 2.25s 3.375s"},
+		{"base below 1", withPolicy(func(p *queue.Policy) { p.Base = 0.5 }), queue.Backoff{}, "500ms 250ms"},
+		{"linear", withPolicy(func(p *queue.Policy) { p.Strategy = queue.Linear }), queue.Backoff{}, "2s 4s 6s 8s"},
+		{"fixed", withPolicy(func(p *queue.Policy) { p.Strategy = queue.Fixed }), queue.Backoff{}, "1m0s 1m0s"},
+		{"cap", withPolicy(func(p *queue.Policy) { p.Max = 5 * time.Second }), queue.Backoff{}, "2s 4s 5s 5s"},
 		{"own base", policy, queue.Backoff{Base: 3}, "3s 9s"},
 		{"own strategy", policy, queue.Backoff{Strategy: queue.Linear}, "2s 4s 6s"},
 		{"own cap", policy, queue.Backoff{Max: 3 * time.Second}, "2s 3s 3s"},
-		{"own jitter of none", with(func(p *queue.Policy) { p.Jitter = 1 }), queue.Backoff{Jitter: &exact}, "2s 4s 8s"},
+		{"own jitter of none", withPolicy(func(p *queue.Policy) { p.Jitter = 1 }), queue.Backoff{Jitter: &exact}, "2s 4s 8s"},
 	} {
 		var got []string
 		for _, d := range delaysAfterFailures(c.policy, c.own, len(strings.Fields(c.want))) {

@@ -164,12 +164,12 @@ func TestResolveKeepsEveryLimit(t *testing.T) {
 		if _, err := queue.Resolve(&at, defaults); err != nil {
 			t.Errorf("%s: at the limit: got error %v, want none", l.name, err)
 		}
-		refused(t, l.name+" beyond the limit", &beyond, l.field)
+		checkRefused(t, l.name+" beyond the limit", &beyond, l.field)
 	}
 }
 
 // refused checks that Resolve rejects a spec as invalid, with an error that begins with the field's name.
-func refused(t *testing.T, what string, s *queue.Spec, field string) {
+func checkRefused(t *testing.T, what string, s *queue.Spec, field string) {
 	t.Helper()
 	_, err := queue.Resolve(s, defaults)
 	var e *queue.Error
@@ -255,7 +255,7 @@ func TestResolveRejectsWithFieldName(t *testing.T) {
 	} {
 		s := queue.Spec{Command: p("true")}
 		c.set(&s)
-		refused(t, c.what, &s, c.field)
+		checkRefused(t, c.what, &s, c.field)
 	}
 }
 
