@@ -38,20 +38,20 @@ func TestMemoryLimitFollowsLiveHeap(t *testing.T) {
 	defer debug.SetMemoryLimit(limit)
 	defer debug.SetGCPercent(percent)
 	defer tuneGC()()
-	within := func(least, most int64) {
+	checkLimit := func(low, high int64) {
 		t.Helper()
 		var now int64
 		for range 1000 {
 			runtime.GC()
-			if now = debug.SetMemoryLimit(-1); least <= now && now <= most {
+			if now = debug.SetMemoryLimit(-1); low <= now && now <= high {
 				return
 			}
 			runtime.Gosched() // let the goroutine run that executes finalizers
 		}
-		t.Errorf("the limit is %d MiB, want %d to %d", now>>20, least>>20, most>>20)
+		t.Errorf("the limit is %d MiB, want %d to %d", now>>20, low>>20, high>>20)
 	}
 	liveHeap := make([]byte, 4*heapLimit)
-	within(int64(len(liveHeap))+heapHeadroom, int64(len(liveHeap))+2*heapLimit)
+	checkLimit(int64(len(liveHeap))+heapHeadroom, int64(len(liveHeap))+2*heapLimit)
 	runtime.KeepAlive(liveHeap)
-	within(heapLimit, heapLimit)
+	checkLimit(heapLimit, heapLimit)
 }
