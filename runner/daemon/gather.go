@@ -16,9 +16,9 @@ import (
 
 // gather describes the frames that a connection has gathered since its last flush.
 type gather struct {
-	due    bool      // a timer will flush the outbox
-	frames int       // number of frames gathered since the timer was set
-	start  time.Time // when the timer was set
+	scheduled bool      // a timer will flush the outbox
+	frames    int       // number of frames gathered since the timer was set
+	start     time.Time // when the timer was set
 }
 
 // maxDelays bounds how long the runner gathers results, as a multiple of settleDelay. The service sends
@@ -38,8 +38,8 @@ func (s *server) sendRawLocked(frame []byte, now bool) {
 	default:
 		c.Gather(frame)
 		c.gather.frames++
-		if !c.gather.due {
-			c.gather = gather{due: true, frames: 1, start: time.Now()}
+		if !c.gather.scheduled {
+			c.gather = gather{scheduled: true, frames: 1, start: time.Now()}
 			time.AfterFunc(delay, func() { s.flushGathered(c, true) })
 		}
 	}
@@ -59,7 +59,7 @@ func (s *server) flushGathered(c *conn, mayExtend bool) {
 			return
 		}
 	}
-	c.gather.due = false
+	c.gather.scheduled = false
 	s.mu.Unlock()
 	c.FlushNow()
 }

@@ -39,9 +39,9 @@ func TestRunnerReadsOnlyListedCredentials(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	given, err := credentialsOf(policy, daemon, 5)
-	if err != nil || len(given) != 1 || string(given["db"]) != "p4ss\n" {
-		t.Errorf("an account is given %v, %v", given, err)
+	values, err := credentialsOf(policy, daemon, 5)
+	if err != nil || len(values) != 1 || string(values["db"]) != "p4ss\n" {
+		t.Errorf("an account is given %v, %v", values, err)
 	}
 	for _, c := range []struct {
 		a             *Accounts
@@ -50,13 +50,13 @@ func TestRunnerReadsOnlyListedCredentials(t *testing.T) {
 		name, wantErr string
 	}{
 		{roots, nil, 1, "db", ""},
-		{nil, given, -1, "db", ""},
+		{nil, values, -1, "db", ""},
 		{roots, nil, 9, "db", "not allowed for jobs of news"},
 		{roots, nil, 1, "nothing", "not allowed for jobs of"},
 		{roots, nil, 1, "gone", "no such file"},
 		{roots, nil, 1, "link", "too many levels"},
 		{roots, nil, 1, "../other", "not allowed for jobs of"},
-		{nil, given, -1, "gone", "not allowed for jobs of this account"},
+		{nil, values, -1, "gone", "not allowed for jobs of this account"},
 		{nil, nil, -1, "db", "not allowed for jobs of this account"},
 	} {
 		value, err := Credential(c.a, c.given, c.name, c.uid)

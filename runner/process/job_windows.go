@@ -45,8 +45,8 @@ var kernel = systemCalls{
 	message: func(port windows.Handle) (uint32, bool) {
 		var message uint32
 		var key uintptr
-		var about *windows.Overlapped
-		err := windows.GetQueuedCompletionStatus(port, &message, &key, &about, 0)
+		var overlapped *windows.Overlapped
+		err := windows.GetQueuedCompletionStatus(port, &message, &key, &overlapped, 0)
 		return message, err == nil
 	},
 	awakeTime: func() time.Duration {

@@ -97,7 +97,7 @@ func TestStartNamesScriptAndInterpreter(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	elsewhere, inRoot := t.TempDir(), executable(t, "directory", "#!/\n")
+	otherDir, inRoot := t.TempDir(), executable(t, "directory", "#!/\n")
 	for name, c := range map[string]struct {
 		program, dir string
 		code         int64
@@ -108,7 +108,7 @@ func TestStartNamesScriptAndInterpreter(t *testing.T) {
 			`; after #!, name a program such as /bin/sh`},
 		"another one": {"./a", dir, 126, `cannot start ./a: interpreter "` + dir +
 			`/a" leads back to ./a; after #!, name a program such as /bin/sh`},
-		"relative": {job, elsewhere, 127, `cannot start ` + job + `: interpreter "./job": no such file or directory; ` +
+		"relative": {job, otherDir, 127, `cannot start ` + job + `: interpreter "./job": no such file or directory; ` +
 			`it is relative to the working directory, not to ` + job + `; write its whole path after #!`},
 		"a directory": {inRoot, dir, 126, `cannot start ` + inRoot + `: interpreter "/": is a directory`},
 	} {
