@@ -74,8 +74,8 @@ func TestSpecBoundsEntries(t *testing.T) {
 	}
 }
 
-// An error lists at most 20 problems and says if there are more. The costly search for the nearest known name
-// is made only once.
+// An error lists at most 20 problems and says if there are more. The costly search for the nearest
+// known name happens only once.
 func TestFaultsAreBounded(t *testing.T) {
 	for n, more := range map[int]bool{1: false, 20: false, 21: true, queue.MaxMembers: true} {
 		raw := strings.ReplaceAll(object(n, "1"), `"k`, `"comman`)
@@ -101,7 +101,8 @@ func TestFaultsAreBounded(t *testing.T) {
 	}
 }
 
-// An error repeats only a little of an invalid value, however long that is, and is valid UTF-8.
+// An error repeats only a short part of an invalid value, however long the value is, and is valid
+// UTF-8.
 func TestErrorsClipInvalidValues(t *testing.T) {
 	for _, text := range []string{strings.Repeat("x", 1<<20), strings.Repeat("é", 1<<19), strings.Repeat(`\u0001`, 1<<17),
 		strings.Repeat("7", 1<<20), "1" + strings.Repeat("0", 1<<20) + "s"} {

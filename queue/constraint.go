@@ -36,8 +36,8 @@ type Range struct {
 	Above    bool // Min itself is rejected
 }
 
-// Form is a text format. Pattern is the JSON Schema regular expression for it. Valid reports whether a text
-// has the form. A form with Check uses that instead of Valid.
+// Form is a text format. Pattern is the JSON Schema regular expression for it. Valid reports
+// whether a text has the form. A form with Check uses Check instead of Valid.
 type Form struct {
 	Pattern     string
 	Valid       func(string) bool
@@ -73,11 +73,11 @@ var (
 	formKey  = &Form{Pattern: "^" + keyPattern + "$", Valid: ValidID, Description: "a valid key; use 1 to 128" + nameForm}
 	formPath = &Form{Pattern: "^(" + pathPattern + ")?$", Valid: validPath,
 		Description: "an absolute path; use the full path"}
-	// formFilled is the form of a text that is not just white space.
-	formFilled = &Form{Pattern: `^[^\x00]*[^\t-\r \x00][^\x00]*$`, Valid: filled, Description: "text"}
-	formPart   = &Form{Pattern: `^[^\x00]*$`, Valid: withoutNUL, Description: "free of NUL bytes; remove them"}
-	formLock   = &Form{Pattern: "^@?" + keyPattern + "(:" + amountPattern + ")?$", Check: lockFault}
-	formRate   = &Form{Pattern: "^(@" + keyPattern + "|@?" + keyPattern + "=" + amountPattern + "/[smhd])$",
+	// formNonBlank is the form of a text that is not just white space.
+	formNonBlank = &Form{Pattern: `^[^\x00]*[^\t-\r \x00][^\x00]*$`, Valid: isNotBlank, Description: "text"}
+	formPart     = &Form{Pattern: `^[^\x00]*$`, Valid: withoutNUL, Description: "free of NUL bytes; remove them"}
+	formLock     = &Form{Pattern: "^@?" + keyPattern + "(:" + amountPattern + ")?$", Check: lockFault}
+	formRate     = &Form{Pattern: "^(@" + keyPattern + "|@?" + keyPattern + "=" + amountPattern + "/[smhd])$",
 		Check: rateFault}
 	formNode = &Form{Pattern: "^" + keyPattern + `(=[^\x00-\x1f\x7f-\x9f]*)?$`, Valid: validNode,
 		Description: "a node name or LABEL=VALUE; list the nodes with: queuectl node list"}
@@ -96,9 +96,9 @@ var (
 
 func withoutNUL(s string) bool { return strings.IndexByte(s, 0) < 0 }
 
-func filled(s string) bool { return withoutNUL(s) && strings.Trim(s, " \t\n\v\f\r") != "" }
+func isNotBlank(s string) bool { return withoutNUL(s) && strings.Trim(s, " \t\n\v\f\r") != "" }
 
-func validPath(s string) bool { return s == "" || absolute(s) && withoutNUL(s) }
+func validPath(s string) bool { return s == "" || isAbsolute(s) && withoutNUL(s) }
 
 func validNode(s string) bool { return validKey(Demand{Kind: GateNode, Key: s}) }
 
@@ -150,7 +150,7 @@ var constraints = sync.OnceValue(func() map[string]*Constraint {
 	hook := &Constraint{Text: formPart, MaxBytes: MaxHookLine}
 	return map[string]*Constraint{
 		"id":      {Text: FormID},
-		"command": {Text: formFilled, MaxBytes: MaxCommand},
+		"command": {Text: formNonBlank, MaxBytes: MaxCommand},
 		"argv": {Entries: formPart, MaxBytes: MaxCommand, NotEmpty: true, MinItems: 1, MaxItems: MaxArgsEnv,
 			Note: "; set it to the program to run"},
 		"queue":                 {Text: FormQueue},
@@ -166,7 +166,7 @@ var constraints = sync.OnceValue(func() map[string]*Constraint {
 		"lock":                  {Text: formLock},
 		"rate_limit":            {Text: formRate},
 		"on":                    {Text: formNode, MaxBytes: maxNodeKey},
-		"on_dependency_failure": oneOf(otherwiseNames...),
+		"on_dependency_failure": oneOf(dependencyFailureNames...),
 		"resources": {Range: &Range{Min: 1, Max: MaxDemand}, Entries: formAmount, Names: formResource,
 			MaxBytes: MaxLabel, MaxItems: MaxDemands},
 		"unique":      {Text: formKey},
@@ -175,9 +175,9 @@ var constraints = sync.OnceValue(func() map[string]*Constraint {
 			MaxName: MaxCommand, MaxItems: MaxMembers},
 		"env_secret": {Entries: formSecret, Names: formVariable, Reserved: ownVariables, MaxBytes: maxPath,
 			MaxName: MaxLabel, MaxItems: MaxSecrets},
-		"user":           {Text: formFilled, MaxBytes: maxAccount},
+		"user":           {Text: formNonBlank, MaxBytes: maxAccount},
 		"cwd":            {Text: formPath, MaxBytes: maxPath},
-		"shell":          {Text: formFilled, MaxBytes: maxPath},
+		"shell":          {Text: formNonBlank, MaxBytes: maxPath},
 		"stdin":          {MaxBytes: MaxStdin},
 		"stdin_file":     {Text: formPath, MaxBytes: maxPath},
 		"ok_codes":       codes(1),
@@ -201,7 +201,7 @@ var constraints = sync.OnceValue(func() map[string]*Constraint {
 
 // CheckNumber returns an error if the constraint does not accept the number.
 func (c *Constraint) CheckNumber(field string, n float64) error {
-	return c.checkRange(field, n, quantity{"a number", "small", "large", plain})
+	return c.checkRange(field, n, quantity{"a number", "small", "large", formatNumber})
 }
 
 // CheckDuration returns an error if the constraint does not accept the duration.
@@ -317,7 +317,7 @@ func checkForm(field, text string, form *Form, maxBytes int) error {
 		return form.Check(text)
 	case !withoutNUL(text):
 		return Invalid(field, "must not contain a NUL byte")
-	case form == formFilled:
+	case form == formNonBlank:
 		return Invalid(field, "must not be empty")
 	}
 	return Invalid(field, "%q is not %s", Clip(text), form.Description)
@@ -332,8 +332,8 @@ func alternatives(words []string) string {
 	return strings.Join(words[:last], ", ") + " or " + words[last]
 }
 
-// plain formats a number without an exponent.
-func plain(n float64) string { return strconv.FormatFloat(n, 'f', -1, 64) }
+// formatNumber formats a number without an exponent.
+func formatNumber(n float64) string { return strconv.FormatFloat(n, 'f', -1, 64) }
 
 // checkFields reports values of given fields that their constraints do not accept.
 func (s *Spec) checkFields(check checker) {

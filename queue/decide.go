@@ -76,10 +76,10 @@ type Policy struct {
 	RetryDelay time.Duration
 }
 
-// A job that could not start because the machine lacked resources waits for shortagePause. Each time in a
-// row, it waits twice as long, up to maxShortagePause. A shortage is not the job's fault, so it uses none of
-// the job's attempts. But after MaxRefunds shortages in a row, the next one counts as a failure, because the
-// job itself may cause the shortage.
+// A job that could not start because the machine lacked resources waits for shortagePause. Each
+// further shortage in a row doubles the wait, up to maxShortagePause. A shortage is not the job's
+// fault, so it uses none of the job's attempts. But after MaxRefunds shortages in a row, the next
+// one counts as a failure, because the job itself may cause the shortage.
 const (
 	shortagePause    = time.Second
 	maxShortagePause = 30 * time.Second
@@ -96,13 +96,13 @@ type Decision struct {
 	Delay        time.Duration
 	Started      bool // the attempt gets its own row in the store
 	UsesDeferral bool // the attempt uses one of the job's deferrals
-	UsesRefund   bool // the attempt uses one of the job's refunds
+	UsesRefund   bool // the attempt counts in the job's Refunds
 	Suspect      bool // the next attempt gets a separate runner
 	Crashed      bool // counts toward PoisonCrashes: the runner died while it ran only this job
 }
 
-// PoisonCrashes is the number of runners that died while they ran only this job, at which the job is dead
-// even if attempts remain.
+// PoisonCrashes limits the Crashes of a job, which are the runners that died while they ran only
+// this job. At this number the job is dead, even if attempts remain.
 const PoisonCrashes = 3
 
 // Decide returns the consequence of an attempt of job j that ended with outcome o. No other code
@@ -119,7 +119,7 @@ func Decide(j *Job, o Outcome, p Policy) Decision {
 // decide is like Decide, without the note about the memory limit.
 func decide(j *Job, o Outcome, p Policy) Decision {
 	d := Decision{Error: o.Error, Started: true}
-	switch o.End { // these ends do not show whether the job kills its runner, so a suspect remains one
+	switch o.End { // these ends do not show whether the job kills its runner, so a suspect remains a suspect
 	case Stopped, Shortage, NeverStarted, Interrupted, PerhapsLost, PerhapsInterrupted, AccountChanged:
 		d.Suspect = j.Suspect
 	}
@@ -198,11 +198,11 @@ func (d Decision) afterOutOfMemory(j *Job, o Outcome, p Policy) Decision {
 func (d Decision) afterShortage(j *Job, p Policy) Decision {
 	d.Reason = ReasonShortage
 	if j.Refunds >= MaxRefunds {
-		why := fmt.Sprintf("not started, because the system was out of resources %d times in a row", MaxRefunds+1)
+		message := fmt.Sprintf("not started, because the system was out of resources %d times in a row", MaxRefunds+1)
 		if d.Error != "" {
-			why += ": " + d.Error
+			message += ": " + d.Error
 		}
-		d.Error = why
+		d.Error = message
 		return d.afterFailure(j, p)
 	}
 	d.State, d.Started, d.UsesRefund = Pending, false, true
@@ -287,8 +287,9 @@ func (d Decision) afterLoss(j *Job, o Outcome) Decision {
 	return d
 }
 
-// afterPossibleLoss completes the decision for an attempt that may never have started. The attempt is
-// recorded as if it had. It uses an attempt only if the job must not run twice (on_lost is hold or dead).
+// afterPossibleLoss completes the decision for an attempt that may never have started. The attempt
+// is recorded as if it had started. It uses an attempt only if the job must not run twice (on_lost
+// is hold or dead).
 func (d Decision) afterPossibleLoss(j *Job, o Outcome) Decision {
 	d.Reason = ReasonLost
 	if o.End == PerhapsInterrupted {
@@ -306,8 +307,8 @@ func (d Decision) afterPossibleLoss(j *Job, o Outcome) Decision {
 	return d
 }
 
-// retryDelay returns the delay before the next attempt of j after n failed ones. It is never negative and
-// never exceeds the maximum, whatever the base.
+// retryDelay returns the delay between the n-th failed attempt of j and the next attempt. It is
+// never negative and never exceeds the maximum, whatever the base.
 func (p Policy) retryDelay(j *Job, n int) time.Duration {
 	settings := j.Backoff
 	if settings.Base != 0 {

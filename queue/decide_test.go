@@ -42,8 +42,8 @@ func withDeferrals(n int) func(*queue.Job) {
 	return func(j *queue.Job) { j.DeferCodes, j.Deferred = []int{75}, n }
 }
 
-// For every row of the contract's table of ends, Decide returns the state, whether the attempt counts, and
-// the delay that the table lists.
+// For every kind of end in the table, Decide returns the listed state and delay, and whether the
+// attempt counts.
 func TestDecideMatchesTableOfEnds(t *testing.T) {
 	type row = queue.Decision
 	small := fourAttempts(0, func(j *queue.Job) { j.Memory = 64 << 20 })
@@ -68,7 +68,7 @@ func TestDecideMatchesTableOfEnds(t *testing.T) {
 			row{State: queue.Failed, Error: "exit code 1", UsesAttempt: true, Started: true, Delay: 8 * time.Second}},
 		{"last failure", fourAttempts(3), exited(1),
 			row{State: queue.Dead, Error: "exit code 1", UsesAttempt: true, Started: true}},
-		{"more attempts than there may be", fourAttempts(9), exited(1),
+		{"more attempts than allowed", fourAttempts(9), exited(1),
 			row{State: queue.Dead, Error: "exit code 1", UsesAttempt: true, Started: true}},
 		{"large exit code of Windows", fourAttempts(3), exited(1<<32 - 1),
 			row{State: queue.Dead, Error: "exit code 4294967295", UsesAttempt: true, Started: true}},
@@ -95,27 +95,27 @@ func TestDecideMatchesTableOfEnds(t *testing.T) {
 		{"the 100th deferral", fourAttempts(3, withDeferrals(99)), exited(75),
 			row{State: queue.Pending, Reason: queue.ReasonDeferred, Error: "exit code 75", Delay: time.Minute, Started: true,
 				UsesDeferral: true}},
-		{"the 101st", fourAttempts(0, withDeferrals(100)), exited(75),
+		{"the 101st deferral", fourAttempts(0, withDeferrals(100)), exited(75),
 			row{State: queue.Failed, Error: "exit code 75", UsesAttempt: true, Started: true, Delay: 2 * time.Second}},
 		{"out of memory", fourAttempts(0), queue.Outcome{End: queue.OutOfMemory, Signal: 9},
 			row{State: queue.Failed, Reason: queue.ReasonOOM, Error: "out of memory, killed by the kernel", UsesAttempt: true,
 				Started: true, Delay: 2 * time.Second}},
-		{"its own memory limit", small, queue.Outcome{End: queue.OutOfMemory, Signal: 9, MemoryLimit: true},
+		{"the job's own memory limit", small, queue.Outcome{End: queue.OutOfMemory, Signal: 9, MemoryLimit: true},
 			row{State: queue.Failed, Reason: queue.ReasonOOM,
 				Error: "out of memory, because the job reached its memory limit of 64MiB (--memory)", UsesAttempt: true,
 				Started: true, Delay: 2 * time.Second}},
-		{"a child reached the limit", small, queue.Outcome{End: queue.Exited, ExitCode: 137, MemoryLimit: true},
+		{"a child hit the limit", small, queue.Outcome{End: queue.Exited, ExitCode: 137, MemoryLimit: true},
 			row{State: queue.Failed, Error: "exit code 137; the kernel killed a process because the job reached its memory " +
 				"limit of 64MiB (--memory)", UsesAttempt: true, Started: true, Delay: 2 * time.Second}},
-		{"a child reached the limit, and it aborts", small, queue.Outcome{End: queue.Signalled, Signal: 6, MemoryLimit: true},
+		{"a child hit the limit, the job aborts", small, queue.Outcome{End: queue.Signalled, Signal: 6, MemoryLimit: true},
 			row{State: queue.Failed, Reason: queue.ReasonSignal,
 				Error: "ended by signal 6 (SIGABRT); the kernel killed a process because the job reached its memory limit " +
 					"of 64MiB (--memory)", UsesAttempt: true, Started: true, Delay: 2 * time.Second}},
-		{"a child reached the limit, and it hangs", small, queue.Outcome{End: queue.TimedOut, MemoryLimit: true},
+		{"a child hit the limit, the job hangs", small, queue.Outcome{End: queue.TimedOut, MemoryLimit: true},
 			row{State: queue.Failed, Reason: queue.ReasonTimedOut,
 				Error: "timed out after 1m; the kernel killed a process because the job reached its memory limit " +
 					"of 64MiB (--memory)", UsesAttempt: true, Started: true, Delay: 2 * time.Second}},
-		{"a child reached the limit, and it copes", small, queue.Outcome{End: queue.Exited, MemoryLimit: true},
+		{"a child hit the limit, the job succeeds", small, queue.Outcome{End: queue.Exited, MemoryLimit: true},
 			row{State: queue.Completed, UsesAttempt: true, Started: true}},
 		{"a start that hung", fourAttempts(0), queue.Outcome{End: queue.HungStart, Error: "it took too long"},
 			row{State: queue.Failed, Reason: queue.ReasonNotRunnable, Error: "it took too long", UsesAttempt: true,
@@ -123,22 +123,22 @@ func TestDecideMatchesTableOfEnds(t *testing.T) {
 		{"the last start hung", fourAttempts(3), queue.Outcome{End: queue.HungStart, Error: "it took too long"},
 			row{State: queue.Dead, Reason: queue.ReasonNotRunnable, Error: "it took too long", UsesAttempt: true,
 				Started: true}},
-		{"silence", fourAttempts(3, func(j *queue.Job) { j.IdleTimeout = 5 * time.Second }),
+		{"idle timeout", fourAttempts(3, func(j *queue.Job) { j.IdleTimeout = 5 * time.Second }),
 			queue.Outcome{End: queue.IdleTimedOut}, row{State: queue.Dead, Reason: queue.ReasonTimedOut,
 				Error: "the job printed nothing for 5s (--idle-timeout)", UsesAttempt: true, Started: true}},
 		{"cancelled", fourAttempts(0), queue.Outcome{End: queue.Killed},
 			row{State: queue.Cancelled, Reason: queue.ReasonCancelled, UsesAttempt: true, Started: true}},
-		{"our shortage after all refunds", fourAttempts(1, withRefunds(queue.MaxRefunds)),
+		{"a shortage after all refunds", fourAttempts(1, withRefunds(queue.MaxRefunds)),
 			queue.Outcome{End: queue.Shortage, Error: "no memory"}, row{
 				State: queue.Failed, Reason: queue.ReasonShortage,
 				Error: "not started, because the system was out of resources 101 times in a row: no memory", UsesAttempt: true,
 				Started: true, Delay: 4 * time.Second}},
-		{"our shortage after all refunds, for the last time", fourAttempts(3, withRefunds(queue.MaxRefunds)),
+		{"a shortage after all refunds, on the last attempt", fourAttempts(3, withRefunds(queue.MaxRefunds)),
 			queue.Outcome{End: queue.Shortage}, row{
 				State: queue.Dead, Reason: queue.ReasonShortage,
 				Error: "not started, because the system was out of resources 101 times in a row", UsesAttempt: true,
 				Started: true}},
-		{"our shortage", fourAttempts(3), queue.Outcome{End: queue.Shortage, Error: "no memory"},
+		{"a shortage", fourAttempts(3), queue.Outcome{End: queue.Shortage, Error: "no memory"},
 			row{State: queue.Pending, Reason: queue.ReasonShortage, Error: "no memory", Delay: time.Second, UsesRefund: true}},
 		{"stopped by the service", fourAttempts(3), queue.Outcome{End: queue.Stopped},
 			row{State: queue.Pending, Reason: queue.ReasonStopped, Started: true}},
@@ -209,7 +209,7 @@ func TestShortageDelayGrows(t *testing.T) {
 	for _, n := range []int{64, queue.MaxRefunds - 1} {
 		if d := queue.Decide(fourAttempts(0, withRefunds(n)), queue.Outcome{End: queue.Shortage},
 			policy); d.Delay != 30*time.Second || !d.UsesRefund || d.UsesAttempt {
-			t.Errorf("after %d shortages: %+v", n, d)
+			t.Errorf("after %d shortages the decision is %+v", n, d)
 		}
 	}
 }
@@ -229,7 +229,7 @@ func TestDecideFollowsStateTable(t *testing.T) {
 			t.Fatalf("no transition leads from processing to %s", d.State)
 		}
 		if d.State == queue.Failed && j.Attempts+1 >= j.MaxAttempts {
-			t.Fatalf("attempt %d of %d leads to another one", j.Attempts+1, j.MaxAttempts)
+			t.Fatalf("after attempt %d of %d, the job runs again", j.Attempts+1, j.MaxAttempts)
 		}
 		if d.Delay < 0 || d.State.Runnable() != true && d.Delay != 0 {
 			t.Fatalf("waits %v as %s", d.Delay, d.State)
@@ -244,7 +244,7 @@ func TestDecideFollowsStateTable(t *testing.T) {
 func TestDecidePanicsOnUnknownEnd(t *testing.T) {
 	defer func() {
 		if recover() == nil {
-			t.Error("end 0 was decided")
+			t.Error("Decide did not panic for the unknown end 0")
 		}
 	}()
 	queue.Decide(fourAttempts(0), queue.Outcome{}, policy)
@@ -259,10 +259,10 @@ func delaysAfterFailures(p queue.Policy, backoff queue.Backoff, n int) (list []t
 	return list
 }
 
-// The delays are those of the contract, for every strategy. Settings of the job take precedence
+// Every strategy gives the documented delays (docs/retries.md). Settings of the job take precedence
 // over settings of the service.
-func TestBackoffMatchesContract(t *testing.T) {
-	exact, with := 0.0, func(f func(*queue.Policy)) queue.Policy { p := policy; f(&p); return p }
+func TestBackoffDelays(t *testing.T) {
+	exact, withPolicy := 0.0, func(f func(*queue.Policy)) queue.Policy { p := policy; f(&p); return p }
 	for _, c := range []struct {
 		name   string
 		policy queue.Policy
@@ -270,15 +270,15 @@ func TestBackoffMatchesContract(t *testing.T) {
 		want   string
 	}{
 		{"exponential", policy, queue.Backoff{}, "2s 4s 8s 16s"},
-		{"base 1.5", with(func(p *queue.Policy) { p.Base = 1.5 }), queue.Backoff{}, "1.5s 2.25s 3.375s"},
-		{"base below 1", with(func(p *queue.Policy) { p.Base = 0.5 }), queue.Backoff{}, "500ms 250ms"},
-		{"linear", with(func(p *queue.Policy) { p.Strategy = queue.Linear }), queue.Backoff{}, "2s 4s 6s 8s"},
-		{"fixed", with(func(p *queue.Policy) { p.Strategy = queue.Fixed }), queue.Backoff{}, "1m0s 1m0s"},
-		{"cap", with(func(p *queue.Policy) { p.Max = 5 * time.Second }), queue.Backoff{}, "2s 4s 5s 5s"},
+		{"base 1.5", withPolicy(func(p *queue.Policy) { p.Base = 1.5 }), queue.Backoff{}, "1.5s 2.25s 3.375s"},
+		{"base below 1", withPolicy(func(p *queue.Policy) { p.Base = 0.5 }), queue.Backoff{}, "500ms 250ms"},
+		{"linear", withPolicy(func(p *queue.Policy) { p.Strategy = queue.Linear }), queue.Backoff{}, "2s 4s 6s 8s"},
+		{"fixed", withPolicy(func(p *queue.Policy) { p.Strategy = queue.Fixed }), queue.Backoff{}, "1m0s 1m0s"},
+		{"cap", withPolicy(func(p *queue.Policy) { p.Max = 5 * time.Second }), queue.Backoff{}, "2s 4s 5s 5s"},
 		{"own base", policy, queue.Backoff{Base: 3}, "3s 9s"},
 		{"own strategy", policy, queue.Backoff{Strategy: queue.Linear}, "2s 4s 6s"},
 		{"own cap", policy, queue.Backoff{Max: 3 * time.Second}, "2s 3s 3s"},
-		{"own jitter of none", with(func(p *queue.Policy) { p.Jitter = 1 }), queue.Backoff{Jitter: &exact}, "2s 4s 8s"},
+		{"own jitter of none", withPolicy(func(p *queue.Policy) { p.Jitter = 1 }), queue.Backoff{Jitter: &exact}, "2s 4s 8s"},
 	} {
 		var got []string
 		for _, d := range delaysAfterFailures(c.policy, c.own, len(strings.Fields(c.want))) {

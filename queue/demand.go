@@ -53,7 +53,7 @@ func (d Demand) Owner(uid int) int {
 // nodes and resources come from the nodes.
 func (d Demand) HasLimit() bool { return d.Kind == GateLock || d.Kind == GateRate }
 
-// Units returns how much of the gate's room one job takes.
+// Units returns how many units of the gate one job takes.
 func (d Demand) Units() int {
 	if d.Kind == GateResource {
 		return d.N

@@ -138,12 +138,12 @@ func resourcesOf(j *Job) map[string]string {
 }
 
 // resolveDemands returns the gates named in a spec, in the order in which a claim checks them.
-// checkFields has already reported invalid ones.
+// checkFields has already reported invalid gates.
 func resolveDemands(s *Spec) (list []Demand) {
 	add := func(d Demand, _ error) {
 		list = append(list, d)
 		// An insertion sort, because there are few entries and package slices would enlarge the client.
-		for i := len(list) - 1; i > 0 && list[i].checkedBefore(&list[i-1]); i-- {
+		for i := len(list) - 1; i > 0 && list[i].isCheckedBefore(&list[i-1]); i-- {
 			list[i], list[i-1] = list[i-1], list[i]
 		}
 	}
@@ -163,8 +163,8 @@ func resolveDemands(s *Spec) (list []Demand) {
 	return list
 }
 
-// checkedBefore reports whether a claim checks the demand's gate before the other's.
-func (d *Demand) checkedBefore(other *Demand) bool {
+// isCheckedBefore reports whether a claim checks the demand's gate before the other's.
+func (d *Demand) isCheckedBefore(other *Demand) bool {
 	if d.Kind != other.Kind {
 		return d.Kind < other.Kind
 	}
@@ -185,27 +185,27 @@ func (e DependencyCondition) String() string {
 	return ""
 }
 
-// otherwiseNames contains the names of the values of OnDependencyFailure.
-var otherwiseNames = []string{DependencyFailureCancel: "cancel", DependencyFailureHold: "hold",
+// dependencyFailureNames contains the names of the values of OnDependencyFailure.
+var dependencyFailureNames = []string{DependencyFailureCancel: "cancel", DependencyFailureHold: "hold",
 	DependencyFailureRun: "run"}
 
 // String returns the value as users write it.
 func (o OnDependencyFailure) String() string {
-	return otherwiseNames[min(int(o), len(otherwiseNames)-1)]
+	return dependencyFailureNames[min(int(o), len(dependencyFailureNames)-1)]
 }
 
 // ParseDependency parses a dependency as users write it: ID or ID:how.
-func ParseDependency(text string) (id string, how DependencyCondition, err error) {
-	id, condition, hasCondition := strings.Cut(text, ":")
-	how = ParentCompleted
+func ParseDependency(text string) (id string, condition DependencyCondition, err error) {
+	id, name, hasCondition := strings.Cut(text, ":")
+	condition = ParentCompleted
 	if hasCondition {
-		how = parentEndsByName[condition]
+		condition = parentEndsByName[name]
 	}
-	if !ValidID(id) || how == 0 {
-		return id, how, Invalid("depends_on", "%q is not a dependency; write a job ID, ID:completed, ID:dead or ID:ended",
-			Clip(text))
+	if !ValidID(id) || condition == 0 {
+		return id, condition, Invalid("depends_on",
+			"%q is not a dependency; write a job ID, ID:completed, ID:dead or ID:ended", Clip(text))
 	}
-	return id, how, nil
+	return id, condition, nil
 }
 
 // resolveDependencies sets the job's dependencies and reports duplicates. The store finds the
@@ -213,16 +213,16 @@ func ParseDependency(text string) (id string, how DependencyCondition, err error
 func resolveDependencies(check checker, s *Spec, j *Job) {
 	seen := make(map[string]bool, len(s.DependsOn))
 	for _, text := range s.DependsOn {
-		id, how, err := ParseDependency(text)
+		id, condition, err := ParseDependency(text)
 		if err != nil {
 			continue
 		}
 		check(!seen[id], "depends_on", "job %q is listed twice; list it once", Clip(id))
 		check(s.ID == nil || id != *s.ID, "depends_on", "a job cannot depend on itself")
 		seen[id] = true
-		j.DependsOn = append(j.DependsOn, Dependency{ID: id, Condition: how})
+		j.DependsOn = append(j.DependsOn, Dependency{ID: id, Condition: condition})
 	}
-	j.OnDependencyFailure = OnDependencyFailure(max(0, slices.Index(otherwiseNames, valueOr(s.OnDependency, ""))))
+	j.OnDependencyFailure = OnDependencyFailure(max(0, slices.Index(dependencyFailureNames, valueOr(s.OnDependency, ""))))
 }
 
 // FormatUnits appends the units of one resource that a job holds to text. The format is NAME=0,2

@@ -25,12 +25,12 @@ func TestResolveGatesAndParents(t *testing.T) {
 	if want := []queue.Demand{{queue.GateLock, "db", 2, 0}, {queue.GateRate, "@api", 10, time.Hour},
 		{queue.GateResource, "gpu", 1, 0}, {queue.GateResource, "ram", 3, 0}}; !reflect.DeepEqual(j.Demands, want) ||
 		queue.CheckDemands(want) != nil {
-		t.Errorf("got %v, want %v", j.Demands, want)
+		t.Errorf("the demands are %v, want %v", j.Demands, want)
 	}
 	if want := []queue.Dependency{{ID: "a", Condition: queue.ParentCompleted}, {ID: "b", Condition: queue.ParentDead},
 		{ID: "c", Condition: queue.ParentEnded}}; !reflect.DeepEqual(j.DependsOn, want) ||
 		j.OnDependencyFailure != queue.DependencyFailureHold {
-		t.Errorf("got %v, otherwise %v", j.DependsOn, j.OnDependencyFailure)
+		t.Errorf("the dependencies are %v, on failure %v", j.DependsOn, j.OnDependencyFailure)
 	}
 	if j.Queue != "gpu" || j.Unique != "k" || j.UniqueFor != time.Hour || j.OnConflict != queue.ConflictReplace {
 		t.Errorf("got queue %q, key %q for %v, conflict %v", j.Queue, j.Unique, j.UniqueFor, j.OnConflict)
@@ -38,7 +38,7 @@ func TestResolveGatesAndParents(t *testing.T) {
 	s := queue.SpecOf(&j)
 	if *s.Queue != "gpu" || *s.Lock != "db:2" || *s.RateLimit != "@api=10/h" ||
 		!reflect.DeepEqual(s.Resources, map[string]string{"ram": "3", "gpu": "1"}) {
-		t.Errorf("parsed again: got %v", s.GivenFields())
+		t.Errorf("SpecOf returned the fields %v", s.GivenFields())
 	}
 }
 
@@ -62,6 +62,6 @@ func TestRateNeedsKey(t *testing.T) {
 	var s queue.Spec
 	if err := s.Decode([]byte(`{"command":"true","rate_limit":10}`), nil); err == nil ||
 		!strings.Contains(err.Error(), "must be text") {
-		t.Errorf("rate_limit 10: got %v, want refused", err)
+		t.Errorf("rate_limit 10: got error %v, want an error", err)
 	}
 }

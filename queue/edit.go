@@ -167,10 +167,10 @@ func (s *Spec) Override(flags *Spec) {
 	}
 }
 
-// Edit changes a waiting job according to a merge patch (RFC 7386). The parameter set is a JSON object of
-// fields. The value null restores a field's default, and maps are merged. Edit does not change the account
-// that the job runs as; a caller that knows the accounts has to do that. If Edit returns an error, the job is
-// unchanged.
+// Edit changes a waiting job according to a merge patch (RFC 7386). The parameter set is a JSON
+// object of fields. The value null restores a field's default, and maps are merged. Edit does not
+// change the account that the job runs as; only a caller that knows the accounts can change it. If
+// Edit returns an error, the job is unchanged.
 func (j *Job) Edit(set json.RawMessage, d Defaults) error {
 	fields := SpecOf(j).GivenFields()
 	delete(fields, "id")
@@ -182,7 +182,7 @@ func (j *Job) Edit(set json.RawMessage, d Defaults) error {
 		delete(fields, "run_at") // delay null removes run_at, since a stored job has no delay
 	}
 	setFields(fields, patch)
-	heavy := setAsideUnchanged(fields, patch)
+	restoreLarge := setAsideUnchanged(fields, patch)
 	if _, timeout := patch["timeout_ms"]; timeout && patch["timeout_ms"] == nil {
 		delete(fields, "timeout")
 	}
@@ -194,7 +194,7 @@ func (j *Job) Edit(set json.RawMessage, d Defaults) error {
 	if err := s.UnmarshalJSON(raw); err != nil {
 		return err
 	}
-	heavy(&s)
+	restoreLarge(&s)
 	edited, err := Resolve(&s, d)
 	if err != nil {
 		return err
@@ -217,24 +217,24 @@ func (j *Job) Edit(set json.RawMessage, d Defaults) error {
 			j.DependsOn = []Dependency{} // empty, because nil would leave the dependencies unchanged
 		}
 	}
-	j.retime(&edited, &s, patch)
+	j.setDueTime(&edited, &s, patch)
 	return nil
 }
 
-// retime sets the time when an edited job is due. If the patch removes that time, the job is due
+// setDueTime sets the time when an edited job is due. If the patch removes that time, the job is due
 // now.
-func (j *Job) retime(edited *Job, given *Spec, patch map[string]any) {
+func (j *Job) setDueTime(edited *Job, given *Spec, patch map[string]any) {
 	if edited.RunAt != 0 {
 		j.RunAt = edited.RunAt
 	}
 	j.Delay = edited.Delay
 	for _, name := range []string{"run_at", "delay"} {
 		if value, cleared := patch[name]; cleared && value == nil && edited.RunAt == 0 && edited.Delay == 0 {
-			j.Delay = time.Nanosecond // the job is due now, as if no time had been given
+			j.Delay = time.Nanosecond // the patch removed the time, so the job is due now
 		}
 	}
 	if given.Delay != nil && *given.Delay == 0 {
-		j.Delay = time.Nanosecond // the job is due now, like a new job
+		j.Delay = time.Nanosecond // a delay of 0 means that the job is due now
 	}
 }
 

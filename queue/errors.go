@@ -52,9 +52,9 @@ func (e *Error) Error() string {
 
 // WithIndex returns a copy of the error that is about one job of a batch. index is the job's number, from 1.
 func (e *Error) WithIndex(index int) *Error {
-	at := *e
-	at.Index = index
-	return &at
+	indexed := *e
+	indexed.Index = index
+	return &indexed
 }
 
 // Is reports whether target is an Error of the same code.

@@ -16,7 +16,7 @@ func TestErrorsAreKnownByCode(t *testing.T) {
 		t.Errorf("%v: does not match ErrInvalid, or matches another error", err)
 	}
 	if got, want := err.Error(), "enqueue: entry 3: cwd: is odd"; got != want {
-		t.Errorf("got %q, want %q", got, want)
+		t.Errorf("the message is %q, want %q", got, want)
 	}
 }
 

@@ -52,9 +52,9 @@ func (s *Spec) checkRules(check checker) {
 		if !s.has(r.field) {
 			continue
 		}
-		with := slices.ContainsFunc(r.others, s.has)
-		check(with == r.rule.Requires || with && r.rule.equivalent != nil && r.rule.equivalent(s), r.rule.Field, "%s",
-			r.rule.Message)
+		hasOther := slices.ContainsFunc(r.others, s.has)
+		check(hasOther == r.rule.Requires || hasOther && r.rule.equivalent != nil && r.rule.equivalent(s),
+			r.rule.Field, "%s", r.rule.Message)
 	}
 }
 

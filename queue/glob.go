@@ -116,30 +116,31 @@ func (t *globToken) matches(r rune) bool {
 	return true
 }
 
-// match reports whether the pattern matches all of text, and how many steps it took. On a mismatch, it lets
-// only the last star match one more character. Trying more characters for earlier stars cannot help: the last
-// star can match the same ones.
+// match reports whether the pattern matches all of text, and how many steps it took. On a mismatch,
+// it lets only the last star match one more character. Trying more characters for earlier stars
+// cannot help: the last star can match the same characters.
 func (g glob) match(text string) (ok bool, steps int) {
-	at, next := 0, 0                     // positions in the text and in the pattern
-	star, starAt, matched := 0, 0, false // last star, end of its text, and whether there is one
-	for at < len(text) || next < len(g) {
+	textPos, patternPos := 0, 0
+	// The last star, the end of the text that it matches, and whether a star was found.
+	lastStar, starEnd, hasStar := 0, 0, false
+	for textPos < len(text) || patternPos < len(g) {
 		steps++
-		if next < len(g) && g[next].kind == globStar {
-			star, starAt, matched = next, at, true
-			next++
+		if patternPos < len(g) && g[patternPos].kind == globStar {
+			lastStar, starEnd, hasStar = patternPos, textPos, true
+			patternPos++
 			continue
 		}
-		r, size := utf8.DecodeRuneInString(text[at:])
-		if size > 0 && next < len(g) && g[next].matches(r) {
-			at, next = at+size, next+1
+		r, size := utf8.DecodeRuneInString(text[textPos:])
+		if size > 0 && patternPos < len(g) && g[patternPos].matches(r) {
+			textPos, patternPos = textPos+size, patternPos+1
 			continue
 		}
-		if !matched || starAt >= len(text) {
+		if !hasStar || starEnd >= len(text) {
 			return false, steps
 		}
-		_, size = utf8.DecodeRuneInString(text[starAt:])
-		starAt += size
-		at, next = starAt, star+1
+		_, size = utf8.DecodeRuneInString(text[starEnd:])
+		starEnd += size
+		textPos, patternPos = starEnd, lastStar+1
 	}
 	return true, steps
 }

@@ -46,11 +46,11 @@ func piecesOf(pattern string) (list []piece, ok bool) {
 				}
 			}
 			list = append(list, piece{takes: func(c rune) bool {
-				in := false
+				inClass := false
 				for _, s := range spans {
-					in = in || s[0] <= c && c <= s[1]
+					inClass = inClass || s[0] <= c && c <= s[1]
 				}
-				return in != not
+				return inClass != not
 			}})
 		default:
 			list = append(list, piece{takes: func(c rune) bool { return c == r }})

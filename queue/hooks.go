@@ -65,8 +65,8 @@ type HookLines struct {
 }
 
 // CommandFor returns the command for one event.
-func (l *HookLines) CommandFor(moment HookSet) string {
-	switch moment {
+func (l *HookLines) CommandFor(event HookSet) string {
+	switch event {
 	case HookCompleted:
 		return l.OnCompleted
 	case HookFailed:
@@ -81,9 +81,9 @@ func (l *HookLines) CommandFor(moment HookSet) string {
 
 // Set returns the events that have a command.
 func (l *HookLines) Set() (set HookSet) {
-	for _, moment := range Hooks {
-		if l.CommandFor(moment) != "" {
-			set |= moment
+	for _, event := range Hooks {
+		if l.CommandFor(event) != "" {
+			set |= event
 		}
 	}
 	return set

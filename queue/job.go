@@ -17,15 +17,15 @@ const (
 	MaxLabel      = 256
 	MaxPriority   = 1_000_000 // priorities are from -MaxPriority to MaxPriority
 	MaxAttempts   = 1_000_000
-	MaxOutput     = 1 << 30 // output_limit
-	MinMemory     = 1 << 20 // memory
+	MaxOutput     = 1 << 30 // maximum of output_limit
+	MinMemory     = 1 << 20 // minimum of memory
 	MaxMemory     = 1 << 50
-	MinCPUs       = 0.01 // cpus
+	MinCPUs       = 0.01 // minimum of cpus
 	MaxCPUs       = 4096
-	MaxTasks      = 4 << 20 // tasks: the most that Linux allows
-	MinNice       = -20     // nice
+	MaxTasks      = 4 << 20 // maximum of tasks; Linux allows no more
+	MinNice       = -20     // minimum of nice
 	MaxNice       = 19
-	MaxNoFile     = 1 << 20 // nofile: the default maximum on Linux
+	MaxNoFile     = 1 << 20 // maximum of nofile; the default maximum on Linux
 	MaxKey        = 128
 	DefaultQueue  = "default"
 	MaxBatch      = 1000 // jobs in one request
@@ -172,9 +172,10 @@ type Job struct {
 	Since     Millis // when ageing started, which is when the job was first runnable
 	Arrival   int64  // number of jobs that had been enqueued when ageing started, including this one
 	Rank      int64  // result of Order.Rank; 0 unless a claim or the list of leases returned the job
-	// Start is the place of a claimed job in the order of starts; zero for other jobs. It usually contains
-	// the job's own Rank and Seq. If the job's user has the turn, the job goes before a better-ranked one and
-	// gets the Rank and Seq of that job. Jobs with the same place start in the order of their claims.
+	// Start is the place of a claimed job in the order of starts; zero for other jobs. It usually
+	// contains the job's own Rank and Seq. If fairness lets the job's user go first, the job goes
+	// before a better-ranked one and gets the Rank and Seq of that job. Jobs with the same place
+	// start in the order of their claims.
 	Start     Place
 	ExpiresAt Millis
 	StartedAt Millis // start of the last attempt
@@ -290,8 +291,9 @@ type Attempt struct {
 	PeakTasks int64         // highest number of concurrent processes and threads; 0 if unknown
 	Leftovers int           // background processes that were ended after the main process
 	Dropped   int64         // bytes that were printed but not kept
-	// Output contains the output as a list of records, which output.Decode reads. If it is too large for
-	// that, OutputRef names the runner's file that contains it. At most one of them is set.
+	// Output contains the output as a list of records, which output.Decode reads. If the output is
+	// too large to be stored here, OutputRef names the runner's file that contains it. At most one
+	// of them is set.
 	Output    []byte
 	OutputRef string
 	// OutputBytes is the number of bytes of output that are kept. It is OutputForgotten or OutputOverQuota if

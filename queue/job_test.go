@@ -2,8 +2,8 @@ package queue
 
 import "testing"
 
-// Fingerprints do not change between versions. Jobs with the same user, queue, directory and command have the
-// same one, and other jobs have a different one.
+// Fingerprints do not change between versions. Jobs with the same user, queue, directory and
+// command have the same fingerprint, and other jobs have a different one.
 func TestFingerprint(t *testing.T) {
 	base := func() Job {
 		return Job{UID: 7, Queue: "default", Execution: Execution{Command: "make all", Cwd: "/src"}}
@@ -15,7 +15,7 @@ func TestFingerprint(t *testing.T) {
 		t.Error("the ID, the number, the priority or the environment changes the fingerprint")
 	}
 	if got := same.Fingerprint(); got != 5635154117666000785 {
-		t.Errorf("the fingerprint is %d, and differs from that of an earlier version", got)
+		t.Errorf("the fingerprint %d differs from that of an earlier version", got)
 	}
 	seen := map[uint64]bool{same.Fingerprint(): true}
 	for _, change := range []func(*Job){

@@ -75,7 +75,7 @@ func wellFormed(text []byte) bool {
 		case c < ' ':
 			return false
 		case c == '\\':
-			if i++; unescaped[text[i]] == 0 {
+			if i++; escapeChars[text[i]] == 0 {
 				return false
 			}
 		}
@@ -240,7 +240,7 @@ func Text(raw json.RawMessage) (string, error) {
 	}
 	text := make([]byte, 0, len(rest))
 	for ; at >= 0; at = bytes.IndexByte(rest, '\\') {
-		c := unescaped[rest[at+1]]
+		c := escapeChars[rest[at+1]]
 		if c == 0 { // \u
 			return textOf(raw)
 		}
@@ -266,20 +266,20 @@ func CheckText(raw json.RawMessage) error {
 			return nil
 		}
 		at += next
-		first := escaped(raw[at:])
+		first := escapedCodeUnit(raw[at:])
 		if !utf16.IsSurrogate(first) {
 			at += 2 // skips at least this escape
 			continue
 		}
-		if utf16.DecodeRune(first, escaped(raw[at+6:])) == utf8.RuneError {
+		if utf16.DecodeRune(first, escapedCodeUnit(raw[at+6:])) == utf8.RuneError {
 			return fmt.Errorf("contains %s, which is only half of a surrogate pair; send both halves", raw[at:at+6])
 		}
 		at += 12
 	}
 }
 
-// escaped returns the code unit of the \u escape at the start of raw, or 0 if it starts differently.
-func escaped(raw []byte) rune {
+// escapedCodeUnit returns the code unit of the \u escape at the start of raw, or 0 if it starts differently.
+func escapedCodeUnit(raw []byte) rune {
 	if len(raw) < 6 || raw[0] != '\\' || raw[1] != 'u' {
 		return 0
 	}
@@ -287,9 +287,9 @@ func escaped(raw []byte) rune {
 	return rune(n)
 }
 
-// unescaped maps the letter of a one-letter escape (RFC 8259, section 7) to its character. Other
+// escapeChars maps the letter of a one-letter escape (RFC 8259, section 7) to its character. Other
 // entries are 0.
-var unescaped = [256]byte{'n': '\n', 'r': '\r', 't': '\t', '"': '"', '\\': '\\', '/': '/', 'b': '\b', 'f': '\f'}
+var escapeChars = [256]byte{'n': '\n', 'r': '\r', 't': '\t', '"': '"', '\\': '\\', '/': '/', 'b': '\b', 'f': '\f'}
 
 // escapeLetters maps characters to the letters of their escapes. The slash is missing because it
 // needs no escape.

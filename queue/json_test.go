@@ -39,7 +39,7 @@ func TestJSONDepthIsBounded(t *testing.T) {
 	} {
 		err := queue.CheckJSON([]byte(raw))
 		if good != (err == nil) || err != nil && !errors.Is(err, queue.ErrParse) {
-			t.Errorf("%.40q: got %v, want good %v", raw, err, good)
+			t.Errorf("CheckJSON(%.40q) returned %v, want it accepted: %v", raw, err, good)
 		}
 	}
 }
@@ -128,7 +128,7 @@ func compareMembers(t *testing.T, raw []byte) {
 	})
 	slices.Sort(names)
 	if len(slices.Compact(names)) != len(got) {
-		t.Fatalf("%q: a member was passed on twice: %q", raw, names)
+		t.Fatalf("%q: Members passed a member twice: %q", raw, names)
 	}
 	if err != nil && isObject && !strings.Contains(err.Error(), "twice") && !strings.Contains(err.Error(), "too many") ||
 		err == nil && !isObject {

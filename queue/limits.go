@@ -22,7 +22,7 @@ type Enforcement struct {
 // limits lists the fields that limit a job, with functions that report whether a job has the limit.
 var limits = []struct {
 	name string
-	of   func(j *Job) bool
+	has  func(j *Job) bool
 }{
 	{"memory", func(j *Job) bool { return j.Memory != 0 }},
 	{"cpus", func(j *Job) bool { return j.CPUs != 0 }},
@@ -50,7 +50,7 @@ func Enforcements(known []Enforcement) (list []Enforcement) {
 func AnyLimit(jobs []Job) bool {
 	for i := range jobs {
 		for _, l := range limits {
-			if l.of(&jobs[i]) {
+			if l.has(&jobs[i]) {
 				return true
 			}
 		}
@@ -71,7 +71,7 @@ func Shortfalls(jobs []Job, known []Enforcement) (list []Shortfall) {
 		if e.Extent == Enforced {
 			continue
 		}
-		if at := slices.IndexFunc(jobs, func(j Job) bool { return limits[i].of(&j) }); at >= 0 {
+		if at := slices.IndexFunc(jobs, func(j Job) bool { return limits[i].has(&j) }); at >= 0 {
 			list = append(list, Shortfall{e, at})
 		}
 	}

@@ -16,20 +16,20 @@ const maxExitCode = 255
 // plainSigns contains the characters, except letters and digits, that need no quoting in a POSIX shell.
 const plainSigns = "%+,-./:=@_"
 
-// reserved reports whether a POSIX shell or bash treats a word as a keyword where it expects a program's
+// isKeyword reports whether a POSIX shell or bash treats a word as a keyword where it expects a program's
 // name. It lists only keywords made of letters. Others, such as { and !, are always quoted.
-func reserved(word string) bool {
+func isKeyword(word string) bool {
 	return slices.Contains([]string{
 		"case", "coproc", "do", "done", "elif", "else", "esac", "fi", "for", "function", "if", "in", "select", "then", "time",
 		"until", "while",
 	}, word)
 }
 
-// quoted quotes a text for a POSIX shell. If it contains unprintable characters, quoted writes a
+// quoteWord quotes a text for a POSIX shell. If it contains unprintable characters, quoteWord writes a
 // printf command instead, so that the text stays on one line and can be copied from a terminal.
 // Command substitution would drop a newline at the end of the text. Such a text is therefore quoted
 // as $'…', which bash, ksh and zsh support, but dash does not.
-func quoted(text string) string {
+func quoteWord(text string) string {
 	if !strings.ContainsFunc(text, func(r rune) bool { return !strconv.IsPrint(r) || r == utf8.RuneError }) {
 		return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'"
 	}

@@ -11,14 +11,14 @@ const maxExitCode = 1<<32 - 1
 // plainSigns contains the characters, except letters and digits, that need no quoting in cmd.exe.
 const plainSigns = `+,-./:=@_\~`
 
-// reserved reports whether a word has a special meaning to cmd.exe where a program's name is expected.
-func reserved(word string) bool {
+// isKeyword reports whether a word has a special meaning to cmd.exe where a program's name is expected.
+func isKeyword(word string) bool {
 	return slices.Contains([]string{"for", "if", "rem"}, strings.ToLower(word))
 }
 
-// quoted quotes a text so that cmd.exe passes it on unchanged and CommandLineToArgvW parses it as
+// quoteWord quotes a text so that cmd.exe passes it on unchanged and CommandLineToArgvW parses it as
 // one argument. A backslash is literal except before a quote.
-func quoted(text string) string {
+func quoteWord(text string) string {
 	var b strings.Builder
 	backslashes := 0
 	for i := range len(text) {

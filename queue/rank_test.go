@@ -15,9 +15,9 @@ import (
 var byTime = queue.Order{Scheduling: queue.ByAging, Aging: queue.AgingTime, Interval: time.Minute}
 var byEnqueue = queue.Order{Scheduling: queue.ByAging, Aging: queue.AgingEnqueue, Interval: time.Minute}
 
-// The example of the contract has jobs with priority and points (3,5) (5,3) (8,0) (2,7). The last
-// one runs first, then the three with a sum of eight in order of arrival.
-func TestAgeingMatchesExampleOfContract(t *testing.T) {
+// Of jobs with priority and points (3,5), (5,3), (8,0) and (2,7), the last one runs first because
+// its sum is nine. The three with a sum of eight follow in order of arrival.
+func TestAgeingOrdersByPriorityPlusPoints(t *testing.T) {
 	const arrivals = 100
 	type job struct{ seq, priority, points int64 }
 	jobs := []job{{2, 3, 5}, {3, 5, 3}, {4, 8, 0}, {1, 2, 7}}
@@ -31,7 +31,7 @@ func TestAgeingMatchesExampleOfContract(t *testing.T) {
 			byEnqueue.Rank(b.priority, 1, arrivals-b.points)), cmp.Compare(a.seq, b.seq))
 	})
 	if want := []job{{1, 2, 7}, {2, 3, 5}, {3, 5, 3}, {4, 8, 0}}; !slices.Equal(jobs, want) {
-		t.Errorf("got %v, want %v", jobs, want)
+		t.Errorf("the jobs run in the order %v, want %v", jobs, want)
 	}
 }
 
@@ -88,7 +88,7 @@ func TestRankWithoutAgeing(t *testing.T) {
 		t.Error("ByPriority considers more than the priority, or puts a lower priority first")
 	}
 	if f.Rank(5, 7, 1) != f.Rank(9, 7, 1) || f.Rank(5, 7, 1) >= f.Rank(9, 8, 1) {
-		t.Error("by arrival: priority counts, or the earlier job is not first")
+		t.Error("ByArrival considers the priority, or does not put the earlier job first")
 	}
 	if got := p.Points(1, 1<<40, 0, 9) + f.Points(1, 1<<40, 0, 9); got != 0 {
 		t.Errorf("got %d points without ageing, want 0", got)

@@ -80,7 +80,7 @@ func TestUnknownFieldSuggestsSameMeaning(t *testing.T) {
 		var s Spec
 		err := s.Decode([]byte(`{"`+name+`":"x"}`), nil)
 		if want := fmt.Sprintf("%s: unknown job field; did you mean %q?", name, want); err == nil || err.Error() != want {
-			t.Errorf("got %v, want %s", err, want)
+			t.Errorf("unknown field %s: got %v, want %s", name, err, want)
 		}
 	}
 }

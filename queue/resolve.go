@@ -193,7 +193,7 @@ func ValidID(id string) bool {
 	return len(id) > 0 && len(id) <= 128
 }
 
-func absolute(path string) bool {
+func isAbsolute(path string) bool {
 	if len(path) < 3 || path[1] != ':' || path[2] != '\\' && path[2] != '/' {
 		return strings.HasPrefix(path, "/")
 	}

@@ -15,7 +15,7 @@ var defaults = queue.Defaults{Priority: 5, MaxRetries: 3, KillAfter: 10 * time.S
 
 func p[T any](v T) *T { return &v }
 
-// A spec with only a command gets the defaults of the contract.
+// A spec with only a command gets the default of every other field.
 func TestResolveCompletesWithTheDefaults(t *testing.T) {
 	j, err := queue.Resolve(&queue.Spec{Command: p("true")}, defaults)
 	if err != nil {
@@ -162,14 +162,14 @@ func TestResolveKeepsEveryLimit(t *testing.T) {
 		l.at(&at)
 		l.beyond(&beyond)
 		if _, err := queue.Resolve(&at, defaults); err != nil {
-			t.Errorf("%s: at the limit: got %v, want none", l.name, err)
+			t.Errorf("%s: at the limit: got error %v, want none", l.name, err)
 		}
-		refused(t, l.name+" beyond the limit", &beyond, l.field)
+		checkRefused(t, l.name+" beyond the limit", &beyond, l.field)
 	}
 }
 
 // refused checks that Resolve rejects a spec as invalid, with an error that begins with the field's name.
-func refused(t *testing.T, what string, s *queue.Spec, field string) {
+func checkRefused(t *testing.T, what string, s *queue.Spec, field string) {
 	t.Helper()
 	_, err := queue.Resolve(s, defaults)
 	var e *queue.Error
@@ -218,8 +218,8 @@ func TestResolveRejectsWithFieldName(t *testing.T) {
 		{"env without a name", "env", func(s *queue.Spec) { s.Env = map[string]string{"": "x"} }},
 		{"env with = in its name", "env", func(s *queue.Spec) { s.Env = map[string]string{"A=B": "x"} }},
 		{"env with a NUL", "env", func(s *queue.Spec) { s.Env = map[string]string{"A": "x\x00"} }},
-		{"env that is ours", "env", func(s *queue.Spec) { s.Env = map[string]string{"QUEUECTL_JOB_ID": "x"} }},
-		{"the cookie", "env", func(s *queue.Spec) { s.Env = map[string]string{queue.CookieName: "x"} }},
+		{"env with a reserved name", "env", func(s *queue.Spec) { s.Env = map[string]string{"QUEUECTL_JOB_ID": "x"} }},
+		{"env with the name of the cookie", "env", func(s *queue.Spec) { s.Env = map[string]string{queue.CookieName: "x"} }},
 		{"delay and run_at", "delay", func(s *queue.Spec) { s.Delay, s.RunAt = p(time.Second), p(queue.Millis(1)) }},
 		{"retries and other attempts", "max_attempts",
 			func(s *queue.Spec) { s.MaxRetries, s.MaxAttempts = p[int64](3), p[int64](3) }},
@@ -227,35 +227,35 @@ func TestResolveRejectsWithFieldName(t *testing.T) {
 		{"unknown on_lost", "on_lost", func(s *queue.Spec) { s.OnLost = p("retri") }},
 		{"label without a name", "labels", func(s *queue.Spec) { s.Labels = map[string]string{"": "v"} }},
 		{"label with a NUL", "labels", func(s *queue.Spec) { s.Labels = map[string]string{"k": "\x00"} }},
-		{"id that climbs", "id", id("../x")},
+		{"id with a path", "id", id("../x")},
 		{"empty id", "id", id("")},
-		{"a queue that climbs", "queue", word(queueOf, "../x")},
+		{"a queue name with a path", "queue", word(queueOf, "../x")},
 		{"a queue of 65 bytes", "queue", word(queueOf, bytes(65))},
-		{"an empty machine", "on", word(on, "")},
-		{"a machine with a space", "on", word(on, "web 1")},
-		{"a label without a name", "on", word(on, "=a")},
+		{"an empty node name", "on", word(on, "")},
+		{"a node name with a space", "on", word(on, "web 1")},
+		{"a node label without a name", "on", word(on, "=a")},
 		{"an empty lock", "lock", word(lock, "")},
-		{"a lock of none", "lock", word(lock, "db:0")},
-		{"a lock of many", "lock", word(lock, "db:10001")},
+		{"a lock for no job", "lock", word(lock, "db:0")},
+		{"a lock for too many jobs", "lock", word(lock, "db:10001")},
 		{"a rate without a period", "rate_limit", word(rate, "api=10")},
-		{"a rate of no known period", "rate_limit", word(rate, "api=10/w")},
+		{"a rate with an unknown period", "rate_limit", word(rate, "api=10/w")},
 		{"a rate without a number", "rate_limit", word(rate, "api")},
-		{"a rate of none", "rate_limit", word(rate, "api=0/s")},
-		{"no units", "resources", resource("gpu", "0")},
+		{"a rate of zero", "rate_limit", word(rate, "api=0/s")},
+		{"zero units of a resource", "resources", resource("gpu", "0")},
 		{"units that are not a number", "resources", resource("gpu", "two")},
 		{"a resource without a name", "resources", resource("", "1")},
 		{"a parent that is not an id", "depends_on", after("a:done")},
 		{"a parent twice", "depends_on", after("a", "a:dead")},
-		{"itself", "depends_on", func(s *queue.Spec) { s.ID, s.DependsOn = p("a"), []string{"a"} }},
+		{"a dependency on the job itself", "depends_on", func(s *queue.Spec) { s.ID, s.DependsOn = p("a"), []string{"a"} }},
 		{"unknown on_dependency_failure", "on_dependency_failure", func(s *queue.Spec) { s.OnDependency = p("fail") }},
-		{"a key with a blank", "unique", word(unique, "a b")},
+		{"a unique key with a space", "unique", word(unique, "a b")},
 		{"unique_for alone", "unique_for", func(s *queue.Spec) { s.UniqueFor = p(time.Hour) }},
 		{"on_conflict alone", "on_conflict", func(s *queue.Spec) { s.OnConflict = p("reject") }},
 		{"unknown on_conflict", "on_conflict", func(s *queue.Spec) { s.Unique, s.OnConflict = p("k"), p("wait") }},
 	} {
 		s := queue.Spec{Command: p("true")}
 		c.set(&s)
-		refused(t, c.what, &s, c.field)
+		checkRefused(t, c.what, &s, c.field)
 	}
 }
 
@@ -269,18 +269,17 @@ func TestResolveReportsAllProblems(t *testing.T) {
 	}
 }
 
-// ValidID accepts exactly the ids that the contract allows: no paths, no control characters, only ASCII
-// letters.
-func TestValidIDMatchesContract(t *testing.T) {
+// ValidID accepts exactly the documented ids: no paths, no control characters, only ASCII letters.
+func TestValidIDAcceptsOnlyDocumentedIDs(t *testing.T) {
 	for _, good := range []string{"a", "0", "job_1", "a.b-c@d/e", "A/../b", bytes(128)} {
 		if !queue.ValidID(good) {
-			t.Errorf("%q: got refused, want taken", good)
+			t.Errorf("ValidID(%q) returned false, want true", good)
 		}
 	}
 	for _, bad := range []string{"", ".", "..", "../x", "/etc", "-f", "_a", "@a", "a b", "a\n", "a\x00", "ä", "a;b", "a*",
 		"a\\b", bytes(129)} {
 		if queue.ValidID(bad) {
-			t.Errorf("%q: got taken, want refused", bad)
+			t.Errorf("ValidID(%q) returned true, want false", bad)
 		}
 	}
 }

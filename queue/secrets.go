@@ -34,7 +34,7 @@ func validReference(text string) bool {
 	if name, ok := CredentialName(text); ok {
 		return validCredential(name)
 	}
-	return absolute(text) && withoutNUL(text)
+	return isAbsolute(text) && withoutNUL(text)
 }
 
 // validCredential reports whether name is a valid credential name, by the rules of systemd. Such a name

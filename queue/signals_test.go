@@ -29,7 +29,7 @@ func TestSignalsHaveNames(t *testing.T) {
 		}
 	}
 	if got, want := queue.SignalText(10), "signal 10 (SIGUSR1)"; got != want {
-		t.Errorf("got %q, want %q", got, want)
+		t.Errorf("SignalText returned %q, want %q", got, want)
 	}
 }
 

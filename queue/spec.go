@@ -63,7 +63,7 @@ type Spec struct {
 	On              *string           // node name, or LABEL=VALUE
 	RateLimit       *string           // KEY=N/PERIOD, or @KEY for a shared key
 	Resources       map[string]string // NAME=n
-	DependsOn       []string          // ID or ID:how
+	DependsOn       []string          // ID or ID:condition
 	OnDependency    *string           // what to do if a dependency does not end as required
 	Unique          *string
 	UniqueFor       *time.Duration
@@ -347,7 +347,7 @@ func (s *Spec) SetText(name, value string) error {
 }
 
 func (f *Field) setText(s *Spec, value string) error {
-	quoted, err := json.Marshal(value)
+	quoteWord, err := json.Marshal(value)
 	if err != nil {
 		return err
 	}
@@ -396,7 +396,7 @@ func (f *Field) setText(s *Spec, value string) error {
 		}
 		return setAny(f, s, list)
 	}
-	return f.set(s, quoted)
+	return f.set(s, quoteWord)
 }
 
 func setAny(f *Field, s *Spec, v any) error {

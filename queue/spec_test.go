@@ -139,7 +139,7 @@ func TestSpecReadsEveryField(t *testing.T) {
 	}
 	for _, f := range queue.Fields() {
 		if _, covered := good[f.Name]; !covered {
-			t.Errorf("%s: a field without a case here", f.Name)
+			t.Errorf("field %s has no case in this test", f.Name)
 		}
 	}
 	for name, c := range good {
@@ -160,7 +160,7 @@ func TestSpecReadsEveryField(t *testing.T) {
 				t.Errorf("%s: %s: got %v, want invalid %s", name, wrong, err, canonical)
 			}
 			if err == nil && (wrong == `[[]]` || wrong == `{"x":1}` && name != "resources") {
-				t.Errorf("%s: %s: got taken, want refused", name, wrong)
+				t.Errorf("field %s accepts %s, want an error", name, wrong)
 			}
 		}
 	}
@@ -206,7 +206,8 @@ func TestSpecIsStrict(t *testing.T) {
 	}
 }
 
-// An id may be given as a JSON integer. The text is its decimal digits, for any number of digits.
+// An id may be given as a JSON integer. The id then consists of the decimal digits, for any number
+// of digits.
 func TestSpecTakesIntegersAsIDs(t *testing.T) {
 	for _, text := range []string{"0", "42", "9223372036854775807", "9223372036854775808",
 		"123456789012345678901234567890"} {
@@ -279,7 +280,7 @@ func TestEditKeepsOtherFields(t *testing.T) {
 		}
 		before := j.Execution
 		if err := j.Edit(json.RawMessage(`{"priority":9}`), defaults); err != nil || j.Priority != 9 {
-			t.Fatal(j.Priority, err)
+			t.Fatalf("after the edit the priority is %d, error %v; want 9", j.Priority, err)
 		}
 		if !reflect.DeepEqual(j.Execution, before) {
 			t.Errorf("the settings were %+v, and are %+v after an edit of the priority", before, j.Execution)
@@ -292,7 +293,7 @@ func TestEditKeepsOtherFields(t *testing.T) {
 	}
 	for _, field := range reflect.VisibleFields(reflect.TypeFor[queue.Execution]()) {
 		if !seen[field.Name] {
-			t.Errorf("%s: a field without a value here", field.Name)
+			t.Errorf("field %s has no value in this test", field.Name)
 		}
 	}
 }

@@ -15,7 +15,7 @@ import (
 // Processing waits; a job in a state above it has ended.
 type State uint8
 
-// The states, in the order in which the store numbers them.
+// The states. The store numbers them in this order.
 const (
 	Blocked State = iota + 1
 	Held

@@ -9,7 +9,7 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// transitions is the state table of the contract, by name; "" is a new job.
+// transitions lists, for each state, the states that may follow; "" is a new job.
 var transitions = map[string]string{
 	"":           "pending blocked held",
 	"blocked":    "pending held cancelled",
@@ -22,8 +22,8 @@ var transitions = map[string]string{
 	"cancelled":  "pending blocked",
 }
 
-// May allows exactly the transitions in the contract's state table.
-func TestStateTableMatchesContract(t *testing.T) {
+// CanBecome allows exactly the listed transitions.
+func TestCanBecomeMatchesTransitions(t *testing.T) {
 	if got := len(queue.States()); got != len(transitions)-1 {
 		t.Fatalf("got %d states, want %d", got, len(transitions)-1)
 	}

@@ -11,8 +11,8 @@ import (
 	"unicode"
 )
 
-// MaxDuration is the longest accepted duration: ten years of 365 days. It prevents overflow of
-// every sum of an instant and a duration.
+// MaxDuration is the longest accepted duration: ten years of 365 days. It prevents overflow when a
+// duration is added to a time.
 const MaxDuration = 10 * 365 * 24 * time.Hour
 
 // unit is a unit of a duration. The units are a slice because a map would be built at every start
@@ -222,16 +222,16 @@ func DescribeSize(n int64) string {
 	return FormatSize(n)
 }
 
-// Millis is an instant in milliseconds since 1970 UTC. 0 means none.
+// Millis is a time in milliseconds since 1970 UTC. 0 means none.
 type Millis int64
 
-// MillisOf returns the instant of t, rounded down.
+// MillisOf converts t, rounded down.
 func MillisOf(t time.Time) Millis { return Millis(t.UnixMilli()) }
 
-// Time returns the instant as a time in UTC.
+// Time converts m to a time in UTC.
 func (m Millis) Time() time.Time { return time.UnixMilli(int64(m)).UTC() }
 
-// String returns the instant in RFC 3339 format, in UTC with milliseconds, or "" for none.
+// String returns the time in RFC 3339 format, in UTC with milliseconds, or "" for none.
 func (m Millis) String() string {
 	if m == 0 {
 		return ""
@@ -239,8 +239,8 @@ func (m Millis) String() string {
 	return m.Time().Format("2006-01-02T15:04:05.000Z07:00")
 }
 
-// Add returns the instant moved by d. It rounds a fraction of a millisecond up, so that nothing is
-// due too early.
+// Add returns the time d after m. It rounds a fraction of a millisecond up, so that nothing is due
+// too early.
 func (m Millis) Add(d time.Duration) Millis {
 	return m + Millis((d+time.Millisecond-1)/time.Millisecond)
 }
@@ -269,9 +269,9 @@ func CommandText(command string, argv []string) string {
 	for i, word := range argv {
 		words[i] = ShellWord(word)
 	}
-	// The shell would take the first word for an assignment or a keyword if it were not quoted.
-	if words[0] == argv[0] && (strings.Contains(argv[0], "=") || reserved(argv[0])) {
-		words[0] = quoted(argv[0])
+	// If the first word were not quoted, the shell could take it for an assignment or a keyword.
+	if words[0] == argv[0] && (strings.Contains(argv[0], "=") || isKeyword(argv[0])) {
+		words[0] = quoteWord(argv[0])
 	}
 	return ClipJSON(strings.Join(words, " "), MaxCommand)
 }
@@ -284,5 +284,5 @@ func ShellWord(text string) string {
 	if text != "" && strings.IndexFunc(text, func(r rune) bool { return !plain(r) }) < 0 {
 		return text
 	}
-	return quoted(text)
+	return quoteWord(text)
 }

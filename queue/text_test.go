@@ -31,7 +31,7 @@ func TestTextMatchesLibrary(t *testing.T) {
 			t.Fatalf("%s: got %q, %v, want %q", raw, got, err, want)
 		}
 		if got := skipValue(append(raw, ",1"...), 0); got != len(raw) {
-			t.Fatalf("%s ends at %d, want %d", raw, got, len(raw))
+			t.Fatalf("skipValue(%s) returned %d, want %d", raw, got, len(raw))
 		}
 	})
 	for raw, want := range map[string]string{`"\/\b\f\n\r\t\"\\"`: "/\b\f\n\r\t\"\\", `"\u00e9\ud83d\ude00\n"`: "é😀\n"} {
@@ -48,7 +48,7 @@ func TestTextMatchesLibrary(t *testing.T) {
 
 func TestCommandTextIsBounded(t *testing.T) {
 	if got := CommandText("make all", nil); got != "make all" {
-		t.Errorf("a command is shown as %q", got)
+		t.Errorf("CommandText returned %q", got)
 	}
 	for n, cut := range map[int]bool{MaxCommand - len("x "): false, MaxCommand - len("x ") + 1: true} {
 		got := CommandText("", []string{"x", strings.Repeat("y", n)})

@@ -38,7 +38,7 @@ func TestVerbsKeepToTheStateTable(t *testing.T) {
 			}
 		}
 		if len(verb.ActsIn()) != len(strings.Fields(takes)) {
-			t.Errorf("%s takes %v, want %s", verb, verb.ActsIn(), takes)
+			t.Errorf("%s acts in the states %v, want %s", verb, verb.ActsIn(), takes)
 		}
 	}
 }
@@ -145,7 +145,7 @@ func TestSpecOfRequestsSameJob(t *testing.T) {
 		want := j
 		want.Priority = 8
 		if !reflect.DeepEqual(normalize(edited), normalize(want)) {
-			t.Fatalf("edited\ngot  %+v\nwant %+v", edited, want)
+			t.Fatalf("after the edit\ngot  %+v\nwant %+v", edited, want)
 		}
 	})
 }
@@ -199,7 +199,7 @@ func TestEditMerges(t *testing.T) {
 	} {
 		j := base()
 		if err := j.Edit(json.RawMessage(set), defaults); err != nil || !check(j) || j.User != "me" || j.ID != "x" {
-			t.Errorf("%s: %v, %+v", set, err, j)
+			t.Errorf("edit %s: error %v, the job is %+v", set, err, j)
 		}
 	}
 	for set, field := range map[string]string{

@@ -60,7 +60,7 @@ func (b startedProcess) stat(t *testing.T) []string {
 }
 
 // accountsRunner creates the directory of a runner of uid 1 and locks it. The running table in that
-// directory lists the process self as the runner and the processes in jobs as its jobs.
+// directory lists the process self as the runner and the processes in jobs as the runner's jobs.
 func accountsRunner(t *testing.T, base string, self startedProcess, jobs ...startedProcess) (dir string) {
 	t.Helper()
 	dir = filepath.Join(base, rundir.AccountPrefix+"daemon", "1.a")

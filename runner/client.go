@@ -27,8 +27,8 @@ type Client struct {
 
 	mu     sync.Mutex
 	lastID int64 // id of the last request; guarded by mu
-	// pending holds where to send each answer, by the id of the request. It is nil once the connection
-	// has ended. Guarded by mu.
+	// pending holds the channel that receives each answer, by the id of the request. It is nil once
+	// the connection has ended. Guarded by mu.
 	pending map[int64]chan<- wire.Frame
 }
 
@@ -67,15 +67,16 @@ func Connect(dir string, epoch int64, version string) (*Client, error) {
 		c.net.Close()
 		return nil, err
 	}
-	// An account's runner could send any PID, and messages ask people to end a process that hangs. So
-	// take the PID from the kernel.
+	// An account's runner could send any PID, and messages advise people to end a process that
+	// hangs. So take the PID from the kernel.
 	if HasSwitchedAccount(dir) {
 		c.Reply.PID = rundir.PeerPID(conn)
 	}
 	return c, nil
 }
 
-// listAttempts lists the attempts that a living runner has. The runner stays connected to its service.
+// listAttempts lists the attempts that a living runner has. It does not disconnect the runner from
+// its service.
 func listAttempts(dir string) (list []wire.Lease, err error) {
 	c, err := Connect(dir, wire.NoEpoch, "")
 	if err != nil {
@@ -148,14 +149,14 @@ func (c *Client) Run(ctx context.Context, deliver func([]wire.Frame)) error {
 	defer writer.Wait()
 	writer.Go(c.outbox.Run)
 	var batch []wire.Frame
-	in := &batchReader{r: c.net, beforeRead: func() {
+	reader := &batchReader{r: c.net, beforeRead: func() {
 		if len(batch) > 0 {
 			failpoint.Hit("result-received")
 			deliver(batch)
 			batch = nil
 		}
 	}}
-	err := wire.ReadFrames(in, func(f wire.Frame) bool {
+	err := wire.ReadFrames(reader, func(f wire.Frame) bool {
 		switch f := f.(type) {
 		case *wire.Chunk:
 			c.deliverReply(f.ID, f)
@@ -249,9 +250,9 @@ func (c *Client) request(
 	}
 }
 
-// Read reads output of an attempt after a cursor. If stop is not nil, it waits for output until that
-// channel is closed. The field Gone of the Chunk means that the runner does not have the attempt (any
-// more). Read returns ErrNoReply if the connection ends or stop is closed.
+// Read reads output of an attempt after a cursor. If stop is not nil, Read waits for output until
+// stop is closed. The field Gone of the Chunk means that the runner does not have the attempt, or
+// no longer has it. Read returns ErrNoReply if the connection ends or stop is closed.
 func (c *Client) Read(ctx context.Context, l wire.Lease, cursor [2]int64, stop <-chan struct{}) (*wire.Chunk, error) {
 	f, err := c.request(ctx, stop, func(id int64) wire.Frame {
 		return &wire.Read{Lease: l, ID: id, Cursor: cursor, Wait: stop != nil}

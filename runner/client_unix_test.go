@@ -13,11 +13,11 @@ import (
 	"github.com/queuectl/queuectl/runner/wire"
 )
 
-// fakeRunner creates the directory and the socket of a runner; the parameter below is the parent
+// fakeRunner creates the directory and the socket of a runner; the argument parent is the parent
 // directory. A client that connects to the socket receives the frame in answer.
-func fakeRunner(t *testing.T, below string, answer wire.Frame) (dir string) {
+func fakeRunner(t *testing.T, parent string, answer wire.Frame) (dir string) {
 	t.Helper()
-	dir = filepath.Join(t.TempDir(), below, "1.a")
+	dir = filepath.Join(t.TempDir(), parent, "1.a")
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -68,6 +68,6 @@ func TestEndAllAcceptsEndingRunner(t *testing.T) {
 	}
 	time.AfterFunc(50*time.Millisecond, func() { lock.Close() })
 	if n, err := (Location{Dir: base}).EndAll(10 * time.Second); n != 1 || err != nil {
-		t.Errorf("ended %d, %v", n, err)
+		t.Errorf("EndAll ended %d runners, error %v; want 1", n, err)
 	}
 }

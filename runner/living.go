@@ -9,24 +9,25 @@ import (
 	"github.com/queuectl/queuectl/runner/wire"
 )
 
-// StartedAttempts reports which attempts a living runner has started. It works for an unresponsive runner too,
-// because it reads only files in the runner's directory: the running table and, for attempts that have
-// ended, the journal. begun maps an attempt to false if the table does not name its process yet, so the
-// runner may not have started it. ok is false if the files cannot be read.
-func StartedAttempts(dir string, leases []wire.Lease) (begun map[wire.Lease]bool, ok bool) {
-	begun = map[wire.Lease]bool{}
+// StartedAttempts reports which attempts a living runner has started. It works for an unresponsive
+// runner too, because it reads only files in the runner's directory: the running table and, for
+// attempts that have ended, the journal. hasProcess maps an attempt to false if the table does not
+// name its process yet, so the runner may not have started it. ok is false if the files cannot be
+// read.
+func StartedAttempts(dir string, leases []wire.Lease) (hasProcess map[wire.Lease]bool, ok bool) {
+	hasProcess = map[wire.Lease]bool{}
 	// Read the table before the journal: an attempt leaves the table only after its result is in the
 	// journal.
 	t, err := rundir.ReadTable(dir)
 	for _, a := range t.Running {
-		begun[a.Lease] = a.PID != 0
+		hasProcess[a.Lease] = a.PID != 0
 	}
-	asked := func(l wire.Lease) bool { return slices.Contains(leases, l) }
-	results, complete, err2 := rundir.ReadJournal(dir, t.Journal, asked)
+	isWanted := func(l wire.Lease) bool { return slices.Contains(leases, l) }
+	results, complete, journalErr := rundir.ReadJournal(dir, t.Journal, isWanted)
 	for _, r := range results {
-		begun[r.Lease] = true
+		hasProcess[r.Lease] = true
 	}
-	return begun, err == nil && err2 == nil && t.Intact && complete
+	return hasProcess, err == nil && journalErr == nil && t.Intact && complete
 }
 
 // PID returns the pid of the living runner of a directory, or 0 if it is unknown.

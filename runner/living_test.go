@@ -47,44 +47,45 @@ func putResult(t *testing.T, j *rundir.Journal, l wire.Lease) {
 // received. An attempt without a process may not have started yet.
 func TestFilesShowStartsOfUnresponsiveRunner(t *testing.T) {
 	dir, table, j := newNotes(t)
-	of := func(seq int64) wire.Lease { return wire.Lease{Seq: seq, Fence: 1} }
-	table.SetStarting(1, of(1), 7)
-	table.SetStarting(2, of(2), 7)
-	putResult(t, j, of(2))
+	leaseOf := func(seq int64) wire.Lease { return wire.Lease{Seq: seq, Fence: 1} }
+	table.SetStarting(1, leaseOf(1), 7)
+	table.SetStarting(2, leaseOf(2), 7)
+	putResult(t, j, leaseOf(2))
 	table.Free(2)
-	table.SetStarting(4, of(4), 7)
+	table.SetStarting(4, leaseOf(4), 7)
 	table.SetForked(4, 4711, 8)
-	begun, ok := StartedAttempts(dir, []wire.Lease{of(1), of(2), of(3), of(4)})
-	if want := map[wire.Lease]bool{of(1): false, of(2): true, of(4): true}; !ok || !maps.Equal(begun, want) {
-		t.Errorf("got %v, %t; want %v", begun, ok, want)
+	hasProcess, ok := StartedAttempts(dir, []wire.Lease{leaseOf(1), leaseOf(2), leaseOf(3), leaseOf(4)})
+	want := map[wire.Lease]bool{leaseOf(1): false, leaseOf(2): true, leaseOf(4): true}
+	if !ok || !maps.Equal(hasProcess, want) {
+		t.Errorf("StartedAttempts returned %v, %t; want %v", hasProcess, ok, want)
 	}
 	j.Close() // on Windows, an open file cannot be removed
 	if err := os.Remove(filepath.Join(dir, "journal.1")); err != nil {
 		t.Fatal(err)
 	}
-	if _, ok := StartedAttempts(dir, []wire.Lease{of(2)}); ok {
+	if _, ok := StartedAttempts(dir, []wire.Lease{leaseOf(2)}); ok {
 		t.Error("started attempts are reported for a runner without its journal")
 	}
 }
 
-// A damaged boot ID counts as missing. If it were taken for an earlier boot, the processes of the
-// runner would be taken for ended.
+// A damaged boot ID counts as missing. If it counted as the ID of an earlier boot, the runner's
+// processes would count as ended.
 func TestDamagedBootIDCountsAsMissing(t *testing.T) {
 	boot, err := process.BootID()
 	if err != nil {
 		t.Fatal(err)
 	}
-	for noted, c := range map[string]struct{ same, damaged bool }{
+	for note, c := range map[string]struct{ same, damaged bool }{
 		rundir.NoteOf(boot): {true, false}, "": {true, true}, boot[:1]: {true, true}, boot: {true, true},
 		"x" + rundir.NoteOf(boot)[1:]: {true, true}, rundir.NoteOf("x" + boot[1:]): {false, true},
 	} {
 		dir := t.TempDir()
 		newTable(t, dir)
-		if err := os.WriteFile(filepath.Join(dir, rundir.BootName), []byte(noted), 0o600); err != nil {
+		if err := os.WriteFile(filepath.Join(dir, rundir.BootName), []byte(note), 0o600); err != nil {
 			t.Fatal(err)
 		}
 		if r, err := Read(dir, nil); r.SameBoot != c.same || r.Damaged != c.damaged || err != nil {
-			t.Errorf("%q: got same boot %t, damaged %t, %v, want %t, %t", noted, r.SameBoot, r.Damaged, err, c.same, c.damaged)
+			t.Errorf("%q: got same boot %t, damaged %t, %v, want %t, %t", note, r.SameBoot, r.Damaged, err, c.same, c.damaged)
 		}
 	}
 }

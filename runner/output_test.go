@@ -34,7 +34,7 @@ func TestOutputSizeIsBounded(t *testing.T) {
 // A valid reference names only a file in the output directory, so Purge removes nothing else.
 func TestValidRefNamesOnlyOutputs(t *testing.T) {
 	if ref := OutputRef(wire.Lease{Seq: 12, Fence: 3}); ref != "12-3" || !ValidRef(ref) {
-		t.Errorf("got %q, want 12-3 and valid", ref)
+		t.Errorf("OutputRef returned %q, want the valid reference 12-3", ref)
 	}
 	root := t.TempDir()
 	for _, p := range []string{"output/12-3", "output/x", "victim"} {
@@ -74,6 +74,6 @@ func TestPurgeRemovesOpenOutput(t *testing.T) {
 		t.Errorf("the output still exists: %v", err)
 	}
 	if f, err := home.OpenOutput("1-1"); !os.IsNotExist(err) {
-		t.Errorf("got %v, %v", f, err)
+		t.Errorf("OpenOutput of a purged output returned %v, %v", f, err)
 	}
 }

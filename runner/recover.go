@@ -169,8 +169,8 @@ func (c *Client) endTrees(ctx context.Context, dir string, sent []wire.Attempt) 
 	return EndResult{r.SameBoot, r.Survivors, r.Alive}, nil
 }
 
-// Forget removes a dead runner's directory, after everything in it has been stored. helper is a living
-// runner that has the rights to do so; if it is nil, this process removes the directory.
+// Forget removes a dead runner's directory, after everything in it has been stored. helper is a
+// living runner that may remove it; if helper is nil, this process removes the directory.
 func Forget(dir string, helper *Client) error {
 	if helper == nil {
 		return rundir.RemoveRunner(dir)

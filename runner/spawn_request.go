@@ -43,12 +43,12 @@ type SpawnRequest struct {
 	Alone  bool   // the runner runs one isolated job
 	As     string // account that the runner switches to for good; "" if it does not switch
 	Tmpdir string // job_tmpdir of a runner of the service's own account
-	// End is not "" if the service requests no runner, but the end of another one. It is the path of
-	// that runner's directory, relative to the directory of root's runners.
+	// End is the path of the directory of a runner that is to be killed, relative to the directory
+	// of root's runners. It is "" in a request for a new runner.
 	End string
 }
 
-// String returns the request as a line without its end.
+// String returns the request as one line, without the newline.
 func (r SpawnRequest) String() string {
 	line := requestPrefix
 	if r.End != "" {

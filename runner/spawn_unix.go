@@ -93,7 +93,7 @@ func launch(cmd *exec.Cmd, onExit func(error)) (name string, err error) {
 	}()
 	ready.SetReadDeadline(time.Now().Add(StartTimeout))
 	if name, err = readReady(ready); err != nil {
-		cmd.Process.Kill() // a runner that starts late would be one too many
+		cmd.Process.Kill() // the caller does not know this runner, so it must not start later
 	}
 	return name, err
 }

@@ -16,12 +16,11 @@ import (
 	"github.com/queuectl/queuectl/runner/rundir"
 )
 
-// spawn starts a runner that outlives this process, with a console but without a window. It returns the
-// runner's name once the runner listens. The runner runs a copy of the program, because Windows cannot
-// replace a running program and an upgrade must be possible while jobs run. The copy is the one that
-// was installed next to the program. If it is missing, spawn makes a copy in the runners' directory, where
-// policies of the machine may forbid programs to run.
-// See docs/decisions/0089.
+// spawn starts a runner that outlives this process, with a console but without a window. It returns
+// the runner's name once the runner listens. The runner runs a copy of the program, because Windows
+// cannot replace a running program and an upgrade must be possible while jobs run. The copy was
+// installed next to the program. If the copy is missing, spawn makes a copy in the runners'
+// directory, where policies of the machine may forbid programs to run. See docs/decisions/0089.
 func (h Location) spawn(alone bool) (name string, err error) {
 	return h.spawnBy((*exec.Cmd).Start, alone)
 }

@@ -126,10 +126,10 @@ func TestRunnerLeavesTheServicesJobObject(t *testing.T) {
 			t.Fatal(err)
 		}
 		io.WriteString(in, "\n")
-		said, err := bufio.NewReader(out).ReadString('\n')
-		pid, err2 := strconv.Atoi(strings.TrimSpace(said))
+		stdout, err := bufio.NewReader(out).ReadString('\n')
+		pid, err2 := strconv.Atoi(strings.TrimSpace(stdout))
 		if err != nil || err2 != nil {
-			t.Fatalf("leaves %t: the service printed %q, %v", leaves, said, err)
+			t.Fatalf("leaves %t: the service printed %q, %v", leaves, stdout, err)
 		}
 		runner, err := windows.OpenProcess(windows.SYNCHRONIZE|windows.PROCESS_TERMINATE, false, uint32(pid))
 		if err != nil {
@@ -139,8 +139,8 @@ func TestRunnerLeavesTheServicesJobObject(t *testing.T) {
 		windows.TerminateJobObject(job, 1)
 		cmd.Wait()
 		event, err := windows.WaitForSingleObject(runner, 2000)
-		if lives := event == uint32(windows.WAIT_TIMEOUT); lives != leaves || err != nil {
-			t.Errorf("leaves %t: the runner is running: %t, %v", leaves, lives, err)
+		if running := event == uint32(windows.WAIT_TIMEOUT); running != leaves || err != nil {
+			t.Errorf("leaves %t: the runner is running: %t, %v", leaves, running, err)
 		}
 		windows.TerminateProcess(runner, 1)
 		windows.WaitForSingleObject(runner, 5000)

@@ -27,8 +27,8 @@ func (h Location) CheckTmpdir() error {
 	return rundir.CheckTmpdir(h.Tmpdir, h.Dir, false)
 }
 
-// checkWorkspaces returns an error if no runner of the service's own account could start, because the
-// directory for private directories is unsuitable.
+// checkWorkspaces returns an error if the directory for the private directories of jobs is
+// unsuitable. In that case no runner of the service's own account could start.
 func (h Location) checkWorkspaces() error {
 	if h.Tmpdir != "" {
 		return h.CheckTmpdir()

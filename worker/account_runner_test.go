@@ -10,8 +10,8 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// newAccountRunner creates the directory for runners of an account. In it, it creates a runner, which
-// it records in the store.
+// newAccountRunner creates the directory for an account's runners and a runner in it, and records
+// the runner in the store.
 func newAccountRunner(t *testing.T, s *recordingStore, root string) *fakeRunner {
 	t.Helper()
 	dir := filepath.Join(root, "as-x")
@@ -25,8 +25,9 @@ func newAccountRunner(t *testing.T, s *recordingStore, root string) *fakeRunner 
 	return f
 }
 
-// Whatever the runner of an account reports, it neither ends the pool nor occupies workers of the
-// runner for new jobs. It may refuse the connection, or report processes that survive SIGKILL.
+// Nothing that a runner in an account's directory reports ends the pool or occupies workers of the
+// runner for new jobs. The runner may refuse the connection, or report processes that survive
+// SIGKILL.
 func TestAccountRunnerCannotBlockPool(t *testing.T) {
 	for name, misbehave := range map[string]func(f *fakeRunner){
 		"refuses Hello": func(f *fakeRunner) { f.refusesHello = true },
@@ -63,12 +64,12 @@ func TestAccountRunnerCannotBlockPool(t *testing.T) {
 func TestUnknownRunnersOfAccountAreIgnored(t *testing.T) {
 	s, root := newStore(t), t.TempDir()
 	newAccountRunner(t, s, root)
-	planted := newRunner(t, filepath.Join(root, "as-x"), "planted")
+	unknownRunner := newRunner(t, filepath.Join(root, "as-x"), "planted")
 	s.enqueue(0)
 	if _, err := s.Exchange(t.Context(), store.Report{Want: 1}); err != nil {
 		t.Fatal(err)
 	}
-	planted.helloReply.Attempts = []wire.Attempt{runningAttempt(lease(1))}
+	unknownRunner.helloReply.Attempts = []wire.Attempt{runningAttempt(lease(1))}
 	dead := filepath.Join(root, "as-x", uniqueName(root, "dead"))
 	// The directory has no boot id. If the store knew this runner, that would count as damage.
 	if err := os.Mkdir(dead, 0o700); err != nil {
@@ -81,9 +82,9 @@ func TestUnknownRunnersOfAccountAreIgnored(t *testing.T) {
 	if start.Lease == lease(1) {
 		t.Error("the job was not returned to the queue first")
 	}
-	planted.mu.Lock()
-	check(t, "connections to the planted directory", planted.epochs, []int64(nil))
-	planted.mu.Unlock()
+	unknownRunner.mu.Lock()
+	check(t, "connections to the unknown runner", unknownRunner.epochs, []int64(nil))
+	unknownRunner.mu.Unlock()
 	f.send(succeeded(start.Lease, longRun))
 	s.awaitState(1, queue.Completed)
 	check(t, "attempts", s.job(1).Runs, 1)

@@ -10,14 +10,14 @@ import (
 	"github.com/queuectl/queuectl/runner/wire"
 )
 
-// mayStartLocked reports whether jobs may be sent to runners now: not during a stop, a drain or a pause
-// of the queue, and not after the node lease has ended.
+// mayStartLocked reports whether jobs may be sent to runners now. It returns false during a stop, a
+// drain or a pause of all jobs, and after the leases of this pool have lapsed.
 func (l *loop) mayStartLocked() bool {
 	return !l.stopping && !l.draining && !l.allPaused && !l.leasesLapsedLocked()
 }
 
-// capacityLocked returns how many jobs may be claimed now: one for each free worker, plus some jobs to
-// prefetch if jobs are short.
+// capacityLocked returns how many jobs may be claimed now: one for each free worker, plus some jobs
+// to prefetch if recent jobs were short.
 func (l *loop) capacityLocked() int {
 	if time.Now().Before(l.claimsPausedUntil) {
 		return 0
@@ -34,7 +34,7 @@ func (l *loop) capacityLocked() int {
 	if l.meanRunTime > 0 {
 		prefetch = min(maxPrefetch, int(prefetchWork*time.Duration(workers)/max(l.meanRunTime, time.Microsecond)))
 		if prefetch < workers {
-			prefetch = 0 // jobs run for too long to be prefetched: claim only for the free workers
+			prefetch = 0 // jobs run too long to be prefetched, so claim only for free workers
 		}
 	}
 	if failpoint.On("ahead") {
@@ -51,9 +51,10 @@ func (p *Pool) stuckWorkersLocked() (n int) {
 	return n
 }
 
-// stuckWorkersOfLocked returns how many workers of one runner are occupied by processes that survive
-// SIGKILL. The runner of an account may send false reports. If that runner takes no new jobs, its
-// reports are ignored. If it does take new jobs, at least one worker remains usable.
+// stuckWorkersOfLocked returns how many workers of one runner are occupied by processes that
+// survive SIGKILL. A runner that has switched to another account may send false reports. Its
+// reports are ignored if it takes no new jobs. If it takes new jobs, at least one worker remains
+// usable.
 func (p *Pool) stuckWorkersOfLocked(conn *runnerConn) int {
 	switch {
 	case !runner.HasSwitchedAccount(conn.Dir):
@@ -79,7 +80,7 @@ func (l *loop) learnFromResultLocked(h *lease, r *wire.Result) {
 	switch {
 	case r.Shortage:
 		l.cfg.Log.Warn("a job could not be started", "job", h.job.ID, "error", r.Error)
-		// A start that hangs does not show that the machine lacks resources.
+		// A start that hangs is not a sign that the machine lacks resources.
 		if r.Cause != int64(queue.HungStart) && l.shortage.record(h.job.Seq, time.Now()) {
 			l.pauseClaimsLocked(r.Error)
 		}
@@ -100,12 +101,12 @@ type shortage struct {
 	nextPause time.Duration
 }
 
-// shortageWindow limits the time between failed starts of two jobs. If both fail within it, the pool
-// assumes that the machine lacks resources.
+// shortageWindow is the maximum time between the failed starts of two different jobs from which the
+// pool concludes that the machine lacks resources.
 const shortageWindow = 5 * time.Second
 
-// record notes that a job could not be started. It reports whether the machine lacks resources, and
-// not only this job.
+// record notes that a job could not be started. It reports whether the whole machine lacks
+// resources, and not only this job.
 func (s *shortage) record(seq int64, now time.Time) bool {
 	machineWide := s.lastSeq != 0 && s.lastSeq != seq && now.Sub(s.lastAt) < shortageWindow
 	s.lastSeq, s.lastAt = seq, now
@@ -119,7 +120,7 @@ const maxStartErr = 400
 // each pause is longer than the one before.
 func (l *loop) pauseClaimsLocked(startErr string) {
 	l.lastStartErr = queue.ClipJSON(startErr, maxStartErr)
-	// If many starts fail in one shortage, only the first one starts a pause.
+	// A start that fails during a pause does not extend the pause.
 	if now := time.Now(); now.After(l.claimsPausedUntil) {
 		l.claimsPausedUntil = now.Add(l.shortage.nextPause)
 		l.shortage.nextPause = min(2*l.shortage.nextPause, shortagePauseMax)

@@ -48,8 +48,8 @@ func (p *Pool) Requeue(ctx context.Context, seq int64, uid int) (bool, error) {
 
 // Change changes a leased job that has not started. The change and the job's return to the queue
 // are stored in one commit, for which Change waits. If the attempt has started, Change returns
-// ErrAttemptStarted. It reports whether it handled the job. If not, the job is not leased any more, and the
-// caller can change it in the store.
+// ErrAttemptStarted. It reports whether it handled the job. If not, the lease has ended, and the
+// caller can change the job in the store.
 func (p *Pool) Change(ctx context.Context, seq int64, c store.Change) (bool, error) {
 	p.mu.Lock()
 	h := p.leases.bySeq[seq]
@@ -57,7 +57,7 @@ func (p *Pool) Change(ctx context.Context, seq int64, c store.Change) (bool, err
 		p.mu.Unlock()
 		return false, nil
 	}
-	if h.phase.isOver() { // the job's end may already be visible in the store
+	if h.phase.isOver() { // wait for the end of the lease, which the store may already show
 		p.mu.Unlock()
 		_, err := p.awaitAnswer(ctx, h, nil)
 		return err != nil, err
@@ -81,12 +81,12 @@ func (p *Pool) Change(ctx context.Context, seq int64, c store.Change) (bool, err
 	return answered || err != nil, err
 }
 
-// GiveBack returns a leased job that has not started to the queue, and waits until the return is stored. It changes
-// nothing else. If the attempt has started, GiveBack returns ErrAttemptStarted.
+// GiveBack returns a leased job that has not started to the queue, changes nothing else, and waits
+// until the return is stored. If the attempt has started, GiveBack returns ErrAttemptStarted.
 func (p *Pool) GiveBack(ctx context.Context, seq int64) error {
 	edit := func(*queue.Job) error { return store.ErrStateChanged }
 	_, err := p.Change(ctx, seq, store.Change{Verb: queue.VerbEdit, Edit: edit})
-	if errors.Is(err, store.ErrStateChanged) { // the store has returned the job, and then refused the edit
+	if errors.Is(err, store.ErrStateChanged) { // the job was returned, and edit then refused the change as intended
 		err = nil
 	}
 	return err
@@ -112,8 +112,8 @@ func (p *Pool) endAttempt(ctx context.Context, seq int64, end queue.End, uid int
 	return h, withConsequence(err, "if the runner answers later, it ends the job then")
 }
 
-// withConsequence appends to an error what happens next with the request. It changes only an error
-// about a runner that does not answer.
+// withConsequence appends to an error about a runner that does not answer what will happen to the
+// request later. It returns other errors unchanged.
 func withConsequence(err error, consequence string) error {
 	if errors.Is(err, queue.ErrUnavailable) {
 		return queue.Errorf(queue.CodeUnavailable, "%v; %s", err, consequence)
@@ -121,13 +121,13 @@ func withConsequence(err error, consequence string) error {
 	return err
 }
 
-// requestEnd ends an attempt that has started. If the attempt has not started, requestEnd takes the job
-// back.
+// requestEnd ends an attempt that has started. If the attempt has not started, requestEnd returns
+// the job to the queue.
 func (p *Pool) requestEnd(h *lease, end queue.End, endedBy *int, verb string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if h.endRequest == nil || end == queue.Killed {
-		h.endRequest = &endRequest{end: end, grace: h.job.KillAfter, by: endedBy, verb: verb}
+		h.endRequest = &endRequest{end: end, grace: h.job.KillAfter, endedBy: endedBy, verb: verb}
 	}
 	// The service waits for the job's full kill_after only if the job's own user ends it.
 	if p.stopping || endedBy == nil || *endedBy != h.job.UID || verb == "worker.stop" {
@@ -218,9 +218,10 @@ func (p *Pool) Watch(seq int64) (stop func()) {
 }
 
 // Read reads output of a running job after a cursor. With wait, it waits for output until the lease
-// ends. ok is false if the runner of the job is not connected. ok is also false if the job does not run
-// here any more. Then the store has its output or will get it, or the job runs again under another
-// lease. Without wait, a runner that does not answer causes an error, which names the runner. See
+// ends. Without wait, a runner that does not answer causes an error that names the runner.
+//
+// ok is false if the job's runner is not connected or the lease has ended. After the end of the
+// lease, the store has the output or will get it, or the job runs under another lease. See
 // wire.Chunk for the result.
 func (p *Pool) Read(ctx context.Context, seq int64, cursor [2]int64, wait bool) (
 	chunk *wire.Chunk, ok bool, err error,

@@ -99,7 +99,7 @@ func TestCancelKillsJobThatStartsDuringRecall(t *testing.T) {
 	s.checkState(1, queue.Cancelled, queue.ReasonCancelled)
 }
 
-// Cancel also returns if the job ends by itself first; the job keeps that end. A caller whose
+// Cancel returns if the job ends by itself first, and the job keeps its own end. A caller whose
 // context ends gets the context's error. Cancelling a job that is not leased returns immediately.
 func TestCancelReturnsIfJobEndsByItself(t *testing.T) {
 	s, f, p := startPool(t, 1, 0)
@@ -134,8 +134,8 @@ func TestWatchAppliesToRunningAndLaterAttempts(t *testing.T) {
 	check(t, "number of watches", len(received[*wire.Watch](f)), 2)
 }
 
-// A read that waits for output ends with the lease, even if the runner never answers it. The lease
-// may end because the job returns to the queue or because the attempt ends.
+// A read that waits for output ends with the lease, even if the runner never replies to the read.
+// The lease may end because the job returns to the queue or because the attempt ends.
 func TestReadEndsWithItsLease(t *testing.T) {
 	for name, end := range map[string]wire.Frame{
 		"given back": &wire.Dropped{Lease: lease(1), Dropped: true},
@@ -296,7 +296,7 @@ func TestChangeReturnsErrorOfStore(t *testing.T) {
 	awaitFrame[*wire.Drop](t, f, 2)
 	f.send(&wire.Dropped{Lease: drop.Lease, Dropped: true})
 	if err := receive(t, "an answer", answer); !errors.Is(err, queue.ErrInvalid) {
-		t.Errorf("got %v, want the error of the store", err)
+		t.Errorf("Change returned %v, want the error of the store", err)
 	}
 	awaitFrame[*wire.Start](t, f, 2)
 }
@@ -338,7 +338,7 @@ func TestRequeueReturnsRunningJob(t *testing.T) {
 	f.send(end)
 	check(t, "answer", receive(t, "an answer", answer), callResult{true, nil})
 	if j := s.job(1); j.Attempts != 0 || j.Runs != 1 {
-		t.Errorf("got %d counted attempts and %d runs, want 0 and 1", j.Attempts, j.Runs)
+		t.Errorf("after Requeue the job has %d counted attempts and %d runs, want 0 and 1", j.Attempts, j.Runs)
 	}
 	s.checkEndedBy(1, 7, "requeue")
 }
@@ -377,7 +377,7 @@ func TestPurgeNeedsRunnerOfEveryDirectory(t *testing.T) {
 	root := t.TempDir()
 	foreign := runner.Location{Dir: root, Socket: "unused"}
 	if worker.New(newStore(t), worker.Config{Runners: foreign}, 1).Purge(t.Context(), []string{"1-1"}) {
-		t.Error("deleted by no runner")
+		t.Error("Purge succeeded although no runner was connected")
 	}
 	if err := os.Mkdir(filepath.Join(root, "as-x"), 0o700); err != nil {
 		t.Fatal(err)

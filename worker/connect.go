@@ -51,9 +51,11 @@ type contact struct {
 type contactOrigin uint8
 
 const (
-	contactLost    contactOrigin = iota // the connection was lost, or was never made to a new runner
-	contactCurrent                      // the connection to the runner for new jobs was lost; it gets them again
-	contactFound                        // the runner's directory existed when the service started
+	contactLost contactOrigin = iota // the connection was lost, or was never made to a new runner
+	// contactCurrent means that the connection to the runner for new jobs was lost. After a
+	// reconnection this runner gets new jobs again.
+	contactCurrent
+	contactFound // the runner's directory existed when the service started
 	// contactUnknown is like contactFound, but the store has no record of the runner. An unknown runner
 	// may be used if it is alive. If it is dead, it held no jobs of this queue.
 	contactUnknown
@@ -62,7 +64,7 @@ const (
 // atStart reports whether the runner's directory existed when the service started.
 func (o contactOrigin) atStart() bool { return o >= contactFound }
 
-// unreachableAt returns when the pool has tried to connect to the runner for the time limit.
+// unreachableAt returns the time at which the pool has tried to connect to the runner for limit.
 func (c *contact) unreachableAt(limit time.Duration) deadline {
 	return deadlineAfter(c.tryingSince, limit)
 }
@@ -79,8 +81,8 @@ type contactResult struct {
 // See docs/decisions/0035.
 var ErrStoreOlder = errors.New("a running runner has jobs that were never enqueued in this queue")
 
-// adoptLeases starts to connect living runners and to recover dead ones. From now on the pool holds
-// every lease of earlier services, until it finds the lease's runner.
+// adoptLeases starts to connect to living runners and to recover dead ones. It adds every lease of
+// earlier services to the pool, which keeps the lease until its runner is found.
 func (l *loop) adoptLeases() error {
 	found, err := l.cfg.Runners.ListDirs()
 	if err != nil {
@@ -116,14 +118,15 @@ func (l *loop) adoptLeases() error {
 	return nil
 }
 
-// maxUnknown limits how many runners of an account the service contacts although the store does not
-// know them. A runner that an earlier service started but did not record is idle and ends itself.
+// maxUnknown is the maximum number of runners in account directories that the service contacts
+// although the store does not know them. A runner that an earlier service started but did not
+// record is idle and ends itself.
 const maxUnknown = 16
 
-// contactsFor returns the contacts for a starting service. An account can put anything into the
-// directory of its runners. If jobs do not run as this account now, contactsFor includes only its
-// runners that the store knows. maxAssignedSeq is the highest job number that the store has
-// assigned.
+// contactsFor returns the contacts for a starting service. maxAssignedSeq is the highest job number
+// that the store has assigned. An account can create any files in the directory of its runners. So
+// contactsFor ignores an unknown runner in another account's directory, unless jobs run as that
+// account now. It returns at most maxUnknown unknown runners.
 func (p *Pool) contactsFor(dirs, recorded []string, maxAssignedSeq int64) (list []*contact) {
 	unknown := 0
 	for _, dir := range dirs {
@@ -177,15 +180,16 @@ func (p *Pool) tryContact(ctx context.Context, c *contact) (f contactResult, err
 		f.recovered, err = p.recoverRunner(ctx, c)
 		return f, err
 	}
-	// Each try to connect takes a new epoch. The previous try may have used up the last epoch, if its
-	// answer came too late.
+	// Each attempt to connect needs a new epoch: the runner may have accepted the previous epoch,
+	// although its answer came too late.
 	epoch, err := p.epoch(ctx)
 	if err != nil {
 		return f, err
 	}
 	client, err := runner.Connect(c.dir, epoch, p.cfg.Version)
 	switch {
-	// A refusal is an error only from a trusted runner; the runner of an account may send any answer.
+	// Only a trusted runner's refusal ends the service. A runner that has switched to another
+	// account may send any answer.
 	case errors.Is(err, runner.ErrSuperseded) && !runner.HasSwitchedAccount(c.dir):
 		return contactResult{err: fmt.Errorf("%w (the runner in %s)", err, c.dir)}, nil
 	case err != nil:
@@ -250,14 +254,14 @@ func (l *loop) adopt(c *runner.Client, state connState) *runnerConn {
 	for _, a := range c.Reply.Attempts {
 		h := l.leases.byLease[queue.Lease(a.Lease)]
 		switch {
-		case h == nil: // the job is not leased any more, so the attempt has no use
+		case h == nil: // the lease of the job has ended, so the attempt is not needed
 			l.cfg.Log.Warn("a runner still has a job that the queue does not list as running, so the service ends the "+
 				"job's process there", "runner", c.Reply.PID, "job", a.Seq, "pid", a.PID)
 			conn.Send(&wire.Drop{Lease: a.Lease},
 				&wire.Kill{Lease: a.Lease, Cause: int64(queue.Stopped), Grace: runner.StopGrace()})
 			continue
 		case h.conn != nil || h.phase.neverSent():
-			continue // another runner holds the lease, or none does
+			continue // another runner holds the lease, or no runner ever received it
 		}
 		h.assignToLocked(conn)
 		if a.PID != 0 {
@@ -366,8 +370,8 @@ func (l *loop) connectionEnded(conn *runnerConn) {
 // removeDismissed removes the directory of a dismissed runner that was killed before it could remove
 // the directory itself. Callers call it only after the runner's results are stored.
 func (p *Pool) removeDismissed(ctx context.Context, dir string) {
-	// Wait for a second check. At the first one, the ending runner may still be removing its
-	// directory.
+	// Remove the directory only after two checks have found the runner dead. During the first
+	// check, the ending runner may still be removing the directory itself.
 	foundDead := 0
 	for wait := contactRetryMin; wait <= contactRetryMax && pause(ctx, wait); wait *= 2 {
 		if _, err := os.Lstat(dir); errors.Is(err, fs.ErrNotExist) {
@@ -407,13 +411,13 @@ type purpose uint8
 
 const (
 	forNewJobs purpose = iota // all new jobs
-	forSuspect                // one suspect
+	forSuspect                // one suspect; see isolation.go
 	forOwner                  // the jobs of one user
 )
 
-// spawn starts a runner in the background. It retries until a runner for new jobs has started, but does
-// not retry a separate runner. Run adopts the runner and calls onSpawned, with mu held, with the
-// connection or the error.
+// spawn starts a runner in the background. For forNewJobs it retries until a runner has started;
+// for other purposes it tries once. Run adopts the runner and calls onSpawned, with mu held, with
+// the connection or the error.
 func (l *loop) spawn(jobs purpose, onSpawned func(*runnerConn, error)) {
 	l.Go(func() {
 		logged := ""

@@ -85,9 +85,9 @@ func TestPoolAdoptsJobsOfEarlierService(t *testing.T) {
 	}
 }
 
-// A living runner whose connection breaks is connected again with a higher epoch. The runner keeps its
-// running jobs and repeats its results. Of the jobs that the runner does not know, claimed ones return
-// to the queue and started ones are lost.
+// A living runner whose connection breaks is connected again with a higher epoch. The runner keeps
+// its running jobs and repeats its results. If the runner does not know a job, the job returns to
+// the queue if it was only claimed, and is lost if it had started.
 func TestReconnectKeepsRunningJobs(t *testing.T) {
 	s, f, p := startPool(t, 3, 0, 0, 0)
 	for seq := range int64(3) {
@@ -170,9 +170,8 @@ func TestUnremovableRunnerDirectoryIsKept(t *testing.T) {
 	s.awaitState(2, queue.Completed)
 }
 
-// A job that was sent to a runner whose directory is gone runs again only after that runner can no
-// longer start it. The first runner may still be alive, so an earlier start could make two runners run
-// the job.
+// A job that was sent to a runner whose directory is gone runs again only after its start deadline.
+// Until then the first runner may be alive and start the job, so two runners could run it.
 func TestLeasesOfMissingRunnerWaitForStartDeadline(t *testing.T) {
 	t.Parallel()
 	s, root := newStore(t), t.TempDir()

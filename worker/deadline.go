@@ -2,8 +2,9 @@ package worker
 
 import "time"
 
-// This file has the one clock by which the pool notices that something is no longer alive. A sign of
-// life starts the clock, and the deadline passes if no other one follows in time:
+// This file has the one clock by which the pool notices that a runner or a job start shows no sign
+// of life. A sign of life starts the clock, and the deadline passes if no other one follows in
+// time:
 //
 //	sign of life                       limit                             then
 //	message of a runner                Config.HeartbeatInterval                 the pool checks that the runner is alive
@@ -17,21 +18,21 @@ import "time"
 // deadline is the end of a time limit. The zero deadline never passes.
 type deadline struct{ at time.Time }
 
-// deadlineAfter returns a deadline that passes if the other side sends no sign of life for the time limit
-// after the last one.
+// deadlineAfter returns the deadline that passes when limit has elapsed since the last sign of
+// life.
 func deadlineAfter(lastSignOfLife time.Time, limit time.Duration) deadline {
 	return deadline{lastSignOfLife.Add(limit)}
 }
 
 // never reports whether the deadline never passes.
-func (d deadline) never() bool { return d.at.IsZero() }
+func (d deadline) isNever() bool { return d.at.IsZero() }
 
 // passed reports whether the deadline has passed at the time now.
-func (d deadline) passed(now time.Time) bool { return !d.never() && !now.Before(d.at) }
+func (d deadline) passed(now time.Time) bool { return !d.isNever() && !now.Before(d.at) }
 
 // earliest returns the earlier one of two deadlines.
 func (d deadline) earliest(other deadline) deadline {
-	if d.never() || !other.never() && other.at.Before(d.at) {
+	if d.isNever() || !other.isNever() && other.at.Before(d.at) {
 		return other
 	}
 	return d

@@ -27,11 +27,11 @@ func TestDependencyResultsFitInFrame(t *testing.T) {
 	list[0].UID = 8
 	encoded, err := dependenciesJSON(&queue.Job{UID: 7}, list)
 	if err != nil || len(encoded) > wire.MaxFrame-queue.MaxArgsEnv-queue.MaxStdin-64<<10 {
-		t.Fatalf("got %d bytes, error %v", len(encoded), err)
+		t.Fatalf("the dependencies take %d bytes, error %v; want them to fit in a Start frame", len(encoded), err)
 	}
 	var got []parent
 	if err := json.Unmarshal(encoded, &got); err != nil || len(got) != len(list) {
-		t.Fatalf("got %d dependencies, error %v", len(got), err)
+		t.Fatalf("decoded %d dependencies, want %d, error %v", len(got), len(list), err)
 	}
 	if string(got[0].Result) != "null" || !bytes.Equal(got[1].Result, result) ||
 		string(got[len(got)-1].Result) != "null" || got[1].State != "cancelled" || *got[1].ExitCode != 255 {

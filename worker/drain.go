@@ -13,7 +13,7 @@ import (
 // every job that was sent to a runner has been dropped, has a process, or has ended.
 //
 // A runner records an attempt in its running table, then starts the process, then records the
-// process. After it has recorded an attempt, it no longer drops that attempt. But the runner may
+// process. After it has recorded an attempt, it refuses to drop that attempt. But the runner may
 // hang or be stopped before it starts the process. So an answer that it is too late to drop a job
 // does not complete the drain. The drain is complete for a job once the runner sends Started or
 // Result, or once the running table names the process. If none of these happens in time,
@@ -51,8 +51,8 @@ func (p *Pool) Draining() bool {
 const NoStartsWithin = startDeadline + startDeadlineMargin + livenessTimeout
 
 // MaxNoStartsWait is the longest time that AwaitNoStarts takes if its timeout is NoStartsWithin.
-// AwaitNoStarts returns only after a check of the runners. It makes one every livenessInterval, and
-// each takes up to livenessTimeout.
+// AwaitNoStarts returns only after a check of the runners. A check starts every livenessInterval
+// and takes up to livenessTimeout.
 const MaxNoStartsWait = NoStartsWithin + livenessInterval + livenessTimeout
 
 // AwaitNoStarts waits until no job can start any more, or until the drain ends. If a job can still

@@ -106,7 +106,7 @@ func TestDrainNamesUnresponsiveRunner(t *testing.T) {
 		"the runner with pid 1 does not answer, so job ", "; draining has begun, but up to 2 jobs may still start",
 	} {
 		if !errors.Is(err, queue.ErrUnavailable) || !strings.Contains(err.Error(), want) {
-			t.Errorf("got %v, want it to contain %q", err, want)
+			t.Errorf("AwaitNoStarts returned %v, want an error that contains %q", err, want)
 		}
 	}
 }
@@ -126,11 +126,11 @@ func TestDrainNamesHungStart(t *testing.T) {
 	waitUntil(t, "the wait for the drain has ended", func() bool { p.Drain(true); return len(result) > 0 })
 	want := "job 1 is still starting; draining has begun, but this job may still start"
 	if err := <-result; !errors.Is(err, queue.ErrUnavailable) || err.Error() != want {
-		t.Errorf("got %v, want %q", err, want)
+		t.Errorf("AwaitNoStarts returned %v, want %q", err, want)
 	}
 	f.send(&wire.Started{Attempt: runningAttempt(lease(1))})
 	if err := p.AwaitNoStarts(t.Context(), eventTimeout); err != nil {
-		t.Errorf("after the start: got %v, want no error", err)
+		t.Errorf("after the start AwaitNoStarts returned %v, want no error", err)
 	}
 }
 

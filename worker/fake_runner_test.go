@@ -38,8 +38,8 @@ func waitUntil(t *testing.T, event string, holds func() bool) {
 	}
 }
 
-// receive receives a value from a channel. It returns the zero value if the channel is closed, and
-// fails the test after eventTimeout.
+// receive receives a value from a channel. It returns the zero value if the channel is closed.
+// After eventTimeout it fails the test.
 func receive[T any](t *testing.T, event string, c <-chan T) (v T) {
 	t.Helper()
 	select {
@@ -50,8 +50,8 @@ func receive[T any](t *testing.T, event string, c <-chan T) (v T) {
 	return v
 }
 
-// fakeRunner is the runner's end of a connection. It runs no commands: it records the frames that
-// it receives and sends those that a test requests.
+// fakeRunner is the runner's end of a connection. It runs no commands. It records the frames that
+// it receives, and sends the frames that a test requests.
 type fakeRunner struct {
 	t        *testing.T
 	dir      string
@@ -118,8 +118,8 @@ func newRunner(t *testing.T, root, name string) *fakeRunner {
 	return f
 }
 
-// die ends the runner like the end of its process: when the service sees the end of the connection,
-// the lock is free.
+// die ends the runner like the end of its process: it frees the lock before it closes the
+// connection.
 func (f *fakeRunner) die() {
 	f.lock.Close()
 	f.listener.Close()
@@ -288,7 +288,8 @@ func received[F wire.Frame](f *fakeRunner) (list []F) {
 // arrival time.
 func awaitFrame[F wire.Frame](t *testing.T, f *fakeRunner, n int) (frame F, at time.Time) {
 	t.Helper()
-	waitUntil(t, fmt.Sprintf("%d frames %T had come", n, frame), func() bool { return len(received[F](f)) >= n })
+	event := fmt.Sprintf("%d frames of type %T have arrived", n, frame)
+	waitUntil(t, event, func() bool { return len(received[F](f)) >= n })
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for i, candidate := range f.frames {

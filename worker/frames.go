@@ -38,7 +38,7 @@ func (p *Pool) startFramesLocked(frames []wire.Frame, j *queue.Job) []wire.Frame
 			Nice: j.Nice, NoFile: j.NoFile, NoNewPrivileges: j.NoNewPrivileges},
 		TTY: j.TTY, Secrets: j.Secrets, Mask: j.MaskSecrets, Deps: j.Deps,
 	})
-	j.Deps = nil // the dependencies are no longer needed, and may be large
+	j.Deps = nil // free the memory, as the dependencies may be large
 	if p.leases.watchers[j.Seq] > 0 {
 		frames = append(frames, &wire.Watch{Lease: wire.Lease(j.Lease())})
 	}
@@ -60,7 +60,7 @@ func (p *Pool) localExpiry(j *queue.Job) int64 {
 // clockSlack is the difference between two clocks up to which the pool treats them as equal.
 const clockSlack = queue.Millis(50)
 
-// environment returns a job's environment. It contains nothing of the service's environment.
+// environment returns a job's environment. The job inherits nothing from the service's environment.
 func (p *Pool) environment(j *queue.Job) []string {
 	env := make([]string, 0, len(j.Env)+defaultEnvCap)
 	isSet := func(name string) bool {

@@ -11,7 +11,7 @@ import (
 func TestOutcomeReportsMemoryLimit(t *testing.T) {
 	got := outcome(&wire.Result{Cause: int64(queue.OutOfMemory), Signal: 9, MemoryLimit: true})
 	if got.End != queue.OutOfMemory || !got.MemoryLimit {
-		t.Errorf("got %+v, want OutOfMemory with MemoryLimit", got)
+		t.Errorf("the outcome is %+v, want OutOfMemory with MemoryLimit", got)
 	}
 }
 
@@ -20,7 +20,7 @@ func TestOutcomeReportsMemoryLimit(t *testing.T) {
 func TestLapsedLeaseCountsAsInterrupted(t *testing.T) {
 	interrupted := wire.Result{Cause: int64(queue.Interrupted), Signal: 9, ExitCode: 137}
 	if got := outcome(&interrupted).End; got != queue.Interrupted {
-		t.Errorf("got %v", got)
+		t.Errorf("the end is %v, want %v", got, queue.Interrupted)
 	}
 }
 

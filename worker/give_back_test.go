@@ -22,11 +22,12 @@ func TestGiveBackOfStartedJobFails(t *testing.T) {
 	awaitFrame[*wire.Drop](t, f, 2)
 	f.send(&wire.Dropped{Lease: lease(1)}) // too late to drop: the job runs
 	if err := receive(t, "an answer", answer); !errors.Is(err, worker.ErrAttemptStarted) {
-		t.Errorf("got %v, want an error that the attempt has started", err)
+		t.Errorf("GiveBack returned %v, want an error that the attempt has started", err)
 	}
 }
 
-// GiveBack returns a job to the queue and changes nothing else, even if another caller has asked for a change.
+// GiveBack returns a job to the queue and changes nothing else, even if another caller has
+// requested a change.
 func TestGiveBackChangesNothing(t *testing.T) {
 	s, f, p := startPool(t, 1)
 	f.ignoreStarts()
@@ -82,10 +83,10 @@ func TestSecondChangeDoesNotGetFirstResult(t *testing.T) {
 		second <- callResult{done, err}
 	}()
 	<-waits.waiting
-	refusing := make(chan struct{}, 100)
-	s.setRefuse(func(store.Report) error { refusing <- struct{}{}; return queue.ErrUnavailable })
+	refusals := make(chan struct{}, 100)
+	s.setRefuse(func(store.Report) error { refusals <- struct{}{}; return queue.ErrUnavailable })
 	f.send(&wire.Dropped{Lease: lease(1), Dropped: true})
-	<-refusing // the first change is in the pending report
+	<-refusals // the first change is in the pending report
 	giveUp()
 	if err := <-first; !errors.Is(err, context.Canceled) {
 		t.Fatal(err)
@@ -97,7 +98,7 @@ func TestSecondChangeDoesNotGetFirstResult(t *testing.T) {
 	}
 }
 
-// While the results of a job's dependencies are read, the job occupies a worker.
+// A job occupies a worker while the results of its dependencies are read.
 func TestReadingDependenciesOccupiesWorker(t *testing.T) {
 	s, f, _ := startPool(t, 1, 0)
 	awaitFrame[*wire.Start](t, f, 1)
@@ -117,7 +118,7 @@ func TestReadingDependenciesOccupiesWorker(t *testing.T) {
 	s.awaitState(1, queue.Completed)
 	<-s.parentsRead // wait until the read for the first job begins
 	if n := len(s.leasedJobs()); n != 1 {
-		t.Errorf("%d jobs are leased for one worker", n)
+		t.Errorf("%d jobs are leased for one worker, want 1", n)
 	}
 	close(s.parentsGate)
 	awaitFrame[*wire.Start](t, f, 2)

@@ -24,8 +24,8 @@ import (
 type isolation struct {
 	owners   map[int]*owner // users whose starts have hung, by uid
 	spawning bool           // a runner for a suspect is starting
-	// spawnPause is how long suspects wait the next time that a runner cannot be started for one of
-	// them. It doubles with each such failure.
+	// spawnPause is how long suspects wait after the next failure to start a separate runner. It
+	// doubles with each such failure.
 	spawnPause      time.Duration
 	nextSuspectAt   time.Time // earliest time at which the next suspect may start
 	lastPostponedTo time.Time // time at which the last postponed suspect may be claimed again
@@ -34,7 +34,7 @@ type isolation struct {
 // startAll sends claimed jobs to runners: suspects to separate runners, jobs of users whose starts
 // have hung to their user's runner, and all others to the current runner. It holds or postpones
 // jobs that may not start on this node, and reads the results of dependencies for jobs that need
-// them. If allStored is set, all earlier results are stored, so startAll sends their
+// them. If allStored is set, all earlier results are stored, so startAll sends the pending
 // acknowledgements with the jobs.
 func (l *loop) startAll(jobs []queue.Job, allStored bool) {
 	regular := jobs[:0]
@@ -43,7 +43,7 @@ func (l *loop) startAll(jobs []queue.Job, allStored bool) {
 	for i := range jobs {
 		j := &jobs[i]
 		if err := l.cfg.CheckStart(j); err != nil {
-			l.holdDisowned(j, err)
+			l.settleForbidden(j, err)
 		} else if j.Parents > 0 && j.Deps == nil {
 			l.readDeps(*j)
 		} else if j.Suspect {
@@ -66,9 +66,9 @@ func (l *loop) startAll(jobs []queue.Job, allStored bool) {
 // ErrWrongNode means that a job may start on other nodes of the queue, but not on this one.
 var ErrWrongNode = errors.New("the job cannot start on this node")
 
-// holdDisowned settles a job that may not start on this node. If cause is ErrWrongNode, the job waits for
-// another node. For any other cause the job is held.
-func (l *loop) holdDisowned(j *queue.Job, cause error) {
+// settleForbidden settles a job that may not start on this node. If cause is ErrWrongNode, the job
+// waits for another node. For any other cause the job is held.
+func (l *loop) settleForbidden(j *queue.Job, cause error) {
 	end := queue.AccountChanged
 	if errors.Is(cause, ErrWrongNode) {
 		end = queue.Shortage
@@ -195,7 +195,7 @@ func (l *loop) postpone(jobs []queue.Job, cause error) {
 	for i := range jobs {
 		j := &jobs[i]
 		d := queue.Decide(j, queue.Outcome{End: queue.NeverStarted, Error: cause.Error()}, l.cfg.Policy())
-		// Other jobs caused the shortage, so it uses none of this job's refunds.
+		// This job did not cause the shortage, so the shortage does not count in the job's Refunds.
 		d.Reason = queue.ReasonShortage
 		d.Delay = l.isolation.nextDelay(time.Now())
 		l.session.addSettlement(store.Settlement{Lease: j.Lease(), Decision: d})
@@ -237,7 +237,7 @@ type owner struct {
 // recordHungStart records that the start of a job has hung and delayed other jobs.
 func (l *loop) recordHungStart(j *queue.Job) {
 	if !l.cfg.Runners.OwnedByRoot() {
-		return // all jobs run as one account, so a separate runner per user has no use
+		return // all jobs run as one account, so a runner per user would not separate them
 	}
 	uid := l.cfg.Account.RunsAs(j)
 	o := l.isolation.owners[uid]

@@ -20,7 +20,7 @@ import (
 const maxSuspects = 16
 
 // startPoolWithSpawns is like startPool, with a command that starts separate runners. The command
-// prints this name once the file wait exists in root. spawns returns how often it was called.
+// prints name once the file wait exists in root. spawns returns how often the command was called.
 func startPoolWithSpawns(t *testing.T, workers int, name, wait string) (
 	s *recordingStore, f *fakeRunner, p *worker.Pool, root string, spawns func() int,
 ) {
@@ -60,7 +60,8 @@ func (s *recordingStore) enqueueSuspects(n int) {
 }
 
 // If no runner can be started for suspects, the pool tries to start one for a single suspect, and
-// retries less and less often. After each attempt it pauses claims and then runs other jobs first.
+// doubles the delay between attempts. After each attempt it pauses claims and then runs other jobs
+// first.
 func TestSuspectsWithoutRunnerLetOtherJobsRun(t *testing.T) {
 	s, f, _, _, tries := startPoolWithSpawns(t, 3, "", "")
 	s.enqueueSuspects(3)
@@ -117,8 +118,8 @@ func TestSuspectsRunInSeparateRunnersUpToLimit(t *testing.T) {
 	check(t, "attempted runner starts", tries(), maxSuspects+excess)
 }
 
-// A runner that reports an attempt of a job that was sent to no runner does not get the job, and its
-// result is ignored.
+// If a job was sent to no runner and a runner reports an attempt of the job, that runner does not
+// get the lease and its result is ignored.
 func TestRunnerCannotTakeUnsentJob(t *testing.T) {
 	s, f, _, root, tries := startPoolWithSpawns(t, 2, "2.alone", "go")
 	separate := newRunner(t, root, "2.alone")

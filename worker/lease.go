@@ -22,7 +22,7 @@ type lease struct {
 	phase         phase         // advanceLocked changes it
 	leaseLocation               // the runner that has the job; zero if none has it, or if it is not known
 	sentAt        time.Time     // when the job was sent to the runner; before that, when it was claimed
-	lastMessageAt time.Time     // last message of the runner, while it is disconnected
+	lastMessageAt time.Time     // time of the runner's last message before it was disconnected
 	attempt       attemptInfo   // what is known of the attempt; zero until it is known to have started
 	progress      progressState // what the attempt has reported
 	endRequest    *endRequest   // how the service ends the attempt; nil if it has not requested an end
@@ -57,10 +57,10 @@ type progressState struct {
 
 // endRequest describes how the service ends an attempt.
 type endRequest struct {
-	end   queue.End
-	grace time.Duration // time between SIGTERM and SIGKILL
-	by    *int          // uid of the user who ended the attempt; nil if no user did
-	verb  string        // action with which the attempt was ended, such as "cancel"
+	end     queue.End
+	grace   time.Duration // time between SIGTERM and SIGKILL
+	endedBy *int          // uid of the user who ended the attempt; nil if no user did
+	verb    string        // action with which the attempt was ended, such as "cancel"
 }
 
 // pauseState says whether the job of a lease is paused.
@@ -84,9 +84,9 @@ func newLease(j *queue.Job, claimNumber int64, initial phase, log *slog.Logger) 
 func (h *lease) wireLease() wire.Lease { return wire.Lease(h.job.Lease()) }
 
 // advanceLocked moves the lease to the phase that follows an event. If the event does not fit the
-// phase, advanceLocked logs that and returns false; the caller then must not act on the event.
+// phase, advanceLocked logs the event and returns false; the caller then must not act on the event.
 func (h *lease) advanceLocked(e event) bool {
-	next, ok := h.phase.after(e)
+	next, ok := h.phase.next(e)
 	if !ok {
 		h.log.Error("an event does not fit the phase of a job, so the service ignores the event, and the job keeps its "+
 			"phase; please report this as a bug", "job", h.job.ID, "phase", h.phase.String(), "event", e.String())
@@ -107,8 +107,8 @@ func (h *lease) hasStarted() bool {
 	}
 }
 
-// mayHaveStartedLocked reports whether the job's runner has recorded the attempt, so that it does not
-// drop the job any more.
+// mayHaveStartedLocked reports whether the runner has recorded the attempt. From then on the runner
+// rejects a Drop of the job.
 func (h *lease) mayHaveStartedLocked() bool { return h.phase.mayHaveStarted() || h.hasStarted() }
 
 // isOrphanLocked reports whether the lease is open and belongs to a disconnected or unknown runner.
@@ -140,8 +140,8 @@ func (h *lease) markStartedLocked() bool {
 // recallDueLocked returns when a job that has not started is recalled from its runner.
 func (h *lease) recallDueLocked() deadline { return deadlineAfter(h.sentAt, recallAfter) }
 
-// startDueLocked returns when the pool takes the job back if its runner does not answer. Its start
-// deadline has passed by then.
+// startDueLocked returns when the pool takes the job back from a runner that does not answer. By
+// then the job's start deadline has passed.
 func (h *lease) startDueLocked() deadline {
 	return deadlineAfter(h.sentAt, startDeadline+startDeadlineMargin)
 }
@@ -149,7 +149,7 @@ func (h *lease) startDueLocked() deadline {
 // recordEndedByLocked records in the settlement which user ended the attempt.
 func (h *lease) recordEndedByLocked(s *store.Settlement) {
 	reason, request := s.Decision.Reason, h.endRequest
-	if request != nil && request.by != nil && (reason == queue.ReasonCancelled || reason == queue.ReasonStopped) {
-		s.EndedBy, s.Verb = request.by, request.verb
+	if request != nil && request.endedBy != nil && (reason == queue.ReasonCancelled || reason == queue.ReasonStopped) {
+		s.EndedBy, s.Verb = request.endedBy, request.verb
 	}
 }

@@ -18,7 +18,7 @@ import (
 func (p *Pool) SetLeaseDeadline(until time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if until.IsZero() && p.leasesLapse.never() {
+	if until.IsZero() && p.leasesLapse.isNever() {
 		return
 	}
 	p.leasesLapse = deadline{until}
@@ -27,11 +27,11 @@ func (p *Pool) SetLeaseDeadline(until time.Time) {
 	}
 }
 
-// sendLeaseDeadlineLocked sends a runner the time at which the leases lapse. It also sends that they
-// never lapse, because the runner may still have a deadline from an earlier service.
+// sendLeaseDeadlineLocked sends a runner the time at which the leases lapse. If they never lapse,
+// it tells the runner so, because the runner may still have a deadline from an earlier service.
 func (p *Pool) sendLeaseDeadlineLocked(conn *runnerConn) {
-	f := &wire.ExtendLeases{} // the leases never lapse
-	if !p.leasesLapse.never() {
+	f := &wire.ExtendLeases{} // zero values mean that the leases never lapse
+	if !p.leasesLapse.isNever() {
 		f.Duration = max(time.Nanosecond, time.Until(p.leasesLapse.at))
 		f.BootDeadline = (runner.SinceBoot() + f.Duration).Milliseconds() // an absolute time, as the frame may arrive late
 	}
@@ -44,22 +44,22 @@ func (p *Pool) leasesLapsedLocked() bool {
 }
 
 // endOrphanProcesses ends the processes that a dead runner left behind, if the leases may lapse.
-// Run also does that when it recovers the runner, but it may wait for the store until after the
-// leases have lapsed. A living runner ends its jobs itself.
+// Run also ends these processes when it recovers the runner, but Run may wait for the store until
+// after the leases have lapsed. A living runner ends its jobs itself.
 func (p *Pool) endOrphanProcesses(ctx context.Context, dir string) {
 	p.mu.Lock()
-	mayLapse := !p.leasesLapse.never()
+	mayLapse := !p.leasesLapse.isNever()
 	p.mu.Unlock()
 	if !mayLapse {
 		return
 	}
-	// The runner's lock may outlive its connection, so this retries for a while.
+	// The dead runner's lock may outlive its connection, so retry for a while.
 	for wait := contactRetryMin; wait <= contactRetryMax; wait *= 2 {
-		via, err := p.recovererFor(filepath.Dir(dir))
+		recoverer, err := p.recovererFor(filepath.Dir(dir))
 		if alive, unknown := runner.IsAlive(dir); !alive && unknown == nil && err == nil {
-			if via != nil || !p.cfg.Runners.External() {
+			if recoverer != nil || !p.cfg.Runners.External() {
 				// Ignore errors: Run recovers the runner again and handles them.
-				p.recoverVia(ctx, via, dir, nil, nil)
+				p.recoverVia(ctx, recoverer, dir, nil, nil)
 			}
 			return
 		}

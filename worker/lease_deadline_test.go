@@ -37,7 +37,7 @@ func TestLeaseDeadlineReachesEveryRunner(t *testing.T) {
 }
 
 // Leases of a lost node are recorded as interrupted, with the node's name. An attempt that had
-// started counts as one of the job's attempts; one that only may have started does not.
+// started counts as one of the job's attempts; an attempt that may not have started does not count.
 func TestLostLeasesAreInterrupted(t *testing.T) {
 	s, _, p := startPool(t, 1)
 	var got []store.Settlement
@@ -62,7 +62,8 @@ func TestLostLeasesAreInterrupted(t *testing.T) {
 		counts := i == 0
 		if e.Decision.Reason != queue.ReasonInterrupted || e.Decision.UsesAttempt != counts ||
 			e.Attempt.Node != "far" || e.Decision.Suspect {
-			t.Errorf("got decision %+v for attempt %+v", e.Decision, e.Attempt)
+			t.Errorf("lost lease %d was settled with decision %+v, attempt %+v; want an interrupted attempt on node far",
+				i, e.Decision, e.Attempt)
 		}
 	}
 	if got[0].Attempt.StartedAt != 5 || got[0].Attempt.PID != 9 {

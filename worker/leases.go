@@ -42,7 +42,7 @@ func (s *leases) removeLocked(id queue.Lease, last event) {
 	if h == nil {
 		return
 	}
-	h.advanceLocked(last) // remove the lease even if the event does not fit: the store has it no more
+	h.advanceLocked(last) // remove the lease even if the event does not fit, since the store no longer has the lease
 	delete(s.byLease, id)
 	if s.bySeq[id.Seq] == h {
 		delete(s.bySeq, id.Seq)
@@ -57,7 +57,7 @@ func (s *leases) notifyChangeLocked() {
 	s.changed = make(chan struct{})
 }
 
-// countOpenLocked returns how many leases remain after the pending events are recorded.
+// countOpenLocked returns the number of leases whose end or return is not decided yet.
 func (s *leases) countOpenLocked() (n int) {
 	for _, h := range s.byLease {
 		if !h.phase.isOver() {

@@ -26,9 +26,9 @@ const (
 	startDeadlineMargin = time.Second
 )
 
-// needsLivenessCheckLocked reports whether the pool checks that a runner is alive when no message has
-// arrived for a while. It does so for runners that hold leases or are unresponsive.
-// See docs/decisions/0055.
+// needsLivenessCheckLocked reports whether the pool checks that a runner is alive when no message
+// has arrived for a while. This is true for runners that hold leases or are unresponsive. See
+// docs/decisions/0055.
 func (l *loop) needsLivenessCheckLocked(conn *runnerConn) bool {
 	return !conn.checking && (conn.state == connUnresponsive || l.leases.anyHeldByLocked(conn))
 }

@@ -64,8 +64,8 @@ func pause(ctx context.Context, wait time.Duration) bool {
 // Run connects to the runners of earlier services, settles attempts that have ended, and then
 // claims and runs jobs until ctx ends. Jobs that run when ctx ends continue in their runner. Run
 // calls ready when it has adopted the work of earlier services, but no later than adoptTimeout
-// after its start. A runner that hangs is adopted when it answers. An error means that the store or
-// the runners cannot be used any more.
+// after its start. A runner that hangs is adopted when it answers. Run returns an error if it
+// cannot continue to use the store or the runners.
 func (p *Pool) Run(ctx context.Context, ready func()) error {
 	ctx, cancel := context.WithCancel(ctx)
 	l := &loop{
@@ -183,8 +183,8 @@ func (l *loop) nextTimer() time.Duration {
 			next = next.earliest(conn.checkDueLocked(l.cfg.HeartbeatInterval()))
 		}
 	}
-	// Before session.retryAt, flush does nothing, so claimsPausedUntil does not matter until then.
-	// If the time chosen here has passed already, the next flush resets it.
+	// flush does nothing before session.retryAt, so claimsPausedUntil matters only if retryAt is
+	// zero. If the chosen time has passed, Run wakes now and flush resets the time.
 	next = next.earliest(deadline{cmp.Or(l.session.retryAt, l.claimsPausedUntil)})
 	return max(next.at.Sub(now), time.Millisecond)
 }
@@ -203,11 +203,11 @@ func (l *loop) nextCheckLocked(h *lease, now time.Time) deadline {
 	return deadline{}
 }
 
-// recallStale recalls all jobs that a runner has not started, if one of them has waited there for
-// recallAfter. The runner's workers are then all busy and would hold these jobs for long, while
-// jobs of a higher rank may arrive. A job whose start hangs does not wait for a worker, so it
-// causes no recall. If an unresponsive or unreachable runner does not return its jobs, recallStale
-// takes back those that it has not started before their start deadline.
+// recallStale recalls all unstarted jobs from a runner in which one job has waited for recallAfter.
+// Such a runner's workers are all busy, so it would keep these jobs while jobs of a higher rank
+// arrive. A job whose start hangs does not wait for a worker, so it causes no recall. If an
+// unresponsive or unreachable runner does not return its jobs, recallStale takes back the jobs that
+// it has not started before their start deadline.
 func (l *loop) recallStale() {
 	stale, expired := map[*runnerConn]bool{}, map[leaseLocation][]*lease{}
 	l.mu.Lock()
@@ -250,8 +250,8 @@ func (l *loop) needsFileCheckLocked(h *lease) bool {
 	return l.draining && h.phase == phaseBegun && (h.conn == nil || h.conn.state == connUnresponsive)
 }
 
-// recallFromLocked recalls all jobs that wait in a runner. If it is the current runner, its jobs run
-// for longer than expected. In that case recallFromLocked raises the mean run time, so fewer jobs are
+// recallFromLocked recalls all jobs that wait in a runner. If the runner is the current one, jobs
+// run longer than expected. recallFromLocked then raises the mean run time, so that fewer jobs are
 // prefetched.
 func (l *loop) recallFromLocked(conn *runnerConn) {
 	recall := l.dropUnstartedLocked
@@ -307,7 +307,7 @@ func (l *loop) flush() error {
 		l.Go(call) // in the background, since it may remove large directories
 	}
 	s.afterExchange = s.afterExchange[callCount:]
-	// Jobs that were returned must be recorded first, so that they take part in the next claim.
+	// Record returned jobs before the next claim, so that they take part in it.
 	if capacity > 0 && s.cancelAwait == nil && len(s.pending.Released) == 0 {
 		l.await(capacity, workers, recalls)
 	}
@@ -348,7 +348,7 @@ func (l *loop) handleResultLocked(conn *runnerConn, r *wire.Result) {
 	h := l.leases.byLease[queue.Lease(r.Lease)]
 	switch {
 	case h == nil:
-		l.wake() // the attempt was settled before; the next flush acknowledges the result
+		l.wake() // the attempt was settled before; the next flush acknowledges this repeated result
 	case h.conn != conn:
 		return
 	case h.phase.isOver(): // this result was received before, through another connection

@@ -16,8 +16,8 @@ import (
 // it. When the pool connects to a runner again, it sends the recorded state again. So the recorded
 // state takes effect in the end, even if a frame is lost.
 
-// ErrAllPaused means that a job cannot be resumed, because it is paused by the pause of all jobs.
-// See docs/decisions/0049.
+// ErrAllPaused means that a job cannot be resumed, because all jobs are paused. See
+// docs/decisions/0049.
 var ErrAllPaused = queue.Errorf(queue.CodeWrongState, "all jobs are paused; resume them with: queuectl resume --all")
 
 // pauseStartWait is how long a pause waits for its job to start. A job that does not start is
@@ -27,9 +27,9 @@ const pauseStartWait = time.Second
 // pauseTimeout limits the wait for a runner that pauses or resumes a process tree.
 const pauseTimeout = 5 * time.Second
 
-// Pause records, on behalf of uid, that a running job is paused or resumed, and waits until the runner
-// has done so. It reports whether the job runs. The error either names a runner that does not answer,
-// or says that some processes still run.
+// Pause records, on behalf of uid, that a running job is paused or resumed, and waits until the
+// runner has paused or resumed the job. It reports whether the job runs. The error either names a
+// runner that does not answer, or says that some processes still run.
 func (p *Pool) Pause(ctx context.Context, seq int64, on bool, uid int) (bool, error) {
 	h := p.runningSoon(ctx, seq, pauseStartWait)
 	if h == nil {
@@ -85,8 +85,8 @@ func (p *Pool) ResumeForSignal(ctx context.Context, seq int64, uid int) error {
 }
 
 // PauseAll pauses or resumes all jobs, except those that are paused individually. While all jobs
-// are paused, none starts. The returned function waits until the runners have done so, and returns
-// the ids of the jobs that run.
+// are paused, none starts. The returned function waits until the runners have applied the change,
+// and returns the ids of the running jobs.
 func (p *Pool) PauseAll(on bool) (wait func(context.Context) ([]string, error)) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -202,8 +202,8 @@ func (p *Pool) applyPause(ctx context.Context, h *lease) error {
 		running, err := conn.Pause(timeoutCtx, h.wireLease(), paused)
 		cancel()
 		p.mu.Lock()
-		// Another caller may have changed the state after paused was read, so its frame may have
-		// come first.
+		// If another caller has changed the state since it was read, the runner may have received
+		// the two frames in the wrong order. Then send the current state again.
 		changed := p.isPausedLocked(h) != paused
 		p.mu.Unlock()
 		switch {

@@ -61,10 +61,10 @@ func TestPauseReportsRunningProcesses(t *testing.T) {
 	f.mu.Unlock()
 	_, err := p.Pause(t.Context(), 1, true, 7)
 	if err == nil || !strings.Contains(err.Error(), "3 of its processes still run") {
-		t.Errorf("got %v", err)
+		t.Errorf("Pause returned %v, want an error about 3 running processes", err)
 	}
 	if j, err := s.Get(t.Context(), "1"); err != nil || j.PausedAt == 0 {
-		t.Errorf("got %+v, %v", j, err)
+		t.Errorf("the job is %+v, error %v; want it recorded as paused", j, err)
 	}
 }
 
@@ -76,7 +76,7 @@ func TestPauseOfEndingAttemptFails(t *testing.T) {
 	f.ending = true
 	f.mu.Unlock()
 	if _, err := p.Pause(t.Context(), 1, true, 7); !errors.Is(err, queue.ErrWrongState) {
-		t.Errorf("got %v", err)
+		t.Errorf("Pause of an ending attempt returned %v, want ErrWrongState", err)
 	}
 	if _, err := p.Pause(t.Context(), 1, false, 7); err != nil {
 		t.Errorf("resume: %v", err)
@@ -112,7 +112,7 @@ func TestPauseAllKeepsIndividualPauses(t *testing.T) {
 	}
 	ids, err := p.PauseAll(true)(t.Context())
 	if err != nil || !slices.Equal(ids, []string{"2"}) {
-		t.Errorf("got %v, %v", ids, err)
+		t.Errorf("PauseAll returned %v, error %v; want job 2 only", ids, err)
 	}
 	if _, err := p.Pause(t.Context(), 2, false, 7); !errors.Is(err, worker.ErrAllPaused) {
 		t.Errorf("resume of one job: %v", err)

@@ -61,7 +61,7 @@ const (
 	phaseCount
 )
 
-// neverSent reports whether no runner has the job or had it before.
+// neverSent reports whether no runner has ever received the job.
 func (p phase) neverSent() bool { return p <= phaseWithdrawn }
 
 // mayStart reports whether the job is not known to have started or ended.
@@ -147,8 +147,8 @@ var nextPhases = func() (next [phaseCount][eventCount]phase) {
 	return next
 }()
 
-// after returns the phase that follows p after an event. ok is false if the event does not fit p.
-func (p phase) after(e event) (next phase, ok bool) {
+// next returns the phase that follows p after an event. ok is false if the event does not fit p.
+func (p phase) next(e event) (next phase, ok bool) {
 	next = nextPhases[p][e]
 	return next, next != samePhase
 }

@@ -61,7 +61,7 @@ func allEvents() (list []event) {
 }
 
 // dashed returns the name of a phase or an event in the form that phaseTable uses.
-func dashed(name fmt.Stringer) string { return strings.ReplaceAll(name.String(), " ", "-") }
+func hyphenate(name fmt.Stringer) string { return strings.ReplaceAll(name.String(), " ", "-") }
 
 // readPhaseTable returns the cells of phaseTable by phase and event. It checks that no phase and no event
 // is missing.
@@ -80,14 +80,14 @@ func readPhaseTable(t *testing.T) map[string]map[string]string {
 	}
 	for _, p := range allPhases() {
 		for _, e := range allEvents() {
-			if table[dashed(p)][dashed(e)] == "" {
+			if table[hyphenate(p)][hyphenate(e)] == "" {
 				t.Fatalf("phaseTable has no cell for the phase %v and the event %q", p, e)
 			}
 		}
 	}
-	if len(table) != len(allPhases()) || len(table[dashed(phaseSent)]) != len(allEvents()) {
+	if len(table) != len(allPhases()) || len(table[hyphenate(phaseSent)]) != len(allEvents()) {
 		t.Fatalf("phaseTable has %d phases and %d events, want %d and %d",
-			len(table), len(table[dashed(phaseSent)]), len(allPhases()), len(allEvents()))
+			len(table), len(table[hyphenate(phaseSent)]), len(allPhases()), len(allEvents()))
 	}
 	return table
 }
@@ -100,12 +100,12 @@ func TestEveryEventInEveryPhase(t *testing.T) {
 		for _, e := range allEvents() {
 			var log bytes.Buffer
 			h := newLease(&queue.Job{ID: "a"}, 1, p, slog.New(slog.NewTextHandler(&log, nil)))
-			want := table[dashed(p)][dashed(e)]
+			want := table[hyphenate(p)][hyphenate(e)]
 			fits := want != "."
 			if !fits {
-				want = dashed(p)
+				want = hyphenate(p)
 			}
-			if ok := h.advanceLocked(e); ok != fits || dashed(h.phase) != want {
+			if ok := h.advanceLocked(e); ok != fits || hyphenate(h.phase) != want {
 				t.Errorf("phase %v is followed by %v after %q (fits: %v); want %s (fits: %v)", p, h.phase, e, ok, want, fits)
 			}
 			if logged := strings.Contains(log.String(), "job=a"); logged == fits {
@@ -142,7 +142,7 @@ func TestPhaseCommentMatchesTransitions(t *testing.T) {
 func followers(p phase) (names []string) {
 	for _, q := range allPhases() {
 		for _, e := range allEvents() {
-			if next, ok := p.after(e); ok && next == q && q != p {
+			if next, ok := p.next(e); ok && next == q && q != p {
 				names = append(names, q.String())
 				break
 			}
@@ -155,8 +155,8 @@ func followers(p phase) (names []string) {
 // attempt may have started, the pool does not take the job back without an answer of the runner.
 func TestPhasesEndOnce(t *testing.T) {
 	for _, p := range allPhases() {
-		_, canEnd := p.after(eventEnded)
-		_, canReturn := p.after(eventReturned)
+		_, canEnd := p.next(eventEnded)
+		_, canReturn := p.next(eventReturned)
 		if canEnd == p.isOver() {
 			t.Errorf("an end in the phase %v is possible: %v, want %v", p, canEnd, !p.isOver())
 		}
@@ -167,7 +167,7 @@ func TestPhasesEndOnce(t *testing.T) {
 			t.Errorf("the methods of phase %v contradict each other", p)
 		}
 		for _, e := range allEvents() {
-			next, ok := p.after(e)
+			next, ok := p.next(e)
 			switch {
 			case !ok:
 			case p.mayHaveStarted() && !next.mayHaveStarted() && !next.isOver():
@@ -181,7 +181,8 @@ func TestPhasesEndOnce(t *testing.T) {
 	}
 }
 
-// A lease knows that its attempt has started from the first report on, also while its end is stored.
+// From the first report of a start on, a lease records that its attempt has started, also while the
+// end of the lease is stored.
 func TestStartedLeaseStaysStarted(t *testing.T) {
 	h := newLease(&queue.Job{}, 1, phaseSent, slog.New(slog.DiscardHandler))
 	if h.hasStarted() {

@@ -1,11 +1,11 @@
 // Package worker claims jobs, sends them to runners, and records how they ended.
 //
 // Start with Pool. A single goroutine, Pool.Run, claims jobs and settles attempts (loop.go). The
-// other methods of Pool serve the API and may run concurrently. Callers of a method whose name ends in
-// Locked hold Pool.mu.
+// other methods of Pool serve the API and may run concurrently. Callers of a method whose name ends
+// in Locked hold Pool.mu.
 //
-// A lease is in one of several phases, from the claim until its end is stored. The picture of the phases
-// is in phase.go. The other hard parts have a file each too, with an explanation at its top:
+// From the claim until its end is stored, a lease passes through the phases that phase.go lists.
+// Each other hard part has a file with an explanation at its top:
 //
 //   - recall.go: how prefetched jobs keep their order
 //   - connect.go: how runners are connected
@@ -29,10 +29,11 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// prefetchWork and maxPrefetch limit how many jobs the pool claims beyond the free workers. Judged by
-// the mean of recent run times, these jobs take at most prefetchWork. If a runner has not started a job
-// within recallAfter, the pool recalls all jobs that this runner has not started. So they cannot delay
-// a job of a higher rank for long.
+// prefetchWork and maxPrefetch limit how many jobs the pool claims beyond the free workers.
+// According to the mean of recent run times, all workers together finish these jobs within
+// prefetchWork. If a runner has not started a job within recallAfter, the pool recalls all jobs
+// that this runner has not started. Prefetched jobs therefore delay a job of a higher rank only
+// briefly.
 const (
 	prefetchWork = 20 * time.Millisecond
 	maxPrefetch  = 64
@@ -264,11 +265,11 @@ func (p *Pool) Stopping() bool {
 	return p.stopping
 }
 
-// Stop ends the pool's work. It claims no further job and lets running jobs finish for the time
-// of the timeout. It ends paused jobs immediately, since they would not finish. It then ends the
-// remaining jobs, with at most grace between SIGTERM and SIGKILL, and returns them to the queue.
-// Finally it ends the runners. If a runner does not answer, Stop kills it with all its jobs. The
-// caller cancels the context of Run after Stop has returned.
+// Stop ends the pool's work. It claims no further job and gives running jobs the timeout to finish.
+// It ends paused jobs immediately, since they would not finish. It then ends the remaining jobs,
+// with at most grace between SIGTERM and SIGKILL, and returns them to the queue. Finally it ends
+// the runners. If a runner does not answer, Stop kills the runner with all its jobs. The caller
+// cancels the context of Run after Stop has returned.
 func (p *Pool) Stop(ctx context.Context, timeout, grace time.Duration) {
 	p.mu.Lock()
 	p.stopping, p.maxGrace = true, grace
@@ -306,8 +307,8 @@ func (p *Pool) Stop(ctx context.Context, timeout, grace time.Duration) {
 	}
 }
 
-// EndNow makes a concurrent Stop end all running jobs now, with at most grace between SIGTERM and
-// SIGKILL.
+// EndNow makes a concurrent Stop end all running jobs immediately, with at most grace between
+// SIGTERM and SIGKILL.
 func (p *Pool) EndNow(ctx context.Context, grace time.Duration) {
 	p.mu.Lock()
 	p.maxGrace = min(p.maxGrace, grace)
@@ -331,7 +332,7 @@ type Status struct {
 	Paused  bool // the worker's job is paused, or all jobs are
 }
 
-// List returns the workers: those that run a job, and the idle ones.
+// List returns all workers, those that run a job and those that are idle.
 func (p *Pool) List(ctx context.Context) []Status {
 	p.heartbeat(ctx)
 	p.mu.Lock()

@@ -49,8 +49,8 @@ func TestJobsStartInOrderOnFreeWorkers(t *testing.T) {
 	check(t, "maximum number of open leases", f.maxOpenLeases(), 2)
 }
 
-// A job with a uid that now belongs to another account is held. Other jobs of the same claim run.
-// Suspects with such a uid are held too.
+// A job with a uid that now belongs to another account is held, also if it is a suspect. Other jobs
+// of the same claim run.
 func TestDisownedJobsAreHeld(t *testing.T) {
 	s, f, _ := startPool(t, 4)
 	drafts := make([]queue.Job, 4)
@@ -71,7 +71,7 @@ func TestDisownedJobsAreHeld(t *testing.T) {
 	check(t, "leased", s.leasedJobs(), []int64{1, 4})
 }
 
-// A job whose user only other nodes know waits for those nodes. It is not held and loses no
+// A job whose user exists only on other nodes waits for those nodes. It is not held and loses no
 // attempt.
 func TestJobOfUserOnOtherNodeWaits(t *testing.T) {
 	s, f, _ := startPool(t, 1)
@@ -92,8 +92,8 @@ func TestJobOfUserOnOtherNodeWaits(t *testing.T) {
 	check(t, "started", len(f.startedJobs()), 0)
 }
 
-// Once run times are known, the pool prefetches as many jobs as run in 20 ms, at most 64. If not
-// every worker would get one of them, it prefetches none.
+// Once run times are known, the pool prefetches as many jobs as run in 20 ms, at most 64. If these
+// jobs are fewer than the workers, it prefetches none.
 func TestShortJobsArePrefetched(t *testing.T) {
 	for _, c := range []struct {
 		workers int
@@ -139,9 +139,9 @@ func TestShortJobsArePrefetched(t *testing.T) {
 	}
 }
 
-// If workers finish their jobs while a claim for fewer jobs waits, they get the next jobs that arrive,
-// without another event. A report of a start would be such an event, and so would a recall,
-// so the runner reports no starts.
+// If workers finish their jobs while a claim for fewer jobs waits, they get the next jobs that
+// arrive. No other event is needed. The runner reports no starts here, because the report of a
+// start or a recall would be another event.
 func TestWorkersFreedDuringClaimAreUsed(t *testing.T) {
 	s, f, _ := startPool(t, 3, 0, 0)
 	awaitFrame[*wire.Start](t, f, 2)
@@ -186,7 +186,7 @@ func TestScaleTakesEffectImmediately(t *testing.T) {
 	p.Scale(3)
 	awaitFrame[*wire.Start](t, f, 2)
 	setups := received[*wire.Setup](f)
-	check(t, "workers in the last SETUP", setups[len(setups)-1].Workers, 3)
+	check(t, "workers in the last Setup", setups[len(setups)-1].Workers, 3)
 	waitUntil(t, "a claim for one job waits", func() bool { return s.awaitedJobs() == 1 })
 	p.Scale(0)
 	f.sync()
@@ -328,8 +328,8 @@ func shortage(l wire.Lease) *wire.Result {
 	return &wire.Result{Attempt: runningAttempt(l), Shortage: true, ExitCode: -1, Error: "no more processes"}
 }
 
-// A shortage pauses claims for a second, and for twice as long each time it continues. Several jobs
-// that fail in one shortage count once. A successful start ends the shortage.
+// A shortage pauses claims for a second. Each further pause of the same shortage is twice as long.
+// Several jobs that fail during one pause count once. A successful start ends the shortage.
 func TestShortagePausesClaims(t *testing.T) {
 	_, f, _ := startPool(t, 2, make([]int64, 40)...)
 	handled := 0 // number of starts that were handled
@@ -363,15 +363,15 @@ func TestTemporaryStoreErrorLosesNothing(t *testing.T) {
 			s, f, p := startPool(t, 2, 0, 0, 0)
 			s.awaitState(1, queue.Processing)
 			s.awaitState(2, queue.Processing)
-			refused := make(chan struct{}, 1000)
+			refusals := make(chan struct{}, 1000)
 			s.setRefuse(func(store.Report) error {
-				refused <- struct{}{}
+				refusals <- struct{}{}
 				return fmt.Errorf("record: %w", reason)
 			})
 			f.send(succeeded(lease(1), longRun))
-			receive(t, "a rejected report", refused)
+			receive(t, "a rejected report", refusals)
 			f.send(succeeded(lease(2), longRun))
-			receive(t, "another rejected report", refused)
+			receive(t, "another rejected report", refusals)
 			n := len(received[*wire.Setup](f))
 			p.Refresh()
 			awaitFrame[*wire.Setup](t, f, n+1)
@@ -401,7 +401,7 @@ func TestPermanentStoreErrorEndsRun(t *testing.T) {
 	s.setRefuse(func(store.Report) error { return broken })
 	f.send(succeeded(lease(1), longRun))
 	if err := receive(t, "the end of the pool", ended); !errors.Is(err, broken) {
-		t.Errorf("got error %v, want %v", err, broken)
+		t.Errorf("Run returned %v, want %v", err, broken)
 	}
 	check(t, "acknowledged", f.ackedLeases(), []wire.Lease(nil))
 }
@@ -418,7 +418,7 @@ func TestStopLetsJobsFinish(t *testing.T) {
 		p.Stop(context.Background(), time.Hour, time.Hour)
 	}()
 	awaitFrame[*wire.Setup](t, f, n+1)
-	p.Scale(2) // another caller, which does not know of the stop, asks for workers
+	p.Scale(2) // this call simulates a caller that does not know of the stop
 	f.sync()
 	check(t, "started while stopping", f.startedJobs(), []int64{1})
 	select {

@@ -63,7 +63,7 @@ func (t *progressBatch) moveDueLocked(now time.Time, report *store.Report) {
 			delete(t.unrecorded, lease)
 			h.progress.recordedAt = now
 		case h.phase != phaseRunning:
-			h.progress.recordedAt = now // try again later, since the attempt's start is not known yet
+			h.progress.recordedAt = now // the start of the attempt is not recorded yet; try again later
 		}
 	}
 	t.lastReport = now

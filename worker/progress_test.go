@@ -19,6 +19,6 @@ func TestEmptyProgressIsIgnored(t *testing.T) {
 	var r store.Report
 	batch.moveDueLocked(time.Now(), &r)
 	if len(r.Progress) != 1 || r.Progress[0].Percent != 40 || r.Progress[0].Text != "half" {
-		t.Errorf("got %+v", r.Progress)
+		t.Errorf("the report contains progress %+v, want 40 %% with the text half", r.Progress)
 	}
 }

@@ -30,10 +30,10 @@ func TestQueueRatesAreLimited(t *testing.T) {
 	q.add("a", now.Add(time.Second))
 	q.add("b", now.Add(30*time.Second))
 	if got := q.sums(now.Add(59 * time.Second)); len(got) != 2 || got["a"] != 2 || got["b"] != 1 {
-		t.Errorf("got %v", got)
+		t.Errorf("the rates are %v, want 2 for a and 1 for b", got)
 	}
 	if got := q.sums(now.Add(70 * time.Second)); len(got) != 1 || got["b"] != 1 || len(q.byQueue) != 1 {
-		t.Errorf("after a minute: got %v, with %d queues stored", got, len(q.byQueue))
+		t.Errorf("after a minute the rates are %v with %d queues stored, want only b with 1", got, len(q.byQueue))
 	}
 	for i := range 2 * maxQueueRates {
 		q.add(fmt.Sprint(i), now.Add(80*time.Second))
@@ -43,6 +43,6 @@ func TestQueueRatesAreLimited(t *testing.T) {
 	}
 	q.add("c", now.Add(200*time.Second))
 	if got := q.sums(now.Add(200 * time.Second)); len(got) != 1 || got["c"] != 1 {
-		t.Errorf("after all queues were idle: got %v", got)
+		t.Errorf("after all queues were idle, the rates are %v, want only c with 1", got)
 	}
 }

@@ -46,12 +46,12 @@ func TestUnrecordedCancelSurvivesReconnect(t *testing.T) {
 	awaitFrame[*wire.Drop](t, f, 1)
 	answer := cancelAsync(p, 1)
 	awaitFrame[*wire.Drop](t, f, 2)
-	refused := make(chan struct{}, 100)
-	s.setRefuse(func(store.Report) error { refused <- struct{}{}; return queue.ErrNoSpace })
+	refusals := make(chan struct{}, 100)
+	s.setRefuse(func(store.Report) error { refusals <- struct{}{}; return queue.ErrNoSpace })
 	f.send(&wire.Dropped{Lease: lease(1), Dropped: true})
-	<-refused
+	<-refusals
 	f.reconnect()
-	<-refused
+	<-refusals
 	s.setRefuse(nil)
 	check(t, "answer", <-answer, callResult{true, nil})
 	s.checkState(1, queue.Cancelled, "")
@@ -63,16 +63,16 @@ func TestClaimDoesNotAcknowledgeUnstoredResult(t *testing.T) {
 	s, f, _ := startPool(t, 2, 0)
 	s.awaitState(1, queue.Processing)
 	waitUntil(t, "a claim for 4 jobs waits", func() bool { return s.awaitedJobs() == 1 })
-	refused := make(chan struct{}, 100)
+	refusals := make(chan struct{}, 100)
 	s.setRefuse(func(report store.Report) error {
 		if len(report.Ended) == 0 {
 			return nil
 		}
-		refused <- struct{}{}
+		refusals <- struct{}{}
 		return queue.ErrNoSpace
 	})
 	f.send(succeeded(lease(1), longRun))
-	<-refused
+	<-refusals
 	s.enqueue(0)
 	awaitFrame[*wire.Start](t, f, 2)
 	check(t, "acknowledged before it was stored", f.ackedLeases(), []wire.Lease(nil))
@@ -95,11 +95,11 @@ func TestDeadRunnerIsSettledWhenStoreHasSpace(t *testing.T) {
 	frame := wire.Append(nil, succeeded(lease(1), longRun))
 	record := append(binary.LittleEndian.AppendUint32(nil, crc32.ChecksumIEEE(frame)), frame...)
 	os.WriteFile(filepath.Join(first.dir, "journal.1"), record, 0o600)
-	refused := make(chan struct{}, 100)
-	s.setRefuse(func(store.Report) error { refused <- struct{}{}; return queue.ErrNoSpace })
+	refusals := make(chan struct{}, 100)
+	s.setRefuse(func(store.Report) error { refusals <- struct{}{}; return queue.ErrNoSpace })
 	first.die()
-	<-refused
-	<-refused
+	<-refusals
+	<-refusals
 	s.setRefuse(nil)
 	s.awaitState(1, queue.Completed)
 	select {
@@ -117,10 +117,10 @@ func TestDismissedRunnerKeepsResultsUntilStored(t *testing.T) {
 	f := newRunner(t, root, "first")
 	p := run(t, s, root, 1)
 	s.awaitState(1, queue.Processing)
-	refused := make(chan struct{}, 100)
-	s.setRefuse(func(store.Report) error { refused <- struct{}{}; return queue.ErrNoSpace })
+	refusals := make(chan struct{}, 100)
+	s.setRefuse(func(store.Report) error { refusals <- struct{}{}; return queue.ErrNoSpace })
 	f.send(succeeded(lease(1), longRun))
-	<-refused
+	<-refusals
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	stopped := make(chan struct{})
@@ -129,7 +129,7 @@ func TestDismissedRunnerKeepsResultsUntilStored(t *testing.T) {
 	f.die()
 	receive(t, "the end of the stop", stopped)
 	for range 3 {
-		receive(t, "another rejected report", refused)
+		receive(t, "another rejected report", refusals)
 	}
 	if _, err := os.Stat(f.dir); err != nil {
 		t.Error(err)

@@ -23,11 +23,11 @@ type recordingStore struct {
 	exchanges []store.Report // exchanges that were stored
 	awaitWant int            // number of jobs that the Await in progress wants; 0 if none is in progress
 	refuse    func(store.Report) error
-	unblock   chan struct{} // an exchange with a settlement waits until it is closed
+	unblock   chan struct{} // if not nil, an exchange with a settlement waits until it is closed
 	blocking  bool          // an exchange waits for unblock
 
 	parentsGate chan struct{} // if not nil, reads of dependencies wait until it is closed
-	parentsRead chan struct{} // receives a value when such a read begins
+	parentsRead chan struct{} // receives a value when a read of dependencies begins
 }
 
 func newStore(t *testing.T) *recordingStore {
@@ -90,7 +90,7 @@ func (s *recordingStore) interceptExchange(report store.Report) error {
 
 // Await implements store.Session.
 func (s *recordingStore) Await(ctx context.Context, want int) ([]queue.Job, error) {
-	defer func() { // this also runs after an error
+	defer func() { // this also runs if Await returns an error
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		s.awaitWant = 0

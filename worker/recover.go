@@ -58,23 +58,23 @@ func (p *Pool) recoverRunner(ctx context.Context, c *contact) (*deadRunner, erro
 	if c.origin == contactUnknown {
 		return d, nil
 	}
-	via, err := p.recovererFor(filepath.Dir(c.dir))
+	recoverer, err := p.recovererFor(filepath.Dir(c.dir))
 	if err != nil {
 		return nil, err
 	}
-	if d.keepDir = via == nil && p.cfg.Runners.External(); d.keepDir {
+	if d.keepDir = recoverer == nil && p.cfg.Runners.External(); d.keepDir {
 		d.Remains, err = runner.Read(c.dir, leased)
 	} else {
-		if via != nil {
-			d.recoveredBy = via.Client
+		if recoverer != nil {
+			d.recoveredBy = recoverer.Client
 		}
-		d.Remains, err = p.recoverVia(ctx, via, c.dir, leased, known)
+		d.Remains, err = p.recoverVia(ctx, recoverer, c.dir, leased, known)
 	}
 	return d, err
 }
 
 // recovererFor returns the living runner that may clean up after dead runners in the directory
-// root. It returns nil if this process may do that itself. It also returns nil if no such runner
+// root. It returns nil if this process may clean up itself. It also returns nil if no such runner
 // exists or will start: the operating system has then ended the dead runner's processes, and its
 // directory stays. It returns an error if a suitable runner may be available later.
 func (p *Pool) recovererFor(root string) (*runnerConn, error) {
@@ -101,12 +101,12 @@ func (p *Pool) recovererFor(root string) (*runnerConn, error) {
 	return nil, nil
 }
 
-// recoverVia calls runner.Recover in the runner via, or in this process if via is nil. It stops
-// waiting if the runner does not answer liveness checks.
+// recoverVia calls runner.Recover in the runner recoverer, or in this process if recoverer is nil.
+// It stops waiting if that runner does not answer liveness checks.
 func (p *Pool) recoverVia(
-	ctx context.Context, via *runnerConn, dir string, leased, known []wire.Attempt,
+	ctx context.Context, recoverer *runnerConn, dir string, leased, known []wire.Attempt,
 ) (runner.Remains, error) {
-	if via == nil {
+	if recoverer == nil {
 		return runner.Recover(ctx, dir, leased, known, nil)
 	}
 	ctx, cancel := context.WithCancel(ctx)
@@ -115,13 +115,13 @@ func (p *Pool) recoverVia(
 	defer checks.Wait()
 	checks.Go(func() {
 		for pause(ctx, livenessInterval) {
-			if !p.checkAlive(ctx, via) {
+			if !p.checkAlive(ctx, recoverer) {
 				cancel()
 			}
 		}
 	})
 	defer cancel()
-	return runner.Recover(ctx, dir, leased, known, via.Client)
+	return runner.Recover(ctx, dir, leased, known, recoverer.Client)
 }
 
 // endingsLocked decides how each lease ended that the dead runner held or may have held. Results in the
@@ -235,8 +235,9 @@ func (l *loop) leaseDirs() []string {
 	return l.runners.leaseDirsLocked(slices.Clone(l.recovery.uncertainDirs))
 }
 
-// searchStrays runs after all directories were found. It searches for living processes of leases
-// that no runner knows. Such a lease may belong to a runner whose directory is gone.
+// searchStrays searches for living processes of leases that no runner knows. Such a lease may
+// belong to a runner whose directory is gone. Run calls it after the runners in all existing
+// directories are connected or recovered.
 func (l *loop) searchStrays() {
 	l.mu.Lock()
 	leased, _ := l.leases.orphansOfLocked("")
@@ -244,7 +245,7 @@ func (l *loop) searchStrays() {
 	if len(leased) == 0 {
 		return
 	}
-	if l.recovery.storeMoved { // living processes belong to the queue that this store was copied from
+	if l.recovery.storeMoved { // the processes belong to the original queue that this store was copied from
 		l.settleStrays(nil)
 		return
 	}
@@ -267,8 +268,8 @@ func (p *Pool) endStrays(ctx context.Context, leased []wire.Attempt, delay time.
 	alive []wire.Lease, ok bool,
 ) {
 	for wait := contactRetryMin; pause(ctx, delay); wait = min(2*wait, contactRetryMax) {
-		if via, err := p.recovererFor(p.cfg.Runners.Root()); err == nil {
-			if r, err := p.recoverVia(ctx, via, "", nil, leased); err == nil {
+		if recoverer, err := p.recovererFor(p.cfg.Runners.Root()); err == nil {
+			if r, err := p.recoverVia(ctx, recoverer, "", nil, leased); err == nil {
 				return r.Alive, true
 			}
 		}

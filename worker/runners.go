@@ -41,11 +41,12 @@ type runnerConn struct {
 	sentSetup     wire.Setup     // the Setup frame that was sent last
 }
 
-// connState says whether a connected runner gets new jobs. A runner starts as connCurrent or connOther:
+// connState says whether a connected runner gets new jobs. A runner starts as connCurrent or
+// connOther:
 //
 //	current      → other         another runner replaces it as the current one
 //	current      → unresponsive  it does not answer a liveness check
-//	other        → unresponsive  likewise
+//	other        → unresponsive  it does not answer a liveness check
 //	unresponsive → current       it answers again, can take new jobs, and there is no current runner
 //	unresponsive → other         it answers again, and another runner takes new jobs
 //
@@ -95,9 +96,9 @@ func (r *runners) removeLocked(conn *runnerConn) {
 }
 
 // canTakeNewJobs reports whether a runner that an earlier service started can take new jobs. It
-// must have this version, take any job, and be of the kind and have the job_tmpdir that the
-// settings require. A runner that this service has started takes new jobs whatever its version,
-// because the program on disk may be newer than this one.
+// must have this service's version, must not be a suspect's separate runner, and must have the
+// directory and the job_tmpdir that the settings require. A runner that this service has started
+// takes new jobs whatever its version, because the program on disk may be newer than this one.
 func (r *runners) canTakeNewJobs(c *runner.Client) bool {
 	return c.Reply.Version == r.cfg.Version && !runner.Isolated(c.Dir) &&
 		filepath.Dir(c.Dir) == r.cfg.Runners.Root() && r.cfg.Runners.HasTmpdir(c.Dir)
@@ -206,8 +207,8 @@ func (conn *runnerConn) checkDueLocked(interval time.Duration) deadline {
 	return deadlineAfter(conn.lastChecked, interval)
 }
 
-// unlinkOwnerLocked unlinks the runner from its user, if it is a user's separate runner. The user's next
-// jobs get another one.
+// unlinkOwnerLocked unlinks the runner from its user, if it is a user's separate runner. The user's
+// next jobs get another separate runner.
 func (conn *runnerConn) unlinkOwnerLocked() {
 	if conn.owner != nil && conn.owner.conn == conn {
 		conn.owner.conn = nil
@@ -225,7 +226,7 @@ func (p *Pool) Refresh() {
 }
 
 // sendSetup sends each runner its number of workers, if that has changed. A runner that takes no
-// new jobs gets enough for its running jobs, and the current runner gets the rest.
+// new jobs gets enough workers for its running jobs, and the current runner gets the others.
 func (p *Pool) sendSetup() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -277,16 +278,15 @@ func (l *loop) dismissIdle() {
 	}
 }
 
-// RunnerConnected returns a channel that is closed when another runner is connected. A caller can try
-// again then if its read failed because a connection was lost.
+// RunnerConnected returns a channel that is closed when another runner connects. A caller whose
+// read failed because a connection was lost can then retry.
 func (p *Pool) RunnerConnected() <-chan struct{} {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.runners.connected
 }
 
-// heartbeat finds the runners that have sent no message for a while. It checks concurrently that they
-// are alive.
+// heartbeat pings concurrently the runners that have sent no message for a while.
 func (p *Pool) heartbeat(ctx context.Context) {
 	p.mu.Lock()
 	now := time.Now()

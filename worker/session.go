@@ -78,9 +78,9 @@ func (s *session) acknowledge() {
 	}
 }
 
-// await claims jobs in the background. The claim waits until at least one job is available. The
-// parameter recalls is the number of recalls until now. The caller must read it together with want,
-// without unlocking mu in between.
+// await claims jobs in the background. The claim waits until at least one job is available. recalls
+// is the number of recalls so far; the caller reads it together with want, without unlocking mu in
+// between.
 func (l *loop) await(want, workers, recalls int) {
 	ctx, cancel := context.WithCancel(l.ctx)
 	l.session.cancelAwait, l.session.workersAtAwait, l.session.recallsAtAwait = cancel, workers, recalls
@@ -150,7 +150,7 @@ func (l *loop) finishRecorded(report store.Report, refused map[queue.Lease]error
 }
 
 // startOnCurrent sends claimed jobs to the current runner. If allStored is set, all earlier results
-// are stored, so startOnCurrent sends their acknowledgements with the jobs.
+// are stored, so startOnCurrent sends the pending acknowledgements with the jobs.
 func (l *loop) startOnCurrent(jobs []queue.Job, allStored bool) {
 	if len(jobs) == 0 {
 		return

@@ -36,6 +36,6 @@ func TestPausedQuotesLastError(t *testing.T) {
 	f.send(first, second)
 	waitUntil(t, "claims are paused", func() bool { return p.ThrottleReason() != "" })
 	if got := p.ThrottleReason(); !strings.Contains(got, "the last error was: no more directories x") || len(got) > 600 {
-		t.Errorf("got %q, want that it quotes the last error, in at most 600 bytes", got)
+		t.Errorf("ThrottleReason returned %q, want the last error in at most 600 bytes", got)
 	}
 }

@@ -109,8 +109,8 @@ type workload struct {
 	rng     *rand.Rand
 }
 
-// dispatchOrder runs all jobs, some of them for longer than expected, and returns the order in
-// which they started.
+// dispatchOrder runs all jobs and returns the order in which they started. Some jobs run longer
+// than expected.
 func dispatchOrder(t *testing.T, load workload) []int64 {
 	t.Helper()
 	f := newRunner(t, load.root, "first")
@@ -173,8 +173,8 @@ func startPoolWithPrefetch(t *testing.T, n int) (*recordingStore, *fakeRunner) {
 	return s, f
 }
 
-// Jobs are recalled from the last to the first, so that any job that the runner starts in the meantime
-// is the first of those left.
+// Jobs are recalled in reverse order of their start. If the runner starts a job in the meantime, it
+// is the first of the jobs that are left.
 func TestRecallGoesFromLastToFirst(t *testing.T) {
 	_, f := startPoolWithPrefetch(t, 12)
 	var seqs []int64
@@ -185,7 +185,7 @@ func TestRecallGoesFromLastToFirst(t *testing.T) {
 }
 
 // During a recall nothing is claimed, and no job that was claimed before is sent to the runner,
-// since it would start before the recalled ones. Afterwards they are claimed again.
+// since it would start before the recalled jobs. After the recall, all of them are claimed again.
 func TestRecalledJobsStartBeforeLaterClaims(t *testing.T) {
 	s, f := startPoolWithPrefetch(t, 8)
 	f.send(&wire.Dropped{Lease: lease(8), Dropped: true}, succeeded(lease(2), time.Millisecond))

@@ -66,7 +66,7 @@ func starter(t *testing.T, name, callLog, wait string) []string {
 	return []string{self, starterWord, name, callLog, wait}
 }
 
-// TestMain runs the starter command if the arguments say so.
+// TestMain runs the starter command if starterWord is the first argument.
 func TestMain(m *testing.M) {
 	if len(os.Args) > 4 && os.Args[1] == starterWord {
 		startRunner(os.Args[2], os.Args[3], os.Args[4])
@@ -103,14 +103,14 @@ func lines(path string) int {
 	return bytes.Count(text, []byte("\n"))
 }
 
-// config returns the configuration of a pool with these runners.
+// config returns the configuration of a pool that uses the given runners.
 func config(home runner.Location) worker.Config {
 	return worker.Config{
 		Version: version, Node: "here",
 		Runners:           home,
 		Account:           worker.Account{User: "u", Home: "/", Shell: "/bin/sh"},
 		Log:               slog.New(slog.DiscardHandler),
-		CheckStart:        disowned,
+		CheckStart:        checkStart,
 		HungRunnerAdvice:  func(int64) string { return "end it" },
 		Policy:            func() queue.Policy { return queue.Policy{Base: 2, Max: time.Hour} },
 		StopTimeout:       func() time.Duration { return 0 },
@@ -138,7 +138,7 @@ func (h misfitHandler) Handle(_ context.Context, r slog.Record) error {
 	return nil
 }
 
-// runWith is like runThatMayFail, with these runners.
+// runWith is like runThatMayFail, with the given runners.
 func runWith(t *testing.T, s store.Session, home runner.Location, workers int) (*worker.Pool, <-chan error) {
 	t.Helper()
 	cfg := config(home)
@@ -169,7 +169,7 @@ const (
 	otherNodesUID    = 59_999
 )
 
-func disowned(j *queue.Job) error {
+func checkStart(j *queue.Job) error {
 	if j.UID == otherNodesUID {
 		return fmt.Errorf("%w: no account", worker.ErrWrongNode)
 	}

@@ -20,7 +20,7 @@ func TestTypeReachesOneAttempt(t *testing.T) {
 	s, f, p := startPool(t, 1, 0)
 	s.awaitState(1, queue.Processing)
 	if j, ok := p.Started(t.Context(), 1); !ok || j.Seq != 1 || j.Runs != 0 {
-		t.Errorf("got %+v, %v, want the first attempt of job 1", j, ok)
+		t.Errorf("Started returned %+v, %v; want the first attempt of job 1", j, ok)
 	}
 	if _, ok := p.Started(t.Context(), 2); ok {
 		t.Error("a job that does not exist has started")

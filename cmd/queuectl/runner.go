@@ -128,19 +128,19 @@ func serveAttempts(ctx context.Context, o daemon.Options, unit string, refuse fu
 }
 
 // warnUndivided logs the reason why control groups cannot be used. It does nothing if why is nil.
-func warnUndivided(log *slog.Logger, why error) {
-	if why != nil {
+func warnUndivided(log *slog.Logger, cause error) {
+	if cause != nil {
 		log.Warn("control groups are not fully available, so the processes of jobs are found by session ID and "+
-			"environment variable", "error", why)
+			"environment variable", "error", cause)
 	}
 }
 
-// askStopFor bounds the query whether the unit is being stopped. The bound may be long, because
-// this process has nothing else to do.
-const askStopFor = 10 * time.Second
+// stopQueryTimeout bounds the query whether the unit is being stopped. The bound may be long,
+// because this process has nothing else to do.
+const stopQueryTimeout = 10 * time.Second
 
-// runnersStopFor bounds the wait until the runners have ended.
-const runnersStopFor = 80 * time.Second
+// runnersStopTimeout bounds the wait until the runners have ended.
+const runnersStopTimeout = 80 * time.Second
 
 // stopRunners stops the runners that run as root if systemd is stopping the service's unit for
 // good. systemd runs this command each time the service has ended, even after a crash.
@@ -148,8 +148,8 @@ func stopRunners(unit string) error {
 	if unit == "" {
 		return fault.Usage("runner --stop: needs the systemd unit of the service; add --unit UNIT")
 	}
-	if systemd.Unit(unit).Stopping(askStopFor) {
-		systemd.StopAll("queuectl-runner@*.service", runnersStopFor)
+	if systemd.Unit(unit).Stopping(stopQueryTimeout) {
+		systemd.StopAll("queuectl-runner@*.service", runnersStopTimeout)
 	}
 	return nil
 }

@@ -74,13 +74,13 @@ func (a *app) diagnosis(ctx context.Context, verify bool) (control.Diagnosis, er
 		if failed != nil {
 			return control.Diagnosis{}, failed
 		}
-		begin := t.Start
+		startCommand := t.Start
 		if t.Own {
 			// The command enqueue starts the user's own service, so suggest it if that service does not
 			// run.
-			begin = "queuectl enqueue true"
+			startCommand = "queuectl enqueue true"
 		}
-		return service.Examine(p, t.Start, begin, verify)
+		return service.Examine(p, t.Start, startCommand, verify)
 	}
 	if err != nil {
 		return control.Diagnosis{}, err

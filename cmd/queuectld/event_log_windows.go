@@ -65,7 +65,7 @@ func openEventLog() *eventHandler {
 }
 
 func newEventHandler(report func(kind uint16, text string) error) *eventHandler {
-	book := &eventLog{report: report}
+	shared := &eventLog{report: report}
 	plain := slog.HandlerOptions{Level: slog.LevelWarn, ReplaceAttr: func(groups []string, a slog.Attr) slog.Attr {
 		// The event log has its own fields for the time and the level.
 		if len(groups) == 0 && (a.Key == slog.TimeKey || a.Key == slog.LevelKey) {
@@ -73,7 +73,7 @@ func newEventHandler(report func(kind uint16, text string) error) *eventHandler 
 		}
 		return a
 	}}
-	return &eventHandler{text: slog.NewTextHandler(&book.line, &plain), log: book}
+	return &eventHandler{text: slog.NewTextHandler(&shared.line, &plain), log: shared}
 }
 
 // Enabled reports whether records of the level are reported.
@@ -122,7 +122,7 @@ func (e *eventHandler) reportEnd(err error) {
 func (e *eventHandler) reportNow(kind uint16, text string) {
 	e.log.mu.Lock()
 	defer e.log.mu.Unlock()
-	// Report the omitted events now, because the process may end before the timer does so.
+	// Report the omitted events now, because the process may end before the timer reports them.
 	e.log.reportOmitted()
 	e.log.report(kind, fitEvent(text))
 }

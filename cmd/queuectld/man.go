@@ -181,7 +181,7 @@ func page(cmd *cobra.Command, name, date string) string {
 		}
 	}
 	if !cmd.HasParent() {
-		b.WriteString(surroundings)
+		b.WriteString(groupsAndFiles)
 		others = append(others, "systemctl", "journalctl")
 	}
 	if cmd.HasParent() {
@@ -194,8 +194,8 @@ func page(cmd *cobra.Command, name, date string) string {
 	return b.String()
 }
 
-// surroundings describes groups and files on the first page.
-const surroundings = `.SH GROUPS
+// groupsAndFiles describes groups and files on the first page.
+const groupsAndFiles = `.SH GROUPS
 .TP
 .B queuectl
 members can use the machine's service and enqueue jobs

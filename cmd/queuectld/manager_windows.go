@@ -42,12 +42,12 @@ type serviceHandler struct {
 	events *eventHandler
 }
 
-// checkpointEvery is how often a starting service reports progress. A stopping service reports
-// progress at each call of ExtendStopTimeout. startWaitHint is how long the service manager should wait for
-// the next report.
+// checkpointInterval is the time between two progress reports of a starting service. A stopping
+// service reports progress at each call of ExtendStopTimeout. startWaitHint is how long the service
+// manager should wait for the next report.
 const (
-	checkpointEvery = 3 * time.Second
-	startWaitHint   = 40 * time.Second
+	checkpointInterval = 3 * time.Second
+	startWaitHint      = 40 * time.Second
 )
 
 // stopControls are the requests that a starting service accepts. acceptedControls are those that a
@@ -59,23 +59,27 @@ const (
 
 // Execute runs the service until the service manager stops it or it ends by itself, and reports
 // each change of its state.
-func (m *serviceHandler) Execute(_ []string, asked <-chan svc.ChangeRequest, states chan<- svc.Status) (specific bool,
-	code uint32) {
+func (m *serviceHandler) Execute(
+	_ []string, requests <-chan svc.ChangeRequest, states chan<- svc.Status,
+) (specific bool, code uint32) {
 	ctx, stop := context.WithCancel(m.ctx)
 	defer stop()
-	listens, longer := make(chan struct{}, 1), make(chan struct{}, 1)
+	listening, extendStop := make(chan struct{}, 1), make(chan struct{}, 1)
 	reload := make(chan os.Signal, 1)
 	ended := make(chan error, 1)
 	go func() { // this goroutine ends before Execute returns
 		ended <- m.serve(ctx, &manager{
-			Manager: service.Manager{OnListening: func() { trySend(listens) }, ExtendStopTimeout: func() { trySend(longer) },
-				Log: m.events},
+			Manager: service.Manager{
+				OnListening:       func() { trySend(listening) },
+				ExtendStopTimeout: func() { trySend(extendStop) },
+				Log:               m.events,
+			},
 			reload: reload,
 		})
 	}()
 	status := statusReporter{states: states}
 	status.enter(svc.StartPending)
-	starts := time.NewTicker(checkpointEvery)
+	starts := time.NewTicker(checkpointInterval)
 	defer starts.Stop()
 	for {
 		select {
@@ -85,16 +89,16 @@ func (m *serviceHandler) Execute(_ []string, asked <-chan svc.ChangeRequest, sta
 			if status.last.State == svc.StartPending {
 				status.enter(svc.StartPending)
 			}
-		case <-listens:
+		case <-listening:
 			starts.Stop()
 			// If the state is different, a stop was requested while the service was starting.
 			if status.last.State == svc.StartPending {
 				status.enter(svc.Running)
 				m.events.started()
 			}
-		case <-longer:
+		case <-extendStop:
 			status.enter(svc.StopPending)
-		case c := <-asked:
+		case c := <-requests:
 			switch c.Cmd {
 			case svc.Interrogate:
 				states <- status.last
@@ -103,7 +107,7 @@ func (m *serviceHandler) Execute(_ []string, asked <-chan svc.ChangeRequest, sta
 				stop()
 			case svc.ParamChange:
 				select {
-				case reload <- os.Interrupt: // reload the settings, as SIGHUP does elsewhere
+				case reload <- os.Interrupt: // reload the settings, as SIGHUP does on Unix
 				default: // a reload is already pending and will read this change too
 				}
 			}

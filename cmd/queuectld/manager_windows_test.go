@@ -93,14 +93,14 @@ func TestManagedService(t *testing.T) {
 			for i := range 4 {
 				if now := s.last(); now.State != svc.StartPending || now.CheckPoint != uint32(i+1) || now.WaitHint < 30_000 ||
 					now.Accepts != svc.AcceptStop|svc.AcceptShutdown|svc.AcceptPreShutdown {
-					t.Errorf("while it starts: %+v", now)
+					t.Errorf("while the service starts, the state is %+v", now)
 				}
-				time.Sleep(checkpointEvery)
+				time.Sleep(checkpointInterval)
 				synctest.Wait()
 			}
 			want := svc.Status{State: svc.Running, Accepts: svc.AcceptStop | svc.AcceptShutdown | svc.AcceptPreShutdown | svc.AcceptParamChange}
 			if now := s.last(); now != want {
-				t.Errorf("ready: %+v, want %+v", now, want)
+				t.Errorf("when the service listens, the state is %+v, want %+v", now, want)
 			}
 			time.Sleep(time.Hour)
 			n := len(s.statuses)
@@ -113,7 +113,7 @@ func TestManagedService(t *testing.T) {
 			for range 11 {
 				now := s.last()
 				if now.State != svc.StopPending || now.CheckPoint <= before || now.WaitHint < 30_000 || now.Accepts != 0 {
-					t.Errorf("while it stops: %+v after check point %d", now, before)
+					t.Errorf("while the service stops, the state is %+v after check point %d", now, before)
 				}
 				before = now.CheckPoint
 				time.Sleep(5 * time.Second)
@@ -121,14 +121,14 @@ func TestManagedService(t *testing.T) {
 			}
 			s.send(svc.Interrogate)
 			if now := s.last(); now.State != svc.StopPending {
-				t.Errorf("interrogated while it stops: %+v", now)
+				t.Errorf("the answer to a query while the service stops is %+v", now)
 			}
 		})
 		if s.specific || s.code != 0 {
-			t.Errorf("ended with %v %d", s.specific, s.code)
+			t.Errorf("the service ended with a specific code: %v, code %d; want 0", s.specific, s.code)
 		}
 		if want := []string{"queuectl " + cli.Version + " started", "queuectl stopped"}; !slices.Equal(s.events, want) {
-			t.Errorf("events %q, want %q", s.events, want)
+			t.Errorf("the event log contains %q, want %q", s.events, want)
 		}
 	}
 }
@@ -146,10 +146,10 @@ func TestManagedServiceStopsWhileItStarts(t *testing.T) {
 		s.send(svc.Stop)
 	})
 	if now := s.last(); now.State != svc.StopPending || s.specific || s.code != 0 {
-		t.Errorf("at last %+v, %v %d", now, s.specific, s.code)
+		t.Errorf("the last state is %+v, specific code: %v, code %d", now, s.specific, s.code)
 	}
 	if want := []string{"queuectl stopped"}; !slices.Equal(s.events, want) {
-		t.Errorf("events %q, want %q", s.events, want)
+		t.Errorf("the event log contains %q, want %q", s.events, want)
 	}
 }
 
@@ -163,11 +163,11 @@ func TestManagedServiceEnds(t *testing.T) {
 		{&service.ExitError{Code: 78, Err: errors.New("settings")}, 78}, {fault.Usage("no"), 2}, {errors.New("any"), 1}} {
 		s := runHandler(t, func(context.Context, *manager) error { return c.err }, func(*scm) {})
 		if !s.specific || s.code != c.code {
-			t.Errorf("%v: %v %d, want %d", c.err, s.specific, s.code, c.code)
+			t.Errorf("error %v: specific code: %v, code %d, want %d", c.err, s.specific, s.code, c.code)
 		}
 		if len(s.events) != 1 || !strings.Contains(s.events[0], c.err.Error()) ||
 			!strings.Contains(s.events[0], fmt.Sprint(c.code)) {
-			t.Errorf("%v: events %q", c.err, s.events)
+			t.Errorf("error %v: the event log contains %q", c.err, s.events)
 		}
 	}
 	s := runHandler(t, func(_ context.Context, m *manager) error {
@@ -178,7 +178,7 @@ func TestManagedServiceEnds(t *testing.T) {
 		return nil
 	}, func(*scm) {})
 	if now := s.last(); now.State != svc.StopPending || s.specific || s.code != 0 {
-		t.Errorf("stopped by its pipe: %+v, %v %d", now, s.specific, s.code)
+		t.Errorf("after a stop through the pipe, the state is %+v, specific code: %v, code %d", now, s.specific, s.code)
 	}
 }
 
@@ -190,8 +190,8 @@ func (panickyService) Done() <-chan struct{} { panic("on purpose") }
 // A service that crashes under the service manager writes the reason to its log, because it has no
 // other output.
 func TestCrashIsInTheLog(t *testing.T) {
-	const where = "QUEUECTL_TEST_CRASH"
-	if dir := os.Getenv(where); dir != "" {
+	const crashVariable = "QUEUECTL_TEST_CRASH"
+	if dir := os.Getenv(crashVariable); dir != "" {
 		(&app{new(cli.App)}).serve(panickyService{t.Context()},
 			service.Options{Places: config.PlacesIn(dir), Runner: []string{filepath.Join(dir, "none.exe")}},
 			&manager{Manager: service.Manager{Log: slog.DiscardHandler}})
@@ -199,13 +199,13 @@ func TestCrashIsInTheLog(t *testing.T) {
 	}
 	dir := filepath.Join(t.TempDir(), "state")
 	cmd := exec.Command(os.Args[0], "-test.run=^"+t.Name()+"$")
-	cmd.Env = append(os.Environ(), where+"="+dir)
+	cmd.Env = append(os.Environ(), crashVariable+"="+dir)
 	if err := cmd.Run(); err == nil {
 		t.Error("the service has not crashed")
 	}
 	raw, err := os.ReadFile(filepath.Join(dir, config.ServiceLogName))
 	if err != nil || !strings.Contains(string(raw), "panic: on purpose") || !strings.Contains(string(raw), "goroutine ") {
-		t.Errorf("the log: %s, %v", raw, err)
+		t.Errorf("the log contains %s, error %v; want the panic and a stack trace", raw, err)
 	}
 }
 
@@ -216,12 +216,12 @@ func TestServiceByHand(t *testing.T) {
 		return nil
 	})
 	if err == nil || fault.ExitCode(err) != 2 || !strings.Contains(err.Error(), "sc start queuectl") {
-		t.Errorf("got %v", err)
+		t.Errorf("got error %v, want a usage error with the command to use instead", err)
 	}
 }
 
 // The event log gets warnings and errors, but at most maxEvents in a minute. After that minute, it
-// gets the number of omitted ones.
+// gets the number of omitted events.
 func TestEventsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var got []string
@@ -236,13 +236,13 @@ func TestEventsAreBounded(t *testing.T) {
 		if len(got) != 2 || got[0] != fmt.Sprintf("%d msg=slow job=a g.n=1", windows.EVENTLOG_WARNING_TYPE) ||
 			!strings.HasPrefix(got[1], fmt.Sprintf("%d msg=", windows.EVENTLOG_ERROR_TYPE)) || len(got[1]) > maxEvent+10 ||
 			strings.Contains(got[1], "\x00") {
-			t.Errorf("%.200q", got)
+			t.Errorf("the event log contains %.200q", got)
 		}
 		for range 10 * maxEvents {
 			log.Warn("flood")
 		}
 		if len(got) != maxEvents {
-			t.Errorf("%d events in a minute", len(got))
+			t.Errorf("the event log got %d events in a minute", len(got))
 		}
 		time.Sleep(eventWindow + time.Second)
 		synctest.Wait()

@@ -27,7 +27,7 @@ func TestTunerFollowsConcurrentRequests(t *testing.T) {
 		p.mu.Lock() // lowerIfIdle held the lock when it changed set, so this makes its changes visible
 		defer p.mu.Unlock()
 		if got, want := fmt.Sprint(set), "[0s: 4 4s: 1 12.5s: 4 14.5s: 1]"; got != want {
-			t.Errorf("got %s, want %s", got, want)
+			t.Errorf("GOMAXPROCS was set %s, want %s", got, want)
 		}
 	})
 }
@@ -38,20 +38,20 @@ func TestMemoryLimitFollowsLiveHeap(t *testing.T) {
 	defer debug.SetMemoryLimit(limit)
 	defer debug.SetGCPercent(percent)
 	defer tuneGC()()
-	within := func(least, most int64) {
+	checkLimit := func(low, high int64) {
 		t.Helper()
 		var now int64
 		for range 1000 {
 			runtime.GC()
-			if now = debug.SetMemoryLimit(-1); least <= now && now <= most {
+			if now = debug.SetMemoryLimit(-1); low <= now && now <= high {
 				return
 			}
 			runtime.Gosched() // let the goroutine run that executes finalizers
 		}
-		t.Errorf("the limit is %d MiB, want %d to %d", now>>20, least>>20, most>>20)
+		t.Errorf("the limit is %d MiB, want %d to %d", now>>20, low>>20, high>>20)
 	}
-	lives := make([]byte, 4*heapLimit)
-	within(int64(len(lives))+heapHeadroom, int64(len(lives))+2*heapLimit)
-	runtime.KeepAlive(lives)
-	within(heapLimit, heapLimit)
+	liveHeap := make([]byte, 4*heapLimit)
+	checkLimit(int64(len(liveHeap))+heapHeadroom, int64(len(liveHeap))+2*heapLimit)
+	runtime.KeepAlive(liveHeap)
+	checkLimit(heapLimit, heapLimit)
 }

@@ -30,7 +30,7 @@ import (
 func serviceVerb(a *app) *cobra.Command {
 	var own, keep, runners bool
 	var roots string
-	on := func(name, short string, do func(ctx context.Context) error) *cobra.Command {
+	verb := func(name, short string, do func(ctx context.Context) error) *cobra.Command {
 		cmd := &cobra.Command{
 			Use: name, Short: short, Args: cli.ExactArgs(0, "no arguments"),
 			RunE: func(cmd *cobra.Command, _ []string) error { return do(cmd.Context()) },
@@ -38,7 +38,7 @@ func serviceVerb(a *app) *cobra.Command {
 		cmd.Flags().BoolVar(&own, "user", false, "act on your own service, not on the machine's service")
 		return cmd
 	}
-	stop := on("stop", "Stop the service and its jobs", func(ctx context.Context) error {
+	stop := verb("stop", "Stop the service and its jobs", func(ctx context.Context) error {
 		switch {
 		case runners && keep:
 			return fault.Usage("--runners: ends all jobs, so it cannot be combined with --keep-jobs; use one of them")
@@ -56,18 +56,19 @@ func serviceVerb(a *app) *cobra.Command {
 	stop.Flags().Var(input.NonEmpty(&roots), "runner-dir",
 		"with --runners: the `DIR` that was given to queuectl serve as --runner-dir, if any")
 	verbs := cli.Group("service", "Install, start, stop and check the service",
-		on("install", "Install the service and start it", func(context.Context) error { return a.serviceInstall(own) }),
-		on("uninstall", "Stop the service and uninstall it", func(context.Context) error { return a.serviceUninstall(own) }),
-		on("start", "Start the service in the background", func(ctx context.Context) error {
-			if t, mine := a.unregistered(own); mine {
+		verb("install", "Install the service and start it", func(context.Context) error { return a.serviceInstall(own) }),
+		verb("uninstall", "Stop the service and uninstall it",
+			func(context.Context) error { return a.serviceUninstall(own) }),
+		verb("start", "Start the service in the background", func(ctx context.Context) error {
+			if t, startable := a.unregisteredTarget(own); startable {
 				return a.startUnregistered(ctx, t)
 			}
 			return a.serviceAct(own, "started", (*install.Service).Start)
 		}),
 		stop,
-		on("restart", "Restart the service; running jobs continue",
+		verb("restart", "Restart the service; running jobs continue",
 			func(ctx context.Context) error { return a.serviceRestart(ctx, own) }),
-		on("status", "Show whether the service is running",
+		verb("status", "Show whether the service is running",
 			func(ctx context.Context) error { return a.serviceStatus(ctx, own) }),
 	)
 	verbs.AddCommand(a.installersVerbs()...)
@@ -76,12 +77,12 @@ func serviceVerb(a *app) *cobra.Command {
 
 // serviceRestart restarts a service, registered or not.
 func (a *app) serviceRestart(ctx context.Context, own bool) error {
-	if t, mine := a.unregistered(own); mine {
+	if t, startable := a.unregisteredTarget(own); startable {
 		c := control.NewClient(t.Socket)
 		defer c.Close()
 		var err error
 		if c.Connect(ctx) == nil {
-			if t.Serve, err = servedAs(ctx, c, t.Serve); err != nil {
+			if t.Serve, err = restartArgs(ctx, c, t.Serve); err != nil {
 				return err
 			}
 			if _, err := a.stopAndWait(ctx, c, true); err != nil {
@@ -153,10 +154,10 @@ func (a *app) controlFuncs(p config.Places) install.Direct {
 	}
 }
 
-// managed returns the registered service that a command acts on: the one that the client would
-// choose. It returns nil if that service is not registered. The command then talks to the service
-// through its socket. With --user, a missing registration is an error.
-func (a *app) managed(own bool) (*install.Service, error) {
+// managedService returns the registered service that a command acts on: the one that the client
+// would choose. It returns nil if that service is not registered. The command then talks to the
+// service through its socket. With --user, a missing registration is an error.
+func (a *app) managedService(own bool) (*install.Service, error) {
 	if own {
 		r, err := a.registration(true)
 		if err == nil && !r.Registered() {
@@ -211,16 +212,16 @@ func (a *app) serviceUninstall(own bool) error {
 	if err != nil {
 		return err
 	}
-	was, err := r.Uninstall()
+	wasRegistered, err := r.Uninstall()
 	switch {
 	case err != nil:
 		return err
 	case a.Structured():
-		return a.PrintJSON(map[string]any{"registered": r.Registered(), "was": was})
+		return a.PrintJSON(map[string]any{"registered": r.Registered(), "was": wasRegistered})
 	case r.Registered():
 		a.PrintNote("from now on, the service from the installed package is used; you can delete the programs that you " +
 			"installed before the package, usually in /usr/local/bin")
-	case was:
+	case wasRegistered:
 		a.PrintNote("the service is no longer registered; the queue is kept in %s", r.Places.State)
 	default:
 		a.PrintNote("no service was registered")
@@ -228,11 +229,11 @@ func (a *app) serviceUninstall(own bool) error {
 	return nil
 }
 
-// unregistered returns the service that the client would choose. The result mine is true if that
-// service is not registered and can be started in the background. It can if it is the user's own,
-// or if its directory is known.
-func (a *app) unregistered(own bool) (t connect.Target, mine bool) {
-	r, err := a.managed(own)
+// unregisteredTarget returns the service that the client would choose. startable is true if that
+// service is not registered and can be started in the background. This is the case if the service
+// is the user's own, or if its directory is known.
+func (a *app) unregisteredTarget(own bool) (t connect.Target, startable bool) {
+	r, err := a.managedService(own)
 	if r != nil || err != nil {
 		return t, false
 	}
@@ -265,9 +266,9 @@ func checkRestart(ctx context.Context, c *control.Client, path string, environ [
 		"fix them, and check the file with: queuectl config validate %s", err, path)
 }
 
-// servedAs returns the arguments that start a running service again, with its settings file and its
-// number of workers.
-func servedAs(ctx context.Context, c *control.Client, serve []string) ([]string, error) {
+// restartArgs returns the arguments that start a running service again, with its settings file and
+// its number of workers.
+func restartArgs(ctx context.Context, c *control.Client, serve []string) ([]string, error) {
 	st, err := c.Status(ctx, control.Nothing{})
 	if err == nil {
 		err = checkRestart(ctx, c, st.Settings, os.Environ())
@@ -307,7 +308,7 @@ func (a *app) startUnregistered(ctx context.Context, t connect.Target) error {
 // serviceAct starts or restarts the service that the client would choose. If that service is not
 // registered, serviceAct acts on the system's service.
 func (a *app) serviceAct(own bool, done string, do func(*install.Service) error) error {
-	r, err := a.managed(own)
+	r, err := a.managedService(own)
 	if r == nil && err == nil {
 		r, err = a.registration(false)
 	}
@@ -321,7 +322,7 @@ func (a *app) serviceAct(own bool, done string, do func(*install.Service) error)
 }
 
 func (a *app) serviceStop(ctx context.Context, own, keep bool) error {
-	r, err := a.managed(own)
+	r, err := a.managedService(own)
 	switch {
 	case err != nil:
 		return err
@@ -336,7 +337,7 @@ func (a *app) serviceStop(ctx context.Context, own, keep bool) error {
 		return err
 	}
 	if running && !keep {
-		if err := runnersEnded(ctx, r.Places, ""); err != nil {
+		if err := awaitRunnersEnd(ctx, r.Places, ""); err != nil {
 			return err
 		}
 	}
@@ -363,7 +364,7 @@ func (a *app) stopRunners(roots string) error {
 // serviceStatus prints whether the service runs. If the service is registered, serviceStatus asks
 // the service manager first, because a connection to the socket would start the service.
 func (a *app) serviceStatus(ctx context.Context, own bool) error {
-	r, err := a.managed(own)
+	r, err := a.managedService(own)
 	var c *control.Client
 	switch {
 	case err != nil:
@@ -425,11 +426,11 @@ const slowStopAfter = time.Second
 func (a *app) warnIfSlow(ctx context.Context, socket string, keep bool) (stopped func() bool) {
 	text := "waiting for the service to stop"
 	if term.IsTerminal(a.Err) && !a.Quiet && !keep {
-		asking, cancel := context.WithTimeout(ctx, slowStopAfter)
+		statusCtx, cancel := context.WithTimeout(ctx, slowStopAfter)
 		defer cancel()
 		c := control.NewClient(socket)
 		defer c.Close()
-		if st, err := c.Status(asking, control.Nothing{}); err == nil && st.Workers.Busy > 0 {
+		if st, err := c.Status(statusCtx, control.Nothing{}); err == nil && st.Workers.Busy > 0 {
 			text = "waiting for " + present.Jobs(st.Workers.Busy) +
 				" to finish; jobs that still run after the time in stop_timeout go back to the queue"
 		}
@@ -453,7 +454,7 @@ func (a *app) stopAndWait(ctx context.Context, c *control.Client, keep bool) (co
 	if keep {
 		return got, nil
 	}
-	return got, runnersEnded(ctx, config.PlacesIn(got.Dir), got.RunnerDir)
+	return got, awaitRunnersEnd(ctx, config.PlacesIn(got.Dir), got.RunnerDir)
 }
 
 // pauseInStop waits until the state of a stopping service should be polled again.
@@ -467,15 +468,15 @@ func pauseInStop(ctx context.Context) error {
 	}
 }
 
-// runnersEndWithin is how long the runners of a service may outlive it. After a normal stop they end within
-// milliseconds.
-const runnersEndWithin = 5 * time.Second
+// runnersEndTimeout is how long the runners of a service may outlive it. After a normal stop they
+// end within milliseconds.
+const runnersEndTimeout = 5 * time.Second
 
-// runnersEnded waits until the runners of a stopped service have ended. It returns an error if they
-// are still alive after runnersEndWithin, which happens if the service crashes while it stops its
-// runners.
-func runnersEnded(ctx context.Context, p config.Places, roots string) error {
-	for end := time.Now().Add(runnersEndWithin); service.HasLiveRunners(p, roots); {
+// awaitRunnersEnd waits until the runners of a stopped service have ended. It returns an error if
+// they are still alive after runnersEndTimeout, which happens if the service crashes while it stops
+// its runners.
+func awaitRunnersEnd(ctx context.Context, p config.Places, roots string) error {
+	for end := time.Now().Add(runnersEndTimeout); service.HasLiveRunners(p, roots); {
 		if time.Now().After(end) {
 			command := "queuectl --dir " + queue.ShellWord(p.State) + " service stop --runners"
 			if roots != "" {

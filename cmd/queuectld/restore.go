@@ -29,8 +29,8 @@ func restoreVerb(a *app) *cobra.Command {
 			}
 			file.Close() // the file was opened only to check that it can be read
 			began := time.Now()
-			done, err := service.Restore(places, args[0], func(done, of int64) {
-				a.Draw(term.Bar{Done: done, Of: of, Since: began, Note: "copying", Bytes: true})
+			done, err := service.Restore(places, args[0], func(done, total int64) {
+				a.Draw(term.Bar{Done: done, Of: total, Since: began, Note: "copying", Bytes: true})
 			})
 			a.Progress("")
 			if err != nil {

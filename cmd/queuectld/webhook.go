@@ -67,7 +67,7 @@ func post(ctx context.Context, in io.Reader, out io.Writer, env func(string) str
 	defer cancel()
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, env(hooks.WebhookURL), bytes.NewReader(payload))
 	if err != nil {
-		return 0, withoutURL(err)
+		return 0, stripURL(err)
 	}
 	id, now := env(hooks.WebhookID), time.Now()
 	signature, err := signer.Sign(id, now, payload)
@@ -83,7 +83,7 @@ func post(ctx context.Context, in io.Reader, out io.Writer, env func(string) str
 	client := http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	answer, err := client.Do(request)
 	if err != nil {
-		return 0, withoutURL(err)
+		return 0, stripURL(err)
 	}
 	defer answer.Body.Close()
 	fmt.Fprintln(out, answer.Status)
@@ -92,8 +92,8 @@ func post(ctx context.Context, in io.Reader, out io.Writer, env func(string) str
 	return answer.StatusCode, nil
 }
 
-// withoutURL returns an error without its URL, which may contain a secret.
-func withoutURL(err error) error {
+// stripURL returns an error without its URL, which may contain a secret.
+func stripURL(err error) error {
 	var failed *url.Error
 	if errors.As(err, &failed) {
 		return failed.Err

@@ -32,13 +32,13 @@ func TestWebhookIsPosted(t *testing.T) {
 		got++
 		body, err := io.ReadAll(r.Body)
 		if err != nil || string(body) != `{"type":"job.dead"}` {
-			t.Errorf("got %q, %v", body, err)
+			t.Errorf("the receiver got the body %q, error %v", body, err)
 		}
 		if err := signer.Verify(body, r.Header); err != nil {
 			t.Error(err)
 		}
 		if id := r.Header.Get("webhook-id"); id != "7.8.dead" || r.Header.Get("content-type") != "application/json" {
-			t.Errorf("got id %q, headers %v", id, r.Header)
+			t.Errorf("the receiver got the id %q and the headers %v", id, r.Header)
 		}
 		w.Header().Set("Location", "/elsewhere")
 		w.WriteHeader(status)
@@ -62,23 +62,23 @@ func TestWebhookIsPosted(t *testing.T) {
 		code, out, errs := post()
 		if code != c.code || got != 1 || !strings.Contains(out, http.StatusText(c.status)) || len(out) > 2*maxAnswer ||
 			!strings.Contains(errs, c.says) {
-			t.Errorf("%d: got code %d after %d requests, %.80q, %q", c.status, code, got, out, errs)
+			t.Errorf("response %d: exit code %d after %d requests, output %.80q, errors %q", c.status, code, got, out, errs)
 		}
 	}
 	server.Close()
 	if code, _, errs := post(); code != 1 || strings.Contains(errs, "s3cret") || !strings.Contains(errs, "refused") {
-		t.Errorf("no server: got code %d, %q", code, errs)
+		t.Errorf("without a server: exit code %d, errors %q", code, errs)
 	}
 	for text, want := range map[string]string{"": "is empty", "whsec_!": "has no valid secret"} {
 		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
 		if code, _, errs := post(); code != 1 || !strings.Contains(errs, want) {
-			t.Errorf("secret %q: got code %d, %q", text, code, errs)
+			t.Errorf("secret %q: exit code %d, errors %q", text, code, errs)
 		}
 	}
 	env[hooks.WebhookSecret] = file + ".none"
 	if code, _, errs := post(); code != 1 || !strings.Contains(errs, "secret.none") {
-		t.Errorf("no file: got code %d, %q", code, errs)
+		t.Errorf("without a secret file: exit code %d, errors %q", code, errs)
 	}
 }

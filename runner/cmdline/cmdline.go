@@ -110,7 +110,7 @@ func cmdLine(argv []string, at int) (string, error) {
 	return strings.Join(append(line, argv[at], `"`+text+`"`), " "), nil
 }
 
-// quietPowerShell adds options with which PowerShell loads no profile and asks no questions.
+// quietPowerShell adds options with which PowerShell loads no profile and is not interactive.
 func quietPowerShell(argv []string, at int) []string {
 	var add []string
 	for option, minLength := range map[string]int{"-NoProfile": len("-nop"), "-NonInteractive": len("-noni")} {

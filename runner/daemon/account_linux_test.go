@@ -15,7 +15,7 @@ import (
 )
 
 // If the user database (NSS) does not answer for a job's account, the runner reports a shortage, so
-// that job is delayed.
+// that only this job is delayed.
 func TestUnansweredLookupDelaysOnlyItsJob(t *testing.T) {
 	dir := t.TempDir()
 	j, err := rundir.OpenJournal(dir, 0o600, func(rundir.JournalSize) {})
@@ -38,6 +38,6 @@ func TestUnansweredLookupDelaysOnlyItsJob(t *testing.T) {
 	s.execute(nil, &workDir{Dir: privdir.New(filepath.Join(dir, "private"))}, a)
 	f, _, err := wire.Parse(a.result)
 	if r, ok := f.(*wire.Result); !ok || !r.Shortage || r.Cause != causeHungStart {
-		t.Errorf("got %+v, %v", f, err)
+		t.Errorf("the result frame is %+v, error %v; want a shortage of a hung start", f, err)
 	}
 }

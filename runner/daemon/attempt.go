@@ -10,11 +10,12 @@ import (
 	"github.com/queuectl/queuectl/runner/wire"
 )
 
-// attemptPhase says how far an attempt is. attemptMoves lists the transitions.
+// attemptPhase is the phase of an attempt, from its Start frame to the acknowledgement of its
+// result. attemptMoves lists the transitions.
 type attemptPhase int
 
 const (
-	attemptWaiting      attemptPhase = iota // no worker has started it
+	attemptWaiting      attemptPhase = iota // it waits for a worker
 	attemptStarting                         // a worker has it, and the command has no process yet
 	attemptRunning                          // the command has a process
 	attemptUnjournaled                      // it has ended; its result is only in memory, so it keeps its slot
@@ -33,7 +34,7 @@ var attemptMoves = [...][]attemptPhase{
 	attemptAcknowledged: {},
 }
 
-// attempt is the execution that one START frame asked for. The server's mu guards its fields.
+// attempt is the execution of one Start frame. The server's mu guards its fields.
 type attempt struct {
 	start       *wire.Start
 	log         *output.Log
@@ -43,10 +44,10 @@ type attempt struct {
 	pid         int // 0 before the phase running
 	startedAt   int64
 	watched     bool          // frames about it are sent immediately
-	pendingKill func()        // kills the attempt right after the fork; set by a kill that came before the fork
+	pendingKill func()        // kills the attempt right after the fork; set if a kill arrives before the fork
 	paused      bool          // the attempt's process tree is or will be frozen
 	signals     signalQueue   // signals to be sent to the attempt
-	result      []byte        // the encoded RESULT frame; nil while the attempt has not ended
+	result      []byte        // the encoded Result frame; nil while the attempt has not ended
 	segment     int           // journal segment that holds the result
 	progress    wire.Progress // the progress that was last sent to the service
 	workspace   workspace     // used only by the worker that runs the attempt
@@ -63,8 +64,8 @@ func (a *attempt) enterLocked(next attemptPhase) bool {
 	return true
 }
 
-// onWorker reports whether a worker executes the attempt.
-func (a *attempt) onWorker() bool { return a.phase == attemptStarting || a.phase == attemptRunning }
+// isOnWorker reports whether a worker executes the attempt.
+func (a *attempt) isOnWorker() bool { return a.phase == attemptStarting || a.phase == attemptRunning }
 
 // hasEnded reports whether the attempt has a result.
 func (a *attempt) hasEnded() bool { return a.phase >= attemptUnjournaled }
@@ -75,9 +76,9 @@ func (a *attempt) startOnLocked(w *process.Worker) {
 	a.worker = w
 }
 
-// forkedLocked records the process of the attempt. It executes the kill or the pause that arrived
-// before the fork.
-func (a *attempt) forkedLocked(pid int, at time.Time) {
+// recordForkLocked records the process of the attempt. It executes the kill or the pause that
+// arrived before the fork.
+func (a *attempt) recordForkLocked(pid int, at time.Time) {
 	a.enterLocked(attemptRunning)
 	a.pid, a.startedAt = pid, at.UnixMilli()
 	if a.pendingKill != nil {

@@ -12,7 +12,7 @@ import (
 	"github.com/queuectl/queuectl/runner/wire"
 )
 
-// An attempt only moves forward, and it keeps its phase if a move is not in the table.
+// An attempt enters only phases that the table allows. Any other move leaves its phase unchanged.
 func TestAttemptPhases(t *testing.T) {
 	allowed := map[[2]attemptPhase]bool{
 		{attemptWaiting, attemptStarting}:          true,
@@ -50,7 +50,7 @@ func newTestServer(t *testing.T) *server {
 		attempts:   map[wire.Lease]*attempt{},
 		slots:      slots{reserved: 1},
 		workers:    workers{target: 1, count: 1},
-		leases:     leaseTerm{needed: make(chan struct{})},
+		leases:     leaseTerm{watchdogNeeded: make(chan struct{})},
 		table:      newTable(t),
 	}
 	s.workers.cond = sync.NewCond(&s.mu)
@@ -82,7 +82,7 @@ func TestUnjournaledResultKeepsSlot(t *testing.T) {
 		a.endLocked([]byte("result"), 0)
 		s.unjournaled++
 		s.workers.busy--
-		if s.slots.emptyLocked() != 0 || !a.hasEnded() || a.onWorker() {
+		if s.slots.emptyLocked() != 0 || !a.hasEnded() || a.isOnWorker() {
 			t.Errorf("%s: the slot is free although the result is not in the journal", first)
 		}
 		s.mu.Unlock()
@@ -112,7 +112,7 @@ func TestLastResultEndsClosingRunner(t *testing.T) {
 	a := runningAttempt(s, l)
 	s.mu.Lock()
 	s.closeLocked()
-	if s.life.phase != closing {
+	if s.life.phase != phaseClosing {
 		t.Errorf("got phase %d while an attempt runs, want closing", s.life.phase)
 	}
 	s.mu.Unlock()
@@ -122,12 +122,12 @@ func TestLastResultEndsClosingRunner(t *testing.T) {
 	default:
 		t.Error("the runner has not ended after its last attempt")
 	}
-	if s.life.phase != ended || a.phase != attemptJournaled || s.slots.taken[1] != 0 || s.workers.busy != 0 {
+	if s.life.phase != phaseEnded || a.phase != attemptJournaled || s.slots.taken[1] != 0 || s.workers.busy != 0 {
 		t.Errorf("got phase %d, attempt phase %d, %d reasons, %d busy", s.life.phase, a.phase, s.slots.taken[1],
 			s.workers.busy)
 	}
 	s.mu.Lock()
-	s.closeLocked() // closing again must not close the channel again
+	s.closeLocked() // closing a second time must not close the channel again
 	s.mu.Unlock()
 }
 
@@ -137,7 +137,8 @@ func TestRunnerPhases(t *testing.T) {
 	for i, step := range []struct {
 		to phase
 		ok bool
-	}{{ended, false}, {closing, true}, {closing, false}, {serving, false}, {ended, true}, {ended, false}} {
+	}{{phaseEnded, false}, {phaseClosing, true}, {phaseClosing, false}, {phaseServing, false}, {phaseEnded, true},
+		{phaseEnded, false}} {
 		if ok := l.enterLocked(step.to); ok != step.ok {
 			t.Errorf("step %d, to phase %d: got %t, want %t", i, step.to, ok, step.ok)
 		}

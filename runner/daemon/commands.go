@@ -83,7 +83,7 @@ func (s *server) watchLocked(f *wire.Watch) {
 		return
 	}
 	a.watched = true
-	if a.phase >= attemptRunning && s.link.conn != nil { // the outbox may still hold its start or result
+	if a.phase >= attemptRunning && s.link.conn != nil { // the outbox may still hold the attempt's start or result
 		s.link.conn.FlushNow()
 	}
 }

@@ -2,7 +2,7 @@
 // result of each attempt until the service has stored it.
 //
 // Start with Serve and the type server. handleFrame executes the frames of a service (session.go). A
-// START frame creates a waiting attempt (waiting.go), which a worker takes (workers.go), executes
+// Start frame creates a waiting attempt (waiting.go), which a worker takes (workers.go), executes
 // (execute.go) and settles (settle.go). attempt.go lists the phases of an attempt, and lifetime.go those
 // of the runner.
 //

@@ -9,7 +9,7 @@ import (
 	"github.com/queuectl/queuectl/runner/wire"
 )
 
-// recover answers a RECOVER request: it ends the remaining processes of dead runners' attempts.
+// recover answers a Recover request: it ends the remaining processes of dead runners' attempts.
 func (s *server) recover(c *conn, f *wire.Recover) {
 	s.mu.Lock()
 	newest := c.epoch != 0 && c.epoch == s.link.epoch

@@ -53,7 +53,7 @@ func (s *server) setUp(pid int) (lock *os.File, err error) {
 	mode := d.mode(0o600)
 	path := filepath.Join(d.path, rundir.LockName)
 	lock, err = rundir.WaitForLock(func() (*os.File, bool, error) { return rundir.Lock(path, mode) })
-	if err == nil && lock == nil { // WaitForLock outlasts a service that only checks the lock
+	if err == nil && lock == nil { // another process holds the lock for longer than a service that only checks it
 		err = fmt.Errorf("another process locks the new runner's file %s; end that process", path)
 	}
 	if err != nil {

@@ -19,7 +19,7 @@ func (c *diskQueue) add(f func()) {
 	wakeUp(c.wake)
 }
 
-// run executes operations until end is closed, and then the remaining ones.
+// run executes operations until end is closed, and then the operations that remain.
 func (c *diskQueue) run(end <-chan struct{}) {
 	for more := true; more; {
 		select {
@@ -45,7 +45,8 @@ func (c *diskQueue) next() func() {
 	return f
 }
 
-// wakeUp makes the goroutine that reads from a channel of capacity 1 run. A second signal is dropped.
+// wakeUp wakes the goroutine that reads from c, a channel of capacity 1. If a signal is already
+// pending, wakeUp sends no second one.
 func wakeUp(c chan struct{}) {
 	select {
 	case c <- struct{}{}:

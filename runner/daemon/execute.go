@@ -41,7 +41,7 @@ func (s *server) execute(w *process.Worker, f *workDir, a *attempt) {
 	}
 }
 
-// command returns the command that a START frame describes.
+// command returns the command that a Start frame describes.
 func (s *server) command(a *attempt) *process.Command {
 	st := a.start
 	env := append(slices.Grow(st.Env, addedVariables), "QUEUECTL_WORKER="+runner.Worker(s.dir.path, a.slot))
@@ -56,7 +56,7 @@ func (s *server) command(a *attempt) *process.Command {
 		OnForked: func(pid int, at time.Time) {
 			s.table.SetForked(a.slot, pid, at.UnixMilli())
 			s.mu.Lock()
-			a.forkedLocked(pid, at)
+			a.recordForkLocked(pid, at)
 			s.mu.Unlock()
 		},
 		OnStarted: func(int, time.Time) { s.reportStarted(a) },

@@ -8,17 +8,17 @@ import (
 
 // This file decides when the runner sends its frames.
 //
-// A commit in the service costs as much as several short jobs, however many results it contains. So the
-// runner gathers results for settleDelay, and sends them together. It gathers for up to maxDelays
-// delays while the waiting attempts keep the workers busy: the service then has time to send the next
-// attempts before the workers run out of work. A frame that must not wait takes the gathered ones along.
-// See docs/decisions/0046.
+// A commit in the service costs as much as several short jobs, however many results it contains. So
+// the runner gathers results for settleDelay, and sends them together. While the waiting attempts
+// keep the workers busy, it gathers for up to maxDelays delays: the service then has time to send
+// the next attempts before the workers run out of work. A frame that must not wait is sent together
+// with the gathered frames. See docs/decisions/0046.
 
 // gather describes the frames that a connection has gathered since its last flush.
 type gather struct {
-	due    bool      // a timer will flush the outbox
-	frames int       // number of frames gathered since the timer was set
-	start  time.Time // when the timer was set
+	scheduled bool      // a timer will flush the outbox
+	frames    int       // number of frames gathered since the timer was set
+	start     time.Time // when the timer was set
 }
 
 // maxDelays bounds how long the runner gathers results, as a multiple of settleDelay. The service sends
@@ -38,16 +38,16 @@ func (s *server) sendRawLocked(frame []byte, now bool) {
 	default:
 		c.Gather(frame)
 		c.gather.frames++
-		if !c.gather.due {
-			c.gather = gather{due: true, frames: 1, start: time.Now()}
+		if !c.gather.scheduled {
+			c.gather = gather{scheduled: true, frames: 1, start: time.Now()}
 			time.AfterFunc(delay, func() { s.flushGathered(c, true) })
 		}
 	}
 }
 
 // flushGathered sends the gathered frames. If mayExtend is true, it may first gather for a few more
-// delays: it does so if the waiting attempts will keep the workers busy for long enough. The rate at
-// which results came in predicts that time.
+// delays: it extends the time if the waiting attempts will keep the workers busy for long enough.
+// The rate at which results came in predicts that time.
 func (s *server) flushGathered(c *conn, mayExtend bool) {
 	s.mu.Lock()
 	if mayExtend {
@@ -59,7 +59,7 @@ func (s *server) flushGathered(c *conn, mayExtend bool) {
 			return
 		}
 	}
-	c.gather.due = false
+	c.gather.scheduled = false
 	s.mu.Unlock()
 	c.FlushNow()
 }

@@ -20,11 +20,11 @@ import (
 
 // leaseTerm is how long the leases of the service last, and the watchdog that guards them.
 type leaseTerm struct {
-	end     time.Time     // zero if the leases are not limited in time
-	endBoot time.Duration // end as time since boot; 0 if unknown
-	timer   *time.Timer   // runs checkLeases; nil before its first use
-	guard   guardPhase
-	needed  chan struct{} // closed when the service has sent a lease with an end
+	end            time.Time     // zero if the leases are not limited in time
+	endBoot        time.Duration // end as time since boot; 0 if unknown
+	timer          *time.Timer   // runs checkLeases; nil before its first use
+	guard          guardPhase
+	watchdogNeeded chan struct{} // closed when the service has sent a lease with an end
 	// watchdog kills this process if it hangs when the leases expire. It is nil while no watchdog runs.
 	watchdog *launcher.Watchdog
 }
@@ -51,14 +51,13 @@ func (l *leaseTerm) expiredLocked() bool {
 		(!time.Now().Before(l.end) || l.endBoot != 0 && runner.SinceBoot() >= l.endBoot)
 }
 
-// prolongLocked sets a new end of the leases, or none if For is 0.
-// See docs/decisions/0030.
+// prolongLocked sets a new end of the leases, or none if f.Duration is 0. See docs/decisions/0030.
 func (s *server) prolongLocked(f *wire.ExtendLeases) {
 	l := &s.leases
 	if l.timer != nil {
 		l.timer.Stop()
 	}
-	// Write to the table only if needed: on a disk that hangs, the write would block with mu held.
+	// Write to the table only if needed. If the disk hangs, the write blocks while mu is held.
 	limited := f.Duration > 0
 	if limited != l.limitedLocked() {
 		s.table.SetLeasesExpire(limited)
@@ -71,15 +70,16 @@ func (s *server) prolongLocked(f *wire.ExtendLeases) {
 	}
 	if l.guard == guardUnneeded {
 		l.guard = guardStarting
-		close(l.needed)
+		close(l.watchdogNeeded)
 	}
 	l.end, l.endBoot = time.Now().Add(f.Duration), time.Duration(f.BootDeadline)*time.Millisecond
 	l.timer = time.AfterFunc(l.untilCheckLocked(), s.checkLeases)
 	l.armWatchdogLocked()
 }
 
-// watchdogDelay is how long after the end of the leases the watchdog kills a runner that has not ended
-// its jobs. It is less than half of the time between that end and the end of the shortest node lease.
+// watchdogDelay is how long after the end of the leases the watchdog kills a runner that has not
+// ended its jobs. The shortest node lease ends later than the leases that a runner has.
+// watchdogDelay is less than half of that difference.
 const watchdogDelay = 150 * time.Millisecond
 
 // armWatchdogLocked sets the time at which the watchdog kills this process if it hangs.
@@ -131,7 +131,7 @@ func (s *server) warnNoWatchdog() {
 // the runner ends.
 func (s *server) startLeaseWatchdog() {
 	select {
-	case <-s.leases.needed:
+	case <-s.leases.watchdogNeeded:
 	case <-s.life.done:
 		return
 	}
@@ -149,8 +149,9 @@ func (s *server) startLeaseWatchdog() {
 	w.End()
 }
 
-// setLeaseWatchdog sets the watchdog for the leases. w is nil if no watchdog runs, for example because
-// it could not be started. After the call, the runner starts attempts whose leases expire.
+// setLeaseWatchdog sets the watchdog for the leases. w is nil if no watchdog runs, for example
+// because it could not be started. After the call, the runner also starts attempts if the leases
+// are limited in time.
 func (s *server) setLeaseWatchdog(w *launcher.Watchdog) {
 	s.mu.Lock()
 	s.leases.guard, s.leases.watchdog = guardSettled, w
@@ -161,13 +162,13 @@ func (s *server) setLeaseWatchdog(w *launcher.Watchdog) {
 	s.mu.Unlock()
 }
 
-// endExpiredLocked ends all jobs.
+// endExpiredLocked ends all jobs, because the leases have expired.
 func (s *server) endExpiredLocked() {
 	s.leases.watchdog.SetDeadline(launcher.Never)
 	s.discardWaitingLocked()
 	running := 0
 	for _, a := range s.attempts {
-		if a.onWorker() {
+		if a.isOnWorker() {
 			a.killLocked(causeInterrupted, 0)
 			running++
 		}

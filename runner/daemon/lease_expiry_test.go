@@ -26,13 +26,13 @@ func newTable(t *testing.T) *rundir.Table {
 }
 
 // When the leases expire, waiting attempts are dropped, and no attempt starts until the leases are
-// renewed. A renewal lasts from its arrival for the time that it contains. If that time is 0, the
-// leases do not expire.
+// renewed. A renewal extends the leases by its duration, counted from its arrival. With a duration
+// of 0, the leases do not expire.
 func TestExpiredLeasesStopStarts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &server{
 			Options:  Options{Log: slog.New(slog.DiscardHandler)},
-			attempts: map[wire.Lease]*attempt{}, leases: leaseTerm{needed: make(chan struct{})}, table: newTable(t),
+			attempts: map[wire.Lease]*attempt{}, leases: leaseTerm{watchdogNeeded: make(chan struct{})}, table: newTable(t),
 		}
 		s.workers.cond = sync.NewCond(&s.mu)
 		within := func(f func()) {
@@ -41,16 +41,16 @@ func TestExpiredLeasesStopStarts(t *testing.T) {
 			f()
 		}
 		prolong := func(d time.Duration) { within(func() { s.prolongLocked(&wire.ExtendLeases{Duration: d}) }) }
-		lapsed := func(want bool) {
+		checkExpired := func(want bool) {
 			t.Helper()
 			synctest.Wait()
 			within(func() {
 				if s.leases.expiredLocked() != want {
-					t.Errorf("lapsed: %v, want %v", !want, want)
+					t.Errorf("the leases have expired: %v, want %v", !want, want)
 				}
 			})
 		}
-		lapsed(false)
+		checkExpired(false)
 		waiting := &attempt{start: &wire.Start{Lease: wire.Lease{Seq: 1}}, log: output.New(0, nil)}
 		s.attempts[wire.Lease{Seq: 1}], s.waiting = waiting, []*attempt{waiting}
 		prolong(3 * time.Second)
@@ -59,14 +59,14 @@ func TestExpiredLeasesStopStarts(t *testing.T) {
 		prolong(3 * time.Second)
 		s.table = newTable(t)
 		time.Sleep(2 * time.Second)
-		lapsed(false)
+		checkExpired(false)
 		within(func() {
 			if len(s.waiting) != 1 {
 				t.Error("a waiting attempt was dropped before its lease expired")
 			}
 		})
 		time.Sleep(time.Second)
-		lapsed(true)
+		checkExpired(true)
 		within(func() {
 			if len(s.waiting) != 0 || len(s.attempts) != 0 {
 				t.Error("a waiting attempt was kept after its lease expired")
@@ -77,15 +77,15 @@ func TestExpiredLeasesStopStarts(t *testing.T) {
 			}
 		})
 		prolong(0)
-		lapsed(false)
+		checkExpired(false)
 		time.Sleep(time.Hour)
-		lapsed(false)
+		checkExpired(false)
 		// By the boot clock, this renewal arrives after its own end, as if the machine had slept.
 		within(func() {
 			s.prolongLocked(&wire.ExtendLeases{Duration: time.Hour,
 				BootDeadline: (runner.SinceBoot() - time.Second).Milliseconds()})
 		})
-		lapsed(true)
+		checkExpired(true)
 	})
 }
 
@@ -107,7 +107,7 @@ func TestAttemptsWaitForLeaseWatchdog(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			s := &server{
 				Options:  Options{Log: slog.New(slog.DiscardHandler)},
-				attempts: map[wire.Lease]*attempt{}, leases: leaseTerm{needed: make(chan struct{})}, table: newTable(t),
+				attempts: map[wire.Lease]*attempt{}, leases: leaseTerm{watchdogNeeded: make(chan struct{})}, table: newTable(t),
 				slots: slots{reserved: 1}, workers: workers{target: 1, count: 1},
 			}
 			s.workers.cond = sync.NewCond(&s.mu)

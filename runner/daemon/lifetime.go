@@ -10,16 +10,17 @@ import (
 type phase int
 
 const (
-	serving phase = iota // takes and starts attempts
-	closing              // starts no more attempts, and ends once no attempt is left to run
-	ended                // no attempt is left to run
+	phaseServing phase = iota // takes and starts attempts
+	phaseClosing              // starts no more attempts, and ends once no attempt is left to run
+	phaseEnded                // no attempt is left to run
 )
 
 // lifetime holds the phase of a runner and the state that depends on it.
 type lifetime struct {
 	phase phase
-	done  chan struct{} // closed in the phase ended
-	// dismissed means that the service sent SHUTDOWN, and does not need the runner's directory any more.
+	done  chan struct{} // closed in phaseEnded
+	// dismissed means that the service sent Shutdown, so the runner may remove its directory when
+	// it ends.
 	dismissed bool
 }
 
@@ -29,7 +30,7 @@ func (l *lifetime) enterLocked(next phase) bool {
 		return false
 	}
 	l.phase = next
-	if next == ended {
+	if next == phaseEnded {
 		close(l.done)
 	}
 	return true
@@ -38,7 +39,7 @@ func (l *lifetime) enterLocked(next phase) bool {
 // closeLocked ends the runner once all its attempts have ended. From now on, workers start no waiting
 // attempt.
 func (s *server) closeLocked() {
-	if s.life.enterLocked(closing) {
+	if s.life.enterLocked(phaseClosing) {
 		s.workers.cond.Broadcast()
 	}
 	s.endIfDoneLocked()
@@ -46,8 +47,8 @@ func (s *server) closeLocked() {
 
 // endIfDoneLocked ends a closing runner if no attempt is left to run.
 func (s *server) endIfDoneLocked() {
-	if s.life.phase == closing && !s.busyLocked() {
-		s.life.enterLocked(ended)
+	if s.life.phase == phaseClosing && !s.busyLocked() {
+		s.life.enterLocked(phaseEnded)
 	}
 }
 
@@ -62,8 +63,8 @@ func (s *server) busyLocked() bool {
 }
 
 // stopAll ends the runner. It drops the waiting attempts. If the runner is a unit of the operating
-// system and no service is connected, it then waits for stopTimeout: running attempts may end by
-// themselves. Finally, it ends the attempts that still run; their cause is that the service stopped. An
+// system and no service is connected, it then waits for stopTimeout, so that running attempts can
+// end by themselves. Finally, it ends the attempts that still run, with the cause causeStopped. An
 // attempt gets at most grace between SIGTERM and SIGKILL.
 func (s *server) stopAll(grace time.Duration) {
 	s.mu.Lock()
@@ -84,7 +85,7 @@ func (s *server) stopAll(grace time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, a := range s.attempts {
-		if a.onWorker() {
+		if a.isOnWorker() {
 			a.killLocked(causeStopped, min(a.start.KillAfter, grace))
 		}
 	}

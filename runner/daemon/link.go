@@ -15,10 +15,10 @@ type link struct {
 	conn  *conn // connection to the service with the newest epoch; nil while none is connected
 	// disconnected is closed while conn is nil. Each connection of a service replaces it.
 	disconnected chan struct{}
-	idleAt       time.Time     // time since when the runner has had no service and no running attempts
-	settleDelay  time.Duration // how long results are gathered before they are sent; set by a SETUP frame
+	idleAt       time.Time     // when the runner last had a service or a running attempt
+	settleDelay  time.Duration // how long results are gathered before they are sent; set by a Setup frame
 	// stopTimeout is how long running attempts may continue when the operating system ends the runner
-	// while no service is connected. A SETUP frame sets it.
+	// while no service is connected. A Setup frame sets it.
 	stopTimeout time.Duration
 }
 
@@ -73,7 +73,7 @@ func (s *server) helloLocked(c *conn, h *wire.Hello) bool {
 		c.Send(wire.Append(nil, k))
 		return false
 	}
-	if h.Epoch <= s.link.epoch || s.life.phase == ended {
+	if h.Epoch <= s.link.epoch || s.life.phase == phaseEnded {
 		c.Send(wire.Append(nil, &wire.Refused{Epoch: s.link.epoch}))
 		return false
 	}
@@ -96,7 +96,7 @@ func (s *server) helloReplyLocked() (k *wire.HelloReply, results []byte) {
 	k = &wire.HelloReply{
 		Protocol: wire.Protocol, Version: s.Version, PID: int64(os.Getpid()), Limits: s.enforcedLimits(),
 	}
-	if s.life.phase != serving { // the service sends no new jobs to a runner whose version differs from its own
+	if s.life.phase != phaseServing { // the service sends no new jobs to a runner whose version differs from its own
 		k.Version += endingSuffix
 	}
 	for _, a := range s.attempts {

@@ -11,8 +11,8 @@ import (
 // hello returns what a service with the given epoch gets as the reply to its Hello.
 func hello(t *testing.T, s *server, epoch int64) (c *conn, accepted bool) {
 	t.Helper()
-	service, ours := net.Pipe()
-	c = newConn(ours)
+	service, runnerEnd := net.Pipe()
+	c = newConn(runnerEnd)
 	go c.Run() // ends when close is called
 	t.Cleanup(c.close)
 	t.Cleanup(func() { service.Close() })
@@ -49,7 +49,7 @@ func TestNewestServiceIsConnected(t *testing.T) {
 	if !ok || s.link.conn != second {
 		t.Error("epoch 6 was not accepted")
 	}
-	if s.handleFrame(first, &wire.Shutdown{}) || s.life.phase != serving {
+	if s.handleFrame(first, &wire.Shutdown{}) || s.life.phase != phaseServing {
 		t.Error("a frame of the older service was executed")
 	}
 	s.mu.Lock()

@@ -14,14 +14,14 @@ import (
 func TestSecretsComeFromFilesOrCredentials(t *testing.T) {
 	s := &server{Options: Options{Credentials: map[string][]byte{"db": []byte("p4ss")}}}
 	list, err := s.secrets(&wire.Start{UID: -1, Secrets: []string{"A=/etc/a=b"}})
-	same := func(a, b process.Secret) bool {
+	equal := func(a, b process.Secret) bool {
 		return a.Name == b.Name && a.Path == b.Path && string(a.Value) == string(b.Value)
 	}
-	if want := []process.Secret{{Name: "A", Path: "/etc/a=b"}}; err != nil || !slices.EqualFunc(list, want, same) {
+	if want := []process.Secret{{Name: "A", Path: "/etc/a=b"}}; err != nil || !slices.EqualFunc(list, want, equal) {
 		t.Errorf("a file: got %+v, %v, want %+v", list, err, want)
 	}
 	list, err = s.secrets(&wire.Start{UID: -1, Secrets: []string{"S=credential:db"}})
-	if want := []process.Secret{{Name: "S", Value: []byte("p4ss")}}; err != nil || !slices.EqualFunc(list, want, same) {
+	if want := []process.Secret{{Name: "S", Value: []byte("p4ss")}}; err != nil || !slices.EqualFunc(list, want, equal) {
 		t.Errorf("a credential: got %+v, %v, want %+v", list, err, want)
 	}
 	_, err = s.secrets(&wire.Start{UID: -1, Secrets: []string{"S=credential:other"}})

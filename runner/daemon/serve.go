@@ -26,7 +26,7 @@ type Options struct {
 	// Service is the uid of the service. The runner accepts connections from this uid and from root.
 	Service int
 	// Policy is the path of the policy file, which says whose jobs the runner may run. If it is set,
-	// the runner runs as root and starts each job under the account that its START frame names. It is
+	// the runner runs as root and starts each job under the account that its Start frame names. It is
 	// "" for a runner without root privileges.
 	Policy string
 	// Credentials holds the systemd credentials that jobs may use, by name. It is set for a runner that
@@ -47,9 +47,9 @@ type Options struct {
 	Ready func(dir string)
 }
 
-// server is a runner process. The fields before mu are set before the first connection, or guard
-// themselves. mu guards the fields after it. Their types have no mutex, so the caller of
-// a method whose name ends in Locked holds mu.
+// server is a runner process. The fields before mu are set before the first connection, or have
+// their own locks. mu guards the fields after it: the caller of a method whose name ends in Locked
+// holds mu.
 type server struct {
 	Options
 	dir        directory
@@ -99,12 +99,12 @@ func Serve(ctx context.Context, o Options) error {
 		life:       lifetime{done: make(chan struct{})},
 		link:       newLink(),
 		attempts:   map[wire.Lease]*attempt{},
-		leases:     leaseTerm{needed: make(chan struct{})},
+		leases:     leaseTerm{watchdogNeeded: make(chan struct{})},
 	}
 	s.workers.cond = sync.NewCond(&s.mu)
 	if o.Policy != "" {
-		known := &accounts.Directory{AlwaysAsk: true}
-		s.accounts = &launcher.Accounts{Policy: o.Policy, Service: o.Service, Directory: known}
+		users := &accounts.Directory{AlwaysAsk: true}
+		s.accounts = &launcher.Accounts{Policy: o.Policy, Service: o.Service, Directory: users}
 	}
 	lock, err := s.setUp(pid)
 	if err != nil {

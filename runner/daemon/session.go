@@ -27,7 +27,7 @@ const acceptPause = 100 * time.Millisecond
 // flushes its journal to the disk, so that the results survive a power cut.
 const disconnectSync = time.Second
 
-// maxReads bounds how many READ requests of one connection can wait for output at the same time.
+// maxReads bounds how many Read requests of one connection can wait for output at the same time.
 const maxReads = 1024
 
 // conn is the connection of one service.
@@ -35,7 +35,7 @@ type conn struct {
 	*wire.Outbox
 	net    net.Conn
 	closed chan struct{} // closed when the connection ends
-	reads  atomic.Int64  // READ requests in progress
+	reads  atomic.Int64  // Read requests in progress
 
 	epoch  int64  // epoch of the service; 0 before its Hello; guarded by the server's mu
 	gather gather // guarded by the server's mu
@@ -143,7 +143,7 @@ func (s *server) handleFrame(c *conn, f wire.Frame) bool {
 		t, ok := s.typeInputLocked(f)
 		c.Send(wire.Append(nil, &wire.Typed{ID: f.ID, Written: int64(t.Written), Controls: t.Controls, Gone: !ok}))
 	case *wire.Resize:
-		if a := s.attempts[f.Lease]; a != nil && a.onWorker() {
+		if a := s.attempts[f.Lease]; a != nil && a.isOnWorker() {
 			a.worker.Resize(a.pid, int(f.Rows), int(f.Cols))
 		}
 	case *wire.Forget:
@@ -151,7 +151,7 @@ func (s *server) handleFrame(c *conn, f wire.Frame) bool {
 	case *wire.Drop:
 		s.dropLocked(f)
 	case *wire.Kill:
-		if a := s.attempts[f.Lease]; a != nil && a.onWorker() { // a waiting attempt is cancelled by DROP instead
+		if a := s.attempts[f.Lease]; a != nil && a.isOnWorker() { // a waiting attempt is cancelled by Drop instead
 			a.watched = true
 			a.killLocked(int(f.Cause), f.Grace)
 		}
@@ -180,7 +180,8 @@ func (s *server) handleFrame(c *conn, f wire.Frame) bool {
 // ends the runner.
 const maxStopTimeout = 24 * time.Hour
 
-// setupLocked changes what the service sets for all attempts.
+// setupLocked applies the settings of a Setup frame: the number of workers, settleDelay and
+// stopTimeout.
 func (s *server) setupLocked(f *wire.Setup) {
 	target := int(min(max(f.Workers, 0), rundir.MaxSlots))
 	reserved, err := s.table.Reserve(min(target+spareSlots, rundir.MaxSlots))
@@ -196,7 +197,7 @@ func (s *server) setupLocked(f *wire.Setup) {
 	s.boundMemory(target)
 }
 
-// answerRead answers a READ request. If the request asks to wait, it waits until there is output after
+// answerRead answers a Read request. If the request asks to wait, it waits until there is output after
 // the cursor or the log is complete.
 func (s *server) answerRead(c *conn, f *wire.Read) {
 	tooMany := c.reads.Add(1) > maxReads
@@ -227,7 +228,7 @@ func (s *server) answerRead(c *conn, f *wire.Read) {
 	}
 }
 
-// purge answers a PURGE request: it deletes output files.
+// purge answers a Purge request: it deletes output files.
 func (s *server) purge(c *conn, f *wire.Purge) {
 	runner.Purge(s.Root, f.Refs)
 	c.Send(wire.Append(nil, &wire.Purged{ID: f.ID}))

@@ -19,8 +19,8 @@ import (
 // delay. A frame that must not wait is sent together with those gathered before it.
 func TestGatheredFramesAreSentAfterDelay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		service, ours := net.Pipe()
-		c := newConn(ours)
+		service, runnerEnd := net.Pipe()
+		c := newConn(runnerEnd)
 		go c.Run() // ends when close is called
 		defer c.close()
 		const delay = 7 * time.Millisecond
@@ -31,7 +31,7 @@ func TestGatheredFramesAreSentAfterDelay(t *testing.T) {
 			s.sendLocked(&wire.Started{Attempt: wire.Attempt{Lease: wire.Lease{Seq: seq}}}, now)
 		}
 		frame := make([]byte, len(wire.Append(nil, &wire.Started{})))
-		sent := func(what string, after time.Duration, frames int) {
+		checkSent := func(what string, after time.Duration, frames int) {
 			t.Helper()
 			begun := time.Now()
 			service.SetReadDeadline(begun.Add(time.Second))
@@ -44,12 +44,12 @@ func TestGatheredFramesAreSentAfterDelay(t *testing.T) {
 		}
 		send(1, false)
 		send(2, false)
-		sent("two gathered", delay, 2)
+		checkSent("two gathered frames", delay, 2)
 		send(3, false)
-		sent("one gathered later", delay, 1)
+		checkSent("a frame gathered later", delay, 1)
 		send(4, false)
 		send(5, true)
-		sent("one that must not wait", 0, 2)
+		checkSent("frames that must not wait", 0, 2)
 	})
 }
 
@@ -62,8 +62,8 @@ func TestGatheringExtendsWhileAttemptsWait(t *testing.T) {
 		60: {4 * delay, 4 * delay},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			service, ours := net.Pipe()
-			c := newConn(ours)
+			service, runnerEnd := net.Pipe()
+			c := newConn(runnerEnd)
 			go c.Run() // ends when close is called
 			defer c.close()
 			s := &server{link: link{conn: c, settleDelay: delay}, waiting: make([]*attempt, waiting)}
@@ -97,8 +97,8 @@ func TestGatheringExtendsWhileAttemptsWait(t *testing.T) {
 // before it has started.
 func TestDroppedAttemptAnswersItsReaders(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		service, ours := net.Pipe()
-		c := newConn(ours)
+		service, runnerEnd := net.Pipe()
+		c := newConn(runnerEnd)
 		go c.Run() // ends when close is called
 		defer c.close()
 		l := wire.Lease{Seq: 1, Fence: 7}
@@ -116,7 +116,7 @@ func TestDroppedAttemptAnswersItsReaders(t *testing.T) {
 			t.Fatalf("the client got no answer: %v", err)
 		}
 		if f, _, err := wire.Parse(raw[:n]); err != nil || f.(*wire.Chunk).ID != 3 || !f.(*wire.Chunk).Gone {
-			t.Errorf("got the answer %+v, %v", f, err)
+			t.Errorf("the answer is %+v, error %v; want a Chunk with Gone", f, err)
 		}
 	})
 }

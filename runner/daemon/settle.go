@@ -9,7 +9,7 @@ import (
 	"github.com/queuectl/queuectl/runner/wire"
 )
 
-// typicalResultBytes is the typical size of a RESULT frame without output, in bytes.
+// typicalResultBytes is the typical size of a Result frame without output, in bytes.
 const typicalResultBytes = 128
 
 // settle stores the result of an attempt in the journal, then sends it. The journal keeps the result
@@ -55,7 +55,7 @@ func (s *server) settle(a *attempt, r *process.Result, ws *workspace) {
 	s.endIfDoneLocked()
 }
 
-// resultFrame returns the RESULT frame of an ended attempt, without its output.
+// resultFrame returns the Result frame of an ended attempt, without its output.
 func resultFrame(r *process.Result, ws *workspace) *wire.Result {
 	return &wire.Result{
 		EndedAt: r.EndedAt.UnixMilli(), Cause: cause(r), TimedOut: r.TimedOut, IdleTimedOut: r.IdleTimedOut,

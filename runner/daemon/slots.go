@@ -3,17 +3,17 @@ package daemon
 import "github.com/queuectl/queuectl/runner/rundir"
 
 // spareSlots is the number of slots with disk space that the table has in addition to one for each
-// worker. A result that could not be written to the journal keeps its slot, so its worker needs another
-// one.
+// worker. A result that could not be written to the journal keeps its slot, so its worker needs
+// another slot.
 const spareSlots = 64
 
 // slots says which slots of the running table are taken.
 type slots struct {
 	// taken counts, for each slot, the reasons why it is taken: its attempt runs, has processes that
 	// outlive SIGKILL, or has a result that is not in the journal. A slot with count 0 is free.
-	taken    [rundir.MaxSlots + 1]int8
-	reserved int  // slots that have disk space reserved in the running table
-	awaited  bool // a worker waits for a free slot
+	taken     [rundir.MaxSlots + 1]int8
+	reserved  int  // slots that have disk space reserved in the running table
+	hasWaiter bool // a worker waits for a free slot
 }
 
 // emptyLocked returns the first free slot, or 0 if no slot is free.
@@ -36,8 +36,8 @@ func (s *server) freeSlotLocked(a *attempt) {
 // wait for a free slot.
 func (s *server) releaseSlotLocked(a *attempt) {
 	s.slots.taken[a.slot]--
-	if s.slots.awaited {
-		s.slots.awaited = false
+	if s.slots.hasWaiter {
+		s.slots.hasWaiter = false
 		s.workers.cond.Broadcast()
 	}
 }

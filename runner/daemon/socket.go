@@ -32,7 +32,8 @@ func (s *socket) current() net.Listener {
 	return l
 }
 
-// accept waits for the next connection. It continues when the socket is created again.
+// accept waits for the next connection. If the socket is created again, accept continues with the
+// new listener.
 func (s *socket) accept() (net.Conn, error) {
 	for {
 		l := s.current()

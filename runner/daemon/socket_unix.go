@@ -35,9 +35,9 @@ func (s *socket) maintain(ctx context.Context, log *slog.Logger) (dirGone bool) 
 	return s.maintainWith(ctx, log, dir.WaitForChange)
 }
 
-// maintainWith does the work of maintain. It also checks the socket at least every maxCheckInterval,
-// because the function changed is not reliable: the kernel may refuse to watch a directory, and it does
-// not report that a parent directory was renamed.
+// maintainWith does the work of maintain. It also checks the socket at least every
+// maxCheckInterval, because changed may miss a removal: the kernel may refuse to watch a directory,
+// and it does not report that a parent directory was renamed.
 func (s *socket) maintainWith(ctx context.Context, log *slog.Logger, changed waitFunc) (dirGone bool) {
 	dir, name := filepath.Dir(s.path), filepath.Base(s.path)
 	present := func() bool {
@@ -49,7 +49,7 @@ func (s *socket) maintainWith(ctx context.Context, log *slog.Logger, changed wai
 		watch, stop := context.WithTimeout(ctx, maxCheckInterval)
 		err := changed(watch, dir, []string{name}, present)
 		if watch.Err() != nil {
-			err = nil // the watch worked and only its time ran out
+			err = nil // only the time of the watch ran out
 		}
 		stop()
 		if !sleep(ctx, recreateDelay) {

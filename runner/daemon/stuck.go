@@ -15,8 +15,8 @@ func (s *server) addStuckLocked(a *attempt, pid int) {
 	s.sendLocked(&wire.Stuck{Attempts: s.stuckAttempts}, true)
 }
 
-// awaitStuck keeps a worker and its slot in use until the processes that outlive SIGKILL have ended, or
-// the runner ends.
+// awaitStuck keeps a worker and its slot in use until the processes that outlive SIGKILL have
+// ended, or until the runner ends.
 func (s *server) awaitStuck(w *process.Worker, a *attempt) {
 	w.AwaitStuck(s.life.done)
 	s.mu.Lock()

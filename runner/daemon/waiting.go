@@ -10,9 +10,9 @@ import (
 	"github.com/queuectl/queuectl/runner/wire"
 )
 
-// startAttemptLocked adds an attempt to the waiting ones.
+// startAttemptLocked adds the attempt of a Start frame to the waiting attempts.
 func (s *server) startAttemptLocked(f *wire.Start) {
-	if s.attempts[f.Lease] != nil || s.life.phase != serving || s.leases.expiredLocked() || len(f.Argv) == 0 ||
+	if s.attempts[f.Lease] != nil || s.life.phase != phaseServing || s.leases.expiredLocked() || len(f.Argv) == 0 ||
 		(s.accounts != nil) != (f.UID >= 0) {
 		// Each lease is started at most once. A root runner rejects a frame that names no account, and
 		// every other runner rejects a frame that names one.
@@ -27,10 +27,10 @@ func (s *server) startAttemptLocked(f *wire.Start) {
 	s.workers.cond.Signal()
 }
 
-// enqueueLocked adds an attempt to the waiting ones. Attempts of one queue are sorted by Place. The
-// sequence of queues stays as the service sent it, so enqueueLocked moves attempts only among the
-// positions of their queue. The new attempt takes the position of the first attempt of its queue that
-// ranks after it. That attempt takes the position of the next one, and so on.
+// enqueueLocked adds an attempt to the waiting attempts. Attempts of one queue are sorted by Place.
+// The sequence of queues stays as the service sent it, so enqueueLocked moves attempts only among
+// the positions of their queue. The new attempt takes the position of the first attempt of its
+// queue that ranks after it. That attempt takes the position of the next one, and so on.
 //
 // For example, a3 b1 a5 and the new attempt a2 result in a2 b1 a3 a5.
 func (s *server) enqueueLocked(a *attempt) {
@@ -57,8 +57,9 @@ func (a *attempt) ranksBefore(other *attempt) bool {
 
 // pastDeadline reports whether a deadline for starting the attempt has passed.
 func (a *attempt) pastDeadline() bool {
-	notAfter, by := a.start.NotAfter, a.start.BootDeadline
-	return notAfter != 0 && time.Now().UnixMilli() >= notAfter || by != 0 && runner.SinceBoot().Milliseconds() >= by
+	notAfter, bootDeadline := a.start.NotAfter, a.start.BootDeadline
+	return notAfter != 0 && time.Now().UnixMilli() >= notAfter ||
+		bootDeadline != 0 && runner.SinceBoot().Milliseconds() >= bootDeadline
 }
 
 // noneWaiting reports whether no attempt waits for a worker.
@@ -69,7 +70,7 @@ func (s *server) noneWaiting() bool {
 	return none
 }
 
-// dropLocked answers a DROP request: it removes an attempt that no worker has started.
+// dropLocked answers a Drop request: it removes an attempt that no worker has started.
 func (s *server) dropLocked(f *wire.Drop) {
 	dropped := s.attempts[f.Lease] == nil
 	if i := slices.IndexFunc(s.waiting, func(a *attempt) bool { return lease(a) == f.Lease }); i >= 0 {

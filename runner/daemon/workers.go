@@ -81,13 +81,13 @@ func (s *server) nextAttempt(w *process.Worker, f *workDir) *attempt {
 	for {
 		slot := s.slots.emptyLocked()
 		for s.mustIdleLocked(slot) {
-			s.slots.awaited = s.slots.awaited || slot == 0
+			s.slots.hasWaiter = s.slots.hasWaiter || slot == 0
 			if !f.IsOpen() || !s.removeIdleDirLocked(f) {
 				s.workers.cond.Wait()
 			}
 			slot = s.slots.emptyLocked()
 		}
-		if s.workers.count > s.workers.target || s.life.phase != serving {
+		if s.workers.count > s.workers.target || s.life.phase != phaseServing {
 			s.workers.count--
 			return nil
 		}
@@ -102,10 +102,10 @@ func (s *server) nextAttempt(w *process.Worker, f *workDir) *attempt {
 	}
 }
 
-// mustIdleLocked reports whether a worker can neither start an attempt nor end. slot is a free slot, or
-// 0 if all slots are used.
+// mustIdleLocked reports whether a worker can neither start an attempt nor end. slot is a free
+// slot, or 0 if all slots are taken.
 func (s *server) mustIdleLocked(slot int64) bool {
-	if s.workers.count > s.workers.target || s.life.phase != serving {
+	if s.workers.count > s.workers.target || s.life.phase != phaseServing {
 		return false
 	}
 	return len(s.waiting) == 0 || slot == 0 || s.leases.unguardedLocked()
@@ -117,9 +117,9 @@ func (s *server) takeWaitingLocked(slot int64) *attempt {
 	a := s.waiting[0]
 	s.waiting = s.waiting[1:]
 	a.slot, a.startedAt = slot, time.Now().UnixMilli()
-	// Write the attempt to the table before comparing its deadline with the clock. So if the
-	// deadline By has passed and the table lacks the attempt, a service knows that the attempt
-	// never starts.
+	// Write the attempt to the table before comparing its deadline with the clock. If the
+	// BootDeadline of the Start frame has passed and the table lacks the attempt, a service can
+	// then rely on it that the attempt never starts.
 	s.table.SetStarting(slot, lease(a), a.startedAt)
 	if a.pastDeadline() {
 		s.table.Free(slot)

@@ -52,7 +52,7 @@ func FuzzProgress(f *testing.F) {
 		l := p.last
 		if l.Percent < 0 || l.Percent > 100 || len(l.Text) > maxProgressText || !utf8.ValidString(l.Text) ||
 			cap(p.line) > 4*maxProgressLine+len(first)+len(second) {
-			t.Errorf("%q, %q: %+v", first, second, l)
+			t.Errorf("lines %q, %q: the reported progress is %+v", first, second, l)
 		}
 	})
 }

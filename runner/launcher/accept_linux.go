@@ -23,10 +23,10 @@ import (
 // maxRequest bounds a request for a runner, in bytes. A request may contain a path.
 const maxRequest = 16 << 10
 
-// Grant says as which runner this process may run. It is the answer to a request that a service sent
-// through a connection.
+// Grant describes the runner that this process may become. Accept returns it for a request that a
+// service sent through a connection.
 type Grant struct {
-	Root    string // directory of the runner's directory
+	Root    string // directory that contains the directories of the runners
 	Tmpdir  string // job_tmpdir; "" if none is set
 	Alone   bool   // the runner runs one isolated job
 	Service int    // uid of the service, from the kernel
@@ -54,7 +54,7 @@ type Grant struct {
 func Accept(base, policy string, delegated bool) (*Grant, error) {
 	c, err := net.FileConn(os.Stdin)
 	if err != nil {
-		if call, ok := errors.AsType[*os.SyscallError](err); ok { // without the names of package net
+		if call, ok := errors.AsType[*os.SyscallError](err); ok { // omit the names that package net adds
 			err = call.Err
 		}
 		return nil, fmt.Errorf("standard input is not a connection from the service (%w); only systemd and queuectl itself "+
@@ -106,7 +106,7 @@ func (g *Grant) execute(delegated bool) error {
 func readRequest(r io.Reader) (request runner.SpawnRequest, err error) {
 	line, err := bufio.NewReader(io.LimitReader(r, maxRequest)).ReadString('\n')
 	if err != nil {
-		if op, ok := errors.AsType[*net.OpError](err); ok { // without the names of the socket, which has none
+		if op, ok := errors.AsType[*net.OpError](err); ok { // omit the names of the socket, because they are empty
 			err = op.Err
 		}
 		return request, fmt.Errorf("the new runner did not receive the service's request: %w", err)
@@ -149,7 +149,7 @@ func (g *Grant) forRoot(request runner.SpawnRequest, gid int, delegated bool) er
 	if err != nil {
 		return err
 	}
-	if g.Tmpdir = rules.tmpdir; g.Tmpdir != "" { // not the service's setting
+	if g.Tmpdir = rules.tmpdir; g.Tmpdir != "" { // the policy's setting replaces the service's
 		if err := rundir.CheckTmpdir(g.Tmpdir, g.Root, true); err != nil {
 			return err
 		}

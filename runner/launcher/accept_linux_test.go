@@ -9,8 +9,8 @@ import (
 	"github.com/queuectl/queuectl/runner"
 )
 
-// A service can end only runners whose directories are where root's runners have theirs. No name leads
-// to another directory.
+// A service can end only runners whose directories are in the directory of root's runners. A name
+// that leads to another directory is rejected.
 func TestOnlyNamedRunnersAreKilled(t *testing.T) {
 	base := filepath.Join(t.TempDir(), "runner")
 	for _, dir := range []string{"1.a", "as-mail/1.a", "output", "other/1.a"} {
@@ -19,7 +19,8 @@ func TestOnlyNamedRunnersAreKilled(t *testing.T) {
 		}
 	}
 	for _, name := range []string{"1.a", "as-mail/1.a", "as-mail/../1.a"} {
-		// The runners have no files, so the error is that of the step after the check of the name.
+		// These runners have no files. So if the check accepts the name, the next step returns the
+		// error about the missing pid.
 		if err := killNamedRunner(base, name); err == nil || !strings.Contains(err.Error(), "the pid in its files") {
 			t.Errorf("%q: got %v, want the name accepted", name, err)
 		}

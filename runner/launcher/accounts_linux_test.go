@@ -10,8 +10,8 @@ import (
 	"github.com/queuectl/queuectl/internal/accounts"
 )
 
-// While an account or its groups cannot be looked up, its jobs are neither rejected nor run without
-// some of the groups. They wait.
+// If the look-up of an account or its groups gets no answer, the account's jobs wait. They are not
+// rejected, and do not run without some of the groups.
 func TestUnansweredLookupDelaysJobs(t *testing.T) {
 	silent := errors.New("silent")
 	says := map[string]string{"passwd 61400": "dora:*:61400:61410::/home/dora:/bin/zsh",
@@ -24,20 +24,20 @@ func TestUnansweredLookupDelaysJobs(t *testing.T) {
 			}
 			return line, nil
 		}}}
-	is := func(what string, uid uint32, final bool) {
+	checkError := func(what string, uid uint32, final bool) {
 		t.Helper()
 		if known, err := a.ByUID(uid); err == nil || IsFinal(err) != final {
-			t.Errorf("%s: got %+v, %v", what, known, err)
+			t.Errorf("%s: got account %+v, error %v", what, known, err)
 		}
 	}
-	is("no policy", 61400, true)
-	is("no account", 61401, true)
-	is("no answer", 61402, false)
+	checkError("no policy", 61400, true)
+	checkError("no account", 61401, true)
+	checkError("no answer about the account", 61402, false)
 	delete(says, "initgroups dora")
 	a.Directory = &accounts.Directory{AlwaysAsk: true, Lookup: a.Directory.Lookup}
-	is("no answer about groups", 61400, false)
+	checkError("no answer about groups", 61400, false)
 	says["initgroups dora"] = "dora 61410 61411"
-	is("once they are known", 61400, true)
+	checkError("after the groups are known", 61400, true)
 }
 
 // A policy file that accounts other than root could have written is rejected. This test does not cover
@@ -48,7 +48,7 @@ func TestPolicyMustBelongToRoot(t *testing.T) {
 	if err := os.WriteFile(path, []byte("accounts = *\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	refused := func(what, path string) {
+	checkRefused := func(what, path string) {
 		t.Helper()
 		if p, err := readPolicy(path); err == nil || !strings.Contains(err.Error(), path) {
 			t.Errorf("%s: got %+v, %v, want it refused by name", what, p, err)
@@ -58,17 +58,17 @@ func TestPolicyMustBelongToRoot(t *testing.T) {
 	if err := os.Symlink(path, link); err != nil {
 		t.Fatal(err)
 	}
-	refused("a link", link)
-	refused("a directory", dir)
+	checkRefused("a link", link)
+	checkRefused("a directory", dir)
 	if err := os.Chmod(path, 0o664); err != nil {
 		t.Fatal(err)
 	}
-	refused("one that its group can change", path)
+	checkRefused("a file that its group can change", path)
 	if err := os.Chmod(path, 0o644); err != nil {
 		t.Fatal(err)
 	}
 	if os.Geteuid() != 0 {
-		refused("one of another owner", path)
+		checkRefused("a file of another owner", path)
 		return
 	}
 	if p, err := readPolicy(path); err != nil || len(p.accounts) != 1 {
@@ -77,5 +77,5 @@ func TestPolicyMustBelongToRoot(t *testing.T) {
 	if err := os.Chown(path, 1, 0); err != nil {
 		t.Fatal(err)
 	}
-	refused("one of another owner", path)
+	checkRefused("a file of another owner", path)
 }

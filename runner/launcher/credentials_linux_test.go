@@ -39,30 +39,30 @@ func TestRunnerReadsOnlyListedCredentials(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	given, err := credentialsOf(policy, daemon, 5)
-	if err != nil || len(given) != 1 || string(given["db"]) != "p4ss\n" {
-		t.Errorf("an account is given %v, %v", given, err)
+	values, err := credentialsOf(policy, daemon, 5)
+	if err != nil || len(values) != 1 || string(values["db"]) != "p4ss\n" {
+		t.Errorf("an account is given %v, %v", values, err)
 	}
 	for _, c := range []struct {
-		a         *Accounts
-		given     map[string][]byte
-		uid       int64
-		name, why string
+		a             *Accounts
+		given         map[string][]byte
+		uid           int64
+		name, wantErr string
 	}{
 		{roots, nil, 1, "db", ""},
-		{nil, given, -1, "db", ""},
+		{nil, values, -1, "db", ""},
 		{roots, nil, 9, "db", "not allowed for jobs of news"},
 		{roots, nil, 1, "nothing", "not allowed for jobs of"},
 		{roots, nil, 1, "gone", "no such file"},
 		{roots, nil, 1, "link", "too many levels"},
 		{roots, nil, 1, "../other", "not allowed for jobs of"},
-		{nil, given, -1, "gone", "not allowed for jobs of this account"},
+		{nil, values, -1, "gone", "not allowed for jobs of this account"},
 		{nil, nil, -1, "db", "not allowed for jobs of this account"},
 	} {
 		value, err := Credential(c.a, c.given, c.name, c.uid)
-		if c.why == "" && (err != nil || string(value) != "p4ss\n") ||
-			c.why != "" && (err == nil || !strings.Contains(err.Error(), c.why)) {
-			t.Errorf("%s for uid %d: %q, %v; want %q", c.name, c.uid, value, err, c.why)
+		if c.wantErr == "" && (err != nil || string(value) != "p4ss\n") ||
+			c.wantErr != "" && (err == nil || !strings.Contains(err.Error(), c.wantErr)) {
+			t.Errorf("%s for uid %d: %q, %v; want %q", c.name, c.uid, value, err, c.wantErr)
 		}
 	}
 }

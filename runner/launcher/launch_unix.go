@@ -114,13 +114,13 @@ func lockLauncher(dir string) (*os.File, error) {
 
 // startAccepted starts a runner for a connection.
 func startAccepted(argv []string, dir, policy string, c *net.UnixConn) error {
-	in, err := c.File()
+	connFile, err := c.File()
 	if err != nil {
 		return err
 	}
-	defer in.Close()
+	defer connFile.Close()
 	cmd := runner.Command(argv, "--dir", dir, "--policy", policy, "--accepted")
-	cmd.Stdin, cmd.Stderr = in, os.Stderr
+	cmd.Stdin, cmd.Stderr = connFile, os.Stderr
 	if err := cmd.Start(); err != nil {
 		return err
 	}

@@ -11,9 +11,8 @@ import (
 	"github.com/queuectl/queuectl/runner/rundir"
 )
 
-// policy says whose jobs a root runner may run. It is read from a file owned by root, which the service
-// cannot change. Only Unix has it.
-// See docs/decisions/0060.
+// policy says whose jobs a root runner may run. It is read from a file owned by root, which the
+// service cannot change. Only Unix systems have a policy. See docs/decisions/0060.
 type policy struct {
 	file      string
 	allowRoot bool

@@ -17,7 +17,7 @@ func TestCredentialsByPolicy(t *testing.T) {
 	for _, c := range []struct {
 		account    accounts.Account
 		credential string
-		given      bool
+		allowed    bool
 	}{
 		{accounts.Account{Name: "ann", UID: 1}, "db", true}, {accounts.Account{Name: "bob", UID: 2}, "db", false},
 		{accounts.Account{Name: "bob", UID: 2, GID: 50}, "db", true},
@@ -25,8 +25,8 @@ func TestCredentialsByPolicy(t *testing.T) {
 		{accounts.Account{Name: "ann", UID: 1}, "other", false},
 		{accounts.Account{Name: "ann", UID: 1}, "all", false}, {accounts.Account{Name: "root"}, "db", false},
 	} {
-		if got := p.allowsCredential(c.credential, &c.account, ops); got != c.given {
-			t.Errorf("%s gets %s: %t, want %t", c.account.Name, c.credential, got, c.given)
+		if got := p.allowsCredential(c.credential, &c.account, ops); got != c.allowed {
+			t.Errorf("account %s, credential %s: allowed is %t, want %t", c.account.Name, c.credential, got, c.allowed)
 		}
 	}
 	if _, err := parsePolicy("f", "credential.db = ann\ncredential.db = bob\n"); err == nil {

@@ -11,7 +11,7 @@ import (
 func TestPolicyIsRead(t *testing.T) {
 	p, err := parsePolicy("f", "# jobs of root\nallow_root_jobs = true\n\n accounts=@queuectl  alice # and no more\n")
 	if err != nil || !p.allowRoot || strings.Join(p.accounts, " ") != "@queuectl alice" {
-		t.Errorf("got %+v, %v", p, err)
+		t.Errorf("the policy is %+v, error %v", p, err)
 	}
 	if p, err := parsePolicy("f", "job_tmpdir = /a b/c/ # fast\r\n"); err != nil || p.tmpdir != "/a b/c" {
 		t.Errorf("job_tmpdir: got %+v, %v", p, err)
@@ -48,9 +48,9 @@ func TestPolicyAllowsListedAccounts(t *testing.T) {
 	service := accounts.Account{Name: "queuectl", UID: 998, GID: 50, Groups: []uint32{50}}
 	www := accounts.Account{Name: "www-data", UID: 33, GID: 60, Groups: []uint32{60}}
 	for _, c := range []struct {
-		policy policy
-		who    accounts.Account
-		want   string // part of the reason; "" if the jobs may run
+		policy  policy
+		account accounts.Account
+		want    string // part of the reason; "" if the jobs may run
 	}{
 		{policy{}, root, "allow_root_jobs = true in F"},
 		{policy{accounts: []string{"*", "root"}}, root, "--user NAME"},
@@ -66,9 +66,9 @@ func TestPolicyAllowsListedAccounts(t *testing.T) {
 		{policy{accounts: []string{"queuectl"}}, service, ""},
 	} {
 		c.policy.file = "F"
-		got := c.policy.refusal(&c.who, 998, groupNamed)
+		got := c.policy.refusal(&c.account, 998, groupNamed)
 		if (got == "") != (c.want == "") || !strings.Contains(got, c.want) {
-			t.Errorf("%+v, %s: got %q, want %q", c.policy, c.who.Name, got, c.want)
+			t.Errorf("%+v, %s: got %q, want %q", c.policy, c.account.Name, got, c.want)
 		}
 	}
 }
@@ -78,6 +78,6 @@ func TestJobGetsAccountVariables(t *testing.T) {
 	a := accounts.Account{Name: "alice", Home: "/home/alice", Shell: "/bin/zsh"}
 	got := strings.Join(AccountEnv(&a, []string{"HOME=/elsewhere", "USERS=x", "LOGNAME="}), " ")
 	if want := "HOME=/elsewhere USERS=x LOGNAME= USER=alice SHELL=/bin/zsh"; got != want {
-		t.Errorf("got %q, want %q", got, want)
+		t.Errorf("the environment is %q, want %q", got, want)
 	}
 }

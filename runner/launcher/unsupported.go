@@ -10,7 +10,8 @@ import (
 	"github.com/queuectl/queuectl/runner/process"
 )
 
-// Grant says as which runner this process may run. Only Linux has runners that a service requests.
+// Grant describes the runner that this process may become. Only Linux has runners that a service
+// requests.
 type Grant struct {
 	Root, Tmpdir string
 	Alone        bool

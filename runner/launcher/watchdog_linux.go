@@ -30,13 +30,13 @@ import (
 // runner that has died. The service also ends the jobs of a dead runner, but it may hang until another
 // node has taken over its leases.
 
-// startCheckInterval is the time between two checks for hanging starts. The watchdog notices a start
-// after at most two checks. It kills a child that has not reached exec process.StartWithin after that.
-// See docs/decisions/0030.
+// startCheckInterval is the time between two checks for hanging starts. The watchdog notices a
+// start after at most two checks. It kills the child if it has not executed its program within
+// process.StartWithin after the watchdog noticed it. See docs/decisions/0030.
 const startCheckInterval = 50 * time.Millisecond
 
-// maxCheckStep limits how much one check can add to the age of a start. So after the whole machine has
-// stopped for a while, a start does not look as if it hung.
+// maxCheckStep limits how much one check can add to the age of a start. So if the whole machine
+// stops for a while, the watchdog does not take a start for one that hangs.
 const maxCheckStep = 2 * startCheckInterval
 
 // deadlineCheckInterval bounds the time between two checks of the runner's deadline. The watchdog ignores
@@ -70,7 +70,7 @@ func StartWatchdog(argv []string, dir string, checksStarts bool, log *slog.Logge
 		argv: append(argv[1:len(argv):len(argv)], "--dir", dir), checksStarts: checksStarts, log: log,
 		words: words, pipe: pipe, stop: make(chan struct{}), done: make(chan struct{}),
 	}
-	g.fd = int(pipe.Fd()) // Fd makes the descriptor blocking
+	g.fd = int(pipe.Fd()) // Fd makes the descriptor blocking, so make it non-blocking again
 	err = unix.SetNonblock(g.fd, true)
 	if err == nil {
 		started := make(chan error)
@@ -232,7 +232,7 @@ func (w *watchState) readWords() (more bool) {
 	return true
 }
 
-// milliseconds returns the number of milliseconds of a wait, rounded up.
+// milliseconds returns a duration in milliseconds, rounded up.
 func milliseconds(d time.Duration) time.Duration {
 	return (d + time.Millisecond - 1) / time.Millisecond
 }

@@ -22,7 +22,8 @@ const maxNames = 100
 // AsideInfix is part of the name of a directory that was moved aside.
 const AsideInfix = ".gone."
 
-// name returns the current name of the directory, or, with an ending, of the file next to it.
+// name returns the current name of the directory. With an ending, it returns the name of a file
+// next to the directory.
 func (f *Dir) name(ending string) string {
 	if f.nameSuffix == 0 {
 		return f.base + ending

@@ -13,19 +13,20 @@ import (
 	"github.com/queuectl/queuectl/runner/runas"
 )
 
-// Dir creates private directories and FIFOs, for one command after another. A directory and a
-// FIFO next to it belong to the account that the command runs as. The command writes its notes to the
-// FIFO. If a command leaves the directory unused, the next command of the same account gets the same
+// Dir creates private directories and FIFOs, for one command after another. A directory and the
+// FIFO next to it belong to the account that the command runs as. The command writes its notes to
+// the FIFO. The parent directory must be one in which only the account of this process can create,
+// rename or remove files. One goroutine at a time may use a Dir.
+//
+// If a command leaves the directory unused, the next command of the same account gets the same
 // directory. One system call checks whether a directory is unused, because any use changes the
-// directory's times. The parent directory must be one in which only the account of this process can
-// create, rename or remove files. One goroutine at a time may use a Dir. See
-// docs/decisions/0058.
+// directory's times. See docs/decisions/0058.
 type Dir struct {
 	Path  string // path of the directory while it is open
 	Notes string // path of the FIFO
 
 	base       string
-	nameSuffix int // number of names given up because an earlier directory or FIFO keeps them
+	nameSuffix int // number of names given up because an earlier directory or FIFO still uses them
 	owner      *runas.Identity
 	open       bool
 	fd         int // descriptor of the directory
@@ -92,8 +93,8 @@ func (f *Dir) create() (err error) {
 	f.open = true
 	// The kernel's clock for files may not advance for milliseconds. So set a time that the clock never
 	// shows: then even a change immediately after this one is visible.
-	never := []unix.Timespec{{Sec: 1, Nsec: 1}, {Sec: 1, Nsec: 1}}
-	if err := unix.UtimesNanoAt(unix.AT_FDCWD, f.Path, never, unix.AT_SYMLINK_NOFOLLOW); err != nil {
+	markTime := []unix.Timespec{{Sec: 1, Nsec: 1}, {Sec: 1, Nsec: 1}}
+	if err := unix.UtimesNanoAt(unix.AT_FDCWD, f.Path, markTime, unix.AT_SYMLINK_NOFOLLOW); err != nil {
 		return err
 	}
 	if f.fd, err = unix.Open(f.Path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0); err != nil {

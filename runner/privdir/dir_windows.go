@@ -19,7 +19,7 @@ type Dir struct {
 	Notes string // path of the file for notes
 
 	base       string
-	nameSuffix int // number of names given up because an earlier directory or file keeps them
+	nameSuffix int // number of names given up because an earlier directory or file still uses them
 	open       bool
 	lastNotes  noteFileState
 }
@@ -38,7 +38,7 @@ func New(base string) *Dir { return &Dir{base: base} }
 func (f *Dir) Open(*runas.Identity) (err error) {
 	f.lastNotes, f.Notes = noteFileState{}, f.name(".progress")
 	if err := os.Remove(f.Notes); err != nil && !errors.Is(err, os.ErrNotExist) {
-		f.nameSuffix++ // another process has the file open
+		f.nameSuffix++ // another process has the file open, so use the next name
 		f.RemoveUnused()
 		f.Notes = f.name(".progress")
 	}

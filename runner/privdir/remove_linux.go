@@ -70,7 +70,7 @@ type removal struct {
 	movedDirs int // number of directories that were moved because they were too deep
 }
 
-// enter empties a directory inside another one.
+// enter empties the directory name in the directory parent.
 func (r *removal) enter(parent int, name string, depth int) error {
 	fd, err := openBelow(parent, name)
 	if err == unix.EACCES && unix.Fchmodat(parent, name, 0o700, 0) == nil { // the owner may change the mode
@@ -94,7 +94,7 @@ func (r *removal) enter(parent int, name string, depth int) error {
 	return r.empty(fd, depth)
 }
 
-// openBelow opens a directory inside another one. It refuses links and mount points.
+// openBelow opens the directory name in the directory parent. It refuses links and mount points.
 func openBelow(parent int, name string) (int, error) {
 	const flags = unix.O_RDONLY | unix.O_DIRECTORY | unix.O_NOFOLLOW | unix.O_CLOEXEC | unix.O_NONBLOCK
 	fd, err := unix.Openat2(parent, name, &unix.OpenHow{Flags: flags,

@@ -12,8 +12,8 @@ import (
 // The field log names the event log with the details, under Applications and Services Logs, Microsoft,
 // Windows.
 var blockers = []struct {
-	code     syscall.Errno
-	who, log string
+	code         syscall.Errno
+	blocker, log string
 }{
 	{windows.ERROR_ACCESS_DISABLED_BY_POLICY, "AppLocker or a software restriction policy", "AppLocker > EXE and DLL"},
 	{windows.ERROR_SYSTEM_INTEGRITY_POLICY_VIOLATION, "an App Control policy (WDAC)", "CodeIntegrity > Operational"},
@@ -26,7 +26,7 @@ func ExplainBlocked(program string, err error) error {
 	for _, b := range blockers {
 		if errors.Is(err, b.code) {
 			return fmt.Errorf("%s blocks %s (error %d: %w); an administrator can allow it; see Event Viewer: "+
-				"Microsoft > Windows > %s", b.who, program, int(b.code), err, b.log)
+				"Microsoft > Windows > %s", b.blocker, program, int(b.code), err, b.log)
 		}
 	}
 	return err

@@ -139,8 +139,9 @@ type cgroup struct {
 	shared  bool     // the file of memory counts the kills in all groups together
 	limits  Limits   // the current limits; Tasks is never 0
 	missing []string // names of the current limits that no controller enforces
-	// Latest counts of the kernel. kills counts processes killed because memory ran out. reached counts
-	// how often the memory limit was reached in the group or below it, ownReached in the group itself.
+	// Latest values of the kernel's counters. kills counts processes killed because memory ran out.
+	// reached counts how often the memory limit was reached in the group or below it, ownReached in
+	// the group itself.
 	kills, reached, ownReached int64
 	// killed means that cgroup.kill has ended the processes of the group. The group is not used again:
 	// since Linux 6.15, the kernel also kills processes that are started in it later.
@@ -250,7 +251,7 @@ func (c *Cgroups) drop(b *cgroup) {
 	c.abandoned = append(c.abandoned, b.path)
 }
 
-// Sweep removes groups that were given up and have no processes any more.
+// Sweep removes groups that were given up and whose processes have ended.
 func (c *Cgroups) Sweep() {
 	c.mu.Lock()
 	paths := c.abandoned
@@ -305,15 +306,16 @@ func (b *cgroup) procs(except int) (list []procfs.Process) {
 	return list
 }
 
-// kill ends all processes in the group and its subgroups. It reports whether the kernel supports that
-// (Linux 5.14).
+// kill ends all processes in the group and its subgroups. It reports whether the kernel supports
+// cgroup.kill (Linux 5.14).
 func (b *cgroup) kill() bool {
 	b.killed = true
 	return os.WriteFile(b.path+"/cgroup.kill", []byte("1"), 0) == nil
 }
 
 // peakTasks returns the most tasks that existed at one time in the group since it was created. It
-// returns 0 if the kernel does not report that (before Linux 6.1) or no controller counts tasks.
+// returns 0 if the kernel does not report the number (before Linux 6.1) or no controller counts
+// tasks.
 func (b *cgroup) peakTasks() int64 {
 	raw, _ := os.ReadFile(filepath.Join(b.path, "pids.peak"))
 	n, _ := strconv.ParseInt(strings.TrimSpace(string(raw)), 10, 64)
@@ -323,7 +325,7 @@ func (b *cgroup) peakTasks() int64 {
 // oomKills describes what the kernel did because memory ran out while a command ran.
 type oomKills struct {
 	killed  bool // the kernel killed a process of the command
-	atLimit bool // the kernel did so because the command reached its own memory limit
+	atLimit bool // the kernel killed processes because the command reached its own memory limit
 }
 
 // oomKills returns the out-of-memory kills since its last call. If cgroup version 1 counts memory, the
@@ -339,7 +341,7 @@ func (b *cgroup) oomKills() (result oomKills) {
 		result.killed, b.kills = true, kills
 	}
 	if reached := count(events, "oom "); reached > b.reached && !b.shared {
-		b.reached = reached // a subgroup that the command has created may have reached its own limit instead
+		b.reached = reached // the limit of a subgroup may have been reached instead, so compare memory.events.local
 		raw, _ := os.ReadFile(filepath.Join(b.path, "memory.events.local"))
 		if localReached := count(raw, "oom "); localReached > b.ownReached {
 			result.atLimit, b.ownReached = result.killed, localReached

@@ -41,7 +41,8 @@ func TestCgroupHasLimitsOfItsCommand(t *testing.T) {
 			got = append(got, string(raw))
 		}
 		if text := strings.Join(got, "|"); text != c.want || missing != nil || err != nil {
-			t.Errorf("%+v: got %q, %v, %v, want %q", c.limits, text, missing, err, c.want)
+			t.Errorf("limits %+v: the files contain %q, missing %v, error %v; want %q",
+				c.limits, text, missing, err, c.want)
 		}
 	}
 	cpu := filepath.Join(b.path, "cpu.max")
@@ -108,7 +109,7 @@ func TestOOMKillNamesTheOwnLimitOnlyIfItWasReached(t *testing.T) {
 		set("memory.events", events(c.reached, c.killed))
 		set("memory.events.local", events(c.ownGroups, c.killed))
 		if got := b.oomKills(); got != c.want {
-			t.Errorf("%s: got %+v, want %+v", c.what, got, c.want)
+			t.Errorf("%s: oomKills returned %+v, want %+v", c.what, got, c.want)
 		}
 	}
 	// Linux before 5.2 does not have this file.
@@ -127,12 +128,12 @@ func TestChildKilledAtTheMemoryLimitIsReported(t *testing.T) {
 	got := Result{ExitCode: 137}
 	(&run{r: &got}).outOfMemory(oomKills{killed: true, atLimit: true})
 	if want := (Result{ExitCode: 137, MemoryLimit: true}); got != want {
-		t.Errorf("got %+v, want %+v", got, want)
+		t.Errorf("the result is %+v, want %+v", got, want)
 	}
 }
 
-// LimitOwnMemory limits the memory of the runner's own group. It returns an error if no controller can
-// enforce that.
+// LimitOwnMemory limits the memory of the runner's own group. It returns an error if no controller
+// can enforce the limit.
 func TestLimitOwnMemory(t *testing.T) {
 	c := &Cgroups{path: t.TempDir()}
 	own := filepath.Join(c.path, supervisorName)
@@ -146,7 +147,7 @@ func TestLimitOwnMemory(t *testing.T) {
 		t.Fatal(err)
 	}
 	if raw, err := os.ReadFile(filepath.Join(own, "memory.max")); err != nil || string(raw) != "268435456" {
-		t.Errorf("got %q, %v", raw, err)
+		t.Errorf("memory.max contains %q, error %v; want 268435456", raw, err)
 	}
 	if err := os.RemoveAll(own); err != nil {
 		t.Fatal(err)
@@ -210,14 +211,14 @@ func TestTreeEndsWithItsControlGroup(t *testing.T) {
 	groups.abandoned = append(groups.abandoned, filepath.Join(groups.path, "job-1"))
 	w := NewWorker(groups)
 	defer w.Close()
-	r, said := w.runLine(t, "cat /proc/self/cgroup; setsid env -i sleep 4321 & echo $!")
-	lines := strings.Fields(said)
-	if r.Leftovers != 1 || r.ExitCode != 0 || !strings.Contains(said, "/queuectl-test-") {
-		t.Errorf("%+v, %q; want one process left behind, in its own control group", r, said)
+	r, stdout := w.runLine(t, "cat /proc/self/cgroup; setsid env -i sleep 4321 & echo $!")
+	lines := strings.Fields(stdout)
+	if r.Leftovers != 1 || r.ExitCode != 0 || !strings.Contains(stdout, "/queuectl-test-") {
+		t.Errorf("%+v, %q; want one process left behind, in its own control group", r, stdout)
 	}
 	for range 3 {
-		if r, said := w.runLine(t, "echo fine"); r.ExitCode != 0 || said != "fine\n" {
-			t.Errorf("after a tree was ended: %+v, %q", r, said)
+		if r, stdout := w.runLine(t, "echo fine"); r.ExitCode != 0 || stdout != "fine\n" {
+			t.Errorf("after a tree was ended: %+v, %q", r, stdout)
 		}
 	}
 	if raw, _ := os.ReadFile("/proc/" + lines[len(lines)-1] + "/cmdline"); strings.Contains(string(raw), "4321") {
@@ -231,7 +232,7 @@ func TestPeakTasksBelongToCommand(t *testing.T) {
 	groups := cgroupsFor(t)
 	w := NewWorker(groups)
 	defer w.Close()
-	in := func(tasks int) string {
+	groupOfRun := func(tasks int) string {
 		c := command(t, "/bin/sh", "-c", "sed -n s/^0:://p /proc/self/cgroup")
 		c.Limits.Tasks = tasks
 		r := w.Run(c)
@@ -243,9 +244,9 @@ func TestPeakTasksBelongToCommand(t *testing.T) {
 		}
 		return filepath.Base(path)
 	}
-	got := []string{in(0), in(0), in(50), in(50), in(0), in(50)}
+	got := []string{groupOfRun(0), groupOfRun(0), groupOfRun(50), groupOfRun(50), groupOfRun(0), groupOfRun(50)}
 	if want := []string{"job-1", "job-1", "job-2", "job-3", "job-3", "job-4"}; !slices.Equal(got, want) {
-		t.Errorf("they ran in %v, want %v", got, want)
+		t.Errorf("the commands ran in the groups %v, want %v", got, want)
 	}
 	b := &cgroup{path: t.TempDir()}
 	if n := b.peakTasks(); n != 0 {
@@ -255,7 +256,7 @@ func TestPeakTasksBelongToCommand(t *testing.T) {
 		t.Fatal(err)
 	}
 	if n := b.peakTasks(); n != 12 {
-		t.Errorf("got %d, want 12", n)
+		t.Errorf("peakTasks returned %d, want 12", n)
 	}
 }
 
@@ -272,18 +273,18 @@ func TestLostCgroupIsReplaced(t *testing.T) {
 		{"removed", "for i in 1 2 3 4 5; do rmdir $own && exit 0; sleep 0.1; done; cat $own/cgroup.procs; exit 1"},
 		{"divided", "mkdir $own/below; echo threaded >$own/below/cgroup.type; echo fine"},
 	} {
-		if r, said := w.runLine(t, leave+c.line); r.ExitCode != 0 {
-			t.Fatalf("%s: %+v, %q", c.what, r, said)
+		if r, stdout := w.runLine(t, leave+c.line); r.ExitCode != 0 {
+			t.Fatalf("%s: the command that changes its group failed: %+v, output %q", c.what, r, stdout)
 		}
 		for range 2 {
-			if r, said := w.runLine(t, "echo fine"); r.ExitCode != 0 || said != "fine\n" {
-				t.Errorf("after a group was %s: %+v, %q", c.what, r, said)
+			if r, stdout := w.runLine(t, "echo fine"); r.ExitCode != 0 || stdout != "fine\n" {
+				t.Errorf("after a group was %s: %+v, %q", c.what, r, stdout)
 			}
 		}
 	}
 	left, _ := filepath.Glob(groups.path + "/job-*/below")
-	for _, below := range left {
-		os.Remove(below)
+	for _, name := range left {
+		os.Remove(name)
 	}
 	if r, _ := w.runLine(t, "exec /no/such/program"); r.ExitCode != 127 || r.Shortage {
 		t.Errorf("a missing program: %+v", r)

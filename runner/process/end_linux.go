@@ -221,7 +221,7 @@ func (r *run) pendingBytes() (n [2]int) {
 func (r *run) endRemaining(forced bool) {
 	r.callBlocking(r.closeWriteEnds)
 	open := r.drain(0)
-	if open && !forced { // a concurrent fork of this process has a copy of the pipe until its exec
+	if open && !forced { // a concurrent fork of this process may hold a copy of the pipe until its exec
 		open = r.drain(min(execTime, r.c.OutputGrace))
 	}
 	if open || forced || r.w.cgroup == nil && r.ownsAny(reapOrphans()) || r.w.cgroup != nil && !r.w.cgroup.empty() {
@@ -318,7 +318,7 @@ func (r *run) endLeftovers(forced bool) {
 		reapOrphans()
 	}
 	if forced {
-		r.r.EndedAt = time.Now() // a tree that is being ended has ended when its last process has
+		r.r.EndedAt = time.Now() // a tree that is being ended counts as ended when its last process has ended
 	}
 }
 
@@ -372,11 +372,11 @@ func (r *run) waitTree(limit time.Duration, stop func() bool) {
 	}
 }
 
-// waitGrace waits until the tree has ended, at most for the rest of its grace period. After that, Kill
-// has no effect any more.
+// waitGrace waits until the tree has ended, at most for the rest of its grace period. Later calls
+// of Kill have no effect.
 func (r *run) waitGrace() {
-	// unsureSince is the time since when every remaining process may belong to another tree. It is zero
-	// while a process certainly belongs to this tree.
+	// unsureSince is the time from which on every remaining process may belong to another tree. It
+	// is zero while a process certainly belongs to this tree.
 	var unsureSince time.Time
 	for time.Now().Before(r.killDue()) {
 		reapOrphans()

@@ -97,8 +97,8 @@ func (r *run) waitTree(deadline time.Time) {
 	}
 }
 
-// waitGrace waits until the tree has ended, at most for the rest of its grace period. After that, Kill
-// has no effect any more.
+// waitGrace waits until the tree has ended, at most for the rest of its grace period. Later calls
+// of Kill have no effect.
 func (r *run) waitGrace() {
 	for pause := time.Millisecond; ; pause = min(2*pause, 20*time.Millisecond) {
 		count, _ := r.tree.countOthers()
@@ -136,7 +136,7 @@ func (r *run) endLeftovers(forced bool) {
 		time.Sleep(pause)
 	}
 	if forced {
-		r.r.EndedAt = time.Now() // a tree that is being ended has ended when its last process has
+		r.r.EndedAt = time.Now() // a tree that is being ended counts as ended when its last process has ended
 	}
 	if r.r.StuckPID == 0 {
 		r.drain(time.Now().Add(drainTimeout))
@@ -231,8 +231,8 @@ func Prepare() error {
 	return nil
 }
 
-// ignoreConsoleEvent handles console events that are not for this process. Go's runtime does not see
-// them then.
+// ignoreConsoleEvent handles console events that are not for this process, so that Go's runtime
+// does not react to them.
 var ignoreConsoleEvent = windows.NewCallback(func(event uint32) uintptr {
 	var session uint32
 	if windows.ProcessIdToSessionId(windows.GetCurrentProcessId(), &session) == nil && !isForRunner(event, session) {
@@ -250,10 +250,11 @@ func isForRunner(event, session uint32) bool {
 
 // Enforcements returns how each limit of a command is enforced.
 func Enforcements(*Cgroups) []Enforcement {
-	const by = "a Windows job object"
+	const mechanism = "a Windows job object"
 	return []Enforcement{
-		{"memory", Exact, by}, {"cpus", Exact, by}, {"tasks", Exact, by + ", which counts processes, not threads"},
-		{"nice", Exact, by + ", with its priority class"},
+		{"memory", Exact, mechanism}, {"cpus", Exact, mechanism},
+		{"tasks", Exact, mechanism + ", which counts processes, not threads"},
+		{"nice", Exact, mechanism + ", with its priority class"},
 		{"nofile", Unenforced, "Windows cannot limit open files"},
 		{"no_new_privileges", Unenforced, "Windows has no equivalent"},
 	}

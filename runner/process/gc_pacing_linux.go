@@ -8,12 +8,11 @@ import (
 	"time"
 )
 
-// A garbage collection stops the Go runtime for a moment. To do so, it waits for each fork under way
-// until the child has executed its program. A user whose program does not start could therefore stop
-// the jobs of all users. So workers collect garbage themselves, between commands, while no fork is
-// under way. They do so at the heap sizes at which the runtime normally would. The runtime's own
-// collections start only at larger heap sizes.
-// See docs/decisions/0052.
+// A garbage collection stops the Go runtime for a moment. To do so, it waits for each fork under
+// way until the child has executed its program. A user whose program does not start could therefore
+// stop the jobs of all users. So workers collect garbage themselves, between commands, while no
+// fork is under way. They collect at the heap sizes at which the runtime normally collects. The
+// runtime's own collections start only at larger heap sizes. See docs/decisions/0052.
 const (
 	minHeap          = 8 << 20 // bytes of objects; a smaller heap is not collected
 	runtimeGCPercent = 1000    // GOGC for the runtime's own collections, in percent
@@ -26,16 +25,16 @@ const (
 	heapLive       = "/gc/heap/live:bytes"
 )
 
-// collector is the state of collectGarbage. paceCollections sets on before the first command.
+// collector is the state of collectGarbage. paceCollections sets enabled before the first command.
 var collector struct {
-	on   bool         // workers collect garbage
-	ends atomic.Int64 // number of commands that have ended
+	enabled bool         // workers collect garbage
+	ends    atomic.Int64 // number of commands that have ended
 }
 
 // paceCollections lets collectGarbage do the garbage collections, and raises the thresholds of the
 // runtime.
 func paceCollections() {
-	collector.on = true
+	collector.enabled = true
 	debug.SetGCPercent(runtimeGCPercent)
 	debug.SetMemoryLimit(minMemoryLimit)
 }
@@ -43,7 +42,7 @@ func paceCollections() {
 // collectGarbage collects garbage if the heap has grown enough, unless a fork under way takes longer
 // than longFork.
 func collectGarbage() {
-	if !collector.on || collector.ends.Add(1)%collectEvery != 0 {
+	if !collector.enabled || collector.ends.Add(1)%collectEvery != 0 {
 		return
 	}
 	if objects, live := heapSizes(); objects < max(minHeap, 2*live) || !orphans.pauseForks() {

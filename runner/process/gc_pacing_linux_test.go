@@ -12,8 +12,8 @@ import (
 func TestNoCollectionWaitsForALongFork(t *testing.T) {
 	defer debug.SetMemoryLimit(debug.SetMemoryLimit(-1))
 	defer debug.SetGCPercent(debug.SetGCPercent(-1))
-	collector.on = true
-	defer func() { collector.on = false }()
+	collector.enabled = true
+	defer func() { collector.enabled = false }()
 	collections := func() int64 {
 		debug.SetMemoryLimit(math.MaxInt64) // prevents the runtime's own collections, which are not tested
 		for n := 0; n < minHeap+1<<20; n += 1 << 20 {

@@ -59,7 +59,7 @@ func treesOutlive(t *testing.T, groups *Cgroups) {
 				row.set(c)
 			}
 			go func() { result <- w.Run(c) }()
-			waitUntil(t, "it is up", func() bool { return strings.Contains(c.output(t), "up\n") })
+			waitUntil(t, "the command has printed a line", func() bool { return strings.Contains(c.output(t), "up\n") })
 			if row.kill && !w.Kill(4, time.Hour) {
 				t.Error("the kill came too late")
 			}
@@ -69,13 +69,13 @@ func treesOutlive(t *testing.T, groups *Cgroups) {
 				want = "up\n"
 			}
 			took := r.EndedAt.Sub(r.StartedAt)
-			if said := c.output(t); said != want || took < 300*time.Millisecond {
-				t.Errorf("it said %q and took %v, want %q, and 300 ms at least", said, took, want)
+			if stdout := c.output(t); stdout != want || took < 300*time.Millisecond {
+				t.Errorf("the command printed %q and took %v, want %q and at least 300 ms", stdout, took, want)
 			}
 			got := Result{Cause: r.Cause, TimedOut: r.TimedOut, IdleTimedOut: r.IdleTimedOut, Signal: r.Signal,
 				ExitCode: r.ExitCode, Leftovers: r.Leftovers, HasBackground: r.HasBackground, Error: r.Error}
 			if got != row.want {
-				t.Errorf("got %+v, want %+v", got, row.want)
+				t.Errorf("the result is %+v, want %+v", got, row.want)
 			}
 		})
 	}
@@ -99,7 +99,7 @@ func graceEnds(t *testing.T, groups *Cgroups) {
 		pid := make(chan int, 1)
 		c.OnForked = func(p int, _ time.Time) { pid <- p }
 		go func() { result <- w.Run(c) }()
-		waitUntil(t, "it is up", func() bool { return strings.HasSuffix(c.output(t), "\n") })
+		waitUntil(t, "the command has printed a line", func() bool { return strings.HasSuffix(c.output(t), "\n") })
 		return c, <-pid, result
 	}
 	ended := func(c *Command, r Result) {
@@ -148,12 +148,13 @@ func TestKillAtTheEndOfTheMainProcess(t *testing.T) {
 	}
 	r := w.Run(c)
 	if r.Cause != 4 || r.ExitCode != 0 || r.Leftovers != 0 || r.HasBackground || c.output(t) != "saved\n" {
-		t.Errorf("got %+v, %q", r, c.output(t))
+		t.Errorf("the result is %+v, output %q; want cause 4 and the output of the cleanup", r, c.output(t))
 	}
 }
 
 // A process that cannot be assigned to a tree delays the end of a killed command only briefly. The
-// command does not wait for the whole grace period, even if the process has its output open.
+// command does not wait for the whole grace period, even if that process has the command's output
+// open.
 func TestForeignProcessDoesNotDelayKill(t *testing.T) {
 	setSubreaper(t)
 	w := NewWorker(nil)
@@ -173,7 +174,7 @@ func TestForeignProcessDoesNotDelayKill(t *testing.T) {
 	select {
 	case r := <-result:
 		if r.Cause != 4 || r.Signal != 15 || r.Leftovers != 0 {
-			t.Errorf("got %+v", r)
+			t.Errorf("the result is %+v, want cause 4, signal 15 and no leftovers", r)
 		}
 	case <-time.After(10 * time.Second):
 		t.Error("the command waits for a process that is not its own")
@@ -211,14 +212,14 @@ func TestOutputBeforeTheEndNeedsNoGrace(t *testing.T) {
 				if row.bytes > 64<<10 {
 					enlargePipe(t, fmt.Sprintf("/proc/%d/fd/1", pid))
 				}
-				waitUntil(t, "it has ended", func() bool { return !isAlive(pid) })
+				waitUntil(t, "the command has ended", func() bool { return !isAlive(pid) })
 			}
 			w := NewWorker(nil)
 			defer w.Close()
 			r := w.Run(c)
 			EndTrees(DeadRunner{Cookies: []string{c.Cookie}}, time.Second)
-			if said := c.output(t); r.ExitCode != 0 || len(said) != row.bytes {
-				t.Errorf("got %+v and %d bytes, want %d", r, len(said), row.bytes)
+			if stdout := c.output(t); r.ExitCode != 0 || len(stdout) != row.bytes {
+				t.Errorf("the result is %+v with %d bytes of output, want %d", r, len(stdout), row.bytes)
 			}
 		})
 	}

@@ -173,7 +173,7 @@ func TestStartThatHangsIsAbandoned(t *testing.T) {
 	}
 }
 
-// If a command whose start hangs is killed, the result has the cause of that kill.
+// If a command whose start hangs is killed, the result has the cause that was passed to the kill.
 func TestKillOfAHungStartIsItsCause(t *testing.T) {
 	allowHangingStarts(t)
 	w := NewWorker(nil)
@@ -186,7 +186,7 @@ func TestKillOfAHungStartIsItsCause(t *testing.T) {
 	}
 	endStarting(t)
 	if r := <-result; r.Cause != 4 || r.ExitCode != 126 {
-		t.Errorf("got %+v, want cause 4", r)
+		t.Errorf("the result is %+v, want cause 4", r)
 	}
 }
 
@@ -223,7 +223,7 @@ func TestReapSparesChildrenOfActiveForks(t *testing.T) {
 		c := command(t, "/bin/sh", "-c", "sleep 4324 >/dev/null 2>&1 &")
 		c.Background = true
 		if r := w.Run(c); !r.HasBackground {
-			t.Fatalf("got %+v", r)
+			t.Fatalf("the result is %+v, want a background process", r)
 		}
 		for _, p := range children(os.Getpid()) {
 			if !slices.Contains(before, p) {
@@ -238,8 +238,8 @@ func TestReapSparesChildrenOfActiveForks(t *testing.T) {
 	check := func(pid int, exists bool, when string) {
 		t.Helper()
 		Reap()
-		if _, is := procfs.Stat(pid); is != exists {
-			t.Errorf("%s: the orphan exists: %v, want %v", when, is, exists)
+		if _, found := procfs.Stat(pid); found != exists {
+			t.Errorf("%s: the orphan exists: %v, want %v", when, found, exists)
 		}
 	}
 	check(old, true, "while a fork is under way")

@@ -45,8 +45,8 @@ var kernel = systemCalls{
 	message: func(port windows.Handle) (uint32, bool) {
 		var message uint32
 		var key uintptr
-		var about *windows.Overlapped
-		err := windows.GetQueuedCompletionStatus(port, &message, &key, &about, 0)
+		var overlapped *windows.Overlapped
+		err := windows.GetQueuedCompletionStatus(port, &message, &key, &overlapped, 0)
 		return message, err == nil
 	},
 	awakeTime: func() time.Duration {
@@ -154,7 +154,8 @@ func newTree(sys *systemCalls, cookie string, l Limits) (*tree, error) {
 		return nil, fmt.Errorf("cannot create a Windows job object for the job: %w", err)
 	}
 	t := &tree{sys: sys, job: windows.Handle(h)}
-	if err == windows.ERROR_ALREADY_EXISTS { // its creator could keep the processes alive
+	// the process that created the name could keep the tree's processes alive
+	if err == windows.ERROR_ALREADY_EXISTS {
 		t.close()
 		return nil, &nameTakenError{errors.New("another process already uses the name Global\\queuectl-" + cookie +
 			" of the job's Windows job object; the next try uses another name")}

@@ -38,7 +38,7 @@ func TestTreesEndWithTheRunner(t *testing.T) {
 		t.Errorf("%d processes outlive the runner", n)
 	}
 	if _, left := EndTrees(DeadRunner{Cookies: []string{cookie}}, time.Second); left != nil {
-		t.Errorf("left: %v", left)
+		t.Errorf("EndTrees could not end %v", left)
 	}
 }
 
@@ -52,14 +52,14 @@ func TestEndTrees(t *testing.T) {
 	c.OnStarted = func(int, time.Time) {
 		processes := watchTree(t, dir, 3)
 		if _, left := EndTrees(DeadRunner{Cookies: []string{"none", c.Cookie}}, 20*time.Second); left != nil {
-			t.Errorf("left: %v", left)
+			t.Errorf("EndTrees could not end %v", left)
 		}
 		if n := livingProcesses(processes, time.Second); n != 0 {
 			t.Errorf("%d processes are running", n)
 		}
 	}
 	if r, _, _ := runWith(t, w, c); r.ExitCode != 1 {
-		t.Errorf("%+v", r)
+		t.Errorf("the result is %+v, want exit code 1", r)
 	}
 }
 
@@ -67,7 +67,7 @@ func TestEndTrees(t *testing.T) {
 func TestCPUTime(t *testing.T) {
 	r, _, _ := runCommand(t, command(t, "spin", "300ms"))
 	if r.CPU < 50*time.Millisecond || r.CPU > 10*time.Second {
-		t.Error(r.CPU)
+		t.Errorf("the CPU time is %v, want 50ms to 10s", r.CPU)
 	}
 }
 
@@ -75,7 +75,7 @@ func TestCPUTime(t *testing.T) {
 func TestPeakMemory(t *testing.T) {
 	skip.UnderWine(t, "needs Windows, because Wine lacks the feature; tests with a fake job object have the rest")
 	if r, _, _ := runCommand(t, command(t, "hog", "100")); r.ExitCode != 0 || r.PeakRSS < 100<<20 || r.PeakRSS > 1<<30 {
-		t.Errorf("%d bytes", r.PeakRSS)
+		t.Errorf("the peak memory is %d bytes, want 100 MiB to 1 GiB", r.PeakRSS)
 	}
 }
 
@@ -84,7 +84,7 @@ func TestBootID(t *testing.T) {
 	id, err := BootID()
 	_, stdout, _ := runCommand(t, command(t, "boot"))
 	if err != nil || stdout != id+" <nil> true" || id == "0" {
-		t.Errorf("%s (%v) and %s", id, err, stdout)
+		t.Errorf("this process sees boot ID %s (%v), a child process sees %s", id, err, stdout)
 	}
 }
 
@@ -159,20 +159,20 @@ func TestLimitsAreSet(t *testing.T) {
 	all := windows.GetActiveProcessorCount(windows.ALL_PROCESSOR_GROUPS)
 	c.Limits = Limits{Memory: 1 << 30, CPUs: 0.5, Tasks: 20}
 	if r, _, _ := runWith(t, w, c); r.ExitCode != 0 || r.OutOfMemory {
-		t.Errorf("%+v", r)
+		t.Errorf("the result is %+v, want exit code 0", r)
 	}
 	want := []string{
 		"0x2000 memory 0 tasks 0", "0x2200 memory 1073741824 tasks 0", "port", "0x2208 memory 1073741824 tasks 20",
 		fmt.Sprintf("flags 5 rate %d", 5000/all),
 	}
 	if !slices.Equal(*calls, want) {
-		t.Errorf("got  %q\nwant %q", *calls, want)
+		t.Errorf("the limits were set as\n%q\nwant\n%q", *calls, want)
 	}
 	for cpus, want := range map[float64]string{1e-9: "rate 1", 1e9: "rate 10000"} {
 		c := command(t, "exit", "0")
 		c.Limits = Limits{CPUs: cpus}
 		if runWith(t, w, c); !strings.HasSuffix((*calls)[len(*calls)-1], want) {
-			t.Errorf("%v CPUs: %q", cpus, *calls)
+			t.Errorf("a limit of %v CPUs was set as %q, want the last to end in %q", cpus, *calls, want)
 		}
 	}
 }
@@ -202,7 +202,7 @@ func TestNiceIsAPriorityClass(t *testing.T) {
 		c := command(t, "exit", "0")
 		c.Nice, c.NoFile = nice, 99
 		if r, _, _ := runWith(t, w, c); r.ExitCode != 0 || class != want || r.UnenforcedLimits != "nofile" {
-			t.Errorf("%d: class %#x, want %#x; %+v", nice, class, want, r)
+			t.Errorf("nice %d: the priority class is %#x, want %#x; the result is %+v", nice, class, want, r)
 		}
 	}
 }
@@ -220,7 +220,7 @@ func TestLimitThatCannotBeSet(t *testing.T) {
 		c := command(t, "exit", "0")
 		c.Limits = Limits{Memory: 1 << 30, CPUs: 1}
 		if r, _, _ := runWith(t, w, c); r.ExitCode != 126 || !strings.Contains(r.Error, want) || r.PID != 0 {
-			t.Errorf("%s: %+v", want, r)
+			t.Errorf("the result is %+[2]v, want an error about %[1]s", want, r)
 		}
 	}
 }
@@ -251,7 +251,7 @@ func TestOutOfMemoryIsReported(t *testing.T) {
 		cmd := command(t, "exit", c.code)
 		cmd.Limits = Limits{Memory: 1 << 30}
 		if r, _, _ := runWith(t, w, cmd); r.OutOfMemory != c.want || r.MemoryLimit != c.want {
-			t.Errorf("%+v: %+v", c, r)
+			t.Errorf("case %+v: the result is %+v", c, r)
 		}
 	}
 }
@@ -262,7 +262,7 @@ func TestLimitsHold(t *testing.T) {
 	c := command(t, "hog", "300")
 	c.Limits = Limits{Memory: 128 << 20}
 	if r, _, _ := runCommand(t, c); r.ExitCode == 0 || !r.OutOfMemory {
-		t.Errorf("memory: %+v", r)
+		t.Errorf("memory limit: the result is %+v, want OutOfMemory", r)
 	}
 	c = command(t, "exit", "0")
 	c.Limits = Limits{Memory: 1 << 20} // less than any program needs at its start
@@ -272,11 +272,11 @@ func TestLimitsHold(t *testing.T) {
 	c = command(t, "behind", t.TempDir(), "lets go")
 	c.Limits = Limits{Tasks: 1}
 	if r, _, _ := runCommand(t, c); r.ExitCode == 0 {
-		t.Errorf("tasks: %+v", r)
+		t.Errorf("tasks limit: the result is %+v, want a failure", r)
 	}
 	c = command(t, "spin", "2s")
 	c.Limits = Limits{CPUs: 0.1}
 	if r, _, _ := runCommand(t, c); r.CPU > time.Second {
-		t.Errorf("cpus: %+v", r)
+		t.Errorf("cpus limit: the result is %+v, want at most a second of CPU time", r)
 	}
 }

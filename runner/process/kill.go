@@ -4,8 +4,8 @@ package process
 
 import "time"
 
-// handleRequests carries out the requests of Kill and Pause. Once the main process has ended, Kill has
-// no effect any more, unless the tree is being ended.
+// handleRequests carries out the requests of Kill and Pause. Once the main process has ended, later
+// calls of Kill have no effect, unless the tree is being ended.
 func (r *run) handleRequests(now time.Time) killRequest {
 	r.w.mu.Lock()
 	killed, paused := r.w.kill, r.w.pause

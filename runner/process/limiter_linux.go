@@ -240,7 +240,8 @@ func (x *execution) exec() syscall.Errno {
 	return failed
 }
 
-// maybeScript does the same as runByShell, using only system calls.
+// maybeScript reports whether /bin/sh must run the program, like runByShell, but uses only system
+// calls.
 func (x *execution) maybeScript() bool {
 	var head [scriptHead]byte
 	at := unix.AT_FDCWD

@@ -30,28 +30,28 @@ func TestLimitsAreInForceAtTheStart(t *testing.T) {
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &hard); err != nil {
 		t.Fatal(err)
 	}
-	const shows = `echo $$ $0 "$@"; pwd; umask; env | sort | grep -v ^_ ; cat; ls /proc/self/fd | wc -l; ps -o sid= -o pgid= -p $$ | xargs`
-	of := func(set func(c *Command)) string {
-		c := command(t, "/bin/sh", "-c", shows, "name", "a b", "", "ü")
+	const printState = `echo $$ $0 "$@"; pwd; umask; env | sort | grep -v ^_ ; cat; ls /proc/self/fd | wc -l; ps -o sid= -o pgid= -p $$ | xargs`
+	runWithLimit := func(set func(c *Command)) string {
+		c := command(t, "/bin/sh", "-c", printState, "name", "a b", "", "ü")
 		c.Env, c.Dir, c.Umask, c.Stdin = []string{"PATH=/usr/bin:/bin", "A=x=y", "EMPTY="}, "/usr", 0o027, "text\n"
 		set(c)
 		pid := 0
 		c.OnForked = func(p int, _ time.Time) { pid = p }
-		r, said := runLimited(t, c)
+		r, stdout := runLimited(t, c)
 		if r.ExitCode != 0 || r.PID != pid {
-			t.Errorf("%+v, forked %d", r, pid)
+			t.Errorf("the result is %+v, but OnForked got the pid %d", r, pid)
 		}
-		return strings.ReplaceAll(strings.ReplaceAll(said, fmt.Sprint(pid), "PID"), c.Cookie, "COOKIE")
+		return strings.ReplaceAll(strings.ReplaceAll(stdout, fmt.Sprint(pid), "PID"), c.Cookie, "COOKIE")
 	}
-	want := of(func(*Command) {})
+	want := runWithLimit(func(*Command) {})
 	for name, set := range map[string]func(*Command){
 		"memory": func(c *Command) { c.Limits.Memory = 1 << 30 },
 		"nice":   func(c *Command) { c.Nice = 3 },
 		"nofile": func(c *Command) { c.NoFile = 77 },
 		"no new": func(c *Command) { c.NoNewPrivileges = true },
 	} {
-		if got := of(set); got != want {
-			t.Errorf("%s: got\n%s\nwant\n%s", name, got, want)
+		if got := runWithLimit(set); got != want {
+			t.Errorf("with the limit %s, the command printed\n%s\nwant\n%s", name, got, want)
 		}
 	}
 	for _, c := range []struct {
@@ -64,8 +64,8 @@ func TestLimitsAreInForceAtTheStart(t *testing.T) {
 	} {
 		cmd := command(t, "/bin/sh", "-c", "echo $(ulimit -v) $(ulimit -Hv) $(ulimit -n) $(nice)")
 		c.set(cmd)
-		if r, said := runLimited(t, cmd); r.ExitCode != 0 || said != c.want {
-			t.Errorf("got %q, want %q; %+v", said, c.want, r)
+		if r, stdout := runLimited(t, cmd); r.ExitCode != 0 || stdout != c.want {
+			t.Errorf("the command printed %q, want %q; the result is %+v", stdout, c.want, r)
 		}
 	}
 }
@@ -74,8 +74,8 @@ func TestLimitsAreInForceAtTheStart(t *testing.T) {
 func TestNoNewPrivileges(t *testing.T) {
 	cat := command(t, "/bin/sh", "-c", "grep NoNewPrivs /proc/self/status")
 	cat.NoNewPrivileges = true
-	if r, said := runLimited(t, cat); r.ExitCode != 0 || said != "NoNewPrivs:\t1" {
-		t.Errorf("%q, %+v", said, r)
+	if r, stdout := runLimited(t, cat); r.ExitCode != 0 || stdout != "NoNewPrivs:\t1" {
+		t.Errorf("the command printed %q, want NoNewPrivs: 1; the result is %+v", stdout, r)
 	}
 	if os.Geteuid() != 0 {
 		return // only root can create a program that belongs to another account
@@ -97,8 +97,8 @@ func TestNoNewPrivileges(t *testing.T) {
 	for want, no := range map[string]bool{"0": false, "65534": true} {
 		c := command(t, path, "-u")
 		c.RunAs, c.NoNewPrivileges = &runas.Identity{UID: 65534, GID: 65534}, no
-		if r, said := runLimited(t, c); r.ExitCode != 0 || said != want {
-			t.Errorf("no new privileges is %v: runs as %q, %+v", no, said, r)
+		if r, stdout := runLimited(t, c); r.ExitCode != 0 || stdout != want {
+			t.Errorf("no new privileges is %v: runs as %q, %+v", no, stdout, r)
 		}
 	}
 }
@@ -116,18 +116,20 @@ func TestLimitedProgramThatDoesNotStart(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, argv := range [][]string{{"/no/such"}, {"no-such"}, {plain}, {odd}, {"/bin"}} {
-		without, _ := runLimited(t, command(t, argv...))
+		unlimited, _ := runLimited(t, command(t, argv...))
 		c := command(t, argv...)
 		c.Limits.Memory, c.Nice, c.NoFile = 1<<30, 1, 99
-		with, said := runLimited(t, c)
-		if with.ExitCode != without.ExitCode || with.Error != without.Error || with.Shortage || with.HungStart || said != "" {
-			t.Errorf("%s: got %+v, %q\nwant %+v", argv, with, said, without)
+		limited, stdout := runLimited(t, c)
+		if limited.ExitCode != unlimited.ExitCode || limited.Error != unlimited.Error ||
+			limited.Shortage || limited.HungStart || stdout != "" {
+			t.Errorf("%s: with limits the result is %+v, output %q\nwithout limits it is %+v",
+				argv, limited, stdout, unlimited)
 		}
 	}
 	c := command(t, "/bin/true")
 	c.Limits.Memory, c.Dir = 1<<30, "/no/such/directory"
 	if r, _ := runLimited(t, c); r.ExitCode != 126 || !strings.HasPrefix(r.Error, "cwd: ") {
-		t.Errorf("%+v", r)
+		t.Errorf("the result is %+v, want an error about cwd", r)
 	}
 	var hard unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &hard); err != nil {
@@ -143,7 +145,8 @@ func TestLimitedProgramThatDoesNotStart(t *testing.T) {
 			set(c)
 			r, _ := runLimited(t, c)
 			if r.ExitCode != 126 || !strings.HasPrefix(r.Error, field+": ") || !strings.Contains(r.Error, "raise") {
-				t.Errorf("%s: %+v", field, r)
+				t.Errorf("limit %s: the result is %+v, want an error that names the limit and says to raise it",
+					field, r)
 			}
 		}
 	}
@@ -170,7 +173,7 @@ func TestEndedLimiterIsHungStart(t *testing.T) {
 	}
 	if r, _ := runLimited(t, c); !r.HungStart || r.ExitCode != 126 ||
 		!strings.Contains(r.Error, "before it could run the program") {
-		t.Errorf("%+v", r)
+		t.Errorf("a killed limiter: the result is %+v, want a hung start", r)
 	}
 	c = command(t, leasedProgram(t, "/bin/true"))
 	c.Nice = 1
@@ -178,7 +181,7 @@ func TestEndedLimiterIsHungStart(t *testing.T) {
 	defer w.Close()
 	w.limiterWithin = 300 * time.Millisecond
 	if r := w.Run(c); !r.HungStart || r.ExitCode != 126 || !strings.Contains(r.Error, "it did not start within 300ms") {
-		t.Errorf("%+v", r)
+		t.Errorf("a limiter that hangs: the result is %+v, want a hung start", r)
 	}
 	if _, err := decodeOrder(make([]byte, orderHead)); !errors.Is(err, errOrder) {
 		t.Errorf("a damaged order: %v", err)
@@ -199,8 +202,8 @@ func TestProgramNamedLikeLimiterCountsAsStarted(t *testing.T) {
 		}
 		c := command(t, path, "-c", "cat /proc/$$/comm; kill -KILL $$")
 		c.Nice = 1
-		if r, said := runLimited(t, c); r.HungStart || r.Signal != int(unix.SIGKILL) || said != name {
-			t.Errorf("%s: %+v, %q", name, r, said)
+		if r, stdout := runLimited(t, c); r.HungStart || r.Signal != int(unix.SIGKILL) || stdout != name {
+			t.Errorf("a program named %s: the result is %+v, output %q; want signal 9 and no hung start", name, r, stdout)
 		}
 	}
 }

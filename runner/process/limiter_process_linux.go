@@ -240,11 +240,11 @@ func (r *run) limiterError(p report) error {
 // scheduler describes how nice takes effect. If the kernel groups processes by session, nice has an
 // effect only among the processes of one session.
 func scheduler() string {
-	const by = "the kernel's scheduler"
+	const mechanism = "the kernel's scheduler"
 	if autogroups() {
-		return by + ", except for jobs with a terminal or their own session (kernel.sched_autogroup_enabled is 1)"
+		return mechanism + ", except for jobs with a terminal or their own session (kernel.sched_autogroup_enabled is 1)"
 	}
-	return by
+	return mechanism
 }
 
 // Enforcements returns how each limit of a command is enforced, with the control groups of c or, if c is

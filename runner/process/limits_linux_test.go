@@ -31,7 +31,7 @@ func TestTooLittleAddressSpaceIsRefused(t *testing.T) {
 	}
 	if err := checkSpace(1000<<20, 900<<20); err == nil || !strings.Contains(err.Error(), "is 1000 MiB") ||
 		!strings.Contains(err.Error(), "1157 MiB") || !strings.Contains(err.Error(), "raise or remove it") {
-		t.Errorf("got %v", err)
+		t.Errorf("checkSpace returned %v, want an error with both sizes and advice", err)
 	}
 }
 
@@ -44,7 +44,7 @@ func TestErrorNamesTheInheritedLimit(t *testing.T) {
 	}
 	for _, err := range []error{unix.ENOENT, unix.EACCES, nil} {
 		if got := limitHint(err); got != "" {
-			t.Errorf("%v: %q", err, got)
+			t.Errorf("limitHint(%v) returned %q, want no hint", err, got)
 		}
 	}
 }
@@ -79,7 +79,7 @@ func TestSignalNamesTheInheritedLimit(t *testing.T) {
 				`; exec "$0" -test.run '^TestSignalNamesTheInheritedLimit$' -test.v`, os.Args[0])
 			cmd.Env = append(os.Environ(), limitedRole+"="+c.job)
 			if out, err := cmd.CombinedOutput(); err != nil || !strings.Contains(string(out), c.want) {
-				t.Errorf("%v, %s; want %q", err, out, c.want)
+				t.Errorf("the test in a process with limits: %v, output %s; want %q", err, out, c.want)
 			}
 		})
 	}

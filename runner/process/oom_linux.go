@@ -22,7 +22,7 @@ func PreferOOMKillOfCommands() error {
 	if err != nil {
 		return fmt.Errorf("cannot set oom_score_adj: %w", err)
 	}
-	scores.own, scores.fd, scores.on = []byte(strings.TrimSpace(string(score))), fd, true
+	scores.own, scores.fd, scores.enabled = []byte(strings.TrimSpace(string(score))), fd, true
 	return nil
 }
 
@@ -31,9 +31,9 @@ const commandScore = "200"
 
 // scores holds what is needed to change this process's oom_score_adj.
 var scores struct {
-	on  bool // on, own and fd are set before the first command
-	own []byte
-	fd  int
+	enabled bool // enabled, own and fd are set before the first command
+	own     []byte
+	fd      int
 
 	mu    sync.Mutex
 	forks int // starts under way; guarded by mu
@@ -42,7 +42,7 @@ var scores struct {
 // raiseOOMScore raises this process's score while a command is started. The caller must call the result
 // after the start.
 func raiseOOMScore() (end func()) {
-	if !scores.on {
+	if !scores.enabled {
 		return func() {}
 	}
 	raise()

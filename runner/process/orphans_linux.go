@@ -218,8 +218,8 @@ func (o *orphanTable) spare(procs []procfs.Process) {
 	}
 }
 
-// forgetEnded removes ended processes from spared. Some of them were reaped by their own parents, so
-// scan did not see them end.
+// forgetEnded removes ended processes from spareable. Some of them were reaped by their own
+// parents, so scan did not see them end.
 func (o *orphanTable) forgetEnded() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -278,8 +278,8 @@ func reapOrphans() (living []int) {
 	return living
 }
 
-// execTime is how long a process without an environment is given to show one. During an exec, a process
-// has no environment for a moment.
+// execTime is how long to wait for the environment of a process that shows none. During an exec, a
+// process has no environment for a moment.
 const execTime = 20 * time.Millisecond
 
 // unidentifiedOrphans lists the living orphans of an account for which it is unknown to which tree they

@@ -50,8 +50,8 @@ func TestReapLeavesNoOrphan(t *testing.T) {
 	}
 }
 
-// If a list of children is longer than the buffer, it is never cut within a pid: a part of a pid may be
-// the pid of another process. A later scan reads the whole list.
+// A list of children that is longer than the buffer is never cut within a pid, because a part of a
+// pid may be the pid of another process. A later scan reads the whole list.
 func TestLongListIsCutBetweenNumbers(t *testing.T) {
 	setSubreaper(t)
 	hold, release, err := os.Pipe()
@@ -86,7 +86,7 @@ func TestLongListIsCutBetweenNumbers(t *testing.T) {
 			}
 		}
 		if len(listed) != len(all) {
-			t.Errorf("a buffer of %d bytes: after seven looks the list is %v, want %v", n, listed, all)
+			t.Errorf("a buffer of %d bytes: after seven scans the list is %v, want %v", n, listed, all)
 		}
 	}
 }

@@ -52,8 +52,8 @@ func (r *run) runTime() time.Duration {
 	return r.elapsed() - r.pause.pausedBefore
 }
 
-// applyPause freezes or resumes the tree, as the latest Pause asked, and calls the waiting callbacks.
-// It leaves a tree that is being ended alone.
+// applyPause freezes or resumes the tree according to the latest call of Pause, and calls the
+// waiting callbacks. It does not change a tree that is being ended.
 func (r *run) applyPause(p pauseRequest) {
 	ending, unchanged := r.exited || !r.termAt.IsZero(), 0
 	switch {

@@ -28,7 +28,7 @@ func (r *run) freezeTree(deadline time.Time) (stillRunning int) {
 		r.frozen = true
 		for pause := time.Millisecond / 10; !b.isFrozen(true); pause = min(2*pause, 10*time.Millisecond) {
 			if r.killRequested() || time.Now().After(deadline) {
-				active, _ := running(b.procs(0), nil)
+				active, _ := runningProcesses(b.procs(0), nil)
 				return max(1, len(active))
 			}
 			time.Sleep(pause)
@@ -39,7 +39,7 @@ func (r *run) freezeTree(deadline time.Time) (stillRunning int) {
 	for scan, calm := 0, 0; calm < calmScans; scan++ {
 		unix.Kill(-r.pid, unix.SIGSTOP) // the main process is not reaped, so its group id is not reused
 		seen, tree := r.scanTree()
-		active, waiting := running(tree, stopSent)
+		active, waiting := runningProcesses(tree, stopSent)
 		if len(active) > 0 && (r.killRequested() || time.Now().After(deadline)) {
 			return len(active)
 		}
@@ -112,11 +112,11 @@ func (r *run) scanTree() (seen, tree []procfs.Process) {
 	return seen, tree
 }
 
-// running returns the processes that run. A process that was sent SIGSTOP but waits in the kernel is
-// not one of them, because it stops before it runs again. But it may be in the middle of a fork, so
-// waiting reports whether there is such a process. The caller of a vfork waits in this way while its
-// child is stopped.
-func running(procs []procfs.Process, stopSent map[procfs.Process]bool) (list []procfs.Process, waiting bool) {
+// runningProcesses returns the processes that run. It omits a process that was sent SIGSTOP and
+// waits in the kernel, because that process stops before it runs again. Such a process may be in
+// the middle of a fork, so waiting reports whether there is one. For example, the caller of a vfork
+// waits in this way while its child is stopped.
+func runningProcesses(procs []procfs.Process, stopSent map[procfs.Process]bool) (list []procfs.Process, waiting bool) {
 	for _, p := range procs {
 		switch {
 		case p.State == 'T' || p.State == 't':
@@ -131,19 +131,19 @@ func running(procs []procfs.Process, stopSent map[procfs.Process]bool) (list []p
 
 // groupsOf returns the process groups of running processes that have no member outside of the tree.
 func groupsOf(active, tree, procs []procfs.Process) (list []int) {
-	ours, foreign := map[int]bool{}, map[int]bool{}
+	inTree, excludedGroups := map[int]bool{}, map[int]bool{}
 	for _, p := range tree {
-		ours[p.PID] = true
+		inTree[p.PID] = true
 	}
 	for _, p := range procs {
-		if p.Alive() && !ours[p.PID] {
-			foreign[p.PGID] = true
+		if p.Alive() && !inTree[p.PID] {
+			excludedGroups[p.PGID] = true
 		}
 	}
 	for _, p := range active {
-		if p.PGID > 1 && !foreign[p.PGID] {
+		if p.PGID > 1 && !excludedGroups[p.PGID] {
 			list = append(list, p.PGID)
-			foreign[p.PGID] = true
+			excludedGroups[p.PGID] = true
 		}
 	}
 	return list
@@ -160,8 +160,8 @@ func (r *run) shiftLastOutput(d time.Duration) {
 	}
 }
 
-// freeze freezes or resumes the group and its subgroups. It reports whether the kernel supports that
-// (Linux 5.2).
+// freeze freezes or resumes the group and its subgroups. It reports whether the kernel supports
+// freezing groups (Linux 5.2).
 func (b *cgroup) freeze(on bool) bool {
 	value := "0"
 	if on {

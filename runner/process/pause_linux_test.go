@@ -18,7 +18,7 @@ func pauseCommand(t *testing.T, w *Worker, on bool) {
 	answers := make(chan answer, 1)
 	w.Pause(on, func(unchanged int, ok bool) { answers <- answer{unchanged, ok} })
 	if got := <-answers; got != (answer{0, true}) {
-		t.Errorf("pause %t: got %+v, want that state", on, got)
+		t.Errorf("after Pause(%t) the pause state is %+v", on, got)
 	}
 }
 
@@ -41,7 +41,7 @@ func pausesAreNotTimed(t *testing.T, groups *Cgroups) {
 		set(c)
 		result := make(chan Result, 1)
 		go func() { result <- w.Run(c) }()
-		waitUntil(t, "it is up", func() bool { return strings.Contains(c.output(t), "up\n") })
+		waitUntil(t, "the command has printed a line", func() bool { return strings.Contains(c.output(t), "up\n") })
 		var pausedFor time.Duration
 		for range pauses {
 			pauseCommand(t, w, true)
@@ -55,8 +55,8 @@ func pausesAreNotTimed(t *testing.T, groups *Cgroups) {
 			t.Errorf("the command was paused for %v, and ended after %v: %+v", pausedFor, ran, r)
 		}
 	}
-	if r, said := w.runLine(t, "echo fine"); r.ExitCode != 0 || said != "fine\n" {
-		t.Errorf("the next command: %+v, %q", r, said)
+	if r, stdout := w.runLine(t, "echo fine"); r.ExitCode != 0 || stdout != "fine\n" {
+		t.Errorf("the next command: %+v, %q", r, stdout)
 	}
 }
 
@@ -74,12 +74,12 @@ func TestEndOfPausedCommandResumesTree(t *testing.T) {
 			pid, result := make(chan int, 1), make(chan Result, 1)
 			c.OnForked = func(p int, _ time.Time) { pid <- p }
 			go func() { result <- w.Run(c) }()
-			waitUntil(t, "it is up", func() bool { return strings.Contains(c.output(t), "up\n") })
+			waitUntil(t, "the command has printed a line", func() bool { return strings.Contains(c.output(t), "up\n") })
 			pauseCommand(t, w, true)
 			main, _ := procfs.Stat(<-pid)
 			sendSignal(main, 9, nil)
 			if r := <-result; r.Signal != 9 {
-				t.Errorf("got %+v", r)
+				t.Errorf("the result is %+v, want signal 9", r)
 			}
 			waitUntil(t, "its child continues", func() bool { return strings.Contains(c.output(t), "child\n") })
 			w.Pause(true, func(unchanged int, ok bool) {
@@ -98,7 +98,7 @@ func TestEndingCommandCannotBePaused(t *testing.T) {
 	defer w.Close()
 	c, result := command(t, "/bin/sh", "-c", "echo up; sleep 600"), make(chan Result, 1)
 	go func() { result <- w.Run(c) }()
-	waitUntil(t, "it is up", func() bool { return strings.Contains(c.output(t), "up\n") })
+	waitUntil(t, "the command has printed a line", func() bool { return strings.Contains(c.output(t), "up\n") })
 	if !w.Kill(4, time.Hour) {
 		t.Error("the kill came too late")
 	}
@@ -108,6 +108,6 @@ func TestEndingCommandCannotBePaused(t *testing.T) {
 		t.Error("a command was paused while it was being ended")
 	}
 	if r := <-result; r.Cause != 4 || r.Signal != 15 {
-		t.Errorf("got %+v", r)
+		t.Errorf("the result is %+v, want cause 4 and signal 15", r)
 	}
 }

@@ -6,37 +6,37 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A process may lock a pipe indefinitely: splice(2) does that while it waits for a socket. A read or
-// close of the pipe then blocks, and cannot be interrupted. So Run's goroutine releases the baton, a
-// mutex that guards the run, before each call that may block. If the call takes longer than
-// blockedAfter, the goroutine of enforceWhileBlocked takes the baton and enforces the run's deadlines
-// every blockedInterval.
+// A process may lock a pipe indefinitely: for example, splice(2) locks a pipe while it waits for a
+// socket. A read or close of the pipe then blocks, and cannot be interrupted. So Run's goroutine
+// unlocks runLock, the mutex that guards the run, before each call that may block. If the call
+// takes longer than blockedAfter, the goroutine of enforceWhileBlocked locks runLock and enforces
+// the run's deadlines every blockedInterval.
 
 const (
 	blockedAfter    = 100 * time.Millisecond
 	blockedInterval = 50 * time.Millisecond
 )
 
-// callBlocking runs a call that reads or closes a pipe, without the baton. The caller holds the baton
-// before and after. See docs/decisions/0054.
+// callBlocking runs a call that reads or closes a pipe, and unlocks runLock during the call. The
+// caller holds runLock before and after. See docs/decisions/0054.
 func (r *run) callBlocking(call func()) {
 	if r.blockTimer == nil {
 		r.blockTimer = time.AfterFunc(blockedAfter, r.enforceWhileBlocked)
 	} else {
 		r.blockTimer.Reset(blockedAfter)
 	}
-	r.baton.Unlock()
+	r.runLock.Unlock()
 	call()
-	r.baton.Lock()
+	r.runLock.Lock()
 	r.blockTimer.Stop()
 }
 
 // enforceWhileBlocked enforces what is due while a call blocks.
 func (r *run) enforceWhileBlocked() {
-	if !r.baton.TryLock() {
+	if !r.runLock.TryLock() {
 		return // the call has returned
 	}
-	defer r.baton.Unlock()
+	defer r.runLock.Unlock()
 	fds := [2]unix.PollFd{{Fd: int32(r.pidfd), Events: unix.POLLIN}, {Fd: int32(r.w.wake), Events: unix.POLLIN}}
 	unix.Poll(fds[:], 0)
 	if fds[1].Revents != 0 {

@@ -36,7 +36,7 @@ func TestLockedPipesDoNotDelayEnd(t *testing.T) {
 			began := time.Now()
 			r := NewWorker(nil).Run(c)
 			if r.TimedOut == behind || r.Error != "" || time.Since(began) > 10*time.Second {
-				t.Errorf("left behind: %v: %+v after %v", behind, r, time.Since(began))
+				t.Errorf("the process was left behind: %v; the result is %+v after %v", behind, r, time.Since(began))
 			}
 		})
 	}
@@ -122,8 +122,8 @@ func TestLockedNotesLoseNoOutput(t *testing.T) {
 	time.AfterFunc(700*time.Millisecond, func() { unix.Write(sockets[1], []byte("2\n")) })
 	r := NewWorker(nil).Run(c)
 	all.Wait()
-	if said := c.output(t); said != "hello\n" {
-		t.Errorf("the command printed %q: %+v", said, r)
+	if stdout := c.output(t); stdout != "hello\n" {
+		t.Errorf("the command printed %q: %+v", stdout, r)
 	}
 }
 

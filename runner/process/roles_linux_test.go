@@ -16,12 +16,12 @@ import (
 // rolesVariable makes this program play a role in a test.
 const rolesVariable = "TEST_ROLE"
 
-// In this program too, the main thread forks no commands (see tree_linux.go). A process that plays a
-// role or is a limiter runs no tests.
+// In this program too, the main thread forks no commands (see tree_linux.go). A process that plays
+// a role or is a limiter runs no tests.
 func init() {
 	Limiter()
 	runtime.LockOSThread()
-	role, rest, played := strings.Cut(os.Getenv(rolesVariable), " ")
+	role, rest, hasRole := strings.Cut(os.Getenv(rolesVariable), " ")
 	switch role {
 	case "start":
 		os.Setenv(rolesVariable, "wait ")
@@ -40,7 +40,7 @@ func init() {
 		lockNotes(rest)
 	case "wait":
 	}
-	if played {
+	if hasRole {
 		os.Stdin.Read(make([]byte, 1)) // wait here until the test ends
 		os.Exit(0)
 	}

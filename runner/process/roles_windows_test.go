@@ -254,7 +254,7 @@ func watchTree(t *testing.T, dir string, count int) (processes []windows.Handle)
 	t.Helper()
 	for deadline := time.Now().Add(30 * time.Second); len(notedPIDs(dir)) < count; time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatalf("%d processes of %d", len(notedPIDs(dir)), count)
+			t.Fatalf("%d of %d processes have started within 30 s", len(notedPIDs(dir)), count)
 		}
 	}
 	for _, pid := range notedPIDs(dir) {

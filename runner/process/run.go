@@ -66,28 +66,28 @@ func (w *Worker) Run(c *Command) (result Result) {
 // because of a timeout. It returns a negative duration if no action is due.
 func (r *run) untilNextAction() time.Duration {
 	next, runTime := time.Duration(-1), r.runTime()
-	in := func(d time.Duration) {
+	dueIn := func(d time.Duration) {
 		if d = max(0, d); next < 0 || d < next {
 			next = d
 		}
 	}
 	if !r.startReported && !r.limiterStarting() {
-		in(StartedAfter - runTime)
+		dueIn(StartedAfter - runTime)
 	}
 	if r.c.Timeout > 0 && r.timeoutsActive() {
-		in(r.c.Timeout - runTime)
+		dueIn(r.c.Timeout - runTime)
 	}
 	if r.c.IdleTimeout > 0 && r.timeoutsActive() {
-		in(r.c.IdleTimeout - r.sinceOutput())
+		dueIn(r.c.IdleTimeout - r.sinceOutput())
 	}
 	if retryAt := r.pause.retryAt; !retryAt.IsZero() && r.termAt.IsZero() {
-		in(time.Until(retryAt))
+		dueIn(time.Until(retryAt))
 	}
 	if !r.killAt.IsZero() {
-		in(time.Until(r.killAt))
+		dueIn(time.Until(r.killAt))
 	}
 	if due := r.untilNoteRead(); due >= 0 {
-		in(due)
+		dueIn(due)
 	}
 	return next
 }
@@ -134,7 +134,7 @@ func (r *run) enforce() {
 			r.killedAt = now
 		}
 		remaining := r.killTree()
-		// At this time, kill again, to reach processes that were being forked.
+		// Kill again at this time, to reach processes that were being forked during this kill.
 		r.killAt = now.Add(min(time.Second, r.c.Patience))
 		if now.Sub(r.killedAt) >= r.c.Patience {
 			r.giveUpMain(remaining)

@@ -42,8 +42,8 @@ type Worker struct {
 	cgroup *cgroup // nil before the first command; written by the goroutine of Run with mu held
 }
 
-// NewWorker returns a worker. If c is not nil, its commands run in a control group. The worker opens no
-// resources before its first command.
+// NewWorker returns a worker. If c is not nil, the worker's commands run in a control group. The
+// worker opens no resources before its first command.
 func NewWorker(c *Cgroups) *Worker {
 	return &Worker{null: -1, wake: -1, session: !autogroups(), cgroups: c, limiterWithin: limiterWithin}
 }
@@ -121,9 +121,9 @@ func (w *Worker) Close() {
 // The tree may fork between two scans.
 const signalPasses = 8
 
-// Signal sends a signal once to each process of the running command's tree that the command's account
-// may signal. It does nothing if pid is not the command's main process any more. In a tree that forks
-// without end, some processes may not get the signal.
+// Signal sends a signal once to each process of the running command's tree that the command's
+// account may signal. It does nothing if the command with the main process pid has ended. In a tree
+// that forks without end, some processes may not get the signal.
 func (w *Worker) Signal(pid int, cookie string, signal int) {
 	signalled := map[procfs.Process]bool{}
 	for range signalPasses {
@@ -185,14 +185,14 @@ type run struct {
 	startedAt     time.Time
 	forkedAt      time.Time // time right before the main process was created
 	lastOutput    time.Time // time of the last output
-	startReported bool      // Started was called
+	startReported bool      // OnStarted was called
 	pause         pauseState
 	frozen        bool // the control group has frozen the tree
 	exited        bool
 	pipesEmpty    bool  // the pipes were empty at the last poll
 	reapedBefore  int64 // value of orphans.reaped before the last poll
 	endTimes
-	baton        sync.Mutex  // the goroutine of Run or of enforceWhileBlocked holds it while it uses the run
+	runLock      sync.Mutex  // the goroutine of Run or of enforceWhileBlocked holds it while it uses the run
 	blockTimer   *time.Timer // timer of a call that may block; nil before the first one
 	blocked      bool        // enforceWhileBlocked is enforcing deadlines
 	endSeen      bool        // enforceWhileBlocked has seen the end of the main process
@@ -207,7 +207,7 @@ func (w *Worker) interrupt() {
 // newRun prepares a run.
 func (w *Worker) newRun(c *Command, result *Result) *run {
 	r := &run{w: w, c: c, r: result, pipes: [2]int{-1, -1}, writeEnds: [2]int{-1, -1}, pidfd: -1}
-	r.baton.Lock()
+	r.runLock.Lock()
 	return r
 }
 
@@ -225,8 +225,8 @@ func (r *run) close() {
 	r.closeWriteEnds()
 	r.limiter.close()
 	if r.r.HasBackground || r.r.StuckPID != 0 || r.r.HeldByTracer {
-		// A surviving process may have locked a pipe. Closing the pipe then blocks, and the result must
-		// not wait for that.
+		// A surviving process may have locked a pipe. Closing the pipe then blocks, so it runs in
+		// the background and does not delay the result.
 		go closePipes(r.pipes)
 	} else {
 		closePipes(r.pipes)

@@ -70,9 +70,9 @@ const (
 	sigbreak = 21
 )
 
-// Signal sends a signal to the whole tree of the running command. It does nothing if pid is not the
-// command's main process any more. SIGINT, SIGTERM and SIGBREAK are sent as CTRL_BREAK. SIGKILL ends
-// the tree. Other signals are ignored.
+// Signal sends a signal to the whole tree of the running command. It does nothing if the command
+// with the main process pid has ended. SIGINT, SIGTERM and SIGBREAK are sent as CTRL_BREAK. SIGKILL
+// ends the tree. Other signals are ignored.
 func (w *Worker) Signal(pid int, _ string, signal int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -22,7 +22,7 @@ func TestExitCodesAreWhole(t *testing.T) {
 	for _, code := range []int64{0, 1, 255, 256, 259, 3221225786, 4294967295} {
 		r, _, _ := runWith(t, w, command(t, "exit", strconv.FormatInt(code, 10)))
 		if r.ExitCode != code || r.Signal != 0 || r.Error != "" || r.Leftovers != 0 {
-			t.Errorf("exit %d: %+v", code, r)
+			t.Errorf("exit code %d: the result is %+v", code, r)
 		}
 	}
 }
@@ -31,7 +31,7 @@ func TestExitCodesAreWhole(t *testing.T) {
 func TestOutputIsBytes(t *testing.T) {
 	_, stdout, stderr := runCommand(t, command(t, "print"))
 	if stdout != string(everyByte()) || stderr != "err\r\n" {
-		t.Errorf("got %d bytes and %q", len(stdout), stderr)
+		t.Errorf("got %d bytes of output and error output %q", len(stdout), stderr)
 	}
 	if _, stdout, _ = runCommand(t, command(t, "gaps")); stdout != "012" {
 		t.Errorf("with empty writes between: %q", stdout)
@@ -47,10 +47,10 @@ func TestTimeoutEndsTheTree(t *testing.T) {
 	c.OnStarted = func(int, time.Time) { processes = watchTree(t, dir, 3) }
 	r, _, _ := runCommand(t, c)
 	if !r.TimedOut || r.ExitCode != 1 || r.StuckPID != 0 {
-		t.Errorf("%+v", r)
+		t.Errorf("the result is %+v, want a timeout", r)
 	}
 	if n := livingProcesses(processes, 0); n != 0 || len(processes) != 3 {
-		t.Errorf("%d of %d live", n, len(processes))
+		t.Errorf("%d of %d processes still run, want 0 of 3", n, len(processes))
 	}
 }
 
@@ -59,7 +59,7 @@ func TestIdleTimeoutEndsSilentCommand(t *testing.T) {
 	c := command(t, "sleep")
 	c.IdleTimeout = time.Second
 	if r, _, _ := runCommand(t, c); !r.TimedOut || !r.IdleTimedOut {
-		t.Errorf("%+v", r)
+		t.Errorf("the result is %+v, want an idle timeout", r)
 	}
 }
 
@@ -73,7 +73,7 @@ func TestSleepDoesNotCountAsRunTime(t *testing.T) {
 	c := command(t, "spin", "2s")
 	c.Timeout, c.IdleTimeout, c.Limits = 200*time.Millisecond, 200*time.Millisecond, Limits{Memory: 1 << 30}
 	if r, _, _ := runWith(t, w, c); r.TimedOut || r.ExitCode != 0 {
-		t.Errorf("%+v", r)
+		t.Errorf("the result is %+v, want exit code 0 and no timeout", r)
 	}
 	before := kernel.awakeTime()
 	time.Sleep(100 * time.Millisecond)
@@ -87,7 +87,7 @@ func TestKill(t *testing.T) {
 	w := NewWorker(nil)
 	defer w.Close()
 	if w.Kill(1, 0) {
-		t.Error("killed what does not run")
+		t.Error("Kill returned true although no command was running")
 	}
 	dir := t.TempDir()
 	c := command(t, "tree", dir, "2")
@@ -95,7 +95,7 @@ func TestKill(t *testing.T) {
 	c.OnStarted = func(int, time.Time) {
 		processes = watchTree(t, dir, 2)
 		if !w.Kill(5, time.Hour) || !w.Kill(6, time.Millisecond) {
-			t.Error("not killed")
+			t.Error("Kill returned false although the command was running")
 		}
 	}
 	r, _, _ := runWith(t, w, c)
@@ -106,23 +106,23 @@ func TestKill(t *testing.T) {
 		t.Error("a command was killed after its end")
 	}
 	if r, _, _ = runWith(t, w, command(t, "exit", "3")); r.Cause != 0 || r.ExitCode != 3 {
-		t.Errorf("the next one: %+v", r)
+		t.Errorf("the next command: the result is %+v", r)
 	}
 }
 
 // Leftover processes are ended with the command, whether or not they hold its output open.
 func TestLeftoversAreEnded(t *testing.T) {
-	for _, how := range []string{"holds", "lets go"} {
+	for _, outputUse := range []string{"holds", "lets go"} {
 		dir := t.TempDir()
-		c := command(t, "behind", dir, how)
+		c := command(t, "behind", dir, outputUse)
 		var processes []windows.Handle
 		c.OnStarted = func(int, time.Time) { processes = watchTree(t, dir, 1) }
 		r, stdout, _ := runCommand(t, c)
 		if r.ExitCode != 0 || r.Leftovers != 1 || r.HasBackground || stdout != "left" {
-			t.Errorf("%s: %+v, %q", how, r, stdout)
+			t.Errorf("output %s: the result is %+v, output %q; want one leftover", outputUse, r, stdout)
 		}
 		if livingProcesses(processes, 0) != 0 {
-			t.Errorf("%s: a process is still running", how)
+			t.Errorf("output %s: a process is still running", outputUse)
 		}
 	}
 }
@@ -130,17 +130,17 @@ func TestLeftoversAreEnded(t *testing.T) {
 // A background process lives on after the command has ended and its worker is closed. Standard input
 // that the command does not read delays nothing.
 func TestBackgroundProcessSurvives(t *testing.T) {
-	for _, how := range []string{"holds", "lets go"} {
+	for _, outputUse := range []string{"holds", "lets go"} {
 		dir := t.TempDir()
-		c := command(t, "behind", dir, how)
+		c := command(t, "behind", dir, outputUse)
 		c.Background, c.Stdin = true, strings.Repeat("text", 1<<18)
 		r, stdout, _ := runCommand(t, c)
 		processes := watchTree(t, dir, 1)
 		if !r.HasBackground || r.Leftovers != 0 || r.ExitCode != 0 || stdout != "left" {
-			t.Errorf("%s: %+v, %q", how, r, stdout)
+			t.Errorf("output %s: the result is %+v, output %q; want a background process", outputUse, r, stdout)
 		}
 		if livingProcesses(processes, 300*time.Millisecond) != 1 {
-			t.Errorf("%s: it was ended", how)
+			t.Errorf("output %s: the background process was ended", outputUse)
 		}
 	}
 }
@@ -163,20 +163,20 @@ func TestStuckProcess(t *testing.T) {
 		main := role == "sleep"
 		if main && (r.StuckPID != r.PID || r.ExitCode != -1 || !r.TimedOut) || !main &&
 			(r.StuckPID != int(notedPIDs(dir)[0]) || r.ExitCode != 0) || r.Error == "" {
-			t.Errorf("%s: %+v", role, r)
+			t.Errorf("role %s: the result is %+v, want a stuck process", role, r)
 		}
 		stop := make(chan struct{})
 		close(stop)
 		if w.AwaitStuck(stop); w.stuck == nil {
-			t.Errorf("%s: not waited for", role)
+			t.Errorf("role %s: AwaitStuck returned although the process still runs", role)
 			continue
 		}
 		kernel.terminate(w.stuck.job)
 		if w.AwaitStuck(nil); w.stuck != nil {
-			t.Errorf("%s: still waited for", role)
+			t.Errorf("role %s: AwaitStuck does not return although the process has ended", role)
 		}
 		if r, _, _ = runWith(t, w, command(t, "exit", "3")); r.ExitCode != 3 {
-			t.Errorf("%s: the next one: %+v", role, r)
+			t.Errorf("role %s: the result of the next command is %+v", role, r)
 		}
 	}
 }
@@ -202,7 +202,7 @@ func TestEndingCommandGetsBreakFirst(t *testing.T) {
 	c.Timeout, c.KillAfter = time.Second, time.Hour
 	r, _, _ := runWith(t, w, c)
 	if !slices.Equal(groups, []uint32{uint32(r.PID)}) || r.ExitCode != 3221225786 || !r.TimedOut {
-		t.Errorf("%v, %+v", groups, r)
+		t.Errorf("CTRL_BREAK was sent to %v; the result is %+v, want a timeout", groups, r)
 	}
 	c = command(t, "sleep")
 	groups = nil
@@ -212,12 +212,12 @@ func TestEndingCommandGetsBreakFirst(t *testing.T) {
 		go w.Signal(pid, "", sigterm)
 	}
 	if r, _, _ = runWith(t, w, c); !slices.Equal(groups, []uint32{uint32(r.PID)}) || r.TimedOut {
-		t.Errorf("signal: %v, %+v", groups, r)
+		t.Errorf("after SIGTERM, CTRL_BREAK was sent to %v; the result is %+v", groups, r)
 	}
 	c = command(t, "sleep")
 	c.OnStarted = func(pid int, _ time.Time) { w.Signal(pid, "", sigkill) }
 	if r, _, _ = runWith(t, w, c); r.ExitCode != 1 || r.Cause != 0 {
-		t.Errorf("kill: %+v", r)
+		t.Errorf("after SIGKILL the result is %+v, want exit code 1", r)
 	}
 	// This call fails as in a process without a console.
 	sys.interrupt = func(uint32) error { return windows.ERROR_INVALID_HANDLE }
@@ -225,7 +225,7 @@ func TestEndingCommandGetsBreakFirst(t *testing.T) {
 	c.Timeout, c.KillAfter = time.Second, time.Hour
 	// The command is ended immediately, because CTRL_BREAK could not be sent.
 	if r, _, _ = runWith(t, w, c); r.ExitCode != 1 || !r.TimedOut {
-		t.Errorf("not asked: %+v", r)
+		t.Errorf("without CTRL_BREAK the result is %+v, want exit code 1 and a timeout", r)
 	}
 }
 
@@ -321,6 +321,6 @@ func TestCommandHandlesBreak(t *testing.T) {
 	c := command(t, "break")
 	c.Timeout, c.KillAfter = 3*time.Second, 20*time.Second
 	if r, stdout, _ := runCommand(t, c); r.ExitCode != 7 || !r.TimedOut || stdout != "ready" {
-		t.Errorf("%+v, %q", r, stdout)
+		t.Errorf("the result is %+v, output %q; want exit code 7 and a timeout", r, stdout)
 	}
 }

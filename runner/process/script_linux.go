@@ -38,12 +38,12 @@ func maybeScript(head []byte) bool {
 // runByShell reports whether /bin/sh must run the program, which the kernel cannot execute. If the file
 // cannot be read, it returns true, and the shell reports the error.
 func (r *run) runByShell() bool {
-	head, err := runas.LookUp(r.c.RunAs, func() ([]byte, error) { return readHead(r.inDir(r.path)) }, nil)
+	head, err := runas.LookUp(r.c.RunAs, func() ([]byte, error) { return readHead(r.resolvePath(r.path)) }, nil)
 	return err != nil || maybeScript(head)
 }
 
-// inDir resolves a path relative to the command's working directory.
-func (r *run) inDir(path string) string {
+// resolvePath resolves a path relative to the command's working directory.
+func (r *run) resolvePath(path string) string {
 	if filepath.IsAbs(path) {
 		return path
 	}
@@ -98,7 +98,7 @@ func (r *run) brokenInterpreter() error {
 	path := r.path
 	var chain []fs.FileInfo
 	for range maxInterpreters {
-		head, err := readHead(r.inDir(path))
+		head, err := readHead(r.resolvePath(path))
 		if err != nil {
 			return nil
 		}
@@ -106,13 +106,13 @@ func (r *run) brokenInterpreter() error {
 		if next == "" {
 			return nil
 		}
-		if err := notExecutable(r.inDir(next)); err != nil {
+		if err := notExecutable(r.resolvePath(next)); err != nil {
 			return &interpreterError{next, r.interpreterHint(next, path), err}
 		}
-		if info, err := os.Stat(r.inDir(path)); err == nil {
+		if info, err := os.Stat(r.resolvePath(path)); err == nil {
 			chain = append(chain, info)
 		}
-		info, err := os.Stat(r.inDir(next))
+		info, err := os.Stat(r.resolvePath(next))
 		if err == nil && slices.ContainsFunc(chain, func(earlier fs.FileInfo) bool { return os.SameFile(earlier, info) }) {
 			return fmt.Errorf("interpreter %q leads back to %s; after #!, name a program such as /bin/sh", next, r.path)
 		}

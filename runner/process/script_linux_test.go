@@ -40,7 +40,7 @@ func elfNeeding(t *testing.T, loader string) string {
 }
 
 // withAndWithoutLimits runs a command twice: directly, and with a limiter.
-func withAndWithoutLimits(t *testing.T, argv []string, check func(r Result, said string)) {
+func withAndWithoutLimits(t *testing.T, argv []string, check func(r Result, stdout string)) {
 	t.Helper()
 	check(runLimited(t, command(t, argv...)))
 	c := command(t, argv...)
@@ -71,13 +71,13 @@ func TestStartNamesTheMissingInterpreter(t *testing.T) {
 			[]string{`interpreter "/lib/ld-musl-none.so.1": no such file`}},
 	} {
 		path := executable(t, "job", c.script)
-		withAndWithoutLimits(t, []string{path}, func(r Result, said string) {
-			if r.ExitCode != c.code || r.Shortage || said != "" || !strings.HasPrefix(r.Error, "cannot start "+path+": ") {
-				t.Errorf("%s: got %+v, %q, want exit code %d", name, r, said, c.code)
+		withAndWithoutLimits(t, []string{path}, func(r Result, stdout string) {
+			if r.ExitCode != c.code || r.Shortage || stdout != "" || !strings.HasPrefix(r.Error, "cannot start "+path+": ") {
+				t.Errorf("%s: got %+v, %q, want exit code %d", name, r, stdout, c.code)
 			}
 			for _, text := range c.says {
 				if !strings.Contains(r.Error, text) {
-					t.Errorf("%s: got %q, want %q in it", name, r.Error, text)
+					t.Errorf("%s: the error is %q, want it to contain %q", name, r.Error, text)
 				}
 			}
 			if hint := strings.Contains(r.Error, "carriage return"); hint != strings.Contains(c.script, "\r") {
@@ -97,7 +97,7 @@ func TestStartNamesScriptAndInterpreter(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	elsewhere, inRoot := t.TempDir(), executable(t, "directory", "#!/\n")
+	otherDir, inRoot := t.TempDir(), executable(t, "directory", "#!/\n")
 	for name, c := range map[string]struct {
 		program, dir string
 		code         int64
@@ -108,15 +108,15 @@ func TestStartNamesScriptAndInterpreter(t *testing.T) {
 			`; after #!, name a program such as /bin/sh`},
 		"another one": {"./a", dir, 126, `cannot start ./a: interpreter "` + dir +
 			`/a" leads back to ./a; after #!, name a program such as /bin/sh`},
-		"relative": {job, elsewhere, 127, `cannot start ` + job + `: interpreter "./job": no such file or directory; ` +
+		"relative": {job, otherDir, 127, `cannot start ` + job + `: interpreter "./job": no such file or directory; ` +
 			`it is relative to the working directory, not to ` + job + `; write its whole path after #!`},
 		"a directory": {inRoot, dir, 126, `cannot start ` + inRoot + `: interpreter "/": is a directory`},
 	} {
 		for _, nice := range []int{0, 1} {
 			cmd := command(t, c.program)
 			cmd.Dir, cmd.Nice = c.dir, nice
-			if r, said := runLimited(t, cmd); r.ExitCode != c.code || r.Error != c.says || said != "" || !r.CannotStart {
-				t.Errorf("%s, nice %d: got %+v, %q; want exit code %d and %q", name, nice, r, said, c.code, c.says)
+			if r, stdout := runLimited(t, cmd); r.ExitCode != c.code || r.Error != c.says || stdout != "" || !r.CannotStart {
+				t.Errorf("%s, nice %d: got %+v, %q; want exit code %d and %q", name, nice, r, stdout, c.code, c.says)
 			}
 		}
 	}
@@ -130,22 +130,22 @@ func TestScriptWithoutInterpreterIsRunByTheShell(t *testing.T) {
 		"empty name": "#!  \necho \"$#:$1:$2\"\n",
 	} {
 		path := executable(t, "job", script)
-		withAndWithoutLimits(t, []string{path, "a b", "-c"}, func(r Result, said string) {
-			if r.ExitCode != 0 || r.Error != "" || said != "2:a b:-c" {
-				t.Errorf("%s: got %+v, %q", name, r, said)
+		withAndWithoutLimits(t, []string{path, "a b", "-c"}, func(r Result, stdout string) {
+			if r.ExitCode != 0 || r.Error != "" || stdout != "2:a b:-c" {
+				t.Errorf("%s: the result is %+v, output %q; want the path and both arguments", name, r, stdout)
 			}
 		})
 	}
 	path := executable(t, "job", "test -t 1 && (echo terminal >/dev/tty); exit 7\n")
 	c := command(t, "job")
 	c.Env = []string{"PATH=" + filepath.Dir(path)}
-	if r, said := runLimited(t, c); r.ExitCode != 7 {
-		t.Errorf("by PATH: got %+v, %q", r, said)
+	if r, stdout := runLimited(t, c); r.ExitCode != 7 {
+		t.Errorf("by PATH: got %+v, %q", r, stdout)
 	}
 	c = command(t, path)
 	c.TTY = true
-	if r, said := runLimited(t, c); r.ExitCode != 7 || said != "terminal" {
-		t.Errorf("on a terminal: got %+v, %q", r, said)
+	if r, stdout := runLimited(t, c); r.ExitCode != 7 || stdout != "terminal" {
+		t.Errorf("on a terminal: got %+v, %q", r, stdout)
 	}
 	c = command(t, "-v/job")
 	c.Dir = t.TempDir()
@@ -155,8 +155,8 @@ func TestScriptWithoutInterpreterIsRunByTheShell(t *testing.T) {
 	if err := os.Rename(path, filepath.Join(c.Dir, "-v", "job")); err != nil {
 		t.Fatal(err)
 	}
-	if r, said := runLimited(t, c); r.ExitCode != 7 || said != "" {
-		t.Errorf("a path like an option: got %+v, %q", r, said)
+	if r, stdout := runLimited(t, c); r.ExitCode != 7 || stdout != "" {
+		t.Errorf("a path like an option: got %+v, %q", r, stdout)
 	}
 }
 
@@ -165,9 +165,9 @@ func TestShellRunsNoBinary(t *testing.T) {
 	foreign := []byte(elfNeeding(t, "/lib/none.so"))
 	foreign[18] = 0xff // e_machine
 	path := executable(t, "job", string(foreign))
-	withAndWithoutLimits(t, []string{path}, func(r Result, said string) {
-		if r.ExitCode != 126 || !strings.Contains(r.Error, "exec format error") || said != "" {
-			t.Errorf("got %+v, %q", r, said)
+	withAndWithoutLimits(t, []string{path}, func(r Result, stdout string) {
+		if r.ExitCode != 126 || !strings.Contains(r.Error, "exec format error") || stdout != "" {
+			t.Errorf("the result is %+v, output %q; want an exec format error", r, stdout)
 		}
 	})
 }

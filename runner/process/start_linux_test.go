@@ -18,7 +18,7 @@ import (
 	"github.com/queuectl/queuectl/runner/runas"
 )
 
-// cookies counts the commands of the tests, so that each one gets a unique cookie.
+// cookies counts the commands of the tests, so that each command gets a unique cookie.
 var cookies atomic.Int64
 
 // command returns a command with defaults for tests.
@@ -137,7 +137,8 @@ func TestAccountProcessLimitIsNotAShortage(t *testing.T) {
 	}
 }
 
-// restrict sets a soft limit of this process until restore is called or the test ends.
+// restrict sets a soft limit of this process. The previous limit returns when restore is called or
+// the test ends.
 func restrict(t *testing.T, resource int, n uint64) (restore func()) {
 	t.Helper()
 	var old unix.Rlimit
@@ -165,7 +166,7 @@ func TestLackOfDescriptorsIsShortage(t *testing.T) {
 		w := NewWorker(nil)
 		c := command(t, "/bin/cat")
 		if r := w.Run(c); r.ExitCode != 0 {
-			t.Fatalf("got %+v", r)
+			t.Fatalf("before the limit, the result is %+v, want exit code 0", r)
 		}
 		free, err := unix.FcntlInt(0, unix.F_DUPFD_CLOEXEC, 0)
 		if err != nil {
@@ -183,7 +184,7 @@ func TestLackOfDescriptorsIsShortage(t *testing.T) {
 		c = command(t, "/bin/cat")
 		c.StdinFile = input
 		if r := w.Run(c); r.ExitCode != 0 || c.output(t) != "fed" {
-			t.Errorf("afterwards: got %+v, %q", r, c.output(t))
+			t.Errorf("after the limit is removed, the result is %+v, output %q", r, c.output(t))
 		}
 		w.Close()
 	}

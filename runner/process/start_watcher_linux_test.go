@@ -29,7 +29,7 @@ func TestEndHungSparesOtherChildren(t *testing.T) {
 	defer cmd.Process.Kill()
 	var s *StartWatcher
 	// Start returns during the exec, before the command line is set.
-	waitUntil(t, "the process has its words", func() bool {
+	waitUntil(t, "the process has the command line of this test", func() bool {
 		var err error
 		s, err = NewStartWatcher(cmd.Process.Pid)
 		return err == nil && len(s.cmdline) > 0

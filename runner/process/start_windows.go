@@ -191,8 +191,9 @@ func isAny(err error, list []syscall.Errno) bool {
 	return slices.ContainsFunc(list, func(e syscall.Errno) bool { return errors.Is(err, e) })
 }
 
-// inherited makes a handle inheritable. A command still inherits only the handles that its start lists.
-var inherited = windows.SecurityAttributes{Length: uint32(unsafe.Sizeof(windows.SecurityAttributes{})),
+// inheritable makes a handle inheritable. A command still inherits only the handles that its start
+// lists.
+var inheritable = windows.SecurityAttributes{Length: uint32(unsafe.Sizeof(windows.SecurityAttributes{})),
 	InheritHandle: 1}
 
 // openInherited opens a file that a command may inherit. If the path leads to a pipe of another
@@ -203,7 +204,7 @@ func openInherited(path string, access, flags uint32) (windows.Handle, error) {
 		return 0, err
 	}
 	const share = windows.FILE_SHARE_READ | windows.FILE_SHARE_WRITE | windows.FILE_SHARE_DELETE
-	h, err := windows.CreateFile(path16, access, share, &inherited, windows.OPEN_EXISTING,
+	h, err := windows.CreateFile(path16, access, share, &inheritable, windows.OPEN_EXISTING,
 		flags|windows.SECURITY_SQOS_PRESENT|windows.SECURITY_IDENTIFICATION, 0)
 	if err != nil {
 		return 0, &fs.PathError{Op: "open", Path: path, Err: err}
@@ -227,7 +228,7 @@ var ownOnly = sync.OnceValues(func() (*windows.SecurityAttributes, error) {
 
 // pipe creates a pipe to or from a command. Closing this process's end unblocks its reads and writes at
 // any time. The command's end is an ordinary handle.
-func pipe(access uint32) (ours *os.File, theirs windows.Handle, err error) {
+func pipe(access uint32) (parentEnd *os.File, childEnd windows.Handle, err error) {
 	rights, err := ownOnly()
 	if err != nil {
 		return nil, 0, fmt.Errorf("cannot create a pipe for the job's input or output: %w", err)
@@ -242,16 +243,16 @@ func pipe(access uint32) (ours *os.File, theirs windows.Handle, err error) {
 	if err != nil {
 		return nil, 0, fmt.Errorf("cannot create a pipe for the job's input or output: %w", err)
 	}
-	ours = os.NewFile(uintptr(h), name)
+	parentEnd = os.NewFile(uintptr(h), name)
 	mode := uint32(windows.GENERIC_WRITE | windows.FILE_READ_ATTRIBUTES)
 	if access == windows.PIPE_ACCESS_OUTBOUND {
 		mode = windows.GENERIC_READ | windows.FILE_WRITE_ATTRIBUTES
 	}
-	if theirs, err = openInherited(name, mode, 0); err != nil {
-		ours.Close()
+	if childEnd, err = openInherited(name, mode, 0); err != nil {
+		parentEnd.Close()
 		return nil, 0, err
 	}
-	return ours, theirs, nil
+	return parentEnd, childEnd, nil
 }
 
 // pipeOpen reports whether the other end of a pipe is still open.

@@ -20,36 +20,37 @@ import (
 
 // A pipe without data is connected. A pipe whose writers are gone is not.
 func TestPipeOpenSeesClosedWriters(t *testing.T) {
-	ours, theirs, err := pipe(windows.PIPE_ACCESS_INBOUND)
+	parentEnd, childEnd, err := pipe(windows.PIPE_ACCESS_INBOUND)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer ours.Close()
-	if !pipeOpen(ours) {
-		t.Error("not open")
+	defer parentEnd.Close()
+	if !pipeOpen(parentEnd) {
+		t.Error("a pipe whose writer exists counts as closed")
 	}
-	if windows.CloseHandle(theirs); pipeOpen(ours) {
-		t.Error("still open")
+	if windows.CloseHandle(childEnd); pipeOpen(parentEnd) {
+		t.Error("a pipe whose writer is gone counts as open")
 	}
 }
 
 // A pipe can be opened only once, and only by this account. Its name is random.
 func TestPipeIsPrivate(t *testing.T) {
-	ours, theirs, err := pipe(windows.PIPE_ACCESS_OUTBOUND)
+	parentEnd, childEnd, err := pipe(windows.PIPE_ACCESS_OUTBOUND)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer ours.Close()
-	defer windows.CloseHandle(theirs)
-	if h, err := openInherited(ours.Name(), windows.GENERIC_READ, 0); err == nil {
+	defer parentEnd.Close()
+	defer windows.CloseHandle(childEnd)
+	if h, err := openInherited(parentEnd.Name(), windows.GENERIC_READ, 0); err == nil {
 		windows.CloseHandle(h)
-		t.Error("opened twice")
+		t.Error("the pipe could be opened twice")
 	}
-	sd, err := windows.GetSecurityInfo(theirs, windows.SE_KERNEL_OBJECT, windows.DACL_SECURITY_INFORMATION)
+	sd, err := windows.GetSecurityInfo(childEnd, windows.SE_KERNEL_OBJECT, windows.DACL_SECURITY_INFORMATION)
 	user, err2 := windows.GetCurrentProcessToken().GetTokenUser()
 	if err != nil || err2 != nil || strings.Count(sd.String(), "(") != 1 ||
 		!strings.Contains(sd.String(), user.User.Sid.String()) {
-		t.Errorf("%v, %v, %v", sd, err, err2)
+		t.Errorf("the pipe has the security descriptor %v, want rights for this account only; errors %v, %v",
+			sd, err, err2)
 	}
 }
 
@@ -59,15 +60,15 @@ func TestStdinText(t *testing.T) {
 	c := command(t, "cat")
 	c.Stdin = text
 	if r, stdout, _ := runCommand(t, c); stdout != text || r.ExitCode != 0 {
-		t.Errorf("%d bytes of %d, %+v", len(stdout), len(text), r)
+		t.Errorf("the command read %d of %d bytes; the result is %+v", len(stdout), len(text), r)
 	}
 	c = command(t, "exit", "0")
 	c.Stdin = text
 	if r, _, _ := runCommand(t, c); r.ExitCode != 0 || r.Error != "" {
-		t.Errorf("unread: %+v", r)
+		t.Errorf("a command that reads nothing: the result is %+v", r)
 	}
 	if r, stdout, _ := runCommand(t, command(t, "cat")); stdout != "" || r.ExitCode != 0 {
-		t.Errorf("none: %q, %+v", stdout, r)
+		t.Errorf("a command without input read %q; the result is %+v", stdout, r)
 	}
 }
 
@@ -81,7 +82,7 @@ func TestStdinFile(t *testing.T) {
 	c := command(t, "cat")
 	c.StdinFile = path
 	if r, stdout, _ := runCommand(t, c); stdout != "from\x1a a file" || r.ExitCode != 0 {
-		t.Errorf("%q, %+v", stdout, r)
+		t.Errorf("the command read %q from the file; the result is %+v", stdout, r)
 	}
 	for path, want := range map[string]string{
 		filepath.Dir(path): "not a regular file", "NUL": "not a regular file", path + ".none": "stdin_file: open",
@@ -89,7 +90,7 @@ func TestStdinFile(t *testing.T) {
 		c := command(t, "cat")
 		c.StdinFile = path
 		if r, _, _ := runCommand(t, c); r.ExitCode != 126 || !strings.Contains(r.Error, want) || r.Shortage {
-			t.Errorf("%s: %+v", path, r)
+			t.Errorf("input %s: the result is %+v, want that it is rejected", path, r)
 		}
 	}
 }
@@ -122,7 +123,7 @@ func TestStartFails(t *testing.T) {
 		c.change(cmd)
 		r, _, _ := runCommand(t, cmd)
 		if r.ExitCode != c.code || !strings.Contains(r.Error, c.want) || r.Shortage || r.PID != 0 {
-			t.Errorf("%q in %q: %+v; want %d and %q", cmd.Argv, cmd.Dir, r, c.code, c.want)
+			t.Errorf("%q in %q: the result is %+v; want exit code %d and %q", cmd.Argv, cmd.Dir, r, c.code, c.want)
 		} else if c.code == 127 && !r.CannotStart {
 			t.Errorf("%q in %q: CannotStart is not set: %+v", cmd.Argv, cmd.Dir, r)
 		}
@@ -131,13 +132,13 @@ func TestStartFails(t *testing.T) {
 
 // Network paths are recognised in every spelling.
 func TestUNCPathsAreRecognised(t *testing.T) {
-	for dir, of := range map[string]bool{
+	for dir, want := range map[string]bool{
 		`C:\x`: false, `\\?\C:\x`: false, `\\.\C:\x`: false, `C:`: false, ``: false,
 		`\\server\share`: true, `\\server\share\x`: true, `//server/share/x`: true, `\\?\UNC\server\share\x`: true,
 		`\\?\unc\server\share`: true,
 	} {
-		if isUNCPath(dir) != of {
-			t.Errorf("%q: %v", dir, !of)
+		if isUNCPath(dir) != want {
+			t.Errorf("isUNCPath(%q) returned %v", dir, !want)
 		}
 	}
 }
@@ -155,7 +156,7 @@ func TestCmdIsRejectedInNetworkDirectory(t *testing.T) {
 		c := command(t, "exit", "0")
 		c.Argv, c.Dir = []string{path, "/c", "exit"}, root
 		if r, _, _ := runCommand(t, c); (want != "") != (r.ExitCode == 126 && strings.Contains(r.Error, want)) {
-			t.Errorf("%s: %+v", path, r)
+			t.Errorf("program %s: the result is %+v", path, r)
 		}
 	}
 }
@@ -186,7 +187,7 @@ func TestShortage(t *testing.T) {
 		sys.setJob = func(windows.Handle, uint32, unsafe.Pointer, uintptr) error { return errno }
 		w.sys = &sys
 		if r, _, _ := runWith(t, w, command(t, "exit", "0")); !r.Shortage || r.ExitCode != -1 || r.PID != 0 {
-			t.Errorf("%v: %+v", errno, r)
+			t.Errorf("error %v: the result is %+v, want a shortage", errno, r)
 		}
 	}
 	c := command(t, "exit", "0")
@@ -217,13 +218,14 @@ func TestErrorNamesBlockingPolicy(t *testing.T) {
 		r, _, _ := runWith(t, w, c)
 		if r.Shortage || r.ExitCode != 126 || !strings.Contains(r.Error, want) ||
 			strings.Contains(r.Error, "Event Viewer") != (want != "") || !strings.Contains(r.Error, c.Argv[0]) {
-			t.Errorf("%d: %+v", code, r)
+			t.Errorf("error %d: the result is %+v, want an error that names the policy", code, r)
 		}
 	}
 }
 
-// If its own memory limit keeps a program from starting, that is not a shortage, so the job is not
-// retried without end. It is a shortage only if the machine has less free memory than the limit.
+// A program that cannot start because of its own memory limit is not a shortage, so the job is not
+// retried without end. If the machine has less free memory than the limit, the failed start is a
+// shortage.
 func TestLimitTooLowToStart(t *testing.T) {
 	w := NewWorker(nil)
 	defer w.Close()
@@ -248,7 +250,7 @@ func TestLimitTooLowToStart(t *testing.T) {
 		r.startFailed(r.memoryLimitError(c.errno))
 		if result.Shortage == c.own || c.own && (result.ExitCode != 126 ||
 			!strings.Contains(result.Error, "the limit is too low")) {
-			t.Errorf("%+v: %+v", c, result)
+			t.Errorf("case %+v: the result is %+v", c, result)
 		}
 	}
 	if room := kernel.freeMemory(); room < 1<<20 || room > 1<<60 {
@@ -263,7 +265,7 @@ func TestArgumentsReachTheProgram(t *testing.T) {
 	_, stdout, _ := runCommand(t, command(t, "args", want...))
 	var got []string
 	if err := json.Unmarshal([]byte(stdout), &got); err != nil || !slices.Equal(got, want) {
-		t.Errorf("got %s, %v", stdout, err)
+		t.Errorf("the program received the arguments %s, error %v", stdout, err)
 	}
 }
 
@@ -281,7 +283,7 @@ func TestCmdParsesItsText(t *testing.T) {
 		r, stdout, stderr := runCommand(t, c)
 		if !strings.HasPrefix(stdout, want) || strings.Contains(text, "exit") &&
 			(r.ExitCode != 5 || !strings.HasPrefix(stderr, "(a)")) {
-			t.Errorf("%s: %q, %q, %+v", text, stdout, stderr, r)
+			t.Errorf("cmd.exe with the text %s printed %q and %q; the result is %+v", text, stdout, stderr, r)
 		}
 	}
 }
@@ -305,13 +307,14 @@ func TestBatchFile(t *testing.T) {
 		r, stdout, stderr := runCommand(t, c)
 		var got []string
 		if err := json.Unmarshal([]byte(stdout), &got); err != nil || !slices.Equal(got, want) || r.ExitCode != 6 {
-			t.Errorf("%s: %s %s, %v, %+v", name, stdout, stderr, err, r)
+			t.Errorf("%s received the arguments %s; error output %s, error %v; the result is %+v",
+				name, stdout, stderr, err, r)
 		}
 	}
 	c := command(t, "")
 	c.Argv = []string{filepath.Join(dir, "echoes.bat"), `"&calc`}
 	if r, _, _ := runCommand(t, c); r.ExitCode != 126 || !strings.Contains(r.Error, "cmd.exe") {
-		t.Errorf("%+v", r)
+		t.Errorf("the result is %+v, want that the argument is rejected", r)
 	}
 }
 
@@ -323,7 +326,7 @@ func TestEnvironment(t *testing.T) {
 	_, stdout, _ := runCommand(t, c)
 	var got []string
 	if err := json.Unmarshal([]byte(stdout), &got); err != nil {
-		t.Fatalf("%q: %v", stdout, err)
+		t.Fatalf("the command printed %q: %v", stdout, err)
 	}
 	values := map[string]string{}
 	for _, e := range got {
@@ -337,25 +340,25 @@ func TestEnvironment(t *testing.T) {
 		"A": "2", "B": "", "ZZ": "é", CookieName: c.Cookie, "SYSTEMROOT": os.Getenv("SystemRoot"), "TEMP": os.Getenv("TEMP"),
 	} {
 		if got, ok := values[name]; got != want || !ok {
-			t.Errorf("%s is %q, want %q", name, got, want)
+			t.Errorf("the variable %s is %q, want %q", name, got, want)
 		}
 	}
 }
 
 // A command inherits only its three standard handles.
 func TestCommandInheritsOnlyStandardHandles(t *testing.T) {
-	ours, theirs, err := pipe(windows.PIPE_ACCESS_INBOUND)
+	parentEnd, childEnd, err := pipe(windows.PIPE_ACCESS_INBOUND)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer ours.Close()
+	defer parentEnd.Close()
 	w := NewWorker(nil)
 	defer w.Close()
 	c := command(t, "sleep")
 	c.OnStarted = func(int, time.Time) {
-		windows.CloseHandle(theirs)
-		ours.SetReadDeadline(time.Now().Add(5 * time.Second))
-		if n, err := ours.Read(make([]byte, 1)); err != io.EOF {
+		windows.CloseHandle(childEnd)
+		parentEnd.SetReadDeadline(time.Now().Add(5 * time.Second))
+		if n, err := parentEnd.Read(make([]byte, 1)); err != io.EOF {
 			t.Errorf("a pipe of another command: %d, %v", n, err)
 		}
 		w.Kill(1, 0)

@@ -105,23 +105,23 @@ func treeIn(l *scan, main int, cookie string, uid uint32) []procfs.Process {
 // descendants.
 func members(procs []procfs.Process, belongs func(procfs.Process) bool, except int) []procfs.Process {
 	self := os.Getpid()
-	in := map[int]bool{}
+	memberPIDs := map[int]bool{}
 	for _, p := range procs {
 		if p.PID != except && p.PID != self && p.Alive() && belongs(p) {
-			in[p.PID] = true
+			memberPIDs[p.PID] = true
 		}
 	}
 	for changed := true; changed; {
 		changed = false
 		for _, p := range procs {
-			if !in[p.PID] && in[p.PPID] && p.PID != except && p.PID != self && p.Alive() {
-				in[p.PID], changed = true, true
+			if !memberPIDs[p.PID] && memberPIDs[p.PPID] && p.PID != except && p.PID != self && p.Alive() {
+				memberPIDs[p.PID], changed = true, true
 			}
 		}
 	}
 	var list []procfs.Process
 	for _, p := range procs {
-		if in[p.PID] {
+		if memberPIDs[p.PID] {
 			list = append(list, p)
 		}
 	}
@@ -168,21 +168,21 @@ func EndTrees(d DeadRunner, patience time.Duration) (found, stuck []Survivor) {
 			mains[t.PID] = t
 		}
 	}
-	ours := func(cookie string) bool { return known[cookie] || numbers[lastNumbers(cookie)] }
+	isOurs := func(cookie string) bool { return known[cookie] || numbers[lastNumbers(cookie)] }
 	start := time.Now()
 	for pause, first := time.Millisecond, true; ; pause, first = min(2*pause, 50*time.Millisecond), false {
 		session := d.Leader
 		if p, ok := procfs.Stat(d.Leader); session == 0 || ok && p.Ticks != d.Ticks {
 			session = -1 // another process has the pid now, so the old session is empty
 		}
-		belonging := map[int]bool{} // contains the ids of sessions and groups that belong to the trees
+		ownedIDs := map[int]bool{} // contains the ids of sessions and groups that belong to the trees
 		for _, p := range procfs.All() {
 			if t, ok := mains[p.PID]; ok && t.startedAs(p) {
-				belonging[p.PID] = true
+				ownedIDs[p.PID] = true
 			}
 			for _, id := range []int{p.SID, p.PGID} {
-				if _, ok := mains[id]; ok && !belonging[id] && ours(cookieOf(p.PID)) {
-					belonging[id] = true
+				if _, ok := mains[id]; ok && !ownedIDs[id] && isOurs(cookieOf(p.PID)) {
+					ownedIDs[id] = true
 				}
 			}
 		}
@@ -190,7 +190,7 @@ func EndTrees(d DeadRunner, patience time.Duration) (found, stuck []Survivor) {
 			if d.MayLiveOn != nil && d.MayLiveOn(p.PGID) {
 				return false
 			}
-			return p.SID == session || belonging[p.SID] || belonging[p.PGID] || ours(cookieOf(p.PID))
+			return p.SID == session || ownedIDs[p.SID] || ownedIDs[p.PGID] || isOurs(cookieOf(p.PID))
 		}, 0)
 		if d.Owner != nil {
 			remaining = slices.DeleteFunc(remaining, func(p procfs.Process) bool { return !IsOwnedBy(*d.Owner, p.PID) })
@@ -228,7 +228,7 @@ func lastNumbers(cookie string) string {
 
 // startBefore and startAfter bound the difference between two start times of a process. One is the
 // kernel's, in whole clock ticks. The other was passed to OnForked, and was taken right before the
-// process was created. A larger difference means that the process is another one.
+// process was created. A larger difference means that another process has the pid.
 const (
 	startBefore = 15 * time.Millisecond
 	startAfter  = 30 * time.Millisecond

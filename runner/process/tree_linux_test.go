@@ -91,7 +91,7 @@ func TestSignalsAreSentAsTheAccount(t *testing.T) {
 	w.Signal(main+1, c.Cookie, int(unix.SIGKILL))
 	w.Kill(4, 0)
 	if r := <-result; r.Cause != 4 || strings.Count(c.output(t), "main\n") != 1 {
-		t.Errorf("got %+v, %q", r, c.output(t))
+		t.Errorf("the result is %+v, output %q; want cause 4 and one signal in the main process", r, c.output(t))
 	}
 	if isAlive(roots) {
 		t.Error("the end of the tree left a process of its group")
@@ -107,7 +107,7 @@ func TestTreeIsFoundBySession(t *testing.T) {
 		c := command(t, "/bin/sh", "-c", `read -r _ _ _ _ group session _ </proc/$$/stat; echo $((group - $$)) $((session - $$ == 0))`)
 		r, want := w.Run(c), fmt.Sprintf("0 %d\n", map[bool]int{true: 1}[session])
 		if r.ExitCode != 0 || c.output(t) != want {
-			t.Errorf("session %v: %+v, %q, want %q", session, r, c.output(t), want)
+			t.Errorf("separate session %v: the result is %+v, output %q; want %q", session, r, c.output(t), want)
 		}
 		w.Close()
 	}
@@ -122,8 +122,8 @@ func TestTreeIsFoundBySession(t *testing.T) {
 	}
 }
 
-// An account may have maxBackground background trees. The leftover processes of one more command are
-// ended, and its result says why. When a tree ends, another one may live on.
+// An account may have maxBackground background trees. The leftover processes of one more command
+// are ended, and its result says why. When one of these trees ends, another tree may live on.
 func TestBackgroundTreesAreBounded(t *testing.T) {
 	t.Run("by cookie", func(t *testing.T) { backgroundTrees(t, nil) })
 	t.Run("by control group", func(t *testing.T) { backgroundTrees(t, cgroupsFor(t)) })
@@ -226,12 +226,12 @@ func TestWithheldExitStatusFreesWorker(t *testing.T) {
 	}
 	tracer.Process.Kill()
 	tracer.Wait()
-	waitUntil(t, "it is reaped", func() bool {
-		_, there := procfs.Stat(r.PID)
-		return !there
+	waitUntil(t, "the main process is reaped", func() bool {
+		_, exists := procfs.Stat(r.PID)
+		return !exists
 	})
 	if r := w.Run(command(t, "/bin/true")); r.ExitCode != 0 || r.StuckPID != 0 {
-		t.Errorf("afterwards: %+v", r)
+		t.Errorf("the next command: the result is %+v", r)
 	}
 }
 
@@ -281,7 +281,7 @@ func TestEndTreesEndsOnlyKnownProcesses(t *testing.T) {
 	type row struct {
 		name string
 		set  func(c *exec.Cmd)
-		late time.Duration // how long after the start time of its attempt the process started; or unknown
+		late time.Duration // time from the start time of the attempt to the start of the process; or unknown
 		tree Tree          // a PID of -1 means the pid of the started process
 		ends bool
 	}
@@ -323,16 +323,16 @@ func TestEndTreesEndsOnlyKnownProcesses(t *testing.T) {
 	other := foreignProcess(t, func(c *exec.Cmd) { plain(c); c.SysProcAttr.Setpgid, c.SysProcAttr.Pgid = true, pids[8] })
 	spared := foreignProcess(t, func(c *exec.Cmd) { cookie("dead.runner.1.2")(c); c.SysProcAttr.Setpgid = true })
 	d.MayLiveOn = func(pgid int) bool { return pgid == spared }
-	met, stuck := EndTrees(d, 20*time.Second)
+	found, stuck := EndTrees(d, 20*time.Second)
 	if stuck != nil {
-		t.Errorf("stuck: %v", stuck)
+		t.Errorf("EndTrees could not end %v", stuck)
 	}
 	for i, r := range rows {
 		if isAlive(pids[i]) == r.ends {
-			t.Errorf("%s: it has ended: %v", r.name, r.ends)
+			t.Errorf("%s: EndTrees must end the process: %v", r.name, r.ends)
 		}
-		if slices.ContainsFunc(met, func(p Survivor) bool { return p.PID == pids[i] }) != r.ends {
-			t.Errorf("%s: it was met: %v", r.name, !r.ends)
+		if slices.ContainsFunc(found, func(p Survivor) bool { return p.PID == pids[i] }) != r.ends {
+			t.Errorf("%s: EndTrees returned the process: %v", r.name, !r.ends)
 		}
 	}
 	if isAlive(member) || !isAlive(other) || !isAlive(spared) {
@@ -351,11 +351,12 @@ func TestForeignOrphansDoNotDelayEnd(t *testing.T) {
 	}
 	defer cmd.Wait() // Wait returns an error, because the process was killed
 	defer cmd.Process.Kill()
-	of := func(uid uint32) bool {
+	ownsOrphan := func(uid uint32) bool {
 		r := &run{c: &Command{RunAs: &runas.Identity{UID: uid}}}
 		return r.ownsAny([]int{cmd.Process.Pid})
 	}
-	if of(1) || !of(2) {
-		t.Errorf("may be left by another account's: %t, by its own: %t; want false and true", of(1), of(2))
+	if ownsOrphan(1) || !ownsOrphan(2) {
+		t.Errorf("the orphan may belong to another account's command: %t, to its own account's: %t; want false and true",
+			ownsOrphan(1), ownsOrphan(2))
 	}
 }

@@ -27,27 +27,27 @@ type terminalRequests struct {
 // openTerminal creates a terminal. This process's end (pipes[0]) replaces the pipe of standard output.
 // The other end belongs to the command's account.
 func (r *run) openTerminal() error {
-	ours, err := unix.Open("/dev/ptmx", unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
+	parentEnd, err := unix.Open("/dev/ptmx", unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
 	if err != nil {
-		return noTerminal(err)
+		return terminalError(err)
 	}
-	r.pipes[0] = ours
-	if err := unix.IoctlSetPointerInt(ours, unix.TIOCSPTLCK, 0); err != nil {
-		return noTerminal(err)
+	r.pipes[0] = parentEnd
+	if err := unix.IoctlSetPointerInt(parentEnd, unix.TIOCSPTLCK, 0); err != nil {
+		return terminalError(err)
 	}
 	// Do not open the other end by its path: /dev/pts may belong to another devpts mount than
 	// /dev/ptmx.
-	theirs, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(ours), unix.TIOCGPTPEER,
+	childEnd, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(parentEnd), unix.TIOCGPTPEER,
 		unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC)
 	if errno != 0 {
-		return noTerminal(errno)
+		return terminalError(errno)
 	}
-	r.writeEnds[0] = int(theirs)
+	r.writeEnds[0] = int(childEnd)
 	err = errors.Join(
 		unix.Fchmod(r.writeEnds[0], 0o600), // no other account can write to it, even with write(1)
-		unix.IoctlSetWinsize(ours, unix.TIOCSWINSZ, &unix.Winsize{Row: defaultRows, Col: defaultCols}))
+		unix.IoctlSetWinsize(parentEnd, unix.TIOCSWINSZ, &unix.Winsize{Row: defaultRows, Col: defaultCols}))
 	if err != nil {
-		return noTerminal(err)
+		return terminalError(err)
 	}
 	return r.chown(r.writeEnds[0])
 }
@@ -58,9 +58,9 @@ const (
 	defaultCols = 80
 )
 
-// noTerminal classifies an error of creating a terminal. Either this process lacks a resource, or the
+// terminalError classifies an error of creating a terminal. Either this process lacks a resource, or the
 // machine provides no terminals. In the second case, another attempt would fail too.
-func noTerminal(err error) error {
+func terminalError(err error) error {
 	if errors.Is(err, unix.ENOSPC) {
 		err = fmt.Errorf("all terminals (ptys) of the machine are in use: %w; raise the limit kernel.pty.max (sysctl)", err)
 	}

@@ -12,23 +12,23 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// onTerminal is a running command with a terminal, on which the test can type.
-type onTerminal struct {
+// terminalSession is a running command with a terminal, on which the test can type.
+type terminalSession struct {
 	*testing.T
 	*Command
-	w     *Worker
-	pid   chan int
-	ended chan Result
-	at    int // pid of the running command
+	w       *Worker
+	pidChan chan int
+	ended   chan Result
+	pid     int // pid of the running command
 }
 
 // runOnTerminal runs a line of the shell on a terminal.
-func runOnTerminal(t *testing.T, line string, set ...func(*Command)) *onTerminal {
+func runOnTerminal(t *testing.T, line string, set ...func(*Command)) *terminalSession {
 	t.Helper()
-	o := &onTerminal{T: t, Command: command(t, "/bin/sh", "-c", line), w: NewWorker(nil), pid: make(chan int, 1),
+	o := &terminalSession{T: t, Command: command(t, "/bin/sh", "-c", line), w: NewWorker(nil), pidChan: make(chan int, 1),
 		ended: make(chan Result, 1)}
 	o.TTY = true
-	o.OnForked = func(pid int, _ time.Time) { o.pid <- pid }
+	o.OnForked = func(pid int, _ time.Time) { o.pidChan <- pid }
 	for _, s := range set {
 		s(o.Command)
 	}
@@ -37,27 +37,27 @@ func runOnTerminal(t *testing.T, line string, set ...func(*Command)) *onTerminal
 		o.w.Close()
 		o.ended <- r
 	}()
-	o.at = <-o.pid
+	o.pid = <-o.pidChan
 	return o
 }
 
-// shows waits until the command has printed a text on the terminal.
-func (o *onTerminal) shows(text string) {
+// awaitText waits until the command has printed a text on the terminal.
+func (o *terminalSession) awaitText(text string) {
 	o.Helper()
 	deadline := time.Now().Add(10 * time.Second)
 	for ; !strings.Contains(o.output(o.T), text); time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
-			o.Fatalf("%q is not shown, but %q", text, o.output(o.T))
+			o.Fatalf("the terminal does not show %q; the output is %q", text, o.output(o.T))
 		}
 	}
 }
 
-// types types a whole text, and waits while the terminal accepts no input.
-func (o *onTerminal) types(text string) {
+// typeText types a whole text, and waits while the terminal accepts no input.
+func (o *terminalSession) typeText(text string) {
 	o.Helper()
 	rest := []byte(text)
 	for deadline := time.Now().Add(20 * time.Second); len(rest) > 0; {
-		typed, ok := o.w.Type(o.at, rest)
+		typed, ok := o.w.Type(o.pid, rest)
 		n := typed.Written
 		if rest = rest[n:]; !ok || time.Now().After(deadline) {
 			o.Fatalf("%d bytes of %d could not be typed (%v)", len(rest), len(text), ok)
@@ -68,13 +68,13 @@ func (o *onTerminal) types(text string) {
 	}
 }
 
-func (o *onTerminal) end() Result {
+func (o *terminalSession) end() Result {
 	o.Helper()
 	select {
 	case r := <-o.ended:
 		return r
 	case <-time.After(20 * time.Second):
-		o.Fatal("it does not end")
+		o.Fatal("the command does not end")
 	}
 	return Result{}
 }
@@ -85,9 +85,9 @@ func TestTerminalIsControllingAndPrivate(t *testing.T) {
 	o := runOnTerminal(
 		t, `test -t 0 && test -t 1 && test -t 2 && stty size </dev/tty; stat -Lc %a /dev/fd/0; ps -o sid= -p $$ | tr -d " "; echo pid $$; echo err >&2`)
 	r := o.end()
-	want := fmt.Sprintf("24 80\r\n600\r\n%d\r\npid %[1]d\r\nerr\r\n", o.at)
+	want := fmt.Sprintf("24 80\r\n600\r\n%d\r\npid %[1]d\r\nerr\r\n", o.pid)
 	if got := o.output(t); r.ExitCode != 0 || got != want {
-		t.Errorf("got %+v and %q, want %q", r, got, want)
+		t.Errorf("the result is %+v, output %q; want %q", r, got, want)
 	}
 }
 
@@ -95,16 +95,16 @@ func TestTerminalIsControllingAndPrivate(t *testing.T) {
 // new size is reported.
 func TestTerminalPassesControlKeys(t *testing.T) {
 	o := runOnTerminal(t, `trap 'stty size' WINCH; trap 'echo INT' INT; echo up; cat; read line; exit 7`)
-	o.shows("up")
-	o.types("one\r")
-	o.shows("one\r\none\r\n")
-	o.types("\x03")
-	o.shows("INT")
-	o.w.Resize(o.at, 31, 97)
-	o.types("\r") // a shell that is reading a line handles the signal only after the line
-	o.shows("31 97")
+	o.awaitText("up")
+	o.typeText("one\r")
+	o.awaitText("one\r\none\r\n")
+	o.typeText("\x03")
+	o.awaitText("INT")
+	o.w.Resize(o.pid, 31, 97)
+	o.typeText("\r") // a shell that is reading a line handles the signal only after the line
+	o.awaitText("31 97")
 	if r := o.end(); r.ExitCode != 7 {
-		t.Errorf("got %+v", r)
+		t.Errorf("the result is %+v, want exit code 7", r)
 	}
 }
 
@@ -133,8 +133,8 @@ func TestTerminalKeepsModes(t *testing.T) {
 		{`printf '\033[5 q'; echo up; sleep 600`, Typed{Controls: "\x1b[5 q"}},
 	} {
 		o := runOnTerminal(t, c.script)
-		o.shows("up")
-		if got, ok := o.w.Type(o.at, nil); got != c.want || !ok {
+		o.awaitText("up")
+		if got, ok := o.w.Type(o.pid, nil); got != c.want || !ok {
 			t.Errorf("%s: the terminal has %+v (%v), want %+v", c.script, got, ok, c.want)
 		}
 		o.w.Kill(1, 0)
@@ -146,10 +146,10 @@ func TestTerminalKeepsModes(t *testing.T) {
 // reads gets all of a long paste, in any pieces.
 func TestTerminalInputIsBounded(t *testing.T) {
 	o := runOnTerminal(t, `stty raw -echo; echo up; sleep 600`)
-	o.shows("up")
+	o.awaitText("up")
 	taken := 0
 	for piece, quiet := make([]byte, 4<<10), time.Now(); time.Since(quiet) < 200*time.Millisecond; {
-		typed, ok := o.w.Type(o.at, piece)
+		typed, ok := o.w.Type(o.pid, piece)
 		if !ok {
 			t.Fatal("the command does not run")
 		}
@@ -158,7 +158,7 @@ func TestTerminalInputIsBounded(t *testing.T) {
 		}
 	}
 	if taken < maxTerminalInput || taken > 4*maxTerminalInput {
-		t.Errorf("%d bytes were taken", taken)
+		t.Errorf("the terminal accepted %d bytes of input", taken)
 	}
 	if !o.w.Kill(1, 0) {
 		t.Error("the command could not be killed")
@@ -167,11 +167,11 @@ func TestTerminalInputIsBounded(t *testing.T) {
 
 	paste := strings.Repeat("0123456789abcdef", 64<<10)
 	o = runOnTerminal(t, fmt.Sprintf(`stty raw -echo; echo up; head -c %d | md5sum`, len(paste)))
-	o.shows("up")
-	o.types(paste)
-	o.shows("  -")
+	o.awaitText("up")
+	o.typeText(paste)
+	o.awaitText("  -")
 	if got := o.output(t); !strings.Contains(got, fmt.Sprintf("%x", md5.Sum([]byte(paste)))) {
-		t.Errorf("got %q", got)
+		t.Errorf("the command printed %q, want the checksum of the whole paste", got)
 	}
 	o.end()
 }
@@ -201,37 +201,37 @@ func TestTerminalsAreEnded(t *testing.T) {
 		{"a program", `trap 'sleep 0.2; echo bye; exit' TERM; echo up; while :; do sleep 0.01; done`, "up"},
 	} {
 		o := runOnTerminal(t, c.line, func(c *Command) { c.Env = append(c.Env, "PS1=$ ") })
-		o.shows(c.shown)
+		o.awaitText(c.shown)
 		if strings.Contains(c.name, "runs") {
-			o.types("echo is''up; sleep 600\r")
-			o.shows("isup")
+			o.typeText("echo is''up; sleep 600\r")
+			o.awaitText("isup")
 		}
 		began := time.Now()
 		o.w.Kill(1, 10*time.Second)
 		r := o.end()
 		if took := time.Since(began); r.Cause != 1 || took > 5*time.Second {
-			t.Errorf("%s: got %+v after %v", c.name, r, took)
+			t.Errorf("%s: the result is %+v after %v", c.name, r, took)
 		}
 		if c.shown == "up" && !strings.Contains(o.output(t), "bye") {
-			t.Errorf("%s: printed %q", c.name, o.output(t))
+			t.Errorf("%s: the output is %q, want it to contain bye", c.name, o.output(t))
 		}
-		if left := o.w.tree(o.at, o.Cookie); len(left) > 0 {
+		if left := o.w.tree(o.pid, o.Cookie); len(left) > 0 {
 			t.Errorf("%s: processes are left: %+v", c.name, left)
 		}
 	}
 }
 
-// If the machine has run out of terminals, that is a shortage. If it provides no terminals at all, that
-// is not a shortage, because a retry would fail too.
+// A start that fails because all terminals are in use is a shortage. If the machine provides no
+// terminals at all, the failure is not a shortage, because a retry would fail too.
 func TestLackOfTerminalsIsShortage(t *testing.T) {
 	for _, c := range []struct {
 		err      error
 		shortage bool
 	}{{unix.ENOSPC, true}, {unix.EMFILE, true}, {unix.ENOENT, false}, {unix.EACCES, false}} {
 		r := &run{c: command(t, "/bin/true"), r: &Result{ExitCode: -1}}
-		r.startFailed(noTerminal(&os.PathError{Op: "open", Path: "/dev/ptmx", Err: c.err}))
+		r.startFailed(terminalError(&os.PathError{Op: "open", Path: "/dev/ptmx", Err: c.err}))
 		if r.r.Shortage != c.shortage || c.shortage == (r.r.ExitCode == 126) {
-			t.Errorf("%v: got %+v", c.err, r.r)
+			t.Errorf("error %v: the result is %+v", c.err, r.r)
 		}
 	}
 }

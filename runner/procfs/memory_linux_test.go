@@ -26,11 +26,11 @@ func TestHungMemoryReadIsAbandoned(t *testing.T) {
 		synctest.Wait()
 		for range 2 {
 			if text, ok := m.read(os.Getpid(), func() string { return "here" }); !ok || text != "here" {
-				t.Errorf("afterwards: %q, %t", text, ok)
+				t.Errorf("after the hung read returned, the next read returned %q, %t", text, ok)
 			}
 		}
 		if len(m.idle) != 1 || len(m.hung) != 0 || m.anyHung.Load() {
-			t.Errorf("left: %d readers, %v", len(m.idle), m.hung)
+			t.Errorf("%d readers are idle and the hung reads are %v, want 1 and none", len(m.idle), m.hung)
 		}
 		close(m.idle[0].requests)
 	})

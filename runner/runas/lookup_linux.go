@@ -76,11 +76,11 @@ func LookUp[T any](id *Identity, f func() (T, error), release func(T)) (T, error
 			release(late.(T))
 		}
 	})
-	found, _ := value.(T) // the zero value after an error
+	found, _ := value.(T) // the zero value if lookUp returned an error
 	return found, err
 }
 
-// lookUp does for any type what LookUp does for one, so that its code exists once in the program.
+// lookUp is LookUp without the type parameter, so that the program contains its code only once.
 func lookUp(id *Identity, f func() (any, error), release func(any)) (any, error) {
 	if err := abandoned.full(id.UID); err != nil {
 		return nil, err
@@ -90,7 +90,9 @@ func lookUp(id *Identity, f func() (any, error), release func(any)) (any, error)
 		err   error
 	}
 	results, timedOut := make(chan result), make(chan struct{})
-	go func() { // only the kernel can end the call, so nothing waits for a goroutine that was given up
+	// the kernel alone can end a call that hangs, so lookUp does not wait for this goroutine after
+	// the timeout
+	go func() {
 		var r result
 		r.err = withIdentity(id, func() (err error) {
 			r.found, err = f()
@@ -145,8 +147,8 @@ func (e *ShortageError) Error() string { return e.Err.Error() }
 // Unwrap returns the reason.
 func (e *ShortageError) Unwrap() error { return e.Err }
 
-// ClassifyError classifies an error of switching to an account. Lack of kernel memory is a shortage;
-// every other error is the fault of the account.
+// ClassifyError classifies an error of switching to an account. Lack of kernel memory is a
+// shortage; every other error is caused by the account.
 func ClassifyError(err error) error {
 	if errors.Is(err, unix.ENOMEM) {
 		return &ShortageError{Err: err}

@@ -21,7 +21,7 @@ func TestHungLookUpsAreAbandoned(t *testing.T) {
 		for range maxAbandoned {
 			go func() {
 				if _, err := LookUp(ownIdentity(), ask, func(n int) { back <- n }); !errors.Is(err, ErrHung) {
-					t.Errorf("got %v", err)
+					t.Errorf("LookUp returned %v, want ErrHung", err)
 				}
 			}()
 		}
@@ -46,7 +46,7 @@ func TestHungLookUpsAreAbandoned(t *testing.T) {
 		}
 		wrong := errors.New("wrong")
 		if n, err := LookUp(ownIdentity(), func() (int, error) { return 7, wrong }, nil); n != 7 || err != wrong {
-			t.Errorf("got %d, %v", n, err)
+			t.Errorf("LookUp returned %d, %v; want 7 and the error of the function", n, err)
 		}
 	})
 }
@@ -66,7 +66,7 @@ func TestHungLookUpsAreBounded(t *testing.T) {
 		callers.Wait()
 		_, err := LookUp(&Identity{UID: maxAbandonedTotal, GID: 1}, func() (int, error) { return 7, nil }, nil)
 		if !errors.As(err, new(*ShortageError)) || !errors.Is(err, ErrHung) {
-			t.Errorf("got %v", err)
+			t.Errorf("LookUp returned %v, want a shortage", err)
 		}
 		close(answer)
 		synctest.Wait()

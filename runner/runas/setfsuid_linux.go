@@ -11,15 +11,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// withIdentity calls f with only the rights of an account on files: f finds, opens and creates files
-// like that account (setfsuid(2)). While f runs, the thread has no capabilities:
-// with those of root, links in /proc would open the directories of any process. If id is nil, f runs
-// with the rights of this process. f must stay in its goroutine. See docs/decisions/0053.
+// withIdentity calls f with only the rights of an account on files: f finds, opens and creates
+// files like that account (setfsuid(2)). While f runs, the thread has no capabilities. With root's
+// capabilities, f could open the directories of any process through links in /proc. If id is nil, f
+// runs with the rights of this process. f must stay in its goroutine. See docs/decisions/0053.
 func withIdentity(id *Identity, f func() error) error {
 	if id == nil {
 		return f()
 	}
-	runtime.LockOSThread() // the ids are those of this thread only
+	runtime.LockOSThread() // setfsuid changes the ids of this thread only
 	defer runtime.UnlockOSThread()
 	defer restoreIdentity()
 	if err := setFileIdentity(id); err != nil {
@@ -61,7 +61,7 @@ var ownIdentity = sync.OnceValue(func() *Identity {
 })
 
 // setFileIdentity changes this thread's rights on files. The thread must have the capabilities for
-// that. If setFileIdentity fails, the groups may have changed already.
+// this change. If setFileIdentity fails, the groups may have changed already.
 func setFileIdentity(id *Identity) error {
 	var groups *uint32
 	if len(id.Groups) > 0 {

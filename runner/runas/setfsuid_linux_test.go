@@ -30,7 +30,7 @@ func TestFailedSwitchRestoresRights(t *testing.T) {
 			return nil
 		})
 		if good := i == 2; ran != good || (err == nil) != good {
-			t.Errorf("%+v: ran %v, %v", id, ran, err)
+			t.Errorf("identity %+v: the function ran: %v, error %v", id, ran, err)
 		}
 		if err := os.WriteFile(own, nil, 0o600); err != nil {
 			t.Errorf("afterwards, as itself: %v", err)

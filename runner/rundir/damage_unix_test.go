@@ -14,17 +14,17 @@ import (
 // that it does not contain may have run.
 func TestTruncatedJournalIsIncomplete(t *testing.T) {
 	dir, _, j := newNotes(t)
-	whole := func(when string, want bool) {
+	checkComplete := func(when string, want bool) {
 		t.Helper()
 		read, err := ReadTable(dir)
 		if err != nil {
 			t.Fatal(err)
 		}
 		if _, got, err := ReadJournal(dir, read.Journal, func(wire.Lease) bool { return true }); got != want || err != nil {
-			t.Errorf("%s: got whole %t, %v, want %t", when, got, err, want)
+			t.Errorf("%s: the journal counts as complete: %t, error %v; want %t", when, got, err, want)
 		}
 	}
-	without := func(what string, segment int) {
+	checkTruncated := func(what string, segment int) {
 		t.Helper()
 		raw, err := os.ReadFile(j.path(segment))
 		if err != nil {
@@ -32,18 +32,18 @@ func TestTruncatedJournalIsIncomplete(t *testing.T) {
 		}
 		for _, cut := range []int{0, 1, len(raw) / 2, len(raw) / 3, len(raw) - 1} {
 			os.Truncate(j.path(segment), int64(cut))
-			whole(fmt.Sprintf("%s, cut to %d of %d bytes", what, cut, len(raw)), false)
+			checkComplete(fmt.Sprintf("%s, cut to %d of %d bytes", what, cut, len(raw)), false)
 		}
 		os.Remove(j.path(segment))
-		whole(what+", removed", false)
+		checkComplete(what+", removed", false)
 		if err := os.WriteFile(j.path(segment), raw, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		whole(what+", put back", true)
+		checkComplete(what+", put back", true)
 	}
-	whole("empty", true)
+	checkComplete("empty", true)
 	put(t, j, 1, 2, 3)
-	without("the newest segment", 1)
+	checkTruncated("the newest segment", 1)
 	raw, err := os.ReadFile(j.path(1))
 	if err == nil {
 		err = os.WriteFile(j.path(1), append(raw, raw[:9]...), 0o600)
@@ -51,19 +51,19 @@ func TestTruncatedJournalIsIncomplete(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	whole("torn behind what was noted", true)
+	checkComplete("torn behind what was noted", true)
 	os.WriteFile(j.path(1), raw, 0o600)
 	if err := j.nextSegmentLocked(); err != nil { // continue in a new segment, as if this one were full
 		t.Fatal(err)
 	}
 	put(t, j, 4)
-	without("the older segment", 1)
-	without("the newest segment of two", 2)
+	checkTruncated("the older segment", 1)
+	checkTruncated("the newest segment of two", 2)
 	for range 3 {
 		j.Ack(1)
 	}
-	whole("the older segment is acknowledged", true)
+	checkComplete("the older segment is acknowledged", true)
 	j.size = resetBytes + 1
 	j.Ack(2)
-	whole("all is acknowledged", true)
+	checkComplete("all is acknowledged", true)
 }

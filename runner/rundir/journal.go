@@ -27,7 +27,8 @@ const (
 // windowBytes is the size of the mapped part of a segment.
 const windowBytes = 128 << 10
 
-// zeros fills the part of a segment that has no records yet. A reader stops there.
+// zeros fills the part of a segment that has no records yet. A reader of the journal stops at that
+// part.
 var zeros [windowBytes]byte
 
 // Journal stores the results that the service has not acknowledged, in files. It does not sync them:
@@ -131,9 +132,9 @@ func (j *Journal) Append(frame []byte) (segment int, err error) {
 	return j.n, nil
 }
 
-// copyToWindowLocked copies a record into the window. It returns false if that fails, for example because
-// another process has truncated the file. The journal then uses no window any more. The caller holds
-// mu.
+// copyToWindowLocked copies a record into the window. It returns false if that fails, for example
+// because another process has truncated the file. The journal then stops using windows for this
+// segment. The caller holds mu.
 func (j *Journal) copyToWindowLocked(record []byte) (ok bool) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {
@@ -165,7 +166,7 @@ func (j *Journal) ensureWindowLocked(n int) bool {
 		j.window, err = mapFile(j.file, start, windowBytes)
 	}
 	if err != nil {
-		j.file.Truncate(j.size) // give back the space, as the disk may be full
+		j.file.Truncate(j.size) // release the reserved space, as the disk may be full
 		j.canMap, j.window = false, nil
 		return false
 	}
@@ -230,7 +231,7 @@ func (j *Journal) Sync() error {
 	for i, n := range segments {
 		err := syncFile(j.path(n))
 		if err == nil && i == len(segments)-1 {
-			err = SyncDir(j.dir) // without this, a power cut could remove the names of the segments
+			err = SyncDir(j.dir) // without this, the segments could lose their names in a power cut
 		}
 		// A segment is missing if all its results were acknowledged.
 		if err == nil || errors.Is(err, os.ErrNotExist) {

@@ -52,7 +52,7 @@ func checkJournal(t *testing.T, dir, when string, want ...int64) {
 		got = append(got, r.Seq)
 	}
 	if !slices.Equal(got, want) {
-		t.Errorf("%s: got results of %v, want %v", when, got, want)
+		t.Errorf("%s: the journal has results of jobs %v, want %v", when, got, want)
 	}
 }
 
@@ -121,7 +121,8 @@ func TestTornRecordSparesEarlierRecords(t *testing.T) {
 	}
 }
 
-// A flipped bit anywhere in a record is detected: that record is not returned, but those before it are.
+// A flipped bit anywhere in a record is detected: that record is not returned, but the records
+// before it are.
 func TestDamagedRecordIsNotReturned(t *testing.T) {
 	raw := []byte(nil)
 	for seq := range int64(3) {
@@ -149,7 +150,7 @@ func TestJournalContinuesInSegments(t *testing.T) {
 		j.size = segmentBytes + 1
 	}
 	if j.n != 12 {
-		t.Errorf("got %d segments, want 12", j.n)
+		t.Errorf("the journal has %d segments, want 12", j.n)
 	}
 	checkJournal(t, j.dir, "twelve segments", want...)
 }

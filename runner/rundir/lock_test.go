@@ -66,40 +66,40 @@ func TestKilledRunnerLeavesFilesAndNoLock(t *testing.T) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	if said, err := bufio.NewReader(out).ReadString('\n'); strings.TrimSpace(said) != "<nil>" {
-		t.Fatalf("the other process printed %q, %v", said, err)
+	if stdout, err := bufio.NewReader(out).ReadString('\n'); strings.TrimSpace(stdout) != "<nil>" {
+		t.Fatalf("the other process printed %q, %v", stdout, err)
 	}
 	want := []wire.Attempt{{Lease: wire.Lease{Seq: 5, Fence: 6}, Slot: 2, PID: 8, StartedAt: 7}}
-	notes := func(when string) {
+	checkNotes := func(when string) {
 		t.Helper()
 		checkJournal(t, dir, when, 4)
 		if got, err := ReadTable(dir); got.PID != 4711 || got.Ticks != 99 || !slices.Equal(got.Running, want) || err != nil {
-			t.Errorf("%s: got %+v, %v", when, got, err)
+			t.Errorf("%s: the running table is %+v, error %v", when, got, err)
 		}
 	}
 	path := filepath.Join(dir, LockName)
-	notes("while it lives")
+	checkNotes("while it lives")
 	if lock, ok, err := Lock(path, 0o600); ok || err != nil {
 		t.Errorf("another process took the lock: %v, %v", lock, err)
 	}
-	if held, err := lives(dir); !held || err != nil {
+	if held, err := isAlive(dir); !held || err != nil {
 		t.Errorf("a living runner: %t, %v", held, err)
 	}
 	if err := cmd.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
 	cmd.Wait()
-	if held, err := lives(dir); held || err != nil {
+	if held, err := isAlive(dir); held || err != nil {
 		t.Errorf("a dead runner: %t, %v", held, err)
 	}
-	notes("once it is dead")
+	checkNotes("once it is dead")
 	if err := RemoveRunner(dir); err != nil {
 		t.Error(err)
 	}
 }
 
-// lives reports whether the lock of a runner's directory is held.
-func lives(dir string) (bool, error) { return LockHeld(filepath.Join(dir, LockName)) }
+// isAlive reports whether the lock of a runner's directory is held.
+func isAlive(dir string) (bool, error) { return LockHeld(filepath.Join(dir, LockName)) }
 
 // Processes that check whether a runner lives do not find each other's locks. Otherwise a dead runner
 // would look like a living one to which no service can connect.
@@ -154,7 +154,7 @@ func TestRunnerThatRemovesItsDirectoryIsAlive(t *testing.T) {
 	left := make(chan int)
 	go func() {
 		for {
-			if held, err := lives(dir); err == nil && !held {
+			if held, err := isAlive(dir); err == nil && !held {
 				list, _ := filepath.Glob(filepath.Join(dir, journalName+".*"))
 				left <- len(list)
 				return

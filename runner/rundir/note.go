@@ -8,8 +8,8 @@ import (
 	"os"
 )
 
-// ReadNote returns the text of a note of at most maxBytes bytes, or "" if the note is missing or
-// damaged.
+// ReadNote returns the text of a note, which NoteOf has encoded, of at most maxBytes bytes. It
+// returns "" if the note is missing or damaged.
 func ReadNote(path string, maxBytes int64) (string, error) {
 	raw, err := ReadPlain(path, maxBytes)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -25,7 +25,8 @@ func ReadNote(path string, maxBytes int64) (string, error) {
 // noteSumDigits is the length of a note's checksum, in hexadecimal digits.
 const noteSumDigits = 8
 
-// NoteOf returns a text as a runner stores it in its directory: followed by its checksum.
+// NoteOf returns a text in the form in which a runner stores it in its directory: followed by its
+// checksum.
 func NoteOf(text string) string {
 	return fmt.Sprintf("%s%0*x", text, noteSumDigits, crc32.ChecksumIEEE([]byte(text)))
 }

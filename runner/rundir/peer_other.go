@@ -10,5 +10,5 @@ import (
 // PeerUID returns the uid of this process: no other account can enter the directory of the socket.
 func PeerUID(net.Conn) (int, error) { return os.Geteuid(), nil }
 
-// PeerPID returns 0. This system's way to get the pid is not used.
+// PeerPID returns 0, which means that the pid is unknown.
 func PeerPID(net.Conn) int64 { return 0 }

@@ -40,8 +40,8 @@ func Dial(path string) (net.Conn, error) {
 	return c, nil
 }
 
-// checkServer returns an error unless the pipe's server belongs to the system or to this process's
-// user, that is, the owner of the objects that this process creates.
+// checkServer returns an error unless the pipe's server belongs to the system or to the owner of
+// the objects that this process creates.
 func checkServer(c net.Conn) error {
 	server, err := pipe.ServerOf(c)
 	if err != nil {

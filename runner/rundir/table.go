@@ -67,7 +67,7 @@ func (t *Table) Reserve(slots int) (int, error) {
 	return slots, nil
 }
 
-// Close unmaps and closes the file. Nothing may be written to the table afterwards.
+// Close unmaps and closes the file. The caller must not write to the table afterwards.
 func (t *Table) Close() error { return errors.Join(unmapFile(t.mem), t.file.Close()) }
 
 // write writes the first fields of a slot. Slot 0 is the header.

@@ -54,11 +54,12 @@ func TestRunningTableIsReadBack(t *testing.T) {
 		{Lease: wire.Lease{Seq: 9, Fence: 10}, Slot: 3, StartedAt: 11},
 	}
 	if err != nil || pid != 4711 || ticks != 99 || !slices.Equal(running, want) {
-		t.Errorf("got %d, %d, %+v, %v, want 4711, 99, %+v", pid, ticks, running, err, want)
+		t.Errorf("the table has pid %d, ticks %d, attempts %+v, error %v; want 4711, 99, %+v",
+			pid, ticks, running, err, want)
 	}
 	table.SetStarting(1, wire.Lease{Seq: 20, Fence: 21}, 22)
 	if got, _ := ReadTable(dir); len(got.Running) == 0 || got.Running[0].PID != 0 || got.Running[0].Seq != 20 {
-		t.Errorf("got %+v, want the new attempt without the old one's pid", running)
+		t.Errorf("the table has the attempts %+v, want the new attempt without the pid of the old one", running)
 	}
 }
 
@@ -85,7 +86,7 @@ func TestCopiedTableNamesNoRunner(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got, err := ReadTable(moved); got.PID != 4711 || err != nil {
-		t.Errorf("moved: got %d, %v, want 4711", got.PID, err)
+		t.Errorf("the moved table has pid %d, error %v; want 4711", got.PID, err)
 	}
 }
 
@@ -96,20 +97,20 @@ func TestUsedSlotsHaveDiskSpace(t *testing.T) {
 	table := newTable(t, dir)
 	table.SetStarting(1, wire.Lease{Seq: 5, Fence: 6}, 7)
 	if n, err := table.Reserve(1000); n != 1000 || err != nil {
-		t.Errorf("got room for %d, %v, want 1000", n, err)
+		t.Errorf("Reserve returned %d slots, %v; want 1000", n, err)
 	}
 	if n := allocated(t, table.file); n < 1001*slotBytes {
-		t.Errorf("%d bytes have their place", n)
+		t.Errorf("only %d bytes of the table have disk space", n)
 	}
 	if got, _ := ReadTable(dir); len(got.Running) != 1 || got.Running[0].Seq != 5 {
-		t.Errorf("got %v, want what was there before", got.Running)
+		t.Errorf("the running attempts are %v, want them unchanged", got.Running)
 	}
 	table.file.Close() // closing the file makes writes fail, as on a full disk
 	if n, err := table.Reserve(MaxSlots); n < 1000 || n == MaxSlots || err == nil {
-		t.Errorf("got room for %d, %v, want about 1000 and why", n, err)
+		t.Errorf("Reserve without disk space returned %d slots, %v; want about 1000 and an error", n, err)
 	}
 	if n, err := table.Reserve(500); n != 500 || err != nil {
-		t.Errorf("got room for %d, %v, want 500, which there is", n, err)
+		t.Errorf("Reserve of existing slots returned %d, %v; want 500", n, err)
 	}
 }
 
@@ -123,7 +124,7 @@ func TestNoTableMeansNothingRan(t *testing.T) {
 			}
 		}
 		if got, err := ReadTable(dir); got.PID != 0 || got.Ticks != 0 || got.Running != nil || got.Intact || err != nil {
-			t.Errorf("%d bytes: got %+v, %v", half, got, err)
+			t.Errorf("a table of %d bytes was read as %+v, error %v", half, got, err)
 		}
 	}
 }
@@ -143,8 +144,8 @@ func TestDamagedHeaderIsNotACopy(t *testing.T) {
 		b[0] ^= 1
 		f.WriteAt(b, int64(at))
 		f.Close()
-		if is, err := ReadTable(dir); is.Intact || is.PID != 0 || err != nil {
-			t.Fatalf("byte %d: %+v, %v", at, is, err)
+		if got, err := ReadTable(dir); got.Intact || got.PID != 0 || err != nil {
+			t.Fatalf("damage in byte %d: the table was read as %+v, error %v", at, got, err)
 		}
 	}
 }

@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-// codec codes the fields of a frame: it encodes or decodes them. It appends them to encoded, or, if
-// decoding is set, takes them from input. Decoded texts share the memory of input. After damaged input,
-// damaged is set and all further fields are decoded as zero.
+// codec encodes or decodes the fields of a frame. It appends encoded fields to encoded. If decoding
+// is set, it takes the fields from input instead. Decoded texts share the memory of input. If the
+// input is damaged, damaged is set and all further fields are decoded as zero.
 type codec struct {
 	decoding bool
 	encoded  []byte
@@ -49,8 +49,9 @@ func (c *codec) nums(list ...*int64) {
 	}
 }
 
-// optionalNum codes an optional number at the end of a frame. It is written only if it is not 0, or if
-// another optional field follows. Frames of older versions do not contain it.
+// optionalNum encodes or decodes an optional number at the end of a frame. The number is written
+// only if it is not 0, or if another optional field follows. Frames of older versions do not
+// contain it.
 func (c *codec) optionalNum(n *int64, followed bool) {
 	if c.decoding && (c.damaged || c.input == "") || !c.decoding && *n == 0 && !followed {
 		return
@@ -61,7 +62,8 @@ func (c *codec) optionalNum(n *int64, followed bool) {
 	}
 }
 
-// optionalFlag codes an optional flag at the end of a frame. It is written only if it is set.
+// optionalFlag encodes or decodes an optional flag at the end of a frame. The flag is written only
+// if it is set.
 func (c *codec) optionalFlag(v *bool) {
 	if c.decoding && (c.damaged || c.input == "") || !c.decoding && !*v {
 		return
@@ -72,7 +74,8 @@ func (c *codec) optionalFlag(v *bool) {
 	}
 }
 
-// optionalText codes an optional text at the end of a frame. It is written only if it is not empty.
+// optionalText encodes or decodes an optional text at the end of a frame. The text is written only
+// if it is not empty.
 func (c *codec) optionalText(s *string) {
 	if c.decoding && (c.damaged || c.input == "") || !c.decoding && *s == "" {
 		return
@@ -124,8 +127,8 @@ func (c *codec) flag(v *bool) {
 	}
 }
 
-// list codes a list. Each entry takes at least minBytes bytes. So if the rest of the input is too short
-// for the length of the list, the input is damaged.
+// list encodes or decodes a list. Each entry takes at least minBytes bytes. So if the list is too
+// long for the rest of the input, the input is damaged.
 func list[T any](c *codec, entries *[]T, minBytes int, each func(*codec, *T)) {
 	n := int64(len(*entries))
 	c.num(&n)
@@ -170,7 +173,7 @@ func (c *codec) limit(l *Limit) {
 	c.text(&l.Mechanism)
 }
 
-// The fields methods code the fields of each frame, in their order on the wire.
+// The fields methods encode or decode the fields of each frame, in their order on the wire.
 
 func (f *Hello) fields(c *codec) {
 	c.nums(&f.Protocol, &f.Epoch)

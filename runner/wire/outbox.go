@@ -55,9 +55,10 @@ func (o *Outbox) FlushNow() {
 	o.mu.Unlock()
 }
 
-// flushLocked calls write until all gathered bytes are written. If write accepts only some of the bytes,
-// flushLocked leaves the rest to the method Run. If another goroutine is writing, that goroutine writes these
-// bytes too. The caller holds mu; flushLocked releases it during a write.
+// flushLocked calls write until all gathered bytes are written. If write accepts only some of the
+// bytes, flushLocked leaves the rest to the method Run. If another goroutine is already writing,
+// that goroutine also writes the new bytes. The caller holds mu; flushLocked releases it during a
+// write.
 func (o *Outbox) flushLocked(write func(net.Conn, []byte) int) {
 	for !o.writing && !o.closed && len(o.unsent) > 0 {
 		data := o.unsent

@@ -11,8 +11,8 @@ import (
 // written. This holds even after the writer was woken up without having work.
 func TestGatherKeepsBytesBeingWritten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		service, ours := net.Pipe()
-		o := NewOutbox(ours)
+		service, runnerEnd := net.Pipe()
+		o := NewOutbox(runnerEnd)
 		go o.Run() // ends when Close is called
 		defer o.Close()
 		send := func(text string) { o.Send([]byte(text)) }

@@ -139,7 +139,8 @@ type (
 	// not expire.
 	ExtendLeases struct {
 		Duration time.Duration
-		// BootDeadline is the end of that time in milliseconds since boot, including time asleep; 0 if unknown.
+		// BootDeadline is when the extended leases end, in milliseconds since boot, including time
+		// asleep; 0 if unknown.
 		BootDeadline int64
 	}
 	// Watch makes the runner send an attempt's start and result immediately instead of gathering them.
@@ -203,8 +204,9 @@ type (
 	Refused struct{ Epoch int64 }
 	// Started reports an attempt that is still running a moment after its start.
 	Started struct{ Attempt }
-	// Dropped answers Drop and says whether the attempt will not run. The runner also sends it unasked,
-	// for an attempt that was not started before the deadline in NotAfter or BootDeadline.
+	// Dropped answers Drop and says whether the attempt will not run. The runner also sends it
+	// without a Drop, for an attempt that was not started before the deadline in NotAfter or
+	// BootDeadline.
 	Dropped struct {
 		Lease
 		Dropped bool
@@ -218,8 +220,8 @@ type (
 	Result struct {
 		Attempt
 		EndedAt int64 // milliseconds since 1970
-		// Cause is the cause in the Kill that ended the attempt, or the one that the runner found; 0 if
-		// neither exists.
+		// Cause is the cause in the Kill that ended the attempt, or else the cause that the runner
+		// found; 0 if neither exists.
 		Cause        int64
 		TimedOut     bool
 		IdleTimedOut bool // the attempt timed out because it printed nothing for IdleTimeout
@@ -254,12 +256,12 @@ type (
 		ID     int64
 		Cursor [2]int64
 		Done   bool
-		Gone   bool // the runner does not have the attempt (any more)
+		Gone   bool // the runner does not have the attempt, or no longer has it
 		Data   []byte
 	}
-	// Recovered answers Recover. SameBoot is false if the machine was certainly rebooted since the dead
-	// runner started. Survivors lists the processes that outlive SIGKILL, and Alive the attempts that still
-	// had processes before.
+	// Recovered answers Recover. SameBoot is false if the machine was certainly rebooted since the
+	// dead runner started. Survivors lists the processes that outlive SIGKILL. Alive lists those of
+	// the request's Attempts that still had processes.
 	Recovered struct {
 		ID        int64
 		SameBoot  bool
@@ -276,7 +278,7 @@ type (
 		Unchanged int64
 		Gone      bool
 	}
-	// Typed answers Type. Taken is how many of the first bytes the terminal took; it has no room for
+	// Typed answers Type. Written is how many of the first bytes the terminal took; it takes no
 	// more until the program reads. Controls contains the control sequences that have set the
 	// terminal's modes. Gone reports that the attempt is not running, or has no terminal.
 	Typed struct {
@@ -317,9 +319,9 @@ type Attempt struct {
 	StartedAt int64 // milliseconds since 1970
 }
 
-// newFrame returns an empty frame of a type, or nil if the type is unknown. On the wire, a type is a
-// number, which is never reused. This switch and that of kindOf are smaller in the client than a
-// function for each type.
+// newFrame returns an empty frame of a type, or nil if the type is unknown. On the wire, a type is
+// a number, which is never reused. The switches in newFrame and kindOf make the client program
+// smaller than a method for each type would.
 func newFrame(kind byte) Frame {
 	switch kind {
 	case 1:

@@ -91,7 +91,7 @@ func TestFramesAreReadAsWritten(t *testing.T) {
 		kinds[fmt.Sprint(raw[4])] = true
 		got, n, err := wire.Parse(append(raw, "rest"...))
 		if err != nil || n != len(raw) || !reflect.DeepEqual(got, f) {
-			t.Errorf("got %+v, %d, %v\nwant %+v, %d", got, n, err, f, len(raw))
+			t.Errorf("Parse returned %+v, %d, %v\nwant %+v, %d", got, n, err, f, len(raw))
 		}
 	}
 	if len(kinds) != 29 {
@@ -103,7 +103,7 @@ func TestFramesAreReadAsWritten(t *testing.T) {
 		raw := wire.Append([]byte("before"), f)[6:]
 		got, n, err := wire.Parse(raw)
 		if err != nil || n != len(raw) || !bytes.Equal(wire.Append(nil, got), raw) || fmt.Sprint(got) != fmt.Sprint(f) {
-			t.Fatalf("got %+v, %d, %v\nwant %+v", got, n, err, f)
+			t.Fatalf("Parse returned %+v, %d, %v\nwant %+v", got, n, err, f)
 		}
 	})
 }
@@ -171,10 +171,10 @@ func TestPartialFrameReturnsErrPartial(t *testing.T) {
 // A frame is rejected if it is shorter or longer than its fields, if its type is unknown, or if it is
 // larger than MaxFrame.
 func TestDamagedFramesAreRefused(t *testing.T) {
-	sized := func(body []byte) []byte {
+	addSize := func(body []byte) []byte {
 		return append(binary.LittleEndian.AppendUint32(nil, uint32(len(body))), body...)
 	}
-	refused := func(what string, raw []byte) {
+	checkRefused := func(what string, raw []byte) {
 		t.Helper()
 		if f, _, err := wire.Parse(raw); err == nil || errors.Is(err, wire.ErrPartial) {
 			t.Errorf("%s: got %+v, %v, want refused", what, f, err)
@@ -202,19 +202,19 @@ func TestDamagedFramesAreRefused(t *testing.T) {
 			whole--
 		}
 		for n := 1; n < whole; n++ {
-			refused(fmt.Sprintf("%T cut to %d", f, n), sized(body[:n]))
+			checkRefused(fmt.Sprintf("%T cut to %d", f, n), addSize(body[:n]))
 		}
-		refused(fmt.Sprintf("%T with a byte more", f), sized(append(body, 0)))
+		checkRefused(fmt.Sprintf("%T with a byte more", f), addSize(append(body, 0)))
 	}
-	refused("type 0", sized([]byte{0}))
-	refused("type 17", sized([]byte{17}))
-	refused("type 255", sized([]byte{255}))
-	refused("no type", []byte{0, 0, 0, 0, 0})
-	refused("2 GiB", []byte{0, 0, 0, 0x80, 1})
-	refused("one byte too many", append(binary.LittleEndian.AppendUint32(nil, wire.MaxFrame+1), 1))
-	refused("a billion leases", sized(binary.AppendVarint([]byte{7}, 1<<30)))
-	refused("a negative count", sized(binary.AppendVarint([]byte{7}, -1)))
-	refused("a flag that is 2", sized([]byte{14, 0, 0, 2}))
+	checkRefused("type 0", addSize([]byte{0}))
+	checkRefused("type 17", addSize([]byte{17}))
+	checkRefused("type 255", addSize([]byte{255}))
+	checkRefused("no type", []byte{0, 0, 0, 0, 0})
+	checkRefused("2 GiB", []byte{0, 0, 0, 0x80, 1})
+	checkRefused("one byte too many", append(binary.LittleEndian.AppendUint32(nil, wire.MaxFrame+1), 1))
+	checkRefused("a billion leases", addSize(binary.AppendVarint([]byte{7}, 1<<30)))
+	checkRefused("a negative count", addSize(binary.AppendVarint([]byte{7}, -1)))
+	checkRefused("a flag that is 2", addSize([]byte{14, 0, 0, 2}))
 }
 
 // No input makes Parse panic or consume more bytes than it has. A frame that it decodes is encoded to
