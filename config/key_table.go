@@ -154,8 +154,9 @@ func reportKeys() []Key {
 func accountKeys() []Key {
 	return []Key{
 		{"run_as", RunAsService, "account that jobs run as: service (the service's own), submitter (the user who enqueued " +
-			"the job; not on Windows) or fixed:USER; on Windows, USER must be the service's own account, and the system " +
-			"service uses this value by default; " + nextStartNote, false, setRunAs,
+			"the job; not on Windows) or fixed:USER; on Windows, USER must be the service's own account; the system service " +
+			"on Windows uses fixed:USER by default, so that the group queuectl may enqueue jobs (see access.submit); " +
+			nextStartNote, false, setRunAs,
 			func(s *Settings) string { return s.RunAs }, nil},
 		{"socket_mode", "0600", "permissions of the control socket, in octal: 0600 admits only its owner, " +
 			"0660 also its group; " + nextStartNote, false, setSocketMode, func(s *Settings) string { return s.SocketMode },

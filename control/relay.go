@@ -19,8 +19,8 @@ func Dispatch(ctx context.Context, api API, method string, raw json.RawMessage) 
 	case m == nil || m.Stream:
 		return nil, ErrNoMethod
 	case !peer.Right.Covers(m.Right):
-		return nil, queue.Errorf(queue.CodeDenied, "on the other node, %s needs the right %q; run the same version of "+
-			"queuectl on all nodes", m.Name, m.Right)
+		return nil, queue.Errorf(queue.CodeDenied, "another node requires the right %q for %s, which you do not have; "+
+			"run the same version of queuectl on all nodes", m.Right, m.Name)
 	}
 	if raw != nil {
 		if err := queue.CheckJSON(raw); err != nil {

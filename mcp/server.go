@@ -175,3 +175,12 @@ func (s *server) checkOwn(ctx context.Context, ids ...string) error {
 func ownedBy(j *control.Job, user string) bool {
 	return j.Submitter == user || j.Submitter == "" && j.User == user
 }
+
+// unlessRemoved adds to an error what happened to a job that was enqueued. The format gets the id and the error. If
+// the job does not exist any more, the error says that instead.
+func unlessRemoved(id control.Name, err error, format string) error {
+	if errors.Is(err, queue.ErrNotFound) {
+		return queue.Errorf(queue.CodeNotFound, "job %s was enqueued, but has been removed since then", id)
+	}
+	return fmt.Errorf(format, id, err)
+}

@@ -389,12 +389,12 @@ func (s *server) runAndWait(ctx context.Context, a arguments) (any, error) {
 	})
 	stop()
 	if err != nil {
-		return nil, fmt.Errorf("job %[1]s was enqueued, but waiting failed: %[2]w; use the tool wait for job %[1]s", id, err)
+		return nil, unlessRemoved(id, err, "job %[1]s was enqueued, but waiting failed: %[2]w; use the tool wait for it")
 	}
 	d, err := s.api.Show(ctx, control.Show{ID: id})
 	if err != nil {
-		return nil, fmt.Errorf("job %[1]s was enqueued, but its details cannot be read: %[2]w; to read the details of job "+
-			"%[1]s, use the tool show", id, err)
+		return nil, unlessRemoved(id, err, "job %[1]s was enqueued, but its details cannot be read: %[2]w; to read the "+
+			"details of job %[1]s, use the tool show")
 	}
 	if a.full {
 		return d, nil
@@ -410,8 +410,8 @@ func (s *server) runAndWait(ctx context.Context, a arguments) (any, error) {
 	}
 	output, err := s.output(ctx, control.Logs{ID: id})
 	if err != nil {
-		return nil, fmt.Errorf("job %[1]s is %[2]s, but its output cannot be read: %[3]w; to read the output of job "+
-			"%[1]s, use the tool logs", id, d.State, err)
+		return nil, unlessRemoved(id, err, "job %[1]s is "+d.State+", but its output cannot be read: %[2]w; to read the "+
+			"output of job %[1]s, use the tool logs")
 	}
 	delete(output, "state")
 	maps.Copy(answer, output)

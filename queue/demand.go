@@ -94,12 +94,17 @@ func CheckDemands(list []Demand) error {
 	for i, d := range list {
 		switch {
 		case !slices.Contains(demandedKinds, d.Kind):
-			return Invalid("demands", "%q has the unknown kind %d; %s", Clip(d.Key), d.Kind, reportBug)
+			return Invalid("demands", "the lock, rate limit, resource or node %q has the unknown kind %d; %s", Clip(d.Key),
+				d.Kind, reportBug)
 		case d.Key == "":
 			return Invalid("demands", "a %s of the job has no name; give one", d.noun())
 		case !validKey(d):
+			byLabel := ""
+			if d.Kind == GateNode {
+				byLabel = "; a node can also be named by label=value"
+			}
 			return Invalid("demands", "%q is not a valid name of a %s; use up to 128 letters, digits and . _ @ / -, starting with a "+
-				"letter, a digit or @; a node can also be named by label=value", Clip(d.Key), d.noun())
+				"letter, a digit or @%s", Clip(d.Key), d.noun(), byLabel)
 		case d.N < 1 || d.N > MaxDemand || d.Kind == GateNode && d.N != 1:
 			return Invalid("demands", "the %s %q has the amount %d; use 1 to %d", d.noun(), Clip(d.Key), d.N, MaxDemand)
 		case d.Kind == GateRate && d.Period < time.Millisecond:

@@ -124,7 +124,7 @@ func (c *Client) readReply(epoch int64) error {
 	}
 	f, _, err := wire.Parse(frame)
 	if err != nil {
-		return fmt.Errorf("cannot connect to the runner: its reply cannot be read; %s: %w", checkRunner, err)
+		return fmt.Errorf("cannot connect to the runner: its reply cannot be read: %w", err)
 	}
 	switch f := f.(type) {
 	case *wire.HelloReply:

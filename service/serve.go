@@ -158,9 +158,8 @@ func (s *Service) adoptionError(err error) error {
 	if !errors.Is(err, runner.ErrSuperseded) && !errors.Is(err, worker.ErrStoreOlder) {
 		return err
 	}
-	return &ExitError{ExitConfig, fmt.Errorf("the database in %s is outdated: %w; if you have the newest database, "+
-		"put it back and start the service (twice, if the first start fails); otherwise restore a backup: queuectl --dir %s "+
-		"restore FILE; or end the runner and its jobs%s", s.opt.Places.State, err,
+	return &ExitError{ExitConfig, fmt.Errorf("the database in %s is outdated: %w; restore a newer backup: "+
+		"queuectl --dir %s restore FILE; or, to keep this database, end the runner and its jobs%s", s.opt.Places.State, err,
 		queue.ShellWord(s.opt.Places.State), s.endRunnersHint())}
 }
 

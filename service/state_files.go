@@ -147,8 +147,8 @@ func (s *Service) prepareStoreChange(ctx context.Context) error {
 	}
 	for _, dir := range idle {
 		if err := s.home.KillRunner(dir); err != nil {
-			return fmt.Errorf("the idle runner in %s still works for the previous store; wait a minute until it ends by "+
-				"itself, then start the service again: %w", dir, err)
+			return fmt.Errorf("cannot end the idle runner in %s, which belongs to the previous store; wait a minute "+
+				"until it ends by itself, then start the service again: %w", dir, err)
 		}
 	}
 	return s.setStoreFile(now)

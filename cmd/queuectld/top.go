@@ -54,7 +54,8 @@ func (a *app) editFromTop(ctx context.Context, id string) error {
 	err := admin.EditJob(ctx, a.App, id)
 	if err == nil && a.Exit != 0 {
 		a.Exit = 0
-		return fmt.Errorf("job %s: your changes were not applied; edit the job again with: queuectl edit %[1]s", id)
+		return fmt.Errorf("job %s: your changes were not applied, for the reason shown after you closed the editor; "+
+			"edit the job again with: queuectl edit %[1]s", id)
 	}
 	return err
 }

@@ -127,6 +127,8 @@ func onSocket(c net.Conn, f func(fd int) error) error {
 		return err
 	}
 	var inner error
-	err = raw.Control(func(fd uintptr) { inner = f(int(fd)) })
-	return errors.Join(err, inner)
+	if err = raw.Control(func(fd uintptr) { inner = f(int(fd)) }); err != nil {
+		return fmt.Errorf("the connection was closed; try again: %w", err)
+	}
+	return inner
 }

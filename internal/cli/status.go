@@ -98,7 +98,7 @@ func (a *App) status(ctx context.Context, o statusOptions) error {
 
 // serviceKinds describes the kinds of services.
 var serviceKinds = map[string]string{"own": "own (one user's, not the machine's)", "system": "system (the machine's)",
-	"directory": "directory (of a queue in a separate directory)"}
+	"directory": "directory (serves one queue, chosen with --dir)"}
 
 // statusDetails prints the details of the service, its database and its socket.
 func (a *App) statusDetails(st *control.Status) error {

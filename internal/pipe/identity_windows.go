@@ -83,7 +83,8 @@ func ClientOf(c net.Conn) (Identity, error) {
 		}
 	}
 	if err != nil {
-		return Identity{}, fmt.Errorf("the service cannot find out which account runs the program that connected: %w", err)
+		return Identity{}, fmt.Errorf("the service refuses the connection, because it cannot find out which account the "+
+			"client program runs as: %w", err)
 	}
 	return id, nil
 }

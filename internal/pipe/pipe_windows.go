@@ -3,7 +3,7 @@ package pipe
 import (
 	"context"
 	"errors"
-
+	"fmt"
 	"io"
 	"net"
 	"time"
@@ -47,13 +47,13 @@ func (c *conn) Read(b []byte) (int, error) {
 func (c *conn) handle() windows.Handle { return windows.Handle(c.Fd()) }
 
 // ErrBusy means that the server of a pipe has not accepted a client within busyFor.
-var ErrBusy = errors.New("the program that serves the pipe does not accept connections; check whether it hangs")
+var ErrBusy = errors.New("the program that serves this pipe accepts no connections; check whether it hangs")
 
 // Dial connects to a pipe of this machine. The server learns the identity of the caller, but cannot
 // act as the caller. The error is fs.ErrNotExist if no process serves the pipe, fs.ErrPermission if
 // this user may not use it, and ErrBusy if all its instances are in use.
 func Dial(ctx context.Context, name string) (net.Conn, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, busyFor, ErrBusy)
+	ctx, cancel := context.WithTimeoutCause(ctx, busyFor, fmt.Errorf("pipe %s: %w", name, ErrBusy))
 	defer cancel()
 	c, err := winio.DialPipeAccessImpLevel(ctx, name, connectRight, winio.PipeImpLevelIdentification)
 	if err != nil && ctx.Err() != nil {

@@ -158,7 +158,7 @@ func (g *Watchdog) End() {
 func RunWatchdog(dir string) error {
 	table, err := rundir.WatchTable(dir)
 	if err != nil {
-		return err
+		return fmt.Errorf("the watchdog of the runner in %s ends, but the runner and its jobs continue: %w", dir, err)
 	}
 	w := watchState{table: table, runnerPID: table.PID(), killAt: Never}
 	if w.starts, err = process.NewStartWatcher(w.runnerPID); err != nil {

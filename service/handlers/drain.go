@@ -192,8 +192,8 @@ func (h *Nodes) confirmDrain(ctx context.Context, nodes []store.NodeState) error
 			"node_lease) on nodes that do not answer: %s", h.cluster.Lease(), names))
 	}
 	if answered > 0 {
-		problems = append(problems, fmt.Sprintf("jobs may also still start on %d more nodes, which report an error",
-			answered))
+		problems = append(problems, fmt.Sprintf("jobs may still start on these nodes and on %d more that report an error; "+
+			"repeat the command", answered))
 	}
 	return queue.Errorf(queue.CodeUnavailable, "%s", strings.Join(problems, "; "))
 }

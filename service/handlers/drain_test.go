@@ -136,7 +136,7 @@ func TestDrainReportsWhatEachNodeConfirms(t *testing.T) {
 func TestDrainErrorCountsEveryNode(t *testing.T) {
 	const silence = "draining has begun, but jobs may still start for up to 30s (setting node_lease) on nodes that do " +
 		"not answer: "
-	const more = "jobs may also still start on %d more nodes, which report an error"
+	const more = "jobs may still start on these nodes and on %d more that report an error; repeat the command"
 	for _, c := range []struct {
 		failing, silent int
 		want            []string

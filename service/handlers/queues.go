@@ -331,7 +331,7 @@ func (h *Queues) PauseFrozenQueues(ctx context.Context) {
 		}
 	}
 	if err != nil && ctx.Err() == nil {
-		h.log.Warn("the service could not pause all running jobs of frozen queues", "error", err)
+		h.log.Warn("the service could not pause all running jobs of the queues that were paused with --freeze", "error", err)
 	}
 }
 

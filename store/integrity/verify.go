@@ -355,8 +355,8 @@ func RowFaults(c database.Conn) ([]string, error) {
 			`SELECT count(*), min(id) FROM jobs WHERE seq >= (SELECT next_seq FROM meta)`, nil},
 		{"%d jobs have the number of another job as their id, for example %s",
 			`SELECT count(*), min(id) FROM jobs AS other WHERE id = CAST(seq AS TEXT) AND EXISTS (SELECT 1 FROM jobs INDEXED BY jobs_id WHERE jobs.id = other.id AND jobs.id <> CAST(jobs.seq AS TEXT))`, nil},
-		{"%d jobs, for example job %s, contain their last attempt wrongly: it is also stored separately, or the job is " +
-			"not completed", `SELECT count(*), min(id) FROM jobs WHERE ran <> '' AND (state <> 6 OR EXISTS (SELECT 1 FROM attempts WHERE attempts.seq = jobs.seq AND n = runs))`, nil},
+		{"the last attempt of %d jobs, for example of job %s, is stored twice, or in a place that only completed jobs use",
+			`SELECT count(*), min(id) FROM jobs WHERE ran <> '' AND (state <> 6 OR EXISTS (SELECT 1 FROM attempts WHERE attempts.seq = jobs.seq AND n = runs))`, nil},
 		{"the last attempt of %d jobs cannot be read, for example of job %s",
 			`SELECT count(*), min(id) FROM jobs WHERE ran <> '' AND ran NOT LIKE '% % % % %'`, nil},
 		{"%d jobs have more attempts than their attempt counter says, for example job %s",

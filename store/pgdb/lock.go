@@ -53,7 +53,7 @@ func LockedError(name string, query func(each func(r database.Row) (bool, error)
 	err := query(func(r database.Row) (bool, error) {
 		who = r.Text(0)
 		return false, nil
-	}, `SELECT 'the role ' || coalesce(a.usename, '?') || ', process ' || l.pid || ' of the server' FROM pg_locks l LEFT JOIN pg_stat_activity a ON a.pid = l.pid
+	}, `SELECT 'session ' || l.pid || ' of the role ' || coalesce(a.usename, '?') FROM pg_locks l LEFT JOIN pg_stat_activity a ON a.pid = l.pid
 		WHERE l.locktype = 'advisory' AND l.granted AND l.pid <> pg_backend_pid() AND l.classid = 0 AND l.objid = ? AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())`, int64(QueueLock))
 	if err != nil {
 		return err
@@ -62,6 +62,6 @@ func LockedError(name string, query func(each func(r database.Row) (bool, error)
 		return queue.Errorf(queue.CodeUnavailable, "the queue in the database %q was locked for a move and is "+
 			"free again; try again", name)
 	}
-	return queue.Errorf(queue.CodeUnavailable, "the queue in the database %q is locked by %s, probably to move the "+
-		"queue; try again later, or end that program if it is not queuectl", name, who)
+	return queue.Errorf(queue.CodeUnavailable, "the queue in the database %q is locked by PostgreSQL %s, probably "+
+		"to move the queue; try again later, or look up the session in pg_stat_activity", name, who)
 }

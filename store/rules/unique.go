@@ -39,8 +39,7 @@ func (u *uniqueKeys) CheckUnique(drafts []queue.Job) (substitutes map[int]Substi
 		var other *Job
 		switch {
 		case duplicate && d.OnConflict == queue.ConflictReject:
-			err = keyTaken("entry %d of the request (the first is 1) has the same unique key, %q; give each job its own key",
-				earlierIndex+1, d.Unique)
+			err = keyTaken("an earlier job of this request has the same unique key, %q; give each job its own key", d.Unique)
 		case duplicate && d.OnConflict == queue.ConflictReturn:
 			substitutes[i] = Substitute{Draft: earlierIndex}
 			continue

@@ -71,7 +71,8 @@ func TestUniqueKeyWithinRequest(t *testing.T) {
 		f := newFixture(t)
 		ids, err := f.enqueue(queue.Job{ID: "1", Unique: "k"}, queue.Job{ID: "2", Unique: "k", OnConflict: on})
 		if want == "" {
-			wantRejection(t, err, queue.CodeExists, "entry 1 of the request (the first is 1) has the same unique key")
+			wantRejection(t, err, queue.CodeExists,
+				`an earlier job of this request has the same unique key, "k"; give each job its own key`)
 			continue
 		}
 		if err != nil {

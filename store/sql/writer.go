@@ -115,7 +115,8 @@ func (s *engine) fail(err error, group []*op) {
 	s.backend.onFailure()
 	unknown := queue.Errorf(queue.CodeOutcomeUnknown,
 		"the service ends, because it cannot use its database: %v; it is unknown whether the last changes were stored; "+
-			"run queuectl doctor, then repeat the requests that failed, with the same idempotency keys", err)
+			"start the service if it does not restart, run queuectl doctor, and check with queuectl list before you repeat a "+
+			"request", err)
 	s.mu.Lock()
 	s.err = unknown
 	w := s.waiter

@@ -145,7 +145,8 @@ func (s *Server) catchUp(t *tx, commits int64, list [][]byte) error {
 	for i, text := range list {
 		if err := t.applyDelta(commits-int64(len(list)-i-1), text); err != nil {
 			if !errors.Is(err, errDeltaVersion) {
-				s.log.Warn("cannot read a change by another node, so this node reads the queue again; no job is lost", "error", err)
+				s.log.Warn("cannot read a change by another node, so this node reads the queue again; no job is lost; if "+
+					"this happens again, run: queuectl doctor --verify", "error", err)
 			}
 			return t.reload()
 		}

@@ -164,9 +164,9 @@ func overriding(v control.ConfigValue) string {
 	case config.FromFlag:
 		return "on the command line of the service overrides it"
 	case config.FromRunning:
-		return "set while the service is running overrides it"
+		return "from queuectl worker (start, stop or scale) overrides it until the service restarts"
 	}
-	return "(origin: " + v.Origin + ") overrides it"
+	return `with the unknown origin "` + v.Origin + `" overrides it; use the service's version of queuectl`
 }
 
 func (a command) settingsFile(args []string) (string, error) {

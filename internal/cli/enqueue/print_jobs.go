@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"slices"
 	"strconv"
@@ -22,11 +21,22 @@ func PrintStored(ctx context.Context, o *term.Output, c *control.Client, ids []s
 		return err
 	}
 	if err := PrintJobs(ctx, o, c, ids); err != nil {
-		return fmt.Errorf("the jobs are enqueued (do not repeat the command; see: queuectl list), but cannot be "+
-			"shown: %w", err)
+		return notShownError{err}
 	}
 	return nil
 }
+
+// notShownError says that jobs are enqueued, but could not be printed. It omits the advice in the cause, because the
+// command must not be repeated.
+type notShownError struct{ cause error }
+
+func (e notShownError) Error() string {
+	cause, _, _ := strings.Cut(e.cause.Error(), "; ")
+	return "the jobs are enqueued, but cannot be shown: " + cause +
+		"; do not repeat the command, but use: queuectl list"
+}
+
+func (e notShownError) Unwrap() error { return e.cause }
 
 // PrintJobs prints jobs as JSON: as one array, or one per line. It reads one page at a time, so its
 // memory use is bounded. It omits jobs that were removed.

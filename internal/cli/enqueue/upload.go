@@ -323,8 +323,8 @@ func (u *Upload) Finish(err error) error {
 			"stored; run the same command again")
 	case u.commits:
 	case failed != nil:
-		return fmt.Errorf("%w; nothing was stored\nthe upload could not be cancelled (%v); wait ten minutes "+
-			"before you send the same ids again", err, failed)
+		return fmt.Errorf("%w; nothing was stored\nthe service may keep the ids of these jobs reserved; "+
+			"wait ten minutes before you repeat the command", err)
 	}
 	return err
 }

@@ -260,7 +260,7 @@ metrics
   queuectl metrics --textfile /var/lib/prometheus/node-exporter/queuectl.prom
 
 mcp
-  queuectl mcp --write                   start command for your agent's settings
+  queuectl mcp --write                   enter this in your agent's settings
 
 hook
   queuectl hook test on_dead

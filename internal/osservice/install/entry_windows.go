@@ -87,7 +87,8 @@ func (m managed) command() (string, error) {
 	c := (*windows.QUERY_SERVICE_CONFIG)(unsafe.Pointer(&raw[0]))
 	need := uint32(0)
 	if err := windows.QueryServiceConfig(m.Handle, c, maxServiceConfig, &need); err != nil {
-		return "", fmt.Errorf("the service %s is already installed, but its command line cannot be read: %w", Name, err)
+		return "", fmt.Errorf("the installed service %s was not updated, because its command line cannot be read; "+
+			"run queuectl service uninstall, then install it again: %w", Name, err)
 	}
 	return windows.UTF16PtrToString(c.BinaryPathName), nil
 }
