@@ -164,8 +164,8 @@ func TestStartThatHangsIsAbandoned(t *testing.T) {
 	waitUntil(t, "the program is being started", func() bool { return len(startingChildren(t)) == 1 })
 	endStarting(t)
 	r = <-result
-	if want := "cannot start " + path + ": the new process was stopped, or ended by signal 9 (SIGKILL), before it " +
-		"could run the program"; !r.HungStart || r.ExitCode != 126 || r.Error != want {
+	if want := "cannot start " + path + ": signal 9 (SIGKILL) ended the new process before it could run the program; to " +
+		"see whether the kernel sent it, run: dmesg"; !r.HungStart || r.ExitCode != 126 || r.Error != want {
 		t.Errorf("got %+v, want a hung start, and %q", r, want)
 	}
 	if r := <-runAsync(t, command(t, "/bin/sh", "-c", "kill -KILL $$")); r.HungStart || r.Signal != 9 || r.ExitCode != -1 {
