@@ -8,7 +8,7 @@ import (
 )
 
 // insertLastAttempt inserts a row for the last attempt of a completed job that changes to another state.
-func (t *tx) insertLastAttempt(j *rules.Job) error {
+func (t *Tx) insertLastAttempt(j *rules.Job) error {
 	var a queue.Attempt
 	found := false
 	err := t.Query(func(r database.Row) (bool, error) {
@@ -23,7 +23,7 @@ func (t *tx) insertLastAttempt(j *rules.Job) error {
 }
 
 // insertAttempt inserts a row for an attempt.
-func (t *tx) insertAttempt(seq int64, a *queue.Attempt) error {
+func (t *Tx) insertAttempt(seq int64, a *queue.Attempt) error {
 	err := t.WriteRow(`INSERT INTO attempts (seq, n, fence, worker, node, pid, started_at, ended_at, exit_code, signal, reason, error,
 		counted, cpu_us, peak_rss, leftovers, dropped, output, output_ref, output_bytes) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
 		seq, int64(a.N), a.Fence, a.Worker, a.Node, int64(a.PID), int64(a.StartedAt), int64(a.EndedAt), a.ExitCode,

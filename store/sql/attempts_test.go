@@ -68,7 +68,7 @@ func TestPlainAttemptsHaveNoRow(t *testing.T) {
 	}
 	again := func() {
 		t.Helper()
-		err := s.do(t.Context(), urgent, func(t *tx) error {
+		err := s.Do(t.Context(), Urgent, func(t *Tx) error {
 			j, err := t.Job(seq, 0)
 			if err == nil {
 				err = t.rules.Move(&j, queue.Pending, "", nil)

@@ -54,7 +54,7 @@ func (c *madeCopy) Close() error {
 func (s *Store) Backup(ctx context.Context, outputs store.Outputs, each func(done, total int64) error) (store.Copy,
 	error) {
 	var made *madeCopy
-	err := s.withCopy(ctx, s.countsNow().Outputs, each, func(c *sqlitedb.Conn, path string) error {
+	err := s.withCopy(ctx, s.Counts().Outputs, each, func(c *sqlitedb.Conn, path string) error {
 		if err := s.addOutputs(ctx, c, outputs); err != nil {
 			return err
 		}
@@ -88,10 +88,10 @@ func (s *Store) Backup(ctx context.Context, outputs store.Outputs, each func(don
 // are interrupted.
 func (s *Store) withCopy(ctx context.Context, added int64, each func(done, total int64) error,
 	inspect func(c *sqlitedb.Conn, path string) error, use func(path string) error) (err error) {
-	if !s.copying.CompareAndSwap(false, true) {
+	if !s.StartCopy() {
 		return queue.Errorf(queue.CodeUnavailable, "another backup or doctor --verify is running; try again later")
 	}
-	defer s.copying.Store(false)
+	defer s.EndCopy()
 	needed := s.Counts().Bytes + added + minFreeAfterCopy
 	if free, err := s.freeSpace(); err == nil && free < needed {
 		// Show both sizes in whole KiB, the needed size rounded up, so that they are easy to compare.
@@ -172,7 +172,7 @@ func (s *Store) copyPages(ctx context.Context, to *sqlitedb.Conn, each func(done
 		return err
 	}
 	defer libc.Xfree(to.TLS, main)
-	err = s.betweenTx(ctx, func() error {
+	err = s.BetweenTx(ctx, func() error {
 		if s.backup = sqlite3.Xsqlite3_backup_init(s.conn.TLS, to.DB, main, s.conn.DB, main); s.backup == 0 {
 			return to.Failed(sqlite3.Xsqlite3_errcode(s.conn.TLS, to.DB))
 		}
@@ -183,9 +183,9 @@ func (s *Store) copyPages(ctx context.Context, to *sqlitedb.Conn, each func(done
 	}
 	for more := true; more && err == nil; {
 		var remaining, total int64
-		err = s.betweenTx(ctx, func() error {
+		err = s.BetweenTx(ctx, func() error {
 			if s.backup == 0 {
-				return errClosed
+				return ErrClosed
 			}
 			rc := sqlite3.Xsqlite3_backup_step(s.conn.TLS, s.backup, copyStep)
 			remaining, total = int64(sqlite3.Xsqlite3_backup_remaining(s.conn.TLS, s.backup)),
@@ -205,13 +205,11 @@ func (s *Store) copyPages(ctx context.Context, to *sqlitedb.Conn, each func(done
 	}
 	// The backup must end before the target connection is closed, even if ctx has ended or the store has
 	// failed.
-	<-s.writerToken
-	s.endBackup()
-	s.writerToken <- struct{}{}
+	s.AsWriter(s.endBackup)
 	return err
 }
 
-// endBackup ends a running backup. The caller holds writerToken.
+// endBackup ends a running backup. The caller is the writer.
 func (s *Store) endBackup() {
 	if s.backup != 0 {
 		sqlite3.Xsqlite3_backup_finish(s.conn.TLS, s.backup) // returns the error of a step again

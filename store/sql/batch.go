@@ -39,16 +39,16 @@ type batch struct {
 func (b *batch) acceptsFrames() bool { return !b.committed && !b.dropped }
 
 // acceptsFramesHere reports whether a batch accepts frames from this node's clients.
-func (s *engine) acceptsFramesHere(b *batch) bool { return b.acceptsFrames() && b.node == s.node }
+func (s *Engine) acceptsFramesHere(b *batch) bool { return b.acceptsFrames() && b.node == s.node }
 
 // StageBatch stores one frame of a batch.
-func (s *engine) StageBatch(ctx context.Context, r store.Request) (store.Receipt, error) {
+func (s *Engine) StageBatch(ctx context.Context, r store.Request) (store.Receipt, error) {
 	list, err := allTexts(r.Drafts)
 	if err != nil {
 		return store.Receipt{}, err
 	}
 	var receipt store.Receipt
-	err = s.do(ctx, normal, func(t *tx) (err error) {
+	err = s.Do(ctx, Normal, func(t *Tx) (err error) {
 		receipt, err = t.stage(r, list)
 		return err
 	})
@@ -56,7 +56,7 @@ func (s *engine) StageBatch(ctx context.Context, r store.Request) (store.Receipt
 }
 
 // setBatch changes the cached data of a batch and of its user. A batch whose number is 0 removes the entry.
-func (t *tx) setBatch(n int64, b batch) {
+func (t *Tx) setBatch(n int64, b batch) {
 	t.requireReload()
 	m := &t.s.mem
 	old, had := m.batches[n]
@@ -104,7 +104,7 @@ func (m *memory) openBatch(uid int, name string) (batch, bool) {
 	return m.first(func(b *batch) bool { return b.acceptsFrames() && b.uid == uid && b.name == name })
 }
 
-func (t *tx) stage(r store.Request, list []records.Texts) (receipt store.Receipt, err error) {
+func (t *Tx) stage(r store.Request, list []records.Texts) (receipt store.Receipt, err error) {
 	m := &t.s.mem
 	b, open := m.openBatch(r.UID, r.Batch)
 	if !open {
@@ -163,7 +163,7 @@ func (t *tx) stage(r store.Request, list []records.Texts) (receipt store.Receipt
 
 // admitFrame returns an error if a request may not add its jobs to a batch. names is the number of these jobs
 // whose ids the user chose.
-func (t *tx) admitFrame(r *store.Request, list []records.Texts, b *batch, names int64) error {
+func (t *Tx) admitFrame(r *store.Request, list []records.Texts, b *batch, names int64) error {
 	u := t.s.mem.users[r.UID]
 	switch {
 	case len(r.Drafts) == 0 || len(r.Drafts) > queue.MaxBatch:
@@ -193,7 +193,7 @@ func (t *tx) admitFrame(r *store.Request, list []records.Texts, b *batch, names 
 const grownFrame = 512 << 10
 
 // addFrame stores drafts of a batch as one frame, and reserves the ids that the user chose for these jobs.
-func (t *tx) addFrame(n int64, drafts []queue.Job, list []records.Texts, receipt *store.Receipt) (err error) {
+func (t *Tx) addFrame(n int64, drafts []queue.Job, list []records.Texts, receipt *store.Receipt) (err error) {
 	var frame []byte
 	for i := range drafts {
 		j := &drafts[i]
@@ -218,7 +218,7 @@ func (t *tx) addFrame(n int64, drafts []queue.Job, list []records.Texts, receipt
 
 // checkNotForgotten returns an error if the request continues a batch that was forgotten. If the service
 // began a new batch of the same name instead, it would commit that batch without the forgotten frames.
-func (t *tx) checkNotForgotten(r store.Request) error {
+func (t *Tx) checkNotForgotten(r store.Request) error {
 	forgotten, err := t.Number(`SELECT n FROM batches WHERE uid = ? AND name = ? AND stage = 2 LIMIT 1`, int64(r.UID),
 		r.Batch)
 	if err == nil && forgotten != 0 {
@@ -227,7 +227,7 @@ func (t *tx) checkNotForgotten(r store.Request) error {
 	return err
 }
 
-func (t *tx) beginBatch(b *batch, jobs int) (n int64, err error) {
+func (t *Tx) beginBatch(b *batch, jobs int) (n int64, err error) {
 	b.node = t.s.node
 	if n, err = t.Number(`INSERT INTO batches (uid, name, stage, at, node) VALUES (?, ?, 0, ?, ?) RETURNING n`,
 		int64(b.uid), b.name, int64(t.now), b.node); err != nil {
@@ -237,7 +237,7 @@ func (t *tx) beginBatch(b *batch, jobs int) (n int64, err error) {
 }
 
 // auditBatch records an event about an uncommitted batch. Its jobs have no other events.
-func (t *tx) auditBatch(b *batch, what string, jobs int64) error {
+func (t *Tx) auditBatch(b *batch, what string, jobs int64) error {
 	target := store.BatchTarget(b.name, what, jobs)
 	detail, err := json.Marshal(queue.EventDetail{UID: &b.uid, Verb: store.BatchVerb, Target: target})
 	if err != nil {
@@ -248,7 +248,7 @@ func (t *tx) auditBatch(b *batch, what string, jobs int64) error {
 
 // commitBatch commits a batch, including the given drafts. Its jobs are part of the queue from now on, and
 // ApplyBatch moves them there.
-func (t *tx) commitBatch(r store.Request, list []records.Texts) (receipt store.Receipt, err error) {
+func (t *Tx) commitBatch(r store.Request, list []records.Texts) (receipt store.Receipt, err error) {
 	m := &t.s.mem
 	b, _ := m.openBatch(r.UID, r.Batch)
 	if err := t.admitQueues(r.UID, b.perQueue); err != nil {
@@ -275,8 +275,8 @@ func (t *tx) commitBatch(r store.Request, list []records.Texts) (receipt store.R
 }
 
 // ApplyBatch moves the next frame of a committed batch into the queue.
-func (s *engine) ApplyBatch(ctx context.Context, n int64) (more bool, err error) {
-	err = s.do(ctx, normal, func(t *tx) (err error) {
+func (s *Engine) ApplyBatch(ctx context.Context, n int64) (more bool, err error) {
+	err = s.Do(ctx, Normal, func(t *Tx) (err error) {
 		b := s.mem.batches[n]
 		if more = b.committed; !more {
 			return nil
@@ -289,8 +289,8 @@ func (s *engine) ApplyBatch(ctx context.Context, n int64) (more bool, err error)
 
 // enqueueFirstFrame moves the first frame of a batch into the queue. It reports whether there may be more
 // frames.
-func (t *tx) enqueueFirstFrame(b batch) (more bool, err error) {
-	if err := t.s.space.checkSpace(); err != nil {
+func (t *Tx) enqueueFirstFrame(b batch) (more bool, err error) {
+	if err := t.s.space.CheckSpace(); err != nil {
 		return true, err // the disk reserve is for running jobs
 	}
 	f, found, err := t.firstFrame(b.n)
@@ -329,7 +329,7 @@ func (t *tx) enqueueFirstFrame(b batch) (more bool, err error) {
 
 // readBatches adds the statements that read all batches, and the number and size of the jobs in their
 // frames.
-func (s *engine) readBatches(all *database.Batch) {
+func (s *Engine) readBatches(all *database.Batch) {
 	m := &s.mem
 	all.Add(func(r database.Row) (bool, error) {
 		if stage := r.Num(3); stage != 2 {
@@ -348,7 +348,7 @@ func (s *engine) readBatches(all *database.Batch) {
 }
 
 // countBatches adds the jobs and bytes of all batches to the totals of their users.
-func (s *engine) countBatches() {
+func (s *Engine) countBatches() {
 	m := &s.mem
 	for _, b := range m.batches {
 		u := m.users[b.uid]
@@ -365,12 +365,12 @@ func (s *engine) countBatches() {
 
 // endBatches finishes the batches that were committed before the store was opened, and forgets uncommitted
 // ones.
-func (s *engine) endBatches(ctx context.Context) error {
+func (s *Engine) endBatches(ctx context.Context) error {
 	for more := true; more; {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		err := s.do(ctx, prompt, func(t *tx) (err error) {
+		err := s.Do(ctx, Prompt, func(t *Tx) (err error) {
 			m := &t.s.mem
 			if b, found := m.first(s.acceptsFramesHere); found {
 				return t.forget(b)
@@ -403,7 +403,7 @@ func givenIDs(column string) string {
 
 // takenIDs reports which of the ids belong to jobs of the queue or of a batch, or to jobs submitted through
 // the inbox.
-func (t *tx) takenIDs(ids []string) (map[string]bool, error) {
+func (t *Tx) takenIDs(ids []string) (map[string]bool, error) {
 	m := &t.s.mem
 	there := map[string]bool{}
 	if len(ids) == 0 {
@@ -427,7 +427,7 @@ func (t *tx) takenIDs(ids []string) (map[string]bool, error) {
 	if len(m.batches) > 0 {
 		of, args = of+` UNION ALL SELECT id FROM staged_ids WHERE `+column, append(args, list)
 	}
-	if t.s.hasInbox {
+	if t.s.shared != nil {
 		of, args = of+` UNION ALL SELECT id FROM submissions WHERE `+column+` AND refused IS NULL AND n <> ?`,
 			append(args, list, t.submission)
 	}

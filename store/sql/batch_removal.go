@@ -9,9 +9,9 @@ import (
 )
 
 // AbortBatch removes a batch that was not committed.
-func (s *engine) AbortBatch(ctx context.Context, uid int, name string) error {
+func (s *Engine) AbortBatch(ctx context.Context, uid int, name string) error {
 	var n int64
-	err := s.do(ctx, prompt, func(t *tx) error {
+	err := s.Do(ctx, Prompt, func(t *Tx) error {
 		b, open := t.s.mem.openBatch(uid, name)
 		if n = b.n; !open {
 			return nil
@@ -22,7 +22,7 @@ func (s *engine) AbortBatch(ctx context.Context, uid int, name string) error {
 		return t.drop(b)
 	})
 	for more := n != 0; more && err == nil; { // the batch's ids must be free when AbortBatch returns
-		err = s.do(ctx, normal, func(t *tx) (err error) {
+		err = s.Do(ctx, Normal, func(t *Tx) (err error) {
 			more, err = t.dropStep(n)
 			return err
 		})
@@ -32,7 +32,7 @@ func (s *engine) AbortBatch(ctx context.Context, uid int, name string) error {
 
 // forget drops a batch whose client may still be sending. The batch's name is kept, so that later frames
 // are rejected.
-func (t *tx) forget(b batch) error {
+func (t *Tx) forget(b batch) error {
 	if err := t.Exec(`INSERT INTO batches (uid, name, stage, at) VALUES (?, ?, 2, ?)`, int64(b.uid), b.name,
 		int64(t.now)); err != nil {
 		return err
@@ -44,7 +44,7 @@ func (t *tx) forget(b batch) error {
 }
 
 // drop marks a batch as removed; dropStep removes its frames.
-func (t *tx) drop(b batch) error {
+func (t *Tx) drop(b batch) error {
 	if err := t.Exec(`UPDATE batches SET stage = 3 WHERE n = ?`, b.n); err != nil {
 		return err
 	}
@@ -56,7 +56,7 @@ func (t *tx) drop(b batch) error {
 
 // dropStep removes the first frame of a batch and the ids of the frame's jobs. If no frame is left, it
 // removes the batch. It reports whether there is more to remove.
-func (t *tx) dropStep(n int64) (more bool, err error) {
+func (t *Tx) dropStep(n int64) (more bool, err error) {
 	f, found, err := t.firstFrame(n)
 	if err != nil {
 		return false, err
@@ -74,7 +74,7 @@ func (t *tx) dropStep(n int64) (more bool, err error) {
 
 // dropEmpty removes a batch that has no frames. If a damaged frame was detached from the batch, it also
 // removes the ids that could not be read from that frame.
-func (t *tx) dropEmpty(n int64) error {
+func (t *Tx) dropEmpty(n int64) error {
 	detached, err := t.Number(`SELECT n FROM frames WHERE batch = ? LIMIT 1`, -n)
 	if err == nil && detached != 0 {
 		err = t.Exec(`DELETE FROM staged_ids WHERE batch = ?`, n)
@@ -90,7 +90,7 @@ func (t *tx) dropEmpty(n int64) error {
 // tidyBatches does one step of upkeep: it removes a frame of a dropped batch, forgets a batch whose client
 // has stopped sending, or moves a frame of a committed batch into the queue. It reports whether there is
 // more to do.
-func (t *tx) tidyBatches() (more bool, err error) {
+func (t *Tx) tidyBatches() (more bool, err error) {
 	m := &t.s.mem
 	if b, found := m.first(func(b *batch) bool { return b.dropped }); found {
 		_, err := t.dropStep(b.n)

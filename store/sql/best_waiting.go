@@ -26,14 +26,14 @@ const (
 //
 // The search stops after maxBestLanes lanes. No job in the other lanes ranks before the position of the last
 // searched lane. So the effective priority at this position is an upper bound, which is returned then.
-func (s *engine) BestWaiting(ctx context.Context, uid int) (best store.WaitingPriority, err error) {
+func (s *Engine) BestWaiting(ctx context.Context, uid int) (best store.WaitingPriority, err error) {
 	s.mu.Lock()
 	waiting, counts := s.usage[uid].waiting, s.counts
 	s.mu.Unlock()
 	if waiting == 0 {
 		return best, nil
 	}
-	err = s.reading(ctx, func(r *reader) error {
+	err = s.Read(ctx, func(r *Reader) error {
 		b := bestSearch{reader: r, uid: int64(uid), leased: s.reservations()}
 		for _, search := range []func() error{b.searchRetried, b.searchPlainLanes, b.searchDemandLanes} {
 			if err := search(); err != nil {
@@ -59,7 +59,7 @@ func (s *engine) BestWaiting(ctx context.Context, uid int) (best store.WaitingPr
 
 // bestSearch finds the best-ranked waiting job of a user that is not leased.
 type bestSearch struct {
-	reader *reader
+	reader *Reader
 	uid    int64
 	leased map[int64]int64 // fences of jobs that are leased and not known to have started, by seq
 

@@ -78,7 +78,7 @@ func TestBestWaitingReturnsAnUpperBoundAtItsLimit(t *testing.T) {
 			s.now = func() queue.Millis { return clock }
 			enqueueLocked(t, s, 1, c.many)
 			lower := order.Rank(-5, 0, 0) - order.Rank(15, 0, 0)
-			err := s.do(t.Context(), urgent, func(t *tx) error {
+			err := s.Do(t.Context(), Urgent, func(t *Tx) error {
 				return t.Exec(`UPDATE jobs SET priority = -5, rank = rank + ? WHERE priority = 15`, lower)
 			})
 			if err != nil {

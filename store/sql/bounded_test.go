@@ -17,7 +17,7 @@ import (
 func countChangedRows(t *testing.T, s *Store) (most func() (rows int64, transactions int)) {
 	t.Helper()
 	idle := func() {
-		if err := s.do(t.Context(), urgent, func(*tx) error { return nil }); err != nil {
+		if err := s.Do(t.Context(), Urgent, func(*Tx) error { return nil }); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -35,7 +35,7 @@ func countChangedRows(t *testing.T, s *Store) (most func() (rows int64, transact
 		}
 		return clock()
 	}
-	s.do(t.Context(), urgent, func(*tx) error { s.now = hook; return nil })
+	s.Do(t.Context(), Urgent, func(*Tx) error { s.now = hook; return nil })
 	return func() (int64, int) {
 		idle()
 		rows, n := worst, begun
@@ -67,7 +67,7 @@ func dropDamagedBatch(t *testing.T, s *Store) {
 	jobs := []queue.Job{draft(func(j *queue.Job) { j.ID = "of-a-damaged-frame" })}
 	_, err := s.StageBatch(t.Context(), store.Request{Batch: "e", Drafts: jobs})
 	if err == nil {
-		err = s.do(t.Context(), urgent, func(t *tx) error {
+		err = s.Do(t.Context(), Urgent, func(t *Tx) error {
 			b, _ := t.s.mem.openBatch(0, "e")
 			err := t.Exec(`UPDATE frames SET jobs = x'ff' WHERE batch = ?`, b.n)
 			return err
@@ -220,7 +220,7 @@ func TestRemovalOfABatchIsFinishedAtStart(t *testing.T) {
 	dir := t.TempDir()
 	s := openStore(t, dir)
 	stage(t, s, "a", 3000, true)
-	err := s.do(t.Context(), urgent, func(t *tx) error {
+	err := s.Do(t.Context(), Urgent, func(t *Tx) error {
 		b, _ := t.s.mem.openBatch(0, "a")
 		if err := t.drop(b); err != nil {
 			return err
@@ -234,7 +234,7 @@ func TestRemovalOfABatchIsFinishedAtStart(t *testing.T) {
 	s.Close()
 	s = openStore(t, dir)
 	var left int64
-	err = s.do(t.Context(), urgent, func(t *tx) (err error) {
+	err = s.Do(t.Context(), Urgent, func(t *Tx) (err error) {
 		left, err = t.Number(
 			`SELECT (SELECT count(*) FROM batches) + (SELECT count(*) FROM frames) + (SELECT count(*) FROM staged_ids)`)
 		return err
@@ -334,7 +334,7 @@ func TestClaimPastExpiredJobsIsBounded(t *testing.T) {
 	const many = 2000 // more than one step; a multiple of 1,000
 	enqueueMany(t, s, many, func(j *queue.Job) { j.ExpiresAt = now + 1 })
 	good := enqueue(t, s, 1).Seqs[0]
-	s.do(t.Context(), urgent, func(tx *tx) error { tx.s.now = func() queue.Millis { return now + 2 }; return nil })
+	s.Do(t.Context(), Urgent, func(tx *Tx) error { tx.s.now = func() queue.Millis { return now + 2 }; return nil })
 	most := countChangedRows(t, s)
 	most()
 	jobs, err := s.Await(t.Context(), 1)

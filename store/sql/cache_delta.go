@@ -114,26 +114,26 @@ type pendingDelta struct {
 }
 
 // requireReload makes the other nodes reload their caches instead of applying a delta.
-func (t *tx) requireReload() {
+func (t *Tx) requireReload() {
 	if t.delta != nil {
 		t.delta.mustReload = true
 	}
 }
 
-func (t *tx) noteLane(l *rules.Lane) {
+func (t *Tx) noteLane(l *rules.Lane) {
 	if t.delta != nil {
 		t.delta.lanes = append(t.delta.lanes, laneName{l.Queue, l.UID})
 	}
 }
 
-func (t *tx) noteQueue(q *queueState) {
+func (t *Tx) noteQueue(q *queueState) {
 	if t.delta != nil && t.delta.queues[q] == nil {
 		t.delta.queues[q] = map[int]bool{}
 	}
 }
 
 // noteOpenLanes makes the other nodes read again which lanes with demands of a user are open.
-func (t *tx) noteOpenLanes(q *queueState, uid int) {
+func (t *Tx) noteOpenLanes(q *queueState, uid int) {
 	if t.noteQueue(q); t.delta != nil {
 		t.delta.queues[q][uid] = true
 	}
@@ -152,7 +152,7 @@ const maxDeltaBytes = 64 << 10
 
 // buildDelta returns the cache delta of the transaction as JSON. It returns nil if the other nodes must
 // reload.
-func (t *tx) buildDelta() ([]byte, error) {
+func (t *Tx) buildDelta() ([]byte, error) {
 	m, b := &t.s.mem, &t.memoryAtStart
 	if t.delta.mustReload || m.summedUpTo != b.summedUpTo || m.rankedBy != b.rankedBy || m.order != b.order ||
 		m.ranking != b.ranking || m.committed != b.committed {
@@ -202,7 +202,7 @@ func (t *tx) buildDelta() ([]byte, error) {
 }
 
 // addLeases adds the leases that the transaction changed or ended, and the other jobs that it changed.
-func (n *cacheDelta) addLeases(t *tx) {
+func (n *cacheDelta) addLeases(t *Tx) {
 	seqs := slices.Clone(t.leases)
 	slices.Sort(seqs)
 	seqs = slices.Compact(seqs)
@@ -241,7 +241,7 @@ type leaseKind struct {
 var errDeltaVersion = errors.New("another version of the service wrote the change")
 
 // applyDelta applies the cache delta that another node stored with its commit of the given number.
-func (t *tx) applyDelta(commits int64, text []byte) error {
+func (t *Tx) applyDelta(commits int64, text []byte) error {
 	var n cacheDelta
 	if err := json.Unmarshal(text, &n); err != nil {
 		return err
@@ -294,7 +294,7 @@ func (t *tx) applyDelta(commits int64, text []byte) error {
 }
 
 // applyCounts sets the counts of users and queues to the values that another node reported.
-func (s *engine) applyCounts(n *cacheDelta) {
+func (s *Engine) applyCounts(n *cacheDelta) {
 	m := &s.mem
 	for _, changed := range n.Users {
 		u := m.users[changed.UID]
@@ -315,7 +315,7 @@ func (s *engine) applyCounts(n *cacheDelta) {
 }
 
 // applyEndedLeases removes leases that another node has ended. It reports whether one of them had needs.
-func (t *tx) applyEndedLeases(seqs []int64) (hadNeeds bool) {
+func (t *Tx) applyEndedLeases(seqs []int64) (hadNeeds bool) {
 	m := &t.s.mem
 	for _, seq := range seqs {
 		if l := m.leases[seq]; l != nil {
@@ -333,12 +333,12 @@ func (t *tx) applyEndedLeases(seqs []int64) (hadNeeds bool) {
 
 // watchForeignTimer sets a timer that fires foreignTimerGrace after a timer of another node is due, at most
 // about an hour from now. If the other node has not handled its timer by then, this node does.
-func (s *engine) watchForeignTimer(now, due queue.Millis) {
+func (s *Engine) watchForeignTimer(now, due queue.Millis) {
 	if due == 0 || s.foreignTimerAt > now && s.foreignTimerAt <= due.Add(foreignTimerGrace) {
 		return
 	}
 	s.foreignTimerAt = min(due, now.Add(time.Hour)).Add(foreignTimerGrace)
-	time.AfterFunc(time.Duration(s.foreignTimerAt-now)*time.Millisecond, func() { poke(s.dueSooner) })
+	time.AfterFunc(time.Duration(s.foreignTimerAt-now)*time.Millisecond, func() { Hint(s.dueSooner) })
 }
 
 // foreignTimerGrace is how long a node has to handle its own timers before another node handles them.
@@ -346,7 +346,7 @@ const foreignTimerGrace = time.Second
 
 // applyLeases adds leases of another node to the cache. A cached lease contains only the fields that other
 // nodes usually need. The method loadFullLease reads the rest.
-func (t *tx) applyLeases(group *deltaLeases) {
+func (t *Tx) applyLeases(group *deltaLeases) {
 	m := &t.s.mem
 	var block []rules.Lease
 	for k, seq := range group.Seqs {
@@ -411,7 +411,7 @@ func (cache *minuteStatistics) applyDelta(n *cacheDelta) {
 
 // loadFullLease returns a lease with its job's complete row. The cache holds only part of the row if another
 // node claimed the job.
-func (t *tx) loadFullLease(l *rules.Lease) (*rules.Lease, error) {
+func (t *Tx) loadFullLease(l *rules.Lease) (*rules.Lease, error) {
 	if l == nil || l.Job.ID != "" {
 		return l, nil
 	}

@@ -8,7 +8,6 @@ import (
 	"reflect"
 	"slices"
 	"testing"
-	"time"
 
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/store"
@@ -19,18 +18,19 @@ import (
 // second node applies the cache delta, and both caches are compared. The second node makes no changes of its
 // own.
 type mirrored struct {
-	*Server
-	mirror                 *Server
+	Backend
+	*Engine
+	mirror                 *Engine
 	difference             error // the first difference between the caches that was found
 	appliedDeltas, reloads int   // transactions that the second node applied as deltas; its reloads
 }
 
-func (m *mirrored) onCommit(changed bool) {
-	m.Server.onCommit(changed)
+func (m *mirrored) OnCommit(changed bool) {
+	m.Backend.OnCommit(changed)
 	if !changed || m.difference != nil || m.node == 0 {
 		return
 	}
-	m.difference = m.inMirror(func(t *tx) error {
+	m.difference = m.inMirror(func(t *Tx) error {
 		if m.mirror.foreignChanges.any {
 			m.reloads++
 		} else {
@@ -42,10 +42,10 @@ func (m *mirrored) onCommit(changed bool) {
 
 // inMirror calls f in a transaction of the second node, which applies the changes of the first one. The
 // transaction is then undone.
-func (m *mirrored) inMirror(f func(t *tx) error) (fErr error) {
+func (m *mirrored) inMirror(f func(t *Tx) error) (fErr error) {
 	errUndo := errors.New("looked")
 	m.setQuota()
-	err := m.mirror.do(context.Background(), urgent, func(t *tx) error {
+	err := m.mirror.Do(context.Background(), Urgent, func(t *Tx) error {
 		fErr = f(t)
 		return errUndo
 	})
@@ -73,7 +73,7 @@ func (m *mirrored) setQuota() {
 }
 
 // staleLeases returns an error for each lease that the second node would write with outdated values.
-func (m *mirrored) staleLeases(t *tx) (wrong error) {
+func (m *mirrored) staleLeases(t *Tx) (wrong error) {
 	of := func(j *rules.Job) string {
 		return fmt.Sprint(j.State, j.Slot, j.UID, j.Queue, j.Priority, j.Attempts, j.Runs, j.Deferred, j.Refunds, j.Crashes,
 			j.PausedAt, j.PausedBy, j.Outputs, j.StartedAt, j.WorkerID, j.PID, j.Demands)
@@ -90,7 +90,7 @@ func (m *mirrored) staleLeases(t *tx) (wrong error) {
 	return wrong
 }
 
-func (m *mirrored) close() error { return errors.Join(m.mirror.Close(), m.Server.close()) }
+func (m *mirrored) Close() error { return errors.Join(m.mirror.Close(), m.Backend.Close()) }
 
 // differences returns the differences between the caches of two nodes.
 func differences(a, b *memory) (wrong error) {
@@ -174,13 +174,11 @@ func lanesIn(m *memory) map[laneName]int64 {
 	return list
 }
 
-// A node that only applies the cache deltas of another node has the same caches as that node, after any
-// operation and across restarts. Its lanes are correct after every step.
-func TestCacheDeltasKeepNodesEqual(t *testing.T) {
-	n := 1
-	p := skipUnlessServer(t)
-	walks(t, n, func(t *testing.T) func(queue.Order) (store.Store, *engine) {
-		url := p.Create(t)
+// mirroredWalks compares two nodes of a database in random walks. open opens both nodes repeatedly on the same
+// database. The first node makes all changes. The second node applies them only in its own transactions.
+func mirroredWalks(t *testing.T, n int, open func(t *testing.T) func(queue.Order) (s store.Store, first, second *Engine)) {
+	walks(t, n, func(t *testing.T) func(queue.Order) (store.Store, *Engine) {
+		at := open(t)
 		var m *mirrored
 		t.Cleanup(func() {
 			if t.Logf("%d deltas applied, %d reloads", m.appliedDeltas, m.reloads); m.appliedDeltas < 10*m.reloads {
@@ -188,31 +186,18 @@ func TestCacheDeltasKeepNodesEqual(t *testing.T) {
 			}
 		})
 		deltas, reloads := 0, 0
-		return func(order queue.Order) (store.Store, *engine) {
+		return func(order queue.Order) (store.Store, *Engine) {
 			if m != nil {
 				deltas, reloads = m.appliedDeltas, m.reloads
 			}
-			// The lease must not expire: no deltas are stored for a node whose lease has expired.
-			const lease = time.Hour
-			s, err := OpenServer(t.Context(), url, Options{Order: order,
-				Node: NodeConfig{Name: "one", DirID: "one", Lease: lease}})
-			if err != nil {
-				t.Fatal(err)
-			}
-			other, err := OpenServer(t.Context(), url,
-				Options{Order: order, Node: NodeConfig{Name: "two", DirID: "two", Lease: lease}})
-			if err != nil {
-				t.Fatal(err)
-			}
-			m = &mirrored{Server: s, mirror: other, appliedDeltas: deltas, reloads: reloads}
-			m.mirror.stopListening() // the second node gets changes only in its own transactions
-			m.mirror.background.Wait()
-			s.backend = m
-			return s, s.engine
+			s, first, second := at(order)
+			m = &mirrored{Backend: first.backend, Engine: first, mirror: second, appliedDeltas: deltas, reloads: reloads}
+			first.backend = m
+			return s, first
 		}
-	}, func(of *engine) error {
+	}, func(of *Engine) error {
 		m := of.backend.(*mirrored)
-		return errors.Join(m.difference, m.inMirror(func(t *tx) error {
+		return errors.Join(m.difference, m.inMirror(func(t *Tx) error {
 			m.mirror.rechecks.MaxSteps = 40 * rules.MaxSteps // use the same limit as on the first node
 			if err := t.rules.Reopen(); err != nil {
 				return err

@@ -21,18 +21,18 @@ func TestClaimPrefetchSeesTheTransaction(t *testing.T) {
 	important := draft(func(j *queue.Job) { j.Priority = 9 })
 	cases := map[string]struct {
 		ended []int // indexes into the first three jobs, of which the third is leased
-		do    func(t *tx) error
+		do    func(t *Tx) error
 		want  []int64
 		taken bool // whether the prefetched rows are used
 	}{
 		"nothing":   {want: []int64{1, 4}, taken: true},
 		"an end":    {ended: []int{2}, want: []int64{1, 4}, taken: true},
-		"a new job": {want: []int64{1, 7}, do: func(t *tx) error { return enqueueIn(t, important) }},
-		"a cancellation": {want: []int64{1, 5}, do: func(t *tx) error {
+		"a new job": {want: []int64{1, 7}, do: func(t *Tx) error { return enqueueIn(t, important) }},
+		"a cancellation": {want: []int64{1, 5}, do: func(t *Tx) error {
 			return t.rules.Change(4,
 				store.Change{Verb: queue.VerbCancel})
 		}},
-		"a statement": {want: []int64{1, 5}, do: func(t *tx) error {
+		"a statement": {want: []int64{1, 5}, do: func(t *Tx) error {
 			return t.Exec(`UPDATE jobs SET rank = rank + 1 WHERE seq = 4`)
 		}},
 	}
@@ -61,7 +61,7 @@ func TestClaimPrefetchSeesTheTransaction(t *testing.T) {
 			if early {
 				ends = []store.Settlement{completedOn(s, &jobs[2])}
 			}
-			err = s.doOp(t.Context(), &op{class: urgent, wantedJobs: 2, endedAttempts: ends, run: func(t *tx) (err error) {
+			err = s.doOp(t.Context(), &op{class: Urgent, wantedJobs: 2, endedAttempts: ends, run: func(t *Tx) (err error) {
 				expected = t.claimPrefetch != nil
 				for _, i := range c.ended {
 					if _, err := t.rules.Exchange(&store.Report{Ended: []store.Settlement{completedOn(s, &jobs[i])}}); err != nil {
@@ -88,7 +88,7 @@ func TestClaimPrefetchSeesTheTransaction(t *testing.T) {
 }
 
 // enqueueIn enqueues a job within a transaction.
-func enqueueIn(t *tx, j queue.Job) error {
+func enqueueIn(t *Tx, j queue.Job) error {
 	list, err := allTexts([]queue.Job{j})
 	if err != nil {
 		return err

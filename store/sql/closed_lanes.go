@@ -22,7 +22,7 @@ type closedSearch struct {
 	perList  bool
 }
 
-func (t *tx) cacheClosed(search closedSearch, list []rules.Lane) {
+func (t *Tx) cacheClosed(search closedSearch, list []rules.Lane) {
 	if t.closedLanes == nil {
 		t.closedLanes = map[closedSearch][]rules.Lane{}
 	}
@@ -30,18 +30,18 @@ func (t *tx) cacheClosed(search closedSearch, list []rules.Lane) {
 }
 
 // FirstShut implements rules.Tx.
-func (t *tx) FirstShut(gate int64, queueName string) (l rules.Lane, found bool, err error) {
+func (t *Tx) FirstShut(gate int64, queueName string) (l rules.Lane, found bool, err error) {
 	return t.firstClosed(gate, queueName, nil)
 }
 
 // NextShut implements rules.Tx.
-func (t *tx) NextShut(gate int64, list rules.List) (l rules.Lane, found bool, err error) {
+func (t *Tx) NextShut(gate int64, list rules.List) (l rules.Lane, found bool, err error) {
 	return t.firstClosed(gate, list.Queue, &list.UID)
 }
 
 // firstClosed returns the best lane in a queue that a gate has closed: of one user, or of all users if uid is
 // nil.
-func (t *tx) firstClosed(gate int64, queueName string, uid *int) (l rules.Lane, found bool, err error) {
+func (t *Tx) firstClosed(gate int64, queueName string, uid *int) (l rules.Lane, found bool, err error) {
 	ls := t.s.mem.lanes
 	if gate < 0 {
 		if plain := ls.plain[laneName{queueName, userOf(gate)}]; plain != nil && plain.ClosedBy == gate {
@@ -71,7 +71,7 @@ func (t *tx) firstClosed(gate int64, queueName string, uid *int) (l rules.Lane, 
 
 // findClosed finds the best lane with demands that a gate has closed. closedHere lists the ids of lanes that
 // are closed only for this node.
-func (t *tx) findClosed(search closedSearch, closedHere string) (list []rules.Lane, err error) {
+func (t *Tx) findClosed(search closedSearch, closedHere string) (list []rules.Lane, err error) {
 	best := func(r database.Row) (bool, error) {
 		l, err := records.ReadLane(r)
 		if err == nil && (search.allUsers || l.UID == search.uid) && (len(list) == 0 || list[0].Head.After(l.Head)) {
@@ -109,7 +109,7 @@ func (ls *lanes) closedHereBy(gate int64) string {
 
 // Shut implements rules.Tx. It reads all the lanes before the first call of each, because each may change
 // lanes.
-func (t *tx) Shut(gate int64, after rules.List, each func(rules.Lane) (bool, error)) error {
+func (t *Tx) Shut(gate int64, after rules.List, each func(rules.Lane) (bool, error)) error {
 	ls := t.s.mem.lanes
 	best := map[rules.List]rules.Lane{}
 	take := func(l rules.Lane) {
@@ -148,7 +148,7 @@ func (t *tx) Shut(gate int64, after rules.List, each func(rules.Lane) (bool, err
 // closedLists returns lanes with demands that a gate has closed. If closedHere lists lanes that are closed
 // only for this node, it returns exactly these lanes. If closedHere is empty, it returns the best lane of
 // each list that follows the list after. more is true if there may be further lists.
-func (t *tx) closedLists(gate int64, after rules.List, closedHere string) (list []rules.Lane, more bool, err error) {
+func (t *Tx) closedLists(gate int64, after rules.List, closedHere string) (list []rules.Lane, more bool, err error) {
 	search := closedSearch{gate: gate, allUsers: true, perList: true}
 	if known, found := t.closedLanes[search]; found && after == (rules.List{}) {
 		return known, len(known) == maxLists && closedHere == "", nil
@@ -182,7 +182,7 @@ func (t *tx) closedLists(gate int64, after rules.List, closedHere string) (list 
 // all others. It uses two queries, one for the rest of the last list's queue and one for later queues. With a
 // single condition on the pair (queue, uid), SQLite would use the index only for the queue, and read all
 // lanes of the last list.
-func (t *tx) listAfter(gate int64, last rules.List) (l rules.Lane, found bool, err error) {
+func (t *Tx) listAfter(gate int64, last rules.List) (l rules.Lane, found bool, err error) {
 	first := func(r database.Row) (bool, error) {
 		l, err = records.ReadLane(r)
 		found = err == nil

@@ -34,7 +34,7 @@ func (s *Server) notifyCommits(ctx context.Context) {
 			return
 		case <-s.commitMade:
 		}
-		s.Notify(ctx, commitsChannel, s.node)
+		s.Notify(ctx, commitsChannel, s.Node())
 		select {
 		case <-ctx.Done():
 			return
@@ -89,7 +89,7 @@ func (s *Server) awaitNotification(ctx context.Context, c *pgdb.Conn, received *
 	*received = nil
 	hasRequests, hasCommits := !notified, !notified
 	for _, n := range notifications {
-		toThisNode := n.Payload == strconv.FormatInt(s.node, 10)
+		toThisNode := n.Payload == strconv.FormatInt(s.Node(), 10)
 		hasRequests = hasRequests || n.Channel == noderequests.Channel && toThisNode
 		hasCommits = hasCommits || n.Channel == commitsChannel && !toThisNode
 	}
@@ -105,7 +105,7 @@ func (s *Server) awaitNotification(ctx context.Context, c *pgdb.Conn, received *
 		if err != nil {
 			return err
 		}
-		for s.hasMissed(commits) && s.runsTx() { // the running transaction may apply the changes itself
+		for s.hasMissed(commits) && s.RunsTx() { // the running transaction may apply the changes itself
 			select {
 			case <-ctx.Done():
 				return ctx.Err()
@@ -113,30 +113,23 @@ func (s *Server) awaitNotification(ctx context.Context, c *pgdb.Conn, received *
 			}
 		}
 		if s.hasMissed(commits) {
-			s.do(ctx, urgent, func(*tx) error { return nil }) // beginning a transaction applies the changes
+			s.Do(ctx, Urgent, func(*Tx) error { return nil }) // beginning a transaction applies the changes
 		}
 	}
 	return nil
 }
 
 // HasOthers implements store.Cluster.
-func (s *Server) HasOthers() bool { return s.otherNodes.Load() > 0 }
+func (s *Server) HasOthers() bool { return s.HasOtherNodes() }
 
 // hasMissed reports whether this node has not yet applied the commit of that number.
 func (s *Server) hasMissed(commits int64) bool { return s.appliedCommits.Load() < commits }
-
-// runsTx reports whether a transaction is running and no claim waits for a job.
-func (s *engine) runsTx() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return len(s.writerToken) == 0 && s.waiter == nil
-}
 
 // Changes implements store.Cluster.
 func (s *Server) Changes() <-chan struct{} { return s.changes }
 
 // Database implements store.Cluster.
-func (s *Server) Database() string { return s.databaseID }
+func (s *Server) Database() string { return s.DatabaseID() }
 
 // Lease implements store.Cluster.
 func (s *Server) Lease() time.Duration { return s.lease }

@@ -51,7 +51,7 @@ type compaction struct {
 func (s *Store) Compact(ctx context.Context) {
 	for {
 		var wait time.Duration
-		err := s.betweenTx(ctx, func() (err error) {
+		err := s.BetweenTx(ctx, func() (err error) {
 			wait, err = s.compactStep()
 			return err
 		})
@@ -59,10 +59,10 @@ func (s *Store) Compact(ctx context.Context) {
 		case ctx.Err() != nil:
 			return
 		case err != nil && database.KindOf(err) == database.Breakage:
-			s.failFromRead(err)
+			s.FailFromRead(err)
 			return
 		case err != nil:
-			s.log.Warn("cannot compact the database now; trying again later", "error", err)
+			s.Log().Warn("cannot compact the database now; trying again later", "error", err)
 			wait = compactIdlePause
 		}
 		if !s.pauseCompaction(ctx, wait) {
@@ -84,7 +84,7 @@ func (s *Store) pauseCompaction(ctx context.Context, wait time.Duration) bool {
 	select {
 	case <-ctx.Done():
 		return false
-	case <-s.broken:
+	case <-s.Broken():
 		return false
 	case <-timer.C:
 	case <-spaceHint:
@@ -101,7 +101,7 @@ func (s *Store) pauseCompaction(ctx context.Context, wait time.Duration) bool {
 // compactStep does a bounded part of the work, and returns how long to wait before the next step. The
 // caller holds the token from writerToken.
 func (s *Store) compactStep() (wait time.Duration, err error) {
-	if s.copying.Load() {
+	if s.Copying() {
 		return compactIdlePause, nil // wait, because a running copy would have to copy each moved page again
 	}
 	if _, err := s.checkFiles(); err != nil {
@@ -198,7 +198,7 @@ func (s *Store) cutPages(n int64) (cut int64, err error) {
 		s.conn.Rollback()
 		return 0, err
 	}
-	s.onCommit(false)
+	s.noteSizes()
 	_, err = s.countFree()
 	return cut, err
 }
@@ -219,7 +219,7 @@ func (s *Store) finishCompaction(missing int64) (wait time.Duration, err error) 
 		return c.pause, err
 	}
 	c.cut, c.pause = 0, 0
-	s.onCommit(false)
+	s.noteSizes()
 	s.maintainReserve()
 	return compactRetryPause, nil
 }

@@ -49,7 +49,7 @@ func purgeAll(t *testing.T, s *Store) {
 // compactOnce does one step of compaction.
 func compactOnce(t *testing.T, s *Store) (wait time.Duration) {
 	t.Helper()
-	err := s.betweenTx(t.Context(), func() (err error) {
+	err := s.BetweenTx(t.Context(), func() (err error) {
 		wait, err = s.compactStep()
 		return err
 	})
@@ -225,14 +225,14 @@ func TestReserveKeepsSpaceForRemovals(t *testing.T) {
 		return info.Size()
 	}
 	for range 3 {
-		err := s.do(t.Context(), urgent, func(*tx) error { return full })
+		err := s.Do(t.Context(), Urgent, func(*Tx) error { return full })
 		if !errors.Is(err, queue.ErrNoSpace) || left() != removalBytes {
 			t.Fatalf("an operation that records a job: %v, and %d bytes of the reserve remain; want %v and %d", err, left(),
 				queue.ErrNoSpace, removalBytes)
 		}
 	}
 	tries := 0
-	err := s.doRemoving(t.Context(), normal, func(*tx) error {
+	err := s.doRemoving(t.Context(), Normal, func(*Tx) error {
 		if tries++; left() > 0 {
 			return full
 		}
@@ -241,7 +241,7 @@ func TestReserveKeepsSpaceForRemovals(t *testing.T) {
 	if err != nil || tries != 2 {
 		t.Errorf("an operation that removes: %v after %d tries, want no error after 2", err, tries)
 	}
-	if err := s.doRemoving(t.Context(), normal, func(*tx) error { return full }); !errors.Is(err, queue.ErrNoSpace) {
+	if err := s.doRemoving(t.Context(), Normal, func(*Tx) error { return full }); !errors.Is(err, queue.ErrNoSpace) {
 		t.Errorf("without a remaining reserve: %v, want %v", err, queue.ErrNoSpace)
 	}
 	if s.Err() != nil {

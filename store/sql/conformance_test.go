@@ -17,12 +17,12 @@ func TestConformance(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return fixture(t, s, s.engine)
+		return fixture(t, s, s.Engine)
 	})
 }
 
 // fixture returns an open store whose clock only advances on request.
-func fixture(t *testing.T, s store.Store, of *engine) storetest.Fixture {
+func fixture(t *testing.T, s store.Store, of *Engine) storetest.Fixture {
 	t.Cleanup(func() { s.Close() })
 	var now atomic.Int64
 	now.Store(time.Now().UnixMilli())

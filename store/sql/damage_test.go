@@ -264,7 +264,7 @@ func TestMigrationCrashesLeaveOldOrNew(t *testing.T) {
 			}
 			for _, d := range []string{dir, crashed} {
 				s := openStore(t, d)
-				err := s.do(t.Context(), urgent, func(tx *tx) error {
+				err := s.Do(t.Context(), Urgent, func(tx *Tx) error {
 					faults, err := integrity.SchemaFaults(s.conn)
 					if len(faults) > 0 {
 						t.Errorf("version %d, statement %d: %+v", v, n, faults)
@@ -314,7 +314,7 @@ func TestADamagedJobIsHeld(t *testing.T) {
 func holdDamagedJob(t *testing.T, s *Store) (id string, seq int64) {
 	t.Helper()
 	r := enqueue(t, s, 2)
-	err := s.do(t.Context(), urgent, func(tx *tx) error {
+	err := s.Do(t.Context(), Urgent, func(tx *Tx) error {
 		err := tx.Exec(`UPDATE jobs SET terms = '{' WHERE seq = ?`, r.Seqs[0])
 		return err
 	})
@@ -461,7 +461,7 @@ func TestARowThatDoesNotBelongInALane(t *testing.T) {
 	} {
 		s := openStore(t, t.TempDir())
 		enqueue(t, s, 2)
-		err := s.do(t.Context(), urgent, func(tx *tx) error {
+		err := s.Do(t.Context(), Urgent, func(tx *Tx) error {
 			err := tx.Exec(harm)
 			return err
 		})

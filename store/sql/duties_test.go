@@ -185,7 +185,7 @@ func countSteps(t *testing.T, s *Store) (n int64) {
 			n += int64(sqlite3.Xsqlite3_stmt_status(c.TLS, p, sqlite3.SQLITE_STMTSTATUS_VM_STEP, 1))
 		}
 	}
-	err := s.do(t.Context(), urgent, func(*tx) error {
+	err := s.Do(t.Context(), Urgent, func(*Tx) error {
 		of(s.conn)
 		return nil
 	})
@@ -226,7 +226,7 @@ func TestDutiesReadAsMuchWhateverIsStored(t *testing.T) {
 			few[d.name] = took
 		}
 		var faults []string
-		err := s.do(t.Context(), urgent, func(t *tx) (err error) {
+		err := s.Do(t.Context(), Urgent, func(t *Tx) (err error) {
 			faults, err = integrity.CounterFaults(t.Conn)
 			return err
 		})

@@ -11,10 +11,10 @@ import (
 )
 
 // HasEdges implements rules.Tx.
-func (t *tx) HasEdges() bool { return t.s.mem.hasDependencies }
+func (t *Tx) HasEdges() bool { return t.s.mem.hasDependencies }
 
 // AddEdge implements rules.Tx.
-func (t *tx) AddEdge(child int64, d queue.Dependency, do queue.OnDependencyFailure, met store.DependencyStatus) error {
+func (t *Tx) AddEdge(child int64, d queue.Dependency, do queue.OnDependencyFailure, met store.DependencyStatus) error {
 	t.s.mem.hasDependencies = true
 	err := t.Exec(`INSERT INTO edges (parent, child, how, otherwise, met) VALUES (?, ?, ?, ?, ?)`, d.Job, child,
 		int64(d.Condition), int64(do), int64(met))
@@ -22,13 +22,13 @@ func (t *tx) AddEdge(child int64, d queue.Dependency, do queue.OnDependencyFailu
 }
 
 // Waits implements rules.Tx.
-func (t *tx) Waits(child int64, met store.DependencyStatus) (bool, error) {
+func (t *Tx) Waits(child int64, met store.DependencyStatus) (bool, error) {
 	n, err := t.Number(`SELECT 1 FROM edges INDEXED BY edges_child WHERE child = ? AND met = ? LIMIT 1`, child, int64(met))
 	return n != 0, err
 }
 
 // Parents implements rules.Tx.
-func (t *tx) Parents(child int64, n int) (list []int64, err error) {
+func (t *Tx) Parents(child int64, n int) (list []int64, err error) {
 	err = t.Query(func(r database.Row) (bool, error) {
 		list = append(list, r.Num(0))
 		return len(list) < n, nil
@@ -37,7 +37,7 @@ func (t *tx) Parents(child int64, n int) (list []int64, err error) {
 }
 
 // DropEdges implements rules.Tx.
-func (t *tx) DropEdges(child int64) error {
+func (t *Tx) DropEdges(child int64) error {
 	if !t.HasEdges() {
 		return nil
 	}
@@ -47,7 +47,7 @@ func (t *tx) DropEdges(child int64) error {
 
 // Named implements rules.Tx. It finds a job of a batch in transfer only by an id that the user chose. It
 // finds a hook from the settings only if the hook runs as that user.
-func (t *tx) Named(uid int, id string) (seq int64, err error) {
+func (t *Tx) Named(uid int, id string) (seq int64, err error) {
 	hidden := false
 	err = t.Query(func(r database.Row) (bool, error) {
 		if hidden = r.Num(1) == 0; !hidden {
@@ -70,7 +70,7 @@ func (t *tx) Named(uid int, id string) (seq int64, err error) {
 }
 
 // Holder implements rules.Tx.
-func (t *tx) Holder(uid int, key string) (j rules.Job, found bool, err error) {
+func (t *Tx) Holder(uid int, key string) (j rules.Job, found bool, err error) {
 	for _, ended := range []string{`ended_at = 0`, `ended_at > 0 ORDER BY ended_at DESC`} {
 		list, err := t.jobs(1, `jobs INDEXED BY jobs_unique WHERE unique_key <> '' AND uid = ? AND unique_key = ? AND `+ended,
 			int64(uid), key)
@@ -89,7 +89,7 @@ func orZeroJob(list []rules.Job) (j rules.Job) {
 }
 
 // Noted implements rules.Tx.
-func (t *tx) Noted(parent int64) (n int64, newest rules.EndedParent, err error) {
+func (t *Tx) Noted(parent int64) (n int64, newest rules.EndedParent, err error) {
 	if t.s.mem.undecided == 0 {
 		return 0, newest, nil
 	}
@@ -104,7 +104,7 @@ func (t *tx) Noted(parent int64) (n int64, newest rules.EndedParent, err error) 
 // AddEnded implements rules.Tx. All notes of one parent are stored under one uid, even after the parent was
 // given to another uid. Notes under two uids might be processed out of order, such as those of an end and a
 // restart.
-func (t *tx) AddEnded(parent int64, uid int, state queue.State, after int64) error {
+func (t *Tx) AddEnded(parent int64, uid int, state queue.State, after int64) error {
 	n, err := t.Count(`INSERT INTO ended (parent, uid, state, upto) SELECT CAST(? AS BIGINT), coalesce((SELECT uid FROM ended INDEXED BY ended_parent WHERE parent = ? LIMIT 1), CAST(? AS BIGINT)), CAST(? AS BIGINT), max(id)
 		FROM edges INDEXED BY edges_parent WHERE parent = ? AND met <> 1 HAVING max(id) > ?`, parent, parent, int64(uid),
 		int64(state), parent, after)
@@ -113,7 +113,7 @@ func (t *tx) AddEnded(parent int64, uid int, state queue.State, after int64) err
 }
 
 // ExtendRerunNote implements rules.Tx.
-func (t *tx) ExtendRerunNote(parent int64) (was bool, err error) {
+func (t *Tx) ExtendRerunNote(parent int64) (was bool, err error) {
 	last, err := t.Number(`SELECT max(id) FROM ended INDEXED BY ended_parent WHERE parent = ? AND state = ?`, parent,
 		int64(rules.Rerun))
 	if err != nil || last == 0 {
@@ -128,7 +128,7 @@ func (t *tx) ExtendRerunNote(parent int64) (was bool, err error) {
 }
 
 // NextEnded implements rules.Tx.
-func (t *tx) NextEnded() (e rules.EndedParent, found bool, err error) {
+func (t *Tx) NextEnded() (e rules.EndedParent, found bool, err error) {
 	if t.s.mem.undecided == 0 {
 		return e, false, nil
 	}
@@ -146,7 +146,7 @@ func (t *tx) NextEnded() (e rules.EndedParent, found bool, err error) {
 }
 
 // Edges implements rules.Tx.
-func (t *tx) Edges(e rules.EndedParent, n int) (list []rules.Edge, err error) {
+func (t *Tx) Edges(e rules.EndedParent, n int) (list []rules.Edge, err error) {
 	met := store.Unresolved
 	if e.State == rules.Rerun {
 		met = store.Broken
@@ -160,14 +160,14 @@ func (t *tx) Edges(e rules.EndedParent, n int) (list []rules.Edge, err error) {
 }
 
 // DropEnded implements rules.Tx.
-func (t *tx) DropEnded(id int64) error {
+func (t *Tx) DropEnded(id int64) error {
 	t.s.mem.undecided--
 	err := t.Exec(`DELETE FROM ended WHERE id = ?`, id)
 	return err
 }
 
 // Postpone implements rules.Tx. It keeps the order of a parent's notes.
-func (t *tx) Postpone(parent int64) error {
+func (t *Tx) Postpone(parent int64) error {
 	last, err := t.Number(`SELECT max(id) FROM ended`)
 	if err == nil {
 		err = t.Exec(`INSERT INTO ended (parent, uid, state, upto) SELECT parent, uid, state, upto FROM ended INDEXED BY ended_parent WHERE parent = ? ORDER BY id`, parent)
@@ -179,14 +179,14 @@ func (t *tx) Postpone(parent int64) error {
 }
 
 // SetEdge implements rules.Tx.
-func (t *tx) SetEdge(e *rules.Edge, met store.DependencyStatus) error {
+func (t *Tx) SetEdge(e *rules.Edge, met store.DependencyStatus) error {
 	err := t.Exec(`UPDATE edges SET met = ? WHERE id = ?`, int64(met), e.ID)
 	return err
 }
 
 // dropEdgesOf deletes up to limit dependencies of a job that is being removed. It reports whether none is
 // left.
-func (t *tx) dropEdgesOf(child int64, limit int) (all bool, err error) {
+func (t *Tx) dropEdgesOf(child int64, limit int) (all bool, err error) {
 	if !t.HasEdges() || limit <= 0 {
 		return !t.HasEdges(), nil
 	}
@@ -197,7 +197,7 @@ func (t *tx) dropEdgesOf(child int64, limit int) (all bool, err error) {
 
 // readEdges adds the statements that find out whether any job waits or has waited for another one, and how
 // many ended jobs have undecided dependants.
-func (s *engine) readEdges(all *database.Batch) {
+func (s *Engine) readEdges(all *database.Batch) {
 	all.Add(func(r database.Row) (bool, error) {
 		s.mem.hasDependencies = true
 		return false, nil
@@ -209,11 +209,11 @@ func (s *engine) readEdges(all *database.Batch) {
 }
 
 // Links returns the jobs that a job waits or waited for, and the jobs that wait or waited for it.
-func (s *engine) Links(ctx context.Context, seq int64, limit int) (parents, children []store.Link, err error) {
+func (s *Engine) Links(ctx context.Context, seq int64, limit int) (parents, children []store.Link, err error) {
 	if err := checkLimit(limit); err != nil {
 		return nil, nil, err
 	}
-	err = s.reading(ctx, func(r *reader) error {
+	err = s.Read(ctx, func(r *Reader) error {
 		there, err := r.Number(`SELECT seq FROM jobs WHERE seq = ?`, seq)
 		if err == nil && there == 0 {
 			err = missingJob(r.Statements, seq)
@@ -230,7 +230,7 @@ func (s *engine) Links(ctx context.Context, seq int64, limit int) (parents, chil
 }
 
 // links returns the jobs at one end of the edges that have seq at the other end.
-func (r *reader) links(end, other string, seq int64, limit int) (list []store.Link, err error) {
+func (r *Reader) links(end, other string, seq int64, limit int) (list []store.Link, err error) {
 	err = r.Query(func(r database.Row) (bool, error) {
 		list = append(list, store.Link{Seq: r.Num(0), ID: r.Text(1), State: queue.State(r.Num(2)),
 			Condition: queue.DependencyCondition(r.Num(3)), Status: store.DependencyStatus(r.Num(4))})
@@ -241,7 +241,7 @@ func (r *reader) links(end, other string, seq int64, limit int) (list []store.Li
 }
 
 // dependenciesOf returns the dependencies of a job, up to a limit.
-func (r *reader) dependenciesOf(child int64) (list []queue.Dependency, err error) {
+func (r *Reader) dependenciesOf(child int64) (list []queue.Dependency, err error) {
 	err = r.Query(func(r database.Row) (bool, error) {
 		list = append(list, queue.Dependency{Job: r.Num(0), ID: r.Text(1), Condition: queue.DependencyCondition(r.Num(2))})
 		return len(list) < store.MaxDependsOn, nil
@@ -250,8 +250,8 @@ func (r *reader) dependenciesOf(child int64) (list []queue.Dependency, err error
 }
 
 // Parents returns the jobs that a job has waited for.
-func (s *engine) Parents(ctx context.Context, seq int64) (list []store.Parent, err error) {
-	err = s.reading(ctx, func(r *reader) error {
+func (s *Engine) Parents(ctx context.Context, seq int64) (list []store.Parent, err error) {
+	err = s.Read(ctx, func(r *Reader) error {
 		list = nil
 		room := queue.MaxDeps
 		// came holds the ids of all edges in order, results those whose parent's result is needed.

@@ -27,13 +27,14 @@ import (
 	"github.com/queuectl/queuectl/store/rules"
 )
 
-// engine keeps jobs in the tables of a database. One goroutine at a time writes: the one that took the token
+// Engine keeps jobs in the tables of a database. One goroutine at a time writes: the one that took the token
 // from writerToken, called the writer below. It commits the operations of all waiting callers together, one
 // group per transaction.
 // See docs/decisions/0013.
-type engine struct {
-	backend backend             // what differs between SQLite and PostgreSQL
-	space   diskSpace           // the disk space of the database
+type Engine struct {
+	backend Backend             // what differs between SQLite and PostgreSQL
+	space   DiskSpace           // the disk space of the database
+	shared  SharedDatabase      // nil if only this process uses the database
 	now     func() queue.Millis // the store's clock
 	db      database.Conn       // the writer's connection
 	readers *readers            // connections for reading, safe for concurrent use
@@ -42,21 +43,18 @@ type engine struct {
 	writerToken   chan struct{} // holds one token; the goroutine that takes it is the writer
 	writesStopped bool          // no more writes are allowed; writer only
 	readOnly      bool          // the store is read-only and has no writer
-	hasInbox      bool          // other programs can submit jobs, and their submissions reserve ids
 	broken        chan struct{} // closed when the store has failed
 	dueSooner     chan struct{} // receives a hint when Promote must be called earlier than it reported
 	watchers      store.Watchers
 	copying       atomic.Bool // a backup, or a copy for doctor --verify, is being made
 
 	rng *rand.Rand // source of random numbers; writer only
-	// lanesKept is the number of empty lanes that are kept for later jobs. Creating a lane costs more than
-	// keeping it.
-	lanesKept int64
-	mem       memory // the writer's cache of the database; writer only
+	mem memory     // the writer's cache of the database; writer only
 	// rechecks lists the gates that the rules must check again. Rolling back a transaction does not shrink
 	// it. Writer only.
 	rechecks rules.Memory
 
+	thresholds
 	identity
 	commitClock
 	reused
@@ -71,6 +69,16 @@ type identity struct {
 	node       int64  // number of this node in the database; 0 if the store has only one node
 	databaseID string // identifier of the database; differs from that of every copy
 	isCopy     bool   // the stored identifier differs, so the database is a copy
+	// otherNodes is the number of other active nodes, as of the last transaction.
+	otherNodes atomic.Int64
+}
+
+// thresholds are numbers from which the engine does something else. Only tests change them.
+type thresholds struct {
+	// lanesKept is the number of empty lanes that are kept for later jobs. Creating a lane costs more than
+	// keeping it.
+	lanesKept         int64
+	prefetchThreshold int // a claim that wants at least this number of jobs sends its query early
 }
 
 // commitClock measures how long the current commit takes.
@@ -146,42 +154,61 @@ type foreignChanges struct {
 	any  bool
 }
 
-// newEngine returns an engine that is not open yet.
-func newEngine(h backend, space diskSpace, order queue.Order, log *slog.Logger) *engine {
-	e := &engine{
-		backend: h, space: space, log: log, lanesKept: 1000,
-		now:         func() queue.Millis { return queue.MillisOf(time.Now()) },
+// Config is what an engine needs. Shared is nil if only this process uses the database. Now is nil to use the
+// clock of this machine. A nil Log discards the log.
+type Config struct {
+	Backend Backend
+	Space   DiskSpace
+	Shared  SharedDatabase
+	Now     func() queue.Millis
+	Order   queue.Order
+	Log     *slog.Logger
+}
+
+// New returns an engine that is not open yet. The backend calls Load or LoadReadOnly, then AllowWrites, then
+// Start unless the store is read-only.
+func New(c Config) *Engine {
+	e := &Engine{
+		backend: c.Backend, space: c.Space, shared: c.Shared, now: c.Now, log: c.Log,
+		thresholds:  thresholds{lanesKept: 1000, prefetchThreshold: minClaimPrefetch},
 		writerToken: make(chan struct{}, 1),
 		broken:      make(chan struct{}),
 		dueSooner:   make(chan struct{}, 1),
 		commitClock: commitClock{created: time.Now()},
 		published:   published{usage: map[int]userUsage{}, publishedTurns: map[string]map[int]int64{}},
 	}
-	if log == nil {
+	if e.now == nil {
+		e.now = func() queue.Millis { return queue.MillisOf(time.Now()) }
+	}
+	e.readers = newReaders(c.Backend.Reader)
+	if e.log == nil {
 		e.log = slog.New(slog.DiscardHandler)
 	}
 	var seed [32]byte
 	crand.Read(seed[:]) // crypto/rand.Read never returns an error
 	e.rng = rand.New(rand.NewChaCha8(seed))
-	e.order.Store(&order)
+	e.order.Store(&c.Order)
 	return e
 }
 
-// begin prepares a loaded engine for work: it releases the writer's token, applies the configured order,
-// resumes interrupted changes of lanes and ranks, and finishes or forgets batches.
-func (s *engine) begin(ctx context.Context, o Options) error {
-	s.writerToken <- struct{}{}
-	s.mem.order = o.Order
-	if o.OrderOf != nil {
+// AllowWrites lets operations be carried out. The backend calls it once, after it has loaded the engine.
+func (s *Engine) AllowWrites() { s.writerToken <- struct{}{} }
+
+// Start prepares a loaded engine for work: it applies the configured order, resumes interrupted changes of
+// lanes and ranks, and finishes or forgets batches. orderOf, if set, derives the order from the stored
+// settings. If ctx ends, Start returns an error, and the next Start continues the work.
+func (s *Engine) Start(ctx context.Context, order queue.Order, orderOf func([]store.Setting) (queue.Order, error)) error {
+	s.mem.order = order
+	if orderOf != nil {
 		settings, err := s.Settings(ctx)
 		if err == nil {
-			s.mem.order, err = o.OrderOf(settings)
+			s.mem.order, err = orderOf(settings)
 		}
 		if err != nil {
 			return err
 		}
 	}
-	order := s.mem.order
+	order = s.mem.order
 	s.order.Store(&order)
 	if err := s.resumeLanes(ctx); err != nil {
 		return err
@@ -255,8 +282,33 @@ type rankOrder struct {
 	rankedBy string
 }
 
+// Load reads the cache from the writer's connection, for the first time. id is the identifier of the database.
+func (s *Engine) Load(conn database.Conn, id string) error {
+	s.db = conn
+	if err := s.load(); err != nil {
+		return err
+	}
+	return s.loadFile(id)
+}
+
+// LoadReadOnly does what Load does, for a store that refuses every change. orderOf, if set, derives the order
+// from the stored settings.
+func (s *Engine) LoadReadOnly(conn database.Conn, orderOf func([]store.Setting) (queue.Order, error)) error {
+	s.db, s.writesStopped, s.readOnly = conn, true, true
+	if err := s.load(); err != nil || orderOf == nil {
+		return err
+	}
+	settings, err := settingsOf(conn)
+	if err != nil {
+		return err
+	}
+	order, err := orderOf(settings)
+	s.order.Store(&order)
+	return err
+}
+
 // load reads the whole cache for the first time.
-func (s *engine) load() error {
+func (s *Engine) load() error {
 	if err := s.loadHeads(); err != nil {
 		return err
 	}
@@ -269,7 +321,7 @@ func (s *engine) load() error {
 
 // loadHeads reads everything that is stored in the database, in two batches of queries. It keeps the
 // settings in memory that are not stored.
-func (s *engine) loadHeads() error {
+func (s *Engine) loadHeads() error {
 	old := &s.mem
 	s.mem = memory{maxLeasedPerUser: old.maxLeasedPerUser, hooks: old.hooks, leases: map[int64]*rules.Lease{},
 		unitsUsed: map[int64]int{}, users: map[int]user{}, owners: map[int]string{}, batches: map[int64]batch{},
@@ -287,7 +339,7 @@ func (s *engine) loadHeads() error {
 		return true, nil
 	}
 	first.Add(leased, `SELECT `+records.HeadColumns+` FROM jobs INDEXED BY jobs_running WHERE place = 3`)
-	s.backend.readReserved(&first, func(r database.Row) (bool, error) {
+	s.backend.ReadReserved(&first, func(r database.Row) (bool, error) {
 		reserved += r.Text(0)
 		return true, nil
 	})
@@ -326,7 +378,7 @@ func (s *engine) loadHeads() error {
 type metaTexts struct{ reserved, order string }
 
 // readMeta adds the query that reads the row of meta.
-func (s *engine) readMeta(all *database.Batch, texts *metaTexts) {
+func (s *Engine) readMeta(all *database.Batch, texts *metaTexts) {
 	all.Add(func(r database.Row) (bool, error) {
 		s.mem.nextSeq, s.mem.enqueued, s.mem.nextEvent = r.Num(0), r.Num(1), r.Num(2)
 		for i, state := range queue.States() {
@@ -342,7 +394,7 @@ func (s *engine) readMeta(all *database.Batch, texts *metaTexts) {
 
 // loadReserved reads the jobs of a list of reserved leases (not known to have started) with the callback
 // leased, and sets the fences and nodes of these leases.
-func (s *engine) loadReserved(reserved string, leased func(database.Row) (bool, error)) error {
+func (s *Engine) loadReserved(reserved string, leased func(database.Row) (bool, error)) error {
 	fences, err := database.ParseNumbers(reserved)
 	if err != nil || len(fences) == 0 {
 		return err
@@ -365,21 +417,21 @@ func (s *engine) loadReserved(reserved string, leased func(database.Row) (bool, 
 }
 
 // Now returns the time of the store's clock.
-func (s *engine) Now() queue.Millis { return s.now() }
+func (s *Engine) Now() queue.Millis { return s.now() }
 
 // Broken returns a channel that is closed when the store has failed for good; Err returns the reason. The
 // process that runs the store should then exit: everything committed is on disk.
-func (s *engine) Broken() <-chan struct{} { return s.broken }
+func (s *Engine) Broken() <-chan struct{} { return s.broken }
 
 // Err returns the reason why the store has failed, or nil.
-func (s *engine) Err() error {
+func (s *Engine) Err() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.err
 }
 
 // Close commits the operations that are already waiting, then closes the store.
-func (s *engine) Close() error {
+func (s *Engine) Close() error {
 	s.mu.Lock()
 	first := !s.closing
 	s.closing = true
@@ -405,36 +457,59 @@ func (s *engine) Close() error {
 	s.waiter = nil
 	s.mu.Unlock()
 	if w != nil {
-		w.done <- claimResult{err: errClosed}
+		w.done <- claimResult{err: ErrClosed}
 	}
 	s.writerToken <- struct{}{} // operations that arrive later are refused
-	return errors.Join(unwritten, s.readers.close(), s.backend.close())
+	return errors.Join(unwritten, s.readers.close(), s.backend.Close())
 }
+
+// Log returns the store's log.
+func (s *Engine) Log() *slog.Logger { return s.log }
+
+// CommitTime returns how long the current commit, or work between transactions, has taken so far. It returns 0
+// between transactions. It never blocks, and is safe for concurrent use.
+func (s *Engine) CommitTime() time.Duration {
+	start := time.Duration(s.commitStart.Load())
+	if start == 0 {
+		return 0
+	}
+	return time.Since(s.created) - start
+}
+
+// StartCopy records that a copy of the database is being made, until EndCopy. It returns false if another copy
+// is being made. Meanwhile DeletableOutputs lists no files.
+func (s *Engine) StartCopy() bool { return s.copying.CompareAndSwap(false, true) }
+
+// EndCopy records that the copy is finished.
+func (s *Engine) EndCopy() { s.copying.Store(false) }
+
+// Copying reports whether a copy of the database is being made.
+func (s *Engine) Copying() bool { return s.copying.Load() }
 
 // DueSooner returns a channel that receives a hint when something is due earlier than the last Promote
 // reported.
-func (s *engine) DueSooner() <-chan struct{} { return s.dueSooner }
+func (s *Engine) DueSooner() <-chan struct{} { return s.dueSooner }
 
 // Watch returns hints about changes of the given jobs.
-func (s *engine) Watch(seqs []int64) *store.JobWatch { return s.watchers.Watch(seqs) }
+func (s *Engine) Watch(seqs []int64) *store.JobWatch { return s.watchers.Watch(seqs) }
 
 // countsNow returns the counts as of the last commit.
-func (s *engine) countsNow() store.Counts {
+func (s *Engine) countsNow() store.Counts {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.counts
 }
 
 // Counts returns the number of jobs in each state, and the size of the database.
-func (s *engine) Counts() store.Counts {
+func (s *Engine) Counts() store.Counts {
 	c := s.countsNow()
-	c.Bytes = s.space.bytes()
+	c.Bytes = s.space.Bytes()
 	return c
 }
 
 // LastEvent returns the number of the newest event, and a channel that is closed when a newer one is
 // stored.
-func (s *engine) LastEvent() (last int64, newer <-chan struct{}) {
+func (s *Engine) LastEvent() (last int64, newer <-chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.newEvent == nil {
@@ -444,7 +519,7 @@ func (s *engine) LastEvent() (last int64, newer <-chan struct{}) {
 }
 
 // publishCounts makes the writer's counts visible to readers after a load.
-func (s *engine) publishCounts() {
+func (s *Engine) publishCounts() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.lastEvent = s.mem.nextEvent - 1
@@ -454,4 +529,4 @@ func (s *engine) publishCounts() {
 	s.listAllReserved()
 }
 
-var errClosed = queue.Errorf(queue.CodeUnavailable, "the service is stopping and has closed the queue; try again later")
+var ErrClosed = queue.Errorf(queue.CodeUnavailable, "the service is stopping and has closed the queue; try again later")

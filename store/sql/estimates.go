@@ -8,12 +8,12 @@ import (
 )
 
 // Usual returns how long a job with the fingerprint usually runs, or 0 if that is unknown.
-func (s *engine) Usual(fingerprint uint64) time.Duration {
+func (s *Engine) Usual(fingerprint uint64) time.Duration {
 	return s.runtimeEstimates.Usual(fingerprint)
 }
 
 // writeEstimatesEachMinute writes the estimates at most once a minute.
-func (t *tx) writeEstimatesEachMinute() error {
+func (t *Tx) writeEstimatesEachMinute() error {
 	e := &t.s.runtimeEstimates
 	if e.Due(store.Minute.Floor(t.now)) {
 		if list := e.Encode(); list != nil {
@@ -26,7 +26,7 @@ func (t *tx) writeEstimatesEachMinute() error {
 }
 
 // writeEstimates writes the estimates when the store is closed.
-func (s *engine) writeEstimates() (err error) {
+func (s *Engine) writeEstimates() (err error) {
 	if list := s.runtimeEstimates.Encode(); list != nil {
 		err = s.db.Exec(estimates.PutEstimates, list)
 	}

@@ -47,7 +47,7 @@ func everyGate(t *testing.T, s *Store) {
 	}
 	_, err := s.Enqueue(ctx, store.Request{Drafts: []queue.Job{draft(func(j *queue.Job) { j.Queue = "once" })}})
 	must(err)
-	must(s.do(ctx, urgent, func(tx *tx) error { // rolling back a change of a lane marks the user in the same way
+	must(s.Do(ctx, Urgent, func(tx *Tx) error { // rolling back a change of a lane marks the user in the same way
 		s.mem.lanes.markStaleUser(s.mem.lanes.state("q"), 0)
 		return tx.refresh()
 	}))
@@ -240,7 +240,7 @@ func everyOperation(t *testing.T, s *Store) {
 	must(s.AbortBatch(ctx, 0, "c"))
 	_, err = s.StageBatch(ctx, store.Request{Batch: "d", Drafts: []queue.Job{draft()}})
 	must(err)
-	must(s.do(ctx, urgent, func(t *tx) error {
+	must(s.Do(ctx, Urgent, func(t *Tx) error {
 		b, _ := t.s.mem.openBatch(0, "d")
 		return t.forget(b)
 	}))
@@ -316,7 +316,7 @@ func everyOperation(t *testing.T, s *Store) {
 	_, err = s.TrimUser(ctx, 0, -1)
 	must(err)
 	must(s.Change(ctx, cancelled.Seqs[0], store.Change{Verb: queue.VerbRemove, UID: 0}))
-	must(s.do(ctx, urgent, func(t *tx) error { return t.writeUser(1<<30, user{}) })) // a user without jobs
+	must(s.Do(ctx, Urgent, func(t *Tx) error { return t.writeUser(1<<30, user{}) })) // a user without jobs
 	other, err := s.Enqueue(ctx, store.Request{Drafts: []queue.Job{draft(func(j *queue.Job) { j.ID = "other" })}})
 	must(err)
 	for _, id := range []string{"missing", fmt.Sprint(other.Seqs[0])} {

@@ -22,7 +22,7 @@ func (s *Store) Examine(ctx context.Context) []store.Finding {
 	}
 	ctx, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
-	err := s.betweenTx(ctx, func() error {
+	err := s.BetweenTx(ctx, func() error {
 		list = append(append(list, integrity.ExamineSchema(s.conn)...), integrity.ExamineFrames(s.conn)...)
 		list = append(list, integrity.ExamineSize(s.conn)...)
 		return nil
@@ -48,7 +48,7 @@ func (s *Store) Verify(ctx context.Context, outputs store.OutputDirs,
 		return nil, err
 	}
 	err = s.withCopy(ctx, 0, each, func(c *sqlitedb.Conn, _ string) error {
-		list = integrity.Verify(c, files, outputs, s.now())
+		list = integrity.Verify(c, files, outputs, s.Now())
 		return nil
 	}, nil)
 	return list, err

@@ -40,7 +40,7 @@ func readFigures(r database.Row, f *store.Figures) {
 
 // putFigures writes the statistics of a queue in a period. It updates the row if exists is true, else inserts
 // it.
-func (t *tx) putFigures(g store.Grain, at queue.Millis, name string, f *store.Figures, exists bool) (err error) {
+func (t *Tx) putFigures(g store.Grain, at queue.Millis, name string, f *store.Figures, exists bool) (err error) {
 	room := &t.s.minute.buffer
 	waits := f.Waits.Append(room[: 0 : len(room)/2])
 	runs := f.Runs.Append(room[len(room)/2 : len(room)/2])
@@ -69,7 +69,7 @@ func (t *tx) putFigures(g store.Grain, at queue.Millis, name string, f *store.Fi
 // Without a name, its measurements are added to store.OtherQueues. The column "others" of each minute's row
 // records whether that was the case, so measurements are never moved later.
 // See docs/decisions/0086.
-func (t *tx) isNamedEver(name string) (bool, error) {
+func (t *Tx) isNamedEver(name string) (bool, error) {
 	cache := &t.s.minute
 	if cache.everNamed == nil {
 		known := map[string]bool{}
@@ -90,7 +90,7 @@ func (t *tx) isNamedEver(name string) (bool, error) {
 }
 
 // periodFigures returns the statistics from one instant until before another, by queue.
-func (t *tx) periodFigures(g store.Grain, from, before queue.Millis) (map[string]*store.Figures, error) {
+func (t *Tx) periodFigures(g store.Grain, from, before queue.Millis) (map[string]*store.Figures, error) {
 	rows := map[string]*store.Figures{}
 	err := t.Query(func(r database.Row) (bool, error) {
 		var f store.Figures
@@ -111,7 +111,7 @@ func addTo(rows map[string]*store.Figures, name string, f *store.Figures) {
 
 // hasOwnFigures reports whether a queue always has its own statistics, even if a period already names the
 // maximum number of queues.
-func (t *tx) hasOwnFigures(name string) bool {
+func (t *Tx) hasOwnFigures(name string) bool {
 	q := t.s.mem.lanes.queues[name]
 	return alwaysNamed(name) || q != nil && q.rule != store.DefaultQueueRule
 }
@@ -120,7 +120,7 @@ func (t *tx) hasOwnFigures(name string) bool {
 func alwaysNamed(name string) bool { return name == queue.DefaultQueue || name == store.OtherQueues }
 
 // statisticsName returns the name under which a queue is counted in a period that has these rows.
-func (t *tx) statisticsName(rows map[string]*store.Figures, name string) string {
+func (t *Tx) statisticsName(rows map[string]*store.Figures, name string) string {
 	return statisticsName(rows, name, t.hasOwnFigures)
 }
 
@@ -144,7 +144,7 @@ func statisticsName[V any](rows map[string]V, name string, own func(string) bool
 
 // writeFigures adds the measurements of the transaction to the statistics of its minute. If the clock was set
 // back, the minute's hour or day may have been summed up already; then it adds them there too.
-func (t *tx) writeFigures() error {
+func (t *Tx) writeFigures() error {
 	if len(t.measured) == 0 {
 		return nil
 	}
@@ -208,7 +208,7 @@ func count(f *store.Figures, m *rules.Measurement) {
 }
 
 // addFigures adds the measurements of the transaction to a period that was summed up earlier.
-func (t *tx) addFigures(g store.Grain, at queue.Millis) error {
+func (t *Tx) addFigures(g store.Grain, at queue.Millis) error {
 	rows, err := t.periodFigures(g, at, at+1)
 	if err != nil {
 		return err
@@ -244,7 +244,7 @@ func (t *tx) addFigures(g store.Grain, at queue.Millis) error {
 // tidyFigures sums up the hours and days that are over, and removes statistics that are too old. Each call
 // sums up at most one hour and one day. After everything is done, it does nothing until the next hour. It
 // reports whether there is more to do.
-func (t *tx) tidyFigures() (more bool, err error) {
+func (t *Tx) tidyFigures() (more bool, err error) {
 	m := &t.s.mem
 	hour := store.Hour.Floor(t.now)
 	if m.statisticsTidied == hour {
@@ -287,7 +287,7 @@ func (t *tx) tidyFigures() (more bool, err error) {
 // rollUp sums up the first period that is not summed up yet, if it ends by the given instant. It reports
 // whether it did. The same transaction stores the end of the period, so each finer row is counted exactly
 // once.
-func (t *tx) rollUp(g store.Grain, by queue.Millis) (bool, error) {
+func (t *Tx) rollUp(g store.Grain, by queue.Millis) (bool, error) {
 	mark := &t.s.mem.summedUpTo[g]
 	// next is 0 if there is no such row.
 	next, err := t.Number(`SELECT at + 1 FROM figures WHERE grain = ? AND at >= ? ORDER BY at LIMIT 1`, int64(g-1),
@@ -327,7 +327,7 @@ func (t *tx) rollUp(g store.Grain, by queue.Millis) (bool, error) {
 const allTime = store.Day + 1
 
 // addEver adds minutes to the all-time statistics.
-func (t *tx) addEver(from, before queue.Millis) error {
+func (t *Tx) addEver(from, before queue.Millis) error {
 	all, err := t.periodFigures(allTime, 0, 1)
 	if err != nil {
 		return err
@@ -365,7 +365,7 @@ func everName(r database.Row) string {
 
 // fold reduces the queues to the number that one period may name. It keeps those with the most starts, and
 // adds up the others as store.OtherQueues.
-func (t *tx) fold(rows map[string]*store.Figures) map[string]*store.Figures {
+func (t *Tx) fold(rows map[string]*store.Figures) map[string]*store.Figures {
 	var names []string
 	for name := range rows {
 		if !t.hasOwnFigures(name) {
@@ -386,12 +386,12 @@ func (t *tx) fold(rows map[string]*store.Figures) map[string]*store.Figures {
 }
 
 // Stats returns the statistics that match a filter.
-func (s *engine) Stats(ctx context.Context, f store.StatsFilter) (out store.Stats, err error) {
+func (s *Engine) Stats(ctx context.Context, f store.StatsFilter) (out store.Stats, err error) {
 	if f.AllTime {
 		f = store.StatsFilter{AllTime: true}
 	}
 	g, since, until := f.Range(s.now())
-	err = s.reading(ctx, func(r *reader) error {
+	err = s.Read(ctx, func(r *Reader) error {
 		var upto [store.Day + 1]queue.Millis
 		err := r.Query(func(r database.Row) (bool, error) {
 			upto[store.Hour], upto[store.Day] = queue.Millis(r.Num(0)), queue.Millis(r.Num(1))
@@ -431,7 +431,7 @@ func (s *engine) Stats(ctx context.Context, f store.StatsFilter) (out store.Stat
 }
 
 // everFigures reads the all-time statistics: the stored sums and the minutes since.
-func (r *reader) everFigures(since queue.Millis, queues map[string]*store.Figures) error {
+func (r *Reader) everFigures(since queue.Millis, queues map[string]*store.Figures) error {
 	return r.Query(func(r database.Row) (bool, error) {
 		var one store.Figures
 		readFigures(r, &one)
@@ -442,7 +442,7 @@ func (r *reader) everFigures(since queue.Millis, queues map[string]*store.Figure
 }
 
 // statistics reads the statistics of one grain for the time from one instant until before another, newest first.
-func (r *reader) statistics(g store.Grain, from, before queue.Millis, f store.StatsFilter, out *store.Stats,
+func (r *Reader) statistics(g store.Grain, from, before queue.Millis, f store.StatsFilter, out *store.Stats,
 	queues map[string]*store.Figures) error {
 	return r.Query(func(r database.Row) (bool, error) {
 		var one store.Figures

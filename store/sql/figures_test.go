@@ -78,7 +78,7 @@ func TestFiguresAreInTheCommit(t *testing.T) {
 	for want := range int64(4) {
 		completeOne(t, s, "f")
 		undone := errors.New("undone")
-		err := s.do(t.Context(), urgent, func(tx *tx) error {
+		err := s.Do(t.Context(), Urgent, func(tx *Tx) error {
 			tx.Measure(rules.Measurement{Queue: "f"})
 			if err := tx.writeFigures(); err != nil {
 				return err
@@ -113,7 +113,7 @@ func TestRollUpsAreCutAnywhere(t *testing.T) {
 	}
 	for range 100 {
 		undone := errors.New("undone")
-		s.do(t.Context(), urgent, func(tx *tx) error {
+		s.Do(t.Context(), Urgent, func(tx *Tx) error {
 			if _, err := tx.tidyFigures(); err != nil {
 				t.Error(err)
 			}

@@ -12,7 +12,7 @@ import (
 // Find implements rules.Tx. A job that cannot be read, or does not belong in the lane, would prevent the
 // lane's other jobs from being claimed, so Find puts it into Damaged. Find reads jobs in pieces, because a
 // server sends all rows of a result, even those that are not used.
-func (t *tx) Find(l *rules.LaneScan) error {
+func (t *Tx) Find(l *rules.LaneScan) error {
 	l.Next, l.NextPriority, l.Exhausted = l.Lane.Head, rules.UnknownPriority, true
 	enough, full := false, false
 	more := func() bool { l.Exhausted, enough = false, true; return false }
@@ -62,14 +62,14 @@ func (t *tx) Find(l *rules.LaneScan) error {
 // peek finds the lane's next unleased job after those that Find has found. It reads only the columns that
 // decide the lane's rank, because the job may have a large input. The claim that takes the job reads the
 // rest.
-func (t *tx) peek(l *rules.LaneScan) error {
+func (t *Tx) peek(l *rules.LaneScan) error {
 	l.Exhausted = true
-	found := func(h *laneHead) (more bool) {
-		if t.hasLeftLane(h.position.Seq) || t.s.mem.leases[h.position.Seq] != nil {
-			l.Next = following(h.position)
+	found := func(h *LaneHead) (more bool) {
+		if t.hasLeftLane(h.Position.Seq) || t.s.mem.leases[h.Position.Seq] != nil {
+			l.Next = following(h.Position)
 			return true
 		}
-		l.Next, l.NextPriority, l.Exhausted = h.position, h.priority, false
+		l.Next, l.NextPriority, l.Exhausted = h.Position, h.Priority, false
 		return false
 	}
 	if h, known := t.readAhead.head(l.Lane.ID, l.Next); known && (h == nil || !found(h)) {
@@ -79,9 +79,9 @@ func (t *tx) peek(l *rules.LaneScan) error {
 		rows, piece := 0, t.ReadLimit(0, 0)
 		err := t.Query(func(r database.Row) (bool, error) {
 			rows++
-			h := readLaneHead(r)
+			h := ReadLaneHead(r)
 			return found(&h), nil
-		}, findJobs(laneHeadColumns), findArgs(l.Lane.ID, l.Next, piece)...)
+		}, findJobs(LaneHeadColumns), findArgs(l.Lane.ID, l.Next, piece)...)
 		if err != nil {
 			return err
 		}
@@ -113,7 +113,7 @@ func findArgs(lane int64, from rules.Position, limit int) []any {
 // findPiece reads the next jobs of a lane and passes them to the callback each. The callback's argument gone
 // is true for a job that has left the lane since its row was read. findPiece reports whether the lane has no
 // further jobs.
-func (t *tx) findPiece(l *rules.LaneScan, each func(r database.Row, gone bool) (more bool, err error)) (all bool, err error) {
+func (t *Tx) findPiece(l *rules.LaneScan, each func(r database.Row, gone bool) (more bool, err error)) (all bool, err error) {
 	rows, piece := 0, t.ReadLimit(l.Want-len(l.Jobs), t.s.typicalJobBytes)
 	counted := func(r database.Row, gone bool) (bool, error) {
 		rows++
@@ -123,7 +123,7 @@ func (t *tx) findPiece(l *rules.LaneScan, each func(r database.Row, gone bool) (
 	e := t.claimPrefetch
 	t.claimPrefetch = nil
 	if e != nil && l.Scope == rules.ReadFull && slices.Equal(e.args, args) {
-		answered, err := e.eachRow(func(r database.Row) (bool, error) { return counted(r, e.endedLeases[r.Num(0)]) })
+		answered, err := e.rows.Each(func(r database.Row) (bool, error) { return counted(r, e.endedLeases[r.Num(0)]) })
 		if answered || err != nil {
 			return rows < piece, err
 		}

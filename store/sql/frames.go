@@ -16,7 +16,7 @@ type frame struct {
 }
 
 // firstFrame reads the first frame of a batch.
-func (t *tx) firstFrame(batch int64) (f frame, found bool, err error) {
+func (t *Tx) firstFrame(batch int64) (f frame, found bool, err error) {
 	err = t.Query(func(r database.Row) (bool, error) {
 		f.id, f.count, f.bytes, found = r.Num(0), r.Num(1), r.Num(2), true
 		f.jobs, f.complete = records.ReadFrame(r.View(3))
@@ -27,7 +27,7 @@ func (t *tx) firstFrame(batch int64) (f frame, found bool, err error) {
 }
 
 // freeIDs frees the ids that the user chose for a frame's jobs.
-func (t *tx) freeIDs(f *frame) error {
+func (t *Tx) freeIDs(f *frame) error {
 	for i := range f.jobs {
 		if !f.jobs[i].Named() {
 			continue
@@ -40,7 +40,7 @@ func (t *tx) freeIDs(f *frame) error {
 }
 
 // dropFrame removes a frame and the ids of its jobs.
-func (t *tx) dropFrame(f *frame) error {
+func (t *Tx) dropFrame(f *frame) error {
 	if err := t.freeIDs(f); err != nil {
 		return err
 	}
@@ -51,7 +51,7 @@ func (t *tx) dropFrame(f *frame) error {
 // detach separates a damaged frame from its batch and keeps it, so that an administrator can examine it. The
 // frame's readable jobs are already in the queue. The batch continues without its unreadable jobs; the column
 // "count" of the frame then holds their number.
-func (t *tx) detach(b *batch, f *frame) error {
+func (t *Tx) detach(b *batch, f *frame) error {
 	if err := t.freeIDs(f); err != nil {
 		return err
 	}

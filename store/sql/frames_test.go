@@ -18,7 +18,7 @@ import (
 // damageRow executes a statement that simulates damage, and checks that it changes a row.
 func damageRow(t *testing.T, s *Store, sql string, args ...any) {
 	t.Helper()
-	err := s.do(t.Context(), urgent, func(tx *tx) error {
+	err := s.Do(t.Context(), Urgent, func(tx *Tx) error {
 		n, err := tx.Count(sql, args...)
 		if n == 0 {
 			t.Errorf("%s: no row was changed", sql)
@@ -165,7 +165,7 @@ func TestDamagedFrameIsDetached(t *testing.T) {
 func TestIDsInBatchesAreBounded(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	stage(t, s, "a", 2, true)
-	s.do(t.Context(), urgent, func(tx *tx) error {
+	s.Do(t.Context(), Urgent, func(tx *Tx) error {
 		b, _ := tx.s.mem.openBatch(0, "a")
 		b.givenIDs = store.MaxStagedNames - 1
 		tx.setBatch(b.n, b)
@@ -231,7 +231,7 @@ func TestOccupiedNumbersAreSkippedCheaply(t *testing.T) {
 		}
 	}
 	damageRow(t, other, `UPDATE meta SET next_seq = ?`, int64(maxSeq))
-	other.do(t.Context(), urgent, func(tx *tx) error { tx.s.mem.nextSeq = maxSeq; return nil })
+	other.Do(t.Context(), Urgent, func(tx *Tx) error { tx.s.mem.nextSeq = maxSeq; return nil })
 	if _, err := other.Enqueue(t.Context(), store.Request{Drafts: []queue.Job{draft(), draft()}}); err == nil ||
 		!strings.Contains(err.Error(), "numbers are used up") {
 		t.Errorf("beyond the last number: %v", err)

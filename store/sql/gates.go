@@ -16,7 +16,7 @@ import (
 
 // gate returns the id of the gate that a user's job demands. It creates the gate, with the demand's rule,
 // if it does not exist.
-func (t *tx) gate(uid int, d queue.Demand) (id int64, err error) {
+func (t *Tx) gate(uid int, d queue.Demand) (id int64, err error) {
 	owner := int64(d.Owner(uid))
 	id, err = t.Number(`SELECT id FROM gates WHERE uid = ? AND kind = ? AND key = ?`, owner, int64(d.Kind), d.Key)
 	if err != nil || id != 0 {
@@ -34,7 +34,7 @@ func (t *tx) gate(uid int, d queue.Demand) (id int64, err error) {
 
 // saveResources replaces the list of resources with a copy, and restores the old list if the transaction is
 // rolled back.
-func (t *tx) saveResources() {
+func (t *Tx) saveResources() {
 	t.requireReload()
 	ls := t.s.mem.lanes
 	old := ls.resourceGates
@@ -43,7 +43,7 @@ func (t *tx) saveResources() {
 }
 
 // TakenUnits implements rules.Tx.
-func (t *tx) TakenUnits(name string) map[int]bool {
+func (t *Tx) TakenUnits(name string) map[int]bool {
 	taken := map[int]bool{}
 	for seq, l := range t.s.mem.leases {
 		if l.Job.Node != t.s.node {
@@ -62,10 +62,10 @@ func (t *tx) TakenUnits(name string) map[int]bool {
 }
 
 // Resources implements rules.Tx.
-func (t *tx) Resources() []int64 { return t.s.mem.lanes.resourceGates }
+func (t *Tx) Resources() []int64 { return t.s.mem.lanes.resourceGates }
 
 // forgetResource removes a gate from the list of resources.
-func (t *tx) forgetResource(gate int64) {
+func (t *Tx) forgetResource(gate int64) {
 	t.saveResources()
 	ls := t.s.mem.lanes
 	ls.resourceGates = slices.DeleteFunc(ls.resourceGates, func(id int64) bool { return id == gate })
@@ -73,7 +73,7 @@ func (t *tx) forgetResource(gate int64) {
 
 // tidyGates removes one step of the gates that no lane needs and no job names. It keeps a rate while a
 // recorded start lies within the rate's period. It reports whether there is more to do.
-func (t *tx) tidyGates() (more bool, err error) {
+func (t *Tx) tidyGates() (more bool, err error) {
 	if !t.s.mem.lanes.hasGates {
 		return false, nil
 	}
@@ -105,7 +105,7 @@ func (t *tx) tidyGates() (more bool, err error) {
 }
 
 // removeGate deletes a gate and its starts.
-func (t *tx) removeGate(id int64) error {
+func (t *Tx) removeGate(id int64) error {
 	t.forgetResource(id)
 	delete(t.gateRules, id)
 	err := t.Exec(`DELETE FROM starts WHERE gate = ?`, id)
@@ -116,13 +116,13 @@ func (t *tx) removeGate(id int64) error {
 }
 
 // Quota implements rules.Tx.
-func (t *tx) Quota() int { return t.s.mem.maxLeasedPerUser }
+func (t *Tx) Quota() int { return t.s.mem.maxLeasedPerUser }
 
 // Node implements rules.Tx.
-func (t *tx) Node() *store.Node { return &t.s.mem.lanes.node }
+func (t *Tx) Node() *store.Node { return &t.s.mem.lanes.node }
 
 // Rule implements rules.Tx.
-func (t *tx) Rule(gate int64) (rules.Rule, error) {
+func (t *Tx) Rule(gate int64) (rules.Rule, error) {
 	rule, found := t.gateRules[gate]
 	if !found {
 		err := t.Query(func(r database.Row) (bool, error) {
@@ -146,7 +146,7 @@ func (t *tx) Rule(gate int64) (rules.Rule, error) {
 }
 
 // Starts implements rules.Tx.
-func (t *tx) Starts(gate int64, since queue.Millis) (n int, err error) {
+func (t *Tx) Starts(gate int64, since queue.Millis) (n int, err error) {
 	// A start in the future means that the clock was set back. Treat it as a start at the current time.
 	if err := t.Exec(`UPDATE starts SET at = ? WHERE gate = ? AND at > ?`, int64(t.now), gate, int64(t.now)); err != nil {
 		return 0, err
@@ -156,21 +156,21 @@ func (t *tx) Starts(gate int64, since queue.Millis) (n int, err error) {
 }
 
 // StartBefore implements rules.Tx.
-func (t *tx) StartBefore(gate int64, since queue.Millis, n int) (queue.Millis, error) {
+func (t *Tx) StartBefore(gate int64, since queue.Millis, n int) (queue.Millis, error) {
 	at, err := t.Number(`SELECT at FROM starts WHERE gate = ? AND at >= ? ORDER BY at DESC LIMIT 1 OFFSET ?`, gate,
 		int64(since), int64(n))
 	return queue.Millis(at), err
 }
 
 // SetOpens implements rules.Tx.
-func (t *tx) SetOpens(gate int64, at queue.Millis) error {
+func (t *Tx) SetOpens(gate int64, at queue.Millis) error {
 	t.wakeAt(at)
 	err := t.Exec(`UPDATE gates SET opens = ? WHERE id = ?`, int64(at), gate)
 	return err
 }
 
 // RecordStart implements rules.Tx.
-func (t *tx) RecordStart(gate int64, at queue.Millis) error {
+func (t *Tx) RecordStart(gate int64, at queue.Millis) error {
 	if err := t.forgetStarts(gate); err != nil {
 		return err
 	}
@@ -180,7 +180,7 @@ func (t *tx) RecordStart(gate int64, at queue.Millis) error {
 
 // SetRule implements rules.Tx.
 // See docs/decisions/0018.
-func (t *tx) SetRule(j *rules.Job, d queue.Demand) (int64, error) {
+func (t *Tx) SetRule(j *rules.Job, d queue.Demand) (int64, error) {
 	id, err := t.gate(j.UID, d)
 	if err != nil {
 		return 0, err
@@ -195,7 +195,7 @@ func (t *tx) SetRule(j *rules.Job, d queue.Demand) (int64, error) {
 }
 
 // putRule changes the limit and the period of a lock or rate.
-func (t *tx) putRule(gate, n, per int64) error {
+func (t *Tx) putRule(gate, n, per int64) error {
 	delete(t.gateRules, gate)
 	if err := t.forgetStarts(gate); err != nil { // a longer period must not count them later
 		return err
@@ -205,7 +205,7 @@ func (t *tx) putRule(gate, n, per int64) error {
 }
 
 // KeepRule implements rules.Tx.
-func (t *tx) KeepRule(d queue.Demand) (id int64, err error) {
+func (t *Tx) KeepRule(d queue.Demand) (id int64, err error) {
 	if d.N == 0 {
 		err = t.Exec(`UPDATE gates SET kept = 0 WHERE uid = ? AND kind = ? AND key = ?`, int64(queue.SharedOwner),
 			int64(d.Kind), d.Key)
@@ -231,14 +231,14 @@ func (t *tx) KeepRule(d queue.Demand) (id int64, err error) {
 }
 
 // SetGate sets the rule of a shared lock or rate.
-func (s *engine) SetGate(ctx context.Context, rule queue.Demand) error {
-	return s.do(ctx, prompt, func(t *tx) error { return t.rules.SetGate(rule) })
+func (s *Engine) SetGate(ctx context.Context, rule queue.Demand) error {
+	return s.Do(ctx, Prompt, func(t *Tx) error { return t.rules.SetGate(rule) })
 }
 
 // Gates lists locks, rates and resources. It runs in the writer, because only the writer's memory holds how
 // many units of each are in use.
-func (s *engine) Gates(ctx context.Context, uid int, after store.GateState) ([]store.GateState, error) {
-	return readInWriter(ctx, s, func(t *tx) (list []store.GateState, err error) {
+func (s *Engine) Gates(ctx context.Context, uid int, after store.GateState) ([]store.GateState, error) {
+	return readInWriter(ctx, s, func(t *Tx) (list []store.GateState, err error) {
 		for _, owner := range slices.Compact([]int{queue.SharedOwner, uid}) {
 			if after.Kind != 0 && after.UID > owner {
 				continue
@@ -260,7 +260,7 @@ func (s *engine) Gates(ctx context.Context, uid int, after store.GateState) ([]s
 const maxGatesRead = 5 * store.MaxGates
 
 // gatesOf appends the gates of an owner that follow the given kind and key.
-func (t *tx) gatesOf(owner int, kind int64, key string, list *[]store.GateState) error {
+func (t *Tx) gatesOf(owner int, kind int64, key string, list *[]store.GateState) error {
 	var ids []int64
 	first, scanned := len(*list), 0
 	err := t.Query(func(r database.Row) (bool, error) {
@@ -290,7 +290,7 @@ const maxStartsCounted = 20_000
 
 // heldOf returns how many units of a gate are held. For a rate it counts at most steps starts, and
 // subtracts them from steps.
-func (t *tx) heldOf(gate int64, g *store.GateState, steps *int) (int, error) {
+func (t *Tx) heldOf(gate int64, g *store.GateState, steps *int) (int, error) {
 	used := t.s.mem.unitsUsed[gate]
 	switch g.Kind {
 	case queue.GateResource:
@@ -305,14 +305,14 @@ func (t *tx) heldOf(gate int64, g *store.GateState, steps *int) (int, error) {
 }
 
 // forgetStarts deletes the starts that are older than a rate's period.
-func (t *tx) forgetStarts(gate int64) error {
+func (t *Tx) forgetStarts(gate int64) error {
 	err := t.Exec(`DELETE FROM starts WHERE gate = ? AND at < ? - (SELECT per FROM gates WHERE id = ?)`, gate,
 		int64(t.now), gate)
 	return err
 }
 
 // CountNaming implements rules.Tx.
-func (t *tx) CountNaming(j *rules.Job, by int) error {
+func (t *Tx) CountNaming(j *rules.Job, by int) error {
 	for _, d := range j.Demands {
 		if !d.HasLimit() {
 			continue
@@ -339,7 +339,7 @@ type namedGate struct {
 
 // writeGateJobs writes the changed numbers of jobs per gate. It writes each gate once per transaction,
 // however many jobs changed.
-func (t *tx) writeGateJobs() error {
+func (t *Tx) writeGateJobs() error {
 	for g, by := range t.gateJobs {
 		if by == 0 {
 			continue
@@ -354,7 +354,7 @@ func (t *tx) writeGateJobs() error {
 }
 
 // openGates rechecks the gates whose opening time has come. It reports whether there are more.
-func (t *tx) openGates() (more bool, err error) {
+func (t *Tx) openGates() (more bool, err error) {
 	if !t.s.mem.lanes.hasGates {
 		return false, nil
 	}
@@ -380,9 +380,9 @@ func (t *tx) openGates() (more bool, err error) {
 	return len(list) == moveStep, err
 }
 
-// recheckClosedLanes starts a recheck of all gates that close a lane. It is called when it is unknown which
+// RecheckClosedLanes starts a recheck of all gates that close a lane. It is called when it is unknown which
 // of these gates have room. Each call of Promote rechecks some of them.
-func (t *tx) recheckClosedLanes() error {
+func (t *Tx) RecheckClosedLanes() error {
 	if !t.s.mem.lanes.hasGates {
 		return nil
 	}
@@ -395,7 +395,7 @@ func (t *tx) recheckClosedLanes() error {
 // recheckClosedHereIfStale rechecks the lanes that are closed for this node alone, if another node's changes
 // may have affected them. It does so at most once per foreignTimerGrace, since a recheck of many queues takes
 // long.
-func (t *tx) recheckClosedHereIfStale() {
+func (t *Tx) recheckClosedHereIfStale() {
 	s := t.s
 	if !s.closedHereStale {
 		return
@@ -411,15 +411,15 @@ func (t *tx) recheckClosedHereIfStale() {
 }
 
 // recheckClosedHere rechecks the gates that close lanes for this node alone.
-func (t *tx) recheckClosedHere() {
+func (t *Tx) recheckClosedHere() {
 	for _, gate := range t.s.mem.lanes.closedHere {
 		t.rules.Recheck(gate)
 	}
 }
 
-// continueRecheck continues the recheck that recheckClosedLanes started. It reports whether there are more
+// continueRecheck continues the recheck that RecheckClosedLanes started. It reports whether there are more
 // gates.
-func (t *tx) continueRecheck() (more bool, err error) {
+func (t *Tx) continueRecheck() (more bool, err error) {
 	m := &t.s.mem
 	for n := 0; m.recheckedUpTo != 0; n++ {
 		if n == moveStep {
@@ -440,21 +440,21 @@ func (t *tx) continueRecheck() (more bool, err error) {
 
 // resumeLanes computes which gates the leases hold, and rechecks all gates that close lanes. Rules may have
 // changed while the store was closed.
-func (s *engine) resumeLanes(ctx context.Context) error {
+func (s *Engine) resumeLanes(ctx context.Context) error {
 	if !s.mem.lanes.hasGates {
 		return nil
 	}
-	return s.do(ctx, urgent, func(t *tx) error {
+	return s.Do(ctx, Urgent, func(t *Tx) error {
 		if err := t.setNeedsOfLeases(nil); err != nil {
 			return err
 		}
-		return t.recheckClosedLanes()
+		return t.RecheckClosedLanes()
 	})
 }
 
 // setNeedsOfLeases computes which gates the leases hold. It reuses the gates of leases that have not changed
 // since the map before was made.
-func (t *tx) setNeedsOfLeases(before map[int64]*rules.Lease) error {
+func (t *Tx) setNeedsOfLeases(before map[int64]*rules.Lease) error {
 	leased, leases := t.leased, len(t.leases)
 	defer func() { t.leased, t.leases = leased, t.leases[:leases] }() // the leases did not change
 	for seq, l := range t.s.mem.leases {

@@ -385,7 +385,7 @@ func TestForgottenQueueUndone(t *testing.T) {
 	_, jobs := claimJobs(t, s, store.Report{Want: 2})
 	claimJobs(t, s, store.Report{Ended: []store.Settlement{completed(&jobs[0])}, Want: 2}) // finds the lane empty
 	s.lanesKept = 0
-	s.do(t.Context(), urgent, func(tx *tx) error {
+	s.Do(t.Context(), Urgent, func(tx *Tx) error {
 		if _, err := tx.tidyLanes(); err != nil {
 			t.Error(err)
 		}

@@ -81,7 +81,7 @@ func TestAnotherWriterMakesTheStoreUnavailable(t *testing.T) {
 	dir := t.TempDir()
 	s := openStore(t, dir)
 	enqueue(t, s, 1)
-	s.do(t.Context(), urgent, func(tx *tx) error {
+	s.Do(t.Context(), Urgent, func(tx *Tx) error {
 		err := tx.Exec(`PRAGMA busy_timeout = 20`) // the usual five seconds are too long for a test
 		return err
 	})
@@ -126,8 +126,8 @@ func TestLocksSurviveOtherDescriptors(t *testing.T) {
 // inTransaction calls do within a write transaction.
 func inTransaction(t *testing.T, s *Store, do func() error) {
 	t.Helper()
-	err := s.do(t.Context(), urgent, func(tx *tx) error {
-		if err := tx.beginOnce(); err != nil {
+	err := s.Do(t.Context(), Urgent, func(tx *Tx) error {
+		if err := tx.EnsureBegun(); err != nil {
 			return err
 		}
 		return do()
@@ -230,11 +230,11 @@ func TestFullDiskClaimsNothing(t *testing.T) {
 		runtime.Gosched() // until the operation waits
 	}
 	go func() { // ends with the commit
-		other <- s.do(t.Context(), urgent, func(*tx) error { return &sqlitedb.Error{Code: sqlite3.SQLITE_FULL} })
+		other <- s.Do(t.Context(), Urgent, func(*Tx) error { return &sqlitedb.Error{Code: sqlite3.SQLITE_FULL} })
 	}()
 	for n := 0; n < 2; runtime.Gosched() {
 		s.mu.Lock()
-		n = len(s.waiting[urgent])
+		n = len(s.waiting[Urgent])
 		s.mu.Unlock()
 	}
 	s.writerToken <- struct{}{}
@@ -253,7 +253,7 @@ func TestFullDiskRefusesNewJobsOnly(t *testing.T) {
 	var free atomic.Int64
 	free.Store(sqlitedb.MinFreeBytes - 1)
 	s.freeSpace = func() (int64, error) { return free.Load(), nil }
-	s.do(t.Context(), urgent, func(tx *tx) error { // insert a job as if it was enqueued earlier
+	s.Do(t.Context(), Urgent, func(tx *Tx) error { // insert a job as if it was enqueued earlier
 		j := draft()
 		tx.drafts = []records.Texts{{Terms: `{"command":"true","umask":0,"kill_after":0,"on_lost":"retry","output_limit":0}`}}
 		return tx.rules.Insert(&j, 0, 0, 1000, "old")

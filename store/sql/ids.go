@@ -13,7 +13,7 @@ import (
 )
 
 // NewJob implements rules.Tx.
-func (t *tx) NewJob(draft *queue.Job) (at int, seq int64, id string, err error) {
+func (t *Tx) NewJob(draft *queue.Job) (at int, seq int64, id string, err error) {
 	text, err := records.EncodeTexts(draft.Execution)
 	if err != nil {
 		return 0, 0, "", err
@@ -32,7 +32,7 @@ func (t *tx) NewJob(draft *queue.Job) (at int, seq int64, id string, err error) 
 }
 
 // assignIDs assigns a seq and an id to each draft. If an id is taken, it returns an error for all.
-func (t *tx) assignIDs(drafts []queue.Job, receipt *store.Receipt) error {
+func (t *Tx) assignIDs(drafts []queue.Job, receipt *store.Receipt) error {
 	n := idAllocator{t: t, numberSource: numberSource{next: t.s.mem.nextSeq, rng: t.s.rng, window: firstLeap},
 		taken: map[string]bool{}}
 	var given []string
@@ -91,7 +91,7 @@ func numberOf(id string) int64 {
 // idAllocator finds ids for the jobs of one request.
 type idAllocator struct {
 	numberSource
-	t           *tx
+	t           *Tx
 	taken       map[string]bool
 	checkedUpTo int64 // numbers from at to before this one were checked
 }

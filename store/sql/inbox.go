@@ -17,15 +17,15 @@ const maxRefusedSpec = 4 << 10
 
 // SetRoles implements store.Inbox.
 func (s *Server) SetRoles(ctx context.Context, roles []string) error {
-	return s.do(ctx, prompt, func(t *tx) error {
-		if err := t.Exec(`DELETE FROM roles WHERE node = ?`, s.node); err != nil {
+	return s.Do(ctx, Prompt, func(t *Tx) error {
+		if err := t.Exec(`DELETE FROM roles WHERE node = ?`, s.Node()); err != nil {
 			return err
 		}
 		for _, role := range roles {
-			if err := t.createSubmittedSequence(role); err != nil {
+			if err := createSubmittedSequence(t, role); err != nil {
 				return err
 			}
-			if err := t.Exec(`INSERT INTO roles (node, role) VALUES (?, ?)`, s.node, role); err != nil {
+			if err := t.Exec(`INSERT INTO roles (node, role) VALUES (?, ?)`, s.Node(), role); err != nil {
 				return err
 			}
 		}
@@ -35,7 +35,7 @@ func (s *Server) SetRoles(ctx context.Context, roles []string) error {
 
 // createSubmittedSequence creates the sequence that counts a role's submitted units, unless it exists. Only a
 // missing sequence needs the privilege to create objects, which the service's database role may lack.
-func (t *tx) createSubmittedSequence(role string) error {
+func createSubmittedSequence(t *Tx, role string) error {
 	sequence := fmt.Sprintf("%s.%s%x", pgdb.Schema, pgdb.SubmittedSequence, md5.Sum([]byte(role)))
 	missing, err := t.Number(`SELECT (to_regclass(?) IS NULL)::int`, sequence)
 	if err != nil || missing == 0 {
@@ -54,7 +54,7 @@ func (t *tx) createSubmittedSequence(role string) error {
 
 // Submissions implements store.Inbox.
 func (s *Server) Submissions(ctx context.Context, limit func(role string) int) (list []store.Submission, err error) {
-	err = s.reading(ctx, func(r *reader) error {
+	err = s.Read(ctx, func(r *Reader) error {
 		list = nil
 		for role, found := "", true; found; {
 			found = false
@@ -63,7 +63,7 @@ func (s *Server) Submissions(ctx context.Context, limit func(role string) int) (
 				role, anothers, found = r.Text(0), r.Num(1) != 0, true
 				return false, nil
 			}, `SELECT role, (SELECT count(*) FROM roles WHERE roles.role = submissions.role AND node <> ? AND NOT EXISTS (SELECT 1 FROM roles AS own WHERE own.role = submissions.role AND own.node = ?))
-				FROM submissions WHERE refused IS NULL AND role > ? ORDER BY role LIMIT 1`, s.node, s.node, role)
+				FROM submissions WHERE refused IS NULL AND role > ? ORDER BY role LIMIT 1`, s.Node(), s.Node(), role)
 			if err != nil || !found {
 				return err
 			}
@@ -90,17 +90,14 @@ func (s *Server) Submissions(ctx context.Context, limit func(role string) int) (
 	return list, err
 }
 
-// takeSubmission calls enqueue for a submission, and deletes the submission in the same transaction. If the
-// submission no longer exists, another service has enqueued it, and takeSubmission reports a duplicate.
-func (t *tx) takeSubmission(r *store.Request, enqueue func() (store.Receipt, error)) (receipt store.Receipt,
-	err error) {
+// TakeSubmission implements SharedDatabase.
+func (s serverBackend) TakeSubmission(t *Tx, r *store.Request,
+	enqueue func() (store.Receipt, error)) (receipt store.Receipt, err error) {
 	found, err := t.Number(`SELECT count(*) FROM submissions WHERE n = ? AND refused IS NULL`, r.Submission)
 	if err != nil || found == 0 {
 		return store.Receipt{IDs: []string{r.Drafts[0].ID}, Seqs: []int64{0}, Duplicate: true}, err
 	}
-	t.submission = r.Submission
 	receipt, err = enqueue()
-	t.submission = 0
 	if err == nil {
 		err = t.Exec(`DELETE FROM submissions WHERE n = ?`, r.Submission)
 	}
@@ -109,7 +106,7 @@ func (t *tx) takeSubmission(r *store.Request, enqueue func() (store.Receipt, err
 
 // Refuse implements store.Inbox.
 func (s *Server) Refuse(ctx context.Context, n int64, why string) error {
-	return s.do(ctx, prompt, func(t *tx) error {
+	return s.Do(ctx, Prompt, func(t *Tx) error {
 		role := ""
 		err := t.Query(func(r database.Row) (bool, error) {
 			role = r.Text(0)
@@ -143,7 +140,7 @@ func (s *Server) Arrivals(ctx context.Context) <-chan struct{} {
 				err = c.Listen(ctx, pgdb.SubmissionsChannel)
 				for ; err == nil; err = c.WaitForNotification(ctx) {
 					pause = minListenRetry
-					poke(hint)
+					Hint(hint)
 				}
 				c.Close()
 			}

@@ -9,7 +9,6 @@ import (
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/store/database"
 	"github.com/queuectl/queuectl/store/pgdb"
-	"github.com/queuectl/queuectl/store/rules"
 )
 
 // NodeConfig describes a node that joins a queue.
@@ -37,7 +36,7 @@ func (s *Server) join(ctx context.Context, m NodeConfig) error {
 	if err != nil || remaining == 0 {
 		return err
 	}
-	s.log.Info("waiting until the lease of this node's previous service has ended, because that service may "+
+	s.Log().Info("waiting until the lease of this node's previous service has ended, because that service may "+
 		"still be running on another machine", "node", m.Name, "for", remaining.Round(time.Millisecond).String())
 	select {
 	case <-time.After(remaining):
@@ -55,7 +54,7 @@ func (s *Server) join(ctx context.Context, m NodeConfig) error {
 // nothing and returns the remaining time.
 func (s *Server) tryToJoin(ctx context.Context, m NodeConfig) (remaining time.Duration, err error) {
 	copied := false
-	err = s.do(ctx, urgent, func(t *tx) error {
+	err = s.Do(ctx, Urgent, func(t *Tx) error {
 		if free, err := t.Number(`SELECT pg_try_advisory_xact_lock_shared(` + fmt.Sprint(pgdb.QueueLock) + `)`); err != nil {
 			return err
 		} else if free == 0 {
@@ -80,7 +79,7 @@ func (s *Server) tryToJoin(ctx context.Context, m NodeConfig) (remaining time.Du
 				queue.CodeExists, `another service already runs as node %s of this queue; give this service another name with the setting "node"`, m.Name)
 		}
 		copied = false
-		if renamed, err := t.rename(m); errors.Is(err, ErrDirCopied) {
+		if renamed, err := rename(t, m); errors.Is(err, ErrDirCopied) {
 			copied = true
 			return nil
 		} else if err != nil {
@@ -102,18 +101,16 @@ func (s *Server) tryToJoin(ctx context.Context, m NodeConfig) (remaining time.Du
 		if err := t.Exec(`UPDATE asks SET taken = 0 WHERE node = ?`, id); err != nil {
 			return err
 		}
-		s.node, s.incarnation = id, incarnation
-		t.undo = append(t.undo, func() { s.node, s.incarnation = 0, 0 })
+		t.JoinAs(id)
+		s.incarnation = incarnation
+		t.OnUndo(func() { s.incarnation = 0 })
 		// The leases of the other service now belong to no node.
 		if dir != "" && dir != m.DirID {
-			if err := t.orphanLeases(id); err != nil {
+			if err := t.OrphanLeases(id); err != nil {
 				return err
 			}
 		}
-		t.afterCommit = append(t.afterCommit, func() {
-			s.lease = m.Lease
-			s.mem.lanes.node.ID = id
-		})
+		t.OnCommitted(func() { s.lease = m.Lease })
 		return nil
 	})
 	if copied && err == nil {
@@ -129,7 +126,7 @@ func (m *NodeConfig) ranElsewhere(location string) bool {
 
 // rename gives this node's name to an existing node with the same state directory, so that the node keeps
 // its leases.
-func (t *tx) rename(m NodeConfig) (renamed bool, err error) {
+func rename(t *Tx, m NodeConfig) (renamed bool, err error) {
 	id, oldName, alive, location := int64(0), "", false, ""
 	err = t.Query(func(r database.Row) (bool, error) {
 		id, oldName, alive, location = r.Num(0), r.Text(1), r.Num(2) != 0, r.Text(3)
@@ -144,7 +141,7 @@ func (t *tx) rename(m NodeConfig) (renamed bool, err error) {
 	}
 	other, err := t.Number(`SELECT id FROM nodes WHERE name = ?`, m.Name)
 	if err == nil && other != 0 { // another directory had this name; its node is gone
-		err = t.forgetNode(other)
+		err = forgetNode(t, other)
 	}
 	if err == nil {
 		err = t.Exec(`UPDATE garbage SET node = ? WHERE node = ?`, m.Name, oldName)
@@ -156,50 +153,4 @@ func (t *tx) rename(m NodeConfig) (renamed bool, err error) {
 		err = t.Exec(`UPDATE nodes SET name = ? WHERE id = ?`, m.Name, id)
 	}
 	return true, err
-}
-
-// orphanLeases assigns the leases of a node to no node, so that the next takeover by any node gets them. This
-// node takes over the node's uncommitted batches.
-func (t *tx) orphanLeases(former int64) error {
-	for _, b := range t.s.mem.batches {
-		if b.node == former && b.acceptsFrames() {
-			if err := t.takeBatch(&b); err != nil {
-				return err
-			}
-		}
-	}
-	for _, l := range t.s.mem.leases {
-		if l.Job.Node == former {
-			if err := t.giveLease(l, noOwner); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
-// noOwner is the node number of a lease that belongs to no node.
-const noOwner = -1
-
-// takeBatch makes this node the owner of a batch, and resets the age of the batch to 0.
-func (t *tx) takeBatch(b *batch) error {
-	b.node, b.lastFrameAt = t.s.node, t.now
-	t.setBatch(b.n, *b)
-	return t.Exec(`UPDATE batches SET node = ? WHERE n = ?`, b.node, b.n)
-}
-
-// giveLease gives a lease to another node, with a new fence.
-func (t *tx) giveLease(l *rules.Lease, node int64) error {
-	l, err := t.loadFullLease(l)
-	if err != nil {
-		return err
-	}
-	given := *l
-	given.Job.Node = node
-	given.Job.Fence += t.FenceStep()
-	t.Hold(&given)
-	if !l.Running { // the row of a job that is not known to have started does not show its lease
-		return nil
-	}
-	return t.Put(&given.Job)
 }

@@ -23,7 +23,7 @@ type laneCache struct {
 }
 
 // cacheLane puts a changed lane into the cache, for writeLanes to write.
-func (t *tx) cacheLane(l rules.Lane) {
+func (t *Tx) cacheLane(l rules.Lane) {
 	if t.unwritten == nil {
 		t.unwritten = map[int64]rules.Lane{}
 	}
@@ -31,8 +31,8 @@ func (t *tx) cacheLane(l rules.Lane) {
 }
 
 // writeLanes begins the transaction if necessary, and writes the changed lanes.
-func (t *tx) writeLanes() error {
-	if err := t.beginOnce(); err != nil || len(t.unwritten) == 0 {
+func (t *Tx) writeLanes() error {
+	if err := t.EnsureBegun(); err != nil || len(t.unwritten) == 0 {
 		return err
 	}
 	lanes := t.unwritten

@@ -47,7 +47,7 @@ func TestSearchesPassLanesWhoseFirstJobsWereChanged(t *testing.T) {
 			clock := s.now()
 			s.now = func() queue.Millis { return clock }
 			first := enqueueLocked(t, s, attacker, many)
-			err := s.do(t.Context(), urgent, func(t *tx) error {
+			err := s.Do(t.Context(), Urgent, func(t *Tx) error {
 				for _, seq := range first {
 					if err := t.rules.Change(seq, c); err != nil {
 						return err

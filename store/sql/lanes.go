@@ -93,7 +93,7 @@ func userOf(gate int64) int {
 }
 
 // SetLane implements rules.Tx.
-func (t *tx) SetLane(l rules.Lane) error {
+func (t *Tx) SetLane(l rules.Lane) error {
 	m := &t.s.mem
 	if len(l.Needs) > 0 {
 		return t.setDemandLane(l)
@@ -112,7 +112,7 @@ func (t *tx) SetLane(l rules.Lane) error {
 }
 
 // setDemandLane implements SetLane for a lane with demands.
-func (t *tx) setDemandLane(l rules.Lane) error {
+func (t *Tx) setDemandLane(l rules.Lane) error {
 	m := &t.s.mem
 	q := m.lanes.state(l.Queue)
 	known := !q.stale && !q.staleUsers[l.UID] &&
@@ -146,7 +146,7 @@ func (t *tx) setDemandLane(l rules.Lane) error {
 
 // storedGate returns the gate to be stored for a lane: the one that closes it, or rules.Open if only this
 // node lacks room. In that case it notes in lanes.closedHere that the lane is closed for this node.
-func (t *tx) storedGate(l *rules.Lane) int64 {
+func (t *Tx) storedGate(l *rules.Lane) int64 {
 	if t.s.node == 0 {
 		return l.ClosedBy
 	}
@@ -191,7 +191,7 @@ func (ls *lanes) countOverQuota(shut int64, n int) {
 const firstOfLane = `FROM jobs INDEXED BY jobs_ready WHERE place = 1 AND lane = lanes.id ORDER BY rank, seq LIMIT 1`
 
 // Lane implements rules.Tx.
-func (t *tx) Lane(j *rules.Job) (rules.Lane, error) {
+func (t *Tx) Lane(j *rules.Job) (rules.Lane, error) {
 	ls := t.s.mem.lanes
 	if len(j.Demands) == 0 {
 		if l := ls.plain[laneName{j.Queue, j.UID}]; l != nil {
@@ -240,14 +240,14 @@ func (t *tx) Lane(j *rules.Job) (rules.Lane, error) {
 }
 
 // countLanes adds by to the number of lanes of a queue.
-func (t *tx) countLanes(name string, by int) {
+func (t *Tx) countLanes(name string, by int) {
 	q := t.s.mem.lanes.state(name)
 	t.noteQueue(q)
 	q.lanes += by
 	t.undo = append(t.undo, func() { q.lanes -= by })
 }
 
-func (t *tx) newLane(l *rules.Lane, demands, needs string) (err error) {
+func (t *Tx) newLane(l *rules.Lane, demands, needs string) (err error) {
 	t.s.mem.emptyLanes++
 	t.countLanes(l.Queue, 1)
 	l.ID, err = t.Number(
@@ -277,7 +277,7 @@ func (ls *lanes) remove(l *rules.Lane) {
 
 // tidyLanes removes one step of the lanes without jobs if there are more than lanesKept. It reports whether
 // there is more to do.
-func (t *tx) tidyLanes() (more bool, err error) {
+func (t *Tx) tidyLanes() (more bool, err error) {
 	m := &t.s.mem
 	if int64(len(m.lanes.closedHere)) > t.s.lanesKept { // some of the lanes in closedHere may no longer exist
 		t.forgetClosedHere()
@@ -330,7 +330,7 @@ func (t *tx) tidyLanes() (more bool, err error) {
 }
 
 // forgetClosedHere forgets which lanes are closed for this node alone, so that all of them are checked again.
-func (t *tx) forgetClosedHere() {
+func (t *Tx) forgetClosedHere() {
 	ls := t.s.mem.lanes
 	old := ls.closedHere
 	stale := func() {
@@ -350,7 +350,7 @@ func (t *tx) forgetClosedHere() {
 
 // readLanes adds the statements that read the lanes. The caller must count the leases before it calls
 // addPlain, because the number of leases decides which lanes are closed by a user's quota.
-func (s *engine) readLanes(all *database.Batch) (addPlain func()) {
+func (s *Engine) readLanes(all *database.Batch) (addPlain func()) {
 	ls := s.mem.lanes
 	var plain []rules.Lane
 	all.Add(func(r database.Row) (bool, error) {
@@ -402,8 +402,8 @@ func (s *engine) readLanes(all *database.Batch) (addPlain func()) {
 }
 
 // SetMaxRunningUser limits how many jobs of one user may be leased at the same time; 0 means unlimited.
-func (s *engine) SetMaxRunningUser(ctx context.Context, n int) error {
-	return s.do(ctx, prompt, func(t *tx) error {
+func (s *Engine) SetMaxRunningUser(ctx context.Context, n int) error {
+	return s.Do(ctx, Prompt, func(t *Tx) error {
 		m := &t.s.mem
 		if n == m.maxLeasedPerUser {
 			return nil
@@ -412,7 +412,7 @@ func (s *engine) SetMaxRunningUser(ctx context.Context, n int) error {
 		for uid := range m.lanes.byUID {
 			t.rules.Recheck(rules.UserGate(uid))
 		}
-		if err := t.recheckClosedLanes(); err != nil {
+		if err := t.RecheckClosedLanes(); err != nil {
 			return err
 		}
 		_, err := t.continueRecheck()
@@ -421,16 +421,16 @@ func (s *engine) SetMaxRunningUser(ctx context.Context, n int) error {
 }
 
 // SetHooks sets which hooks the store creates for jobs, and when; see store.Hooks.
-func (s *engine) SetHooks(ctx context.Context, h store.Hooks) error {
-	return s.do(ctx, prompt, func(t *tx) error {
+func (s *Engine) SetHooks(ctx context.Context, h store.Hooks) error {
+	return s.Do(ctx, Prompt, func(t *Tx) error {
 		t.s.mem.hooks = h
 		return nil
 	})
 }
 
 // SetNode sets the labels, resources and unknown users of this node.
-func (s *engine) SetNode(ctx context.Context, node store.Node) error {
-	return s.do(ctx, prompt, func(t *tx) error {
+func (s *Engine) SetNode(ctx context.Context, node store.Node) error {
+	return s.Do(ctx, Prompt, func(t *Tx) error {
 		ls := t.s.mem.lanes
 		old := ls.node
 		t.undo = append(t.undo, func() { ls.node = old })
@@ -442,7 +442,7 @@ func (s *engine) SetNode(ctx context.Context, node store.Node) error {
 		if err := t.storeNode(); err != nil {
 			return err
 		}
-		if err := t.recheckClosedLanes(); err != nil {
+		if err := t.RecheckClosedLanes(); err != nil {
 			return err
 		}
 		_, err := t.continueRecheck()

@@ -63,7 +63,7 @@ func completed(j *queue.Job) store.Settlement {
 // number returns the integer result of a query.
 func number(t *testing.T, s *Store, q string) (n int64) {
 	t.Helper()
-	err := s.do(t.Context(), urgent, func(t *tx) (err error) {
+	err := s.Do(t.Context(), Urgent, func(t *Tx) (err error) {
 		n, err = t.Number(q)
 		return err
 	})
@@ -284,7 +284,7 @@ func TestUsersAreCounted(t *testing.T) {
 	if n := number(t, s, `SELECT count(*) FROM users`); n == 0 {
 		t.Error("no user has a row in the table users")
 	}
-	err := s.do(t.Context(), urgent, func(tx *tx) error {
+	err := s.Do(t.Context(), Urgent, func(tx *Tx) error {
 		for uid := range 2 * maxListed {
 			j := draft(ofUser(uid))
 			tx.drafts = []records.Texts{{Terms: "{}"}}
@@ -349,7 +349,7 @@ func TestVerifyChecksUserCounts(t *testing.T) {
 	expectNoFaults(t, s, "at first")
 	must := func(q string) {
 		t.Helper()
-		err := s.do(t.Context(), urgent, func(t *tx) error {
+		err := s.Do(t.Context(), Urgent, func(t *Tx) error {
 			err := t.Exec(q)
 			return err
 		})

@@ -31,16 +31,16 @@ type claimResult struct {
 }
 
 // Exchange records what happened to leases and claims more, in one commit.
-func (s *engine) Exchange(ctx context.Context, report store.Report) (store.Grant, error) {
+func (s *Engine) Exchange(ctx context.Context, report store.Report) (store.Grant, error) {
 	o := &op{endedAttempts: report.Ended, quota: report.MaxBytesUser, wantedJobs: report.Want}
-	return s.exchange(ctx, o, func(*tx) *store.Report { return &report })
+	return s.exchange(ctx, o, func(*Tx) *store.Report { return &report })
 }
 
 // exchange implements Exchange. It calls the function report inside the transaction to learn what to record
 // and claim. The operation o holds the data of that report that is known before the transaction begins.
-func (s *engine) exchange(ctx context.Context, o *op, report func(t *tx) *store.Report) (grant store.Grant, err error) {
-	o.class = urgent
-	o.run = func(t *tx) (err error) {
+func (s *Engine) exchange(ctx context.Context, o *op, report func(t *Tx) *store.Report) (grant store.Grant, err error) {
+	o.class = Urgent
+	o.run = func(t *Tx) (err error) {
 		grant, err = t.rules.Exchange(report(t))
 		return err
 	}
@@ -50,12 +50,18 @@ func (s *engine) exchange(ctx context.Context, o *op, report func(t *tx) *store.
 	return grant, nil
 }
 
+// ExchangeLater is like Exchange, but learns what to record and claim only inside the transaction, from the
+// function report. want is the number of jobs that it will claim.
+func (s *Engine) ExchangeLater(ctx context.Context, want int, report func(t *Tx) *store.Report) (store.Grant, error) {
+	return s.exchange(ctx, &op{wantedJobs: want}, report)
+}
+
 // Await claims up to want jobs. If none is runnable, it waits for the first one.
-func (s *engine) Await(ctx context.Context, want int) ([]queue.Job, error) {
+func (s *Engine) Await(ctx context.Context, want int) ([]queue.Job, error) {
 	w := &waiter{want: want, done: make(chan claimResult, 1), retry: make(chan struct{}, 1)}
 	var jobs []queue.Job
 	for more := true; more; {
-		err := s.do(ctx, urgent, func(t *tx) (err error) {
+		err := s.Do(ctx, Urgent, func(t *Tx) (err error) {
 			if jobs, more, err = t.rules.Claim(want); err != nil || len(jobs) > 0 || more {
 				return err
 			}
@@ -82,7 +88,7 @@ func (s *engine) Await(ctx context.Context, want int) ([]queue.Job, error) {
 		case g := <-w.done:
 			return g.jobs, g.err
 		case <-w.retry:
-			ended = s.do(ctx, urgent, func(t *tx) error { t.rules.Readied = true; return nil })
+			ended = s.Do(ctx, Urgent, func(t *Tx) error { t.rules.Readied = true; return nil })
 		case <-ctx.Done():
 			ended = ctx.Err()
 		}
@@ -109,7 +115,7 @@ func (s *engine) Await(ctx context.Context, want int) ([]queue.Job, error) {
 
 // resumeWaiter lets a waiter wait again after it was not served. If Await's context has ended, resumeWaiter
 // sends it an empty result instead. The caller holds mu.
-func (s *engine) resumeWaiter(w *waiter) {
+func (s *Engine) resumeWaiter(w *waiter) {
 	if w.abandoned {
 		w.done <- claimResult{waiter: w}
 		return
@@ -118,7 +124,7 @@ func (s *engine) resumeWaiter(w *waiter) {
 }
 
 // serveWaiter claims jobs for the waiter, in the transaction that made a job runnable.
-func (t *tx) serveWaiter() (*claimResult, error) {
+func (t *Tx) serveWaiter() (*claimResult, error) {
 	if !t.rules.Readied {
 		return nil, nil
 	}
@@ -156,8 +162,8 @@ func (t *tx) serveWaiter() (*claimResult, error) {
 }
 
 // PreviousSession returns the leases and runners that an earlier service of this node has left.
-func (s *engine) PreviousSession(ctx context.Context) (left store.PreviousSession, err error) {
-	err = s.do(ctx, urgent, func(t *tx) error {
+func (s *Engine) PreviousSession(ctx context.Context) (left store.PreviousSession, err error) {
+	err = s.Do(ctx, Urgent, func(t *Tx) error {
 		left = store.PreviousSession{LastSeq: s.mem.nextSeq - 1, IsCopy: s.isCopy}
 		for _, seq := range slices.Sorted(maps.Keys(s.mem.leases)) {
 			if s.mem.leases[seq].Job.Node != s.node {
@@ -180,8 +186,8 @@ func (s *engine) PreviousSession(ctx context.Context) (left store.PreviousSessio
 }
 
 // NextEpoch raises and returns the service's epoch.
-func (s *engine) NextEpoch(ctx context.Context) (epoch int64, err error) {
-	err = s.do(ctx, urgent, func(t *tx) error {
+func (s *Engine) NextEpoch(ctx context.Context) (epoch int64, err error) {
+	err = s.Do(ctx, Urgent, func(t *Tx) error {
 		if err := t.Exec(`UPDATE meta SET epoch = epoch + 1`); err != nil {
 			return err
 		}

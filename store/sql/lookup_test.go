@@ -107,7 +107,7 @@ func lookUpAll(t *testing.T, path string, ids []string, what string) (found, ref
 		if len(ids) > 100 && i%13 > 0 && i < len(ids)-10 {
 			continue
 		}
-		_, is, err := (&reader{c, t.Context()}).job(nil, records.JobColumns, `WHERE `+hasID, hasIDArgs(id)...)
+		_, is, err := (&Reader{c, t.Context()}).job(nil, records.JobColumns, `WHERE `+hasID, hasIDArgs(id)...)
 		if err == nil && !is {
 			err = checkMissing(c, id)
 		}

@@ -1,325 +1,185 @@
 package sql
 
 import (
-	"bytes"
-	"cmp"
-	"context"
-	"encoding/json"
-	"errors"
 	"slices"
-	"strconv"
 
-	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/store"
 	"github.com/queuectl/queuectl/store/database"
-	"github.com/queuectl/queuectl/store/pgdb"
 	"github.com/queuectl/queuectl/store/rules"
 )
 
-// storeNode stores the node's labels and resources in the database.
-func (t *tx) storeNode() error {
-	n := &t.s.mem.lanes.node
-	if n.ID == 0 {
-		return nil
-	}
-	labels, err := json.Marshal(n.Labels)
-	if err != nil {
-		return err
-	}
-	resources, err := json.Marshal(n.Resources)
-	if err != nil {
-		return err
-	}
-	return t.Exec(`UPDATE nodes SET labels = ?, resources = ? WHERE id = ?`, string(labels), string(resources), n.ID)
+// This file holds what the engine knows of the nodes that share a database. A database that only one process
+// uses has a single node with the number 0.
+
+// NoOwner is the node number of a lease that belongs to no node.
+const NoOwner = -1
+
+// Node returns the number of this node in the database. It is 0 if the store has only one node, and until
+// this node has joined.
+func (s *Engine) Node() int64 { return s.node }
+
+// DatabaseID returns the identifier of the database. It differs from that of every copy.
+func (s *Engine) DatabaseID() string { return s.databaseID }
+
+// SetOtherNodes records the number of other active nodes. HasOtherNodes reports whether there is one, and is
+// safe for concurrent use.
+func (s *Engine) SetOtherNodes(n int64) { s.otherNodes.Store(n) }
+
+// HasOtherNodes reports whether the last transaction found another active node.
+func (s *Engine) HasOtherNodes() bool { return s.otherNodes.Load() > 0 }
+
+// JoinAs sets the number of this node, once the transaction is committed.
+func (t *Tx) JoinAs(node int64) {
+	s := t.s
+	old := s.node
+	s.node = node
+	t.OnUndo(func() { s.node = old })
+	t.OnCommitted(func() { s.mem.lanes.node.ID = node })
 }
 
-// ExtendLease implements store.Cluster.
-func (s *Server) ExtendLease(ctx context.Context, load store.Load) (m store.Membership, err error) {
-	encoded, err := json.Marshal(load)
-	if err != nil {
-		return m, err
+// OnUndo calls f if the transaction is rolled back. The functions are called in reverse order.
+func (t *Tx) OnUndo(f func()) { t.undo = append(t.undo, f) }
+
+// OnCommitted calls f after the commit, before the callers get their results.
+func (t *Tx) OnCommitted(f func()) { t.afterCommit = append(t.afterCommit, f) }
+
+// Leases returns the leases of all nodes, by seq of the job. The caller must not change the map. GiveLease
+// replaces an element.
+func (t *Tx) Leases() map[int64]*rules.Lease { return t.s.mem.leases }
+
+// HoldsLeases reports whether this node has leases. Only the writer may call it, or Backend.Close.
+func (s *Engine) HoldsLeases() bool {
+	for _, l := range s.mem.leases {
+		if l.Job.Node == s.node {
+			return true
+		}
 	}
-	err = s.leaseConn.Do(ctx, func(c *pgdb.Conn) error {
-		m = store.Membership{}
-		found := false
-		err := c.Query(func(r database.Row) (bool, error) {
-			found = true
-			m.Drained = r.Num(0) != 0
-			return false, nil
-		}, `UPDATE nodes SET until = clock_timestamp() + ? * interval '1 ms', heard = clock_timestamp(), load = ? WHERE id = ? AND incarnation = ? AND NOT gone RETURNING drained`, s.lease.Milliseconds(), string(encoded), s.node, s.incarnation)
-		if err != nil {
-			return err
-		}
-		if !found {
-			s.failFromRead(errExpelled)
-			return errExpelled
-		}
-		// Delete old requests: no node waits for their answers any more.
-		if err := c.Exec(`DELETE FROM asks WHERE at < clock_timestamp() - interval '10 min'`); err != nil {
-			return err
-		}
-		return c.Query(func(r database.Row) (bool, error) {
-			m.HasOrphans = r.Num(0) != 0
-			return false, nil
-		}, `SELECT count(*) FILTER (WHERE gone AND reserved <> '' OR NOT gone AND until < clock_timestamp()) + (SELECT count(*) FROM meta WHERE reserved <> '')
-			+ (SELECT count(*) FROM (SELECT 1 FROM jobs WHERE place = 3 AND (node < 0 OR node IN (SELECT id FROM nodes WHERE gone)) LIMIT 1) AS of) FROM nodes`)
-	})
-	return m, err
+	return false
 }
 
-// Exchange implements store.Session. A runner's times are read from the clock of its machine, so Exchange
-// converts them to the server's clock. The start time of a lost attempt may come from the job itself, which
-// already uses the server's clock.
-func (s *Server) Exchange(ctx context.Context, report store.Report) (store.Grant, error) {
-	behind := queue.Millis(s.clockOffset.Load())
-	if behind > -clockSlack && behind < clockSlack {
-		return s.engine.Exchange(ctx, report)
-	}
-	return s.exchange(ctx, &op{wantedJobs: report.Want}, func(t *tx) *store.Report {
-		by := report
-		by.Started, by.Ended = slices.Clone(report.Started), slices.Clone(report.Ended)
-		for i := range by.Started {
-			by.Started[i].At += behind
-		}
-		by.Progress = slices.Clone(report.Progress)
-		for i := range by.Progress {
-			by.Progress[i].At += behind
-		}
-		for i := range by.Ended {
-			a := &by.Ended[i].Attempt
-			a.EndedAt += behind
-			if l := t.Lease(by.Ended[i].Seq); l == nil || !l.Running || l.Job.StartedAt != a.StartedAt {
-				a.StartedAt += behind
-			}
-		}
-		return &by
-	})
-}
-
-// clockSlack is the offset in milliseconds up to which two clocks are considered equal. If replies are slow,
-// the offset cannot be measured more exactly.
-const clockSlack = 50
-
-// TakeOver implements store.Cluster.
-func (s *Server) TakeOver(ctx context.Context) (lost []store.LostLease, err error) {
-	err = s.do(ctx, urgent, func(t *tx) error {
-		lost = nil
-		names, expired, gone := map[int64]string{}, map[int64]bool{}, map[int64]bool{}
-		err := t.Query(func(r database.Row) (bool, error) {
-			names[r.Num(0)] = r.Text(1)
-			if r.Num(2) != 0 {
-				expired[r.Num(0)] = true
-			} else if r.Num(3) != 0 {
-				gone[r.Num(0)] = true
-			}
-			return true, nil
-		}, `SELECT id, name, NOT gone AND until < clock_timestamp(), gone FROM nodes`)
-		if err != nil {
-			return err
-		}
-		for id := range expired {
-			remaining, err := t.Count(`UPDATE nodes SET gone = true WHERE id = ? AND NOT gone AND until < clock_timestamp()`, id)
-			if err != nil {
-				return err
-			}
-			if remaining == 0 { // the node has renewed its lease in the meantime
-				delete(expired, id)
-				continue
-			}
-			t.wakeAt(t.now)
-		}
-		for _, b := range s.mem.batches {
-			if _, known := names[b.node]; b.acceptsFrames() && b.node != s.node && (!known || expired[b.node] || gone[b.node]) {
-				if err := t.takeBatch(&b); err != nil {
-					return err
-				}
-			}
-		}
-		if len(expired) > 0 {
-			if err := t.recheckClosedLanes(); err != nil {
-				return err
-			}
-		}
-		for seq, l := range s.mem.leases {
-			was := l.Job.Node
-			name, known := names[was]
-			if was == s.node || known && !expired[was] && !gone[was] {
-				continue
-			}
-			if len(lost) == store.MaxTakeOver {
-				break // leave the others to the next call, or to another node
-			}
-			if err := t.giveLease(l, s.node); err != nil {
-				return err
-			}
-			j, err := t.Job(seq, rules.ReadFull)
-			if err != nil {
-				return err
-			}
-			j.Fence = s.mem.leases[seq].Job.Fence
-			lost = append(lost, store.LostLease{Job: j.Job, Running: l.Running, OldFence: l.Job.Fence,
-				NodeName: cmp.Or(name, "a removed node")})
-		}
-		return nil
-	})
-	return lost, err
-}
-
-// Nodes implements store.Cluster.
-func (s *Server) Nodes(ctx context.Context, after string) (list []store.NodeState, err error) {
-	err = s.reading(ctx, func(r *reader) error {
-		list = nil
-		leased := map[int64]int{}
-		err := r.Query(func(r database.Row) (bool, error) {
-			leased[r.Num(0)] = int(r.Num(1))
-			return true, nil
-		}, `SELECT node, count(*) FROM jobs WHERE place = 3 GROUP BY node LIMIT ?`, int64(maxCounted))
-		if err != nil {
-			return err
-		}
-		return r.Query(func(r database.Row) (bool, error) {
-			n := store.NodeState{Node: store.Node{ID: r.Num(0), Name: r.Text(1)}, Running: leased[r.Num(0)], Version: r.Text(2),
-				Drained: r.Num(4) != 0, JoinedAt: queue.Millis(r.Num(6)), LastHeartbeat: queue.Millis(r.Num(7)),
-				IsSelf: r.Num(0) == s.node}
-			n.Alive, n.Stopped = r.Num(5) != 0, r.Num(10) != 0
-			if err := errors.Join(json.Unmarshal(r.View(8), &n.Labels), json.Unmarshal(r.View(9), &n.Resources),
-				json.Unmarshal(r.View(3), &n.Load)); err != nil {
-				return false, database.Damage(`a row of the table "nodes" is damaged`)
-			}
-			list = append(list, n)
-			return true, nil
-		}, `SELECT id, name, version, load, drained, NOT gone AND until > clock_timestamp(), (extract(epoch FROM joined) * 1000)::bigint, (extract(epoch FROM heard) * 1000)::bigint, labels, resources, until <= heard FROM nodes WHERE name > ? ORDER BY name LIMIT ?`, after, int64(store.MaxNodes))
-	})
-	return list, err
-}
-
-// maxCounted is the maximum number of nodes whose running jobs are counted.
-const maxCounted = 10_000
-
-// LeaseHolder implements store.Cluster.
-func (s *Server) LeaseHolder(ctx context.Context, seq int64) (node int64, err error) {
+// ReservedBy returns the node that has the reserved lease (not known to have started) of a job, or 0 if there
+// is none. It is safe for concurrent use.
+func (s *Engine) ReservedBy(seq int64) (node int64) {
 	s.mu.Lock()
-	node = s.reserved[seq].node
-	s.mu.Unlock()
-	if node == 0 {
-		err = s.reading(ctx, func(r *reader) (err error) {
-			node, err = r.Number(`SELECT node FROM jobs WHERE seq = ? AND place = 3`, seq)
-			return err
-		})
-	}
-	if node == s.node || node == noOwner {
-		node = 0
-	}
-	return node, err
+	defer s.mu.Unlock()
+	return s.reserved[seq].node
 }
 
-// NodesOf implements store.Cluster.
-func (s *Server) NodesOf(ctx context.Context, seqs []int64) (names map[int64]string, err error) {
-	var list []byte
-	for _, seq := range seqs {
-		list = append(strconv.AppendInt(list, seq, 10), ' ')
+// ReservedByNode returns the reserved leases of each node whose leases the transaction has changed, as text.
+// It returns the reserved leases of all nodes while meta lists some of them.
+func (t *Tx) ReservedByNode() map[int64][]byte {
+	m := &t.s.mem
+	of := map[int64][]byte{}
+	for _, node := range t.leasedBy {
+		of[node] = nil
 	}
-	err = s.reading(ctx, func(r *reader) error {
-		names = map[int64]string{}
-		return r.Query(func(r database.Row) (bool, error) {
-			names[r.Num(0)] = r.Text(1)
-			return true, nil
-		}, `SELECT jobs.seq, coalesce(CASE WHEN jobs.place = 3 THEN nodes.name END, (SELECT attempts.node FROM attempts WHERE attempts.seq = jobs.seq AND n = runs), CASE WHEN ran <> '' THEN regexp_replace(ran, '^([^ ]* ){4}', '') END, nodes.name, '') FROM jobs LEFT JOIN nodes ON nodes.id = jobs.node WHERE `+r.IsOneOf("jobs.seq"), string(bytes.TrimSpace(list)))
-	})
-	return names, err
+	for seq, l := range m.leases {
+		if list, listed := of[l.Job.Node]; !l.Running && (listed || m.reservedInMeta) {
+			of[l.Job.Node] = database.AppendReserved(list, seq, l.Job.Fence, l.Job.Node)
+		}
+	}
+	return of
 }
 
-// DrainNode implements store.Cluster.
-func (s *Server) DrainNode(ctx context.Context, name string, on bool) error {
-	return s.do(ctx, prompt, func(t *tx) error {
-		n, err := t.Count(`UPDATE nodes SET drained = ? WHERE name = ?`, map[bool]string{true: "true", false: "false"}[on],
-			name)
-		return cmp.Or(err, noSuchNode(n, name))
-	})
+// SetReservedInMeta records whether meta lists reserved leases once the transaction is committed. It reports
+// whether the list in meta changes.
+func (t *Tx) SetReservedInMeta(some bool) (changed bool) {
+	m := &t.s.mem
+	changed = m.reservedInMeta || some || slices.Contains(t.leasedBy, NoOwner)
+	m.reservedInMeta = some
+	return changed
 }
 
-// IsDrained implements store.Cluster.
-func (s *Server) IsDrained(ctx context.Context) (drained bool, err error) {
-	err = s.leaseConn.Do(ctx, func(c *pgdb.Conn) error {
-		n, err := c.Number(`SELECT count(*) FROM nodes WHERE id = ? AND drained`, s.node)
-		drained = n > 0
+// OrphanLeases assigns the leases of a node to no node, so that the next takeover by any node gets them. This
+// node takes over the node's uncommitted batches.
+func (t *Tx) OrphanLeases(former int64) error {
+	if err := t.TakeBatches(func(node int64) bool { return node == former }); err != nil {
 		return err
-	})
-	return drained, err
-}
-
-// RemoveNode implements store.Cluster.
-func (s *Server) RemoveNode(ctx context.Context, name string) error {
-	return s.do(ctx, prompt, func(t *tx) error {
-		id, alive := int64(0), false
-		err := t.Query(func(r database.Row) (bool, error) {
-			id, alive = r.Num(0), r.Num(1) != 0
-			return false, nil
-		}, `SELECT id, NOT gone AND until > clock_timestamp() AND isfinite(until) FROM nodes WHERE name = ?`, name)
-		if err != nil || id == 0 {
-			return cmp.Or(err, noSuchNode(0, name))
-		}
-		if alive {
-			return queue.Errorf(queue.CodeWrongState, "the service of node %s is running; stop the service before "+
-				"you remove the node", name)
-		}
-		if err := t.Exec(`DELETE FROM garbage WHERE node = ?`, name); err != nil {
-			return err
-		}
-		return t.forgetNode(id)
-	})
-}
-
-// forgetNode removes a node that is gone. Its leases then belong to no node.
-func (t *tx) forgetNode(id int64) error {
-	err := t.orphanLeases(id)
-	for _, statement := range []string{`DELETE FROM roles WHERE node = ?`, `DELETE FROM asks WHERE node = ?`,
-		`DELETE FROM nodes WHERE id = ?`} {
-		if err == nil {
-			err = t.Exec(statement, id)
-		}
 	}
-	return err
-}
-
-func noSuchNode(n int64, name string) error {
-	if n == 0 {
-		return queue.Errorf(queue.CodeNotFound, "there is no node %q; see: queuectl node list", queue.Clip(name))
+	for _, l := range t.s.mem.leases {
+		if l.Job.Node == former {
+			if err := t.GiveLease(l, NoOwner); err != nil {
+				return err
+			}
+		}
 	}
 	return nil
 }
 
-// leave ends the node lease, so that other nodes need not wait until it expires. It is called if the node has
-// no leases on jobs, or if other nodes are to take over its jobs.
-func (s *Server) leave(ctx context.Context) error {
-	if s.node == 0 {
-		return nil
+// TakeBatches makes this node the owner of the uncommitted batches of the nodes for which gone returns true,
+// and resets the age of these batches to 0.
+func (t *Tx) TakeBatches(gone func(node int64) bool) error {
+	for _, b := range t.s.mem.batches {
+		if !b.acceptsFrames() || !gone(b.node) {
+			continue
+		}
+		if err := t.takeBatch(&b); err != nil {
+			return err
+		}
 	}
-	return s.leaseConn.Do(ctx, func(c *pgdb.Conn) error {
-		return c.Exec(`UPDATE nodes SET until = now(), heard = now() WHERE id = ? AND incarnation = ?`, s.node, s.incarnation)
-	})
+	return nil
 }
 
-// ownGarbage returns up to limit output files that this node must delete: its own files, and those of nodes
-// that are no longer members. It does not read the files of other nodes, since there may be many.
-func (t *tx) ownGarbage(limit int) (refs []string, err error) {
-	for name, found := "", true; found; {
-		err := t.Query(func(r database.Row) (bool, error) {
-			refs = append(refs, r.Text(0))
-			return len(refs) < limit, nil
-		}, `SELECT ref FROM garbage WHERE node = ? AND NOT EXISTS (SELECT 1 FROM nodes WHERE name = ? AND id <> ?) ORDER BY ref LIMIT ?`,
-			name, name, t.s.node, int64(limit-len(refs)))
-		if err != nil || len(refs) == limit {
-			return refs, err
-		}
-		found = false
-		err = t.Query(func(r database.Row) (bool, error) {
-			name, found = r.Text(0), true
-			return false, nil
-		}, `SELECT node FROM garbage WHERE node > ? ORDER BY node LIMIT 1`, name)
-		if err != nil {
-			return nil, err
-		}
+// takeBatch makes this node the owner of a batch, and resets the age of the batch to 0.
+func (t *Tx) takeBatch(b *batch) error {
+	b.node, b.lastFrameAt = t.s.node, t.now
+	t.setBatch(b.n, *b)
+	return t.Exec(`UPDATE batches SET node = ? WHERE n = ?`, b.node, b.n)
+}
+
+// GiveLease gives a lease to another node, with a new fence.
+func (t *Tx) GiveLease(l *rules.Lease, node int64) error {
+	l, err := t.loadFullLease(l)
+	if err != nil {
+		return err
 	}
-	return refs, nil
+	given := *l
+	given.Job.Node = node
+	given.Job.Fence += t.FenceStep()
+	t.Hold(&given)
+	if !l.Running { // the row of a job that is not known to have started does not show its lease
+		return nil
+	}
+	return t.Put(&given.Job)
+}
+
+// Counters are the counts of a database that only rise.
+type Counters struct {
+	Commits   int64 // number of commits of all nodes
+	NextSeq   int64 // seq of the next job
+	NextEvent int64 // number of the next event
+}
+
+// Counters returns the counters as the writer's cache has them. Only the writer may call it.
+func (s *Engine) Counters() Counters {
+	return Counters{s.mem.commits, s.mem.nextSeq, s.mem.nextEvent}
+}
+
+// RunsTx reports whether a transaction is running and no claim waits for a job.
+func (s *Engine) RunsTx() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.writerToken) == 0 && s.waiter == nil
+}
+
+// ReadClock sets the time of the transaction from the store's clock again. Waiting for other nodes may have
+// taken long.
+func (t *Tx) ReadClock() { t.now = t.s.now() }
+
+// storeNode stores the node's labels and resources in the database.
+func (t *Tx) storeNode() error {
+	n := &t.s.mem.lanes.node
+	if n.ID == 0 {
+		return nil
+	}
+	return t.s.shared.StoreNode(t, n)
+}
+
+// takeSubmission enqueues a submission with the callback enqueue, unless another service has done so.
+func (t *Tx) takeSubmission(r *store.Request, enqueue func() (store.Receipt, error)) (store.Receipt, error) {
+	return t.s.shared.TakeSubmission(t, r, func() (store.Receipt, error) {
+		t.submission = r.Submission
+		defer func() { t.submission = 0 }()
+		return enqueue()
+	})
 }

@@ -83,7 +83,7 @@ func TestBusyNodeAppliesChanges(t *testing.T) {
 			<-b.changes
 		}
 		enqueueOn(t, a, draft())
-		if err := b.do(t.Context(), urgent, func(*tx) error { return nil }); err != nil {
+		if err := b.Do(t.Context(), Urgent, func(*Tx) error { return nil }); err != nil {
 			t.Fatal(err)
 		}
 		select {
@@ -172,8 +172,7 @@ func TestNodeComesBackEmpty(t *testing.T) {
 func TestRollbackKeepsAppliedDeltas(t *testing.T) {
 	url := pgserver.Shared(t).Create(t)
 	a, b := openNode(t, url, "a"), openNode(t, url, "b")
-	b.stopListening() // b now applies changes only in its own transactions
-	b.background.Wait()
+	b.StopListening() // b now applies changes only in its own transactions
 	waits := make(chan []queue.Job, 1)
 	go func() {
 		jobs, _ := b.Await(t.Context(), 1)
@@ -185,8 +184,8 @@ func TestRollbackKeepsAppliedDeltas(t *testing.T) {
 		b.mu.Unlock()
 	}
 	enqueueOn(t, a, draft())
-	b.do(t.Context(), urgent, func(*tx) error { return errors.New("a statement that the database refuses") })
-	if err := b.do(t.Context(), urgent, func(*tx) error { return nil }); err != nil {
+	b.Do(t.Context(), Urgent, func(*Tx) error { return errors.New("a statement that the database refuses") })
+	if err := b.Do(t.Context(), Urgent, func(*Tx) error { return nil }); err != nil {
 		t.Fatal(err)
 	}
 	select {

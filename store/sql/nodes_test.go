@@ -330,7 +330,7 @@ func TestNodesRace(t *testing.T) {
 		t.Errorf("%d claims of %d jobs", len(all), 2*nodes*each)
 	}
 	if c := servers[0].Counts(); c.States[queue.Completed] != 2*nodes*each {
-		err := servers[0].do(t.Context(), urgent, func(*tx) error { return nil })
+		err := servers[0].Do(t.Context(), Urgent, func(*Tx) error { return nil })
 		if c := servers[0].Counts(); err != nil || c.States[queue.Completed] != 2*nodes*each {
 			t.Errorf("%v are counted, %v", c.States, err)
 		}
@@ -475,7 +475,7 @@ func TestOldTransactionIsBlamed(t *testing.T) {
 	blamed := fmt.Sprintf("the role queuectl has had a transaction open for 0s (pid %d)", c.PID())
 	for old, want := range map[time.Duration]bool{0: true, time.Hour: false} {
 		var list []store.Finding
-		err := s.reading(t.Context(), func(r *reader) (err error) {
+		err := s.Read(t.Context(), func(r *Reader) (err error) {
 			list, err = pgdb.ExamineQueue(r, s.config.Database, old)
 			return err
 		})

@@ -145,7 +145,7 @@ func TestForgottenTurnsStayForgottenAfterReload(t *testing.T) {
 	if err := s.SetQueue(t.Context(), "q", store.QueueRule{Weight: 2}); err != nil {
 		t.Fatal(err)
 	}
-	err := s.do(t.Context(), urgent, func(tx *tx) error {
+	err := s.Do(t.Context(), Urgent, func(tx *Tx) error {
 		s.mem.lanes.state("q").fixedTurns = 7
 		s.mem.lanes.state("gone").lastTurns = map[int]int64{1: 8}
 		s.mem.lastPass = 5

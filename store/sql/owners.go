@@ -42,7 +42,7 @@ func (m *memory) disowningOf(uid int, seq int64) *disownment {
 }
 
 // recordOwner records the name of a uid that has no recorded name yet.
-func (t *tx) recordOwner(uid int, name string) error {
+func (t *Tx) recordOwner(uid int, name string) error {
 	owners := t.s.mem.owners
 	if _, known := owners[uid]; known || name == "" {
 		return nil
@@ -58,8 +58,8 @@ func (t *tx) recordOwner(uid int, name string) error {
 
 // Owners returns the names that users had when they first enqueued a job, by uid. A uid below 0 is a former
 // owner. moving lists the uids whose jobs are being moved to former owners.
-func (s *engine) Owners(ctx context.Context) (names map[int]string, moving []int, err error) {
-	err = s.reading(ctx, func(r *reader) error {
+func (s *Engine) Owners(ctx context.Context) (names map[int]string, moving []int, err error) {
+	err = s.Read(ctx, func(r *Reader) error {
 		names, moving = map[int]string{}, nil
 		return r.Query(func(r database.Row) (bool, error) {
 			names[int(r.Num(0))] = r.Text(1)
@@ -74,8 +74,8 @@ func (s *engine) Owners(ctx context.Context) (names map[int]string, moving []int
 
 // Disown moves the jobs of a uid to a former owner, if owner is the recorded name of the uid. Each call takes
 // one step, and reports whether another call is needed.
-func (s *engine) Disown(ctx context.Context, uid int, owner string) (more bool, err error) {
-	err = s.do(ctx, prompt, func(t *tx) error {
+func (s *Engine) Disown(ctx context.Context, uid int, owner string) (more bool, err error) {
+	err = s.Do(ctx, Prompt, func(t *Tx) error {
 		m := &t.s.mem
 		more = false
 		m.disowning = slices.Clone(m.disowning)
@@ -101,7 +101,7 @@ func (s *engine) Disown(ctx context.Context, uid int, owner string) (more bool, 
 
 // beginDisowning adds a former owner for a uid and removes the uid's recorded name. It moves the schedules
 // and batches now. The jobs follow in steps.
-func (t *tx) beginDisowning(uid int) error {
+func (t *Tx) beginDisowning(uid int) error {
 	t.requireReload()
 	m := &t.s.mem
 	least, err := t.Number(`SELECT min(uid) FROM owners`)
@@ -156,7 +156,7 @@ func (t *tx) beginDisowning(uid int) error {
 }
 
 // disownStep moves the next jobs of a disowning.
-func (t *tx) disownStep(d *disownment) error {
+func (t *Tx) disownStep(d *disownment) error {
 	if d.done {
 		return nil
 	}
@@ -201,7 +201,7 @@ func (t *tx) disownStep(d *disownment) error {
 
 // endDisownings ends the disownings that are done and reported to the caller. A leased job of the uid
 // delays the end: it moves when its lease ends.
-func (t *tx) endDisownings() error {
+func (t *Tx) endDisownings() error {
 	t.requireReload()
 	m := &t.s.mem
 	var remaining []disownment
@@ -223,7 +223,7 @@ func (t *tx) endDisownings() error {
 }
 
 // tidyOwners continues the disownings. It reports whether there is more to do now.
-func (t *tx) tidyOwners() (more bool, err error) {
+func (t *Tx) tidyOwners() (more bool, err error) {
 	m := &t.s.mem
 	if len(m.disowning) == 0 {
 		return false, nil
@@ -237,7 +237,7 @@ func (t *tx) tidyOwners() (more bool, err error) {
 }
 
 // readOwners reads the owners, and the disownings that were unfinished when the store was closed.
-func (s *engine) readOwners(all *database.Batch) {
+func (s *Engine) readOwners(all *database.Batch) {
 	all.Add(func(r database.Row) (bool, error) {
 		d := disownment{former: int(r.Num(0)), uid: int(r.Num(2)), before: r.Num(3), movedUpTo: r.Num(4), keysUpTo: r.Num(5)}
 		if d.former >= 0 {
@@ -253,10 +253,10 @@ func (s *engine) readOwners(all *database.Batch) {
 const unownedStep = 500
 
 // UnownedOutputs returns the output files in refs that belong to no attempt. It adds them to the table garbage.
-func (s *engine) UnownedOutputs(ctx context.Context, refs []string) (unowned []string, err error) {
+func (s *Engine) UnownedOutputs(ctx context.Context, refs []string) (unowned []string, err error) {
 	for part := range slices.Chunk(refs, unownedStep) {
 		var found []string
-		err = s.do(ctx, normal, func(t *tx) error {
+		err = s.Do(ctx, Normal, func(t *Tx) error {
 			found = nil
 			for _, ref := range part {
 				owned, err := t.isOwned(ref)
@@ -283,7 +283,7 @@ func (s *engine) UnownedOutputs(ctx context.Context, refs []string) (unowned []s
 
 // isOwned reports whether an output file belongs to an attempt or a lease, or is in the table garbage
 // already. It also reports true for a name that is not SEQ-FENCE, so that files of other programs are kept.
-func (t *tx) isOwned(ref string) (bool, error) {
+func (t *Tx) isOwned(ref string) (bool, error) {
 	first, second, _ := strings.Cut(ref, "-")
 	seq, err := strconv.ParseInt(first, 10, 64)
 	fence, err2 := strconv.ParseInt(second, 10, 64)

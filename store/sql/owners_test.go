@@ -118,7 +118,7 @@ func TestDisowningDuringPromote(t *testing.T) {
 func TestUndoneDisowning(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	ownedBy(t, s, 7, "alice", 3)
-	s.do(t.Context(), urgent, func(tx *tx) error {
+	s.Do(t.Context(), Urgent, func(tx *Tx) error {
 		if err := tx.beginDisowning(7); err != nil {
 			t.Error(err)
 		}

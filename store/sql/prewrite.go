@@ -40,7 +40,7 @@ func (prewriteError) Kind() database.Kind { return database.Busy }
 
 // prewriteEnded writes the rows for attempts that have ended, before the group that records them holds the
 // writer lock. mostBytes limits the total size of each user's jobs; 0 means unlimited.
-func (t *tx) prewriteEnded(ended []store.Settlement, mostBytes int64) error {
+func (t *Tx) prewriteEnded(ended []store.Settlement, mostBytes int64) error {
 	f := &prewrite{beforeLock: true, jobs: map[int64]*records.JobRow{}, attempts: map[int64]prewrittenAttempt{}}
 	t.prewrite = f
 	for i := range ended {
@@ -112,7 +112,7 @@ func (f *prewrite) confirmAttempt(j *rules.Job, e *store.Settlement) (bool, erro
 
 // prewroteFor reports whether the database has a prewritten attempt of one of the user's jobs that the rules
 // have not recorded yet.
-func (t *tx) prewroteFor(uid int) bool {
+func (t *Tx) prewroteFor(uid int) bool {
 	if t.prewrite == nil {
 		return false
 	}

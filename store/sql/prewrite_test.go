@@ -81,7 +81,7 @@ func TestTrimAvoidsPrewrittenRows(t *testing.T) {
 	claimOn(t, b, 1) // now both nodes know of each other
 	claimOn(t, a, 1)
 	looks, ended, free := adminConn(t, b), make(chan error, 1), int64(0)
-	err := b.do(t.Context(), urgent, func(tx *tx) error {
+	err := b.Do(t.Context(), Urgent, func(tx *Tx) error {
 		go func() {
 			_, err := a.Exchange(t.Context(), store.Report{Ended: []store.Settlement{completedOn(a, &j)}})
 			ended <- err
@@ -136,8 +136,8 @@ func TestWrongPrewriteIsCorrected(t *testing.T) {
 				modify(&got)
 			}
 			tries := 0
-			err := a.doOp(t.Context(), &op{class: urgent, endedAttempts: []store.Settlement{expected},
-				run: func(t *tx) (err error) {
+			err := a.doOp(t.Context(), &op{class: Urgent, endedAttempts: []store.Settlement{expected},
+				run: func(t *Tx) (err error) {
 					tries++
 					if modify != nil {
 						_, err = t.rules.Exchange(&store.Report{Ended: []store.Settlement{got}})
@@ -243,10 +243,10 @@ func TestPrewriteOfAnExpelledNodeIsRejected(t *testing.T) {
 	}()
 	for waits := 0; waits < 1; time.Sleep(time.Millisecond) {
 		a.mu.Lock()
-		waits = len(a.waiting[urgent])
+		waits = len(a.waiting[Urgent])
 		a.mu.Unlock()
 	}
-	go func() { answers <- a.do(t.Context(), urgent, func(*tx) error { return nil }) }()
+	go func() { answers <- a.Do(t.Context(), Urgent, func(*Tx) error { return nil }) }()
 	a.writerToken <- struct{}{}
 	for range 2 {
 		select {
@@ -277,7 +277,7 @@ func TestLargePrewriteIsWrittenOnce(t *testing.T) {
 		ended = append(ended, e)
 	}
 	foreseen := 0
-	err := a.doOp(t.Context(), &op{class: urgent, endedAttempts: ended, run: func(t *tx) (err error) {
+	err := a.doOp(t.Context(), &op{class: Urgent, endedAttempts: ended, run: func(t *Tx) (err error) {
 		foreseen = len(t.prewrite.jobs)
 		_, err = t.rules.Exchange(&store.Report{Ended: ended})
 		return err

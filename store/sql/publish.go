@@ -4,11 +4,11 @@ import "github.com/queuectl/queuectl/queue"
 
 // publish makes the result of the transaction visible to readers, and notifies watchers. It runs after the
 // commit.
-func (t *tx) publish(grant *claimResult) {
+func (t *Tx) publish(grant *claimResult) {
 	s := t.s
 	if t.earliestTimer != 0 && (s.mem.nextDue == 0 || t.earliestTimer < s.mem.nextDue) {
 		s.mem.nextDue = t.earliestTimer
-		poke(s.dueSooner)
+		Hint(s.dueSooner)
 	}
 	for _, f := range t.afterCommit {
 		f()
@@ -27,7 +27,7 @@ func (t *tx) publish(grant *claimResult) {
 		s.waiter = nil
 	}
 	if t.cutShort != nil {
-		poke(t.cutShort.retry)
+		Hint(t.cutShort.retry)
 	}
 	s.counts.States, s.counts.Enqueued, s.counts.Reranking = s.mem.counts, s.mem.enqueued, s.mem.ranking.state != 0
 	s.counts.Outputs, s.counts.UnderOwnRetention = s.mem.outputs, s.mem.keptJobs
@@ -60,7 +60,7 @@ func (t *tx) publish(grant *claimResult) {
 	s.leaseBuffer = t.leases
 }
 
-func poke(bell chan<- struct{}) {
+func Hint(bell chan<- struct{}) {
 	select {
 	case bell <- struct{}{}:
 	default: // a value is already in the channel
@@ -68,7 +68,7 @@ func poke(bell chan<- struct{}) {
 }
 
 // wakeAt records a timer. Only the earliest timer of the transaction is kept.
-func (t *tx) wakeAt(at queue.Millis) {
+func (t *Tx) wakeAt(at queue.Millis) {
 	if at != 0 && (t.earliestTimer == 0 || at < t.earliestTimer) {
 		t.earliestTimer = at
 	}

@@ -31,12 +31,12 @@ func endedFrom(ended *store.EndedFilter, state queue.State) (from []string, args
 var automatic = []byte(`{}`)
 
 // Purge removes jobs that ended before a given time.
-func (s *engine) Purge(ctx context.Context, ended store.EndedFilter, limit int, by *int) (removed int, err error) {
+func (s *Engine) Purge(ctx context.Context, ended store.EndedFilter, limit int, by *int) (removed int, err error) {
 	detail := automatic
 	if by != nil {
 		detail = rules.ByUID(*by)
 	}
-	err = s.doRemoving(ctx, normal, func(t *tx) (err error) {
+	err = s.doRemoving(ctx, Normal, func(t *Tx) (err error) {
 		removed, err = t.purge(&ended, limit, detail)
 		return err
 	})
@@ -44,7 +44,7 @@ func (s *engine) Purge(ctx context.Context, ended store.EndedFilter, limit int, 
 }
 
 // purge removes up to limit jobs, starting with those that ended first.
-func (t *tx) purge(ended *store.EndedFilter, limit int, detail []byte) (removed int, err error) {
+func (t *Tx) purge(ended *store.EndedFilter, limit int, detail []byte) (removed int, err error) {
 	var list []rules.Job
 	for _, state := range ended.States {
 		from, args := endedFrom(ended, state)
@@ -69,11 +69,11 @@ func (t *tx) purge(ended *store.EndedFilter, limit int, detail []byte) (removed 
 // TrimJobs removes jobs of a queue while more than keep ended jobs are stored, starting with those that ended
 // first. It uses the counts that every transaction maintains, so a step costs the same for any number of
 // stored jobs.
-func (s *engine) TrimJobs(ctx context.Context, queueName string, keep int64, limit int) (more bool, err error) {
+func (s *Engine) TrimJobs(ctx context.Context, queueName string, keep int64, limit int) (more bool, err error) {
 	if queueName == "" && s.countsNow().Bounded() <= keep {
 		return false, nil
 	}
-	err = s.doRemoving(ctx, normal, func(t *tx) error {
+	err = s.doRemoving(ctx, Normal, func(t *Tx) error {
 		more = false
 		excess := t.endedCount(queueName) - keep
 		if excess <= 0 {
@@ -88,7 +88,7 @@ func (s *engine) TrimJobs(ctx context.Context, queueName string, keep int64, lim
 }
 
 // endedCount returns the number of ended jobs that TrimJobs compares with keep.
-func (t *tx) endedCount(queueName string) int64 {
+func (t *Tx) endedCount(queueName string) int64 {
 	m := &t.s.mem
 	if queueName == "" {
 		return store.Counts{States: m.counts, UnderOwnRetention: m.keptJobs}.Bounded()
@@ -97,8 +97,8 @@ func (t *tx) endedCount(queueName string) int64 {
 }
 
 // CountEnded returns how many jobs ended in these states before a given time.
-func (s *engine) CountEnded(ctx context.Context, ended store.EndedFilter) (total int64, err error) {
-	err = s.reading(ctx, func(r *reader) error {
+func (s *Engine) CountEnded(ctx context.Context, ended store.EndedFilter) (total int64, err error) {
+	err = s.Read(ctx, func(r *Reader) error {
 		total = 0
 		for _, state := range ended.States {
 			from, args := endedFrom(&ended, state)
@@ -116,11 +116,11 @@ func (s *engine) CountEnded(ctx context.Context, ended store.EndedFilter) (total
 }
 
 // Keeping lists the queues with jobs that ended while the queue had its own retention.
-func (s *engine) Keeping(ctx context.Context) (list []store.OwnRetentionQueue, err error) {
+func (s *Engine) Keeping(ctx context.Context) (list []store.OwnRetentionQueue, err error) {
 	if s.countsNow().UnderOwnRetention == 0 {
 		return nil, nil
 	}
-	err = s.do(ctx, normal, func(t *tx) error {
+	err = s.Do(ctx, Normal, func(t *Tx) error {
 		list = nil
 		for _, q := range t.s.mem.lanes.queues {
 			if q.keptJobs > 0 {
@@ -134,8 +134,8 @@ func (s *engine) Keeping(ctx context.Context) (list []store.OwnRetentionQueue, e
 }
 
 // TrimEvents removes the oldest events.
-func (s *engine) TrimEvents(ctx context.Context, before queue.Millis, keep int64) (more bool, err error) {
-	err = s.doRemoving(ctx, normal, func(t *tx) error {
+func (s *Engine) TrimEvents(ctx context.Context, before queue.Millis, keep int64) (more bool, err error) {
+	err = s.doRemoving(ctx, Normal, func(t *Tx) error {
 		last, n := int64(0), 0
 		newest := t.s.mem.nextEvent - 1
 		err := t.Query(func(r database.Row) (bool, error) {
@@ -157,11 +157,11 @@ func (s *engine) TrimEvents(ctx context.Context, before queue.Millis, keep int64
 }
 
 // TrimOutputs implements store.Store.
-func (s *engine) TrimOutputs(ctx context.Context, keep int64) (more bool, err error) {
+func (s *Engine) TrimOutputs(ctx context.Context, keep int64) (more bool, err error) {
 	if s.countsNow().Outputs <= keep {
 		return false, nil
 	}
-	err = s.doRemoving(ctx, normal, func(t *tx) error {
+	err = s.doRemoving(ctx, Normal, func(t *Tx) error {
 		more = false
 		excess, limit := t.s.mem.outputs-keep, outputStep
 		if excess <= 0 {
@@ -188,7 +188,7 @@ func (s *engine) TrimOutputs(ctx context.Context, keep int64) (more bool, err er
 
 // usersAboveShare returns how many bytes of outputs each user may keep, so that the total decreases by
 // excess. It also returns the users who have more than that and how much they have, in descending order.
-func (t *tx) usersAboveShare(excess int64) (above []store.UserBytes, share int64) {
+func (t *Tx) usersAboveShare(excess int64) (above []store.UserBytes, share int64) {
 	for uid, u := range t.s.mem.users {
 		if u.outputs > 0 {
 			above = append(above, store.UserBytes{UID: uid, Bytes: u.outputs})
@@ -208,8 +208,8 @@ func (t *tx) usersAboveShare(excess int64) (above []store.UserBytes, share int64
 
 // TrimOutputsOf does the same as TrimOutputs for jobs of a queue that ended while the queue had its own
 // retention.
-func (s *engine) TrimOutputsOf(ctx context.Context, name string, keep int64) (more bool, err error) {
-	err = s.doRemoving(ctx, normal, func(t *tx) error {
+func (s *Engine) TrimOutputsOf(ctx context.Context, name string, keep int64) (more bool, err error) {
+	err = s.doRemoving(ctx, Normal, func(t *Tx) error {
 		more = false
 		excess := t.keptCounts(name).KeptBytes - keep
 		if excess <= 0 {
@@ -240,7 +240,7 @@ type trimCount struct {
 
 // trim removes outputs in the order in which a query returns them. The query must select job, number and
 // size.
-func (t *tx) trim(plan trimPlan, oldest string, args ...any) (got trimCount, err error) {
+func (t *Tx) trim(plan trimPlan, oldest string, args ...any) (got trimCount, err error) {
 	var list []removable
 	err = t.Query(func(r database.Row) (bool, error) {
 		list = append(list, removable{seq: r.Num(0), attempt: r.Num(1), bytes: r.Num(2)})
@@ -259,7 +259,7 @@ func (t *tx) trim(plan trimPlan, oldest string, args ...any) (got trimCount, err
 }
 
 // removeOutput removes the output of an attempt, and stores newSize as its size.
-func (t *tx) removeOutput(output removable, newSize int64) error {
+func (t *Tx) removeOutput(output removable, newSize int64) error {
 	if err := t.Exec(`INSERT INTO garbage SELECT output_ref, node FROM attempts
 		WHERE seq = ? AND n = ? AND output_ref <> '' ON CONFLICT DO NOTHING`, output.seq, output.attempt); err != nil {
 		return err

@@ -13,13 +13,13 @@ import (
 )
 
 // Enqueue stores either all drafts of a request or none.
-func (s *engine) Enqueue(ctx context.Context, r store.Request) (store.Receipt, error) {
+func (s *Engine) Enqueue(ctx context.Context, r store.Request) (store.Receipt, error) {
 	list, err := allTexts(r.Drafts)
 	if err != nil {
 		return store.Receipt{}, err
 	}
 	var receipt store.Receipt
-	err = s.do(ctx, normal, func(t *tx) (err error) {
+	err = s.Do(ctx, Normal, func(t *Tx) (err error) {
 		receipt, err = t.enqueue(r, list)
 		return err
 	})
@@ -40,7 +40,7 @@ func allTexts(drafts []queue.Job) (list []records.Texts, err error) {
 	return list, nil
 }
 
-func (t *tx) enqueue(r store.Request, list []records.Texts) (store.Receipt, error) {
+func (t *Tx) enqueue(r store.Request, list []records.Texts) (store.Receipt, error) {
 	if r.Submission != 0 && t.submission == 0 {
 		return t.takeSubmission(&r, func() (store.Receipt, error) { return t.enqueue(r, list) })
 	}
@@ -65,7 +65,7 @@ func (t *tx) enqueue(r store.Request, list []records.Texts) (store.Receipt, erro
 }
 
 // enqueueAll stores the drafts as jobs. If they complete a staged batch, it commits the batch.
-func (t *tx) enqueueAll(r store.Request, list []records.Texts) (receipt store.Receipt, err error) {
+func (t *Tx) enqueueAll(r store.Request, list []records.Texts) (receipt store.Receipt, err error) {
 	if r.Batch != "" {
 		if _, open := t.s.mem.openBatch(r.UID, r.Batch); open {
 			return t.commitBatch(r, list)
@@ -103,7 +103,7 @@ func (t *tx) enqueueAll(r store.Request, list []records.Texts) (receipt store.Re
 }
 
 // insertAll stores the drafts as jobs, except those whose unique key another job already has.
-func (t *tx) insertAll(r store.Request, list []records.Texts, receipt store.Receipt) error {
+func (t *Tx) insertAll(r store.Request, list []records.Texts, receipt store.Receipt) error {
 	t.drafts = list
 	replaced, before := 0, t.rules.HookBytes
 	for i := range r.Drafts {
@@ -130,8 +130,8 @@ func (t *tx) insertAll(r store.Request, list []records.Texts, receipt store.Rece
 
 // admitDrafts checks that the drafts may be stored and that there is space for them. It assigns their numbers
 // and ids.
-func (t *tx) admitDrafts(drafts []queue.Job, uid int) (receipt store.Receipt, err error) {
-	if err := t.s.space.checkSpace(); err != nil {
+func (t *Tx) admitDrafts(drafts []queue.Job, uid int) (receipt store.Receipt, err error) {
+	if err := t.s.space.CheckSpace(); err != nil {
 		return receipt, err
 	}
 	if err := t.rules.Check(drafts, uid); err != nil {
@@ -180,7 +180,7 @@ func orZero(r *store.Receipt) store.Receipt {
 }
 
 // knownKey returns the receipt of an earlier request with the same key, or nil.
-func (t *tx) knownKey(r store.Request) (known *store.Receipt, err error) {
+func (t *Tx) knownKey(r store.Request) (known *store.Receipt, err error) {
 	if r.Key == "" {
 		return nil, nil
 	}
@@ -208,13 +208,13 @@ func errDrafts(n int) error {
 }
 
 // Change executes a verb on a job.
-func (s *engine) Change(ctx context.Context, seq int64, c store.Change) error {
+func (s *Engine) Change(ctx context.Context, seq int64, c store.Change) error {
 	// A full disk must not prevent ending a job that fills it.
 	reserve := c.Verb == queue.VerbRemove || c.Verb == queue.VerbCancel
-	return s.doOp(ctx, &op{run: func(t *tx) error { return t.rules.Change(seq, c) }, class: prompt, wholeReserve: reserve})
+	return s.doOp(ctx, &op{run: func(t *Tx) error { return t.rules.Change(seq, c) }, class: Prompt, wholeReserve: reserve})
 }
 
 // Pause records that a running job was paused or resumed.
-func (s *engine) Pause(ctx context.Context, p store.Pause) error {
-	return s.do(ctx, prompt, func(t *tx) error { return t.rules.Pause(p) })
+func (s *Engine) Pause(ctx context.Context, p store.Pause) error {
+	return s.Do(ctx, Prompt, func(t *Tx) error { return t.rules.Pause(p) })
 }

@@ -22,7 +22,7 @@ func (q *queueState) setCount(c records.QueueCount) {
 }
 
 // queueToCount returns the queue with a name. A rollback restores its counts.
-func (t *tx) queueToCount(name string) *queueState {
+func (t *Tx) queueToCount(name string) *queueState {
 	q := t.s.mem.lanes.state(name)
 	if _, known := t.queues[q]; !known {
 		if t.queues == nil {
@@ -34,7 +34,7 @@ func (t *tx) queueToCount(name string) *queueState {
 }
 
 // keptCounts returns the counts of a queue.
-func (t *tx) keptCounts(name string) records.QueueCount {
+func (t *Tx) keptCounts(name string) records.QueueCount {
 	if q := t.s.mem.lanes.queues[name]; q != nil {
 		return q.count()
 	}
@@ -42,12 +42,12 @@ func (t *tx) keptCounts(name string) records.QueueCount {
 }
 
 // CountKept implements rules.Tx.
-func (t *tx) CountKept(j *rules.Job, by int) {
+func (t *Tx) CountKept(j *rules.Job, by int) {
 	t.countKept(j.Queue, records.QueueCount{KeptJobs: int64(by), KeptBytes: int64(by) * j.Outputs})
 }
 
 // countKept adds to the counts of ended jobs to which a queue's own retention applies.
-func (t *tx) countKept(name string, more records.QueueCount) {
+func (t *Tx) countKept(name string, more records.QueueCount) {
 	q, m := t.queueToCount(name), &t.s.mem
 	m.keptJobs -= q.keptJobs
 	// The counts may omit a damaged row, so they must not go below 0.
@@ -56,7 +56,7 @@ func (t *tx) countKept(name string, more records.QueueCount) {
 }
 
 // countWaitingIn adds n to the number of waiting jobs of a queue. uid is the user who enqueued the jobs.
-func (t *tx) countWaitingIn(name string, uid int, n int64) {
+func (t *Tx) countWaitingIn(name string, uid int, n int64) {
 	q := t.queueToCount(name)
 	if !q.exists() {
 		q.uid = uid
@@ -66,7 +66,7 @@ func (t *tx) countWaitingIn(name string, uid int, n int64) {
 
 // listQueues updates the list in meta with the counts that the transaction changed, as listUsers does for
 // users.
-func (t *tx) listQueues() error {
+func (t *Tx) listQueues() error {
 	m := &t.s.mem
 	changed := false
 	for q, old := range t.queues {
@@ -103,7 +103,7 @@ func (t *tx) listQueues() error {
 }
 
 // writeQueue stores the counts of a queue in its row.
-func (t *tx) writeQueue(q *queueState) (err error) {
+func (t *Tx) writeQueue(q *queueState) (err error) {
 	if !q.hasRow() {
 		err = t.Exec(`DELETE FROM queues WHERE name = ? AND rule = ''`, q.Name)
 		return err
@@ -115,7 +115,7 @@ func (t *tx) writeQueue(q *queueState) (err error) {
 }
 
 // countQueues brings the counts that readQueues read up to date with the list in meta, and counts the leases.
-func (s *engine) countQueues() error {
+func (s *Engine) countQueues() error {
 	m := &s.mem
 	counts, err := records.ParseQueueCounts(m.queueList)
 	for name, c := range counts {

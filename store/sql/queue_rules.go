@@ -11,14 +11,14 @@ import (
 )
 
 // SetQueue implements store.Store. It sets the rule of a queue.
-func (s *engine) SetQueue(ctx context.Context, name string, rule store.QueueRule) error {
+func (s *Engine) SetQueue(ctx context.Context, name string, rule store.QueueRule) error {
 	if rule.Weight < 1 || rule.Concurrency < 0 || rule.MaxPending < 0 {
 		return errors.New("weight must be at least 1, and concurrency and max_pending at least 0")
 	}
-	return s.do(ctx, prompt, func(t *tx) error { return t.setRule(t.s.mem.lanes.state(name), rule) })
+	return s.Do(ctx, Prompt, func(t *Tx) error { return t.setRule(t.s.mem.lanes.state(name), rule) })
 }
 
-func (t *tx) setRule(q *queueState, rule store.QueueRule) error {
+func (t *Tx) setRule(q *queueState, rule store.QueueRule) error {
 	m := &t.s.mem
 	if err := t.writeRule(q, rule); err != nil {
 		return err
@@ -53,7 +53,7 @@ func (t *tx) setRule(q *queueState, rule store.QueueRule) error {
 }
 
 // writeRule writes the row of a queue, or deletes the row if it would hold no information.
-func (t *tx) writeRule(q *queueState, rule store.QueueRule) (err error) {
+func (t *Tx) writeRule(q *queueState, rule store.QueueRule) (err error) {
 	var text []byte
 	switch {
 	case rule != store.DefaultQueueRule:
@@ -71,7 +71,7 @@ func (t *tx) writeRule(q *queueState, rule store.QueueRule) (err error) {
 }
 
 // resumeQueues ends the pauses that are over, and returns when the next pause ends, 0 if none does.
-func (t *tx) resumeQueues() (next queue.Millis, err error) {
+func (t *Tx) resumeQueues() (next queue.Millis, err error) {
 	for _, q := range t.s.mem.lanes.queues {
 		switch until := q.rule.Until; {
 		case until == 0:

@@ -147,7 +147,7 @@ func (ls *lanes) updateQueue(q *queueState) {
 }
 
 // refresh reads the open lanes of the queues in lanes.staleQueues again.
-func (t *tx) refresh() error {
+func (t *Tx) refresh() error {
 	ls := t.s.mem.lanes
 	for len(ls.staleQueues) > 0 {
 		q := ls.staleQueues[len(ls.staleQueues)-1]
@@ -175,7 +175,7 @@ func (t *tx) refresh() error {
 }
 
 // Queues implements rules.Tx.
-func (t *tx) Queues(each func(*rules.Queue) bool) error {
+func (t *Tx) Queues(each func(*rules.Queue) bool) error {
 	if err := t.refresh(); err != nil {
 		return err
 	}
@@ -199,10 +199,10 @@ func (t *tx) Queues(each func(*rules.Queue) bool) error {
 }
 
 // Queue implements rules.Tx.
-func (t *tx) Queue(name string) *rules.Queue { return &t.s.mem.lanes.state(name).Queue }
+func (t *Tx) Queue(name string) *rules.Queue { return &t.s.mem.lanes.state(name).Queue }
 
 // QueueObstacle implements rules.Tx.
-func (t *tx) QueueObstacle(name string) store.Obstacle {
+func (t *Tx) QueueObstacle(name string) store.Obstacle {
 	q := t.s.mem.lanes.state(name)
 	return store.Obstacle{Key: name, Used: q.leased, Limit: q.rule.Concurrency, Need: 1, Paused: q.rule.Paused}
 }
@@ -213,10 +213,10 @@ const obstacleStep = 100
 
 // Obstacles implements store.Forecast. It asks the writer, because only the writer's memory holds how much of
 // each gate is in use.
-func (s *engine) Obstacles(ctx context.Context, seqs []int64) (map[int64][]store.Obstacle, error) {
+func (s *Engine) Obstacles(ctx context.Context, seqs []int64) (map[int64][]store.Obstacle, error) {
 	all := map[int64][]store.Obstacle{}
 	for step := range slices.Chunk(seqs, obstacleStep) {
-		found, err := readInWriter(ctx, s, func(t *tx) (map[int64][]store.Obstacle, error) {
+		found, err := readInWriter(ctx, s, func(t *Tx) (map[int64][]store.Obstacle, error) {
 			found := map[int64][]store.Obstacle{}
 			for _, seq := range step {
 				list, err := t.rules.Obstacles(seq)
@@ -238,13 +238,13 @@ func (s *engine) Obstacles(ctx context.Context, seqs []int64) (map[int64][]store
 }
 
 // Weighted implements rules.Tx.
-func (t *tx) Weighted() bool { return t.s.mem.lanes.weights > 0 }
+func (t *Tx) Weighted() bool { return t.s.mem.lanes.weights > 0 }
 
 // Turn implements rules.Tx.
-func (t *tx) Turn() int64 { return t.s.mem.lastPass }
+func (t *Tx) Turn() int64 { return t.s.mem.lastPass }
 
 // Serve implements rules.Tx.
-func (t *tx) Serve(q *rules.Queue, turn, next int64) {
+func (t *Tx) Serve(q *rules.Queue, turn, next int64) {
 	l := t.s.mem.lanes.state(q.Name)
 	old := l.Pass
 	t.undo = append(t.undo, func() { l.Pass = old })
@@ -252,7 +252,7 @@ func (t *tx) Serve(q *rules.Queue, turn, next int64) {
 }
 
 // Best implements rules.Tx.
-func (t *tx) Best(rulesQueue *rules.Queue) (rules.Lane, rules.Position, error) {
+func (t *Tx) Best(rulesQueue *rules.Queue) (rules.Lane, rules.Position, error) {
 	q := t.s.mem.lanes.state(rulesQueue.Name)
 	if len(q.openLanes) == 0 {
 		return *q.best, q.secondHead, nil
@@ -274,7 +274,7 @@ func (t *tx) Best(rulesQueue *rules.Queue) (rules.Lane, rules.Position, error) {
 // tidyQueues removes queues without lanes, leased jobs and rule from memory, if there are many queues. No
 // information is lost, since a queue that is created again under the name is equal. The queues are removed
 // after the commit, because a rollback may need them. One call checks at most moveStep queues.
-func (t *tx) tidyQueues() {
+func (t *Tx) tidyQueues() {
 	m := &t.s.mem
 	if int64(len(m.lanes.queues)) <= t.s.lanesKept {
 		return
@@ -304,8 +304,8 @@ func (q *queueState) exists() bool {
 func (q *queueState) hasRow() bool { return q.exists() || q.keptJobs > 0 || q.keptBytes > 0 }
 
 // Queues lists the queues that exist, with the age of their oldest ready jobs.
-func (s *engine) Queues(ctx context.Context) (list []store.QueueState, err error) {
-	known := func(*tx) (list []store.QueueState, err error) {
+func (s *Engine) Queues(ctx context.Context) (list []store.QueueState, err error) {
+	known := func(*Tx) (list []store.QueueState, err error) {
 		for _, q := range s.mem.lanes.queues {
 			if q.exists() {
 				list = append(list, store.QueueState{Name: q.Name, Rule: q.rule, Waiting: q.Waiting, Leased: q.leased})
@@ -322,7 +322,7 @@ func (s *engine) Queues(ctx context.Context) (list []store.QueueState, err error
 	if err != nil {
 		return nil, err
 	}
-	return list, s.reading(ctx, func(r *reader) error {
+	return list, s.Read(ctx, func(r *Reader) error {
 		left := maxScreenLanes
 		for i := range list {
 			if left <= 0 {
@@ -340,7 +340,7 @@ func (s *engine) Queues(ctx context.Context) (list []store.QueueState, err error
 
 // oldestOf reads since when the first job of each of the queue's lanes is ready, and sets q.Oldest to the
 // earliest of these times. It reads up to limit lanes and returns how many it read.
-func (r *reader) oldestOf(q *store.QueueState, limit int) (n int, err error) {
+func (r *Reader) oldestOf(q *store.QueueState, limit int) (n int, err error) {
 	var lanes []int64
 	err = r.Query(func(r database.Row) (bool, error) {
 		lanes = append(lanes, r.Num(0))
@@ -363,7 +363,7 @@ func (r *reader) oldestOf(q *store.QueueState, limit int) (n int, err error) {
 
 // admitQueues returns an error if the jobs exceed the limit of a queue, or if the user would have jobs in too
 // many queues without settings.
-func (t *tx) admitQueues(uid int, perQueue map[string]int64) error {
+func (t *Tx) admitQueues(uid int, perQueue map[string]int64) error {
 	if err := rules.AdmitQueues(t, perQueue); err != nil {
 		return err
 	}
@@ -384,7 +384,7 @@ func (t *tx) admitQueues(uid int, perQueue map[string]int64) error {
 }
 
 // newQueues returns the names of those queues that do not exist yet, sorted.
-func (t *tx) newQueues(perQueue map[string]int64) (names []string) {
+func (t *Tx) newQueues(perQueue map[string]int64) (names []string) {
 	for name := range perQueue {
 		if q := t.s.mem.lanes.queues[name]; q == nil || !q.exists() {
 			names = append(names, name)
@@ -395,7 +395,7 @@ func (t *tx) newQueues(perQueue map[string]int64) (names []string) {
 }
 
 // readQueues reads the queues' counts and rules.
-func (s *engine) readQueues(all *database.Batch) {
+func (s *Engine) readQueues(all *database.Batch) {
 	m := &s.mem
 	all.Add(func(r database.Row) (bool, error) {
 		q := m.lanes.state(r.Text(0))

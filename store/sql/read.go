@@ -17,7 +17,7 @@ import (
 
 // job reads the job that the condition where selects. found is false if no job matches. reserved holds the
 // fences of leases that the jobs' rows do not contain yet.
-func (r *reader) job(reserved map[int64]int64, columns, where string, args ...any) (j queue.Job, found bool,
+func (r *Reader) job(reserved map[int64]int64, columns, where string, args ...any) (j queue.Job, found bool,
 	err error) {
 	err = r.Query(func(r database.Row) (bool, error) {
 		j, _ = records.ReadJob(r, columns) // the Error of a damaged job describes the damage
@@ -34,7 +34,7 @@ func (r *reader) job(reserved map[int64]int64, columns, where string, args ...an
 }
 
 // reservations returns the fences of leases that are not known to have started, by job.
-func (s *engine) reservations() map[int64]int64 {
+func (s *Engine) reservations() map[int64]int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	fences := make(map[int64]int64, len(s.reserved))
@@ -48,7 +48,7 @@ func (s *engine) reservations() map[int64]int64 {
 type reservation struct{ fence, node int64 }
 
 // listReserved makes a job's lease visible to readers, if it is reserved. The caller holds mu.
-func (s *engine) listReserved(seq int64) {
+func (s *Engine) listReserved(seq int64) {
 	if l := s.mem.leases[seq]; l != nil && !l.Running {
 		s.reserved[seq] = reservation{l.Job.Fence, l.Job.Node}
 	} else {
@@ -57,7 +57,7 @@ func (s *engine) listReserved(seq int64) {
 }
 
 // listAllReserved makes all reserved leases visible to readers. The caller holds mu.
-func (s *engine) listAllReserved() {
+func (s *Engine) listAllReserved() {
 	s.reserved = map[int64]reservation{}
 	for seq := range s.mem.leases {
 		s.listReserved(seq)
@@ -65,8 +65,8 @@ func (s *engine) listAllReserved() {
 }
 
 // byID reads the given columns of a job by its id.
-func (s *engine) byID(ctx context.Context, id, columns string) (j queue.Job, err error) {
-	err = s.reading(ctx, func(r *reader) error {
+func (s *Engine) byID(ctx context.Context, id, columns string) (j queue.Job, err error) {
+	err = s.Read(ctx, func(r *Reader) error {
 		reserved := s.reservations()
 		got, found, err := r.job(reserved, columns, `WHERE `+hasID, hasIDArgs(id)...)
 		if err == nil && !found {
@@ -81,24 +81,24 @@ func (s *engine) byID(ctx context.Context, id, columns string) (j queue.Job, err
 }
 
 // Get reads a job by its id, without env and stdin.
-func (s *engine) Get(ctx context.Context, id string) (queue.Job, error) {
+func (s *Engine) Get(ctx context.Context, id string) (queue.Job, error) {
 	return s.byID(ctx, id, records.JobColumns)
 }
 
 // GetFull reads a job by its id, with env and stdin.
-func (s *engine) GetFull(ctx context.Context, id string) (queue.Job, error) {
+func (s *Engine) GetFull(ctx context.Context, id string) (queue.Job, error) {
 	return s.byID(ctx, id, records.WholeColumns)
 }
 
 // History reads a page of a job's attempts, without their output.
-func (s *engine) History(ctx context.Context, seq int64, before, limit int) (list []queue.Attempt, err error) {
+func (s *Engine) History(ctx context.Context, seq int64, before, limit int) (list []queue.Attempt, err error) {
 	if err := checkLimit(limit); err != nil {
 		return nil, err
 	}
 	if before <= 0 {
 		before = math.MaxInt64
 	}
-	err = s.reading(ctx, func(r *reader) error {
+	err = s.Read(ctx, func(r *Reader) error {
 		last, plain, err := r.jobAttempt(seq)
 		if err != nil {
 			return err
@@ -124,8 +124,8 @@ func (s *engine) History(ctx context.Context, seq int64, before, limit int) (lis
 }
 
 // Attempt reads one attempt with its output. n is the attempt's number, or 0 for the last attempt.
-func (s *engine) Attempt(ctx context.Context, seq int64, n int) (a queue.Attempt, err error) {
-	err = s.reading(ctx, func(r *reader) error {
+func (s *Engine) Attempt(ctx context.Context, seq int64, n int) (a queue.Attempt, err error) {
+	err = s.Read(ctx, func(r *Reader) error {
 		last, plain, err := r.jobAttempt(seq)
 		if err != nil {
 			return err
@@ -155,7 +155,7 @@ func (s *engine) Attempt(ctx context.Context, seq int64, n int) (a queue.Attempt
 
 // jobAttempt reads the last attempt of a job from the job's row. found is false if the attempt has its own
 // row. It returns an error if the job does not exist.
-func (r *reader) jobAttempt(seq int64) (a queue.Attempt, found bool, err error) {
+func (r *Reader) jobAttempt(seq int64) (a queue.Attempt, found bool, err error) {
 	there := false
 	err = r.Query(func(r database.Row) (bool, error) {
 		there = true
@@ -180,8 +180,8 @@ func checkLimit(limit int) error {
 }
 
 // List reads a page of jobs, the newest first.
-func (s *engine) List(ctx context.Context, f store.Filter) (page store.Page, err error) {
-	err = s.selecting(ctx, f, func(r *reader, selected store.Selected) error {
+func (s *Engine) List(ctx context.Context, f store.Filter) (page store.Page, err error) {
+	err = s.selecting(ctx, f, func(r *Reader, selected store.Selected) error {
 		reserved := s.reservations()
 		page = store.Page{Next: selected.Next}
 		bytes := 0
@@ -208,8 +208,8 @@ func (s *engine) List(ctx context.Context, f store.Filter) (page store.Page, err
 }
 
 // Select reads a page of references to the jobs that a filter selects.
-func (s *engine) Select(ctx context.Context, f store.Filter) (selected store.Selected, err error) {
-	err = s.selecting(ctx, f, func(_ *reader, got store.Selected) error {
+func (s *Engine) Select(ctx context.Context, f store.Filter) (selected store.Selected, err error) {
+	err = s.selecting(ctx, f, func(_ *Reader, got store.Selected) error {
 		selected = got
 		return nil
 	})
@@ -217,7 +217,7 @@ func (s *engine) Select(ctx context.Context, f store.Filter) (selected store.Sel
 }
 
 // selecting calls take with a page of references, inside the read transaction that found them.
-func (s *engine) selecting(ctx context.Context, f store.Filter, take func(*reader, store.Selected) error) error {
+func (s *Engine) selecting(ctx context.Context, f store.Filter, take func(*Reader, store.Selected) error) error {
 	m, err := newMatcher(f)
 	if err != nil {
 		return err
@@ -232,7 +232,7 @@ func (s *engine) selecting(ctx context.Context, f store.Filter, take func(*reade
 	default:
 		states = []queue.State{0}
 	}
-	return s.reading(ctx, func(r *reader) error {
+	return s.Read(ctx, func(r *Reader) error {
 		var selected store.Selected
 		for _, state := range states {
 			if err := m.state(r, state, &selected); err != nil {
@@ -284,7 +284,7 @@ func newMatcher(f store.Filter) (m matcher, err error) {
 
 // state adds the selected jobs of one state to the result. State 0 means all states. If it stops before the
 // last job, it raises Next to the position where it stopped.
-func (m *matcher) state(r *reader, state queue.State, result *store.Selected) error {
+func (m *matcher) state(r *Reader, state queue.State, result *store.Selected) error {
 	from, args := `WHERE`, []any{records.Bit(len(m.parts) > 0)}
 	if state != 0 {
 		from, args = `INDEXED BY jobs_state WHERE state = ? AND`, append(args, int64(state))
@@ -365,8 +365,8 @@ func (m *matcher) labelled(raw []byte) bool {
 const oldestScanLimit = 1000
 
 // Oldest returns the time at which the job that has waited longest became ready.
-func (s *engine) Oldest(ctx context.Context) (oldest queue.Millis, err error) {
-	err = s.reading(ctx, func(r *reader) error {
+func (s *Engine) Oldest(ctx context.Context) (oldest queue.Millis, err error) {
+	err = s.Read(ctx, func(r *Reader) error {
 		for _, state := range []queue.State{queue.Pending, queue.Failed} {
 			first, err := r.Number(
 				`SELECT min(since) FROM (SELECT since FROM jobs INDEXED BY jobs_state WHERE state = ? ORDER BY seq LIMIT ?) AS firsts WHERE since <= ?`,
@@ -385,10 +385,10 @@ func (s *engine) Oldest(ctx context.Context) (oldest queue.Millis, err error) {
 
 // Events returns the events after a sequence number.
 // See docs/decisions/0019.
-func (s *engine) Events(ctx context.Context, after int64, limit int) (list []queue.Event, err error) {
+func (s *Engine) Events(ctx context.Context, after int64, limit int) (list []queue.Event, err error) {
 	// Leave out later events: they are committed, but the counts do not include them yet.
 	last, _ := s.LastEvent()
-	err = s.reading(ctx, func(r *reader) error {
+	err = s.Read(ctx, func(r *Reader) error {
 		return r.Query(func(r database.Row) (bool, error) {
 			e := queue.Event{
 				Seq: r.Num(0), At: queue.Millis(r.Num(1)), Kind: queue.EventKind(r.Text(2)), Job: r.Num(3), ID: r.Text(4),

@@ -33,7 +33,7 @@ func (r *readers) take(ctx context.Context) (database.ReadConn, error) {
 	}
 	select {
 	case <-r.closed:
-		return nil, errClosed
+		return nil, ErrClosed
 	default:
 	}
 	select {
@@ -41,7 +41,7 @@ func (r *readers) take(ctx context.Context) (database.ReadConn, error) {
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	case <-r.closed:
-		return nil, errClosed
+		return nil, ErrClosed
 	}
 	r.mu.Lock()
 	if n := len(r.idle); n > 0 {
@@ -85,15 +85,15 @@ func (r *readers) close() (err error) {
 	return err
 }
 
-// reader is a connection during one read. All its statements see the same state of the database. The read
+// Reader is a connection during one read. All its statements see the same state of the database. The read
 // ends with ctx.
-type reader struct {
+type Reader struct {
 	database.Statements
 	ctx context.Context
 }
 
 // Query executes a query, unless the context of the read has ended.
-func (r *reader) Query(each func(r database.Row) (more bool, err error), sql string, args ...any) error {
+func (r *Reader) Query(each func(r database.Row) (more bool, err error), sql string, args ...any) error {
 	if err := r.ctx.Err(); err != nil {
 		return err
 	}
@@ -101,7 +101,7 @@ func (r *reader) Query(each func(r database.Row) (more bool, err error), sql str
 }
 
 // Number returns the integer in the first row of a query, or 0 if there is no row.
-func (r *reader) Number(sql string, args ...any) (n int64, err error) {
+func (r *Reader) Number(sql string, args ...any) (n int64, err error) {
 	err = r.Query(func(r database.Row) (bool, error) {
 		n = r.Num(0)
 		return false, nil
@@ -109,14 +109,14 @@ func (r *reader) Number(sql string, args ...any) (n int64, err error) {
 	return n, err
 }
 
-// reading calls f with a connection for reading. The read has a time limit, because a reader prevents the WAL
+// Read calls f with a connection for reading. The read has a time limit, because a reader prevents the WAL
 // from being restarted. The limit does not include the wait for a connection, which ends at the latest with
 // ctx.
-func (s *engine) reading(ctx context.Context, f func(*reader) error) (err error) {
+func (s *Engine) Read(ctx context.Context, f func(*Reader) error) (err error) {
 	for try := 0; ; try++ {
 		c, err := s.readers.take(ctx)
 		if err != nil {
-			return s.backend.readError(err)
+			return s.backend.ReadError(err)
 		}
 		lost, err := s.readBy(ctx, c, f)
 		if !lost || try == maxReaders {
@@ -127,18 +127,18 @@ func (s *engine) reading(ctx context.Context, f func(*reader) error) (err error)
 
 // readBy calls f with a connection and returns the connection to the pool. lost reports that the connection
 // was lost before anything was read.
-func (s *engine) readBy(ctx context.Context, c database.ReadConn, f func(*reader) error) (lost bool, err error) {
-	budget := s.backend.readBudget()
+func (s *Engine) readBy(ctx context.Context, c database.ReadConn, f func(*Reader) error) (lost bool, err error) {
+	budget := s.backend.ReadBudget()
 	within, cancel := context.WithTimeout(ctx, budget)
 	defer cancel()
 	release := c.InterruptWhenDone(within)
 	if err = c.BeginReading(); err == nil {
-		err = f(&reader{c, within})
+		err = f(&Reader{c, within})
 	} else {
 		lost = within.Err() == nil
 	}
 	release()
-	if changed := s.backend.checkReadable(); changed != nil {
+	if changed := s.backend.CheckReadable(); changed != nil {
 		err = changed
 	}
 	ended := c.EndReading()
@@ -147,7 +147,7 @@ func (s *engine) readBy(ctx context.Context, c database.ReadConn, f func(*reader
 		err = within.Err()
 	}
 	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
-		return false, s.backend.readTooLong(budget)
+		return false, s.backend.ReadTooLong(budget)
 	}
-	return lost, s.backend.readError(err)
+	return lost, s.backend.ReadError(err)
 }

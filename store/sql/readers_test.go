@@ -40,7 +40,7 @@ func TestAReadsTimeBeginsWithItsConnection(t *testing.T) {
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		patient, impatient := list(t.Context()), list(ctx)
-		time.Sleep(100 * readTimeout) // this is fake time of the synctest bubble, so it takes no real time
+		time.Sleep(100 * ReadTimeout) // this is fake time of the synctest bubble, so it takes no real time
 		cancel()
 		if err := <-impatient; !errors.Is(err, context.Canceled) {
 			t.Errorf("the read whose caller gave up: %v", err)
@@ -78,17 +78,17 @@ func TestALongReadEnds(t *testing.T) {
 	enqueue(t, s, 1)
 	why := "a test"
 	s.walStuck.Store(&why) // shortens the time limit of reads
-	endless := func(r *reader) error {
+	endless := func(r *Reader) error {
 		_, err := r.Number(`WITH RECURSIVE c (x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c) SELECT count(*) FROM c`)
 		return err
 	}
 	begun := time.Now()
-	if err := s.reading(t.Context(), endless); !errors.Is(err, queue.ErrUnavailable) || time.Since(begun) > readTimeout {
+	if err := s.Read(t.Context(), endless); !errors.Is(err, queue.ErrUnavailable) || time.Since(begun) > ReadTimeout {
 		t.Errorf("the endless read ended after %v with %v", time.Since(begun), err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	time.AfterFunc(10*time.Millisecond, cancel)
-	if err := s.reading(ctx, endless); !errors.Is(err, context.Canceled) {
+	if err := s.Read(ctx, endless); !errors.Is(err, context.Canceled) {
 		t.Errorf("the read whose caller gave up: %v", err)
 	}
 	if j, err := s.Get(t.Context(), "1"); err != nil || j.Seq != 1 {
@@ -103,7 +103,7 @@ func TestALongReadEnds(t *testing.T) {
 func TestAReadSeesOneMoment(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	enqueue(t, s, 2)
-	err := s.reading(t.Context(), func(r *reader) error {
+	err := s.Read(t.Context(), func(r *Reader) error {
 		before, err := r.Number(`SELECT count(*) FROM jobs`)
 		if err != nil {
 			return err

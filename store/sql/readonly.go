@@ -34,23 +34,20 @@ func OpenReadOnly(o Options) (*Store, error) {
 		return nil, err
 	}
 	s := newStore(o)
-	s.writesStopped, s.readOnly = true, true // the engine refuses every change
 	s.statesAtOpen = statFileStates(path)
 	name, err := readOnlyName(path, s.statesAtOpen)
 	if err != nil {
 		return nil, err
 	}
 	s.readPath, s.readFlags = name, sqlite3.SQLITE_OPEN_READONLY|sqlite3.SQLITE_OPEN_URI
-	s.readers = newReaders(s.reader)
 	if s.conn, err = sqlitedb.OpenAs(name, s.readFlags, sqlitedb.ReaderPragmas()...); err != nil {
 		return nil, cannotOpen(path, err)
 	}
-	s.db = s.conn
 	if err = s.loadReadOnly(o.OrderOf); err != nil {
 		s.conn.Close()
 		return nil, sqlitedb.Explain(path, err)
 	}
-	s.writerToken <- struct{}{}
+	s.AllowWrites()
 	return s, nil
 }
 
@@ -74,16 +71,7 @@ func (s *Store) loadReadOnly(orderOf func([]store.Setting) (queue.Order, error))
 		return queue.Errorf(queue.CodeWrongState, "the database in %s has schema version %d, but this queuectl needs "+
 			"version %d; start the service of this version once to update the database", s.dir, version, len(database.Migrations))
 	}
-	if err := s.load(); err != nil || orderOf == nil {
-		return err
-	}
-	settings, err := settingsOf(s.conn)
-	if err != nil {
-		return err
-	}
-	order, err := orderOf(settings)
-	s.order.Store(&order)
-	return err
+	return s.LoadReadOnly(s.conn, orderOf)
 }
 
 // cannotOpen returns the caller's error if a database cannot be opened for reading.

@@ -72,7 +72,7 @@ func TestNoStatementScansOrSorts(t *testing.T) {
 	detachDamagedFrame(t, s)
 	var statements []string
 	var plans []string
-	err = s.do(t.Context(), urgent, func(tx *tx) error {
+	err = s.Do(t.Context(), Urgent, func(tx *Tx) error {
 		for q := range s.conn.Stmts {
 			statements = append(statements, q)
 		}

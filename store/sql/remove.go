@@ -24,7 +24,7 @@ type attemptRange struct {
 
 // firstAttempts reads the sizes of the first attempts of a job: up to limit attempts, or removeBytes of
 // output.
-func (t *tx) firstAttempts(seq int64, limit int) (a attemptRange, err error) {
+func (t *Tx) firstAttempts(seq int64, limit int) (a attemptRange, err error) {
 	a.all = true
 	err = t.Query(func(r database.Row) (bool, error) {
 		if a.n == limit || a.stored >= removeBytes {
@@ -39,7 +39,7 @@ func (t *tx) firstAttempts(seq int64, limit int) (a attemptRange, err error) {
 }
 
 // removeAttempts deletes attempts of a job, and adds their output files to the table garbage.
-func (t *tx) removeAttempts(seq int64, a attemptRange) error {
+func (t *Tx) removeAttempts(seq int64, a attemptRange) error {
 	if a.n == 0 {
 		return nil
 	}
@@ -57,7 +57,7 @@ func (t *tx) removeAttempts(seq int64, a attemptRange) error {
 
 // Remove implements rules.Tx. If a job has many attempts or dependencies, tidyRemoved deletes them later.
 // Readers do not see them in the meantime.
-func (t *tx) Remove(seq int64) error {
+func (t *Tx) Remove(seq int64) error {
 	all, err := t.dropEdgesOf(seq, min(removeWithJob, maxRemoved-t.removed))
 	if err != nil {
 		return err
@@ -84,7 +84,7 @@ func (t *tx) Remove(seq int64) error {
 
 // tidyRemoved deletes the next attempts and dependencies of a removed job. It reports whether it must be
 // called again.
-func (t *tx) tidyRemoved() (more bool, err error) {
+func (t *Tx) tidyRemoved() (more bool, err error) {
 	var seq int64
 	err = t.Query(func(r database.Row) (bool, error) {
 		seq, more = r.Num(0), true

@@ -91,7 +91,7 @@ func TestUndoneTransactionLeavesNothing(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	enqueue(t, s, 2)
 	before := s.Counts().States
-	err := s.do(t.Context(), urgent, func(tx *tx) error {
+	err := s.Do(t.Context(), Urgent, func(tx *Tx) error {
 		if jobs, _, err := tx.rules.Claim(2); err != nil || len(jobs) != 2 {
 			t.Errorf("claimed %v, %v, want two", jobs, err)
 		}
@@ -126,7 +126,7 @@ func TestClaimWithoutReadyJobsNeedsNoQuery(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	var jobs []queue.Job
 	claim := func(then error) (asked bool, err error) {
-		err = s.do(t.Context(), urgent, func(tx *tx) (err error) {
+		err = s.Do(t.Context(), Urgent, func(tx *Tx) (err error) {
 			jobs, _, err = tx.rules.Claim(2)
 			asked = tx.hasBegun
 			return errors.Join(err, then)
@@ -190,7 +190,7 @@ func TestBatchesAreFinishedAtOpen(t *testing.T) {
 		t.Errorf("its id: %v", err)
 	}
 	for _, table := range []string{"frames", "staged_ids"} {
-		err := s.do(t.Context(), urgent, func(tx *tx) error {
+		err := s.Do(t.Context(), Urgent, func(tx *Tx) error {
 			n, err := tx.Number(`SELECT count(*) FROM ` + table)
 			if n != 0 {
 				t.Errorf("%d rows remain in %s", n, table)
@@ -242,7 +242,7 @@ func TestABatchThatIsNotFinishedAtOpenCounts(t *testing.T) {
 		t.Fatal(err)
 	}
 	// Force a new check of the free space.
-	s.do(t.Context(), urgent, func(t *tx) error { s.space.time = time.Time{}; return nil })
+	s.Do(t.Context(), Urgent, func(t *Tx) error { s.space.time = time.Time{}; return nil })
 	for _, id := range []string{"1500", "2000"} {
 		if _, err := s.Enqueue(
 			t.Context(), store.Request{Drafts: []queue.Job{draft(func(j *queue.Job) { j.ID = id })}}); !errors.Is(err,
@@ -324,7 +324,7 @@ func TestRankingOutlivesTheStore(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		err := s.do(t.Context(), urgent, func(tx *tx) (err error) {
+		err := s.Do(t.Context(), Urgent, func(tx *Tx) (err error) {
 			n, err = tx.Number(`SELECT count(*) FROM jobs WHERE rank <> iif(?, -priority, since - priority * 60000)`,
 				records.Bit(s.Order() == byPriority))
 			return err

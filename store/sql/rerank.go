@@ -45,12 +45,12 @@ func readOrder(text string) (o queue.Order) {
 }
 
 // Order returns the order by which ranks are computed.
-func (s *engine) Order() queue.Order { return *s.order.Load() }
+func (s *Engine) Order() queue.Order { return *s.order.Load() }
 
 // SetOrder changes the order by which ranks are computed. Rerank then computes new ranks for the waiting
 // jobs.
-func (s *engine) SetOrder(ctx context.Context, o queue.Order) error {
-	return s.do(ctx, prompt, func(t *tx) error {
+func (s *Engine) SetOrder(ctx context.Context, o queue.Order) error {
+	return s.Do(ctx, Prompt, func(t *Tx) error {
 		if t.s.mem.order == o {
 			return nil
 		}
@@ -61,8 +61,8 @@ func (s *engine) SetOrder(ctx context.Context, o queue.Order) error {
 
 // resumeRanking continues where the last service stopped. If the order was changed while no service ran, it
 // starts again.
-func (s *engine) resumeRanking(ctx context.Context) error {
-	return s.do(ctx, prompt, func(t *tx) error {
+func (s *Engine) resumeRanking(ctx context.Context) error {
+	return s.Do(ctx, Prompt, func(t *Tx) error {
 		if t.s.mem.rankedBy == orderText(t.s.mem.order) {
 			return nil
 		}
@@ -71,7 +71,7 @@ func (s *engine) resumeRanking(ctx context.Context) error {
 }
 
 // beginRanking computes new ranks for the leased jobs. Rerank handles the waiting jobs.
-func (t *tx) beginRanking() error {
+func (t *Tx) beginRanking() error {
 	t.s.mem.ranking, t.s.mem.rankedBy = ranking{state: rankingStates[0]}, ""
 	if err := t.Exec(`UPDATE meta SET ranked_by = '', ordered_by = ?`, orderText(t.s.mem.order)); err != nil {
 		return err
@@ -89,7 +89,7 @@ func (t *tx) beginRanking() error {
 	return nil
 }
 
-func (t *tx) endRanking() error {
+func (t *Tx) endRanking() error {
 	t.s.mem.ranking, t.s.mem.rankedBy = ranking{}, orderText(t.s.mem.order)
 	err := t.Exec(`UPDATE meta SET ranked_by = ?`, t.s.mem.rankedBy)
 	return err
@@ -97,11 +97,11 @@ func (t *tx) endRanking() error {
 
 // Rerank computes new ranks for the next waiting jobs, if the order has changed. It reports whether more jobs
 // remain.
-func (s *engine) Rerank(ctx context.Context) (more bool, err error) {
+func (s *Engine) Rerank(ctx context.Context) (more bool, err error) {
 	if !s.countsNow().Reranking {
 		return false, nil
 	}
-	err = s.do(ctx, normal, func(t *tx) error {
+	err = s.Do(ctx, Normal, func(t *Tx) error {
 		at := &t.s.mem.ranking
 		more = at.state != 0
 		if !more {

@@ -8,12 +8,12 @@ import (
 )
 
 // NoteRunners stores the directories of the runners that may have leases.
-func (s *engine) NoteRunners(ctx context.Context, dirs []string) error {
+func (s *Engine) NoteRunners(ctx context.Context, dirs []string) error {
 	list, err := json.Marshal(dirs)
 	if err != nil {
 		return err
 	}
-	return s.do(ctx, urgent, func(t *tx) error {
+	return s.Do(ctx, Urgent, func(t *Tx) error {
 		for key, value := range map[string]string{database.RunnersNote(s.node): string(list), database.NoteFile: s.databaseID} {
 			if err := t.Exec(`INSERT INTO notes VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value`, key,
 				value); err != nil {
@@ -25,7 +25,7 @@ func (s *engine) NoteRunners(ctx context.Context, dirs []string) error {
 }
 
 // loadFile sets the id of the database. If the stored id differs, the database is a copy or was moved.
-func (s *engine) loadFile(id string) error {
+func (s *Engine) loadFile(id string) error {
 	s.databaseID = id
 	old, err := database.ReadNote(s.db, database.NoteFile)
 	s.isCopy = old != "" && old != s.databaseID

@@ -74,15 +74,15 @@ func draftTexts(j queue.Job) (draft, input string, err error) {
 }
 
 // PutSchedule implements store.Schedules.
-func (s *engine) PutSchedule(ctx context.Context, p store.SchedulePut) (stored store.Schedule, err error) {
+func (s *Engine) PutSchedule(ctx context.Context, p store.SchedulePut) (stored store.Schedule, err error) {
 	put := p.Schedule
 	draft, input, err := draftTexts(put.Draft)
 	if err != nil {
 		return put, err
 	}
 	bytes := int64(len(draft)+len(input)+len(put.Spec)) + store.JobBytes
-	err = s.do(ctx, prompt, func(t *tx) error {
-		if err := t.s.space.checkSpace(); err != nil {
+	err = s.Do(ctx, Prompt, func(t *Tx) error {
+		if err := t.s.space.CheckSpace(); err != nil {
 			return err
 		}
 		old, err := t.storedSchedule(put.Name)
@@ -144,7 +144,7 @@ type storedSchedule struct {
 	bytes int64 // bytes charged to the user
 }
 
-func (t *tx) storedSchedule(name string) (s storedSchedule, err error) {
+func (t *Tx) storedSchedule(name string) (s storedSchedule, err error) {
 	err = t.Query(func(r database.Row) (bool, error) {
 		s = storedSchedule{r.Num(0), int(r.Num(1)), r.Num(2)}
 		return false, nil
@@ -153,7 +153,7 @@ func (t *tx) storedSchedule(name string) (s storedSchedule, err error) {
 }
 
 // recordScheduleEvent records an event about a schedule.
-func (t *tx) recordScheduleEvent(kind queue.EventKind, d queue.EventDetail) error {
+func (t *Tx) recordScheduleEvent(kind queue.EventKind, d queue.EventDetail) error {
 	raw, err := json.Marshal(d)
 	if err != nil {
 		return err
@@ -167,7 +167,7 @@ func errNoSchedule(name string) error {
 }
 
 // Schedule implements rules.Tx.
-func (t *tx) Schedule(name string) (s store.Schedule, err error) {
+func (t *Tx) Schedule(name string) (s store.Schedule, err error) {
 	err = t.Query(func(r database.Row) (bool, error) {
 		s = readSchedule(r, true)
 		return false, nil
@@ -179,7 +179,7 @@ func (t *tx) Schedule(name string) (s store.Schedule, err error) {
 }
 
 // SetTimes implements rules.Tx.
-func (t *tx) SetTimes(s *store.Schedule) error {
+func (t *Tx) SetTimes(s *store.Schedule) error {
 	var by any
 	if s.PausedBy != nil {
 		by = int64(*s.PausedBy)
@@ -190,12 +190,12 @@ func (t *tx) SetTimes(s *store.Schedule) error {
 }
 
 // Unfinished implements rules.Tx.
-func (t *tx) Unfinished(schedule string, limit int) ([]rules.Job, error) {
+func (t *Tx) Unfinished(schedule string, limit int) ([]rules.Job, error) {
 	return t.jobs(limit, `jobs INDEXED BY jobs_schedule WHERE schedule = ? AND schedule <> '' AND state < 6 ORDER BY seq DESC`, schedule)
 }
 
 // AddRun implements rules.Tx.
-func (t *tx) AddRun(schedule string, r store.ScheduleRun) error {
+func (t *Tx) AddRun(schedule string, r store.ScheduleRun) error {
 	var by any
 	if r.RequestedBy != nil {
 		by = int64(*r.RequestedBy)
@@ -209,15 +209,15 @@ func (t *tx) AddRun(schedule string, r store.ScheduleRun) error {
 }
 
 // Taken implements rules.Tx.
-func (t *tx) Taken(id string) (bool, error) {
+func (t *Tx) Taken(id string) (bool, error) {
 	taken, err := t.takenIDs([]string{id})
 	return taken[id], err
 }
 
 // Schedule returns a schedule and its newest runs.
-func (s *engine) Schedule(ctx context.Context, name string) (found store.Schedule, runs []store.ScheduleRun,
+func (s *Engine) Schedule(ctx context.Context, name string) (found store.Schedule, runs []store.ScheduleRun,
 	err error) {
-	err = s.reading(ctx, func(r *reader) error {
+	err = s.Read(ctx, func(r *Reader) error {
 		runs = nil
 		if err := r.Query(func(r database.Row) (bool, error) {
 			found = readSchedule(r, true)
@@ -243,8 +243,8 @@ func (s *engine) Schedule(ctx context.Context, name string) (found store.Schedul
 }
 
 // Schedules returns a page of schedules, sorted by name.
-func (s *engine) Schedules(ctx context.Context, after string, limit int) (list []store.Schedule, err error) {
-	err = s.reading(ctx, func(r *reader) error {
+func (s *Engine) Schedules(ctx context.Context, after string, limit int) (list []store.Schedule, err error) {
+	err = s.Read(ctx, func(r *Reader) error {
 		list = nil
 		bytes := 0
 		return r.Query(func(r database.Row) (bool, error) {
@@ -257,8 +257,8 @@ func (s *engine) Schedules(ctx context.Context, after string, limit int) (list [
 }
 
 // RemoveSchedule removes a schedule and its runs.
-func (s *engine) RemoveSchedule(ctx context.Context, name string, gen int64, by int) error {
-	return s.do(ctx, prompt, func(t *tx) error {
+func (s *Engine) RemoveSchedule(ctx context.Context, name string, gen int64, by int) error {
+	return s.Do(ctx, Prompt, func(t *Tx) error {
 		old, err := t.storedSchedule(name)
 		switch {
 		case err != nil:
@@ -280,8 +280,8 @@ func (s *engine) RemoveSchedule(ctx context.Context, name string, gen int64, by 
 }
 
 // PauseSchedule pauses or resumes a schedule. A paused schedule creates no jobs.
-func (s *engine) PauseSchedule(ctx context.Context, p store.SchedulePause) error {
-	return s.do(ctx, prompt, func(t *tx) error {
+func (s *Engine) PauseSchedule(ctx context.Context, p store.SchedulePause) error {
+	return s.Do(ctx, Prompt, func(t *Tx) error {
 		is, err := t.Schedule(p.Name)
 		switch {
 		case err != nil:
@@ -314,9 +314,9 @@ func (s *engine) PauseSchedule(ctx context.Context, p store.SchedulePause) error
 const maxDue = 10_000
 
 // DueSchedules returns up to limit due schedules, and how long to wait until the next one is due.
-func (s *engine) DueSchedules(ctx context.Context, boot string, limit int) (due []store.Schedule, next time.Duration,
+func (s *Engine) DueSchedules(ctx context.Context, boot string, limit int) (due []store.Schedule, next time.Duration,
 	err error) {
-	err = s.reading(ctx, func(r *reader) error {
+	err = s.Read(ctx, func(r *Reader) error {
 		now := s.now()
 		due, next = nil, time.Hour
 		type named struct {
@@ -364,9 +364,9 @@ func (s *engine) DueSchedules(ctx context.Context, boot string, limit int) (due 
 }
 
 // Fire carries out and records the plan for occurrences of a schedule.
-func (s *engine) Fire(ctx context.Context, f store.OccurrenceRequest) (fired store.OccurrenceResult, err error) {
-	err = s.do(ctx, prompt, func(t *tx) (err error) {
-		if err := t.s.space.checkSpace(); err != nil && len(f.Runs) > 0 {
+func (s *Engine) Fire(ctx context.Context, f store.OccurrenceRequest) (fired store.OccurrenceResult, err error) {
+	err = s.Do(ctx, Prompt, func(t *Tx) (err error) {
+		if err := t.s.space.CheckSpace(); err != nil && len(f.Runs) > 0 {
 			return err
 		}
 		fired, err = t.rules.Fire(&f, func(draft queue.Job) (int64, string, error) { return t.enqueueFor(&f, draft) })
@@ -376,7 +376,7 @@ func (s *engine) Fire(ctx context.Context, f store.OccurrenceRequest) (fired sto
 }
 
 // enqueueFor enqueues a job of a schedule.
-func (t *tx) enqueueFor(f *store.OccurrenceRequest, draft queue.Job) (seq int64, id string, err error) {
+func (t *Tx) enqueueFor(f *store.OccurrenceRequest, draft queue.Job) (seq int64, id string, err error) {
 	drafts := []queue.Job{draft}
 	list, err := allTexts(drafts)
 	if err != nil {

@@ -25,17 +25,17 @@ func (a rankedJob) compare(b rankedJob) int {
 
 // Screen implements store.Reader. It reads the jobs of each part of the screen through an index that is
 // sorted in the order of that part.
-func (s *engine) Screen(ctx context.Context, f store.ScreenFilter) (screen store.Screen, err error) {
+func (s *Engine) Screen(ctx context.Context, f store.ScreenFilter) (screen store.Screen, err error) {
 	if f.Rows < 1 || f.Rows > store.MaxScreen {
 		return screen, queue.Invalid("rows", "the number of rows must be between 1 and %[2]d, not %[1]d", f.Rows,
 			store.MaxScreen)
 	}
-	err = s.reading(ctx, func(r *reader) error {
+	err = s.Read(ctx, func(r *Reader) error {
 		reserved := s.reservations()
 		screen = store.Screen{}
 		for _, part := range []struct {
 			into *[]queue.Job
-			read func(r *reader, rows int) ([]rankedJob, error)
+			read func(r *Reader, rows int) ([]rankedJob, error)
 		}{
 			{&screen.Running, ofStates(`SELECT seq, seq FROM jobs INDEXED BY jobs_state WHERE state = ? ORDER BY seq LIMIT ?`,
 				queue.Processing)},
@@ -71,7 +71,7 @@ func (s *engine) Screen(ctx context.Context, f store.ScreenFilter) (screen store
 }
 
 // forScreen reads a job. It omits the job's settings if submitter is set and the job belongs to another user.
-func (r *reader) forScreen(reserved map[int64]int64, seq int64, submitter *int) (j queue.Job, err error) {
+func (r *Reader) forScreen(reserved map[int64]int64, seq int64, submitter *int) (j queue.Job, err error) {
 	columns, args := records.JobColumns, []any{seq}
 	if submitter != nil {
 		columns, args = records.OwnColumns, []any{int64(*submitter), seq}
@@ -85,7 +85,7 @@ func (r *reader) forScreen(reserved map[int64]int64, seq int64, submitter *int) 
 
 // recentlyEnded returns a function that reads the most recently ended jobs of some states, newest first.
 // Among jobs with the same end time, the one with the highest number comes first.
-func recentlyEnded(states ...queue.State) func(*reader, int) ([]rankedJob, error) {
+func recentlyEnded(states ...queue.State) func(*Reader, int) ([]rankedJob, error) {
 	var of [][]any
 	for _, state := range states {
 		of = append(of, []any{int64(0), int64(state)}, []any{int64(1), int64(state)})
@@ -95,7 +95,7 @@ func recentlyEnded(states ...queue.State) func(*reader, int) ([]rankedJob, error
 }
 
 // ofStates returns a function that reads the first jobs of some states, in the order of the statement.
-func ofStates(sql string, states ...queue.State) func(*reader, int) ([]rankedJob, error) {
+func ofStates(sql string, states ...queue.State) func(*Reader, int) ([]rankedJob, error) {
 	var of [][]any
 	for _, state := range states {
 		of = append(of, []any{int64(state)})
@@ -104,8 +104,8 @@ func ofStates(sql string, states ...queue.State) func(*reader, int) ([]rankedJob
 }
 
 // firstOf returns a function that executes a statement with each list of arguments and merges the first jobs.
-func firstOf(sql string, of [][]any, order func(a, b rankedJob) int) func(*reader, int) ([]rankedJob, error) {
-	return func(r *reader, rows int) (list []rankedJob, err error) {
+func firstOf(sql string, of [][]any, order func(a, b rankedJob) int) func(*Reader, int) ([]rankedJob, error) {
+	return func(r *Reader, rows int) (list []rankedJob, err error) {
 		for _, args := range of {
 			part, err := r.rankedBy(sql, append(slices.Clip(args), int64(rows))...)
 			if err != nil {
@@ -118,13 +118,13 @@ func firstOf(sql string, of [][]any, order func(a, b rankedJob) int) func(*reade
 	}
 }
 
-func timedJobs(r *reader, rows int) ([]rankedJob, error) {
+func timedJobs(r *Reader, rows int) ([]rankedJob, error) {
 	return r.rankedBy(`SELECT due_at, seq FROM jobs INDEXED BY jobs_timed WHERE place = 2 ORDER BY due_at, seq LIMIT ?`,
 		int64(rows))
 }
 
 // rankedBy returns the sort keys and numbers of the jobs that a statement selects.
-func (r *reader) rankedBy(sql string, args ...any) (list []rankedJob, err error) {
+func (r *Reader) rankedBy(sql string, args ...any) (list []rankedJob, err error) {
 	err = r.Query(func(r database.Row) (bool, error) {
 		list = append(list, rankedJob{r.Num(0), r.Num(1)})
 		return true, nil

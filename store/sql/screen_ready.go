@@ -32,8 +32,8 @@ const readyPiece = 20
 
 // readyJobs returns a function that reads the ready jobs. It returns them in the order in which they start if
 // no gate is full: first the claimed jobs, then the others. Users take turns, see store/rules/user_turns.go.
-func (s *engine) readyJobs(reserved map[int64]int64) func(*reader, int) ([]rankedJob, error) {
-	return func(r *reader, rows int) (list []rankedJob, err error) {
+func (s *Engine) readyJobs(reserved map[int64]int64) func(*Reader, int) ([]rankedJob, error) {
+	return func(r *Reader, rows int) (list []rankedJob, err error) {
 		lanes, err := r.claimedLanes(reserved, rows)
 		if err != nil {
 			return nil, err
@@ -55,7 +55,7 @@ func (s *engine) readyJobs(reserved map[int64]int64) func(*reader, int) ([]ranke
 }
 
 // takeTurns reads the jobs of lanes in the order of turns, up to limit of them.
-func (r *reader) takeTurns(
+func (r *Reader) takeTurns(
 	lanes []*readyLane, turns *turnOrder, limit int, reserved map[int64]int64,
 ) (list []rankedJob, err error) {
 	for len(list) < limit && len(lanes) > 0 && err == nil {
@@ -75,7 +75,7 @@ func (r *reader) takeTurns(
 
 // claimedLanes reads the claimed jobs that have not started. It reads up to rows of the jobs that have left
 // their lanes.
-func (r *reader) claimedLanes(reserved map[int64]int64, rows int) (lanes []*readyLane, err error) {
+func (r *Reader) claimedLanes(reserved map[int64]int64, rows int) (lanes []*readyLane, err error) {
 	const (
 		columns  = `queue, uid, rank, seq, priority, place`
 		laneless = 3
@@ -114,7 +114,7 @@ func (r *reader) claimedLanes(reserved map[int64]int64, rows int) (lanes []*read
 
 // readyLanes returns up to maxScreenLanes lanes that have jobs which are not claimed, each with its first
 // such job.
-func (r *reader) readyLanes(reserved map[int64]int64) (lanes []*readyLane, err error) {
+func (r *Reader) readyLanes(reserved map[int64]int64) (lanes []*readyLane, err error) {
 	for last := int64(-1); len(lanes) < maxScreenLanes && err == nil; { // skips lanes whose jobs are all claimed
 		l := &readyLane{id: -1}
 		err = r.Query(func(r database.Row) (bool, error) {
@@ -133,7 +133,7 @@ func (r *reader) readyLanes(reserved map[int64]int64) (lanes []*readyLane, err e
 }
 
 // readNextJobs reads the next jobs of a lane that are not claimed, at least one if there is one.
-func (r *reader) readNextJobs(l *readyLane, after rules.Position, limit int, reserved map[int64]int64) error {
+func (r *Reader) readNextJobs(l *readyLane, after rules.Position, limit int, reserved map[int64]int64) error {
 	for end := false; !end && len(l.list) == 0; limit = readyPiece {
 		n := 0
 		err := r.Query(func(r database.Row) (bool, error) {
@@ -156,7 +156,7 @@ func (r *reader) readNextJobs(l *readyLane, after rules.Position, limit int, res
 
 // copyTurns returns when users were served last, by queue. The inner maps are shared and must not be
 // changed.
-func (s *engine) copyTurns() map[string]map[int]int64 {
+func (s *Engine) copyTurns() map[string]map[int]int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return maps.Clone(s.publishedTurns)

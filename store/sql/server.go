@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"math/rand/v2"
 	"slices"
 	"sync"
@@ -17,17 +16,17 @@ import (
 	"github.com/queuectl/queuectl/store/database"
 	"github.com/queuectl/queuectl/store/noderequests"
 	"github.com/queuectl/queuectl/store/pgdb"
-	"github.com/queuectl/queuectl/store/rules"
 )
 
 // Server is a store.Store in a PostgreSQL database. Services on several machines can share the database.
 // OpenServer opens a Server.
 type Server struct {
-	*engine
+	*Engine
 	*noderequests.Requests
 	config      *pgdb.Address
 	writer      *pgdb.Conn
-	writerStart string // start time of the server process of the writer's connection
+	conn        *serverWriter // the writer's connection, which replaces writer when it is lost
+	writerStart string        // start time of the server process of the writer's connection
 	clockOffset clockOffset
 	size        atomic.Int64 // size of the database in bytes
 	sizeReadAt  time.Time    // when size was last read; used by the writer only
@@ -36,17 +35,18 @@ type Server struct {
 	// leaves that column unchanged.
 	reservedText any
 
-	prefetchThreshold int   // a claim that wants at least this number of jobs sends its query early
-	incarnation       int64 // number of this service start; rises with each start of the node's service
-	lease             time.Duration
-	otherNodes        atomic.Int64   // number of other active nodes, as of the last transaction
-	appliedCommits    atomic.Int64   // meta.commits as of the last transaction
-	leaseConn         *pgdb.SideConn // connection for the node lease
-	changes           chan struct{}
-	commitMade        chan struct{}      // makes notifyCommits notify the other nodes
-	stopListening     context.CancelFunc // stops notifyCommits and listenForCommits
-	background        sync.WaitGroup     // waits for notifyCommits and listenForCommits
+	incarnation     int64 // number of this service start; rises with each start of the node's service
+	lease           time.Duration
+	appliedCommits  atomic.Int64   // meta.commits as of the last transaction
+	leaseConn       *pgdb.SideConn // connection for the node lease
+	changes         chan struct{}
+	commitMade      chan struct{}      // makes notifyCommits notify the other nodes
+	cancelListening context.CancelFunc // stops notifyCommits and listenForCommits
+	background      sync.WaitGroup     // waits for notifyCommits and listenForCommits
 }
+
+// serverBackend is the Backend, DiskSpace and SharedDatabase of a Server's engine.
+type serverBackend struct{ *Server }
 
 // sizeInterval is how often the size of the database is read.
 const sizeInterval = time.Minute
@@ -60,27 +60,25 @@ func OpenServer(ctx context.Context, url string, o Options) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Server{config: config, prefetchThreshold: minClaimPrefetch, leaseConn: &pgdb.SideConn{Config: config},
-		changes: make(chan struct{}, 1), commitMade: make(chan struct{}, 1)}
-	s.engine = newEngine(s, s, o.Order, o.Log)
-	s.Requests = noderequests.New(config, func() int64 { return s.node })
-	s.hasInbox = true
-	s.now = func() queue.Millis { return queue.MillisOf(time.Now()) + queue.Millis(s.clockOffset.Load()) }
+	s := &Server{config: config, leaseConn: &pgdb.SideConn{Config: config}, changes: make(chan struct{}, 1),
+		commitMade: make(chan struct{}, 1)}
+	b := serverBackend{s}
+	s.Engine = New(Config{Backend: b, Space: b, Shared: b, Order: o.Order, Log: o.Log,
+		Now: func() queue.Millis { return queue.MillisOf(time.Now()) + queue.Millis(s.clockOffset.Load()) }})
+	s.Requests = noderequests.New(config, s.Node)
 	if err := s.connect(ctx); err != nil {
 		return nil, err
 	}
-	s.db = &serverWriter{s, s.writer}
+	s.conn = &serverWriter{s, s.writer}
 	if err := s.open(); err != nil {
 		return nil, errors.Join(err, s.writer.Close())
 	}
-	s.readers = newReaders(s.reader)
 	background, stop := context.WithCancel(context.WithoutCancel(ctx))
-	s.stopListening = stop
-	s.writerToken <- struct{}{}
+	s.cancelListening = stop
+	s.AllowWrites()
 	o.Node.Name, o.Node.Lease = cmp.Or(o.Node.Name, "node"), cmp.Or(o.Node.Lease, defaultLease)
 	if err = s.join(ctx, o.Node); err == nil {
-		<-s.writerToken
-		err = s.begin(ctx, o)
+		err = s.Start(ctx, o.Order, o.OrderOf)
 	}
 	if err != nil {
 		return nil, errors.Join(err, s.Close())
@@ -89,7 +87,7 @@ func OpenServer(ctx context.Context, url string, o Options) (*Server, error) {
 	s.background.Go(func() { s.listenForCommits(background) })
 	for _, f := range s.Examine(ctx) {
 		if f.Level != store.LevelOK {
-			s.log.Warn(f.Message, "next", f.Next)
+			s.Log().Warn(f.Message, "next", f.Next)
 		}
 	}
 	return s, nil
@@ -134,9 +132,6 @@ func (s *Server) open() error {
 	if err == nil {
 		err = pgdb.MakeTables(s.writer, database.Migrations, pgdb.Migrations)
 	}
-	if err == nil {
-		err = s.load()
-	}
 	if err != nil {
 		return err
 	}
@@ -144,7 +139,7 @@ func (s *Server) open() error {
 	if err != nil {
 		return err
 	}
-	return s.loadFile(id)
+	return s.Load(s.conn, id)
 }
 
 // serverWriter is the writer's connection. It reconnects after the connection was lost.
@@ -178,12 +173,12 @@ func (w *serverWriter) reconnect() error {
 // again.
 // See docs/decisions/0029.
 func (w *serverWriter) Commit() error {
-	if !w.HasWritten() || w.server.node == 0 {
+	if !w.HasWritten() || w.server.Node() == 0 {
 		return w.Conn.Commit()
 	}
 	mark := rand.Int64()
 	if err := w.Exec(`UPDATE nodes SET mark = ?, reserved = coalesce(?, reserved) WHERE id = ?`, mark,
-		w.server.reservedText, w.server.node); err != nil {
+		w.server.reservedText, w.server.Node()); err != nil {
 		return err
 	}
 	err := w.Conn.Commit()
@@ -196,7 +191,7 @@ func (w *serverWriter) Commit() error {
 			// synchronous standbys have stored the update, and therefore also the earlier transaction.
 			ctx, cancel := context.WithDeadline(context.Background(), until)
 			release := w.InterruptWhenDone(ctx)
-			holds, failed := w.Number(`UPDATE nodes SET mark = mark WHERE id = ? RETURNING mark = ?`, w.server.node, mark)
+			holds, failed := w.Number(`UPDATE nodes SET mark = mark WHERE id = ? RETURNING mark = ?`, w.server.Node(), mark)
 			release()
 			cancel()
 			switch {
@@ -217,8 +212,8 @@ func (w *serverWriter) Commit() error {
 // the connection.
 const lostCommitTimeout = 30 * time.Second
 
-// reader implements backend.
-func (s *Server) reader() (database.ReadConn, error) {
+// Reader implements Backend.
+func (s serverBackend) Reader() (database.ReadConn, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), pgdb.ConnectTimeout)
 	defer cancel()
 	c, err := pgdb.Connect(ctx, s.config)
@@ -228,60 +223,48 @@ func (s *Server) reader() (database.ReadConn, error) {
 	return c, nil
 }
 
-// beforeCommit implements backend.
-func (s *Server) beforeCommit() error { return nil }
+// BeforeCommit implements Backend.
+func (s serverBackend) BeforeCommit() error { return nil }
 
-// readReserved implements backend. Each node lists its own leases in its row of the table nodes.
-func (s *Server) readReserved(all *database.Batch, each func(database.Row) (bool, error)) {
+// ReadReserved implements Backend. Each node lists its own leases in its row of the table nodes.
+func (s serverBackend) ReadReserved(all *database.Batch, each func(database.Row) (bool, error)) {
 	all.Add(each, `SELECT reserved FROM nodes WHERE reserved <> ''`)
 }
 
-// writeReserved implements backend. The table meta lists the leases that belong to no node. After a move, it
+// WriteReserved implements Backend. The table meta lists the leases that belong to no node. After a move, it
 // lists all leases.
-func (s *Server) writeReserved(t *tx) (inMeta string, changed bool, err error) {
-	m := &s.mem
-	if s.node == 0 {
-		return t.reservations(), true, nil
+func (s serverBackend) WriteReserved(t *Tx) (inMeta string, changed bool, err error) {
+	if s.Node() == 0 {
+		return t.Reservations(), true, nil
 	}
-	of := map[int64][]byte{}
-	for _, node := range t.leasedBy {
-		of[node] = nil
-	}
-	for seq, l := range m.leases {
-		if list, listed := of[l.Job.Node]; !l.Running && (listed || m.reservedInMeta) {
-			of[l.Job.Node] = database.AppendReserved(list, seq, l.Job.Fence, l.Job.Node)
-		}
-	}
-	for node, list := range of {
+	for node, list := range t.ReservedByNode() {
 		if node <= 0 {
 			inMeta += string(list)
-		} else if node == s.node {
+		} else if node == s.Node() {
 			s.reservedText = string(list) // commit writes this node's row anyway
 		} else if err := t.Exec(`UPDATE nodes SET reserved = ? WHERE id = ?`, string(list), node); err != nil {
 			return "", false, err
 		}
 	}
-	changed = m.reservedInMeta || inMeta != "" || slices.Contains(t.leasedBy, noOwner)
-	m.reservedInMeta = inMeta != ""
-	return inMeta, changed, nil
+	return inMeta, t.SetReservedInMeta(inMeta != ""), nil
 }
 
-// onCommit implements backend.
-func (s *Server) onCommit(changed bool) {
-	s.appliedCommits.Store(s.mem.commits)
-	if changed && s.otherNodes.Load() > 0 {
-		poke(s.commitMade)
+// OnCommit implements Backend.
+func (s serverBackend) OnCommit(changed bool) {
+	s.appliedCommits.Store(s.Counters().Commits)
+	if changed && s.HasOtherNodes() {
+		Hint(s.commitMade)
 	}
 }
 
-// releaseReserve implements backend. The disk belongs to the server, so there is no reserve.
-func (s *Server) releaseReserve(bool) bool { return false }
+// ReleaseReserve implements DiskSpace. The disk belongs to the server, so there is no reserve.
+func (s serverBackend) ReleaseReserve(bool) bool { return false }
 
-// onSpaceFreed implements backend. The server cleans up its files itself.
-func (s *Server) onSpaceFreed() {}
+// OnSpaceFreed implements DiskSpace. The server cleans up its files itself.
+func (s serverBackend) OnSpaceFreed() {}
 
-// refusal implements backend.
-func (s *Server) refusal(k database.Kind, err error) error {
+// Refusal implements Backend.
+func (s serverBackend) Refusal(k database.Kind, err error) error {
 	// The error for the user omits the SQL statement.
 	if said, refused := errors.AsType[pgdb.Refused](err); refused {
 		err = said.PgError
@@ -293,55 +276,55 @@ func (s *Server) refusal(k database.Kind, err error) error {
 	return queue.Errorf(queue.CodeUnavailable, "%v; try again later", err)
 }
 
-// blameUncertain implements backend. It reports whether the error belongs to PostgreSQL's class 22 (data), 23
+// BlameUncertain implements Backend. It reports whether the error belongs to PostgreSQL's class 22 (data), 23
 // (constraints) or 54 (limits).
-func (s *Server) blameUncertain(err error) bool {
+func (s serverBackend) BlameUncertain(err error) bool {
 	e, refused := errors.AsType[pgdb.Refused](err)
 	return refused && slices.Contains([]string{"22", "23", "54"}, e.Code[:2])
 }
 
-// onFailure implements backend.
-func (s *Server) onFailure() {}
+// OnFailure implements Backend.
+func (s serverBackend) OnFailure() {}
 
-// checkSpace implements backend. It checks nothing, because the server reports it if space runs out.
-func (s *Server) checkSpace() error { return nil }
+// CheckSpace implements DiskSpace. It checks nothing, because the server reports it if space runs out.
+func (s serverBackend) CheckSpace() error { return nil }
 
-// maintainReserve implements backend. Once a minute it reads the size of the database.
-func (s *Server) maintainReserve() {
+// MaintainReserve implements DiskSpace. Once a minute it reads the size of the database.
+func (s serverBackend) MaintainReserve() {
 	if time.Since(s.sizeReadAt) < sizeInterval {
 		return
 	}
 	s.sizeReadAt = time.Now()
 	sent := queue.MillisOf(s.sizeReadAt)
 	// Ignore an error: if the connection is lost, the next statement reports it.
-	s.db.Query(func(r database.Row) (bool, error) {
+	s.conn.Query(func(r database.Row) (bool, error) {
 		s.size.Store(r.Num(0))
 		s.clockOffset.update(sent, queue.Millis(r.Num(1)), queue.MillisOf(time.Now()))
 		return false, nil
 	}, `SELECT pg_database_size(current_database()), (extract(epoch FROM clock_timestamp()) * 1000)::bigint`)
 }
 
-// bytes implements backend.
-func (s *Server) bytes() int64 { return s.size.Load() }
+// Bytes implements DiskSpace.
+func (s serverBackend) Bytes() int64 { return s.size.Load() }
 
-// readBudget implements backend.
-func (s *Server) readBudget() time.Duration { return readTimeout }
+// ReadBudget implements Backend.
+func (s serverBackend) ReadBudget() time.Duration { return ReadTimeout }
 
-// readTooLong implements backend.
-func (s *Server) readTooLong(budget time.Duration) error {
+// ReadTooLong implements Backend.
+func (s serverBackend) ReadTooLong(budget time.Duration) error {
 	return queue.Errorf(queue.CodeUnavailable, "reading the database took longer than the limit of %v; request "+
 		"less, or try again later", budget)
 }
 
-// checkReadable implements backend.
-func (s *Server) checkReadable() error { return nil }
+// CheckReadable implements Backend.
+func (s serverBackend) CheckReadable() error { return nil }
 
-// readError implements backend.
-func (s *Server) readError(err error) error {
+// ReadError implements Backend.
+func (s serverBackend) ReadError(err error) error {
 	switch {
 	case err == nil:
 	case errors.As(err, new(database.Damage)):
-		s.failFromRead(err)
+		s.FailFromRead(err)
 		return queue.Errorf(queue.CodeUnavailable, "the database failed (%v), so the service ends; see the service's log, "+
 			"and check the database with: queuectl doctor", err)
 	case errors.As(err, new(pgdb.Lost)), errors.As(err, new(pgdb.Refused)) && database.KindOf(err) != database.Mistake:
@@ -350,20 +333,25 @@ func (s *Server) readError(err error) error {
 	return err
 }
 
-// close implements backend. A node without leases ends its node lease, so that the other nodes need not wait
-// until it expires.
-func (s *Server) close() error {
-	s.stopListening()
+// StopListening makes this node apply the commits of other nodes only in its own transactions, and returns once
+// no goroutine of the node waits for commits.
+func (s *Server) StopListening() {
+	s.cancelListening()
 	s.background.Wait()
+}
+
+// Close implements Backend. A node without leases ends its node lease, so that the other nodes need not wait
+// until it expires.
+func (s serverBackend) Close() error {
+	s.StopListening()
 	var leaveErr error
-	if !slices.ContainsFunc(slices.Collect(maps.Values(s.mem.leases)),
-		func(l *rules.Lease) bool { return l.Job.Node == s.node }) && s.Err() == nil {
+	if !s.HoldsLeases() && s.Err() == nil {
 		ctx, cancel := context.WithTimeout(context.Background(), pgdb.CloseTimeout)
 		defer cancel()
 		leaveErr = s.leave(ctx)
 	}
 	if leaveErr != nil {
-		s.log.Info("cannot notify the other nodes that this node stops; they wait until the lease of this node ends", "error",
+		s.Log().Info("cannot notify the other nodes that this node stops; they wait until the lease of this node ends", "error",
 			leaveErr)
 	}
 	for _, c := range []interface{ Close() error }{s.leaseConn, s.Requests.Conn, s.writer} {
@@ -376,12 +364,14 @@ var (
 	_ store.Store    = (*Server)(nil)
 	_ store.Examiner = (*Server)(nil)
 	_ store.Cluster  = (*Server)(nil)
-	_ backend        = (*Server)(nil)
+	_ Backend        = serverBackend{}
+	_ DiskSpace      = serverBackend{}
+	_ SharedDatabase = serverBackend{}
 )
 
 // Examine implements store.Examiner.
 func (s *Server) Examine(ctx context.Context) (list []store.Finding) {
-	err := s.reading(ctx, func(r *reader) (err error) {
+	err := s.Read(ctx, func(r *Reader) (err error) {
 		list, err = pgdb.ExamineQueue(r, s.config.Database, pgdb.OldTransaction)
 		return err
 	})

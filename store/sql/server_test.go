@@ -1,17 +1,13 @@
 package sql
 
 import (
-	"math/rand/v2"
 	"os"
 	"strings"
 	"testing"
 
 	"github.com/queuectl/queuectl/internal/skip"
-	"github.com/queuectl/queuectl/queue"
-	"github.com/queuectl/queuectl/store"
 	"github.com/queuectl/queuectl/store/database"
 	"github.com/queuectl/queuectl/store/pgdb"
-	"github.com/queuectl/queuectl/store/storetest"
 	"github.com/queuectl/queuectl/test/pgserver"
 )
 
@@ -77,53 +73,4 @@ func skipUnlessServer(t *testing.T) *pgserver.Server {
 		skip.Missing(t, "long", "takes long; make server-suite runs it, and .ci/run calls that")
 	}
 	return pgserver.Shared(t)
-}
-
-// forgetful is a server that always sends its claim queries early. In every other transaction, it makes the
-// node believe that another node has committed. The node then reloads its caches, and writes rows before it
-// holds the writer lock.
-type forgetful struct{ *Server }
-
-func (f forgetful) beginTx(t *tx) error {
-	if rand.IntN(2) == 0 {
-		return f.Server.beginTx(t)
-	}
-	t.s.mem.commits--
-	f.otherNodes.Store(1)
-	err := f.Server.beginTx(t)
-	t.s.foreignChanges.any = false // the other node's commit is invented, so no job has changed
-	return err
-}
-
-// openForgetful opens a node on a forgetful server.
-func openForgetful(t *testing.T, url string, order queue.Order) *Server {
-	t.Helper()
-	s, err := OpenServer(t.Context(), url, Options{Order: order, Node: NodeConfig{Name: "one", DirID: "one"}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	s.backend, s.prefetchThreshold = forgetful{s}, 1
-	return s
-}
-
-// The engine on a PostgreSQL server fulfils the contract of store.Store, even if other nodes change the
-// database.
-func TestConformanceOfAServer(t *testing.T) {
-	skipUnlessServer(t)
-	storetest.Run(t, func(t *testing.T, order queue.Order) storetest.Fixture {
-		s := openForgetful(t, emptyDatabase(t), order)
-		return fixture(t, s, s.engine)
-	})
-}
-
-// In random walks, the engine on a server behaves like the model.
-func TestWalksOfAServer(t *testing.T) {
-	p := skipUnlessServer(t)
-	walks(t, 1, func(t *testing.T) func(queue.Order) (store.Store, *engine) {
-		url := p.Create(t)
-		return func(order queue.Order) (store.Store, *engine) {
-			s := openForgetful(t, url, order)
-			return s, s.engine
-		}
-	})
 }

@@ -10,8 +10,8 @@ import (
 )
 
 // Simulate returns the jobs that claims would take next. It claims them and rolls the claims back.
-func (s *engine) Simulate(ctx context.Context, n int) (store.Simulation, error) {
-	return readInWriter(ctx, s, func(t *tx) (next store.Simulation, err error) {
+func (s *Engine) Simulate(ctx context.Context, n int) (store.Simulation, error) {
+	return readInWriter(ctx, s, func(t *Tx) (next store.Simulation, err error) {
 		err = t.Attempt(func() (err error) {
 			if next, err = t.rules.Simulate(n); err == nil {
 				err = errSimulated
@@ -29,7 +29,7 @@ func (s *engine) Simulate(ctx context.Context, n int) (store.Simulation, error) 
 var errSimulated = errors.New("simulation only")
 
 // Attempt implements rules.Tx.
-func (t *tx) Attempt(part func() error) error {
+func (t *Tx) Attempt(part func() error) error {
 	if err := t.Exec(`SAVEPOINT part`); err != nil {
 		return err
 	}

@@ -40,15 +40,15 @@ type spaceCheck struct {
 	refusal error // why new jobs are refused; nil if there is space
 }
 
-// checkSpace implements backend. It returns an error for new jobs while the disk is nearly full and the
+// CheckSpace implements DiskSpace. It returns an error for new jobs while the disk is nearly full and the
 // database has no free pages for them.
-func (s *Store) checkSpace() error {
+func (s sqliteBackend) CheckSpace() error {
 	if time.Since(s.space.time) > spaceCheckInterval {
 		if s.noReserve.Load() != nil {
 			s.maintainReserve() // may create the reserve, so that new jobs need not wait for the next call
 		}
 		if s.space.refusal = s.SpaceError(); s.space.refusal != nil {
-			poke(s.needsSpace)
+			Hint(s.needsSpace)
 			if _, err := s.countFree(); err != nil {
 				return err
 			}
@@ -121,7 +121,10 @@ func checkFileLimit(path string) error {
 	return nil
 }
 
-// releaseReserve implements backend.
+// ReleaseReserve implements DiskSpace.
+func (s sqliteBackend) ReleaseReserve(whole bool) bool { return s.releaseReserve(whole) }
+
+// releaseReserve releases disk space from the reserve. Without whole it keeps the last part.
 func (s *Store) releaseReserve(whole bool) bool {
 	s.withoutReserve(queue.Errorf(queue.CodeNoSpace,
 		"the disk of %s was full, and the space reserved for running jobs is used up; new jobs are refused until %s are "+
@@ -164,10 +167,13 @@ func (s *Store) Capacity() int64 {
 	return n
 }
 
-// onSpaceFreed implements backend. It starts compaction if the file has enough free pages.
-func (s *Store) onSpaceFreed() { poke(s.needsSpace) }
+// OnSpaceFreed implements DiskSpace. It starts compaction if the file has enough free pages.
+func (s sqliteBackend) OnSpaceFreed() { Hint(s.needsSpace) }
 
-// maintainReserve implements backend. It creates the reserve if it is missing and there is space for it.
+// MaintainReserve implements DiskSpace.
+func (s sqliteBackend) MaintainReserve() { s.maintainReserve() }
+
+// maintainReserve creates the reserve if it is missing and there is space for it.
 func (s *Store) maintainReserve() {
 	path := filepath.Join(s.dir, sqlitedb.ReserveName)
 	if info, err := os.Stat(path); err == nil && info.Size() == sqlitedb.ReserveBytes {
@@ -237,17 +243,17 @@ func (s *Store) Guard(ctx context.Context) {
 		wait := guardPause
 		if err != nil {
 			if wait = guardPollInterval; !warned {
-				s.log.Warn("cannot watch the database's directory for changes; checking the database files at intervals instead",
+				s.Log().Warn("cannot watch the database's directory for changes; checking the database files at intervals instead",
 					"error", err, "every", wait)
 			}
 			warned = true
 		}
 		// A commit checks the files, and stops the store if they were changed. Ignore its other errors.
-		s.do(ctx, urgent, func(*tx) error { return nil })
+		s.Do(ctx, Urgent, func(*Tx) error { return nil })
 		select {
 		case <-ctx.Done():
 			return
-		case <-s.broken:
+		case <-s.Broken():
 			return
 		case <-time.After(wait):
 		}

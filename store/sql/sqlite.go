@@ -22,7 +22,7 @@ import (
 
 // Store is a store.Store on an SQLite file. Open opens a Store.
 type Store struct {
-	*engine
+	*Engine
 	dir       string
 	freeSpace func() (int64, error)
 	conn      *sqlitedb.Conn // writer's connection
@@ -49,6 +49,9 @@ type Store struct {
 	backup    uintptr                // SQLite's handle of a running backup, 0 if none; used by the writer only
 	highWater sqlitedb.HighWaterFile // used by the writer only
 }
+
+// sqliteBackend is the Backend and DiskSpace of a Store's engine.
+type sqliteBackend struct{ *Store }
 
 // Options are the parameters of Open and OpenServer.
 type Options struct {
@@ -92,7 +95,8 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 		}
 		return nil, sqlitedb.Explain(path, err)
 	}
-	if err := s.begin(ctx, o); err != nil {
+	s.AllowWrites()
+	if err := s.Start(ctx, o.Order, o.OrderOf); err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
 	return s, nil
@@ -107,7 +111,8 @@ func newStore(o Options) *Store {
 
 		needsSpace: make(chan struct{}, 1),
 	}
-	s.engine = newEngine(s, s, o.Order, o.Log)
+	b := sqliteBackend{s}
+	s.Engine = New(Config{Backend: b, Space: b, Order: o.Order, Log: o.Log})
 	return s
 }
 
@@ -115,7 +120,6 @@ func (s *Store) open(path string) (err error) {
 	if s.conn, err = sqlitedb.OpenWriter(path); err != nil {
 		return err
 	}
-	s.db = s.conn
 	defer func() {
 		if err != nil {
 			s.conn.Close()
@@ -139,10 +143,7 @@ func (s *Store) open(path string) (err error) {
 	}
 	sweepCopies(s.dir)
 	integrity.SweepRestoring(filepath.Join(s.dir, integrity.PreparedName))
-	if err = s.load(); err != nil {
-		return err
-	}
-	if err = s.loadFile(sqlitedb.FileID(path)); err != nil {
+	if err = s.Load(s.conn, sqlitedb.FileID(path)); err != nil {
 		return err
 	}
 	if s.files, err = statFiles(path); err != nil {
@@ -151,7 +152,6 @@ func (s *Store) open(path string) (err error) {
 	s.lastSizes = sizesOf(s.files)
 	s.maintainReserve()
 	s.readPath, s.readFlags = path, sqlitedb.ReadWrite
-	s.readers = newReaders(s.reader)
 	return nil
 }
 
@@ -162,7 +162,7 @@ func (s *Store) checkAfterIOError() error {
 		return nil
 	}
 	verdict := ""
-	err := s.db.Query(func(r database.Row) (bool, error) {
+	err := s.conn.Query(func(r database.Row) (bool, error) {
 		verdict = r.Text(0)
 		return false, nil
 	}, `PRAGMA quick_check(1)`)
@@ -177,8 +177,8 @@ func (s *Store) checkAfterIOError() error {
 	return os.Remove(marker)
 }
 
-// reader implements backend.
-func (s *Store) reader() (database.ReadConn, error) {
+// Reader implements Backend.
+func (s sqliteBackend) Reader() (database.ReadConn, error) {
 	c, err := sqlitedb.OpenAs(s.readPath, s.readFlags, sqlitedb.ReaderPragmas()...)
 	if err != nil {
 		return nil, err
@@ -186,8 +186,8 @@ func (s *Store) reader() (database.ReadConn, error) {
 	return c, nil
 }
 
-// beforeCommit implements backend.
-func (s *Store) beforeCommit() error {
+// BeforeCommit implements Backend.
+func (s sqliteBackend) BeforeCommit() error {
 	wal, err := s.checkFiles()
 	if err == nil {
 		s.checkpointWAL(wal)
@@ -195,32 +195,37 @@ func (s *Store) beforeCommit() error {
 	return err
 }
 
-// beginTx implements backend. No other process changes the database, so there is nothing to update.
-func (s *Store) beginTx(*tx) error { return nil }
+// BeginTx implements Backend. No other process changes the database, so there is nothing to update.
+func (s sqliteBackend) BeginTx(*Tx) error { return nil }
 
-// readReserved implements backend.
-func (s *Store) readReserved(*database.Batch, func(database.Row) (bool, error)) {}
+// ReadReserved implements Backend.
+func (s sqliteBackend) ReadReserved(*database.Batch, func(database.Row) (bool, error)) {}
 
-// writeReserved implements backend.
-func (s *Store) writeReserved(t *tx) (inMeta string, changed bool, err error) {
-	return t.reservations(), true, nil
+// WriteReserved implements Backend.
+func (s sqliteBackend) WriteReserved(t *Tx) (inMeta string, changed bool, err error) {
+	return t.Reservations(), true, nil
 }
 
-// blameUncertain implements backend. SQLite reports each error with the statement that caused it.
-func (s *Store) blameUncertain(error) bool { return false }
+// BlameUncertain implements Backend. SQLite reports each error with the statement that caused it.
+func (s sqliteBackend) BlameUncertain(error) bool { return false }
 
-// onCommit implements backend.
-func (s *Store) onCommit(changed bool) {
-	if m := &s.mem; changed {
-		s.highWater.Write(sqlitedb.HighWater{Commits: m.commits, NextSeq: m.nextSeq, NextEvent: m.nextEvent})
+// OnCommit implements Backend.
+func (s sqliteBackend) OnCommit(changed bool) {
+	if changed {
+		s.highWater.Write(sqlitedb.HighWater(s.Counters()))
 	}
+	s.noteSizes()
+}
+
+// noteSizes notes the sizes of the files after a change by the writer.
+func (s *Store) noteSizes() {
 	if files, err := statFiles(filepath.Join(s.dir, sqlitedb.DatabaseName)); err == nil { // the next commit reports an error
 		s.lastSizes = sizesOf(files)
 	}
 }
 
-// refusal implements backend.
-func (s *Store) refusal(k database.Kind, err error) error {
+// Refusal implements Backend.
+func (s sqliteBackend) Refusal(k database.Kind, err error) error {
 	if k == database.Full {
 		return queue.Errorf(queue.CodeNoSpace, "the disk of %s is full; free some space and try again", s.dir)
 	}
@@ -228,15 +233,15 @@ func (s *Store) refusal(k database.Kind, err error) error {
 		"program and try again", filepath.Join(s.dir, sqlitedb.DatabaseName))
 }
 
-// onFailure implements backend.
-func (s *Store) onFailure() {
+// OnFailure implements Backend.
+func (s sqliteBackend) OnFailure() {
 	s.conn.KeepWAL()
 	// If this fails, the next start finds the damage itself.
 	os.WriteFile(filepath.Join(s.dir, sqlitedb.CheckName), nil, 0o600)
 }
 
-// bytes implements backend.
-func (s *Store) bytes() int64 {
+// Bytes implements DiskSpace.
+func (s sqliteBackend) Bytes() int64 {
 	if s.statesAtOpen != (fileStates{}) {
 		return s.statesAtOpen[0].size + max(0, s.statesAtOpen[1].size)
 	}
@@ -246,8 +251,8 @@ func (s *Store) bytes() int64 {
 	return 0
 }
 
-// readError implements backend. An error of the file or the disk stops the store for good, as in a write.
-func (s *Store) readError(err error) error {
+// ReadError implements Backend. An error of the file or the disk stops the store for good, as in a write.
+func (s sqliteBackend) ReadError(err error) error {
 	e := sqlitedb.ErrorIn(err)
 	if e == nil {
 		return err
@@ -257,7 +262,7 @@ func (s *Store) readError(err error) error {
 		if s.statesAtOpen != (fileStates{}) {
 			return sqlitedb.Explain(filepath.Join(s.dir, sqlitedb.DatabaseName), err)
 		}
-		s.failFromRead(err)
+		s.FailFromRead(err)
 		return queue.Errorf(queue.CodeUnavailable, "the database is damaged or cannot be read (%v), so the service ends; "+
 			"see the service's log, and check the database with: queuectl doctor --verify", err)
 	case sqlite3.SQLITE_BUSY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_NOMEM:
@@ -266,11 +271,11 @@ func (s *Store) readError(err error) error {
 	return err
 }
 
-// checkReadable implements backend.
-func (s *Store) checkReadable() error { return s.checkUnchanged() }
+// CheckReadable implements Backend.
+func (s sqliteBackend) CheckReadable() error { return s.checkUnchanged() }
 
-// close implements backend.
-func (s *Store) close() error {
+// Close implements Backend.
+func (s sqliteBackend) Close() error {
 	s.endBackup()
 	return errors.Join(s.conn.Close(), s.highWater.Close())
 }
@@ -278,5 +283,6 @@ func (s *Store) close() error {
 var (
 	_ store.Store      = (*Store)(nil)
 	_ store.Maintainer = (*Store)(nil)
-	_ backend          = (*Store)(nil)
+	_ Backend          = sqliteBackend{}
+	_ DiskSpace        = sqliteBackend{}
 )

@@ -12,8 +12,8 @@ import (
 
 // RemovableBytes implements store.Store. It knows the outputs' size without reading them. Each input that it
 // reads has more than KeptInput bytes, so need bounds how many it reads.
-func (s *engine) RemovableBytes(ctx context.Context, uid int, need int64) (bytes int64, err error) {
-	err = s.do(ctx, normal, func(t *tx) error {
+func (s *Engine) RemovableBytes(ctx context.Context, uid int, need int64) (bytes int64, err error) {
+	err = s.Do(ctx, Normal, func(t *Tx) error {
 		bytes = t.s.mem.users[uid].outputs
 		return nil
 	})
@@ -21,7 +21,7 @@ func (s *engine) RemovableBytes(ctx context.Context, uid int, need int64) (bytes
 		return bytes, err
 	}
 	outputs := bytes
-	err = s.reading(ctx, func(r *reader) error {
+	err = s.Read(ctx, func(r *Reader) error {
 		bytes = outputs
 		return r.Query(func(r database.Row) (bool, error) {
 			bytes += r.Num(0)
@@ -34,8 +34,8 @@ func (s *engine) RemovableBytes(ctx context.Context, uid int, need int64) (bytes
 }
 
 // TrimUser implements store.Store.
-func (s *engine) TrimUser(ctx context.Context, uid int, keep int64) (more bool, err error) {
-	err = s.doRemoving(ctx, normal, func(t *tx) error {
+func (s *Engine) TrimUser(ctx context.Context, uid int, keep int64) (more bool, err error) {
+	err = s.doRemoving(ctx, Normal, func(t *Tx) error {
 		list, enough, err := t.removables(uid, t.s.mem.users[uid].totalBytes()-keep, outputStep)
 		if err != nil {
 			return err
@@ -47,7 +47,7 @@ func (s *engine) TrimUser(ctx context.Context, uid int, keep int64) (more bool, 
 }
 
 // TrimUser implements rules.Tx.
-func (t *tx) TrimUser(uid int, keep int64) error {
+func (t *Tx) TrimUser(uid int, keep int64) error {
 	if t.prewroteFor(uid) { // the database already contains an output that the counts omit
 		return errPrewrite
 	}
@@ -73,7 +73,7 @@ type removable struct {
 // and reports whether they have. First come the parts of jobs that have not ended, then those of the job that
 // ended first. The input of each job comes before its outputs. Each of the two queries reads at most limit
 // rows, in the order of an index.
-func (t *tx) removables(uid int, needed int64, limit int) (list []removable, enough bool, err error) {
+func (t *Tx) removables(uid int, needed int64, limit int) (list []removable, enough bool, err error) {
 	if needed <= 0 {
 		return nil, true, nil
 	}
@@ -107,7 +107,7 @@ func (t *tx) removables(uid int, needed int64, limit int) (list []removable, eno
 }
 
 // removeParts removes parts of a user's jobs.
-func (t *tx) removeParts(uid int, list []removable) error {
+func (t *Tx) removeParts(uid int, list []removable) error {
 	for _, part := range list {
 		var err error
 		if part.attempt == 0 {
@@ -124,7 +124,7 @@ func (t *tx) removeParts(uid int, list []removable) error {
 
 // removeInput removes the input of a user's job. An input begins with {"env": if it has an environment, and
 // ends in ]} if it has nothing else, as inputOf writes it.
-func (t *tx) removeInput(uid int, part removable) error {
+func (t *Tx) removeInput(uid int, part removable) error {
 	parts := queue.InputParts(0)
 	err := t.Query(func(r database.Row) (bool, error) {
 		if r.Text(0) == `{"env":` {
@@ -143,7 +143,7 @@ func (t *tx) removeInput(uid int, part removable) error {
 }
 
 // ForgetAttempt implements rules.Tx.
-func (t *tx) ForgetAttempt(seq int64) error {
+func (t *Tx) ForgetAttempt(seq int64) error {
 	n, record := int64(0), int64(0)
 	err := t.Query(func(r database.Row) (bool, error) {
 		// The caller has added the size of the next record, but not subtracted that of this one.

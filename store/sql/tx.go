@@ -12,13 +12,13 @@ import (
 	"github.com/queuectl/queuectl/store/rules"
 )
 
-var _ rules.Tx = (*tx)(nil)
+var _ rules.Tx = (*Tx)(nil)
 
 // Now implements rules.Tx.
-func (t *tx) Now() queue.Millis { return t.now }
+func (t *Tx) Now() queue.Millis { return t.now }
 
 // Order implements rules.Tx.
-func (t *tx) Order() (o queue.Order, changing bool) {
+func (t *Tx) Order() (o queue.Order, changing bool) {
 	return t.s.mem.order, t.s.mem.ranking.state != 0
 }
 
@@ -28,26 +28,26 @@ func (t *tx) Order() (o queue.Order, changing bool) {
 const fenceStep = 1 << 36
 
 // FenceStep implements rules.Tx.
-func (t *tx) FenceStep() int64 { return 1 + t.s.rng.Int64N(fenceStep) }
+func (t *Tx) FenceStep() int64 { return 1 + t.s.rng.Int64N(fenceStep) }
 
 // Counts implements rules.Tx.
-func (t *tx) Counts() rules.Counts {
+func (t *Tx) Counts() rules.Counts {
 	m := &t.s.mem
 	return rules.Counts{Waiting: store.Counts{States: m.counts}.Waiting() + m.committed, Enqueued: m.enqueued}
 }
 
 // User implements rules.Tx.
-func (t *tx) User(uid int) rules.User {
+func (t *Tx) User(uid int) rules.User {
 	u := t.s.mem.users[uid]
 	return rules.User{Waiting: u.waiting, Staged: u.staged, Hooks: u.hooks, Leased: u.leased, Bytes: u.totalBytes(),
 		Outputs: u.outputs}
 }
 
 // Hooks implements rules.Tx.
-func (t *tx) Hooks() *store.Hooks { return &t.s.mem.hooks }
+func (t *Tx) Hooks() *store.Hooks { return &t.s.mem.hooks }
 
 // Disowned implements rules.Tx.
-func (t *tx) Disowned(uid int, seq int64) int {
+func (t *Tx) Disowned(uid int, seq int64) int {
 	if d := t.s.mem.disowningOf(uid, seq); d != nil {
 		return d.former
 	}
@@ -55,10 +55,10 @@ func (t *tx) Disowned(uid int, seq int64) int {
 }
 
 // WakeAt implements rules.Tx.
-func (t *tx) WakeAt(at queue.Millis) { t.wakeAt(at) }
+func (t *Tx) WakeAt(at queue.Millis) { t.wakeAt(at) }
 
 // Job implements rules.Tx.
-func (t *tx) Job(seq int64, part rules.ReadScope) (j rules.Job, err error) {
+func (t *Tx) Job(seq int64, part rules.ReadScope) (j rules.Job, err error) {
 	found := false
 	columns := records.ColumnsOf(part)
 	err = t.Query(func(r database.Row) (bool, error) {
@@ -75,7 +75,7 @@ func (t *tx) Job(seq int64, part rules.ReadScope) (j rules.Job, err error) {
 
 // jobs reads up to limit jobs, without their settings. The parameter from is the rest of the query: the
 // table, its condition and its order.
-func (t *tx) jobs(limit int, from string, args ...any) (list []rules.Job, err error) {
+func (t *Tx) jobs(limit int, from string, args ...any) (list []rules.Job, err error) {
 	err = t.Query(func(r database.Row) (bool, error) {
 		list = append(list, records.ReadMoved(r, records.HeadColumns))
 		return len(list) < limit, nil
@@ -84,7 +84,7 @@ func (t *tx) jobs(limit int, from string, args ...any) (list []rules.Job, err er
 }
 
 // Insert implements rules.Tx.
-func (t *tx) Insert(j *rules.Job, draft int) error {
+func (t *Tx) Insert(j *rules.Job, draft int) error {
 	text := &t.drafts[draft]
 	demands, err := records.DemandsText(j.Demands)
 	if err != nil {
@@ -107,7 +107,7 @@ func (t *tx) Insert(j *rules.Job, draft int) error {
 }
 
 // Put implements rules.Tx. Only this method writes a job's row.
-func (t *tx) Put(j *rules.Job) error {
+func (t *Tx) Put(j *rules.Job) error {
 	const set = `UPDATE jobs SET uid = ?, state = ?, place = ?, lane = ?, rank = ?, priority = ?, max_attempts = ?, attempts = ?, runs = ?, deferred = ?, refunds = ?, crashes = ?, suspect = ?, fence = ?,
 		updated_at = ?, run_at = ?, due_at = ?, since = ?, arrival = ?, expires_at = ?, started_at = ?, ended_at = ?, exit_code = ?, signal = ?, pid = ?, paused_at = ?, paused_by = ?, kept = ?, outputs = ?, node = ?, stored = ?,
 		worker = ?, units = ?, reason = ?, ran = ?, error = coalesce(?, error)`
@@ -147,7 +147,7 @@ func (t *tx) Put(j *rules.Job) error {
 }
 
 // PutProgress implements rules.Tx. Few jobs report progress, so Put does not write it.
-func (t *tx) PutProgress(j *rules.Job) error {
+func (t *Tx) PutProgress(j *rules.Job) error {
 	text := ""
 	if j.Progress != nil {
 		raw, err := json.Marshal(j.Progress)
@@ -162,7 +162,7 @@ func (t *tx) PutProgress(j *rules.Job) error {
 
 // forgetOutput subtracts the size of a removed output from a job, and from its queue if the queue's own
 // retention bounds the job.
-func (t *tx) forgetOutput(seq, bytes int64) error {
+func (t *Tx) forgetOutput(seq, bytes int64) error {
 	if l := t.Lease(seq); l != nil {
 		with := *l
 		with.Job.Outputs -= bytes
@@ -186,7 +186,7 @@ func (t *tx) forgetOutput(seq, bytes int64) error {
 
 // writeInput stores a job's env and stdin in the table inputs, or removes them from it if they fit into the
 // job's row.
-func (t *tx) writeInput(seq int64, text *records.Texts) (err error) {
+func (t *Tx) writeInput(seq int64, text *records.Texts) (err error) {
 	if text.Inline() != nil {
 		err = t.Exec(`DELETE FROM inputs WHERE seq = ?`, seq)
 		return err
@@ -197,7 +197,7 @@ func (t *tx) writeInput(seq int64, text *records.Texts) (err error) {
 }
 
 // forgetInput removes the input of a job from the table inputs, and subtracts its size from the job.
-func (t *tx) forgetInput(seq, bytes int64, parts queue.InputParts) error {
+func (t *Tx) forgetInput(seq, bytes int64, parts queue.InputParts) error {
 	if err := t.Exec(`DELETE FROM inputs WHERE seq = ?`, seq); err != nil {
 		return err
 	}
@@ -206,7 +206,7 @@ func (t *tx) forgetInput(seq, bytes int64, parts queue.InputParts) error {
 }
 
 // AddAttempt implements rules.Tx.
-func (t *tx) AddAttempt(j *rules.Job, e *store.Settlement) error {
+func (t *Tx) AddAttempt(j *rules.Job, e *store.Settlement) error {
 	d, a := &e.Decision, &e.Attempt
 	if j.LastAttempt = records.PlainAttempt(e); j.LastAttempt != "" {
 		return nil
@@ -232,13 +232,13 @@ func (t *tx) AddAttempt(j *rules.Job, e *store.Settlement) error {
 }
 
 // AddGarbage implements rules.Tx.
-func (t *tx) AddGarbage(ref, node string) error {
+func (t *Tx) AddGarbage(ref, node string) error {
 	err := t.Exec(`INSERT INTO garbage (ref, node) VALUES (?, ?) ON CONFLICT DO NOTHING`, ref, node)
 	return err
 }
 
 // AddEvent implements rules.Tx.
-func (t *tx) AddEvent(kind queue.EventKind, j *queue.Job, state queue.State, detail []byte) error {
+func (t *Tx) AddEvent(kind queue.EventKind, j *queue.Job, state queue.State, detail []byte) error {
 	n := t.s.mem.nextEvent
 	t.s.mem.nextEvent++
 	if j == nil {
@@ -258,10 +258,10 @@ func (t *tx) AddEvent(kind queue.EventKind, j *queue.Job, state queue.State, det
 var noJob queue.Job
 
 // Arrived implements rules.Tx.
-func (t *tx) Arrived() { t.s.mem.enqueued++ }
+func (t *Tx) Arrived() { t.s.mem.enqueued++ }
 
 // Moved implements rules.Tx.
-func (t *tx) Moved(j *rules.Job, from, to queue.State) {
+func (t *Tx) Moved(j *rules.Job, from, to queue.State) {
 	m := &t.s.mem
 	m.counts[from] = max(0, m.counts[from]-1) // a damaged row may have another state than the one that was counted
 	m.counts[to]++
@@ -278,13 +278,13 @@ func (t *tx) Moved(j *rules.Job, from, to queue.State) {
 }
 
 // Measure implements rules.Tx.
-func (t *tx) Measure(m rules.Measurement) { t.measured = append(t.measured, m) }
+func (t *Tx) Measure(m rules.Measurement) { t.measured = append(t.measured, m) }
 
 // Touched implements rules.Tx.
-func (t *tx) Touched(seq int64) { t.touchedJobs = append(t.touchedJobs, seq) }
+func (t *Tx) Touched(seq int64) { t.touchedJobs = append(t.touchedJobs, seq) }
 
 // StoredSize implements rules.Tx.
-func (t *tx) StoredSize(j *queue.Job) (int64, error) {
+func (t *Tx) StoredSize(j *queue.Job) (int64, error) {
 	text, err := records.EncodeTexts(j.Execution)
 	dependencies := j.Parents
 	if j.DependsOn != nil {
@@ -294,7 +294,7 @@ func (t *tx) StoredSize(j *queue.Job) (int64, error) {
 }
 
 // Holds implements rules.Tx.
-func (t *tx) Holds(uid int, stored, outputs int64) {
+func (t *Tx) Holds(uid int, stored, outputs int64) {
 	if stored != 0 || outputs != 0 {
 		u := t.s.mem.users[uid]
 		u.bytes += stored + outputs
@@ -304,14 +304,14 @@ func (t *tx) Holds(uid int, stored, outputs int64) {
 }
 
 // Lease implements rules.Tx.
-func (t *tx) Lease(seq int64) *rules.Lease {
+func (t *Tx) Lease(seq int64) *rules.Lease {
 	l, err := t.loadFullLease(t.s.mem.leases[seq])
 	t.firstErr = cmp.Or(t.firstErr, err)
 	return l
 }
 
 // Hold implements rules.Tx.
-func (t *tx) Hold(l *rules.Lease) {
+func (t *Tx) Hold(l *rules.Lease) {
 	t.leased = true
 	leases, seq := t.s.mem.leases, l.Job.Seq
 	old := leases[seq]
@@ -336,7 +336,7 @@ func (t *tx) Hold(l *rules.Lease) {
 }
 
 // Drop implements rules.Tx.
-func (t *tx) Drop(l *rules.Lease) {
+func (t *Tx) Drop(l *rules.Lease) {
 	t.leased = t.leased || !l.Running
 	leases := t.s.mem.leases
 	delete(leases, l.Job.Seq)
@@ -348,7 +348,7 @@ func (t *tx) Drop(l *rules.Lease) {
 }
 
 // noteReservedChange records that a lease of a node changed that is not known to have started.
-func (t *tx) noteReservedChange(l *rules.Lease) {
+func (t *Tx) noteReservedChange(l *rules.Lease) {
 	if node := l.Job.Node; node != 0 && !l.Running && !slices.Contains(t.leasedBy, node) {
 		t.leasedBy = append(t.leasedBy, node)
 	}
@@ -356,7 +356,7 @@ func (t *tx) noteReservedChange(l *rules.Lease) {
 
 // countUse adds or subtracts the units that a lease holds at its gates. A running lease holds no units of a
 // rate, because its start is recorded instead. Only leases of this node hold units of resources.
-func (t *tx) countUse(l *rules.Lease, sign int) {
+func (t *Tx) countUse(l *rules.Lease, sign int) {
 	if l == nil {
 		return
 	}

@@ -14,20 +14,20 @@ import (
 )
 
 // Audit records a user's action that no other event records.
-func (s *engine) Audit(ctx context.Context, a store.Audit) error {
+func (s *Engine) Audit(ctx context.Context, a store.Audit) error {
 	detail, err := json.Marshal(queue.EventDetail{UID: &a.UID, PID: a.PID, Verb: a.Verb, Target: a.Target})
 	if err != nil {
 		return err
 	}
-	return s.do(ctx, prompt, func(t *tx) error {
+	return s.Do(ctx, Prompt, func(t *Tx) error {
 		return t.AddEvent(queue.EventAudit, &queue.Job{Seq: a.Job, ID: a.ID}, 0,
 			detail)
 	})
 }
 
 // Settings returns the stored settings.
-func (s *engine) Settings(ctx context.Context) ([]store.Setting, error) {
-	return readInWriter(ctx, s, func(t *tx) ([]store.Setting, error) { return settingsOf(t.Conn) })
+func (s *Engine) Settings(ctx context.Context) ([]store.Setting, error) {
+	return readInWriter(ctx, s, func(t *Tx) ([]store.Setting, error) { return settingsOf(t.Conn) })
 }
 
 func settingsOf(c database.Conn) (list []store.Setting, err error) {
@@ -39,8 +39,8 @@ func settingsOf(c database.Conn) (list []store.Setting, err error) {
 }
 
 // SetSetting stores one setting. An empty value removes the setting.
-func (s *engine) SetSetting(ctx context.Context, set store.Setting) error {
-	return s.do(ctx, prompt, func(t *tx) error {
+func (s *Engine) SetSetting(ctx context.Context, set store.Setting) error {
+	return s.Do(ctx, Prompt, func(t *Tx) error {
 		var n int64
 		var err error
 		if set.Value == "" {
@@ -70,9 +70,9 @@ const (
 
 // Promote makes due jobs ready, cancels expired jobs and does the other periodic duties of the store. It does
 // a bounded part of each duty, and returns how long to wait before the next call.
-func (s *engine) Promote(ctx context.Context) (next time.Duration, err error) {
-	err = s.doOp(ctx, &op{class: prompt, wholeReserve: true, run: func(t *tx) error {
-		s.space.maintainReserve()
+func (s *Engine) Promote(ctx context.Context) (next time.Duration, err error) {
+	err = s.doOp(ctx, &op{class: Prompt, wholeReserve: true, run: func(t *Tx) error {
+		s.space.MaintainReserve()
 		due, err := t.jobs(moveStep, `jobs INDEXED BY jobs_timed WHERE place = 2 AND due_at <= ? ORDER BY due_at`,
 			int64(t.now))
 		if err != nil {
@@ -140,7 +140,7 @@ func (s *engine) Promote(ctx context.Context) (next time.Duration, err error) {
 
 // forgetKeys deletes up to promoteStep keys that are older than KeyMemory. Keys are stored in the order of
 // their age, so the age of the first one shows whether any must be deleted.
-func (t *tx) forgetKeys() (n int64, err error) {
+func (t *Tx) forgetKeys() (n int64, err error) {
 	before := int64(t.now.Add(-store.KeyMemory))
 	oldest, err := t.Number(`SELECT at FROM keys ORDER BY n LIMIT 1`)
 	if err != nil || oldest == 0 || oldest >= before {
@@ -151,7 +151,7 @@ func (t *tx) forgetKeys() (n int64, err error) {
 
 // tidyKept removes lanes, gates and queues that are no longer needed, merges statistics and writes the
 // runtime estimates.
-func (t *tx) tidyKept() (more bool, err error) {
+func (t *Tx) tidyKept() (more bool, err error) {
 	lanes, err := t.tidyLanes()
 	if err != nil {
 		return false, err
@@ -171,7 +171,7 @@ func (t *tx) tidyKept() (more bool, err error) {
 const step = "1000" // promoteStep as a part of a SQL statement
 
 // cancelExpired cancels jobs that have not started before their expiry time, up to moveStep of them.
-func (t *tx) cancelExpired() (n int, err error) {
+func (t *Tx) cancelExpired() (n int, err error) {
 	var list []rules.Job
 	err = t.Query(func(r database.Row) (bool, error) {
 		if t.s.mem.leases[r.Num(0)] == nil {
@@ -195,7 +195,7 @@ func (t *tx) cancelExpired() (n int, err error) {
 
 // nextDue returns how long to wait until something is due, at most an hour. known is an additional due time,
 // or 0.
-func (t *tx) nextDue(known queue.Millis) (time.Duration, error) {
+func (t *Tx) nextDue(known queue.Millis) (time.Duration, error) {
 	due, err := t.Number(`SELECT due_at FROM jobs INDEXED BY jobs_timed WHERE place = 2 ORDER BY due_at LIMIT 1`)
 	if err != nil {
 		return 0, err
@@ -235,14 +235,14 @@ func (t *tx) nextDue(known queue.Millis) (time.Duration, error) {
 
 // DeletableOutputs lists output files that no attempt refers to. It lists none while a copy of the database
 // is being made, because the copy may refer to them.
-func (s *engine) DeletableOutputs(ctx context.Context, limit int) (refs []string, err error) {
-	err = s.do(ctx, prompt, func(t *tx) error {
+func (s *Engine) DeletableOutputs(ctx context.Context, limit int) (refs []string, err error) {
+	err = s.Do(ctx, Prompt, func(t *Tx) error {
 		// A copy begins between two transactions, so either before this one or after it.
 		if refs = nil; s.copying.Load() {
 			return nil
 		}
-		if s.node != 0 {
-			refs, err = t.ownGarbage(limit)
+		if s.shared != nil && s.node != 0 {
+			refs, err = s.shared.OwnGarbage(t, limit)
 			return err
 		}
 		return t.Query(func(r database.Row) (bool, error) {
@@ -254,8 +254,8 @@ func (s *engine) DeletableOutputs(ctx context.Context, limit int) (refs []string
 }
 
 // OutputsDeleted removes deleted output files from the table garbage, which lists the files to delete.
-func (s *engine) OutputsDeleted(ctx context.Context, refs []string) error {
-	return s.doRemoving(ctx, prompt, func(t *tx) error {
+func (s *Engine) OutputsDeleted(ctx context.Context, refs []string) error {
+	return s.doRemoving(ctx, Prompt, func(t *Tx) error {
 		for _, ref := range refs {
 			if err := t.Exec(`DELETE FROM garbage WHERE ref = ?`, ref); err != nil {
 				return err

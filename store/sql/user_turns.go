@@ -51,13 +51,13 @@ func (u *userLanes) add(l rules.Lane) {
 }
 
 // Shared implements rules.Tx.
-func (t *tx) Shared(rulesQueue *rules.Queue) bool {
+func (t *Tx) Shared(rulesQueue *rules.Queue) bool {
 	q := t.s.mem.lanes.state(rulesQueue.Name)
 	return len(q.openLanes)+len(q.users) > 1
 }
 
 // Contenders implements rules.Tx.
-func (t *tx) Contenders(rulesQueue *rules.Queue, each func(l *rules.Lane, served int64)) {
+func (t *Tx) Contenders(rulesQueue *rules.Queue, each func(l *rules.Lane, served int64)) {
 	q := t.s.mem.lanes.state(rulesQueue.Name)
 	for _, l := range q.openLanes {
 		if demandLanes, found := q.users[l.UID]; found && l.Head.After(demandLanes.open[0].Head) {
@@ -73,7 +73,7 @@ func (t *tx) Contenders(rulesQueue *rules.Queue, each func(l *rules.Lane, served
 }
 
 // ServeUser implements rules.Tx.
-func (t *tx) ServeUser(rulesQueue *rules.Queue, uid int) rules.Turn {
+func (t *Tx) ServeUser(rulesQueue *rules.Queue, uid int) rules.Turn {
 	q, m := t.s.mem.lanes.state(rulesQueue.Name), &t.s.mem
 	m.turnCount++
 	turn := rules.Turn{Number: m.turnCount, Previous: q.lastTurns[uid]}
@@ -94,13 +94,13 @@ func (t *tx) ServeUser(rulesQueue *rules.Queue, uid int) rules.Turn {
 const turnsRemembered = 1000
 
 // Unserve implements rules.Tx.
-func (t *tx) Unserve(rulesQueue *rules.Queue, uid int, turn rules.Turn) {
+func (t *Tx) Unserve(rulesQueue *rules.Queue, uid int, turn rules.Turn) {
 	if q := t.s.mem.lanes.state(rulesQueue.Name); turn.Number > q.fixedTurns {
 		t.setLastTurn(q, uid, min(q.lastTurns[uid], turn.Previous))
 	}
 }
 
-func (t *tx) setLastTurn(q *queueState, uid int, at int64) {
+func (t *Tx) setLastTurn(q *queueState, uid int, at int64) {
 	old := q.lastTurns[uid]
 	if q.lastTurns == nil {
 		q.lastTurns = map[int]int64{}
@@ -111,7 +111,7 @@ func (t *tx) setLastTurn(q *queueState, uid int, at int64) {
 }
 
 // publishTurns makes the turns of a queue visible to readers once the transaction is stored.
-func (t *tx) publishTurns(q *queueState) {
+func (t *Tx) publishTurns(q *queueState) {
 	if slices.Contains(t.turnsChanged, q) {
 		return
 	}
@@ -134,7 +134,7 @@ func earlier(a, b rules.Position) rules.Position {
 
 // findUsers reads the open lanes with demands of a queue. It reads the lanes of all users if q.stale is set,
 // and else only the lanes of the users in q.staleUsers.
-func (t *tx) findUsers(q *queueState) error {
+func (t *Tx) findUsers(q *queueState) error {
 	if q.stale || q.users == nil {
 		q.users = map[int]userLanes{}
 	}
@@ -151,7 +151,7 @@ func (t *tx) findUsers(q *queueState) error {
 
 // openLanes reads the lanes for findUsers. It uses one query for each user, or a single query where each
 // query takes a round trip.
-func (t *tx) openLanes(q *queueState) error {
+func (t *Tx) openLanes(q *queueState) error {
 	if t.remote() {
 		return t.openLanesOfUsers(q)
 	}
@@ -172,9 +172,20 @@ func (t *tx) openLanes(q *queueState) error {
 	}
 }
 
+// openLanesOfUsers reads the open lanes of all the users in one query, where openLanes needs one query for
+// each user. It leaves out lanes that are closed only for this node.
+func (t *Tx) openLanesOfUsers(q *queueState) error {
+	var uids []int
+	if !q.stale {
+		uids = slices.AppendSeq([]int{}, maps.Keys(q.staleUsers))
+	}
+	here := slices.Collect(maps.Keys(t.s.mem.lanes.closedHere))
+	return t.s.shared.OpenLanes(t, q.Name, uids, maxOpenPerUser+1, here, q.addOpen)
+}
+
 // nextOpenLanes reads the open lanes of the first user that meets a condition, and returns that user. It
 // returns nil if no user meets it.
-func (t *tx) nextOpenLanes(q *queueState, condition string, uidArg int) (uid *int, err error) {
+func (t *Tx) nextOpenLanes(q *queueState, condition string, uidArg int) (uid *int, err error) {
 	err = t.Query(func(r database.Row) (bool, error) {
 		l, err := records.ReadLane(r)
 		if err != nil || uid != nil && l.UID != *uid {

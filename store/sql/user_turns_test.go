@@ -108,7 +108,7 @@ func TestChangedLanesTakeOneQuery(t *testing.T) {
 		enqueueForUsers(t, b, 1, 1, lock("l", 10000))
 		claimOn(t, a, 0)
 		refresh := func(stale func(q *queueState)) (c cost) {
-			err := a.do(t.Context(), urgent, func(tx *tx) error {
+			err := a.Do(t.Context(), Urgent, func(tx *Tx) error {
 				q := a.mem.lanes.state("default")
 				stale(q)
 				c = costOf(a, func() {
@@ -147,12 +147,12 @@ func TestClaimReadsOfTheNextJobOnlyItsRank(t *testing.T) {
 	s := openPriorityNode(t, pgserver.Shared(t).Create(t), "a")
 	enqueueForUsers(t, s, 2, 3, nil)
 	claimOn(t, s, 2) // finds the lanes' first jobs
-	err := s.do(t.Context(), urgent, func(tx *tx) error {
+	err := s.Do(t.Context(), Urgent, func(tx *Tx) error {
 		jobs, _, err := tx.rules.Claim(2)
 		for id, l := range tx.readAhead.lanes {
-			if len(l.rows) != 1 || l.next == nil {
+			if len(l.Rows) != 1 || l.Next == nil {
 				t.Errorf("lane %d: %d jobs were read, and the position %v of the next one; want 1 and a position",
-					id, len(l.rows), l.next)
+					id, len(l.Rows), l.Next)
 			}
 		}
 		if len(jobs) != 2 || len(tx.readAhead.lanes) != 2 {

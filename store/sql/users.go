@@ -27,13 +27,13 @@ type user struct {
 func (u user) totalBytes() int64 { return u.bytes + u.stagedBytes }
 
 // setUser changes a user's counts.
-func (t *tx) setUser(uid int, u user) {
+func (t *Tx) setUser(uid int, u user) {
 	t.saveUser(uid)
 	t.s.mem.putUser(uid, u)
 }
 
 // saveUser saves a user's counts, so that they can be restored if the transaction is undone.
-func (t *tx) saveUser(uid int) {
+func (t *Tx) saveUser(uid int) {
 	if _, known := t.users[uid]; !known {
 		if t.users == nil {
 			t.users = map[int]user{}
@@ -51,21 +51,21 @@ func (m *memory) putUser(uid int, u user) {
 }
 
 // countWaiting adds n to a user's number of waiting jobs.
-func (t *tx) countWaiting(uid int, n int64) {
+func (t *Tx) countWaiting(uid int, n int64) {
 	u := t.s.mem.users[uid]
 	u.waiting += n
 	t.setUser(uid, u)
 }
 
 // countHooks adds n to the number of waiting hooks for a user's jobs.
-func (t *tx) countHooks(uid int, n int64) {
+func (t *Tx) countHooks(uid int, n int64) {
 	u := t.s.mem.users[uid]
 	u.hooks += n
 	t.setUser(uid, u)
 }
 
 // countLease adds n to the number of leased jobs of a job's user and queue.
-func (t *tx) countLease(j *rules.Job, n int) {
+func (t *Tx) countLease(j *rules.Job, n int) {
 	t.saveUser(j.UID)
 	t.s.mem.countLease(j.UID, j.Queue, n)
 }
@@ -100,7 +100,7 @@ const maxListed = 32
 // Once the list has more than maxListed users, listUsers writes their rows in the table users and clears the
 // list.
 // See docs/decisions/0019.
-func (t *tx) listUsers() error {
+func (t *Tx) listUsers() error {
 	m := &t.s.mem
 	changed := false
 	for uid, before := range t.users {
@@ -132,7 +132,7 @@ func (t *tx) listUsers() error {
 	return nil
 }
 
-func (t *tx) writeUser(uid int64, u user) (err error) {
+func (t *Tx) writeUser(uid int64, u user) (err error) {
 	if u.waiting == 0 && u.bytes == 0 {
 		err = t.Exec(`DELETE FROM users WHERE uid = ?`, uid)
 		return err
@@ -143,7 +143,7 @@ func (t *tx) writeUser(uid int64, u user) (err error) {
 }
 
 // readUsers reads the users' counts.
-func (s *engine) readUsers(all *database.Batch) {
+func (s *Engine) readUsers(all *database.Batch) {
 	m := &s.mem
 	all.Add(func(r database.Row) (bool, error) {
 		u := m.users[int(r.Num(0))]
@@ -161,7 +161,7 @@ func (s *engine) readUsers(all *database.Batch) {
 
 // countUsers brings the users' counts up to date: it applies the newer counts in meta.users, and counts
 // leases.
-func (s *engine) countUsers() error {
+func (s *Engine) countUsers() error {
 	m := &s.mem
 	list, err := database.ParseNumbers(m.userList)
 	if err != nil {
@@ -189,7 +189,7 @@ type userUsage struct {
 }
 
 // noteUsageLocked copies the counts of a user for readers.
-func (s *engine) noteUsageLocked(uid int) {
+func (s *Engine) noteUsageLocked(uid int) {
 	u := s.mem.users[uid]
 	if usage := (userUsage{waiting: u.waiting, bytes: u.totalBytes()}); usage != (userUsage{}) {
 		s.usage[uid] = usage
@@ -199,7 +199,7 @@ func (s *engine) noteUsageLocked(uid int) {
 }
 
 // noteAllUsageLocked copies the counts of all users for readers.
-func (s *engine) noteAllUsageLocked() {
+func (s *Engine) noteAllUsageLocked() {
 	clear(s.usage)
 	for uid := range s.mem.users {
 		s.noteUsageLocked(uid)
@@ -207,14 +207,14 @@ func (s *engine) noteAllUsageLocked() {
 }
 
 // UserBytes returns how many bytes the jobs of a user hold, as of the last commit.
-func (s *engine) UserBytes(uid int) int64 {
+func (s *Engine) UserBytes(uid int) int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.usage[uid].bytes
 }
 
 // UsersOver lists the users whose jobs hold more than keep bytes, in descending order of these bytes.
-func (s *engine) UsersOver(keep int64) (list []store.UserBytes) {
+func (s *Engine) UsersOver(keep int64) (list []store.UserBytes) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for uid, u := range s.usage {

@@ -24,7 +24,7 @@ func TestTrimUserSkipsDamagedJobs(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	err := s.do(t.Context(), urgent, func(t *tx) error {
+	err := s.Do(t.Context(), Urgent, func(t *Tx) error {
 		return t.Exec(`DELETE FROM inputs WHERE seq <= ?`,
 			int64(all-20))
 	})

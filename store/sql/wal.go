@@ -96,10 +96,10 @@ func (s *Store) setWALStuck(why string) {
 	old := s.walStuck.Load()
 	switch {
 	case why != "" && old == nil:
-		s.log.Warn(why)
+		s.Log().Warn(why)
 		s.walStuck.Store(&why)
 	case why == "" && old != nil:
-		s.log.Info("the write-ahead log of the database can be emptied again")
+		s.Log().Info("the write-ahead log of the database can be emptied again")
 		s.walStuck.Store(nil)
 	}
 }
@@ -110,11 +110,7 @@ const slowCommit = 10 * time.Second
 // SlowCommitError returns an error while a commit takes longer than slowCommit. It never blocks, and may be called
 // concurrently.
 func (s *Store) SlowCommitError() error {
-	start := time.Duration(s.commitStart.Load())
-	if start == 0 {
-		return nil
-	}
-	if took := time.Since(s.created) - start; took >= slowCommit {
+	if took := s.CommitTime(); took >= slowCommit {
 		return queue.Errorf(queue.CodeUnavailable, "the database has been waiting for the disk of %s for %s, and stores "+
 			"nothing until the disk responds",
 			s.dir, queue.FormatDuration(took.Truncate(time.Second)))
@@ -131,16 +127,16 @@ func (s *Store) CheckpointError() error {
 	return nil
 }
 
-// readBudget implements backend.
-func (s *Store) readBudget() time.Duration {
+// ReadBudget implements Backend.
+func (s sqliteBackend) ReadBudget() time.Duration {
 	if s.walStuck.Load() != nil {
 		return shortReadTimeout
 	}
-	return readTimeout
+	return ReadTimeout
 }
 
-// readTooLong implements backend.
-func (s *Store) readTooLong(budget time.Duration) error {
+// ReadTooLong implements Backend.
+func (s sqliteBackend) ReadTooLong(budget time.Duration) error {
 	if err := s.CheckpointError(); err != nil {
 		return queue.Errorf(queue.CodeUnavailable, "reading the database took longer than %v, the limit while the "+
 			"following problem lasts: %v", budget, err)

@@ -29,7 +29,7 @@ func smallWAL(t *testing.T) (s *Store, log *bytes.Buffer) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { s.Close() })
-	s.do(t.Context(), urgent, func(tx *tx) error {
+	s.Do(t.Context(), Urgent, func(tx *Tx) error {
 		// Creating the schema has filled the WAL.
 		if err := tx.Conn.Exec(`PRAGMA wal_checkpoint(TRUNCATE)`); err != nil {
 			return err
@@ -102,7 +102,7 @@ func walSize(t *testing.T, s *Store) int64 {
 
 // allowCheckpoint allows the next commit to checkpoint the WAL.
 func allowCheckpoint(t *testing.T, s *Store) {
-	s.do(t.Context(), urgent, func(*tx) error { s.wal.next = time.Time{}; return nil })
+	s.Do(t.Context(), Urgent, func(*Tx) error { s.wal.next = time.Time{}; return nil })
 }
 
 // While another program's read does not end, the WAL grows. The store logs one warning, shortens the time
@@ -131,8 +131,8 @@ func TestReaderThatDoesNotEnd(t *testing.T) {
 		t.Fatalf("at %d bytes: %v", walSize(t, s), err)
 	}
 	begun := time.Now()
-	err := s.reading(t.Context(), func(r *reader) error { <-r.ctx.Done(); return r.ctx.Err() })
-	if took := time.Since(begun); !errors.Is(err, queue.ErrUnavailable) || took >= readTimeout ||
+	err := s.Read(t.Context(), func(r *Reader) error { <-r.ctx.Done(); return r.ctx.Err() })
+	if took := time.Since(begun); !errors.Is(err, queue.ErrUnavailable) || took >= ReadTimeout ||
 		!strings.Contains(err.Error(), way) {
 		t.Errorf("a read that does not end: %v after %v", err, took)
 	}
@@ -147,7 +147,7 @@ func TestReaderThatDoesNotEnd(t *testing.T) {
 	if size := walSize(t, s); s.CheckpointError() != nil || size > 2*s.wal.keep {
 		t.Errorf("after the reader has ended: %d bytes, %v", size, s.CheckpointError())
 	}
-	if s.readBudget() != readTimeout {
+	if (sqliteBackend{s}).ReadBudget() != ReadTimeout {
 		t.Errorf("reads are still kept short")
 	}
 	text := log.String()
@@ -168,7 +168,7 @@ func TestReaderThatDoesNotEndIsNotWaitedForEachTime(t *testing.T) {
 	if took := time.Since(begun); took > 3*time.Second { // 60 waits would take 6 s
 		t.Errorf("60 commits took %v", took)
 	}
-	s.do(t.Context(), urgent, func(*tx) error {
+	s.Do(t.Context(), Urgent, func(*Tx) error {
 		if s.wal.pause < walFirstPause {
 			t.Errorf("the pause is %v", s.wal.pause)
 		}
@@ -183,7 +183,7 @@ func TestReaderThatDoesNotEndIsNotWaitedForEachTime(t *testing.T) {
 
 // readSlowly executes a read with the given number of steps. The read ends early if ctx ends.
 func readSlowly(ctx context.Context, s *Store, steps string) {
-	s.reading(ctx, func(r *reader) error {
+	s.Read(ctx, func(r *Reader) error {
 		_, err := r.Number(`WITH RECURSIVE c (x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c WHERE x < ` + steps +
 			`) SELECT count(*) FROM c, meta`)
 		return err

@@ -24,13 +24,13 @@ import (
 )
 
 // laneFaults compares all lanes in memory with the tables.
-func (s *engine) laneFaults() error {
+func (s *Engine) laneFaults() error {
 	for s.rechecks.DirtyGateCount() > 0 {
-		if err := s.do(context.Background(), urgent, func(*tx) error { return nil }); err != nil {
+		if err := s.Do(context.Background(), Urgent, func(*Tx) error { return nil }); err != nil {
 			return err
 		}
 	}
-	return s.do(context.Background(), urgent, func(t *tx) error {
+	return s.Do(context.Background(), Urgent, func(t *Tx) error {
 		lanes, demands, err := t.all()
 		if err != nil {
 			return err
@@ -42,7 +42,7 @@ func (s *engine) laneFaults() error {
 
 // all returns all lanes. It reads lanes without demands from the writer's memory, and lanes with demands from
 // their table.
-func (t *tx) all() (lanes map[int64]rules.Lane, demands map[int64]string, err error) {
+func (t *Tx) all() (lanes map[int64]rules.Lane, demands map[int64]string, err error) {
 	lanes, demands = map[int64]rules.Lane{}, map[int64]string{}
 	err = t.Query(func(r database.Row) (bool, error) {
 		l, err := records.ReadLane(r)
@@ -60,7 +60,7 @@ func (t *tx) all() (lanes map[int64]rules.Lane, demands map[int64]string, err er
 
 // jobsOutOfLane returns an error for each ready job, except leased ones, that is not in the lane of its
 // queue, user and demands, or that precedes the head of its lane.
-func (t *tx) jobsOutOfLane(lanes map[int64]rules.Lane, demands map[int64]string) error {
+func (t *Tx) jobsOutOfLane(lanes map[int64]rules.Lane, demands map[int64]string) error {
 	var wrong error
 	err := t.Query(func(r database.Row) (bool, error) {
 		p, l := rules.Position{Rank: r.Num(1), Seq: r.Num(0)}, lanes[r.Num(2)]
@@ -78,7 +78,7 @@ func (t *tx) jobsOutOfLane(lanes map[int64]rules.Lane, demands map[int64]string)
 }
 
 // wrongUse returns an error if the units in use at a gate differ from those that leases hold.
-func (t *tx) wrongUse() error {
+func (t *Tx) wrongUse() error {
 	used := map[int64]int{}
 	leased := map[string]int{}
 	for _, l := range t.s.mem.leases {
@@ -106,7 +106,7 @@ func (t *tx) wrongUse() error {
 
 // miscounted returns an error if the counts of lanes, dependencies, users and gates differ from the tables,
 // or if rows contradict each other.
-func (t *tx) miscounted(lanes map[int64]rules.Lane) error {
+func (t *Tx) miscounted(lanes map[int64]rules.Lane) error {
 	m := &t.s.mem
 	edges, err := t.Number(`SELECT count(*) FROM edges`)
 	ended, err2 := t.Number(`SELECT count(*) FROM ended`)
@@ -199,7 +199,7 @@ func (v verified) Query(each func(r database.Row) (bool, error), sql string, arg
 
 // forgottenLanes returns an error if a gate has room for the best lane that it has closed in a list. An
 // exception is a lane behind an open lane of the same list that needs the gate too.
-func (t *tx) forgottenLanes(lanes map[int64]rules.Lane) error {
+func (t *Tx) forgottenLanes(lanes map[int64]rules.Lane) error {
 	needs := func(l rules.Lane) []rules.Need {
 		return append([]rules.Need{{Gate: rules.UserGate(l.UID), Kind: queue.GateUser, Units: 1}}, l.Needs...)
 	}
@@ -253,7 +253,7 @@ func (t *tx) forgottenLanes(lanes map[int64]rules.Lane) error {
 }
 
 // wrongQueues returns an error if the queues in the writer's memory contradict the lanes.
-func (t *tx) wrongQueues(lanes map[int64]rules.Lane) error {
+func (t *Tx) wrongQueues(lanes map[int64]rules.Lane) error {
 	if err := t.refresh(); err != nil {
 		return err
 	}
@@ -287,7 +287,7 @@ func (t *tx) wrongQueues(lanes map[int64]rules.Lane) error {
 }
 
 // anything executes a random duty or operation.
-func (t *tx) anything(dice *rand.Rand) (err error) {
+func (t *Tx) anything(dice *rand.Rand) (err error) {
 	switch dice.IntN(8) {
 	case 0, 1:
 		_, _, err = t.rules.Claim(1 + dice.IntN(9))
@@ -323,7 +323,7 @@ func (t *tx) anything(dice *rand.Rand) (err error) {
 			}
 		}
 	case 7:
-		if err = t.recheckClosedLanes(); err == nil {
+		if err = t.RecheckClosedLanes(); err == nil {
 			_, err = t.continueRecheck()
 		}
 	}
@@ -332,15 +332,15 @@ func (t *tx) anything(dice *rand.Rand) (err error) {
 
 // walks compares engines with the model in random walks. open opens an engine repeatedly on the same
 // database.
-func walks(t *testing.T, n int, open func(t *testing.T) func(queue.Order) (store.Store, *engine),
-	checks ...func(*engine) error) {
+func walks(t *testing.T, n int, open func(t *testing.T) func(queue.Order) (store.Store, *Engine),
+	checks ...func(*Engine) error) {
 	storetest.Walks(t, n, 3000, func(t *testing.T, o queue.Order) (storetest.Engine, store.Store, func(time.Duration)) {
 		at := open(t)
 		var now atomic.Int64
 		now.Store(time.Now().UnixMilli())
 		clock := func() queue.Millis { return queue.Millis(now.Load()) }
 		order := o
-		var s *engine
+		var s *Engine
 		reopen := func() (made store.Store) {
 			if s != nil {
 				order = s.Order()
@@ -355,7 +355,7 @@ func walks(t *testing.T, n int, open func(t *testing.T) func(queue.Order) (store
 		first := reopen()
 		t.Cleanup(func() { s.Close() })
 		undo := func(want int, dice *rand.Rand) {
-			s.do(t.Context(), urgent, func(tx *tx) error {
+			s.Do(t.Context(), Urgent, func(tx *Tx) error {
 				for range want {
 					if err := tx.anything(dice); err != nil {
 						t.Error("in an undone transaction:", err)
@@ -378,9 +378,9 @@ func walks(t *testing.T, n int, open func(t *testing.T) func(queue.Order) (store
 // In random walks with restarts, the engine behaves like the model, and its lanes are correct after every
 // step.
 func TestWalks(t *testing.T) {
-	walks(t, 8, func(t *testing.T) func(queue.Order) (store.Store, *engine) {
+	walks(t, 8, func(t *testing.T) func(queue.Order) (store.Store, *Engine) {
 		dir := t.TempDir()
-		return func(order queue.Order) (store.Store, *engine) {
+		return func(order queue.Order) (store.Store, *Engine) {
 			s, err := Open(t.Context(), Options{Dir: dir, Order: order})
 			if err != nil {
 				t.Fatal(err)
@@ -388,7 +388,7 @@ func TestWalks(t *testing.T) {
 			if err := s.conn.Exec(`PRAGMA synchronous = OFF`); err != nil { // no test simulates a power failure
 				t.Fatal(err)
 			}
-			return s, s.engine
+			return s, s.Engine
 		}
 	})
 }

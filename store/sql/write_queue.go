@@ -13,21 +13,21 @@ import (
 	"github.com/queuectl/queuectl/store/records"
 )
 
-// class is the priority class of an operation.
-type class uint8
+// Class is the priority class of an operation.
+type Class uint8
 
 const (
-	urgent  class = iota // from the worker pool: committed first and never refused
-	prompt               // commands on stored jobs, settings and upkeep
-	normal               // new jobs and removals: refused while too many operations wait
+	Urgent  Class = iota // from the worker pool: committed first and never refused
+	Prompt               // commands on stored jobs, settings and upkeep
+	Normal               // new jobs and removals: refused while too many operations wait
 	classes = iota
 )
 
 // op is one operation for the writer. The function run must check before it writes: if it returns a
 // *queue.Error, it has changed nothing. run may be called several times.
 type op struct {
-	run           func(*tx) error
-	class         class
+	run           func(*Tx) error
+	class         Class
 	uid           int // the caller, or queue.NoUser for the service itself
 	done          chan error
 	err           error
@@ -41,27 +41,27 @@ type op struct {
 	readOnly     bool // changes nothing; the caller may stop waiting when its context ends
 }
 
-// do carries out an operation and waits for its commit. The end of ctx has an effect only until the operation
+// Do carries out an operation and waits for its commit. The end of ctx has an effect only until the operation
 // is in the write queue. After that, the operation is carried out. For operations that only read, use
 // readInWriter.
-func (s *engine) do(ctx context.Context, c class, run func(*tx) error) error {
+func (s *Engine) Do(ctx context.Context, c Class, run func(*Tx) error) error {
 	return s.doOp(ctx, &op{run: run, class: c})
 }
 
 // doRemoving is like do, for an operation that frees space.
-func (s *engine) doRemoving(ctx context.Context, c class, run func(*tx) error) error {
+func (s *Engine) doRemoving(ctx context.Context, c Class, run func(*Tx) error) error {
 	err := s.doOp(ctx, &op{run: run, class: c, wholeReserve: true})
 	if err == nil {
-		s.space.onSpaceFreed()
+		s.space.OnSpaceFreed()
 	}
 	return err
 }
 
 // readInWriter returns the result of an operation that only reads, but needs the writer's memory. It returns
 // early if ctx ends, because a disk, a server or another program may block the writer for long.
-func readInWriter[T any](ctx context.Context, s *engine, run func(*tx) (T, error)) (T, error) {
+func readInWriter[T any](ctx context.Context, s *Engine, run func(*Tx) (T, error)) (T, error) {
 	var found, none T // a running transaction may still write to found after readInWriter has returned an error
-	err := s.doOp(ctx, &op{class: prompt, readOnly: true, run: func(t *tx) (err error) {
+	err := s.doOp(ctx, &op{class: Prompt, readOnly: true, run: func(t *Tx) (err error) {
 		found, err = run(t)
 		return err
 	}})
@@ -73,7 +73,7 @@ func readInWriter[T any](ctx context.Context, s *engine, run func(*tx) (T, error
 
 // doOp runs an operation. Its caller waits for the commit of a group of operations, or commits the group
 // itself if no other caller does. See docs/decisions/0005.
-func (s *engine) doOp(ctx context.Context, o *op) error {
+func (s *Engine) doOp(ctx context.Context, o *op) error {
 	o.uid, o.done = queue.UserOf(ctx), make(chan error, 1)
 	if err := ctx.Err(); err != nil {
 		return err
@@ -104,33 +104,33 @@ func (s *engine) doOp(ctx context.Context, o *op) error {
 }
 
 // commitOneGroup commits one group and gives up the right to write. The caller holds that right.
-func (s *engine) commitOneGroup() {
+func (s *Engine) commitOneGroup() {
 	s.commitNextGroup()
 	s.writerToken <- struct{}{}
 }
 
 // withdraw removes an operation from the write queue, unless its commit has begun.
-func (s *engine) withdraw(o *op) {
+func (s *Engine) withdraw(o *op) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.waiting[o.class] = slices.DeleteFunc(s.waiting[o.class], func(w *op) bool { return w == o })
 }
 
 // addToQueue adds an operation to the write queue. It returns an error if the store is closed or overloaded.
-func (s *engine) addToQueue(o *op) error {
+func (s *Engine) addToQueue(o *op) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.err != nil {
 		return s.err
 	}
 	if s.closing {
-		return errClosed
+		return ErrClosed
 	}
 	n := 0
 	for c := range s.waiting {
 		n += len(s.waiting[c])
 	}
-	if o.class == normal && n >= maxWaiting-promptRoom || o.class == prompt && n >= maxWaiting {
+	if o.class == Normal && n >= maxWaiting-promptRoom || o.class == Prompt && n >= maxWaiting {
 		return queue.Errorf(queue.CodeUnavailable, "the service is overloaded: %d requests are waiting for the "+
 			"disk; try again later", n)
 	}
@@ -138,9 +138,9 @@ func (s *engine) addToQueue(o *op) error {
 	return nil
 }
 
-// betweenTx takes the right to write and calls f once, outside of any transaction. It is never refused
+// BetweenTx takes the right to write and calls f once, outside of any transaction. It is never refused
 // because of load. An error of f concerns only this caller.
-func (s *engine) betweenTx(ctx context.Context, f func() error) error {
+func (s *Engine) BetweenTx(ctx context.Context, f func() error) error {
 	select {
 	case <-s.writerToken:
 	case <-ctx.Done():
@@ -152,16 +152,23 @@ func (s *engine) betweenTx(ctx context.Context, f func() error) error {
 		return err
 	}
 	if s.writesStopped {
-		return cmp.Or(s.Err(), error(errClosed))
+		return cmp.Or(s.Err(), error(ErrClosed))
 	}
 	defer s.startClock()()
 	return f()
 }
 
+// AsWriter takes the right to write and calls f, even if the store has failed or is closed.
+func (s *Engine) AsWriter(f func()) {
+	<-s.writerToken
+	f()
+	s.writerToken <- struct{}{}
+}
+
 // endPanicking ends the program if the caller that holds the right to write panics. It must be deferred.
 // After a recovered panic, the store could write an inconsistent state or report committed operations as
 // refused.
-func (s *engine) endPanicking() {
+func (s *Engine) endPanicking() {
 	if p := recover(); p != nil {
 		stack := debug.Stack()
 		go panic(fmt.Sprintf("store: %v\n%s", p, stack))
@@ -170,7 +177,7 @@ func (s *engine) endPanicking() {
 }
 
 // takeGroup removes the operations of the next commit from the write queue.
-func (s *engine) takeGroup() []*op {
+func (s *Engine) takeGroup() []*op {
 	group := s.group[:0]
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -188,7 +195,7 @@ func (s *engine) takeGroup() []*op {
 	for c := range s.waiting {
 		list := s.waiting[c]
 		n := len(list)
-		if class(c) != urgent {
+		if Class(c) != Urgent {
 			n = min(n, max(0, maxGroup-len(group)))
 		}
 		group = append(group, list[:n]...)
@@ -201,9 +208,9 @@ func (s *engine) takeGroup() []*op {
 
 // severalUsersWait reports whether operations of several users are waiting, not counting urgent ones. The
 // caller holds mu.
-func (s *engine) severalUsersWait() bool {
+func (s *Engine) severalUsersWait() bool {
 	var first *op
-	for c := prompt; c < classes; c++ {
+	for c := Prompt; c < classes; c++ {
 		for _, o := range s.waiting[c] {
 			if first == nil {
 				first = o
@@ -221,12 +228,12 @@ func (s *engine) severalUsersWait() bool {
 // who was served most recently comes last. Within one turn, users whose last operation was slow come after
 // the others. The caller holds mu.
 // See docs/decisions/0006.
-func (s *engine) takeFairGroup(group []*op) []*op {
-	group = append(group, s.waiting[urgent]...)
-	clear(s.waiting[urgent])
-	s.waiting[urgent] = s.waiting[urgent][:0]
+func (s *Engine) takeFairGroup(group []*op) []*op {
+	group = append(group, s.waiting[Urgent]...)
+	clear(s.waiting[Urgent])
+	s.waiting[Urgent] = s.waiting[Urgent][:0]
 	var all []turnKey
-	for c := prompt; c < classes; c++ {
+	for c := Prompt; c < classes; c++ {
 		perUser := map[int]int{}
 		for _, o := range s.waiting[c] {
 			all = append(all, turnKey{o, perUser[o.uid], s.lastServed[userClass{o.uid, c}], s.slowUsers[o.uid]})
@@ -243,7 +250,7 @@ func (s *engine) takeFairGroup(group []*op) []*op {
 		group = append(group, t.op)
 		chosen[t.op] = true
 	}
-	for c := prompt; c < classes; c++ {
+	for c := Prompt; c < classes; c++ {
 		s.waiting[c] = slices.DeleteFunc(s.waiting[c], func(o *op) bool { return chosen[o] })
 	}
 	return group
@@ -260,7 +267,7 @@ type turnKey struct {
 // userClass identifies the operations of one user and class.
 type userClass struct {
 	uid   int
-	class class
+	class Class
 }
 
 // slowOp is the duration from which an operation is considered slow. The user's next operation is then
@@ -281,7 +288,7 @@ const sharedFor = time.Second
 const maxServed = 1000
 
 // noteServed records that an operation was carried out, and how long it took.
-func (s *engine) noteServed(o *op, d time.Duration) {
+func (s *Engine) noteServed(o *op, d time.Duration) {
 	if len(s.lastServed) >= maxServed || s.lastServed == nil {
 		s.lastServed = map[userClass]int64{}
 	}
@@ -299,7 +306,7 @@ func (s *engine) noteServed(o *op, d time.Duration) {
 }
 
 // putBack returns operations to the write queue, before all others of their class.
-func (s *engine) putBack(ops []*op) {
+func (s *Engine) putBack(ops []*op) {
 	if len(ops) == 0 {
 		return
 	}
@@ -308,7 +315,7 @@ func (s *engine) putBack(ops []*op) {
 	for c := range s.waiting {
 		var ofClass []*op
 		for _, o := range ops {
-			if o.class == class(c) {
+			if o.class == Class(c) {
 				ofClass = append(ofClass, o)
 			}
 		}
@@ -317,8 +324,8 @@ func (s *engine) putBack(ops []*op) {
 }
 
 // idle reports whether no operation waits.
-func (s *engine) idle() bool {
+func (s *Engine) idle() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return len(s.waiting[urgent])+len(s.waiting[prompt])+len(s.waiting[normal]) == 0
+	return len(s.waiting[Urgent])+len(s.waiting[Prompt])+len(s.waiting[Normal]) == 0
 }

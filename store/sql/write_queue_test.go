@@ -17,9 +17,9 @@ func TestUsersTakeTurnsToWrite(t *testing.T) {
 	const many = 50
 	var all sync.WaitGroup
 	order := make(chan int, many+2)
-	ask := func(uid int, c class) {
+	ask := func(uid int, c Class) {
 		all.Go(func() {
-			s.do(queue.WithUser(t.Context(), uid), c, func(tx *tx) error {
+			s.Do(queue.WithUser(t.Context(), uid), c, func(tx *Tx) error {
 				tx.readBytes = maxGroupBytes
 				order <- uid
 				return nil
@@ -27,12 +27,12 @@ func TestUsersTakeTurnsToWrite(t *testing.T) {
 		})
 	}
 	for i := range many {
-		ask(1, prompt)
+		ask(1, Prompt)
 		awaitWaiting(t, s, i+1)
 	}
-	ask(2, normal)
+	ask(2, Normal)
 	awaitWaiting(t, s, many+1)
-	ask(1, normal)
+	ask(1, Normal)
 	awaitWaiting(t, s, many+2)
 	release()
 	all.Wait()
@@ -53,10 +53,10 @@ func TestSlowOperationsAreCommittedAlone(t *testing.T) {
 	s.slowUsers = map[int]bool{1: true}
 	var all sync.WaitGroup
 	var mu sync.Mutex
-	commits := map[*tx][]int{}
+	commits := map[*Tx][]int{}
 	for i, uid := range []int{1, 2, 1, 3, 2} {
 		all.Go(func() {
-			s.do(queue.WithUser(t.Context(), uid), prompt, func(tx *tx) error {
+			s.Do(queue.WithUser(t.Context(), uid), Prompt, func(tx *Tx) error {
 				mu.Lock()
 				defer mu.Unlock()
 				commits[tx] = append(commits[tx], uid)
@@ -87,10 +87,10 @@ func TestCommitsOfSeveralUsersAreShort(t *testing.T) {
 		s := openStore(t, t.TempDir())
 		release := occupyWriter(t, s)
 		var all sync.WaitGroup
-		commits := map[*tx]int{}
+		commits := map[*Tx]int{}
 		ask := func(uid int) {
 			all.Go(func() {
-				s.do(queue.WithUser(t.Context(), uid), prompt, func(tx *tx) error {
+				s.Do(queue.WithUser(t.Context(), uid), Prompt, func(tx *Tx) error {
 					time.Sleep(groupTime / 4)
 					commits[tx]++
 					return nil

@@ -23,12 +23,12 @@ const (
 	maxRetries    = 3       // retries of a group while another program has the database locked
 )
 
-// tx is the transaction of one group of operations. It begins a database transaction only with its first
+// Tx is the transaction of one group of operations. It begins a database transaction only with its first
 // statement. Operations that need only the writer's memory begin none.
-type tx struct {
+type Tx struct {
 	database.Conn
 	hasBegun      bool
-	s             *engine
+	s             *Engine
 	now           queue.Millis    // time at the start of the transaction
 	rules         rules.Rules     // rules that carry out the operations
 	memoryAtStart memory          // copy of the writer's memory at the start; shares its leases
@@ -90,13 +90,13 @@ type serverTx struct {
 
 // commitNextGroup commits the waiting operations, or the first part of them, in one transaction and sends the
 // replies. The caller holds the right to write.
-func (s *engine) commitNextGroup() {
+func (s *Engine) commitNextGroup() {
 	defer s.endPanicking()
 	group := s.takeGroup()
 	switch {
 	case len(group) == 0:
 	case s.writesStopped:
-		s.refuse(group, cmp.Or(s.Err(), error(errClosed)))
+		s.refuse(group, cmp.Or(s.Err(), error(ErrClosed)))
 	default:
 		remaining, err := s.commit(group)
 		if err != nil {
@@ -111,8 +111,8 @@ func (s *engine) commitNextGroup() {
 
 // fail stops the store for good. It is unknown whether the changes of the group are stored. The caller holds
 // the right to write.
-func (s *engine) fail(err error, group []*op) {
-	s.backend.onFailure()
+func (s *Engine) fail(err error, group []*op) {
+	s.backend.OnFailure()
 	unknown := queue.Errorf(queue.CodeOutcomeUnknown,
 		"the database failed (%v), so it is unknown whether the last changes were stored; see the service's log, and check "+
 			"the database with: queuectl doctor; after that, repeat the request, with the same idempotency key if it had one",
@@ -130,8 +130,8 @@ func (s *engine) fail(err error, group []*op) {
 	}
 }
 
-// failFromRead stops the store for good because of an error that a read met.
-func (s *engine) failFromRead(err error) {
+// FailFromRead stops the store for good because of an error that a read met.
+func (s *Engine) FailFromRead(err error) {
 	<-s.writerToken
 	defer func() { s.writerToken <- struct{}{} }()
 	defer s.endPanicking()
@@ -143,8 +143,8 @@ func (s *engine) failFromRead(err error) {
 // commit carries out a group in one transaction and replies to each operation. It returns the operations that
 // remain for the next commit. On an error the database is broken, and remaining holds the operations without
 // a reply.
-func (s *engine) commit(group []*op) (remaining []*op, err error) {
-	if err := s.backend.beforeCommit(); err != nil {
+func (s *Engine) commit(group []*op) (remaining []*op, err error) {
+	if err := s.backend.BeforeCommit(); err != nil {
 		return group, err
 	}
 	busyTries, fullTries := 0, 0
@@ -157,13 +157,13 @@ func (s *engine) commit(group []*op) (remaining []*op, err error) {
 		s.prewriteFailed = errors.Is(err, errPrewrite)
 		switch k := database.KindOf(err); {
 		case s.prewriteFailed: // the next try will make no prewrite, so it cannot fail again for this reason
-		case k == database.Full && fullTries == 0 && s.space.releaseReserve(false):
+		case k == database.Full && fullTries == 0 && s.space.ReleaseReserve(false):
 			fullTries++
 		case k == database.Full:
-			refusal := s.backend.refusal(k, err)
+			refusal := s.backend.Refusal(k, err)
 			last, others := splitByReserve(group)
 			s.refuse(others, refusal)
-			if len(others) == 0 && !s.space.releaseReserve(true) {
+			if len(others) == 0 && !s.space.ReleaseReserve(true) {
 				s.refuse(last, refusal)
 				return nil, nil
 			}
@@ -171,17 +171,17 @@ func (s *engine) commit(group []*op) (remaining []*op, err error) {
 		case k == database.Busy && busyTries < maxRetries:
 			busyTries++
 		case k == database.Busy:
-			s.refuse(group, s.backend.refusal(k, err))
+			s.refuse(group, s.backend.Refusal(k, err))
 			return nil, nil
 		// The operation at fault is unknown. Commit the operations one by one to find it.
-		case k == database.Mistake && s.backend.blameUncertain(err) && len(group) > 1:
+		case k == database.Mistake && s.backend.BlameUncertain(err) && len(group) > 1:
 			for i := range group {
 				if _, err := s.commit(group[i : i+1 : i+1]); err != nil {
 					return group[i:], err
 				}
 			}
 			return nil, nil
-		case k == database.Mistake && s.backend.blameUncertain(err):
+		case k == database.Mistake && s.backend.BlameUncertain(err):
 			s.log.Error("the database refused a request", "error", err)
 			group[0].done <- queue.Errorf(queue.CodeInternal, "the database refused a change; see the log of the service")
 			return nil, nil
@@ -208,13 +208,13 @@ func splitByReserve(group []*op) (useReserve, others []*op) {
 	return useReserve, others
 }
 
-func (s *engine) refuse(group []*op, err error) {
+func (s *Engine) refuse(group []*op, err error) {
 	for _, o := range group {
 		o.done <- err
 	}
 }
 
-func (s *engine) reply(group []*op, grant *claimResult) {
+func (s *Engine) reply(group []*op, grant *claimResult) {
 	for _, o := range group {
 		o.done <- o.err
 	}
@@ -226,7 +226,7 @@ func (s *engine) reply(group []*op, grant *claimResult) {
 
 // startClock records for Slow that a write starts. The returned function records its end. The caller holds
 // the right to write.
-func (s *engine) startClock() (stop func()) {
+func (s *Engine) startClock() (stop func()) {
 	s.commitStart.Store(int64(time.Since(s.created)) | 1) // not 0, which means that no write runs
 	return func() { s.commitStart.Store(0) }
 }
@@ -234,9 +234,9 @@ func (s *engine) startClock() (stop func()) {
 // try runs the transaction of a group once. If the operations are large, it runs only the first n. After an
 // error nothing is stored, unless the database is broken. culprit is the operation that met the error, or
 // nil.
-func (s *engine) try(group []*op) (n int, grant *claimResult, culprit *op, err error) {
+func (s *Engine) try(group []*op) (n int, grant *claimResult, culprit *op, err error) {
 	defer s.startClock()()
-	t := &tx{Conn: s.db, s: s, now: s.now(), memoryAtStart: s.mem,
+	t := &Tx{Conn: s.db, s: s, now: s.now(), memoryAtStart: s.mem,
 		leaseChanges: leaseChanges{leases: s.leaseBuffer[:0]}}
 	t.rules.Init(t, &s.rechecks)
 	defer func() {
@@ -249,7 +249,12 @@ func (s *engine) try(group []*op) (n int, grant *claimResult, culprit *op, err e
 	}
 	t.wantedJobs = group[0].wantedJobs
 	s.prewriteFailed = false
-	if err = s.backend.beginTx(t); err != nil {
+	if err = s.backend.BeginTx(t); err != nil {
+		// If the database rejects a row that was written before the writer lock was held, another node may have
+		// taken over that job. The next try writes no such row.
+		if t.prewrite != nil && database.KindOf(err) == database.Mistake {
+			err = errPrewrite
+		}
 		return 0, nil, nil, err
 	}
 	t.carriedAtStart = s.db.ArgumentBytes()
@@ -292,7 +297,7 @@ func (s *engine) try(group []*op) (n int, grant *claimResult, culprit *op, err e
 			return n, nil, nil, err
 		}
 		failpoint.Hit("commit")
-		s.backend.onCommit(s.mem.commits != t.memoryAtStart.commits)
+		s.backend.OnCommit(s.mem.commits != t.memoryAtStart.commits)
 	}
 	t.publish(grant)
 	return n, grant, nil, nil
@@ -300,20 +305,20 @@ func (s *engine) try(group []*op) (n int, grant *claimResult, culprit *op, err e
 
 // carryOut carries out the operations of a group, or only the first n. It stops early if the transaction gets
 // too large, or takes too long while users share the writer. culprit is the operation whose error ended it.
-func (t *tx) carryOut(group []*op) (n int, culprit *op, err error) {
+func (t *Tx) carryOut(group []*op) (n int, culprit *op, err error) {
 	s, now := t.s, time.Now()
 	users := now // operations of users may take groupTime from here on
 	shared := now.Sub(s.lastShared) < sharedFor
 	for n < len(group) && t.size() < maxGroupBytes && !(shared && now.Sub(users) >= groupTime) {
 		o := group[n]
-		if n > 0 && o.class != urgent && o.uid != group[n-1].uid && s.slowUsers[o.uid] {
+		if n > 0 && o.class != Urgent && o.uid != group[n-1].uid && s.slowUsers[o.uid] {
 			s.nextSolo = o // this user's previous operation was slow, so o is committed next and alone
 			break
 		}
 		n++
 		o.err = o.run(t)
 		ended := time.Now()
-		if o.class == urgent {
+		if o.class == Urgent {
 			users = ended
 		} else {
 			s.noteServed(o, ended.Sub(now))
@@ -326,14 +331,14 @@ func (t *tx) carryOut(group []*op) (n int, culprit *op, err error) {
 }
 
 // remote reports whether each query takes a round trip to a server.
-func (t *tx) remote() bool { return t.readAhead != nil }
+func (t *Tx) remote() bool { return t.readAhead != nil }
 
 // size returns how many bytes the transaction has read and written.
-func (t *tx) size() int {
+func (t *Tx) size() int {
 	return int(t.Conn.ArgumentBytes()-t.carriedAtStart) + t.readBytes + t.rules.Bytes
 }
 
-func (t *tx) beginOnce() (err error) {
+func (t *Tx) EnsureBegun() (err error) {
 	if !t.hasBegun {
 		err = t.Conn.Begin()
 		t.hasBegun = err == nil
@@ -341,7 +346,7 @@ func (t *tx) beginOnce() (err error) {
 	return err
 }
 
-func (t *tx) Exec(sql string, args ...any) error {
+func (t *Tx) Exec(sql string, args ...any) error {
 	if err := t.writeLanes(); err != nil {
 		return err
 	}
@@ -349,14 +354,14 @@ func (t *tx) Exec(sql string, args ...any) error {
 	return t.Conn.Exec(sql, args...)
 }
 
-func (t *tx) WriteRow(sql string, args ...any) error {
-	if err := t.beginOnce(); err != nil {
+func (t *Tx) WriteRow(sql string, args ...any) error {
+	if err := t.EnsureBegun(); err != nil {
 		return err
 	}
 	return t.Conn.WriteRow(sql, args...)
 }
 
-func (t *tx) Count(sql string, args ...any) (int64, error) {
+func (t *Tx) Count(sql string, args ...any) (int64, error) {
 	if err := t.writeLanes(); err != nil {
 		return 0, err
 	}
@@ -364,21 +369,21 @@ func (t *tx) Count(sql string, args ...any) (int64, error) {
 	return t.Conn.Count(sql, args...)
 }
 
-func (t *tx) Query(each func(r database.Row) (more bool, err error), sql string, args ...any) error {
+func (t *Tx) Query(each func(r database.Row) (more bool, err error), sql string, args ...any) error {
 	if err := t.writeLanes(); err != nil {
 		return err
 	}
 	return t.Conn.Query(each, sql, args...)
 }
 
-func (t *tx) Number(sql string, args ...any) (int64, error) {
+func (t *Tx) Number(sql string, args ...any) (int64, error) {
 	if err := t.writeLanes(); err != nil {
 		return 0, err
 	}
 	return t.Conn.Number(sql, args...)
 }
 
-func (t *tx) rollback() {
+func (t *Tx) rollback() {
 	if t.hasBegun {
 		t.Conn.Rollback()
 	}
@@ -399,7 +404,7 @@ func (t *tx) rollback() {
 }
 
 // writeMeta writes what the transaction changed of the counts and numbers.
-func (t *tx) writeMeta() error {
+func (t *Tx) writeMeta() error {
 	if err := t.listUsers(); err != nil {
 		return err
 	}
@@ -415,7 +420,7 @@ func (t *tx) writeMeta() error {
 	inMeta, changed := "", false
 	if t.leased {
 		var err error
-		if inMeta, changed, err = t.s.backend.writeReserved(t); err != nil {
+		if inMeta, changed, err = t.s.backend.WriteReserved(t); err != nil {
 			return err
 		}
 	}
@@ -432,9 +437,9 @@ func (t *tx) writeMeta() error {
 	return err
 }
 
-// reservations lists the leases that are not known to have started.
+// Reservations lists the leases that are not known to have started.
 // See docs/decisions/0003.
-func (t *tx) reservations() string {
+func (t *Tx) Reservations() string {
 	list := make([]byte, 0, 1024)
 	for seq, l := range t.s.mem.leases {
 		if !l.Running {

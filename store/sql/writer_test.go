@@ -24,7 +24,7 @@ func occupyWriter(t *testing.T, s *Store) (release func()) {
 	begun, gate := make(chan struct{}), make(chan struct{})
 	var writer sync.WaitGroup
 	writer.Go(func() {
-		s.do(context.Background(), urgent, func(*tx) error {
+		s.Do(context.Background(), Urgent, func(*Tx) error {
 			close(begun)
 			<-gate
 			return nil
@@ -41,7 +41,7 @@ func awaitWaiting(t *testing.T, s *Store, n int) {
 	t.Helper()
 	for deadline := time.Now().Add(20 * time.Second); ; {
 		s.mu.Lock()
-		got := len(s.waiting[urgent]) + len(s.waiting[prompt]) + len(s.waiting[normal])
+		got := len(s.waiting[Urgent]) + len(s.waiting[Prompt]) + len(s.waiting[Normal])
 		s.mu.Unlock()
 		if got == n {
 			return
@@ -58,9 +58,9 @@ func countTransactions(t *testing.T, s *Store) (count func() int) {
 	t.Helper()
 	n := 0
 	clock := s.now
-	s.do(t.Context(), urgent, func(*tx) error { s.now = func() queue.Millis { n++; return clock() }; return nil })
+	s.Do(t.Context(), Urgent, func(*Tx) error { s.now = func() queue.Millis { n++; return clock() }; return nil })
 	return func() int {
-		s.do(t.Context(), urgent, func(*tx) error { return nil })
+		s.Do(t.Context(), Urgent, func(*Tx) error { return nil })
 		got := n - 1 // without this transaction
 		n = 0
 		return got
@@ -77,7 +77,7 @@ func TestABackupIsAlwaysEnded(t *testing.T) {
 			if err := os.Rename(filepath.Join(s.dir, sqlitedb.DatabaseName+"-wal"), filepath.Join(s.dir, "away")); err != nil {
 				return err
 			}
-			if err := s.do(context.Background(), urgent, func(*tx) error { return nil }); !errors.Is(err,
+			if err := s.Do(context.Background(), Urgent, func(*Tx) error { return nil }); !errors.Is(err,
 				queue.ErrOutcomeUnknown) {
 				return fmt.Errorf("it did not fail: %w", err)
 			}
@@ -87,7 +87,7 @@ func TestABackupIsAlwaysEnded(t *testing.T) {
 			release := occupyWriter(t, s)
 			var waiters sync.WaitGroup
 			for range maxWaiting - promptRoom {
-				waiters.Go(func() { s.do(context.Background(), normal, func(*tx) error { return nil }) })
+				waiters.Go(func() { s.Do(context.Background(), Normal, func(*Tx) error { return nil }) })
 			}
 			awaitWaiting(t, s, maxWaiting-promptRoom)
 			if _, err := s.Enqueue(t.Context(), store.Request{Drafts: []queue.Job{draft()}}); !errors.Is(err,
@@ -129,14 +129,14 @@ func TestABackupIsAlwaysEnded(t *testing.T) {
 	}
 }
 
-// A function passed to betweenTx runs once, even if a waiting group is tried again. It does not wait in the
+// A function passed to BetweenTx runs once, even if a waiting group is tried again. It does not wait in the
 // write queue.
 func TestBetweenTxRunsOnce(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	release := occupyWriter(t, s)
 	var all sync.WaitGroup
 	all.Go(func() {
-		s.do(context.Background(), normal, func(t *tx) error {
+		s.Do(context.Background(), Normal, func(t *Tx) error {
 			err := t.Exec(`INSERT INTO jobs (seq) VALUES ('no number')`)
 			return err
 		})
@@ -145,7 +145,7 @@ func TestBetweenTxRunsOnce(t *testing.T) {
 	n := 0
 	for range 5 {
 		all.Go(func() {
-			if err := s.betweenTx(t.Context(), func() error { n++; return nil }); err != nil {
+			if err := s.BetweenTx(t.Context(), func() error { n++; return nil }); err != nil {
 				t.Error(err)
 			}
 		})
@@ -157,7 +157,7 @@ func TestBetweenTxRunsOnce(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := s.betweenTx(ctx, func() error { n++; return nil }); !errors.Is(err, context.Canceled) || n != 5 {
+	if err := s.BetweenTx(ctx, func() error { n++; return nil }); !errors.Is(err, context.Canceled) || n != 5 {
 		t.Errorf("a function whose caller gave up was called; %v", err)
 	}
 }
@@ -183,10 +183,10 @@ func TestGroupsAreBounded(t *testing.T) {
 			var mu sync.Mutex
 			var order []string
 			var all sync.WaitGroup
-			add := func(k class, n, bytes int) {
+			add := func(k Class, n, bytes int) {
 				for range n {
 					all.Go(func() {
-						err := s.do(context.Background(), k, func(t *tx) error {
+						err := s.Do(context.Background(), k, func(t *Tx) error {
 							mu.Lock()
 							order = append(order, fmt.Sprint(k))
 							mu.Unlock()
@@ -199,10 +199,10 @@ func TestGroupsAreBounded(t *testing.T) {
 					})
 				}
 			}
-			add(normal, c.ops, c.bytes)
+			add(Normal, c.ops, c.bytes)
 			awaitWaiting(t, s, c.ops)
-			add(prompt, 2, 1)
-			add(urgent, 2, 1)
+			add(Prompt, 2, 1)
+			add(Urgent, 2, 1)
 			awaitWaiting(t, s, c.ops+4)
 			release()
 			all.Wait()
@@ -281,7 +281,7 @@ func TestNoEventIsReadBeforeItIsCounted(t *testing.T) {
 			t.Errorf("%d events are read while %d are counted: %v", len(list), last, err)
 		}
 	}
-	err := s.do(ctx, prompt, func(tx *tx) error {
+	err := s.Do(ctx, Prompt, func(tx *Tx) error {
 		tx.afterCommit = append(tx.afterCommit, look) // runs after the commit, before its counts are published
 		return tx.AddEvent(queue.EventAudit, nil, 0, []byte("{}"))
 	})
