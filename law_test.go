@@ -64,9 +64,12 @@ var law = map[string][]string{
 	"store/move":         {"store/database", "store/sqlitedb", "store/pgdb", "queue"},
 	"store/records":      {"store", "store/database", "store/rules", "queue"},
 	"store/integrity":    {"store", "store/database", "store/records", "store/sqlitedb", "queue", "output"},
-	"store/sql": {"store", "store/rules", "queue", "output", "internal/failpoint", "internal/dir",
-		"store/database", "store/estimates", "store/integrity", "store/noderequests", "store/pgdb",
-		"store/records", "store/sqlitedb"},
+	"store/engine": {"store", "store/database", "store/estimates", "store/records", "store/rules", "store/sqlitedb",
+		"queue", "internal/failpoint"},
+	"store/sqlite": {"store", "store/database", "store/engine", "store/integrity", "store/sqlitedb", "queue",
+		"internal/dir", "internal/failpoint"},
+	"store/postgres": {"store", "store/database", "store/engine", "store/noderequests", "store/pgdb",
+		"store/records", "store/rules", "queue"},
 	"store/memstore":   {"store", "queue"},
 	"store/faultstore": {"store", "queue"},
 	"store/storetest":  {"store", "queue"},
@@ -102,11 +105,12 @@ var law = map[string][]string{
 		"runner", "runner/process", "upkeep", "worker", "service/settings", "service/access", "service/cluster",
 		"service/hooks", "service/doctor", "internal/accounts", "internal/logs", "internal/systemd",
 		"internal/termtext", "internal/zone", "service/reasons"},
-	"service": {"queue", "config", "store", "control", "control/socket", "store/sql", "traces", "runner",
+	"service": {"queue", "config", "store", "control", "control/socket", "traces", "runner",
 		"runner/launcher", "runner/process", "upkeep", "worker", "service/settings", "service/access",
 		"service/cluster", "service/hooks", "service/doctor", "service/handlers", "internal/accounts",
 		"internal/lockfile", "internal/logs", "internal/pipe", "internal/session", "internal/statedir",
-		"internal/systemd", "service/submissions", "store/integrity", "store/move", "store/pgdb", "store/sqlitedb"},
+		"internal/systemd", "service/submissions", "store/integrity", "store/move", "store/pgdb", "store/postgres",
+		"store/sqlite", "store/sqlitedb"},
 	"internal/osservice/install": {"config", "queue", "packaging", "internal/accounts", "internal/copies",
 		"internal/osservice"},
 	"internal/statedir": {"queue", "internal/accounts"},
@@ -163,14 +167,14 @@ var law = map[string][]string{
 
 // testLaw lists further packages that the tests of a package may import.
 var testLaw = map[string][]string{
-	"worker":             {"runner/process", "runner/rundir", "internal/lockfile", "internal/pipe"}, // the tests implement a fake runner
-	"service":            {"runner/daemon"},                                                         // the tests start runners
-	"service/handlers":   {"store/sql", "runner/launcher", "control/socket"},                        // the tests serve a queue in SQLite
-	"store/sql":          {"store/move"},                                                            // the tests move queues
-	"bench":              {"store", "store/sql"},                                                    // the tests fill the tables directly
-	"bench/postgres":     {"store", "store/sql"},                                                    // the benchmark measures these packages
-	"control":            {"internal/accounts", "internal/pipe"},                                    // the tests compare the peer with this process
-	"internal/cli/admin": {"internal/cli/help"},                                                     // the tests check the help of every command
+	"worker":             {"runner/process", "runner/rundir", "internal/lockfile", "internal/pipe"},         // the tests implement a fake runner
+	"service":            {"runner/daemon"},                                                                 // the tests start runners
+	"service/handlers":   {"store/sqlite", "runner/launcher", "control/socket"},                             // the tests serve a queue in SQLite
+	"store/engine":       {"store/integrity", "store/move", "store/pgdb", "store/postgres", "store/sqlite"}, // the tests use both backends, and move queues
+	"bench":              {"store", "store/sqlite"},                                                         // the tests fill the tables directly
+	"bench/postgres":     {"store", "store/postgres"},                                                       // the benchmark measures these packages
+	"control":            {"internal/accounts", "internal/pipe"},                                            // the tests compare the peer with this process
+	"internal/cli/admin": {"internal/cli/help"},                                                             // the tests check the help of every command
 }
 
 // On Windows, the kernel writes into a windows.Overlapped until the operation that uses it has
@@ -217,12 +221,12 @@ func TestImportLaw(t *testing.T) {
 // Only the store uses databases, and only a few packages start programs.
 func TestDriversStayInTheirRooms(t *testing.T) {
 	rooms := map[string][]string{
-		"modernc.org/sqlite": {"store/sqlitedb", "store/sql", "internal/testrig", "bench"},
+		"modernc.org/sqlite": {"store/sqlitedb", "store/sqlite", "internal/testrig", "bench"},
 		"database/sql":       {"internal/testrig", "bench"},
 		"os/exec": {"runner", "runner/launcher", "internal/accounts", "internal/systemd",
 			"internal/osservice/install", "internal/cli/admin", "internal/cli/connect", "internal/cli/input",
 			"internal/skip", "internal/testrig", "bench", "test/demo", "test/posix", "test/pgserver", "internal/pages"},
-		"github.com/jackc/pgx/v5/pgconn": {"store/pgdb", "store/sql"},
+		"github.com/jackc/pgx/v5/pgconn": {"store/pgdb", "store/postgres"},
 	}
 	for file, imports := range sources(t) {
 		room := filepath.ToSlash(filepath.Dir(file))
@@ -243,7 +247,8 @@ func TestOnePlaceForEach(t *testing.T) {
 		if strings.HasSuffix(file, "_test.go") {
 			continue
 		}
-		for _, engine := range []string{"store/sql", "store/sqlitedb", "store/pgdb", "store/integrity", "store/move"} {
+		for _, engine := range []string{"store/engine", "store/sqlite", "store/postgres", "store/sqlitedb", "store/pgdb",
+			"store/integrity", "store/move"} {
 			if slices.Contains(imports, module+engine) && file != "service/engine.go" && !strings.HasPrefix(file, "store/") {
 				t.Errorf("%s names an engine", file)
 			}
@@ -253,7 +258,7 @@ func TestOnePlaceForEach(t *testing.T) {
 			t.Fatal(err)
 		}
 		// move.go may write jobs too, because it copies rows and transfers the leases.
-		writes := file == "store/sql/tx.go" || file == "store/move/move.go"
+		writes := file == "store/engine/tx.go" || file == "store/move/move.go"
 		if strings.Contains(string(raw), "UPDATE jobs") && !writes {
 			t.Errorf("%s writes jobs that are stored", file)
 		}
@@ -312,8 +317,8 @@ func TestArchitecturePage(t *testing.T) {
 // inside code.
 func TestNothingElseOpensTheDatabaseOrAShell(t *testing.T) {
 	opens := map[string]string{ // what each of these files opens
-		"store/sql/space.go":           "the reserve",
-		"store/sql/backup.go":          "a copy",
+		"store/sqlite/space.go":        "the reserve",
+		"store/sqlite/backup.go":       "a copy",
 		"store/sqlitedb/high_water.go": "the mark",
 		"store/move/move.go":           "a copy",
 		"store/sqlitedb/file.go":       "a database that does not exist yet",
@@ -321,7 +326,7 @@ func TestNothingElseOpensTheDatabaseOrAShell(t *testing.T) {
 		"store/integrity/outputs.go":   "an output file",
 		"store/sqlitedb/os_unix.go":    "a directory",
 		"store/sqlitedb/fs_windows.go": "a directory",
-		"store/sql/sqlite.go":          "a database that does not exist yet",
+		"store/sqlite/sqlite.go":       "a database that does not exist yet",
 	}
 	for file := range sources(t) {
 		if strings.HasSuffix(file, "_test.go") || strings.HasPrefix(file, "bench/") ||

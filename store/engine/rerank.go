@@ -1,0 +1,134 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/queuectl/queuectl/queue"
+)
+
+// rankStep is the number of waiting jobs that get a new rank in one transaction. It keeps the transaction
+// short, so that other callers do not notice a delay.
+// See docs/decisions/0010.
+const rankStep = 250
+
+// ranking is the progress of computing new ranks for the waiting jobs, in the order of rankingStates. All
+// jobs of earlier states have new ranks, and so have the jobs of this state up to seq. State 0 means that all
+// jobs have new ranks.
+type ranking struct {
+	state queue.State
+	seq   int64
+}
+
+// rankingStates are the states whose jobs have a rank, in the order in which Rerank processes them. A claim
+// computes the new rank of the jobs that it takes. So a job that moves to an already processed state is not
+// missed.
+var rankingStates = []queue.State{queue.Blocked, queue.Held, queue.Pending, queue.Failed}
+
+// orderText encodes an order for the table meta.
+func orderText(o queue.Order) string {
+	return fmt.Sprintf("%s %s %d", o.Scheduling, o.Aging, o.Interval.Milliseconds())
+}
+
+// readOrder decodes what orderText wrote.
+func readOrder(text string) (o queue.Order) {
+	words := strings.Split(text, " ")
+	if len(words) != 3 { // a new queue has no stored order yet
+		return o
+	}
+	ms, _ := strconv.ParseInt(words[2], 10, 64) // no error, because orderText wrote a number
+	return queue.Order{Scheduling: queue.Scheduling(words[0]), Aging: queue.Aging(words[1]),
+		Interval: time.Duration(ms) * time.Millisecond}
+}
+
+// Order returns the order by which ranks are computed.
+func (s *Engine) Order() queue.Order { return *s.order.Load() }
+
+// SetOrder changes the order by which ranks are computed. Rerank then computes new ranks for the waiting
+// jobs.
+func (s *Engine) SetOrder(ctx context.Context, o queue.Order) error {
+	return s.Do(ctx, Prompt, func(t *Tx) error {
+		if t.s.mem.order == o {
+			return nil
+		}
+		t.s.mem.order = o
+		return t.beginRanking()
+	})
+}
+
+// resumeRanking continues where the last service stopped. If the order was changed while no service ran, it
+// starts again.
+func (s *Engine) resumeRanking(ctx context.Context) error {
+	return s.Do(ctx, Prompt, func(t *Tx) error {
+		if t.s.mem.rankedBy == orderText(t.s.mem.order) {
+			return nil
+		}
+		return t.beginRanking()
+	})
+}
+
+// beginRanking computes new ranks for the leased jobs. Rerank handles the waiting jobs.
+func (t *Tx) beginRanking() error {
+	t.s.mem.ranking, t.s.mem.rankedBy = ranking{state: rankingStates[0]}, ""
+	if err := t.Exec(`UPDATE meta SET ranked_by = '', ordered_by = ?`, orderText(t.s.mem.order)); err != nil {
+		return err
+	}
+	for seq := range t.s.mem.leases {
+		j := t.Lease(seq).Job
+		if err := t.rules.Rerank(&j); err != nil {
+			return err
+		}
+	}
+	c := &t.s.mem.counts
+	if c[queue.Blocked]+c[queue.Held]+c[queue.Pending]+c[queue.Failed] == 0 {
+		return t.endRanking()
+	}
+	return nil
+}
+
+func (t *Tx) endRanking() error {
+	t.s.mem.ranking, t.s.mem.rankedBy = ranking{}, orderText(t.s.mem.order)
+	err := t.Exec(`UPDATE meta SET ranked_by = ?`, t.s.mem.rankedBy)
+	return err
+}
+
+// Rerank computes new ranks for the next waiting jobs, if the order has changed. It reports whether more jobs
+// remain.
+func (s *Engine) Rerank(ctx context.Context) (more bool, err error) {
+	if !s.countsNow().Reranking {
+		return false, nil
+	}
+	err = s.Do(ctx, Normal, func(t *Tx) error {
+		at := &t.s.mem.ranking
+		more = at.state != 0
+		if !more {
+			return nil
+		}
+		list, err := t.jobs(rankStep, `jobs INDEXED BY jobs_state WHERE state = ? AND seq > ? ORDER BY seq`, int64(at.state),
+			at.seq)
+		if err != nil {
+			return err
+		}
+		for i := range list {
+			if err := t.rules.Rerank(&list[i]); err != nil {
+				return err
+			}
+			at.seq = list[i].Seq
+		}
+		if len(list) == rankStep {
+			return nil
+		}
+		for i, state := range rankingStates {
+			if state == at.state && i+1 < len(rankingStates) {
+				*at = ranking{state: rankingStates[i+1]}
+				return nil
+			}
+		}
+		more = false
+		return t.endRanking()
+	})
+	return more, err
+}
