@@ -64,12 +64,13 @@ var law = map[string][]string{
 	"store/move":         {"store/database", "store/sqlitedb", "store/pgdb", "queue"},
 	"store/records":      {"store", "store/database", "store/rules", "queue"},
 	"store/integrity":    {"store", "store/database", "store/records", "store/sqlitedb", "queue", "output"},
-	"store/engine": {"store", "store/database", "store/estimates", "store/records", "store/rules", "store/sqlitedb",
-		"queue", "internal/failpoint"},
+	"store/reads":        {"store", "store/database", "store/records", "store/rules", "queue"},
+	"store/engine": {"store", "store/database", "store/estimates", "store/reads", "store/records", "store/rules",
+		"store/sqlitedb", "queue", "internal/failpoint"},
 	"store/sqlite": {"store", "store/database", "store/engine", "store/integrity", "store/sqlitedb", "queue",
 		"internal/dir", "internal/failpoint"},
 	"store/postgres": {"store", "store/database", "store/engine", "store/noderequests", "store/pgdb",
-		"store/records", "store/rules", "queue"},
+		"store/reads", "store/records", "store/rules", "queue"},
 	"store/memstore":   {"store", "queue"},
 	"store/faultstore": {"store", "queue"},
 	"store/storetest":  {"store", "queue"},
@@ -167,14 +168,17 @@ var law = map[string][]string{
 
 // testLaw lists further packages that the tests of a package may import.
 var testLaw = map[string][]string{
-	"worker":             {"runner/process", "runner/rundir", "internal/lockfile", "internal/pipe"},         // the tests implement a fake runner
-	"service":            {"runner/daemon"},                                                                 // the tests start runners
-	"service/handlers":   {"store/sqlite", "runner/launcher", "control/socket"},                             // the tests serve a queue in SQLite
-	"store/engine":       {"store/integrity", "store/move", "store/pgdb", "store/postgres", "store/sqlite"}, // the tests use both backends, and move queues
-	"bench":              {"store", "store/sqlite"},                                                         // the tests fill the tables directly
-	"bench/postgres":     {"store", "store/postgres"},                                                       // the benchmark measures these packages
-	"control":            {"internal/accounts", "internal/pipe"},                                            // the tests compare the peer with this process
-	"internal/cli/admin": {"internal/cli/help"},                                                             // the tests check the help of every command
+	"worker":             {"runner/process", "runner/rundir", "internal/lockfile", "internal/pipe"}, // the tests implement a fake runner
+	"service":            {"runner/daemon"},                                                         // the tests start runners
+	"service/handlers":   {"store/sqlite", "runner/launcher", "control/socket"},                     // the tests serve a queue in SQLite
+	"bench":              {"store", "store/sqlite"},                                                 // the tests fill the tables directly
+	"bench/postgres":     {"store", "store/postgres"},                                               // the benchmark measures these packages
+	"control":            {"internal/accounts", "internal/pipe"},                                    // the tests compare the peer with this process
+	"internal/cli/admin": {"internal/cli/help"},                                                     // the tests check the help of every command
+	// The tests of the engine use both backends, and move queues.
+	"store/engine": {"store/integrity", "store/move", "store/pgdb", "store/postgres", "store/sqlite"},
+	"store/reads":  {"store/sqlite", "store/sqlitedb"}, // the tests look up jobs in damaged files
+	"store/sqlite": {"store/reads"},                    // the tests read slowly
 }
 
 // On Windows, the kernel writes into a windows.Overlapped until the operation that uses it has

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"path/filepath"
+	"sync"
 	"testing"
 	"time"
 
@@ -23,6 +24,9 @@ type Store struct {
 	path       string
 	highWater  sqlitedb.HighWaterFile
 	readBudget time.Duration // how long a read may take
+
+	connsMu   sync.Mutex
+	readConns []*sqlitedb.Conn // all connections for reading; guarded by connsMu
 }
 
 // Options are the parameters of Open.
@@ -72,7 +76,14 @@ func (s *Store) Verify(ctx context.Context) (list []store.Finding, err error) {
 type fileBackend struct{ *Store }
 
 func (s fileBackend) Reader() (database.ReadConn, error) {
-	return sqlitedb.OpenAs(s.path, sqlitedb.ReadWrite, sqlitedb.ReaderPragmas()...)
+	c, err := sqlitedb.OpenAs(s.path, sqlitedb.ReadWrite, sqlitedb.ReaderPragmas()...)
+	if err != nil {
+		return nil, err
+	}
+	s.connsMu.Lock()
+	defer s.connsMu.Unlock()
+	s.readConns = append(s.readConns, c)
+	return c, nil
 }
 
 func (s fileBackend) BeforeCommit() error { return nil }

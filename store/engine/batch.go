@@ -14,6 +14,7 @@ import (
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/store"
 	"github.com/queuectl/queuectl/store/database"
+	"github.com/queuectl/queuectl/store/reads"
 	"github.com/queuectl/queuectl/store/records"
 	"github.com/queuectl/queuectl/store/rules"
 )
@@ -416,7 +417,7 @@ func (t *Tx) takenIDs(ids []string) (map[string]bool, error) {
 	of, args := givenIDs(column), append(make([]any, 0, 5), list)
 	var numbers []byte // ids that are the seq of a job created earlier, as text separated by spaces
 	for _, id := range ids {
-		if n := numberOf(id); n > 0 && n < m.nextSeq {
+		if n := reads.NumberOf(id); n > 0 && n < m.nextSeq {
 			numbers = append(strconv.AppendInt(numbers, n, 10), ' ')
 		}
 	}
@@ -439,7 +440,7 @@ func (t *Tx) takenIDs(ids []string) (map[string]bool, error) {
 		return there, err
 	}
 	for _, id := range ids {
-		seq := numberOf(id)
+		seq := reads.NumberOf(id)
 		if seq == 0 || there[id] || seq >= m.nextSeq {
 			continue
 		}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/store/reads"
 )
 
 // The cost of BestWaiting does not depend on the number of jobs, queues and locks of the user or of others.
@@ -69,7 +70,7 @@ func TestBestWaitingReturnsAnUpperBoundAtItsLimit(t *testing.T) {
 		for _, c := range []struct {
 			many  int
 			bound bool
-		}{{maxBestLanes - 100, false}, {maxBestLanes + 100, true}} {
+		}{{reads.MaxBestLanes - 100, false}, {reads.MaxBestLanes + 100, true}} {
 			s := openStore(t, t.TempDir())
 			if err := s.SetOrder(t.Context(), order); err != nil {
 				t.Fatal(err)
@@ -104,13 +105,13 @@ func TestBestWaitingReturnsAnUpperBoundAtItsLimit(t *testing.T) {
 // highest priority.
 func TestBestWaitingIsUnknownInTooManyQueues(t *testing.T) {
 	s := openStore(t, t.TempDir())
-	for i := range maxBestLanes + 1 {
+	for i := range reads.MaxBestLanes + 1 {
 		if err := s.SetQueue(t.Context(), fmt.Sprint("q", i), store.QueueRule{Weight: 2}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	for from := 0; from <= maxBestLanes; from += queue.MaxBatch {
-		enqueueFor(t, s, 1, min(queue.MaxBatch, maxBestLanes+1-from), func() func(*queue.Job) {
+	for from := 0; from <= reads.MaxBestLanes; from += queue.MaxBatch {
+		enqueueFor(t, s, 1, min(queue.MaxBatch, reads.MaxBestLanes+1-from), func() func(*queue.Job) {
 			i := from
 			return func(j *queue.Job) { j.Queue = fmt.Sprint("q", i); i++ }
 		}())

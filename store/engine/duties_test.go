@@ -192,8 +192,8 @@ func countSteps(t *testing.T, s *Store) (n int64) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, c := range s.readers.idle {
-		of(c.(*sqlitedb.Conn))
+	for _, c := range s.readConns {
+		of(c)
 	}
 	return n
 }

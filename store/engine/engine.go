@@ -18,6 +18,7 @@ import (
 	"github.com/queuectl/queuectl/store"
 	"github.com/queuectl/queuectl/store/database"
 	"github.com/queuectl/queuectl/store/estimates"
+	"github.com/queuectl/queuectl/store/reads"
 	"github.com/queuectl/queuectl/store/rules"
 )
 
@@ -31,7 +32,6 @@ type Engine struct {
 	shared  SharedDatabase      // nil if only this process uses the database
 	now     func() queue.Millis // the store's clock
 	db      database.Conn       // the writer's connection
-	readers *readers            // connections for reading, safe for concurrent use
 	log     *slog.Logger
 
 	writerToken   chan struct{} // holds one token; the goroutine that takes it is the writer
@@ -48,6 +48,7 @@ type Engine struct {
 	// it. Writer only.
 	rechecks rules.Memory
 
+	*reads.Reads
 	thresholds
 	identity
 	commitClock
@@ -255,7 +256,7 @@ func (s *Engine) Close() error {
 		w.done <- claimResult{err: ErrClosed}
 	}
 	s.writerToken <- struct{}{} // operations that arrive later are refused
-	return errors.Join(unwritten, s.readers.close(), s.backend.Close())
+	return errors.Join(unwritten, s.StopReading(), s.backend.Close())
 }
 
 // Log returns the store's log.

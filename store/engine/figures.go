@@ -9,6 +9,7 @@ import (
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/store"
 	"github.com/queuectl/queuectl/store/database"
+	"github.com/queuectl/queuectl/store/reads"
 	"github.com/queuectl/queuectl/store/records"
 	"github.com/queuectl/queuectl/store/rules"
 )
@@ -391,7 +392,7 @@ func (s *Engine) Stats(ctx context.Context, f store.StatsFilter) (out store.Stat
 		f = store.StatsFilter{AllTime: true}
 	}
 	g, since, until := f.Range(s.now())
-	err = s.Read(ctx, func(r *Reader) error {
+	err = s.Read(ctx, func(r *reads.Reader) error {
 		var upto [store.Day + 1]queue.Millis
 		err := r.Query(func(r database.Row) (bool, error) {
 			upto[store.Hour], upto[store.Day] = queue.Millis(r.Num(0)), queue.Millis(r.Num(1))
@@ -403,7 +404,7 @@ func (s *Engine) Stats(ctx context.Context, f store.StatsFilter) (out store.Stat
 		out = store.Stats{Grain: g, Since: since, Until: until}
 		queues := map[string]*store.Figures{}
 		if f.AllTime {
-			if err := r.everFigures(upto[store.Hour], queues); err != nil {
+			if err := everFigures(r, upto[store.Hour], queues); err != nil {
 				return err
 			}
 			out.Queues = byName(queues)
@@ -415,7 +416,7 @@ func (s *Engine) Stats(ctx context.Context, f store.StatsFilter) (out store.Stat
 			if fine < g {
 				from = max(since, upto[fine+1])
 			}
-			if err := r.statistics(fine, from, before, f, &out, queues); err != nil {
+			if err := readStatistics(r, fine, from, before, f, &out, queues); err != nil {
 				return err
 			}
 			before = min(before, from)
@@ -431,7 +432,7 @@ func (s *Engine) Stats(ctx context.Context, f store.StatsFilter) (out store.Stat
 }
 
 // everFigures reads the all-time statistics: the stored sums and the minutes since.
-func (r *Reader) everFigures(since queue.Millis, queues map[string]*store.Figures) error {
+func everFigures(r *reads.Reader, since queue.Millis, queues map[string]*store.Figures) error {
 	return r.Query(func(r database.Row) (bool, error) {
 		var one store.Figures
 		readFigures(r, &one)
@@ -441,8 +442,8 @@ func (r *Reader) everFigures(since queue.Millis, queues map[string]*store.Figure
 		int64(store.Minute), int64(since))
 }
 
-// statistics reads the statistics of one grain for the time from one instant until before another, newest first.
-func (r *Reader) statistics(g store.Grain, from, before queue.Millis, f store.StatsFilter, out *store.Stats,
+// readStatistics reads the statistics of one grain for the time from one instant until before another, newest first.
+func readStatistics(r *reads.Reader, g store.Grain, from, before queue.Millis, f store.StatsFilter, out *store.Stats,
 	queues map[string]*store.Figures) error {
 	return r.Query(func(r database.Row) (bool, error) {
 		var one store.Figures

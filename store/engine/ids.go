@@ -73,21 +73,6 @@ func (t *Tx) assignIDs(drafts []queue.Job, receipt *store.Receipt) error {
 	return nil
 }
 
-// hasID is the condition that finds a job by its id, with the arguments of hasIDArgs. The id of a job that
-// was enqueued without one is its number.
-// See docs/decisions/0008.
-const hasID = `seq IN (SELECT seq FROM jobs WHERE seq = ? AND id = ? UNION ALL SELECT seq FROM jobs INDEXED BY jobs_id WHERE id = ? AND id <> CAST(seq AS TEXT))`
-
-func hasIDArgs(id string) []any { return []any{numberOf(id), id, id} }
-
-// numberOf returns the job number that an id represents, or 0 if the id is not a number.
-func numberOf(id string) int64 {
-	if n, err := strconv.ParseInt(id, 10, 64); err == nil && n > 0 && strconv.FormatInt(n, 10) == id {
-		return n
-	}
-	return 0
-}
-
 // idAllocator finds ids for the jobs of one request.
 type idAllocator struct {
 	numberSource

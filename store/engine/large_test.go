@@ -45,10 +45,10 @@ func fileSize(t *testing.T, path string) int64 {
 // soleReader returns the only connection for reading that a test uses.
 func soleReader(t *testing.T, s *Store) *sqlitedb.Conn {
 	t.Helper()
-	if _, err := s.Oldest(t.Context()); err != nil || len(s.readers.idle) != 1 {
-		t.Fatalf("%d readers are idle, %v", len(s.readers.idle), err)
+	if _, err := s.Oldest(t.Context()); err != nil || len(s.readConns) != 1 {
+		t.Fatalf("%d connections were opened, %v", len(s.readConns), err)
 	}
-	return s.readers.idle[0].(*sqlitedb.Conn)
+	return s.readConns[0]
 }
 
 // withLargeInput gives a job 760 KB of env and stdin.

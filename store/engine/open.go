@@ -13,6 +13,7 @@ import (
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/store"
 	"github.com/queuectl/queuectl/store/database"
+	"github.com/queuectl/queuectl/store/reads"
 	"github.com/queuectl/queuectl/store/records"
 	"github.com/queuectl/queuectl/store/rules"
 )
@@ -43,7 +44,7 @@ func New(c Config) *Engine {
 	if e.now == nil {
 		e.now = func() queue.Millis { return queue.MillisOf(time.Now()) }
 	}
-	e.readers = newReaders(c.Backend.Reader)
+	e.Reads = reads.New(c.Backend, publishedState{e}, ErrClosed)
 	if e.log == nil {
 		e.log = slog.New(slog.DiscardHandler)
 	}

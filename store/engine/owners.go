@@ -9,6 +9,7 @@ import (
 
 	"github.com/queuectl/queuectl/store"
 	"github.com/queuectl/queuectl/store/database"
+	"github.com/queuectl/queuectl/store/reads"
 	"github.com/queuectl/queuectl/store/records"
 	"github.com/queuectl/queuectl/store/rules"
 )
@@ -59,7 +60,7 @@ func (t *Tx) recordOwner(uid int, name string) error {
 // Owners returns the names that users had when they first enqueued a job, by uid. A uid below 0 is a former
 // owner. moving lists the uids whose jobs are being moved to former owners.
 func (s *Engine) Owners(ctx context.Context) (names map[int]string, moving []int, err error) {
-	err = s.Read(ctx, func(r *Reader) error {
+	err = s.Read(ctx, func(r *reads.Reader) error {
 		names, moving = map[int]string{}, nil
 		return r.Query(func(r database.Row) (bool, error) {
 			names[int(r.Num(0))] = r.Text(1)

@@ -9,6 +9,7 @@ import (
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/store"
 	"github.com/queuectl/queuectl/store/database"
+	"github.com/queuectl/queuectl/store/reads"
 	"github.com/queuectl/queuectl/store/rules"
 )
 
@@ -98,7 +99,7 @@ func (t *Tx) endedCount(queueName string) int64 {
 
 // CountEnded returns how many jobs ended in these states before a given time.
 func (s *Engine) CountEnded(ctx context.Context, ended store.EndedFilter) (total int64, err error) {
-	err = s.Read(ctx, func(r *Reader) error {
+	err = s.Read(ctx, func(r *reads.Reader) error {
 		total = 0
 		for _, state := range ended.States {
 			from, args := endedFrom(&ended, state)

@@ -14,6 +14,7 @@ import (
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/store"
 	"github.com/queuectl/queuectl/store/database"
+	"github.com/queuectl/queuectl/store/reads"
 	"github.com/queuectl/queuectl/store/records"
 	"github.com/queuectl/queuectl/store/rules"
 )
@@ -322,13 +323,13 @@ func (s *Engine) Queues(ctx context.Context) (list []store.QueueState, err error
 	if err != nil {
 		return nil, err
 	}
-	return list, s.Read(ctx, func(r *Reader) error {
-		left := maxScreenLanes
+	return list, s.Read(ctx, func(r *reads.Reader) error {
+		left := reads.MaxScreenLanes
 		for i := range list {
 			if left <= 0 {
 				return nil
 			}
-			n, err := r.oldestOf(&list[i], left)
+			n, err := oldestOf(r, &list[i], left)
 			if err != nil {
 				return err
 			}
@@ -340,7 +341,7 @@ func (s *Engine) Queues(ctx context.Context) (list []store.QueueState, err error
 
 // oldestOf reads since when the first job of each of the queue's lanes is ready, and sets q.Oldest to the
 // earliest of these times. It reads up to limit lanes and returns how many it read.
-func (r *Reader) oldestOf(q *store.QueueState, limit int) (n int, err error) {
+func oldestOf(r *reads.Reader, q *store.QueueState, limit int) (n int, err error) {
 	var lanes []int64
 	err = r.Query(func(r database.Row) (bool, error) {
 		lanes = append(lanes, r.Num(0))

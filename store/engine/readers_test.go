@@ -3,13 +3,14 @@ package engine
 import (
 	"context"
 	"errors"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/store"
-	"github.com/queuectl/queuectl/store/database"
+	"github.com/queuectl/queuectl/store/reads"
 )
 
 // The time limit of a read starts when it gets a connection, regardless of how long it waited for one. A read
@@ -18,13 +19,18 @@ func TestAReadsTimeBeginsWithItsConnection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := openStore(t, t.TempDir())
 		enqueue(t, s, 3)
-		var taken []database.ReadConn
-		for range MaxReaders {
-			c, err := s.readers.take(t.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
-			taken = append(taken, c)
+		var all sync.WaitGroup
+		occupy := func() (release func()) { // uses a connection until release is called
+			gate := make(chan struct{})
+			all.Go(func() {
+				s.Read(context.Background(), func(*reads.Reader) error { <-gate; return nil })
+			})
+			synctest.Wait()
+			return func() { close(gate) }
+		}
+		var releases []func()
+		for range reads.MaxReaders {
+			releases = append(releases, occupy())
 		}
 		list := func(ctx context.Context) <-chan error {
 			done := make(chan error, 1)
@@ -50,22 +56,21 @@ func TestAReadsTimeBeginsWithItsConnection(t *testing.T) {
 			t.Fatalf("the patient read ended without a connection: %v", err)
 		default:
 		}
-		s.readers.put(taken[0], true)
+		releases[0]()
 		if err := <-patient; err != nil {
 			t.Errorf("the patient read: %v", err)
 		}
-		if _, err := s.readers.take(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		releases[0] = occupy()
 		waiting := list(t.Context())
 		closed := make(chan error, 1)
 		go func() { closed <- s.Close() }()
 		if err := <-waiting; !errors.Is(err, queue.ErrUnavailable) {
 			t.Errorf("the read whose store was closed: %v", err)
 		}
-		for _, c := range taken {
-			s.readers.put(c, true)
+		for _, release := range releases {
+			release()
 		}
+		all.Wait()
 		if err := <-closed; err != nil {
 			t.Error(err)
 		}
@@ -77,7 +82,7 @@ func TestALongReadEnds(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	enqueue(t, s, 1)
 	s.readBudget = 250 * time.Millisecond
-	endless := func(r *Reader) error {
+	endless := func(r *reads.Reader) error {
 		_, err := r.Number(`WITH RECURSIVE c (x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c) SELECT count(*) FROM c`)
 		return err
 	}
@@ -93,8 +98,8 @@ func TestALongReadEnds(t *testing.T) {
 	if j, err := s.Get(t.Context(), "1"); err != nil || j.Seq != 1 {
 		t.Errorf("the next read: %+v, %v", j, err)
 	}
-	if len(s.readers.idle) != 1 {
-		t.Errorf("%d connections were opened", len(s.readers.idle))
+	if len(s.readConns) != 1 {
+		t.Errorf("%d connections were opened", len(s.readConns))
 	}
 }
 
@@ -102,7 +107,7 @@ func TestALongReadEnds(t *testing.T) {
 func TestAReadSeesOneMoment(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	enqueue(t, s, 2)
-	err := s.Read(t.Context(), func(r *Reader) error {
+	err := s.Read(t.Context(), func(r *reads.Reader) error {
 		before, err := r.Number(`SELECT count(*) FROM jobs`)
 		if err != nil {
 			return err

@@ -15,7 +15,6 @@ import (
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/store"
 	"github.com/queuectl/queuectl/store/database"
-	"github.com/queuectl/queuectl/store/sqlitedb"
 )
 
 var defaultOrder = queue.Order{Scheduling: queue.ByAging, Aging: queue.AgingTime, Interval: time.Minute}
@@ -76,8 +75,8 @@ func TestNoStatementScansOrSorts(t *testing.T) {
 		for q := range s.conn.Stmts {
 			statements = append(statements, q)
 		}
-		for _, c := range s.readers.idle {
-			for q := range c.(*sqlitedb.Conn).Stmts {
+		for _, c := range s.readConns {
+			for q := range c.Stmts {
 				statements = append(statements, q)
 			}
 		}
@@ -122,12 +121,14 @@ func TestNoStatementScansOrSorts(t *testing.T) {
 // sourceStatements returns all SQL statements in the source, except the schema.
 func sourceStatements(t *testing.T) (list []string) {
 	files, err := filepath.Glob("*.go")
-	backend, err2 := filepath.Glob("../sqlite/*.go")
-	lookups, err3 := filepath.Glob("../sqlitedb/*.go")
-	if err := errors.Join(err, err2, err3); err != nil {
+	for _, other := range []string{"reads", "sqlite", "sqlitedb"} {
+		more, err2 := filepath.Glob("../" + other + "/*.go")
+		files, err = append(files, more...), errors.Join(err, err2)
+	}
+	if err != nil {
 		t.Fatal(err)
 	}
-	for _, path := range slices.Concat(files, backend, lookups) {
+	for _, path := range files {
 		name := filepath.Base(path)
 		// backup.go reads a copy, so no client waits for it. nodes.go is only for a database with several nodes.
 		if strings.HasSuffix(name, "_test.go") || slices.Contains([]string{"backup.go", "schema.go", "nodes.go"}, name) {

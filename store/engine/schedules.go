@@ -10,6 +10,7 @@ import (
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/store"
 	"github.com/queuectl/queuectl/store/database"
+	"github.com/queuectl/queuectl/store/reads"
 	"github.com/queuectl/queuectl/store/records"
 	"github.com/queuectl/queuectl/store/rules"
 )
@@ -217,7 +218,7 @@ func (t *Tx) Taken(id string) (bool, error) {
 // Schedule returns a schedule and its newest runs.
 func (s *Engine) Schedule(ctx context.Context, name string) (found store.Schedule, runs []store.ScheduleRun,
 	err error) {
-	err = s.Read(ctx, func(r *Reader) error {
+	err = s.Read(ctx, func(r *reads.Reader) error {
 		runs = nil
 		if err := r.Query(func(r database.Row) (bool, error) {
 			found = readSchedule(r, true)
@@ -244,7 +245,7 @@ func (s *Engine) Schedule(ctx context.Context, name string) (found store.Schedul
 
 // Schedules returns a page of schedules, sorted by name.
 func (s *Engine) Schedules(ctx context.Context, after string, limit int) (list []store.Schedule, err error) {
-	err = s.Read(ctx, func(r *Reader) error {
+	err = s.Read(ctx, func(r *reads.Reader) error {
 		list = nil
 		bytes := 0
 		return r.Query(func(r database.Row) (bool, error) {
@@ -316,7 +317,7 @@ const maxDue = 10_000
 // DueSchedules returns up to limit due schedules, and how long to wait until the next one is due.
 func (s *Engine) DueSchedules(ctx context.Context, boot string, limit int) (due []store.Schedule, next time.Duration,
 	err error) {
-	err = s.Read(ctx, func(r *Reader) error {
+	err = s.Read(ctx, func(r *reads.Reader) error {
 		now := s.now()
 		due, next = nil, time.Hour
 		type named struct {

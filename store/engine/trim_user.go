@@ -8,6 +8,7 @@ import (
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/store"
 	"github.com/queuectl/queuectl/store/database"
+	"github.com/queuectl/queuectl/store/reads"
 )
 
 // RemovableBytes implements store.Store. It knows the outputs' size without reading them. Each input that it
@@ -21,7 +22,7 @@ func (s *Engine) RemovableBytes(ctx context.Context, uid int, need int64) (bytes
 		return bytes, err
 	}
 	outputs := bytes
-	err = s.Read(ctx, func(r *Reader) error {
+	err = s.Read(ctx, func(r *reads.Reader) error {
 		bytes = outputs
 		return r.Query(func(r database.Row) (bool, error) {
 			bytes += r.Num(0)

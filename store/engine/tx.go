@@ -8,6 +8,7 @@ import (
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/store"
 	"github.com/queuectl/queuectl/store/database"
+	"github.com/queuectl/queuectl/store/reads"
 	"github.com/queuectl/queuectl/store/records"
 	"github.com/queuectl/queuectl/store/rules"
 )
@@ -68,7 +69,7 @@ func (t *Tx) Job(seq int64, part rules.ReadScope) (j rules.Job, err error) {
 		return false, nil
 	}, `SELECT `+columns+`, octet_length(labels) + octet_length(terms) FROM jobs WHERE seq = ?`, seq)
 	if err == nil && !found {
-		err = missingJob(t.Conn, seq)
+		err = reads.MissingJob(t.Conn, seq)
 	}
 	return j, err
 }

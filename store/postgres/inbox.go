@@ -11,6 +11,7 @@ import (
 	"github.com/queuectl/queuectl/store/database"
 	"github.com/queuectl/queuectl/store/engine"
 	"github.com/queuectl/queuectl/store/pgdb"
+	"github.com/queuectl/queuectl/store/reads"
 )
 
 // maxRefusedSpec is how many characters of a refused spec are kept.
@@ -55,7 +56,7 @@ func createSubmittedSequence(t *engine.Tx, role string) error {
 
 // Submissions implements store.Inbox.
 func (s *Store) Submissions(ctx context.Context, limit func(role string) int) (list []store.Submission, err error) {
-	err = s.Read(ctx, func(r *engine.Reader) error {
+	err = s.Read(ctx, func(r *reads.Reader) error {
 		list = nil
 		for role, found := "", true; found; {
 			found = false

@@ -14,6 +14,7 @@ import (
 	"github.com/queuectl/queuectl/store/database"
 	"github.com/queuectl/queuectl/store/engine"
 	"github.com/queuectl/queuectl/store/pgdb"
+	"github.com/queuectl/queuectl/store/reads"
 	"github.com/queuectl/queuectl/store/rules"
 )
 
@@ -162,7 +163,7 @@ func (s *Store) TakeOver(ctx context.Context) (lost []store.LostLease, err error
 
 // Nodes implements store.Cluster.
 func (s *Store) Nodes(ctx context.Context, after string) (list []store.NodeState, err error) {
-	err = s.Read(ctx, func(r *engine.Reader) error {
+	err = s.Read(ctx, func(r *reads.Reader) error {
 		list = nil
 		leased := map[int64]int{}
 		err := r.Query(func(r database.Row) (bool, error) {
@@ -194,7 +195,7 @@ const maxCounted = 10_000
 // LeaseHolder implements store.Cluster.
 func (s *Store) LeaseHolder(ctx context.Context, seq int64) (node int64, err error) {
 	if node = s.ReservedBy(seq); node == 0 {
-		err = s.Read(ctx, func(r *engine.Reader) (err error) {
+		err = s.Read(ctx, func(r *reads.Reader) (err error) {
 			node, err = r.Number(`SELECT node FROM jobs WHERE seq = ? AND place = 3`, seq)
 			return err
 		})
@@ -211,7 +212,7 @@ func (s *Store) NodesOf(ctx context.Context, seqs []int64) (names map[int64]stri
 	for _, seq := range seqs {
 		list = append(strconv.AppendInt(list, seq, 10), ' ')
 	}
-	err = s.Read(ctx, func(r *engine.Reader) error {
+	err = s.Read(ctx, func(r *reads.Reader) error {
 		names = map[int64]string{}
 		return r.Query(func(r database.Row) (bool, error) {
 			names[r.Num(0)] = r.Text(1)

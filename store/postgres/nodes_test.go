@@ -14,6 +14,7 @@ import (
 	"github.com/queuectl/queuectl/store/database"
 	"github.com/queuectl/queuectl/store/engine"
 	"github.com/queuectl/queuectl/store/pgdb"
+	"github.com/queuectl/queuectl/store/reads"
 	"github.com/queuectl/queuectl/test/pgserver"
 )
 
@@ -477,7 +478,7 @@ func TestOldTransactionIsBlamed(t *testing.T) {
 	blamed := fmt.Sprintf("the role queuectl has had a transaction open for 0s (pid %d)", c.PID())
 	for old, want := range map[time.Duration]bool{0: true, time.Hour: false} {
 		var list []store.Finding
-		err := s.Read(t.Context(), func(r *engine.Reader) (err error) {
+		err := s.Read(t.Context(), func(r *reads.Reader) (err error) {
 			list, err = pgdb.ExamineQueue(r, s.config.Database, old)
 			return err
 		})

@@ -23,6 +23,7 @@ import (
 	"github.com/queuectl/queuectl/store/engine"
 	"github.com/queuectl/queuectl/store/noderequests"
 	"github.com/queuectl/queuectl/store/pgdb"
+	"github.com/queuectl/queuectl/store/reads"
 )
 
 // Store is a store.Store in a PostgreSQL database. Services on several machines can share the database.
@@ -387,7 +388,7 @@ var (
 
 // Examine implements store.Examiner.
 func (s *Store) Examine(ctx context.Context) (list []store.Finding) {
-	err := s.Read(ctx, func(r *engine.Reader) (err error) {
+	err := s.Read(ctx, func(r *reads.Reader) (err error) {
 		list, err = pgdb.ExamineQueue(r, s.config.Database, pgdb.OldTransaction)
 		return err
 	})

@@ -16,6 +16,7 @@ import (
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/store"
 	"github.com/queuectl/queuectl/store/engine"
+	"github.com/queuectl/queuectl/store/reads"
 	"github.com/queuectl/queuectl/store/sqlitedb"
 )
 
@@ -97,7 +98,7 @@ func TestReaderThatDoesNotEnd(t *testing.T) {
 		t.Fatalf("at %d bytes: %v", walSize(t, s), err)
 	}
 	begun := time.Now()
-	err := s.Read(t.Context(), func(r *engine.Reader) error {
+	err := s.Read(t.Context(), func(r *reads.Reader) error {
 		_, err := r.Number(`WITH RECURSIVE c (x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c) SELECT count(*) FROM c`)
 		return err
 	})
@@ -152,18 +153,18 @@ func TestReaderThatDoesNotEndIsNotWaitedForEachTime(t *testing.T) {
 
 // readSlowly executes a read with the given number of steps. The read ends early if ctx ends.
 func readSlowly(ctx context.Context, s *Store, steps string) {
-	s.Read(ctx, func(r *engine.Reader) error {
+	s.Read(ctx, func(r *reads.Reader) error {
 		_, err := r.Number(`WITH RECURSIVE c (x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c WHERE x < ` + steps +
 			`) SELECT count(*) FROM c, meta`)
 		return err
 	})
 }
 
-// keepReadersBusy keeps engine.MaxReaders readers busy until the test ends.
+// keepReadersBusy keeps reads.MaxReaders readers busy until the test ends.
 func keepReadersBusy(t *testing.T, read func(context.Context)) {
 	ctx, stop := context.WithCancel(t.Context())
 	var turns sync.WaitGroup
-	for range engine.MaxReaders {
+	for range reads.MaxReaders {
 		turns.Go(func() {
 			for ctx.Err() == nil {
 				read(ctx)

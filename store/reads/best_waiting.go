@@ -1,4 +1,4 @@
-package engine
+package reads
 
 import (
 	"context"
@@ -11,7 +11,7 @@ import (
 
 // Limits on how many lanes BestWaiting searches in total, and reads at a time.
 const (
-	maxBestLanes  = 1000
+	MaxBestLanes  = 1000
 	bestLanesPage = 32
 )
 
@@ -24,23 +24,21 @@ const (
 // position at or before the lane's first job. So the search takes these lanes in the order of their
 // positions, and ends at the first position behind the best job found.
 //
-// The search stops after maxBestLanes lanes. No job in the other lanes ranks before the position of the last
+// The search stops after MaxBestLanes lanes. No job in the other lanes ranks before the position of the last
 // searched lane. So the effective priority at this position is an upper bound, which is returned then.
-func (s *Engine) BestWaiting(ctx context.Context, uid int) (best store.WaitingPriority, err error) {
-	s.mu.Lock()
-	waiting, counts := s.usage[uid].waiting, s.counts
-	s.mu.Unlock()
+func (s *Reads) BestWaiting(ctx context.Context, uid int) (best store.WaitingPriority, err error) {
+	waiting, counts := s.state.WaitingOf(uid)
 	if waiting == 0 {
 		return best, nil
 	}
 	err = s.Read(ctx, func(r *Reader) error {
-		b := bestSearch{reader: r, uid: int64(uid), leased: s.reservations()}
+		b := bestSearch{reader: r, uid: int64(uid), leased: s.state.Reserved()}
 		for _, search := range []func() error{b.searchRetried, b.searchPlainLanes, b.searchDemandLanes} {
 			if err := search(); err != nil {
 				return err
 			}
 		}
-		order, now := s.Order(), s.Now()
+		order, now := s.state.Order(), s.state.Now()
 		if b.found {
 			best.Priority, best.Found = b.priority+order.Points(b.since, now, b.arrival, counts.Enqueued), true
 		}
@@ -105,9 +103,9 @@ func (b *bestSearch) searchPlainLanes() error {
 	err := b.reader.Query(func(r database.Row) (bool, error) {
 		lanes = append(lanes, r.Num(0))
 		return true, nil
-	}, `SELECT id FROM lanes INDEXED BY lanes_plain WHERE demands = '' AND uid = ? LIMIT ?`, b.uid, int64(maxBestLanes+1))
-	if len(lanes) > maxBestLanes {
-		lanes, b.limited, b.restFrom = lanes[:maxBestLanes], true, rules.Start
+	}, `SELECT id FROM lanes INDEXED BY lanes_plain WHERE demands = '' AND uid = ? LIMIT ?`, b.uid, int64(MaxBestLanes+1))
+	if len(lanes) > MaxBestLanes {
+		lanes, b.limited, b.restFrom = lanes[:MaxBestLanes], true, rules.Start
 	}
 	for i := 0; i < len(lanes) && err == nil; i++ {
 		err = b.searchLane(lanes[i])
@@ -122,7 +120,7 @@ func (b *bestSearch) searchDemandLanes() error {
 		head rules.Position
 	}
 	var last rules.Position
-	for offset := 0; offset < maxBestLanes; offset += bestLanesPage {
+	for offset := 0; offset < MaxBestLanes; offset += bestLanesPage {
 		var page []laneHead
 		err := b.reader.Query(func(r database.Row) (bool, error) {
 			page = append(page, laneHead{r.Num(0), rules.Position{Rank: r.Num(1), Seq: r.Num(2)}})

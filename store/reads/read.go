@@ -1,4 +1,4 @@
-package engine
+package reads
 
 import (
 	"bytes"
@@ -33,44 +33,13 @@ func (r *Reader) job(reserved map[int64]int64, columns, where string, args ...an
 	return j, found, err
 }
 
-// reservations returns the fences of leases that are not known to have started, by job.
-func (s *Engine) reservations() map[int64]int64 {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	fences := make(map[int64]int64, len(s.reserved))
-	for seq, r := range s.reserved {
-		fences[seq] = r.fence
-	}
-	return fences
-}
-
-// reservation is a lease that is not known to have started.
-type reservation struct{ fence, node int64 }
-
-// listReserved makes a job's lease visible to readers, if it is reserved. The caller holds mu.
-func (s *Engine) listReserved(seq int64) {
-	if l := s.mem.leases[seq]; l != nil && !l.Running {
-		s.reserved[seq] = reservation{l.Job.Fence, l.Job.Node}
-	} else {
-		delete(s.reserved, seq)
-	}
-}
-
-// listAllReserved makes all reserved leases visible to readers. The caller holds mu.
-func (s *Engine) listAllReserved() {
-	s.reserved = map[int64]reservation{}
-	for seq := range s.mem.leases {
-		s.listReserved(seq)
-	}
-}
-
 // byID reads the given columns of a job by its id.
-func (s *Engine) byID(ctx context.Context, id, columns string) (j queue.Job, err error) {
+func (s *Reads) byID(ctx context.Context, id, columns string) (j queue.Job, err error) {
 	err = s.Read(ctx, func(r *Reader) error {
-		reserved := s.reservations()
-		got, found, err := r.job(reserved, columns, `WHERE `+hasID, hasIDArgs(id)...)
+		reserved := s.state.Reserved()
+		got, found, err := r.job(reserved, columns, `WHERE `+HasID, HasIDArgs(id)...)
 		if err == nil && !found {
-			if err = checkMissing(r.Statements, id); err == nil {
+			if err = CheckMissing(r.Statements, id); err == nil {
 				err = queue.NoJob(id)
 			}
 		}
@@ -81,18 +50,18 @@ func (s *Engine) byID(ctx context.Context, id, columns string) (j queue.Job, err
 }
 
 // Get reads a job by its id, without env and stdin.
-func (s *Engine) Get(ctx context.Context, id string) (queue.Job, error) {
+func (s *Reads) Get(ctx context.Context, id string) (queue.Job, error) {
 	return s.byID(ctx, id, records.JobColumns)
 }
 
 // GetFull reads a job by its id, with env and stdin.
-func (s *Engine) GetFull(ctx context.Context, id string) (queue.Job, error) {
+func (s *Reads) GetFull(ctx context.Context, id string) (queue.Job, error) {
 	return s.byID(ctx, id, records.WholeColumns)
 }
 
 // History reads a page of a job's attempts, without their output.
-func (s *Engine) History(ctx context.Context, seq int64, before, limit int) (list []queue.Attempt, err error) {
-	if err := checkLimit(limit); err != nil {
+func (s *Reads) History(ctx context.Context, seq int64, before, limit int) (list []queue.Attempt, err error) {
+	if err := CheckLimit(limit); err != nil {
 		return nil, err
 	}
 	if before <= 0 {
@@ -124,7 +93,7 @@ func (s *Engine) History(ctx context.Context, seq int64, before, limit int) (lis
 }
 
 // Attempt reads one attempt with its output. n is the attempt's number, or 0 for the last attempt.
-func (s *Engine) Attempt(ctx context.Context, seq int64, n int) (a queue.Attempt, err error) {
+func (s *Reads) Attempt(ctx context.Context, seq int64, n int) (a queue.Attempt, err error) {
 	err = s.Read(ctx, func(r *Reader) error {
 		last, plain, err := r.jobAttempt(seq)
 		if err != nil {
@@ -163,7 +132,7 @@ func (r *Reader) jobAttempt(seq int64) (a queue.Attempt, found bool, err error) 
 		return false, nil
 	}, `SELECT `+records.JobAttemptColumns+` FROM jobs WHERE seq = ?`, seq)
 	if err == nil && !there {
-		err = missingJob(r.Statements, seq)
+		err = MissingJob(r.Statements, seq)
 	}
 	return a, found, err
 }
@@ -172,7 +141,7 @@ func (r *Reader) jobAttempt(seq int64) (a queue.Attempt, found bool, err error) 
 // the position at which the next page continues.
 const maxScanned = 10_000
 
-func checkLimit(limit int) error {
+func CheckLimit(limit int) error {
 	if limit < 1 || limit > store.MaxPage {
 		return queue.Invalid("limit", "the limit must be between 1 and %[2]d, not %[1]d", limit, store.MaxPage)
 	}
@@ -180,9 +149,9 @@ func checkLimit(limit int) error {
 }
 
 // List reads a page of jobs, the newest first.
-func (s *Engine) List(ctx context.Context, f store.Filter) (page store.Page, err error) {
+func (s *Reads) List(ctx context.Context, f store.Filter) (page store.Page, err error) {
 	err = s.selecting(ctx, f, func(r *Reader, selected store.Selected) error {
-		reserved := s.reservations()
+		reserved := s.state.Reserved()
 		page = store.Page{Next: selected.Next}
 		bytes := 0
 		for _, ref := range selected.Refs {
@@ -208,7 +177,7 @@ func (s *Engine) List(ctx context.Context, f store.Filter) (page store.Page, err
 }
 
 // Select reads a page of references to the jobs that a filter selects.
-func (s *Engine) Select(ctx context.Context, f store.Filter) (selected store.Selected, err error) {
+func (s *Reads) Select(ctx context.Context, f store.Filter) (selected store.Selected, err error) {
 	err = s.selecting(ctx, f, func(_ *Reader, got store.Selected) error {
 		selected = got
 		return nil
@@ -217,7 +186,7 @@ func (s *Engine) Select(ctx context.Context, f store.Filter) (selected store.Sel
 }
 
 // selecting calls take with a page of references, inside the read transaction that found them.
-func (s *Engine) selecting(ctx context.Context, f store.Filter, take func(*Reader, store.Selected) error) error {
+func (s *Reads) selecting(ctx context.Context, f store.Filter, take func(*Reader, store.Selected) error) error {
 	m, err := newMatcher(f)
 	if err != nil {
 		return err
@@ -260,7 +229,7 @@ type matcher struct {
 
 func newMatcher(f store.Filter) (m matcher, err error) {
 	m.Filter = f
-	if err := checkLimit(f.Limit); err != nil {
+	if err := CheckLimit(f.Limit); err != nil {
 		return m, err
 	}
 	if m.Before == 0 {
@@ -365,12 +334,12 @@ func (m *matcher) labelled(raw []byte) bool {
 const oldestScanLimit = 1000
 
 // Oldest returns the time at which the job that has waited longest became ready.
-func (s *Engine) Oldest(ctx context.Context) (oldest queue.Millis, err error) {
+func (s *Reads) Oldest(ctx context.Context) (oldest queue.Millis, err error) {
 	err = s.Read(ctx, func(r *Reader) error {
 		for _, state := range []queue.State{queue.Pending, queue.Failed} {
 			first, err := r.Number(
 				`SELECT min(since) FROM (SELECT since FROM jobs INDEXED BY jobs_state WHERE state = ? ORDER BY seq LIMIT ?) AS firsts WHERE since <= ?`,
-				int64(state), int64(oldestScanLimit), int64(s.now()))
+				int64(state), int64(oldestScanLimit), int64(s.state.Now()))
 			if err != nil {
 				return err
 			}
@@ -385,9 +354,9 @@ func (s *Engine) Oldest(ctx context.Context) (oldest queue.Millis, err error) {
 
 // Events returns the events after a sequence number.
 // See docs/decisions/0019.
-func (s *Engine) Events(ctx context.Context, after int64, limit int) (list []queue.Event, err error) {
+func (s *Reads) Events(ctx context.Context, after int64, limit int) (list []queue.Event, err error) {
 	// Leave out later events: they are committed, but the counts do not include them yet.
-	last, _ := s.LastEvent()
+	last, _ := s.state.LastEvent()
 	err = s.Read(ctx, func(r *Reader) error {
 		return r.Query(func(r database.Row) (bool, error) {
 			e := queue.Event{
@@ -404,5 +373,14 @@ func (s *Engine) Events(ctx context.Context, after int64, limit int) (list []que
 			return true, nil
 		}, `SELECT seq, at, kind, job, id, state, detail, private, private IS NOT NULL FROM events WHERE seq > ? AND seq <= ? ORDER BY seq LIMIT ?`, after, last, int64(limit))
 	})
+	return list, err
+}
+
+// dependenciesOf returns the dependencies of a job, up to a limit.
+func (r *Reader) dependenciesOf(child int64) (list []queue.Dependency, err error) {
+	err = r.Query(func(r database.Row) (bool, error) {
+		list = append(list, queue.Dependency{Job: r.Num(0), ID: r.Text(1), Condition: queue.DependencyCondition(r.Num(2))})
+		return len(list) < store.MaxDependsOn, nil
+	}, `SELECT parent, coalesce(jobs.id, ''), how FROM edges INDEXED BY edges_child LEFT JOIN jobs ON seq = parent WHERE child = ? AND met = 0 ORDER BY edges.id LIMIT ?`, child, int64(store.MaxDependsOn))
 	return list, err
 }

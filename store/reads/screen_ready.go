@@ -1,4 +1,4 @@
-package engine
+package reads
 
 import (
 	"bytes"
@@ -32,14 +32,14 @@ const readyPiece = 20
 
 // readyJobs returns a function that reads the ready jobs. It returns them in the order in which they start if
 // no gate is full: first the claimed jobs, then the others. Users take turns, see store/rules/user_turns.go.
-func (s *Engine) readyJobs(reserved map[int64]int64) func(*Reader, int) ([]rankedJob, error) {
+func (s *Reads) readyJobs(reserved map[int64]int64) func(*Reader, int) ([]rankedJob, error) {
 	return func(r *Reader, rows int) (list []rankedJob, err error) {
 		lanes, err := r.claimedLanes(reserved, rows)
 		if err != nil {
 			return nil, err
 		}
 		turns := turnOrder{
-			byArrival: s.Order().Scheduling == queue.ByArrival, lastTurns: map[string]map[int]int64{},
+			byArrival: s.state.Order().Scheduling == queue.ByArrival, lastTurns: map[string]map[int]int64{},
 			copiedQueues: map[string]bool{},
 		}
 		if list, err = r.takeTurns(lanes, &turns, rows, reserved); err != nil || len(list) == rows {
@@ -48,7 +48,7 @@ func (s *Engine) readyJobs(reserved map[int64]int64) func(*Reader, int) ([]ranke
 		if lanes, err = r.readyLanes(reserved); err != nil {
 			return nil, err
 		}
-		turns.lastTurns, turns.copiedQueues = s.copyTurns(), map[string]bool{}
+		turns.lastTurns, turns.copiedQueues = s.state.Turns(), map[string]bool{}
 		others, err := r.takeTurns(lanes, &turns, rows-len(list), reserved)
 		return append(list, others...), err
 	}
@@ -73,6 +73,12 @@ func (r *Reader) takeTurns(
 	return list, err
 }
 
+// laneOwner names the lanes without demands of a user in a queue; there is one.
+type laneOwner struct {
+	queue string
+	uid   int
+}
+
 // claimedLanes reads the claimed jobs that have not started. It reads up to rows of the jobs that have left
 // their lanes.
 func (r *Reader) claimedLanes(reserved map[int64]int64, rows int) (lanes []*readyLane, err error) {
@@ -81,13 +87,13 @@ func (r *Reader) claimedLanes(reserved map[int64]int64, rows int) (lanes []*read
 		laneless = 3
 		inLane   = 1
 	)
-	byName := map[laneName]*readyLane{}
+	byName := map[laneOwner]*readyLane{}
 	add := func(place int64) func(database.Row) (bool, error) {
 		return func(r database.Row) (bool, error) {
 			if r.Num(5) != place {
 				return true, nil
 			}
-			name := laneName{r.Text(0), int(r.Num(1))}
+			name := laneOwner{r.Text(0), int(r.Num(1))}
 			l := byName[name]
 			if l == nil {
 				l = &readyLane{queue: name.queue, uid: name.uid}
@@ -112,10 +118,10 @@ func (r *Reader) claimedLanes(reserved map[int64]int64, rows int) (lanes []*read
 	return lanes, err
 }
 
-// readyLanes returns up to maxScreenLanes lanes that have jobs which are not claimed, each with its first
+// readyLanes returns up to MaxScreenLanes lanes that have jobs which are not claimed, each with its first
 // such job.
 func (r *Reader) readyLanes(reserved map[int64]int64) (lanes []*readyLane, err error) {
-	for last := int64(-1); len(lanes) < maxScreenLanes && err == nil; { // skips lanes whose jobs are all claimed
+	for last := int64(-1); len(lanes) < MaxScreenLanes && err == nil; { // skips lanes whose jobs are all claimed
 		l := &readyLane{id: -1}
 		err = r.Query(func(r database.Row) (bool, error) {
 			l.id, l.queue, l.uid = r.Num(0), r.Text(1), int(r.Num(2))
@@ -152,14 +158,6 @@ func (r *Reader) readNextJobs(l *readyLane, after rules.Position, limit int, res
 		end = n < limit
 	}
 	return nil
-}
-
-// copyTurns returns when users were served last, by queue. The inner maps are shared and must not be
-// changed.
-func (s *Engine) copyTurns() map[string]map[int]int64 {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return maps.Clone(s.publishedTurns)
 }
 
 // turnOrder holds a reader's knowledge of the turns of users.

@@ -1,4 +1,4 @@
-package engine
+package reads_test
 
 import (
 	"encoding/binary"
@@ -15,7 +15,8 @@ import (
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/store"
 	"github.com/queuectl/queuectl/store/database"
-	"github.com/queuectl/queuectl/store/records"
+	"github.com/queuectl/queuectl/store/reads"
+	"github.com/queuectl/queuectl/store/sqlite"
 	"github.com/queuectl/queuectl/store/sqlitedb"
 )
 
@@ -84,10 +85,12 @@ func databaseWithIDs(t *testing.T, dir string, jobs int) (ids []string, roots ma
 		ids = append(ids, got.IDs[0])
 	}
 	roots = map[string]int{}
-	err := s.conn.Query(func(r database.Row) (bool, error) {
-		roots[r.Text(0)] = int(r.Num(1))
-		return true, nil
-	}, `SELECT name, rootpage FROM sqlite_schema WHERE name IN ('jobs', 'jobs_id')`)
+	err := s.Read(t.Context(), func(r *reads.Reader) error {
+		return r.Query(func(r database.Row) (bool, error) {
+			roots[r.Text(0)] = int(r.Num(1))
+			return true, nil
+		}, `SELECT name, rootpage FROM sqlite_schema WHERE name IN ('jobs', 'jobs_id')`)
+	})
 	if err = errors.Join(err, s.Close()); err != nil || len(roots) != 2 {
 		t.Fatalf("%v, %v", roots, err)
 	}
@@ -107,9 +110,9 @@ func lookUpAll(t *testing.T, path string, ids []string, what string) (found, ref
 		if len(ids) > 100 && i%13 > 0 && i < len(ids)-10 {
 			continue
 		}
-		_, is, err := (&Reader{c, t.Context()}).job(nil, records.JobColumns, `WHERE `+hasID, hasIDArgs(id)...)
+		is, err := reads.FindJob(t.Context(), c, id)
 		if err == nil && !is {
-			err = checkMissing(c, id)
+			err = reads.CheckMissing(c, id)
 		}
 		switch {
 		case err != nil && sqlitedb.ErrorIn(err) != nil:
@@ -160,7 +163,7 @@ func indexIsSound(t *testing.T, size int) {
 		}
 		if step%3 == 0 {
 			missing := name() + "-"
-			if err := checkMissing(c, missing); err != nil {
+			if err := reads.CheckMissing(c, missing); err != nil {
 				t.Fatalf("step %d, id %q: %v", step, missing, err)
 			}
 		}
@@ -179,4 +182,14 @@ func TestMissingJobIsNotFound(t *testing.T) {
 			t.Errorf("job %q: %v, want %v", id, err, queue.ErrNotFound)
 		}
 	}
+}
+
+func openStore(t *testing.T, dir string) *sqlite.Store {
+	t.Helper()
+	s, err := sqlite.Open(t.Context(), sqlite.Options{Dir: dir, Order: queue.Order{Scheduling: queue.ByPriority}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	return s
 }

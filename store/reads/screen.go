@@ -1,4 +1,4 @@
-package engine
+package reads
 
 import (
 	"cmp"
@@ -12,9 +12,9 @@ import (
 	"github.com/queuectl/queuectl/store/records"
 )
 
-// maxScreenLanes is the maximum number of lanes that are searched for the jobs that start next.
+// MaxScreenLanes is the maximum number of lanes that are searched for the jobs that start next.
 // See docs/decisions/0065.
-const maxScreenLanes = 500
+const MaxScreenLanes = 500
 
 // rankedJob is a job with its sort key.
 type rankedJob struct{ rank, seq int64 }
@@ -25,13 +25,13 @@ func (a rankedJob) compare(b rankedJob) int {
 
 // Screen implements store.Reader. It reads the jobs of each part of the screen through an index that is
 // sorted in the order of that part.
-func (s *Engine) Screen(ctx context.Context, f store.ScreenFilter) (screen store.Screen, err error) {
+func (s *Reads) Screen(ctx context.Context, f store.ScreenFilter) (screen store.Screen, err error) {
 	if f.Rows < 1 || f.Rows > store.MaxScreen {
 		return screen, queue.Invalid("rows", "the number of rows must be between 1 and %[2]d, not %[1]d", f.Rows,
 			store.MaxScreen)
 	}
 	err = s.Read(ctx, func(r *Reader) error {
-		reserved := s.reservations()
+		reserved := s.state.Reserved()
 		screen = store.Screen{}
 		for _, part := range []struct {
 			into *[]queue.Job
