@@ -99,7 +99,7 @@ func (s *Store) pauseCompaction(ctx context.Context, wait time.Duration) bool {
 }
 
 // compactStep does a bounded part of the work, and returns how long to wait before the next step. The
-// caller holds the token from writerToken.
+// caller holds the right to write.
 func (s *Store) compactStep() (wait time.Duration, err error) {
 	if s.Copying() {
 		return compactIdlePause, nil // wait, because a running copy would have to copy each moved page again
