@@ -117,15 +117,15 @@ gates:
 
 # What a step of each periodic duty reads with 1,000,000 ended jobs, compared with 10,000; tests compare 100,000.
 duties:
-	QUEUECTL_ENDED=1000000 $(GO) test ./store/sql -run '^TestDutiesReadAsMuchWhateverIsStored$$' -count=1 -v -timeout 20m
+	QUEUECTL_ENDED=1000000 $(GO) test ./store/engine -run '^TestDutiesReadAsMuchWhateverIsStored$$' -count=1 -v -timeout 20m
 
 # The store's suite, and random walks compared with the model, on a PostgreSQL server that the tests start.
 server-suite:
-	QUEUECTL_SERVER=1 $(GO) test ./store/sql -run 'OfAServer$$|^TestCacheDeltasKeepNodesEqual$$' -count=1 -timeout 60m
+	QUEUECTL_SERVER=1 $(GO) test ./store/engine -run 'OfAServer$$|^TestCacheDeltasKeepNodesEqual$$' -count=1 -timeout 60m
 
 # 1,000 random walks through the engine, compared with the model; make test takes 2, make test-long 8, CI 50.
 walks:
-	QUEUECTL_WALKS=1000 $(GO) test ./store/sql -run '^TestWalks$$' -count=1 -timeout 2h
+	QUEUECTL_WALKS=1000 $(GO) test ./store/engine -run '^TestWalks$$' -count=1 -timeout 2h
 
 # Half an hour of faults, as root for a small disk that fills up; tests run ten seconds, CI two
 # minutes.

@@ -64,9 +64,13 @@ var law = map[string][]string{
 	"store/move":         {"store/database", "store/sqlitedb", "store/pgdb", "queue"},
 	"store/records":      {"store", "store/database", "store/rules", "queue"},
 	"store/integrity":    {"store", "store/database", "store/records", "store/sqlitedb", "queue", "output"},
-	"store/sql": {"store", "store/rules", "queue", "output", "internal/failpoint", "internal/dir",
-		"store/database", "store/estimates", "store/integrity", "store/noderequests", "store/pgdb",
-		"store/records", "store/sqlitedb"},
+	"store/reads":        {"store", "store/database", "store/records", "store/rules", "queue"},
+	"store/engine": {"store", "store/database", "store/estimates", "store/reads", "store/records", "store/rules",
+		"store/sqlitedb", "queue", "internal/failpoint"},
+	"store/sqlite": {"store", "store/database", "store/engine", "store/integrity", "store/sqlitedb", "queue",
+		"internal/dir", "internal/failpoint"},
+	"store/postgres": {"store", "store/database", "store/engine", "store/noderequests", "store/pgdb",
+		"store/reads", "store/records", "store/rules", "queue"},
 	"store/memstore":   {"store", "queue"},
 	"store/faultstore": {"store", "queue"},
 	"store/storetest":  {"store", "queue"},
@@ -102,11 +106,12 @@ var law = map[string][]string{
 		"runner", "runner/process", "upkeep", "worker", "service/settings", "service/access", "service/cluster",
 		"service/hooks", "service/doctor", "internal/accounts", "internal/logs", "internal/systemd",
 		"internal/termtext", "internal/zone", "service/reasons"},
-	"service": {"queue", "config", "store", "control", "control/socket", "store/sql", "traces", "runner",
+	"service": {"queue", "config", "store", "control", "control/socket", "traces", "runner",
 		"runner/launcher", "runner/process", "upkeep", "worker", "service/settings", "service/access",
 		"service/cluster", "service/hooks", "service/doctor", "service/handlers", "internal/accounts",
 		"internal/lockfile", "internal/logs", "internal/pipe", "internal/session", "internal/statedir",
-		"internal/systemd", "service/submissions", "store/integrity", "store/move", "store/pgdb", "store/sqlitedb"},
+		"internal/systemd", "service/submissions", "store/integrity", "store/move", "store/pgdb", "store/postgres",
+		"store/sqlite", "store/sqlitedb"},
 	"internal/osservice/install": {"config", "queue", "packaging", "internal/accounts", "internal/copies",
 		"internal/osservice"},
 	"internal/statedir": {"queue", "internal/accounts"},
@@ -165,12 +170,15 @@ var law = map[string][]string{
 var testLaw = map[string][]string{
 	"worker":             {"runner/process", "runner/rundir", "internal/lockfile", "internal/pipe"}, // the tests implement a fake runner
 	"service":            {"runner/daemon"},                                                         // the tests start runners
-	"service/handlers":   {"store/sql", "runner/launcher", "control/socket"},                        // the tests serve a queue in SQLite
-	"store/sql":          {"store/move"},                                                            // the tests move queues
-	"bench":              {"store", "store/sql"},                                                    // the tests fill the tables directly
-	"bench/postgres":     {"store", "store/sql"},                                                    // the benchmark measures these packages
+	"service/handlers":   {"store/sqlite", "runner/launcher", "control/socket"},                     // the tests serve a queue in SQLite
+	"bench":              {"store", "store/sqlite"},                                                 // the tests fill the tables directly
+	"bench/postgres":     {"store", "store/postgres"},                                               // the benchmark measures these packages
 	"control":            {"internal/accounts", "internal/pipe"},                                    // the tests compare the peer with this process
 	"internal/cli/admin": {"internal/cli/help"},                                                     // the tests check the help of every command
+	// The tests of the engine use both backends, and move queues.
+	"store/engine": {"store/integrity", "store/move", "store/pgdb", "store/postgres", "store/sqlite"},
+	"store/reads":  {"store/sqlite", "store/sqlitedb"}, // the tests look up jobs in damaged files
+	"store/sqlite": {"store/reads"},                    // the tests read slowly
 }
 
 // On Windows, the kernel writes into a windows.Overlapped until the operation that uses it has
@@ -217,12 +225,12 @@ func TestImportLaw(t *testing.T) {
 // Only the store uses database drivers, and only a few packages start programs.
 func TestDriversAreUsedByFewPackages(t *testing.T) {
 	importers := map[string][]string{
-		"modernc.org/sqlite": {"store/sqlitedb", "store/sql", "internal/testrig", "bench"},
+		"modernc.org/sqlite": {"store/sqlitedb", "store/sqlite", "internal/testrig", "bench"},
 		"database/sql":       {"internal/testrig", "bench"},
 		"os/exec": {"runner", "runner/launcher", "internal/accounts", "internal/systemd",
 			"internal/osservice/install", "internal/cli/admin", "internal/cli/connect", "internal/cli/input",
 			"internal/skip", "internal/testrig", "bench", "test/demo", "test/posix", "test/pgserver", "internal/pages"},
-		"github.com/jackc/pgx/v5/pgconn": {"store/pgdb", "store/sql"},
+		"github.com/jackc/pgx/v5/pgconn": {"store/pgdb", "store/postgres"},
 	}
 	for file, imports := range sources(t) {
 		pkg := filepath.ToSlash(filepath.Dir(file))
@@ -243,7 +251,8 @@ func TestEngineImportsAndJobWritesAreRestricted(t *testing.T) {
 		if strings.HasSuffix(file, "_test.go") {
 			continue
 		}
-		for _, engine := range []string{"store/sql", "store/sqlitedb", "store/pgdb", "store/integrity", "store/move"} {
+		for _, engine := range []string{"store/engine", "store/sqlite", "store/postgres", "store/sqlitedb", "store/pgdb",
+			"store/integrity", "store/move"} {
 			if slices.Contains(imports, module+engine) && file != "service/engine.go" && !strings.HasPrefix(file, "store/") {
 				t.Errorf("%s imports a package of the SQL engine; use store.Store", file)
 			}
@@ -252,10 +261,10 @@ func TestEngineImportsAndJobWritesAreRestricted(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		// move.go may also write jobs, because it copies rows and transfers the leases.
-		writes := file == "store/sql/tx.go" || file == "store/move/move.go"
+		// rerank.go writes ranks alone, and move.go copies rows and transfers the leases.
+		writes := slices.Contains([]string{"store/engine/tx.go", "store/engine/rerank.go", "store/move/move.go"}, file)
 		if strings.Contains(string(raw), "UPDATE jobs") && !writes {
-			t.Errorf("%s changes stored jobs; use the functions in store/sql/tx.go", file)
+			t.Errorf("%s changes stored jobs; use the functions in store/engine/tx.go", file)
 		}
 	}
 }
@@ -311,8 +320,8 @@ func TestArchitecturePage(t *testing.T) {
 // that writes command lines for Windows, and the file that finds arguments inside code.
 func TestFewFilesOpenFilesOrAShell(t *testing.T) {
 	opens := map[string]string{ // what each of these files opens
-		"store/sql/space.go":           "the reserve",
-		"store/sql/backup.go":          "a copy",
+		"store/sqlite/space.go":        "the reserve",
+		"store/sqlite/backup.go":       "a copy",
 		"store/sqlitedb/high_water.go": "the mark",
 		"store/move/move.go":           "a copy",
 		"store/sqlitedb/file.go":       "a database that does not exist yet",
@@ -320,7 +329,7 @@ func TestFewFilesOpenFilesOrAShell(t *testing.T) {
 		"store/integrity/outputs.go":   "an output file",
 		"store/sqlitedb/os_unix.go":    "a directory",
 		"store/sqlitedb/fs_windows.go": "a directory",
-		"store/sql/sqlite.go":          "a database that does not exist yet",
+		"store/sqlite/sqlite.go":       "a database that does not exist yet",
 	}
 	for file := range sources(t) {
 		if strings.HasSuffix(file, "_test.go") || strings.HasPrefix(file, "bench/") ||

@@ -8,14 +8,14 @@ import (
 
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/store"
-	enginesql "github.com/queuectl/queuectl/store/sql"
+	"github.com/queuectl/queuectl/store/sqlite"
 )
 
 // The rows that the benchmark inserts directly into the database conform to the current schema.
 func TestInsertedRowsFitTheSchema(t *testing.T) {
 	dir := t.TempDir()
-	open := func() *enginesql.Store {
-		s, err := enginesql.Open(t.Context(), enginesql.Options{Dir: dir,
+	open := func() *sqlite.Store {
+		s, err := sqlite.Open(t.Context(), sqlite.Options{Dir: dir,
 			Order: queue.Order{Scheduling: queue.ByAging, Aging: queue.AgingTime, Interval: time.Minute}})
 		if err != nil {
 			t.Fatal(err)

@@ -9,7 +9,8 @@ import (
 	"github.com/queuectl/queuectl/store/integrity"
 	"github.com/queuectl/queuectl/store/move"
 	"github.com/queuectl/queuectl/store/pgdb"
-	"github.com/queuectl/queuectl/store/sql"
+	"github.com/queuectl/queuectl/store/postgres"
+	"github.com/queuectl/queuectl/store/sqlite"
 	"github.com/queuectl/queuectl/store/sqlitedb"
 )
 
@@ -21,7 +22,7 @@ var (
 	examineServer   = pgdb.Examine
 	examineStoreDir = integrity.ExamineDir
 	fileID          = sqlitedb.FileID
-	errCopied       = sql.ErrDirCopied
+	errCopied       = postgres.ErrDirCopied
 )
 
 // storeLocation says where an engine keeps a queue. Migrated describes what a migration has moved, and from
@@ -48,7 +49,7 @@ func openEngine(ctx context.Context, dir string, log *slog.Logger) (store.Store,
 	if err := checkStoreFile(dir); err != nil {
 		return nil, err
 	}
-	s, err := sql.Open(ctx, sql.Options{Dir: dir, Log: log})
+	s, err := sqlite.Open(ctx, sqlite.Options{Dir: dir, Log: log})
 	if err != nil {
 		return nil, err
 	}
@@ -56,12 +57,12 @@ func openEngine(ctx context.Context, dir string, log *slog.Logger) (store.Store,
 }
 
 // member is the identity of a node that shares a queue.
-type member = sql.NodeConfig
+type member = postgres.NodeConfig
 
 // openServer returns an opener for the store in a server database, which this service joins as node m.
 func openServer(url string, m member) opener {
 	return func(ctx context.Context, _ string, log *slog.Logger) (store.Store, error) {
-		s, err := sql.OpenServer(ctx, url, sql.Options{Log: log, Node: m})
+		s, err := postgres.Open(ctx, url, postgres.Options{Log: log, Node: m})
 		if err != nil {
 			return nil, err
 		}
@@ -79,7 +80,7 @@ func rejectReadOnly(context.Context, string, *slog.Logger) (store.Store, error) 
 
 // openReadOnly opens the store of a directory that no service uses, read-only.
 func openReadOnly(_ context.Context, dir string, log *slog.Logger) (store.Store, error) {
-	s, err := sql.OpenReadOnly(sql.Options{Dir: dir, Log: log})
+	s, err := sqlite.OpenReadOnly(sqlite.Options{Dir: dir, Log: log})
 	if err != nil {
 		return nil, err
 	}

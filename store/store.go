@@ -1,8 +1,8 @@
 // Package store defines how jobs are kept: durably, with fenced leases, and with the store as the only clock.
 //
-// Start with Store, which combines the interfaces below. Package store/sql implements it on SQLite and
-// PostgreSQL. Package store/memstore is an independent implementation in memory that tests compare with
-// store/sql.
+// Start with Store, which combines the interfaces below. Package store/engine implements it in
+// the tables of a database; packages store/sqlite and store/postgres open one. Package store/memstore is an
+// independent implementation in memory that tests compare with the engine.
 package store
 
 import "github.com/queuectl/queuectl/queue"

@@ -18,7 +18,7 @@ import (
 
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/store"
-	"github.com/queuectl/queuectl/store/sql"
+	"github.com/queuectl/queuectl/store/postgres"
 )
 
 // These environment variables make this test program a node and configure the node.
@@ -76,9 +76,9 @@ func size() int {
 // pg-boss claim the same number, and those of River twice as many.
 var block = count(blockVariable, 1000)
 
-func open(ctx context.Context, url, name string) (*sql.Server, error) {
-	s, err := sql.OpenServer(ctx, url, sql.Options{Order: queue.Order{Scheduling: "fifo", Aging: "time",
-		Interval: time.Minute}, Node: sql.NodeConfig{Name: name, DirID: name, Lease: time.Hour}})
+func open(ctx context.Context, url, name string) (*postgres.Store, error) {
+	s, err := postgres.Open(ctx, url, postgres.Options{Order: queue.Order{Scheduling: "fifo", Aging: "time",
+		Interval: time.Minute}, Node: postgres.NodeConfig{Name: name, DirID: name, Lease: time.Hour}})
 	if err != nil {
 		return nil, err
 	}
@@ -102,7 +102,7 @@ func queuectlFill(ctx context.Context, url string) error {
 }
 
 // enqueue enqueues n jobs with one request.
-func enqueue(ctx context.Context, s *sql.Server, n int) error {
+func enqueue(ctx context.Context, s *postgres.Store, n int) error {
 	drafts := make([]queue.Job, n)
 	for i := range drafts {
 		drafts[i] = queue.Job{Execution: queue.Execution{Argv: []string{"true"}, Cwd: "/"}, UID: 1000, Queue: "default",
@@ -148,7 +148,7 @@ func queuectlAgain(ctx context.Context, url string) error {
 }
 
 // drain claims jobs and ends them until most jobs have ended.
-func drain(ctx context.Context, s *sql.Server, done *atomic.Int64, most int) error {
+func drain(ctx context.Context, s *postgres.Store, done *atomic.Int64, most int) error {
 	report, left := store.Report{}, most
 	for {
 		report.Want = min(block, left)

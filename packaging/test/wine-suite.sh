@@ -40,12 +40,12 @@ for package in "${found[@]}"; do
 done
 [[ " ${found[*]} " != *' test/'* ]] || programs
 printf '     built in %d s\n' "$SECONDS"
-# The two packages that take longest start first. The failed tests run once more, alone,
+# The packages that take longest start first. The failed tests run once more, alone,
 # because some fail under Wine only on a busy machine.
 export QUEUECTL_WALKS=2 # fewer random walks: the rules are the same on Windows, and Linux tests them with fifty walks
 running=0
 : >"$work/failed"
-for package in store/sql test/cli test/runner test/durability $(printf '%s\n' "${found[@]}"); do
+for package in store/engine store/sqlite test/cli test/runner test/durability $(printf '%s\n' "${found[@]}"); do
 	[ -e "$work/tests/${package//\//-}.test.exe" ] && [ ! -e "$work/logs/${package//\//-}" ] || continue
 	: >"$work/logs/${package//\//-}"
 	{ run_tests "$package" || echo "$package" >>"$work/failed"; } &

@@ -62,8 +62,8 @@ func TestRejectedRequestsNameTheNode(t *testing.T) {
 	for request, want := range map[string]string{
 		`{"method":"cancel","params":{"id":"j"},"right":"submit"}`: "internal error; see the log of the service on node b",
 		`{"method":"cancel","params":{"no":1},"right":"submit"}`:   "unknown parameter",
-		`{"method":"cancel","params":{"id":"j"},"right":"read"}`:   `cancel needs the right "submit"`,
-		`{"method":"cancel","params":{"id":"j"}}`:                  `cancel needs the right "submit"`,
+		`{"method":"cancel","params":{"id":"j"},"right":"read"}`:   `requires the right "submit" for cancel`,
+		`{"method":"cancel","params":{"id":"j"}}`:                  `requires the right "submit" for cancel`,
 		`{"method":"no.such","right":"admin"}`:                     unknown + `"no.such"`,
 		`{"method":"backup","right":"admin"}`:                      unknown + `"backup"`,
 		`{"do":"cancel","seq":1}`:                                  "node b cannot read the request",

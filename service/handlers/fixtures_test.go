@@ -12,7 +12,7 @@ import (
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/runner"
 	"github.com/queuectl/queuectl/store"
-	"github.com/queuectl/queuectl/store/sql"
+	"github.com/queuectl/queuectl/store/sqlite"
 )
 
 // owner is the uid of the user who enqueued the jobs of these tests.
@@ -35,7 +35,7 @@ func newRigWithStore(t testing.TB, o rigOptions) *rig {
 // openStore opens a new queue.
 func openStore(t testing.TB) store.Store {
 	t.Helper()
-	s, err := sql.Open(t.Context(), sql.Options{Dir: t.TempDir(), Order: queue.Order{Scheduling: queue.ByPriority}})
+	s, err := sqlite.Open(t.Context(), sqlite.Options{Dir: t.TempDir(), Order: queue.Order{Scheduling: queue.ByPriority}})
 	if err != nil {
 		t.Fatal(err)
 	}

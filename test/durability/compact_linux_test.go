@@ -16,7 +16,8 @@ import (
 // prevent a single user from filling the disk.
 func smallDiskQueue(t *testing.T) (q *testrig.Queue, free func() int64) {
 	t.Helper()
-	skip.UnlessRoot(t, "needs root to mount a disk; .ci/run runs it as root, and the tests of store/sql cover compaction")
+	skip.UnlessRoot(t, "needs root to mount a disk; .ci/run runs it as root, and the tests of store/sqlite cover "+
+		"compaction")
 	skip.UnlessProgram(t, "mkfs.ext4", "needs mkfs.ext4; .ci/run installs it")
 	q = testrig.NewQueue(t, "")
 	disk := q.Mount("32M")

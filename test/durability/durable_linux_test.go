@@ -236,7 +236,7 @@ func enqueueUnderFault(q *testrig.Queue, call, fault string, n int) (acked map[s
 // new jobs. The test needs root to mount the disk.
 func TestSmallDisk(t *testing.T) {
 	skip.UnlessRoot(t, "needs root to mount a disk; "+
-		".ci/run runs it as root, and the tests of store/sql simulate a full disk")
+		".ci/run runs it as root, and the tests of store/sqlite simulate a full disk")
 	skip.UnlessProgram(t, "mkfs.ext4", "needs mkfs.ext4; .ci/run installs it")
 	t.Parallel() // the test mostly waits for the service's next check of the disk
 	q := testrig.NewQueue(t, "")

@@ -235,7 +235,7 @@ func TestReadOnlyDisk(t *testing.T) {
 func TestFrozenDisk(t *testing.T) {
 	testrig.Long(t)
 	skip.UnlessRoot(t, "needs root to mount a disk; "+
-		".ci/run runs it as root, and the tests of store/sql cover slow commits")
+		".ci/run runs it as root, and the tests of store/sqlite cover slow commits")
 	t.Parallel()
 	skip.UnlessProgram(t, "mkfs.ext4", "needs mkfs.ext4; .ci/run installs it")
 	skip.UnlessProgram(t, "fsfreeze", "needs fsfreeze; .ci/run installs it")

@@ -1,0 +1,110 @@
+package engine
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/store/integrity"
+)
+
+// An attempt without output or errors is stored in its job's row while the job stays completed. It is
+// reported like any other attempt. It gets its own row once the job runs again.
+func TestPlainAttemptsHaveNoRow(t *testing.T) {
+	s := openStore(t, t.TempDir())
+	seq := enqueue(t, s, 1).Seqs[0]
+	attempt := queue.Attempt{Worker: "1/2", Node: "a machine", PID: 77, StartedAt: s.now(), EndedAt: s.now() + 5,
+		Counted: true, CPU: 1500 * time.Microsecond, PeakRSS: 1 << 20}
+	run := func(with queue.Attempt) (as queue.Attempt) {
+		t.Helper()
+		g, err := s.Exchange(t.Context(), store.Report{Want: 1})
+		if err != nil || len(g.Jobs) != 1 {
+			t.Fatal(len(g.Jobs), err)
+		}
+		with.Fence = g.Jobs[0].Fence
+		_, err = s.Exchange(t.Context(), store.Report{Ended: []store.Settlement{{Lease: g.Jobs[0].Lease(), Attempt: with,
+			Decision: queue.Decision{State: queue.Completed, Started: true, UsesAttempt: true}}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return with
+	}
+	check := func(rows int64, want ...queue.Attempt) {
+		t.Helper()
+		if n := number(t, s, `SELECT count(*) FROM attempts`); n != rows {
+			t.Errorf("%d attempts have rows, want %d", n, rows)
+		}
+		list, err := s.History(t.Context(), seq, 0, 9)
+		if err != nil || len(list) != len(want) {
+			t.Fatalf("%d attempts, %v; want %d", len(list), err, len(want))
+		}
+		for i := range want {
+			want[i].N, want[i].OutputBytes = i+1, int64(len(want[i].Output))
+			got, err := s.Attempt(t.Context(), seq, i+1)
+			if err != nil || string(got.Output) != string(want[i].Output) {
+				t.Errorf("the output of attempt %d is %q, %v", i+1, got.Output, err)
+			}
+			for _, got := range []queue.Attempt{got, list[i]} {
+				got.Output, want[i].Output = nil, nil
+				if !equalAttempts(got, want[i]) {
+					t.Errorf("attempt %d is %+v, want %+v", i+1, got, want[i])
+				}
+			}
+		}
+		if last, err := s.Attempt(t.Context(), seq, 0); err != nil || last.N != len(want) {
+			t.Errorf("the last attempt is number %d, %v", last.N, err)
+		}
+		if page, err := s.History(t.Context(), seq, len(want), 9); err != nil || len(page) != len(want)-1 {
+			t.Errorf("%d attempts precede the last one, %v", len(page), err)
+		}
+		if page, err := s.History(t.Context(), seq, 0, 1); err != nil || len(page) != 1 || page[0].N != len(want) {
+			t.Errorf("the newest attempt is %+v, %v", page, err)
+		}
+		if faults, err := integrity.RowFaults(s.db); err != nil || len(faults) > 0 {
+			t.Errorf("faults: %q, %v", faults, err)
+		}
+	}
+	again := func() {
+		t.Helper()
+		err := s.Do(t.Context(), Urgent, func(t *Tx) error {
+			j, err := t.Job(seq, 0)
+			if err == nil {
+				err = t.rules.Move(&j, queue.Pending, "", nil)
+			}
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	first := run(attempt)
+	check(0, first)
+	again()
+	check(1, first)
+	loud := attempt
+	loud.Output = []byte("said")
+	second := run(loud)
+	check(2, first, second)
+	again()
+	third := run(attempt)
+	check(2, first, second, third)
+	damageRow(t, s, `UPDATE jobs SET ran = '1/2 77' WHERE seq = ?`, seq)
+	if last, err := s.Attempt(t.Context(), seq, 0); err != nil || last.PID != 77 || last.EndedAt != third.EndedAt ||
+		last.PeakRSS != 0 {
+		t.Errorf("the attempt that is damaged in part is read as %+v, %v", last, err)
+	}
+	if faults, err := integrity.RowFaults(s.db); err != nil || len(faults) != 1 ||
+		!strings.Contains(faults[0], "cannot be read") {
+		t.Errorf("faults: %q, %v", faults, err)
+	}
+	again() // run the job again: the damage does not prevent it
+}
+
+func equalAttempts(a, b queue.Attempt) bool {
+	return a.N == b.N && a.Fence == b.Fence && a.Worker == b.Worker && a.Node == b.Node && a.PID == b.PID &&
+		a.StartedAt == b.StartedAt && a.EndedAt == b.EndedAt &&
+		a.ExitCode == b.ExitCode && a.Counted == b.Counted && a.CPU == b.CPU && a.PeakRSS == b.PeakRSS &&
+		a.OutputBytes == b.OutputBytes
+}

@@ -1,0 +1,101 @@
+package engine
+
+import (
+	"time"
+
+	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/store/database"
+	"github.com/queuectl/queuectl/store/rules"
+)
+
+// Backend provides what differs between the databases of an engine, apart from their connections and their
+// disk space. The writer is the goroutine that holds the right to write. It calls a method outside of a
+// transaction, unless the method's comment says otherwise.
+type Backend interface {
+	// Reader opens a connection for reading. The engine calls it on the goroutine of a read, and passes an
+	// error to ReadError.
+	Reader() (database.ReadConn, error)
+	// BeforeCommit is called by the writer before it carries out a group of operations. An error breaks the
+	// store.
+	BeforeCommit() error
+	// BeginTx is called by the writer to begin a transaction. Afterwards the writer's cache contains all
+	// changes that other nodes have committed. After an error, the group is rolled back; the kind of the error
+	// decides whether it is tried again.
+	BeginTx(t *Tx) error
+	// ReadReserved adds a statement that reads the reserved leases (not known to have started) that are
+	// stored outside of meta. WriteReserved stores the reserved leases, and returns the new text for meta if
+	// it changes. The writer calls both inside a transaction, or while it loads its cache.
+	ReadReserved(all *database.Batch, each func(database.Row) (bool, error))
+	WriteReserved(t *Tx) (inMeta string, changed bool, err error)
+	// OnCommit is called by the writer after each commit; changed reports whether the row of meta changed.
+	OnCommit(changed bool)
+	// Refusal returns the error for callers whose request fails because the disk is full or the database is
+	// busy. The writer calls it.
+	Refusal(k database.Kind, err error) error
+	// BlameUncertain reports whether an error may be about another row of the transaction than that of the
+	// failed statement. The writer calls it after it has rolled back the transaction.
+	BlameUncertain(err error) bool
+	// OnFailure is called by the writer once, when the store has failed.
+	OnFailure()
+	// ReadBudget returns how long a read may take now, and ReadTooLong the error for a read that took longer.
+	// Both are called on the goroutine of the read.
+	ReadBudget() time.Duration
+	ReadTooLong(budget time.Duration) error
+	// CheckReadable returns an error once a read may no longer show the stored state. It is called at the end
+	// of each read, on its goroutine.
+	CheckReadable() error
+	// ReadError returns the caller's error for a failed read, on the goroutine of that read. It breaks the
+	// store if err says that the database is damaged.
+	ReadError(err error) error
+	// Close closes the database. The engine calls it once, after all writes and reads have ended. Engine.Close
+	// returns its error.
+	Close() error
+}
+
+// ReadTimeout is the usual time limit of a read.
+const ReadTimeout = 2 * time.Second
+
+// DiskSpace provides what differs between the databases in the use of disk space. Only Bytes is called on
+// any goroutine; the writer calls the other methods.
+type DiskSpace interface {
+	// Bytes returns the size of the database, or 0 if it is unknown.
+	Bytes() int64
+	// CheckSpace returns an error while there is no disk space for new jobs. The caller of the request gets
+	// this error. MaintainReserve keeps some space in reserve for running jobs. Both are called inside a
+	// transaction.
+	CheckSpace() error
+	MaintainReserve()
+	// ReleaseReserve releases disk space from the reserve, and reports whether it could. Without whole it
+	// keeps the last part for operations that free space.
+	ReleaseReserve(whole bool) bool
+	// OnSpaceFreed is called after jobs or outputs were removed, on the goroutine of the caller that removed
+	// them.
+	OnSpaceFreed()
+}
+
+// SharedDatabase provides what the engine needs only of a database that several nodes share. The writer calls
+// its methods inside a transaction. An error rolls the transaction back, and its kind decides what happens
+// next. Each call may take a round trip to the server, so none is made for a single job of many.
+type SharedDatabase interface {
+	// StartFind sends the query for the next jobs of a lane before its rows are needed. want is the expected
+	// number of rows. With readNow it also reads the rows, because later statements would delay them.
+	StartFind(query string, args []any, want int, readNow bool) (EarlyRows, error)
+	// ReadLanes reads the next jobs of several lanes in one round trip: up to size jobs of each, with
+	// records.WholeColumns, and the head that follows them. The result has one element for each start.
+	ReadLanes(t *Tx, starts []LaneStart, size int) ([]LaneRows, error)
+	// OpenLanes passes the open lanes with demands of a queue to the callback each, in one query: the first
+	// perUser lanes of each user, except those with the ids in closedHere. If uids is nil, it reads the lanes
+	// of all users.
+	OpenLanes(t *Tx, queue string, uids []int, perUser int, closedHere []int64, each func(rules.Lane)) error
+	// StoreNode stores the labels and resources of this node, for the other nodes.
+	StoreNode(t *Tx, n *store.Node) error
+	// StoreDelta stores the cache delta of the commit with that number, for the other nodes. An empty delta
+	// makes them reload.
+	StoreDelta(t *Tx, commit int64, delta []byte) error
+	// TakeSubmission calls enqueue for a submission, and deletes the submission. If the submission no longer
+	// exists, another service has enqueued it, and TakeSubmission reports a duplicate.
+	TakeSubmission(t *Tx, r *store.Request, enqueue func() (store.Receipt, error)) (store.Receipt, error)
+	// OwnGarbage returns up to limit output files that this node must delete: its own files, and those of
+	// nodes that are no longer members.
+	OwnGarbage(t *Tx, limit int) (refs []string, err error)
+}

@@ -1,0 +1,150 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/store/database"
+	"github.com/queuectl/queuectl/store/integrity"
+	"github.com/queuectl/queuectl/store/sqlitedb"
+)
+
+// Store is an engine on an SQLite file, for the tests of the engine. Unlike sqlite.Store, it does not check
+// its files, and never runs out of disk space.
+type Store struct {
+	*Engine
+	conn       *sqlitedb.Conn // the writer's connection
+	path       string
+	highWater  sqlitedb.HighWaterFile
+	readBudget time.Duration // how long a read may take
+
+	connsMu   sync.Mutex
+	readConns []*sqlitedb.Conn // all connections for reading; guarded by connsMu
+}
+
+// Options are the parameters of Open.
+type Options struct {
+	Dir   string
+	Order queue.Order
+	Log   *slog.Logger
+}
+
+// Open opens the database in a directory, and creates it if there is none.
+func Open(ctx context.Context, o Options) (*Store, error) {
+	s := &Store{path: filepath.Join(o.Dir, sqlitedb.DatabaseName), readBudget: ReadTimeout}
+	var err error
+	if s.conn, err = sqlitedb.OpenWriter(s.path); err != nil {
+		return nil, err
+	}
+	s.Engine = New(Config{Backend: fileBackend{s}, Space: fileBackend{s}, Order: o.Order, Log: o.Log})
+	if err = errors.Join(sqlitedb.CheckTables(s.conn), sqlitedb.CheckHighWater(s.conn, o.Dir)); err == nil {
+		err = sqlitedb.Migrate(s.conn, database.Migrations)
+	}
+	if err == nil {
+		s.highWater, err = sqlitedb.OpenHighWater(o.Dir)
+	}
+	if err == nil {
+		err = s.Load(s.conn, sqlitedb.FileID(s.path))
+	}
+	s.AllowWrites()
+	if err == nil {
+		err = s.Start(ctx, o.Order)
+	}
+	if err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
+	return s, nil
+}
+
+// Verify compares the rows of the database with each other.
+func (s *Store) Verify(ctx context.Context) (list []store.Finding, err error) {
+	err = s.BetweenTx(ctx, func() error {
+		list = integrity.Verify(s.conn, nil, store.OutputDirs{}, s.now())
+		return nil
+	})
+	return list, err
+}
+
+// fileBackend is the Backend and DiskSpace of a Store's engine.
+type fileBackend struct{ *Store }
+
+func (s fileBackend) Reader() (database.ReadConn, error) {
+	c, err := sqlitedb.OpenAs(s.path, sqlitedb.ReadWrite, sqlitedb.ReaderPragmas()...)
+	if err != nil {
+		return nil, err
+	}
+	s.connsMu.Lock()
+	defer s.connsMu.Unlock()
+	s.readConns = append(s.readConns, c)
+	return c, nil
+}
+
+func (s fileBackend) BeforeCommit() error { return nil }
+
+func (s fileBackend) BeginTx(*Tx) error { return nil }
+
+func (s fileBackend) ReadReserved(*database.Batch, func(database.Row) (bool, error)) {}
+
+func (s fileBackend) WriteReserved(t *Tx) (inMeta string, changed bool, err error) {
+	return t.Reservations(), true, nil
+}
+
+func (s fileBackend) OnCommit(changed bool) {
+	if changed {
+		s.highWater.Write(sqlitedb.HighWater(s.Counters()))
+	}
+}
+
+func (s fileBackend) Refusal(k database.Kind, err error) error {
+	if k == database.Full {
+		return queue.Errorf(queue.CodeNoSpace, "%v", err)
+	}
+	return queue.Errorf(queue.CodeUnavailable, "%v", err)
+}
+
+func (s fileBackend) BlameUncertain(error) bool { return false }
+
+func (s fileBackend) OnFailure() {}
+
+func (s fileBackend) ReadBudget() time.Duration { return s.readBudget }
+
+func (s fileBackend) ReadTooLong(budget time.Duration) error {
+	return queue.Errorf(queue.CodeUnavailable, "the read took longer than %v", budget)
+}
+
+func (s fileBackend) CheckReadable() error { return nil }
+
+func (s fileBackend) ReadError(err error) error { return err }
+
+func (s fileBackend) Close() error { return errors.Join(s.conn.Close(), s.highWater.Close()) }
+
+func (s fileBackend) Bytes() int64 { return 0 }
+
+func (s fileBackend) CheckSpace() error { return nil }
+
+func (s fileBackend) MaintainReserve() {}
+
+func (s fileBackend) ReleaseReserve(bool) bool { return false }
+
+func (s fileBackend) OnSpaceFreed() {}
+
+// inTransaction calls do within a write transaction.
+func inTransaction(t *testing.T, s *Store, do func() error) {
+	t.Helper()
+	err := s.Do(t.Context(), Urgent, func(tx *Tx) error {
+		if err := tx.EnsureBegun(); err != nil {
+			return err
+		}
+		return do()
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,245 @@
+package engine
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
+)
+
+// addBlockedJobs fills a store with about 990 jobs per unit of scale that may not run. They are behind one
+// lock, behind individual locks of a user at the quota, behind full rates, in a paused queue, or wait for a
+// job that has not ended.
+func addBlockedJobs(t testing.TB, s *Store, scale int) {
+	ctx := t.Context()
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	enqueue := func(n int, set func(i int, j *queue.Job)) []int64 {
+		t.Helper()
+		var seqs []int64
+		for first := 0; first < n; first += 1000 {
+			drafts := make([]queue.Job, min(1000, n-first))
+			for i := range drafts {
+				drafts[i] = draft(func(j *queue.Job) { j.Queue = queue.DefaultQueue; set(first+i, j) })
+			}
+			r, err := s.Enqueue(ctx, store.Request{Drafts: drafts})
+			must(err)
+			seqs = append(seqs, r.Seqs...)
+		}
+		return seqs
+	}
+	claim := func(n int) (jobs []queue.Job) {
+		t.Helper()
+		for len(jobs) < n {
+			g, err := s.Exchange(ctx, store.Report{Want: n - len(jobs)})
+			must(err)
+			jobs = append(jobs, g.Jobs...)
+		}
+		return jobs
+	}
+	must(s.SetMaxRunningUser(ctx, 50))
+	must(s.SetQueue(ctx, "paused", store.QueueRule{Weight: 1, Paused: true}))
+	lock := []queue.Demand{{Kind: queue.GateLock, Key: "one", N: 1}}
+	enqueue(1, func(_ int, j *queue.Job) { j.UID, j.Demands = 1, lock })
+	claim(1)
+	enqueue(300*scale, func(_ int, j *queue.Job) { j.UID, j.Demands = 1, lock })
+	parent := enqueue(1, func(_ int, j *queue.Job) { j.UID = 2 })
+	claim(1)
+	enqueue(10*scale, func(_ int, j *queue.Job) {
+		j.UID, j.DependsOn = 2, []queue.Dependency{{Job: parent[0], Condition: queue.ParentCompleted}}
+	})
+	enqueue(50, func(_ int, j *queue.Job) { j.UID = 3 })
+	claim(50)
+	enqueue(280*scale, func(i int, j *queue.Job) {
+		j.UID, j.Demands = 3, []queue.Demand{{Kind: queue.GateLock, Key: fmt.Sprint("k", i%(100*scale)), N: 1}}
+	})
+	rate := func(i int, j *queue.Job) {
+		key := i % scale
+		j.UID, j.Demands = 100+key%50, []queue.Demand{{Kind: queue.GateRate, Key: fmt.Sprint("r", key), N: 1,
+			Period: 24 * time.Hour}}
+	}
+	enqueue(scale, rate)
+	for left := scale; left > 0; {
+		jobs := claim(min(left, 200))
+		left -= len(jobs)
+		var r store.Report
+		for i := range jobs {
+			e := completed(&jobs[i])
+			e.Attempt.StartedAt = s.now()
+			r.Ended = append(r.Ended, e)
+		}
+		_, err := s.Exchange(ctx, r)
+		must(err)
+	}
+	enqueue(100*scale, rate)
+	enqueue(300*scale, func(_ int, j *queue.Job) { j.UID, j.Queue = 4, "paused" })
+	for next := time.Duration(0); next == 0; {
+		var err error
+		next, err = s.Promote(ctx)
+		must(err)
+	}
+	if g, err := s.Exchange(ctx, store.Report{Want: 9}); err != nil || len(g.Jobs) > 0 {
+		t.Fatalf("claimed %d jobs that cannot start, %v", len(g.Jobs), err)
+	}
+}
+
+// runBlocks enqueues, claims and settles n blocks of 8 jobs of another user.
+func runBlocks(t testing.TB, s *Store, n int) {
+	for range n {
+		drafts := make([]queue.Job, 8)
+		for i := range drafts {
+			drafts[i] = draft(func(j *queue.Job) { j.UID, j.Queue = 9, queue.DefaultQueue })
+		}
+		if _, err := s.Enqueue(t.Context(), store.Request{Drafts: drafts}); err != nil {
+			t.Fatal(err)
+		}
+		g, err := s.Exchange(t.Context(), store.Report{Want: 8})
+		if err != nil || len(g.Jobs) != 8 {
+			t.Fatalf("claimed %d jobs, %v", len(g.Jobs), err)
+		}
+		var r store.Report
+		for i := range g.Jobs {
+			r.Ended = append(r.Ended, completed(&g.Jobs[i]))
+		}
+		if _, err := s.Exchange(t.Context(), r); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// Claims of other users cost the same, however many jobs may not run and whatever the reason is.
+func TestBarredJobsCostNothing(t *testing.T) {
+	statements := func(s *Store) (n int64) {
+		runBlocks(t, s, 20) // prepares the statements
+		all := func() (n int64) {
+			inTransaction(t, s, func() error {
+				for q := range s.conn.Stmts {
+					n += timesRun(s.conn, q)
+				}
+				return nil
+			})
+			return n
+		}
+		before := all()
+		runBlocks(t, s, 100)
+		return all() - before
+	}
+	empty := openStore(t, t.TempDir())
+	s := openStore(t, t.TempDir())
+	addBlockedJobs(t, s, 10)
+	without, with := statements(empty), statements(s)
+	// One statement per ended job checks for dependants, and a new minute of statistics may begin.
+	if with > without+100*8+50 {
+		t.Errorf("%d statements with 9,900 jobs that cannot start, %d without them", with, without)
+	}
+	expectNoFaults(t, s, "at the end")
+}
+
+// overQuota fills a store with n jobs of a user whose quota of leased jobs is used up.
+func overQuota(t testing.TB, s *Store, n int) {
+	if err := s.SetMaxRunningUser(t.Context(), 8); err != nil {
+		t.Fatal(err)
+	}
+	for left := n; left > 0; left -= 1000 {
+		drafts := make([]queue.Job, 1000)
+		for i := range drafts {
+			drafts[i] = draft(func(j *queue.Job) { j.UID, j.Queue = 3, queue.DefaultQueue })
+		}
+		if _, err := s.Enqueue(t.Context(), store.Request{Drafts: drafts}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if g, err := s.Exchange(t.Context(), store.Report{Want: 20}); err != nil || len(g.Jobs) != 8 {
+		t.Fatalf("claimed %d, %v", len(g.Jobs), err)
+	}
+}
+
+// BenchmarkBarred measures a block of 8 jobs in an empty queue, in one with 990,000 jobs that may not run,
+// and in one where a million jobs of another user wait for the quota.
+func BenchmarkBarred(b *testing.B) {
+	for _, c := range []struct {
+		name string
+		fill func(*Store)
+	}{{"empty", func(*Store) {}}, {"barred", func(s *Store) { addBlockedJobs(b, s, 1000) }},
+		{"quota", func(s *Store) { overQuota(b, s, 1_000_000) }}} {
+		b.Run(c.name, func(b *testing.B) {
+			s, err := Open(b.Context(), Options{Dir: b.TempDir(), Order: defaultOrder})
+			if err != nil {
+				b.Fatal(err)
+			}
+			defer s.Close()
+			c.fill(s)
+			runBlocks(b, s, 100)
+			b.ResetTimer()
+			runBlocks(b, s, b.N)
+		})
+	}
+}
+
+// BenchmarkDependants measures how long another client's enqueues take: alone, and while 100,000 dependants
+// of one job are decided.
+func BenchmarkDependants(b *testing.B) {
+	for name, children := range map[string]int{"alone": 0, "during 100,000": 100_000} {
+		b.Run(name, func(b *testing.B) {
+			s, err := Open(b.Context(), Options{Dir: b.TempDir(), Order: defaultOrder})
+			if err != nil {
+				b.Fatal(err)
+			}
+			defer s.Close()
+			enqueue := func(n int, after ...queue.Dependency) int64 {
+				drafts := make([]queue.Job, n)
+				for i := range drafts {
+					drafts[i] = draft(func(j *queue.Job) { j.Queue, j.DependsOn = queue.DefaultQueue, after })
+				}
+				r, err := s.Enqueue(b.Context(), store.Request{Drafts: drafts})
+				if err != nil {
+					b.Fatal(err)
+				}
+				return r.Seqs[0]
+			}
+			parent := enqueue(1)
+			for n := 0; n < children; n += 1000 {
+				enqueue(1000, queue.Dependency{Job: parent, Condition: queue.ParentCompleted})
+			}
+			g, err := s.Exchange(b.Context(), store.Report{Want: 1})
+			if err != nil || len(g.Jobs) != 1 {
+				b.Fatal(len(g.Jobs), err)
+			}
+			if _, err := s.Exchange(b.Context(), store.Report{Ended: []store.Settlement{completed(&g.Jobs[0])}}); err != nil {
+				b.Fatal(err)
+			}
+			decided := make(chan struct{})
+			go func() {
+				defer close(decided)
+				for next := time.Duration(0); next == 0; {
+					if next, err = s.Promote(b.Context()); err != nil {
+						b.Error(err)
+						return
+					}
+				}
+			}()
+			var took []time.Duration
+			b.ResetTimer()
+			for n, deciding := 0, true; deciding || n < max(b.N, 1000); n++ {
+				begun := time.Now()
+				enqueue(1)
+				took = append(took, time.Since(begun))
+				select {
+				case <-decided:
+					deciding = false
+				default:
+				}
+			}
+			slices.Sort(took)
+			b.ReportMetric(float64(took[len(took)/2].Microseconds())/1000, "p50-ms")
+			b.ReportMetric(float64(took[len(took)*99/100].Microseconds())/1000, "p99-ms")
+		})
+	}
+}

@@ -1,0 +1,454 @@
+package engine
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/store/database"
+	"github.com/queuectl/queuectl/store/reads"
+	"github.com/queuectl/queuectl/store/records"
+	"github.com/queuectl/queuectl/store/rules"
+)
+
+// batch is a large batch whose jobs are not all in the queue yet. The client sends it in several requests.
+// Each request is stored as one frame, which holds some of the jobs.
+// See docs/decisions/0009.
+type batch struct {
+	n           int64
+	uid         int
+	name        string
+	lastFrameAt queue.Millis     // time of the last frame
+	node        int64            // number of the node that receives the frames
+	jobs        int64            // number of jobs that are not in the queue yet
+	givenIDs    int64            // number of these jobs whose id the user chose; counted since opening
+	bytes       int64            // size of the jobs in frames, in bytes
+	perQueue    map[string]int64 // number of jobs by queue, counted since opening; never modified
+	committed   bool
+	dropped     bool // the batch is being removed, one frame per step
+}
+
+// acceptsFrames reports whether a batch accepts frames.
+func (b *batch) acceptsFrames() bool { return !b.committed && !b.dropped }
+
+// acceptsFramesHere reports whether a batch accepts frames from this node's clients.
+func (s *Engine) acceptsFramesHere(b *batch) bool { return b.acceptsFrames() && b.node == s.node }
+
+// StageBatch stores one frame of a batch.
+func (s *Engine) StageBatch(ctx context.Context, r store.Request) (store.Receipt, error) {
+	list, err := allTexts(r.Drafts)
+	if err != nil {
+		return store.Receipt{}, err
+	}
+	var receipt store.Receipt
+	err = s.Do(ctx, Normal, func(t *Tx) (err error) {
+		receipt, err = t.stage(r, list)
+		return err
+	})
+	return receipt, err
+}
+
+// setBatch changes the cached data of a batch and of its user. A batch whose number is 0 removes the entry.
+func (t *Tx) setBatch(n int64, b batch) {
+	t.requireReload()
+	m := &t.s.mem
+	old, had := m.batches[n]
+	t.undo = append(t.undo, func() {
+		delete(m.batches, n)
+		if had {
+			m.batches[n] = old
+		}
+	})
+	count := func(b batch, sign int64) {
+		if b.n == 0 {
+			return
+		}
+		u := m.users[b.uid]
+		u.staged += sign * b.jobs
+		u.stagedBytes += sign * b.bytes
+		if b.committed {
+			m.committed += sign * b.jobs
+		} else {
+			u.batches += int(sign)
+			u.names += sign * b.givenIDs
+		}
+		t.setUser(b.uid, u)
+	}
+	count(old, -1)
+	count(b, 1)
+	delete(m.batches, n)
+	if b.n != 0 {
+		m.batches[n] = b
+	}
+}
+
+// first returns the matching batch with the lowest number.
+func (m *memory) first(matches func(*batch) bool) (found batch, ok bool) {
+	for _, b := range m.batches {
+		if matches(&b) && (!ok || b.n < found.n) {
+			found, ok = b, true
+		}
+	}
+	return found, ok
+}
+
+// openBatch returns the user's batch of that name that accepts frames.
+func (m *memory) openBatch(uid int, name string) (batch, bool) {
+	return m.first(func(b *batch) bool { return b.acceptsFrames() && b.uid == uid && b.name == name })
+}
+
+func (t *Tx) stage(r store.Request, list []records.Texts) (receipt store.Receipt, err error) {
+	m := &t.s.mem
+	b, open := m.openBatch(r.UID, r.Batch)
+	if !open {
+		b = batch{uid: r.UID, name: r.Batch}
+		if m.users[r.UID].batches >= store.MaxStagedUser {
+			return receipt, store.ErrManyBatches
+		}
+		if err := t.checkNotForgotten(r); err != nil {
+			return receipt, err
+		}
+	}
+	names := int64(0)
+	for i := range r.Drafts {
+		names += records.Bit(r.Drafts[i].ID != "")
+	}
+	if err := t.admitFrame(&r, list, &b, names); err != nil {
+		return receipt, err
+	}
+	b.perQueue = maps.Clone(b.perQueue)
+	if b.perQueue == nil {
+		b.perQueue = map[string]int64{}
+	}
+	for name, n := range rules.PerQueue(r.Drafts) {
+		b.perQueue[name] += n
+	}
+	if err := t.admitQueues(r.UID, b.perQueue); err != nil {
+		return receipt, err
+	}
+	newQueues := t.newQueues(rules.PerQueue(r.Drafts))
+	if receipt, err = t.admitDrafts(r.Drafts, r.UID); err != nil {
+		return receipt, err
+	}
+	receipt.NewQueues = newQueues
+	switch {
+	case !open:
+		b.n, err = t.beginBatch(&b, len(r.Drafts))
+	case b.node != t.s.node: // the client sent earlier frames of this batch to another node
+		err = t.takeBatch(&b)
+	}
+	if err != nil {
+		return receipt, err
+	}
+	if err := t.recordOwner(r.UID, r.Owner); err != nil {
+		return receipt, err
+	}
+	if err := t.addFrame(b.n, r.Drafts, list, &receipt); err != nil {
+		return receipt, err
+	}
+	b.jobs += int64(len(r.Drafts))
+	b.givenIDs += names
+	b.bytes += records.TotalSize(r.Drafts, list)
+	b.lastFrameAt = t.now
+	t.setBatch(b.n, b)
+	return receipt, nil
+}
+
+// admitFrame returns an error if a request may not add its jobs to a batch. names is the number of these jobs
+// whose ids the user chose.
+func (t *Tx) admitFrame(r *store.Request, list []records.Texts, b *batch, names int64) error {
+	u := t.s.mem.users[r.UID]
+	switch {
+	case len(r.Drafts) == 0 || len(r.Drafts) > queue.MaxBatch:
+		return errDrafts(len(r.Drafts))
+	case b.jobs+int64(len(r.Drafts)) > store.MaxStagedJobs:
+		return queue.Errorf(queue.CodeTooLarge, "the batch has more than %d jobs; send several batches",
+			store.MaxStagedJobs)
+	case u.names+names > store.MaxStagedNames:
+		return store.ErrManyNames
+	}
+	if err := rules.AdmitUser(t, r.UID, int64(len(r.Drafts)), r.MaxPendingUser); err != nil {
+		return err
+	}
+	if err := rules.AdmitBytes(t, r.UID, records.TotalSize(r.Drafts, list), r.MaxBytesUser); err != nil {
+		return err
+	}
+	for i := range r.Drafts {
+		if r.Drafts[i].Unique != "" {
+			return queue.Invalid("unique", "jobs with unique keys must fit in one request; enqueue at most %d jobs "+
+				"at a time, or leave the unique keys out", queue.MaxBatch)
+		}
+	}
+	return nil
+}
+
+// grownFrame is the maximum number of bytes that are allocated for a frame before its jobs are encoded.
+const grownFrame = 512 << 10
+
+// addFrame stores drafts of a batch as one frame, and reserves the ids that the user chose for these jobs.
+func (t *Tx) addFrame(n int64, drafts []queue.Job, list []records.Texts, receipt *store.Receipt) (err error) {
+	var frame []byte
+	for i := range drafts {
+		j := &drafts[i]
+		f := records.StagedJob{Seq: receipt.Seqs[i], Draft: withParentSeqs(j, receipt.Seqs), ID: j.ID, Texts: list[i]}
+		if frame, err = f.Append(frame); err != nil {
+			return err
+		}
+		if i == 0 { // allocate once for all drafts: jobs of a batch have similar sizes
+			frame = slices.Grow(frame, min(len(frame)*(len(drafts)-1), grownFrame))
+		}
+		if !f.Named() {
+			continue
+		}
+		if err := t.Exec(`INSERT INTO staged_ids (id, batch, seq) VALUES (?, ?, ?)`, j.ID, n, receipt.Seqs[i]); err != nil {
+			return err
+		}
+	}
+	return t.Exec(`INSERT INTO frames (batch, count, first, last, bytes, jobs) VALUES (?, ?, ?, ?, ?, ?)`,
+		n, int64(len(drafts)), receipt.Seqs[0], receipt.Seqs[len(drafts)-1], records.TotalSize(drafts, list), frame)
+}
+
+// checkNotForgotten returns an error if the request continues a batch that was forgotten. If the service
+// began a new batch of the same name instead, it would commit that batch without the forgotten frames.
+func (t *Tx) checkNotForgotten(r store.Request) error {
+	forgotten, err := t.Number(`SELECT n FROM batches WHERE uid = ? AND name = ? AND stage = 2 LIMIT 1`, int64(r.UID),
+		r.Batch)
+	if err == nil && forgotten != 0 {
+		err = store.ErrBatchDiscarded
+	}
+	return err
+}
+
+func (t *Tx) beginBatch(b *batch, jobs int) (n int64, err error) {
+	b.node = t.s.node
+	if n, err = t.Number(`INSERT INTO batches (uid, name, stage, at, node) VALUES (?, ?, 0, ?, ?) RETURNING n`,
+		int64(b.uid), b.name, int64(t.now), b.node); err != nil {
+		return 0, err
+	}
+	return n, t.auditBatch(b, "begun", int64(jobs))
+}
+
+// auditBatch records an event about an uncommitted batch. Its jobs have no other events.
+func (t *Tx) auditBatch(b *batch, what string, jobs int64) error {
+	target := store.BatchTarget(b.name, what, jobs)
+	detail, err := json.Marshal(queue.EventDetail{UID: &b.uid, Verb: store.BatchVerb, Target: target})
+	if err != nil {
+		return err
+	}
+	return t.AddEvent(queue.EventAudit, nil, 0, detail)
+}
+
+// commitBatch commits a batch, including the given drafts. Its jobs are part of the queue from now on, and
+// ApplyBatch moves them there.
+func (t *Tx) commitBatch(r store.Request, list []records.Texts) (receipt store.Receipt, err error) {
+	m := &t.s.mem
+	b, _ := m.openBatch(r.UID, r.Batch)
+	if err := t.admitQueues(r.UID, b.perQueue); err != nil {
+		return receipt, err
+	}
+	if err := rules.AdmitAll(t, b.jobs+int64(len(r.Drafts)), r.MaxPending); err != nil {
+		return receipt, err
+	}
+	if len(r.Drafts) > 0 {
+		if receipt, err = t.stage(r, list); err != nil {
+			return receipt, err
+		}
+		b = m.batches[b.n]
+	} else if err := rules.AdmitUser(t, r.UID, 0, r.MaxPendingUser); err != nil {
+		return receipt, err
+	}
+	if err := t.Exec(`UPDATE batches SET stage = 1, at = ? WHERE n = ?`, int64(t.now), b.n); err != nil {
+		return receipt, err
+	}
+	b.committed = true
+	t.setBatch(b.n, b)
+	receipt.Staged, receipt.Batch = true, b.n
+	return receipt, nil
+}
+
+// ApplyBatch moves the next frame of a committed batch into the queue.
+func (s *Engine) ApplyBatch(ctx context.Context, n int64) (more bool, err error) {
+	err = s.Do(ctx, Normal, func(t *Tx) (err error) {
+		b := s.mem.batches[n]
+		if more = b.committed; !more {
+			return nil
+		}
+		more, err = t.enqueueFirstFrame(b)
+		return err
+	})
+	return more, err
+}
+
+// enqueueFirstFrame moves the first frame of a batch into the queue. It reports whether there may be more
+// frames.
+func (t *Tx) enqueueFirstFrame(b batch) (more bool, err error) {
+	if err := t.s.space.CheckSpace(); err != nil {
+		return true, err // the disk reserve is for running jobs
+	}
+	f, found, err := t.firstFrame(b.n)
+	if err != nil {
+		return false, err
+	}
+	if !found {
+		return false, t.dropEmpty(b.n)
+	}
+	t.drafts = make([]records.Texts, len(f.jobs))
+	for i := range f.jobs {
+		j := &f.jobs[i]
+		j.Draft.UID = b.uid
+		t.drafts[i] = j.Texts
+		if err := t.rules.Insert(&j.Draft, i, b.uid, j.Seq, cmp.Or(j.ID, strconv.FormatInt(j.Seq, 10))); err != nil {
+			return false, err
+		}
+		if b.uid < 0 { // the batch's owner was disowned after the batch was committed
+			stored, err := t.Job(j.Seq, rules.ReadSummary)
+			if err == nil {
+				err = t.rules.Disown(&stored, b.uid)
+			}
+			if err != nil {
+				return false, err
+			}
+		}
+	}
+	b.jobs -= f.count // the frame's jobs are counted as jobs of the queue now
+	b.bytes -= f.bytes
+	t.setBatch(b.n, b)
+	if !f.complete {
+		return true, t.detach(&b, &f)
+	}
+	return true, t.dropFrame(&f)
+}
+
+// readBatches adds the statements that read all batches, and the number and size of the jobs in their
+// frames.
+func (s *Engine) readBatches(all *database.Batch) {
+	m := &s.mem
+	all.Add(func(r database.Row) (bool, error) {
+		if stage := r.Num(3); stage != 2 {
+			m.batches[r.Num(0)] = batch{n: r.Num(0), uid: int(r.Num(1)), name: r.Text(2), node: r.Num(4), committed: stage == 1,
+				dropped: stage == 3}
+		}
+		return true, nil
+	}, `SELECT n, uid, name, stage, node FROM batches`)
+	all.Add(func(r database.Row) (bool, error) {
+		if b, there := m.batches[r.Num(0)]; there && !b.dropped {
+			b.jobs, b.bytes = r.Num(1), r.Num(2)
+			m.batches[b.n] = b
+		}
+		return true, nil
+	}, `SELECT batch, sum(count), sum(bytes) FROM frames INDEXED BY frames_batch WHERE batch > 0 GROUP BY batch`)
+}
+
+// countBatches adds the jobs and bytes of all batches to the totals of their users.
+func (s *Engine) countBatches() {
+	m := &s.mem
+	for _, b := range m.batches {
+		u := m.users[b.uid]
+		u.staged += b.jobs
+		u.stagedBytes += b.bytes
+		if b.committed {
+			m.committed += b.jobs
+		} else {
+			u.batches++
+		}
+		m.putUser(b.uid, u)
+	}
+}
+
+// endBatches finishes the batches that were committed before the store was opened, and forgets uncommitted
+// ones.
+func (s *Engine) endBatches(ctx context.Context) error {
+	for more := true; more; {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		err := s.Do(ctx, Prompt, func(t *Tx) (err error) {
+			m := &t.s.mem
+			if b, found := m.first(s.acceptsFramesHere); found {
+				return t.forget(b)
+			}
+			if b, found := m.first(func(b *batch) bool { return b.dropped }); found {
+				_, err = t.dropStep(b.n)
+				return err
+			}
+			b, found := m.first(func(b *batch) bool { return b.committed })
+			if more = found; found {
+				_, err = t.enqueueFirstFrame(b)
+			}
+			return err
+		})
+		if errors.Is(err, queue.ErrNoSpace) {
+			return nil // upkeep continues later; until then, the stored jobs can run
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// givenIDs returns a statement that reads the ids chosen by users, among those that satisfy the condition in
+// column. It omits jobs whose id is their seq.
+func givenIDs(column string) string {
+	return `SELECT id FROM jobs INDEXED BY jobs_id WHERE ` + column + ` AND id <> CAST(seq AS TEXT)`
+}
+
+// takenIDs reports which of the ids belong to jobs of the queue or of a batch, or to jobs submitted through
+// the inbox.
+func (t *Tx) takenIDs(ids []string) (map[string]bool, error) {
+	m := &t.s.mem
+	there := map[string]bool{}
+	if len(ids) == 0 {
+		return there, nil
+	}
+	column, list := `id = ?`, strings.Join(ids, " ")
+	if len(ids) > 1 {
+		column = t.IsOneOfWords("id")
+	}
+	of, args := givenIDs(column), append(make([]any, 0, 5), list)
+	var numbers []int64 // ids that are the seq of a job created earlier
+	for _, id := range ids {
+		if n := reads.NumberOf(id); n > 0 && n < m.nextSeq {
+			numbers = append(numbers, n)
+		}
+	}
+	if len(numbers) > 0 {
+		of, args = of+` UNION ALL SELECT id FROM jobs WHERE `+t.IsOneOf("seq")+` AND id = CAST(seq AS TEXT)`,
+			append(args, database.JoinNumbers(slices.Values(numbers)))
+	}
+	if len(m.batches) > 0 {
+		of, args = of+` UNION ALL SELECT id FROM staged_ids WHERE `+column, append(args, list)
+	}
+	if t.s.shared != nil {
+		of, args = of+` UNION ALL SELECT id FROM submissions WHERE `+column+` AND refused IS NULL AND n <> ?`,
+			append(args, list, t.submission)
+	}
+	err := t.Query(func(r database.Row) (bool, error) {
+		there[r.Text(0)] = true
+		return true, nil
+	}, of, args...)
+	if err != nil || len(m.batches) == 0 {
+		return there, err
+	}
+	for _, id := range ids {
+		seq := reads.NumberOf(id)
+		if seq == 0 || there[id] || seq >= m.nextSeq {
+			continue
+		}
+		// The id may be the seq of a job in a frame. Frames have disjoint ranges of seqs.
+		last, err := t.Number(
+			`SELECT last FROM frames INDEXED BY frames_first WHERE batch > 0 AND first <= ? ORDER BY first DESC LIMIT 1`, seq)
+		if err != nil {
+			return there, err
+		}
+		there[id] = seq <= last
+	}
+	return there, nil
+}

@@ -1,0 +1,115 @@
+package engine
+
+import (
+	"context"
+	"errors"
+
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
+)
+
+// AbortBatch removes a batch that was not committed.
+func (s *Engine) AbortBatch(ctx context.Context, uid int, name string) error {
+	var n int64
+	err := s.Do(ctx, Prompt, func(t *Tx) error {
+		b, open := t.s.mem.openBatch(uid, name)
+		if n = b.n; !open {
+			return nil
+		}
+		if err := t.auditBatch(&b, "aborted", b.jobs); err != nil {
+			return err
+		}
+		return t.drop(b)
+	})
+	for more := n != 0; more && err == nil; { // the batch's ids must be free when AbortBatch returns
+		err = s.Do(ctx, Normal, func(t *Tx) (err error) {
+			more, err = t.dropStep(n)
+			return err
+		})
+	}
+	return err
+}
+
+// forget drops a batch whose client may still be sending. The batch's name is kept, so that later frames
+// are rejected.
+func (t *Tx) forget(b batch) error {
+	if err := t.Exec(`INSERT INTO batches (uid, name, stage, at) VALUES (?, ?, 2, ?)`, int64(b.uid), b.name,
+		int64(t.now)); err != nil {
+		return err
+	}
+	if err := t.auditBatch(&b, "forgotten", b.jobs); err != nil {
+		return err
+	}
+	return t.drop(b)
+}
+
+// drop marks a batch as removed; dropStep removes its frames.
+func (t *Tx) drop(b batch) error {
+	if err := t.Exec(`UPDATE batches SET stage = 3 WHERE n = ?`, b.n); err != nil {
+		return err
+	}
+	b.dropped, b.jobs, b.bytes = true, 0, 0
+	t.setBatch(b.n, b)
+	t.wakeAt(t.now)
+	return nil
+}
+
+// dropStep removes the first frame of a batch and the ids of the frame's jobs. If no frame is left, it
+// removes the batch. It reports whether there is more to remove.
+func (t *Tx) dropStep(n int64) (more bool, err error) {
+	f, found, err := t.firstFrame(n)
+	if err != nil {
+		return false, err
+	}
+	if !found {
+		return false, t.dropEmpty(n)
+	}
+	if !f.complete { // some of the frame's ids are unreadable
+		if err = t.Exec(`DELETE FROM staged_ids WHERE batch = ?`, n); err != nil {
+			return false, err
+		}
+	}
+	return true, t.dropFrame(&f)
+}
+
+// dropEmpty removes a batch that has no frames. If a damaged frame was detached from the batch, it also
+// removes the ids that could not be read from that frame.
+func (t *Tx) dropEmpty(n int64) error {
+	detached, err := t.Number(`SELECT n FROM frames WHERE batch = ? LIMIT 1`, -n)
+	if err == nil && detached != 0 {
+		err = t.Exec(`DELETE FROM staged_ids WHERE batch = ?`, n)
+	}
+	if err != nil {
+		return err
+	}
+	t.setBatch(n, batch{})
+	return t.Exec(`DELETE FROM batches WHERE n = ?`, n)
+}
+
+// tidyBatches does one step of upkeep: it removes a frame of a dropped batch, forgets a batch whose client
+// has stopped sending, or moves a frame of a committed batch into the queue. It reports whether there is
+// more to do.
+func (t *Tx) tidyBatches() (more bool, err error) {
+	m := &t.s.mem
+	if b, found := m.first(func(b *batch) bool { return b.dropped }); found {
+		_, err := t.dropStep(b.n)
+		return true, err
+	}
+	silent := func(b *batch) bool { return t.s.acceptsFramesHere(b) && b.lastFrameAt.Add(store.StageMemory) < t.now }
+	if b, found := m.first(silent); found {
+		return true, t.forget(b)
+	}
+	if err := t.Exec(`DELETE FROM batches WHERE stage = 2 AND at < ?`,
+		int64(t.now.Add(-store.ForgottenMemory))); err != nil {
+		return false, err
+	}
+	b, found := m.first(func(b *batch) bool { return b.committed })
+	if !found {
+		return false, nil
+	}
+	_, err = t.enqueueFirstFrame(b)
+	if errors.Is(err, queue.ErrNoSpace) {
+		return false, nil // the next upkeep tries again
+	}
+	return true, err
+}

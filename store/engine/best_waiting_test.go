@@ -1,0 +1,123 @@
+package engine
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/store/reads"
+)
+
+// The cost of BestWaiting does not depend on the number of jobs, queues and locks of the user or of others.
+// For a user without waiting jobs it costs nothing.
+func TestBestWaitingReadsOneJobHoweverManyWait(t *testing.T) {
+	const some, many = 1000, 10_000
+	s := openStore(t, t.TempDir())
+	const idle, own, others = 1, 2, 3
+	read := func(uid int, want int64) int64 {
+		t.Helper()
+		countSteps(t, s)
+		got, err := s.BestWaiting(t.Context(), uid)
+		if err != nil || got != (store.WaitingPriority{Priority: want, Found: want != 0}) {
+			t.Fatalf("user %d: got %+v, error %v; want priority %d", uid, got, err, want)
+		}
+		return countSteps(t, s)
+	}
+	add := func(uid, n int, set func(i int, j *queue.Job)) {
+		t.Helper()
+		for from := 0; from < n; from += queue.MaxBatch {
+			drafts := make([]queue.Job, min(n-from, queue.MaxBatch))
+			for i := range drafts {
+				drafts[i] = draft(ofUser(uid), func(j *queue.Job) { set(from+i, j) })
+			}
+			if _, err := s.Enqueue(t.Context(), store.Request{Drafts: drafts, UID: uid}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	scattered := func(i int, j *queue.Job) {
+		j.Queue, j.Priority = fmt.Sprintf("q%d", i%50), int64(i%7)
+		j.Demands = []queue.Demand{{Kind: queue.GateLock, Key: fmt.Sprint("k", i), N: 1}}
+	}
+	now := s.now()
+	s.now = func() queue.Millis { return now }
+	none := read(idle, 0)
+	add(own, some, scattered)
+	few := read(own, 6)
+	add(own, many, scattered)
+	add(others, many, func(_ int, j *queue.Job) { j.Priority = 9 })
+	if took := read(idle, 0); took > none {
+		t.Errorf("%d steps for a user without jobs, and %d in an empty store", took, none)
+	}
+	if took := read(own, 6); took > few+few/5 {
+		t.Errorf("%d steps with %d jobs, and %d with %d", took, some+2*many, few, some)
+	}
+	for _, seq := range enqueueFor(t, s, idle, 3) { // these jobs wait, but are not runnable
+		if err := s.Change(t.Context(), seq, store.Change{Verb: queue.VerbHold, UID: idle}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if took := read(idle, 0); took > none+few {
+		t.Errorf("%d steps for a user whose jobs are held, and %d without jobs", took, none)
+	}
+}
+
+// If the user has more lanes than the search reads, the result is an upper bound. This holds even if the
+// heads stored for the lanes are better than all their jobs.
+func TestBestWaitingReturnsAnUpperBoundAtItsLimit(t *testing.T) {
+	for _, order := range []queue.Order{defaultOrder, {Scheduling: queue.ByPriority}} {
+		for _, c := range []struct {
+			many  int
+			bound bool
+		}{{reads.MaxBestLanes - 100, false}, {reads.MaxBestLanes + 100, true}} {
+			s := openStore(t, t.TempDir())
+			if err := s.SetOrder(t.Context(), order); err != nil {
+				t.Fatal(err)
+			}
+			clock := s.now()
+			s.now = func() queue.Millis { return clock }
+			enqueueLocked(t, s, 1, c.many)
+			lower := order.Rank(-5, 0, 0) - order.Rank(15, 0, 0)
+			err := s.Do(t.Context(), Urgent, func(t *Tx) error {
+				return t.Exec(`UPDATE jobs SET priority = -5, rank = rank + ? WHERE priority = 15`, lower)
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			enqueueFor(t, s, 1, 1, func(j *queue.Job) {
+				j.Priority, j.Demands = 9,
+					[]queue.Demand{{Kind: queue.GateLock, Key: "z", N: 1}}
+			})
+			want := store.WaitingPriority{Priority: 9, Found: true}
+			if c.bound {
+				want.Priority, want.Bound = 15, true
+			}
+			got, err := s.BestWaiting(t.Context(), 1)
+			if got != want || err != nil {
+				t.Errorf("%v, %d lanes: got %+v, %v; want %+v", order, c.many, got, err, want)
+			}
+		}
+	}
+}
+
+// If a user has jobs in more queues than the search reads, the result is a bound that is at least the
+// highest priority.
+func TestBestWaitingIsUnknownInTooManyQueues(t *testing.T) {
+	s := openStore(t, t.TempDir())
+	for i := range reads.MaxBestLanes + 1 {
+		if err := s.SetQueue(t.Context(), fmt.Sprint("q", i), store.QueueRule{Weight: 2}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for from := 0; from <= reads.MaxBestLanes; from += queue.MaxBatch {
+		enqueueFor(t, s, 1, min(queue.MaxBatch, reads.MaxBestLanes+1-from), func() func(*queue.Job) {
+			i := from
+			return func(j *queue.Job) { j.Queue = fmt.Sprint("q", i); i++ }
+		}())
+	}
+	got, err := s.BestWaiting(t.Context(), 1)
+	if !got.Found || !got.Bound || got.Priority < queue.MaxPriority || err != nil {
+		t.Errorf("got %+v, %v; want a bound that is at least the highest priority", got, err)
+	}
+}

@@ -1,0 +1,350 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/queuectl/queuectl/internal/skip"
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/store/rules"
+)
+
+// countChangedRows counts the rows that each transaction changes. most returns the highest count since its
+// last call, and how many transactions changed rows.
+func countChangedRows(t *testing.T, s *Store) (most func() (rows int64, transactions int)) {
+	t.Helper()
+	idle := func() {
+		if err := s.Do(t.Context(), Urgent, func(*Tx) error { return nil }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var before, worst int64
+	var begun int
+	clock := s.now
+	hook := func() queue.Millis { // each transaction begins by reading the clock
+		n, err := s.conn.Number(`SELECT total_changes()`)
+		if err != nil {
+			t.Error(err)
+		}
+		if n > before {
+			worst, before = max(worst, n-before), n
+			begun++
+		}
+		return clock()
+	}
+	s.Do(t.Context(), Urgent, func(*Tx) error { s.now = hook; return nil })
+	return func() (int64, int) {
+		idle()
+		rows, n := worst, begun
+		worst, begun = 0, 0
+		return rows, n
+	}
+}
+
+// stage sends n jobs as frames of a batch, with ids if named is set.
+func stage(t *testing.T, s *Store, batch string, n int, named bool) {
+	t.Helper()
+	for from := 0; from < n; from += 1000 {
+		drafts := make([]queue.Job, min(1000, n-from))
+		for i := range drafts {
+			drafts[i] = draft()
+			if named {
+				drafts[i].ID = fmt.Sprintf("%s-%d", batch, from+i)
+			}
+		}
+		if _, err := s.StageBatch(t.Context(), store.Request{Batch: batch, Drafts: drafts}); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// dropDamagedBatch checks that aborting a batch with an unreadable frame frees the batch's ids.
+func dropDamagedBatch(t *testing.T, s *Store) {
+	t.Helper()
+	jobs := []queue.Job{draft(func(j *queue.Job) { j.ID = "of-a-damaged-frame" })}
+	_, err := s.StageBatch(t.Context(), store.Request{Batch: "e", Drafts: jobs})
+	if err == nil {
+		err = s.Do(t.Context(), Urgent, func(t *Tx) error {
+			b, _ := t.s.mem.openBatch(0, "e")
+			err := t.Exec(`UPDATE frames SET jobs = x'ff' WHERE batch = ?`, b.n)
+			return err
+		})
+	}
+	if err == nil {
+		err = s.AbortBatch(t.Context(), 0, "e")
+	}
+	if err == nil { // create a batch, because ids of batches are checked only while one exists
+		_, err = s.StageBatch(t.Context(), store.Request{Batch: "f", Drafts: []queue.Job{draft()}})
+	}
+	if err == nil {
+		_, err = s.Enqueue(t.Context(), store.Request{Drafts: jobs})
+	}
+	if err == nil {
+		err = s.AbortBatch(t.Context(), 0, "f")
+	}
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+// enqueueMany enqueues n jobs, 1,000 per request.
+func enqueueMany(t *testing.T, s *Store, n int, set func(*queue.Job)) {
+	t.Helper()
+	for range n / 1000 {
+		drafts := make([]queue.Job, 1000)
+		for i := range drafts {
+			drafts[i] = draft(set)
+		}
+		if _, err := s.Enqueue(t.Context(), store.Request{Drafts: drafts}); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// untilDone repeats a step while it reports that there is more to do.
+func untilDone(t *testing.T, step func(context.Context) (more bool, err error)) {
+	t.Helper()
+	for more := true; more; {
+		var err error
+		if more, err = step(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// applyBatch moves a committed batch into the queue.
+func applyBatch(t *testing.T, s *Store, committed store.Receipt) {
+	t.Helper()
+	untilDone(t, func(ctx context.Context) (bool, error) { return s.ApplyBatch(ctx, committed.Batch) })
+}
+
+// No transaction changes more than a bounded number of rows, even if very many jobs are due, too old or in
+// one batch. So the next caller waits at most for one step.
+func TestNoTransactionIsLarge(t *testing.T) {
+	skip.Long(t, "takes long; make test-long runs it")
+	const many = 5 * promoteStep
+	s := openStore(t, t.TempDir())
+	now := s.now() // advanced only by the cases below
+	s.now = func() queue.Millis { return now }
+	most := countChangedRows(t, s)
+	promote := func() {
+		untilDone(t, func(ctx context.Context) (bool, error) {
+			next, err := s.Promote(ctx)
+			return next == 0, err
+		})
+	}
+	var committed store.Receipt
+	due, expiry := now.Add(time.Hour), now.Add(2*time.Hour)
+	for _, c := range []struct {
+		what    string
+		prepare func()
+		do      func()
+		rows    int64 // maximum number of changed rows per transaction
+		atLeast int   // minimum number of transactions
+	}{
+		{"jobs due in the same millisecond", func() {
+			enqueueMany(t, s, many, func(j *queue.Job) { j.RunAt, j.ExpiresAt = due, expiry })
+			now = due
+		}, promote, moveStep, many / moveStep},
+		{"jobs that expire in the same millisecond", func() { now = expiry }, promote, 2 * moveStep, many / moveStep},
+		{"jobs that are too old", func() { now = now.Add(time.Hour) }, func() {
+			untilDone(t, func(ctx context.Context) (bool, error) {
+				n, err := s.Purge(ctx, store.EndedFilter{States: []queue.State{queue.Cancelled}, Before: now}, 200, nil)
+				return n == 200, err
+			})
+			if left := s.Counts().States[queue.Cancelled]; left != 0 {
+				t.Errorf("%d cancelled jobs remain", left)
+			}
+		}, 4 * 200, many / 200},
+		{"events that are too old", func() {}, func() {
+			untilDone(t, func(ctx context.Context) (bool, error) { return s.TrimEvents(ctx, now.Add(1), 0) })
+		}, promoteStep, 3 * many / promoteStep},
+		{"keys that are too old", func() {
+			for n := range many {
+				r := store.Request{Drafts: []queue.Job{draft(func(j *queue.Job) { j.Delay = 1000 * time.Hour })},
+					Key: fmt.Sprint("key", n)}
+				if _, err := s.Enqueue(t.Context(), r); err != nil {
+					t.Fatal(err)
+				}
+			}
+			now = now.Add(2 * store.KeyMemory)
+		}, func() {
+			promote()
+			if n := number(t, s, `SELECT count(*) FROM keys`); n != 0 {
+				t.Errorf("%d keys remain", n)
+			}
+		}, promoteStep, many / promoteStep},
+		{"a batch, staged", func() {}, func() { stage(t, s, "a", many, true) }, 1000, many / 1000},
+		{"a batch, moved into the queue", func() {
+			var err error
+			if committed, err = s.Enqueue(t.Context(), store.Request{Batch: "a"}); err != nil {
+				t.Fatal(err)
+			}
+		}, func() { applyBatch(t, s, committed) }, 3 * 1000, many / 1000},
+		{"a batch, given up", func() { stage(t, s, "b", many, true) }, func() {
+			if err := s.AbortBatch(t.Context(), 0, "b"); err != nil {
+				t.Fatal(err)
+			}
+		}, 1000, many / 1000},
+		{"a batch, forgotten", func() { stage(t, s, "c", many, true); now = now.Add(2 * store.StageMemory) }, promote, 1000,
+			many / 1000},
+	} {
+		c.prepare()
+		most()
+		c.do()
+		const heads = 10 // additional rows that each transaction may change: meta, the batch and similar ones
+		if rows, n := most(); rows > c.rows+heads || n < c.atLeast {
+			t.Errorf("%s: %d rows in a transaction of %d; want %d at most in %d at least", c.what, rows, n, c.rows+heads,
+				c.atLeast)
+		}
+	}
+	if left := s.mem.batches; len(left) != 0 {
+		t.Errorf("remaining batches: %+v", left)
+	}
+	// The ids of removed batches are free again; the ids of jobs are not.
+	if _, err := s.Enqueue(t.Context(), store.Request{Drafts: []queue.Job{draft(func(j *queue.Job) { j.ID = "b-4999" }),
+		draft(func(j *queue.Job) { j.ID = "c-0" })}}); err != nil {
+		t.Error(err)
+	}
+	if _, err := s.Enqueue(
+		t.Context(), store.Request{Drafts: []queue.Job{draft(func(j *queue.Job) { j.ID = "a-7" })}}); err == nil {
+		t.Error("the id of a job was taken again")
+	}
+}
+
+// If the service dies while a batch is being removed, the next start removes the rest and frees its ids.
+func TestRemovalOfABatchIsFinishedAtStart(t *testing.T) {
+	dir := t.TempDir()
+	s := openStore(t, dir)
+	stage(t, s, "a", 3000, true)
+	err := s.Do(t.Context(), Urgent, func(t *Tx) error {
+		b, _ := t.s.mem.openBatch(0, "a")
+		if err := t.drop(b); err != nil {
+			return err
+		}
+		_, err := t.dropStep(b.n)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Close()
+	s = openStore(t, dir)
+	var left int64
+	err = s.Do(t.Context(), Urgent, func(t *Tx) (err error) {
+		left, err = t.Number(
+			`SELECT (SELECT count(*) FROM batches) + (SELECT count(*) FROM frames) + (SELECT count(*) FROM staged_ids)`)
+		return err
+	})
+	if err != nil || left != 0 || len(s.mem.batches) != 0 {
+		t.Errorf("%d rows and %d batches remain, %v", left, len(s.mem.batches), err)
+	}
+	if _, err := s.Enqueue(
+		t.Context(), store.Request{Drafts: []queue.Job{draft(func(j *queue.Job) { j.ID = "a-2999" })}}); err != nil {
+		t.Error(err)
+	}
+}
+
+// A removed job with a long history disappears immediately. Its attempts are removed in small steps, also
+// after the store was reopened. In the meantime doctor finds no faults.
+func TestLongHistoryIsRemovedInSteps(t *testing.T) {
+	const many = 2600
+	dir := t.TempDir()
+	s := openStore(t, dir)
+	seq := enqueueFor(t, s, 1, 1)[0]
+	damageRow(t, s, `UPDATE jobs SET runs = ?`, int64(many))
+	damageRow(t, s, `WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < ?)
+		INSERT INTO attempts (seq, n, fence, worker, node, pid, started_at, ended_at, exit_code, signal, reason, counted, cpu_us, peak_rss, leftovers, dropped, error, output, output_bytes)
+		SELECT 1, i, i, '', '', 1, 1, 1, 0, 0, '', 0, 0, 0, 0, 0, '', zeroblob(iif(i > 2500, 60000, 0)), iif(i > 2500, 60000, 0) FROM n`, int64(many))
+	damageRow(t, s, `UPDATE meta SET output_bytes = 6000000`)
+	s.Close()
+	s = openStore(t, dir)
+	most := countChangedRows(t, s)
+	most()
+	if err := s.Change(t.Context(), seq, store.Change{Verb: queue.VerbRemove}); err != nil {
+		t.Fatal(err)
+	}
+	if rows, _ := most(); rows > 10 {
+		t.Errorf("the removal changed %d rows", rows)
+	}
+	expectNoFaults(t, s, "right after it")
+	if _, err := s.Promote(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if rows, n := most(); rows > removeStep+10 || n != 1 {
+		t.Errorf("a step changed %d rows in %d transactions", rows, n)
+	}
+	s.Close()
+	s = openStore(t, dir)
+	most = countChangedRows(t, s)
+	most()
+	promoteAll(t, s)
+	if rows, n := most(); rows > removeStep+10 || n < 4+100*60_000/(removeBytes+60_000) {
+		t.Errorf("%d rows changed in one of %d transactions", rows, n)
+	}
+	if n := number(t, s, `SELECT (SELECT count(*) FROM attempts) + (SELECT count(*) FROM removed)`); n != 0 ||
+		s.Counts().Outputs != 0 {
+		t.Errorf("%d rows and %d bytes of output remain", n, s.Counts().Outputs)
+	}
+	expectNoFaults(t, s, "at last")
+}
+
+// A transaction that removes several jobs removes a bounded number of attempts, however many attempts they
+// have.
+func TestRemovalsAreBoundedTogether(t *testing.T) {
+	const jobs, each = 50, 150
+	s := openStore(t, t.TempDir())
+	now := s.now()
+	s.now = func() queue.Millis { return now }
+	seqs := enqueueFor(t, s, 1, jobs)
+	for _, seq := range seqs {
+		if err := s.Change(t.Context(), seq, store.Change{Verb: queue.VerbCancel}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	damageRow(t, s, `UPDATE jobs SET runs = ?`, int64(each))
+	damageRow(t, s, `WITH RECURSIVE n (i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i < ?)
+		INSERT INTO attempts (seq, n, fence, worker, node, pid, started_at, ended_at, exit_code, signal, reason, counted, cpu_us, peak_rss, leftovers, dropped, error)
+		SELECT 1 + i / 150, 1 + i % 150, i, '', '', 1, 1, 1, 0, 0, '', 0, 0, 0, 0, 0, '' FROM n`, int64(jobs*each-1))
+	most := countChangedRows(t, s)
+	most()
+	if n, err := s.Purge(t.Context(), store.EndedFilter{States: []queue.State{queue.Cancelled}, Before: now + 1}, jobs,
+		nil); err != nil || n != jobs {
+		t.Fatal(n, err)
+	}
+	if rows, _ := most(); rows > maxRemoved+4*jobs+10 {
+		t.Errorf("%d rows were changed", rows)
+	}
+	promoteAll(t, s)
+	if n := number(t, s, `SELECT (SELECT count(*) FROM attempts) + (SELECT count(*) FROM removed)`); n != 0 {
+		t.Errorf("%d rows remain", n)
+	}
+	expectNoFaults(t, s, "at last")
+}
+
+// A claim that finds expired jobs cancels a bounded number of them per transaction, and continues until it
+// finds a runnable job.
+func TestClaimPastExpiredJobsIsBounded(t *testing.T) {
+	s := openStore(t, t.TempDir())
+	now := s.now()
+	s.now = func() queue.Millis { return now }
+	const many = 2000 // more than one step; a multiple of 1,000
+	enqueueMany(t, s, many, func(j *queue.Job) { j.ExpiresAt = now + 1 })
+	good := enqueue(t, s, 1).Seqs[0]
+	s.Do(t.Context(), Urgent, func(tx *Tx) error { tx.s.now = func() queue.Millis { return now + 2 }; return nil })
+	most := countChangedRows(t, s)
+	most()
+	jobs, err := s.Await(t.Context(), 1)
+	if err != nil || len(jobs) != 1 || jobs[0].Seq != good {
+		t.Fatalf("awaited %v, %v", jobs, err)
+	}
+	if rows, n := most(); rows > 2*(rules.MaxSteps+1)+10 || n < many/rules.MaxSteps {
+		t.Errorf("%d rows changed in one of %d transactions", rows, n)
+	}
+	if n := s.Counts().States[queue.Cancelled]; n != many {
+		t.Errorf("%d were cancelled", n)
+	}
+}

@@ -1,0 +1,430 @@
+package engine
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/store/database"
+	"github.com/queuectl/queuectl/store/records"
+	"github.com/queuectl/queuectl/store/rules"
+)
+
+// This file keeps the caches of several nodes consistent.
+//
+// Every node caches counts, users, queues, lane heads, leases and the statistics of the current minute. A
+// transaction that changes any of these stores a cache delta in the table changes. A node
+// that takes the writer lock first applies the deltas that it has missed. If a delta is missing, too large or
+// of another version, the node reloads its caches from the tables.
+//
+// A delta holds the values after the transaction, not the operations that led to them, so the order of its
+// parts does not matter.
+// See docs/decisions/0027.
+
+// cacheDelta holds the changes that one transaction made to the state that every node caches. A field
+// without a comment holds the new value of the field of memory with the same or a similar name.
+type cacheDelta struct {
+	Version         int                        `json:"b"` // deltaVersion of the node that wrote the delta
+	NextSeq         int64                      `json:"s"`
+	NextEvent       int64                      `json:"e"`
+	Enqueued        int64                      `json:"q"`
+	Counts          [queue.Cancelled + 1]int64 `json:"c"`
+	Outputs         int64                      `json:"o"`
+	HasDependencies bool                       `json:"k"`
+	Undecided       int64                      `json:"d"`
+	EmptyLanes      int64                      `json:"m"`
+	HasGates        bool                       `json:"y"`
+	ReservedInMeta  bool                       `json:"r,omitempty"`
+	OverQuota       map[int64]int              `json:"v,omitempty"`
+	UserList        string                     `json:"ul"` // the text of meta.users
+	QueueList       string                     `json:"ql"` // the text of meta.queues
+	Users           []deltaUser                `json:"u,omitempty"`
+	Queues          []deltaQueue               `json:"w,omitempty"`
+	Lanes           []deltaLane                `json:"l,omitempty"`
+	Leases          []deltaLeases              `json:"h,omitempty"`
+	EndedLeases     []int64                    `json:"x,omitempty"` // jobs whose leases ended
+	ChangedJobs     []int64                    `json:"t,omitempty"` // jobs that changed and are in no other list
+	EarliestTimer   queue.Millis               `json:"a,omitempty"` // earliest timer that was set; 0 if none
+	Minute          queue.Millis               `json:"f,omitempty"` // the minute that Figures counts
+	Figures         []deltaStatistics          `json:"g,omitempty"`
+}
+
+// deltaUser holds the counts of one user, except the number of leased jobs, which follows from the leases.
+type deltaUser struct {
+	UID     int   `json:"u"`
+	Waiting int64 `json:"w"`
+	Hooks   int64 `json:"h,omitempty"`
+	Bytes   int64 `json:"y,omitempty"` // bytes that the user's jobs hold
+	Outputs int64 `json:"o,omitempty"` // the part of Bytes that belongs to outputs
+}
+
+type deltaQueue struct {
+	Name       string `json:"n"`
+	Waiting    int64  `json:"w"`
+	UID        int    `json:"u"`
+	KeptJobs   int64  `json:"e,omitempty"`
+	KeptBytes  int64  `json:"o,omitempty"` // bytes of the outputs of KeptJobs
+	Lanes      int    `json:"l"`
+	StaleUsers []int  `json:"k,omitempty"` // uids of users whose lanes with demands must be read again
+}
+
+// deltaLane holds the new state of a lane without demands, or records that the lane was removed.
+type deltaLane struct {
+	ID    int64          `json:"i,omitempty"` // 0 if the lane was removed
+	Queue string         `json:"q"`
+	UID   int            `json:"u"`
+	Head  rules.Position `json:"h"`
+	// Priority is the priority of the job at Head.
+	Priority int64 `json:"p"`
+	ClosedBy int64 `json:"s,omitempty"`
+}
+
+// deltaLeases holds leases that differ only in their jobs and fences.
+type deltaLeases struct {
+	Lane    int64        `json:"l"`
+	Queue   string       `json:"q"`
+	UID     int          `json:"u"`
+	Node    int64        `json:"n"`
+	Running bool         `json:"r,omitempty"`
+	Needs   []rules.Need `json:"d,omitempty"`
+	Seqs    []int64      `json:"s"`
+	Fences  []int64      `json:"f"`
+}
+
+type deltaStatistics struct {
+	Queue  string   `json:"q"`
+	Counts [6]int64 `json:"c"`
+	Waits  []byte   `json:"w"`
+	Runs   []byte   `json:"r"`
+}
+
+// pendingDelta collects what a transaction needs to build its cache delta. It is nil if no other node is
+// active.
+type pendingDelta struct {
+	mustReload   bool // a change that no delta can express: the other nodes must reload
+	lanes        []laneName
+	queues       map[*queueState]map[int]bool // for each queue, the users whose lanes with demands have changed
+	minuteQueues []string                     // the queues whose statistics for the current minute changed
+}
+
+// requireReload makes the other nodes reload their caches instead of applying a delta.
+func (t *Tx) requireReload() {
+	if t.delta != nil {
+		t.delta.mustReload = true
+	}
+}
+
+func (t *Tx) noteLane(l *rules.Lane) {
+	if t.delta != nil {
+		t.delta.lanes = append(t.delta.lanes, laneName{l.Queue, l.UID})
+	}
+}
+
+func (t *Tx) noteQueue(q *queueState) {
+	if t.delta != nil && t.delta.queues[q] == nil {
+		t.delta.queues[q] = map[int]bool{}
+	}
+}
+
+// noteOpenLanes makes the other nodes read again which lanes with demands of a user are open.
+func (t *Tx) noteOpenLanes(q *queueState, uid int) {
+	if t.noteQueue(q); t.delta != nil {
+		t.delta.queues[q][uid] = true
+	}
+}
+
+// deltaVersion is the version of this format. A node that does not know the version reads everything again.
+// Two versions are in use while nodes are upgraded one after the other.
+const deltaVersion = 5
+
+// maxForeignNotices is the number of changed jobs or users up to which watchers are notified of each one. If
+// more have changed, all watchers are notified.
+const maxForeignNotices = 10_000
+
+// maxDeltaBytes is the maximum size of a cache delta in bytes. If a delta is larger, the other nodes reload.
+const maxDeltaBytes = 64 << 10
+
+// buildDelta returns the cache delta of the transaction as JSON. It returns nil if the other nodes must
+// reload.
+func (t *Tx) buildDelta() ([]byte, error) {
+	m, b := &t.s.mem, &t.memoryAtStart
+	if t.delta.mustReload || m.summedUpTo != b.summedUpTo || m.committed != b.committed {
+		return nil, nil
+	}
+	n := cacheDelta{Version: deltaVersion, NextSeq: m.nextSeq, NextEvent: m.nextEvent, Enqueued: m.enqueued,
+		Counts: m.counts, Outputs: m.outputs, HasDependencies: m.hasDependencies, Undecided: m.undecided,
+		EmptyLanes: m.emptyLanes, HasGates: m.lanes.hasGates, ReservedInMeta: m.reservedInMeta,
+		EarliestTimer: t.earliestTimer, OverQuota: m.lanes.overQuota, UserList: m.userList, QueueList: m.queueList}
+	for uid := range t.users {
+		u := m.users[uid]
+		n.Users = append(n.Users, deltaUser{uid, u.waiting, u.hooks, u.bytes, u.outputs})
+	}
+	for q := range t.queues {
+		t.noteQueue(q)
+	}
+	for q, users := range t.delta.queues {
+		n.Queues = append(n.Queues, deltaQueue{Name: q.Name, Waiting: q.Waiting, UID: q.uid, KeptJobs: q.keptJobs,
+			KeptBytes: q.keptBytes,
+			Lanes:     q.lanes, StaleUsers: slices.Sorted(maps.Keys(users))})
+	}
+	slices.SortFunc(t.delta.lanes, func(a, b laneName) int {
+		return cmp.Or(strings.Compare(a.queue, b.queue),
+			a.uid-b.uid)
+	})
+	for _, name := range slices.Compact(t.delta.lanes) {
+		lane := deltaLane{Queue: name.queue, UID: name.uid}
+		if l := m.lanes.plain[name]; l != nil {
+			if lane.ID, lane.Head, lane.Priority, lane.ClosedBy = l.ID, l.Head, l.Priority, l.ClosedBy; m.unknownUser(l) {
+				lane.ClosedBy = rules.Open
+			}
+		}
+		n.Lanes = append(n.Lanes, lane)
+	}
+	n.addLeases(t)
+	for _, name := range t.delta.minuteQueues {
+		f := t.s.minute.rows[name]
+		n.Minute = t.s.minute.minute
+		n.Figures = append(n.Figures, deltaStatistics{name, [...]int64{f.Started, f.Completed, f.Failed, f.Dead, f.Cancelled,
+			f.Returned}, f.Waits.Append(nil), f.Runs.Append(nil)})
+	}
+	text, err := json.Marshal(n)
+	if len(text) > maxDeltaBytes {
+		return nil, nil
+	}
+	return text, err
+}
+
+// addLeases adds the leases that the transaction changed or ended, and the other jobs that it changed.
+func (n *cacheDelta) addLeases(t *Tx) {
+	seqs := slices.Clone(t.leases)
+	slices.Sort(seqs)
+	seqs = slices.Compact(seqs)
+	groupOf := map[leaseKind]int{}
+	for _, seq := range seqs {
+		l := t.s.mem.leases[seq]
+		if l == nil {
+			n.EndedLeases = append(n.EndedLeases, seq)
+			continue
+		}
+		kind := leaseKind{l.Job.Lane, l.Job.Node, l.Running}
+		i, known := groupOf[kind]
+		if !known {
+			i = len(n.Leases)
+			groupOf[kind] = i
+			n.Leases = append(n.Leases, deltaLeases{Lane: l.Job.Lane, Queue: l.Job.Queue, UID: l.Job.UID, Node: l.Job.Node,
+				Running: l.Running, Needs: l.Needs})
+		}
+		group := &n.Leases[i]
+		group.Seqs, group.Fences = append(group.Seqs, seq), append(group.Fences, l.Job.Fence)
+	}
+	for _, seq := range t.touchedJobs {
+		if _, leased := slices.BinarySearch(seqs, seq); !leased {
+			n.ChangedJobs = append(n.ChangedJobs, seq)
+		}
+	}
+}
+
+// leaseKind identifies the leases that one deltaLeases can hold together.
+type leaseKind struct {
+	lane, node int64
+	running    bool
+}
+
+// errDeltaVersion reports a cache delta that was written in the format of another version.
+var errDeltaVersion = errors.New("another version of the service wrote the change")
+
+// applyDelta applies the cache delta that another node stored with its commit of the given number.
+func (t *Tx) applyDelta(commits int64, text []byte) error {
+	var n cacheDelta
+	if err := json.Unmarshal(text, &n); err != nil {
+		return err
+	}
+	if n.Version != deltaVersion {
+		return errDeltaVersion
+	}
+	usersListed, err := database.ParseUserCounts(n.UserList)
+	if err != nil {
+		return err
+	}
+	queuesListed, err := records.ParseQueueCounts(n.QueueList)
+	if err != nil {
+		return err
+	}
+	s, m := t.s, &t.s.mem
+	ls := m.lanes
+	m.commits, m.nextSeq, m.nextEvent, m.enqueued, m.counts, m.outputs, m.hasDependencies, m.undecided = commits,
+		n.NextSeq, n.NextEvent, n.Enqueued, n.Counts, n.Outputs, n.HasDependencies, n.Undecided
+	m.userList, m.listedUsers = n.UserList, slices.Collect(maps.Keys(usersListed))
+	m.queueList, m.listedQueues = n.QueueList, slices.Collect(maps.Keys(queuesListed))
+	s.applyCounts(&n)
+	for i := range n.Lanes {
+		ls.applyLane(&n.Lanes[i])
+	}
+	for i := range n.Leases {
+		t.applyLeases(&n.Leases[i])
+	}
+	hadNeeds := t.applyEndedLeases(n.EndedLeases)
+	s.foreignChanges.seqs = append(append(s.foreignChanges.seqs, n.EndedLeases...), n.ChangedJobs...)
+	m.reservedInMeta, m.emptyLanes, ls.hasGates, ls.overQuota = n.ReservedInMeta, n.EmptyLanes, n.HasGates, n.OverQuota
+	if ls.overQuota == nil {
+		ls.overQuota = map[int64]int{}
+	}
+	if slices.ContainsFunc(n.Queues, func(q deltaQueue) bool { return len(q.StaleUsers) > 0 }) ||
+		slices.ContainsFunc(n.Leases, func(l deltaLeases) bool { return len(l.Needs) > 0 }) || hadNeeds {
+		// A change to a gate may affect a lane that only this node treats as closed.
+		s.closedHereStale = true
+		s.watchForeignTimer(t.now, t.now)
+	}
+	s.watchForeignTimer(t.now, n.EarliestTimer)
+	s.minute.applyDelta(&n)
+	if max(len(s.foreignChanges.seqs), len(s.foreignChanges.uids)) > maxForeignNotices {
+		s.foreignChanges = foreignChanges{any: true}
+	}
+	return nil
+}
+
+// applyCounts sets the counts of users and queues to the values that another node reported.
+func (s *Engine) applyCounts(n *cacheDelta) {
+	m := &s.mem
+	for _, changed := range n.Users {
+		u := m.users[changed.UID]
+		u.waiting, u.hooks, u.bytes, u.outputs = changed.Waiting, changed.Hooks, changed.Bytes, changed.Outputs
+		m.putUser(changed.UID, u)
+		s.foreignChanges.uids = append(s.foreignChanges.uids, changed.UID)
+	}
+	for _, changed := range n.Queues {
+		q := m.lanes.state(changed.Name)
+		m.keptJobs += changed.KeptJobs - q.keptJobs
+		q.setCount(records.QueueCount{Waiting: changed.Waiting, UID: changed.UID, KeptJobs: changed.KeptJobs,
+			KeptBytes: changed.KeptBytes})
+		q.lanes = changed.Lanes
+		for _, uid := range changed.StaleUsers {
+			m.lanes.markStaleUser(q, uid)
+		}
+	}
+}
+
+// applyEndedLeases removes leases that another node has ended. It reports whether one of them had needs.
+func (t *Tx) applyEndedLeases(seqs []int64) (hadNeeds bool) {
+	m := &t.s.mem
+	for _, seq := range seqs {
+		if l := m.leases[seq]; l != nil {
+			hadNeeds = hadNeeds || len(l.Needs) > 0
+			t.countUse(l, -1)
+			m.countLease(l.Job.UID, l.Job.Queue, -1)
+			delete(m.leases, seq)
+			if m.maxLeasedPerUser > 0 {
+				t.rules.Recheck(rules.UserGate(l.Job.UID))
+			}
+		}
+	}
+	return hadNeeds
+}
+
+// watchForeignTimer sets a timer that fires foreignTimerGrace after a timer of another node is due, at most
+// about an hour from now. If the other node has not handled its timer by then, this node does.
+func (s *Engine) watchForeignTimer(now, due queue.Millis) {
+	if due == 0 || s.foreignTimerAt > now && s.foreignTimerAt <= due.Add(foreignTimerGrace) {
+		return
+	}
+	s.foreignTimerAt = min(due, now.Add(time.Hour)).Add(foreignTimerGrace)
+	time.AfterFunc(time.Duration(s.foreignTimerAt-now)*time.Millisecond, func() { Hint(s.dueSooner) })
+}
+
+// foreignTimerGrace is how long a node has to handle its own timers before another node handles them.
+const foreignTimerGrace = time.Second
+
+// applyLeases adds leases of another node to the cache. A cached lease contains only the fields that other
+// nodes usually need. The method loadFullLease reads the rest.
+func (t *Tx) applyLeases(group *deltaLeases) {
+	m := &t.s.mem
+	var block []rules.Lease
+	for k, seq := range group.Seqs {
+		old := m.leases[seq]
+		if len(block) == 0 {
+			// Allocate up to 16 leases together: this needs few allocations, and one remaining lease keeps
+			// little memory in use.
+			block = make([]rules.Lease, min(16, len(group.Seqs)-k))
+		}
+		l := &block[0]
+		block = block[1:]
+		l.Running, l.Needs = group.Running, group.Needs
+		l.Job.Seq, l.Job.Queue, l.Job.UID, l.Job.Lane, l.Job.Node, l.Job.Fence = seq, group.Queue, group.UID, group.Lane,
+			group.Node, group.Fences[k]
+		m.leases[seq] = l
+		t.countUse(old, -1)
+		t.countUse(l, 1)
+		if old == nil {
+			m.countLease(group.UID, group.Queue, 1)
+		}
+		t.s.foreignChanges.seqs = append(t.s.foreignChanges.seqs, seq)
+	}
+}
+
+// applyLane updates a lane without demands to the state that another node reported.
+func (ls *lanes) applyLane(changed *deltaLane) {
+	l := ls.plain[laneName{changed.Queue, changed.UID}]
+	switch {
+	case changed.ID == 0 && l != nil:
+		ls.remove(l)
+	case changed.ID == 0:
+	case l == nil:
+		ls.add(&rules.Lane{ID: changed.ID, Queue: changed.Queue, UID: changed.UID, Head: changed.Head,
+			Priority: changed.Priority, ClosedBy: changed.ClosedBy, HeapIndex: -1})
+	default:
+		l.ID, l.Head, l.Priority, l.ClosedBy = changed.ID, changed.Head, changed.Priority, changed.ClosedBy
+		ls.updateHeap(l)
+	}
+}
+
+// applyDelta updates the statistics of the current minute to the values that another node reported.
+func (cache *minuteStatistics) applyDelta(n *cacheDelta) {
+	if cache.minute != n.Minute {
+		if n.Minute > cache.minute {
+			cache.rows, cache.everNamed = nil, nil
+		}
+		return
+	}
+	for i := range n.Figures {
+		f := &n.Figures[i]
+		if cache.rows == nil {
+			return
+		}
+		if cache.rows[f.Queue] == nil {
+			cache.everNamed = nil // the queue may have got its own name in the all-time statistics
+		}
+		cache.rows[f.Queue] = &store.Figures{Started: f.Counts[0], Completed: f.Counts[1], Failed: f.Counts[2],
+			Dead: f.Counts[3], Cancelled: f.Counts[4], Returned: f.Counts[5],
+			Waits: store.ReadHistogram(f.Waits), Runs: store.ReadHistogram(f.Runs)}
+	}
+}
+
+// loadFullLease returns a lease with its job's complete row. The cache holds only part of the row if another
+// node claimed the job.
+func (t *Tx) loadFullLease(l *rules.Lease) (*rules.Lease, error) {
+	if l == nil || l.Job.ID != "" {
+		return l, nil
+	}
+	// The row contains what this transaction wrote before it held the writer lock, not what the rules have
+	// decided.
+	if t.prewrite.covers(l.Job.Seq) {
+		return nil, errPrewrite
+	}
+	j, err := t.Job(l.Job.Seq, rules.ReadSummary)
+	if errors.Is(err, queue.ErrNotFound) { // the row is lost
+		return l, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	j.Fence, j.Node = l.Job.Fence, l.Job.Node
+	l = &rules.Lease{Job: j, Running: l.Running, Needs: l.Needs, Turn: l.Turn}
+	t.s.mem.leases[j.Seq] = l
+	return l, nil
+}

@@ -1,0 +1,213 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"testing"
+
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/store/rules"
+)
+
+// mirrored is a node with a second node on the same database. After each transaction of the first node, the
+// second node applies the cache delta, and both caches are compared. The second node makes no changes of its
+// own.
+type mirrored struct {
+	Backend
+	*Engine
+	mirror                 *Engine
+	difference             error // the first difference between the caches that was found
+	appliedDeltas, reloads int   // transactions that the second node applied as deltas; its reloads
+}
+
+func (m *mirrored) OnCommit(changed bool) {
+	m.Backend.OnCommit(changed)
+	if !changed || m.difference != nil || m.node == 0 {
+		return
+	}
+	m.difference = m.inMirror(func(t *Tx) error {
+		if m.mirror.foreignChanges.any {
+			m.reloads++
+		} else {
+			m.appliedDeltas++
+		}
+		return differences(&m.mem, &m.mirror.mem)
+	})
+}
+
+// inMirror calls f in a transaction of the second node, which applies the changes of the first one. The
+// transaction is then undone.
+func (m *mirrored) inMirror(f func(t *Tx) error) (fErr error) {
+	errUndo := errors.New("looked")
+	m.setQuota()
+	err := m.mirror.Do(context.Background(), Urgent, func(t *Tx) error {
+		fErr = f(t)
+		return errUndo
+	})
+	m.mirror.foreignChanges = foreignChanges{}
+	if !errors.Is(err, queue.ErrInternal) {
+		return errors.Join(fErr, err)
+	}
+	return fErr
+}
+
+// setQuota sets the first node's quota of running jobs per user on the second node. Each node gets this
+// setting separately.
+func (m *mirrored) setQuota() {
+	o := &m.mirror.mem
+	if o.maxLeasedPerUser == m.mem.maxLeasedPerUser {
+		return
+	}
+	o.maxLeasedPerUser = m.mem.maxLeasedPerUser
+	for _, l := range o.lanes.plain {
+		if l.ClosedBy == rules.UserGate(l.UID) {
+			l.ClosedBy = rules.Open
+			o.lanes.updateHeap(l)
+		}
+	}
+}
+
+// staleLeases returns an error for each lease that the second node would write with outdated values.
+func (m *mirrored) staleLeases(t *Tx) (wrong error) {
+	of := func(j *rules.Job) string {
+		return fmt.Sprint(j.State, j.Slot, j.UID, j.Queue, j.Priority, j.Attempts, j.Runs, j.Deferred, j.Refunds, j.Crashes,
+			j.PausedAt, j.PausedBy, j.Outputs, j.StartedAt, j.WorkerID, j.PID, j.Demands)
+	}
+	for seq, own := range m.mem.leases {
+		l, err := t.loadFullLease(t.s.mem.leases[seq])
+		if err != nil {
+			return err
+		}
+		if a, b := of(&own.Job), of(&l.Job); a != b {
+			wrong = errors.Join(wrong, fmt.Errorf("the lease of job %d is %s, the other one has %s", seq, a, b))
+		}
+	}
+	return wrong
+}
+
+func (m *mirrored) Close() error { return errors.Join(m.mirror.Close(), m.Backend.Close()) }
+
+// differences returns the differences between the caches of two nodes.
+func differences(a, b *memory) (wrong error) {
+	same := func(what string, a, b any) {
+		if !reflect.DeepEqual(a, b) {
+			wrong = errors.Join(wrong, fmt.Errorf("%s: %v, the other one has %v", what, a, b))
+		}
+	}
+	same("numbers", [...]int64{a.commits, a.nextSeq, a.nextEvent, a.enqueued, a.outputs, a.undecided, a.committed},
+		[...]int64{b.commits, b.nextSeq, b.nextEvent, b.enqueued, b.outputs, b.undecided, b.committed})
+	same("counts", a.counts, b.counts)
+	same("marks", []any{a.reservedInMeta, a.summedUpTo, orderText(a.order), a.rankedBy, a.lanes.weights},
+		[]any{b.reservedInMeta, b.summedUpTo, orderText(b.order), b.rankedBy, b.lanes.weights})
+	same("lists", [...]string{a.userList, a.queueList}, [...]string{b.userList, b.queueList})
+	same("listed", [...]int{len(a.listedUsers), len(a.listedQueues)}, [...]int{len(b.listedUsers), len(b.listedQueues)})
+	same("owners", a.owners, b.owners)
+	same("over", a.lanes.overQuota, b.lanes.overQuota)
+	same("leases", leasesIn(a), leasesIn(b))
+	same("users", usersIn(a), usersIn(b))
+	same("batches", batchesIn(a), batchesIn(b))
+	same("queues", queuesIn(a), queuesIn(b))
+	same("lanes", lanesIn(a), lanesIn(b))
+	resources := slices.Sorted(slices.Values(a.lanes.resourceGates))
+	same("resources", resources, slices.Sorted(slices.Values(b.lanes.resourceGates)))
+	used := map[int64]int{}
+	for gate, n := range a.unitsUsed { // skip resources, because each node counts its own units
+		if !slices.Contains(resources, gate) {
+			used[gate] = n
+		}
+	}
+	same("used", used, b.unitsUsed)
+	return wrong
+}
+
+func leasesIn(m *memory) map[int64]string {
+	list := map[int64]string{}
+	for seq, l := range m.leases {
+		list[seq] = fmt.Sprint(l.Job.Fence, l.Job.Node, l.Running, l.Job.UID, l.Job.Queue, l.Job.Lane, l.Needs)
+	}
+	return list
+}
+
+func usersIn(m *memory) map[int]user {
+	list := maps.Clone(m.users)
+	for uid, u := range list { // skip the ids in batches: only the node that receives a batch counts them
+		u.names, u.stagedBytes = 0, 0
+		if list[uid] = u; u == (user{}) {
+			delete(list, uid)
+		}
+	}
+	return list
+}
+
+func batchesIn(m *memory) map[int64]string {
+	list := map[int64]string{}
+	for n, b := range m.batches {
+		list[n] = fmt.Sprint(b.uid, b.name, b.jobs, b.committed, b.dropped, b.node)
+	}
+	return list
+}
+
+func queuesIn(m *memory) map[string]string {
+	list := map[string]string{}
+	for name, q := range m.lanes.queues {
+		if q.hasRow() || q.lanes > 0 {
+			list[name] = fmt.Sprint(q.Waiting, q.leased, q.lanes, q.keptJobs, q.keptBytes, q.rule)
+			if q.exists() {
+				list[name] += fmt.Sprint(" of ", q.uid)
+			}
+		}
+	}
+	return list
+}
+
+// lanesIn returns the ids of the lanes. It omits their heads, which each node updates separately.
+func lanesIn(m *memory) map[laneName]int64 {
+	list := map[laneName]int64{}
+	for name, l := range m.lanes.plain {
+		list[name] = l.ID
+	}
+	return list
+}
+
+// mirroredWalks compares two nodes of a database in random walks. open opens both nodes repeatedly on the same
+// database. The first node makes all changes. The second node applies them only in its own transactions.
+func mirroredWalks(t *testing.T, n int,
+	open func(t *testing.T) func(queue.Order) (s store.Store, first, second *Engine)) {
+	walks(t, n, func(t *testing.T) func(queue.Order) (store.Store, *Engine) {
+		at := open(t)
+		var m *mirrored
+		t.Cleanup(func() {
+			if t.Logf("%d deltas applied, %d reloads", m.appliedDeltas, m.reloads); m.appliedDeltas < 10*m.reloads {
+				t.Error("the second node reloads too often; want at least 10 applied deltas per reload")
+			}
+		})
+		deltas, reloads := 0, 0
+		return func(order queue.Order) (store.Store, *Engine) {
+			if m != nil {
+				deltas, reloads = m.appliedDeltas, m.reloads
+			}
+			s, first, second := at(order)
+			m = &mirrored{Backend: first.backend, Engine: first, mirror: second, appliedDeltas: deltas, reloads: reloads}
+			first.backend = m
+			return s, first
+		}
+	}, func(of *Engine) error {
+		m := of.backend.(*mirrored)
+		return errors.Join(m.difference, m.inMirror(func(t *Tx) error {
+			m.mirror.rechecks.MaxSteps = 40 * rules.MaxSteps // use the same limit as on the first node
+			if err := t.rules.Reopen(); err != nil {
+				return err
+			}
+			lanes, demands, err := t.all()
+			if err != nil {
+				return err
+			}
+			return errors.Join(m.staleLeases(t), t.jobsOutOfLane(lanes, demands), t.forgottenLanes(lanes), t.wrongQueues(lanes))
+		}))
+	})
+}

@@ -1,0 +1,124 @@
+package engine
+
+import (
+	"errors"
+	"maps"
+
+	"github.com/queuectl/queuectl/store/rules"
+)
+
+// reload reads the writer's memory from the tables again, because another node has changed them. It keeps
+// state that exists only in this node's memory. It fails with errPrewrite if this transaction wrote rows
+// before it held the writer lock, because it would read these provisional rows as final ones.
+func (t *Tx) reload() error {
+	if t.prewrite != nil {
+		return errPrewrite
+	}
+	s, old := t.s, t.s.mem
+	err := s.loadHeads()
+	if err == nil && s.mem.lanes.hasGates {
+		err = t.setNeedsOfLeases(old.leases)
+	}
+	if err != nil {
+		s.mem = old
+		return err
+	}
+	m := &s.mem
+	for seq, l := range m.leases {
+		if old := old.leases[seq]; old != nil && old.Job.Fence == l.Job.Fence {
+			m.leases[seq] = &rules.Lease{Job: l.Job, Running: l.Running, Needs: l.Needs, Turn: old.Turn}
+		}
+	}
+	m.nextDue, m.lastPromote, m.recheckedUpTo, m.statisticsTidied = old.nextDue, old.lastPromote, old.recheckedUpTo,
+		old.statisticsTidied
+	m.lanes.node, m.lanes.closedHere = old.lanes.node, old.lanes.closedHere
+	m.lastPass, m.turnCount, m.lastDecidedUID = old.lastPass, old.turnCount, old.lastDecidedUID
+	for name, q := range old.lanes.queues {
+		if q.Pass > old.lastPass { // keep only a higher Pass; a queue with a lower one is treated like a new queue
+			m.lanes.state(name).Pass = q.Pass
+		}
+		if reloaded := m.lanes.queues[name]; reloaded != nil {
+			reloaded.lastTurns, reloaded.fixedTurns = q.lastTurns, q.fixedTurns
+		}
+	}
+	s.mu.Lock()
+	maps.DeleteFunc(s.publishedTurns, func(name string, _ map[int]int64) bool { return m.lanes.queues[name] == nil })
+	s.mu.Unlock()
+	for n, b := range m.batches {
+		if known, found := old.batches[n]; found {
+			b.lastFrameAt, b.perQueue = known.lastFrameAt, known.perQueue
+			if !b.committed {
+				u := m.users[b.uid]
+				u.names += known.givenIDs - b.givenIDs
+				m.putUser(b.uid, u)
+			}
+			b.givenIDs = known.givenIDs
+			m.batches[n] = b
+		}
+	}
+	s.minute = minuteStatistics{}
+	t.undo, t.users, t.queues, t.leased, t.leases, t.leasedBy = nil, nil, nil, false, nil, nil
+	s.closedHereStale = true
+	t.memoryAtStart, s.foreignChanges.any, s.jobsReadied = *m, true, true
+	s.watchForeignTimer(t.now, t.now) // watch for timers of other nodes that the tables may now contain
+	return nil
+}
+
+// CatchUp applies the cache deltas of the commits that this node has missed, up to the given one. If they are
+// incomplete or unreadable, it reloads the caches. Then it prepares the transaction for a database with other
+// nodes, and may send the query of the next claim. The backend calls it in BeginTx, once it holds the writer
+// lock.
+func (t *Tx) CatchUp(commits int64, deltas [][]byte) error {
+	if err := t.applyMissed(commits, deltas); err != nil {
+		return err
+	}
+	s := t.s
+	t.rules.Readied = s.jobsReadied
+	t.readAhead = &readAhead{}
+	if s.HasOtherNodes() {
+		t.delta = &pendingDelta{queues: map[*queueState]map[int]bool{}}
+	}
+	return t.prefetchClaim()
+}
+
+func (t *Tx) applyMissed(commits int64, deltas [][]byte) error {
+	s, m := t.s, &t.s.mem
+	if commits == m.commits {
+		return nil
+	}
+	if commits != m.commits+int64(len(deltas)) {
+		return t.reload()
+	}
+	for i, text := range deltas {
+		if err := t.applyDelta(commits-int64(len(deltas)-i-1), text); err != nil {
+			if !errors.Is(err, errDeltaVersion) {
+				s.log.Warn("cannot read a change by another node, so this node reads the queue again; no job is lost; if "+
+					"this happens again, run: queuectl doctor --verify", "error", err)
+			}
+			return t.reload()
+		}
+		t.undo = nil // the changes are committed, so an error of this transaction must not undo them
+	}
+	t.undo, t.users, t.queues, t.leased, t.leases, t.leasedBy = nil, nil, nil, false, nil, nil
+	t.memoryAtStart = *m
+	s.jobsReadied = true
+	return nil
+}
+
+// PrewriteEnded writes the rows of the attempts that have ended, as far as they are known before the
+// transaction's first operation. It does so only if there are other nodes, which may hold the writer lock.
+func (t *Tx) PrewriteEnded() error {
+	if len(t.endedAttempts) == 0 || !t.s.HasOtherNodes() {
+		return nil
+	}
+	return t.prewriteEnded(t.endedAttempts, t.quota)
+}
+
+// storeDelta stores the cache delta of the transaction for the other nodes.
+func (t *Tx) storeDelta() error {
+	delta, err := t.buildDelta()
+	if err != nil {
+		return err
+	}
+	return t.s.shared.StoreDelta(t, t.s.mem.commits, delta)
+}

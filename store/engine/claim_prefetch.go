@@ -1,0 +1,71 @@
+package engine
+
+import (
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store/database"
+	"github.com/queuectl/queuectl/store/records"
+	"github.com/queuectl/queuectl/store/rules"
+)
+
+// claimPrefetch is a claim prefetch: the query that the claim of a transaction will probably send. It is sent
+// right after this node gets the writer lock, so that the server finds the jobs while the node records
+// ended attempts.
+//
+// No other node changes anything while this node holds the lock. The transaction's own writes may
+// invalidate the prefetched rows; noteWrite keeps track of them.
+// See docs/decisions/0028.
+type claimPrefetch struct {
+	args        []any
+	endedLeases map[int64]bool // jobs whose leases have ended since the query was sent
+	rows        EarlyRows
+}
+
+// EarlyRows are the rows of a query that was sent before they were needed.
+type EarlyRows interface {
+	// Each passes the rows to the callback each, until it returns false. ok is false if the rows are lost,
+	// because the result of a later statement was read first. Each is called at most once, by the writer.
+	Each(each func(r database.Row) (more bool, err error)) (ok bool, err error)
+}
+
+// minClaimPrefetch is the minimum number of wanted jobs for which a claim prefetch saves time.
+const minClaimPrefetch = 64
+
+// prefetchClaim sends the query for the jobs that the first operation of the group will claim. It does so
+// only if the claim will probably use the same lane as the last claim.
+func (t *Tx) prefetchClaim() error {
+	s := t.s
+	q := s.mem.lanes.queues[s.lastClaimQueue]
+	if t.wantedJobs < s.prefetchThreshold || q == nil || q.inStaleQueues || q.best != nil || len(q.openLanes) != 1 &&
+		s.mem.order.Scheduling != queue.ByArrival || len(q.openLanes) == 0 {
+		return nil
+	}
+	lane := q.openLanes[0]
+	e := &claimPrefetch{args: findArgs(lane.ID, lane.Head, t.ReadLimit(t.wantedJobs, s.typicalJobBytes)),
+		endedLeases: map[int64]bool{}}
+	// If this transaction still has to write the ended attempts, the server executes these writes only after
+	// the client has read the rows. So read them immediately.
+	readNow := t.prewrite == nil && len(t.endedAttempts) > 0
+	var err error
+	e.rows, err = s.shared.StartFind(findJobs(records.WholeColumns), e.args, t.wantedJobs, readNow)
+	t.claimPrefetch = e
+	return err
+}
+
+// noteWrite notes that the transaction writes a job. Writing a leased job, or the end of a lease, does not
+// affect the prefetched rows of other jobs. Any other write may, so it discards the claim prefetch.
+func (t *Tx) noteWrite(j *rules.Job) {
+	switch last := len(t.leases) - 1; {
+	case t.claimPrefetch == nil, t.s.mem.leases[j.Seq] != nil:
+	case j.Slot == rules.NotQueued && last >= 0 && t.leases[last] == j.Seq:
+		t.claimPrefetch.endedLeases[j.Seq] = true
+	default:
+		t.claimPrefetch = nil
+	}
+	t.readAhead.noteWrite(j, t.s.mem.leases[j.Seq] != nil)
+}
+
+// dropPrefetched discards the rows that were read ahead.
+func (t *Tx) dropPrefetched() {
+	t.claimPrefetch = nil
+	t.readAhead.forget()
+}

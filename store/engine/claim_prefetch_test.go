@@ -1,0 +1,89 @@
+package engine_test
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/store/engine"
+	"github.com/queuectl/queuectl/store/postgres"
+	"github.com/queuectl/queuectl/test/pgserver"
+)
+
+// A claim prefetch is sent before the first operation of its transaction. Its rows are used unless a write
+// of the transaction may have changed them. The end of a leased job does not discard them, but that job is
+// not leased again.
+func TestClaimPrefetchSeesTheTransaction(t *testing.T) {
+	server := pgserver.Shared(t)
+	important := engine.Draft(func(j *queue.Job) { j.Priority = 9 })
+	cases := map[string]struct {
+		ended []int // indexes into the first three jobs, of which the third is leased
+		do    func(t *engine.Tx) error
+		want  []int64
+		taken bool // whether the prefetched rows are used
+	}{
+		"nothing":   {want: []int64{1, 4}, taken: true},
+		"an end":    {ended: []int{2}, want: []int64{1, 4}, taken: true},
+		"a new job": {want: []int64{1, 7}, do: func(t *engine.Tx) error { return engine.EnqueueIn(t, important) }},
+		"a cancellation": {want: []int64{1, 5}, do: func(t *engine.Tx) error {
+			return t.Rules().Change(4,
+				store.Change{Verb: queue.VerbCancel})
+		}},
+		"a statement": {want: []int64{1, 5}, do: func(t *engine.Tx) error {
+			return t.Exec(`UPDATE jobs SET rank = rank + 1 WHERE seq = 4`)
+		}},
+	}
+	for n := range 2 * len(cases) {
+		name := slices.Sorted(maps.Keys(cases))[n/2]
+		c, early := cases[name], n%2 == 0
+		t.Run(fmt.Sprintf("%s, read early: %v", name, early), func(t *testing.T) {
+			s, err := postgres.Open(t.Context(), server.Create(t),
+				postgres.Options{Order: queue.Order{Scheduling: queue.ByPriority, Interval: time.Minute},
+					Node: postgres.NodeConfig{Name: "a", DirID: "a", Lease: time.Hour}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { s.Close() })
+			enqueueOn(t, s, important, engine.Draft(), engine.Draft(), engine.Draft(), engine.Draft(), engine.Draft())
+			jobs := claimOn(t, s, 3)
+			if _, err := s.Exchange(t.Context(), store.Report{Released: []queue.Lease{jobs[0].Lease()},
+				Ended: []store.Settlement{completedOn(s, &jobs[1])}}); err != nil {
+				t.Fatal(err)
+			}
+			s.SetPrefetchThreshold(1)
+			var got []queue.Job
+			expected, taken := false, false
+			// If there are attempts to prewrite, the prefetched rows are not read immediately.
+			var ends []store.Settlement
+			if early {
+				ends = []store.Settlement{completedOn(s, &jobs[2])}
+			}
+			err = s.DoExpecting(t.Context(), ends, 2, func(t *engine.Tx) (err error) {
+				expected = t.HasPrefetch()
+				for _, i := range c.ended {
+					if _, err := t.Rules().Exchange(&store.Report{Ended: []store.Settlement{completedOn(s, &jobs[i])}}); err != nil {
+						return err
+					}
+				}
+				if c.do != nil {
+					if err := c.do(t); err != nil {
+						return err
+					}
+				}
+				taken = t.HasPrefetch()
+				got, _, err = t.Rules().Claim(2)
+				return err
+			})
+			if err != nil || !slices.Equal(seqs(got), c.want) {
+				t.Errorf("got %v, %v; want %v", seqs(got), err, c.want)
+			}
+			if !expected || taken != c.taken {
+				t.Errorf("prefetch sent: %v, want true; its result was used: %v, want %v", expected, taken, c.taken)
+			}
+		})
+	}
+}

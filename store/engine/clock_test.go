@@ -1,0 +1,60 @@
+package engine
+
+import (
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
+)
+
+// After the clock jumps by a year in either direction, no job without expires_at expires, no job is lost,
+// and no retry starts before its time. Promote never waits for more than an hour.
+func TestClockStepsOfAYear(t *testing.T) {
+	const year = 365 * 24 * time.Hour
+	for _, step := range []time.Duration{year, -year} {
+		s := openStore(t, t.TempDir())
+		var now atomic.Int64
+		now.Store(1_800_000_000_000)
+		s.now = func() queue.Millis { return queue.Millis(now.Load()) }
+		enqueue(t, s, 3)
+		turned, err := s.Exchange(t.Context(), store.Report{Want: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		retry := queue.Decision{State: queue.Failed, UsesAttempt: true, Started: true, Delay: 2 * time.Second}
+		if _, err := s.Exchange(t.Context(), store.Report{Ended: []store.Settlement{{Lease: turned.Jobs[0].Lease(),
+			Decision: retry}}}); err != nil {
+			t.Fatal(err)
+		}
+		now.Add(step.Milliseconds())
+		next, err := s.Promote(t.Context())
+		if err != nil || next < 0 || next > time.Hour {
+			t.Errorf("step %v: Promote said %v, %v, want a time up to an hour", step, next, err)
+		}
+		c := s.Counts().States
+		if c[queue.Cancelled] != 0 || c[queue.Pending] != 2 || c[queue.Failed] != 1 {
+			t.Errorf("step %v: got states %v, want 2 pending and 1 failed", step, c)
+		}
+		turned, err = s.Exchange(t.Context(), store.Report{Want: 9})
+		want := 2
+		if step > 0 {
+			want = 3 // the retry is due
+		}
+		if err != nil || len(turned.Jobs) != want {
+			t.Errorf("step %v: got %d jobs, %v, want %d", step, len(turned.Jobs), err, want)
+		}
+		var back []queue.Lease
+		for i := range turned.Jobs {
+			back = append(back, turned.Jobs[i].Lease())
+		}
+		turned, err = s.Exchange(t.Context(), store.Report{Released: back, Want: 9})
+		if err != nil || len(turned.Jobs) != want {
+			t.Errorf("step %v: got %d jobs again, %v, want %d", step, len(turned.Jobs), err, want)
+		}
+		if _, err := s.Oldest(t.Context()); err != nil {
+			t.Error(err)
+		}
+	}
+}

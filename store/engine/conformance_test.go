@@ -1,0 +1,21 @@
+package engine_test
+
+import (
+	"testing"
+
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store/engine"
+	"github.com/queuectl/queuectl/store/sqlite"
+	"github.com/queuectl/queuectl/store/storetest"
+)
+
+// The SQL store fulfils the contract of store.Store.
+func TestConformance(t *testing.T) {
+	storetest.Run(t, func(t *testing.T, order queue.Order) storetest.Fixture {
+		s, err := sqlite.Open(t.Context(), sqlite.Options{Dir: t.TempDir(), Order: order})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return engine.Fixture(t, s, s.Engine)
+	})
+}

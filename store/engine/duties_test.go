@@ -1,0 +1,233 @@
+package engine
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"testing"
+	"time"
+
+	sqlite3 "modernc.org/sqlite/lib"
+
+	"github.com/queuectl/queuectl/internal/skip"
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/store/integrity"
+	"github.com/queuectl/queuectl/store/sqlitedb"
+)
+
+// duties lists the periodic tasks of upkeep. The test store gives each of them enough work for one step.
+var duties = []struct {
+	name string
+	do   func(t *testing.T, s *Store) error
+}{
+	{"Promote", func(t *testing.T, s *Store) error {
+		_, err := s.Promote(t.Context())
+		return err
+	}},
+	{"Purge of old jobs", func(t *testing.T, s *Store) error {
+		n, err := s.Purge(t.Context(), store.EndedFilter{States: []queue.State{queue.Completed}, Before: s.Now(),
+			RetentionQueue: new("")}, 100, nil)
+		return errors.Join(err, expectEqual(n, 100))
+	}},
+	{"Purge of nothing", func(t *testing.T, s *Store) error {
+		n, err := s.Purge(t.Context(), store.EndedFilter{States: []queue.State{queue.Completed}, Before: 1,
+			RetentionQueue: new("")}, 100, nil)
+		return errors.Join(err, expectEqual(n, 0))
+	}},
+	{"Keeping", func(t *testing.T, s *Store) error {
+		list, err := s.Keeping(t.Context())
+		return errors.Join(err, expectEqual(len(list), 1))
+	}},
+	{"TrimJobs", trimJobs("", 1)},
+	{"TrimJobs of a queue", trimJobs("own", 1)},
+	{"TrimJobs where all may be kept", trimJobs("", 0)},
+	{"TrimOutputs", func(t *testing.T, s *Store) error {
+		more, err := s.TrimOutputs(t.Context(), s.Counts().Outputs/2)
+		return errors.Join(err, expectEqual(more, true))
+	}},
+	{"TrimOutputsOf a queue", func(t *testing.T, s *Store) error {
+		list, err := s.Keeping(t.Context())
+		if err != nil {
+			return err
+		}
+		more, err := s.TrimOutputsOf(t.Context(), "own", list[0].Outputs/2)
+		return errors.Join(err, expectEqual(more, true))
+	}},
+	{"TrimOutputsOf a queue whose outputs may be kept", func(t *testing.T, s *Store) error {
+		more, err := s.TrimOutputsOf(t.Context(), "own", 1<<40)
+		return errors.Join(err, expectEqual(more, false))
+	}},
+	{"TrimUser", func(t *testing.T, s *Store) error {
+		before := s.UserBytes(3)
+		_, err := s.TrimUser(t.Context(), 3, before-300)
+		return errors.Join(err, expectEqual(s.UserBytes(3), before-300))
+	}},
+	{"TrimUser of a job with many attempts", func(t *testing.T, s *Store) error {
+		before := s.UserBytes(manyAttempts)
+		_, err := s.TrimUser(t.Context(), manyAttempts, before-300)
+		return errors.Join(err, expectEqual(s.UserBytes(manyAttempts), before-300))
+	}},
+	{"RemovableBytes", func(t *testing.T, s *Store) error {
+		n, err := s.RemovableBytes(t.Context(), 3, 300)
+		return errors.Join(err, expectEqual(n >= 300, true))
+	}},
+	{"RemovableBytes of inputs", func(t *testing.T, s *Store) error {
+		n, err := s.RemovableBytes(t.Context(), withInputs, 5000)
+		return errors.Join(err, expectEqual(n >= 5000 && n < 10_000, true))
+	}},
+	{"TrimEvents", func(t *testing.T, s *Store) error {
+		last, _ := s.LastEvent()
+		more, err := s.TrimEvents(t.Context(), 0, last/2)
+		return errors.Join(err, expectEqual(more, true))
+	}},
+	{"TrimEvents of nothing", func(t *testing.T, s *Store) error {
+		more, err := s.TrimEvents(t.Context(), 0, 1<<40)
+		return errors.Join(err, expectEqual(more, false))
+	}},
+	{"deleting outputs", func(t *testing.T, s *Store) error {
+		refs, err := s.DeletableOutputs(t.Context(), 100)
+		return errors.Join(err, expectEqual(len(refs), 100), s.OutputsDeleted(t.Context(), refs))
+	}},
+	{"DueSchedules", func(t *testing.T, s *Store) error {
+		_, _, err := s.DueSchedules(t.Context(), "boot", 16)
+		return err
+	}},
+	{"Unowned", func(t *testing.T, s *Store) error {
+		_, err := s.UnownedOutputs(t.Context(), []string{"1-1", "2-1", "none"})
+		return err
+	}},
+}
+
+// trimJobs returns a duty that removes a step of a queue's jobs. If share is 1, it keeps at most half of the
+// jobs; if share is 0, it keeps all.
+func trimJobs(of string, share int64) func(t *testing.T, s *Store) error {
+	return func(t *testing.T, s *Store) error {
+		kept := s.Counts().Bounded()
+		if of != "" {
+			kept = s.Counts().UnderOwnRetention
+		}
+		more, err := s.TrimJobs(t.Context(), of, kept-kept*share/2, 100)
+		return errors.Join(err, expectEqual(more, share > 0))
+	}
+}
+
+func expectEqual[T comparable](got, want T) error {
+	if got != want {
+		return fmt.Errorf("the measured operation returned %v, want %v", got, want)
+	}
+	return nil
+}
+
+// Users in the store that storeOfEnded returns. The user manyAttempts has one job: it waits for its next
+// attempt after n attempts, and its newest ten attempts have outputs. The user withInputs has n jobs: each
+// has an input that may be removed, and no output.
+const (
+	manyAttempts = 8
+	withInputs   = 9
+)
+
+// storeOfEnded returns a store with n ended jobs, each with an attempt, an output and two events. Half of
+// them ended while their queue had its own retention. The store also has the jobs of manyAttempts and
+// withInputs.
+func storeOfEnded(t *testing.T, n int) *Store {
+	dir := t.TempDir()
+	s := openStore(t, dir)
+	if err := s.conn.Exec(`PRAGMA synchronous = OFF`); err != nil {
+		t.Fatal(err)
+	}
+	now, count := int64(s.Now()), int64(n)
+	numbers := `WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < ?1) `
+	damageRow(t, s, numbers+`INSERT INTO jobs (seq, id, uid, state, place, lane, rank, priority, max_attempts, attempts, runs, fence, created_at, updated_at, run_at, due_at, since, arrival,
+		started_at, ended_at, exit_code, kept, outputs, queue, terms, stored)
+		SELECT i, i, i % 7, iif(i % 5 = 0, 8, 6), 0, 0, i, 5, 4, 1, 1, 1, ?2 - i, ?2, ?2, ?2, ?2, i, ?2, ?2 - i, 0, i % 2, 10, iif(i % 2, 'own', 'default'), '{"command":"true"}', 600 FROM n`, count, now)
+	damageRow(t, s, numbers+`INSERT INTO attempts (seq, n, fence, worker, node, pid, started_at, ended_at, exit_code, signal, reason, error, counted, cpu_us, peak_rss, leftovers, dropped, output_bytes, output)
+		SELECT i, 1, 1, 'w1', 'here', 4711, ?2 - i, ?2 - i, 0, 0, '', '', 1, 900, 2000000, 0, 0, 10, x'00112233445566778899' FROM n`, count, now)
+	const columns = `INSERT INTO jobs (seq, id, uid, state, place, lane, rank, priority, max_attempts, runs, fence, created_at, updated_at, run_at, due_at, since, arrival,
+		ended_at, outputs, terms, stored, input) `
+	damageRow(t, s, columns+`SELECT ?1 + 1, ?1 + 1, 8, 4, 2, 0, 1, 5, 1000000, ?1, 1, ?2, ?2, ?2, ?2 + 3600000, ?2, 1, 0, 1000, '{"command":"true"}', 600, ''`, count, now)
+	damageRow(t, s, numbers+`INSERT INTO attempts (seq, n, fence, worker, node, pid, started_at, ended_at, exit_code, signal, reason, error, counted, cpu_us, peak_rss, leftovers, dropped, output_bytes, output)
+		SELECT ?1 + 1, i, 1, 'w1', 'here', 4711, ?2, ?2, 1, 0, '', '', 1, 900, 2000000, 0, 0, iif(i > ?1 - 10, 100, -2), iif(i > ?1 - 10, zeroblob(100), NULL) FROM n`, count, now)
+	damageRow(t, s, numbers+columns+`SELECT ?1 + 1 + i, ?1 + 1 + i, 9, 6, 0, 0, 1, 5, 1, 1, 1, ?2, ?2, ?2, ?2, ?2, 1, ?2 - i, 0, '{"command":"true"}', 2600, NULL FROM n`, count, now)
+	damageRow(t, s, numbers+`INSERT INTO inputs (seq, input) SELECT ?1 + 1 + i, printf('{"env":["A=%01990d"]}', 0) FROM n`,
+		count)
+	damageRow(t, s, numbers+`INSERT INTO events (seq, at, kind, job, id, state, detail) SELECT i, ?2 - i, 'ended', i, i, 6, '{}' FROM n`, 2*count, now)
+	damageRow(t, s, numbers+`INSERT INTO keys (n, uid, key, at, sum, ids) SELECT i, 1, i, ?2, x'00', '' FROM n`, count,
+		now)
+	damageRow(t, s, numbers+`INSERT INTO garbage (ref, node) SELECT 'g' || i || '-1', '' FROM n`, count)
+	damageRow(t, s, numbers+`INSERT INTO figures (grain, at, queue, started, completed, failed, dead, cancelled, returned, waits, runs) SELECT 0, ?2 - ?2 % 60000 - i * 60000, 'default', 1, 1, 0, 0, 0, 0, x'', x'' FROM n`, min(count/10, 1000), now)
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	c, err := sqlitedb.Open(filepath.Join(dir, sqlitedb.DatabaseName))
+	if err == nil {
+		err = errors.Join(c.Exec(`UPDATE meta SET next_seq = 2 * ? + 2, enqueued = ?, next_event = 2 * ? + 1`, count, count,
+			count), integrity.Recount(c), c.Close())
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return openStore(t, dir)
+}
+
+// countSteps returns how many steps of SQLite's virtual machine the store has executed since the last call. A
+// step reads at most one row.
+func countSteps(t *testing.T, s *Store) (n int64) {
+	t.Helper()
+	of := func(c *sqlitedb.Conn) {
+		for _, p := range c.Stmts {
+			n += int64(sqlite3.Xsqlite3_stmt_status(c.TLS, p, sqlite3.SQLITE_STMTSTATUS_VM_STEP, 1))
+		}
+	}
+	err := s.Do(t.Context(), Urgent, func(*Tx) error {
+		of(s.conn)
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range s.readConns {
+		of(c)
+	}
+	return n
+}
+
+// A step of a periodic task reads the same number of rows however much is stored. `make duties` runs this
+// test with a million jobs.
+func TestDutiesReadAsMuchWhateverIsStored(t *testing.T) {
+	skip.Long(t, "takes long; make test-long runs it")
+	many := 100_000
+	if n, err := strconv.Atoi(os.Getenv("QUEUECTL_ENDED")); err == nil {
+		many = n
+	}
+	few := map[string]int64{}
+	for _, n := range []int{10_000, many} {
+		s := storeOfEnded(t, n)
+		if _, err := s.Promote(t.Context()); err != nil { // the first call does extra tasks
+			t.Fatal(err)
+		}
+		for _, d := range duties {
+			countSteps(t, s)
+			began := time.Now()
+			if err := d.do(t, s); err != nil {
+				t.Errorf("%s with %d ended jobs: %v", d.name, n, err)
+			}
+			took := countSteps(t, s)
+			t.Logf("%s with %d ended jobs: %d steps, %v", d.name, n, took, time.Since(began).Round(time.Microsecond))
+			if less, compare := few[d.name]; compare && took > less+less/5+100 {
+				t.Errorf("%s takes %d steps with %d ended jobs, but %d with 10,000", d.name, took, n, less)
+			}
+			few[d.name] = took
+		}
+		var faults []string
+		err := s.Do(t.Context(), Urgent, func(t *Tx) (err error) {
+			faults, err = integrity.CounterFaults(t.Conn)
+			return err
+		})
+		if err = errors.Join(err, s.Close()); err != nil || len(faults) > 0 {
+			t.Errorf("after all duties the counts are wrong: %q, %v", faults, err)
+		}
+	}
+}

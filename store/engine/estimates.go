@@ -1,0 +1,33 @@
+package engine
+
+import (
+	"time"
+
+	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/store/estimates"
+)
+
+// Usual returns how long a job with the fingerprint usually runs, or 0 if that is unknown.
+func (s *Engine) Usual(fingerprint uint64) time.Duration {
+	return s.runtimeEstimates.Usual(fingerprint)
+}
+
+// writeEstimatesEachMinute writes the estimates at most once a minute.
+func (t *Tx) writeEstimatesEachMinute() error {
+	e := &t.s.runtimeEstimates
+	if e.Due(store.Minute.Floor(t.now)) {
+		if list := e.Encode(); list != nil {
+			t.undo = append(t.undo, func() { e.MarkUnwritten() })
+			return t.Exec(estimates.PutEstimates, list)
+		}
+	}
+	return nil
+}
+
+// writeEstimates writes the estimates when the store is closed.
+func (s *Engine) writeEstimates() (err error) {
+	if list := s.runtimeEstimates.Encode(); list != nil {
+		err = s.db.Exec(estimates.PutEstimates, list)
+	}
+	return err
+}

@@ -1,0 +1,425 @@
+package engine
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/store/records"
+	"github.com/queuectl/queuectl/store/rules"
+)
+
+// everyGate runs jobs with gates of each kind until the gates are removed.
+func everyGate(t *testing.T, s *Store) {
+	t.Helper()
+	ctx := t.Context()
+	now := s.now()
+	clock := s.now
+	s.now = func() queue.Millis { return now }
+	defer func() { s.now = clock }()
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	must(s.SetQueue(ctx, "q", store.QueueRule{Weight: 2, Concurrency: 5}))
+	must(s.SetNode(ctx, store.Node{Resources: map[string]int{"gpu": 1}}))
+	for _, n := range []int{1, 0} {
+		must(s.SetGate(ctx, queue.Demand{Kind: queue.GateRate, Key: "@r", N: n, Period: time.Second}))
+		_, err := s.Gates(ctx, 0, store.GateState{})
+		must(err)
+	}
+	want := func(d ...queue.Demand) queue.Job {
+		return draft(func(j *queue.Job) { j.Demands, j.Queue = d, "q" })
+	}
+	rate := queue.Demand{Kind: queue.GateRate, Key: "r", N: 1, Period: time.Second}
+	lock := queue.Demand{Kind: queue.GateLock, Key: "l", N: 1}
+	gpu := queue.Demand{Kind: queue.GateResource, Key: "gpu", N: 1}
+	for _, d := range []queue.Demand{rate, lock, gpu, {Kind: queue.GateLock, Key: "l", N: 2}} {
+		_, err := s.Enqueue(ctx, store.Request{Drafts: []queue.Job{want(d), want(d)}})
+		must(err)
+	}
+	_, err := s.Enqueue(ctx, store.Request{Drafts: []queue.Job{draft(func(j *queue.Job) { j.Queue = "once" })}})
+	must(err)
+	must(s.Do(ctx, Urgent, func(tx *Tx) error { // rolling back a change of a lane marks the user in the same way
+		s.mem.lanes.markStaleUser(s.mem.lanes.state("q"), 0)
+		return tx.refresh()
+	}))
+	turned, err := s.Exchange(ctx, store.Report{Want: 9})
+	must(err)
+	report := store.Report{Want: 9}
+	for i := range turned.Jobs {
+		report.Ended = append(report.Ended, store.Settlement{Lease: turned.Jobs[i].Lease(),
+			Attempt: queue.Attempt{StartedAt: now}, Decision: queue.Decision{State: queue.Completed, UsesAttempt: true,
+				Started: true}})
+	}
+	turned, err = s.Exchange(ctx, report)
+	must(err)
+	everyQueue(t, s)
+	must(s.SetMaxRunningUser(ctx, 3))
+	must(s.SetMaxRunningUser(ctx, 0))
+	_, err = s.Promote(ctx)
+	must(err)
+	now += 2000
+	promoteAll(t, s)
+	more, err := s.Exchange(ctx, store.Report{Want: 9})
+	must(err)
+	report = store.Report{}
+	for _, j := range append(turned.Jobs, more.Jobs...) {
+		report.Ended = append(report.Ended, store.Settlement{Lease: j.Lease(), Attempt: queue.Attempt{StartedAt: now},
+			Decision: queue.Decision{State: queue.Completed, UsesAttempt: true, Started: true}})
+	}
+	_, err = s.Exchange(ctx, report)
+	must(err)
+	now += 2000
+	promoteAll(t, s)
+	if turned, err = s.Exchange(ctx, store.Report{Want: 9}); err != nil || len(turned.Jobs) > 0 {
+		t.Errorf("claimed %v, %v; want nothing, because no job remains", turned.Jobs, err)
+	}
+	now += 2000
+	kept := s.lanesKept
+	s.lanesKept = 0
+	promoteAll(t, s)
+	promoteAll(t, s) // removes queues whose lanes were removed
+	s.lanesKept = kept
+	if n := number(t, s, `SELECT (SELECT count(*) FROM lanes WHERE demands <> '') + (SELECT count(*) FROM gates) + (SELECT count(*) FROM starts)`); n != 0 {
+		t.Errorf("%d unused lanes, gates and starts remain", n)
+	}
+	if s.mem.lanes.queues["once"] != nil {
+		t.Error("the cache still contains a queue without jobs and lanes")
+	}
+}
+
+// everyQueue creates and removes queues and dependencies.
+func everyQueue(t *testing.T, s *Store) {
+	t.Helper()
+	ctx := t.Context()
+	after := func(id string) func(*queue.Job) {
+		return func(j *queue.Job) { j.DependsOn = []queue.Dependency{{ID: id, Condition: queue.ParentEnded}} }
+	}
+	_, err := s.StageBatch(ctx, store.Request{Batch: "e", Drafts: []queue.Job{draft(func(j *queue.Job) { j.ID = "pp" })}})
+	if err == nil {
+		_, err = s.StageBatch(ctx, store.Request{Batch: "e", Drafts: []queue.Job{draft(after("pp"))}})
+	}
+	if err == nil {
+		err = s.AbortBatch(ctx, 0, "e")
+	}
+	var waits store.Receipt
+	if err == nil {
+		_, err = s.Enqueue(ctx, store.Request{Drafts: []queue.Job{draft(func(j *queue.Job) {
+			j.ID, j.Delay = "par",
+				time.Hour
+		}), draft(func(j *queue.Job) { j.ID, j.Delay = "two", time.Hour })}})
+	}
+	if err == nil {
+		waits, err = s.Enqueue(ctx, store.Request{Drafts: []queue.Job{draft(after("par"))}})
+	}
+	if err == nil {
+		_, err = s.Get(ctx, waits.IDs[0])
+	}
+	if err == nil {
+		_, _, err = s.Links(ctx, waits.Seqs[0], 9)
+	}
+	if err == nil {
+		_, err = s.Parents(ctx, waits.Seqs[0])
+	}
+	if err == nil {
+		if _, none := s.Parents(ctx, 1<<40); !errors.Is(none, queue.ErrNotFound) {
+			err = fmt.Errorf("parents of no job: %w", none)
+		}
+	}
+	if err == nil {
+		err = s.Change(ctx, waits.Seqs[0], store.Change{Verb: queue.VerbEdit, Edit: func(j *queue.Job) error {
+			j.DependsOn = []queue.Dependency{{ID: "two", Condition: queue.ParentEnded}}
+			return nil
+		}})
+	}
+	for _, id := range []string{"par", "two"} {
+		j, found := s.Get(ctx, id)
+		if err = errors.Join(err, found); err == nil {
+			err = errors.Join(s.Change(ctx, j.Seq, store.Change{Verb: queue.VerbCancel}),
+				s.Change(ctx, j.Seq, store.Change{Verb: queue.VerbRetry}),
+				s.Change(ctx, j.Seq, store.Change{Verb: queue.VerbRemove}))
+		}
+	}
+	if err == nil {
+		err = s.Change(ctx, waits.Seqs[0], store.Change{Verb: queue.VerbRemove})
+	}
+	for i := range 2 * maxListed {
+		if err == nil {
+			_, err = s.Enqueue(ctx, store.Request{Drafts: []queue.Job{draft(func(j *queue.Job) {
+				j.Queue,
+					j.Delay = fmt.Sprint("many", i), time.Hour
+			})}})
+		}
+	}
+	if err == nil {
+		_, err = s.Queues(ctx)
+	}
+	page, listed := s.List(ctx, store.Filter{States: []queue.State{queue.Pending}, Limit: store.MaxPage})
+	for i := range page.Jobs {
+		if j := &page.Jobs[i]; strings.HasPrefix(j.Queue, "many") {
+			err = errors.Join(err, s.Change(ctx, j.Seq, store.Change{Verb: queue.VerbRemove}))
+		}
+	}
+	if err = errors.Join(err, listed); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// everySchedule calls every operation of the store on schedules.
+func everySchedule(t *testing.T, s *Store) {
+	t.Helper()
+	ctx := t.Context()
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	kept, err := s.PutSchedule(ctx, store.SchedulePut{Schedule: store.Schedule{Name: "n", Draft: draft(),
+		Overlap: store.OverlapReplace, NextAt: 1, DueAt: 1}})
+	must(err)
+	for i := range 2 { // the second run replaces the job of the first
+		fired, err := s.Fire(ctx, store.OccurrenceRequest{Name: "n", Gen: kept.Gen, RequestedBy: new(0),
+			Runs: []queue.Millis{1}, IDs: func(queue.Millis, int) string { return fmt.Sprint("run ", i) }})
+		must(err)
+		if !fired.Done {
+			t.Fatal("the occurrence created no job")
+		}
+	}
+	for _, boot := range []string{"", "b"} {
+		_, _, err = s.DueSchedules(ctx, boot, 9)
+		must(err)
+	}
+	must(s.PauseSchedule(ctx, store.SchedulePause{Name: "n", Gen: kept.Gen, Pause: true}))
+	must(s.PauseSchedule(ctx, store.SchedulePause{Name: "n", Gen: kept.Gen}))
+	_, err = s.Fire(ctx, store.OccurrenceRequest{Name: "n", Gen: kept.Gen, Missed: []queue.Millis{2}})
+	must(err)
+	_, err = s.Schedules(ctx, "", 9)
+	must(err)
+	_, _, err = s.Schedule(ctx, "n")
+	must(err)
+	must(s.RemoveSchedule(ctx, "n", kept.Gen, 0))
+}
+
+// everyOperation calls every operation of the store at least once.
+func everyOperation(t *testing.T, s *Store) {
+	t.Helper()
+	ctx := t.Context()
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	past := func(j *queue.Job) { j.ExpiresAt = 1 }
+	first, err := s.Enqueue(ctx, store.Request{Key: "k",
+		Drafts: []queue.Job{draft(past), draft(), draft(), draft(), draft(), draft(func(j *queue.Job) { j.ID = "named" })}})
+	must(err)
+	must(s.SetMaxRunningUser(ctx, 9))
+	_, err = s.Screen(ctx, store.ScreenFilter{Rows: 5}) // call it while a quota is set
+	must(errors.Join(err, s.SetMaxRunningUser(ctx, 0)))
+	_, err = s.BestWaiting(ctx, 0)
+	must(err)
+	_, err = s.StageBatch(ctx, store.Request{Batch: "b",
+		Drafts: []queue.Job{draft(func(j *queue.Job) { j.ID = "staged" })}})
+	must(err)
+	// This id is a number, so enqueuing must check whether it is the seq of a job in a batch.
+	_, err = s.Enqueue(
+		ctx, store.Request{Drafts: []queue.Job{draft(func(j *queue.Job) { j.ID = fmt.Sprint(first.Seqs[5]) })}})
+	must(err)
+	_, err = s.StageBatch(ctx, store.Request{Batch: "c", Drafts: []queue.Job{draft()}})
+	must(err)
+	must(s.AbortBatch(ctx, 0, "c"))
+	_, err = s.StageBatch(ctx, store.Request{Batch: "d", Drafts: []queue.Job{draft()}})
+	must(err)
+	must(s.Do(ctx, Urgent, func(t *Tx) error {
+		b, _ := t.s.mem.openBatch(0, "d")
+		return t.forget(b)
+	}))
+	batch, err := s.Enqueue(ctx, store.Request{Batch: "b"})
+	must(err)
+	for more := true; more; {
+		more, err = s.ApplyBatch(ctx, batch.Batch)
+		must(err)
+	}
+	turned, err := s.Exchange(ctx, store.Report{Want: 4})
+	must(err)
+	large := func(j *queue.Job) { j.Stdin = strings.Repeat("x", records.MaxInline+1) }
+	apart, err := s.Enqueue(ctx, store.Request{Drafts: []queue.Job{draft(large,
+		func(j *queue.Job) { j.Delay = time.Hour })}})
+	must(err)
+	for _, edit := range []func(*queue.Job){func(j *queue.Job) { j.Stdin = "" }, large} {
+		must(s.Change(ctx, apart.Seqs[0], store.Change{Verb: queue.VerbEdit,
+			Edit: func(j *queue.Job) error { edit(j); return nil }}))
+	}
+	for _, verb := range []queue.Verb{queue.VerbHold, queue.VerbCancel, queue.VerbRetry, queue.VerbRemove} {
+		must(s.Change(ctx, apart.Seqs[0], store.Change{Verb: verb, Timeout: new(time.Second)}))
+	}
+	l := func(i int) queue.Lease { return turned.Jobs[i].Lease() }
+	dead := queue.Decision{State: queue.Dead, UsesAttempt: true, Started: true}
+	_, err = s.Exchange(ctx, store.Report{
+		Started: []store.Started{{Lease: l(0), At: 1}}, Progress: []store.Progress{{Lease: l(0)}},
+		Released: []queue.Lease{l(2)}, Changed: []store.LeasedChange{{Lease: l(3),
+			Change: store.Change{Verb: queue.VerbCancel}}},
+		Ended: []store.Settlement{{Lease: l(0), Attempt: queue.Attempt{OutputRef: "1-1", OutputBytes: 9, Result: []byte("1")},
+			Decision: dead, DeletableOutput: "9-9"}, {Lease: l(1), Decision: queue.Decision{State: queue.Pending}}},
+	})
+	must(err)
+	seq := l(0).Seq
+	_, err = s.Parents(ctx, enqueueFor(t, s, 0, 1, func(j *queue.Job) {
+		j.DependsOn, j.Delay = []queue.Dependency{{Job: seq, Condition: queue.ParentEnded}}, time.Hour
+	})[0])
+	must(err)
+	_, err = s.History(ctx, seq, 0, 1)
+	must(err)
+	_, err = s.Attempt(ctx, seq, 1)
+	must(err)
+	_, err = s.Attempt(ctx, seq, 0)
+	must(err)
+	s.History(ctx, first.Seqs[0], 0, 1) // a job without attempts
+	_, err = s.CountEnded(ctx, store.EndedFilter{States: []queue.State{queue.Dead}, Before: 1})
+	must(err)
+	own := "q"
+	_, err = s.Purge(ctx, store.EndedFilter{States: []queue.State{queue.Completed}, Before: 1}, 1, nil)
+	must(err)
+	_, err = s.Purge(ctx, store.EndedFilter{States: []queue.State{queue.Completed}, Before: 1, RetentionQueue: &own}, 1,
+		nil)
+	must(err)
+	_, err = s.CountEnded(ctx, store.EndedFilter{States: []queue.State{queue.Completed}, Before: 1, RetentionQueue: &own})
+	must(err)
+	_, err = s.Keeping(ctx)
+	must(err)
+	_, err = s.TrimJobs(ctx, "", 1<<40, 1)
+	must(err)
+	_, err = s.RemovableBytes(ctx, 0, math.MaxInt64)
+	must(err)
+	_, err = s.TrimUser(ctx, 0, s.UserBytes(0)-1) // removes one output
+	must(err)
+	_, err = s.TrimOutputsOf(ctx, own, -1)
+	must(err)
+	trimEveryKind(t, s)
+	cancelled, err := s.Enqueue(
+		ctx, store.Request{Drafts: []queue.Job{draft(func(j *queue.Job) {
+			j.Stdin = strings.Repeat("x",
+				2*store.KeptInput)
+		})}})
+	must(err)
+	must(s.Change(ctx, cancelled.Seqs[0], store.Change{Verb: queue.VerbCancel, UID: 0}))
+	_, err = s.TrimUser(ctx, 0, -1)
+	must(err)
+	must(s.Change(ctx, cancelled.Seqs[0], store.Change{Verb: queue.VerbRemove, UID: 0}))
+	must(s.Do(ctx, Urgent, func(t *Tx) error { return t.writeUser(1<<30, user{}) })) // a user without jobs
+	other, err := s.Enqueue(ctx, store.Request{Drafts: []queue.Job{draft(func(j *queue.Job) { j.ID = "other" })}})
+	must(err)
+	for _, id := range []string{"missing", fmt.Sprint(other.Seqs[0])} {
+		if _, err := s.Get(ctx, id); !errors.Is(err, queue.ErrNotFound) {
+			t.Fatalf("job %s: %v, want %v", id, err, queue.ErrNotFound)
+		}
+	}
+	_, err = s.TrimEvents(ctx, s.now()+1, 1)
+	must(err)
+	must(s.Change(ctx, seq, store.Change{Verb: queue.VerbRetry}))
+	must(s.Change(ctx, seq, store.Change{Verb: queue.VerbCancel, UID: 0}))
+	must(s.Change(ctx, seq, store.Change{Verb: queue.VerbRemove, UID: 0}))
+	_, err = s.Await(ctx, 1)
+	must(err)
+	_, err = s.PreviousSession(ctx)
+	must(err)
+	_, err = s.NextEpoch(ctx)
+	must(err)
+	must(s.NoteRunners(ctx, nil))
+	must(s.Audit(ctx, store.Audit{Verb: "backup"}))
+	must(errors.Join(s.SetSetting(ctx, store.Setting{Key: "a", Value: "b"}), s.SetSetting(ctx, store.Setting{Key: "a"})))
+	_, err = s.Settings(ctx)
+	must(err)
+	for next := time.Duration(0); next == 0; {
+		next, err = s.Promote(ctx)
+		must(err)
+	}
+	must(s.SetOrder(ctx, queue.Order{Scheduling: queue.ByPriority}))
+	must(s.SetMaxRunningUser(ctx, 1))
+	for uid := range maxListed + 1 { // more users than fit into meta.users
+		kept := draft(func(j *queue.Job) { j.UID, j.ID = uid, fmt.Sprint("of ", uid) })
+		r, err := s.Enqueue(ctx, store.Request{Drafts: []queue.Job{kept, draft(func(j *queue.Job) { j.UID = uid })},
+			MaxPendingUser: 1000})
+		must(err)
+		must(s.Change(ctx, r.Seqs[1], store.Change{Verb: queue.VerbCancel}))
+		if uid > 0 {
+			must(s.Change(ctx, r.Seqs[0], store.Change{Verb: queue.VerbCancel}))
+		}
+	}
+	must(s.SetMaxRunningUser(ctx, 0))
+	enqueue(t, s, 3)
+	must(s.SetMaxRunningUser(ctx, 1))
+	_, err = s.Exchange(ctx, store.Report{Want: 9}) // leaves jobs that exceed the quota
+	must(err)
+	must(s.SetMaxRunningUser(ctx, 0))
+	_, err = s.Exchange(ctx, store.Report{Want: 9})
+	must(err)
+	_, err = s.Enqueue(ctx, store.Request{UID: 77, Owner: "alice",
+		Drafts: []queue.Job{draft(func(j *queue.Job) { j.UID = 77 }), draft(func(j *queue.Job) { j.UID = 77 })}})
+	must(err)
+	must(s.Change(ctx, s.mem.nextSeq-1, store.Change{Verb: queue.VerbHold}))
+	_, err = s.StageBatch(ctx, store.Request{UID: 77, Batch: "g", Drafts: []queue.Job{draft()}})
+	must(err)
+	for more := true; more; {
+		more, err = s.Disown(ctx, 77, "alice")
+		must(err)
+	}
+	long := enqueueFor(t, s, 0, 1)[0]
+	damageRow(t, s, `WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 201)
+		INSERT INTO attempts (seq, n, fence, worker, node, pid, started_at, ended_at, exit_code, signal, reason, counted, cpu_us, peak_rss, leftovers, dropped, error)
+		SELECT ?, i, i, '', '', 1, 1, 1, 0, 0, '', 0, 0, 0, 0, 0, '' FROM n`, long)
+	must(s.Change(ctx, long, store.Change{Verb: queue.VerbRemove}))
+	promoteAll(t, s)
+	everyGate(t, s)
+	everyFigure(t, s)
+	everySchedule(t, s)
+	parent := enqueueFor(t, s, 0, 1)[0]
+	waits := func(j *queue.Job) { j.DependsOn = []queue.Dependency{{Job: parent, Condition: queue.ParentEnded}} }
+	must(s.Change(ctx, enqueueFor(t, s, 0, 2, waits)[1], store.Change{Verb: queue.VerbRemove}))
+	must(s.Change(ctx, parent, store.Change{Verb: queue.VerbCancel}))
+	parent = enqueueFor(t, s, 0, 1)[0]
+	enqueueFor(t, s, 0, 120, func(j *queue.Job) {
+		j.DependsOn = []queue.Dependency{{Job: parent,
+			Condition: queue.ParentCompleted}}
+	})
+	must(s.Change(ctx, parent, store.Change{Verb: queue.VerbCancel})) // decides the dependants of a cancelled job
+	for range 2 * rules.MaxNotes {
+		must(s.Change(ctx, parent, store.Change{Verb: queue.VerbRetry}))
+		must(s.Change(ctx, parent, store.Change{Verb: queue.VerbCancel}))
+	}
+	promoteAll(t, s)
+	_, _, err = s.Owners(ctx)
+	must(err)
+	_, err = s.UnownedOutputs(ctx, []string{"9999-1"})
+	must(err)
+	refs, err := s.DeletableOutputs(ctx, 9)
+	must(err)
+	must(s.OutputsDeleted(ctx, refs))
+	_, err = s.Get(ctx, "named")
+	must(err)
+	_, err = s.GetFull(ctx, "named")
+	must(err)
+	_, err = s.List(ctx, store.Filter{Limit: 5})
+	must(err)
+	_, err = s.List(ctx, store.Filter{Limit: 5, States: []queue.State{queue.Dead, queue.Pending},
+		Labels: map[string]string{"a": "b"}, Since: 1})
+	must(err)
+	_, err = s.Oldest(ctx)
+	must(err)
+	_, err = s.Screen(ctx, store.ScreenFilter{Rows: 5})
+	must(err)
+	_, err = s.Screen(ctx, store.ScreenFilter{Rows: 5, Submitter: new(1)})
+	must(err)
+	_, err = s.Events(ctx, 0, 9)
+	must(err)
+}

@@ -1,0 +1,189 @@
+package engine
+
+import (
+	"context"
+	"slices"
+	"testing"
+
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/store/database"
+	"github.com/queuectl/queuectl/store/rules"
+	"github.com/queuectl/queuectl/store/sqlitedb"
+)
+
+// The external tests open stores of both backends. This file exports what they use of the engine and of the
+// tests of its internals.
+var (
+	Draft          = draft
+	Completed      = completed
+	DefaultOrder   = defaultOrder
+	Fixture        = fixture
+	Walks          = walks
+	MirroredWalks  = mirroredWalks
+	MakeForgetful  = makeForgetful
+	EveryOperation = everyOperation
+	CompleteOne    = completeOne
+	PromoteAll     = promoteAll
+	StatisticsOf   = statisticsOf
+	EnqueueIn      = enqueueIn
+)
+
+// Wrap returns the engine of a store as the tests of the engine use it.
+func Wrap(s *Engine) *Store {
+	conn, _ := s.db.(*sqlitedb.Conn) // nil for a server
+	return &Store{Engine: s, conn: conn}
+}
+
+// Conn returns the writer's connection to an SQLite file.
+func (s *Store) Conn() *sqlitedb.Conn { return s.conn }
+
+func (s *Engine) SetClock(now func() queue.Millis) { s.now = now }
+
+func (s *Engine) SetPrefetchThreshold(jobs int) { s.prefetchThreshold = jobs }
+
+func (s *Engine) DoRemoving(ctx context.Context, c Class, run func(*Tx) error) error {
+	return s.doRemoving(ctx, c, run)
+}
+
+// DoExpecting carries out an operation that will record the given ends of attempts and claim as many jobs as
+// want says.
+func (s *Engine) DoExpecting(ctx context.Context, ended []store.Settlement, want int, run func(*Tx) error) error {
+	return s.doOp(ctx, &op{class: Urgent, endedAttempts: ended, wantedJobs: want, run: run})
+}
+
+func (t *Tx) Rules() *rules.Rules { return &t.rules }
+
+// PrewrittenJobs returns the number of prewritten rows that no operation has confirmed yet.
+func (t *Tx) PrewrittenJobs() int { return len(t.prewrite.jobs) }
+
+func (t *Tx) HasPrefetch() bool { return t.claimPrefetch != nil }
+
+// LanesReadAhead returns the jobs that were read ahead, by lane.
+func (t *Tx) LanesReadAhead() map[int64]LaneRows {
+	list := map[int64]LaneRows{}
+	for id, l := range t.readAhead.lanes {
+		list[id] = l.LaneRows
+	}
+	return list
+}
+
+// HasWaiter reports whether a claim waits for a runnable job.
+func (s *Engine) HasWaiter() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.waiter != nil
+}
+
+// Waiting returns the number of operations that wait for a commit.
+func (s *Engine) Waiting() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(slices.Concat(s.waiting[:]...))
+}
+
+// HoldCommits prevents commits until release is called.
+func (s *Engine) HoldCommits() (release func()) {
+	<-s.writerToken
+	return func() { s.writerToken <- struct{}{} }
+}
+
+// ChecksLanesLater reports whether the lanes that are closed only for this node must be checked again.
+func (s *Engine) ChecksLanesLater() bool { return s.closedHereStale }
+
+// CheckForgottenTurns checks that a reload brings back neither forgotten turns of users nor removed queues. The
+// queue q must have a rule.
+func (s *Engine) CheckForgottenTurns(t *testing.T) {
+	t.Helper()
+	err := s.Do(t.Context(), Urgent, func(tx *Tx) error {
+		s.mem.lanes.state("q").fixedTurns = 7
+		s.mem.lanes.state("gone").lastTurns = map[int]int64{1: 8}
+		s.mem.lastPass = 5
+		s.mem.lanes.state("gone").Pass = 5 // the value of a new queue
+		s.mem.lanes.state("waits").Pass = 6
+		if err := tx.reload(); err != nil {
+			return err
+		}
+		if from := s.mem.lanes.state("q").fixedTurns; from != 7 {
+			t.Errorf("after reload, fixedTurns is %d, want 7", from)
+		}
+		if s.mem.lanes.queues["gone"] != nil {
+			t.Error("reload created a queue that does not exist")
+		}
+		if q := s.mem.lanes.queues["waits"]; q == nil || q.Pass != 6 {
+			t.Errorf("reload lost the pass of a queue: %+v", q)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// countingConn counts the statements whose result its caller waits for.
+type countingConn struct {
+	database.Conn
+	trips int
+}
+
+func (c *countingConn) Count(sql string, args ...any) (int64, error) {
+	c.trips++
+	return c.Conn.Count(sql, args...)
+}
+
+func (c *countingConn) Query(each func(r database.Row) (more bool, err error), sql string, args ...any) error {
+	c.trips++
+	return c.Conn.Query(each, sql, args...)
+}
+
+func (c *countingConn) Queries(list []database.Query) error {
+	c.trips++
+	return c.Conn.Queries(list)
+}
+
+func (c *countingConn) Number(sql string, args ...any) (int64, error) {
+	c.trips++
+	return c.Conn.Number(sql, args...)
+}
+
+// RefreshTrips reads the open lanes of the queue "default" again: first those of the one user whose lanes
+// another node has changed, then those of all users. It returns the round trips that each took.
+func (s *Engine) RefreshTrips(t *testing.T, users int) (changed, all int) {
+	t.Helper()
+	refresh := func(stale func(q *queueState)) (trips int) {
+		err := s.Do(t.Context(), Urgent, func(tx *Tx) error {
+			q := s.mem.lanes.state("default")
+			stale(q)
+			c := &countingConn{Conn: tx.Conn}
+			tx.Conn = c
+			if err := tx.refresh(); err != nil {
+				t.Error(err)
+			}
+			tx.Conn, trips = c.Conn, c.trips
+			if len(q.users) != users {
+				t.Errorf("%d of %d users have open lanes", len(q.users), users)
+			}
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return trips
+	}
+	changed = refresh(func(q *queueState) {
+		if q.stale || len(q.staleUsers) != 1 {
+			t.Errorf("of %d users, a node reads the lanes of %v, of all: %v; want user 1", users, q.staleUsers, q.stale)
+		}
+	})
+	return changed, refresh(s.mem.lanes.markStale)
+}
+
+// enqueueIn enqueues a job within a transaction.
+func enqueueIn(t *Tx, j queue.Job) error {
+	list, err := allTexts([]queue.Job{j})
+	if err != nil {
+		return err
+	}
+	_, err = t.enqueue(store.Request{Drafts: []queue.Job{j}, UID: j.UID}, list)
+	return err
+}

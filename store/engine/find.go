@@ -1,0 +1,136 @@
+package engine
+
+import (
+	"slices"
+
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store/database"
+	"github.com/queuectl/queuectl/store/records"
+	"github.com/queuectl/queuectl/store/rules"
+)
+
+// Find implements rules.Tx. A job that cannot be read, or does not belong in the lane, would prevent the
+// lane's other jobs from being claimed, so Find puts it into Damaged. Find reads jobs in pieces, because a
+// server sends all rows of a result, even those that are not used.
+func (t *Tx) Find(l *rules.LaneScan) error {
+	l.Next, l.NextPriority, l.Exhausted = l.Lane.Head, rules.UnknownPriority, true
+	enough, full := false, false
+	more := func() bool { l.Exhausted, enough = false, true; return false }
+	each := func(r database.Row, passed bool) (bool, error) {
+		p := rules.Position{Rank: r.Num(records.RankColumn), Seq: r.Num(0)}
+		leased := passed || t.s.mem.leases[p.Seq] != nil
+		if p.After(l.StopAt) {
+			if l.Next = p; !leased {
+				l.NextPriority = headPriority(r.Num(records.StateColumn), r.Num(records.PriorityColumn), r.Num(records.ExpiresColumn))
+			}
+			return more(), nil
+		}
+		l.Next = following(p)
+		if leased {
+			return true, nil
+		}
+		j := records.ReadMoved(r, records.ColumnsOf(l.Scope))
+		if j.Damaged || !j.State.Runnable() {
+			l.Damaged = append(l.Damaged, j)
+			return len(l.Damaged) < l.Steps || more(), nil
+		}
+		if l.Jobs == nil {
+			l.Jobs = make([]rules.Job, 0, min(l.Want, maxClaimBlock))
+		}
+		l.Jobs = append(l.Jobs, j)
+		taken := weight(&j.Job)
+		l.Bytes += taken
+		t.s.typicalJobBytes += (taken - t.s.typicalJobBytes) / 8
+		full = len(l.Jobs) >= l.Want || l.Bytes >= rules.MaxClaimBytes
+		return !full || more(), nil
+	}
+	if l.Scope == rules.ReadFull {
+		t.s.lastClaimQueue = l.Lane.Queue
+	}
+	for all := false; !all && !enough; {
+		var err error
+		if all, err = t.findPiece(l, each); err != nil {
+			return err
+		}
+	}
+	if !full || !l.PeekPriority {
+		return nil
+	}
+	return t.peek(l)
+}
+
+// peek finds the lane's next unleased job after those that Find has found. It reads only the columns that
+// decide the lane's rank, because the job may have a large input. The claim that takes the job reads the
+// rest.
+func (t *Tx) peek(l *rules.LaneScan) error {
+	l.Exhausted = true
+	found := func(h *LaneHead) (more bool) {
+		if t.hasLeftLane(h.Position.Seq) || t.s.mem.leases[h.Position.Seq] != nil {
+			l.Next = following(h.Position)
+			return true
+		}
+		l.Next, l.NextPriority, l.Exhausted = h.Position, h.Priority, false
+		return false
+	}
+	if h, known := t.readAhead.head(l.Lane.ID, l.Next); known && (h == nil || !found(h)) {
+		return nil
+	}
+	for all := false; !all && l.Exhausted; {
+		rows, piece := 0, t.ReadLimit(0, 0)
+		err := t.Query(func(r database.Row) (bool, error) {
+			rows++
+			h := ReadLaneHead(r)
+			return found(&h), nil
+		}, findJobs(LaneHeadColumns), findArgs(l.Lane.ID, l.Next, piece)...)
+		if err != nil {
+			return err
+		}
+		all = rows < piece
+	}
+	return nil
+}
+
+// headPriority returns a lane's priority, given the state, priority and expiry of its first job; see
+// rules.Lane. It returns Unknown for a job that expires or may be damaged, so that each claim reads the job
+// again.
+func headPriority(state, priority, expiresAt int64) int64 {
+	if expiresAt != 0 || !queue.State(state).Runnable() {
+		return rules.UnknownPriority
+	}
+	return priority
+}
+
+// findJobs returns the statement that reads the next jobs of a lane. findArgs returns its arguments.
+func findJobs(columns string) string {
+	return `SELECT ` + columns + ` FROM jobs INDEXED BY jobs_ready
+		WHERE place = 1 AND lane = ? AND (rank, seq) >= (?, ?) ORDER BY rank, seq LIMIT ?`
+}
+
+func findArgs(lane int64, from rules.Position, limit int) []any {
+	return []any{lane, from.Rank, from.Seq, int64(limit)}
+}
+
+// findPiece reads the next jobs of a lane and passes them to the callback each. The callback's argument gone
+// is true for a job that has left the lane since its row was read. findPiece reports whether the lane has no
+// further jobs.
+func (t *Tx) findPiece(l *rules.LaneScan, each func(r database.Row, gone bool) (more bool, err error)) (all bool, err error) {
+	rows, piece := 0, t.ReadLimit(l.Want-len(l.Jobs), t.s.typicalJobBytes)
+	counted := func(r database.Row, gone bool) (bool, error) {
+		rows++
+		return each(r, gone)
+	}
+	args := findArgs(l.Lane.ID, l.Next, piece)
+	e := t.claimPrefetch
+	t.claimPrefetch = nil
+	if e != nil && l.Scope == rules.ReadFull && slices.Equal(e.args, args) {
+		answered, err := e.rows.Each(func(r database.Row) (bool, error) { return counted(r, e.endedLeases[r.Num(0)]) })
+		if answered || err != nil {
+			return rows < piece, err
+		}
+	}
+	if t.remote() && l.Upcoming != nil {
+		return t.findAhead(l, each)
+	}
+	err = t.Query(func(r database.Row) (bool, error) { return counted(r, false) }, findJobs(records.ColumnsOf(l.Scope)), args...)
+	return rows < piece, err
+}

@@ -1,0 +1,20 @@
+package engine
+
+import (
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/store/storetest"
+)
+
+// fixture returns an open store whose clock only advances on request.
+func fixture(t *testing.T, s store.Store, of *Engine) storetest.Fixture {
+	t.Cleanup(func() { s.Close() })
+	var now atomic.Int64
+	now.Store(time.Now().UnixMilli())
+	of.now = func() queue.Millis { return queue.Millis(now.Load()) }
+	return storetest.Fixture{Store: s, Advance: func(d time.Duration) { now.Add(d.Milliseconds()) }}
+}

@@ -1,0 +1,75 @@
+package engine
+
+import (
+	"github.com/queuectl/queuectl/store/database"
+	"github.com/queuectl/queuectl/store/records"
+)
+
+// frame holds the jobs of one request of a batch.
+// See docs/decisions/0009.
+type frame struct {
+	id       int64
+	count    int64 // number of jobs
+	bytes    int64 // size of the jobs in bytes
+	jobs     []records.StagedJob
+	complete bool // all jobs could be read
+}
+
+// firstFrame reads the first frame of a batch.
+func (t *Tx) firstFrame(batch int64) (f frame, found bool, err error) {
+	err = t.Query(func(r database.Row) (bool, error) {
+		f.id, f.count, f.bytes, found = r.Num(0), r.Num(1), r.Num(2), true
+		f.jobs, f.complete = records.ReadFrame(r.View(3))
+		f.complete = f.complete && int64(len(f.jobs)) == f.count
+		return false, nil
+	}, `SELECT n, count, bytes, jobs FROM frames WHERE batch = ? ORDER BY n LIMIT 1`, batch)
+	return f, found, err
+}
+
+// freeIDs frees the ids that the user chose for a frame's jobs.
+func (t *Tx) freeIDs(f *frame) error {
+	for i := range f.jobs {
+		if !f.jobs[i].Named() {
+			continue
+		}
+		if err := t.Exec(`DELETE FROM staged_ids WHERE id = ?`, f.jobs[i].ID); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// dropFrame removes a frame and the ids of its jobs.
+func (t *Tx) dropFrame(f *frame) error {
+	if err := t.freeIDs(f); err != nil {
+		return err
+	}
+	return t.Exec(`DELETE FROM frames WHERE n = ?`, f.id)
+}
+
+// detach separates a damaged frame from its batch and keeps it, so that an administrator can examine it. The
+// frame's readable jobs are already in the queue. The batch continues without its unreadable jobs; the column
+// "count" of the frame then holds their number.
+func (t *Tx) detach(b *batch, f *frame) error {
+	if err := t.freeIDs(f); err != nil {
+		return err
+	}
+	ended, err := t.Count(
+		`INSERT INTO ended (parent, uid, state, upto) SELECT parent, CAST(? AS BIGINT), 0, max(edges.id) FROM frames JOIN edges ON parent BETWEEN first AND last
+		WHERE n = ? AND NOT EXISTS (SELECT 1 FROM jobs WHERE seq = parent) GROUP BY parent`, int64(b.uid), f.id)
+	if err != nil {
+		return err
+	}
+	t.s.mem.undecided += ended // dependants of lost jobs are decided as if these jobs were removed
+	t.wakeAt(t.now)
+	lost := max(1, f.count-int64(len(f.jobs)))
+	if err := t.Exec(`UPDATE frames SET batch = -batch, count = ? WHERE n = ?`, lost, f.id); err != nil {
+		return err
+	}
+	name, uid := b.name, b.uid
+	t.afterCommit = append(t.afterCommit, func() {
+		t.s.log.Error("part of a committed batch is damaged, so some of the batch's jobs are not in the queue; "+
+			"see: queuectl doctor", "batch", name, "uid", uid, "jobs", lost)
+	})
+	return nil
+}

@@ -1,0 +1,544 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/store/integrity"
+	"github.com/queuectl/queuectl/store/rules"
+)
+
+func withDemands(list ...queue.Demand) func(*queue.Job) {
+	return func(j *queue.Job) { j.Demands = list }
+}
+
+// promote calls Promote until nothing more is due.
+func promote(t *testing.T, s *Store) {
+	t.Helper()
+	for next := time.Duration(0); next == 0; {
+		var err error
+		if next, err = s.Promote(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func change(t *testing.T, s *Store, seq int64, c store.Change) {
+	t.Helper()
+	if err := s.Change(t.Context(), seq, c); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A gate keeps its rule while a job that has not ended names it. When no such job is left, the gate is
+// removed. A rate is kept until no start is within its period.
+func TestGateIsKeptWhileJobsNameIt(t *testing.T) {
+	s := openStore(t, t.TempDir())
+	s.lanesKept = 0
+	clock := queue.Millis(1_000_000)
+	s.now = func() queue.Millis { return clock }
+	lock := func(n int) queue.Demand { return queue.Demand{Kind: queue.GateLock, Key: "k", N: n} }
+	later := enqueueFor(t, s, 1, 1, withDemands(lock(2)), func(j *queue.Job) { j.Delay = time.Hour })[0]
+	held := enqueueFor(t, s, 1, 1, withDemands(lock(2)))[0]
+	change(t, s, held, store.Change{Verb: queue.VerbHold})
+	rate := queue.Demand{Kind: queue.GateRate, Key: "r", N: 2, Period: time.Minute}
+	enqueueFor(t, s, 1, 1, withDemands(rate))
+	_, jobs := claimJobs(t, s, store.Report{Want: 1})
+	claimJobs(t, s, store.Report{Started: []store.Started{{Lease: jobs[0].Lease(), At: clock}}})
+	claimJobs(t, s, store.Report{Ended: []store.Settlement{completed(&jobs[0])}})
+	claimJobs(t, s, store.Report{Want: 1}) // finds the lane empty
+	there := func(when, key string, want int64) {
+		t.Helper()
+		promote(t, s)
+		if got := number(t, s, fmt.Sprintf(`SELECT count(*) FROM gates WHERE key = '%s'`, key)); got != want {
+			t.Errorf("%s: %d gates of %q, want %d", when, got, key, want)
+		}
+		expectNoFaults(t, s, when)
+	}
+	there("while two jobs name it", "k", 1)
+	there("with a start in its period", "r", 1)
+	change(t, s, held, store.Change{Verb: queue.VerbCancel})
+	there("while one is timed", "k", 1)
+	other := []queue.Demand{{Kind: queue.GateLock, Key: "other", N: 1}}
+	change(t, s, later, store.Change{Verb: queue.VerbEdit,
+		Edit: func(j *queue.Job) error { j.Demands = other; return nil }})
+	there("once none does", "k", 0)
+	there("as that names another one", "other", 1)
+	change(t, s, later, store.Change{Verb: queue.VerbRemove})
+	there("once that is gone", "other", 0)
+	clock += queue.Millis(time.Minute.Milliseconds())
+	there("at the end of the period", "r", 1)
+	clock += 2
+	there("after it", "r", 0)
+	change(t, s, held, store.Change{Verb: queue.VerbRetry})
+	there("as one comes back", "k", 1)
+}
+
+// After the clock was set back by any amount, a full rate opens after its period, and waiting jobs start.
+func TestRatesOpenAfterTheClockWasSetBack(t *testing.T) {
+	s := openStore(t, t.TempDir())
+	clock := queue.MillisOf(time.Now())
+	s.now = func() queue.Millis { return clock }
+	enqueueFor(t, s, 1, 6, withDemands(queue.Demand{Kind: queue.GateRate, Key: "r", N: 2, Period: time.Second}))
+	start := func(when string, want int) {
+		t.Helper()
+		_, jobs := claimJobs(t, s, store.Report{Want: 9})
+		if len(jobs) != want {
+			t.Errorf("%s: %d were claimed, want %d", when, len(jobs), want)
+		}
+		for i := range jobs {
+			claimJobs(t, s, store.Report{Started: []store.Started{{Lease: jobs[i].Lease(), At: clock}}})
+			claimJobs(t, s, store.Report{Ended: []store.Settlement{completed(&jobs[i])}})
+		}
+	}
+	start("at first", 2)
+	promote(t, s)
+	clock = clock.Add(-time.Hour)
+	promote(t, s)
+	start("an hour before", 0)
+	clock = clock.Add(1100 * time.Millisecond)
+	promote(t, s)
+	start("a period later", 2)
+}
+
+// If a parent was lost with a damaged frame of its batch, the job that depends on it does not wait forever.
+func TestParentLostWithItsFrame(t *testing.T) {
+	s := openStore(t, t.TempDir())
+	child := draft(func(j *queue.Job) {
+		j.DependsOn, j.OnDependencyFailure = []queue.Dependency{{Draft: 1, Condition: queue.ParentCompleted}},
+			queue.DependencyFailureHold
+	})
+	staged, err := s.StageBatch(t.Context(), store.Request{Batch: "b", Drafts: []queue.Job{draft(), child}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	damageRow(t, s, `UPDATE frames SET jobs = CAST(substr(jobs, 1, 4) || x'ff' || substr(jobs, 6) AS BLOB)`)
+	committed, err := s.Enqueue(t.Context(), store.Request{Batch: "b"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	applyBatch(t, s, committed)
+	promote(t, s)
+	j, err := s.Get(t.Context(), staged.IDs[1])
+	if err != nil || j.State != queue.Held || j.Reason != queue.ReasonDependency {
+		t.Errorf("the job is %s, %q, error %v", j.State, j.Reason, err)
+	}
+}
+
+// Making a job depend on every job of a chain reads each job of the chain once, not once per path to it.
+func TestAChainIsWalkedOnce(t *testing.T) {
+	s := openStore(t, t.TempDir())
+	const length = 300
+	drafts := make([]queue.Job, length)
+	for i := range drafts {
+		drafts[i] = draft(func(j *queue.Job) {
+			if i == 0 {
+				j.RunAt = queue.MillisOf(time.Now().Add(time.Hour))
+			} else {
+				j.DependsOn = []queue.Dependency{{Draft: i, Condition: queue.ParentCompleted}}
+			}
+		})
+	}
+	chain, err := s.Enqueue(t.Context(), store.Request{Drafts: drafts})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var after []queue.Dependency
+	for _, id := range chain.IDs {
+		after = append(after, queue.Dependency{ID: id, Condition: queue.ParentCompleted})
+	}
+	last := enqueueFor(t, s, 1, 1)[0]
+	change(t, s, last, store.Change{Verb: queue.VerbEdit,
+		Edit: func(j *queue.Job) error { j.DependsOn = after; return nil }})
+	inTransaction(t, s, func() error {
+		queries := int64(0)
+		for q := range s.conn.Stmts {
+			if strings.Contains(q, "SELECT parent FROM edges") {
+				queries += timesRun(s.conn, q)
+			}
+		}
+		if queries < length || queries > 2*length {
+			t.Errorf("%d queries for the parents of a job with a chain of %d parents", queries, length)
+		}
+		return nil
+	})
+	expectNoFaults(t, s, "at the end")
+}
+
+// A job with many dependencies is removed in steps.
+func TestManyEdgesAreRemovedInSteps(t *testing.T) {
+	s := openStore(t, t.TempDir())
+	const parents = 3000
+	var after []queue.Dependency
+	for range parents / 1000 {
+		for _, seq := range enqueueFor(t, s, 1, 1000) {
+			after = append(after, queue.Dependency{Job: seq, Condition: queue.ParentCompleted})
+		}
+	}
+	children := enqueueFor(t, s, 1, 2, func(j *queue.Job) { j.DependsOn = after })
+	most := countChangedRows(t, s)
+	most() // reset the counts
+	for _, seq := range children {
+		change(t, s, seq, store.Change{Verb: queue.VerbRemove})
+	}
+	promote(t, s)
+	if rows, _ := most(); rows > maxRemoved+100 {
+		t.Errorf("one transaction changed %d rows", rows)
+	}
+	if n := number(t, s, `SELECT count(*) FROM edges WHERE met = 0`); n != 0 {
+		t.Errorf("%d dependencies remain unresolved", n)
+	}
+	expectNoFaults(t, s, "at the end")
+}
+
+// Verify reports gates, lane heads and dependencies that contradict the jobs. A restore recomputes the
+// counters, and the jobs can run.
+func TestVerifyHoldsGatesAgainstJobs(t *testing.T) {
+	for _, c := range []struct {
+		harmful, want string
+		recounted     bool // a restore corrects the damage
+	}{
+		{`UPDATE gates SET jobs = 7`, `the counters of gate "k" are wrong`, true},
+		{`UPDATE gates SET lanes = 7`, `the counters of gate "k" are wrong`, true},
+		{`DELETE FROM gates`, "which is missing in the database", true},
+		{`UPDATE lanes SET head_seq = 1000, head_rank = 9223372036854775807`, "wrongly first in their lane", true},
+		{`UPDATE lanes SET shut = 1000`, "a gate that does not exist", true},
+		{`DELETE FROM jobs WHERE seq = 2`, "depend on a job that does not exist", false},
+	} {
+		dir := t.TempDir()
+		s := openStore(t, dir)
+		enqueueFor(t, s, 1, 2, withDemands(queue.Demand{Kind: queue.GateLock, Key: "k", N: 2}))
+		enqueueFor(t, s, 1, 1, func(j *queue.Job) {
+			j.DependsOn = []queue.Dependency{{Job: 2,
+				Condition: queue.ParentCompleted}}
+		})
+		expectNoFaults(t, s, "before")
+		damageRow(t, s, c.harmful)
+		if found := fmt.Sprint(faultsFound(t, s)); !strings.Contains(found, c.want) {
+			t.Errorf("after %s verify finds %s, want %q", c.harmful, found, c.want)
+		}
+		if !c.recounted {
+			continue
+		}
+		if err := integrity.Recount(s.conn); err != nil { // as a restore does before it moves the database into place
+			t.Fatal(err)
+		}
+		s.Close()
+		s = openStore(t, dir)
+		expectNoFaults(t, s, "after "+c.harmful+" and a restore")
+		if seqs, _ := claimJobs(t, s, store.Report{Want: 9}); len(seqs) != 2 {
+			t.Errorf("after %s and a restore %v were claimed", c.harmful, seqs)
+		}
+	}
+}
+
+func inQueue(name string) func(*queue.Job) { return func(j *queue.Job) { j.Queue = name } }
+
+// Jobs that wait at a gate in many queues do not starve a job that waits at the same gate in another queue,
+// while the gate is in use or jobs that do not need it run.
+func TestGateServesEveryListInTurn(t *testing.T) {
+	const queues, turns = 900, 40
+	for name, c := range map[string]struct {
+		take, theirs, ours queue.Demand
+		want               int
+		withOthers         bool // in every round, jobs of another user run that do not need the gate
+	}{
+		"lock":     {lockOf("@k", 1), lockOf("@k", 1), lockOf("@k", 1), 9, false},
+		"resource": {unitsOf("gpu", 1), unitsOf("gpu", 2), unitsOf("gpu", 1), 1, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := openStore(t, t.TempDir())
+			if err := s.SetNode(t.Context(), store.Node{Resources: map[string]int{"gpu": 2}}); err != nil {
+				t.Fatal(err)
+			}
+			enqueueFor(t, s, 1, 2, withDemands(c.take))
+			_, running := claimJobs(t, s, store.Report{Want: 2})
+			drafts := make([]queue.Job, queues)
+			for i := range drafts {
+				drafts[i] = draft(ofUser(1), withDemands(c.theirs), inQueue(fmt.Sprintf("q%03d", i)))
+			}
+			for range 2 {
+				if _, err := s.Enqueue(t.Context(), store.Request{Drafts: drafts, UID: 1}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			last := enqueueFor(t, s, 2, 1, withDemands(c.ours), inQueue("zz"), func(j *queue.Job) { j.Priority = 1_000_000 })[0]
+			promote(t, s)
+			if c.withOthers {
+				enqueueFor(t, s, 3, 2*turns)
+			}
+			running = running[:1]
+			for range turns {
+				var r store.Report
+				for i := range running {
+					r.Ended = append(r.Ended, completed(&running[i]))
+				}
+				r.Want = c.want
+				_, running = claimJobs(t, s, r)
+				if _, err := s.Promote(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				for len(running) == 0 {
+					_, running = claimJobs(t, s, store.Report{Want: c.want})
+				}
+				if running[0].Seq == last {
+					return
+				}
+			}
+			t.Errorf("the job that ranks first did not start in %d turns", turns)
+		})
+	}
+}
+
+func lockOf(key string, n int) queue.Demand {
+	return queue.Demand{Kind: queue.GateLock, Key: key, N: n}
+}
+
+func unitsOf(name string, n int) queue.Demand {
+	return queue.Demand{Kind: queue.GateResource, Key: name, N: n}
+}
+
+// Await continues past large expired jobs until it finds a runnable job.
+func TestAwaitSkipsLargeExpiredJobs(t *testing.T) {
+	s := openStore(t, t.TempDir())
+	clock := queue.Millis(1_000_000)
+	s.now = func() queue.Millis { return clock }
+	enqueueFor(t, s, 1, 5, func(j *queue.Job) { j.ExpiresAt, j.Stdin = clock+10, strings.Repeat("x", queue.MaxStdin) })
+	good := enqueueFor(t, s, 1, 1)[0]
+	clock += 20
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	jobs, err := s.Await(ctx, 1)
+	if err != nil || len(jobs) != 1 || jobs[0].Seq != good {
+		t.Errorf("%d jobs, %v", len(jobs), err)
+	}
+}
+
+// A claim does not read the whole rows of jobs that wait for a resource.
+func TestClaimDoesNotReadJobsThatWaitForAResource(t *testing.T) {
+	s := openStore(t, t.TempDir())
+	gpu := unitsOf("gpu", 1)
+	if err := s.SetNode(t.Context(), store.Node{Resources: map[string]int{"gpu": 1}}); err != nil {
+		t.Fatal(err)
+	}
+	enqueueFor(t, s, 1, 1, withDemands(gpu))
+	claimJobs(t, s, store.Report{Want: 1})
+	for i := range 20 {
+		enqueueFor(t, s, 1, 1, withDemands(gpu), inQueue(fmt.Sprintf("q%d", i)),
+			func(j *queue.Job) { j.Stdin = strings.Repeat("x", queue.MaxStdin) })
+	}
+	promote(t, s)
+	enqueueFor(t, s, 2, 1, withDemands(lockOf("k", 1)))
+	most := pagesRead(t, s.conn, func() { claimJobs(t, s, store.Report{Want: 1}) })
+	if most > 500 {
+		t.Errorf("%d pages were read", most)
+	}
+}
+
+// Damaged demands, whether they are still valid JSON or not, block only their own job.
+func TestDamagedDemandsHoldUpTheirJobAlone(t *testing.T) {
+	for _, text := range []string{`[{"kind":9,"key":"k","n":1}]`, `[{"kind":5,"key":"gpu","n":0}]`,
+		`[{"kind":3,"key":"k","n":1`, `[]`} {
+		for _, delay := range []time.Duration{0, time.Hour} {
+			s := openStore(t, t.TempDir())
+			j := enqueueFor(t, s, 1, 1, withDemands(lockOf("k", 1)), func(j *queue.Job) { j.Delay = delay })[0]
+			damageRow(t, s, `UPDATE jobs SET demands = ? WHERE seq = ?`, text, j)
+			if delay > 0 {
+				damageRow(t, s, `UPDATE jobs SET due_at = 1 WHERE seq = ?`, j)
+			}
+			good := enqueueFor(t, s, 2, 1)[0]
+			promote(t, s)
+			_, jobs := claimJobs(t, s, store.Report{Want: 9})
+			if len(jobs) == 0 || jobs[len(jobs)-1].Seq != good {
+				t.Errorf("%s: %d jobs were claimed", text, len(jobs))
+			}
+			for i := range jobs {
+				e := completed(&jobs[i])
+				e.Decision.State = queue.Failed
+				claimJobs(t, s, store.Report{Ended: []store.Settlement{e}})
+			}
+			change(t, s, j, store.Change{Verb: queue.VerbCancel})
+		}
+	}
+}
+
+// If damage changed the state of a row after the row was counted, the store does not break.
+func TestMiscountedStateIsTolerated(t *testing.T) {
+	s := openStore(t, t.TempDir())
+	j := enqueueFor(t, s, 1, 1)[0]
+	damageRow(t, s, `UPDATE jobs SET state = 2 WHERE seq = ?`, j)
+	change(t, s, j, store.Change{Verb: queue.VerbCancel})
+}
+
+// If a transaction removes a queue, creates it again and is rolled back, the queue is unchanged.
+func TestForgottenQueueUndone(t *testing.T) {
+	s := openStore(t, t.TempDir())
+	night := []func(*queue.Job){withDemands(lockOf("k", 5)), inQueue("night")}
+	enqueueFor(t, s, 1, 1, night...)
+	_, jobs := claimJobs(t, s, store.Report{Want: 2})
+	claimJobs(t, s, store.Report{Ended: []store.Settlement{completed(&jobs[0])}, Want: 2}) // finds the lane empty
+	s.lanesKept = 0
+	s.Do(t.Context(), Urgent, func(tx *Tx) error {
+		if _, err := tx.tidyLanes(); err != nil {
+			t.Error(err)
+		}
+		tx.tidyQueues()
+		d := draft(append(night, ofUser(1))...)
+		list, err := allTexts([]queue.Job{d})
+		if err == nil {
+			_, err = tx.enqueue(store.Request{Drafts: []queue.Job{d}, UID: 1}, list)
+		}
+		return errors.Join(err, errors.New("undone"))
+	})
+	enqueueFor(t, s, 1, 3, night...)
+	for range 2 {
+		if err := s.laneFaults(); err != nil {
+			t.Error(err)
+		}
+		claimJobs(t, s, store.Report{Want: 2})
+	}
+}
+
+// However many dependants one user's job has, they do not delay the dependants of another user's job.
+func TestDependantsInTurn(t *testing.T) {
+	s := openStore(t, t.TempDir())
+	parents := append(enqueueFor(t, s, 1, 1), enqueueFor(t, s, 2, 1)...)
+	_, jobs := claimJobs(t, s, store.Report{Want: 2})
+	after := func(i int) func(*queue.Job) {
+		return func(j *queue.Job) {
+			j.DependsOn = []queue.Dependency{{Job: parents[i], Condition: queue.ParentCompleted}}
+		}
+	}
+	enqueueFor(t, s, 1, 1000, after(0))
+	child := enqueueFor(t, s, 2, 1, after(1))[0]
+	claimJobs(t, s, store.Report{Ended: []store.Settlement{completed(&jobs[0]), completed(&jobs[1])}})
+	for range 3 {
+		if _, err := s.Promote(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := number(t, s, fmt.Sprintf(`SELECT count(*) FROM edges WHERE met = 0 AND child = %d`, child)); n != 0 {
+		t.Error("the other's dependant is not decided")
+	}
+}
+
+// Users take turns when dependants are decided: a user with many ended parents does not delay another user.
+func TestUsersDependantsTakeTurns(t *testing.T) {
+	s := openStore(t, t.TempDir())
+	const many = 400
+	child := int64(0) // the dependant of user 2
+	for uid, n := range map[int]int{1: many, 2: 1, 3: many} {
+		parents, i := enqueueFor(t, s, uid, n), 0
+		children := enqueueFor(t, s, uid, n, func(j *queue.Job) {
+			j.DependsOn = []queue.Dependency{{Job: parents[i], Condition: queue.ParentCompleted}}
+			i++
+		})
+		if uid == 2 {
+			child = children[0]
+		}
+	}
+	var jobs []queue.Job
+	for range 2*many + 1 { // claim repeatedly, because each claim takes a bounded number of jobs
+		_, more := claimJobs(t, s, store.Report{Want: 2*many + 1 - len(jobs)})
+		jobs = append(jobs, more...)
+	}
+	// Let the job of user 2 end last.
+	slices.SortStableFunc(jobs, func(a, b queue.Job) int { return (b.UID & 1) - (a.UID & 1) })
+	var ends []store.Settlement
+	for i := range jobs {
+		ends = append(ends, completed(&jobs[i]))
+	}
+	claimJobs(t, s, store.Report{Ended: ends})
+	if n := number(t, s, fmt.Sprintf(`SELECT count(*) FROM edges WHERE met = 0 AND child = %d`, child)); n != 0 {
+		t.Error("the dependant of the second user waits for those of the others")
+	}
+	if n := number(t, s, `SELECT count(*) FROM edges WHERE met = 0`); n < many {
+		t.Errorf("only %d dependencies are unresolved, so this test proves nothing", n)
+	}
+	for more := true; more; {
+		wait, err := s.Promote(t.Context())
+		if more = wait == 0; err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := number(t, s, `SELECT count(*) FROM edges WHERE met = 0`) + number(t, s, `SELECT count(*) FROM ended`); n != 0 {
+		t.Errorf("%d are not decided in the end", n)
+	}
+}
+
+// reviveParent returns a job (second) and its parent (first). The job and its 300 dependants were cancelled
+// together with the parent. Then the parent was retried and held, so the first of the dependants wait
+// again.
+func reviveParent(t *testing.T, s *Store) (first, second int64) {
+	t.Helper()
+	after := func(parent int64) func(*queue.Job) {
+		return func(j *queue.Job) {
+			j.DependsOn, j.OnDependencyFailure = []queue.Dependency{{Job: parent, Condition: queue.ParentCompleted}},
+				queue.DependencyFailureCancel
+		}
+	}
+	first = enqueueFor(t, s, 2, 1, func(j *queue.Job) { j.State = queue.Held })[0]
+	second = enqueueFor(t, s, 7, 1, after(first))[0]
+	enqueueFor(t, s, 2, 300, after(second))
+	change(t, s, first, store.Change{Verb: queue.VerbCancel})
+	awaitUndecided(t, s, 0)
+	change(t, s, first, store.Change{Verb: queue.VerbRetry})
+	change(t, s, first, store.Change{Verb: queue.VerbHold})
+	return first, second
+}
+
+// awaitUndecided promotes until at most want notes about ended and restarted parents are left.
+func awaitUndecided(t *testing.T, s *Store, want int64) {
+	t.Helper()
+	for range 100 {
+		if number(t, s, `SELECT count(*) FROM ended`) <= want {
+			return
+		}
+		if _, err := s.Promote(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Errorf("%d are noted still", number(t, s, `SELECT count(*) FROM ended`))
+}
+
+// The notes of one parent are processed in order, even if the parent was given to another uid in the
+// meantime.
+func TestNotesOfAParentStayInOrder(t *testing.T) {
+	s := openStore(t, t.TempDir())
+	ownedBy(t, s, 7, "alice", 1)
+	first, second := reviveParent(t, s)
+	untilDone(t, func(ctx context.Context) (bool, error) { return s.Disown(ctx, 7, "alice") })
+	if n := number(t, s, fmt.Sprintf(`SELECT count(*) FROM ended WHERE parent = %d`, second)); n != 1 {
+		t.Fatalf("%d notes of the second job, so that this shows nothing", n)
+	}
+	change(t, s, first, store.Change{Verb: queue.VerbCancel})
+	awaitUndecided(t, s, 0)
+	if n := number(t, s, `SELECT count(*) FROM jobs WHERE state = 8`); n != 302 {
+		t.Errorf("%d jobs are cancelled, want 302", n)
+	}
+}
+
+// If a job is cancelled and retried repeatedly, a bounded number of notes is left, and the last note decides.
+func TestTogglingLeavesLittleToDo(t *testing.T) {
+	s := openStore(t, t.TempDir())
+	first, _ := reviveParent(t, s)
+	for range 20 {
+		change(t, s, first, store.Change{Verb: queue.VerbCancel})
+		change(t, s, first, store.Change{Verb: queue.VerbRetry})
+		change(t, s, first, store.Change{Verb: queue.VerbHold})
+		if n := number(t, s, `SELECT count(*) FROM ended`); n > rules.MaxNotes+2 {
+			t.Fatalf("%d notes of two parents", n)
+		}
+	}
+	awaitUndecided(t, s, 0)
+	if n := number(t, s, `SELECT count(*) FROM jobs WHERE state = 1`); n != 301 {
+		t.Errorf("%d jobs are blocked, want 301", n)
+	}
+}

@@ -1,0 +1,219 @@
+package engine_test
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/queuectl/queuectl/internal/skip"
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/store/database"
+	"github.com/queuectl/queuectl/store/engine"
+	"github.com/queuectl/queuectl/store/pgdb"
+	"github.com/queuectl/queuectl/store/postgres"
+	"github.com/queuectl/queuectl/store/sqlite"
+	"github.com/queuectl/queuectl/test/pgserver"
+)
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	pgserver.StopShared()
+	os.Exit(code)
+}
+
+func openStore(t *testing.T, dir string) *sqlite.Store {
+	t.Helper()
+	s, err := sqlite.Open(t.Context(), sqlite.Options{Dir: dir, Order: engine.DefaultOrder})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	return s
+}
+
+// enqueue stores n jobs in one request.
+func enqueue(t *testing.T, s *sqlite.Store, n int) store.Receipt {
+	t.Helper()
+	drafts := make([]queue.Job, n)
+	for i := range drafts {
+		drafts[i] = engine.Draft()
+	}
+	r, err := s.Enqueue(t.Context(), store.Request{Drafts: drafts})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// usedDatabases holds the databases of the shared server that finished tests have used.
+var usedDatabases = make(chan string, 64)
+
+// emptyDatabase returns a database on the shared server without a queue. It empties a used database, or
+// creates a new one.
+func emptyDatabase(t *testing.T) (url string) {
+	t.Helper()
+	select {
+	case url = <-usedDatabases:
+		emptyTables(t, url)
+	default:
+		url = pgserver.Shared(t).Create(t)
+	}
+	t.Cleanup(func() { usedDatabases <- url })
+	return url
+}
+
+// emptyTables resets the tables to their initial contents.
+func emptyTables(t *testing.T, url string) {
+	t.Helper()
+	var script strings.Builder
+	for _, statement := range database.Migrations[0] {
+		words := strings.Fields(statement)
+		if words[0] != "CREATE" || words[1] != "TABLE" {
+			continue
+		}
+		switch table := words[2]; table {
+		// Truncate the large tables, because deleted rows would slow down later scans.
+		case "jobs", "attempts", "events", "edges", "lanes", "meta":
+			script.WriteString("TRUNCATE " + table + ";")
+		default:
+			script.WriteString("DELETE FROM " + table + ";")
+		}
+	}
+	for _, statement := range database.Migrations[0] {
+		if strings.HasPrefix(statement, "INSERT") {
+			script.WriteString(statement + ";")
+		}
+	}
+	script.WriteString(
+		`DELETE FROM nodes; DELETE FROM changes; DELETE FROM asks; DELETE FROM roles; DELETE FROM submissions;`)
+	script.WriteString(`SELECT setval(s.oid::regclass, 1, false) FROM pg_class s WHERE relkind = 'S'`)
+	config, err := pgdb.ParseAddress(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := pgdb.Connect(t.Context(), config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if err := c.ExecScript(t.Context(), script.String()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// skipUnlessServer skips a slow test, unless QUEUECTL_SERVER is set.
+func skipUnlessServer(t *testing.T) *pgserver.Server {
+	if os.Getenv("QUEUECTL_SERVER") == "" {
+		skip.Missing(t, "long", "takes long; make server-suite runs it, and .ci/run calls that")
+	}
+	return pgserver.Shared(t)
+}
+
+// openNode opens a node with one unit of the resource gpu.
+func openNode(t *testing.T, url, name string) *postgres.Store {
+	t.Helper()
+	s, err := postgres.Open(t.Context(), url, postgres.Options{Order: queue.Order{Scheduling: "fifo", Aging: "time",
+		Interval: time.Minute}, Node: postgres.NodeConfig{Name: name, DirID: name, Lease: time.Hour}})
+	if err == nil {
+		err = s.SetNode(t.Context(), store.Node{Name: name, Resources: map[string]int{"gpu": 1}})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	return s
+}
+
+func enqueueOn(t *testing.T, s *postgres.Store, drafts ...queue.Job) []int64 {
+	t.Helper()
+	r, err := s.Enqueue(t.Context(), store.Request{Drafts: drafts, UID: 7})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r.Seqs
+}
+
+func claimOn(t *testing.T, s *postgres.Store, want int) (jobs []queue.Job) {
+	t.Helper()
+	g, err := s.Exchange(t.Context(), store.Report{Want: want})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return g.Jobs
+}
+
+func seqs(jobs []queue.Job) (list []int64) {
+	for _, j := range jobs {
+		list = append(list, j.Seq)
+	}
+	return list
+}
+
+func draftWithDemand(d queue.Demand) queue.Job {
+	j := engine.Draft()
+	j.Demands = []queue.Demand{d}
+	return j
+}
+
+// expireLease makes a node's lease expire.
+func expireLease(t *testing.T, url, name string) {
+	t.Helper()
+	pgserver.Query(t, url, fmt.Sprintf(
+		`UPDATE queuectl.nodes SET until = clock_timestamp() - interval '1 s' WHERE name = '%s'`, name))
+}
+
+// reportStarted reports a job as started.
+func reportStarted(t *testing.T, s *postgres.Store, j *queue.Job) {
+	t.Helper()
+	if _, err := s.Exchange(t.Context(), store.Report{Started: []store.Started{{Lease: j.Lease(), At: s.Now(),
+		Worker: "1/1", PID: 1}}}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// completedOn returns the report that a job has completed.
+func completedOn(s *postgres.Store, j *queue.Job) store.Settlement {
+	return store.Settlement{Lease: j.Lease(), Decision: queue.Decision{State: queue.Completed, Started: true},
+		Attempt: queue.Attempt{StartedAt: s.Now(), EndedAt: s.Now()}}
+}
+
+// openPriorityNode returns a node of the database at url. It claims jobs by priority.
+func openPriorityNode(t *testing.T, url, name string) *postgres.Store {
+	t.Helper()
+	s, err := postgres.Open(t.Context(), url, postgres.Options{
+		Order: queue.Order{Scheduling: queue.ByPriority, Aging: "time", Interval: time.Minute},
+		Node:  postgres.NodeConfig{Name: name, DirID: name, Lease: time.Hour},
+	})
+	if err == nil {
+		err = s.SetNode(t.Context(), store.Node{Name: name, Resources: map[string]int{"gpu": 10000}})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	return s
+}
+
+// enqueueForUsers enqueues jobs for each of the users 1 to users. For each list of demands, a user gets as
+// many jobs as times says.
+func enqueueForUsers(t *testing.T, s *postgres.Store, users, times int, demands ...[]queue.Demand) {
+	t.Helper()
+	for uid := 1; uid <= users; uid++ {
+		var list []queue.Job
+		for range times {
+			for _, d := range demands {
+				list = append(list, engine.Draft(func(j *queue.Job) { j.UID, j.Demands = uid, d }))
+			}
+		}
+		if _, err := s.Enqueue(t.Context(), store.Request{Drafts: list, UID: uid}); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func lock(key string, n int) []queue.Demand {
+	return []queue.Demand{{Kind: queue.GateLock, Key: key, N: n}}
+}

@@ -1,0 +1,49 @@
+package engine
+
+import (
+	"maps"
+	"slices"
+
+	"github.com/queuectl/queuectl/store/rules"
+)
+
+// laneCache holds what a transaction knows about lanes with demands and about their gates. When users take
+// turns, a claim moves a lane's head for every job it takes. Each time it needs to know which lanes wait
+// for the same gates. The cache saves a database query for each job.
+//
+// Changed lanes are written before the next statement that may read them, by Exec, Count, Query and Number.
+// The method WriteRow does not write them, since it only writes rows of other tables. Neither does fillAhead,
+// which only reads jobs.
+type laneCache struct {
+	unwritten map[int64]rules.Lane // changed lanes to be written, with the ClosedBy to be stored
+	// closedLanes holds the result of each search for lanes that a gate closes. It is cleared when any lane
+	// is closed or opened.
+	closedLanes map[closedSearch][]rules.Lane
+	gateRules   map[int64]rules.Rule // without the field Used, which the method Rule fills in
+}
+
+// cacheLane puts a changed lane into the cache, for writeLanes to write.
+func (t *Tx) cacheLane(l rules.Lane) {
+	if t.unwritten == nil {
+		t.unwritten = map[int64]rules.Lane{}
+	}
+	t.unwritten[l.ID] = l
+}
+
+// writeLanes begins the transaction if necessary, and writes the changed lanes.
+func (t *Tx) writeLanes() error {
+	if err := t.EnsureBegun(); err != nil || len(t.unwritten) == 0 {
+		return err
+	}
+	lanes := t.unwritten
+	t.unwritten = nil
+	for _, id := range slices.Sorted(maps.Keys(lanes)) {
+		l := lanes[id]
+		err := t.Conn.WriteRow(`UPDATE lanes SET head_rank = ?, head_seq = ?, priority = ?, shut = ? WHERE id = ?`,
+			l.Head.Rank, l.Head.Seq, l.Priority, l.ClosedBy, l.ID)
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,76 @@
+package engine
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
+)
+
+// enqueueLocked enqueues two jobs for each of n locks: one with priority 15, then one with priority -5. It
+// returns the seqs of the first ones.
+func enqueueLocked(t *testing.T, s *Store, uid, n int) (first []int64) {
+	t.Helper()
+	for from := 0; from < n; from += queue.MaxBatch / 2 {
+		var drafts []queue.Job
+		for i := from; i < min(n, from+queue.MaxBatch/2); i++ {
+			for _, priority := range []int64{15, -5} {
+				drafts = append(drafts, draft(ofUser(uid), func(j *queue.Job) {
+					j.Priority = priority
+					j.Demands = []queue.Demand{{Kind: queue.GateLock, Key: fmt.Sprint("l", i), N: 1}}
+				}))
+			}
+		}
+		got, err := s.Enqueue(t.Context(), store.Request{Drafts: drafts, UID: uid})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := 0; i < len(got.Seqs); i += 2 {
+			first = append(first, got.Seqs[i])
+		}
+	}
+	return first
+}
+
+// If the first jobs of lanes have left or got a low priority, searches for the best jobs do not read these
+// lanes first, even if a user has thousands of them.
+func TestSearchesPassLanesWhoseFirstJobsWereChanged(t *testing.T) {
+	const many, attacker, victim = 5500, 1, 2
+	for name, c := range map[string]store.Change{
+		"cancelled": {Verb: queue.VerbCancel, UID: attacker},
+		"held":      {Verb: queue.VerbHold, UID: attacker},
+		"edited":    {Verb: queue.VerbEdit, UID: attacker, Edit: func(j *queue.Job) error { j.Priority = -5; return nil }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := openStore(t, t.TempDir())
+			clock := s.now()
+			s.now = func() queue.Millis { return clock }
+			first := enqueueLocked(t, s, attacker, many)
+			err := s.Do(t.Context(), Urgent, func(t *Tx) error {
+				for _, seq := range first {
+					if err := t.rules.Change(seq, c); err != nil {
+						return err
+					}
+				}
+				return nil
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			own := enqueueFor(t, s, victim, 1)
+			enqueueFor(t, s, attacker, 1, func(j *queue.Job) {
+				j.Priority = 9
+				j.Demands = []queue.Demand{{Kind: queue.GateLock, Key: "zzz", N: 1}}
+			})
+			if got, err := s.BestWaiting(t.Context(), attacker); got != (store.WaitingPriority{Priority: 9, Found: true}) {
+				t.Errorf("best waiting job: got %+v, %v; want priority 9", got, err)
+			}
+			next, err := s.Simulate(t.Context(), 20)
+			if err != nil || len(next.Jobs) != 20 || next.Jobs[0].Priority != 9 || next.Jobs[1].Seq != own[0] {
+				t.Errorf("simulated %d jobs, %v; want 20, with job %d as the second", len(next.Jobs), err, own[0])
+			}
+			expectNoFaults(t, s, "at the end")
+		})
+	}
+}

@@ -1,0 +1,415 @@
+package engine
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/store/integrity"
+	"github.com/queuectl/queuectl/store/records"
+	"github.com/queuectl/queuectl/store/rules"
+)
+
+func ofUser(uid int) func(*queue.Job) { return func(j *queue.Job) { j.UID = uid } }
+
+// enqueueFor enqueues n jobs of a user.
+func enqueueFor(t *testing.T, s *Store, uid, n int, set ...func(*queue.Job)) []int64 {
+	t.Helper()
+	drafts := make([]queue.Job, n)
+	for i := range drafts {
+		drafts[i] = draft(append([]func(*queue.Job){ofUser(uid)}, set...)...)
+	}
+	r, err := s.Enqueue(t.Context(), store.Request{Drafts: drafts, UID: uid})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r.Seqs
+}
+
+// lowPriority gives a job a low priority, so that its user does not take turns with other users.
+func lowPriority(j *queue.Job) { j.Priority = -1 }
+
+func bound(t *testing.T, s *Store, n int) {
+	t.Helper()
+	if err := s.SetMaxRunningUser(t.Context(), n); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// claimJobs returns the jobs that a report claims, and their seqs.
+func claimJobs(t *testing.T, s *Store, turn store.Report) (seqs []int64, jobs []queue.Job) {
+	t.Helper()
+	turned, err := s.Exchange(t.Context(), turn)
+	if err != nil || len(turned.Stale) > 0 {
+		t.Fatalf("stale %v, error %v", turned.Stale, err)
+	}
+	for i := range turned.Jobs {
+		seqs = append(seqs, turned.Jobs[i].Seq)
+	}
+	return seqs, turned.Jobs
+}
+
+// completed returns the report that a job has completed.
+func completed(j *queue.Job) store.Settlement {
+	return store.Settlement{Lease: j.Lease(), Decision: queue.Decision{State: queue.Completed, UsesAttempt: true,
+		Started: true}}
+}
+
+// number returns the integer result of a query.
+func number(t *testing.T, s *Store, q string) (n int64) {
+	t.Helper()
+	err := s.Do(t.Context(), Urgent, func(t *Tx) (err error) {
+		n, err = t.Number(q)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// expectNoFaults checks that verify finds no faults.
+func expectNoFaults(t *testing.T, s *Store, when string) {
+	t.Helper()
+	if got := faultsFound(t, s); len(got) > 0 {
+		t.Errorf("%s: %q", when, got)
+	}
+}
+
+func faultsFound(t *testing.T, s *Store) (messages []string) {
+	t.Helper()
+	list, err := s.Verify(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range list {
+		if f.Level != store.LevelOK {
+			messages = append(messages, f.Message)
+		}
+	}
+	return messages
+}
+
+// Jobs held back by a user's quota run in order after the store was closed, or the service died, and opened
+// again with any quota.
+func TestJobsOverQuotaRunInOrderAfterReopening(t *testing.T) {
+	for _, c := range []struct {
+		bound int
+		want  []int64
+	}{{0, []int64{2, 12, 3, 4, 5, 6, 7, 8, 9, 10}}, {1, nil}, {2, []int64{2, 12}}, {4, []int64{2, 12, 3, 4}}} {
+		dir := t.TempDir()
+		s := openStore(t, dir)
+		bound(t, s, 1)
+		enqueueFor(t, s, 1, 10)
+		enqueueFor(t, s, 2, 2)
+		first, jobs := claimJobs(t, s, store.Report{Want: 9})
+		if !slices.Equal(first, []int64{1, 11}) {
+			t.Fatalf("claimed %v", first)
+		}
+		// Start only one of the two claimed jobs, so that the other one is still reserved.
+		claimJobs(t, s, store.Report{Started: []store.Started{{Lease: jobs[0].Lease(), At: 1}}})
+		s.Close()
+		s = openStore(t, dir)
+		bound(t, s, c.bound)
+		if got, _ := claimJobs(t, s, store.Report{Want: 20}); !slices.Equal(got, c.want) {
+			t.Errorf("with %d a user: claimed %v, want %v", c.bound, got, c.want)
+		}
+		got, _ := claimJobs(t, s, store.Report{Ended: []store.Settlement{completed(&jobs[0])}, Want: 20})
+		if c.bound == 1 && !slices.Equal(got, []int64{2}) {
+			t.Errorf("after the end of a job: claimed %v, want the next job", got)
+		}
+		expectNoFaults(t, s, "at the end")
+	}
+}
+
+// A claim changes a bounded number of rows even if a user has very many waiting jobs, so other users need not
+// wait long for the writer.
+func TestAClaimIsBounded(t *testing.T) {
+	const many, worker = 20 * rules.MaxSteps, 4
+	s := openStore(t, t.TempDir())
+	most := countChangedRows(t, s)
+	enqueueMany(t, s, many, ofUser(1))
+	other := enqueueFor(t, s, 2, 1, lowPriority)
+	bound(t, s, worker)
+	most()
+	await := func(want int) (seqs []int64, jobs []queue.Job) {
+		t.Helper()
+		jobs, err := s.Await(t.Context(), want)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range jobs {
+			seqs = append(seqs, jobs[i].Seq)
+		}
+		return seqs, jobs
+	}
+	seqs, jobs := await(worker)
+	if rows, _ := most(); !slices.Equal(seqs, []int64{1, 2, 3, 4}) || rows > 10 {
+		t.Errorf("claimed %v in a transaction of %d rows", seqs, rows)
+	}
+	if got, _ := await(worker); !slices.Equal(got, other) {
+		t.Errorf("with many waiting jobs of another user: claimed %v, want %v", got, other)
+	}
+	if rows, n := most(); rows > 10 || n > 1 {
+		t.Errorf("with many waiting jobs of another user, a claim took %d transactions of up to %d rows", n, rows)
+	}
+	next := int64(worker)
+	for range 20 { // from now on the number of jobs makes no difference
+		got, more := claimJobs(t, s, store.Report{Ended: []store.Settlement{completed(&jobs[0])}, Want: worker})
+		if next++; !slices.Equal(got, []int64{next}) {
+			t.Fatalf("claimed %v, want %d", got, next)
+		}
+		jobs = append(jobs[1:], more...)
+	}
+	if rows, _ := most(); rows > 10 {
+		t.Errorf("%d rows were changed to end a job and claim one", rows)
+	}
+	for range 20 {
+		enqueueFor(t, s, 1, 1)
+	}
+	if rows, _ := most(); rows > 10 {
+		t.Errorf("%d rows were changed to enqueue a job that is kept back", rows)
+	}
+	bound(t, s, 0)
+	if got, _ := await(2 * rules.MaxSteps); len(got) != 2*rules.MaxSteps || got[0] != next+1 || !slices.IsSorted(got) {
+		t.Errorf("without a bound %d were claimed, from %d on", len(got), got[0])
+	}
+	if rows, _ := most(); rows > 10 {
+		t.Errorf("%d rows were changed when the bound was lifted", rows)
+	}
+}
+
+// If a user enqueues very many jobs while no worker is free, at most the user's quota of them runs before
+// the jobs of others.
+func TestQuotaBoundsAFloodOfOneUser(t *testing.T) {
+	s := openStore(t, t.TempDir())
+	bound(t, s, 3)
+	enqueueMany(t, s, 5000, ofUser(1))
+	other := enqueueFor(t, s, 2, 1, lowPriority)
+	want := []int64{1, 2, 3, other[0]}
+	got, jobs := claimJobs(t, s, store.Report{Want: 9})
+	if !slices.Equal(got, want) {
+		t.Errorf("claimed %v, want %v", got, want)
+	}
+	better := enqueueFor(t, s, 1, 2, func(j *queue.Job) { j.Priority = 9 })
+	if got, _ := claimJobs(t, s, store.Report{Ended: []store.Settlement{completed(&jobs[0]), completed(&jobs[1]),
+		completed(&jobs[2])}, Want: 9}); !slices.Equal(got, append(better, 4)) {
+		t.Errorf("claimed %v, want the better ones and the next", got)
+	}
+}
+
+// A waiting claim that was cut short, because it took too many steps for one transaction, continues without
+// being called again.
+func TestCutShortClaimContinues(t *testing.T) {
+	s := openStore(t, t.TempDir())
+	bound(t, s, 1)
+	const users = 2 * rules.MaxSteps
+	for uid := range users { // these lanes will be empty when the claim checks them
+		enqueueFor(t, s, uid, 2)
+	}
+	other := enqueueFor(t, s, users, 2)
+	for n := 0; n < users+1; {
+		got, _ := claimJobs(t, s, store.Report{Want: 2 * users})
+		if n += len(got); len(got) == 0 {
+			t.Fatalf("claimed %d", n)
+		}
+	}
+	for seq := int64(2); seq < other[0]; seq += 2 {
+		if err := s.Change(t.Context(), seq, store.Change{Verb: queue.VerbCancel}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	result := make(chan []queue.Job, 1)
+	go func() {
+		jobs, err := s.Await(t.Context(), 1)
+		if err != nil {
+			t.Error(err)
+		}
+		result <- jobs
+	}()
+	for waits := false; !waits; {
+		s.mu.Lock()
+		waits = s.waiter != nil
+		s.mu.Unlock()
+	}
+	bound(t, s, 0) // opens all lanes again
+	select {
+	case jobs := <-result:
+		if len(jobs) != 1 || jobs[0].Seq != other[1] {
+			t.Errorf("got %+v, want the other user's job", jobs)
+		}
+	case <-time.After(10 * time.Second):
+		t.Fatal("the claim does not continue")
+	}
+}
+
+// The counts of users survive restarts, for any number of users. A transaction that is rolled back does not
+// change them.
+func TestUsersAreCounted(t *testing.T) {
+	dir := t.TempDir()
+	s := openStore(t, dir)
+	want := map[int]int64{}
+	for uid := range 3*maxListed + 5 {
+		n := uid%4 + 1
+		want[uid] = int64(n)
+		for _, seq := range enqueueFor(t, s, uid, n)[:uid%2] {
+			if err := s.Change(t.Context(), seq, store.Change{Verb: queue.VerbCancel}); err != nil {
+				t.Fatal(err)
+			}
+			want[uid]--
+		}
+	}
+	maps.DeleteFunc(want, func(_ int, n int64) bool { return n == 0 })
+	check := func(when string) {
+		t.Helper()
+		got := map[int]int64{}
+		for uid, u := range s.mem.users {
+			got[uid] = u.waiting
+		}
+		if !maps.Equal(got, want) {
+			t.Errorf("%s: got %v, want %v", when, got, want)
+		}
+		if len(s.mem.listedUsers) > maxListed {
+			t.Errorf("%s: %d are listed", when, len(s.mem.listedUsers))
+		}
+		expectNoFaults(t, s, when)
+	}
+	check("after the enqueues")
+	if n := number(t, s, `SELECT count(*) FROM users`); n == 0 {
+		t.Error("no user has a row in the table users")
+	}
+	err := s.Do(t.Context(), Urgent, func(tx *Tx) error {
+		for uid := range 2 * maxListed {
+			j := draft(ofUser(uid))
+			tx.drafts = []records.Texts{{Terms: "{}"}}
+			if err := tx.rules.Insert(&j, 0, uid, tx.s.mem.nextSeq, fmt.Sprint("undone ", uid)); err != nil {
+				t.Error(err)
+			}
+			tx.s.mem.nextSeq++
+		}
+		if _, _, err := tx.rules.Claim(9); err != nil {
+			t.Error(err)
+		}
+		if err := tx.listUsers(); err != nil {
+			t.Error(err)
+		}
+		err := tx.Exec(`INSERT INTO jobs (seq) VALUES ('no number')`)
+		return err
+	})
+	if err == nil {
+		t.Fatal("the database accepted an invalid row")
+	}
+	check("after a transaction that was undone")
+	if _, err := s.NextEpoch(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for uid, u := range s.mem.users {
+		if u.leased != 0 {
+			t.Errorf("uid %d has %d jobs leased", uid, u.leased)
+		}
+	}
+	s.Close()
+	s = openStore(t, dir)
+	check("opened again")
+}
+
+// A queue without settings and jobs leaves no row in the table queues.
+func TestQueueLeavesNoRow(t *testing.T) {
+	s := openStore(t, t.TempDir())
+	for _, rule := range []store.QueueRule{{Weight: 2}, store.DefaultQueueRule} {
+		if err := s.SetQueue(t.Context(), "q", rule); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n, err := s.conn.Number(`SELECT count(*) FROM queues`); n != 0 || err != nil {
+		t.Errorf("the table queues has %d rows (%v), want none", n, err)
+	}
+}
+
+// If counters of users contradict the jobs, verify reports them, and restoring a backup recomputes them.
+func TestVerifyChecksUserCounts(t *testing.T) {
+	s := openStore(t, t.TempDir())
+	bound(t, s, 1)
+	enqueueFor(t, s, 7, 3)
+	claimJobs(t, s, store.Report{Want: 9})
+	gone := enqueueFor(t, s, 7, 1)
+	if err := s.Change(t.Context(), gone[0], store.Change{Verb: queue.VerbCancel}); err != nil {
+		t.Fatal(err)
+	}
+	plan := store.SchedulePut{Schedule: store.Schedule{Name: "nightly", UID: 7, Draft: draft(), Spec: "{}"}}
+	if _, err := s.PutSchedule(t.Context(), plan); err != nil {
+		t.Fatal(err)
+	}
+	expectNoFaults(t, s, "at first")
+	must := func(q string) {
+		t.Helper()
+		err := s.Do(t.Context(), Urgent, func(t *Tx) error {
+			err := t.Exec(q)
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	must(`UPDATE meta SET users = '7/2/9/4 '`)
+	must(`INSERT INTO users VALUES (8, 1, 0, 0)`)
+	must(`UPDATE jobs SET place = 2 WHERE seq = 4`)
+	must(`UPDATE meta SET queues = 'default=2/7/1/5 '`)
+	got := strings.Join(faultsFound(t, s), "\n")
+	for _, want := range []string{"uid 7: the counter of waiting jobs is 2, but should be 3",
+		"uid 8: the counter of waiting jobs is 1, but should be 0",
+		"uid 7: the counter of bytes used by its jobs and schedules is 9, but should be ",
+		"uid 7: the counter of output bytes is 4, but should be 0",
+		`queue "default": the counter of waiting jobs is 2, but should be 3`,
+		`queue "default": the counter of jobs kept after their end is 1, but should be 0`,
+		`queue "default": the counter of output bytes of jobs kept after their end is 5, but should be 0`,
+		"1 jobs have a place in the queue that contradicts their state, for example job 4"} {
+		if !strings.Contains(got, want) {
+			t.Errorf("got %q, want %q in it", got, want)
+		}
+	}
+	must(`UPDATE jobs SET place = 0 WHERE seq = 4`)
+	if err := integrity.Recount(s.conn); err != nil {
+		t.Fatal(err)
+	}
+	must(`UPDATE schedules SET stored = stored + 1`)
+	if got := strings.Join(faultsFound(t, s), "\n"); !strings.Contains(got,
+		"uid 7: the counter of bytes used by its jobs and schedules") {
+		t.Errorf("a schedule with another size: got %q", got)
+	}
+	must(`UPDATE schedules SET stored = stored - 1`)
+	expectNoFaults(t, s, "after correcting the count")
+}
+
+// The cost of a start and an end does not depend on how many lanes of a user wait for the same lock.
+func TestClaimReadsTheSameForAnyNumberOfClosedLanes(t *testing.T) {
+	lock := queue.Demand{Kind: queue.GateLock, Key: "k", N: 1}
+	read := map[int]int64{}
+	for _, n := range []int{50, 2000} {
+		s := openStore(t, t.TempDir())
+		for i := range n { // each job has its own lane
+			enqueueFor(t, s, 1, 1, withDemands(lock, queue.Demand{Kind: queue.GateRate, Key: fmt.Sprint("r", i), N: 9,
+				Period: time.Second}))
+		}
+		_, jobs := claimJobs(t, s, store.Report{Want: 1})
+		for range 3 * n / rules.MaxSteps { // until all lanes are known to be closed
+			claimJobs(t, s, store.Report{Want: 1})
+		}
+		enqueueFor(t, s, 2, 20, withDemands(lock))
+		enqueueFor(t, s, 2, 20)
+		countSteps(t, s)
+		for range 20 {
+			_, next := claimJobs(t, s, store.Report{Ended: []store.Settlement{completed(&jobs[0])}, Want: 1})
+			jobs = next
+		}
+		read[n] = countSteps(t, s)
+	}
+	if read[2000] > 2*read[50] {
+		t.Errorf("20 starts and ends took %d steps of SQLite with 50 lanes, and %d with 2000", read[50], read[2000])
+	}
+}

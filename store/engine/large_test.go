@@ -1,0 +1,187 @@
+package engine
+
+import (
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+	"unsafe"
+
+	"modernc.org/libc"
+	sqlite3 "modernc.org/sqlite/lib"
+
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/store/sqlitedb"
+)
+
+// pagesRead returns how many database pages a connection reads while f runs.
+func pagesRead(t *testing.T, c *sqlitedb.Conn, f func()) (n int) {
+	t.Helper()
+	result := libc.Xmalloc(c.TLS, 8)
+	defer libc.Xfree(c.TLS, result)
+	count := func() int {
+		if rc := sqlite3.Xsqlite3_db_status(c.TLS, c.DB, sqlite3.SQLITE_DBSTATUS_CACHE_MISS, result, result+4,
+			0); rc != sqlite3.SQLITE_OK {
+			t.Fatalf("the count of pages: SQLite's result %d", rc)
+		}
+		return int(**(**int32)(unsafe.Pointer(&result)))
+	}
+	before := count()
+	f()
+	return count() - before
+}
+
+func fileSize(t *testing.T, path string) int64 {
+	t.Helper()
+	info, err := os.Stat(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return info.Size()
+}
+
+// soleReader returns the only connection for reading that a test uses.
+func soleReader(t *testing.T, s *Store) *sqlitedb.Conn {
+	t.Helper()
+	if _, err := s.Oldest(t.Context()); err != nil || len(s.readConns) != 1 {
+		t.Fatalf("%d connections were opened, %v", len(s.readConns), err)
+	}
+	return s.readConns[0]
+}
+
+// withLargeInput gives a job 760 KB of env and stdin.
+func withLargeInput(j *queue.Job) {
+	j.Stdin = strings.Repeat("x", queue.MaxStdin)
+	for i := range 4 {
+		j.Env = append(j.Env, string(rune('A'+i))+"="+strings.Repeat("y", 125_000))
+	}
+}
+
+// withLargeArgs gives a job 500 KB of arguments.
+func withLargeArgs(j *queue.Job) {
+	j.Command, j.Argv = "", slices.Repeat([]string{strings.Repeat("z", 125_000)}, 4)
+}
+
+// If a list or selector excludes other users' jobs, it reads almost nothing of these jobs, however large they
+// are. A list that includes large jobs ends its page early.
+func TestLargeJobsCostOthersNothing(t *testing.T) {
+	const many = 30 // of each kind: 38 MB
+	s := openStore(t, t.TempDir())
+	labelled := func(j *queue.Job) { j.Labels = map[string]string{"app": "x"} }
+	mine := enqueueFor(t, s, 3, 2, labelled)
+	for range many {
+		enqueueFor(t, s, 1, 1, withLargeInput)
+		enqueueFor(t, s, 2, 1, withLargeArgs)
+	}
+	mine = append(mine, enqueueFor(t, s, 3, 2, labelled)...)
+	slices.Reverse(mine)
+	reader := soleReader(t, s)
+	for name, f := range map[string]store.Filter{
+		"user":       {UID: new(3)},
+		"state":      {UID: new(3), States: []queue.State{queue.Pending, queue.Held}},
+		"label":      {Labels: map[string]string{"app": "x"}},
+		"glob":       {UID: new(3), Glob: "*"},
+		"older than": {UID: new(3), Until: s.now() + 1},
+	} {
+		f.Limit = store.MaxPage
+		var listed, selected []int64
+		pages := pagesRead(t, reader, func() {
+			page, err := s.List(t.Context(), f)
+			if err != nil || page.Next != 0 {
+				t.Errorf("%s: list: next %d, %v", name, page.Next, err)
+			}
+			for i := range page.Jobs {
+				listed = append(listed, page.Jobs[i].Seq)
+			}
+			refs, err := s.Select(t.Context(), f)
+			if err != nil || refs.Next != 0 {
+				t.Errorf("%s: select: next %d, %v", name, refs.Next, err)
+			}
+			for _, ref := range refs.Refs {
+				selected = append(selected, ref.Seq)
+			}
+		})
+		if !slices.Equal(listed, mine) || !slices.Equal(selected, mine) {
+			t.Errorf("%s: listed %v, selected %v, want %v", name, listed, selected, mine)
+		}
+		if pages > 3*2*many { // one page per row and query, plus the interior pages
+			t.Errorf("%s: %d pages were read to find %d jobs among %d", name, pages, len(mine), 2*many)
+		}
+	}
+	// Jobs with large input are listed without the input. Jobs with large arguments, which a result
+	// contains twice, are listed one per page.
+	pages := pagesRead(t, reader, func() {
+		page, err := s.List(t.Context(), store.Filter{UID: new(1), Limit: store.MaxPage})
+		if err != nil || len(page.Jobs) != many || page.Next != 0 {
+			t.Errorf("with large input: %d jobs, next %d, %v", len(page.Jobs), page.Next, err)
+		}
+	})
+	if pages > 4*2*many {
+		t.Errorf("%d pages were read for a list without inputs", pages)
+	}
+	pages = pagesRead(t, reader, func() {
+		page, err := s.List(t.Context(), store.Filter{UID: new(2), Limit: store.MaxPage})
+		if err != nil || len(page.Jobs) != 1 || page.Next != page.Jobs[0].Seq {
+			t.Errorf("with large terms: %d jobs, next %d, %v", len(page.Jobs), page.Next, err)
+		}
+	})
+	if pages > 3*2*many+4*125 {
+		t.Errorf("%d pages were read for a page of jobs with large terms", pages)
+	}
+}
+
+// A large input is written once. The end of an attempt, and verbs that do not change the input, do not
+// write it again. It is removed with its job.
+func TestALargeInputIsWrittenOnce(t *testing.T) {
+	s := openStore(t, t.TempDir())
+	seq := enqueueFor(t, s, 1, 1, withLargeInput)[0]
+	_, jobs := claimJobs(t, s, store.Report{Want: 1})
+	if len(jobs) != 1 || len(jobs[0].Stdin) != queue.MaxStdin || len(jobs[0].Env) != 4 {
+		t.Fatalf("claimed %d jobs, want one with its stdin and environment", len(jobs))
+	}
+	change := func(verb queue.Verb) func() error {
+		return func() error { return s.Change(t.Context(), seq, store.Change{Verb: verb, Timeout: new(time.Second)}) }
+	}
+	for _, step := range []struct {
+		name string
+		do   func() error
+	}{
+		{"end", func() error {
+			_, err := s.Exchange(t.Context(), store.Report{Ended: []store.Settlement{completed(&jobs[0])}})
+			return err
+		}},
+		{"retry", change(queue.VerbRetry)},
+		{"hold", change(queue.VerbHold)},
+		{"release", change(queue.VerbRelease)},
+		{"cancel", change(queue.VerbCancel)},
+	} {
+		wal := fileSize(t, s.path+"-wal")
+		pages := pagesRead(t, s.conn, func() {
+			if err := step.do(); err != nil {
+				t.Errorf("%s: %v", step.name, err)
+			}
+		})
+		if grown := fileSize(t, s.path+"-wal") - wal; pages > 20 || grown > 20*sqlitedb.PageSize {
+			t.Errorf("%s: %d pages were read and %d bytes written", step.name, pages, grown)
+		}
+	}
+	if n := number(t, s, `SELECT count(*) FROM inputs`); n != 1 {
+		t.Errorf("%d inputs are stored, want one", n)
+	}
+	if err := change(queue.VerbRemove)(); err != nil {
+		t.Error(err)
+	}
+	if n := number(t, s, `SELECT count(*) FROM inputs`); n != 0 {
+		t.Errorf("%d inputs remain, want none", n)
+	}
+}
+
+// timesRun returns how often a statement was started.
+func timesRun(c *sqlitedb.Conn, sql string) int64 {
+	if c.Stmts[sql] == 0 {
+		return 0 // the statement was never prepared
+	}
+	return int64(sqlite3.Xsqlite3_stmt_status(c.TLS, c.Stmts[sql], sqlite3.SQLITE_STMTSTATUS_RUN, 0))
+}

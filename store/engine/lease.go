@@ -1,0 +1,198 @@
+package engine
+
+import (
+	"context"
+	"encoding/json"
+	"maps"
+	"slices"
+
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/store/database"
+	"github.com/queuectl/queuectl/store/rules"
+)
+
+// waiter is a claim that waits for the first runnable job.
+type waiter struct {
+	want int
+	done chan claimResult // receives the claim's result; buffered, so that the writer never blocks
+	// retry receives a value when the claim was cut short, because it took too many steps for one
+	// transaction, and must run again.
+	retry     chan struct{}
+	abandoned bool // Await's context has ended, so it waits only for done; guarded by the store's mu
+	served    bool // the result was sent to done; guarded by the store's mu
+}
+
+// claimResult is the result of a waiting claim.
+type claimResult struct {
+	waiter *waiter
+	jobs   []queue.Job
+	err    error
+}
+
+// Exchange records what happened to leases and claims more, in one commit.
+func (s *Engine) Exchange(ctx context.Context, report store.Report) (store.Grant, error) {
+	o := &op{endedAttempts: report.Ended, quota: report.MaxBytesUser, wantedJobs: report.Want}
+	return s.exchange(ctx, o, func(*Tx) *store.Report { return &report })
+}
+
+// exchange implements Exchange. It calls the function report inside the transaction to learn what to record
+// and claim. The operation o holds the data of that report that is known before the transaction begins.
+func (s *Engine) exchange(ctx context.Context, o *op, report func(t *Tx) *store.Report) (grant store.Grant, err error) {
+	o.class = Urgent
+	o.run = func(t *Tx) (err error) {
+		grant, err = t.rules.Exchange(report(t))
+		return err
+	}
+	if err := s.doOp(ctx, o); err != nil {
+		return store.Grant{}, err
+	}
+	return grant, nil
+}
+
+// ExchangeLater is like Exchange, but learns what to record and claim only inside the transaction, from the
+// function report. want is the number of jobs that it will claim.
+func (s *Engine) ExchangeLater(ctx context.Context, want int, report func(t *Tx) *store.Report) (store.Grant, error) {
+	return s.exchange(ctx, &op{wantedJobs: want}, report)
+}
+
+// Await claims up to want jobs. If none is runnable, it waits for the first one.
+func (s *Engine) Await(ctx context.Context, want int) ([]queue.Job, error) {
+	w := &waiter{want: want, done: make(chan claimResult, 1), retry: make(chan struct{}, 1)}
+	var jobs []queue.Job
+	for more := true; more; {
+		err := s.Do(ctx, Urgent, func(t *Tx) (err error) {
+			if jobs, more, err = t.rules.Claim(want); err != nil || len(jobs) > 0 || more {
+				return err
+			}
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			s.waiter = w
+			t.undo = append(t.undo, func() {
+				s.mu.Lock()
+				defer s.mu.Unlock()
+				s.waiter = nil
+			})
+			return nil
+		})
+		switch {
+		case err != nil:
+			return nil, err // the transaction with the claim was rolled back
+		case len(jobs) > 0:
+			return jobs, nil
+		}
+	}
+	var ended error
+	for ended == nil {
+		select {
+		case g := <-w.done:
+			return g.jobs, g.err
+		case <-w.retry:
+			ended = s.Do(ctx, Urgent, func(t *Tx) error { t.rules.Readied = true; return nil })
+		case <-ctx.Done():
+			ended = ctx.Err()
+		}
+	}
+	s.mu.Lock()
+	if s.waiter == w {
+		s.waiter = nil
+		s.mu.Unlock()
+		select {
+		case g := <-w.done: // the writer served this waiter after the select and before the lock
+			return g.jobs, g.err
+		default:
+			return nil, ended
+		}
+	}
+	w.abandoned = true
+	s.mu.Unlock()
+	g := <-w.done // The writer is serving this waiter, and its leases must not be lost.
+	if g.err == nil && len(g.jobs) == 0 {
+		g.err = ended
+	}
+	return g.jobs, g.err
+}
+
+// resumeWaiter lets a waiter wait again after it was not served. If Await's context has ended, resumeWaiter
+// sends it an empty result instead. The caller holds mu.
+func (s *Engine) resumeWaiter(w *waiter) {
+	if w.abandoned {
+		w.done <- claimResult{waiter: w}
+		return
+	}
+	s.waiter = w
+}
+
+// serveWaiter claims jobs for the waiter, in the transaction that made a job runnable.
+func (t *Tx) serveWaiter() (*claimResult, error) {
+	if !t.rules.Readied {
+		return nil, nil
+	}
+	t.s.mu.Lock()
+	w := t.s.waiter
+	if w != nil {
+		t.s.waiter = nil // from now on, Await waits for the result even if its context ends
+		t.undo = append(t.undo, func() {
+			t.s.mu.Lock()
+			defer t.s.mu.Unlock()
+			if t.s.waiter == nil && !w.served {
+				t.s.resumeWaiter(w)
+			}
+		})
+	}
+	t.s.mu.Unlock()
+	if w == nil {
+		return nil, nil
+	}
+	jobs, more, err := t.rules.Claim(w.want)
+	if err != nil {
+		return nil, err
+	}
+	if len(jobs) == 0 {
+		if more {
+			t.cutShort = w
+		}
+		t.s.mu.Lock()
+		t.s.resumeWaiter(w)
+		w.served = w.abandoned // resumeWaiter has sent an empty result to an abandoned waiter
+		t.s.mu.Unlock()
+		return nil, nil
+	}
+	return &claimResult{waiter: w, jobs: jobs}, nil
+}
+
+// PreviousSession returns the leases and runners that an earlier service of this node has left.
+func (s *Engine) PreviousSession(ctx context.Context) (left store.PreviousSession, err error) {
+	err = s.Do(ctx, Urgent, func(t *Tx) error {
+		left = store.PreviousSession{LastSeq: s.mem.nextSeq - 1, IsCopy: s.isCopy}
+		for _, seq := range slices.Sorted(maps.Keys(s.mem.leases)) {
+			if s.mem.leases[seq].Job.Node != s.node {
+				continue
+			}
+			j, err := t.Job(seq, rules.ReadFull)
+			if err != nil {
+				return err
+			}
+			j.Fence = s.mem.leases[seq].Job.Fence
+			left.Leased = append(left.Leased, j.Job)
+		}
+		text, err := database.ReadNote(t, database.RunnersNote(s.node))
+		if err != nil || text == "" {
+			return err
+		}
+		return json.Unmarshal([]byte(text), &left.Runners)
+	})
+	return left, err
+}
+
+// NextEpoch raises and returns the service's epoch.
+func (s *Engine) NextEpoch(ctx context.Context) (epoch int64, err error) {
+	err = s.Do(ctx, Urgent, func(t *Tx) error {
+		if err := t.Exec(`UPDATE meta SET epoch = epoch + 1`); err != nil {
+			return err
+		}
+		epoch, err = t.Number(`SELECT epoch FROM meta`)
+		return err
+	})
+	return epoch, err
+}

@@ -1,0 +1,72 @@
+package engine_test
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"github.com/queuectl/queuectl/store/database"
+	"github.com/queuectl/queuectl/store/engine"
+	"github.com/queuectl/queuectl/store/integrity"
+	"github.com/queuectl/queuectl/store/sqlitedb"
+)
+
+// A crash at any statement of any migration leaves the old or the new schema. The next start continues from
+// there, and ends with the schema of a new database.
+func TestMigrationCrashesLeaveOldOrNew(t *testing.T) {
+	for v := range database.Migrations {
+		for n := range len(database.Migrations[v]) + 1 {
+			dir := t.TempDir()
+			path := filepath.Join(dir, sqlitedb.DatabaseName)
+			c, err := sqlitedb.OpenWriter(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := sqlitedb.Migrate(c, database.Migrations[:v]); err != nil {
+				t.Fatal(err)
+			}
+			if err := sqlitedb.MigrateOne(c, v, append(slices.Clone(database.Migrations[v][:n]), `SELECT * FROM broken`)); err == nil {
+				t.Fatal("a broken statement was carried out")
+			}
+			// Stop within the transaction, which leaves the same files as kill -9.
+			for _, q := range append([]string{`BEGIN IMMEDIATE`}, database.Migrations[v][:n]...) {
+				if err := c.Exec(q); err != nil {
+					t.Fatalf("version %d, statement %d: %v", v, n, err)
+				}
+			}
+			crashed := t.TempDir()
+			for _, suffix := range []string{"", "-wal"} {
+				raw, err := os.ReadFile(path + suffix)
+				if err == nil {
+					err = os.WriteFile(filepath.Join(crashed, sqlitedb.DatabaseName)+suffix, raw, 0o600)
+				}
+				if err != nil && !errors.Is(err, os.ErrNotExist) {
+					t.Fatal(err)
+				}
+			}
+			c.Close()
+			if err := os.Chmod(path, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			for _, d := range []string{dir, crashed} {
+				s := openStore(t, d)
+				err := s.Do(t.Context(), engine.Urgent, func(tx *engine.Tx) error {
+					faults, err := integrity.SchemaFaults(engine.Wrap(s.Engine).Conn())
+					if len(faults) > 0 {
+						t.Errorf("version %d, statement %d: %+v", v, n, faults)
+					}
+					return err
+				})
+				if err != nil {
+					t.Fatal(err)
+				}
+				if n == len(database.Migrations[v]) {
+					engine.EveryOperation(t, engine.Wrap(s.Engine))
+				}
+				s.Close()
+			}
+		}
+	}
+}

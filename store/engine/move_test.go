@@ -1,0 +1,177 @@
+package engine_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/store/engine"
+	"github.com/queuectl/queuectl/store/move"
+	"github.com/queuectl/queuectl/store/postgres"
+	"github.com/queuectl/queuectl/store/sqlite"
+	"github.com/queuectl/queuectl/test/pgserver"
+)
+
+// dumpQueue returns all contents of a queue as text, as the API returns them.
+func dumpQueue(t *testing.T, s store.Store) string {
+	t.Helper()
+	page, err := s.List(t.Context(), store.Filter{Limit: store.MaxPage})
+	if err != nil {
+		t.Fatal(err)
+	}
+	parts := []any{s.Counts().States}
+	for _, j := range page.Jobs {
+		whole, err := s.GetFull(t.Context(), j.ID)
+		attempts, err2 := s.History(t.Context(), j.Seq, 0, 100)
+		if err = errors.Join(err, err2); err != nil {
+			t.Fatal(err)
+		}
+		parts = append(parts, whole)
+		for _, a := range attempts {
+			with, err := s.Attempt(t.Context(), j.Seq, a.N)
+			if err != nil {
+				t.Fatal(err)
+			}
+			parts = append(parts, with)
+		}
+	}
+	events, err := s.Events(t.Context(), 0, 100_000)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := json.MarshalIndent(append(parts, events), "", " ")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// A queue that moves to a server and back keeps its waiting jobs, its history and its outputs. It is never
+// valid in both locations. A move that was interrupted at any point can be continued.
+func TestMoves(t *testing.T) {
+	p := pgserver.Shared(t)
+	dir := t.TempDir()
+	if err := os.Chmod(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	s := openStore(t, dir)
+	engine.EveryOperation(t, engine.Wrap(s.Engine))
+	if err := s.NoteRunners(t.Context(), []string{"runner/1"}); err != nil {
+		t.Fatal(err)
+	}
+	was := dumpQueue(t, s)
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	member := move.Member{Name: "here", DirID: "this"}
+	file, server := move.Location{Dir: dir}, move.Location{URL: p.Create(t)}
+	cut, cancel := context.WithCancel(t.Context())
+	if _, err := move.Move(cut, file, server, member, func(table string, _ int64) {
+		if table == "jobs" {
+			cancel()
+		}
+	}); !errors.Is(err, context.Canceled) {
+		t.Fatalf("a move that was interrupted: %v", err)
+	}
+	if _, err := postgres.Open(t.Context(), server.URL, postgres.Options{}); !errors.Is(err, queue.ErrInvalid) {
+		t.Errorf("opening an incomplete copy: %v", err)
+	}
+	done, err := move.Move(t.Context(), file, server, member, func(string, int64) {})
+	if err != nil || done.ResumedRows == 0 {
+		t.Fatalf("%+v, %v", done, err)
+	}
+	if _, err := sqlite.Open(t.Context(), sqlite.Options{Dir: dir}); !errors.Is(err, queue.ErrInvalid) {
+		t.Errorf("opening a queue that has moved away: %v", err)
+	}
+	there, err := postgres.Open(t.Context(), server.URL, postgres.Options{Order: s.Order(),
+		Node: postgres.NodeConfig{Name: member.Name, DirID: member.DirID}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if is := dumpQueue(t, there); is != was {
+		t.Errorf("the queue on the server is\n%s\nbefore the move it was\n%s", is, was)
+	}
+	left, err := there.PreviousSession(t.Context())
+	if err != nil || left.IsCopy || len(left.Runners) != 1 {
+		t.Errorf("the previous session: %+v, %v", left, err)
+	}
+	if _, err := there.Enqueue(t.Context(), store.Request{Drafts: []queue.Job{engine.Draft()}, UID: 7}); err != nil {
+		t.Error(err)
+	}
+	was = dumpQueue(t, there)
+	if err := there.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := move.Move(t.Context(), server, file, member, func(string, int64) {}); err != nil {
+		t.Fatal(err)
+	}
+	back := openStore(t, dir)
+	if mode, err := engine.Wrap(back.Engine).Conn().Number(`PRAGMA auto_vacuum`); err != nil || mode != 2 {
+		t.Errorf("the new file has auto_vacuum %d, %v; want 2 (incremental), without which it is never compacted", mode, err)
+	}
+	if is := dumpQueue(t, back); is != was {
+		t.Errorf("the queue in the file is\n%s\nbefore the move it was\n%s", is, was)
+	}
+	for _, check := range back.Examine(t.Context()) {
+		if check.Level == store.LevelFailure {
+			t.Errorf("%+v", check)
+		}
+	}
+	if _, err := os.Stat(filepath.Join(dir, "moving.db")); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the copy is still there: %v", err)
+	}
+	back.Close()
+	if done, err := move.Move(t.Context(), server, file, member, func(string, int64) {}); err != nil || !done.AlreadyDone {
+		t.Errorf("a repeated move: %+v, %v; want AlreadyDone", done, err)
+	}
+	if done, err := move.Move(t.Context(), file, server, member, func(string, int64) {}); err != nil || done.AlreadyDone {
+		t.Errorf("moving the queue back to the server: %+v, %v", done, err)
+	}
+	if done, err := move.Move(t.Context(), file, server, member, func(string, int64) {}); err != nil || !done.AlreadyDone {
+		t.Errorf("a repeated move: %+v, %v; want AlreadyDone", done, err)
+	}
+	third := move.Location{URL: p.Create(t)}
+	if _, err := move.Move(t.Context(), file, third, member, func(string, int64) {}); !errors.Is(err, queue.ErrWrongState) {
+		t.Errorf("a second move of a queue that has moved away: %v", err)
+	}
+	if _, err := move.Move(t.Context(), server, third, member, func(string, int64) {}); err != nil {
+		t.Error(err)
+	}
+	if done, err := move.Move(t.Context(), file, server, member, func(string, int64) {}); err != nil || !done.AlreadyDone {
+		t.Errorf("repeating a move to a server from which the queue has moved on: %+v, %v", done, err)
+	}
+}
+
+// If a queue was changed after its move was interrupted, the next move copies it again. A queue that already
+// exists at the target is not changed.
+func TestMovesOfAChangedQueue(t *testing.T) {
+	p := pgserver.Shared(t)
+	dir := t.TempDir()
+	s := openStore(t, dir)
+	enqueue(t, s, 5)
+	s.Close()
+	member := move.Member{Name: "here", DirID: "this"}
+	file, server := move.Location{Dir: dir}, move.Location{URL: p.Create(t)}
+	cut, cancel := context.WithCancel(t.Context())
+	move.Move(cut, file, server, member, func(string, int64) { cancel() })
+	s = openStore(t, dir)
+	enqueue(t, s, 5)
+	s.Close()
+	done, err := move.Move(t.Context(), file, server, member, func(string, int64) {})
+	if err != nil || done.Jobs != 10 || done.ResumedRows > 1 {
+		t.Errorf("%+v, %v", done, err)
+	}
+	other := t.TempDir()
+	s = openStore(t, other)
+	enqueue(t, s, 1)
+	s.Close()
+	if _, err := move.Move(t.Context(), move.Location{Dir: other}, server, member, func(string, int64) {}); !errors.Is(err,
+		queue.ErrExists) {
+		t.Errorf("over another queue: %v", err)
+	}
+}

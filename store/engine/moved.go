@@ -1,0 +1,38 @@
+package engine
+
+import (
+	"strings"
+
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store/database"
+	"github.com/queuectl/queuectl/store/sqlitedb"
+)
+
+// movedNotes holds the notes about a move.
+type movedNotes struct{ movedTo, moving string }
+
+func (n *movedNotes) read(all *database.Batch) {
+	all.Add(func(r database.Row) (bool, error) {
+		n.movedTo = r.Text(0)
+		return false, nil
+	}, database.NoteQuery, database.NoteMoved)
+	all.Add(func(r database.Row) (bool, error) {
+		n.moving = r.Text(0)
+		return false, nil
+	}, database.NoteQuery, database.NoteMoving)
+}
+
+func (n *movedNotes) refuse() error {
+	switch {
+	case strings.HasSuffix(n.movedTo, sqlitedb.DatabaseName):
+		return queue.Errorf(
+			queue.CodeInvalid, `this queue has moved to the SQLite file %s; set "store" to "sqlite", and use the directory of that file as the state directory`, n.movedTo)
+	case n.movedTo != "":
+		return queue.Errorf(
+			queue.CodeInvalid, `this queue has moved to %s; set "store" to the URL of that database, or put the URL in the file that store_file names`, database.QuoteLocation(n.movedTo))
+	case n.moving != "":
+		return queue.Errorf(queue.CodeInvalid, "this database is an incomplete copy of the queue in %s, because a move was "+
+			"interrupted; repeat the command queuectl migrate that was interrupted", database.MovingFrom(n.moving))
+	}
+	return nil
+}

@@ -1,0 +1,185 @@
+package engine
+
+import (
+	"slices"
+
+	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/store/database"
+	"github.com/queuectl/queuectl/store/rules"
+)
+
+// This file holds what the engine knows of the nodes that share a database. A database that only one process
+// uses has a single node with the number 0.
+
+// NoOwner is the node number of a lease that belongs to no node.
+const NoOwner = -1
+
+// Node returns the number of this node in the database. It is 0 if the store has only one node, and until
+// this node has joined.
+func (s *Engine) Node() int64 { return s.node }
+
+// DatabaseID returns the identifier of the database. It differs from that of every copy.
+func (s *Engine) DatabaseID() string { return s.databaseID }
+
+// SetOtherNodes records the number of other active nodes. HasOtherNodes reports whether there is one, and is
+// safe for concurrent use.
+func (s *Engine) SetOtherNodes(n int64) { s.otherNodes.Store(n) }
+
+// HasOtherNodes reports whether the last transaction found another active node.
+func (s *Engine) HasOtherNodes() bool { return s.otherNodes.Load() > 0 }
+
+// JoinAs sets the number of this node, once the transaction is committed.
+func (t *Tx) JoinAs(node int64) {
+	s := t.s
+	old := s.node
+	s.node = node
+	t.OnUndo(func() { s.node = old })
+	t.OnCommitted(func() { s.mem.lanes.node.ID = node })
+}
+
+// OnUndo calls f if the transaction is rolled back. The functions are called in reverse order.
+func (t *Tx) OnUndo(f func()) { t.undo = append(t.undo, f) }
+
+// OnCommitted calls f after the commit, before the callers get their results.
+func (t *Tx) OnCommitted(f func()) { t.afterCommit = append(t.afterCommit, f) }
+
+// Leases returns the leases of all nodes, by seq of the job. The caller must not change the map. GiveLease
+// replaces an element.
+func (t *Tx) Leases() map[int64]*rules.Lease { return t.s.mem.leases }
+
+// HoldsLeases reports whether this node has leases. Only the writer may call it, or Backend.Close.
+func (s *Engine) HoldsLeases() bool {
+	for _, l := range s.mem.leases {
+		if l.Job.Node == s.node {
+			return true
+		}
+	}
+	return false
+}
+
+// ReservedBy returns the node that has the reserved lease (not known to have started) of a job, or 0 if there
+// is none. It is safe for concurrent use.
+func (s *Engine) ReservedBy(seq int64) (node int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.reserved[seq].node
+}
+
+// ReservedByNode returns the reserved leases of each node whose leases the transaction has changed, as text.
+// It returns the reserved leases of all nodes while meta lists some of them.
+func (t *Tx) ReservedByNode() map[int64][]byte {
+	m := &t.s.mem
+	of := map[int64][]byte{}
+	for _, node := range t.leasedBy {
+		of[node] = nil
+	}
+	for seq, l := range m.leases {
+		if list, listed := of[l.Job.Node]; !l.Running && (listed || m.reservedInMeta) {
+			of[l.Job.Node] = database.AppendReserved(list, seq, l.Job.Fence, l.Job.Node)
+		}
+	}
+	return of
+}
+
+// SetReservedInMeta records whether meta lists reserved leases once the transaction is committed. It reports
+// whether the list in meta changes.
+func (t *Tx) SetReservedInMeta(some bool) (changed bool) {
+	m := &t.s.mem
+	changed = m.reservedInMeta || some || slices.Contains(t.leasedBy, NoOwner)
+	m.reservedInMeta = some
+	return changed
+}
+
+// OrphanLeases assigns the leases of a node to no node, so that the next takeover by any node gets them. This
+// node takes over the node's uncommitted batches.
+func (t *Tx) OrphanLeases(former int64) error {
+	if err := t.TakeBatches(func(node int64) bool { return node == former }); err != nil {
+		return err
+	}
+	for _, l := range t.s.mem.leases {
+		if l.Job.Node == former {
+			if err := t.GiveLease(l, NoOwner); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// TakeBatches makes this node the owner of the uncommitted batches of the nodes for which gone returns true,
+// and resets the age of these batches to 0.
+func (t *Tx) TakeBatches(gone func(node int64) bool) error {
+	for _, b := range t.s.mem.batches {
+		if !b.acceptsFrames() || !gone(b.node) {
+			continue
+		}
+		if err := t.takeBatch(&b); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// takeBatch makes this node the owner of a batch, and resets the age of the batch to 0.
+func (t *Tx) takeBatch(b *batch) error {
+	b.node, b.lastFrameAt = t.s.node, t.now
+	t.setBatch(b.n, *b)
+	return t.Exec(`UPDATE batches SET node = ? WHERE n = ?`, b.node, b.n)
+}
+
+// GiveLease gives a lease to another node, with a new fence.
+func (t *Tx) GiveLease(l *rules.Lease, node int64) error {
+	l, err := t.loadFullLease(l)
+	if err != nil {
+		return err
+	}
+	given := *l
+	given.Job.Node = node
+	given.Job.Fence += t.FenceStep()
+	t.Hold(&given)
+	if !l.Running { // the row of a job that is not known to have started does not show its lease
+		return nil
+	}
+	return t.Put(&given.Job)
+}
+
+// Counters are the counts of a database that only rise.
+type Counters struct {
+	Commits   int64 // number of commits of all nodes
+	NextSeq   int64 // seq of the next job
+	NextEvent int64 // number of the next event
+}
+
+// Counters returns the counters as the writer's cache has them. Only the writer may call it.
+func (s *Engine) Counters() Counters {
+	return Counters{s.mem.commits, s.mem.nextSeq, s.mem.nextEvent}
+}
+
+// RunsTx reports whether a transaction is running and no claim waits for a job.
+func (s *Engine) RunsTx() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.writerToken) == 0 && s.waiter == nil
+}
+
+// ReadClock sets the time of the transaction from the store's clock again. Waiting for other nodes may have
+// taken long.
+func (t *Tx) ReadClock() { t.now = t.s.now() }
+
+// storeNode stores the node's labels and resources in the database.
+func (t *Tx) storeNode() error {
+	n := &t.s.mem.lanes.node
+	if n.ID == 0 {
+		return nil
+	}
+	return t.s.shared.StoreNode(t, n)
+}
+
+// takeSubmission enqueues a submission with the callback enqueue, unless another service has done so.
+func (t *Tx) takeSubmission(r *store.Request, enqueue func() (store.Receipt, error)) (store.Receipt, error) {
+	return t.s.shared.TakeSubmission(t, r, func() (store.Receipt, error) {
+		t.submission = r.Submission
+		defer func() { t.submission = 0 }()
+		return enqueue()
+	})
+}

@@ -1,0 +1,141 @@
+package engine_test
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/store/engine"
+	"github.com/queuectl/queuectl/store/pgdb"
+	"github.com/queuectl/queuectl/store/postgres"
+	"github.com/queuectl/queuectl/store/records"
+	"github.com/queuectl/queuectl/test/pgserver"
+)
+
+// A waiting claim gets a job that another node made ready, even if the transaction that applied this change
+// was undone.
+func TestRollbackKeepsAppliedDeltas(t *testing.T) {
+	url := pgserver.Shared(t).Create(t)
+	a, b := openNode(t, url, "a"), openNode(t, url, "b")
+	b.StopListening() // b now applies changes only in its own transactions
+	waits := make(chan []queue.Job, 1)
+	go func() {
+		jobs, _ := b.Await(t.Context(), 1)
+		waits <- jobs
+	}()
+	for waiting := false; !waiting; {
+		waiting = b.HasWaiter()
+	}
+	enqueueOn(t, a, engine.Draft())
+	b.Do(t.Context(), engine.Urgent, func(*engine.Tx) error { return errors.New("a statement that the database refuses") })
+	if err := b.Do(t.Context(), engine.Urgent, func(*engine.Tx) error { return nil }); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case jobs := <-waits:
+		if len(jobs) != 1 {
+			t.Errorf("the waiting claim gets %v, want one job", seqs(jobs))
+		}
+	case <-time.After(20 * time.Second):
+		t.Error("a waiting claim got no job, though one is ready")
+	}
+}
+
+// A job that waits behind another one for a resource of this node starts after a user cancels the other job
+// on another node. It also starts after another node runs the other job.
+func TestClosedLanesAreRechecked(t *testing.T) {
+	gpu := func(n int) queue.Job {
+		return draftWithDemand(queue.Demand{Kind: queue.GateResource, Key: "gpu", N: n})
+	}
+	for name, gone := range map[string]func(b *postgres.Store) error{
+		"cancelled": func(b *postgres.Store) error {
+			return b.Change(t.Context(), 2, store.Change{Verb: queue.VerbCancel, UID: 7})
+		},
+		"claimed": func(b *postgres.Store) error {
+			err := b.SetNode(t.Context(), store.Node{Name: "b", Resources: map[string]int{"gpu": 2}})
+			if jobs := claimOn(t, b, 1); len(jobs) != 1 || jobs[0].Seq != 2 {
+				t.Errorf("the other node has %v", seqs(jobs))
+			}
+			return err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			url := pgserver.Shared(t).Create(t)
+			a, b := openNode(t, url, "a"), openNode(t, url, "b")
+			for name, s := range map[string]*postgres.Store{"a": a, "b": b} {
+				if err := s.SetNode(t.Context(), store.Node{Name: name,
+					Resources: map[string]int{"gpu": 2 * int(records.Bit(s == a))}}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			enqueueOn(t, a, gpu(1), gpu(2), gpu(1))
+			if jobs := claimOn(t, a, 9); len(jobs) != 1 {
+				t.Fatalf("node a claims %v, want one job", seqs(jobs))
+			}
+			if err := gone(b); err != nil {
+				t.Fatal(err)
+			}
+			claimOn(t, a, 1) // applies the change of the other node
+			for soon := time.Now().Add(20 * time.Second); a.ChecksLanesLater() && time.Now().Before(soon); {
+				<-a.DueSooner()
+				if _, err := a.Promote(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if jobs := claimOn(t, a, 9); len(jobs) != 1 || jobs[0].Seq != 3 {
+				t.Errorf("after the change, node a claims %v, want job 3", seqs(jobs))
+			}
+		})
+	}
+}
+
+// If the server rejects a row, only the request with this row fails. Requests in the same transaction
+// succeed.
+func TestRefusedRowFailsOnlyItsOperation(t *testing.T) {
+	url := pgserver.Shared(t).Create(t)
+	a := openNode(t, url, "a")
+	enqueueOn(t, a, engine.Draft())
+	if err := a.Requests.Conn.Do(t.Context(), func(c *pgdb.Conn) error {
+		return c.ExecScript(t.Context(), `ALTER TABLE queuectl.jobs ADD CHECK (queue <> 'refused')`)
+	}); err != nil {
+		t.Fatal(err)
+	}
+	bad := engine.Draft()
+	bad.Queue = "refused"
+	release := a.HoldCommits() // block commits, so that all requests are in one transaction
+	done := make(chan error, 3)
+	for _, j := range []queue.Job{engine.Draft(), bad, engine.Draft()} {
+		go func() {
+			_, err := a.Enqueue(t.Context(), store.Request{Drafts: []queue.Job{j}, UID: 7})
+			done <- err
+		}()
+	}
+	for a.Waiting() < 3 {
+		time.Sleep(time.Millisecond)
+	}
+	release()
+	refused := 0
+	for range 3 {
+		if err := <-done; errors.Is(err, queue.ErrInternal) {
+			refused++
+		} else if err != nil {
+			t.Error(err)
+		}
+	}
+	if jobs := claimOn(t, a, 9); refused != 1 || len(jobs) != 3 || a.Err() != nil {
+		t.Errorf("%d requests are refused, %d jobs are stored, store error %v; want 1, 3 and none",
+			refused, len(jobs), a.Err())
+	}
+}
+
+// A change of a queue's rule discards the earlier turns of users. They stay discarded when the node reloads
+// its caches. A reload does not bring back a removed queue or its turns either.
+func TestForgottenTurnsStayForgottenAfterReload(t *testing.T) {
+	s := openNode(t, pgserver.Shared(t).Create(t), "a")
+	if err := s.SetQueue(t.Context(), "q", store.QueueRule{Weight: 2}); err != nil {
+		t.Fatal(err)
+	}
+	s.CheckForgottenTurns(t)
+}

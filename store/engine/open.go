@@ -1,0 +1,192 @@
+package engine
+
+import (
+	"context"
+	crand "crypto/rand"
+	"fmt"
+	"log/slog"
+	"maps"
+	"math/rand/v2"
+	"time"
+
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/store/database"
+	"github.com/queuectl/queuectl/store/reads"
+	"github.com/queuectl/queuectl/store/records"
+	"github.com/queuectl/queuectl/store/rules"
+)
+
+// Config is what an engine needs. Shared is nil if only this process uses the database. Now is nil to use the
+// clock of this machine. A nil Log discards the log.
+type Config struct {
+	Backend Backend
+	Space   DiskSpace
+	Shared  SharedDatabase
+	Now     func() queue.Millis
+	Order   queue.Order
+	Log     *slog.Logger
+}
+
+// New returns an engine that is not open yet. The backend calls Load or LoadReadOnly, then AllowWrites, then
+// Start unless the store is read-only.
+func New(c Config) *Engine {
+	e := &Engine{
+		backend: c.Backend, space: c.Space, shared: c.Shared, now: c.Now, log: c.Log,
+		thresholds:  thresholds{lanesKept: 1000, prefetchThreshold: minClaimPrefetch},
+		writerToken: make(chan struct{}, 1),
+		broken:      make(chan struct{}),
+		dueSooner:   make(chan struct{}, 1),
+		commitClock: commitClock{created: time.Now()},
+		published:   published{usage: map[int]userUsage{}, publishedTurns: map[string]map[int]int64{}},
+	}
+	if e.now == nil {
+		e.now = func() queue.Millis { return queue.MillisOf(time.Now()) }
+	}
+	e.Reads = reads.New(c.Backend, publishedState{e}, ErrClosed)
+	if e.log == nil {
+		e.log = slog.New(slog.DiscardHandler)
+	}
+	var seed [32]byte
+	crand.Read(seed[:]) // crypto/rand.Read never returns an error
+	e.rng = rand.New(rand.NewChaCha8(seed))
+	e.order.Store(&c.Order)
+	return e
+}
+
+// AllowWrites lets operations be carried out. The backend calls it once, after it has loaded the engine.
+func (s *Engine) AllowWrites() { s.writerToken <- struct{}{} }
+
+// Start prepares a loaded engine for work: it resumes interrupted changes of lanes, applies the configured
+// order unless it is the zero value, and finishes or forgets batches. If ctx ends, Start returns an error, and
+// the next Start continues the work.
+func (s *Engine) Start(ctx context.Context, order queue.Order) error {
+	if err := s.resumeLanes(ctx); err != nil {
+		return err
+	}
+	if order != (queue.Order{}) {
+		if err := s.SetOrder(ctx, order); err != nil {
+			return err
+		}
+	}
+	return s.endBatches(ctx)
+}
+
+// Load reads the cache from the writer's connection, for the first time. id is the identifier of the database.
+func (s *Engine) Load(conn database.Conn, id string) error {
+	s.db = conn
+	if err := s.load(); err != nil {
+		return err
+	}
+	return s.loadFile(id)
+}
+
+// LoadReadOnly does what Load does, for a store that refuses every change.
+func (s *Engine) LoadReadOnly(conn database.Conn) error {
+	s.db, s.writesStopped, s.readOnly = conn, true, true
+	return s.load()
+}
+
+// load reads the whole cache for the first time.
+func (s *Engine) load() error {
+	if err := s.loadHeads(); err != nil {
+		return err
+	}
+	if err := s.runtimeEstimates.Load(s.db); err != nil {
+		return err
+	}
+	s.publishCounts()
+	return nil
+}
+
+// loadHeads reads everything that is stored in the database, in two batches of queries. It keeps the
+// settings in memory that are not stored.
+func (s *Engine) loadHeads() error {
+	old := &s.mem
+	s.mem = memory{maxLeasedPerUser: old.maxLeasedPerUser, hooks: old.hooks, leases: map[int64]*rules.Lease{},
+		unitsUsed: map[int64]int{}, users: map[int]user{}, owners: map[int]string{}, batches: map[int64]batch{},
+		lanes: &lanes{plain: map[laneName]*rules.Lane{}, byUID: map[int][]*rules.Lane{}, queues: map[string]*queueState{},
+			overQuota: map[int64]int{}, closedHere: map[int64]int64{}}}
+	var first database.Batch
+	var moved movedNotes
+	moved.read(&first)
+	var meta metaTexts
+	s.readMeta(&first, &meta)
+	reserved := ""
+	leased := func(r database.Row) (bool, error) {
+		j := records.ReadMoved(r, records.HeadColumns)
+		s.mem.leases[j.Seq] = &rules.Lease{Job: j, Running: j.Slot == rules.Running}
+		return true, nil
+	}
+	first.Add(leased, `SELECT `+records.HeadColumns+` FROM jobs INDEXED BY jobs_running WHERE place = 3`)
+	s.backend.ReadReserved(&first, func(r database.Row) (bool, error) {
+		reserved += r.Text(0)
+		return true, nil
+	})
+	s.readUsers(&first)
+	s.readQueues(&first)
+	s.readOwners(&first)
+	s.readEdges(&first)
+	s.readBatches(&first)
+	lanesTaken := s.readLanes(&first)
+	if err := s.db.Queries(first.Queries); err != nil {
+		return err
+	}
+	if err := moved.refuse(); err != nil {
+		return err
+	}
+	if s.mem.nextSeq < 1 || s.mem.nextEvent < 1 {
+		return fmt.Errorf("the database has lost its counters: %w", database.Damage(`the row of the table "meta" is damaged`))
+	}
+	s.mem.reservedInMeta = meta.reserved != ""
+	if err := s.loadReserved(reserved+meta.reserved, leased); err != nil {
+		return err
+	}
+	s.mem.order = readOrder(meta.order)
+	if err := s.countUsers(); err != nil {
+		return err
+	}
+	if err := s.countQueues(); err != nil {
+		return err
+	}
+	lanesTaken()
+	s.countBatches()
+	return nil
+}
+
+// metaTexts are texts of the row of meta that loadHeads decodes later.
+type metaTexts struct{ reserved, order string }
+
+// readMeta adds the query that reads the row of meta.
+func (s *Engine) readMeta(all *database.Batch, texts *metaTexts) {
+	all.Add(func(r database.Row) (bool, error) {
+		s.mem.nextSeq, s.mem.enqueued, s.mem.nextEvent = r.Num(0), r.Num(1), r.Num(2)
+		for i, state := range queue.States() {
+			s.mem.counts[state] = r.Num(3 + i)
+		}
+		texts.reserved, s.mem.outputs, s.mem.rankedBy, s.mem.userList = r.Text(11), r.Num(12), r.Text(13), r.Text(14)
+		s.mem.commits, s.mem.queueList, texts.order = r.Num(15), r.Text(16), r.Text(19)
+		s.mem.summedUpTo[store.Hour], s.mem.summedUpTo[store.Day] = queue.Millis(r.Num(17)), queue.Millis(r.Num(18))
+		return false, nil
+	}, `SELECT next_seq, enqueued, next_event, blocked, held, pending, failed, processing, completed, dead, cancelled,
+		reserved, output_bytes, ranked_by, users, commits, queues, hours_upto, days_upto, ordered_by FROM meta`)
+}
+
+// loadReserved reads the jobs of a list of reserved leases (not known to have started) with the callback
+// leased, and sets the fences and nodes of these leases.
+func (s *Engine) loadReserved(reserved string, leased func(database.Row) (bool, error)) error {
+	reservations, err := database.ParseReserved(reserved)
+	if err != nil || len(reservations) == 0 {
+		return err
+	}
+	if err := s.db.Query(leased, `SELECT `+records.HeadColumns+` FROM jobs WHERE `+s.db.IsOneOf("seq"),
+		database.JoinNumbers(maps.Keys(reservations))); err != nil {
+		return err
+	}
+	for seq, r := range reservations {
+		if l := s.mem.leases[seq]; l != nil { // there is no lease if the job's row is lost
+			l.Job.Fence, l.Job.Node = r.Fence, r.Node
+		}
+	}
+	return nil
+}

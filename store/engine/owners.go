@@ -1,0 +1,298 @@
+package engine
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/store/database"
+	"github.com/queuectl/queuectl/store/reads"
+	"github.com/queuectl/queuectl/store/records"
+	"github.com/queuectl/queuectl/store/rules"
+)
+
+// Limits of one transaction that disowns jobs.
+const (
+	// disownJobs is how many jobs the transaction changes, and how many keys and batch names it deletes.
+	disownJobs  = 250
+	disownReads = 5000 // number of jobs that the transaction reads
+)
+
+// disownment moves the jobs of a uid to a uid below 0, because another user has the uid now.
+type disownment struct {
+	former    int   // the uid below 0
+	uid       int   // the uid that the jobs had
+	before    int64 // jobs below this seq move; later ones belong to the next owner
+	movedUpTo int64 // jobs below this seq have moved, except leased ones
+	keysUpTo  int64 // keys up to this number are deleted
+}
+
+// done reports whether everything has moved, except leased jobs.
+func (d *disownment) done() bool { return d.movedUpTo == d.before }
+
+// disowningOf returns the disowning that moves a job, or nil if none does.
+func (m *memory) disowningOf(uid int, seq int64) *disownment {
+	for i := range m.disowning {
+		if d := &m.disowning[i]; d.uid == uid && seq < d.before {
+			return d
+		}
+	}
+	return nil
+}
+
+// recordOwner records the name of a uid that has no recorded name yet.
+func (t *Tx) recordOwner(uid int, name string) error {
+	owners := t.s.mem.owners
+	if _, known := owners[uid]; known || name == "" {
+		return nil
+	}
+	if err := t.Exec(`INSERT INTO owners (uid, name) VALUES (?, ?)`, int64(uid), name); err != nil {
+		return err
+	}
+	owners[uid] = name
+	t.requireReload()
+	t.undo = append(t.undo, func() { delete(owners, uid) })
+	return nil
+}
+
+// Owners returns the names that users had when they first enqueued a job, by uid. A uid below 0 is a former
+// owner. moving lists the uids whose jobs are being moved to former owners.
+func (s *Engine) Owners(ctx context.Context) (names map[int]string, moving []int, err error) {
+	err = s.Read(ctx, func(r *reads.Reader) error {
+		names, moving = map[int]string{}, nil
+		return r.Query(func(r database.Row) (bool, error) {
+			names[int(r.Num(0))] = r.Text(1)
+			if r.Num(3) > 0 {
+				moving = append(moving, int(r.Num(2)))
+			}
+			return true, nil
+		}, `SELECT uid, name, was, upto FROM owners`)
+	})
+	return names, moving, err
+}
+
+// Disown moves the jobs of a uid to a former owner, if owner is the recorded name of the uid. Each call takes
+// one step, and reports whether another call is needed.
+func (s *Engine) Disown(ctx context.Context, uid int, owner string) (more bool, err error) {
+	err = s.Do(ctx, Prompt, func(t *Tx) error {
+		m := &t.s.mem
+		more = false
+		m.disowning = slices.Clone(m.disowning)
+		index := slices.IndexFunc(m.disowning, func(d disownment) bool { return d.uid == uid && !d.done() })
+		if index < 0 {
+			if name, known := m.owners[uid]; !known || name != owner {
+				return nil
+			}
+			if err := t.beginDisowning(uid); err != nil {
+				return err
+			}
+			index = len(m.disowning) - 1
+		}
+		d := &m.disowning[index]
+		if err := t.disownStep(d); err != nil {
+			return err
+		}
+		more = !d.done()
+		return t.endDisownings()
+	})
+	return more, err
+}
+
+// beginDisowning adds a former owner for a uid and removes the uid's recorded name. It moves the schedules
+// and batches now. The jobs follow in steps.
+func (t *Tx) beginDisowning(uid int) error {
+	t.requireReload()
+	m := &t.s.mem
+	least, err := t.Number(`SELECT min(uid) FROM owners`)
+	if err != nil {
+		return err
+	}
+	keys, err := t.Number(`SELECT max(n) FROM keys`)
+	if err != nil {
+		return err
+	}
+	d := disownment{former: int(min(0, least)) - 1, uid: uid, before: m.nextSeq, keysUpTo: keys}
+	if err := t.Exec(`INSERT INTO owners (uid, name, was, upto, at, keys) VALUES (?, ?, ?, ?, 0, ?)`, int64(d.former),
+		m.owners[uid], int64(uid), d.before, d.keysUpTo); err != nil {
+		return err
+	}
+	if err := t.Exec(`DELETE FROM owners WHERE uid = ?`, int64(uid)); err != nil {
+		return err
+	}
+	bytes, err := t.Number(`SELECT sum(stored) FROM schedules INDEXED BY schedules_uid WHERE uid = ?`, int64(uid))
+	if err != nil {
+		return err
+	}
+	t.Holds(uid, -bytes, 0)
+	t.Holds(d.former, bytes, 0)
+	if err := t.Exec(`UPDATE schedules SET uid = ?, paused_at = CASE paused_at WHEN 0 THEN ? ELSE paused_at END, next_at = 0, due_at = 0, note = ? WHERE uid = ?`, int64(d.former), int64(t.now), store.DisownedNote, int64(uid)); err != nil {
+		return err
+	}
+	owners, name := m.owners, m.owners[uid]
+	delete(owners, uid)
+	t.undo = append(t.undo, func() { owners[uid] = name })
+	for n, b := range maps.Clone(m.batches) {
+		if b.uid != uid {
+			continue
+		}
+		if b.acceptsFrames() {
+			if err := t.auditBatch(&b, "forgotten", b.jobs); err != nil {
+				return err
+			}
+			if err := t.drop(b); err != nil {
+				return err
+			}
+			b = m.batches[n]
+		}
+		if err := t.Exec(`UPDATE batches SET uid = ? WHERE n = ?`, int64(d.former), n); err != nil {
+			return err
+		}
+		b.uid = d.former
+		t.setBatch(n, b)
+	}
+	m.disowning = append(m.disowning, d)
+	return nil
+}
+
+// disownStep deletes the next keys and batch names of a disowning. When there are none left, it moves the next jobs.
+func (t *Tx) disownStep(d *disownment) error {
+	t.requireReload()
+	keys, err := t.Count(`DELETE FROM keys WHERE n IN (SELECT n FROM keys WHERE uid = ? AND n <= ? LIMIT 250)`,
+		int64(d.uid), d.keysUpTo)
+	if err != nil {
+		return err
+	}
+	batches, err := t.Count(`DELETE FROM batches WHERE n IN (SELECT n FROM batches WHERE uid = ? AND stage = 2 LIMIT 250)`,
+		int64(d.uid))
+	if err != nil || keys == disownJobs || batches == disownJobs {
+		return err
+	}
+	m := &t.s.mem
+	var list []rules.Job
+	scanned, upTo := 0, d.before
+	err = t.Query(func(r database.Row) (bool, error) {
+		if len(list) == disownJobs || scanned == disownReads {
+			upTo = r.Num(0)
+			return false, nil
+		}
+		scanned++
+		if m.leases[r.Num(0)] == nil && r.Num(records.UidColumn) == int64(d.uid) {
+			list = append(list, records.ReadMoved(r, records.HeadColumns))
+		}
+		return true, nil
+	}, `SELECT `+records.HeadColumns+` FROM jobs WHERE seq >= ? AND seq < ? ORDER BY seq LIMIT ?`, d.movedUpTo, d.before,
+		int64(disownReads+1))
+	if err != nil {
+		return err
+	}
+	for i := range list {
+		if err := t.rules.Disown(&list[i], d.former); err != nil {
+			return err
+		}
+	}
+	d.movedUpTo = upTo
+	return t.Exec(`UPDATE owners SET at = ? WHERE uid = ?`, d.movedUpTo, int64(d.former))
+}
+
+// endDisownings ends the disownings that are done. A leased job of the uid delays the end: it moves when its
+// lease ends.
+func (t *Tx) endDisownings() error {
+	t.requireReload()
+	m := &t.s.mem
+	var remaining []disownment
+	for _, d := range m.disowning {
+		ended := d.done()
+		for seq, l := range m.leases {
+			ended = ended && (l.Job.UID != d.uid || seq >= d.before)
+		}
+		if !ended {
+			remaining = append(remaining, d)
+			continue
+		}
+		if err := t.Exec(`UPDATE owners SET upto = 0, at = 0, keys = 0 WHERE uid = ?`, int64(d.former)); err != nil {
+			return err
+		}
+	}
+	m.disowning = remaining
+	return nil
+}
+
+// tidyOwners continues the disownings. It reports whether there is more to do now.
+func (t *Tx) tidyOwners() (more bool, err error) {
+	m := &t.s.mem
+	if len(m.disowning) == 0 {
+		return false, nil
+	}
+	m.disowning = slices.Clone(m.disowning)
+	at := slices.IndexFunc(m.disowning, func(d disownment) bool { return !d.done() })
+	if at < 0 {
+		return false, t.endDisownings()
+	}
+	return true, t.disownStep(&m.disowning[at])
+}
+
+// readOwners reads the owners, and the disownings that were unfinished when the store was closed.
+func (s *Engine) readOwners(all *database.Batch) {
+	all.Add(func(r database.Row) (bool, error) {
+		d := disownment{former: int(r.Num(0)), uid: int(r.Num(2)), before: r.Num(3), movedUpTo: r.Num(4), keysUpTo: r.Num(5)}
+		if d.former >= 0 {
+			s.mem.owners[d.former] = r.Text(1)
+		} else if d.before > 0 {
+			s.mem.disowning = append(s.mem.disowning, d)
+		}
+		return true, nil
+	}, `SELECT uid, name, was, upto, at, keys FROM owners`)
+}
+
+// unownedStep is the number of output files that one transaction checks.
+const unownedStep = 500
+
+// UnownedOutputs returns the output files in refs that belong to no attempt. It adds them to the table garbage.
+func (s *Engine) UnownedOutputs(ctx context.Context, refs []string) (unowned []string, err error) {
+	for part := range slices.Chunk(refs, unownedStep) {
+		var found []string
+		err = s.Do(ctx, Normal, func(t *Tx) error {
+			found = nil
+			for _, ref := range part {
+				owned, err := t.isOwned(ref)
+				if err != nil {
+					return err
+				}
+				if owned {
+					continue
+				}
+				if err := t.Exec(`INSERT INTO garbage (ref, node) VALUES (?, ?)`, ref, t.s.mem.lanes.node.Name); err != nil {
+					return err
+				}
+				found = append(found, ref)
+			}
+			return nil
+		})
+		if err != nil {
+			return unowned, err
+		}
+		unowned = append(unowned, found...)
+	}
+	return unowned, nil
+}
+
+// isOwned reports whether an output file belongs to an attempt or a lease, or is in the table garbage
+// already. It also reports true for a name that is not SEQ-FENCE, so that files of other programs are kept.
+func (t *Tx) isOwned(ref string) (bool, error) {
+	first, second, _ := strings.Cut(ref, "-")
+	seq, err := strconv.ParseInt(first, 10, 64)
+	fence, err2 := strconv.ParseInt(second, 10, 64)
+	if err != nil || err2 != nil || ref != strconv.FormatInt(seq, 10)+"-"+strconv.FormatInt(fence, 10) {
+		return true, nil
+	}
+	if l := t.s.mem.leases[seq]; l != nil && l.Job.Fence == fence {
+		return true, nil
+	}
+	n, err := t.Number(
+		`SELECT 1 FROM attempts INDEXED BY attempts_ref WHERE output_ref = ? UNION ALL SELECT 1 FROM garbage WHERE ref = ?`,
+		ref, ref)
+	return n != 0, err
+}

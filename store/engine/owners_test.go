@@ -1,0 +1,138 @@
+package engine
+
+import (
+	"context"
+	"testing"
+
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
+)
+
+// ownedBy enqueues n jobs of a user whose name is recorded.
+func ownedBy(t *testing.T, s *Store, uid int, name string, n int) []int64 {
+	t.Helper()
+	drafts := make([]queue.Job, n)
+	for i := range drafts {
+		drafts[i] = draft(ofUser(uid))
+	}
+	r, err := s.Enqueue(t.Context(), store.Request{Drafts: drafts, UID: uid, Owner: name})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r.Seqs
+}
+
+func promoteAll(t *testing.T, s *Store) {
+	t.Helper()
+	untilDone(t, func(ctx context.Context) (bool, error) {
+		next, err := s.Promote(ctx)
+		return next == 0, err
+	})
+}
+
+// The jobs of a former owner move in small steps, regardless of how many there are and how many other jobs
+// are stored. The steps continue after the store is opened again, and do not include the jobs of the next
+// owner.
+func TestDisowningContinuesInSteps(t *testing.T) {
+	dir := t.TempDir()
+	s := openStore(t, dir)
+	ownedBy(t, s, 7, "alice", 600)
+	claimJobs(t, s, store.Report{Want: 2})
+	enqueueMany(t, s, 7000, ofUser(8))
+	ownedBy(t, s, 7, "alice", 300)
+	most := countChangedRows(t, s)
+	most()
+	for range 3 {
+		if more, err := s.Disown(t.Context(), 7, "alice"); err != nil || !more {
+			t.Fatalf("more: %t, %v", more, err)
+		}
+	}
+	if rows, n := most(); rows > 2*disownJobs+10 || n != 3 {
+		t.Errorf("%d rows changed in one of %d transactions", rows, n)
+	}
+	bobs := ownedBy(t, s, 7, "bob", 1)[0]
+	s.Close()
+	s = openStore(t, dir)
+	most = countChangedRows(t, s)
+	most()
+	promoteAll(t, s)
+	if rows, _ := most(); rows > 2*disownJobs+20 {
+		t.Errorf("%d rows in a transaction", rows)
+	}
+	wants := func(when string, former, now, left int64) {
+		t.Helper()
+		got := [3]int64{number(t, s, `SELECT count(*) FROM jobs WHERE uid = -1`),
+			number(t, s, `SELECT count(*) FROM jobs WHERE uid = 7`), number(t, s, `SELECT count(*) FROM owners WHERE upto > 0`)}
+		if got != [3]int64{former, now, left} {
+			t.Errorf("%s: %d jobs belong to the former owner, %d to the new one, %d moves are unfinished; want %d, %d, %d",
+				when, got[0], got[1], got[2], former, now, left)
+		}
+	}
+	wants("with two leased", 898, 3, 1)
+	left, err := s.PreviousSession(t.Context())
+	leased := left.Leased
+	if err != nil || len(leased) != 2 {
+		t.Fatal(len(leased), err)
+	}
+	seqs, jobs := claimJobs(t, s, store.Report{Ended: []store.Settlement{completed(&leased[0])},
+		Released: []queue.Lease{leased[1].Lease()}, Want: 1})
+	if len(seqs) != 1 || jobs[0].UID != 8 {
+		t.Errorf("claimed %v, want another's", seqs)
+	}
+	promoteAll(t, s)
+	wants("at the end", 900, 1, 0)
+	if j := number(t, s, `SELECT seq FROM jobs WHERE uid = 7`); j != bobs {
+		t.Errorf("job %d belongs to the uid, want %d", j, bobs)
+	}
+	expectNoFaults(t, s, "at the end")
+	untilDone(t, func(ctx context.Context) (bool, error) { return s.Disown(ctx, 7, "bob") })
+	wants("of the next owner", 900, 0, 0)
+	if n := number(t, s, `SELECT count(*) FROM jobs WHERE uid = -2`); n != 1 {
+		t.Errorf("%d jobs are the second former owner's", n)
+	}
+}
+
+// A caller of Disown learns when all jobs have moved, even if Promote did the last step. Jobs that the next
+// owner enqueues in the meantime are not moved.
+func TestDisowningDuringPromote(t *testing.T) {
+	s := openStore(t, t.TempDir())
+	ownedBy(t, s, 7, "alice", 2*disownJobs)
+	if more, err := s.Disown(t.Context(), 7, "alice"); err != nil || !more {
+		t.Fatalf("more: %t, %v", more, err)
+	}
+	ownedBy(t, s, 7, "bob", 1)
+	promoteAll(t, s)
+	if more, err := s.Disown(t.Context(), 7, "alice"); err != nil || more {
+		t.Fatalf("more: %t, %v", more, err)
+	}
+	names, moving, err := s.Owners(t.Context())
+	if err != nil || len(names) != 2 || names[7] != "bob" || names[-1] != "alice" || moving != nil {
+		t.Errorf("%v, moving %v, %v", names, moving, err)
+	}
+	if n := number(t, s, `SELECT count(*) FROM owners WHERE upto > 0`); n != 0 {
+		t.Errorf("%d are under way", n)
+	}
+}
+
+// A step of a disowning that is rolled back moves no jobs.
+func TestUndoneDisowning(t *testing.T) {
+	s := openStore(t, t.TempDir())
+	ownedBy(t, s, 7, "alice", 3)
+	s.Do(t.Context(), Urgent, func(tx *Tx) error {
+		if err := tx.beginDisowning(7); err != nil {
+			t.Error(err)
+		}
+		if err := tx.recordOwner(9, "eve"); err != nil {
+			t.Error(err)
+		}
+		err := tx.Exec(`INSERT INTO jobs (seq) VALUES ('no number')`)
+		return err
+	})
+	if len(s.mem.disowning) != 0 || s.mem.owners[7] != "alice" || len(s.mem.owners) != 1 {
+		t.Errorf("%v, %v", s.mem.disowning, s.mem.owners)
+	}
+	ownedBy(t, s, 9, "mallory", 1)
+	if s.mem.owners[9] != "mallory" {
+		t.Errorf("%v", s.mem.owners)
+	}
+}

@@ -1,0 +1,134 @@
+package engine
+
+import (
+	"errors"
+	"slices"
+
+	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/store/database"
+	"github.com/queuectl/queuectl/store/records"
+	"github.com/queuectl/queuectl/store/rules"
+)
+
+// prewrite is a prewrite: rows that a transaction writes before this node holds the writer lock, for
+// attempts of this node that have ended. Their contents are predictable, so the server can execute the
+// writes while another node holds the lock.
+//
+// Once the node holds the lock, each row is compared with the result of the rules. A row that differs is
+// written again. If the rules produce no such row at all, the prewrite cannot be corrected:
+// the transaction is rolled back and repeated without a prewrite.
+// See docs/decisions/0028.
+type prewrite struct {
+	beforeLock bool // this node does not hold the writer lock yet
+	jobs       map[int64]*rules.Job
+	attempts   map[int64]prewrittenAttempt
+}
+
+// prewrittenAttempt identifies a prewritten row of the table attempts.
+type prewrittenAttempt struct {
+	settlement *store.Settlement
+	runs       int
+}
+
+// errPrewrite ends a transaction whose prewritten rows the rules did not confirm, or that would read such a
+// row as final. The transaction is repeated without a prewrite.
+var errPrewrite = prewriteError{errors.New("rows that were written ahead of the writer lock do not match what the " +
+	"transaction must store; the transaction is repeated without them")}
+
+type prewriteError struct{ error }
+
+func (prewriteError) Kind() database.Kind { return database.Busy }
+
+// prewriteEnded writes the rows for attempts that have ended, before the group that records them holds the
+// writer lock. mostBytes limits the total size of each user's jobs; 0 means unlimited.
+func (t *Tx) prewriteEnded(ended []store.Settlement, mostBytes int64) error {
+	f := &prewrite{beforeLock: true, jobs: map[int64]*rules.Job{}, attempts: map[int64]prewrittenAttempt{}}
+	t.prewrite = f
+	for i := range ended {
+		e := &ended[i]
+		if f.jobs[e.Seq] != nil {
+			continue
+		}
+		// Skip jobs with outputs. The node that holds the writer lock may be removing outputs of this job.
+		// It would wait for the lock on the row while this transaction waits for the writer lock: a
+		// deadlock.
+		if l := t.s.mem.leases[e.Seq]; l != nil && l.Job.Outputs > 0 {
+			continue
+		}
+		j := t.rules.PredictRow(e, mostBytes)
+		if j == nil || j.Node != t.s.node {
+			continue
+		}
+		if err := t.AddAttempt(j, e); err != nil {
+			return err
+		}
+		if err := t.Put(j); err != nil {
+			return err
+		}
+	}
+	f.beforeLock = false
+	return nil
+}
+
+// inProgress reports whether the transaction is writing its prewrite.
+func (f *prewrite) inProgress() bool { return f != nil && f.beforeLock }
+
+// covers reports whether the row of a job in the database is a prewritten one.
+func (f *prewrite) covers(seq int64) bool { return f != nil && !f.beforeLock && f.jobs[seq] != nil }
+
+// confirmJob reports whether the database already has the row of a job, apart from updated_at, so that the
+// row need not be written. During the prewrite, confirmJob remembers the job instead and returns false.
+func (f *prewrite) confirmJob(j *rules.Job) bool {
+	switch {
+	case f == nil:
+		return false
+	case f.beforeLock:
+		f.jobs[j.Seq] = new(*j)
+		return false
+	}
+	written := f.jobs[j.Seq]
+	if written == nil {
+		return false
+	}
+	delete(f.jobs, j.Seq)
+	written.UpdatedAt = j.UpdatedAt
+	return j.WriteScope == rules.WriteRow && slices.Equal(records.RowArgs(written), records.RowArgs(j))
+}
+
+// confirmAttempt reports whether the row of an attempt was prewritten.
+func (f *prewrite) confirmAttempt(j *rules.Job, e *store.Settlement) (bool, error) {
+	if f == nil {
+		return false, nil
+	}
+	written, found := f.attempts[e.Seq]
+	if !found {
+		return false, nil
+	}
+	if written.settlement != e || written.runs != j.Runs {
+		return false, errPrewrite
+	}
+	delete(f.attempts, e.Seq)
+	return true, nil
+}
+
+// prewroteFor reports whether the database has a prewritten attempt of one of the user's jobs that the rules
+// have not recorded yet.
+func (t *Tx) prewroteFor(uid int) bool {
+	if t.prewrite == nil {
+		return false
+	}
+	for seq := range t.prewrite.attempts {
+		if l := t.s.mem.leases[seq]; l != nil && l.Job.UID == uid {
+			return true
+		}
+	}
+	return false
+}
+
+// checkAllConfirmed returns errPrewrite if a prewritten row was not confirmed by the rules.
+func (f *prewrite) checkAllConfirmed() error {
+	if f != nil && len(f.jobs)+len(f.attempts) > 0 {
+		return errPrewrite
+	}
+	return nil
+}

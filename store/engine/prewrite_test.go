@@ -1,0 +1,146 @@
+package engine_test
+
+import (
+	"bytes"
+	"errors"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/store/engine"
+	"github.com/queuectl/queuectl/test/pgserver"
+)
+
+// If an attempt's actual result differs from the prewritten one, the actual result is stored. If the rules
+// record no result at all, nothing of the prewrite is stored.
+func TestWrongPrewriteIsCorrected(t *testing.T) {
+	url := pgserver.Shared(t).Create(t)
+	a := openNode(t, url, "a")
+	openNode(t, url, "b")
+	prewritten := map[string]func(*store.Settlement){
+		"an end without output": func(e *store.Settlement) { e.Decision.UsesAttempt = true },
+		"an end with output":    func(e *store.Settlement) { e.Attempt.Output = []byte("prewritten") },
+	}
+	actual := map[string]func(*store.Settlement){
+		"nothing":         nil,
+		"another output":  func(e *store.Settlement) { e.Attempt.Output = []byte("actual") },
+		"another outcome": func(e *store.Settlement) { e.Decision.State, e.Attempt.ExitCode = queue.Dead, 3 },
+		"no output":       func(e *store.Settlement) { e.Decision.UsesAttempt = true },
+	}
+	for was, prewrite := range prewritten {
+		for is, modify := range actual {
+			enqueueOn(t, a, engine.Draft())
+			j := claimOn(t, a, 1)[0]
+			expected, got := completedOn(a, &j), completedOn(a, &j)
+			prewrite(&expected)
+			if modify != nil {
+				modify(&got)
+			}
+			tries := 0
+			err := a.DoExpecting(t.Context(), []store.Settlement{expected}, 0,
+				func(t *engine.Tx) (err error) {
+					tries++
+					if modify != nil {
+						_, err = t.Rules().Exchange(&store.Report{Ended: []store.Settlement{got}})
+					}
+					return err
+				})
+			if err != nil || tries > 2 {
+				t.Fatalf("prewritten %s, actual %s: %v after %d tries", was, is, err, tries)
+			}
+			found, err := a.Get(t.Context(), j.ID)
+			list, err2 := a.History(t.Context(), j.Seq, 0, 9)
+			if err := errors.Join(err, err2); err != nil {
+				t.Fatal(err)
+			}
+			if modify == nil {
+				if found.State != queue.Pending || found.EndedAt != 0 || len(list) != 0 {
+					t.Errorf("prewritten %s, actual nothing: %v with %d attempts", was, found.State, len(list))
+				}
+				if _, err := a.Exchange(t.Context(), store.Report{Ended: []store.Settlement{got}}); err != nil {
+					t.Errorf("the end of the attempt was rejected: %v", err)
+				}
+				continue
+			}
+			last, err := a.Attempt(t.Context(), j.Seq, 0)
+			if err != nil || found.State != got.Decision.State || len(list) != 1 || last.ExitCode != got.Attempt.ExitCode ||
+				string(last.Output) != string(got.Attempt.Output) {
+				t.Errorf("prewritten %s, actual %s: %v with %d attempts, %d with %q, %v", was, is, found.State, len(list),
+					last.ExitCode, last.Output, err)
+			}
+		}
+	}
+}
+
+// A node whose jobs were taken over stops when it tries to write, even with a prewrite. Every waiting
+// caller gets an answer.
+func TestPrewriteOfAnExpelledNodeIsRejected(t *testing.T) {
+	url := pgserver.Shared(t).Create(t)
+	a, b := openNode(t, url, "a"), openNode(t, url, "b")
+	enqueueOn(t, a, engine.Draft())
+	j := claimOn(t, a, 1)[0]
+	reportStarted(t, a, &j)
+	expireLease(t, url, "a")
+	lost, err := b.TakeOver(t.Context())
+	if err != nil || len(lost) != 1 {
+		t.Fatal(len(lost), err)
+	}
+	theirs := completedOn(b, &lost[0].Job)
+	theirs.Decision = queue.Decision{State: queue.Failed, Started: true, UsesAttempt: true,
+		Reason: queue.ReasonInterrupted}
+	if _, err := b.Exchange(t.Context(), store.Report{Ended: []store.Settlement{theirs}}); err != nil {
+		t.Fatal(err)
+	}
+	mine := completedOn(a, &j)
+	mine.Attempt.Output = []byte("an output")
+	release := a.HoldCommits()
+	answers := make(chan error, 2)
+	go func() {
+		_, err := a.Exchange(t.Context(), store.Report{Ended: []store.Settlement{mine}})
+		answers <- err
+	}()
+	for a.Waiting() < 1 {
+		time.Sleep(time.Millisecond)
+	}
+	go func() { answers <- a.Do(t.Context(), engine.Urgent, func(*engine.Tx) error { return nil }) }()
+	release()
+	for range 2 {
+		select {
+		case err := <-answers:
+			var e *queue.Error
+			if err == nil || errors.As(err, &e) && e.Code == queue.CodeInternal {
+				t.Errorf("got %v", err)
+			}
+		case <-time.After(10 * time.Second):
+			t.Fatal("an operation still waits")
+		}
+	}
+	if a.Err() == nil {
+		t.Error("the node still works after the failure")
+	}
+}
+
+// A large report is prewritten completely.
+func TestLargePrewriteIsWrittenOnce(t *testing.T) {
+	url := pgserver.Shared(t).Create(t)
+	a := openNode(t, url, "a")
+	openNode(t, url, "b")
+	enqueueOn(t, a, slices.Repeat([]queue.Job{engine.Draft()}, 40)...)
+	var ended []store.Settlement
+	for _, j := range claimOn(t, a, 40) {
+		e := completedOn(a, &j)
+		e.Attempt.Output = bytes.Repeat([]byte("x"), 32<<10)
+		ended = append(ended, e)
+	}
+	foreseen := 0
+	err := a.DoExpecting(t.Context(), ended, 0, func(t *engine.Tx) (err error) {
+		foreseen = t.PrewrittenJobs()
+		_, err = t.Rules().Exchange(&store.Report{Ended: ended})
+		return err
+	})
+	if err != nil || foreseen != len(ended) {
+		t.Errorf("%d of %d were foreseen, %v", foreseen, len(ended), err)
+	}
+}

@@ -1,0 +1,55 @@
+package engine
+
+import (
+	"maps"
+
+	"github.com/queuectl/queuectl/store"
+)
+
+// publishedState is the state of an engine as its readers see it. It implements reads.State.
+type publishedState struct{ *Engine }
+
+// Reserved implements reads.State.
+func (s publishedState) Reserved() map[int64]int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	fences := make(map[int64]int64, len(s.reserved))
+	for seq, r := range s.reserved {
+		fences[seq] = r.fence
+	}
+	return fences
+}
+
+// reservation is a lease that is not known to have started.
+type reservation struct{ fence, node int64 }
+
+// listReserved makes a job's lease visible to readers, if it is reserved. The caller holds mu.
+func (s *Engine) listReserved(seq int64) {
+	if l := s.mem.leases[seq]; l != nil && !l.Running {
+		s.reserved[seq] = reservation{l.Job.Fence, l.Job.Node}
+	} else {
+		delete(s.reserved, seq)
+	}
+}
+
+// listAllReserved makes all reserved leases visible to readers. The caller holds mu.
+func (s *Engine) listAllReserved() {
+	s.reserved = map[int64]reservation{}
+	for seq := range s.mem.leases {
+		s.listReserved(seq)
+	}
+}
+
+// WaitingOf implements reads.State.
+func (s publishedState) WaitingOf(uid int) (waiting int64, counts store.Counts) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.usage[uid].waiting, s.counts
+}
+
+// Turns implements reads.State.
+func (s publishedState) Turns() map[string]map[int]int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return maps.Clone(s.publishedTurns)
+}

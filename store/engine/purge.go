@@ -1,0 +1,279 @@
+package engine
+
+import (
+	"cmp"
+	"context"
+	"math"
+	"slices"
+
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/store/database"
+	"github.com/queuectl/queuectl/store/reads"
+	"github.com/queuectl/queuectl/store/rules"
+)
+
+// endedFrom returns the FROM clauses that select the ended jobs of a state, sorted by the time at which they
+// ended, and the arguments of each clause.
+func endedFrom(ended *store.EndedFilter, state queue.State) (from []string, args [][]any) {
+	const all, kept = `jobs INDEXED BY jobs_ended WHERE kept = ? AND state = ? AND state > 5 AND ended_at < ?`,
+		`jobs INDEXED BY jobs_kept WHERE queue = ? AND kept = 1 AND state = ? AND ended_at < ?`
+	before := int64(ended.Before)
+	switch {
+	case ended.RetentionQueue == nil:
+		return []string{all, all}, [][]any{{int64(0), int64(state), before}, {int64(1), int64(state), before}}
+	case *ended.RetentionQueue == "":
+		return []string{all}, [][]any{{int64(0), int64(state), before}}
+	}
+	return []string{kept}, [][]any{{*ended.RetentionQueue, int64(state), before}}
+}
+
+// automatic is the detail of an event that no user caused.
+var automatic = []byte(`{}`)
+
+// Purge removes jobs that ended before a given time.
+func (s *Engine) Purge(ctx context.Context, ended store.EndedFilter, limit int, by *int) (removed int, err error) {
+	detail := automatic
+	if by != nil {
+		detail = rules.ByUID(*by)
+	}
+	err = s.doRemoving(ctx, Normal, func(t *Tx) (err error) {
+		removed, err = t.purge(&ended, limit, detail)
+		return err
+	})
+	return removed, err
+}
+
+// purge removes up to limit jobs, starting with those that ended first.
+func (t *Tx) purge(ended *store.EndedFilter, limit int, detail []byte) (removed int, err error) {
+	var list []rules.Job
+	for _, state := range ended.States {
+		from, args := endedFrom(ended, state)
+		for i := range from {
+			ended, err := t.jobs(limit, from[i]+` ORDER BY ended_at`, args[i]...)
+			if err != nil {
+				return 0, err
+			}
+			list = append(list, ended...)
+		}
+	}
+	slices.SortStableFunc(list, func(a, b rules.Job) int { return cmp.Compare(a.EndedAt, b.EndedAt) })
+	list = list[:min(limit, len(list))]
+	for i := range list {
+		if err := t.rules.Remove(&list[i], detail); err != nil {
+			return i, err
+		}
+	}
+	return len(list), nil
+}
+
+// TrimJobs removes jobs of a queue while more than keep ended jobs are stored, starting with those that ended
+// first. It uses the counts that every transaction maintains, so a step costs the same for any number of
+// stored jobs.
+func (s *Engine) TrimJobs(ctx context.Context, queueName string, keep int64, limit int) (more bool, err error) {
+	if queueName == "" && s.countsNow().Bounded() <= keep {
+		return false, nil
+	}
+	err = s.doRemoving(ctx, Normal, func(t *Tx) error {
+		more = false
+		excess := t.endedCount(queueName) - keep
+		if excess <= 0 {
+			return nil
+		}
+		ended := store.EndedFilter{States: store.BoundedStates, Before: math.MaxInt64, RetentionQueue: &queueName}
+		removed, err := t.purge(&ended, int(min(excess, int64(limit))), automatic)
+		more = removed > 0 && int64(removed) < excess
+		return err
+	})
+	return more, err
+}
+
+// endedCount returns the number of ended jobs that TrimJobs compares with keep.
+func (t *Tx) endedCount(queueName string) int64 {
+	m := &t.s.mem
+	if queueName == "" {
+		return store.Counts{States: m.counts, UnderOwnRetention: m.keptJobs}.Bounded()
+	}
+	return t.keptCounts(queueName).KeptJobs
+}
+
+// CountEnded returns how many jobs ended in these states before a given time.
+func (s *Engine) CountEnded(ctx context.Context, ended store.EndedFilter) (total int64, err error) {
+	err = s.Read(ctx, func(r *reads.Reader) error {
+		total = 0
+		for _, state := range ended.States {
+			from, args := endedFrom(&ended, state)
+			for i := range from {
+				n, err := r.Number(`SELECT count(*) FROM `+from[i], args[i]...)
+				if err != nil {
+					return err
+				}
+				total += n
+			}
+		}
+		return nil
+	})
+	return total, err
+}
+
+// Keeping lists the queues with jobs that ended while the queue had its own retention.
+func (s *Engine) Keeping(ctx context.Context) (list []store.OwnRetentionQueue, err error) {
+	if s.countsNow().UnderOwnRetention == 0 {
+		return nil, nil
+	}
+	err = s.Do(ctx, Normal, func(t *Tx) error {
+		list = nil
+		for _, q := range t.s.mem.lanes.queues {
+			if q.keptJobs > 0 {
+				list = append(list, store.OwnRetentionQueue{Name: q.Name, Jobs: q.keptJobs, Outputs: q.keptBytes})
+			}
+		}
+		return nil
+	})
+	slices.SortFunc(list, func(a, b store.OwnRetentionQueue) int { return cmp.Compare(a.Name, b.Name) })
+	return list, err
+}
+
+// TrimEvents removes the oldest events.
+func (s *Engine) TrimEvents(ctx context.Context, before queue.Millis, keep int64) (more bool, err error) {
+	err = s.doRemoving(ctx, Normal, func(t *Tx) error {
+		last, n := int64(0), 0
+		newest := t.s.mem.nextEvent - 1
+		err := t.Query(func(r database.Row) (bool, error) {
+			if queue.Millis(r.Num(1)) >= before && r.Num(0) > newest-keep {
+				return false, nil
+			}
+			last = r.Num(0)
+			n++
+			return n < promoteStep, nil
+		}, `SELECT seq, at FROM events WHERE seq > 0 ORDER BY seq LIMIT ?`, int64(promoteStep))
+		if err != nil || n == 0 {
+			return err
+		}
+		more = n == promoteStep
+		return t.Exec(`DELETE FROM events WHERE seq <= ?`, last)
+	})
+	return more, err
+}
+
+// TrimOutputs implements store.Store.
+func (s *Engine) TrimOutputs(ctx context.Context, keep int64) (more bool, err error) {
+	if s.countsNow().Outputs <= keep {
+		return false, nil
+	}
+	err = s.doRemoving(ctx, Normal, func(t *Tx) error {
+		more = false
+		excess, limit := t.s.mem.outputs-keep, outputStep
+		if excess <= 0 {
+			return nil
+		}
+		above, share := t.usersAboveShare(excess)
+		for _, u := range above {
+			got, err := t.trim(trimPlan{excess: min(excess, u.Bytes-share), newSize: queue.OutputForgotten, limit: limit},
+				`SELECT jobs.seq, n, output_bytes
+				FROM jobs INDEXED BY jobs_user_outputs CROSS JOIN attempts INDEXED BY attempts_output ON attempts.seq = jobs.seq
+				WHERE uid = ? AND outputs > 0 AND output_bytes > 0 ORDER BY jobs.ended_at, jobs.seq, n LIMIT ?`, int64(u.UID))
+			if err != nil {
+				return err
+			}
+			excess, limit = excess-got.bytes, limit-got.parts
+			if more = excess > 0 && limit == 0; more || excess <= 0 {
+				return nil
+			}
+		}
+		return nil
+	})
+	return more, err
+}
+
+// usersAboveShare returns how many bytes of outputs each user may keep, so that the total decreases by
+// excess. It also returns the users who have more than that and how much they have, in descending order.
+func (t *Tx) usersAboveShare(excess int64) (above []store.UserBytes, share int64) {
+	for uid, u := range t.s.mem.users {
+		if u.outputs > 0 {
+			above = append(above, store.UserBytes{UID: uid, Bytes: u.outputs})
+		}
+	}
+	store.SortUserBytes(above)
+	all := int64(0)
+	for i := range above { // assume that only the first i+1 users lose outputs
+		all += above[i].Bytes
+		share = max(0, (all-excess)/int64(i+1))
+		if i+1 == len(above) || share >= above[i+1].Bytes {
+			return above[:i+1], share
+		}
+	}
+	return above, share
+}
+
+// TrimOutputsOf does the same as TrimOutputs for jobs of a queue that ended while the queue had its own
+// retention.
+func (s *Engine) TrimOutputsOf(ctx context.Context, name string, keep int64) (more bool, err error) {
+	err = s.doRemoving(ctx, Normal, func(t *Tx) error {
+		more = false
+		excess := t.keptCounts(name).KeptBytes - keep
+		if excess <= 0 {
+			return nil
+		}
+		got, err := t.trim(trimPlan{excess: excess, newSize: queue.OutputForgotten, limit: outputStep},
+			`SELECT jobs.seq, n, output_bytes
+			FROM jobs INDEXED BY jobs_outputs CROSS JOIN attempts INDEXED BY attempts_output ON attempts.seq = jobs.seq
+			WHERE queue = ? AND kept = 1 AND outputs > 0 AND output_bytes > 0 ORDER BY jobs.ended_at LIMIT ?`, name)
+		more = got.parts == outputStep && got.bytes < excess
+		return err
+	})
+	return more, err
+}
+
+// trimPlan says which outputs to remove: excess is the number of bytes to remove, limit the maximum number of
+// outputs, and newSize the value to store as the size of a removed output.
+type trimPlan struct {
+	excess, newSize int64
+	limit           int
+}
+
+// trimCount holds the number of removed outputs and inputs, and their bytes.
+type trimCount struct {
+	parts int
+	bytes int64
+}
+
+// trim removes outputs in the order in which a query returns them. The query must select job, number and
+// size.
+func (t *Tx) trim(plan trimPlan, oldest string, args ...any) (got trimCount, err error) {
+	var list []removable
+	err = t.Query(func(r database.Row) (bool, error) {
+		list = append(list, removable{seq: r.Num(0), attempt: r.Num(1), bytes: r.Num(2)})
+		got.parts, got.bytes = got.parts+1, got.bytes+r.Num(2)
+		return got.bytes < plan.excess && got.parts < plan.limit, nil
+	}, oldest, append(slices.Clip(args), int64(plan.limit))...)
+	if err != nil {
+		return trimCount{}, err
+	}
+	for _, output := range list {
+		if err := t.removeOutput(output, plan.newSize); err != nil {
+			return trimCount{}, err
+		}
+	}
+	return got, nil
+}
+
+// removeOutput removes the output of an attempt, and stores newSize as its size.
+func (t *Tx) removeOutput(output removable, newSize int64) error {
+	if err := t.Exec(`INSERT INTO garbage SELECT output_ref, node FROM attempts
+		WHERE seq = ? AND n = ? AND output_ref <> '' ON CONFLICT DO NOTHING`, output.seq, output.attempt); err != nil {
+		return err
+	}
+	if err := t.Exec(`UPDATE attempts SET output = NULL, output_ref = NULL, result = NULL, output_bytes = ?
+		WHERE seq = ? AND n = ?`, newSize, output.seq, output.attempt); err != nil {
+		return err
+	}
+	if err := t.forgetOutput(output.seq, output.bytes); err != nil {
+		return err
+	}
+	t.s.mem.outputs -= output.bytes
+	return nil
+}
+
+// outputStep is the maximum number of outputs and inputs that one operation of upkeep removes.
+const outputStep = 50

@@ -1,0 +1,220 @@
+package engine
+
+import (
+	"context"
+	"encoding/json"
+	"slices"
+
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/store/database"
+	"github.com/queuectl/queuectl/store/records"
+	"github.com/queuectl/queuectl/store/rules"
+)
+
+// Enqueue stores either all drafts of a request or none.
+func (s *Engine) Enqueue(ctx context.Context, r store.Request) (store.Receipt, error) {
+	list, err := allTexts(r.Drafts)
+	if err != nil {
+		return store.Receipt{}, err
+	}
+	var receipt store.Receipt
+	err = s.Do(ctx, Normal, func(t *Tx) (err error) {
+		receipt, err = t.enqueue(r, list)
+		return err
+	})
+	if err != nil {
+		return store.Receipt{}, err
+	}
+	return receipt, nil
+}
+
+// allTexts returns the encoded texts of each draft.
+func allTexts(drafts []queue.Job) (list []records.Texts, err error) {
+	list = make([]records.Texts, len(drafts))
+	for i := range drafts {
+		if list[i], err = records.EncodeTexts(drafts[i].Execution); err != nil {
+			return nil, err
+		}
+	}
+	return list, nil
+}
+
+func (t *Tx) enqueue(r store.Request, list []records.Texts) (store.Receipt, error) {
+	if r.Submission != 0 && t.submission == 0 {
+		return t.takeSubmission(&r, func() (store.Receipt, error) { return t.enqueue(r, list) })
+	}
+	if known, err := t.knownKey(r); known != nil || err != nil {
+		return orZero(known), err
+	}
+	receipt, err := t.enqueueAll(r, list)
+	if err != nil {
+		return store.Receipt{}, err
+	}
+	if r.Key != "" {
+		ids, err := json.Marshal(receipt)
+		if err != nil {
+			return store.Receipt{}, err
+		}
+		if err := t.Exec(`INSERT INTO keys (uid, key, at, sum, ids) VALUES (?, ?, ?, ?, ?)`,
+			int64(r.UID), r.Key, int64(t.now), r.Sum[:], string(ids)); err != nil {
+			return store.Receipt{}, err
+		}
+	}
+	return receipt, nil
+}
+
+// enqueueAll stores the drafts as jobs. If they complete a staged batch, it commits the batch.
+func (t *Tx) enqueueAll(r store.Request, list []records.Texts) (receipt store.Receipt, err error) {
+	if r.Batch != "" {
+		if _, open := t.s.mem.openBatch(r.UID, r.Batch); open {
+			return t.commitBatch(r, list)
+		}
+		if err := t.checkNotForgotten(r); err != nil {
+			return receipt, err
+		}
+	}
+	if len(r.Drafts) == 0 || len(r.Drafts) > queue.MaxBatch {
+		return receipt, errDrafts(len(r.Drafts))
+	}
+	if err := rules.Admit(t, r.UID, int64(len(r.Drafts)), r.MaxPending, r.MaxPendingUser); err != nil {
+		return receipt, err
+	}
+	if err := rules.AdmitBytes(t, r.UID, records.TotalSize(r.Drafts, list), r.MaxBytesUser); err != nil {
+		return receipt, err
+	}
+	if err := t.admitQueues(r.UID, rules.PerQueue(r.Drafts)); err != nil {
+		return receipt, err
+	}
+	newQueues := t.newQueues(rules.PerQueue(r.Drafts))
+	if receipt, err = t.admitDrafts(r.Drafts, r.UID); err != nil {
+		return receipt, err
+	}
+	receipt.NewQueues = newQueues
+	if err := t.recordOwner(r.UID, r.Owner); err != nil {
+		return receipt, err
+	}
+	insert := func() error { return t.insertAll(r, list, receipt) }
+	if len(r.Drafts) > 1 && slices.ContainsFunc(r.Drafts,
+		func(j queue.Job) bool { return j.Unique != "" && j.OnConflict == queue.ConflictReplace }) {
+		return receipt, t.Attempt(insert) // insertAll may have replaced some jobs when it fails, so undo that
+	}
+	return receipt, insert()
+}
+
+// insertAll stores the drafts as jobs, except those whose unique key another job already has.
+func (t *Tx) insertAll(r store.Request, list []records.Texts, receipt store.Receipt) error {
+	t.drafts = list
+	replaced, before := 0, t.rules.HookBytes
+	for i := range r.Drafts {
+		draft := withParentSeqs(&r.Drafts[i], receipt.Seqs)
+		if receipt.Found != nil && receipt.Found[i] {
+			continue
+		}
+		gone, err := t.rules.Replace(&draft)
+		if gone {
+			replaced++
+		}
+		if err == nil {
+			err = rules.CheckReplaced(replaced, t.rules.HookBytes-before)
+		}
+		if err == nil {
+			err = t.rules.Insert(&draft, i, r.UID, receipt.Seqs[i], receipt.IDs[i])
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// admitDrafts checks that the drafts may be stored and that there is space for them. It assigns their numbers
+// and ids.
+func (t *Tx) admitDrafts(drafts []queue.Job, uid int) (receipt store.Receipt, err error) {
+	if err := t.s.space.CheckSpace(); err != nil {
+		return receipt, err
+	}
+	if err := t.rules.Check(drafts, uid); err != nil {
+		return receipt, err
+	}
+	instead, err := t.rules.CheckUnique(drafts)
+	if err != nil {
+		return receipt, err
+	}
+	receipt = store.Receipt{IDs: make([]string, len(drafts)), Seqs: make([]int64, len(drafts))}
+	if err := t.assignIDs(drafts, &receipt); err != nil {
+		return store.Receipt{}, err
+	}
+	for i, other := range instead {
+		if receipt.Found == nil {
+			receipt.Found = make([]bool, len(drafts))
+		}
+		if receipt.Found[i] = true; other.Job != nil {
+			receipt.IDs[i], receipt.Seqs[i] = other.Job.ID, other.Job.Seq
+		} else {
+			receipt.IDs[i], receipt.Seqs[i] = receipt.IDs[other.Draft], receipt.Seqs[other.Draft]
+		}
+	}
+	return receipt, nil
+}
+
+// withParentSeqs returns a draft whose dependencies refer to jobs by seq.
+func withParentSeqs(draft *queue.Job, seqs []int64) queue.Job {
+	j := *draft
+	if len(j.DependsOn) > 0 {
+		j.DependsOn = slices.Clone(j.DependsOn)
+	}
+	for i := range j.DependsOn {
+		if d := &j.DependsOn[i]; d.Draft != 0 {
+			d.Job = seqs[d.Draft-1]
+		}
+	}
+	return j
+}
+
+func orZero(r *store.Receipt) store.Receipt {
+	if r == nil {
+		return store.Receipt{}
+	}
+	return *r
+}
+
+// knownKey returns the receipt of an earlier request with the same key, or nil.
+func (t *Tx) knownKey(r store.Request) (known *store.Receipt, err error) {
+	if r.Key == "" {
+		return nil, nil
+	}
+	var sum, ids string
+	err = t.Query(func(r database.Row) (bool, error) {
+		sum, ids = r.Text(0), r.Text(1)
+		return false, nil
+	}, `SELECT sum, ids FROM keys WHERE uid = ? AND key = ?`, int64(r.UID), r.Key)
+	if err != nil || ids == "" {
+		return nil, err
+	}
+	if sum != string(r.Sum[:]) {
+		return nil, &queue.Error{Code: queue.CodeExists, Field: "key",
+			Message: "the key was already used for a request with other parameters; use a new key"}
+	}
+	if err := json.Unmarshal([]byte(ids), &known); err != nil {
+		return nil, err
+	}
+	known.Duplicate = true
+	return known, nil
+}
+
+func errDrafts(n int) error {
+	return queue.Invalid("jobs", "%d jobs given; a request may have 1 to %d", n, queue.MaxBatch)
+}
+
+// Change executes a verb on a job.
+func (s *Engine) Change(ctx context.Context, seq int64, c store.Change) error {
+	// A full disk must not prevent ending a job that fills it.
+	reserve := c.Verb == queue.VerbRemove || c.Verb == queue.VerbCancel
+	return s.doOp(ctx, &op{run: func(t *Tx) error { return t.rules.Change(seq, c) }, class: Prompt, wholeReserve: reserve})
+}
+
+// Pause records that a running job was paused or resumed.
+func (s *Engine) Pause(ctx context.Context, p store.Pause) error {
+	return s.Do(ctx, Prompt, func(t *Tx) error { return t.rules.Pause(p) })
+}

@@ -1,0 +1,107 @@
+package engine
+
+import "github.com/queuectl/queuectl/store/database"
+
+// Limits of one transaction that removes attempts and dependency rows. Later transactions remove the rest.
+const (
+	// removeWithJob bounds how many attempts, and how many dependency rows, are removed together with their
+	// job.
+	removeWithJob = 200
+	maxRemoved    = 1000 // attempts and dependency rows that one transaction removes at most
+	removeStep    = 500  // attempts, or dependency rows, that one step removes of a removed job
+	// removeBytes bounds the output removed from the database. An attempt that reaches it is the last one.
+	removeBytes = 1 << 20
+)
+
+// attemptRange describes the first attempts of a job.
+type attemptRange struct {
+	n       int   // number of attempts
+	last    int64 // number (n) of the last attempt
+	outputs int64 // bytes of outputs, in the database and in files
+	stored  int64 // bytes of outputs and results in the database
+	all     bool  // the job has no further attempts
+}
+
+// firstAttempts reads the sizes of the first attempts of a job: up to limit attempts, or removeBytes of
+// output.
+func (t *Tx) firstAttempts(seq int64, limit int) (a attemptRange, err error) {
+	a.all = true
+	err = t.Query(func(r database.Row) (bool, error) {
+		if a.n == limit || a.stored >= removeBytes {
+			a.all = false
+			return false, nil
+		}
+		a.n++
+		a.last, a.outputs, a.stored = r.Num(0), a.outputs+max(0, r.Num(1)), a.stored+r.Num(2)
+		return true, nil
+	}, `SELECT n, output_bytes, coalesce(octet_length(output), 0) + coalesce(octet_length(result), 0) FROM attempts WHERE seq = ? ORDER BY n LIMIT ?`, seq, int64(limit)+1)
+	return a, err
+}
+
+// removeAttempts deletes attempts of a job, and adds their output files to the table garbage.
+func (t *Tx) removeAttempts(seq int64, a attemptRange) error {
+	if a.n == 0 {
+		return nil
+	}
+	if err := t.Exec(`INSERT INTO garbage SELECT output_ref, node FROM attempts WHERE seq = ? AND n <= ? AND output_ref <> '' ON CONFLICT DO NOTHING`, seq, a.last); err != nil {
+		return err
+	}
+	if err := t.Exec(`DELETE FROM attempts WHERE seq = ? AND n <= ?`, seq, a.last); err != nil {
+		return err
+	}
+	t.s.mem.outputs -= a.outputs
+	t.removed += a.n
+	t.readBytes += int(a.stored)
+	return nil
+}
+
+// Remove implements rules.Tx. If a job has many attempts or dependencies, tidyRemoved deletes them later.
+// Readers do not see them in the meantime.
+func (t *Tx) Remove(seq int64) error {
+	all, err := t.dropEdgesOf(seq, min(removeWithJob, maxRemoved-t.removed))
+	if err != nil {
+		return err
+	}
+	a, err := t.firstAttempts(seq, removeWithJob)
+	if err != nil {
+		return err
+	}
+	if all && a.all && t.removed+a.n <= maxRemoved {
+		err = t.removeAttempts(seq, a)
+	} else {
+		err = t.Exec(`INSERT INTO removed (seq) VALUES (?)`, seq)
+		t.wakeAt(t.now)
+	}
+	if err != nil {
+		return err
+	}
+	if err := t.Exec(`DELETE FROM inputs WHERE seq = ?`, seq); err != nil {
+		return err
+	}
+	return t.Exec(`DELETE FROM jobs WHERE seq = ?`, seq)
+}
+
+// tidyRemoved deletes the next attempts and dependencies of a removed job. It reports whether it must be
+// called again.
+func (t *Tx) tidyRemoved() (more bool, err error) {
+	var seq int64
+	err = t.Query(func(r database.Row) (bool, error) {
+		seq, more = r.Num(0), true
+		return false, nil
+	}, `SELECT seq FROM removed ORDER BY seq LIMIT 1`)
+	if err != nil || !more {
+		return false, err
+	}
+	all, err := t.dropEdgesOf(seq, removeStep)
+	if err != nil || !all {
+		return true, err
+	}
+	a, err := t.firstAttempts(seq, removeStep)
+	if err == nil {
+		err = t.removeAttempts(seq, a)
+	}
+	if err == nil && a.all {
+		err = t.Exec(`DELETE FROM removed WHERE seq = ?`, seq)
+	}
+	return true, err
+}

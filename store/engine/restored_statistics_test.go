@@ -1,0 +1,85 @@
+package engine_test
+
+import (
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/store/engine"
+	"github.com/queuectl/queuectl/store/integrity"
+	"github.com/queuectl/queuectl/store/sqlite"
+)
+
+// A restored backup has the statistics and marks of the time when it was made, and continues from there.
+func TestRestoredStatisticsContinue(t *testing.T) {
+	now := queue.MillisOf(time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC))
+	s := openWithClock(t, t.TempDir(), &now)
+	engine.CompleteOne(t, engine.Wrap(s.Engine), "f")
+	now += queue.Millis((26 * time.Hour).Milliseconds())
+	engine.CompleteOne(t, engine.Wrap(s.Engine), "f")
+	engine.PromoteAll(t, engine.Wrap(s.Engine))
+	file, dir := backup(t, s), t.TempDir()
+	engine.CompleteOne(t, engine.Wrap(s.Engine), "f") // the backup does not contain this job
+	if err := restore(dir, file); err != nil {
+		t.Fatal(err)
+	}
+	s = openWithClock(t, dir, &now)
+	engine.CompleteOne(t, engine.Wrap(s.Engine), "f")
+	now += queue.Millis((20 * time.Hour).Milliseconds())
+	engine.PromoteAll(t, engine.Wrap(s.Engine))
+	for g := store.Minute; g <= store.Day; g++ {
+		if f := engine.StatisticsOf(t, engine.Wrap(s.Engine), g); f.Started != 3 || f.Completed != 3 {
+			t.Errorf("by %v %d began and %d completed, want 3", g, f.Started, f.Completed)
+		}
+	}
+	if kin := engine.Draft(func(j *queue.Job) { j.Queue = "f" }); s.Usual(kin.Fingerprint()) != 5*time.Second {
+		t.Errorf("the typical run time is %v, want 5s", s.Usual(kin.Fingerprint()))
+	}
+}
+
+func backup(t *testing.T, s *sqlite.Store) (file string) {
+	t.Helper()
+	none := func(string) (io.ReadCloser, error) { return nil, os.ErrNotExist }
+	made, err := s.Backup(t.Context(), none, func(int64, int64) error { return nil })
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer made.Close()
+	raw, err := io.ReadAll(made)
+	if err != nil {
+		t.Fatal(err)
+	}
+	file = filepath.Join(t.TempDir(), "copy.db")
+	if err := os.WriteFile(file, raw, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+func restore(dir, file string) error {
+	_, replace, err := integrity.Restore(dir, file, func(string) (io.WriteCloser, error) {
+		return nil,
+			errors.New("no outputs here")
+	}, func(int64, int64) {})
+	if err != nil {
+		return err
+	}
+	aside := filepath.Join(dir, "aside")
+	if err := os.Mkdir(aside, 0o700); err != nil {
+		return err
+	}
+	return replace(aside, func() error { return nil })
+}
+
+// openWithClock opens a store whose clock is now.
+func openWithClock(t *testing.T, dir string, now *queue.Millis) *sqlite.Store {
+	t.Helper()
+	s := openStore(t, dir)
+	s.SetClock(func() queue.Millis { return *now })
+	return s
+}

@@ -1,0 +1,96 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+	"testing"
+
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
+)
+
+// A schedule with a damaged draft creates no jobs and reports the damage. It can be paused and replaced, and
+// does not affect other schedules.
+func TestADamagedSchedule(t *testing.T) {
+	s := openStore(t, t.TempDir())
+	ctx := t.Context()
+	var gens []int64
+	for i := range 3 {
+		kept, err := s.PutSchedule(ctx, store.SchedulePut{Schedule: store.Schedule{Name: fmt.Sprint("s", i), Draft: draft(),
+			NextAt: 1, DueAt: 1, CreatedAt: 1}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		gens = append(gens, kept.Gen)
+	}
+	damageRow(t, s, `UPDATE schedules SET draft = '{' WHERE name = 's1'`)
+	due, _, err := s.DueSchedules(ctx, "", 9)
+	if err != nil || len(due) != 3 {
+		t.Fatalf("due: %v, %v", due, err)
+	}
+	for _, one := range due {
+		if one.Damaged != (one.Name == "s1") || one.Damaged != (one.Note != "") {
+			t.Errorf("%s: damaged %t, %q", one.Name, one.Damaged, one.Note)
+		}
+		fired, err := s.Fire(ctx, store.OccurrenceRequest{Name: one.Name, Gen: one.Gen, Runs: []queue.Millis{1},
+			IDs: func(queue.Millis, int) string { return "run-" + one.Name }})
+		if err != nil || fired.Done == one.Damaged {
+			t.Errorf("%s: fired %t, %v", one.Name, fired.Done, err)
+		}
+	}
+	if list, err := s.Schedules(ctx, "", 9); err != nil || len(list) != 3 {
+		t.Errorf("listed: %v, %v", list, err)
+	}
+	if err := s.PauseSchedule(ctx, store.SchedulePause{Name: "s1", Gen: gens[1], Pause: true}); err != nil {
+		t.Error(err)
+	}
+	if due, _, err := s.DueSchedules(ctx, "", 9); err != nil || len(due) != 0 {
+		t.Errorf("a paused schedule is due: %v, %v", due, err)
+	}
+	if _, err := s.PutSchedule(ctx, store.SchedulePut{Schedule: store.Schedule{Name: "s1", Draft: draft(), CreatedAt: 1},
+		Replaces: gens[1]}); err != nil {
+		t.Error(err)
+	}
+	if one, _, err := s.Schedule(ctx, "s1"); err != nil || one.Damaged || one.PausedAt != 0 {
+		t.Errorf("replaced: %+v, %v", one, err)
+	}
+}
+
+// Schedules, their runs and the link between jobs and schedules are still stored after the store is closed
+// and opened again.
+func TestSchedulesAreKept(t *testing.T) {
+	dir := t.TempDir()
+	s := openStore(t, dir)
+	kept, err := s.PutSchedule(t.Context(), store.SchedulePut{Schedule: store.Schedule{Name: "n",
+		Overlap: store.OverlapSkip, Draft: draft(func(j *queue.Job) { j.Env, j.Stdin = []string{"A=b"}, "in" }),
+		CreatedAt: 1}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	fire := func(s *Store, last queue.Millis) store.OccurrenceResult {
+		t.Helper()
+		f := store.OccurrenceRequest{Name: "n", Gen: kept.Gen, Last: last, LastAt: last + 1, Runs: []queue.Millis{last + 1},
+			IDs: func(at queue.Millis, _ int) string { return fmt.Sprint("n@", int64(at)) }}
+		fired, err := s.Fire(context.WithoutCancel(t.Context()), f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return fired
+	}
+	fire(s, 0)
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	s = openStore(t, dir)
+	if again := fire(s, 0); again.Done {
+		t.Errorf("firing the same occurrence again: %+v", again)
+	}
+	if next := fire(s, 1); len(next.Runs) != 1 || next.Runs[0].Outcome != store.OutcomeSkipped ||
+		next.Runs[0].Note != "n@1" {
+		t.Errorf("while the previous job has not ended: %+v", next)
+	}
+	one, runs, err := s.Schedule(t.Context(), "n")
+	if err != nil || len(runs) != 2 || one.LastAt != 2 || one.Draft.Stdin != "in" || len(one.Draft.Env) != 1 {
+		t.Errorf("got %+v, %+v, %v", one, runs, err)
+	}
+}

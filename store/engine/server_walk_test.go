@@ -1,0 +1,69 @@
+package engine_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/store/engine"
+	"github.com/queuectl/queuectl/store/postgres"
+	"github.com/queuectl/queuectl/store/storetest"
+)
+
+// openForgetful opens a node on a forgetful server.
+func openForgetful(t *testing.T, url string, order queue.Order) *postgres.Store {
+	t.Helper()
+	s, err := postgres.Open(t.Context(), url, postgres.Options{Order: order,
+		Node: postgres.NodeConfig{Name: "one", DirID: "one"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	engine.MakeForgetful(s.Engine)
+	return s
+}
+
+// The engine on a PostgreSQL server fulfils the contract of store.Store, even if other nodes change the
+// database.
+func TestConformanceOfAServer(t *testing.T) {
+	skipUnlessServer(t)
+	storetest.Run(t, func(t *testing.T, order queue.Order) storetest.Fixture {
+		s := openForgetful(t, emptyDatabase(t), order)
+		return engine.Fixture(t, s, s.Engine)
+	})
+}
+
+// In random walks, the engine on a server behaves like the model.
+func TestWalksOfAServer(t *testing.T) {
+	p := skipUnlessServer(t)
+	engine.Walks(t, 1, func(t *testing.T) func(queue.Order) (store.Store, *engine.Engine) {
+		url := p.Create(t)
+		return func(order queue.Order) (store.Store, *engine.Engine) {
+			s := openForgetful(t, url, order)
+			return s, s.Engine
+		}
+	})
+}
+
+// A node that only applies the cache deltas of another node has the same caches as that node, after any
+// operation and across restarts. Its lanes are correct after every step.
+func TestCacheDeltasKeepNodesEqual(t *testing.T) {
+	p := skipUnlessServer(t)
+	engine.MirroredWalks(t, 1, func(t *testing.T) func(queue.Order) (s store.Store, first, second *engine.Engine) {
+		url := p.Create(t)
+		return func(order queue.Order) (s store.Store, first, second *engine.Engine) {
+			open := func(name string) *postgres.Store {
+				// The lease must not expire: no deltas are stored for a node whose lease has expired.
+				s, err := postgres.Open(t.Context(), url, postgres.Options{Order: order,
+					Node: postgres.NodeConfig{Name: name, DirID: name, Lease: time.Hour}})
+				if err != nil {
+					t.Fatal(err)
+				}
+				return s
+			}
+			one, two := open("one"), open("two")
+			two.StopListening() // the second node gets changes only in its own transactions
+			return one, one.Engine, two.Engine
+		}
+	})
+}

@@ -1,0 +1,71 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"maps"
+
+	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/store/records"
+)
+
+// Simulate returns the jobs that claims would take next. It claims them and rolls the claims back.
+func (s *Engine) Simulate(ctx context.Context, n int) (store.Simulation, error) {
+	return readInWriter(ctx, s, func(t *Tx) (next store.Simulation, err error) {
+		err = t.Attempt(func() (err error) {
+			if next, err = t.rules.Simulate(n); err == nil {
+				err = errSimulated
+			}
+			return err
+		})
+		if err == errSimulated {
+			err = nil
+		}
+		return next, err
+	})
+}
+
+// errSimulated makes Attempt undo the simulated claims.
+var errSimulated = errors.New("simulation only")
+
+// Attempt implements rules.Tx.
+func (t *Tx) Attempt(part func() error) error {
+	if err := t.Exec(`SAVEPOINT part`); err != nil {
+		return err
+	}
+	m, s := t.s.mem, t.s
+	users, counts := maps.Clone(m.users), map[*queueState]records.QueueCount{}
+	for _, q := range m.lanes.queues {
+		counts[q] = q.count()
+	}
+	was, undo := *t, len(t.undo)
+	back := s.rechecks.SaveDirtyGates()
+	err := part()
+	if err == nil {
+		return t.Exec(`RELEASE part`)
+	}
+	if failed := t.Exec(`ROLLBACK TO part`); failed != nil {
+		return failed
+	}
+	if failed := t.Exec(`RELEASE part`); failed != nil {
+		return failed
+	}
+	for i := len(t.undo) - 1; i >= undo; i-- {
+		t.undo[i]()
+	}
+	begun := t.hasBegun
+	*t = was
+	t.hasBegun = begun
+	t.dropPrefetched()
+	t.laneCache = laneCache{}
+	t.rules.Undone()
+	s.mem = m
+	maps.Copy(s.mem.users, users)
+	maps.DeleteFunc(s.mem.users, func(uid int, _ user) bool { _, known := users[uid]; return !known })
+	for q, c := range counts {
+		q.setCount(c)
+	}
+	s.mem.countLeased()
+	back()
+	return err
+}

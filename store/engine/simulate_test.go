@@ -1,0 +1,50 @@
+package engine
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
+)
+
+// A simulation that stops at its limit reports that. In this test, all jobs of one user need the same lock,
+// and each job needs a dedicated second lock. So the claim of the first job must close the lanes of all
+// other jobs.
+func TestSimulationSaysThatItIsIncomplete(t *testing.T) {
+	for _, c := range []struct {
+		many       int
+		incomplete bool
+	}{{500, false}, {6000, true}} {
+		s := openStore(t, t.TempDir())
+		for from := 0; from < c.many; from += queue.MaxBatch {
+			drafts := make([]queue.Job, min(c.many-from, queue.MaxBatch))
+			for i := range drafts {
+				drafts[i] = draft(ofUser(1), func(j *queue.Job) {
+					j.Priority = 15
+					j.Demands = []queue.Demand{
+						{Kind: queue.GateLock, Key: "common", N: 1}, {Kind: queue.GateLock, Key: fmt.Sprint("l", from+i), N: 1},
+					}
+				})
+			}
+			if _, err := s.Enqueue(t.Context(), store.Request{Drafts: drafts, UID: 1}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		other := enqueueFor(t, s, 2, 1)
+		want := []int64{1}
+		if !c.incomplete {
+			want = append(want, other...)
+		}
+		got, err := s.Simulate(t.Context(), 20)
+		if err != nil || got.Incomplete != c.incomplete || len(got.Jobs) != len(want) {
+			t.Fatalf("%d lanes: got %d jobs, incomplete %t, %v; want %d, %t",
+				c.many, len(got.Jobs), got.Incomplete, err, len(want), c.incomplete)
+		}
+		for i := range want {
+			if got.Jobs[i].Seq != want[i] {
+				t.Errorf("%d lanes: got job %d at index %d, want %d", c.many, got.Jobs[i].Seq, i, want[i])
+			}
+		}
+	}
+}

@@ -1,0 +1,171 @@
+package engine
+
+import (
+	"cmp"
+	"context"
+	"slices"
+
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/store/database"
+	"github.com/queuectl/queuectl/store/reads"
+)
+
+// RemovableBytes implements store.Store. It knows the outputs' size without reading them. Each input that it
+// reads has more than KeptInput bytes, so need bounds how many it reads.
+func (s *Engine) RemovableBytes(ctx context.Context, uid int, need int64) (bytes int64, err error) {
+	err = s.Do(ctx, Normal, func(t *Tx) error {
+		bytes = t.s.mem.users[uid].outputs
+		return nil
+	})
+	if err != nil || bytes >= need {
+		return bytes, err
+	}
+	outputs := bytes
+	err = s.Read(ctx, func(r *reads.Reader) error {
+		bytes = outputs
+		return r.Query(func(r database.Row) (bool, error) {
+			bytes += r.Num(0)
+			return bytes < need, nil
+		}, `SELECT octet_length(i.input) FROM jobs INDEXED BY jobs_inputs CROSS JOIN inputs AS i ON i.seq = jobs.seq
+			WHERE uid = ? AND state > 5 AND jobs.input IS NULL AND state <> 7 LIMIT ?`, int64(uid),
+			(need-outputs)/store.KeptInput+1)
+	})
+	return bytes, err
+}
+
+// TrimUser implements store.Store.
+func (s *Engine) TrimUser(ctx context.Context, uid int, keep int64) (more bool, err error) {
+	err = s.doRemoving(ctx, Normal, func(t *Tx) error {
+		list, enough, err := t.removables(uid, t.s.mem.users[uid].totalBytes()-keep, outputStep)
+		if err != nil {
+			return err
+		}
+		more = !enough && len(list) == outputStep
+		return t.removeParts(uid, list)
+	})
+	return more, err
+}
+
+// TrimUser implements rules.Tx.
+func (t *Tx) TrimUser(uid int, keep int64) error {
+	if t.prewroteFor(uid) { // the database already contains an output that the counts omit
+		return errPrewrite
+	}
+	needed, limit := t.s.mem.users[uid].totalBytes()-keep, store.RemovalLimit(t.examined)
+	list, enough, err := t.removables(uid, needed, store.RemovedForOne) // usually a few parts are enough
+	if err == nil && !enough && len(list) == store.RemovedForOne && limit > len(list) {
+		list, enough, err = t.removables(uid, needed, limit)
+	}
+	t.examined += len(list)
+	if err != nil || !enough {
+		return err
+	}
+	return t.removeParts(uid, list)
+}
+
+// removable is a part of a user's job that can be removed: the output of attempt n, or the input if n is 0.
+type removable struct {
+	seq, attempt, bytes int64
+	endedAt             int64 // when the job ended; 0 if it has not ended
+}
+
+// removables lists up to limit parts of a user's jobs that can be removed, until they have the needed bytes,
+// and reports whether they have. First come the parts of jobs that have not ended, then those of the job that
+// ended first. The input of each job comes before its outputs. Each of the two queries reads at most limit
+// rows, in the order of an index.
+func (t *Tx) removables(uid int, needed int64, limit int) (list []removable, enough bool, err error) {
+	if needed <= 0 {
+		return nil, true, nil
+	}
+	read := func(query string) error {
+		missing := needed
+		return t.Query(func(r database.Row) (bool, error) {
+			list = append(list, removable{seq: r.Num(0), attempt: r.Num(1), bytes: r.Num(2), endedAt: r.Num(3)})
+			missing -= r.Num(2)
+			return missing > 0, nil
+		}, query, int64(uid), int64(limit))
+	}
+	err = read(`SELECT jobs.seq, 0, octet_length(i.input), ended_at
+		FROM jobs INDEXED BY jobs_inputs CROSS JOIN inputs AS i ON i.seq = jobs.seq
+		WHERE uid = ? AND state > 5 AND jobs.input IS NULL AND state <> 7 ORDER BY ended_at, jobs.seq LIMIT ?`)
+	if err == nil {
+		err = read(`SELECT jobs.seq, n, output_bytes, jobs.ended_at
+			FROM jobs INDEXED BY jobs_user_outputs
+			CROSS JOIN attempts INDEXED BY attempts_output ON attempts.seq = jobs.seq
+			WHERE uid = ? AND outputs > 0 AND output_bytes > 0 ORDER BY jobs.ended_at, jobs.seq, n LIMIT ?`)
+	}
+	slices.SortFunc(list, func(a, b removable) int {
+		return cmp.Or(cmp.Compare(a.endedAt, b.endedAt), cmp.Compare(a.seq, b.seq), cmp.Compare(a.attempt, b.attempt))
+	})
+	list = list[:min(len(list), limit)]
+	for i := range list {
+		if needed -= list[i].bytes; needed <= 0 {
+			return list[:i+1], true, err
+		}
+	}
+	return list, false, err
+}
+
+// removeParts removes parts of a user's jobs.
+func (t *Tx) removeParts(uid int, list []removable) error {
+	for _, part := range list {
+		var err error
+		if part.attempt == 0 {
+			err = t.removeInput(uid, part)
+		} else {
+			err = t.removeOutput(part, queue.OutputOverQuota)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// removeInput removes the input of a user's job. An input begins with {"env": if it has an environment, and
+// ends in ]} if it has nothing else, as inputOf writes it.
+func (t *Tx) removeInput(uid int, part removable) error {
+	parts := queue.InputParts(0)
+	err := t.Query(func(r database.Row) (bool, error) {
+		if r.Text(0) == `{"env":` {
+			parts |= queue.InputEnv
+		}
+		if r.Text(1) != `]}` {
+			parts |= queue.InputStdin
+		}
+		return false, nil
+	}, `SELECT substr(input, 1, 7), substr(input, length(input) - 1) FROM inputs WHERE seq = ?`, part.seq)
+	if err != nil {
+		return err
+	}
+	t.Holds(uid, -part.bytes, 0)
+	return t.forgetInput(part.seq, part.bytes, parts)
+}
+
+// ForgetAttempt implements rules.Tx.
+func (t *Tx) ForgetAttempt(seq int64) error {
+	n, record := int64(0), int64(0)
+	err := t.Query(func(r database.Row) (bool, error) {
+		// The caller has added the size of the next record, but not subtracted that of this one.
+		n, record = r.Num(0), r.Num(1)+store.AttemptBytes
+		return false, nil
+	}, `SELECT n, octet_length(error) + coalesce(octet_length(result_error), 0) FROM attempts WHERE seq = ? ORDER BY n LIMIT 1`, seq)
+	if err != nil || n == 0 {
+		return err
+	}
+	of := trimPlan{excess: 1, newSize: queue.OutputOverQuota, limit: 1}
+	if _, err := t.trim(
+		of, `SELECT seq, n, output_bytes FROM attempts WHERE seq = ? AND n = ? AND output_bytes > 0 LIMIT ?`, seq,
+		n); err != nil {
+		return err
+	}
+	if err := t.Exec(`DELETE FROM attempts WHERE seq = ? AND n = ?`, seq, n); err != nil {
+		return err
+	}
+	with := *t.Lease(seq)
+	with.Job.Stored -= record // no write here: the job's row is written when the lease ends
+	t.Hold(&with)
+	t.Holds(with.Job.UID, -record, 0)
+	return nil
+}

@@ -1,0 +1,395 @@
+package engine
+
+import (
+	"cmp"
+	"encoding/json"
+	"slices"
+
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/store/database"
+	"github.com/queuectl/queuectl/store/reads"
+	"github.com/queuectl/queuectl/store/records"
+	"github.com/queuectl/queuectl/store/rules"
+)
+
+var _ rules.Tx = (*Tx)(nil)
+
+// Now implements rules.Tx.
+func (t *Tx) Now() queue.Millis { return t.now }
+
+// Order implements rules.Tx.
+func (t *Tx) Order() queue.Order { return t.s.mem.order }
+
+// fenceStep is the maximum by which a claim raises a fence. The step is random, so that no user can predict
+// the fence of an attempt, which is part of the names of its output and processes. The numbers last for a
+// hundred million claims of one job.
+const fenceStep = 1 << 36
+
+// FenceStep implements rules.Tx.
+func (t *Tx) FenceStep() int64 { return 1 + t.s.rng.Int64N(fenceStep) }
+
+// Counts implements rules.Tx.
+func (t *Tx) Counts() rules.Counts {
+	m := &t.s.mem
+	return rules.Counts{Waiting: store.Counts{States: m.counts}.Waiting() + m.committed, Enqueued: m.enqueued}
+}
+
+// User implements rules.Tx.
+func (t *Tx) User(uid int) rules.User {
+	u := t.s.mem.users[uid]
+	return rules.User{Waiting: u.waiting, Staged: u.staged, Hooks: u.hooks, Leased: u.leased, Bytes: u.totalBytes(),
+		Outputs: u.outputs}
+}
+
+// Hooks implements rules.Tx.
+func (t *Tx) Hooks() *store.Hooks { return &t.s.mem.hooks }
+
+// Disowned implements rules.Tx.
+func (t *Tx) Disowned(uid int, seq int64) int {
+	if d := t.s.mem.disowningOf(uid, seq); d != nil {
+		return d.former
+	}
+	return 0
+}
+
+// WakeAt implements rules.Tx.
+func (t *Tx) WakeAt(at queue.Millis) { t.wakeAt(at) }
+
+// Job implements rules.Tx.
+func (t *Tx) Job(seq int64, part rules.ReadScope) (j rules.Job, err error) {
+	found := false
+	columns := records.ColumnsOf(part)
+	err = t.Query(func(r database.Row) (bool, error) {
+		found = true
+		t.readBytes += int(r.Num(records.Width(columns))) // a change makes SQLite move the whole row, so count all of it
+		j = records.ReadMoved(r, columns)
+		return false, nil
+	}, `SELECT `+columns+`, octet_length(labels) + octet_length(terms) FROM jobs WHERE seq = ?`, seq)
+	if err == nil && !found {
+		err = reads.MissingJob(t.Conn, seq)
+	}
+	return j, err
+}
+
+// jobs reads up to limit jobs, without their settings. The parameter from is the rest of the query: the
+// table, its condition and its order.
+func (t *Tx) jobs(limit int, from string, args ...any) (list []rules.Job, err error) {
+	err = t.Query(func(r database.Row) (bool, error) {
+		list = append(list, records.ReadMoved(r, records.HeadColumns))
+		return len(list) < limit, nil
+	}, `SELECT `+records.HeadColumns+` FROM `+from+` LIMIT ?`, append(slices.Clip(args), int64(limit))...)
+	return list, err
+}
+
+// Insert implements rules.Tx.
+func (t *Tx) Insert(j *rules.Job, draft int) error {
+	text := &t.drafts[draft]
+	demands, err := records.DemandsText(j.Demands)
+	if err != nil {
+		return err
+	}
+	t.dropPrefetched()
+	j.Stored = text.Size(j.Parents)
+	err = t.WriteRow(`INSERT INTO jobs (seq, id, queue, uid, state, place, lane, rank, priority, max_attempts,
+		created_at, updated_at, run_at, due_at, since, arrival, expires_at, hooks, hook_uid, parents, unique_for, stored, unique_key, demands, schedule, labels, terms, input)
+		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
+		j.Seq, j.ID, j.Queue, int64(j.UID), int64(j.State), int64(j.Slot), j.Lane, j.Rank,
+		j.Priority, int64(j.MaxAttempts), int64(j.CreatedAt), int64(j.UpdatedAt), int64(j.RunAt), int64(j.DueAt),
+		int64(j.Since), j.Arrival,
+		int64(j.ExpiresAt), int64(j.Hooks), int64(j.HookUID), int64(j.Parents), j.UniqueFor.Milliseconds(), j.Stored,
+		j.Unique, demands, j.Schedule, text.Labels, text.Terms, text.Inline())
+	if err == nil && text.Inline() == nil {
+		err = t.Exec(`INSERT INTO inputs (seq, input) VALUES (?, ?)`, j.Seq, text.Input)
+	}
+	return err
+}
+
+// Put implements rules.Tx. Only this method writes a job's row.
+func (t *Tx) Put(j *rules.Job) error {
+	const set = `UPDATE jobs SET uid = ?, state = ?, place = ?, lane = ?, rank = ?, priority = ?, max_attempts = ?, attempts = ?, runs = ?, deferred = ?, refunds = ?, crashes = ?, suspect = ?, fence = ?,
+		updated_at = ?, run_at = ?, due_at = ?, since = ?, arrival = ?, expires_at = ?, started_at = ?, ended_at = ?, exit_code = ?, signal = ?, pid = ?, paused_at = ?, paused_by = ?, kept = ?, outputs = ?, node = ?, stored = ?,
+		worker = ?, units = ?, reason = ?, ran = ?, error = coalesce(?, error)`
+	if j.LastAttempt != "" && j.State != queue.Completed {
+		if err := t.insertLastAttempt(j); err != nil {
+			return err
+		}
+	}
+	if t.prewrite.confirmJob(j) {
+		return nil
+	}
+	t.noteWrite(j)
+	args := records.RowArgs(j)
+	if j.WriteScope == rules.WriteRow {
+		return t.WriteRow(set+` WHERE seq = ?`, append(args, j.Seq)...)
+	}
+	text, err := records.EncodeTexts(j.Execution)
+	if err != nil {
+		return err
+	}
+	if j.WriteScope == rules.WriteTerms {
+		return t.Exec(set+`, terms = ? WHERE seq = ?`, append(args, text.Terms, j.Seq)...)
+	}
+	demands, err := records.DemandsText(j.Demands)
+	if err != nil {
+		return err
+	}
+	all := set + `, terms = ?, labels = ?, input = ?, queue = ?, demands = ?, unique_key = ?, unique_for = ?, hooks = ?, parents = ? WHERE seq = ?`
+	if err = t.Exec(all, append(args, text.Terms, text.Labels, text.Inline(), j.Queue, demands, j.Unique,
+		j.UniqueFor.Milliseconds(), int64(j.Hooks), int64(j.Parents), j.Seq)...); err != nil {
+		return err
+	}
+	return t.writeInput(j.Seq, &text)
+}
+
+// PutProgress implements rules.Tx. Few jobs report progress, so Put does not write it.
+func (t *Tx) PutProgress(j *rules.Job) error {
+	text := ""
+	if j.Progress != nil {
+		raw, err := json.Marshal(j.Progress)
+		if err != nil {
+			return err
+		}
+		text = string(raw)
+	}
+	return t.Exec(`UPDATE jobs SET progress = ? WHERE seq = ?`, text, j.Seq)
+}
+
+// forgetOutput subtracts the size of a removed output from a job, and from its queue if the queue's own
+// retention bounds the job.
+func (t *Tx) forgetOutput(seq, bytes int64) error {
+	if l := t.Lease(seq); l != nil {
+		with := *l
+		with.Job.Outputs -= bytes
+		t.Hold(&with)
+	}
+	name, kept := "", false
+	err := t.Query(func(r database.Row) (bool, error) { // a removed job has no row and needs no change
+		name, kept = r.Text(0), r.Num(1) != 0
+		t.Holds(int(r.Num(2)), 0, -bytes)
+		return false, nil
+	}, `SELECT queue, kept, uid FROM jobs WHERE seq = ?`, seq)
+	if err != nil {
+		return err
+	}
+	if kept {
+		t.countKept(name, records.QueueCount{KeptBytes: -bytes})
+	}
+	return t.Exec(`UPDATE jobs SET outputs = outputs - ? WHERE seq = ?`, bytes, seq)
+}
+
+// writeInput stores a job's env and stdin in the table inputs, or removes them from it if they fit into the
+// job's row.
+func (t *Tx) writeInput(seq int64, text *records.Texts) error {
+	if text.Inline() != nil {
+		return t.Exec(`DELETE FROM inputs WHERE seq = ?`, seq)
+	}
+	return t.Exec(`INSERT INTO inputs (seq, input) VALUES (?, ?) ON CONFLICT (seq) DO UPDATE SET input = excluded.input`,
+		seq, text.Input)
+}
+
+// forgetInput removes the input of a job from the table inputs, and subtracts its size from the job.
+func (t *Tx) forgetInput(seq, bytes int64, parts queue.InputParts) error {
+	if err := t.Exec(`DELETE FROM inputs WHERE seq = ?`, seq); err != nil {
+		return err
+	}
+	return t.Exec(`UPDATE jobs SET input = '', input_gone = ?, stored = stored - ? WHERE seq = ?`, int64(parts), bytes,
+		seq)
+}
+
+// AddAttempt implements rules.Tx.
+func (t *Tx) AddAttempt(j *rules.Job, e *store.Settlement) error {
+	d, a := &e.Decision, &e.Attempt
+	if j.LastAttempt = records.PlainAttempt(e); j.LastAttempt != "" {
+		return nil
+	}
+	kept := store.OutputSize(a)
+	size := kept
+	if a.OutputBytes < 0 {
+		size = a.OutputBytes // a negative size encodes why the output was not kept
+	}
+	if t.prewrite.inProgress() {
+		t.prewrite.attempts[e.Seq] = prewrittenAttempt{e, j.Runs}
+	} else {
+		t.s.mem.outputs += kept
+		if there, err := t.prewrite.confirmAttempt(j, e); there || err != nil {
+			return err
+		}
+	}
+	return t.insertAttempt(e.Seq, &queue.Attempt{N: j.Runs, Fence: e.Fence, Worker: a.Worker, Node: a.Node, PID: a.PID,
+		StartedAt: a.StartedAt, EndedAt: a.EndedAt, ExitCode: a.ExitCode, Signal: a.Signal,
+		Reason: d.Reason, Error: d.Error, Counted: d.UsesAttempt, CPU: a.CPU, PeakRSS: a.PeakRSS, PeakTasks: a.PeakTasks,
+		Leftovers: a.Leftovers, Dropped: a.Dropped, Output: a.Output, OutputRef: a.OutputRef, OutputBytes: size,
+		Result: a.Result, ResultError: a.ResultError})
+}
+
+// AddGarbage implements rules.Tx.
+func (t *Tx) AddGarbage(ref, node string) error {
+	return t.Exec(`INSERT INTO garbage (ref, node) VALUES (?, ?) ON CONFLICT DO NOTHING`, ref, node)
+}
+
+// AddEvent implements rules.Tx.
+func (t *Tx) AddEvent(kind queue.EventKind, j *queue.Job, state queue.State, detail []byte) error {
+	n := t.s.mem.nextEvent
+	t.s.mem.nextEvent++
+	if j == nil {
+		j = &noJob
+	}
+	var private any
+	if uid := j.Private(); uid != nil {
+		private = int64(*uid)
+	}
+	return t.WriteRow(
+		`INSERT INTO events (seq, at, kind, job, id, state, detail, private) VALUES (?, ?, ?, ?, ?, ?, ?, ?)`,
+		n, int64(t.now), string(kind), j.Seq, j.ID, int64(state), string(detail), private)
+}
+
+// noJob is the job of events that concern no job.
+var noJob queue.Job
+
+// Arrived implements rules.Tx.
+func (t *Tx) Arrived() { t.s.mem.enqueued++ }
+
+// Moved implements rules.Tx.
+func (t *Tx) Moved(j *rules.Job, from, to queue.State) {
+	m := &t.s.mem
+	m.counts[from] = max(0, m.counts[from]-1) // a damaged row may have another state than the one that was counted
+	m.counts[to]++
+	m.counts[0] = 0
+	if from.Waiting() != to.Waiting() {
+		n := records.Bit(to.Waiting()) - records.Bit(from.Waiting())
+		t.countWaiting(j.UID, n)
+		if j.Hooks&queue.HookItself != 0 {
+			t.countHooks(j.HookUID, n)
+		}
+		t.countWaitingIn(j.Queue, j.UID, n)
+	}
+	t.Touched(j.Seq)
+}
+
+// Measure implements rules.Tx.
+func (t *Tx) Measure(m rules.Measurement) { t.measured = append(t.measured, m) }
+
+// Touched implements rules.Tx.
+func (t *Tx) Touched(seq int64) { t.touchedJobs = append(t.touchedJobs, seq) }
+
+// StoredSize implements rules.Tx.
+func (t *Tx) StoredSize(j *queue.Job) (int64, error) {
+	text, err := records.EncodeTexts(j.Execution)
+	dependencies := j.Parents
+	if j.DependsOn != nil {
+		dependencies = len(j.DependsOn)
+	}
+	return text.Size(dependencies), err
+}
+
+// Holds implements rules.Tx.
+func (t *Tx) Holds(uid int, stored, outputs int64) {
+	if stored != 0 || outputs != 0 {
+		u := t.s.mem.users[uid]
+		u.bytes += stored + outputs
+		u.outputs += outputs
+		t.setUser(uid, u)
+	}
+}
+
+// Lease implements rules.Tx.
+func (t *Tx) Lease(seq int64) *rules.Lease {
+	l, err := t.loadFullLease(t.s.mem.leases[seq])
+	t.firstErr = cmp.Or(t.firstErr, err)
+	return l
+}
+
+// Hold implements rules.Tx.
+func (t *Tx) Hold(l *rules.Lease) {
+	t.leased = true
+	leases, seq := t.s.mem.leases, l.Job.Seq
+	old := leases[seq]
+	leases[seq] = l
+	t.leases = append(t.leases, seq)
+	t.noteReservedChange(l)
+	if old != nil {
+		t.noteReservedChange(old)
+	}
+	t.countUse(old, -1)
+	t.countUse(l, 1)
+	if old == nil {
+		t.countLease(&l.Job, 1)
+	}
+	t.undo = append(t.undo, func() {
+		if old != nil {
+			leases[seq] = old
+		} else {
+			delete(leases, seq)
+		}
+	})
+}
+
+// Drop implements rules.Tx.
+func (t *Tx) Drop(l *rules.Lease) {
+	t.leased = t.leased || !l.Running
+	leases := t.s.mem.leases
+	delete(leases, l.Job.Seq)
+	t.leases = append(t.leases, l.Job.Seq)
+	t.noteReservedChange(l)
+	t.countUse(l, -1)
+	t.countLease(&l.Job, -1)
+	t.undo = append(t.undo, func() { leases[l.Job.Seq] = l })
+}
+
+// noteReservedChange records that a lease of a node changed that is not known to have started.
+func (t *Tx) noteReservedChange(l *rules.Lease) {
+	if node := l.Job.Node; node != 0 && !l.Running && !slices.Contains(t.leasedBy, node) {
+		t.leasedBy = append(t.leasedBy, node)
+	}
+}
+
+// countUse adds or subtracts the units that a lease holds at its gates. A running lease holds no units of a
+// rate, because its start is recorded instead. Only leases of this node hold units of resources.
+func (t *Tx) countUse(l *rules.Lease, sign int) {
+	if l == nil {
+		return
+	}
+	used := t.s.mem.unitsUsed
+	for _, n := range l.Needs {
+		if n.Kind == queue.GateRate && l.Running || n.Kind == queue.GateResource && l.Job.Node != t.s.node {
+			continue
+		}
+		old := used[n.Gate]
+		put := func(units int) {
+			if used[n.Gate] = units; units == 0 {
+				delete(used, n.Gate)
+			}
+		}
+		put(old + sign*n.Units)
+		t.undo = append(t.undo, func() { put(old) })
+	}
+}
+
+// maxClaimBlock is the largest number of jobs for which a claim allocates memory in advance.
+const maxClaimBlock = 64
+
+// weight estimates how many bytes of memory a job takes when it is read.
+func weight(j *queue.Job) int {
+	n := len(j.Command) + len(j.Stdin)
+	for _, list := range [][]string{j.Argv, j.Env} {
+		for _, text := range list {
+			n += len(text)
+		}
+	}
+	return n
+}
+
+func blob(b []byte) any {
+	if len(b) == 0 {
+		return nil
+	}
+	return b
+}
+
+func text(s string) any {
+	if s == "" {
+		return nil
+	}
+	return s
+}

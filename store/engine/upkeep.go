@@ -1,0 +1,266 @@
+package engine
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"time"
+
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/store/database"
+	"github.com/queuectl/queuectl/store/records"
+	"github.com/queuectl/queuectl/store/rules"
+)
+
+// Audit records a user's action that no other event records.
+func (s *Engine) Audit(ctx context.Context, a store.Audit) error {
+	detail, err := json.Marshal(queue.EventDetail{UID: &a.UID, PID: a.PID, Verb: a.Verb, Target: a.Target})
+	if err != nil {
+		return err
+	}
+	return s.Do(ctx, Prompt, func(t *Tx) error {
+		return t.AddEvent(queue.EventAudit, &queue.Job{Seq: a.Job, ID: a.ID}, 0,
+			detail)
+	})
+}
+
+// Settings returns the stored settings.
+func (s *Engine) Settings(ctx context.Context) ([]store.Setting, error) {
+	return readInWriter(ctx, s, func(t *Tx) ([]store.Setting, error) { return settingsOf(t.Conn) })
+}
+
+func settingsOf(c database.Conn) (list []store.Setting, err error) {
+	err = c.Query(func(r database.Row) (bool, error) {
+		list = append(list, store.Setting{Key: r.Text(0), Value: r.Text(1), UID: int(r.Num(2)), At: queue.Millis(r.Num(3))})
+		return true, nil
+	}, `SELECT key, value, uid, at FROM settings ORDER BY key`)
+	return list, err
+}
+
+// SetSetting stores one setting. An empty value removes the setting.
+func (s *Engine) SetSetting(ctx context.Context, set store.Setting) error {
+	return s.Do(ctx, Prompt, func(t *Tx) error {
+		var n int64
+		var err error
+		if set.Value == "" {
+			n, err = t.Count(`DELETE FROM settings WHERE key = ?`, set.Key)
+		} else {
+			n, err = t.Count(
+				`INSERT INTO settings VALUES (?, ?, ?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value, uid = excluded.uid, at = excluded.at`,
+				set.Key, set.Value, int64(set.UID), int64(t.now))
+		}
+		if err != nil || n == 0 {
+			return err
+		}
+		detail, err := json.Marshal(queue.EventDetail{UID: &set.UID, Key: set.Key, Value: set.EventValue()})
+		if err != nil {
+			return err
+		}
+		return t.AddEvent(cmp.Or(set.Kind, queue.EventSetting), nil, 0, detail)
+	})
+}
+
+// promoteStep bounds the rows that one call of Promote handles for each duty. moveStep bounds the jobs that
+// it moves. The bounds keep the transaction short, so that other callers do not notice a delay.
+const (
+	promoteStep = 1000
+	moveStep    = 250
+)
+
+// Promote makes due jobs ready, cancels expired jobs and does the other periodic duties of the store. It does
+// a bounded part of each duty, and returns how long to wait before the next call.
+func (s *Engine) Promote(ctx context.Context) (next time.Duration, err error) {
+	err = s.doOp(ctx, &op{class: Prompt, wholeReserve: true, run: func(t *Tx) error {
+		s.space.MaintainReserve()
+		due, err := t.jobs(moveStep, `jobs INDEXED BY jobs_timed WHERE place = 2 AND due_at <= ? ORDER BY due_at`,
+			int64(t.now))
+		if err != nil {
+			return err
+		}
+		for i := range due {
+			if err := t.rules.MarkDue(&due[i]); err != nil {
+				return err
+			}
+		}
+		expired, err := t.cancelExpired()
+		if err != nil {
+			return err
+		}
+		keys, err := t.forgetKeys()
+		if err != nil {
+			return err
+		}
+		left, err := t.tidyRemoved()
+		if err != nil {
+			return err
+		}
+		unfinished, err := t.tidyBatches()
+		if err != nil {
+			return err
+		}
+		changing, err := t.tidyOwners()
+		if err != nil {
+			return err
+		}
+		t.recheckClosedHereIfStale()
+		opened, err := t.openGates()
+		if err != nil {
+			return err
+		}
+		unseen, err := t.continueRecheck()
+		if err != nil {
+			return err
+		}
+		kept, err := t.tidyKept()
+		if err != nil {
+			return err
+		}
+		resume, err := t.resumeQueues()
+		if err != nil {
+			return err
+		}
+		dependants, err := t.rules.DecideDependants()
+		if err == nil {
+			err = t.rules.Reopen()
+		}
+		if err != nil {
+			return err
+		}
+		if opened || unseen || dependants || s.rechecks.DirtyGateCount() > 0 || kept || len(due) == moveStep ||
+			expired == moveStep || keys == promoteStep || left || unfinished || changing {
+			next = 0
+			return nil
+		}
+		next, err = t.nextDue(resume)
+		return err
+	}})
+	return next, err
+}
+
+// forgetKeys deletes up to promoteStep keys that are older than KeyMemory. Keys are stored in the order of
+// their age, so the age of the first one shows whether any must be deleted.
+func (t *Tx) forgetKeys() (n int64, err error) {
+	before := int64(t.now.Add(-store.KeyMemory))
+	oldest, err := t.Number(`SELECT at FROM keys ORDER BY n LIMIT 1`)
+	if err != nil || oldest == 0 || oldest >= before {
+		return 0, err
+	}
+	return t.Count(`DELETE FROM keys WHERE n IN (SELECT n FROM keys ORDER BY n LIMIT `+step+`) AND at < ?`, before)
+}
+
+// tidyKept removes lanes, gates and queues that are no longer needed, merges statistics and writes the
+// runtime estimates.
+func (t *Tx) tidyKept() (more bool, err error) {
+	lanes, err := t.tidyLanes()
+	if err != nil {
+		return false, err
+	}
+	gates, err := t.tidyGates()
+	if err != nil {
+		return false, err
+	}
+	t.tidyQueues()
+	figures, err := t.tidyFigures()
+	if err == nil {
+		err = t.writeEstimatesEachMinute()
+	}
+	return lanes || gates || figures, err
+}
+
+const step = "1000" // promoteStep as a part of a SQL statement
+
+// cancelExpired cancels jobs that have not started before their expiry time, up to moveStep of them.
+func (t *Tx) cancelExpired() (n int, err error) {
+	var list []rules.Job
+	err = t.Query(func(r database.Row) (bool, error) {
+		if t.s.mem.leases[r.Num(0)] == nil {
+			list = append(list, records.ReadMoved(r, records.HeadColumns))
+		}
+		return len(list) < moveStep, nil
+	}, `SELECT `+records.HeadColumns+` FROM jobs INDEXED BY jobs_expiry WHERE expires_at > 0 AND state < 5 AND expires_at <= ? ORDER BY expires_at LIMIT ?`, int64(t.now), int64(moveStep+len(t.s.mem.leases)))
+	if err != nil {
+		return 0, err
+	}
+	for i := range list {
+		if t.rules.HookBytes >= rules.MaxHookBytes {
+			return moveStep, nil // more jobs may have expired
+		}
+		if err := t.rules.Expire(&list[i]); err != nil {
+			return 0, err
+		}
+	}
+	return len(list), nil
+}
+
+// nextDue returns how long to wait until something is due, at most an hour. known is an additional due time,
+// or 0.
+func (t *Tx) nextDue(known queue.Millis) (time.Duration, error) {
+	due, err := t.Number(`SELECT due_at FROM jobs INDEXED BY jobs_timed WHERE place = 2 ORDER BY due_at LIMIT 1`)
+	if err != nil {
+		return 0, err
+	}
+	expiry := int64(0)
+	err = t.Query(func(r database.Row) (bool, error) {
+		_, leased := t.s.mem.leases[r.Num(1)]
+		if !leased {
+			expiry = r.Num(0)
+		}
+		return leased, nil
+	}, `SELECT expires_at, seq FROM jobs INDEXED BY jobs_expiry WHERE expires_at > 0 AND state < 5 ORDER BY expires_at LIMIT ?`, int64(1+len(t.s.mem.leases)))
+	if err != nil {
+		return 0, err
+	}
+	if due == 0 || expiry != 0 && expiry < due {
+		due = expiry
+	}
+	if t.s.mem.lanes.hasGates {
+		opens, err := t.Number(`SELECT opens FROM gates INDEXED BY gates_opens WHERE opens > 0 ORDER BY opens LIMIT 1`)
+		if err != nil {
+			return 0, err
+		}
+		if due == 0 || opens != 0 && opens < due {
+			due = opens
+		}
+	}
+	if due == 0 || known != 0 && int64(known) < due {
+		due = int64(known)
+	}
+	t.s.mem.nextDue = queue.Millis(due)
+	if due == 0 {
+		return time.Hour, nil
+	}
+	return min(time.Hour, max(time.Millisecond, time.Duration(due-int64(t.now))*time.Millisecond)), nil
+}
+
+// DeletableOutputs lists output files that no attempt refers to. It lists none while a copy of the database
+// is being made, because the copy may refer to them.
+func (s *Engine) DeletableOutputs(ctx context.Context, limit int) (refs []string, err error) {
+	err = s.Do(ctx, Prompt, func(t *Tx) error {
+		// A copy begins between two transactions, so either before this one or after it.
+		if refs = nil; s.copying.Load() {
+			return nil
+		}
+		if s.shared != nil && s.node != 0 {
+			refs, err = s.shared.OwnGarbage(t, limit)
+			return err
+		}
+		return t.Query(func(r database.Row) (bool, error) {
+			refs = append(refs, r.Text(0))
+			return len(refs) < limit, nil
+		}, `SELECT ref FROM garbage ORDER BY ref LIMIT ?`, int64(limit))
+	})
+	return refs, err
+}
+
+// OutputsDeleted removes deleted output files from the table garbage, which lists the files to delete.
+func (s *Engine) OutputsDeleted(ctx context.Context, refs []string) error {
+	return s.doRemoving(ctx, Prompt, func(t *Tx) error {
+		for _, ref := range refs {
+			if err := t.Exec(`DELETE FROM garbage WHERE ref = ?`, ref); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}

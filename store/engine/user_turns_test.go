@@ -1,0 +1,54 @@
+package engine_test
+
+import (
+	"testing"
+
+	"github.com/queuectl/queuectl/store/engine"
+	"github.com/queuectl/queuectl/test/pgserver"
+)
+
+// After another node has made a change, a node reads only the lanes of the affected users again. One query is
+// enough for several users, or for all.
+func TestChangedLanesTakeOneQuery(t *testing.T) {
+	var changed, all []int
+	for _, users := range []int{4, 40} {
+		url := pgserver.Shared(t).Create(t)
+		a, b := openPriorityNode(t, url, "a"), openPriorityNode(t, url, "b")
+		enqueueForUsers(t, a, users, 3, lock("l", 10000))
+		claimOn(t, a, users)
+		enqueueForUsers(t, b, 1, 1, lock("l", 10000))
+		claimOn(t, a, 0)
+		one, every := a.RefreshTrips(t, users)
+		changed, all = append(changed, one), append(all, every)
+	}
+	t.Logf("round trips after a change: %v, of all: %v", changed, all)
+	for _, n := range append(changed, all...) {
+		if n != 1 {
+			t.Errorf("the query for the lanes of users took %d round trips, want one", n)
+		}
+	}
+}
+
+// A claim reads complete rows only of the jobs that it takes. For the next job of a lane it reads only the
+// columns that decide the lane's rank.
+func TestClaimReadsOfTheNextJobOnlyItsRank(t *testing.T) {
+	s := openPriorityNode(t, pgserver.Shared(t).Create(t), "a")
+	enqueueForUsers(t, s, 2, 3, nil)
+	claimOn(t, s, 2) // finds the lanes' first jobs
+	err := s.Do(t.Context(), engine.Urgent, func(tx *engine.Tx) error {
+		jobs, _, err := tx.Rules().Claim(2)
+		for id, l := range tx.LanesReadAhead() {
+			if len(l.Rows) != 1 || l.Next == nil {
+				t.Errorf("lane %d: %d jobs were read, and the position %v of the next one; want 1 and a position",
+					id, len(l.Rows), l.Next)
+			}
+		}
+		if len(jobs) != 2 || len(tx.LanesReadAhead()) != 2 {
+			t.Errorf("claimed %v of %d lanes", jobs, len(tx.LanesReadAhead()))
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}

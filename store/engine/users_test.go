@@ -1,0 +1,73 @@
+package engine
+
+import (
+	"math"
+	"strings"
+	"testing"
+
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
+)
+
+// TrimUser skips jobs whose inputs are missing from the database, and trims jobs that ended after them.
+func TestTrimUserSkipsDamagedJobs(t *testing.T) {
+	s := openStore(t, t.TempDir())
+	const all = 2*outputStep + 20
+	for range all {
+		got, err := s.Enqueue(t.Context(), store.Request{Drafts: []queue.Job{draft(func(j *queue.Job) {
+			j.Stdin = strings.Repeat("x", 2*store.KeptInput)
+		})}})
+		if err == nil {
+			err = s.Change(t.Context(), got.Seqs[0], store.Change{Verb: queue.VerbCancel})
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	err := s.Do(t.Context(), Urgent, func(t *Tx) error {
+		return t.Exec(`DELETE FROM inputs WHERE seq <= ?`,
+			int64(all-20))
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := s.UserBytes(0)
+	removable, err := s.RemovableBytes(t.Context(), 0, math.MaxInt64)
+	if err != nil || removable < 20*2*store.KeptInput || removable > 21*2*store.KeptInput {
+		t.Errorf("%d bytes can be removed, %v; want those of 20 inputs", removable, err)
+	}
+	if _, err := s.TrimUser(t.Context(), 0, before-removable); err != nil || s.UserBytes(0) != before-removable {
+		t.Errorf("%d bytes were removed, %v; want %d", before-s.UserBytes(0), err, removable)
+	}
+}
+
+// trimEveryKind runs a job until it has as many records as are always kept. TrimOutputs removes their
+// outputs. One more attempt ends without room in the user's quota, which removes the record of the first.
+func trimEveryKind(t *testing.T, s *Store) {
+	t.Helper()
+	seq := enqueueFor(t, s, 0, 1)[0]
+	fail := func(quota int64) {
+		t.Helper()
+		g, err := s.Exchange(t.Context(), store.Report{Want: 1000})
+		var r store.Report
+		for _, j := range g.Jobs {
+			if j.Seq != seq {
+				r.Released = append(r.Released, j.Lease())
+				continue
+			}
+			r.Ended = append(r.Ended, store.Settlement{Lease: j.Lease(), Attempt: queue.Attempt{Output: []byte("x")},
+				Decision: queue.Decision{State: queue.Failed, UsesAttempt: true, Started: true}})
+		}
+		r.MaxBytesUser = quota
+		if _, err2 := s.Exchange(t.Context(), r); err != nil || err2 != nil || len(r.Ended) != 1 {
+			t.Fatalf("%d of %d claimed jobs ended: %v, %v", len(r.Ended), len(g.Jobs), err, err2)
+		}
+	}
+	for range store.KeptRecords {
+		fail(0)
+	}
+	if _, err := s.TrimOutputs(t.Context(), -1); err != nil {
+		t.Fatal(err)
+	}
+	fail(1)
+}

@@ -1,0 +1,376 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/store/database"
+	"github.com/queuectl/queuectl/store/integrity"
+	"github.com/queuectl/queuectl/store/memstore"
+	"github.com/queuectl/queuectl/store/records"
+	"github.com/queuectl/queuectl/store/rules"
+	"github.com/queuectl/queuectl/store/sqlitedb"
+	"github.com/queuectl/queuectl/store/storetest"
+)
+
+// laneFaults compares all lanes in memory with the tables.
+func (s *Engine) laneFaults() error {
+	for s.rechecks.DirtyGateCount() > 0 {
+		if err := s.Do(context.Background(), Urgent, func(*Tx) error { return nil }); err != nil {
+			return err
+		}
+	}
+	return s.Do(context.Background(), Urgent, func(t *Tx) error {
+		lanes, demands, err := t.all()
+		if err != nil {
+			return err
+		}
+		return errors.Join(t.jobsOutOfLane(lanes, demands), t.wrongUse(), t.miscounted(lanes), t.forgottenLanes(lanes),
+			t.wrongQueues(lanes))
+	})
+}
+
+// all returns all lanes. It reads lanes without demands from the writer's memory, and lanes with demands from
+// their table.
+func (t *Tx) all() (lanes map[int64]rules.Lane, demands map[int64]string, err error) {
+	lanes, demands = map[int64]rules.Lane{}, map[int64]string{}
+	err = t.Query(func(r database.Row) (bool, error) {
+		l, err := records.ReadLane(r)
+		if own := t.s.mem.lanes.plain[laneName{l.Queue, l.UID}]; r.Text(records.LaneWidth) == "" && own != nil {
+			l = *own
+		}
+		if gate, here := t.s.mem.lanes.closedHere[l.ID]; here && l.ClosedBy == rules.Open {
+			l.ClosedBy = gate
+		}
+		lanes[l.ID], demands[l.ID] = l, r.Text(records.LaneWidth)
+		return true, err
+	}, `SELECT `+records.LaneColumns+`, demands FROM lanes`)
+	return lanes, demands, err
+}
+
+// jobsOutOfLane returns an error for each ready job, except leased ones, that is not in the lane of its
+// queue, user and demands, or that precedes the head of its lane.
+func (t *Tx) jobsOutOfLane(lanes map[int64]rules.Lane, demands map[int64]string) error {
+	var wrong error
+	err := t.Query(func(r database.Row) (bool, error) {
+		p, l := rules.Position{Rank: r.Num(1), Seq: r.Num(0)}, lanes[r.Num(2)]
+		made := records.ReadDemands(r.View(5))
+		switch {
+		case t.s.mem.leases[p.Seq] != nil:
+		case l.Queue != r.Text(3) || l.UID != int(r.Num(4)) || demands[l.ID] != queue.DemandsText(made):
+			wrong = fmt.Errorf("job %d of queue %s, user %d, demands %v is in lane %+v", p.Seq, r.Text(3), r.Num(4), made, l)
+		case l.ClosedBy == rules.Empty || l.Head.After(p):
+			wrong = fmt.Errorf("the lane %+v does not contain job %d at %v", l, p.Seq, p)
+		}
+		return true, nil
+	}, `SELECT seq, rank, lane, queue, uid, demands FROM jobs INDEXED BY jobs_ready WHERE place = 1`)
+	return errors.Join(wrong, err)
+}
+
+// wrongUse returns an error if the units in use at a gate differ from those that leases hold.
+func (t *Tx) wrongUse() error {
+	used := map[int64]int{}
+	leased := map[string]int{}
+	for _, l := range t.s.mem.leases {
+		leased[l.Job.Queue]++
+		for _, d := range l.Job.Demands {
+			gate, err := t.gate(l.Job.UID, d)
+			if err != nil {
+				return err
+			}
+			if d.Kind != queue.GateRate || !l.Running {
+				used[gate] += d.Units()
+			}
+		}
+	}
+	if !maps.Equal(used, t.s.mem.unitsUsed) {
+		return fmt.Errorf("leases use the units %v of gates, but the cache has %v", used, t.s.mem.unitsUsed)
+	}
+	for name, q := range t.s.mem.lanes.queues {
+		if q.leased != leased[name] {
+			return fmt.Errorf("%d jobs of queue %s are leased, and %d are known", leased[name], name, q.leased)
+		}
+	}
+	return nil
+}
+
+// miscounted returns an error if the counts of lanes, dependencies, users and gates differ from the tables,
+// or if rows contradict each other.
+func (t *Tx) miscounted(lanes map[int64]rules.Lane) error {
+	m := &t.s.mem
+	edges, err := t.Number(`SELECT count(*) FROM edges`)
+	ended, err2 := t.Number(`SELECT count(*) FROM ended`)
+	wrong := errors.Join(err, err2)
+	if edges > 0 && !m.hasDependencies || ended != m.undecided {
+		wrong = errors.Join(wrong, fmt.Errorf("%d edges and %d ended parents, and %v and %d are known", edges, ended,
+			m.hasDependencies, m.undecided))
+	}
+	waiting := map[string]int64{}
+	wrong = errors.Join(wrong, t.Query(func(r database.Row) (bool, error) {
+		waiting[r.Text(0)] = r.Num(1)
+		return true, nil
+	}, `SELECT queue, count(*) FROM jobs WHERE state < 5 GROUP BY queue`))
+	for name, q := range m.lanes.queues {
+		if q.Waiting != waiting[name] {
+			wrong = errors.Join(wrong, fmt.Errorf("%d jobs of queue %s wait, and %d are known", waiting[name], name, q.Waiting))
+		}
+		delete(waiting, name)
+	}
+	if len(waiting) > 0 {
+		wrong = errors.Join(wrong, fmt.Errorf("the cache lacks the queues %v", waiting))
+	}
+	for _, fault := range integrity.QueueFaults(t.Conn) {
+		wrong = errors.Join(wrong, errors.New(fault))
+	}
+	empties, over := int64(0), map[int64]int{}
+	for _, l := range lanes {
+		if l.ClosedBy == rules.Empty {
+			empties++
+		} else if l.ClosedBy < 0 && len(l.Needs) > 0 {
+			over[l.ClosedBy]++
+		}
+	}
+	if empties != m.emptyLanes || !maps.Equal(over, m.lanes.overQuota) {
+		wrong = errors.Join(wrong, fmt.Errorf("%d lanes are empty, %v wait for quotas, and %d and %v are known", empties,
+			over, m.emptyLanes, m.lanes.overQuota))
+	}
+	users := map[int]user{}
+	err = t.Query(func(r database.Row) (bool, error) {
+		users[int(r.Num(0))] = user{waiting: r.Num(1)}
+		return true, nil
+	}, `SELECT uid, count(*) FROM jobs WHERE state < 5 GROUP BY uid`)
+	for _, l := range m.leases {
+		u := users[l.Job.UID]
+		u.leased++
+		users[l.Job.UID] = u
+	}
+	for uid, u := range m.users {
+		if u.waiting != users[uid].waiting || u.leased != users[uid].leased {
+			wrong = errors.Join(wrong, fmt.Errorf("user %d has %+v, but the cache has %+v", uid, users[uid], u))
+		}
+		delete(users, uid)
+	}
+	if len(users) > 0 {
+		wrong = errors.Join(wrong, fmt.Errorf("the cache lacks the users %v", users))
+	}
+	rows, err2 := integrity.RowFaults(verified{t.Conn})
+	dates, err5 := integrity.FutureDates(verified{t.Conn}, t.now)
+	gates, err3 := integrity.GateFaults(t.Conn)
+	for _, text := range slices.Concat(rows, dates, gates) {
+		wrong = errors.Join(wrong, errors.New(text))
+	}
+	resources := map[int64]bool{}
+	for _, id := range m.lanes.resourceGates {
+		resources[id] = true
+	}
+	err4 := t.Query(func(r database.Row) (bool, error) {
+		if !resources[r.Num(0)] {
+			wrong = errors.Join(wrong, fmt.Errorf("the resource %d is not known", r.Num(0)))
+		}
+		delete(resources, r.Num(0))
+		return true, nil
+	}, `SELECT id FROM gates WHERE kind = ?`, int64(queue.GateResource))
+	if len(resources) > 0 {
+		wrong = errors.Join(wrong, fmt.Errorf("the resources %v are gone", resources))
+	}
+	return errors.Join(wrong, err, err2, err3, err4, err5)
+}
+
+// verified adapts the checks for a file to a server, where each node has its own list of reserved leases.
+type verified struct{ database.Conn }
+
+func (v verified) Query(each func(r database.Row) (bool, error), sql string, args ...any) error {
+	if _, lite := v.Conn.(*sqlitedb.Conn); !lite {
+		sql = strings.ReplaceAll(sql, `(SELECT ' ' || reserved FROM meta)`,
+			`(SELECT ' ' || reserved || (SELECT coalesce(string_agg(reserved, ''), '') FROM nodes) FROM meta)`)
+	}
+	return v.Conn.Query(each, sql, args...)
+}
+
+// forgottenLanes returns an error if a gate has room for the best lane that it has closed in a list. An
+// exception is a lane behind an open lane of the same list that needs the gate too.
+func (t *Tx) forgottenLanes(lanes map[int64]rules.Lane) error {
+	needs := func(l rules.Lane) []rules.Need {
+		return append([]rules.Need{{Gate: rules.UserGate(l.UID), Kind: queue.GateUser, Units: 1}}, l.Needs...)
+	}
+	type list struct {
+		gate int64
+		of   rules.List
+	}
+	best := map[list]rules.Lane{}
+	for _, l := range lanes {
+		if l.ClosedBy == rules.Open || l.ClosedBy == rules.Empty {
+			continue
+		}
+		at := list{l.ClosedBy, l.List()}
+		if slices.ContainsFunc(l.Needs, func(n rules.Need) bool {
+			return n.Gate == l.ClosedBy &&
+				n.Kind == queue.GateResource
+		}) {
+			at.of.UID = 0 // at this gate, lanes of all users wait behind the best one
+		}
+		units := func(l rules.Lane) int {
+			i := slices.IndexFunc(needs(l), func(n rules.Need) bool { return n.Gate == at.gate })
+			return needs(l)[i].Units
+		}
+		first, found := best[at]
+		// A lane's head may precede its first job.
+		if !found || first.Head.After(l.Head) || first.Head == l.Head && units(l) > units(first) {
+			best[at] = l
+		}
+	}
+	for at, l := range best {
+		covered := false
+		for _, other := range lanes {
+			if other.ClosedBy == rules.Open && other.List() == l.List() && !other.Head.After(l.Head) {
+				covered = covered || slices.ContainsFunc(needs(other), func(n rules.Need) bool { return n.Gate == at.gate })
+			}
+		}
+		for _, n := range needs(l) {
+			if n.Gate != at.gate || covered {
+				continue
+			}
+			g, err := t.rules.Gate(l.UID, n)
+			if err != nil {
+				return err
+			}
+			if g.Free >= n.Units {
+				return fmt.Errorf("the lane %+v is closed by gate %d, which has room for %d", l, n.Gate, g.Free)
+			}
+		}
+	}
+	return nil
+}
+
+// wrongQueues returns an error if the queues in the writer's memory contradict the lanes.
+func (t *Tx) wrongQueues(lanes map[int64]rules.Lane) error {
+	if err := t.refresh(); err != nil {
+		return err
+	}
+	heads := map[string]rules.Position{}
+	for _, l := range lanes {
+		if first, found := heads[l.Queue]; l.ClosedBy == rules.Open && (!found || first.After(l.Head)) {
+			heads[l.Queue] = l.Head
+		}
+	}
+	ls := t.s.mem.lanes
+	for name, q := range ls.queues {
+		head, open := heads[name]
+		if open != (len(q.openLanes) > 0 || q.best != nil) || open && head != q.Head {
+			return fmt.Errorf("queue %s has the head %v, open %t, but the cache has %+v", name, head, open, q)
+		}
+		if ready := open && q.Room > 0; ready != (q.readyIndex >= 0) || ready && ls.ready[q.readyIndex] != q {
+			return fmt.Errorf("queue %s has index %d among the ready queues: %+v", name, q.readyIndex, q)
+		}
+		for i, l := range q.openLanes {
+			if l.HeapIndex != i || l.ClosedBy != rules.Open || i > 0 && q.openLanes[(i-1)/2].Head.After(l.Head) {
+				return fmt.Errorf("the lane %+v is at the wrong place of the heap of its queue", l)
+			}
+		}
+	}
+	for i, q := range ls.ready {
+		if i > 0 && ls.ready[(i-1)/2].Head.After(q.Head) {
+			return fmt.Errorf("queue %s is behind a queue with a worse head", q.Name)
+		}
+	}
+	return nil
+}
+
+// anything executes a random duty or operation.
+func (t *Tx) anything(dice *rand.Rand) (err error) {
+	switch dice.IntN(8) {
+	case 0, 1:
+		_, _, err = t.rules.Claim(1 + dice.IntN(9))
+	case 2:
+		if _, err = t.cancelExpired(); err == nil {
+			_, err = t.rules.DecideDependants()
+		}
+	case 3:
+		kept := t.s.lanesKept
+		t.s.lanesKept = 0
+		_, err = t.tidyLanes()
+		t.tidyQueues()
+		t.s.lanesKept = kept
+		if err == nil {
+			_, err = t.tidyGates()
+		}
+	case 4:
+		if _, err = t.openGates(); err == nil {
+			err = t.rules.Reopen()
+		}
+	case 5:
+		for _, l := range t.s.mem.leases {
+			_, err = t.rules.Exchange(&store.Report{Ended: []store.Settlement{completed(&l.Job.Job)}})
+			break
+		}
+	case 6:
+		var list []rules.Job
+		list, err = t.jobs(5, `jobs WHERE state < 5 ORDER BY seq DESC`)
+		for i := range list {
+			if err == nil && t.s.mem.leases[list[i].Seq] == nil {
+				err = t.rules.Change(list[i].Seq, store.Change{Verb: []queue.Verb{queue.VerbCancel,
+					queue.VerbRemove}[dice.IntN(2)]})
+			}
+		}
+	case 7:
+		if err = t.RecheckClosedLanes(); err == nil {
+			_, err = t.continueRecheck()
+		}
+	}
+	return err
+}
+
+// walks compares engines with the model in random walks. open opens an engine repeatedly on the same
+// database.
+func walks(t *testing.T, n int, open func(t *testing.T) func(queue.Order) (store.Store, *Engine),
+	checks ...func(*Engine) error) {
+	storetest.Walks(t, n, 3000, func(t *testing.T, o queue.Order) (storetest.Engine, store.Store, func(time.Duration)) {
+		at := open(t)
+		var now atomic.Int64
+		now.Store(time.Now().UnixMilli())
+		clock := func() queue.Millis { return queue.Millis(now.Load()) }
+		order := o
+		var s *Engine
+		reopen := func() (made store.Store) {
+			if s != nil {
+				order = s.Order()
+				s.Close()
+			}
+			made, s = at(order)
+			s.now = clock
+			s.rechecks.MaxSteps = 40 * rules.MaxSteps // the model has no limit
+			s.lanesKept = 20                          // low, so that lanes, gates and queues are often removed
+			return made
+		}
+		first := reopen()
+		t.Cleanup(func() { s.Close() })
+		undo := func(want int, dice *rand.Rand) {
+			s.Do(t.Context(), Urgent, func(tx *Tx) error {
+				for range want {
+					if err := tx.anything(dice); err != nil {
+						t.Error("in an undone transaction:", err)
+					}
+				}
+				return errors.New("undone")
+			})
+		}
+		return storetest.Engine{Store: first, Reopen: reopen, Undo: undo, Check: func() error {
+				wrong := s.laneFaults()
+				for _, check := range checks {
+					wrong = errors.Join(wrong, check(s))
+				}
+				return wrong
+			}}, memstore.NewAt(o, clock),
+			func(d time.Duration) { now.Add(d.Milliseconds()) }
+	})
+}

@@ -1,0 +1,29 @@
+package engine_test
+
+import (
+	"testing"
+
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/store/engine"
+	"github.com/queuectl/queuectl/store/sqlite"
+)
+
+// In random walks with restarts, the engine behaves like the model, and its lanes are correct after every
+// step.
+func TestWalks(t *testing.T) {
+	engine.Walks(t, 8, func(t *testing.T) func(queue.Order) (store.Store, *engine.Engine) {
+		dir := t.TempDir()
+		return func(order queue.Order) (store.Store, *engine.Engine) {
+			s, err := sqlite.Open(t.Context(), sqlite.Options{Dir: dir, Order: order})
+			if err != nil {
+				t.Fatal(err)
+			}
+			c := engine.Wrap(s.Engine).Conn()
+			if err := c.Exec(`PRAGMA synchronous = OFF`); err != nil { // no test simulates a power failure
+				t.Fatal(err)
+			}
+			return s, s.Engine
+		}
+	})
+}

@@ -1,0 +1,64 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/store/sqlitedb"
+)
+
+// reading lists the operations of the writer that only read.
+var reading = map[string]func(context.Context, *Store) error{
+	"Obstacles": func(ctx context.Context, s *Store) error { _, err := s.Obstacles(ctx, []int64{1}); return err },
+	"Simulate":  func(ctx context.Context, s *Store) error { _, err := s.Simulate(ctx, 1); return err },
+	"Queues":    func(ctx context.Context, s *Store) error { _, err := s.Queues(ctx); return err },
+	"Gates":     func(ctx context.Context, s *Store) error { _, err := s.Gates(ctx, 1, store.GateState{}); return err },
+	"Settings":  func(ctx context.Context, s *Store) error { _, err := s.Settings(ctx); return err },
+}
+
+// If the context of a read that needs the writer's memory ends, the read ends and leaves the write queue.
+// This holds while it waits behind another operation, and while its own transaction waits for another
+// connection.
+func TestReadsEndWithTheirContext(t *testing.T) {
+	for name, read := range reading {
+		t.Run("behind a write: "+name, func(t *testing.T) {
+			s := openStore(t, t.TempDir())
+			enqueue(t, s, 1)
+			occupyWriter(t, s)
+			ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+			defer cancel()
+			if err := read(ctx, s); !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("got %v, want %v", err, context.DeadlineExceeded)
+			}
+			awaitWaiting(t, s, 0)
+		})
+	}
+	t.Run("another connection", func(t *testing.T) {
+		s := openStore(t, t.TempDir())
+		enqueue(t, s, 1)
+		other, err := sqlitedb.OpenWriter(s.path)
+		if err == nil {
+			err = other.Exec(`BEGIN IMMEDIATE`)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+		defer cancel()
+		began := time.Now()
+		_, err = s.Obstacles(ctx, []int64{1})
+		if took := time.Since(began); !errors.Is(err, context.DeadlineExceeded) || took > 2*time.Second {
+			t.Errorf("got %v after %v, want %v immediately", err, took, context.DeadlineExceeded)
+		}
+		if err := other.Close(); err != nil {
+			t.Error(err)
+		}
+		if _, err := s.Enqueue(t.Context(), store.Request{Drafts: []queue.Job{draft()}}); err != nil {
+			t.Errorf("a write after that: %v", err)
+		}
+	})
+}

@@ -1,0 +1,113 @@
+package engine
+
+import (
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/queuectl/queuectl/queue"
+)
+
+// A user who fills whole commits with operations of a preferred class delays another user's operation by at
+// most one commit.
+func TestUsersTakeTurnsToWrite(t *testing.T) {
+	s := openStore(t, t.TempDir())
+	release := occupyWriter(t, s)
+	const many = 50
+	var all sync.WaitGroup
+	order := make(chan int, many+2)
+	ask := func(uid int, c Class) {
+		all.Go(func() {
+			s.Do(queue.WithUser(t.Context(), uid), c, func(tx *Tx) error {
+				tx.readBytes = maxGroupBytes
+				order <- uid
+				return nil
+			})
+		})
+	}
+	for i := range many {
+		ask(1, Prompt)
+		awaitWaiting(t, s, i+1)
+	}
+	ask(2, Normal)
+	awaitWaiting(t, s, many+1)
+	ask(1, Normal)
+	awaitWaiting(t, s, many+2)
+	release()
+	all.Wait()
+	close(order)
+	var first []int
+	for uid := range order {
+		first = append(first, uid)
+	}
+	if first[0] != 1 || first[1] != 2 || first[2] != 1 {
+		t.Errorf("the first of %d operations are of users %v", len(first), first[:4])
+	}
+}
+
+// An operation of a user whose last operation was slow is committed alone.
+func TestSlowOperationsAreCommittedAlone(t *testing.T) {
+	s := openStore(t, t.TempDir())
+	release := occupyWriter(t, s)
+	s.slowUsers = map[int]bool{1: true}
+	var all sync.WaitGroup
+	var mu sync.Mutex
+	commits := map[*Tx][]int{}
+	for i, uid := range []int{1, 2, 1, 3, 2} {
+		all.Go(func() {
+			s.Do(queue.WithUser(t.Context(), uid), Prompt, func(tx *Tx) error {
+				mu.Lock()
+				defer mu.Unlock()
+				commits[tx] = append(commits[tx], uid)
+				s.slowUsers[1] = true // marks the operation as slow
+				return nil
+			})
+		})
+		awaitWaiting(t, s, i+1)
+	}
+	release()
+	all.Wait()
+	for _, uids := range commits {
+		for _, uid := range uids {
+			if uid == 1 && len(uids) > 1 {
+				t.Errorf("committed together: %v", uids)
+			}
+		}
+	}
+	if len(commits) < 3 {
+		t.Errorf("%d commits", len(commits))
+	}
+}
+
+// While operations of several users wait, a commit ends once its operations have taken groupTime, so that no
+// user has to wait for all of another user's operations.
+func TestCommitsOfSeveralUsersAreShort(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := openStore(t, t.TempDir())
+		release := occupyWriter(t, s)
+		var all sync.WaitGroup
+		commits := map[*Tx]int{}
+		ask := func(uid int) {
+			all.Go(func() {
+				s.Do(queue.WithUser(t.Context(), uid), Prompt, func(tx *Tx) error {
+					time.Sleep(groupTime / 4)
+					commits[tx]++
+					return nil
+				})
+			})
+		}
+		for i := range 40 {
+			ask(1 + i/39) // the first 39 operations belong to user 1, the last one to user 2
+			awaitWaiting(t, s, i+1)
+		}
+		release()
+		all.Wait()
+		for _, n := range commits {
+			if n > 4 {
+				t.Errorf("a commit has %d operations that take a quarter of the time each, want at most 4", n)
+			}
+		}
+		s.Close()
+	})
+}

@@ -1,0 +1,462 @@
+package engine
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/queuectl/queuectl/internal/failpoint"
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/store/database"
+	"github.com/queuectl/queuectl/store/records"
+	"github.com/queuectl/queuectl/store/rules"
+)
+
+// Limits of the writer.
+const (
+	maxWaiting    = 4096    // operations in the write queue, not counting urgent ones
+	promptRoom    = 256     // part of maxWaiting that only operations of class prompt can use
+	maxGroup      = 512     // operations in one commit, not counting urgent ones
+	maxGroupBytes = 1 << 20 // bytes read and written by one commit; an operation that reaches it ends the group
+	maxRetries    = 3       // retries of a group while another program has the database locked
+)
+
+// Tx is the transaction of one group of operations. It begins a database transaction only with its first
+// statement. Operations that need only the writer's memory begin none.
+type Tx struct {
+	database.Conn
+	hasBegun      bool
+	s             *Engine
+	now           queue.Millis    // time at the start of the transaction
+	rules         rules.Rules     // rules that carry out the operations
+	memoryAtStart memory          // copy of the writer's memory at the start; shares its leases
+	undo          []func()        // functions that restore the writer's memory
+	afterCommit   []func()        // functions to call after the commit
+	drafts        []records.Texts // texts of the jobs that are being enqueued, by draft number
+	earliestTimer queue.Millis    // earliest timer that was set; 0 if none
+	firstErr      error           // first error of a method that cannot return one
+	cutShort      *waiter         // waiter that must claim again, because its claim was cut short
+	submission    int64           // number of the submission that is being enqueued
+
+	touchedJobs []int64 // jobs that changed
+	// measured lists the starts and ends of attempts, for the statistics.
+	measured     []rules.Measurement
+	users        map[int]user                       // users that changed, as they were before the transaction
+	queues       map[*queueState]records.QueueCount // queues that changed, with their counts before the transaction
+	turnsChanged []*queueState                      // queues whose turns of users have changed
+	gateJobs     map[namedGate]int64                // change in the number of jobs per gate, not written yet
+
+	leaseChanges
+	firstOperation
+	txWork
+	laneCache
+	serverTx
+}
+
+// leaseChanges are the leases that a transaction has changed.
+type leaseChanges struct {
+	leased   bool    // leases changed
+	leases   []int64 // jobs whose leases changed
+	leasedBy []int64 // nodes whose reserved leases (not known to have started) changed
+}
+
+// firstOperation holds properties of the first operation that are known before the operation runs.
+type firstOperation struct {
+	endedAttempts []store.Settlement // ends of attempts that the operation will record
+	// quota limits the bytes of each user's jobs when endedAttempts are recorded. 0 means unlimited.
+	quota      int64
+	wantedJobs int // number of jobs that the operation wants, if known
+}
+
+// txWork measures how much work a transaction has done.
+type txWork struct {
+	removed        int   // number of attempts and dependency rows removed
+	examined       int   // number of outputs and inputs that TrimUser read to free space
+	readBytes      int   // bytes of jobs that were read, or that SQLite will move
+	carriedAtStart int64 // Conn.ArgumentBytes when the transaction got its turn
+}
+
+// serverTx is the part of a transaction that only a store on a server uses.
+type serverTx struct {
+	delta         *pendingDelta  // parts of the cache delta; nil if no other node is active
+	claimPrefetch *claimPrefetch // claim query that was sent early and whose rows are unused; nil if none
+	// readAhead holds lane rows that were read before they were needed. It is nil unless the store is on a
+	// server.
+	readAhead *readAhead
+	prewrite  *prewrite // rows that were written before the writer lock was held; nil if none
+}
+
+// commitNextGroup commits the waiting operations, or the first part of them, in one transaction and sends the
+// replies. The caller holds the right to write.
+func (s *Engine) commitNextGroup() {
+	defer s.endPanicking()
+	group := s.takeGroup()
+	switch {
+	case len(group) == 0:
+	case s.writesStopped:
+		s.refuse(group, cmp.Or(s.Err(), error(ErrClosed)))
+	default:
+		remaining, err := s.commit(group)
+		if err != nil {
+			s.fail(err, remaining)
+			remaining = nil
+		}
+		s.putBack(remaining)
+	}
+	clear(group)
+	s.group = group
+}
+
+// fail stops the store for good. It is unknown whether the changes of the group are stored. The caller holds
+// the right to write.
+func (s *Engine) fail(err error, group []*op) {
+	s.backend.OnFailure()
+	unknown := queue.Errorf(queue.CodeOutcomeUnknown,
+		"the service ends, because it cannot use its database: %v; it is unknown whether the last changes were stored; "+
+			"start the service if it does not restart, run queuectl doctor, and check with queuectl list before you repeat a "+
+			"request", err)
+	s.mu.Lock()
+	s.err = unknown
+	w := s.waiter
+	s.waiter = nil
+	s.mu.Unlock()
+	close(s.broken)
+	s.writesStopped = true
+	s.refuse(group, unknown)
+	if w != nil {
+		w.done <- claimResult{err: unknown}
+	}
+}
+
+// FailFromRead stops the store for good because of an error that a read met.
+func (s *Engine) FailFromRead(err error) {
+	<-s.writerToken
+	defer func() { s.writerToken <- struct{}{} }()
+	defer s.endPanicking()
+	if !s.writesStopped {
+		s.fail(err, nil)
+	}
+}
+
+// commit carries out a group in one transaction and replies to each operation. It returns the operations that
+// remain for the next commit. On an error the database is broken, and remaining holds the operations without
+// a reply.
+func (s *Engine) commit(group []*op) (remaining []*op, err error) {
+	if err := s.backend.BeforeCommit(); err != nil {
+		return group, err
+	}
+	busyTries, fullTries := 0, 0
+	for len(group) > 0 {
+		n, grant, culprit, err := s.try(group)
+		if err == nil {
+			s.reply(group[:n], grant)
+			return group[n:], nil
+		}
+		s.prewriteFailed = errors.Is(err, errPrewrite)
+		switch k := database.KindOf(err); {
+		case s.prewriteFailed: // the next try will make no prewrite, so it cannot fail again for this reason
+		case k == database.Full && fullTries == 0 && s.space.ReleaseReserve(false):
+			fullTries++
+		case k == database.Full:
+			refusal := s.backend.Refusal(k, err)
+			last, others := splitByReserve(group)
+			s.refuse(others, refusal)
+			if len(others) == 0 && !s.space.ReleaseReserve(true) {
+				s.refuse(last, refusal)
+				return nil, nil
+			}
+			group = last // commit the last operations first: they write little and free space
+		case k == database.Busy && busyTries < maxRetries:
+			busyTries++
+		case k == database.Busy:
+			s.refuse(group, s.backend.Refusal(k, err))
+			return nil, nil
+		// The operation at fault is unknown. Commit the operations one by one to find it.
+		case k == database.Mistake && s.backend.BlameUncertain(err) && len(group) > 1:
+			for i := range group {
+				if _, err := s.commit(group[i : i+1 : i+1]); err != nil {
+					return group[i:], err
+				}
+			}
+			return nil, nil
+		case k == database.Mistake && s.backend.BlameUncertain(err):
+			s.log.Error("the database refused a change, so nothing of the request that made it was stored; this is a bug in "+
+				"queuectl, please report it", "error", err)
+			group[0].done <- queue.Errorf(queue.CodeInternal, "the database refused this request, and nothing of it was "+
+				"stored; see the log of the service")
+			return nil, nil
+		case k == database.Mistake && culprit != nil:
+			culprit.done <- queue.Errorf(queue.CodeInternal, "the database refused this request, and nothing of it was "+
+				"stored (%v); this is a bug in queuectl, please report it", err)
+			group = withoutOp(group, culprit)
+		default:
+			return group, err
+		}
+	}
+	return nil, nil
+}
+
+// splitByReserve splits a group into the operations that may use the whole reserve and the others.
+func splitByReserve(group []*op) (useReserve, others []*op) {
+	for _, o := range group {
+		if o.wholeReserve {
+			useReserve = append(useReserve, o)
+		} else {
+			others = append(others, o)
+		}
+	}
+	return useReserve, others
+}
+
+func (s *Engine) refuse(group []*op, err error) {
+	for _, o := range group {
+		o.done <- err
+	}
+}
+
+func (s *Engine) reply(group []*op, grant *claimResult) {
+	for _, o := range group {
+		o.done <- o.err
+	}
+	if grant == nil {
+		return
+	}
+	grant.waiter.done <- *grant
+}
+
+// startClock records for Slow that a write starts. The returned function records its end. The caller holds
+// the right to write.
+func (s *Engine) startClock() (stop func()) {
+	s.commitStart.Store(int64(time.Since(s.created)) | 1) // not 0, which means that no write runs
+	return func() { s.commitStart.Store(0) }
+}
+
+// try runs the transaction of a group once. If the operations are large, it runs only the first n. After an
+// error nothing is stored, unless the database is broken. culprit is the operation that met the error, or
+// nil.
+func (s *Engine) try(group []*op) (n int, grant *claimResult, culprit *op, err error) {
+	defer s.startClock()()
+	t := &Tx{Conn: s.db, s: s, now: s.now(), memoryAtStart: s.mem,
+		leaseChanges: leaseChanges{leases: s.leaseBuffer[:0]}}
+	t.rules.Init(t, &s.rechecks)
+	defer func() {
+		if err != nil {
+			t.rollback()
+		}
+	}()
+	if !s.prewriteFailed {
+		t.endedAttempts, t.quota = group[0].endedAttempts, group[0].quota
+	}
+	t.wantedJobs = group[0].wantedJobs
+	s.prewriteFailed = false
+	if err = s.backend.BeginTx(t); err != nil {
+		// If the database rejects a row that was written before the writer lock was held, another node may have
+		// taken over that job. The next try writes no such row.
+		if t.prewrite != nil && database.KindOf(err) == database.Mistake {
+			err = errPrewrite
+		}
+		return 0, nil, nil, err
+	}
+	t.carriedAtStart = s.db.ArgumentBytes()
+	t.undo = append(t.undo, s.rechecks.SaveDirtyGates())
+	if n, culprit, err = t.carryOut(group); err != nil {
+		return n, nil, culprit, err
+	}
+	if _, err = t.rules.DecideDependants(); err != nil {
+		return n, nil, nil, err
+	}
+	if err = t.rules.Reopen(); err != nil {
+		return n, nil, nil, err
+	}
+	if grant, err = t.serveWaiter(); err != nil {
+		return n, nil, nil, err
+	}
+	if err = t.rules.Reopen(); err != nil {
+		return n, nil, nil, err
+	}
+	if err := t.prewrite.checkAllConfirmed(); err != nil {
+		return n, nil, nil, err
+	}
+	if err := cmp.Or(t.firstErr, t.writeGateJobs()); err != nil {
+		return n, nil, nil, err
+	}
+	if err := t.writeFigures(); err != nil {
+		return n, nil, nil, err
+	}
+	if err := t.writeLanes(); err != nil {
+		return n, nil, nil, err
+	}
+	if err := t.writeMeta(); err != nil {
+		return n, nil, nil, err
+	}
+	if t.hasBegun {
+		if err := t.Conn.Commit(); err != nil {
+			if database.KindOf(err) == database.Mistake {
+				err = fmt.Errorf("commit: %w", err)
+			}
+			return n, nil, nil, err
+		}
+		failpoint.Hit("commit")
+		s.backend.OnCommit(s.mem.commits != t.memoryAtStart.commits)
+	}
+	t.publish(grant)
+	return n, grant, nil, nil
+}
+
+// carryOut carries out the operations of a group, or only the first n. It stops early if the transaction gets
+// too large, or takes too long while users share the writer. culprit is the operation whose error ended it.
+func (t *Tx) carryOut(group []*op) (n int, culprit *op, err error) {
+	s, now := t.s, time.Now()
+	users := now // operations of users may take groupTime from here on
+	shared := now.Sub(s.lastShared) < sharedFor
+	for n < len(group) && t.size() < maxGroupBytes && !(shared && now.Sub(users) >= groupTime) {
+		o := group[n]
+		if n > 0 && o.class != Urgent && o.uid != group[n-1].uid && s.slowUsers[o.uid] {
+			s.nextSolo = o // this user's previous operation was slow, so o is committed next and alone
+			break
+		}
+		n++
+		o.err = o.run(t)
+		ended := time.Now()
+		if o.class == Urgent {
+			users = ended
+		} else {
+			s.noteServed(o, ended.Sub(now))
+		}
+		if now = ended; o.err != nil && database.KindOf(o.err) != database.Refusal {
+			return n, o, o.err
+		}
+	}
+	return n, nil, nil
+}
+
+// remote reports whether each query takes a round trip to a server.
+func (t *Tx) remote() bool { return t.readAhead != nil }
+
+// size returns how many bytes the transaction has read and written.
+func (t *Tx) size() int {
+	return int(t.Conn.ArgumentBytes()-t.carriedAtStart) + t.readBytes + t.rules.Bytes
+}
+
+func (t *Tx) EnsureBegun() (err error) {
+	if !t.hasBegun {
+		err = t.Conn.Begin()
+		t.hasBegun = err == nil
+	}
+	return err
+}
+
+func (t *Tx) Exec(sql string, args ...any) error {
+	if err := t.writeLanes(); err != nil {
+		return err
+	}
+	t.dropPrefetched() // the statement may change any row
+	return t.Conn.Exec(sql, args...)
+}
+
+func (t *Tx) WriteRow(sql string, args ...any) error {
+	if err := t.EnsureBegun(); err != nil {
+		return err
+	}
+	return t.Conn.WriteRow(sql, args...)
+}
+
+func (t *Tx) Count(sql string, args ...any) (int64, error) {
+	if err := t.writeLanes(); err != nil {
+		return 0, err
+	}
+	t.dropPrefetched()
+	return t.Conn.Count(sql, args...)
+}
+
+func (t *Tx) Query(each func(r database.Row) (more bool, err error), sql string, args ...any) error {
+	if err := t.writeLanes(); err != nil {
+		return err
+	}
+	return t.Conn.Query(each, sql, args...)
+}
+
+func (t *Tx) Number(sql string, args ...any) (int64, error) {
+	if err := t.writeLanes(); err != nil {
+		return 0, err
+	}
+	return t.Conn.Number(sql, args...)
+}
+
+func (t *Tx) rollback() {
+	if t.hasBegun {
+		t.Conn.Rollback()
+	}
+	leases := t.s.mem.leases
+	for i := len(t.undo) - 1; i >= 0; i-- {
+		t.undo[i]()
+	}
+	t.s.mem = t.memoryAtStart
+	t.s.mem.leases = leases
+	for uid, u := range t.users {
+		t.s.mem.putUser(uid, u)
+	}
+	for q, old := range t.queues {
+		q.setCount(old)
+	}
+	t.s.mem.countLeased()
+	t.s.minute = minuteStatistics{}
+}
+
+// writeMeta writes what the transaction changed of the counts and numbers.
+func (t *Tx) writeMeta() error {
+	if err := t.listUsers(); err != nil {
+		return err
+	}
+	if err := t.listQueues(); err != nil {
+		return err
+	}
+	m, b := &t.s.mem, &t.memoryAtStart
+	if !(t.hasBegun && t.Conn.HasWritten()) && !t.leased && m.counts == b.counts && m.nextSeq == b.nextSeq &&
+		m.enqueued == b.enqueued && m.nextEvent == b.nextEvent && m.outputs == b.outputs && m.userList == b.userList &&
+		m.queueList == b.queueList {
+		return nil
+	}
+	inMeta, changed := "", false
+	if t.leased {
+		var err error
+		if inMeta, changed, err = t.s.backend.WriteReserved(t); err != nil {
+			return err
+		}
+	}
+	m.commits++
+	c := &m.counts
+	err := t.Exec(`UPDATE meta SET reserved = CASE WHEN ? <> 0 THEN ? ELSE reserved END, commits = ?, next_seq = ?, enqueued = ?, next_event = ?, users = ?, queues = ?, blocked = ?, held = ?,
+		pending = ?, failed = ?, processing = ?, completed = ?, dead = ?, cancelled = ?, output_bytes = ?`, records.Bit(changed),
+		inMeta, m.commits, m.nextSeq, m.enqueued, m.nextEvent, m.userList, m.queueList, c[queue.Blocked], c[queue.Held],
+		c[queue.Pending], c[queue.Failed], c[queue.Processing], c[queue.Completed], c[queue.Dead], c[queue.Cancelled],
+		m.outputs)
+	if err == nil && t.delta != nil {
+		err = t.storeDelta()
+	}
+	return err
+}
+
+// Reservations lists the leases that are not known to have started.
+// See docs/decisions/0003.
+func (t *Tx) Reservations() string {
+	list := make([]byte, 0, 1024)
+	for seq, l := range t.s.mem.leases {
+		if !l.Running {
+			list = database.AppendReserved(list, seq, l.Job.Fence, l.Job.Node)
+		}
+	}
+	return string(list)
+}
+
+func withoutOp(group []*op, o *op) []*op {
+	others := make([]*op, 0, len(group))
+	for _, g := range group {
+		if g != o {
+			others = append(others, g)
+		}
+	}
+	return others
+}

@@ -1,0 +1,292 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/store/sqlitedb"
+	sqlite3 "modernc.org/sqlite/lib"
+	"runtime"
+	"sync/atomic"
+)
+
+// occupyWriter starts an operation that keeps the writer busy until release is called.
+func occupyWriter(t *testing.T, s *Store) (release func()) {
+	t.Helper()
+	begun, gate := make(chan struct{}), make(chan struct{})
+	var writer sync.WaitGroup
+	writer.Go(func() {
+		s.Do(context.Background(), Urgent, func(*Tx) error {
+			close(begun)
+			<-gate
+			return nil
+		})
+	})
+	<-begun
+	release = sync.OnceFunc(func() { close(gate); writer.Wait() })
+	t.Cleanup(release)
+	return release
+}
+
+// awaitWaiting returns once n operations are waiting.
+func awaitWaiting(t *testing.T, s *Store, n int) {
+	t.Helper()
+	for deadline := time.Now().Add(20 * time.Second); ; {
+		s.mu.Lock()
+		got := len(s.waiting[Urgent]) + len(s.waiting[Prompt]) + len(s.waiting[Normal])
+		s.mu.Unlock()
+		if got == n {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("%d operations wait, want %d", got, n)
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
+// countTransactions counts the transactions of a store from now on.
+func countTransactions(t *testing.T, s *Store) (count func() int) {
+	t.Helper()
+	n := 0
+	clock := s.now
+	s.Do(t.Context(), Urgent, func(*Tx) error { s.now = func() queue.Millis { n++; return clock() }; return nil })
+	return func() int {
+		s.Do(t.Context(), Urgent, func(*Tx) error { return nil })
+		got := n - 1 // without this transaction
+		n = 0
+		return got
+	}
+}
+
+// A function passed to BetweenTx runs once, even if a waiting group is tried again. It does not wait in the
+// write queue.
+func TestBetweenTxRunsOnce(t *testing.T) {
+	s := openStore(t, t.TempDir())
+	release := occupyWriter(t, s)
+	var all sync.WaitGroup
+	all.Go(func() {
+		s.Do(context.Background(), Normal, func(t *Tx) error {
+			err := t.Exec(`INSERT INTO jobs (seq) VALUES ('no number')`)
+			return err
+		})
+	})
+	awaitWaiting(t, s, 1)
+	n := 0
+	for range 5 {
+		all.Go(func() {
+			if err := s.BetweenTx(t.Context(), func() error { n++; return nil }); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	release()
+	all.Wait()
+	if n != 5 {
+		t.Errorf("5 were done %d times", n)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := s.BetweenTx(ctx, func() error { n++; return nil }); !errors.Is(err, context.Canceled) || n != 5 {
+		t.Errorf("a function whose caller gave up was called; %v", err)
+	}
+}
+
+// A commit takes a limited number of operations and bytes. An operation that reaches a limit ends the commit.
+// All urgent operations come first.
+func TestGroupsAreBounded(t *testing.T) {
+	s := openStore(t, t.TempDir())
+	for name, c := range map[string]struct {
+		ops   int // in addition to four others
+		bytes int
+		want  int // expected number of transactions
+	}{
+		"few and small":    {10, 100, 1},
+		"a group":          {maxGroup - 4, 1, 1},
+		"one too many":     {maxGroup - 3, 1, 2},
+		"large ones":       {10, 300_000, 3}, // four, four and two operations
+		"a very large one": {3, maxGroupBytes, 3},
+	} {
+		t.Run(name, func(t *testing.T) {
+			count := countTransactions(t, s)
+			release := occupyWriter(t, s)
+			var mu sync.Mutex
+			var order []string
+			var all sync.WaitGroup
+			add := func(k Class, n, bytes int) {
+				for range n {
+					all.Go(func() {
+						err := s.Do(context.Background(), k, func(t *Tx) error {
+							mu.Lock()
+							order = append(order, fmt.Sprint(k))
+							mu.Unlock()
+							err := t.Exec(`UPDATE meta SET ranked_by = ? WHERE one = 2`, strings.Repeat("x", bytes))
+							return err
+						})
+						if err != nil {
+							t.Error(err)
+						}
+					})
+				}
+			}
+			add(Normal, c.ops, c.bytes)
+			awaitWaiting(t, s, c.ops)
+			add(Prompt, 2, 1)
+			add(Urgent, 2, 1)
+			awaitWaiting(t, s, c.ops+4)
+			release()
+			all.Wait()
+			if got := count() - 1; got != c.want { // without the transaction of occupied
+				t.Errorf("%d transactions, want %d", got, c.want)
+			}
+			if first := order[:4]; !slices.Equal(first, []string{"0", "0", "1", "1"}) {
+				t.Errorf("the first were of the classes %v", first)
+			}
+		})
+	}
+}
+
+// Many verbs on large jobs are spread over several commits, so that other callers do not wait long.
+func TestOperationsOnLargeJobsAreSplit(t *testing.T) {
+	const many = 12
+	s := openStore(t, t.TempDir())
+	var seqs []int64
+	for range many {
+		seqs = append(seqs, enqueueFor(t, s, 1, 1, withLargeArgs)...)
+	}
+	for _, verb := range []queue.Verb{queue.VerbHold, queue.VerbRelease, queue.VerbCancel, queue.VerbRetry,
+		queue.VerbRemove} {
+		count := countTransactions(t, s)
+		release := occupyWriter(t, s)
+		var all sync.WaitGroup
+		for _, seq := range seqs {
+			all.Go(func() {
+				if err := s.Change(context.Background(), seq, store.Change{Verb: verb}); err != nil {
+					t.Errorf("%s: %v", verb, err)
+				}
+			})
+		}
+		awaitWaiting(t, s, many)
+		release()
+		all.Wait()
+		if n := count() - 1; n != many/3 { // 500 KB each
+			t.Errorf("%s of %d large jobs took %d transactions, want %d", verb, many, n, many/3)
+		}
+	}
+}
+
+// A claim that has read the maximum number of bytes leaves the remaining jobs to the next claim.
+func TestAClaimOfLargeJobsIsShort(t *testing.T) {
+	s := openStore(t, t.TempDir())
+	for range 5 {
+		enqueueFor(t, s, 1, 1, withLargeInput)
+	}
+	enqueueFor(t, s, 1, 3)
+	var got []int
+	for range 4 {
+		seqs, _ := claimJobs(t, s, store.Report{Want: 20})
+		got = append(got, len(seqs))
+	}
+	if !slices.Equal(got, []int{2, 2, 4, 0}) {
+		t.Errorf("claimed %v, want two large ones twice, and then the rest", got)
+	}
+	enqueueFor(t, s, 1, 3, withLargeInput)
+	jobs, err := s.Await(t.Context(), 3)
+	if err != nil || len(jobs) != 2 {
+		t.Errorf("awaited %d jobs, %v", len(jobs), err)
+	}
+}
+
+// An event is visible to readers only after it is included in the counts. If it were visible earlier, a
+// client could read the event and then an old count, and wait for an event that has already happened.
+func TestNoEventIsReadBeforeItIsCounted(t *testing.T) {
+	s := openStore(t, t.TempDir())
+	ctx := t.Context()
+	looked := false
+	look := func() {
+		looked = true
+		list, err := s.Events(ctx, 0, 10)
+		last, _ := s.LastEvent()
+		if err != nil || int64(len(list)) != last {
+			t.Errorf("%d events are read while %d are counted: %v", len(list), last, err)
+		}
+	}
+	err := s.Do(ctx, Prompt, func(tx *Tx) error {
+		tx.afterCommit = append(tx.afterCommit, look) // runs after the commit, before its counts are published
+		return tx.AddEvent(queue.EventAudit, nil, 0, []byte("{}"))
+	})
+	if err != nil || !looked {
+		t.Fatalf("%v, %v", looked, err)
+	}
+	look()
+	if last, _ := s.LastEvent(); last != 1 {
+		t.Errorf("the last event is %d", last)
+	}
+}
+
+// Concurrent requests share commits.
+func TestManyShareCommits(t *testing.T) {
+	s := openStore(t, t.TempDir())
+	var commits atomic.Int64
+	s.now = func() queue.Millis { commits.Add(1); return 1_800_000_000_000 } // read once per transaction
+	var all sync.WaitGroup
+	for range 64 {
+		all.Go(func() {
+			for range 8 {
+				if _, err := s.Enqueue(t.Context(), store.Request{Drafts: []queue.Job{draft()}}); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	all.Wait()
+	if got := s.Counts().Enqueued; got != 64*8 {
+		t.Errorf("got %d jobs, want %d", got, 64*8)
+	}
+	if n := commits.Load(); n > 64*8/4 {
+		t.Errorf("%d requests took %d commits, want a quarter at most", 64*8, n)
+	}
+}
+
+// A claim that fails because the disk is full leases nothing, even if it had already chosen jobs. If the jobs
+// stayed leased, they might run twice.
+func TestFullDiskClaimsNothing(t *testing.T) {
+	s := openStore(t, t.TempDir())
+	enqueue(t, s, 3)
+	<-s.writerToken // prevents commits
+	type claim struct {
+		jobs []queue.Job
+		err  error
+	}
+	claimed, other := make(chan claim, 1), make(chan error, 1)
+	go func() { // ends with the commit
+		jobs, err := s.Await(t.Context(), 2)
+		claimed <- claim{jobs, err}
+	}()
+	for s.idle() {
+		runtime.Gosched() // until the operation waits
+	}
+	go func() { // ends with the commit
+		other <- s.Do(t.Context(), Urgent, func(*Tx) error { return &sqlitedb.Error{Code: sqlite3.SQLITE_FULL} })
+	}()
+	for n := 0; n < 2; runtime.Gosched() {
+		s.mu.Lock()
+		n = len(s.waiting[Urgent])
+		s.mu.Unlock()
+	}
+	s.writerToken <- struct{}{}
+	if err := <-other; !errors.Is(err, queue.ErrNoSpace) {
+		t.Fatalf("got %v, want %v", err, queue.ErrNoSpace)
+	}
+	if c := <-claimed; len(c.jobs) > 0 || !errors.Is(c.err, queue.ErrNoSpace) {
+		t.Errorf("got %d jobs and %v, want none and %v", len(c.jobs), c.err, queue.ErrNoSpace)
+	}
+}

@@ -1,0 +1,136 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"strconv"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/queuectl/queuectl/store/engine"
+	"github.com/queuectl/queuectl/store/noderequests"
+	"github.com/queuectl/queuectl/store/pgdb"
+)
+
+// The channels on which nodes notify each other with NOTIFY. A notification is only a hint and may be lost;
+// polling guarantees progress.
+const (
+	commitsChannel = "queuectl_commits" // the payload is the node that has committed
+)
+
+// Intervals of the communication between nodes.
+const (
+	notifyInterval = 10 * time.Millisecond // the shortest time between two notifications of one node
+	pollInterval   = time.Second           // the shortest poll interval; a random part of up to half of it is added
+)
+
+// notifyCommits notifies the other nodes of commits, outside of all transactions. Within a transaction,
+// NOTIFY would take a lock that all nodes share.
+func (s *Store) notifyCommits(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-s.commitMade:
+		}
+		s.Notify(ctx, commitsChannel, s.Node())
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(notifyInterval):
+		}
+	}
+}
+
+// listenForCommits applies other nodes' commits soon after they are made, even if this node writes nothing.
+// The node can then claim new jobs and notify callers that watch jobs. The function runs until ctx ends.
+func (s *Store) listenForCommits(ctx context.Context) {
+	for pause := minListenRetry; ctx.Err() == nil; pause = min(2*pause, maxListenRetry) {
+		var received []pgconn.Notification
+		config := *s.config
+		config.Config = config.Config.Copy()
+		config.OnNotification = func(_ *pgconn.PgConn, n *pgconn.Notification) { received = append(received, *n) }
+		within, cancel := context.WithTimeout(ctx, pgdb.ConnectTimeout)
+		c, err := pgdb.Connect(within, &config)
+		cancel()
+		if err == nil {
+			// A pooled connection receives no notifications, so the node only polls.
+			if !config.Pooled {
+				err = c.Listen(ctx, commitsChannel, noderequests.Channel)
+			}
+			for err == nil {
+				pause = minListenRetry
+				err = s.awaitNotification(ctx, c, &received)
+			}
+			c.Close()
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(rand.N(pause)):
+		}
+	}
+}
+
+// awaitNotification waits for a notification, or until the next poll. If this node may have missed commits,
+// it begins a transaction, which applies them.
+func (s *Store) awaitNotification(ctx context.Context, c *pgdb.Conn, received *[]pgconn.Notification) error {
+	notified := true
+	if len(*received) == 0 { // wait only if no notifications came with an earlier reply
+		timed, cancel := context.WithTimeout(ctx, pollInterval+rand.N(pollInterval/2))
+		defer cancel()
+		err := c.WaitForNotification(timed)
+		notified = err == nil
+		if err != nil && timed.Err() == nil || ctx.Err() != nil || c.IsClosed() {
+			return errors.Join(err, ctx.Err())
+		}
+	}
+	notifications := *received
+	*received = nil
+	hasRequests, hasCommits := !notified, !notified
+	for _, n := range notifications {
+		toThisNode := n.Payload == strconv.FormatInt(s.Node(), 10)
+		hasRequests = hasRequests || n.Channel == noderequests.Channel && toThisNode
+		hasCommits = hasCommits || n.Channel == commitsChannel && !toThisNode
+	}
+	if hasRequests {
+		s.Wake()
+	}
+	if hasCommits {
+		timed, cancel := context.WithTimeout(ctx, pgdb.SideConnTimeout)
+		release := c.InterruptWhenDone(timed)
+		commits, err := c.Number(`SELECT commits FROM meta`)
+		release()
+		cancel()
+		if err != nil {
+			return err
+		}
+		for s.hasMissed(commits) && s.RunsTx() { // the running transaction may apply the changes itself
+			select {
+			case <-ctx.Done():
+				return ctx.Err()
+			case <-time.After(notifyInterval):
+			}
+		}
+		if s.hasMissed(commits) {
+			s.Do(ctx, engine.Urgent, func(*engine.Tx) error { return nil }) // beginning a transaction applies the changes
+		}
+	}
+	return nil
+}
+
+// HasOthers implements store.Cluster.
+func (s *Store) HasOthers() bool { return s.HasOtherNodes() }
+
+// hasMissed reports whether this node has not yet applied the commit of that number.
+func (s *Store) hasMissed(commits int64) bool { return s.appliedCommits.Load() < commits }
+
+// Changes implements store.Cluster.
+func (s *Store) Changes() <-chan struct{} { return s.changes }
+
+// Database implements store.Cluster.
+func (s *Store) Database() string { return s.DatabaseID() }
+
+// Lease implements store.Cluster.
+func (s *Store) Lease() time.Duration { return s.lease }

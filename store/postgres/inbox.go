@@ -1,0 +1,154 @@
+package postgres
+
+import (
+	"context"
+	"crypto/md5"
+	"fmt"
+	"time"
+
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/store/database"
+	"github.com/queuectl/queuectl/store/engine"
+	"github.com/queuectl/queuectl/store/pgdb"
+	"github.com/queuectl/queuectl/store/reads"
+)
+
+// maxRefusedSpec is how many characters of a refused spec are kept.
+const maxRefusedSpec = 4 << 10
+
+// SetRoles implements store.Inbox.
+func (s *Store) SetRoles(ctx context.Context, roles []string) error {
+	return s.Do(ctx, engine.Prompt, func(t *engine.Tx) error {
+		if err := t.Exec(`DELETE FROM roles WHERE node = ?`, s.Node()); err != nil {
+			return err
+		}
+		for _, role := range roles {
+			if err := createSubmittedSequence(t, role); err != nil {
+				return err
+			}
+			if err := t.Exec(`INSERT INTO roles (node, role) VALUES (?, ?)`, s.Node(), role); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// createSubmittedSequence creates the sequence that counts a role's submitted units, unless it exists. Only a
+// missing sequence needs the privilege to create objects, which the service's database role may lack.
+func createSubmittedSequence(t *engine.Tx, role string) error {
+	sequence := fmt.Sprintf("%s.%s%x", pgdb.Schema, pgdb.SubmittedSequence, md5.Sum([]byte(role)))
+	missing, err := t.Number(`SELECT (to_regclass(?) IS NULL)::int`, sequence)
+	if err != nil || missing == 0 {
+		return err
+	}
+	allowed, err := t.Number(`SELECT has_schema_privilege('` + pgdb.Schema + `', 'CREATE')::int`)
+	if err != nil {
+		return err
+	}
+	if allowed == 0 {
+		return queue.Errorf(queue.CodeDenied, "store_roles: the role %q needs a sequence that this service's "+
+			"database role may not create; start the service once with the role that owns the database", queue.Clip(role))
+	}
+	return t.Exec(`CREATE SEQUENCE ` + sequence)
+}
+
+// Submissions implements store.Inbox.
+func (s *Store) Submissions(ctx context.Context, limit func(role string) int) (list []store.Submission, err error) {
+	err = s.Read(ctx, func(r *reads.Reader) error {
+		list = nil
+		for role, found := "", true; found; {
+			found = false
+			anothers := false
+			err := r.Query(func(r database.Row) (bool, error) {
+				role, anothers, found = r.Text(0), r.Num(1) != 0, true
+				return false, nil
+			}, `SELECT role, (SELECT count(*) FROM roles WHERE roles.role = submissions.role AND node <> ? AND NOT EXISTS (SELECT 1 FROM roles AS own WHERE own.role = submissions.role AND own.node = ?))
+				FROM submissions WHERE refused IS NULL AND role > ? ORDER BY role LIMIT 1`, s.Node(), s.Node(), role)
+			if err != nil || !found {
+				return err
+			}
+			maxUnits := 0
+			if !anothers {
+				maxUnits = limit(role)
+			}
+			if maxUnits == 0 {
+				continue
+			}
+			size := 0
+			err = r.Query(func(r database.Row) (bool, error) {
+				list = append(list, store.Submission{N: r.Num(0), Role: role, ID: r.Text(1), Spec: []byte(r.Text(2))})
+				size += len(list[len(list)-1].Spec)
+				return size < store.MaxSubmitted, nil
+			}, `SELECT n, id, spec FROM submissions WHERE refused IS NULL AND role = ? ORDER BY n LIMIT ?`, role,
+				int64(maxUnits))
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	return list, err
+}
+
+// TakeSubmission implements SharedDatabase.
+func (s backend) TakeSubmission(t *engine.Tx, r *store.Request,
+	enqueue func() (store.Receipt, error)) (receipt store.Receipt, err error) {
+	found, err := t.Number(`SELECT count(*) FROM submissions WHERE n = ? AND refused IS NULL`, r.Submission)
+	if err != nil || found == 0 {
+		return store.Receipt{IDs: []string{r.Drafts[0].ID}, Seqs: []int64{0}, Duplicate: true}, err
+	}
+	receipt, err = enqueue()
+	if err == nil {
+		err = t.Exec(`DELETE FROM submissions WHERE n = ?`, r.Submission)
+	}
+	return receipt, err
+}
+
+// Refuse implements store.Inbox.
+func (s *Store) Refuse(ctx context.Context, n int64, why string) error {
+	return s.Do(ctx, engine.Prompt, func(t *engine.Tx) error {
+		role, err := database.Text(t, `UPDATE submissions SET refused = ?, spec = left(spec, ?)
+			WHERE n = ? AND refused IS NULL RETURNING role`, why, int64(maxRefusedSpec), n)
+		if err != nil || role == "" {
+			return err
+		}
+		return t.Exec(`DELETE FROM submissions WHERE refused IS NOT NULL AND role = ? AND n <= (SELECT n FROM submissions WHERE refused IS NOT NULL AND role = ? ORDER BY n DESC LIMIT 1 OFFSET ?)`, role, role, int64(store.MaxRefused))
+	})
+}
+
+// Pauses between attempts to reconnect after the connection for notifications was lost.
+const (
+	minListenRetry = time.Second // doubles up to maxListenRetry
+	maxListenRetry = 30 * time.Second
+)
+
+// Arrivals implements store.Inbox. While the connection is lost there are no hints, so the receiver must
+// also poll.
+func (s *Store) Arrivals(ctx context.Context) <-chan struct{} {
+	hint := make(chan struct{}, 1)
+	if s.config.Pooled { // a pooler delivers no notifications
+		return hint
+	}
+	go func() {
+		for pause := minListenRetry; ctx.Err() == nil; pause = min(2*pause, maxListenRetry) {
+			c, err := pgdb.Connect(ctx, s.config)
+			if err == nil {
+				err = c.Listen(ctx, pgdb.SubmissionsChannel)
+				for ; err == nil; err = c.WaitForNotification(ctx) {
+					pause = minListenRetry
+					engine.Hint(hint)
+				}
+				c.Close()
+			}
+			select {
+			case <-ctx.Done():
+			case <-time.After(pause):
+			}
+		}
+	}()
+	return hint
+}
+
+var _ store.Inbox = (*Store)(nil)

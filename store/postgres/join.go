@@ -1,0 +1,157 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store/database"
+	"github.com/queuectl/queuectl/store/engine"
+	"github.com/queuectl/queuectl/store/pgdb"
+)
+
+// NodeConfig describes a node that joins a queue.
+// See docs/decisions/0031.
+type NodeConfig struct {
+	Name  string
+	DirID string // identifies the state directory, to distinguish services of the same name
+	// DirLocation identifies the state directory's current location: the boot of the machine and the file. It
+	// changes with each reboot, and a copy of the directory has another DirLocation. It is "" if it is unknown.
+	DirLocation string
+	Version     string        // version of the node's program
+	Lease       time.Duration // how long the node may act without renewing its lease
+}
+
+// ErrDirCopied reports that the node's state directory is a copy of another node's directory, and that the
+// other node's service is running.
+var ErrDirCopied = errors.New("the state directory is a copy of another node's directory, and that " +
+	"node's service is running; start this service with an empty state directory")
+
+// join makes this service a node of the queue. A service with the same state directory as an earlier one
+// continues with its leases, unless other nodes have taken them over. If the earlier service ran in another
+// place, it may still be running, so join waits until its lease has expired.
+func (s *Store) join(ctx context.Context, m NodeConfig) error {
+	remaining, err := s.tryToJoin(ctx, m)
+	if err != nil || remaining == 0 {
+		return err
+	}
+	s.Log().Info("waiting until the lease of this node's previous service has ended, because that service may "+
+		"still be running on another machine", "node", m.Name, "for", remaining.Round(time.Millisecond).String())
+	select {
+	case <-time.After(remaining):
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	if remaining, err = s.tryToJoin(ctx, m); remaining != 0 {
+		return queue.Errorf(
+			queue.CodeExists, `another service with a copy of this state directory already runs as node %s of this queue; give this service another name with the setting "node"`, m.Name)
+	}
+	return err
+}
+
+// tryToJoin makes this service a node. If the lease of a service in another place has not expired, it does
+// nothing and returns the remaining time.
+func (s *Store) tryToJoin(ctx context.Context, m NodeConfig) (remaining time.Duration, err error) {
+	copied := false
+	err = s.Do(ctx, engine.Urgent, func(t *engine.Tx) error {
+		if free, err := t.Number(`SELECT pg_try_advisory_xact_lock_shared(` + fmt.Sprint(pgdb.QueueLock) + `)`); err != nil {
+			return err
+		} else if free == 0 {
+			return pgdb.LockedError(s.config.Database, t.Query)
+		}
+		dir, alive, last := "", false, ""
+		remaining = 0
+		err := t.Query(func(r database.Row) (bool, error) {
+			dir, alive, last = r.Text(0), r.Num(1) != 0, r.Text(2)
+			remaining = time.Duration(r.Num(3)) * time.Millisecond
+			return false, nil
+		}, `SELECT folder, until > clock_timestamp() AND NOT gone, place, CASE WHEN isfinite(until) THEN ceil(extract(epoch FROM until - clock_timestamp()) * 1000)::bigint ELSE 0 END FROM nodes WHERE name = ?`, m.Name)
+		if err != nil {
+			return err
+		}
+		if dir == m.DirID && alive && m.ranElsewhere(last) {
+			return nil
+		}
+		remaining = 0
+		if dir != m.DirID && alive {
+			return queue.Errorf(
+				queue.CodeExists, `another service already runs as node %s of this queue; give this service another name with the setting "node"`, m.Name)
+		}
+		copied = false
+		if renamed, err := rename(t, m); errors.Is(err, ErrDirCopied) {
+			copied = true
+			return nil
+		} else if err != nil {
+			return err
+		} else if renamed {
+			dir = m.DirID
+		}
+		id, incarnation := int64(0), int64(0)
+		err = t.Query(func(r database.Row) (bool, error) {
+			id, incarnation = r.Num(0), r.Num(1)
+			return false, nil
+		}, `INSERT INTO nodes (name, folder, place, until, version) VALUES (?, ?, ?, clock_timestamp() + ? * interval '1 ms', ?)
+			ON CONFLICT (name) DO UPDATE SET folder = excluded.folder, place = excluded.place, incarnation = nodes.incarnation + 1, until = excluded.until, heard = clock_timestamp(), gone = false, joined = clock_timestamp(), version = excluded.version
+			RETURNING id, incarnation`, m.Name, m.DirID, m.DirLocation, m.Lease.Milliseconds(), m.Version)
+		if err != nil {
+			return err
+		}
+		// Release the requests that an earlier service had taken.
+		if err := t.Exec(`UPDATE asks SET taken = 0 WHERE node = ?`, id); err != nil {
+			return err
+		}
+		t.JoinAs(id)
+		s.incarnation = incarnation
+		t.OnUndo(func() { s.incarnation = 0 })
+		// The leases of the other service now belong to no node.
+		if dir != "" && dir != m.DirID {
+			if err := t.OrphanLeases(id); err != nil {
+				return err
+			}
+		}
+		t.OnCommitted(func() { s.lease = m.Lease })
+		return nil
+	})
+	if copied && err == nil {
+		err = ErrDirCopied
+	}
+	return remaining, err
+}
+
+// ranElsewhere reports whether both places are known and differ.
+func (m *NodeConfig) ranElsewhere(location string) bool {
+	return location != m.DirLocation && location != "" && m.DirLocation != ""
+}
+
+// rename gives this node's name to an existing node with the same state directory, so that the node keeps
+// its leases.
+func rename(t *engine.Tx, m NodeConfig) (renamed bool, err error) {
+	id, oldName, alive, location := int64(0), "", false, ""
+	err = t.Query(func(r database.Row) (bool, error) {
+		id, oldName, alive, location = r.Num(0), r.Text(1), r.Num(2) != 0, r.Text(3)
+		return false, nil
+	}, `SELECT id, name, until > clock_timestamp() AND NOT gone, place FROM nodes WHERE folder = ? AND name <> ?`, m.DirID,
+		m.Name)
+	if err == nil && alive && m.ranElsewhere(location) {
+		return false, ErrDirCopied
+	}
+	if err != nil || id == 0 {
+		return false, err
+	}
+	other, err := t.Number(`SELECT id FROM nodes WHERE name = ?`, m.Name)
+	if err == nil && other != 0 { // another directory had this name; its node is gone
+		err = forgetNode(t, other)
+	}
+	if err == nil {
+		err = t.Exec(`UPDATE garbage SET node = ? WHERE node = ?`, m.Name, oldName)
+	}
+	if err == nil { // change the name in the rows too: output files are found by it
+		err = t.Exec(`UPDATE attempts SET node = ? WHERE output_ref IS NOT NULL AND node = ?`, m.Name, oldName)
+	}
+	if err == nil {
+		err = t.Exec(`UPDATE nodes SET name = ? WHERE id = ?`, m.Name, id)
+	}
+	return true, err
+}

@@ -1,0 +1,220 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/store/database"
+	"github.com/queuectl/queuectl/store/pgdb"
+	"github.com/queuectl/queuectl/test/pgserver"
+)
+
+// reopenNode opens a node again, and checks that it still has its one lease.
+func reopenNode(t *testing.T, url string, options Options, fence int64) *Store {
+	t.Helper()
+	s, err := Open(t.Context(), url, options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	left, err := s.PreviousSession(t.Context())
+	if err != nil || len(left.Leased) != 1 || left.Leased[0].Fence != fence {
+		t.Errorf("the restarted service has the leases %+v, %v", left.Leased, err)
+	}
+	return s
+}
+
+// A service that is restarted in time continues with its node's leases. Another service of the same name is
+// rejected.
+func TestNodeComesBack(t *testing.T) {
+	url := pgserver.Shared(t).Create(t)
+	a := openNode(t, url, "a")
+	enqueueOn(t, a, draft())
+	held := claimOn(t, a, 1)
+	options := Options{Order: a.Order(), Node: NodeConfig{Name: "a", DirID: "another", Lease: time.Hour}}
+	if _, err := Open(t.Context(), url, options); !errors.Is(err, queue.ErrExists) {
+		t.Errorf("another service of the same name: %v", err)
+	}
+	if err := a.Close(); err != nil {
+		t.Fatal(err)
+	}
+	options.Node.DirID = "a"
+	reopenNode(t, url, options, held[0].Fence)
+}
+
+// A copy of a node's directory is not accepted as the node while the node's service runs. With another name
+// it gets ErrDirCopied. With the same name it waits for the lease to expire, and is rejected if the lease is
+// renewed.
+func TestCopyOfANode(t *testing.T) {
+	url := pgserver.Shared(t).Create(t)
+	const lease = 500 * time.Millisecond
+	open := func(name, place string) (*Store, error) {
+		return Open(t.Context(), url, Options{Order: queue.Order{Scheduling: "fifo", Aging: "time",
+			Interval: time.Minute}, Node: NodeConfig{Name: name, DirID: "one", DirLocation: place, Lease: lease}})
+	}
+	a, err := open("a", "here")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer a.Close()
+	prolong := func() error { _, err := a.ExtendLease(t.Context(), store.Load{Workers: 1}); return err }
+	enqueueOn(t, a, draft(), draft())
+	held := claimOn(t, a, 1)
+	if err := prolong(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := open("b", "there"); !errors.Is(err, ErrDirCopied) {
+		t.Errorf("a copy of another name: %v, want %v", err, ErrDirCopied)
+	}
+	ctx, end := context.WithCancel(t.Context())
+	var renewals sync.WaitGroup
+	renewals.Go(func() {
+		for range time.Tick(lease / 5) {
+			if ctx.Err() != nil || prolong() != nil {
+				return
+			}
+		}
+	})
+	_, err = open("a", "there")
+	end()
+	renewals.Wait()
+	if !errors.Is(err, queue.ErrExists) || !strings.Contains(err.Error(), "copy") {
+		t.Errorf("a copy of the same name: %v", err)
+	}
+	if err := prolong(); err != nil {
+		t.Fatalf("the node is disturbed: %v", err)
+	}
+	again, err := open("a", "there") // open it with another place, as after a reboot
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer again.Close()
+	if left, err := again.PreviousSession(t.Context()); err != nil || len(left.Leased) != 1 ||
+		left.Leased[0].Fence != held[0].Fence {
+		t.Errorf("the restarted service has the leases %+v, %v", left.Leased, err)
+	}
+	if _, err := again.ExtendLease(t.Context(), store.Load{Workers: 1}); err != nil {
+		t.Error(err)
+	}
+	if err := prolong(); err == nil {
+		t.Error("the previous service can still renew its node lease")
+	}
+}
+
+// A renamed node continues with its leases, even if the name belonged to a node that is gone.
+func TestNodeIsRenamed(t *testing.T) {
+	url := pgserver.Shared(t).Create(t)
+	a, z := openNode(t, url, "a"), openNode(t, url, "z")
+	enqueueOn(t, a, draft(), draft())
+	held, other := claimOn(t, a, 1), claimOn(t, z, 1)
+	expireLease(t, a, "z")
+	if err := a.Close(); err != nil {
+		t.Fatal(err)
+	}
+	again := reopenNode(t, url, Options{Order: a.Order(), Node: NodeConfig{Name: "z", DirID: "a", Lease: time.Hour}},
+		held[0].Fence)
+	lost, err := again.TakeOver(t.Context())
+	if err != nil || len(lost) != 1 || lost[0].Job.Seq != other[0].Seq {
+		t.Errorf("the renamed node takes over %+v, %v from the other node", lost, err)
+	}
+}
+
+// While nodes are upgraded one by one, two versions use the same database. The first new node upgrades the
+// tables, and the old nodes continue. A service that is older than the tables allow is rejected.
+func TestNodesOfTwoVersions(t *testing.T) {
+	url := pgserver.Shared(t).Create(t)
+	old := openNode(t, url, "old")
+	enqueueOn(t, old, draft(), draft())
+	run := claimOn(t, old, 1)
+	steps := append(slices.Clone(database.Migrations), []string{`ALTER TABLE jobs ADD COLUMN colour TEXT NOT NULL DEFAULT ''`})
+	own := append(slices.Clone(pgdb.Migrations), []string{`ALTER TABLE nodes ADD COLUMN colour TEXT NOT NULL DEFAULT ''`})
+	fresh := openNode(t, url, "new")
+	pgserver.Query(t, url, `CREATE OR REPLACE FUNCTION queuectl.enqueue(spec jsonb) RETURNS text LANGUAGE sql AS 'SELECT ''older'''`)
+	together := make(chan error)
+	for range 2 { // of two nodes that upgrade concurrently, one waits for the other
+		go func() {
+			c, err := pgdb.Connect(t.Context(), fresh.config)
+			if err == nil {
+				defer c.Close()
+				err = pgdb.MakeTables(c, steps, own)
+			}
+			together <- err
+		}()
+	}
+	if err := errors.Join(<-together, <-together); err != nil {
+		t.Fatal(err)
+	}
+	if got := pgserver.Query(
+		t, url, `SELECT version, (SELECT count(*) FROM pg_attribute WHERE attname = 'colour' AND attrelid IN ('queuectl.jobs'::regclass, 'queuectl.nodes'::regclass)), (SELECT prosrc LIKE '%may not enqueue%' FROM pg_proc WHERE proname = 'enqueue' AND pronamespace = 'queuectl'::regnamespace) FROM queuectl.schema`); got != "2|2|t" {
+		t.Errorf("version, number of new columns, and whether the function is new: %s", got)
+	}
+	if _, err := old.Exchange(t.Context(), store.Report{Ended: []store.Settlement{completedOn(old,
+		&run[0])}}); err != nil {
+		t.Fatal(err)
+	}
+	enqueueOn(t, old, draft())
+	if got := seqs(claimOn(t, fresh, 9)); !slices.Equal(got, []int64{2, 3}) {
+		t.Errorf("the new node claims %v, want jobs 2 and 3", got)
+	}
+	for oldest, want := range map[int64]error{1: nil, 2: store.ErrNewerSchema} { // restart the old node
+		pgserver.Query(t, url, fmt.Sprintf(`UPDATE queuectl.meta SET min_reader = %d`, oldest))
+		c, err := pgdb.Connect(t.Context(), fresh.config)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := pgdb.MakeTables(c, database.Migrations, pgdb.Migrations); !errors.Is(err, want) {
+			t.Errorf("version 1 opens tables of version 2 with min_reader %d: got %v, want %v", oldest, err, want)
+		}
+		c.Close()
+	}
+}
+
+// A service that cannot join because a queue is being moved gets an error that names the holder of the
+// lock.
+func TestLockOfAMoveIsBlamed(t *testing.T) {
+	url := pgserver.Shared(t).Create(t)
+	a := openNode(t, url, "a")
+	c, err := pgdb.Connect(t.Context(), a.config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if got, err := c.Number(`SELECT pg_try_advisory_lock(` + fmt.Sprint(pgdb.QueueLock) + `)`); err != nil || got != 1 {
+		t.Fatal(got, err)
+	}
+	_, err = Open(t.Context(), url, Options{Order: a.Order(), Node: NodeConfig{Name: "b", DirID: "b"}})
+	if want := fmt.Sprintf("by the role queuectl, process %d of the server", c.PID()); err == nil ||
+		!strings.Contains(err.Error(), want) {
+		t.Errorf("a service that joins while the queue is locked: %v, want %q", err, want)
+	}
+}
+
+// When a new node takes the name of a node that is gone, the database roles of the old node are removed.
+func TestRolesOfANodeWhoseNameIsTaken(t *testing.T) {
+	url := pgserver.Shared(t).Create(t)
+	x, b := openNode(t, url, "x"), openNode(t, url, "b")
+	if err := x.SetRoles(t.Context(), []string{"app"}); err != nil {
+		t.Fatal(err)
+	}
+	x.Close()
+	b.Close()
+	s, err := Open(t.Context(), url, Options{Order: queue.Order{Scheduling: "fifo", Aging: "time",
+		Interval: time.Minute}, Node: NodeConfig{Name: "x", DirID: "b", Lease: time.Hour}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	n, _ := s.writer.Number(`SELECT count(*) FROM nodes`)
+	left, _ := s.writer.Number(`SELECT count(*) FROM roles WHERE node NOT IN (SELECT id FROM nodes)`)
+	if n != 1 || left != 0 {
+		t.Errorf("%d nodes, %d roles without a node", n, left)
+	}
+}

@@ -1,0 +1,312 @@
+package postgres
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"slices"
+
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/store/database"
+	"github.com/queuectl/queuectl/store/engine"
+	"github.com/queuectl/queuectl/store/pgdb"
+	"github.com/queuectl/queuectl/store/reads"
+	"github.com/queuectl/queuectl/store/rules"
+)
+
+// StoreNode implements SharedDatabase.
+func (s backend) StoreNode(t *engine.Tx, n *store.Node) error {
+	labels, err := json.Marshal(n.Labels)
+	if err != nil {
+		return err
+	}
+	resources, err := json.Marshal(n.Resources)
+	if err != nil {
+		return err
+	}
+	return t.Exec(`UPDATE nodes SET labels = ?, resources = ? WHERE id = ?`, string(labels), string(resources), n.ID)
+}
+
+// ExtendLease implements store.Cluster.
+func (s *Store) ExtendLease(ctx context.Context, load store.Load) (m store.Membership, err error) {
+	encoded, err := json.Marshal(load)
+	if err != nil {
+		return m, err
+	}
+	err = s.leaseConn.Do(ctx, func(c *pgdb.Conn) error {
+		m = store.Membership{}
+		found := false
+		err := c.Query(func(r database.Row) (bool, error) {
+			found = true
+			m.Drained = r.Num(0) != 0
+			return false, nil
+		}, `UPDATE nodes SET until = clock_timestamp() + ? * interval '1 ms', heard = clock_timestamp(), load = ? WHERE id = ? AND incarnation = ? AND NOT gone RETURNING drained`, s.lease.Milliseconds(), string(encoded), s.Node(), s.incarnation)
+		if err != nil {
+			return err
+		}
+		if !found {
+			s.FailFromRead(errExpelled)
+			return errExpelled
+		}
+		// Delete old requests: no node waits for their answers any more.
+		if err := c.Exec(`DELETE FROM asks WHERE at < clock_timestamp() - interval '10 min'`); err != nil {
+			return err
+		}
+		return c.Query(func(r database.Row) (bool, error) {
+			m.HasOrphans = r.Num(0) != 0
+			return false, nil
+		}, `SELECT count(*) FILTER (WHERE gone AND reserved <> '' OR NOT gone AND until < clock_timestamp()) + (SELECT count(*) FROM meta WHERE reserved <> '')
+			+ (SELECT count(*) FROM (SELECT 1 FROM jobs WHERE place = 3 AND (node < 0 OR node IN (SELECT id FROM nodes WHERE gone)) LIMIT 1) AS of) FROM nodes`)
+	})
+	return m, err
+}
+
+// Exchange implements store.Session. A runner's times are read from the clock of its machine, so Exchange
+// converts them to the server's clock. The start time of a lost attempt may come from the job itself, which
+// already uses the server's clock.
+func (s *Store) Exchange(ctx context.Context, report store.Report) (store.Grant, error) {
+	behind := queue.Millis(s.clockOffset.Load())
+	if behind > -clockSlack && behind < clockSlack {
+		return s.Engine.Exchange(ctx, report)
+	}
+	return s.ExchangeLater(ctx, report.Want, func(t *engine.Tx) *store.Report {
+		by := report
+		by.Started, by.Ended = slices.Clone(report.Started), slices.Clone(report.Ended)
+		for i := range by.Started {
+			by.Started[i].At += behind
+		}
+		by.Progress = slices.Clone(report.Progress)
+		for i := range by.Progress {
+			by.Progress[i].At += behind
+		}
+		for i := range by.Ended {
+			a := &by.Ended[i].Attempt
+			a.EndedAt += behind
+			if l := t.Lease(by.Ended[i].Seq); l == nil || !l.Running || l.Job.StartedAt != a.StartedAt {
+				a.StartedAt += behind
+			}
+		}
+		return &by
+	})
+}
+
+// clockSlack is the offset in milliseconds up to which two clocks are considered equal. If replies are slow,
+// the offset cannot be measured more exactly.
+const clockSlack = 50
+
+// TakeOver implements store.Cluster.
+func (s *Store) TakeOver(ctx context.Context) (lost []store.LostLease, err error) {
+	err = s.Do(ctx, engine.Urgent, func(t *engine.Tx) error {
+		lost = nil
+		names, expired, gone := map[int64]string{}, map[int64]bool{}, map[int64]bool{}
+		err := t.Query(func(r database.Row) (bool, error) {
+			names[r.Num(0)] = r.Text(1)
+			if r.Num(2) != 0 {
+				expired[r.Num(0)] = true
+			} else if r.Num(3) != 0 {
+				gone[r.Num(0)] = true
+			}
+			return true, nil
+		}, `SELECT id, name, NOT gone AND until < clock_timestamp(), gone FROM nodes`)
+		if err != nil {
+			return err
+		}
+		for id := range expired {
+			remaining, err := t.Count(`UPDATE nodes SET gone = true WHERE id = ? AND NOT gone AND until < clock_timestamp()`, id)
+			if err != nil {
+				return err
+			}
+			if remaining == 0 { // the node has renewed its lease in the meantime
+				delete(expired, id)
+				continue
+			}
+			t.WakeAt(t.Now())
+		}
+		isGone := func(node int64) bool {
+			_, known := names[node]
+			return node != s.Node() && (!known || expired[node] || gone[node])
+		}
+		if err := t.TakeBatches(isGone); err != nil {
+			return err
+		}
+		if len(expired) > 0 {
+			if err := t.RecheckClosedLanes(); err != nil {
+				return err
+			}
+		}
+		for seq, l := range t.Leases() {
+			if !isGone(l.Job.Node) {
+				continue
+			}
+			if len(lost) == store.MaxTakeOver {
+				break // leave the others to the next call, or to another node
+			}
+			if err := t.GiveLease(l, s.Node()); err != nil {
+				return err
+			}
+			j, err := t.Job(seq, rules.ReadFull)
+			if err != nil {
+				return err
+			}
+			j.Fence = t.Leases()[seq].Job.Fence
+			lost = append(lost, store.LostLease{Job: j.Job, Running: l.Running, OldFence: l.Job.Fence,
+				NodeName: cmp.Or(names[l.Job.Node], "a removed node")})
+		}
+		return nil
+	})
+	return lost, err
+}
+
+// Nodes implements store.Cluster.
+func (s *Store) Nodes(ctx context.Context, after string) (list []store.NodeState, err error) {
+	err = s.Read(ctx, func(r *reads.Reader) error {
+		list = nil
+		leased := map[int64]int{}
+		err := r.Query(func(r database.Row) (bool, error) {
+			leased[r.Num(0)] = int(r.Num(1))
+			return true, nil
+		}, `SELECT node, count(*) FROM jobs WHERE place = 3 GROUP BY node LIMIT ?`, int64(maxCounted))
+		if err != nil {
+			return err
+		}
+		return r.Query(func(r database.Row) (bool, error) {
+			n := store.NodeState{Node: store.Node{ID: r.Num(0), Name: r.Text(1)}, Running: leased[r.Num(0)], Version: r.Text(2),
+				Drained: r.Num(4) != 0, JoinedAt: queue.Millis(r.Num(6)), LastHeartbeat: queue.Millis(r.Num(7)),
+				IsSelf: r.Num(0) == s.Node()}
+			n.Alive, n.Stopped = r.Num(5) != 0, r.Num(10) != 0
+			if err := errors.Join(json.Unmarshal(r.View(8), &n.Labels), json.Unmarshal(r.View(9), &n.Resources),
+				json.Unmarshal(r.View(3), &n.Load)); err != nil {
+				return false, database.Damage(`a row of the table "nodes" is damaged`)
+			}
+			list = append(list, n)
+			return true, nil
+		}, `SELECT id, name, version, load, drained, NOT gone AND until > clock_timestamp(), (extract(epoch FROM joined) * 1000)::bigint, (extract(epoch FROM heard) * 1000)::bigint, labels, resources, until <= heard FROM nodes WHERE name > ? ORDER BY name LIMIT ?`, after, int64(store.MaxNodes))
+	})
+	return list, err
+}
+
+// maxCounted is the maximum number of nodes whose running jobs are counted.
+const maxCounted = 10_000
+
+// LeaseHolder implements store.Cluster.
+func (s *Store) LeaseHolder(ctx context.Context, seq int64) (node int64, err error) {
+	if node = s.ReservedBy(seq); node == 0 {
+		err = s.Read(ctx, func(r *reads.Reader) (err error) {
+			node, err = r.Number(`SELECT node FROM jobs WHERE seq = ? AND place = 3`, seq)
+			return err
+		})
+	}
+	if node == s.Node() || node == engine.NoOwner {
+		node = 0
+	}
+	return node, err
+}
+
+// NodesOf implements store.Cluster.
+func (s *Store) NodesOf(ctx context.Context, seqs []int64) (names map[int64]string, err error) {
+	err = s.Read(ctx, func(r *reads.Reader) error {
+		names = map[int64]string{}
+		return r.Query(func(r database.Row) (bool, error) {
+			names[r.Num(0)] = r.Text(1)
+			return true, nil
+		}, `SELECT jobs.seq, coalesce(CASE WHEN jobs.place = 3 THEN nodes.name END, (SELECT attempts.node FROM attempts WHERE attempts.seq = jobs.seq AND n = runs), CASE WHEN ran <> '' THEN regexp_replace(ran, '^([^ ]* ){4}', '') END, nodes.name, '') FROM jobs LEFT JOIN nodes ON nodes.id = jobs.node WHERE `+r.IsOneOf("jobs.seq"), database.JoinNumbers(slices.Values(seqs)))
+	})
+	return names, err
+}
+
+// DrainNode implements store.Cluster.
+func (s *Store) DrainNode(ctx context.Context, name string, on bool) error {
+	return s.Do(ctx, engine.Prompt, func(t *engine.Tx) error {
+		n, err := t.Count(`UPDATE nodes SET drained = ? WHERE name = ?`, map[bool]string{true: "true", false: "false"}[on],
+			name)
+		return cmp.Or(err, noSuchNode(n, name))
+	})
+}
+
+// IsDrained implements store.Cluster.
+func (s *Store) IsDrained(ctx context.Context) (drained bool, err error) {
+	err = s.leaseConn.Do(ctx, func(c *pgdb.Conn) error {
+		n, err := c.Number(`SELECT count(*) FROM nodes WHERE id = ? AND drained`, s.Node())
+		drained = n > 0
+		return err
+	})
+	return drained, err
+}
+
+// RemoveNode implements store.Cluster.
+func (s *Store) RemoveNode(ctx context.Context, name string) error {
+	return s.Do(ctx, engine.Prompt, func(t *engine.Tx) error {
+		id, alive := int64(0), false
+		err := t.Query(func(r database.Row) (bool, error) {
+			id, alive = r.Num(0), r.Num(1) != 0
+			return false, nil
+		}, `SELECT id, NOT gone AND until > clock_timestamp() AND isfinite(until) FROM nodes WHERE name = ?`, name)
+		if err != nil || id == 0 {
+			return cmp.Or(err, noSuchNode(0, name))
+		}
+		if alive {
+			return queue.Errorf(queue.CodeWrongState, "the service of node %s is running; stop the service before "+
+				"you remove the node", name)
+		}
+		if err := t.Exec(`DELETE FROM garbage WHERE node = ?`, name); err != nil {
+			return err
+		}
+		return forgetNode(t, id)
+	})
+}
+
+// forgetNode removes a node that is gone. Its leases then belong to no node.
+func forgetNode(t *engine.Tx, id int64) error {
+	err := t.OrphanLeases(id)
+	for _, statement := range []string{`DELETE FROM roles WHERE node = ?`, `DELETE FROM asks WHERE node = ?`,
+		`DELETE FROM nodes WHERE id = ?`} {
+		if err == nil {
+			err = t.Exec(statement, id)
+		}
+	}
+	return err
+}
+
+func noSuchNode(n int64, name string) error {
+	if n == 0 {
+		return queue.Errorf(queue.CodeNotFound, "there is no node %q; see: queuectl node list", queue.Clip(name))
+	}
+	return nil
+}
+
+// leave ends the node lease, so that other nodes need not wait until it expires. It is called if the node has
+// no leases on jobs, or if other nodes are to take over its jobs.
+func (s *Store) leave(ctx context.Context) error {
+	if s.Node() == 0 {
+		return nil
+	}
+	return s.leaseConn.Do(ctx, func(c *pgdb.Conn) error {
+		return c.Exec(`UPDATE nodes SET until = now(), heard = now() WHERE id = ? AND incarnation = ?`, s.Node(),
+			s.incarnation)
+	})
+}
+
+// OwnGarbage implements SharedDatabase. It does not read the files of other nodes, since there may be many.
+func (s backend) OwnGarbage(t *engine.Tx, limit int) (refs []string, err error) {
+	for name, found := "", true; found; {
+		err := t.Query(func(r database.Row) (bool, error) {
+			refs = append(refs, r.Text(0))
+			return len(refs) < limit, nil
+		}, `SELECT ref FROM garbage WHERE node = ? AND NOT EXISTS (SELECT 1 FROM nodes WHERE name = ? AND id <> ?) ORDER BY ref LIMIT ?`,
+			name, name, s.Node(), int64(limit-len(refs)))
+		if err != nil || len(refs) == limit {
+			return refs, err
+		}
+		found = false
+		err = t.Query(func(r database.Row) (bool, error) {
+			name, found = r.Text(0), true
+			return false, nil
+		}, `SELECT node FROM garbage WHERE node > ? ORDER BY node LIMIT 1`, name)
+		if err != nil {
+			return nil, err
+		}
+	}
+	return refs, nil
+}

@@ -1,0 +1,247 @@
+package postgres
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/store/engine"
+	"github.com/queuectl/queuectl/store/noderequests"
+	"github.com/queuectl/queuectl/store/pgdb"
+	"github.com/queuectl/queuectl/test/pgserver"
+)
+
+// reportStarted reports a job as started.
+func reportStarted(t *testing.T, s *Store, j *queue.Job) {
+	t.Helper()
+	if _, err := s.Exchange(t.Context(), store.Report{Started: []store.Started{{Lease: j.Lease(), At: s.Now(),
+		Worker: "1/1", PID: 1}}}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// completedOn returns the report that a job has completed.
+func completedOn(s *Store, j *queue.Job) store.Settlement {
+	return store.Settlement{Lease: j.Lease(), Decision: queue.Decision{State: queue.Completed, Started: true},
+		Attempt: queue.Attempt{StartedAt: s.Now(), EndedAt: s.Now()}}
+}
+
+// rejoin opens a node with an existing name, but another state directory.
+func rejoin(t *testing.T, url, name string) *Store {
+	t.Helper()
+	s, err := Open(t.Context(), url, Options{Order: queue.Order{Scheduling: "fifo", Aging: "time",
+		Interval: time.Minute}, Node: NodeConfig{Name: name, DirID: "another", Lease: time.Hour}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	return s
+}
+
+// If the server rejects a statement because its disk is full, the store does not break. Once there is space,
+// the same report succeeds: statements that the rejected transaction did not prepare are prepared again.
+func TestRefusedRowsAreWrittenLater(t *testing.T) {
+	a := openNode(t, pgserver.Shared(t).Create(t), "a")
+	enqueueOn(t, a, draft(), draft())
+	jobs := claimOn(t, a, 2)
+	end := func(j *queue.Job) error {
+		_, err := a.Exchange(t.Context(), store.Report{
+			Started: []store.Started{{Lease: j.Lease(), At: a.Now(), Worker: "1/1", PID: 1}},
+			Ended:   []store.Settlement{completedOn(a, j)}})
+		return err
+	}
+	if err := end(&jobs[0]); err != nil {
+		t.Fatal(err)
+	}
+	sql := func(text string) {
+		if err := a.Requests.Conn.Do(t.Context(), func(c *pgdb.Conn) error {
+			return c.ExecScript(t.Context(), text)
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	sql(`CREATE FUNCTION queuectl.full() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'no space' USING ERRCODE = '53100'; END $$; CREATE TRIGGER full_disk BEFORE UPDATE ON queuectl.jobs FOR EACH ROW EXECUTE FUNCTION queuectl.full()`)
+	if err := end(&jobs[1]); !errors.Is(err, queue.ErrNoSpace) {
+		t.Errorf("without space: %v", err)
+	}
+	sql(`DROP TRIGGER full_disk ON queuectl.jobs`)
+	if err := end(&jobs[1]); err != nil || a.Err() != nil {
+		t.Errorf("with space: %v, and the store has %v", err, a.Err())
+	}
+}
+
+// A node signals changes of other nodes through Changes even if it applies them in its own transactions. An
+// idle node signals them too.
+func TestBusyNodeAppliesChanges(t *testing.T) {
+	url := pgserver.Shared(t).Create(t)
+	a, b := openNode(t, url, "a"), openNode(t, url, "b")
+	for range 5 {
+		for len(b.changes) > 0 {
+			<-b.changes
+		}
+		enqueueOn(t, a, draft())
+		if err := b.Do(t.Context(), engine.Urgent, func(*engine.Tx) error { return nil }); err != nil {
+			t.Fatal(err)
+		}
+		select {
+		case <-b.Changes():
+		case <-time.After(20 * time.Second):
+			t.Fatal("no notification of a change within 20 s")
+		}
+	}
+}
+
+// After another node has changed a lease, watchers on this node see the change. A node that takes over the
+// job sees it too.
+func TestWatchersSeeLeaseChangesOfAnotherNode(t *testing.T) {
+	url := pgserver.Shared(t).Create(t)
+	a := openNode(t, url, "a")
+	enqueueOn(t, a, draft())
+	held := claimOn(t, a, 1)
+	reportStarted(t, a, &held[0])
+	b := openNode(t, url, "b") // b opens after the claim, so it reads the complete lease
+	watching := b.Watch([]int64{1})
+	defer watching.Stop()
+	if err := a.Pause(t.Context(), store.Pause{Lease: held[0].Lease(), On: true, UID: 7}); err != nil {
+		t.Fatal(err)
+	}
+	for paused := false; !paused; {
+		select {
+		case <-watching.C:
+			j, err := b.Get(t.Context(), "1")
+			if err != nil {
+				t.Fatal(err)
+			}
+			paused = j.PausedAt != 0
+			watching.ChangedJobs()
+		case <-time.After(20 * time.Second):
+			t.Fatal("a watcher on another node does not see that the job was paused")
+		}
+	}
+	expireLease(t, b, "a")
+	lost, err := b.TakeOver(t.Context())
+	if err != nil || len(lost) != 1 || lost[0].Job.PausedAt == 0 {
+		t.Errorf("the paused job is taken over as %+v, %v", lost, err)
+	}
+	if j, err := b.Get(t.Context(), "1"); err != nil || j.PausedAt == 0 || j.PausedBy != 7 {
+		t.Errorf("after the takeover, the job is paused at %v by %d, %v", j.PausedAt, j.PausedBy, err)
+	}
+}
+
+// The leases of a node that returns with another state directory are taken over. The node itself may take
+// them over. Jobs that other nodes have reserved in the meantime stay with those nodes.
+func TestNodeComesBackEmpty(t *testing.T) {
+	url := pgserver.Shared(t).Create(t)
+	a, b := openNode(t, url, "a"), openNode(t, url, "b")
+	enqueueOn(t, a, draft(), draft(), draft())
+	held := claimOn(t, a, 2)
+	reportStarted(t, a, &held[0])
+	theirs := claimOn(t, b, 1)
+	expireLease(t, b, "a")
+	again := rejoin(t, url, "a")
+	if m, err := again.ExtendLease(t.Context(), store.Load{Workers: 1}); err != nil || !m.HasOrphans {
+		t.Errorf("membership %+v, %v; want HasOrphans, because leases without a node exist", m, err)
+	}
+	lost, err := again.TakeOver(t.Context())
+	if err != nil || len(lost) != 2 {
+		t.Errorf("%d leases are taken over, %v", len(lost), err)
+	}
+	if _, err := b.Exchange(t.Context(), store.Report{Ended: []store.Settlement{completedOn(b, &theirs[0])}}); err != nil {
+		t.Fatal(err)
+	}
+	var ends []store.Settlement
+	for i := range lost {
+		ends = append(ends, completedOn(again, &lost[i].Job))
+	}
+	if _, err := again.Exchange(t.Context(), store.Report{Ended: ends}); err != nil {
+		t.Fatal(err)
+	}
+	if err := openNode(t, url, "c").Do(t.Context(), engine.Urgent, func(tx *engine.Tx) error {
+		if n := len(tx.Leases()); n != 0 {
+			t.Errorf("all jobs have ended, but %d are leased", n)
+		}
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if m, err := again.ExtendLease(t.Context(), store.Load{Workers: 1}); err != nil || m.HasOrphans {
+		t.Errorf("membership %+v, %v; want no orphans, because no lease remains", m, err)
+	}
+}
+
+// A node receives notifications of requests promptly, even while it reads the changes of another node.
+func TestHintsAreReceived(t *testing.T) {
+	url := pgserver.Shared(t).Create(t)
+	a, b := openNode(t, url, "a"), openNode(t, url, "b")
+	late := 0
+	for i := range 60 {
+		for len(b.Hints()) > 0 {
+			<-b.Hints()
+		}
+		began := time.Now()
+		err := a.Requests.Conn.Do(t.Context(), func(c *pgdb.Conn) error {
+			_, err := c.Number(`SELECT 1 FROM pg_notify(?, ?::bigint::text)`, commitsChannel, a.Node())
+			for until := began.Add(time.Duration(i*8) * time.Microsecond); time.Now().Before(until); {
+			}
+			_, err2 := c.Number(`SELECT 1 FROM pg_notify(?, ?::bigint::text)`, noderequests.Channel, b.Node())
+			return errors.Join(err, err2)
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		<-b.Hints()
+		if time.Since(began) > pollInterval*3/4 { // late: a poll found the request, not a notification
+			late++
+		}
+	}
+	if late > 2 { // on a busy machine, some hints are late
+		t.Errorf("%d of 60 hints were missed", late)
+	}
+}
+
+// Each request to a node is returned by Asked once, and again after the node's service has restarted. Wanted
+// lists the requests whose callers still wait.
+func TestNodeRequestsAreTakenOnce(t *testing.T) {
+	url := pgserver.Shared(t).Create(t)
+	a, b := openNode(t, url, "a"), openNode(t, url, "b")
+	for range 70 {
+		go a.Ask(t.Context(), b.Node(), []byte(`{}`), false)
+	}
+	seen := map[int64]bool{}
+	for len(seen) < 70 {
+		list, err := b.Asked(t.Context(), false, 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, one := range list {
+			if seen[one.N] {
+				t.Errorf("request %d was returned twice", one.N)
+			}
+			seen[one.N] = true
+		}
+	}
+	if wanted, err := b.Wanted(t.Context()); err != nil || len(wanted) != 70 {
+		t.Errorf("%d requests are wanted, %v; want 70", len(wanted), err)
+	}
+	if err := b.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if list, err := openNode(t, url, "b").Asked(t.Context(), false, 99); err != nil || len(list) != 70 {
+		t.Errorf("after a restart, the node gets %d requests, %v; want 70", len(list), err)
+	}
+}
+
+// A database whose encoding cannot store every text is rejected when it is opened, and not only when the
+// server gets a text that it cannot store.
+func TestDatabaseWithAnotherEncodingIsRefused(t *testing.T) {
+	p := pgserver.Shared(t)
+	pgserver.Query(t, p.URL(
+		"postgres"), `CREATE DATABASE latin ENCODING 'LATIN1' LC_COLLATE 'C' LC_CTYPE 'C' TEMPLATE template0`)
+	if _, err := Open(t.Context(), p.URL("latin"), Options{Node: NodeConfig{Name: "a", DirID: "a"}}); !errors.Is(err,
+		queue.ErrInvalid) || !strings.Contains(err.Error(), "UTF8") {
+		t.Errorf("%v", err)
+	}
+}

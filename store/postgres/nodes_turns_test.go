@@ -1,0 +1,139 @@
+package postgres
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/test/pgserver"
+)
+
+// When two nodes make each other reload by changing a queue in turn, users still take turns in having their
+// dependants decided.
+func TestTurnsSurviveReload(t *testing.T) {
+	url := pgserver.Shared(t).Create(t)
+	a, b := openNode(t, url, "a"), openNode(t, url, "b")
+	put := func(uid, n int, after ...queue.Dependency) (seqs []int64) {
+		drafts := make([]queue.Job, n)
+		for i := range drafts {
+			drafts[i] = draft(ofUser(uid))
+			drafts[i].DependsOn = after
+		}
+		r, err := a.Enqueue(t.Context(), store.Request{Drafts: drafts, UID: uid})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r.Seqs
+	}
+	child := int64(0)
+	for _, uid := range []int{1, 2, 3} {
+		n := 800
+		if uid == 3 {
+			n = 1
+		}
+		child = put(uid, n, queue.Dependency{Job: put(uid, 1)[0], Condition: queue.ParentCompleted})[0]
+	}
+	var ends []store.Settlement
+	jobs := claimOn(t, a, 3)
+	for i := range jobs {
+		ends = append(ends, completed(&jobs[i]))
+	}
+	if _, err := a.Exchange(t.Context(), store.Report{Ended: ends}); err != nil {
+		t.Fatal(err)
+	}
+	for weight := range 4 {
+		for _, s := range []*Store{a, b} {
+			if err := s.SetQueue(t.Context(), "q", store.QueueRule{Weight: 1 + weight}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if n := pgserver.Query(t, url, fmt.Sprintf(`SELECT count(*) FROM queuectl.edges WHERE met = 0 AND child = %d`,
+		child)); n != "0" {
+		t.Error("the third user's dependant waits for those of the others")
+	}
+	if n := pgserver.Query(t, url, `SELECT count(*) > 0 FROM queuectl.edges WHERE met = 0`); n != "t" {
+		t.Error("all dependencies are resolved already, so this test proves nothing")
+	}
+}
+
+// A node does not claim jobs of users whose accounts it lacks, whether or not the jobs have demands and with
+// or without a quota. Other nodes claim these jobs. The node claims them once it has the accounts.
+func TestNodeSkipsUnknownUsers(t *testing.T) {
+	url := pgserver.Shared(t).Create(t)
+	a, b := openNode(t, url, "a"), openNode(t, url, "b")
+	knows := func(s *Store, name string, strangers ...int) {
+		t.Helper()
+		n := store.Node{Name: name, UnknownUIDs: map[int]bool{}}
+		for _, uid := range strangers {
+			n.UnknownUIDs[uid] = true
+		}
+		if err := s.SetNode(t.Context(), n); err != nil {
+			t.Fatal(err)
+		}
+	}
+	plain := func() queue.Job {
+		j := draftWithDemand(queue.Demand{})
+		j.Demands = nil
+		return j
+	}
+	locked := draftWithDemand(queue.Demand{Kind: queue.GateLock, Key: "k", N: 9})
+	knows(a, "a", draft().UID)
+	enqueueOn(t, b, plain(), locked, plain(), locked)
+	if more := claimOn(t, a, 9); len(more) != 0 {
+		t.Errorf("jobs of an account that the node lacks are claimed: %v", seqs(more))
+	}
+	if all, err := a.Obstacles(t.Context(), []int64{1}); err != nil || len(all[1]) != 1 ||
+		all[1][0].Gate != queue.GateUser || all[1][0].Limit != 0 {
+		t.Errorf("obstacles of the job: %+v, %v; want the quota of its user", all, err)
+	}
+	if more := claimOn(t, b, 2); !slices.Equal(seqs(more), []int64{1, 2}) {
+		t.Errorf("the other node claims %v", seqs(more))
+	}
+	if err := b.SetMaxRunningUser(t.Context(), 2); err != nil {
+		t.Fatal(err)
+	}
+	if more := append(claimOn(t, b, 9), claimOn(t, a, 9)...); len(more) != 0 {
+		t.Errorf("above the quota are claimed %v", seqs(more))
+	}
+	if err := errors.Join(a.SetMaxRunningUser(t.Context(), 3), b.SetMaxRunningUser(t.Context(), 3)); err != nil {
+		t.Fatal(err)
+	}
+	if more := append(claimOn(t, a, 9), claimOn(t, b, 9)...); !slices.Equal(seqs(more), []int64{3}) {
+		t.Errorf("with room for one more job, the nodes claimed %v", seqs(more))
+	}
+	if err := errors.Join(a.SetMaxRunningUser(t.Context(), 0), b.SetMaxRunningUser(t.Context(), 0)); err != nil {
+		t.Fatal(err)
+	}
+	enqueueOn(t, b, plain())
+	if more := claimOn(t, a, 9); len(more) != 0 {
+		t.Errorf("jobs of an account that the node lacks are claimed: %v", seqs(more))
+	}
+	knows(a, "a")
+	if more := claimOn(t, a, 9); !slices.Equal(seqs(more), []int64{4, 5}) {
+		t.Errorf("once the node has the account, it claims %v", seqs(more))
+	}
+}
+
+// An output file is deleted by the node that has it, or by any node once that node is gone. No node reads the
+// output files of another node.
+func TestNodesDeleteTheirOwnOutputs(t *testing.T) {
+	url := pgserver.Shared(t).Create(t)
+	a, b := openNode(t, url, "a"), openNode(t, url, "b")
+	pgserver.Query(t, url, `INSERT INTO queuectl.garbage SELECT n || '-' || node, node FROM generate_series(1, 3) AS n, unnest(ARRAY['', 'a', 'b', 'gone']) AS node`)
+	for s, want := range map[*Store][]string{
+		a: {"1-", "2-", "3-", "1-a", "2-a", "3-a", "1-gone"},
+		b: {"1-", "2-", "3-", "1-b", "2-b", "3-b", "1-gone"},
+	} {
+		refs, err := s.DeletableOutputs(t.Context(), 7)
+		if err != nil || !slices.Equal(refs, want) {
+			t.Errorf("got %q, %v, want %q", refs, err, want)
+		}
+		if refs, err = s.DeletableOutputs(t.Context(), 99); err != nil || len(refs) != 9 {
+			t.Errorf("all: got %q, %v", refs, err)
+		}
+	}
+}

@@ -1,0 +1,174 @@
+package postgres
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/store/engine"
+	"github.com/queuectl/queuectl/store/pgdb"
+	"github.com/queuectl/queuectl/test/pgserver"
+)
+
+// adminConn returns a connection to the node's server that belongs to no node.
+func adminConn(t *testing.T, s *Store) *pgdb.Conn {
+	t.Helper()
+	c, err := pgdb.Connect(t.Context(), s.config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	return c
+}
+
+// The rows of ended attempts are written while another node holds the writer lock. If another node writes
+// such a row in the meantime, as a takeover does, both nodes are delayed only until the server resolves the
+// deadlock.
+func TestPrewriteHappensBeforeTheWriterLock(t *testing.T) {
+	url := pgserver.Shared(t).Create(t)
+	a, b := openNode(t, url, "a"), openNode(t, url, "b")
+	enqueueOn(t, a, draft(), draft())
+	jobs := claimOn(t, a, 2)
+	held, looks := adminConn(t, b), adminConn(t, b)
+	for i, what := range []string{`SELECT one FROM meta`, `UPDATE jobs SET updated_at = updated_at WHERE seq = 2`} {
+		if err := errors.Join(held.Exec(`BEGIN`), held.Exec(`SELECT one FROM meta FOR UPDATE`)); err != nil {
+			t.Fatal(err)
+		}
+		ended := make(chan error, 1)
+		go func() {
+			_, err := a.Exchange(t.Context(), store.Report{Ended: []store.Settlement{completedOn(a, &jobs[i])}})
+			ended <- err
+		}()
+		free := int64(1)
+		for begin := time.Now(); free != 0 && time.Since(begin) < 10*time.Second; {
+			var err error
+			if free, err = looks.Number(`SELECT count(*) FROM (SELECT 1 FROM jobs WHERE seq = ? FOR UPDATE SKIP LOCKED) AS free`,
+				jobs[i].Seq); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if free != 0 {
+			t.Error("the row of a job that has ended is not written while another node has the turn")
+		}
+		held.Exec(what) // may deadlock, and then the server aborts one of the two
+		held.Exec(`ROLLBACK`)
+		if err := <-ended; err != nil {
+			t.Errorf("after %s: %v", what, err)
+		}
+		if j, err := b.Get(t.Context(), jobs[i].ID); err != nil || j.State != queue.Completed {
+			t.Errorf("after %s: %v, %v", what, j.State, err)
+		}
+	}
+}
+
+// A node that holds the writer lock may remove outputs of a job that another node runs. When the attempt
+// ends, the row of that job is not locked by a prewrite, so the server has no deadlock to resolve.
+func TestTrimAvoidsPrewrittenRows(t *testing.T) {
+	url := pgserver.Shared(t).Create(t)
+	a, b := openNode(t, url, "a"), openNode(t, url, "b")
+	enqueueOn(t, a, draft(func(j *queue.Job) { j.MaxAttempts = 5 }))
+	j := claimOn(t, a, 1)[0]
+	failed := completedOn(a, &j)
+	failed.Decision = queue.Decision{State: queue.Failed, Started: true, UsesAttempt: true}
+	failed.Attempt.Output = []byte("its first output")
+	if _, err := a.Exchange(t.Context(), store.Report{Ended: []store.Settlement{failed}}); err != nil {
+		t.Fatal(err)
+	}
+	j = claimOn(t, a, 1)[0]
+	claimOn(t, b, 1) // now both nodes know of each other
+	claimOn(t, a, 1)
+	looks, ended, free := adminConn(t, b), make(chan error, 1), int64(0)
+	err := b.Do(t.Context(), engine.Urgent, func(tx *engine.Tx) error {
+		go func() {
+			_, err := a.Exchange(t.Context(), store.Report{Ended: []store.Settlement{completedOn(a, &j)}})
+			ended <- err
+		}()
+		waits, err := int64(0), error(nil)
+		for begin := time.Now(); waits == 0 && err == nil && time.Since(begin) < 10*time.Second; {
+			waits, err = looks.Number(`SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()
+				AND wait_event_type = 'Lock' AND query LIKE '%meta FOR UPDATE'`)
+		}
+		if err != nil || waits == 0 {
+			return errors.Join(err, errors.New("the other node does not wait for the writer lock"))
+		}
+		free, err = looks.Number(`SELECT count(*) FROM (SELECT 1 FROM jobs WHERE seq = ? FOR UPDATE SKIP LOCKED) AS free`,
+			j.Seq)
+		return errors.Join(err, tx.TrimUser(0, tx.User(0).Bytes-1))
+	})
+	if err := errors.Join(err, <-ended); err != nil {
+		t.Fatal(err)
+	}
+	if free != 1 {
+		t.Error("the row of a job with outputs is locked while another node holds the writer lock")
+	}
+	got, err := b.Get(t.Context(), j.ID)
+	if err != nil || got.State != queue.Completed || got.Outputs != 0 || got.Runs != 2 {
+		t.Errorf("the job is %v with %d bytes of outputs and %d runs, %v", got.State, got.Outputs, got.Runs, err)
+	}
+}
+
+// A node applies another node's change of a lease while the row of the job holds the prewritten values. It
+// does not mistake these for the current state.
+func TestPrewrittenRowIsNotReadAsCurrent(t *testing.T) {
+	for _, output := range []string{"", "its output"} {
+		url := pgserver.Shared(t).Create(t)
+		a, b := openNode(t, url, "a"), openNode(t, url, "b")
+		parent := enqueueOn(t, a, draft(func(j *queue.Job) { j.MaxAttempts = 5 }))[0]
+		enqueueOn(t, a, draft(func(j *queue.Job) {
+			j.ID, j.State, j.DependsOn = "child", queue.Blocked,
+				[]queue.Dependency{{Job: parent, Condition: queue.ParentCompleted}}
+		}))
+		j := claimOn(t, a, 1)[0]
+		failed := completedOn(a, &j)
+		failed.Decision, failed.Attempt.ExitCode = queue.Decision{State: queue.Failed, Started: true, UsesAttempt: true}, 1
+		if _, err := a.Exchange(t.Context(), store.Report{Ended: []store.Settlement{failed}}); err != nil {
+			t.Fatal(err)
+		}
+		j = claimOn(t, a, 1)[0]
+		reportStarted(t, a, &j)
+		claimOn(t, b, 1) // now both nodes know of each other
+		claimOn(t, a, 1)
+		if err := b.Pause(t.Context(), store.Pause{Lease: j.Lease(), On: true}); err != nil {
+			t.Fatal(err)
+		}
+		end := completedOn(a, &j)
+		end.Decision.UsesAttempt, end.Attempt.Output = true, []byte(output)
+		if _, err := a.Exchange(t.Context(), store.Report{Ended: []store.Settlement{end}}); err != nil {
+			t.Fatal(err)
+		}
+		got, err := a.Get(t.Context(), j.ID)
+		list, err2 := a.History(t.Context(), j.Seq, 0, 9)
+		child, err3 := a.Get(t.Context(), "child")
+		if err := errors.Join(err, err2, err3); err != nil {
+			t.Fatal(err)
+		}
+		if got.State != queue.Completed || got.Runs != 2 || got.Outputs != int64(len(output)) || len(list) != 2 ||
+			child.State != queue.Pending || a.Counts().States[queue.Processing] != 0 {
+			t.Errorf("after an output of %q: %v with %d runs, %d bytes and %d attempts; the child is %v, and %d run", output,
+				got.State, got.Runs, got.Outputs, len(list), child.State, a.Counts().States[queue.Processing])
+		}
+	}
+}
+
+// After a node was removed, its plain attempts (without a row in the table attempts) still name it.
+func TestNodeOfAPlainAttempt(t *testing.T) {
+	url := pgserver.Shared(t).Create(t)
+	a, b := openNode(t, url, "a"), openNode(t, url, "b")
+	enqueueOn(t, a, draft())
+	j := claimOn(t, a, 1)[0]
+	e := completedOn(a, &j)
+	e.Decision.UsesAttempt, e.Attempt.Worker, e.Attempt.Node = true, "1/1", "the first a"
+	_, err := a.Exchange(t.Context(), store.Report{Ended: []store.Settlement{e}})
+	expireLease(t, b, "a")
+	_, err2 := b.TakeOver(t.Context())
+	err3 := b.RemoveNode(t.Context(), "a")
+	names, err4 := b.NodesOf(t.Context(), []int64{j.Seq})
+	if err := errors.Join(err, err2, err3, err4); err != nil {
+		t.Fatal(err)
+	}
+	if names[j.Seq] != "the first a" {
+		t.Errorf("the attempt ran on node %q", names[j.Seq])
+	}
+}

@@ -1,0 +1,122 @@
+package postgres
+
+import (
+	"cmp"
+	"slices"
+	"sort"
+
+	"github.com/queuectl/queuectl/store/database"
+	"github.com/queuectl/queuectl/store/engine"
+	"github.com/queuectl/queuectl/store/pgdb"
+	"github.com/queuectl/queuectl/store/records"
+	"github.com/queuectl/queuectl/store/rules"
+)
+
+// earlyRows are the rows of a query that was sent early.
+type earlyRows struct {
+	conn *pgdb.Conn
+	rows []pgdb.Row // the rows, if they were read immediately; nil if Each reads them
+}
+
+// StartFind implements SharedDatabase.
+func (s backend) StartFind(query string, args []any, want int, readNow bool) (engine.EarlyRows, error) {
+	e := &earlyRows{conn: s.writer}
+	if !readNow {
+		return e, e.conn.StartQuery(query, args...)
+	}
+	e.rows = make([]pgdb.Row, 0, want)
+	err := e.conn.Query(func(r database.Row) (bool, error) {
+		e.rows = append(e.rows, r.(*pgdb.Row).Clone())
+		return true, nil
+	}, query, args...)
+	return e, err
+}
+
+// Each implements EarlyRows.
+func (e *earlyRows) Each(each func(r database.Row) (more bool, err error)) (ok bool, err error) {
+	if e.rows == nil {
+		return e.conn.FinishQuery(each)
+	}
+	for i := range e.rows {
+		if more, err := each(&e.rows[i]); !more || err != nil {
+			return true, err
+		}
+	}
+	return true, nil
+}
+
+// ReadLanes implements SharedDatabase.
+func (s backend) ReadLanes(t *engine.Tx, starts []engine.LaneStart, size int) ([]engine.LaneRows, error) {
+	index := make(map[int64]int, len(starts))
+	var ids, ranks, seqs []int64
+	for i, start := range starts {
+		index[start.Lane] = i
+		ids, ranks, seqs = append(ids, start.Lane), append(ranks, start.From.Rank), append(seqs, start.From.Seq)
+	}
+	const from = ` FROM unnest(string_to_array(?1, ' ')::bigint[], string_to_array(?2, ' ')::bigint[],
+		string_to_array(?3, ' ')::bigint[]) AS l (of_lane, from_rank, from_seq), LATERAL (SELECT `
+	const where = ` FROM jobs WHERE place = 1 AND lane = of_lane AND (rank, seq) >= (from_rank, from_seq)
+		ORDER BY rank, seq `
+	var args []any
+	for _, list := range [][]int64{ids, ranks, seqs} {
+		args = append(args, database.JoinNumbers(slices.Values(list)))
+	}
+	args = append(args, int64(size))
+	copies, list := make([][]pgdb.Row, len(starts)), make([]engine.LaneRows, len(starts))
+	var batch database.Batch
+	batch.Add(func(r database.Row) (bool, error) {
+		i := index[r.Num(records.LaneColumn)]
+		copies[i] = append(copies[i], r.(*pgdb.Row).Clone())
+		return true, nil
+	}, `SELECT j.*`+from+records.WholeColumns+where+`LIMIT ?4) AS j`, args...)
+	batch.Add(func(r database.Row) (bool, error) {
+		list[index[r.Num(0)]].Next = new(engine.ReadLaneHead(r))
+		return true, nil
+	}, `SELECT j.*`+from+engine.LaneHeadColumns+where+`LIMIT 1 OFFSET ?4) AS j`, args...)
+	if err := t.Conn.Queries(batch.Queries); err != nil {
+		return nil, err
+	}
+	for i, rows := range copies { // sort the rows, because a join returns them in no defined order
+		sort.Slice(rows, func(a, b int) bool { // without a copy of each compared row
+			return comparePositions(engine.LanePosition(&rows[a]), engine.LanePosition(&rows[b])) < 0
+		})
+		list[i].Rows = make([]database.Row, len(rows))
+		for k := range rows {
+			list[i].Rows[k] = &rows[k]
+		}
+	}
+	return list, nil
+}
+
+func comparePositions(a, b rules.Position) int {
+	return cmp.Or(cmp.Compare(a.Rank, b.Rank), cmp.Compare(a.Seq, b.Seq))
+}
+
+// OpenLanes implements SharedDatabase. It reads only each user's first lanes from the index, however many
+// lanes a user has.
+func (s backend) OpenLanes(t *engine.Tx, queue string, uids []int, perUser int, closedHere []int64,
+	each func(rules.Lane)) error {
+	const (
+		open = ` FROM lanes WHERE demands <> '' AND shut = 0 AND queue = ?1`
+		all  = `(WITH RECURSIVE known (uid) AS ((SELECT uid` + open + ` ORDER BY uid LIMIT 1) UNION ALL
+			SELECT (SELECT lanes.uid` + open + ` AND lanes.uid > known.uid ORDER BY lanes.uid LIMIT 1)
+				FROM known WHERE known.uid IS NOT NULL) SELECT uid FROM known WHERE uid IS NOT NULL)`
+		these = `unnest(string_to_array(?4, ' ')::bigint[])`
+		best  = ` AS users (of_user), LATERAL (SELECT ` + records.LaneColumns + open + `
+			AND uid = of_user AND id NOT IN (SELECT unnest(string_to_array(?3, ' ')::bigint[]))
+			ORDER BY head_rank, head_seq LIMIT ?2) AS l`
+	)
+	args := []any{queue, int64(perUser), database.JoinNumbers(slices.Values(closedHere))}
+	from := all
+	if uids != nil {
+		from, args = these, append(args, database.JoinNumbers(slices.Values(slices.Sorted(slices.Values(uids)))))
+	}
+	return t.Query(func(r database.Row) (bool, error) {
+		l, err := records.ReadLane(r)
+		if err != nil {
+			return false, err
+		}
+		each(l)
+		return true, nil
+	}, `SELECT l.* FROM `+from+best, args...)
+}

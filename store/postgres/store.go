@@ -1,0 +1,391 @@
+// Package postgres stores the jobs of a queue in a PostgreSQL database, so that the services of several machines
+// can share the queue.
+//
+// Start with Open. BeginTx takes the writer lock and applies the changes of other nodes. Package store/engine
+// does the rest of the work.
+package postgres
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/store/database"
+	"github.com/queuectl/queuectl/store/engine"
+	"github.com/queuectl/queuectl/store/noderequests"
+	"github.com/queuectl/queuectl/store/pgdb"
+	"github.com/queuectl/queuectl/store/reads"
+)
+
+// Store is a store.Store in a PostgreSQL database. Services on several machines can share the database.
+// Open opens a Store.
+type Store struct {
+	*engine.Engine
+	*noderequests.Requests
+	config      *pgdb.Address
+	writer      *pgdb.Conn
+	conn        *serverWriter // the writer's connection, which replaces writer when it is lost
+	writerStart string        // start time of the server process of the writer's connection
+	clockOffset clockOffset
+	size        atomic.Int64 // size of the database in bytes
+	sizeReadAt  time.Time    // when size was last read; used by the writer only
+
+	// reservedText is the new value of the column "reserved" in this node's row. It is nil if the transaction
+	// leaves that column unchanged.
+	reservedText any
+
+	incarnation     int64 // number of this service start; rises with each start of the node's service
+	lease           time.Duration
+	appliedCommits  atomic.Int64   // meta.commits as of the last transaction
+	leaseConn       *pgdb.SideConn // connection for the node lease
+	changes         chan struct{}
+	commitMade      chan struct{}      // makes notifyCommits notify the other nodes
+	cancelListening context.CancelFunc // stops notifyCommits and listenForCommits
+	background      sync.WaitGroup     // waits for notifyCommits and listenForCommits
+}
+
+// backend is the Backend, DiskSpace and SharedDatabase of a Store's engine.
+type backend struct{ *Store }
+
+// Options are the parameters of Open.
+type Options struct {
+	Order queue.Order  // is passed to SetOrder; the zero value keeps the stored order
+	Log   *slog.Logger // nil discards the log
+	Node  NodeConfig
+}
+
+// sizeInterval is how often the size of the database is read.
+const sizeInterval = time.Minute
+
+// defaultLease is the default length of a node lease.
+const defaultLease = 30 * time.Second
+
+// Open opens the database of a URL as one of its nodes. It creates the tables if they do not exist.
+func Open(ctx context.Context, url string, o Options) (*Store, error) {
+	config, err := pgdb.ParseAddress(url)
+	if err != nil {
+		return nil, err
+	}
+	s := &Store{config: config, leaseConn: &pgdb.SideConn{Config: config}, changes: make(chan struct{}, 1),
+		commitMade: make(chan struct{}, 1)}
+	b := backend{s}
+	s.Engine = engine.New(engine.Config{Backend: b, Space: b, Shared: b, Order: o.Order, Log: o.Log,
+		Now: func() queue.Millis { return queue.MillisOf(time.Now()) + queue.Millis(s.clockOffset.Load()) }})
+	s.Requests = noderequests.New(config, s.Node)
+	if err := s.connect(ctx); err != nil {
+		return nil, err
+	}
+	s.conn = &serverWriter{s, s.writer}
+	if err := s.open(); err != nil {
+		return nil, errors.Join(err, s.writer.Close())
+	}
+	background, stop := context.WithCancel(context.WithoutCancel(ctx))
+	s.cancelListening = stop
+	s.AllowWrites()
+	o.Node.Name, o.Node.Lease = cmp.Or(o.Node.Name, "node"), cmp.Or(o.Node.Lease, defaultLease)
+	if err = s.join(ctx, o.Node); err == nil {
+		err = s.Start(ctx, o.Order)
+	}
+	if err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
+	s.background.Go(func() { s.notifyCommits(background) })
+	s.background.Go(func() { s.listenForCommits(background) })
+	for _, f := range s.Examine(ctx) {
+		if f.Level != store.LevelOK {
+			s.Log().Warn(f.Message, "next", f.Next)
+		}
+	}
+	return s, nil
+}
+
+// connect connects the writer. If it replaces a lost connection, it ends the transaction of that connection,
+// because the server may not have noticed the loss and would keep the transaction's locks.
+func (s *Store) connect(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, pgdb.ConnectTimeout)
+	defer cancel()
+	c, err := pgdb.ConnectWriter(ctx, s.config)
+	if err != nil {
+		return err
+	}
+	defer c.InterruptWhenDone(ctx)()
+	sent := queue.MillisOf(time.Now())
+	ms, err := c.Number(`SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint`)
+	received := queue.MillisOf(time.Now())
+	if err == nil && s.writer != nil && !s.config.Pooled {
+		_, err = c.Number(
+			`SELECT count(*) FROM (SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid = ? AND backend_start = ?::timestamptz) AS t`, int64(s.writer.PID()), s.writerStart)
+	}
+	start := ""
+	if err == nil {
+		start, err = database.Text(c, `SELECT backend_start::text FROM pg_stat_activity WHERE pid = pg_backend_pid()`)
+	}
+	if err != nil {
+		c.Close()
+		return err
+	}
+	s.clockOffset.update(sent, queue.Millis(ms), received)
+	s.writer, s.writerStart = c, start
+	return nil
+}
+
+// open creates or updates the tables and loads the writer's memory.
+func (s *Store) open() error {
+	err := pgdb.CheckServer(s.writer, s.config.Database)
+	if err == nil {
+		err = pgdb.MakeTables(s.writer, database.Migrations, pgdb.Migrations)
+	}
+	if err != nil {
+		return err
+	}
+	id, err := pgdb.DatabaseID(s.writer)
+	if err != nil {
+		return err
+	}
+	return s.Load(s.conn, id)
+}
+
+// serverWriter is the writer's connection. It reconnects after the connection was lost.
+type serverWriter struct {
+	server *Store
+	*pgdb.Conn
+}
+
+// Begin implements database.Conn.
+func (w *serverWriter) Begin() error {
+	if w.IsClosed() {
+		if err := w.reconnect(); err != nil {
+			return err
+		}
+	}
+	return w.Conn.Begin()
+}
+
+// reconnect replaces the lost connection by a new one.
+func (w *serverWriter) reconnect() error {
+	err := w.server.connect(context.Background())
+	if err == nil {
+		w.Conn = w.server.writer
+	}
+	return err
+}
+
+// Commit implements database.Conn. It stores a random number, the mark, in the node's row as part of the transaction.
+// If the connection is lost during the commit, a new connection reads the mark to find out whether the
+// transaction was stored. The transaction ID cannot serve as the mark: a promoted standby may assign it
+// again.
+// See docs/decisions/0029.
+func (w *serverWriter) Commit() error {
+	if !w.HasWritten() || w.server.Node() == 0 {
+		return w.Conn.Commit()
+	}
+	mark := rand.Int64()
+	if err := w.Exec(`UPDATE nodes SET mark = ?, reserved = coalesce(?, reserved) WHERE id = ?`, mark,
+		w.server.reservedText, w.server.Node()); err != nil {
+		return err
+	}
+	err := w.Conn.Commit()
+	if err == nil || !w.IsClosed() {
+		return err
+	}
+	for until := time.Now().Add(lostCommitTimeout); ; time.Sleep(pgdb.LockRetry) {
+		if failed := w.reconnect(); failed == nil {
+			// Write the mark again instead of only reading it. This update's commit returns only when
+			// synchronous standbys have stored the update, and therefore also the earlier transaction.
+			ctx, cancel := context.WithDeadline(context.Background(), until)
+			release := w.InterruptWhenDone(ctx)
+			holds, failed := w.Number(`UPDATE nodes SET mark = mark WHERE id = ? RETURNING mark = ?`, w.server.Node(), mark)
+			release()
+			cancel()
+			switch {
+			case failed == nil && holds == 1:
+				return nil
+			case failed == nil:
+				return err // nothing was stored
+			}
+		}
+		if time.Now().After(until) {
+			return fmt.Errorf("%w: %w", database.Damage("the database server did not confirm the last change and cannot be "+
+				"reached"), err)
+		}
+	}
+}
+
+// lostCommitTimeout is how long commit tries to find out whether its transaction was stored, after it lost
+// the connection.
+const lostCommitTimeout = 30 * time.Second
+
+// Reader implements Backend.
+func (s backend) Reader() (database.ReadConn, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), pgdb.ConnectTimeout)
+	defer cancel()
+	c, err := pgdb.Connect(ctx, s.config)
+	if err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+// BeforeCommit implements Backend.
+func (s backend) BeforeCommit() error { return nil }
+
+// ReadReserved implements Backend. Each node lists its own leases in its row of the table nodes.
+func (s backend) ReadReserved(all *database.Batch, each func(database.Row) (bool, error)) {
+	all.Add(each, `SELECT reserved FROM nodes WHERE reserved <> ''`)
+}
+
+// WriteReserved implements Backend. The table meta lists the leases that belong to no node. After a move, it
+// lists all leases.
+func (s backend) WriteReserved(t *engine.Tx) (inMeta string, changed bool, err error) {
+	if s.Node() == 0 {
+		return t.Reservations(), true, nil
+	}
+	for node, list := range t.ReservedByNode() {
+		if node <= 0 {
+			inMeta += string(list)
+		} else if node == s.Node() {
+			s.reservedText = string(list) // commit writes this node's row anyway
+		} else if err := t.Exec(`UPDATE nodes SET reserved = ? WHERE id = ?`, string(list), node); err != nil {
+			return "", false, err
+		}
+	}
+	return inMeta, t.SetReservedInMeta(inMeta != ""), nil
+}
+
+// OnCommit implements Backend.
+func (s backend) OnCommit(changed bool) {
+	s.appliedCommits.Store(s.Counters().Commits)
+	if changed && s.HasOtherNodes() {
+		engine.Hint(s.commitMade)
+	}
+}
+
+// ReleaseReserve implements DiskSpace. The disk belongs to the server, so there is no reserve.
+func (s backend) ReleaseReserve(bool) bool { return false }
+
+// OnSpaceFreed implements DiskSpace. The server cleans up its files itself.
+func (s backend) OnSpaceFreed() {}
+
+// Refusal implements Backend.
+func (s backend) Refusal(k database.Kind, err error) error {
+	err = pgdb.ForUser(err)
+	if k == database.Full {
+		return queue.Errorf(queue.CodeNoSpace, "the disk of the database server is full (%v); free some space and try again",
+			err)
+	}
+	return queue.Errorf(queue.CodeUnavailable, "the change was not stored: %v; try again later", err)
+}
+
+// BlameUncertain implements Backend. It reports whether the error belongs to PostgreSQL's class 22 (data), 23
+// (constraints) or 54 (limits).
+func (s backend) BlameUncertain(err error) bool {
+	e, refused := errors.AsType[pgdb.Refused](err)
+	return refused && slices.Contains([]string{"22", "23", "54"}, e.Code[:2])
+}
+
+// OnFailure implements Backend.
+func (s backend) OnFailure() {}
+
+// CheckSpace implements DiskSpace. It checks nothing, because the server reports it if space runs out.
+func (s backend) CheckSpace() error { return nil }
+
+// MaintainReserve implements DiskSpace. Once a minute it reads the size of the database.
+func (s backend) MaintainReserve() {
+	if time.Since(s.sizeReadAt) < sizeInterval {
+		return
+	}
+	s.sizeReadAt = time.Now()
+	sent := queue.MillisOf(s.sizeReadAt)
+	// Ignore an error: if the connection is lost, the next statement reports it.
+	s.conn.Query(func(r database.Row) (bool, error) {
+		s.size.Store(r.Num(0))
+		s.clockOffset.update(sent, queue.Millis(r.Num(1)), queue.MillisOf(time.Now()))
+		return false, nil
+	}, `SELECT pg_database_size(current_database()), (extract(epoch FROM clock_timestamp()) * 1000)::bigint`)
+}
+
+// Bytes implements DiskSpace.
+func (s backend) Bytes() int64 { return s.size.Load() }
+
+// ReadBudget implements Backend.
+func (s backend) ReadBudget() time.Duration { return engine.ReadTimeout }
+
+// ReadTooLong implements Backend.
+func (s backend) ReadTooLong(budget time.Duration) error {
+	return queue.Errorf(queue.CodeUnavailable, "reading the database took longer than the limit of %v; request "+
+		"less, or try again later", budget)
+}
+
+// CheckReadable implements Backend.
+func (s backend) CheckReadable() error { return nil }
+
+// ReadError implements Backend.
+func (s backend) ReadError(err error) error {
+	switch {
+	case err == nil:
+	case errors.As(err, new(database.Damage)):
+		s.FailFromRead(err)
+		return queue.Errorf(queue.CodeUnavailable, "the service ends, because it cannot use its database: %v; check the "+
+			"database with: queuectl doctor", err)
+	case errors.As(err, new(pgdb.Lost)), errors.As(err, new(pgdb.Refused)) && database.KindOf(err) != database.Mistake:
+		return queue.Errorf(queue.CodeUnavailable, "the database cannot be read now (%v); try again later", err)
+	}
+	return err
+}
+
+// StopListening makes this node apply the commits of other nodes only in its own transactions, and returns once
+// no goroutine of the node waits for commits.
+func (s *Store) StopListening() {
+	s.cancelListening()
+	s.background.Wait()
+}
+
+// Close implements Backend. A node without leases ends its node lease, so that the other nodes need not wait
+// until it expires.
+func (s backend) Close() error {
+	s.StopListening()
+	var leaveErr error
+	if !s.HoldsLeases() && s.Err() == nil {
+		ctx, cancel := context.WithTimeout(context.Background(), pgdb.CloseTimeout)
+		defer cancel()
+		leaveErr = s.leave(ctx)
+	}
+	if leaveErr != nil {
+		s.Log().Info("cannot notify the other nodes that this node stops; they wait until the lease of this node ends",
+			"error", leaveErr)
+	}
+	for _, c := range []interface{ Close() error }{s.leaseConn, s.Requests.Conn, s.writer} {
+		c.Close() // errors are ignored: the server detects closed connections itself
+	}
+	return nil
+}
+
+var (
+	_ store.Store           = (*Store)(nil)
+	_ store.Examiner        = (*Store)(nil)
+	_ store.Cluster         = (*Store)(nil)
+	_ engine.Backend        = backend{}
+	_ engine.DiskSpace      = backend{}
+	_ engine.SharedDatabase = backend{}
+)
+
+// Examine implements store.Examiner.
+func (s *Store) Examine(ctx context.Context) (list []store.Finding) {
+	err := s.Read(ctx, func(r *reads.Reader) (err error) {
+		list, err = pgdb.ExamineQueue(r, s.config.Database, pgdb.OldTransaction)
+		return err
+	})
+	if err != nil {
+		return []store.Finding{pgdb.Failure(err)}
+	}
+	return list
+}

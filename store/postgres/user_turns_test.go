@@ -1,0 +1,97 @@
+package postgres
+
+import (
+	"testing"
+	"time"
+
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/test/pgserver"
+)
+
+// openPriorityNode returns a node of the database at url. It claims jobs by priority.
+func openPriorityNode(t *testing.T, url, name string) *Store {
+	t.Helper()
+	s, err := Open(t.Context(), url, Options{
+		Order: queue.Order{Scheduling: queue.ByPriority, Aging: "time", Interval: time.Minute},
+		Node:  NodeConfig{Name: name, DirID: name, Lease: time.Hour},
+	})
+	if err == nil {
+		err = s.SetNode(t.Context(), store.Node{Name: name, Resources: map[string]int{"gpu": 10000}})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	return s
+}
+
+// enqueueForUsers enqueues jobs for each of the users 1 to users. For each list of demands, a user gets as
+// many jobs as times says.
+func enqueueForUsers(t *testing.T, s *Store, users, times int, demands ...[]queue.Demand) {
+	t.Helper()
+	for uid := 1; uid <= users; uid++ {
+		var list []queue.Job
+		for range times {
+			for _, d := range demands {
+				list = append(list, draft(func(j *queue.Job) { j.UID, j.Demands = uid, d }))
+			}
+		}
+		if _, err := s.Enqueue(t.Context(), store.Request{Drafts: list, UID: uid}); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func lock(key string, n int) []queue.Demand {
+	return []queue.Demand{{Kind: queue.GateLock, Key: key, N: n}}
+}
+
+// cost is how many statements a node sends to its server, and how many round trips it makes.
+type cost struct{ statements, trips int64 }
+
+// costOf returns what a call costs.
+func costOf(s *Store, call func()) cost {
+	before := cost{s.writer.StatementsSent, s.writer.RoundTrips}
+	call()
+	return cost{s.writer.StatementsSent - before.statements, s.writer.RoundTrips - before.trips}
+}
+
+// Users take turns job by job, but a claim queries the server by lanes. So its cost does not grow with the
+// number of jobs.
+func TestTurnsOfManyJobsTakeFewQueries(t *testing.T) {
+	pgserver.Shared(t) // called here because it skips the test if there is no server
+	const users, few, many = 8, 48, 128
+	for name, demands := range map[string][][]queue.Demand{
+		"no demands":          {nil},
+		"a lock":              {lock("l", 10000)},
+		"a rate":              {{{Kind: queue.GateRate, Key: "r", N: 10000, Period: time.Hour}}},
+		"a resource":          {{{Kind: queue.GateResource, Key: "gpu", N: 1}}},
+		"lanes by turns":      {nil, lock("l", 10000), lock("m", 10000)},
+		"a lock that is full": {nil, lock("l", 1)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := openPriorityNode(t, pgserver.Shared(t).Create(t), "a")
+			enqueueForUsers(t, s, users, 60/len(demands), demands...)
+			take := func(want int) cost {
+				of := map[int]int{}
+				c := costOf(s, func() {
+					for _, j := range claimOn(t, s, want) {
+						of[j.UID]++
+					}
+				})
+				if len(of) != users {
+					t.Errorf("a claim of %d jobs got these: %v", want, of)
+				}
+				return c
+			}
+			take(2 * users) // finds the lanes' first jobs
+			short, long := take(few), take(many)
+			t.Logf("%d jobs cost %+v, %d cost %+v", few, short, many, long)
+			const rare = 2 // extra statements, because a node sometimes reads the size of the database
+			if long.statements > short.statements+rare || long.trips > short.trips+rare {
+				t.Errorf("%d jobs cost %+v, %d cost %+v; want no more", few, short, many, long)
+			}
+		})
+	}
+}

@@ -1,0 +1,72 @@
+package postgres
+
+import (
+	"slices"
+	"time"
+
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store/database"
+	"github.com/queuectl/queuectl/store/engine"
+)
+
+// errExpelled stops the store of a node whose lease has expired. Other nodes have taken over its jobs.
+var errExpelled = database.Damage("this node did not renew its lease in time, so other nodes have taken over its jobs")
+
+// BeginTx implements Backend. It begins a transaction and takes the writer lock, which is the lock on the row of the
+// table meta. It then applies the changes of other nodes.
+// See docs/decisions/0026.
+func (s backend) BeginTx(t *engine.Tx) error {
+	s.reservedText = nil
+	if err := t.EnsureBegun(); err != nil {
+		return err
+	}
+	if err := t.PrewriteEnded(); err != nil {
+		return err
+	}
+	if err := t.Conn.Exec(`SELECT one FROM meta FOR UPDATE`); err != nil {
+		return err
+	}
+	applied := s.Counters().Commits
+	commits, member, sent := int64(0), false, queue.MillisOf(time.Now())
+	var list [][]byte
+	var batch database.Batch
+	batch.Add(func(r database.Row) (bool, error) {
+		commits, member = r.Num(0), r.Num(1) != 0
+		s.SetOtherNodes(r.Num(3))
+		s.clockOffset.update(sent, queue.Millis(r.Num(2)), queue.MillisOf(time.Now()))
+		t.ReadClock()
+		return true, nil
+	}, `SELECT commits, (SELECT count(*) FROM nodes WHERE id = ? AND incarnation = ? AND NOT gone), (extract(epoch FROM clock_timestamp()) * 1000)::bigint, (SELECT count(*) FROM nodes WHERE id <> ? AND NOT gone AND until > clock_timestamp()) FROM meta`, s.Node(), s.incarnation, s.Node())
+	batch.Add(func(r database.Row) (bool, error) {
+		if r.Num(0) == applied+int64(len(list))+1 && len(r.View(1)) > 0 {
+			list = append(list, slices.Clone(r.View(1)))
+		}
+		return true, nil
+	}, `SELECT n, news FROM changes WHERE n > ? ORDER BY n LIMIT ?`, applied, int64(maxMissedDeltas))
+	if err := t.Conn.Queries(batch.Queries); err != nil {
+		return err
+	}
+	if !member && s.Node() != 0 {
+		return errExpelled
+	}
+	if commits != applied {
+		engine.Hint(s.changes)
+	}
+	return t.CatchUp(commits, list)
+}
+
+// StoreDelta implements SharedDatabase. It deletes old deltas. A node that has missed a deleted delta reloads.
+func (s backend) StoreDelta(t *engine.Tx, commit int64, delta []byte) error {
+	if err := t.Exec(`INSERT INTO changes (n, news) VALUES (?, ?) ON CONFLICT (n) DO UPDATE SET news = excluded.news`,
+		commit, string(delta)); err != nil || commit%deltaCleanupStep != 0 {
+		return err
+	}
+	return t.Exec(`DELETE FROM changes WHERE n < ?`, commit-deltasKept)
+}
+
+// Limits of the table changes, in transactions. A node that has missed more than maxMissedDeltas reloads.
+const (
+	maxMissedDeltas  = 64
+	deltasKept       = 128
+	deltaCleanupStep = 64
+)

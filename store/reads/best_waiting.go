@@ -1,0 +1,147 @@
+package reads
+
+import (
+	"context"
+
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/store/database"
+	"github.com/queuectl/queuectl/store/rules"
+)
+
+// Limits on how many lanes BestWaiting searches in total, and reads at a time.
+const (
+	MaxBestLanes  = 1000
+	bestLanesPage = 32
+)
+
+// BestWaiting returns the effective priority of a user's best-ranked job that is due or waits to be
+// retried.
+//
+// No index holds exactly these jobs: maintaining one took 20 % of the time of an enqueue. Instead,
+// BestWaiting compares the first job that waits to be retried with the first jobs of the user's lanes. In
+// each queue, the user has one lane for the jobs without demands. The row of a lane with demands stores a
+// position at or before the lane's first job. So the search takes these lanes in the order of their
+// positions, and ends at the first position behind the best job found.
+//
+// The search stops after MaxBestLanes lanes. No job in the other lanes ranks before the position of the last
+// searched lane. So the effective priority at this position is an upper bound, which is returned then.
+func (s *Reads) BestWaiting(ctx context.Context, uid int) (best store.WaitingPriority, err error) {
+	waiting, counts := s.state.WaitingOf(uid)
+	if waiting == 0 {
+		return best, nil
+	}
+	err = s.Read(ctx, func(r *Reader) error {
+		b := bestSearch{reader: r, uid: int64(uid), leased: s.state.Reserved()}
+		for _, search := range []func() error{b.searchRetried, b.searchPlainLanes, b.searchDemandLanes} {
+			if err := search(); err != nil {
+				return err
+			}
+		}
+		order, now := s.state.Order(), s.state.Now()
+		if b.found {
+			best.Priority, best.Found = b.priority+order.Points(b.since, now, b.arrival, counts.Enqueued), true
+		}
+		if b.limited && (!b.found || b.best.After(b.restFrom)) {
+			bound := order.EffectivePriority(b.restFrom.Rank, now, counts.Enqueued)
+			best = store.WaitingPriority{Priority: max(bound, best.Priority), Found: true, Bound: true}
+		}
+		best.Priority = min(best.Priority, store.MaxWaitingPriority)
+		return nil
+	})
+	return best, err
+}
+
+// bestSearch finds the best-ranked waiting job of a user that is not leased.
+type bestSearch struct {
+	reader *Reader
+	uid    int64
+	leased map[int64]int64 // fences of jobs that are leased and not known to have started, by seq
+
+	found             bool
+	best              rules.Position
+	priority, arrival int64
+	since             queue.Millis
+
+	limited  bool           // the search stopped at its limit
+	restFrom rules.Position // if limited: no unsearched lane has a job before this position
+}
+
+// takeFirstOf takes the first job of the given rows that is not leased, if it ranks before the best job
+// found.
+func (b *bestSearch) takeFirstOf(rows string, args ...any) error {
+	return b.reader.Query(func(r database.Row) (bool, error) {
+		p := rules.Position{Rank: r.Num(0), Seq: r.Num(1)}
+		if _, leased := b.leased[p.Seq]; leased {
+			return true, nil
+		}
+		if !b.found || b.best.After(p) {
+			b.found, b.best = true, p
+			b.priority, b.arrival, b.since = r.Num(2), r.Num(3), queue.Millis(r.Num(4))
+		}
+		return false, nil
+	}, `SELECT rank, seq, priority, arrival, since FROM jobs INDEXED BY `+rows+` ORDER BY rank, seq LIMIT ?`,
+		append(args, int64(len(b.leased)+1))...)
+}
+
+// searchRetried searches the jobs that wait to be retried.
+func (b *bestSearch) searchRetried() error {
+	return b.takeFirstOf(`jobs_retried WHERE place = 2 AND state = 4 AND uid = ?`, b.uid)
+}
+
+// searchLane searches the jobs of a lane.
+func (b *bestSearch) searchLane(id int64) error {
+	return b.takeFirstOf(`jobs_ready WHERE place = 1 AND lane = ?`, id)
+}
+
+// searchPlainLanes searches the lanes without demands, whose rows do not store a head.
+func (b *bestSearch) searchPlainLanes() error {
+	var lanes []int64
+	err := b.reader.Query(func(r database.Row) (bool, error) {
+		lanes = append(lanes, r.Num(0))
+		return true, nil
+	}, `SELECT id FROM lanes INDEXED BY lanes_plain WHERE demands = '' AND uid = ? LIMIT ?`, b.uid, int64(MaxBestLanes+1))
+	if len(lanes) > MaxBestLanes {
+		lanes, b.limited, b.restFrom = lanes[:MaxBestLanes], true, rules.Start
+	}
+	for i := 0; i < len(lanes) && err == nil; i++ {
+		err = b.searchLane(lanes[i])
+	}
+	return err
+}
+
+// searchDemandLanes searches the lanes with demands, in the order of their heads.
+func (b *bestSearch) searchDemandLanes() error {
+	type laneHead struct {
+		id   int64
+		head rules.Position
+	}
+	var last rules.Position
+	for offset := 0; offset < MaxBestLanes; offset += bestLanesPage {
+		var page []laneHead
+		err := b.reader.Query(func(r database.Row) (bool, error) {
+			page = append(page, laneHead{r.Num(0), rules.Position{Rank: r.Num(1), Seq: r.Num(2)}})
+			return true, nil
+		}, `SELECT id, head_rank, head_seq FROM lanes INDEXED BY lanes_user WHERE demands <> '' AND uid = ? AND shut <> ?
+			ORDER BY head_rank, head_seq LIMIT ? OFFSET ?`, b.uid, rules.Empty, int64(bestLanesPage), int64(offset))
+		if err != nil {
+			return err
+		}
+		for _, l := range page {
+			if b.found && l.head.After(b.best) {
+				return nil
+			}
+			if err := b.searchLane(l.id); err != nil {
+				return err
+			}
+			last = l.head
+		}
+		if len(page) < bestLanesPage {
+			return nil
+		}
+	}
+	if !b.limited {
+		b.limited, b.restFrom = true, last
+	}
+	return nil
+}

@@ -1,0 +1,14 @@
+package reads
+
+import (
+	"context"
+
+	"github.com/queuectl/queuectl/store/database"
+	"github.com/queuectl/queuectl/store/records"
+)
+
+// FindJob looks up a job by its id on a connection, and reports whether it exists.
+func FindJob(ctx context.Context, c database.Statements, id string) (found bool, err error) {
+	_, found, err = (&Reader{c, ctx}).job(nil, records.JobColumns, `WHERE `+HasID, HasIDArgs(id)...)
+	return found, err
+}

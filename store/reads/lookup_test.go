@@ -1,0 +1,195 @@
+package reads_test
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	sqlite3 "modernc.org/sqlite/lib"
+
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/store/database"
+	"github.com/queuectl/queuectl/store/reads"
+	"github.com/queuectl/queuectl/store/sqlite"
+	"github.com/queuectl/queuectl/store/sqlitedb"
+)
+
+// A flipped bit in a page of the jobs table or of the id index never makes an existing job look missing. A
+// lookup finds the job or returns a damage error.
+func TestDamageIsNeverNotFound(t *testing.T) {
+	for _, jobs := range []int{30, 600} { // with 30 jobs the id index has one page, with 600 several
+		dir := t.TempDir()
+		ids, roots := databaseWithIDs(t, dir, jobs)
+		path := filepath.Join(dir, sqlitedb.DatabaseName)
+		whole, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		pages := []int{roots["jobs"], roots["jobs_id"]}
+		if root := whole[(roots["jobs_id"]-1)*sqlitedb.PageSize:][:sqlitedb.PageSize]; root[0] == 2 { // an interior page of an index
+			first := int(binary.BigEndian.Uint16(root[12:]))
+			pages = append(pages[1:], int(binary.BigEndian.Uint32(root[first:])), int(binary.BigEndian.Uint32(root[8:])))
+		}
+		if (jobs > 100) != (len(pages) == 3) {
+			t.Fatalf("%d jobs: pages %v", jobs, pages)
+		}
+		found, refused := 0, 0
+		for _, page := range pages {
+			start := (page - 1) * sqlitedb.PageSize
+			for at := range sqlitedb.PageSize {
+				masks := []byte{1, 2, 4, 8, 16, 0x11, 32, 64, 128}
+				if at > 16 { // a sample of the bytes is enough for the entries
+					masks = []byte{0x11}
+				}
+				if at > 16 && at%((jobs/30)*29) != 0 {
+					continue
+				}
+				for _, mask := range masks {
+					harmed := slices.Clone(whole)
+					harmed[start+at] ^= mask
+					if err := os.WriteFile(path, harmed, 0o600); err != nil {
+						t.Fatal(err)
+					}
+					f, r := lookUpAll(t, path, ids, fmt.Sprintf("byte %d of page %d, bits %x", at, page, mask))
+					found, refused = found+f, refused+r
+				}
+			}
+		}
+		if found == 0 || refused == 0 {
+			t.Errorf("%d were found, %d damaged; want some of each", found, refused)
+		}
+	}
+}
+
+// databaseWithIDs creates a database of jobs, every second one with an id chosen by the caller. It returns
+// the ids of all jobs, and the root pages of the jobs table and of the id index.
+func databaseWithIDs(t *testing.T, dir string, jobs int) (ids []string, roots map[string]int) {
+	t.Helper()
+	s := openStore(t, dir)
+	for i := range jobs {
+		id := ""
+		if i%2 == 0 {
+			id = fmt.Sprintf("job-%d", i)
+		}
+		got, err := s.Enqueue(t.Context(), store.Request{UID: 1,
+			Drafts: []queue.Job{{ID: id, UID: 1, MaxAttempts: 1, Execution: queue.Execution{Command: "true"}}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ids = append(ids, got.IDs[0])
+	}
+	roots = map[string]int{}
+	err := s.Read(t.Context(), func(r *reads.Reader) error {
+		return r.Query(func(r database.Row) (bool, error) {
+			roots[r.Text(0)] = int(r.Num(1))
+			return true, nil
+		}, `SELECT name, rootpage FROM sqlite_schema WHERE name IN ('jobs', 'jobs_id')`)
+	})
+	if err = errors.Join(err, s.Close()); err != nil || len(roots) != 2 {
+		t.Fatalf("%v, %v", roots, err)
+	}
+	return ids, roots
+}
+
+// lookUpAll looks up ids in a damaged database. It counts the lookups that found the job and those that
+// returned a damage error. Any other result fails the test.
+func lookUpAll(t *testing.T, path string, ids []string, what string) (found, refused int) {
+	t.Helper()
+	c, err := sqlitedb.OpenAs(path, sqlite3.SQLITE_OPEN_READONLY)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	for i, id := range ids {
+		if len(ids) > 100 && i%13 > 0 && i < len(ids)-10 {
+			continue
+		}
+		is, err := reads.FindJob(t.Context(), c, id)
+		if err == nil && !is {
+			err = reads.CheckMissing(c, id)
+		}
+		switch {
+		case err != nil && sqlitedb.ErrorIn(err) != nil:
+			refused++
+		case err != nil || !is:
+			t.Errorf("%s: job %s: found %t, %v", what, id, is, err)
+		default:
+			found++
+		}
+	}
+	return found, refused
+}
+
+// The index of an intact database is never reported as damaged, after any sequence of insertions and
+// deletions.
+func TestSoundIndexIsNeverDamaged(t *testing.T) {
+	for _, size := range []int{512, 4096, 65_536} {
+		t.Run(fmt.Sprint(size), func(t *testing.T) { indexIsSound(t, size) })
+	}
+}
+
+// indexIsSound changes an index with the given page size at random, and looks up ids that it does not
+// contain.
+func indexIsSound(t *testing.T, size int) {
+	c, err := sqlitedb.Open(":memory:")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if err := c.Exec(fmt.Sprintf(`PRAGMA page_size = %d`, size)); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Exec(`CREATE TABLE jobs (seq INTEGER PRIMARY KEY, id TEXT NOT NULL)`); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Exec(`CREATE UNIQUE INDEX jobs_id ON jobs (id) WHERE id <> CAST(seq AS TEXT)`); err != nil {
+		t.Fatal(err)
+	}
+	dice := rand.New(rand.NewPCG(1, 2))
+	name := func() string { return fmt.Sprintf("%0*d", 1+dice.IntN(120), dice.IntN(5000)) }
+	for step := range 20_000 {
+		statement, arg := `INSERT OR IGNORE INTO jobs (id) VALUES (?)`, name()
+		if step%12_000 > 7000 && dice.IntN(8) > 0 || dice.IntN(3) == 0 {
+			statement = `DELETE FROM jobs WHERE seq IN (SELECT seq FROM jobs INDEXED BY jobs_id WHERE id >= ? AND id <> CAST(seq AS TEXT) ORDER BY id LIMIT 2)`
+		}
+		if err := c.Exec(statement, arg); err != nil {
+			t.Fatal(err)
+		}
+		if step%3 == 0 {
+			missing := name() + "-"
+			if err := reads.CheckMissing(c, missing); err != nil {
+				t.Fatalf("step %d, id %q: %v", step, missing, err)
+			}
+		}
+	}
+}
+
+// A job that does not exist is not found, whatever its id looks like.
+func TestMissingJobIsNotFound(t *testing.T) {
+	s := openStore(t, t.TempDir())
+	if _, err := s.Enqueue(t.Context(), store.Request{UID: 1,
+		Drafts: []queue.Job{{ID: "m", UID: 1}, {UID: 1}}}); err != nil {
+		t.Fatal(err)
+	}
+	for _, id := range []string{"1", "3", "a", "z", "", "m ", "0", "-1"} {
+		if _, err := s.Get(t.Context(), id); !errors.Is(err, queue.ErrNotFound) {
+			t.Errorf("job %q: %v, want %v", id, err, queue.ErrNotFound)
+		}
+	}
+}
+
+func openStore(t *testing.T, dir string) *sqlite.Store {
+	t.Helper()
+	s, err := sqlite.Open(t.Context(), sqlite.Options{Dir: dir, Order: queue.Order{Scheduling: queue.ByPriority}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	return s
+}

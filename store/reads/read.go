@@ -1,0 +1,386 @@
+package reads
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/store/database"
+	"github.com/queuectl/queuectl/store/records"
+)
+
+// job reads the job that the condition where selects. found is false if no job matches. reserved holds the
+// fences of leases that the jobs' rows do not contain yet.
+func (r *Reader) job(reserved map[int64]int64, columns, where string, args ...any) (j queue.Job, found bool,
+	err error) {
+	err = r.Query(func(r database.Row) (bool, error) {
+		j, _ = records.ReadJob(r, columns) // the Error of a damaged job describes the damage
+		found = true
+		return false, nil
+	}, `SELECT `+columns+` FROM jobs `+where, args...)
+	if j.State.Runnable() {
+		j.Fence = max(j.Fence, reserved[j.Seq])
+	}
+	if err == nil && j.State == queue.Blocked {
+		j.DependsOn, err = r.dependenciesOf(j.Seq)
+	}
+	return j, found, err
+}
+
+// byID reads the given columns of a job by its id.
+func (s *Reads) byID(ctx context.Context, id, columns string) (j queue.Job, err error) {
+	err = s.Read(ctx, func(r *Reader) error {
+		reserved := s.state.Reserved()
+		got, found, err := r.job(reserved, columns, `WHERE `+HasID, HasIDArgs(id)...)
+		if err == nil && !found {
+			if err = CheckMissing(r.Statements, id); err == nil {
+				err = queue.NoJob(id)
+			}
+		}
+		j = got
+		return err
+	})
+	return j, err
+}
+
+// Get reads a job by its id, without env and stdin.
+func (s *Reads) Get(ctx context.Context, id string) (queue.Job, error) {
+	return s.byID(ctx, id, records.JobColumns)
+}
+
+// GetFull reads a job by its id, with env and stdin.
+func (s *Reads) GetFull(ctx context.Context, id string) (queue.Job, error) {
+	return s.byID(ctx, id, records.WholeColumns)
+}
+
+// History reads a page of a job's attempts, without their output.
+func (s *Reads) History(ctx context.Context, seq int64, before, limit int) (list []queue.Attempt, err error) {
+	if err := CheckLimit(limit); err != nil {
+		return nil, err
+	}
+	if before <= 0 {
+		before = math.MaxInt64
+	}
+	err = s.Read(ctx, func(r *Reader) error {
+		last, plain, err := r.jobAttempt(seq)
+		if err != nil {
+			return err
+		}
+		if plain && last.N < before {
+			if list = append(list, last); len(list) == limit {
+				return nil
+			}
+		}
+		bytes := 0
+		return r.Query(func(r database.Row) (bool, error) {
+			a := records.ReadAttempt(r)
+			if bytes += store.AttemptSize(&a); bytes > store.MaxHistoryBytes && len(list) > 0 {
+				return false, nil
+			}
+			list = append(list, a)
+			return len(list) < limit, nil
+		}, `SELECT `+records.AttemptColumns+` FROM attempts WHERE seq = ? AND n < ? ORDER BY n DESC LIMIT ?`, seq, int64(before),
+			int64(limit))
+	})
+	slices.Reverse(list)
+	return list, err
+}
+
+// Attempt reads one attempt with its output. n is the attempt's number, or 0 for the last attempt.
+func (s *Reads) Attempt(ctx context.Context, seq int64, n int) (a queue.Attempt, err error) {
+	err = s.Read(ctx, func(r *Reader) error {
+		last, plain, err := r.jobAttempt(seq)
+		if err != nil {
+			return err
+		}
+		if plain && (n == 0 || n == last.N) {
+			a = last
+			return nil
+		}
+		where, args := `seq = ? AND n = ?`, []any{seq, int64(n)}
+		if n == 0 {
+			where, args = `seq = ? ORDER BY n DESC LIMIT 1`, args[:1]
+		}
+		found := false
+		err = r.Query(func(r database.Row) (bool, error) {
+			a, found = records.ReadAttempt(r), true
+			a.Output, a.OutputRef, a.Result = bytes.Clone(r.View(records.AttemptWidth)), r.Text(records.AttemptWidth+1),
+				bytes.Clone(r.View(records.AttemptWidth+2))
+			return false, nil
+		}, `SELECT `+records.AttemptColumns+`, output, output_ref, result FROM attempts WHERE `+where, args...)
+		if err == nil && !found {
+			err = queue.Errorf(queue.CodeNotFound, "attempt %d was removed or does not exist; see: queuectl show ID", n)
+		}
+		return err
+	})
+	return a, err
+}
+
+// jobAttempt reads the last attempt of a job from the job's row. found is false if the attempt has its own
+// row. It returns an error if the job does not exist.
+func (r *Reader) jobAttempt(seq int64) (a queue.Attempt, found bool, err error) {
+	there := false
+	err = r.Query(func(r database.Row) (bool, error) {
+		there = true
+		a, found = records.ReadJobAttempt(r)
+		return false, nil
+	}, `SELECT `+records.JobAttemptColumns+` FROM jobs WHERE seq = ?`, seq)
+	if err == nil && !there {
+		err = MissingJob(r.Statements, seq)
+	}
+	return a, found, err
+}
+
+// maxScanned bounds the number of jobs that one page reads for a filter without an index. The page's Next is
+// the position at which the next page continues.
+const maxScanned = 10_000
+
+func CheckLimit(limit int) error {
+	if limit < 1 || limit > store.MaxPage {
+		return queue.Invalid("limit", "the limit must be between 1 and %[2]d, not %[1]d", limit, store.MaxPage)
+	}
+	return nil
+}
+
+// List reads a page of jobs, the newest first.
+func (s *Reads) List(ctx context.Context, f store.Filter) (page store.Page, err error) {
+	err = s.selecting(ctx, f, func(r *Reader, selected store.Selected) error {
+		reserved := s.state.Reserved()
+		page = store.Page{Next: selected.Next}
+		bytes := 0
+		for _, ref := range selected.Refs {
+			j, found, err := r.job(reserved, records.JobColumns, `WHERE seq = ?`, ref.Seq)
+			if err == nil && (!found || j.ID == "") { // damage: the same read has found this job before
+				err = database.Damage(fmt.Sprintf("the row of the job with the number (seq) %d is damaged", ref.Seq))
+			}
+			if err != nil {
+				return err
+			}
+			if bytes += store.TextSize(&j); bytes > store.MaxPageBytes && len(page.Jobs) > 0 {
+				page.Next = page.Jobs[len(page.Jobs)-1].Seq
+				return nil
+			}
+			page.Jobs = append(page.Jobs, j)
+		}
+		return nil
+	})
+	if err != nil {
+		return store.Page{}, err
+	}
+	return page, nil
+}
+
+// Select reads a page of references to the jobs that a filter selects.
+func (s *Reads) Select(ctx context.Context, f store.Filter) (selected store.Selected, err error) {
+	err = s.selecting(ctx, f, func(_ *Reader, got store.Selected) error {
+		selected = got
+		return nil
+	})
+	return selected, err
+}
+
+// selecting calls take with a page of references, inside the read transaction that found them.
+func (s *Reads) selecting(ctx context.Context, f store.Filter, take func(*Reader, store.Selected) error) error {
+	m, err := newMatcher(f)
+	if err != nil {
+		return err
+	}
+	states := f.States
+	switch {
+	case len(states) > 0:
+	// Read each state separately. For a state that has not ended, the read can stop at the first job that is
+	// too old.
+	case f.Since > 0:
+		states = queue.States()
+	default:
+		states = []queue.State{0}
+	}
+	return s.Read(ctx, func(r *Reader) error {
+		var selected store.Selected
+		for _, state := range states {
+			if err := m.state(r, state, &selected); err != nil {
+				return err
+			}
+		}
+		slices.SortFunc(selected.Refs, func(a, b store.Ref) int { return cmp.Compare(b.Seq, a.Seq) })
+		// If the read of one state stopped early, the page ends there for all states.
+		selected.Refs = slices.DeleteFunc(selected.Refs, func(ref store.Ref) bool { return ref.Seq < selected.Next })
+		if len(selected.Refs) > f.Limit {
+			selected.Refs = selected.Refs[:f.Limit]
+			selected.Next = selected.Refs[f.Limit-1].Seq
+		}
+		return take(r, selected)
+	})
+}
+
+// matcher is a prepared filter. It uses only columns that precede the settings in a row. Large jobs therefore
+// cost no more than small ones, and jobs with damaged settings are found too.
+type matcher struct {
+	store.Filter
+	glob  func(id string) bool
+	parts [][]byte // each label, encoded as in the JSON of a job with that label
+}
+
+func newMatcher(f store.Filter) (m matcher, err error) {
+	m.Filter = f
+	if err := CheckLimit(f.Limit); err != nil {
+		return m, err
+	}
+	if m.Before == 0 {
+		m.Before = math.MaxInt64
+	}
+	m.glob = func(string) bool { return true }
+	if f.Glob != "" {
+		if m.glob, err = queue.Glob(f.Glob); err != nil {
+			return m, err
+		}
+	}
+	for name, value := range f.Labels {
+		raw, err := json.Marshal(map[string]string{name: value})
+		if err != nil {
+			return m, err
+		}
+		m.parts = append(m.parts, raw[1:len(raw)-1])
+	}
+	return m, nil
+}
+
+// state adds the selected jobs of one state to the result. State 0 means all states. If it stops before the
+// last job, it raises Next to the position where it stopped.
+func (m *matcher) state(r *Reader, state queue.State, result *store.Selected) error {
+	from, args := `WHERE`, []any{records.Bit(len(m.parts) > 0)}
+	if state != 0 {
+		from, args = `INDEXED BY jobs_state WHERE state = ? AND`, append(args, int64(state))
+	}
+	scanned, selected, more := 0, 0, true
+	for piece, before := min(maxScanned, max(r.ReadLimit(0, 0), m.Limit+1)), m.Before; more; piece *= 4 {
+		rows := 0
+		err := r.Query(func(r database.Row) (bool, error) {
+			rows++
+			before = r.Num(0)
+			more = m.take(r, state, &scanned, &selected, result)
+			return more, nil
+		}, `SELECT seq, id, state, uid, created_at, ended_at, CASE WHEN ? <> 0 THEN labels ELSE '' END, queue, hooks FROM jobs `+from+` seq < ? ORDER BY seq DESC LIMIT ?`, append(slices.Clip(args), before, int64(piece))...)
+		if err != nil {
+			return err
+		}
+		more = more && rows == piece
+	}
+	return nil
+}
+
+// take adds a job to the result if it matches. It reports whether to continue with the next job.
+func (m *matcher) take(r database.Row, state queue.State, scanned, selected *int, result *store.Selected) bool {
+	if queue.Millis(r.Num(4)) < m.Since && !state.Ended() {
+		return false
+	}
+	*scanned++
+	if m.matches(r) {
+		result.Refs = append(result.Refs, store.Ref{Seq: r.Num(0), ID: r.Text(1), State: queue.State(r.Num(2)),
+			UID: int(r.Num(3))})
+		*selected++
+	}
+	if *selected > m.Limit || *scanned >= maxScanned {
+		result.Next = max(result.Next, r.Num(0))
+		return false
+	}
+	return true
+}
+
+func (m *matcher) matches(r database.Row) bool {
+	if m.Viewer != nil && queue.HookSet(r.Num(8))&queue.HookSettings != 0 && int64(*m.Viewer) != r.Num(3) {
+		return false
+	}
+	if m.UID != nil && int64(*m.UID) != r.Num(3) || m.Queue != "" && r.Text(7) != m.Queue {
+		return false
+	}
+	if at := queue.Millis(cmp.Or(r.Num(5), r.Num(4))); at < m.Since || m.Until != 0 && at >= m.Until {
+		return false
+	}
+	return m.labelled(r.View(6)) && m.glob(r.Text(1))
+}
+
+// labelled reports whether the JSON of a job's labels contains all labels of the filter. A search for their
+// bytes excludes most other jobs before any JSON is decoded.
+func (m *matcher) labelled(raw []byte) bool {
+	if len(m.parts) == 0 {
+		return true
+	}
+	for _, part := range m.parts {
+		if !bytes.Contains(raw, part) {
+			return false
+		}
+	}
+	var labels map[string]string
+	if json.Unmarshal(raw, &labels) != nil {
+		return false
+	}
+	for name, value := range m.Labels {
+		if got, ok := labels[name]; !ok || got != value {
+			return false
+		}
+	}
+	return true
+}
+
+// oldestScanLimit is the number of jobs of a state among which Oldest searches, starting with the first that
+// were enqueued. If this many delayed jobs precede the oldest ready job, Oldest misses it.
+const oldestScanLimit = 1000
+
+// Oldest returns the time at which the job that has waited longest became ready.
+func (s *Reads) Oldest(ctx context.Context) (oldest queue.Millis, err error) {
+	err = s.Read(ctx, func(r *Reader) error {
+		for _, state := range []queue.State{queue.Pending, queue.Failed} {
+			first, err := r.Number(
+				`SELECT min(since) FROM (SELECT since FROM jobs INDEXED BY jobs_state WHERE state = ? ORDER BY seq LIMIT ?) AS firsts WHERE since <= ?`,
+				int64(state), int64(oldestScanLimit), int64(s.state.Now()))
+			if err != nil {
+				return err
+			}
+			if m := queue.Millis(first); m != 0 && (oldest == 0 || m < oldest) {
+				oldest = m
+			}
+		}
+		return nil
+	})
+	return oldest, err
+}
+
+// Events returns the events after a sequence number.
+// See docs/decisions/0019.
+func (s *Reads) Events(ctx context.Context, after int64, limit int) (list []queue.Event, err error) {
+	// Leave out later events: they are committed, but the counts do not include them yet.
+	last, _ := s.state.LastEvent()
+	err = s.Read(ctx, func(r *Reader) error {
+		return r.Query(func(r database.Row) (bool, error) {
+			e := queue.Event{
+				Seq: r.Num(0), At: queue.Millis(r.Num(1)), Kind: queue.EventKind(r.Text(2)), Job: r.Num(3), ID: r.Text(4),
+				State: queue.State(r.Num(5)),
+			}
+			if err := json.Unmarshal(r.View(6), &e.Detail); err != nil {
+				return false, fmt.Errorf("event %d is damaged: %w; see: queuectl doctor --verify", e.Seq, err)
+			}
+			if r.Num(8) != 0 {
+				e.Private = new(int(r.Num(7)))
+			}
+			list = append(list, e)
+			return true, nil
+		}, `SELECT seq, at, kind, job, id, state, detail, private, private IS NOT NULL FROM events WHERE seq > ? AND seq <= ? ORDER BY seq LIMIT ?`, after, last, int64(limit))
+	})
+	return list, err
+}
+
+// dependenciesOf returns the dependencies of a job, up to a limit.
+func (r *Reader) dependenciesOf(child int64) (list []queue.Dependency, err error) {
+	err = r.Query(func(r database.Row) (bool, error) {
+		list = append(list, queue.Dependency{Job: r.Num(0), ID: r.Text(1), Condition: queue.DependencyCondition(r.Num(2))})
+		return len(list) < store.MaxDependsOn, nil
+	}, `SELECT parent, coalesce(jobs.id, ''), how FROM edges INDEXED BY edges_child LEFT JOIN jobs ON seq = parent WHERE child = ? AND met = 0 ORDER BY edges.id LIMIT ?`, child, int64(store.MaxDependsOn))
+	return list, err
+}

@@ -1,0 +1,203 @@
+// Package reads answers questions about the stored jobs from snapshots of the database, so that no question
+// delays the writer.
+//
+// Start with Reads. Package store/engine embeds it.
+package reads
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/store/database"
+)
+
+// readers is a pool of connections for reading.
+type readers struct {
+	open      func() (database.ReadConn, error)
+	closedErr error         // error of reads after close
+	slots     chan struct{} // semaphore: one element for each connection in use
+	closed    chan struct{}
+
+	mu   sync.Mutex
+	idle []database.ReadConn // connections not in use; the last one was used most recently and is taken next; guarded by mu
+}
+
+// MaxReaders is the maximum number of concurrent reads.
+const MaxReaders = 4
+
+// newReaders returns a pool whose connections are created by open.
+func newReaders(open func() (database.ReadConn, error), closedErr error) *readers {
+	return &readers{open: open, closedErr: closedErr, slots: make(chan struct{}, MaxReaders), closed: make(chan struct{})}
+}
+
+// take waits for a free connection, and opens one if necessary.
+func (r *readers) take(ctx context.Context) (database.ReadConn, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	select {
+	case <-r.closed:
+		return nil, r.closedErr
+	default:
+	}
+	select {
+	case r.slots <- struct{}{}:
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	case <-r.closed:
+		return nil, r.closedErr
+	}
+	r.mu.Lock()
+	if n := len(r.idle); n > 0 {
+		c := r.idle[n-1]
+		r.idle = r.idle[:n-1]
+		r.mu.Unlock()
+		return c, nil
+	}
+	r.mu.Unlock()
+	c, err := r.open()
+	if err != nil {
+		<-r.slots
+	}
+	return c, err
+}
+
+// put returns a connection to the pool. It closes a connection that is not sound.
+func (r *readers) put(c database.ReadConn, sound bool) {
+	if sound {
+		r.mu.Lock()
+		r.idle = append(r.idle, c)
+		r.mu.Unlock()
+	} else {
+		c.Close() // ignore an error: the caller has reported why the connection is not sound
+	}
+	<-r.slots
+}
+
+// close closes the connections, after those in use have been returned. It must be called only once.
+func (r *readers) close() (err error) {
+	close(r.closed)
+	for range MaxReaders {
+		r.slots <- struct{}{}
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, c := range r.idle {
+		err = errors.Join(err, c.Close())
+	}
+	r.idle = nil
+	return err
+}
+
+// Database opens connections for reading, and decides what the errors of reads mean. Its methods are called on the
+// goroutine of a read. engine.Backend explains them.
+type Database interface {
+	Reader() (database.ReadConn, error)
+	ReadBudget() time.Duration
+	ReadTooLong(budget time.Duration) error
+	CheckReadable() error
+	ReadError(err error) error
+}
+
+// State is what the writer has published with the last commit. All methods are safe for concurrent use.
+type State interface {
+	// Now returns the time of the store's clock.
+	Now() queue.Millis
+	Order() queue.Order
+	// LastEvent returns the number of the newest event, and a channel that is closed when a newer one is
+	// stored.
+	LastEvent() (last int64, newer <-chan struct{})
+	// Reserved returns the fences of leases that the jobs' rows do not contain yet, by seq.
+	Reserved() map[int64]int64
+	// WaitingOf returns the number of a user's waiting jobs, and the counts of the queue.
+	WaitingOf(uid int) (waiting int64, counts store.Counts)
+	// Turns returns when each user was last served, by queue. The inner maps never change.
+	Turns() map[string]map[int]int64
+}
+
+// Reads answers questions about the stored jobs from snapshots of the database. It implements the part of
+// store.Reader that needs no writer. It is safe for concurrent use.
+type Reads struct {
+	database Database
+	state    State
+	readers  *readers
+}
+
+// New returns the reads of a database. They fail with the error closed after StopReading.
+func New(db Database, state State, closed error) *Reads {
+	return &Reads{database: db, state: state, readers: newReaders(db.Reader, closed)}
+}
+
+// StopReading closes all connections, after the reads in progress have ended. It must be called only once.
+func (s *Reads) StopReading() error { return s.readers.close() }
+
+// Reader is a connection during one read. All its statements see the same state of the database. The read
+// ends with ctx.
+type Reader struct {
+	database.Statements
+	ctx context.Context
+}
+
+// Query executes a query, unless the context of the read has ended.
+func (r *Reader) Query(each func(r database.Row) (more bool, err error), sql string, args ...any) error {
+	if err := r.ctx.Err(); err != nil {
+		return err
+	}
+	return r.Statements.Query(each, sql, args...)
+}
+
+// Number returns the integer in the first row of a query, or 0 if there is no row.
+func (r *Reader) Number(sql string, args ...any) (n int64, err error) {
+	err = r.Query(func(r database.Row) (bool, error) {
+		n = r.Num(0)
+		return false, nil
+	}, sql, args...)
+	return n, err
+}
+
+// Read calls f with a connection for reading. The read has a time limit, because a reader prevents the WAL
+// from being restarted. The limit does not include the wait for a connection, which ends at the latest with
+// ctx.
+func (s *Reads) Read(ctx context.Context, f func(*Reader) error) (err error) {
+	for try := 0; ; try++ {
+		c, err := s.readers.take(ctx)
+		if err != nil {
+			return s.database.ReadError(err)
+		}
+		lost, err := s.readBy(ctx, c, f)
+		if !lost || try == MaxReaders {
+			return err
+		}
+	}
+}
+
+// readBy calls f with a connection and returns the connection to the pool. lost reports that the connection
+// was lost before anything was read.
+func (s *Reads) readBy(ctx context.Context, c database.ReadConn, f func(*Reader) error) (lost bool, err error) {
+	budget := s.database.ReadBudget()
+	within, cancel := context.WithTimeout(ctx, budget)
+	defer cancel()
+	release := c.InterruptWhenDone(within)
+	if err = c.BeginReading(); err == nil {
+		err = f(&Reader{c, within})
+	} else {
+		lost = within.Err() == nil
+	}
+	release()
+	if changed := s.database.CheckReadable(); changed != nil {
+		err = changed
+	}
+	ended := c.EndReading()
+	s.readers.put(c, ended == nil && !lost)
+	if err != nil && within.Err() != nil && c.IsInterruption(err) {
+		err = within.Err()
+	}
+	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
+		return false, s.database.ReadTooLong(budget)
+	}
+	return lost, s.database.ReadError(err)
+}

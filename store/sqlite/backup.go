@@ -1,0 +1,274 @@
+package sqlite
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+
+	"modernc.org/libc"
+	sqlite3 "modernc.org/sqlite/lib"
+
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/store/database"
+	"github.com/queuectl/queuectl/store/engine"
+	"github.com/queuectl/queuectl/store/integrity"
+	"github.com/queuectl/queuectl/store/sqlitedb"
+)
+
+// A backup is one SQLite file: the database and, in an additional table, the output files that it refers to.
+// SQLite's backup interface copies the pages on the writer's connection. If the writer changes a page in the
+// meantime, SQLite updates the copy too, so the backup need not start over. The backup uses no connection for
+// reading, so it does not keep the WAL from being emptied.
+// See docs/decisions/0037.
+const (
+	copyPrefix  = "copy-"
+	copyStep    = 256 // pages, 1 MiB; copying them takes about a millisecond of the writer's time
+	outputPiece = 1 << 20
+)
+
+// madeCopy is a finished backup.
+type madeCopy struct {
+	*os.File
+	size int64
+}
+
+// Size returns the size of the backup in bytes.
+func (c *madeCopy) Size() int64 { return c.size }
+
+// Close deletes the backup.
+func (c *madeCopy) Close() error {
+	err := c.File.Close()
+	if gone := os.Remove(c.Name()); gone != nil && !errors.Is(gone, os.ErrNotExist) {
+		err = errors.Join(err, gone)
+	}
+	return err
+}
+
+// Backup makes a backup next to the database. It contains every change that was acknowledged before Backup
+// was called, and later changes up to some instant. It reports progress to the callback each: the bytes
+// that are copied and the approximate total. The backup has passed integrity_check. Only one backup is made at
+// a time.
+func (s *Store) Backup(ctx context.Context, outputs store.Outputs, each func(done, total int64) error) (store.Copy,
+	error) {
+	var made *madeCopy
+	err := s.withCopy(ctx, s.Counts().Outputs, each, func(c *sqlitedb.Conn, path string) error {
+		if err := s.addOutputs(ctx, c, outputs); err != nil {
+			return err
+		}
+		if err := integrity.CheckPages(c); err != nil {
+			return fmt.Errorf("the backup copy is damaged (%w), so the database may be damaged too; check the database with: "+
+				"queuectl doctor --verify", err)
+		}
+		return nil
+	}, func(path string) error {
+		f, err := os.Open(path)
+		if err != nil {
+			return err
+		}
+		info, err := f.Stat()
+		if err != nil {
+			return errors.Join(err, f.Close())
+		}
+		made = &madeCopy{f, info.Size()}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	os.Remove(made.Name()) // on Unix, the file stays readable until it is closed
+	return made, nil
+}
+
+// withCopy copies the database into a temporary file and calls inspect with a connection to the copy. If use
+// is nil, it then deletes the file; if not, it calls use with the file's path and keeps the file. The
+// parameter added is the number of bytes that inspect will add. When ctx ends, running statements on the copy
+// are interrupted.
+func (s *Store) withCopy(ctx context.Context, added int64, each func(done, total int64) error,
+	inspect func(c *sqlitedb.Conn, path string) error, use func(path string) error) (err error) {
+	if !s.StartCopy() {
+		return queue.Errorf(queue.CodeUnavailable, "another backup or doctor --verify is running; try again later")
+	}
+	defer s.EndCopy()
+	needed := s.Counts().Bytes + added + minFreeAfterCopy
+	if free, err := s.freeSpace(); err == nil && free < needed {
+		// Show both sizes in whole KiB, the needed size rounded up, so that they are easy to compare.
+		const unit = 1 << 10
+		return queue.Errorf(queue.CodeNoSpace,
+			"copying the database and its output files needs %s on the disk of %s, but only %s are free; free some space",
+			queue.DescribeSize((needed+unit-1)/unit*unit), s.dir, queue.DescribeSize(free/unit*unit))
+	}
+	f, err := os.CreateTemp(s.dir, copyPrefix) // CreateTemp uses mode 0600
+	if err != nil {
+		return err
+	}
+	path := f.Name()
+	if err := f.Close(); err != nil {
+		return err
+	}
+	keep := false
+	defer func() {
+		if !keep {
+			os.Remove(path)
+		}
+	}()
+	c, err := sqlitedb.Open(path, `journal_mode = off`, `synchronous = off`, `cache_size = -2048`, `trusted_schema = 0`)
+	if err != nil {
+		return s.copySpaceError(err)
+	}
+	release := c.InterruptWhenDone(ctx)
+	err = s.copyPages(ctx, c, each)
+	if err == nil {
+		// Without a WAL, the copy is a single file that can be read even from a read-only directory.
+		err = c.Exec(`PRAGMA journal_mode = delete`)
+	}
+	if err == nil {
+		err = inspect(c, path)
+	}
+	release()
+	if ctx.Err() != nil {
+		err = ctx.Err() // report that ctx ended, not the interrupted statement's error
+	}
+	if err = s.copySpaceError(errors.Join(err, c.Close())); err != nil || use == nil {
+		return err
+	}
+	if err := use(path); err != nil {
+		return err
+	}
+	keep = true
+	return nil
+}
+
+// minFreeAfterCopy is how much disk space a copy leaves free for the queue, in bytes. With less free space,
+// new jobs would be refused, and running jobs could lose output.
+const minFreeAfterCopy = sqlitedb.MinFreeBytes + copyStep*sqlitedb.PageSize
+
+// checkCopySpace returns an error once a copy takes disk space that the queue needs.
+func (s *Store) checkCopySpace() error {
+	if free, err := s.freeSpace(); err == nil && free < minFreeAfterCopy {
+		return s.noCopySpace()
+	}
+	return nil
+}
+
+func (s *Store) noCopySpace() error {
+	return queue.Errorf(queue.CodeNoSpace, "the disk of %s has no space left for a temporary copy of the database; free "+
+		"some space there, then try again", s.dir)
+}
+
+// copySpaceError replaces the error for a full disk, since it is the copy that fails and not the database.
+func (s *Store) copySpaceError(err error) error {
+	if err != nil && database.KindOf(err) == database.Full {
+		return s.noCopySpace()
+	}
+	return err
+}
+
+// copyPages copies all pages of the database into an empty one. The writer can commit between two steps of
+// copyStep pages.
+func (s *Store) copyPages(ctx context.Context, to *sqlitedb.Conn, each func(done, total int64) error) error {
+	main, err := libc.CString("main")
+	if err != nil {
+		return err
+	}
+	defer libc.Xfree(to.TLS, main)
+	err = s.BetweenTx(ctx, func() error {
+		if s.backup = sqlite3.Xsqlite3_backup_init(s.conn.TLS, to.DB, main, s.conn.DB, main); s.backup == 0 {
+			return to.Failed(sqlite3.Xsqlite3_errcode(s.conn.TLS, to.DB))
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	for more := true; more && err == nil; {
+		var remaining, total int64
+		err = s.BetweenTx(ctx, func() error {
+			if s.backup == 0 {
+				return engine.ErrClosed
+			}
+			rc := sqlite3.Xsqlite3_backup_step(s.conn.TLS, s.backup, copyStep)
+			remaining, total = int64(sqlite3.Xsqlite3_backup_remaining(s.conn.TLS, s.backup)),
+				int64(sqlite3.Xsqlite3_backup_pagecount(s.conn.TLS, s.backup))
+			more = rc == sqlite3.SQLITE_OK
+			if !more && rc != sqlite3.SQLITE_DONE {
+				return &sqlitedb.Error{Code: int(rc)}
+			}
+			return nil
+		})
+		if err == nil {
+			err = s.checkCopySpace()
+		}
+		if err == nil {
+			err = each((total-remaining)*sqlitedb.PageSize, total*sqlitedb.PageSize)
+		}
+	}
+	// The backup must end before the target connection is closed, even if ctx has ended or the store has
+	// failed.
+	s.AsWriter(s.endBackup)
+	return err
+}
+
+// endBackup ends a running backup. The caller is the writer.
+func (s *Store) endBackup() {
+	if s.backup != 0 {
+		sqlite3.Xsqlite3_backup_finish(s.conn.TLS, s.backup) // returns the error of a step again
+		s.backup = 0
+	}
+}
+
+// addOutputs stores the output files that a copy refers to in the copy.
+func (s *Store) addOutputs(ctx context.Context, c *sqlitedb.Conn, outputs store.Outputs) error {
+	statements := []string{`CREATE TABLE outputs (ref TEXT NOT NULL, n INTEGER NOT NULL, bytes BLOB NOT NULL, PRIMARY KEY (ref, n)) STRICT, WITHOUT ROWID`, `BEGIN`}
+	for _, q := range statements {
+		if err := c.Exec(q); err != nil {
+			return err
+		}
+	}
+	err := integrity.EachOutput(c, func(ref string, size int64) error {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		f, err := outputs(ref)
+		if errors.Is(err, os.ErrNotExist) {
+			return nil // continue without the missing file; doctor reports it
+		}
+		if err != nil {
+			return fmt.Errorf("cannot read an output file: %w", err)
+		}
+		defer f.Close()
+		piece, whole := make([]byte, outputPiece), io.LimitReader(f, size) // ignore bytes that a running job appends
+		for n := int64(0); ; n++ {
+			got, err := io.ReadFull(whole, piece)
+			if failed := errors.Join(ctx.Err(), s.checkCopySpace()); failed != nil {
+				return failed
+			}
+			if got > 0 {
+				if failed := c.Exec(`INSERT INTO outputs (ref, n, bytes) VALUES (?, ?, ?)`, ref, n, piece[:got]); failed != nil {
+					return failed
+				}
+			}
+			if err == io.EOF || err == io.ErrUnexpectedEOF {
+				return nil
+			}
+			if err != nil {
+				return fmt.Errorf("cannot read an output file: %w", err)
+			}
+		}
+	})
+	if err != nil {
+		return err
+	}
+	return c.Exec(`COMMIT`)
+}
+
+// sweepCopies deletes the unfinished copies of a service that was killed.
+func sweepCopies(dir string) {
+	list, _ := filepath.Glob(filepath.Join(dir, copyPrefix+"*")) // Glob fails only for a malformed pattern
+	for _, path := range list {
+		os.Remove(path)
+	}
+}

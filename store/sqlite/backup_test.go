@@ -1,0 +1,191 @@
+package sqlite
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/store/engine"
+	"github.com/queuectl/queuectl/store/sqlitedb"
+	"sync"
+)
+
+// withOutput returns a store with one job whose output is in a file and has the given size in bytes.
+func withOutput(t *testing.T, bytes string) *Store {
+	t.Helper()
+	dir := createDatabase(t, 1)
+	execClosed(t, dir, `INSERT INTO attempts (seq, n, fence, worker, node, pid, started_at, ended_at, exit_code, signal, reason, error, counted, cpu_us, peak_rss, leftovers, dropped, output_ref, output_bytes)
+		VALUES (1, 1, 1, '', '', 1, 1, 1, 0, 0, '', '', 1, 0, 0, 0, 0, '1-1', `+bytes+`)`,
+		`UPDATE jobs SET runs = 1`, `UPDATE meta SET output_bytes = `+bytes)
+	return openStore(t, dir)
+}
+
+func noCopies(t *testing.T, s *Store) {
+	t.Helper()
+	if left, _ := filepath.Glob(filepath.Join(s.dir, copyPrefix+"*")); len(left) > 0 {
+		t.Errorf("left behind: %v", left)
+	}
+}
+
+func progress(int64, int64) error { return nil }
+
+// A backup uses no disk space that the queue needs. It does not start if there is too little space for the
+// database and its output files. It stops if other programs use up the space in the meantime.
+func TestBackupLeavesDiskSpaceForTheQueue(t *testing.T) {
+	s := withOutput(t, "100000000")
+	read := 0
+	outputs := func(string) (io.ReadCloser, error) {
+		read++
+		return io.NopCloser(strings.NewReader("x")), nil
+	}
+	s.freeSpace = func() (int64, error) { return 50<<20 + 1, nil }
+	_, err := s.Backup(t.Context(), outputs, progress)
+	if !errors.Is(err, queue.ErrNoSpace) || read != 0 {
+		t.Errorf("with too little space: %v", err)
+	}
+	if units := regexp.MustCompile(
+		`needs [0-9]+KiB on the disk of .*, but only 50MiB are free`); !units.MatchString(fmt.Sprint(err)) {
+		t.Errorf("with too little space: %v; want %v", err, units)
+	}
+	free := int64(1 << 30)
+	s.freeSpace = func() (int64, error) { return free, nil }
+	taken := func(string) (io.ReadCloser, error) {
+		free = sqlitedb.MinFreeBytes
+		return outputs("")
+	}
+	if _, err := s.Backup(t.Context(), taken, progress); !errors.Is(err, queue.ErrNoSpace) {
+		t.Errorf("with less and less space: %v", err)
+	}
+	noCopies(t, s)
+	free = 1 << 30
+	made, err := s.Backup(t.Context(), outputs, progress)
+	if err != nil {
+		t.Fatal(err)
+	}
+	made.Close()
+}
+
+// A backup ends when its context ends: the client is gone or the service stops. An ended backup leaves no
+// files behind and allows the next one.
+func TestBackupEndsWithItsContext(t *testing.T) {
+	s := withOutput(t, "1")
+	ctx, cancel := context.WithCancel(t.Context())
+	_, err := s.Backup(ctx, func(string) (io.ReadCloser, error) {
+		cancel()
+		return nil, os.ErrNotExist
+	}, progress)
+	if !errors.Is(err, context.Canceled) {
+		t.Errorf("it ended with %v", err)
+	}
+	noCopies(t, s)
+	made, err := s.Backup(t.Context(), func(string) (io.ReadCloser, error) { return nil, os.ErrNotExist }, progress)
+	if err != nil {
+		t.Fatal(err)
+	}
+	made.Close()
+}
+
+// If an output file is deleted while doctor runs, doctor does not report it as a file without an attempt.
+func TestVerifyToleratesConcurrentOutputDeletion(t *testing.T) {
+	s := openStore(t, t.TempDir())
+	enqueue(t, s, 3)
+	dir := t.TempDir()
+	for _, name := range []string{"7-1", "8-1"} {
+		if err := os.WriteFile(filepath.Join(dir, name), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	list, err := s.Verify(t.Context(), store.OutputDirs{Dirs: []string{dir}},
+		func(int64, int64) error { return os.RemoveAll(filepath.Join(dir, "7-1")) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	var said []string
+	for _, f := range list {
+		if f.Check == "outputs" {
+			said = append(said, f.Message)
+		}
+	}
+	if len(said) != 1 || !strings.Contains(said[0], "8-1 belongs to no attempt") {
+		t.Errorf("it said %q", said)
+	}
+}
+
+// A backup is ended before its copy is closed, so that SQLite does not write to a closed file. This holds if
+// the client is gone, the store closes or has failed, or the write queue is full.
+func TestABackupIsAlwaysEnded(t *testing.T) {
+	for name, during := range map[string]func(s *Store, cancel func()) error{
+		"gone client": func(_ *Store, cancel func()) error { cancel(); return nil },
+		"closing":     func(s *Store, _ func()) error { return s.Close() },
+		"failed": func(s *Store, _ func()) error {
+			if err := os.Rename(filepath.Join(s.dir, sqlitedb.DatabaseName+"-wal"), filepath.Join(s.dir, "away")); err != nil {
+				return err
+			}
+			if err := s.Do(context.Background(), engine.Urgent, func(*engine.Tx) error { return nil }); !errors.Is(err,
+				queue.ErrOutcomeUnknown) {
+				return fmt.Errorf("it did not fail: %w", err)
+			}
+			return nil
+		},
+		"full queue": func(s *Store, _ func()) error {
+			release := occupyWriter(t, s)
+			var waiters sync.WaitGroup
+			refused := make(chan error, 1)
+			for full := false; !full; {
+				waiters.Go(func() {
+					err := s.Do(context.Background(), engine.Normal, func(*engine.Tx) error { return nil })
+					select {
+					case refused <- err:
+					default: // another waiter was refused first
+					}
+				})
+				select {
+				case err := <-refused:
+					if full = true; !errors.Is(err, queue.ErrUnavailable) {
+						return fmt.Errorf("one more operation was accepted: %w", err)
+					}
+				default:
+				}
+			}
+			// Release the writer while the backup waits for it or has finished.
+			go func() {
+				release()
+				waiters.Wait()
+			}()
+			return errors.New("given up")
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := openStore(t, t.TempDir())
+			enqueueMany(t, s, 5000, func(*queue.Job) {}) // the copy takes several steps
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			called := false
+			_, err := s.Backup(ctx, func(string) (io.ReadCloser, error) { return nil, os.ErrNotExist },
+				func(int64, int64) error {
+					if called {
+						return nil
+					}
+					called = true
+					return during(s, cancel)
+				})
+			if err == nil || strings.Contains(err.Error(), "it did not fail") || strings.Contains(err.Error(), "was accepted") {
+				t.Errorf("got %v, want an error", err)
+			}
+			s.AsWriter(func() {
+				if s.backup != 0 {
+					t.Error("the backup was not ended")
+				}
+			})
+			noCopies(t, s)
+		})
+	}
+}

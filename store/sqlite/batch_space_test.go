@@ -1,0 +1,74 @@
+package sqlite
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/store/engine"
+	"github.com/queuectl/queuectl/store/sqlitedb"
+)
+
+// If the disk is full, a committed batch cannot be moved into the queue when the store is opened. Until it is
+// moved, all its jobs are included in the counts, and their numbers stay assigned.
+func TestABatchThatIsNotFinishedAtOpenCounts(t *testing.T) {
+	dir := t.TempDir()
+	s := openStore(t, dir)
+	stage(t, s, "a", 2000)
+	committed, err := s.Enqueue(t.Context(), store.Request{Batch: "a"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.ApplyBatch(t.Context(), committed.Batch); err != nil { // moves one of two frames
+		t.Fatal(err)
+	}
+	before := s.UserBytes(0)
+	s.Close()
+	full := filepath.Join(dir, sqlitedb.ReserveName) // a directory with this name prevents creating the reserve
+	if err := errors.Join(os.Remove(full), os.Mkdir(full, 0o700)); err != nil {
+		t.Fatal(err)
+	}
+	s = openStore(t, dir)
+	if after := s.UserBytes(0); after != before || before < 2000*store.JobBytes {
+		t.Errorf("the user's jobs use %d bytes after opening, %d before", after, before)
+	}
+	asks := func(what string, most int64, want error) {
+		t.Helper()
+		for _, r := range []store.Request{{MaxPending: most}, {MaxPendingUser: most}} {
+			r.Drafts = []queue.Job{draft()}
+			if _, err := s.Enqueue(t.Context(), r); !errors.Is(err, want) {
+				t.Errorf("%s, where max_pending is %d and max_pending_per_user %d: got %v, want %v", what, r.MaxPending,
+					r.MaxPendingUser, err, want)
+			}
+		}
+	}
+	asks("while the disk is full", 2000, queue.ErrFull)
+	asks("while the disk is full", 2001, queue.ErrNoSpace)
+	if err := os.Remove(full); err != nil {
+		t.Fatal(err)
+	}
+	// Force a new check of the free space.
+	s.Do(t.Context(), engine.Urgent, func(t *engine.Tx) error { s.space.time = time.Time{}; return nil })
+	for _, id := range []string{"1500", "2000"} {
+		if _, err := s.Enqueue(
+			t.Context(), store.Request{Drafts: []queue.Job{draft(func(j *queue.Job) { j.ID = id })}}); !errors.Is(err,
+			queue.ErrExists) {
+			t.Errorf("a job whose id %s is the number of a job of the batch: got %v, want %v", id, err, queue.ErrExists)
+		}
+	}
+	if _, err := s.ApplyBatch(t.Context(), committed.Batch); err != nil {
+		t.Fatal(err)
+	}
+	asks("when all are moved", 2000, queue.ErrFull)
+	for more := true; more; {
+		if more, err = s.ApplyBatch(t.Context(), committed.Batch); err != nil {
+			t.Fatal(err)
+		}
+	}
+	asks("when it is finished", 2000, queue.ErrFull)
+	asks("when it is finished", 2002, nil)
+}

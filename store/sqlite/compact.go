@@ -1,0 +1,234 @@
+package sqlite
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/queuectl/queuectl/store/database"
+	"github.com/queuectl/queuectl/store/sqlitedb"
+)
+
+// Removed rows leave free pages inside the database file. SQLite uses them for later rows but does not
+// return them to the disk. Compaction moves pages from the end of the file into free ones and truncates the
+// file, with SQLite's incremental vacuum. A full VACUUM would hold the writer lock until every job is
+// copied.
+//
+// Example: a file of 12,000 pages has 11,000 free ones. A step takes up to 256 pages from its end, in one
+// transaction of about 5 ms. Other commits run between two steps, and readers keep the version that they
+// read. The checkpoint that follows truncates the file.
+//
+// The database is created with auto_vacuum = INCREMENTAL for this. That costs one more page of bookkeeping
+// for every 800 pages. Over 12,000 jobs (enqueue, claim, settle with output), no difference in CPU time was
+// measured.
+const (
+	compactPages       = 256                  // maximum number of pages cut by one step
+	compactBudget      = 5 * time.Millisecond // time limit of one step; it ends with the page that exceeds it
+	compactPauseFactor = 3                    // the pause after a step, as a multiple of the step's duration
+	compactIdlePause   = 30 * time.Second     // the pause when there is nothing to do
+	compactRetryPause  = 100 * time.Millisecond
+	compactMinFree     = 16 << 20 / sqlitedb.PageSize // a file with fewer free pages is never considered mostly free
+	compactMinCut      = 1 << 20 / sqlitedb.PageSize  // a step for fewer free pages is not worth it, even on a full disk
+	// compactMaxBacklog is in bytes. Compaction pauses while more than this much of the write-ahead log has
+	// not been checkpointed.
+	compactMaxBacklog = 16 << 20
+)
+
+// compaction is the state of a running compaction, used by the writer only.
+type compaction struct {
+	// mostlyFree reports that most of the file was free. Compaction then continues until little of it is
+	// free.
+	mostlyFree bool
+	cut        int64 // bytes cut from the end that no checkpoint has returned to the disk yet
+	// pause is the time until the next attempt to empty the log, after a reader prevented the last one.
+	pause time.Duration
+}
+
+// Compact returns free space inside the database to the disk while most of the file is free or the disk is
+// short of space. It runs until ctx ends or the store fails.
+func (s *Store) Compact(ctx context.Context) {
+	for {
+		var wait time.Duration
+		err := s.BetweenTx(ctx, func() (err error) {
+			wait, err = s.compactStep()
+			return err
+		})
+		switch {
+		case ctx.Err() != nil:
+			return
+		case err != nil && database.KindOf(err) == database.Breakage:
+			s.FailFromRead(err)
+			return
+		case err != nil:
+			s.Log().Warn("cannot compact the database now; trying again later", "error", err)
+			wait = compactIdlePause
+		}
+		if !s.pauseCompaction(ctx, wait) {
+			return
+		}
+	}
+}
+
+// pauseCompaction waits until the next step is due, or less if new jobs are refused for lack of space. It
+// reports whether compaction continues.
+func (s *Store) pauseCompaction(ctx context.Context, wait time.Duration) bool {
+	spaceHint := s.needsSpace
+	if wait < compactRetryPause {
+		spaceHint = nil
+	}
+	earliest := time.Now().Add(compactRetryPause)
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-s.Broken():
+		return false
+	case <-timer.C:
+	case <-spaceHint:
+		timer.Reset(time.Until(earliest))
+		select {
+		case <-ctx.Done():
+			return false
+		case <-timer.C:
+		}
+	}
+	return true
+}
+
+// compactStep does a bounded part of the work, and returns how long to wait before the next step. The
+// caller holds the right to write.
+func (s *Store) compactStep() (wait time.Duration, err error) {
+	if s.Copying() {
+		return compactIdlePause, nil // wait, because a running copy would have to copy each moved page again
+	}
+	if _, err := s.checkFiles(); err != nil {
+		return 0, err
+	}
+	pages, err := s.countFree()
+	if err != nil {
+		return 0, err
+	}
+	missing := s.missingSpace()
+	n := s.pagesToCut(pages, missing)
+	if n == 0 {
+		return s.finishCompaction(missing)
+	}
+	if waiting, err := s.logBacklog(); err != nil || waiting > compactMaxBacklog {
+		return time.Second, err // wait, because each moved page would make the log longer
+	}
+	began := time.Now()
+	cut, err := s.cutPages(n)
+	switch {
+	case err != nil && database.KindOf(err) == database.Full:
+		if s.releaseReserve(true) {
+			return 0, nil
+		}
+		return s.finishCompaction(missing)
+	case err != nil:
+		return 0, err
+	}
+	if cut == 0 { // no page could be cut, because the file was created without auto_vacuum
+		return s.finishCompaction(missing)
+	}
+	s.compaction.cut += cut * sqlitedb.PageSize
+	if missing > 0 && s.compaction.cut >= missing {
+		return s.finishCompaction(missing)
+	}
+	if missing > 0 {
+		return time.Since(began), nil
+	}
+	return compactPauseFactor * time.Since(began), nil
+}
+
+// pagesToCut returns how many pages the next step should cut from the end of the file.
+func (s *Store) pagesToCut(pages sqlitedb.PageCounts, missing int64) int64 {
+	c := &s.compaction
+	switch {
+	case pages.Free >= compactMinFree && 2*pages.Free > pages.All:
+		c.mostlyFree = true
+	case 8*pages.Free <= pages.All:
+		c.mostlyFree = false
+	}
+	if c.mostlyFree || missing > c.cut && pages.Free > compactMinCut {
+		return min(pages.Free, compactPages)
+	}
+	return 0
+}
+
+// missingSpace returns how many bytes of disk space are missing to accept new jobs for a while, including
+// the disk reserve if it does not exist.
+func (s *Store) missingSpace() int64 {
+	free, err := s.freeSpace()
+	if err != nil {
+		return 0
+	}
+	need := int64(sqlitedb.MinFreeBytes + sqlitedb.ReserveBytes) // doctor reports a failure if less space is free
+	if info, err := os.Stat(filepath.Join(s.dir, sqlitedb.ReserveName)); err != nil || info.Size() < sqlitedb.ReserveBytes {
+		need += sqlitedb.ReserveBytes
+	}
+	return max(0, need-free)
+}
+
+// countFree counts pages, and stores for Room how many bytes are free inside the file.
+func (s *Store) countFree() (sqlitedb.PageCounts, error) {
+	pages, err := sqlitedb.CountPages(s.conn)
+	if err == nil {
+		s.freeInside.Store(pages.Free * sqlitedb.PageSize)
+	}
+	return pages, err
+}
+
+// cutPages cuts up to n pages from the end of the database, in one transaction.
+func (s *Store) cutPages(n int64) (cut int64, err error) {
+	if err := s.conn.Begin(); err != nil {
+		return 0, err
+	}
+	end := time.Now().Add(compactBudget)
+	err = s.conn.Query(func(database.Row) (bool, error) {
+		cut++
+		return cut < n && time.Now().Before(end), nil
+	}, `PRAGMA incremental_vacuum`)
+	if err == nil {
+		err = s.conn.Commit()
+	}
+	if err != nil {
+		s.conn.Rollback()
+		return 0, err
+	}
+	s.noteSizes()
+	_, err = s.countFree()
+	return cut, err
+}
+
+// finishCompaction truncates the file with a checkpoint. If the disk is short of space, it truncates the
+// log as well.
+func (s *Store) finishCompaction(missing int64) (wait time.Duration, err error) {
+	c := &s.compaction
+	if c.cut == 0 && (missing == 0 || s.lastSizes.wal <= compactMinCut*sqlitedb.PageSize) {
+		c.pause = 0
+		return compactIdlePause, nil
+	}
+	if err = s.emptyLog(`TRUNCATE`); err != nil {
+		c.pause = min(max(2*c.pause, walFirstPause), walMaxPause)
+		if kind := database.KindOf(err); errors.Is(err, errWALInUse) || kind == database.Busy || kind == database.Full {
+			err = nil // ignore the error, because Compact tries again after the pause
+		}
+		return c.pause, err
+	}
+	c.cut, c.pause = 0, 0
+	s.noteSizes()
+	s.maintainReserve()
+	return compactRetryPause, nil
+}
+
+// logBacklog returns how many bytes of the write-ahead log have not been written to the database yet.
+func (s *Store) logBacklog() (bytes int64, err error) {
+	err = s.conn.Query(func(r database.Row) (bool, error) {
+		bytes = (r.Num(1) - r.Num(2)) * sqlitedb.PageSize
+		return false, nil
+	}, `PRAGMA wal_checkpoint(NOOP)`)
+	return bytes, err
+}

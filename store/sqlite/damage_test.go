@@ -1,0 +1,362 @@
+package sqlite
+
+import (
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/store/database"
+	"github.com/queuectl/queuectl/store/sqlitedb"
+)
+
+// createDatabase creates a closed database with n jobs, all of it in the main file.
+func createDatabase(t *testing.T, n int) (dir string) {
+	t.Helper()
+	dir = t.TempDir()
+	s := openStore(t, dir)
+	enqueue(t, s, n)
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+func sum(t *testing.T, path string) string {
+	t.Helper()
+	raw, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return fmt.Sprintf("%x", sha256.Sum256(raw))
+}
+
+// expectRefused checks that opening the database in a directory fails with an error that contains the text
+// says, and does not change the file.
+func expectRefused(t *testing.T, dir, says string) error {
+	t.Helper()
+	path := filepath.Join(dir, sqlitedb.DatabaseName)
+	before, _ := os.ReadFile(path)
+	s, err := Open(t.Context(), Options{Dir: dir, Order: defaultOrder})
+	if err == nil {
+		s.Close()
+		t.Fatalf("it was opened, want an error with %q", says)
+	}
+	if !strings.Contains(err.Error(), says) {
+		t.Errorf("got %v, want it to say %q", err, says)
+	}
+	if after, _ := os.ReadFile(path); string(after) != string(before) {
+		t.Error("the file was changed")
+	}
+	return err
+}
+
+// execClosed executes statements on a closed database.
+func execClosed(t *testing.T, dir string, statements ...string) {
+	t.Helper()
+	c, err := sqlitedb.OpenWriter(filepath.Join(dir, sqlitedb.DatabaseName))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, q := range statements {
+		if err := c.Exec(q); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := c.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A newer schema is rejected with both version numbers, and the file is not changed. If the file says that
+// this version may read it, it is opened.
+func TestNewerSchemaIsRefused(t *testing.T) {
+	dir := createDatabase(t, 1)
+	newer := len(database.Migrations) + 7
+	execClosed(t, dir, fmt.Sprintf(`PRAGMA user_version = %d`, newer))
+	s := openStore(t, dir)
+	enqueue(t, s, 1)
+	s.Close()
+	execClosed(t, dir, fmt.Sprintf(`UPDATE meta SET min_reader = %d`, len(database.Migrations)+1))
+	before := sum(t, filepath.Join(dir, sqlitedb.DatabaseName))
+	err := expectRefused(t, dir, fmt.Sprintf("schema version %d, but this queuectl supports versions up to %d", newer,
+		len(database.Migrations)))
+	if !errors.Is(err, store.ErrNewerSchema) {
+		t.Errorf("got %v, want %v", err, store.ErrNewerSchema)
+	}
+	if sum(t, filepath.Join(dir, sqlitedb.DatabaseName)) != before {
+		t.Error("the file was changed")
+	}
+	// A newer file that does not say which versions may read it is rejected.
+	execClosed(t, dir, `ALTER TABLE meta DROP COLUMN min_reader`)
+	if err := expectRefused(t, dir, fmt.Sprintf("schema version %d", newer)); !errors.Is(err, store.ErrNewerSchema) {
+		t.Errorf("got %v, want %v", err, store.ErrNewerSchema)
+	}
+	execClosed(t, dir, `PRAGMA user_version = -1`)
+	if err := expectRefused(t, dir, "schema version -1"); !errors.Is(err, store.ErrNewerSchema) {
+		t.Errorf("got %v, want %v", err, store.ErrNewerSchema)
+	}
+}
+
+// A database with other tables is rejected before anything reads them. The error names the file and a next
+// step, and the file is not changed.
+func TestOtherTablesAreRefused(t *testing.T) {
+	for what, statement := range map[string]string{
+		"a column of jobs":     `ALTER TABLE jobs DROP COLUMN stored`,
+		"a column of the mark": `ALTER TABLE meta DROP COLUMN commits`,
+		"a column read later":  `ALTER TABLE settings DROP COLUMN at`,
+		"a table":              `DROP TABLE usual`,
+	} {
+		t.Run(what, func(t *testing.T) {
+			dir := createDatabase(t, 1)
+			execClosed(t, dir, statement)
+			err := expectRefused(t, dir, filepath.Join(dir, sqlitedb.DatabaseName))
+			if !errors.Is(err, store.ErrNewerSchema) || !strings.Contains(err.Error(), "; ") {
+				t.Errorf("got %v, want %v with a next step", err, store.ErrNewerSchema)
+			}
+			if _, err := OpenReadOnly(Options{Dir: dir, Order: defaultOrder}); !errors.Is(err, store.ErrNewerSchema) {
+				t.Errorf("read only: got %v, want %v", err, store.ErrNewerSchema)
+			}
+		})
+	}
+}
+
+// A missing, empty or foreign file is never replaced by an empty queue if the directory has had a queue.
+func TestLostDatabaseIsNotReplacedByAnEmptyOne(t *testing.T) {
+	for what, c := range map[string]struct {
+		harm func(path string) error
+		says string
+	}{
+		"missing":   {os.Remove, "missing"},
+		"truncated": {func(p string) error { return os.Truncate(p, 0) }, "empty"},
+		"garbage": {func(p string) error { return os.WriteFile(p, []byte(strings.Repeat("garbage!", 4096)), 0o600) },
+			"damaged"},
+		"cut in half": {func(p string) error { return os.Truncate(p, 12345) }, "damaged"},
+		"a directory": {func(p string) error { return errors.Join(os.Remove(p), os.Mkdir(p, 0o700)) }, "regular"},
+	} {
+		t.Run(what, func(t *testing.T) {
+			dir := createDatabase(t, 100)
+			if err := c.harm(filepath.Join(dir, sqlitedb.DatabaseName)); err != nil {
+				t.Fatal(err)
+			}
+			expectRefused(t, dir, c.says)
+		})
+	}
+}
+
+// A crash between creating the file and its first schema leaves an empty file. The next start uses it,
+// since no queue was lost.
+func TestEmptyFileOfAFirstStartIsUsed(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, sqlitedb.DatabaseName), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	enqueue(t, openStore(t, dir), 1)
+}
+
+// If the header of a page is damaged, jobs are never lost silently: opening fails, reading fails, or all jobs
+// are there. If the last service had an I/O error, the next start checks the database, so damage makes
+// opening fail.
+func TestDamagedPagesAreNeverSilent(t *testing.T) {
+	const jobs = 150
+	dir := createDatabase(t, jobs)
+	whole, err := os.ReadFile(filepath.Join(dir, sqlitedb.DatabaseName))
+	if err != nil {
+		t.Fatal(err)
+	}
+	outcomes := map[string]int{}
+	for page := 0; page < len(whole); page += 4096 {
+		head := page
+		if page == 0 {
+			head = 100 // on page 1, the page header follows the header of the file
+		}
+		damaged := slices.Clone(whole)
+		damaged[head] ^= 0x08
+		for _, doubt := range []bool{false, true} {
+			outcomes[outcomeOfOpening(t, damaged, doubt, jobs)]++
+		}
+	}
+	if outcomes["refused"] == 0 || outcomes["whole"] == 0 {
+		t.Errorf("want some refused and some whole: %v", outcomes)
+	}
+	t.Log(outcomes)
+}
+
+// outcomeOfOpening opens a database and returns the outcome: "refused" (opening failed), "unreadable"
+// (reading failed) or "whole".
+func outcomeOfOpening(t *testing.T, raw []byte, doubt bool, jobs int) string {
+	t.Helper()
+	dir, err := os.MkdirTemp(t.TempDir(), "d")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer os.RemoveAll(dir)
+	files := map[string][]byte{sqlitedb.DatabaseName: raw, sqlitedb.HighWaterName: nil, sqlitedb.ReserveName: nil}
+	if doubt {
+		files[sqlitedb.CheckName] = nil
+	}
+	for name, content := range files {
+		if err := os.WriteFile(filepath.Join(dir, name), content, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s, err := Open(t.Context(), Options{Dir: dir, Order: defaultOrder})
+	if err != nil {
+		return "refused"
+	}
+	defer s.Close()
+	s.freeSpace = func() (int64, error) { return 0, nil }
+	page, err := s.List(t.Context(), store.Filter{Limit: store.MaxPage})
+	if err != nil && !doubt {
+		return "unreadable"
+	}
+	if err != nil || len(page.Jobs) != jobs {
+		t.Errorf("doubt %v: got %d jobs and error %v, want %d or a refusal", doubt, len(page.Jobs), err, jobs)
+	}
+	return "whole"
+}
+
+// A database that has lost its counters is rejected. The service does not start counting from 0.
+func TestLostNumbersAreRefused(t *testing.T) {
+	for _, loss := range []string{`UPDATE meta SET next_seq = 0`, `UPDATE meta SET next_event = -1`, `DELETE FROM meta`} {
+		dir := t.TempDir()
+		openStore(t, dir).Close()
+		execClosed(t, dir, loss)
+		if s, err := Open(t.Context(), Options{Dir: dir, Order: defaultOrder}); err == nil ||
+			!strings.Contains(err.Error(), "is damaged") {
+			t.Errorf("%s: got %v, want that it is damaged", loss, err)
+			if err == nil {
+				s.Close()
+			}
+		}
+	}
+}
+
+// awaitFailure waits until a store has failed.
+func awaitFailure(t *testing.T, s *Store) {
+	t.Helper()
+	select {
+	case <-s.Broken():
+	case <-time.After(20 * time.Second):
+		t.Fatal("the store has not failed")
+	}
+	if _, err := os.Stat(filepath.Join(s.dir, sqlitedb.CheckName)); err != nil {
+		t.Errorf("the next start checks nothing: %v", err)
+	}
+}
+
+// If a read finds a damaged page or meets an I/O error, the store stops, as it does after a failed write.
+func TestAReaderOfDamageStopsTheStore(t *testing.T) {
+	dir := t.TempDir()
+	s := openStore(t, dir)
+	enqueueMany(t, s, 2000, func(*queue.Job) {})
+	if err := s.conn.Exec(`PRAGMA wal_checkpoint(TRUNCATE)`); err != nil {
+		t.Fatal(err)
+	}
+	f, err := os.OpenFile(filepath.Join(dir, sqlitedb.DatabaseName), os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for page := int64(4); page < 140; page++ {
+		if _, err := f.WriteAt(make([]byte, sqlitedb.PageSize), page*sqlitedb.PageSize); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := f.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.List(t.Context(), store.Filter{Limit: 1000}); !errors.Is(err, queue.ErrUnavailable) ||
+		!namesNextSteps(err) {
+		t.Errorf("the reader got %v", err)
+	}
+	awaitFailure(t, s)
+	if err := s.Err(); !namesNextSteps(err) {
+		t.Errorf("a writer would get %v", err)
+	}
+}
+
+// namesNextSteps reports whether an error names both sources of information about a damaged database: the
+// log and doctor.
+func namesNextSteps(err error) bool {
+	return err != nil && strings.Contains(err.Error(), "log") && strings.Contains(err.Error(), "queuectl doctor")
+}
+
+// The startup check reports damage in one line, because some programs show only the last line of the log.
+func TestDamageIsReportedInOneLine(t *testing.T) {
+	dir := t.TempDir()
+	s := openStore(t, dir)
+	enqueueMany(t, s, 2000, func(*queue.Job) {})
+	if err := errors.Join(s.Close(), os.WriteFile(filepath.Join(dir, sqlitedb.CheckName), nil, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	f, err := os.OpenFile(filepath.Join(dir, sqlitedb.DatabaseName), os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = f.WriteAt(make([]byte, sqlitedb.PageSize), 120*sqlitedb.PageSize)
+	if err = errors.Join(err, f.Close()); err != nil {
+		t.Fatal(err)
+	}
+	_, err = Open(t.Context(), Options{Dir: dir, Order: defaultOrder})
+	if err == nil || strings.Contains(err.Error(), "\n") ||
+		!strings.Contains(err.Error(), "is damaged (*** in database main *** ") ||
+		!strings.Contains(err.Error(), "queuectl doctor --verify") {
+		t.Errorf("got %v", err)
+	}
+}
+
+// The store does not report damage if SQLite's own tools shrink its files while the service runs: a
+// checkpoint empties the WAL, or a VACUUM shrinks the database.
+func TestForeignCheckpointIsNotDamage(t *testing.T) {
+	dir := t.TempDir()
+	s := openStore(t, dir)
+	enqueueMany(t, s, 3000, func(j *queue.Job) { j.Command = strings.Repeat("x", 500) })
+	for seq := range int64(2900) {
+		if err := s.Change(t.Context(), seq+1, store.Change{Verb: queue.VerbRemove}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, sql := range []string{`PRAGMA wal_checkpoint(TRUNCATE)`, `PRAGMA busy_timeout = 5000;VACUUM`,
+		`PRAGMA wal_checkpoint(TRUNCATE)`, `PRAGMA wal_checkpoint(RESTART)`} {
+		before := s.lastSizes
+		said, stop := startOtherProgram(t, filepath.Join(dir, sqlitedb.DatabaseName), sql)
+		stop()
+		if said != "<nil>" {
+			t.Fatalf("%s: %s", sql, said)
+		}
+		enqueue(t, s, 1)
+		if s.lastSizes.wal >= before.wal && s.lastSizes.database >= before.database && strings.Contains(sql, "TRUNCATE") {
+			t.Errorf("%s: the files did not shrink: %+v, then %+v", sql, before, s.lastSizes)
+		}
+	}
+	if page, err := s.List(t.Context(), store.Filter{Limit: 1000}); err != nil || len(page.Jobs) != 104 {
+		t.Errorf("%d jobs, %v", len(page.Jobs), err)
+	}
+	expectNoFaults(t, s, "afterwards")
+}
+
+// Transactions that a process committed before it died are stored when the database is opened again. Its last
+// transaction, which it did not commit, is not.
+func TestCommitsOfADeadProcessHold(t *testing.T) {
+	dir := createDatabase(t, 1)
+	path := filepath.Join(dir, sqlitedb.DatabaseName)
+	said, die := startOtherProgram(t, path,
+		`UPDATE jobs SET error = 'committed';BEGIN IMMEDIATE;UPDATE jobs SET error = 'not'`)
+	die()
+	if info, err := os.Stat(path + "-wal"); said != "<nil>" || err != nil || info.Size() == 0 {
+		t.Fatalf("the other program returned %s and left the WAL %v, %v", said, info, err)
+	}
+	s := openStore(t, dir)
+	if page, err := s.List(t.Context(), store.Filter{Limit: 5}); err != nil || len(page.Jobs) != 1 ||
+		page.Jobs[0].Error != "committed" {
+		t.Errorf("got %+v, %v", page.Jobs, err)
+	}
+	enqueue(t, s, 1)
+}

@@ -1,0 +1,53 @@
+package sqlite
+
+import (
+	"context"
+
+	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/store/integrity"
+	"github.com/queuectl/queuectl/store/sqlitedb"
+)
+
+// Examine checks the database, its directory and its disk, for doctor. It is fast and safe for concurrent
+// use.
+func (s *Store) Examine(ctx context.Context) []store.Finding {
+	list := integrity.ExamineDir(s.dir)
+	if err := s.SpaceError(); err != nil {
+		list = append(list, store.Finding{Check: "disk", Level: store.LevelFailure, Message: err.Error()})
+	}
+	wait := slowCommit // how long to wait for the writer, which may hang in a commit
+	if s.SlowCommitError() != nil {
+		wait = 0
+	}
+	ctx, cancel := context.WithTimeout(ctx, wait)
+	defer cancel()
+	err := s.BetweenTx(ctx, func() error {
+		list = append(append(list, integrity.ExamineSchema(s.conn)...), integrity.ExamineFrames(s.conn)...)
+		list = append(list, integrity.ExamineSize(s.conn)...)
+		return nil
+	})
+	switch slow := s.SlowCommitError(); {
+	case slow != nil:
+		list = append(list, store.Finding{Check: "disk", Level: store.LevelFailure, Message: slow.Error(),
+			Next: "check the disk"})
+	case err != nil:
+		list = append(list, integrity.Unexamined(err))
+	}
+	return list
+}
+
+// Verify copies the database, as Backup does. It compares the rows of the copy with each other and with the
+// output files in the directories. It reports the progress of the copy to the callback each.
+func (s *Store) Verify(ctx context.Context, outputs store.OutputDirs,
+	each func(done, total int64) error) (list []store.Finding, err error) {
+	// List the files before the copy is made, so that the copy contains the attempt of every listed file.
+	files, err := integrity.OutputFiles(outputs.Dirs)
+	if err != nil {
+		return nil, err
+	}
+	err = s.withCopy(ctx, 0, each, func(c *sqlitedb.Conn, _ string) error {
+		list = integrity.Verify(c, files, outputs, s.Now())
+		return nil
+	}, nil)
+	return list, err
+}

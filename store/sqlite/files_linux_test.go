@@ -1,0 +1,298 @@
+package sqlite
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/store/integrity"
+	"github.com/queuectl/queuectl/store/sqlitedb"
+)
+
+// A database that is a symbolic link, or that other users can read, is rejected.
+func TestForeignDatabaseIsRefused(t *testing.T) {
+	for says, harm := range map[string]func(path string) error{
+		"regular":   func(p string) error { return errors.Join(os.Rename(p, p+"2"), os.Symlink(p+"2", p)) },
+		"chmod 600": func(p string) error { return os.Chmod(p, 0o644) },
+	} {
+		dir := createDatabase(t, 100)
+		if err := harm(filepath.Join(dir, sqlitedb.DatabaseName)); err != nil {
+			t.Fatal(err)
+		}
+		expectRefused(t, dir, says)
+	}
+}
+
+// A directory or database file that cannot be written is refused with the next step, and doctor reports it.
+// This holds for ordinary users and for a service that gave up its privileges.
+func TestReadOnlyFilesAreRefused(t *testing.T) {
+	for name, path := range map[string]func(dir string) string{
+		"directory": func(dir string) string { return dir },
+		"database":  func(dir string) string { return filepath.Join(dir, sqlitedb.DatabaseName) },
+	} {
+		t.Run(name, func(t *testing.T) { refusesReadOnly(t, createDatabase(t, 1), path) })
+	}
+}
+
+func refusesReadOnly(t *testing.T, dir string, path func(dir string) string) {
+	if os.Geteuid() == 0 {
+		runtime.LockOSThread() // never unlocked: the thread ends with the test
+		for _, p := range []string{dir, filepath.Join(dir, sqlitedb.DatabaseName), filepath.Join(dir, sqlitedb.HighWaterName)} {
+			if err := os.Chown(p, 65534, 65534); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := os.Chmod(filepath.Dir(dir), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		const same = ^uintptr(0)
+		setUID := func(uid uintptr) { // this thread alone, which syscall's own would not
+			if _, _, failed := unix.RawSyscall(unix.SYS_SETRESUID, same, uid, same); failed != 0 {
+				t.Fatal(failed)
+			}
+		}
+		setUID(65534)
+		defer setUID(0)
+	}
+	if err := os.Chmod(path(dir), 0o500); err != nil {
+		t.Fatal(err)
+	}
+	defer os.Chmod(path(dir), 0o700)
+	expectRefused(t, dir, "cannot be written")
+	want := path(dir) + " cannot be written: permission denied; give the service's account write access to it"
+	reported := func(f store.Finding) bool { return f.Level == store.LevelFailure && f.Message == want }
+	if got := integrity.ExamineDir(dir); !slices.ContainsFunc(got, reported) {
+		t.Errorf("doctor reports %+v, want %q among them", got, want)
+	}
+}
+
+// replaceFile replaces a file with a copy of it.
+func replaceFile(p string) error {
+	raw, err := os.ReadFile(p)
+	return errors.Join(err, os.WriteFile(p+"2", raw, 0o600), os.Rename(p+"2", p))
+}
+
+// If the WAL or the database is deleted or replaced while the service runs, nothing more is acknowledged:
+// the store fails for good and reports why.
+func TestReplacedFilesStopTheStore(t *testing.T) {
+	for what, harm := range map[string]func(path string) error{
+		"wal deleted":       func(p string) error { return os.Remove(p + "-wal") },
+		"database deleted":  os.Remove,
+		"database replaced": replaceFile,
+		"wal replaced":      func(p string) error { return replaceFile(p + "-wal") },
+	} {
+		t.Run(what, func(t *testing.T) {
+			dir := t.TempDir()
+			s := openStore(t, dir)
+			enqueue(t, s, 1)
+			if err := harm(filepath.Join(dir, sqlitedb.DatabaseName)); err != nil {
+				t.Fatal(err)
+			}
+			_, err := s.Enqueue(t.Context(), store.Request{Drafts: []queue.Job{draft()}})
+			if !errors.Is(err, queue.ErrOutcomeUnknown) {
+				t.Errorf("got %v, want %v", err, queue.ErrOutcomeUnknown)
+			}
+			<-s.Broken()
+			if !errors.Is(s.Err(), queue.ErrOutcomeUnknown) {
+				t.Errorf("got %v as the reason, want %v", s.Err(), queue.ErrOutcomeUnknown)
+			}
+			if _, err := s.Enqueue(t.Context(), store.Request{Drafts: []queue.Job{draft()}}); err == nil {
+				t.Error("a failed store took a job")
+			}
+		})
+	}
+}
+
+// The locks of the database belong to the open file description, not to the process. So closing another
+// descriptor of the file releases no lock.
+func TestLocksAreOfTheOpenFile(t *testing.T) {
+	path := filepath.Join(t.TempDir(), sqlitedb.DatabaseName)
+	s := openStore(t, filepath.Dir(path))
+	inTransaction(t, s, func() error {
+		info, err := os.Stat(path)
+		if err != nil {
+			return err
+		}
+		inode := fmt.Sprintf(":%d ", info.Sys().(*syscall.Stat_t).Ino)
+		locks, err := os.ReadFile("/proc/locks")
+		if err != nil {
+			return err
+		}
+		held := 0
+		for line := range strings.Lines(string(locks)) {
+			if strings.Contains(line, inode) {
+				held++
+				if !strings.Contains(line, "OFDLCK") {
+					t.Errorf("a lock of the process: %s", line)
+				}
+			}
+		}
+		if held == 0 {
+			t.Error("the store holds no lock")
+		}
+		return nil
+	})
+}
+
+// A copied or restored store reports that it is a copy, until NoteRunners is called. A store that is reopened
+// in its original directory does not report it.
+func TestCopiesSaySo(t *testing.T) {
+	moved := func(s *Store) bool {
+		left, err := s.PreviousSession(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return left.IsCopy
+	}
+	dir := t.TempDir()
+	s := openStore(t, dir)
+	for range 2 {
+		if moved(s) {
+			t.Error("the original is a copy")
+		}
+		if err := s.NoteRunners(t.Context(), []string{"/d/runner"}); err != nil {
+			t.Fatal(err)
+		}
+		s.Close()
+		s = openStore(t, dir)
+	}
+	file := backup(t, s)
+	s.Close()
+	copied := t.TempDir()
+	if err := os.CopyFS(copied, os.DirFS(dir)); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(filepath.Join(copied, sqlitedb.DatabaseName), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s = openStore(t, copied)
+	if !moved(s) {
+		t.Error("a copy is the original")
+	}
+	if err := s.NoteRunners(t.Context(), nil); err != nil {
+		t.Fatal(err)
+	}
+	s.Close()
+	s = openStore(t, copied)
+	defer s.Close()
+	if moved(s) {
+		t.Error("a copy that has recorded its runners is still reported as a copy")
+	}
+	if err := restore(dir, file); err != nil {
+		t.Fatal(err)
+	}
+	restored := openStore(t, dir)
+	defer restored.Close()
+	if !moved(restored) {
+		t.Error("a restored database is not reported as a copy")
+	}
+}
+
+// If another program truncates the WAL or the database while jobs are enqueued and listed, the store fails
+// for good. Afterwards the database is either rejected, or it opens intact with all jobs that a checkpoint
+// had moved into the database.
+func TestTruncatedFilesStopTheStore(t *testing.T) {
+	for what, c := range map[string]struct {
+		suffix string
+		keep   func(size int64) int64
+	}{
+		"wal, by half":         {"-wal", func(size int64) int64 { return size / 2 }},
+		"wal, all of it":       {"-wal", func(int64) int64 { return 0 }},
+		"wal, the last change": {"-wal", func(size int64) int64 { return size - sqlitedb.PageSize }},
+		"database, by half":    {"", func(size int64) int64 { return size / 2 / sqlitedb.PageSize * sqlitedb.PageSize }},
+		"database, a page":     {"", func(size int64) int64 { return size - sqlitedb.PageSize }},
+	} {
+		t.Run(what, func(t *testing.T) {
+			dir := t.TempDir()
+			s := openStore(t, dir)
+			enqueueMany(t, s, 5000, func(*queue.Job) {})
+			if err := s.conn.Exec(`PRAGMA wal_checkpoint(TRUNCATE)`); err != nil {
+				t.Fatal(err)
+			}
+			enqueueMany(t, s, 1000, func(*queue.Job) {})
+			path := filepath.Join(dir, sqlitedb.DatabaseName+c.suffix)
+			var load sync.WaitGroup
+			for range 4 {
+				load.Go(func() {
+					for s.Err() == nil {
+						s.Enqueue(context.Background(), store.Request{Drafts: []queue.Job{draft()}})
+					}
+				})
+			}
+			load.Go(func() {
+				for s.Err() == nil {
+					s.List(context.Background(), store.Filter{Limit: 100})
+				}
+			})
+			var err error
+			s.AsWriter(func() { // between two commits, which is the most common case
+				info, failed := os.Stat(path)
+				if err = failed; err == nil {
+					err = os.Truncate(path, c.keep(info.Size()))
+				}
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			awaitFailure(t, s)
+			load.Wait()
+			if !errors.Is(s.Err(), queue.ErrOutcomeUnknown) {
+				t.Errorf("the store failed with %v", s.Err())
+			}
+			if _, err := s.Enqueue(t.Context(), store.Request{Drafts: []queue.Job{draft()}}); err == nil {
+				t.Error("a failed store took a job")
+			}
+			s.Close()
+			s, err = Open(t.Context(), Options{Dir: dir, Order: defaultOrder})
+			if err != nil && c.suffix == "" && strings.Contains(err.Error(), "damaged") {
+				return // the WAL does not contain the lost pages either
+			}
+			if c.suffix != "" {
+				if err == nil || !strings.Contains(err.Error(), "acknowledged changes") {
+					t.Fatalf("opening a file that lost pages: %v", err)
+				}
+				// Continue with the remaining jobs.
+				if err = os.Remove(filepath.Join(dir, sqlitedb.HighWaterName)); err == nil {
+					s, err = Open(t.Context(), Options{Dir: dir, Order: defaultOrder})
+				}
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer s.Close()
+			if n := s.Counts().States[queue.Pending]; n < 5000 {
+				t.Errorf("%d jobs are left of 5000 that were in the database", n)
+			}
+			expectNoFaults(t, s, "opened again")
+		})
+	}
+}
+
+// Doctor follows a symbolic link to the directory and checks its target.
+func TestExamineFollowsDirectoryLink(t *testing.T) {
+	dir, link := t.TempDir(), filepath.Join(t.TempDir(), "link")
+	if err := os.Chmod(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	openStore(t, dir).Close()
+	if err := os.Symlink(dir, link); err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range integrity.ExamineStopped(link, store.OutputDirs{}, false) {
+		if f.Check == "permissions" && f.Level != store.LevelOK {
+			t.Errorf("%+v", f)
+		}
+	}
+}

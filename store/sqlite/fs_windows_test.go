@@ -1,0 +1,100 @@
+package sqlite
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/windows"
+
+	"github.com/queuectl/queuectl/internal/skip"
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/store/sqlitedb"
+)
+
+// A local directory that is opened through a network share is rejected.
+func TestSharedFolderIsRefused(t *testing.T) {
+	dir := t.TempDir()
+	share := `\\localhost\` + strings.Replace(dir, ":", "$", 1)
+	if _, err := os.Stat(share); err != nil {
+		skip.Missing(t, "windows", "needs a real Windows and an administrator; the workflow windows runs it, "+
+			"and TestFileSystemsAreJudged tests which file systems are rejected")
+	}
+	if s, err := Open(t.Context(), Options{Dir: share, Order: defaultOrder}); !errors.Is(err, queue.ErrInvalid) {
+		t.Errorf("got %v, want %v", err, queue.ErrInvalid)
+		if err == nil {
+			s.Close()
+		}
+	}
+	if left, _ := os.ReadDir(dir); len(left) > 0 {
+		t.Errorf("made there: %v", left)
+	}
+}
+
+// The files of an open store cannot be removed, renamed or replaced, so the store does not need to watch
+// them.
+func TestFilesInUseStay(t *testing.T) {
+	dir := t.TempDir()
+	s := openStore(t, dir)
+	enqueue(t, s, 1)
+	for _, name := range []string{sqlitedb.DatabaseName, sqlitedb.DatabaseName + "-wal", sqlitedb.DatabaseName + "-shm"} {
+		path := filepath.Join(dir, name)
+		other := filepath.Join(t.TempDir(), "other")
+		if err := os.WriteFile(other, []byte("x"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		for what, err := range map[string]error{"removed": os.Remove(path), "renamed": os.Rename(path, path+"2"),
+			"replaced": os.Rename(other, path)} {
+			if err == nil {
+				t.Errorf("%s was %s", name, what)
+			}
+		}
+	}
+	enqueue(t, s, 1)
+	if _, err := s.sameFiles(); err != nil || s.Err() != nil {
+		t.Errorf("the store: %v, %v", err, s.Err())
+	}
+}
+
+// The directory of an open store cannot be renamed. If the system allows it, as Wine does, the next commit
+// fails and nothing more is acknowledged.
+func TestFolderInUse(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "q")
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	s := openStore(t, dir)
+	renamed := os.Rename(dir, dir+"2") == nil
+	_, err := s.Enqueue(t.Context(), store.Request{Drafts: []queue.Job{draft()}})
+	if renamed != errors.Is(err, queue.ErrOutcomeUnknown) || !renamed && err != nil {
+		t.Errorf("the directory was renamed: %t; then: %v", renamed, err)
+	}
+	if wine := windows.NewLazySystemDLL("ntdll.dll").NewProc("wine_get_version").Find() == nil; renamed != wine {
+		t.Errorf("the directory was renamed: %t", renamed)
+	}
+}
+
+// A database that another program has open cannot be moved aside. Restoring reports that and leaves the
+// database unchanged. It succeeds once that program has ended.
+func TestRestoreOfADatabaseInUse(t *testing.T) {
+	dir, file := createDatabase(t, 2), createBackup(t, 3, "true")
+	said, stop := startOtherProgram(t, filepath.Join(dir, sqlitedb.DatabaseName), `SELECT count(*) FROM jobs`)
+	err := restore(dir, file)
+	stop()
+	if said != "<nil>" || !errors.Is(err, windows.ERROR_SHARING_VIOLATION) {
+		t.Fatalf("the other program got %s; restoring got %v", said, err)
+	}
+	s := openStore(t, dir)
+	if n := s.Counts().Enqueued; n != 2 {
+		t.Errorf("%d jobs, want the 2 that were there", n)
+	}
+	if err := errors.Join(s.Close(), os.Remove(filepath.Join(dir, "aside")), restore(dir, file)); err != nil {
+		t.Fatal(err)
+	}
+	if n := openStore(t, dir).Counts().States[queue.Pending]; n != 3 {
+		t.Errorf("%d jobs, want the 3 of the backup", n)
+	}
+}

@@ -1,0 +1,122 @@
+package sqlite
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/store/engine"
+)
+
+var defaultOrder = queue.Order{Scheduling: queue.ByAging, Aging: queue.AgingTime, Interval: time.Minute}
+
+func draft(set ...func(*queue.Job)) queue.Job {
+	j := queue.Job{Queue: "default", Priority: 5, MaxAttempts: 4, State: queue.Pending, ExitCode: -1,
+		Execution: queue.Execution{Command: "true", Shell: "/bin/sh -c", OnLost: queue.OnLostRetry}}
+	for _, f := range set {
+		f(&j)
+	}
+	return j
+}
+
+func openStore(t *testing.T, dir string) *Store {
+	t.Helper()
+	s, err := Open(t.Context(), Options{Dir: dir, Order: defaultOrder})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	return s
+}
+
+// enqueue stores n jobs in one request.
+func enqueue(t *testing.T, s *Store, n int) store.Receipt {
+	t.Helper()
+	drafts := make([]queue.Job, n)
+	for i := range drafts {
+		drafts[i] = draft()
+	}
+	r, err := s.Enqueue(t.Context(), store.Request{Drafts: drafts})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// enqueueMany enqueues n jobs, 1,000 per request.
+func enqueueMany(t *testing.T, s *Store, n int, set func(*queue.Job)) {
+	t.Helper()
+	for range n / 1000 {
+		drafts := make([]queue.Job, 1000)
+		for i := range drafts {
+			drafts[i] = draft(set)
+		}
+		if _, err := s.Enqueue(t.Context(), store.Request{Drafts: drafts}); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// completed returns the report that a job has completed.
+func completed(j *queue.Job) store.Settlement {
+	return store.Settlement{Lease: j.Lease(), Decision: queue.Decision{State: queue.Completed, UsesAttempt: true,
+		Started: true}}
+}
+
+// expectNoFaults checks that verify finds no faults.
+func expectNoFaults(t *testing.T, s *Store, when string) {
+	t.Helper()
+	if got := faultsFound(t, s); len(got) > 0 {
+		t.Errorf("%s: %q", when, got)
+	}
+}
+
+func faultsFound(t *testing.T, s *Store) (messages []string) {
+	t.Helper()
+	list, err := s.Verify(t.Context(), store.OutputDirs{Dirs: []string{t.TempDir()}},
+		func(int64, int64) error { return nil })
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range list {
+		if f.Level != store.LevelOK {
+			messages = append(messages, f.Message)
+		}
+	}
+	return messages
+}
+
+// stage sends n jobs as frames of a batch.
+func stage(t *testing.T, s *Store, batch string, n int) {
+	t.Helper()
+	for from := 0; from < n; from += 1000 {
+		drafts := make([]queue.Job, min(1000, n-from))
+		for i := range drafts {
+			drafts[i] = draft()
+		}
+		if _, err := s.StageBatch(t.Context(), store.Request{Batch: batch, Drafts: drafts}); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// occupyWriter starts an operation that keeps the writer busy until release is called.
+func occupyWriter(t *testing.T, s *Store) (release func()) {
+	t.Helper()
+	begun, gate := make(chan struct{}), make(chan struct{})
+	var writer sync.WaitGroup
+	writer.Go(func() {
+		s.Do(context.Background(), engine.Urgent, func(*engine.Tx) error {
+			close(begun)
+			<-gate
+			return nil
+		})
+	})
+	<-begun
+	release = sync.OnceFunc(func() { close(gate); writer.Wait() })
+	t.Cleanup(release)
+	return release
+}

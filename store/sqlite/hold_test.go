@@ -1,0 +1,174 @@
+package sqlite
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	sqlite3 "modernc.org/sqlite/lib"
+
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/store/engine"
+	"github.com/queuectl/queuectl/store/sqlitedb"
+)
+
+// TestMain runs the tests. If an environment variable is set, it acts as another program that holds a
+// database.
+func TestMain(m *testing.M) {
+	if path := os.Getenv("QUEUECTL_TEST_HOLD"); path != "" {
+		c, err := sqlitedb.Open(path, `busy_timeout = 20`)
+		for sql := range strings.SplitSeq(os.Getenv("QUEUECTL_TEST_SQL"), ";") {
+			if err == nil {
+				err = c.Exec(sql)
+			}
+		}
+		fmt.Println(err)
+		io.Copy(io.Discard, os.Stdin) // until the test closes the pipe
+		os.Exit(0)
+	}
+	os.Exit(m.Run())
+}
+
+// startLockHolder starts another program that begins a write transaction on a database. It returns the
+// program's result; stop ends the program.
+func startLockHolder(t *testing.T, path string) (said string, stop func()) {
+	t.Helper()
+	return startOtherProgram(t, path, `BEGIN IMMEDIATE`)
+}
+
+// startOtherProgram starts another program that executes statements on a database and then keeps it open.
+func startOtherProgram(t *testing.T, path, sql string) (said string, stop func()) {
+	t.Helper()
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), "QUEUECTL_TEST_HOLD="+path, "QUEUECTL_TEST_SQL="+sql)
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	stop = func() {
+		in.Close()
+		cmd.Wait()
+	}
+	t.Cleanup(stop) // in case the test ends early
+	buf := make([]byte, 4096)
+	n, _ := out.Read(buf)
+	return strings.TrimSpace(string(buf[:n])), stop
+}
+
+// While another program holds the database, nothing is acknowledged or stored. Once it releases the
+// database, requests succeed again.
+func TestAnotherWriterMakesTheStoreUnavailable(t *testing.T) {
+	dir := t.TempDir()
+	s := openStore(t, dir)
+	enqueue(t, s, 1)
+	s.Do(t.Context(), engine.Urgent, func(tx *engine.Tx) error {
+		err := tx.Exec(`PRAGMA busy_timeout = 20`) // the usual five seconds are too long for a test
+		return err
+	})
+	said, stop := startLockHolder(t, filepath.Join(dir, sqlitedb.DatabaseName))
+	if said != "<nil>" {
+		t.Fatalf("the other program got %s", said)
+	}
+	_, err := s.Enqueue(t.Context(), store.Request{Drafts: []queue.Job{draft()}})
+	if !errors.Is(err, queue.ErrUnavailable) {
+		t.Errorf("got %v, want %v", err, queue.ErrUnavailable)
+	}
+	stop()
+	if got := s.Counts().Enqueued; got != 1 {
+		t.Errorf("got %d jobs, want 1", got)
+	}
+	if r := enqueue(t, s, 1); r.Seqs[0] != 2 {
+		t.Errorf("got seq %d, want 2: the refused job used none", r.Seqs[0])
+	}
+}
+
+// Closing another descriptor of the database releases no lock: no other program can write during a
+// transaction.
+func TestLocksSurviveOtherDescriptors(t *testing.T) {
+	path := filepath.Join(t.TempDir(), sqlitedb.DatabaseName)
+	s := openStore(t, filepath.Dir(path))
+	inTransaction(t, s, func() error {
+		// The -shm file has locks of the process, so it must never be opened.
+		f, err := os.Open(path)
+		if err != nil {
+			return err
+		}
+		f.Close()
+		said, stop := startLockHolder(t, path)
+		stop()
+		if !strings.Contains(said, "locked") && !strings.Contains(said, fmt.Sprint(sqlite3.SQLITE_BUSY)) {
+			t.Errorf("another program began to write in a transaction: %s", said)
+		}
+		return nil
+	})
+}
+
+// inTransaction calls do within a write transaction.
+func inTransaction(t *testing.T, s *Store, do func() error) {
+	t.Helper()
+	err := s.Do(t.Context(), engine.Urgent, func(tx *engine.Tx) error {
+		if err := tx.EnsureBegun(); err != nil {
+			return err
+		}
+		return do()
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// On a full disk, new jobs are refused and the results of running jobs are recorded. Once there is space,
+// new jobs are accepted again.
+func TestFullDiskRefusesNewJobsOnly(t *testing.T) {
+	s := openStore(t, t.TempDir())
+	enqueue(t, s, 1)
+	var free atomic.Int64
+	free.Store(sqlitedb.MinFreeBytes - 1)
+	s.Do(t.Context(), engine.Urgent, func(*engine.Tx) error { // force a new check of the free space
+		s.freeSpace, s.space = func() (int64, error) { return free.Load(), nil }, spaceCheck{}
+		return nil
+	})
+	add := func() error {
+		_, err := s.Enqueue(t.Context(), store.Request{Drafts: []queue.Job{draft(func(j *queue.Job) { j.ID = "new" })}})
+		return err
+	}
+	if err := add(); !errors.Is(err, queue.ErrNoSpace) {
+		t.Fatalf("got %v, want %v", err, queue.ErrNoSpace)
+	}
+	turned, err := s.Exchange(t.Context(), store.Report{Want: 1})
+	if err != nil || len(turned.Jobs) != 1 {
+		t.Fatalf("claimed %v, %v, want the old job", turned.Jobs, err)
+	}
+	done := queue.Decision{State: queue.Completed, UsesAttempt: true, Started: true}
+	if _, err := s.Exchange(t.Context(), store.Report{Ended: []store.Settlement{{Lease: turned.Jobs[0].Lease(),
+		Decision: done}}}); err != nil {
+		t.Fatal(err)
+	}
+	if c := s.Counts().States; c[queue.Completed] != 1 {
+		t.Errorf("got states %v, want one completed", c)
+	}
+	free.Store(sqlitedb.MinFreeBytes)
+	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
+		if err = add(); err == nil || time.Now().After(deadline) {
+			break
+		}
+	}
+	if err != nil {
+		t.Errorf("got %v when there is space again, want none", err)
+	}
+}

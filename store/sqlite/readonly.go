@@ -1,0 +1,131 @@
+package sqlite
+
+import (
+	"errors"
+	"io/fs"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	sqlite3 "modernc.org/sqlite/lib"
+
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store/database"
+	"github.com/queuectl/queuectl/store/sqlitedb"
+)
+
+// OpenReadOnly opens the database of a directory whose service is not running, for reading only. All changes
+// are refused.
+//
+// It changes no file in the directory, and does not recover what a crash has left. It takes no lock, so a
+// service can start in the meantime. Once that service writes, reads are refused. The error is
+// fs.ErrNotExist if there is no database.
+// See docs/decisions/0068.
+func OpenReadOnly(o Options) (*Store, error) {
+	path := filepath.Join(o.Dir, sqlitedb.DatabaseName)
+	info, err := os.Stat(path)
+	if err == nil && info.Size() == 0 { // an empty file means that no queue has been stored yet
+		err = fs.ErrNotExist
+	}
+	if err != nil {
+		return nil, err
+	}
+	s := newStore(o)
+	s.statesAtOpen = statFileStates(path)
+	name, err := readOnlyName(path, s.statesAtOpen)
+	if err != nil {
+		return nil, err
+	}
+	s.readPath, s.readFlags = name, sqlite3.SQLITE_OPEN_READONLY|sqlite3.SQLITE_OPEN_URI
+	if s.conn, err = sqlitedb.OpenAs(name, s.readFlags, sqlitedb.ReaderPragmas()...); err != nil {
+		return nil, cannotOpen(path, err)
+	}
+	if err = s.loadReadOnly(); err != nil {
+		s.conn.Close()
+		return nil, sqlitedb.Explain(path, err)
+	}
+	s.AllowWrites()
+	return s, nil
+}
+
+// loadReadOnly loads the writer's cache in one snapshot.
+func (s *Store) loadReadOnly() error {
+	if err := s.conn.Exec(`BEGIN`); err != nil {
+		return err
+	}
+	defer s.conn.Exec(`ROLLBACK`) // ends the snapshot; nothing was written
+	if err := sqlitedb.CheckTables(s.conn); err != nil {
+		return err
+	}
+	if err := sqlitedb.CheckHighWater(s.conn, s.dir); err != nil {
+		return err
+	}
+	version, err := s.conn.Number(`PRAGMA user_version`)
+	if err != nil {
+		return err
+	}
+	if version < int64(len(database.Migrations)) {
+		return queue.Errorf(queue.CodeWrongState, "the database in %s has schema version %d, but this queuectl needs "+
+			"version %d; start the service of this version once to update the database", s.dir, version, len(database.Migrations))
+	}
+	return s.LoadReadOnly(s.conn)
+}
+
+// cannotOpen returns the caller's error if a database cannot be opened for reading.
+func cannotOpen(path string, err error) error {
+	if e, ok := errors.AsType[*sqlitedb.Error](err); ok && e.Code&0xff == sqlite3.SQLITE_CANTOPEN {
+		return queue.Errorf(queue.CodeDenied, "no service is running for %s, and you may not read the files there; ask "+
+			"their owner or root (%v)", filepath.Dir(path), err)
+	}
+	return sqlitedb.Explain(path, err)
+}
+
+// fileState identifies the content of a file, to detect changes.
+type fileState struct {
+	size     int64 // in bytes; -1 if the file does not exist
+	modified time.Time
+}
+
+// fileStates holds the state of the database and of its write-ahead log.
+type fileStates [2]fileState
+
+func statFileStates(path string) (now fileStates) {
+	for i, p := range []string{path, path + "-wal"} {
+		now[i].size = -1
+		if info, err := os.Stat(p); err == nil {
+			now[i] = fileState{info.Size(), info.ModTime()}
+		}
+	}
+	return now
+}
+
+// readOnlyName returns the URI with which SQLite opens a database without writing. If there is a
+// write-ahead log, SQLite builds the log's index in memory. For that the -shm file must exist, but SQLite
+// does not change it. If there is no log, the database file is complete and opened as immutable.
+func readOnlyName(path string, now fileStates) (string, error) {
+	name := url.URL{Scheme: "file", Path: filepath.ToSlash(path), RawQuery: "immutable=1"}
+	if !strings.HasPrefix(name.Path, "/") {
+		name.Path = "/" + name.Path // a Windows path that starts with a drive letter
+	}
+	if now[1].size > 0 {
+		name.RawQuery = "readonly_shm=1"
+		if _, err := os.Stat(path + "-shm"); err != nil {
+			return "", queue.Errorf(queue.CodeWrongState,
+				"the database in %s has a write-ahead log (%s-wal) without its index (%s-shm), so only a service can open it; "+
+					"start the service with: queuectl --dir %s service start", filepath.Dir(path), sqlitedb.DatabaseName, sqlitedb.DatabaseName,
+				queue.ShellWord(filepath.Dir(path)))
+		}
+	}
+	return name.String(), nil
+}
+
+// checkUnchanged returns an error if a service has changed the files since they were opened.
+func (s *Store) checkUnchanged() error {
+	if s.statesAtOpen == (fileStates{}) || s.statesAtOpen == statFileStates(filepath.Join(s.dir, sqlitedb.DatabaseName)) {
+		return nil
+	}
+	return queue.Errorf(queue.CodeUnavailable, "a service started while this command read the files in %s; "+
+		"run the command again", s.dir)
+}

@@ -1,0 +1,110 @@
+package sqlite
+
+import (
+	"errors"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/store/sqlitedb"
+)
+
+// contents returns the contents of all files in a directory by name.
+func contents(t *testing.T, dir string) map[string]string {
+	t.Helper()
+	found := map[string]string{}
+	list, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range list {
+		raw, err := os.ReadFile(filepath.Join(dir, e.Name()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		found[e.Name()] = string(raw)
+	}
+	return found
+}
+
+// A read-only store shows what the last service has left, even after a crash, and changes no file. A
+// service can start in the meantime; reads are refused once it writes.
+func TestReadOnlyWhileAServiceRuns(t *testing.T) {
+	for name, dies := range map[string]bool{"after a stop": false, "after a crash": true} {
+		dir := createDatabase(t, 3)
+		path := filepath.Join(dir, sqlitedb.DatabaseName)
+		want := ""
+		if dies {
+			said, die := startOtherProgram(t, path,
+				`UPDATE jobs SET error = 'committed';BEGIN IMMEDIATE;UPDATE jobs SET error = 'not'`)
+			die()
+			if want = "committed"; said != "<nil>" {
+				t.Fatal(said)
+			}
+		}
+		before := contents(t, dir)
+		s, err := OpenReadOnly(Options{Dir: dir})
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		page, err := s.List(t.Context(), store.Filter{Limit: 5})
+		if err != nil || len(page.Jobs) != 3 || page.Jobs[0].Error != want {
+			t.Errorf("%s: %+v, %v", name, page.Jobs, err)
+		}
+		if n := s.Counts().States[queue.Pending]; n != 3 {
+			t.Errorf("%s: %d jobs wait, want 3", name, n)
+		}
+		if n := s.UserBytes(page.Jobs[0].UID); n < 3*store.JobBytes {
+			t.Errorf("%s: the jobs hold %d bytes, want at least %d", name, n, 3*store.JobBytes)
+		}
+		if _, err := s.Enqueue(t.Context(), store.Request{}); !errors.Is(err, queue.ErrUnavailable) {
+			t.Errorf("%s: a change: %v", name, err)
+		}
+		if !maps.Equal(contents(t, dir), before) {
+			t.Errorf("%s: a file was changed", name)
+		}
+		said, die := startOtherProgram(t, path, `UPDATE jobs SET error = 'concurrent'`)
+		if said != "<nil>" {
+			t.Errorf("%s: another writer: %s", name, said)
+		}
+		if _, err := s.List(t.Context(), store.Filter{Limit: 5}); !errors.Is(err, queue.ErrUnavailable) {
+			t.Errorf("%s: reading while another process writes: %v", name, err)
+		}
+		if err := s.Close(); err != nil {
+			t.Errorf("%s: close: %v", name, err)
+		}
+		die()
+		after := openStore(t, dir)
+		if page, err := after.List(t.Context(), store.Filter{Limit: 5}); err != nil || len(page.Jobs) != 3 ||
+			page.Jobs[0].Error != "concurrent" {
+			t.Errorf("%s: afterwards: %+v, %v", name, page.Jobs, err)
+		}
+	}
+}
+
+// A database that cannot be read without a change is rejected with a reason.
+func TestReadOnlyRefusals(t *testing.T) {
+	empty := t.TempDir()
+	if _, err := OpenReadOnly(Options{Dir: empty}); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("no database: %v", err)
+	}
+	if err := os.WriteFile(filepath.Join(empty, sqlitedb.DatabaseName), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := OpenReadOnly(Options{Dir: empty}); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("an empty file: %v", err)
+	}
+	dir := createDatabase(t, 1)
+	_, die := startOtherProgram(t, filepath.Join(dir, sqlitedb.DatabaseName), `UPDATE jobs SET error = 'committed'`)
+	die()
+	if err := os.Remove(filepath.Join(dir, sqlitedb.DatabaseName+"-shm")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := OpenReadOnly(Options{Dir: dir}); !errors.Is(err, queue.ErrWrongState) {
+		t.Errorf("a log without its index: %v", err)
+	}
+}

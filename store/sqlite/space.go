@@ -1,0 +1,335 @@
+package sqlite
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"github.com/queuectl/queuectl/internal/dir"
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store/database"
+	"github.com/queuectl/queuectl/store/engine"
+	"github.com/queuectl/queuectl/store/sqlitedb"
+)
+
+// The reserve is a file that is freed when the disk is full, so that running jobs can end and be recorded.
+// New jobs are refused earlier, before the disk is full. In a trial on a full disk, no job could be recorded
+// without a reserve; with a reserve of 8 MiB, all 3,000 could. The last 2 MiB of the reserve are only for
+// compaction and for operations with wholeReserve, because these free space. Without them, a disk that the
+// database itself has filled would stay full.
+const (
+	removalBytes = 2 << 20
+	// spaceCheckInterval is the time between two checks of the free space. In this time, a disk that writes
+	// 500 MB/s uses 2.5 MB.
+	spaceCheckInterval = 5 * time.Millisecond
+	// guardPause is the minimum time between two checks of the database files after changes in their
+	// directory.
+	guardPause = time.Second
+	// guardPollInterval is the time between two checks if the directory cannot be watched.
+	guardPollInterval = 30 * time.Second
+)
+
+// spaceCheck is the result of the writer's last check of the free space.
+type spaceCheck struct {
+	time    time.Time
+	refusal error // why new jobs are refused; nil if there is space
+}
+
+// CheckSpace implements DiskSpace. It returns an error for new jobs while the disk is nearly full and the
+// database has no free pages for them.
+func (s backend) CheckSpace() error {
+	if time.Since(s.space.time) > spaceCheckInterval {
+		if s.noReserve.Load() != nil {
+			s.maintainReserve() // may create the reserve, so that new jobs need not wait for the next call
+		}
+		if s.space.refusal = s.SpaceError(); s.space.refusal != nil {
+			engine.Hint(s.needsSpace)
+			if _, err := s.countFree(); err != nil {
+				return err
+			}
+			s.space.refusal = s.SpaceError()
+		}
+		s.space.time = time.Now()
+	}
+	return s.space.refusal
+}
+
+// SpaceError returns an error while new jobs are refused. The reason is that neither the disk nor the free pages of
+// the database have space, or that the database has nearly reached the file size limit of this process. It is
+// safe for concurrent use.
+func (s *Store) SpaceError() error {
+	free, err := s.freeSpace()
+	if err != nil {
+		free = math.MaxInt64
+	}
+	inside := s.freeInside.Load()
+	maxSize, limited := sqlitedb.FileLimit()
+	if refusal := s.noReserve.Load(); refusal != nil {
+		return *refusal
+	}
+	if free >= sqlitedb.MinFreeBytes && !limited {
+		return nil
+	}
+	now, err := statFiles(filepath.Join(s.dir, sqlitedb.DatabaseName))
+	if err != nil {
+		return nil // the next commit reports the error
+	}
+	size := sizesOf(now)
+	// SQLite writes a change of a free page to the WAL first. The WAL file is reused from its beginning.
+	if free < sqlitedb.MinFreeBytes && (inside < sqlitedb.MinFreeBytes || free+size.wal < sqlitedb.MinFreeBytes) {
+		return s.noSpaceError()
+	}
+	if limited && size.database+size.wal-inside > maxSize-sqlitedb.ReserveBytes-sqlitedb.MinFreeBytes {
+		return queue.Errorf(queue.CodeNoSpace, "the database in %s has almost reached the limit for file sizes "+
+			"(LimitFSIZE=, ulimit -f), %s; running jobs continue, but new jobs are refused until the limit is raised", s.dir,
+			queue.DescribeSize(maxSize))
+	}
+	return nil
+}
+
+func (s *Store) noSpaceError() error {
+	return queue.Errorf(queue.CodeNoSpace, "less than %s is free on the disk of %s and inside the database file; "+
+		"running jobs continue, but new jobs are refused until there is space (queuectl cleanup removes ended jobs)",
+		queue.FormatSize(sqlitedb.MinFreeBytes), s.dir)
+}
+
+// withoutReserve makes Room refuse new jobs with this error until the reserve exists again.
+func (s *Store) withoutReserve(err error) { s.noReserve.Store(&err) }
+
+// Minimum values for the process's file size limit in bytes. minFileLimit leaves a new queue room to grow. An
+// existing database needs at least minFileGrowth more than its size.
+const (
+	minFileLimit  = 64 << 20
+	minFileGrowth = 1 << 20
+)
+
+// checkFileLimit returns an error if the process's file size limit is too low for the database.
+func checkFileLimit(path string) error {
+	need := int64(minFileLimit)
+	if info, err := os.Stat(path); err == nil {
+		need = max(need, info.Size()+minFileGrowth)
+	}
+	if maxSize, limited := sqlitedb.FileLimit(); limited && maxSize < need {
+		return queue.Errorf(queue.CodeInvalid, "the file size limit is %s, but the database needs %s; raise the limit "+
+			"(LimitFSIZE=, ulimit -f)", queue.DescribeSize(maxSize), queue.DescribeSize(need))
+	}
+	return nil
+}
+
+// ReleaseReserve implements DiskSpace.
+func (s backend) ReleaseReserve(whole bool) bool { return s.releaseReserve(whole) }
+
+// releaseReserve releases disk space from the reserve. Without whole it keeps the last part.
+func (s *Store) releaseReserve(whole bool) bool {
+	s.withoutReserve(queue.Errorf(queue.CodeNoSpace,
+		"the disk of %s was full, and the space reserved for running jobs is used up; new jobs are refused until %s are "+
+			"free; remove finished jobs with: queuectl cleanup",
+		s.dir, queue.FormatSize(sqlitedb.ReserveBytes+sqlitedb.MinFreeBytes)))
+	path := filepath.Join(s.dir, sqlitedb.ReserveName)
+	info, err := os.Stat(path)
+	switch {
+	case err != nil:
+		return false
+	case info.Size() > removalBytes:
+		return os.Truncate(path, removalBytes) == nil
+	case whole:
+		return os.Remove(path) == nil
+	}
+	return false
+}
+
+// capacityAge is how long a measured capacity is used. Each enqueue needs the capacity, and measuring it each
+// time took 2.5 % of the service's CPU time.
+const capacityAge = time.Minute
+
+// capacity is the size of a file system, in bytes, and when it was measured.
+type capacity struct {
+	bytes    int64
+	measured time.Time
+}
+
+// Capacity returns the size of the database's file system in bytes, at most capacityAge old, and 0 if the
+// size is unknown. It is safe for concurrent use.
+func (s *Store) Capacity() int64 {
+	if known := s.capacity.Load(); known != nil && time.Since(known.measured) < capacityAge {
+		return known.bytes
+	}
+	n, err := sqlitedb.TotalBytes(s.dir)
+	if err != nil {
+		return 0
+	}
+	s.capacity.Store(&capacity{n, time.Now()})
+	return n
+}
+
+// OnSpaceFreed implements DiskSpace. It starts compaction if the file has enough free pages.
+func (s backend) OnSpaceFreed() { engine.Hint(s.needsSpace) }
+
+// MaintainReserve implements DiskSpace.
+func (s backend) MaintainReserve() { s.maintainReserve() }
+
+// maintainReserve creates the reserve if it is missing and there is space for it.
+func (s *Store) maintainReserve() {
+	path := filepath.Join(s.dir, sqlitedb.ReserveName)
+	if info, err := os.Stat(path); err == nil && info.Size() == sqlitedb.ReserveBytes {
+		s.noReserve.Store(nil)
+		return
+	}
+	free, err := s.freeSpace()
+	if err != nil || free < sqlitedb.ReserveBytes+sqlitedb.MinFreeBytes {
+		return
+	}
+	err = writeReserve(path)
+	errno, _ := errors.AsType[syscall.Errno](err)
+	switch {
+	case err == nil:
+		s.noReserve.Store(nil)
+	case errno != syscall.ENOSPC && !sqlitedb.NoSpace(errno):
+		s.withoutReserve(queue.Errorf(queue.CodeNoSpace,
+			"cannot create the disk reserve for running jobs: %v; new jobs are refused until this is fixed", err))
+	default:
+		s.withoutReserve(s.noSpaceError())
+	}
+}
+
+func writeReserve(path string) error {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_TRUNC|os.O_WRONLY|sqlitedb.PlainFile, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = io.CopyN(f, zeros{}, sqlitedb.ReserveBytes)
+	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
+		os.Remove(path) // an incomplete reserve is useless
+	}
+	return err
+}
+
+type zeros struct{}
+
+// Read fills p. The bytes are not zero, because some file systems allocate no space for zeros.
+func (zeros) Read(p []byte) (int, error) {
+	for i := range p {
+		p[i] = 0x5a
+	}
+	return len(p), nil
+}
+
+// statFiles returns the identity and size of the database and its WAL.
+func statFiles(path string) (files [2]os.FileInfo, err error) {
+	for i, p := range []string{path, path + "-wal"} {
+		if files[i], err = os.Stat(p); err != nil {
+			return files, fmt.Errorf("cannot check the database files: %w", err)
+		}
+	}
+	return files, nil
+}
+
+// Guard stops the store soon after its files are removed or replaced, until ctx ends. If the directory cannot
+// be watched, Guard checks the files at intervals. The next commit detects a change that Guard misses.
+func (s *Store) Guard(ctx context.Context) {
+	for warned := false; ; {
+		err := dir.WaitForChange(ctx, s.dir, []string{sqlitedb.DatabaseName, sqlitedb.DatabaseName + "-wal"}, func() bool {
+			_, err := s.sameFiles()
+			return err == nil
+		})
+		if ctx.Err() != nil {
+			return
+		}
+		wait := guardPause
+		if err != nil {
+			if wait = guardPollInterval; !warned {
+				s.Log().Warn("cannot watch the database's directory for changes; checking the database files at intervals instead",
+					"error", err, "every", wait)
+			}
+			warned = true
+		}
+		// A commit checks the files, and stops the store if they were changed. Ignore its other errors.
+		s.Do(ctx, engine.Urgent, func(*engine.Tx) error { return nil })
+		select {
+		case <-ctx.Done():
+			return
+		case <-s.Broken():
+			return
+		case <-time.After(wait):
+		}
+	}
+}
+
+// sameFiles returns the current state of the database and its WAL. It returns an error if one of them was
+// deleted or replaced while it was open, because later writes to it would be lost.
+func (s *Store) sameFiles() (now [2]os.FileInfo, err error) {
+	if now, err = statFiles(filepath.Join(s.dir, sqlitedb.DatabaseName)); err != nil {
+		return now, err
+	}
+	for i := range now {
+		if !os.SameFile(now[i], s.files[i]) {
+			return now, fmt.Errorf("the database in %s was replaced while the service was running; stop the service "+
+				"before you restore a copy", s.dir)
+		}
+	}
+	return now, nil
+}
+
+// fileSizes holds the sizes of the database and its WAL in bytes.
+type fileSizes struct{ database, wal int64 }
+
+func sizesOf(files [2]os.FileInfo) fileSizes {
+	return fileSizes{files[0].Size(), files[1].Size()}
+}
+
+// checkFiles does what sameFiles does. It also returns an error if a file was truncated since the last
+// commit, because content is lost then. The caller holds the right to write.
+// See docs/decisions/0034.
+func (s *Store) checkFiles() (wal int64, err error) {
+	files, err := s.sameFiles()
+	if err != nil {
+		return 0, err
+	}
+	now := sizesOf(files)
+	if now.wal < s.lastSizes.wal {
+		err = s.checkWAL(now.wal)
+	}
+	if err == nil && now.database < s.lastSizes.database {
+		err = s.checkDatabase(now.database)
+	}
+	s.lastSizes = now
+	return now.wal, err
+}
+
+// checkWAL returns an error if a WAL that has shrunk lacks frames. After a checkpoint by another program,
+// which may truncate the WAL, no frames are missing.
+func (s *Store) checkWAL(size int64) error {
+	frames := int64(0)
+	err := s.conn.Query(func(r database.Row) (bool, error) {
+		frames = r.Num(1)
+		return false, nil
+	}, `PRAGMA wal_checkpoint(NOOP)`)
+	if err == nil && frames > 0 && size < walHeaderSize+frames*(frameHeaderSize+sqlitedb.PageSize) {
+		err = fmt.Errorf("the write-ahead log of the database in %s was truncated while the service was running: it has %d "+
+			"bytes, too few for its %d changed pages", s.dir, size, frames)
+	}
+	return err
+}
+
+// Sizes in bytes of the headers of a WAL and of its frames.
+const (
+	walHeaderSize   = 32
+	frameHeaderSize = 24
+)
+
+// checkDatabase returns an error if a database that has shrunk lacks pages. After a VACUUM by another
+// program, no pages are missing.
+func (s *Store) checkDatabase(size int64) error {
+	pages, err := s.conn.Number(`PRAGMA page_count`)
+	if err == nil && size < pages*sqlitedb.PageSize {
+		err = fmt.Errorf("the database in %s was truncated while the service was running: it has %d bytes, too "+
+			"few for its %d pages", s.dir, size, pages)
+	}
+	return err
+}

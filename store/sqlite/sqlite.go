@@ -1,0 +1,286 @@
+// Package sqlite stores the jobs of a queue in an SQLite file, and protects them from a full disk and from changes
+// to the file.
+//
+// Start with Open. Package store/engine does the rest of the work.
+package sqlite
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+
+	sqlite3 "modernc.org/sqlite/lib"
+
+	"github.com/queuectl/queuectl/internal/failpoint"
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/store/database"
+	"github.com/queuectl/queuectl/store/engine"
+	"github.com/queuectl/queuectl/store/integrity"
+	"github.com/queuectl/queuectl/store/sqlitedb"
+)
+
+// Store is a store.Store on an SQLite file. Open opens a Store.
+type Store struct {
+	*engine.Engine
+	dir       string
+	freeSpace func() (int64, error)
+	conn      *sqlitedb.Conn // writer's connection
+	readPath  string         // path by which readers open the database
+	readFlags int32          // SQLite's flags with which readers open the database
+
+	files [2]os.FileInfo // database and WAL, as they were when opened
+	// statesAtOpen describes the files as they were when they were opened in read-only mode. It is zero in
+	// any other mode.
+	statesAtOpen fileStates
+	lastSizes    fileSizes  // sizes of the files after the last commit; used by the writer only
+	space        spaceCheck // used by the writer only
+	wal          walCheck   // used by the writer only
+
+	compaction compaction   // used by the writer only
+	freeInside atomic.Int64 // bytes of free pages in the database, when last counted
+	// noReserve is the error for new jobs while the reserve file is missing. It is nil if the reserve exists.
+	noReserve atomic.Pointer[error]
+	capacity  atomic.Pointer[capacity]
+	// needsSpace receives a value when new jobs are refused for lack of space, or when rows were removed.
+	needsSpace chan struct{}
+
+	walStuck  atomic.Pointer[string] // why the WAL cannot be emptied; nil if it can
+	backup    uintptr                // SQLite's handle of a running backup, 0 if none; used by the writer only
+	highWater sqlitedb.HighWaterFile // used by the writer only
+}
+
+// backend is the Backend and DiskSpace of a Store's engine.
+type backend struct{ *Store }
+
+// Options are the parameters of Open and OpenReadOnly.
+type Options struct {
+	Dir   string       // the state directory, which must exist
+	Order queue.Order  // is passed to SetOrder; the zero value keeps the stored order
+	Log   *slog.Logger // nil discards the log
+}
+
+// Open opens the database in a directory and updates its schema. It creates a database only if none has
+// existed there before. The caller ensures that no other process uses the directory. If ctx ends, Open
+// returns an error. The next call continues the work, such as moving a committed large batch into the queue.
+func Open(ctx context.Context, o Options) (*Store, error) {
+	path := filepath.Join(o.Dir, sqlitedb.DatabaseName)
+	system, err := sqlitedb.FileSystemOf(o.Dir)
+	if err == nil {
+		err = system.Refuse(o.Dir)
+	}
+	if err == nil {
+		err = sqlitedb.CheckDir(o.Dir, path)
+	}
+	if err == nil {
+		err = checkFileLimit(path)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if err := sqlitedb.CheckVersion(sqlite3.SQLITE_VERSION_NUMBER); err != nil {
+		return nil, err
+	}
+	s := newStore(o)
+	if failpoint.On("smallwal") {
+		s.wal = walCheck{keep: 1 << 20, alarm: 4 << 20}
+	}
+	if err := s.open(path); err != nil {
+		if e := sqlitedb.ErrorIn(err); e != nil && (e.Code&0xff == sqlite3.SQLITE_NOTADB ||
+			e.Code&0xff == sqlite3.SQLITE_CORRUPT) {
+			return nil, fmt.Errorf("%w; "+sqlitedb.DamageDetails, sqlitedb.Explain(path, err))
+		}
+		return nil, sqlitedb.Explain(path, err)
+	}
+	s.AllowWrites()
+	if err := s.Start(ctx, o.Order); err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
+	return s, nil
+}
+
+// newStore returns a store that is not open yet.
+func newStore(o Options) *Store {
+	s := &Store{
+		dir:       o.Dir,
+		wal:       walCheck{keep: sqlitedb.WALKeep, alarm: walAlarm},
+		freeSpace: func() (int64, error) { return sqlitedb.FreeBytes(o.Dir) },
+
+		needsSpace: make(chan struct{}, 1),
+	}
+	b := backend{s}
+	s.Engine = engine.New(engine.Config{Backend: b, Space: b, Order: o.Order, Log: o.Log})
+	return s
+}
+
+func (s *Store) open(path string) (err error) {
+	if s.conn, err = sqlitedb.OpenWriter(path); err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			s.conn.Close()
+			s.highWater.Close()
+		}
+	}()
+	if err = s.checkAfterIOError(); err != nil {
+		return err
+	}
+	if err = sqlitedb.CheckTables(s.conn); err != nil {
+		return err
+	}
+	if err = sqlitedb.CheckHighWater(s.conn, s.dir); err != nil {
+		return err
+	}
+	if err = sqlitedb.Migrate(s.conn, database.Migrations); err != nil {
+		return err
+	}
+	if s.highWater, err = sqlitedb.OpenHighWater(s.dir); err != nil {
+		return err
+	}
+	sweepCopies(s.dir)
+	integrity.SweepRestoring(filepath.Join(s.dir, integrity.PreparedName))
+	if err = s.Load(s.conn, sqlitedb.FileID(path)); err != nil {
+		return err
+	}
+	if s.files, err = statFiles(path); err != nil {
+		return err
+	}
+	s.lastSizes = sizesOf(s.files)
+	s.maintainReserve()
+	s.readPath, s.readFlags = path, sqlitedb.ReadWrite
+	return nil
+}
+
+// checkAfterIOError runs SQLite's quick check if the last service met an I/O error.
+func (s *Store) checkAfterIOError() error {
+	marker := filepath.Join(s.dir, sqlitedb.CheckName)
+	if _, err := os.Stat(marker); err != nil {
+		return nil
+	}
+	verdict, err := database.Text(s.conn, `PRAGMA quick_check(1)`)
+	if err != nil {
+		return err
+	}
+	if verdict != "ok" {
+		verdict = strings.ReplaceAll(verdict, "\n", " ")
+		return fmt.Errorf("the database in %s is damaged (%s) and was not changed; copy it, then restore a backup with: "+
+			"queuectl restore FILE; "+sqlitedb.DamageDetails, s.dir, verdict)
+	}
+	return os.Remove(marker)
+}
+
+// Reader implements Backend.
+func (s backend) Reader() (database.ReadConn, error) {
+	c, err := sqlitedb.OpenAs(s.readPath, s.readFlags, sqlitedb.ReaderPragmas()...)
+	if err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+// BeforeCommit implements Backend.
+func (s backend) BeforeCommit() error {
+	wal, err := s.checkFiles()
+	if err == nil {
+		s.checkpointWAL(wal)
+	}
+	return err
+}
+
+// BeginTx implements Backend. No other process changes the database, so there is nothing to update.
+func (s backend) BeginTx(*engine.Tx) error { return nil }
+
+// ReadReserved implements Backend.
+func (s backend) ReadReserved(*database.Batch, func(database.Row) (bool, error)) {}
+
+// WriteReserved implements Backend.
+func (s backend) WriteReserved(t *engine.Tx) (inMeta string, changed bool, err error) {
+	return t.Reservations(), true, nil
+}
+
+// BlameUncertain implements Backend. SQLite reports each error with the statement that caused it.
+func (s backend) BlameUncertain(error) bool { return false }
+
+// OnCommit implements Backend.
+func (s backend) OnCommit(changed bool) {
+	if changed {
+		s.highWater.Write(sqlitedb.HighWater(s.Counters()))
+	}
+	s.noteSizes()
+}
+
+// noteSizes notes the sizes of the files after a change by the writer.
+func (s *Store) noteSizes() {
+	if files, err := statFiles(filepath.Join(s.dir, sqlitedb.DatabaseName)); err == nil { // the next commit reports an error
+		s.lastSizes = sizesOf(files)
+	}
+}
+
+// Refusal implements Backend.
+func (s backend) Refusal(k database.Kind, err error) error {
+	if k == database.Full {
+		return queue.Errorf(queue.CodeNoSpace, "the disk of %s is full; free some space and try again", s.dir)
+	}
+	return queue.Errorf(queue.CodeUnavailable, "another program has locked the database %s; end that "+
+		"program and try again", filepath.Join(s.dir, sqlitedb.DatabaseName))
+}
+
+// OnFailure implements Backend.
+func (s backend) OnFailure() {
+	s.conn.KeepWAL()
+	// If this fails, the next start finds the damage itself.
+	os.WriteFile(filepath.Join(s.dir, sqlitedb.CheckName), nil, 0o600)
+}
+
+// Bytes implements DiskSpace.
+func (s backend) Bytes() int64 {
+	if s.statesAtOpen != (fileStates{}) {
+		return s.statesAtOpen[0].size + max(0, s.statesAtOpen[1].size)
+	}
+	if files, err := statFiles(filepath.Join(s.dir, sqlitedb.DatabaseName)); err == nil {
+		return files[0].Size() + files[1].Size()
+	}
+	return 0
+}
+
+// ReadError implements Backend. An error of the file or the disk stops the store for good, as in a write.
+func (s backend) ReadError(err error) error {
+	e := sqlitedb.ErrorIn(err)
+	if e == nil {
+		return err
+	}
+	switch e.Code & 0xff {
+	case sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_IOERR:
+		if s.statesAtOpen != (fileStates{}) {
+			return sqlitedb.Explain(filepath.Join(s.dir, sqlitedb.DatabaseName), err)
+		}
+		s.FailFromRead(err)
+		return queue.Errorf(queue.CodeUnavailable, "the database is damaged or cannot be read (%v), so the service ends; "+
+			"see the service's log, and check the database with: queuectl doctor --verify", err)
+	case sqlite3.SQLITE_BUSY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_NOMEM:
+		return queue.Errorf(queue.CodeUnavailable, "the database cannot be read now (%v); try again later", err)
+	}
+	return err
+}
+
+// CheckReadable implements Backend.
+func (s backend) CheckReadable() error { return s.checkUnchanged() }
+
+// Close implements Backend.
+func (s backend) Close() error {
+	s.endBackup()
+	return errors.Join(s.conn.Close(), s.highWater.Close())
+}
+
+var (
+	_ store.Store      = (*Store)(nil)
+	_ store.Maintainer = (*Store)(nil)
+	_ engine.Backend   = backend{}
+	_ engine.DiskSpace = backend{}
+)

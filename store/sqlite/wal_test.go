@@ -1,0 +1,222 @@
+package sqlite
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/store/engine"
+	"github.com/queuectl/queuectl/store/reads"
+	"github.com/queuectl/queuectl/store/sqlitedb"
+)
+
+// smallWAL returns a store and its log. The store considers its WAL too large above 256 KiB, and warns above
+// 1 MiB.
+func smallWAL(t *testing.T) (s *Store, log *bytes.Buffer) {
+	t.Helper()
+	log = &bytes.Buffer{}
+	s, err := Open(t.Context(), Options{Dir: t.TempDir(), Order: defaultOrder, Log: slog.New(slog.NewTextHandler(log,
+		nil))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	s.Do(t.Context(), engine.Urgent, func(tx *engine.Tx) error {
+		// Creating the schema has filled the WAL.
+		if err := tx.Conn.Exec(`PRAGMA wal_checkpoint(TRUNCATE)`); err != nil {
+			return err
+		}
+		err := tx.Conn.Exec(`PRAGMA journal_size_limit = 262144`)
+		return err
+	})
+	s.wal.keep, s.wal.alarm = 256<<10, 1<<20
+	return s, log
+}
+
+// grow enqueues a job of 64 KiB.
+func grow(t *testing.T, s *Store) {
+	t.Helper()
+	growBy(t, s, 1)
+}
+
+// growBy enqueues n jobs of 64 KiB.
+func growBy(t *testing.T, s *Store, n int) {
+	t.Helper()
+	big := draft(func(j *queue.Job) { j.Command = strings.Repeat("x", 64<<10) })
+	if _, err := s.Enqueue(t.Context(), store.Request{Drafts: slices.Repeat([]queue.Job{big}, n)}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func walSize(t *testing.T, s *Store) int64 {
+	t.Helper()
+	info, err := os.Stat(filepath.Join(s.dir, sqlitedb.DatabaseName+"-wal"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return info.Size()
+}
+
+// allowCheckpoint allows the next commit to checkpoint the WAL.
+func allowCheckpoint(t *testing.T, s *Store) {
+	s.Do(t.Context(), engine.Urgent, func(*engine.Tx) error { s.wal.next = time.Time{}; return nil })
+}
+
+// While another program's read does not end, the WAL grows. The store logs one warning, shortens the time
+// limit for its reads and refuses no request. After the read has ended, the WAL is small again.
+func TestReaderThatDoesNotEnd(t *testing.T) {
+	s, log := smallWAL(t)
+	grow(t, s)
+	path := filepath.Join(s.dir, sqlitedb.DatabaseName)
+	way := sqlitedb.ReadersCommand(path)
+	said, stop := startOtherProgram(t, path, `BEGIN;SELECT count(*) FROM jobs`)
+	if said != "<nil>" {
+		t.Fatalf("the other program got %s", said)
+	}
+	for walSize(t, s) <= s.wal.alarm {
+		if s.CheckpointError() != nil {
+			t.Fatalf("starved at %d bytes", walSize(t, s))
+		}
+		grow(t, s)
+	}
+	allowCheckpoint(t, s)
+	for range 5 {
+		grow(t, s)
+		allowCheckpoint(t, s)
+	}
+	if err := s.CheckpointError(); err == nil || !strings.Contains(err.Error(), way) {
+		t.Fatalf("at %d bytes: %v", walSize(t, s), err)
+	}
+	begun := time.Now()
+	err := s.Read(t.Context(), func(r *reads.Reader) error {
+		_, err := r.Number(`WITH RECURSIVE c (x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c) SELECT count(*) FROM c`)
+		return err
+	})
+	if took := time.Since(begun); !errors.Is(err, queue.ErrUnavailable) || took >= engine.ReadTimeout ||
+		!strings.Contains(err.Error(), way) {
+		t.Errorf("a read that does not end: %v after %v", err, took)
+	}
+	if _, err := s.List(t.Context(), store.Filter{Limit: 5}); err != nil {
+		t.Errorf("a short read: %v", err)
+	}
+	stop()
+	allowCheckpoint(t, s)
+	for range 3 {
+		grow(t, s)
+	}
+	if size := walSize(t, s); s.CheckpointError() != nil || size > 2*s.wal.keep {
+		t.Errorf("after the reader has ended: %d bytes, %v", size, s.CheckpointError())
+	}
+	if (backend{s}).ReadBudget() != engine.ReadTimeout {
+		t.Errorf("reads are still kept short")
+	}
+	text := log.String()
+	if strings.Count(text, "level=WARN") != 1 || strings.Count(text, "level=INFO") != 1 {
+		t.Errorf("the log says:\n%s", text)
+	}
+}
+
+// While the WAL cannot be emptied, the writer waits for readers only from time to time, not at each commit.
+func TestReaderThatDoesNotEndIsNotWaitedForEachTime(t *testing.T) {
+	s, _ := smallWAL(t)
+	_, stop := startOtherProgram(t, filepath.Join(s.dir, sqlitedb.DatabaseName), `BEGIN;SELECT count(*) FROM jobs`)
+	defer stop()
+	begun := time.Now()
+	for range 60 {
+		grow(t, s)
+	}
+	if took := time.Since(begun); took > 3*time.Second { // 60 waits would take 6 s
+		t.Errorf("60 commits took %v", took)
+	}
+	s.Do(t.Context(), engine.Urgent, func(*engine.Tx) error {
+		if s.wal.pause < walFirstPause {
+			t.Errorf("the pause is %v", s.wal.pause)
+		}
+		s.wal.pause, s.wal.next = walMaxPause, time.Time{}
+		return nil
+	})
+	grow(t, s)
+	if s.wal.pause != walMaxPause {
+		t.Errorf("the longest pause is %v", s.wal.pause)
+	}
+}
+
+// readSlowly executes a read with the given number of steps. The read ends early if ctx ends.
+func readSlowly(ctx context.Context, s *Store, steps string) {
+	s.Read(ctx, func(r *reads.Reader) error {
+		_, err := r.Number(`WITH RECURSIVE c (x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c WHERE x < ` + steps +
+			`) SELECT count(*) FROM c, meta`)
+		return err
+	})
+}
+
+// keepReadersBusy keeps reads.MaxReaders readers busy until the test ends.
+func keepReadersBusy(t *testing.T, read func(context.Context)) {
+	ctx, stop := context.WithCancel(t.Context())
+	var turns sync.WaitGroup
+	for range reads.MaxReaders {
+		turns.Go(func() {
+			for ctx.Err() == nil {
+				read(ctx)
+			}
+		})
+	}
+	t.Cleanup(func() {
+		stop()
+		turns.Wait()
+	})
+}
+
+// The WAL does not grow if reads overlap so that at least one reader is always active.
+func TestOverlappingReadersDoNotGrowTheWAL(t *testing.T) {
+	s, _ := smallWAL(t)
+	keepReadersBusy(t, func(ctx context.Context) { readSlowly(ctx, s, `5000`) })
+	var worst int64
+	for range 20 { // 20 MiB
+		growBy(t, s, 16)
+		allowCheckpoint(t, s)
+		worst = max(worst, walSize(t, s))
+	}
+	if worst > 6<<20 { // the WAL is restarted after 1,000 pages, which are 4 MiB
+		t.Errorf("the WAL grew to %d bytes", worst)
+	}
+}
+
+// Consecutive long reads of this program let the WAL grow only until their time limit is shortened.
+func TestLongOverlappingReadersDoNotGrowTheWAL(t *testing.T) {
+	s, _ := smallWAL(t)
+	keepReadersBusy(t, func(ctx context.Context) {
+		readSlowly(ctx, s, `1000000000`)
+	})
+	deadline := time.Now().Add(20 * time.Second)
+	for s.CheckpointError() == nil {
+		growBy(t, s, 4)
+		allowCheckpoint(t, s)
+		if time.Now().After(deadline) {
+			t.Fatalf("not starved at %d bytes", walSize(t, s))
+		}
+	}
+	for s.CheckpointError() != nil {
+		grow(t, s)
+		allowCheckpoint(t, s)
+		if time.Now().After(deadline) {
+			t.Fatalf("still starved at %d bytes", walSize(t, s))
+		}
+	}
+	for range 2 {
+		grow(t, s)
+	}
+	if size := walSize(t, s); size > 2*s.wal.keep {
+		t.Errorf("the WAL has %d bytes", size)
+	}
+}
