@@ -2,14 +2,12 @@ package engine
 
 import (
 	"cmp"
-	"context"
 	"slices"
 	"strings"
 
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/store"
 	"github.com/queuectl/queuectl/store/database"
-	"github.com/queuectl/queuectl/store/reads"
 	"github.com/queuectl/queuectl/store/records"
 	"github.com/queuectl/queuectl/store/rules"
 )
@@ -29,14 +27,6 @@ type minuteStatistics struct {
 	// not been read.
 	everNamed map[string]bool
 	buffer    [1024]byte // memory for two encoded histograms
-}
-
-const statisticsColumns = `queue, started, completed, failed, dead, cancelled, returned, waits, runs`
-
-func readFigures(r database.Row, f *store.Figures) {
-	f.Started, f.Completed, f.Failed, f.Dead, f.Cancelled, f.Returned = r.Num(1), r.Num(2), r.Num(3), r.Num(4), r.Num(5),
-		r.Num(6)
-	f.Waits, f.Runs = store.ReadHistogram(r.View(7)), store.ReadHistogram(r.View(8))
 }
 
 // putFigures writes the statistics of a queue in a period. It updates the row if exists is true, else inserts
@@ -76,7 +66,7 @@ func (t *Tx) isNamedEver(name string) (bool, error) {
 		err := t.Query(func(r database.Row) (bool, error) {
 			known[r.Text(0)] = true
 			return true, nil
-		}, `SELECT queue FROM figures WHERE grain = ? OR grain = ? AND at >= ? AND others = 0`, int64(allTime),
+		}, `SELECT queue FROM figures WHERE grain = ? OR grain = ? AND at >= ? AND others = 0`, int64(records.AllTime),
 			int64(store.Minute), int64(t.s.mem.summedUpTo[store.Hour]))
 		if err != nil {
 			return false, err
@@ -94,19 +84,12 @@ func (t *Tx) periodFigures(g store.Grain, from, before queue.Millis) (map[string
 	rows := map[string]*store.Figures{}
 	err := t.Query(func(r database.Row) (bool, error) {
 		var f store.Figures
-		readFigures(r, &f)
-		addTo(rows, r.Text(0), &f)
+		records.ReadFigures(r, &f)
+		records.AddFigures(rows, r.Text(0), &f)
 		return true, nil
-	}, `SELECT `+statisticsColumns+` FROM figures WHERE grain = ? AND at >= ? AND at < ?`, int64(g), int64(from),
+	}, `SELECT `+records.StatisticsColumns+` FROM figures WHERE grain = ? AND at >= ? AND at < ?`, int64(g), int64(from),
 		int64(before))
 	return rows, err
-}
-
-func addTo(rows map[string]*store.Figures, name string, f *store.Figures) {
-	if rows[name] == nil {
-		rows[name] = new(store.Figures)
-	}
-	rows[name].Add(f)
 }
 
 // hasOwnFigures reports whether a queue always has its own statistics, even if a period already names the
@@ -181,7 +164,7 @@ func (t *Tx) writeFigures() error {
 		}
 	}
 	if from < t.s.mem.summedUpTo[store.Hour] {
-		if err := t.addFigures(allTime, 0); err != nil {
+		if err := t.addFigures(records.AllTime, 0); err != nil {
 			return err
 		}
 	}
@@ -217,7 +200,7 @@ func (t *Tx) addFigures(g store.Grain, at queue.Millis) error {
 	for i := range t.measured {
 		m := &t.measured[i]
 		name := t.statisticsName(rows, m.Queue)
-		if g == allTime {
+		if g == records.AllTime {
 			name = store.OtherQueues
 			if named, err := t.isNamedEver(m.Queue); err != nil {
 				return err
@@ -322,45 +305,33 @@ func (t *Tx) rollUp(g store.Grain, by queue.Millis) (bool, error) {
 	return true, err
 }
 
-// allTime is the grain of the all-time statistics. They are one period, stored with the time 0. It ends at the
-// end of the last hour that was summed up.
-const allTime = store.Day + 1
-
 // addEver adds minutes to the all-time statistics.
 func (t *Tx) addEver(from, before queue.Millis) error {
-	all, err := t.periodFigures(allTime, 0, 1)
+	all, err := t.periodFigures(records.AllTime, 0, 1)
 	if err != nil {
 		return err
 	}
 	changed := map[string]bool{} // by queue; true if the row existed
 	err = t.Query(func(r database.Row) (bool, error) {
 		var f store.Figures
-		readFigures(r, &f)
-		name := everName(r)
+		records.ReadFigures(r, &f)
+		name := records.EverName(r)
 		if _, known := changed[name]; !known {
 			changed[name] = all[name] != nil
 		}
-		addTo(all, name, &f)
+		records.AddFigures(all, name, &f)
 		return true, nil
-	}, `SELECT `+statisticsColumns+`, others FROM figures WHERE grain = ? AND at >= ? AND at < ?`, int64(store.Minute),
-		int64(from), int64(before))
+	}, `SELECT `+records.StatisticsColumns+`, others FROM figures WHERE grain = ? AND at >= ? AND at < ?`,
+		int64(store.Minute), int64(from), int64(before))
 	if err != nil {
 		return err
 	}
 	for name, there := range changed {
-		if err := t.putFigures(allTime, 0, name, all[name], there); err != nil {
+		if err := t.putFigures(records.AllTime, 0, name, all[name], there); err != nil {
 			return err
 		}
 	}
 	return nil
-}
-
-// everName returns the name under which a row counts in the all-time statistics.
-func everName(r database.Row) string {
-	if r.Num(9) != 0 {
-		return store.OtherQueues
-	}
-	return r.Text(0)
 }
 
 // fold reduces the queues to the number that one period may name. It keeps those with the most starts, and
@@ -379,100 +350,8 @@ func (t *Tx) fold(rows map[string]*store.Figures) map[string]*store.Figures {
 		return cmp.Or(cmp.Compare(rows[b].Started, rows[a].Started), strings.Compare(a, b))
 	})
 	for _, name := range names[store.MaxNamedQueues:] {
-		addTo(rows, store.OtherQueues, rows[name])
+		records.AddFigures(rows, store.OtherQueues, rows[name])
 		delete(rows, name)
 	}
 	return rows
-}
-
-// Stats returns the statistics that match a filter.
-func (s *Engine) Stats(ctx context.Context, f store.StatsFilter) (out store.Stats, err error) {
-	if f.AllTime {
-		f = store.StatsFilter{AllTime: true}
-	}
-	g, since, until := f.Range(s.now())
-	err = s.Read(ctx, func(r *reads.Reader) error {
-		var upto [store.Day + 1]queue.Millis
-		err := r.Query(func(r database.Row) (bool, error) {
-			upto[store.Hour], upto[store.Day] = queue.Millis(r.Num(0)), queue.Millis(r.Num(1))
-			return false, nil
-		}, `SELECT hours_upto, days_upto FROM meta`)
-		if err != nil {
-			return err
-		}
-		out = store.Stats{Grain: g, Since: since, Until: until}
-		queues := map[string]*store.Figures{}
-		if f.AllTime {
-			if err := everFigures(r, upto[store.Hour], queues); err != nil {
-				return err
-			}
-			out.Queues = byName(queues)
-			return nil
-		}
-		before := until
-		for fine := store.Minute; fine <= g && before > since; fine++ { // the newest times have the finest grain
-			from := since
-			if fine < g {
-				from = max(since, upto[fine+1])
-			}
-			if err := readStatistics(r, fine, from, before, f, &out, queues); err != nil {
-				return err
-			}
-			before = min(before, from)
-		}
-		out.Queues = byName(queues)
-		slices.Reverse(out.Periods)
-		return nil
-	})
-	if err != nil {
-		return store.Stats{}, err
-	}
-	return out, nil
-}
-
-// everFigures reads the all-time statistics: the stored sums and the minutes since.
-func everFigures(r *reads.Reader, since queue.Millis, queues map[string]*store.Figures) error {
-	return r.Query(func(r database.Row) (bool, error) {
-		var one store.Figures
-		readFigures(r, &one)
-		addTo(queues, everName(r), &one)
-		return true, nil
-	}, `SELECT `+statisticsColumns+`, others FROM figures WHERE grain = ? OR grain = ? AND at >= ?`, int64(allTime),
-		int64(store.Minute), int64(since))
-}
-
-// readStatistics reads the statistics of one grain for the time from one instant until before another, newest first.
-func readStatistics(r *reads.Reader, g store.Grain, from, before queue.Millis, f store.StatsFilter, out *store.Stats,
-	queues map[string]*store.Figures) error {
-	return r.Query(func(r database.Row) (bool, error) {
-		var one store.Figures
-		readFigures(r, &one)
-		name := r.Text(0)
-		if queues[name] == nil && len(queues) >= store.MaxStatsQueues {
-			name = store.OtherQueues
-		}
-		addTo(queues, name, &one)
-		if !f.Series {
-			return true, nil
-		}
-		at := out.Grain.Floor(queue.Millis(r.Num(9)))
-		if n := len(out.Periods); n == 0 || out.Periods[n-1].At != at {
-			out.Periods = append(out.Periods, store.PeriodStatistics{At: at})
-		}
-		out.Periods[len(out.Periods)-1].Add(&one)
-		return true, nil
-	}, `SELECT `+statisticsColumns+`, at FROM figures WHERE grain = ? AND at >= ? AND at < ? AND (? = '' OR queue = ?) ORDER BY at DESC, queue DESC`,
-		int64(g), int64(from), int64(before), f.Queue, f.Queue)
-}
-
-// byName lists statistics by queue name, with store.OtherQueues last.
-func byName(queues map[string]*store.Figures) (list []store.QueueStatistics) {
-	for name, f := range queues {
-		list = append(list, store.QueueStatistics{Queue: name, Figures: *f})
-	}
-	slices.SortFunc(list, func(a, b store.QueueStatistics) int {
-		return cmp.Or(cmp.Compare(records.Bit(a.Queue == store.OtherQueues), records.Bit(b.Queue == store.OtherQueues)),
-			strings.Compare(a.Queue, b.Queue))
-	})
-	return list
 }

@@ -3,9 +3,7 @@ package engine
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 	"slices"
-	"time"
 
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/store"
@@ -15,69 +13,10 @@ import (
 	"github.com/queuectl/queuectl/store/rules"
 )
 
-// scheduleColumns lists the short columns of a schedule, and the draft of its jobs. scheduleWhole lists all
-// columns. readSchedule reads rows of either list.
-const (
-	scheduleColumns = `name, gen, uid, cron, zone, jitter, catch_up, overlap, at_boot, boot, at, last_at, next_at, due_at, paused_at, paused_by IS NULL, paused_by, note, draft`
-	scheduleWhole   = scheduleColumns + `, input, spec`
-	scheduleDraft   = 18 // index of the draft in scheduleColumns
-)
-
-// readSchedule reads a schedule from a row. If its texts are damaged, its Note says so.
-func readSchedule(r database.Row, whole bool) store.Schedule {
-	n, t := r.Num, r.Text
-	s := store.Schedule{
-		Name: t(0), Gen: n(1), UID: int(n(2)), Cron: t(3), Zone: t(4), Jitter: time.Duration(n(5)) * time.Millisecond,
-		CatchUp: store.CatchUp(t(6)), Overlap: store.Overlap(t(7)), AtBoot: n(8) != 0, Boot: t(9),
-		CreatedAt: queue.Millis(n(10)), LastAt: queue.Millis(n(11)), NextAt: queue.Millis(n(12)), DueAt: queue.Millis(n(13)),
-		PausedAt: queue.Millis(n(14)), Note: t(17),
-	}
-	if n(15) == 0 {
-		by := int(n(16))
-		s.PausedBy = &by
-	}
-	var kept keptDraft
-	err := json.Unmarshal([]byte(t(scheduleDraft)), &kept)
-	s.Draft = kept.Job
-	for i := range min(len(s.Draft.DependsOn), len(kept.ParentIDs)) {
-		s.Draft.DependsOn[i].ID = kept.ParentIDs[i]
-	}
-	if whole && err == nil {
-		s.Spec = t(scheduleDraft + 2)
-		if input := t(scheduleDraft + 1); input != "" {
-			err = json.Unmarshal([]byte(input), &s.Draft.Execution)
-		}
-	}
-	if err != nil {
-		s.Draft, s.Damaged = queue.Job{}, true
-		s.Note = fmt.Sprintf("the schedule cannot be read (%v); add it again with --replace", err)
-	}
-	return s
-}
-
-// keptDraft is the stored form of the draft of a schedule's jobs.
-type keptDraft struct {
-	queue.Job
-	// ParentIDs are the ids of the jobs that the draft depends on, as the user wrote them.
-	ParentIDs []string `json:"parent_ids,omitempty"`
-}
-
-// draftTexts encodes the draft of a schedule's jobs.
-func draftTexts(j queue.Job) (draft, input string, err error) {
-	input = records.InputOf(&j.Execution)
-	j.Env, j.Stdin = nil, ""
-	kept := keptDraft{Job: j}
-	for _, d := range j.DependsOn {
-		kept.ParentIDs = append(kept.ParentIDs, d.ID)
-	}
-	raw, err := json.Marshal(kept)
-	return string(raw), input, err
-}
-
 // PutSchedule implements store.Schedules.
 func (s *Engine) PutSchedule(ctx context.Context, p store.SchedulePut) (stored store.Schedule, err error) {
 	put := p.Schedule
-	draft, input, err := draftTexts(put.Draft)
+	draft, input, err := records.ScheduleTexts(put.Draft)
 	if err != nil {
 		return put, err
 	}
@@ -162,19 +101,14 @@ func (t *Tx) recordScheduleEvent(kind queue.EventKind, d queue.EventDetail) erro
 	return t.AddEvent(kind, nil, 0, raw)
 }
 
-// errNoSchedule returns the error for a schedule that does not exist.
-func errNoSchedule(name string) error {
-	return queue.Errorf(queue.CodeNotFound, "there is no schedule %q; see: queuectl schedule list", queue.Clip(name))
-}
-
 // Schedule implements rules.Tx.
 func (t *Tx) Schedule(name string) (s store.Schedule, err error) {
 	err = t.Query(func(r database.Row) (bool, error) {
-		s = readSchedule(r, true)
+		s = records.ReadSchedule(r, true)
 		return false, nil
-	}, `SELECT `+scheduleWhole+` FROM schedules WHERE name = ?`, name)
+	}, `SELECT `+records.WholeScheduleColumns+` FROM schedules WHERE name = ?`, name)
 	if err == nil && s.Gen == 0 {
-		err = errNoSchedule(name)
+		err = reads.NoSchedule(name)
 	}
 	return s, err
 }
@@ -213,48 +147,6 @@ func (t *Tx) Taken(id string) (bool, error) {
 	return taken[id], err
 }
 
-// Schedule returns a schedule and its newest runs.
-func (s *Engine) Schedule(ctx context.Context, name string) (found store.Schedule, runs []store.ScheduleRun,
-	err error) {
-	err = s.Read(ctx, func(r *reads.Reader) error {
-		runs = nil
-		if err := r.Query(func(r database.Row) (bool, error) {
-			found = readSchedule(r, true)
-			return false, nil
-		}, `SELECT `+scheduleWhole+` FROM schedules WHERE name = ?`, name); err != nil {
-			return err
-		}
-		if found.Gen == 0 {
-			return errNoSchedule(name)
-		}
-		return r.Query(func(r database.Row) (bool, error) {
-			run := store.ScheduleRun{Instant: queue.Millis(r.Num(0)), At: queue.Millis(r.Num(1)),
-				Outcome: store.Outcome(r.Text(2)), Job: r.Num(3), ID: r.Text(4), Note: r.Text(7)}
-			if r.Num(5) == 0 {
-				by := int(r.Num(6))
-				run.RequestedBy = &by
-			}
-			runs = append(runs, run)
-			return true, nil
-		}, `SELECT instant, at, outcome, job, id, asker IS NULL, asker, note FROM schedule_runs INDEXED BY schedule_runs_name WHERE name = ? ORDER BY n DESC`, name)
-	})
-	return found, runs, err
-}
-
-// Schedules returns a page of schedules, sorted by name.
-func (s *Engine) Schedules(ctx context.Context, after string, limit int) (list []store.Schedule, err error) {
-	err = s.Read(ctx, func(r *reads.Reader) error {
-		list = nil
-		bytes := 0
-		return r.Query(func(r database.Row) (bool, error) {
-			list = append(list, readSchedule(r, false))
-			bytes += len(r.View(scheduleDraft))
-			return len(list) < limit && bytes < store.MaxPageBytes, nil
-		}, `SELECT `+scheduleColumns+` FROM schedules WHERE name > ? ORDER BY name LIMIT ?`, after, int64(limit))
-	})
-	return list, err
-}
-
 // RemoveSchedule removes a schedule and its runs.
 func (s *Engine) RemoveSchedule(ctx context.Context, name string, gen int64, by int) error {
 	return s.Do(ctx, Prompt, func(t *Tx) error {
@@ -263,7 +155,7 @@ func (s *Engine) RemoveSchedule(ctx context.Context, name string, gen int64, by 
 		case err != nil:
 			return err
 		case old.gen == 0:
-			return errNoSchedule(name)
+			return reads.NoSchedule(name)
 		case old.gen != gen:
 			return store.ErrScheduleChanged
 		}
@@ -306,60 +198,6 @@ func (s *Engine) PauseSchedule(ctx context.Context, p store.SchedulePause) error
 		}
 		return t.recordScheduleEvent(kind, queue.EventDetail{UID: p.RequestedBy, Schedule: p.Name, Target: p.Note})
 	})
-}
-
-// maxDue is the number of due schedules that are read, so that users can take turns.
-// See docs/decisions/0014.
-const maxDue = 10_000
-
-// DueSchedules returns up to limit due schedules, and how long to wait until the next one is due.
-func (s *Engine) DueSchedules(ctx context.Context, boot string, limit int) (due []store.Schedule, next time.Duration,
-	err error) {
-	err = s.Read(ctx, func(r *reads.Reader) error {
-		now := s.now()
-		due, next = nil, time.Hour
-		type named struct {
-			name string
-			turn int // number of earlier schedules of the same user
-		}
-		var list []named
-		turns := map[int64]int{} // by uid
-		add := func(r database.Row) (bool, error) {
-			list = append(list, named{r.Text(0), turns[r.Num(1)]})
-			turns[r.Num(1)]++
-			return len(list) < maxDue, nil
-		}
-		if boot != "" {
-			for _, other := range []string{`boot < ?`, `boot > ?`} {
-				if err := r.Query(
-					add, `SELECT name, uid FROM schedules INDEXED BY schedules_boot WHERE at_boot = 1 AND paused_at = 0 AND `+other+
-						` LIMIT ?`, boot, int64(maxDue)); err != nil {
-					return err
-				}
-			}
-		}
-		err := r.Query(func(r database.Row) (bool, error) {
-			if at := queue.Millis(r.Num(2)); at > now {
-				next = min(next, time.Duration(at-now)*time.Millisecond)
-				return false, nil
-			}
-			return add(r)
-		}, `SELECT name, uid, due_at FROM schedules INDEXED BY schedules_due WHERE due_at > 0 AND paused_at = 0 ORDER BY due_at LIMIT ?`, int64(maxDue))
-		slices.SortStableFunc(list, func(a, b named) int { return a.turn - b.turn })
-		for _, one := range list[:min(len(list), limit)] {
-			if err == nil {
-				err = r.Query(func(r database.Row) (bool, error) {
-					due = append(due, readSchedule(r, true))
-					return false, nil
-				}, `SELECT `+scheduleWhole+` FROM schedules WHERE name = ?`, one.name)
-			}
-		}
-		return err
-	})
-	if len(due) == limit {
-		next = 0
-	}
-	return due, next, err
 }
 
 // Fire carries out and records the plan for occurrences of a schedule.

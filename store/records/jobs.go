@@ -1,4 +1,5 @@
-// Package records converts rows of the database's tables to jobs, attempts, lanes and counts, and back.
+// Package records converts rows of the database's tables to jobs, attempts, lanes, schedules and counts, and
+// back.
 //
 // Start with ReadJob and JobRow.
 package records

@@ -1,0 +1,113 @@
+package reads
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/store/database"
+	"github.com/queuectl/queuectl/store/records"
+)
+
+// Schedule returns a schedule and its newest runs.
+func (s *Reads) Schedule(ctx context.Context, name string) (found store.Schedule, runs []store.ScheduleRun,
+	err error) {
+	err = s.Read(ctx, func(r *Reader) error {
+		runs = nil
+		if err := r.Query(func(r database.Row) (bool, error) {
+			found = records.ReadSchedule(r, true)
+			return false, nil
+		}, `SELECT `+records.WholeScheduleColumns+` FROM schedules WHERE name = ?`, name); err != nil {
+			return err
+		}
+		if found.Gen == 0 {
+			return NoSchedule(name)
+		}
+		return r.Query(func(r database.Row) (bool, error) {
+			run := store.ScheduleRun{Instant: queue.Millis(r.Num(0)), At: queue.Millis(r.Num(1)),
+				Outcome: store.Outcome(r.Text(2)), Job: r.Num(3), ID: r.Text(4), Note: r.Text(7)}
+			if r.Num(5) == 0 {
+				by := int(r.Num(6))
+				run.RequestedBy = &by
+			}
+			runs = append(runs, run)
+			return true, nil
+		}, `SELECT instant, at, outcome, job, id, asker IS NULL, asker, note FROM schedule_runs INDEXED BY schedule_runs_name WHERE name = ? ORDER BY n DESC`, name)
+	})
+	return found, runs, err
+}
+
+// Schedules returns a page of schedules, sorted by name.
+func (s *Reads) Schedules(ctx context.Context, after string, limit int) (list []store.Schedule, err error) {
+	err = s.Read(ctx, func(r *Reader) error {
+		list = nil
+		bytes := 0
+		return r.Query(func(r database.Row) (bool, error) {
+			list = append(list, records.ReadSchedule(r, false))
+			bytes += len(r.View(records.ScheduleDraft))
+			return len(list) < limit && bytes < store.MaxPageBytes, nil
+		}, `SELECT `+records.ScheduleColumns+` FROM schedules WHERE name > ? ORDER BY name LIMIT ?`, after, int64(limit))
+	})
+	return list, err
+}
+
+// maxDue is the number of due schedules that are read, so that users can take turns.
+// See docs/decisions/0014.
+const maxDue = 10_000
+
+// DueSchedules returns up to limit due schedules, and how long to wait until the next one is due.
+func (s *Reads) DueSchedules(ctx context.Context, boot string, limit int) (due []store.Schedule, next time.Duration,
+	err error) {
+	err = s.Read(ctx, func(r *Reader) error {
+		now := s.state.Now()
+		due, next = nil, time.Hour
+		type named struct {
+			name string
+			turn int // number of earlier schedules of the same user
+		}
+		var list []named
+		turns := map[int64]int{} // by uid
+		add := func(r database.Row) (bool, error) {
+			list = append(list, named{r.Text(0), turns[r.Num(1)]})
+			turns[r.Num(1)]++
+			return len(list) < maxDue, nil
+		}
+		if boot != "" {
+			for _, other := range []string{`boot < ?`, `boot > ?`} {
+				if err := r.Query(
+					add, `SELECT name, uid FROM schedules INDEXED BY schedules_boot WHERE at_boot = 1 AND paused_at = 0 AND `+other+
+						` LIMIT ?`, boot, int64(maxDue)); err != nil {
+					return err
+				}
+			}
+		}
+		err := r.Query(func(r database.Row) (bool, error) {
+			if at := queue.Millis(r.Num(2)); at > now {
+				next = min(next, time.Duration(at-now)*time.Millisecond)
+				return false, nil
+			}
+			return add(r)
+		}, `SELECT name, uid, due_at FROM schedules INDEXED BY schedules_due WHERE due_at > 0 AND paused_at = 0 ORDER BY due_at LIMIT ?`, int64(maxDue))
+		slices.SortStableFunc(list, func(a, b named) int { return a.turn - b.turn })
+		for _, one := range list[:min(len(list), limit)] {
+			if err == nil {
+				err = r.Query(func(r database.Row) (bool, error) {
+					due = append(due, records.ReadSchedule(r, true))
+					return false, nil
+				}, `SELECT `+records.WholeScheduleColumns+` FROM schedules WHERE name = ?`, one.name)
+			}
+		}
+		return err
+	})
+	if len(due) == limit {
+		next = 0
+	}
+	return due, next, err
+}
+
+// NoSchedule returns the error for a schedule that does not exist.
+func NoSchedule(name string) error {
+	return queue.Errorf(queue.CodeNotFound, "there is no schedule %q; see: queuectl schedule list", queue.Clip(name))
+}

@@ -1,0 +1,105 @@
+package reads
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"strings"
+
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/store/database"
+	"github.com/queuectl/queuectl/store/records"
+)
+
+// Stats returns the statistics that match a filter.
+func (s *Reads) Stats(ctx context.Context, f store.StatsFilter) (out store.Stats, err error) {
+	if f.AllTime {
+		f = store.StatsFilter{AllTime: true}
+	}
+	g, since, until := f.Range(s.state.Now())
+	err = s.Read(ctx, func(r *Reader) error {
+		var upto [store.Day + 1]queue.Millis
+		err := r.Query(func(r database.Row) (bool, error) {
+			upto[store.Hour], upto[store.Day] = queue.Millis(r.Num(0)), queue.Millis(r.Num(1))
+			return false, nil
+		}, `SELECT hours_upto, days_upto FROM meta`)
+		if err != nil {
+			return err
+		}
+		out = store.Stats{Grain: g, Since: since, Until: until}
+		queues := map[string]*store.Figures{}
+		if f.AllTime {
+			if err := r.everFigures(upto[store.Hour], queues); err != nil {
+				return err
+			}
+			out.Queues = byName(queues)
+			return nil
+		}
+		before := until
+		for fine := store.Minute; fine <= g && before > since; fine++ { // the newest times have the finest grain
+			from := since
+			if fine < g {
+				from = max(since, upto[fine+1])
+			}
+			if err := r.readStatistics(fine, from, before, f, &out, queues); err != nil {
+				return err
+			}
+			before = min(before, from)
+		}
+		out.Queues = byName(queues)
+		slices.Reverse(out.Periods)
+		return nil
+	})
+	if err != nil {
+		return store.Stats{}, err
+	}
+	return out, nil
+}
+
+// everFigures reads the all-time statistics: the stored sums and the minutes since.
+func (r *Reader) everFigures(since queue.Millis, queues map[string]*store.Figures) error {
+	return r.Query(func(r database.Row) (bool, error) {
+		var one store.Figures
+		records.ReadFigures(r, &one)
+		records.AddFigures(queues, records.EverName(r), &one)
+		return true, nil
+	}, `SELECT `+records.StatisticsColumns+`, others FROM figures WHERE grain = ? OR grain = ? AND at >= ?`,
+		int64(records.AllTime), int64(store.Minute), int64(since))
+}
+
+// readStatistics reads the statistics of one grain for the time from one instant until before another, newest first.
+func (r *Reader) readStatistics(g store.Grain, from, before queue.Millis, f store.StatsFilter, out *store.Stats,
+	queues map[string]*store.Figures) error {
+	return r.Query(func(r database.Row) (bool, error) {
+		var one store.Figures
+		records.ReadFigures(r, &one)
+		name := r.Text(0)
+		if queues[name] == nil && len(queues) >= store.MaxStatsQueues {
+			name = store.OtherQueues
+		}
+		records.AddFigures(queues, name, &one)
+		if !f.Series {
+			return true, nil
+		}
+		at := out.Grain.Floor(queue.Millis(r.Num(9)))
+		if n := len(out.Periods); n == 0 || out.Periods[n-1].At != at {
+			out.Periods = append(out.Periods, store.PeriodStatistics{At: at})
+		}
+		out.Periods[len(out.Periods)-1].Add(&one)
+		return true, nil
+	}, `SELECT `+records.StatisticsColumns+`, at FROM figures WHERE grain = ? AND at >= ? AND at < ? AND (? = '' OR queue = ?) ORDER BY at DESC, queue DESC`,
+		int64(g), int64(from), int64(before), f.Queue, f.Queue)
+}
+
+// byName lists statistics by queue name, with store.OtherQueues last.
+func byName(queues map[string]*store.Figures) (list []store.QueueStatistics) {
+	for name, f := range queues {
+		list = append(list, store.QueueStatistics{Queue: name, Figures: *f})
+	}
+	slices.SortFunc(list, func(a, b store.QueueStatistics) int {
+		return cmp.Or(cmp.Compare(records.Bit(a.Queue == store.OtherQueues), records.Bit(b.Queue == store.OtherQueues)),
+			strings.Compare(a.Queue, b.Queue))
+	})
+	return list
+}
