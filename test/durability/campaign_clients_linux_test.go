@@ -53,7 +53,7 @@ var campaignVerbs = []struct {
 	{2, func(a *campaignClient) { a.read("worker.list", testrig.Fields{}) }},
 	{1, func(a *campaignClient) { a.read("config.list", testrig.Fields{}) }},
 	{1, func(a *campaignClient) { a.read("dlq.list", testrig.Fields{}) }},
-	{2, (*campaignClient).setting},
+	{2, (*campaignClient).changeSetting},
 	{2, (*campaignClient).workers},
 	{1, (*campaignClient).drain},
 	{1, func(a *campaignClient) { a.call("reload", testrig.Fields{}, 0) }},

@@ -175,8 +175,8 @@ func hasEnded(state string) bool {
 	return state == "completed" || state == "dead" || state == "cancelled"
 }
 
-// setting changes a setting that affects how jobs run, but that does not prevent them from running.
-func (a *campaignClient) setting() {
+// changeSetting changes a setting that affects how jobs run, but that does not prevent them from running.
+func (a *campaignClient) changeSetting() {
 	keys := []struct {
 		key    string
 		values []string
