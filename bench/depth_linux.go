@@ -103,7 +103,7 @@ func (s *service) drainUntil(ended *int) (float64, error) {
 	if err != nil {
 		return 0, err
 	}
-	if *ended, err = s.completed(); err != nil {
+	if *ended, err = s.completedCount(); err != nil {
 		return 0, err
 	}
 	return after.minus(before).service.Seconds() / float64(*ended-had), nil

@@ -122,7 +122,7 @@ func (b *bench) retention(s *service, n int) error {
 			return err
 		}
 		for {
-			have, err := s.completed()
+			have, err := s.completedCount()
 			if err != nil || have <= keep {
 				took = time.Since(began)
 				return err

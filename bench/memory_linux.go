@@ -116,7 +116,7 @@ func (b *bench) idle(s *service) error {
 	return nil
 }
 
-func (s *service) completed() (int, error) {
+func (s *service) completedCount() (int, error) {
 	st, err := s.Status(s.ctx, control.Nothing{})
 	return int(st.Jobs[queue.Completed.String()]), err
 }

@@ -106,11 +106,11 @@ func (b *bench) page() (err error) {
 		median(took) <= maxPage.Seconds())
 	b.report.judge(row{"size of this overview", fmt.Sprintf("%d bytes", bytes), "", "", fmt.Sprintf("≤ %d", maxPageBytes),
 		""}, bytes <= maxPageBytes)
-	return b.watched()
+	return b.measureWatched()
 }
 
-// watched measures drains alternately with and without browsers that watch the dashboard.
-func (b *bench) watched() error {
+// measureWatched measures drains alternately with and without browsers that watch the dashboard.
+func (b *bench) measureWatched() error {
 	var alone, baseline, more []float64
 	jobs := max(b.jobs, b.size(drainWatchedJobs, 0))
 	for range b.pairs {

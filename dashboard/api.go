@@ -119,7 +119,7 @@ const (
 // event in the parameter since, or after the last event that the browser has received. It closes
 // the connection if the client accepts no data for sendTimeout.
 func (s *Server) events(w http.ResponseWriter, r *http.Request, v *visitor) error {
-	r, end := streaming(r)
+	r, end := endWithPage(r)
 	defer end()
 	if err := onlyOf(r.URL.Query(), "since"); err != nil {
 		return err

@@ -94,7 +94,7 @@ func hostOf(r *http.Request) string {
 var forwardingHeaders = []string{"Forwarded", "X-Real-Ip", "Via", "Cf-Connecting-Ip", "X-Client-Ip",
 	"X-Cluster-Client-Ip", "True-Client-Ip", "Fastly-Client-Ip"}
 
-func forwarded(r *http.Request) bool {
+func isForwarded(r *http.Request) bool {
 	for name := range r.Header {
 		if strings.HasPrefix(name, "X-Forwarded") || slices.Contains(forwardingHeaders, name) {
 			return true

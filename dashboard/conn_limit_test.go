@@ -114,13 +114,13 @@ func TestNewConnectionOutlivesFlood(t *testing.T) {
 	})
 }
 
-// counting is a connection that counts the writes.
-type counting struct {
+// countingConn is a connection that counts the writes.
+type countingConn struct {
 	net.Conn
 	writes int
 }
 
-func (c *counting) Write(p []byte) (int, error) {
+func (c *countingConn) Write(p []byte) (int, error) {
 	c.writes++
 	return len(p), nil
 }
@@ -128,7 +128,7 @@ func (c *counting) Write(p []byte) (int, error) {
 // The server sends an event in one write, however many parts the event has. Otherwise each part
 // would wake the browser.
 func TestAnEventIsOneWrite(t *testing.T) {
-	conn := &counting{}
+	conn := &countingConn{}
 	c := &pageConn{Conn: conn, limit: newConnLimit()}
 	err := c.batchWrites(func() error {
 		for _, part := range []string{"2328\r\n", "event: fragments", "\r\n"} {

@@ -214,7 +214,7 @@ var outcomeParams = []string{"did", "n"}
 // live keeps a page up to date with server-sent events. It sends the changed fragments by id, the
 // output lines of the page's job, and a tick if it sends nothing else.
 func (s *Server) live(w http.ResponseWriter, r *http.Request, v *visitor) error {
-	r, end := streaming(r)
+	r, end := endWithPage(r)
 	defer end()
 	u, err := url.ParseRequestURI(r.URL.Query().Get("page"))
 	if err != nil {

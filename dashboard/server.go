@@ -77,9 +77,9 @@ type Server struct {
 // streamsKey is the context key of the context that ends when all streams must end.
 type streamsKey struct{}
 
-// streaming makes a request end when the page closes. When it closes, the page waits only for other
+// endWithPage makes a request end when the page closes. When it closes, the page waits only for other
 // requests.
-func streaming(r *http.Request) (*http.Request, context.CancelFunc) {
+func endWithPage(r *http.Request) (*http.Request, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(r.Context())
 	stop := context.AfterFunc(r.Context().Value(streamsKey{}).(context.Context), cancel)
 	return r.WithContext(ctx), func() {
@@ -387,7 +387,7 @@ func (s *Server) clientOf(v *visitor) *control.Client { return s.opt.ClientAs(v.
 // local reports whether a request was sent from this machine and not forwarded by a proxy.
 func (s *Server) local(r *http.Request) bool {
 	addr, ok := r.Context().Value(http.LocalAddrContextKey).(*net.TCPAddr)
-	return ok && addr.IP.IsLoopback() && !forwarded(r)
+	return ok && addr.IP.IsLoopback() && !isForwarded(r)
 }
 
 // headers contains the headers of every response. They forbid loading resources from other sites,

@@ -19,7 +19,8 @@ func TestStreamsLeaveNothing(t *testing.T) {
 	base := context.WithValue(t.Context(), streamsKey{}, streams)
 	once := func() weak.Pointer[[4096]byte] {
 		held := new([4096]byte)
-		_, done := streaming(httptest.NewRequest("GET", "/live", nil).WithContext(context.WithValue(base, heldKey{}, held)))
+		ctx := context.WithValue(base, heldKey{}, held)
+		_, done := endWithPage(httptest.NewRequest("GET", "/live", nil).WithContext(ctx))
 		done()
 		return weak.Make(held)
 	}
@@ -28,7 +29,7 @@ func TestStreamsLeaveNothing(t *testing.T) {
 	if left.Value() != nil {
 		t.Error("the request of an ended stream was not garbage-collected")
 	}
-	r, done := streaming(httptest.NewRequest("GET", "/live", nil).WithContext(base))
+	r, done := endWithPage(httptest.NewRequest("GET", "/live", nil).WithContext(base))
 	defer done()
 	end()
 	<-r.Context().Done()

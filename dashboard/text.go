@@ -22,16 +22,16 @@ var functions = template.FuncMap{
 	"attempt":     attemptPath,
 	"verbs":       verbsFor,
 	"states":      queue.States,
-	"number":      grouped,
+	"number":      withCommas,
 	"plural":      plural,
-	"facts":       func(st *control.Status) string { return strings.Join(present.Facts(st, grouped), " · ") },
+	"facts":       func(st *control.Status) string { return strings.Join(present.Facts(st, withCommas), " · ") },
 	"busy":        present.BusyText,
 	"age":         age,
 	"clock":       func(at control.Time) string { return present.Clock(at, time.Now()) },
 	"span":        present.Took,
 	"rate":        present.Rate,
-	"count":       counted,
-	"waiting":     waiting,
+	"count":       countOf,
+	"waiting":     waitingCount,
 	"state":       onJob(present.StateText),
 	"attempts":    onJob(present.AttemptsText),
 	"rank":        onJob(present.Rank),
@@ -41,7 +41,7 @@ var functions = template.FuncMap{
 	"detail":      detail,
 	"moment":      moment,
 	"rows":        rows,
-	"ended":       ended,
+	"ended":       attemptEnd,
 	"why":         func(w *control.Why, now time.Time) []string { return present.WhyLines(w, now) },
 	"pause":       func(q control.QueueView) string { return visible(present.QueuePause(&q)) },
 	"schedule":    func(s control.ScheduleDetail) string { return visible(present.StateOfSchedule(&s.Schedule)) },
@@ -78,8 +78,8 @@ func visible(text string) string {
 	return b.String()
 }
 
-// grouped formats a number with commas between thousands.
-func grouped(n int64) string {
+// withCommas formats a number with commas between thousands.
+func withCommas(n int64) string {
 	s := strconv.FormatInt(n, 10)
 	for i := len(s) - 3; i > 0; i -= 3 {
 		s = s[:i] + "," + s[i:]
@@ -88,7 +88,7 @@ func grouped(n int64) string {
 }
 
 // plural formats a number and its noun, like "1 job" or "1,200 jobs".
-func plural(n int64, what string) string { return present.PluralOf(n, what, grouped) }
+func plural(n int64, what string) string { return present.PluralOf(n, what, withCommas) }
 
 // age returns the time since at as a clock that the browser advances. The function age in page.js
 // formats its text in the same way.
@@ -139,8 +139,8 @@ func rows(j control.JobDetail) [][2]string {
 	})
 }
 
-// ended returns how an attempt of a job ended, or that it is still running.
-func ended(h control.Attempt, j control.JobDetail) string {
+// attemptEnd returns how an attempt of a job ended, or that it is still running.
+func attemptEnd(h control.Attempt, j control.JobDetail) string {
 	text := present.Remarks(&h, j.Spec["allow_background"] == true)
 	switch {
 	case h.FinishedAt == 0:
@@ -154,11 +154,11 @@ func ended(h control.Attempt, j control.JobDetail) string {
 	return visible(text)
 }
 
-// counted returns the number of jobs in a state. The function waiting returns the number of waiting
-// jobs.
-func counted(jobs map[string]int64, state any) int64 { return jobs[fmt.Sprint(state)] }
+// countOf returns the number of jobs in a state. The function waitingCount returns the number of
+// waiting jobs.
+func countOf(jobs map[string]int64, state any) int64 { return jobs[fmt.Sprint(state)] }
 
-func waiting(jobs map[string]int64) (n int64) {
+func waitingCount(jobs map[string]int64) (n int64) {
 	for state, count := range jobs {
 		if present.StateOf(state).Waiting() {
 			n += count

@@ -55,7 +55,7 @@ func overview(ctx context.Context, v *visitor, _ *url.URL) (page, error) {
 	p.Status = &screen.Status
 	kind, text := verdict(&screen.Status)
 	p.Title = text
-	p.Main = overviewData{Screen: screen, Queues: queues.Queues, Hour: plotted(&hour, time.Minute), Kind: kind,
+	p.Main = overviewData{Screen: screen, Queues: queues.Queues, Hour: drawPlot(&hour, time.Minute), Kind: kind,
 		Headline: text}
 	return p, err
 }
@@ -76,7 +76,7 @@ func verdict(st *control.Status) (kind, headline string) {
 	case headline != "":
 		return kind, headline
 	case dead > 0:
-		return "attention", present.DeadText(dead, grouped)
+		return "attention", present.DeadText(dead, withCommas)
 	}
 	return kind, "All is well"
 }
@@ -338,7 +338,7 @@ func statistics(ctx context.Context, v *visitor, u *url.URL) (page, error) {
 		return p, err
 	}
 	p.Main = statisticsData{Range: chosen.Name, Ranges: ranges, By: chosen.by, Queues: got.Queues,
-		Plot: plotted(&got, chosen.step)}
+		Plot: drawPlot(&got, chosen.step)}
 	return p, nil
 }
 
@@ -361,8 +361,8 @@ type plot struct {
 
 const plotWidth, plotHeight = 480.0, 44.0
 
-// plotted draws statistics as a graph with one bar per step.
-func plotted(s *control.Stats, step time.Duration) (g plot) {
+// drawPlot draws statistics as a graph with one bar per step.
+func drawPlot(s *control.Stats, step time.Duration) (g plot) {
 	g.From = s.Since
 	n := int64(1)
 	if s.Until > s.Since {

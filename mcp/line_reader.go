@@ -170,18 +170,18 @@ func (l *lineReader) refuse(id json.RawMessage, code int, why string) {
 	}
 }
 
-// shared is a writer for several goroutines. Each call of Write must contain whole lines.
-type shared struct {
+// sharedWriter is a writer for several goroutines. Each call of Write must contain whole lines.
+type sharedWriter struct {
 	io.WriteCloser
 	open *pending
 	mu   sync.Mutex
 }
 
 // Write implements io.Writer.
-func (s *shared) Write(p []byte) (int, error) {
+func (s *sharedWriter) Write(p []byte) (int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	n, err := s.WriteCloser.Write(p)
-	s.open.written(p)
+	s.open.removeAnswered(p)
 	return n, err
 }

@@ -7,13 +7,13 @@ import (
 	"github.com/queuectl/queuectl/control"
 )
 
-// printed is a queue whose method Logs returns the given pieces of output.
-type printed struct {
+// outputQueue is a queue whose method Logs returns the given pieces of output.
+type outputQueue struct {
 	api
 	pieces []control.Piece
 }
 
-func (p printed) Logs(_ context.Context, _ control.Logs, each func(control.Piece) error) (control.LogsEnd, error) {
+func (p outputQueue) Logs(_ context.Context, _ control.Logs, each func(control.Piece) error) (control.LogsEnd, error) {
 	for _, piece := range p.pieces {
 		if err := each(piece); err != nil {
 			return control.LogsEnd{}, err
@@ -25,7 +25,7 @@ func (p printed) Logs(_ context.Context, _ control.Logs, each func(control.Piece
 // The returned output has a line in the place of missing bytes. If the stream of the missing bytes
 // is unknown, both streams have the line.
 func TestOutputMarksMissingBytes(t *testing.T) {
-	s := &server{api: printed{pieces: []control.Piece{
+	s := &server{api: outputQueue{pieces: []control.Piece{
 		{Stream: "stdout", Text: "first"}, {Stream: "stdout", Dropped: 70}, {Stream: "stdout", Text: "last"},
 		{Stream: "stderr", Text: "oops\n"}, {Damage: &control.Damage{Bytes: 2}},
 	}}}

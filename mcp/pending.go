@@ -68,8 +68,8 @@ func waitsForJobs(request *jsonrpc.Request) bool {
 	return slices.ContainsFunc(tools, func(t tool) bool { return t.waits && t.name == call.Name })
 }
 
-// written removes the requests to which a line replies.
-func (p *pending) written(line []byte) {
+// removeAnswered removes the requests to which a line replies.
+func (p *pending) removeAnswered(line []byte) {
 	for _, message := range messagesOf(line) {
 		if answer, is := message.(*jsonrpc.Response); is {
 			p.remove(answer.ID.Raw())

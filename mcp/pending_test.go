@@ -30,7 +30,9 @@ func TestEndOfInputDoesNotWaitForJobs(t *testing.T) {
 			for _, line := range c.lines {
 				p.read([]byte(line))
 			}
-			answer := time.AfterFunc(answerAfter, func() { p.written([]byte(`{"jsonrpc":"2.0","id":2,"result":{}}`)) })
+			answer := time.AfterFunc(answerAfter, func() {
+				p.removeAnswered([]byte(`{"jsonrpc":"2.0","id":2,"result":{}}`))
+			})
 			defer answer.Stop()
 			begin := time.Now()
 			p.wait(t.Context())

@@ -24,12 +24,12 @@ func reporterOf(r *mcp.CallToolRequest) *reporter {
 	return &reporter{session: r.Session, token: r.Params.GetProgressToken(), last: -1}
 }
 
-// requested reports whether the client has requested progress notifications.
-func (r *reporter) requested() bool { return r != nil && r.token != nil }
+// isRequested reports whether the client has requested progress notifications.
+func (r *reporter) isRequested() bool { return r != nil && r.token != nil }
 
 // report sends the progress if it is higher than the last progress that was sent.
 func (r *reporter) report(ctx context.Context, done, total float64, message string) {
-	if !r.requested() || done <= r.last {
+	if !r.isRequested() || done <= r.last {
 		return
 	}
 	r.last = done
@@ -42,7 +42,7 @@ func (r *reporter) report(ctx context.Context, done, total float64, message stri
 // lastEvent returns the number of the last event. It returns nil if the client has not requested
 // progress notifications.
 func (s *server) lastEvent(ctx context.Context) *int64 {
-	if !s.progress.requested() {
+	if !s.progress.isRequested() {
 		return nil
 	}
 	status, err := s.api.Status(ctx, control.Nothing{})
@@ -56,7 +56,7 @@ func (s *server) lastEvent(ctx context.Context) *int64 {
 // nil, future events. The returned function stops the reporting and waits until the last
 // notification is sent. follow does nothing if the client has not requested progress notifications.
 func (s *server) follow(ctx context.Context, id control.Name, since *int64) (stop func()) {
-	if !s.progress.requested() {
+	if !s.progress.isRequested() {
 		return func() {}
 	}
 	s.progress.report(ctx, 0, 100, fmt.Sprintf("waiting for job %s", id))

@@ -13,16 +13,16 @@ var (
 	atMostAnHour = map[string]any{"maximum": maxWait.Seconds()}
 )
 
-// bounded returns a copy of a parameter's schema with additional or replaced bounds.
-func bounded(parameter, bounds map[string]any) map[string]any {
+// withBounds returns a copy of a parameter's schema with additional or replaced bounds.
+func withBounds(parameter, bounds map[string]any) map[string]any {
 	s := maps.Clone(parameter)
 	maps.Copy(s, bounds)
 	return s
 }
 
-// waiting returns the schema of a parameter that limits how long a tool waits.
-func waiting(description string) map[string]any {
-	s := bounded(control.ResultSchema(reflect.TypeFor[control.Span]()), atMostAnHour)
+// waitTime returns the schema of a parameter that limits how long a tool waits.
+func waitTime(description string) map[string]any {
+	s := withBounds(control.ResultSchema(reflect.TypeFor[control.Span]()), atMostAnHour)
 	delete(s, "minimum")
 	s["exclusiveMinimum"], s["description"] = 0, description
 	return s
@@ -38,14 +38,14 @@ func (t *tool) schema(method map[string]any, others bool) map[string]any {
 		delete(properties, name)
 	}
 	for name, bounds := range t.bounds {
-		properties[name] = bounded(properties[name].(map[string]any), bounds.(map[string]any))
+		properties[name] = withBounds(properties[name].(map[string]any), bounds.(map[string]any))
 	}
 	maps.Copy(properties, t.extraParams)
 	s["properties"] = properties
 	// Clients reject allOf at the top level of a tool's schema, but accept it inside a condition.
 	if all := s["allOf"]; all != nil {
 		delete(s, "allOf")
-		s["if"], s["then"] = typed("object"), map[string]any{"allOf": all}
+		s["if"], s["then"] = schemaOf("object"), map[string]any{"allOf": all}
 	}
 	return s
 }

@@ -76,7 +76,7 @@ func Serve(ctx context.Context, connect func() *control.Client, o Options, in io
 			return next(ctx, method, r)
 		}
 	})
-	answers := &shared{WriteCloser: out, open: open}
+	answers := &sharedWriter{WriteCloser: out, open: open}
 	asked := &lineReader{Closer: in, in: bufio.NewReader(in), out: answers, pending: open, ctx: ctx}
 	err := m.Run(ctx, &mcp.IOTransport{Reader: asked, Writer: answers, MaxLineLength: control.MaxLine})
 	if err == nil || errors.Is(err, io.EOF) {

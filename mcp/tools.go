@@ -58,15 +58,16 @@ type arguments struct {
 	noRetry bool // the job is not retried, unless the parameters request retries
 }
 
-func typed(kind string) map[string]any { return map[string]any{"type": kind} }
+func schemaOf(kind string) map[string]any { return map[string]any{"type": kind} }
 
 // outputMembers contains the schemas of the members with the output of a job.
-var outputMembers = map[string]any{"stdout": typed("string"), "stderr": typed("string"), "cut": typed("boolean")}
+var outputMembers = map[string]any{"stdout": schemaOf("string"), "stderr": schemaOf("string"),
+	"cut": schemaOf("boolean")}
 
 // endOfJob contains the schemas of the members that run_and_wait adds to a job.
 var endOfJob = map[string]any{
-	"stdout": typed("string"), "stderr": typed("string"), "cut": typed("boolean"), "timed_out": typed("boolean"),
-	"next": typed("string"),
+	"stdout": schemaOf("string"), "stderr": schemaOf("string"), "cut": schemaOf("boolean"),
+	"timed_out": schemaOf("boolean"), "next": schemaOf("string"),
 }
 
 var full = map[string]any{"type": "boolean", "description": "return complete objects instead of abbreviated ones"}
@@ -80,7 +81,7 @@ var tools = []tool{
 	},
 	{
 		name: "show", method: "show", extraParams: map[string]any{fullName: full},
-		adds:        map[string]any{"attempts_in_history": typed("integer")},
+		adds:        map[string]any{"attempts_in_history": schemaOf("integer")},
 		description: "Show one job: its state, its error, its attempts and the end of its output.",
 		call:        (*server).show,
 	},
@@ -108,7 +109,7 @@ var tools = []tool{
 	{
 		name: "run_and_wait", method: "enqueue", writes: true, destroys: true, runs: true, waits: true, adds: endOfJob,
 		extraParams: map[string]any{fullName: full,
-			waitsName: waiting("how long to wait for the job (default 1m, at most 1h); the job continues after that")},
+			waitsName: waitTime("how long to wait for the job (default 1m, at most 1h); the job continues after that")},
 		description: "Enqueue a job, wait until it has finished, and return its outcome and the end of its output. A " +
 			"failed job is not retried, unless you set the parameter max_retries.",
 		call: (*server).runAndWait,

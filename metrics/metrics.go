@@ -250,7 +250,7 @@ func (n *native) Write(out *dto.Metric) error {
 	for _, i := range slices.Sorted(maps.Keys(n.buckets)) {
 		count := n.buckets[i]
 		upTo(i)
-		h.PositiveSpan = extended(h.PositiveSpan, i)
+		h.PositiveSpan = withBucket(h.PositiveSpan, i)
 		h.PositiveDelta = append(h.PositiveDelta, count-last)
 		total, last = total+count, count
 	}
@@ -259,9 +259,9 @@ func (n *native) Write(out *dto.Metric) error {
 	return nil
 }
 
-// extended returns spans with one additional bucket. The offset of a span is the number of buckets
+// withBucket returns spans with one additional bucket. The offset of a span is the number of buckets
 // between it and the previous span.
-func extended(spans []*dto.BucketSpan, bucket int) []*dto.BucketSpan {
+func withBucket(spans []*dto.BucketSpan, bucket int) []*dto.BucketSpan {
 	end := int32(0)
 	for _, s := range spans {
 		end += s.GetOffset() + int32(s.GetLength())

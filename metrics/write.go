@@ -12,7 +12,7 @@ import (
 
 // WriteText writes the metrics of a queue in the text format of Prometheus.
 func WriteText(ctx context.Context, api API, w io.Writer) error {
-	families, err := gathered(ctx, api)
+	families, err := gather(ctx, api)
 	if err != nil {
 		return err
 	}
@@ -54,7 +54,7 @@ type Bucket struct {
 
 // Families returns the metrics of a queue, sorted by name.
 func Families(ctx context.Context, api API) ([]Family, error) {
-	families, err := gathered(ctx, api)
+	families, err := gather(ctx, api)
 	if err != nil {
 		return nil, err
 	}
@@ -86,8 +86,8 @@ func Families(ctx context.Context, api API) ([]Family, error) {
 	return list, nil
 }
 
-// gathered returns the metrics of a queue, sorted by name.
-func gathered(ctx context.Context, api API) ([]*dto.MetricFamily, error) {
+// gather returns the metrics of a queue, sorted by name.
+func gather(ctx context.Context, api API) ([]*dto.MetricFamily, error) {
 	registry, err := Registry(ctx, api)
 	if err != nil {
 		return nil, err

@@ -2,14 +2,14 @@ package output
 
 import "bytes"
 
-// masked is the text that replaces each secret text. See docs/decisions/0060.
-const masked = "***"
+// maskText is the text that replaces each secret text. See docs/decisions/0060.
+const maskText = "***"
 
 // MaskText returns text with each of the given texts replaced by ***.
 func MaskText(text []byte, texts [][]byte) []byte {
 	for _, t := range texts {
 		if len(t) > 0 {
-			text = bytes.ReplaceAll(text, t, []byte(masked))
+			text = bytes.ReplaceAll(text, t, []byte(maskText))
 		}
 	}
 	return text
@@ -133,7 +133,7 @@ func (m *mask) releasePending(safe int64) []byte {
 		f := &m.foundSpans[0]
 		out = append(out, m.pending[at-m.pendingStart:max(at, f.begin)-m.pendingStart]...)
 		if !f.replaced {
-			out, f.replaced = append(out, masked...), true
+			out, f.replaced = append(out, maskText...), true
 		}
 		at = min(f.end, safe)
 		if f.end > safe {

@@ -14,13 +14,13 @@ import (
 	"github.com/queuectl/queuectl/output"
 )
 
-// counted is a file that counts the bytes that are read from it, and the calls.
-type counted struct {
+// countingReader is a file that counts the bytes that are read from it, and the calls.
+type countingReader struct {
 	io.ReaderAt
 	reads, bytes int
 }
 
-func (c *counted) ReadAt(p []byte, at int64) (int, error) {
+func (c *countingReader) ReadAt(p []byte, at int64) (int, error) {
 	c.reads++
 	c.bytes += len(p)
 	return c.ReaderAt.ReadAt(p, at)
@@ -138,7 +138,7 @@ func TestTailReadsLittle(t *testing.T) {
 		c.fill(l)
 		l.Close()
 		raw := file(t, l)
-		r := &counted{ReaderAt: bytes.NewReader(raw)}
+		r := &countingReader{ReaderAt: bytes.NewReader(raw)}
 		var kept [2]int
 		err := output.DecodeTail(r, int64(len(raw)), n,
 			func(c output.Chunk) error { kept[c.Stream] += len(c.Data); return nil })
@@ -177,8 +177,8 @@ func same(got, want string) bool {
 	return true
 }
 
-// mixed returns a log with both streams, a gap, and records of several sizes.
-func mixed(t *testing.T) *output.Log {
+// mixedLog returns a log with both streams, a gap, and records of several sizes.
+func mixedLog(t *testing.T) *output.Log {
 	l := output.New(3000, spill(t.TempDir()))
 	t.Cleanup(l.Discard)
 	for i := range 40 {
@@ -191,7 +191,7 @@ func mixed(t *testing.T) *output.Log {
 // If any byte of a file is damaged, DecodeFile passes on only bytes that were printed. The chunks
 // show exactly which bytes are missing, and contain all other bytes.
 func TestDamageIsNeverShownAsOutput(t *testing.T) {
-	raw := file(t, mixed(t))
+	raw := file(t, mixedLog(t))
 	chunks, err := decode(raw)
 	if err != nil {
 		t.Fatal(err)
@@ -227,7 +227,7 @@ func TestDamageIsNeverShownAsOutput(t *testing.T) {
 // Damage in several places, damage of whole blocks, and blocks overwritten by bytes from elsewhere
 // in the file cost only the damaged records.
 func TestDamageInManyPlaces(t *testing.T) {
-	raw := file(t, mixed(t))
+	raw := file(t, mixedLog(t))
 	chunks, _ := decode(raw)
 	want := restore(chunks)
 	rapid.Check(t, func(t *rapid.T) {
@@ -294,7 +294,7 @@ func TestLossOfUnknownStreamIsReported(t *testing.T) {
 
 // A record inside some output does not count as a record of the file.
 func TestOutputContainingRecordsIsText(t *testing.T) {
-	inner := file(t, mixed(t))
+	inner := file(t, mixedLog(t))
 	l := output.New(1<<20, spill(t.TempDir()))
 	defer l.Discard()
 	l.Append(output.Stdout, 1, []byte("before\n"))
@@ -314,7 +314,7 @@ const trailer = 53 // length of the trailer in bytes
 // If a file was cut at any byte, DecodeFile passes on the records before the cut and a chunk that
 // reports the rest as lost. DecodeTail returns ErrDamaged.
 func TestCutFilesReportDamage(t *testing.T) {
-	raw := file(t, mixed(t))
+	raw := file(t, mixedLog(t))
 	whole, err := decode(raw)
 	if err != nil {
 		t.Fatal(err)
@@ -376,7 +376,7 @@ func FuzzDecodeTail(f *testing.F) {
 	f.Add(b.Bytes()[b.Len()-trailer:], 4)
 	f.Fuzz(func(t *testing.T, raw []byte, n int) {
 		n = min(n, 1<<12)
-		r := &counted{ReaderAt: bytes.NewReader(raw)}
+		r := &countingReader{ReaderAt: bytes.NewReader(raw)}
 		var kept [2]int
 		err := output.DecodeTail(r, int64(len(raw)), n, func(c output.Chunk) error {
 			if c.Stream > output.Stderr || c.Dropped < 0 || c.Dropped > 0 && c.Data != nil {

@@ -38,10 +38,10 @@ type psFunction struct{ begin, end int }
 // psRules checks a script against the rules.
 type psRules struct {
 	psFile
-	functions map[string]psFunction
-	leavers   map[string]bool // functions whose caller must check $script:Code after the call
-	callers   map[string]bool // functions that set $script:Code, directly or through another function
-	problems  []string
+	functions   map[string]psFunction
+	codeSetters map[string]bool // functions whose caller must check $script:Code after the call
+	callers     map[string]bool // functions that set $script:Code, directly or through another function
+	problems    []string
 }
 
 // problemsOf returns the problems of a script. Each problem begins with its line number.
@@ -56,8 +56,9 @@ func problemsOf(text string) []string {
 	if len(problems) > 0 {
 		return problems
 	}
-	r := &psRules{psFile: f, functions: map[string]psFunction{}, leavers: map[string]bool{}, callers: map[string]bool{}}
-	r.begins()
+	r := &psRules{psFile: f, functions: map[string]psFunction{},
+		codeSetters: map[string]bool{}, callers: map[string]bool{}}
+	r.checkPreamble()
 	r.declare()
 	r.findLeavers()
 	for i := range r.tokens {
@@ -82,9 +83,9 @@ func (r *psRules) is(i int, texts ...string) bool {
 	return true
 }
 
-// begins checks that the script starts by setting strict mode and stopping on errors. Only the
+// checkPreamble checks that the script starts by setting strict mode and stopping on errors. Only the
 // parameters of the script may come before that.
-func (r *psRules) begins() {
+func (r *psRules) checkPreamble() {
 	at := 0
 	skip := func() {
 		for at < len(r.tokens) && r.tokens[at].kind == psSeparator {
@@ -137,19 +138,19 @@ func (r *psRules) function(i int) string {
 func (r *psRules) findLeavers() {
 	for i := range r.tokens {
 		if name := r.function(i); name != "" && r.is(i, "$script:Code", "=") {
-			r.leavers[name], r.callers[name] = true, true
+			r.codeSetters[name], r.callers[name] = true, true
 		}
 	}
-	for before := -1; before != len(r.leavers)+len(r.callers); {
-		before = len(r.leavers) + len(r.callers)
+	for before := -1; before != len(r.codeSetters)+len(r.callers); {
+		before = len(r.codeSetters) + len(r.callers)
 		for i, t := range r.tokens {
 			name := r.function(i)
 			if name == "" || !r.isCommand(i) || !r.callers[t.text] {
 				continue
 			}
 			r.callers[name] = true
-			if r.leavers[t.text] && !r.looked(i) {
-				r.leavers[name] = true
+			if r.codeSetters[t.text] && !r.exitCodeIsChecked(i) {
+				r.codeSetters[name] = true
 			}
 		}
 	}
@@ -193,9 +194,9 @@ func (r *psRules) runs(i int) string {
 	return "& " + called
 }
 
-// looked reports whether the script checks the exit code of a call. The check must be in the same
+// exitCodeIsChecked reports whether the script checks the exit code of a call. The check must be in the same
 // block, and before the next call that sets the same variable.
-func (r *psRules) looked(i int) bool {
+func (r *psRules) exitCodeIsChecked(i int) bool {
 	program := r.runs(i) != ""
 	_, end := r.block(i)
 	for at := i + 1; at < end; at++ {
@@ -214,10 +215,10 @@ func (r *psRules) looked(i int) bool {
 // exitCode checks that the script checks the exit code of each program.
 func (r *psRules) exitCode(i int) {
 	called := r.runs(i)
-	if called == "" && r.isCommand(i) && r.leavers[r.tokens[i].text] && r.function(i) == "" {
+	if called == "" && r.isCommand(i) && r.codeSetters[r.tokens[i].text] && r.function(i) == "" {
 		called = r.tokens[i].text
 	}
-	if called != "" && !r.looked(i) {
+	if called != "" && !r.exitCodeIsChecked(i) {
 		r.problem(i, "no code checks the exit code of %s", called)
 	}
 }

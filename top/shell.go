@@ -103,7 +103,7 @@ func run(ctx context.Context, o Options, more ...tea.ProgramOption) error {
 		return first.err
 	}
 	s.m = newModel(o.Host, time.Now(), first.snapshot)
-	go s.interrupted(ctx, cancel) // this goroutine ends when ctx ends
+	go s.endOnInterrupt(ctx, cancel) // this goroutine ends when ctx ends
 	options := []tea.ProgramOption{
 		tea.WithContext(ctx), tea.WithFPS(framesPerSecond), tea.WithFilter(boundSize), tea.WithoutSignalHandler(),
 	}
@@ -135,10 +135,10 @@ type shell struct {
 // Ctrl-C in the editor.
 const editorSignalGrace = time.Second
 
-// interrupted ends the program on SIGINT, unless the user has pressed Ctrl-C in an editor. The
+// endOnInterrupt ends the program on SIGINT, unless the user has pressed Ctrl-C in an editor. The
 // terminal sends such a SIGINT to all processes in the foreground. This program may handle it only
 // after the editor has ended.
-func (s *shell) interrupted(ctx context.Context, end func()) {
+func (s *shell) endOnInterrupt(ctx context.Context, end func()) {
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, os.Interrupt)
 	defer signal.Stop(signals)
@@ -265,11 +265,11 @@ func request[R any](s *shell, timeout time.Duration, send func(context.Context, 
 	c := s.opt.Connect()
 	defer c.Close()
 	r, err := send(ctx, c)
-	return r, s.explained(err)
+	return r, s.withNextStep(err)
 }
 
-// explained returns an error together with the user's next step.
-func (s *shell) explained(err error) error {
+// withNextStep returns an error together with the user's next step.
+func (s *shell) withNextStep(err error) error {
 	if errors.Is(err, context.DeadlineExceeded) {
 		return queue.Errorf(queue.CodeUnavailable, "the service did not answer in time; check it with: queuectl status")
 	}
@@ -302,7 +302,7 @@ func (s *shell) fetch(f fetch) fetched {
 	if err != nil {
 		s.api.Close()
 	}
-	return fetched{got, s.explained(err)}
+	return fetched{got, s.withNextStep(err)}
 }
 
 func snapshotOf(ctx context.Context, api Reader, f fetch) (s snapshot, err error) {
@@ -364,7 +364,7 @@ func (s *shell) follow(f follow) tea.Cmd {
 		defer c.Close()
 		lines := f.lines
 		_, err := c.Logs(ctx, control.Logs{ID: control.Name(f.id), Follow: f.running, N: &lines}, r.add)
-		r.finish(s.explained(err))
+		r.finish(s.withNextStep(err))
 		return nil
 	})
 }

@@ -107,9 +107,9 @@ func (m *model) outageLine() string {
 	return termtext.Truncate("no answer since "+m.outage.since.Format("15:04:05")+", "+retry+": "+m.outage.reason, m.width)
 }
 
-// spread returns a line with one text at the left end and one at the right end. If both do not fit,
+// alignEnds returns a line with one text at the left end and one at the right end. If both do not fit,
 // the left text is shortened.
-func (m *model) spread(left, right string) string {
+func (m *model) alignEnds(left, right string) string {
 	left = termtext.Truncate(left, m.width-termtext.Width(right)-1)
 	return left + strings.Repeat(" ", m.width-termtext.Width(left)-termtext.Width(right)) + right
 }
@@ -141,7 +141,7 @@ func (m *model) verdict(full bool) []string {
 	level, text, colour := texts.Verdict()
 	status, clock := paint(level, colour)+text, m.now.Format("15:04:05")
 	if !full {
-		return []string{m.spread(status, clock)}
+		return []string{m.alignEnds(status, clock)}
 	}
 	if right := clock + " " + termtext.Truncate(termtext.SafeText(m.whoami.User+"@"+m.host), m.width/4); termtext.Width(status)+1+
 		termtext.Width(right) <= m.width {
@@ -150,7 +150,7 @@ func (m *model) verdict(full bool) []string {
 	lines := append(termtext.WrapLines(m.width, status), termtext.WrapLines(m.width, texts.Counts())...)
 	lines = append(lines, make([]string, aboveLists)...)[:aboveLists]
 	free := slices.IndexFunc(lines, func(l string) bool { return termtext.Width(l)+1+termtext.Width(clock) <= m.width })
-	lines[max(free, 0)] = m.spread(lines[max(free, 0)], clock)
+	lines[max(free, 0)] = m.alignEnds(lines[max(free, 0)], clock)
 	return lines
 }
 
@@ -263,13 +263,13 @@ func (m *model) outputView(height int) []string {
 	}
 	list := m.output.allLines()
 	for _, l := range list[max(len(list)-room, 0):] {
-		lines = append(lines, termtext.Truncate("  "+m.timed(l), m.width))
+		lines = append(lines, termtext.Truncate("  "+m.lineWithTime(l), m.width))
 	}
 	return lines
 }
 
-// timed returns a line of output. In wide windows, the time of the line precedes it.
-func (m *model) timed(l line) string {
+// lineWithTime returns a line of output. In wide windows, the time of the line precedes it.
+func (m *model) lineWithTime(l line) string {
 	if m.width < narrowWindow || l.at == 0 {
 		return l.text
 	}

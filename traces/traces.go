@@ -67,12 +67,12 @@ type pipeline struct {
 // at most once a minute.
 func New(version, node string, log *slog.Logger) *Exporter {
 	e := &Exporter{log: log, version: version, node: node}
-	otel.SetErrorHandler(otel.ErrorHandlerFunc(e.failed))
+	otel.SetErrorHandler(otel.ErrorHandlerFunc(e.logFailure))
 	return e
 }
 
-// failed logs that spans cannot be sent to the collector.
-func (e *Exporter) failed(err error) {
+// logFailure logs that spans cannot be sent to the collector.
+func (e *Exporter) logFailure(err error) {
 	now := time.Now().UnixNano()
 	if last := e.warned.Load(); now-last < int64(warnEvery) || !e.warned.CompareAndSwap(last, now) {
 		return
@@ -237,7 +237,7 @@ func (e *Exporter) ExportAttempt(j *queue.Job, lease queue.Lease, a *queue.Attem
 	}
 	if to.exporter.waiting.Add(1) > maxQueued {
 		to.exporter.waiting.Add(-1)
-		e.failed(errFull)
+		e.logFailure(errFull)
 		return
 	}
 	ctx := context.WithValue(context.Background(), idsKey{}, is)

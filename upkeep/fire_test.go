@@ -18,8 +18,8 @@ import (
 	"github.com/queuectl/queuectl/store/memstore"
 )
 
-// at parses a time on a fixed day in March.
-func at(text string) queue.Millis {
+// march parses a day of March and a time.
+func march(text string) queue.Millis {
 	t, err := time.Parse("2 15:04:05.000", text)
 	if err != nil {
 		panic(err)
@@ -63,9 +63,10 @@ func TestPlan(t *testing.T) {
 		{"before its time", "@every 90s", "1 12:00:00.000", "1 12:01:29.999", none, "", "", "1 12:01:30"},
 		{"every so often", "@every 90s", "1 12:00:00.000", "1 12:03:10.000", none, "1 12:03:00", "1 12:01:30", "1 12:04:30"},
 	} {
-		s := store.Schedule{Name: "n", Cron: c.cron, Zone: "UTC", CatchUp: c.catchUp, CreatedAt: at("1 12:00:00.000"),
-			LastAt: at(c.last)}
-		f, err := Plan(&s, "", at(c.now))
+		s := store.Schedule{Name: "n", Cron: c.cron, Zone: "UTC", CatchUp: c.catchUp,
+			CreatedAt: march("1 12:00:00.000"),
+			LastAt:    march(c.last)}
+		f, err := Plan(&s, "", march(c.now))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -82,8 +83,9 @@ func TestPlan(t *testing.T) {
 func TestPlanIsBounded(t *testing.T) {
 	for catchUp, want := range map[store.CatchUp][2]int{store.CatchUpNone: {1, 99}, store.CatchUpOne: {1, 99},
 		store.CatchUpAll: {100, 0}} {
-		s := store.Schedule{Name: "n", Cron: "* * * * * *", Zone: "UTC", CatchUp: catchUp, LastAt: at("1 12:00:00.000")}
-		f, err := Plan(&s, "", at("1 12:00:00.000").Add(50*365*24*time.Hour))
+		s := store.Schedule{Name: "n", Cron: "* * * * * *", Zone: "UTC", CatchUp: catchUp,
+			LastAt: march("1 12:00:00.000")}
+		f, err := Plan(&s, "", march("1 12:00:00.000").Add(50*365*24*time.Hour))
 		if got := [2]int{len(f.Runs), len(f.Missed)}; err != nil || got != want {
 			t.Errorf("%s: got runs and missed occurrences %v, %v, want %v", catchUp, got, err, want)
 		}
@@ -93,10 +95,10 @@ func TestPlanIsBounded(t *testing.T) {
 // Jitter delays an occurrence by the same time whenever it is computed. Whether the occurrence is
 // late is measured from the delayed time.
 func TestPlanWithJitter(t *testing.T) {
-	s := store.Schedule{Name: "n", Cron: "0 3 * * *", Zone: "UTC", Jitter: time.Hour, LastAt: at("1 12:00:00.000")}
+	s := store.Schedule{Name: "n", Cron: "0 3 * * *", Zone: "UTC", Jitter: time.Hour, LastAt: march("1 12:00:00.000")}
 	f, err := Plan(&s, "", s.LastAt)
-	if err != nil || len(f.Runs)+len(f.Missed) > 0 || f.NextAt != at("2 03:00:00.000") || f.DueAt <= f.NextAt ||
-		f.DueAt >= at("2 04:00:00.000") {
+	if err != nil || len(f.Runs)+len(f.Missed) > 0 || f.NextAt != march("2 03:00:00.000") || f.DueAt <= f.NextAt ||
+		f.DueAt >= march("2 04:00:00.000") {
 		t.Fatalf("before the occurrence: %+v, %v", f, err)
 	}
 	due := f.DueAt
@@ -117,8 +119,8 @@ func TestPlanRejectsInvalidSchedule(t *testing.T) {
 	}
 }
 
-// planned stores a schedule that runs the command "true" and is due from now on.
-func planned(s store.Store, name, cron string, set func(*store.Schedule)) store.Schedule {
+// storeSchedule stores a schedule that runs the command "true" and is due from now on.
+func storeSchedule(s store.Store, name, cron string, set func(*store.Schedule)) store.Schedule {
 	one := store.Schedule{Name: name, UID: 1, Cron: cron, Zone: "UTC", CatchUp: store.CatchUpNone,
 		Overlap: store.OverlapQueue, CreatedAt: s.Now(), LastAt: s.Now()}
 	one.Draft = queue.Job{Queue: "default", MaxAttempts: 1, ExitCode: -1, Execution: queue.Execution{Command: "true"}}
@@ -139,13 +141,13 @@ func planned(s store.Store, name, cron string, set func(*store.Schedule)) store.
 	return one
 }
 
-// recurring returns the Recurring for these tests.
-func recurring(boot string, end func(context.Context, int64, int) error) Recurring {
+// newRecurring returns the Recurring for these tests.
+func newRecurring(boot string, end func(context.Context, int64, int) error) Recurring {
 	return Recurring{Boot: boot, End: end, Limits: func(int) (string, int64, int64, int64) { return "", 0, 0, 0 }}
 }
 
-// keeping calls Run until ctx ends. It calls Run again after each error.
-func keeping(ctx context.Context, s store.Store, r Recurring) {
+// keepRunning calls Run until ctx ends. It calls Run again after each error.
+func keepRunning(ctx context.Context, s store.Store, r Recurring) {
 	d := dutiesOn(s, func() Retention { return Retention{} }, func(context.Context, []string) bool { return false })
 	d.Recurring = r
 	for ctx.Err() == nil {
@@ -176,7 +178,7 @@ func world(t *testing.T, r Recurring, do func(s *memstore.Store)) {
 		s := memstore.New(queue.Order{Scheduling: queue.ByPriority})
 		ctx, cancel := context.WithCancel(t.Context())
 		var loop sync.WaitGroup
-		loop.Go(func() { keeping(ctx, s, r) })
+		loop.Go(func() { keepRunning(ctx, s, r) })
 		do(s)
 		cancel()
 		loop.Wait()
@@ -185,10 +187,10 @@ func world(t *testing.T, r Recurring, do func(s *memstore.Store)) {
 
 // Each schedule creates jobs at its own due times, also a schedule that is added later.
 func TestSchedulesRun(t *testing.T) {
-	world(t, recurring("", nil), func(s *memstore.Store) {
-		planned(s, "slow", "@every 90s", nil)
+	world(t, newRecurring("", nil), func(s *memstore.Store) {
+		storeSchedule(s, "slow", "@every 90s", nil)
 		time.Sleep(45 * time.Second)
-		planned(s, "quick", "*/20 * * * * *", nil)
+		storeSchedule(s, "quick", "*/20 * * * * *", nil)
 		time.Sleep(2*time.Minute + 16*time.Second)
 		synctest.Wait()
 		if got := outcomes(t, s, "slow"); !slices.Equal(got, []string{"00:01:30 fired", "00:03:00 fired"}) {
@@ -208,7 +210,7 @@ func TestOccurrenceRunsOnceDespiteFailures(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			inner := memstore.New(queue.Order{Scheduling: queue.ByPriority})
 			s := faultstore.New(inner)
-			planned(inner, "n", "*/2 * * * * *", func(s *store.Schedule) { s.CatchUp = store.CatchUpAll })
+			storeSchedule(inner, "n", "*/2 * * * * *", func(s *store.Schedule) { s.CatchUp = store.CatchUpAll })
 			ctx, cancel := context.WithCancel(t.Context())
 			n := 0
 			s.On(func(_ context.Context, c faultstore.Call) error {
@@ -221,7 +223,7 @@ func TestOccurrenceRunsOnceDespiteFailures(t *testing.T) {
 				return queue.ErrNoSpace
 			})
 			var loop sync.WaitGroup
-			loop.Go(func() { keeping(ctx, s, recurring("", nil)) })
+			loop.Go(func() { keepRunning(ctx, s, newRecurring("", nil)) })
 			time.Sleep(seconds * time.Second)
 			s.On(nil)
 			time.Sleep(3 * time.Second)
@@ -247,15 +249,15 @@ func TestOccurrenceRunsOnceDespiteFailures(t *testing.T) {
 func TestMissedOccurrencesAreRecorded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := memstore.New(queue.Order{Scheduling: queue.ByPriority})
-		planned(s, "n", "* * * * *", nil)
-		p := planned(s, "paused", "* * * * *", nil)
+		storeSchedule(s, "n", "* * * * *", nil)
+		p := storeSchedule(s, "paused", "* * * * *", nil)
 		if err := s.PauseSchedule(t.Context(), store.SchedulePause{Name: "paused", Gen: p.Gen, Pause: true}); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(3*time.Minute + 30*time.Second)
 		ctx, cancel := context.WithCancel(t.Context())
 		var loop sync.WaitGroup
-		loop.Go(func() { keeping(ctx, s, recurring("", nil)) })
+		loop.Go(func() { keepRunning(ctx, s, newRecurring("", nil)) })
 		synctest.Wait()
 		if got := outcomes(t, s, "n"); !slices.Equal(got, []string{"00:01:00 missed", "00:02:00 missed", "00:03:00 fired"}) {
 			t.Errorf("outcomes of the schedule n: %q", got)
@@ -287,10 +289,10 @@ func TestReplacingEndsRunningJob(t *testing.T) {
 			Decision: queue.Decision{State: queue.Cancelled, UsesAttempt: true, Started: true}}}})
 		return err
 	}
-	world(t, recurring("", end), func(made *memstore.Store) {
+	world(t, newRecurring("", end), func(made *memstore.Store) {
 		s = made
-		planned(s, "n", "0 * * * *", func(s *store.Schedule) { s.Overlap = store.OverlapReplace })
-		planned(s, "other", "* * * * *", nil)
+		storeSchedule(s, "n", "0 * * * *", func(s *store.Schedule) { s.Overlap = store.OverlapReplace })
+		storeSchedule(s, "other", "* * * * *", nil)
 		time.Sleep(time.Hour + time.Second)
 		synctest.Wait()
 		for claimed := false; !claimed; {
@@ -325,14 +327,14 @@ func TestReplacingEndsRunningJob(t *testing.T) {
 func TestRebootScheduleRunsOncePerBoot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := memstore.New(queue.Order{Scheduling: queue.ByPriority})
-		planned(s, "n", "@reboot", func(s *store.Schedule) { s.AtBoot, s.Boot = true, "first" })
+		storeSchedule(s, "n", "@reboot", func(s *store.Schedule) { s.AtBoot, s.Boot = true, "first" })
 		for _, c := range []struct {
 			boot string
 			jobs int64
 		}{{"first", 0}, {"second", 1}, {"second", 1}, {"third", 2}, {"", 2}} {
 			ctx, cancel := context.WithCancel(t.Context())
 			var loop sync.WaitGroup
-			loop.Go(func() { keeping(ctx, s, recurring(c.boot, nil)) })
+			loop.Go(func() { keepRunning(ctx, s, newRecurring(c.boot, nil)) })
 			time.Sleep(time.Minute)
 			cancel()
 			loop.Wait()
@@ -345,9 +347,9 @@ func TestRebootScheduleRunsOncePerBoot(t *testing.T) {
 
 // An invalid schedule is paused with the reason as its note. It delays no other schedule.
 func TestInvalidScheduleIsPaused(t *testing.T) {
-	world(t, recurring("", nil), func(s *memstore.Store) {
-		planned(s, "fine", "* * * * *", nil)
-		planned(s, "nonsense", "* * * * *", func(one *store.Schedule) { one.Draft.Labels = nil })
+	world(t, newRecurring("", nil), func(s *memstore.Store) {
+		storeSchedule(s, "fine", "* * * * *", nil)
+		storeSchedule(s, "nonsense", "* * * * *", func(one *store.Schedule) { one.Draft.Labels = nil })
 		broken, _, err := s.Schedule(t.Context(), "nonsense")
 		if err != nil {
 			t.Fatal(err)
@@ -374,7 +376,7 @@ func TestInvalidScheduleIsPaused(t *testing.T) {
 func TestDueRunMakesRoom(t *testing.T) {
 	var s *memstore.Store
 	var most atomic.Int64 // this test sets it, and MakeRoom reads it
-	r := recurring("", nil)
+	r := newRecurring("", nil)
 	r.Limits = func(int) (string, int64, int64, int64) { return "", 0, 0, most.Load() }
 	r.MakeRoom = func(ctx context.Context, uid int, full *store.QuotaError) bool {
 		_, err := s.TrimUser(ctx, uid, full.Limit-full.Needed)
@@ -392,7 +394,7 @@ func TestDueRunMakesRoom(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		planned(s, "n", "@every 90s", func(one *store.Schedule) { one.Draft.Stdin = large })
+		storeSchedule(s, "n", "@every 90s", func(one *store.Schedule) { one.Draft.Stdin = large })
 		most.Store(s.UserBytes(1) + 2000)
 		time.Sleep(4 * time.Minute)
 		synctest.Wait()

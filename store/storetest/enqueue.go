@@ -177,7 +177,7 @@ func batchInOrder(r *rig) {
 	now := r.s.Now()
 	for i, got := range jobs {
 		want := drafts[i]
-		want.Seq, want.ID = jobs[0].Seq+int64(i), or(want.ID, strconv.FormatInt(jobs[0].Seq+int64(i), 10))
+		want.Seq, want.ID = jobs[0].Seq+int64(i), firstNonEmpty(want.ID, strconv.FormatInt(jobs[0].Seq+int64(i), 10))
 		want.CreatedAt, want.UpdatedAt, want.RunAt, want.DueAt, want.Since = now, now, now, now, now
 		want.Arrival = int64(i) + 2
 		same(r, fmt.Sprintf("job %d of the batch", i+1), got, want)
@@ -190,7 +190,7 @@ func batchInOrder(r *rig) {
 	r.checkCounts()
 }
 
-func or(a, b string) string {
+func firstNonEmpty(a, b string) string {
 	if a != "" {
 		return a
 	}

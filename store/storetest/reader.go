@@ -228,7 +228,9 @@ func (r *rig) refs(f store.Filter) (refs []store.Ref) {
 }
 
 func refsOf(jobs []queue.Job) []store.Ref {
-	return each(jobs, func(j *queue.Job) store.Ref { return store.Ref{Seq: j.Seq, ID: j.ID, State: j.State, UID: j.UID} })
+	return mapJobs(jobs, func(j *queue.Job) store.Ref {
+		return store.Ref{Seq: j.Seq, ID: j.ID, State: j.State, UID: j.UID}
+	})
 }
 
 // Only GetFull and claims return the env and stdin of a job.

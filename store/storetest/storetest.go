@@ -93,10 +93,12 @@ func withLabels(m map[string]string) func(*queue.Job) { return func(j *queue.Job
 func withMaxAttempts(n int) func(*queue.Job)          { return func(j *queue.Job) { j.MaxAttempts = n } }
 func exited(code int64) queue.Outcome                 { return queue.Outcome{End: queue.Exited, ExitCode: code} }
 func endedAs(end queue.End) queue.Outcome             { return queue.Outcome{End: end} }
-func leases(jobs []queue.Job) []queue.Lease           { return each(jobs, (*queue.Job).Lease) }
-func seqs(jobs []queue.Job) []int64                   { return each(jobs, func(j *queue.Job) int64 { return j.Seq }) }
+func leases(jobs []queue.Job) []queue.Lease           { return mapJobs(jobs, (*queue.Job).Lease) }
+func seqs(jobs []queue.Job) []int64 {
+	return mapJobs(jobs, func(j *queue.Job) int64 { return j.Seq })
+}
 
-func each[T any](jobs []queue.Job, f func(*queue.Job) T) (list []T) {
+func mapJobs[T any](jobs []queue.Job, f func(*queue.Job) T) (list []T) {
 	for i := range jobs {
 		list = append(list, f(&jobs[i]))
 	}

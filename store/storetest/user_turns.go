@@ -234,7 +234,7 @@ func (r *rig) checkAlternating(what string, jobs []queue.Job, n int) {
 	for i := range want {
 		want[i] = 1 + i%2
 	}
-	same(r, what, each(jobs, func(j *queue.Job) int { return j.UID }), want)
+	same(r, what, mapJobs(jobs, func(j *queue.Job) int { return j.UID }), want)
 }
 
 func turnGivenBack(r *rig) {
@@ -242,7 +242,7 @@ func turnGivenBack(r *rig) {
 	r.enqueueFor(2, 10)
 	for range 3 {
 		got := r.claim(4)
-		same(r, "users in turn", each(got, func(j *queue.Job) int { return j.UID }), []int{1, 2, 1, 2})
+		same(r, "users in turn", mapJobs(got, func(j *queue.Job) int { return j.UID }), []int{1, 2, 1, 2})
 		r.release(got...)
 	}
 	for range 3 { // each claim takes a job of users 1 and 2; when user 2's job is given back, user 2 gets the turn back
@@ -292,7 +292,7 @@ func placeOfTurn(r *rig) {
 	r.must(err)
 	got := done.Jobs
 	same(r, "jobs in turn", seqs(got), seqs([]queue.Job{first[0], second[0], first[1], second[1], first[2]}))
-	same(r, "places", each(got, func(j *queue.Job) int64 { return j.Start.Seq }),
+	same(r, "places", mapJobs(got, func(j *queue.Job) int64 { return j.Start.Seq }),
 		seqs([]queue.Job{first[0], first[1], first[1], first[2], first[2]}))
 }
 
@@ -302,7 +302,7 @@ func simulatedTurns(r *rig) {
 	for range 3 {
 		next, err := r.s.Simulate(r.Context(), 4)
 		r.must(err)
-		same(r, "users in turn", each(next.Jobs, func(j *queue.Job) int { return j.UID }), []int{1, 2, 1, 2})
+		same(r, "users in turn", mapJobs(next.Jobs, func(j *queue.Job) int { return j.UID }), []int{1, 2, 1, 2})
 	}
 	same(r, "users in turn", r.claimUsers(4), []int{1, 2, 1, 2})
 }

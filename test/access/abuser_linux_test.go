@@ -66,15 +66,15 @@ var attacks = []attack{
 	{"stopped-starts", (*abuser).stoppedStarts},
 	{"lists", (*abuser).lists},
 	{"connects", (*abuser).connects},
-	{"abandoned", (*abuser).abandoned},
+	{"abandoned", (*abuser).sendAbandoned},
 	{"selectors", (*abuser).selectors},
 	{"events", (*abuser).events},
 	{"large-jobs", (*abuser).largeJobs},
 	{"long-globs", (*abuser).longGlobs},
 	{"many-ids", (*abuser).manyIDs},
-	{"padded", (*abuser).padded},
-	{"unfinished", (*abuser).unfinished},
-	{"waits", (*abuser).waits},
+	{"padded", (*abuser).sendPadded},
+	{"unfinished", (*abuser).sendUnfinished},
+	{"waits", (*abuser).sendWaits},
 	{"outputs", (*abuser).outputs},
 	{"single-bytes", (*abuser).singleBytes},
 	{"members", (*abuser).members},
@@ -185,8 +185,8 @@ func (a *abuser) connects(ctx context.Context, n *tally) {
 	a.onConnections(ctx, n, 64, func(*rawClient) { n.sent.Add(1) })
 }
 
-// abandoned repeatedly sends requests, and closes the connection without reading the replies.
-func (a *abuser) abandoned(ctx context.Context, n *tally) {
+// sendAbandoned repeatedly sends requests, and closes the connection without reading the replies.
+func (a *abuser) sendAbandoned(ctx context.Context, n *tally) {
 	lines := strings.Repeat(`{"jsonrpc":"2.0","id":1,"method":"list","params":{}}`+"\n", 64)
 	a.onConnections(ctx, n, 100, func(c *rawClient) {
 		if _, err := io.WriteString(c, lines); err == nil {
@@ -341,13 +341,13 @@ func (a *abuser) manyIDs(ctx context.Context, n *tally) {
 	a.repeatRequest(ctx, n, 8, "cancel", `{"ids":["`+strings.Repeat(`a","`, 1_500_000)+`a"]}`)
 }
 
-// padded sends requests that contain nearly 8 MiB of white space. It pipelines them on two connections.
-func (a *abuser) padded(ctx context.Context, n *tally) {
+// sendPadded sends requests that contain nearly 8 MiB of white space. It pipelines them on two connections.
+func (a *abuser) sendPadded(ctx context.Context, n *tally) {
 	a.pipeline(ctx, n, 2, 128, "status", "{"+strings.Repeat(" ", 8<<20-200)+"}")
 }
 
-// unfinished sends nearly 8 MiB of a request line on each of many connections, but never the end of the line.
-func (a *abuser) unfinished(ctx context.Context, n *tally) {
+// sendUnfinished sends nearly 8 MiB of a request line on each of many connections, but never its end.
+func (a *abuser) sendUnfinished(ctx context.Context, n *tally) {
 	part := []byte(`{"jsonrpc":"2.0","id":1,"method":"status","params":{` + strings.Repeat(" ", 79_000))
 	a.onConnections(ctx, n, 200, func(c *rawClient) {
 		for range 100 {
@@ -365,9 +365,9 @@ func (a *abuser) unfinished(ctx context.Context, n *tally) {
 	})
 }
 
-// waits repeatedly sends requests that wait for jobs that never end. Each request names the maximum
+// sendWaits repeatedly sends requests that wait for jobs that never end. Each request names the maximum
 // number of jobs.
-func (a *abuser) waits(ctx context.Context, n *tally) {
+func (a *abuser) sendWaits(ctx context.Context, n *tally) {
 	var jobs []string
 	for range 1000 {
 		jobs = append(jobs, fmt.Sprintf(`{"argv":["true"],%s}`, tomorrow))

@@ -35,9 +35,9 @@ func parseMetrics(q *testrig.Queue, text string) map[string]*dto.MetricFamily {
 	return families
 }
 
-// labelled returns the metric of a family that has the given labels, each written as NAME=VALUE. It
+// metricWithLabels returns the metric of a family that has the given labels, each written as NAME=VALUE. It
 // returns nil if the family has no such metric.
-func labelled(f *dto.MetricFamily, labels ...string) *dto.Metric {
+func metricWithLabels(f *dto.MetricFamily, labels ...string) *dto.Metric {
 next:
 	for _, m := range f.GetMetric() {
 		for _, want := range labels {
@@ -80,12 +80,12 @@ func TestMetrics(t *testing.T) {
 		{"queuectl_workers", []string{"state=idle"}, 2}, {"queuectl_healthy", nil, 1},
 		{"queuectl_jobs_enqueued_total", nil, 4}, {"queuectl_queue_waiting", []string{"queue=default"}, 1},
 	} {
-		m := labelled(families[c.name], c.labels...)
+		m := metricWithLabels(families[c.name], c.labels...)
 		if m == nil || m.GetGauge().GetValue()+m.GetCounter().GetValue() != c.want {
 			t.Errorf("%s %v is %v, want %v", c.name, c.labels, m, c.want)
 		}
 	}
-	runs := labelled(families["queuectl_attempt_run_seconds"], "queue=build").GetHistogram()
+	runs := metricWithLabels(families["queuectl_attempt_run_seconds"], "queue=build").GetHistogram()
 	if runs.GetSampleCount() != 4 || runs.GetSampleSum() < 0.1 || runs.GetSampleSum() > 60 {
 		t.Errorf("the runs are %v", runs)
 	}
@@ -136,10 +136,10 @@ func TestTextfileOfAStoppedService(t *testing.T) {
 		}
 		families := parseMetrics(q, string(raw))
 		if n := len(families["queuectl_build_info"].GetMetric()); n > 0 &&
-			labelled(families["queuectl_healthy"]).GetGauge().GetValue() == 0 {
+			metricWithLabels(families["queuectl_healthy"]).GetGauge().GetValue() == 0 {
 			t.Errorf("the textfile of a service that did not answer has %d versions", n)
 		}
-		return labelled(families["queuectl_healthy"]).GetGauge().GetValue()
+		return metricWithLabels(families["queuectl_healthy"]).GetGauge().GetValue()
 	}
 	q.Must("metrics", "--textfile", q.Path("queue.prom"))
 	if got := healthy(); got != 1 {
@@ -167,7 +167,7 @@ func TestMetricsNameFewQueues(t *testing.T) {
 	if n := len(families["queuectl_queue_waiting"].GetMetric()); n > 101 {
 		t.Errorf("%d queues have their own metric, want at most 101", n)
 	}
-	if m := labelled(families["queuectl_queue_waiting"], "queue=(others)"); m.GetGauge().GetValue() < 899 {
+	if m := metricWithLabels(families["queuectl_queue_waiting"], "queue=(others)"); m.GetGauge().GetValue() < 899 {
 		t.Errorf("the metric of the other queues is %v", m)
 	}
 }
@@ -205,7 +205,7 @@ func TestMetricsOfThePage(t *testing.T) {
 			break
 		}
 		if f.GetName() == "queuectl_attempt_run_seconds" {
-			h := labelled(&f, "queue=default").GetHistogram()
+			h := metricWithLabels(&f, "queue=default").GetHistogram()
 			native = h.GetSchema() == 1 && len(h.GetPositiveSpan()) == 1 && h.GetPositiveDelta()[0] == 1 &&
 				h.GetSampleCount() == 1
 		}

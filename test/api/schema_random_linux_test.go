@@ -43,7 +43,7 @@ func number(s testrig.Fields, name string, fallback float64) float64 {
 	return fallback
 }
 
-func kinds(s testrig.Fields) []string {
+func schemaTypes(s testrig.Fields) []string {
 	switch kind := s["type"].(type) {
 	case string:
 		return []string{kind}
@@ -63,15 +63,15 @@ func (d *randomValues) value(s testrig.Fields) any {
 	if list, ok := s["enum"].([]any); ok {
 		return oneOf(d, list)
 	}
-	switch oneOf(d, kinds(s)) {
+	switch oneOf(d, schemaTypes(s)) {
 	case "null":
 		return nil
 	case "boolean":
 		return d.IntN(2) == 0
 	case "integer":
-		return int64(d.between(s, 1))
+		return int64(d.drawNumber(s, 1))
 	case "number":
-		return d.between(s, 0.001)
+		return d.drawNumber(s, 0.001)
 	case "string":
 		return d.text(s)
 	case "array":
@@ -80,7 +80,7 @@ func (d *randomValues) value(s testrig.Fields) any {
 	return d.object(s, 0.5)
 }
 
-func (d *randomValues) between(s testrig.Fields, step float64) float64 {
+func (d *randomValues) drawNumber(s testrig.Fields, step float64) float64 {
 	low := number(s, "minimum", number(s, "exclusiveMinimum", -1e6))
 	high := min(number(s, "maximum", 1e6), 1<<53)
 	if s["exclusiveMinimum"] != nil {
@@ -161,8 +161,8 @@ func (d *randomValues) object(s testrig.Fields, likely float64) testrig.Fields {
 	return v
 }
 
-// permitted draws parameters until the schema permits them. It returns false if it finds none.
-func (d *randomValues) permitted(s testrig.Fields, compiled *jsonschema.Schema) (testrig.Fields, bool) {
+// drawPermitted draws parameters until the schema permits them. It returns false if it finds none.
+func (d *randomValues) drawPermitted(s testrig.Fields, compiled *jsonschema.Schema) (testrig.Fields, bool) {
 	for i := range 3000 {
 		v := d.object(s, []float64{0, 0.03, 0.1, 0.3}[i%4])
 		if permits(compiled, v) {
@@ -174,12 +174,12 @@ func (d *randomValues) permitted(s testrig.Fields, compiled *jsonschema.Schema) 
 
 func permits(s *jsonschema.Schema, v any) bool {
 	raw, err := json.Marshal(v)
-	return err == nil && valid(s, raw) == nil
+	return err == nil && validate(s, raw) == nil
 }
 
-// forbidden changes permitted parameters until the schema forbids them. It returns false if it
+// drawForbidden changes permitted parameters until the schema forbids them. It returns false if it
 // finds no such change.
-func (d *randomValues) forbidden(s testrig.Fields, compiled *jsonschema.Schema, v testrig.Fields) (testrig.Fields,
+func (d *randomValues) drawForbidden(s testrig.Fields, compiled *jsonschema.Schema, v testrig.Fields) (testrig.Fields,
 	bool) {
 	properties, _ := s["properties"].(map[string]any)
 	names := slices.Sorted(maps.Keys(properties))
@@ -283,14 +283,14 @@ func TestServiceAcceptsWhatSchemasPermit(t *testing.T) {
 			n = 40
 		}
 		for range n {
-			v, ok := d.permitted(m.Params, s)
+			v, ok := d.drawPermitted(m.Params, s)
 			if !ok {
 				t.Fatalf("%s: no parameters found that the schema permits", m.Method)
 			}
 			if e := refusal(q, m.Method, v); e != nil && e.Data.Code == "invalid" && !isExplained(e.Data.Field, e.Message) {
 				t.Errorf("%s: the schema permits %s, but the service says: %s: %s", m.Method, asJSON(v), e.Data.Field, e.Message)
 			}
-			if v, ok = d.forbidden(m.Params, s, v); !ok {
+			if v, ok = d.drawForbidden(m.Params, s, v); !ok {
 				continue
 			}
 			if e := refusal(q, m.Method, v); e == nil || e.Data.Code != "invalid" {

@@ -54,7 +54,7 @@ func schemas(q *testrig.Queue) map[string]methodSchemas {
 	return all
 }
 
-func valid(s *jsonschema.Schema, raw []byte) error {
+func validate(s *jsonschema.Schema, raw []byte) error {
 	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(raw))
 	if err != nil {
 		return err
@@ -146,7 +146,7 @@ func TestSchemasDescribeTheWire(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := valid(s.params, raw); err != nil {
+		if err := validate(s.params, raw); err != nil {
 			t.Errorf("params of %s: %v", c.method, err)
 		}
 		a := w.Call(c.method, c.params)
@@ -155,7 +155,7 @@ func TestSchemasDescribeTheWire(t *testing.T) {
 			if err := json.Unmarshal(a.Params, &notification); err != nil {
 				t.Fatal(err)
 			}
-			if err := valid(s.notification, notification.Value); err != nil {
+			if err := validate(s.notification, notification.Value); err != nil {
 				t.Errorf("%s sends the notification %.300s: %v", c.method, notification.Value, err)
 			}
 			if a, err = w.ReadMessage(); err != nil {
@@ -166,7 +166,7 @@ func TestSchemasDescribeTheWire(t *testing.T) {
 			t.Errorf("%s: %+v", c.method, a.Error)
 			continue
 		}
-		if err := valid(s.result, a.Result); err != nil {
+		if err := validate(s.result, a.Result); err != nil {
 			t.Errorf("result of %s: %.300s: %v", c.method, a.Result, err)
 		}
 	}
@@ -174,12 +174,12 @@ func TestSchemasDescribeTheWire(t *testing.T) {
 		if !called[method] {
 			t.Errorf("the method %s was not called", method)
 		}
-		if valid(s.params, []byte(`{"comand":"x"}`)) == nil {
+		if validate(s.params, []byte(`{"comand":"x"}`)) == nil {
 			t.Errorf("the schema of %s accepts an unknown parameter", method)
 		}
 	}
-	if valid(all["enqueue"].params, []byte(`{"command":5}`)) == nil ||
-		valid(all["list"].params, []byte(`{"limit":"x"}`)) == nil {
+	if validate(all["enqueue"].params, []byte(`{"command":5}`)) == nil ||
+		validate(all["list"].params, []byte(`{"limit":"x"}`)) == nil {
 		t.Error("the schema accepts values of the wrong type")
 	}
 	for word, want := range map[string]string{"lst": `did you mean "list"`,

@@ -49,8 +49,8 @@ func TestCtrlCDetachesRunAndWait(t *testing.T) {
 // a missing program could be reported as inaccessible.
 const publicPath = "PATH=/usr/bin:/bin"
 
-// killed is the exit code of a job that was killed. saysKilled is how run describes its end.
-const killed, saysKilled = 137, "signal 9"
+// killedExitCode is the exit code of a job that was killed. killedText is how run describes its end.
+const killedExitCode, killedText = 137, "signal 9"
 
 // platformEnds lists ends of jobs that are possible only on this system.
 var platformEnds = []jobEnd{

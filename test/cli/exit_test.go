@@ -71,7 +71,8 @@ func TestExitCodeReflectsOtherUsersActions(t *testing.T) {
 		wantText string // text that run prints to stderr
 	}{
 		{"cancelled", nil, func(q *testrig.Queue, id string) { q.Must("cancel", id) }, 130, "is cancelled"},
-		{"killed", nil, func(q *testrig.Queue, id string) { q.Must("kill", "-s", "KILL", id) }, killed, saysKilled},
+		{"killed", nil, func(q *testrig.Queue, id string) { q.Must("kill", "-s", "KILL", id) },
+			killedExitCode, killedText},
 		{"lost", []string{"--on-lost", "dead"}, func(q *testrig.Queue, _ string) { q.KillRunners() }, 125, "is dead (lost)"},
 		{"lost without a retry", nil, func(q *testrig.Queue, _ string) { q.KillRunners() }, 125, "is dead (lost)"},
 		{"service killed", nil, func(q *testrig.Queue, _ string) { q.Kill() }, 125,

@@ -3,8 +3,8 @@ package cli
 // publicPath sets an unused variable, because every user may search the directories in PATH.
 const publicPath = "QUEUECTL_TEST="
 
-// killed is the exit code of a job that was killed. saysKilled is how run describes its end.
-const killed, saysKilled = 1, ""
+// killedExitCode is the exit code of a job that was killed. killedText is how run describes its end.
+const killedExitCode, killedText = 1, ""
 
 // platformEnds lists ends of jobs that are possible only on this system: exit codes of 32 bits.
 var platformEnds = []jobEnd{

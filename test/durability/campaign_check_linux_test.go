@@ -54,7 +54,7 @@ func (c *campaign) check() {
 	c.mu.Unlock()
 	c.checkJobs(entries, jobs)
 	c.checkEventHistories(jobs)
-	c.checkRemains()
+	c.checkLeftovers()
 }
 
 // checkJobs checks every job that a client enqueued or that the queue or the ledger contains.
@@ -266,7 +266,8 @@ func (c *campaign) attemptFault(e *trackedJob, j *campaignView, i int, notes []l
 
 // checkOutput compares the stored output of a completed job with what the job prints.
 func (c *campaign) checkOutput(e *trackedJob, j *campaignView) {
-	o := outputRead{want: c.prints(&e.campaignJob), dropped: j.History[len(j.History)-1].Dropped, cut: c.outputCut(j.Seq)}
+	o := outputRead{want: c.expectedOutput(&e.campaignJob), dropped: j.History[len(j.History)-1].Dropped,
+		cut: c.outputCut(j.Seq)}
 	var out []byte
 	a := &testrig.Requester{Q: c.Queue, Timeout: answerBound}
 	got, err := a.Request("logs", testrig.Fields{"id": j.ID, "stdout": true}, func(raw json.RawMessage) {
@@ -326,9 +327,9 @@ func (c *campaign) checkEventHistories(jobs []campaignView) {
 	}
 }
 
-// checkRemains stops the service. Then it checks the remaining files and processes, and the
+// checkLeftovers stops the service. Then it checks the remaining files and processes, and the
 // findings of doctor about the stopped queue.
-func (c *campaign) checkRemains() {
+func (c *campaign) checkLeftovers() {
 	c.Helper()
 	if logs, _ := filepath.Glob(c.Path("runner/*/log-*")); len(logs) > 0 {
 		c.violation("spill left", "%v", logs)

@@ -53,7 +53,7 @@ var campaignVerbs = []struct {
 	{2, func(a *campaignClient) { a.read("worker.list", testrig.Fields{}) }},
 	{1, func(a *campaignClient) { a.read("config.list", testrig.Fields{}) }},
 	{1, func(a *campaignClient) { a.read("dlq.list", testrig.Fields{}) }},
-	{2, (*campaignClient).setting},
+	{2, (*campaignClient).changeSetting},
 	{2, (*campaignClient).workers},
 	{1, (*campaignClient).drain},
 	{1, func(a *campaignClient) { a.call("reload", testrig.Fields{}, 0) }},
@@ -151,8 +151,8 @@ func (a *campaignClient) newJob() *trackedJob {
 	return e
 }
 
-// acknowledged records that the service has acknowledged jobs.
-func (c *campaign) acknowledged(list []*trackedJob, ids []string) {
+// recordAcknowledged records that the service has acknowledged jobs.
+func (c *campaign) recordAcknowledged(list []*trackedJob, ids []string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for i, e := range list {
@@ -219,7 +219,7 @@ func (a *campaignClient) enqueue() {
 	if ack.Duplicate {
 		a.c.count("jobs known")
 	}
-	a.c.acknowledged([]*trackedJob{e}, []string{ack.ID})
+	a.c.recordAcknowledged([]*trackedJob{e}, []string{ack.ID})
 }
 
 func (a *campaignClient) enqueueByCLI() {
@@ -233,7 +233,7 @@ func (a *campaignClient) enqueueByCLI() {
 		return
 	}
 	if r := a.cli("enqueue", "-q", string(raw)); r.Code == 0 {
-		a.c.acknowledged([]*trackedJob{e}, []string{strings.TrimSpace(r.Out)})
+		a.c.recordAcknowledged([]*trackedJob{e}, []string{strings.TrimSpace(r.Out)})
 	}
 }
 
@@ -293,7 +293,7 @@ func (a *campaignClient) batch() {
 		a.c.violation("answer", "a batch of %d jobs got %d ids: %s", len(all), len(ids), got.Result)
 		return
 	}
-	a.c.acknowledged(all, ids)
+	a.c.recordAcknowledged(all, ids)
 }
 
 func idsIn(raw json.RawMessage) []string {
@@ -384,7 +384,7 @@ func (a *campaignClient) applyToJobs(verb string) {
 		case i < 0 || !slices.Contains(expectedErrors, r.Code):
 			a.c.violation("answer", "%s: %+v", method, r)
 		case r.Code == "not_found":
-			a.c.notFound(list[i], method+": "+r.Message)
+			a.c.recordNotFound(list[i], method+": "+r.Message)
 		}
 	}
 }
@@ -403,8 +403,8 @@ func (c *campaign) recordDone(e *trackedJob, verb string, up float64) {
 	}
 }
 
-// notFound records a violation, unless a client has requested the removal of the job.
-func (c *campaign) notFound(e *trackedJob, message string) {
+// recordNotFound records a violation, unless a client has requested the removal of the job.
+func (c *campaign) recordNotFound(e *trackedJob, message string) {
 	c.mu.Lock()
 	removing := c.requestsForLocked(e).remove
 	c.mu.Unlock()

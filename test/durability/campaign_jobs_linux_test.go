@@ -143,8 +143,8 @@ func (c *campaign) params(j *campaignJob) testrig.Fields {
 	return p
 }
 
-// prints returns the output of an attempt that is not interrupted.
-func (c *campaign) prints(j *campaignJob) string {
+// expectedOutput returns the output of an attempt that is not interrupted.
+func (c *campaign) expectedOutput(j *campaignJob) string {
 	return j.stdin + c.numbers[j.offset:j.offset+j.size]
 }
 

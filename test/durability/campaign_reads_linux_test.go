@@ -151,7 +151,7 @@ func (a *campaignClient) show() {
 		}
 		if got.Error != nil {
 			if got.Error.Data.Code == "not_found" {
-				a.c.notFound(e, "show: "+got.Error.Message)
+				a.c.recordNotFound(e, "show: "+got.Error.Message)
 			}
 			return v, false
 		}
@@ -162,7 +162,7 @@ func (a *campaignClient) show() {
 		return v, true
 	}
 	before, ok := fetch()
-	if !ok || !ended(before.State) {
+	if !ok || !hasEnded(before.State) {
 		return
 	}
 	held := a.c.lockHeld(e.tag)
@@ -171,10 +171,12 @@ func (a *campaignClient) show() {
 	}
 }
 
-func ended(state string) bool { return state == "completed" || state == "dead" || state == "cancelled" }
+func hasEnded(state string) bool {
+	return state == "completed" || state == "dead" || state == "cancelled"
+}
 
-// setting changes a setting that affects how jobs run, but that does not prevent them from running.
-func (a *campaignClient) setting() {
+// changeSetting changes a setting that affects how jobs run, but that does not prevent them from running.
+func (a *campaignClient) changeSetting() {
 	keys := []struct {
 		key    string
 		values []string
@@ -292,6 +294,6 @@ func (a *campaignClient) byCLI() {
 	case r.Code == 0:
 		a.c.recordDone(e, verb, uptime())
 	case r.Code == 4 && len(args) == 2 && verb != "logs":
-		a.c.notFound(e, "queuectl "+verb+": "+r.Err)
+		a.c.recordNotFound(e, "queuectl "+verb+": "+r.Err)
 	}
 }

@@ -23,12 +23,12 @@ var killCycle = []string{"claimed", "", "start-sent", "commit", "result-received
 // killLoad is a load of jobs during which the service is killed repeatedly.
 type killLoad struct {
 	*testrig.Rig
-	kills    map[string]int // number of kills, by failpoint
-	adopted  int            // number of times that a new service has found a running long job with its pid
-	starts   []time.Duration
-	stop     atomic.Bool
-	clients  sync.WaitGroup
-	failures chan error
+	kills        map[string]int // number of kills, by failpoint
+	adoptedCount int            // number of times that a new service has found a running long job with its pid
+	starts       []time.Duration
+	stop         atomic.Bool
+	clients      sync.WaitGroup
+	failures     chan error
 }
 
 // If the service is killed at any time, no acknowledged job is lost, no job runs twice, and no
@@ -72,9 +72,10 @@ func serviceKilled(t *testing.T, kills int, store string) {
 	if missing := l.failpointBelow(kills / len(killCycle)); missing != "" {
 		t.Errorf("%d kills happened at %s, want %d", l.kills[missing], missing, kills/len(killCycle))
 	}
-	if l.adopted < kills/2/testrig.TimeoutFactor || l.Duplicates == 0 && kills > max(10, 20*(testrig.TimeoutFactor-1)) {
+	if l.adoptedCount < kills/2/testrig.TimeoutFactor || l.Duplicates == 0 &&
+		kills > max(10, 20*(testrig.TimeoutFactor-1)) {
 		t.Errorf("%d running jobs were adopted and %d repeated requests were recognised, too few to prove anything",
-			l.adopted, l.Duplicates)
+			l.adoptedCount, l.Duplicates)
 	}
 	if now := l.RunnerPids(); len(now) != 1 || now[0] != runner {
 		t.Errorf("runners %v, want only the first one, %d", now, runner)
@@ -86,7 +87,7 @@ func serviceKilled(t *testing.T, kills int, store string) {
 	}
 	t.Logf("service killed: kills %v, jobs %d, requests repeated %d, of them known %d, running jobs adopted "+
 		"%d, slowest start %v",
-		l.kills, len(l.Acked), l.Resent, l.Duplicates, l.adopted, slowest.Round(time.Millisecond))
+		l.kills, len(l.Acked), l.Resent, l.Duplicates, l.adoptedCount, slowest.Round(time.Millisecond))
 }
 
 // failpointBelow returns a failpoint at which fewer than want services were killed. It returns ""
@@ -211,7 +212,7 @@ func (l *killLoad) checkAdopted(before map[string]int) {
 		l.Mu.Unlock()
 		switch {
 		case id != "" && pids[id] == pid:
-			l.adopted++
+			l.adoptedCount++
 		case id != "" && after[tag] == pid:
 			l.Errorf("long job %s runs as %d; the new service says %d", tag, pid, pids[id])
 		}

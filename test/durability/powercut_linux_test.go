@@ -260,7 +260,7 @@ func (w *workload) checkAfterCut(bin, image string, c cut) (v verdict) {
 		return v
 	}
 	w.compare(a, jobs, c, &v)
-	if verdict := integrity(q); verdict != "ok" {
+	if verdict := checkIntegrity(q); verdict != "ok" {
 		v.wrong = append(v.wrong, "integrity_check: "+verdict)
 	}
 	if a.Conn != nil {
@@ -313,8 +313,8 @@ func (w *workload) hadStarted(id string, c cut) bool {
 	return err == nil && bad == nil && position <= c.position
 }
 
-// integrity returns the result of SQLite's integrity_check.
-func integrity(q *testrig.Queue) (verdict string) {
+// checkIntegrity returns the result of SQLite's integrity_check.
+func checkIntegrity(q *testrig.Queue) (verdict string) {
 	db, err := sql.Open("sqlite", "file:"+filepath.Join(q.Dir, "queuectl.db")+"?mode=ro&_pragma=busy_timeout(5000)")
 	if err != nil {
 		return err.Error()

@@ -16,8 +16,8 @@ import (
 	"github.com/queuectl/queuectl/test/pgserver"
 )
 
-// onServer returns a queue whose database is on a new PostgreSQL server.
-func onServer(t *testing.T) (*testrig.Queue, *pgserver.Server) {
+// queueOnPostgres returns a queue whose database is on a new PostgreSQL server.
+func queueOnPostgres(t *testing.T) (*testrig.Queue, *pgserver.Server) {
 	p := pgserver.New(t)
 	t.Cleanup(p.Remove)
 	q := testrig.NewQueue(t, "")
@@ -73,7 +73,7 @@ func TestDatabaseServerKilled(t *testing.T) {
 func TestDatabaseServerAway(t *testing.T) {
 	testrig.Long(t)
 	t.Parallel()
-	q, p := onServer(t)
+	q, p := queueOnPostgres(t)
 	q.Start("--workers", "2")
 	q.Must("enqueue", "--id", "long", "while [ ! -e "+q.Path("go")+" ]; do sleep 0.05; done; echo done")
 	q.WaitUntil("the job runs", 20*time.Second, func() bool {
@@ -121,7 +121,7 @@ func TestDatabaseServerAway(t *testing.T) {
 func TestFrozenDatabaseServerFailsInTime(t *testing.T) {
 	testrig.Long(t)
 	t.Parallel()
-	q, p := onServer(t)
+	q, p := queueOnPostgres(t)
 	q.Start("--workers", "2")
 	q.Must("run", "--", "true")
 	p.Freeze(true)
@@ -212,7 +212,7 @@ func TestDatabaseServerHasNoSpace(t *testing.T) {
 func TestDatabaseServerIsReadOnly(t *testing.T) {
 	testrig.Long(t)
 	t.Parallel()
-	q, p := onServer(t)
+	q, p := queueOnPostgres(t)
 	q.Start("--workers", "2")
 	q.Must("run", "--", "true")
 	set := func(value string) {

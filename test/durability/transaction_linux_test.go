@@ -17,7 +17,7 @@ import (
 func TestEnqueueInATransaction(t *testing.T) {
 	testrig.Long(t)
 	t.Parallel()
-	q, _ := onServer(t)
+	q, _ := queueOnPostgres(t)
 	me, err := user.Current()
 	if err != nil {
 		t.Fatal(err)
@@ -143,7 +143,7 @@ func TestEnqueueInATransaction(t *testing.T) {
 // delete older data of that user. Jobs that the user enqueues in other ways do the same.
 func TestEnqueueInATransactionMakesRoom(t *testing.T) {
 	t.Parallel()
-	q, _ := onServer(t)
+	q, _ := queueOnPostgres(t)
 	me, err := user.Current()
 	if err != nil {
 		t.Fatal(err)

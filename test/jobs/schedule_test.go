@@ -32,7 +32,7 @@ type occurrenceView struct {
 	Note    string    `json:"note"`
 }
 
-func schedule(q *testrig.Queue, name string) (s scheduleView) {
+func showSchedule(q *testrig.Queue, name string) (s scheduleView) {
 	q.Helper()
 	if err := json.Unmarshal([]byte(q.Must("schedule", "show", name, "--json")), &s); err != nil {
 		q.Fatalf("schedule show %s: %v", name, err)
@@ -71,7 +71,7 @@ func TestSchedule(t *testing.T) {
 		t.Errorf("adding a different schedule with the same name: %+v", got)
 	}
 	q.WaitUntil("three runs", 20*time.Second, func() bool {
-		s := schedule(q, "tick")
+		s := showSchedule(q, "tick")
 		n := 0
 		for _, r := range s.Runs {
 			if r.State != nil && *r.State == "completed" {
@@ -80,7 +80,7 @@ func TestSchedule(t *testing.T) {
 		}
 		return n >= 3
 	})
-	for _, r := range schedule(q, "tick").Runs {
+	for _, r := range showSchedule(q, "tick").Runs {
 		if r.ID == nil || r.State == nil || *r.State != "completed" {
 			continue
 		}
@@ -97,19 +97,19 @@ func TestSchedule(t *testing.T) {
 		}
 	}
 	q.Must("schedule", "pause", "tick")
-	if s := schedule(q, "tick"); !s.Paused || s.NextAt != nil || len(s.Next) != 0 {
+	if s := showSchedule(q, "tick"); !s.Paused || s.NextAt != nil || len(s.Next) != 0 {
 		t.Errorf("the paused schedule: %+v", s)
 	}
-	before := len(schedule(q, "tick").Runs)
+	before := len(showSchedule(q, "tick").Runs)
 	q.Must("schedule", "resume", "tick")
 	q.WaitUntil("the resumed schedule starts a job", 20*time.Second, func() bool {
-		return len(schedule(q, "tick").Runs) > before
+		return len(showSchedule(q, "tick").Runs) > before
 	})
-	if slices.Contains(schedule(q, "tick").outcomes(), "missed") {
-		t.Errorf("outcomes after the pause: %v", schedule(q, "tick").outcomes())
+	if slices.Contains(showSchedule(q, "tick").outcomes(), "missed") {
+		t.Errorf("outcomes after the pause: %v", showSchedule(q, "tick").outcomes())
 	}
 	q.Must("schedule", "add", "tick", "0 3 * * *", "--replace", "--", "other")
-	if s := schedule(q, "tick"); s.NextAt == nil || s.NextAt.Before(time.Now()) {
+	if s := showSchedule(q, "tick"); s.NextAt == nil || s.NextAt.Before(time.Now()) {
 		t.Errorf("the replaced schedule: %+v", s)
 	}
 	q.Must("schedule", "rm", "tick")
@@ -132,15 +132,15 @@ func TestScheduleOverlap(t *testing.T) {
 		q.Must("schedule", "add", overlap, "@every 1s", "--overlap", overlap, "--kill-after", "1s", "sleep 60")
 	}
 	q.WaitUntil("something was skipped", 20*time.Second, func() bool {
-		s := schedule(q, "skip")
+		s := showSchedule(q, "skip")
 		return slices.Contains(s.outcomes(), "skipped") && s.outcomes()[0] == "fired"
 	})
 	q.WaitUntil("something waits", 20*time.Second, func() bool {
-		s := schedule(q, "queue")
+		s := showSchedule(q, "queue")
 		return len(s.Runs) > 1 && s.Runs[0].State != nil && *s.Runs[0].State == "blocked"
 	})
 	q.WaitUntil("something was replaced", 30*time.Second, func() bool {
-		s := schedule(q, "replace")
+		s := showSchedule(q, "replace")
 		return slices.ContainsFunc(s.Runs, func(r occurrenceView) bool { return r.State != nil && *r.State == "cancelled" })
 	})
 	if got := q.CLI("schedule", "run", "skip"); got.Code != 5 || !strings.Contains(got.Err, "has not ended") {
@@ -163,7 +163,7 @@ func TestScheduleRunNow(t *testing.T) {
 		n := len(ids)
 		return n > 1 && ids[n-1] == ids[n-2]+"-2"
 	})
-	if s := schedule(q, "nightly"); len(s.Runs) != len(ids) || s.NextAt == nil || !s.NextAt.Equal(s.Next[0]) {
+	if s := showSchedule(q, "nightly"); len(s.Runs) != len(ids) || s.NextAt == nil || !s.NextAt.Equal(s.Next[0]) {
 		t.Errorf("the schedule after two runs: %+v", s)
 	}
 }
@@ -180,7 +180,7 @@ func TestScheduleWhileKilled(t *testing.T) {
 	// newest returns the time of the newest occurrence. Counting the occurrences would not work,
 	// because schedule show lists at most 20 of them.
 	newest := func() (planned time.Time) {
-		if runs := schedule(q, "tick").Runs; len(runs) > 0 {
+		if runs := showSchedule(q, "tick").Runs; len(runs) > 0 {
 			planned = runs[0].Instant
 		}
 		return planned
@@ -194,7 +194,7 @@ func TestScheduleWhileKilled(t *testing.T) {
 		q.Start("--workers", "2")
 	}
 	q.Must("schedule", "pause", "tick")
-	s := schedule(q, "tick")
+	s := showSchedule(q, "tick")
 	var last time.Time
 	for _, r := range slices.Backward(s.Runs) {
 		if r.Outcome != "fired" || r.ID == nil {
@@ -213,7 +213,7 @@ func TestScheduleWhileKilled(t *testing.T) {
 		t.Errorf("the schedule has only %d occurrences", len(s.Runs))
 	}
 	q.WaitUntil("all have ended", 30*time.Second, func() bool {
-		for _, r := range schedule(q, "tick").Runs {
+		for _, r := range showSchedule(q, "tick").Runs {
 			if r.State == nil || *r.State != "completed" {
 				return false
 			}

@@ -28,9 +28,9 @@ type window struct {
 	address string
 }
 
-// chromium opens a browser window and signs in with a link from "web open". The test fails if a
+// openWindow opens a browser window and signs in with a link from "web open". The test fails if a
 // script of the page reports an error.
-func chromium(q *testrig.Queue) *window {
+func openWindow(q *testrig.Queue) *window {
 	q.Helper()
 	testrig.Long(q)
 	path := skip.UnlessProgram(q, "chromium", "needs chromium; .ci/run installs it, "+
@@ -104,7 +104,7 @@ func TestPageInABrowser(t *testing.T) {
 		q.Must("enqueue", "--id", id, "--max-retries", "0", "test -e "+q.Path("fixed")+" || exit 7")
 		q.CLI("wait", id)
 	}
-	w := chromium(q)
+	w := openWindow(q)
 	w.waitText("#strip .dead b", "3")
 
 	// The run time of a job is counted from the job's start, not from the time when the page was loaded.
@@ -227,7 +227,7 @@ func TestPageClocks(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := chromium(testrig.StartQueue(t, "--workers", "0"))
+	w := openWindow(testrig.StartQueue(t, "--workers", "0"))
 	for line := range strings.Lines(string(raw)) {
 		seconds, want, _ := strings.Cut(strings.TrimSpace(line), "\t")
 		var got string
@@ -242,7 +242,7 @@ func TestPageClocks(t *testing.T) {
 func TestPageOfARemovedJob(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "0")
 	q.Must("enqueue", "--id", "goes", "true")
-	w := chromium(q)
+	w := openWindow(q)
 	w.goTo("/jobs/goes")
 	q.Must("rm", "goes")
 	w.waitText("#gone", "no longer exists")
@@ -254,7 +254,7 @@ func TestPageShowsTerminalOutputAsText(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
 	q.Must("enqueue", "--id", "t", "--tty", `printf '\033]0;title\007\033[31m 10%%\r\033[K 50%%\033[0m'; until [ -e `+
 		q.Path("go")+` ]; do sleep 0.02; done; printf '\r\033[K100%%\n\033[?1049hscreen\033[?1049lend\n'`)
-	w := chromium(q)
+	w := openWindow(q)
 	w.goTo("/jobs/t")
 	shows := func(want string) {
 		t.Helper()
@@ -289,7 +289,7 @@ var payloads = []string{
 // themselves. This holds even without the Content-Security-Policy of the page.
 func TestPagePayloadsInABrowser(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "2")
-	w := chromium(q)
+	w := openWindow(q)
 	w.do(chromedp.ActionFunc(func(ctx context.Context) error { return page.SetBypassCSP(true).Do(ctx) }))
 	file := q.WriteFile("payloads", strings.Join(payloads, "\n"))
 	paths := []string{"/", "/jobs", "/dead", "/dead/retry", "/schedules", "/workers", "/stats", "/bulk?verb=retry&q=*",
@@ -339,7 +339,7 @@ func TestPagePayloadsInABrowser(t *testing.T) {
 func TestPageByKeys(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
 	q.Must("enqueue", "--id", "k1", "--in", "1h", "true")
-	w := chromium(q)
+	w := openWindow(q)
 	w.do(chromedp.KeyEvent("g"), chromedp.KeyEvent("j"), chromedp.WaitVisible("table.list"))
 	w.do(chromedp.KeyEvent("j"), chromedp.KeyEvent("x"),
 		chromedp.Poll(`document.querySelector('tbody input[type=checkbox]').checked`, nil))
@@ -362,7 +362,7 @@ func TestPagesFitTheWindow(t *testing.T) {
 	q.Must("enqueue", "--id", "waits", "--in", "1h", "echo "+longText)
 	q.Must("schedule", "add", "nightly", "0 3 * * *", "--", "echo", longText)
 	q.WaitUntil("the job is dead", 20*time.Second, func() bool { return q.Must("dlq", "list", "-q") != "" })
-	w := chromium(q)
+	w := openWindow(q)
 	for _, width := range []int64{1280, 390} {
 		for _, scheme := range []string{"light", "dark"} {
 			w.do(chromedp.EmulateViewport(width, 900),
@@ -391,7 +391,7 @@ func TestNarrowPageShowsWhatMatters(t *testing.T) {
 	q.Must("enqueue", "--id", "dies", "--max-retries", "0", "exit 3")
 	q.Must("enqueue", "--id", "later", "--in", "1h", "true")
 	q.WaitUntil("the job is dead", 20*time.Second, func() bool { return q.Must("dlq", "list", "-q") != "" })
-	w := chromium(q)
+	w := openWindow(q)
 	w.do(chromedp.EmulateViewport(390, 900))
 	for _, c := range []struct{ path, name, test string }{
 		{"/", "search", `document.querySelector('.top input[type=search]').checkVisibility()`},
@@ -462,7 +462,7 @@ func TestPagesAreAccessible(t *testing.T) {
 	q.Must("queue", "pause", "mail")
 	q.Must("schedule", "add", "nightly", "0 3 * * *", "--", "true")
 	q.WaitUntil("the job is dead", 20*time.Second, func() bool { return q.Must("dlq", "list", "-q") != "" })
-	w := chromium(q)
+	w := openWindow(q)
 	for _, scheme := range []string{"light", "dark"} {
 		w.do(emulation.SetEmulatedMedia().WithFeatures([]*emulation.MediaFeature{{Name: "prefers-color-scheme",
 			Value: scheme}}))

@@ -46,7 +46,7 @@ func fillWithExamples(q *testrig.Queue) {
 func TestPicturesOfThePages(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "3")
 	fillWithExamples(q)
-	w := chromium(q)
+	w := openWindow(q)
 	for _, width := range []int64{1280, 390} {
 		for _, scheme := range []string{"light", "dark"} {
 			w.do(chromedp.EmulateViewport(width, 900),

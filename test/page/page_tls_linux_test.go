@@ -29,9 +29,9 @@ import (
 // pageName is the page's host name, for which the test certificate is issued.
 const pageName = "queue.test"
 
-// certify creates a certificate for pageName, and a client that trusts only this certificate and resolves
+// createCertificate creates a certificate for pageName, and a client that trusts only this certificate and resolves
 // pageName to address.
-func certify(q *testrig.Queue, address string) (cert, key string, client *http.Client) {
+func createCertificate(q *testrig.Queue, address string) (cert, key string, client *http.Client) {
 	q.Helper()
 	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -90,7 +90,7 @@ func openLink(q *testrig.Queue, client *http.Client, link string) *http.Cookie {
 func TestPageByTLS(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
 	address := testrig.FreeAddress(t)
-	cert, key, client := certify(q, address)
+	cert, key, client := createCertificate(q, address)
 	for name, value := range map[string]string{"web.hosts": pageName, "web.tls_cert": cert, "web.tls_key": key} {
 		q.Must("config", "set", name, value)
 	}
@@ -129,7 +129,7 @@ func TestPageByTLS(t *testing.T) {
 		t.Errorf("with a wrong key: %+v", got)
 	}
 	openLink(q, client, q.Must("web", "open")) // the page still works with the old certificate
-	_, _, renewed := certify(q, address)
+	_, _, renewed := createCertificate(q, address)
 	q.Must("reload")
 	openLink(q, renewed, q.Must("web", "open"))
 }
@@ -236,7 +236,7 @@ func TestPageOfTheSystemsSockets(t *testing.T) {
 	}
 	q.Must("config", "set", "web.listen", "127.0.0.1:1")
 	answers("with another setting")
-	cert, key, client := certify(q, addresses[0])
+	cert, key, client := createCertificate(q, addresses[0])
 	for name, value := range map[string]string{"web.hosts": pageName, "web.tls_cert": cert, "web.tls_key": key} {
 		q.Must("config", "set", name, value)
 	}
@@ -280,7 +280,7 @@ func TestPageBehindNginx(t *testing.T) {
 	nginx := skip.UnlessProgram(t, "nginx", "needs nginx; .ci/run installs it, and TestPageByTLS has the page's own TLS")
 	q := testrig.StartQueue(t, "--workers", "1")
 	address := testrig.FreeAddress(t)
-	cert, key, client := certify(q, address)
+	cert, key, client := createCertificate(q, address)
 	for name, value := range map[string]string{"web.hosts": pageName, "web.tls": "proxy", "web.anonymous": "read"} {
 		q.Must("config", "set", name, value)
 	}

@@ -20,9 +20,9 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// link returns the secret in a link that "web open" has printed. It also makes the browser use the
+// linkSecret returns the secret in a link that "web open" has printed. It also makes the browser use the
 // host name of the link for later requests.
-func link(b *testrig.Browser, open string) (secret string) {
+func linkSecret(b *testrig.Browser, open string) (secret string) {
 	b.Helper()
 	u, err := url.Parse(open)
 	if err != nil || u.Path != "/open" || u.Query().Get("link") == "" || !strings.HasSuffix(u.Hostname(), ".localhost") {
@@ -35,7 +35,7 @@ func link(b *testrig.Browser, open string) (secret string) {
 // openSession signs the browser in with a new link.
 func openSession(b *testrig.Browser) {
 	b.Helper()
-	secret := link(b, b.Must("web", "open"))
+	secret := linkSecret(b, b.Must("web", "open"))
 	got := b.Request("POST", "/open", "link="+secret)
 	if got.Code != http.StatusSeeOther || got.Header.Get("Location") != "/" {
 		b.Fatalf("a link gets %+v", got)
@@ -77,7 +77,7 @@ func TestLinkOpensAPageSession(t *testing.T) {
 	if one, other := q.Must("web", "open"), q.Must("web", "open"); one[:20] == other[:20] {
 		t.Errorf("two links have the same host name, so one session can read the cookies of the other: %s, %s", one, other)
 	}
-	secret := link(b, q.Must("web", "open"))
+	secret := linkSecret(b, q.Must("web", "open"))
 	for range 2 { // a link preview fetches the page of a link, which must not use up the link
 		if got := b.Request("GET", "/open?link="+secret, ""); got.Code != http.StatusOK ||
 			got.Header.Get("Set-Cookie") != "" {

@@ -84,15 +84,15 @@ func execute(ctx context.Context, args []string) error {
 	return status(c.execute(args[0]))
 }
 
-// longCode is the last exit code of more than 8 bits. The interpreter reports such codes as 255.
-var longCode int
+// lastLongExitCode is the last exit code of more than 8 bits. The interpreter reports such codes as 255.
+var lastLongExitCode int
 
 func status(code int) error {
 	switch {
 	case code == 0:
 		return nil
 	case code > 255:
-		longCode, code = code, 255
+		lastLongExitCode, code = code, 255
 	}
 	return interp.ExitStatus(code)
 }
@@ -126,7 +126,7 @@ func (c *call) execute(name string) int {
 	}
 	base := filepath.Base(name)
 	if builtin := base == name || strings.HasPrefix(name, "/bin/") || strings.HasPrefix(name, "/usr/bin/"); builtin &&
-		slices.Contains(inProcess, base) {
+		slices.Contains(builtinPrograms, base) {
 		return programs[base](c)
 	}
 	return c.run(name, c.args...)

@@ -112,8 +112,8 @@ func (c *call) interpret(text string, strict bool, args []string) int {
 	err = r.Run(context.Background(), file)
 	var status interp.ExitStatus
 	if errors.As(err, &status) {
-		if status == 255 && longCode != 0 {
-			return longCode
+		if status == 255 && lastLongExitCode != 0 {
+			return lastLongExitCode
 		}
 		return int(status)
 	}

@@ -23,10 +23,10 @@ import (
 // use.
 var programs map[string]func(*call) int
 
-// inProcess lists commands that always end quickly. The shell runs them in its own process, because starting
-// a process is slow.
-var inProcess = []string{"cut", "dd", "flock", "grep", "head", "hold", "ls", "mkdir", "mv", "rm", "sed", "seq", "sort",
-	"tee", "touch", "tr", "wc"}
+// builtinPrograms lists commands that always end quickly. The shell runs them in its own process,
+// because starting a process is slow.
+var builtinPrograms = []string{"cut", "dd", "flock", "grep", "head", "hold", "ls", "mkdir", "mv", "rm", "sed", "seq",
+	"sort", "tee", "touch", "tr", "wc"}
 
 func init() {
 	programs = map[string]func(*call) int{
@@ -46,8 +46,8 @@ func (c *call) flags() (flags string) {
 	return flags
 }
 
-// each calls do for each argument and stops at the first error.
-func (c *call) each(do func(arg string) error) int {
+// forEachArg calls do for each argument and stops at the first error.
+func (c *call) forEachArg(do func(arg string) error) int {
 	for _, arg := range c.args {
 		if err := do(arg); err != nil {
 			return c.fail(err)
@@ -90,7 +90,7 @@ func cat(c *call) int {
 	if len(c.args) == 0 {
 		c.args = []string{"-"}
 	}
-	return c.each(func(name string) error {
+	return c.forEachArg(func(name string) error {
 		f, err := c.open(name)
 		if err != nil {
 			return err
@@ -242,7 +242,7 @@ func env(c *call) int {
 // way to signal one.
 func kill(c *call) int {
 	c.flags()
-	return c.each(func(word string) error {
+	return c.forEachArg(func(word string) error {
 		pid, err := strconv.Atoi(word)
 		if err != nil {
 			return err
@@ -256,7 +256,7 @@ func kill(c *call) int {
 }
 
 func touch(c *call) int {
-	return c.each(func(name string) error {
+	return c.forEachArg(func(name string) error {
 		f, err := os.OpenFile(c.path(name), os.O_WRONLY|os.O_CREATE, 0o600)
 		if err != nil {
 			return err
@@ -267,7 +267,7 @@ func touch(c *call) int {
 
 func rm(c *call) int {
 	force := strings.Contains(c.flags(), "f")
-	return c.each(func(name string) error {
+	return c.forEachArg(func(name string) error {
 		if err := os.RemoveAll(c.path(name)); !force {
 			return err
 		}
@@ -277,7 +277,7 @@ func rm(c *call) int {
 
 func mkdir(c *call) int {
 	c.flags()
-	return c.each(func(name string) error { return os.MkdirAll(c.path(name), 0o700) })
+	return c.forEachArg(func(name string) error { return os.MkdirAll(c.path(name), 0o700) })
 }
 
 func mv(c *call) int { return c.exitStatus(os.Rename(c.path(c.args[0]), c.path(c.args[1]))) }
@@ -287,7 +287,7 @@ func ls(c *call) int {
 	if len(c.args) == 0 {
 		c.args = []string{"."}
 	}
-	return c.each(func(name string) error {
+	return c.forEachArg(func(name string) error {
 		list, err := os.ReadDir(c.path(name))
 		for _, e := range list {
 			if all || e.Name()[0] != '.' {

@@ -18,8 +18,8 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// forks lists shell commands whose process trees fork continuously.
-var forks = []string{
+// forkingTrees lists shell commands whose process trees fork continuously.
+var forkingTrees = []string{
 	`while :; do (:) & wait; done`,                                   // one process forks
 	`while :; do (:); (: & :); done & while :; do sleep 0.001; done`, // a child forks, also with vfork
 	// In the next tree, each process starts its successor and ends. The tree after it forks in
@@ -56,18 +56,19 @@ func checkTreesPaused(t *testing.T, q *testrig.Queue, stopped bool) {
 	rounds, longest := pauseRounds(t), time.Duration(0)
 	for n := range rounds {
 		id := fmt.Sprintf("p%d", n)
-		w.Enqueue(testrig.Fields{"id": id, "command": forks[n%len(forks)], "kill_after": "300ms", "on_lost": "dead",
-			"max_retries": 0})
+		w.Enqueue(testrig.Fields{"id": id, "command": forkingTrees[n%len(forkingTrees)], "kill_after": "300ms",
+			"on_lost": "dead", "max_retries": 0})
 		q.WaitUntil("the tree has several processes", 20*time.Second, func() bool { return len(treeOf(q, id)) > 1 })
 		started := time.Now()
 		if got := q.CLI("pause", id); got.Code != 0 || strings.Contains(got.Err, "still") {
-			t.Fatalf("round %d, %s: pause: %+v", n, forks[n%len(forks)], got)
+			t.Fatalf("round %d, %s: pause: %+v", n, forkingTrees[n%len(forkingTrees)], got)
 		}
 		longest = max(longest, time.Since(started))
 		processes := treeOf(q, id)
 		for end := time.Now().Add(100 * time.Millisecond); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
 			if now := treeOf(q, id); !slices.Equal(now, processes) {
-				t.Fatalf("round %d, %s: processes of the paused tree ran: %+v, then %+v", n, forks[n%len(forks)], processes, now)
+				t.Fatalf("round %d, %s: processes of the paused tree ran: %+v, then %+v", n,
+					forkingTrees[n%len(forkingTrees)], processes, now)
 			}
 		}
 		for _, p := range processes {

@@ -17,18 +17,18 @@ import (
 // that process. The service recognises the process by its start time.
 func TestReusedPIDGetsNoSignal(t *testing.T) {
 	t.Run("the kernel reuses the pids", func(t *testing.T) {
-		checkStrangersSurvive(t, func(r *testrig.Rig, job, runner int) []*exec.Cmd {
+		checkUnrelatedProcessesSurvive(t, func(r *testrig.Rig, job, runner int) []*exec.Cmd {
 			syscall.Kill(-job, syscall.SIGKILL)
 			for deadline := time.Now().Add(3 * time.Second); !(isPIDFree(job) && isPIDFree(runner)) &&
 				time.Now().Before(deadline); {
 				time.Sleep(5 * time.Millisecond) // until init has reaped both processes and their pids are free
 			}
-			return []*exec.Cmd{startStranger(r, job), startStranger(r, runner)}
+			return []*exec.Cmd{startUnrelatedProcess(r, job), startUnrelatedProcess(r, runner)}
 		})
 	})
 	t.Run("the running table contains pids of other processes", func(t *testing.T) {
-		checkStrangersSurvive(t, func(r *testrig.Rig, job, _ int) []*exec.Cmd {
-			likeJob, likeRunner := startStranger(r, 0), startStranger(r, 0)
+		checkUnrelatedProcessesSurvive(t, func(r *testrig.Rig, job, _ int) []*exec.Cmd {
+			likeJob, likeRunner := startUnrelatedProcess(r, 0), startUnrelatedProcess(r, 0)
 			tables, _ := filepath.Glob(filepath.Join(r.Dir, "runner", "*", "running"))
 			raw, err := os.ReadFile(tables[0])
 			if err != nil {
@@ -43,7 +43,7 @@ func TestReusedPIDGetsNoSignal(t *testing.T) {
 					endian.LittleEndian.PutUint64(raw[at+16:], uint64(likeJob.Process.Pid))
 				}
 			}
-			r.WriteFile(mustRel(r, tables[0]), string(raw))
+			r.WriteFile(relativePath(r, tables[0]), string(raw))
 			syscall.Kill(-job, syscall.SIGKILL)
 			return []*exec.Cmd{likeJob, likeRunner}
 		})
@@ -56,7 +56,7 @@ func isPIDFree(pid int) bool {
 	return err != nil
 }
 
-func mustRel(r *testrig.Rig, path string) string {
+func relativePath(r *testrig.Rig, path string) string {
 	name, err := filepath.Rel(r.Dir, path)
 	if err != nil {
 		r.Fatal(err)
@@ -64,10 +64,10 @@ func mustRel(r *testrig.Rig, path string) string {
 	return name
 }
 
-// checkStrangersSurvive kills the service and the runner while a job runs. The function take starts
+// checkUnrelatedProcessesSurvive kills the service and the runner while a job runs. The function take starts
 // unrelated processes, which get the pids of the job and the runner or are entered in the running
 // table instead of them. The next service must not end these processes.
-func checkStrangersSurvive(t *testing.T, take func(r *testrig.Rig, job, runner int) []*exec.Cmd) {
+func checkUnrelatedProcessesSurvive(t *testing.T, take func(r *testrig.Rig, job, runner int) []*exec.Cmd) {
 	t.Helper()
 	r := testrig.NewRig(t, "")
 	r.Start("--workers", "1")
@@ -95,9 +95,9 @@ func checkStrangersSurvive(t *testing.T, take func(r *testrig.Rig, job, runner i
 	r.WaitUntil("the job is dead", 5*time.Second, func() bool { return r.Show(id).State == "dead" })
 }
 
-// startStranger starts a process in a new session. If the test runs as root and the given pid is free, the
+// startUnrelatedProcess starts a process in a new session. If the test runs as root and the given pid is free, the
 // process gets this pid.
-func startStranger(r *testrig.Rig, pid int) *exec.Cmd {
+func startUnrelatedProcess(r *testrig.Rig, pid int) *exec.Cmd {
 	r.Helper()
 	for range 20 {
 		pidRequested := pid != 0 && os.WriteFile("/proc/sys/kernel/ns_last_pid", []byte(strconv.Itoa(pid-1)), 0) == nil
@@ -113,5 +113,5 @@ func startStranger(r *testrig.Rig, pid int) *exec.Cmd {
 		cmd.Process.Kill()
 		cmd.Wait() // returns an error, because the process was killed
 	}
-	return startStranger(r, 0)
+	return startUnrelatedProcess(r, 0)
 }

@@ -48,12 +48,12 @@ type trees struct {
 	reservedIDs []string       // ids of the jobs that have not started
 }
 
-// growTrees starts the process trees and reserves more jobs in the runner. On a slow machine the pool may
-// reserve no jobs; growTrees then starts over.
-func growTrees(t *testing.T) *trees {
+// startTreesWithReserve starts the process trees and reserves more jobs in the runner. On a slow
+// machine the pool may reserve no jobs; the function then starts over.
+func startTreesWithReserve(t *testing.T) *trees {
 	t.Helper()
 	for range 4 {
-		r := plantTrees(t)
+		r := startTrees(t)
 		for deadline := time.Now().Add(time.Second); time.Now().Before(deadline); {
 			if r.CountReserved() > 0 {
 				return r
@@ -68,7 +68,7 @@ func growTrees(t *testing.T) *trees {
 	return nil
 }
 
-func plantTrees(t *testing.T) *trees {
+func startTrees(t *testing.T) *trees {
 	t.Helper()
 	r := &trees{Rig: testrig.NewRig(t, testrig.PrefetchTag), firstPIDs: map[string]int{}}
 	r.Env = []string{"QUEUECTL_FAILPOINTS=" + testrig.PrefetchFailpoints}
@@ -113,8 +113,8 @@ func (r *trees) heldLocks() (held []string) {
 	return held
 }
 
-// checkRan waits until all jobs have ended, and checks the outcome of each.
-func (r *trees) checkRan() {
+// checkOutcomes waits until all jobs have ended, and checks the outcome of each.
+func (r *trees) checkOutcomes() {
 	r.Helper()
 	r.WaitUntil("all jobs ended", 20*time.Second, func() bool {
 		return r.QueryInt(`SELECT count(*) FROM jobs WHERE state IN (1, 3, 4, 5)`) == 0
@@ -143,8 +143,8 @@ func (r *trees) checkRan() {
 	}
 }
 
-// runFresh runs a new job and returns the time between since and the end of that job.
-func (r *trees) runFresh(since time.Time) time.Duration {
+// runNewJob runs a new job and returns the time between since and the end of that job.
+func (r *trees) runNewJob(since time.Time) time.Duration {
 	r.Helper()
 	job := r.tree("fresh", "")
 	job["priority"] = 10
@@ -163,15 +163,15 @@ func (r *trees) runFresh(since time.Time) time.Duration {
 // setting on_lost decides whether these jobs run again. Jobs that had not started run later, and no
 // attempt is counted for the dead runner. A new job completes within two seconds.
 func TestRunnerKilled(t *testing.T) {
-	r := growTrees(t)
+	r := startTreesWithReserve(t)
 	old := r.RunnerPid()
 	if held := r.heldLocks(); len(held) != len(treeShapes)+2 {
 		t.Fatalf("jobs whose trees hold a lock: %v", held)
 	}
 	started := time.Now()
 	testrig.Kill(old)
-	elapsed := r.runFresh(started)
-	r.checkRan()
+	elapsed := r.runNewJob(started)
+	r.checkOutcomes()
 	r.WaitUntil("one other runner remains", 20*time.Second, func() bool {
 		now := r.RunnerPids()
 		return len(now) == 1 && now[0] != old
@@ -185,7 +185,7 @@ func TestRunnerKilled(t *testing.T) {
 func TestServiceAndRunnerKilledTogether(t *testing.T) {
 	for _, order := range []string{"service first", "runner first"} {
 		t.Run(order, func(t *testing.T) {
-			r := growTrees(t)
+			r := startTreesWithReserve(t)
 			pids := []int{r.Cmd.Process.Pid, r.RunnerPid()}
 			if order == "runner first" {
 				slices.Reverse(pids)
@@ -205,8 +205,8 @@ func TestServiceAndRunnerKilledTogether(t *testing.T) {
 			r.requester = &testrig.Requester{Q: r.Queue}
 			r.checkLostAndReturned()
 			r.requester.MustRequest("worker.scale", map[string]any{"count": 8})
-			elapsed := r.runFresh(started)
-			r.checkRan()
+			elapsed := r.runNewJob(started)
+			r.checkOutcomes()
 			t.Logf("all killed, %s: a new job done after %v", order, elapsed.Round(time.Millisecond))
 		})
 	}

@@ -42,15 +42,15 @@ func TestUnkillableJob(t *testing.T) {
 	testrig.NeedsDisks(t, "/dev/fuse")
 	t.Run("the job outlives SIGKILL", func(t *testing.T) {
 		q, d, spec := stuckQueue(t)
-		outlives(q, d, spec)
+		checkUnkillable(q, d, spec)
 	})
 	t.Run("the job leaves a process that outlives SIGKILL", func(t *testing.T) {
 		q, d, _ := stuckQueue(t)
-		outlives(q, d, testrig.Fields{"command": "setsid cat " + d.Path("fuse/stuck") + " & exit 0"})
+		checkUnkillable(q, d, testrig.Fields{"command": "setsid cat " + d.Path("fuse/stuck") + " & exit 0"})
 	})
 }
 
-func outlives(q *testrig.Queue, d *testrig.Disk, spec testrig.Fields) {
+func checkUnkillable(q *testrig.Queue, d *testrig.Disk, spec testrig.Fields) {
 	w := q.Dial()
 	id := w.Enqueue(spec)
 	next := w.Enqueue(testrig.Fields{"argv": []string{"true"}})
