@@ -188,7 +188,7 @@ func (m *model) running() table {
 		worker,
 		queueColumn, userColumn,
 		{"FOR", 0, 0, func(j *control.Job, _ *row) string { return m.runTime(j) }},
-		{"%", 0, narrowWindow, func(j *control.Job, _ *row) string { return percent(j) }},
+		{"%", 0, narrowWindow, func(j *control.Job, _ *row) string { return present.Percent(j) }},
 		{"PROGRESS", narrowWindow, 0, func(j *control.Job, _ *row) string { return bar(j, m.barWidth()) }},
 		commandColumn,
 		{"LAST LINE", narrowWindow, 0, func(_ *control.Job, r *row) string { return r.lastLine }},
@@ -303,14 +303,6 @@ func orDash(text *string) string {
 	return *text
 }
 
-// percent returns a job's progress, or "" if it reports none.
-func percent(j *control.Job) string {
-	if j.Progress == nil {
-		return ""
-	}
-	return fmt.Sprintf("%d %%", j.Progress.Percent)
-}
-
 // runTime returns how long a job has run or has been paused. The pane below the list shows who paused it.
 func (m *model) runTime(j *control.Job) string {
 	text, _, _ := strings.Cut(m.screenTexts().Runs(j), " by ")
@@ -336,5 +328,5 @@ func bar(j *control.Job, width int) string {
 		return ""
 	}
 	full := width * min(max(j.Progress.Percent, 0), 100) / 100
-	return termtext.LocaleText(strings.Repeat("█", full)+strings.Repeat("░", width-full)) + " " + percent(j)
+	return termtext.LocaleText(strings.Repeat("█", full)+strings.Repeat("░", width-full)) + " " + present.Percent(j)
 }

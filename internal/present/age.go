@@ -9,14 +9,6 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// Or returns *p, or the parameter none if p is nil.
-func Or[N any](p *N, none N) N {
-	if p == nil {
-		return none
-	}
-	return *p
-}
-
 // WhenDue describes when a job is due and when it expires, like "; due …". It omits a time that the
 // user did not set.
 func WhenDue(s *queue.Spec, now time.Time) (text string) {
@@ -101,12 +93,12 @@ func PausedSince(j *control.Job) string {
 	if j.PausedAt == 0 {
 		return ""
 	}
-	return "since " + Local(j.PausedAt) + " by " + Or(j.PausedBy, "?")
+	return "since " + Local(j.PausedAt) + " by " + queue.ValueOr(j.PausedBy, "?")
 }
 
 // pausedText returns for how long and by which user a running job has been paused.
 func pausedText(j *control.Job, now time.Time) string {
-	return Age(j.PausedAt, now) + " by " + Or(j.PausedBy, "?")
+	return Age(j.PausedAt, now) + " by " + queue.ValueOr(j.PausedBy, "?")
 }
 
 // Local formats a time in the caller's zone. It returns "-" for 0.
