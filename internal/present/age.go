@@ -1,6 +1,7 @@
 package present
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 	"time"
@@ -125,10 +126,7 @@ func ApproxDuration(ms int64) string {
 }
 
 func DashText(text string) string {
-	if text == "" {
-		return "-"
-	}
-	return text
+	return cmp.Or(text, "-")
 }
 
 func waitedFor(since control.Time, now time.Time) string {
