@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"path/filepath"
@@ -57,10 +58,7 @@ func textOrNone(name, doc string, at func(*Settings) *string, check func(string)
 }
 
 func orNone(text string) string {
-	if text == "" {
-		return none
-	}
-	return text
+	return cmp.Or(text, none)
 }
 
 func whereToListen(text string) error {

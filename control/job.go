@@ -153,17 +153,17 @@ type View struct {
 func ViewJob(j *queue.Job, v View) Job {
 	out := Job{
 		ID: j.ID, Seq: j.Seq, Command: queue.CommandText(j.Command, j.Argv), Argv: j.Argv, State: j.State.String(),
-		Reason: optional(string(j.Reason)),
+		Reason: queue.Optional(string(j.Reason)),
 		Queue:  j.Queue, Priority: j.Priority, EffectivePriority: j.Priority,
 		Attempts: j.Attempts, MaxRetries: j.MaxAttempts - 1, MaxAttempts: j.MaxAttempts, TimeoutMS: j.Timeout.Milliseconds(),
 		CreatedAt: Time(j.CreatedAt), UpdatedAt: Time(j.UpdatedAt), RunAt: Time(j.RunAt), ExpiresAt: Time(j.ExpiresAt),
 		StartedAt: Time(j.StartedAt), FinishedAt: Time(j.EndedAt),
-		QueueTimeMS: j.QueueTime(v.Now).Milliseconds(), TypicalRuntimeMS: optional(v.TypicalRuntime.Milliseconds()),
-		ExitCode: code(j.ExitCode), Signal: optional(j.Signal),
+		QueueTimeMS: j.QueueTime(v.Now).Milliseconds(), TypicalRuntimeMS: queue.Optional(v.TypicalRuntime.Milliseconds()),
+		ExitCode: code(j.ExitCode), Signal: queue.Optional(j.Signal),
 		DependsOn: dependsOn(j.DependsOn), Lock: queue.DemandText(j, queue.GateLock),
 		RateLimit: queue.DemandText(j, queue.GateRate), On: queue.DemandText(j, queue.GateNode), Resources: queue.Units(j),
 		Unique: j.Unique, Units: v.Units,
-		Error: optional(j.Error), User: v.User, Labels: j.Labels, Cwd: j.Cwd, OnLost: string(j.OnLost),
+		Error: queue.Optional(j.Error), User: v.User, Labels: j.Labels, Cwd: j.Cwd, OnLost: string(j.OnLost),
 		OutputLimit: j.OutputLimit, Schedule: j.Schedule, HookLines: j.HookLines, InputRemoved: j.InputRemoved.Fields(),
 	}
 	if j.AsUID != nil && v.Owner != v.User {
@@ -180,9 +180,9 @@ func ViewJob(j *queue.Job, v View) Job {
 	}
 	switch {
 	case j.State == queue.Processing:
-		out.WorkerID, out.PID = optional(j.WorkerID), optional(j.PID)
+		out.WorkerID, out.PID = queue.Optional(j.WorkerID), queue.Optional(j.PID)
 		out.RunTimeMS = millis(j.StartedAt, v.Now)
-		out.PausedAt, out.PausedBy = Time(v.PausedAt), optional(v.PausedBy)
+		out.PausedAt, out.PausedBy = Time(v.PausedAt), queue.Optional(v.PausedBy)
 	case j.State == queue.Failed:
 		out.NextRetryAt = Time(j.DueAt)
 	}
@@ -212,10 +212,10 @@ func dependsOn(list []queue.Dependency) (names []string) {
 func ViewAttempt(a *queue.Attempt) Attempt {
 	return Attempt{
 		Attempt: a.N, Worker: a.Worker, Node: a.Node, PID: a.PID, StartedAt: Time(a.StartedAt), FinishedAt: Time(a.EndedAt),
-		RunTimeMS: millis(a.StartedAt, a.EndedAt), ExitCode: code(a.ExitCode), Signal: optional(a.Signal),
-		Reason: optional(string(a.Reason)),
-		Error:  optional(a.Error), Counted: a.Counted, CPUMS: a.CPU.Milliseconds(), PeakRSS: a.PeakRSS,
-		PeakTasks: a.PeakTasks, Leftovers: a.Leftovers, Dropped: a.Dropped, ResultError: optional(a.ResultError),
+		RunTimeMS: millis(a.StartedAt, a.EndedAt), ExitCode: code(a.ExitCode), Signal: queue.Optional(a.Signal),
+		Reason: queue.Optional(string(a.Reason)),
+		Error:  queue.Optional(a.Error), Counted: a.Counted, CPUMS: a.CPU.Milliseconds(), PeakRSS: a.PeakRSS,
+		PeakTasks: a.PeakTasks, Leftovers: a.Leftovers, Dropped: a.Dropped, ResultError: queue.Optional(a.ResultError),
 	}
 }
 
@@ -250,14 +250,6 @@ func (v *Event) Audit(e *queue.Event) {
 	if e.ID != "" && e.Detail.Target != "" {
 		v.Target = e.ID + " " + e.Detail.Target
 	}
-}
-
-func optional[T comparable](v T) *T {
-	var zero T
-	if v == zero {
-		return nil
-	}
-	return &v
 }
 
 func code(n int64) *int64 {

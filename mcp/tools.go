@@ -193,9 +193,7 @@ func (s *server) list(ctx context.Context, a arguments) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	if p.Limit == 0 {
-		p.Limit = defaultListLimit
-	}
+	p.Limit = cmp.Or(p.Limit, defaultListLimit)
 	if p.Limit > maxListLimit {
 		return nil, queue.Invalid(
 			"limit", `too large; the maximum is %d; for more jobs, pass the field "next" of the result as the parameter "cursor"`, maxListLimit)

@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"cmp"
 	"fmt"
 	"hash/fnv"
 	"math"
@@ -139,23 +140,17 @@ func decide(j *Job, o Outcome, p Policy) Decision {
 		return d
 	case Signalled:
 		d.Reason = ReasonSignal
-		if d.Error == "" {
-			d.Error = "ended by " + SignalText(o.Signal)
-		}
+		d.Error = cmp.Or(d.Error, "ended by "+SignalText(o.Signal))
 		return d.afterFailure(j, p)
 	case OutOfMemory:
 		return d.afterOutOfMemory(j, o, p)
 	case TimedOut:
 		d.Reason = ReasonTimedOut
-		if d.Error == "" {
-			d.Error = "timed out after " + FormatDuration(j.Timeout)
-		}
+		d.Error = cmp.Or(d.Error, "timed out after "+FormatDuration(j.Timeout))
 		return d.afterFailure(j, p)
 	case IdleTimedOut:
 		d.Reason = ReasonTimedOut
-		if d.Error == "" {
-			d.Error = "the job printed nothing for " + FormatDuration(j.IdleTimeout) + " (--idle-timeout)"
-		}
+		d.Error = cmp.Or(d.Error, "the job printed nothing for "+FormatDuration(j.IdleTimeout)+" (--idle-timeout)")
 		return d.afterFailure(j, p)
 	case Killed:
 		d.State, d.Reason, d.UsesAttempt = Cancelled, ReasonCancelled, true
@@ -216,9 +211,7 @@ func (d Decision) afterExit(j *Job, o Outcome, p Policy) Decision {
 		d.State, d.Error = Completed, ""
 		return d
 	}
-	if d.Error == "" {
-		d.Error = fmt.Sprintf("exit code %d", o.ExitCode)
-	}
+	d.Error = cmp.Or(d.Error, fmt.Sprintf("exit code %d", o.ExitCode))
 	switch o.ExitCode {
 	case 126:
 		d.Reason = ReasonNotRunnable
@@ -261,9 +254,7 @@ func (d Decision) afterLoss(j *Job, o Outcome) Decision {
 	if o.End == Interrupted {
 		d.Reason = ReasonInterrupted
 	}
-	if d.Error == "" {
-		d.Error = "outcome unknown, because " + crashedComponent(d.Reason)
-	}
+	d.Error = cmp.Or(d.Error, "outcome unknown, because "+crashedComponent(d.Reason))
 	if o.End == RunnerLost {
 		d.Suspect, d.Crashed = true, o.Isolated
 	}

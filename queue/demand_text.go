@@ -222,7 +222,7 @@ func resolveDependencies(check checker, s *Spec, j *Job) {
 		seen[id] = true
 		j.DependsOn = append(j.DependsOn, Dependency{ID: id, Condition: condition})
 	}
-	j.OnDependencyFailure = OnDependencyFailure(max(0, slices.Index(dependencyFailureNames, valueOr(s.OnDependency, ""))))
+	j.OnDependencyFailure = OnDependencyFailure(max(0, slices.Index(dependencyFailureNames, ValueOr(s.OnDependency, ""))))
 }
 
 // FormatUnits appends the units of one resource that a job holds to text. The format is NAME=0,2

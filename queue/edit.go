@@ -14,22 +14,22 @@ func SpecOf(j *Job) *Spec {
 	retries := int64(j.MaxAttempts) - 1
 	onLost := string(j.OnLost)
 	s := &Spec{
-		ID: &j.ID, Unique: pointerTo(j.Unique), UniqueFor: pointerTo(j.UniqueFor), Lock: DemandText(j, GateLock),
+		ID: &j.ID, Unique: Optional(j.Unique), UniqueFor: Optional(j.UniqueFor), Lock: DemandText(j, GateLock),
 		RateLimit: DemandText(j, GateRate), On: DemandText(j, GateNode), Resources: resourcesOf(j), Priority: &j.Priority,
 		MaxRetries: &retries, Timeout: &j.Timeout, KillAfter: &j.KillAfter,
 		Umask: &j.Umask, OkCodes: j.OkCodes, NoRetryCodes: j.NoRetryCodes, DeferCodes: j.DeferCodes,
-		IdleTimeout: pointerTo(j.IdleTimeout), StdinFile: pointerTo(j.StdinFile), OnLost: &onLost,
+		IdleTimeout: Optional(j.IdleTimeout), StdinFile: Optional(j.StdinFile), OnLost: &onLost,
 		OutputLimit: &j.OutputLimit,
-		Jitter:      j.Backoff.Jitter, BackoffBase: pointerTo(j.Backoff.Base), BackoffMax: pointerTo(j.Backoff.Max),
-		BackoffStrategy: pointerTo(string(j.Backoff.Strategy)), Cwd: pointerTo(j.Cwd), Stdin: pointerTo(j.Stdin),
-		ExpiresAt: pointerTo(j.ExpiresAt), AllowBackground: pointerTo(j.AllowBackground), Memory: pointerTo(j.Memory),
-		CPUs: pointerTo(j.CPUs), Tasks: pointerTo(j.Tasks), Nice: pointerTo(j.Nice), NoFile: pointerTo(j.NoFile),
-		NoNewPrivileges: pointerTo(j.NoNewPrivileges), TTY: pointerTo(j.TTY), MaskSecrets: pointerTo(j.MaskSecrets),
-		OnCompleted: pointerTo(j.OnCompleted), OnFailed: pointerTo(j.OnFailed), OnDead: pointerTo(j.OnDead),
-		OnEnded: pointerTo(j.OnEnded),
+		Jitter:      j.Backoff.Jitter, BackoffBase: Optional(j.Backoff.Base), BackoffMax: Optional(j.Backoff.Max),
+		BackoffStrategy: Optional(string(j.Backoff.Strategy)), Cwd: Optional(j.Cwd), Stdin: Optional(j.Stdin),
+		ExpiresAt: Optional(j.ExpiresAt), AllowBackground: Optional(j.AllowBackground), Memory: Optional(j.Memory),
+		CPUs: Optional(j.CPUs), Tasks: Optional(j.Tasks), Nice: Optional(j.Nice), NoFile: Optional(j.NoFile),
+		NoNewPrivileges: Optional(j.NoNewPrivileges), TTY: Optional(j.TTY), MaskSecrets: Optional(j.MaskSecrets),
+		OnCompleted: Optional(j.OnCompleted), OnFailed: Optional(j.OnFailed), OnDead: Optional(j.OnDead),
+		OnEnded: Optional(j.OnEnded),
 	}
 	if j.Queue != DefaultQueue {
-		s.Queue = pointerTo(j.Queue)
+		s.Queue = Optional(j.Queue)
 	}
 	if j.RunAt > j.CreatedAt {
 		s.RunAt = &j.RunAt
@@ -62,7 +62,8 @@ func SpecOf(j *Job) *Spec {
 	return s
 }
 
-func pointerTo[T comparable](v T) *T {
+// Optional returns a pointer to v, or nil if v is its type's zero value.
+func Optional[T comparable](v T) *T {
 	var zero T
 	if v == zero {
 		return nil

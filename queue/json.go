@@ -91,20 +91,20 @@ func Members(data []byte, each func(name string, value json.RawMessage) error) e
 	if i >= len(data) || data[i] != '{' {
 		return Errorf(CodeInvalid, "must be a JSON object")
 	}
-	var seen nameSet
+	seen := map[string]bool{}
 	for i = skipSpace(data, i+1); data[i] != '}'; {
 		end := skipValue(data, i)
 		name, err := Text(data[i:end])
 		if err != nil {
 			return err
 		}
-		if seen.has(name) {
+		if seen[name] {
 			return Invalid(name, "the member is given twice; give it once")
 		}
-		if seen.n == MaxMembers {
+		if len(seen) == MaxMembers {
 			return Errorf(CodeInvalid, "the JSON object has too many members; the maximum is %d", MaxMembers)
 		}
-		seen.add(name)
+		seen[name] = true
 		i = skipSpace(data, skipSpace(data, end)+1) // the colon
 		end = skipValue(data, i)
 		if err := each(name, json.RawMessage(data[i:end])); err != nil {
@@ -115,41 +115,6 @@ func Members(data []byte, each func(name string, value json.RawMessage) error) e
 		}
 	}
 	return nil
-}
-
-// nameSet is a set of names. A small set allocates no map.
-type nameSet struct {
-	n      int
-	inline [16]string
-	set    map[string]bool // all names, if there are more than fit into inline; otherwise nil
-}
-
-func (s *nameSet) has(name string) bool {
-	if s.set != nil {
-		return s.set[name]
-	}
-	for _, f := range s.inline[:s.n] {
-		if f == name {
-			return true
-		}
-	}
-	return false
-}
-
-func (s *nameSet) add(name string) {
-	switch {
-	case s.n < len(s.inline):
-		s.inline[s.n] = name
-	case s.n == len(s.inline):
-		s.set = make(map[string]bool, 4*len(s.inline))
-		for _, f := range s.inline {
-			s.set[f] = true
-		}
-		fallthrough
-	default:
-		s.set[name] = true
-	}
-	s.n++
 }
 
 // Elements calls the function each for the elements, in order, of a JSON array that CheckJSON has accepted.

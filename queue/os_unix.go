@@ -13,6 +13,9 @@ import (
 // maxExitCode is the highest exit code of a process.
 const maxExitCode = 255
 
+// SameVariable reports whether two names denote the same environment variable.
+func SameVariable(a, b string) bool { return a == b }
+
 // plainSigns contains the characters, except letters and digits, that need no quoting in a POSIX shell.
 const plainSigns = "%+,-./:=@_"
 

@@ -8,6 +8,9 @@ import (
 // maxExitCode is the highest exit code of a process.
 const maxExitCode = 1<<32 - 1
 
+// SameVariable reports whether two names denote the same environment variable.
+func SameVariable(a, b string) bool { return strings.EqualFold(a, b) }
+
 // plainSigns contains the characters, except letters and digits, that need no quoting in cmd.exe.
 const plainSigns = `+,-./:=@_\~`
 

@@ -28,44 +28,44 @@ func Resolve(s *Spec, d Defaults) (Job, error) {
 		}
 	}
 	j := Job{
-		Queue:    valueOr(s.Queue, DefaultQueue),
+		Queue:    ValueOr(s.Queue, DefaultQueue),
 		State:    Pending,
 		ExitCode: -1,
-		Priority: valueOr(s.Priority, d.Priority),
-		Delay:    valueOr(s.Delay, 0),
-		RunAt:    valueOr(s.RunAt, 0),
+		Priority: ValueOr(s.Priority, d.Priority),
+		Delay:    ValueOr(s.Delay, 0),
+		RunAt:    ValueOr(s.RunAt, 0),
 		Execution: Execution{
-			Command:         valueOr(s.Command, ""),
+			Command:         ValueOr(s.Command, ""),
 			Argv:            s.Argv,
-			User:            valueOr(s.User, ""),
-			Cwd:             valueOr(s.Cwd, ""),
-			Umask:           valueOr(s.Umask, 0o022),
-			Stdin:           valueOr(s.Stdin, ""),
-			StdinFile:       valueOr(s.StdinFile, ""),
-			IdleTimeout:     valueOr(s.IdleTimeout, 0),
-			Timeout:         valueOr(s.Timeout, d.Timeout),
-			KillAfter:       valueOr(s.KillAfter, d.KillAfter),
+			User:            ValueOr(s.User, ""),
+			Cwd:             ValueOr(s.Cwd, ""),
+			Umask:           ValueOr(s.Umask, 0o022),
+			Stdin:           ValueOr(s.Stdin, ""),
+			StdinFile:       ValueOr(s.StdinFile, ""),
+			IdleTimeout:     ValueOr(s.IdleTimeout, 0),
+			Timeout:         ValueOr(s.Timeout, d.Timeout),
+			KillAfter:       ValueOr(s.KillAfter, d.KillAfter),
 			ExitCodes:       ExitCodes{s.OkCodes, s.NoRetryCodes, s.DeferCodes},
-			OnLost:          OnLost(valueOr(s.OnLost, string(d.OnLost))),
-			AllowBackground: valueOr(s.AllowBackground, false),
+			OnLost:          OnLost(ValueOr(s.OnLost, string(d.OnLost))),
+			AllowBackground: ValueOr(s.AllowBackground, false),
 			Labels:          s.Labels,
-			OutputLimit:     valueOr(s.OutputLimit, d.OutputLimit),
+			OutputLimit:     ValueOr(s.OutputLimit, d.OutputLimit),
 			Limits: Limits{
-				Memory:          valueOr(s.Memory, 0),
-				CPUs:            valueOr(s.CPUs, 0),
-				Tasks:           valueOr(s.Tasks, 0),
-				Nice:            valueOr(s.Nice, 0),
-				NoFile:          valueOr(s.NoFile, 0),
-				NoNewPrivileges: valueOr(s.NoNewPrivileges, false),
+				Memory:          ValueOr(s.Memory, 0),
+				CPUs:            ValueOr(s.CPUs, 0),
+				Tasks:           ValueOr(s.Tasks, 0),
+				Nice:            ValueOr(s.Nice, 0),
+				NoFile:          ValueOr(s.NoFile, 0),
+				NoNewPrivileges: ValueOr(s.NoNewPrivileges, false),
 			},
-			TTY:         valueOr(s.TTY, false),
-			MaskSecrets: valueOr(s.MaskSecrets, false),
-			HookLines: HookLines{valueOr(s.OnCompleted, ""), valueOr(s.OnFailed, ""), valueOr(s.OnDead, ""),
-				valueOr(s.OnEnded, "")},
+			TTY:         ValueOr(s.TTY, false),
+			MaskSecrets: ValueOr(s.MaskSecrets, false),
+			HookLines: HookLines{ValueOr(s.OnCompleted, ""), ValueOr(s.OnFailed, ""), ValueOr(s.OnDead, ""),
+				ValueOr(s.OnEnded, "")},
 			Backoff: Backoff{Jitter: s.Jitter},
 		},
 	}
-	j.ExpiresAt, j.Hooks = valueOr(s.ExpiresAt, 0), j.HookLines.Set()
+	j.ExpiresAt, j.Hooks = ValueOr(s.ExpiresAt, 0), j.HookLines.Set()
 	if s.ID != nil {
 		j.ID = *s.ID
 	}
@@ -92,7 +92,7 @@ type checker = func(ok bool, field, format string, args ...any)
 func resolveCommand(check checker, s *Spec, j *Job, d Defaults) {
 	if s.Argv == nil {
 		check(s.Command != nil, "command", "no command given; example: queuectl enqueue 'make all'")
-		j.Shell = valueOr(s.Shell, d.Shell)
+		j.Shell = ValueOr(s.Shell, d.Shell)
 	} else {
 		j.Command = "" // responses of the service also contain argv as a command, so ignore it
 	}
@@ -100,14 +100,14 @@ func resolveCommand(check checker, s *Spec, j *Job, d Defaults) {
 }
 
 func resolveBackoff(s *Spec, j *Job) {
-	j.Backoff.Base = valueOr(s.BackoffBase, 0)
-	j.Backoff.Max = valueOr(s.BackoffMax, 0)
-	j.Backoff.Strategy = Strategy(valueOr(s.BackoffStrategy, ""))
+	j.Backoff.Base = ValueOr(s.BackoffBase, 0)
+	j.Backoff.Max = ValueOr(s.BackoffMax, 0)
+	j.Backoff.Strategy = Strategy(ValueOr(s.BackoffStrategy, ""))
 }
 
 func resolveUnique(s *Spec, j *Job) {
-	j.Unique, j.UniqueFor = valueOr(s.Unique, ""), valueOr(s.UniqueFor, 0)
-	j.OnConflict = Conflict(max(0, slices.Index(conflicts, valueOr(s.OnConflict, ""))))
+	j.Unique, j.UniqueFor = ValueOr(s.Unique, ""), ValueOr(s.UniqueFor, 0)
+	j.OnConflict = Conflict(max(0, slices.Index(conflicts, ValueOr(s.OnConflict, ""))))
 }
 
 func resolveAttempts(s *Spec, d Defaults) int {
@@ -115,7 +115,7 @@ func resolveAttempts(s *Spec, d Defaults) int {
 	if s.MaxRetries != nil {
 		attempts = *s.MaxRetries + 1
 	}
-	return int(valueOr(s.MaxAttempts, attempts))
+	return int(ValueOr(s.MaxAttempts, attempts))
 }
 
 func resolveEnv(check checker, s *Spec) []string {
@@ -201,7 +201,8 @@ func isAbsolute(path string) bool {
 	return path[0] == '/' || drive >= 'a' && drive <= 'z'
 }
 
-func valueOr[T any](p *T, otherwise T) T {
+// ValueOr returns *p, or the parameter otherwise if p is nil.
+func ValueOr[T any](p *T, otherwise T) T {
 	if p == nil {
 		return otherwise
 	}

@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
@@ -73,8 +74,6 @@ func ParseSignal(text string) (int, error) {
 		}
 	}
 	hint := Nearest(name, signalNames[1:])
-	if hint == "" {
-		hint = fmt.Sprintf("; use a name like TERM or a number from 1 to %d", lastSignal)
-	}
+	hint = cmp.Or(hint, fmt.Sprintf("; use a name like TERM or a number from 1 to %d", lastSignal))
 	return 0, Invalid("signal", "%q is not a signal%s", Clip(text), hint)
 }

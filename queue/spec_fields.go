@@ -80,8 +80,8 @@ func number(name, usage string, at func(*Spec) **float64) Field {
 }
 
 //go:noinline
-func duration(name, alias, usage string, at func(*Spec) **time.Duration) Field {
-	return Field{name, alias, KindDuration, usage, func(s *Spec, v json.RawMessage) error {
+func duration(name, usage string, at func(*Spec) **time.Duration) Field {
+	return Field{name, "", KindDuration, usage, func(s *Spec, v json.RawMessage) error {
 		d, err := ReadDuration(v)
 		if err != nil {
 			return err

@@ -20,12 +20,7 @@ func Patience() time.Duration {
 // StopGrace returns the longest time that a command gets between SIGTERM and SIGKILL when the service
 // or its runner ends. The user who enqueued a job sets how long its command may take to end, but this
 // must not delay the shutdown of the machine.
-func StopGrace() time.Duration {
-	if failpoint.On("impatient") {
-		return 300 * time.Millisecond
-	}
-	return 30 * time.Second
-}
+func StopGrace() time.Duration { return Patience() }
 
 // GraceOf returns how long a command gets between SIGTERM and SIGKILL when the context of its service
 // or runner has ended. The time is shorter than StopGrace if the context ended because the user's

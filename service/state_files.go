@@ -10,10 +10,10 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"time"
 
+	"github.com/queuectl/queuectl/internal/atomicfile"
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/runner"
 	"github.com/queuectl/queuectl/runner/process"
@@ -48,28 +48,7 @@ func makeNodeFile(path string) (content []byte, err error) {
 	id := make([]byte, 16)
 	rand.Read(id) // rand.Read never fails
 	content = []byte(hex.EncodeToString(id) + "\n")
-	return content, replaceFile(path, content)
-}
-
-// replaceFile replaces a file in the state directory atomically: after a power failure, the file has the old
-// or the new content.
-func replaceFile(path string, content []byte) error {
-	f, err := os.OpenFile(path+".new", os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(content)
-	if err = errors.Join(err, f.Sync(), f.Close()); err == nil {
-		err = os.Rename(path+".new", path)
-	}
-	if err != nil || runtime.GOOS == "windows" { // Windows cannot sync a directory
-		return err
-	}
-	dir, err := os.Open(filepath.Dir(path))
-	if err != nil {
-		return err
-	}
-	return errors.Join(dir.Sync(), dir.Close())
+	return content, atomicfile.Write(path, content, 0o600)
 }
 
 // replaceNodeID gives this node a new identity. It is needed if the state directory is a copy of another
@@ -158,7 +137,7 @@ func (s *Service) setStoreFile(database string) error {
 	if database != "" {
 		database += "\n"
 	}
-	return replaceFile(filepath.Join(s.opt.Places.State, cluster.StoreFile), []byte(database))
+	return atomicfile.Write(filepath.Join(s.opt.Places.State, cluster.StoreFile), []byte(database), 0o600)
 }
 
 // keepOlderOutputs records that a new queue starts in a directory that contains output files of an earlier

@@ -189,7 +189,7 @@ func (m *model) running() table {
 		worker,
 		queueColumn, userColumn,
 		{"FOR", 0, 0, func(j *control.Job, _ *row) string { return m.runTime(j) }},
-		{"%", 0, narrowWindow, func(j *control.Job, _ *row) string { return percent(j) }},
+		{"%", 0, narrowWindow, func(j *control.Job, _ *row) string { return present.Percent(j) }},
 		{"PROGRESS", narrowWindow, 0, func(j *control.Job, _ *row) string { return bar(j, m.barWidth()) }},
 		commandColumn,
 		{"LAST LINE", narrowWindow, 0, func(_ *control.Job, r *row) string { return r.lastLine }},
@@ -305,14 +305,6 @@ func orDash(text *string) string {
 	return *text
 }
 
-// percent returns the progress of a job. It returns "" if the job reports none.
-func percent(j *control.Job) string {
-	if j.Progress == nil {
-		return ""
-	}
-	return fmt.Sprintf("%d %%", j.Progress.Percent)
-}
-
 // runTime returns how long a job has been running or paused. The pane below the list shows which
 // user paused it.
 func (m *model) runTime(j *control.Job) string {
@@ -340,5 +332,5 @@ func bar(j *control.Job, width int) string {
 		return ""
 	}
 	full := width * min(max(j.Progress.Percent, 0), 100) / 100
-	return termtext.LocaleText(strings.Repeat("█", full)+strings.Repeat("░", width-full)) + " " + percent(j)
+	return termtext.LocaleText(strings.Repeat("█", full)+strings.Repeat("░", width-full)) + " " + present.Percent(j)
 }

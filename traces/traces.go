@@ -5,6 +5,7 @@
 package traces
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/binary"
@@ -266,9 +267,7 @@ func (e *Exporter) ExportAttempt(j *queue.Job, lease queue.Lease, a *queue.Attem
 	}
 	ended := a.EndedAt
 	began := min(a.StartedAt, ended)
-	if began == 0 {
-		began = ended // the start time is unknown
-	}
+	began = cmp.Or(began, ended) // the start time is unknown
 	_, span := to.tracer.Start(ctx, "process "+j.Queue, trace.WithTimestamp(began.Time()),
 		trace.WithSpanKind(trace.SpanKindConsumer), trace.WithAttributes(attrs...))
 	if d.State == queue.Failed || d.State == queue.Dead {

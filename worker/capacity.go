@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"cmp"
 	"path/filepath"
 	"time"
 
@@ -132,9 +133,7 @@ func (l *loop) pauseClaimsLocked(startErr string) {
 func (l *loop) updateMeanRunTime(r *wire.Result) {
 	run := time.Duration(r.EndedAt-r.StartedAt) * time.Millisecond
 	run = max(run, time.Millisecond/2)
-	if l.meanRunTime == 0 {
-		l.meanRunTime = run
-	}
+	l.meanRunTime = cmp.Or(l.meanRunTime, run)
 	l.meanRunTime += (run - l.meanRunTime) / 4
 }
 

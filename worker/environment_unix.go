@@ -20,6 +20,3 @@ func (p *Pool) addDefaultEnv(isSet func(name string) bool, add func(name, value 
 		add("SHELL", p.cfg.Account.Shell)
 	}
 }
-
-// sameVariable reports whether two names denote the same environment variable.
-func sameVariable(a, b string) bool { return a == b }

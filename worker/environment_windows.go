@@ -62,6 +62,3 @@ var knownFolders = sync.OnceValue(func() (f accountFolders) {
 	}
 	return f
 })
-
-// sameVariable reports whether two names denote the same environment variable.
-func sameVariable(a, b string) bool { return strings.EqualFold(a, b) }

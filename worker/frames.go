@@ -65,7 +65,7 @@ func (p *Pool) environment(j *queue.Job) []string {
 	env := make([]string, 0, len(j.Env)+defaultEnvCap)
 	isSet := func(name string) bool {
 		for _, e := range j.Env {
-			if len(e) > len(name) && e[len(name)] == '=' && sameVariable(e[:len(name)], name) {
+			if len(e) > len(name) && e[len(name)] == '=' && queue.SameVariable(e[:len(name)], name) {
 				return true
 			}
 		}
@@ -83,7 +83,7 @@ func (p *Pool) environment(j *queue.Job) []string {
 	if parent := p.traceparent(j); parent != "" {
 		env = slices.DeleteFunc(env, func(e string) bool {
 			name, _, _ := strings.Cut(e, "=")
-			return sameVariable(name, queue.Traceparent)
+			return queue.SameVariable(name, queue.Traceparent)
 		})
 		env = append(env, queue.Traceparent+"="+parent)
 	}

@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"cmp"
 	"context"
 	"path/filepath"
 	"time"
@@ -92,9 +93,7 @@ func (l *loop) settleLost() {
 			a.Worker, a.PID, a.StartedAt = j.WorkerID, j.PID, j.StartedAt
 		}
 		d := queue.Decide(j, queue.Outcome{End: end, ExitCode: -1, Paused: j.PausedAt != 0}, l.cfg.Policy())
-		if d.Error == "" {
-			d.Error = "the node that ran the job is gone: " + l.lostLeases[i].NodeName
-		}
+		d.Error = cmp.Or(d.Error, "the node that ran the job is gone: "+l.lostLeases[i].NodeName)
 		l.session.addSettlement(store.Settlement{Lease: j.Lease(), Attempt: a, Decision: d})
 	}
 	l.lostLeases = nil

@@ -1,6 +1,7 @@
 package main
 
 import (
+	_ "embed"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -195,37 +196,9 @@ func page(cmd *cobra.Command, name, date string) string {
 }
 
 // groupsAndFiles describes groups and files on the first page.
-const groupsAndFiles = `.SH GROUPS
-.TP
-.B queuectl
-members can use the machine's service and enqueue jobs
-.TP
-.B queuectl\-admin
-members can administer the machine's service; they must also be in the group queuectl
-.SH FILES
-.TP
-.I /etc/queuectl/queuectl.toml
-settings of the machine's service; all settings are described in
-.I /usr/share/doc/queuectl/queuectl.toml.example
-.TP
-.I /etc/queuectl/runner.conf
-settings of the runner that runs as root: whose jobs it may start, and where its private directories are
-.TP
-.I /var/lib/queuectl
-the queue of the machine's service
-.TP
-.I /var/lib/queuectl\-runner
-outputs and results that the runners of the machine's service keep
-.TP
-.I /run/queuectl/queuectl.sock
-the socket of the machine's service
-.TP
-.IR ~/.config/queuectl/queuectl.toml ", " ~/.local/state/queuectl
-settings, queue and socket of your own service
-.TP
-.I /usr/share/doc/queuectl
-the documentation: tutorial, guides and reference
-`
+//
+//go:embed man_groups_and_files.roff
+var groupsAndFiles string
 
 // roff escapes text for a page.
 func roff(text string) string {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/queuectl/queuectl/internal/atomicfile"
 	"github.com/queuectl/queuectl/internal/cli"
 	"github.com/queuectl/queuectl/internal/cli/input"
 	"github.com/queuectl/queuectl/internal/cli/term"
@@ -83,29 +84,12 @@ func replaceFile(file string, text []byte) error {
 	if info, err := os.Lstat(file); err == nil && !info.Mode().IsRegular() {
 		return queue.Invalid("textfile", "%s is not a regular file; to print the metrics instead, leave out --textfile", file)
 	}
-	part, err := os.CreateTemp(filepath.Dir(file), "."+filepath.Base(file)+"-*")
+	err := atomicfile.Write(file, text, 0o644)
 	if errors.Is(err, fs.ErrNotExist) {
 		return queue.Invalid("textfile", "there is no directory %[1]s; make it with: mkdir -p %[1]s",
 			queue.ShellWord(filepath.Dir(file)))
 	}
 	if err != nil {
-		return fmt.Errorf("cannot create a file next to %s: %w", file, err)
-	}
-	_, err = part.Write(text)
-	if err == nil {
-		err = part.Chmod(0o644)
-	}
-	if err == nil {
-		err = part.Sync()
-	}
-	if closed := part.Close(); err == nil {
-		err = closed
-	}
-	if err == nil {
-		err = os.Rename(part.Name(), file)
-	}
-	if err != nil {
-		os.Remove(part.Name())
 		return fmt.Errorf("cannot write %s: %w", file, err)
 	}
 	return nil

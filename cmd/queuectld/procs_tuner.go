@@ -71,23 +71,18 @@ const (
 // jobs fill it each second. Large requests or many browsers can make the heap larger than
 // heapLimit. Then saving memory matters more than saving time. But if the limit were near the size
 // of the live heap, the collector would run continuously. So tuneGC adjusts the limit after each
-// collection, until stop is called.
+// collection.
 // See docs/decisions/0073.
-func tuneGC() (stop func()) {
+func tuneGC() {
 	debug.SetGCPercent(400)
-	c := &gcSentinel{new(atomic.Bool)}
-	stopped := c.stopped
-	adjustMemoryLimit(c)
-	return func() { stopped.Store(true) }
+	adjustMemoryLimit(new(gcSentinel))
 }
 
-// gcSentinel is an object without references. Its finalizer runs after each garbage collection.
-type gcSentinel struct{ stopped *atomic.Bool }
+// gcSentinel is an object without references. Its finalizer runs after each garbage collection. It has 16
+// bytes, because the finalizer of a smaller object may never run.
+type gcSentinel [16]byte
 
 func adjustMemoryLimit(c *gcSentinel) {
-	if c.stopped.Load() {
-		return
-	}
 	samples := [...]metrics.Sample{
 		{Name: "/gc/heap/live:bytes"}, {Name: "/memory/classes/total:bytes"}, {Name: "/memory/classes/heap/objects:bytes"},
 		{Name: "/memory/classes/heap/free:bytes"}, {Name: "/memory/classes/heap/released:bytes"},

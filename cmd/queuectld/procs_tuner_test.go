@@ -37,7 +37,7 @@ func TestMemoryLimitFollowsLiveHeap(t *testing.T) {
 	percent, limit := debug.SetGCPercent(-1), debug.SetMemoryLimit(-1)
 	defer debug.SetMemoryLimit(limit)
 	defer debug.SetGCPercent(percent)
-	defer tuneGC()()
+	tuneGC()
 	checkLimit := func(low, high int64) {
 		t.Helper()
 		var now int64

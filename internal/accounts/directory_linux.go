@@ -1,6 +1,7 @@
 package accounts
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -265,12 +266,8 @@ func parseUser(line string) (a Account, ok bool) {
 	uid, err1 := strconv.ParseUint(f[2], 10, 32)
 	gid, err2 := strconv.ParseUint(f[3], 10, 32)
 	a = Account{Name: f[0], UID: uint32(uid), GID: uint32(gid), Home: f[5], Shell: f[6]}
-	if a.Home == "" {
-		a.Home = "/"
-	}
-	if a.Shell == "" {
-		a.Shell = "/bin/sh"
-	}
+	a.Home = cmp.Or(a.Home, "/")
+	a.Shell = cmp.Or(a.Shell, "/bin/sh")
 	return a, err1 == nil && err2 == nil
 }
 

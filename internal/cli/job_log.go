@@ -52,7 +52,7 @@ func (l *JobLog) Add(seq int, j *control.Job, received int64) {
 	if l.err != nil {
 		return
 	}
-	code, sig := present.Or(j.ExitCode, 0), present.Or(j.Signal, 0)
+	code, sig := queue.ValueOr(j.ExitCode, 0), queue.ValueOr(j.Signal, 0)
 	if j.State != queue.Completed.String() && code == 0 && sig == 0 {
 		code = int64(jobExit(j))
 	}

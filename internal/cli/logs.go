@@ -14,7 +14,6 @@ import (
 	"github.com/queuectl/queuectl/internal/cli/fault"
 	"github.com/queuectl/queuectl/internal/cli/input"
 	"github.com/queuectl/queuectl/internal/cli/term"
-	"github.com/queuectl/queuectl/internal/present"
 	"github.com/queuectl/queuectl/queue"
 )
 
@@ -146,7 +145,8 @@ func (r *logReader) printLost(ctx context.Context, id string) {
 	if r.p.Attempt != 0 && r.p.Attempt != h.Attempt {
 		return
 	}
-	if reason := queue.Reason(present.Or(h.Reason, "")); reason == queue.ReasonLost || reason == queue.ReasonInterrupted {
+	reason := queue.Reason(queue.ValueOr(h.Reason, ""))
+	if reason == queue.ReasonLost || reason == queue.ReasonInterrupted {
 		fmt.Fprintf(r.a.Err, "queuectl: the output of attempt %d of job %s is lost, because the runner died "+
 			"during the attempt\n", h.Attempt, id)
 	}

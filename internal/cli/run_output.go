@@ -104,7 +104,7 @@ func (a *App) printAttempt(ctx context.Context, c *control.Client, id string, n 
 	}
 	h := job.History[len(job.History)-1]
 	text := fmt.Sprintf("attempt %d failed", n)
-	switch reason := queue.Reason(present.Or(h.Reason, "")); {
+	switch reason := queue.Reason(queue.ValueOr(h.Reason, "")); {
 	case reason == queue.ReasonDeferred:
 		text = fmt.Sprintf("attempt %d postponed the job", n)
 	case reason == queue.ReasonLost, reason == queue.ReasonInterrupted:

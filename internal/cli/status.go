@@ -87,7 +87,7 @@ func (a *App) status(ctx context.Context, o statusOptions) error {
 	if st := &screen.Status; st.Service != "" && o.service {
 		p.service = "Service: " + a.Clean(a.Out, present.DescribeService(st.Service, st.Socket))
 	}
-	if err := p.print(rows); err != nil {
+	if err := p.print(); err != nil {
 		return err
 	}
 	if !o.verbose {

@@ -61,7 +61,7 @@ type section struct {
 	notes []string // lines to print below the rows
 }
 
-func (p *screenPrinter) print(rows int) error {
+func (p *screenPrinter) print() error {
 	st := &p.text.Screen.Status
 	terminal := term.IsTerminal(p.a.Out)
 	if !terminal { // scripts read the output, so its form must not change

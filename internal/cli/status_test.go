@@ -59,7 +59,7 @@ func TestScreen(t *testing.T) {
 	}
 	s.Status.Jobs["pending"] += 3
 	if err := (&screenPrinter{a: NewApp(Program{}, nil, out, nil),
-		text: present.ScreenText{Screen: s, Now: screenNow}}).print(plainRows); err != nil {
+		text: present.ScreenText{Screen: s, Now: screenNow}}).print(); err != nil {
 		t.Fatal(err)
 	}
 	got, err := os.ReadFile(out.Name())

@@ -28,7 +28,7 @@ import (
 // attempt ends, leave restores the terminal.
 //
 // The output may also change modes of the user's terminal, for example hide the cursor.
-// termtext.Modes tracks that, so that leave can revert it.
+// termtext.Controls tracks that, so that leave can reset them.
 
 // terminalSession connects the user's terminal to a job's terminal.
 type terminalSession struct {
@@ -45,7 +45,7 @@ type terminalSession struct {
 	saved     *xterm.State
 	lastEnded int  // number of the newest attempt that has ended
 	hasLeft   bool // the user has left the job; show prints nothing more
-	modes     termtext.Modes
+	controls  termtext.Controls
 }
 
 // everyAttempt is an attempt number above all others, for a job that has ended.
@@ -55,7 +55,7 @@ const everyAttempt = 1 << 30
 // follows the job to its end. It restores the user's terminal.
 func (a *App) JoinTerminal(ctx context.Context, c *control.Client, f *followedJob, interrupts <-chan os.Signal) error {
 	j := &terminalSession{a: a, c: c, f: f, typed: make(chan []byte, typedAhead), userLeft: make(chan struct{}),
-		ended: make(chan int, 1)}
+		ended: make(chan int, 1), controls: termtext.NewControls()}
 	defer j.leaveJob()
 	ends := make(chan os.Signal, 4)
 	signal.Notify(ends, syscall.SIGTERM, syscall.SIGHUP)
@@ -118,10 +118,10 @@ func (j *terminalSession) leave(attempt int) {
 	defer j.mu.Unlock()
 	j.lastEnded = max(j.lastEnded, attempt)
 	_, columns := j.size()
-	// The modes are undone even if the terminal was not connected, because output that was shown may
+	// The modes are reset even if the terminal was not connected, because output that was shown may
 	// have set some.
-	j.a.Out.WriteString(j.modes.Restore(columns))
-	j.modes = termtext.Modes{}
+	j.a.Out.WriteString(j.controls.Reset(columns))
+	j.controls = termtext.NewControls()
 	if j.saved == nil {
 		return
 	}
@@ -144,7 +144,7 @@ func (j *terminalSession) show(data []byte) error {
 	if j.hasLeft {
 		return nil
 	}
-	j.modes.Write(data)
+	j.controls.Write(data)
 	_, err := j.a.Out.Write(data)
 	return err
 }
@@ -188,13 +188,12 @@ func (j *terminalSession) restoreModes(ctx context.Context) (lines int, err erro
 	if err != nil && ctx.Err() != nil {
 		return 0, err
 	} // any other error means that no attempt runs, so no modes are set
-	var m termtext.Modes
-	m.Write([]byte(joined.Controls))
-	if !m.FullScreen() {
+	modes, fullScreen := termtext.ReplayModes(joined.Controls)
+	if !fullScreen {
 		rows, _ := j.size()
 		lines = rows - 1
 	}
-	return lines, j.show([]byte(m.Replay()))
+	return lines, j.show([]byte(modes))
 }
 
 // size returns the size of the user's terminal, or 24 by 80 if it is unknown.

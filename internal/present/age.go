@@ -1,6 +1,7 @@
 package present
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 	"time"
@@ -8,14 +9,6 @@ import (
 	"github.com/queuectl/queuectl/control"
 	"github.com/queuectl/queuectl/queue"
 )
-
-// Or returns *p, or the parameter none if p is nil.
-func Or[N any](p *N, none N) N {
-	if p == nil {
-		return none
-	}
-	return *p
-}
 
 // WhenDue describes when a job is due and when it expires, like "; due …". It omits a time that the
 // user did not set.
@@ -101,12 +94,12 @@ func PausedSince(j *control.Job) string {
 	if j.PausedAt == 0 {
 		return ""
 	}
-	return "since " + Local(j.PausedAt) + " by " + Or(j.PausedBy, "?")
+	return "since " + Local(j.PausedAt) + " by " + queue.ValueOr(j.PausedBy, "?")
 }
 
 // pausedText returns for how long and by which user a running job has been paused.
 func pausedText(j *control.Job, now time.Time) string {
-	return Age(j.PausedAt, now) + " by " + Or(j.PausedBy, "?")
+	return Age(j.PausedAt, now) + " by " + queue.ValueOr(j.PausedBy, "?")
 }
 
 // Local formats a time in the caller's zone. It returns "-" for 0.
@@ -133,10 +126,7 @@ func ApproxDuration(ms int64) string {
 }
 
 func DashText(text string) string {
-	if text == "" {
-		return "-"
-	}
-	return text
+	return cmp.Or(text, "-")
 }
 
 func waitedFor(since control.Time, now time.Time) string {

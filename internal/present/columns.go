@@ -77,30 +77,30 @@ func Columns() []Column {
 		{"finished", "FINISHED" + termtext.ZoneMark, func(j *control.Job) Cell { return timeCell(j.FinishedAt) }},
 		{"waited", "WAITED", func(j *control.Job) Cell { return Cell{Text: ApproxDuration(j.QueueTimeMS), number: j.QueueTimeMS} }},
 		{"ran", "RAN", func(j *control.Job) Cell {
-			return Cell{Text: DashText(RanFor(j.RunTimeMS)), number: Or(j.RunTimeMS, -1)}
+			return Cell{Text: DashText(RanFor(j.RunTimeMS)), number: queue.ValueOr(j.RunTimeMS, -1)}
 		}},
 		{"typical", "TYPICAL", func(j *control.Job) Cell {
-			return Cell{Text: TypicalRun(j), number: Or(j.TypicalRuntimeMS, -1)}
+			return Cell{Text: TypicalRun(j), number: queue.ValueOr(j.TypicalRuntimeMS, -1)}
 		}},
 		{"progress", "PROGRESS", func(j *control.Job) Cell {
 			return Cell{Text: DashText(Progress(j)), number: percentKey(j)}
 		}},
 		{"exit_code", "EXIT", func(j *control.Job) Cell {
-			return Cell{Text: Dash(j.ExitCode), number: Or(j.ExitCode, -1)}
+			return Cell{Text: Dash(j.ExitCode), number: queue.ValueOr(j.ExitCode, -1)}
 		}},
 		{"signal", "SIGNAL", func(j *control.Job) Cell {
-			return Cell{Text: SignalOf(j, "-"), number: int64(Or(j.Signal, -1))}
+			return Cell{Text: SignalOf(j, "-"), number: int64(queue.ValueOr(j.Signal, -1))}
 		}},
 		{"worker", "WORKER", func(j *control.Job) Cell {
-			return Cell{Text: Dash(j.WorkerID), key: Or(j.WorkerID, "")}
+			return Cell{Text: Dash(j.WorkerID), key: queue.ValueOr(j.WorkerID, "")}
 		}},
 		{"node", "NODE", func(j *control.Job) Cell { return textCell(j.Node) }},
 		{"pid", "PID", func(j *control.Job) Cell {
-			return Cell{Text: Dash(j.PID), number: int64(Or(j.PID, -1))}
+			return Cell{Text: Dash(j.PID), number: int64(queue.ValueOr(j.PID, -1))}
 		}},
 		{"user", "USER", func(j *control.Job) Cell { return textCell(j.User) }},
 		{"labels", "LABELS", func(j *control.Job) Cell { return orDashCell(Labels(j.Labels)) }},
-		{"error", "ERROR", func(j *control.Job) Cell { return Cell{Text: Dash(j.Error), key: Or(j.Error, "")} }},
+		{"error", "ERROR", func(j *control.Job) Cell { return Cell{Text: Dash(j.Error), key: queue.ValueOr(j.Error, "")} }},
 		{"command", "COMMAND", func(j *control.Job) Cell { return textCell(Title(j)) }},
 	}
 }
@@ -115,8 +115,8 @@ func percentKey(j *control.Job) int64 {
 
 // reasonOf returns why a job ended as it did, or else what it waits for.
 func reasonOf(j *control.Job) string {
-	r := Or(j.WaitsFor, control.Reason{})
-	return cmp.Or(Or(j.Reason, ""), strings.TrimSpace(r.Kind+" "+r.Key))
+	r := queue.ValueOr(j.WaitsFor, control.Reason{})
+	return cmp.Or(queue.ValueOr(j.Reason, ""), strings.TrimSpace(r.Kind+" "+r.Key))
 }
 
 // TypicalRun returns the typical run time of a job's command, or "-" if it is unknown.

@@ -48,7 +48,7 @@ func Due(j *control.Job) control.Time { return max(j.RunAt, j.NextRetryAt) }
 // Waits returns why a waiting job does not start, in the words of why, or when it is due. It returns ""
 // if the job does not wait, or if only its state says why.
 func Waits(j *control.Job, now time.Time) string {
-	r, due, state := Or(j.WaitsFor, control.Reason{}), Due(j), StateOf(j.State)
+	r, due, state := queue.ValueOr(j.WaitsFor, control.Reason{}), Due(j), StateOf(j.State)
 	switch {
 	case !state.Waiting():
 		return ""
@@ -65,11 +65,11 @@ func Waits(j *control.Job, now time.Time) string {
 // waitsForText returns why a job that is due does not run, in a few words. It returns "" if the job
 // only waits for a free worker, or waits for nothing.
 func waitsForText(j *control.Job) string {
-	r := Or(j.WaitsFor, control.Reason{})
+	r := queue.ValueOr(j.WaitsFor, control.Reason{})
 	if len(j.DependsOn) > 0 && r.Kind != "held" {
 		return afterText(j)
 	}
-	full := Or(r.Limit, 0) > 0
+	full := queue.ValueOr(r.Limit, 0) > 0
 	switch r.Kind {
 	case "", "time", "retry":
 		return ""
@@ -194,7 +194,7 @@ func WithProgress(head []string, rows [][]string, jobs []control.Job) (newHead [
 
 // Expired reports whether a job ended because it had not started before the time in its field
 // expires_at.
-func Expired(j *control.Job) bool { return Or(j.Reason, "") == string(queue.ReasonExpired) }
+func Expired(j *control.Job) bool { return queue.ValueOr(j.Reason, "") == string(queue.ReasonExpired) }
 
 // DidNotStart explains why a job expired.
 const DidNotStart = "it did not start before the time in its field expires_at"
@@ -243,7 +243,7 @@ func StateOf(name string) queue.State {
 }
 
 // ErrorText returns why a job failed: its error or, without one, its state and reason.
-func ErrorText(j *control.Job) string { return Or(j.Error, StateText(j)) }
+func ErrorText(j *control.Job) string { return queue.ValueOr(j.Error, StateText(j)) }
 
 // FailureText describes how a job failed.
 func FailureText(j *control.Job) string {

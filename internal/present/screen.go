@@ -72,25 +72,16 @@ type stateSign struct{ Sign, Colour string }
 
 // SignOf returns the sign and colour of a state. The sign is ASCII if the locale requires it.
 func SignOf(state string) stateSign {
-	sign := stateSign{}
-	switch StateOf(state) {
-	case queue.Blocked:
-		sign = stateSign{"◇", ""}
-	case queue.Held:
-		sign = stateSign{"‖", ""}
-	case queue.Pending:
-		sign = stateSign{"○", ""}
-	case queue.Failed:
-		sign = stateSign{"↻", "33"}
-	case queue.Processing:
-		sign = stateSign{"▶", "34"}
-	case queue.Completed:
-		sign = stateSign{"✓", "32"}
-	case queue.Dead:
-		sign = stateSign{"✗", "31"}
-	case queue.Cancelled:
-		sign = stateSign{"–", ""}
-	}
+	sign := [...]stateSign{
+		queue.Blocked:    {"◇", ""},
+		queue.Held:       {"‖", ""},
+		queue.Pending:    {"○", ""},
+		queue.Failed:     {"↻", "33"},
+		queue.Processing: {"▶", "34"},
+		queue.Completed:  {"✓", "32"},
+		queue.Dead:       {"✗", "31"},
+		queue.Cancelled:  {"–", ""},
+	}[StateOf(state)]
 	sign.Sign = termtext.LocaleText(sign.Sign)
 	return sign
 }

@@ -47,7 +47,7 @@ func ReasonLine(r *control.Reason, now time.Time) string {
 // before describes how many jobs start before this one, and which users own them. It returns "" if
 // no job starts before it.
 func before(w *control.Why) string {
-	n := Or(w.Ahead, w.AheadAtLeast)
+	n := queue.ValueOr(w.Ahead, w.AheadAtLeast)
 	if n == 0 {
 		return ""
 	}

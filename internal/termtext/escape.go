@@ -75,17 +75,9 @@ func EscapeExcept(s, plain string, colours bool) string {
 	for i := range len(plain) {
 		stays[plain[i]] = true
 	}
-	first := 0
-	for first < len(s) && stays[s[first]] {
-		first++
-	}
-	if first == len(s) {
-		return s
-	}
 	var b strings.Builder
 	b.Grow(len(s))
-	b.WriteString(s[:first])
-	for i := first; i < len(s); {
+	for i := 0; i < len(s); {
 		shown := i
 		for i < len(s) && stays[s[i]] {
 			i++

@@ -1,6 +1,10 @@
 package daemon
 
-import "sync"
+import (
+	"sync"
+
+	"github.com/queuectl/queuectl/runner/wire"
+)
 
 // diskQueue is a queue of disk operations that one goroutine executes one after the other. A disk
 // operation can take long, so it must not run while the server's mutex is held. add may be called from
@@ -16,7 +20,7 @@ func (c *diskQueue) add(f func()) {
 	c.mu.Lock()
 	c.ops = append(c.ops, f)
 	c.mu.Unlock()
-	wakeUp(c.wake)
+	wire.WakeUp(c.wake)
 }
 
 // run executes operations until end is closed, and then the operations that remain.
@@ -43,13 +47,4 @@ func (c *diskQueue) next() func() {
 	f := c.ops[0]
 	c.ops = c.ops[1:]
 	return f
-}
-
-// wakeUp wakes the goroutine that reads from c, a channel of capacity 1. If a signal is already
-// pending, wakeUp sends no second one.
-func wakeUp(c chan struct{}) {
-	select {
-	case c <- struct{}{}:
-	default: // a signal is pending already
-	}
 }

@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
@@ -114,8 +115,6 @@ func (s *server) setAccount(c *process.Command, uid int64) error {
 	}
 	c.RunAs = &runas.Identity{UID: account.UID, GID: account.GID, Groups: account.Groups}
 	c.Env = launcher.AccountEnv(&account, c.Env)
-	if c.Dir == "" {
-		c.Dir = account.Home
-	}
+	c.Dir = cmp.Or(c.Dir, account.Home)
 	return nil
 }

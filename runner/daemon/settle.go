@@ -32,7 +32,7 @@ func (s *server) settle(a *attempt, r *process.Result, ws *workspace) {
 		s.recordSpared(f.Seq, r.PID)
 	}
 	if r.Leftovers > 0 || r.Signal != 0 {
-		wakeUp(s.orphanHint)
+		wire.WakeUp(s.orphanHint)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/queuectl/queuectl/internal/atomicfile"
 	"github.com/queuectl/queuectl/output"
 	"github.com/queuectl/queuectl/runner"
 	"github.com/queuectl/queuectl/runner/rundir"
@@ -55,7 +56,7 @@ func writeOutput(path string, mode os.FileMode, l *output.Log) error {
 	if err != nil {
 		return err
 	}
-	if err = errors.Join(l.EncodeTo(f), f.Sync(), f.Close(), rundir.SyncDir(filepath.Dir(path))); err != nil {
+	if err = errors.Join(l.EncodeTo(f), f.Sync(), f.Close(), atomicfile.SyncDir(filepath.Dir(path))); err != nil {
 		os.Remove(path) // no file is better than an incomplete one
 	}
 	return err

@@ -2,6 +2,7 @@ package process
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -185,9 +186,7 @@ const cpuPeriod = 100_000
 // limit sets the limits for the group's next command. It returns the names of the limits that no
 // controller enforces.
 func (b *cgroup) limit(l Limits) (missing []string, err error) {
-	if l.Tasks == 0 {
-		l.Tasks = maxTasks
-	}
+	l.Tasks = cmp.Or(l.Tasks, maxTasks)
 	if l == b.limits {
 		return b.missing, nil
 	}

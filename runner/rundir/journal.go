@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"sync"
 
+	"github.com/queuectl/queuectl/internal/atomicfile"
 	"github.com/queuectl/queuectl/internal/failpoint"
 )
 
@@ -231,7 +232,7 @@ func (j *Journal) Sync() error {
 	for i, n := range segments {
 		err := syncFile(j.path(n))
 		if err == nil && i == len(segments)-1 {
-			err = SyncDir(j.dir) // without this, the segments could lose their names in a power cut
+			err = atomicfile.SyncDir(j.dir) // without this, a power cut could remove the names of the segments
 		}
 		// A segment is missing if all its results were acknowledged.
 		if err == nil || errors.Is(err, os.ErrNotExist) {

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/queuectl/queuectl/internal/atomicfile"
 	"github.com/queuectl/queuectl/runner/privdir"
 )
 
@@ -30,7 +31,7 @@ const maxPath = 8 << 10
 func StoreTmpdir(dir, tmpdir string, mode os.FileMode) error {
 	note := filepath.Join(dir, tmpdirName)
 	err := os.WriteFile(note, []byte(NoteOf(tmpdir)), mode)
-	return errors.Join(err, SyncDir(note))
+	return errors.Join(err, atomicfile.SyncDir(note))
 }
 
 // StartedTmpdir returns the job_tmpdir with which the runner of a directory was started. It returns ""

@@ -69,7 +69,7 @@ func (o *Outbox) flushLocked(write func(net.Conn, []byte) int) {
 		o.writing = false
 		if n < len(data) {
 			o.unsent = append(data[n:len(data):len(data)], o.unsent...)
-			wakeUp(o.wake)
+			WakeUp(o.wake)
 			return
 		}
 		if cap(data) <= 1<<20 {
@@ -105,11 +105,12 @@ func (o *Outbox) Close() bool {
 	}
 	o.closed = true
 	o.conn.Close()
-	wakeUp(o.wake)
+	WakeUp(o.wake)
 	return true
 }
 
-func wakeUp(c chan struct{}) {
+// WakeUp makes the goroutine that reads from a channel of capacity 1 run. A second signal is dropped.
+func WakeUp(c chan struct{}) {
 	select {
 	case c <- struct{}{}:
 	default: // a signal is pending already

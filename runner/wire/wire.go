@@ -9,6 +9,8 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"reflect"
+	"slices"
 	"time"
 )
 
@@ -319,136 +321,51 @@ type Attempt struct {
 	StartedAt int64 // milliseconds since 1970
 }
 
-// newFrame returns an empty frame of a type, or nil if the type is unknown. On the wire, a type is
-// a number, which is never reused. The switches in newFrame and kindOf make the client program
-// smaller than a method for each type would.
+// frameTypes lists the types of frames by their numbers on the wire. A number is never reused.
+var frameTypes = [...]Frame{
+	1:  (*Hello)(nil),
+	2:  (*Setup)(nil),
+	3:  (*Start)(nil),
+	4:  (*Drop)(nil),
+	5:  (*Kill)(nil),
+	6:  (*Watch)(nil),
+	7:  (*Ack)(nil),
+	8:  (*Read)(nil),
+	9:  (*Purge)(nil),
+	10: (*Shutdown)(nil),
+	11: (*Signal)(nil),
+	12: (*Recover)(nil),
+	13: (*Forget)(nil),
+	14: (*HelloReply)(nil),
+	15: (*Refused)(nil),
+	16: (*Started)(nil),
+	17: (*Dropped)(nil),
+	18: (*Stuck)(nil),
+	19: (*Result)(nil),
+	20: (*Chunk)(nil),
+	21: (*Recovered)(nil),
+	22: (*Purged)(nil),
+	23: (*Type)(nil),
+	24: (*Resize)(nil),
+	25: (*Typed)(nil),
+	26: (*Pause)(nil),
+	27: (*Paused)(nil),
+	28: (*ProgressReport)(nil),
+	29: (*ExtendLeases)(nil),
+}
+
+// newFrame returns an empty frame of a type, or nil if the type is unknown.
 func newFrame(kind byte) Frame {
-	switch kind {
-	case 1:
-		return new(Hello)
-	case 2:
-		return new(Setup)
-	case 3:
-		return new(Start)
-	case 4:
-		return new(Drop)
-	case 5:
-		return new(Kill)
-	case 6:
-		return new(Watch)
-	case 7:
-		return new(Ack)
-	case 8:
-		return new(Read)
-	case 9:
-		return new(Purge)
-	case 10:
-		return new(Shutdown)
-	case 11:
-		return new(Signal)
-	case 12:
-		return new(Recover)
-	case 13:
-		return new(Forget)
-	case 14:
-		return new(HelloReply)
-	case 15:
-		return new(Refused)
-	case 16:
-		return new(Started)
-	case 17:
-		return new(Dropped)
-	case 18:
-		return new(Stuck)
-	case 19:
-		return new(Result)
-	case 20:
-		return new(Chunk)
-	case 21:
-		return new(Recovered)
-	case 22:
-		return new(Purged)
-	case 23:
-		return new(Type)
-	case 24:
-		return new(Resize)
-	case 25:
-		return new(Typed)
-	case 26:
-		return new(Pause)
-	case 27:
-		return new(Paused)
-	case 28:
-		return new(ProgressReport)
-	case 29:
-		return new(ExtendLeases)
+	if int(kind) >= len(frameTypes) || frameTypes[kind] == nil {
+		return nil
 	}
-	return nil
+	return reflect.New(reflect.TypeOf(frameTypes[kind]).Elem()).Interface().(Frame)
 }
 
 // kindOf returns the number of the type of a frame.
 func kindOf(f Frame) byte {
-	switch f.(type) {
-	case *Hello:
-		return 1
-	case *Setup:
-		return 2
-	case *Start:
-		return 3
-	case *Drop:
-		return 4
-	case *Kill:
-		return 5
-	case *Watch:
-		return 6
-	case *Ack:
-		return 7
-	case *Read:
-		return 8
-	case *Purge:
-		return 9
-	case *Shutdown:
-		return 10
-	case *Signal:
-		return 11
-	case *Recover:
-		return 12
-	case *Forget:
-		return 13
-	case *HelloReply:
-		return 14
-	case *Refused:
-		return 15
-	case *Started:
-		return 16
-	case *Dropped:
-		return 17
-	case *Stuck:
-		return 18
-	case *Result:
-		return 19
-	case *Chunk:
-		return 20
-	case *Recovered:
-		return 21
-	case *Purged:
-		return 22
-	case *Type:
-		return 23
-	case *Resize:
-		return 24
-	case *Typed:
-		return 25
-	case *Pause:
-		return 26
-	case *Paused:
-		return 27
-	case *ProgressReport:
-		return 28
-	case *ExtendLeases:
-		return 29
-	}
-	panic("unreachable") // only the types of this package implement Frame
+	t := reflect.TypeOf(f)
+	return byte(slices.IndexFunc(frameTypes[:], func(other Frame) bool { return reflect.TypeOf(other) == t }))
 }
 
 // Append appends a frame with its length to b.

@@ -279,16 +279,14 @@ func (ch *Changer) storeSetting(ctx context.Context, set store.Setting) error {
 
 // setWorkers changes the number of workers. The function count gets the current number and returns the new
 // one. Until the service ends, the new number overrides all other sources of the setting.
-func (ch *Changer) setWorkers(ctx context.Context, count func(now int) int) (n int, err error) {
-	err = ch.applyOnAllNodes(ctx, func() error {
+func (ch *Changer) setWorkers(ctx context.Context, count func(now int) int) error {
+	return ch.applyOnAllNodes(ctx, func() error {
 		if ch.pool.Stopping() { // reject the change, since the stop has already removed all workers
 			return queue.Errorf(queue.CodeUnavailable,
 				"the service is stopping; change the number of workers after its next start")
 		}
-		n = count(ch.pool.Workers())
-		return ch.putWorkers(ctx, n)
+		return ch.putWorkers(ctx, count(ch.pool.Workers()))
 	})
-	return n, err
 }
 
 func (ch *Changer) putWorkers(ctx context.Context, n int) error {

@@ -128,15 +128,9 @@ func (h *Schedules) checkRequested(ctx context.Context, p *control.ScheduleAdd) 
 // complete fills in defaults, checks the cron line, the time zone and the jitter, and computes the next
 // occurrence.
 func (a *requestedSchedule) complete() (err error) {
-	if a.Zone == "" {
-		a.Zone = zone.Machine
-	}
-	if a.CatchUp == "" {
-		a.CatchUp = store.CatchUpNone
-	}
-	if a.Overlap == "" {
-		a.Overlap = store.OverlapSkip
-	}
+	a.Zone = cmp.Or(a.Zone, zone.Machine)
+	a.CatchUp = cmp.Or(a.CatchUp, store.CatchUpNone)
+	a.Overlap = cmp.Or(a.Overlap, store.OverlapSkip)
 	if a.line, err = schedule.Parse(a.Cron); err != nil {
 		return err
 	}

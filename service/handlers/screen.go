@@ -27,9 +27,7 @@ const (
 
 // Screen implements control.API.
 func (h *Overview) Screen(ctx context.Context, p control.ScreenRows) (control.Screen, error) {
-	if p.Rows == 0 {
-		p.Rows = screenRows
-	}
+	p.Rows = cmp.Or(p.Rows, screenRows)
 	st, err := h.Status(ctx, control.Nothing{})
 	if err != nil {
 		return control.Screen{}, err

@@ -1,6 +1,7 @@
 package handlers
 
 import (
+	"cmp"
 	"context"
 	"slices"
 
@@ -110,9 +111,7 @@ const simulatedJobs = 20
 
 // Simulate implements control.API.
 func (h *Explanations) Simulate(ctx context.Context, p control.Simulate) (control.Simulated, error) {
-	if p.Next == 0 {
-		p.Next = simulatedJobs
-	}
+	p.Next = cmp.Or(p.Next, simulatedJobs)
 	peer := control.PeerFrom(ctx)
 	return control.Answer(ctx, h.shares, control.ClassMany, func() (control.Simulated, error) {
 		next, err := h.store.Simulate(ctx, p.Next)

@@ -72,7 +72,7 @@ type Administration struct {
 // WorkerStart implements control.API. The requested count is added to the current number of workers. It is
 // the new total if a client started the service on demand and no user has set the number yet.
 func (h *Administration) WorkerStart(ctx context.Context, p control.Count) (control.WorkerCount, error) {
-	_, err := h.changes.setWorkers(ctx, func(now int) int {
+	err := h.changes.setWorkers(ctx, func(now int) int {
 		switch {
 		case p.Count == nil:
 			return now + 1
@@ -86,7 +86,7 @@ func (h *Administration) WorkerStart(ctx context.Context, p control.Count) (cont
 
 // WorkerScale implements control.API.
 func (h *Administration) WorkerScale(ctx context.Context, p control.WorkerScale) (control.WorkerCount, error) {
-	_, err := h.changes.setWorkers(ctx, func(int) int { return p.Count })
+	err := h.changes.setWorkers(ctx, func(int) int { return p.Count })
 	return control.WorkerCount{Workers: h.pool.Workers()}, err
 }
 
@@ -99,7 +99,7 @@ func (h *Administration) WorkerStop(ctx context.Context, p control.WorkerStop) (
 	if p.Force {
 		timeout = 0
 	}
-	_, err := h.changes.setWorkers(ctx, func(now int) int {
+	err := h.changes.setWorkers(ctx, func(now int) int {
 		if p.Count == nil {
 			return 0
 		}

@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/internal/atomicfile"
 	"github.com/queuectl/queuectl/internal/cli"
 	"github.com/queuectl/queuectl/internal/cli/fault"
 	"github.com/queuectl/queuectl/internal/cli/files"
@@ -119,7 +120,7 @@ func (a command) backup(ctx context.Context, name string, force bool) error {
 		err = os.Rename(tmp.Name(), name)
 	}
 	if err == nil {
-		err = files.SyncDir(dir)
+		err = atomicfile.SyncDir(dir)
 	}
 	if err != nil {
 		return files.UnwritableError("backup", dir, err)

@@ -72,7 +72,7 @@ type Upload struct {
 
 // NewUpload returns an upload. The fields in common are those that all jobs share.
 func NewUpload(ctx context.Context, options Options, common *queue.Spec) *Upload {
-	expired := Expiries{expiry: present.Or(common.ExpiresAt, 0)}
+	expired := Expiries{expiry: queue.ValueOr(common.ExpiresAt, 0)}
 	return &Upload{Options: options, ctx: ctx, files: input.NamedFiles{}, expired: expired}
 }
 

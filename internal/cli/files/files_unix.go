@@ -4,17 +4,30 @@ package files
 
 import (
 	"os"
+	"syscall"
 )
 
 // makeDir is the command that creates a directory.
 const makeDir = "mkdir -p"
 
-// SyncDir makes the names in a directory durable.
-func SyncDir(dir string) error {
-	f, err := os.Open(dir)
-	if err != nil {
-		return err
+// callerUmask is the umask that this process was started with, once KeepPrivate has replaced it.
+// Before that it is -1.
+var callerUmask = -1
+
+// Umask returns the umask that this process was started with.
+func Umask() (int, bool) {
+	if callerUmask >= 0 {
+		return callerUmask, true
 	}
-	defer f.Close()
-	return f.Sync()
+	mask := syscall.Umask(0)
+	syscall.Umask(mask)
+	return mask, true
 }
+
+// KeepPrivate sets the umask of a process that keeps a queue: its directories get mode 0700 and
+// its files 0600, regardless of the caller's umask.
+func KeepPrivate() { callerUmask = syscall.Umask(0o077) }
+
+// Share sets the mode of a file to what the caller's umask allows. It is for files that should
+// not be private although KeepPrivate was called before.
+func Share(path string) error { return os.Chmod(path, 0o666&^os.FileMode(callerUmask)) }

@@ -3,5 +3,11 @@ package files
 // makeDir is the command that creates a directory.
 const makeDir = "mkdir"
 
-// SyncDir does nothing: Windows makes the names in a directory durable itself.
-func SyncDir(string) error { return nil }
+// Umask returns no umask, since Windows has none.
+func Umask() (int, bool) { return 0, false }
+
+// KeepPrivate does nothing: on Windows, files inherit the rights of their directory.
+func KeepPrivate() {}
+
+// Share does nothing; see KeepPrivate.
+func Share(string) error { return nil }

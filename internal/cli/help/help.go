@@ -6,6 +6,7 @@ package help
 
 import (
 	"cmp"
+	_ "embed"
 	"fmt"
 	"io"
 	"slices"
@@ -117,79 +118,18 @@ func VisibleFlags(f *pflag.FlagSet) (n int) {
 	return n
 }
 
-// descriptions returns the long descriptions of commands that both programs build. They are not
-// stored with the commands, because queuectl never shows them and stays smaller without them.
-func descriptions() map[string]string {
-	return map[string]string{
-		"": `A durable queue for shell commands. Jobs survive crashes and restarts.
-
-  queuectl                       show what is running, what is next, what failed
-  queuectl enqueue 'make all'    add a job to the queue
-  queuectl run 'make test'       add a job, follow it, exit with its exit code
-  queuectl enqueue --batch pics -- convert {} {}.webp ::: *.png
-  queuectl wait --batch pics --progress
-  queuectl retry --failed        run failed jobs again`,
-		"enqueue": `Add one or more jobs to the queue and print their IDs.
-
-  queuectl enqueue 'make all >log'          a command line for the shell
-  queuectl enqueue -- convert a.png b.jpg   a program, run without a shell
-  queuectl enqueue -- gzip -k {} ::: *.log  one job for each file
-  queuectl enqueue --at 3am ./backup.sh     start at 3:00 or later
-  queuectl enqueue --after 17 ./deploy.sh   start when job 17 has succeeded
-  queuectl enqueue --next 'make hotfix'     start before your other jobs
-  queuectl enqueue -Q gpu ./train.sh        use the queue gpu
-  queuectl enqueue '{"command":"make"}'     describe the job in JSON
-
-If you enqueue several jobs, either all of them are stored or none. They can
-share a batch name:
-
-  queuectl enqueue --batch pics -- convert {} {}.webp ::: *.png
-  queuectl enqueue --lines commands.txt     one shell command per line
-  find -name '*.log' -print0 |
-    queuectl enqueue --null --arg-file - -- gzip -k {}
-  queuectl enqueue --file jobs.jsonl        jobs in JSON
-  queuectl enqueue --file graph.toml        jobs in TOML, in tables [jobs.ID]`,
-		"run": `Add a job to the queue, follow its output and exit with its exit code. The job
-gets one attempt unless you set --max-retries or --max-attempts.
-
-  queuectl run 'make all'               a command line for the shell
-  queuectl run -- ./backup.sh --full    a program, run without a shell
-  queuectl run --private --workers 4 --lines commands.txt
-
-With --private, run works through a list of jobs in the foreground. It keeps
-them in a separate queue in the directory --dir (default: .queuectl). The exit
-code is 1 if a job is dead. After a crash, repeat the same command to continue.
-The command is rejected if the jobs or flags have changed. After you have
-appended jobs to the list, add --add-new. You can use queuectl list, show, logs
-and status with --dir at any time.
-
-  queuectl run --private --file jobs.jsonl
-  find -name '*.log' | queuectl run --private --arg-file - -- gzip -k {}`,
-		"attach": `Follow the output of a job and exit with its exit code.
-
-If the job has a terminal (run --tty, enqueue --tty), attach joins it: what you
-type goes to the job, including Ctrl-C. After Enter, ~. detaches (the job
-continues, the exit code is 130), ~~ sends a tilde, and ~? lists these
-sequences. When several people attach to one job, the last one sets the size of
-the terminal.`,
-		"wait": `Wait for jobs to end, then exit with their exit code.
-
-The exit code is 0 if all jobs succeeded. Otherwise it is the exit code of the
-first job, in the order given, that did not succeed.
-
-Flags such as --batch also select jobs that have already ended. But --all, and
---user without other flags, select only unfinished jobs. If no job matches, wait
-prints a message and exits with 0.`,
-		"progress": `Report progress from inside a job: N percent and, if you like, a short message.
-
-list, show, status and events show the last report. Instead of running this
-command, a job can write the line "N MESSAGE" to the file $QUEUECTL_PROGRESS.`,
-	}
-}
+// descriptions contains the long descriptions of commands that both programs build, each after a line
+// with "== " and the command. They are not stored with the commands, because queuectl never shows them
+// and stays smaller without them.
+//
+//go:embed descriptions.txt
+var descriptions string
 
 // Long returns the long description of a command, or its summary if it has none.
 func Long(cmd *cobra.Command) string {
-	return strings.TrimSpace(cmp.Or(cmd.Long, descriptions()[commandName(cmd)], cmd.Short))
+	_, text, _ := strings.Cut(descriptions, "== "+cmd.CommandPath()+"\n")
+	text, _, _ = strings.Cut(text, "\n== ")
+	return strings.TrimSpace(cmp.Or(cmd.Long, text, cmd.Short))
 }
 
 // printVerbs lists the subcommands of a command, by group.

@@ -282,7 +282,7 @@ func Complete(s *queue.Spec, noCwd bool) error {
 	}
 	all := slices.Contains(s.EnvPass, "*")
 	in := func(names []string, name string) int {
-		return slices.IndexFunc(names, func(n string) bool { return sameVariable(n, name) })
+		return slices.IndexFunc(names, func(n string) bool { return queue.SameVariable(n, name) })
 	}
 	given := slices.Collect(maps.Keys(s.Env))
 	inTrace := namesTrace(os.Getenv(queue.Traceparent)) && in(given, queue.Traceparent) < 0 &&

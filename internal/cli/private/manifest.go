@@ -3,7 +3,6 @@ package private
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -11,9 +10,9 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/queuectl/queuectl/internal/atomicfile"
 	"github.com/queuectl/queuectl/internal/cli"
 	"github.com/queuectl/queuectl/internal/cli/connect"
-	"github.com/queuectl/queuectl/internal/cli/files"
 	"github.com/queuectl/queuectl/internal/cli/input"
 	"github.com/queuectl/queuectl/internal/termtext"
 	"github.com/queuectl/queuectl/queue"
@@ -50,19 +49,7 @@ func (a *runManifest) save(dir string) error {
 	if err != nil {
 		return err
 	}
-	tmp, err := os.CreateTemp(dir, connect.RunManifest+"-*") // CreateTemp sets mode 0600
-	if err != nil {
-		return err
-	}
-	defer os.Remove(tmp.Name()) // after the rename, the file no longer has this name
-	_, err = tmp.Write(raw)
-	if err = errors.Join(err, tmp.Sync(), tmp.Close()); err != nil {
-		return err
-	}
-	if err := os.Rename(tmp.Name(), filepath.Join(dir, connect.RunManifest)); err != nil {
-		return err
-	}
-	return files.SyncDir(dir)
+	return atomicfile.Write(filepath.Join(dir, connect.RunManifest), raw, 0o600)
 }
 
 // readManifest returns the manifest that a directory keeps. It returns nil if the manifest is

@@ -117,7 +117,7 @@ func (p *privateJobs) storedCommand(id string) string {
 // changed describes how a line differs from the stored job.
 func (p *privateJobs) changed(line int, was string, now *queue.Spec) string {
 	stored := p.storedCommand(was)
-	current := fmt.Sprintf("%q", termtext.Truncate(termtext.OneLine(queue.CommandText(present.Or(now.Command, ""), now.Argv)),
+	current := fmt.Sprintf("%q", termtext.Truncate(termtext.OneLine(queue.CommandText(queue.ValueOr(now.Command, ""), now.Argv)),
 		60))
 	if current == stored {
 		return fmt.Sprintf("line %d still has the command %s, but other fields of the job differ", line, stored)

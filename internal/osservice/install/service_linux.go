@@ -13,6 +13,7 @@ import (
 
 	kardianos "github.com/kardianos/service"
 
+	"github.com/queuectl/queuectl/internal/atomicfile"
 	"github.com/queuectl/queuectl/internal/osservice"
 	"github.com/queuectl/queuectl/queue"
 )
@@ -258,11 +259,7 @@ func (s *Service) writeFiles() (changed bool, err error) {
 		if err := os.MkdirAll(filepath.Dir(f.path), 0o755); err != nil {
 			return changed, err
 		}
-		part := f.path + ".new"
-		if err := os.WriteFile(part, []byte(text), 0o644); err != nil {
-			return changed, err
-		}
-		if err := errors.Join(os.Chmod(part, 0o644), os.Rename(part, f.path)); err != nil {
+		if err := atomicfile.Write(f.path, []byte(text), 0o644); err != nil {
 			return changed, err
 		}
 	}

@@ -1,13 +1,13 @@
 //go:build unix
 
-package rundir
+package atomicfile
 
 import (
 	"errors"
 	"os"
 )
 
-// SyncDir syncs a directory, so that the names in it survive a power cut.
+// SyncDir syncs a directory, so that the names in it survive a power failure.
 func SyncDir(path string) error {
 	f, err := os.Open(path)
 	if err != nil {
