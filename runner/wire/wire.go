@@ -398,8 +398,8 @@ func Parse(b []byte) (Frame, int, error) {
 	k := b[4]
 	f := newFrame(k)
 	if f == nil {
-		return nil, 0, fmt.Errorf("invalid message between service and runner: its type %d is unknown; check that both have the "+
-			"same version", k)
+		return nil, 0, fmt.Errorf("invalid message between service and runner: its type %d is unknown; check that both have "+
+			"the same version", k)
 	}
 	c := codec{decoding: true, input: string(b[5 : 4+n])}
 	f.fields(&c)
