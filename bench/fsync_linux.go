@@ -80,12 +80,12 @@ var (
 
 // traceState is the state of readTrace. A position is a line number of the trace.
 type traceState struct {
-	started  map[string]call // by thread, the system call that has not returned yet
-	request  map[string]int  // by connection, the position at which its last request had been read
-	written  int             // position of the last write to the WAL
-	synced   []durable       // fsyncs of the WAL that have returned 0
-	answers  int
-	problems []error
+	unfinishedCalls map[string]call // by thread, the system call that has not returned yet
+	request         map[string]int  // by connection, the position at which its last request had been read
+	written         int             // position of the last write to the WAL
+	walSyncs        []durable       // fsyncs of the WAL that have returned 0
+	answers         int
+	problems        []error
 }
 
 // call is a system call that has begun.
@@ -100,7 +100,7 @@ type call struct {
 type durable struct{ lastWrite int }
 
 func readTrace(lines *bufio.Scanner) (answers, syncs int, err error) {
-	t := &traceState{started: map[string]call{}, request: map[string]int{}}
+	t := &traceState{unfinishedCalls: map[string]call{}, request: map[string]int{}}
 	for at := 1; lines.Scan(); at++ {
 		text := lines.Text()
 		if m := callLine.FindStringSubmatch(text); m != nil {
@@ -108,18 +108,18 @@ func readTrace(lines *bufio.Scanner) (answers, syncs int, err error) {
 			t.begin(c)
 			if rest, unfinished := strings.CutSuffix(c.args, "<unfinished ...>"); unfinished {
 				c.args = rest
-				t.started[m[1]] = c
+				t.unfinishedCalls[m[1]] = c
 			} else {
 				t.end(c, c.args, at)
 			}
 		} else if m := resumedLine.FindStringSubmatch(text); m != nil {
-			if c, known := t.started[m[1]]; known && c.name == m[2] {
-				delete(t.started, m[1])
+			if c, known := t.unfinishedCalls[m[1]]; known && c.name == m[2] {
+				delete(t.unfinishedCalls, m[1])
 				t.end(c, m[3], at)
 			}
 		}
 	}
-	return t.answers, len(t.synced), errors.Join(append(t.problems, lines.Err())...)
+	return t.answers, len(t.walSyncs), errors.Join(append(t.problems, lines.Err())...)
 }
 
 const answerStart = `, "{\"jsonrpc\":\"2.0\",\"id\":`
@@ -134,7 +134,7 @@ func (t *traceState) begin(c call) {
 	case (c.name == "write" || c.name == "sendto") && strings.HasPrefix(c.args, answerStart):
 		t.answers++
 		asked := t.request[c.fd]
-		if n := len(t.synced); n > 0 && asked > 0 && t.synced[n-1].lastWrite > asked {
+		if n := len(t.walSyncs); n > 0 && asked > 0 && t.walSyncs[n-1].lastWrite > asked {
 			return
 		}
 		if len(t.problems) < 5 {
@@ -149,7 +149,7 @@ func (t *traceState) end(c call, tail string, at int) {
 	switch c.name {
 	case "fsync", "fdatasync":
 		if strings.HasSuffix(c.path, "-wal") && strings.HasSuffix(tail, "= 0") {
-			t.synced = append(t.synced, durable{c.lastWrite})
+			t.walSyncs = append(t.walSyncs, durable{c.lastWrite})
 		}
 	case "read", "recvfrom":
 		if strings.Contains(c.args+tail, `{\"jsonrpc\"`) {

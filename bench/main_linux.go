@@ -77,7 +77,7 @@ func main() {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(exitLost)
 	}
-	if b.report.missed > 0 && !b.quick && !b.smoke {
+	if b.report.missedTargets > 0 && !b.quick && !b.smoke {
 		os.Exit(exitMissed)
 	}
 }

@@ -25,9 +25,9 @@ const (
 
 // browser is a client that is signed in to the dashboard of a service.
 type browser struct {
-	at, address string
-	cookie      *http.Cookie
-	client      http.Client
+	baseURL, address string
+	cookie           *http.Cookie
+	client           http.Client
 }
 
 // openPage starts the dashboard of a service and signs a browser in.
@@ -44,14 +44,14 @@ func (s *service) openPage() (*browser, error) {
 	if err != nil {
 		return nil, err
 	}
-	w := &browser{at: "http://" + u.Host, address: state.Listen}
+	w := &browser{baseURL: "http://" + u.Host, address: state.Listen}
 	w.client = http.Client{
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		Transport: &http.Transport{DialContext: func(ctx context.Context, network, _ string) (net.Conn, error) {
 			return new(net.Dialer).DialContext(ctx, network, w.address)
 		}},
 	}
-	r, err := w.client.PostForm(w.at+"/open", u.Query())
+	r, err := w.client.PostForm(w.baseURL+"/open", u.Query())
 	if err != nil {
 		return nil, err
 	}
@@ -62,7 +62,7 @@ func (s *service) openPage() (*browser, error) {
 
 // get requests a path. The caller reads and closes the body of the response.
 func (w *browser) get(ctx context.Context, path string) (*http.Response, error) {
-	r, err := http.NewRequestWithContext(ctx, "GET", w.at+path, nil)
+	r, err := http.NewRequestWithContext(ctx, "GET", w.baseURL+path, nil)
 	if err != nil {
 		return nil, err
 	}

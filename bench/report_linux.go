@@ -10,8 +10,8 @@ import (
 
 // report collects the rows of the table.
 type report struct {
-	rows   []row
-	missed int
+	rows          []row
+	missedTargets int
 }
 
 // row compares one result with a limit of the machine or with another program.
@@ -34,7 +34,7 @@ func (r *report) judge(w row, met bool) {
 	w.verdict = "ok"
 	if !met {
 		w.verdict = "**MISS**"
-		r.missed++
+		r.missedTargets++
 	}
 	r.rows = append(r.rows, w)
 }
@@ -44,7 +44,7 @@ func (r *report) print(w io.Writer) {
 	for _, l := range r.rows {
 		fmt.Fprintf(w, "| %s |\n", strings.Join([]string{l.what, l.queuectl, l.limit, l.ratio, l.target, l.verdict}, " | "))
 	}
-	fmt.Fprintf(w, "\n%d targets missed.\n", r.missed)
+	fmt.Fprintf(w, "\n%d targets missed.\n", r.missedTargets)
 }
 
 // median returns the median of v.

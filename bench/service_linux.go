@@ -31,7 +31,7 @@ type service struct {
 	user     string // account that the jobs run as; if "", the service chooses it
 	launcher *launcher
 	cmd      *exec.Cmd
-	ended    chan error
+	exit     chan error
 	ctx      context.Context
 	cancel   context.CancelFunc
 }
@@ -66,7 +66,7 @@ func (b *bench) serveIn(dir string) (*service, error) {
 		return nil, err
 	}
 	defer log.Close()
-	s := &service{dir: dir, user: b.user, ended: make(chan error, 1)}
+	s := &service{dir: dir, user: b.user, exit: make(chan error, 1)}
 	args := []string{"serve", "--dir", dir}
 	if b.user != "" {
 		more, err := s.startLauncher(b)
@@ -81,7 +81,7 @@ func (b *bench) serveIn(dir string) (*service, error) {
 	if err := s.cmd.Start(); err != nil {
 		return nil, err
 	}
-	go func() { s.ended <- s.cmd.Wait() }() // the method stop waits for this goroutine
+	go func() { s.exit <- s.cmd.Wait() }() // the method stop waits for this goroutine
 	s.ctx, s.cancel = context.WithTimeout(context.Background(), waitTimeout)
 	s.Client = control.NewClient(s.socket())
 	for {
@@ -90,8 +90,8 @@ func (b *bench) serveIn(dir string) (*service, error) {
 			break
 		}
 		select {
-		case err := <-s.ended:
-			s.ended <- err
+		case err := <-s.exit:
+			s.exit <- err
 			return nil, fmt.Errorf("the service ended before it was ready: %w", errors.Join(err, errors.New(string(text))))
 		case <-s.ctx.Done():
 			return nil, errors.Join(errors.New("the service was not ready in time"), s.stop())
@@ -119,8 +119,8 @@ func (s *service) stop() error {
 	s.Close()
 	s.cmd.Process.Signal(syscall.SIGTERM)
 	select {
-	case err := <-s.ended:
-		s.ended <- err
+	case err := <-s.exit:
+		s.exit <- err
 		return err
 	case <-time.After(time.Minute):
 		for _, pid := range append(s.runners(), s.pid()) {

@@ -45,11 +45,11 @@ func (k *Key) AtStart() bool { return slices.Contains(restartSettings, k.Name) }
 // KeepUntilRestart restores the settings that take effect only at a restart, and their origins, from old.
 // Waiting then returns the values that they get at the restart.
 func (c *Config) KeepUntilRestart(old *Config) {
-	c.waiting = nil
+	c.pendingSettings = nil
 	for i := range Keys() {
 		if k := &Keys()[i]; k.AtStart() {
 			if asked := k.Show(&c.Settings); asked != k.Show(&old.Settings) {
-				c.waiting = append(c.waiting, PendingSetting{k.Name, asked, old.Origin(k.Name)})
+				c.pendingSettings = append(c.pendingSettings, PendingSetting{k.Name, asked, old.Origin(k.Name)})
 			}
 			if err := k.set(&c.Settings, k.get(&old.Settings)); err != nil {
 				panic("config: cannot restore " + k.Name + ": " + err.Error())

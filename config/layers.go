@@ -34,17 +34,17 @@ type Config struct {
 	Settings
 	layers []Layer // the weakest first
 	// waiting lists the settings that KeepUntilRestart has restored.
-	waiting []PendingSetting
+	pendingSettings []PendingSetting
 }
 
 // PendingSetting is a setting with the value that it gets when the service restarts.
 type PendingSetting struct {
-	Name, Value string
-	Until       Origin // origin of the value that is in effect until then
+	Name, Value   string
+	CurrentOrigin Origin // origin of the value that is in effect until then
 }
 
 // PendingRestart returns the settings whose value in effect differs from the one in the layers.
-func (c *Config) PendingRestart() []PendingSetting { return c.waiting }
+func (c *Config) PendingRestart() []PendingSetting { return c.pendingSettings }
 
 // Merge applies layers to the defaults, the weakest first, and checks the values. It copies the
 // layers, so the result may be read while they are changed.
@@ -74,9 +74,9 @@ func Merge(layers ...Layer) (Config, error) {
 
 // Origin returns the origin of the value that is in effect for a setting.
 func (c *Config) Origin(name string) Origin {
-	for _, w := range c.waiting {
+	for _, w := range c.pendingSettings {
 		if w.Name == name {
-			return w.Until
+			return w.CurrentOrigin
 		}
 	}
 	return c.StrongestOrigin(name)

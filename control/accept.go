@@ -39,14 +39,14 @@ type acceptedConns struct {
 	closings chan struct{}
 
 	// starting holds the goroutines that were started and do not run yet.
-	starting *fair.Limiter
+	startLimiter *fair.Limiter
 }
 
 func newAcceptedConns() *acceptedConns {
 	return &acceptedConns{
-		refusals: make(chan struct{}, maxRefusals),
-		closings: make(chan struct{}, maxClosings),
-		starting: fair.New(fair.Bound{Max: maxStarting}),
+		refusals:     make(chan struct{}, maxRefusals),
+		closings:     make(chan struct{}, maxClosings),
+		startLimiter: fair.New(fair.Bound{Max: maxStarting}),
 	}
 }
 
@@ -58,9 +58,9 @@ func newAcceptedConns() *acceptedConns {
 // So the limit on a user's connections bounds the number of those that wait.
 func (a *acceptedConns) start(ctx context.Context, uid int, serve func()) {
 	r := fair.Request{User: uid}
-	a.starting.Start(ctx, r, func() {
+	a.startLimiter.Start(ctx, r, func() {
 		a.goroutines.Go(func() {
-			a.starting.Release(r)
+			a.startLimiter.Release(r)
 			serve()
 		})
 	})

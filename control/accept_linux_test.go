@@ -37,7 +37,7 @@ func TestArrivalsOfOneUserStayWithinItsShare(t *testing.T) {
 		server := NewServer(noopAPI{}, limits, &fakeAuthorizer{right: Submit}, NewUserLimits(), slog.New(slog.DiscardHandler))
 		server.peerOf = func(net.Conn) (Peer, error) { return Peer{UID: 1}, nil }
 		a := newAcceptedConns()
-		a.starting.Add(fair.Request{User: 1, Amount: maxStarting}) // as many goroutines as allowed, which do not run yet
+		a.startLimiter.Add(fair.Request{User: 1, Amount: maxStarting}) // as many goroutines as allowed, which do not run yet
 		var open atomic.Int64
 		var clients []net.Conn
 		most := int64(0)
@@ -56,18 +56,18 @@ func TestArrivalsOfOneUserStayWithinItsShare(t *testing.T) {
 		if n := open.Load(); n != share {
 			t.Errorf("%d connections are open, want %d", n, share)
 		}
-		if n := a.starting.Waiting(1); n != share {
+		if n := a.startLimiter.Waiting(1); n != share {
 			t.Errorf("%d connections wait to be served, want %d", n, share)
 		}
 		for _, c := range clients {
 			c.Close()
 		}
 		for range maxStarting {
-			a.starting.Release(fair.Request{User: 1})
+			a.startLimiter.Release(fair.Request{User: 1})
 		}
 		a.goroutines.Wait()
-		if n := open.Load(); n != 0 || a.starting.Waiting(1) != 0 {
-			t.Errorf("%d connections are open and %d wait, want none", n, a.starting.Waiting(1))
+		if n := open.Load(); n != 0 || a.startLimiter.Waiting(1) != 0 {
+			t.Errorf("%d connections are open and %d wait, want none", n, a.startLimiter.Waiting(1))
 		}
 	})
 }

@@ -12,7 +12,7 @@ import (
 func TestArrivalsOfOneUserDelayNoOther(t *testing.T) {
 	a := newAcceptedConns()
 	var served atomic.Int64
-	a.starting.Add(fair.Request{User: 1, Amount: maxStarting}) // as many goroutines as allowed, which do not run yet
+	a.startLimiter.Add(fair.Request{User: 1, Amount: maxStarting}) // as many goroutines as allowed, which do not run yet
 	for range 1000 {
 		a.start(t.Context(), 1, func() { served.Add(1) })
 	}
@@ -23,10 +23,10 @@ func TestArrivalsOfOneUserDelayNoOther(t *testing.T) {
 		t.Errorf("%d connections of the first user are served, although its goroutines do not run", n)
 	}
 	for range maxStarting {
-		a.starting.Release(fair.Request{User: 1})
+		a.startLimiter.Release(fair.Request{User: 1})
 	}
 	a.goroutines.Wait()
-	if n := served.Load(); n != 1000 || a.starting.Waiting(1) != 0 {
-		t.Errorf("%d of 1000 connections are served, and %d wait", n, a.starting.Waiting(1))
+	if n := served.Load(); n != 1000 || a.startLimiter.Waiting(1) != 0 {
+		t.Errorf("%d of 1000 connections are served, and %d wait", n, a.startLimiter.Waiting(1))
 	}
 }

@@ -34,7 +34,7 @@ type ActionAPI interface {
 	// Remove removes jobs with their history and output.
 	Remove(ctx context.Context, p Remove) (BulkResult, error)
 	// Clear removes all jobs that are not running.
-	Clear(ctx context.Context, p ClearParams) (Removed, error)
+	Clear(ctx context.Context, p ClearParams) (RemovalCount, error)
 }
 
 // Selection selects jobs either by their ids, in ID or IDs, or by the other fields. The service
@@ -112,31 +112,31 @@ type ClearParams struct {
 // refused, with the reasons.
 type BulkResult struct {
 	// Done and Refused are always sent, even if empty, except after a dry run.
-	Done    []string  `json:"done,omitempty"`
-	Refused []Refusal `json:"refused,omitempty"`
-	Matched *int      `json:"matched,omitempty"` // after a dry run: the number of selected jobs
-	Next    *string   `json:"next,omitempty"`    // cursor for the remaining jobs
+	DoneIDs    []string  `json:"done,omitempty"`
+	Refusals   []Refusal `json:"refused,omitempty"`
+	MatchCount *int      `json:"matched,omitempty"` // after a dry run: the number of selected jobs
+	Next       *string   `json:"next,omitempty"`    // cursor for the remaining jobs
 	// For an edit, Unenforced lists those of the new limits that this machine does not enforce, or
 	// enforces only in part.
-	Unenforced []string `json:"unenforced,omitempty"`
+	UnenforcedLimits []string `json:"unenforced,omitempty"`
 	// For an edit, Notes has the same meaning as Enqueued.Notes.
 	Notes []string `json:"notes,omitempty"`
 }
 
 // MarshalJSON implements json.Marshaler. After a dry run it writes only Matched and Next.
 func (r BulkResult) MarshalJSON() ([]byte, error) {
-	if r.Matched != nil {
+	if r.MatchCount != nil {
 		return json.Marshal(struct {
 			Matched int     `json:"matched"`
 			Next    *string `json:"next,omitempty"`
-		}{*r.Matched, r.Next})
+		}{*r.MatchCount, r.Next})
 	}
 	type whole BulkResult
 	return json.Marshal(struct {
 		Done    []string  `json:"done"`
 		Refused []Refusal `json:"refused"`
 		whole
-	}{r.Done, r.Refused, whole(r)})
+	}{r.DoneIDs, r.Refusals, whole(r)})
 }
 
 // Refusal describes why a verb was refused for one job.
@@ -153,22 +153,22 @@ func (r *Refusal) Err() *queue.Error {
 }
 
 // Removed counts removed jobs.
-type Removed struct {
-	Removed int  `json:"removed,omitempty"` // always sent, even if 0, except after a dry run
-	Matched *int `json:"matched,omitempty"` // after a dry run: the number of selected jobs
-	Total   int  `json:"of,omitempty"`      // in a progress report: the number of jobs to remove in total
+type RemovalCount struct {
+	Count      int  `json:"removed,omitempty"` // always sent, even if 0, except after a dry run
+	MatchCount *int `json:"matched,omitempty"` // after a dry run: the number of selected jobs
+	Total      int  `json:"of,omitempty"`      // in a progress report: the number of jobs to remove in total
 }
 
 // MarshalJSON implements json.Marshaler. After a dry run it writes only Matched.
-func (r Removed) MarshalJSON() ([]byte, error) {
-	if r.Matched != nil {
+func (r RemovalCount) MarshalJSON() ([]byte, error) {
+	if r.MatchCount != nil {
 		return json.Marshal(struct {
 			Matched int `json:"matched"`
-		}{*r.Matched})
+		}{*r.MatchCount})
 	}
-	type whole Removed
+	type whole RemovalCount
 	return json.Marshal(struct {
 		Removed int `json:"removed"`
 		whole
-	}{r.Removed, whole(r)})
+	}{r.Count, whole(r)})
 }

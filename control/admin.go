@@ -5,7 +5,7 @@ import "context"
 // AdminAPI contains the methods for administrators.
 type AdminAPI interface {
 	// Cleanup removes old ended jobs. It reports its progress by calling the function each.
-	Cleanup(ctx context.Context, p Cleanup, each func(Removed) error) (Removed, error)
+	Cleanup(ctx context.Context, p Cleanup, each func(RemovalCount) error) (RemovalCount, error)
 	// Backup sends a copy of the queue's database in pieces. The copy contains every change that
 	// was acknowledged before the call.
 	Backup(ctx context.Context, p Nothing, each func(BackupPiece) error) (BackupEnd, error)
@@ -14,13 +14,13 @@ type AdminAPI interface {
 	Doctor(ctx context.Context, p Doctor, each func(Progress) error) (Diagnosis, error)
 	// HookTest enqueues a hook or a webhook from the settings with the data of a fictitious job, so
 	// that users can test it.
-	HookTest(ctx context.Context, p HookName) (Enqueued, error)
+	HookTest(ctx context.Context, p HookName) (EnqueueResult, error)
 	// Drain prevents jobs from starting until the drain is turned off, even after a restart. It
 	// returns once no job can start any more. If jobs can still start after a time limit, Drain
 	// returns an error that names the job or the node. The drain stays on even after that error.
-	Drain(ctx context.Context, p Drain) (Draining, error)
+	Drain(ctx context.Context, p Drain) (DrainResult, error)
 	// ServiceStop stops the service. It returns when the service begins to stop.
-	ServiceStop(ctx context.Context, p ServiceStop) (Stopping, error)
+	ServiceStop(ctx context.Context, p ServiceStop) (ServiceStopResult, error)
 }
 
 // Cleanup removes jobs in the given states (default: completed and cancelled) that ended at least
@@ -34,9 +34,9 @@ type Cleanup struct {
 
 // BackupPiece is a piece of a backup or, before the first piece, a progress report.
 type BackupPiece struct {
-	Base64 []byte `json:"base64,omitempty"`
-	Done   int64  `json:"done"` // bytes done
-	Total  int64  `json:"of"`   // estimated total number of bytes
+	Base64    []byte `json:"base64,omitempty"`
+	DoneBytes int64  `json:"done"` // bytes done
+	Total     int64  `json:"of"`   // estimated total number of bytes
 }
 
 // BackupEnd is the response to Backup: the size and the hash of all pieces together.
@@ -53,8 +53,8 @@ type Doctor struct {
 
 // Progress is the progress of a long operation.
 type Progress struct {
-	Done  int64 `json:"done"` // bytes done
-	Total int64 `json:"of"`   // estimated total number of bytes
+	DoneBytes int64 `json:"done"` // bytes done
+	Total     int64 `json:"of"`   // estimated total number of bytes
 }
 
 // Diagnosis lists all checks. Level is the worst level among them.
@@ -83,7 +83,7 @@ type Drain struct {
 }
 
 // Draining is the response to Drain.
-type Draining struct {
+type DrainResult struct {
 	Draining bool `json:"draining"`
 	Running  int  `json:"running"` // number of jobs that are still running
 }
@@ -94,7 +94,7 @@ type ServiceStop struct {
 }
 
 // Stopping is the answer to service.stop. The service sends it when it begins to stop.
-type Stopping struct {
+type ServiceStopResult struct {
 	PID int    `json:"pid"`
 	Dir string `json:"folder"` // state directory; its lock is free when the service has ended
 	// RunnerDir is the directory of the runners that run as root; it is empty if the service uses

@@ -33,7 +33,7 @@ type testServer struct {
 
 	user int // limit on the connections of one user; constant once there are connections
 	// ended receives one value for each read that may end. It is closed to end all reads.
-	ended chan struct{}
+	readPermits chan struct{}
 
 	mu      sync.Mutex
 	reading map[string]int // number of reads that hold a slot, by user and class; guarded by mu
@@ -42,7 +42,7 @@ type testServer struct {
 
 func newTestServer(t *testing.T) *testServer {
 	v := &testServer{t: t, shares: NewUserLimits(), socket: tempSocket(t), uids: make(chan int),
-		ended: make(chan struct{}), reading: map[string]int{}, most: map[string]int{}}
+		readPermits: make(chan struct{}), reading: map[string]int{}, most: map[string]int{}}
 	l, err := socket.Listen(v.socket, ownerOnly())
 	if err != nil {
 		t.Fatal(err)
@@ -108,7 +108,7 @@ func (v *testServer) read(ctx context.Context, class Class) error {
 			return nil // the user is not an attacker, so the read ends immediately
 		}
 		select {
-		case <-v.ended:
+		case <-v.readPermits:
 			return nil
 		case <-ctx.Done():
 			return ctx.Err()
@@ -125,7 +125,9 @@ func (v *testServer) Show(ctx context.Context, _ Show) (JobDetail, error) {
 func (v *testServer) Cancel(ctx context.Context, _ Selection) (BulkResult, error) {
 	return BulkResult{}, v.read(ctx, ClassOne)
 }
-func (v *testServer) Enqueue(context.Context, Enqueue) (Enqueued, error) { return Enqueued{}, nil }
+func (v *testServer) Enqueue(context.Context, Enqueue) (EnqueueResult, error) {
+	return EnqueueResult{}, nil
+}
 func (v *testServer) Hello(context.Context, HelloParams) (Hello, error) {
 	return Hello{Version: "town"}, nil
 }
@@ -226,7 +228,7 @@ func TestPipelinesDoNotDelayOtherUsers(t *testing.T) {
 						text = <-answer
 						continue
 					}
-					v.ended <- struct{}{}
+					v.readPermits <- struct{}{}
 					ended++
 					v.waitUntil("the request is answered, or another read has begun", func() bool {
 						return len(answer) > 0 || v.readsInProgress(attack.attackers...) == full
@@ -245,7 +247,7 @@ func TestPipelinesDoNotDelayOtherUsers(t *testing.T) {
 			}
 		}
 		v.mu.Unlock()
-		close(v.ended)
+		close(v.readPermits)
 		sending.Wait()
 	}
 }
@@ -355,7 +357,7 @@ func TestLargeRequestsAreServedRoundRobin(t *testing.T) {
 	if took := time.Since(asked); took < maxLargeHold {
 		t.Errorf("the next requests began after %v", took)
 	}
-	close(v.ended)
+	close(v.readPermits)
 }
 
 // A user may have 64 streams over all connections. The next stream is refused, and the error says

@@ -53,16 +53,16 @@ type clientConn struct {
 	write sync.Mutex
 
 	reading  sync.Mutex    // held by the goroutine that reads
-	in       *bufio.Reader // guarded by reading
+	reader   *bufio.Reader // guarded by reading
 	readOnce sync.Once     // starts the goroutine that reads until the connection ends
 
-	lastID   atomic.Int64
-	received atomic.Int64 // number of lines received
-	gaveUp   atomic.Bool  // checkAlive has closed the connection because the service did not answer
+	lastID        atomic.Int64
+	receivedLines atomic.Int64 // number of lines received
+	gaveUp        atomic.Bool  // checkAlive has closed the connection because the service did not answer
 
-	mu      sync.Mutex
-	pending map[int64]*call // guarded by mu
-	err     error           // why the connection has ended, nil if it has not; guarded by mu
+	mu           sync.Mutex
+	pendingCalls map[int64]*call // guarded by mu
+	err          error           // why the connection has ended, nil if it has not; guarded by mu
 }
 
 // call is a request that has not been answered.
@@ -176,7 +176,7 @@ var errBroken = errors.New("the connection to the service was lost")
 const readBufferSize = 16 << 10
 
 func newClientConn(nc net.Conn) *clientConn {
-	c := &clientConn{net: nc, in: bufio.NewReaderSize(nc, readBufferSize), pending: map[int64]*call{}}
+	c := &clientConn{net: nc, reader: bufio.NewReaderSize(nc, readBufferSize), pendingCalls: map[int64]*call{}}
 	if !socket.CallerMayRead {
 		c.readAll()
 	}
@@ -233,11 +233,11 @@ func (c *clientConn) readUntil(o *call) bool {
 
 // read reads and processes one line.
 func (c *clientConn) read() error {
-	line, err := readLine(c.in)
+	line, err := readLine(c.reader)
 	if err != nil {
 		return err
 	}
-	c.received.Add(1)
+	c.receivedLines.Add(1)
 	return c.deliver(line)
 }
 
@@ -249,8 +249,8 @@ func (c *clientConn) fail(cause error) {
 	if c.err = errors.Join(errBroken, cause); c.gaveUp.Load() {
 		c.err = errUnresponsive
 	}
-	for id, o := range c.pending {
-		delete(c.pending, id)
+	for id, o := range c.pendingCalls {
+		delete(c.pendingCalls, id)
 		o.finish(nil, c.err)
 	}
 }
@@ -266,9 +266,9 @@ func (c *clientConn) deliver(line []byte) error {
 		return m.err // a reply without an id reports an error about the whole connection
 	}
 	c.mu.Lock()
-	o := c.pending[m.id]
+	o := c.pendingCalls[m.id]
 	if m.piece == nil {
-		delete(c.pending, m.id)
+		delete(c.pendingCalls, m.id)
 	}
 	c.mu.Unlock()
 	switch {
@@ -318,7 +318,7 @@ func (c *clientConn) send(method string, params any, streams bool) (*call, int64
 		c.mu.Unlock()
 		return nil, 0, c.err
 	}
-	c.pending[id] = o
+	c.pendingCalls[id] = o
 	c.mu.Unlock()
 	c.write.Lock()
 	defer c.write.Unlock()
@@ -396,7 +396,7 @@ func withCode(err error, tries int) error {
 // checkAlive closes the connection if the service does not answer. It does so if the number of
 // received lines is still since, and no line arrives after a hello either.
 func (c *clientConn) checkAlive(since int64) {
-	if c.received.Load() != since {
+	if c.receivedLines.Load() != since {
 		return
 	}
 	o, _, err := c.send("hello", HelloParams{}, false)
@@ -406,7 +406,7 @@ func (c *clientConn) checkAlive(since int64) {
 	select {
 	case <-o.done:
 	case <-time.After(probeTimeout):
-		if c.received.Load() == since {
+		if c.receivedLines.Load() == since {
 			c.gaveUp.Store(true)
 			c.net.Close()
 		}
@@ -417,7 +417,7 @@ func (c *clientConn) checkAlive(since int64) {
 // received the request.
 func (c *clientConn) roundTrip(ctx context.Context, method string, params, result any,
 	each func(json.RawMessage) error) (sent bool, err error) {
-	linesReceived := c.received.Load()
+	linesReceived := c.receivedLines.Load()
 	probe := time.AfterFunc(probeAfter, func() { c.checkAlive(linesReceived) })
 	defer probe.Stop()
 	o, id, err := c.send(method, params, each != nil)
@@ -430,7 +430,7 @@ func (c *clientConn) roundTrip(ctx context.Context, method string, params, resul
 	c.readAll()
 	give := func(err error) (bool, error) {
 		c.mu.Lock()
-		delete(c.pending, id)
+		delete(c.pendingCalls, id)
 		c.mu.Unlock()
 		o.abandon()
 		return true, err

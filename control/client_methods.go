@@ -39,21 +39,21 @@ func (c *Client) Whoami(ctx context.Context, p Nothing) (Whoami, error) {
 }
 
 // Enqueue generates an idempotency key if p has none.
-func (c *Client) Enqueue(ctx context.Context, p Enqueue) (Enqueued, error) {
+func (c *Client) Enqueue(ctx context.Context, p Enqueue) (EnqueueResult, error) {
 	if p.Key == "" {
 		p.Key = NewKey()
 	}
-	return invoke[Enqueued](ctx, c, "enqueue", p, true)
+	return invoke[EnqueueResult](ctx, c, "enqueue", p, true)
 }
 
 // EnqueueBatch generates an idempotency key for the last request of a batch if p has none.
-func (c *Client) EnqueueBatch(ctx context.Context, p EnqueueBatch) (EnqueuedBatch, error) {
+func (c *Client) EnqueueBatch(ctx context.Context, p EnqueueBatch) (EnqueueBatchResult, error) {
 	if p.Key == "" && p.Commit {
 		p.Key = NewKey()
 	}
 	// Other requests of a batch have no key and are not repeated, because that would add their jobs
 	// twice.
-	return invoke[EnqueuedBatch](ctx, c, "enqueue.batch", &p, p.Commit || p.Abort)
+	return invoke[EnqueueBatchResult](ctx, c, "enqueue.batch", &p, p.Commit || p.Abort)
 }
 
 func (c *Client) Show(ctx context.Context, p Show) (JobDetail, error) {
@@ -72,8 +72,8 @@ func (c *Client) Status(ctx context.Context, p Nothing) (Status, error) {
 	return invoke[Status](ctx, c, "status", p, true)
 }
 
-func (c *Client) Wait(ctx context.Context, p Wait, each func(Ended) error) (Waited, error) {
-	return subscribe[Ended, Waited](ctx, c, "wait", p, each)
+func (c *Client) Wait(ctx context.Context, p Wait, each func(JobEndNotice) error) (WaitResult, error) {
+	return subscribe[JobEndNotice, WaitResult](ctx, c, "wait", p, each)
 }
 
 func (c *Client) Logs(ctx context.Context, p Logs, each func(Piece) error) (LogsEnd, error) {
@@ -81,8 +81,8 @@ func (c *Client) Logs(ctx context.Context, p Logs, each func(Piece) error) (Logs
 }
 
 // Attach is not repeated, because the text would be typed twice.
-func (c *Client) Attach(ctx context.Context, p Attach) (Attached, error) {
-	return invoke[Attached](ctx, c, "attach", p, false)
+func (c *Client) Attach(ctx context.Context, p Attach) (AttachResult, error) {
+	return invoke[AttachResult](ctx, c, "attach", p, false)
 }
 
 func (c *Client) Cancel(ctx context.Context, p Selection) (BulkResult, error) {
@@ -125,8 +125,8 @@ func (c *Client) Remove(ctx context.Context, p Remove) (BulkResult, error) {
 	return invoke[BulkResult](ctx, c, "rm", p, true)
 }
 
-func (c *Client) Clear(ctx context.Context, p ClearParams) (Removed, error) {
-	return invoke[Removed](ctx, c, "clear", p, false)
+func (c *Client) Clear(ctx context.Context, p ClearParams) (RemovalCount, error) {
+	return invoke[RemovalCount](ctx, c, "clear", p, false)
 }
 
 func (c *Client) DLQList(ctx context.Context, p DLQList) (JobPage, error) {
@@ -137,8 +137,8 @@ func (c *Client) DLQRetry(ctx context.Context, p DLQRetry) (BulkResult, error) {
 	return invoke[BulkResult](ctx, c, "dlq.retry", p, false)
 }
 
-func (c *Client) DLQClear(ctx context.Context, p ClearParams) (Removed, error) {
-	return invoke[Removed](ctx, c, "dlq.clear", p, false)
+func (c *Client) DLQClear(ctx context.Context, p ClearParams) (RemovalCount, error) {
+	return invoke[RemovalCount](ctx, c, "dlq.clear", p, false)
 }
 
 func (c *Client) QueueList(ctx context.Context, p Queues) (QueueList, error) {
@@ -169,8 +169,8 @@ func (c *Client) Stats(ctx context.Context, p StatsParams) (Stats, error) {
 	return invoke[Stats](ctx, c, "stats", p, true)
 }
 
-func (c *Client) Simulate(ctx context.Context, p Simulate) (Simulated, error) {
-	return invoke[Simulated](ctx, c, "simulate", p, true)
+func (c *Client) Simulate(ctx context.Context, p Simulate) (SimulateResult, error) {
+	return invoke[SimulateResult](ctx, c, "simulate", p, true)
 }
 
 func (c *Client) Why(ctx context.Context, p WhyParams) (Why, error) {
@@ -219,8 +219,8 @@ func (c *Client) ScheduleResume(ctx context.Context, p ScheduleName) (Schedule, 
 }
 
 // ScheduleRun is not repeated, because the second request would enqueue another job.
-func (c *Client) ScheduleRun(ctx context.Context, p ScheduleName) (Enqueued, error) {
-	return invoke[Enqueued](ctx, c, "schedule.run", p, false)
+func (c *Client) ScheduleRun(ctx context.Context, p ScheduleName) (EnqueueResult, error) {
+	return invoke[EnqueueResult](ctx, c, "schedule.run", p, false)
 }
 
 func (c *Client) NodeList(ctx context.Context, p Nodes) (NodeList, error) {
@@ -245,8 +245,8 @@ func (c *Client) GateSet(ctx context.Context, p GateSet) (GateView, error) {
 }
 
 // HookTest is not repeated, because the second request would enqueue another job.
-func (c *Client) HookTest(ctx context.Context, p HookName) (Enqueued, error) {
-	return invoke[Enqueued](ctx, c, "hook.test", p, false)
+func (c *Client) HookTest(ctx context.Context, p HookName) (EnqueueResult, error) {
+	return invoke[EnqueueResult](ctx, c, "hook.test", p, false)
 }
 
 func (c *Client) WebStart(ctx context.Context, p WebStart) (WebState, error) {
@@ -281,8 +281,8 @@ func (c *Client) Events(ctx context.Context, p Events, each func(Event) error) (
 	return subscribe[Event, EventsEnd](ctx, c, "events", p, each)
 }
 
-func (c *Client) Cleanup(ctx context.Context, p Cleanup, each func(Removed) error) (Removed, error) {
-	return subscribe[Removed, Removed](ctx, c, "cleanup", p, each)
+func (c *Client) Cleanup(ctx context.Context, p Cleanup, each func(RemovalCount) error) (RemovalCount, error) {
+	return subscribe[RemovalCount, RemovalCount](ctx, c, "cleanup", p, each)
 }
 
 func (c *Client) Backup(ctx context.Context, p Nothing, each func(BackupPiece) error) (BackupEnd, error) {
@@ -293,14 +293,14 @@ func (c *Client) Doctor(ctx context.Context, p Doctor, each func(Progress) error
 	return subscribe[Progress, Diagnosis](ctx, c, "doctor", p, each)
 }
 
-func (c *Client) Drain(ctx context.Context, p Drain) (Draining, error) {
-	return invoke[Draining](ctx, c, "drain", p, true)
+func (c *Client) Drain(ctx context.Context, p Drain) (DrainResult, error) {
+	return invoke[DrainResult](ctx, c, "drain", p, true)
 }
 
-func (c *Client) Reload(ctx context.Context, p Nothing) (Reloaded, error) {
-	return invoke[Reloaded](ctx, c, "reload", p, true)
+func (c *Client) Reload(ctx context.Context, p Nothing) (ReloadResult, error) {
+	return invoke[ReloadResult](ctx, c, "reload", p, true)
 }
 
-func (c *Client) ServiceStop(ctx context.Context, p ServiceStop) (Stopping, error) {
-	return invoke[Stopping](ctx, c, "service.stop", p, false)
+func (c *Client) ServiceStop(ctx context.Context, p ServiceStop) (ServiceStopResult, error) {
+	return invoke[ServiceStopResult](ctx, c, "service.stop", p, false)
 }

@@ -14,7 +14,7 @@ type ConfigAPI interface {
 	// ConfigUnset removes the stored value of a setting. It returns the value that now applies.
 	ConfigUnset(ctx context.Context, p ConfigKey) (ConfigValue, error)
 	// Reload reads the settings file again.
-	Reload(ctx context.Context, p Nothing) (Reloaded, error)
+	Reload(ctx context.Context, p Nothing) (ReloadResult, error)
 }
 
 // ConfigKey is the name of a setting.
@@ -45,7 +45,7 @@ type ConfigList struct {
 
 // Reloaded is the response to Reload. Hidden lists the keys of the settings file whose values other
 // origins override. Note lists for the user which changes have no effect yet.
-type Reloaded struct {
+type ReloadResult struct {
 	Hidden []string `json:"hidden"`
 	Note   string   `json:"note,omitempty"`
 }

@@ -25,7 +25,7 @@ type serverConn struct {
 
 	write sync.Mutex // held while a line is written
 
-	unanswered atomic.Int64 // number of requests that are being processed
+	openRequests atomic.Int64 // number of requests that are being processed
 
 	mu         sync.Mutex
 	active     int       // number of requests that have not ended; guarded by mu

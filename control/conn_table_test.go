@@ -16,13 +16,13 @@ import (
 // slowToClose is a user's connection whose Close sends to closing and returns once release is closed.
 type slowToClose struct {
 	net.Conn
-	uid              int
-	closing, release chan struct{}
+	uid                 int
+	closeCalls, release chan struct{}
 }
 
 func (c slowToClose) Close() error {
 	select {
-	case c.closing <- struct{}{}:
+	case c.closeCalls <- struct{}{}:
 	case <-c.release:
 	}
 	<-c.release

@@ -14,7 +14,7 @@ type DeadLetterAPI interface {
 	// jobs were refused.
 	DLQRetry(ctx context.Context, p DLQRetry) (BulkResult, error)
 	// DLQClear removes all dead jobs.
-	DLQClear(ctx context.Context, p ClearParams) (Removed, error)
+	DLQClear(ctx context.Context, p ClearParams) (RemovalCount, error)
 }
 
 // DLQList selects dead jobs, newest first.

@@ -11,10 +11,10 @@ import (
 type EnqueueAPI interface {
 	// Enqueue adds one job, and returns after the job is durable. A later request with the same Key
 	// adds nothing, and returns the job of the first one.
-	Enqueue(ctx context.Context, p Enqueue) (Enqueued, error)
+	Enqueue(ctx context.Context, p Enqueue) (EnqueueResult, error)
 	// EnqueueBatch adds many jobs, or discards a batch. The jobs are durable once the request with
 	// Commit has returned.
-	EnqueueBatch(ctx context.Context, p EnqueueBatch) (EnqueuedBatch, error)
+	EnqueueBatch(ctx context.Context, p EnqueueBatch) (EnqueueBatchResult, error)
 }
 
 // Enqueue requests one job. In JSON, the spec's fields, key, next and require_limits are all
@@ -31,13 +31,13 @@ type Enqueue struct {
 
 // Enqueued is the response to Enqueue. Duplicate means that the job already existed: an earlier
 // request had the same key, or another job has the same unique key.
-type Enqueued struct {
+type EnqueueResult struct {
 	ID        string `json:"id"`
 	Seq       int64  `json:"seq"`
 	Duplicate bool   `json:"duplicate"`
 	// Unenforced lists the job's limits that this machine does not enforce, or enforces only in
 	// part.
-	Unenforced []string `json:"unenforced,omitempty"`
+	UnenforcedLimits []string `json:"unenforced,omitempty"`
 	// NewQueues lists the queues that are new with this request: they have no settings and had no
 	// unfinished jobs before.
 	NewQueues []NewQueue `json:"new_queues,omitempty"`
@@ -69,13 +69,13 @@ type EnqueueBatch struct {
 	Next bool `json:"next,omitempty"`
 	// Encoded replaces Jobs if it is not nil. It holds specs that are already JSON, each on one
 	// line.
-	Encoded []json.RawMessage `json:"-"`
+	EncodedJobs []json.RawMessage `json:"-"`
 }
 
 // MarshalJSON writes the request, copying the specs of Encoded unchanged.
 func (p *EnqueueBatch) MarshalJSON() ([]byte, error) {
 	type plain EnqueueBatch
-	if p.Encoded == nil {
+	if p.EncodedJobs == nil {
 		return json.Marshal((*plain)(p))
 	}
 	head, err := json.Marshal(struct {
@@ -89,12 +89,12 @@ func (p *EnqueueBatch) MarshalJSON() ([]byte, error) {
 		return nil, err
 	}
 	size := len(head) + len(`,"jobs":[]}`) + len("\n")
-	for _, job := range p.Encoded {
+	for _, job := range p.EncodedJobs {
 		size += len(job) + 1
 	}
 	b := append(make([]byte, 0, size), head[:len(head)-1]...)
 	b = append(b, `,"jobs":[`...)
-	for i, job := range p.Encoded {
+	for i, job := range p.EncodedJobs {
 		if i > 0 {
 			b = append(b, ',')
 		}
@@ -108,17 +108,17 @@ const BatchStep = 1000
 
 // EnqueuedBatch is the response to one request of a batch. IDs are in the order of the request's
 // jobs. The jobs exist once the batch is committed.
-type EnqueuedBatch struct {
+type EnqueueBatchResult struct {
 	IDs       []string `json:"ids"`
 	Duplicate bool     `json:"duplicate"`
 	// Found lists the request's jobs that were not enqueued, by their index from 0. For each of
 	// them, a job with the same unique key already exists. IDs holds the id of the existing job at
 	// that index.
-	Found []int `json:"found,omitempty"`
+	FoundIndexes []int `json:"found,omitempty"`
 	// Unenforced and NewQueues have the same meaning as in Enqueued, for all jobs of the request
 	// together.
-	Unenforced []string   `json:"unenforced,omitempty"`
-	NewQueues  []NewQueue `json:"new_queues,omitempty"`
+	UnenforcedLimits []string   `json:"unenforced,omitempty"`
+	NewQueues        []NewQueue `json:"new_queues,omitempty"`
 	// MaxAttempts is the largest value of Enqueued.MaxAttempts among the request's jobs. Notes has
 	// the same meaning as Enqueued.Notes.
 	MaxAttempts int      `json:"max_attempts,omitempty"`

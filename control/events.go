@@ -12,12 +12,12 @@ type EventAPI interface {
 // Events requests events with a number higher than Since. If Since is nil, the service sends all
 // stored events or, with Follow, only future ones.
 type Events struct {
-	Since  *int64 `json:"since,omitempty"`
-	Follow bool   `json:"follow,omitempty"`
-	From   Time   `json:"from,omitzero"`   // only events that happened at this time or later
-	Until  Time   `json:"until,omitzero"`  // only events that happened before this time
-	ID     Names  `json:"id,omitempty"`    // only events of these jobs
-	Event  Texts  `json:"event,omitempty"` // only events of these kinds
+	Since    *int64 `json:"since,omitempty"`
+	Follow   bool   `json:"follow,omitempty"`
+	FromTime Time   `json:"from,omitzero"`   // only events that happened at this time or later
+	Until    Time   `json:"until,omitzero"`  // only events that happened before this time
+	ID       Names  `json:"id,omitempty"`    // only events of these jobs
+	Event    Texts  `json:"event,omitempty"` // only events of these kinds
 	// Audit requests the events that users caused, including those that only an audit shows, with
 	// the user, the command and its target. It is for admins only.
 	Audit bool `json:"audit,omitempty"`
@@ -28,7 +28,7 @@ type Event struct {
 	// Seq is the number of the event; each event has the number of the previous one plus 1. Events
 	// that are not sent leave gaps.
 	Seq       int64  `json:"seq"`
-	At        Time   `json:"at"`
+	Time      Time   `json:"at"`
 	Event     string `json:"event"`
 	ID        string `json:"id,omitempty"` // id of the job
 	JobSeq    int64  `json:"job_seq,omitempty"`

@@ -16,12 +16,12 @@ type exampleAPI struct{ API }
 
 func (exampleAPI) Hello(context.Context, HelloParams) (Hello, error) { return Hello{}, nil }
 
-func (exampleAPI) Enqueue(_ context.Context, p Enqueue) (Enqueued, error) {
-	return Enqueued{ID: *p.Spec.ID, State: queue.Pending.String()}, nil
+func (exampleAPI) Enqueue(_ context.Context, p Enqueue) (EnqueueResult, error) {
+	return EnqueueResult{ID: *p.Spec.ID, State: queue.Pending.String()}, nil
 }
 
-func (exampleAPI) Wait(_ context.Context, p Wait, each func(Ended) error) (Waited, error) {
-	return Waited{}, each(Ended{Job{ID: p.IDs[0], State: queue.Completed.String()}})
+func (exampleAPI) Wait(_ context.Context, p Wait, each func(JobEndNotice) error) (WaitResult, error) {
+	return WaitResult{}, each(JobEndNotice{Job{ID: p.IDs[0], State: queue.Completed.String()}})
 }
 
 // serveExample serves an API on a socket until the caller calls stop.
@@ -61,7 +61,7 @@ func ExampleClient() {
 		return
 	}
 	fmt.Println(job.ID, "is stored")
-	_, err = client.Wait(context.Background(), Wait{IDs: []string{job.ID}}, func(e Ended) error {
+	_, err = client.Wait(context.Background(), Wait{IDs: []string{job.ID}}, func(e JobEndNotice) error {
 		fmt.Println(e.Job.ID, "is", e.Job.State)
 		return nil
 	})

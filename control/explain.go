@@ -7,7 +7,7 @@ type ExplainAPI interface {
 	// Why returns the reasons why a job is not running.
 	Why(ctx context.Context, p WhyParams) (Why, error)
 	// Simulate returns the jobs that would start next if workers were free now.
-	Simulate(ctx context.Context, p Simulate) (Simulated, error)
+	Simulate(ctx context.Context, p Simulate) (SimulateResult, error)
 	// Tree returns all direct and indirect dependencies and dependants of a job.
 	Tree(ctx context.Context, p Tree) (TreeView, error)
 }
@@ -25,7 +25,7 @@ type Why struct {
 	Reasons []Reason `json:"reasons"`
 	// Ahead is the number of jobs that will start before this one; 0 means that it starts next. It
 	// is null if the job cannot start yet, or if too many jobs are before it to count them all.
-	Ahead *int `json:"ahead"`
+	JobsAhead *int `json:"ahead"`
 	// AheadAtLeast is set if there are too many jobs to count them all. At least this number of
 	// jobs will start before this one. It is 0 if Ahead is set.
 	AheadAtLeast int `json:"ahead_at_least,omitempty"`
@@ -41,7 +41,7 @@ type Reason struct {
 	// queue, user, lock, rate, resource or node.
 	Kind  string `json:"kind"`
 	Key   string `json:"key,omitempty"`
-	Used  *int   `json:"used,omitempty"`
+	Usage *int   `json:"used,omitempty"`
 	Limit *int   `json:"most,omitempty"`
 	At    Time   `json:"at"`
 	Text  string `json:"text"` // explanation for the user
@@ -69,7 +69,7 @@ type Simulate struct {
 // Simulated lists jobs in the order in which they would start. Incomplete is true if the search
 // reached its limit before it found the requested number of jobs. More jobs may then start after
 // the listed ones.
-type Simulated struct {
+type SimulateResult struct {
 	Jobs       []Job `json:"jobs"`
 	Incomplete bool  `json:"incomplete"`
 }

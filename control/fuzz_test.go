@@ -18,18 +18,18 @@ import (
 // scriptedConn is a connection whose client has written its last byte. Its input comes from in.
 type scriptedConn struct {
 	net.Conn
-	in io.Reader
+	reader io.Reader
 
-	mu  sync.Mutex
-	out bytes.Buffer // guarded by mu
+	mu     sync.Mutex
+	output bytes.Buffer // guarded by mu
 }
 
-func (s *scriptedConn) Read(p []byte) (int, error) { return s.in.Read(p) }
+func (s *scriptedConn) Read(p []byte) (int, error) { return s.reader.Read(p) }
 
 func (s *scriptedConn) Write(p []byte) (int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.out.Write(p)
+	return s.output.Write(p)
 }
 
 func (s *scriptedConn) Close() error                     { return nil }
@@ -39,58 +39,58 @@ func (s *scriptedConn) SetWriteDeadline(time.Time) error { return nil }
 // noopAPI is an API whose methods do nothing and succeed.
 type noopAPI struct{ API }
 
-func (noopAPI) Hello(context.Context, HelloParams) (h Hello, err error)  { return h, nil }
-func (noopAPI) Whoami(context.Context, Nothing) (w Whoami, err error)    { return w, nil }
-func (noopAPI) Enqueue(context.Context, Enqueue) (e Enqueued, err error) { return e, nil }
-func (noopAPI) EnqueueBatch(context.Context, EnqueueBatch) (e EnqueuedBatch, err error) {
+func (noopAPI) Hello(context.Context, HelloParams) (h Hello, err error)       { return h, nil }
+func (noopAPI) Whoami(context.Context, Nothing) (w Whoami, err error)         { return w, nil }
+func (noopAPI) Enqueue(context.Context, Enqueue) (e EnqueueResult, err error) { return e, nil }
+func (noopAPI) EnqueueBatch(context.Context, EnqueueBatch) (e EnqueueBatchResult, err error) {
 	return e, nil
 }
 func (noopAPI) Show(context.Context, Show) (d JobDetail, err error)      { return d, nil }
 func (noopAPI) List(context.Context, List) (p JobPage, err error)        { return p, nil }
 func (noopAPI) Status(context.Context, Nothing) (s Status, err error)    { return s, nil }
 func (noopAPI) Screen(context.Context, ScreenRows) (s Screen, err error) { return s, nil }
-func (noopAPI) Wait(_ context.Context, p Wait, each func(Ended) error) (w Waited, err error) {
-	return w, each(Ended{Job{ID: string(p.ID)}})
+func (noopAPI) Wait(_ context.Context, p Wait, each func(JobEndNotice) error) (w WaitResult, err error) {
+	return w, each(JobEndNotice{Job{ID: string(p.ID)}})
 }
 func (noopAPI) Logs(_ context.Context, p Logs, each func(Piece) error) (l LogsEnd, err error) {
 	return l, each(Piece{ID: string(p.ID)})
 }
-func (noopAPI) Attach(context.Context, Attach) (a Attached, err error)          { return a, nil }
-func (noopAPI) Cancel(context.Context, Selection) (v BulkResult, err error)     { return v, nil }
-func (noopAPI) Retry(context.Context, Retry) (v BulkResult, err error)          { return v, nil }
-func (noopAPI) Hold(context.Context, Selection) (v BulkResult, err error)       { return v, nil }
-func (noopAPI) Release(context.Context, Selection) (v BulkResult, err error)    { return v, nil }
-func (noopAPI) Pause(context.Context, Selection) (v BulkResult, err error)      { return v, nil }
-func (noopAPI) Resume(context.Context, Selection) (v BulkResult, err error)     { return v, nil }
-func (noopAPI) Requeue(context.Context, Selection) (v BulkResult, err error)    { return v, nil }
-func (noopAPI) Kill(context.Context, Kill) (v BulkResult, err error)            { return v, nil }
-func (noopAPI) Edit(context.Context, Edit) (v BulkResult, err error)            { return v, nil }
-func (noopAPI) Remove(context.Context, Remove) (v BulkResult, err error)        { return v, nil }
-func (noopAPI) Clear(context.Context, ClearParams) (r Removed, err error)       { return r, nil }
-func (noopAPI) DLQList(context.Context, DLQList) (p JobPage, err error)         { return p, nil }
-func (noopAPI) DLQRetry(context.Context, DLQRetry) (v BulkResult, err error)    { return v, nil }
-func (noopAPI) DLQClear(context.Context, ClearParams) (r Removed, err error)    { return r, nil }
-func (noopAPI) QueueList(context.Context, Queues) (l QueueList, err error)      { return l, nil }
-func (noopAPI) QueueSet(context.Context, QueueSet) (v QueueView, err error)     { return v, nil }
-func (noopAPI) QueuePause(context.Context, QueuePause) (l QueueList, err error) { return l, nil }
-func (noopAPI) QueueResume(context.Context, QueueName) (l QueueList, err error) { return l, nil }
+func (noopAPI) Attach(context.Context, Attach) (a AttachResult, err error)        { return a, nil }
+func (noopAPI) Cancel(context.Context, Selection) (v BulkResult, err error)       { return v, nil }
+func (noopAPI) Retry(context.Context, Retry) (v BulkResult, err error)            { return v, nil }
+func (noopAPI) Hold(context.Context, Selection) (v BulkResult, err error)         { return v, nil }
+func (noopAPI) Release(context.Context, Selection) (v BulkResult, err error)      { return v, nil }
+func (noopAPI) Pause(context.Context, Selection) (v BulkResult, err error)        { return v, nil }
+func (noopAPI) Resume(context.Context, Selection) (v BulkResult, err error)       { return v, nil }
+func (noopAPI) Requeue(context.Context, Selection) (v BulkResult, err error)      { return v, nil }
+func (noopAPI) Kill(context.Context, Kill) (v BulkResult, err error)              { return v, nil }
+func (noopAPI) Edit(context.Context, Edit) (v BulkResult, err error)              { return v, nil }
+func (noopAPI) Remove(context.Context, Remove) (v BulkResult, err error)          { return v, nil }
+func (noopAPI) Clear(context.Context, ClearParams) (r RemovalCount, err error)    { return r, nil }
+func (noopAPI) DLQList(context.Context, DLQList) (p JobPage, err error)           { return p, nil }
+func (noopAPI) DLQRetry(context.Context, DLQRetry) (v BulkResult, err error)      { return v, nil }
+func (noopAPI) DLQClear(context.Context, ClearParams) (r RemovalCount, err error) { return r, nil }
+func (noopAPI) QueueList(context.Context, Queues) (l QueueList, err error)        { return l, nil }
+func (noopAPI) QueueSet(context.Context, QueueSet) (v QueueView, err error)       { return v, nil }
+func (noopAPI) QueuePause(context.Context, QueuePause) (l QueueList, err error)   { return l, nil }
+func (noopAPI) QueueResume(context.Context, QueueName) (l QueueList, err error)   { return l, nil }
 func (noopAPI) QueueRemove(context.Context, QueueRemove) (l QueueList, err error) {
 	return l, nil
 }
-func (noopAPI) NodeList(context.Context, Nodes) (v NodeList, err error)       { return v, nil }
-func (noopAPI) NodeDrain(context.Context, NodeDrain) (v NodeView, err error)  { return v, nil }
-func (noopAPI) NodeRemove(context.Context, NodeName) (v NodeView, err error)  { return v, nil }
-func (noopAPI) GateList(context.Context, Gates) (v GateList, err error)       { return v, nil }
-func (noopAPI) GateSet(context.Context, GateSet) (v GateView, err error)      { return v, nil }
-func (noopAPI) WebStart(context.Context, WebStart) (v WebState, err error)    { return v, nil }
-func (noopAPI) WebStop(context.Context, Nothing) (v WebState, err error)      { return v, nil }
-func (noopAPI) WebOpen(context.Context, Nothing) (v WebLink, err error)       { return v, nil }
-func (noopAPI) HookTest(context.Context, HookName) (v Enqueued, err error)    { return v, nil }
-func (noopAPI) Tree(context.Context, Tree) (v TreeView, err error)            { return v, nil }
-func (noopAPI) Simulate(context.Context, Simulate) (s Simulated, err error)   { return s, nil }
-func (noopAPI) Stats(context.Context, StatsParams) (s Stats, err error)       { return s, nil }
-func (noopAPI) Why(context.Context, WhyParams) (w Why, err error)             { return w, nil }
-func (noopAPI) WorkerStart(context.Context, Count) (w WorkerCount, err error) { return w, nil }
+func (noopAPI) NodeList(context.Context, Nodes) (v NodeList, err error)          { return v, nil }
+func (noopAPI) NodeDrain(context.Context, NodeDrain) (v NodeView, err error)     { return v, nil }
+func (noopAPI) NodeRemove(context.Context, NodeName) (v NodeView, err error)     { return v, nil }
+func (noopAPI) GateList(context.Context, Gates) (v GateList, err error)          { return v, nil }
+func (noopAPI) GateSet(context.Context, GateSet) (v GateView, err error)         { return v, nil }
+func (noopAPI) WebStart(context.Context, WebStart) (v WebState, err error)       { return v, nil }
+func (noopAPI) WebStop(context.Context, Nothing) (v WebState, err error)         { return v, nil }
+func (noopAPI) WebOpen(context.Context, Nothing) (v WebLink, err error)          { return v, nil }
+func (noopAPI) HookTest(context.Context, HookName) (v EnqueueResult, err error)  { return v, nil }
+func (noopAPI) Tree(context.Context, Tree) (v TreeView, err error)               { return v, nil }
+func (noopAPI) Simulate(context.Context, Simulate) (s SimulateResult, err error) { return s, nil }
+func (noopAPI) Stats(context.Context, StatsParams) (s Stats, err error)          { return s, nil }
+func (noopAPI) Why(context.Context, WhyParams) (w Why, err error)                { return w, nil }
+func (noopAPI) WorkerStart(context.Context, Count) (w WorkerCount, err error)    { return w, nil }
 func (noopAPI) WorkerStop(context.Context, WorkerStop) (w WorkerCount, err error) {
 	return w, nil
 }
@@ -104,9 +104,11 @@ func (noopAPI) ConfigSet(context.Context, ConfigSet) (c ConfigValue, err error) 
 func (noopAPI) ConfigUnset(context.Context, ConfigKey) (c ConfigValue, err error) {
 	return c, nil
 }
-func (noopAPI) Drain(context.Context, Drain) (d Draining, err error)             { return d, nil }
-func (noopAPI) Reload(context.Context, Nothing) (r Reloaded, err error)          { return r, nil }
-func (noopAPI) ServiceStop(context.Context, ServiceStop) (s Stopping, err error) { return s, nil }
+func (noopAPI) Drain(context.Context, Drain) (d DrainResult, err error)     { return d, nil }
+func (noopAPI) Reload(context.Context, Nothing) (r ReloadResult, err error) { return r, nil }
+func (noopAPI) ServiceStop(context.Context, ServiceStop) (s ServiceStopResult, err error) {
+	return s, nil
+}
 func (noopAPI) ScheduleAdd(context.Context, ScheduleAdd) (d ScheduleDetail, err error) {
 	return d, nil
 }
@@ -125,7 +127,7 @@ func (noopAPI) SchedulePause(context.Context, ScheduleName) (s Schedule, err err
 func (noopAPI) ScheduleResume(context.Context, ScheduleName) (s Schedule, err error) {
 	return s, nil
 }
-func (noopAPI) ScheduleRun(context.Context, ScheduleName) (e Enqueued, err error) {
+func (noopAPI) ScheduleRun(context.Context, ScheduleName) (e EnqueueResult, err error) {
 	return e, nil
 }
 func (noopAPI) Events(_ context.Context, p Events, each func(Event) error) (e EventsEnd, err error) {
@@ -134,7 +136,7 @@ func (noopAPI) Events(_ context.Context, p Events, each func(Event) error) (e Ev
 	}
 	return e, err
 }
-func (noopAPI) Cleanup(context.Context, Cleanup, func(Removed) error) (r Removed, err error) {
+func (noopAPI) Cleanup(context.Context, Cleanup, func(RemovalCount) error) (r RemovalCount, err error) {
 	return r, nil
 }
 func (noopAPI) Backup(context.Context, Nothing, func(BackupPiece) error) (b BackupEnd, err error) {
@@ -168,7 +170,7 @@ func FuzzLines(f *testing.F) {
 		gate := &fakeAuthorizer{right: rights[int(right)%len(rights)]}
 		server := NewServer(noopAPI{}, Limits{many}, gate, shares, slog.New(slog.DiscardHandler))
 		server.peerOf = func(net.Conn) (Peer, error) { return Peer{UID: 7}, nil }
-		c := &scriptedConn{in: bytes.NewReader(lines)}
+		c := &scriptedConn{reader: bytes.NewReader(lines)}
 		server.admitAndServe(t.Context(), c)
 		wantNoUsage(t, shares)
 		asked, answered := 0, 0
@@ -177,7 +179,7 @@ func FuzzLines(f *testing.F) {
 				asked++
 			}
 		}
-		for line := range strings.Lines(c.out.String()) {
+		for line := range strings.Lines(c.output.String()) {
 			var a struct {
 				JSONRPC string           `json:"jsonrpc"`
 				ID      json.RawMessage  `json:"id"`
@@ -197,7 +199,7 @@ func FuzzLines(f *testing.F) {
 			}
 		}
 		if answered > asked {
-			t.Fatalf("%q: %d answers to %d lines:\n%s", lines, answered, asked, c.out.String())
+			t.Fatalf("%q: %d answers to %d lines:\n%s", lines, answered, asked, c.output.String())
 		}
 	})
 }

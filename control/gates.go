@@ -24,7 +24,7 @@ type GateView struct {
 	// Limit is the limit: running jobs, starts in a period, or units.
 	Limit int    `json:"most"`
 	Rate  string `json:"rate,omitempty"` // maximum rate of starts, as n/period
-	Used  int    `json:"used"`           // jobs, starts or units that count towards the limit now
+	Usage int    `json:"used"`           // jobs, starts or units that count towards the limit now
 	Jobs  *int64 `json:"jobs,omitempty"` // number of unfinished jobs that use the gate
 	User  string `json:"user,omitempty"` // owner of the key; "" for a shared key
 	// Node is the node that has the units. It is "" unless several nodes share the queue.

@@ -27,8 +27,8 @@ type Job struct {
 	Lock      *string  `json:"lock,omitempty"`
 	RateLimit *string  `json:"rate_limit,omitempty"`
 	// On is the node, or the node label (label=value), that the job requires.
-	On        *string        `json:"on,omitempty"`
-	Resources map[string]int `json:"resources,omitempty"`
+	NodeSelector *string        `json:"on,omitempty"`
+	Resources    map[string]int `json:"resources,omitempty"`
 	// Units holds the ids of the resource units that the job holds now, by resource.
 	Units             map[string][]string `json:"units,omitempty"`
 	Unique            string              `json:"unique,omitempty"`
@@ -122,25 +122,25 @@ type Attempt struct {
 	PeakRSS    int64   `json:"peak_rss"`
 	// PeakTasks is the maximum number of processes and threads that the attempt had at any time. It
 	// is 0 if the job has no limit for them, or if the kernel does not report the number.
-	PeakTasks int64 `json:"peak_tasks,omitempty"`
-	Leftovers int   `json:"leftovers"`
-	Dropped   int64 `json:"output_dropped"`
+	PeakTasks    int64 `json:"peak_tasks,omitempty"`
+	Leftovers    int   `json:"leftovers"`
+	DroppedBytes int64 `json:"output_dropped"`
 	// ResultError is the reason why the result that the attempt reported was not stored.
 	ResultError *string `json:"result_error,omitempty"`
 }
 
 // JobProgress is the progress that an attempt has reported.
 type JobProgress struct {
-	Percent int    `json:"percent"`
-	Text    string `json:"text"`
-	At      Time   `json:"at"`
+	Percent    int    `json:"percent"`
+	Text       string `json:"text"`
+	ReportedAt Time   `json:"at"`
 }
 
 // View holds the values that ViewJob needs in addition to the job.
 type View struct {
-	Now            queue.Millis
+	CurrentTime    queue.Millis
 	Order          queue.Order
-	Enqueued       int64
+	EnqueuedTotal  int64
 	User           string // name of the job's user
 	Units          map[string][]string
 	Owner          string // name of the user who enqueued the job
@@ -158,10 +158,10 @@ func ViewJob(j *queue.Job, v View) Job {
 		Attempts: j.Attempts, MaxRetries: j.MaxAttempts - 1, MaxAttempts: j.MaxAttempts, TimeoutMS: j.Timeout.Milliseconds(),
 		CreatedAt: Time(j.CreatedAt), UpdatedAt: Time(j.UpdatedAt), RunAt: Time(j.RunAt), ExpiresAt: Time(j.ExpiresAt),
 		StartedAt: Time(j.StartedAt), FinishedAt: Time(j.EndedAt),
-		QueueTimeMS: j.QueueTime(v.Now).Milliseconds(), TypicalRuntimeMS: queue.Optional(v.TypicalRuntime.Milliseconds()),
+		QueueTimeMS: j.QueueTime(v.CurrentTime).Milliseconds(), TypicalRuntimeMS: queue.Optional(v.TypicalRuntime.Milliseconds()),
 		ExitCode: code(j.ExitCode), Signal: queue.Optional(j.Signal),
 		DependsOn: dependsOn(j.DependsOn), Lock: queue.DemandText(j, queue.GateLock),
-		RateLimit: queue.DemandText(j, queue.GateRate), On: queue.DemandText(j, queue.GateNode), Resources: queue.Units(j),
+		RateLimit: queue.DemandText(j, queue.GateRate), NodeSelector: queue.DemandText(j, queue.GateNode), Resources: queue.Units(j),
 		Unique: j.Unique, Units: v.Units,
 		Error: queue.Optional(j.Error), User: v.User, Labels: j.Labels, Cwd: j.Cwd, OnLost: string(j.OnLost),
 		OutputLimit: j.OutputLimit, Schedule: j.Schedule, HookLines: j.HookLines, InputRemoved: j.InputRemoved.Fields(),
@@ -170,24 +170,24 @@ func ViewJob(j *queue.Job, v View) Job {
 		out.Submitter = v.Owner
 	}
 	if p := j.Progress; p != nil {
-		out.Progress = &JobProgress{Percent: p.Percent, Text: p.Text, At: Time(p.At)}
+		out.Progress = &JobProgress{Percent: p.Percent, Text: p.Text, ReportedAt: Time(p.ReportedAt)}
 	}
 	if out.Labels == nil {
 		out.Labels = map[string]string{}
 	}
-	if j.State == queue.Pending && j.DueAt > v.Now { // the job was postponed
+	if j.State == queue.Pending && j.DueAt > v.CurrentTime { // the job was postponed
 		out.RunAt = Time(j.DueAt)
 	}
 	switch {
 	case j.State == queue.Processing:
 		out.WorkerID, out.PID = queue.Optional(j.WorkerID), queue.Optional(j.PID)
-		out.RunTimeMS = millis(j.StartedAt, v.Now)
+		out.RunTimeMS = millis(j.StartedAt, v.CurrentTime)
 		out.PausedAt, out.PausedBy = Time(v.PausedAt), queue.Optional(v.PausedBy)
 	case j.State == queue.Failed:
 		out.NextRetryAt = Time(j.DueAt)
 	}
 	if j.State.Runnable() {
-		out.WaitingTime = v.Order.Points(j.Since, v.Now, j.Arrival, v.Enqueued)
+		out.WaitingTime = v.Order.Points(j.Since, v.CurrentTime, j.Arrival, v.EnqueuedTotal)
 		out.EffectivePriority += out.WaitingTime
 	}
 	if j.State.Ended() && j.StartedAt != 0 {
@@ -215,7 +215,7 @@ func ViewAttempt(a *queue.Attempt) Attempt {
 		RunTimeMS: millis(a.StartedAt, a.EndedAt), ExitCode: code(a.ExitCode), Signal: queue.Optional(a.Signal),
 		Reason: queue.Optional(string(a.Reason)),
 		Error:  queue.Optional(a.Error), Counted: a.Counted, CPUMS: a.CPU.Milliseconds(), PeakRSS: a.PeakRSS,
-		PeakTasks: a.PeakTasks, Leftovers: a.Leftovers, Dropped: a.Dropped, ResultError: queue.Optional(a.ResultError),
+		PeakTasks: a.PeakTasks, Leftovers: a.Leftovers, DroppedBytes: a.DroppedBytes, ResultError: queue.Optional(a.ResultError),
 	}
 }
 
@@ -223,7 +223,7 @@ func ViewAttempt(a *queue.Attempt) Attempt {
 // must look up.
 func ViewEvent(e *queue.Event) Event {
 	return Event{
-		Seq: e.Seq, At: Time(e.At), Event: string(e.Kind), ID: e.ID, JobSeq: e.Job, State: e.State.String(),
+		Seq: e.Seq, Time: Time(e.Time), Event: string(e.Kind), ID: e.ID, JobSeq: e.Job, State: e.State.String(),
 		Attempt: e.Detail.Attempt, StartedAt: Time(e.Detail.StartedAt), Percent: e.Detail.Percent,
 		ExitCode: e.Detail.ExitCode, Signal: e.Detail.Signal,
 		Reason: string(e.Detail.Reason), Output: e.Detail.Output, Key: e.Detail.Key, Value: e.Detail.Value,

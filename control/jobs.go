@@ -11,7 +11,7 @@ type JobAPI interface {
 	List(ctx context.Context, p List) (JobPage, error)
 	// Wait waits for jobs to end. It calls the function each once for every job that has ended. An
 	// error of each ends the call.
-	Wait(ctx context.Context, p Wait, each func(Ended) error) (Waited, error)
+	Wait(ctx context.Context, p Wait, each func(JobEndNotice) error) (WaitResult, error)
 }
 
 // Show requests one job and its newest attempts. If HistoryBefore is set, only attempts with a
@@ -58,13 +58,13 @@ type Wait struct {
 }
 
 // Ended is sent when a job has ended.
-type Ended struct {
+type JobEndNotice struct {
 	Job Job `json:"job"`
 }
 
 // Waited is the response to Wait. Open lists the jobs that have not ended. It is empty unless the
 // wait timed out or had Any set.
-type Waited struct {
+type WaitResult struct {
 	Open     []string `json:"open"`
 	TimedOut bool     `json:"timed_out"`
 }

@@ -26,8 +26,8 @@ type rpcAnswer struct {
 
 // exchange is a connection on which send writes lines and then reads one answer.
 type exchange struct {
-	t  *testing.T
-	in *bufio.Reader
+	t      *testing.T
+	reader *bufio.Reader
 	io.Writer
 }
 
@@ -46,7 +46,7 @@ func (e *exchange) send(lines ...string) (a rpcAnswer) {
 			e.t.Fatal(err)
 		}
 	}
-	line, err := e.in.ReadBytes('\n')
+	line, err := e.reader.ReadBytes('\n')
 	if err == nil {
 		err = json.Unmarshal(line, &a)
 	}
@@ -98,18 +98,18 @@ func TestMalformedRequestObjectsAreInvalidRequests(t *testing.T) {
 // recordingAPI is an API that records the commands of enqueued jobs.
 type recordingAPI struct {
 	noopAPI
-	enqueued chan string
+	commands chan string
 }
 
-func (n recordingAPI) Enqueue(_ context.Context, p Enqueue) (Enqueued, error) {
-	n.enqueued <- *p.Spec.Command
-	return Enqueued{}, nil
+func (n recordingAPI) Enqueue(_ context.Context, p Enqueue) (EnqueueResult, error) {
+	n.commands <- *p.Spec.Command
+	return EnqueueResult{}, nil
 }
 
 // A notification, which has no id, is executed but never answered, whether it succeeds or not
 // (JSON-RPC 2.0, section 4.1).
 func TestNotificationsAreNotAnswered(t *testing.T) {
-	api := recordingAPI{enqueued: make(chan string, 1)}
+	api := recordingAPI{commands: make(chan string, 1)}
 	e := exchangeWith(t, api)
 	a := e.send(`{"jsonrpc":"2.0","method":"enqueue","params":{"command":"true"}}`, `{"jsonrpc":"2.0","method":"nosuch"}`,
 		`{"jsonrpc":"2.0","method":"show","params":{"idz":1}}`, `{"jsonrpc":"2.0","method":"logs","params":{"id":"a"}}`,
@@ -117,7 +117,7 @@ func TestNotificationsAreNotAnswered(t *testing.T) {
 	if string(a.ID) != "9" || a.Error != nil {
 		t.Errorf("the first answer is %+v, want that of the request with id 9", a)
 	}
-	if got := <-api.enqueued; got != "true" {
+	if got := <-api.commands; got != "true" {
 		t.Errorf("enqueued %q", got)
 	}
 	if a := e.send(`{"jsonrpc":"2.0","id":10,"method":"hello"}`); string(a.ID) != "10" {

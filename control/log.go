@@ -48,9 +48,9 @@ type logLimiter struct {
 
 // lineCount counts a user's lines in the current window.
 type lineCount struct {
-	began   time.Time // start of the window
-	lines   int       // lines written in the window
-	omitted int       // lines left out since the last line that was written
+	began        time.Time // start of the window
+	lines        int       // lines written in the window
+	omittedLines int       // lines left out since the last line that was written
 }
 
 // allow reports whether the user may write a line now. If so, omitted is the number of the user's
@@ -70,20 +70,20 @@ func (l *logLimiter) allow(uid int, now time.Time) (omitted int, ok bool) {
 		u.began, u.lines = now, 0
 	}
 	if u.lines >= requestLines {
-		u.omitted++
+		u.omittedLines++
 		return 0, false
 	}
 	u.lines++
-	omitted, u.omitted = u.omitted, 0
+	omitted, u.omittedLines = u.omittedLines, 0
 	return omitted, true
 }
 
 // The methods named changed report whether a request with this result changed something.
 
-func (r BulkResult) changed() bool     { return len(r.Done) > 0 }
-func (r Removed) changed() bool        { return r.Removed > 0 }
+func (r BulkResult) changed() bool     { return len(r.DoneIDs) > 0 }
+func (r RemovalCount) changed() bool   { return r.Count > 0 }
 func (r ScheduleDetail) changed() bool { return !r.Existed }
-func (r Enqueued) changed() bool       { return !r.Duplicate }
+func (r EnqueueResult) changed() bool  { return !r.Duplicate }
 
 // logRequest logs a request.
 func (s *Server) logRequest(ctx context.Context, t *activeRequest, took time.Duration, result any, err error) {
@@ -132,8 +132,8 @@ const deniedLogInterval = 10 * time.Second
 
 // logDenied logs a rejected connection, unless another one was logged within deniedLogInterval.
 func (s *Server) logDenied(p Peer, err error) {
-	now, last := time.Now().UnixNano(), s.denied.Load()
-	if now-last < int64(deniedLogInterval) || !s.denied.CompareAndSwap(last, now) {
+	now, last := time.Now().UnixNano(), s.denialLoggedAt.Load()
+	if now-last < int64(deniedLogInterval) || !s.denialLoggedAt.CompareAndSwap(last, now) {
 		return
 	}
 	s.log.Warn("connection refused", "uid", p.UID, "pid", p.PID, "error", err)

@@ -39,8 +39,8 @@ func TestLogOmitsRequestsWithoutEffect(t *testing.T) {
 		err    error
 		want   bool
 	}{
-		"a change":             {"cancel", BulkResult{Done: []string{"a"}}, nil, true},
-		"a partial change":     {"cancel", BulkResult{Done: []string{"a"}, Refused: []Refusal{{}}}, nil, true},
+		"a change":             {"cancel", BulkResult{DoneIDs: []string{"a"}}, nil, true},
+		"a partial change":     {"cancel", BulkResult{DoneIDs: []string{"a"}, Refusals: []Refusal{{}}}, nil, true},
 		"a setting":            {"config.set", nil, nil, true},
 		"an unknown outcome":   {"cancel", nil, queue.ErrOutcomeUnknown, true},
 		"a bug":                {"show", nil, errors.New("a bug"), true},
@@ -48,13 +48,13 @@ func TestLogOmitsRequestsWithoutEffect(t *testing.T) {
 		"a missing right":      {"config.set", nil, queue.ErrDenied, false},
 		"no such method":       {"nothing", nil, queue.ErrUnsupported, false},
 		"no job selected":      {"cancel", BulkResult{}, nil, false},
-		"every job refused":    {"cancel", BulkResult{Refused: []Refusal{{}}}, nil, false},
-		"a dry run":            {"cancel", BulkResult{Matched: &matched}, nil, false},
-		"nothing removed":      {"clear", Removed{}, nil, false},
+		"every job refused":    {"cancel", BulkResult{Refusals: []Refusal{{}}}, nil, false},
+		"a dry run":            {"cancel", BulkResult{MatchCount: &matched}, nil, false},
+		"nothing removed":      {"clear", RemovalCount{}, nil, false},
 		"the schedule existed": {"schedule.add", ScheduleDetail{Existed: true}, nil, false},
 		"a schedule":           {"schedule.add", ScheduleDetail{}, nil, true},
-		"an enqueued job":      {"enqueue", Enqueued{ID: "a"}, nil, false},
-		"an occurrence":        {"schedule.run", Enqueued{ID: "a"}, nil, true},
+		"an enqueued job":      {"enqueue", EnqueueResult{ID: "a"}, nil, false},
+		"an occurrence":        {"schedule.run", EnqueueResult{ID: "a"}, nil, true},
 	} {
 		if got := logged(c.method, Admin, c.result, c.err, 1); (got != "") != c.want {
 			t.Errorf("%s: logged %q, want a line: %t", name, got, c.want)
@@ -66,7 +66,7 @@ func TestLogOmitsRequestsWithoutEffect(t *testing.T) {
 // the number of omitted lines.
 func TestLogBoundsLinesOfAUser(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		logged, done := requestLogger(), BulkResult{Done: []string{"a"}}
+		logged, done := requestLogger(), BulkResult{DoneIDs: []string{"a"}}
 		for right, want := range map[Right]int{Submit: requestLines, Operate: requestLines + 7} {
 			if n := strings.Count(logged("hold", right, done, nil, requestLines+7), "\n"); n != want {
 				t.Errorf("%v: %d lines, want %d", right, n, want)

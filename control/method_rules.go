@@ -263,7 +263,7 @@ func verbRules() map[reflect.Type]*ruleset {
 			matching(signal))),
 		reflect.TypeFor[Edit](): selection(param{
 			name: "set", doc: "object with the fields to change; null restores the default of a field", required: true,
-			fields: &fieldSet{excluded: []string{queue.NotEdited}, edit: true},
+			fields: &fieldSet{excludedFields: []string{queue.NotEdited}, edit: true},
 		}),
 		reflect.TypeFor[Retry](): selection(free("only",
 			"retry only the selected jobs, not the jobs that were cancelled because the selected jobs failed")),
@@ -308,7 +308,7 @@ func queueRules() map[reflect.Type]*ruleset {
 			between(1, maxWeight)),
 		opt("max_pending", "maximum number of waiting jobs of the queue; 0 means unlimited", keep),
 		{name: "default", doc: "object with default job fields for this queue; null removes a default",
-			fields: &fieldSet{excluded: notQueueDefaults}},
+			fields: &fieldSet{excludedFields: notQueueDefaults}},
 		free("retention", "when to remove completed and cancelled jobs: after a duration, never, or default "+
 			"(as in the settings)"),
 		opt("retention_max_jobs", "maximum number of ended jobs to keep; 0 means the value in the settings", keep),

@@ -12,7 +12,7 @@ type OutputAPI interface {
 	// each ends the call.
 	Logs(ctx context.Context, p Logs, each func(Piece) error) (LogsEnd, error)
 	// Attach sets the size of a job's terminal and types text into it.
-	Attach(ctx context.Context, p Attach) (Attached, error)
+	Attach(ctx context.Context, p Attach) (AttachResult, error)
 }
 
 // Logs requests the output of an attempt or, with Follow, of the job's attempts.
@@ -42,16 +42,16 @@ type LogsEnd struct {
 // ended, and another attempt will follow. TTY means that the job has a terminal, so its output may
 // contain control sequences.
 type Piece struct {
-	ID      string  `json:"id"` // id of the job
-	Attempt int     `json:"attempt"`
-	Stream  string  `json:"stream"` // stdout or stderr; "" with Ended, and for damage of an unknown stream
-	At      Time    `json:"at"`
-	Text    string  `json:"text,omitempty"`
-	Base64  []byte  `json:"base64,omitempty"`
-	Dropped int64   `json:"dropped,omitempty"`
-	Damage  *Damage `json:"damage,omitempty"`
-	TTY     bool    `json:"tty,omitempty"`
-	Ended   bool    `json:"ended,omitempty"`
+	ID           string  `json:"id"` // id of the job
+	Attempt      int     `json:"attempt"`
+	Stream       string  `json:"stream"` // stdout or stderr; "" with Ended, and for damage of an unknown stream
+	Time         Time    `json:"at"`
+	Text         string  `json:"text,omitempty"`
+	Base64       []byte  `json:"base64,omitempty"`
+	DroppedBytes int64   `json:"dropped,omitempty"`
+	Damage       *Damage `json:"damage,omitempty"`
+	TTY          bool    `json:"tty,omitempty"`
+	Ended        bool    `json:"ended,omitempty"`
 }
 
 // Damage reports stored bytes of a stream that cannot be read, because the output file is damaged
@@ -67,8 +67,8 @@ type Damage struct {
 func (p *Piece) Gap() string {
 	stream := cmp.Or(p.Stream, "output")
 	switch {
-	case p.Dropped > 0:
-		return fmt.Sprintf("[%d bytes of %s were not kept]", p.Dropped, stream)
+	case p.DroppedBytes > 0:
+		return fmt.Sprintf("[%d bytes of %s were not kept]", p.DroppedBytes, stream)
 	case p.Damage != nil:
 		return fmt.Sprintf("[%d bytes of %s are damaged]", p.Damage.Bytes, stream)
 	}
@@ -125,7 +125,7 @@ type Attach struct {
 // accepted; the client can type the rest once the job has read some. Controls holds the control
 // sequences with which the job has changed the modes of its terminal, if the request asked for
 // them.
-type Attached struct {
+type AttachResult struct {
 	Attempt  int    `json:"attempt"`
 	Written  int    `json:"taken"`
 	Controls string `json:"controls,omitempty"`

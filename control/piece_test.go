@@ -6,7 +6,7 @@ import "testing"
 // unknown.
 func TestGapNamesBytesAndStream(t *testing.T) {
 	for want, p := range map[string]Piece{
-		"[3 bytes of stdout were not kept]": {Stream: "stdout", Dropped: 3},
+		"[3 bytes of stdout were not kept]": {Stream: "stdout", DroppedBytes: 3},
 		"[4 bytes of stderr are damaged]":   {Stream: "stderr", Damage: &Damage{Offset: 1, Bytes: 4}},
 		"[5 bytes of output are damaged]":   {Damage: &Damage{Bytes: 5}},
 		"":                                  {Stream: "stdout", Text: "text"},
@@ -26,8 +26,8 @@ func TestAppendToMarksGapsOnTheirOwnLine(t *testing.T) {
 	}{
 		{"ab", "abc", Piece{Text: "c"}},
 		{"ab", "ab\xff", Piece{Base64: []byte{0xff}}},
-		{"", "[3 bytes of stdout were not kept]\n", Piece{Stream: "stdout", Dropped: 3}},
-		{"ab", "ab\n[3 bytes of stdout were not kept]\n", Piece{Stream: "stdout", Dropped: 3}},
+		{"", "[3 bytes of stdout were not kept]\n", Piece{Stream: "stdout", DroppedBytes: 3}},
+		{"ab", "ab\n[3 bytes of stdout were not kept]\n", Piece{Stream: "stdout", DroppedBytes: 3}},
 		{"ab\n", "ab\n[4 bytes of output are damaged]\n", Piece{Damage: &Damage{Bytes: 4}}},
 	} {
 		if got := string(c.p.AppendTo([]byte(c.before))); got != c.want {

@@ -64,7 +64,7 @@ type QueueList struct {
 
 // Queues requests the queues whose names come after After.
 type Queues struct {
-	After string `json:"after,omitempty"`
+	AfterName string `json:"after,omitempty"`
 }
 
 // MaxQueueList is the maximum number of queues in an answer. MaxQueueDefaults is the maximum size

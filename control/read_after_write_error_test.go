@@ -14,15 +14,15 @@ import (
 // fail. The line can be read until this end is closed too.
 type closedPeer struct {
 	net.Conn
-	reply   io.Reader
-	wrote   chan struct{} // closed after the first write
-	writing sync.Once
-	closed  chan struct{}
-	closes  sync.Once
+	reply      io.Reader
+	wrote      chan struct{} // closed after the first write
+	firstWrite sync.Once
+	closed     chan struct{}
+	closes     sync.Once
 }
 
 func (c *closedPeer) Write([]byte) (int, error) {
-	c.writing.Do(func() { close(c.wrote) })
+	c.firstWrite.Do(func() { close(c.wrote) })
 	return 0, errors.New("broken pipe")
 }
 

@@ -8,7 +8,7 @@ import (
 
 // UnmarshalJSON of Enqueued, which uses no reflection, decodes every field.
 func TestReceiptsAreReadCompletely(t *testing.T) {
-	want := Enqueued{ID: "a", Seq: 7, Duplicate: true, Unenforced: []string{"cpus"},
+	want := EnqueueResult{ID: "a", Seq: 7, Duplicate: true, UnenforcedLimits: []string{"cpus"},
 		NewQueues: []NewQueue{{"gpu", "gpus"}}, State: "cancelled", MaxAttempts: 4, Notes: []string{"later"}}
 	for v, i := reflect.ValueOf(want), 0; i < v.NumField(); i++ {
 		if v.Field(i).IsZero() {
@@ -19,7 +19,7 @@ func TestReceiptsAreReadCompletely(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var got Enqueued
+	var got EnqueueResult
 	if err := json.Unmarshal(raw, &got); err != nil || !reflect.DeepEqual(got, want) {
 		t.Errorf("got %+v, %v, want %+v", got, err, want)
 	}

@@ -33,9 +33,9 @@ type param struct {
 
 // fieldSet describes which job fields an object may have. A null member means the field's default.
 type fieldSet struct {
-	excluded []string // fields that the object must not have; the method's implementation rejects them
-	job      bool     // the object is a new job, not a change to one
-	edit     bool     // the object changes existing jobs, and must not be empty
+	excludedFields []string // fields that the object must not have; the method's implementation rejects them
+	job            bool     // the object is a new job, not a change to one
+	edit           bool     // the object changes existing jobs, and must not be empty
 }
 
 // mark is a name for certain values of a parameter, like "jobs:many". A group can list it instead

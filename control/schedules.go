@@ -26,7 +26,7 @@ type ScheduleAPI interface {
 	SchedulePause(ctx context.Context, p ScheduleName) (Schedule, error)
 	ScheduleResume(ctx context.Context, p ScheduleName) (Schedule, error)
 	// ScheduleRun enqueues a job of a schedule now.
-	ScheduleRun(ctx context.Context, p ScheduleName) (Enqueued, error)
+	ScheduleRun(ctx context.Context, p ScheduleName) (EnqueueResult, error)
 }
 
 // ScheduleAdd adds a recurring job. Its JSON object has the members below and the fields of the
@@ -129,7 +129,7 @@ func (p ScheduleAdd) MarshalJSON() ([]byte, error) {
 
 // scheduleSchema returns the schema of ScheduleAdd.
 func scheduleSchema() schema {
-	s := jobSchema(&fieldSet{excluded: notScheduleFields, job: true})
+	s := jobSchema(&fieldSet{excludedFields: notScheduleFields, job: true})
 	fields := s["properties"].(schema)
 	fields[backoffJitter] = fields["jitter"]
 	return s
@@ -171,9 +171,9 @@ type Schedule struct {
 	NextAt Time   `json:"next_at"` // next planned start
 	User   string `json:"user"`
 	// Command is the command line of the jobs. For jobs with Argv, it is Argv quoted for a shell.
-	Command string   `json:"command,omitempty"`
-	Argv    []string `json:"argv,omitempty"`
-	Created Time     `json:"created_at"`
+	Command   string   `json:"command,omitempty"`
+	Argv      []string `json:"argv,omitempty"`
+	CreatedAt Time     `json:"created_at"`
 	// Hidden lists the parts (command, env) that are left out because the schedule belongs to
 	// another user.
 	Hidden []string `json:"hidden,omitempty"`
@@ -189,7 +189,7 @@ type ScheduleDetail struct {
 	// Existed means that an identical schedule already existed when this one was added.
 	Existed bool `json:"existed,omitempty"`
 	// Unenforced has the same meaning as Enqueued.Unenforced.
-	Unenforced []string `json:"unenforced,omitempty"`
+	UnenforcedLimits []string `json:"unenforced,omitempty"`
 	// Notes has the same meaning as Enqueued.Notes.
 	Notes []string `json:"notes,omitempty"`
 }
@@ -197,7 +197,7 @@ type ScheduleDetail struct {
 // ScheduleRun is one past occurrence of a schedule.
 type ScheduleRun struct {
 	Instant     Time    `json:"instant"`
-	At          Time    `json:"recorded_at"`
+	RecordedAt  Time    `json:"recorded_at"`
 	Outcome     string  `json:"outcome"`        // fired, missed, skipped or refused
 	ID          *string `json:"id"`             // id of the job, null if none was enqueued
 	State       *string `json:"state"`          // current state of the job; null if it was removed

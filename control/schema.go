@@ -184,7 +184,7 @@ func jobSchema(set *fieldSet) schema {
 	for _, f := range queue.Fields() {
 		for _, name := range []string{f.Name, f.Alias} {
 			// The client resolves env_pass, so the service does not accept it.
-			if name != "" && name != "env_pass" && !slices.Contains(set.excluded, name) {
+			if name != "" && name != "env_pass" && !slices.Contains(set.excludedFields, name) {
 				properties[name] = fieldSchema(&f, !set.job)
 			}
 		}
@@ -344,8 +344,8 @@ func declareEntries(s schema, c *queue.Constraint, entries, least, most string) 
 	if c.MaxName > 0 {
 		names["maxLength"] = c.MaxName
 	}
-	if c.Reserved != nil {
-		names["not"] = schema{"enum": c.Reserved}
+	if c.ReservedNames != nil {
+		names["not"] = schema{"enum": c.ReservedNames}
 	}
 	s["propertyNames"] = names
 }

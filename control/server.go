@@ -78,19 +78,19 @@ type Server struct {
 	peerOf     func(net.Conn) (Peer, error)
 	inProcess  bool // the only client is in this process
 
-	stopping chan struct{} // closed when Run has to stop
+	stopSignal chan struct{} // closed when Run has to stop
 
 	conns connTable
 
-	denied     atomic.Int64 // when a denied request was last logged, in nanoseconds since 1970
-	logLimiter logLimiter   // limits how many log lines each user causes
+	denialLoggedAt atomic.Int64 // when a denied request was last logged, in nanoseconds since 1970
+	logLimiter     logLimiter   // limits how many log lines each user causes
 }
 
 // NewServer returns a server for api. The shares limit what each user may have in progress. The API
 // must take its slots for heavy work from the same shares.
 func NewServer(api API, limits Limits, gate Authorizer, shares *UserLimits, log *slog.Logger) *Server {
 	return &Server{OnConcurrencyLimit: func() {}, StreamReadTimeout: pieceTimeout, api: api, limits: limits,
-		authorizer: gate, shares: shares, log: log, peerOf: peerOf, stopping: make(chan struct{})}
+		authorizer: gate, shares: shares, log: log, peerOf: peerOf, stopSignal: make(chan struct{})}
 }
 
 // StandaloneClient returns a client in this process, which the server serves as the peer p. Run must not be
@@ -130,7 +130,7 @@ func (s *Server) Run(ctx context.Context, l net.Listener) error {
 	defer hangUp()
 	s.shares.conns.SetUnlimitedBytes(s.StreamReadTimeout == 0)
 	stop := context.AfterFunc(ctx, func() {
-		close(s.stopping)
+		close(s.stopSignal)
 		l.Close()
 		// The deadline stops the reading of further requests. Requests in progress still get their
 		// responses.
@@ -272,7 +272,7 @@ func (s *Server) beginRequest(ctx context.Context, c *serverConn, line []byte, c
 		s.answerRequest(ctx, t)
 		return nil
 	}
-	if c.unanswered.Add(1) > 1 || s.conns.openCount.Load() > 1 {
+	if c.openRequests.Add(1) > 1 || s.conns.openCount.Load() > 1 {
 		s.OnConcurrencyLimit()
 	}
 	calls.Go(func() {
@@ -294,7 +294,7 @@ func growStack() {
 
 func (s *Server) isStopping() bool {
 	select {
-	case <-s.stopping:
+	case <-s.stopSignal:
 		return true
 	default:
 		return false
@@ -338,7 +338,7 @@ func (s *Server) answerRequest(ctx context.Context, t *activeRequest) {
 	s.logRequest(ctx, t, time.Since(began), result, err)
 	// The count goes down before the answer is sent. A client that has received the answer may send
 	// another request immediately, which must not count as concurrent.
-	t.conn.unanswered.Add(-1)
+	t.conn.openRequests.Add(-1)
 	if t.id == nil { // a notification gets no answer
 		return
 	}
@@ -392,7 +392,7 @@ func (s *Server) call(ctx context.Context, t *activeRequest) (result any, err er
 		defer cancel()
 		go func() { // this goroutine ends when the call ends
 			select {
-			case <-s.stopping:
+			case <-s.stopSignal:
 				cancel()
 			case <-ctx.Done():
 			}

@@ -45,7 +45,7 @@ func (f *fakeAPI) Events(_ context.Context, _ Events, each func(Event) error) (E
 	}
 	return EventsEnd{Last: 1000}, nil
 }
-func (f *fakeAPI) Enqueue(context.Context, Enqueue) (Enqueued, error) { panic("as a bug would") }
+func (f *fakeAPI) Enqueue(context.Context, Enqueue) (EnqueueResult, error) { panic("as a bug would") }
 
 // allowAll is an Authorizer that lets every user do everything.
 type allowAll struct{}

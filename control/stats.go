@@ -23,7 +23,7 @@ type StatsParams struct {
 	// By also requests statistics for each minute, hour or day. The store keeps minutes for 2 days,
 	// hours for 60 days and days for 3 years. Without By, the statistics are computed from the
 	// finest periods that are kept for the whole range.
-	By string `json:"by,omitempty"`
+	Grain string `json:"by,omitempty"`
 	// Buckets also requests histograms, of at most MaxBucketPeriods periods.
 	Buckets bool `json:"buckets,omitempty"`
 	// AllTime requests all statistics ever recorded, instead of a time range. A queue that has its own
@@ -56,7 +56,7 @@ type QueueStats struct {
 
 // PeriodStats holds the statistics of one period. At is its start in UTC.
 type PeriodStats struct {
-	At Time `json:"at"`
+	StartTime Time `json:"at"`
 	Figures
 }
 

@@ -17,8 +17,8 @@ type Status struct {
 	Workers WorkerSummary    `json:"workers"`
 	// Oldest is the time at which the longest-waiting runnable job was first runnable. It is null if
 	// no job is runnable.
-	Oldest   Time  `json:"oldest_waiting"`
-	Enqueued int64 `json:"enqueued"` // number of jobs that were ever enqueued
+	Oldest        Time  `json:"oldest_waiting"`
+	EnqueuedTotal int64 `json:"enqueued"` // number of jobs that were ever enqueued
 	// LastEvent is the number of the newest event whose effects are included in the other fields.
 	LastEvent int64 `json:"last_event"`
 	// Throughput is the number of attempts that ended in the last minute on all nodes.

@@ -22,7 +22,7 @@ type slowAPI struct {
 	fakeAPI
 	began   chan struct{}
 	release chan struct{}
-	ended   chan struct{} // closed when the context of Show has ended
+	done    chan struct{} // closed when the context of Show has ended
 }
 
 func (s *slowAPI) Show(ctx context.Context, _ Show) (JobDetail, error) {
@@ -31,7 +31,7 @@ func (s *slowAPI) Show(ctx context.Context, _ Show) (JobDetail, error) {
 	case <-s.release:
 		return JobDetail{Job: Job{ID: "late"}}, nil
 	case <-ctx.Done():
-		close(s.ended)
+		close(s.done)
 		return JobDetail{}, ctx.Err()
 	}
 }
@@ -39,7 +39,7 @@ func (s *slowAPI) Show(ctx context.Context, _ Show) (JobDetail, error) {
 // stopping returns a server that is stopped while it processes a Show. The result of the client's
 // call is sent to answer, and ended is closed when the server's Run has returned.
 func stopping(t *testing.T) (api *slowAPI, answer chan error, ended chan struct{}) {
-	api = &slowAPI{began: make(chan struct{}), release: make(chan struct{}), ended: make(chan struct{})}
+	api = &slowAPI{began: make(chan struct{}), release: make(chan struct{}), done: make(chan struct{})}
 	path := tempSocket(t)
 	l, err := socket.Listen(path, ownerOnly())
 	if err != nil {
@@ -106,7 +106,7 @@ func TestStopCancelsLongRequests(t *testing.T) {
 // sending side, the request is answered.
 func TestRequestsEndWithTheirClient(t *testing.T) {
 	for _, gone := range []bool{true, false} {
-		api := &slowAPI{began: make(chan struct{}), release: make(chan struct{}), ended: make(chan struct{})}
+		api := &slowAPI{began: make(chan struct{}), release: make(chan struct{}), done: make(chan struct{})}
 		c := dial(t, serve(t, api))
 		defer c.Close()
 		if _, err := c.Write([]byte(`{"id":1,"method":"show","params":{"id":"a"}}` + "\n")); err != nil {
@@ -116,7 +116,7 @@ func TestRequestsEndWithTheirClient(t *testing.T) {
 		if gone {
 			c.Close()
 			select {
-			case <-api.ended:
+			case <-api.done:
 			case <-time.After(hangUpInterval + 2*time.Second):
 				t.Error("the request continues although its client has disconnected")
 			}
@@ -126,7 +126,7 @@ func TestRequestsEndWithTheirClient(t *testing.T) {
 			t.Fatal(err)
 		}
 		select {
-		case <-api.ended:
+		case <-api.done:
 			t.Error("the request ended although its client waits")
 		case <-time.After(hangUpInterval + hangUpInterval/2):
 		}

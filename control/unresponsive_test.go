@@ -34,7 +34,7 @@ func TestClientGivesUpUnresponsiveService(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
 			defer cancel()
 			began := time.Now()
-			_, err := c.roundTrip(ctx, "wait", Nothing{}, new(Waited), nil)
+			_, err := c.roundTrip(ctx, "wait", Nothing{}, new(WaitResult), nil)
 			switch took := time.Since(began); {
 			case answers && (!errors.Is(err, context.DeadlineExceeded) || took != time.Hour):
 				t.Errorf("a service that answers probes: %v after %v, want the client to wait", err, took)
@@ -112,7 +112,7 @@ func readLineOf(c net.Conn) (string, error) {
 // A connection that broke before the request was sent causes the error unavailable, not an error of
 // the request.
 func TestABrokenConnectionIsUnavailable(t *testing.T) {
-	dead := &clientConn{err: errBroken, pending: map[int64]*call{}}
+	dead := &clientConn{err: errBroken, pendingCalls: map[int64]*call{}}
 	sent, err := dead.roundTrip(t.Context(), "hold", Selection{}, new(BulkResult), nil)
 	if err = withCode(err, 0); sent || !errors.Is(err, queue.ErrUnavailable) {
 		t.Errorf("got %v, sent %t; want that the service is not running", err, sent)

@@ -354,7 +354,7 @@ func (p Enqueue) MarshalJSON() ([]byte, error) {
 
 // UnmarshalJSON parses the answer without reflection. Reflection would take a large part of a
 // client's time for an enqueue.
-func (e *Enqueued) UnmarshalJSON(raw []byte) error {
+func (e *EnqueueResult) UnmarshalJSON(raw []byte) error {
 	return queue.Members(raw, func(name string, value json.RawMessage) (err error) {
 		switch name {
 		case "id":
@@ -364,7 +364,7 @@ func (e *Enqueued) UnmarshalJSON(raw []byte) error {
 		case "duplicate":
 			e.Duplicate, err = strconv.ParseBool(string(value))
 		case "unenforced":
-			err = json.Unmarshal(value, &e.Unenforced)
+			err = json.Unmarshal(value, &e.UnenforcedLimits)
 		case "new_queues":
 			err = json.Unmarshal(value, &e.NewQueues)
 		case "state":
@@ -390,13 +390,13 @@ func (p *Piece) UnmarshalJSON(raw []byte) error {
 		case "stream":
 			p.Stream, err = queue.Text(value)
 		case "at":
-			err = json.Unmarshal(value, &p.At)
+			err = json.Unmarshal(value, &p.Time)
 		case "text":
 			p.Text, err = queue.Text(value)
 		case "base64":
 			err = json.Unmarshal(value, &p.Base64)
 		case "dropped":
-			err = json.Unmarshal(value, &p.Dropped)
+			err = json.Unmarshal(value, &p.DroppedBytes)
 		case "damage":
 			err = json.Unmarshal(value, &p.Damage)
 		case "tty":

@@ -185,10 +185,10 @@ func FuzzRequest(f *testing.F) {
 func TestNotificationsAreRead(t *testing.T) {
 	id := json.RawMessage(`"7"`)
 	for _, v := range []any{
-		Piece{}, Piece{ID: "a/b", Attempt: 2, Stream: "stdout", At: 1, Text: "x"},
-		Piece{ID: "a", Stream: "stderr", Text: "\x00\r\n\t\"\\/<&>\u2028\u00e4\U0001f600", Dropped: 3},
+		Piece{}, Piece{ID: "a/b", Attempt: 2, Stream: "stdout", Time: 1, Text: "x"},
+		Piece{ID: "a", Stream: "stderr", Text: "\x00\r\n\t\"\\/<&>\u2028\u00e4\U0001f600", DroppedBytes: 3},
 		Piece{Base64: []byte{0xff}}, Piece{Ended: true, Attempt: 1},
-		Progress{Done: 1, Total: 2}, nil,
+		Progress{DoneBytes: 1, Total: 2}, nil,
 	} {
 		got, err := appendNotification([]byte("before\n"), "logs", id, v)
 		if err != nil {

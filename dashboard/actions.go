@@ -123,8 +123,8 @@ func actOnJob(ctx context.Context, v *visitor, r *http.Request) (string, error) 
 	}
 	id := jobOf(r.URL)
 	got, err := vb.do(v.client, ctx, control.Selection{ID: id})
-	if err == nil && len(got.Refused) > 0 {
-		err = queue.Errorf(got.Refused[0].Code, "%s", refusalText(&got.Refused[0]))
+	if err == nil && len(got.Refusals) > 0 {
+		err = queue.Errorf(got.Refusals[0].Code, "%s", refusalText(&got.Refusals[0]))
 	}
 	if vb.Name == "rm" {
 		return "/jobs", err
@@ -144,24 +144,24 @@ func refusalText(r *control.Refusal) string {
 
 // outcome is the result of an action on many jobs.
 type outcome struct {
-	doneCount, refused int
-	first              control.Refusal
+	doneCount, refusedCount int
+	first                   control.Refusal
 }
 
 func (o *outcome) add(got *control.BulkResult) {
-	if o.refused == 0 && len(got.Refused) > 0 {
-		o.first = got.Refused[0]
+	if o.refusedCount == 0 && len(got.Refusals) > 0 {
+		o.first = got.Refusals[0]
 	}
-	o.doneCount, o.refused = o.doneCount+len(got.Done), o.refused+len(got.Refused)
+	o.doneCount, o.refusedCount = o.doneCount+len(got.DoneIDs), o.refusedCount+len(got.Refusals)
 }
 
 // refusal returns an error that describes the first rejected job, or nil if no job was rejected.
 func (o *outcome) refusal(verb string) error {
-	if o.refused == 0 {
+	if o.refusedCount == 0 {
 		return nil
 	}
 	return queue.Errorf(o.first.Code, "%s was done for %s and refused for %d; first refusal: %s", verb,
-		present.Jobs(o.doneCount), o.refused, refusalText(&o.first))
+		present.Jobs(o.doneCount), o.refusedCount, refusalText(&o.first))
 }
 
 // pathOf returns the path of a job's page. If the id contains slashes or segments such as "..", a
@@ -190,8 +190,8 @@ func (v *visitor) count(ctx context.Context, vb *verb, sel control.Selection) (n
 		if err != nil {
 			return 0, err
 		}
-		if got.Matched != nil {
-			n += *got.Matched
+		if got.MatchCount != nil {
+			n += *got.MatchCount
 		}
 		if sel.Cursor = present.Empty(got.Next); sel.Cursor == "" {
 			return n, nil
@@ -474,7 +474,7 @@ func changeSchedule(ctx context.Context, v *visitor, r *http.Request) (to string
 	case "resume":
 		_, err = v.client.ScheduleResume(ctx, name)
 	case "run":
-		var made control.Enqueued
+		var made control.EnqueueResult
 		if made, err = v.client.ScheduleRun(ctx, name); err == nil {
 			return pathOf(made.ID), nil
 		}

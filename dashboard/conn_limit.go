@@ -29,11 +29,11 @@ const (
 // known visitor, it closes the oldest connection of the visitor with the most connections. Its
 // methods are safe for concurrent use.
 type connLimit struct {
-	mu           sync.Mutex
-	unidentified list.List     // *pageConn without a known visitor, oldest first; guarded by mu
-	identified   list.List     // *pageConn with a known visitor, oldest first; guarded by mu
-	users        *fair.Limiter // number of identified connections by visitor
-	slotFreed    chan struct{} // receives a value when a connection has left unidentified; buffers one value
+	mu                sync.Mutex
+	unidentifiedConns list.List     // *pageConn without a known visitor, oldest first; guarded by mu
+	identifiedConns   list.List     // *pageConn with a known visitor, oldest first; guarded by mu
+	users             *fair.Limiter // number of identified connections by visitor
+	slotFreed         chan struct{} // receives a value when a connection has left unidentified; buffers one value
 }
 
 func newConnLimit() *connLimit {
@@ -46,21 +46,21 @@ type pageConn struct {
 	limit *connLimit
 	// list is the list that contains the connection, and nil if the connection is closed. It is
 	// guarded by limit.mu, like the next three fields.
-	list     *list.List
-	element  *list.Element
-	accepted time.Time
-	uid      int
+	list       *list.List
+	element    *list.Element
+	acceptedAt time.Time
+	uid        int
 
-	writeMu  sync.Mutex
-	buffered *bytes.Buffer // bytes to send in one write; nil outside batchWrites; guarded by writeMu
+	writeMu sync.Mutex
+	buffer  *bytes.Buffer // bytes to send in one write; nil outside batchWrites; guarded by writeMu
 }
 
 // Write implements net.Conn.
 func (c *pageConn) Write(p []byte) (int, error) {
 	c.writeMu.Lock()
 	defer c.writeMu.Unlock()
-	if c.buffered != nil {
-		return c.buffered.Write(p)
+	if c.buffer != nil {
+		return c.buffer.Write(p)
 	}
 	return c.Conn.Write(p)
 }
@@ -72,12 +72,12 @@ func (c *pageConn) batchWrites(write func() error) error {
 	defer writeBuffers.Put(all)
 	all.Reset()
 	c.writeMu.Lock()
-	c.buffered = all
+	c.buffer = all
 	c.writeMu.Unlock()
 	err := write()
 	c.writeMu.Lock()
 	defer c.writeMu.Unlock()
-	c.buffered = nil
+	c.buffer = nil
 	if all.Len() > 0 {
 		_, failed := c.Conn.Write(all.Bytes())
 		err = errors.Join(err, failed)
@@ -110,9 +110,9 @@ func (g *limitedListener) Accept() (net.Conn, error) {
 func (d *connLimit) admit(c *pageConn) {
 	var victim *pageConn
 	d.mu.Lock()
-	for d.unidentified.Len() >= maxUnidentified {
-		oldest := d.unidentified.Front().Value.(*pageConn)
-		wait := unidentifiedGrace - time.Since(oldest.accepted)
+	for d.unidentifiedConns.Len() >= maxUnidentified {
+		oldest := d.unidentifiedConns.Front().Value.(*pageConn)
+		wait := unidentifiedGrace - time.Since(oldest.acceptedAt)
 		if wait <= 0 {
 			victim = oldest
 			d.remove(victim)
@@ -125,8 +125,8 @@ func (d *connLimit) admit(c *pageConn) {
 		}
 		d.mu.Lock()
 	}
-	c.accepted = time.Now()
-	c.list, c.element = &d.unidentified, d.unidentified.PushBack(c)
+	c.acceptedAt = time.Now()
+	c.list, c.element = &d.unidentifiedConns, d.unidentifiedConns.PushBack(c)
 	d.mu.Unlock()
 	if victim != nil {
 		victim.Conn.Close()
@@ -139,7 +139,7 @@ func (d *connLimit) remove(c *pageConn) {
 		return
 	}
 	c.list.Remove(c.element)
-	if c.list == &d.unidentified {
+	if c.list == &d.unidentifiedConns {
 		select {
 		case d.slotFreed <- struct{}{}:
 		default: // a wake-up is already pending
@@ -168,19 +168,19 @@ func (d *connLimit) identify(c *pageConn, uid int) error {
 			victim.Conn.Close()
 		}
 	}()
-	if c.list == nil || c.list != &d.unidentified {
+	if c.list == nil || c.list != &d.unidentifiedConns {
 		return nil // closed, or already identified by an earlier request, possibly of another visitor behind a proxy
 	}
 	if !d.users.TryAcquire(fair.Request{User: uid}) {
 		return queue.Errorf(queue.CodeUnavailable, "you have %d connections to the page, the limit for one "+
 			"user; close some windows", maxUserConns)
 	}
-	if d.identified.Len() >= maxIdentified {
+	if d.identifiedConns.Len() >= maxIdentified {
 		victim = d.oldestOfLargest()
 		d.remove(victim)
 	}
 	d.remove(c)
-	c.uid, c.list = uid, &d.identified
+	c.uid, c.list = uid, &d.identifiedConns
 	c.element = c.list.PushBack(c)
 	return nil
 }
@@ -189,7 +189,7 @@ func (d *connLimit) identify(c *pageConn, uid int) error {
 // mu.
 func (d *connLimit) oldestOfLargest() (oldest *pageConn) {
 	most := int64(0)
-	for e := d.identified.Front(); e != nil; e = e.Next() {
+	for e := d.identifiedConns.Front(); e != nil; e = e.Next() {
 		c := e.Value.(*pageConn)
 		if n := d.users.InUse(c.uid, 0); n > most {
 			oldest, most = c, n

@@ -61,18 +61,18 @@ func testFullConnLimitAdmitsNewConnections(t *testing.T) {
 	for range maxIdentified - maxUserConns - 1 {
 		enter(9)
 	}
-	if isClosed(greedy) || d.identified.Len() != maxIdentified {
-		t.Fatalf("%d connections are identified, want %d", d.identified.Len(), maxIdentified)
+	if isClosed(greedy) || d.identifiedConns.Len() != maxIdentified {
+		t.Fatalf("%d connections are identified, want %d", d.identifiedConns.Len(), maxIdentified)
 	}
 	enter(7)
-	if !isClosed(greedy) || isClosed(visitor) || d.identified.Len() != maxIdentified {
+	if !isClosed(greedy) || isClosed(visitor) || d.identifiedConns.Len() != maxIdentified {
 		t.Errorf("closed: user 8's oldest connection %t, user 7's %t; %d are identified", isClosed(greedy),
-			isClosed(visitor), d.identified.Len())
+			isClosed(visitor), d.identifiedConns.Len())
 	}
 	visitor.Close()
 	visitor.Close()
-	if d.identified.Len() != maxIdentified-1 || d.users.InUse(7, 0) != 1 {
-		t.Errorf("after one connection was closed, %d connections are identified", d.identified.Len())
+	if d.identifiedConns.Len() != maxIdentified-1 || d.users.InUse(7, 0) != 1 {
+		t.Errorf("after one connection was closed, %d connections are identified", d.identifiedConns.Len())
 	}
 }
 

@@ -21,7 +21,7 @@ type outputLines struct {
 
 // next returns the lines of the next piece of output.
 func (o *outputLines) next(p *control.Piece) (list []line) {
-	at := queue.Millis(p.At).Time().Local().Format("15:04:05.000")
+	at := queue.Millis(p.Time).Time().Local().Format("15:04:05.000")
 	gap := p.Gap()
 	if gap != "" || p.Ended || p.Attempt != o.attempt { // an attempt has started or ended, or output is missing
 		if rest := o.tty.End(); rest != "" {

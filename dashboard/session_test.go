@@ -145,7 +145,7 @@ func TestOutputOfATerminalIsText(t *testing.T) {
 	for _, p := range []control.Piece{
 		{Text: "\x1b]0;title\a\x1b[31m 10%\r\x1b[K 2"}, {Text: "0%\b\b\b30%\x1b[?1049hscr"},
 		{Text: "een\x1b[?1049l\r\n\x1b(0lqk\x1b(B more"},
-		{Dropped: 3}, {Text: "ask\x1b[2K\rtold? "}, {Text: "\r\x1b[K"}, {Text: "y"}, {Ended: true},
+		{DroppedBytes: 3}, {Text: "ask\x1b[2K\rtold? "}, {Text: "\r\x1b[K"}, {Text: "y"}, {Ended: true},
 		{Text: "again", Attempt: 2},
 	} {
 		p.Stream, p.TTY, p.Attempt = "stdout", true, max(p.Attempt, 1)

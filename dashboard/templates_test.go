@@ -149,7 +149,7 @@ func (f *fakeQueue) Tree(context.Context, control.Tree) (control.TreeView, error
 func (f *fakeQueue) Logs(_ context.Context, _ control.Logs, each func(control.Piece) error) (control.LogsEnd, error) {
 	var err error
 	for _, p := range []control.Piece{{Stream: "stdout", Text: "\x1b[31mred\x1b[0m\n"}, {Stream: "stderr", Text: "err\n"},
-		{Stream: "stdout", Dropped: 7}} {
+		{Stream: "stdout", DroppedBytes: 7}} {
 		if f.filled && err == nil {
 			err = each(p)
 		}
@@ -196,7 +196,7 @@ func (f *fakeQueue) Cancel(context.Context, control.Selection) (control.BulkResu
 	if f.filled {
 		n = 2
 	}
-	return control.BulkResult{Matched: &n}, nil
+	return control.BulkResult{MatchCount: &n}, nil
 }
 
 // branchMark matches the marks that markedTemplates adds.

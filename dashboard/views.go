@@ -51,7 +51,7 @@ func overview(ctx context.Context, v *visitor, _ *url.URL) (page, error) {
 	if err != nil {
 		return p, err
 	}
-	hour, err := v.client.Stats(ctx, control.StatsParams{Since: periodStart(time.Hour), By: "minute"})
+	hour, err := v.client.Stats(ctx, control.StatsParams{Since: periodStart(time.Hour), Grain: "minute"})
 	p.Status = &screen.Status
 	kind, text := verdict(&screen.Status)
 	p.Title = text
@@ -305,10 +305,10 @@ type schedulesData struct {
 
 // span is a period of the statistics page and the length of the steps of its graphs.
 type span struct {
-	Name string
-	span time.Duration
-	by   string
-	step time.Duration
+	Name  string
+	span  time.Duration
+	grain string
+	step  time.Duration
 }
 
 // ranges contains the periods that the statistics page offers.
@@ -333,11 +333,11 @@ func statistics(ctx context.Context, v *visitor, u *url.URL) (page, error) {
 	if err != nil {
 		return p, err
 	}
-	got, err := v.client.Stats(ctx, control.StatsParams{Since: periodStart(chosen.span), By: chosen.by})
+	got, err := v.client.Stats(ctx, control.StatsParams{Since: periodStart(chosen.span), Grain: chosen.grain})
 	if err != nil {
 		return p, err
 	}
-	p.Main = statisticsData{Range: chosen.Name, Ranges: ranges, By: chosen.by, Queues: got.Queues,
+	p.Main = statisticsData{Range: chosen.Name, Ranges: ranges, By: chosen.grain, Queues: got.Queues,
 		Plot: drawPlot(&got, chosen.step)}
 	return p, nil
 }
@@ -376,7 +376,7 @@ func drawPlot(s *control.Stats, step time.Duration) (g plot) {
 	wide := plotWidth / float64(n)
 	for i := range s.Periods {
 		f := &s.Periods[i].Figures
-		at := wide * float64(int64(s.Periods[i].At-s.Since)/step.Milliseconds())
+		at := wide * float64(int64(s.Periods[i].StartTime-s.Since)/step.Milliseconds())
 		bar := func(count int64) string {
 			high := plotHeight * float64(count) / float64(max(g.Most, 1))
 			return fmt.Sprintf("M%.1f %.1fV%.1fh%.1fV%.1f", at, plotHeight, plotHeight-high, wide*0.9, plotHeight)

@@ -24,12 +24,12 @@ import (
 // client should send messages. lineReader is not safe for concurrent use.
 type lineReader struct {
 	io.Closer
-	in            *bufio.Reader
-	out           io.Writer
+	reader        *bufio.Reader
+	output        io.Writer
 	began         bool   // the first message has been read
 	allowsBatches bool   // the protocol version permits batches: lines with several messages
 	unread        []byte // part of the last line that the library has not read yet
-	pending       *pending
+	tracker       *requestTracker
 	ctx           context.Context // context of the session
 }
 
@@ -47,7 +47,7 @@ func (l *lineReader) Read(p []byte) (int, error) {
 		case !l.began:
 			l.begin(line)
 			l.began, l.unread = true, line
-			l.pending.read(line)
+			l.tracker.read(line)
 		case !json.Valid(line):
 			l.refuse(null, -32700, "the line is not valid JSON: "+queue.Clip(string(line)))
 		default:
@@ -56,10 +56,10 @@ func (l *lineReader) Read(p []byte) (int, error) {
 				break
 			}
 			l.unread = line
-			l.pending.read(line)
+			l.tracker.read(line)
 		}
 		if err != nil && len(l.unread) == 0 {
-			l.pending.wait(l.ctx)
+			l.tracker.wait(l.ctx)
 			return 0, err
 		}
 	}
@@ -150,7 +150,7 @@ func checkMessage(raw json.RawMessage) (id json.RawMessage, wrong string) {
 // incomplete.
 func (l *lineReader) next() (line []byte, whole bool, err error) {
 	for whole = true; ; {
-		part, err := l.in.ReadSlice('\n')
+		part, err := l.reader.ReadSlice('\n')
 		// MaxLine does not include the newline.
 		if whole = whole && len(line)+len(part) <= control.MaxLine+1; whole {
 			line = append(line, part...)
@@ -166,14 +166,14 @@ func (l *lineReader) refuse(id json.RawMessage, code int, why string) {
 	raw, err := json.Marshal(map[string]any{"jsonrpc": "2.0", "id": id,
 		"error": map[string]any{"code": code, "message": why}})
 	if err == nil {
-		l.out.Write(append(raw, '\n')) // if this write fails, the next reply will fail too
+		l.output.Write(append(raw, '\n')) // if this write fails, the next reply will fail too
 	}
 }
 
 // sharedWriter is a writer for several goroutines. Each call of Write must contain whole lines.
 type sharedWriter struct {
 	io.WriteCloser
-	open *pending
+	open *requestTracker
 	mu   sync.Mutex
 }
 

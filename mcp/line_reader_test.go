@@ -60,7 +60,7 @@ func TestInvalidMessagesAreAnswered(t *testing.T) {
 	}
 }
 
-type refused struct {
+type errorReply struct {
 	ID    json.RawMessage
 	Error struct {
 		Code    int
@@ -70,13 +70,13 @@ type refused struct {
 
 // refusal sends one line in a session that has already begun. It returns the reply, if any, and the
 // bytes that reach the library.
-func refusal(t *testing.T, line string, batches bool) (got refused, passed string) {
+func refusal(t *testing.T, line string, batches bool) (got errorReply, passed string) {
 	t.Helper()
 	var out bytes.Buffer
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel() // otherwise the end of the input would wait until all requests are answered
-	l := &lineReader{in: bufio.NewReader(strings.NewReader(line + "\n")), out: &out, began: true, allowsBatches: batches,
-		pending: newPending(), ctx: ctx}
+	l := &lineReader{reader: bufio.NewReader(strings.NewReader(line + "\n")), output: &out, began: true, allowsBatches: batches,
+		tracker: newRequestTracker(), ctx: ctx}
 	raw, err := io.ReadAll(l)
 	if err == nil && out.Len() > 0 {
 		err = json.Unmarshal(out.Bytes(), &got)

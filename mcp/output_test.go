@@ -26,7 +26,7 @@ func (p outputQueue) Logs(_ context.Context, _ control.Logs, each func(control.P
 // is unknown, both streams have the line.
 func TestOutputMarksMissingBytes(t *testing.T) {
 	s := &server{api: outputQueue{pieces: []control.Piece{
-		{Stream: "stdout", Text: "first"}, {Stream: "stdout", Dropped: 70}, {Stream: "stdout", Text: "last"},
+		{Stream: "stdout", Text: "first"}, {Stream: "stdout", DroppedBytes: 70}, {Stream: "stdout", Text: "last"},
 		{Stream: "stderr", Text: "oops\n"}, {Damage: &control.Damage{Bytes: 2}},
 	}}}
 	got, err := s.output(t.Context(), control.Logs{ID: "1"})

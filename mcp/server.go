@@ -48,7 +48,7 @@ func Serve(ctx context.Context, connect func() *control.Client, o Options, in io
 	}
 	results := resultsOf(methods)
 	withheld := map[string]bool{}
-	open := newPending()
+	open := newRequestTracker()
 	defer open.stop()
 	for _, t := range tools {
 		if t.writes && !o.Write {
@@ -77,7 +77,7 @@ func Serve(ctx context.Context, connect func() *control.Client, o Options, in io
 		}
 	})
 	answers := &sharedWriter{WriteCloser: out, open: open}
-	asked := &lineReader{Closer: in, in: bufio.NewReader(in), out: answers, pending: open, ctx: ctx}
+	asked := &lineReader{Closer: in, reader: bufio.NewReader(in), output: answers, tracker: open, ctx: ctx}
 	err := m.Run(ctx, &mcp.IOTransport{Reader: asked, Writer: answers, MaxLineLength: control.MaxLine})
 	if err == nil || errors.Is(err, io.EOF) {
 		return nil
@@ -92,7 +92,7 @@ type api interface {
 	Status(ctx context.Context, p control.Nothing) (control.Status, error)
 	Why(ctx context.Context, p control.WhyParams) (control.Why, error)
 	Logs(ctx context.Context, p control.Logs, each func(control.Piece) error) (control.LogsEnd, error)
-	Enqueue(ctx context.Context, p control.Enqueue) (control.Enqueued, error)
+	Enqueue(ctx context.Context, p control.Enqueue) (control.EnqueueResult, error)
 	Cancel(ctx context.Context, p control.Selection) (control.BulkResult, error)
 	Retry(ctx context.Context, p control.Retry) (control.BulkResult, error)
 }

@@ -276,7 +276,7 @@ func (s *server) output(ctx context.Context, p control.Logs) (map[string]any, er
 			streams[name] = text
 		}
 		tty = piece.TTY
-		cut = cut || piece.Dropped > 0
+		cut = cut || piece.DroppedBytes > 0
 		if piece.Damage != nil {
 			damaged += piece.Damage.Bytes
 		}
@@ -324,7 +324,7 @@ func (s *server) wait(ctx context.Context, a arguments) (any, error) {
 	if len(ids) == 1 {
 		stop, total = s.follow(ctx, control.Name(ids[0]), nil), 100
 	}
-	left, err := s.await(ctx, p, func(e control.Ended) error {
+	left, err := s.await(ctx, p, func(e control.JobEndNotice) error {
 		stop()
 		defer func() {
 			done := total / float64(len(ids)) * float64(len(ended))
@@ -343,17 +343,17 @@ func (s *server) wait(ctx context.Context, a arguments) (any, error) {
 
 // await waits for jobs, as control.API.Wait does. If the client closes the input meanwhile, await
 // returns within lingerTime, as if the timeout in p had expired.
-func (s *server) await(ctx context.Context, p control.Wait, each func(control.Ended) error) (control.Waited, error) {
+func (s *server) await(ctx context.Context, p control.Wait, each func(control.JobEndNotice) error) (control.WaitResult, error) {
 	waiting, giveUp := context.WithCancel(ctx)
 	defer giveUp()
 	defer context.AfterFunc(s.waitCtx, giveUp)()
 	open := control.Selection{ID: p.ID, IDs: p.IDs}.Names()
-	left, err := s.api.Wait(waiting, p, func(e control.Ended) error {
+	left, err := s.api.Wait(waiting, p, func(e control.JobEndNotice) error {
 		open = slices.DeleteFunc(open, func(id string) bool { return id == e.Job.ID })
 		return each(e)
 	})
 	if errors.Is(err, context.Canceled) && ctx.Err() == nil {
-		return control.Waited{Open: open, TimedOut: true}, nil
+		return control.WaitResult{Open: open, TimedOut: true}, nil
 	}
 	return left, err
 }
@@ -379,9 +379,9 @@ func (s *server) runAndWait(ctx context.Context, a arguments) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	id := control.Name(got.(control.Enqueued).ID)
+	id := control.Name(got.(control.EnqueueResult).ID)
 	stop := s.follow(ctx, id, since)
-	left, err := s.await(ctx, control.Wait{ID: id, Timeout: control.Span(a.wait)}, func(e control.Ended) error {
+	left, err := s.await(ctx, control.Wait{ID: id, Timeout: control.Span(a.wait)}, func(e control.JobEndNotice) error {
 		stop()
 		s.progress.report(ctx, 100, 100, fmt.Sprintf("job %s is %s", id, e.Job.State))
 		return nil

@@ -53,7 +53,7 @@ func Registry(ctx context.Context, api API) (*prometheus.Registry, error) {
 		for i := range list.Queues {
 			c.addState(&list.Queues[i])
 		}
-		if ask.After = list.Next; list.Next == "" {
+		if ask.AfterName = list.Next; list.Next == "" {
 			break
 		}
 	}
@@ -184,7 +184,7 @@ func (c *collector) Collect(to chan<- prometheus.Metric) {
 	for state, n := range st.Jobs {
 		gauge(jobs, float64(n), state)
 	}
-	count(enqueued, st.Enqueued)
+	count(enqueued, st.EnqueuedTotal)
 	gauge(oldest, seconds(st.Oldest))
 	gauge(workers, float64(st.Workers.Busy), "busy")
 	gauge(workers, float64(st.Workers.Idle), "idle")

@@ -27,11 +27,11 @@ func (f *fakeQueue) Stats(context.Context, control.StatsParams) (control.Stats, 
 
 func (f *fakeQueue) QueueList(_ context.Context, p control.Queues) (list control.QueueList, err error) {
 	first := 0
-	if p.After != "" {
+	if p.AfterName != "" {
 		if f.err != nil {
 			return list, f.err
 		}
-		for f.queues[first].Queue <= p.After {
+		for f.queues[first].Queue <= p.AfterName {
 			first++
 		}
 	}

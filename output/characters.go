@@ -69,13 +69,13 @@ func (st *stream) endHead(at int64) {
 // were dropped, alignTail drops the other bytes of the character too. The caller holds mu.
 func (l *Log) alignTail(st *stream) {
 	p := st.tail.pieces.first()
-	if p == nil || p.pos == st.tail.first || p.pos == st.aligned {
+	if p == nil || p.pos == st.tail.first || p.pos == st.alignedStart {
 		return
 	}
 	n := l.continuedAt(&st.tail, p, p.pos)
 	st.tail.dropBefore(p.pos + n)
 	if p = st.tail.pieces.first(); p != nil {
-		st.aligned = p.pos
+		st.alignedStart = p.pos
 	}
 }
 

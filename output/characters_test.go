@@ -111,7 +111,7 @@ func TestTextStaysText(t *testing.T) {
 		chunks = append(chunks, readAll(t, l, &c, 1000)...)
 		total := 0
 		for _, chunk := range chunks {
-			total += len(chunk.Data) + int(chunk.Dropped)
+			total += len(chunk.Data) + int(chunk.DroppedBytes)
 		}
 		if total != len(text) {
 			t.Fatalf("%d bytes were read or dropped, want %d", total, len(text))

@@ -54,7 +54,7 @@ func (l *Log) EncodeHead(max int) (b []byte, kept int64) {
 	defer l.mu.Unlock()
 	for s := range l.streams {
 		if gap := l.streams[s].total - next[s]; gap > 0 {
-			chunks = append(chunks, Chunk{Stream: Stream(s), Dropped: gap})
+			chunks = append(chunks, Chunk{Stream: Stream(s), DroppedBytes: gap})
 		}
 	}
 	b, _ = AppendChunks(nil, 0, chunks)
@@ -67,17 +67,17 @@ func AppendChunks(b []byte, at int64, chunks []Chunk) ([]byte, int64) {
 	for _, c := range chunks {
 		kind, n := byte(c.Stream), int64(len(c.Data))
 		switch {
-		case c.Dropped > 0:
-			kind, n = kind|gapBit, c.Dropped
-		case c.Damaged > 0:
-			kind, n = kind|gapBit|damageBit, c.Damaged
+		case c.DroppedBytes > 0:
+			kind, n = kind|gapBit, c.DroppedBytes
+		case c.DamagedBytes > 0:
+			kind, n = kind|gapBit|damageBit, c.DamagedBytes
 		}
-		b = binary.AppendVarint(append(b, kind), c.At-at)
+		b = binary.AppendVarint(append(b, kind), c.Time-at)
 		b = append(binary.AppendUvarint(b, uint64(n)), c.Data...)
-		if c.Damaged > 0 {
+		if c.DamagedBytes > 0 {
 			b = binary.AppendUvarint(b, uint64(c.Offset))
 		}
-		at = c.At
+		at = c.Time
 	}
 	return b, at
 }
@@ -117,20 +117,20 @@ func Decode(r io.Reader, each func(Chunk) error) error {
 			c.Offset = int64(offset)
 		}
 		at += elapsed
-		c.At = at
+		c.Time = at
 		switch {
 		case err != nil:
 			return errDamaged(fmt.Errorf("a part of it is cut off or invalid: %w", err))
 		case c.Stream > Stderr:
 			return errDamaged(fmt.Errorf("a part of it belongs to neither stdout nor stderr, but to stream %d", c.Stream))
 		case damaged:
-			if c.Damaged = int64(n); c.Damaged <= 0 || c.Offset < 0 {
-				return errDamaged(fmt.Errorf("the record of a lost part has the invalid length %d or position %d", c.Damaged,
+			if c.DamagedBytes = int64(n); c.DamagedBytes <= 0 || c.Offset < 0 {
+				return errDamaged(fmt.Errorf("the record of a lost part has the invalid length %d or position %d", c.DamagedBytes,
 					c.Offset))
 			}
 		case kind&gapBit != 0:
-			if c.Dropped = int64(n); c.Dropped <= 0 {
-				return errDamaged(fmt.Errorf("the record of a part that was left out has the invalid length %d", c.Dropped))
+			if c.DroppedBytes = int64(n); c.DroppedBytes <= 0 {
+				return errDamaged(fmt.Errorf("the record of a part that was left out has the invalid length %d", c.DroppedBytes))
 			}
 		case n > maxRecord:
 			return errDamaged(fmt.Errorf("a part of it is %d bytes long, more than the maximum of %d", n, maxRecord))

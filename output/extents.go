@@ -15,9 +15,9 @@ import (
 // for one more extent than the capacity of the region: an extent that is partly overwritten then
 // contains no kept bytes.
 type extent struct {
-	at  int64 // offset in the region, counted as if the region were not a ring
-	n   int64
-	sum uint32
+	offset int64 // offset in the region, counted as if the region were not a ring
+	n      int64
+	sum    uint32
 }
 
 // extentBytes is the maximum size of an extent. It is therefore also the maximum number of bytes
@@ -45,8 +45,8 @@ func writeFile(f *os.File, blocks *int64, r *region, at int64, p []byte) error {
 	}
 	for len(p) > 0 {
 		i := len(r.extents) - 1
-		if i < 0 || r.extents[i].at+r.extents[i].n != at || r.extents[i].n == extentBytes {
-			r.extents = append(r.extents, extent{at: at})
+		if i < 0 || r.extents[i].offset+r.extents[i].n != at || r.extents[i].n == extentBytes {
+			r.extents = append(r.extents, extent{offset: at})
 			i++
 		}
 		e := &r.extents[i]
@@ -60,7 +60,7 @@ func writeFile(f *os.File, blocks *int64, r *region, at int64, p []byte) error {
 
 // extentAfter returns the index of the first extent that begins after an offset.
 func (r *region) extentAfter(at int64) int {
-	i, found := slices.BinarySearchFunc(r.extents, at, func(e extent, at int64) int { return cmp.Compare(e.at, at) })
+	i, found := slices.BinarySearchFunc(r.extents, at, func(e extent, at int64) int { return cmp.Compare(e.offset, at) })
 	if found {
 		i++
 	}
@@ -72,7 +72,7 @@ func (r *region) extentAfter(at int64) int {
 func (s *store) readFile(r *region, at int64, p []byte) (n int, err error) {
 	for n < len(p) {
 		i := r.extentAfter(at+int64(n)) - 1
-		if i < 0 || at+int64(n) >= r.extents[i].at+r.extents[i].n {
+		if i < 0 || at+int64(n) >= r.extents[i].offset+r.extents[i].n {
 			return n, ErrDamaged
 		}
 		e := r.extents[i]
@@ -82,7 +82,7 @@ func (s *store) readFile(r *region, at int64, p []byte) (n int, err error) {
 				_, err := s.file.ReadAt(p, r.blocks[number]*fileBlockBytes+from)
 				return err
 			}
-			err := eachBlock(e.at, s.lastRead.bytes, fileBlockBytes, r.fileCapacity(), readBlock)
+			err := eachBlock(e.offset, s.lastRead.bytes, fileBlockBytes, r.fileCapacity(), readBlock)
 			if errors.Is(err, io.EOF) || err == nil && crc32.Checksum(s.lastRead.bytes, castagnoli()) != e.sum {
 				err = ErrDamaged
 			}
@@ -91,7 +91,7 @@ func (s *store) readFile(r *region, at int64, p []byte) (n int, err error) {
 			}
 			s.lastRead.region, s.lastRead.extent = r, e
 		}
-		n += copy(p[n:], s.lastRead.bytes[at+int64(n)-e.at:])
+		n += copy(p[n:], s.lastRead.bytes[at+int64(n)-e.offset:])
 	}
 	return n, nil
 }
@@ -99,8 +99,8 @@ func (s *store) readFile(r *region, at int64, p []byte) (n int, err error) {
 // damagedBytes returns how many of the n bytes from the offset at are in the same extent as the
 // first byte. That extent is damaged, so all these bytes count as damaged.
 func (r *region) damagedBytes(at, n int64) int64 {
-	if i := r.extentAfter(at) - 1; i >= 0 && at < r.extents[i].at+r.extents[i].n {
-		return min(n, r.extents[i].at+r.extents[i].n-at)
+	if i := r.extentAfter(at) - 1; i >= 0 && at < r.extents[i].offset+r.extents[i].n {
+		return min(n, r.extents[i].offset+r.extents[i].n-at)
 	}
 	return n
 }

@@ -41,8 +41,8 @@ type header struct {
 
 // trailer is the end of a file.
 type trailer struct {
-	last    [2]int64 // offset of each stream's last record; -1 for a stream without records
-	printed [2]int64 // number of bytes that each stream printed
+	last         [2]int64 // offset of each stream's last record; -1 for a stream without records
+	printedBytes [2]int64 // number of bytes that each stream printed
 }
 
 // EncodeTo writes all bytes that the log keeps in the file format.
@@ -56,17 +56,17 @@ func (l *Log) EncodeTo(w io.Writer) error {
 			begin, c := at+int64(len(b)), &chunks[i]
 			// Write nothing for damaged bytes. The position of the next record, or the trailer,
 			// shows that they are missing.
-			if c.Damaged > 0 {
-				t.printed[c.Stream] += c.Damaged
+			if c.DamagedBytes > 0 {
+				t.printedBytes[c.Stream] += c.DamagedBytes
 				continue
 			}
 			distance := int64(0)
 			if last := t.last[c.Stream]; last >= 0 {
 				distance = begin - last
 			}
-			b = appendFileRecord(b, begin, distance, t.printed[c.Stream], c)
+			b = appendFileRecord(b, begin, distance, t.printedBytes[c.Stream], c)
 			t.last[c.Stream] = begin
-			t.printed[c.Stream] += c.Length()
+			t.printedBytes[c.Stream] += c.Length()
 		}
 		at += int64(len(b))
 		_, err := w.Write(b)
@@ -82,11 +82,11 @@ func (l *Log) EncodeTo(w io.Writer) error {
 func appendFileRecord(b []byte, offset, distance, position int64, c *Chunk) []byte {
 	begin := len(b)
 	kind := byte(c.Stream) | linkBit
-	if c.Dropped > 0 {
+	if c.DroppedBytes > 0 {
 		kind |= gapBit
 	}
 	b = binary.AppendUvarint(append(b, kind), uint64(distance))
-	b = binary.AppendVarint(b, c.At)
+	b = binary.AppendVarint(b, c.Time)
 	b = binary.AppendUvarint(b, uint64(position))
 	b = binary.AppendUvarint(b, uint64(c.Length()))
 	b = binary.LittleEndian.AppendUint32(b, crc32.Checksum(c.Data, castagnoli()))
@@ -124,10 +124,10 @@ func parseHeader(b []byte, offset int64) (h header, ok bool) {
 	if binary.LittleEndian.Uint32(b[end:]) != sumAt(offset, b[:end]) {
 		return h, false
 	}
-	h = header{Chunk: Chunk{Stream: Stream(kind & 1), At: time}, distance: int64(distance), position: int64(position)}
+	h = header{Chunk: Chunk{Stream: Stream(kind & 1), Time: time}, distance: int64(distance), position: int64(position)}
 	h.dataSum, h.length = binary.LittleEndian.Uint32(b[end-sumBytes:]), int64(end+sumBytes)
 	if kind&gapBit != 0 {
-		h.Dropped = int64(n)
+		h.DroppedBytes = int64(n)
 		ok = n > 0 && n < maxPrinted
 	} else {
 		h.dataBytes = int64(n)
@@ -139,7 +139,7 @@ func parseHeader(b []byte, offset int64) (h header, ok bool) {
 func (t trailer) append(b []byte, offset int64) []byte {
 	begin := len(b)
 	b = append(b, endOfFile)
-	for _, n := range []int64{t.last[0], t.last[1], t.printed[0], t.printed[1], offset} {
+	for _, n := range []int64{t.last[0], t.last[1], t.printedBytes[0], t.printedBytes[1], offset} {
 		b = binary.LittleEndian.AppendUint64(b, uint64(n))
 	}
 	return append(binary.LittleEndian.AppendUint32(b, crc32.Checksum(b[begin:], castagnoli())), trailerMagic...)
@@ -152,10 +152,10 @@ func parseTrailer(b []byte, offset int64) (t trailer, ok bool) {
 		return t, false
 	}
 	field := func(i int) int64 { return int64(binary.LittleEndian.Uint64(b[1+8*i:])) }
-	t = trailer{last: [2]int64{field(0), field(1)}, printed: [2]int64{field(2), field(3)}}
+	t = trailer{last: [2]int64{field(0), field(1)}, printedBytes: [2]int64{field(2), field(3)}}
 	sum := b[trailerBytes-len(trailerMagic)-sumBytes:]
 	ok = field(4) == offset && binary.LittleEndian.Uint32(sum) == crc32.Checksum(b[:len(b)-len(sum)], castagnoli())
-	return t, ok && max(t.printed[0], t.printed[1]) < maxPrinted
+	return t, ok && max(t.printedBytes[0], t.printedBytes[1]) < maxPrinted
 }
 
 // DecodeFile calls the function each for every chunk of a file that originally had size bytes. For
@@ -187,7 +187,7 @@ type fileReader struct {
 	window
 	each         func(Chunk) error
 	passedOn     [2]int64 // number of bytes of each stream that were passed on, as data or as missing
-	printed      [2]int64 // number of bytes of each stream up to the end of its last valid header
+	printedBytes [2]int64 // number of bytes of each stream up to the end of its last valid header
 	last         [2]int64 // by stream, the time of the last chunk that was passed on
 	skippedBytes int64    // number of bytes that were read without finding a valid header
 }
@@ -196,7 +196,7 @@ type fileReader struct {
 // header.
 func (d *fileReader) nextHeader(at int64) (header, error) {
 	h, err := d.header(at)
-	if err == nil && (h.position < d.printed[h.Stream] || at+h.length+h.dataBytes > d.size) {
+	if err == nil && (h.position < d.printedBytes[h.Stream] || at+h.length+h.dataBytes > d.size) {
 		err = fmt.Errorf("%w: the record at byte %d is out of sequence", ErrDamaged, at)
 	}
 	return h, err
@@ -207,7 +207,7 @@ func (d *fileReader) nextHeader(at int64) (header, error) {
 // the next record then shows that the bytes are missing.
 func (d *fileReader) passRecord(h *header, at int64) error {
 	c := h.Chunk
-	d.printed[c.Stream] = h.position + h.dataBytes + h.Dropped
+	d.printedBytes[c.Stream] = h.position + h.dataBytes + h.DroppedBytes
 	if h.dataBytes > 0 {
 		data, err := d.readExactly(at+h.length, int(h.dataBytes))
 		if errors.Is(err, ErrDamaged) || err == nil && crc32.Checksum(data, castagnoli()) != h.dataSum {
@@ -218,11 +218,11 @@ func (d *fileReader) passRecord(h *header, at int64) error {
 		}
 		c.Data = bytes.Clone(data)
 	}
-	if err := d.passMissing(c.Stream, c.At, h.position); err != nil {
+	if err := d.passMissing(c.Stream, c.Time, h.position); err != nil {
 		return err
 	}
 	d.passedOn[c.Stream] += c.Length()
-	d.last[c.Stream] = c.At
+	d.last[c.Stream] = c.Time
 	return d.each(c)
 }
 
@@ -232,29 +232,29 @@ func (d *fileReader) passMissing(s Stream, at, position int64) error {
 	if n <= 0 {
 		return nil
 	}
-	c := Chunk{Stream: s, At: at, Damaged: n, Offset: d.passedOn[s]}
+	c := Chunk{Stream: s, Time: at, DamagedBytes: n, Offset: d.passedOn[s]}
 	d.passedOn[s] = position
 	return d.each(c)
 }
 
 // passMissingAtEnd passes on a chunk for each stream that lacks bytes at its end.
 func (d *fileReader) passMissingAtEnd(t trailer) error {
-	return errors.Join(d.passMissing(Stdout, d.last[0], t.printed[0]), d.passMissing(Stderr, d.last[1], t.printed[1]))
+	return errors.Join(d.passMissing(Stdout, d.last[0], t.printedBytes[0]), d.passMissing(Stderr, d.last[1], t.printedBytes[1]))
 }
 
 // passUnknownLoss reports what is missing in a file without a trailer whose last n bytes contain no
 // records. The streams of these bytes are unknown. The streams of bytes that were skipped earlier
 // are also unknown, because possibly no later record shows to which stream they belong.
 func (d *fileReader) passUnknownLoss(n int64) error {
-	if err := d.passMissingAtEnd(trailer{printed: d.printed}); err != nil {
+	if err := d.passMissingAtEnd(trailer{printedBytes: d.printedBytes}); err != nil {
 		return err
 	}
 	if n == 0 && d.skippedBytes == 0 {
 		return nil // only the trailer is damaged, so no output is lost
 	}
 	return d.each(Chunk{
-		At:            max(d.last[Stdout], d.last[Stderr]),
-		Damaged:       max(1, n+d.skippedBytes),
+		Time:          max(d.last[Stdout], d.last[Stderr]),
+		DamagedBytes:  max(1, n+d.skippedBytes),
 		StreamUnknown: true,
 	})
 }
@@ -314,7 +314,7 @@ func (w *window) trailer(at int64) (trailer, error) {
 // that are damaged or lost. If only the trailer is damaged, it returns 0 and ErrDamaged.
 func CheckFile(r io.ReaderAt, size int64) (damaged int64, err error) {
 	err = DecodeFile(r, size, func(c Chunk) error {
-		damaged += c.Damaged
+		damaged += c.DamagedBytes
 		return nil
 	})
 	if err == nil {

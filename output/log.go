@@ -25,12 +25,12 @@ const InMemory = 64 << 10
 // Chunk is a part of one stream. A chunk without Data is a gap. It replaces Dropped bytes of the
 // stream that were not kept, or Damaged bytes that were kept and cannot be read.
 type Chunk struct {
-	Stream  Stream
-	At      int64 // time when the runner read the bytes, in milliseconds since 1970
-	Data    []byte
-	Dropped int64
-	Damaged int64
-	Offset  int64 // number of bytes of the stream before this chunk; set for damaged bytes and by DecodeTail
+	Stream       Stream
+	Time         int64 // time when the runner read the bytes, in milliseconds since 1970
+	Data         []byte
+	DroppedBytes int64
+	DamagedBytes int64
+	Offset       int64 // number of bytes of the stream before this chunk; set for damaged bytes and by DecodeTail
 
 	// StreamUnknown says that the Damaged bytes may belong to either stream or to both. Stream is
 	// then Stdout, and cursors count the bytes as bytes of Stdout. Offset has no meaning, and At is
@@ -39,15 +39,15 @@ type Chunk struct {
 }
 
 // Length returns the number of bytes of the stream that the chunk contains or, for a gap, replaces.
-func (c *Chunk) Length() int64 { return int64(len(c.Data)) + c.Dropped + c.Damaged }
+func (c *Chunk) Length() int64 { return int64(len(c.Data)) + c.DroppedBytes + c.DamagedBytes }
 
 // Skip returns the chunk without its first n bytes.
 func (c Chunk) Skip(n int64) Chunk {
 	switch {
-	case c.Dropped > 0:
-		c.Dropped -= n
-	case c.Damaged > 0:
-		c.Damaged, c.Offset = c.Damaged-n, c.Offset+n
+	case c.DroppedBytes > 0:
+		c.DroppedBytes -= n
+	case c.DamagedBytes > 0:
+		c.DamagedBytes, c.Offset = c.DamagedBytes-n, c.Offset+n
 	default:
 		c.Data = c.Data[n:]
 	}
@@ -66,14 +66,14 @@ type Cursor [2]int64
 type Log struct {
 	maxPieceCount int // maximum number of pieces in the first halves of both streams together, and in the last halves
 
-	mu         sync.Mutex
-	streams    [2]stream
-	pieceCount int64 // number of pieces stored so far, which is the number of the next piece
-	store      store
-	closed     bool
-	discarded  bool          // Discard was called
-	changed    chan struct{} // channel to close at the next change; nil if no reader waits
-	masks      [2]*mask      // one per stream; nil if no text is masked
+	mu           sync.Mutex
+	streams      [2]stream
+	pieceCount   int64 // number of pieces stored so far, which is the number of the next piece
+	store        store
+	closed       bool
+	discarded    bool          // Discard was called
+	changeSignal chan struct{} // channel to close at the next change; nil if no reader waits
+	masks        [2]*mask      // one per stream; nil if no text is masked
 }
 
 // stream describes the kept bytes of one stream.
@@ -81,8 +81,8 @@ type stream struct {
 	total      int64  // number of bytes written, without those in incomplete
 	incomplete []byte // first bytes of a character whose other bytes have not been read yet
 	// aligned is the position at which the last half is known to begin with a complete character.
-	aligned    int64
-	head, tail streamHalf
+	alignedStart int64
+	head, tail   streamHalf
 }
 
 // streamHalf keeps one half of a stream: bytes at consecutive positions, in a region of the store.
@@ -149,9 +149,9 @@ func (l *Log) storeBytes(s Stream, at int64, p []byte) {
 		st.tail.dropBefore(st.total + int64(len(p)) - st.tail.region.capacity)
 		l.addPiece(s, &st.tail, at, p)
 	}
-	if l.changed != nil {
-		close(l.changed)
-		l.changed = nil
+	if l.changeSignal != nil {
+		close(l.changeSignal)
+		l.changeSignal = nil
 	}
 }
 
@@ -178,7 +178,7 @@ func (l *Log) addPiece(s Stream, h *streamHalf, at int64, p []byte) {
 		last.n += n
 		return
 	}
-	h.pieces.push(piece{number: l.pieceCount, pos: pos, n: n, at: at})
+	h.pieces.push(piece{number: l.pieceCount, pos: pos, n: n, time: at})
 	l.pieceCount++
 }
 
@@ -204,9 +204,9 @@ func (l *Log) joinsPiece(last *piece, at int64, piecesInUse int) bool {
 	case last.n >= InMemory:
 		return false
 	case excess > 0:
-		return at-last.at < joinWithin<<(excess*maxDoublings/(l.maxPieceCount/2))
+		return at-last.time < joinWithin<<(excess*maxDoublings/(l.maxPieceCount/2))
 	}
-	return last.number == l.pieceCount-1 && at-last.at < joinWithin
+	return last.number == l.pieceCount-1 && at-last.time < joinWithin
 }
 
 // dropBefore drops the bytes before a position.
@@ -255,7 +255,7 @@ func (l *Log) Read(c Cursor, limit int) (chunks []Chunk, next Cursor, done bool,
 			return chunks, next, false, nil
 		}
 		if gap := p.pos - next[s]; gap > 0 {
-			chunks = append(chunks, Chunk{Stream: s, At: p.at, Dropped: gap})
+			chunks = append(chunks, Chunk{Stream: s, Time: p.time, DroppedBytes: gap})
 			next[s] = p.pos
 		}
 		skip := next[s] - p.pos
@@ -268,7 +268,7 @@ func (l *Log) Read(c Cursor, limit int) (chunks []Chunk, next Cursor, done bool,
 			data = data[:n:n]
 		case errors.Is(err, ErrDamaged):
 			n = h.region.damagedBytes(next[s]-h.first, n)
-			chunks = append(chunks, Chunk{Stream: s, At: p.at, Damaged: n, Offset: next[s]})
+			chunks = append(chunks, Chunk{Stream: s, Time: p.time, DamagedBytes: n, Offset: next[s]})
 			next[s] += n
 			return chunks, next, false, nil
 		case err != nil:
@@ -284,7 +284,7 @@ func (l *Log) Read(c Cursor, limit int) (chunks []Chunk, next Cursor, done bool,
 			data = data[:n:n]
 		}
 		buffer = buffer[n:]
-		chunks = append(chunks, Chunk{Stream: s, At: p.at, Data: data})
+		chunks = append(chunks, Chunk{Stream: s, Time: p.time, Data: data})
 		next[s] += n
 		limit -= int(n)
 		if n < p.n-skip {
@@ -293,7 +293,7 @@ func (l *Log) Read(c Cursor, limit int) (chunks []Chunk, next Cursor, done bool,
 	}
 	for s := range l.streams { // report bytes that could not be stored at the end as a gap
 		if gap := l.streams[s].total - next[s]; gap > 0 && l.closed {
-			chunks = append(chunks, Chunk{Stream: Stream(s), Dropped: gap})
+			chunks = append(chunks, Chunk{Stream: Stream(s), DroppedBytes: gap})
 			next[s] += gap
 		}
 	}
@@ -353,13 +353,13 @@ func (l *Log) takeOldest(remaining *[2][2][]piece) (s Stream, p *piece, h *strea
 func (l *Log) Changed() <-chan struct{} {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.changed == nil {
-		l.changed = make(chan struct{})
+	if l.changeSignal == nil {
+		l.changeSignal = make(chan struct{})
 		if l.closed || l.discarded {
-			close(l.changed)
+			close(l.changeSignal)
 		}
 	}
-	return l.changed
+	return l.changeSignal
 }
 
 // Close completes the log. Later calls of Append have no effect.
@@ -390,13 +390,13 @@ func (l *Log) flushIncomplete(s Stream) []byte {
 
 // wakeReaders wakes the waiting readers. After it, no reader waits. The caller holds mu.
 func (l *Log) wakeReaders() {
-	if l.changed == nil {
+	if l.changeSignal == nil {
 		return
 	}
 	select {
-	case <-l.changed: // already closed
+	case <-l.changeSignal: // already closed
 	default:
-		close(l.changed)
+		close(l.changeSignal)
 	}
 }
 

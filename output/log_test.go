@@ -40,8 +40,8 @@ func readAll(t interface{ Fatal(...any) }, l *output.Log, c *output.Cursor, max 
 // texts returns the text of each stream. A gap is written as its size in brackets.
 func texts(chunks []output.Chunk) (s [2]string) {
 	for _, c := range chunks {
-		if c.Dropped > 0 {
-			s[c.Stream] += fmt.Sprintf("[%d]", c.Dropped)
+		if c.DroppedBytes > 0 {
+			s[c.Stream] += fmt.Sprintf("[%d]", c.DroppedBytes)
 		}
 		s[c.Stream] += string(c.Data)
 	}
@@ -92,7 +92,7 @@ func TestOrderOfBothStreams(t *testing.T) {
 	var c output.Cursor
 	var got []string
 	for _, chunk := range readAll(t, l, &c, 1<<20) {
-		got = append(got, fmt.Sprintf("%d/%d %s", chunk.Stream, chunk.At, chunk.Data))
+		got = append(got, fmt.Sprintf("%d/%d %s", chunk.Stream, chunk.Time, chunk.Data))
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("got the pieces %q\nwant %q", got, want)
@@ -233,7 +233,7 @@ func (m *model) check(t interface{ Fatalf(string, ...any) }, chunks []output.Chu
 	var pos [2]int
 	for _, c := range chunks {
 		s := int(c.Stream)
-		for range c.Dropped {
+		for range c.DroppedBytes {
 			if m.kept(s, pos[s]) {
 				t.Fatalf("stream %d: byte %d of %d is kept but was left out", s, pos[s], len(m.written[s]))
 			}
@@ -290,7 +290,7 @@ func TestEncodedLogsAreDecoded(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if texts(got) != texts(want) || len(got) == 0 || got[len(got)-1].At != want[len(want)-1].At {
+			if texts(got) != texts(want) || len(got) == 0 || got[len(got)-1].Time != want[len(want)-1].Time {
 				t.Errorf("limit %d: got %q, want %q", limit, texts(got), texts(want))
 			}
 		}
@@ -332,8 +332,8 @@ func TestEncodeHeadKeepsFirstBytes(t *testing.T) {
 
 // For a damaged log, Decode passes on the chunks before the damage and then returns an error.
 func TestDamagedLogsAreRefused(t *testing.T) {
-	whole, _ := output.AppendChunks(nil, 0, []output.Chunk{{At: 5, Data: []byte("one")},
-		{Stream: output.Stderr, At: 7, Data: []byte("two")}})
+	whole, _ := output.AppendChunks(nil, 0, []output.Chunk{{Time: 5, Data: []byte("one")},
+		{Stream: output.Stderr, Time: 7, Data: []byte("two")}})
 	for what, raw := range map[string][]byte{
 		"cut in the data":   whole[:len(whole)-1],
 		"cut in the head":   whole[:7],
@@ -346,7 +346,7 @@ func TestDamagedLogsAreRefused(t *testing.T) {
 	} {
 		var got []output.Chunk
 		err := output.Decode(bytes.NewReader(raw), func(c output.Chunk) error { got = append(got, c); return nil })
-		if want := []output.Chunk{{At: 5, Data: []byte("one")}}; err == nil || !reflect.DeepEqual(got, want) {
+		if want := []output.Chunk{{Time: 5, Data: []byte("one")}}; err == nil || !reflect.DeepEqual(got, want) {
 			t.Errorf("%s: got %+v, %v, want %+v and an error", what, got, err, want)
 		}
 	}
@@ -359,8 +359,8 @@ func TestDamagedLogsAreRefused(t *testing.T) {
 // Whatever the input is, Decode neither panics nor passes on an invalid chunk. Encoding the decoded
 // chunks gives an equivalent log.
 func FuzzDecode(f *testing.F) {
-	seed, _ := output.AppendChunks(nil, 0, []output.Chunk{{At: 5, Data: []byte("one")},
-		{Stream: output.Stderr, At: 3, Dropped: 9}})
+	seed, _ := output.AppendChunks(nil, 0, []output.Chunk{{Time: 5, Data: []byte("one")},
+		{Stream: output.Stderr, Time: 3, DroppedBytes: 9}})
 	f.Add(seed)
 	f.Add(seed[:4])
 	f.Add([]byte{0x80, 0, 0})
@@ -368,7 +368,7 @@ func FuzzDecode(f *testing.F) {
 	f.Fuzz(func(t *testing.T, raw []byte) {
 		var chunks []output.Chunk
 		err := output.Decode(bytes.NewReader(raw), func(c output.Chunk) error {
-			if c.Stream > output.Stderr || c.Dropped < 0 || c.Dropped > 0 && c.Data != nil {
+			if c.Stream > output.Stderr || c.DroppedBytes < 0 || c.DroppedBytes > 0 && c.Data != nil {
 				t.Fatalf("%x: got chunk %+v", raw, c)
 			}
 			chunks = append(chunks, c)

@@ -33,7 +33,7 @@ func (l *Log) Mask(texts [][]byte) {
 // one ***.
 type mask struct {
 	texts        []maskedText
-	pending      []byte
+	pendingBytes []byte
 	pendingStart int64  // position in the stream of the first byte in pending
 	foundSpans   []span // spans of found texts in stream order; they do not overlap
 }
@@ -80,23 +80,23 @@ func newMask(texts [][]byte) *mask {
 // process processes the next bytes of the stream and returns the bytes that may be kept now.
 func (m *mask) process(p []byte) []byte {
 	for _, b := range p {
-		m.pending = append(m.pending, b)
-		end := m.pendingStart + int64(len(m.pending))
+		m.pendingBytes = append(m.pendingBytes, b)
+		end := m.pendingStart + int64(len(m.pendingBytes))
 		for i := range m.texts {
 			if t := &m.texts[i]; t.next(b) {
 				m.recordMatch(end-int64(len(t.text)), end)
 			}
 		}
 	}
-	safe := m.pendingStart + int64(len(m.pending))
+	safe := m.pendingStart + int64(len(m.pendingBytes))
 	for i := range m.texts {
-		safe = min(safe, m.pendingStart+int64(len(m.pending)-m.texts[i].match))
+		safe = min(safe, m.pendingStart+int64(len(m.pendingBytes)-m.texts[i].match))
 	}
 	return m.releasePending(safe)
 }
 
 // flush returns the bytes in pending. Call it when no more bytes follow.
-func (m *mask) flush() []byte { return m.releasePending(m.pendingStart + int64(len(m.pending))) }
+func (m *mask) flush() []byte { return m.releasePending(m.pendingStart + int64(len(m.pendingBytes))) }
 
 // next processes the next byte of the stream. It reports whether the text ends with this byte.
 func (t *maskedText) next(b byte) bool {
@@ -131,7 +131,7 @@ func (m *mask) releasePending(safe int64) []byte {
 	at := m.pendingStart
 	for len(m.foundSpans) > 0 && m.foundSpans[0].begin < safe {
 		f := &m.foundSpans[0]
-		out = append(out, m.pending[at-m.pendingStart:max(at, f.begin)-m.pendingStart]...)
+		out = append(out, m.pendingBytes[at-m.pendingStart:max(at, f.begin)-m.pendingStart]...)
 		if !f.replaced {
 			out, f.replaced = append(out, maskText...), true
 		}
@@ -142,8 +142,8 @@ func (m *mask) releasePending(safe int64) []byte {
 		}
 		m.foundSpans = m.foundSpans[1:]
 	}
-	out = append(out, m.pending[at-m.pendingStart:safe-m.pendingStart]...)
-	m.pending = append(m.pending[:0], m.pending[safe-m.pendingStart:]...)
+	out = append(out, m.pendingBytes[at-m.pendingStart:safe-m.pendingStart]...)
+	m.pendingBytes = append(m.pendingBytes[:0], m.pendingBytes[safe-m.pendingStart:]...)
 	m.pendingStart = safe
 	return out
 }

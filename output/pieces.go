@@ -10,7 +10,7 @@ type piece struct {
 	number int64 // number of pieces of both streams that arrived before this piece
 	pos    int64 // position in the stream of the first byte of the piece
 	n      int64 // number of bytes
-	at     int64 // time when the first byte of the piece was read
+	time   int64 // time when the first byte of the piece was read
 }
 
 // pieces is the queue of the pieces of one half of a stream, sorted by number and position. Adding

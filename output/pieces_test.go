@@ -173,7 +173,7 @@ func TestRegionsAreReadBack(t *testing.T) {
 				if n, err := s.read(other, 0, got); err != nil || n != len(got) || !slices.Equal(got, wantOther) {
 					t.Errorf("the bytes read back from another region differ from the written bytes: %v", err)
 				}
-				if info := s.used; s.file == nil && info > InMemory {
+				if info := s.memBytes; s.file == nil && info > InMemory {
 					t.Errorf("the store keeps %d bytes in memory", info)
 				}
 			})
@@ -214,14 +214,14 @@ func TestDamageInOpenLogIsReported(t *testing.T) {
 				t.Helper()
 				at, damaged := int64(0), int64(0)
 				if err := read(func(c Chunk) error {
-					if c.Damaged > 0 && c.Offset != at {
+					if c.DamagedBytes > 0 && c.Offset != at {
 						t.Errorf("%s: the damage at byte %d is reported at byte %d", form, at, c.Offset)
 					}
 					if !bytes.Equal(c.Data, want[at:at+int64(len(c.Data))]) {
 						t.Fatalf("%s: the bytes from %d on differ from the printed bytes", form, at)
 					}
 					at += c.Length()
-					damaged += c.Damaged
+					damaged += c.DamagedBytes
 					return nil
 				}); err != nil || at != int64(len(want)) {
 					t.Errorf("%s: read %d bytes of %d, %v", form, at, len(want), err)

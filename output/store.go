@@ -12,7 +12,7 @@ import (
 type store struct {
 	createFile func() (*os.File, error)
 	mem        []memBlock // blocks in memory; nil once the file exists
-	used       int64      // bytes in mem
+	memBytes   int64      // bytes in mem
 	file       *os.File
 	blocks     int64 // number of blocks in the file
 	lastRead   checkedExtent
@@ -64,7 +64,7 @@ func (s *store) write(r *region, at int64, p []byte) error {
 		}
 		copied := copy(b.bytes[from:], p)
 		b.bytes = append(b.bytes, p[copied:]...)
-		s.used += int64(len(b.bytes) - oldLength)
+		s.memBytes += int64(len(b.bytes) - oldLength)
 		return nil
 	})
 	return nil
@@ -72,7 +72,7 @@ func (s *store) write(r *region, at int64, p []byte) error {
 
 // fitsInMemory reports whether bytes can be written to memory.
 func (s *store) fitsInMemory(r *region, at int64, p []byte) bool {
-	used, blocks := s.used, len(s.mem)
+	used, blocks := s.memBytes, len(s.mem)
 	eachBlock(at, p, memBlockBytes, r.capacity, func(number, from int64, p []byte) error {
 		oldLength := int64(0)
 		if b := s.block(r, number); b != nil {
@@ -117,7 +117,7 @@ func (s *store) moveToFile() error {
 		discard(f)
 		return err
 	}
-	s.mem, s.used, s.file, s.blocks = nil, 0, f, blocks
+	s.mem, s.memBytes, s.file, s.blocks = nil, 0, f, blocks
 	return nil
 }
 

@@ -32,7 +32,7 @@ func DecodeTail(r io.ReaderAt, size int64, tail int, each func(Chunk) error) err
 		}
 		records = append(records, list...)
 	}
-	slices.SortStableFunc(records, func(a, b record) int { return cmp.Compare(a.at, b.at) })
+	slices.SortStableFunc(records, func(a, b record) int { return cmp.Compare(a.fileOffset, b.fileOffset) })
 	for i := range records {
 		if err := w.load(&records[i]); err != nil {
 			return err
@@ -50,7 +50,7 @@ func DecodeTail(r io.ReaderAt, size int64, tail int, each func(Chunk) error) err
 // the number of bytes at the end of its data that DecodeTail needs.
 type record struct {
 	header
-	at          int64
+	fileOffset  int64
 	wantedBytes int
 }
 
@@ -60,12 +60,12 @@ func (w *window) load(rec *record) error {
 	if rec.dataBytes == 0 {
 		return nil
 	}
-	b, err := w.readExactly(rec.at+rec.length, int(rec.dataBytes))
+	b, err := w.readExactly(rec.fileOffset+rec.length, int(rec.dataBytes))
 	if err != nil {
 		return err
 	}
 	if crc32.Checksum(b, castagnoli()) != rec.dataSum {
-		return fmt.Errorf("%w: invalid record at byte %d", ErrDamaged, rec.at)
+		return fmt.Errorf("%w: invalid record at byte %d", ErrDamaged, rec.fileOffset)
 	}
 	begin := len(b) - rec.wantedBytes
 	begin -= TrailingPartial(b[max(0, begin-utf8.UTFMax+1):begin]) // begin earlier, so that no character is cut
@@ -77,7 +77,7 @@ func (w *window) load(rec *record) error {
 // as are needed for wantedBytes bytes of data.
 func (w *window) lastRecords(t trailer, s Stream, wantedBytes int) (list []record, err error) {
 	const perByte = 2 // at most two records per byte, because a gap may precede each byte
-	end, position := w.size-int64(trailerBytes), t.printed[s]
+	end, position := w.size-int64(trailerBytes), t.printedBytes[s]
 	for at, maxRecords := t.last[s], perByte*wantedBytes; at >= 0 && wantedBytes > 0; maxRecords-- {
 		if at >= end || maxRecords == 0 {
 			return nil, fmt.Errorf("%w: the records in the file are not consecutive", ErrDamaged)
@@ -86,7 +86,7 @@ func (w *window) lastRecords(t trailer, s Stream, wantedBytes int) (list []recor
 		if err != nil {
 			return nil, err
 		}
-		if h.Stream != s || at+h.length+h.dataBytes > end || h.position+h.dataBytes+h.Dropped != position {
+		if h.Stream != s || at+h.length+h.dataBytes > end || h.position+h.dataBytes+h.DroppedBytes != position {
 			return nil, fmt.Errorf("%w: the records in the file are not consecutive", ErrDamaged)
 		}
 		n := int(min(h.dataBytes, int64(wantedBytes)))
@@ -106,7 +106,7 @@ type window struct {
 	r         io.ReaderAt
 	size      int64
 	readAhead int // number of bytes to read at a time if the file is read in order; 0 otherwise
-	at        int64
+	offset    int64
 	buf       []byte // bytes of the file from the offset at
 }
 
@@ -129,17 +129,17 @@ func (w *window) readUpTo(at int64, n int) ([]byte, error) {
 	if n <= 0 || at < 0 {
 		return nil, fmt.Errorf("%w: the file ends too early, at byte %d", ErrDamaged, w.size)
 	}
-	if at < w.at || at+int64(n) > w.at+int64(len(w.buf)) {
+	if at < w.offset || at+int64(n) > w.offset+int64(len(w.buf)) {
 		begin, end := at, at+int64(n)
-		switch near := len(w.buf) > 0 && at > w.at-windowBytes && at < w.at+2*windowBytes; {
+		switch near := len(w.buf) > 0 && at > w.offset-windowBytes && at < w.offset+2*windowBytes; {
 		case w.readAhead > 0:
 			end = min(w.size, max(end, begin+int64(w.readAhead)))
-		case near && at < w.at:
+		case near && at < w.offset:
 			begin = max(0, min(begin, end-windowBytes))
 		case near:
 			end = min(w.size, max(end, begin+windowBytes))
 		}
-		w.at, w.buf = begin, slices.Grow(w.buf[:0], int(end-begin))[:end-begin]
+		w.offset, w.buf = begin, slices.Grow(w.buf[:0], int(end-begin))[:end-begin]
 		got, err := w.r.ReadAt(w.buf, begin)
 		w.buf = w.buf[:got]
 		switch {
@@ -150,6 +150,6 @@ func (w *window) readUpTo(at int64, n int) ([]byte, error) {
 			return nil, fmt.Errorf("%w: the file ends too early, at byte %d", ErrDamaged, begin+int64(got))
 		}
 	}
-	b := w.buf[at-w.at:]
+	b := w.buf[at-w.offset:]
 	return b[:min(n, len(b))], nil
 }

@@ -97,7 +97,7 @@ func TestTailIsTheEndOfEachStream(t *testing.T) {
 		}
 		for _, c := range end { // each chunk is the end of a chunk of the whole file, in the same order
 			i := slices.IndexFunc(whole, func(w output.Chunk) bool {
-				return w.Stream == c.Stream && w.At == c.At && w.Dropped == c.Dropped && bytes.HasSuffix(w.Data, c.Data)
+				return w.Stream == c.Stream && w.Time == c.Time && w.DroppedBytes == c.DroppedBytes && bytes.HasSuffix(w.Data, c.Data)
 			})
 			if i < 0 {
 				t.Fatalf("the tail has the chunk %+v, which is not the end of a chunk of the file, or is out of order", c)
@@ -156,10 +156,10 @@ func TestTailReadsLittle(t *testing.T) {
 // restore joins chunks to the printed text, with a ? for each damaged byte.
 func restore(chunks []output.Chunk) (streams [2]string) {
 	for _, c := range chunks {
-		if c.Damaged > 0 && !c.StreamUnknown && c.Offset != int64(len(streams[c.Stream])) {
+		if c.DamagedBytes > 0 && !c.StreamUnknown && c.Offset != int64(len(streams[c.Stream])) {
 			streams[c.Stream] += fmt.Sprintf("[damage at %d]", c.Offset)
 		}
-		streams[c.Stream] += string(c.Data) + strings.Repeat("?", int(c.Damaged)) + strings.Repeat("-", int(c.Dropped))
+		streams[c.Stream] += string(c.Data) + strings.Repeat("?", int(c.DamagedBytes)) + strings.Repeat("-", int(c.DroppedBytes))
 	}
 	return streams
 }
@@ -282,7 +282,7 @@ func TestLossOfUnknownStreamIsReported(t *testing.T) {
 		chunks, err := decode(raw)
 		last := chunks[len(chunks)-1]
 		if err != nil || last.StreamUnknown != unknown || !unknown && last.Stream != output.Stderr ||
-			last.Damaged < int64(len(lost)) {
+			last.DamagedBytes < int64(len(lost)) {
 			t.Errorf("%s: %v, the last chunk is %+v; want the loss of %d bytes, stream unknown: %t", damaged, err, last,
 				len(lost), unknown)
 		}
@@ -379,7 +379,7 @@ func FuzzDecodeTail(f *testing.F) {
 		r := &countingReader{ReaderAt: bytes.NewReader(raw)}
 		var kept [2]int
 		err := output.DecodeTail(r, int64(len(raw)), n, func(c output.Chunk) error {
-			if c.Stream > output.Stderr || c.Dropped < 0 || c.Dropped > 0 && c.Data != nil {
+			if c.Stream > output.Stderr || c.DroppedBytes < 0 || c.DroppedBytes > 0 && c.Data != nil {
 				t.Fatalf("%x: got chunk %+v", raw, c)
 			}
 			kept[c.Stream] += len(c.Data)
@@ -393,7 +393,7 @@ func FuzzDecodeTail(f *testing.F) {
 			t.Fatalf("%x, %d: passed on %v bytes", raw, n, fmt.Sprint(kept))
 		}
 		if err := output.DecodeFile(bytes.NewReader(raw), int64(len(raw)), func(c output.Chunk) error {
-			if c.Stream > output.Stderr || min(c.Dropped, c.Damaged) < 0 || c.Dropped+c.Damaged > 0 && c.Data != nil {
+			if c.Stream > output.Stderr || min(c.DroppedBytes, c.DamagedBytes) < 0 || c.DroppedBytes+c.DamagedBytes > 0 && c.Data != nil {
 				t.Fatalf("%x: got chunk %+v", raw, c)
 			}
 			return nil

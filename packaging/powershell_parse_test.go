@@ -23,11 +23,11 @@ const (
 
 // psToken is a token and its position.
 type psToken struct {
-	kind  psKind
-	text  string
-	line  int
-	in    int  // index of the innermost opener around the token, -1 if none
-	glued bool // no space precedes the token
+	kind   psKind
+	text   string
+	line   int
+	opener int  // index of the innermost opener around the token, -1 if none
+	glued  bool // no space precedes the token
 }
 
 // psFile is a script, split into tokens.
@@ -40,7 +40,7 @@ type psFile struct {
 type psLexer struct {
 	psFile
 	text     string
-	at       int
+	pos      int
 	line     int
 	open     []int // indexes of openers that are not closed yet
 	spaced   bool  // a space precedes the next token
@@ -74,10 +74,10 @@ func parsePowerShell(text string) (psFile, []string) {
 // problem records a problem and stops the parser.
 func (l *psLexer) problem(line int, format string, a ...any) {
 	l.problems = append(l.problems, fmt.Sprintf("%d: ", line)+fmt.Sprintf(format, a...))
-	l.at = len(l.text)
+	l.pos = len(l.text)
 }
 
-func (l *psLexer) has(prefix string) bool { return strings.HasPrefix(l.text[l.at:], prefix) }
+func (l *psLexer) has(prefix string) bool { return strings.HasPrefix(l.text[l.pos:], prefix) }
 
 // add adds the next n bytes as a token.
 func (l *psLexer) add(kind psKind, n int) {
@@ -85,15 +85,15 @@ func (l *psLexer) add(kind psKind, n int) {
 	if len(l.open) > 0 {
 		in = l.open[len(l.open)-1]
 	}
-	l.tokens = append(l.tokens, psToken{kind, l.text[l.at : l.at+n], l.line, in, !l.spaced})
-	l.at += n
+	l.tokens = append(l.tokens, psToken{kind, l.text[l.pos : l.pos+n], l.line, in, !l.spaced})
+	l.pos += n
 	l.spaced = false
 }
 
 // run adds tokens until the end of the script. If open is not 0, it stops earlier, when fewer than
 // open openers are open.
 func (l *psLexer) run(open int) {
-	for l.at < len(l.text) {
+	for l.pos < len(l.text) {
 		l.next()
 		if open > 0 && len(l.open) < open {
 			return
@@ -102,20 +102,20 @@ func (l *psLexer) run(open int) {
 }
 
 func (l *psLexer) next() {
-	switch c := l.text[l.at]; {
+	switch c := l.text[l.pos]; {
 	case c == '\n':
 		l.newline()
 	case c == ' ', c == '\t', c == '\r':
-		l.at, l.spaced = l.at+1, true
+		l.pos, l.spaced = l.pos+1, true
 	case l.has("<#"):
 		l.comment()
 	case c == '#':
-		line, _, _ := strings.Cut(l.text[l.at:], "\n")
-		l.at, l.spaced = l.at+len(line), true
+		line, _, _ := strings.Cut(l.text[l.pos:], "\n")
+		l.pos, l.spaced = l.pos+len(line), true
 	case c == '`':
 		l.backtick()
 	case l.has("@'"), l.has(`@"`):
-		l.hereString(c, l.text[l.at+1])
+		l.hereString(c, l.text[l.pos+1])
 	case c == '\'':
 		l.single()
 	case c == '"':
@@ -130,10 +130,10 @@ func (l *psLexer) next() {
 		l.add(psSeparator, 1)
 	case c == '|', c == ',', c == '&':
 		l.add(psOperator, 1)
-	case c == '$' && psName.MatchString(l.text[l.at:]):
-		l.add(psVariable, len(psName.FindString(l.text[l.at:])))
-	case psRedirect.MatchString(l.text[l.at:]):
-		l.add(psRedirection, len(psRedirect.FindString(l.text[l.at:])))
+	case c == '$' && psName.MatchString(l.text[l.pos:]):
+		l.add(psVariable, len(psName.FindString(l.text[l.pos:])))
+	case psRedirect.MatchString(l.text[l.pos:]):
+		l.add(psRedirection, len(psRedirect.FindString(l.text[l.pos:])))
 	default:
 		l.word()
 	}
@@ -148,7 +148,7 @@ func (l *psLexer) newline() {
 	continues := last.kind == psOperator || last.kind == psSeparator || last.kind == psWord &&
 		slices.Contains(psContinuing, last.text)
 	if continues {
-		l.at++
+		l.pos++
 	} else {
 		l.add(psSeparator, 1)
 	}
@@ -156,21 +156,21 @@ func (l *psLexer) newline() {
 }
 
 func (l *psLexer) comment() {
-	end := strings.Index(l.text[l.at:], "#>")
+	end := strings.Index(l.text[l.pos:], "#>")
 	if end < 0 {
 		l.problem(l.line, "<# is not closed")
 		return
 	}
-	l.line += strings.Count(l.text[l.at:l.at+end], "\n")
-	l.at, l.spaced = l.at+end+2, true
+	l.line += strings.Count(l.text[l.pos:l.pos+end], "\n")
+	l.pos, l.spaced = l.pos+end+2, true
 }
 
 func (l *psLexer) backtick() {
-	rest := l.text[l.at+1:]
+	rest := l.text[l.pos+1:]
 	bare := strings.TrimLeft(rest, " \t")
 	switch {
 	case strings.HasPrefix(rest, "\n"):
-		l.at, l.line, l.spaced = l.at+2, l.line+1, true
+		l.pos, l.line, l.spaced = l.pos+2, l.line+1, true
 	case bare != rest && strings.HasPrefix(bare, "\n"):
 		l.problem(l.line, "a space follows a backtick")
 	default:
@@ -181,9 +181,9 @@ func (l *psLexer) backtick() {
 // word adds all bytes up to a byte that ends a word. A backtick escapes the next byte.
 func (l *psLexer) word() {
 	n := 0
-	for l.at+n < len(l.text) {
-		c := l.text[l.at+n]
-		if c == '`' && l.at+n+1 < len(l.text) && l.text[l.at+n+1] != '\n' {
+	for l.pos+n < len(l.text) {
+		c := l.text[l.pos+n]
+		if c == '`' && l.pos+n+1 < len(l.text) && l.text[l.pos+n+1] != '\n' {
 			n += 2
 			continue
 		}
@@ -192,9 +192,9 @@ func (l *psLexer) word() {
 		}
 		n++
 	}
-	n = min(max(n, 1), len(l.text)-l.at)
+	n = min(max(n, 1), len(l.text)-l.pos)
 	kind := psWord
-	if slices.Contains(psAssignments, l.text[l.at:l.at+n]) {
+	if slices.Contains(psAssignments, l.text[l.pos:l.pos+n]) {
 		kind = psOperator
 	}
 	l.add(kind, n)
@@ -224,7 +224,7 @@ func (l *psLexer) closer(c byte) {
 // single adds a string in single quotes. In such a string, two single quotes in a row mean one
 // quote. No other character is special.
 func (l *psLexer) single() {
-	for n := l.at + 1; n < len(l.text); n++ {
+	for n := l.pos + 1; n < len(l.text); n++ {
 		if l.text[n] != '\'' {
 			continue
 		}
@@ -232,8 +232,8 @@ func (l *psLexer) single() {
 			n++
 			continue
 		}
-		lines := strings.Count(l.text[l.at:n], "\n")
-		l.add(psString, n+1-l.at)
+		lines := strings.Count(l.text[l.pos:n], "\n")
+		l.add(psString, n+1-l.pos)
 		l.line += lines
 		return
 	}
@@ -242,18 +242,18 @@ func (l *psLexer) single() {
 
 // double adds a string in double quotes, which may contain variables and expressions in $( ).
 func (l *psLexer) double() {
-	begin, line, token := l.at, l.line, len(l.tokens)
+	begin, line, token := l.pos, l.line, len(l.tokens)
 	l.add(psString, 1)
-	for l.at < len(l.text) {
+	for l.pos < len(l.text) {
 		switch {
-		case l.has("`") && l.at+1 < len(l.text):
-			l.line += strings.Count(l.text[l.at:l.at+2], "\n")
-			l.at += 2
+		case l.has("`") && l.pos+1 < len(l.text):
+			l.line += strings.Count(l.text[l.pos:l.pos+2], "\n")
+			l.pos += 2
 		case l.has(`""`):
-			l.at += 2
+			l.pos += 2
 		case l.has(`"`):
-			l.at++
-			l.tokens[token].text = l.text[begin:l.at]
+			l.pos++
+			l.tokens[token].text = l.text[begin:l.pos]
 			return
 		default:
 			l.expand()
@@ -267,7 +267,7 @@ func (l *psLexer) double() {
 // expand reads the next byte of a string. If a variable or an expression begins there, it reads all
 // of it.
 func (l *psLexer) expand() {
-	name := psName.FindString(l.text[l.at:])
+	name := psName.FindString(l.text[l.pos:])
 	switch {
 	case l.has("$("):
 		l.opener(2)
@@ -278,8 +278,8 @@ func (l *psLexer) expand() {
 			l.problem(l.line, "a colon follows %s in a string; write ${%s}:", name, name[1:])
 		}
 	default:
-		l.line += strings.Count(l.text[l.at:l.at+1], "\n")
-		l.at++
+		l.line += strings.Count(l.text[l.pos:l.pos+1], "\n")
+		l.pos++
 	}
 }
 
@@ -287,7 +287,7 @@ func (l *psLexer) expand() {
 // before the line that begins with the closing quote.
 func (l *psLexer) hereString(at, quote byte) {
 	begin := string([]byte{at, quote})
-	first, rest, _ := strings.Cut(l.text[l.at+2:], "\n")
+	first, rest, _ := strings.Cut(l.text[l.pos+2:], "\n")
 	if strings.TrimSpace(first) != "" {
 		l.problem(l.line, "%s is followed by more than the end of the line", begin)
 		return
@@ -299,17 +299,17 @@ func (l *psLexer) hereString(at, quote byte) {
 	}
 	whole := 2 + len(first) + 1 + end + 2
 	if quote == '\'' {
-		lines := strings.Count(l.text[l.at:l.at+whole], "\n")
+		lines := strings.Count(l.text[l.pos:l.pos+whole], "\n")
 		l.add(psString, whole)
 		l.line += lines
 		return
 	}
-	stop := l.at + whole
+	stop := l.pos + whole
 	l.add(psString, 2)
-	for l.at < stop-2 {
+	for l.pos < stop-2 {
 		l.expand()
 	}
-	l.at = max(l.at, min(stop, len(l.text)))
+	l.pos = max(l.pos, min(stop, len(l.text)))
 }
 
 // isCommand reports whether a token is the name of a command.
@@ -318,7 +318,7 @@ func (f psFile) isCommand(i int) bool {
 	if t.kind != psWord || f.isKeyword(i) || !psCommand.MatchString(t.text) {
 		return false
 	}
-	if t.in >= 0 && (f.tokens[t.in].text == "[" || f.isCall(t.in)) {
+	if t.opener >= 0 && (f.tokens[t.opener].text == "[" || f.isCall(t.opener)) {
 		return false
 	}
 	if i == 0 {
@@ -327,7 +327,7 @@ func (f psFile) isCommand(i int) bool {
 	switch before := f.tokens[i-1]; before.kind {
 	case psSeparator, psOpener:
 		// The first word inside @{ } is a key of a hash table, not a command.
-		return t.in < 0 || f.tokens[t.in].text != "@{"
+		return t.opener < 0 || f.tokens[t.opener].text != "@{"
 	case psOperator:
 		return before.text != "," && before.text != "&"
 	case psWord:
@@ -352,7 +352,7 @@ func (f psFile) isKeyword(i int) bool {
 // block returns the innermost { around a token and the end of that block. It returns -1 if no { is
 // around the token.
 func (f psFile) block(i int) (block, end int) {
-	for at := f.tokens[i].in; at >= 0; at = f.tokens[at].in {
+	for at := f.tokens[i].opener; at >= 0; at = f.tokens[at].opener {
 		if f.tokens[at].text == "{" {
 			return at, f.closes[at]
 		}

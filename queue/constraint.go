@@ -15,19 +15,19 @@ import (
 // For example, Constraint{Enum: []string{"retry", "dead"}} rejects "later" with the message
 // `unknown value "later"; use retry or dead`, and the schema has {"enum": ["retry", "dead"]}.
 type Constraint struct {
-	Range    *Range   // smallest and largest number, or duration in seconds
-	Enum     []string // accepted texts; nil means any
-	Text     *Form    // form of a text
-	Entries  *Form    // form of each entry of a list, or of each value of a map
-	Names    *Form    // form of each name in a map
-	Reserved []string // names that must not occur in a map
-	MaxBytes int      // size limit of a text, of each list entry, or of each map value; 0 means unlimited
-	MaxName  int      // size limit of each name in a map; 0 means unlimited
-	NotEmpty bool     // a text, or the first entry of a list, must not be empty
-	MinItems int      // smallest number of entries in a list
-	MaxItems int      // largest number of entries in a list or a map; 0 means unlimited
-	Distinct bool     // a list must not contain an entry twice
-	Note     string   // appended to the message about an empty value or one outside the range
+	Range         *Range   // smallest and largest number, or duration in seconds
+	Enum          []string // accepted texts; nil means any
+	Text          *Form    // form of a text
+	Entries       *Form    // form of each entry of a list, or of each value of a map
+	Names         *Form    // form of each name in a map
+	ReservedNames []string // names that must not occur in a map
+	MaxBytes      int      // size limit of a text, of each list entry, or of each map value; 0 means unlimited
+	MaxName       int      // size limit of each name in a map; 0 means unlimited
+	NotEmpty      bool     // a text, or the first entry of a list, must not be empty
+	MinItems      int      // smallest number of entries in a list
+	MaxItems      int      // largest number of entries in a list or a map; 0 means unlimited
+	Distinct      bool     // a list must not contain an entry twice
+	Note          string   // appended to the message about an empty value or one outside the range
 }
 
 // Range limits a number. Both ends are included.
@@ -171,9 +171,9 @@ var constraints = sync.OnceValue(func() map[string]*Constraint {
 			MaxBytes: MaxLabel, MaxItems: MaxDemands},
 		"unique":      {Text: formKey},
 		"on_conflict": oneOf(conflicts...),
-		"env": {Entries: formPart, Names: formVariable, Reserved: ownVariables, MaxBytes: MaxCommand,
+		"env": {Entries: formPart, Names: formVariable, ReservedNames: ownVariables, MaxBytes: MaxCommand,
 			MaxName: MaxCommand, MaxItems: MaxMembers},
-		"env_secret": {Entries: formSecret, Names: formVariable, Reserved: ownVariables, MaxBytes: maxPath,
+		"env_secret": {Entries: formSecret, Names: formVariable, ReservedNames: ownVariables, MaxBytes: maxPath,
 			MaxName: MaxLabel, MaxItems: MaxSecrets},
 		"user":           {Text: formNonBlank, MaxBytes: maxAccount},
 		"cwd":            {Text: formPath, MaxBytes: maxPath},
@@ -292,7 +292,7 @@ func (c *Constraint) checkMember(field, name, value string) error {
 	if err := checkForm(field, name, c.Names, c.MaxName); err != nil {
 		return err
 	}
-	if slices.Contains(c.Reserved, name) {
+	if slices.Contains(c.ReservedNames, name) {
 		return Invalid(field, "queuectl sets the variable %s itself; use another name", name)
 	}
 	switch err := checkForm(field, value, c.Entries, c.MaxBytes); {

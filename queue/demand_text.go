@@ -150,8 +150,8 @@ func resolveDemands(s *Spec) (list []Demand) {
 	if s.Lock != nil {
 		add(ParseLock(*s.Lock))
 	}
-	if s.On != nil {
-		add(Demand{Kind: GateNode, Key: *s.On, N: 1}, nil)
+	if s.NodeSelector != nil {
+		add(Demand{Kind: GateNode, Key: *s.NodeSelector, N: 1}, nil)
 	}
 	if s.RateLimit != nil {
 		add(ParseRate(*s.RateLimit))

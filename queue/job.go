@@ -274,23 +274,23 @@ func (j *Job) QueueTime(now Millis) time.Duration {
 
 // Attempt is one execution of a job.
 type Attempt struct {
-	N         int // number of the attempt, from 1; equal to the job's Runs after it started
-	Fence     int64
-	Worker    string
-	Node      string
-	PID       int
-	StartedAt Millis
-	EndedAt   Millis // 0 while the attempt runs
-	ExitCode  int64  // -1 means none
-	Signal    int
-	Reason    Reason
-	Error     string
-	Counted   bool
-	CPU       time.Duration // user and system time of all processes that the runner reaped
-	PeakRSS   int64         // bytes
-	PeakTasks int64         // highest number of concurrent processes and threads; 0 if unknown
-	Leftovers int           // background processes that were ended after the main process
-	Dropped   int64         // bytes that were printed but not kept
+	N            int // number of the attempt, from 1; equal to the job's Runs after it started
+	Fence        int64
+	Worker       string
+	Node         string
+	PID          int
+	StartedAt    Millis
+	EndedAt      Millis // 0 while the attempt runs
+	ExitCode     int64  // -1 means none
+	Signal       int
+	Reason       Reason
+	Error        string
+	Counted      bool
+	CPU          time.Duration // user and system time of all processes that the runner reaped
+	PeakRSS      int64         // bytes
+	PeakTasks    int64         // highest number of concurrent processes and threads; 0 if unknown
+	Leftovers    int           // background processes that were ended after the main process
+	DroppedBytes int64         // bytes that were printed but not kept
 	// Output contains the output as a list of records, which output.Decode reads. If the output is
 	// too large to be stored here, OutputRef names the runner's file that contains it. At most one
 	// of them is set.
@@ -307,9 +307,9 @@ type Attempt struct {
 
 // Progress is how far an attempt has come, as reported by the attempt.
 type Progress struct {
-	Percent int    `json:"percent"` // 0 to 100
-	Text    string `json:"text,omitempty"`
-	At      Millis `json:"at"`
+	Percent    int    `json:"percent"` // 0 to 100
+	Text       string `json:"text,omitempty"`
+	ReportedAt Millis `json:"at"`
 }
 
 // Values of an attempt's output size after the output was removed to make room.
@@ -373,7 +373,7 @@ func EventKinds() []EventKind {
 // Event is one row of the event sequence, which is durable and has no gaps.
 type Event struct {
 	Seq     int64
-	At      Millis
+	Time    Millis
 	Kind    EventKind
 	Job     int64 // number of the job; 0 if the event concerns no job
 	ID      string

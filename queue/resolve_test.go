@@ -73,8 +73,8 @@ func labelsOf(n int) map[string]string {
 // limit describes a limit of a field. Resolve accepts the value at, and rejects the value beyond with an
 // error that names the field.
 type limit struct {
-	name, field string
-	at, beyond  func(*queue.Spec)
+	name, field          string
+	atLimit, beyondLimit func(*queue.Spec)
 }
 
 func set(f func(*queue.Spec)) func(*queue.Spec) { return f }
@@ -159,8 +159,8 @@ func limits() []limit {
 func TestResolveKeepsEveryLimit(t *testing.T) {
 	for _, l := range limits() {
 		at, beyond := queue.Spec{Command: p("true")}, queue.Spec{Command: p("true")}
-		l.at(&at)
-		l.beyond(&beyond)
+		l.atLimit(&at)
+		l.beyondLimit(&beyond)
 		if _, err := queue.Resolve(&at, defaults); err != nil {
 			t.Errorf("%s: at the limit: got error %v, want none", l.name, err)
 		}
@@ -189,7 +189,7 @@ func TestResolveRejectsWithFieldName(t *testing.T) {
 	queueOf := func(s *queue.Spec) **string { return &s.Queue }
 	lock := func(s *queue.Spec) **string { return &s.Lock }
 	rate := func(s *queue.Spec) **string { return &s.RateLimit }
-	on := func(s *queue.Spec) **string { return &s.On }
+	on := func(s *queue.Spec) **string { return &s.NodeSelector }
 	unique := func(s *queue.Spec) **string { return &s.Unique }
 	resource := func(name, n string) func(*queue.Spec) {
 		return func(s *queue.Spec) { s.Resources = map[string]string{name: n} }

@@ -60,7 +60,7 @@ type Spec struct {
 	NoNewPrivileges *bool
 	TTY             *bool
 	Lock            *string           // KEY or KEY:n
-	On              *string           // node name, or LABEL=VALUE
+	NodeSelector    *string           // node name, or LABEL=VALUE
 	RateLimit       *string           // KEY=N/PERIOD, or @KEY for a shared key
 	Resources       map[string]string // NAME=n
 	DependsOn       []string          // ID or ID:condition
@@ -147,7 +147,7 @@ var fields = []Field{
 	text("rate_limit", "start at most N jobs with this KEY per second (s), minute (m), hour (h) or day (d), such as "+
 		"api=5/m; @KEY is shared by all users", func(s *Spec) **string { return &s.RateLimit }),
 	text("on", "run the job only on the node with this name; with LABEL=VALUE, on any node with this label",
-		func(s *Spec) **string { return &s.On }),
+		func(s *Spec) **string { return &s.NodeSelector }),
 	{"resources", "", KindMap, "reserve N units of the resource NAME while the job runs",
 		func(s *Spec, v json.RawMessage) error { return setAmounts(&s.Resources, v) },
 		func(s *Spec) any { return nilIfEmptyMap(s.Resources) }},

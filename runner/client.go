@@ -29,7 +29,7 @@ type Client struct {
 	lastID int64 // id of the last request; guarded by mu
 	// pending holds the channel that receives each answer, by the id of the request. It is nil once
 	// the connection has ended. Guarded by mu.
-	pending map[int64]chan<- wire.Frame
+	pendingReplies map[int64]chan<- wire.Frame
 }
 
 // ErrSuperseded means that a newer service has connected to the runner.
@@ -57,7 +57,7 @@ func Connect(dir string, epoch int64, version string) (*Client, error) {
 	if err != nil {
 		return nil, fmt.Errorf("cannot connect to the runner: %w", err)
 	}
-	c := &Client{Dir: dir, net: conn, outbox: wire.NewOutbox(conn), pending: map[int64]chan<- wire.Frame{}}
+	c := &Client{Dir: dir, net: conn, outbox: wire.NewOutbox(conn), pendingReplies: map[int64]chan<- wire.Frame{}}
 	hello := wire.Append(nil, &wire.Hello{Protocol: wire.Protocol, Epoch: epoch, Version: version})
 	if _, err := c.net.Write(hello); err != nil {
 		c.net.Close()
@@ -86,7 +86,7 @@ func listAttempts(dir string) (list []wire.Lease, err error) {
 	for _, a := range c.Reply.Attempts {
 		list = append(list, a.Lease)
 	}
-	return append(list, c.Reply.Ended...), nil
+	return append(list, c.Reply.EndedLeases...), nil
 }
 
 // Newest returns the highest job number that the runner knew at Connect, or 0 if it had no attempts.
@@ -94,7 +94,7 @@ func (c *Client) Newest() (seq int64) {
 	for _, a := range c.Reply.Attempts {
 		seq = max(seq, a.Seq)
 	}
-	for _, l := range c.Reply.Ended {
+	for _, l := range c.Reply.EndedLeases {
 		seq = max(seq, l.Seq)
 	}
 	return seq
@@ -130,7 +130,7 @@ func (c *Client) readReply(epoch int64) error {
 	case *wire.HelloReply:
 		c.Reply = *f
 		return nil
-	case *wire.Refused:
+	case *wire.HelloRefusal:
 		if f.Epoch < epoch {
 			return errors.New("cannot connect to the runner: the runner is shutting down")
 		}
@@ -160,13 +160,13 @@ func (c *Client) Run(ctx context.Context, deliver func([]wire.Frame)) error {
 		switch f := f.(type) {
 		case *wire.Chunk:
 			c.deliverReply(f.ID, f)
-		case *wire.Recovered:
+		case *wire.RecoverReply:
 			c.deliverReply(f.ID, f)
-		case *wire.Purged:
+		case *wire.PurgeReply:
 			c.deliverReply(f.ID, f)
-		case *wire.Typed:
+		case *wire.TypeReply:
 			c.deliverReply(f.ID, f)
-		case *wire.Paused:
+		case *wire.PauseReply:
 			c.deliverReply(f.ID, f)
 		default:
 			batch = append(batch, f)
@@ -178,10 +178,10 @@ func (c *Client) Run(ctx context.Context, deliver func([]wire.Frame)) error {
 	}
 	c.outbox.Close()
 	c.mu.Lock()
-	for _, to := range c.pending {
+	for _, to := range c.pendingReplies {
 		close(to)
 	}
-	c.pending = nil
+	c.pendingReplies = nil
 	c.mu.Unlock()
 	return err
 }
@@ -213,9 +213,9 @@ func (c *Client) Send(frames ...wire.Frame) {
 func (c *Client) deliverReply(id int64, answer wire.Frame) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if to := c.pending[id]; to != nil {
+	if to := c.pendingReplies[id]; to != nil {
 		to <- answer // does not block: the channel is buffered, and each request gets one answer
-		delete(c.pending, id)
+		delete(c.pendingReplies, id)
 	}
 }
 
@@ -226,18 +226,18 @@ func (c *Client) request(
 ) (wire.Frame, error) {
 	answer := make(chan wire.Frame, 1)
 	c.mu.Lock()
-	if c.pending == nil {
+	if c.pendingReplies == nil {
 		c.mu.Unlock()
 		return nil, nil
 	}
 	c.lastID++
 	id := c.lastID
-	c.pending[id] = answer
+	c.pendingReplies[id] = answer
 	c.mu.Unlock()
 	defer func() {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		delete(c.pending, id)
+		delete(c.pendingReplies, id)
 	}()
 	c.Send(build(id))
 	select {
@@ -269,12 +269,12 @@ func (c *Client) Read(ctx context.Context, l wire.Lease, cursor [2]int64, stop <
 // Type writes to the terminal of a running attempt, and returns how many bytes the terminal took. The
 // caller can try the rest again once the attempt's program has read some input. Type returns ErrNoReply if
 // the attempt does not run in that runner, has no terminal, or the connection ends.
-func (c *Client) Type(ctx context.Context, l wire.Lease, data []byte) (typed wire.Typed, err error) {
+func (c *Client) Type(ctx context.Context, l wire.Lease, data []byte) (typed wire.TypeReply, err error) {
 	f, err := c.request(ctx, nil, func(id int64) wire.Frame { return &wire.Type{Lease: l, ID: id, Data: data} })
 	if err != nil {
 		return typed, err
 	}
-	if t, ok := f.(*wire.Typed); ok && !t.Gone {
+	if t, ok := f.(*wire.TypeReply); ok && !t.Gone {
 		t.Written = min(max(t.Written, 0), int64(len(data)))
 		return *t, nil
 	}
@@ -289,13 +289,13 @@ func (c *Client) Pause(ctx context.Context, l wire.Lease, on bool) (unchanged in
 	if err != nil {
 		return 0, err
 	}
-	switch paused, ok := f.(*wire.Paused); {
+	switch paused, ok := f.(*wire.PauseReply); {
 	case !ok:
 		return 0, ErrNoReply
 	case paused.Gone:
 		return 0, ErrAttemptEnding
 	default:
-		return int(max(paused.Unchanged, 0)), nil
+		return int(max(paused.UnchangedProcesses, 0)), nil
 	}
 }
 

@@ -47,7 +47,7 @@ func fakeRunner(t *testing.T, parent string, answer wire.Frame) (dir string) {
 // accepted the same or a newer epoch.
 func TestEndingRunnerRejectsServices(t *testing.T) {
 	for epoch, newer := range map[int64]bool{6: false, 7: true, 8: true} {
-		_, err := Connect(fakeRunner(t, "", &wire.Refused{Epoch: epoch}), 7, "1")
+		_, err := Connect(fakeRunner(t, "", &wire.HelloRefusal{Epoch: epoch}), 7, "1")
 		if err == nil || errors.Is(err, ErrSuperseded) != newer {
 			t.Errorf("a runner of epoch %d refused epoch 7: %v", epoch, err)
 		}

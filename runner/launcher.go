@@ -10,7 +10,7 @@ import (
 type Launcher struct {
 	Socket string       // path of the socket; each connection to it starts a runner
 	PID    int          // process id; 0 if another process started the launcher
-	Ended  <-chan error // receives one LauncherError when the launcher has ended; nil if PID is 0
+	Exit   <-chan error // receives one LauncherError when the launcher has ended; nil if PID is 0
 }
 
 // LauncherError reports that no process starts root's runners at the moment.

@@ -14,8 +14,8 @@ import (
 // Remains describes what a dead runner left: the results in its journal, and the attempts that were
 // running when it died. The processes of these attempts have ended, except those in Stuck.
 type Remains struct {
-	Results []*wire.Result
-	Running []wire.Attempt
+	Results         []*wire.Result
+	RunningAttempts []wire.Attempt
 	// SameBoot reports whether the machine has not rebooted since the runner started. It is also true
 	// if the runner's boot ID is missing.
 	SameBoot bool
@@ -27,8 +27,8 @@ type Remains struct {
 	Alive []wire.Lease
 	// Stuck lists the processes that outlive SIGKILL. Unkilled holds the attempts in Running that these
 	// processes belong to.
-	Stuck    []wire.Survivor
-	Unkilled map[wire.Lease]bool
+	Stuck          []wire.Survivor
+	UnkilledLeases map[wire.Lease]bool
 }
 
 // Recover ends the remaining processes of a dead runner's attempts and returns what the runner's files
@@ -55,9 +55,9 @@ func Recover(ctx context.Context, dir string, leased, sent []wire.Attempt, helpe
 	}
 	r.SameBoot, r.Stuck, r.Alive = ended.SameBoot, ended.Stuck, ended.Alive
 	for _, p := range r.Stuck {
-		for _, a := range r.Running {
+		for _, a := range r.RunningAttempts {
 			if p.PGID == a.PID || cookies[p.Cookie] == a.Lease {
-				r.Unkilled[a.Lease] = true
+				r.UnkilledLeases[a.Lease] = true
 			}
 		}
 	}
@@ -78,7 +78,7 @@ func UnacknowledgedLeases(dir string) (list []wire.Lease, alive bool, err error)
 	if err != nil {
 		return nil, false, err
 	}
-	for _, a := range t.Running {
+	for _, a := range t.Attempts {
 		list = append(list, a.Lease)
 	}
 	results, _, err := rundir.ReadJournal(dir, t.Journal, func(wire.Lease) bool { return true })
@@ -97,7 +97,7 @@ func Read(dir string, leased []wire.Attempt) (Remains, error) {
 
 // readFiles reads a dead runner's files. It also returns the cookies of the attempts that were running.
 func readFiles(dir string, leased []wire.Attempt) (r Remains, cookies map[string]wire.Lease, err error) {
-	r.Unkilled, r.SameBoot = map[wire.Lease]bool{}, true
+	r.UnkilledLeases, r.SameBoot = map[wire.Lease]bool{}, true
 	if dir == "" {
 		return r, nil, nil
 	}
@@ -129,9 +129,9 @@ func readFiles(dir string, leased []wire.Attempt) (r Remains, cookies map[string
 		ended[result.Lease] = true
 	}
 	cookies = map[string]wire.Lease{}
-	for _, a := range t.Running {
+	for _, a := range t.Attempts {
 		if !ended[a.Lease] {
-			r.Running = append(r.Running, a)
+			r.RunningAttempts = append(r.RunningAttempts, a)
 			cookies[CookieOf(filepath.Base(dir), a.Lease)] = a.Lease
 		}
 	}
@@ -158,7 +158,7 @@ func (c *Client) endTrees(ctx context.Context, dir string, sent []wire.Attempt) 
 	if err != nil {
 		return EndResult{}, err
 	}
-	r, ok := f.(*wire.Recovered)
+	r, ok := f.(*wire.RecoverReply)
 	switch {
 	case !ok:
 		return EndResult{}, errors.New("this runner is dead, and the connection to the other runner that was ending its " +

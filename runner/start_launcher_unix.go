@@ -34,7 +34,7 @@ func StartLauncher(argv []string, dir, policy string, uid, gid int, log *os.File
 		lifeline.Close() // closing the pipe ends the launcher if it is running
 		return l, fmt.Errorf("cannot start the launcher: %w", err)
 	}
-	return Launcher{Socket: filepath.Join(dir, LauncherSocket), PID: cmd.Process.Pid, Ended: exited}, nil
+	return Launcher{Socket: filepath.Join(dir, LauncherSocket), PID: cmd.Process.Pid, Exit: exited}, nil
 }
 
 // exitText returns how a process ended, as os/exec describes it.

@@ -54,7 +54,7 @@ func EndTrees(dir string, leased []wire.Attempt) (e EndResult, err error) {
 			return EndResult{SameBoot: true}, err
 		}
 		d.Leader, d.Ticks, d.MayLiveOn = t.PID, t.Ticks, func(pgid int) bool { return spared[pgid] }
-		running = slices.Concat(r.Running, leased)
+		running = slices.Concat(r.RunningAttempts, leased)
 	}
 	for _, a := range running {
 		if dir != "" {

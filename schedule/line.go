@@ -38,7 +38,7 @@ type Line struct {
 }
 
 // field describes one field of a cron line.
-type field struct{ name, allowed, first string }
+type field struct{ name, allowedValues, first string }
 
 // fields lists the fields of a cron line in order. The first field, the seconds, is optional.
 var fields = []field{
@@ -132,7 +132,7 @@ func parseFields(words []string) (Line, error) {
 		var ok bool
 		if parts[i], ok = parseList(i, word); !ok {
 			return Line{}, queue.Invalid("cron", "the %s %q is not valid; use %s, a list (1,2), a range (1-3), a step of "+
-				"1 or more (*/2) or *", fields[i].name, queue.Clip(given[i]), fields[i].allowed)
+				"1 or more (*/2) or *", fields[i].name, queue.Clip(given[i]), fields[i].allowedValues)
 		}
 	}
 	read, err := parser.Parse(strings.Join(parts, " "))

@@ -77,7 +77,7 @@ const endGrace = 10 * time.Second
 
 // Restored describes a restored backup. Aside is the directory to which the previous files were moved, or ""
 // if there were none.
-type Restored struct {
+type RestoreResult struct {
 	Jobs     int64  `json:"jobs"`
 	Outputs  int64  `json:"outputs"`
 	AsideDir string `json:"aside"`
@@ -85,7 +85,7 @@ type Restored struct {
 
 // Restore replaces a queue by a backup. It fails if a service or a runner uses the queue. It moves the
 // previous files to another directory. It calls the function each with the number of copied bytes.
-func Restore(p config.Places, file string, each func(done, total int64)) (done Restored, err error) {
+func Restore(p config.Places, file string, each func(done, total int64)) (done RestoreResult, err error) {
 	if _, err := os.Stat(file); err != nil {
 		return done, queue.Errorf(queue.CodeNotFound, "%v", err)
 	}

@@ -38,7 +38,7 @@ func (w *diskWait) retryWhileFull(ctx context.Context, do func() error) error {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case err := <-w.launcher.Ended:
+		case err := <-w.launcher.Exit:
 			return endWithLauncher(err)
 		case <-time.After(diskFullRetryDelay):
 		}

@@ -13,12 +13,12 @@ import (
 
 // endpoint is the control socket, with the accounts that may connect.
 type endpoint struct {
-	log       *slog.Logger
-	places    config.Places
-	directory *access.Directory
-	rights    *access.Rights
-	settings  *settings.Keeper
-	bound     *socket.Listener // the control socket, if it was bound while the service was root
+	log         *slog.Logger
+	places      config.Places
+	directory   *access.Directory
+	rights      *access.Rights
+	settings    *settings.Keeper
+	boundSocket *socket.Listener // the control socket, if it was bound while the service was root
 
 	socket       *socket.Listener // nil until the socket is open
 	inherited    bool             // the service did not create the socket, so the settings do not control its mode
@@ -27,7 +27,7 @@ type endpoint struct {
 
 func newEndpoint(b *startup) *endpoint {
 	return &endpoint{log: b.log, places: b.opt.Places, directory: b.directory, rights: b.rights, settings: b.settings,
-		bound: b.boundSocket}
+		boundSocket: b.boundSocket}
 }
 
 // open opens the control socket: the one that the system passed to the service, the one that was bound while the
@@ -39,7 +39,7 @@ func (e *endpoint) open(perms socket.Perms) error {
 	}
 	e.webListeners = handed
 	if listener == nil {
-		listener = e.bound
+		listener = e.boundSocket
 	}
 	if e.inherited = listener != nil; !e.inherited {
 		if listener, err = socket.Listen(e.places.Socket, perms); err != nil {

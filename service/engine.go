@@ -29,10 +29,10 @@ var (
 // where to where.
 type (
 	storeLocation = move.Location
-	Migrated      struct {
+	MigrateResult struct {
 		move.Result
-		From string `json:"from"`
-		To   string `json:"to"`
+		Source string `json:"from"`
+		Target string `json:"to"`
 	}
 )
 

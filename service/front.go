@@ -33,8 +33,8 @@ func newFront(s *Service, e *endpoint) *front {
 	f.admission = newAdmission(s)
 	f.notices = &notices{log: s.log, places: s.opt.Places, pool: s.pool, store: s.store, endpoint: e}
 	d := s.dependencies(e)
-	d.Page, d.Stop, d.Reloading, d.Reloaded = f.page, stop, f.notices.reloading, f.notices.reloaded
-	d.Inherited, d.AdviseBoot, d.Unit, d.Programs = s.opt.Inherited, s.opt.BootAdvice, s.opt.Unit,
+	d.Page, d.Stop, d.BeforeReload, d.AfterReload = f.page, stop, f.notices.reloading, f.notices.reloaded
+	d.InheritedRestrictions, d.AdviseBoot, d.Unit, d.Programs = s.opt.InheritedRestrictions, s.opt.BootAdvice, s.opt.Unit,
 		s.programs
 	f.api, f.changes = handlers.New(d)
 	f.server = s.newServer(f.api, &authorizer{f.admission, s.rights})
@@ -81,7 +81,7 @@ func (s *Service) connectionLimits() control.Limits {
 func (s *Service) dependencies(e *endpoint) *handlers.Dependencies {
 	d := &handlers.Dependencies{
 		About: handlers.About{
-			Version: s.opt.Version, Places: s.opt.Places, Node: s.node, Location: s.location, Started: s.started,
+			Version: s.opt.Version, Places: s.opt.Places, Node: s.node, Location: s.location, StartedAt: s.startedAt,
 			ReadOnly: s.readOnly, Background: s.opt.Background,
 		},
 		Data: handlers.Data{
@@ -89,7 +89,7 @@ func (s *Service) dependencies(e *endpoint) *handlers.Dependencies {
 			OutputFiles: s.outputFiles, Shares: s.shares, Log: s.log,
 		},
 		SettingsParts: handlers.SettingsParts{
-			Settings: s.settings, Lock: s.lock, Stored: s.stored, Pauses: s.pauses, QueueRules: s.queueRules,
+			Settings: s.settings, Lock: s.lock, StoredSettings: s.storedSettings, Pauses: s.pauses, QueueRules: s.queueRules,
 			GateRules: s.gateRules, Quota: s.quota, Units: s.units,
 		},
 		AccessParts: handlers.AccessParts{Directory: s.directory, Rights: s.rights, Owners: s.owners, Guard: s.guard,
@@ -97,7 +97,7 @@ func (s *Service) dependencies(e *endpoint) *handlers.Dependencies {
 		NodeParts: handlers.NodeParts{Self: s.self, NodeList: s.nodeList, Router: s.router, DrainState: s.drainState,
 			Drains: s.drains, Lease: s.lease},
 		Endpoint: e, Hooks: s.hooks, SetTraces: s.tracing.setTraces, AccountBy: s.accountChoice().accountBy,
-		ExamineStoreDir: examineStoreDir, Reloading: func() {}, Reloaded: func() {},
+		ExamineStoreDir: examineStoreDir, BeforeReload: func() {}, AfterReload: func() {},
 	}
 	if s.opt.Background || s.opt.Manager != nil {
 		d.LogFile = s.opt.Log

@@ -17,12 +17,12 @@ import (
 // blockingStore is a store that blocks in Left until unblock is closed.
 type blockingStore struct {
 	store.Store
-	called, unblock chan struct{}
+	callSignal, unblock chan struct{}
 }
 
 // PreviousSession returns the work that an earlier service has left.
 func (s blockingStore) PreviousSession(ctx context.Context) (store.PreviousSession, error) {
-	close(s.called)
+	close(s.callSignal)
 	select {
 	case <-s.unblock:
 		return s.Store.PreviousSession(ctx)
@@ -44,7 +44,7 @@ func TestManagerDoesNotWaitForAdoption(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer log.Close()
-	s := blockingStore{called: make(chan struct{}), unblock: make(chan struct{})}
+	s := blockingStore{callSignal: make(chan struct{}), unblock: make(chan struct{})}
 	listens, ready, ended := make(chan struct{}), make(chan struct{}), make(chan error, 1)
 	ctx, stop := context.WithCancel(t.Context())
 	o := Options{
@@ -66,7 +66,7 @@ func TestManagerDoesNotWaitForAdoption(t *testing.T) {
 		}
 	}()
 	waitClosed(t, "call of OnListening", listens)
-	waitClosed(t, "call of the store", s.called)
+	waitClosed(t, "call of the store", s.callSignal)
 	c := control.NewClient(o.Places.Socket)
 	defer c.Close()
 	if err := c.Connect(ctx); err != nil {

@@ -12,7 +12,7 @@ import (
 // jobs continue, and the next service that is started adopts them. from and to have the format of the
 // setting store; "" means the store in the settings. Migrate calls the function each with the name of a
 // table and the number of its rows that were copied.
-func Migrate(ctx context.Context, o Options, from, to string, each func(table string, rows int64)) (done Migrated,
+func Migrate(ctx context.Context, o Options, from, to string, each func(table string, rows int64)) (done MigrateResult,
 	err error) {
 	b, err := readStartup(o)
 	if err != nil {
@@ -39,7 +39,7 @@ func Migrate(ctx context.Context, o Options, from, to string, each func(table st
 		return done, err
 	}
 	moved, err := moveEngine(ctx, current, target, node, each)
-	return Migrated{moved, current.String(), target.String()}, err
+	return MigrateResult{moved, current.String(), target.String()}, err
 }
 
 // locationOf returns the location of a store. field is the name of the parameter, for error messages.

@@ -49,5 +49,5 @@ func outputsOf(p config.Places) store.OutputDirs {
 	if roots := rootRunnersDir(p); roots != "" {
 		list = append(list, runner.Location{Dir: roots}.OutputDirs()...)
 	}
-	return store.OutputDirs{Dirs: list, Since: cluster.OutputsSince(p.State)}
+	return store.OutputDirs{Dirs: list, OwnedSince: cluster.OutputsSince(p.State)}
 }

@@ -80,7 +80,7 @@ type runningService struct {
 	stop            context.CancelCauseFunc // stops the service; the cause may be the end of its user's session
 	requestStop     context.CancelFunc      // requests a stop
 	endsJobs        bool                    // stopping the service ends its jobs
-	ended           chan error
+	exit            chan error
 }
 
 // start starts the service and returns once it answers.
@@ -97,7 +97,7 @@ func (w *runningService) startWithin(tries int) {
 	}
 	of, stop := context.WithCancelCause(context.Background())
 	ctx, halt := context.WithCancel(session.WithSession(of))
-	w.stop, w.requestStop, w.ended = stop, halt, make(chan error, 1)
+	w.stop, w.requestStop, w.exit = stop, halt, make(chan error, 1)
 	ready := make(chan struct{})
 	o := Options{
 		Places: w.places, Flags: map[string]string{"workers": "4", "run_as": config.RunAsService}, KeepJobs: !w.endsJobs,
@@ -105,10 +105,10 @@ func (w *runningService) startWithin(tries int) {
 		Runner:  []string{os.Args[0], runnerWord}, Log: log, OnReady: func() { close(ready) }, openLocal: w.open,
 		OnConcurrencyLimit: func() { w.concurrentCalls.Add(1) },
 	}
-	go func() { w.ended <- Run(ctx, o, nil) }() // this goroutine ends when stop is called
+	go func() { w.exit <- Run(ctx, o, nil) }() // this goroutine ends when stop is called
 	select {
 	case <-ready:
-	case err := <-w.ended:
+	case err := <-w.exit:
 		// Retry: a child process that another test has forked may still hold the lock or the socket.
 		if tries > 0 && (errors.Is(err, queue.ErrWrongState) || err != nil &&
 			strings.Contains(err.Error(), "another process already listens there")) {
@@ -116,7 +116,7 @@ func (w *runningService) startWithin(tries int) {
 			w.startWithin(tries - 1)
 			return
 		}
-		w.ended <- nil // end receives this value
+		w.exit <- nil // end receives this value
 		said, _ := os.ReadFile(log.Name())
 		w.Fatalf("it ended: %v\n%s", err, said)
 	case <-time.After(20 * time.Second):
@@ -130,7 +130,7 @@ func (w *runningService) end() {
 	w.Helper()
 	w.Client.Close()
 	w.stop(nil)
-	if err := <-w.ended; err != nil {
+	if err := <-w.exit; err != nil {
 		w.Error(err)
 	}
 }
@@ -208,7 +208,7 @@ func (w *runningService) waitEnded(ids ...string) map[string]string {
 	w.Helper()
 	how := map[string]string{}
 	got, err := w.Wait(w.Context(), control.Wait{IDs: ids, Timeout: control.Span(20 * time.Second)},
-		func(e control.Ended) error {
+		func(e control.JobEndNotice) error {
 			how[e.Job.ID] = e.Job.State
 			return nil
 		})
@@ -236,7 +236,7 @@ func (w *runningService) waitForState(id, state string) control.JobDetail {
 func (w *runningService) apply(do func(context.Context, control.Selection) (control.BulkResult, error), id string) {
 	w.Helper()
 	got, err := do(w.Context(), control.Selection{IDs: control.Names{id}})
-	if err != nil || len(got.Done) != 1 {
+	if err != nil || len(got.DoneIDs) != 1 {
 		w.Fatalf("%s: %+v, %v", id, got, err)
 	}
 }
@@ -266,7 +266,7 @@ func TestServiceRunsJobs(t *testing.T) {
 		if page, err := w.DLQList(ctx, control.DLQList{}); err != nil || len(page.Jobs) != 1 {
 			w.Errorf("dead jobs: %+v, %v", page, err)
 		}
-		if got, err := w.DLQRetry(ctx, control.DLQRetry{All: true}); err != nil || len(got.Done) != 1 {
+		if got, err := w.DLQRetry(ctx, control.DLQRetry{All: true}); err != nil || len(got.DoneIDs) != 1 {
 			w.Errorf("retried: %+v, %v", got, err)
 		}
 		w.waitEnded("bad")
@@ -285,7 +285,7 @@ func TestServiceRunsJobs(t *testing.T) {
 			w.Errorf("events: %v", kinds)
 		}
 		st, err := w.Status(ctx, control.Nothing{})
-		if err != nil || st.Jobs["completed"] != 1 || st.Jobs["dead"] != 1 || st.Enqueued != 2 || st.Workers.Total != 4 {
+		if err != nil || st.Jobs["completed"] != 1 || st.Jobs["dead"] != 1 || st.EnqueuedTotal != 2 || st.Workers.Total != 4 {
 			w.Errorf("status: %+v, %v", st, err)
 		}
 	})
@@ -343,7 +343,7 @@ func TestServiceAppliesVerbs(t *testing.T) {
 		}
 		w.apply(w.Cancel, "again")
 		w.waitForState("again", "cancelled")
-		if got, err := w.Clear(ctx, control.ClearParams{Yes: true}); err != nil || got.Removed != 5 {
+		if got, err := w.Clear(ctx, control.ClearParams{Yes: true}); err != nil || got.Count != 5 {
 			w.Errorf("cleared: %+v, %v", got, err)
 		}
 	})
@@ -407,9 +407,9 @@ func TestServiceEnqueuesBatches(t *testing.T) {
 			w.waitEnded(step...)
 		}
 		none := 0.0
-		got, err := w.Client.Cleanup(ctx, control.Cleanup{Days: &none}, func(control.Removed) error { return nil })
+		got, err := w.Client.Cleanup(ctx, control.Cleanup{Days: &none}, func(control.RemovalCount) error { return nil })
 		// One job may be missing, because it ended in the current millisecond.
-		if err != nil || got.Removed < 1200 {
+		if err != nil || got.Count < 1200 {
 			w.Errorf("cleaned up: %+v, %v", got, err)
 		}
 	})

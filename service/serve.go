@@ -56,7 +56,7 @@ func (s *Service) serve(ctx context.Context, hup <-chan os.Signal) error {
 	if err := s.lease.ExtendLease(ctx); err != nil {
 		return err
 	}
-	r := newRunning(ctx)
+	r := newPartGroup(ctx)
 	defer r.stop()
 	if adopted, err := s.adopt(ctx, r); err != nil || !adopted {
 		return err
@@ -70,40 +70,40 @@ func (s *Service) serve(ctx context.Context, hup <-chan os.Signal) error {
 	defer f.page.Close()
 	s.runParts(r, f)
 	s.opt.OnReady()
-	return s.untilStopped(ctx, hup, r.failed, f)
+	return s.untilStopped(ctx, hup, r.failures, f)
 }
 
 // running runs the parts of the service until one of them fails or all are stopped.
-type running struct {
-	ctx    context.Context // ends when the parts must stop
-	cancel context.CancelFunc
-	parts  sync.WaitGroup
-	failed chan error // the errors of the parts that have failed
+type partGroup struct {
+	ctx      context.Context // ends when the parts must stop
+	cancel   context.CancelFunc
+	parts    sync.WaitGroup
+	failures chan error // the errors of the parts that have failed
 }
 
 // maxFailing is the number of parts that can fail.
 const maxFailing = 4
 
-func newRunning(ctx context.Context) *running {
-	r := &running{failed: make(chan error, maxFailing)}
+func newPartGroup(ctx context.Context) *partGroup {
+	r := &partGroup{failures: make(chan error, maxFailing)}
 	r.ctx, r.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	return r
 }
 
 // run runs a part that can fail.
-func (r *running) run(part func(context.Context) error) {
+func (r *partGroup) run(part func(context.Context) error) {
 	r.parts.Go(func() {
 		if err := part(r.ctx); err != nil {
-			r.failed <- err
+			r.failures <- err
 		}
 	})
 }
 
 // keep runs a part that cannot fail.
-func (r *running) keep(part func(context.Context)) { r.parts.Go(func() { part(r.ctx) }) }
+func (r *partGroup) keep(part func(context.Context)) { r.parts.Go(func() { part(r.ctx) }) }
 
 // stop stops the parts and waits for their end.
-func (r *running) stop() {
+func (r *partGroup) stop() {
 	r.cancel()
 	r.parts.Wait()
 }
@@ -111,7 +111,7 @@ func (r *running) stop() {
 // adopt starts the pool, which adopts the jobs of an earlier service. It reports whether the adoption is
 // complete. It is not complete if ctx ended, for example while the disk is full. The next service then adopts the
 // running jobs.
-func (s *Service) adopt(ctx context.Context, r *running) (complete bool, err error) {
+func (s *Service) adopt(ctx context.Context, r *partGroup) (complete bool, err error) {
 	adopted := make(chan struct{})
 	r.keep(s.lease.KeepLease)
 	r.run(s.watchLauncher)
@@ -120,7 +120,7 @@ func (s *Service) adopt(ctx context.Context, r *running) (complete bool, err err
 	case <-adopted:
 		r.keep(s.lease.TakeOverLostNodes)
 		return true, nil
-	case err := <-r.failed:
+	case err := <-r.failures:
 		return false, s.adoptionError(err)
 	case <-ctx.Done():
 		return false, nil
@@ -128,7 +128,7 @@ func (s *Service) adopt(ctx context.Context, r *running) (complete bool, err err
 }
 
 // runParts starts the parts that answer requests, and those that work while no request arrives.
-func (s *Service) runParts(r *running, f *front) {
+func (s *Service) runParts(r *partGroup, f *front) {
 	r.run(func(ctx context.Context) error { return f.server.Run(ctx, f.endpoint.socket) })
 	r.keep(func(ctx context.Context) { f.endpoint.socket.Guard(ctx, s.log) })
 	if s.files != nil {
@@ -188,10 +188,10 @@ const maxEvents = 1_000_000
 // duties returns what package upkeep needs.
 func (s *Service) duties(f *front) upkeep.Duties {
 	return upkeep.Duties{
-		Timers: s.store,
-		Stored: s.store, Retention: s.retention,
+		Timers:   s.store,
+		Retainer: s.store, Retention: s.retention,
 		Outputs: s.store, Purge: s.purge,
-		Schedules: s.store, Recurring: f.api.Recurring(),
+		Schedules: s.store, RecurringJobs: f.api.Recurring(),
 		Wake: f.changes.Changed(), OnIdleCheck: s.opt.OnIdleCheck, Log: s.log,
 	}
 }
@@ -212,7 +212,7 @@ func (s *Service) retention() upkeep.Retention {
 // service is no longer root, so it cannot start another launcher. It ends and must be started again as root.
 func (s *Service) watchLauncher(ctx context.Context) error {
 	select {
-	case err := <-s.launcher.Ended:
+	case err := <-s.launcher.Exit:
 		return endWithLauncher(err)
 	case <-ctx.Done():
 		return nil

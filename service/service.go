@@ -61,7 +61,7 @@ type Options struct {
 	Background bool              // a client started the service on demand
 	// Process attributes that the service inherited from the program that started it on demand, and that
 	// could not be reset.
-	Inherited []string
+	InheritedRestrictions []string
 	// BootAdvice returns advice on how to make the service start at boot, or "" if it already does. It is
 	// nil if that is unknown.
 	BootAdvice       func() string
@@ -187,7 +187,7 @@ type openQueue struct {
 	nodeRequests store.NodeRequests // nil if cluster is nil
 	location     storeLocation      // where the store is
 	node         string             // name of this node
-	started      queue.Millis       // when the store was opened
+	startedAt    queue.Millis       // when the store was opened
 }
 
 // newService returns the parts that work on an open queue, which runs jobs as an account with the runners of a
@@ -221,7 +221,7 @@ func newService(b *startup, q openQueue, home runner.Location, account worker.Ac
 	}
 	s.pool = worker.New(q.store, s.poolConfig(), workers)
 	s.nodeList = &cluster.NodeList{
-		Cluster: q.cluster, Node: q.node, Pool: s.pool, Started: q.started, Store: q.store,
+		Cluster: q.cluster, Node: q.node, Pool: s.pool, StartedAt: q.startedAt, Store: q.store,
 		Version: b.opt.Version, Self: s.self,
 	}
 	s.router = &cluster.JobRouter{

@@ -37,7 +37,7 @@ func TestSessionEndDoesNotWaitForJobs(t *testing.T) {
 			}
 			began := time.Now()
 			w.stop(session.ErrSessionEnding)
-			w.ended <- <-w.ended
+			w.exit <- <-w.exit
 			if took := time.Since(began); took < session.Grace || took > 20*time.Second {
 				// A service that waited for its jobs would take 30 s, its stop_timeout.
 				t.Errorf("stopping before %t: it took %v", stops, took)
@@ -75,7 +75,7 @@ func TestClosedWindowLeavesJobs(t *testing.T) {
 		w.enqueue(command("stays", "echo begun; while :; do sleep 1; done"))
 		before := w.waitForState("stays", "processing")
 		w.stop(session.ErrConsoleClosed)
-		w.ended <- <-w.ended
+		w.exit <- <-w.exit
 		w.end()
 		w.start()
 		if after := w.waitForState("stays", "processing"); len(after.History) != 1 || *after.PID != *before.PID {

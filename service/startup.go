@@ -24,19 +24,19 @@ import (
 
 // startup holds the parts that exist before the store is open.
 type startup struct {
-	opt         Options
-	readOnly    bool // read-only mode: no service runs, and only the queue's files are read; see OpenOffline
-	log         *slog.Logger
-	settings    *settings.Keeper
-	directory   *access.Directory
-	rights      *access.Rights
-	drainState  *cluster.DrainState
-	pauses      *settings.AllPause
-	stored      *handlers.StoredSettings
-	disk        *diskWait
-	programs    []doctor.ProgramFile // the files of the programs as they were at the start; nil in read-only mode
-	launcher    runner.Launcher      // the launcher that this service started as root; its PID is zero if it started none
-	boundSocket *socket.Listener     // the control socket, if it was bound while the service was root
+	opt            Options
+	readOnly       bool // read-only mode: no service runs, and only the queue's files are read; see OpenOffline
+	log            *slog.Logger
+	settings       *settings.Keeper
+	directory      *access.Directory
+	rights         *access.Rights
+	drainState     *cluster.DrainState
+	pauses         *settings.AllPause
+	storedSettings *handlers.StoredSettings
+	disk           *diskWait
+	programs       []doctor.ProgramFile // the files of the programs as they were at the start; nil in read-only mode
+	launcher       runner.Launcher      // the launcher that this service started as root; its PID is zero if it started none
+	boundSocket    *socket.Listener     // the control socket, if it was bound while the service was root
 }
 
 // newStartup reads the settings and checks the environment. If the service was started as root, newStartup does
@@ -54,9 +54,9 @@ func newStartup(o Options) (*startup, error) {
 	if err := doctor.CheckFileLimits(); err != nil {
 		return nil, &ExitError{ExitConfig, err}
 	}
-	if len(o.Inherited) > 0 {
+	if len(o.InheritedRestrictions) > 0 {
 		b.log.Warn("the service inherited restrictions from the process that started it", "inherited",
-			strings.Join(o.Inherited, "; "))
+			strings.Join(o.InheritedRestrictions, "; "))
 	}
 	if err := socket.CheckPath(o.Places.Socket); err != nil {
 		return nil, &ExitError{ExitConfig, err}
@@ -82,7 +82,7 @@ func readStartup(o Options) (*startup, error) {
 		return nil, err
 	}
 	b.rights = &access.Rights{Places: o.Places, Directory: b.directory, Settings: b.settings}
-	b.stored = &handlers.StoredSettings{DrainState: b.drainState, Pauses: b.pauses, Rights: b.rights, Settings: b.settings}
+	b.storedSettings = &handlers.StoredSettings{DrainState: b.drainState, Pauses: b.pauses, Rights: b.rights, Settings: b.settings}
 	return b, nil
 }
 
@@ -121,7 +121,7 @@ func (b *startup) openOnce(ctx context.Context) (q openQueue, err error) {
 	}
 	stored, err := q.store.Settings(ctx)
 	if err == nil {
-		err = b.stored.SetStored(stored)
+		err = b.storedSettings.SetStored(stored)
 	}
 	if err != nil {
 		return q, errors.Join(err, q.store.Close())
@@ -129,7 +129,7 @@ func (b *startup) openOnce(ctx context.Context) (q openQueue, err error) {
 	q.files, _ = q.store.(store.Maintainer)
 	q.cluster, _ = q.store.(store.Cluster)
 	q.nodeRequests, _ = q.store.(store.NodeRequests)
-	q.started = q.store.Now()
+	q.startedAt = q.store.Now()
 	return q, nil
 }
 

@@ -96,8 +96,8 @@ func (s *Service) prepareStoreChange(ctx context.Context) error {
 		return err
 	}
 	known := map[queue.Lease]bool{}
-	for i := range leftover.Leased {
-		known[leftover.Leased[i].Lease()] = true
+	for i := range leftover.LeasedJobs {
+		known[leftover.LeasedJobs[i].Lease()] = true
 	}
 	dirs, err := s.home.ListDirs()
 	if err != nil {
@@ -144,7 +144,7 @@ func (s *Service) setStoreFile(database string) error {
 // queue, such as one whose database was moved away. A queue is new if no job was ever enqueued in it, so it
 // owns no output files.
 func (s *Service) keepOlderOutputs(database string) error {
-	if s.store.Counts().Enqueued > 0 {
+	if s.store.Counts().EnqueuedTotal > 0 {
 		return nil
 	}
 	for _, dir := range s.home.OutputDirs() {

@@ -147,7 +147,7 @@ func TestServiceOutlivesStoreFaults(t *testing.T) {
 	for _, id := range ids {
 		retry("wait", func() error {
 			_, err := w.Wait(t.Context(), control.Wait{IDs: control.Names{id}, Timeout: control.Span(20 * time.Second)},
-				func(e control.Ended) error {
+				func(e control.JobEndNotice) error {
 					if e.Job.State != "completed" || e.Job.Attempts != 1 {
 						t.Errorf("job %s is %s after %d attempts", id, e.Job.State, e.Job.Attempts)
 					}

@@ -37,7 +37,7 @@ type Cleanup interface {
 // EndedFilter selects jobs that ended in one of States before an instant.
 type EndedFilter struct {
 	States []queue.State
-	Before queue.Millis
+	Cutoff queue.Millis
 	// RetentionQueue selects the jobs of one queue that ended while it had its own retention. An empty name selects the
 	// jobs of all queues that ended while their queue had no separate retention. Nil selects all jobs.
 	RetentionQueue *string

@@ -75,8 +75,8 @@ type NodeState struct {
 
 // Load describes how busy a node is.
 type Load struct {
-	Workers int `json:"workers"`
-	Ended   int `json:"ended,omitempty"` // attempts that ended in the last minute
+	Workers       int `json:"workers"`
+	EndedAttempts int `json:"ended,omitempty"` // attempts that ended in the last minute
 	// EndedOf contains the attempts of Ended by queue, for the MaxLoadQueues busiest queues.
 	EndedOf map[string]int `json:"ended_of,omitempty"`
 }

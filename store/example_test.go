@@ -30,14 +30,14 @@ func Example() {
 	job := granted.Jobs[0]
 	fmt.Println(job.ID, job.State, job.Command)
 
-	started := store.Started{Lease: job.Lease(), At: s.Now(), Worker: "w1", PID: 4711}
-	_, err = s.Exchange(ctx, store.Report{Started: []store.Started{started}})
+	started := store.AttemptStart{Lease: job.Lease(), StartedAt: s.Now(), Worker: "w1", PID: 4711}
+	_, err = s.Exchange(ctx, store.Report{Starts: []store.AttemptStart{started}})
 	must(err)
 
 	// The command has ended with exit code 2. The outcome decides the next state of the job.
 	decision := queue.Decide(&job, queue.Outcome{End: queue.Exited, ExitCode: 2}, queue.Policy{Base: 2, Max: time.Hour})
-	_, err = s.Exchange(ctx, store.Report{Ended: []store.Settlement{{Lease: job.Lease(), Decision: decision,
-		Attempt: queue.Attempt{StartedAt: started.At, EndedAt: s.Now(), ExitCode: 2, Counted: decision.UsesAttempt}}}})
+	_, err = s.Exchange(ctx, store.Report{Settlements: []store.Settlement{{Lease: job.Lease(), Decision: decision,
+		Attempt: queue.Attempt{StartedAt: started.StartedAt, EndedAt: s.Now(), ExitCode: 2, Counted: decision.UsesAttempt}}}})
 	must(err)
 	job, err = s.GetFull(ctx, job.ID)
 	must(err)

@@ -30,7 +30,7 @@ type Forecast interface {
 type Obstacle struct {
 	Gate    queue.GateKind // 0 means the queue
 	Key     string         // key of the gate, or name of the queue
-	Used    int
+	Usage   int
 	Limit   int
 	Need    int          // units that the job needs
 	OpensAt queue.Millis // for a rate: when the oldest start leaves the period, which makes room; 0 if unknown

@@ -34,7 +34,7 @@ type GateState struct {
 	queue.Demand       // the rule of the gate; for a resource, N is the number of its units
 	UID          int   // owner of the key; queue.SharedOwner for a shared key
 	Set          bool  // true if SetGate has stored the rule
-	Used         int   // number of jobs that hold the lock, of starts in the period, or of units in use
+	Usage        int   // number of jobs that hold the lock, of starts in the period, or of units in use
 	Jobs         int64 // number of unfinished jobs that name the lock or rate
 }
 

@@ -62,8 +62,8 @@ type Maintainer interface {
 // OutputDirs names the directories that may contain output files. If Since is not zero, files that were last
 // written before Since may belong to another store, which used the directories earlier.
 type OutputDirs struct {
-	Dirs  []string
-	Since time.Time
+	Dirs       []string
+	OwnedSince time.Time
 }
 
 // Outputs opens an output file by name. It returns os.ErrNotExist if the file is gone.

@@ -49,8 +49,8 @@ const QuotaField = "max_bytes_per_user"
 // QuotaError rejects a request that needs more bytes than a user may still use. It wraps a queue.Error.
 type QuotaError struct {
 	// Used, Limit and Needed are bytes: in use, allowed in total, and needed in addition by the request.
-	Used, Limit, Needed int64
-	rejection           *queue.Error
+	UsedBytes, Limit, NeededBytes int64
+	rejection                     *queue.Error
 }
 
 // Error implements error.
@@ -65,7 +65,7 @@ func QuotaExceeded(used, limit, added int64) error {
 		"cancel waiting jobs, remove ended jobs (queuectl rm --state done) or schedules, "+
 		"or ask an admin to raise the limit", used, limit, added)
 	return &QuotaError{
-		Used: used, Limit: limit, Needed: added,
+		UsedBytes: used, Limit: limit, NeededBytes: added,
 		rejection: &queue.Error{Code: queue.CodeFull, Field: QuotaField, Message: message},
 	}
 }

@@ -23,7 +23,7 @@ type Reader interface {
 	// jobs or MaxPageBytes of text, but has at least one job.
 	List(ctx context.Context, f Filter) (Page, error)
 	// Select reads a page of references to the jobs that match a filter, newest first.
-	Select(ctx context.Context, f Filter) (Selected, error)
+	Select(ctx context.Context, f Filter) (RefPage, error)
 	// Links returns up to limit parents and up to limit children of a job, past and present. Undecided
 	// dependencies come first, in the order in which they were added.
 	Links(ctx context.Context, seq int64, limit int) (parents, children []Link, err error)
@@ -45,12 +45,12 @@ type Filter struct {
 	UID    *int
 	// Viewer is the uid of the user who requests the list. The list leaves out hooks from the settings that
 	// run as other users. If Viewer is nil, nothing is left out.
-	Viewer *int
-	Since  queue.Millis // earliest end time or, for an unfinished job, creation time
-	Until  queue.Millis // the same time must be before Until; 0 means no bound
-	Glob   string       // pattern of ids, see queue.Glob; "" means any
-	Before int64        // only jobs with a seq below Before; 0 means start with the newest
-	Limit  int          // 1 to MaxPage
+	Viewer    *int
+	Since     queue.Millis // earliest end time or, for an unfinished job, creation time
+	Until     queue.Millis // the same time must be before Until; 0 means no bound
+	Glob      string       // pattern of ids, see queue.Glob; "" means any
+	BeforeSeq int64        // only jobs with a seq below Before; 0 means start with the newest
+	Limit     int          // 1 to MaxPage
 }
 
 // Limits of a page.
@@ -76,7 +76,7 @@ type Ref struct {
 }
 
 // Selected is a page of references to matching jobs. Next is as in Page.
-type Selected struct {
+type RefPage struct {
 	Refs []Ref
 	Next int64
 }

@@ -85,7 +85,7 @@ type Schedule struct {
 // ScheduleRun is the record of one occurrence.
 type ScheduleRun struct {
 	Instant     queue.Millis
-	At          queue.Millis // time when the record was made
+	RecordedAt  queue.Millis // time when the record was made
 	Outcome     Outcome
 	Job         int64 // seq of the created job, 0 if none; ID is its id
 	ID          string
@@ -127,9 +127,9 @@ type OccurrenceRequest struct {
 	Last queue.Millis
 	Boot string
 
-	Runs        []queue.Millis // occurrences to be carried out, oldest first; each job waits for the one before it
-	Missed      []queue.Millis // occurrences to be recorded as missed, oldest first
-	RequestedBy *int           // the user who requests the only run; nil if the runs are due
+	Runs           []queue.Millis // occurrences to be carried out, oldest first; each job waits for the one before it
+	MissedInstants []queue.Millis // occurrences to be recorded as missed, oldest first
+	RequestedBy    *int           // the user who requests the only run; nil if the runs are due
 	// IDs returns the nth candidate for the id of an occurrence's job, from n = 1. The first free id is used.
 	IDs func(instant queue.Millis, n int) string
 
@@ -156,7 +156,7 @@ type OccurrenceResult struct {
 	Runs []ScheduleRun // one record for each occurrence in OccurrenceRequest.Runs
 	// Leased lists running jobs that must be ended before the new jobs can replace them. If it is not empty,
 	// nothing has happened.
-	Leased []int64
+	LeasedSeqs []int64
 }
 
 // ErrScheduleChanged is returned for a change of a schedule that another request has changed.

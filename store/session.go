@@ -39,7 +39,7 @@ type Session interface {
 // PreviousSession contains the leases and runners of an earlier service.
 type PreviousSession struct {
 	// Leased contains all leased jobs, ordered by seq. A job that was reported as started is Processing.
-	Leased []queue.Job
+	LeasedJobs []queue.Job
 	// Runners contains the directories last passed to NoteRunners.
 	Runners []string
 	// LastSeq is the highest seq that any job of the store has had; 0 if there was none. No lease of this
@@ -53,14 +53,14 @@ type PreviousSession struct {
 // Report contains the changes of leases that a pool reports to the store in one Exchange. The store does not
 // retain the slices.
 type Report struct {
-	Started  []Started
-	Progress []Progress // progress of attempts that were reported as started, in this report or earlier
-	Ended    []Settlement
+	Starts      []AttemptStart
+	Progress    []Progress // progress of attempts that were reported as started, in this report or earlier
+	Settlements []Settlement
 	// Released contains leases that were never started. Their jobs are runnable again at their old positions.
-	Released []queue.Lease
+	Releases []queue.Lease
 	// Changed lists further leases that were never started. They are released, and then each job is changed
 	// as Change would do.
-	Changed []LeasedChange
+	Changes []LeasedChange
 	Want    int
 	// MaxBytesUser limits the bytes that one user's jobs may hold; 0 means unlimited. If an ended attempt
 	// would exceed it, outputs and inputs of the same user are removed, as TrimUser does. Nothing is removed
@@ -77,11 +77,11 @@ type LeasedChange struct {
 }
 
 // Started reports that an attempt is running.
-type Started struct {
+type AttemptStart struct {
 	queue.Lease
-	At     queue.Millis
-	Worker string
-	PID    int
+	StartedAt queue.Millis
+	Worker    string
+	PID       int
 }
 
 // Progress reports the progress of a running attempt. The store also adds an event.
@@ -113,9 +113,9 @@ type Settlement struct {
 // Grant is the result of an Exchange: the jobs that the pool has leased, with their fences; the stale leases
 // of the report, for which nothing was recorded; and the rejected changes.
 type Grant struct {
-	Jobs    []queue.Job
-	Stale   []queue.Lease
-	Refused map[queue.Lease]error // errors that Change would have returned
+	Jobs     []queue.Job
+	Stale    []queue.Lease
+	Refusals map[queue.Lease]error // errors that Change would have returned
 }
 
 // Pause pauses or resumes a leased job, on behalf of a user.

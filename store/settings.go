@@ -22,7 +22,7 @@ type Setting struct {
 	Key   string
 	Value string
 	UID   int
-	At    queue.Millis
+	SetAt queue.Millis
 	// Kind is the kind of the event that records the change; "" means EventSetting. It is not stored.
 	Kind queue.EventKind
 	// Secret leaves the value out of the event. It is not stored.

@@ -285,7 +285,7 @@ type QueueStatistics struct {
 
 // PeriodStatistics contains the statistics of the period that begins at At.
 type PeriodStatistics struct {
-	At queue.Millis
+	StartTime queue.Millis
 	Figures
 }
 

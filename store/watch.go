@@ -16,8 +16,8 @@ type JobWatch struct {
 	seqs     []int64
 	// changed contains the indexes in seqs of the jobs that the next ChangedJobs returns. isChanged reports for
 	// each index whether it is in the list changed. Both fields are guarded by watchers.mu.
-	changed   []int32
-	isChanged []bool
+	changedIndexes []int32
+	isChanged      []bool
 }
 
 // ChangedJobs returns the jobs that may have changed since the last call. The first call returns all jobs, so a
@@ -25,11 +25,11 @@ type JobWatch struct {
 func (w *JobWatch) ChangedJobs() []int64 {
 	w.watchers.mu.Lock()
 	defer w.watchers.mu.Unlock()
-	seqs := make([]int64, len(w.changed))
-	for i, at := range w.changed {
+	seqs := make([]int64, len(w.changedIndexes))
+	for i, at := range w.changedIndexes {
 		seqs[i], w.isChanged[at] = w.seqs[at], false
 	}
-	w.changed = w.changed[:0]
+	w.changedIndexes = w.changedIndexes[:0]
 	return seqs
 }
 
@@ -69,14 +69,14 @@ func (ws *Watchers) Watch(seqs []int64) *JobWatch {
 		notify:   make(chan struct{}, 1),
 		seqs:     slices.Compact(slices.Sorted(slices.Values(seqs))),
 	}
-	w.C, w.changed, w.isChanged = w.notify, make([]int32, len(w.seqs)), make([]bool, len(w.seqs))
+	w.C, w.changedIndexes, w.isChanged = w.notify, make([]int32, len(w.seqs)), make([]bool, len(w.seqs))
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
 	if ws.bySeq == nil {
 		ws.bySeq = map[int64][]watchEntry{}
 	}
 	for i, seq := range w.seqs {
-		w.changed[i], w.isChanged[i] = int32(i), true
+		w.changedIndexes[i], w.isChanged[i] = int32(i), true
 		ws.bySeq[seq] = append(ws.bySeq[seq], watchEntry{w, int32(i)})
 	}
 	w.wake()
@@ -94,7 +94,7 @@ func (ws *Watchers) Notify(seqs ...int64) {
 		for _, o := range ws.bySeq[seq] {
 			if !o.watch.isChanged[o.index] {
 				o.watch.isChanged[o.index] = true
-				o.watch.changed = append(o.watch.changed, o.index)
+				o.watch.changedIndexes = append(o.watch.changedIndexes, o.index)
 			}
 			o.watch.wake()
 		}

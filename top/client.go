@@ -44,7 +44,7 @@ type Controls interface {
 	QueueResume(ctx context.Context, p control.QueueName) (control.QueueList, error)
 	SchedulePause(ctx context.Context, p control.ScheduleName) (control.Schedule, error)
 	ScheduleResume(ctx context.Context, p control.ScheduleName) (control.Schedule, error)
-	ScheduleRun(ctx context.Context, p control.ScheduleName) (control.Enqueued, error)
+	ScheduleRun(ctx context.Context, p control.ScheduleName) (control.EnqueueResult, error)
 	WorkerStart(ctx context.Context, p control.Count) (control.WorkerCount, error)
 	WorkerScale(ctx context.Context, p control.WorkerScale) (control.WorkerCount, error)
 }

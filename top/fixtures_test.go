@@ -168,10 +168,10 @@ func (s *screen) refresh(change func(*snapshot)) []effect {
 	if change != nil {
 		change(&got)
 	}
-	return s.send(fetched{snapshot: got})
+	return s.send(fetchResult{snapshot: got})
 }
 
 // printOutput simulates output of the job that the screen follows.
 func (s *screen) printOutput(text string) {
-	s.send(printed{source: s.output.source, text: []piece{{stream: "stdout", at: timeAgo(9 * time.Second), text: text}}})
+	s.send(newOutput{source: s.output.source, text: []piece{{stream: "stdout", time: timeAgo(9 * time.Second), text: text}}})
 }

@@ -148,8 +148,8 @@ func (m *model) handleListKey(k key) []effect {
 		return m.switchList(listID(k.name[0] - '1'))
 	case "x", "space":
 		if p.id != "" {
-			if m.marked[p.id] = !m.marked[p.id]; !m.marked[p.id] {
-				delete(m.marked, p.id)
+			if m.markedIDs[p.id] = !m.markedIDs[p.id]; !m.markedIDs[p.id] {
+				delete(m.markedIDs, p.id)
 			}
 			m.move(1)
 		}
@@ -157,7 +157,7 @@ func (m *model) handleListKey(k key) []effect {
 		m.question = &question{kind: askSearch, answer: m.search}
 	case "esc":
 		m.search = ""
-		clear(m.marked)
+		clear(m.markedIDs)
 	case "?":
 		m.page = m.help()
 	case "q":
@@ -209,7 +209,7 @@ func (m *model) move(by int) {
 // switchList shows another list.
 func (m *model) switchList(l listID) []effect {
 	m.list, m.search = l, ""
-	clear(m.marked)
+	clear(m.markedIDs)
 	m.refetch = m.fetching // a pending reply belongs to the previous list
 	return m.requestFetch()
 }

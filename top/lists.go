@@ -105,7 +105,7 @@ func (r *row) matches(text string) bool {
 }
 
 func (m *model) screenTexts() present.ScreenText {
-	return present.ScreenText{Screen: &m.snapshot.screen, Now: m.now}
+	return present.ScreenText{Screen: &m.snapshot.screen, CurrentTime: m.currentTime}
 }
 
 // column is a column in a list of jobs: the heading, the widths of windows that show it, and the
@@ -254,7 +254,7 @@ func (m *model) queues() table {
 	t := table{head: m.pickColumns(present.QueueHead(), 0, 1, 2, 9)}
 	for i := range m.snapshot.queues {
 		q := &m.snapshot.queues[i]
-		r := row{id: q.Queue, queue: q, cells: m.pickColumns(present.QueueRow(q, m.now), 0, 1, 2, 9)}
+		r := row{id: q.Queue, queue: q, cells: m.pickColumns(present.QueueRow(q, m.currentTime), 0, 1, 2, 9)}
 		if q.Paused {
 			r.colour = amber
 		}

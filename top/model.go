@@ -18,36 +18,36 @@ const (
 // These types are messages, which describe events. Messages are the only input of a model.
 type (
 	size struct{ width, height int }
-	tick struct{ now time.Time }
+	tick struct{ time time.Time }
 	// key is a key press. It contains the name of the key and the text that the key types, which
 	// may be "".
-	key    struct{ name, text string }
-	pasted struct{ text string }
+	key   struct{ name, text string }
+	paste struct{ text string }
 	// fetched is the result of the effect fetch.
-	fetched struct {
+	fetchResult struct {
 		snapshot
 		err error
 	}
 	// printed is new output of the job that the screen follows.
-	printed struct {
+	newOutput struct {
 		source outputSource
 		text   []piece
 		ended  bool
 		err    error
 	}
 	// explained is the result of the effect explain: the reasons for which a job does not run.
-	explained struct {
+	explainResult struct {
 		id  string
 		why control.Why
 		err error
 	}
 	// acted is the result of the effect act.
-	acted struct {
+	actResult struct {
 		act
 		result control.BulkResult
 		err    error
 	}
-	edited struct {
+	editResult struct {
 		id  string
 		err error
 	}
@@ -96,7 +96,7 @@ type snapshot struct {
 type model struct {
 	width, height int
 	host          string
-	now           time.Time
+	currentTime   time.Time
 	whoami        control.Whoami
 	snapshot      snapshot
 	receivedAt    time.Time // time at which snapshot was received
@@ -106,7 +106,7 @@ type model struct {
 
 	list       listID
 	selections [listCount]selection
-	marked     map[string]bool // ids of the rows to which the next verb applies
+	markedIDs  map[string]bool // ids of the rows to which the next verb applies
 	search     string
 	question   *question
 	page       *page // page that covers the screen; nil while the lists are shown
@@ -117,9 +117,9 @@ type model struct {
 
 // outage describes a service that does not reply.
 type outage struct {
-	since, retryAt time.Time
-	wait           time.Duration
-	reason         string
+	startedAt, retryAt time.Time
+	wait               time.Duration
+	reason             string
 }
 
 // selection is the selected row of a list. The selection stays on the row with the id. If that row
@@ -131,7 +131,7 @@ type selection struct {
 
 // newModel returns the model for a service that has returned its first snapshot.
 func newModel(host string, now time.Time, s snapshot) *model {
-	m := &model{host: host, now: now, receivedAt: now, snapshot: s, marked: map[string]bool{}}
+	m := &model{host: host, currentTime: now, receivedAt: now, snapshot: s, markedIDs: map[string]bool{}}
 	if s.who != nil {
 		m.whoami = *s.who
 	}
@@ -145,28 +145,28 @@ func (m *model) update(msg any) []effect {
 	case size:
 		m.width, m.height = msg.width, msg.height
 	case tick:
-		m.now = msg.now
-		if m.outage == nil || !m.now.Before(m.outage.retryAt) {
+		m.currentTime = msg.time
+		if m.outage == nil || !m.currentTime.Before(m.outage.retryAt) {
 			todo = m.requestFetch()
 		}
 	case key:
 		todo = m.handleKey(msg)
-	case pasted:
+	case paste:
 		if m.question != nil {
 			m.question.insert(msg.text)
 			m.applySearch()
 		}
-	case fetched:
+	case fetchResult:
 		todo = m.handleFetched(&msg)
-	case printed:
+	case newOutput:
 		if msg.source == m.output.source {
 			m.output.add(&msg)
 		}
-	case explained:
+	case explainResult:
 		m.showReasons(&msg)
-	case acted:
+	case actResult:
 		todo = m.handleActed(&msg)
-	case edited:
+	case editResult:
 		m.notice = "job " + termtext.SafeText(msg.id) + ": editor closed; your changes, if any, are stored"
 		if msg.err != nil {
 			m.notice = message(msg.err)
@@ -197,15 +197,15 @@ const (
 
 // handleFetched handles the reply to a fetch. If the service does not reply, the old state stays on
 // the screen and the interval between fetches grows.
-func (m *model) handleFetched(msg *fetched) []effect {
+func (m *model) handleFetched(msg *fetchResult) []effect {
 	m.fetching = false
 	if msg.err != nil {
 		if m.outage == nil {
-			m.outage = &outage{since: m.receivedAt, wait: fetchEvery / 2}
+			m.outage = &outage{startedAt: m.receivedAt, wait: fetchEvery / 2}
 		}
 		m.outage.reason = message(msg.err)
 		m.outage.wait = min(2*m.outage.wait, maxRetryInterval)
-		m.outage.retryAt = m.now.Add(m.outage.wait)
+		m.outage.retryAt = m.currentTime.Add(m.outage.wait)
 		return nil
 	}
 	if m.outage != nil || m.output.broken {
@@ -214,7 +214,7 @@ func (m *model) handleFetched(msg *fetched) []effect {
 	if msg.who != nil {
 		m.whoami = *msg.who
 	}
-	m.snapshot, m.receivedAt = msg.snapshot, m.now
+	m.snapshot, m.receivedAt = msg.snapshot, m.currentTime
 	if m.refetch || msg.list != m.list {
 		return m.requestFetch()
 	}
@@ -294,13 +294,13 @@ func (m *model) owns(j *control.Job) bool {
 }
 
 // showReasons shows the reasons for which a job does not run.
-func (m *model) showReasons(msg *explained) {
+func (m *model) showReasons(msg *explainResult) {
 	if m.notice = ""; msg.err != nil {
 		m.notice = message(msg.err)
 		return
 	}
 	p := &page{title: "why job " + termtext.SafeText(msg.id) + " does not run"}
-	for _, line := range present.WhyLines(&msg.why, m.now) {
+	for _, line := range present.WhyLines(&msg.why, m.currentTime) {
 		p.paragraphs = append(p.paragraphs, termtext.SafeText(line))
 	}
 	m.page = p

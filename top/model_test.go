@@ -46,18 +46,18 @@ func TestScreens(t *testing.T) {
 		"keys": func(s *screen) { s.typeKeys("?") },
 		"why": func(s *screen) {
 			s.typeKeys("2 j w")
-			s.send(explained{id: "locked", why: control.Why{ID: "locked", State: "pending",
+			s.send(explainResult{id: "locked", why: control.Why{ID: "locked", State: "pending",
 				Reasons: []control.Reason{{Kind: "lock", Text: "the lock db is taken by build",
-					Next: "queuectl list -s processing"}}, Ahead: new(3)}})
+					Next: "queuectl list -s processing"}}, JobsAhead: new(3)}})
 		},
 		"refused": func(s *screen) {
 			s.typeKeys("c y")
-			s.send(acted{act: act{verb: &verbs()[1]}, result: control.BulkResult{Refused: []control.Refusal{{ID: "build",
+			s.send(actResult{act: act{verb: &verbs()[1]}, result: control.BulkResult{Refusals: []control.Refusal{{ID: "build",
 				Code: queue.CodeDenied, Message: "job build is ada's; " + strings.Repeat("to cancel it takes the right operate ",
 					8)}}}})
 		},
 		"lost": func(s *screen) {
-			s.send(tick{now}, fetched{err: queue.Errorf(queue.CodeUnavailable,
+			s.send(tick{now}, fetchResult{err: queue.Errorf(queue.CodeUnavailable,
 				"the service is not running (/run/q.sock); start it with: queuectl service start")},
 				tick{now.Add(500 * time.Millisecond)})
 		},
@@ -159,7 +159,7 @@ func TestKeys(t *testing.T) {
 	s.wantText("add a worker …")
 	ended := 0
 	for s.typeKeys("c y"); len(s.model.acts) > 0; ended++ {
-		s.send(acted{act: s.model.acts[0]})
+		s.send(actResult{act: s.model.acts[0]})
 		if n := len(s.actions()); n != min(len(s.model.acts), 1) {
 			t.Fatalf("%d actions were requested at the same time", n)
 		}
@@ -173,7 +173,7 @@ func TestKeys(t *testing.T) {
 	if s.typeKeys("p y"); strings.Join(s.actions(), "") != "pause queue default" {
 		t.Errorf("pausing a queue: got effects %v", s.effects)
 	}
-	s.send(acted{act: act{verb: s.effects[0].(act).verb}, result: control.BulkResult{Done: []string{"default"}}})
+	s.send(actResult{act: act{verb: s.effects[0].(act).verb}, result: control.BulkResult{DoneIDs: []string{"default"}}})
 	s.wantText("queue default: paused")
 	s.typeKeys("5")
 	s.refresh(withSchedules)
@@ -211,15 +211,15 @@ func TestSearchAsksTheService(t *testing.T) {
 // Pasted text is inserted into the answer to a question. It is never handled as key presses.
 func TestPastedTextIsNoKey(t *testing.T) {
 	s := newScreen(t, control.Admin, 80, 24)
-	if s.send(pasted{"cy"}, pasted{"q"}); len(s.effects) != 0 {
+	if s.send(paste{"cy"}, paste{"q"}); len(s.effects) != 0 {
 		t.Errorf("pasted text that contains keys has the effects %v", s.effects)
 	}
 	s.typeKeys("c")
-	if s.send(pasted{"y"}); len(s.actions()) != 0 {
+	if s.send(paste{"y"}); len(s.actions()) != 0 {
 		t.Errorf("a pasted y has the effects %v", s.effects)
 	}
 	s.typeKeys("n 2 /")
-	s.send(pasted{"lo\x1b[31mck"})
+	s.send(paste{"lo\x1b[31mck"})
 	s.wantText("locked", "/lock")
 	s.wantNoText("next")
 }
@@ -285,7 +285,7 @@ func TestOutputOfATerminalIsText(t *testing.T) {
 		{text: "[3 bytes were not kept]\n", gap: true}, {text: "ask\x1b[2K\rsure? "},
 	} {
 		one.stream, one.tty = "stdout", true
-		s.send(printed{source: s.output.source, text: []piece{one}})
+		s.send(newOutput{source: s.output.source, text: []piece{one}})
 	}
 	if got := s.lines()[1:5]; !slices.Equal(got, []string{" 30%", "┌─┐ more", "[3 bytes were not kept]", "sure?"}) {
 		t.Errorf("the page shows the output %q", got)
@@ -299,7 +299,7 @@ func TestMissingOutputHasItsOwnLine(t *testing.T) {
 	s.typeKeys("f")
 	for _, one := range []piece{{text: "first"}, {text: "[3 bytes were not kept]\n", gap: true}, {text: "last\n"}} {
 		one.stream = "stdout"
-		s.send(printed{source: s.output.source, text: []piece{one}})
+		s.send(newOutput{source: s.output.source, text: []piece{one}})
 	}
 	if got := s.lines()[1:4]; !slices.Equal(got, []string{"first", "[3 bytes were not kept]", "last"}) {
 		t.Errorf("the page shows the output %q", got)
@@ -326,7 +326,7 @@ func TestOutputOfTheChosenJob(t *testing.T) {
 	if got := reads(); !slices.Equal(got, []string{"train true"}) {
 		t.Errorf("after another job was selected, the screen reads %v", got)
 	}
-	s.send(printed{source: source, text: []piece{{stream: "stdout", text: "of another job\n"}}})
+	s.send(newOutput{source: source, text: []piece{{stream: "stdout", text: "of another job\n"}}})
 	s.wantNoText("of another job")
 	s.typeKeys("2")
 	if got := reads(); !slices.Equal(got, []string{" false"}) {
@@ -334,7 +334,7 @@ func TestOutputOfTheChosenJob(t *testing.T) {
 	}
 	s.typeKeys("1 g f")
 	s.printOutput("a")
-	s.send(printed{source: s.output.source, text: []piece{{stream: "stderr", text: "bad\n"},
+	s.send(newOutput{source: s.output.source, text: []piece{{stream: "stderr", text: "bad\n"},
 		{stream: "stdout", text: "bc\nmore"}}})
 	if got := s.lines()[1:4]; !slices.Equal(got, []string{"bad", "abc", "more"}) {
 		t.Errorf("the page shows the output %q", got)
@@ -347,14 +347,14 @@ func TestOutputOfTheChosenJob(t *testing.T) {
 	if got := reads(); !slices.Equal(got, []string{"build true"}) {
 		t.Errorf("after the job's next attempt has started, the screen reads %v", got)
 	}
-	s.send(printed{source: s.output.source, ended: true,
+	s.send(newOutput{source: s.output.source, ended: true,
 		err: queue.Errorf(queue.CodeUnavailable, "the service went away")})
 	s.wantNoText("went away")
 	s.refresh(func(got *snapshot) { got.screen.Running[0].StartedAt = timeAgo(0) })
 	if got := reads(); !slices.Equal(got, []string{"build true"}) {
 		t.Errorf("after a restart of the service, the screen reads %v", got)
 	}
-	s.send(printed{source: s.output.source, ended: true, err: errors.New("denied: no")})
+	s.send(newOutput{source: s.output.source, ended: true, err: errors.New("denied: no")})
 	s.wantText("denied: no")
 }
 
@@ -420,7 +420,7 @@ func TestLostService(t *testing.T) {
 		t.Errorf("%d fetches were sent while a reply was pending, want 1", n)
 	}
 	s.printOutput("last words\n")
-	fail := func() { s.send(fetched{err: queue.Errorf(queue.CodeUnavailable, "the service is not running")}) }
+	fail := func() { s.send(fetchResult{err: queue.Errorf(queue.CodeUnavailable, "the service is not running")}) }
 	for range 8 {
 		fail()
 		s.wantText("no answer since 14:02:07", "the service is not running", "build", "last words")
@@ -458,6 +458,6 @@ func TestLostService(t *testing.T) {
 	fetchesAfter(time.Second)
 	fail()
 	who := control.Whoami{User: "mira", Right: control.Read}
-	s.send(fetched{snapshot: snapshot{screen: s.snapshot.screen, who: &who}})
+	s.send(fetchResult{snapshot: snapshot{screen: s.snapshot.screen, who: &who}})
 	s.wantNoText("no answer", "c cancel") // the user may have lost the right meanwhile
 }

@@ -19,16 +19,16 @@ const (
 // outputSource identifies the output of one attempt of a job. The attempt started at the time
 // since. An empty id means no output.
 type outputSource struct {
-	id      string
-	since   control.Time
-	running bool // more output may follow
-	lines   int
+	id        string
+	startedAt control.Time
+	running   bool // more output may follow
+	lines     int
 }
 
 // piece is a part of an output.
 type piece struct {
 	stream string
-	at     control.Time
+	time   control.Time
 	text   string
 	tty    bool // output from a terminal
 	gap    bool // note that replaces output that cannot be read
@@ -36,7 +36,7 @@ type piece struct {
 
 // line is one line of output in the form in which it is displayed.
 type line struct {
-	at   control.Time
+	time control.Time
 	text string
 }
 
@@ -52,7 +52,7 @@ type output struct {
 }
 
 // add appends output.
-func (o *output) add(p *printed) {
+func (o *output) add(p *newOutput) {
 	for i := range p.text {
 		one := &p.text[i]
 		part := &o.parts[0]
@@ -74,13 +74,13 @@ func (o *output) add(p *printed) {
 		}
 		for text := range strings.SplitAfterSeq(shown, "\n") {
 			if part.text == "" {
-				part.at = one.at
+				part.time = one.time
 			}
 			if part.text += text; len(part.text) > maxLineBytes {
 				part.text = part.text[:maxLineBytes]
 			}
 			if strings.HasSuffix(text, "\n") {
-				o.lines = append(o.lines, line{part.at, termtext.SafeLine(part.text)})
+				o.lines = append(o.lines, line{part.time, termtext.SafeLine(part.text)})
 				part.text = ""
 			}
 		}
@@ -106,7 +106,7 @@ func (o *output) allLines() []line {
 	list := o.lines
 	for _, part := range o.parts {
 		if part.text != "" {
-			list = append(slices.Clip(list), line{part.at, termtext.SafeLine(part.text)})
+			list = append(slices.Clip(list), line{part.time, termtext.SafeLine(part.text)})
 		}
 	}
 	return list
@@ -145,7 +145,7 @@ func outputOf(j *control.Job, lines int) outputSource {
 	if j.StartedAt == 0 && j.Attempts == 0 {
 		return outputSource{}
 	}
-	return outputSource{id: j.ID, since: j.StartedAt, running: j.State == queue.Processing.String(), lines: lines}
+	return outputSource{id: j.ID, startedAt: j.StartedAt, running: j.State == queue.Processing.String(), lines: lines}
 }
 
 // mayReadOutput reports whether the user may read a job's output.

@@ -35,9 +35,9 @@ type Options struct {
 	// Edit lets the user edit a job. Meanwhile, Edit has exclusive use of the terminal.
 	Edit func(ctx context.Context, id string) error
 	// Explain adds the user's next step to an error.
-	Explain func(error) error
-	Host    string // host name of the machine
-	In, Out *os.File
+	Explain       func(error) error
+	Host          string // host name of the machine
+	Stdin, Stdout *os.File
 }
 
 // These constants are time limits and intervals of requests.
@@ -60,7 +60,7 @@ const framesPerSecond = 20
 func Run(ctx context.Context, o Options) error {
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
-	return run(ctx, o, append(terminalOptions(o.Out), tea.WithInput(o.In))...)
+	return run(ctx, o, append(terminalOptions(o.Stdout), tea.WithInput(o.Stdin))...)
 }
 
 // terminalOptions returns the options for drawing on a terminal. Bubble Tea allocates its first
@@ -119,16 +119,16 @@ func run(ctx context.Context, o Options, more ...tea.ProgramOption) error {
 
 // shell executes the model's effects and sends it the results.
 type shell struct {
-	ctx      context.Context
-	opt      Options
-	api      Client
-	m        *model
-	size     tea.WindowSizeMsg // size of the terminal, reduced to the limits
-	reader   *reader           // reader of the followed output; nil if no output is followed
-	unfollow func()
-	editors  sync.WaitGroup
-	editing  atomic.Bool
-	edited   atomic.Int64 // time when the last editor ended, in nanoseconds since 1970
+	ctx           context.Context
+	opt           Options
+	api           Client
+	m             *model
+	size          tea.WindowSizeMsg // size of the terminal, reduced to the limits
+	reader        *reader           // reader of the followed output; nil if no output is followed
+	unfollow      func()
+	editors       sync.WaitGroup
+	editing       atomic.Bool
+	editorEndedAt atomic.Int64 // time when the last editor ended, in nanoseconds since 1970
 }
 
 // editorSignalGrace is the time after the end of an editor in which a SIGINT still counts as a
@@ -145,7 +145,7 @@ func (s *shell) endOnInterrupt(ctx context.Context, end func()) {
 	for {
 		select {
 		case <-signals:
-			if !s.editing.Load() && time.Since(time.Unix(0, s.edited.Load())) > editorSignalGrace {
+			if !s.editing.Load() && time.Since(time.Unix(0, s.editorEndedAt.Load())) > editorSignalGrace {
 				end()
 			}
 		case <-ctx.Done():
@@ -160,7 +160,7 @@ func (s *shell) edit(id string) error {
 	defer s.editors.Done()
 	s.editing.Store(true)
 	defer func() {
-		s.edited.Store(time.Now().UnixNano())
+		s.editorEndedAt.Store(time.Now().UnixNano())
 		s.editing.Store(false)
 	}()
 	return s.opt.Edit(s.ctx, id)
@@ -195,12 +195,12 @@ func (s *shell) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 			own = key{msg.Text, msg.Text}
 		}
 	case tea.PasteMsg:
-		own = pasted{msg.Content}
+		own = paste{msg.Content}
 	case tea.ResumeMsg:
 		own = tick{time.Now()}
 	case tick:
 		commands = append(commands, s.clock(), s.measure)
-	case printed:
+	case newOutput:
 		if s.reader != nil && msg.source == s.reader.source && !msg.ended {
 			commands = append(commands, s.reader.next)
 		}
@@ -214,10 +214,10 @@ func (s *shell) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 // measure returns the size of the terminal if it differs from the last size that Bubble Tea has
 // reported.
 func (s *shell) measure() tea.Msg {
-	if s.opt.Out == nil {
+	if s.opt.Stdout == nil {
 		return nil
 	}
-	w, h, err := term.GetSize(int(s.opt.Out.Fd()))
+	w, h, err := term.GetSize(int(s.opt.Stdout.Fd()))
 	if size := bound(w, h); err == nil && w > 0 && h > 0 && size != s.size {
 		return size
 	}
@@ -237,7 +237,7 @@ func (s *shell) perform(e effect) tea.Cmd {
 		return func() tea.Msg { return s.explain(e) }
 	case edit:
 		editor := foregroundFunc(func() error { return s.edit(e.id) })
-		return tea.Exec(editor, func(err error) tea.Msg { return edited{e.id, err} })
+		return tea.Exec(editor, func(err error) tea.Msg { return editResult{e.id, err} })
 	case suspend:
 		return tea.Suspend
 	case redraw:
@@ -279,30 +279,30 @@ func (s *shell) withNextStep(err error) error {
 	return err
 }
 
-func (s *shell) act(a act) acted {
+func (s *shell) act(a act) actResult {
 	r, err := request(s, actTimeout, func(ctx context.Context, c Client) (control.BulkResult, error) {
 		return a.verb.do(ctx, c, &a)
 	})
-	return acted{a, r, err}
+	return actResult{a, r, err}
 }
 
-func (s *shell) explain(e explain) explained {
+func (s *shell) explain(e explain) explainResult {
 	why, err := request(s, fetchTimeout, func(ctx context.Context, c Client) (control.Why, error) {
 		return c.Why(ctx, control.WhyParams{ID: control.Name(e.id)})
 	})
-	return explained{e.id, why, err}
+	return explainResult{e.id, why, err}
 }
 
 // fetch reads the state of the queue from the service. After an error, such as a timeout, it closes
 // the connection of the client.
-func (s *shell) fetch(f fetch) fetched {
+func (s *shell) fetch(f fetch) fetchResult {
 	ctx, cancel := context.WithTimeout(s.ctx, fetchTimeout)
 	defer cancel()
 	got, err := snapshotOf(ctx, s.api, f)
 	if err != nil {
 		s.api.Close()
 	}
-	return fetched{got, s.withNextStep(err)}
+	return fetchResult{got, s.withNextStep(err)}
 }
 
 func snapshotOf(ctx context.Context, api Reader, f fetch) (s snapshot, err error) {
@@ -352,7 +352,7 @@ func (s *shell) follow(f follow) tea.Cmd {
 		return nil
 	}
 	ctx, cancel := context.WithCancel(s.ctx)
-	r := &reader{source: f.outputSource, ctx: ctx, updated: make(chan struct{}, 1)}
+	r := &reader{source: f.outputSource, ctx: ctx, updateSignal: make(chan struct{}, 1)}
 	s.unfollow, s.reader = cancel, r
 	return tea.Batch(r.next, func() tea.Msg {
 		select {
@@ -375,9 +375,9 @@ const maxUnreadBytes = 1 << 20
 
 // reader collects the output of a job, so that frequent output is displayed in larger pieces.
 type reader struct {
-	source  outputSource
-	ctx     context.Context
-	updated chan struct{} // receives a value when output has arrived or the output has ended
+	source       outputSource
+	ctx          context.Context
+	updateSignal chan struct{} // receives a value when output has arrived or the output has ended
 
 	mu    sync.Mutex
 	text  []piece // guarded by mu
@@ -393,7 +393,7 @@ func (r *reader) add(p control.Piece) error {
 	if gap != "" {
 		text = gap + "\n"
 	}
-	r.text = append(r.text, piece{stream: p.Stream, at: p.At, text: text, tty: p.TTY, gap: gap != ""})
+	r.text = append(r.text, piece{stream: p.Stream, time: p.Time, text: text, tty: p.TTY, gap: gap != ""})
 	r.size += len(text)
 	first := 0
 	for ; r.size > maxUnreadBytes; first++ {
@@ -415,7 +415,7 @@ func (r *reader) finish(err error) {
 
 func (r *reader) signal() {
 	select {
-	case r.updated <- struct{}{}:
+	case r.updateSignal <- struct{}{}:
 	default: // a wake-up is already pending
 	}
 }
@@ -423,7 +423,7 @@ func (r *reader) signal() {
 // next waits for output and returns it as a message.
 func (r *reader) next() tea.Msg {
 	select {
-	case <-r.updated:
+	case <-r.updateSignal:
 	case <-r.ctx.Done():
 		return nil
 	}
@@ -434,7 +434,7 @@ func (r *reader) next() tea.Msg {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	p := printed{source: r.source, text: r.text, ended: r.ended, err: r.err}
+	p := newOutput{source: r.source, text: r.text, ended: r.ended, err: r.err}
 	r.text, r.size = nil, 0
 	return p
 }

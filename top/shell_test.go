@@ -140,13 +140,13 @@ func TestOneOutputIsRead(t *testing.T) {
 
 // If output arrives faster than it is displayed, only the newest maxUnreadBytes are kept.
 func TestFloodIsBounded(t *testing.T) {
-	r := &reader{ctx: t.Context(), updated: make(chan struct{}, 1)}
+	r := &reader{ctx: t.Context(), updateSignal: make(chan struct{}, 1)}
 	for range 100 {
 		r.add(control.Piece{Stream: "stdout", Text: strings.Repeat("x", maxUnreadBytes/10)})
 	}
-	r.add(control.Piece{Stream: "stdout", Text: "the end", Dropped: 0})
+	r.add(control.Piece{Stream: "stdout", Text: "the end", DroppedBytes: 0})
 	r.finish(nil)
-	p := r.next().(printed)
+	p := r.next().(newOutput)
 	size := 0
 	for _, one := range p.text {
 		size += len(one.text)

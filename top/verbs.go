@@ -17,7 +17,7 @@ import (
 type verb struct {
 	key, name   string
 	object      string // kind of the objects to which the action applies
-	done        string // word that describes the result
+	doneWord    string // word that describes the result
 	method      string // API method whose right the user needs
 	appliesTo   func(*row) bool
 	confirms    bool // the user must confirm the action first
@@ -34,42 +34,42 @@ func verbs() []verb {
 	cancellable := append([]queue.State{queue.Processing}, queue.VerbCancel.ActsIn()...)
 	return []verb{
 		{
-			key: "r", name: "retry", object: "job", done: "pending again", method: "retry", confirms: true,
+			key: "r", name: "retry", object: "job", doneWord: "pending again", method: "retry", confirms: true,
 			appliesTo: inStates(queue.VerbRetry.ActsIn()...), do: retryJobs,
 		}, {
-			key: "c", name: "cancel", object: "job", done: "cancelled", method: "cancel", confirms: true,
+			key: "c", name: "cancel", object: "job", doneWord: "cancelled", method: "cancel", confirms: true,
 			appliesTo: inStates(cancellable...), do: onJobs(JobActions.Cancel),
 		}, {
-			key: "p", name: "pause", object: "job", done: "paused", method: "pause", confirms: true,
+			key: "p", name: "pause", object: "job", doneWord: "paused", method: "pause", confirms: true,
 			appliesTo: runningRows(false), do: onJobs(JobActions.Pause),
 		}, {
-			key: "p", name: "resume", object: "job", done: "resumed", method: "resume", confirms: true,
+			key: "p", name: "resume", object: "job", doneWord: "resumed", method: "resume", confirms: true,
 			appliesTo: runningRows(true), do: onJobs(JobActions.Resume),
 		}, {
-			key: "h", name: "hold", object: "job", done: "held", method: "hold", confirms: true,
+			key: "h", name: "hold", object: "job", doneWord: "held", method: "hold", confirms: true,
 			appliesTo: inStates(queue.VerbHold.ActsIn()...), do: onJobs(JobActions.Hold),
 		}, {
-			key: "h", name: "release", object: "job", done: "released", method: "release", confirms: true,
+			key: "h", name: "release", object: "job", doneWord: "released", method: "release", confirms: true,
 			appliesTo: inStates(queue.VerbRelease.ActsIn()...), do: onJobs(JobActions.Release),
 		}, {
-			key: "P", name: "priority", object: "job", done: "changed", method: "edit", needsNumber: true,
+			key: "P", name: "priority", object: "job", doneWord: "changed", method: "edit", needsNumber: true,
 			appliesTo: inStates(queue.VerbEdit.ActsIn()...), do: setPriority,
 		}, {
-			key: "p", name: "pause", object: "queue", done: "paused", method: "queue.pause", confirms: true,
+			key: "p", name: "pause", object: "queue", doneWord: "paused", method: "queue.pause", confirms: true,
 			appliesTo: func(r *row) bool { return r.queue != nil && !r.queue.Paused }, do: onNames(pauseQueue),
 		}, {
-			key: "p", name: "resume", object: "queue", done: "resumed", method: "queue.resume", confirms: true,
+			key: "p", name: "resume", object: "queue", doneWord: "resumed", method: "queue.resume", confirms: true,
 			appliesTo: func(r *row) bool { return r.queue != nil && r.queue.Paused }, do: onNames(resumeQueue),
 		}, {
-			key: "p", name: "pause", object: "schedule", done: "paused", method: "schedule.pause", confirms: true,
+			key: "p", name: "pause", object: "schedule", doneWord: "paused", method: "schedule.pause", confirms: true,
 			appliesTo: func(r *row) bool { return r.schedule != nil && !r.schedule.Paused },
 			do:        onNames(onSchedule(Controls.SchedulePause)),
 		}, {
-			key: "p", name: "resume", object: "schedule", done: "resumed", method: "schedule.resume", confirms: true,
+			key: "p", name: "resume", object: "schedule", doneWord: "resumed", method: "schedule.resume", confirms: true,
 			appliesTo: func(r *row) bool { return r.schedule != nil && r.schedule.Paused },
 			do:        onNames(onSchedule(Controls.ScheduleResume)),
 		}, {
-			key: "r", name: "run", object: "schedule", done: "job enqueued", method: "schedule.run", confirms: true,
+			key: "r", name: "run", object: "schedule", doneWord: "job enqueued", method: "schedule.run", confirms: true,
 			appliesTo: func(r *row) bool { return r.schedule != nil },
 			do:        onNames(onSchedule(Controls.ScheduleRun)),
 		},
@@ -125,7 +125,7 @@ func onNames(do func(ctx context.Context, c Controls, name string) error) action
 			if err := do(ctx, c, name); err != nil {
 				return r, err
 			}
-			r.Done = append(r.Done, name)
+			r.DoneIDs = append(r.DoneIDs, name)
 		}
 		return r, nil
 	}
@@ -187,27 +187,27 @@ const maxNamed = 3
 
 // text describes the result of an action. If an object was rejected, the text is about the first
 // rejected object.
-func (a *acted) text() string {
-	done := act{verb: a.verb, ids: a.result.Done}
+func (a *actResult) text() string {
+	done := act{verb: a.verb, ids: a.result.DoneIDs}
 	switch {
 	case a.err != nil:
 		return message(a.err)
-	case len(a.result.Refused) > 0:
+	case len(a.result.Refusals) > 0:
 		text := ""
 		if len(done.ids) > 0 {
-			text = done.describe() + ": " + a.verb.done + "; "
+			text = done.describe() + ": " + a.verb.doneWord + "; "
 		}
-		if n := len(a.result.Refused); n > 1 {
+		if n := len(a.result.Refusals); n > 1 {
 			text += fmt.Sprintf("%d %ss refused, such as ", n, a.verb.object)
 		}
-		first := a.result.Refused[0]
+		first := a.result.Refusals[0]
 		name, reason := a.verb.object+" "+termtext.SafeText(first.ID), message(first.Err())
 		if !strings.Contains(reason, name) {
 			reason = name + ": " + reason
 		}
 		return text + reason
 	case len(done.ids) > 0:
-		return done.describe() + ": " + a.verb.done
+		return done.describe() + ": " + a.verb.doneWord
 	}
 	return a.verb.name
 }
@@ -246,7 +246,7 @@ func (m *model) askOrStart(v *verb) []effect {
 	a := act{verb: v}
 	if v.appliesTo != nil {
 		for _, r := range m.table().rows {
-			if m.marked[r.id] {
+			if m.markedIDs[r.id] {
 				a.ids = append(a.ids, r.id)
 			}
 		}
@@ -275,7 +275,7 @@ func (m *model) startAct(a act) []effect {
 		m.notice = "too many actions pending; wait until the service has answered"
 		return nil
 	}
-	clear(m.marked)
+	clear(m.markedIDs)
 	if m.acts = append(m.acts, a); len(m.acts) > 1 {
 		return nil
 	}
@@ -292,7 +292,7 @@ func (m *model) nextAct() []effect {
 
 // handleActed handles the result of an action and starts the next action. It also requests a fetch,
 // because the displayed state is outdated.
-func (m *model) handleActed(msg *acted) []effect {
+func (m *model) handleActed(msg *actResult) []effect {
 	m.acts, m.notice = m.acts[1:], msg.text()
 	todo := m.nextAct()
 	m.refetch = true

@@ -13,19 +13,19 @@ import (
 // calls panic.
 type fakeControls struct {
 	Controls
-	ran      []string
-	rejected string // name of the schedule that the fake rejects
-	counts   []int
+	ran              []string
+	rejectedSchedule string // name of the schedule that the fake rejects
+	counts           []int
 }
 
 var errRejected = errors.New("rejected")
 
-func (c *fakeControls) ScheduleRun(_ context.Context, p control.ScheduleName) (control.Enqueued, error) {
-	if p.Name == c.rejected {
-		return control.Enqueued{}, errRejected
+func (c *fakeControls) ScheduleRun(_ context.Context, p control.ScheduleName) (control.EnqueueResult, error) {
+	if p.Name == c.rejectedSchedule {
+		return control.EnqueueResult{}, errRejected
 	}
 	c.ran = append(c.ran, p.Name)
-	return control.Enqueued{}, nil
+	return control.EnqueueResult{}, nil
 }
 
 func (c *fakeControls) WorkerScale(_ context.Context, p control.WorkerScale) (control.WorkerCount, error) {
@@ -36,11 +36,11 @@ func (c *fakeControls) WorkerScale(_ context.Context, p control.WorkerScale) (co
 // An action on several schedules stops at the first rejected schedule. It reports the schedules
 // before that one as done.
 func TestActionOnNamesStopsAtFirstError(t *testing.T) {
-	c := &fakeControls{rejected: "b"}
+	c := &fakeControls{rejectedSchedule: "b"}
 	run := onNames(onSchedule(Controls.ScheduleRun))
 	r, err := run(t.Context(), Client{Controls: c}, &act{ids: []string{"a", "b", "c"}})
-	if want := []string{"a"}; !errors.Is(err, errRejected) || !slices.Equal(r.Done, want) || !slices.Equal(c.ran, want) {
-		t.Errorf("ran %q, reported %q, %v; want %q and the rejection", c.ran, r.Done, err, want)
+	if want := []string{"a"}; !errors.Is(err, errRejected) || !slices.Equal(r.DoneIDs, want) || !slices.Equal(c.ran, want) {
+		t.Errorf("ran %q, reported %q, %v; want %q and the rejection", c.ran, r.DoneIDs, err, want)
 	}
 }
 

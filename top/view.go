@@ -101,10 +101,10 @@ func (m *model) view() string {
 // outageLine returns the line about a service that does not reply, with the time of the last reply.
 func (m *model) outageLine() string {
 	retry := "retrying now"
-	if wait := m.outage.retryAt.Sub(m.now); wait > 0 && !m.fetching {
+	if wait := m.outage.retryAt.Sub(m.currentTime); wait > 0 && !m.fetching {
 		retry = "retrying in " + present.Roughly(wait)
 	}
-	return termtext.Truncate("no answer since "+m.outage.since.Format("15:04:05")+", "+retry+": "+m.outage.reason, m.width)
+	return termtext.Truncate("no answer since "+m.outage.startedAt.Format("15:04:05")+", "+retry+": "+m.outage.reason, m.width)
 }
 
 // alignEnds returns a line with one text at the left end and one at the right end. If both do not fit,
@@ -139,7 +139,7 @@ const aboveLists = 3
 func (m *model) verdict(full bool) []string {
 	texts := m.screenTexts()
 	level, text, colour := texts.Verdict()
-	status, clock := paint(level, colour)+text, m.now.Format("15:04:05")
+	status, clock := paint(level, colour)+text, m.currentTime.Format("15:04:05")
 	if !full {
 		return []string{m.alignEnds(status, clock)}
 	}
@@ -205,7 +205,7 @@ func (m *model) tableView(head bool, most int) (lines []string) {
 		if p.offset+i == p.index {
 			mark[0] = '>'
 		}
-		if m.marked[r.id] {
+		if m.markedIDs[r.id] {
 			mark[1] = '*'
 		}
 		if p.offset+i == p.index {
@@ -270,10 +270,10 @@ func (m *model) outputView(height int) []string {
 
 // lineWithTime returns a line of output. In wide windows, the time of the line precedes it.
 func (m *model) lineWithTime(l line) string {
-	if m.width < narrowWindow || l.at == 0 {
+	if m.width < narrowWindow || l.time == 0 {
 		return l.text
 	}
-	return paint(queue.Millis(l.at).Time().In(m.now.Location()).Format("15:04:05"), faint) + " " + l.text
+	return paint(queue.Millis(l.time).Time().In(m.currentTime.Location()).Format("15:04:05"), faint) + " " + l.text
 }
 
 // jobLine describes the state and the progress of a job in one line.

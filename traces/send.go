@@ -24,7 +24,7 @@ type sender struct {
 	endpoint string
 	header   http.Header
 	http     http.Client
-	closing  context.Context // ends when no more spans may be sent
+	sendCtx  context.Context // ends when no more spans may be sent
 	stop     context.CancelFunc
 }
 
@@ -41,7 +41,7 @@ func newSender(endpoint string) (*sender, error) {
 		// A redirect would send the headers, which may contain secrets, to another server.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}}
-	s.closing, s.stop = context.WithCancel(context.Background())
+	s.sendCtx, s.stop = context.WithCancel(context.Background())
 	return s, nil
 }
 
@@ -81,7 +81,7 @@ func (s *sender) UploadTraces(ctx context.Context, spans []*trace.ResourceSpans)
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	defer context.AfterFunc(s.closing, cancel)()
+	defer context.AfterFunc(s.sendCtx, cancel)()
 	for wait := sendEvery; ; wait = min(2*wait, sendWithin) {
 		again, after, err := s.post(ctx, body)
 		if !again {

@@ -53,7 +53,7 @@ type Exporter struct {
 
 	mu       sync.Mutex // held by Set and Close
 	pipeline atomic.Pointer[pipeline]
-	warned   atomic.Int64 // time when the last failure was logged, in nanoseconds
+	warnedAt atomic.Int64 // time when the last failure was logged, in nanoseconds
 }
 
 // pipeline sends spans to one collector.
@@ -75,7 +75,7 @@ func New(version, node string, log *slog.Logger) *Exporter {
 // logFailure logs that spans cannot be sent to the collector.
 func (e *Exporter) logFailure(err error) {
 	now := time.Now().UnixNano()
-	if last := e.warned.Load(); now-last < int64(warnEvery) || !e.warned.CompareAndSwap(last, now) {
+	if last := e.warnedAt.Load(); now-last < int64(warnEvery) || !e.warnedAt.CompareAndSwap(last, now) {
 		return
 	}
 	attrs := []any{"error", queue.ClipJSON(err.Error(), maxErrorText)}
@@ -130,13 +130,13 @@ func (p *pipeline) close() {
 // countingExporter is an exporter that counts the spans that wait for it.
 type countingExporter struct {
 	sdk.SpanExporter
-	waiting atomic.Int64
-	closed  atomic.Bool // no more spans may be sent
+	waitingSpans atomic.Int64
+	closed       atomic.Bool // no more spans may be sent
 }
 
 // ExportSpans implements sdk.SpanExporter.
 func (c *countingExporter) ExportSpans(ctx context.Context, spans []sdk.ReadOnlySpan) error {
-	defer c.waiting.Add(-int64(len(spans)))
+	defer c.waitingSpans.Add(-int64(len(spans)))
 	if c.closed.Load() {
 		return nil
 	}
@@ -236,8 +236,8 @@ func (e *Exporter) ExportAttempt(j *queue.Job, lease queue.Lease, a *queue.Attem
 	if !is.IsSampled() {
 		return
 	}
-	if to.exporter.waiting.Add(1) > maxQueued {
-		to.exporter.waiting.Add(-1)
+	if to.exporter.waitingSpans.Add(1) > maxQueued {
+		to.exporter.waitingSpans.Add(-1)
 		e.logFailure(errFull)
 		return
 	}

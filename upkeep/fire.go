@@ -30,7 +30,7 @@ type Schedules interface {
 }
 
 // Recurring contains what upkeep needs for recurring jobs in addition to the store.
-type Recurring struct {
+type RecurringJobs struct {
 	Boot string // boot id of the machine; "" if unknown
 	// Limits returns the current name of a user and three limits: on all waiting jobs, on the
 	// waiting jobs of this user, and on the bytes that the jobs of one user may hold.
@@ -80,9 +80,9 @@ func Plan(s *store.Schedule, boot string, now queue.Millis) (store.OccurrenceReq
 		case s.CatchUp == store.CatchUpAll:
 			f.Runs = instants
 		case s.CatchUp == store.CatchUpOne || inTime:
-			f.Runs, f.Missed = instants[n-1:], instants[:n-1]
+			f.Runs, f.MissedInstants = instants[n-1:], instants[:n-1]
 		default:
-			f.Missed = instants
+			f.MissedInstants = instants
 		}
 	}
 	if next := line.Next(f.LastAt.Time(), since, location); !next.IsZero() {
@@ -93,25 +93,25 @@ func Plan(s *store.Schedule, boot string, now queue.Millis) (store.OccurrenceReq
 
 // scheduleRunner creates the jobs of due schedules.
 type scheduleRunner struct {
-	s         Schedules
-	r         Recurring
-	log       *slog.Logger
-	replacing sync.WaitGroup
-	replaced  chan struct{} // receives a value when a job has been replaced
+	s               Schedules
+	r               RecurringJobs
+	log             *slog.Logger
+	replacements    sync.WaitGroup
+	replacementDone chan struct{} // receives a value when a job has been replaced
 
-	mu            sync.Mutex
-	beingReplaced map[string]bool // names of the schedules whose running jobs are being replaced
+	mu                sync.Mutex
+	replacedSchedules map[string]bool // names of the schedules whose running jobs are being replaced
 }
 
-func newScheduleRunner(s Schedules, r Recurring, log *slog.Logger) *scheduleRunner {
-	return &scheduleRunner{s: s, r: r, log: log, replaced: make(chan struct{}, 1), beingReplaced: map[string]bool{}}
+func newScheduleRunner(s Schedules, r RecurringJobs, log *slog.Logger) *scheduleRunner {
+	return &scheduleRunner{s: s, r: r, log: log, replacementDone: make(chan struct{}, 1), replacedSchedules: map[string]bool{}}
 }
 
 // runDue creates the jobs of at most fireStep due schedules. It returns the time until the next
 // schedule is due.
 func (f *scheduleRunner) runDue(ctx context.Context) (next time.Duration, err error) {
 	f.mu.Lock()
-	busy := len(f.beingReplaced)
+	busy := len(f.replacedSchedules)
 	f.mu.Unlock()
 	list, next, err := f.s.DueSchedules(ctx, f.r.Boot, fireStep+busy)
 	if err != nil {
@@ -119,7 +119,7 @@ func (f *scheduleRunner) runDue(ctx context.Context) (next time.Duration, err er
 	}
 	for i := range list {
 		f.mu.Lock()
-		beingReplaced := f.beingReplaced[list[i].Name]
+		beingReplaced := f.replacedSchedules[list[i].Name]
 		f.mu.Unlock()
 		if beingReplaced {
 			continue
@@ -148,13 +148,13 @@ func (f *scheduleRunner) runSchedule(ctx context.Context, s *store.Schedule) err
 	}
 	plan.Owner, plan.MaxPending, plan.MaxPendingUser, plan.MaxBytesUser = f.r.Limits(s.UID)
 	fired, err := f.fire(ctx, s.UID, plan)
-	if err != nil || len(fired.Leased) == 0 {
+	if err != nil || len(fired.LeasedSeqs) == 0 {
 		return ignoreGone(err)
 	}
 	f.mu.Lock()
-	f.beingReplaced[s.Name] = true
+	f.replacedSchedules[s.Name] = true
 	f.mu.Unlock()
-	f.replacing.Go(func() { f.replaceRunning(ctx, s.UID, plan, fired.Leased) })
+	f.replacements.Go(func() { f.replaceRunning(ctx, s.UID, plan, fired.LeasedSeqs) })
 	return nil
 }
 
@@ -170,7 +170,7 @@ func (f *scheduleRunner) fire(ctx context.Context, uid int, plan store.Occurrenc
 		return fired, err
 	}
 	total := *overQuota
-	total.Needed *= int64(len(plan.Runs))
+	total.NeededBytes *= int64(len(plan.Runs))
 	if !f.r.MakeRoom(ctx, uid, &total) {
 		f.r.MakeRoom(ctx, uid, overQuota)
 	}
@@ -200,7 +200,7 @@ func (f *scheduleRunner) replaceRunning(ctx context.Context, uid int, plan store
 			endErr = errors.Join(endErr, f.r.End(ctx, seq, uid))
 		}
 		fired, err := f.fire(ctx, uid, plan)
-		if err = ignoreGone(err); err == nil && len(fired.Leased) == 0 || !sleep(ctx, replaceRetryDelay) {
+		if err = ignoreGone(err); err == nil && len(fired.LeasedSeqs) == 0 || !sleep(ctx, replaceRetryDelay) {
 			break
 		}
 		if err = errors.Join(endErr, err); err != nil {
@@ -209,13 +209,13 @@ func (f *scheduleRunner) replaceRunning(ctx context.Context, uid int, plan store
 				break
 			}
 		}
-		leased = fired.Leased
+		leased = fired.LeasedSeqs
 	}
 	f.mu.Lock()
-	delete(f.beingReplaced, plan.Name)
+	delete(f.replacedSchedules, plan.Name)
 	f.mu.Unlock()
 	select {
-	case f.replaced <- struct{}{}:
+	case f.replacementDone <- struct{}{}:
 	default:
 	}
 }

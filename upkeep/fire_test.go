@@ -70,7 +70,7 @@ func TestPlan(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		got := []string{instants(f.Runs), instants(f.Missed), instants([]queue.Millis{f.NextAt})}
+		got := []string{instants(f.Runs), instants(f.MissedInstants), instants([]queue.Millis{f.NextAt})}
 		if want := []string{c.runs, c.missed, c.next}; !slices.Equal(got, want) || f.DueAt != f.NextAt ||
 			f.LastAt < s.LastAt || f.Last != s.LastAt {
 			t.Errorf("%s: got %q, want %q; %+v", c.name, got, want, f)
@@ -86,7 +86,7 @@ func TestPlanIsBounded(t *testing.T) {
 		s := store.Schedule{Name: "n", Cron: "* * * * * *", Zone: "UTC", CatchUp: catchUp,
 			LastAt: march("1 12:00:00.000")}
 		f, err := Plan(&s, "", march("1 12:00:00.000").Add(50*365*24*time.Hour))
-		if got := [2]int{len(f.Runs), len(f.Missed)}; err != nil || got != want {
+		if got := [2]int{len(f.Runs), len(f.MissedInstants)}; err != nil || got != want {
 			t.Errorf("%s: got runs and missed occurrences %v, %v, want %v", catchUp, got, err, want)
 		}
 	}
@@ -97,15 +97,15 @@ func TestPlanIsBounded(t *testing.T) {
 func TestPlanWithJitter(t *testing.T) {
 	s := store.Schedule{Name: "n", Cron: "0 3 * * *", Zone: "UTC", Jitter: time.Hour, LastAt: march("1 12:00:00.000")}
 	f, err := Plan(&s, "", s.LastAt)
-	if err != nil || len(f.Runs)+len(f.Missed) > 0 || f.NextAt != march("2 03:00:00.000") || f.DueAt <= f.NextAt ||
+	if err != nil || len(f.Runs)+len(f.MissedInstants) > 0 || f.NextAt != march("2 03:00:00.000") || f.DueAt <= f.NextAt ||
 		f.DueAt >= march("2 04:00:00.000") {
 		t.Fatalf("before the occurrence: %+v, %v", f, err)
 	}
 	due := f.DueAt
 	for after, want := range map[queue.Millis][2]string{-1: {}, 0: {"2 03:00:00"}, 59_999: {"2 03:00:00"},
 		60_000: {"", "2 03:00:00"}} {
-		if f, err = Plan(&s, "", due+after); err != nil || instants(f.Runs) != want[0] || instants(f.Missed) != want[1] {
-			t.Errorf("%d ms after the due time: runs %s, missed %s, %v", after, instants(f.Runs), instants(f.Missed), err)
+		if f, err = Plan(&s, "", due+after); err != nil || instants(f.Runs) != want[0] || instants(f.MissedInstants) != want[1] {
+			t.Errorf("%d ms after the due time: runs %s, missed %s, %v", after, instants(f.Runs), instants(f.MissedInstants), err)
 		}
 	}
 }
@@ -142,14 +142,14 @@ func storeSchedule(s store.Store, name, cron string, set func(*store.Schedule)) 
 }
 
 // newRecurring returns the Recurring for these tests.
-func newRecurring(boot string, end func(context.Context, int64, int) error) Recurring {
-	return Recurring{Boot: boot, End: end, Limits: func(int) (string, int64, int64, int64) { return "", 0, 0, 0 }}
+func newRecurring(boot string, end func(context.Context, int64, int) error) RecurringJobs {
+	return RecurringJobs{Boot: boot, End: end, Limits: func(int) (string, int64, int64, int64) { return "", 0, 0, 0 }}
 }
 
 // keepRunning calls Run until ctx ends. It calls Run again after each error.
-func keepRunning(ctx context.Context, s store.Store, r Recurring) {
+func keepRunning(ctx context.Context, s store.Store, r RecurringJobs) {
 	d := dutiesOn(s, func() Retention { return Retention{} }, func(context.Context, []string) bool { return false })
-	d.Recurring = r
+	d.RecurringJobs = r
 	for ctx.Err() == nil {
 		if err := Run(ctx, d); err != nil {
 			sleep(ctx, time.Millisecond)
@@ -172,7 +172,7 @@ func outcomes(t *testing.T, s store.Store, name string) (list []string) {
 
 // world calls the function do with a new store while Run is active. Time is fake and starts at
 // midnight.
-func world(t *testing.T, r Recurring, do func(s *memstore.Store)) {
+func world(t *testing.T, r RecurringJobs, do func(s *memstore.Store)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		s := memstore.New(queue.Order{Scheduling: queue.ByPriority})
@@ -237,8 +237,8 @@ func TestOccurrenceRunsOnceDespiteFailures(t *testing.T) {
 				}
 				seen[o] = true
 			}
-			if len(got) < seconds/2 || inner.Counts().Enqueued != int64(len(got)) {
-				t.Errorf("every %dth call fails: %d occurrences, but %d jobs", every, len(got), inner.Counts().Enqueued)
+			if len(got) < seconds/2 || inner.Counts().EnqueuedTotal != int64(len(got)) {
+				t.Errorf("every %dth call fails: %d occurrences, but %d jobs", every, len(got), inner.Counts().EnqueuedTotal)
 			}
 		})
 	}
@@ -281,11 +281,11 @@ func TestReplacingEndsRunningJob(t *testing.T) {
 		}
 		time.Sleep(5 * time.Minute)
 		left, err := s.PreviousSession(ctx)
-		if err != nil || len(left.Leased) == 0 {
+		if err != nil || len(left.LeasedJobs) == 0 {
 			return err
 		}
-		j := left.Leased[0]
-		_, err = s.Exchange(ctx, store.Report{Ended: []store.Settlement{{Lease: j.Lease(),
+		j := left.LeasedJobs[0]
+		_, err = s.Exchange(ctx, store.Report{Settlements: []store.Settlement{{Lease: j.Lease(),
 			Decision: queue.Decision{State: queue.Cancelled, UsesAttempt: true, Started: true}}}})
 		return err
 	}
@@ -301,7 +301,7 @@ func TestReplacingEndsRunningJob(t *testing.T) {
 				t.Fatalf("claimed %v, %v", g.Jobs, err)
 			}
 			if claimed = g.Jobs[0].Schedule == "n"; !claimed {
-				if _, err := s.Exchange(t.Context(), store.Report{Ended: []store.Settlement{{Lease: g.Jobs[0].Lease(),
+				if _, err := s.Exchange(t.Context(), store.Report{Settlements: []store.Settlement{{Lease: g.Jobs[0].Lease(),
 					Decision: queue.Decision{State: queue.Completed, UsesAttempt: true, Started: true}}}}); err != nil {
 					t.Fatal(err)
 				}
@@ -338,7 +338,7 @@ func TestRebootScheduleRunsOncePerBoot(t *testing.T) {
 			time.Sleep(time.Minute)
 			cancel()
 			loop.Wait()
-			if got := s.Counts().Enqueued; got != c.jobs {
+			if got := s.Counts().EnqueuedTotal; got != c.jobs {
 				t.Errorf("after boot %q: %d jobs, want %d", c.boot, got, c.jobs)
 			}
 		}
@@ -379,8 +379,8 @@ func TestDueRunMakesRoom(t *testing.T) {
 	r := newRecurring("", nil)
 	r.Limits = func(int) (string, int64, int64, int64) { return "", 0, 0, most.Load() }
 	r.MakeRoom = func(ctx context.Context, uid int, full *store.QuotaError) bool {
-		_, err := s.TrimUser(ctx, uid, full.Limit-full.Needed)
-		return err == nil && s.UserBytes(uid) <= full.Limit-full.Needed
+		_, err := s.TrimUser(ctx, uid, full.Limit-full.NeededBytes)
+		return err == nil && s.UserBytes(uid) <= full.Limit-full.NeededBytes
 	}
 	world(t, r, func(is *memstore.Store) {
 		s = is

@@ -22,7 +22,7 @@ type ownerlessStore struct {
 	mu sync.Mutex // guards the fields below
 
 	callCount, failingCalls int
-	found                   []string
+	foundRefs               []string
 	steps                   []int
 }
 
@@ -34,11 +34,11 @@ func (o *ownerlessStore) UnownedOutputs(_ context.Context, refs []string) (unown
 	}
 	o.steps = append(o.steps, len(refs))
 	for _, ref := range refs {
-		if ref[0] == '7' && !slices.Contains(o.found, ref) {
+		if ref[0] == '7' && !slices.Contains(o.foundRefs, ref) {
 			unowned = append(unowned, ref)
 		}
 	}
-	o.found = append(o.found, unowned...)
+	o.foundRefs = append(o.foundRefs, unowned...)
 	return unowned, nil
 }
 
@@ -47,7 +47,7 @@ func (o *ownerlessStore) UnownedOutputs(_ context.Context, refs []string) (unown
 func (o *ownerlessStore) foundFiles() (found []string, steps []int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return slices.Clone(o.found), slices.Clone(o.steps)
+	return slices.Clone(o.foundRefs), slices.Clone(o.steps)
 }
 
 // RunUnownedSearch searches all directories in steps, immediately and every six hours. If a
@@ -102,7 +102,7 @@ func TestOlderOutputsAreIgnored(t *testing.T) {
 		}
 	}
 	o := &ownerlessStore{}
-	if n, err := searchDir(t.Context(), o, dir, since); n != 2 || err != nil || slices.Contains(o.found, "7-1") {
-		t.Errorf("got %d files, %q and error %v; want the two that were written since", n, o.found, err)
+	if n, err := searchDir(t.Context(), o, dir, since); n != 2 || err != nil || slices.Contains(o.foundRefs, "7-1") {
+		t.Errorf("got %d files, %q and error %v; want the two that were written since", n, o.foundRefs, err)
 	}
 }

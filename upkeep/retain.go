@@ -44,7 +44,7 @@ func retain(ctx context.Context, s Retainer, r Retention) (more bool, err error)
 		if age == 0 {
 			continue
 		}
-		old := store.EndedFilter{States: []queue.State{state}, Before: now.Add(-age), RetentionQueue: &noOwnRetention}
+		old := store.EndedFilter{States: []queue.State{state}, Cutoff: now.Add(-age), RetentionQueue: &noOwnRetention}
 		n, err := s.Purge(ctx, old, retainStep, nil)
 		if err != nil {
 			return false, err
@@ -122,7 +122,7 @@ func retainQueue(ctx context.Context, s Retainer, q store.OwnRetentionQueue, r *
 		if age == 0 {
 			continue
 		}
-		old := store.EndedFilter{States: []queue.State{state}, Before: s.Now().Add(-age), RetentionQueue: &q.Name}
+		old := store.EndedFilter{States: []queue.State{state}, Cutoff: s.Now().Add(-age), RetentionQueue: &q.Name}
 		n, err := s.Purge(ctx, old, retainStep, nil)
 		if err != nil {
 			return false, err

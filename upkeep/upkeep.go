@@ -44,15 +44,15 @@ type Duties struct {
 
 	// Stored removes what was kept for longer than Retention permits. The function Retention is
 	// called in each pass that removes something.
-	Stored    Retainer
+	Retainer  Retainer
 	Retention func() Retention
 
 	// Outputs lists the output files that Purge deletes.
 	Outputs Garbage
 	Purge   Purge
 
-	Schedules Schedules
-	Recurring Recurring
+	Schedules     Schedules
+	RecurringJobs RecurringJobs
 
 	Wake <-chan struct{} // receives a value when the retention has changed
 	// OnIdleCheck is called after a pass, at most once in 30 s, unless it is nil.
@@ -70,8 +70,8 @@ type Duties struct {
 //
 // Run returns an error only if the store cannot be used any more.
 func Run(ctx context.Context, d Duties) error {
-	l := loop{Duties: d, schedules: newScheduleRunner(d.Schedules, d.Recurring, d.Log)}
-	defer l.schedules.replacing.Wait()
+	l := loop{Duties: d, schedules: newScheduleRunner(d.Schedules, d.RecurringJobs, d.Log)}
+	defer l.schedules.replacements.Wait()
 	last := time.Now()
 	for {
 		counts := d.Timers.Counts()
@@ -90,7 +90,7 @@ func Run(ctx context.Context, d Duties) error {
 			d.OnIdleCheck()
 		}
 		if l.waitForPass(ctx, counts, min(delay, maxPassInterval)) {
-			l.retained = time.Time{}
+			l.retainedAt = time.Time{}
 		}
 		if ctx.Err() != nil {
 			return nil
@@ -101,22 +101,22 @@ func Run(ctx context.Context, d Duties) error {
 // loop is the state of Run between its passes.
 type loop struct {
 	Duties
-	schedules *scheduleRunner
-	retained  time.Time // time when retain last found nothing more to remove
+	schedules  *scheduleRunner
+	retainedAt time.Time // time when retain last found nothing more to remove
 }
 
 // pass performs each duty once and stops at the first error. It returns the time until the next
 // pass is due.
 func (l *loop) pass(ctx context.Context) (delay time.Duration, err error) {
 	delay, err = l.Timers.Promote(ctx)
-	if since := time.Since(l.retained); err == nil && since < retainInterval {
+	if since := time.Since(l.retainedAt); err == nil && since < retainInterval {
 		delay = min(delay, retainInterval-since)
 	} else if err == nil {
 		var more bool
-		if more, err = retain(ctx, l.Stored, l.Retention()); more {
+		if more, err = retain(ctx, l.Retainer, l.Retention()); more {
 			delay = 0
 		} else if err == nil {
-			l.retained = time.Now()
+			l.retainedAt = time.Now()
 		}
 	}
 	if err == nil || isDiskFull(err) { // also if the disk is full, because deleting makes room
@@ -149,7 +149,7 @@ func (l *loop) waitForPass(ctx context.Context, counts store.Counts, wait time.D
 			return false
 		case <-l.Wake:
 			return true
-		case <-l.schedules.replaced:
+		case <-l.schedules.replacementDone:
 			return false
 		case <-timer.C:
 			return false

@@ -28,16 +28,16 @@ type fakeStore struct {
 	failingPurges int // number of Purge calls that fail before one succeeds
 	idleChecks    int
 
-	enqueued atomic.Int64
+	enqueuedTotal atomic.Int64
 
-	ended         [queue.Cancelled + 1]int64
+	endedCounts   [queue.Cancelled + 1]int64
 	removals      []string // one text per removal, in order
-	trimmed       []string
+	trimCalls     []string
 	keepingQueues []store.OwnRetentionQueue
 }
 
 func (k *fakeStore) Counts() store.Counts {
-	return store.Counts{States: k.ended, Enqueued: k.enqueued.Load()}
+	return store.Counts{States: k.endedCounts, EnqueuedTotal: k.enqueuedTotal.Load()}
 }
 func (k *fakeStore) Now() queue.Millis { return queue.MillisOf(time.Now()) }
 func (k *fakeStore) Keeping(context.Context) ([]store.OwnRetentionQueue, error) {
@@ -45,39 +45,39 @@ func (k *fakeStore) Keeping(context.Context) ([]store.OwnRetentionQueue, error) 
 }
 func (k *fakeStore) TrimJobs(ctx context.Context, name string, keep int64, limit int) (bool, error) {
 	if name != "" {
-		k.trimmed = append(k.trimmed, fmt.Sprint("jobs of ", name, " ", keep))
+		k.trimCalls = append(k.trimCalls, fmt.Sprint("jobs of ", name, " ", keep))
 		return false, nil
 	}
-	excess := store.Counts{States: k.ended}.Bounded() - keep
+	excess := store.Counts{States: k.endedCounts}.Bounded() - keep
 	if excess <= 0 {
 		return false, nil
 	}
-	n, err := k.Purge(ctx, store.EndedFilter{States: store.BoundedStates, Before: k.Now(), RetentionQueue: &name},
+	n, err := k.Purge(ctx, store.EndedFilter{States: store.BoundedStates, Cutoff: k.Now(), RetentionQueue: &name},
 		int(min(excess, int64(limit))), nil)
 	return int64(n) < excess, err
 }
 func (k *fakeStore) TrimOutputsOf(_ context.Context, name string, keep int64) (bool, error) {
-	k.trimmed = append(k.trimmed, fmt.Sprint("outputs of ", name, " ", keep))
+	k.trimCalls = append(k.trimCalls, fmt.Sprint("outputs of ", name, " ", keep))
 	return false, nil
 }
 func (k *fakeStore) Purge(_ context.Context, selection store.EndedFilter, limit int, _ *int) (int, error) {
-	states, before, n := selection.States, selection.Before, 0
+	states, before, n := selection.States, selection.Cutoff, 0
 	if *selection.RetentionQueue != "" {
 		k.removals = append(k.removals, fmt.Sprint("of ", *selection.RetentionQueue, " ", states, " ", limit, " older than ",
 			(time.Duration(k.Now()-before)*time.Millisecond).Round(time.Second)))
 		return 0, nil
 	}
 	for _, s := range states {
-		take := min(int64(limit-n), k.ended[s])
+		take := min(int64(limit-n), k.endedCounts[s])
 		n += int(take)
-		k.ended[s] -= take
+		k.endedCounts[s] -= take
 	}
 	k.removals = append(k.removals, fmt.Sprint(states, " ", n, " older than ",
 		(time.Duration(k.Now()-before)*time.Millisecond).Round(time.Second)))
 	return n, nil
 }
 func (k *fakeStore) TrimEvents(_ context.Context, before queue.Millis, keep int64) (bool, error) {
-	k.trimmed = append(k.trimmed, fmt.Sprint((time.Duration(k.Now()-before)*time.Millisecond).Round(time.Second), " ",
+	k.trimCalls = append(k.trimCalls, fmt.Sprint((time.Duration(k.Now()-before)*time.Millisecond).Round(time.Second), " ",
 		keep))
 	return false, nil
 }
@@ -87,7 +87,7 @@ func (k *fakeStore) Promote(context.Context) (time.Duration, error) {
 	return k.next, k.err
 }
 func (k *fakeStore) TrimOutputs(_ context.Context, keep int64) (bool, error) {
-	k.trimmed = append(k.trimmed, fmt.Sprint("outputs ", keep))
+	k.trimCalls = append(k.trimCalls, fmt.Sprint("outputs ", keep))
 	return false, nil
 }
 func (k *fakeStore) DueSooner() <-chan struct{} { return k.dueSooner }
@@ -119,7 +119,7 @@ func dutiesOn[S interface {
 	Schedules
 }](s S, retention func() Retention, purge Purge) Duties {
 	return Duties{
-		Timers: s, Stored: s, Retention: retention, Outputs: s, Purge: purge, Schedules: s,
+		Timers: s, Retainer: s, Retention: retention, Outputs: s, Purge: purge, Schedules: s,
 		Log: slog.New(slog.DiscardHandler),
 	}
 }
@@ -173,7 +173,7 @@ func TestChangesStartPassWithin5Seconds(t *testing.T) {
 	k := &fakeStore{next: time.Hour}
 	_, err := runUpkeep(t, k, func() {
 		time.Sleep(7 * time.Second)
-		k.enqueued.Add(1)
+		k.enqueuedTotal.Add(1)
 		time.Sleep(15 * time.Second)
 	})
 	if err != nil || len(k.promoteCalls) != 2 || k.promoteCalls[1] != 10*time.Second {
@@ -276,16 +276,16 @@ func TestGarbageIsKeptUntilItIsDeleted(t *testing.T) {
 // jobs and events beyond their maximum number.
 func TestRetentionWorksInSteps(t *testing.T) {
 	k := &fakeStore{next: time.Hour}
-	k.ended[queue.Completed], k.ended[queue.Dead] = 2*retainStep+1, 5
+	k.endedCounts[queue.Completed], k.endedCounts[queue.Dead] = 2*retainStep+1, 5
 	_, err := runUpkeepWith(t, k, Retention{States: map[queue.State]time.Duration{queue.Completed: time.Hour,
 		queue.Dead: 0}, Events: time.Minute, MaxEvents: 9, Outputs: 8}, func() {})
 	want := []string{"[completed] 100 older than 1h0m0s", "[completed] 100 older than 1h0m0s",
 		"[completed] 1 older than 1h0m0s"}
-	if err != nil || !slices.Equal(k.removals, want) || k.trimmed[0] != "1m0s 9" || k.trimmed[1] != "outputs 8" {
-		t.Errorf("retention by age: removals %q, trims %q, %v", k.removals, k.trimmed, err)
+	if err != nil || !slices.Equal(k.removals, want) || k.trimCalls[0] != "1m0s 9" || k.trimCalls[1] != "outputs 8" {
+		t.Errorf("retention by age: removals %q, trims %q, %v", k.removals, k.trimCalls, err)
 	}
 	k = &fakeStore{next: time.Hour}
-	k.ended[queue.Completed], k.ended[queue.Cancelled] = 150, 30
+	k.endedCounts[queue.Completed], k.endedCounts[queue.Cancelled] = 150, 30
 	_, err = runUpkeepWith(t, k, Retention{MaxJobs: 50}, func() {})
 	want = []string{"[completed cancelled] 100 older than 0s", "[completed cancelled] 30 older than 0s"}
 	if err != nil || !slices.Equal(k.removals, want) {
@@ -312,9 +312,9 @@ func TestQueueRetentionIsApplied(t *testing.T) {
 		"of full [completed] 100 older than 1m0s", "of full [cancelled] 100 older than 1m0s",
 		"of left [completed] 100 older than 1h0m0s"}
 	trims := []string{"jobs of bulk 5", "outputs of bulk 9"}
-	if err != nil || !slices.Equal(k.removals, want) || len(k.trimmed) < len(trims) ||
-		!slices.Equal(k.trimmed[:len(trims)], trims) {
-		t.Errorf("got removals %q, trims %q, %v", k.removals, k.trimmed, err)
+	if err != nil || !slices.Equal(k.removals, want) || len(k.trimCalls) < len(trims) ||
+		!slices.Equal(k.trimCalls[:len(trims)], trims) {
+		t.Errorf("got removals %q, trims %q, %v", k.removals, k.trimCalls, err)
 	}
 }
 

@@ -52,7 +52,7 @@ func TestCancelRecallsUnstartedJob(t *testing.T) {
 	drop, _ := awaitFrame[*wire.Drop](t, f, 2)
 	f.sync()
 	checkUnanswered(t, answer, "while the job waits")
-	f.send(&wire.Dropped{Lease: drop.Lease, Dropped: true})
+	f.send(&wire.DropReply{Lease: drop.Lease, Dropped: true})
 	check(t, "answer", receive(t, "an answer", answer), callResult{true, nil})
 	s.checkState(1, queue.Cancelled, "")
 	ended, released, cancelled := s.reportsOf(1)
@@ -88,7 +88,7 @@ func TestCancelKillsJobThatStartsDuringRecall(t *testing.T) {
 	awaitFrame[*wire.Drop](t, f, 1)
 	answer := cancelAsync(p, 1)
 	awaitFrame[*wire.Drop](t, f, 2)
-	f.send(&wire.Dropped{Lease: lease(1)})
+	f.send(&wire.DropReply{Lease: lease(1)})
 	kill, _ := awaitFrame[*wire.Kill](t, f, 1)
 	check(t, "killed", *kill, wire.Kill{Lease: lease(1), Cause: int64(queue.Killed), Grace: 3 * time.Second})
 	checkUnanswered(t, answer, "before the end")
@@ -138,7 +138,7 @@ func TestWatchAppliesToRunningAndLaterAttempts(t *testing.T) {
 // The lease may end because the job returns to the queue or because the attempt ends.
 func TestReadEndsWithItsLease(t *testing.T) {
 	for name, end := range map[string]wire.Frame{
-		"given back": &wire.Dropped{Lease: lease(1), Dropped: true},
+		"given back": &wire.DropReply{Lease: lease(1), Dropped: true},
 		"ended":      succeeded(lease(1), longRun),
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -188,13 +188,13 @@ func TestSettleEndsYoungestJobs(t *testing.T) {
 // signalingContext is a context that reports when a caller waits for it.
 type signalingContext struct {
 	context.Context
-	waiting chan struct{}
+	waitSignal chan struct{}
 }
 
 // Done implements context.Context.
 func (c signalingContext) Done() <-chan struct{} {
 	select {
-	case c.waiting <- struct{}{}:
+	case c.waitSignal <- struct{}{}:
 	default:
 	}
 	return c.Context.Done()
@@ -210,7 +210,7 @@ func TestScaleUpDuringWaitKeepsJobs(t *testing.T) {
 	p.Scale(1)
 	done, waits := make(chan error), signalingContext{t.Context(), make(chan struct{}, 9)}
 	go func() { done <- p.WaitForScaleDown(waits, 100*time.Millisecond, nil) }()
-	receive(t, "the first check of WaitForScaleDown", waits.waiting)
+	receive(t, "the first check of WaitForScaleDown", waits.waitSignal)
 	p.Scale(2)
 	check(t, "the result of WaitForScaleDown", receive(t, "the result of WaitForScaleDown", done), nil)
 	check(t, "killed", len(received[*wire.Kill](f)), 0)
@@ -235,7 +235,7 @@ func TestChangeRecallsUnstartedJob(t *testing.T) {
 	}
 	answer := change(queue.VerbHold)
 	awaitFrame[*wire.Drop](t, f, 2)
-	f.send(&wire.Dropped{Lease: lease(1)})
+	f.send(&wire.DropReply{Lease: lease(1)})
 	check(t, "answer for a started job", receive(t, "an answer", answer), callResult{true, worker.ErrAttemptStarted})
 	check(t, "answer to the next change", receive(t, "an answer", change(queue.VerbHold)),
 		callResult{true, worker.ErrAttemptStarted})
@@ -252,7 +252,7 @@ func TestChangeRecallsUnstartedJob(t *testing.T) {
 		held <- err
 	}()
 	awaitFrame[*wire.Drop](t, f, 4)
-	f.send(&wire.Dropped{Lease: drop.Lease, Dropped: true})
+	f.send(&wire.DropReply{Lease: drop.Lease, Dropped: true})
 	if err := receive(t, "an answer", held); err != nil {
 		t.Error(err)
 	}
@@ -294,7 +294,7 @@ func TestChangeReturnsErrorOfStore(t *testing.T) {
 		answer <- err
 	}()
 	awaitFrame[*wire.Drop](t, f, 2)
-	f.send(&wire.Dropped{Lease: drop.Lease, Dropped: true})
+	f.send(&wire.DropReply{Lease: drop.Lease, Dropped: true})
 	if err := receive(t, "an answer", answer); !errors.Is(err, queue.ErrInvalid) {
 		t.Errorf("Change returned %v, want the error of the store", err)
 	}
@@ -358,7 +358,7 @@ func TestConcurrentRequestsAreAllAnswered(t *testing.T) {
 	awaitFrame[*wire.Drop](t, f, 2)
 	cancelled := cancelAsync(p, 1)
 	f.sync()
-	f.send(&wire.Dropped{Lease: lease(1)})
+	f.send(&wire.DropReply{Lease: lease(1)})
 	if err := receive(t, "an answer", held); !errors.Is(err, worker.ErrAttemptStarted) {
 		t.Errorf("hold: %v, want %v", err, worker.ErrAttemptStarted)
 	}

@@ -71,9 +71,9 @@ func (c *contact) unreachableAt(limit time.Duration) deadline {
 
 // contactResult is the outcome of a contact. Exactly one field is set.
 type contactResult struct {
-	client    *runner.Client // the runner is alive and connected
-	recovered *deadRunner    // the runner was dead and is recovered
-	err       error          // the service cannot continue
+	client     *runner.Client // the runner is alive and connected
+	deadRunner *deadRunner    // the runner was dead and is recovered
+	err        error          // the service cannot continue
 }
 
 // ErrStoreOlder means that a runner has a job with a number that the store has never assigned. The store
@@ -100,8 +100,8 @@ func (l *loop) adoptLeases() error {
 	uncertain := slices.DeleteFunc(previous.Runners, func(dir string) bool { return slices.Contains(found, dir) })
 	l.recovery = recovery{storeMoved: previous.IsCopy, uncertainDirs: uncertain, dirMissing: len(uncertain) > 0}
 	l.mu.Lock()
-	for i := range previous.Leased {
-		j := &previous.Leased[i]
+	for i := range previous.LeasedJobs {
+		j := &previous.LeasedJobs[i]
 		h := l.leases.addLocked(j, phaseSent)
 		if j.State == queue.Processing {
 			h.markStartedLocked()
@@ -177,7 +177,7 @@ func (p *Pool) tryContact(ctx context.Context, c *contact) (f contactResult, err
 		return f, err
 	}
 	if !alive {
-		f.recovered, err = p.recoverRunner(ctx, c)
+		f.deadRunner, err = p.recoverRunner(ctx, c)
 		return f, err
 	}
 	// Each attempt to connect needs a new epoch: the runner may have accepted the previous epoch,
@@ -238,7 +238,7 @@ func (l *loop) finishContact(c *contact, f contactResult) error {
 		// never arrived.
 		l.settleDeadRunner(&deadRunner{dir: c.dir, Remains: runner.Remains{SameBoot: true}})
 	} else {
-		l.finishRecovery(f.recovered)
+		l.finishRecovery(f.deadRunner)
 	}
 	if lastFoundAtStart {
 		l.searchStrays()
@@ -270,7 +270,7 @@ func (l *loop) adopt(c *runner.Client, state connState) *runnerConn {
 		l.resendRequestsLocked(h)
 		l.resendPauseLocked(h)
 	}
-	for _, lease := range c.Reply.Ended {
+	for _, lease := range c.Reply.EndedLeases {
 		if h := l.leases.byLease[queue.Lease(lease)]; h != nil && h.conn == nil && !h.phase.neverSent() {
 			h.assignToLocked(conn)
 			h.markStartedLocked()
@@ -282,7 +282,7 @@ func (l *loop) adopt(c *runner.Client, state connState) *runnerConn {
 	l.mu.Unlock()
 	l.receiveFrames(conn)
 	l.sendSetup()
-	l.cfg.Log.Debug("runner met", "pid", c.Reply.PID, "running", len(c.Reply.Attempts), "ended", len(c.Reply.Ended))
+	l.cfg.Log.Debug("runner met", "pid", c.Reply.PID, "running", len(c.Reply.Attempts), "ended", len(c.Reply.EndedLeases))
 	return conn
 }
 
@@ -311,8 +311,8 @@ func (l *loop) recordStartLocked(h *lease, a wire.Attempt) {
 		if l.draining {
 			l.leases.notifyChangeLocked()
 		}
-		l.session.pending.Started = append(l.session.pending.Started, store.Started{
-			Lease: queue.Lease(a.Lease), At: h.attempt.startedAt, Worker: h.attempt.workerID, PID: h.attempt.pid,
+		l.session.pendingReport.Starts = append(l.session.pendingReport.Starts, store.AttemptStart{
+			Lease: queue.Lease(a.Lease), StartedAt: h.attempt.startedAt, Worker: h.attempt.workerID, PID: h.attempt.pid,
 		})
 	}
 }

@@ -28,8 +28,8 @@ func (s *recordingStore) leaseAll(started ...int64) {
 	}
 	var report store.Report
 	for _, seq := range started {
-		report.Started = append(report.Started,
-			store.Started{Lease: queue.Lease(lease(seq)), At: 1, Worker: "w1", PID: int(pid(seq))})
+		report.Starts = append(report.Starts,
+			store.AttemptStart{Lease: queue.Lease(lease(seq)), StartedAt: 1, Worker: "w1", PID: int(pid(seq))})
 	}
 	if _, err := s.Store.Exchange(ctx, report); err != nil {
 		s.t.Fatal(err)
@@ -55,7 +55,7 @@ func TestPoolAdoptsJobsOfEarlierService(t *testing.T) {
 	f.helloReply.Attempts = []wire.Attempt{
 		runningAttempt(lease(recorded)), runningAttempt(lease(unrecorded)), {Lease: lease(waiting)},
 	}
-	f.helloReply.Ended = []wire.Lease{lease(ended)}
+	f.helloReply.EndedLeases = []wire.Lease{lease(ended)}
 	f.afterHello = []wire.Frame{succeeded(lease(ended), longRun)}
 	p := run(t, s, root, 4)
 
@@ -71,7 +71,7 @@ func TestPoolAdoptsJobsOfEarlierService(t *testing.T) {
 	start, _ := awaitFrame[*wire.Start](t, f, 1)
 	check(t, "started", start.Lease, wire.Lease{Seq: claimed, Fence: 2})
 	s.checkState(waiting, queue.Pending, "")
-	f.send(&wire.Started{Attempt: runningAttempt(lease(waiting))})
+	f.send(&wire.StartReport{Attempt: runningAttempt(lease(waiting))})
 	s.awaitState(waiting, queue.Processing)
 	f.sync()
 	check(t, "started", f.startedJobs(), []int64{claimed})
@@ -100,7 +100,7 @@ func TestReconnectKeepsRunningJobs(t *testing.T) {
 	const kept, ended, lost, claimed = 1, 2, 3, 4
 	f.mu.Lock()
 	f.helloReply.Attempts = []wire.Attempt{runningAttempt(lease(kept))}
-	f.helloReply.Ended = []wire.Lease{lease(ended)}
+	f.helloReply.EndedLeases = []wire.Lease{lease(ended)}
 	f.afterHello = []wire.Frame{succeeded(lease(ended), longRun)}
 	f.mu.Unlock()
 	f.disconnect()
@@ -214,7 +214,7 @@ func TestRecoverySparesProcessesOfOtherLeases(t *testing.T) {
 		if f.Name == filepath.Base(old.dir) {
 			recovered <- f.Attempts
 		}
-		first.send(&wire.Recovered{ID: f.ID, SameBoot: true})
+		first.send(&wire.RecoverReply{ID: f.ID, SameBoot: true})
 	}
 	runWith(t, s, runner.Location{Dir: root, Socket: "unused"}, 2)
 	check(t, "attempts to be ended with the dead runner",
@@ -235,7 +235,7 @@ func TestRecoveredArrivesAfterManyFrames(t *testing.T) {
 			first.send(&wire.Result{Attempt: wire.Attempt{Lease: wire.Lease{Seq: firstUnknownSeq + n, Fence: 1}}})
 			time.Sleep(time.Millisecond)
 		}
-		first.send(&wire.Recovered{ID: f.ID})
+		first.send(&wire.RecoverReply{ID: f.ID})
 	}
 	runWith(t, s, runner.Location{Dir: root, Socket: "unused"}, 2)
 	old.die()

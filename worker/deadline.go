@@ -16,7 +16,7 @@ import "time"
 // The time limit of a single liveness check is that of its context.
 
 // deadline is the end of a time limit. The zero deadline never passes.
-type deadline struct{ at time.Time }
+type deadline struct{ time time.Time }
 
 // deadlineAfter returns the deadline that passes when limit has elapsed since the last sign of
 // life.
@@ -25,14 +25,14 @@ func deadlineAfter(lastSignOfLife time.Time, limit time.Duration) deadline {
 }
 
 // never reports whether the deadline never passes.
-func (d deadline) isNever() bool { return d.at.IsZero() }
+func (d deadline) isNever() bool { return d.time.IsZero() }
 
 // passed reports whether the deadline has passed at the time now.
-func (d deadline) passed(now time.Time) bool { return !d.isNever() && !now.Before(d.at) }
+func (d deadline) passed(now time.Time) bool { return !d.isNever() && !now.Before(d.time) }
 
 // earliest returns the earlier one of two deadlines.
 func (d deadline) earliest(other deadline) deadline {
-	if d.isNever() || !other.isNever() && other.at.Before(d.at) {
+	if d.isNever() || !other.isNever() && other.time.Before(d.time) {
 		return other
 	}
 	return d

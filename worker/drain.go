@@ -65,7 +65,7 @@ func (p *Pool) AwaitNoStarts(ctx context.Context, timeout time.Duration) error {
 	defer tick.Stop()
 	for {
 		p.mu.Lock()
-		list, changed := p.leases.startableLocked(), p.leases.changed
+		list, changed := p.leases.startableLocked(), p.leases.changeSignal
 		done := len(list) == 0 || !p.draining
 		p.mu.Unlock()
 		if done {
@@ -126,7 +126,7 @@ func (p *Pool) checkRunnersOf(ctx context.Context, list []*lease) error {
 func (p *Pool) WaitIdle(ctx context.Context) error {
 	for {
 		p.mu.Lock()
-		done, changed := len(p.leases.byLease) == 0 || !p.draining, p.leases.changed
+		done, changed := len(p.leases.byLease) == 0 || !p.draining, p.leases.changeSignal
 		p.mu.Unlock()
 		if done {
 			return nil

@@ -40,16 +40,16 @@ func TestDrainWaitsUntilNoJobCanStart(t *testing.T) {
 	p.Drain(true)
 	awaitFrame[*wire.Drop](t, f, 3)
 	result := awaitNoStarts(t, p)
-	f.send(&wire.Dropped{Lease: lease(3), Dropped: true})
+	f.send(&wire.DropReply{Lease: lease(3), Dropped: true})
 	f.sync()
 	checkDraining(t, result, "jobs 1 and 2 may start")
 	f.send(succeeded(lease(2), longRun))
 	f.sync()
 	checkDraining(t, result, "job 1 may start")
-	f.send(&wire.Dropped{Lease: lease(1)})
+	f.send(&wire.DropReply{Lease: lease(1)})
 	f.sync()
 	checkDraining(t, result, "the process of job 1 may not have been started")
-	f.send(&wire.Started{Attempt: runningAttempt(lease(1))})
+	f.send(&wire.StartReport{Attempt: runningAttempt(lease(1))})
 	if err := receive(t, "the drain was complete", result); err != nil {
 		t.Error(err)
 	}
@@ -69,7 +69,7 @@ func TestDrainRecallsFromEveryRunner(t *testing.T) {
 	result := awaitNoStarts(t, p)
 	awaitFrame[*wire.Drop](t, separate, 1)
 	checkDraining(t, result, "the suspect may start")
-	separate.send(&wire.Dropped{Lease: lease(1), Dropped: true})
+	separate.send(&wire.DropReply{Lease: lease(1), Dropped: true})
 	if err := receive(t, "the drain was complete", result); err != nil {
 		t.Error(err)
 	}
@@ -85,7 +85,7 @@ func TestDrainRecallsFromReconnectedRunner(t *testing.T) {
 	result := awaitNoStarts(t, p)
 	awaitFrame[*wire.Drop](t, f, dropped+2)
 	checkDraining(t, result, "job 2 may start")
-	f.send(&wire.Dropped{Lease: lease(2), Dropped: true})
+	f.send(&wire.DropReply{Lease: lease(2), Dropped: true})
 	if err := receive(t, "the drain was complete", result); err != nil {
 		t.Error(err)
 	}
@@ -120,7 +120,7 @@ func TestDrainNamesHungStart(t *testing.T) {
 	awaitFrame[*wire.Start](t, f, 1)
 	p.Drain(true)
 	awaitFrame[*wire.Drop](t, f, 1)
-	f.send(&wire.Dropped{Lease: lease(1)})
+	f.send(&wire.DropReply{Lease: lease(1)})
 	result := make(chan error, 1)
 	go func() { result <- p.AwaitNoStarts(t.Context(), 0) }()
 	waitUntil(t, "the wait for the drain has ended", func() bool { p.Drain(true); return len(result) > 0 })
@@ -128,7 +128,7 @@ func TestDrainNamesHungStart(t *testing.T) {
 	if err := <-result; !errors.Is(err, queue.ErrUnavailable) || err.Error() != want {
 		t.Errorf("AwaitNoStarts returned %v, want %q", err, want)
 	}
-	f.send(&wire.Started{Attempt: runningAttempt(lease(1))})
+	f.send(&wire.StartReport{Attempt: runningAttempt(lease(1))})
 	if err := p.AwaitNoStarts(t.Context(), eventTimeout); err != nil {
 		t.Errorf("after the start AwaitNoStarts returned %v, want no error", err)
 	}

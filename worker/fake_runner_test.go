@@ -64,14 +64,14 @@ type fakeRunner struct {
 	afterHello    []wire.Frame        // frames that follow the answer
 	onRecover     func(*wire.Recover) // called with each Recover; may be nil
 	onPause       func(*wire.Pause)   // called with each Pause; may be nil
-	stillRunning  int64               // number of processes that still run after a Pause
+	runningCount  int64               // number of processes that still run after a Pause
 	ending        bool                // the attempt is ending when a Pause arrives
 	ignoresStarts bool                // Start is not answered with Started
 	ignoresHello  bool                // Hello is not answered
 	refusesHello  bool                // Hello is answered with Refused
 	unresponsive  bool                // Read, Type, Pause and Purge are not answered
 	conn          net.Conn            // connection of the newest service
-	accepted      []net.Conn          // all connections, also those without a Hello
+	acceptedConns []net.Conn          // all connections, also those without a Hello
 	dead          bool                // die was called
 	epochs        []int64             // epoch of every Hello
 	frames        []wire.Frame        // all other frames, in order
@@ -126,7 +126,7 @@ func (f *fakeRunner) die() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.dead = true
-	for _, conn := range f.accepted {
+	for _, conn := range f.acceptedConns {
 		conn.Close()
 	}
 }
@@ -163,7 +163,7 @@ func (f *fakeRunner) accept() {
 			return // the test or the runner has ended
 		}
 		f.mu.Lock()
-		f.accepted = append(f.accepted, conn)
+		f.acceptedConns = append(f.acceptedConns, conn)
 		if f.dead {
 			conn.Close()
 		}
@@ -204,7 +204,7 @@ func (f *fakeRunner) handle(conn net.Conn, frame wire.Frame) {
 		f.conn = conn
 		f.epochs = append(f.epochs, hello.Epoch)
 		if f.refusesHello {
-			f.writeLocked(&wire.Refused{Epoch: hello.Epoch + 1})
+			f.writeLocked(&wire.HelloRefusal{Epoch: hello.Epoch + 1})
 			return
 		}
 		f.writeLocked(append([]wire.Frame{&f.helloReply}, f.afterHello...)...)
@@ -216,7 +216,7 @@ func (f *fakeRunner) handle(conn net.Conn, frame wire.Frame) {
 		f.open[frame.Lease] = true
 		f.maxOpen = max(f.maxOpen, len(f.open))
 		if !f.ignoresStarts {
-			f.writeLocked(&wire.Started{Attempt: runningAttempt(frame.Lease)})
+			f.writeLocked(&wire.StartReport{Attempt: runningAttempt(frame.Lease)})
 		}
 	case *wire.Read:
 		if !f.unresponsive {
@@ -224,18 +224,18 @@ func (f *fakeRunner) handle(conn net.Conn, frame wire.Frame) {
 		}
 	case *wire.Type: // the fake terminal accepts two bytes at a time
 		if !f.unresponsive {
-			f.writeLocked(&wire.Typed{ID: frame.ID, Written: int64(min(2, len(frame.Data)))})
+			f.writeLocked(&wire.TypeReply{ID: frame.ID, Written: int64(min(2, len(frame.Data)))})
 		}
 	case *wire.Pause:
 		if f.onPause != nil {
 			f.onPause(frame)
 		}
 		if !f.unresponsive {
-			f.writeLocked(&wire.Paused{ID: frame.ID, Unchanged: f.stillRunning, Gone: f.ending})
+			f.writeLocked(&wire.PauseReply{ID: frame.ID, UnchangedProcesses: f.runningCount, Gone: f.ending})
 		}
 	case *wire.Purge:
 		if !f.unresponsive {
-			f.writeLocked(&wire.Purged{ID: frame.ID})
+			f.writeLocked(&wire.PurgeReply{ID: frame.ID})
 		}
 	case *wire.Recover:
 		if f.onRecover != nil {
@@ -263,7 +263,7 @@ func (f *fakeRunner) writeLocked(frames ...wire.Frame) {
 		switch frame := frame.(type) {
 		case *wire.Result:
 			delete(f.open, frame.Lease)
-		case *wire.Dropped:
+		case *wire.DropReply:
 			if frame.Dropped {
 				delete(f.open, frame.Lease)
 			}

@@ -137,7 +137,7 @@ func (p *Pool) settlementLocked(h *lease, r *wire.Result, dir string) store.Sett
 		Fence: r.Fence, Worker: runner.Worker(dir, r.Slot), Node: p.cfg.Node, PID: int(r.PID),
 		StartedAt: queue.Millis(r.StartedAt), EndedAt: queue.Millis(r.EndedAt),
 		ExitCode: r.ExitCode, Signal: int(r.Signal), CPU: r.CPU, PeakRSS: r.PeakRSS, PeakTasks: r.PeakTasks,
-		Leftovers: int(r.Leftovers), Dropped: r.Dropped, Output: r.Output, OutputRef: r.OutputRef,
+		Leftovers: int(r.Leftovers), DroppedBytes: r.DroppedBytes, Output: r.Output, OutputRef: r.OutputRef,
 	}
 	if a.OutputRef != "" && a.OutputRef != runner.OutputRef(r.Lease) {
 		a.OutputRef = "" // ignore it: a runner may name only the output of this lease

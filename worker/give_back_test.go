@@ -20,7 +20,7 @@ func TestGiveBackOfStartedJobFails(t *testing.T) {
 	answer := make(chan error, 1)
 	go func() { answer <- p.GiveBack(context.Background(), 1) }()
 	awaitFrame[*wire.Drop](t, f, 2)
-	f.send(&wire.Dropped{Lease: lease(1)}) // too late to drop: the job runs
+	f.send(&wire.DropReply{Lease: lease(1)}) // too late to drop: the job runs
 	if err := receive(t, "an answer", answer); !errors.Is(err, worker.ErrAttemptStarted) {
 		t.Errorf("GiveBack returned %v, want an error that the attempt has started", err)
 	}
@@ -35,24 +35,24 @@ func TestGiveBackChangesNothing(t *testing.T) {
 	s.enqueue(0)
 	awaitFrame[*wire.Drop](t, f, 1)
 	go func() { answers <- p.GiveBack(waits, 1) }()
-	<-waits.waiting
-	f.send(&wire.Dropped{Lease: lease(1), Dropped: true})
+	<-waits.waitSignal
+	f.send(&wire.DropReply{Lease: lease(1), Dropped: true})
 	if err := receive(t, "an answer", answers); err != nil {
 		t.Errorf("give back: %v", err)
 	}
 	s.checkState(1, queue.Pending, "")
 	awaitFrame[*wire.Start](t, f, 2) // the job is claimed again
 	held := make(chan error, 1)
-	waits.waiting = make(chan struct{}, 9)
+	waits.waitSignal = make(chan struct{}, 9)
 	go func() {
 		_, err := p.Change(waits, 1, store.Change{Verb: queue.VerbHold, UID: 7})
 		held <- err
 	}()
-	<-waits.waiting
-	waits.waiting = make(chan struct{}, 9)
+	<-waits.waitSignal
+	waits.waitSignal = make(chan struct{}, 9)
 	go func() { answers <- p.GiveBack(waits, 1) }()
-	<-waits.waiting
-	f.send(&wire.Dropped{Lease: wire.Lease{Seq: 1, Fence: 2}, Dropped: true})
+	<-waits.waitSignal
+	f.send(&wire.DropReply{Lease: wire.Lease{Seq: 1, Fence: 2}, Dropped: true})
 	if err := errors.Join(receive(t, "an answer", held), receive(t, "an answer", answers)); err != nil {
 		t.Errorf("hold and give back: %v", err)
 	}
@@ -82,10 +82,10 @@ func TestSecondChangeDoesNotGetFirstResult(t *testing.T) {
 		done, err := p.Change(waits, 1, store.Change{Verb: queue.VerbHold, UID: 7})
 		second <- callResult{done, err}
 	}()
-	<-waits.waiting
+	<-waits.waitSignal
 	refusals := make(chan struct{}, 100)
 	s.setRefuse(func(store.Report) error { refusals <- struct{}{}; return queue.ErrUnavailable })
-	f.send(&wire.Dropped{Lease: lease(1), Dropped: true})
+	f.send(&wire.DropReply{Lease: lease(1), Dropped: true})
 	<-refusals // the first change is in the pending report
 	giveUp()
 	if err := <-first; !errors.Is(err, context.Canceled) {

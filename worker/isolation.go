@@ -231,7 +231,7 @@ type owner struct {
 	lastHungAt time.Time   // time of the last hung start
 	conn       *runnerConn // the user's separate runner; nil if it has none
 	spawning   bool
-	lastUsed   time.Time // when conn was last used
+	lastUsedAt time.Time // when conn was last used
 }
 
 // recordHungStart records that the start of a job has hung and delayed other jobs.
@@ -305,7 +305,7 @@ func (l *loop) startForOwner(o *owner, jobs []queue.Job) {
 			l.sendToLocked(h, o.conn)
 		}
 	}
-	o.lastUsed = time.Now()
+	o.lastUsedAt = time.Now()
 	if o.conn == nil && !o.spawning {
 		o.spawning = true
 		l.spawn(forOwner, func(conn *runnerConn, err error) { l.ownerSpawnedLocked(o, conn, err) })
@@ -314,7 +314,7 @@ func (l *loop) startForOwner(o *owner, jobs []queue.Job) {
 
 // ownerSpawnedLocked sends the waiting jobs of a user to the runner that was started for them.
 func (l *loop) ownerSpawnedLocked(o *owner, conn *runnerConn, err error) {
-	o.spawning, o.lastUsed = false, time.Now()
+	o.spawning, o.lastUsedAt = false, time.Now()
 	selects := func(j *queue.Job) bool { return !j.Suspect && l.cfg.Account.RunsAs(j) == o.uid }
 	if err == nil {
 		o.conn, conn.owner = conn, o

@@ -33,7 +33,7 @@ func (p *Pool) SetLeaseDeadline(until time.Time) {
 func (p *Pool) sendLeaseDeadlineLocked(conn *runnerConn) {
 	f := &wire.ExtendLeases{} // zero values mean that the leases never lapse
 	if !p.leasesLapse.isNever() {
-		f.Duration = max(time.Nanosecond, time.Until(p.leasesLapse.at))
+		f.Duration = max(time.Nanosecond, time.Until(p.leasesLapse.time))
 		f.BootDeadline = (runner.SinceBoot() + f.Duration).Milliseconds() // an absolute time, as the frame may arrive late
 	}
 	conn.Send(f)

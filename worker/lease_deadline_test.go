@@ -43,8 +43,8 @@ func TestLostLeasesAreInterrupted(t *testing.T) {
 	var got []store.Settlement
 	seen := make(chan struct{}, 10)
 	s.setRefuse(func(r store.Report) error {
-		if len(r.Ended) > 0 {
-			got = append([]store.Settlement(nil), r.Ended...)
+		if len(r.Settlements) > 0 {
+			got = append([]store.Settlement(nil), r.Settlements...)
 			seen <- struct{}{}
 		}
 		return nil

@@ -17,14 +17,14 @@ type leases struct {
 	bySeq      map[int64]*lease // the leases in byLease, by job number
 	// Number of watchers of each job, by job number; runners send results of watched jobs
 	// immediately.
-	watchers map[int64]int
-	changed  chan struct{} // closed and replaced by notifyChangeLocked
+	watchers     map[int64]int
+	changeSignal chan struct{} // closed and replaced by notifyChangeLocked
 }
 
 func newLeases(log *slog.Logger) leases {
 	return leases{
 		log: log, byLease: map[queue.Lease]*lease{}, bySeq: map[int64]*lease{},
-		watchers: map[int64]int{}, changed: make(chan struct{}),
+		watchers: map[int64]int{}, changeSignal: make(chan struct{}),
 	}
 }
 
@@ -53,8 +53,8 @@ func (s *leases) removeLocked(id queue.Lease, last event) {
 
 // notifyChangeLocked wakes the callers that wait for a change of the leases, such as the end of one.
 func (s *leases) notifyChangeLocked() {
-	close(s.changed)
-	s.changed = make(chan struct{})
+	close(s.changeSignal)
+	s.changeSignal = make(chan struct{})
 }
 
 // countOpenLocked returns the number of leases whose end or return is not decided yet.

@@ -11,7 +11,7 @@ import (
 func (p *Pool) Limits(ctx context.Context) (list []queue.Enforcement, ok bool) {
 	for {
 		p.mu.Lock()
-		conn, connected := p.runners.currentLocked(), p.runners.connected
+		conn, connected := p.runners.currentLocked(), p.runners.connectSignal
 		p.mu.Unlock()
 		if conn != nil {
 			for _, l := range conn.Reply.Limits {

@@ -186,7 +186,7 @@ func (l *loop) nextTimer() time.Duration {
 	// flush does nothing before session.retryAt, so claimsPausedUntil matters only if retryAt is
 	// zero. If the chosen time has passed, Run wakes now and flush resets the time.
 	next = next.earliest(deadline{cmp.Or(l.session.retryAt, l.claimsPausedUntil)})
-	return max(next.at.Sub(now), time.Millisecond)
+	return max(next.time.Sub(now), time.Millisecond)
 }
 
 // nextCheckLocked returns when recallStale must check a lease again.
@@ -195,7 +195,7 @@ func (l *loop) nextCheckLocked(h *lease, now time.Time) deadline {
 	case h.phase == phaseSent && h.conn != nil:
 		return h.recallDueLocked()
 	case h.phase == phaseSent, h.phase == phaseDropping, h.phase == phaseRecalling, l.needsFileCheckLocked(h):
-		if due := h.startDueLocked(); due.at.After(now.Add(time.Second)) {
+		if due := h.startDueLocked(); due.time.After(now.Add(time.Second)) {
 			return due
 		}
 		return deadlineAfter(now, time.Second)
@@ -274,9 +274,9 @@ func (l *loop) flush() error {
 	}
 	l.mu.Lock()
 	capacity, workers, recalls := l.capacityLocked(), l.usableWorkersLocked(), l.recallCount
-	l.progress.moveDueLocked(time.Now(), &s.pending)
+	l.progress.moveDueLocked(time.Now(), &s.pendingReport)
 	l.mu.Unlock()
-	report, callCount := s.pending, len(s.afterExchange)
+	report, callCount := s.pendingReport, len(s.afterExchange)
 	if s.cancelAwait == nil {
 		report.Want = capacity
 	} else if capacity == 0 || workers < s.workersAtAwait {
@@ -285,7 +285,7 @@ func (l *loop) flush() error {
 	}
 	var lines []logLine
 	// If there is nothing to record, await below claims the jobs.
-	if len(report.Started)+len(report.Progress)+len(report.Ended)+len(report.Released)+len(report.Changed) > 0 {
+	if len(report.Starts)+len(report.Progress)+len(report.Settlements)+len(report.Releases)+len(report.Changes) > 0 {
 		if l.cfg.UserQuota != nil {
 			report.MaxBytesUser = l.cfg.UserQuota()
 		}
@@ -296,7 +296,7 @@ func (l *loop) flush() error {
 		}
 		failpoint.Hit("settled")
 		s.retryDelay = storeRetryMin
-		lines = l.finishRecorded(report, reply.Refused)
+		lines = l.finishRecorded(report, reply.Refusals)
 		failpoint.Hit("before-ack")
 		l.startAll(reply.Jobs, true)
 		capacity -= len(reply.Jobs)
@@ -308,7 +308,7 @@ func (l *loop) flush() error {
 	}
 	s.afterExchange = s.afterExchange[callCount:]
 	// Record returned jobs before the next claim, so that they take part in it.
-	if capacity > 0 && s.cancelAwait == nil && len(s.pending.Released) == 0 {
+	if capacity > 0 && s.cancelAwait == nil && len(s.pendingReport.Releases) == 0 {
 		l.await(capacity, workers, recalls)
 	}
 	return nil
@@ -325,7 +325,7 @@ func (l *loop) handleDelivery(d delivery) {
 	l.runners.markAliveLocked(d.conn)
 	for _, f := range d.frames {
 		switch f := f.(type) {
-		case *wire.Started:
+		case *wire.StartReport:
 			if h := l.leases.byLease[queue.Lease(f.Lease)]; h != nil && h.conn == d.conn {
 				l.recordStartLocked(h, f.Attempt)
 			}
@@ -335,7 +335,7 @@ func (l *loop) handleDelivery(d delivery) {
 			}
 		case *wire.Result:
 			l.handleResultLocked(d.conn, f)
-		case *wire.Dropped:
+		case *wire.DropReply:
 			l.handleDroppedLocked(d.conn, f)
 		case *wire.Stuck:
 			l.runners.stuckLocked(d.conn, f.Attempts)
@@ -376,8 +376,8 @@ func (l *loop) settleResultLocked(h *lease, r *wire.Result, dir string) bool {
 	s := l.settlementLocked(h, r, dir)
 	h.recordEndedByLocked(&s)
 	// Drop the pending report of the start, because the settlement includes the start.
-	started := &l.session.pending.Started
-	*started = slices.DeleteFunc(*started, func(st store.Started) bool { return st.Lease == s.Lease })
+	started := &l.session.pendingReport.Starts
+	*started = slices.DeleteFunc(*started, func(st store.AttemptStart) bool { return st.Lease == s.Lease })
 	l.learnFromResultLocked(h, r)
 	l.session.addSettlement(s)
 	return true
@@ -385,7 +385,7 @@ func (l *loop) settleResultLocked(h *lease, r *wire.Result, dir string) bool {
 
 // handleDroppedLocked handles the answer to a Drop. It returns a job that has not started to the queue,
 // and carries out pending requests to end a job that has started.
-func (l *loop) handleDroppedLocked(conn *runnerConn, f *wire.Dropped) {
+func (l *loop) handleDroppedLocked(conn *runnerConn, f *wire.DropReply) {
 	h := l.leases.byLease[queue.Lease(f.Lease)]
 	if h == nil || h.phase.isOver() || h.conn != conn {
 		return
@@ -420,10 +420,10 @@ func (l *loop) returnToQueueLocked(h *lease) {
 	}
 	if len(h.pendingChanges) > 0 {
 		h.reportedChange = h.pendingChanges[0]
-		l.session.pending.Changed = append(l.session.pending.Changed,
+		l.session.pendingReport.Changes = append(l.session.pendingReport.Changes,
 			store.LeasedChange{Lease: h.job.Lease(), Change: h.reportedChange.Change})
 	} else {
-		l.session.pending.Released = append(l.session.pending.Released, h.job.Lease())
+		l.session.pendingReport.Releases = append(l.session.pendingReport.Releases, h.job.Lease())
 	}
 	l.wake()
 }

@@ -57,7 +57,7 @@ func TestPauseReportsRunningProcesses(t *testing.T) {
 	s, f, p := startPool(t, 1, 0)
 	s.awaitState(1, queue.Processing)
 	f.mu.Lock()
-	f.stillRunning = 3
+	f.runningCount = 3
 	f.mu.Unlock()
 	_, err := p.Pause(t.Context(), 1, true, 7)
 	if err == nil || !strings.Contains(err.Error(), "3 of its processes still run") {
@@ -148,7 +148,7 @@ func TestPauseAllPausesStartingJob(t *testing.T) {
 	}
 	awaitFrame[*wire.Drop](t, f, 1)
 	check(t, "pauses sent to the runner", f.pauseStates(1), []bool{true})
-	f.send(&wire.Dropped{Lease: lease(1)}, &wire.Started{Attempt: runningAttempt(lease(1))})
+	f.send(&wire.DropReply{Lease: lease(1)}, &wire.StartReport{Attempt: runningAttempt(lease(1))})
 	s.awaitState(1, queue.Processing)
 	if w := p.List(t.Context()); len(w) != 1 || !w[0].Paused || w[0].Job != "1" {
 		t.Errorf("workers %+v", w)

@@ -98,9 +98,9 @@ func (e event) String() string { return eventNames[e] }
 
 // transition says to which phase an event moves the leases of some phases.
 type transition struct {
-	event event
-	from  []phase
-	to    phase
+	event      event
+	fromPhases []phase
+	toPhase    phase
 }
 
 var transitions = []transition{
@@ -138,8 +138,8 @@ var transitions = []transition{
 // has no transition.
 var nextPhases = func() (next [phaseCount][eventCount]phase) {
 	for _, t := range transitions {
-		for _, from := range t.from {
-			if next[from][t.event] = t.to; t.to == samePhase {
+		for _, from := range t.fromPhases {
+			if next[from][t.event] = t.toPhase; t.toPhase == samePhase {
 				next[from][t.event] = from
 			}
 		}

@@ -157,7 +157,7 @@ func New(s store.Session, cfg Config, workers int) *Pool {
 		store: s, cfg: cfg, wantedWorkers: workers, maxGrace: runner.StopGrace(), wakeUp: make(chan struct{}, 1),
 		leases: newLeases(cfg.Log),
 	}
-	p.runners = runners{cfg: &p.cfg, contacts: map[string]*contact{}, connected: make(chan struct{})}
+	p.runners = runners{cfg: &p.cfg, contacts: map[string]*contact{}, connectSignal: make(chan struct{})}
 	return p
 }
 
@@ -219,7 +219,7 @@ func (p *Pool) WaitForScaleDown(ctx context.Context, timeout time.Duration, ende
 	deadline := time.After(timeout)
 	for expired := false; ; {
 		p.mu.Lock()
-		running, changed, n := p.leases.oldestFirstLocked(), p.leases.changed, p.wantedWorkers
+		running, changed, n := p.leases.oldestFirstLocked(), p.leases.changeSignal, p.wantedWorkers
 		p.mu.Unlock()
 		if len(running) <= n {
 			return nil

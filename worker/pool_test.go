@@ -151,7 +151,7 @@ func TestWorkersFreedDuringClaimAreUsed(t *testing.T) {
 	f.ignoreStarts()
 	s.enqueue(0, 0, 0)
 	_, startedAt := awaitFrame[*wire.Start](t, f, 4)
-	f.send(&wire.Started{Attempt: runningAttempt(lease(3))}, &wire.Started{Attempt: runningAttempt(lease(4))})
+	f.send(&wire.StartReport{Attempt: runningAttempt(lease(3))}, &wire.StartReport{Attempt: runningAttempt(lease(4))})
 	f.sync()
 	for _, seq := range []int64{3, 4} {
 		s.awaitState(seq, queue.Processing)
@@ -225,7 +225,7 @@ func TestScaleDownRecallsUnstartedJob(t *testing.T) {
 	if droppedAt.After(setupAt) {
 		t.Error("the job was recalled only after it had waited for a long time")
 	}
-	f.send(&wire.Dropped{Lease: drop.Lease, Dropped: true})
+	f.send(&wire.DropReply{Lease: drop.Lease, Dropped: true})
 	waitUntil(t, "the job is returned to the queue", func() bool { return len(s.leasedJobs()) == 1 })
 	f.sync()
 	check(t, "leased", s.leasedJobs(), []int64{1})
@@ -252,7 +252,7 @@ func TestResultIsStoredThenAcknowledged(t *testing.T) {
 	s.checkState(1, queue.Completed, "")
 	s.mu.Lock()
 	for _, exchange := range s.exchanges {
-		if len(exchange.Ended) > 0 {
+		if len(exchange.Settlements) > 0 {
 			check(t, "jobs wanted in the exchange that settles the job", exchange.Want, 1)
 		}
 	}
@@ -296,7 +296,7 @@ func TestUnstartedJobIsRecalled(t *testing.T) {
 		t.Errorf("dropped after %v, want at least 50 ms", waited)
 	}
 	s.enqueue(9)
-	f.send(&wire.Dropped{Lease: drop.Lease, Dropped: true})
+	f.send(&wire.DropReply{Lease: drop.Lease, Dropped: true})
 	awaitFrame[*wire.Start](t, f, 2)
 	check(t, "started", f.startedJobs(), []int64{1, 2})
 	ended, released, _ := s.reportsOf(1)
@@ -311,7 +311,7 @@ func TestJobStartedBeforeDropIsKept(t *testing.T) {
 	f.ignoreStarts()
 	s.enqueue(0)
 	awaitFrame[*wire.Drop](t, f, 1)
-	f.send(&wire.Dropped{Lease: lease(1)}, &wire.Started{Attempt: runningAttempt(lease(1))})
+	f.send(&wire.DropReply{Lease: lease(1)}, &wire.StartReport{Attempt: runningAttempt(lease(1))})
 	s.awaitState(1, queue.Processing)
 	f.sync()
 	check(t, "started", f.startedJobs(), []int64{1})
@@ -450,7 +450,7 @@ func TestStopEndsJobsAtTheDeadline(t *testing.T) {
 	check(t, "dropped", drop.Lease, lease(2))
 	end := succeeded(lease(1), longRun)
 	end.Cause, end.Signal, end.ExitCode = kill.Cause, 15, -1
-	f.send(end, &wire.Dropped{Lease: lease(2), Dropped: true})
+	f.send(end, &wire.DropReply{Lease: lease(2), Dropped: true})
 	receive(t, "the end of Stop", stopped)
 	s.checkState(1, queue.Pending, queue.ReasonStopped)
 	s.checkState(2, queue.Pending, "")

@@ -19,8 +19,8 @@ const (
 
 // progressBatch collects the attempts whose progress is to be recorded. Only Run's goroutine uses it.
 type progressBatch struct {
-	unrecorded map[queue.Lease]*lease
-	lastReport time.Time // time of the last record
+	unrecordedLeases map[queue.Lease]*lease
+	lastReport       time.Time // time of the last record
 }
 
 // addLocked stores progress that a runner has sent for an attempt. Empty progress is ignored.
@@ -30,15 +30,15 @@ func (t *progressBatch) addLocked(h *lease, p wire.Progress) {
 		return
 	}
 	h.progress.last = progress
-	if t.unrecorded == nil {
-		t.unrecorded = map[queue.Lease]*lease{}
+	if t.unrecordedLeases == nil {
+		t.unrecordedLeases = map[queue.Lease]*lease{}
 	}
-	t.unrecorded[h.job.Lease()] = h
+	t.unrecordedLeases[h.job.Lease()] = h
 }
 
 // nextDueLocked returns when the next progress may be recorded; the zero time if all is recorded.
 func (t *progressBatch) nextDueLocked() (next time.Time) {
-	for _, h := range t.unrecorded {
+	for _, h := range t.unrecordedLeases {
 		if at := h.progress.recordedAt.Add(progressInterval); next.IsZero() || at.Before(next) {
 			next = at
 		}
@@ -51,16 +51,16 @@ func (t *progressBatch) nextDueLocked() (next time.Time) {
 
 // moveDueLocked moves the progress that is due to a report.
 func (t *progressBatch) moveDueLocked(now time.Time, report *store.Report) {
-	if len(t.unrecorded) == 0 || len(report.Progress) > 0 || now.Before(t.nextDueLocked()) {
+	if len(t.unrecordedLeases) == 0 || len(report.Progress) > 0 || now.Before(t.nextDueLocked()) {
 		return
 	}
-	for lease, h := range t.unrecorded {
+	for lease, h := range t.unrecordedLeases {
 		switch {
 		case h.phase.isOver():
-			delete(t.unrecorded, lease) // the attempt's result contains its progress
+			delete(t.unrecordedLeases, lease) // the attempt's result contains its progress
 		case h.phase == phaseRunning && !now.Before(h.progress.recordedAt.Add(progressInterval)):
 			report.Progress = append(report.Progress, store.Progress{Lease: lease, Progress: *h.progress.last})
-			delete(t.unrecorded, lease)
+			delete(t.unrecordedLeases, lease)
 			h.progress.recordedAt = now
 		case h.phase != phaseRunning:
 			h.progress.recordedAt = now // the start of the attempt is not recorded yet; try again later
@@ -72,7 +72,7 @@ func (t *progressBatch) moveDueLocked(now time.Time, report *store.Report) {
 // progressOf returns the progress of an attempt, or nil if it has reported none. The values are
 // clipped and cleaned, because a runner of another account may send anything.
 func progressOf(p wire.Progress) *queue.Progress {
-	if p.At <= 0 {
+	if p.ReportedAt <= 0 {
 		return nil
 	}
 	text := p.Text
@@ -80,7 +80,7 @@ func progressOf(p wire.Progress) *queue.Progress {
 		text = text[:queue.MaxProgress]
 	}
 	percent := int(min(max(p.Percent, 0), 100))
-	return &queue.Progress{Percent: percent, Text: strings.ToValidUTF8(text, ""), At: queue.Millis(p.At)}
+	return &queue.Progress{Percent: percent, Text: strings.ToValidUTF8(text, ""), ReportedAt: queue.Millis(p.ReportedAt)}
 }
 
 // replyNesting holds JSON brackets that nest a result as deeply as a reply to a client does. A result

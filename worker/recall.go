@@ -87,7 +87,7 @@ func (s *leases) recallingLocked() bool {
 // returnClaimed returns claimed jobs that were not sent to a runner.
 func (l *loop) returnClaimed(jobs []queue.Job) {
 	for i := range jobs {
-		l.session.pending.Released = append(l.session.pending.Released, jobs[i].Lease())
+		l.session.pendingReport.Releases = append(l.session.pendingReport.Releases, jobs[i].Lease())
 	}
 	l.wake()
 }

@@ -48,7 +48,7 @@ func TestUnrecordedCancelSurvivesReconnect(t *testing.T) {
 	awaitFrame[*wire.Drop](t, f, 2)
 	refusals := make(chan struct{}, 100)
 	s.setRefuse(func(store.Report) error { refusals <- struct{}{}; return queue.ErrNoSpace })
-	f.send(&wire.Dropped{Lease: lease(1), Dropped: true})
+	f.send(&wire.DropReply{Lease: lease(1), Dropped: true})
 	<-refusals
 	f.reconnect()
 	<-refusals
@@ -65,7 +65,7 @@ func TestClaimDoesNotAcknowledgeUnstoredResult(t *testing.T) {
 	waitUntil(t, "a claim for 4 jobs waits", func() bool { return s.awaitedJobs() == 1 })
 	refusals := make(chan struct{}, 100)
 	s.setRefuse(func(report store.Report) error {
-		if len(report.Ended) == 0 {
+		if len(report.Settlements) == 0 {
 			return nil
 		}
 		refusals <- struct{}{}
@@ -162,7 +162,7 @@ func TestDuplicateDroppedFreesOneWorker(t *testing.T) {
 	awaitFrame[*wire.Drop](t, f, 1)
 	cancelAsync(p, 1)
 	awaitFrame[*wire.Drop](t, f, 2)
-	f.send(&wire.Dropped{Lease: lease(1), Dropped: true}, &wire.Dropped{Lease: lease(1), Dropped: true})
+	f.send(&wire.DropReply{Lease: lease(1), Dropped: true}, &wire.DropReply{Lease: lease(1), Dropped: true})
 	awaitFrame[*wire.Start](t, f, 2)
 	f.sync()
 	check(t, "started", fmt.Sprint(f.startedJobs()), []int64{1, 2})

@@ -57,7 +57,7 @@ func (s *recordingStore) intercept(ctx context.Context, c faultstore.Call) error
 		if c.After {
 			s.mu.Lock()
 			defer s.mu.Unlock()
-			arg.Ended = slices.Clone(arg.Ended) // the pool reuses the slice
+			arg.Settlements = slices.Clone(arg.Settlements) // the pool reuses the slice
 			s.exchanges = append(s.exchanges, arg)
 			return nil
 		}
@@ -75,7 +75,7 @@ func (s *recordingStore) intercept(ctx context.Context, c faultstore.Call) error
 func (s *recordingStore) interceptExchange(report store.Report) error {
 	s.mu.Lock()
 	unblock, refuse := s.unblock, s.refuse
-	if unblock != nil && len(report.Ended) > 0 {
+	if unblock != nil && len(report.Settlements) > 0 {
 		s.blocking = true
 		s.mu.Unlock()
 		<-unblock
@@ -139,17 +139,17 @@ func (s *recordingStore) reportsOf(seq int64) (ended, released, cancelled int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, exchange := range s.exchanges {
-		for _, e := range exchange.Ended {
+		for _, e := range exchange.Settlements {
 			if e.Lease.Seq == seq {
 				ended++
 			}
 		}
-		for _, l := range exchange.Released {
+		for _, l := range exchange.Releases {
 			if l.Seq == seq {
 				released++
 			}
 		}
-		for _, c := range exchange.Changed {
+		for _, c := range exchange.Changes {
 			if c.Lease.Seq == seq && c.Verb == queue.VerbCancel {
 				cancelled++
 			}
@@ -224,7 +224,7 @@ func (s *recordingStore) leasedJobs() (seqs []int64) {
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	for _, j := range previous.Leased {
+	for _, j := range previous.LeasedJobs {
 		seqs = append(seqs, j.Seq)
 	}
 	return seqs

@@ -138,8 +138,8 @@ func (d *deadRunner) endingsLocked(held *leases) (list []leaseEnd) {
 	for _, r := range d.Results {
 		add(held.byLease[queue.Lease(r.Lease)], r, nil)
 	}
-	for i := range d.Running {
-		add(held.byLease[queue.Lease(d.Running[i].Lease)], nil, &d.Running[i])
+	for i := range d.RunningAttempts {
+		add(held.byLease[queue.Lease(d.RunningAttempts[i].Lease)], nil, &d.RunningAttempts[i])
 	}
 	for _, h := range held.byLease {
 		if h.isOrphanOfLocked(d.dir) {
@@ -157,7 +157,7 @@ func (d *deadRunner) endOfLocked(h *lease, tableEntry *wire.Attempt) queue.End {
 	switch {
 	case !started && !d.Damaged:
 		return 0
-	case d.Unkilled[h.wireLease()]:
+	case d.UnkilledLeases[h.wireLease()]:
 		return queue.Unkillable
 	case h.endRequest != nil && (h.endRequest.end == queue.Killed ||
 		tableEntry != nil && slices.Contains(d.Alive, h.wireLease())):

@@ -14,12 +14,12 @@ import (
 
 // runners holds the runners of this service: connections and contacts. The pool's mu guards all fields.
 type runners struct {
-	cfg       *Config
-	clients   []*runnerConn       // connections; the last one takes new jobs if it is current
-	contacts  map[string]*contact // runners that are not connected, by directory
-	connected chan struct{}       // closed and replaced when a runner is connected
-	spawning  bool                // a runner for new jobs is starting
-	spawnErr  error               // error of the last try to start a runner for new jobs
+	cfg           *Config
+	clients       []*runnerConn       // connections; the last one takes new jobs if it is current
+	contacts      map[string]*contact // runners that are not connected, by directory
+	connectSignal chan struct{}       // closed and replaced when a runner is connected
+	spawning      bool                // a runner for new jobs is starting
+	spawnErr      error               // error of the last try to start a runner for new jobs
 }
 
 // runnerConn is a connected runner.
@@ -32,7 +32,7 @@ type runnerConn struct {
 	state connState
 	// lastChecked is the time of the last message or of the last failed liveness check; the next
 	// check is HeartbeatInterval later.
-	lastChecked   time.Time
+	lastCheckedAt time.Time
 	lastMessageAt time.Time      // time of the last message
 	checking      bool           // a liveness check is in progress
 	dismissed     bool           // a Shutdown was sent, since it has finished its jobs
@@ -62,7 +62,7 @@ const (
 // newRunnerConn returns the connection to a runner that has just answered.
 func newRunnerConn(c *runner.Client, initial connState) *runnerConn {
 	now := time.Now()
-	return &runnerConn{Client: c, state: initial, lastChecked: now, lastMessageAt: now, closed: make(chan struct{})}
+	return &runnerConn{Client: c, state: initial, lastCheckedAt: now, lastMessageAt: now, closed: make(chan struct{})}
 }
 
 // currentLocked returns the runner for new jobs, or nil.
@@ -85,8 +85,8 @@ func (r *runners) addLocked(conn *runnerConn) {
 	} else {
 		r.clients = append([]*runnerConn{conn}, r.clients...)
 	}
-	close(r.connected)
-	r.connected = make(chan struct{})
+	close(r.connectSignal)
+	r.connectSignal = make(chan struct{})
 }
 
 // removeLocked removes a connection that has ended.
@@ -160,7 +160,7 @@ func (r *runners) markUnresponsiveLocked(conn *runnerConn) {
 		return
 	default:
 	}
-	conn.lastChecked = time.Now() // this delays the next liveness check
+	conn.lastCheckedAt = time.Now() // this delays the next liveness check
 	if conn.state != connUnresponsive {
 		conn.state = connUnresponsive
 		conn.unlinkOwnerLocked()
@@ -177,8 +177,8 @@ func (r *runners) markAliveLocked(conn *runnerConn) bool {
 	default:
 	}
 	wasUnresponsive := conn.state == connUnresponsive
-	conn.lastChecked = time.Now()
-	conn.lastMessageAt = conn.lastChecked
+	conn.lastCheckedAt = time.Now()
+	conn.lastMessageAt = conn.lastCheckedAt
 	if wasUnresponsive {
 		conn.state = connOther
 		if r.currentLocked() == nil && !r.spawning && r.canTakeNewJobs(conn.Client) {
@@ -204,7 +204,7 @@ func (r *runners) stuckLocked(conn *runnerConn, attempts []wire.Attempt) {
 // checkDueLocked returns when the runner needs a liveness check, which is interval after its last sign of
 // life.
 func (conn *runnerConn) checkDueLocked(interval time.Duration) deadline {
-	return deadlineAfter(conn.lastChecked, interval)
+	return deadlineAfter(conn.lastCheckedAt, interval)
 }
 
 // unlinkOwnerLocked unlinks the runner from its user, if it is a user's separate runner. The user's
@@ -267,7 +267,7 @@ func (l *loop) dismissIdle() {
 	defer l.mu.Unlock()
 	for _, conn := range l.runners.clients {
 		if conn.state != connOther || conn.dismissed || l.stuckWorkersOfLocked(conn) > 0 ||
-			len(l.session.acks[conn]) > 0 || conn.owner != nil && time.Since(conn.owner.lastUsed) < ownerRunnerIdleTimeout {
+			len(l.session.acks[conn]) > 0 || conn.owner != nil && time.Since(conn.owner.lastUsedAt) < ownerRunnerIdleTimeout {
 			continue
 		}
 		if !l.leases.anyHeldByLocked(conn) {
@@ -283,7 +283,7 @@ func (l *loop) dismissIdle() {
 func (p *Pool) RunnerConnected() <-chan struct{} {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.runners.connected
+	return p.runners.connectSignal
 }
 
 // heartbeat pings concurrently the runners that have sent no message for a while.

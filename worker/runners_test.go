@@ -32,7 +32,7 @@ func TestConnectionStates(t *testing.T) {
 		{"another runner gets new jobs", version, true, false, connOther},
 		{"another version", "2", false, false, connOther},
 	} {
-		r := runners{cfg: &cfg, connected: make(chan struct{})}
+		r := runners{cfg: &cfg, connectSignal: make(chan struct{})}
 		conn := connect("first", c.runnerVersion, connCurrent)
 		r.addLocked(conn)
 		r.markUnresponsiveLocked(conn)

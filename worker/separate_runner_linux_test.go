@@ -56,7 +56,7 @@ func startPoolWithHungUser(t *testing.T) (
 	s, root := newStore(t), t.TempDir()
 	socket, started := launcher(t, root)
 	f := newRunner(t, root, "first")
-	f.onRecover = func(r *wire.Recover) { f.send(&wire.Recovered{ID: r.ID, SameBoot: true}) }
+	f.onRecover = func(r *wire.Recover) { f.send(&wire.RecoverReply{ID: r.ID, SameBoot: true}) }
 	p, ended = runWith(t, s, runner.Location{Dir: root, Socket: socket}, 4)
 	s.enqueue(0, 0)
 	for n := range 2 {

@@ -19,7 +19,7 @@ type session struct {
 	store store.Session
 	log   *slog.Logger
 
-	pending       store.Report                 // events that the next exchange records
+	pendingReport store.Report                 // events that the next exchange records
 	logLines      []logLine                    // log lines to write after the next exchange
 	afterExchange []func()                     // functions to run after the next exchange
 	acks          map[*runnerConn][]wire.Lease // acknowledgements to send after the next exchange
@@ -34,7 +34,7 @@ type session struct {
 
 // addSettlement adds a settlement to the pending report.
 func (s *session) addSettlement(settlement store.Settlement) {
-	s.pending.Ended = append(s.pending.Ended, settlement)
+	s.pendingReport.Settlements = append(s.pendingReport.Settlements, settlement)
 }
 
 // handleStoreError handles an error of the store. After a temporary error the pending report is
@@ -114,28 +114,28 @@ func (l *loop) startAwaited(jobs []queue.Job, err error) error {
 // was stored or refused. It returns the lines to log.
 func (l *loop) finishRecorded(report store.Report, refused map[queue.Lease]error) []logLine {
 	l.mu.Lock()
-	lines := append(l.session.logLines, l.attemptLogLinesLocked(report.Ended)...)
+	lines := append(l.session.logLines, l.attemptLogLinesLocked(report.Settlements)...)
 	l.session.logLines = nil
 	attempts, now := 0, time.Now()
-	for i := range report.Ended {
-		lease := report.Ended[i].Lease
-		if report.Ended[i].Decision.Started {
+	for i := range report.Settlements {
+		lease := report.Settlements[i].Lease
+		if report.Settlements[i].Decision.Started {
 			attempts++
 			if h := l.leases.byLease[lease]; h != nil {
 				l.endedRates.add(h.job.Queue, now)
 				if l.cfg.OnAttemptEnded != nil {
-					l.cfg.OnAttemptEnded(&h.job, &report.Ended[i])
+					l.cfg.OnAttemptEnded(&h.job, &report.Settlements[i])
 				}
 			}
 		}
 		l.leases.removeLocked(lease, eventRecorded)
 	}
 	l.endedRate.add(now, attempts)
-	for _, lease := range report.Released {
+	for _, lease := range report.Releases {
 		l.leases.removeLocked(lease, eventRecorded)
 	}
-	for i := range report.Changed {
-		lease := report.Changed[i].Lease
+	for i := range report.Changes {
+		lease := report.Changes[i].Lease
 		if h := l.leases.byLease[lease]; h != nil && h.reportedChange != nil {
 			// Other callers that wait to change this job find that its lease is gone, and change it in
 			// the store.
@@ -144,8 +144,8 @@ func (l *loop) finishRecorded(report store.Report, refused map[queue.Lease]error
 		l.leases.removeLocked(lease, eventRecorded)
 	}
 	l.mu.Unlock()
-	clear(report.Ended)
-	l.session.pending = store.Report{Ended: report.Ended[:0]}
+	clear(report.Settlements)
+	l.session.pendingReport = store.Report{Settlements: report.Settlements[:0]}
 	return lines
 }
 

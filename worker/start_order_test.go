@@ -15,45 +15,45 @@ import (
 // the order in which they were sent, and records the order of starts. It takes one frame at a time,
 // like the runner, so that a worker can finish between any two frames.
 type dispatcher struct {
-	f       *fakeRunner
-	workers int
-	taken   int // number of frames processed
-	dropped int
-	waiting []wire.Lease
-	running map[wire.Lease]time.Time // start times
-	order   []int64                  // job numbers in the order of their starts
+	f               *fakeRunner
+	workers         int
+	processedFrames int // number of frames processed
+	droppedCount    int
+	waitingLeases   []wire.Lease
+	startTimes      map[wire.Lease]time.Time // start times
+	order           []int64                  // job numbers in the order of their starts
 }
 
 // step handles the next frame and reports whether there was one.
 func (d *dispatcher) step() bool {
 	d.f.mu.Lock()
 	defer d.f.mu.Unlock()
-	if d.taken == len(d.f.frames) {
+	if d.processedFrames == len(d.f.frames) {
 		return false
 	}
-	frame := d.f.frames[d.taken]
-	d.taken++
+	frame := d.f.frames[d.processedFrames]
+	d.processedFrames++
 	switch frame := frame.(type) {
 	case *wire.Start:
-		d.waiting = append(d.waiting, frame.Lease)
+		d.waitingLeases = append(d.waitingLeases, frame.Lease)
 		d.startWaitingLocked()
 	case *wire.Drop:
-		at := slices.Index(d.waiting, frame.Lease)
+		at := slices.Index(d.waitingLeases, frame.Lease)
 		if at >= 0 {
-			d.waiting = slices.Delete(d.waiting, at, at+1)
-			d.dropped++
+			d.waitingLeases = slices.Delete(d.waitingLeases, at, at+1)
+			d.droppedCount++
 		}
-		d.f.writeLocked(&wire.Dropped{Lease: frame.Lease, Dropped: at >= 0})
+		d.f.writeLocked(&wire.DropReply{Lease: frame.Lease, Dropped: at >= 0})
 	}
 	return true
 }
 
 // startWaitingLocked starts attempts on the free workers. The caller holds the runner's mu.
 func (d *dispatcher) startWaitingLocked() {
-	for len(d.waiting) > 0 && len(d.running) < d.workers {
-		l := d.waiting[0]
-		d.waiting = d.waiting[1:]
-		d.running[l] = time.Now()
+	for len(d.waitingLeases) > 0 && len(d.startTimes) < d.workers {
+		l := d.waitingLeases[0]
+		d.waitingLeases = d.waitingLeases[1:]
+		d.startTimes[l] = time.Now()
 		d.order = append(d.order, l.Seq)
 	}
 }
@@ -63,10 +63,10 @@ func (d *dispatcher) startWaitingLocked() {
 func (d *dispatcher) finish(selects func(l wire.Lease, since time.Time) bool) {
 	d.f.mu.Lock()
 	defer d.f.mu.Unlock()
-	for l, since := range d.running {
+	for l, since := range d.startTimes {
 		if selects(l, since) {
 			d.f.writeLocked(succeeded(l, time.Millisecond))
-			delete(d.running, l)
+			delete(d.startTimes, l)
 			d.startWaitingLocked()
 		}
 	}
@@ -115,7 +115,7 @@ func dispatchOrder(t *testing.T, load workload) []int64 {
 	t.Helper()
 	f := newRunner(t, load.root, "first")
 	f.ignoreStarts()
-	d := &dispatcher{f: f, workers: load.workers, running: map[wire.Lease]time.Time{}}
+	d := &dispatcher{f: f, workers: load.workers, startTimes: map[wire.Lease]time.Time{}}
 	run(t, load.s, load.root, load.workers)
 	slow := func(l wire.Lease) bool { return l.Seq%17 == 0 || load.workers > 1 && l.Seq%40 > 25 }
 	waitUntil(t, "all jobs have ended", func() bool {
@@ -124,9 +124,9 @@ func dispatchOrder(t *testing.T, load workload) []int64 {
 				return !slow(l) || time.Since(since) > 70*time.Millisecond && load.rng.IntN(2) == 0
 			})
 		}
-		return len(d.order) == load.jobs && len(d.running) == 0
+		return len(d.order) == load.jobs && len(d.startTimes) == 0
 	})
-	if d.dropped == 0 {
+	if d.droppedCount == 0 {
 		t.Error("no job was recalled")
 	}
 	return d.order
@@ -188,15 +188,15 @@ func TestRecallGoesFromLastToFirst(t *testing.T) {
 // since it would start before the recalled jobs. After the recall, all of them are claimed again.
 func TestRecalledJobsStartBeforeLaterClaims(t *testing.T) {
 	s, f := startPoolWithPrefetch(t, 8)
-	f.send(&wire.Dropped{Lease: lease(8), Dropped: true}, succeeded(lease(2), time.Millisecond))
+	f.send(&wire.DropReply{Lease: lease(8), Dropped: true}, succeeded(lease(2), time.Millisecond))
 	// These jobs have started. Their run times are short enough that the pool prefetches more jobs.
 	for seq := int64(3); seq <= 6; seq++ {
-		f.send(&wire.Dropped{Lease: lease(seq)}, succeeded(lease(seq), time.Millisecond))
+		f.send(&wire.DropReply{Lease: lease(seq)}, succeeded(lease(seq), time.Millisecond))
 		s.awaitState(seq, queue.Completed)
 	}
 	f.sync()
 	check(t, "started while job 7 is being recalled", f.startedJobs(), []int64{1, 2, 3, 4, 5, 6, 7, 8})
-	f.send(&wire.Dropped{Lease: lease(7), Dropped: true})
+	f.send(&wire.DropReply{Lease: lease(7), Dropped: true})
 	awaitFrame[*wire.Start](t, f, 10)
 	check(t, "started after the recall", f.startedJobs()[8:], []int64{7, 8})
 }
@@ -218,7 +218,7 @@ func TestClaimFromBeforeRecallIsReturned(t *testing.T) {
 	s.enqueue(0)
 	f.sync()
 	check(t, "started", f.startedJobs(), []int64{1, 2})
-	f.send(&wire.Dropped{Lease: lease(2), Dropped: true})
+	f.send(&wire.DropReply{Lease: lease(2), Dropped: true})
 	awaitFrame[*wire.Start](t, f, 3)
 	check(t, "first job started after the recall", f.startedJobs()[2], 2)
 }
@@ -232,7 +232,7 @@ func TestStartEndsRecall(t *testing.T) {
 	awaitFrame[*wire.Start](t, f, 1)
 	p.Scale(0)
 	awaitFrame[*wire.Drop](t, f, 1)
-	f.send(&wire.Started{Attempt: runningAttempt(lease(1))})
+	f.send(&wire.StartReport{Attempt: runningAttempt(lease(1))})
 	s.awaitState(1, queue.Processing)
 	p.Scale(2)
 	s.enqueue(0)
@@ -246,7 +246,7 @@ func TestHungStartRecallsNoOtherJob(t *testing.T) {
 	f.ignoreStarts()
 	s.enqueue(0)
 	awaitFrame[*wire.Drop](t, f, 1)
-	f.send(&wire.Dropped{Lease: lease(1)}) // too late to drop: the job's start is in progress
+	f.send(&wire.DropReply{Lease: lease(1)}) // too late to drop: the job's start is in progress
 	since := time.Now()
 	waitUntil(t, "the start hangs for longer than jobs may wait in a runner", func() bool {
 		return time.Since(since) > 100*time.Millisecond

@@ -38,7 +38,7 @@ func (p *Pool) Started(ctx context.Context, seq int64) (j queue.Job, ok bool) {
 // many bytes were written and which modes the terminal has. The remaining bytes can be written after
 // the job has read some input. ok is false if the attempt does not run or has no terminal, or if its
 // runner is not connected. If its runner does not answer, the error names that runner.
-func (p *Pool) Type(ctx context.Context, seq int64, attempt int, data []byte) (t wire.Typed, ok bool, err error) {
+func (p *Pool) Type(ctx context.Context, seq int64, attempt int, data []byte) (t wire.TypeReply, ok bool, err error) {
 	h, conn := p.runningAttempt(seq, attempt)
 	if conn == nil {
 		return t, false, nil

@@ -9,9 +9,9 @@ import (
 
 // typeResult is the result of Type.
 type typeResult struct {
-	taken int
-	ok    bool
-	err   error
+	takenBytes int
+	ok         bool
+	err        error
 }
 
 // Type and Resize reach the runner only if they name the attempt that is running. For other attempts

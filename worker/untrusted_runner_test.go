@@ -33,8 +33,8 @@ func TestFramesOfAnotherRunnerAreIgnored(t *testing.T) {
 	start := runningAttempt(lease(1))
 	forged := succeeded(start.Lease, longRun)
 	forged.ExitCode, forged.Output = 3, []byte("forged")
-	other.send(&wire.Started{Attempt: wire.Attempt{Lease: start.Lease, PID: 1}}, forged,
-		&wire.Dropped{Lease: start.Lease, Dropped: true})
+	other.send(&wire.StartReport{Attempt: wire.Attempt{Lease: start.Lease, PID: 1}}, forged,
+		&wire.DropReply{Lease: start.Lease, Dropped: true})
 	other.sync()
 	check(t, "leases acknowledged to the other runner", other.ackedLeases(), []wire.Lease(nil))
 	s.checkState(1, queue.Processing, "")

@@ -36,7 +36,7 @@ func runnerVerb(a *cli.App) *cobra.Command {
 		Use: "runner", Short: "Run jobs for the service (internal command)", Hidden: true,
 		Args: cli.ExactArgs(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			log := logs.RunnerLogger(a.Err)
+			log := logs.RunnerLogger(a.Stderr)
 			switch {
 			case r.stop:
 				return stopRunners(r.unit)
@@ -76,7 +76,7 @@ func (r *runnerFlags) run(ctx context.Context, a *cli.App, log *slog.Logger) err
 		return err
 	}
 	signal.Notify(make(chan os.Signal, 1), os.Interrupt) // the runner ignores Ctrl-C in a terminal
-	go reopenLog(a.Err, r.logFile)                       // this goroutine ends with this process
+	go reopenLog(a.Stderr, r.logFile)                    // this goroutine ends with this process
 	ctx, end := stopCtx(ctx, log)
 	defer end()
 	o := daemon.Options{Root: a.Dir, Tmpdir: r.tmpdir, Alone: r.alone, Service: os.Geteuid(), Ready: runner.ReportReady}
@@ -90,7 +90,7 @@ func (r *runnerFlags) run(ctx context.Context, a *cli.App, log *slog.Logger) err
 			return nil
 		}
 		refuse = grant.ReplyError
-		warnUndivided(log, grant.Undivided)
+		warnUndivided(log, grant.NoCgroupsReason)
 		o = daemon.Options{
 			Root: grant.Root, Tmpdir: grant.Tmpdir, Alone: grant.Alone, Service: grant.Service,
 			Policy: grant.Policy, Credentials: grant.Credentials, Cgroups: grant.Cgroups,
@@ -118,7 +118,7 @@ func (r *runnerFlags) run(ctx context.Context, a *cli.App, log *slog.Logger) err
 // the service.
 func serveAttempts(ctx context.Context, o daemon.Options, unit string, refuse func(error)) error {
 	if unit != "" {
-		o.Unwanted, o.Ending = systemd.Unit(unit).Inactive, systemd.ExtendStopTimeout
+		o.IsUnwanted, o.OnEnding = systemd.Unit(unit).Inactive, systemd.ExtendStopTimeout
 	}
 	err := daemon.Serve(ctx, o)
 	if err != nil {

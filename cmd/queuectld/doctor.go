@@ -88,7 +88,7 @@ func (a *app) diagnosis(ctx context.Context, verify bool) (control.Diagnosis, er
 	defer c.Close()
 	began := time.Now()
 	found, err := c.Doctor(ctx, control.Doctor{Verify: verify}, func(p control.Progress) error {
-		a.Draw(term.Bar{Done: p.Done, Of: p.Total, Since: began, Note: "copying", Bytes: true})
+		a.Draw(term.Bar{Current: p.DoneBytes, Total: p.Total, StartedAt: began, Note: "copying", Bytes: true})
 		return nil
 	})
 	if err != nil {

@@ -35,12 +35,12 @@ type eventHandler struct {
 
 // eventLog is the state that the handlers of one event log share.
 type eventLog struct {
-	mu        sync.Mutex
-	report    func(kind uint16, text string) error // writes an event; called while mu is held
-	line      bytes.Buffer                         // scratch space for an event; guarded by mu
-	reported  int                                  // events reported in the current window; guarded by mu
-	omitted   int                                  // events omitted in the current window; guarded by mu
-	windowEnd time.Time                            // end of the current window; guarded by mu
+	mu            sync.Mutex
+	report        func(kind uint16, text string) error // writes an event; called while mu is held
+	line          bytes.Buffer                         // scratch space for an event; guarded by mu
+	reportedCount int                                  // events reported in the current window; guarded by mu
+	omittedCount  int                                  // events omitted in the current window; guarded by mu
+	windowEnd     time.Time                            // end of the current window; guarded by mu
 }
 
 // openEventLog returns the event log, under the source that was added when the service was
@@ -131,10 +131,10 @@ func (e *eventHandler) reportNow(kind uint16, text string) {
 func (b *eventLog) reportLimited(kind uint16, text string) error {
 	if now := time.Now(); now.After(b.windowEnd) {
 		b.reportOmitted()
-		b.reported, b.windowEnd = 0, now.Add(eventWindow)
+		b.reportedCount, b.windowEnd = 0, now.Add(eventWindow)
 	}
-	if b.reported == maxEvents {
-		if b.omitted++; b.omitted == 1 {
+	if b.reportedCount == maxEvents {
+		if b.omittedCount++; b.omittedCount == 1 {
 			time.AfterFunc(time.Until(b.windowEnd), func() {
 				b.mu.Lock()
 				defer b.mu.Unlock()
@@ -143,17 +143,17 @@ func (b *eventLog) reportLimited(kind uint16, text string) error {
 		}
 		return nil
 	}
-	b.reported++
+	b.reportedCount++
 	return b.report(kind, fitEvent(text))
 }
 
 // reportOmitted reports how many events were omitted, if any. The caller holds mu.
 func (b *eventLog) reportOmitted() {
-	if b.omitted > 0 {
+	if b.omittedCount > 0 {
 		b.report(windows.EVENTLOG_WARNING_TYPE, fmt.Sprintf("%d more warnings and errors are not shown here; "+
-			"see the service's log", b.omitted))
+			"see the service's log", b.omittedCount))
 	}
-	b.omitted = 0
+	b.omittedCount = 0
 }
 
 // fitEvent shortens a text to the size of an event and replaces NUL characters.

@@ -30,7 +30,7 @@ can also enqueue, cancel and retry jobs. The server has your rights, never more.
 			o.Version = cli.Version
 			o.Complete = func(s *queue.Spec) error { return input.Prepare(s, false) }
 			o.Explain = func(err error) error { return t.ConnectError(err) }
-			return mcp.Serve(cmd.Context(), func() *control.Client { return control.NewClient(t.Socket) }, o, os.Stdin, a.Out)
+			return mcp.Serve(cmd.Context(), func() *control.Client { return control.NewClient(t.Socket) }, o, os.Stdin, a.Stdout)
 		},
 	}
 	cmd.Flags().BoolVar(&o.Write, "write", false, "offer tools that enqueue, cancel and retry jobs")

@@ -43,7 +43,7 @@ func metricsVerb(a *app) *cobra.Command {
 			if err := metrics.WriteText(cmd.Context(), c, &text); err != nil {
 				return err
 			}
-			_, err = a.Out.Write(text.Bytes())
+			_, err = a.Stdout.Write(text.Bytes())
 			return err
 		},
 	}

@@ -45,7 +45,7 @@ opens it again. To continue an interrupted move, repeat the same command.`,
 					"example: queuectl migrate --to-file /etc/queuectl/store", cmd.CommandPath(), config.StoreSQLite)
 			}
 			progress := func(table string, rows int64) { a.Progress(`table %q: %d rows`, table, rows) }
-			done, err := service.Migrate(cmd.Context(), service.Options{Places: places, Version: cli.Version, Log: a.Err}, from,
+			done, err := service.Migrate(cmd.Context(), service.Options{Places: places, Version: cli.Version, Log: a.Stderr}, from,
 				to, progress)
 			a.Progress("")
 			if err != nil {
@@ -55,15 +55,15 @@ opens it again. To continue an interrupted move, repeat the same command.`,
 				return a.PrintJSON(done)
 			}
 			if done.AlreadyDone {
-				a.PrintNote("the queue was already moved to %s", done.To)
+				a.PrintNote("the queue was already moved to %s", done.Target)
 				return nil
 			}
-			a.PrintNote("%s moved from %s to %s", present.Jobs(int(done.Jobs)), done.From, done.To)
+			a.PrintNote("%s moved from %s to %s", present.Jobs(int(done.Jobs)), done.Source, done.Target)
 			next := `change the setting "store" to the URL of the new database, or store_file to a file that contains this URL`
-			if strings.HasSuffix(done.To, ".db") {
+			if strings.HasSuffix(done.Target, ".db") {
 				next = `change the setting "store" to "sqlite", or remove store and store_file`
 			}
-			fmt.Fprintf(a.Err, "queuectl: now %s; then start the service\n", next)
+			fmt.Fprintf(a.Stderr, "queuectl: now %s; then start the service\n", next)
 			return nil
 		},
 	}

@@ -11,5 +11,5 @@ import (
 
 // openOffline returns a client that reads the queue's files in a directory while no service runs.
 func openOffline(ctx context.Context, c *cli.App, dir string) (*control.Client, error) {
-	return service.OpenOffline(ctx, service.Options{Places: config.PlacesIn(dir), Version: cli.Version, Log: c.Err})
+	return service.OpenOffline(ctx, service.Options{Places: config.PlacesIn(dir), Version: cli.Version, Log: c.Stderr})
 }

@@ -31,7 +31,7 @@ func servePrivate(ctx context.Context, c *cli.App, ready func()) error {
 	o.Log, o.Terminal, o.Background = log, false, true
 	o.AllowSlowReaders = true // do not disconnect a slow reader, because the reader of the jobs' output may pause
 	o.OnDiskFull = func(err error) {
-		fmt.Fprintf(c.Err, "queuectl: %v; the jobs continue once there is space on the disk\n", err)
+		fmt.Fprintf(c.Stderr, "queuectl: %v; the jobs continue once there is space on the disk\n", err)
 	}
 	o.OnConcurrencyLimit = newProcsTuner().raise
 	tuneGC()

@@ -425,7 +425,7 @@ const slowStopAfter = time.Second
 // service again through its socket unit. The caller calls stopped when the service has stopped.
 func (a *app) warnIfSlow(ctx context.Context, socket string, keep bool) (stopped func() bool) {
 	text := "waiting for the service to stop"
-	if term.IsTerminal(a.Err) && !a.Quiet && !keep {
+	if term.IsTerminal(a.Stderr) && !a.Quiet && !keep {
 		statusCtx, cancel := context.WithTimeout(ctx, slowStopAfter)
 		defer cancel()
 		c := control.NewClient(socket)
@@ -441,7 +441,7 @@ func (a *app) warnIfSlow(ctx context.Context, socket string, keep bool) (stopped
 // stopAndWait stops a service and waits until the lock of its state directory is free, so that
 // another service can start. Unless the jobs are kept, it returns an error if the service ended
 // without stopping its runners.
-func (a *app) stopAndWait(ctx context.Context, c *control.Client, keep bool) (control.Stopping, error) {
+func (a *app) stopAndWait(ctx context.Context, c *control.Client, keep bool) (control.ServiceStopResult, error) {
 	got, err := c.ServiceStop(ctx, control.ServiceStop{KeepJobs: keep})
 	if err != nil {
 		return got, err

@@ -30,7 +30,7 @@ func restoreVerb(a *app) *cobra.Command {
 			file.Close() // the file was opened only to check that it can be read
 			began := time.Now()
 			done, err := service.Restore(places, args[0], func(done, total int64) {
-				a.Draw(term.Bar{Done: done, Of: total, Since: began, Note: "copying", Bytes: true})
+				a.Draw(term.Bar{Current: done, Total: total, StartedAt: began, Note: "copying", Bytes: true})
 			})
 			a.Progress("")
 			if err != nil {
@@ -41,7 +41,7 @@ func restoreVerb(a *app) *cobra.Command {
 			}
 			a.PrintNote("%s restored to %s", present.Jobs(int(done.Jobs)), places.State)
 			if done.AsideDir != "" {
-				fmt.Fprintf(a.Err, "queuectl: the previous queue is kept in %s\n", done.AsideDir)
+				fmt.Fprintf(a.Stderr, "queuectl: the previous queue is kept in %s\n", done.AsideDir)
 			}
 			return nil
 		},

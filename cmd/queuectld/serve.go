@@ -53,7 +53,7 @@ func serveVerb(a *app) *cobra.Command {
 				started := osservice.Process{Kind: o.Places.Kind(), Background: background, Unit: unit, Parent: os.Getppid()}
 				o.BootAdvice = func() string { return osservice.BootAdvice(started) }
 				if background {
-					o.Inherited = cleanstart.Inherited()
+					o.InheritedRestrictions = cleanstart.Inherited()
 				}
 				tuneGC()
 				return a.serve(ctx, o, m)
@@ -93,7 +93,7 @@ func serveVerb(a *app) *cobra.Command {
 // serveOptions returns the options of the service, with the paths below --dir or the user's default
 // paths.
 func (a *app) serveOptions(workers, file string) (service.Options, error) {
-	o := service.Options{Version: cli.Version, Flags: map[string]string{}, Log: a.Err, Terminal: term.IsTerminal(a.Err)}
+	o := service.Options{Version: cli.Version, Flags: map[string]string{}, Log: a.Stderr, Terminal: term.IsTerminal(a.Stderr)}
 	var err error
 	if a.Dir != "" {
 		dir, err := a.OwnDir()
@@ -151,12 +151,12 @@ func (a *app) serve(ctx context.Context, o service.Options, m *manager) error {
 		if err != nil {
 			return err
 		}
-		if a.Err != os.Stderr {
+		if a.Stderr != os.Stderr {
 			// This descriptor refers to the log, too. If it stayed open, it would keep a rotated log in
 			// use.
-			a.Err.Close()
+			a.Stderr.Close()
 		}
-		o.Log, a.Err = log, log
+		o.Log, a.Stderr = log, log
 		// The process has no other output, so a crash report would be lost if it did not go to the log.
 		if m != nil {
 			// An error is ignored, because it affects only crash reports.
@@ -167,7 +167,7 @@ func (a *app) serve(ctx context.Context, o service.Options, m *manager) error {
 	var memory tune.MemoryTrimmer
 	o.OnIdleCheck = memory.TrimIfIdle
 	o.OnReady = func() {
-		fmt.Fprintf(a.Err, "queuectl: ready on %s\n", o.Places.Socket)
+		fmt.Fprintf(a.Stderr, "queuectl: ready on %s\n", o.Places.Socket)
 		memory.Start()
 		time.AfterFunc(minUptime, memory.TrimIfIdle)
 	}
@@ -175,11 +175,11 @@ func (a *app) serve(ctx context.Context, o service.Options, m *manager) error {
 		o.Manager = &m.Manager
 		err := service.Run(ctx, o, m.reload)
 		if err != nil {
-			fmt.Fprintf(a.Err, "queuectl: %s\n", fault.Message(err))
+			fmt.Fprintf(a.Stderr, "queuectl: %s\n", fault.Message(err))
 		}
 		return err
 	}
-	ctx, stop := stopContext(ctx, a.Err)
+	ctx, stop := stopContext(ctx, a.Stderr)
 	defer stop()
 	hup := make(chan os.Signal, 1)
 	if len(cli.ReloadSignals) > 0 {

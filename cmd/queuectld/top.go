@@ -26,7 +26,7 @@ waiting jobs and their reasons, failed jobs, queues and schedules. It offers
 only the keys that your rights allow. top needs a terminal of at least 40x10
 characters; without one, use: queuectl status --watch`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if a.Structured() || !term.IsTerminal(os.Stdin) || !term.IsTerminal(a.Out) || os.Getenv("TERM") == "dumb" {
+			if a.Structured() || !term.IsTerminal(os.Stdin) || !term.IsTerminal(a.Stdout) || os.Getenv("TERM") == "dumb" {
 				return fault.Usage("top needs a terminal that can move the cursor; to watch the queue without one, use: queuectl " +
 					"status --watch; for output to a program, use: queuectl list --json")
 			}
@@ -42,7 +42,7 @@ characters; without one, use: queuectl status --watch`,
 				},
 				Edit:    a.editFromTop,
 				Explain: func(err error) error { return t.ConnectError(err) },
-				Host:    host, In: os.Stdin, Out: a.Out,
+				Host:    host, Stdin: os.Stdin, Stdout: a.Stdout,
 			})
 		},
 	}

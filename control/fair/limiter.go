@@ -23,10 +23,10 @@ type Limiter struct {
 	bounds []Bound
 	all    []int // indexes of all bounds
 
-	mu      sync.Mutex
-	shared  []int64       // by bound: the amount that all users have in use; guarded by mu, like the fields below
-	users   map[int]*user // users that use or wait for something
-	waiting []*user       // users with waiting requests, in the order in which they are served
+	mu           sync.Mutex
+	totalInUse   []int64       // by bound: the amount that all users have in use; guarded by mu, like the fields below
+	users        map[int]*user // users that use or wait for something
+	waitingUsers []*user       // users with waiting requests, in the order in which they are served
 	// lastArrival is the number of the newest request that had to wait.
 	lastArrival int64
 }
@@ -59,10 +59,10 @@ const kinds = 8
 
 // user holds what a user uses and waits for.
 type user struct {
-	id      int
-	inUse   []int64     // by bound
-	waiting int         // number of requests in queues
-	queues  [][]*waiter // by kind; nil until a request of the user has to wait
+	id           int
+	inUse        []int64     // by bound
+	waitingCount int         // number of requests in queues
+	queues       [][]*waiter // by kind; nil until a request of the user has to wait
 }
 
 // waiter is a request that waits.
@@ -74,7 +74,7 @@ type waiter struct {
 
 // New returns a Limiter with the given bounds.
 func New(bounds ...Bound) *Limiter {
-	l := &Limiter{bounds: bounds, shared: make([]int64, len(bounds)), users: map[int]*user{}}
+	l := &Limiter{bounds: bounds, totalInUse: make([]int64, len(bounds)), users: map[int]*user{}}
 	for i := range bounds {
 		l.all = append(l.all, i)
 	}
@@ -176,7 +176,7 @@ func (l *Limiter) Waiting(id int) int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if u := l.users[id]; u != nil {
-		return u.waiting
+		return u.waitingCount
 	}
 	return 0
 }
@@ -192,22 +192,22 @@ func (l *Limiter) Dispatch() {
 func (l *Limiter) dispatchAfterLocked(u *user, r *Request) {
 	if slices.ContainsFunc(l.boundsOf(r), func(b int) bool { return l.bounds[b].Shared }) {
 		l.dispatchLocked()
-	} else if u.waiting > 0 {
+	} else if u.waitingCount > 0 {
 		l.serveAllLocked(u) // other users have no more room than before
 	}
 }
 
 // dispatchLocked gives free room to waiting users round robin.
 func (l *Limiter) dispatchLocked() {
-	for i := 0; i < len(l.waiting); {
-		u := l.waiting[i]
+	for i := 0; i < len(l.waitingUsers); {
+		u := l.waitingUsers[i]
 		if !l.serveLocked(u) {
 			i++ // giving room to other users does not make room for this one
 			continue
 		}
-		l.waiting = slices.Delete(l.waiting, i, i+1)
-		if u.waiting > 0 {
-			l.waiting = append(l.waiting, u)
+		l.waitingUsers = slices.Delete(l.waitingUsers, i, i+1)
+		if u.waitingCount > 0 {
+			l.waitingUsers = append(l.waitingUsers, u)
 		}
 	}
 }
@@ -244,7 +244,7 @@ func (l *Limiter) hasRoomLocked(u *user, r *Request) bool {
 	for _, b := range l.boundsOf(r) {
 		inUse := u.inUse[b]
 		if l.bounds[b].Shared {
-			inUse = l.shared[b]
+			inUse = l.totalInUse[b]
 		}
 		if inUse+cmp.Or(r.Amount, 1) > l.bounds[b].Max {
 			return false
@@ -257,7 +257,7 @@ func (l *Limiter) hasRoomLocked(u *user, r *Request) bool {
 func (l *Limiter) addLocked(u *user, r *Request) {
 	for _, b := range l.boundsOf(r) {
 		u.inUse[b] += cmp.Or(r.Amount, 1)
-		l.shared[b] += cmp.Or(r.Amount, 1)
+		l.totalInUse[b] += cmp.Or(r.Amount, 1)
 	}
 }
 
@@ -270,13 +270,13 @@ func (l *Limiter) boundsOf(r *Request) []int {
 
 // enqueueLocked makes a request wait.
 func (l *Limiter) enqueueLocked(u *user, w *waiter) {
-	if u.waiting == 0 {
-		l.waiting = append(l.waiting, u)
+	if u.waitingCount == 0 {
+		l.waitingUsers = append(l.waitingUsers, u)
 	}
 	if u.queues == nil {
 		u.queues = make([][]*waiter, kinds)
 	}
-	u.waiting++
+	u.waitingCount++
 	l.lastArrival++
 	w.arrival = l.lastArrival
 	u.queues[w.Kind] = append(u.queues[w.Kind], w)
@@ -293,7 +293,7 @@ func (l *Limiter) removeLocked(u *user, w *waiter) bool {
 		return false
 	}
 	*q = slices.Delete(*q, at, at+1)
-	u.waiting--
+	u.waitingCount--
 	return true
 }
 
@@ -302,8 +302,8 @@ func (l *Limiter) removeLocked(u *user, w *waiter) bool {
 func (l *Limiter) serveAllLocked(u *user) {
 	for l.serveLocked(u) {
 	}
-	if u.waiting == 0 {
-		l.waiting = slices.DeleteFunc(l.waiting, func(o *user) bool { return o == u })
+	if u.waitingCount == 0 {
+		l.waitingUsers = slices.DeleteFunc(l.waitingUsers, func(o *user) bool { return o == u })
 	}
 }
 
@@ -332,7 +332,7 @@ func (l *Limiter) userLocked(id int) *user {
 
 // forgetIfIdleLocked deletes a user that neither uses nor waits for anything.
 func (l *Limiter) forgetIfIdleLocked(u *user) {
-	if u.waiting == 0 && !slices.ContainsFunc(u.inUse, func(n int64) bool { return n != 0 }) {
+	if u.waitingCount == 0 && !slices.ContainsFunc(u.inUse, func(n int64) bool { return n != 0 }) {
 		delete(l.users, u.id)
 	}
 }

@@ -59,18 +59,18 @@ func TestUnchangedFilesAreReadWithoutWaiting(t *testing.T) {
 
 // elsewhere fakes the other sources of accounts and records the lookups.
 type elsewhere struct {
-	mu    sync.Mutex
-	says  map[string]string // answers, by database and key
-	asked []string
-	fails bool
-	takes time.Duration
+	mu      sync.Mutex
+	says    map[string]string // answers, by database and key
+	lookups []string
+	fails   bool
+	takes   time.Duration
 }
 
 func (e *elsewhere) ask(database, key string) (string, error) {
 	time.Sleep(e.takes)
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.asked = append(e.asked, database+" "+key)
+	e.lookups = append(e.lookups, database+" "+key)
 	if e.fails {
 		return "", errSilent
 	}
@@ -113,9 +113,9 @@ func TestDirectoryFindsRemoteAccounts(t *testing.T) {
 	if _, err := d.UserByUID(61402); err == nil {
 		t.Error("an answer of another number counts")
 	}
-	e.asked = nil
-	if root, err := d.UserByUID(0); err != nil || d.UserName(0) != root.Name || root.Groups == nil || len(e.asked) != 0 {
-		t.Errorf("root: %+v, %v, asked for %q", root, err, e.asked)
+	e.lookups = nil
+	if root, err := d.UserByUID(0); err != nil || d.UserName(0) != root.Name || root.Groups == nil || len(e.lookups) != 0 {
+		t.Errorf("root: %+v, %v, asked for %q", root, err, e.lookups)
 	}
 }
 
@@ -135,8 +135,8 @@ func TestNumberIsNotAName(t *testing.T) {
 			t.Errorf("%q is the user %d, %v, and the group %d, %v", word, uid, ok, gid, is)
 		}
 	}
-	if len(e.asked) != 0 {
-		t.Errorf("asked for %q", e.asked)
+	if len(e.lookups) != 0 {
+		t.Errorf("asked for %q", e.lookups)
 	}
 }
 
@@ -155,12 +155,12 @@ func TestAnswersAreCachedForAMinute(t *testing.T) {
 			}
 			all.Wait()
 		}
-		if len(e.asked) != 2 {
-			t.Errorf("asked for %q", e.asked)
+		if len(e.lookups) != 2 {
+			t.Errorf("asked for %q", e.lookups)
 		}
 		time.Sleep(elsewhereFor)
-		if d.UserName(61400); len(e.asked) != 3 {
-			t.Errorf("after a minute asked for %q", e.asked)
+		if d.UserName(61400); len(e.lookups) != 3 {
+			t.Errorf("after a minute asked for %q", e.lookups)
 		}
 	})
 }
@@ -172,23 +172,23 @@ func TestLookupsFailFastWithoutAnswer(t *testing.T) {
 		e := ofDirectory()
 		d, patient := &Directory{Lookup: e.ask}, &Directory{Lookup: e.ask, AlwaysAsk: true}
 		d.UserName(61400)
-		e.asked, e.fails = nil, true
+		e.lookups, e.fails = nil, true
 		for uid := 61420; uid < 61520; uid++ {
 			if _, err := d.UserByUID(uint32(uid)); !errors.Is(err, errSilent) {
 				t.Fatalf("got %v", err)
 			}
 		}
-		if got := d.UserName(61400); got != "dora" || len(e.asked) != 1 {
-			t.Errorf("it is known as %s; asked for %q", got, e.asked)
+		if got := d.UserName(61400); got != "dora" || len(e.lookups) != 1 {
+			t.Errorf("it is known as %s; asked for %q", got, e.lookups)
 		}
 		patient.UserName(61420)
-		if patient.UserName(61421); len(e.asked) != 3 {
-			t.Errorf("with AlwaysAsk: asked for %q", e.asked)
+		if patient.UserName(61421); len(e.lookups) != 3 {
+			t.Errorf("with AlwaysAsk: asked for %q", e.lookups)
 		}
 		time.Sleep(elsewhereFor)
 		e.fails = false
-		if got := d.UserName(61400); got != "dora" || len(e.asked) != 4 {
-			t.Errorf("after the directory answers again: %s, %q", got, e.asked)
+		if got := d.UserName(61400); got != "dora" || len(e.lookups) != 4 {
+			t.Errorf("after the directory answers again: %s, %q", got, e.lookups)
 		}
 	})
 }

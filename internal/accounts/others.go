@@ -41,7 +41,7 @@ type lookup[T any] struct {
 	entry T
 	err   error
 
-	at time.Time // when the lookup finished; zero while it is in progress; guarded by others.mu
+	finishedAt time.Time // when the lookup finished; zero while it is in progress; guarded by others.mu
 }
 
 // get returns the cached entry, or calls the function in the parameter ask and returns its result.
@@ -50,7 +50,7 @@ type lookup[T any] struct {
 func (o *lookupCache[T]) get(name string, patient bool, ask func() (T, error)) (T, error) {
 	o.mu.Lock()
 	f, known := o.lookups[name]
-	if known && (f.at.IsZero() || time.Since(f.at) < elsewhereFor) {
+	if known && (f.finishedAt.IsZero() || time.Since(f.finishedAt) < elsewhereFor) {
 		o.mu.Unlock()
 		<-f.done
 		return f.entry, f.err
@@ -68,9 +68,9 @@ func (o *lookupCache[T]) get(name string, patient bool, ask func() (T, error)) (
 	f.entry, f.err = ask()
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	f.at = time.Now()
+	f.finishedAt = time.Now()
 	if f.err != nil {
-		o.lastTimeout = f.at
+		o.lastTimeout = f.finishedAt
 		delete(o.lookups, name)
 	}
 	close(f.done)

@@ -44,7 +44,7 @@ func (a *App) Reader(ctx context.Context) (*control.Client, error) {
 	if failed != nil {
 		return nil, failed
 	}
-	fmt.Fprintf(a.Err, "queuectl: no service is running for the queue in %s; reading its files\n", dir)
+	fmt.Fprintf(a.Stderr, "queuectl: no service is running for the queue in %s; reading its files\n", dir)
 	a.Forget()
 	a.offline = opened
 	return opened, nil

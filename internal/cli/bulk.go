@@ -102,7 +102,7 @@ func clearVerb(a *App) *cobra.Command {
 
 // clearCommand builds a command that removes all jobs of one kind, or those of a batch.
 func (a *App) clearCommand(short, what string,
-	do func(*control.Client, context.Context, control.ClearParams) (control.Removed, error)) *cobra.Command {
+	do func(*control.Client, context.Context, control.ClearParams) (control.RemovalCount, error)) *cobra.Command {
 	var p control.ClearParams
 	cmd := &cobra.Command{
 		Use: "clear --yes", Short: short, Args: ExactArgs(0, "no arguments"),
@@ -121,16 +121,16 @@ func (a *App) clearCommand(short, what string,
 				if err != nil {
 					return err
 				}
-				if !a.Confirm("permanently remove %s and their history?", present.Jobs(*got.Matched)) {
+				if !a.Confirm("permanently remove %s and their history?", present.Jobs(*got.MatchCount)) {
 					return nil
 				}
 				p.Yes = true
 			}
-			return AnswerOf(cmd.Context(), a, c, do, p, func(got control.Removed) error {
-				if got.Matched != nil {
-					return a.Counted(*got.Matched)
+			return AnswerOf(cmd.Context(), a, c, do, p, func(got control.RemovalCount) error {
+				if got.MatchCount != nil {
+					return a.Counted(*got.MatchCount)
 				}
-				return a.Println(present.Jobs(got.Removed) + " removed")
+				return a.Println(present.Jobs(got.Count) + " removed")
 			})
 		},
 	}
@@ -145,7 +145,7 @@ func (a *App) clearCommand(short, what string,
 func (a *App) RunBulk(outcome string, ids []string,
 	do func(ids []string, cursor string) (control.BulkResult, error)) error {
 	ids = Unique(ids)
-	all := control.BulkResult{Done: []string{}, Refused: []control.Refusal{}}
+	all := control.BulkResult{DoneIDs: []string{}, Refusals: []control.Refusal{}}
 	seen := 0
 	for cursor, more := "", true; more; {
 		step := ids[:min(len(ids), control.MaxNames)]
@@ -158,29 +158,29 @@ func (a *App) RunBulk(outcome string, ids []string,
 			cursor = *v.Next
 		}
 		more = v.Next != nil || len(ids) > 0
-		seen += len(v.Done) + len(v.Refused)
+		seen += len(v.DoneIDs) + len(v.Refusals)
 		if err := a.printResult(&v, &all, outcome); err != nil {
 			return err
 		}
 	}
-	if seen == 0 && all.Matched == nil {
+	if seen == 0 && all.MatchCount == nil {
 		a.SayNoneSelected()
 	}
 	switch {
 	case a.JSON && !a.JSONL:
 		return a.PrintJSON(all)
-	case a.Structured() || all.Matched == nil:
+	case a.Structured() || all.MatchCount == nil:
 		return nil
 	}
-	return a.Counted(*all.Matched)
+	return a.Counted(*all.MatchCount)
 }
 
 // Counted prints the result of a dry run. With --quiet it prints to standard error, since standard
 // output holds only ids.
 func (a *App) Counted(n int) error {
-	to := a.Out
+	to := a.Stdout
 	if a.Quiet {
-		to = a.Err
+		to = a.Stderr
 	}
 	_, err := fmt.Fprintln(to, present.Jobs(n)+" selected; nothing was changed")
 	return err
@@ -189,20 +189,20 @@ func (a *App) Counted(n int) error {
 // printResult prints the result of one request: one line of JSON with --jsonl, or the ids and the
 // refusals. With --json it prints nothing and adds the result to *all.
 func (a *App) printResult(v, all *control.BulkResult, outcome string) error {
-	if v.Matched != nil {
-		if all.Matched == nil {
-			all.Matched = new(int)
+	if v.MatchCount != nil {
+		if all.MatchCount == nil {
+			all.MatchCount = new(int)
 		}
-		*all.Matched += *v.Matched
+		*all.MatchCount += *v.MatchCount
 	}
-	for _, r := range v.Refused {
+	for _, r := range v.Refusals {
 		if a.Exit == 0 {
 			a.Exit = control.RowOf(&queue.Error{Code: r.Code}).Exit
 		}
 	}
-	if all.Unenforced == nil { // every reply contains the same list
-		all.Unenforced = v.Unenforced
-		enqueue.WarnUnenforced(&a.Output, v.Unenforced)
+	if all.UnenforcedLimits == nil { // every reply contains the same list
+		all.UnenforcedLimits = v.UnenforcedLimits
+		enqueue.WarnUnenforced(&a.Output, v.UnenforcedLimits)
 	}
 	if all.Notes == nil { // every reply contains the same list
 		all.Notes = v.Notes
@@ -213,13 +213,13 @@ func (a *App) printResult(v, all *control.BulkResult, outcome string) error {
 		v.Next = nil
 		return a.PrintJSON(v)
 	case a.JSON:
-		all.Done, all.Refused = append(all.Done, v.Done...), append(all.Refused, v.Refused...)
+		all.DoneIDs, all.Refusals = append(all.DoneIDs, v.DoneIDs...), append(all.Refusals, v.Refusals...)
 		return nil
 	}
-	for _, line := range refusals(a.Cmd, v.Refused) {
-		fmt.Fprintf(a.Err, "queuectl: %s\n", a.Clean(a.Err, line))
+	for _, line := range refusals(a.Cmd, v.Refusals) {
+		fmt.Fprintf(a.Stderr, "queuectl: %s\n", a.Clean(a.Stderr, line))
 	}
-	for _, id := range v.Done {
+	for _, id := range v.DoneIDs {
 		if err := a.PrintDone(id, "job "+id+" "+outcome); err != nil {
 			return err
 		}

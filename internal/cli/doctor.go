@@ -18,5 +18,5 @@ func (a *App) PrintFinding(f *control.Finding) error {
 	if f.Next != "" {
 		text += "\n" + f.Next
 	}
-	return a.Println(fmt.Sprintf("%-7s  %-11s  %s", level, f.Check, termtext.Indent(a.Clean(a.Out, text), 22)))
+	return a.Println(fmt.Sprintf("%-7s  %-11s  %s", level, f.Check, termtext.Indent(a.Clean(a.Stdout, text), 22)))
 }

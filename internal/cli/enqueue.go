@@ -50,7 +50,7 @@ func enqueueVerb(a *App) *cobra.Command {
 			if m.Given() {
 				return a.enqueueMany(ctx, &m, &spec, noCwd, key)
 			}
-			list, err := input.ReadWords(a.In, "enqueue", &spec, args, dash)
+			list, err := input.ReadWords(a.Stdin, "enqueue", &spec, args, dash)
 			if err != nil {
 				return err
 			}
@@ -107,10 +107,10 @@ func (a *App) inBatch(ctx context.Context, s *queue.Spec, name string) error {
 	}
 	switch {
 	case n >= manyInBatch:
-		fmt.Fprintf(a.Err, "queuectl: batch %s already has at least %d jobs; adding to it\n", a.Clean(a.Err, name),
+		fmt.Fprintf(a.Stderr, "queuectl: batch %s already has at least %d jobs; adding to it\n", a.Clean(a.Stderr, name),
 			manyInBatch)
 	case n > 0:
-		fmt.Fprintf(a.Err, "queuectl: batch %s already has %s; adding to it\n", a.Clean(a.Err, name), present.Jobs(n))
+		fmt.Fprintf(a.Stderr, "queuectl: batch %s already has %s; adding to it\n", a.Clean(a.Stderr, name), present.Jobs(n))
 	}
 	return nil
 }
@@ -129,10 +129,10 @@ func (a *App) enqueueOne(ctx context.Context, s *queue.Spec, noCwd bool, key str
 		return err
 	}
 	input.NamedFiles{}.Warn(&a.Output, a.Cmd, s)
-	enqueue.WarnUnenforced(&a.Output, got.Unenforced)
+	enqueue.WarnUnenforced(&a.Output, got.UnenforcedLimits)
 	enqueue.PrintNewQueues(&a.Output, got.NewQueues)
 	enqueue.PrintUnique(&a.Output, s, got.ID, got.Duplicate)
-	enqueue.WarnExpired(&a.Output, s, a.Quiet || !term.IsTerminal(a.Err))
+	enqueue.WarnExpired(&a.Output, s, a.Quiet || !term.IsTerminal(a.Stderr))
 	enqueue.PrintCancelled(&a.Output, &got)
 	enqueue.PrintNotes(&a.Output, a.Cmd, got.Notes)
 	if a.Structured() {
@@ -163,17 +163,17 @@ func (a *App) enqueueOne(ctx context.Context, s *queue.Spec, noCwd bool, key str
 // UploadOptions returns the options for enqueuing several jobs.
 func (a *App) UploadOptions(key string, noCwd bool) enqueue.Options {
 	return enqueue.Options{
-		Out: &a.Output, Cmd: a.Cmd, Finder: &a.Finder,
+		Output: &a.Output, Cmd: a.Cmd, Finder: &a.Finder,
 		Key: key, NoCwd: noCwd, RequireLimits: a.RequireLimits, Next: a.next,
 	}
 }
 
 // enqueueMany enqueues all jobs of a source, or none.
 func (a *App) enqueueMany(ctx context.Context, m *input.Source, common *queue.Spec, noCwd bool, key string) error {
-	enqueue.WarnExpired(&a.Output, common, a.Quiet || !term.IsTerminal(a.Err))
+	enqueue.WarnExpired(&a.Output, common, a.Quiet || !term.IsTerminal(a.Stderr))
 	due := present.WhenDue(common, time.Now())
 	up := enqueue.NewUpload(ctx, a.UploadOptions(key, noCwd), common)
-	f, err := m.Open(a.In)
+	f, err := m.Open(a.Stdin)
 	if err != nil {
 		return err
 	}
@@ -214,7 +214,7 @@ func (a *App) enqueueMany(ctx context.Context, m *input.Source, common *queue.Sp
 // enqueueBatch enqueues all the jobs, or none.
 func (a *App) enqueueBatch(ctx context.Context, specs []queue.Spec, noCwd bool, key string) error {
 	if len(specs) == 0 {
-		fmt.Fprintln(a.Err, "queuectl: the JSON array contains no jobs")
+		fmt.Fprintln(a.Stderr, "queuectl: the JSON array contains no jobs")
 		return enqueue.PrintStored(ctx, &a.Output, nil, nil)
 	}
 	if len(specs) > queue.MaxBatch {
@@ -242,12 +242,12 @@ func (a *App) enqueueBatch(ctx context.Context, specs []queue.Spec, noCwd bool, 
 		expired.Add("entry", i+1, specs[i].ExpiresAt)
 	}
 	enqueue.PrintExpired(&a.Output, &expired)
-	enqueue.WarnUnenforced(&a.Output, got.Unenforced)
+	enqueue.WarnUnenforced(&a.Output, got.UnenforcedLimits)
 	enqueue.PrintNewQueues(&a.Output, got.NewQueues)
-	for i := range got.Found {
-		got.Found[i]++
+	for i := range got.FoundIndexes {
+		got.FoundIndexes[i]++
 	}
-	enqueue.PrintFound(&a.Output, "entry", got.Found, len(got.IDs))
+	enqueue.PrintFound(&a.Output, "entry", got.FoundIndexes, len(got.IDs))
 	enqueue.PrintNotes(&a.Output, a.Cmd, got.Notes)
 	if err := enqueue.PrintStored(ctx, &a.Output, c, got.IDs); err != nil {
 		return err
@@ -255,7 +255,7 @@ func (a *App) enqueueBatch(ctx context.Context, specs []queue.Spec, noCwd bool, 
 	if expired.Never == len(specs) {
 		got.MaxAttempts = 0
 	}
-	a.PrintNote("%d jobs enqueued%s", len(got.IDs)-len(got.Found), present.UpToAttempts(got.MaxAttempts))
+	a.PrintNote("%d jobs enqueued%s", len(got.IDs)-len(got.FoundIndexes), present.UpToAttempts(got.MaxAttempts))
 	return nil
 }
 

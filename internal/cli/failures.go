@@ -14,8 +14,8 @@ const MaxFailures = 100
 
 // SayFailure prints that a job did not complete, and why.
 func (a *App) SayFailure(j *control.Job) {
-	fmt.Fprintf(a.Err, "queuectl: %s (%s)\n", termtext.OneLine(a.Clean(a.Err, present.FailureText(j))),
-		termtext.Truncate(termtext.OneLine(a.Clean(a.Err, present.Title(j))), 60))
+	fmt.Fprintf(a.Stderr, "queuectl: %s (%s)\n", termtext.OneLine(a.Clean(a.Stderr, present.FailureText(j))),
+		termtext.Truncate(termtext.OneLine(a.Clean(a.Stderr, present.Title(j))), 60))
 }
 
 // sayEnd prints how a job ended. If the job did not complete, it prints even if standard error is
@@ -29,14 +29,14 @@ func (a *App) sayEnd(j *control.Job, others int) {
 	case a.Quiet:
 		return
 	}
-	text := termtext.OneLine(a.Clean(a.Err, present.FailureText(j)))
+	text := termtext.OneLine(a.Clean(a.Stderr, present.FailureText(j)))
 	if j.State != "removed" {
 		text += "; details: queuectl show " + j.ID
 	}
 	if others > 0 {
 		text += fmt.Sprintf("; %d more failed", others)
 	}
-	fmt.Fprintf(a.Err, "queuectl: %s\n", text)
+	fmt.Fprintf(a.Stderr, "queuectl: %s\n", text)
 }
 
 // MoreFailures returns how to list the failures that were not named, or "" if all were. jobs says

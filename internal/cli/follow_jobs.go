@@ -91,7 +91,7 @@ func (f *Follower) Follow(ctx context.Context, jobs FollowedJobs, since int64) e
 // show prints why no job makes progress, and draws the progress on a terminal.
 func (f *Follower) show(ctx context.Context, jobs FollowedJobs) {
 	f.stall.print(ctx, f.App, f.Client, func() string { return jobs.Waiting(ctx) })
-	if !term.IsTerminal(f.App.Err) {
+	if !term.IsTerminal(f.App.Stderr) {
 		return
 	}
 	if p := jobs.Progress(); p != nil {
@@ -104,20 +104,20 @@ func (f *Follower) show(ctx context.Context, jobs FollowedJobs) {
 // stallNotice prints why no job makes progress. Its zero value is ready for use; the time without
 // progress begins at the first call of print.
 type stallNotice struct {
-	since   time.Time
-	printed bool // the reason has been printed since there was progress
+	stalledAt time.Time
+	printed   bool // the reason has been printed since there was progress
 }
 
 // reset records that there was progress.
-func (s *stallNotice) reset() { *s = stallNotice{since: time.Now()} }
+func (s *stallNotice) reset() { *s = stallNotice{stalledAt: time.Now()} }
 
 // print prints why a job waits if there was no progress for sayWhyAfter. It prints that only once.
 // The function waiting returns the id of a job that waits, or "" if a job runs or none waits.
 func (s *stallNotice) print(ctx context.Context, a *App, c *control.Client, waiting func() string) {
-	if s.since.IsZero() {
+	if s.stalledAt.IsZero() {
 		s.reset()
 	}
-	if s.printed || time.Since(s.since) < sayWhyAfter {
+	if s.printed || time.Since(s.stalledAt) < sayWhyAfter {
 		return
 	}
 	s.printed = true

@@ -20,14 +20,14 @@ import (
 // eventQueue is a queue that sends the events of a channel. All its jobs wait.
 type eventQueue struct {
 	control.API
-	events chan control.Event // closed when the connection is lost
-	since  int64              // number of the event after which the stream began
-	over   chan struct{}      // closed at the end of the test
+	events     chan control.Event // closed when the connection is lost
+	afterEvent int64              // number of the event after which the stream began
+	done       chan struct{}      // closed at the end of the test
 }
 
 func (q *eventQueue) Events(ctx context.Context, p control.Events, each func(control.Event) error) (control.EventsEnd,
 	error) {
-	q.since = *p.Since
+	q.afterEvent = *p.Since
 	for {
 		select {
 		case e, open := <-q.events:
@@ -37,7 +37,7 @@ func (q *eventQueue) Events(ctx context.Context, p control.Events, each func(con
 			if err := each(e); err != nil {
 				return control.EventsEnd{}, err
 			}
-		case <-q.over:
+		case <-q.done:
 			return control.EventsEnd{}, ctx.Err()
 		}
 	}
@@ -54,13 +54,13 @@ func (q *eventQueue) Refuse(*control.Peer, string, control.Right) error { return
 
 // followedTwo is a set of two jobs, 1 and 2, of which one waits.
 type followedTwo struct {
-	recorded []int64     // numbers of the recorded events
-	checks   int         // number of calls of Ended with isDue
-	stopped  atomic.Bool // Ended reports true at the next such call
+	recordedEvents []int64     // numbers of the recorded events
+	checks         int         // number of calls of Ended with isDue
+	stopped        atomic.Bool // Ended reports true at the next such call
 }
 
 func (j *followedTwo) Record(_ context.Context, e *control.Event) (isOurs bool, err error) {
-	j.recorded = append(j.recorded, e.Seq)
+	j.recordedEvents = append(j.recordedEvents, e.Seq)
 	return e.JobSeq <= 2, nil
 }
 
@@ -68,7 +68,7 @@ func (j *followedTwo) Ended(_ context.Context, isDue bool) (bool, error) {
 	if isDue {
 		j.checks++
 	}
-	return len(j.recorded) == 4 || isDue && j.stopped.Load(), nil
+	return len(j.recordedEvents) == 4 || isDue && j.stopped.Load(), nil
 }
 
 func (j *followedTwo) Waiting(context.Context) string { return "two" }
@@ -79,9 +79,9 @@ func (j *followedTwo) Progress() *Progress            { return nil }
 func TestFollowerFollowsASetOfJobs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		follow := func(run func(q *eventQueue, jobs *followedTwo, stop func())) (*followedTwo, string, error) {
-			q, jobs, wake := &eventQueue{events: make(chan control.Event), over: make(chan struct{})}, &followedTwo{},
+			q, jobs, wake := &eventQueue{events: make(chan control.Event), done: make(chan struct{})}, &followedTwo{},
 				make(chan struct{})
-			defer close(q.over)
+			defer close(q.done)
 			many := func() (all, user int) { return 9, 9 }
 			c := control.NewServer(q, control.Limits{Connections: many}, q, control.NewUserLimits(),
 				slog.New(slog.DiscardHandler)).ClientAs(control.Peer{})
@@ -96,8 +96,8 @@ func TestFollowerFollowsASetOfJobs(t *testing.T) {
 			go func() { done <- f.Follow(t.Context(), jobs, 41) }()
 			run(q, jobs, func() { jobs.stopped.Store(true); close(wake) })
 			err = <-done
-			if q.since != 41 {
-				t.Errorf("the events after %d were requested, want 41", q.since)
+			if q.afterEvent != 41 {
+				t.Errorf("the events after %d were requested, want 41", q.afterEvent)
 			}
 			printed, _ := os.ReadFile(stderr.Name())
 			return jobs, string(printed), err
@@ -109,8 +109,8 @@ func TestFollowerFollowsASetOfJobs(t *testing.T) {
 				q.events <- control.Event{Seq: 42 + i, JobSeq: 1}
 			}
 		})
-		if want := []int64{42, 43, 44, 45}; err != nil || !slices.Equal(jobs.recorded, want) || printed != "" {
-			t.Errorf("four events: got %v, %q, %v, want %v", jobs.recorded, printed, err, want)
+		if want := []int64{42, 43, 44, 45}; err != nil || !slices.Equal(jobs.recordedEvents, want) || printed != "" {
+			t.Errorf("four events: got %v, %q, %v, want %v", jobs.recordedEvents, printed, err, want)
 		}
 
 		_, printed, err = follow(func(q *eventQueue, _ *followedTwo, stop func()) {

@@ -158,7 +158,7 @@ const watchFrame = 4
 
 // rowsInWindow returns the parameter rows, or the number of rows that fit the terminal if fewer do.
 func (a *App) rowsInWindow(rows int) int {
-	if height := term.Lines(a.Out); height > 0 {
+	if height := term.Lines(a.Stdout); height > 0 {
 		return max(1, min(rows, height-watchFrame))
 	}
 	return rows
@@ -260,7 +260,7 @@ func (a *App) listOnce(ctx context.Context, c *control.Client, p control.List, r
 // jobsTable prints a table of jobs. On a terminal each state has its sign and colour.
 func (a *App) jobsTable(head []string, rows [][]string) error {
 	state := slices.Index(head, "STATE")
-	if state < 0 || !term.IsTerminal(a.Out) {
+	if state < 0 || !term.IsTerminal(a.Stdout) {
 		return a.Table(head, rows)
 	}
 	for _, row := range rows {

@@ -42,8 +42,8 @@ const maxPart = 64 << 10
 // time.
 func newLogPrinter(a *App, prefix string, stamps bool) *logPrinter {
 	live := prefix == "" && !stamps
-	screen := [2]*term.SafeWriter{term.NewSafeWriter(&a.Output, a.Out, live), term.NewSafeWriter(&a.Output, a.Out, live)}
-	t := term.TTYOutput{Renderer: termtext.Renderer{Colours: term.ColoursOn(a.Out)}}
+	screen := [2]*term.SafeWriter{term.NewSafeWriter(&a.Output, a.Stdout, live), term.NewSafeWriter(&a.Output, a.Stdout, live)}
+	t := term.TTYOutput{Renderer: termtext.Renderer{Colours: term.ColoursOn(a.Stdout)}}
 	return &logPrinter{a: a, screen: screen, ttys: [2]term.TTYOutput{t, t}, prefix: prefix, stamps: stamps,
 		lineStart: true}
 }
@@ -88,7 +88,7 @@ func (l *logPrinter) piece(p *control.Piece) error {
 			text, l.part = text+l.part+"\n", ""
 		}
 	}
-	return l.print(text, p.At)
+	return l.print(text, p.Time)
 }
 
 func (l *logPrinter) print(text string, at control.Time) error {
@@ -104,7 +104,7 @@ func (l *logPrinter) print(text string, at control.Time) error {
 		b.WriteString(line)
 		l.lineStart = strings.HasSuffix(line, "\n")
 	}
-	_, err := l.a.Out.WriteString(b.String())
+	_, err := l.a.Stdout.WriteString(b.String())
 	return err
 }
 
@@ -120,7 +120,7 @@ func (l *logPrinter) end() error {
 	if l.prefix != "" {
 		text = l.prefix + text + "\n"
 	}
-	_, err := l.a.Out.WriteString(text)
+	_, err := l.a.Stdout.WriteString(text)
 	return err
 }
 

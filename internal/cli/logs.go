@@ -77,12 +77,12 @@ func logsVerb(a *App) *cobra.Command {
 
 // logReader prints the output of one job, or of several jobs concurrently.
 type logReader struct {
-	a        *App
-	c        *control.Client
-	p        control.Logs
-	stamps   bool
-	printing sync.Mutex
-	list     *term.Array // the JSON array to print to; nil for text or JSON lines
+	a       *App
+	c       *control.Client
+	p       control.Logs
+	stamps  bool
+	printMu sync.Mutex
+	list    *term.Array // the JSON array to print to; nil for text or JSON lines
 }
 
 // openLogs returns a logReader. The caller must call end, which completes the output and returns
@@ -95,7 +95,7 @@ func (a *App) openLogs(ctx context.Context, p control.Logs, stamps bool) (r *log
 	}
 	r = &logReader{a: a, c: c, p: p, stamps: stamps}
 	if a.JSON && !a.JSONL {
-		r.list = term.NewArray(a.Out)
+		r.list = term.NewArray(a.Stdout)
 	}
 	return r, func(err error) error {
 		if r.list != nil {
@@ -147,7 +147,7 @@ func (r *logReader) printLost(ctx context.Context, id string) {
 	}
 	reason := queue.Reason(queue.ValueOr(h.Reason, ""))
 	if reason == queue.ReasonLost || reason == queue.ReasonInterrupted {
-		fmt.Fprintf(r.a.Err, "queuectl: the output of attempt %d of job %s is lost, because the runner died "+
+		fmt.Fprintf(r.a.Stderr, "queuectl: the output of attempt %d of job %s is lost, because the runner died "+
 			"during the attempt\n", h.Attempt, id)
 	}
 }
@@ -157,13 +157,13 @@ func (r *logReader) print(ctx context.Context, p control.Logs, prefix string) (s
 	out.list = r.list
 	for i := range out.ttys {
 		t := &out.ttys[i]
-		t.Live = p.Follow && out.screen[i].Live && term.IsTerminal(r.a.Out)
+		t.Live = p.Follow && out.screen[i].Live && term.IsTerminal(r.a.Stdout)
 		t.Renderer.StartsMidway = p.N != nil || p.Since != 0
 	}
 	var harm error
 	_, err = r.c.Logs(ctx, p, func(piece control.Piece) error {
-		r.printing.Lock()
-		defer r.printing.Unlock()
+		r.printMu.Lock()
+		defer r.printMu.Unlock()
 		said = true
 		if piece.Ended {
 			return errAttemptOver
@@ -173,8 +173,8 @@ func (r *logReader) print(ctx context.Context, p control.Logs, prefix string) (s
 		}
 		return out.piece(&piece)
 	})
-	r.printing.Lock()
-	defer r.printing.Unlock()
+	r.printMu.Lock()
+	defer r.printMu.Unlock()
 	return said, errors.Join(err, out.end(), harm)
 }
 
@@ -232,8 +232,8 @@ func (a *App) logsOfQueue(ctx context.Context, p control.Logs, of control.List, 
 		return err
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
-	q := &queueReader{r: r, filter: of, following: map[string]int{}, live: make(chan struct{}, followedLive),
-		ended: make(chan struct{}, readEnded), fail: cancel}
+	q := &queueReader{r: r, filter: of, followedAttempts: map[string]int{}, liveSlots: make(chan struct{}, followedLive),
+		endedSlots: make(chan struct{}, readEnded), fail: cancel}
 	err = q.follow(ctx)
 	if cause := context.Cause(ctx); cause != nil {
 		err = cause
@@ -249,13 +249,13 @@ type queueReader struct {
 	filter control.List // selects the jobs by queue and labels
 	// following maps the id of each job whose output is being followed to the number of its attempt.
 	// The number is 0 if the attempt was already running when the command started.
-	following map[string]int
+	followedAttempts map[string]int
 
 	streams sync.WaitGroup
 	// live and ended are semaphores. They bound how many running and how many ended attempts are read
 	// at the same time.
-	live, ended chan struct{}
-	fail        func(error)
+	liveSlots, endedSlots chan struct{}
+	fail                  func(error)
 }
 
 func (q *queueReader) follow(ctx context.Context) error {
@@ -288,13 +288,13 @@ func (q *queueReader) follow(ctx context.Context) error {
 // ended and was not followed.
 func (q *queueReader) handle(ctx context.Context, e *control.Event) error {
 	ended := e.Event == string(queue.EventEnded)
-	if attempt, followed := q.following[e.ID]; followed && (attempt == 0 || attempt == e.Attempt) {
+	if attempt, followed := q.followedAttempts[e.ID]; followed && (attempt == 0 || attempt == e.Attempt) {
 		if ended {
-			delete(q.following, e.ID)
+			delete(q.followedAttempts, e.ID)
 		}
 		return nil
 	}
-	if ended && !e.Output || !ended && len(q.live) == cap(q.live) {
+	if ended && !e.Output || !ended && len(q.liveSlots) == cap(q.liveSlots) {
 		return nil
 	}
 	j, err := q.r.c.Show(ctx, control.Show{ID: control.Name(e.ID), WithoutEnv: true})
@@ -310,8 +310,8 @@ func (q *queueReader) handle(ctx context.Context, e *control.Event) error {
 		return nil
 	}
 	select {
-	case q.ended <- struct{}{}:
-		q.read(ctx, e.ID, e.Attempt, q.ended)
+	case q.endedSlots <- struct{}{}:
+		q.read(ctx, e.ID, e.Attempt, q.endedSlots)
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()
@@ -331,9 +331,9 @@ func (q *queueReader) wants(j *control.Job) bool {
 // followLive follows an attempt, if fewer than followedLive are followed.
 func (q *queueReader) followLive(ctx context.Context, id string, attempt int) {
 	select {
-	case q.live <- struct{}{}:
-		q.following[id] = attempt
-		q.read(ctx, id, attempt, q.live)
+	case q.liveSlots <- struct{}{}:
+		q.followedAttempts[id] = attempt
+		q.read(ctx, id, attempt, q.liveSlots)
 	default:
 	}
 }

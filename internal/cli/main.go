@@ -42,7 +42,7 @@ type App struct {
 	args           []string        // arguments of the process, without the program name
 	Cmd            *cobra.Command  // the command that is running; nil before it starts
 	offline        *control.Client // client that reads the files of a stopped queue; nil if not used
-	helpFailed     error           // why queuectld, which contains the help, could not be executed
+	helpErr        error           // why queuectld, which contains the help, could not be executed
 	MissingIsEmpty bool            // the command only lists things, so it treats a missing queue as an empty list
 
 	// These fields hold flags that several commands have.
@@ -64,7 +64,7 @@ func Main(p Program) {
 // NewApp returns an App for one command of a program.
 func NewApp(p Program, in, out, err *os.File) *App {
 	a := &App{Program: p, verbs: withVerbs(p.Verbs)}
-	a.In, a.Out, a.Err = in, out, err
+	a.Stdin, a.Stdout, a.Stderr = in, out, err
 	a.Finder = connect.NewFinder(&a.Output, Version)
 	return a
 }
@@ -80,7 +80,7 @@ func (a *App) main(ctx context.Context, args []string) int {
 		root := a.Root(args)
 		var cmd *cobra.Command
 		if cmd, err = root.ExecuteContextC(ctx); err == nil {
-			err = a.helpFailed
+			err = a.helpErr
 		}
 		err = input.NameFlags(cmd, err)
 	}
@@ -88,7 +88,7 @@ func (a *App) main(ctx context.Context, args []string) int {
 		return a.Exit
 	}
 	if own, ok := errors.AsType[*queue.Error](err); ok && own == connect.ErrNoQueue && a.MissingIsEmpty {
-		fmt.Fprintf(a.Err, "queuectl: %v\n", connect.ErrNoQueue)
+		fmt.Fprintf(a.Stderr, "queuectl: %v\n", connect.ErrNoQueue)
 		if a.JSON && !a.JSONL {
 			a.Println("[]")
 		}
@@ -99,8 +99,8 @@ func (a *App) main(ctx context.Context, args []string) int {
 		code = a.FailureCode
 	}
 	// A message may list several errors, one per line.
-	for line := range strings.Lines(a.Clean(a.Err, fault.Message(err)+a.Skew(err))) {
-		fmt.Fprintf(a.Err, "queuectl: %s\n", strings.TrimSuffix(line, "\n"))
+	for line := range strings.Lines(a.Clean(a.Stderr, fault.Message(err)+a.Skew(err))) {
+		fmt.Fprintf(a.Stderr, "queuectl: %s\n", strings.TrimSuffix(line, "\n"))
 	}
 	return code
 }
@@ -157,12 +157,12 @@ func (a *App) Root(args []string) *cobra.Command {
 	root.CompletionOptions.DisableDefaultCmd = true
 	root.SetHelpCommand(helpVerb())
 	root.SetFlagErrorFunc(a.flagError)
-	root.SetOut(a.Out)
-	root.SetErr(a.Err)
+	root.SetOut(a.Stdout)
+	root.SetErr(a.Stderr)
 	a.globalFlags(root.PersistentFlags())
 	root.SetHelpFunc(func(cmd *cobra.Command, words []string) {
 		if a.Program.Help == nil {
-			a.helpFailed = a.execDaemon()
+			a.helpErr = a.execDaemon()
 			return
 		}
 		a.Program.Help(asksAll(args))(cmd, words)

@@ -56,7 +56,7 @@ func (a *App) onEverything(
 	if err != nil {
 		return err
 	}
-	all := control.BulkResult{Done: []string{}, Refused: []control.Refusal{}}
+	all := control.BulkResult{DoneIDs: []string{}, Refusals: []control.Refusal{}}
 	if err := a.printResult(&v, &all, outcome); err != nil {
 		return err
 	}
@@ -65,8 +65,8 @@ func (a *App) onEverything(
 		return a.PrintJSON(all)
 	case a.Structured():
 		return nil
-	case v.Matched != nil:
-		return a.Counted(*v.Matched)
+	case v.MatchCount != nil:
+		return a.Counted(*v.MatchCount)
 	}
 	a.PrintNote("%s", say)
 	return nil

@@ -54,7 +54,7 @@ func runVerb(a *App) *cobra.Command {
 			if i := slices.Index(args, ":::"); i >= 0 {
 				return manyJobsError(args[:i])
 			}
-			batch, err := input.ReadWords(a.In, "run", &spec, args, cmd.ArgsLenAtDash())
+			batch, err := input.ReadWords(a.Stdin, "run", &spec, args, cmd.ArgsLenAtDash())
 			if err != nil {
 				return err
 			}
@@ -139,7 +139,7 @@ func (a *App) run(ctx context.Context, s *queue.Spec, noCwd, cancelOnExit bool) 
 	if err != nil {
 		return err
 	}
-	enqueue.WarnUnenforced(&a.Output, got.Unenforced)
+	enqueue.WarnUnenforced(&a.Output, got.UnenforcedLimits)
 	enqueue.PrintNewQueues(&a.Output, got.NewQueues)
 	enqueue.WarnExpired(&a.Output, s, true)
 	enqueue.PrintUnique(&a.Output, s, got.ID, got.Duplicate)
@@ -156,7 +156,7 @@ const followedOutput int64 = 64 << 20
 
 // joinsTTY reports whether the command run connects the user's terminal to the job's terminal.
 func (a *App) joinsTTY(tty bool) bool {
-	return tty && !a.Structured() && term.IsTerminal(os.Stdin) && term.IsTerminal(a.Out)
+	return tty && !a.Structured() && term.IsTerminal(os.Stdin) && term.IsTerminal(a.Stdout)
 }
 
 // viewOnly reports whether the caller may not type into a job's terminal, and prints a
@@ -167,8 +167,8 @@ func (a *App) viewOnly(ctx context.Context, c *control.Client, id string) bool {
 	if !errors.Is(err, queue.ErrDenied) && !errors.Is(err, queue.ErrUnsupported) {
 		return false // any other error is reported when the job is followed
 	}
-	fmt.Fprintf(a.Err, "queuectl: view only (your input is not sent to the job): %s\n",
-		termtext.OneLine(a.Clean(a.Err, err.Error())))
+	fmt.Fprintf(a.Stderr, "queuectl: view only (your input is not sent to the job): %s\n",
+		termtext.OneLine(a.Clean(a.Stderr, err.Error())))
 	return true
 }
 
@@ -248,7 +248,7 @@ func continuesText(id string) string {
 // detachOrCancel prints how to attach to the job again. It reports whether a second Ctrl-C follows
 // within detachAfter, which cancels the job.
 func (a *App) detachOrCancel(id string, interrupts <-chan os.Signal, done <-chan error) bool {
-	fmt.Fprintf(a.Err, "\n%s; press Ctrl-C again to cancel it\n", continuesText(id))
+	fmt.Fprintf(a.Stderr, "\n%s; press Ctrl-C again to cancel it\n", continuesText(id))
 	select {
 	case <-interrupts:
 		return true
@@ -269,10 +269,10 @@ func (a *App) cancelAndExit(c *control.Client, id string) error {
 	if err != nil {
 		return err
 	}
-	if len(verdict.Refused) > 0 {
-		fmt.Fprintf(a.Err, "queuectl: %s\n", verdict.Refused[0].Err())
+	if len(verdict.Refusals) > 0 {
+		fmt.Fprintf(a.Stderr, "queuectl: %s\n", verdict.Refusals[0].Err())
 		return nil
 	}
-	fmt.Fprintf(a.Err, "queuectl: job %s cancelled\n", id)
+	fmt.Fprintf(a.Stderr, "queuectl: job %s cancelled\n", id)
 	return nil
 }

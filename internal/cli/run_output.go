@@ -18,9 +18,9 @@ import (
 // to standard error if standard output is for JSON. If p.Ends is set, it calls the function ended
 // after each attempt except the last.
 func (a *App) PrintOutput(ctx context.Context, c *control.Client, p control.Logs, ended func(attempt int) error) error {
-	out, errs := term.NewSafeWriter(&a.Output, a.Out, true), term.NewSafeWriter(&a.Output, a.Err, true)
+	out, errs := term.NewSafeWriter(&a.Output, a.Stdout, true), term.NewSafeWriter(&a.Output, a.Stderr, true)
 	if a.Structured() {
-		out.To = a.Err
+		out.File = a.Stderr
 	}
 	job := queue.ShellWord(string(p.ID))
 	_, err := c.Logs(ctx, p, func(p control.Piece) error {
@@ -31,17 +31,17 @@ func (a *App) PrintOutput(ctx context.Context, c *control.Client, p control.Logs
 		switch {
 		case p.Ended:
 			return ended(p.Attempt)
-		case p.Dropped > 0:
+		case p.DroppedBytes > 0:
 			return a.SayGap(p.Gap() + ": the output exceeded --output-limit, or could not be stored; see: queuectl show " + job)
 		case p.Damage != nil:
 			return a.SayGap(damaged(&p).Error())
 		}
-		_, err := to.To.WriteString(to.Safe(p.String()))
+		_, err := to.File.WriteString(to.Safe(p.String()))
 		return err
 	})
 	for _, s := range []*term.SafeWriter{out, errs} {
 		if rest := s.Rest(); rest != "" {
-			if _, failed := s.To.WriteString(rest); err == nil {
+			if _, failed := s.File.WriteString(rest); err == nil {
 				err = failed
 			}
 		}
@@ -93,7 +93,7 @@ func (a *App) sayWhy(ctx context.Context, c *control.Client, id string) {
 		text = present.ReasonLine(job.WaitsFor, time.Now())
 	}
 	a.Progress("")
-	fmt.Fprintf(a.Err, "queuectl: job %s is waiting: %s\n", id, a.Clean(a.Err, text))
+	fmt.Fprintf(a.Stderr, "queuectl: job %s is waiting: %s\n", id, a.Clean(a.Stderr, text))
 }
 
 // printAttempt prints how an attempt ended, and when the job is retried.
@@ -130,7 +130,7 @@ func (a *App) printAttempt(ctx context.Context, c *control.Client, id string, n 
 	default:
 		text += "; retrying now"
 	}
-	fmt.Fprintf(a.Err, "queuectl: %s\n", termtext.OneLine(a.Clean(a.Err,
+	fmt.Fprintf(a.Stderr, "queuectl: %s\n", termtext.OneLine(a.Clean(a.Stderr,
 		fmt.Sprintf("%s (%s left)", text, present.Plural(job.MaxAttempts-job.Attempts+job.HistoryTotal-n, "attempt")))))
 	return nil
 }
@@ -146,11 +146,11 @@ func (a *App) printEnd(j *control.Job) {
 	case present.Expired(j):
 		text += ": " + present.DidNotStart
 	}
-	text = termtext.OneLine(a.Clean(a.Err, text))
+	text = termtext.OneLine(a.Clean(a.Stderr, text))
 	switch {
 	case a.Exit == 0:
 	case j.Reason != nil, j.State == queue.Cancelled.String():
-		fmt.Fprintf(a.Err, "queuectl: %s\n", text)
+		fmt.Fprintf(a.Stderr, "queuectl: %s\n", text)
 	default:
 		a.PrintNote("%s", text)
 	}

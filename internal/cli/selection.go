@@ -243,7 +243,7 @@ func (a *App) OnSelection(cmd *cobra.Command, s *Selection, ids []string, outcom
 func (a *App) onNone(dryRun bool) error {
 	return a.RunBulk("", nil, func([]string, string) (v control.BulkResult, _ error) {
 		if dryRun {
-			v.Matched = new(int)
+			v.MatchCount = new(int)
 		}
 		return v, nil
 	})
@@ -257,8 +257,8 @@ func (a *App) count(ctx context.Context, dry func(ids []string, cursor string) (
 		if err != nil {
 			return 0, err
 		}
-		if v.Matched != nil {
-			n += *v.Matched
+		if v.MatchCount != nil {
+			n += *v.MatchCount
 		}
 		if v.Next == nil {
 			return n, ctx.Err()
@@ -272,7 +272,7 @@ func (a *App) Confirm(format string, args ...any) bool {
 	if a.AskYesNo(format, args...) {
 		return true
 	}
-	fmt.Fprintln(a.Err, "nothing was changed")
+	fmt.Fprintln(a.Stderr, "nothing was changed")
 	a.Exit = 1
 	return false
 }

@@ -47,7 +47,7 @@ func showVerb(a *App) *cobra.Command {
 // show prints jobs: one as an object, several as an array. It reports missing jobs after it has
 // printed all others.
 func (a *App) show(ctx context.Context, c *control.Client, named []control.Job, before int, one bool) error {
-	list := term.NewArray(a.Out)
+	list := term.NewArray(a.Stdout)
 	var missing []control.Refusal
 	shown := 0
 	for i := range named {
@@ -132,7 +132,7 @@ func (a *App) showJob(j *control.JobDetail) error {
 			continue
 		}
 		if err := a.Println("\n" + out.name + ":\n  " +
-			termtext.Indent(termtext.LastLines(a.Clean(a.Out, strings.TrimRight(out.text, "\n")), shownLines), 2)); err != nil {
+			termtext.Indent(termtext.LastLines(a.Clean(a.Stdout, strings.TrimRight(out.text, "\n")), shownLines), 2)); err != nil {
 			return err
 		}
 	}
@@ -176,5 +176,5 @@ func (a *App) ttyText(j *control.JobDetail, text string) string {
 	if tty, _ := j.Spec["tty"].(bool); !tty || a.Raw {
 		return text
 	}
-	return termtext.Text(text, term.ColoursOn(a.Out))
+	return termtext.Text(text, term.ColoursOn(a.Stdout))
 }

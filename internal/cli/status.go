@@ -73,7 +73,7 @@ func (a *App) status(ctx context.Context, o statusOptions) error {
 		if a.Structured() {
 			return a.PrintJSON(st)
 		}
-		return a.Println(a.Clean(a.Out, st.Health))
+		return a.Println(a.Clean(a.Stdout, st.Health))
 	}
 	rows := a.screenRows()
 	screen, err := c.Screen(ctx, control.ScreenRows{Rows: rows})
@@ -83,9 +83,9 @@ func (a *App) status(ctx context.Context, o statusOptions) error {
 	if err != nil {
 		return err
 	}
-	p := &screenPrinter{a: a, text: present.ScreenText{Screen: &screen, Now: time.Now()}, watched: o.watched}
+	p := &screenPrinter{a: a, text: present.ScreenText{Screen: &screen, CurrentTime: time.Now()}, watched: o.watched}
 	if st := &screen.Status; st.Service != "" && o.service {
-		p.service = "Service: " + a.Clean(a.Out, present.DescribeService(st.Service, st.Socket))
+		p.service = "Service: " + a.Clean(a.Stdout, present.DescribeService(st.Service, st.Socket))
 	}
 	if err := p.print(); err != nil {
 		return err
@@ -112,7 +112,7 @@ func (a *App) statusDetails(st *control.Status) error {
 	}
 	lines := [][2]string{
 		{"Workers", fmt.Sprintf("%d (%d busy, %d idle)", st.Workers.Total, st.Workers.Busy, st.Workers.Idle)},
-		{"Oldest", oldest}, {"Enqueued", fmt.Sprintf("%d in total", st.Enqueued)},
+		{"Oldest", oldest}, {"Enqueued", fmt.Sprintf("%d in total", st.EnqueuedTotal)},
 		{"Finished", present.Plural(st.Throughput, "attempt") + " in the last minute"},
 		{"Database", fmt.Sprintf("%s, %s; job output %s", cmp.Or(st.Store, st.Database), present.Size(st.Bytes),
 			present.Size(st.Outputs))}, {"Your jobs", present.Used(st.UserBytes, st.MaxBytesUser) +

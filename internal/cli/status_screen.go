@@ -24,7 +24,7 @@ const (
 
 // screenRows returns how many rows to request for each part of the screen.
 func (a *App) screenRows() int {
-	height := term.Lines(a.Out)
+	height := term.Lines(a.Stdout)
 	if height == 0 {
 		return plainRows
 	}
@@ -63,7 +63,7 @@ type section struct {
 
 func (p *screenPrinter) print() error {
 	st := &p.text.Screen.Status
-	terminal := term.IsTerminal(p.a.Out)
+	terminal := term.IsTerminal(p.a.Stdout)
 	if !terminal { // scripts read the output, so its form must not change
 		for _, s := range queue.States() {
 			if err := p.a.Println(fmt.Sprintf("%-10s %d", s, st.Jobs[s.String()])); err != nil {
@@ -80,7 +80,7 @@ func (p *screenPrinter) print() error {
 			"; remove completed jobs with: queuectl rm --state done")
 	}
 	for _, u := range st.NearQuota {
-		above = append(above, "user "+p.a.Clean(p.a.Out, u.User)+
+		above = append(above, "user "+p.a.Clean(p.a.Stdout, u.User)+
 			" is close to the storage limit (setting max_bytes_per_user): "+present.Size(u.Bytes)+" used")
 	}
 	parts, counts, gap := p.parts(), []string{p.service}, "\n"
@@ -90,7 +90,7 @@ func (p *screenPrinter) print() error {
 	if p.service == "" {
 		counts = counts[:len(counts)-1]
 	}
-	if height, width := term.Lines(p.a.Out), term.Columns(p.a.Out); height > 0 {
+	if height, width := term.Lines(p.a.Stdout), term.Columns(p.a.Stdout); height > 0 {
 		if height <= lowWindow {
 			gap = ""
 		}
@@ -158,7 +158,7 @@ func (p *screenPrinter) printPart(part *section) error {
 		}
 	}
 	for _, note := range part.notes {
-		if err := p.a.Println("  " + p.a.Clean(p.a.Out, note)); err != nil {
+		if err := p.a.Println("  " + p.a.Clean(p.a.Stdout, note)); err != nil {
 			return err
 		}
 	}
@@ -168,7 +168,7 @@ func (p *screenPrinter) printPart(part *section) error {
 // verdict returns the status line: the health of the queue and its most important facts.
 func (p *screenPrinter) verdict() string {
 	level, text := present.VerdictOf(&p.text.Screen.Status)
-	return p.a.Coloured(level, present.LevelColour(level)) + p.a.Clean(p.a.Out, text)
+	return p.a.Coloured(level, present.LevelColour(level)) + p.a.Clean(p.a.Stdout, text)
 }
 
 // parts returns the sections of the screen.

@@ -59,7 +59,7 @@ func TestScreen(t *testing.T) {
 	}
 	s.Status.Jobs["pending"] += 3
 	if err := (&screenPrinter{a: NewApp(Program{}, nil, out, nil),
-		text: present.ScreenText{Screen: s, Now: screenNow}}).print(); err != nil {
+		text: present.ScreenText{Screen: s, CurrentTime: screenNow}}).print(); err != nil {
 		t.Fatal(err)
 	}
 	got, err := os.ReadFile(out.Name())
@@ -96,7 +96,7 @@ FINISHED  RAN   WHEN    COMMAND
 	if string(got) != want {
 		t.Errorf("got:\n%s\nwant:\n%s", got, want)
 	}
-	p := &screenPrinter{a: NewApp(Program{}, nil, out, nil), text: present.ScreenText{Screen: s, Now: screenNow}}
+	p := &screenPrinter{a: NewApp(Program{}, nil, out, nil), text: present.ScreenText{Screen: s, CurrentTime: screenNow}}
 	if got, want := present.CountsOf(&p.text.Screen.Status),
 		"held 1 · pending 5 · failed 1 · processing 1 · completed 1 · dead 3     412/min"; got != want {
 		t.Errorf("the last line: %q, want %q", got, want)
@@ -113,7 +113,7 @@ func TestScreenFitsTheWindow(t *testing.T) {
 	for _, height := range []int{1, 5, 8, 10, 14, 20, 24, 60, 200} {
 		for _, jobs := range []int{0, 1, 3, 40} {
 			p := &screenPrinter{a: NewApp(Program{}, nil, nil, nil),
-				text: present.ScreenText{Screen: testScreen(jobs), Now: screenNow}}
+				text: present.ScreenText{Screen: testScreen(jobs), CurrentTime: screenNow}}
 			parts := p.parts()
 			// 5 lines are for the verdict, two empty lines, the counts and the prompt.
 			fitParts(parts, height-5)

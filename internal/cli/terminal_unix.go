@@ -32,20 +32,20 @@ import (
 
 // terminalSession connects the user's terminal to a job's terminal.
 type terminalSession struct {
-	a        *App
-	c        *control.Client
-	f        *followedJob
-	typed    chan []byte // input for the job
-	userLeft chan struct{}
-	ended    chan int // passes the number of the last attempt that has ended to join
+	a             *App
+	c             *control.Client
+	f             *followedJob
+	typedInput    chan []byte // input for the job
+	userLeft      chan struct{}
+	endedAttempts chan int // passes the number of the last attempt that has ended to join
 
 	mu sync.Mutex
 	// saved is the terminal's original state while an attempt uses the terminal, and nil otherwise. mu
 	// guards it and all fields below.
-	saved     *xterm.State
-	lastEnded int  // number of the newest attempt that has ended
-	hasLeft   bool // the user has left the job; show prints nothing more
-	controls  termtext.Controls
+	savedState       *xterm.State
+	lastEndedAttempt int  // number of the newest attempt that has ended
+	hasLeft          bool // the user has left the job; show prints nothing more
+	controls         termtext.Controls
 }
 
 // everyAttempt is an attempt number above all others, for a job that has ended.
@@ -54,8 +54,8 @@ const everyAttempt = 1 << 30
 // JoinTerminal connects the user's terminal to the job's while an attempt runs. Like attached, it
 // follows the job to its end. It restores the user's terminal.
 func (a *App) JoinTerminal(ctx context.Context, c *control.Client, f *followedJob, interrupts <-chan os.Signal) error {
-	j := &terminalSession{a: a, c: c, f: f, typed: make(chan []byte, typedAhead), userLeft: make(chan struct{}),
-		ended: make(chan int, 1), controls: termtext.NewControls()}
+	j := &terminalSession{a: a, c: c, f: f, typedInput: make(chan []byte, typedAhead), userLeft: make(chan struct{}),
+		endedAttempts: make(chan int, 1), controls: termtext.NewControls()}
 	defer j.leaveJob()
 	ends := make(chan os.Signal, 4)
 	signal.Notify(ends, syscall.SIGTERM, syscall.SIGHUP)
@@ -78,11 +78,11 @@ func (a *App) JoinTerminal(ctx context.Context, c *control.Client, f *followedJo
 		return err
 	case <-j.userLeft:
 		j.leaveJob()
-		fmt.Fprintf(a.Err, "\n%s\n", continuesText(f.id))
+		fmt.Fprintf(a.Stderr, "\n%s\n", continuesText(f.id))
 	case s := <-ends:
 		j.leaveJob()
 		a.Exit = 128 + int(s.(syscall.Signal))
-		fmt.Fprintf(a.Err, "\n%s\n", continuesText(f.id))
+		fmt.Fprintf(a.Stderr, "\n%s\n", continuesText(f.id))
 		return nil
 	case <-interrupts: // only if no attempt uses the terminal, or another process sent the signal
 		j.leaveJob()
@@ -101,14 +101,14 @@ func (a *App) JoinTerminal(ctx context.Context, c *control.Client, f *followedJo
 func (j *terminalSession) enter(attempt int) error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	if attempt <= j.lastEnded || j.saved != nil {
+	if attempt <= j.lastEndedAttempt || j.savedState != nil {
 		return nil
 	}
 	saved, err := xterm.MakeRaw(int(os.Stdin.Fd()))
 	if err != nil {
 		return fmt.Errorf("your terminal does not support raw mode (%w); try another terminal program", err)
 	}
-	j.saved = saved
+	j.savedState = saved
 	return nil
 }
 
@@ -116,17 +116,17 @@ func (j *terminalSession) enter(attempt int) error {
 func (j *terminalSession) leave(attempt int) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	j.lastEnded = max(j.lastEnded, attempt)
+	j.lastEndedAttempt = max(j.lastEndedAttempt, attempt)
 	_, columns := j.size()
 	// The modes are reset even if the terminal was not connected, because output that was shown may
 	// have set some.
-	j.a.Out.WriteString(j.controls.Reset(columns))
+	j.a.Stdout.WriteString(j.controls.Reset(columns))
 	j.controls = termtext.NewControls()
-	if j.saved == nil {
+	if j.savedState == nil {
 		return
 	}
-	xterm.Restore(int(os.Stdin.Fd()), j.saved)
-	j.saved = nil
+	xterm.Restore(int(os.Stdin.Fd()), j.savedState)
+	j.savedState = nil
 }
 
 // leaveJob disconnects the terminal from all attempts. Later output of the job is not shown.
@@ -145,7 +145,7 @@ func (j *terminalSession) show(data []byte) error {
 		return nil
 	}
 	j.controls.Write(data)
-	_, err := j.a.Out.Write(data)
+	_, err := j.a.Stdout.Write(data)
 	return err
 }
 
@@ -166,10 +166,10 @@ func (j *terminalSession) print(
 		case p.Ended:
 			j.leave(p.Attempt)
 			select {
-			case <-j.ended: // join has not received the previous number and does not need it
+			case <-j.endedAttempts: // join has not received the previous number and does not need it
 			default:
 			}
-			j.ended <- p.Attempt
+			j.endedAttempts <- p.Attempt
 			return ended(p.Attempt)
 		}
 		if gap := p.Gap(); gap != "" {
@@ -198,7 +198,7 @@ func (j *terminalSession) restoreModes(ctx context.Context) (lines int, err erro
 
 // size returns the size of the user's terminal, or 24 by 80 if it is unknown.
 func (j *terminalSession) size() (rows, cols int) {
-	cols, rows, err := xterm.GetSize(int(j.a.Out.Fd()))
+	cols, rows, err := xterm.GetSize(int(j.a.Stdout.Fd()))
 	if err != nil || rows < 1 || cols < 1 {
 		return 24, 80
 	}
@@ -227,12 +227,12 @@ func (j *terminalSession) join(ctx context.Context) {
 		case ctx.Err() != nil, errors.Is(err, queue.ErrUnavailable), errors.Is(err, queue.ErrNotFound):
 			return // follow reports the error
 		default:
-			fmt.Fprintf(j.a.Err, "queuectl: view only (your input is not sent to the job): %s\n",
-				termtext.OneLine(j.a.Clean(j.a.Err, err.Error())))
+			fmt.Fprintf(j.a.Stderr, "queuectl: view only (your input is not sent to the job): %s\n",
+				termtext.OneLine(j.a.Clean(j.a.Stderr, err.Error())))
 			return
 		}
 		select {
-		case n := <-j.ended:
+		case n := <-j.endedAttempts:
 			next = n + 1
 		case <-ctx.Done():
 		}
@@ -241,7 +241,7 @@ func (j *terminalSession) join(ctx context.Context) {
 
 // attach connects to the terminal of an attempt and sets its size to the size of the user's
 // terminal.
-func (j *terminalSession) attach(ctx context.Context, attempt int, wait bool) (control.Attached, error) {
+func (j *terminalSession) attach(ctx context.Context, attempt int, wait bool) (control.AttachResult, error) {
 	rows, cols := j.size()
 	return j.c.Attach(ctx, control.Attach{ID: control.Name(j.f.id), Attempt: attempt, Wait: wait, Rows: rows, Cols: cols})
 }
@@ -285,7 +285,7 @@ func (j *terminalSession) serve(ctx context.Context, attempt int) (ended int) {
 	var data []byte // input that the job has not accepted yet
 	pause := resendAfter
 	for {
-		typed, resend := j.typed, (<-chan time.Time)(nil)
+		typed, resend := j.typedInput, (<-chan time.Time)(nil)
 		if len(data) > 0 { // send the remaining input before reading more
 			typed, resend = nil, time.After(pause)
 		}
@@ -302,7 +302,7 @@ func (j *terminalSession) serve(ctx context.Context, attempt int) (ended int) {
 			}
 		case <-sizes:
 			_, err = j.attach(ctx, attempt, false)
-		case n := <-j.ended:
+		case n := <-j.endedAttempts:
 			return n
 		case <-ctx.Done():
 			return 0
@@ -342,7 +342,7 @@ const (
 func (j *terminalSession) read(ctx context.Context) {
 	wake, end, err := os.Pipe()
 	if err != nil {
-		fmt.Fprintf(j.a.Err, "queuectl: cannot read your terminal: %v\r\n", err)
+		fmt.Fprintf(j.a.Stderr, "queuectl: cannot read your terminal: %v\r\n", err)
 		return
 	}
 	defer wake.Close()
@@ -375,18 +375,18 @@ func (j *terminalSession) read(ctx context.Context) {
 				close(j.userLeft)
 				return
 			case actHelp:
-				fmt.Fprint(j.a.Err, "~?\r\nqueuectl: after Enter, type ~. to detach (the job continues), ~~ for a tilde, "+
+				fmt.Fprint(j.a.Stderr, "~?\r\nqueuectl: after Enter, type ~. to detach (the job continues), ~~ for a tilde, "+
 					"~? for this help\r\n")
 			}
 			if len(data) == 0 {
 				continue
 			}
 			select {
-			case j.typed <- data:
+			case j.typedInput <- data:
 			case <-ctx.Done():
 				return
 			case <-time.After(refuseAfter):
-				fmt.Fprint(j.a.Err, "\a")
+				fmt.Fprint(j.a.Stderr, "\a")
 			}
 		}
 	}

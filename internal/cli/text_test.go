@@ -59,7 +59,7 @@ func TestEachLineIsMarkedOnce(t *testing.T) {
 		p := newLogPrinter(NewApp(Program{}, nil, out, nil), "", true)
 		p.prefix = prefix
 		for _, text := range []string{"a", "b\nc", "", "\n", "\n", "d"} {
-			if err := p.piece(&control.Piece{Text: text, At: at}); err != nil {
+			if err := p.piece(&control.Piece{Text: text, Time: at}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -106,7 +106,7 @@ func TestTextsFakeNoLines(t *testing.T) {
 		"doctor": func(a *App) error {
 			return a.PrintFinding(&control.Finding{Check: "disk", Level: "failure", Message: evil, Next: evil})
 		},
-		"end": func(a *App) error { a.Exit, a.Err = 1, a.Out; a.printEnd(&j); return nil },
+		"end": func(a *App) error { a.Exit, a.Stderr = 1, a.Stdout; a.printEnd(&j); return nil },
 	} {
 		got := printed(t, print)
 		for _, b := range breaks {
@@ -189,7 +189,7 @@ func TestTextsInAPipeAreEscaped(t *testing.T) {
 		"events": {1, func(a *App) error {
 			return a.Println(a.CleanText(present.EventLine(&control.Event{Event: "audit", Verb: evil})))
 		}},
-		"messages": {1, func(a *App) error { a.Exit, a.Err = 1, a.Out; a.printEnd(&ended); return nil }},
+		"messages": {1, func(a *App) error { a.Exit, a.Stderr = 1, a.Stdout; a.printEnd(&ended); return nil }},
 		"doctor": {1, func(a *App) error {
 			return a.PrintFinding(&control.Finding{Check: "disk", Level: "failure", Message: evil})
 		}},

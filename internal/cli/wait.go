@@ -138,11 +138,11 @@ func (a *App) wait(ctx context.Context, p control.Wait) error {
 		defer end()
 		asked = over
 	}
-	if term.IsTerminal(a.Err) && !a.Quiet {
+	if term.IsTerminal(a.Stderr) && !a.Quiet {
 		defer time.AfterFunc(sayWhyAfter, func() { a.sayWhyNoneRuns(asked, c, p.IDs) }).Stop()
 	}
 	ended := map[string]*control.Job{}
-	waited, err := c.Wait(asked, p, func(e control.Ended) error {
+	waited, err := c.Wait(asked, p, func(e control.JobEndNotice) error {
 		ended[e.Job.ID] = &e.Job
 		if a.JSONL {
 			return a.PrintJSON(e.Job)
@@ -175,7 +175,7 @@ func (a *App) wait(ctx context.Context, p control.Wait) error {
 	if waited.TimedOut {
 		a.Exit = fault.ExitTimeout
 		if !a.Quiet {
-			fmt.Fprintf(a.Err, "queuectl: not all jobs finished within %s\n", queue.FormatDuration(time.Duration(p.Timeout)))
+			fmt.Fprintf(a.Stderr, "queuectl: not all jobs finished within %s\n", queue.FormatDuration(time.Duration(p.Timeout)))
 		}
 	}
 	if a.JSON {

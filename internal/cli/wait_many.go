@@ -36,29 +36,29 @@ type waitFlags struct {
 // is retried later.
 type waiter struct {
 	waitFlags
-	a         *App
-	c         *control.Client
-	began     time.Time
-	jobs      []control.Job // the jobs in the user's order, updated by events
-	index     map[int64]int // maps a job's sequence number to its index in jobs
-	ended     []bool
-	failed    int // number of jobs that did not complete
-	done      int
-	first     int // the number of jobs that had already ended when the wait began
-	retry     map[int64]bool
-	waiting   context.Context // ends at the timeout and when the user interrupts the wait
-	last      int             // index of the job that ended last
-	unprinted []string        // ids of ended jobs that are not printed yet, for JSON lines
-	log       *JobLog
+	a            *App
+	c            *control.Client
+	began        time.Time
+	jobs         []control.Job // the jobs in the user's order, updated by events
+	index        map[int64]int // maps a job's sequence number to its index in jobs
+	hasEnded     []bool
+	failedCount  int // number of jobs that did not complete
+	doneCount    int
+	first        int // the number of jobs that had already ended when the wait began
+	retry        map[int64]bool
+	waitCtx      context.Context // ends at the timeout and when the user interrupts the wait
+	last         int             // index of the job that ended last
+	unprintedIDs []string        // ids of ended jobs that are not printed yet, for JSON lines
+	log          *JobLog
 }
 
 // waitMany waits until jobs have ended. since is the number of an event older than the state in
 // jobs, so no event is missed. The exit code is that of the first job that did not complete.
 func (a *App) waitMany(ctx context.Context, c *control.Client, jobs []control.Job, since int64, f waitFlags) error {
 	w := &waiter{waitFlags: f, a: a, c: c, began: time.Now(), jobs: jobs, index: map[int64]int{},
-		ended: make([]bool, len(jobs)), retry: map[int64]bool{}}
+		hasEnded: make([]bool, len(jobs)), retry: map[int64]bool{}}
 	if f.log != "" {
-		log, err := OpenJobLog(f.log, a.Out, false)
+		log, err := OpenJobLog(f.log, a.Stdout, false)
 		if err != nil {
 			return err
 		}
@@ -74,7 +74,7 @@ func (a *App) waitMany(ctx context.Context, c *control.Client, jobs []control.Jo
 			w.retry[jobs[i].Seq] = true
 		}
 	}
-	w.first = w.done
+	w.first = w.doneCount
 	err := w.printFresh(ctx)
 	if err == nil {
 		err = w.follow(ctx, since)
@@ -94,15 +94,15 @@ func (w *waiter) follow(ctx context.Context, since int64) error {
 		waiting, stop = context.WithTimeout(waiting, w.timeout)
 		defer stop()
 	}
-	w.waiting = waiting
+	w.waitCtx = waiting
 	f := Follower{App: w.a, Client: w.c, Wake: waiting.Done()}
 	return f.Follow(ctx, w, since)
 }
 
 // Ended implements FollowedJobs. If the user or the timeout ended the wait, it sets the exit code.
 func (w *waiter) Ended(ctx context.Context, _ bool) (bool, error) {
-	switch err := w.waiting.Err(); {
-	case w.done == len(w.jobs) || w.any && w.done > 0:
+	switch err := w.waitCtx.Err(); {
+	case w.doneCount == len(w.jobs) || w.any && w.doneCount > 0:
 		return true, nil
 	case ctx.Err() != nil:
 		return false, ctx.Err()
@@ -119,7 +119,7 @@ func (w *waiter) Ended(ctx context.Context, _ bool) (bool, error) {
 // Record implements FollowedJobs. It records how a job ended, or that it changed its state.
 func (w *waiter) Record(ctx context.Context, e *control.Event) (isOurs bool, err error) {
 	i, isOurs := w.index[e.JobSeq]
-	if !isOurs || w.ended[i] {
+	if !isOurs || w.hasEnded[i] {
 		return false, nil
 	}
 	if w.update(&w.jobs[i], e) {
@@ -142,7 +142,7 @@ func (w *waiter) update(j *control.Job, e *control.Event) (ended bool) {
 	case !state.Ended():
 		j.State = e.State
 		if e.Event == string(queue.EventPaused) {
-			j.PausedAt = e.At
+			j.PausedAt = e.Time
 		}
 		return false
 	default:
@@ -153,7 +153,7 @@ func (w *waiter) update(j *control.Job, e *control.Event) (ended bool) {
 		if e.Signal != 0 {
 			j.Signal = &e.Signal
 		}
-		j.StartedAt, j.FinishedAt = e.StartedAt, e.At
+		j.StartedAt, j.FinishedAt = e.StartedAt, e.Time
 	}
 	return true
 }
@@ -161,8 +161,8 @@ func (w *waiter) update(j *control.Job, e *control.Event) (ended bool) {
 // end records that a job has ended, and prints it if it failed.
 func (w *waiter) end(ctx context.Context, i int) {
 	j := &w.jobs[i]
-	w.ended[i], w.last = true, i
-	w.done++
+	w.hasEnded[i], w.last = true, i
+	w.doneCount++
 	if w.log != nil {
 		// Show fails if the job has been removed or the service is busy. The log then gets the job's line
 		// with 0 as its number of bytes. A line with a wrong number is better than no line.
@@ -170,12 +170,12 @@ func (w *waiter) end(ctx context.Context, i int) {
 		w.log.Add(i+1, j, detail.StdoutBytes)
 	}
 	if w.a.JSONL && j.State != "removed" {
-		w.unprinted = append(w.unprinted, j.ID)
+		w.unprintedIDs = append(w.unprintedIDs, j.ID)
 	}
 	if j.State == queue.Completed.String() {
 		return
 	}
-	if w.failed++; w.progress && w.failed <= MaxFailures && !w.a.Structured() {
+	if w.failedCount++; w.progress && w.failedCount <= MaxFailures && !w.a.Structured() {
 		w.a.Progress("")
 		w.a.SayFailure(j)
 	}
@@ -183,26 +183,26 @@ func (w *waiter) end(ctx context.Context, i int) {
 
 // printFresh prints the jobs that have ended since the previous call, with --jsonl.
 func (w *waiter) printFresh(ctx context.Context) error {
-	if len(w.unprinted) == 0 {
+	if len(w.unprintedIDs) == 0 {
 		return nil
 	}
-	defer func() { w.unprinted = w.unprinted[:0] }()
+	defer func() { w.unprintedIDs = w.unprintedIDs[:0] }()
 	w.a.Progress("")
-	return enqueue.PrintJobs(ctx, &w.a.Output, w.c, w.unprinted)
+	return enqueue.PrintJobs(ctx, &w.a.Output, w.c, w.unprintedIDs)
 }
 
 // Waiting implements FollowedJobs. Its first choice is a job that is due for its first attempt. The
 // second choice is a job that waits for something else, and the third one that is paused or will be
 // retried.
 func (w *waiter) Waiting(context.Context) string {
-	if !w.progress && (w.a.Quiet || !term.IsTerminal(w.a.Err)) {
+	if !w.progress && (w.a.Quiet || !term.IsTerminal(w.a.Stderr)) {
 		return ""
 	}
 	ready, other, later := "", "", ""
 	now := control.Time(queue.MillisOf(time.Now()))
 	for i := range w.jobs {
 		switch j := &w.jobs[i]; {
-		case w.ended[i]:
+		case w.hasEnded[i]:
 		case runs(j):
 			return ""
 		case w.retry[j.Seq] && w.drawsBar(): // the progress bar already shows when this job is retried
@@ -218,15 +218,15 @@ func (w *waiter) Waiting(context.Context) string {
 }
 
 // drawsBar reports whether the progress is drawn as a bar.
-func (w *waiter) drawsBar() bool { return w.progress && term.IsTerminal(w.a.Err) }
+func (w *waiter) drawsBar() bool { return w.progress && term.IsTerminal(w.a.Stderr) }
 
 // Progress implements FollowedJobs.
 func (w *waiter) Progress() *Progress {
 	if !w.progress {
 		return nil
 	}
-	return &Progress{term.Bar{Done: int64(w.done), Of: int64(len(w.jobs)), From: int64(w.first), Since: w.began,
-		Note: present.Count(int64(w.failed), "failed")}, int64(len(w.retry)),
+	return &Progress{term.Bar{Current: int64(w.doneCount), Total: int64(len(w.jobs)), StartValue: int64(w.first), StartedAt: w.began,
+		Note: present.Count(int64(w.failedCount), "failed")}, int64(len(w.retry)),
 		func(seq int64) bool { return w.retry[seq] }}
 }
 
@@ -237,7 +237,7 @@ func (w *waiter) printEnds(ctx context.Context) error {
 	stopped := w.a.Exit
 	failed := -1
 	for i := range w.jobs {
-		if code := jobExit(&w.jobs[i]); failed < 0 && w.ended[i] && code != 0 && (!w.any || i == w.last) {
+		if code := jobExit(&w.jobs[i]); failed < 0 && w.hasEnded[i] && code != 0 && (!w.any || i == w.last) {
 			if failed = i; stopped == 0 {
 				w.a.Exit = code
 			}
@@ -249,14 +249,14 @@ func (w *waiter) printEnds(ctx context.Context) error {
 	case w.a.JSON:
 		var ids []string
 		for i := range w.jobs {
-			if w.ended[i] && w.jobs[i].State != "removed" {
+			if w.hasEnded[i] && w.jobs[i].State != "removed" {
 				ids = append(ids, w.jobs[i].ID)
 			}
 		}
 		return enqueue.PrintJobs(ctx, &w.a.Output, w.c, ids)
 	}
 	if failed >= 0 && !w.progress {
-		w.a.sayEnd(&w.jobs[failed], w.failed-1)
+		w.a.sayEnd(&w.jobs[failed], w.failedCount-1)
 	}
 	text := w.counts()
 	switch stopped {
@@ -266,7 +266,7 @@ func (w *waiter) printEnds(ctx context.Context) error {
 		text += "; stopped waiting, the jobs continue"
 	}
 	if w.progress || stopped == fault.ExitTimeout && !w.a.Quiet {
-		fmt.Fprintf(w.a.Err, "queuectl: %s\n", w.a.Clean(w.a.Err, text))
+		fmt.Fprintf(w.a.Stderr, "queuectl: %s\n", w.a.Clean(w.a.Stderr, text))
 		return nil
 	}
 	w.a.PrintNote("%s", text)
@@ -275,9 +275,9 @@ func (w *waiter) printEnds(ctx context.Context) error {
 
 // counts describes how many jobs ended in each state.
 func (w *waiter) counts() string {
-	by := map[string]int64{"not finished": int64(len(w.jobs) - w.done)}
+	by := map[string]int64{"not finished": int64(len(w.jobs) - w.doneCount)}
 	for i := range w.jobs {
-		if w.ended[i] {
+		if w.hasEnded[i] {
 			by[w.jobs[i].State]++
 		}
 	}
@@ -285,7 +285,7 @@ func (w *waiter) counts() string {
 		"cancelled", "removed", "not finished")
 	text += ", in " + present.ApproxDuration(time.Since(w.began).Milliseconds())
 	if w.progress {
-		text += MoreFailures(w.failed, "failed jobs", strings.TrimSpace("queuectl list --failed "+w.batchFlag()))
+		text += MoreFailures(w.failedCount, "failed jobs", strings.TrimSpace("queuectl list --failed "+w.batchFlag()))
 	}
 	if dead := by[queue.Dead.String()]; dead > 0 && w.batch != "" {
 		text += "; retry failed jobs with: queuectl retry --failed " + w.batchFlag()

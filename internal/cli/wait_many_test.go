@@ -20,7 +20,7 @@ func TestJobLogContinuesWithoutTheService(t *testing.T) {
 	c := control.NewClient(filepath.Join(dir, "none"))
 	defer c.Close()
 	w := &waiter{
-		a: NewApp(Program{}, nil, nil, nil), c: c, log: log, ended: make([]bool, 2),
+		a: NewApp(Program{}, nil, nil, nil), c: c, log: log, hasEnded: make([]bool, 2),
 		jobs: []control.Job{{ID: "a", State: "completed", Command: "true"}, {ID: "b", State: "completed", Command: "date"}},
 	}
 	w.end(t.Context(), 0)

@@ -42,7 +42,7 @@ func (a *App) watch(ctx context.Context, list func() error) error {
 		pause := time.After(watchEvery)
 		// On a terminal the list shows how old things are, so it is redrawn every second.
 		var older <-chan time.Time
-		if term.IsTerminal(a.Out) {
+		if term.IsTerminal(a.Stdout) {
 			older = time.After(time.Second)
 		}
 		select {
@@ -52,7 +52,7 @@ func (a *App) watch(ctx context.Context, list func() error) error {
 			return err
 		}
 		<-pause
-		if !term.IsTerminal(a.Out) {
+		if !term.IsTerminal(a.Stdout) {
 			if err := a.Println(""); err != nil {
 				return err
 			}

@@ -22,7 +22,7 @@ func whyVerb(a *App) *cobra.Command {
 // printWhy prints one reason per line, with what to do about it.
 func (a *App) printWhy(w control.Why) error {
 	for _, line := range present.WhyLines(&w, time.Now()) {
-		if err := a.Println(a.Clean(a.Out, line)); err != nil {
+		if err := a.Println(a.Clean(a.Stdout, line)); err != nil {
 			return err
 		}
 	}

@@ -78,7 +78,7 @@ func RunnerLogger(w *os.File) *slog.Logger {
 // (sd-daemon(3)).
 type journal struct {
 	text   slog.Handler
-	out    *journalOut
+	output *journalOut
 	fields map[string]string // fields of every record, from WithAttrs; the map is never changed
 	prefix string            // prefix of field names; it includes the names of the groups
 }
@@ -101,7 +101,7 @@ func NewJournal(w io.Writer, o *slog.HandlerOptions) slog.Handler {
 		}
 		return a
 	}}
-	return &journal{text: slog.NewTextHandler(&out.line, &timeless), out: out, prefix: "QUEUECTL_"}
+	return &journal{text: slog.NewTextHandler(&out.line, &timeless), output: out, prefix: "QUEUECTL_"}
 }
 
 // Enabled reports whether records of the level are written.
@@ -117,9 +117,9 @@ func (j *journal) Handle(ctx context.Context, r slog.Record) error {
 		addField(fields, j.prefix, a)
 		return true
 	})
-	j.out.mu.Lock()
-	defer j.out.mu.Unlock()
-	j.out.line.Reset()
+	j.output.mu.Lock()
+	defer j.output.mu.Unlock()
+	j.output.line.Reset()
 	if err := j.text.Handle(ctx, r); err != nil {
 		return err
 	}
@@ -132,10 +132,10 @@ func (j *journal) Handle(ctx context.Context, r slog.Record) error {
 	case r.Level >= slog.LevelInfo:
 		priority = 6
 	}
-	if systemd.Log(strings.TrimSuffix(j.out.line.String(), "\n"), priority, fields) == nil {
+	if systemd.Log(strings.TrimSuffix(j.output.line.String(), "\n"), priority, fields) == nil {
 		return nil
 	}
-	_, err := fmt.Fprintf(j.out.stream, "<%d>%s", priority, j.out.line.Bytes())
+	_, err := fmt.Fprintf(j.output.stream, "<%d>%s", priority, j.output.line.Bytes())
 	return err
 }
 
@@ -169,10 +169,10 @@ func (j *journal) WithAttrs(attrs []slog.Attr) slog.Handler {
 	for _, a := range attrs {
 		addField(fields, j.prefix, a)
 	}
-	return &journal{j.text.WithAttrs(attrs), j.out, fields, j.prefix}
+	return &journal{j.text.WithAttrs(attrs), j.output, fields, j.prefix}
 }
 
 // WithGroup returns a handler that puts later attributes into a group.
 func (j *journal) WithGroup(name string) slog.Handler {
-	return &journal{j.text.WithGroup(name), j.out, j.fields, j.prefix + strings.ToUpper(name) + "_"}
+	return &journal{j.text.WithGroup(name), j.output, j.fields, j.prefix + strings.ToUpper(name) + "_"}
 }

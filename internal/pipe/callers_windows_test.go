@@ -171,7 +171,7 @@ func TestUnnamedClientsAreFew(t *testing.T) {
 	impersonate = func(windows.Handle) error { return windows.ERROR_CANNOT_IMPERSONATE }
 	_, server := pair(t)
 	for range maxUnnamed {
-		server.(*conn).unnamed <- struct{}{}
+		server.(*conn).unnamedSlots <- struct{}{}
 	}
 	if _, err := ClientOf(server); !errors.Is(err, errUnnamed) {
 		t.Errorf("got %v", err)

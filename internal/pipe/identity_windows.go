@@ -95,14 +95,14 @@ var errUnnamed = errors.New("too many other programs are connected without havin
 
 func (c *conn) readAhead() error {
 	select {
-	case c.unnamed <- struct{}{}:
-		defer func() { <-c.unnamed }()
+	case c.unnamedSlots <- struct{}{}:
+		defer func() { <-c.unnamedSlots }()
 	default:
 		return errUnnamed
 	}
 	b := make([]byte, firstBytes)
 	n, err := c.winPipe.Read(b)
-	c.peeked = append(c.peeked, b[:n]...)
+	c.peekedBytes = append(c.peekedBytes, b[:n]...)
 	return err
 }
 

@@ -32,11 +32,11 @@ const (
 // wait for Accept. The methods may be called concurrently.
 // See docs/decisions/0088.
 type Listener struct {
-	name    string
-	end     windows.Handle // event that stops the goroutine of take
-	calls   chan windows.Handle
-	failed  chan error // passes an error of take to Accept; take continues only when Accept has received it
-	unnamed chan struct{}
+	name         string
+	end          windows.Handle // event that stops the goroutine of take
+	calls        chan windows.Handle
+	acceptErrs   chan error // passes an error of take to Accept; take continues only when Accept has received it
+	unnamedSlots chan struct{}
 
 	// call belongs to the pipe instance that waits for a client. The kernel writes to it. So it must be
 	// on the heap, where it does not move. That is why it is a field.
@@ -44,7 +44,7 @@ type Listener struct {
 
 	close  sync.Once
 	closed chan struct{}
-	taking sync.WaitGroup
+	takers sync.WaitGroup
 
 	mu             sync.Mutex
 	nextInstance   windows.Handle // pipe instance for the next client, or 0; guarded by mu
@@ -55,8 +55,8 @@ type Listener struct {
 // descriptor admits. ClientOf identifies the client of an accepted connection. The connection's
 // CloseWrite waits until the client has read all data.
 func Listen(name, sddl string) (*Listener, error) {
-	l := &Listener{name: name, calls: make(chan windows.Handle, backlog), failed: make(chan error),
-		unnamed: make(chan struct{}, maxUnnamed), closed: make(chan struct{})}
+	l := &Listener{name: name, calls: make(chan windows.Handle, backlog), acceptErrs: make(chan error),
+		unnamedSlots: make(chan struct{}, maxUnnamed), closed: make(chan struct{})}
 	sd, err := windows.SecurityDescriptorFromString(sddl)
 	if err == nil {
 		l.nextInstance, err = begin(
@@ -73,7 +73,7 @@ func Listen(name, sddl string) (*Listener, error) {
 	if err != nil {
 		return nil, fmt.Errorf("cannot listen on %s: %w", name, err)
 	}
-	l.taking.Go(l.take) // this goroutine ends when Close is called
+	l.takers.Go(l.take) // this goroutine ends when Close is called
 	return l, nil
 }
 
@@ -190,7 +190,7 @@ func (l *Listener) take() {
 		if err != nil {
 			l.drop()
 			select {
-			case l.failed <- err:
+			case l.acceptErrs <- err:
 				continue
 			case <-l.closed:
 				return
@@ -283,7 +283,7 @@ func (l *Listener) Accept() (net.Conn, error) {
 	select {
 	case h := <-l.calls:
 		return accepted(h, l)
-	case err := <-l.failed:
+	case err := <-l.acceptErrs:
 		return nil, fmt.Errorf("cannot accept a connection on %s: %w", l.name, err)
 	case <-late:
 		return nil, os.ErrDeadlineExceeded
@@ -343,7 +343,7 @@ func (l *Listener) Close() error {
 	l.close.Do(func() {
 		close(l.closed)
 		err = windows.SetEvent(l.end)
-		l.taking.Wait()
+		l.takers.Wait()
 		for len(l.calls) > 0 {
 			windows.CloseHandle(<-l.calls)
 		}

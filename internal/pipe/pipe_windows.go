@@ -22,8 +22,8 @@ const busyFor = 10 * time.Second
 // conn is one end of a pipe.
 type conn struct {
 	winPipe
-	peeked  []byte        // bytes that ClientOf has read and that Read will return
-	unnamed chan struct{} // the listener's semaphore for readAhead
+	peekedBytes  []byte        // bytes that ClientOf has read and that Read will return
+	unnamedSlots chan struct{} // the listener's semaphore for readAhead
 }
 
 // winPipe is one end of a message pipe that is read as a stream. go-winio implements the client's
@@ -36,9 +36,9 @@ type winPipe interface {
 
 // Read first returns the bytes that ClientOf has read ahead, and then reads from the pipe.
 func (c *conn) Read(b []byte) (int, error) {
-	if len(c.peeked) > 0 {
-		n := copy(b, c.peeked)
-		c.peeked = c.peeked[n:]
+	if len(c.peekedBytes) > 0 {
+		n := copy(b, c.peekedBytes)
+		c.peekedBytes = c.peekedBytes[n:]
 		return n, nil
 	}
 	return c.winPipe.Read(b)
@@ -96,7 +96,7 @@ func accepted(h windows.Handle, l *Listener) (net.Conn, error) {
 		windows.CloseHandle(h)
 		return nil, err
 	}
-	return &conn{winPipe: &serverConn{file: f.(file), name: address(l.name)}, unnamed: l.unnamed}, nil
+	return &conn{winPipe: &serverConn{file: f.(file), name: address(l.name)}, unnamedSlots: l.unnamedSlots}, nil
 }
 
 // Read reads until the client has sent its last message.

@@ -11,7 +11,7 @@ import (
 
 // EventLine formats an event for people.
 func EventLine(e *control.Event) string {
-	line := fmt.Sprintf("%6d  %s  %-9s", e.Seq, Local(e.At), e.Event)
+	line := fmt.Sprintf("%6d  %s  %-9s", e.Seq, Local(e.Time), e.Event)
 	add := func(format string, args ...any) { line += fmt.Sprintf(format, args...) }
 	text := func(text string) { add("  %s", termtext.OneLine(text)) }
 	// The target of an audit event already contains the job's id.

@@ -35,7 +35,7 @@ func GateRow(g *control.GateView) []string {
 	case !g.Set:
 		rule = "newest job"
 	}
-	return []string{g.Key, g.Kind, fmt.Sprint(g.Used), most, jobs, whose, rule}
+	return []string{g.Key, g.Kind, fmt.Sprint(g.Usage), most, jobs, whose, rule}
 }
 
 var NodeColumns = []string{"NODE", "STATE", "WORKERS", "RUNNING", "LAST SEEN", "LABELS", "RESOURCES", "VERSION"}

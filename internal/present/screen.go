@@ -13,8 +13,8 @@ import (
 
 // ScreenText formats the jobs of a screen, for the command status and for top.
 type ScreenText struct {
-	Screen *control.Screen
-	Now    time.Time
+	Screen      *control.Screen
+	CurrentTime time.Time
 }
 
 // Verdict returns the status line in two parts: the health of the queue, with its colour code, and
@@ -30,19 +30,19 @@ func (t ScreenText) Counts() string { return CountsOf(&t.Screen.Status) }
 // Runs formats how long a job has been running or paused.
 func (t ScreenText) Runs(j *control.Job) string {
 	if j.PausedAt != 0 {
-		return "paused " + pausedText(j, t.Now)
+		return "paused " + pausedText(j, t.CurrentTime)
 	}
-	return Age(j.StartedAt, t.Now)
+	return Age(j.StartedAt, t.CurrentTime)
 }
 
 // Starts returns when a waiting job starts, or what it waits for.
 func (t ScreenText) Starts(j *control.Job) string {
 	due := queue.Millis(Due(j)).Time().Local()
-	switch wait := due.Sub(t.Now); {
+	switch wait := due.Sub(t.CurrentTime); {
 	case j.State == queue.Held.String() || j.State == queue.Blocked.String() && len(j.DependsOn) == 0:
 		return j.State
 	case wait > time.Hour:
-		return due.Format(dateLayout(due, t.Now)+"15:04") + ", in " + Roughly(wait)
+		return due.Format(dateLayout(due, t.CurrentTime)+"15:04") + ", in " + Roughly(wait)
 	case wait > 0:
 		return "in " + Roughly(wait)
 	}
@@ -59,7 +59,7 @@ func (t ScreenText) Why(j *control.ScreenJob) string {
 }
 
 // Ago formats how long ago a time was, in words.
-func (t ScreenText) Ago(at control.Time) string { return agoOf(at, t.Now) }
+func (t ScreenText) Ago(at control.Time) string { return agoOf(at, t.CurrentTime) }
 
 // MarkedID returns a job's id after the sign of its state, and the state's colour code.
 func MarkedID(j *control.Job) (text, colour string) {

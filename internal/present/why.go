@@ -47,12 +47,12 @@ func ReasonLine(r *control.Reason, now time.Time) string {
 // before describes how many jobs start before this one, and which users own them. It returns "" if
 // no job starts before it.
 func before(w *control.Why) string {
-	n := queue.ValueOr(w.Ahead, w.AheadAtLeast)
+	n := queue.ValueOr(w.JobsAhead, w.AheadAtLeast)
 	if n == 0 {
 		return ""
 	}
 	text := Plural(n, "job") + " ahead in line"
-	if w.Ahead == nil {
+	if w.JobsAhead == nil {
 		text = "at least " + text
 	}
 	parts := make([]string, 0, len(w.AheadByUser))

@@ -16,12 +16,12 @@ import (
 
 // bill is a software bill of materials in the CycloneDX 1.5 format.
 type bill struct {
-	Format   string      `json:"bomFormat"`
-	Spec     string      `json:"specVersion"`
-	Version  int         `json:"version"`
-	Metadata metadata    `json:"metadata"`
-	Parts    []component `json:"components"`
-	Depends  []depends   `json:"dependencies"`
+	Format   string       `json:"bomFormat"`
+	Spec     string       `json:"specVersion"`
+	Version  int          `json:"version"`
+	Metadata metadata     `json:"metadata"`
+	Parts    []component  `json:"components"`
+	Depends  []dependency `json:"dependencies"`
 }
 
 type metadata struct {
@@ -57,9 +57,9 @@ type property struct {
 	Value string `json:"value"`
 }
 
-type depends struct {
-	Ref string   `json:"ref"`
-	On  []string `json:"dependsOn"`
+type dependency struct {
+	Ref       string   `json:"ref"`
+	DependsOn []string `json:"dependsOn"`
 }
 
 // bom prints the bill of materials of all programs, from what the linker wrote into them: Go, and
@@ -71,7 +71,7 @@ func bom(out io.Writer, args []string) error {
 	root := component{Type: "application", Name: "queuectl", Version: version, Licences: spdx("MIT")}
 	root.PURL = "pkg:golang/github.com/queuectl/queuectl@" + version
 	root.Ref = root.PURL
-	all := depends{Ref: root.Ref}
+	all := dependency{Ref: root.Ref}
 	seen := map[string]bool{}
 	for _, file := range files {
 		info, err := buildinfo.ReadFile(file)
@@ -82,24 +82,24 @@ func bom(out io.Writer, args []string) error {
 		if err != nil {
 			return err
 		}
-		on := depends{Ref: p.Ref}
+		on := dependency{Ref: p.Ref}
 		parts, err := linkedParts(info, modules, goroot)
 		if err != nil {
 			return err
 		}
 		for _, part := range parts {
-			on.On = append(on.On, part.Ref)
+			on.DependsOn = append(on.DependsOn, part.Ref)
 			if !seen[part.Ref] {
 				seen[part.Ref] = true
 				b.Parts = append(b.Parts, part)
 			}
 		}
 		root.Programs = append(root.Programs, p)
-		all.On = append(all.On, p.Ref)
+		all.DependsOn = append(all.DependsOn, p.Ref)
 		b.Depends = append(b.Depends, on)
 	}
 	b.Metadata = metadata{date, root}
-	b.Depends = append([]depends{all}, b.Depends...)
+	b.Depends = append([]dependency{all}, b.Depends...)
 	e := json.NewEncoder(out)
 	e.SetEscapeHTML(false)
 	e.SetIndent("", "  ")

@@ -44,7 +44,7 @@ func notify(parent context.Context, level uintptr, windowed bool) (ctx context.C
 	setProcessShutdownParameters.Call(level, 0)
 	ctx, cancel := context.WithCancelCause(parent)
 	w := &window{ends: func() { cancel(ErrSessionEnding) }, closes: func() { cancel(ErrConsoleClosed) },
-		stopped: make(chan struct{})}
+		done: make(chan struct{})}
 	events := make(chan os.Signal, 1)
 	signal.Notify(events, syscall.SIGTERM)
 	// This handler runs before that of package signal, which does not report which event occurred.
@@ -57,7 +57,7 @@ func notify(parent context.Context, level uintptr, windowed bool) (ctx context.C
 		err = <-made
 	}
 	return WithSession(ctx), sync.OnceFunc(func() {
-		close(w.stopped)
+		close(w.done)
 		if w.thread != 0 {
 			postThreadMessage.Call(w.thread, wmNull, 0, 0)
 		}
@@ -82,10 +82,10 @@ func handleConsoleEvent(event uintptr) (handled uintptr) {
 // window receives the notification that the session ends, from an invisible window or from the
 // console.
 type window struct {
-	ends    func()
-	closes  func()
-	stopped chan struct{}
-	thread  uintptr // id of the thread that receives the window's messages
+	ends   func()
+	closes func()
+	done   chan struct{}
+	thread uintptr // id of the thread that receives the window's messages
 }
 
 // listen waits for a notification from the console, which package signal delivers.
@@ -98,8 +98,8 @@ func (w *window) listen(events chan os.Signal) {
 		} else {
 			w.ends()
 		}
-		<-w.stopped // ignore further notifications
-	case <-w.stopped:
+		<-w.done // ignore further notifications
+	case <-w.done:
 	}
 }
 
@@ -130,7 +130,7 @@ func (w *window) run(made chan<- error) {
 			return
 		}
 		select {
-		case <-w.stopped:
+		case <-w.done:
 			return
 		default:
 			dispatchMessage.Call(uintptr(unsafe.Pointer(m)))
@@ -147,7 +147,7 @@ func (w *window) handleMessage(window uintptr, what uint32, yes, why uintptr) ui
 		return 1
 	case what == wmEndSession && ofSession && yes != 0:
 		w.ends()
-		<-w.stopped // wait, because Windows may end the process once this function has returned
+		<-w.done // wait, because Windows may end the process once this function has returned
 		return 0
 	case what == wmQueryEndSession, what == wmEndSession, what == wmClose:
 		return 0

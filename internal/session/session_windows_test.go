@@ -112,13 +112,13 @@ func TestClosedConsoleIsNotSessionEnd(t *testing.T) {
 	// 5 is CTRL_LOGOFF_EVENT, and 6 is CTRL_SHUTDOWN_EVENT.
 	for event, want := range map[uintptr]string{ctrlClose: "closes", 5: "ends", 6: "ends"} {
 		got := make(chan string, 1)
-		w := &window{ends: func() { got <- "ends" }, closes: func() { got <- "closes" }, stopped: make(chan struct{})}
+		w := &window{ends: func() { got <- "ends" }, closes: func() { got <- "closes" }, done: make(chan struct{})}
 		events := make(chan os.Signal, 1)
 		if handleConsoleEvent(event) != 0 {
 			t.Error("the event does not reach the next handler")
 		}
 		events <- syscall.SIGTERM
-		close(w.stopped)
+		close(w.done)
 		for len(got) == 0 && len(events) > 0 {
 			w.listen(events)
 		}

@@ -9,18 +9,18 @@ import (
 // recorder is a test that records how it ends.
 type recorder struct {
 	testing.TB
-	skipped, failed string
+	skipMessage, failMessage string
 }
 
 func (r *recorder) Helper() {}
 
 func (r *recorder) Skip(args ...any) {
-	r.skipped = args[0].(string)
+	r.skipMessage = args[0].(string)
 	runtime.Goexit()
 }
 
 func (r *recorder) Fatalf(format string, args ...any) {
-	r.failed = format
+	r.failMessage = format
 	runtime.Goexit()
 }
 
@@ -38,12 +38,12 @@ func TestRequiredIsNotSkipped(t *testing.T) {
 		return r
 	}
 	for _, required := range []string{"", "root", "root,no-such"} {
-		if r := end(required); r.failed != "" || !strings.HasPrefix(r.skipped, "skipped: needs a program;") {
+		if r := end(required); r.failMessage != "" || !strings.HasPrefix(r.skipMessage, "skipped: needs a program;") {
 			t.Errorf("required %q: got %+v, want a skip", required, r)
 		}
 	}
 	for _, required := range []string{"no-such-program", "root,no-such-program"} {
-		if r := end(required); r.failed == "" || r.skipped != "" {
+		if r := end(required); r.failMessage == "" || r.skipMessage != "" {
 			t.Errorf("required %q: got %+v, want a failure", required, r)
 		}
 	}

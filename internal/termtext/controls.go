@@ -173,7 +173,7 @@ func (c *Controls) pop(prefix, final string) {
 // Reset returns the sequences that give a terminal with this number of columns its usual modes back. It
 // returns "" if the program has printed only text.
 func (c *Controls) Reset(columns int) string {
-	if !c.printed && len(c.scanner.pending) == 0 {
+	if !c.printed && len(c.scanner.pendingBytes) == 0 {
 		return ""
 	}
 	reset := cancel

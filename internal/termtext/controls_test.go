@@ -185,7 +185,7 @@ func TestControlsAreBounded(t *testing.T) {
 		for n := range 4000 {
 			c.Write([]byte(print(n)))
 			if len(c.Text()) > maxSequences*maxControl || len(c.sequences) > maxSequences || len(c.resets) > 20 ||
-				len(c.scanner.pending) > maxControl {
+				len(c.scanner.pendingBytes) > maxControl {
 				t.Fatalf("%s: %d bytes in %d sequences are kept after %d", name, len(c.Text()), len(c.sequences), n+1)
 			}
 		}

@@ -36,12 +36,12 @@ type Renderer struct {
 
 	part          string          // incomplete character or sequence
 	inString      bool            // the output is inside a string for the terminal, such as a window title
-	out           strings.Builder // finished lines
+	output        strings.Builder // finished lines
 	cells         []cell
 	column        int // column of the cursor
-	saved         int // column that the program has saved
+	savedColumn   int // column that the program has saved
 	style         string
-	drawing       [2]bool // whether character set i consists of line drawings
+	lineDrawing   [2]bool // whether character set i consists of line drawings
 	charset       int     // the active character set
 	alt           bool    // the alternate screen is active
 	hadAlt        bool
@@ -75,8 +75,8 @@ func (r *Renderer) Write(text string) string {
 		}
 		text = text[n:]
 	}
-	out := r.out.String()
-	r.out.Reset()
+	out := r.output.String()
+	r.output.Reset()
 	return out
 }
 
@@ -109,7 +109,7 @@ func (r *Renderer) End() string {
 	if !r.inString && !utf8.FullRuneInString(r.part) && r.part != "" {
 		r.putCharacter(string(utf8.RuneError), 1)
 	}
-	out := r.out.String() + r.Line()
+	out := r.output.String() + r.Line()
 	*r = Renderer{Colours: r.Colours, StartsMidway: r.StartsMidway}
 	return out
 }
@@ -144,7 +144,7 @@ func (r *Renderer) step(text string) int {
 			r.cells[i].text += string(char)
 		}
 	default:
-		if r.drawing[r.charset] && char >= '`' && char <= '~' {
+		if r.lineDrawing[r.charset] && char >= '`' && char <= '~' {
 			char = []rune("◆▒␉␌␍␊°±␤␋┘┐┌└┼⎺⎻─⎼⎽├┤┴┬│≤≥π≠£·")[char-'`']
 		}
 		r.putCharacter(string(char), Columns(char))
@@ -183,13 +183,13 @@ func (r *Renderer) escape(text string) int {
 	case ']', 'P', 'X', '^', '_':
 		r.inString = true
 	case '7':
-		r.saved = r.column
+		r.savedColumn = r.column
 	case '8':
-		r.column = r.saved
+		r.column = r.savedColumn
 	case 'D', 'E', 'M':
 		r.otherLine(0)
 	case 'c':
-		r.drawing, r.charset, r.alt, r.style = [2]bool{}, 0, false, ""
+		r.lineDrawing, r.charset, r.alt, r.style = [2]bool{}, 0, false, ""
 		r.otherLine(0)
 	default:
 		if c < ' ' || c > '~' {
@@ -208,7 +208,7 @@ func (r *Renderer) escape(text string) int {
 			return end
 		}
 		if c == '(' || c == ')' {
-			r.drawing[c-'('] = text[end] == '0'
+			r.lineDrawing[c-'('] = text[end] == '0'
 		}
 		return end + 1
 	}
@@ -285,9 +285,9 @@ func (r *Renderer) applySequence(params string, final byte) {
 		column, _ := strconv.Atoi(second)
 		r.otherLine(max(0, min(column, maxMove)-1))
 	case 's':
-		r.saved = r.column
+		r.savedColumn = r.column
 	case 'u':
-		r.column = r.saved
+		r.column = r.savedColumn
 	case 'J', 'K':
 		r.eraseLine(which)
 	case 'X':
@@ -305,7 +305,7 @@ func (r *Renderer) applySequence(params string, final byte) {
 // without having entered it, the text until now was on that screen and is dropped.
 func (r *Renderer) alternate(on bool) {
 	if !on && r.StartsMidway && !r.hadAlt {
-		r.out.Reset()
+		r.output.Reset()
 		r.cells, r.column = r.cells[:0], 0
 	}
 	r.alt, r.hadAlt = on, true
@@ -351,7 +351,7 @@ func (r *Renderer) otherLine(column int) {
 
 // finish prints the current line followed by end, and moves to a column of the next one.
 func (r *Renderer) finish(end string, column int) {
-	r.out.WriteString(r.Line() + end)
+	r.output.WriteString(r.Line() + end)
 	r.cells, r.column = r.cells[:0], column
 }
 

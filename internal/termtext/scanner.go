@@ -5,8 +5,8 @@ import "strings"
 // scanner finds the control sequences and strings in a program's output, like the state machine of
 // a VT500. The zero value is ready for use, at the beginning of an output.
 type scanner struct {
-	pending []byte // the beginning of an incomplete sequence or string
-	c1      bool   // the last byte may be the first half of a C1 control character, like U+009B
+	pendingBytes []byte // the beginning of an incomplete sequence or string
+	c1           bool   // the last byte may be the first half of a C1 control character, like U+009B
 }
 
 // maxControl bounds a control sequence or string, in bytes. A longer sequence is dropped. A longer
@@ -19,7 +19,7 @@ const maxControl = 256
 func (s *scanner) write(data []byte, found func(string)) {
 	for _, c := range data {
 		// Fast path: an ordinary character outside a sequence.
-		if len(s.pending) == 0 && !s.c1 && c >= ' ' && c != 0xc2 {
+		if len(s.pendingBytes) == 0 && !s.c1 && c >= ' ' && c != 0xc2 {
 			continue
 		}
 		s.step(c, found)
@@ -29,43 +29,43 @@ func (s *scanner) write(data []byte, found func(string)) {
 func (s *scanner) step(c byte, found func(string)) {
 	c1 := s.c1 && c >= 0x80 && c <= 0x9f
 	s.c1 = c == 0xc2
-	inString := len(s.pending) > 1 && beginsString(s.pending[1])
+	inString := len(s.pendingBytes) > 1 && beginsString(s.pendingBytes[1])
 	switch {
-	case c1 || c == 0x1b || c == 0x18 || c == 0x1a || inString && c == '\a' && s.pending[1] == ']':
+	case c1 || c == 0x1b || c == 0x18 || c == 0x1a || inString && c == '\a' && s.pendingBytes[1] == ']':
 		if inString {
-			found(string(s.pending))
+			found(string(s.pendingBytes))
 		}
-		s.pending = s.pending[:0]
+		s.pendingBytes = s.pendingBytes[:0]
 		if c1 {
-			s.pending = append(s.pending, 0x1b)
+			s.pendingBytes = append(s.pendingBytes, 0x1b)
 			c -= 0x40
 			break
 		}
 		if c == 0x1b {
-			s.pending = append(s.pending, c)
+			s.pendingBytes = append(s.pendingBytes, c)
 		}
 		return
 	case inString:
 	case c == 0x0e || c == 0x0f:
 		found(string(c))
 		return
-	case c < ' ' || c == 0x7f || len(s.pending) == 0:
+	case c < ' ' || c == 0x7f || len(s.pendingBytes) == 0:
 		return
 	case c >= 0x80: // such a byte cannot be part of a sequence, so the pending one is dropped
-		s.pending = s.pending[:0]
+		s.pendingBytes = s.pendingBytes[:0]
 		return
 	}
-	whole := len(s.pending) < maxControl
+	whole := len(s.pendingBytes) < maxControl
 	if whole {
-		s.pending = append(s.pending, c)
+		s.pendingBytes = append(s.pendingBytes, c)
 	}
-	if beginsString(s.pending[1]) || s.pending[1] == '[' && (c < '@' || len(s.pending) == 2) || c < '0' {
+	if beginsString(s.pendingBytes[1]) || s.pendingBytes[1] == '[' && (c < '@' || len(s.pendingBytes) == 2) || c < '0' {
 		return
 	}
 	if whole {
-		found(string(s.pending))
+		found(string(s.pendingBytes))
 	}
-	s.pending = s.pending[:0]
+	s.pendingBytes = s.pendingBytes[:0]
 }
 
 // beginsString reports whether ESC and this byte begin a string for the terminal.

@@ -32,7 +32,7 @@ type Disk struct {
 	WriteLog       *os.File
 	InitialContent []byte // initial content of the disk
 	server         *exec.Cmd
-	ended          chan error
+	exit           chan error
 	connection     string // number of the FUSE connection, which Abort needs
 }
 
@@ -44,7 +44,7 @@ func NewDisk(t testing.TB, mib int64) *Disk {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d := &Disk{TB: t, dir: dir, ended: make(chan error, 1)}
+	d := &Disk{TB: t, dir: dir, exit: make(chan error, 1)}
 	t.Cleanup(func() {
 		d.Close()
 		os.RemoveAll(dir)
@@ -120,7 +120,7 @@ func (d *Disk) serve() {
 	if err != nil {
 		d.Fatal(err)
 	}
-	go func() { d.ended <- d.server.Wait() }() // close receives the result
+	go func() { d.exit <- d.server.Wait() }() // close receives the result
 	for deadline := time.Now().Add(20 * time.Second); d.connection == ""; time.Sleep(time.Millisecond) {
 		if d.connection = mountNumber(d.Path("fuse")); time.Now().After(deadline) {
 			text, _ := os.ReadFile(d.Path("said"))
@@ -162,7 +162,7 @@ func (d *Disk) Close() {
 		syscall.Unmount(d.Path("disk"), syscall.MNT_DETACH)
 	}
 	d.Abort()
-	<-d.ended
+	<-d.exit
 	syscall.Unmount(d.Path("fuse"), syscall.MNT_DETACH)
 	d.WriteLog.Close()
 	d.server = nil

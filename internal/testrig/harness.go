@@ -43,7 +43,7 @@ type Queue struct {
 	Store      string   // URL of the PostgreSQL database with the queue; "" means a SQLite database in dir
 	Cmd        *exec.Cmd
 	ServiceLog *LockedBuffer
-	Ended      chan error
+	Exit       chan error
 }
 
 type LockedBuffer struct {
@@ -107,7 +107,7 @@ func (q *Queue) TryStart(args ...string) error {
 	}
 	ended := make(chan error, 1)
 	go func() { ended <- cmd.Wait() }()
-	q.Cmd, q.Ended = cmd, ended
+	q.Cmd, q.Exit = cmd, ended
 	for deadline := time.Now().Add(
 		TimeoutFactor * 20 * time.Second); time.Now().Before(deadline); time.Sleep(2 * time.Millisecond) {
 		text, _ := os.ReadFile(stderr.Name())
@@ -131,7 +131,7 @@ func (q *Queue) Kill() {
 		return
 	}
 	q.Cmd.Process.Kill()
-	<-q.Ended
+	<-q.Exit
 	q.Cmd = nil
 }
 
@@ -140,7 +140,7 @@ func (q *Queue) Stop() int {
 	q.Helper()
 	q.RequestStop()
 	select {
-	case <-q.Ended:
+	case <-q.Exit:
 	case <-time.After(60 * time.Second):
 		q.Fatal("the service does not stop")
 	}
@@ -194,8 +194,8 @@ func (q *Queue) EndProcesses() {
 
 // Result holds the output and the exit code of a command.
 type Result struct {
-	Out, Err string
-	Code     int
+	Stdout, Stderr string
+	Code           int
 }
 
 // CLI runs a queuectl command on the queue.
@@ -220,9 +220,9 @@ func (q *Queue) Must(args ...string) string {
 	q.Helper()
 	r := q.CLI(args...)
 	if r.Code != 0 {
-		q.Fatalf("queuectl %v: exit code %d\nstdout: %s\nstderr: %s", args, r.Code, r.Out, r.Err)
+		q.Fatalf("queuectl %v: exit code %d\nstdout: %s\nstderr: %s", args, r.Code, r.Stdout, r.Stderr)
 	}
-	return strings.TrimSpace(r.Out)
+	return strings.TrimSpace(r.Stdout)
 }
 
 // Job is a job in the format of show --json.
@@ -240,14 +240,14 @@ type Job struct {
 	Output     string `json:"output"`
 	Stderr     string `json:"stderr"`
 	History    []struct {
-		Attempt    int       `json:"attempt"`
-		StartedAt  time.Time `json:"started_at"`
-		FinishedAt time.Time `json:"finished_at"`
-		ExitCode   *int      `json:"exit_code"`
-		Reason     string    `json:"reason"`
-		PID        int       `json:"pid"`
-		Leftovers  int       `json:"leftovers"`
-		Dropped    int64     `json:"output_dropped"`
+		Attempt      int       `json:"attempt"`
+		StartedAt    time.Time `json:"started_at"`
+		FinishedAt   time.Time `json:"finished_at"`
+		ExitCode     *int      `json:"exit_code"`
+		Reason       string    `json:"reason"`
+		PID          int       `json:"pid"`
+		Leftovers    int       `json:"leftovers"`
+		DroppedBytes int64     `json:"output_dropped"`
 	} `json:"history"`
 }
 

@@ -241,7 +241,7 @@ func (s *Shell) UnixOutput(text string) string { return text }
 
 // UserName returns the name of the account that runs the tests.
 func UserName(t testing.TB) string {
-	return strings.TrimSpace(RunCommand(t, exec.Command("id", "-un")).Out)
+	return strings.TrimSpace(RunCommand(t, exec.Command("id", "-un")).Stdout)
 }
 
 // RunOnTerminal runs a command on a terminal of the given width. It returns the text on the

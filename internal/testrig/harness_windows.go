@@ -64,7 +64,7 @@ func StartCommand(cmd *exec.Cmd) error {
 // startFailed reports whether the client failed to start the service's program, as sometimes
 // happens under Wine.
 func startFailed(r Result) bool {
-	return r.Code != 0 && strings.Contains(r.Err, windows.ERROR_INTERNAL_ERROR.Error())
+	return r.Code != 0 && strings.Contains(r.Stderr, windows.ERROR_INTERNAL_ERROR.Error())
 }
 
 // osSpecific contains the fields of Queue that only this system needs. Windows needs none.

@@ -22,7 +22,7 @@ func (q *Queue) Doctor(args ...string) diagnosis {
 	q.Helper()
 	r := q.CLI(append([]string{"doctor", "--json"}, args...)...)
 	var d diagnosis
-	if err := json.Unmarshal([]byte(r.Out), &d); err != nil {
+	if err := json.Unmarshal([]byte(r.Stdout), &d); err != nil {
 		q.Fatalf("doctor: %+v, %v", r, err)
 	}
 	if want := map[string]int{"failure": 1}[d.Level]; r.Code != want {

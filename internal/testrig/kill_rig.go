@@ -47,7 +47,7 @@ type Rig struct {
 	Numbers []byte
 
 	Mu         sync.Mutex
-	Acked      map[string]RigJob // acknowledged jobs, by tag; guarded by mu
+	AckedJobs  map[string]RigJob // acknowledged jobs, by tag; guarded by mu
 	Resent     int               // number of requests that were sent again; guarded by mu
 	Duplicates int               // number of resent requests that the service recognised as duplicates; guarded by mu
 }
@@ -60,7 +60,7 @@ type RigJob struct {
 
 func NewRig(t testing.TB, tag string) *Rig {
 	t.Helper()
-	r := &Rig{Queue: NewQueue(t, tag), Acked: map[string]RigJob{}}
+	r := &Rig{Queue: NewQueue(t, tag), AckedJobs: map[string]RigJob{}}
 	for i := range 400_000 {
 		r.Numbers = fmt.Appendf(r.Numbers, "%09d\n", i)
 	}
@@ -177,7 +177,7 @@ func (q *Queue) CountReserved() int {
 type Requester struct {
 	Q       *Queue
 	Conn    net.Conn
-	in      *bufio.Reader
+	reader  *bufio.Reader
 	Timeout time.Duration // timeout for a reply and its notifications; 0 means 30 s
 }
 
@@ -200,7 +200,7 @@ func (a *Requester) tryRequest(
 			a.Conn = nil
 			return got, err
 		}
-		a.in = bufio.NewReaderSize(a.Conn, 64<<10)
+		a.reader = bufio.NewReaderSize(a.Conn, 64<<10)
 	}
 	line, err := json.Marshal(map[string]any{"jsonrpc": "2.0", "id": 1, "method": method, "params": params})
 	if err != nil {
@@ -211,7 +211,7 @@ func (a *Requester) tryRequest(
 		return got, err
 	}
 	for {
-		raw, err := a.in.ReadBytes('\n')
+		raw, err := a.reader.ReadBytes('\n')
 		if err != nil {
 			return got, err
 		}
@@ -256,7 +256,7 @@ func (r *Rig) Submit(a *Requester, tag string, j RigJob) error {
 		j.Id = ack.ID
 		r.Mu.Lock()
 		defer r.Mu.Unlock()
-		r.Acked[tag] = j
+		r.AckedJobs[tag] = j
 		r.Resent += sent
 		if ack.Duplicate {
 			r.Duplicates++
@@ -385,7 +385,7 @@ func (q *Queue) StrayProcesses() (list []string) {
 // the limit.
 func (q *Queue) WaitKilled(limit time.Duration) bool {
 	select {
-	case err := <-q.Ended:
+	case err := <-q.Exit:
 		q.Cmd = nil
 		return wasKilled(err)
 	case <-time.After(limit):

@@ -93,7 +93,7 @@ func (q *Queue) RunOnScreen(args ...string) Result {
 	s := NewScreen(q, 600) // wide enough that no cell is cut
 	cmd := q.Command(args...)
 	cmd.Stdout, cmd.Stderr = s.Tty, s.Tty
-	return Result{Code: ExitCodeOf(q, cmd), Out: s.Text(q)}
+	return Result{Code: ExitCodeOf(q, cmd), Stdout: s.Text(q)}
 }
 
 // ExitCodeOf runs a command and returns its exit code.

@@ -87,7 +87,7 @@ func (q *Queue) MustAs(p Person, args ...string) string {
 	if r.Code != 0 {
 		q.Fatalf("%s: queuectl %v: %+v", p.Name, args, r)
 	}
-	return strings.TrimSpace(r.Out)
+	return strings.TrimSpace(r.Stdout)
 }
 
 // DialAs connects as a person.

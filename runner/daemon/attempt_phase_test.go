@@ -48,7 +48,7 @@ func newTestServer(t *testing.T) *server {
 		life:       lifetime{done: make(chan struct{})},
 		link:       newLink(),
 		attempts:   map[wire.Lease]*attempt{},
-		slots:      slots{reserved: 1},
+		slots:      slots{reservedCount: 1},
 		workers:    workers{target: 1, count: 1},
 		leases:     leaseTerm{watchdogNeeded: make(chan struct{})},
 		table:      newTable(t),
@@ -67,7 +67,7 @@ func newTestServer(t *testing.T) *server {
 func runningAttempt(s *server, l wire.Lease) *attempt {
 	a := &attempt{start: &wire.Start{Lease: l}, log: output.New(1<<20, nil), phase: attemptRunning, slot: 1, pid: 7}
 	s.attempts[l] = a
-	s.slots.taken[1]++
+	s.slots.useCounts[1]++
 	s.workers.busy++
 	return a
 }
@@ -80,7 +80,7 @@ func TestUnjournaledResultKeepsSlot(t *testing.T) {
 		a := runningAttempt(s, l)
 		s.mu.Lock()
 		a.endLocked([]byte("result"), 0)
-		s.unjournaled++
+		s.unjournaledCount++
 		s.workers.busy--
 		if s.slots.emptyLocked() != 0 || !a.hasEnded() || a.isOnWorker() {
 			t.Errorf("%s: the slot is free although the result is not in the journal", first)
@@ -94,13 +94,13 @@ func TestUnjournaledResultKeepsSlot(t *testing.T) {
 		}
 		s.mu.Lock()
 		s.acknowledgeLocked(&wire.Ack{Leases: []wire.Lease{l, l, {Seq: 9}}})
-		if s.slots.emptyLocked() != 1 || s.slots.taken[1] != 0 || s.unjournaled != 0 || len(s.attempts) != 0 {
-			t.Errorf("%s: got %d reasons, %d unjournaled, %d attempts, want none", first, s.slots.taken[1],
-				s.unjournaled, len(s.attempts))
+		if s.slots.emptyLocked() != 1 || s.slots.useCounts[1] != 0 || s.unjournaledCount != 0 || len(s.attempts) != 0 {
+			t.Errorf("%s: got %d reasons, %d unjournaled, %d attempts, want none", first, s.slots.useCounts[1],
+				s.unjournaledCount, len(s.attempts))
 		}
 		s.mu.Unlock()
 		s.retryJournal()
-		if s.slots.taken[1] != 0 {
+		if s.slots.useCounts[1] != 0 {
 			t.Errorf("%s: the slot was freed twice", first)
 		}
 	}
@@ -122,8 +122,8 @@ func TestLastResultEndsClosingRunner(t *testing.T) {
 	default:
 		t.Error("the runner has not ended after its last attempt")
 	}
-	if s.life.phase != phaseEnded || a.phase != attemptJournaled || s.slots.taken[1] != 0 || s.workers.busy != 0 {
-		t.Errorf("got phase %d, attempt phase %d, %d reasons, %d busy", s.life.phase, a.phase, s.slots.taken[1],
+	if s.life.phase != phaseEnded || a.phase != attemptJournaled || s.slots.useCounts[1] != 0 || s.workers.busy != 0 {
+		t.Errorf("got phase %d, attempt phase %d, %d reasons, %d busy", s.life.phase, a.phase, s.slots.useCounts[1],
 			s.workers.busy)
 	}
 	s.mu.Lock()

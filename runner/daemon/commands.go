@@ -11,7 +11,7 @@ import (
 
 // typeInputLocked writes to the terminal of a running attempt, as many bytes as the terminal has room
 // for. ok is false if the attempt does not run or has no terminal.
-func (s *server) typeInputLocked(f *wire.Type) (t process.Typed, ok bool) {
+func (s *server) typeInputLocked(f *wire.Type) (t process.TypeResult, ok bool) {
 	a := s.attempts[f.Lease]
 	if a == nil || a.phase != attemptRunning {
 		return t, false
@@ -23,7 +23,7 @@ func (s *server) typeInputLocked(f *wire.Type) (t process.Typed, ok bool) {
 // it starts.
 func (s *server) pauseLocked(c *conn, f *wire.Pause) {
 	answer := func(unchanged int, ok bool) {
-		c.Send(wire.Append(nil, &wire.Paused{ID: f.ID, Unchanged: int64(unchanged), Gone: !ok}))
+		c.Send(wire.Append(nil, &wire.PauseReply{ID: f.ID, UnchangedProcesses: int64(unchanged), Gone: !ok}))
 	}
 	a := s.attempts[f.Lease]
 	if a == nil || a.hasEnded() {

@@ -17,7 +17,7 @@ func (s *server) recover(c *conn, f *wire.Recover) {
 	if !newest {
 		return
 	}
-	answer := &wire.Recovered{ID: f.ID}
+	answer := &wire.RecoverReply{ID: f.ID}
 	dir, err := "", error(nil)
 	if f.Name != "" {
 		dir, err = s.deadDir(f.Name)

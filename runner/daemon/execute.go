@@ -31,7 +31,7 @@ func (s *server) execute(w *process.Worker, f *workDir, a *attempt) {
 	r := w.Run(c)
 	ws.collect(&r)
 	if r.UnenforcedLimits != "" {
-		s.warned.unenforced.Do(func() {
+		s.warnings.unenforcedLimits.Do(func() {
 			s.Log.Warn("jobs request limits that this system does not enforce; see: queuectl doctor",
 				"limits", r.UnenforcedLimits, "job", a.start.Seq)
 		})
@@ -68,7 +68,7 @@ func (s *server) command(a *attempt) *process.Command {
 // attempt ends before those results are sent, the service records start and end together.
 func (s *server) reportStarted(a *attempt) {
 	s.mu.Lock()
-	s.sendLocked(&wire.Started{Attempt: wireAttempt(a)}, a.watched)
+	s.sendLocked(&wire.StartReport{Attempt: wireAttempt(a)}, a.watched)
 	s.mu.Unlock()
 }
 

@@ -52,7 +52,7 @@ func (s *server) flushGathered(c *conn, mayExtend bool) {
 	s.mu.Lock()
 	if mayExtend {
 		delay := s.link.settleDelay
-		busyFor := time.Since(c.gather.start) * time.Duration(len(s.waiting)) / time.Duration(c.gather.frames)
+		busyFor := time.Since(c.gather.start) * time.Duration(len(s.waitingAttempts)) / time.Duration(c.gather.frames)
 		if extension := min(busyFor-delay, (maxDelays-1)*delay); extension >= delay/2 {
 			time.AfterFunc(extension, func() { s.flushGathered(c, false) })
 			s.mu.Unlock()

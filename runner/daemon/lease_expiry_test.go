@@ -52,7 +52,7 @@ func TestExpiredLeasesStopStarts(t *testing.T) {
 		}
 		checkExpired(false)
 		waiting := &attempt{start: &wire.Start{Lease: wire.Lease{Seq: 1}}, log: output.New(0, nil)}
-		s.attempts[wire.Lease{Seq: 1}], s.waiting = waiting, []*attempt{waiting}
+		s.attempts[wire.Lease{Seq: 1}], s.waitingAttempts = waiting, []*attempt{waiting}
 		prolong(3 * time.Second)
 		time.Sleep(2 * time.Second)
 		s.table.Close() // a renewal must not write to the table, as the disk may hang
@@ -61,14 +61,14 @@ func TestExpiredLeasesStopStarts(t *testing.T) {
 		time.Sleep(2 * time.Second)
 		checkExpired(false)
 		within(func() {
-			if len(s.waiting) != 1 {
+			if len(s.waitingAttempts) != 1 {
 				t.Error("a waiting attempt was dropped before its lease expired")
 			}
 		})
 		time.Sleep(time.Second)
 		checkExpired(true)
 		within(func() {
-			if len(s.waiting) != 0 || len(s.attempts) != 0 {
+			if len(s.waitingAttempts) != 0 || len(s.attempts) != 0 {
 				t.Error("a waiting attempt was kept after its lease expired")
 			}
 			s.startAttemptLocked(&wire.Start{Lease: wire.Lease{Seq: 2}, Argv: []string{"x"}, UID: -1})
@@ -108,7 +108,7 @@ func TestAttemptsWaitForLeaseWatchdog(t *testing.T) {
 			s := &server{
 				Options:  Options{Log: slog.New(slog.DiscardHandler)},
 				attempts: map[wire.Lease]*attempt{}, leases: leaseTerm{watchdogNeeded: make(chan struct{})}, table: newTable(t),
-				slots: slots{reserved: 1}, workers: workers{target: 1, count: 1},
+				slots: slots{reservedCount: 1}, workers: workers{target: 1, count: 1},
 			}
 			s.workers.cond = sync.NewCond(&s.mu)
 			s.mu.Lock()

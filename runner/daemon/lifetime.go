@@ -71,7 +71,7 @@ func (s *server) stopAll(grace time.Duration) {
 	s.discardWaitingLocked()
 	s.closeLocked()
 	wait := s.link.stopTimeout
-	if s.link.conn != nil || s.Unwanted == nil {
+	if s.link.conn != nil || s.IsUnwanted == nil {
 		// A connected service itself waits for its jobs; stopTimeout is only for a runner that is a
 		// unit.
 		wait = 0
@@ -111,7 +111,7 @@ func (s *server) watchUnit(stop chan<- struct{}) {
 			return
 		case <-tick.C:
 		}
-		if s.isDisconnected() && s.Unwanted() {
+		if s.isDisconnected() && s.IsUnwanted() {
 			seen++
 		} else {
 			seen = 0
@@ -133,7 +133,7 @@ func (s *server) reportEnding() {
 	tick := time.NewTicker(endingInterval)
 	defer tick.Stop()
 	for {
-		s.Ending()
+		s.OnEnding()
 		select {
 		case <-s.life.done:
 			return

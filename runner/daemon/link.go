@@ -14,9 +14,9 @@ type link struct {
 	epoch int64
 	conn  *conn // connection to the service with the newest epoch; nil while none is connected
 	// disconnected is closed while conn is nil. Each connection of a service replaces it.
-	disconnected chan struct{}
-	idleAt       time.Time     // when the runner last had a service or a running attempt
-	settleDelay  time.Duration // how long results are gathered before they are sent; set by a Setup frame
+	disconnectSignal chan struct{}
+	idleAt           time.Time     // when the runner last had a service or a running attempt
+	settleDelay      time.Duration // how long results are gathered before they are sent; set by a Setup frame
 	// stopTimeout is how long running attempts may continue when the operating system ends the runner
 	// while no service is connected. A Setup frame sets it.
 	stopTimeout time.Duration
@@ -24,15 +24,15 @@ type link struct {
 
 // newLink returns the link of a runner to which no service has connected yet.
 func newLink() link {
-	l := link{idleAt: time.Now(), disconnected: make(chan struct{})}
-	close(l.disconnected)
+	l := link{idleAt: time.Now(), disconnectSignal: make(chan struct{})}
+	close(l.disconnectSignal)
 	return l
 }
 
 // connectLocked makes c the only connection whose frames are executed.
 func (l *link) connectLocked(c *conn, epoch int64) {
 	if l.conn == nil {
-		l.disconnected = make(chan struct{})
+		l.disconnectSignal = make(chan struct{})
 	} else {
 		l.conn.close()
 	}
@@ -45,14 +45,14 @@ func (l *link) disconnectLocked(c *conn) bool {
 		return false
 	}
 	l.conn, l.idleAt = nil, time.Now()
-	close(l.disconnected)
+	close(l.disconnectSignal)
 	return true
 }
 
 // whenDisconnected returns a channel that is closed while no service is connected.
 func (s *server) whenDisconnected() <-chan struct{} {
 	s.mu.Lock()
-	disconnected := s.link.disconnected
+	disconnected := s.link.disconnectSignal
 	s.mu.Unlock()
 	return disconnected
 }
@@ -74,7 +74,7 @@ func (s *server) helloLocked(c *conn, h *wire.Hello) bool {
 		return false
 	}
 	if h.Epoch <= s.link.epoch || s.life.phase == phaseEnded {
-		c.Send(wire.Append(nil, &wire.Refused{Epoch: s.link.epoch}))
+		c.Send(wire.Append(nil, &wire.HelloRefusal{Epoch: s.link.epoch}))
 		return false
 	}
 	s.link.connectLocked(c, h.Epoch)
@@ -101,12 +101,12 @@ func (s *server) helloReplyLocked() (k *wire.HelloReply, results []byte) {
 	}
 	for _, a := range s.attempts {
 		if a.hasEnded() {
-			k.Ended = append(k.Ended, lease(a))
+			k.EndedLeases = append(k.EndedLeases, lease(a))
 			results = append(results, a.result...)
 			continue
 		}
 		k.Attempts = append(k.Attempts, wireAttempt(a))
-		if a.progress.At != 0 {
+		if a.progress.ReportedAt != 0 {
 			results = wire.Append(results, &wire.ProgressReport{Lease: lease(a), Progress: a.progress})
 		}
 	}

@@ -61,7 +61,7 @@ func TestNewestServiceIsConnected(t *testing.T) {
 		t.Error("the newest connection has not ended")
 	}
 	select {
-	case <-s.link.disconnected:
+	case <-s.link.disconnectSignal:
 	default:
 		t.Error("the runner is not disconnected")
 	}

@@ -28,7 +28,7 @@ func TestWaitingAttemptsAreSortedByPlace(t *testing.T) {
 		s.enqueueLocked(&attempt{start: &start})
 	}
 	var got []int64
-	for _, a := range s.waiting {
+	for _, a := range s.waitingAttempts {
 		got = append(got, a.start.Seq)
 	}
 	if want := []int64{1, 7, 3, 2, 4, 6, 9, 8, 5}; !slices.Equal(got, want) {

@@ -55,7 +55,7 @@ func (p *progress) parse(data []byte) (valid bool) {
 func (p *progress) flush() (valid bool) {
 	percent, text, ok := parseProgress(string(output.MaskText(p.line, p.masks)))
 	if ok = ok && !p.skip; ok {
-		p.last = wire.Progress{At: time.Now().UnixMilli(), Percent: percent, Text: text}
+		p.last = wire.Progress{ReportedAt: time.Now().UnixMilli(), Percent: percent, Text: text}
 	}
 	p.line, p.skip = p.line[:0], false
 	return ok
@@ -91,11 +91,11 @@ func (ws *workspace) OnNotes(data []byte) (callAgain bool) {
 	}
 	// Only this goroutine changes ws.a.progress, so it can be read without mu.
 	sent := ws.a.progress
-	if p.last.At == sent.At {
+	if p.last.ReportedAt == sent.ReportedAt {
 		return len(p.line) > 0
 	}
 	const interval = int64(progressInterval / time.Millisecond)
-	if p.last.At-sent.At < interval && time.Now().UnixMilli()-sent.At < interval {
+	if p.last.ReportedAt-sent.ReportedAt < interval && time.Now().UnixMilli()-sent.ReportedAt < interval {
 		return true
 	}
 	ws.s.mu.Lock()

@@ -36,10 +36,10 @@ type Options struct {
 	Watchdog []string
 	// Unwanted reports whether the operating system has stopped the service for good. The runner calls
 	// it while no service is connected. It may be nil.
-	Unwanted func() bool
+	IsUnwanted func() bool
 	// Ending is called every endingInterval while the runner shuts down after ctx has ended and still
 	// waits for jobs. It may be nil.
-	Ending func()
+	OnEnding func()
 	// Cgroups manages the control groups of the jobs. It is nil if the runner has none.
 	Cgroups *process.Cgroups
 	Log     *slog.Logger
@@ -61,26 +61,26 @@ type server struct {
 	diskQueue  diskQueue     // disk operations, which must not run while mu is held
 	sweeper    sweeper       // removes the private directories of ended attempts
 	orphanHint chan struct{} // receives a hint that an attempt may have left orphans
-	warned     warned
+	warnings   warnings
 	goroutines sync.WaitGroup // workers and what they have started
 
-	mu            sync.Mutex
-	life          lifetime
-	link          link
-	attempts      map[wire.Lease]*attempt
-	waiting       []*attempt     // attempts that no worker has started, in start order
-	unjournaled   int            // number of attempts in phase unjournaled
-	stuckAttempts []wire.Attempt // ended attempts with processes that outlive SIGKILL; each keeps its slot
-	slots         slots
-	workers       workers
-	workDirs      workDirs
-	leases        leaseTerm
+	mu               sync.Mutex
+	life             lifetime
+	link             link
+	attempts         map[wire.Lease]*attempt
+	waitingAttempts  []*attempt     // attempts that no worker has started, in start order
+	unjournaledCount int            // number of attempts in phase unjournaled
+	stuckAttempts    []wire.Attempt // ended attempts with processes that outlive SIGKILL; each keeps its slot
+	slots            slots
+	workers          workers
+	workDirs         workDirs
+	leases           leaseTerm
 }
 
 // warned holds the messages that a runner logs once.
-type warned struct {
-	unenforced sync.Once // limits are not enforced
-	unbounded  sync.Once // the runner's own memory is not limited
+type warnings struct {
+	unenforcedLimits sync.Once // limits are not enforced
+	unboundedMemory  sync.Once // the runner's own memory is not limited
 }
 
 // Serve runs a runner process. It creates the runner's directory below Root. It serves until ctx ends,
@@ -148,12 +148,12 @@ func (s *server) run(ctx context.Context) {
 		}
 	})
 	stop := make(chan struct{}, 1)
-	if s.Unwanted != nil {
+	if s.IsUnwanted != nil {
 		loops.Go(func() { s.watchUnit(stop) })
 	}
 	select {
 	case <-ctx.Done():
-		if s.Ending != nil {
+		if s.OnEnding != nil {
 			loops.Go(s.reportEnding)
 		}
 		s.stopAll(runner.GraceOf(ctx))

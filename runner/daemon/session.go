@@ -141,7 +141,7 @@ func (s *server) handleFrame(c *conn, f wire.Frame) bool {
 		s.startAttemptLocked(f)
 	case *wire.Type:
 		t, ok := s.typeInputLocked(f)
-		c.Send(wire.Append(nil, &wire.Typed{ID: f.ID, Written: int64(t.Written), Controls: t.Controls, Gone: !ok}))
+		c.Send(wire.Append(nil, &wire.TypeReply{ID: f.ID, Written: int64(t.Written), Controls: t.Controls, Gone: !ok}))
 	case *wire.Resize:
 		if a := s.attempts[f.Lease]; a != nil && a.isOnWorker() {
 			a.worker.Resize(a.pid, int(f.Rows), int(f.Cols))
@@ -191,7 +191,7 @@ func (s *server) setupLocked(f *wire.Setup) {
 			"space for more",
 			"max_running_jobs", target, "error", err)
 	}
-	s.slots.reserved = reserved
+	s.slots.reservedCount = reserved
 	s.link.settleDelay, s.link.stopTimeout = f.SettleDelay, min(max(f.StopTimeout, 0), maxStopTimeout)
 	s.setWorkersLocked(target)
 	s.boundMemory(target)
@@ -231,5 +231,5 @@ func (s *server) answerRead(c *conn, f *wire.Read) {
 // purge answers a Purge request: it deletes output files.
 func (s *server) purge(c *conn, f *wire.Purge) {
 	runner.Purge(s.Root, f.Refs)
-	c.Send(wire.Append(nil, &wire.Purged{ID: f.ID}))
+	c.Send(wire.Append(nil, &wire.PurgeReply{ID: f.ID}))
 }

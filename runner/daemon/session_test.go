@@ -28,9 +28,9 @@ func TestGatheredFramesAreSentAfterDelay(t *testing.T) {
 		send := func(seq int64, now bool) {
 			s.mu.Lock()
 			defer s.mu.Unlock()
-			s.sendLocked(&wire.Started{Attempt: wire.Attempt{Lease: wire.Lease{Seq: seq}}}, now)
+			s.sendLocked(&wire.StartReport{Attempt: wire.Attempt{Lease: wire.Lease{Seq: seq}}}, now)
 		}
-		frame := make([]byte, len(wire.Append(nil, &wire.Started{})))
+		frame := make([]byte, len(wire.Append(nil, &wire.StartReport{})))
 		checkSent := func(what string, after time.Duration, frames int) {
 			t.Helper()
 			begun := time.Now()
@@ -66,7 +66,7 @@ func TestGatheringExtendsWhileAttemptsWait(t *testing.T) {
 			c := newConn(runnerEnd)
 			go c.Run() // ends when close is called
 			defer c.close()
-			s := &server{link: link{conn: c, settleDelay: delay}, waiting: make([]*attempt, waiting)}
+			s := &server{link: link{conn: c, settleDelay: delay}, waitingAttempts: make([]*attempt, waiting)}
 			var jobs sync.WaitGroup
 			defer jobs.Wait()
 			read := make(chan struct{})
@@ -74,8 +74,8 @@ func TestGatheringExtendsWhileAttemptsWait(t *testing.T) {
 			jobs.Go(func() {
 				for seq := int64(1); ; seq++ { // an attempt ends every millisecond
 					s.mu.Lock()
-					s.sendLocked(&wire.Started{Attempt: wire.Attempt{Lease: wire.Lease{Seq: seq}}}, false)
-					s.waiting = s.waiting[min(1, len(s.waiting)):]
+					s.sendLocked(&wire.StartReport{Attempt: wire.Attempt{Lease: wire.Lease{Seq: seq}}}, false)
+					s.waitingAttempts = s.waitingAttempts[min(1, len(s.waitingAttempts)):]
 					s.mu.Unlock()
 					select {
 					case <-time.After(time.Millisecond):
@@ -103,7 +103,7 @@ func TestDroppedAttemptAnswersItsReaders(t *testing.T) {
 		defer c.close()
 		l := wire.Lease{Seq: 1, Fence: 7}
 		a := &attempt{start: &wire.Start{Lease: l}, log: output.New(1<<20, nil)}
-		s := &server{attempts: map[wire.Lease]*attempt{l: a}, waiting: []*attempt{a}}
+		s := &server{attempts: map[wire.Lease]*attempt{l: a}, waitingAttempts: []*attempt{a}}
 		go s.answerRead(c, &wire.Read{Lease: l, ID: 3, Wait: true})
 		synctest.Wait() // the client waits for output now
 		s.mu.Lock()

@@ -42,7 +42,7 @@ func (s *server) settle(a *attempt, r *process.Result, ws *workspace) {
 	}
 	s.workers.busy--
 	if a.phase == attemptUnjournaled {
-		s.unjournaled++ // the attempt keeps its slot
+		s.unjournaledCount++ // the attempt keeps its slot
 	} else {
 		s.freeSlotLocked(a)
 	}
@@ -51,7 +51,7 @@ func (s *server) settle(a *attempt, r *process.Result, ws *workspace) {
 	if r.StuckPID != 0 {
 		s.addStuckLocked(a, r.StuckPID)
 	}
-	s.sendRawLocked(a.result, a.watched || len(s.waiting) == 0)
+	s.sendRawLocked(a.result, a.watched || len(s.waitingAttempts) == 0)
 	s.endIfDoneLocked()
 }
 
@@ -62,7 +62,7 @@ func resultFrame(r *process.Result, ws *workspace) *wire.Result {
 		Shortage: r.Shortage, Unkilled: r.StuckPID != 0 || r.HeldByTracer, MemoryLimit: r.MemoryLimit,
 		ExitCode: r.ExitCode, Signal: int64(r.Signal), Error: r.Error,
 		CPU: r.CPU, PeakRSS: r.PeakRSS, PeakTasks: r.PeakTasks, Leftovers: int64(r.Leftovers),
-		Dropped: ws.a.log.DroppedBytes(), Value: ws.value, ValueError: ws.resultError, Progress: ws.progress.last,
+		DroppedBytes: ws.a.log.DroppedBytes(), Value: ws.value, ValueError: ws.resultError, Progress: ws.progress.last,
 	}
 }
 
@@ -110,7 +110,7 @@ func (s *server) recordSpared(seq int64, pgid int) {
 // anyUnjournaled reports whether any result could not be written to the journal yet.
 func (s *server) anyUnjournaled() bool {
 	s.mu.Lock()
-	n := s.unjournaled
+	n := s.unjournaledCount
 	s.mu.Unlock()
 	return n > 0
 }
@@ -134,7 +134,7 @@ func (s *server) retryJournal() {
 		needed := a.enterLocked(attemptJournaled)
 		if needed {
 			a.segment = segment
-			s.unjournaled--
+			s.unjournaledCount--
 			s.freeSlotLocked(a)
 		}
 		s.mu.Unlock()
@@ -157,7 +157,7 @@ func (s *server) acknowledgeLocked(f *wire.Ack) {
 		}
 		delete(s.attempts, l)
 		if keepsSlot {
-			s.unjournaled--
+			s.unjournaledCount--
 			s.freeSlotLocked(a)
 		}
 		s.diskQueue.add(func() {

@@ -11,15 +11,15 @@ const spareSlots = 64
 type slots struct {
 	// taken counts, for each slot, the reasons why it is taken: its attempt runs, has processes that
 	// outlive SIGKILL, or has a result that is not in the journal. A slot with count 0 is free.
-	taken     [rundir.MaxSlots + 1]int8
-	reserved  int  // slots that have disk space reserved in the running table
-	hasWaiter bool // a worker waits for a free slot
+	useCounts     [rundir.MaxSlots + 1]int8
+	reservedCount int  // slots that have disk space reserved in the running table
+	hasWaiter     bool // a worker waits for a free slot
 }
 
 // emptyLocked returns the first free slot, or 0 if no slot is free.
 func (l *slots) emptyLocked() int64 {
-	for slot := 1; slot <= l.reserved; slot++ {
-		if l.taken[slot] == 0 {
+	for slot := 1; slot <= l.reservedCount; slot++ {
+		if l.useCounts[slot] == 0 {
 			return int64(slot)
 		}
 	}
@@ -35,7 +35,7 @@ func (s *server) freeSlotLocked(a *attempt) {
 // releaseSlotLocked removes one reason why the slot of an attempt is taken, and wakes the workers that
 // wait for a free slot.
 func (s *server) releaseSlotLocked(a *attempt) {
-	s.slots.taken[a.slot]--
+	s.slots.useCounts[a.slot]--
 	if s.slots.hasWaiter {
 		s.slots.hasWaiter = false
 		s.workers.cond.Broadcast()

@@ -36,7 +36,7 @@ func (s *server) storeOutput(a *attempt, f *wire.Result) {
 			"job", a.start.Seq, "error", err)
 		var kept int64
 		f.Output, kept = a.log.EncodeHead(output.InMemory)
-		f.Error, f.Dropped = joinText(f.Error, "output truncated: "+err.Error()), f.Dropped+a.log.KeptBytes()-kept
+		f.Error, f.DroppedBytes = joinText(f.Error, "output truncated: "+err.Error()), f.DroppedBytes+a.log.KeptBytes()-kept
 		return
 	}
 	f.OutputRef = ref

@@ -8,7 +8,7 @@ import (
 // addStuckLocked keeps the slot of an ended attempt in use, and reports the attempt to the service. pid is
 // a process of the attempt that outlives SIGKILL.
 func (s *server) addStuckLocked(a *attempt, pid int) {
-	s.slots.taken[a.slot]++
+	s.slots.useCounts[a.slot]++
 	stuck := wireAttempt(a)
 	stuck.PID = int64(pid)
 	s.stuckAttempts = append(s.stuckAttempts, stuck)

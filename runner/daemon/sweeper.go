@@ -23,14 +23,14 @@ type sweeper struct {
 	diskQueue
 	log *slog.Logger
 
-	mu      sync.Mutex
-	pending map[string]bool // paths that are queued; guarded by mu
-	logged  map[string]bool // paths whose failed removal was logged; guarded by mu
+	mu          sync.Mutex
+	queuedPaths map[string]bool // paths that are queued; guarded by mu
+	loggedPaths map[string]bool // paths whose failed removal was logged; guarded by mu
 }
 
 func (s *sweeper) init(log *slog.Logger) {
 	s.diskQueue.wake = make(chan struct{}, 1)
-	s.log, s.pending, s.logged = log, map[string]bool{}, map[string]bool{}
+	s.log, s.queuedPaths, s.loggedPaths = log, map[string]bool{}, map[string]bool{}
 }
 
 // maxPending is how many directories can be queued. When the queue is full, add removes a part of the
@@ -40,8 +40,8 @@ const maxPending = 64
 // add queues a directory of the given owner for removal.
 func (s *sweeper) add(path string, owner *runas.Identity) {
 	s.mu.Lock()
-	queued, full := s.pending[path], len(s.pending) >= maxPending
-	s.pending[path] = true
+	queued, full := s.queuedPaths[path], len(s.queuedPaths) >= maxPending
+	s.queuedPaths[path] = true
 	s.mu.Unlock()
 	if queued {
 		return
@@ -63,10 +63,10 @@ func (s *sweeper) step(path string, owner *runas.Identity, deadline time.Time) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	delete(s.pending, path)
-	if err != nil && !s.logged[path] {
-		if len(s.logged) < maxPending {
-			s.logged[path] = true
+	delete(s.queuedPaths, path)
+	if err != nil && !s.loggedPaths[path] {
+		if len(s.loggedPaths) < maxPending {
+			s.loggedPaths[path] = true
 		}
 		s.log.Warn("could not remove a job's private directory; trying again", "error", err)
 	}

@@ -93,7 +93,7 @@ func (s *server) nextAttempt(w *process.Worker, f *workDir) *attempt {
 		}
 		if a := s.takeWaitingLocked(slot); a != nil {
 			a.startOnLocked(w)
-			s.slots.taken[slot]++
+			s.slots.useCounts[slot]++
 			if s.workers.busy++; s.workers.busy == 1 {
 				s.watchdog.CheckStarts()
 			}
@@ -108,14 +108,14 @@ func (s *server) mustIdleLocked(slot int64) bool {
 	if s.workers.count > s.workers.target || s.life.phase != phaseServing {
 		return false
 	}
-	return len(s.waiting) == 0 || slot == 0 || s.leases.unguardedLocked()
+	return len(s.waitingAttempts) == 0 || slot == 0 || s.leases.unguardedLocked()
 }
 
 // takeWaitingLocked removes the first waiting attempt from the list, and stores it in a slot. It drops
 // the attempt and returns nil if the attempt's deadline has passed.
 func (s *server) takeWaitingLocked(slot int64) *attempt {
-	a := s.waiting[0]
-	s.waiting = s.waiting[1:]
+	a := s.waitingAttempts[0]
+	s.waitingAttempts = s.waitingAttempts[1:]
 	a.slot, a.startedAt = slot, time.Now().UnixMilli()
 	// Write the attempt to the table before comparing its deadline with the clock. If the
 	// BootDeadline of the Start frame has passed and the table lacks the attempt, a service can
@@ -124,7 +124,7 @@ func (s *server) takeWaitingLocked(slot int64) *attempt {
 	if a.pastDeadline() {
 		s.table.Free(slot)
 		s.discardLocked(a)
-		s.sendLocked(&wire.Dropped{Lease: lease(a), Dropped: true}, true)
+		s.sendLocked(&wire.DropReply{Lease: lease(a), Dropped: true}, true)
 		return nil
 	}
 	return a

@@ -39,7 +39,7 @@ type Grant struct {
 	Cgroups     *process.Cgroups
 	// Undivided is the reason why jobs get no control groups although the system delegated one; nil if
 	// they get control groups, or none was delegated.
-	Undivided error
+	NoCgroupsReason error
 	// Ended reports that the request was to kill another runner. That has been done, and this process
 	// must not continue as a runner.
 	Ended bool
@@ -134,7 +134,7 @@ func (g *Grant) forOwnAccount(request runner.SpawnRequest, delegated bool) error
 // divide makes control groups for jobs below the control group of this process, if it was delegated.
 func (g *Grant) divide(delegated bool) {
 	if delegated {
-		g.Cgroups, g.Undivided = process.NewCgroups()
+		g.Cgroups, g.NoCgroupsReason = process.NewCgroups()
 	}
 }
 

@@ -20,9 +20,9 @@ type Accounts struct {
 	Service   int
 	Directory *accounts.Directory
 
-	mu     sync.Mutex
-	stamp  accounts.Stamp // identifies the version of the policy file that was read; guarded by mu
-	parsed *policy        // the parsed policy, which is never modified; guarded by mu
+	mu           sync.Mutex
+	stamp        accounts.Stamp // identifies the version of the policy file that was read; guarded by mu
+	parsedPolicy *policy        // the parsed policy, which is never modified; guarded by mu
 }
 
 // ByUID returns the account with a uid. It returns an error if the policy does not allow jobs of that
@@ -61,7 +61,7 @@ func (a *Accounts) authorize(account accounts.Account, err error) (accounts.Acco
 	}
 	account, reason, err := a.checkPolicy(account)
 	if err == nil && reason != "" {
-		err = errRefused(reason)
+		err = refusalError(reason)
 	}
 	return account, err
 }
@@ -87,15 +87,15 @@ func (a *Accounts) currentPolicy() (*policy, error) {
 	if err != nil {
 		return nil, err
 	}
-	if now == a.stamp && a.parsed != nil {
-		return a.parsed, nil
+	if now == a.stamp && a.parsedPolicy != nil {
+		return a.parsedPolicy, nil
 	}
 	p, err := readPolicy(a.Policy)
 	if err != nil {
 		return nil, err
 	}
-	a.stamp, a.parsed = now, &p
-	return a.parsed, nil
+	a.stamp, a.parsedPolicy = now, &p
+	return a.parsedPolicy, nil
 }
 
 // maxPolicy bounds the size of a policy file, in bytes.

@@ -133,15 +133,15 @@ func AccountEnv(a *accounts.Account, env []string) []string {
 }
 
 // errRefused is the reason why the policy does not allow an account's jobs.
-type errRefused string
+type refusalError string
 
 // Error returns the reason.
-func (e errRefused) Error() string { return string(e) }
+func (e refusalError) Error() string { return string(e) }
 
 // IsFinal reports whether an error is final: the policy does not allow the account's jobs, or the
 // account does not exist. Other errors may go away.
 func IsFinal(err error) bool {
-	var refused errRefused
+	var refused refusalError
 	var none accounts.NoAccountError
 	return errors.As(err, &refused) || errors.As(err, &none)
 }

@@ -14,14 +14,14 @@ import (
 // Grant describes the runner that this process may become. Only Linux has runners that a service
 // requests.
 type Grant struct {
-	Root, Tmpdir string
-	Alone        bool
-	Service      int
-	Policy       string
-	Credentials  map[string][]byte
-	Cgroups      *process.Cgroups
-	Undivided    error
-	Ended        bool
+	Root, Tmpdir    string
+	Alone           bool
+	Service         int
+	Policy          string
+	Credentials     map[string][]byte
+	Cgroups         *process.Cgroups
+	NoCgroupsReason error
+	Ended           bool
 }
 
 // Accept returns process.ErrUnsupported.

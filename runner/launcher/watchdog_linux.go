@@ -195,7 +195,7 @@ type watchState struct {
 	runnerPID      int
 	starts         *process.StartWatcher
 	checkingStarts bool               // the watchdog checks for hanging starts until no attempt is running
-	unforked       map[int]wire.Lease // attempts without a process at the last check, by slot
+	unforkedLeases map[int]wire.Lease // attempts without a process at the last check, by slot
 	killAt         time.Duration      // time since boot at which to kill the runner
 }
 
@@ -246,10 +246,10 @@ func (w *watchState) checkStarts() {
 		busy = busy || l.Seq != 0
 		if l.Seq != 0 && !forked {
 			now[slot] = l
-			slow = slow || w.unforked[slot] == l
+			slow = slow || w.unforkedLeases[slot] == l
 		}
 	}
-	if w.unforked = now; slow {
+	if w.unforkedLeases = now; slow {
 		w.starts.EndHung(process.StartWithin, maxCheckStep)
 	}
 	w.checkingStarts = busy && os.Getppid() == w.runnerPID

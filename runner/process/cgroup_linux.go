@@ -28,9 +28,9 @@ type Cgroups struct {
 	// version 1 counts memory; "" otherwise.
 	memory string
 
-	mu        sync.Mutex
-	created   int      // number of subgroups created; guarded by mu
-	abandoned []string // paths of subgroups that were given up with processes in them; guarded by mu
+	mu             sync.Mutex
+	createdCount   int      // number of subgroups created; guarded by mu
+	abandonedPaths []string // paths of subgroups that were given up with processes in them; guarded by mu
 }
 
 // supervisorName is the subgroup of the runner itself. A group that has controllers for its subgroups
@@ -133,17 +133,17 @@ func (c *Cgroups) LimitOwnMemory(bytes int64) error {
 
 // cgroup is the control group of one worker.
 type cgroup struct {
-	path    string
-	dir     int      // descriptor of its directory
-	events  int      // descriptor of cgroup.events
-	memory  int      // descriptor of memory.events, or of Cgroups.memory; -1 if memory is not counted
-	shared  bool     // the file of memory counts the kills in all groups together
-	limits  Limits   // the current limits; Tasks is never 0
-	missing []string // names of the current limits that no controller enforces
+	path          string
+	dir           int      // descriptor of its directory
+	events        int      // descriptor of cgroup.events
+	memory        int      // descriptor of memory.events, or of Cgroups.memory; -1 if memory is not counted
+	shared        bool     // the file of memory counts the kills in all groups together
+	limits        Limits   // the current limits; Tasks is never 0
+	missingLimits []string // names of the current limits that no controller enforces
 	// Latest values of the kernel's counters. kills counts processes killed because memory ran out.
 	// reached counts how often the memory limit was reached in the group or below it, ownReached in
 	// the group itself.
-	kills, reached, ownReached int64
+	kills, limitHits, ownLimitHits int64
 	// killed means that cgroup.kill has ended the processes of the group. The group is not used again:
 	// since Linux 6.15, the kernel also kills processes that are started in it later.
 	killed bool
@@ -188,7 +188,7 @@ const cpuPeriod = 100_000
 func (b *cgroup) limit(l Limits) (missing []string, err error) {
 	l.Tasks = cmp.Or(l.Tasks, maxTasks)
 	if l == b.limits {
-		return b.missing, nil
+		return b.missingLimits, nil
 	}
 	set := func(name, file, value string) {
 		failed := os.WriteFile(filepath.Join(b.path, file), []byte(value), 0)
@@ -217,7 +217,7 @@ func (b *cgroup) limit(l Limits) (missing []string, err error) {
 		b.limits = Limits{-1, -1, -1} // the current limits are unknown, so the next command sets all of them
 		return nil, err
 	}
-	b.limits, b.missing = l, missing
+	b.limits, b.missingLimits = l, missing
 	return missing, nil
 }
 
@@ -227,8 +227,8 @@ func (c *Cgroups) makeGroup() (path string, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for range maxGroupNames {
-		c.created++
-		path = filepath.Join(c.path, "job-"+strconv.Itoa(c.created))
+		c.createdCount++
+		path = filepath.Join(c.path, "job-"+strconv.Itoa(c.createdCount))
 		if err = os.Mkdir(path, 0o755); !errors.Is(err, fs.ErrExist) {
 			break
 		}
@@ -247,14 +247,14 @@ func (c *Cgroups) drop(b *cgroup) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.abandoned = append(c.abandoned, b.path)
+	c.abandonedPaths = append(c.abandonedPaths, b.path)
 }
 
 // Sweep removes groups that were given up and whose processes have ended.
 func (c *Cgroups) Sweep() {
 	c.mu.Lock()
-	paths := c.abandoned
-	c.abandoned = nil
+	paths := c.abandonedPaths
+	c.abandonedPaths = nil
 	c.mu.Unlock()
 	var kept []string
 	for _, path := range paths {
@@ -264,7 +264,7 @@ func (c *Cgroups) Sweep() {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.abandoned = append(c.abandoned, kept...)
+	c.abandonedPaths = append(c.abandonedPaths, kept...)
 }
 
 func (b *cgroup) close() {
@@ -339,11 +339,11 @@ func (b *cgroup) oomKills() (result oomKills) {
 	if kills := count(events, "oom_kill "); kills > b.kills {
 		result.killed, b.kills = true, kills
 	}
-	if reached := count(events, "oom "); reached > b.reached && !b.shared {
-		b.reached = reached // the limit of a subgroup may have been reached instead, so compare memory.events.local
+	if reached := count(events, "oom "); reached > b.limitHits && !b.shared {
+		b.limitHits = reached // the limit of a subgroup may have been reached instead, so compare memory.events.local
 		raw, _ := os.ReadFile(filepath.Join(b.path, "memory.events.local"))
-		if localReached := count(raw, "oom "); localReached > b.ownReached {
-			result.atLimit, b.ownReached = result.killed, localReached
+		if localReached := count(raw, "oom "); localReached > b.ownLimitHits {
+			result.atLimit, b.ownLimitHits = result.killed, localReached
 		}
 	}
 	return result

@@ -208,7 +208,7 @@ func TestTreeEndsWithItsControlGroup(t *testing.T) {
 	if err := os.Mkdir(filepath.Join(groups.path, "job-1"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	groups.abandoned = append(groups.abandoned, filepath.Join(groups.path, "job-1"))
+	groups.abandonedPaths = append(groups.abandonedPaths, filepath.Join(groups.path, "job-1"))
 	w := NewWorker(groups)
 	defer w.Close()
 	r, stdout := w.runLine(t, "cat /proc/self/cgroup; setsid env -i sleep 4321 & echo $!")

@@ -27,7 +27,7 @@ func (r *run) end() {
 	switch {
 	case forced || !r.noneRemain():
 		r.endRemaining(forced)
-	case !r.pipesEmpty || r.reapedBefore != orphans.reaped.Load():
+	case !r.pipesEmpty || r.reapedBefore != orphans.reapedCount.Load():
 		r.readRemaining() // no process of the tree lives, so no more output can follow
 	}
 	usage, ok := r.reap()

@@ -77,14 +77,14 @@ func (o *orphanTable) pauseForks() bool {
 		}
 	}
 	o.forksPaused = true
-	timer := time.AfterFunc(longFork, o.changed.Broadcast)
+	timer := time.AfterFunc(longFork, o.change.Broadcast)
 	defer timer.Stop()
 	for len(o.forks) > 0 && time.Since(start) < longFork {
-		o.changed.Wait()
+		o.change.Wait()
 	}
 	if len(o.forks) > 0 {
 		o.forksPaused = false
-		o.changed.Broadcast()
+		o.change.Broadcast()
 	}
 	return o.forksPaused
 }
@@ -94,5 +94,5 @@ func (o *orphanTable) resumeForks() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.forksPaused = false
-	o.changed.Broadcast()
+	o.change.Broadcast()
 }

@@ -32,7 +32,7 @@ type limiterProcess struct {
 	name       string
 	ready      bool
 	hung       bool
-	failed     *report
+	failure    *report
 	shortage   error // error of setting the limits of the control group
 }
 
@@ -158,12 +158,12 @@ func (r *run) readLimiter() {
 			return
 		}
 	} else if n == reportBytes {
-		l.failed = &report{b[0], syscall.Errno(binary.LittleEndian.Uint32(b[1:]))}
+		l.failure = &report{b[0], syscall.Errno(binary.LittleEndian.Uint32(b[1:]))}
 	}
 	l.close()
 	// Send SIGKILL. Otherwise, if a signal stopped the limiter before it exits, its worker would wait
 	// indefinitely.
-	if l.failed != nil || l.shortage != nil || !l.ready {
+	if l.failure != nil || l.shortage != nil || !l.ready {
 		unix.PidfdSendSignal(r.pidfd, unix.SIGKILL, nil, 0)
 	}
 }
@@ -173,7 +173,7 @@ func (l *limiterProcess) executed(pid int) bool {
 	if l == nil {
 		return true
 	}
-	if l.failed != nil || l.shortage != nil || !l.ready {
+	if l.failure != nil || l.shortage != nil || !l.ready {
 		return false
 	}
 	raw, _ := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/comm")
@@ -187,8 +187,8 @@ func (r *run) limiterFailed(status unix.WaitStatus) {
 	switch {
 	case l.shortage != nil:
 		r.startFailed(&runas.ShortageError{Err: l.shortage})
-	case l.failed != nil:
-		r.startFailed(r.limiterError(*l.failed))
+	case l.failure != nil:
+		r.startFailed(r.limiterError(*l.failure))
 	case status.Signaled():
 		r.r.HungStart, r.r.ExitCode, r.r.Error = true, 126, r.notStartedReason(status.Signal())
 	case l.ready: // the limiter could not report the reason

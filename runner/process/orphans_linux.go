@@ -30,26 +30,26 @@ import (
 var orphans = newOrphanTable()
 
 func newOrphanTable() *orphanTable {
-	o := &orphanTable{main: map[int]int{}, spareable: map[int]int64{}, ignored: map[int]bool{}}
-	o.changed.L = &o.mu
+	o := &orphanTable{main: map[int]int{}, spareable: map[int]int64{}, ignoredPIDs: map[int]bool{}}
+	o.change.L = &o.mu
 	return o
 }
 
 // orphanTable keeps track of main processes, orphans, and forks under way. It holds no lock during a
 // fork, because a user's file system or file lease can make a fork hang indefinitely.
 type orphanTable struct {
-	once   sync.Once
-	fd     [2]int       // descriptors of the kernel's list of children: index 0 for noOrphans, 1 for scan
-	reaped atomic.Int64 // number of orphans that were reaped or are about to be
+	once        sync.Once
+	fd          [2]int       // descriptors of the kernel's list of children: index 0 for noOrphans, 1 for scan
+	reapedCount atomic.Int64 // number of orphans that were reaped or are about to be
 
 	mu             sync.Mutex     // guards all fields below
 	main           map[int]int    // main processes not reaped yet, by pid, with the number of their fork
 	spareable      map[int]int64  // processes that may live on, by pid, with their start time in ticks
-	ignored        map[int]bool   // pids of orphans without a cookie; the search for leftovers skips them
+	ignoredPIDs    map[int]bool   // pids of orphans without a cookie; the search for leftovers skips them
 	nextFork       int            // number of the next fork
 	forks          []activeFork   // forks under way, in any order
 	forksPaused    bool           // new forks must wait
-	changed        sync.Cond      // forksPaused has changed, or the last fork under way has returned
+	change         sync.Cond      // forksPaused has changed, or the last fork under way has returned
 	endedProcesses map[int]zombie // ended processes that may be the child of a fork under way, by pid
 	buffer         []byte         // buffer of scan; nil before the first call
 }
@@ -71,7 +71,7 @@ func (o *orphanTable) beginFork() (fork int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for o.forksPaused {
-		o.changed.Wait()
+		o.change.Wait()
 	}
 	o.nextFork++
 	o.forks = append(o.forks, activeFork{o.nextFork - 1, time.Now()})
@@ -85,11 +85,11 @@ func (o *orphanTable) endFork(fork, pid int) {
 	defer o.mu.Unlock()
 	o.forks = slices.DeleteFunc(o.forks, func(f activeFork) bool { return f.number == fork })
 	if o.forksPaused && len(o.forks) == 0 {
-		o.changed.Broadcast()
+		o.change.Broadcast()
 	}
 	if pid != 0 {
 		o.main[pid] = fork
-		delete(o.ignored, pid)
+		delete(o.ignoredPIDs, pid)
 	}
 }
 
@@ -173,12 +173,12 @@ func (o *orphanTable) scan() (living, ignored []int) {
 		switch {
 		case isZombie(pid):
 			if oldest == o.nextFork || o.predatesForks(pid, oldest, before) {
-				o.reaped.Add(1) // count the orphan before it disappears from the kernel's list
+				o.reapedCount.Add(1) // count the orphan before it disappears from the kernel's list
 				reapNow(pid)
 				delete(o.spareable, pid)
-				delete(o.ignored, pid)
+				delete(o.ignoredPIDs, pid)
 			}
-		case o.ignored[pid]:
+		case o.ignoredPIDs[pid]:
 			ignored = append(ignored, pid)
 		case !kept:
 			living = append(living, pid)
@@ -243,14 +243,14 @@ func (o *orphanTable) ignore(list []procfs.Process) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for _, p := range list {
-		o.ignored[p.PID] = true
+		o.ignoredPIDs[p.PID] = true
 	}
 }
 
 func (o *orphanTable) unignore(pid int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	delete(o.ignored, pid)
+	delete(o.ignoredPIDs, pid)
 }
 
 // isZombie reports whether a child has ended. It does not reap the child.
@@ -300,10 +300,10 @@ func unidentifiedOrphans(uid uint32) (list []procfs.Process) {
 // from time to time. It reports whether another call soon may reap more: it has reaped some, or an
 // ended process may be the child of a fork under way.
 func Reap() (more bool) {
-	before := orphans.reaped.Load()
+	before := orphans.reapedCount.Load()
 	reapOrphans()
 	orphans.mu.Lock()
-	more = orphans.reaped.Load() != before || len(orphans.endedProcesses) > 0
+	more = orphans.reapedCount.Load() != before || len(orphans.endedProcesses) > 0
 	orphans.mu.Unlock()
 	orphans.forgetEnded()
 	sparedByUser.forgetEnded()

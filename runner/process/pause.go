@@ -37,9 +37,9 @@ func (w *Worker) Pause(on bool, callback func(unchanged int, ok bool)) {
 // pauseState is the state of a pause that was carried out.
 type pauseState struct {
 	on           bool
-	since        time.Duration // start of the pause, as time since the start of the command
+	start        time.Duration // start of the pause, as time since the start of the command
 	pausedBefore time.Duration // total length of earlier pauses
-	stillRunning int           // processes that still ran after the last freeze
+	runningCount int           // processes that still ran after the last freeze
 	retryAt      time.Time     // time of the next freeze; zero if no process still ran
 	retryDelay   time.Duration // current delay between two freezes
 }
@@ -47,7 +47,7 @@ type pauseState struct {
 // runTime returns how long the command has run, without its pauses.
 func (r *run) runTime() time.Duration {
 	if r.pause.on {
-		return r.pause.since - r.pause.pausedBefore
+		return r.pause.start - r.pause.pausedBefore
 	}
 	return r.elapsed() - r.pause.pausedBefore
 }
@@ -63,7 +63,7 @@ func (r *run) applyPause(p pauseRequest) {
 			!retryAt.IsZero() && (len(p.callbacks) > 0 || !time.Now().Before(retryAt)) {
 			r.pauseTree()
 		}
-		unchanged = r.pause.stillRunning
+		unchanged = r.pause.runningCount
 	case r.pause.on:
 		unchanged = r.resumeTree()
 	}
@@ -76,10 +76,10 @@ func (r *run) applyPause(p pauseRequest) {
 func (r *run) pauseTree() {
 	s := &r.pause
 	if !s.on {
-		s.on, s.since, s.retryDelay = true, r.elapsed(), firstRetryDelay
+		s.on, s.start, s.retryDelay = true, r.elapsed(), firstRetryDelay
 	}
-	s.stillRunning, s.retryAt = r.freezeTree(time.Now().Add(freezeWithin)), time.Time{}
-	if s.stillRunning > 0 {
+	s.runningCount, s.retryAt = r.freezeTree(time.Now().Add(freezeWithin)), time.Time{}
+	if s.runningCount > 0 {
 		s.retryAt = time.Now().Add(s.retryDelay)
 		s.retryDelay = min(2*s.retryDelay, maxRetryDelay)
 	}
@@ -91,7 +91,7 @@ func (r *run) resumeTree() (stopped int) {
 		return 0
 	}
 	stopped = r.thawTree(time.Now().Add(freezeWithin))
-	paused := r.elapsed() - r.pause.since
+	paused := r.elapsed() - r.pause.start
 	r.pause = pauseState{pausedBefore: r.pause.pausedBefore + paused}
 	r.shiftLastOutput(paused)
 	return stopped

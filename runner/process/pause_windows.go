@@ -13,14 +13,14 @@ const maxListedPIDs = 1 << 16
 // freezeTree suspends each process of the tree, until two scans in a row have found no new process. It
 // returns how many processes are not suspended at the deadline.
 func (r *run) freezeTree(deadline time.Time) (stillRunning int) {
-	if r.suspended == nil {
-		r.suspended = map[uint32]windows.Handle{}
+	if r.suspendedProcesses == nil {
+		r.suspendedProcesses = map[uint32]windows.Handle{}
 	}
 	for calm := 0; calm < 2; calm++ {
 		added := 0
 		stillRunning = 0
 		for _, pid := range r.tree.pids() {
-			if r.suspended[pid] != 0 { // its handle is open, so the pid is not reused
+			if r.suspendedProcesses[pid] != 0 { // its handle is open, so the pid is not reused
 				continue
 			}
 			h, err := windows.OpenProcess(windows.PROCESS_SUSPEND_RESUME, false, pid)
@@ -34,7 +34,7 @@ func (r *run) freezeTree(deadline time.Time) (stillRunning int) {
 				stillRunning++
 				continue
 			}
-			r.suspended[pid] = h
+			r.suspendedProcesses[pid] = h
 			added++
 		}
 		if added+stillRunning == 0 {
@@ -59,11 +59,11 @@ func boolInt(b bool) int {
 
 // thawTree resumes the processes of the tree that freezeTree has suspended.
 func (r *run) thawTree(time.Time) (stillStopped int) {
-	for _, h := range r.suspended {
+	for _, h := range r.suspendedProcesses {
 		r.w.sys.resume(h) // fails only if the process has ended
 		windows.CloseHandle(h)
 	}
-	r.suspended = nil
+	r.suspendedProcesses = nil
 	return 0
 }
 

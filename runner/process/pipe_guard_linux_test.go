@@ -153,8 +153,8 @@ func TestOutputOfUnreapedOrphanIsRead(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := &run{w: &Worker{cgroup: &cgroup{events: fd}}, c: &Command{}, r: &Result{}, pipesEmpty: true,
-		reapedBefore: orphans.reaped.Load()}
-	if alone := r.noneRemain(); !alone || r.pipesEmpty && r.reapedBefore == orphans.reaped.Load() {
+		reapedBefore: orphans.reapedCount.Load()}
+	if alone := r.noneRemain(); !alone || r.pipesEmpty && r.reapedBefore == orphans.reapedCount.Load() {
 		t.Errorf("alone: %v, and the pipes are not checked again", alone)
 	}
 	from.Close()

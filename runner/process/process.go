@@ -25,7 +25,7 @@ const CookieName = "QUEUECTL_COOKIE"
 
 // Typed reports how many bytes of input the command's terminal accepted. Controls holds the control
 // sequences with which the command has set the modes of its terminal.
-type Typed struct {
+type TypeResult struct {
 	Written  int
 	Controls string
 }

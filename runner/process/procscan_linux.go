@@ -27,7 +27,7 @@ type scanner struct {
 	mu        sync.Mutex
 	change    sync.Cond // last or busy has changed; its L is set to &mu on first use
 	busy      bool      // a goroutine is scanning
-	started   int       // number of scans that have begun
+	scanCount int       // number of scans that have begun
 	last      *scan
 	notBefore time.Time // no scan begins before this time
 }
@@ -49,7 +49,7 @@ func (o *scanner) fresh() *scan {
 	if o.change.L == nil {
 		o.change.L = &o.mu
 	}
-	for wanted := o.started + 1; o.last == nil || o.last.number < wanted; {
+	for wanted := o.scanCount + 1; o.last == nil || o.last.number < wanted; {
 		if o.busy {
 			o.change.Wait()
 			continue
@@ -59,8 +59,8 @@ func (o *scanner) fresh() *scan {
 		o.mu.Unlock()
 		time.Sleep(pause)
 		o.mu.Lock()
-		o.started++
-		number := o.started
+		o.scanCount++
+		number := o.scanCount
 		o.mu.Unlock()
 		start := time.Now()
 		l := newScan(number)

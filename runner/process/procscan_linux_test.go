@@ -15,7 +15,7 @@ func TestScansAreShared(t *testing.T) {
 		all.Go(func() {
 			for range 4 {
 				o.mu.Lock()
-				before := o.started
+				before := o.scanCount
 				o.mu.Unlock()
 				l := o.fresh()
 				if l.number <= before {
@@ -28,7 +28,7 @@ func TestScansAreShared(t *testing.T) {
 		})
 	}
 	all.Wait()
-	if o.started > 20 {
-		t.Errorf("%d scans for 200 requests from 50 goroutines, want at most 20", o.started)
+	if o.scanCount > 20 {
+		t.Errorf("%d scans for 200 requests from 50 goroutines, want at most 20", o.scanCount)
 	}
 }

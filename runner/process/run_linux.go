@@ -279,7 +279,7 @@ func (r *run) watch() {
 		if r.c.TTY && r.serveTerminal() {
 			fds[1].Events |= unix.POLLOUT
 		}
-		r.reapedBefore = orphans.reaped.Load()
+		r.reapedBefore = orphans.reapedCount.Load()
 		n, err := unix.Poll(fds[:], r.wait())
 		if err != nil && err != unix.EINTR {
 			panic("process: poll: " + err.Error()) // the descriptors are always valid

@@ -88,7 +88,7 @@ func (w *Worker) Signal(pid int, _ string, signal int) {
 }
 
 // Type returns ok=false: commands have no terminal on Windows.
-func (w *Worker) Type(int, []byte) (t Typed, ok bool) { return t, false }
+func (w *Worker) Type(int, []byte) (t TypeResult, ok bool) { return t, false }
 
 // Resize does nothing: commands have no terminal on Windows.
 func (w *Worker) Resize(int, int, int) {}
@@ -122,7 +122,7 @@ type run struct {
 	nextNoteRead time.Time // time of the next read of the notes
 	notesPending bool      // Notes.OnNotes must be called again, even if there are no new notes
 
-	suspended map[uint32]windows.Handle // handles of the processes that a pause has suspended, by pid
+	suspendedProcesses map[uint32]windows.Handle // handles of the processes that a pause has suspended, by pid
 }
 
 // interrupt ends the wait of Run's goroutine.
@@ -155,7 +155,7 @@ func (r *run) close() {
 		windows.ResetEvent(r.w.wake)
 	}
 	r.w.failPauses()
-	for _, h := range r.suspended {
+	for _, h := range r.suspendedProcesses {
 		windows.CloseHandle(h)
 	}
 	r.w.tree = nil

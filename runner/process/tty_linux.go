@@ -76,13 +76,13 @@ func terminalError(err error) error {
 // Type writes to the terminal of the command whose main process is pid. It accepts only as many bytes
 // as there is room for, and never waits for the command to read them. It returns ok=false if no such
 // command with a terminal is running.
-func (w *Worker) Type(pid int, data []byte) (t Typed, ok bool) {
+func (w *Worker) Type(pid int, data []byte) (t TypeResult, ok bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if !w.running || w.pid != pid || !w.terminal.tty {
 		return t, false
 	}
-	t = Typed{min(len(data), maxTerminalInput-len(w.terminal.input)), w.terminal.controls.Text()}
+	t = TypeResult{min(len(data), maxTerminalInput-len(w.terminal.input)), w.terminal.controls.Text()}
 	if t.Written > 0 {
 		w.terminal.input = append(w.terminal.input, data[:t.Written]...)
 		w.interrupt()

@@ -126,11 +126,11 @@ func TestTerminalReadWaitsWithoutCPU(t *testing.T) {
 func TestTerminalKeepsModes(t *testing.T) {
 	for _, c := range []struct {
 		script string
-		want   Typed
+		want   TypeResult
 	}{
 		{`printf '\033[?1049h\033[?25l'; seq 100000; printf '\033[1;1Hup'; sleep 600`,
-			Typed{Controls: "\x1b[?1049h\x1b[?25l\x1b[H"}},
-		{`printf '\033[5 q'; echo up; sleep 600`, Typed{Controls: "\x1b[5 q"}},
+			TypeResult{Controls: "\x1b[?1049h\x1b[?25l\x1b[H"}},
+		{`printf '\033[5 q'; echo up; sleep 600`, TypeResult{Controls: "\x1b[5 q"}},
 	} {
 		o := runOnTerminal(t, c.script)
 		o.awaitText("up")

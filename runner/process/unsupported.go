@@ -44,7 +44,7 @@ func (w *Worker) Pause(_ bool, callback func(unchanged int, ok bool)) { callback
 func (w *Worker) Signal(int, string, int) {}
 
 // Type returns ok=false, because no command is running.
-func (w *Worker) Type(int, []byte) (t Typed, ok bool) { return t, false }
+func (w *Worker) Type(int, []byte) (t TypeResult, ok bool) { return t, false }
 
 // Resize does nothing.
 func (w *Worker) Resize(int, int, int) {}

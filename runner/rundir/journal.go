@@ -45,17 +45,17 @@ type Journal struct {
 	onResize func(JournalSize)
 
 	// mu is held during writes, so that an incomplete record is removed before the next write.
-	mu          sync.Mutex
-	file        *os.File
-	n           int // number of the current segment
-	size        int64
-	window      []byte        // mapped part of the segment; nil if nothing is mapped
-	windowStart int64         // offset of the window in the segment
-	canMap      bool          // the current segment can be memory-mapped
-	unacked     map[int]int   // number of unacknowledged results by segment
-	olderSizes  map[int]int64 // sizes in bytes of the earlier segments that still hold results
-	unsynced    map[int]bool  // segments with data that a power cut may lose
-	buf         []byte
+	mu               sync.Mutex
+	file             *os.File
+	n                int // number of the current segment
+	size             int64
+	window           []byte        // mapped part of the segment; nil if nothing is mapped
+	windowStart      int64         // offset of the window in the segment
+	canMap           bool          // the current segment can be memory-mapped
+	unackedCounts    map[int]int   // number of unacknowledged results by segment
+	olderSizes       map[int]int64 // sizes in bytes of the earlier segments that still hold results
+	unsyncedSegments map[int]bool  // segments with data that a power cut may lose
+	buf              []byte
 }
 
 // JournalSize is a lower bound for the size of an intact journal, in bytes: for the current segment,
@@ -68,7 +68,7 @@ type JournalSize struct {
 func OpenJournal(dir string, mode os.FileMode, note func(JournalSize)) (*Journal, error) {
 	j := &Journal{
 		dir: dir, mode: mode, onResize: note,
-		unacked: map[int]int{}, olderSizes: map[int]int64{}, unsynced: map[int]bool{},
+		unackedCounts: map[int]int{}, olderSizes: map[int]int64{}, unsyncedSegments: map[int]bool{},
 	}
 	return j, j.nextSegmentLocked()
 }
@@ -89,7 +89,7 @@ func (j *Journal) nextSegmentLocked() error {
 	}
 	if j.file != nil {
 		j.file.Close() // an error does not matter, because all records are written
-		if j.unacked[j.n] > 0 {
+		if j.unackedCounts[j.n] > 0 {
 			j.olderSizes[j.n] = j.size
 		}
 	}
@@ -127,8 +127,8 @@ func (j *Journal) Append(frame []byte) (segment int, err error) {
 		}
 	}
 	j.size += int64(len(j.buf))
-	j.unacked[j.n]++
-	j.unsynced[j.n] = true
+	j.unackedCounts[j.n]++
+	j.unsyncedSegments[j.n] = true
 	j.reportSizeLocked()
 	return j.n, nil
 }
@@ -196,12 +196,12 @@ func (j *Journal) Ack(segment int) {
 func (j *Journal) release(segment int) bool {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	if j.unacked[segment]--; j.unacked[segment] > 0 {
+	if j.unackedCounts[segment]--; j.unackedCounts[segment] > 0 {
 		return false
 	}
-	delete(j.unacked, segment)
+	delete(j.unackedCounts, segment)
 	if segment != j.n {
-		delete(j.unsynced, segment)
+		delete(j.unsyncedSegments, segment)
 		delete(j.olderSizes, segment)
 		j.reportSizeLocked()
 		return segment != 0
@@ -223,10 +223,10 @@ func (j *Journal) release(segment int) bool {
 func (j *Journal) Sync() error {
 	j.mu.Lock()
 	var segments []int
-	for n := range j.unsynced {
+	for n := range j.unsyncedSegments {
 		segments = append(segments, n)
 	}
-	j.unsynced = map[int]bool{}
+	j.unsyncedSegments = map[int]bool{}
 	j.mu.Unlock()
 	slices.Sort(segments)
 	for i, n := range segments {
@@ -240,7 +240,7 @@ func (j *Journal) Sync() error {
 		}
 		j.mu.Lock()
 		for _, n := range segments[i:] {
-			j.unsynced[n] = true
+			j.unsyncedSegments[n] = true
 		}
 		j.mu.Unlock()
 		return err

@@ -73,7 +73,7 @@ func TestKilledRunnerLeavesFilesAndNoLock(t *testing.T) {
 	checkNotes := func(when string) {
 		t.Helper()
 		checkJournal(t, dir, when, 4)
-		if got, err := ReadTable(dir); got.PID != 4711 || got.Ticks != 99 || !slices.Equal(got.Running, want) || err != nil {
+		if got, err := ReadTable(dir); got.PID != 4711 || got.Ticks != 99 || !slices.Equal(got.Attempts, want) || err != nil {
 			t.Errorf("%s: the running table is %+v, error %v", when, got, err)
 		}
 	}

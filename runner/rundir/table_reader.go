@@ -24,11 +24,11 @@ type RunningTable struct {
 	// PID and Ticks are the pid and the start time of the runner's process. PID is 0 if the directory
 	// is a copy: the process with the stored pid, and its jobs, then belong to the original directory,
 	// whose runner may be alive.
-	PID     int
-	Ticks   int64
-	Running []wire.Attempt
-	Journal JournalSize
-	Intact  bool // the table has its full size, and its header is valid
+	PID      int
+	Ticks    int64
+	Attempts []wire.Attempt
+	Journal  JournalSize
+	Intact   bool // the table has its full size, and its header is valid
 }
 
 // ReadTable reads a dead runner's table. The result is empty if the file is missing, and may be
@@ -58,7 +58,7 @@ func ReadTable(dir string) (t RunningTable, err error) {
 	t.Intact = len(raw) == (MaxSlots+1)*slotBytes && field(0, 0) != 0 && sumValid
 	for slot := 1; slot < len(raw)/slotBytes; slot++ {
 		if seq := field(slot, 0); seq != 0 {
-			t.Running = append(t.Running, wire.Attempt{
+			t.Attempts = append(t.Attempts, wire.Attempt{
 				Lease: wire.Lease{Seq: seq, Fence: field(slot, 1)},
 				Slot:  int64(slot), PID: field(slot, 2), StartedAt: field(slot, 3),
 			})

@@ -48,7 +48,7 @@ func TestRunningTableIsReadBack(t *testing.T) {
 	table.SetForked(MaxSlots, 15, 16)
 	table.Free(MaxSlots)
 	got, err := ReadTable(dir)
-	pid, ticks, running := got.PID, got.Ticks, got.Running
+	pid, ticks, running := got.PID, got.Ticks, got.Attempts
 	want := []wire.Attempt{
 		{Lease: wire.Lease{Seq: 5, Fence: 6}, Slot: 1, PID: 8, StartedAt: 8},
 		{Lease: wire.Lease{Seq: 9, Fence: 10}, Slot: 3, StartedAt: 11},
@@ -58,7 +58,7 @@ func TestRunningTableIsReadBack(t *testing.T) {
 			pid, ticks, running, err, want)
 	}
 	table.SetStarting(1, wire.Lease{Seq: 20, Fence: 21}, 22)
-	if got, _ := ReadTable(dir); len(got.Running) == 0 || got.Running[0].PID != 0 || got.Running[0].Seq != 20 {
+	if got, _ := ReadTable(dir); len(got.Attempts) == 0 || got.Attempts[0].PID != 0 || got.Attempts[0].Seq != 20 {
 		t.Errorf("the table has the attempts %+v, want the new attempt without the pid of the old one", running)
 	}
 }
@@ -76,7 +76,7 @@ func TestCopiedTableNamesNoRunner(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got, err := ReadTable(clone); got.PID != 0 || len(got.Running) != 1 || got.Running[0].Seq != 5 || err != nil {
+	if got, err := ReadTable(clone); got.PID != 0 || len(got.Attempts) != 1 || got.Attempts[0].Seq != 5 || err != nil {
 		t.Errorf("the copy: got %+v, %v, want pid 0 and the attempt", got, err)
 	}
 	table.Close()
@@ -102,8 +102,8 @@ func TestUsedSlotsHaveDiskSpace(t *testing.T) {
 	if n := allocated(t, table.file); n < 1001*slotBytes {
 		t.Errorf("only %d bytes of the table have disk space", n)
 	}
-	if got, _ := ReadTable(dir); len(got.Running) != 1 || got.Running[0].Seq != 5 {
-		t.Errorf("the running attempts are %v, want them unchanged", got.Running)
+	if got, _ := ReadTable(dir); len(got.Attempts) != 1 || got.Attempts[0].Seq != 5 {
+		t.Errorf("the running attempts are %v, want them unchanged", got.Attempts)
 	}
 	table.file.Close() // closing the file makes writes fail, as on a full disk
 	if n, err := table.Reserve(MaxSlots); n < 1000 || n == MaxSlots || err == nil {
@@ -123,7 +123,7 @@ func TestNoTableMeansNothingRan(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if got, err := ReadTable(dir); got.PID != 0 || got.Ticks != 0 || got.Running != nil || got.Intact || err != nil {
+		if got, err := ReadTable(dir); got.PID != 0 || got.Ticks != 0 || got.Attempts != nil || got.Intact || err != nil {
 			t.Errorf("a table of %d bytes was read as %+v, error %v", half, got, err)
 		}
 	}

@@ -10,7 +10,7 @@ import (
 // input is damaged, damaged is set and all further fields are decoded as zero.
 type codec struct {
 	decoding bool
-	encoded  []byte
+	output   []byte
 	input    string
 	damaged  bool
 }
@@ -36,7 +36,7 @@ func (c *codec) length() (v uint64) {
 
 func (c *codec) num(n *int64) {
 	if !c.decoding {
-		c.encoded = binary.AppendVarint(c.encoded, *n)
+		c.output = binary.AppendVarint(c.output, *n)
 		return
 	}
 	v := c.length()
@@ -90,8 +90,8 @@ func (c *codec) duration(d *time.Duration) { c.num((*int64)(d)) }
 
 func (c *codec) text(s *string) {
 	if !c.decoding {
-		c.encoded = binary.AppendUvarint(c.encoded, uint64(len(*s)))
-		c.encoded = append(c.encoded, *s...)
+		c.output = binary.AppendUvarint(c.output, uint64(len(*s)))
+		c.output = append(c.output, *s...)
 		return
 	}
 	n := c.length()
@@ -104,8 +104,8 @@ func (c *codec) text(s *string) {
 
 func (c *codec) bytes(b *[]byte) {
 	if !c.decoding {
-		c.encoded = binary.AppendUvarint(c.encoded, uint64(len(*b)))
-		c.encoded = append(c.encoded, *b...)
+		c.output = binary.AppendUvarint(c.output, uint64(len(*b)))
+		c.output = append(c.output, *b...)
 		return
 	}
 	var s string
@@ -117,9 +117,9 @@ func (c *codec) bytes(b *[]byte) {
 func (c *codec) flag(v *bool) {
 	switch {
 	case !c.decoding && *v:
-		c.encoded = append(c.encoded, 1)
+		c.output = append(c.output, 1)
 	case !c.decoding:
-		c.encoded = append(c.encoded, 0)
+		c.output = append(c.output, 0)
 	case c.input == "" || c.input[0] > 1:
 		c.fail()
 	default:
@@ -158,7 +158,7 @@ func (c *codec) attempt(a *Attempt) {
 }
 
 func (c *codec) progress(p *Progress) {
-	c.nums(&p.At, &p.Percent)
+	c.nums(&p.ReportedAt, &p.Percent)
 	c.text(&p.Text)
 }
 
@@ -225,7 +225,7 @@ func (f *Resize) fields(c *codec) {
 	c.nums(&f.Rows, &f.Cols)
 }
 
-func (f *Typed) fields(c *codec) {
+func (f *TypeReply) fields(c *codec) {
 	c.nums(&f.ID, &f.Written)
 	c.flag(&f.Gone)
 	c.optionalText(&f.Controls)
@@ -255,8 +255,8 @@ func (f *Pause) fields(c *codec) {
 	c.flag(&f.On)
 }
 
-func (f *Paused) fields(c *codec) {
-	c.nums(&f.ID, &f.Unchanged)
+func (f *PauseReply) fields(c *codec) {
+	c.nums(&f.ID, &f.UnchangedProcesses)
 	c.flag(&f.Gone)
 }
 
@@ -276,7 +276,7 @@ func (f *Purge) fields(c *codec) {
 	c.texts(&f.Refs)
 }
 
-func (f *Purged) fields(c *codec) { c.num(&f.ID) }
+func (f *PurgeReply) fields(c *codec) { c.num(&f.ID) }
 
 func (f *Shutdown) fields(*codec) {}
 
@@ -293,15 +293,15 @@ func (f *HelloReply) fields(c *codec) {
 	c.text(&f.Version)
 	c.num(&f.PID)
 	c.attempts(&f.Attempts)
-	c.leases(&f.Ended)
+	c.leases(&f.EndedLeases)
 	list(c, &f.Limits, 3, (*codec).limit)
 }
 
-func (f *Refused) fields(c *codec) { c.num(&f.Epoch) }
+func (f *HelloRefusal) fields(c *codec) { c.num(&f.Epoch) }
 
-func (f *Started) fields(c *codec) { c.attempt(&f.Attempt) }
+func (f *StartReport) fields(c *codec) { c.attempt(&f.Attempt) }
 
-func (f *Dropped) fields(c *codec) {
+func (f *DropReply) fields(c *codec) {
 	c.lease(&f.Lease)
 	c.flag(&f.Dropped)
 }
@@ -318,7 +318,7 @@ func (f *Result) fields(c *codec) {
 	c.nums(&f.ExitCode, &f.Signal)
 	c.text(&f.Error)
 	c.duration(&f.CPU)
-	c.nums(&f.PeakRSS, &f.Leftovers, &f.Dropped)
+	c.nums(&f.PeakRSS, &f.Leftovers, &f.DroppedBytes)
 	c.bytes(&f.Output)
 	c.text(&f.OutputRef)
 	c.bytes(&f.Value)
@@ -341,7 +341,7 @@ func (f *Chunk) fields(c *codec) {
 	c.bytes(&f.Data)
 }
 
-func (f *Recovered) fields(c *codec) {
+func (f *RecoverReply) fields(c *codec) {
 	c.num(&f.ID)
 	c.flag(&f.SameBoot)
 	list(c, &f.Survivors, 3, (*codec).survivor)

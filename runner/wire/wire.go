@@ -194,22 +194,22 @@ type (
 	// HelloReply answers Hello. It describes the runner and lists its attempts that have not ended.
 	// Ended lists the attempts whose results are not acknowledged; these results follow.
 	HelloReply struct {
-		Protocol int64
-		Version  string
-		PID      int64
-		Attempts []Attempt
-		Ended    []Lease
-		Limits   []Limit // how the runner enforces each limit
+		Protocol    int64
+		Version     string
+		PID         int64
+		Attempts    []Attempt
+		EndedLeases []Lease
+		Limits      []Limit // how the runner enforces each limit
 	}
 	// Refused answers a Hello whose epoch is not higher than Epoch, the newest one that the runner has
 	// accepted. It also answers every Hello if the runner is about to end.
-	Refused struct{ Epoch int64 }
+	HelloRefusal struct{ Epoch int64 }
 	// Started reports an attempt that is still running a moment after its start.
-	Started struct{ Attempt }
+	StartReport struct{ Attempt }
 	// Dropped answers Drop and says whether the attempt will not run. The runner also sends it
 	// without a Drop, for an attempt that was not started before the deadline in NotAfter or
 	// BootDeadline.
-	Dropped struct {
+	DropReply struct {
 		Lease
 		Dropped bool
 	}
@@ -235,7 +235,7 @@ type (
 		CPU          time.Duration
 		PeakRSS      int64
 		Leftovers    int64
-		Dropped      int64
+		DroppedBytes int64
 		Output       []byte
 		OutputRef    string
 		// Value is the JSON that the attempt reported as its result. ValueError is the reason why the
@@ -264,7 +264,7 @@ type (
 	// Recovered answers Recover. SameBoot is false if the machine was certainly rebooted since the
 	// dead runner started. Survivors lists the processes that outlive SIGKILL. Alive lists those of
 	// the request's Attempts that still had processes.
-	Recovered struct {
+	RecoverReply struct {
 		ID        int64
 		SameBoot  bool
 		Survivors []Survivor
@@ -272,18 +272,18 @@ type (
 		Error     string // "" after success
 	}
 	// Purged answers Purge after the files were deleted or could not be deleted.
-	Purged struct{ ID int64 }
+	PurgeReply struct{ ID int64 }
 	// Paused answers Pause. Unchanged is the number of processes of the tree that have not changed yet. Gone
 	// reports that the attempt is not running, or is being ended.
-	Paused struct {
-		ID        int64
-		Unchanged int64
-		Gone      bool
+	PauseReply struct {
+		ID                 int64
+		UnchangedProcesses int64
+		Gone               bool
 	}
 	// Typed answers Type. Written is how many of the first bytes the terminal took; it takes no
 	// more until the program reads. Controls contains the control sequences that have set the
 	// terminal's modes. Gone reports that the attempt is not running, or has no terminal.
-	Typed struct {
+	TypeReply struct {
 		ID       int64
 		Written  int64
 		Gone     bool
@@ -293,9 +293,9 @@ type (
 
 // Progress is the progress that an attempt has reported.
 type Progress struct {
-	At      int64 // milliseconds since 1970; 0 if the attempt has reported none
-	Percent int64
-	Text    string
+	ReportedAt int64 // milliseconds since 1970; 0 if the attempt has reported none
+	Percent    int64
+	Text       string
 }
 
 // Limit says how a runner enforces the limit of a job field.
@@ -337,19 +337,19 @@ var frameTypes = [...]Frame{
 	12: (*Recover)(nil),
 	13: (*Forget)(nil),
 	14: (*HelloReply)(nil),
-	15: (*Refused)(nil),
-	16: (*Started)(nil),
-	17: (*Dropped)(nil),
+	15: (*HelloRefusal)(nil),
+	16: (*StartReport)(nil),
+	17: (*DropReply)(nil),
 	18: (*Stuck)(nil),
 	19: (*Result)(nil),
 	20: (*Chunk)(nil),
-	21: (*Recovered)(nil),
-	22: (*Purged)(nil),
+	21: (*RecoverReply)(nil),
+	22: (*PurgeReply)(nil),
 	23: (*Type)(nil),
 	24: (*Resize)(nil),
-	25: (*Typed)(nil),
+	25: (*TypeReply)(nil),
 	26: (*Pause)(nil),
-	27: (*Paused)(nil),
+	27: (*PauseReply)(nil),
 	28: (*ProgressReport)(nil),
 	29: (*ExtendLeases)(nil),
 }
@@ -371,10 +371,10 @@ func kindOf(f Frame) byte {
 // Append appends a frame with its length to b.
 func Append(b []byte, f Frame) []byte {
 	start := len(b)
-	c := codec{encoded: append(b, 0, 0, 0, 0, kindOf(f))}
+	c := codec{output: append(b, 0, 0, 0, 0, kindOf(f))}
 	f.fields(&c)
-	binary.LittleEndian.PutUint32(c.encoded[start:], uint32(len(c.encoded)-start-4))
-	return c.encoded
+	binary.LittleEndian.PutUint32(c.output[start:], uint32(len(c.output)-start-4))
+	return c.output
 }
 
 // ErrPartial means that the end of a frame has not been read yet.

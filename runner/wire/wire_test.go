@@ -30,26 +30,26 @@ func frames() []wire.Frame {
 		&wire.Drop{Lease: l}, &wire.Kill{Lease: l, Cause: 5, Grace: time.Second}, &wire.Watch{Lease: l},
 		&wire.Signal{Lease: l, Number: 10}, &wire.Ack{Leases: []wire.Lease{l, {}}},
 		&wire.Read{Lease: l, ID: 1, Cursor: [2]int64{2, 3}, Wait: true}, &wire.Purge{ID: 2, Refs: []string{"1-2"}},
-		&wire.Purged{ID: 2}, &wire.Shutdown{},
-		&wire.HelloReply{Protocol: 1, Version: "v", PID: 2, Attempts: []wire.Attempt{a, a}, Ended: []wire.Lease{l},
-			Limits: []wire.Limit{{Name: "memory", Extent: 1, Mechanism: "RLIMIT_AS"}, {}}}, &wire.Refused{Epoch: 3},
-		&wire.Started{Attempt: a}, &wire.Dropped{Lease: l, Dropped: true}, &wire.Stuck{Attempts: []wire.Attempt{a, a}},
+		&wire.PurgeReply{ID: 2}, &wire.Shutdown{},
+		&wire.HelloReply{Protocol: 1, Version: "v", PID: 2, Attempts: []wire.Attempt{a, a}, EndedLeases: []wire.Lease{l},
+			Limits: []wire.Limit{{Name: "memory", Extent: 1, Mechanism: "RLIMIT_AS"}, {}}}, &wire.HelloRefusal{Epoch: 3},
+		&wire.StartReport{Attempt: a}, &wire.DropReply{Lease: l, Dropped: true}, &wire.Stuck{Attempts: []wire.Attempt{a, a}},
 		&wire.Result{Attempt: a, EndedAt: 1, Cause: 2, TimedOut: true, Shortage: true, Unkilled: true, ExitCode: -1,
-			Signal: 9, Error: "e", CPU: 3, PeakRSS: 4, Leftovers: 5, Dropped: 6, Output: []byte{0, 1}, OutputRef: "7-8",
-			Value: []byte("{}"), ValueError: "v", Progress: wire.Progress{At: 1, Percent: 40, Text: "t"}},
+			Signal: 9, Error: "e", CPU: 3, PeakRSS: 4, Leftovers: 5, DroppedBytes: 6, Output: []byte{0, 1}, OutputRef: "7-8",
+			Value: []byte("{}"), ValueError: "v", Progress: wire.Progress{ReportedAt: 1, Percent: 40, Text: "t"}},
 		&wire.Chunk{ID: 1, Cursor: [2]int64{2, 3}, Done: true, Gone: true, Data: []byte("x")},
 		&wire.Recover{ID: 1, Name: "7.ab", Attempts: []wire.Attempt{a}}, &wire.Forget{Name: "7.ab"},
-		&wire.Recovered{ID: 1, SameBoot: true, Survivors: []wire.Survivor{{PID: 2, PGID: 3, Cookie: "c"}},
+		&wire.RecoverReply{ID: 1, SameBoot: true, Survivors: []wire.Survivor{{PID: 2, PGID: 3, Cookie: "c"}},
 			Alive: []wire.Lease{l}, Error: "e"},
 		&wire.Type{Lease: l, ID: 1, Data: []byte("x")}, &wire.Resize{Lease: l, Rows: 24, Cols: 80},
-		&wire.Typed{ID: 1, Written: 2, Gone: true},
-		&wire.Pause{Lease: l, ID: 1, On: true}, &wire.Paused{ID: 1, Unchanged: 2, Gone: true},
-		&wire.ProgressReport{Lease: l, Progress: wire.Progress{At: 1, Percent: 40, Text: "t"}},
+		&wire.TypeReply{ID: 1, Written: 2, Gone: true},
+		&wire.Pause{Lease: l, ID: 1, On: true}, &wire.PauseReply{ID: 1, UnchangedProcesses: 2, Gone: true},
+		&wire.ProgressReport{Lease: l, Progress: wire.Progress{ReportedAt: 1, Percent: 40, Text: "t"}},
 		&wire.Result{Attempt: a, ExitCode: 3, PeakTasks: 10},
 		&wire.Start{Lease: l, ResourceLimits: wire.ResourceLimits{NoNewPrivileges: true}},
 		&wire.ExtendLeases{Duration: time.Second, BootDeadline: 5},
 		&wire.Result{Attempt: a, MemoryLimit: true}, &wire.Result{Attempt: a, PeakTasks: 10, MemoryLimit: true},
-		&wire.Typed{ID: 1, Written: 2, Controls: "m"},
+		&wire.TypeReply{ID: 1, Written: 2, Controls: "m"},
 	}
 }
 
@@ -195,7 +195,7 @@ func TestDamagedFramesAreRefused(t *testing.T) {
 		if s, is := f.(*wire.Start); is && s.NoNewPrivileges {
 			whole-- // the frame is valid without the optional flag at its end too
 		}
-		if t, is := f.(*wire.Typed); is && !t.Gone {
+		if t, is := f.(*wire.TypeReply); is && !t.Gone {
 			whole = len("\x19\x02\x04\x00") // the frame is valid without the optional text at its end too
 		}
 		if p, is := f.(*wire.ExtendLeases); is && p.BootDeadline != 0 {

@@ -235,9 +235,9 @@ func (g *Guard) Audit(ctx context.Context, verb, target string, j *queue.Job) er
 
 // UserResolver resolves the names of the users that the jobs of one request run as.
 type UserResolver struct {
-	RunAs    *RunAs
-	Peer     *control.Peer
-	resolved map[string]JobUser
+	RunAs         *RunAs
+	Peer          *control.Peer
+	resolvedUsers map[string]JobUser
 }
 
 // JobUser is the account that a job runs as.
@@ -248,7 +248,7 @@ type JobUser struct {
 
 // Resolve returns the account of a name, if the peer may run jobs as that user.
 func (a *UserResolver) Resolve(name string) (JobUser, error) {
-	if user, known := a.resolved[name]; known {
+	if user, known := a.resolvedUsers[name]; known {
 		return user, nil
 	}
 	uid, ok := a.RunAs.Directory.UserID(name)
@@ -262,10 +262,10 @@ func (a *UserResolver) Resolve(name string) (JobUser, error) {
 	if err := a.RunAs.mayRunAs(a.Peer, user); err != nil {
 		return JobUser{}, err
 	}
-	if a.resolved == nil {
-		a.resolved = map[string]JobUser{}
+	if a.resolvedUsers == nil {
+		a.resolvedUsers = map[string]JobUser{}
 	}
-	a.resolved[name] = user
+	a.resolvedUsers[name] = user
 	return user, nil
 }
 

@@ -56,11 +56,11 @@ type Owners struct {
 	Users        sync.Map       // uid → name of the admitted peers that have a right and a name
 	checkRequest chan struct{}  // wake-up: look up every uid again
 
-	mu         sync.Mutex
-	names      map[int]string      // uid → name as stored; guarded by mu
-	former     map[int]string      // negative uid → name of an owner that has lost its uid; guarded by mu
-	unfinished map[int]bool        // uids whose separation may be unfinished; guarded by mu
-	Lookups    map[int]*NameLookup // look-ups of names for jobs that are about to start, by uid; guarded by mu
+	mu             sync.Mutex
+	names          map[int]string      // uid → name as stored; guarded by mu
+	former         map[int]string      // negative uid → name of an owner that has lost its uid; guarded by mu
+	unfinishedUIDs map[int]bool        // uids whose separation may be unfinished; guarded by mu
+	Lookups        map[int]*NameLookup // look-ups of names for jobs that are about to start, by uid; guarded by mu
 
 	unknownUsers map[int]bool // uids that have an account on other nodes but not on this one; guarded by mu
 }
@@ -95,9 +95,9 @@ func (o *Owners) Load(ctx context.Context) error {
 			delete(names, uid)
 		}
 	}
-	o.names, o.former, o.unfinished = names, former, map[int]bool{}
+	o.names, o.former, o.unfinishedUIDs = names, former, map[int]bool{}
 	for _, uid := range unfinished {
-		o.unfinished[uid] = true
+		o.unfinishedUIDs[uid] = true
 	}
 	return nil
 }
@@ -151,14 +151,14 @@ func (o *Owners) FormerNames() map[int]string {
 func (o *Owners) isUnfinished(uid int) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return o.unfinished[uid]
+	return o.unfinishedUIDs[uid]
 }
 
 // markFinished records that the separation of a uid is finished.
 func (o *Owners) markFinished(uid int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	delete(o.unfinished, uid)
+	delete(o.unfinishedUIDs, uid)
 }
 
 // RequestCheck requests a look-up of all uids.

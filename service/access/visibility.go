@@ -47,7 +47,7 @@ func HideJob(j *control.Job, s Visibility) {
 	}
 	j.Command, j.Argv, j.HookLines, j.Hidden = "", nil, queue.HookLines{}, []string{"command"}
 	if j.Progress != nil { // the text is output
-		j.Progress = &control.JobProgress{Percent: j.Progress.Percent, At: j.Progress.At}
+		j.Progress = &control.JobProgress{Percent: j.Progress.Percent, ReportedAt: j.Progress.ReportedAt}
 	}
 	if j.Error != nil { // the error may contain the name of the program
 		j.Error = plainError(j.ExitCode, j.Signal, j.Reason)

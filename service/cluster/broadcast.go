@@ -70,7 +70,7 @@ func (r *JobRouter) WaitIdle(ctx context.Context, n *store.NodeState) error {
 		return r.Pool.WaitIdle(ctx)
 	}
 	for {
-		var state control.Draining
+		var state control.DrainResult
 		_, err := r.send(ctx, n.ID, Request{Method: "drain", Params: control.Drain{Wait: true}, Slow: true}, &state)
 		switch {
 		case err != nil && ctx.Err() == nil && !r.NodeList.isNodeAlive(ctx, n.ID):

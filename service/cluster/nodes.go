@@ -26,13 +26,13 @@ type ThisNode struct {
 
 // NodeList reads the nodes that share the queue.
 type NodeList struct {
-	Cluster store.Cluster // nil if no other node can use the store
-	Node    string        // name of this node
-	Pool    *worker.Pool
-	Started queue.Millis // when the service started
-	Store   store.Store
-	Version string
-	Self    *ThisNode
+	Cluster   store.Cluster // nil if no other node can use the store
+	Node      string        // name of this node
+	Pool      *worker.Pool
+	StartedAt queue.Millis // when the service started
+	Store     store.Store
+	Version   string
+	Self      *ThisNode
 }
 
 // Nodes returns the nodes that share the queue. If the store is not shared, it returns only this node.
@@ -45,7 +45,7 @@ func (l *NodeList) Nodes(ctx context.Context) (list []store.NodeState, err error
 		}
 		after = page[len(page)-1].Name
 	}
-	n := store.NodeState{Node: l.Self.nodeRecord(), IsSelf: true, Alive: true, Version: l.Version, JoinedAt: l.Started,
+	n := store.NodeState{Node: l.Self.nodeRecord(), IsSelf: true, Alive: true, Version: l.Version, JoinedAt: l.StartedAt,
 		LastHeartbeat: l.Store.Now()}
 	n.Workers, n.Running, n.Drained = l.Pool.Workers(), l.Pool.Busy(), l.Pool.Draining()
 	return []store.NodeState{n}, nil
@@ -62,7 +62,7 @@ func (l *NodeList) load() store.Load {
 			delete(byQueue, name)
 		}
 	}
-	return store.Load{Workers: l.Pool.Workers(), Ended: l.Pool.Throughput(), EndedOf: byQueue}
+	return store.Load{Workers: l.Pool.Workers(), EndedAttempts: l.Pool.Throughput(), EndedOf: byQueue}
 }
 
 // OtherNodesThroughput returns the throughput of the other nodes, as they reported it within the last minute.
@@ -80,7 +80,7 @@ func (l *NodeList) OtherNodesThroughput(ctx context.Context) (sum int, byQueue m
 	}
 	for i := range nodes {
 		if n := &nodes[i]; n.Alive && !n.IsSelf && n.LastHeartbeat.Add(time.Minute) > l.Store.Now() {
-			sum += n.Ended
+			sum += n.EndedAttempts
 			for name, ended := range n.EndedOf {
 				byQueue[name] += ended
 			}

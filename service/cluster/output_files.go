@@ -60,5 +60,5 @@ func (o *OutputFiles) Outputs() store.OutputDirs {
 	if o.Home.Socket != "" {
 		list = append(list, o.Home.OutputDirs()...)
 	}
-	return store.OutputDirs{Dirs: list, Since: OutputsSince(o.Places.State)}
+	return store.OutputDirs{Dirs: list, OwnedSince: OutputsSince(o.Places.State)}
 }

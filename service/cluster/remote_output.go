@@ -172,7 +172,7 @@ type remoteOutput struct {
 	node   int64
 	ref    string
 	offset int64 // offset of the cached piece in the file, in bytes
-	cached []byte
+	cache  []byte
 }
 
 // fetch reads the piece at an offset, and returns the size of the file.
@@ -182,7 +182,7 @@ func (f *remoteOutput) fetch(offset int64) (size int64, err error) {
 		err = os.ErrNotExist
 	}
 	if err == nil {
-		f.offset, f.cached = offset, piece.Data
+		f.offset, f.cache = offset, piece.Data
 	}
 	return piece.Size, err
 }
@@ -191,15 +191,15 @@ func (f *remoteOutput) fetch(offset int64) (size int64, err error) {
 func (f *remoteOutput) ReadAt(b []byte, off int64) (n int, err error) {
 	for n < len(b) {
 		at := off + int64(n)
-		if at < f.offset || at >= f.offset+int64(len(f.cached)) {
+		if at < f.offset || at >= f.offset+int64(len(f.cache)) {
 			if _, err := f.fetch(at); err != nil {
 				return n, err
 			}
-			if len(f.cached) == 0 {
+			if len(f.cache) == 0 {
 				return n, io.EOF
 			}
 		}
-		n += copy(b[n:], f.cached[at-f.offset:])
+		n += copy(b[n:], f.cache[at-f.offset:])
 	}
 	return n, nil
 }

@@ -114,7 +114,7 @@ func (f *fakeRequests) Answer(_ context.Context, _ int64, answer []byte) error {
 // the sender gets an error.
 func TestAnswersOfOtherNodes(t *testing.T) {
 	denied := &queue.Error{Code: queue.CodeWrongState, Field: "id", Message: "the job has ended"}
-	most := store.MaxReplyBytes - len(control.EncodeAnswer(control.BulkResult{Done: []string{""}}, nil))
+	most := store.MaxReplyBytes - len(control.EncodeAnswer(control.BulkResult{DoneIDs: []string{""}}, nil))
 	for name, c := range map[string]struct {
 		ids  []string
 		err  error
@@ -129,7 +129,7 @@ func TestAnswersOfOtherNodes(t *testing.T) {
 		"a lost context": {nil, context.Canceled, queue.ErrInternal},
 	} {
 		r := newResponder(func(context.Context, control.Selection) (control.BulkResult, error) {
-			return control.BulkResult{Done: c.ids}, c.err
+			return control.BulkResult{DoneIDs: c.ids}, c.err
 		})
 		f := &fakeRequests{payload: `{"method":"cancel","params":{"id":"j"},"right":"submit"}`}
 		r.Requests = f
@@ -137,7 +137,7 @@ func TestAnswersOfOtherNodes(t *testing.T) {
 		r.requestHandlers.Wait()
 		var v control.BulkResult
 		err := control.DecodeAnswer(f.answer, &v)
-		if !errors.Is(err, c.want) || c.want == nil && !slices.Equal(v.Done, c.ids) {
+		if !errors.Is(err, c.want) || c.want == nil && !slices.Equal(v.DoneIDs, c.ids) {
 			t.Errorf("%s: got %v, want %v", name, err, c.want)
 		}
 		if e, ok := errors.AsType[*queue.Error](err); name == "an error" && (!ok || *e != *denied) {

@@ -29,24 +29,24 @@ import (
 
 // Examiner checks the queue and its environment.
 type Examiner struct {
-	Shares          *control.UserLimits
-	ExamineStoreDir func(dir string) []store.Finding // checks the state directory of a store on a server
-	Files           store.Maintainer                 // the store's maintenance operations; nil if it has none
-	Home            runner.Location
-	Inherited       []string // restrictions that the service inherited; see Options
-	Places          config.Places
-	Pool            *worker.Pool
-	Store           store.Store
-	Unit            systemd.Unit // the systemd unit of the service
-	Version         string
-	Boot            *BootAdvisor
-	SocketInherited func() bool // reports whether the service did not create its socket
-	Health          *HealthCheck
-	OutputFiles     *cluster.OutputFiles
-	Owners          *access.Owners
-	Quota           *settings.Quota
-	Rights          *access.Rights
-	Settings        *settings.Keeper
+	Shares                *control.UserLimits
+	ExamineStoreDir       func(dir string) []store.Finding // checks the state directory of a store on a server
+	Files                 store.Maintainer                 // the store's maintenance operations; nil if it has none
+	Home                  runner.Location
+	InheritedRestrictions []string // restrictions that the service inherited; see Options
+	Places                config.Places
+	Pool                  *worker.Pool
+	Store                 store.Store
+	Unit                  systemd.Unit // the systemd unit of the service
+	Version               string
+	Boot                  *BootAdvisor
+	SocketInherited       func() bool // reports whether the service did not create its socket
+	Health                *HealthCheck
+	OutputFiles           *cluster.OutputFiles
+	Owners                *access.Owners
+	Quota                 *settings.Quota
+	Rights                *access.Rights
+	Settings              *settings.Keeper
 
 	Programs []ProgramFile
 }
@@ -99,7 +99,7 @@ func (d *Examiner) Doctor(ctx context.Context, p control.Doctor, each func(contr
 				return nil
 			}
 			lastReport = time.Now()
-			return each(control.Progress{Done: done, Total: total})
+			return each(control.Progress{DoneBytes: done, Total: total})
 		})
 		var e *queue.Error
 		if errors.As(err, &e) && (e.Code == queue.CodeNoSpace || e.Code == queue.CodeUnavailable) {
@@ -141,7 +141,7 @@ func (d *Examiner) ExamineAccess() []store.Finding {
 
 // examineInherited reports the attributes that the service inherited from the process that started it.
 func (d *Examiner) examineInherited() (list []store.Finding) {
-	for _, attribute := range d.Inherited {
+	for _, attribute := range d.InheritedRestrictions {
 		list = append(list, store.Finding{
 			Check: "start", Level: store.LevelWarning,
 			Message: attribute + "; the service inherited this from the process that started it",
@@ -254,8 +254,8 @@ const maxFormerNames = 20
 func (d *Examiner) ExamineOwners(ctx context.Context) []store.Finding {
 	former, names := d.Owners.FormerNames(), map[string]bool{}
 	f := store.Filter{Limit: store.MaxPage}
-	for more := true; more && len(former) > 0; more = f.Before != 0 {
-		var page store.Selected
+	for more := true; more && len(former) > 0; more = f.BeforeSeq != 0 {
+		var page store.RefPage
 		err := d.Shares.Do(ctx, control.ClassMany, func() (err error) {
 			page, err = d.Store.Select(ctx, f)
 			return err
@@ -271,7 +271,7 @@ func (d *Examiner) ExamineOwners(ctx context.Context) []store.Finding {
 				delete(former, ref.UID)
 			}
 		}
-		f.Before = page.Next
+		f.BeforeSeq = page.Next
 	}
 	if len(names) == 0 {
 		return nil

@@ -31,7 +31,7 @@ type fakeStore struct {
 	quick, thorough          []store.Finding
 	verifyErr                error
 	spaceErr, slowErr, walEr error
-	verified                 int // number of calls of Verify
+	verifyCount              int // number of calls of Verify
 }
 
 func (s *fakeStore) Examine(context.Context) []store.Finding { return s.quick }
@@ -41,7 +41,7 @@ func (s *fakeStore) CheckpointError() error                  { return s.walEr }
 
 func (s *fakeStore) Verify(_ context.Context, _ store.OutputDirs, each func(done, of int64) error) ([]store.Finding,
 	error) {
-	s.verified++
+	s.verifyCount++
 	return s.thorough, errors.Join(s.verifyErr, each(1, 2))
 }
 
@@ -114,10 +114,10 @@ func TestDoctorAsksTheStore(t *testing.T) {
 			thorough: []store.Finding{{Check: "data", Level: store.LevelWarning, Message: "one"},
 				{Check: "data", Level: store.LevelFailure, Message: "two"}}}
 		d := newExaminer(t, s)
-		if _, list := diagnose(t, d, false, "data"); len(list) != 1 || s.verified != 0 {
+		if _, list := diagnose(t, d, false, "data"); len(list) != 1 || s.verifyCount != 0 {
 			t.Errorf("the quick check found %+v", list)
 		}
-		if level, list := diagnose(t, d, true, "data"); len(list) != 2 || s.verified != 1 || level != "failure" {
+		if level, list := diagnose(t, d, true, "data"); len(list) != 2 || s.verifyCount != 1 || level != "failure" {
 			t.Errorf("the thorough check found %+v and the level %s", list, level)
 		}
 	})
@@ -135,8 +135,8 @@ func TestDoctorReportsACheckThatIsNotPossibleNow(t *testing.T) {
 			t.Errorf("got %+v, want a warning", list)
 		}
 		s.slowErr = errors.New("a commit takes 20s")
-		if _, list := diagnose(t, d, true, "integrity"); len(list) != 0 || s.verified != 1 {
-			t.Errorf("on a slow disk: got %+v after %d checks", list, s.verified)
+		if _, list := diagnose(t, d, true, "integrity"); len(list) != 0 || s.verifyCount != 1 {
+			t.Errorf("on a slow disk: got %+v after %d checks", list, s.verifyCount)
 		}
 		s.slowErr, s.verifyErr = nil, errors.New("broken")
 		if _, err := d.Doctor(t.Context(), control.Doctor{Verify: true},
@@ -189,7 +189,7 @@ func TestDoctorAsksEachPart(t *testing.T) {
 		}
 		d := newExaminer(t, &fakeStore{})
 		d.Programs = ProgramFiles(program)
-		d.Inherited = []string{"the umask is 077"}
+		d.InheritedRestrictions = []string{"the umask is 077"}
 		d.Boot.AdviseBoot = func() string { return "queuectl service install" }
 		for check, want := range map[string]string{"program": "ok", "start": "warning", "boot": "warning", "runner": "ok"} {
 			if _, list := diagnose(t, d, false, check); len(list) != 1 || list[0].Level != want {

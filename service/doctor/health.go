@@ -128,7 +128,7 @@ func (h *HealthCheck) pausedHealth() string {
 		return ""
 	}
 	return fmt.Sprintf("all jobs are paused, by %s since %s; resume them with: queuectl resume --all",
-		h.Owners.UserName(all.UID), all.At)
+		h.Owners.UserName(all.UID), all.SetAt)
 }
 
 // NoRunner explains that no job can start because there is no runner. It returns the cause and the next

@@ -12,9 +12,9 @@ import (
 
 // LimitsReport finds out which limits of jobs are enforced on this machine.
 type LimitsReport struct {
-	Pool    *worker.Pool
-	Started queue.Millis // when the service started
-	Store   store.Store
+	Pool      *worker.Pool
+	StartedAt queue.Millis // when the service started
+	Store     store.Store
 }
 
 // limitsTimeout is how long a request waits for a runner to report which limits are enforced, if none has
@@ -32,7 +32,7 @@ func (r *LimitsReport) UnenforcedLimits(ctx context.Context, jobs []queue.Job, r
 	wait := limitsTimeout
 	if !require {
 		// Wait for a runner's report only if the service started less than limitsTimeout ago.
-		wait -= r.Store.Now().Time().Sub(r.Started.Time())
+		wait -= r.Store.Now().Time().Sub(r.StartedAt.Time())
 	}
 	timeoutCtx, cancel := context.WithTimeout(ctx, max(0, wait))
 	defer cancel()

@@ -33,13 +33,13 @@ type Dependencies struct {
 	SettingsParts
 	AccessParts
 	NodeParts
-	Stop                chan<- bool // a value stops the service; true keeps the jobs
-	Page                *WebPage    // nil in read-only mode
-	Endpoint            Endpoint
-	Hooks               *hooks.Hooks
-	Reloading, Reloaded func()                  // called when the settings are read again, before and after that
-	SetTraces           func() (trouble string) // makes the exporter of traces follow the settings
-	AccountBy           func(*config.Settings) (worker.Account,
+	Stop                      chan<- bool // a value stops the service; true keeps the jobs
+	Page                      *WebPage    // nil in read-only mode
+	Endpoint                  Endpoint
+	Hooks                     *hooks.Hooks
+	BeforeReload, AfterReload func()                  // called when the settings are read again, before and after that
+	SetTraces                 func() (trouble string) // makes the exporter of traces follow the settings
+	AccountBy                 func(*config.Settings) (worker.Account,
 		error) // returns the account that jobs run as with other settings
 	ExamineStoreDir func(dir string) []store.Finding // checks the state directory of a store on a server
 }
@@ -57,17 +57,17 @@ type Endpoint interface {
 
 // About describes the service to clients.
 type About struct {
-	Version    string
-	Places     config.Places
-	Node       string               // name of this node
-	Location   fmt.Stringer         // where the store is
-	Started    queue.Millis         // when the service started
-	ReadOnly   bool                 // read-only mode: no service runs, and only the queue's files are read; see service.OpenOffline
-	Background bool                 // a client started the service on demand
-	Inherited  []string             // restrictions that the service inherited; see Options
-	AdviseBoot func() string        // see Options.BootAdvice; may be nil
-	Unit       systemd.Unit         // the systemd unit of the service
-	Programs   []doctor.ProgramFile // the files of the running programs
+	Version               string
+	Places                config.Places
+	Node                  string               // name of this node
+	Location              fmt.Stringer         // where the store is
+	StartedAt             queue.Millis         // when the service started
+	ReadOnly              bool                 // read-only mode: no service runs, and only the queue's files are read; see service.OpenOffline
+	Background            bool                 // a client started the service on demand
+	InheritedRestrictions []string             // restrictions that the service inherited; see Options
+	AdviseBoot            func() string        // see Options.BootAdvice; may be nil
+	Unit                  systemd.Unit         // the systemd unit of the service
+	Programs              []doctor.ProgramFile // the files of the running programs
 }
 
 // Data is where the jobs are.
@@ -86,14 +86,14 @@ type Data struct {
 
 // SettingsParts keep settings.
 type SettingsParts struct {
-	Settings   *settings.Keeper
-	Lock       *settings.Lock
-	Stored     *StoredSettings
-	Pauses     *settings.AllPause
-	QueueRules *settings.QueueRules
-	GateRules  *settings.GateRules
-	Quota      *settings.Quota
-	Units      *settings.Units
+	Settings       *settings.Keeper
+	Lock           *settings.Lock
+	StoredSettings *StoredSettings
+	Pauses         *settings.AllPause
+	QueueRules     *settings.QueueRules
+	GateRules      *settings.GateRules
+	Quota          *settings.Quota
+	Units          *settings.Units
 }
 
 // AccessParts decide rights.
@@ -135,7 +135,7 @@ type tools struct {
 func newTools(d *Dependencies) *tools {
 	t := &tools{changes: newChanger(d)}
 	t.boot = &doctor.BootAdvisor{AdviseBoot: d.AdviseBoot}
-	t.limits = &doctor.LimitsReport{Pool: d.Pool, Started: d.Started, Store: d.Store}
+	t.limits = &doctor.LimitsReport{Pool: d.Pool, StartedAt: d.StartedAt, Store: d.Store}
 	t.reader = &jobReader{shares: d.Shares, store: d.Store, guard: d.Guard}
 	t.queueList = &queueReader{pool: d.Pool, shares: d.Shares, store: d.Store, nodeList: d.NodeList, owners: d.Owners}
 	t.filters = &filters{directory: d.Directory, owners: d.Owners}
@@ -224,7 +224,7 @@ func newAPI(d *Dependencies, t *tools) *API {
 		},
 		Overview: &Overview{
 			cluster: d.Cluster, location: d.Location, node: d.Node, places: d.Places, pool: d.Pool,
-			readOnly: d.ReadOnly, shares: d.Shares, started: d.Started, store: d.Store, version: d.Version,
+			readOnly: d.ReadOnly, shares: d.Shares, startedAt: d.StartedAt, store: d.Store, version: d.Version,
 			guard: d.Guard, health: t.health, nodeList: d.NodeList, outputReader: t.outputReader,
 			owners: d.Owners, pauses: d.Pauses, queueList: t.queueList, quota: d.Quota, views: t.views,
 			lastLineReads: fair.New(fair.Bound{Max: 1}),
@@ -265,7 +265,7 @@ func newAPI(d *Dependencies, t *tools) *API {
 func newExaminer(d *Dependencies, t *tools) *doctor.Examiner {
 	return &doctor.Examiner{
 		ExamineStoreDir: d.ExamineStoreDir, Shares: d.Shares, Files: d.Files, Home: d.Home,
-		Inherited: d.Inherited, Places: d.Places, Pool: d.Pool, Store: d.Store, Unit: d.Unit,
+		InheritedRestrictions: d.InheritedRestrictions, Places: d.Places, Pool: d.Pool, Store: d.Store, Unit: d.Unit,
 		Version: d.Version, Programs: d.Programs, Boot: t.boot, SocketInherited: d.Endpoint.Inherited,
 		Health: t.health, OutputFiles: d.OutputFiles, Owners: d.Owners, Quota: d.Quota, Rights: d.Rights,
 		Settings: d.Settings,

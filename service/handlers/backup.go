@@ -30,7 +30,7 @@ func (h *Administration) Backup(ctx context.Context, _ control.Nothing,
 				return nil
 			}
 			lastReport = time.Now()
-			return each(control.BackupPiece{Done: done, Total: total})
+			return each(control.BackupPiece{DoneBytes: done, Total: total})
 		})
 	if err != nil {
 		return control.BackupEnd{}, err
@@ -42,7 +42,7 @@ func (h *Administration) Backup(ctx context.Context, _ control.Nothing,
 		if n > 0 {
 			sum.Write(piece[:n])
 			sent += int64(n)
-			if failed := each(control.BackupPiece{Base64: piece[:n], Done: sent, Total: made.Size()}); failed != nil {
+			if failed := each(control.BackupPiece{Base64: piece[:n], DoneBytes: sent, Total: made.Size()}); failed != nil {
 				return control.BackupEnd{}, failed
 			}
 		}

@@ -13,9 +13,9 @@ const longDelay = time.Hour
 // receiptNotes holds the notes in a reply about new or edited jobs, which are everything except the jobs'
 // ids.
 type receiptNotes struct {
-	unenforced  []string // limits that are not enforced on this machine
-	maxAttempts int      // the largest max_attempts among the jobs
-	notes       []string
+	unenforcedLimits []string // limits that are not enforced on this machine
+	maxAttempts      int      // the largest max_attempts among the jobs
+	notes            []string
 }
 
 // addNotes adds notes on jobs that are about to be enqueued.

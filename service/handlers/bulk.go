@@ -190,9 +190,9 @@ func (b *bulkOperation) changeElsewhere(j *queue.Job) (done bool, err error) {
 	switch {
 	case err != nil || !held:
 		return false, err
-	case len(result.Refused) > 0:
-		return true, result.Refused[0].Err()
-	case len(result.Done) == 0:
+	case len(result.Refusals) > 0:
+		return true, result.Refusals[0].Err()
+	case len(result.DoneIDs) == 0:
 		return true, store.ErrStateChanged
 	}
 	return !v.returnsJob, nil
@@ -202,7 +202,7 @@ func (b *bulkOperation) changeElsewhere(j *queue.Job) (done bool, err error) {
 // handled; nil if all were.
 func (b *bulkOperation) results(err error) (control.BulkResult, error) {
 	b.calls.Wait()
-	v := control.BulkResult{Done: []string{}, Refused: []control.Refusal{}}
+	v := control.BulkResult{DoneIDs: []string{}, Refusals: []control.Refusal{}}
 	if err != nil {
 		return v, err
 	}
@@ -210,10 +210,10 @@ func (b *bulkOperation) results(err error) (control.BulkResult, error) {
 		var refused *queue.Error
 		switch {
 		case err == nil:
-			v.Done = append(v.Done, b.ids[i])
+			v.DoneIDs = append(v.DoneIDs, b.ids[i])
 		case errors.Is(err, store.ErrStateChanged): // the job no longer matches the selection
 		case errors.As(err, &refused) && refused.Code != queue.CodeOutcomeUnknown:
-			v.Refused = append(v.Refused, refusalOf(b.ids[i], refused))
+			v.Refusals = append(v.Refusals, refusalOf(b.ids[i], refused))
 		default:
 			return v, err
 		}
@@ -224,10 +224,10 @@ func (b *bulkOperation) results(err error) (control.BulkResult, error) {
 // exceptState returns err or, if it is nil, the error about the first refused job. It ignores jobs that have ended in
 // the meantime or are being ended.
 func exceptState(v *control.BulkResult, err error) error {
-	for i := range v.Refused {
-		code := v.Refused[i].Code
+	for i := range v.Refusals {
+		code := v.Refusals[i].Code
 		if err == nil && code != queue.CodeWrongState && code != queue.CodeNotFound {
-			err = v.Refused[i].Err()
+			err = v.Refusals[i].Err()
 		}
 	}
 	return err

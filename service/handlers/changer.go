@@ -33,21 +33,21 @@ type Changer struct {
 	store     store.Store
 	accountBy func(*config.Settings) (worker.Account,
 		error) // returns the account that jobs run as with other settings
-	directory           *access.Directory
-	drains              *cluster.Drains
-	endpoint            Endpoint
-	gateRules           *settings.GateRules
-	hooks               *hooks.Hooks
-	lock                *settings.Lock
-	owners              *access.Owners
-	pauses              *settings.AllPause
-	queueRules          *settings.QueueRules
-	rights              *access.Rights
-	router              *cluster.JobRouter
-	self                *cluster.ThisNode
-	settings            *settings.Keeper
-	stored              *StoredSettings
-	reloading, reloaded func() // called when the settings are read again, before and after that
+	directory                 *access.Directory
+	drains                    *cluster.Drains
+	endpoint                  Endpoint
+	gateRules                 *settings.GateRules
+	hooks                     *hooks.Hooks
+	lock                      *settings.Lock
+	owners                    *access.Owners
+	pauses                    *settings.AllPause
+	queueRules                *settings.QueueRules
+	rights                    *access.Rights
+	router                    *cluster.JobRouter
+	self                      *cluster.ThisNode
+	settings                  *settings.Keeper
+	storedSettings            *StoredSettings
+	beforeReload, afterReload func() // called when the settings are read again, before and after that
 
 	// The next applyShared applies the stored settings even if they look unchanged; guarded by lock.
 	reapplyShared  bool
@@ -79,10 +79,10 @@ func newChanger(d *Dependencies) *Changer {
 			settingsChanged: make(chan struct{}, 1),
 		},
 		logs: &logFiles{log: d.Log, file: d.LogFile, home: d.Home},
-		log:  d.Log, pool: d.Pool, store: d.Store, settings: d.Settings, lock: d.Lock, pauses: d.Pauses, stored: d.Stored,
+		log:  d.Log, pool: d.Pool, store: d.Store, settings: d.Settings, lock: d.Lock, pauses: d.Pauses, storedSettings: d.StoredSettings,
 		queueRules: d.QueueRules, gateRules: d.GateRules, owners: d.Owners, directory: d.Directory, rights: d.Rights,
 		accountBy: d.AccountBy, self: d.Self, router: d.Router, drains: d.Drains, hooks: d.Hooks, endpoint: d.Endpoint,
-		reloading: d.Reloading, reloaded: d.Reloaded,
+		beforeReload: d.BeforeReload, afterReload: d.AfterReload,
 	}
 }
 
@@ -133,8 +133,8 @@ func (ch *Changer) applyToStore(ctx context.Context) error {
 // Reload reads the settings file again, and reports the begin and the end of that. If the file is invalid, the
 // old settings stay in effect. It returns a message that says which changes are not in effect yet, or "".
 func (ch *Changer) Reload(ctx context.Context) (pending string, err error) {
-	ch.reloading()
-	defer ch.reloaded()
+	ch.beforeReload()
+	defer ch.afterReload()
 	defer ch.owners.RequestCheck()
 	err = ch.lock.With(ctx, func() (err error) {
 		pending, err = ch.rereadSettings(ctx)
@@ -178,7 +178,7 @@ func (ch *Changer) rereadSettings(ctx context.Context) (pending string, err erro
 	if err := ch.settings.ReplaceFile(file); err != nil {
 		return "", err
 	}
-	if err := ch.stored.mergeStored(stored); err != nil {
+	if err := ch.storedSettings.mergeStored(stored); err != nil {
 		return "", err
 	}
 	ch.owners.Users.Clear()
@@ -367,7 +367,7 @@ func (ch *Changer) applyShared(ctx context.Context) error {
 		}
 		var bound error
 		if ch.reapplyShared || !slices.Equal(stored, ch.sharedSettings) {
-			if err := ch.stored.SetStored(stored); err != nil {
+			if err := ch.storedSettings.SetStored(stored); err != nil {
 				return err
 			}
 			ch.sharedSettings = stored

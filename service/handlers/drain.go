@@ -26,7 +26,7 @@ import (
 const confirmTimeout = worker.MaxNoStartsWait + cluster.BroadcastTimeout
 
 // Drain implements control.API.
-func (h *Nodes) Drain(ctx context.Context, p control.Drain) (control.Draining, error) {
+func (h *Nodes) Drain(ctx context.Context, p control.Drain) (control.DrainResult, error) {
 	if _, relayed := cluster.Relayed(ctx); relayed {
 		return h.drainForOtherNode(ctx, p.Wait)
 	}
@@ -51,9 +51,9 @@ func (h *Nodes) Drain(ctx context.Context, p control.Drain) (control.Draining, e
 		err = h.confirmDrainOfAll(ctx, p.Wait)
 	}
 	if err != nil {
-		return control.Draining{}, err
+		return control.DrainResult{}, err
 	}
-	state := control.Draining{Draining: h.pool.Draining(), Running: h.pool.Busy()}
+	state := control.DrainResult{Draining: h.pool.Draining(), Running: h.pool.Busy()}
 	if h.cluster != nil { // count in the store, which includes jobs that run on other nodes
 		state.Running = int(h.store.Counts().States[queue.Processing])
 	}
@@ -63,7 +63,7 @@ func (h *Nodes) Drain(ctx context.Context, p control.Drain) (control.Draining, e
 // drainForOtherNode answers a drain request of another node once no job can start on this node. A request with wait
 // follows that answer. It is answered once no job runs here or the drain has ended, but at the latest after
 // cluster.IdleWait. If jobs still run then, Running is not 0.
-func (h *Nodes) drainForOtherNode(ctx context.Context, wait bool) (state control.Draining, err error) {
+func (h *Nodes) drainForOtherNode(ctx context.Context, wait bool) (state control.DrainResult, err error) {
 	if !wait {
 		if err = h.changes.ReloadShared(ctx); err == nil {
 			err = h.pool.AwaitNoStarts(ctx, worker.NoStartsWithin)
@@ -152,13 +152,13 @@ func (h *Nodes) endNodeDrain(ctx context.Context, n store.NodeState) error {
 func (h *Nodes) confirmDrain(ctx context.Context, nodes []store.NodeState) error {
 	timeoutCtx, cancel := context.WithTimeout(ctx, confirmTimeout)
 	defer cancel()
-	thisNode := cluster.NodeResult[control.Draining]{Answered: true}
+	thisNode := cluster.NodeResult[control.DrainResult]{Answered: true}
 	var local sync.WaitGroup
 	if i := slices.IndexFunc(nodes, func(n store.NodeState) bool { return n.IsSelf }); i >= 0 {
 		thisNode.Node = nodes[i]
 		local.Go(func() { thisNode.Err = h.confirmDrainHere(timeoutCtx) })
 	}
-	others := cluster.SendToNodes[control.Draining](timeoutCtx, h.router, nodes,
+	others := cluster.SendToNodes[control.DrainResult](timeoutCtx, h.router, nodes,
 		cluster.Request{Method: "drain", Params: control.Drain{}})
 	local.Wait()
 	var problems, silent []string

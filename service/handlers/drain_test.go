@@ -60,7 +60,7 @@ func (c *drainCluster) Ask(_ context.Context, node int64, raw []byte, _ bool) ([
 }
 
 // done is an answer of a node that has executed a request.
-var done = string(control.EncodeAnswer(control.Draining{}, nil))
+var done = string(control.EncodeAnswer(control.DrainResult{}, nil))
 
 // failed returns the answer of a node that could not execute a request.
 func failed(message string) string {

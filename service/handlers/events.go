@@ -40,14 +40,14 @@ func (h *EventLog) Events(ctx context.Context, p control.Events, each func(contr
 	switch {
 	case p.Since != nil:
 		after = *p.Since
-	case !p.Follow || p.From != 0:
+	case !p.Follow || p.FromTime != 0:
 		after = 0
 	}
 	peer := control.PeerFrom(ctx)
 	if p.Audit && !peer.Right.Covers(control.Admin) {
 		return control.EventsEnd{}, h.rights.Refuse(&peer, "reading audit events", control.Admin)
 	}
-	sender := &eventSender{h: h, p: p, peer: peer, each: each, after: after, ids: map[string]bool{},
+	sender := &eventSender{h: h, p: p, peer: peer, each: each, lastEvent: after, ids: map[string]bool{},
 		unknown: map[string]bool{}}
 	for _, id := range p.ID {
 		sender.ids[id] = true
@@ -74,7 +74,7 @@ func (h *EventLog) Events(ctx context.Context, p control.Events, each func(contr
 			return control.EventsEnd{}, queue.Errorf(queue.CodeNotFound, "there is no job %q, and no event mentions it",
 				queue.Clip(slices.Sorted(maps.Keys(sender.unknown))[0]))
 		case !p.Follow:
-			return control.EventsEnd{Last: sender.after}, nil
+			return control.EventsEnd{Last: sender.lastEvent}, nil
 		}
 		select {
 		case <-changed:
@@ -86,12 +86,12 @@ func (h *EventLog) Events(ctx context.Context, p control.Events, each func(contr
 
 // eventSender sends the events that a request selects.
 type eventSender struct {
-	h     *EventLog
-	p     control.Events
-	peer  control.Peer // the peer that receives the events
-	each  func(control.Event) error
-	after int64           // number of the last event that was handled
-	ids   map[string]bool // the ids in p.ID
+	h         *EventLog
+	p         control.Events
+	peer      control.Peer // the peer that receives the events
+	each      func(control.Event) error
+	lastEvent int64           // number of the last event that was handled
+	ids       map[string]bool // the ids in p.ID
 
 	unknown map[string]bool // ids in p.ID for which neither a job nor an event was found
 }
@@ -99,7 +99,7 @@ type eventSender struct {
 // step reads the next events, in a bounded number, and sends those that the request selects. The parameter
 // last is the number of the newest event. more reports whether step read any event.
 func (t *eventSender) step(ctx context.Context, last int64) (more bool, err error) {
-	list, err := t.h.store.Events(ctx, t.after, eventStep)
+	list, err := t.h.store.Events(ctx, t.lastEvent, eventStep)
 	if err != nil {
 		return false, err
 	}
@@ -107,13 +107,13 @@ func (t *eventSender) step(ctx context.Context, last int64) (more bool, err erro
 	if len(list) > 0 {
 		first = list[0].Seq
 	}
-	if t.after > 0 && t.after < first-1 {
+	if t.lastEvent > 0 && t.lastEvent < first-1 {
 		return false, queue.Errorf(queue.CodeNotFound,
-			"events %d to %d were removed (setting retention_events); continue with since = %d", t.after+1, first-1, first-1)
+			"events %d to %d were removed (setting retention_events); continue with since = %d", t.lastEvent+1, first-1, first-1)
 	}
 	for i, bytes := 0, 0; i < len(list) && bytes < eventBytes; i++ {
 		e := &list[i]
-		t.after = e.Seq
+		t.lastEvent = e.Seq
 		if !access.MayRead(&t.peer, e.Private) {
 			continue
 		}
@@ -134,7 +134,7 @@ func (t *eventSender) step(ctx context.Context, last int64) (more bool, err erro
 }
 
 func (t *eventSender) selects(e *queue.Event) bool {
-	return e.At >= queue.Millis(t.p.From) && (t.p.Until == 0 || e.At < queue.Millis(t.p.Until)) &&
+	return e.Time >= queue.Millis(t.p.FromTime) && (t.p.Until == 0 || e.Time < queue.Millis(t.p.Until)) &&
 		(len(t.ids) == 0 || t.ids[e.ID]) && (len(t.p.Event) == 0 || slices.Contains(t.p.Event, string(e.Kind))) &&
 		!isOmitted(t.p.Audit, e)
 }
@@ -160,9 +160,9 @@ func (w *viewer) viewEvent(e *queue.Event) control.Event {
 const cleanupStep = 200
 
 // Cleanup implements control.API.
-func (h *EventLog) Cleanup(ctx context.Context, p control.Cleanup, each func(control.Removed) error) (control.Removed,
+func (h *EventLog) Cleanup(ctx context.Context, p control.Cleanup, each func(control.RemovalCount) error) (control.RemovalCount,
 	error) {
-	var out control.Removed
+	var out control.RemovalCount
 	days := 7.0
 	if p.Days != nil {
 		days = *p.Days
@@ -185,7 +185,7 @@ func (h *EventLog) Cleanup(ctx context.Context, p control.Cleanup, each func(con
 	before := h.store.Now().Add(-time.Duration(days*24*float64(time.Hour)) + time.Millisecond)
 	var old int64
 	err := h.shares.Do(ctx, control.ClassMany, func() (err error) {
-		old, err = h.store.CountEnded(ctx, store.EndedFilter{States: states, Before: before})
+		old, err = h.store.CountEnded(ctx, store.EndedFilter{States: states, Cutoff: before})
 		return err
 	})
 	if err != nil {
@@ -197,14 +197,14 @@ func (h *EventLog) Cleanup(ctx context.Context, p control.Cleanup, each func(con
 	}
 	remaining := max(0, min(old, all-p.Keep))
 	if p.DryRun {
-		return control.Removed{Matched: new(int(remaining))}, nil
+		return control.RemovalCount{MatchCount: new(int(remaining))}, nil
 	}
 	if err := h.guard.Audit(ctx, "cleanup", fmt.Sprintf("%d jobs", remaining), nil); err != nil {
 		return out, err
 	}
 	uid := control.PeerFrom(ctx).UID
 	for lastReport := time.Now(); remaining > 0; {
-		n, err := h.store.Purge(ctx, store.EndedFilter{States: states, Before: before}, int(min(remaining, cleanupStep)),
+		n, err := h.store.Purge(ctx, store.EndedFilter{States: states, Cutoff: before}, int(min(remaining, cleanupStep)),
 			&uid)
 		if err != nil {
 			return out, err
@@ -212,11 +212,11 @@ func (h *EventLog) Cleanup(ctx context.Context, p control.Cleanup, each func(con
 		if n == 0 {
 			break // nothing is left: another request has removed the remaining jobs
 		}
-		out.Removed += n
+		out.Count += n
 		remaining -= int64(n)
 		if time.Since(lastReport) > 100*time.Millisecond {
 			lastReport = time.Now()
-			if err := each(control.Removed{Removed: out.Removed, Total: out.Removed + int(remaining)}); err != nil {
+			if err := each(control.RemovalCount{Count: out.Count, Total: out.Count + int(remaining)}); err != nil {
 				return out, err
 			}
 		}
@@ -225,17 +225,17 @@ func (h *EventLog) Cleanup(ctx context.Context, p control.Cleanup, each func(con
 }
 
 // Reload implements control.API.
-func (h *Administration) Reload(ctx context.Context, _ control.Nothing) (control.Reloaded, error) {
+func (h *Administration) Reload(ctx context.Context, _ control.Nothing) (control.ReloadResult, error) {
 	if _, relayed := cluster.Relayed(ctx); relayed { // each node has its own settings file
-		return control.Reloaded{}, h.changes.ReloadShared(ctx)
+		return control.ReloadResult{}, h.changes.ReloadShared(ctx)
 	}
 	if err := h.guard.Audit(ctx, "reload", h.places.File, nil); err != nil {
-		return control.Reloaded{}, err
+		return control.ReloadResult{}, err
 	}
 	pending, err := h.changes.Reload(ctx)
 	if err != nil {
-		return control.Reloaded{}, err
+		return control.ReloadResult{}, err
 	}
-	return control.Reloaded{Hidden: append([]string{}, h.settings.Current().Overridden(config.FromFile)...),
+	return control.ReloadResult{Hidden: append([]string{}, h.settings.Current().Overridden(config.FromFile)...),
 		Note: pending}, nil
 }

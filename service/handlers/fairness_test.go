@@ -77,7 +77,7 @@ func TestReadsTakeTurns(t *testing.T) {
 			return err
 		},
 		"wait": func(ctx context.Context) error {
-			_, err := s.jobs.Wait(ctx, control.Wait{ID: "a"}, func(control.Ended) error { return nil })
+			_, err := s.jobs.Wait(ctx, control.Wait{ID: "a"}, func(control.JobEndNotice) error { return nil })
 			return err
 		},
 		"logs": func(ctx context.Context) error {
@@ -114,9 +114,9 @@ func TestVerbsEndWithTheirCaller(t *testing.T) {
 	}
 	ids[150] = "none"
 	v, err := s.actions.Hold(asPeer(t, owner, control.Submit), control.Selection{IDs: ids})
-	if err != nil || len(v.Done) != 299 || v.Done[0] != "j0" || v.Done[298] != "j299" || len(v.Refused) != 1 ||
-		v.Refused[0].ID != "none" || v.Refused[0].Code != queue.CodeNotFound {
-		t.Errorf("%d done, rejected %+v, %v", len(v.Done), v.Refused, err)
+	if err != nil || len(v.DoneIDs) != 299 || v.DoneIDs[0] != "j0" || v.DoneIDs[298] != "j299" || len(v.Refusals) != 1 ||
+		v.Refusals[0].ID != "none" || v.Refusals[0].Code != queue.CodeNotFound {
+		t.Errorf("%d done, rejected %+v, %v", len(v.DoneIDs), v.Refusals, err)
 	}
 	ctx, cancel := context.WithCancel(asPeer(t, owner, control.Submit))
 	var mu sync.Mutex
@@ -173,7 +173,7 @@ func TestVerbsShareHelpers(t *testing.T) {
 	}
 	immediately := make(chan struct{})
 	close(immediately)
-	if v, err := s.bulk.bulkByRef(ctx, work(immediately), refs, nil); err != nil || len(v.Done) != len(refs) || most != 1 {
+	if v, err := s.bulk.bulkByRef(ctx, work(immediately), refs, nil); err != nil || len(v.DoneIDs) != len(refs) || most != 1 {
 		t.Errorf("without helpers: %d concurrent calls, %+v, %v", most, v, err)
 	}
 	for _, end := range ends {
@@ -181,7 +181,7 @@ func TestVerbsShareHelpers(t *testing.T) {
 	}
 	lateCtx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
-	if v, err := s.bulk.bulkByRef(lateCtx, work(two), refs, nil); err != nil || len(v.Done) != len(refs) || most < 2 {
+	if v, err := s.bulk.bulkByRef(lateCtx, work(two), refs, nil); err != nil || len(v.DoneIDs) != len(refs) || most < 2 {
 		t.Errorf("with helpers: %d concurrent calls, %+v, %v", most, v, err)
 	}
 }

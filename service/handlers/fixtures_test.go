@@ -87,7 +87,7 @@ func (s *rig) endJobs(t testing.TB, jobs []queue.Job, state queue.State, out que
 	for i := range jobs {
 		a := out
 		a.Fence, a.StartedAt, a.EndedAt = jobs[i].Lease().Fence, s.Store.Now(), s.Store.Now()
-		turn.Ended = append(turn.Ended, store.Settlement{Lease: jobs[i].Lease(), Attempt: a,
+		turn.Settlements = append(turn.Settlements, store.Settlement{Lease: jobs[i].Lease(), Attempt: a,
 			Decision: queue.Decision{State: state, UsesAttempt: true, Started: true}})
 	}
 	if turned, err := s.Store.Exchange(t.Context(), turn); err != nil || len(turned.Stale) > 0 {
@@ -118,7 +118,7 @@ func (s *rig) outputFile(t testing.TB, ref string, chunks func(write func(output
 	defer f.Close()
 	l := output.New(1<<30, func() (*os.File, error) { return os.CreateTemp(t.TempDir(), "spill") })
 	defer l.Discard()
-	chunks(func(c output.Chunk) { l.Append(c.Stream, c.At, c.Data) })
+	chunks(func(c output.Chunk) { l.Append(c.Stream, c.Time, c.Data) })
 	l.Close()
 	if err := l.EncodeTo(f); err != nil {
 		t.Fatal(err)

@@ -104,7 +104,7 @@ func FuzzSelection(f *testing.F) {
 			if !errors.Is(err, queue.ErrInvalid) {
 				t.Fatalf("%+v: %v, want invalid", p, err)
 			}
-		case err != nil || v.Next != nil || *v.Matched != want:
+		case err != nil || v.Next != nil || *v.MatchCount != want:
 			t.Fatalf("%+v: %+v, %v, want %d", p, v, err, want)
 		}
 		if limit < 1 || limit > 1000 || bad != nil {

@@ -143,7 +143,7 @@ func (h *Gates) localUnits(ctx context.Context) (list []control.GateView, err er
 	}
 	all := h.settings.Current().ResourcesByName()
 	for name, g := range used {
-		if _, has := all[name]; !has && h.cluster != nil && g.Used == 0 { // a resource of another node
+		if _, has := all[name]; !has && h.cluster != nil && g.Usage == 0 { // a resource of another node
 			delete(used, name)
 		}
 	}
@@ -169,7 +169,7 @@ func positionOf(g *store.GateState) control.GatePosition {
 
 // viewGate converts a gate to its form in a reply.
 func (h *Gates) viewGate(g *store.GateState) control.GateView {
-	v := control.GateView{Key: g.Key, Kind: reasons.KindOf(g.Kind), Limit: g.N, Used: g.Used, Set: g.Set}
+	v := control.GateView{Key: g.Key, Kind: reasons.KindOf(g.Kind), Limit: g.N, Usage: g.Usage, Set: g.Set}
 	if g.Kind == queue.GateRate && g.N > 0 {
 		v.Rate = fmt.Sprintf("%d/%s", g.N, queue.FormatPeriod(g.Period))
 	}

@@ -46,10 +46,10 @@ func TestDeadJobsAreRetriedInSteps(t *testing.T) {
 	seen, steps := map[string]bool{}, 0
 	for cursor := ""; ; steps++ {
 		v, err := s.actions.DLQRetry(asPeer(t, owner, control.Submit), control.DLQRetry{All: true, Cursor: cursor})
-		if err != nil || len(v.Refused) > 0 || len(v.Done) > control.SelectStep {
-			t.Fatalf("step %d: %d done, %d refused, %v", steps, len(v.Done), len(v.Refused), err)
+		if err != nil || len(v.Refusals) > 0 || len(v.DoneIDs) > control.SelectStep {
+			t.Fatalf("step %d: %d done, %d refused, %v", steps, len(v.DoneIDs), len(v.Refusals), err)
 		}
-		for _, id := range v.Done {
+		for _, id := range v.DoneIDs {
 			seen[id] = true
 		}
 		if v.Next == nil {

@@ -12,10 +12,10 @@ import (
 )
 
 // HookTest implements control.API.
-func (h *Administration) HookTest(ctx context.Context, p control.HookName) (control.Enqueued, error) {
+func (h *Administration) HookTest(ctx context.Context, p control.HookName) (control.EnqueueResult, error) {
 	m, err := h.hooks.NewHookMaker(&h.settings.Current().Settings)
 	if err != nil {
-		return control.Enqueued{}, err
+		return control.EnqueueResult{}, err
 	}
 	drafts := m.Test(p.Name, h.store.Now())
 	if len(drafts) == 0 {
@@ -25,18 +25,18 @@ func (h *Administration) HookTest(ctx context.Context, p control.HookName) (cont
 				names = append(names, "on_"+moment.String())
 			}
 		}
-		return control.Enqueued{}, queue.Errorf(queue.CodeNotFound, "the settings have no hook or webhook %q%s", p.Name,
+		return control.EnqueueResult{}, queue.Errorf(queue.CodeNotFound, "the settings have no hook or webhook %q%s", p.Name,
 			cmp.Or(queue.Nearest(p.Name, names), "; see: queuectl config list"))
 	}
 	if err := h.runAs.MayRun(h.account.RunsAs(&drafts[0])); err != nil {
-		return control.Enqueued{}, err
+		return control.EnqueueResult{}, err
 	}
 	if err := h.guard.Audit(ctx, "hook.test", p.Name, nil); err != nil {
-		return control.Enqueued{}, err
+		return control.EnqueueResult{}, err
 	}
 	receipt, err := h.store.Enqueue(ctx, store.Request{Drafts: drafts, UID: m.Account.UID, Owner: m.Account.User})
 	if err != nil {
-		return control.Enqueued{}, err
+		return control.EnqueueResult{}, err
 	}
-	return control.Enqueued{ID: receipt.IDs[0], Seq: receipt.Seqs[0]}, nil
+	return control.EnqueueResult{ID: receipt.IDs[0], Seq: receipt.Seqs[0]}, nil
 }

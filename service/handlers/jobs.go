@@ -86,15 +86,15 @@ type Batches struct {
 }
 
 // Enqueue implements control.API.
-func (h *Batches) Enqueue(ctx context.Context, p control.Enqueue) (control.Enqueued, error) {
+func (h *Batches) Enqueue(ctx context.Context, p control.Enqueue) (control.EnqueueResult, error) {
 	receipt, notes, err := h.intake.enqueue(ctx,
 		enqueueRequest{specs: []queue.Spec{p.Spec}, key: p.Key, requireLimits: p.RequireLimits, next: p.Next})
 	if err != nil {
-		return control.Enqueued{}, err
+		return control.EnqueueResult{}, err
 	}
 	found := receipt.Found != nil && receipt.Found[0]
-	out := control.Enqueued{ID: receipt.IDs[0], Seq: receipt.Seqs[0], Duplicate: receipt.Duplicate ||
-		found, Unenforced: notes.unenforced, NewQueues: h.intake.newQueues(ctx, &receipt)}
+	out := control.EnqueueResult{ID: receipt.IDs[0], Seq: receipt.Seqs[0], Duplicate: receipt.Duplicate ||
+		found, UnenforcedLimits: notes.unenforcedLimits, NewQueues: h.intake.newQueues(ctx, &receipt)}
 	if !out.Duplicate {
 		out.MaxAttempts, out.Notes = notes.maxAttempts, notes.notes
 	}
@@ -126,21 +126,21 @@ func existingIndexes(r *store.Receipt) (list []int) {
 }
 
 // EnqueueBatch implements control.API.
-func (h *Batches) EnqueueBatch(ctx context.Context, p control.EnqueueBatch) (control.EnqueuedBatch, error) {
+func (h *Batches) EnqueueBatch(ctx context.Context, p control.EnqueueBatch) (control.EnqueueBatchResult, error) {
 	uid := control.PeerFrom(ctx).UID
 	switch {
 	case p.Abort:
 		h.intake.nextBatches.remove(uid, p.Batch)
-		return control.EnqueuedBatch{IDs: []string{}}, h.store.AbortBatch(ctx, uid, p.Batch)
+		return control.EnqueueBatchResult{IDs: []string{}}, h.store.AbortBatch(ctx, uid, p.Batch)
 	case p.Commit:
 		receipt, notes, err := h.intake.enqueue(ctx, enqueueRequest{p.Jobs, p.Batch, p.Key, p.RequireLimits, p.Next})
 		if err == nil {
 			h.intake.nextBatches.remove(uid, p.Batch)
 		}
-		out := control.EnqueuedBatch{
-			IDs: append([]string{}, receipt.IDs...), Duplicate: receipt.Duplicate, Found: existingIndexes(&receipt),
-			Unenforced: notes.unenforced,
-			NewQueues:  h.intake.newQueues(ctx, &receipt),
+		out := control.EnqueueBatchResult{
+			IDs: append([]string{}, receipt.IDs...), Duplicate: receipt.Duplicate, FoundIndexes: existingIndexes(&receipt),
+			UnenforcedLimits: notes.unenforcedLimits,
+			NewQueues:        h.intake.newQueues(ctx, &receipt),
 		}
 		if !out.Duplicate {
 			out.MaxAttempts, out.Notes = notes.maxAttempts, notes.notes
@@ -150,7 +150,7 @@ func (h *Batches) EnqueueBatch(ctx context.Context, p control.EnqueueBatch) (con
 	r, notes, err := h.intake.request(ctx, enqueueRequest{specs: p.Jobs, batch: p.Batch, requireLimits: p.RequireLimits,
 		next: p.Next})
 	if err != nil {
-		return control.EnqueuedBatch{}, err
+		return control.EnqueueBatchResult{}, err
 	}
 	var receipt store.Receipt
 	err = h.quota.WithRoom(ctx, r.UID, func() (err error) {
@@ -160,7 +160,7 @@ func (h *Batches) EnqueueBatch(ctx context.Context, p control.EnqueueBatch) (con
 	if err == nil {
 		h.owners.Note(r.UID, r.Owner)
 	}
-	return control.EnqueuedBatch{IDs: receipt.IDs, Unenforced: notes.unenforced,
+	return control.EnqueueBatchResult{IDs: receipt.IDs, UnenforcedLimits: notes.unenforcedLimits,
 		NewQueues: h.intake.newQueues(ctx, &receipt), MaxAttempts: notes.maxAttempts, Notes: notes.notes}, err
 }
 
@@ -263,7 +263,7 @@ func (in *intake) request(ctx context.Context, a enqueueRequest) (r store.Reques
 	}
 	in.addNotes(&notes, r.Drafts)
 	notes.notes = append(notes.notes, next...)
-	if notes.unenforced, err = in.limits.UnenforcedLimits(ctx, r.Drafts, a.requireLimits); err != nil || a.key == "" {
+	if notes.unenforcedLimits, err = in.limits.UnenforcedLimits(ctx, r.Drafts, a.requireLimits); err != nil || a.key == "" {
 		return r, notes, err
 	}
 	r.Sum, err = requestDigest(&a)
@@ -305,8 +305,8 @@ func (in *intake) draft(spec *queue.Spec, d queue.Defaults, name string, users *
 
 // view converts a job, with all its fields, to its form in a reply.
 func (w *viewer) view(j *queue.Job) control.Job {
-	v := control.View{Units: w.units.UnitNames(j), Now: w.store.Now(), Order: w.store.Order(),
-		Enqueued: w.store.Counts().Enqueued, TypicalRuntime: w.store.Usual(j.Fingerprint())}
+	v := control.View{Units: w.units.UnitNames(j), CurrentTime: w.store.Now(), Order: w.store.Order(),
+		EnqueuedTotal: w.store.Counts().EnqueuedTotal, TypicalRuntime: w.store.Usual(j.Fingerprint())}
 	v.User, v.Owner = w.runAs.Names(j)
 	if pausedAt, pausedBy := w.pauses.PauseOf(j); pausedAt != 0 {
 		v.PausedAt, v.PausedBy = pausedAt, w.owners.UserName(pausedBy)
@@ -403,7 +403,7 @@ func (t *filters) filter(peer *control.Peer, p control.List) (store.Filter, erro
 		if err != nil {
 			return f, queue.Invalid("cursor", "is not a cursor that a list returned; list again without a cursor")
 		}
-		f.Before = before
+		f.BeforeSeq = before
 	}
 	return f, nil
 }

@@ -124,7 +124,7 @@ func (f *follower) run(ctx context.Context, j queue.Job) (control.LogsEnd, error
 				return end, nil
 			}
 			if f.p.Ends && (j.Runs > f.n || !j.State.Ended()) {
-				if err := f.each(control.Piece{ID: string(f.p.ID), Attempt: f.n, At: control.Time(j.UpdatedAt),
+				if err := f.each(control.Piece{ID: string(f.p.ID), Attempt: f.n, Time: control.Time(j.UpdatedAt),
 					Ended: true}); err != nil {
 					return end, err
 				}
@@ -181,9 +181,9 @@ func (f *follower) sendLast() error {
 // stream, a request for either stream selects it. Such bytes were printed at the chunk's time or later.
 func (f *follower) wanted(c output.Chunk) bool {
 	if c.StreamUnknown {
-		return f.p.Until == 0 || c.At < int64(f.p.Until)
+		return f.p.Until == 0 || c.Time < int64(f.p.Until)
 	}
-	if c.At < int64(f.p.Since) || f.p.Until != 0 && c.At >= int64(f.p.Until) {
+	if c.Time < int64(f.p.Since) || f.p.Until != 0 && c.Time >= int64(f.p.Until) {
 		return false
 	}
 	return f.wants(c.Stream)
@@ -225,12 +225,12 @@ func (f *follower) send(c output.Chunk) error {
 
 // pieceOf returns the piece of a reply that describes a chunk. The caller adds the chunk's data.
 func pieceOf(c *output.Chunk) control.Piece {
-	p := control.Piece{Stream: "stdout", At: control.Time(c.At), Dropped: c.Dropped}
+	p := control.Piece{Stream: "stdout", Time: control.Time(c.Time), DroppedBytes: c.DroppedBytes}
 	if c.Stream == output.Stderr {
 		p.Stream = "stderr"
 	}
-	if c.Damaged > 0 {
-		p.Damage = &control.Damage{Offset: c.Offset, Bytes: c.Damaged}
+	if c.DamagedBytes > 0 {
+		p.Damage = &control.Damage{Offset: c.Offset, Bytes: c.DamagedBytes}
 	}
 	if c.StreamUnknown {
 		p.Stream, p.Damage.Offset = "", 0
@@ -285,10 +285,10 @@ func (r *outputReader) readNow(ctx context.Context, seq int64, c, end output.Cur
 		switch {
 		case n <= 0:
 			return nil
-		case chunk.Dropped > 0:
-			chunk.Dropped = n
-		case chunk.Damaged > 0:
-			chunk.Damaged = n
+		case chunk.DroppedBytes > 0:
+			chunk.DroppedBytes = n
+		case chunk.DamagedBytes > 0:
+			chunk.DamagedBytes = n
 		default:
 			chunk.Data = chunk.Data[:n]
 		}

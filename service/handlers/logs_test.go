@@ -64,7 +64,7 @@ func TestLogsSendsTheLastLines(t *testing.T) {
 		at := int64(100)
 		for range r.IntN(30) {
 			at += r.Int64N(3)
-			chunks = append(chunks, output.Chunk{Stream: output.Stream(r.IntN(2)), At: at,
+			chunks = append(chunks, output.Chunk{Stream: output.Stream(r.IntN(2)), Time: at,
 				Data: []byte(words[r.IntN(len(words))])})
 		}
 		out := queue.Attempt{}
@@ -94,7 +94,7 @@ func TestLogsSendsTheLastLines(t *testing.T) {
 				"all":    {control.Logs{}, func(output.Chunk) bool { return true }},
 				"stdout": {control.Logs{Stdout: true}, func(c output.Chunk) bool { return c.Stream == output.Stdout }},
 				"stderr": {control.Logs{Stderr: true}, func(c output.Chunk) bool { return c.Stream == output.Stderr }},
-				"since":  {control.Logs{Since: 110}, func(c output.Chunk) bool { return c.At >= 110 }},
+				"since":  {control.Logs{Since: 110}, func(c output.Chunk) bool { return c.Time >= 110 }},
 			} {
 				p := c.p
 				p.N = &n
@@ -146,7 +146,7 @@ func TestLongOutputsTakeLittleMemory(t *testing.T) {
 	s.outputFile(t, "1-1", func(write func(output.Chunk)) {
 		line := strings.Repeat("x", 63) + "\n"
 		for n := 0; n < size; n += 64 << 10 {
-			write(output.Chunk{Stream: output.Stream(n >> 16 & 1), At: 1, Data: []byte(strings.Repeat(line, 1<<10))})
+			write(output.Chunk{Stream: output.Stream(n >> 16 & 1), Time: 1, Data: []byte(strings.Repeat(line, 1<<10))})
 		}
 	})
 	s.enqueueJobs(t, jobNamed("a"))
@@ -210,11 +210,11 @@ func TestEndOfAnOutputIsReadAlone(t *testing.T) {
 	s := newServiceWithStore(t)
 	line := strings.Repeat("x", 63) + "\n"
 	s.outputFile(t, "1-1", func(write func(output.Chunk)) {
-		write(output.Chunk{Stream: output.Stderr, At: 1, Data: []byte("early\n")})
+		write(output.Chunk{Stream: output.Stderr, Time: 1, Data: []byte("early\n")})
 		for range 100 {
-			write(output.Chunk{At: 1, Data: []byte(strings.Repeat(line, 1<<10))})
+			write(output.Chunk{Time: 1, Data: []byte(strings.Repeat(line, 1<<10))})
 		}
-		write(output.Chunk{Stream: output.Stderr, At: 2, Data: []byte("late\n")})
+		write(output.Chunk{Stream: output.Stderr, Time: 2, Data: []byte("late\n")})
 	})
 	raw := s.outputBytes(t, "1-1")
 	for i := range raw[1<<20 : len(raw)-1<<20] {
@@ -257,7 +257,7 @@ func TestCutOutputIsReported(t *testing.T) {
 	s := newServiceWithStore(t)
 	s.outputFile(t, "1-1", func(write func(output.Chunk)) {
 		for at := range int64(size / 1000) {
-			write(output.Chunk{At: at, Data: []byte(strings.Repeat("y", 999) + "\n")})
+			write(output.Chunk{Time: at, Data: []byte(strings.Repeat("y", 999) + "\n")})
 		}
 	})
 	raw := s.outputBytes(t, "1-1")
@@ -311,7 +311,7 @@ func TestCutOutputIsReported(t *testing.T) {
 // If a job's account has extended an output file, the file is read only up to its original length.
 func TestLengthenedOutputIsReadToItsEnd(t *testing.T) {
 	s := newServiceWithStore(t)
-	s.outputFile(t, "1-1", func(write func(output.Chunk)) { write(output.Chunk{At: 1, Data: []byte("all of it")}) })
+	s.outputFile(t, "1-1", func(write func(output.Chunk)) { write(output.Chunk{Time: 1, Data: []byte("all of it")}) })
 	size := int64(len(s.outputBytes(t, "1-1")))
 	s.enqueueJobs(t, jobNamed("a"))
 	s.endJobs(t, s.claimJobs(t, 1), queue.Completed, queue.Attempt{OutputRef: "1-1", OutputBytes: size})

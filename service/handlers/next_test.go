@@ -21,7 +21,7 @@ func TestNextIsAboveTheUsersOwnJobs(t *testing.T) {
 		t.Fatal(err)
 	}
 	const other = owner + 1
-	add := func(uid int, right control.Right, p control.Enqueue) (control.Enqueued, int64) {
+	add := func(uid int, right control.Right, p control.Enqueue) (control.EnqueueResult, int64) {
 		t.Helper()
 		p.Spec.Command = new("true")
 		got, err := s.batches.Enqueue(asPeer(t, uid, right), p)
@@ -34,7 +34,7 @@ func TestNextIsAboveTheUsersOwnJobs(t *testing.T) {
 		}
 		return got, j.Priority
 	}
-	check := func(what string, right control.Right, want int64, note string) control.Enqueued {
+	check := func(what string, right control.Right, want int64, note string) control.EnqueueResult {
 		t.Helper()
 		got, priority := add(owner, right, control.Enqueue{Next: true, Key: what})
 		text := strings.Join(got.Notes, "\n")
@@ -111,7 +111,7 @@ func TestNextIsAboveAJobToBeRetried(t *testing.T) {
 	}
 	failed := queue.Decision{State: queue.Failed, UsesAttempt: true, Started: true, Delay: time.Minute}
 	settlement := store.Settlement{Lease: claimed.Jobs[0].Lease(), Decision: failed}
-	if _, err := s.Store.Exchange(t.Context(), store.Report{Ended: []store.Settlement{settlement}}); err != nil {
+	if _, err := s.Store.Exchange(t.Context(), store.Report{Settlements: []store.Settlement{settlement}}); err != nil {
 		t.Fatal(err)
 	}
 	put(control.Enqueue{Spec: queue.Spec{Priority: new(int64(4))}})

@@ -164,7 +164,7 @@ func TestUIDIsUsedAgain(t *testing.T) {
 			t.Errorf("logs to %s: %v", c.right, err)
 		}
 		v, err := s.actions.Hold(ctx, control.Selection{ID: "alice-waits"})
-		if errors.Is(err, queue.ErrDenied) == c.all && len(v.Refused) != 1 {
+		if errors.Is(err, queue.ErrDenied) == c.all && len(v.Refusals) != 1 {
 			t.Errorf("hold by %s: %+v, %v", c.right, v, err)
 		}
 		if f, err := s.filters.filter(&control.Peer{}, control.List{User: "alice"}); err != nil || *f.UID != -1 {

@@ -69,7 +69,7 @@ func notPaused(j *queue.Job, on bool) error {
 // individually. The pause also lasts across restarts of the service.
 func (h *Actions) pauseAll(ctx context.Context, method string, p control.Selection, on bool) (control.BulkResult,
 	error) {
-	v := control.BulkResult{Done: []string{}, Refused: []control.Refusal{}}
+	v := control.BulkResult{DoneIDs: []string{}, Refusals: []control.Refusal{}}
 	peer := control.PeerFrom(ctx)
 	if !peer.Right.Covers(control.Operate) {
 		return v, h.rights.Refuse(&peer, method+" of all jobs", control.Operate)
@@ -81,7 +81,7 @@ func (h *Actions) pauseAll(ctx context.Context, method string, p control.Selecti
 		return allPaused(h.pool.PauseAll(h.pauses.Current() != nil)(ctx)), nil
 	}
 	if p.DryRun {
-		v.Matched = new(int(h.store.Counts().States[queue.Processing]))
+		v.MatchCount = new(int(h.store.Counts().States[queue.Processing]))
 		return v, nil
 	}
 	var wait func(context.Context) ([]string, error)
@@ -104,11 +104,11 @@ func (h *Actions) pauseAll(ctx context.Context, method string, p control.Selecti
 		return v, err
 	}
 	done, err := wait(ctx)
-	v.Done = append(v.Done, done...)
+	v.DoneIDs = append(v.DoneIDs, done...)
 	request := cluster.Request{Method: method, Params: control.Selection{All: true}}
 	for _, other := range notifyNodes[control.BulkResult](ctx, h.changes, request) {
-		v.Done = append(v.Done, other.Result.Done...)
-		for _, r := range other.Result.Refused {
+		v.DoneIDs = append(v.DoneIDs, other.Result.DoneIDs...)
+		for _, r := range other.Result.Refusals {
 			h.changes.log.Warn("a node could not "+method+" all of its jobs", "node", other.Node.Name, "error", r.Message)
 		}
 	}
@@ -118,9 +118,9 @@ func (h *Actions) pauseAll(ctx context.Context, method string, p control.Selecti
 // allPaused returns the answer to another node about a pause, or its end, of the jobs on this node. If some of
 // the jobs failed, the answer contains both the ids of the other jobs and the error.
 func allPaused(done []string, err error) control.BulkResult {
-	v := control.BulkResult{Done: done}
+	v := control.BulkResult{DoneIDs: done}
 	if err != nil {
-		v.Refused = append(v.Refused, refusalOf("", &queue.Error{Code: queue.CodeUnavailable, Message: err.Error()}))
+		v.Refusals = append(v.Refusals, refusalOf("", &queue.Error{Code: queue.CodeUnavailable, Message: err.Error()}))
 	}
 	return v
 }
@@ -138,7 +138,7 @@ func (h *Actions) storePause(ctx context.Context, on bool) error {
 		h.pauses.Set(nil)
 		return nil
 	}
-	set.At = h.store.Now()
+	set.SetAt = h.store.Now()
 	// Continue even if the request was cancelled, since the pause is already stored.
 	stored, _ := h.store.Settings(context.WithoutCancel(ctx))
 	for i := range stored {

@@ -61,8 +61,8 @@ func TestPriorityOfSubmittersIsBounded(t *testing.T) {
 func (s *rig) editJob(ctx context.Context, id, set string) error {
 	one := control.Selection{ID: control.Name(id)}
 	done, err := s.actions.Edit(ctx, control.Edit{Selection: one, Set: json.RawMessage(set)})
-	if err == nil && len(done.Refused) > 0 {
-		err = done.Refused[0].Err()
+	if err == nil && len(done.Refusals) > 0 {
+		err = done.Refusals[0].Err()
 	}
 	return err
 }

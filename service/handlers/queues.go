@@ -114,7 +114,7 @@ func (l *queueReader) viewQueue(q *store.QueueState) control.QueueView {
 
 // QueueList implements control.API.
 func (h *Queues) QueueList(ctx context.Context, p control.Queues) (control.QueueList, error) {
-	list, err := h.queueList.viewQueues(ctx, func(q *store.QueueState) bool { return q.Name > p.After })
+	list, err := h.queueList.viewQueues(ctx, func(q *store.QueueState) bool { return q.Name > p.AfterName })
 	if err == nil {
 		h.queueList.addOtherNodesThroughput(ctx, list.Queues)
 	}
@@ -408,7 +408,7 @@ func (h *Queues) resumeFrozen(ctx context.Context, q *store.QueueState) error {
 		if err = exceptState(&v, err); err != nil || page.Next == 0 {
 			return err
 		}
-		f.Before = page.Next
+		f.BeforeSeq = page.Next
 	}
 }
 

@@ -74,7 +74,7 @@ func TestVerbsReachTheHolder(t *testing.T) {
 		if err != nil || len(c.requests) != 1 || c.requests[0] != want {
 			t.Errorf("got the requests %q and %v, want %q", c.requests, err, want)
 		}
-		if len(here.Done)+len(here.Refused) != 1 {
+		if len(here.DoneIDs)+len(here.Refusals) != 1 {
 			t.Errorf("%s: the answer is %+v", want, here)
 		}
 		if _, err := do(s.actions, ctx, control.Selection{State: control.Texts{"pending"}}); err != nil {
@@ -119,9 +119,9 @@ func TestEditOfAHeldJobStaysOnTheNode(t *testing.T) {
 					t.Errorf("%s: the other node got the request %s, want %s", name, got, request)
 				}
 			}
-			edited := len(v.Done) == 1 && len(relay.requests) == 1
-			refused := len(v.Refused) == 1 && strings.Contains(v.Refused[0].Message, c.err)
-			skipped := selection.All && len(v.Done)+len(v.Refused) == 0 // the selection excludes ended jobs
+			edited := len(v.DoneIDs) == 1 && len(relay.requests) == 1
+			refused := len(v.Refusals) == 1 && strings.Contains(v.Refusals[0].Message, c.err)
+			skipped := selection.All && len(v.DoneIDs)+len(v.Refusals) == 0 // the selection excludes ended jobs
 			if err != nil || c.err == "" && !edited || c.err != "" && !refused && !skipped {
 				t.Errorf("%s: got %+v, %v after %d requests", name, v, err, len(relay.requests))
 			}
@@ -140,7 +140,7 @@ func TestRelayedRequestsNeedTheRight(t *testing.T) {
 	s.enqueueJobs(t, jobNamed("j"))
 	stranger := asPeer(t, owner+1, control.Submit)
 	v, err := s.actions.Cancel(stranger, control.Selection{ID: "j"})
-	if err != nil || len(v.Refused) != 1 || v.Refused[0].Code != queue.CodeDenied || len(c.requests) > 0 {
+	if err != nil || len(v.Refusals) != 1 || v.Refusals[0].Code != queue.CodeDenied || len(c.requests) > 0 {
 		t.Errorf("got %+v, %v and the requests %q, want a refusal by this node alone", v, err, c.requests)
 	}
 	for request, want := range map[string]error{
@@ -158,7 +158,7 @@ func TestRelayedRequestsNeedTheRight(t *testing.T) {
 	}
 	result, err := c.b.Answer(t.Context(), fmt.Appendf(nil,
 		`{"method":"cancel","params":{"id":"j"},"uid":%d,"right":"submit"}`, owner+1))
-	if v, _ := result.(control.BulkResult); err != nil || len(v.Refused) != 1 || v.Refused[0].Code != queue.CodeDenied {
+	if v, _ := result.(control.BulkResult); err != nil || len(v.Refusals) != 1 || v.Refusals[0].Code != queue.CodeDenied {
 		t.Errorf("a job of another user: got %+v, %v", result, err)
 	}
 	if j, err := s.Store.Get(t.Context(), "j"); err != nil || j.State != queue.Pending {
@@ -180,7 +180,7 @@ func TestRelayedRequestIgnoresLaterJobs(t *testing.T) {
 		result, err := c.b.Answer(t.Context(), fmt.Appendf(nil,
 			`{"method":"hold","params":{"id":"j"},"uid":%d,"right":"submit","seq":%d}`, owner, seq))
 		v, _ := result.(control.BulkResult)
-		if err != nil || seq == 1 && (len(v.Refused) != 1 || v.Refused[0].Code != queue.CodeNotFound) {
+		if err != nil || seq == 1 && (len(v.Refusals) != 1 || v.Refusals[0].Code != queue.CodeNotFound) {
 			t.Errorf("seq %d: got %+v, %v", seq, v, err)
 		}
 		if j, err := s.Store.Get(t.Context(), "j"); err != nil || j.State != want {
@@ -204,7 +204,7 @@ func TestResumeOfAFrozenQueueNeedsNoRightOnItsJobs(t *testing.T) {
 	s, c := newRelay(t)
 	s.enqueueJobs(t, jobNamed("j"))
 	lease := s.claimJobs(t, 1)[0].Lease()
-	_, err := s.Store.Exchange(t.Context(), store.Report{Started: []store.Started{{Lease: lease, At: s.Store.Now()}}})
+	_, err := s.Store.Exchange(t.Context(), store.Report{Starts: []store.AttemptStart{{Lease: lease, StartedAt: s.Store.Now()}}})
 	if err == nil {
 		err = s.Store.Pause(t.Context(), store.Pause{Lease: lease, On: true})
 	}
@@ -237,7 +237,7 @@ func TestPauseOfAllJobsKeepsPartialResults(t *testing.T) {
 	const failure = "the runner with pid 7 does not answer"
 	c.answers[2] = string(control.EncodeAnswer(allPaused([]string{"j", "k"}, errors.New(failure)), nil))
 	v, err := s.actions.Pause(asPeer(t, owner, control.Admin), control.Selection{All: true})
-	if err != nil || !slices.Equal(v.Done, []string{"j", "k"}) || len(v.Refused) > 0 {
+	if err != nil || !slices.Equal(v.DoneIDs, []string{"j", "k"}) || len(v.Refusals) > 0 {
 		t.Errorf("got %+v, %v, want the ids of the jobs that node b has paused", v, err)
 	}
 	if text := logged.String(); !strings.Contains(text, failure) || !strings.Contains(text, "node=b") {

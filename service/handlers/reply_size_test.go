@@ -136,8 +136,8 @@ func TestAnswersFit(t *testing.T) {
 		refused[i] = control.Refusal{ID: names[0], Code: queue.CodeOutcomeUnknown, Field: queue.Clip(sixfoldText(100)),
 			Message: queue.ClipJSON(sixfoldText(queue.MaxErrorBytes), maxRefusal)}
 	}
-	verdict := func() []any { return []any{control.BulkResult{Done: names}, control.BulkResult{Refused: refused}} }
-	removed := func() []any { return []any{control.Removed{Removed: 1 << 62, Total: 1 << 62}} }
+	verdict := func() []any { return []any{control.BulkResult{DoneIDs: names}, control.BulkResult{Refusals: refused}} }
+	removed := func() []any { return []any{control.RemovalCount{Count: 1 << 62, Total: 1 << 62}} }
 	count := func() []any { return []any{control.WorkerCount{Workers: worker.MaxWorkers}} }
 	value := control.ConfigValue{Key: sixfoldText(64), Value: sixfoldText(control.MaxScalar), Origin: "environment",
 		Note: sixfoldText(queue.MaxErrorBytes)}
@@ -175,8 +175,8 @@ func TestAnswersFit(t *testing.T) {
 			}
 			return []any{w}
 		},
-		"enqueue":       func() []any { return []any{control.Enqueued{ID: names[0], Seq: 1 << 62}} },
-		"enqueue.batch": func() []any { return []any{control.EnqueuedBatch{IDs: names[:queue.MaxBatch]}} },
+		"enqueue":       func() []any { return []any{control.EnqueueResult{ID: names[0], Seq: 1 << 62}} },
+		"enqueue.batch": func() []any { return []any{control.EnqueueBatchResult{IDs: names[:queue.MaxBatch]}} },
 		"show": func() (all []any) {
 			for _, j := range []queue.Job{largestJob, env} {
 				d, err := s.jobs.detail(admin, &j, 0)
@@ -231,7 +231,7 @@ func TestAnswersFit(t *testing.T) {
 				shorten(&v)
 				jobs = append(jobs, v)
 			}
-			return []any{control.Simulated{Jobs: jobs, Incomplete: true}}
+			return []any{control.SimulateResult{Jobs: jobs, Incomplete: true}}
 		},
 		"stats": func() (all []any) {
 			var f store.Figures
@@ -250,7 +250,7 @@ func TestAnswersFit(t *testing.T) {
 						Figures: viewFigures(&f, most.buckets)}
 				}
 				for i := range v.Periods {
-					v.Periods[i] = control.PeriodStats{At: 1, Figures: viewFigures(&f, most.buckets)}
+					v.Periods[i] = control.PeriodStats{StartTime: 1, Figures: viewFigures(&f, most.buckets)}
 				}
 				all = append(all, v)
 			}
@@ -260,7 +260,7 @@ func TestAnswersFit(t *testing.T) {
 			w := control.Why{ID: names[0]}
 			for range reasons.MaxLinks + queue.MaxDemands + 4 {
 				w.Reasons = append(w.Reasons, control.Reason{Kind: "dependency", Key: sixfoldText(128), Text: sixfoldText(512),
-					Next: sixfoldText(256), Used: new(1 << 62), Limit: new(1 << 62)})
+					Next: sixfoldText(256), Usage: new(1 << 62), Limit: new(1 << 62)})
 			}
 			return []any{w}
 		},
@@ -284,7 +284,7 @@ func TestAnswersFit(t *testing.T) {
 			return []any{screen}
 		},
 		"wait": func() []any {
-			return []any{control.Ended{Job: s.views.view(&largestJob)}, control.Waited{Open: names[:control.MaxWaits]}}
+			return []any{control.JobEndNotice{Job: s.views.view(&largestJob)}, control.WaitResult{Open: names[:control.MaxWaits]}}
 		},
 		"logs": func() (all []any) {
 			f := &follower{h: s.output, p: control.Logs{ID: control.Name(id)},
@@ -296,7 +296,7 @@ func TestAnswersFit(t *testing.T) {
 			}
 			return append(all, control.LogsEnd{State: "processing"})
 		},
-		"attach": func() []any { return []any{control.Attached{Attempt: 1 << 30, Written: 1 << 30}} },
+		"attach": func() []any { return []any{control.AttachResult{Attempt: 1 << 30, Written: 1 << 30}} },
 		"cancel": verdict, "retry": verdict, "hold": verdict, "release": verdict, "pause": verdict, "resume": verdict,
 		"requeue": verdict, "kill": verdict, "edit": verdict,
 		"rm": verdict, "dequeue": verdict, "dlq.retry": verdict,
@@ -328,7 +328,7 @@ func TestAnswersFit(t *testing.T) {
 				Value: sixfoldText(control.MaxScalar), Verb: "show", Target: sixfoldText(8192)}, control.EventsEnd{Last: 1 << 62}}
 		},
 		"backup": func() []any {
-			return []any{control.BackupPiece{Base64: make([]byte, backupPiece), Done: 1 << 62, Total: 1 << 62},
+			return []any{control.BackupPiece{Base64: make([]byte, backupPiece), DoneBytes: 1 << 62, Total: 1 << 62},
 				control.BackupEnd{SHA256: sixfoldText(64)}}
 		},
 		"doctor": func() []any {
@@ -337,7 +337,7 @@ func TestAnswersFit(t *testing.T) {
 				d.Findings = append(d.Findings, control.Finding{Check: "integrity", Level: "failure", Message: sixfoldText(8192),
 					Next: sixfoldText(1024)})
 			}
-			return []any{control.Progress{Done: 1 << 62}, d}
+			return []any{control.Progress{DoneBytes: 1 << 62}, d}
 		},
 		"schedule.add": largestSchedules, "schedule.show": largestSchedules,
 		"schedule.list": func() []any {
@@ -349,12 +349,12 @@ func TestAnswersFit(t *testing.T) {
 			return []any{page}
 		},
 		"schedule.rm": schedules, "schedule.pause": schedules, "schedule.resume": schedules,
-		"schedule.run": func() []any { return []any{control.Enqueued{ID: names[0], Seq: 1 << 62}} },
+		"schedule.run": func() []any { return []any{control.EnqueueResult{ID: names[0], Seq: 1 << 62}} },
 		"gate.list": func() []any {
 			list := control.GateList{Gates: make([]control.GateView, store.MaxGates), Next: sixfoldText(256)}
 			for i := range list.Gates {
 				list.Gates[i] = control.GateView{Key: sixfoldText(129), Kind: "resource", Limit: 1 << 30, Rate: sixfoldText(16),
-					Used: 1 << 30, Jobs: new(int64(1 << 62)), User: sixfoldText(256)}
+					Usage: 1 << 30, Jobs: new(int64(1 << 62)), User: sixfoldText(256)}
 			}
 			return []any{list}
 		},
@@ -370,13 +370,13 @@ func TestAnswersFit(t *testing.T) {
 			return []any{control.GateView{Key: sixfoldText(129), Kind: "resource", Rate: sixfoldText(16),
 				User: sixfoldText(256)}}
 		},
-		"hook.test":    func() []any { return []any{control.Enqueued{ID: names[0], Seq: 1 << 62}} },
+		"hook.test":    func() []any { return []any{control.EnqueueResult{ID: names[0], Seq: 1 << 62}} },
 		"web.start":    func() []any { return []any{control.WebState{Listen: sixfoldText(4096)}} },
 		"web.stop":     func() []any { return []any{control.WebState{}} },
 		"web.open":     func() []any { return []any{control.WebLink{URL: sixfoldText(1024), Expires: 1 << 60}} },
-		"drain":        func() []any { return []any{control.Draining{Running: 1 << 30}} },
-		"reload":       func() []any { return []any{control.Reloaded{Hidden: make([]string, len(config.Keys()))}} },
-		"service.stop": func() []any { return []any{control.Stopping{PID: 1 << 30}} },
+		"drain":        func() []any { return []any{control.DrainResult{Running: 1 << 30}} },
+		"reload":       func() []any { return []any{control.ReloadResult{Hidden: make([]string, len(config.Keys()))}} },
+		"service.stop": func() []any { return []any{control.ServiceStopResult{PID: 1 << 30}} },
 	}
 	for _, method := range control.MethodNames() {
 		if answers[method] == nil {

@@ -62,12 +62,12 @@ type rigOptions struct {
 func newRig(t testing.TB, o rigOptions) *rig {
 	t.Helper()
 	d := &Dependencies{
-		About: About{Places: o.places, Node: o.node, Started: queue.MillisOf(time.Now())},
+		About: About{Places: o.places, Node: o.node, StartedAt: queue.MillisOf(time.Now())},
 		Data: Data{
 			Store: o.store, Cluster: o.cluster, Home: o.home, Shares: control.NewUserLimits(),
 			Log: slog.New(slog.DiscardHandler),
 		},
-		Endpoint: noEndpoint{}, Reloading: func() {}, Reloaded: func() {}, SetTraces: func() string { return "" },
+		Endpoint: noEndpoint{}, BeforeReload: func() {}, AfterReload: func() {}, SetTraces: func() string { return "" },
 		ExamineStoreDir: func(string) []store.Finding { return nil }, Stop: make(chan bool, 1),
 	}
 	if d.Places.File == "" {
@@ -89,7 +89,7 @@ func newRig(t testing.TB, o rigOptions) *rig {
 	d.Lock, d.Pauses, d.DrainState = settings.NewLock(), &settings.AllPause{}, &cluster.DrainState{}
 	d.Rights = &access.Rights{Places: d.Places, Directory: d.Directory, Settings: d.Settings}
 	d.Rights.ResolveAccess()
-	d.Stored = &StoredSettings{DrainState: d.DrainState, Pauses: d.Pauses, Rights: d.Rights, Settings: d.Settings}
+	d.StoredSettings = &StoredSettings{DrainState: d.DrainState, Pauses: d.Pauses, Rights: d.Rights, Settings: d.Settings}
 	d.QueueRules = &settings.QueueRules{Store: d.Store, Settings: d.Settings}
 	d.GateRules = &settings.GateRules{Store: d.Store}
 	d.Quota = &settings.Quota{Store: d.Store, Settings: d.Settings}
@@ -115,7 +115,7 @@ func newRig(t testing.TB, o rigOptions) *rig {
 		StaleAfter:  func() time.Duration { return d.Settings.Current().WorkerTimeout },
 	}, d.Settings.Current().WorkerCount())
 	d.NodeList = &cluster.NodeList{
-		Cluster: d.Cluster, Node: d.Node, Pool: d.Pool, Started: d.Started, Store: d.Store, Self: d.Self,
+		Cluster: d.Cluster, Node: d.Node, Pool: d.Pool, StartedAt: d.StartedAt, Store: d.Store, Self: d.Self,
 	}
 	requests, _ := o.cluster.(store.NodeRequests)
 	d.Router = &cluster.JobRouter{

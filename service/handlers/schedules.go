@@ -51,9 +51,9 @@ const (
 // requestedSchedule is a requested schedule with its parsed cron line and time zone.
 type requestedSchedule struct {
 	store.Schedule
-	line       schedule.Line
-	zone       *time.Location
-	unenforced []string
+	line             schedule.Line
+	zone             *time.Location
+	unenforcedLimits []string
 }
 
 // ScheduleAdd implements control.API.
@@ -89,7 +89,7 @@ func (h *Schedules) ScheduleAdd(ctx context.Context, p control.ScheduleAdd) (con
 		return control.ScheduleDetail{}, err
 	}
 	return h.showSchedule(ctx, p.Name, func(d *control.ScheduleDetail) {
-		d.Existed, d.Unenforced, d.Notes = existed, want.unenforced, h.boot.BootNotes()
+		d.Existed, d.UnenforcedLimits, d.Notes = existed, want.unenforcedLimits, h.boot.BootNotes()
 	})
 }
 
@@ -115,7 +115,7 @@ func (h *Schedules) checkRequested(ctx context.Context, p *control.ScheduleAdd) 
 	if err != nil {
 		return want, err
 	}
-	want.unenforced = notes.unenforced
+	want.unenforcedLimits = notes.unenforcedLimits
 	now := h.store.Now()
 	want.Schedule = store.Schedule{
 		Name: p.Name, UID: peer.UID, Cron: strings.Join(strings.Fields(p.Cron), " "), Zone: p.TZ, Jitter: p.Jitter,
@@ -265,7 +265,7 @@ func (h *Schedules) viewSchedule(sched *store.Schedule) control.Schedule {
 		Name: sched.Name, Cron: sched.Cron, TZ: sched.Zone, Jitter: control.Span(sched.Jitter),
 		CatchUp: string(sched.CatchUp), Overlap: string(sched.Overlap),
 		Paused: sched.PausedAt != 0, PausedAt: control.Time(sched.PausedAt), Note: sched.Note,
-		NextAt: control.Time(sched.NextAt), User: user, Created: control.Time(sched.CreatedAt),
+		NextAt: control.Time(sched.NextAt), User: user, CreatedAt: control.Time(sched.CreatedAt),
 		Command: queue.CommandText(sched.Draft.Command, sched.Draft.Argv), Argv: sched.Draft.Argv,
 	}
 	if sched.PausedBy != nil {
@@ -327,7 +327,7 @@ func (h *Schedules) nextTimes(sched *store.Schedule) []control.Time {
 
 // viewRun converts a past occurrence and the state of its job to their form in a reply.
 func (h *Schedules) viewRun(ctx context.Context, r *store.ScheduleRun) (control.ScheduleRun, error) {
-	v := control.ScheduleRun{Instant: control.Time(r.Instant), At: control.Time(r.At), Outcome: string(r.Outcome),
+	v := control.ScheduleRun{Instant: control.Time(r.Instant), RecordedAt: control.Time(r.RecordedAt), Outcome: string(r.Outcome),
 		Note: r.Note}
 	if r.RequestedBy != nil {
 		v.RequestedBy = new(h.owners.UserName(*r.RequestedBy))
@@ -415,8 +415,8 @@ func (h *Schedules) ScheduleResume(ctx context.Context, p control.ScheduleName) 
 }
 
 // ScheduleRun implements control.API.
-func (h *Schedules) ScheduleRun(ctx context.Context, p control.ScheduleName) (control.Enqueued, error) {
-	var got control.Enqueued
+func (h *Schedules) ScheduleRun(ctx context.Context, p control.ScheduleName) (control.EnqueueResult, error) {
+	var got control.EnqueueResult
 	_, err := h.onSchedule(ctx, "schedule.run", p.Name, func(sched *store.Schedule, uid int) error {
 		c := h.settings.Current()
 		now := h.store.Now()
@@ -438,12 +438,12 @@ func (h *Schedules) ScheduleRun(ctx context.Context, p control.ScheduleName) (co
 			case err != nil:
 				return err
 			case run.Done:
-				got = control.Enqueued{ID: run.Runs[0].ID, Seq: run.Runs[0].Job}
+				got = control.EnqueueResult{ID: run.Runs[0].ID, Seq: run.Runs[0].Job}
 				return nil
-			case len(run.Leased) == 0:
+			case len(run.LeasedSeqs) == 0:
 				return store.ErrScheduleChanged
 			}
-			for _, seq := range run.Leased {
+			for _, seq := range run.LeasedSeqs {
 				if err := h.endLeased(ctx, seq, uid); err != nil {
 					return err
 				}

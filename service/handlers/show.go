@@ -35,7 +35,7 @@ const (
 
 // Show implements control.API.
 func (h *Jobs) Show(ctx context.Context, p control.Show) (control.JobDetail, error) {
-	req := &showRequest{h: h, peer: control.PeerFrom(ctx), id: string(p.ID), before: p.HistoryBefore,
+	req := &showRequest{h: h, peer: control.PeerFrom(ctx), id: string(p.ID), beforeAttempt: p.HistoryBefore,
 		maxVisibility: access.VisibleWhole}
 	if p.WithoutEnv {
 		req.maxVisibility = access.VisibleInside
@@ -76,7 +76,7 @@ type showRequest struct {
 	h             *Jobs
 	peer          control.Peer
 	id            string
-	before        int
+	beforeAttempt int
 	maxVisibility access.Visibility
 
 	job       queue.Job // the job as last read, without its large fields
@@ -116,11 +116,11 @@ func (w *showRequest) readDetail(ctx context.Context) (control.JobDetail, error)
 			return control.JobDetail{}, err
 		}
 	}
-	d, err := w.h.detail(ctx, &j, w.before)
+	d, err := w.h.detail(ctx, &j, w.beforeAttempt)
 	d.Output, d.Stderr = tailText(w.tails.text[output.Stdout]), tailText(w.tails.text[output.Stderr])
 	// A running attempt's total may be unknown, since only the end may have been read.
 	if j.State != queue.Processing {
-		d.StdoutBytes = w.tails.printed[output.Stdout]
+		d.StdoutBytes = w.tails.printedBytes[output.Stdout]
 	}
 	d.Result = w.result
 	access.HideDetail(&d, sees)
@@ -155,12 +155,12 @@ type tails struct {
 	text [2][]byte // at most showTailBytes bytes of each stream
 	// The length of each stream in bytes, including bytes that were not kept. It is exact if the whole
 	// output or the end of a file was read.
-	printed [2]int64
+	printedBytes [2]int64
 }
 
 // add appends a chunk.
 func (t *tails) add(c output.Chunk) error {
-	t.printed[c.Stream] = max(t.printed[c.Stream], c.Offset) + c.Length()
+	t.printedBytes[c.Stream] = max(t.printedBytes[c.Stream], c.Offset) + c.Length()
 	return tailCollector(&t.text)(c)
 }
 

@@ -29,7 +29,7 @@ func TestShowReadsOutputOnlyForPermittedUsers(t *testing.T) {
 		t.Fatal(err)
 	}
 	l := turned.Jobs[0].Lease()
-	if _, err := s.Store.Exchange(t.Context(), store.Report{Ended: []store.Settlement{{
+	if _, err := s.Store.Exchange(t.Context(), store.Report{Settlements: []store.Settlement{{
 		Lease: l, Attempt: queue.Attempt{Fence: l.Fence, OutputRef: "1-1", OutputBytes: 17},
 		Decision: queue.Decision{State: queue.Completed, UsesAttempt: true, Started: true},
 	}}}); err != nil {
@@ -100,7 +100,7 @@ func TestCutTextEndsBetweenCharacters(t *testing.T) {
 		// Chunks of this size, as from a slow pipe, cut characters in two.
 		for part := range slices.Chunk(text, 4095) {
 			at += 1000
-			write(output.Chunk{At: at, Data: part})
+			write(output.Chunk{Time: at, Data: part})
 		}
 	})
 	s.enqueueJobs(t, jobNamed("a"))
@@ -127,8 +127,8 @@ func TestCutTextEndsBetweenCharacters(t *testing.T) {
 func TestTailMarksMissingOutput(t *testing.T) {
 	var got tails
 	for _, c := range []output.Chunk{
-		{Data: []byte("first")}, {Dropped: 70}, {Data: []byte("last\n")}, {Stream: output.Stderr, Data: []byte("oops\n")},
-		{Stream: output.Stderr, Damaged: 5}, {Stream: output.Stderr, Data: []byte("end")}, {Damaged: 2, StreamUnknown: true},
+		{Data: []byte("first")}, {DroppedBytes: 70}, {Data: []byte("last\n")}, {Stream: output.Stderr, Data: []byte("oops\n")},
+		{Stream: output.Stderr, DamagedBytes: 5}, {Stream: output.Stderr, Data: []byte("end")}, {DamagedBytes: 2, StreamUnknown: true},
 	} {
 		if err := got.add(c); err != nil {
 			t.Fatal(err)

@@ -21,9 +21,9 @@ const statsRange = 24 * time.Hour
 // Stats implements control.API.
 func (h *Statistics) Stats(ctx context.Context, p control.StatsParams) (control.Stats, error) {
 	now := h.store.Now()
-	f := store.StatsFilter{Queue: p.Queue, Since: queue.Millis(p.Since), Until: queue.Millis(p.Until), Series: p.By != "",
+	f := store.StatsFilter{Queue: p.Queue, Since: queue.Millis(p.Since), Until: queue.Millis(p.Until), Series: p.Grain != "",
 		AllTime: p.AllTime}
-	if p.AllTime && (p.Queue != "" || p.Since != 0 || p.Until != 0 || p.By != "") {
+	if p.AllTime && (p.Queue != "" || p.Since != 0 || p.Until != 0 || p.Grain != "") {
 		return control.Stats{}, queue.Invalid("ever",
 			`covers all queues and all times; leave out parameters "queue", "since", "until" and "by"`)
 	}
@@ -35,7 +35,7 @@ func (h *Statistics) Stats(ctx context.Context, p control.StatsParams) (control.
 		f.Since = max(1, from-queue.Millis(statsRange.Milliseconds()))
 	}
 	for g := store.Minute; g <= store.Day; g++ {
-		if g.String() == p.By {
+		if g.String() == p.Grain {
 			f.Grain = g
 		}
 	}
@@ -58,7 +58,7 @@ func (h *Statistics) Stats(ctx context.Context, p control.StatsParams) (control.
 		}
 		for i := range got.Periods {
 			q := &got.Periods[i]
-			out.Periods = append(out.Periods, control.PeriodStats{At: control.Time(q.At),
+			out.Periods = append(out.Periods, control.PeriodStats{StartTime: control.Time(q.StartTime),
 				Figures: viewFigures(&q.Figures, p.Buckets)})
 		}
 		return out, nil

@@ -11,31 +11,31 @@ import (
 )
 
 // Attach implements control.API. See docs/decisions/0062.
-func (h *Output) Attach(ctx context.Context, p control.Attach) (control.Attached, error) {
+func (h *Output) Attach(ctx context.Context, p control.Attach) (control.AttachResult, error) {
 	j, err := h.reader.findJob(ctx, p.ID)
 	if err != nil {
-		return control.Attached{}, err
+		return control.AttachResult{}, err
 	}
 	peer := control.PeerFrom(ctx)
 	if err := h.guard.MayAct(&peer, "attach", &j); err != nil {
-		return control.Attached{}, err
+		return control.AttachResult{}, err
 	}
 	if !j.TTY {
-		return control.Attached{}, queue.Errorf(queue.CodeWrongState,
+		return control.AttachResult{}, queue.Errorf(queue.CodeWrongState,
 			"job %s has no terminal; to start a job that has one: queuectl run --tty", j.ID)
 	}
 	running, err := h.startedAttempt(ctx, &j, &p)
 	if err != nil {
-		return control.Attached{}, err
+		return control.AttachResult{}, err
 	}
 	if err := h.runAs.MayType(&peer, &running); err != nil {
-		return control.Attached{}, err
+		return control.AttachResult{}, err
 	}
-	joined := control.Attached{Attempt: running.Runs + 1}
+	joined := control.AttachResult{Attempt: running.Runs + 1}
 	if h.terminals.join(terminalClient{running.Seq, joined.Attempt, peer.UID, peer.PID}) {
 		if err := h.guard.Audit(ctx, "attach", fmt.Sprintf("the terminal of attempt %d", joined.Attempt),
 			&running); err != nil {
-			return control.Attached{}, err
+			return control.AttachResult{}, err
 		}
 	}
 	errEnded := queue.Errorf(queue.CodeWrongState,
@@ -110,8 +110,8 @@ func (h *Output) startedAttempt(ctx context.Context, j *queue.Job, p *control.At
 // terminals remembers which processes have attached to which terminals. So one audit event covers
 // everything that a process types into a terminal. Its methods are safe for concurrent use.
 type terminals struct {
-	mu   sync.Mutex
-	seen map[terminalClient]bool // guarded by mu
+	mu          sync.Mutex
+	seenClients map[terminalClient]bool // guarded by mu
 }
 
 // terminalClient is a user's process that is attached to the terminal of an attempt.
@@ -129,12 +129,12 @@ const maxJoined = 4096
 func (t *terminals) join(j terminalClient) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.seen[j] {
+	if t.seenClients[j] {
 		return false
 	}
-	if t.seen == nil || len(t.seen) >= maxJoined {
-		t.seen = map[terminalClient]bool{}
+	if t.seenClients == nil || len(t.seenClients) >= maxJoined {
+		t.seenClients = map[terminalClient]bool{}
 	}
-	t.seen[j] = true
+	t.seenClients[j] = true
 	return true
 }

@@ -103,7 +103,7 @@ func TestScheduleAddMakesRoom(t *testing.T) {
 	}
 	before := s.Store.UserBytes(owner)
 	all := control.Names{"old0", "old1", "old2", "old3", "old4", "old5", "old6", "old7"}
-	if got, err := s.actions.Cancel(ownerCtx, control.Selection{IDs: all}); err != nil || len(got.Refused) > 0 {
+	if got, err := s.actions.Cancel(ownerCtx, control.Selection{IDs: all}); err != nil || len(got.Refusals) > 0 {
 		t.Fatal(got, err)
 	}
 	if _, err := s.schedules.ScheduleAdd(ownerCtx, add); err != nil {
@@ -122,7 +122,7 @@ func TestEachFrameOfABatchMakesRoom(t *testing.T) {
 	fillQuota(t, s, large)
 	ownerCtx := asPeer(t, owner, control.Submit)
 	all := control.Names{"old0", "old1", "old2", "old3", "old4", "old5", "old6", "old7"}
-	if got, err := s.actions.Cancel(ownerCtx, control.Selection{IDs: all}); err != nil || len(got.Refused) > 0 {
+	if got, err := s.actions.Cancel(ownerCtx, control.Selection{IDs: all}); err != nil || len(got.Refusals) > 0 {
 		t.Fatal(got, err)
 	}
 	frame := []queue.Spec{{Command: new("cat"), Stdin: new(large)}}
@@ -154,12 +154,12 @@ func TestEnqueueMakesRoom(t *testing.T) {
 	if !errors.As(err, &e) || e.Code != queue.CodeFull || e.Field != store.QuotaField {
 		t.Fatalf("while all jobs wait: %v, want %s refused as full", err, store.QuotaField)
 	}
-	if got, err := s.actions.Cancel(ownerCtx, control.Selection{ID: "old0"}); err != nil || len(got.Refused) > 0 {
+	if got, err := s.actions.Cancel(ownerCtx, control.Selection{ID: "old0"}); err != nil || len(got.Refusals) > 0 {
 		t.Fatal(got, err)
 	}
 	time.Sleep(2 * time.Millisecond) // make sure that old0 ends first
 	if got, err := s.actions.Cancel(ownerCtx, control.Selection{IDs: control.Names{"old1", "old2", "old3", "old4", "old5",
-		"old6", "old7"}}); err != nil || len(got.Refused) > 0 {
+		"old6", "old7"}}); err != nil || len(got.Refusals) > 0 {
 		t.Fatal(got, err)
 	}
 	if _, err := s.batches.Enqueue(ownerCtx, spec("new")); err != nil {
@@ -176,8 +176,8 @@ func TestEnqueueMakesRoom(t *testing.T) {
 		t.Errorf("removed for one job: %q, %v; want the inputs of old0 and of one more", removed, err)
 	}
 	got, err := s.actions.Retry(ownerCtx, control.Retry{Selection: control.Selection{ID: "old0"}})
-	if err != nil || len(got.Refused) != 1 || got.Refused[0].Field != "stdin" ||
-		!strings.HasPrefix(got.Refused[0].Message, "job old0 cannot run again") {
+	if err != nil || len(got.Refusals) != 1 || got.Refusals[0].Field != "stdin" ||
+		!strings.HasPrefix(got.Refusals[0].Message, "job old0 cannot run again") {
 		t.Errorf("retry of a job without its input: %+v, %v", got, err)
 	}
 	why, err := s.explanations.Why(ownerCtx, control.WhyParams{ID: "old0"})
@@ -192,7 +192,7 @@ func cancelAll(t *testing.T, s *rig) {
 	t.Helper()
 	all := control.Names{"old0", "old1", "old2", "old3", "old4", "old5", "old6", "old7"}
 	if got, err := s.actions.Cancel(asPeer(t, owner, control.Submit), control.Selection{IDs: all}); err != nil ||
-		len(got.Refused) > 0 {
+		len(got.Refusals) > 0 {
 		t.Fatal(got, err)
 	}
 }
@@ -238,7 +238,7 @@ func TestEditByOperatorRemovesNothing(t *testing.T) {
 		t.Errorf("an edit by an operator: %+v, %v, and %d of %d bytes are left; want it refused as full", got, err, now,
 			before)
 	}
-	if got, err := s.actions.Edit(asPeer(t, owner, control.Submit), edit); err != nil || len(got.Refused) > 0 {
+	if got, err := s.actions.Edit(asPeer(t, owner, control.Submit), edit); err != nil || len(got.Refusals) > 0 {
 		t.Errorf("the owner's edit: %+v, %v", got, err)
 	}
 }
@@ -255,7 +255,7 @@ func TestEnqueueMakesRoomOfManyJobs(t *testing.T) {
 	ownerCtx := asPeer(t, owner, control.Submit)
 	for i := range drafts {
 		if got, err := s.actions.Cancel(ownerCtx, control.Selection{ID: control.Name(drafts[i].ID)}); err != nil ||
-			len(got.Refused) > 0 {
+			len(got.Refusals) > 0 {
 			t.Fatal(got, err)
 		}
 	}

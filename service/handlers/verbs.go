@@ -208,11 +208,11 @@ func (h *Actions) Edit(ctx context.Context, p control.Edit) (control.BulkResult,
 		returnsJob: true,
 		do:         h.jobChanges.changeBy(store.Change{Verb: queue.VerbEdit, Edit: edit}),
 	})
-	if err == nil && len(v.Done) > 0 {
+	if err == nil && len(v.DoneIDs) > 0 {
 		var notes receiptNotes
 		h.intake.addNotes(&notes, []queue.Job{sample})
 		v.Notes = notes.notes
-		v.Unenforced, err = h.limits.UnenforcedLimits(ctx, []queue.Job{sample}, false)
+		v.UnenforcedLimits, err = h.limits.UnenforcedLimits(ctx, []queue.Job{sample}, false)
 	}
 	return v, err
 }
@@ -239,15 +239,15 @@ func (h *Actions) Remove(ctx context.Context, p control.Remove) (control.BulkRes
 }
 
 // Clear implements control.API.
-func (h *Actions) Clear(ctx context.Context, p control.ClearParams) (control.Removed, error) {
+func (h *Actions) Clear(ctx context.Context, p control.ClearParams) (control.RemovalCount, error) {
 	return h.jobChanges.removeAll(ctx, "clear", p, queue.VerbRemove.ActsIn())
 }
 
 // removeAll removes all jobs in the given states or, if the parameter p names a batch, those of that batch.
 // With p.DryRun, it only counts them.
 func (h *jobChanger) removeAll(ctx context.Context, method string, p control.ClearParams,
-	states []queue.State) (control.Removed, error) {
-	var removed control.Removed
+	states []queue.State) (control.RemovalCount, error) {
+	var removed control.RemovalCount
 	peer := control.PeerFrom(ctx)
 	f, err := h.filters.filter(&peer, control.List{Batch: p.Batch})
 	if err != nil {
@@ -255,7 +255,7 @@ func (h *jobChanger) removeAll(ctx context.Context, method string, p control.Cle
 	}
 	f.States = states
 	if p.DryRun {
-		removed.Matched = new(int)
+		removed.MatchCount = new(int)
 	} else if err := h.guard.Audit(ctx, method, p.Batch, nil); err != nil {
 		return removed, err
 	}
@@ -265,15 +265,15 @@ func (h *jobChanger) removeAll(ctx context.Context, method string, p control.Cle
 		if err != nil {
 			return removed, err
 		}
-		if f.Before = page.Next; p.DryRun {
-			if *removed.Matched += len(page.Refs); f.Before == 0 {
+		if f.BeforeSeq = page.Next; p.DryRun {
+			if *removed.MatchCount += len(page.Refs); f.BeforeSeq == 0 {
 				return removed, nil
 			}
 			continue
 		}
 		verdict, err := h.bulk.bulkByRef(ctx, remove, page.Refs, states)
-		removed.Removed += len(verdict.Done)
-		if err != nil || f.Before == 0 {
+		removed.Count += len(verdict.DoneIDs)
+		if err != nil || f.BeforeSeq == 0 {
 			return removed, err
 		}
 	}
@@ -351,7 +351,7 @@ func (h *Actions) DLQRetry(ctx context.Context, p control.DLQRetry) (control.Bul
 	if len(ids) > 0 {
 		v, err := h.bulk.bulkByID(ctx, retry, ids)
 		if p.DryRun {
-			v.Matched, v.Done = new(len(v.Done)), []string{}
+			v.MatchCount, v.DoneIDs = new(len(v.DoneIDs)), []string{}
 		}
 		return v, err
 	}
@@ -369,7 +369,7 @@ func (h *Actions) DLQRetry(ctx context.Context, p control.DLQRetry) (control.Bul
 		return control.BulkResult{}, err
 	}
 	if p.DryRun {
-		return control.BulkResult{Done: []string{}, Refused: []control.Refusal{}, Matched: new(len(page.Refs)),
+		return control.BulkResult{DoneIDs: []string{}, Refusals: []control.Refusal{}, MatchCount: new(len(page.Refs)),
 			Next: cursor(page.Next)}, nil
 	}
 	slices.Reverse(page.Refs)
@@ -379,7 +379,7 @@ func (h *Actions) DLQRetry(ctx context.Context, p control.DLQRetry) (control.Bul
 }
 
 // DLQClear implements control.API.
-func (h *Actions) DLQClear(ctx context.Context, p control.ClearParams) (control.Removed, error) {
+func (h *Actions) DLQClear(ctx context.Context, p control.ClearParams) (control.RemovalCount, error) {
 	return h.jobChanges.removeAll(ctx, "dlq.clear", p, []queue.State{queue.Dead})
 }
 
@@ -406,7 +406,7 @@ func (h *bulk) onJobs(ctx context.Context, p control.Selection, takes []queue.St
 	}
 	v, err := h.bulkByID(ctx, do, p.Names())
 	if p.DryRun {
-		v.Matched, v.Done = new(len(v.Done)), []string{}
+		v.MatchCount, v.DoneIDs = new(len(v.DoneIDs)), []string{}
 	}
 	return v, err
 }
@@ -416,7 +416,7 @@ func (h *bulk) onJobs(ctx context.Context, p control.Selection, takes []queue.St
 func (h *bulk) onSelected(ctx context.Context, p control.Selection, takes []queue.State, do *verb) (control.BulkResult,
 	error) {
 	method := do.method
-	v := control.BulkResult{Done: []string{}, Refused: []control.Refusal{}}
+	v := control.BulkResult{DoneIDs: []string{}, Refusals: []control.Refusal{}}
 	peer := control.PeerFrom(ctx)
 	f, err := h.filters.filter(&peer, control.List{State: p.State, Failed: p.Failed, Label: p.Label, Queue: p.Queue,
 		Batch: p.Batch, User: p.User, IDGlob: p.IDGlob, Limit: control.SelectStep, Cursor: p.Cursor})
@@ -440,21 +440,21 @@ func (h *bulk) onSelected(ctx context.Context, p control.Selection, takes []queu
 		return v, err
 	}
 	if p.DryRun {
-		v.Matched = new(len(slices.DeleteFunc(page.Refs, func(r store.Ref) bool { return !slices.Contains(takes, r.State) })))
+		v.MatchCount = new(len(slices.DeleteFunc(page.Refs, func(r store.Ref) bool { return !slices.Contains(takes, r.State) })))
 	} else {
 		v, err = h.bulkByRef(ctx, do, page.Refs, f.States)
 		if err != nil {
 			return v, err
 		}
 		// Do not report jobs that were removed in the meantime.
-		v.Refused = slices.DeleteFunc(v.Refused, func(r control.Refusal) bool { return r.Code == queue.CodeNotFound })
+		v.Refusals = slices.DeleteFunc(v.Refusals, func(r control.Refusal) bool { return r.Code == queue.CodeNotFound })
 	}
 	v.Next = cursor(page.Next)
 	return v, nil
 }
 
 // selected reads one page of references to the jobs that match a filter.
-func (r *jobReader) selected(ctx context.Context, f store.Filter) (page store.Selected, err error) {
+func (r *jobReader) selected(ctx context.Context, f store.Filter) (page store.RefPage, err error) {
 	err = r.shares.Do(ctx, control.ClassMany, func() (err error) {
 		page, err = r.store.Select(ctx, f)
 		return err

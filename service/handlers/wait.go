@@ -14,14 +14,14 @@ import (
 const stepBytes = 64 << 10
 
 // Wait implements control.API.
-func (h *Jobs) Wait(ctx context.Context, p control.Wait, each func(control.Ended) error) (control.Waited, error) {
+func (h *Jobs) Wait(ctx context.Context, p control.Wait, each func(control.JobEndNotice) error) (control.WaitResult, error) {
 	ids := control.Selection{ID: p.ID, IDs: p.IDs}.Names()
 	if len(ids) > control.MaxWaits {
-		return control.Waited{}, queue.Invalid("ids", "too many jobs (%d); the maximum is %d", len(ids), control.MaxWaits)
+		return control.WaitResult{}, queue.Invalid("ids", "too many jobs (%d); the maximum is %d", len(ids), control.MaxWaits)
 	}
 	req := &waitRequest{h: h, peer: control.PeerFrom(ctx), ids: ids, each: each, any: p.Any}
 	if err := req.findJobs(ctx); err != nil {
-		return control.Waited{}, err
+		return control.WaitResult{}, err
 	}
 	watching := h.store.Watch(req.seqs)
 	defer watching.Stop()
@@ -37,36 +37,36 @@ func (h *Jobs) Wait(ctx context.Context, p control.Wait, each func(control.Ended
 	for timedOut := false; ; {
 		// Report the jobs that have already ended, even if the timeout has passed.
 		if err := req.reportEnded(ctx, watching.ChangedJobs()); err != nil {
-			return control.Waited{}, err
+			return control.WaitResult{}, err
 		}
 		if timedOut || req.done() {
-			return control.Waited{Open: req.openIDs(), TimedOut: timedOut && !req.done()}, nil
+			return control.WaitResult{Open: req.openIDs(), TimedOut: timedOut && !req.done()}, nil
 		}
 		select {
 		case <-watching.C:
 		case <-timeout:
 			timedOut = true
 		case <-ctx.Done():
-			return control.Waited{}, ctx.Err()
+			return control.WaitResult{}, ctx.Err()
 		}
 	}
 }
 
 // waitRequest is the state of a request that waits for jobs to end. A job in state held has not ended.
 type waitRequest struct {
-	h        *Jobs
-	peer     control.Peer
-	ids      []string
-	seqs     []int64 // sequence numbers of the jobs in ids
-	ended    []bool
-	reported int
-	any      bool
-	each     func(control.Ended) error
+	h             *Jobs
+	peer          control.Peer
+	ids           []string
+	seqs          []int64 // sequence numbers of the jobs in ids
+	hasEnded      []bool
+	reportedCount int
+	any           bool
+	each          func(control.JobEndNotice) error
 }
 
 // findJobs finds the jobs. It returns an error if one does not exist.
 func (w *waitRequest) findJobs(ctx context.Context) error {
-	w.ended = make([]bool, len(w.ids))
+	w.hasEnded = make([]bool, len(w.ids))
 	for len(w.seqs) < len(w.ids) {
 		refs, errs, err := w.h.reader.readRefs(ctx, w.ids[len(w.seqs):min(len(w.seqs)+readStep, len(w.ids))])
 		if err != nil {
@@ -89,13 +89,13 @@ func (w *waitRequest) reportEnded(ctx context.Context, changed []int64) error {
 		isChanged[seq] = true
 	}
 	for i := 0; i < len(w.ids) && !w.done(); {
-		if w.ended[i] || !isChanged[w.seqs[i]] {
+		if w.hasEnded[i] || !isChanged[w.seqs[i]] {
 			i++
 			continue
 		}
 		err := w.h.shares.Step(ctx, control.ClassOne, func() error {
 			for read, bytes := 0, 0; i < len(w.ids) && read < readStep && bytes < stepBytes && !w.done(); i++ {
-				if w.ended[i] || !isChanged[w.seqs[i]] {
+				if w.hasEnded[i] || !isChanged[w.seqs[i]] {
 					continue
 				}
 				read++
@@ -107,11 +107,11 @@ func (w *waitRequest) reportEnded(ctx context.Context, changed []int64) error {
 					continue
 				}
 				bytes += store.TextSize(&j)
-				if err := w.each(control.Ended{Job: w.h.views.viewFor(&w.peer, &j)}); err != nil {
+				if err := w.each(control.JobEndNotice{Job: w.h.views.viewFor(&w.peer, &j)}); err != nil {
 					return err
 				}
-				w.ended[i] = true
-				w.reported++
+				w.hasEnded[i] = true
+				w.reportedCount++
 			}
 			return nil
 		})
@@ -122,12 +122,14 @@ func (w *waitRequest) reportEnded(ctx context.Context, changed []int64) error {
 	return nil
 }
 
-func (w *waitRequest) done() bool { return w.reported == len(w.ids) || w.any && w.reported > 0 }
+func (w *waitRequest) done() bool {
+	return w.reportedCount == len(w.ids) || w.any && w.reportedCount > 0
+}
 
 func (w *waitRequest) openIDs() []string {
 	ids := []string{}
 	for i, id := range w.ids {
-		if !w.ended[i] {
+		if !w.hasEnded[i] {
 			ids = append(ids, id)
 		}
 	}

@@ -16,18 +16,18 @@ import (
 
 // pendingWait is a wait that runs in its own goroutine.
 type pendingWait struct {
-	reported chan string
-	result   control.Waited
-	err      error
-	done     chan struct{}
+	reports chan string
+	result  control.WaitResult
+	err     error
+	done    chan struct{}
 }
 
 func (s *rig) startWait(ctx context.Context, p control.Wait) *pendingWait {
-	w := &pendingWait{reported: make(chan string, 2*control.MaxWaits), done: make(chan struct{})}
+	w := &pendingWait{reports: make(chan string, 2*control.MaxWaits), done: make(chan struct{})}
 	go func() { // this goroutine ends when the wait ends
 		defer close(w.done)
-		w.result, w.err = s.jobs.Wait(ctx, p, func(e control.Ended) error { w.reported <- e.Job.ID; return nil })
-		close(w.reported)
+		w.result, w.err = s.jobs.Wait(ctx, p, func(e control.JobEndNotice) error { w.reports <- e.Job.ID; return nil })
+		close(w.reports)
 	}()
 	return w
 }
@@ -35,7 +35,7 @@ func (s *rig) startWait(ctx context.Context, p control.Wait) *pendingWait {
 // reportedIDs returns the ids of the reported jobs once the wait has ended.
 func (w *pendingWait) reportedIDs() (ids []string) {
 	<-w.done
-	for id := range w.reported {
+	for id := range w.reports {
 		ids = append(ids, id)
 	}
 	return ids
@@ -56,7 +56,7 @@ func TestWaitReportsEndedJobs(t *testing.T) {
 	w := s.startWait(asPeer(t, owner, control.Read), control.Wait{IDs: ids})
 	var first []string
 	for range 10 {
-		first = append(first, <-w.reported)
+		first = append(first, <-w.reports)
 	}
 	if want := ids[len(ids)-10:]; !slices.Equal(first, want) {
 		t.Errorf("first reported %q, want %q", first, want)
@@ -96,7 +96,7 @@ func TestWaitEnds(t *testing.T) {
 		t.Errorf("with a timeout: %q, %+v, %v", got, w.result, w.err)
 	}
 	w = s.startWait(ctx, control.Wait{IDs: control.Names{"j0", "j1"}})
-	<-w.reported
+	<-w.reports
 	s.endJobs(t, jobs[:1], queue.Completed, queue.Attempt{})
 	if got := w.reportedIDs(); !slices.Equal(got, []string{"j0"}) || w.err != nil || w.result.TimedOut ||
 		len(w.result.Open) > 0 {
@@ -108,14 +108,14 @@ func TestWaitEnds(t *testing.T) {
 	}
 	cancelled, cancel := context.WithCancel(ctx)
 	w = s.startWait(cancelled, control.Wait{IDs: control.Names{"j1", "j3"}})
-	<-w.reported
+	<-w.reports
 	cancel()
 	if w.reportedIDs(); !errors.Is(w.err, context.Canceled) {
 		t.Errorf("a cancelled request: %v", w.err)
 	}
 	w = s.startWait(ctx, control.Wait{IDs: control.Names{"j4"}})
 	if v, err := s.actions.Remove(asPeer(t, owner, control.Submit),
-		control.Remove{Selection: control.Selection{ID: "j4"}}); err != nil || len(v.Done) != 1 {
+		control.Remove{Selection: control.Selection{ID: "j4"}}); err != nil || len(v.DoneIDs) != 1 {
 		t.Fatalf("%+v, %v", v, err)
 	}
 	if w.reportedIDs(); !errors.Is(w.err, queue.ErrNotFound) {

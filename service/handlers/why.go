@@ -110,12 +110,12 @@ func (h *Explanations) markUnavailableNode(ctx context.Context, list []control.R
 const simulatedJobs = 20
 
 // Simulate implements control.API.
-func (h *Explanations) Simulate(ctx context.Context, p control.Simulate) (control.Simulated, error) {
+func (h *Explanations) Simulate(ctx context.Context, p control.Simulate) (control.SimulateResult, error) {
 	p.Next = cmp.Or(p.Next, simulatedJobs)
 	peer := control.PeerFrom(ctx)
-	return control.Answer(ctx, h.shares, control.ClassMany, func() (control.Simulated, error) {
+	return control.Answer(ctx, h.shares, control.ClassMany, func() (control.SimulateResult, error) {
 		next, err := h.store.Simulate(ctx, p.Next)
-		out := control.Simulated{Jobs: h.views.viewsFor(ctx, &peer, next.Jobs), Incomplete: next.Incomplete}
+		out := control.SimulateResult{Jobs: h.views.viewsFor(ctx, &peer, next.Jobs), Incomplete: next.Incomplete}
 		for i := range out.Jobs {
 			// Leave out fields of the simulated start, since the reply describes the current state of each
 			// job.

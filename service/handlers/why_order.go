@@ -26,7 +26,7 @@ func (h *Explanations) whyOrder(ctx context.Context, j *queue.Job, w *control.Wh
 		}
 		ahead := screen.Ready
 		if i := slices.IndexFunc(ahead, func(other queue.Job) bool { return other.Seq == j.Seq }); i >= 0 {
-			w.Ahead, ahead = &i, ahead[:i]
+			w.JobsAhead, ahead = &i, ahead[:i]
 		} else {
 			w.AheadAtLeast = len(ahead)
 		}

@@ -49,8 +49,8 @@ func TestWhySaysWhoStartsBeforeAJob(t *testing.T) {
 	for _, a := range w.AheadByUser {
 		got = append(got, a.Text)
 	}
-	if w.Ahead == nil || *w.Ahead != 4 || !slices.Equal(got, want) {
-		t.Errorf("of %v jobs: %q, want %q", w.Ahead, got, want)
+	if w.JobsAhead == nil || *w.JobsAhead != 4 || !slices.Equal(got, want) {
+		t.Errorf("of %v jobs: %q, want %q", w.JobsAhead, got, want)
 	}
 	j = jobNamed("mine2")
 	j.Priority = 5
@@ -66,7 +66,7 @@ func TestWhySaysWhoStartsBeforeAJob(t *testing.T) {
 		t.Errorf("%q, want %q", got, want)
 	}
 	put(other, store.MaxScreen, 15)
-	if w = why("mine"); w.Ahead != nil || w.AheadAtLeast != store.MaxScreen || len(w.AheadByUser) != 1 ||
+	if w = why("mine"); w.JobsAhead != nil || w.AheadAtLeast != store.MaxScreen || len(w.AheadByUser) != 1 ||
 		w.AheadByUser[0].Jobs != store.MaxScreen {
 		t.Errorf("after more jobs than are counted: %+v", w)
 	}

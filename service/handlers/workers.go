@@ -30,7 +30,7 @@ type Overview struct {
 	pool         *worker.Pool
 	readOnly     bool // read-only mode: no service runs, and only the queue's files are read; see service.OpenOffline
 	shares       *control.UserLimits
-	started      queue.Millis // when the service started
+	startedAt    queue.Millis // when the service started
 	store        store.Store
 	version      string
 	guard        *access.Guard
@@ -150,7 +150,7 @@ func viewWorkers(workers []worker.Status, node string, p *control.Peer) control.
 }
 
 // ServiceStop implements control.API.
-func (h *Administration) ServiceStop(ctx context.Context, p control.ServiceStop) (control.Stopping, error) {
+func (h *Administration) ServiceStop(ctx context.Context, p control.ServiceStop) (control.ServiceStopResult, error) {
 	if err := h.guard.Audit(ctx, "service.stop", "", nil); err != nil {
 		h.log.Warn("a stop request could not be recorded in the audit log; the service stops anyway", "error", err)
 	}
@@ -158,7 +158,7 @@ func (h *Administration) ServiceStop(ctx context.Context, p control.ServiceStop)
 	case h.stop <- p.KeepJobs:
 	default: // the service is already stopping
 	}
-	stopping := control.Stopping{PID: os.Getpid(), Dir: h.places.State}
+	stopping := control.ServiceStopResult{PID: os.Getpid(), Dir: h.places.State}
 	if h.home.External() {
 		stopping.RunnerDir = h.home.Dir
 	}
@@ -187,10 +187,10 @@ func (h *Overview) Status(ctx context.Context, _ control.Nothing) (control.Statu
 		return control.Status{}, err
 	}
 	st := control.Status{
-		Jobs: map[string]int64{}, Oldest: control.Time(oldest), Enqueued: counts.Enqueued, LastEvent: last,
+		Jobs: map[string]int64{}, Oldest: control.Time(oldest), EnqueuedTotal: counts.EnqueuedTotal, LastEvent: last,
 		Storage:  control.Storage{Database: h.places.State, Bytes: counts.Bytes, Outputs: counts.Outputs},
 		Settings: h.places.File, Socket: h.places.Socket,
-		Service: string(h.places.Kind()), PID: os.Getpid(), Version: h.version, Started: control.Time(h.started),
+		Service: string(h.places.Kind()), PID: os.Getpid(), Version: h.version, Started: control.Time(h.startedAt),
 		Draining: h.pool.Draining(), Throughput: h.pool.Throughput(),
 	}
 	h.addUse(ctx, &st)
@@ -198,7 +198,7 @@ func (h *Overview) Status(ctx context.Context, _ control.Nothing) (control.Statu
 		st.Node, st.Store = h.node, h.location.String()
 	}
 	if all := h.pauses.Current(); all != nil {
-		st.PausedAt, st.PausedBy = control.Time(all.At), new(h.owners.UserName(all.UID))
+		st.PausedAt, st.PausedBy = control.Time(all.SetAt), new(h.owners.UserName(all.UID))
 	}
 	if unavailable == nil {
 		ended, _ := h.nodeList.OtherNodesThroughput(ctx)

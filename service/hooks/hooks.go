@@ -224,7 +224,7 @@ func withVariables(env, others []string) (all []string) {
 // jobJSON returns a job as JSON, in the format of show but without the environment. If the text would be too
 // long, it also omits the command.
 func (m *hookMaker) jobJSON(j *queue.Job) string {
-	v := control.View{Now: j.UpdatedAt, User: cmp.Or(j.User, m.h.Owners.KnownName(j.UID))}
+	v := control.View{CurrentTime: j.UpdatedAt, User: cmp.Or(j.User, m.h.Owners.KnownName(j.UID))}
 	if j.AsUID != nil {
 		v.Owner = m.h.Owners.KnownName(j.UID)
 	}

@@ -55,7 +55,7 @@ func runJob(t *testing.T, h *Hooks, draft queue.Job, to queue.State) []queue.Job
 	end := store.Settlement{Lease: claimed[0].Lease(), Decision: queue.Decision{State: to, Started: true},
 		Attempt: queue.Attempt{ExitCode: 3, StartedAt: h.Store.Now(), EndedAt: h.Store.Now()}}
 	for range 2 {
-		if _, err := h.Store.Exchange(ctx, store.Report{Ended: []store.Settlement{end}}); err != nil {
+		if _, err := h.Store.Exchange(ctx, store.Report{Settlements: []store.Settlement{end}}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -25,28 +25,28 @@ var gateTexts = map[queue.GateKind]struct {
 	describe func(o *store.Obstacle, j *queue.Job, r *control.Reason)
 }{
 	0: {"queue", func(o *store.Obstacle, _ *queue.Job, r *control.Reason) {
-		r.Text, r.Next = fmt.Sprintf("queue %s: %d of %d jobs running", o.Key, o.Used, o.Limit),
+		r.Text, r.Next = fmt.Sprintf("queue %s: %d of %d jobs running", o.Key, o.Usage, o.Limit),
 			fmt.Sprintf("queuectl queue set %s --concurrency N", o.Key)
 	}},
 	queue.GateUser: {"user", func(o *store.Obstacle, j *queue.Job, r *control.Reason) {
 		if o.Limit == 0 {
-			r.Used, r.Limit = nil, nil
+			r.Usage, r.Limit = nil, nil
 			r.Text, r.Next = fmt.Sprintf("uid %d does not belong to %s on this node", j.UID, cmp.Or(j.User, "any user")),
 				"use the same accounts on all nodes"
 			return
 		}
-		r.Text, r.Next = fmt.Sprintf("user limit: %d of %d jobs running", o.Used, o.Limit),
+		r.Text, r.Next = fmt.Sprintf("user limit: %d of %d jobs running", o.Usage, o.Limit),
 			"queuectl config set max_running_per_user N"
 	}},
 	queue.GateNode: {"node", func(o *store.Obstacle, _ *queue.Job, r *control.Reason) {
-		r.Used, r.Limit = nil, nil
+		r.Usage, r.Limit = nil, nil
 		r.Text, r.Next = fmt.Sprintf("the job runs only on %s, %s", o.Key, nodeMismatch), "queuectl node list"
 	}},
 	queue.GateLock: {"lock", func(o *store.Obstacle, _ *queue.Job, r *control.Reason) {
-		r.Text = fmt.Sprintf("lock %s: %d of %d jobs running", o.Key, o.Used, o.Limit)
+		r.Text = fmt.Sprintf("lock %s: %d of %d jobs running", o.Key, o.Usage, o.Limit)
 	}},
 	queue.GateRate: {"rate", func(o *store.Obstacle, _ *queue.Job, r *control.Reason) {
-		r.Text, r.Next = fmt.Sprintf("rate limit %s: %d of %d starts used", o.Key, o.Used, o.Limit), "queuectl gate list"
+		r.Text, r.Next = fmt.Sprintf("rate limit %s: %d of %d starts used", o.Key, o.Usage, o.Limit), "queuectl gate list"
 		r.At = control.Time(o.OpensAt)
 	}},
 	queue.GateResource: {"resource", func(o *store.Obstacle, j *queue.Job, r *control.Reason) {
@@ -56,9 +56,9 @@ var gateTexts = map[queue.GateKind]struct {
 				fmt.Sprintf("queuectl edit %s --resource %s=N, or add units in the settings", j.ID, o.Key)
 		case o.KeptForOther:
 			r.Text = fmt.Sprintf("resource %s: %d of %d units in use, and an earlier job of the queue waits for more units",
-				o.Key, o.Used, o.Limit)
+				o.Key, o.Usage, o.Limit)
 		default:
-			r.Text = fmt.Sprintf("resource %s: %d of %d units in use, but the job needs %d", o.Key, o.Used, o.Limit, o.Need)
+			r.Text = fmt.Sprintf("resource %s: %d of %d units in use, but the job needs %d", o.Key, o.Usage, o.Limit, o.Need)
 		}
 	}},
 }

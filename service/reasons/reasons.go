@@ -199,7 +199,7 @@ func (w *Finder) stopReasons() (list []control.Reason) {
 		list = append(list, control.Reason{Kind: "draining", Text: "the service is draining and starts no jobs",
 			Next: w.DrainState.EndCommand(w.Node)})
 	case w.Pool.Workers() == 0:
-		list = append(list, control.Reason{Kind: "workers", Used: new(0), Limit: new(0), Text: "there are no workers",
+		list = append(list, control.Reason{Kind: "workers", Usage: new(0), Limit: new(0), Text: "there are no workers",
 			Next: "queuectl worker start"})
 	}
 	if text, next := w.Health.NoRunner(); text != "" {
@@ -221,7 +221,7 @@ func (w *Finder) NodeReasons(j *queue.Job, obstacles []store.Obstacle) []control
 		if workers == 1 {
 			text = "the only worker is busy"
 		}
-		list = append(list, control.Reason{Kind: "workers", Used: &busy, Limit: &workers, Text: text,
+		list = append(list, control.Reason{Kind: "workers", Usage: &busy, Limit: &workers, Text: text,
 			Next: "queuectl worker start"})
 	}
 	return list
@@ -229,10 +229,10 @@ func (w *Finder) NodeReasons(j *queue.Job, obstacles []store.Obstacle) []control
 
 // gateReason converts an obstacle to a reason.
 func gateReason(j *queue.Job, o *store.Obstacle) control.Reason {
-	r := control.Reason{Kind: gateTexts[o.Gate].kind, Key: o.Key, Used: new(o.Used), Limit: new(o.Limit),
+	r := control.Reason{Kind: gateTexts[o.Gate].kind, Key: o.Key, Usage: new(o.Usage), Limit: new(o.Limit),
 		Next: "queuectl list -s processing"}
 	if o.Paused {
-		r.Used, r.Limit = nil, nil
+		r.Usage, r.Limit = nil, nil
 		r.Text, r.Next = fmt.Sprintf("queue %s is paused", o.Key), "queuectl queue resume "+queue.ShellWord(o.Key)
 		return r
 	}

@@ -10,7 +10,7 @@ import (
 // AllPause holds the pause of all jobs.
 type AllPause struct {
 	// Who paused all jobs and when; nil if they are not paused.
-	paused atomic.Pointer[store.Setting]
+	pauseSetting atomic.Pointer[store.Setting]
 }
 
 // PauseKey is the stored setting that keeps a pause of all jobs across restarts. It is not a configuration
@@ -18,19 +18,19 @@ type AllPause struct {
 const PauseKey = "pause"
 
 // Current returns who paused all jobs and when; nil if they are not paused.
-func (p *AllPause) Current() *store.Setting { return p.paused.Load() }
+func (p *AllPause) Current() *store.Setting { return p.pauseSetting.Load() }
 
 // Set records who paused all jobs and when; nil if they are not paused.
-func (p *AllPause) Set(by *store.Setting) { p.paused.Store(by) }
+func (p *AllPause) Set(by *store.Setting) { p.pauseSetting.Store(by) }
 
 // PauseOf returns when a running job was paused, and the uid of the user who did it. If the job was not
 // paused individually, PauseOf describes the pause of all jobs. It returns 0 if the job is not paused at all.
 func (p *AllPause) PauseOf(j *queue.Job) (since queue.Millis, uid int) {
-	all := p.paused.Load()
+	all := p.pauseSetting.Load()
 	if j.PausedAt != 0 || j.State != queue.Processing || all == nil {
 		return j.PausedAt, j.PausedBy
 	}
-	return max(all.At, j.StartedAt), all.UID
+	return max(all.SetAt, j.StartedAt), all.UID
 }
 
 // DrainKey is the stored setting that keeps a drain across restarts. It is not a configuration key.

@@ -70,11 +70,11 @@ func (q *Quota) WithRoom(ctx context.Context, uid int, request func() error) err
 // MakeRoom removes outputs and inputs of a user's ended jobs until a rejected request fits in the quota. It
 // reports whether the request now fits. If removing all of them would not be enough, it removes nothing.
 func (q *Quota) MakeRoom(ctx context.Context, uid int, full *store.QuotaError) bool {
-	keep := full.Limit - full.Needed
+	keep := full.Limit - full.NeededBytes
 	if keep < 0 {
 		return false
 	}
-	need := full.Used - keep
+	need := full.UsedBytes - keep
 	if removable, err := q.Store.RemovableBytes(ctx, uid, need); err != nil || removable < need {
 		return false
 	}

@@ -74,7 +74,7 @@ func (t *Tx) setBatch(n int64, b batch) {
 		u.staged += sign * b.jobs
 		u.stagedBytes += sign * b.bytes
 		if b.committed {
-			m.committed += sign * b.jobs
+			m.committedJobs += sign * b.jobs
 		} else {
 			u.batches += int(sign)
 			u.names += sign * b.givenIDs
@@ -156,7 +156,7 @@ func (t *Tx) stage(r store.Request, list []records.Texts) (receipt store.Receipt
 	b.jobs += int64(len(r.Drafts))
 	b.givenIDs += names
 	b.bytes += records.TotalSize(r.Drafts, list)
-	b.lastFrameAt = t.now
+	b.lastFrameAt = t.startTime
 	t.setBatch(b.n, b)
 	return receipt, nil
 }
@@ -229,7 +229,7 @@ func (t *Tx) checkNotForgotten(r store.Request) error {
 func (t *Tx) beginBatch(b *batch, jobs int) (n int64, err error) {
 	b.node = t.s.node
 	if n, err = t.Number(`INSERT INTO batches (uid, name, stage, at, node) VALUES (?, ?, 0, ?, ?) RETURNING n`,
-		int64(b.uid), b.name, int64(t.now), b.node); err != nil {
+		int64(b.uid), b.name, int64(t.startTime), b.node); err != nil {
 		return 0, err
 	}
 	return n, t.auditBatch(b, "begun", int64(jobs))
@@ -264,7 +264,7 @@ func (t *Tx) commitBatch(r store.Request, list []records.Texts) (receipt store.R
 	} else if err := rules.AdmitUser(t, r.UID, 0, r.MaxPendingUser); err != nil {
 		return receipt, err
 	}
-	if err := t.Exec(`UPDATE batches SET stage = 1, at = ? WHERE n = ?`, int64(t.now), b.n); err != nil {
+	if err := t.Exec(`UPDATE batches SET stage = 1, at = ? WHERE n = ?`, int64(t.startTime), b.n); err != nil {
 		return receipt, err
 	}
 	b.committed = true
@@ -354,7 +354,7 @@ func (s *Engine) countBatches() {
 		u.staged += b.jobs
 		u.stagedBytes += b.bytes
 		if b.committed {
-			m.committed += b.jobs
+			m.committedJobs += b.jobs
 		} else {
 			u.batches++
 		}

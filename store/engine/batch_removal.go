@@ -34,7 +34,7 @@ func (s *Engine) AbortBatch(ctx context.Context, uid int, name string) error {
 // are rejected.
 func (t *Tx) forget(b batch) error {
 	if err := t.Exec(`INSERT INTO batches (uid, name, stage, at) VALUES (?, ?, 2, ?)`, int64(b.uid), b.name,
-		int64(t.now)); err != nil {
+		int64(t.startTime)); err != nil {
 		return err
 	}
 	if err := t.auditBatch(&b, "forgotten", b.jobs); err != nil {
@@ -50,7 +50,7 @@ func (t *Tx) drop(b batch) error {
 	}
 	b.dropped, b.jobs, b.bytes = true, 0, 0
 	t.setBatch(b.n, b)
-	t.wakeAt(t.now)
+	t.wakeAt(t.startTime)
 	return nil
 }
 
@@ -95,12 +95,14 @@ func (t *Tx) tidyBatches() (more bool, err error) {
 		_, err := t.dropStep(b.n)
 		return true, err
 	}
-	silent := func(b *batch) bool { return t.s.acceptsFramesHere(b) && b.lastFrameAt.Add(store.StageMemory) < t.now }
+	silent := func(b *batch) bool {
+		return t.s.acceptsFramesHere(b) && b.lastFrameAt.Add(store.StageMemory) < t.startTime
+	}
 	if b, found := m.first(silent); found {
 		return true, t.forget(b)
 	}
 	if err := t.Exec(`DELETE FROM batches WHERE stage = 2 AND at < ?`,
-		int64(t.now.Add(-store.ForgottenMemory))); err != nil {
+		int64(t.startTime.Add(-store.ForgottenMemory))); err != nil {
 		return false, err
 	}
 	b, found := m.first(func(b *batch) bool { return b.committed })

@@ -33,11 +33,11 @@ type cacheDelta struct {
 	Version         int                        `json:"b"` // deltaVersion of the node that wrote the delta
 	NextSeq         int64                      `json:"s"`
 	NextEvent       int64                      `json:"e"`
-	Enqueued        int64                      `json:"q"`
+	EnqueuedTotal   int64                      `json:"q"`
 	Counts          [queue.Cancelled + 1]int64 `json:"c"`
 	Outputs         int64                      `json:"o"`
 	HasDependencies bool                       `json:"k"`
-	Undecided       int64                      `json:"d"`
+	UndecidedJobs   int64                      `json:"d"`
 	EmptyLanes      int64                      `json:"m"`
 	HasGates        bool                       `json:"y"`
 	ReservedInMeta  bool                       `json:"r,omitempty"`
@@ -154,11 +154,11 @@ const maxDeltaBytes = 64 << 10
 // reload.
 func (t *Tx) buildDelta() ([]byte, error) {
 	m, b := &t.s.mem, &t.memoryAtStart
-	if t.delta.mustReload || m.summedUpTo != b.summedUpTo || m.committed != b.committed {
+	if t.delta.mustReload || m.summedUpTo != b.summedUpTo || m.committedJobs != b.committedJobs {
 		return nil, nil
 	}
-	n := cacheDelta{Version: deltaVersion, NextSeq: m.nextSeq, NextEvent: m.nextEvent, Enqueued: m.enqueued,
-		Counts: m.counts, Outputs: m.outputs, HasDependencies: m.hasDependencies, Undecided: m.undecided,
+	n := cacheDelta{Version: deltaVersion, NextSeq: m.nextSeq, NextEvent: m.nextEvent, EnqueuedTotal: m.enqueuedTotal,
+		Counts: m.counts, Outputs: m.outputs, HasDependencies: m.hasDependencies, UndecidedJobs: m.undecidedJobs,
 		EmptyLanes: m.emptyLanes, HasGates: m.lanes.hasGates, ReservedInMeta: m.reservedInMeta,
 		EarliestTimer: t.earliestTimer, OverQuota: m.lanes.overQuota, UserList: m.userList, QueueList: m.queueList}
 	for uid := range t.users {
@@ -258,8 +258,8 @@ func (t *Tx) applyDelta(commits int64, text []byte) error {
 	}
 	s, m := t.s, &t.s.mem
 	ls := m.lanes
-	m.commits, m.nextSeq, m.nextEvent, m.enqueued, m.counts, m.outputs, m.hasDependencies, m.undecided = commits,
-		n.NextSeq, n.NextEvent, n.Enqueued, n.Counts, n.Outputs, n.HasDependencies, n.Undecided
+	m.commits, m.nextSeq, m.nextEvent, m.enqueuedTotal, m.counts, m.outputs, m.hasDependencies, m.undecidedJobs = commits,
+		n.NextSeq, n.NextEvent, n.EnqueuedTotal, n.Counts, n.Outputs, n.HasDependencies, n.UndecidedJobs
 	m.userList, m.listedUsers = n.UserList, slices.Collect(maps.Keys(usersListed))
 	m.queueList, m.listedQueues = n.QueueList, slices.Collect(maps.Keys(queuesListed))
 	s.applyCounts(&n)
@@ -279,9 +279,9 @@ func (t *Tx) applyDelta(commits int64, text []byte) error {
 		slices.ContainsFunc(n.Leases, func(l deltaLeases) bool { return len(l.Needs) > 0 }) || hadNeeds {
 		// A change to a gate may affect a lane that only this node treats as closed.
 		s.closedHereStale = true
-		s.watchForeignTimer(t.now, t.now)
+		s.watchForeignTimer(t.startTime, t.startTime)
 	}
-	s.watchForeignTimer(t.now, n.EarliestTimer)
+	s.watchForeignTimer(t.startTime, n.EarliestTimer)
 	s.minute.applyDelta(&n)
 	if max(len(s.foreignChanges.seqs), len(s.foreignChanges.uids)) > maxForeignNotices {
 		s.foreignChanges = foreignChanges{any: true}
@@ -387,7 +387,7 @@ func (ls *lanes) applyLane(changed *deltaLane) {
 func (cache *minuteStatistics) applyDelta(n *cacheDelta) {
 	if cache.minute != n.Minute {
 		if n.Minute > cache.minute {
-			cache.rows, cache.everNamed = nil, nil
+			cache.rows, cache.namedQueues = nil, nil
 		}
 		return
 	}
@@ -397,7 +397,7 @@ func (cache *minuteStatistics) applyDelta(n *cacheDelta) {
 			return
 		}
 		if cache.rows[f.Queue] == nil {
-			cache.everNamed = nil // the queue may have got its own name in the all-time statistics
+			cache.namedQueues = nil // the queue may have got its own name in the all-time statistics
 		}
 		cache.rows[f.Queue] = &store.Figures{Started: f.Counts[0], Completed: f.Counts[1], Failed: f.Counts[2],
 			Dead: f.Counts[3], Cancelled: f.Counts[4], Returned: f.Counts[5],

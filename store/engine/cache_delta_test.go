@@ -17,7 +17,7 @@ import (
 // mirrored is a node with a second node on the same database. After each transaction of the first node, the
 // second node applies the cache delta, and both caches are compared. The second node makes no changes of its
 // own.
-type mirrored struct {
+type mirroredNode struct {
 	Backend
 	*Engine
 	mirror                 *Engine
@@ -25,7 +25,7 @@ type mirrored struct {
 	appliedDeltas, reloads int   // transactions that the second node applied as deltas; its reloads
 }
 
-func (m *mirrored) OnCommit(changed bool) {
+func (m *mirroredNode) OnCommit(changed bool) {
 	m.Backend.OnCommit(changed)
 	if !changed || m.difference != nil || m.node == 0 {
 		return
@@ -42,7 +42,7 @@ func (m *mirrored) OnCommit(changed bool) {
 
 // inMirror calls f in a transaction of the second node, which applies the changes of the first one. The
 // transaction is then undone.
-func (m *mirrored) inMirror(f func(t *Tx) error) (fErr error) {
+func (m *mirroredNode) inMirror(f func(t *Tx) error) (fErr error) {
 	errUndo := errors.New("looked")
 	m.setQuota()
 	err := m.mirror.Do(context.Background(), Urgent, func(t *Tx) error {
@@ -58,7 +58,7 @@ func (m *mirrored) inMirror(f func(t *Tx) error) (fErr error) {
 
 // setQuota sets the first node's quota of running jobs per user on the second node. Each node gets this
 // setting separately.
-func (m *mirrored) setQuota() {
+func (m *mirroredNode) setQuota() {
 	o := &m.mirror.mem
 	if o.maxLeasedPerUser == m.mem.maxLeasedPerUser {
 		return
@@ -73,7 +73,7 @@ func (m *mirrored) setQuota() {
 }
 
 // staleLeases returns an error for each lease that the second node would write with outdated values.
-func (m *mirrored) staleLeases(t *Tx) (wrong error) {
+func (m *mirroredNode) staleLeases(t *Tx) (wrong error) {
 	of := func(j *rules.Job) string {
 		return fmt.Sprint(j.State, j.Slot, j.UID, j.Queue, j.Priority, j.Attempts, j.Runs, j.Deferred, j.Refunds, j.Crashes,
 			j.PausedAt, j.PausedBy, j.Outputs, j.StartedAt, j.WorkerID, j.PID, j.Demands)
@@ -90,7 +90,7 @@ func (m *mirrored) staleLeases(t *Tx) (wrong error) {
 	return wrong
 }
 
-func (m *mirrored) Close() error { return errors.Join(m.mirror.Close(), m.Backend.Close()) }
+func (m *mirroredNode) Close() error { return errors.Join(m.mirror.Close(), m.Backend.Close()) }
 
 // differences returns the differences between the caches of two nodes.
 func differences(a, b *memory) (wrong error) {
@@ -99,8 +99,8 @@ func differences(a, b *memory) (wrong error) {
 			wrong = errors.Join(wrong, fmt.Errorf("%s: %v, the other one has %v", what, a, b))
 		}
 	}
-	same("numbers", [...]int64{a.commits, a.nextSeq, a.nextEvent, a.enqueued, a.outputs, a.undecided, a.committed},
-		[...]int64{b.commits, b.nextSeq, b.nextEvent, b.enqueued, b.outputs, b.undecided, b.committed})
+	same("numbers", [...]int64{a.commits, a.nextSeq, a.nextEvent, a.enqueuedTotal, a.outputs, a.undecidedJobs, a.committedJobs},
+		[...]int64{b.commits, b.nextSeq, b.nextEvent, b.enqueuedTotal, b.outputs, b.undecidedJobs, b.committedJobs})
 	same("counts", a.counts, b.counts)
 	same("marks", []any{a.reservedInMeta, a.summedUpTo, orderText(a.order), a.rankedBy, a.lanes.weights},
 		[]any{b.reservedInMeta, b.summedUpTo, orderText(b.order), b.rankedBy, b.lanes.weights})
@@ -116,12 +116,12 @@ func differences(a, b *memory) (wrong error) {
 	resources := slices.Sorted(slices.Values(a.lanes.resourceGates))
 	same("resources", resources, slices.Sorted(slices.Values(b.lanes.resourceGates)))
 	used := map[int64]int{}
-	for gate, n := range a.unitsUsed { // skip resources, because each node counts its own units
+	for gate, n := range a.usedUnits { // skip resources, because each node counts its own units
 		if !slices.Contains(resources, gate) {
 			used[gate] = n
 		}
 	}
-	same("used", used, b.unitsUsed)
+	same("used", used, b.usedUnits)
 	return wrong
 }
 
@@ -180,7 +180,7 @@ func mirroredWalks(t *testing.T, n int,
 	open func(t *testing.T) func(queue.Order) (s store.Store, first, second *Engine)) {
 	walks(t, n, func(t *testing.T) func(queue.Order) (store.Store, *Engine) {
 		at := open(t)
-		var m *mirrored
+		var m *mirroredNode
 		t.Cleanup(func() {
 			if t.Logf("%d deltas applied, %d reloads", m.appliedDeltas, m.reloads); m.appliedDeltas < 10*m.reloads {
 				t.Error("the second node reloads too often; want at least 10 applied deltas per reload")
@@ -192,12 +192,12 @@ func mirroredWalks(t *testing.T, n int,
 				deltas, reloads = m.appliedDeltas, m.reloads
 			}
 			s, first, second := at(order)
-			m = &mirrored{Backend: first.backend, Engine: first, mirror: second, appliedDeltas: deltas, reloads: reloads}
+			m = &mirroredNode{Backend: first.backend, Engine: first, mirror: second, appliedDeltas: deltas, reloads: reloads}
 			first.backend = m
 			return s, first
 		}
 	}, func(of *Engine) error {
-		m := of.backend.(*mirrored)
+		m := of.backend.(*mirroredNode)
 		return errors.Join(m.difference, m.inMirror(func(t *Tx) error {
 			m.mirror.rechecks.MaxSteps = 40 * rules.MaxSteps // use the same limit as on the first node
 			if err := t.rules.Reopen(); err != nil {

@@ -29,8 +29,8 @@ func (t *Tx) reload() error {
 			m.leases[seq] = &rules.Lease{Job: l.Job, Running: l.Running, Needs: l.Needs, Turn: old.Turn}
 		}
 	}
-	m.nextDue, m.lastPromote, m.recheckedUpTo, m.statisticsTidied = old.nextDue, old.lastPromote, old.recheckedUpTo,
-		old.statisticsTidied
+	m.nextDue, m.lastPromote, m.recheckedUpTo, m.lastTidyHour = old.nextDue, old.lastPromote, old.recheckedUpTo,
+		old.lastTidyHour
 	m.lanes.node, m.lanes.closedHere = old.lanes.node, old.lanes.closedHere
 	m.lastPass, m.turnCount, m.lastDecidedUID = old.lastPass, old.turnCount, old.lastDecidedUID
 	for name, q := range old.lanes.queues {
@@ -60,7 +60,7 @@ func (t *Tx) reload() error {
 	t.undo, t.users, t.queues, t.leased, t.leases, t.leasedBy = nil, nil, nil, false, nil, nil
 	s.closedHereStale = true
 	t.memoryAtStart, s.foreignChanges.any, s.jobsReadied = *m, true, true
-	s.watchForeignTimer(t.now, t.now) // watch for timers of other nodes that the tables may now contain
+	s.watchForeignTimer(t.startTime, t.startTime) // watch for timers of other nodes that the tables may now contain
 	return nil
 }
 

@@ -50,8 +50,8 @@ func TestClaimPrefetchSeesTheTransaction(t *testing.T) {
 			t.Cleanup(func() { s.Close() })
 			enqueueOn(t, s, important, engine.Draft(), engine.Draft(), engine.Draft(), engine.Draft(), engine.Draft())
 			jobs := claimOn(t, s, 3)
-			if _, err := s.Exchange(t.Context(), store.Report{Released: []queue.Lease{jobs[0].Lease()},
-				Ended: []store.Settlement{completedOn(s, &jobs[1])}}); err != nil {
+			if _, err := s.Exchange(t.Context(), store.Report{Releases: []queue.Lease{jobs[0].Lease()},
+				Settlements: []store.Settlement{completedOn(s, &jobs[1])}}); err != nil {
 				t.Fatal(err)
 			}
 			s.SetPrefetchThreshold(1)
@@ -65,7 +65,7 @@ func TestClaimPrefetchSeesTheTransaction(t *testing.T) {
 			err = s.DoExpecting(t.Context(), ends, 2, func(t *engine.Tx) (err error) {
 				expected = t.HasPrefetch()
 				for _, i := range c.ended {
-					if _, err := t.Rules().Exchange(&store.Report{Ended: []store.Settlement{completedOn(s, &jobs[i])}}); err != nil {
+					if _, err := t.Rules().Exchange(&store.Report{Settlements: []store.Settlement{completedOn(s, &jobs[i])}}); err != nil {
 						return err
 					}
 				}

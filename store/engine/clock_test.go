@@ -24,7 +24,7 @@ func TestClockStepsOfAYear(t *testing.T) {
 			t.Fatal(err)
 		}
 		retry := queue.Decision{State: queue.Failed, UsesAttempt: true, Started: true, Delay: 2 * time.Second}
-		if _, err := s.Exchange(t.Context(), store.Report{Ended: []store.Settlement{{Lease: turned.Jobs[0].Lease(),
+		if _, err := s.Exchange(t.Context(), store.Report{Settlements: []store.Settlement{{Lease: turned.Jobs[0].Lease(),
 			Decision: retry}}}); err != nil {
 			t.Fatal(err)
 		}
@@ -49,7 +49,7 @@ func TestClockStepsOfAYear(t *testing.T) {
 		for i := range turned.Jobs {
 			back = append(back, turned.Jobs[i].Lease())
 		}
-		turned, err = s.Exchange(t.Context(), store.Report{Released: back, Want: 9})
+		turned, err = s.Exchange(t.Context(), store.Report{Releases: back, Want: 9})
 		if err != nil || len(turned.Jobs) != want {
 			t.Errorf("step %v: got %d jobs again, %v, want %d", step, len(turned.Jobs), err, want)
 		}

@@ -28,12 +28,12 @@ var duties = []struct {
 		return err
 	}},
 	{"Purge of old jobs", func(t *testing.T, s *Store) error {
-		n, err := s.Purge(t.Context(), store.EndedFilter{States: []queue.State{queue.Completed}, Before: s.Now(),
+		n, err := s.Purge(t.Context(), store.EndedFilter{States: []queue.State{queue.Completed}, Cutoff: s.Now(),
 			RetentionQueue: new("")}, 100, nil)
 		return errors.Join(err, expectEqual(n, 100))
 	}},
 	{"Purge of nothing", func(t *testing.T, s *Store) error {
-		n, err := s.Purge(t.Context(), store.EndedFilter{States: []queue.State{queue.Completed}, Before: 1,
+		n, err := s.Purge(t.Context(), store.EndedFilter{States: []queue.State{queue.Completed}, Cutoff: 1,
 			RetentionQueue: new("")}, 100, nil)
 		return errors.Join(err, expectEqual(n, 0))
 	}},

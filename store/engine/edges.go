@@ -86,7 +86,7 @@ func orZeroJob(list []rules.Job) (j rules.Job) {
 
 // Noted implements rules.Tx.
 func (t *Tx) Noted(parent int64) (n int64, newest rules.EndedParent, err error) {
-	if t.s.mem.undecided == 0 {
+	if t.s.mem.undecidedJobs == 0 {
 		return 0, newest, nil
 	}
 	err = t.Query(func(r database.Row) (bool, error) {
@@ -104,7 +104,7 @@ func (t *Tx) AddEnded(parent int64, uid int, state queue.State, after int64) err
 	n, err := t.Count(`INSERT INTO ended (parent, uid, state, upto) SELECT CAST(? AS BIGINT), coalesce((SELECT uid FROM ended INDEXED BY ended_parent WHERE parent = ? LIMIT 1), CAST(? AS BIGINT)), CAST(? AS BIGINT), max(id)
 		FROM edges INDEXED BY edges_parent WHERE parent = ? AND met <> 1 HAVING max(id) > ?`, parent, parent, int64(uid),
 		int64(state), parent, after)
-	t.s.mem.undecided += n
+	t.s.mem.undecidedJobs += n
 	return err
 }
 
@@ -116,7 +116,7 @@ func (t *Tx) ExtendRerunNote(parent int64) (was bool, err error) {
 		return false, err
 	}
 	n, err := t.Count(`DELETE FROM ended INDEXED BY ended_parent WHERE parent = ? AND id > ?`, parent, last)
-	t.s.mem.undecided -= n
+	t.s.mem.undecidedJobs -= n
 	if err == nil {
 		err = t.Exec(`UPDATE ended SET upto = (SELECT coalesce(max(edges.id), 0) FROM edges INDEXED BY edges_parent WHERE edges.parent = ended.parent AND met <> 1) WHERE id = ?`, last)
 	}
@@ -125,7 +125,7 @@ func (t *Tx) ExtendRerunNote(parent int64) (was bool, err error) {
 
 // NextEnded implements rules.Tx.
 func (t *Tx) NextEnded() (e rules.EndedParent, found bool, err error) {
-	if t.s.mem.undecided == 0 {
+	if t.s.mem.undecidedJobs == 0 {
 		return e, false, nil
 	}
 	last, uid := t.s.mem.lastDecidedUID, int64(0)
@@ -157,7 +157,7 @@ func (t *Tx) Edges(e rules.EndedParent, n int) (list []rules.Edge, err error) {
 
 // DropEnded implements rules.Tx.
 func (t *Tx) DropEnded(id int64) error {
-	t.s.mem.undecided--
+	t.s.mem.undecidedJobs--
 	return t.Exec(`DELETE FROM ended WHERE id = ?`, id)
 }
 
@@ -185,7 +185,7 @@ func (t *Tx) dropEdgesOf(child int64, limit int) (all bool, err error) {
 		return !t.HasEdges(), nil
 	}
 	n, err := t.Count(`DELETE FROM edges WHERE id IN (SELECT id FROM edges INDEXED BY edges_child WHERE child = ? LIMIT ?)`, child, int64(limit))
-	t.removed += int(n)
+	t.removedRows += int(n)
 	return n < int64(limit), err
 }
 
@@ -197,7 +197,7 @@ func (s *Engine) readEdges(all *database.Batch) {
 		return false, nil
 	}, `SELECT 1 FROM edges LIMIT 1`)
 	all.Add(func(r database.Row) (bool, error) {
-		s.mem.undecided = r.Num(0)
+		s.mem.undecidedJobs = r.Num(0)
 		return false, nil
 	}, `SELECT count(*) FROM ended`)
 }

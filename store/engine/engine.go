@@ -52,11 +52,11 @@ type Engine struct {
 	thresholds
 	identity
 	commitClock
-	reused
+	txCarryover
 	statistics
 	foreignWork
 	writeFairness
-	published
+	publishedState
 }
 
 // identity says which database this is, and which of its nodes.
@@ -78,14 +78,14 @@ type thresholds struct {
 
 // commitClock measures how long the current commit takes.
 type commitClock struct {
-	created time.Time // start of the clock of commitStart
+	createdAt time.Time // start of the clock of commitStart
 	// commitStart is when the current transaction, or work between transactions, started, in nanoseconds
 	// since created; 0 between transactions.
 	commitStart atomic.Int64
 }
 
 // reused holds memory and findings of a transaction that the next ones use. Only the writer uses it.
-type reused struct {
+type txCarryover struct {
 	group           []*op   // memory for the operations of the current commit
 	leaseBuffer     []int64 // memory for tx.leases of the next transaction
 	lastClaimQueue  string  // name of the queue that was last claimed from
@@ -106,8 +106,8 @@ type foreignWork struct {
 	// followed yet.
 	jobsReadied bool
 	// closedHereStale reports that the lanes closed only for this node must be checked again.
-	closedHereStale   bool
-	closedHereChecked queue.Millis // time of the last check of the lanes closed only for this node
+	closedHereStale     bool
+	closedHereCheckedAt queue.Millis // time of the last check of the lanes closed only for this node
 	// foreignTimerAt is the time at which this node checks for timers that another node has not served.
 	foreignTimerAt queue.Millis
 	// foreignChanges lists jobs changed by other nodes whose watchers have not been notified yet.
@@ -117,25 +117,25 @@ type foreignWork struct {
 // writeFairness holds what decides whose operations are committed next. Only the writer uses it.
 type writeFairness struct {
 	// lastServed holds when operations of each user and class were last carried out, as values of serveClock.
-	lastServed map[userClass]int64
-	serveClock int64        // number of operations carried out for users
-	slowUsers  map[int]bool // users whose last operation took slowOp or longer
-	lastShared time.Time    // last time that operations of several users waited
-	nextSolo   *op          // a slow user's operation, committed next and alone
+	lastServed   map[userClass]int64
+	serveClock   int64        // number of operations carried out for users
+	slowUsers    map[int]bool // users whose last operation took slowOp or longer
+	lastSharedAt time.Time    // last time that operations of several users waited
+	nextSolo     *op          // a slow user's operation, committed next and alone
 }
 
-// published holds what callers and readers see of the writer's work, and the operations that wait for it.
-type published struct {
-	order     atomic.Pointer[queue.Order] // the order as of the last commit
-	mu        sync.Mutex                  // guards the following fields
-	err       error                       // the reason why the store has failed
-	closing   bool
-	waiting   [classes][]*op        // operations that wait for a commit, by class
-	counts    store.Counts          // counts as of the last commit
-	usage     map[int]userUsage     // by uid
-	reserved  map[int64]reservation // by seq of the job
-	waiter    *waiter               // the claim that waits for a runnable job
-	lastEvent int64                 // number of the newest stored event
+// publishedState holds what callers and readers see of the writer's work, and the operations that wait for it.
+type publishedState struct {
+	order        atomic.Pointer[queue.Order] // the order as of the last commit
+	mu           sync.Mutex                  // guards the following fields
+	err          error                       // the reason why the store has failed
+	closing      bool
+	waitingOps   [classes][]*op        // operations that wait for a commit, by class
+	counts       store.Counts          // counts as of the last commit
+	usage        map[int]userUsage     // by uid
+	reservedJobs map[int64]reservation // by seq of the job
+	waiter       *waiter               // the claim that waits for a runnable job
+	lastEvent    int64                 // number of the newest stored event
 	// publishedTurns holds queueState.lastTurns of each queue as of the last commit. The inner maps never
 	// change.
 	publishedTurns map[string]map[int]int64
@@ -159,7 +159,7 @@ type memory struct {
 	leases  map[int64]*rules.Lease // by seq of the job
 	// unitsUsed counts the units that leases hold, by gate. For a rate it counts only leases that are not known
 	// to have started.
-	unitsUsed        map[int64]int
+	usedUnits        map[int64]int
 	lastPass         int64           // Pass of the queue that was served last, while weights differ
 	turnCount        int64           // number of jobs that this node has claimed; orders the turns of users
 	hasDependencies  bool            // a job waits, or once waited, for another job
@@ -170,29 +170,29 @@ type memory struct {
 	users            map[int]user    // users who have waiting or leased jobs
 	maxLeasedPerUser int             // maximum number of leased jobs per user; 0 means unlimited
 	owners           map[int]string  // account names by uid, without former owners
-	disowning        []disownment    // unfinished moves of jobs to former owners; replaced, not changed
+	disownments      []disownment    // unfinished moves of jobs to former owners; replaced, not changed
 	batches          map[int64]batch // by number, without forgotten ones
 	// reservedInMeta reports that meta lists leases that are not known to have started, although each node
 	// has its own row for them.
 	reservedInMeta bool
 	// summedUpTo holds, for hours and days, the end of the last period whose statistics were summed up from
 	// finer ones. statisticsTidied is the hour in which tidyFigures last finished.
-	summedUpTo       [store.Day + 1]queue.Millis
-	statisticsTidied queue.Millis
+	summedUpTo   [store.Day + 1]queue.Millis
+	lastTidyHour queue.Millis
 }
 
 // storedCounts are counts and numbers that the database stores.
 type storedCounts struct {
-	commits    int64 // number of commits of all nodes that this cache reflects
-	nextSeq    int64 // seq of the next job
-	nextEvent  int64 // number of the next event
-	enqueued   int64 // number of jobs ever enqueued
-	counts     [queue.Cancelled + 1]int64
-	undecided  int64 // number of ended jobs whose dependants are not decided yet
-	emptyLanes int64 // number of lanes without jobs
-	committed  int64 // number of jobs in committed batches
-	outputs    int64 // total size of all outputs in bytes
-	keptJobs   int64 // number of jobs that ended while their queue had its own retention
+	commits       int64 // number of commits of all nodes that this cache reflects
+	nextSeq       int64 // seq of the next job
+	nextEvent     int64 // number of the next event
+	enqueuedTotal int64 // number of jobs ever enqueued
+	counts        [queue.Cancelled + 1]int64
+	undecidedJobs int64 // number of ended jobs whose dependants are not decided yet
+	emptyLanes    int64 // number of lanes without jobs
+	committedJobs int64 // number of jobs in committed batches
+	outputs       int64 // total size of all outputs in bytes
+	keptJobs      int64 // number of jobs that ended while their queue had its own retention
 }
 
 // metaLists are the lists in the row of meta. A transaction replaces a list, and does not change it.
@@ -252,7 +252,7 @@ func (s *Engine) Close() error {
 	s.waiter = nil
 	s.mu.Unlock()
 	if w != nil {
-		w.done <- claimResult{err: ErrClosed}
+		w.result <- claimResult{err: ErrClosed}
 	}
 	s.writerToken <- struct{}{} // operations that arrive later are refused
 	return errors.Join(unwritten, s.StopReading(), s.backend.Close())
@@ -268,7 +268,7 @@ func (s *Engine) CommitTime() time.Duration {
 	if start == 0 {
 		return 0
 	}
-	return time.Since(s.created) - start
+	return time.Since(s.createdAt) - start
 }
 
 // StartCopy records that a copy of the database is being made, until EndCopy. It returns false if another copy
@@ -320,7 +320,7 @@ func (s *Engine) publishCounts() {
 	s.lastEvent = s.mem.nextEvent - 1
 	order := s.mem.order
 	s.order.Store(&order)
-	s.counts.States, s.counts.Enqueued = s.mem.counts, s.mem.enqueued
+	s.counts.States, s.counts.EnqueuedTotal = s.mem.counts, s.mem.enqueuedTotal
 	s.counts.Outputs, s.counts.UnderOwnRetention = s.mem.outputs, s.mem.keptJobs
 	s.noteAllUsageLocked()
 	s.listAllReserved()

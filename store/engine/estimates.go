@@ -15,7 +15,7 @@ func (s *Engine) Usual(fingerprint uint64) time.Duration {
 // writeEstimatesEachMinute writes the estimates at most once a minute.
 func (t *Tx) writeEstimatesEachMinute() error {
 	e := &t.s.runtimeEstimates
-	if e.Due(store.Minute.Floor(t.now)) {
+	if e.Due(store.Minute.Floor(t.startTime)) {
 		if list := e.Encode(); list != nil {
 			t.undo = append(t.undo, func() { e.MarkUnwritten() })
 			return t.Exec(estimates.PutEstimates, list)

@@ -55,7 +55,7 @@ func everyGate(t *testing.T, s *Store) {
 	must(err)
 	report := store.Report{Want: 9}
 	for i := range turned.Jobs {
-		report.Ended = append(report.Ended, store.Settlement{Lease: turned.Jobs[i].Lease(),
+		report.Settlements = append(report.Settlements, store.Settlement{Lease: turned.Jobs[i].Lease(),
 			Attempt: queue.Attempt{StartedAt: now}, Decision: queue.Decision{State: queue.Completed, UsesAttempt: true,
 				Started: true}})
 	}
@@ -72,7 +72,7 @@ func everyGate(t *testing.T, s *Store) {
 	must(err)
 	report = store.Report{}
 	for _, j := range append(turned.Jobs, more.Jobs...) {
-		report.Ended = append(report.Ended, store.Settlement{Lease: j.Lease(), Attempt: queue.Attempt{StartedAt: now},
+		report.Settlements = append(report.Settlements, store.Settlement{Lease: j.Lease(), Attempt: queue.Attempt{StartedAt: now},
 			Decision: queue.Decision{State: queue.Completed, UsesAttempt: true, Started: true}})
 	}
 	_, err = s.Exchange(ctx, report)
@@ -200,7 +200,7 @@ func everySchedule(t *testing.T, s *Store) {
 	}
 	must(s.PauseSchedule(ctx, store.SchedulePause{Name: "n", Gen: kept.Gen, Pause: true}))
 	must(s.PauseSchedule(ctx, store.SchedulePause{Name: "n", Gen: kept.Gen}))
-	_, err = s.Fire(ctx, store.OccurrenceRequest{Name: "n", Gen: kept.Gen, Missed: []queue.Millis{2}})
+	_, err = s.Fire(ctx, store.OccurrenceRequest{Name: "n", Gen: kept.Gen, MissedInstants: []queue.Millis{2}})
 	must(err)
 	_, err = s.Schedules(ctx, "", 9)
 	must(err)
@@ -266,10 +266,10 @@ func everyOperation(t *testing.T, s *Store) {
 	l := func(i int) queue.Lease { return turned.Jobs[i].Lease() }
 	dead := queue.Decision{State: queue.Dead, UsesAttempt: true, Started: true}
 	_, err = s.Exchange(ctx, store.Report{
-		Started: []store.Started{{Lease: l(0), At: 1}}, Progress: []store.Progress{{Lease: l(0)}},
-		Released: []queue.Lease{l(2)}, Changed: []store.LeasedChange{{Lease: l(3),
+		Starts: []store.AttemptStart{{Lease: l(0), StartedAt: 1}}, Progress: []store.Progress{{Lease: l(0)}},
+		Releases: []queue.Lease{l(2)}, Changes: []store.LeasedChange{{Lease: l(3),
 			Change: store.Change{Verb: queue.VerbCancel}}},
-		Ended: []store.Settlement{{Lease: l(0), Attempt: queue.Attempt{OutputRef: "1-1", OutputBytes: 9, Result: []byte("1")},
+		Settlements: []store.Settlement{{Lease: l(0), Attempt: queue.Attempt{OutputRef: "1-1", OutputBytes: 9, Result: []byte("1")},
 			Decision: dead, DeletableOutput: "9-9"}, {Lease: l(1), Decision: queue.Decision{State: queue.Pending}}},
 	})
 	must(err)
@@ -285,15 +285,15 @@ func everyOperation(t *testing.T, s *Store) {
 	_, err = s.Attempt(ctx, seq, 0)
 	must(err)
 	s.History(ctx, first.Seqs[0], 0, 1) // a job without attempts
-	_, err = s.CountEnded(ctx, store.EndedFilter{States: []queue.State{queue.Dead}, Before: 1})
+	_, err = s.CountEnded(ctx, store.EndedFilter{States: []queue.State{queue.Dead}, Cutoff: 1})
 	must(err)
 	own := "q"
-	_, err = s.Purge(ctx, store.EndedFilter{States: []queue.State{queue.Completed}, Before: 1}, 1, nil)
+	_, err = s.Purge(ctx, store.EndedFilter{States: []queue.State{queue.Completed}, Cutoff: 1}, 1, nil)
 	must(err)
-	_, err = s.Purge(ctx, store.EndedFilter{States: []queue.State{queue.Completed}, Before: 1, RetentionQueue: &own}, 1,
+	_, err = s.Purge(ctx, store.EndedFilter{States: []queue.State{queue.Completed}, Cutoff: 1, RetentionQueue: &own}, 1,
 		nil)
 	must(err)
-	_, err = s.CountEnded(ctx, store.EndedFilter{States: []queue.State{queue.Completed}, Before: 1, RetentionQueue: &own})
+	_, err = s.CountEnded(ctx, store.EndedFilter{States: []queue.State{queue.Completed}, Cutoff: 1, RetentionQueue: &own})
 	must(err)
 	_, err = s.Keeping(ctx)
 	must(err)

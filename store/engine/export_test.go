@@ -79,7 +79,7 @@ func (s *Engine) HasWaiter() bool {
 func (s *Engine) Waiting() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return len(slices.Concat(s.waiting[:]...))
+	return len(slices.Concat(s.waitingOps[:]...))
 }
 
 // HoldCommits prevents commits until release is called.

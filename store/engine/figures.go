@@ -25,8 +25,8 @@ type minuteStatistics struct {
 	rows   map[string]*store.Figures // by queue; nil if they have not been read
 	// everNamed holds the queues that have their own name in the all-time statistics. It is nil if they have
 	// not been read.
-	everNamed map[string]bool
-	buffer    [1024]byte // memory for two encoded histograms
+	namedQueues map[string]bool
+	buffer      [1024]byte // memory for two encoded histograms
 }
 
 // putFigures writes the statistics of a queue in a period. It updates the row if exists is true, else inserts
@@ -61,7 +61,7 @@ func (t *Tx) putFigures(g store.Grain, at queue.Millis, name string, f *store.Fi
 // See docs/decisions/0086.
 func (t *Tx) isNamedEver(name string) (bool, error) {
 	cache := &t.s.minute
-	if cache.everNamed == nil {
+	if cache.namedQueues == nil {
 		known := map[string]bool{}
 		err := t.Query(func(r database.Row) (bool, error) {
 			known[r.Text(0)] = true
@@ -71,12 +71,12 @@ func (t *Tx) isNamedEver(name string) (bool, error) {
 		if err != nil {
 			return false, err
 		}
-		cache.everNamed = known
+		cache.namedQueues = known
 	}
-	if !cache.everNamed[name] && statisticsName(cache.everNamed, name, t.hasOwnFigures) == name {
-		cache.everNamed[name] = true
+	if !cache.namedQueues[name] && statisticsName(cache.namedQueues, name, t.hasOwnFigures) == name {
+		cache.namedQueues[name] = true
 	}
-	return cache.everNamed[name], nil
+	return cache.namedQueues[name], nil
 }
 
 // periodFigures returns the statistics from one instant until before another, by queue.
@@ -128,10 +128,10 @@ func statisticsName[V any](rows map[string]V, name string, own func(string) bool
 // writeFigures adds the measurements of the transaction to the statistics of its minute. If the clock was set
 // back, the minute's hour or day may have been summed up already; then it adds them there too.
 func (t *Tx) writeFigures() error {
-	if len(t.measured) == 0 {
+	if len(t.measurements) == 0 {
 		return nil
 	}
-	from := store.Minute.Floor(t.now)
+	from := store.Minute.Floor(t.startTime)
 	cache := &t.s.minute
 	if cache.rows == nil || cache.minute != from {
 		rows, err := t.periodFigures(store.Minute, from, from+1)
@@ -142,8 +142,8 @@ func (t *Tx) writeFigures() error {
 	}
 	var changedRows [4]changedFigures
 	changed := changedRows[:0]
-	for i := range t.measured {
-		m := &t.measured[i]
+	for i := range t.measurements {
+		m := &t.measurements[i]
 		name := t.statisticsName(cache.rows, m.Queue)
 		row := cache.rows[name]
 		if !slices.ContainsFunc(changed, func(c changedFigures) bool { return c.name == name }) {
@@ -197,8 +197,8 @@ func (t *Tx) addFigures(g store.Grain, at queue.Millis) error {
 		return err
 	}
 	changed := map[string]bool{} // by queue; true if the row existed
-	for i := range t.measured {
-		m := &t.measured[i]
+	for i := range t.measurements {
+		m := &t.measurements[i]
 		name := t.statisticsName(rows, m.Queue)
 		if g == records.AllTime {
 			name = store.OtherQueues
@@ -229,8 +229,8 @@ func (t *Tx) addFigures(g store.Grain, at queue.Millis) error {
 // reports whether there is more to do.
 func (t *Tx) tidyFigures() (more bool, err error) {
 	m := &t.s.mem
-	hour := store.Hour.Floor(t.now)
-	if m.statisticsTidied == hour {
+	hour := store.Hour.Floor(t.startTime)
+	if m.lastTidyHour == hour {
 		return false, nil
 	}
 	hours, err := t.rollUp(store.Hour, hour)
@@ -247,7 +247,7 @@ func (t *Tx) tidyFigures() (more bool, err error) {
 	}
 	removed := int64(0)
 	for g := store.Minute; g <= store.Day; g++ {
-		old := store.Hour.Floor(g.Oldest(t.now)) // remove at most once an hour
+		old := store.Hour.Floor(g.Oldest(t.startTime)) // remove at most once an hour
 		if g < store.Day {
 			old = min(old, m.summedUpTo[g+1])
 		}
@@ -262,7 +262,7 @@ func (t *Tx) tidyFigures() (more bool, err error) {
 		}
 	}
 	if more = hours || days || removed == promoteStep; !more {
-		m.statisticsTidied = hour
+		m.lastTidyHour = hour
 	}
 	return more, nil
 }

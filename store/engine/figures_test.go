@@ -27,7 +27,7 @@ func completeOne(t *testing.T, s *Store, name string) {
 	e := completed(&got.Jobs[0])
 	e.Attempt = queue.Attempt{StartedAt: s.now(), EndedAt: s.now() + 5000}
 	e.Fingerprint = got.Jobs[0].Fingerprint()
-	if _, err = s.Exchange(t.Context(), store.Report{Ended: []store.Settlement{e}}); err != nil {
+	if _, err = s.Exchange(t.Context(), store.Report{Settlements: []store.Settlement{e}}); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -31,8 +31,8 @@ func (t *Tx) Find(l *rules.LaneScan) error {
 		}
 		j := records.ReadMoved(r, records.ColumnsOf(l.Scope))
 		if j.Damaged || !j.State.Runnable() {
-			l.Damaged = append(l.Damaged, j)
-			return len(l.Damaged) < l.Steps || more(), nil
+			l.DamagedJobs = append(l.DamagedJobs, j)
+			return len(l.DamagedJobs) < l.Steps || more(), nil
 		}
 		if l.Jobs == nil {
 			l.Jobs = make([]rules.Job, 0, min(l.Want, maxClaimBlock))
@@ -128,7 +128,7 @@ func (t *Tx) findPiece(l *rules.LaneScan, each func(r database.Row, gone bool) (
 			return rows < piece, err
 		}
 	}
-	if t.remote() && l.Upcoming != nil {
+	if t.remote() && l.UpcomingLanes != nil {
 		return t.findAhead(l, each)
 	}
 	err = t.Query(func(r database.Row) (bool, error) { return counted(r, false) }, findJobs(records.ColumnsOf(l.Scope)), args...)

@@ -128,7 +128,7 @@ func TestDamagedFrameIsDetached(t *testing.T) {
 			}
 			applyBatch(t, s, committed)
 			promoteAll(t, s)
-			if n := s.Counts().States[queue.Pending]; n != 1999 || len(s.mem.batches) != 0 || s.mem.committed != 0 {
+			if n := s.Counts().States[queue.Pending]; n != 1999 || len(s.mem.batches) != 0 || s.mem.committedJobs != 0 {
 				t.Errorf("%d jobs wait, want 1999; %d batches remain", n, len(s.mem.batches))
 			}
 			if n := number(t, s, `SELECT count(*) FROM staged_ids`); n != 0 {

@@ -92,7 +92,7 @@ func (t *Tx) tidyGates() (more bool, err error) {
 	}
 	for _, g := range idle {
 		last, err := t.Number(`SELECT max(at) FROM starts WHERE gate = ?`, g.id)
-		if opens := last + g.per + 1; err == nil && opens > int64(t.now) && last > 0 {
+		if opens := last + g.per + 1; err == nil && opens > int64(t.startTime) && last > 0 {
 			err = t.Exec(`UPDATE gates SET opens = ? WHERE id = ?`, opens, g.id)
 		} else if err == nil {
 			err = t.removeGate(g.id)
@@ -141,14 +141,14 @@ func (t *Tx) Rule(gate int64) (rules.Rule, error) {
 		}
 		t.gateRules[gate] = rule
 	}
-	rule.Used = t.s.mem.unitsUsed[gate]
+	rule.UsedUnits = t.s.mem.usedUnits[gate]
 	return rule, nil
 }
 
 // Starts implements rules.Tx.
 func (t *Tx) Starts(gate int64, since queue.Millis) (n int, err error) {
 	// A start in the future means that the clock was set back. Treat it as a start at the current time.
-	if err := t.Exec(`UPDATE starts SET at = ? WHERE gate = ? AND at > ?`, int64(t.now), gate, int64(t.now)); err != nil {
+	if err := t.Exec(`UPDATE starts SET at = ? WHERE gate = ? AND at > ?`, int64(t.startTime), gate, int64(t.startTime)); err != nil {
 		return 0, err
 	}
 	starts, err := t.Number(`SELECT count(*) FROM starts WHERE gate = ? AND at >= ?`, gate, int64(since))
@@ -206,7 +206,7 @@ func (t *Tx) KeepRule(d queue.Demand) (id int64, err error) {
 	if d.N == 0 {
 		err = t.Exec(`UPDATE gates SET kept = 0 WHERE uid = ? AND kind = ? AND key = ?`, int64(queue.SharedOwner),
 			int64(d.Kind), d.Key)
-		t.wakeAt(t.now) // run upkeep: it removes the gate if no job needs it any more
+		t.wakeAt(t.startTime) // run upkeep: it removes the gate if no job needs it any more
 		return 0, err
 	}
 	others, err := t.Number(`SELECT count(*) FROM gates INDEXED BY gates_kept WHERE kept = 1 AND (kind, key) <> (?, ?)`,
@@ -275,7 +275,7 @@ func (t *Tx) gatesOf(owner int, kind int64, key string, list *[]store.GateState)
 	for i, id := range ids {
 		g := &(*list)[first+i]
 		if err == nil {
-			g.Used, err = t.heldOf(id, g, &steps)
+			g.Usage, err = t.heldOf(id, g, &steps)
 		}
 	}
 	return err
@@ -288,13 +288,13 @@ const maxStartsCounted = 20_000
 // heldOf returns how many units of a gate are held. For a rate it counts at most steps starts, and
 // subtracts them from steps.
 func (t *Tx) heldOf(gate int64, g *store.GateState, steps *int) (int, error) {
-	used := t.s.mem.unitsUsed[gate]
+	used := t.s.mem.usedUnits[gate]
 	switch g.Kind {
 	case queue.GateResource:
 		g.N, g.Period = t.s.mem.lanes.node.Resources[g.Key], 0
 	case queue.GateRate:
 		starts, err := t.Number(`SELECT count(*) FROM (SELECT 1 FROM starts WHERE gate = ? AND at >= ? LIMIT ?) AS counted`,
-			gate, int64(t.now)-g.Period.Milliseconds(), int64(*steps))
+			gate, int64(t.startTime)-g.Period.Milliseconds(), int64(*steps))
 		*steps -= int(starts)
 		return used + int(starts), err
 	}
@@ -304,7 +304,7 @@ func (t *Tx) heldOf(gate int64, g *store.GateState, steps *int) (int, error) {
 // forgetStarts deletes the starts that are older than a rate's period.
 func (t *Tx) forgetStarts(gate int64) error {
 	return t.Exec(`DELETE FROM starts WHERE gate = ? AND at < ? - (SELECT per FROM gates WHERE id = ?)`, gate,
-		int64(t.now), gate)
+		int64(t.startTime), gate)
 }
 
 // CountNaming implements rules.Tx.
@@ -356,17 +356,17 @@ func (t *Tx) openGates() (more bool, err error) {
 	}
 	// The clock was set back. No rate stays closed for longer than its period, so limit the opening times
 	// to that.
-	if t.now < t.s.mem.lastPromote {
-		if err := t.Exec(`UPDATE gates SET opens = ? WHERE id IN (SELECT id FROM gates INDEXED BY gates_opens WHERE opens > 0 AND opens > ? + per + 1)`, int64(t.now), int64(t.now)); err != nil {
+	if t.startTime < t.s.mem.lastPromote {
+		if err := t.Exec(`UPDATE gates SET opens = ? WHERE id IN (SELECT id FROM gates INDEXED BY gates_opens WHERE opens > 0 AND opens > ? + per + 1)`, int64(t.startTime), int64(t.startTime)); err != nil {
 			return false, err
 		}
 	}
-	t.s.mem.lastPromote = t.now
+	t.s.mem.lastPromote = t.startTime
 	var list []int64
 	err = t.Query(func(r database.Row) (bool, error) {
 		list = append(list, r.Num(0))
 		return len(list) < moveStep, nil
-	}, `SELECT id FROM gates INDEXED BY gates_opens WHERE opens > 0 AND opens <= ? LIMIT ?`, int64(t.now), int64(moveStep))
+	}, `SELECT id FROM gates INDEXED BY gates_opens WHERE opens > 0 AND opens <= ? LIMIT ?`, int64(t.startTime), int64(moveStep))
 	for _, id := range list {
 		if err == nil {
 			err = t.Exec(`UPDATE gates SET opens = 0 WHERE id = ?`, id)
@@ -384,7 +384,7 @@ func (t *Tx) RecheckClosedLanes() error {
 	}
 	t.recheckClosedHere()
 	t.s.mem.recheckedUpTo = math.MinInt64 + 1
-	t.wakeAt(t.now)
+	t.wakeAt(t.startTime)
 	return nil
 }
 
@@ -396,13 +396,13 @@ func (t *Tx) recheckClosedHereIfStale() {
 	if !s.closedHereStale {
 		return
 	}
-	if s.closedHereChecked <= t.now && t.now < s.closedHereChecked.Add(foreignTimerGrace) {
-		s.watchForeignTimer(t.now, t.now)
+	if s.closedHereCheckedAt <= t.startTime && t.startTime < s.closedHereCheckedAt.Add(foreignTimerGrace) {
+		s.watchForeignTimer(t.startTime, t.startTime)
 		return
 	}
-	checked := s.closedHereChecked
-	t.undo = append(t.undo, func() { s.closedHereStale, s.closedHereChecked = true, checked })
-	s.closedHereStale, s.closedHereChecked = false, t.now
+	checked := s.closedHereCheckedAt
+	t.undo = append(t.undo, func() { s.closedHereStale, s.closedHereCheckedAt = true, checked })
+	s.closedHereStale, s.closedHereCheckedAt = false, t.startTime
 	t.recheckClosedHere()
 }
 

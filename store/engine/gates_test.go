@@ -51,8 +51,8 @@ func TestGateIsKeptWhileJobsNameIt(t *testing.T) {
 	rate := queue.Demand{Kind: queue.GateRate, Key: "r", N: 2, Period: time.Minute}
 	enqueueFor(t, s, 1, 1, withDemands(rate))
 	_, jobs := claimJobs(t, s, store.Report{Want: 1})
-	claimJobs(t, s, store.Report{Started: []store.Started{{Lease: jobs[0].Lease(), At: clock}}})
-	claimJobs(t, s, store.Report{Ended: []store.Settlement{completed(&jobs[0])}})
+	claimJobs(t, s, store.Report{Starts: []store.AttemptStart{{Lease: jobs[0].Lease(), StartedAt: clock}}})
+	claimJobs(t, s, store.Report{Settlements: []store.Settlement{completed(&jobs[0])}})
 	claimJobs(t, s, store.Report{Want: 1}) // finds the lane empty
 	there := func(when, key string, want int64) {
 		t.Helper()
@@ -94,8 +94,8 @@ func TestRatesOpenAfterTheClockWasSetBack(t *testing.T) {
 			t.Errorf("%s: %d were claimed, want %d", when, len(jobs), want)
 		}
 		for i := range jobs {
-			claimJobs(t, s, store.Report{Started: []store.Started{{Lease: jobs[i].Lease(), At: clock}}})
-			claimJobs(t, s, store.Report{Ended: []store.Settlement{completed(&jobs[i])}})
+			claimJobs(t, s, store.Report{Starts: []store.AttemptStart{{Lease: jobs[i].Lease(), StartedAt: clock}}})
+			claimJobs(t, s, store.Report{Settlements: []store.Settlement{completed(&jobs[i])}})
 		}
 	}
 	start("at first", 2)
@@ -278,7 +278,7 @@ func TestGateServesEveryListInTurn(t *testing.T) {
 			for range turns {
 				var r store.Report
 				for i := range running {
-					r.Ended = append(r.Ended, completed(&running[i]))
+					r.Settlements = append(r.Settlements, completed(&running[i]))
 				}
 				r.Want = c.want
 				_, running = claimJobs(t, s, r)
@@ -362,7 +362,7 @@ func TestDamagedDemandsHoldUpTheirJobAlone(t *testing.T) {
 			for i := range jobs {
 				e := completed(&jobs[i])
 				e.Decision.State = queue.Failed
-				claimJobs(t, s, store.Report{Ended: []store.Settlement{e}})
+				claimJobs(t, s, store.Report{Settlements: []store.Settlement{e}})
 			}
 			change(t, s, j, store.Change{Verb: queue.VerbCancel})
 		}
@@ -383,7 +383,7 @@ func TestForgottenQueueUndone(t *testing.T) {
 	night := []func(*queue.Job){withDemands(lockOf("k", 5)), inQueue("night")}
 	enqueueFor(t, s, 1, 1, night...)
 	_, jobs := claimJobs(t, s, store.Report{Want: 2})
-	claimJobs(t, s, store.Report{Ended: []store.Settlement{completed(&jobs[0])}, Want: 2}) // finds the lane empty
+	claimJobs(t, s, store.Report{Settlements: []store.Settlement{completed(&jobs[0])}, Want: 2}) // finds the lane empty
 	s.lanesKept = 0
 	s.Do(t.Context(), Urgent, func(tx *Tx) error {
 		if _, err := tx.tidyLanes(); err != nil {
@@ -418,7 +418,7 @@ func TestDependantsInTurn(t *testing.T) {
 	}
 	enqueueFor(t, s, 1, 1000, after(0))
 	child := enqueueFor(t, s, 2, 1, after(1))[0]
-	claimJobs(t, s, store.Report{Ended: []store.Settlement{completed(&jobs[0]), completed(&jobs[1])}})
+	claimJobs(t, s, store.Report{Settlements: []store.Settlement{completed(&jobs[0]), completed(&jobs[1])}})
 	for range 3 {
 		if _, err := s.Promote(t.Context()); err != nil {
 			t.Fatal(err)
@@ -455,7 +455,7 @@ func TestUsersDependantsTakeTurns(t *testing.T) {
 	for i := range jobs {
 		ends = append(ends, completed(&jobs[i]))
 	}
-	claimJobs(t, s, store.Report{Ended: ends})
+	claimJobs(t, s, store.Report{Settlements: ends})
 	if n := number(t, s, fmt.Sprintf(`SELECT count(*) FROM edges WHERE met = 0 AND child = %d`, child)); n != 0 {
 		t.Error("the dependant of the second user waits for those of the others")
 	}

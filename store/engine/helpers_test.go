@@ -168,7 +168,7 @@ func expireLease(t *testing.T, url, name string) {
 // reportStarted reports a job as started.
 func reportStarted(t *testing.T, s *postgres.Store, j *queue.Job) {
 	t.Helper()
-	if _, err := s.Exchange(t.Context(), store.Report{Started: []store.Started{{Lease: j.Lease(), At: s.Now(),
+	if _, err := s.Exchange(t.Context(), store.Report{Starts: []store.AttemptStart{{Lease: j.Lease(), StartedAt: s.Now(),
 		Worker: "1/1", PID: 1}}}); err != nil {
 		t.Fatal(err)
 	}

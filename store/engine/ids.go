@@ -34,7 +34,7 @@ func (t *Tx) NewJob(draft *queue.Job) (at int, seq int64, id string, err error) 
 // assignIDs assigns a seq and an id to each draft. If an id is taken, it returns an error for all.
 func (t *Tx) assignIDs(drafts []queue.Job, receipt *store.Receipt) error {
 	n := idAllocator{t: t, numberSource: numberSource{next: t.s.mem.nextSeq, rng: t.s.rng, window: firstLeap},
-		taken: map[string]bool{}}
+		takenIDs: map[string]bool{}}
 	var given []string
 	for i := range drafts {
 		if id := drafts[i].ID; id != "" {
@@ -47,10 +47,10 @@ func (t *Tx) assignIDs(drafts []queue.Job, receipt *store.Receipt) error {
 	}
 	for i := range drafts {
 		if id := drafts[i].ID; id != "" {
-			if n.taken[id] {
+			if n.takenIDs[id] {
 				return exists(id, i, len(drafts))
 			}
-			n.taken[id] = true
+			n.takenIDs[id] = true
 		}
 	}
 	for i := range drafts {
@@ -77,7 +77,7 @@ func (t *Tx) assignIDs(drafts []queue.Job, receipt *store.Receipt) error {
 type idAllocator struct {
 	numberSource
 	t           *Tx
-	taken       map[string]bool
+	takenIDs    map[string]bool
 	checkedUpTo int64 // numbers from at to before this one were checked
 }
 
@@ -91,7 +91,7 @@ func (n *idAllocator) check(ids []string, numbers int) (err error) {
 		ids = append(ids, strconv.FormatInt(number, 10))
 	}
 	taken, err := n.t.takenIDs(ids)
-	maps.Copy(n.taken, taken)
+	maps.Copy(n.takenIDs, taken)
 	return err
 }
 
@@ -100,11 +100,11 @@ func (n *idAllocator) check(ids []string, numbers int) (err error) {
 func (n *idAllocator) nextFree(missing int) (id string, err error) {
 	for {
 		if n.next >= n.checkedUpTo {
-			if err := n.check(nil, missing+2*n.skipped); err != nil {
+			if err := n.check(nil, missing+2*n.skippedCount); err != nil {
 				return "", err
 			}
 		}
-		if id = strconv.FormatInt(n.next, 10); !n.taken[id] {
+		if id = strconv.FormatInt(n.next, 10); !n.takenIDs[id] {
 			return id, nil
 		}
 		n.skip() // this number is the id of another job, so it is never assigned as a seq
@@ -123,15 +123,15 @@ const (
 
 // numberSource finds numbers for the jobs of one request.
 type numberSource struct {
-	next    int64
-	skipped int
-	window  int64
-	rng     *rand.Rand
+	next         int64
+	skippedCount int
+	window       int64
+	rng          *rand.Rand
 }
 
 func (n *numberSource) skip() {
 	n.next++
-	if n.skipped++; n.skipped <= maxSkips {
+	if n.skippedCount++; n.skippedCount <= maxSkips {
 		return
 	}
 	n.next += n.rng.Int64N(n.window)

@@ -112,14 +112,14 @@ func TestJobsOverQuotaRunInOrderAfterReopening(t *testing.T) {
 			t.Fatalf("claimed %v", first)
 		}
 		// Start only one of the two claimed jobs, so that the other one is still reserved.
-		claimJobs(t, s, store.Report{Started: []store.Started{{Lease: jobs[0].Lease(), At: 1}}})
+		claimJobs(t, s, store.Report{Starts: []store.AttemptStart{{Lease: jobs[0].Lease(), StartedAt: 1}}})
 		s.Close()
 		s = openStore(t, dir)
 		bound(t, s, c.bound)
 		if got, _ := claimJobs(t, s, store.Report{Want: 20}); !slices.Equal(got, c.want) {
 			t.Errorf("with %d a user: claimed %v, want %v", c.bound, got, c.want)
 		}
-		got, _ := claimJobs(t, s, store.Report{Ended: []store.Settlement{completed(&jobs[0])}, Want: 20})
+		got, _ := claimJobs(t, s, store.Report{Settlements: []store.Settlement{completed(&jobs[0])}, Want: 20})
 		if c.bound == 1 && !slices.Equal(got, []int64{2}) {
 			t.Errorf("after the end of a job: claimed %v, want the next job", got)
 		}
@@ -160,7 +160,7 @@ func TestAClaimIsBounded(t *testing.T) {
 	}
 	next := int64(worker)
 	for range 20 { // from now on the number of jobs makes no difference
-		got, more := claimJobs(t, s, store.Report{Ended: []store.Settlement{completed(&jobs[0])}, Want: worker})
+		got, more := claimJobs(t, s, store.Report{Settlements: []store.Settlement{completed(&jobs[0])}, Want: worker})
 		if next++; !slices.Equal(got, []int64{next}) {
 			t.Fatalf("claimed %v, want %d", got, next)
 		}
@@ -197,7 +197,7 @@ func TestQuotaBoundsAFloodOfOneUser(t *testing.T) {
 		t.Errorf("claimed %v, want %v", got, want)
 	}
 	better := enqueueFor(t, s, 1, 2, func(j *queue.Job) { j.Priority = 9 })
-	if got, _ := claimJobs(t, s, store.Report{Ended: []store.Settlement{completed(&jobs[0]), completed(&jobs[1]),
+	if got, _ := claimJobs(t, s, store.Report{Settlements: []store.Settlement{completed(&jobs[0]), completed(&jobs[1]),
 		completed(&jobs[2])}, Want: 9}); !slices.Equal(got, append(better, 4)) {
 		t.Errorf("claimed %v, want the better ones and the next", got)
 	}
@@ -404,7 +404,7 @@ func TestClaimReadsTheSameForAnyNumberOfClosedLanes(t *testing.T) {
 		enqueueFor(t, s, 2, 20)
 		countSteps(t, s)
 		for range 20 {
-			_, next := claimJobs(t, s, store.Report{Ended: []store.Settlement{completed(&jobs[0])}, Want: 1})
+			_, next := claimJobs(t, s, store.Report{Settlements: []store.Settlement{completed(&jobs[0])}, Want: 1})
 			jobs = next
 		}
 		read[n] = countSteps(t, s)

@@ -14,8 +14,8 @@ import (
 
 // waiter is a claim that waits for the first runnable job.
 type waiter struct {
-	want int
-	done chan claimResult // receives the claim's result; buffered, so that the writer never blocks
+	want   int
+	result chan claimResult // receives the claim's result; buffered, so that the writer never blocks
 	// retry receives a value when the claim was cut short, because it took too many steps for one
 	// transaction, and must run again.
 	retry     chan struct{}
@@ -32,7 +32,7 @@ type claimResult struct {
 
 // Exchange records what happened to leases and claims more, in one commit.
 func (s *Engine) Exchange(ctx context.Context, report store.Report) (store.Grant, error) {
-	o := &op{endedAttempts: report.Ended, quota: report.MaxBytesUser, wantedJobs: report.Want}
+	o := &op{endedAttempts: report.Settlements, quota: report.MaxBytesUser, wantedJobs: report.Want}
 	return s.exchange(ctx, o, func(*Tx) *store.Report { return &report })
 }
 
@@ -58,7 +58,7 @@ func (s *Engine) ExchangeLater(ctx context.Context, want int, report func(t *Tx)
 
 // Await claims up to want jobs. If none is runnable, it waits for the first one.
 func (s *Engine) Await(ctx context.Context, want int) ([]queue.Job, error) {
-	w := &waiter{want: want, done: make(chan claimResult, 1), retry: make(chan struct{}, 1)}
+	w := &waiter{want: want, result: make(chan claimResult, 1), retry: make(chan struct{}, 1)}
 	var jobs []queue.Job
 	for more := true; more; {
 		err := s.Do(ctx, Urgent, func(t *Tx) (err error) {
@@ -85,7 +85,7 @@ func (s *Engine) Await(ctx context.Context, want int) ([]queue.Job, error) {
 	var ended error
 	for ended == nil {
 		select {
-		case g := <-w.done:
+		case g := <-w.result:
 			return g.jobs, g.err
 		case <-w.retry:
 			ended = s.Do(ctx, Urgent, func(t *Tx) error { t.rules.Readied = true; return nil })
@@ -98,7 +98,7 @@ func (s *Engine) Await(ctx context.Context, want int) ([]queue.Job, error) {
 		s.waiter = nil
 		s.mu.Unlock()
 		select {
-		case g := <-w.done: // the writer served this waiter after the select and before the lock
+		case g := <-w.result: // the writer served this waiter after the select and before the lock
 			return g.jobs, g.err
 		default:
 			return nil, ended
@@ -106,7 +106,7 @@ func (s *Engine) Await(ctx context.Context, want int) ([]queue.Job, error) {
 	}
 	w.abandoned = true
 	s.mu.Unlock()
-	g := <-w.done // The writer is serving this waiter, and its leases must not be lost.
+	g := <-w.result // The writer is serving this waiter, and its leases must not be lost.
 	if g.err == nil && len(g.jobs) == 0 {
 		g.err = ended
 	}
@@ -117,7 +117,7 @@ func (s *Engine) Await(ctx context.Context, want int) ([]queue.Job, error) {
 // sends it an empty result instead. The caller holds mu.
 func (s *Engine) resumeWaiter(w *waiter) {
 	if w.abandoned {
-		w.done <- claimResult{waiter: w}
+		w.result <- claimResult{waiter: w}
 		return
 	}
 	s.waiter = w
@@ -174,7 +174,7 @@ func (s *Engine) PreviousSession(ctx context.Context) (left store.PreviousSessio
 				return err
 			}
 			j.Fence = s.mem.leases[seq].Job.Fence
-			left.Leased = append(left.Leased, j.Job)
+			left.LeasedJobs = append(left.LeasedJobs, j.Job)
 		}
 		text, err := database.ReadNote(t, database.RunnersNote(s.node))
 		if err != nil || text == "" {

@@ -62,7 +62,7 @@ func (s *Engine) HoldsLeases() bool {
 func (s *Engine) ReservedBy(seq int64) (node int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.reserved[seq].node
+	return s.reservedJobs[seq].node
 }
 
 // ReservedByNode returns the reserved leases of each node whose leases the transaction has changed, as text.
@@ -122,7 +122,7 @@ func (t *Tx) TakeBatches(gone func(node int64) bool) error {
 
 // takeBatch makes this node the owner of a batch, and resets the age of the batch to 0.
 func (t *Tx) takeBatch(b *batch) error {
-	b.node, b.lastFrameAt = t.s.node, t.now
+	b.node, b.lastFrameAt = t.s.node, t.startTime
 	t.setBatch(b.n, *b)
 	return t.Exec(`UPDATE batches SET node = ? WHERE n = ?`, b.node, b.n)
 }
@@ -164,7 +164,7 @@ func (s *Engine) RunsTx() bool {
 
 // ReadClock sets the time of the transaction from the store's clock again. Waiting for other nodes may have
 // taken long.
-func (t *Tx) ReadClock() { t.now = t.s.now() }
+func (t *Tx) ReadClock() { t.startTime = t.s.now() }
 
 // storeNode stores the node's labels and resources in the database.
 func (t *Tx) storeNode() error {

@@ -33,17 +33,17 @@ type Config struct {
 func New(c Config) *Engine {
 	e := &Engine{
 		backend: c.Backend, space: c.Space, shared: c.Shared, now: c.Now, log: c.Log,
-		thresholds:  thresholds{lanesKept: 1000, prefetchThreshold: minClaimPrefetch},
-		writerToken: make(chan struct{}, 1),
-		broken:      make(chan struct{}),
-		dueSooner:   make(chan struct{}, 1),
-		commitClock: commitClock{created: time.Now()},
-		published:   published{usage: map[int]userUsage{}, publishedTurns: map[string]map[int]int64{}},
+		thresholds:     thresholds{lanesKept: 1000, prefetchThreshold: minClaimPrefetch},
+		writerToken:    make(chan struct{}, 1),
+		broken:         make(chan struct{}),
+		dueSooner:      make(chan struct{}, 1),
+		commitClock:    commitClock{createdAt: time.Now()},
+		publishedState: publishedState{usage: map[int]userUsage{}, publishedTurns: map[string]map[int]int64{}},
 	}
 	if e.now == nil {
 		e.now = func() queue.Millis { return queue.MillisOf(time.Now()) }
 	}
-	e.Reads = reads.New(c.Backend, publishedState{e}, ErrClosed)
+	e.Reads = reads.New(c.Backend, readerState{e}, ErrClosed)
 	if e.log == nil {
 		e.log = slog.New(slog.DiscardHandler)
 	}
@@ -104,11 +104,11 @@ func (s *Engine) load() error {
 func (s *Engine) loadHeads() error {
 	old := &s.mem
 	s.mem = memory{maxLeasedPerUser: old.maxLeasedPerUser, hooks: old.hooks, leases: map[int64]*rules.Lease{},
-		unitsUsed: map[int64]int{}, users: map[int]user{}, owners: map[int]string{}, batches: map[int64]batch{},
+		usedUnits: map[int64]int{}, users: map[int]user{}, owners: map[int]string{}, batches: map[int64]batch{},
 		lanes: &lanes{plain: map[laneName]*rules.Lane{}, byUID: map[int][]*rules.Lane{}, queues: map[string]*queueState{},
 			overQuota: map[int64]int{}, closedHere: map[int64]int64{}}}
 	var first database.Batch
-	var moved movedNotes
+	var moved moveNotes
 	moved.read(&first)
 	var meta metaTexts
 	s.readMeta(&first, &meta)
@@ -138,8 +138,8 @@ func (s *Engine) loadHeads() error {
 	if s.mem.nextSeq < 1 || s.mem.nextEvent < 1 {
 		return fmt.Errorf("the database has lost its counters: %w", database.Damage(`the row of the table "meta" is damaged`))
 	}
-	s.mem.reservedInMeta = meta.reserved != ""
-	if err := s.loadReserved(reserved+meta.reserved, leased); err != nil {
+	s.mem.reservedInMeta = meta.reservedText != ""
+	if err := s.loadReserved(reserved+meta.reservedText, leased); err != nil {
 		return err
 	}
 	s.mem.order = readOrder(meta.order)
@@ -155,16 +155,16 @@ func (s *Engine) loadHeads() error {
 }
 
 // metaTexts are texts of the row of meta that loadHeads decodes later.
-type metaTexts struct{ reserved, order string }
+type metaTexts struct{ reservedText, order string }
 
 // readMeta adds the query that reads the row of meta.
 func (s *Engine) readMeta(all *database.Batch, texts *metaTexts) {
 	all.Add(func(r database.Row) (bool, error) {
-		s.mem.nextSeq, s.mem.enqueued, s.mem.nextEvent = r.Num(0), r.Num(1), r.Num(2)
+		s.mem.nextSeq, s.mem.enqueuedTotal, s.mem.nextEvent = r.Num(0), r.Num(1), r.Num(2)
 		for i, state := range queue.States() {
 			s.mem.counts[state] = r.Num(3 + i)
 		}
-		texts.reserved, s.mem.outputs, s.mem.rankedBy, s.mem.userList = r.Text(11), r.Num(12), r.Text(13), r.Text(14)
+		texts.reservedText, s.mem.outputs, s.mem.rankedBy, s.mem.userList = r.Text(11), r.Num(12), r.Text(13), r.Text(14)
 		s.mem.commits, s.mem.queueList, texts.order = r.Num(15), r.Text(16), r.Text(19)
 		s.mem.summedUpTo[store.Hour], s.mem.summedUpTo[store.Day] = queue.Millis(r.Num(17)), queue.Millis(r.Num(18))
 		return false, nil

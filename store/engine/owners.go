@@ -25,18 +25,18 @@ const (
 type disownment struct {
 	former    int   // the uid below 0
 	uid       int   // the uid that the jobs had
-	before    int64 // jobs below this seq move; later ones belong to the next owner
+	beforeSeq int64 // jobs below this seq move; later ones belong to the next owner
 	movedUpTo int64 // jobs below this seq have moved, except leased ones
 	keysUpTo  int64 // keys up to this number are deleted
 }
 
 // done reports whether everything has moved, except leased jobs.
-func (d *disownment) done() bool { return d.movedUpTo == d.before }
+func (d *disownment) done() bool { return d.movedUpTo == d.beforeSeq }
 
 // disowningOf returns the disowning that moves a job, or nil if none does.
 func (m *memory) disowningOf(uid int, seq int64) *disownment {
-	for i := range m.disowning {
-		if d := &m.disowning[i]; d.uid == uid && seq < d.before {
+	for i := range m.disownments {
+		if d := &m.disownments[i]; d.uid == uid && seq < d.beforeSeq {
 			return d
 		}
 	}
@@ -80,8 +80,8 @@ func (s *Engine) Disown(ctx context.Context, uid int, owner string) (more bool, 
 	err = s.Do(ctx, Prompt, func(t *Tx) error {
 		m := &t.s.mem
 		more = false
-		m.disowning = slices.Clone(m.disowning)
-		index := slices.IndexFunc(m.disowning, func(d disownment) bool { return d.uid == uid && !d.done() })
+		m.disownments = slices.Clone(m.disownments)
+		index := slices.IndexFunc(m.disownments, func(d disownment) bool { return d.uid == uid && !d.done() })
 		if index < 0 {
 			if name, known := m.owners[uid]; !known || name != owner {
 				return nil
@@ -89,9 +89,9 @@ func (s *Engine) Disown(ctx context.Context, uid int, owner string) (more bool, 
 			if err := t.beginDisowning(uid); err != nil {
 				return err
 			}
-			index = len(m.disowning) - 1
+			index = len(m.disownments) - 1
 		}
-		d := &m.disowning[index]
+		d := &m.disownments[index]
 		if err := t.disownStep(d); err != nil {
 			return err
 		}
@@ -114,9 +114,9 @@ func (t *Tx) beginDisowning(uid int) error {
 	if err != nil {
 		return err
 	}
-	d := disownment{former: int(min(0, least)) - 1, uid: uid, before: m.nextSeq, keysUpTo: keys}
+	d := disownment{former: int(min(0, least)) - 1, uid: uid, beforeSeq: m.nextSeq, keysUpTo: keys}
 	if err := t.Exec(`INSERT INTO owners (uid, name, was, upto, at, keys) VALUES (?, ?, ?, ?, 0, ?)`, int64(d.former),
-		m.owners[uid], int64(uid), d.before, d.keysUpTo); err != nil {
+		m.owners[uid], int64(uid), d.beforeSeq, d.keysUpTo); err != nil {
 		return err
 	}
 	if err := t.Exec(`DELETE FROM owners WHERE uid = ?`, int64(uid)); err != nil {
@@ -128,7 +128,7 @@ func (t *Tx) beginDisowning(uid int) error {
 	}
 	t.Holds(uid, -bytes, 0)
 	t.Holds(d.former, bytes, 0)
-	if err := t.Exec(`UPDATE schedules SET uid = ?, paused_at = CASE paused_at WHEN 0 THEN ? ELSE paused_at END, next_at = 0, due_at = 0, note = ? WHERE uid = ?`, int64(d.former), int64(t.now), store.DisownedNote, int64(uid)); err != nil {
+	if err := t.Exec(`UPDATE schedules SET uid = ?, paused_at = CASE paused_at WHEN 0 THEN ? ELSE paused_at END, next_at = 0, due_at = 0, note = ? WHERE uid = ?`, int64(d.former), int64(t.startTime), store.DisownedNote, int64(uid)); err != nil {
 		return err
 	}
 	owners, name := m.owners, m.owners[uid]
@@ -153,7 +153,7 @@ func (t *Tx) beginDisowning(uid int) error {
 		b.uid = d.former
 		t.setBatch(n, b)
 	}
-	m.disowning = append(m.disowning, d)
+	m.disownments = append(m.disownments, d)
 	return nil
 }
 
@@ -172,7 +172,7 @@ func (t *Tx) disownStep(d *disownment) error {
 	}
 	m := &t.s.mem
 	var list []rules.Job
-	scanned, upTo := 0, d.before
+	scanned, upTo := 0, d.beforeSeq
 	err = t.Query(func(r database.Row) (bool, error) {
 		if len(list) == disownJobs || scanned == disownReads {
 			upTo = r.Num(0)
@@ -183,7 +183,7 @@ func (t *Tx) disownStep(d *disownment) error {
 			list = append(list, records.ReadMoved(r, records.HeadColumns))
 		}
 		return true, nil
-	}, `SELECT `+records.HeadColumns+` FROM jobs WHERE seq >= ? AND seq < ? ORDER BY seq LIMIT ?`, d.movedUpTo, d.before,
+	}, `SELECT `+records.HeadColumns+` FROM jobs WHERE seq >= ? AND seq < ? ORDER BY seq LIMIT ?`, d.movedUpTo, d.beforeSeq,
 		int64(disownReads+1))
 	if err != nil {
 		return err
@@ -203,10 +203,10 @@ func (t *Tx) endDisownings() error {
 	t.requireReload()
 	m := &t.s.mem
 	var remaining []disownment
-	for _, d := range m.disowning {
+	for _, d := range m.disownments {
 		ended := d.done()
 		for seq, l := range m.leases {
-			ended = ended && (l.Job.UID != d.uid || seq >= d.before)
+			ended = ended && (l.Job.UID != d.uid || seq >= d.beforeSeq)
 		}
 		if !ended {
 			remaining = append(remaining, d)
@@ -216,32 +216,32 @@ func (t *Tx) endDisownings() error {
 			return err
 		}
 	}
-	m.disowning = remaining
+	m.disownments = remaining
 	return nil
 }
 
 // tidyOwners continues the disownings. It reports whether there is more to do now.
 func (t *Tx) tidyOwners() (more bool, err error) {
 	m := &t.s.mem
-	if len(m.disowning) == 0 {
+	if len(m.disownments) == 0 {
 		return false, nil
 	}
-	m.disowning = slices.Clone(m.disowning)
-	at := slices.IndexFunc(m.disowning, func(d disownment) bool { return !d.done() })
+	m.disownments = slices.Clone(m.disownments)
+	at := slices.IndexFunc(m.disownments, func(d disownment) bool { return !d.done() })
 	if at < 0 {
 		return false, t.endDisownings()
 	}
-	return true, t.disownStep(&m.disowning[at])
+	return true, t.disownStep(&m.disownments[at])
 }
 
 // readOwners reads the owners, and the disownings that were unfinished when the store was closed.
 func (s *Engine) readOwners(all *database.Batch) {
 	all.Add(func(r database.Row) (bool, error) {
-		d := disownment{former: int(r.Num(0)), uid: int(r.Num(2)), before: r.Num(3), movedUpTo: r.Num(4), keysUpTo: r.Num(5)}
+		d := disownment{former: int(r.Num(0)), uid: int(r.Num(2)), beforeSeq: r.Num(3), movedUpTo: r.Num(4), keysUpTo: r.Num(5)}
 		if d.former >= 0 {
 			s.mem.owners[d.former] = r.Text(1)
-		} else if d.before > 0 {
-			s.mem.disowning = append(s.mem.disowning, d)
+		} else if d.beforeSeq > 0 {
+			s.mem.disownments = append(s.mem.disownments, d)
 		}
 		return true, nil
 	}, `SELECT uid, name, was, upto, at, keys FROM owners`)

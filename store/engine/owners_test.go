@@ -70,12 +70,12 @@ func TestDisowningContinuesInSteps(t *testing.T) {
 	}
 	wants("with two leased", 898, 3, 1)
 	left, err := s.PreviousSession(t.Context())
-	leased := left.Leased
+	leased := left.LeasedJobs
 	if err != nil || len(leased) != 2 {
 		t.Fatal(len(leased), err)
 	}
-	seqs, jobs := claimJobs(t, s, store.Report{Ended: []store.Settlement{completed(&leased[0])},
-		Released: []queue.Lease{leased[1].Lease()}, Want: 1})
+	seqs, jobs := claimJobs(t, s, store.Report{Settlements: []store.Settlement{completed(&leased[0])},
+		Releases: []queue.Lease{leased[1].Lease()}, Want: 1})
 	if len(seqs) != 1 || jobs[0].UID != 8 {
 		t.Errorf("claimed %v, want another's", seqs)
 	}
@@ -128,8 +128,8 @@ func TestUndoneDisowning(t *testing.T) {
 		err := tx.Exec(`INSERT INTO jobs (seq) VALUES ('no number')`)
 		return err
 	})
-	if len(s.mem.disowning) != 0 || s.mem.owners[7] != "alice" || len(s.mem.owners) != 1 {
-		t.Errorf("%v, %v", s.mem.disowning, s.mem.owners)
+	if len(s.mem.disownments) != 0 || s.mem.owners[7] != "alice" || len(s.mem.owners) != 1 {
+		t.Errorf("%v, %v", s.mem.disownments, s.mem.owners)
 	}
 	ownedBy(t, s, 9, "mallory", 1)
 	if s.mem.owners[9] != "mallory" {

@@ -43,7 +43,7 @@ func TestWrongPrewriteIsCorrected(t *testing.T) {
 				func(t *engine.Tx) (err error) {
 					tries++
 					if modify != nil {
-						_, err = t.Rules().Exchange(&store.Report{Ended: []store.Settlement{got}})
+						_, err = t.Rules().Exchange(&store.Report{Settlements: []store.Settlement{got}})
 					}
 					return err
 				})
@@ -59,7 +59,7 @@ func TestWrongPrewriteIsCorrected(t *testing.T) {
 				if found.State != queue.Pending || found.EndedAt != 0 || len(list) != 0 {
 					t.Errorf("prewritten %s, actual nothing: %v with %d attempts", was, found.State, len(list))
 				}
-				if _, err := a.Exchange(t.Context(), store.Report{Ended: []store.Settlement{got}}); err != nil {
+				if _, err := a.Exchange(t.Context(), store.Report{Settlements: []store.Settlement{got}}); err != nil {
 					t.Errorf("the end of the attempt was rejected: %v", err)
 				}
 				continue
@@ -90,7 +90,7 @@ func TestPrewriteOfAnExpelledNodeIsRejected(t *testing.T) {
 	theirs := completedOn(b, &lost[0].Job)
 	theirs.Decision = queue.Decision{State: queue.Failed, Started: true, UsesAttempt: true,
 		Reason: queue.ReasonInterrupted}
-	if _, err := b.Exchange(t.Context(), store.Report{Ended: []store.Settlement{theirs}}); err != nil {
+	if _, err := b.Exchange(t.Context(), store.Report{Settlements: []store.Settlement{theirs}}); err != nil {
 		t.Fatal(err)
 	}
 	mine := completedOn(a, &j)
@@ -98,7 +98,7 @@ func TestPrewriteOfAnExpelledNodeIsRejected(t *testing.T) {
 	release := a.HoldCommits()
 	answers := make(chan error, 2)
 	go func() {
-		_, err := a.Exchange(t.Context(), store.Report{Ended: []store.Settlement{mine}})
+		_, err := a.Exchange(t.Context(), store.Report{Settlements: []store.Settlement{mine}})
 		answers <- err
 	}()
 	for a.Waiting() < 1 {
@@ -137,7 +137,7 @@ func TestLargePrewriteIsWrittenOnce(t *testing.T) {
 	foreseen := 0
 	err := a.DoExpecting(t.Context(), ended, 0, func(t *engine.Tx) (err error) {
 		foreseen = t.PrewrittenJobs()
-		_, err = t.Rules().Exchange(&store.Report{Ended: ended})
+		_, err = t.Rules().Exchange(&store.Report{Settlements: ended})
 		return err
 	})
 	if err != nil || foreseen != len(ended) {

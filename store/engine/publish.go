@@ -13,7 +13,7 @@ func (t *Tx) publish(grant *claimResult) {
 	for _, f := range t.afterCommit {
 		f()
 	}
-	s.runtimeEstimates.Note(t.measured)
+	s.runtimeEstimates.Note(t.measurements)
 	s.jobsReadied = false
 	foreign := s.foreignChanges
 	if s.foreignChanges = (foreignChanges{}); foreign.any {
@@ -29,7 +29,7 @@ func (t *Tx) publish(grant *claimResult) {
 	if t.cutShort != nil {
 		Hint(t.cutShort.retry)
 	}
-	s.counts.States, s.counts.Enqueued = s.mem.counts, s.mem.enqueued
+	s.counts.States, s.counts.EnqueuedTotal = s.mem.counts, s.mem.enqueuedTotal
 	s.counts.Outputs, s.counts.UnderOwnRetention = s.mem.outputs, s.mem.keptJobs
 	for uid := range t.users {
 		s.noteUsageLocked(uid)

@@ -18,7 +18,7 @@ import (
 func endedFrom(ended *store.EndedFilter, state queue.State) (from []string, args [][]any) {
 	const all, kept = `jobs INDEXED BY jobs_ended WHERE kept = ? AND state = ? AND state > 5 AND ended_at < ?`,
 		`jobs INDEXED BY jobs_kept WHERE queue = ? AND kept = 1 AND state = ? AND ended_at < ?`
-	before := int64(ended.Before)
+	before := int64(ended.Cutoff)
 	switch {
 	case ended.RetentionQueue == nil:
 		return []string{all, all}, [][]any{{int64(0), int64(state), before}, {int64(1), int64(state), before}}
@@ -80,7 +80,7 @@ func (s *Engine) TrimJobs(ctx context.Context, queueName string, keep int64, lim
 		if excess <= 0 {
 			return nil
 		}
-		ended := store.EndedFilter{States: store.BoundedStates, Before: math.MaxInt64, RetentionQueue: &queueName}
+		ended := store.EndedFilter{States: store.BoundedStates, Cutoff: math.MaxInt64, RetentionQueue: &queueName}
 		removed, err := t.purge(&ended, int(min(excess, int64(limit))), automatic)
 		more = removed > 0 && int64(removed) < excess
 		return err

@@ -57,7 +57,7 @@ func (t *Tx) enqueue(r store.Request, list []records.Texts) (store.Receipt, erro
 			return store.Receipt{}, err
 		}
 		if err := t.Exec(`INSERT INTO keys (uid, key, at, sum, ids) VALUES (?, ?, ?, ?, ?)`,
-			int64(r.UID), r.Key, int64(t.now), r.Sum[:], string(ids)); err != nil {
+			int64(r.UID), r.Key, int64(t.startTime), r.Sum[:], string(ids)); err != nil {
 			return store.Receipt{}, err
 		}
 	}

@@ -73,7 +73,7 @@ func (t *Tx) resumeQueues() (next queue.Millis, err error) {
 	for _, q := range t.s.mem.lanes.queues {
 		switch until := q.rule.Until; {
 		case until == 0:
-		case until > t.now:
+		case until > t.startTime:
 			if next == 0 || until < next {
 				next = until
 			}

@@ -205,7 +205,7 @@ func (t *Tx) Queue(name string) *rules.Queue { return &t.s.mem.lanes.state(name)
 // QueueObstacle implements rules.Tx.
 func (t *Tx) QueueObstacle(name string) store.Obstacle {
 	q := t.s.mem.lanes.state(name)
-	return store.Obstacle{Key: name, Used: q.leased, Limit: q.rule.Concurrency, Need: 1, Paused: q.rule.Paused}
+	return store.Obstacle{Key: name, Usage: q.leased, Limit: q.rule.Concurrency, Need: 1, Paused: q.rule.Paused}
 }
 
 // obstacleStep is the number of jobs whose obstacles one transaction reads. Other callers can commit between

@@ -29,8 +29,8 @@ type readAhead struct {
 // laneRows holds consecutive jobs of a lane, from a position on.
 type laneRows struct {
 	LaneRows
-	from rules.Position
-	size int // how many jobs the query asked for
+	start rules.Position
+	size  int // how many jobs the query asked for
 }
 
 // LaneRows holds consecutive jobs of a lane.
@@ -108,7 +108,7 @@ func LanePosition(r database.Row) rules.Position {
 
 // covers reports whether l includes a lane's first job at or after a position.
 func (l *laneRows) covers(from rules.Position) bool {
-	return l != nil && !l.from.After(from) && (l.Next == nil || !from.After(l.Next.Position))
+	return l != nil && !l.start.After(from) && (l.Next == nil || !from.After(l.Next.Position))
 }
 
 // findAhead passes a lane's jobs from l.Next on to each, and first reads them if necessary. It reports
@@ -146,7 +146,7 @@ func (t *Tx) fillAhead(l *rules.LaneScan, known *laneRows) error {
 	size = min(size, limit)
 	starts := []LaneStart{{l.Lane.ID, l.Next}}
 	added := map[int64]bool{l.Lane.ID: true}
-	for _, other := range l.Upcoming(limit / size) {
+	for _, other := range l.UpcomingLanes(limit / size) {
 		if !added[other.ID] && !t.readAhead.lanes[other.ID].covers(other.Head) {
 			added[other.ID] = true
 			starts = append(starts, LaneStart{other.ID, other.Head})

@@ -15,11 +15,11 @@ const (
 
 // attemptRange describes the first attempts of a job.
 type attemptRange struct {
-	n       int   // number of attempts
-	last    int64 // number (n) of the last attempt
-	outputs int64 // bytes of outputs, in the database and in files
-	stored  int64 // bytes of outputs and results in the database
-	all     bool  // the job has no further attempts
+	n           int   // number of attempts
+	last        int64 // number (n) of the last attempt
+	outputs     int64 // bytes of outputs, in the database and in files
+	storedBytes int64 // bytes of outputs and results in the database
+	all         bool  // the job has no further attempts
 }
 
 // firstAttempts reads the sizes of the first attempts of a job: up to limit attempts, or removeBytes of
@@ -27,12 +27,12 @@ type attemptRange struct {
 func (t *Tx) firstAttempts(seq int64, limit int) (a attemptRange, err error) {
 	a.all = true
 	err = t.Query(func(r database.Row) (bool, error) {
-		if a.n == limit || a.stored >= removeBytes {
+		if a.n == limit || a.storedBytes >= removeBytes {
 			a.all = false
 			return false, nil
 		}
 		a.n++
-		a.last, a.outputs, a.stored = r.Num(0), a.outputs+max(0, r.Num(1)), a.stored+r.Num(2)
+		a.last, a.outputs, a.storedBytes = r.Num(0), a.outputs+max(0, r.Num(1)), a.storedBytes+r.Num(2)
 		return true, nil
 	}, `SELECT n, output_bytes, coalesce(octet_length(output), 0) + coalesce(octet_length(result), 0) FROM attempts WHERE seq = ? ORDER BY n LIMIT ?`, seq, int64(limit)+1)
 	return a, err
@@ -50,15 +50,15 @@ func (t *Tx) removeAttempts(seq int64, a attemptRange) error {
 		return err
 	}
 	t.s.mem.outputs -= a.outputs
-	t.removed += a.n
-	t.readBytes += int(a.stored)
+	t.removedRows += a.n
+	t.readBytes += int(a.storedBytes)
 	return nil
 }
 
 // Remove implements rules.Tx. If a job has many attempts or dependencies, tidyRemoved deletes them later.
 // Readers do not see them in the meantime.
 func (t *Tx) Remove(seq int64) error {
-	all, err := t.dropEdgesOf(seq, min(removeWithJob, maxRemoved-t.removed))
+	all, err := t.dropEdgesOf(seq, min(removeWithJob, maxRemoved-t.removedRows))
 	if err != nil {
 		return err
 	}
@@ -66,11 +66,11 @@ func (t *Tx) Remove(seq int64) error {
 	if err != nil {
 		return err
 	}
-	if all && a.all && t.removed+a.n <= maxRemoved {
+	if all && a.all && t.removedRows+a.n <= maxRemoved {
 		err = t.removeAttempts(seq, a)
 	} else {
 		err = t.Exec(`INSERT INTO removed (seq) VALUES (?)`, seq)
-		t.wakeAt(t.now)
+		t.wakeAt(t.startTime)
 	}
 	if err != nil {
 		return err

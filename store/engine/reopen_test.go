@@ -28,8 +28,8 @@ func TestLeasesOutliveTheStore(t *testing.T) {
 		return turned.Jobs
 	}
 	jobs := turn(store.Report{Want: 3})
-	turn(store.Report{Started: []store.Started{{Lease: jobs[0].Lease(), At: 1}},
-		Released: []queue.Lease{jobs[1].Lease(), jobs[2].Lease()}})
+	turn(store.Report{Starts: []store.AttemptStart{{Lease: jobs[0].Lease(), StartedAt: 1}},
+		Releases: []queue.Lease{jobs[1].Lease(), jobs[2].Lease()}})
 	reserved := turn(store.Report{Want: 1})[0] // claims job 2 again
 	reopened := func(want ...queue.Lease) {
 		t.Helper()
@@ -40,17 +40,17 @@ func TestLeasesOutliveTheStore(t *testing.T) {
 			t.Fatal(err)
 		}
 		var got []queue.Lease
-		for i := range left.Leased {
-			got = append(got, left.Leased[i].Lease())
+		for i := range left.LeasedJobs {
+			got = append(got, left.LeasedJobs[i].Lease())
 		}
 		if !slices.Equal(got, want) {
 			t.Errorf("leased %v, want %v", got, want)
 		}
 	}
 	reopened(jobs[0].Lease(), reserved.Lease())
-	turn(store.Report{Released: []queue.Lease{reserved.Lease()}})
+	turn(store.Report{Releases: []queue.Lease{reserved.Lease()}})
 	done := queue.Decision{State: queue.Completed, UsesAttempt: true, Started: true}
-	turn(store.Report{Ended: []store.Settlement{{Lease: jobs[0].Lease(), Decision: done}}})
+	turn(store.Report{Settlements: []store.Settlement{{Lease: jobs[0].Lease(), Decision: done}}})
 	reopened()
 	before := []int64{reserved.Fence, jobs[2].Fence, 0}
 	claimed := turn(store.Report{Want: 9})
@@ -124,7 +124,7 @@ func TestClaimWithoutReadyJobsNeedsNoQuery(t *testing.T) {
 	claims("the last", 1, true)
 	last := jobs[0].Lease()
 	claims("none is left", 0, false)
-	if _, err := s.Exchange(t.Context(), store.Report{Released: []queue.Lease{last}}); err != nil {
+	if _, err := s.Exchange(t.Context(), store.Report{Releases: []queue.Lease{last}}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := claim(errors.New("undone")); err == nil {
@@ -198,7 +198,7 @@ func TestCancelledClaimEnds(t *testing.T) {
 			jobs, err := s.Await(ctx, 1)
 			for i := range jobs { // the claim got the job before it was cancelled
 				_, err = s.Exchange(context.Background(),
-					store.Report{Ended: []store.Settlement{{Lease: jobs[i].Lease(),
+					store.Report{Settlements: []store.Settlement{{Lease: jobs[i].Lease(),
 						Decision: queue.Decision{State: queue.Completed}}}})
 			}
 			done <- err
@@ -207,7 +207,7 @@ func TestCancelledClaimEnds(t *testing.T) {
 		// Return the job and hold it in one step, so that there is nothing to claim.
 		go func() {
 			_, err := s.Exchange(context.Background(),
-				store.Report{Changed: []store.LeasedChange{{Lease: turned.Jobs[0].Lease(),
+				store.Report{Changes: []store.LeasedChange{{Lease: turned.Jobs[0].Lease(),
 					Change: store.Change{Verb: queue.VerbHold}}}})
 			held <- err
 		}()
@@ -293,7 +293,7 @@ func TestFencesAreUnpredictable(t *testing.T) {
 			last[l.Seq] = l.Fence
 			released = append(released, l)
 		}
-		if _, err := s.Exchange(t.Context(), store.Report{Released: released}); err != nil {
+		if _, err := s.Exchange(t.Context(), store.Report{Releases: released}); err != nil {
 			t.Fatal(err)
 		}
 	}

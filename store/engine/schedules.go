@@ -135,7 +135,7 @@ func (t *Tx) AddRun(schedule string, r store.ScheduleRun) error {
 		by = int64(*r.RequestedBy)
 	}
 	if err := t.Exec(`INSERT INTO schedule_runs (name, instant, at, outcome, job, id, asker, note) VALUES (?, ?, ?, ?, ?, ?, ?, ?)`,
-		schedule, int64(r.Instant), int64(t.now), string(r.Outcome), r.Job, r.ID, by, r.Note); err != nil {
+		schedule, int64(r.Instant), int64(t.startTime), string(r.Outcome), r.Job, r.ID, by, r.Note); err != nil {
 		return err
 	}
 	return t.Exec(`DELETE FROM schedule_runs WHERE name = ? AND n <= (SELECT n FROM schedule_runs WHERE name = ? ORDER BY n DESC LIMIT 1 OFFSET ?)`, schedule, schedule, int64(store.MaxScheduleRuns))
@@ -182,7 +182,7 @@ func (s *Engine) PauseSchedule(ctx context.Context, p store.SchedulePause) error
 		case p.Pause == (is.PausedAt != 0):
 			return nil
 		case p.Pause:
-			is.PausedAt, is.PausedBy, is.Note = t.now, p.RequestedBy, p.Note
+			is.PausedAt, is.PausedBy, is.Note = t.startTime, p.RequestedBy, p.Note
 			is.NextAt, is.DueAt = 0, 0
 		default:
 			is.PausedAt, is.PausedBy, is.Note = 0, nil, ""

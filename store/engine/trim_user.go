@@ -52,12 +52,12 @@ func (t *Tx) TrimUser(uid int, keep int64) error {
 	if t.prewroteFor(uid) { // the database already contains an output that the counts omit
 		return errPrewrite
 	}
-	needed, limit := t.s.mem.users[uid].totalBytes()-keep, store.RemovalLimit(t.examined)
+	needed, limit := t.s.mem.users[uid].totalBytes()-keep, store.RemovalLimit(t.examinedCount)
 	list, enough, err := t.removables(uid, needed, store.RemovedForOne) // usually a few parts are enough
 	if err == nil && !enough && len(list) == store.RemovedForOne && limit > len(list) {
 		list, enough, err = t.removables(uid, needed, limit)
 	}
-	t.examined += len(list)
+	t.examinedCount += len(list)
 	if err != nil || !enough {
 		return err
 	}
@@ -164,7 +164,7 @@ func (t *Tx) ForgetAttempt(seq int64) error {
 		return err
 	}
 	with := *t.Lease(seq)
-	with.Job.Stored -= record // no write here: the job's row is written when the lease ends
+	with.Job.StoredBytes -= record // no write here: the job's row is written when the lease ends
 	t.Hold(&with)
 	t.Holds(with.Job.UID, -record, 0)
 	return nil

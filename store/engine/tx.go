@@ -16,7 +16,7 @@ import (
 var _ rules.Tx = (*Tx)(nil)
 
 // Now implements rules.Tx.
-func (t *Tx) Now() queue.Millis { return t.now }
+func (t *Tx) Now() queue.Millis { return t.startTime }
 
 // Order implements rules.Tx.
 func (t *Tx) Order() queue.Order { return t.s.mem.order }
@@ -32,7 +32,7 @@ func (t *Tx) FenceStep() int64 { return 1 + t.s.rng.Int64N(fenceStep) }
 // Counts implements rules.Tx.
 func (t *Tx) Counts() rules.Counts {
 	m := &t.s.mem
-	return rules.Counts{Waiting: store.Counts{States: m.counts}.Waiting() + m.committed, Enqueued: m.enqueued}
+	return rules.Counts{Waiting: store.Counts{States: m.counts}.Waiting() + m.committedJobs, EnqueuedTotal: m.enqueuedTotal}
 }
 
 // User implements rules.Tx.
@@ -90,14 +90,14 @@ func (t *Tx) Insert(j *rules.Job, draft int) error {
 		return err
 	}
 	t.dropPrefetched()
-	j.Stored = text.Size(j.Parents)
+	j.StoredBytes = text.Size(j.Parents)
 	err = t.WriteRow(`INSERT INTO jobs (seq, id, queue, uid, state, place, lane, rank, priority, max_attempts,
 		created_at, updated_at, run_at, due_at, since, arrival, expires_at, hooks, hook_uid, parents, unique_for, stored, unique_key, demands, schedule, labels, terms, input)
 		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
 		j.Seq, j.ID, j.Queue, int64(j.UID), int64(j.State), int64(j.Slot), j.Lane, j.Rank,
 		j.Priority, int64(j.MaxAttempts), int64(j.CreatedAt), int64(j.UpdatedAt), int64(j.RunAt), int64(j.DueAt),
 		int64(j.Since), j.Arrival,
-		int64(j.ExpiresAt), int64(j.Hooks), int64(j.HookUID), int64(j.Parents), j.UniqueFor.Milliseconds(), j.Stored,
+		int64(j.ExpiresAt), int64(j.Hooks), int64(j.HookUID), int64(j.Parents), j.UniqueFor.Milliseconds(), j.StoredBytes,
 		j.Unique, demands, j.Schedule, text.Labels, text.Terms, text.Inline())
 	if err == nil && text.Inline() == nil {
 		err = t.Exec(`INSERT INTO inputs (seq, input) VALUES (?, ?)`, j.Seq, text.Input)
@@ -219,7 +219,7 @@ func (t *Tx) AddAttempt(j *rules.Job, e *store.Settlement) error {
 	return t.insertAttempt(e.Seq, &queue.Attempt{N: j.Runs, Fence: e.Fence, Worker: a.Worker, Node: a.Node, PID: a.PID,
 		StartedAt: a.StartedAt, EndedAt: a.EndedAt, ExitCode: a.ExitCode, Signal: a.Signal,
 		Reason: d.Reason, Error: d.Error, Counted: d.UsesAttempt, CPU: a.CPU, PeakRSS: a.PeakRSS, PeakTasks: a.PeakTasks,
-		Leftovers: a.Leftovers, Dropped: a.Dropped, Output: a.Output, OutputRef: a.OutputRef, OutputBytes: size,
+		Leftovers: a.Leftovers, DroppedBytes: a.DroppedBytes, Output: a.Output, OutputRef: a.OutputRef, OutputBytes: size,
 		Result: a.Result, ResultError: a.ResultError})
 }
 
@@ -241,14 +241,14 @@ func (t *Tx) AddEvent(kind queue.EventKind, j *queue.Job, state queue.State, det
 	}
 	return t.WriteRow(
 		`INSERT INTO events (seq, at, kind, job, id, state, detail, private) VALUES (?, ?, ?, ?, ?, ?, ?, ?)`,
-		n, int64(t.now), string(kind), j.Seq, j.ID, int64(state), string(detail), private)
+		n, int64(t.startTime), string(kind), j.Seq, j.ID, int64(state), string(detail), private)
 }
 
 // noJob is the job of events that concern no job.
 var noJob queue.Job
 
 // Arrived implements rules.Tx.
-func (t *Tx) Arrived() { t.s.mem.enqueued++ }
+func (t *Tx) Arrived() { t.s.mem.enqueuedTotal++ }
 
 // Moved implements rules.Tx.
 func (t *Tx) Moved(j *rules.Job, from, to queue.State) {
@@ -268,7 +268,7 @@ func (t *Tx) Moved(j *rules.Job, from, to queue.State) {
 }
 
 // Measure implements rules.Tx.
-func (t *Tx) Measure(m rules.Measurement) { t.measured = append(t.measured, m) }
+func (t *Tx) Measure(m rules.Measurement) { t.measurements = append(t.measurements, m) }
 
 // Touched implements rules.Tx.
 func (t *Tx) Touched(seq int64) { t.touchedJobs = append(t.touchedJobs, seq) }
@@ -350,7 +350,7 @@ func (t *Tx) countUse(l *rules.Lease, sign int) {
 	if l == nil {
 		return
 	}
-	used := t.s.mem.unitsUsed
+	used := t.s.mem.usedUnits
 	for _, n := range l.Needs {
 		if n.Kind == queue.GateRate && l.Running || n.Kind == queue.GateResource && l.Job.Node != t.s.node {
 			continue

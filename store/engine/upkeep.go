@@ -32,7 +32,7 @@ func (s *Engine) Settings(ctx context.Context) ([]store.Setting, error) {
 
 func settingsOf(c database.Conn) (list []store.Setting, err error) {
 	err = c.Query(func(r database.Row) (bool, error) {
-		list = append(list, store.Setting{Key: r.Text(0), Value: r.Text(1), UID: int(r.Num(2)), At: queue.Millis(r.Num(3))})
+		list = append(list, store.Setting{Key: r.Text(0), Value: r.Text(1), UID: int(r.Num(2)), SetAt: queue.Millis(r.Num(3))})
 		return true, nil
 	}, `SELECT key, value, uid, at FROM settings ORDER BY key`)
 	return list, err
@@ -48,7 +48,7 @@ func (s *Engine) SetSetting(ctx context.Context, set store.Setting) error {
 		} else {
 			n, err = t.Count(
 				`INSERT INTO settings VALUES (?, ?, ?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value, uid = excluded.uid, at = excluded.at`,
-				set.Key, set.Value, int64(set.UID), int64(t.now))
+				set.Key, set.Value, int64(set.UID), int64(t.startTime))
 		}
 		if err != nil || n == 0 {
 			return err
@@ -74,7 +74,7 @@ func (s *Engine) Promote(ctx context.Context) (next time.Duration, err error) {
 	err = s.doOp(ctx, &op{class: Prompt, wholeReserve: true, run: func(t *Tx) error {
 		s.space.MaintainReserve()
 		due, err := t.jobs(moveStep, `jobs INDEXED BY jobs_timed WHERE place = 2 AND due_at <= ? ORDER BY due_at`,
-			int64(t.now))
+			int64(t.startTime))
 		if err != nil {
 			return err
 		}
@@ -141,7 +141,7 @@ func (s *Engine) Promote(ctx context.Context) (next time.Duration, err error) {
 // forgetKeys deletes up to promoteStep keys that are older than KeyMemory. Keys are stored in the order of
 // their age, so the age of the first one shows whether any must be deleted.
 func (t *Tx) forgetKeys() (n int64, err error) {
-	before := int64(t.now.Add(-store.KeyMemory))
+	before := int64(t.startTime.Add(-store.KeyMemory))
 	oldest, err := t.Number(`SELECT at FROM keys ORDER BY n LIMIT 1`)
 	if err != nil || oldest == 0 || oldest >= before {
 		return 0, err
@@ -178,7 +178,7 @@ func (t *Tx) cancelExpired() (n int, err error) {
 			list = append(list, records.ReadMoved(r, records.HeadColumns))
 		}
 		return len(list) < moveStep, nil
-	}, `SELECT `+records.HeadColumns+` FROM jobs INDEXED BY jobs_expiry WHERE expires_at > 0 AND state < 5 AND expires_at <= ? ORDER BY expires_at LIMIT ?`, int64(t.now), int64(moveStep+len(t.s.mem.leases)))
+	}, `SELECT `+records.HeadColumns+` FROM jobs INDEXED BY jobs_expiry WHERE expires_at > 0 AND state < 5 AND expires_at <= ? ORDER BY expires_at LIMIT ?`, int64(t.startTime), int64(moveStep+len(t.s.mem.leases)))
 	if err != nil {
 		return 0, err
 	}
@@ -230,7 +230,7 @@ func (t *Tx) nextDue(known queue.Millis) (time.Duration, error) {
 	if due == 0 {
 		return time.Hour, nil
 	}
-	return min(time.Hour, max(time.Millisecond, time.Duration(due-int64(t.now))*time.Millisecond)), nil
+	return min(time.Hour, max(time.Millisecond, time.Duration(due-int64(t.startTime))*time.Millisecond)), nil
 }
 
 // DeletableOutputs lists output files that no attempt refers to. It lists none while a copy of the database

@@ -112,10 +112,10 @@ func (t *Tx) setLastTurn(q *queueState, uid int, at int64) {
 
 // publishTurns makes the turns of a queue visible to readers once the transaction is stored.
 func (t *Tx) publishTurns(q *queueState) {
-	if slices.Contains(t.turnsChanged, q) {
+	if slices.Contains(t.changedTurns, q) {
 		return
 	}
-	t.turnsChanged = append(t.turnsChanged, q)
+	t.changedTurns = append(t.changedTurns, q)
 	t.afterCommit = append(t.afterCommit, func() {
 		served := maps.Clone(q.lastTurns)
 		t.s.mu.Lock()

@@ -52,15 +52,15 @@ func trimEveryKind(t *testing.T, s *Store) {
 		var r store.Report
 		for _, j := range g.Jobs {
 			if j.Seq != seq {
-				r.Released = append(r.Released, j.Lease())
+				r.Releases = append(r.Releases, j.Lease())
 				continue
 			}
-			r.Ended = append(r.Ended, store.Settlement{Lease: j.Lease(), Attempt: queue.Attempt{Output: []byte("x")},
+			r.Settlements = append(r.Settlements, store.Settlement{Lease: j.Lease(), Attempt: queue.Attempt{Output: []byte("x")},
 				Decision: queue.Decision{State: queue.Failed, UsesAttempt: true, Started: true}})
 		}
 		r.MaxBytesUser = quota
-		if _, err2 := s.Exchange(t.Context(), r); err != nil || err2 != nil || len(r.Ended) != 1 {
-			t.Fatalf("%d of %d claimed jobs ended: %v, %v", len(r.Ended), len(g.Jobs), err, err2)
+		if _, err2 := s.Exchange(t.Context(), r); err != nil || err2 != nil || len(r.Settlements) != 1 {
+			t.Fatalf("%d of %d claimed jobs ended: %v, %v", len(r.Settlements), len(g.Jobs), err, err2)
 		}
 	}
 	for range store.KeptRecords {

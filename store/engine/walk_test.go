@@ -93,8 +93,8 @@ func (t *Tx) wrongUse() error {
 			}
 		}
 	}
-	if !maps.Equal(used, t.s.mem.unitsUsed) {
-		return fmt.Errorf("leases use the units %v of gates, but the cache has %v", used, t.s.mem.unitsUsed)
+	if !maps.Equal(used, t.s.mem.usedUnits) {
+		return fmt.Errorf("leases use the units %v of gates, but the cache has %v", used, t.s.mem.usedUnits)
 	}
 	for name, q := range t.s.mem.lanes.queues {
 		if q.leased != leased[name] {
@@ -111,9 +111,9 @@ func (t *Tx) miscounted(lanes map[int64]rules.Lane) error {
 	edges, err := t.Number(`SELECT count(*) FROM edges`)
 	ended, err2 := t.Number(`SELECT count(*) FROM ended`)
 	wrong := errors.Join(err, err2)
-	if edges > 0 && !m.hasDependencies || ended != m.undecided {
+	if edges > 0 && !m.hasDependencies || ended != m.undecidedJobs {
 		wrong = errors.Join(wrong, fmt.Errorf("%d edges and %d ended parents, and %v and %d are known", edges, ended,
-			m.hasDependencies, m.undecided))
+			m.hasDependencies, m.undecidedJobs))
 	}
 	waiting := map[string]int64{}
 	wrong = errors.Join(wrong, t.Query(func(r database.Row) (bool, error) {
@@ -163,8 +163,8 @@ func (t *Tx) miscounted(lanes map[int64]rules.Lane) error {
 	if len(users) > 0 {
 		wrong = errors.Join(wrong, fmt.Errorf("the cache lacks the users %v", users))
 	}
-	rows, err2 := integrity.RowFaults(verified{t.Conn})
-	dates, err5 := integrity.FutureDates(verified{t.Conn}, t.now)
+	rows, err2 := integrity.RowFaults(verifyConn{t.Conn})
+	dates, err5 := integrity.FutureDates(verifyConn{t.Conn}, t.startTime)
 	gates, err3 := integrity.GateFaults(t.Conn)
 	for _, text := range slices.Concat(rows, dates, gates) {
 		wrong = errors.Join(wrong, errors.New(text))
@@ -187,9 +187,9 @@ func (t *Tx) miscounted(lanes map[int64]rules.Lane) error {
 }
 
 // verified adapts the checks for a file to a server, where each node has its own list of reserved leases.
-type verified struct{ database.Conn }
+type verifyConn struct{ database.Conn }
 
-func (v verified) Query(each func(r database.Row) (bool, error), sql string, args ...any) error {
+func (v verifyConn) Query(each func(r database.Row) (bool, error), sql string, args ...any) error {
 	if _, lite := v.Conn.(*sqlitedb.Conn); !lite {
 		sql = strings.ReplaceAll(sql, `(SELECT ' ' || reserved FROM meta)`,
 			`(SELECT ' ' || reserved || (SELECT coalesce(string_agg(reserved, ''), '') FROM nodes) FROM meta)`)
@@ -310,7 +310,7 @@ func (t *Tx) anything(dice *rand.Rand) (err error) {
 		}
 	case 5:
 		for _, l := range t.s.mem.leases {
-			_, err = t.rules.Exchange(&store.Report{Ended: []store.Settlement{completed(&l.Job.Job)}})
+			_, err = t.rules.Exchange(&store.Report{Settlements: []store.Settlement{completed(&l.Job.Job)}})
 			break
 		}
 	case 6:

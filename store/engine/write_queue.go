@@ -29,7 +29,7 @@ type op struct {
 	run           func(*Tx) error
 	class         Class
 	uid           int // the caller, or queue.NoUser for the service itself
-	done          chan error
+	result        chan error
 	err           error
 	endedAttempts []store.Settlement // attempts that the operation will record, if known before it runs
 	wantedJobs    int                // number of jobs that the operation will claim, if known before it runs
@@ -74,7 +74,7 @@ func readInWriter[T any](ctx context.Context, s *Engine, run func(*Tx) (T, error
 // doOp runs an operation. Its caller waits for the commit of a group of operations, or commits the group
 // itself if no other caller does. See docs/decisions/0005.
 func (s *Engine) doOp(ctx context.Context, o *op) error {
-	o.uid, o.done = queue.UserOf(ctx), make(chan error, 1)
+	o.uid, o.result = queue.UserOf(ctx), make(chan error, 1)
 	if err := ctx.Err(); err != nil {
 		return err
 	}
@@ -87,7 +87,7 @@ func (s *Engine) doOp(ctx context.Context, o *op) error {
 	}
 	for {
 		select {
-		case err := <-o.done:
+		case err := <-o.result:
 			return err
 		case <-ended:
 			s.withdraw(o)
@@ -113,7 +113,7 @@ func (s *Engine) commitOneGroup() {
 func (s *Engine) withdraw(o *op) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.waiting[o.class] = slices.DeleteFunc(s.waiting[o.class], func(w *op) bool { return w == o })
+	s.waitingOps[o.class] = slices.DeleteFunc(s.waitingOps[o.class], func(w *op) bool { return w == o })
 }
 
 // addToQueue adds an operation to the write queue. It returns an error if the store is closed or overloaded.
@@ -127,14 +127,14 @@ func (s *Engine) addToQueue(o *op) error {
 		return ErrClosed
 	}
 	n := 0
-	for c := range s.waiting {
-		n += len(s.waiting[c])
+	for c := range s.waitingOps {
+		n += len(s.waitingOps[c])
 	}
 	if o.class == Normal && n >= maxWaiting-promptRoom || o.class == Prompt && n >= maxWaiting {
 		return queue.Errorf(queue.CodeUnavailable, "the service is overloaded: %d requests are waiting for the "+
 			"disk; try again later", n)
 	}
-	s.waiting[o.class] = append(s.waiting[o.class], o)
+	s.waitingOps[o.class] = append(s.waitingOps[o.class], o)
 	return nil
 }
 
@@ -183,17 +183,17 @@ func (s *Engine) takeGroup() []*op {
 	defer s.mu.Unlock()
 	if solo := s.nextSolo; solo != nil {
 		s.nextSolo = nil
-		if at := slices.Index(s.waiting[solo.class], solo); at >= 0 {
-			s.waiting[solo.class] = slices.Delete(s.waiting[solo.class], at, at+1)
+		if at := slices.Index(s.waitingOps[solo.class], solo); at >= 0 {
+			s.waitingOps[solo.class] = slices.Delete(s.waitingOps[solo.class], at, at+1)
 			return append(group, solo)
 		}
 	}
 	if s.severalUsersWait() {
-		s.lastShared = time.Now()
+		s.lastSharedAt = time.Now()
 		return s.takeFairGroup(group)
 	}
-	for c := range s.waiting {
-		list := s.waiting[c]
+	for c := range s.waitingOps {
+		list := s.waitingOps[c]
 		n := len(list)
 		if Class(c) != Urgent {
 			n = min(n, max(0, maxGroup-len(group)))
@@ -201,7 +201,7 @@ func (s *Engine) takeGroup() []*op {
 		group = append(group, list[:n]...)
 		remaining := copy(list, list[n:])
 		clear(list[remaining:])
-		s.waiting[c] = list[:remaining]
+		s.waitingOps[c] = list[:remaining]
 	}
 	return group
 }
@@ -211,7 +211,7 @@ func (s *Engine) takeGroup() []*op {
 func (s *Engine) severalUsersWait() bool {
 	var first *op
 	for c := Prompt; c < classes; c++ {
-		for _, o := range s.waiting[c] {
+		for _, o := range s.waitingOps[c] {
 			if first == nil {
 				first = o
 			}
@@ -229,13 +229,13 @@ func (s *Engine) severalUsersWait() bool {
 // the others. The caller holds mu.
 // See docs/decisions/0006.
 func (s *Engine) takeFairGroup(group []*op) []*op {
-	group = append(group, s.waiting[Urgent]...)
-	clear(s.waiting[Urgent])
-	s.waiting[Urgent] = s.waiting[Urgent][:0]
+	group = append(group, s.waitingOps[Urgent]...)
+	clear(s.waitingOps[Urgent])
+	s.waitingOps[Urgent] = s.waitingOps[Urgent][:0]
 	var all []turnKey
 	for c := Prompt; c < classes; c++ {
 		perUser := map[int]int{}
-		for _, o := range s.waiting[c] {
+		for _, o := range s.waitingOps[c] {
 			all = append(all, turnKey{o, perUser[o.uid], s.lastServed[userClass{o.uid, c}], s.slowUsers[o.uid]})
 			perUser[o.uid]++
 		}
@@ -251,7 +251,7 @@ func (s *Engine) takeFairGroup(group []*op) []*op {
 		chosen[t.op] = true
 	}
 	for c := Prompt; c < classes; c++ {
-		s.waiting[c] = slices.DeleteFunc(s.waiting[c], func(o *op) bool { return chosen[o] })
+		s.waitingOps[c] = slices.DeleteFunc(s.waitingOps[c], func(o *op) bool { return chosen[o] })
 	}
 	return group
 }
@@ -312,14 +312,14 @@ func (s *Engine) putBack(ops []*op) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for c := range s.waiting {
+	for c := range s.waitingOps {
 		var ofClass []*op
 		for _, o := range ops {
 			if o.class == Class(c) {
 				ofClass = append(ofClass, o)
 			}
 		}
-		s.waiting[c] = append(ofClass, s.waiting[c]...)
+		s.waitingOps[c] = append(ofClass, s.waitingOps[c]...)
 	}
 }
 
@@ -327,5 +327,5 @@ func (s *Engine) putBack(ops []*op) {
 func (s *Engine) idle() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return len(s.waiting[Urgent])+len(s.waiting[Prompt])+len(s.waiting[Normal]) == 0
+	return len(s.waitingOps[Urgent])+len(s.waitingOps[Prompt])+len(s.waitingOps[Normal]) == 0
 }

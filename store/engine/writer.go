@@ -29,7 +29,7 @@ type Tx struct {
 	database.Conn
 	hasBegun      bool
 	s             *Engine
-	now           queue.Millis    // time at the start of the transaction
+	startTime     queue.Millis    // time at the start of the transaction
 	rules         rules.Rules     // rules that carry out the operations
 	memoryAtStart memory          // copy of the writer's memory at the start; shares its leases
 	undo          []func()        // functions that restore the writer's memory
@@ -42,10 +42,10 @@ type Tx struct {
 
 	touchedJobs []int64 // jobs that changed
 	// measured lists the starts and ends of attempts, for the statistics.
-	measured     []rules.Measurement
+	measurements []rules.Measurement
 	users        map[int]user                       // users that changed, as they were before the transaction
 	queues       map[*queueState]records.QueueCount // queues that changed, with their counts before the transaction
-	turnsChanged []*queueState                      // queues whose turns of users have changed
+	changedTurns []*queueState                      // queues whose turns of users have changed
 	gateJobs     map[namedGate]int64                // change in the number of jobs per gate, not written yet
 
 	leaseChanges
@@ -72,8 +72,8 @@ type firstOperation struct {
 
 // txWork measures how much work a transaction has done.
 type txWork struct {
-	removed        int   // number of attempts and dependency rows removed
-	examined       int   // number of outputs and inputs that TrimUser read to free space
+	removedRows    int   // number of attempts and dependency rows removed
+	examinedCount  int   // number of outputs and inputs that TrimUser read to free space
 	readBytes      int   // bytes of jobs that were read, or that SQLite will move
 	carriedAtStart int64 // Conn.ArgumentBytes when the transaction got its turn
 }
@@ -126,7 +126,7 @@ func (s *Engine) fail(err error, group []*op) {
 	s.writesStopped = true
 	s.refuse(group, unknown)
 	if w != nil {
-		w.done <- claimResult{err: unknown}
+		w.result <- claimResult{err: unknown}
 	}
 }
 
@@ -184,11 +184,11 @@ func (s *Engine) commit(group []*op) (remaining []*op, err error) {
 		case k == database.Mistake && s.backend.BlameUncertain(err):
 			s.log.Error("the database refused a change, so nothing of the request that made it was stored; this is a bug in "+
 				"queuectl, please report it", "error", err)
-			group[0].done <- queue.Errorf(queue.CodeInternal, "the database refused this request, and nothing of it was "+
+			group[0].result <- queue.Errorf(queue.CodeInternal, "the database refused this request, and nothing of it was "+
 				"stored; see the log of the service")
 			return nil, nil
 		case k == database.Mistake && culprit != nil:
-			culprit.done <- queue.Errorf(queue.CodeInternal, "the database refused this request, and nothing of it was "+
+			culprit.result <- queue.Errorf(queue.CodeInternal, "the database refused this request, and nothing of it was "+
 				"stored (%v); this is a bug in queuectl, please report it", err)
 			group = withoutOp(group, culprit)
 		default:
@@ -212,24 +212,24 @@ func splitByReserve(group []*op) (useReserve, others []*op) {
 
 func (s *Engine) refuse(group []*op, err error) {
 	for _, o := range group {
-		o.done <- err
+		o.result <- err
 	}
 }
 
 func (s *Engine) reply(group []*op, grant *claimResult) {
 	for _, o := range group {
-		o.done <- o.err
+		o.result <- o.err
 	}
 	if grant == nil {
 		return
 	}
-	grant.waiter.done <- *grant
+	grant.waiter.result <- *grant
 }
 
 // startClock records for Slow that a write starts. The returned function records its end. The caller holds
 // the right to write.
 func (s *Engine) startClock() (stop func()) {
-	s.commitStart.Store(int64(time.Since(s.created)) | 1) // not 0, which means that no write runs
+	s.commitStart.Store(int64(time.Since(s.createdAt)) | 1) // not 0, which means that no write runs
 	return func() { s.commitStart.Store(0) }
 }
 
@@ -238,7 +238,7 @@ func (s *Engine) startClock() (stop func()) {
 // nil.
 func (s *Engine) try(group []*op) (n int, grant *claimResult, culprit *op, err error) {
 	defer s.startClock()()
-	t := &Tx{Conn: s.db, s: s, now: s.now(), memoryAtStart: s.mem,
+	t := &Tx{Conn: s.db, s: s, startTime: s.now(), memoryAtStart: s.mem,
 		leaseChanges: leaseChanges{leases: s.leaseBuffer[:0]}}
 	t.rules.Init(t, &s.rechecks)
 	defer func() {
@@ -310,7 +310,7 @@ func (s *Engine) try(group []*op) (n int, grant *claimResult, culprit *op, err e
 func (t *Tx) carryOut(group []*op) (n int, culprit *op, err error) {
 	s, now := t.s, time.Now()
 	users := now // operations of users may take groupTime from here on
-	shared := now.Sub(s.lastShared) < sharedFor
+	shared := now.Sub(s.lastSharedAt) < sharedFor
 	for n < len(group) && t.size() < maxGroupBytes && !(shared && now.Sub(users) >= groupTime) {
 		o := group[n]
 		if n > 0 && o.class != Urgent && o.uid != group[n-1].uid && s.slowUsers[o.uid] {
@@ -415,7 +415,7 @@ func (t *Tx) writeMeta() error {
 	}
 	m, b := &t.s.mem, &t.memoryAtStart
 	if !(t.hasBegun && t.Conn.HasWritten()) && !t.leased && m.counts == b.counts && m.nextSeq == b.nextSeq &&
-		m.enqueued == b.enqueued && m.nextEvent == b.nextEvent && m.outputs == b.outputs && m.userList == b.userList &&
+		m.enqueuedTotal == b.enqueuedTotal && m.nextEvent == b.nextEvent && m.outputs == b.outputs && m.userList == b.userList &&
 		m.queueList == b.queueList {
 		return nil
 	}
@@ -430,7 +430,7 @@ func (t *Tx) writeMeta() error {
 	c := &m.counts
 	err := t.Exec(`UPDATE meta SET reserved = CASE WHEN ? <> 0 THEN ? ELSE reserved END, commits = ?, next_seq = ?, enqueued = ?, next_event = ?, users = ?, queues = ?, blocked = ?, held = ?,
 		pending = ?, failed = ?, processing = ?, completed = ?, dead = ?, cancelled = ?, output_bytes = ?`, records.Bit(changed),
-		inMeta, m.commits, m.nextSeq, m.enqueued, m.nextEvent, m.userList, m.queueList, c[queue.Blocked], c[queue.Held],
+		inMeta, m.commits, m.nextSeq, m.enqueuedTotal, m.nextEvent, m.userList, m.queueList, c[queue.Blocked], c[queue.Held],
 		c[queue.Pending], c[queue.Failed], c[queue.Processing], c[queue.Completed], c[queue.Dead], c[queue.Cancelled],
 		m.outputs)
 	if err == nil && t.delta != nil {

@@ -41,7 +41,7 @@ func awaitWaiting(t *testing.T, s *Store, n int) {
 	t.Helper()
 	for deadline := time.Now().Add(20 * time.Second); ; {
 		s.mu.Lock()
-		got := len(s.waiting[Urgent]) + len(s.waiting[Prompt]) + len(s.waiting[Normal])
+		got := len(s.waitingOps[Urgent]) + len(s.waitingOps[Prompt]) + len(s.waitingOps[Normal])
 		s.mu.Unlock()
 		if got == n {
 			return
@@ -248,7 +248,7 @@ func TestManyShareCommits(t *testing.T) {
 		})
 	}
 	all.Wait()
-	if got := s.Counts().Enqueued; got != 64*8 {
+	if got := s.Counts().EnqueuedTotal; got != 64*8 {
 		t.Errorf("got %d jobs, want %d", got, 64*8)
 	}
 	if n := commits.Load(); n > 64*8/4 {
@@ -279,7 +279,7 @@ func TestFullDiskClaimsNothing(t *testing.T) {
 	}()
 	for n := 0; n < 2; runtime.Gosched() {
 		s.mu.Lock()
-		n = len(s.waiting[Urgent])
+		n = len(s.waitingOps[Urgent])
 		s.mu.Unlock()
 	}
 	s.writerToken <- struct{}{}

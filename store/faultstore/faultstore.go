@@ -160,8 +160,8 @@ func (s *Store) List(ctx context.Context, f store.Filter) (store.Page, error) {
 }
 
 // Select implements store.Store.
-func (s *Store) Select(ctx context.Context, f store.Filter) (store.Selected, error) {
-	return call(ctx, s, "Select", f, func() (store.Selected, error) { return s.Store.Select(ctx, f) })
+func (s *Store) Select(ctx context.Context, f store.Filter) (store.RefPage, error) {
+	return call(ctx, s, "Select", f, func() (store.RefPage, error) { return s.Store.Select(ctx, f) })
 }
 
 // Queues implements store.Store.

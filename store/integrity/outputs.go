@@ -144,7 +144,7 @@ func outputFaults(c *sqlitedb.Conn, files map[string]bool, outputs store.OutputD
 		if !there {
 			continue // deleted after the files were listed
 		}
-		if info, err := os.Lstat(path); err == nil && info.ModTime().Before(outputs.Since) {
+		if info, err := os.Lstat(path); err == nil && info.ModTime().Before(outputs.OwnedSince) {
 			continue
 		}
 		faults = append(faults, fault{fmt.Sprintf("the output file %s belongs to no attempt", path), "delete it"})

@@ -13,7 +13,7 @@ import (
 )
 
 // Restored reports the contents of a restored backup.
-type Restored struct {
+type RestoreResult struct {
 	Jobs    int64
 	Outputs int64
 }
@@ -29,7 +29,7 @@ const PreparedName = "restore.tmp"
 // Numbers that were assigned after the backup was made are not assigned again, if the existing database can
 // still be read.
 func Restore(dir, file string, save func(ref string) (io.WriteCloser, error),
-	each func(done, total int64)) (done Restored, replace func(asideDir string, between func() error) error, err error) {
+	each func(done, total int64)) (done RestoreResult, replace func(asideDir string, between func() error) error, err error) {
 	path := filepath.Join(dir, PreparedName)
 	SweepRestoring(path) // SQLite would apply an old journal to the new file
 	defer func() {
@@ -145,7 +145,7 @@ func checkBackup(c *sqlitedb.Conn) error {
 }
 
 // unpack writes the outputs in a backup to their files.
-func unpack(c *sqlitedb.Conn, save func(ref string) (io.WriteCloser, error)) (done Restored, err error) {
+func unpack(c *sqlitedb.Conn, save func(ref string) (io.WriteCloser, error)) (done RestoreResult, err error) {
 	if done.Jobs, err = c.Number(
 		`SELECT blocked + held + pending + failed + processing + completed + dead + cancelled FROM meta`); err != nil {
 		return done, err

@@ -31,7 +31,7 @@ func (s *Store) openBatch(uid int, name string) *batch {
 }
 
 func (s *Store) wasDiscarded(r store.Request) bool {
-	_, found := s.discarded[requestKey{r.UID, r.Batch}]
+	_, found := s.discardTimes[requestKey{r.UID, r.Batch}]
 	return found
 }
 

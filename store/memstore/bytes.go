@@ -124,8 +124,8 @@ func (s *Store) makeRoom(uid int, added, limit int64) bool {
 	if needed > outputs {
 		return false
 	}
-	list, enough := s.removableParts(uid, needed, store.RemovalLimit(s.examined))
-	s.examined += len(list)
+	list, enough := s.removableParts(uid, needed, store.RemovalLimit(s.examinedCount))
+	s.examinedCount += len(list)
 	if !enough {
 		return false
 	}

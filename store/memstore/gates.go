@@ -71,7 +71,7 @@ func (s *Store) Gates(ctx context.Context, uid int, after store.GateState) (list
 				UID:    g.owner,
 				Jobs:   n,
 				Set:    s.fixedRules[g],
-				Used:   s.usedUnits(g, now, leased),
+				Usage:  s.usedUnits(g, now, leased),
 			}
 			if g.kind == queue.GateResource {
 				state.Demand, state.Jobs = queue.Demand{Kind: g.kind, Key: g.key, N: s.node.Resources[g.key]}, 0

@@ -36,28 +36,28 @@ type Store struct {
 	starts       map[gate][]queue.Millis // times of the starts that count for each rate
 	fixedRules   map[gate]bool           // gates whose rule jobs cannot change
 
-	mu         sync.Mutex
-	closed     bool
-	jobs       map[int64]*job               // by seq
-	seq        int64                        // the last seq assigned
-	enqueued   int64                        // number of jobs ever enqueued
-	epoch      int64                        // epoch of the service, raised by NextEpoch
-	events     []queue.Event                // event n is at index n-1-trimmed
-	trimmed    int64                        // number of deleted events
-	batchCount int64                        // number of batches ever begun
-	batches    []*batch                     // batches with frames that are not in the queue yet
-	discarded  map[requestKey]queue.Millis  // times when batches were discarded, by user and name
-	keys       map[requestKey]storedReceipt // receipts of requests with a key, by user and key
-	settings   map[string]store.Setting     // by key
-	owners     map[int]string               // owner's name for each uid; uids below 0 are of former owners
-	garbage    []string                     // output files whose attempts are gone
+	mu            sync.Mutex
+	closed        bool
+	jobs          map[int64]*job               // by seq
+	seq           int64                        // the last seq assigned
+	enqueuedTotal int64                        // number of jobs ever enqueued
+	epoch         int64                        // epoch of the service, raised by NextEpoch
+	events        []queue.Event                // event n is at index n-1-trimmed
+	trimmedCount  int64                        // number of deleted events
+	batchCount    int64                        // number of batches ever begun
+	batches       []*batch                     // batches with frames that are not in the queue yet
+	discardTimes  map[requestKey]queue.Millis  // times when batches were discarded, by user and name
+	keys          map[requestKey]storedReceipt // receipts of requests with a key, by user and key
+	settings      map[string]store.Setting     // by key
+	owners        map[int]string               // owner's name for each uid; uids below 0 are of former owners
+	garbage       []string                     // output files whose attempts are gone
 	// examined counts the outputs and inputs that the current update has read to make room.
-	examined int
-	runners  []string      // directories last passed to NoteRunners
-	nextDue  queue.Millis  // time that the last Promote returned: nothing is due before it
-	newEvent chan struct{} // closed by the next event; nil if no caller waits for it
-	waiters  []*waiter     // active calls of Await
-	watchers store.Watchers
+	examinedCount int
+	runners       []string      // directories last passed to NoteRunners
+	nextDue       queue.Millis  // time that the last Promote returned: nothing is due before it
+	newEvent      chan struct{} // closed by the next event; nil if no caller waits for it
+	waiters       []*waiter     // active calls of Await
+	watchers      store.Watchers
 
 	samples          []sample          // all starts and ends of attempts
 	runtimeEstimates []runtimeEstimate // typical run times; the command that completed last is at the end
@@ -105,7 +105,7 @@ type requestKey struct {
 
 // storedReceipt is the receipt of a request that has a key.
 type storedReceipt struct {
-	at       queue.Millis
+	storedAt queue.Millis
 	checksum [32]byte
 	receipt  store.Receipt
 }
@@ -123,7 +123,7 @@ func NewAt(order queue.Order, now func() queue.Millis) *Store {
 		dueSooner:    make(chan struct{}, 1),
 		jobs:         map[int64]*job{},
 		keys:         map[requestKey]storedReceipt{},
-		discarded:    map[requestKey]queue.Millis{},
+		discardTimes: map[requestKey]queue.Millis{},
 		settings:     map[string]store.Setting{},
 		owners:       map[int]string{},
 		queueRules:   map[string]store.QueueRule{},
@@ -162,7 +162,7 @@ func (s *Store) Close() error {
 	defer s.mu.Unlock()
 	s.closed = true
 	for _, w := range s.waiters {
-		close(w.claimed)
+		close(w.claimedJobs)
 	}
 	s.waiters = nil
 	return nil
@@ -188,7 +188,7 @@ func (s *Store) update(ctx context.Context, change func(now queue.Millis) error)
 	return s.read(ctx, func() error {
 		now := s.now()
 		s.rankNewlyDue(now)
-		s.examined = 0
+		s.examinedCount = 0
 		if err := change(now); err != nil {
 			return err
 		}
@@ -207,7 +207,7 @@ func (s *Store) rankNewlyDue(now queue.Millis) {
 		if j.notYetDue && j.DueAt <= now {
 			j.notYetDue = false
 			if j.State == queue.Pending {
-				s.setRank(j, j.Since, s.enqueued)
+				s.setRank(j, j.Since, s.enqueuedTotal)
 			}
 		}
 	}
@@ -318,7 +318,7 @@ func (s *Store) addEvent(j *job, kind queue.EventKind, d queue.EventDetail, now 
 		s.newEvent = nil
 	}
 	s.events = append(s.events, queue.Event{
-		Seq: s.trimmed + int64(len(s.events)) + 1, At: now, Kind: kind, Job: j.Seq, ID: j.ID, State: j.State, Detail: d,
+		Seq: s.trimmedCount + int64(len(s.events)) + 1, Time: now, Kind: kind, Job: j.Seq, ID: j.ID, State: j.State, Detail: d,
 		Private: j.Private(),
 	})
 	if moments := j.hookMoment; moments != 0 {

@@ -65,8 +65,8 @@ func TestAwaitReturnsJobOnceDue(t *testing.T) {
 		synctest.Wait()
 		enqueueAfter(0)
 		session, err := s.PreviousSession(context.Background())
-		if err != nil || len(session.Leased) != 3 {
-			t.Errorf("got %d leased jobs and error %v, want all 3", len(session.Leased), err)
+		if err != nil || len(session.LeasedJobs) != 3 {
+			t.Errorf("got %d leased jobs and error %v, want all 3", len(session.LeasedJobs), err)
 		}
 		<-served
 	})

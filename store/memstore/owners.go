@@ -72,7 +72,7 @@ func (s *Store) Disown(ctx context.Context, uid int, owner string) (more bool, e
 			}
 		}
 		maps.DeleteFunc(s.keys, func(k requestKey, _ storedReceipt) bool { return k.uid == uid })
-		maps.DeleteFunc(s.discarded, func(k requestKey, _ queue.Millis) bool { return k.uid == uid })
+		maps.DeleteFunc(s.discardTimes, func(k requestKey, _ queue.Millis) bool { return k.uid == uid })
 		return nil
 	})
 	return false, err

@@ -15,7 +15,7 @@ func (s *Store) endedJobs(selection store.EndedFilter) (list []*job) {
 	for _, j := range s.jobsBySeq() {
 		matches := selection.RetentionQueue == nil || *selection.RetentionQueue == "" && !j.OwnRetention || j.OwnRetention &&
 			*selection.RetentionQueue == j.Queue
-		if j.State.Ended() && slices.Contains(selection.States, j.State) && j.EndedAt < selection.Before && matches {
+		if j.State.Ended() && slices.Contains(selection.States, j.State) && j.EndedAt < selection.Cutoff && matches {
 			list = append(list, j)
 		}
 	}
@@ -49,14 +49,14 @@ func (s *Store) CountEnded(ctx context.Context, selection store.EndedFilter) (n 
 func (s *Store) TrimEvents(ctx context.Context, before queue.Millis, keep int64) (more bool, err error) {
 	err = s.update(ctx, func(queue.Millis) error {
 		for n := 0; len(s.events) > 0; n++ {
-			if s.events[0].At >= before && int64(len(s.events)) <= keep {
+			if s.events[0].Time >= before && int64(len(s.events)) <= keep {
 				return nil
 			}
 			if more = n == maxPromoted; more {
 				return nil
 			}
 			s.events = s.events[1:]
-			s.trimmed++
+			s.trimmedCount++
 		}
 		return nil
 	})
@@ -87,7 +87,7 @@ func (s *Store) Keeping(ctx context.Context) (list []store.OwnRetentionQueue, er
 // ended first.
 func (s *Store) TrimJobs(ctx context.Context, name string, keep int64, limit int) (more bool, err error) {
 	err = s.update(ctx, func(now queue.Millis) error {
-		list := s.endedJobs(store.EndedFilter{States: store.BoundedStates, Before: math.MaxInt64, RetentionQueue: &name})
+		list := s.endedJobs(store.EndedFilter{States: store.BoundedStates, Cutoff: math.MaxInt64, RetentionQueue: &name})
 		excess := int64(len(list)) - keep
 		if excess <= 0 {
 			return nil

@@ -222,7 +222,7 @@ func (s *Store) insert(draft queue.Job, uid int, now queue.Millis) {
 	}
 	j.DueAt = j.RunAt
 	j.Delay = 0
-	s.setRank(j, max(now, j.RunAt), s.enqueued+1)
+	s.setRank(j, max(now, j.RunAt), s.enqueuedTotal+1)
 	j.notYetDue = j.RunAt > now
 	j.onDependencyFailure, j.DependsOn, j.OnDependencyFailure, j.OnConflict = draft.OnDependencyFailure, nil, 0, 0
 	j.links = s.linksOf(draft.DependsOn, j.Seq, j.onDependencyFailure)
@@ -236,7 +236,7 @@ func (s *Store) insert(draft queue.Job, uid int, now queue.Millis) {
 	s.addEvent(j, queue.EventEnqueued, queue.EventDetail{UID: &uid}, now)
 	s.jobs[j.Seq] = j
 	s.seq = max(s.seq, j.Seq)
-	s.enqueued++
+	s.enqueuedTotal++
 	if failed {
 		s.applyDependency(j, false, now)
 	}
@@ -321,7 +321,7 @@ func (s *Store) change(j *job, c store.Change, now queue.Millis) error {
 
 // restartWait makes a job wait like one that is enqueued at the time due. At least one of its attempts remains.
 func (s *Store) restartWait(j *job, due queue.Millis) {
-	s.setRank(j, due, s.enqueued)
+	s.setRank(j, due, s.enqueuedTotal)
 	j.DueAt, j.notYetDue = due, due > s.now()
 	j.Attempts = min(j.Attempts, j.MaxAttempts-1)
 }
@@ -362,7 +362,7 @@ func (s *Store) edit(j *job, c *store.Change, now queue.Millis) error {
 	}
 	if j.RunAt != runAt {
 		j.DueAt, j.notYetDue = j.RunAt, j.RunAt > now
-		s.setRank(j, max(now, j.RunAt), s.enqueued)
+		s.setRank(j, max(now, j.RunAt), s.enqueuedTotal)
 	} else {
 		s.setRank(j, j.Since, j.Arrival)
 	}

@@ -84,7 +84,7 @@ func (s *Store) BestWaiting(ctx context.Context, uid int) (w store.WaitingPriori
 			}
 		}
 		if best != nil {
-			w.Priority, w.Found = best.Priority+s.order.Points(best.Since, now, best.Arrival, s.enqueued), true
+			w.Priority, w.Found = best.Priority+s.order.Points(best.Since, now, best.Arrival, s.enqueuedTotal), true
 			w.Priority = min(w.Priority, store.MaxWaitingPriority)
 		}
 		return nil
@@ -96,7 +96,7 @@ func (s *Store) BestWaiting(ctx context.Context, uid int) (w store.WaitingPriori
 func (s *Store) Simulate(ctx context.Context, n int) (next store.Simulation, err error) {
 	err = s.read(ctx, func() error {
 		other := NewAt(s.order, s.now)
-		other.maxUser, other.turn, other.node, other.enqueued = s.maxUser, s.turn, s.node, s.enqueued
+		other.maxUser, other.turn, other.node, other.enqueuedTotal = s.maxUser, s.turn, s.node, s.enqueuedTotal
 		other.claims, other.lastServed, other.turnsResetAt = s.claims, maps.Clone(s.lastServed), maps.Clone(s.turnsResetAt)
 		other.queueRules, other.nextTurns = maps.Clone(s.queueRules), maps.Clone(s.nextTurns)
 		other.gateRules = maps.Clone(s.gateRules)
@@ -154,7 +154,7 @@ func (s *Store) obstacles(j *job) (list []store.Obstacle) {
 	}
 	timed := j.DueAt > now
 	if r := s.queueRule(j.Queue); r.Paused || !timed && r.Concurrency > 0 && running >= r.Concurrency {
-		list = append(list, store.Obstacle{Key: j.Queue, Used: running, Limit: r.Concurrency, Need: 1, Paused: r.Paused})
+		list = append(list, store.Obstacle{Key: j.Queue, Usage: running, Limit: r.Concurrency, Need: 1, Paused: r.Paused})
 	}
 	if timed {
 		return list
@@ -163,14 +163,14 @@ func (s *Store) obstacles(j *job) (list []store.Obstacle) {
 	case s.node.UnknownUIDs[j.UID]:
 		list = append(list, store.Obstacle{Gate: queue.GateUser, Need: 1})
 	case s.maxUser > 0 && ofUser >= s.maxUser:
-		list = append(list, store.Obstacle{Gate: queue.GateUser, Used: ofUser, Limit: s.maxUser, Need: 1})
+		list = append(list, store.Obstacle{Gate: queue.GateUser, Usage: ofUser, Limit: s.maxUser, Need: 1})
 	}
 	for _, d := range j.Demands {
 		g := gateOf(j, d)
 		used := s.usedUnits(g, now, leased)
-		o := store.Obstacle{Gate: d.Kind, Key: d.Key, Used: used, Limit: s.totalUnits(g), Need: d.Units()}
+		o := store.Obstacle{Gate: d.Kind, Key: d.Key, Usage: used, Limit: s.totalUnits(g), Need: d.Units()}
 		if d.Kind == queue.GateNode {
-			o.Used, o.Limit = 0, min(0, o.Limit)
+			o.Usage, o.Limit = 0, min(0, o.Limit)
 		}
 		switch {
 		case used+d.Units() > s.totalUnits(g):
@@ -327,7 +327,7 @@ func (s *Store) List(ctx context.Context, f store.Filter) (page store.Page, err 
 }
 
 // Select reads a page of references to the jobs that match a filter.
-func (s *Store) Select(ctx context.Context, f store.Filter) (selected store.Selected, err error) {
+func (s *Store) Select(ctx context.Context, f store.Filter) (selected store.RefPage, err error) {
 	err = s.selected(ctx, f, func(list []*job) {
 		for _, j := range list {
 			if len(selected.Refs) == f.Limit {
@@ -373,7 +373,7 @@ func matchesFilter(f store.Filter, j *job) bool {
 		(f.Queue == "" || f.Queue == j.Queue) &&
 		(f.Until == 0 || cmp.Or(j.EndedAt, j.CreatedAt) < f.Until) &&
 		cmp.Or(j.EndedAt, j.CreatedAt) >= f.Since &&
-		(f.Before == 0 || j.Seq < f.Before)
+		(f.BeforeSeq == 0 || j.Seq < f.BeforeSeq)
 }
 
 // Counts returns the number of jobs in each state, and the number of jobs ever enqueued.
@@ -384,7 +384,7 @@ func (s *Store) Counts() store.Counts {
 }
 
 func (s *Store) counts() store.Counts {
-	c := store.Counts{Enqueued: s.enqueued, Outputs: s.outputBytes()}
+	c := store.Counts{EnqueuedTotal: s.enqueuedTotal, Outputs: s.outputBytes()}
 	for _, j := range s.jobs {
 		c.States[j.State]++
 		if j.OwnRetention {
@@ -514,7 +514,7 @@ func (s *Store) LastEvent() (last int64, newer <-chan struct{}) {
 	if s.newEvent == nil {
 		s.newEvent = make(chan struct{})
 	}
-	return s.trimmed + int64(len(s.events)), s.newEvent
+	return s.trimmedCount + int64(len(s.events)), s.newEvent
 }
 
 // Watch sends hints about changes of some jobs.

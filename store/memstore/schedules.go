@@ -215,15 +215,15 @@ func (s *Store) Fire(ctx context.Context, f store.OccurrenceRequest) (fired stor
 			replaced, unfinished = unfinished, nil
 			for _, j := range replaced {
 				if j.leased {
-					fired.Leased = append([]int64{j.Seq}, fired.Leased...)
+					fired.LeasedSeqs = append([]int64{j.Seq}, fired.LeasedSeqs...)
 				}
 			}
-			if len(fired.Leased) > 0 {
+			if len(fired.LeasedSeqs) > 0 {
 				if rejection = s.checkCreate(known, &f, now); rejection == nil || errors.Is(rejection, queue.ErrExists) &&
 					known.Draft.UniqueFor == 0 {
 					return nil
 				}
-				fired.Leased = nil
+				fired.LeasedSeqs = nil
 			}
 		}
 		checkCreate := func() error {
@@ -239,11 +239,11 @@ func (s *Store) Fire(ctx context.Context, f store.OccurrenceRequest) (fired stor
 		if f.FailOverQuota && len(f.Runs) > 0 && canStart && errors.As(checkCreate(), &overQuota) {
 			return overQuota
 		}
-		for i, at := range f.Missed {
+		for i, at := range f.MissedInstants {
 			s.recordRun(known, store.ScheduleRun{Instant: at, Outcome: store.OutcomeMissed}, now)
-			if i == len(f.Missed)-1 {
+			if i == len(f.MissedInstants)-1 {
 				s.addEvent(&job{}, queue.EventScheduleMissed, queue.EventDetail{
-					Schedule: f.Name, Instant: at, Count: len(f.Missed),
+					Schedule: f.Name, Instant: at, Count: len(f.MissedInstants),
 				}, now)
 			}
 		}
@@ -273,7 +273,7 @@ func (s *Store) fireOccurrences(known *schedule, f *store.OccurrenceRequest, unf
 			created = []*job{{}}
 		}
 		s.recordRun(known, run, now)
-		run.At = 0
+		run.RecordedAt = 0
 		*runs = append(*runs, run)
 		kind := queue.EventScheduleFired
 		if run.Outcome != store.OutcomeFired {
@@ -323,7 +323,7 @@ func (s *Store) withoutJobs(excluded []*job, now queue.Millis, f func() error) e
 
 // recordRun records the outcome of an occurrence.
 func (s *Store) recordRun(known *schedule, run store.ScheduleRun, now queue.Millis) {
-	run.At = now
+	run.RecordedAt = now
 	known.runs = append(known.runs, run)
 	known.runs = known.runs[max(0, len(known.runs)-store.MaxScheduleRuns):]
 }

@@ -13,15 +13,15 @@ import (
 // waiter is an active call of Await. The transaction that gives it jobs also removes it from Store.waiters,
 // so it gets jobs at most once. Close closes the channel claimed.
 type waiter struct {
-	want    int
-	claimed chan []queue.Job // receives the claimed jobs; has a buffer for one value
-	wake    chan struct{}    // receives a value when a job may be due earlier than the call expects
+	want        int
+	claimedJobs chan []queue.Job // receives the claimed jobs; has a buffer for one value
+	wake        chan struct{}    // receives a value when a job may be due earlier than the call expects
 }
 
 // Exchange records what happened to leases and claims up to t.Want jobs.
 func (s *Store) Exchange(ctx context.Context, t store.Report) (grant store.Grant, err error) {
 	err = s.update(ctx, func(now queue.Millis) error {
-		for _, e := range t.Started {
+		for _, e := range t.Starts {
 			if j := s.currentLease(e.Lease); j == nil {
 				grant.Stale = append(grant.Stale, e.Lease)
 			} else if j.State != queue.Processing { // the same start may be reported twice
@@ -37,7 +37,7 @@ func (s *Store) Exchange(ctx context.Context, t store.Report) (grant store.Grant
 				s.addEvent(j, queue.EventProgress, queue.EventDetail{Attempt: j.Runs + 1, Percent: &progress.Percent}, now)
 			}
 		}
-		for _, e := range t.Ended {
+		for _, e := range t.Settlements {
 			if j := s.currentLease(e.Lease); j == nil {
 				grant.Stale = append(grant.Stale, e.Lease)
 			} else {
@@ -45,7 +45,7 @@ func (s *Store) Exchange(ctx context.Context, t store.Report) (grant store.Grant
 				s.settle(j, e, now)
 			}
 		}
-		for _, l := range t.Released {
+		for _, l := range t.Releases {
 			if j := s.currentLease(l); j == nil || j.State == queue.Processing {
 				grant.Stale = append(grant.Stale, l)
 			} else {
@@ -53,7 +53,7 @@ func (s *Store) Exchange(ctx context.Context, t store.Report) (grant store.Grant
 				s.giveBack(j, now)
 			}
 		}
-		for _, c := range t.Changed {
+		for _, c := range t.Changes {
 			j := s.currentLease(c.Lease)
 			if j == nil || j.State == queue.Processing {
 				grant.Stale = append(grant.Stale, c.Lease)
@@ -62,10 +62,10 @@ func (s *Store) Exchange(ctx context.Context, t store.Report) (grant store.Grant
 			s.takeBackTurn(j)
 			s.giveBack(j, now)
 			if err := s.change(j, c.Change, now); err != nil {
-				if grant.Refused == nil {
-					grant.Refused = map[queue.Lease]error{}
+				if grant.Refusals == nil {
+					grant.Refusals = map[queue.Lease]error{}
 				}
-				grant.Refused[c.Lease] = err
+				grant.Refusals[c.Lease] = err
 			}
 		}
 		grant.Jobs = s.claim(now, t.Want)
@@ -82,12 +82,12 @@ func (s *Store) currentLease(l queue.Lease) *job {
 	return nil
 }
 
-func (s *Store) recordStarted(j *job, e store.Started, now queue.Millis) {
-	s.recordRateStarts(j, e.At, now)
-	s.measure(j, 0, max(j.DueAt, j.Since), e.At, now)
+func (s *Store) recordStarted(j *job, e store.AttemptStart, now queue.Millis) {
+	s.recordRateStarts(j, e.StartedAt, now)
+	s.measure(j, 0, max(j.DueAt, j.Since), e.StartedAt, now)
 	s.setState(j, queue.Processing, now)
-	j.StartedAt, j.WorkerID, j.PID, j.Progress = e.At, e.Worker, e.PID, nil
-	s.addEvent(j, queue.EventStarted, queue.EventDetail{Attempt: j.Runs + 1, StartedAt: e.At}, now)
+	j.StartedAt, j.WorkerID, j.PID, j.Progress = e.StartedAt, e.Worker, e.PID, nil
+	s.addEvent(j, queue.EventStarted, queue.EventDetail{Attempt: j.Runs + 1, StartedAt: e.StartedAt}, now)
 }
 
 // Pause records that a running job is paused or resumed.
@@ -196,7 +196,7 @@ func (s *Store) addAttempt(j *job, a *queue.Attempt, e store.Settlement, wasRunn
 
 // Await waits until a job is runnable, and claims at most want jobs.
 func (s *Store) Await(ctx context.Context, want int) ([]queue.Job, error) {
-	w := &waiter{want: max(1, want), claimed: make(chan []queue.Job, 1), wake: make(chan struct{}, 1)}
+	w := &waiter{want: max(1, want), claimedJobs: make(chan []queue.Job, 1), wake: make(chan struct{}, 1)}
 	addWaiter := func(queue.Millis) error {
 		s.waiters = append(s.waiters, w)
 		return nil
@@ -209,7 +209,7 @@ func (s *Store) Await(ctx context.Context, want int) ([]queue.Job, error) {
 	for {
 		timer := time.NewTimer(s.untilRunnable())
 		select {
-		case jobs, open := <-w.claimed:
+		case jobs, open := <-w.claimedJobs:
 			timer.Stop()
 			if !open {
 				return nil, queue.ErrUnavailable
@@ -237,7 +237,7 @@ func (s *Store) stopWaiting(w *waiter, reason error) ([]queue.Job, error) {
 		s.waiters = slices.Delete(s.waiters, i, i+1)
 		return nil, reason
 	}
-	if jobs, open := <-w.claimed; open {
+	if jobs, open := <-w.claimedJobs; open {
 		return jobs, nil
 	}
 	return nil, queue.ErrUnavailable
@@ -252,7 +252,7 @@ func (s *Store) serveWaiters(now queue.Millis) {
 			break
 		}
 		s.waiters = s.waiters[1:]
-		w.claimed <- jobs
+		w.claimedJobs <- jobs
 	}
 	for _, w := range s.waiters {
 		hint(w.wake)
@@ -309,7 +309,7 @@ func (s *Store) PreviousSession(ctx context.Context) (left store.PreviousSession
 	err = s.read(ctx, func() error {
 		for _, j := range s.jobsBySeq() {
 			if j.leased {
-				left.Leased = append(left.Leased, j.leasedJob())
+				left.LeasedJobs = append(left.LeasedJobs, j.leasedJob())
 			}
 		}
 		left.Runners, left.LastSeq = slices.Clone(s.runners), s.seq

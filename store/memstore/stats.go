@@ -97,7 +97,7 @@ func (s *Store) Stats(ctx context.Context, f store.StatsFilter) (out store.Stats
 		}
 		queues := map[string]*store.Figures{}
 		for _, start := range slices.Sorted(maps.Keys(periods)) {
-			sum := store.PeriodStatistics{At: start}
+			sum := store.PeriodStatistics{StartTime: start}
 			for name, figures := range periods[start] {
 				if f.Queue != "" && name != f.Queue {
 					continue

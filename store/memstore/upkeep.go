@@ -29,7 +29,7 @@ func (s *Store) Settings(ctx context.Context) (settings []store.Setting, err err
 // SetSetting stores one setting; an empty value removes it.
 func (s *Store) SetSetting(ctx context.Context, set store.Setting) error {
 	return s.update(ctx, func(now queue.Millis) error {
-		set.At = now
+		set.SetAt = now
 		if _, known := s.settings[set.Key]; !known && set.Value == "" {
 			return nil
 		}
@@ -138,7 +138,7 @@ func (s *Store) Promote(ctx context.Context) (next time.Duration, err error) {
 		}
 		for k, m := range s.keys {
 			switch {
-			case now <= m.at.Add(store.KeyMemory):
+			case now <= m.storedAt.Add(store.KeyMemory):
 			case forgotten == maxPromoted:
 				more = true
 			default:
@@ -148,12 +148,12 @@ func (s *Store) Promote(ctx context.Context) (next time.Duration, err error) {
 		}
 		for _, b := range slices.Clone(s.batches) {
 			if !b.committed && b.lastFrameAt.Add(store.StageMemory) < now {
-				s.discarded[requestKey{b.uid, b.name}] = now
+				s.discardTimes[requestKey{b.uid, b.name}] = now
 				s.auditBatch(b, "forgotten", now)
 				s.dropBatch(b)
 			}
 		}
-		maps.DeleteFunc(s.discarded, func(_ requestKey, at queue.Millis) bool { return at < now.Add(-store.ForgottenMemory) })
+		maps.DeleteFunc(s.discardTimes, func(_ requestKey, at queue.Millis) bool { return at < now.Add(-store.ForgottenMemory) })
 		s.applyNextFrame(func(*batch) bool { return true }, now)
 		more = more || slices.ContainsFunc(s.batches, func(b *batch) bool { return b.committed })
 		next = maxWait

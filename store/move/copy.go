@@ -165,7 +165,7 @@ func (m *move) compare() error {
 		if n != copied || was != is {
 			return fmt.Errorf(
 				`the copy of table %q differs from the original (%d rows in %s, %d in %s), so the queue was not moved; check it with queuectl doctor --verify, then try again`, t.name, n,
-				m.from, copied, m.to)
+				m.sourceLocation, copied, m.targetLocation)
 		}
 	}
 	return nil

@@ -62,11 +62,11 @@ func Move(ctx context.Context, from, to Location, member Member,
 			"command; if the service uses other settings, give the queue's present store with --from STORE",
 			from.quoted())
 	}
-	m := &move{ctx: ctx, from: from, to: to, member: member, progress: each}
+	m := &move{ctx: ctx, sourceLocation: from, targetLocation: to, member: member, progress: each}
 	defer func() { err = errors.Join(err, m.close()) }()
 	for _, step := range []func() error{m.openSource, m.openTarget, m.copy, m.compare, m.settle} {
 		err := step()
-		if errors.As(err, new(pgdb.Lost)) && m.targetConn != nil {
+		if errors.As(err, new(pgdb.ConnLostError)) && m.targetConn != nil {
 			err = fmt.Errorf("the move is not complete, because %w; to continue it, repeat this command", err)
 		}
 		if err != nil || m.result.AlreadyDone {
@@ -87,11 +87,11 @@ type source struct {
 
 // move is the state of one call of Move.
 type move struct {
-	ctx      context.Context
-	from, to Location
-	member   Member
-	progress func(string, int64)
-	result   Result
+	ctx                            context.Context
+	sourceLocation, targetLocation Location
+	member                         Member
+	progress                       func(string, int64)
+	result                         Result
 
 	sourceConn, targetConn database.Conn
 	targetFile             *sqlitedb.Conn // targetConn, if the target is a file; nil otherwise
@@ -117,8 +117,8 @@ func (m *move) openSource() (err error) {
 	if m.tables, err = tablesOf(); err != nil {
 		return err
 	}
-	if m.from.URL != "" {
-		c, err := m.server(m.from)
+	if m.sourceLocation.URL != "" {
+		c, err := m.server(m.sourceLocation)
 		if err != nil {
 			return err
 		}
@@ -127,7 +127,7 @@ func (m *move) openSource() (err error) {
 		if err == nil && open > 0 {
 			err = queue.Errorf(queue.CodeWrongState, "nothing was moved, because %d jobs that were enqueued with SQL in %s "+
 				"are not accepted yet; start the service until it has accepted them, then repeat this command", open,
-				m.from.quoted())
+				m.sourceLocation.quoted())
 		}
 		if err != nil {
 			return err
@@ -135,23 +135,23 @@ func (m *move) openSource() (err error) {
 	} else if m.sourceConn, err = m.file(); err != nil {
 		return err
 	}
-	if m.movedTo, err = database.ReadNote(m.sourceConn, database.NoteMoved); err == nil && m.movedTo != "" && m.movedTo != m.to.String() {
+	if m.movedTo, err = database.ReadNote(m.sourceConn, database.NoteMoved); err == nil && m.movedTo != "" && m.movedTo != m.targetLocation.String() {
 		err = queue.Errorf(queue.CodeWrongState, "the queue in %[1]s has already moved to %[2]s; to move the queue again, "+
-			"give its new store with --from", m.from.quoted(), database.QuoteLocation(m.movedTo))
+			"give its new store with --from", m.sourceLocation.quoted(), database.QuoteLocation(m.movedTo))
 	}
 	if err != nil {
 		return err
 	}
-	m.source.Place = m.from.String()
+	m.source.Place = m.sourceLocation.String()
 	m.source.Commits, err = m.sourceConn.Number(`SELECT commits FROM meta`)
 	return err
 }
 
 // file opens the database in the source's state directory.
 func (m *move) file() (database.Conn, error) {
-	path := filepath.Join(m.from.Dir, sqlitedb.DatabaseName)
+	path := filepath.Join(m.sourceLocation.Dir, sqlitedb.DatabaseName)
 	if _, err := os.Stat(path); err != nil {
-		return nil, queue.Errorf(queue.CodeNotFound, "there is no queue in %s", m.from.Dir)
+		return nil, queue.Errorf(queue.CodeNotFound, "there is no queue in %s", m.sourceLocation.Dir)
 	}
 	c, err := sqlitedb.OpenWriter(path)
 	if err != nil {
@@ -162,11 +162,11 @@ func (m *move) file() (database.Conn, error) {
 		err = sqlitedb.CheckTables(c)
 	}
 	if err == nil {
-		err = sqlitedb.CheckHighWater(c, m.from.Dir)
+		err = sqlitedb.CheckHighWater(c, m.sourceLocation.Dir)
 	}
 	if err == nil && version != int64(len(database.Migrations)) {
 		err = queue.Errorf(queue.CodeWrongState, "the database in %s has schema version %d, but this queuectl needs "+
-			"version %d; start the service of this version once to update the database", m.from.Dir, version, len(database.Migrations))
+			"version %d; start the service of this version once to update the database", m.sourceLocation.Dir, version, len(database.Migrations))
 	}
 	if err != nil {
 		return nil, errors.Join(err, c.Close())
@@ -220,7 +220,7 @@ func (m *move) refuseTables(c *pgdb.Conn) error {
 
 // openTarget opens the target. It begins a copy there, or finds the one that an interrupted move has begun.
 func (m *move) openTarget() (err error) {
-	if m.to.URL != "" {
+	if m.targetLocation.URL != "" {
 		err = m.openServer()
 	} else {
 		err = m.openFile()
@@ -250,7 +250,7 @@ func (m *move) openTarget() (err error) {
 
 // openServer opens a database on a server as the target, and creates the tables if they do not exist.
 func (m *move) openServer() error {
-	c, err := m.server(m.to)
+	c, err := m.server(m.targetLocation)
 	if err != nil {
 		return err
 	}
@@ -278,7 +278,7 @@ func (m *move) refuseQueue() error {
 	moved, err := database.ReadNote(m.targetConn, database.NoteMoved)
 	// The source's note says that this move was completed. If the target has moved back to the source since,
 	// the target's content is outdated.
-	if err == nil && m.movedTo != "" && moved != m.from.String() {
+	if err == nil && m.movedTo != "" && moved != m.sourceLocation.String() {
 		m.result.AlreadyDone = true
 		return nil
 	}
@@ -287,7 +287,7 @@ func (m *move) refuseQueue() error {
 	}
 	jobs, err := m.targetConn.Number(`SELECT next_seq FROM meta`)
 	if err == nil && jobs > 1 {
-		err = queue.Errorf(queue.CodeExists, "%s already contains a queue; choose an empty database", m.to.quoted())
+		err = queue.Errorf(queue.CodeExists, "%s already contains a queue; choose an empty database", m.targetLocation.quoted())
 	}
 	return err
 }
@@ -295,7 +295,7 @@ func (m *move) refuseQueue() error {
 // openFile opens the file for a copy in the target's state directory. The directory must not contain a queue,
 // except one that has moved away.
 func (m *move) openFile() error {
-	path := filepath.Join(m.to.Dir, sqlitedb.DatabaseName)
+	path := filepath.Join(m.targetLocation.Dir, sqlitedb.DatabaseName)
 	if _, err := os.Stat(path); err == nil {
 		c, err := sqlitedb.OpenWriter(path)
 		if err != nil {
@@ -308,7 +308,7 @@ func (m *move) openFile() error {
 			return err
 		}
 	}
-	path = filepath.Join(m.to.Dir, movingName)
+	path = filepath.Join(m.targetLocation.Dir, movingName)
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR|sqlitedb.PlainFile, 0o600)
 	if err != nil {
 		return err
@@ -327,11 +327,11 @@ func (m *move) openFile() error {
 // settle marks the source as moved, then makes the copy valid. The source and the copy are never both valid.
 func (m *move) settle() error {
 	if err := m.sourceConn.Exec(`INSERT INTO notes VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value`,
-		database.NoteMoved, m.to.String()); err != nil {
+		database.NoteMoved, m.targetLocation.String()); err != nil {
 		return err
 	}
 	of := int64(0)
-	if m.from.URL != "" {
+	if m.sourceLocation.URL != "" {
 		var err error
 		if of, _, err = m.reservations(m.sourceConn); err != nil {
 			return err
@@ -348,7 +348,7 @@ func (m *move) settle() error {
 		}
 		id, err = pgdb.DatabaseID(m.targetConn)
 	} else {
-		id = sqlitedb.FileID(filepath.Join(m.to.Dir, movingName))
+		id = sqlitedb.FileID(filepath.Join(m.targetLocation.Dir, movingName))
 	}
 	if err != nil {
 		return err
@@ -404,17 +404,17 @@ func (m *move) installCopy() error {
 	if err != nil {
 		return err
 	}
-	path := filepath.Join(m.to.Dir, sqlitedb.DatabaseName)
+	path := filepath.Join(m.targetLocation.Dir, sqlitedb.DatabaseName)
 	// Remove the files of the queue that has moved away.
 	for _, name := range []string{sqlitedb.HighWaterName, sqlitedb.DatabaseName + "-wal", sqlitedb.DatabaseName + "-shm"} {
-		if err := os.Remove(filepath.Join(m.to.Dir, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if err := os.Remove(filepath.Join(m.targetLocation.Dir, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
 	}
-	if err := os.Rename(filepath.Join(m.to.Dir, movingName), path); err != nil {
+	if err := os.Rename(filepath.Join(m.targetLocation.Dir, movingName), path); err != nil {
 		return err
 	}
-	return sqlitedb.SyncDir(m.to.Dir)
+	return sqlitedb.SyncDir(m.targetLocation.Dir)
 }
 
 // giveLeases assigns all leases in the copy to this directory's node. On a server, it adds this node with a

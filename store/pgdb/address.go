@@ -59,7 +59,7 @@ func Connect(ctx context.Context, a *Address) (*Conn, error) {
 				`%w; if the URL leads to a pooler in transaction mode, add ?%s=%s to the URL in the setting "store"`, err, poolMode,
 				poolTransactions)
 		}
-		return nil, Lost{fmt.Errorf("the database cannot be reached: %w", err)}
+		return nil, ConnLostError{fmt.Errorf("the database cannot be reached: %w", err)}
 	}
 	return &Conn{pg: pg, session: session, ctx: context.Background(), stmts: map[string]*preparedStatement{},
 		heldRows: map[string]*preparedStatement{}}, nil

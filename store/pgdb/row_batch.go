@@ -21,13 +21,13 @@ type rowBatch struct {
 	single *preparedStatement // statement that writes one row
 	// combined is the statement that writes all rows. It is nil if it must be created: at first, or
 	// when a column that had one value for all rows gets another one.
-	combined *preparedStatement
-	table    string
-	updates  bool // the statement updates existing rows
-	columns  []column
-	keys     map[int64]struct{} // keys of the updated rows, since one statement cannot update a row twice
-	count    int
-	bytes    int
+	combinedStatement *preparedStatement
+	table             string
+	updates           bool // the statement updates existing rows
+	columns           []column
+	keys              map[int64]struct{} // keys of the updated rows, since one statement cannot update a row twice
+	count             int
+	bytes             int
 }
 
 // column is an array in PostgreSQL's binary format. Its header is written last, because it contains the
@@ -67,8 +67,8 @@ func newRowBatch(s *preparedStatement) *rowBatch {
 
 // statement returns the statement that writes all rows.
 func (r *rowBatch) statement() *preparedStatement {
-	if r.combined != nil {
-		return r.combined
+	if r.combinedStatement != nil {
+		return r.combinedStatement
 	}
 	var arrayed, names, values []string
 	for i, oid := range r.single.types {
@@ -92,8 +92,8 @@ func (r *rowBatch) statement() *preparedStatement {
 		into, _, _ := strings.Cut(r.single.text, "VALUES")
 		text = into + "SELECT " + strings.Join(values, ", ") + given
 	}
-	r.combined = &preparedStatement{text: text, writes: true}
-	return r.combined
+	r.combinedStatement = &preparedStatement{text: text, writes: true}
+	return r.combinedStatement
 }
 
 // argument matches a placeholder in a statement.
@@ -139,7 +139,7 @@ func (r *rowBatch) add(args []any) error {
 		if r.count == 0 {
 			c.first = len(c.values) - start
 		} else if !c.varies && !bytes.Equal(c.values[start:], c.values[arrayHeaderSize:arrayHeaderSize+c.first]) {
-			c.varies, r.combined = true, nil
+			c.varies, r.combinedStatement = true, nil
 		}
 		r.bytes += len(c.values) - start
 	}

@@ -159,7 +159,7 @@ func checkShape(c *Conn, script []string) (changed string, err error) {
 
 // serverMessage returns what the server said, without the statement that err is about.
 func serverMessage(err error) string {
-	if refused, isServerError := errors.AsType[Refused](err); isServerError {
+	if refused, isServerError := errors.AsType[StatementError](err); isServerError {
 		return refused.Message
 	}
 	return err.Error()

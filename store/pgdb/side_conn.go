@@ -49,7 +49,7 @@ func (k *SideConn) Do(ctx context.Context, f func(*Conn) error) (err error) {
 // Unavailable turns an error of the connection that may be temporary into one that asks the caller to try
 // again.
 func Unavailable(err error) error {
-	if errors.As(err, new(Lost)) || errors.As(err, new(Refused)) && database.KindOf(err) == database.Busy {
+	if errors.As(err, new(ConnLostError)) || errors.As(err, new(StatementError)) && database.KindOf(err) == database.Busy {
 		return queue.Errorf(queue.CodeUnavailable, "%v; try again later", err)
 	}
 	return err

@@ -13,27 +13,27 @@ import (
 )
 
 // Lost is the error of a connection that is lost, or of a server that is shutting down.
-type Lost struct{ error }
+type ConnLostError struct{ error }
 
 // Kind returns Busy, because a new connection may succeed.
-func (Lost) Kind() database.Kind { return database.Busy }
+func (ConnLostError) Kind() database.Kind { return database.Busy }
 
 // Error returns the message in one line, even if several addresses were tried.
-func (e Lost) Error() string {
+func (e ConnLostError) Error() string {
 	return strings.NewReplacer(":\n\t", ": ", "\n\t", "; ").Replace(e.error.Error())
 }
 
 // Unwrap returns the cause, for errors.As.
-func (e Lost) Unwrap() error { return e.error }
+func (e ConnLostError) Unwrap() error { return e.error }
 
 // Refused is an error that the server returned for a statement.
-type Refused struct {
+type StatementError struct {
 	*pgconn.PgError
 	statement string
 }
 
 // Error implements error.
-func (e Refused) Error() string {
+func (e StatementError) Error() string {
 	return fmt.Sprintf("%s (SQLSTATE %s) in the statement %s", e.Message, e.Code,
 		strings.Join(strings.Fields(e.statement), " "))
 }
@@ -43,7 +43,7 @@ const readOnlyTransaction = "25006"
 
 // ForUser returns the error of a change without the SQL statement.
 func ForUser(err error) error {
-	refused, isServerError := errors.AsType[Refused](err)
+	refused, isServerError := errors.AsType[StatementError](err)
 	switch {
 	case isServerError && refused.Code == readOnlyTransaction:
 		return fmt.Errorf("the database server accepts no changes (%w); check that the setting \"store\" leads to the "+
@@ -55,7 +55,7 @@ func ForUser(err error) error {
 }
 
 // Kind classifies the error by the class of its SQLSTATE code (PostgreSQL's documentation, appendix A).
-func (e Refused) Kind() database.Kind {
+func (e StatementError) Kind() database.Kind {
 	switch e.Code[:2] {
 	case "08", "57", "55", "40", "25": // connection lost, ended by operator, locked, conflict, read-only
 		return database.Busy
@@ -76,9 +76,9 @@ func wrapError(err error, statement string) error {
 		return nil
 	}
 	if e, isServerError := errors.AsType[*pgconn.PgError](err); isServerError {
-		return Refused{e, statement}
+		return StatementError{e, statement}
 	}
-	return Lost{fmt.Errorf("the connection to the database is lost: %w", err)}
+	return ConnLostError{fmt.Errorf("the connection to the database is lost: %w", err)}
 }
 
 // translate translates a statement for PostgreSQL: it numbers the placeholders and removes INDEXED BY and

@@ -26,8 +26,8 @@ func reopenNode(t *testing.T, url string, options Options, fence int64) *Store {
 	}
 	t.Cleanup(func() { s.Close() })
 	left, err := s.PreviousSession(t.Context())
-	if err != nil || len(left.Leased) != 1 || left.Leased[0].Fence != fence {
-		t.Errorf("the restarted service has the leases %+v, %v", left.Leased, err)
+	if err != nil || len(left.LeasedJobs) != 1 || left.LeasedJobs[0].Fence != fence {
+		t.Errorf("the restarted service has the leases %+v, %v", left.LeasedJobs, err)
 	}
 	return s
 }
@@ -97,9 +97,9 @@ func TestCopyOfANode(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer again.Close()
-	if left, err := again.PreviousSession(t.Context()); err != nil || len(left.Leased) != 1 ||
-		left.Leased[0].Fence != held[0].Fence {
-		t.Errorf("the restarted service has the leases %+v, %v", left.Leased, err)
+	if left, err := again.PreviousSession(t.Context()); err != nil || len(left.LeasedJobs) != 1 ||
+		left.LeasedJobs[0].Fence != held[0].Fence {
+		t.Errorf("the restarted service has the leases %+v, %v", left.LeasedJobs, err)
 	}
 	if _, err := again.ExtendLease(t.Context(), store.Load{Workers: 1}); err != nil {
 		t.Error(err)
@@ -156,7 +156,7 @@ func TestNodesOfTwoVersions(t *testing.T) {
 		t, url, `SELECT version, (SELECT count(*) FROM pg_attribute WHERE attname = 'colour' AND attrelid IN ('queuectl.jobs'::regclass, 'queuectl.nodes'::regclass)), (SELECT prosrc LIKE '%may not enqueue%' FROM pg_proc WHERE proname = 'enqueue' AND pronamespace = 'queuectl'::regnamespace) FROM queuectl.schema`); got != "2|2|t" {
 		t.Errorf("version, number of new columns, and whether the function is new: %s", got)
 	}
-	if _, err := old.Exchange(t.Context(), store.Report{Ended: []store.Settlement{completedOn(old,
+	if _, err := old.Exchange(t.Context(), store.Report{Settlements: []store.Settlement{completedOn(old,
 		&run[0])}}); err != nil {
 		t.Fatal(err)
 	}

@@ -73,18 +73,18 @@ func (s *Store) Exchange(ctx context.Context, report store.Report) (store.Grant,
 	}
 	return s.ExchangeLater(ctx, report.Want, func(t *engine.Tx) *store.Report {
 		by := report
-		by.Started, by.Ended = slices.Clone(report.Started), slices.Clone(report.Ended)
-		for i := range by.Started {
-			by.Started[i].At += behind
+		by.Starts, by.Settlements = slices.Clone(report.Starts), slices.Clone(report.Settlements)
+		for i := range by.Starts {
+			by.Starts[i].StartedAt += behind
 		}
 		by.Progress = slices.Clone(report.Progress)
 		for i := range by.Progress {
-			by.Progress[i].At += behind
+			by.Progress[i].ReportedAt += behind
 		}
-		for i := range by.Ended {
-			a := &by.Ended[i].Attempt
+		for i := range by.Settlements {
+			a := &by.Settlements[i].Attempt
 			a.EndedAt += behind
-			if l := t.Lease(by.Ended[i].Seq); l == nil || !l.Running || l.Job.StartedAt != a.StartedAt {
+			if l := t.Lease(by.Settlements[i].Seq); l == nil || !l.Running || l.Job.StartedAt != a.StartedAt {
 				a.StartedAt += behind
 			}
 		}

@@ -17,7 +17,7 @@ import (
 // reportStarted reports a job as started.
 func reportStarted(t *testing.T, s *Store, j *queue.Job) {
 	t.Helper()
-	if _, err := s.Exchange(t.Context(), store.Report{Started: []store.Started{{Lease: j.Lease(), At: s.Now(),
+	if _, err := s.Exchange(t.Context(), store.Report{Starts: []store.AttemptStart{{Lease: j.Lease(), StartedAt: s.Now(),
 		Worker: "1/1", PID: 1}}}); err != nil {
 		t.Fatal(err)
 	}
@@ -49,8 +49,8 @@ func TestRefusedRowsAreWrittenLater(t *testing.T) {
 	jobs := claimOn(t, a, 2)
 	end := func(j *queue.Job) error {
 		_, err := a.Exchange(t.Context(), store.Report{
-			Started: []store.Started{{Lease: j.Lease(), At: a.Now(), Worker: "1/1", PID: 1}},
-			Ended:   []store.Settlement{completedOn(a, j)}})
+			Starts:      []store.AttemptStart{{Lease: j.Lease(), StartedAt: a.Now(), Worker: "1/1", PID: 1}},
+			Settlements: []store.Settlement{completedOn(a, j)}})
 		return err
 	}
 	if err := end(&jobs[0]); err != nil {
@@ -149,14 +149,14 @@ func TestNodeComesBackEmpty(t *testing.T) {
 	if err != nil || len(lost) != 2 {
 		t.Errorf("%d leases are taken over, %v", len(lost), err)
 	}
-	if _, err := b.Exchange(t.Context(), store.Report{Ended: []store.Settlement{completedOn(b, &theirs[0])}}); err != nil {
+	if _, err := b.Exchange(t.Context(), store.Report{Settlements: []store.Settlement{completedOn(b, &theirs[0])}}); err != nil {
 		t.Fatal(err)
 	}
 	var ends []store.Settlement
 	for i := range lost {
 		ends = append(ends, completedOn(again, &lost[i].Job))
 	}
-	if _, err := again.Exchange(t.Context(), store.Report{Ended: ends}); err != nil {
+	if _, err := again.Exchange(t.Context(), store.Report{Settlements: ends}); err != nil {
 		t.Fatal(err)
 	}
 	if err := openNode(t, url, "c").Do(t.Context(), engine.Urgent, func(tx *engine.Tx) error {

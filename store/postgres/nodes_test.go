@@ -86,8 +86,8 @@ func TestNodesShareAQueue(t *testing.T) {
 		t.Fatalf("node a claims %v, node b %v", seqs(first), seqs(second))
 	}
 	for of, s := range map[int]*Store{2: a, 1: b} {
-		if left, err := s.PreviousSession(t.Context()); err != nil || len(left.Leased) != of {
-			t.Errorf("%d leases are a node's own, %v; want %d", len(left.Leased), err, of)
+		if left, err := s.PreviousSession(t.Context()); err != nil || len(left.LeasedJobs) != of {
+			t.Errorf("%d leases are a node's own, %v; want %d", len(left.LeasedJobs), err, of)
 		}
 	}
 	waits := make(chan []queue.Job, 1)
@@ -103,7 +103,7 @@ func TestNodesShareAQueue(t *testing.T) {
 	if jobs := <-waits; !slices.Equal(seqs(jobs), []int64{4}) {
 		t.Errorf("a waiting claim on another node gets %v, want job 4", seqs(jobs))
 	}
-	if _, err := a.Exchange(t.Context(), store.Report{Started: []store.Started{{Lease: first[0].Lease(), At: a.Now(),
+	if _, err := a.Exchange(t.Context(), store.Report{Starts: []store.AttemptStart{{Lease: first[0].Lease(), StartedAt: a.Now(),
 		Worker: "1/1", PID: 1}}}); err != nil {
 		t.Fatal(err)
 	}
@@ -167,8 +167,8 @@ func TestNodeIsTakenOver(t *testing.T) {
 	a, b := openNode(t, url, "a"), openNode(t, url, "b")
 	enqueueOn(t, a, draft(), draft(), draft())
 	held := claimOn(t, a, 2)
-	started := []store.Started{{Lease: held[0].Lease(), At: a.Now(), Worker: "1/1", PID: 1}}
-	if _, err := a.Exchange(t.Context(), store.Report{Started: started}); err != nil {
+	started := []store.AttemptStart{{Lease: held[0].Lease(), StartedAt: a.Now(), Worker: "1/1", PID: 1}}
+	if _, err := a.Exchange(t.Context(), store.Report{Starts: started}); err != nil {
 		t.Fatal(err)
 	}
 	if lost, err := b.TakeOver(t.Context()); err != nil || len(lost) != 0 {
@@ -191,7 +191,7 @@ func TestNodeIsTakenOver(t *testing.T) {
 	if again, err := b.TakeOver(t.Context()); err != nil || len(again) != 0 {
 		t.Errorf("a second takeover returns %v, %v", again, err)
 	}
-	_, err = a.Exchange(t.Context(), store.Report{Ended: []store.Settlement{{Lease: held[0].Lease(),
+	_, err = a.Exchange(t.Context(), store.Report{Settlements: []store.Settlement{{Lease: held[0].Lease(),
 		Decision: queue.Decision{State: queue.Completed, Started: true},
 		Attempt:  queue.Attempt{StartedAt: a.Now(), EndedAt: a.Now()}}}})
 	if !errors.Is(err, queue.ErrOutcomeUnknown) || a.Err() == nil {
@@ -205,8 +205,8 @@ func TestNodeIsTakenOver(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer again.Close()
-	if left, err := again.PreviousSession(t.Context()); err != nil || len(left.Leased) != 0 {
-		t.Errorf("the returning node has the leases %v, %v", left.Leased, err)
+	if left, err := again.PreviousSession(t.Context()); err != nil || len(left.LeasedJobs) != 0 {
+		t.Errorf("the returning node has the leases %v, %v", left.LeasedJobs, err)
 	}
 }
 
@@ -255,7 +255,7 @@ func TestNodesHaveGates(t *testing.T) {
 	if more := claimOn(t, a, 9); len(more) != 0 {
 		t.Errorf("a unit is assigned twice: %v", seqs(more))
 	}
-	if _, err := b.Exchange(t.Context(), store.Report{Released: []queue.Lease{second[0].Lease()}}); err != nil {
+	if _, err := b.Exchange(t.Context(), store.Report{Releases: []queue.Lease{second[0].Lease()}}); err != nil {
 		t.Fatal(err)
 	}
 	if more := claimOn(t, a, 9); len(more) != 0 {
@@ -307,7 +307,7 @@ func TestNodesRace(t *testing.T) {
 				r := store.Report{}
 				for _, j := range jobs {
 					o.seqs = append(o.seqs, j.Seq)
-					r.Ended = append(r.Ended, store.Settlement{Lease: j.Lease(),
+					r.Settlements = append(r.Settlements, store.Settlement{Lease: j.Lease(),
 						Decision: queue.Decision{State: queue.Completed, Started: true},
 						Attempt:  queue.Attempt{StartedAt: s.Now(), EndedAt: s.Now()}})
 				}
@@ -400,8 +400,8 @@ func TestRoundTripsOfABlock(t *testing.T) {
 		var r store.Report
 		r.Want = block
 		for _, j := range jobs {
-			r.Started = append(r.Started, store.Started{Lease: j.Lease(), At: a.Now(), Worker: "1/1", PID: 1})
-			r.Ended = append(r.Ended, store.Settlement{Lease: j.Lease(),
+			r.Starts = append(r.Starts, store.AttemptStart{Lease: j.Lease(), StartedAt: a.Now(), Worker: "1/1", PID: 1})
+			r.Settlements = append(r.Settlements, store.Settlement{Lease: j.Lease(),
 				Decision: queue.Decision{State: queue.Completed, Started: true},
 				Attempt:  queue.Attempt{StartedAt: a.Now(), EndedAt: a.Now()}})
 		}
@@ -429,13 +429,13 @@ func TestRunnerTimesAreConvertedToServerTime(t *testing.T) {
 	enqueueOn(t, a, draft())
 	job := claimOn(t, a, 1)[0]
 	const hour, at = queue.Millis(3_600_000), queue.Millis(1_800_000_000_000)
-	report := store.Report{Started: []store.Started{{Lease: job.Lease(), At: at, Worker: "1/1", PID: 1}}}
+	report := store.Report{Starts: []store.AttemptStart{{Lease: job.Lease(), StartedAt: at, Worker: "1/1", PID: 1}}}
 	a.clockOffset.Store(int64(hour))
 	if _, err := a.Exchange(t.Context(), report); err != nil {
 		t.Fatal(err)
 	}
-	if j, err := a.Get(t.Context(), job.ID); err != nil || j.StartedAt != at+hour || report.Started[0].At != at {
-		t.Errorf("started at %v, %v; the report has %v now", j.StartedAt, err, report.Started[0].At)
+	if j, err := a.Get(t.Context(), job.ID); err != nil || j.StartedAt != at+hour || report.Starts[0].StartedAt != at {
+		t.Errorf("started at %v, %v; the report has %v now", j.StartedAt, err, report.Starts[0].StartedAt)
 	}
 }
 

@@ -41,7 +41,7 @@ func TestTurnsSurviveReload(t *testing.T) {
 	for i := range jobs {
 		ends = append(ends, completed(&jobs[i]))
 	}
-	if _, err := a.Exchange(t.Context(), store.Report{Ended: ends}); err != nil {
+	if _, err := a.Exchange(t.Context(), store.Report{Settlements: ends}); err != nil {
 		t.Fatal(err)
 	}
 	for weight := range 4 {

@@ -38,7 +38,7 @@ func TestPrewriteHappensBeforeTheWriterLock(t *testing.T) {
 		}
 		ended := make(chan error, 1)
 		go func() {
-			_, err := a.Exchange(t.Context(), store.Report{Ended: []store.Settlement{completedOn(a, &jobs[i])}})
+			_, err := a.Exchange(t.Context(), store.Report{Settlements: []store.Settlement{completedOn(a, &jobs[i])}})
 			ended <- err
 		}()
 		free := int64(1)
@@ -73,7 +73,7 @@ func TestTrimAvoidsPrewrittenRows(t *testing.T) {
 	failed := completedOn(a, &j)
 	failed.Decision = queue.Decision{State: queue.Failed, Started: true, UsesAttempt: true}
 	failed.Attempt.Output = []byte("its first output")
-	if _, err := a.Exchange(t.Context(), store.Report{Ended: []store.Settlement{failed}}); err != nil {
+	if _, err := a.Exchange(t.Context(), store.Report{Settlements: []store.Settlement{failed}}); err != nil {
 		t.Fatal(err)
 	}
 	j = claimOn(t, a, 1)[0]
@@ -82,7 +82,7 @@ func TestTrimAvoidsPrewrittenRows(t *testing.T) {
 	looks, ended, free := adminConn(t, b), make(chan error, 1), int64(0)
 	err := b.Do(t.Context(), engine.Urgent, func(tx *engine.Tx) error {
 		go func() {
-			_, err := a.Exchange(t.Context(), store.Report{Ended: []store.Settlement{completedOn(a, &j)}})
+			_, err := a.Exchange(t.Context(), store.Report{Settlements: []store.Settlement{completedOn(a, &j)}})
 			ended <- err
 		}()
 		waits, err := int64(0), error(nil)
@@ -123,7 +123,7 @@ func TestPrewrittenRowIsNotReadAsCurrent(t *testing.T) {
 		j := claimOn(t, a, 1)[0]
 		failed := completedOn(a, &j)
 		failed.Decision, failed.Attempt.ExitCode = queue.Decision{State: queue.Failed, Started: true, UsesAttempt: true}, 1
-		if _, err := a.Exchange(t.Context(), store.Report{Ended: []store.Settlement{failed}}); err != nil {
+		if _, err := a.Exchange(t.Context(), store.Report{Settlements: []store.Settlement{failed}}); err != nil {
 			t.Fatal(err)
 		}
 		j = claimOn(t, a, 1)[0]
@@ -135,7 +135,7 @@ func TestPrewrittenRowIsNotReadAsCurrent(t *testing.T) {
 		}
 		end := completedOn(a, &j)
 		end.Decision.UsesAttempt, end.Attempt.Output = true, []byte(output)
-		if _, err := a.Exchange(t.Context(), store.Report{Ended: []store.Settlement{end}}); err != nil {
+		if _, err := a.Exchange(t.Context(), store.Report{Settlements: []store.Settlement{end}}); err != nil {
 			t.Fatal(err)
 		}
 		got, err := a.Get(t.Context(), j.ID)
@@ -160,7 +160,7 @@ func TestNodeOfAPlainAttempt(t *testing.T) {
 	j := claimOn(t, a, 1)[0]
 	e := completedOn(a, &j)
 	e.Decision.UsesAttempt, e.Attempt.Worker, e.Attempt.Node = true, "1/1", "the first a"
-	_, err := a.Exchange(t.Context(), store.Report{Ended: []store.Settlement{e}})
+	_, err := a.Exchange(t.Context(), store.Report{Settlements: []store.Settlement{e}})
 	expireLease(t, b, "a")
 	_, err2 := b.TakeOver(t.Context())
 	err3 := b.RemoveNode(t.Context(), "a")

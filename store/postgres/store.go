@@ -288,7 +288,7 @@ func (s backend) Refusal(k database.Kind, err error) error {
 // BlameUncertain implements Backend. It reports whether the error belongs to PostgreSQL's class 22 (data), 23
 // (constraints) or 54 (limits).
 func (s backend) BlameUncertain(err error) bool {
-	e, refused := errors.AsType[pgdb.Refused](err)
+	e, refused := errors.AsType[pgdb.StatementError](err)
 	return refused && slices.Contains([]string{"22", "23", "54"}, e.Code[:2])
 }
 
@@ -336,7 +336,7 @@ func (s backend) ReadError(err error) error {
 		s.FailFromRead(err)
 		return queue.Errorf(queue.CodeUnavailable, "the service ends, because it cannot use its database: %v; check the "+
 			"database with: queuectl doctor", err)
-	case errors.As(err, new(pgdb.Lost)), errors.As(err, new(pgdb.Refused)) && database.KindOf(err) != database.Mistake:
+	case errors.As(err, new(pgdb.ConnLostError)), errors.As(err, new(pgdb.StatementError)) && database.KindOf(err) != database.Mistake:
 		return queue.Errorf(queue.CodeUnavailable, "the database cannot be read now (%v); try again later", err)
 	}
 	return err

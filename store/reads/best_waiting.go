@@ -32,7 +32,7 @@ func (s *Reads) BestWaiting(ctx context.Context, uid int) (best store.WaitingPri
 		return best, nil
 	}
 	err = s.Read(ctx, func(r *Reader) error {
-		b := bestSearch{reader: r, uid: int64(uid), leased: s.state.Reserved()}
+		b := bestSearch{reader: r, uid: int64(uid), leasedFences: s.state.Reserved()}
 		for _, search := range []func() error{b.searchRetried, b.searchPlainLanes, b.searchDemandLanes} {
 			if err := search(); err != nil {
 				return err
@@ -40,10 +40,10 @@ func (s *Reads) BestWaiting(ctx context.Context, uid int) (best store.WaitingPri
 		}
 		order, now := s.state.Order(), s.state.Now()
 		if b.found {
-			best.Priority, best.Found = b.priority+order.Points(b.since, now, b.arrival, counts.Enqueued), true
+			best.Priority, best.Found = b.priority+order.Points(b.ageingStart, now, b.arrival, counts.EnqueuedTotal), true
 		}
 		if b.limited && (!b.found || b.best.After(b.restFrom)) {
-			bound := order.EffectivePriority(b.restFrom.Rank, now, counts.Enqueued)
+			bound := order.EffectivePriority(b.restFrom.Rank, now, counts.EnqueuedTotal)
 			best = store.WaitingPriority{Priority: max(bound, best.Priority), Found: true, Bound: true}
 		}
 		best.Priority = min(best.Priority, store.MaxWaitingPriority)
@@ -54,14 +54,14 @@ func (s *Reads) BestWaiting(ctx context.Context, uid int) (best store.WaitingPri
 
 // bestSearch finds the best-ranked waiting job of a user that is not leased.
 type bestSearch struct {
-	reader *Reader
-	uid    int64
-	leased map[int64]int64 // fences of jobs that are leased and not known to have started, by seq
+	reader       *Reader
+	uid          int64
+	leasedFences map[int64]int64 // fences of jobs that are leased and not known to have started, by seq
 
 	found             bool
 	best              rules.Position
 	priority, arrival int64
-	since             queue.Millis
+	ageingStart       queue.Millis
 
 	limited  bool           // the search stopped at its limit
 	restFrom rules.Position // if limited: no unsearched lane has a job before this position
@@ -72,16 +72,16 @@ type bestSearch struct {
 func (b *bestSearch) takeFirstOf(rows string, args ...any) error {
 	return b.reader.Query(func(r database.Row) (bool, error) {
 		p := rules.Position{Rank: r.Num(0), Seq: r.Num(1)}
-		if _, leased := b.leased[p.Seq]; leased {
+		if _, leased := b.leasedFences[p.Seq]; leased {
 			return true, nil
 		}
 		if !b.found || b.best.After(p) {
 			b.found, b.best = true, p
-			b.priority, b.arrival, b.since = r.Num(2), r.Num(3), queue.Millis(r.Num(4))
+			b.priority, b.arrival, b.ageingStart = r.Num(2), r.Num(3), queue.Millis(r.Num(4))
 		}
 		return false, nil
 	}, `SELECT rank, seq, priority, arrival, since FROM jobs INDEXED BY `+rows+` ORDER BY rank, seq LIMIT ?`,
-		append(args, int64(len(b.leased)+1))...)
+		append(args, int64(len(b.leasedFences)+1))...)
 }
 
 // searchRetried searches the jobs that wait to be retried.

@@ -150,7 +150,7 @@ func CheckLimit(limit int) error {
 
 // List reads a page of jobs, the newest first.
 func (s *Reads) List(ctx context.Context, f store.Filter) (page store.Page, err error) {
-	err = s.selecting(ctx, f, func(r *Reader, selected store.Selected) error {
+	err = s.selecting(ctx, f, func(r *Reader, selected store.RefPage) error {
 		reserved := s.state.Reserved()
 		page = store.Page{Next: selected.Next}
 		bytes := 0
@@ -177,8 +177,8 @@ func (s *Reads) List(ctx context.Context, f store.Filter) (page store.Page, err 
 }
 
 // Select reads a page of references to the jobs that a filter selects.
-func (s *Reads) Select(ctx context.Context, f store.Filter) (selected store.Selected, err error) {
-	err = s.selecting(ctx, f, func(_ *Reader, got store.Selected) error {
+func (s *Reads) Select(ctx context.Context, f store.Filter) (selected store.RefPage, err error) {
+	err = s.selecting(ctx, f, func(_ *Reader, got store.RefPage) error {
 		selected = got
 		return nil
 	})
@@ -186,7 +186,7 @@ func (s *Reads) Select(ctx context.Context, f store.Filter) (selected store.Sele
 }
 
 // selecting calls take with a page of references, inside the read transaction that found them.
-func (s *Reads) selecting(ctx context.Context, f store.Filter, take func(*Reader, store.Selected) error) error {
+func (s *Reads) selecting(ctx context.Context, f store.Filter, take func(*Reader, store.RefPage) error) error {
 	m, err := newMatcher(f)
 	if err != nil {
 		return err
@@ -202,7 +202,7 @@ func (s *Reads) selecting(ctx context.Context, f store.Filter, take func(*Reader
 		states = []queue.State{0}
 	}
 	return s.Read(ctx, func(r *Reader) error {
-		var selected store.Selected
+		var selected store.RefPage
 		for _, state := range states {
 			if err := m.state(r, state, &selected); err != nil {
 				return err
@@ -232,8 +232,8 @@ func newMatcher(f store.Filter) (m matcher, err error) {
 	if err := CheckLimit(f.Limit); err != nil {
 		return m, err
 	}
-	if m.Before == 0 {
-		m.Before = math.MaxInt64
+	if m.BeforeSeq == 0 {
+		m.BeforeSeq = math.MaxInt64
 	}
 	m.glob = func(string) bool { return true }
 	if f.Glob != "" {
@@ -253,13 +253,13 @@ func newMatcher(f store.Filter) (m matcher, err error) {
 
 // state adds the selected jobs of one state to the result. State 0 means all states. If it stops before the
 // last job, it raises Next to the position where it stopped.
-func (m *matcher) state(r *Reader, state queue.State, result *store.Selected) error {
+func (m *matcher) state(r *Reader, state queue.State, result *store.RefPage) error {
 	from, args := `WHERE`, []any{records.Bit(len(m.parts) > 0)}
 	if state != 0 {
 		from, args = `INDEXED BY jobs_state WHERE state = ? AND`, append(args, int64(state))
 	}
 	scanned, selected, more := 0, 0, true
-	for piece, before := min(maxScanned, max(r.ReadLimit(0, 0), m.Limit+1)), m.Before; more; piece *= 4 {
+	for piece, before := min(maxScanned, max(r.ReadLimit(0, 0), m.Limit+1)), m.BeforeSeq; more; piece *= 4 {
 		rows := 0
 		err := r.Query(func(r database.Row) (bool, error) {
 			rows++
@@ -276,7 +276,7 @@ func (m *matcher) state(r *Reader, state queue.State, result *store.Selected) er
 }
 
 // take adds a job to the result if it matches. It reports whether to continue with the next job.
-func (m *matcher) take(r database.Row, state queue.State, scanned, selected *int, result *store.Selected) bool {
+func (m *matcher) take(r database.Row, state queue.State, scanned, selected *int, result *store.RefPage) bool {
 	if queue.Millis(r.Num(4)) < m.Since && !state.Ended() {
 		return false
 	}
@@ -360,7 +360,7 @@ func (s *Reads) Events(ctx context.Context, after int64, limit int) (list []queu
 	err = s.Read(ctx, func(r *Reader) error {
 		return r.Query(func(r database.Row) (bool, error) {
 			e := queue.Event{
-				Seq: r.Num(0), At: queue.Millis(r.Num(1)), Kind: queue.EventKind(r.Text(2)), Job: r.Num(3), ID: r.Text(4),
+				Seq: r.Num(0), Time: queue.Millis(r.Num(1)), Kind: queue.EventKind(r.Text(2)), Job: r.Num(3), ID: r.Text(4),
 				State: queue.State(r.Num(5)),
 			}
 			if err := json.Unmarshal(r.View(6), &e.Detail); err != nil {

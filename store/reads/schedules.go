@@ -26,7 +26,7 @@ func (s *Reads) Schedule(ctx context.Context, name string) (found store.Schedule
 			return NoSchedule(name)
 		}
 		return r.Query(func(r database.Row) (bool, error) {
-			run := store.ScheduleRun{Instant: queue.Millis(r.Num(0)), At: queue.Millis(r.Num(1)),
+			run := store.ScheduleRun{Instant: queue.Millis(r.Num(0)), RecordedAt: queue.Millis(r.Num(1)),
 				Outcome: store.Outcome(r.Text(2)), Job: r.Num(3), ID: r.Text(4), Note: r.Text(7)}
 			if r.Num(5) == 0 {
 				by := int(r.Num(6))

@@ -83,8 +83,8 @@ func (r *Reader) readStatistics(g store.Grain, from, before queue.Millis, f stor
 			return true, nil
 		}
 		at := out.Grain.Floor(queue.Millis(r.Num(9)))
-		if n := len(out.Periods); n == 0 || out.Periods[n-1].At != at {
-			out.Periods = append(out.Periods, store.PeriodStatistics{At: at})
+		if n := len(out.Periods); n == 0 || out.Periods[n-1].StartTime != at {
+			out.Periods = append(out.Periods, store.PeriodStatistics{StartTime: at})
 		}
 		out.Periods[len(out.Periods)-1].Add(&one)
 		return true, nil

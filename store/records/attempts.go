@@ -18,7 +18,7 @@ import (
 func PlainAttempt(e *store.Settlement) string {
 	d, a := &e.Decision, &e.Attempt
 	if d.State != queue.Completed || !d.UsesAttempt || d.Reason != "" || d.Error != "" || a.ExitCode != 0 ||
-		a.Signal != 0 || a.EndedAt <= 0 || a.Leftovers != 0 || a.Dropped != 0 || a.PeakTasks != 0 ||
+		a.Signal != 0 || a.EndedAt <= 0 || a.Leftovers != 0 || a.DroppedBytes != 0 || a.PeakTasks != 0 ||
 		len(a.Output) > 0 || a.OutputRef != "" || a.OutputBytes < 0 || len(a.Result) > 0 || a.ResultError != "" ||
 		strings.Contains(a.Worker, " ") {
 		return ""

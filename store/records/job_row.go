@@ -24,7 +24,7 @@ func RowArgs(j *rules.Job) []any {
 		int64(j.Runs), int64(j.Deferred), int64(j.Refunds), int64(j.Crashes), Bit(j.Suspect), j.Fence,
 		int64(j.UpdatedAt), int64(j.RunAt), int64(j.DueAt), int64(j.Since), j.Arrival, int64(j.ExpiresAt),
 		int64(j.StartedAt), int64(j.EndedAt), j.ExitCode, int64(j.Signal), int64(j.PID), int64(j.PausedAt),
-		int64(j.PausedBy), Bit(j.OwnRetention), j.Outputs, j.Node, j.Stored,
+		int64(j.PausedBy), Bit(j.OwnRetention), j.Outputs, j.Node, j.StoredBytes,
 		j.WorkerID, j.Units, string(j.Reason), j.LastAttempt, newError)
 }
 

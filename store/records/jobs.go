@@ -252,7 +252,7 @@ func ReadMoved(r database.Row, columns string) rules.Job {
 	j.Rank = r.Num(RankColumn)
 	return rules.Job{
 		Job: j, Slot: rules.Slot(r.Num(placeColumn)), Lane: r.Num(LaneColumn), Node: r.Num(LaneColumn + 14),
-		LastAttempt: r.Text(LaneColumn + 15), Stored: r.Num(LaneColumn + 16), Damaged: err != nil,
+		LastAttempt: r.Text(LaneColumn + 15), StoredBytes: r.Num(LaneColumn + 16), Damaged: err != nil,
 	}
 }
 
@@ -270,7 +270,7 @@ func ReadAttempt(r database.Row) queue.Attempt {
 		N: int(n(0)), Fence: n(1), Worker: t(2), Node: t(3), PID: int(n(4)), StartedAt: queue.Millis(n(5)),
 		EndedAt:  queue.Millis(n(6)),
 		ExitCode: n(7), Signal: int(n(8)), Reason: queue.Reason(t(9)), Error: t(10), Counted: n(11) != 0,
-		CPU: time.Duration(n(12)) * time.Microsecond, PeakRSS: n(13), Leftovers: int(n(14)), Dropped: n(15),
+		CPU: time.Duration(n(12)) * time.Microsecond, PeakRSS: n(13), Leftovers: int(n(14)), DroppedBytes: n(15),
 		OutputBytes: n(16), ResultError: t(17), PeakTasks: n(18),
 	}
 }

@@ -119,7 +119,7 @@ func (r *Rules) revive(j *Job, c *store.Change) error {
 
 // restartWait makes a job wait like one that is enqueued at the time due. At least one of its attempts remains.
 func (r *Rules) restartWait(j *Job, due queue.Millis) {
-	j.DueAt, j.Since, j.Arrival, j.Reason = due, due, r.counters.Counts().Enqueued, ""
+	j.DueAt, j.Since, j.Arrival, j.Reason = due, due, r.counters.Counts().EnqueuedTotal, ""
 	j.Attempts = min(j.Attempts, j.MaxAttempts-1)
 }
 
@@ -169,7 +169,7 @@ func (r *Rules) edit(j *Job, c *store.Change) error {
 	if err != nil {
 		return err
 	}
-	j.Stored += sizeAfter - sizeBefore
+	j.StoredBytes += sizeAfter - sizeBefore
 	r.counters.Holds(j.UID, sizeAfter-sizeBefore, 0)
 	if old.Queue != j.Queue {
 		r.counters.Moved(&old, old.State, 0)
@@ -185,7 +185,7 @@ func (r *Rules) edit(j *Job, c *store.Change) error {
 		j.RunAt = r.clock.Now().Add(j.Delay)
 	}
 	if j.RunAt != old.RunAt {
-		j.DueAt, j.Since, j.Arrival = j.RunAt, max(r.clock.Now(), j.RunAt), r.counters.Counts().Enqueued
+		j.DueAt, j.Since, j.Arrival = j.RunAt, max(r.clock.Now(), j.RunAt), r.counters.Counts().EnqueuedTotal
 	}
 	j.WriteScope = WriteFull
 	demandsChanged := !slices.Equal(old.Demands, j.Demands)

@@ -31,8 +31,8 @@ func TestEditMovesJobToItsLane(t *testing.T) {
 		if want := map[string]int{"db": 3, "mail": 2}[g.Key]; g.N != want {
 			t.Errorf("the limit of %s is %d; want %d, as the edited job says", g.Key, g.N, want)
 		}
-		if want := map[string]int{"db": 2, "mail": 1}[g.Key]; g.named != want {
-			t.Errorf("%d jobs count as naming %s; want %d", g.named, g.Key, want)
+		if want := map[string]int{"db": 2, "mail": 1}[g.Key]; g.jobCount != want {
+			t.Errorf("%d jobs count as naming %s; want %d", g.jobCount, g.Key, want)
 		}
 	}
 	f.wantClaim(9, "1 2")
@@ -80,7 +80,7 @@ func TestEditIsChecked(t *testing.T) {
 // A retried job starts again with all its attempts and without its old error.
 func TestRetryResetsJob(t *testing.T) {
 	f := newFixture(t)
-	f.add(queue.Job{ID: "1", MaxAttempts: 1, ExpiresAt: f.now.Add(time.Minute)})
+	f.add(queue.Job{ID: "1", MaxAttempts: 1, ExpiresAt: f.currentTime.Add(time.Minute)})
 	f.run("1", queue.Dead)
 	timeout := time.Second
 	seq := f.job("1").Seq
@@ -89,7 +89,7 @@ func TestRetryResetsJob(t *testing.T) {
 		return r.Change(seq, store.Change{Verb: queue.VerbRetry, UID: userA, Timeout: &timeout})
 	})
 	j := f.job("1")
-	if j.Attempts != 0 || j.Error != "" || j.ExpiresAt != 0 || j.Since != f.now || j.Timeout != timeout {
+	if j.Attempts != 0 || j.Error != "" || j.ExpiresAt != 0 || j.Since != f.currentTime || j.Timeout != timeout {
 		t.Errorf("the retried job is %+v; want it without attempts, error and expiry", *j)
 	}
 	f.wantClaim(1, "1")
@@ -102,7 +102,7 @@ func TestReleaseEndsRetryDelay(t *testing.T) {
 	f.wantClaim(1, "1")
 	e := f.ended(f.lease("1"), queue.Failed)
 	e.Decision.Delay = time.Hour
-	f.exchange(store.Report{Ended: []store.Settlement{e}})
+	f.exchange(store.Report{Settlements: []store.Settlement{e}})
 	f.must(queue.VerbHold, "1")
 	f.must(queue.VerbRelease, "1")
 	if j := f.job("1"); j.Attempts >= j.MaxAttempts {

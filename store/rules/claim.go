@@ -83,9 +83,9 @@ func (c *claimer) Claim(want int) (jobs []queue.Job, more bool, err error) {
 			return nil, false, err
 		}
 		bytes = scan.Bytes
-		for i := range scan.Damaged {
+		for i := range scan.DamagedJobs {
 			c.keeper.claimSteps++
-			if err := c.dropper.HoldDamaged(&scan.Damaged[i]); err != nil {
+			if err := c.dropper.HoldDamaged(&scan.DamagedJobs[i]); err != nil {
 				return nil, false, err
 			}
 		}

@@ -119,10 +119,10 @@ func TestClaimIsLimitedInBytes(t *testing.T) {
 func TestClaimIsLimitedInSteps(t *testing.T) {
 	f := newFixture(t)
 	for i := range MaxSteps / 2 {
-		f.add(queue.Job{ID: fmt.Sprint("late", i), ExpiresAt: f.now.Add(time.Second)})
+		f.add(queue.Job{ID: fmt.Sprint("late", i), ExpiresAt: f.currentTime.Add(time.Second)})
 	}
 	f.add(queue.Job{ID: "next"})
-	f.now = f.now.Add(time.Second)
+	f.currentTime = f.currentTime.Add(time.Second)
 	f.do(func(r *Rules) error {
 		jobs, more, err := r.Claim(1)
 		if len(jobs) != 0 || !more || r.claimSteps > MaxSteps+3 {

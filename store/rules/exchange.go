@@ -13,8 +13,8 @@ import (
 // Exchange records what a pool reports about its leases, then claims more jobs.
 func (r *Rules) Exchange(t *store.Report) (g store.Grant, err error) {
 	stale := func(l queue.Lease) { g.Stale = append(g.Stale, l) }
-	for i := range t.Started {
-		if err := r.recordStarted(&t.Started[i], stale); err != nil {
+	for i := range t.Starts {
+		if err := r.recordStarted(&t.Starts[i], stale); err != nil {
 			return g, err
 		}
 	}
@@ -23,17 +23,17 @@ func (r *Rules) Exchange(t *store.Report) (g store.Grant, err error) {
 			return g, err
 		}
 	}
-	for i := range t.Ended {
-		if err := r.settle(&t.Ended[i], t.MaxBytesUser, stale); err != nil {
+	for i := range t.Settlements {
+		if err := r.settle(&t.Settlements[i], t.MaxBytesUser, stale); err != nil {
 			return g, err
 		}
 	}
-	for _, l := range t.Released {
+	for _, l := range t.Releases {
 		if err := r.release(l, stale); err != nil {
 			return g, err
 		}
 	}
-	for _, c := range t.Changed {
+	for _, c := range t.Changes {
 		l := r.currentLease(c.Lease)
 		if err := r.release(c.Lease, stale); err != nil {
 			return g, err
@@ -44,10 +44,10 @@ func (r *Rules) Exchange(t *store.Report) (g store.Grant, err error) {
 		var rejection *queue.Error
 		switch err := r.Change(c.Seq, c.Change); {
 		case errors.As(err, &rejection), errors.Is(err, store.ErrStateChanged):
-			if g.Refused == nil {
-				g.Refused = map[queue.Lease]error{}
+			if g.Refusals == nil {
+				g.Refusals = map[queue.Lease]error{}
 			}
-			g.Refused[c.Lease] = err
+			g.Refusals[c.Lease] = err
 		case err != nil:
 			return g, err
 		}
@@ -67,7 +67,7 @@ func (r *Rules) currentLease(l queue.Lease) *Lease {
 	return nil
 }
 
-func (r *Rules) recordStarted(st *store.Started, stale func(queue.Lease)) error {
+func (r *Rules) recordStarted(st *store.AttemptStart, stale func(queue.Lease)) error {
 	l := r.currentLease(st.Lease)
 	if l == nil {
 		stale(st.Lease)
@@ -77,16 +77,16 @@ func (r *Rules) recordStarted(st *store.Started, stale func(queue.Lease)) error 
 	}
 	r.job = l.Job
 	j := &r.job
-	j.StartedAt, j.WorkerID, j.PID = st.At, st.Worker, st.PID
-	if err := r.recordRateStarts(l, st.At); err != nil {
+	j.StartedAt, j.WorkerID, j.PID = st.StartedAt, st.Worker, st.PID
+	if err := r.recordRateStarts(l, st.StartedAt); err != nil {
 		return err
 	}
 	if err := r.putProgress(j, nil); err != nil {
 		return err
 	}
-	r.measureStart(l, st.At)
+	r.measureStart(l, st.StartedAt)
 	detail := strconv.AppendInt([]byte(`{"attempt":`), int64(j.Runs+1), 10)
-	detail = strconv.AppendInt(append(detail, `,"started_at":`...), int64(st.At), 10)
+	detail = strconv.AppendInt(append(detail, `,"started_at":`...), int64(st.StartedAt), 10)
 	return r.Move(j, queue.Processing, queue.EventStarted, append(detail, '}'))
 }
 
@@ -178,7 +178,7 @@ func (r *Rules) settle(e *store.Settlement, maxBytes int64, stale func(queue.Lea
 		}
 	}
 	applyResult(j, e)
-	r.counters.Holds(j.UID, j.Stored-l.Job.Stored, store.OutputSize(a))
+	r.counters.Holds(j.UID, j.StoredBytes-l.Job.StoredBytes, store.OutputSize(a))
 	if err := r.history.AddAttempt(j, e); err != nil {
 		return err
 	}
@@ -197,7 +197,7 @@ func clearRunningFields(j *Job, e *store.Settlement) {
 func applyResult(j *Job, e *store.Settlement) {
 	d, a := &e.Decision, &e.Attempt
 	j.EndedAt = a.EndedAt
-	j.Outputs, j.Stored = j.Outputs+store.OutputSize(a), j.Stored+store.RecordSize(e, j.Runs)
+	j.Outputs, j.StoredBytes = j.Outputs+store.OutputSize(a), j.StoredBytes+store.RecordSize(e, j.Runs)
 	j.Runs++
 	j.Attempts, j.Deferred, j.Crashes = j.Attempts+bit(d.UsesAttempt), j.Deferred+bit(d.UsesDeferral),
 		j.Crashes+bit(d.Crashed)

@@ -14,19 +14,19 @@ import (
 func TestLostLeaseChangesNothing(t *testing.T) {
 	reports := map[string]func(*fixture, queue.Lease) store.Report{
 		"started": func(f *fixture, l queue.Lease) store.Report {
-			return store.Report{Started: []store.Started{{Lease: l, At: f.now}}}
+			return store.Report{Starts: []store.AttemptStart{{Lease: l, StartedAt: f.currentTime}}}
 		},
 		"progress": func(f *fixture, l queue.Lease) store.Report {
 			return store.Report{Progress: []store.Progress{{Lease: l, Progress: queue.Progress{Percent: 50}}}}
 		},
 		"ended": func(f *fixture, l queue.Lease) store.Report {
-			return store.Report{Ended: []store.Settlement{f.ended(l, queue.Completed)}}
+			return store.Report{Settlements: []store.Settlement{f.ended(l, queue.Completed)}}
 		},
 		"released": func(_ *fixture, l queue.Lease) store.Report {
-			return store.Report{Released: []queue.Lease{l}}
+			return store.Report{Releases: []queue.Lease{l}}
 		},
 		"changed": func(_ *fixture, l queue.Lease) store.Report {
-			return store.Report{Changed: []store.LeasedChange{{Lease: l,
+			return store.Report{Changes: []store.LeasedChange{{Lease: l,
 				Change: store.Change{Verb: queue.VerbCancel, UID: userA}}}}
 		},
 	}
@@ -75,7 +75,7 @@ func TestStartedLeaseIsNotReleased(t *testing.T) {
 	f.wantClaim(1, "1")
 	f.start("1")
 	lease := f.lease("1")
-	if g := f.exchange(store.Report{Released: []queue.Lease{lease}}); !slices.Contains(g.Stale, lease) {
+	if g := f.exchange(store.Report{Releases: []queue.Lease{lease}}); !slices.Contains(g.Stale, lease) {
 		t.Errorf("the stale leases are %v; want the one that has started", g.Stale)
 	}
 	f.wantStates("1", "processing")
@@ -109,7 +109,7 @@ func TestSettleWithoutStartRecordsNoAttempt(t *testing.T) {
 	f.wantClaim(1, "1")
 	e := store.Settlement{Lease: f.lease("1")}
 	e.Decision = queue.Decision{State: queue.Pending, UsesRefund: true, Delay: time.Minute, Error: "no memory"}
-	f.exchange(store.Report{Ended: []store.Settlement{e}})
+	f.exchange(store.Report{Settlements: []store.Settlement{e}})
 	j := f.job("1")
 	if j.Runs != 0 || j.Refunds != 1 || j.Error != "no memory" || len(f.attempts[j.Seq]) != 0 {
 		t.Errorf("the job has %d runs, %d refunds, the error %q; want none, 1 and the reason", j.Runs, j.Refunds, j.Error)
@@ -126,7 +126,7 @@ func TestRetryWaitsForItsDelay(t *testing.T) {
 	f.wantClaim(1, "1")
 	e := f.ended(f.lease("1"), queue.Failed)
 	e.Decision.Delay = 4 * time.Second
-	f.exchange(store.Report{Ended: []store.Settlement{e}})
+	f.exchange(store.Report{Settlements: []store.Settlement{e}})
 	f.advance(4*time.Second - time.Millisecond)
 	f.wantClaim(1, "")
 	f.advance(time.Millisecond)
@@ -152,12 +152,12 @@ func TestChangeDuringLease(t *testing.T) {
 		t.Errorf("a change of a leased job returned %v; want %v", err, store.ErrLeased)
 	}
 	second := f.lease("2")
-	g := f.exchange(store.Report{Changed: []store.LeasedChange{
+	g := f.exchange(store.Report{Changes: []store.LeasedChange{
 		{Lease: f.lease("1"), Change: store.Change{Verb: queue.VerbCancel, UID: userA}},
 		{Lease: second, Change: store.Change{Verb: queue.VerbRelease, UID: userA, Only: []queue.State{queue.Held}}},
 	}})
 	f.wantStates("1 2", "cancelled pending")
-	if g.Refused[second] == nil {
+	if g.Refusals[second] == nil {
 		t.Error("the rejected change is not reported")
 	}
 	f.wantClaim(2, "2")
@@ -221,9 +221,9 @@ func TestPredictRowMatchesSettlement(t *testing.T) {
 	e.Attempt.Output = []byte("text")
 	var predicted *Job
 	f.do(func(r *Rules) error { predicted = r.PredictRow(&e, 0); return nil })
-	f.exchange(store.Report{Ended: []store.Settlement{e}})
+	f.exchange(store.Report{Settlements: []store.Settlement{e}})
 	got, want := f.job("1"), predicted
-	if got.State != want.State || got.Slot != want.Slot || got.Runs != want.Runs || got.Stored != want.Stored ||
+	if got.State != want.State || got.Slot != want.Slot || got.Runs != want.Runs || got.StoredBytes != want.StoredBytes ||
 		got.Outputs != want.Outputs || got.EndedAt != want.EndedAt || got.Units != want.Units || got.PID != want.PID {
 		t.Errorf("the row is %+v; the prediction was %+v", *got, *want)
 	}
@@ -235,7 +235,7 @@ func TestOutputMakesRoomForItself(t *testing.T) {
 		f.wantClaim(1, id)
 		e := f.ended(f.lease(id), queue.Completed)
 		e.Attempt.Output = []byte(strings.Repeat("x", 1000))
-		f.exchange(store.Report{Ended: []store.Settlement{e}, MaxBytesUser: limit})
+		f.exchange(store.Report{Settlements: []store.Settlement{e}, MaxBytesUser: limit})
 	}
 	f := newFixture(t)
 	f.add(queue.Job{ID: "1"}, queue.Job{ID: "2"}, queue.Job{ID: "3"})

@@ -67,7 +67,7 @@ func (f fakeQueues) Queues(each func(*Queue) bool) error {
 
 func (f fakeQueues) QueueObstacle(name string) store.Obstacle {
 	rule := f.d.queueRules[name]
-	return store.Obstacle{Key: name, Used: f.leased(name), Limit: rule.Concurrency, Need: 1, Paused: rule.Paused}
+	return store.Obstacle{Key: name, Usage: f.leased(name), Limit: rule.Concurrency, Need: 1, Paused: rule.Paused}
 }
 
 func (f fakeQueues) Weighted() bool {
@@ -165,8 +165,8 @@ func (f fakeLanes) Find(l *LaneScan) error {
 		case leased:
 			continue
 		case j.Damaged || !j.State.Runnable():
-			l.Damaged = append(l.Damaged, readPart(j, l.Scope))
-			if len(l.Damaged) >= l.Steps {
+			l.DamagedJobs = append(l.DamagedJobs, readPart(j, l.Scope))
+			if len(l.DamagedJobs) >= l.Steps {
 				l.Exhausted = false
 				return nil
 			}
@@ -238,11 +238,11 @@ func (f fakeUserTurns) Unserve(q *Queue, uid int, t Turn) {
 // its limit.
 type fakeGate struct {
 	queue.Demand
-	uid    int
-	named  int
-	fixed  bool
-	starts []queue.Millis
-	opens  queue.Millis
+	uid      int
+	jobCount int
+	fixed    bool
+	starts   []queue.Millis
+	opens    queue.Millis
 }
 
 type fakeGates struct{ d *fakeData }
@@ -271,7 +271,7 @@ func (f fakeGates) Rule(gate int64) (Rule, error) {
 	for _, l := range f.d.leases {
 		for _, n := range l.Needs {
 			if n.Gate == gate && (n.Kind != queue.GateRate || !l.Running) {
-				rule.Used += n.Units
+				rule.UsedUnits += n.Units
 			}
 		}
 	}
@@ -331,7 +331,7 @@ func (f fakeGates) SetOpens(gate int64, at queue.Millis) error {
 func (f fakeGates) SetRule(j *Job, d queue.Demand) (int64, error) {
 	id := f.gate(j.UID, d)
 	g := f.d.gates[id]
-	if g.fixed || g.uid == queue.SharedOwner && g.named > 0 || g.N == d.N && g.Period == d.Period {
+	if g.fixed || g.uid == queue.SharedOwner && g.jobCount > 0 || g.N == d.N && g.Period == d.Period {
 		return 0, nil
 	}
 	f.change(id, func(g *fakeGate) { g.N, g.Period = d.N, d.Period })
@@ -351,7 +351,7 @@ func (f fakeGates) KeepRule(d queue.Demand) (int64, error) {
 func (f fakeGates) CountNaming(j *Job, by int) error {
 	for _, d := range j.Demands {
 		if d.HasLimit() {
-			f.change(f.gate(j.UID, d), func(g *fakeGate) { g.named += by })
+			f.change(f.gate(j.UID, d), func(g *fakeGate) { g.jobCount += by })
 		}
 	}
 	return nil

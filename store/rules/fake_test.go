@@ -36,9 +36,9 @@ var _ Tx = fakeTx{}
 
 // fakeData is the data that the fakes share.
 type fakeData struct {
-	now    queue.Millis
-	wakeAt queue.Millis // earliest time passed to WakeAt; 0 if none
-	lastID int64        // last number given to a lane, gate, edge or note
+	currentTime queue.Millis
+	wakeAt      queue.Millis // earliest time passed to WakeAt; 0 if none
+	lastID      int64        // last number given to a lane, gate, edge or note
 
 	order queue.Order
 	quota int
@@ -52,21 +52,21 @@ type fakeData struct {
 
 // fakeJobTables stores jobs, what happened to them, and the counts that the rules keep of them.
 type fakeJobTables struct {
-	jobs     map[int64]Job
-	leases   map[int64]*Lease
-	nextSeq  int64
-	enqueued int64
-	disowned map[int]int // new uid of the jobs of each disowned uid
-	touched  []int64
+	jobs          map[int64]Job
+	leases        map[int64]*Lease
+	nextSeq       int64
+	enqueuedTotal int64
+	disownedUIDs  map[int]int // new uid of the jobs of each disowned uid
+	touchedSeqs   []int64
 
-	events   []fakeEvent
-	attempts map[int64][]store.Settlement
-	garbage  []string
-	measured []Measurement
+	events       []fakeEvent
+	attempts     map[int64][]store.Settlement
+	garbage      []string
+	measurements []Measurement
 
-	states map[queue.State]int // counted by Moved, to be compared with the jobs
-	kept   int                 // counted by CountKept
-	bytes  map[int]fakeBytes   // counted by Holds, for each user
+	states    map[queue.State]int // counted by Moved, to be compared with the jobs
+	keptCount int                 // counted by CountKept
+	bytes     map[int]fakeBytes   // counted by Holds, for each user
 }
 
 type fakeEvent struct {
@@ -79,9 +79,9 @@ type fakeEvent struct {
 type fakeBytes struct{ all, outputs int64 }
 
 func newFakeData() *fakeData {
-	d := &fakeData{now: 1_000_000, node: store.Node{Name: "here"}}
+	d := &fakeData{currentTime: 1_000_000, node: store.Node{Name: "here"}}
 	d.order = queue.Order{Scheduling: queue.ByAging, Aging: queue.AgingTime, Interval: time.Second}
-	d.jobs, d.leases, d.nextSeq, d.disowned = map[int64]Job{}, map[int64]*Lease{}, 1, map[int]int{}
+	d.jobs, d.leases, d.nextSeq, d.disownedUIDs = map[int64]Job{}, map[int64]*Lease{}, 1, map[int]int{}
 	d.attempts, d.states, d.bytes = map[int64][]store.Settlement{}, map[queue.State]int{}, map[int]fakeBytes{}
 	d.queueRules, d.passes = map[string]store.QueueRule{}, map[string]int64{}
 	d.lanes, d.lastTurns, d.gates = map[int64]fakeLane{}, map[List]int64{}, map[int64]fakeGate{}
@@ -92,8 +92,8 @@ func newFakeData() *fakeData {
 // clone returns a copy that shares no map and no slice with d.
 func (d *fakeData) clone() fakeData {
 	c := *d
-	c.jobs, c.disowned, c.touched = maps.Clone(d.jobs), maps.Clone(d.disowned), slices.Clone(d.touched)
-	c.events, c.garbage, c.measured = slices.Clone(d.events), slices.Clone(d.garbage), slices.Clone(d.measured)
+	c.jobs, c.disownedUIDs, c.touchedSeqs = maps.Clone(d.jobs), maps.Clone(d.disownedUIDs), slices.Clone(d.touchedSeqs)
+	c.events, c.garbage, c.measurements = slices.Clone(d.events), slices.Clone(d.garbage), slices.Clone(d.measurements)
 	c.states, c.bytes, c.leases = maps.Clone(d.states), maps.Clone(d.bytes), maps.Clone(d.leases)
 	c.queueRules, c.passes = maps.Clone(d.queueRules), maps.Clone(d.passes)
 	c.lanes, c.lastTurns = maps.Clone(d.lanes), maps.Clone(d.lastTurns)
@@ -131,7 +131,7 @@ func (d *fakeData) sortedJobs(matches func(*Job) bool) (list []Job) {
 
 type fakeClock struct{ d *fakeData }
 
-func (f fakeClock) Now() queue.Millis { return f.d.now }
+func (f fakeClock) Now() queue.Millis { return f.d.currentTime }
 
 func (f fakeClock) WakeAt(at queue.Millis) {
 	if at != 0 && (f.d.wakeAt == 0 || at < f.d.wakeAt) {
@@ -189,7 +189,7 @@ func (f fakeJobs) Holder(uid int, key string) (holder Job, found bool, err error
 	return holder, found, nil
 }
 
-func (f fakeJobs) Disowned(uid int, _ int64) int { return f.d.disowned[uid] }
+func (f fakeJobs) Disowned(uid int, _ int64) int { return f.d.disownedUIDs[uid] }
 
 func (f fakeJobs) NewJob(draft *queue.Job) (at int, seq int64, id string, err error) {
 	seq = f.d.nextSeq
@@ -198,7 +198,7 @@ func (f fakeJobs) NewJob(draft *queue.Job) (at int, seq int64, id string, err er
 }
 
 func (f fakeJobs) Insert(j *Job, _ int) error {
-	j.Stored, _ = f.StoredSize(&j.Job)
+	j.StoredBytes, _ = f.StoredSize(&j.Job)
 	stored := *j
 	stored.DependsOn = nil
 	f.d.jobs[j.Seq] = stored
@@ -246,7 +246,7 @@ func (f fakeJobs) Remove(seq int64) error {
 	return fakeDependencies(f).DropEdges(seq)
 }
 
-func (f fakeJobs) Touched(seq int64) { f.d.touched = append(f.d.touched, seq) }
+func (f fakeJobs) Touched(seq int64) { f.d.touchedSeqs = append(f.d.touchedSeqs, seq) }
 
 type fakeHistory struct{ d *fakeData }
 
@@ -286,13 +286,13 @@ func (f fakeHistory) TrimUser(uid int, keep int64) error {
 	return nil
 }
 
-func (f fakeHistory) Measure(m Measurement) { f.d.measured = append(f.d.measured, m) }
+func (f fakeHistory) Measure(m Measurement) { f.d.measurements = append(f.d.measurements, m) }
 
 type fakeCounters struct{ d *fakeData }
 
 func (f fakeCounters) Counts() Counts {
 	waiting := f.d.sortedJobs(func(j *Job) bool { return j.State.Waiting() })
-	return Counts{Waiting: int64(len(waiting)), Enqueued: f.d.enqueued}
+	return Counts{Waiting: int64(len(waiting)), EnqueuedTotal: f.d.enqueuedTotal}
 }
 
 func (f fakeCounters) User(uid int) (u User) {
@@ -307,14 +307,14 @@ func (f fakeCounters) User(uid int) (u User) {
 	return u
 }
 
-func (f fakeCounters) Arrived() { f.d.enqueued++ }
+func (f fakeCounters) Arrived() { f.d.enqueuedTotal++ }
 
 func (f fakeCounters) Moved(_ *Job, from, to queue.State) {
 	f.d.states[from]--
 	f.d.states[to]++
 }
 
-func (f fakeCounters) CountKept(_ *Job, by int) { f.d.kept += by }
+func (f fakeCounters) CountKept(_ *Job, by int) { f.d.keptCount += by }
 
 func (f fakeCounters) Holds(uid int, stored, outputs int64) {
 	b := f.d.bytes[uid]

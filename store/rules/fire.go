@@ -26,22 +26,22 @@ func (r *Rules) Fire(f *store.OccurrenceRequest, enqueue enqueueFunc) (fired sto
 	if err != nil {
 		return fired, err
 	}
-	b := occurrenceEnqueuer{r: r, f: f, s: &s, unfinished: len(unfinished), enqueue: enqueue}
+	b := occurrenceEnqueuer{r: r, f: f, s: &s, unfinishedCount: len(unfinished), enqueue: enqueue}
 	if len(unfinished) > 0 {
 		b.newestSeq, b.newestID = unfinished[0].Seq, unfinished[0].ID
 	}
 	if len(f.Runs) > 0 && s.Overlap == store.OverlapReplace {
-		b.unfinished, b.newestSeq, b.toReplace = 0, 0, unfinished
+		b.unfinishedCount, b.newestSeq, b.toReplace = 0, 0, unfinished
 		for i := range unfinished {
 			if r.leases.Lease(unfinished[i].Seq) != nil {
-				fired.Leased = append(fired.Leased, unfinished[i].Seq)
+				fired.LeasedSeqs = append(fired.LeasedSeqs, unfinished[i].Seq)
 			}
 		}
-		if len(fired.Leased) > 0 {
+		if len(fired.LeasedSeqs) > 0 {
 			if err := b.checkRejection(); err != nil || b.rejection == nil {
 				return fired, err
 			}
-			fired.Leased = nil
+			fired.LeasedSeqs = nil
 		}
 	}
 	if err := r.recordMissed(f); err != nil {
@@ -74,15 +74,15 @@ func (r *Rules) cancelReplaced(seq int64) error {
 
 // recordMissed records the occurrences that were missed, with one event for all.
 func (r *Rules) recordMissed(f *store.OccurrenceRequest) error {
-	for _, at := range f.Missed {
+	for _, at := range f.MissedInstants {
 		if err := r.schedules.AddRun(f.Name, store.ScheduleRun{Instant: at, Outcome: store.OutcomeMissed}); err != nil {
 			return err
 		}
 	}
-	if len(f.Missed) == 0 {
+	if len(f.MissedInstants) == 0 {
 		return nil
 	}
-	detail := queue.EventDetail{Schedule: f.Name, Instant: f.Missed[len(f.Missed)-1], Count: len(f.Missed)}
+	detail := queue.EventDetail{Schedule: f.Name, Instant: f.MissedInstants[len(f.MissedInstants)-1], Count: len(f.MissedInstants)}
 	return r.addScheduleEvent(queue.EventScheduleMissed, &Job{}, detail)
 }
 
@@ -97,16 +97,16 @@ func (r *Rules) addScheduleEvent(kind queue.EventKind, j *Job, d queue.EventDeta
 
 // occurrenceEnqueuer carries out the occurrences of one OccurrenceRequest.
 type occurrenceEnqueuer struct {
-	r              *Rules
-	f              *store.OccurrenceRequest
-	s              *store.Schedule
-	unfinished     int   // number of the schedule's unfinished jobs
-	newestSeq      int64 // seq of the newest unfinished job; 0 if all have ended
-	newestID       string
-	enqueuedNewest bool // true if this call enqueued the newest job; the next job then depends on that job
-	toReplace      []Job
-	rejection      error // reason why this call cannot enqueue any job; nil if it can
-	enqueue        enqueueFunc
+	r               *Rules
+	f               *store.OccurrenceRequest
+	s               *store.Schedule
+	unfinishedCount int   // number of the schedule's unfinished jobs
+	newestSeq       int64 // seq of the newest unfinished job; 0 if all have ended
+	newestID        string
+	enqueuedNewest  bool // true if this call enqueued the newest job; the next job then depends on that job
+	toReplace       []Job
+	rejection       error // reason why this call cannot enqueue any job; nil if it can
+	enqueue         enqueueFunc
 }
 
 // runOccurrence carries out one occurrence. If the job is rejected, it records the run as refused. It returns
@@ -146,10 +146,10 @@ func (b *occurrenceEnqueuer) enqueueOccurrence(at queue.Millis, j *Job) error {
 	switch {
 	case b.rejection != nil:
 		return b.rejection
-	case b.unfinished >= store.MaxUnfinished:
+	case b.unfinishedCount >= store.MaxUnfinished:
 		return queue.Errorf(queue.CodeFull,
 			"schedule %s has %d unfinished jobs, the maximum; wait until some have ended, or cancel them",
-			b.s.Name, b.unfinished)
+			b.s.Name, b.unfinishedCount)
 	case b.newestSeq == 0:
 	case b.enqueuedNewest || b.s.Overlap == store.OverlapQueue:
 		draft.DependsOn = append(draft.DependsOn, queue.Dependency{Job: b.newestSeq, Condition: queue.ParentEnded})
@@ -183,7 +183,7 @@ func (b *occurrenceEnqueuer) enqueueOccurrence(at queue.Millis, j *Job) error {
 		j.State = queue.Blocked
 	}
 	b.newestSeq, b.newestID, b.enqueuedNewest = seq, id, true
-	b.unfinished++
+	b.unfinishedCount++
 	return nil
 }
 

@@ -76,7 +76,7 @@ func TestScheduleCatchesUp(t *testing.T) {
 			f := newFixture(t)
 			f.addSchedule(store.OverlapQueue)
 			request := occurrences(c.runs...)
-			request.Missed = c.missed
+			request.MissedInstants = c.missed
 			if fired, err := f.fire(request); err != nil || !fired.Done {
 				t.Fatalf("Fire returned %+v, %v", fired, err)
 			}
@@ -140,7 +140,7 @@ func TestReplaceWaitsForLeasedJob(t *testing.T) {
 	request := occurrences(300)
 	request.Last = 900
 	fired, err := f.fire(request)
-	if want := []int64{f.job("s-200").Seq}; err != nil || fired.Done || !slices.Equal(fired.Leased, want) {
+	if want := []int64{f.job("s-200").Seq}; err != nil || fired.Done || !slices.Equal(fired.LeasedSeqs, want) {
 		t.Fatalf("Fire returned %+v, %v; want the leased job %v and no change", fired, err, want)
 	}
 	f.wantStates("s-200 s-300", "pending gone")
@@ -162,7 +162,7 @@ func TestReplaceKeepsLeasedJobIfNewOneIsRejected(t *testing.T) {
 	f.wantClaim(1, "s-200")
 	request := occurrences(300)
 	request.Last, request.MaxPending = 900, 1
-	if fired, err := f.fire(request); err != nil || !fired.Done || len(fired.Leased) != 0 {
+	if fired, err := f.fire(request); err != nil || !fired.Done || len(fired.LeasedSeqs) != 0 {
 		t.Fatalf("Fire returned %+v, %v; want it done", fired, err)
 	}
 	if got, want := f.outcomes(), "200 fired, 300 refused"; got != want {

@@ -86,8 +86,8 @@ func (f *fixture) checkData() {
 			f.t.Errorf("the rules count %d %v jobs; %d are stored", f.states[s], s, states[s])
 		}
 	}
-	if kept != f.kept {
-		f.t.Errorf("the rules count %d jobs with a retention of their queue; %d are stored", f.kept, kept)
+	if kept != f.keptCount {
+		f.t.Errorf("the rules count %d jobs with a retention of their queue; %d are stored", f.keptCount, kept)
 	}
 }
 
@@ -227,14 +227,14 @@ func (f *fixture) lease(id string) queue.Lease {
 func (f *fixture) start(ids ...string) {
 	f.t.Helper()
 	for _, id := range ids {
-		f.exchange(store.Report{Started: []store.Started{{Lease: f.lease(id), At: f.now, Worker: "w", PID: 7}}})
+		f.exchange(store.Report{Starts: []store.AttemptStart{{Lease: f.lease(id), StartedAt: f.currentTime, Worker: "w", PID: 7}}})
 	}
 }
 
 // ended returns a report about the end of an attempt that began now.
 func (f *fixture) ended(lease queue.Lease, to queue.State) store.Settlement {
 	e := store.Settlement{Lease: lease}
-	e.Attempt = queue.Attempt{Fence: lease.Fence, StartedAt: f.now, EndedAt: f.now}
+	e.Attempt = queue.Attempt{Fence: lease.Fence, StartedAt: f.currentTime, EndedAt: f.currentTime}
 	e.Decision = queue.Decision{State: to, Started: true, UsesAttempt: true}
 	return e
 }
@@ -250,7 +250,7 @@ func (f *fixture) end(ids ...string) {
 // endAs reports the end of an attempt, after which the job has the given state.
 func (f *fixture) endAs(id string, to queue.State) {
 	f.t.Helper()
-	f.exchange(store.Report{Ended: []store.Settlement{f.ended(f.lease(id), to)}})
+	f.exchange(store.Report{Settlements: []store.Settlement{f.ended(f.lease(id), to)}})
 }
 
 // hold has another user hold a shared lock. The job that holds it has the lock's name as its id.
@@ -271,7 +271,7 @@ func (f *fixture) run(id string, to queue.State) {
 func (f *fixture) release(ids ...string) {
 	f.t.Helper()
 	for _, id := range ids {
-		f.exchange(store.Report{Released: []queue.Lease{f.lease(id)}})
+		f.exchange(store.Report{Releases: []queue.Lease{f.lease(id)}})
 	}
 }
 
@@ -295,9 +295,9 @@ func (f *fixture) must(verb queue.Verb, ids ...string) {
 // advance lets time pass, then does what an engine does when something is due.
 func (f *fixture) advance(d time.Duration) {
 	f.t.Helper()
-	f.now = f.now.Add(d)
+	f.currentTime = f.currentTime.Add(d)
 	f.do(func(r *Rules) error {
-		due := f.sortedJobs(func(j *Job) bool { return j.Slot == Timed && j.DueAt <= f.now })
+		due := f.sortedJobs(func(j *Job) bool { return j.Slot == Timed && j.DueAt <= f.currentTime })
 		for i := range due {
 			if err := r.MarkDue(&due[i]); err != nil {
 				return err
@@ -310,7 +310,7 @@ func (f *fixture) advance(d time.Duration) {
 			}
 		}
 		for id, g := range f.gates {
-			if g.opens != 0 && g.opens <= f.now {
+			if g.opens != 0 && g.opens <= f.currentTime {
 				r.Recheck(id)
 			}
 		}

@@ -21,7 +21,7 @@ type Rule struct {
 	queue.Demand // the key and, for a lock or a rate, its limits
 	// Used counts the units that leases hold. For a rate, it counts the leased jobs that are not known to
 	// have started.
-	Used int
+	UsedUnits int
 }
 
 var errUnknownGateKind = errors.New("a limit in the database (a gate) has a kind that this version of queuectl does " +
@@ -30,10 +30,10 @@ var errUnknownGateKind = errors.New("a limit in the database (a gate) has a kind
 // rateRoom caches, for one transaction, how much of a rate limit is left. starts is the number of starts in
 // the current period. used is the number of units that leases hold. Gate is the room that remains.
 type rateRoom struct {
-	since   queue.Millis
-	starts  int
-	allowed int // units that the rule allows in a period
-	used    int
+	periodStart  queue.Millis
+	starts       int
+	allowedUnits int // units that the rule allows in a period
+	usedUnits    int
 	Gate
 }
 
@@ -69,11 +69,11 @@ func (k *gatekeeper) Gate(uid int, need Need) (g Gate, err error) {
 		}
 	case queue.GateResource:
 		g.Total = k.settings.Node().Resources[rule.Key]
-		g.Free = g.Total - rule.Used
+		g.Free = g.Total - rule.UsedUnits
 	case queue.GateRate:
 		return k.rateGate(need.Gate, &rule)
 	case queue.GateLock:
-		g.Free, g.Total = rule.N-rule.Used, rule.N
+		g.Free, g.Total = rule.N-rule.UsedUnits, rule.N
 	default:
 		err = errUnknownGateKind
 	}
@@ -86,8 +86,8 @@ func (k *gatekeeper) Gate(uid int, need Need) (g Gate, err error) {
 func (k *gatekeeper) rateGate(gate int64, rule *Rule) (Gate, error) {
 	since := k.clock.Now() - queue.Millis(rule.Period.Milliseconds())
 	cached, found := k.rates[gate]
-	found = found && cached.since == since
-	if found && cached.allowed == rule.N && cached.used == rule.Used {
+	found = found && cached.periodStart == since
+	if found && cached.allowedUnits == rule.N && cached.usedUnits == rule.UsedUnits {
 		return cached.Gate, nil
 	}
 	starts := cached.starts
@@ -95,10 +95,10 @@ func (k *gatekeeper) rateGate(gate int64, rule *Rule) (Gate, error) {
 	if !found {
 		starts, err = k.gates.Starts(gate, since)
 	}
-	g := Gate{Free: rule.N - rule.Used - starts, Total: rule.N}
+	g := Gate{Free: rule.N - rule.UsedUnits - starts, Total: rule.N}
 	if err == nil && g.Free <= 0 && starts > 0 {
 		var first queue.Millis
-		if first, err = k.gates.StartBefore(gate, since, max(0, rule.N-rule.Used-1)); err == nil && first != 0 {
+		if first, err = k.gates.StartBefore(gate, since, max(0, rule.N-rule.UsedUnits-1)); err == nil && first != 0 {
 			g.OpensAt = first.Add(rule.Period) + 1
 			err = k.gates.SetOpens(gate, g.OpensAt)
 		}
@@ -109,7 +109,7 @@ func (k *gatekeeper) rateGate(gate int64, rule *Rule) (Gate, error) {
 	if k.rates == nil {
 		k.rates = map[int64]rateRoom{}
 	}
-	k.rates[gate] = rateRoom{since: since, starts: starts, allowed: rule.N, used: rule.Used, Gate: g}
+	k.rates[gate] = rateRoom{periodStart: since, starts: starts, allowedUnits: rule.N, usedUnits: rule.UsedUnits, Gate: g}
 	return g, nil
 }
 

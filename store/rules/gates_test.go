@@ -23,7 +23,7 @@ func TestGateRoom(t *testing.T) {
 		}
 	}
 	startedAgo := func(ago time.Duration) func(*fakeData) {
-		return func(d *fakeData) { _ = fakeGates{d}.RecordStart(gate, d.now-queue.Millis(ago.Milliseconds())) }
+		return func(d *fakeData) { _ = fakeGates{d}.RecordStart(gate, d.currentTime-queue.Millis(ago.Milliseconds())) }
 	}
 	mail := queue.Demand{Kind: queue.GateRate, Key: "mail", N: 2, Period: time.Minute}
 	units := func(n int) func(*fakeData) {
@@ -137,7 +137,7 @@ func TestRateLimitIgnoresFutureStarts(t *testing.T) {
 	f := newFixture(t)
 	f.add(needing("1", "rate:mail:1"), needing("2", "rate:mail:1"))
 	f.wantClaim(9, "1")
-	f.exchange(store.Report{Started: []store.Started{{Lease: f.lease("1"), At: f.now.Add(time.Hour)}}})
+	f.exchange(store.Report{Starts: []store.AttemptStart{{Lease: f.lease("1"), StartedAt: f.currentTime.Add(time.Hour)}}})
 	f.advance(time.Minute + time.Millisecond)
 	f.wantClaim(9, "2")
 }
@@ -287,12 +287,12 @@ func TestObstaclesListAllFullGates(t *testing.T) {
 		return err
 	})
 	want := []store.Obstacle{
-		{Key: "default", Used: 1, Limit: 1, Need: 1},
-		{Gate: queue.GateUser, Used: 1, Limit: 1, Need: 1},
+		{Key: "default", Usage: 1, Limit: 1, Need: 1},
+		{Gate: queue.GateUser, Usage: 1, Limit: 1, Need: 1},
 		{Gate: queue.GateNode, Key: "there", Need: 1},
-		{Gate: queue.GateLock, Key: "db", Used: 1, Limit: 1, Need: 1},
-		{Gate: queue.GateRate, Key: "mail", Used: 1, Limit: 1, Need: 1, OpensAt: f.now.Add(time.Minute) + 1},
-		{Gate: queue.GateResource, Key: "gpu", Used: 0, Limit: 1, Need: 2},
+		{Gate: queue.GateLock, Key: "db", Usage: 1, Limit: 1, Need: 1},
+		{Gate: queue.GateRate, Key: "mail", Usage: 1, Limit: 1, Need: 1, OpensAt: f.currentTime.Add(time.Minute) + 1},
+		{Gate: queue.GateResource, Key: "gpu", Usage: 0, Limit: 1, Need: 2},
 	}
 	if len(list) != len(want) {
 		t.Fatalf("the obstacles are %+v; want %+v", list, want)

@@ -86,7 +86,7 @@ func TestHookHasNoHooks(t *testing.T) {
 func TestHookIsDropped(t *testing.T) {
 	cases := map[string]func(*fixture){
 		"the user's bytes are used up":       func(f *fixture) { f.hooks.MaxBytesUser = f.bytes[userA].all + 100 },
-		"the account was given to another":   func(f *fixture) { f.disowned[userA] = -1001 },
+		"the account was given to another":   func(f *fixture) { f.disownedUIDs[userA] = -1001 },
 		"the job's settings cannot be read":  func(f *fixture) { f.damage("1") },
 		"the user has too many hooks queued": func(f *fixture) { f.addWaitingHooks(queue.MaxHooks) },
 	}

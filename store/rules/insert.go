@@ -21,7 +21,7 @@ func (r *Rules) insert(j *Job, draft *queue.Job, draftNumber, uid int, seq int64
 	j.CreatedAt, j.UpdatedAt, j.DueAt, j.Since = now, now, j.RunAt, max(now, j.RunAt)
 	r.counters.Arrived()
 	// The job's arrival number includes the job itself. Each job enqueued later gives it ageing points.
-	j.Arrival = r.counters.Counts().Enqueued
+	j.Arrival = r.counters.Counts().EnqueuedTotal
 	err := r.applyDeclaredLimits(j)
 	if err == nil {
 		err = r.gates.CountNaming(j, 1)
@@ -42,7 +42,7 @@ func (r *Rules) insert(j *Job, draft *queue.Job, draftNumber, uid int, seq int64
 	if err := r.jobs.Insert(j, draftNumber); err != nil {
 		return err
 	}
-	r.counters.Holds(j.UID, j.Stored, 0)
+	r.counters.Holds(j.UID, j.StoredBytes, 0)
 	r.counters.Moved(j, 0, j.State)
 	if err := r.history.AddEvent(queue.EventEnqueued, &j.Job, j.State, ByUID(uid)); err != nil {
 		return err

@@ -46,7 +46,7 @@ type Job struct {
 	Node        int64
 	Lane        int64   // number of the lane that contains the job, if Slot is Ready
 	NewError    *string // the new text of Job.Error to be written; nil keeps the stored one
-	Stored      int64   // bytes stored for the job's row, input, dependencies and attempts, without outputs
+	StoredBytes int64   // bytes stored for the job's row, input, dependencies and attempts, without outputs
 	LastAttempt string  // used only by the engine, which stores the last attempt here if it fits
 	WriteScope  WriteScope
 	// Damaged reports that a requested part cannot be read. Error contains the reason.
@@ -99,6 +99,6 @@ type User struct {
 
 // Counts holds the counts of all jobs.
 type Counts struct {
-	Waiting  int64 // waiting jobs, including those of committed batches
-	Enqueued int64 // jobs that were ever enqueued
+	Waiting       int64 // waiting jobs, including those of committed batches
+	EnqueuedTotal int64 // jobs that were ever enqueued
 }

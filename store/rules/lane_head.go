@@ -23,14 +23,14 @@ type LaneScan struct {
 	ExpectedJobs int
 	// Upcoming returns up to n other lanes that will probably have the next turns, in that order. It is nil
 	// unless users take turns.
-	Upcoming func(n int) []Lane
+	UpcomingLanes func(n int) []Lane
 	// Start is the place that the found jobs get in the order of starts. If it is nil, each job gets the
 	// place given by its own rank.
 	Start *queue.Place
 
-	Jobs    []Job    // jobs that may be leased
-	Damaged []Job    // jobs that cannot be read or do not belong in the lane
-	Next    Position // Find has read all jobs before this position
+	Jobs        []Job    // jobs that may be leased
+	DamagedJobs []Job    // jobs that cannot be read or do not belong in the lane
+	Next        Position // Find has read all jobs before this position
 	// NextPriority is the priority of the job at Next, or UnknownPriority.
 	NextPriority int64
 	Exhausted    bool // the lane has no further jobs at all
@@ -67,9 +67,9 @@ func (k *laneKeeper) moveHeadToFirst(l *Lane) (changed bool, err error) {
 	if err := k.lanes.Find(&scan); err != nil {
 		return false, err
 	}
-	for i := range scan.Damaged {
+	for i := range scan.DamagedJobs {
 		*k.steps++
-		if err := k.dropper.HoldDamaged(&scan.Damaged[i]); err != nil {
+		if err := k.dropper.HoldDamaged(&scan.DamagedJobs[i]); err != nil {
 			return false, err
 		}
 	}

@@ -273,7 +273,7 @@ func (k *laneKeeper) moveHeadPast(l *Lane) error {
 	}
 	l.Priority = UnknownPriority
 	switch {
-	case len(scan.Damaged) > 0: // a damaged job is held by the claim that finds it
+	case len(scan.DamagedJobs) > 0: // a damaged job is held by the claim that finds it
 		return k.setHead(l, scan.Lane.Head, l.ClosedBy)
 	case len(scan.Jobs) > 0:
 		return k.setHead(l, scan.Jobs[0].Position(), l.ClosedBy)

@@ -150,7 +150,7 @@ func TestLaneOpensWhenTheLaneBeforeItLeaves(t *testing.T) {
 			f := newFixture(t)
 			f.hold("@db")
 			first := needing("first", "lock:@db rate:mail:10")
-			first.ExpiresAt = f.now.Add(time.Minute)
+			first.ExpiresAt = f.currentTime.Add(time.Minute)
 			f.add(first, needing("second", "lock:@db"))
 			f.end("@db")
 			f.wantLane("first", "open")
@@ -176,9 +176,9 @@ func TestReopenContinuesInLaterTransactions(t *testing.T) {
 	if open == 0 || open == 3 {
 		t.Errorf("one transaction opened %d of 3 lanes; want some of them", open)
 	}
-	if f.mem.DirtyGateCount() == 0 || f.wakeAt != f.now {
+	if f.mem.DirtyGateCount() == 0 || f.wakeAt != f.currentTime {
 		t.Errorf("%d gates are left to check, and the service wakes at %d; want some, and %d", f.mem.DirtyGateCount(),
-			f.wakeAt, f.now)
+			f.wakeAt, f.currentTime)
 	}
 	for range 3 {
 		f.advance(0)
@@ -194,8 +194,8 @@ func TestReopenContinuesInLaterTransactions(t *testing.T) {
 // A claim cancels a job that has expired, and takes the next one.
 func TestClaimCancelsExpiredJob(t *testing.T) {
 	f := newFixture(t)
-	f.add(queue.Job{ID: "late", ExpiresAt: f.now.Add(time.Second)}, queue.Job{ID: "next"})
-	f.now = f.now.Add(time.Second)
+	f.add(queue.Job{ID: "late", ExpiresAt: f.currentTime.Add(time.Second)}, queue.Job{ID: "next"})
+	f.currentTime = f.currentTime.Add(time.Second)
 	f.wantClaim(1, "next")
 	f.wantStates("late", "cancelled")
 	if got := f.job("late").Reason; got != queue.ReasonExpired {

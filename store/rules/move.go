@@ -107,7 +107,7 @@ func (r *Rules) assignSlot(j *Job) error {
 // MarkDue puts a job that is due now into its lane. If ageing starts now, the job also gets its arrival number.
 func (r *Rules) MarkDue(j *Job) error {
 	if j.State == queue.Pending && j.DueAt == j.Since {
-		j.Arrival = r.counters.Counts().Enqueued
+		j.Arrival = r.counters.Counts().EnqueuedTotal
 	}
 	if err := r.assignSlot(j); err != nil {
 		return err
@@ -141,8 +141,8 @@ func (r *Rules) Disown(j *Job, former int) error {
 	}
 	old := *j
 	j.UID = former
-	r.counters.Holds(old.UID, -j.Stored, -j.Outputs)
-	r.counters.Holds(former, j.Stored, j.Outputs)
+	r.counters.Holds(old.UID, -j.StoredBytes, -j.Outputs)
+	r.counters.Holds(former, j.StoredBytes, j.Outputs)
 	if from.Waiting() {
 		r.counters.Moved(j, 0, from)
 	}
@@ -200,7 +200,7 @@ func (r *Rules) Remove(j *Job, detail []byte) error {
 	if err := r.jobs.Remove(j.Seq); err != nil {
 		return err
 	}
-	r.counters.Holds(j.UID, -j.Stored, -j.Outputs)
+	r.counters.Holds(j.UID, -j.StoredBytes, -j.Outputs)
 	r.counters.Moved(j, j.State, 0)
 	if j.OwnRetention {
 		r.counters.CountKept(j, -1)

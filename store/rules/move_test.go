@@ -51,9 +51,9 @@ func TestMoveNotifiesWatches(t *testing.T) {
 	f := newFixture(t)
 	f.add(queue.Job{ID: "1"})
 	f.wantClaim(1, "1")
-	before := len(f.touched)
-	f.exchange(store.Report{Released: []queue.Lease{f.lease("1")}})
-	if len(f.touched) == before {
+	before := len(f.touchedSeqs)
+	f.exchange(store.Report{Releases: []queue.Lease{f.lease("1")}})
+	if len(f.touchedSeqs) == before {
 		t.Error("the release of a lease notifies no watch")
 	}
 }
@@ -65,11 +65,11 @@ func TestRetentionOfQueueCountsJobs(t *testing.T) {
 		f.queueRules["default"] = store.QueueRule{Weight: 1, Keep: store.Retention{MaxJobs: 1}}
 		f.add(queue.Job{ID: "1"})
 		f.run("1", state)
-		if f.kept != bit(kept) {
-			t.Errorf("%d %v jobs count toward the retention; want %d", f.kept, state, bit(kept))
+		if f.keptCount != bit(kept) {
+			t.Errorf("%d %v jobs count toward the retention; want %d", f.keptCount, state, bit(kept))
 		}
 		f.must(queue.VerbRetry, "1")
-		if f.kept != 0 {
+		if f.keptCount != 0 {
 			t.Errorf("the retried job still counts toward the retention")
 		}
 	}
@@ -82,7 +82,7 @@ func TestRemovedJobUsesNoBytes(t *testing.T) {
 	f.wantClaim(1, "1")
 	e := f.ended(f.lease("1"), queue.Completed)
 	e.Attempt.Output = []byte("text")
-	f.exchange(store.Report{Ended: []store.Settlement{e}})
+	f.exchange(store.Report{Settlements: []store.Settlement{e}})
 	f.must(queue.VerbRemove, "1")
 	if got := f.bytes[userA]; got != (fakeBytes{}) {
 		t.Errorf("the user of the removed job still uses %+v", got)
@@ -97,7 +97,7 @@ func TestDisownedJobsAreHeld(t *testing.T) {
 	f.wantClaim(1, "leased")
 	f.add(needing("waiting", "lock:db"), queue.Job{ID: "done", Priority: 9})
 	f.run("done", queue.Completed)
-	f.disowned[userA] = -userA
+	f.disownedUIDs[userA] = -userA
 	f.do(func(r *Rules) error {
 		return errors.Join(r.Disown(f.job("waiting"), -userA), r.Disown(f.job("done"), -userA))
 	})
@@ -130,7 +130,7 @@ func TestReleaseComputesRank(t *testing.T) {
 func TestDueJobJoinsItsLane(t *testing.T) {
 	f := newFixture(t)
 	f.add(queue.Job{ID: "1", Delay: time.Minute})
-	if f.wakeAt != f.now.Add(time.Minute) || f.job("1").Slot != Timed {
+	if f.wakeAt != f.currentTime.Add(time.Minute) || f.job("1").Slot != Timed {
 		t.Errorf("the service wakes at %d for a job in slot %d; want its due time", f.wakeAt, f.job("1").Slot)
 	}
 	f.advance(time.Minute)

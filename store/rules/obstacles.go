@@ -62,7 +62,7 @@ func (r *Rules) Obstacles(seq int64) (list []store.Obstacle, err error) {
 		if i > 0 {
 			key = j.Demands[i-1].Key
 		}
-		o := store.Obstacle{Gate: need.Kind, Key: key, Used: g.Total - g.Free, Limit: g.Total, Need: need.Units}
+		o := store.Obstacle{Gate: need.Kind, Key: key, Usage: g.Total - g.Free, Limit: g.Total, Need: need.Units}
 		if g.Free < need.Units {
 			o.OpensAt = g.OpensAt
 			list = append(list, o)

@@ -97,7 +97,7 @@ func (p *parentChecker) checkParents(j *Job) error {
 	if err := p.resolveParents(drafts, j.UID); err != nil {
 		return err
 	}
-	above := ancestors{edges: p.edges, child: j.Seq, seen: map[int64]bool{}}
+	above := ancestors{edges: p.edges, child: j.Seq, seenSeqs: map[int64]bool{}}
 	for i := range drafts[0].DependsOn {
 		d := &drafts[0].DependsOn[i]
 		parent, err := p.jobs.Job(d.Job, ReadSummary)
@@ -165,19 +165,19 @@ func (p *parentChecker) replaceEdges(j *Job) error {
 
 // ancestors collects the jobs that a job will wait for, directly or through other jobs.
 type ancestors struct {
-	edges    Dependencies
-	child    int64
-	seen     map[int64]bool
-	followed int // number of edges followed
+	edges     Dependencies
+	child     int64
+	seenSeqs  map[int64]bool
+	edgeCount int // number of edges followed
 }
 
 // add adds a parent and all jobs that it waits for. It visits each job once. It returns an error that
 // contains name if one of them waits for the child.
 func (a *ancestors) add(parent int64, name string) error {
-	if a.seen[parent] {
+	if a.seenSeqs[parent] {
 		return nil
 	}
-	a.seen[parent] = true
+	a.seenSeqs[parent] = true
 	for list := []int64{parent}; len(list) > 0; {
 		last := list[len(list)-1]
 		list = list[:len(list)-1]
@@ -189,12 +189,12 @@ func (a *ancestors) add(parent int64, name string) error {
 			return err
 		}
 		for _, p := range parents {
-			if !a.seen[p] {
-				a.seen[p] = true
+			if !a.seenSeqs[p] {
+				a.seenSeqs[p] = true
 				list = append(list, p)
 			}
 		}
-		if a.followed += len(parents); len(a.seen) > maxAncestorEdges || a.followed > maxAncestorEdges {
+		if a.edgeCount += len(parents); len(a.seenSeqs) > maxAncestorEdges || a.edgeCount > maxAncestorEdges {
 			return queue.Invalid("depends_on",
 				"the job would depend on more than %d jobs, directly or through other jobs", maxAncestorEdges)
 		}

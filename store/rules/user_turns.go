@@ -64,7 +64,7 @@ func (c *claimer) pickLane(q *Queue, scan *LaneScan, want int) (n int, err error
 	})
 	scan.ExpectedJobs = (want + len(c.contenders) - 1) / max(1, len(c.contenders))
 	priority := first.Priority
-	scan.Upcoming = func(n int) []Lane { return c.upcoming(priority, min(n, want)) }
+	scan.UpcomingLanes = func(n int) []Lane { return c.upcoming(priority, min(n, want)) }
 	for list := c.contenders; ; {
 		index := c.nextContender(list, first)
 		if index < 0 {

@@ -26,7 +26,7 @@ func enqueueLarge(t *testing.T, s *Store, n int) {
 		if err != nil || len(g.Jobs) != 1 {
 			t.Fatalf("claimed %d jobs, %v", len(g.Jobs), err)
 		}
-		if _, err := s.Exchange(t.Context(), store.Report{Ended: []store.Settlement{completed(&g.Jobs[0])}}); err != nil {
+		if _, err := s.Exchange(t.Context(), store.Report{Settlements: []store.Settlement{completed(&g.Jobs[0])}}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -37,7 +37,7 @@ func purgeAll(t *testing.T, s *Store) {
 	t.Helper()
 	for n := 1; n > 0; {
 		var err error
-		if n, err = s.Purge(t.Context(), store.EndedFilter{States: []queue.State{queue.Completed}, Before: s.Now() + 1}, 100,
+		if n, err = s.Purge(t.Context(), store.EndedFilter{States: []queue.State{queue.Completed}, Cutoff: s.Now() + 1}, 100,
 			nil); err != nil {
 			t.Fatal(err)
 		}

@@ -88,7 +88,7 @@ func TestRestoreOfADatabaseInUse(t *testing.T) {
 		t.Fatalf("the other program got %s; restoring got %v", said, err)
 	}
 	s := openStore(t, dir)
-	if n := s.Counts().Enqueued; n != 2 {
+	if n := s.Counts().EnqueuedTotal; n != 2 {
 		t.Errorf("%d jobs, want the 2 that were there", n)
 	}
 	if err := errors.Join(s.Close(), os.Remove(filepath.Join(dir, "aside")), restore(dir, file)); err != nil {

@@ -89,7 +89,7 @@ func TestAnotherWriterMakesTheStoreUnavailable(t *testing.T) {
 		t.Errorf("got %v, want %v", err, queue.ErrUnavailable)
 	}
 	stop()
-	if got := s.Counts().Enqueued; got != 1 {
+	if got := s.Counts().EnqueuedTotal; got != 1 {
 		t.Errorf("got %d jobs, want 1", got)
 	}
 	if r := enqueue(t, s, 1); r.Seqs[0] != 2 {
@@ -155,7 +155,7 @@ func TestFullDiskRefusesNewJobsOnly(t *testing.T) {
 		t.Fatalf("claimed %v, %v, want the old job", turned.Jobs, err)
 	}
 	done := queue.Decision{State: queue.Completed, UsesAttempt: true, Started: true}
-	if _, err := s.Exchange(t.Context(), store.Report{Ended: []store.Settlement{{Lease: turned.Jobs[0].Lease(),
+	if _, err := s.Exchange(t.Context(), store.Report{Settlements: []store.Settlement{{Lease: turned.Jobs[0].Lease(),
 		Decision: done}}}); err != nil {
 		t.Fatal(err)
 	}

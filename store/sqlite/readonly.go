@@ -84,8 +84,8 @@ func cannotOpen(path string, err error) error {
 
 // fileState identifies the content of a file, to detect changes.
 type fileState struct {
-	size     int64 // in bytes; -1 if the file does not exist
-	modified time.Time
+	size    int64 // in bytes; -1 if the file does not exist
+	modTime time.Time
 }
 
 // fileStates holds the state of the database and of its write-ahead log.

@@ -150,14 +150,14 @@ const capacityAge = time.Minute
 
 // capacity is the size of a file system, in bytes, and when it was measured.
 type capacity struct {
-	bytes    int64
-	measured time.Time
+	bytes      int64
+	measuredAt time.Time
 }
 
 // Capacity returns the size of the database's file system in bytes, at most capacityAge old, and 0 if the
 // size is unknown. It is safe for concurrent use.
 func (s *Store) Capacity() int64 {
-	if known := s.capacity.Load(); known != nil && time.Since(known.measured) < capacityAge {
+	if known := s.capacity.Load(); known != nil && time.Since(known.measuredAt) < capacityAge {
 		return known.bytes
 	}
 	n, err := sqlitedb.TotalBytes(s.dir)

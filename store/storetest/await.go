@@ -82,7 +82,7 @@ func awaitDue(r *rig) {
 }
 
 func awaitGivenBack(r *rig) {
-	release := func(j queue.Job) { r.exchange(store.Report{Released: []queue.Lease{j.Lease()}}) }
+	release := func(j queue.Job) { r.exchange(store.Report{Releases: []queue.Lease{j.Lease()}}) }
 	for _, c := range []struct {
 		name string
 		do   func(claimed queue.Job)

@@ -239,7 +239,7 @@ func batchesAudited(r *rig) {
 	wantAudit := func(target string) {
 		r.Helper()
 		uid := testUID
-		same(r, "events", r.newEvents(), []queue.Event{{At: r.s.Now(), Kind: queue.EventAudit,
+		same(r, "events", r.newEvents(), []queue.Event{{Time: r.s.Now(), Kind: queue.EventAudit,
 			Detail: queue.EventDetail{UID: &uid, Verb: "enqueue.batch", Target: target}}})
 	}
 	r.stage("a\n", 3)

@@ -71,13 +71,13 @@ func bytesCounted(r *rig) {
 	j := r.claimOne()
 	e := r.settlement(j, exited(0))
 	e.Attempt.Output = make([]byte, 5000)
-	r.exchange(store.Report{Ended: []store.Settlement{e}})
+	r.exchange(store.Report{Settlements: []store.Settlement{e}})
 	same(r, "bytes with an output", r.bytesHeld(1), before+5000)
 	second := r.claimOne()
 	r.settle(second, exited(0))
 	r.must(r.s.Change(r.Context(), j.Seq, store.Change{Verb: queue.VerbRemove}))
 	r.checkBytes("after removing one of two jobs", r.bytesHeld(1), 20_000, 1)
-	n, err := r.s.Purge(r.Context(), store.EndedFilter{States: []queue.State{queue.Completed}, Before: r.s.Now() + 1}, 10,
+	n, err := r.s.Purge(r.Context(), store.EndedFilter{States: []queue.State{queue.Completed}, Cutoff: r.s.Now() + 1}, 10,
 		nil)
 	r.must(err)
 	same(r, "purged", n, 1)
@@ -100,7 +100,7 @@ func bytesLimitRefuses(r *rig) {
 	// The bytes of user 1 do not count toward the limit of user 2.
 	r.must(r.enqueueLarge(2, limit, draftWithInput(2, 20_000)))
 	first := r.claimOne()
-	r.exchange(store.Report{Released: []queue.Lease{first.Lease()}})
+	r.exchange(store.Report{Releases: []queue.Lease{first.Lease()}})
 	grow := func(n int) error {
 		return r.s.Change(r.Context(), first.Seq, store.Change{Verb: queue.VerbEdit, UID: 1, MaxBytesUser: limit,
 			Edit: func(j *queue.Job) error {
@@ -123,7 +123,7 @@ func bytesTrimmed(r *rig) {
 		j := r.claimOne()
 		e := r.settlement(j, exited(0))
 		e.Attempt.Output = make([]byte, bytes)
-		r.exchange(store.Report{Ended: []store.Settlement{e}})
+		r.exchange(store.Report{Settlements: []store.Settlement{e}})
 		r.advance(time.Second)
 		return j
 	}
@@ -170,7 +170,7 @@ func (r *rig) endedJob(j queue.Job, state queue.State) queue.Job {
 	got := r.claimOne()
 	e := r.settlement(got, exited(0))
 	e.Decision.State = state
-	r.exchange(store.Report{Ended: []store.Settlement{e}})
+	r.exchange(store.Report{Settlements: []store.Settlement{e}})
 	r.advance(time.Second)
 	return r.get(got.ID)
 }
@@ -185,7 +185,7 @@ func inputsTrimmed(r *rig) {
 	dead := r.endedJob(draftWithInput(1, 6000), queue.Dead)
 	r.must(r.enqueueLarge(1, 0, both))
 	cancelled := r.claimOne()
-	r.exchange(store.Report{Released: []queue.Lease{cancelled.Lease()}})
+	r.exchange(store.Report{Releases: []queue.Lease{cancelled.Lease()}})
 	r.must(r.s.Change(r.Context(), cancelled.Seq, store.Change{Verb: queue.VerbCancel, UID: 1}))
 	other := r.endedJob(draftWithInput(2, 5000), queue.Completed)
 	r.must(r.enqueueLarge(1, 0, draftWithInput(1, 5000)))
@@ -364,7 +364,7 @@ func bytesOfOccurrences(r *rig) {
 	r.checkUnchanged(func() {
 		_, err := r.s.Fire(r.Context(), f)
 		var full *store.QuotaError
-		if !errors.As(err, &full) || full.Used != r.bytesHeld(1) || full.Limit != f.MaxBytesUser || full.Needed < 10_000 {
+		if !errors.As(err, &full) || full.UsedBytes != r.bytesHeld(1) || full.Limit != f.MaxBytesUser || full.NeededBytes < 10_000 {
 			r.Errorf("an occurrence above the quota: %+v, want an error with the bytes that it needs", err)
 		}
 	})

@@ -144,7 +144,7 @@ func noEnqueuePointsBeforeDue(r *rig) {
 	r.advanceAndPromote(10 * time.Minute)
 	waiter := r.enqueueOne(withPriority(6))
 	same(r, "arrival of the sleeper", r.get(sleeper.ID).Arrival, 4)
-	same(r, "points of the newest job", r.s.Order().Points(waiter.Since, r.s.Now(), waiter.Arrival, r.s.Counts().Enqueued),
+	same(r, "points of the newest job", r.s.Order().Points(waiter.Since, r.s.Now(), waiter.Arrival, r.s.Counts().EnqueuedTotal),
 		0)
 	same(r, "order of claims", seqs(r.claim(10)), []int64{first.Seq, second.Seq, sleeper.Seq, third.Seq, waiter.Seq})
 }
@@ -174,7 +174,7 @@ func notBeforeDue(r *rig) {
 	same(r, "claimed a millisecond early", r.claim(1), nil)
 	r.advanceAndPromote(time.Millisecond)
 	// A job gains no points before it is due, so it gets its arrival number when it becomes due.
-	j.Arrival = r.s.Counts().Enqueued
+	j.Arrival = r.s.Counts().EnqueuedTotal
 	claimed := r.claim(1)
 	same(r, "claimed when due", claimed, r.asClaimed(claimed, j))
 	failed := r.settle(claimed[0], exited(1))
@@ -203,7 +203,7 @@ func releaseGivesBack(r *rig) {
 	second := r.enqueueOne()
 	r.newEvents()
 	claimed := r.claimOne()
-	done := r.exchange(store.Report{Released: []queue.Lease{claimed.Lease()}})
+	done := r.exchange(store.Report{Releases: []queue.Lease{claimed.Lease()}})
 	same(r, "result", done, store.Grant{})
 	first.Fence = claimed.Fence
 	same(r, "released job", r.get(first.ID), first)
@@ -219,7 +219,7 @@ func releaseGivesBack(r *rig) {
 	failed := r.settle(first, exited(1))
 	r.advanceAndPromote(2 * time.Second)
 	again := r.claimOne()
-	r.exchange(store.Report{Released: []queue.Lease{again.Lease()}})
+	r.exchange(store.Report{Releases: []queue.Lease{again.Lease()}})
 	failed.Fence = again.Fence
 	same(r, "released failed job", r.get(failed.ID), failed)
 	r.checkCounts()
@@ -284,7 +284,7 @@ func leasedNeverExpires(r *rig) {
 	same(r, "running job", r.get(running.ID), running)
 	same(r, "state after success", r.settle(running, exited(0)).State, queue.Completed)
 
-	r.exchange(store.Report{Released: []queue.Lease{jobs[1].Lease()}})
+	r.exchange(store.Report{Releases: []queue.Lease{jobs[1].Lease()}})
 	failed := r.settle(jobs[2], exited(1))
 	same(r, "state after failure", failed.State, queue.Failed)
 	r.promote()
@@ -295,7 +295,7 @@ func leasedNeverExpires(r *rig) {
 func releasedExpires(r *rig) {
 	r.enqueueOne(expiringAt(r.s.Now().Add(10 * time.Second)))
 	j := r.claimOne()
-	r.checkDueWithin(10*time.Second, func() { r.exchange(store.Report{Released: []queue.Lease{j.Lease()}}) })
+	r.checkDueWithin(10*time.Second, func() { r.exchange(store.Report{Releases: []queue.Lease{j.Lease()}}) })
 }
 
 func retriedExpires(r *rig) {

@@ -37,7 +37,7 @@ func (r *rig) callAll(ctx context.Context, seq int64, l queue.Lease) map[string]
 	try("Remove", func() error { return r.s.Change(ctx, seq, store.Change{Verb: queue.VerbRemove, UID: testUID}) })
 	try("Pause", func() error { return r.s.Pause(ctx, store.Pause{Lease: l, On: true, UID: testUID}) })
 	try("Exchange", func() error {
-		_, err := r.s.Exchange(ctx, store.Report{Released: []queue.Lease{l}, Want: 1})
+		_, err := r.s.Exchange(ctx, store.Report{Releases: []queue.Lease{l}, Want: 1})
 		return err
 	})
 	try("Await", func() error { _, err := r.s.Await(ctx, 1); return err })
@@ -225,7 +225,7 @@ func manySettlers(r *rig) {
 	e := r.settlement(j, exited(0))
 	var stale atomic.Int32
 	concurrently(8, func(int) {
-		done, err := r.s.Exchange(r.Context(), store.Report{Ended: []store.Settlement{e}})
+		done, err := r.s.Exchange(r.Context(), store.Report{Settlements: []store.Settlement{e}})
 		if err != nil {
 			r.Errorf("got error %v, want none", err)
 		}
@@ -245,7 +245,7 @@ func concurrentUseLosesNothing(r *rig) {
 		var t store.Report
 		t.Want = want
 		for _, j := range claimed {
-			t.Ended = append(t.Ended, r.settlement(j, exited(0)))
+			t.Settlements = append(t.Settlements, r.settlement(j, exited(0)))
 		}
 		done, err := r.s.Exchange(context.WithoutCancel(ctx), t)
 		if err != nil || len(done.Stale) > 0 {

@@ -415,7 +415,7 @@ func parentsAreReturned(r *rig) {
 	first := r.enqueueOne(withID("a"), withMaxAttempts(1))
 	e := r.settlement(r.claimOne(), exited(0))
 	e.Attempt.Result = []byte(`{"x":1}`)
-	r.exchange(store.Report{Ended: []store.Settlement{e}})
+	r.exchange(store.Report{Settlements: []store.Settlement{e}})
 	second := r.enqueueOne(withID("b"), withMaxAttempts(1), func(j *queue.Job) { j.UID = 7 })
 	r.settle(r.claimOne(), exited(3))
 	gone := r.enqueueOne(withID("c"))

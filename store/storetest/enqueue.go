@@ -46,7 +46,7 @@ func draftIsStored(r *rig) {
 		queue.EventDetail{UID: new(testUID)})})
 	counts := r.s.Counts()
 	counts.Bytes = 0 // the contract does not define the size of an empty database
-	same(r, "counts", counts, store.Counts{States: [...]int64{queue.Pending: 1, queue.Cancelled: 0}, Enqueued: 1})
+	same(r, "counts", counts, store.Counts{States: [...]int64{queue.Pending: 1, queue.Cancelled: 0}, EnqueuedTotal: 1})
 	history, err := r.s.History(r.Context(), want.Seq, 0, store.MaxPage)
 	r.must(err)
 	same(r, "history", history, nil)
@@ -117,7 +117,7 @@ func seqsRise(r *rig) {
 		last = j.Seq
 		r.must(r.s.Change(r.Context(), j.Seq, store.Change{Verb: queue.VerbRemove, UID: testUID}))
 	}
-	same(r, "jobs ever enqueued", r.s.Counts().Enqueued, 20)
+	same(r, "jobs ever enqueued", r.s.Counts().EnqueuedTotal, 20)
 }
 
 func usedSeqIsSkipped(r *rig) {
@@ -222,7 +222,7 @@ func batchAllOrNothing(r *rig) {
 			r.Errorf("got message %q for a single draft, want no number of the draft", e.Error())
 		}
 	})
-	same(r, "jobs ever enqueued", r.s.Counts().Enqueued, 1)
+	same(r, "jobs ever enqueued", r.s.Counts().EnqueuedTotal, 1)
 	same(r, "arrival after the rejections", r.enqueueOne(withID("x")).Arrival, 2)
 }
 
@@ -235,11 +235,11 @@ func batchSizes(r *rig) {
 		_, err := r.s.Enqueue(r.Context(), store.Request{Drafts: drafts[:n], UID: testUID})
 		r.wantCode(fmt.Sprintf("%d drafts", n), err, queue.CodeInvalid)
 	}
-	same(r, "jobs ever enqueued", r.s.Counts().Enqueued, 0)
+	same(r, "jobs ever enqueued", r.s.Counts().EnqueuedTotal, 0)
 	receipt, err := r.s.Enqueue(r.Context(), store.Request{Drafts: drafts[:queue.MaxBatch], UID: testUID})
 	r.must(err)
 	same(r, "ids in the receipt", len(receipt.IDs), queue.MaxBatch)
-	same(r, "jobs ever enqueued", r.s.Counts().Enqueued, queue.MaxBatch)
+	same(r, "jobs ever enqueued", r.s.Counts().EnqueuedTotal, queue.MaxBatch)
 	r.checkCounts()
 }
 
@@ -318,7 +318,7 @@ func keyBelongs(r *rig) {
 		r.must(err)
 		same(r, fmt.Sprintf("uid %d key %q is a duplicate", c.uid, c.key), receipt.Duplicate, false)
 	}
-	same(r, "jobs ever enqueued", r.s.Counts().Enqueued, 6)
+	same(r, "jobs ever enqueued", r.s.Counts().EnqueuedTotal, 6)
 }
 
 func keyOfRefused(r *rig) {

@@ -72,7 +72,7 @@ func (r *rig) release(jobs ...queue.Job) {
 	r.Helper()
 	var t store.Report
 	for _, j := range jobs {
-		t.Released = append(t.Released, j.Lease())
+		t.Releases = append(t.Releases, j.Lease())
 	}
 	r.exchange(t)
 }
@@ -395,7 +395,7 @@ func queuesShareByWeight(r *rig) {
 		var t store.Report
 		for _, j := range r.exchange(store.Report{Want: 10}).Jobs {
 			starts[j.Queue]++
-			t.Ended = append(t.Ended, r.settlement(j, exited(0)))
+			t.Settlements = append(t.Settlements, r.settlement(j, exited(0)))
 		}
 		r.exchange(t)
 	}
@@ -449,9 +449,9 @@ func setGateRulesApply(r *rig) {
 		return list
 	}
 	want := []store.GateState{
-		{Demand: lock(3), UID: queue.SharedOwner, Set: true, Used: 3, Jobs: 3},
+		{Demand: lock(3), UID: queue.SharedOwner, Set: true, Usage: 3, Jobs: 3},
 		{Demand: rate, UID: queue.SharedOwner, Set: true},
-		{Demand: own, UID: testUID, Used: 1, Jobs: 1},
+		{Demand: own, UID: testUID, Usage: 1, Jobs: 1},
 	}
 	same(r, "gates", gates(testUID, store.GateState{}), want)
 	same(r, "gates after the first", gates(testUID, want[0]), want[1:])
@@ -462,7 +462,7 @@ func setGateRulesApply(r *rig) {
 	r.must(set(queue.Demand{Kind: queue.GateRate, Key: "@api"}))
 	d := demanding(lock(4))
 	r.claimExactly("a new job does not change the limit while other jobs use the lock")
-	want[0] = store.GateState{Demand: lock(3), UID: queue.SharedOwner, Used: 3, Jobs: 4}
+	want[0] = store.GateState{Demand: lock(3), UID: queue.SharedOwner, Usage: 3, Jobs: 4}
 	same(r, "gates without rules", gates(7, store.GateState{}), want[:1])
 	leased, err := r.leasedJobs()
 	r.must(err)

@@ -69,10 +69,10 @@ func hookIsMade(r *rig) {
 	r.newHooks()
 	j := r.claimOne()
 	e := r.settlement(j, exited(3))
-	r.exchange(store.Report{Ended: []store.Settlement{e}})
+	r.exchange(store.Report{Settlements: []store.Settlement{e}})
 	same(r, "after the first attempt", r.newHooks(), []string{"failed a failed 1"})
 	r.checkCounts()
-	r.exchange(store.Report{Ended: []store.Settlement{e}}) // a stale report
+	r.exchange(store.Report{Settlements: []store.Settlement{e}}) // a stale report
 	same(r, "after a stale report", r.newHooks(), nil)
 	hook := r.claimOne()
 	same(r, "the hook job", hook, func() queue.Job {
@@ -247,7 +247,7 @@ func hookOfDisownedIsNotMade(r *rig) {
 		more, err = r.s.Disown(r.Context(), testUID, "x")
 		r.must(err)
 	}
-	r.exchange(store.Report{Ended: []store.Settlement{r.settlement(j, exited(0))}})
+	r.exchange(store.Report{Settlements: []store.Settlement{r.settlement(j, exited(0))}})
 	r.must(r.change(r.get("b"), queue.VerbCancel))
 	same(r, "hooks", r.newHooks(), nil)
 }

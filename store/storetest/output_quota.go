@@ -15,7 +15,7 @@ func (r *rig) endWithOutput(j queue.Job, o queue.Outcome, n int, limit int64) qu
 	r.Helper()
 	e := r.settlement(j, o)
 	e.Attempt.Output = make([]byte, n)
-	same(r, "stale leases", r.exchange(store.Report{Ended: []store.Settlement{e}, MaxBytesUser: limit}).Stale, nil)
+	same(r, "stale leases", r.exchange(store.Report{Settlements: []store.Settlement{e}, MaxBytesUser: limit}).Stale, nil)
 	r.advance(time.Second)
 	return r.get(j.ID)
 }
@@ -208,14 +208,14 @@ func bytesOfAttempts(r *rig) {
 	for n := range 3 {
 		e := r.settlement(j, exited(1))
 		e.Decision.Error = strings.Repeat("e", 100)
-		r.exchange(store.Report{Ended: []store.Settlement{e}})
+		r.exchange(store.Report{Settlements: []store.Settlement{e}})
 		if want += 100; n > 0 {
 			want += store.AttemptBytes
 		}
 		same(r, "bytes after an attempt", r.bytesHeld(1), want)
 		j = r.claimRetry()
 	}
-	r.exchange(store.Report{Released: []queue.Lease{j.Lease()}})
+	r.exchange(store.Report{Releases: []queue.Lease{j.Lease()}})
 	r.must(r.s.Change(r.Context(), j.Seq, store.Change{Verb: queue.VerbEdit, UID: 1, Edit: func(j *queue.Job) error {
 		j.Stdin = strings.Repeat("x", 5000)
 		return nil
@@ -233,7 +233,7 @@ func recordsBounded(r *rig) {
 		r.Helper()
 		e := r.settlement(j, exited(1))
 		e.Attempt.Output = []byte(output)
-		r.exchange(store.Report{Ended: []store.Settlement{e}, MaxBytesUser: limit})
+		r.exchange(store.Report{Settlements: []store.Settlement{e}, MaxBytesUser: limit})
 		j = r.claimRetry()
 	}
 	first := r.bytesHeld(1)
@@ -273,7 +273,7 @@ func outputOverQuotaIsDropped(r *rig) {
 	e.Attempt.Result = []byte(`{}`)
 	before := r.bytesHeld(1)
 	r.checkPromoteHinted("an output file that is not kept",
-		func() { r.exchange(store.Report{Ended: []store.Settlement{e}, MaxBytesUser: limit}) })
+		func() { r.exchange(store.Report{Settlements: []store.Settlement{e}, MaxBytesUser: limit}) })
 	got := r.get(j.ID)
 	same(r, "the job", []any{got.State, got.Outputs, got.Runs}, []any{queue.Completed, int64(0), 1})
 	same(r, "bytes that the user holds", r.bytesHeld(1), before)
@@ -297,7 +297,7 @@ func (r *rig) runManyWithOutput(uid, n int) {
 		e.Attempt.Output = make([]byte, 100)
 		ended = append(ended, e)
 	}
-	r.exchange(store.Report{Ended: ended})
+	r.exchange(store.Report{Settlements: ended})
 	r.advance(time.Second)
 }
 
@@ -344,7 +344,7 @@ func largeReportMakesRoom(r *rig) {
 		ended = append(ended, e)
 	}
 	limit := r.bytesHeld(1)
-	r.exchange(store.Report{Ended: ended, MaxBytesUser: limit})
+	r.exchange(store.Report{Settlements: ended, MaxBytesUser: limit})
 	var sizes []int64
 	for _, e := range ended {
 		a, err := r.s.Attempt(r.Context(), e.Seq, 1)

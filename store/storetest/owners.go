@@ -137,13 +137,13 @@ func disownLeased(r *rig) {
 	r.newEvents()
 	ends := []store.Settlement{r.settlement(jobs[0], exited(0)), r.settlement(jobs[1], exited(1)),
 		r.settlement(jobs[2], endedAs(queue.NeverStarted))}
-	done := r.exchange(store.Report{Ended: ends, Released: []queue.Lease{jobs[3].Lease()}, Want: 9})
+	done := r.exchange(store.Report{Settlements: ends, Releases: []queue.Lease{jobs[3].Lease()}, Want: 9})
 	same(r, "claimed in the same call", seqs(done.Jobs), []int64{job.Seq})
 	for i, want := range []queue.State{queue.Completed, queue.Held, queue.Held, queue.Held} {
 		got := r.get(receipt.IDs[i])
 		same(r, "state and uid of "+got.ID, []any{got.State, got.UID}, []any{want, -1})
 	}
-	r.exchange(store.Report{Changed: []store.LeasedChange{{Lease: jobs[4].Lease(),
+	r.exchange(store.Report{Changes: []store.LeasedChange{{Lease: jobs[4].Lease(),
 		Change: store.Change{Verb: queue.VerbCancel, UID: 0}}}})
 	got := r.get(receipt.IDs[4])
 	same(r, "state and uid of "+got.ID, []any{got.State, got.UID}, []any{queue.Cancelled, -1})
@@ -235,7 +235,7 @@ func unownedFound(r *rig) {
 		e.Attempt.OutputRef, e.Attempt.OutputBytes = name(j), 1<<20
 		return e
 	}
-	r.exchange(store.Report{Ended: []store.Settlement{large(kept), r.settlement(inline, exited(0)), large(removed)}})
+	r.exchange(store.Report{Settlements: []store.Settlement{large(kept), r.settlement(inline, exited(0)), large(removed)}})
 	r.must(r.change(removed, queue.VerbRemove))
 	unknown, stale := "99-1", fmt.Sprintf("%d-%d", leased.Seq, leased.Fence+1)
 	ask := []string{name(kept), unknown, name(inline), name(removed), name(leased), stale, unknown, "", "x", "1-", "-1",

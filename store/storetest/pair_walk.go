@@ -406,8 +406,8 @@ func (w *pairWalk) exchange() {
 	for _, l := range got.Stale {
 		stale[l.Seq] = true
 	}
-	givenBack := slices.Clone(engine.Released)
-	for _, c := range engine.Changed {
+	givenBack := slices.Clone(engine.Releases)
+	for _, c := range engine.Changes {
 		givenBack = append(givenBack, c.Lease)
 	}
 	for _, l := range givenBack {
@@ -428,7 +428,7 @@ func (w *pairWalk) exchange() {
 	}
 	w.compareClaims(got.Jobs, want.Jobs, engine.Want)
 	// Skip the obstacles if a job has ended, because then other jobs may be able to start after the claim.
-	if len(want.Jobs) < engine.Want && len(w.seqs) > 0 && len(engine.Ended)+len(engine.Changed) == 0 && !w.Failed() {
+	if len(want.Jobs) < engine.Want && len(w.seqs) > 0 && len(engine.Settlements)+len(engine.Changes) == 0 && !w.Failed() {
 		w.checkObstacles(w.seqs[w.rng.IntN(len(w.seqs))])
 	}
 }
@@ -439,7 +439,7 @@ func (w *pairWalk) report(engine, model *store.Report) (stillLeased []int64) {
 		engineLease, modelLease := w.leases[seq], w.modelLeases[seq]
 		switch w.rng.IntN(6) {
 		case 0:
-			engine.Released, model.Released = append(engine.Released, engineLease), append(model.Released, modelLease)
+			engine.Releases, model.Releases = append(engine.Releases, engineLease), append(model.Releases, modelLease)
 			// A release has no effect if the job has started. The reply shows whether the job had started.
 			stillLeased = append(stillLeased, seq)
 			continue
@@ -453,15 +453,15 @@ func (w *pairWalk) report(engine, model *store.Report) (stillLeased []int64) {
 				list := w.randomDemands()
 				c.Edit = func(j *queue.Job) error { j.Demands = slices.Clone(list); return nil }
 			}
-			engine.Changed, model.Changed = append(engine.Changed, store.LeasedChange{Lease: engineLease, Change: c}),
-				append(model.Changed, store.LeasedChange{Lease: modelLease, Change: c})
+			engine.Changes, model.Changes = append(engine.Changes, store.LeasedChange{Lease: engineLease, Change: c}),
+				append(model.Changes, store.LeasedChange{Lease: modelLease, Change: c})
 			// A change has no effect if the job has started. The reply shows whether the job had started.
 			stillLeased = append(stillLeased, seq)
 			continue
 		case 1:
 			at := w.model.Now()
-			engine.Started = append(engine.Started, store.Started{Lease: engineLease, At: at, Worker: "w1", PID: 1})
-			model.Started = append(model.Started, store.Started{Lease: modelLease, At: at, Worker: "w1", PID: 1})
+			engine.Starts = append(engine.Starts, store.AttemptStart{Lease: engineLease, StartedAt: at, Worker: "w1", PID: 1})
+			model.Starts = append(model.Starts, store.AttemptStart{Lease: modelLease, StartedAt: at, Worker: "w1", PID: 1})
 		case 2, 3:
 			d := queue.Decision{Started: true, UsesAttempt: true, State: queue.Completed}
 			if w.rng.IntN(3) == 0 {
@@ -469,9 +469,9 @@ func (w *pairWalk) report(engine, model *store.Report) (stillLeased []int64) {
 			}
 			a := queue.Attempt{StartedAt: earlier(w.model.Now(), time.Duration(seq%7)*time.Second), EndedAt: w.model.Now(),
 				Output: make([]byte, seq%3)}
-			engine.Ended = append(engine.Ended, store.Settlement{Lease: engineLease, Attempt: a, Decision: d,
+			engine.Settlements = append(engine.Settlements, store.Settlement{Lease: engineLease, Attempt: a, Decision: d,
 				Fingerprint: uint64(seq % 5)})
-			model.Ended = append(model.Ended, store.Settlement{Lease: modelLease, Attempt: a, Decision: d,
+			model.Settlements = append(model.Settlements, store.Settlement{Lease: modelLease, Attempt: a, Decision: d,
 				Fingerprint: uint64(seq % 5)})
 			continue
 		}
@@ -589,7 +589,7 @@ func (w *pairWalk) purge() {
 	// Purge all ended jobs in one call, because the stores may order jobs that ended at the same time
 	// differently. Use a time one day ahead, because the clock may have been set back after a job expired.
 	before, limit := w.model.Now().Add(24*time.Hour), store.MaxPage
-	selection := store.EndedFilter{States: ended, Before: before}
+	selection := store.EndedFilter{States: ended, Cutoff: before}
 	switch w.rng.IntN(4) {
 	case 0:
 		selection.RetentionQueue = new("")
@@ -613,7 +613,7 @@ func (w *pairWalk) purge() {
 	}
 	keeps, want := askBoth(w, func(s store.Store) ([]store.OwnRetentionQueue, error) { return s.Keeping(w.Context()) })
 	same(&rig{T: w.T}, fmt.Sprintf("queues with their own retention after step %d", w.step), keeps, want)
-	page, _ := askBoth(w, func(s store.Store) (store.Selected, error) {
+	page, _ := askBoth(w, func(s store.Store) (store.RefPage, error) {
 		return s.Select(w.Context(), store.Filter{Limit: store.MaxPage})
 	})
 	w.seqs = w.seqs[:0]

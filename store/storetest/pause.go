@@ -65,7 +65,7 @@ func pauseEnds(r *rig) {
 		j := r.start(r.claimOne())
 		r.must(r.pause(j.Lease(), true, testUID))
 		e := r.settlement(j, o)
-		same(r, "result", r.exchange(store.Report{Ended: []store.Settlement{e}}), store.Grant{})
+		same(r, "result", r.exchange(store.Report{Settlements: []store.Settlement{e}}), store.Grant{})
 		if got := r.get(j.ID); got.PausedAt != 0 || got.PausedBy != 0 || got.State != e.Decision.State {
 			r.Errorf("after %+v, the job is %s, paused at %v by %d", o, got.State, got.PausedAt, got.PausedBy)
 		}
@@ -79,12 +79,12 @@ func pauseEnds(r *rig) {
 func settingEventKind(r *rig) {
 	set := func(value string, uid int, kind queue.EventKind) {
 		r.must(r.s.SetSetting(r.Context(), store.Setting{Key: "pause", Value: value, UID: uid, Kind: kind}))
-		same(r, "events", r.newEvents(), []queue.Event{{At: r.s.Now(), Kind: kind,
+		same(r, "events", r.newEvents(), []queue.Event{{Time: r.s.Now(), Kind: kind,
 			Detail: queue.EventDetail{UID: &uid, Key: "pause", Value: value}}})
 	}
 	set("on", 7, queue.EventPaused)
 	list, err := r.s.Settings(r.Context())
 	r.must(err)
-	same(r, "settings", list, []store.Setting{{Key: "pause", Value: "on", UID: 7, At: r.s.Now()}})
+	same(r, "settings", list, []store.Setting{{Key: "pause", Value: "on", UID: 7, SetAt: r.s.Now()}})
 	set("", 8, queue.EventResumed)
 }

@@ -17,36 +17,36 @@ func progressStays(r *rig) {
 	report := func(l queue.Lease, p queue.Progress) store.Grant {
 		return r.exchange(store.Report{Progress: []store.Progress{{Lease: l, Progress: p}}})
 	}
-	early := report(j.Lease(), queue.Progress{Percent: 1, At: 5})
+	early := report(j.Lease(), queue.Progress{Percent: 1, ReportedAt: 5})
 	same(r, "stale before the start", early.Stale, []queue.Lease{j.Lease()})
 	j = r.start(j)
 	r.newEvents()
-	for _, p := range []queue.Progress{{Percent: 0, At: 6}, {Percent: 40, Text: "epoch 4/10\x1b[2J", At: 7},
-		{Percent: 39, At: 8}} {
+	for _, p := range []queue.Progress{{Percent: 0, ReportedAt: 6}, {Percent: 40, Text: "epoch 4/10\x1b[2J", ReportedAt: 7},
+		{Percent: 39, ReportedAt: 8}} {
 		report(j.Lease(), p)
 		same(r, "progress", *r.get(j.ID).Progress, p)
 		same(r, "its event", r.newEvents(), []queue.Event{r.event(queue.EventProgress, r.get(j.ID),
 			queue.EventDetail{Attempt: 1, Percent: &p.Percent})})
 	}
 	e := r.settlement(j, exited(1))
-	r.exchange(store.Report{Ended: []store.Settlement{e}})
-	same(r, "after an end without progress", *r.get(j.ID).Progress, queue.Progress{Percent: 39, At: 8})
-	late := report(j.Lease(), queue.Progress{Percent: 99, At: 9})
+	r.exchange(store.Report{Settlements: []store.Settlement{e}})
+	same(r, "after an end without progress", *r.get(j.ID).Progress, queue.Progress{Percent: 39, ReportedAt: 8})
+	late := report(j.Lease(), queue.Progress{Percent: 99, ReportedAt: 9})
 	same(r, "stale after the end", late.Stale, []queue.Lease{j.Lease()})
 
 	r.advanceAndPromote(time.Minute)
 	again := r.start(r.claimOne())
 	same(r, "after the next start", r.get(again.ID).Progress, nil)
 	e = r.settlement(again, exited(1))
-	e.Progress = &queue.Progress{Percent: 70, Text: "last", At: 10}
-	report(again.Lease(), queue.Progress{Percent: 60, At: 9})
-	r.exchange(store.Report{Ended: []store.Settlement{e}})
+	e.Progress = &queue.Progress{Percent: 70, Text: "last", ReportedAt: 10}
+	report(again.Lease(), queue.Progress{Percent: 60, ReportedAt: 9})
+	r.exchange(store.Report{Settlements: []store.Settlement{e}})
 	e.Progress.Percent = 1 // a change of the caller's copy must not change the stored job
-	same(r, "progress reported with the end", *r.get(j.ID).Progress, queue.Progress{Percent: 70, Text: "last", At: 10})
+	same(r, "progress reported with the end", *r.get(j.ID).Progress, queue.Progress{Percent: 70, Text: "last", ReportedAt: 10})
 
 	r.advanceAndPromote(time.Minute)
 	short := r.claimOne()
-	r.exchange(store.Report{Ended: []store.Settlement{r.settlement(short, exited(0))}})
+	r.exchange(store.Report{Settlements: []store.Settlement{r.settlement(short, exited(0))}})
 	same(r, "after an attempt whose start and progress were not reported", r.get(j.ID).Progress, nil)
 }
 
@@ -56,7 +56,7 @@ func resultIsOutput(r *rig) {
 	for _, j := range r.claim(2) {
 		e := r.settlement(j, exited(0))
 		e.Attempt.Output, e.Attempt.Result = []byte("12345"), []byte(`"678"`)
-		r.exchange(store.Report{Ended: []store.Settlement{e}})
+		r.exchange(store.Report{Settlements: []store.Settlement{e}})
 		r.advanceAndPromote(time.Second)
 	}
 	same(r, "bytes", r.s.Counts().Outputs, int64(20))

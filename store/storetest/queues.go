@@ -60,7 +60,7 @@ func queueExistsWhileItHasJobs(r *rig) {
 		// A leased job counts as waiting until the store knows that it has started.
 		"gpu": {Name: "gpu", Rule: store.DefaultQueueRule, Waiting: 3, Leased: 1, Oldest: r.s.Now()},
 	})
-	r.exchange(store.Report{Started: []store.Started{{Lease: got[0].Lease(), At: r.s.Now(), Worker: "w", PID: 1}}})
+	r.exchange(store.Report{Starts: []store.AttemptStart{{Lease: got[0].Lease(), StartedAt: r.s.Now(), Worker: "w", PID: 1}}})
 	same(r, "waiting jobs of the queue", r.queueStates()["gpu"].Waiting, int64(2))
 	r.settle(got[0], exited(0))
 	for _, j := range r.listAll(store.Filter{States: []queue.State{queue.Pending}}) {
@@ -195,11 +195,11 @@ func obstaclesAreListed(r *rig) {
 	large := r.enqueueOne(withDemands(queue.Demand{Kind: queue.GateResource, Key: "gpu", N: 2}))
 	small := r.enqueueOne(withDemands(queue.Demand{Kind: queue.GateResource, Key: "gpu", N: 1}))
 	r.claimExactly("no other job can start")
-	obstacles("a lock and a rate", second, store.Obstacle{Gate: queue.GateLock, Key: "k", Used: 1, Limit: 1, Need: 1},
-		store.Obstacle{Gate: queue.GateRate, Key: "r", Used: 1, Limit: 1, Need: 1})
-	obstacles("more units than are free", large, store.Obstacle{Gate: queue.GateResource, Key: "gpu", Used: 2, Limit: 3,
+	obstacles("a lock and a rate", second, store.Obstacle{Gate: queue.GateLock, Key: "k", Usage: 1, Limit: 1, Need: 1},
+		store.Obstacle{Gate: queue.GateRate, Key: "r", Usage: 1, Limit: 1, Need: 1})
+	obstacles("more units than are free", large, store.Obstacle{Gate: queue.GateResource, Key: "gpu", Usage: 2, Limit: 3,
 		Need: 2})
-	obstacles("units reserved for another job", small, store.Obstacle{Gate: queue.GateResource, Key: "gpu", Used: 2,
+	obstacles("units reserved for another job", small, store.Obstacle{Gate: queue.GateResource, Key: "gpu", Usage: 2,
 		Limit: 3, Need: 1, KeptForOther: true})
 	r.start(r.get(first.ID))
 	free := r.enqueueOne(withDemands(lockDemand("other", 1)))
@@ -224,7 +224,7 @@ func obstaclesAreListed(r *rig) {
 	r.setQueueRule("night", store.QueueRule{Weight: 1, Paused: true})
 	last := r.enqueueOne(inQueue("night"))
 	obstacles("a paused queue and a quota", last, store.Obstacle{Key: "night", Need: 1, Paused: true},
-		store.Obstacle{Gate: queue.GateUser, Used: 1, Limit: 1, Need: 1})
+		store.Obstacle{Gate: queue.GateUser, Usage: 1, Limit: 1, Need: 1})
 	later := r.enqueueOne(withDelay(time.Hour))
 	obstacles("a job that is not due", later)
 	obstacles("a job that is not due in a paused queue", r.enqueueOne(inQueue("night"), withDelay(time.Hour)),

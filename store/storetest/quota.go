@@ -157,7 +157,7 @@ func userRunningLimit(r *rig) {
 	same(r, "claimed while the first job runs", r.claim(9), nil)
 	r.settle(claimed[0], exited(0))
 	same(r, "claimed after the first job ended", seqs(r.claim(9)), []int64{mine[2].Seq})
-	r.exchange(store.Report{Released: []queue.Lease{claimed[1].Lease()}})
+	r.exchange(store.Report{Releases: []queue.Lease{claimed[1].Lease()}})
 	same(r, "claimed after a job was given back", seqs(r.claim(9)), []int64{mine[1].Seq})
 	r.settle(claimed[2], exited(0)) // the end of another user's job gives user 1 no room
 	same(r, "claimed after another user's job ended", r.claim(9), nil)
@@ -213,7 +213,7 @@ func limitedJobsDelayNoOthers(r *rig) {
 	end := func(jobs ...queue.Job) {
 		var t store.Report
 		for _, j := range jobs {
-			t.Ended = append(t.Ended, r.settlement(r.get(j.ID), exited(0)))
+			t.Settlements = append(t.Settlements, r.settlement(r.get(j.ID), exited(0)))
 		}
 		r.exchange(t)
 	}
@@ -235,9 +235,9 @@ func awaitServedByUserRoom(r *rig) {
 	}{
 		{"an end", func(j queue.Job) { r.settle(j, exited(0)) }, 1},
 		{"a failure", func(j queue.Job) { r.settle(j, exited(1)) }, 1},
-		{"a release", func(j queue.Job) { r.exchange(store.Report{Released: []queue.Lease{j.Lease()}}) }, 0},
+		{"a release", func(j queue.Job) { r.exchange(store.Report{Releases: []queue.Lease{j.Lease()}}) }, 0},
 		{"a hold", func(j queue.Job) {
-			r.exchange(store.Report{Changed: []store.LeasedChange{{Lease: j.Lease(),
+			r.exchange(store.Report{Changes: []store.LeasedChange{{Lease: j.Lease(),
 				Change: store.Change{Verb: queue.VerbHold, UID: testUID}}}})
 		}, 1},
 	} {
@@ -418,7 +418,7 @@ func manyJobsOfOneUserDelayNoOther(r *rig) {
 func randomUserWalk(r *rig, steps int) {
 	rng := rand.New(rand.NewPCG(5, 8))
 	n, leased := 0, map[int64]queue.Job{}
-	turns := servedTurns{served: map[int]int{}, before: map[int64]int{}}
+	turns := servedTurns{lastClaims: map[int]int{}, previousClaims: map[int64]int{}}
 	some := func() (queue.Job, bool) {
 		if len(leased) == 0 {
 			return queue.Job{}, false
@@ -450,7 +450,7 @@ func randomUserWalk(r *rig, steps int) {
 			}
 		case 8:
 			if j, ok := some(); ok {
-				r.exchange(store.Report{Released: []queue.Lease{j.Lease()}})
+				r.exchange(store.Report{Releases: []queue.Lease{j.Lease()}})
 				delete(leased, j.Seq)
 				turns.noteGivenBack(&j)
 			}
@@ -486,18 +486,18 @@ func randomUserWalk(r *rig, steps int) {
 
 // servedTurns records which claims served which users in one queue during a walk.
 type servedTurns struct {
-	claims int
-	served map[int]int   // by uid, the number of the last claim of a job of that user
-	before map[int64]int // by leased job, the number of the claim that had served its user before
+	claims         int
+	lastClaims     map[int]int   // by uid, the number of the last claim of a job of that user
+	previousClaims map[int64]int // by leased job, the number of the claim that had served its user before
 }
 
 func (t *servedTurns) noteServed(j *queue.Job) {
 	t.claims++
-	t.before[j.Seq], t.served[j.UID] = t.served[j.UID], t.claims
+	t.previousClaims[j.Seq], t.lastClaims[j.UID] = t.lastClaims[j.UID], t.claims
 }
 
 func (t *servedTurns) noteGivenBack(j *queue.Job) {
-	t.served[j.UID] = min(t.served[j.UID], t.before[j.Seq])
+	t.lastClaims[j.UID] = min(t.lastClaims[j.UID], t.previousClaims[j.Seq])
 }
 
 // expectedClaim returns the jobs that a claim must return. It finds them with a scan of all jobs.
@@ -516,7 +516,7 @@ func (r *rig) expectedClaim(bound, want int, leasedJobs map[int64]queue.Job, see
 	slices.SortFunc(ready, func(a, b queue.Job) int {
 		return cmp.Or(cmp.Compare(rank(a), rank(b)), cmp.Compare(a.Seq, b.Seq))
 	})
-	turns := servedTurns{seen.claims, maps.Clone(seen.served), maps.Clone(seen.before)}
+	turns := servedTurns{seen.claims, maps.Clone(seen.lastClaims), maps.Clone(seen.previousClaims)}
 	for len(list) < want {
 		best := -1
 		first, served := 0, map[int]bool{}
@@ -527,7 +527,7 @@ func (r *rig) expectedClaim(bound, want int, leasedJobs map[int64]queue.Job, see
 			}
 			if served[j.UID] = true; best < 0 {
 				best, first = i, i
-			} else if j.Priority == ready[first].Priority && turns.served[j.UID] < turns.served[ready[best].UID] {
+			} else if j.Priority == ready[first].Priority && turns.lastClaims[j.UID] < turns.lastClaims[ready[best].UID] {
 				best = i
 			}
 		}

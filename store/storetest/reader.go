@@ -48,12 +48,12 @@ func listPages(r *rig) {
 	first := r.page(store.Filter{Limit: 3})
 	same(r, "first page", first.Jobs, want[:3])
 	r.enqueueOne() // lists begin with the newest job, so a new job does not change later pages
-	second := r.page(store.Filter{Limit: 3, Before: first.Next})
+	second := r.page(store.Filter{Limit: 3, BeforeSeq: first.Next})
 	same(r, "second page", second.Jobs, want[3:6])
-	same(r, "last page", r.page(store.Filter{Limit: 3, Before: second.Next}), store.Page{Jobs: want[6:]})
+	same(r, "last page", r.page(store.Filter{Limit: 3, BeforeSeq: second.Next}), store.Page{Jobs: want[6:]})
 	same(r, "a page that ends with the last job",
-		r.page(store.Filter{Limit: 7, Before: want[0].Seq + 1}), store.Page{Jobs: want})
-	same(r, "before the first", r.page(store.Filter{Limit: 3, Before: want[6].Seq}), store.Page{})
+		r.page(store.Filter{Limit: 7, BeforeSeq: want[0].Seq + 1}), store.Page{Jobs: want})
+	same(r, "before the first", r.page(store.Filter{Limit: 3, BeforeSeq: want[6].Seq}), store.Page{})
 }
 
 func listLargest(r *rig) {
@@ -65,7 +65,7 @@ func listLargest(r *rig) {
 	slices.Reverse(want)
 	page := r.page(store.Filter{Limit: store.MaxPage})
 	same(r, "seqs of the largest page", seqs(page.Jobs), seqs(want[:store.MaxPage]))
-	same(r, "the rest", r.page(store.Filter{Limit: store.MaxPage, Before: page.Next}),
+	same(r, "the rest", r.page(store.Filter{Limit: store.MaxPage, BeforeSeq: page.Next}),
 		store.Page{Jobs: want[store.MaxPage:]})
 }
 
@@ -189,9 +189,9 @@ func listFilters(r *rig) {
 		{"a pattern", store.Filter{Glob: "*" + quoted.ID[len(quoted.ID)-1:]}, []queue.Job{quoted}},
 		{"a pattern of no job", store.Filter{Glob: "[!0-9]*"}, nil},
 		{"a label with a similar name", store.Filter{Labels: map[string]string{`k"`: "v"}}, nil},
-		{"before a seq", store.Filter{Before: other.Seq}, []queue.Job{dead, done}},
+		{"before a seq", store.Filter{BeforeSeq: other.Seq}, []queue.Job{dead, done}},
 		{"all criteria together", store.Filter{States: []queue.State{queue.Dead, queue.Pending},
-			Labels: map[string]string{"app": "x"}, UID: new(testUID), Since: begin + 1, Before: empty.Seq}, []queue.Job{dead}},
+			Labels: map[string]string{"app": "x"}, UID: new(testUID), Since: begin + 1, BeforeSeq: empty.Seq}, []queue.Job{dead}},
 	} {
 		same(r, "filtered by "+c.name, r.listAll(c.filter), c.want)
 		c.filter.Limit = 1
@@ -223,7 +223,7 @@ func (r *rig) refs(f store.Filter) (refs []store.Ref) {
 		if page.Next == 0 {
 			return refs
 		}
-		f.Before = page.Next
+		f.BeforeSeq = page.Next
 	}
 }
 
@@ -285,7 +285,7 @@ func pageEndsByBytes(r *rig) {
 	r.must(r.edit(last, func(j *queue.Job) error { j.Command += "x"; return nil }))
 	page = r.page(store.Filter{Limit: 9})
 	same(r, "one byte too many", seqs(page.Jobs), all[:3])
-	page = r.page(store.Filter{Limit: 9, Before: page.Next})
+	page = r.page(store.Filter{Limit: 9, BeforeSeq: page.Next})
 	same(r, "the rest", seqs(page.Jobs), all[3:])
 	same(r, "next page after the rest", page.Next, 0)
 	// Characters that JSON escapes count with the size of their escapes.
@@ -306,7 +306,7 @@ func historyPages(r *rig) {
 			e.Decision.Error = strings.Repeat("\"", store.MaxHistoryBytes/4-100)
 			e.Attempt.Error = e.Decision.Error
 		}
-		r.exchange(store.Report{Ended: []store.Settlement{e}})
+		r.exchange(store.Report{Settlements: []store.Settlement{e}})
 	}
 	page := func(before, limit int) (numbers []int) {
 		r.Helper()
@@ -357,7 +357,7 @@ func countsFollowChanges(r *rig) {
 	states("a cancel", map[queue.State]int64{queue.Pending: 2, queue.Cancelled: 1})
 	r.must(r.s.Change(r.Context(), jobs[0].Seq, store.Change{Verb: queue.VerbRemove, UID: testUID}))
 	states("a removal", map[queue.State]int64{queue.Pending: 2})
-	same(r, "jobs ever enqueued", r.s.Counts().Enqueued, 3)
+	same(r, "jobs ever enqueued", r.s.Counts().EnqueuedTotal, 3)
 }
 
 func oldestIsLongestWait(r *rig) {

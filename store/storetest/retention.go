@@ -27,14 +27,14 @@ func purgesOldest(r *rig) {
 	both := []queue.State{queue.Completed, queue.Cancelled}
 	before := r.get(jobs[3].ID).EndedAt
 	count := func(states []queue.State, before queue.Millis) int64 {
-		n, err := r.s.CountEnded(r.Context(), store.EndedFilter{States: states, Before: before})
+		n, err := r.s.CountEnded(r.Context(), store.EndedFilter{States: states, Cutoff: before})
 		r.must(err)
 		return n
 	}
 	same(r, "counts", []int64{count(both, before), count(both[:1], before), count(both, before+1), count(nil, before)},
 		[]int64{3, 2, 4, 0})
 	purge := func(states []queue.State, before queue.Millis, limit int) int {
-		n, err := r.s.Purge(r.Context(), store.EndedFilter{States: states, Before: before}, limit, new(7))
+		n, err := r.s.Purge(r.Context(), store.EndedFilter{States: states, Cutoff: before}, limit, new(7))
 		r.must(err)
 		r.checkCounts()
 		return n
@@ -112,11 +112,11 @@ func purgesOnlyEnded(r *rig) {
 	all := append(queue.States(), queue.Completed)
 	r.checkUnchanged(func() {
 		n, err := r.s.Purge(r.Context(), store.EndedFilter{States: []queue.State{queue.Failed, queue.Held, queue.Pending,
-			queue.Processing}, Before: r.s.Now() + 1}, 9, nil)
+			queue.Processing}, Cutoff: r.s.Now() + 1}, 9, nil)
 		r.must(err)
 		same(r, "purged jobs", n, 0)
 	})
-	n, err := r.s.Purge(r.Context(), store.EndedFilter{States: all, Before: r.s.Now() + 1}, 9, nil)
+	n, err := r.s.Purge(r.Context(), store.EndedFilter{States: all, Cutoff: r.s.Now() + 1}, 9, nil)
 	r.must(err)
 	same(r, "purged jobs of all states", n, 1)
 	same(r, "remaining jobs", len(r.listAll(store.Filter{})), 3)
@@ -139,7 +139,7 @@ func eventsTrimmed(r *rig) {
 		}
 		return remaining
 	}
-	now, second := r.s.Now(), r.newEvents()[1].At
+	now, second := r.s.Now(), r.newEvents()[1].Time
 	same(r, "no event is too old", trim(now.Add(-time.Hour), 100), []int64{1, 2, 3, 4, 5})
 	same(r, "by age", trim(second, 100), []int64{2, 3, 4, 5})
 	same(r, "by number of events", trim(now.Add(-time.Hour), 2), []int64{4, 5})
@@ -160,7 +160,7 @@ func outputsTrimmed(r *rig) {
 		if i == 0 {
 			e.Attempt.Output, e.Attempt.OutputRef, e.Attempt.OutputBytes = nil, "1-1", 1000
 		}
-		r.exchange(store.Report{Ended: []store.Settlement{e}})
+		r.exchange(store.Report{Settlements: []store.Settlement{e}})
 		jobs = append(jobs, j)
 		r.advance(time.Second)
 	}
@@ -203,7 +203,7 @@ func ownRetention(r *rig) {
 		r.enqueueOne(in(name), withMaxAttempts(1))
 		e := r.settlement(r.claimOne(), o)
 		e.Attempt.Output, e.Attempt.EndedAt = []byte(output), r.s.Now()
-		r.exchange(store.Report{Ended: []store.Settlement{e}})
+		r.exchange(store.Report{Settlements: []store.Settlement{e}})
 		r.advance(time.Second)
 		return r.listAll(store.Filter{Limit: 1})[0]
 	}
@@ -214,7 +214,7 @@ func ownRetention(r *rig) {
 			first.OwnRetention, first.Outputs, plain.OwnRetention, plain.Outputs, dead.OwnRetention)
 	}
 	endedOf := func(name *string) store.EndedFilter {
-		return store.EndedFilter{States: []queue.State{queue.Completed, queue.Dead}, Before: r.s.Now() + 1,
+		return store.EndedFilter{States: []queue.State{queue.Completed, queue.Dead}, Cutoff: r.s.Now() + 1,
 			RetentionQueue: name}
 	}
 	for what, want := range map[*string]int64{nil: 4, new(""): 2, new("own"): 2, new("other"): 0} {

@@ -241,7 +241,7 @@ func firedOnce(r *rig) {
 	r.newEvents()
 	r.advance(3 * time.Minute)
 	f := occurrencesAt(s, s.NextAt+60_000)
-	f.Missed = []queue.Millis{s.NextAt}
+	f.MissedInstants = []queue.Millis{s.NextAt}
 	fired := r.fire(f)
 	if !fired.Done || len(fired.Runs) != 1 {
 		r.Fatalf("got result %+v, want one run", fired)
@@ -259,8 +259,8 @@ func firedOnce(r *rig) {
 	same(r, "schedule", got, s)
 	now := r.s.Now()
 	same(r, "records", runs, []store.ScheduleRun{
-		{Instant: f.LastAt, At: now, Outcome: store.OutcomeFired, Job: j.Seq, ID: j.ID},
-		{Instant: f.Missed[0], At: now, Outcome: store.OutcomeMissed},
+		{Instant: f.LastAt, RecordedAt: now, Outcome: store.OutcomeFired, Job: j.Seq, ID: j.ID},
+		{Instant: f.MissedInstants[0], RecordedAt: now, Outcome: store.OutcomeMissed},
 	})
 	same(r, "events", r.newScheduleEvents(), []string{"schedule_missed nightly ", "schedule_fired nightly " + j.ID})
 	same(r, "counts", r.s.Counts().States[queue.Pending], int64(1))
@@ -293,7 +293,7 @@ func firedSkips(r *rig) {
 	r.settle(r.claimOne(), exited(0))
 	same(r, "after the previous job has ended", r.fireNext("nightly").Runs[0].Outcome, store.OutcomeFired)
 	same(r, "outcomes", r.outcomes("nightly"), []string{"fired", "skipped", "skipped", "skipped", "fired"})
-	same(r, "jobs ever enqueued", r.s.Counts().Enqueued, int64(2))
+	same(r, "jobs ever enqueued", r.s.Counts().EnqueuedTotal, int64(2))
 }
 
 func firedQueues(r *rig) {
@@ -332,7 +332,7 @@ func firedReplaces(r *rig) {
 		}
 		before, runs := r.getSchedule("nightly")
 		fired := r.fireNext("nightly")
-		same(r, "while the previous job is "+what, fired, store.OccurrenceResult{Leased: []int64{claimed.Seq}})
+		same(r, "while the previous job is "+what, fired, store.OccurrenceResult{LeasedSeqs: []int64{claimed.Seq}})
 		after, now := r.getSchedule("nightly")
 		same(r, "schedule", after, before)
 		same(r, "records", now, runs)
@@ -362,7 +362,7 @@ func firedReplacesNothing(r *rig) {
 	same(r, "state of the previous job after the rejection", r.get(first.ID).State, queue.Pending)
 	claimed := r.start(r.claimOne())
 	fired := r.fireNext("kept")
-	same(r, "while a running job keeps its unique key", []any{fired.Runs[0].Outcome, fired.Leased},
+	same(r, "while a running job keeps its unique key", []any{fired.Runs[0].Outcome, fired.LeasedSeqs},
 		[]any{store.OutcomeRefused, []int64(nil)})
 	r.wantCode("requested by a user while the previous job runs", fireRequested("kept"), queue.CodeExists)
 	r.settle(claimed, exited(0))
@@ -373,14 +373,14 @@ func firedReplacesNothing(r *rig) {
 	same(r, "the replaced job does not keep its unique key", []any{third.Outcome, r.get(second.ID).State},
 		[]any{store.OutcomeFired, queue.Cancelled})
 	claimed = r.start(r.claimOne())
-	same(r, "leased job that must end first", r.fireNext("free").Leased, []int64{claimed.Seq})
+	same(r, "leased job that must end first", r.fireNext("free").LeasedSeqs, []int64{claimed.Seq})
 	r.enqueueOne()
 	s, _ := r.getSchedule("free")
 	r.advance(time.Minute)
 	f := occurrencesAt(s, s.NextAt)
 	f.MaxPending = 1
 	fired = r.fire(f)
-	same(r, "in a full queue while the previous job runs", []any{fired.Runs[0].Outcome, fired.Leased},
+	same(r, "in a full queue while the previous job runs", []any{fired.Runs[0].Outcome, fired.LeasedSeqs},
 		[]any{store.OutcomeRefused, []int64(nil)})
 	same(r, "state of the running job", r.get(claimed.ID).State, queue.Processing)
 	same(r, "outcomes", r.outcomes("free"), []string{"refused", "fired", "fired"})
@@ -451,7 +451,7 @@ func firedRefused(r *rig) {
 	f = occurrencesAt(s, s.NextAt)
 	f.MaxPendingUser = 1
 	same(r, "with a full quota", r.fire(f).Runs[0].Outcome, store.OutcomeRefused)
-	same(r, "jobs ever enqueued", r.s.Counts().Enqueued, int64(1))
+	same(r, "jobs ever enqueued", r.s.Counts().EnqueuedTotal, int64(1))
 	r.checkCounts()
 }
 
@@ -472,7 +472,7 @@ func userRunIsSeparate(r *rig) {
 	fired := r.fire(f)
 	got, runs := r.getSchedule("nightly")
 	same(r, "schedule", got, s)
-	same(r, "records", runs, []store.ScheduleRun{{Instant: now, At: now, Outcome: store.OutcomeFired,
+	same(r, "records", runs, []store.ScheduleRun{{Instant: now, RecordedAt: now, Outcome: store.OutcomeFired,
 		Job: fired.Runs[0].Job, ID: fired.Runs[0].ID, RequestedBy: &uid}})
 	_, err := r.s.Fire(r.Context(), f)
 	r.wantError("another request while the first job is unfinished", err, queue.CodeWrongState, "")
@@ -531,7 +531,7 @@ func runsBounded(r *rig) {
 	for range 2 {
 		s, _ = r.getSchedule("nightly")
 		f := occurrencesAt(s)
-		f.Missed, f.LastAt = missed, s.LastAt+1
+		f.MissedInstants, f.LastAt = missed, s.LastAt+1
 		r.fire(f)
 	}
 	_, runs := r.getSchedule("nightly")

@@ -39,7 +39,7 @@ func startedIsProcessing(r *rig) {
 	r.advance(time.Second)
 	r.newEvents()
 	at := r.s.Now() - 400
-	done := r.exchange(store.Report{Started: []store.Started{{Lease: j.Lease(), At: at, Worker: "w7", PID: 99}}})
+	done := r.exchange(store.Report{Starts: []store.AttemptStart{{Lease: j.Lease(), StartedAt: at, Worker: "w7", PID: 99}}})
 	same(r, "result", done, store.Grant{})
 	want := j
 	want.State, want.StartedAt, want.WorkerID, want.PID, want.UpdatedAt = queue.Processing, at, "w7", 99, r.s.Now()
@@ -132,7 +132,7 @@ func endsAsDecided(r *rig) {
 			r.newEvents()
 			e := r.settlement(j, c.outcome)
 			r.advance(100 * time.Millisecond)
-			done := r.exchange(store.Report{Ended: []store.Settlement{e}})
+			done := r.exchange(store.Report{Settlements: []store.Settlement{e}})
 			same(r, name+": result", done, store.Grant{})
 			want := r.afterSettle(j, e)
 			same(r, name+": state", want.State, c.state)
@@ -157,15 +157,15 @@ func cancelledBeforeStart(r *rig) {
 	claimed := r.claimOne()
 	r.newEvents()
 	cancelled := store.LeasedChange{Lease: claimed.Lease(), Change: store.Change{Verb: queue.VerbCancel, UID: testUID}}
-	same(r, "result", r.exchange(store.Report{Changed: []store.LeasedChange{cancelled}}), store.Grant{})
+	same(r, "result", r.exchange(store.Report{Changes: []store.LeasedChange{cancelled}}), store.Grant{})
 	got := r.get(j.ID)
 	same(r, "state, attempts", [2]int{int(got.State), got.Attempts}, [2]int{int(queue.Cancelled), 0})
-	same(r, "result of a repeated cancellation", r.exchange(store.Report{Changed: []store.LeasedChange{cancelled}}),
+	same(r, "result of a repeated cancellation", r.exchange(store.Report{Changes: []store.LeasedChange{cancelled}}),
 		store.Grant{Stale: []queue.Lease{claimed.Lease()}})
 	running := r.enqueueOne()
 	claimed = r.claimOne()
-	r.exchange(store.Report{Started: []store.Started{{Lease: claimed.Lease(), At: r.s.Now(), Worker: "w1", PID: 7}}})
-	same(r, "result for a running job", r.exchange(store.Report{Changed: []store.LeasedChange{{Lease: claimed.Lease(),
+	r.exchange(store.Report{Starts: []store.AttemptStart{{Lease: claimed.Lease(), StartedAt: r.s.Now(), Worker: "w1", PID: 7}}})
+	same(r, "result for a running job", r.exchange(store.Report{Changes: []store.LeasedChange{{Lease: claimed.Lease(),
 		Change: cancelled.Change}}}), store.Grant{Stale: []queue.Lease{claimed.Lease()}})
 	same(r, "state of the running job", r.get(running.ID).State, queue.Processing)
 	r.checkCounts()
@@ -176,13 +176,13 @@ func neverStarted(r *rig) {
 	r.newEvents()
 	claimed := r.claimOne()
 	e := r.settlement(claimed, endedAs(queue.NeverStarted))
-	same(r, "result", r.exchange(store.Report{Ended: []store.Settlement{e}}), store.Grant{})
+	same(r, "result", r.exchange(store.Report{Settlements: []store.Settlement{e}}), store.Grant{})
 	first.Fence = claimed.Fence
 	same(r, "job that was not started", r.get(first.ID), first)
 
 	claimed = r.claimOne()
 	e = r.settlement(claimed, endedAs(queue.Shortage))
-	same(r, "result", r.exchange(store.Report{Ended: []store.Settlement{e}}), store.Grant{})
+	same(r, "result", r.exchange(store.Report{Settlements: []store.Settlement{e}}), store.Grant{})
 	first.Fence, first.Reason, first.DueAt, first.Refunds = claimed.Fence, queue.ReasonShortage, r.s.Now()+1000, 1
 	same(r, "job that could not be started", r.get(first.ID), first)
 	same(r, "claimed before the delay is over", r.claim(1), nil)
@@ -214,7 +214,7 @@ func disownedAtItsStart(r *rig) {
 	claimed := r.claimOne()
 	r.advance(time.Second)
 	e := r.settlement(claimed, queue.Outcome{End: queue.AccountChanged, Error: "why"})
-	same(r, "result", r.exchange(store.Report{Ended: []store.Settlement{e}, Want: 1}), store.Grant{})
+	same(r, "result", r.exchange(store.Report{Settlements: []store.Settlement{e}, Want: 1}), store.Grant{})
 	j.Fence, j.State, j.Reason, j.Error, j.UpdatedAt = claimed.Fence, queue.Held, queue.ReasonDisowned, "why", r.s.Now()
 	same(r, "job", r.get(j.ID), j)
 	same(r, "events", r.newEvents(), []queue.Event{r.event(queue.EventHeld, j,
@@ -263,7 +263,7 @@ func endedAtOfAttempt(r *rig) {
 	known, unknown := r.settlement(jobs[0], exited(0)), r.settlement(jobs[1], endedAs(queue.Unkillable))
 	r.advance(time.Second)
 	known.Attempt.EndedAt, unknown.Attempt.EndedAt = r.s.Now()-300, 0
-	r.exchange(store.Report{Ended: []store.Settlement{known, unknown}})
+	r.exchange(store.Report{Settlements: []store.Settlement{known, unknown}})
 	same(r, "end time of the job whose attempt has one", r.get(jobs[0].ID).EndedAt, r.s.Now()-300)
 	same(r, "end time of the job whose attempt has none", r.get(jobs[1].ID).EndedAt, r.s.Now())
 }
@@ -292,7 +292,7 @@ func attemptIsReturnedComplete(r *rig) {
 	r.enqueueAndGet(draft(), draft(), draft())
 	jobs := r.claim(3)
 	e := r.settlement(jobs[0], queue.Outcome{End: queue.Signalled, Signal: 15, Error: "ended: ä\x1b[1m"})
-	e.Attempt.CPU, e.Attempt.PeakRSS, e.Attempt.Leftovers, e.Attempt.Dropped = 90*time.Minute+7*time.Microsecond, 1<<40, 3,
+	e.Attempt.CPU, e.Attempt.PeakRSS, e.Attempt.Leftovers, e.Attempt.DroppedBytes = 90*time.Minute+7*time.Microsecond, 1<<40, 3,
 		1<<33
 	e.Attempt.PeakTasks = 1 << 34
 	e.Attempt.Output = bytes.Repeat([]byte{0, 1, 0xff, '\n'}, 16<<10)
@@ -301,7 +301,7 @@ func attemptIsReturnedComplete(r *rig) {
 	large := r.settlement(jobs[1], exited(0))
 	large.Attempt.OutputRef, large.Attempt.OutputBytes = "runner-1/7.out", 1<<20
 	silent := r.settlement(jobs[2], exited(0))
-	r.exchange(store.Report{Ended: []store.Settlement{e, large, silent}})
+	r.exchange(store.Report{Settlements: []store.Settlement{e, large, silent}})
 	e.Attempt.Output[0] = 'x' // a change of the caller's copy must not change the stored job
 
 	for i, want := range []queue.Attempt{e.Attempt, large.Attempt, silent.Attempt} {
@@ -339,7 +339,7 @@ func attemptsNumbered(r *rig) {
 		claimed := r.claimOne()
 		e := r.settlement(claimed, o)
 		e.Attempt.Output = fmt.Appendf(nil, "output %d", len(want)+1)
-		r.exchange(store.Report{Ended: []store.Settlement{e}})
+		r.exchange(store.Report{Settlements: []store.Settlement{e}})
 		e.Attempt.N, e.Attempt.OutputBytes = len(want)+1, int64(len(e.Attempt.Output))
 		want = append(want, e.Attempt)
 		r.advanceAndPromote(time.Minute)
@@ -372,7 +372,7 @@ func attemptsNumbered(r *rig) {
 func staleChangesNothing(r *rig) {
 	reserved, _, running := r.enqueueOne(), r.enqueueOne(), r.enqueueOne()
 	jobs := r.claim(3)
-	r.exchange(store.Report{Released: []queue.Lease{jobs[1].Lease()}})
+	r.exchange(store.Report{Releases: []queue.Lease{jobs[1].Lease()}})
 	r.start(jobs[2])
 	settled := func() queue.Job {
 		r.enqueueOne(withPriority(1000))
@@ -393,17 +393,17 @@ func staleChangesNothing(r *rig) {
 		r.checkUnchanged(func() {
 			fake := queue.Job{Seq: l.Seq, Fence: l.Fence, MaxAttempts: 4}
 			for how, t := range map[string]store.Report{
-				"started":  {Started: []store.Started{{Lease: l, At: r.s.Now(), Worker: "w", PID: 1}}},
-				"ended":    {Ended: []store.Settlement{r.settlement(fake, exited(0))}},
-				"refunded": {Ended: []store.Settlement{r.settlement(fake, endedAs(queue.NeverStarted))}},
-				"released": {Released: []queue.Lease{l}},
+				"started":  {Starts: []store.AttemptStart{{Lease: l, StartedAt: r.s.Now(), Worker: "w", PID: 1}}},
+				"ended":    {Settlements: []store.Settlement{r.settlement(fake, exited(0))}},
+				"refunded": {Settlements: []store.Settlement{r.settlement(fake, endedAs(queue.NeverStarted))}},
+				"released": {Releases: []queue.Lease{l}},
 			} {
 				same(r, name+" "+how, r.exchange(t), store.Grant{Stale: []queue.Lease{l}})
 			}
 		})
 	}
 	r.checkUnchanged(func() {
-		done := r.exchange(store.Report{Released: []queue.Lease{jobs[2].Lease()}})
+		done := r.exchange(store.Report{Releases: []queue.Lease{jobs[2].Lease()}})
 		same(r, "release of a running job", done, store.Grant{Stale: []queue.Lease{jobs[2].Lease()}})
 	})
 	leased, err := r.leasedJobs()
@@ -414,21 +414,21 @@ func staleChangesNothing(r *rig) {
 func lateReport(r *rig) {
 	r.enqueueOne()
 	first := r.claimOne()
-	r.exchange(store.Report{Released: []queue.Lease{first.Lease()}})
+	r.exchange(store.Report{Releases: []queue.Lease{first.Lease()}})
 	second := r.claimOne()
 	same(r, "the second fence is higher", second.Fence > first.Fence, true)
 	r.checkUnchanged(func() {
 		done := r.exchange(store.Report{
-			Started:  []store.Started{{Lease: first.Lease(), At: r.s.Now(), Worker: "w", PID: 1}},
-			Ended:    []store.Settlement{r.settlement(first, exited(0))},
-			Released: []queue.Lease{first.Lease()},
+			Starts:      []store.AttemptStart{{Lease: first.Lease(), StartedAt: r.s.Now(), Worker: "w", PID: 1}},
+			Settlements: []store.Settlement{r.settlement(first, exited(0))},
+			Releases:    []queue.Lease{first.Lease()},
 		})
 		same(r, "stale leases", done.Stale, []queue.Lease{first.Lease(), first.Lease(), first.Lease()})
 	})
 	e := r.settlement(second, exited(1))
-	r.exchange(store.Report{Ended: []store.Settlement{e}})
+	r.exchange(store.Report{Settlements: []store.Settlement{e}})
 	r.checkUnchanged(func() {
-		same(r, "the same end twice", r.exchange(store.Report{Ended: []store.Settlement{e}}).Stale,
+		same(r, "the same end twice", r.exchange(store.Report{Settlements: []store.Settlement{e}}).Stale,
 			[]queue.Lease{second.Lease()})
 	})
 }
@@ -441,14 +441,14 @@ func exchangeDoesAll(r *rig) {
 	stale := queue.Lease{Seq: jobs[0].Seq, Fence: jobs[0].Fence + 9}
 	ends := []store.Settlement{r.settlement(jobs[1], exited(0)), r.settlement(jobs[2], exited(1))}
 	done := r.exchange(store.Report{
-		Started: []store.Started{
-			{Lease: stale, At: r.s.Now(), Worker: "w", PID: 1},
-			{Lease: jobs[0].Lease(), At: r.s.Now(), Worker: "w1", PID: 4242},
-			{Lease: jobs[1].Lease(), At: r.s.Now(), Worker: "w1", PID: 4242},
+		Starts: []store.AttemptStart{
+			{Lease: stale, StartedAt: r.s.Now(), Worker: "w", PID: 1},
+			{Lease: jobs[0].Lease(), StartedAt: r.s.Now(), Worker: "w1", PID: 4242},
+			{Lease: jobs[1].Lease(), StartedAt: r.s.Now(), Worker: "w1", PID: 4242},
 		},
-		Ended:    ends,
-		Released: []queue.Lease{jobs[3].Lease()},
-		Want:     10,
+		Settlements: ends,
+		Releases:    []queue.Lease{jobs[3].Lease()},
+		Want:        10,
 	})
 	same(r, "result", done, store.Grant{Jobs: r.asClaimed(done.Jobs, jobs[3], waiting), Stale: []queue.Lease{stale}})
 	jobs[3], waiting = done.Jobs[0], done.Jobs[1]
@@ -471,12 +471,12 @@ func exchangeDoesAll(r *rig) {
 func exchangeClaimsReleased(r *rig) {
 	r.enqueueOne()
 	j := r.claimOne()
-	done := r.exchange(store.Report{Released: []queue.Lease{j.Lease()}, Want: 1})
+	done := r.exchange(store.Report{Releases: []queue.Lease{j.Lease()}, Want: 1})
 	same(r, "released and claimed in one call", done, store.Grant{Jobs: r.asClaimed(done.Jobs, j)})
 	j = done.Jobs[0]
 	e := r.settlement(j, endedAs(queue.RunnerLost)) // the retry of a lost attempt is due immediately
 	want := r.afterSettle(j, e)
-	done = r.exchange(store.Report{Ended: []store.Settlement{e}, Want: 1})
+	done = r.exchange(store.Report{Settlements: []store.Settlement{e}, Want: 1})
 	same(r, "failed and claimed in one call", done, store.Grant{Jobs: r.asClaimed(done.Jobs, want)})
 	same(r, "job", r.get(j.ID), done.Jobs[0])
 	r.checkCounts()

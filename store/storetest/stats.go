@@ -45,7 +45,7 @@ func (r *rig) runFor(j queue.Job, o queue.Outcome, run time.Duration) queue.Job 
 	if e.Decision.State == queue.Completed {
 		e.Fingerprint = j.Fingerprint()
 	}
-	r.exchange(store.Report{Ended: []store.Settlement{e}})
+	r.exchange(store.Report{Settlements: []store.Settlement{e}})
 	return r.get(j.ID)
 }
 
@@ -97,7 +97,7 @@ func attemptsAreCounted(r *rig) {
 		second.Waits.Observe(0)
 		second.Runs.Observe(0)
 	}
-	want.Periods = []store.PeriodStatistics{{At: began, Figures: first}, {At: began.Add(time.Minute), Figures: second}}
+	want.Periods = []store.PeriodStatistics{{StartTime: began, Figures: first}, {StartTime: began.Add(time.Minute), Figures: second}}
 	same(r, "statistics by minute", r.stats(store.StatsFilter{Since: began, Series: true}), want)
 	same(r, "statistics of one queue", r.stats(store.StatsFilter{Since: began, Queue: "b"}).Queues, want.Queues[1:])
 	same(r, "statistics of the first minute", r.sumStats(store.StatsFilter{Since: began, Until: began.Add(time.Minute)}),
@@ -113,7 +113,7 @@ func waitsAreFromDue(r *rig) {
 	r.advance(6 * time.Second)
 	r.promote()
 	r.claimOne()
-	r.exchange(store.Report{Released: []queue.Lease{r.leaseOf(j.Seq)}})
+	r.exchange(store.Report{Releases: []queue.Lease{r.leaseOf(j.Seq)}})
 	j = r.claimOne()
 	r.settle(j, endedAs(queue.NeverStarted))
 	r.advance(time.Second)
@@ -147,8 +147,8 @@ func statsCountOnce(r *rig) {
 	j := r.start(r.claimOne())
 	r.start(j)
 	e := r.settlement(j, exited(0))
-	r.exchange(store.Report{Ended: []store.Settlement{e, e}})
-	r.exchange(store.Report{Ended: []store.Settlement{e}})
+	r.exchange(store.Report{Settlements: []store.Settlement{e, e}})
+	r.exchange(store.Report{Settlements: []store.Settlement{e}})
 	want := r.sumStats(store.StatsFilter{})
 	same(r, "starts and ends", []int64{want.Started, want.Completed}, []int64{1, 1})
 	r.must(r.s.Change(r.Context(), j.Seq, store.Change{Verb: queue.VerbRemove, UID: testUID}))

@@ -221,7 +221,7 @@ func (r *rig) asClaimed(claimed []queue.Job, before ...queue.Job) []queue.Job {
 // start reports that a claimed job starts now, and reads the job back.
 func (r *rig) start(j queue.Job) queue.Job {
 	r.Helper()
-	grant := r.exchange(store.Report{Started: []store.Started{{Lease: j.Lease(), At: r.s.Now(), Worker: "w1", PID: 4242}}})
+	grant := r.exchange(store.Report{Starts: []store.AttemptStart{{Lease: j.Lease(), StartedAt: r.s.Now(), Worker: "w1", PID: 4242}}})
 	same(r, "stale leases", grant.Stale, nil)
 	return r.get(j.ID)
 }
@@ -246,7 +246,7 @@ func (r *rig) settlement(j queue.Job, o queue.Outcome) store.Settlement {
 // settle ends a leased job with outcome o and reads the job back.
 func (r *rig) settle(j queue.Job, o queue.Outcome) queue.Job {
 	r.Helper()
-	grant := r.exchange(store.Report{Ended: []store.Settlement{r.settlement(j, o)}})
+	grant := r.exchange(store.Report{Settlements: []store.Settlement{r.settlement(j, o)}})
 	same(r, "stale leases", grant.Stale, nil)
 	return r.get(j.ID)
 }
@@ -303,7 +303,7 @@ func (r *rig) newEvents() (events []queue.Event) {
 // event returns an event about a job at the current time. The parameter j is the job after the
 // event.
 func (r *rig) event(kind queue.EventKind, j queue.Job, d queue.EventDetail) queue.Event {
-	return queue.Event{At: r.s.Now(), Kind: kind, Job: j.Seq, ID: j.ID, State: j.State, Detail: d}
+	return queue.Event{Time: r.s.Now(), Kind: kind, Job: j.Seq, ID: j.ID, State: j.State, Detail: d}
 }
 
 // listAll lists all jobs that match a filter, newest first.
@@ -319,10 +319,10 @@ func (r *rig) listAll(f store.Filter) (jobs []queue.Job) {
 		if page.Next == 0 {
 			return jobs
 		}
-		if f.Before != 0 && page.Next >= f.Before {
-			r.Fatalf("the page before job %d has next %d, want it lower", f.Before, page.Next)
+		if f.BeforeSeq != 0 && page.Next >= f.BeforeSeq {
+			r.Fatalf("the page before job %d has next %d, want it lower", f.BeforeSeq, page.Next)
 		}
-		f.Before = page.Next
+		f.BeforeSeq = page.Next
 	}
 }
 
@@ -428,6 +428,6 @@ func difference(got, want []string) string {
 // leasedJobs returns the leased jobs.
 func (r *rig) leasedJobs() ([]queue.Job, error) {
 	session, err := r.s.PreviousSession(r.Context())
-	r.checkRanks(session.Leased)
-	return session.Leased, err
+	r.checkRanks(session.LeasedJobs)
+	return session.LeasedJobs, err
 }

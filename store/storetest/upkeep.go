@@ -30,7 +30,7 @@ func settingsKept(r *rig) {
 	}
 	set := func(key, value string, uid int) {
 		r.must(r.s.SetSetting(r.Context(), store.Setting{Key: key, Value: value, UID: uid}))
-		want := queue.Event{At: r.s.Now(), Kind: queue.EventSetting,
+		want := queue.Event{Time: r.s.Now(), Kind: queue.EventSetting,
 			Detail: queue.EventDetail{UID: &uid, Key: key, Value: value}}
 		same(r, "events of "+key, r.newEvents(), []queue.Event{want})
 	}
@@ -39,12 +39,12 @@ func settingsKept(r *rig) {
 	set("workers", "4", 0)
 	r.advance(time.Second)
 	set("aging", "enqueue", 7)
-	workers, aging := store.Setting{Key: "workers", Value: "4", At: begin},
-		store.Setting{Key: "aging", Value: "enqueue", UID: 7, At: begin + 1000}
+	workers, aging := store.Setting{Key: "workers", Value: "4", SetAt: begin},
+		store.Setting{Key: "aging", Value: "enqueue", UID: 7, SetAt: begin + 1000}
 	same(r, "settings", list(), []store.Setting{aging, workers})
 	r.advance(time.Second)
 	set("workers", "8", 9)
-	workers = store.Setting{Key: "workers", Value: "8", UID: 9, At: begin + 2000}
+	workers = store.Setting{Key: "workers", Value: "8", UID: 9, SetAt: begin + 2000}
 	same(r, "settings after a change", list(), []store.Setting{aging, workers})
 	set("aging", "", 9)
 	same(r, "settings after a removal", list(), []store.Setting{workers})
@@ -137,7 +137,7 @@ func outputsDeletable(r *rig) {
 		for _, ref := range refs {
 			e := r.settlement(r.claimOne(), endedAs(queue.Stopped))
 			e.Attempt.OutputRef = ref
-			r.exchange(store.Report{Ended: []store.Settlement{e}})
+			r.exchange(store.Report{Settlements: []store.Settlement{e}})
 		}
 		r.must(r.s.Change(r.Context(), j.Seq, store.Change{Verb: queue.VerbCancel, UID: testUID}))
 		jobs = append(jobs, j)
@@ -163,7 +163,7 @@ func lostOutputIsDeletable(r *rig) {
 	lost.DeletableOutput = fmt.Sprintf("%d-%d", jobs[0].Seq, jobs[0].Fence)
 	stale := r.settlement(jobs[1], endedAs(queue.RunnerLost))
 	stale.Fence, stale.DeletableOutput = stale.Fence+1, fmt.Sprintf("%d-%d", jobs[1].Seq, jobs[1].Fence)
-	grant, err := r.s.Exchange(r.Context(), store.Report{Ended: []store.Settlement{lost, stale}})
+	grant, err := r.s.Exchange(r.Context(), store.Report{Settlements: []store.Settlement{lost, stale}})
 	r.must(err)
 	same(r, "stale leases", grant.Stale, []queue.Lease{stale.Lease})
 	deletable, err := r.s.DeletableOutputs(r.Context(), 9)
@@ -178,7 +178,7 @@ func orderChangeReranks(r *rig) {
 	many := 600
 	r.enqueueOne(withID("runs"), withPriority(1))
 	runs := r.claim(1)[0]
-	r.exchange(store.Report{Started: []store.Started{{Lease: runs.Lease(), At: r.s.Now()}}})
+	r.exchange(store.Report{Starts: []store.AttemptStart{{Lease: runs.Lease(), StartedAt: r.s.Now()}}})
 	r.enqueueOne(withID("reserved"), withPriority(3))
 	reserved := r.claim(1)[0]
 	for i := range many {
@@ -191,9 +191,9 @@ func orderChangeReranks(r *rig) {
 	r.enqueueOne(withID("first"), withPriority(9))
 	r.must(r.s.SetOrder(r.Context(), byPriority))
 	r.enqueueOne(withID("new"), withPriority(7))
-	r.exchange(store.Report{Released: []queue.Lease{reserved.Lease()}})
+	r.exchange(store.Report{Releases: []queue.Lease{reserved.Lease()}})
 	decision := queue.Decide(&runs, exited(1), retryPolicy)
-	r.exchange(store.Report{Ended: []store.Settlement{{Lease: runs.Lease(),
+	r.exchange(store.Report{Settlements: []store.Settlement{{Lease: runs.Lease(),
 		Attempt: queue.Attempt{ExitCode: 1, StartedAt: r.s.Now(), EndedAt: r.s.Now()}, Decision: decision}}})
 	r.advance(2 * time.Hour)
 	r.promote()

@@ -120,7 +120,7 @@ func retryEnded(r *rig) {
 		now := r.s.Now()
 		want := j
 		want.State, want.Reason, want.Error, want.ExitCode, want.Signal, want.Attempts = queue.Pending, "", "", -1, 0, 0
-		want.DueAt, want.Since, want.UpdatedAt, want.EndedAt, want.Arrival = now, now, now, 0, r.s.Counts().Enqueued
+		want.DueAt, want.Since, want.UpdatedAt, want.EndedAt, want.Arrival = now, now, now, 0, r.s.Counts().EnqueuedTotal
 		got := r.get(j.ID)
 		same(r, s.String()+" job after retry", got, want)
 		same(r, "events", r.newEvents(), []queue.Event{r.event(queue.EventRetried, want, queue.EventDetail{UID: new(7)})})
@@ -218,7 +218,7 @@ func holdAndRelease(r *rig) {
 		r.newEvents()
 		r.must(r.change(j, queue.VerbRelease))
 		now := r.s.Now()
-		want.State, want.UpdatedAt, want.DueAt, want.Since, want.Arrival = queue.Pending, now, now, now, r.s.Counts().Enqueued
+		want.State, want.UpdatedAt, want.DueAt, want.Since, want.Arrival = queue.Pending, now, now, now, r.s.Counts().EnqueuedTotal
 		same(r, s.String()+" job after release", r.get(j.ID), want)
 		same(r, "events", r.newEvents(), []queue.Event{r.event(queue.EventReleased, want,
 			queue.EventDetail{UID: new(testUID)})})
@@ -251,8 +251,8 @@ func verbsNeedTheirState(r *rig) {
 	l := r.claimOne()
 	lease := l.Lease()
 	change.Verb, change.Only = queue.VerbHold, []queue.State{queue.Failed}
-	if err := r.exchange(store.Report{Changed: []store.LeasedChange{{Lease: lease,
-		Change: change}}}).Refused[lease]; !errors.Is(err, store.ErrStateChanged) {
+	if err := r.exchange(store.Report{Changes: []store.LeasedChange{{Lease: lease,
+		Change: change}}}).Refusals[lease]; !errors.Is(err, store.ErrStateChanged) {
 		r.Errorf("a reserved job in another state: got %v, want %v", err, store.ErrStateChanged)
 	}
 	same(r, "claimed again", r.claimOne().Seq, j.Seq)
@@ -347,13 +347,13 @@ func changeOfReservedJobApplies(r *rig) {
 		r.enqueueOne()
 		j := r.claimOne()
 		l := j.Lease()
-		grant := r.exchange(store.Report{Changed: []store.LeasedChange{{Lease: l, Change: change}}})
+		grant := r.exchange(store.Report{Changes: []store.LeasedChange{{Lease: l, Change: change}}})
 		same(r, string(change.Verb)+": stale leases", grant.Stale, nil)
 		r.checkCounts()
 		leased, err := r.leasedJobs()
 		r.must(err)
 		same(r, "leased", leased, nil)
-		return j, grant.Refused[l]
+		return j, grant.Refusals[l]
 	}
 	j, err := changeReserved(store.Change{Verb: queue.VerbHold, UID: testUID})
 	r.must(err)
@@ -379,12 +379,12 @@ func removeDeletesHistory(r *rig) {
 		queue.Pending} {
 		j := r.jobIn(s)
 		r.newEvents()
-		enqueued := r.s.Counts().Enqueued
+		enqueued := r.s.Counts().EnqueuedTotal
 		r.must(r.s.Change(r.Context(), j.Seq, store.Change{Verb: queue.VerbRemove, UID: 7}))
 		gone := j
 		gone.State = 0 // events about removed jobs contain no state
 		same(r, "events", r.newEvents(), []queue.Event{r.event(queue.EventRemoved, gone, queue.EventDetail{UID: new(7)})})
-		same(r, "jobs ever enqueued", r.s.Counts().Enqueued, enqueued)
+		same(r, "jobs ever enqueued", r.s.Counts().EnqueuedTotal, enqueued)
 		_, err := r.s.Get(r.Context(), j.ID)
 		r.wantCode("get of a removed job", err, queue.CodeNotFound)
 		_, err = r.s.History(r.Context(), j.Seq, 0, store.MaxPage)
@@ -414,7 +414,7 @@ func removeDeletesLongHistory(r *rig) {
 			e.Attempt.OutputRef, e.Attempt.OutputBytes = fmt.Sprintf("%d-%d", j.Seq, n), 1000
 			refs = append(refs, e.Attempt.OutputRef)
 		}
-		r.exchange(store.Report{Ended: []store.Settlement{e}})
+		r.exchange(store.Report{Settlements: []store.Settlement{e}})
 	}
 	r.must(r.change(j, queue.VerbHold))
 	other := r.runJob(exited(0))
@@ -488,16 +488,16 @@ func userActionsAreAudited(r *rig) {
 	r.must(r.s.Audit(r.Context(), store.Audit{UID: 7, PID: 70, Verb: "kill", Job: j.Seq, ID: j.ID, Target: "SIGHUP"}))
 	r.must(r.s.Audit(r.Context(), store.Audit{UID: 0, Verb: "backup"}))
 	same(r, "events", r.newEvents(), []queue.Event{
-		{At: r.s.Now(), Kind: queue.EventAudit, Job: j.Seq, ID: j.ID,
+		{Time: r.s.Now(), Kind: queue.EventAudit, Job: j.Seq, ID: j.ID,
 			Detail: queue.EventDetail{UID: new(7), PID: 70, Verb: "kill", Target: "SIGHUP"}},
-		{At: r.s.Now(), Kind: queue.EventAudit, Detail: queue.EventDetail{UID: new(0), Verb: "backup"}},
+		{Time: r.s.Now(), Kind: queue.EventAudit, Detail: queue.EventDetail{UID: new(0), Verb: "backup"}},
 	})
 	j = r.start(r.claimOne())
 	e := r.settlement(j, endedAs(queue.Killed))
 	e.EndedBy, e.Verb = new(9), "cancel"
 	j = r.afterSettle(j, e)
 	r.newEvents()
-	r.exchange(store.Report{Ended: []store.Settlement{e}})
+	r.exchange(store.Report{Settlements: []store.Settlement{e}})
 	want := r.endEvent(j, e.Attempt)
 	want.Detail.UID, want.Detail.Verb = e.EndedBy, e.Verb
 	same(r, "event of an end that a user requested", r.newEvents(), []queue.Event{want})

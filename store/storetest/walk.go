@@ -23,17 +23,17 @@ var walkPromises = []promise{
 // with the stored job.
 type walk struct {
 	*rig
-	rng         *rand.Rand
-	expected    map[int64]queue.Job // each job as it was last read
-	leasedSeqs  map[int64]bool      // leased jobs
-	notYetDue   map[int64]bool      // jobs that have never been due
-	endedLeases []queue.Lease       // leases that have ended
-	enqueued    int64
-	step        int
+	rng           *rand.Rand
+	expectedJobs  map[int64]queue.Job // each job as it was last read
+	leasedSeqs    map[int64]bool      // leased jobs
+	notYetDue     map[int64]bool      // jobs that have never been due
+	endedLeases   []queue.Lease       // leases that have ended
+	enqueuedTotal int64
+	step          int
 }
 
 func randomWalk(r *rig, steps int) {
-	w := &walk{rig: r, rng: rand.New(rand.NewPCG(2, 3)), expected: map[int64]queue.Job{}, leasedSeqs: map[int64]bool{},
+	w := &walk{rig: r, rng: rand.New(rand.NewPCG(2, 3)), expectedJobs: map[int64]queue.Job{}, leasedSeqs: map[int64]bool{},
 		notYetDue: map[int64]bool{}}
 	for w.step = range steps {
 		w.takeStep()
@@ -81,7 +81,7 @@ func (w *walk) takeStep() {
 // checkEvent checks an event against the expected state of its job. If the event says that the job has
 // expired, it updates the expected state.
 func (w *walk) checkEvent(e queue.Event) {
-	switch j, known := w.expected[e.Job]; {
+	switch j, known := w.expectedJobs[e.Job]; {
 	case e.Kind == queue.EventRemoved && known, e.Kind != queue.EventRemoved && !known:
 		w.Errorf("unexpected event %s of job %d (the job exists: %t)", e.Kind, e.Job, known)
 	case e.Kind == queue.EventExpired:
@@ -104,7 +104,7 @@ func (w *walk) expectExpired(j queue.Job) queue.Job {
 func (w *walk) checkJob(want queue.Job) {
 	got := w.get(want.ID)
 	same(w.rig, fmt.Sprintf("job %s in step %d", want.ID, w.step), got, want)
-	previous, known := w.expected[got.Seq]
+	previous, known := w.expectedJobs[got.Seq]
 	var from queue.State
 	if known {
 		from = previous.State
@@ -130,16 +130,16 @@ func (w *walk) checkJob(want queue.Job) {
 			w.Errorf("job %s: broken rule: %s", got.ID, rule)
 		}
 	}
-	w.expected[got.Seq] = got
+	w.expectedJobs[got.Seq] = got
 }
 
 // pickJob returns a random job that should exist.
 func (w *walk) pickJob() (queue.Job, bool) {
-	if len(w.expected) == 0 {
+	if len(w.expectedJobs) == 0 {
 		return queue.Job{}, false
 	}
-	all := slices.Sorted(maps.Keys(w.expected))
-	return w.expected[all[w.rng.IntN(len(all))]], true
+	all := slices.Sorted(maps.Keys(w.expectedJobs))
+	return w.expectedJobs[all[w.rng.IntN(len(all))]], true
 }
 
 func (w *walk) enqueue() {
@@ -160,7 +160,7 @@ func (w *walk) enqueue() {
 		drafts = append(drafts, d)
 	}
 	taken := map[string]bool{}
-	for _, j := range w.expected {
+	for _, j := range w.expectedJobs {
 		taken[j.ID] = true
 	}
 	clash := false
@@ -181,8 +181,8 @@ func (w *walk) enqueue() {
 			want.RunAt = now.Add(want.Delay)
 		}
 		want.Delay, want.CreatedAt, want.UpdatedAt, want.DueAt = 0, now, now, want.RunAt
-		w.enqueued++
-		want.Since, want.Arrival = max(now, want.RunAt), w.enqueued
+		w.enqueuedTotal++
+		want.Since, want.Arrival = max(now, want.RunAt), w.enqueuedTotal
 		w.notYetDue[want.Seq] = want.RunAt > now
 		w.checkJob(want)
 	}
@@ -191,13 +191,13 @@ func (w *walk) enqueue() {
 // noteDue updates the jobs that are due for the first time. They gain ageing points from now on.
 func (w *walk) noteDue() {
 	for seq, sleeps := range w.notYetDue {
-		j, known := w.expected[seq]
+		j, known := w.expectedJobs[seq]
 		if !sleeps || known && j.State == queue.Pending && j.DueAt > w.s.Now() {
 			continue
 		}
 		if known && j.State == queue.Pending {
-			j.Arrival = w.enqueued
-			w.expected[seq] = j
+			j.Arrival = w.enqueuedTotal
+			w.expectedJobs[seq] = j
 		}
 		delete(w.notYetDue, seq)
 	}
@@ -222,14 +222,14 @@ func (w *walk) reportAndClaim() {
 	now := w.s.Now()
 	want := map[int64]queue.Job{}
 	for _, seq := range slices.Sorted(maps.Keys(w.leasedSeqs)) {
-		j := w.expected[seq]
+		j := w.expectedJobs[seq]
 		if j.State != queue.Processing && w.rng.IntN(3) == 0 {
-			t.Started = append(t.Started, store.Started{Lease: j.Lease(), At: now, Worker: "w1", PID: 4242})
+			t.Starts = append(t.Starts, store.AttemptStart{Lease: j.Lease(), StartedAt: now, Worker: "w1", PID: 4242})
 			j.State, j.StartedAt, j.WorkerID, j.PID, j.UpdatedAt, j.Progress = queue.Processing, now, "w1", 4242, now, nil
 			want[seq] = j
 		}
 		if j.State == queue.Processing && w.rng.IntN(3) == 0 {
-			progress := queue.Progress{Percent: w.rng.IntN(101), Text: "é\x1b", At: now}
+			progress := queue.Progress{Percent: w.rng.IntN(101), Text: "é\x1b", ReportedAt: now}
 			t.Progress = append(t.Progress, store.Progress{Lease: j.Lease(), Progress: progress})
 			j.Progress = &progress
 			want[seq] = j
@@ -238,13 +238,13 @@ func (w *walk) reportAndClaim() {
 		case n < 3:
 			e := w.settlement(j, w.outcome(j))
 			if e.Decision.Started && w.rng.IntN(4) == 0 {
-				e.Progress = &queue.Progress{Percent: 100, At: now}
+				e.Progress = &queue.Progress{Percent: 100, ReportedAt: now}
 			}
-			t.Ended = append(t.Ended, e)
+			t.Settlements = append(t.Settlements, e)
 			want[seq] = w.afterSettle(j, e)
 			w.noteLeaseEnded(j)
 		case n == 3 && j.State != queue.Processing:
-			t.Released = append(t.Released, j.Lease())
+			t.Releases = append(t.Releases, j.Lease())
 			want[seq] = j
 			w.noteLeaseEnded(j)
 		}
@@ -290,7 +290,7 @@ func (w *walk) noteLeaseEnded(j queue.Job) {
 func (w *walk) expectedHead(changed map[int64]queue.Job, want int) []queue.Job {
 	var ready []queue.Job
 	now := w.s.Now()
-	for seq, j := range w.expected {
+	for seq, j := range w.expectedJobs {
 		if after, found := changed[seq]; found {
 			j = after
 		}
@@ -313,9 +313,9 @@ func (w *walk) reportStale(old []queue.Lease) {
 	}
 	l := old[w.rng.IntN(len(old))]
 	e := w.settlement(queue.Job{Seq: l.Seq, Fence: l.Fence, MaxAttempts: 4}, exited(0))
-	done := w.exchange(store.Report{Ended: []store.Settlement{e}, Released: []queue.Lease{l}})
+	done := w.exchange(store.Report{Settlements: []store.Settlement{e}, Releases: []queue.Lease{l}})
 	same(w.rig, "stale leases", done.Stale, []queue.Lease{l, l})
-	if j, known := w.expected[l.Seq]; known {
+	if j, known := w.expectedJobs[l.Seq]; known {
 		w.checkJob(j)
 	}
 }
@@ -346,7 +346,7 @@ func (w *walk) pause() {
 	if len(list) == 0 {
 		return
 	}
-	j, on := w.expected[list[w.rng.IntN(len(list))]], w.rng.IntN(2) == 0
+	j, on := w.expectedJobs[list[w.rng.IntN(len(list))]], w.rng.IntN(2) == 0
 	err := w.rig.pause(j.Lease(), on, testUID)
 	if j.State != queue.Processing {
 		w.wantErrLeased("pause", err)
@@ -380,7 +380,7 @@ func (w *walk) retry() {
 		now := w.s.Now()
 		j.State, j.Reason, j.Error, j.ExitCode, j.Signal, j.Attempts, j.Crashes, j.Refunds, j.ExpiresAt,
 			j.EndedAt = queue.Pending, "", "", -1, 0, 0, 0, 0, 0, 0
-		j.DueAt, j.Since, j.UpdatedAt, j.Arrival = now, now, now, w.enqueued
+		j.DueAt, j.Since, j.UpdatedAt, j.Arrival = now, now, now, w.enqueuedTotal
 	}
 	w.checkJob(j)
 }
@@ -407,7 +407,7 @@ func (w *walk) hold() {
 		w.must(err)
 		due := max(w.s.Now(), j.DueAt)
 		j.State, j.Reason, j.UpdatedAt = queue.Pending, "", w.s.Now()
-		j.DueAt, j.Since, j.Arrival = due, due, w.enqueued
+		j.DueAt, j.Since, j.Arrival = due, due, w.enqueuedTotal
 		w.notYetDue[j.Seq] = due > w.s.Now()
 		j.Attempts = min(j.Attempts, j.MaxAttempts-1)
 	}
@@ -435,7 +435,7 @@ func (w *walk) edit() {
 		now := w.s.Now()
 		j.Priority, j.UpdatedAt = priority, now
 		if at := now.Add(delay); delay > 0 && at != j.RunAt {
-			j.RunAt, j.DueAt, j.Since, j.Arrival = at, at, at, w.enqueued
+			j.RunAt, j.DueAt, j.Since, j.Arrival = at, at, at, w.enqueuedTotal
 			w.notYetDue[j.Seq] = true
 		}
 	}
@@ -454,7 +454,7 @@ func (w *walk) remove() {
 		return
 	}
 	w.must(err)
-	delete(w.expected, j.Seq)
+	delete(w.expectedJobs, j.Seq)
 	if _, err := w.s.Get(w.Context(), j.ID); !errors.Is(err, queue.ErrNotFound) {
 		w.Errorf("get of a removed job: got error %v, want ErrNotFound", err)
 	}
@@ -462,10 +462,10 @@ func (w *walk) remove() {
 
 // checkAll compares all jobs, leases and counts with the expected values.
 func (w *walk) checkAll() {
-	want := slices.SortedFunc(maps.Values(w.expected), func(a, b queue.Job) int { return cmp.Compare(b.Seq, a.Seq) })
+	want := slices.SortedFunc(maps.Values(w.expectedJobs), func(a, b queue.Job) int { return cmp.Compare(b.Seq, a.Seq) })
 	same(w.rig, "all jobs", w.listAll(store.Filter{Limit: 50}), want)
 	w.checkCounts()
-	same(w.rig, "jobs ever enqueued", w.s.Counts().Enqueued, w.enqueued)
+	same(w.rig, "jobs ever enqueued", w.s.Counts().EnqueuedTotal, w.enqueuedTotal)
 	leased, err := w.leasedJobs()
 	w.must(err)
 	same(w.rig, "leased jobs", sortedLeases(leases(leased)), w.leases())
@@ -473,7 +473,7 @@ func (w *walk) checkAll() {
 
 func (w *walk) leases() (list []queue.Lease) {
 	for seq := range w.leasedSeqs {
-		j := w.expected[seq]
+		j := w.expectedJobs[seq]
 		list = append(list, j.Lease())
 	}
 	return sortedLeases(list)
@@ -481,7 +481,7 @@ func (w *walk) leases() (list []queue.Lease) {
 
 // checkHistories checks that each job has one attempt record per run.
 func (w *walk) checkHistories() {
-	for seq, j := range w.expected {
+	for seq, j := range w.expectedJobs {
 		history, err := w.s.History(w.Context(), seq, 0, store.MaxPage)
 		w.must(err)
 		same(w.rig, "attempts of job "+j.ID, len(history), j.Runs)

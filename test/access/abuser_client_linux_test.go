@@ -66,7 +66,7 @@ func (a *abuser) onConnections(ctx context.Context, n *tally, conns int, do func
 			for a.throttle(ctx) {
 				c, err := net.Dial("unix", a.socket)
 				if err != nil {
-					n.refused.Add(1)
+					n.refusals.Add(1)
 					a.pause(ctx, 50*time.Millisecond)
 					continue
 				}
@@ -82,16 +82,16 @@ func (a *abuser) onConnections(ctx context.Context, n *tally, conns int, do func
 
 // request sends one request and counts it in n.
 func (a *abuser) request(c *rawClient, n *tally, method, params string) (result json.RawMessage, ok bool) {
-	n.sent.Add(1)
+	n.requests.Add(1)
 	n.bytes.Add(int64(len(params)))
 	result, err := c.call(method, params)
 	var refused *refusedError
 	switch {
 	case err == nil:
-		n.answered.Add(1)
+		n.replies.Add(1)
 		return result, true
 	case errors.As(err, &refused):
-		n.refused.Add(1)
+		n.refusals.Add(1)
 		n.firstRefusal.CompareAndSwap(nil, refused)
 	}
 	return nil, false
@@ -121,7 +121,7 @@ func (a *abuser) pipeline(ctx context.Context, n *tally, conns, requests int, me
 					c.Close()
 					break
 				}
-				n.sent.Add(1)
+				n.requests.Add(1)
 				n.bytes.Add(int64(len(line)))
 			}
 			reader.Wait()
@@ -136,7 +136,7 @@ func (a *abuser) readReplies(ctx context.Context, c *rawClient, n *tally, answer
 		k, err := c.Read(buf)
 		lines := bytes.Count(buf[:k], []byte("\n"))
 		got += lines
-		n.answered.Add(int64(lines))
+		n.replies.Add(int64(lines))
 		if err != nil {
 			c.Close()
 			return

@@ -48,7 +48,7 @@ type abuser struct {
 
 // tally counts the requests and replies of one attack.
 type tally struct {
-	sent, answered, refused, bytes atomic.Int64
+	requests, replies, refusals, bytes atomic.Int64
 
 	firstRefusal atomic.Pointer[refusedError] // the first refusal, nil if none
 }
@@ -134,7 +134,7 @@ func runAttacks() (code int) {
 		if e := n.firstRefusal.Load(); e != nil {
 			refusal = e.Error()
 		}
-		fmt.Printf("%-15s %9d %9d %9d %9d  %.120s\n", next.name, n.sent.Load(), n.answered.Load(), n.refused.Load(),
+		fmt.Printf("%-15s %9d %9d %9d %9d  %.120s\n", next.name, n.requests.Load(), n.replies.Load(), n.refusals.Load(),
 			n.bytes.Load()>>20, refusal)
 	}
 	if gained := a.accessGained.Load(); gained != nil {
@@ -182,7 +182,7 @@ func (a *abuser) pause(ctx context.Context, d time.Duration) {
 
 // connects opens connections and closes them without sending a request.
 func (a *abuser) connects(ctx context.Context, n *tally) {
-	a.onConnections(ctx, n, 64, func(*rawClient) { n.sent.Add(1) })
+	a.onConnections(ctx, n, 64, func(*rawClient) { n.requests.Add(1) })
 }
 
 // sendAbandoned repeatedly sends requests, and closes the connection without reading the replies.
@@ -190,7 +190,7 @@ func (a *abuser) sendAbandoned(ctx context.Context, n *tally) {
 	lines := strings.Repeat(`{"jsonrpc":"2.0","id":1,"method":"list","params":{}}`+"\n", 64)
 	a.onConnections(ctx, n, 100, func(c *rawClient) {
 		if _, err := io.WriteString(c, lines); err == nil {
-			n.sent.Add(64)
+			n.requests.Add(64)
 			n.bytes.Add(int64(len(lines)))
 		}
 	})
@@ -360,7 +360,7 @@ func (a *abuser) sendUnfinished(ctx context.Context, n *tally) {
 				return
 			}
 		}
-		n.sent.Add(1)
+		n.requests.Add(1)
 		<-ctx.Done()
 	})
 }

@@ -207,8 +207,8 @@ func TestBackgroundServiceStartsClean(t *testing.T) {
 	}
 	for _, want := range []string{"SigBlk:\t0000000000000000", "SigIgn:\t0000000000000000",
 		"Cpus_allowed_list:\t" + clean["Cpus_allowed_list"]} {
-		if !strings.Contains(r.Out, want) {
-			t.Errorf("the job does not have %q:\n%s", want, r.Out)
+		if !strings.Contains(r.Stdout, want) {
+			t.Errorf("the job does not have %q:\n%s", want, r.Stdout)
 		}
 	}
 	state := s.home + "/.local/state/queuectl"
@@ -233,7 +233,7 @@ func TestBackgroundServiceHoldsNoDescriptorOfItsCaller(t *testing.T) {
 	s := newPersonalService(t, testrig.Person{Uid: os.Geteuid(), Gid: os.Getegid()})
 	lock := s.home + "/lock"
 	if r := s.run([]string{"/bin/sh", "-c", `exec 3>>"$0" 7>&3 9>&3; flock -n 3; "$@"`, lock}, "run",
-		"ls -l /proc/self/fd"); r.Code != 0 || strings.Contains(r.Out, lock) {
+		"ls -l /proc/self/fd"); r.Code != 0 || strings.Contains(r.Stdout, lock) {
 		t.Fatalf("%+v", r)
 	}
 	if !testrig.IsUnlocked(t, lock) {
@@ -265,7 +265,7 @@ func TestBackgroundServiceIgnoresGoVariablesOfItsCaller(t *testing.T) {
 	r := testrig.RunCommand(s, caller)
 	service, runner := s.pids()
 	for _, v := range variables {
-		if r.Code != 0 || !strings.Contains(r.Out, v+"\n") {
+		if r.Code != 0 || !strings.Contains(r.Stdout, v+"\n") {
 			t.Errorf("the job does not have the variable %s: %+v", v, r)
 		}
 		for what, pid := range map[string]int{"service": service, "runner": runner} {
@@ -297,8 +297,8 @@ func TestBackgroundServiceReportsWhatItInherited(t *testing.T) {
 		if strings.Count(log, want) != 1 {
 			t.Errorf("the log does not report %q once:\n%s", want, log)
 		}
-		if !strings.Contains(doctor.Out, want) {
-			t.Errorf("doctor does not report %q:\n%s", want, doctor.Out)
+		if !strings.Contains(doctor.Stdout, want) {
+			t.Errorf("doctor does not report %q:\n%s", want, doctor.Stdout)
 		}
 	}
 	for words, want := range map[string]string{
@@ -306,19 +306,19 @@ func TestBackgroundServiceReportsWhatItInherited(t *testing.T) {
 		"--nofile 500": "the hard limit of 300 open files",
 	} {
 		r := s.run(nil, append(append([]string{"run", "--max-retries", "0"}, strings.Fields(words)...), "true")...)
-		if r.Code == 0 || !strings.Contains(r.Err, want) {
+		if r.Code == 0 || !strings.Contains(r.Stderr, want) {
 			t.Errorf("%s: %+v, want an error with %q", words, r, want)
 		}
 	}
-	_, advice, _ := strings.Cut(doctor.Out, "restart the service and its runners from a login session (")
+	_, advice, _ := strings.Cut(doctor.Stdout, "restart the service and its runners from a login session (")
 	advice, _, _ = strings.Cut(advice, ")")
 	for words := range strings.SplitSeq(advice, "; ") {
 		if r := s.run(nil, strings.Fields(words)[1:]...); r.Code != 0 {
 			t.Errorf("doctor advises %q: %+v", words, r)
 		}
 	}
-	if got := s.run(nil, "doctor"); strings.Contains(got.Out, "limit for open files above the hard limit of 300") {
-		t.Errorf("doctor after its advice was followed:\n%s", got.Out)
+	if got := s.run(nil, "doctor"); strings.Contains(got.Stdout, "limit for open files above the hard limit of 300") {
+		t.Errorf("doctor after its advice was followed:\n%s", got.Stdout)
 	}
 }
 
@@ -357,7 +357,7 @@ func TestRootMakesNothingInAnothersHome(t *testing.T) {
 		"service install --user"} {
 		r := s.run(nil, strings.Fields(words)...)
 		if entries := must(os.ReadDir(s.home)); r.Code == 0 ||
-			!strings.Contains(r.Err, "belongs to uid "+strconv.Itoa(testrig.Alice.Uid)) || len(entries) > 0 {
+			!strings.Contains(r.Stderr, "belongs to uid "+strconv.Itoa(testrig.Alice.Uid)) || len(entries) > 0 {
 			t.Errorf("%s: %+v, and created %v", words, r, entries)
 		}
 	}
@@ -376,8 +376,8 @@ func TestAccountUsesAnothersHome(t *testing.T) {
 			t.Fatal(err)
 		}
 		r := s.run(nil, "run", "echo done")
-		if succeeded := r.Code == 0 && r.Out == "done\n"; succeeded != (want == "") || !strings.Contains(r.Err, want) ||
-			strings.Contains(r.Err, "sudo") {
+		if succeeded := r.Code == 0 && r.Stdout == "done\n"; succeeded != (want == "") || !strings.Contains(r.Stderr, want) ||
+			strings.Contains(r.Stderr, "sudo") {
 			t.Errorf("mode %o: %+v, want the error %q", mode, r, want)
 		}
 	}

@@ -157,8 +157,8 @@ func TestForeignServersReceiveNothing(t *testing.T) {
 		if received != "" {
 			t.Errorf("%s: the server received %q, want nothing", c.name, received)
 		}
-		if r.Code != 5 || r.Out != "" || !strings.Contains(r.Err, p.path) ||
-			!strings.Contains(r.Err, fmt.Sprint("uid ", c.server)) {
+		if r.Code != 5 || r.Stdout != "" || !strings.Contains(r.Stderr, p.path) ||
+			!strings.Contains(r.Stderr, fmt.Sprint("uid ", c.server)) {
 			t.Errorf("%s: %+v; want code 5, and the socket and the uid on stderr", c.name, r)
 		}
 	}
@@ -220,7 +220,7 @@ func TestForeignServerRefusesEveryCommand(t *testing.T) {
 				}
 				continue
 			}
-			if received != "" || r.Code != c.code || r.Out != "" || !strings.Contains(r.Err, "nothing was sent") {
+			if received != "" || r.Code != c.code || r.Stdout != "" || !strings.Contains(r.Stderr, "nothing was sent") {
 				t.Errorf("%q: the server received %q, %+v; want nothing, code %d, and a note on stderr",
 					c.args, received, r, c.code)
 			}
@@ -239,7 +239,7 @@ func TestServerOfUnmappedUserReceivesNothing(t *testing.T) {
 	cmd := q.Command("--socket", p.path, "enqueue", "--env", "PASSWORD=secret", "true")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWUSER}
 	r := testrig.RunCommand(t, cmd)
-	if received := p.received(t); received != "" || r.Code != 5 || !strings.Contains(r.Err, "user namespace") {
+	if received := p.received(t); received != "" || r.Code != 5 || !strings.Contains(r.Stderr, "user namespace") {
 		t.Errorf("the server received %q, %+v; want nothing, code 5 and the reason", received, r)
 	}
 }

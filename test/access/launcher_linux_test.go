@@ -138,8 +138,8 @@ func checkReasonEverywhere(q *testrig.Queue, id, sentence string) {
 	if got := q.Must("status"); !strings.Contains(strings.Join(strings.Fields(got), " "), reason) {
 		q.Errorf("status: %s\nwant %q", got, reason)
 	}
-	if got := q.CLI("doctor"); !strings.Contains(strings.Join(strings.Fields(got.Out), " "), why.Reasons[0].Text) {
-		q.Errorf("doctor: %s\nwant %q", got.Out, reason)
+	if got := q.CLI("doctor"); !strings.Contains(strings.Join(strings.Fields(got.Stdout), " "), why.Reasons[0].Text) {
+		q.Errorf("doctor: %s\nwant %q", got.Stdout, reason)
 	}
 	cmd := testrig.AsPerson(q.Command("run", "--no-cwd", "true"), testrig.DaemonUser)
 	stderr := &testrig.LockedBuffer{}
@@ -165,7 +165,7 @@ func TestServiceEndsWithItsLauncher(t *testing.T) {
 	launcher := launcherPID(q)
 	testrig.Kill(launcher)
 	select {
-	case <-q.Ended:
+	case <-q.Exit:
 	case <-time.After(testrig.TimeoutFactor * 20 * time.Second):
 		t.Fatal("the service runs without its launcher")
 	}

@@ -93,13 +93,13 @@ func TestPendingPerUser(t *testing.T) {
 	q.Must("enqueue", "true")
 	for _, args := range [][]string{{"enqueue", "--file", "-"}, {"enqueue", "--file", "-", "--json"}} {
 		if r := q.CLIWithInput(`{"command":"true"}`+"\n"+`{"command":"true"}`+"\n", args...); r.Code != 5 ||
-			!strings.Contains(r.Err, "max_pending_per_user is 3") {
+			!strings.Contains(r.Stderr, "max_pending_per_user is 3") {
 			t.Errorf("%v: %+v", args, r)
 		}
 	}
 	third := q.Must("enqueue", "-q", "true")
 	if r := q.CLI("enqueue", "true"); r.Code != 5 ||
-		!strings.Contains(r.Err, "3 of their jobs are waiting, and the setting max_pending_per_user is 3") {
+		!strings.Contains(r.Stderr, "3 of their jobs are waiting, and the setting max_pending_per_user is 3") {
 		t.Errorf("enqueue of one job too many: %+v", r)
 	}
 	if a := q.Dial().Call("enqueue", map[string]any{"command": "true"}); a.Error == nil || a.Error.Data.Code != "full" ||
@@ -108,7 +108,7 @@ func TestPendingPerUser(t *testing.T) {
 	}
 	q.Must("cancel", third)
 	q.Must("enqueue", "true")
-	if r := q.CLI("retry", third); r.Code != 5 || !strings.Contains(r.Err, "max_pending_per_user is 3") {
+	if r := q.CLI("retry", third); r.Code != 5 || !strings.Contains(r.Stderr, "max_pending_per_user is 3") {
 		t.Errorf("retry of one job too many: %+v", r)
 	}
 	q.Must("config", "unset", "max_pending_per_user")

@@ -91,12 +91,12 @@ func TestRightsOnJobs(t *testing.T) {
 				switch {
 				case may && r.Code != 0:
 					t.Errorf("%s: %+v", what, r)
-				case !may && onMany && (r.Code != 0 || r.Out != ""):
+				case !may && onMany && (r.Code != 0 || r.Stdout != ""):
 					t.Errorf("%s: %+v, want nothing to match", what, r)
-				case !may && !onMany && (r.Code != 5 || r.Out != "" || !strings.Contains(r.Err, "denied: ")):
+				case !may && !onMany && (r.Code != 5 || r.Stdout != "" || !strings.Contains(r.Stderr, "denied: ")):
 					t.Errorf("%s: %+v, want a refusal", what, r)
-				case !may && !onMany && p.Right != "none" && !strings.Contains(r.Err, "needs the right"):
-					t.Errorf("%s: the error does not name the required right: %s", what, r.Err)
+				case !may && !onMany && p.Right != "none" && !strings.Contains(r.Stderr, "needs the right"):
+					t.Errorf("%s: the error does not name the required right: %s", what, r.Stderr)
 				}
 				if !may {
 					if after := q.Show(id); after.State != before.State || after.PID != before.PID {
@@ -111,11 +111,11 @@ func TestRightsOnJobs(t *testing.T) {
 		}
 	}
 	r := q.RunAs(testrig.Alice, "cancel", "--state", "waiting", "--user", fmt.Sprint(testrig.Bob.Uid))
-	if r.Code != 5 || !strings.Contains(r.Err, "operate") {
+	if r.Code != 5 || !strings.Contains(r.Stderr, "operate") {
 		t.Errorf("cancel of all jobs of another user: %+v", r)
 	}
 	for _, verb := range []string{"pause", "resume"} {
-		if r := q.RunAs(testrig.Alice, verb, "--all"); r.Code != 5 || !strings.Contains(r.Err, `needs the right "operate"`) {
+		if r := q.RunAs(testrig.Alice, verb, "--all"); r.Code != 5 || !strings.Contains(r.Stderr, `needs the right "operate"`) {
 			t.Errorf("%s --all by a user with the right to submit: %+v", verb, r)
 		}
 	}
@@ -152,12 +152,12 @@ func TestRightsOnOtherCommands(t *testing.T) {
 				// directory.
 				case may && r.Code != 0 && verb != "doctor":
 					t.Errorf("%s: %s: %+v", p.Name, verb, r)
-				case !may && (r.Code != 5 || r.Out != "" || !strings.Contains(r.Err, "denied: ") ||
-					!strings.Contains(r.Err, "[access] of "+q.Path("queuectl.toml"))):
+				case !may && (r.Code != 5 || r.Stdout != "" || !strings.Contains(r.Stderr, "denied: ") ||
+					!strings.Contains(r.Stderr, "[access] of "+q.Path("queuectl.toml"))):
 					t.Errorf("%s: %s: %+v, want a refusal that says how to get the right", p.Name, verb, r)
-				case !may && p.Right != "none" && !strings.Contains(r.Err,
+				case !may && p.Right != "none" && !strings.Contains(r.Stderr,
 					fmt.Sprintf(`needs the right "%s", but you (%d) have "%s"`, right, p.Uid, p.Right)):
-					t.Errorf("%s: %s: %s", p.Name, verb, r.Err)
+					t.Errorf("%s: %s: %s", p.Name, verb, r.Stderr)
 				}
 			}
 		}
@@ -182,7 +182,7 @@ func TestRightsOnOtherCommands(t *testing.T) {
 		t.Errorf("whoami of an outsider:\n%s", text)
 	}
 	for _, p := range []testrig.Person{testrig.Reader, testrig.Alice, testrig.Bob, testrig.Operator} {
-		if r := q.RunAs(p, "service", "stop"); r.Code != 5 || !strings.Contains(r.Err, `needs the right "admin"`) {
+		if r := q.RunAs(p, "service", "stop"); r.Code != 5 || !strings.Contains(r.Stderr, `needs the right "admin"`) {
 			t.Errorf("%s stops the service: %+v", p.Name, r)
 		}
 	}
@@ -208,7 +208,7 @@ func TestOthersJobsAreMasked(t *testing.T) {
 			{"status", "--json"}, {"whoami", "--json"}, {"doctor", "--json"}, {"edit", "secret", "--priority", "1"},
 		} {
 			r := q.RunAs(p, args...)
-			all += r.Out + r.Err
+			all += r.Stdout + r.Stderr
 		}
 		return all
 	}
@@ -342,7 +342,7 @@ func TestActionsAreAudited(t *testing.T) {
 		if text := q.MustAs(p, "events", "--jsonl"); strings.Contains(text, `"audit"`) || strings.Contains(text, `"verb"`) {
 			t.Errorf("%s received audit events:\n%s", p.Name, text)
 		}
-		if r := q.RunAs(p, "events", "--event", "audit"); r.Code != 2 || !strings.Contains(r.Err, "audit") {
+		if r := q.RunAs(p, "events", "--event", "audit"); r.Code != 2 || !strings.Contains(r.Stderr, "audit") {
 			t.Errorf("%s, events --event audit: %+v", p.Name, r)
 		}
 	}
@@ -397,7 +397,7 @@ func TestUsersFromOutsideTheNamespace(t *testing.T) {
 		cmd.Wait()
 	}()
 	q.WaitUntil("it answers", 20*time.Second, q.IsAnswering)
-	if r := q.RunAs(testrig.Alice, "status"); r.Code != 5 || !strings.Contains(r.Err, "user namespace") {
+	if r := q.RunAs(testrig.Alice, "status"); r.Code != 5 || !strings.Contains(r.Stderr, "user namespace") {
 		t.Errorf("status for a user from outside the namespace: %+v", r)
 	}
 	if w := q.Must("whoami", "--json"); !strings.Contains(w, `"uid":0`) || !strings.Contains(w, `"right":"admin"`) {
@@ -420,7 +420,7 @@ func TestUnknownNamesAreAWarning(t *testing.T) {
 		t.Errorf("doctor: %+v", d)
 	}
 	if r := q.CLI("config", "set", "access.submit", "@no.such.group"); r.Code != 0 ||
-		!strings.Contains(r.Err, "@no.such.group") {
+		!strings.Contains(r.Stderr, "@no.such.group") {
 		t.Errorf("config set: %+v", r)
 	}
 	if r := q.CLI("config", "set", "access.submit", "a,b"); r.Code != 2 {
@@ -451,7 +451,7 @@ func TestJobMayNameItsOwnUser(t *testing.T) {
 		t.Errorf("show of the job: %+v, %v", j, err)
 	}
 	other := "daemon"
-	if r := q.CLI("enqueue", "--user", other, "true"); r.Code != 5 || !strings.Contains(r.Err, `run_as = "submitter"`) {
+	if r := q.CLI("enqueue", "--user", other, "true"); r.Code != 5 || !strings.Contains(r.Stderr, `run_as = "submitter"`) {
 		t.Errorf("enqueue for another user: %+v", r)
 	}
 	if r := q.CLIWithInput(`{"command":"true"}`+"\n"+`{"command":"true","user":"`+other+`"}`, "enqueue", "--file",
@@ -459,7 +459,7 @@ func TestJobMayNameItsOwnUser(t *testing.T) {
 		t.Errorf("enqueue of a batch with a job for another user: %+v", r)
 	}
 	if r := q.CLI("enqueue", "--user", "no.such.user", "true"); r.Code != 2 ||
-		!strings.Contains(r.Err, `there is no user "no.such.user"`) {
+		!strings.Contains(r.Stderr, `there is no user "no.such.user"`) {
 		t.Errorf("enqueue for a user that does not exist: %+v", r)
 	}
 	if n := len(q.Events("--event", "enqueued")); n != 1 {

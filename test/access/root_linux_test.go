@@ -183,7 +183,7 @@ func TestOwnerCannotEditJobOfAnotherAccount(t *testing.T) {
 	for _, set := range [][]string{{"--command", "touch /tmp/mine"}, {"--env", "LD_PRELOAD=/tmp/mine"}, {"--cwd", "/tmp"},
 		{`{"argv":["id"],"command":null}`}} {
 		if r := q.RunAs(testrig.DaemonUser, append([]string{"edit", id}, set...)...); r.Code != 5 ||
-			!strings.Contains(r.Err, "admin") {
+			!strings.Contains(r.Stderr, "admin") {
 			t.Errorf("edit %v of the user's own job that runs as another user: %+v, want an error", set, r)
 		}
 	}
@@ -205,13 +205,13 @@ func TestPolicyOfRootsRunner(t *testing.T) {
 		"news":               q.RunAs(testrig.NewsUser, "enqueue", "true"),
 		"news, for an admin": q.CLI("enqueue", "--user", "news", "true"),
 	} {
-		if r.Code != 5 || !strings.Contains(r.Err, filepath.Dir(q.RootRunnerDir)+"/runner.conf") {
+		if r.Code != 5 || !strings.Contains(r.Stderr, filepath.Dir(q.RootRunnerDir)+"/runner.conf") {
 			t.Errorf("%s: %+v, want an error that names the policy file", what, r)
 		}
 	}
-	if r := q.CLI("enqueue", "true"); !strings.Contains(r.Err, "allow_root_jobs = true") ||
-		!strings.Contains(r.Err, "--user NAME") {
-		t.Errorf("root gets the error %q", r.Err)
+	if r := q.CLI("enqueue", "true"); !strings.Contains(r.Stderr, "allow_root_jobs = true") ||
+		!strings.Contains(r.Stderr, "--user NAME") {
+		t.Errorf("root gets the error %q", r.Stderr)
 	}
 	id := q.Must("enqueue", "--cwd", "/", "--user", "daemon", "id -un")
 	q.Must("wait", id)
@@ -277,8 +277,8 @@ func TestPolicyRefusesTheServiceAccount(t *testing.T) {
 	q := testrig.StartRooted(t, "run_as = \"service\"\n", "accounts = *\n")
 	for what, r := range map[string]testrig.Result{"a user": q.RunAs(testrig.DaemonUser, "enqueue", "true"),
 		"root": q.CLI("enqueue", "true")} {
-		if r.Code != 5 || !strings.Contains(r.Err, "jobs may not run as games, the service's account") ||
-			!strings.Contains(r.Err, filepath.Dir(q.RootRunnerDir)+"/runner.conf") {
+		if r.Code != 5 || !strings.Contains(r.Stderr, "jobs may not run as games, the service's account") ||
+			!strings.Contains(r.Stderr, filepath.Dir(q.RootRunnerDir)+"/runner.conf") {
 			t.Errorf("%s: %+v, want an error that names the policy file", what, r)
 		}
 	}

@@ -57,7 +57,7 @@ func TestModesOfRootsRunnerFiles(t *testing.T) {
 	sockets, _ := filepath.Glob(q.RootRunnerDir + "/*/run.sock")
 	for _, socket := range append(sockets, q.RootRunnerDir+"/spawn.sock") {
 		if r := q.RunAs(testrig.DaemonUser, "--socket", socket, "status"); r.Code != 5 &&
-			!strings.Contains(r.Err, "permission denied") {
+			!strings.Contains(r.Stderr, "permission denied") {
 			t.Errorf("a submitter could connect to %s: %+v", socket, r)
 		}
 	}
@@ -227,8 +227,8 @@ func TestFixedAccountCannotBlockService(t *testing.T) {
 		t.Fatalf("the job printed %q", got)
 	}
 	for _, id := range []string{keptJob, first} {
-		if r := q.RunAs(testrig.DaemonUser, "logs", id); r.Code != 4 || r.Out != "" {
-			t.Errorf("logs of an output that was replaced by a pipe or a link: code %d, %d bytes, %s", r.Code, len(r.Out), r.Err)
+		if r := q.RunAs(testrig.DaemonUser, "logs", id); r.Code != 4 || r.Stdout != "" {
+			t.Errorf("logs of an output that was replaced by a pipe or a link: code %d, %d bytes, %s", r.Code, len(r.Stdout), r.Stderr)
 		}
 	}
 	if got := q.OutputOf(testrig.DaemonUser, "--cwd", mails,

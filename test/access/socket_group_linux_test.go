@@ -26,13 +26,13 @@ func TestSocketLetsItsGroupIn(t *testing.T) {
 		r := q.RunAs(p, "enqueue", "true")
 		want := fmt.Sprintf("queuectl: %d cannot use the socket %s: only members of the group 61298 may use it; "+
 			"join the group with: sudo usermod -aG 61298 %[1]d, then log in again\n", p.Uid, q.Path(testrig.SocketName))
-		if r.Code != 5 || r.Out != "" || r.Err != want {
+		if r.Code != 5 || r.Stdout != "" || r.Stderr != want {
 			t.Errorf("%s: %+v\nwant %s", p.Name, r, want)
 		}
 	}
 	for _, c := range []struct{ key, value string }{{"socket_mode", "0600"}, {"socket_group", "none"}} {
 		r := q.CLI("config", "set", c.key, c.value)
-		if now := q.Setting(c.key); r.Code != 0 || !strings.Contains(r.Err, "after a restart of the service") ||
+		if now := q.Setting(c.key); r.Code != 0 || !strings.Contains(r.Stderr, "after a restart of the service") ||
 			now.Value == c.value || now.Origin != "file" {
 			t.Errorf("config set %s: %+v, the setting is now %+v", c.key, r, now)
 		}
@@ -44,7 +44,7 @@ func TestSocketLetsItsGroupIn(t *testing.T) {
 	q.Stop()
 	q.WriteFile("queuectl.toml", "workers = 0\n")
 	q.Start()
-	if r := q.RunAs(testrig.Alice, "status"); r.Code != 5 || !strings.Contains(r.Err, "only the user root may use it") {
+	if r := q.RunAs(testrig.Alice, "status"); r.Code != 5 || !strings.Contains(r.Stderr, "only the user root may use it") {
 		t.Errorf("a client of another user, with a socket for the owner alone: %+v", r)
 	}
 	if err := os.Chmod(q.Dir, 0o700); err != nil {
@@ -52,14 +52,14 @@ func TestSocketLetsItsGroupIn(t *testing.T) {
 	}
 	cmd := testrig.AsPerson(exec.Command(binaryForAll(t), "--dir", q.Dir, "status"), testrig.Alice)
 	cmd.Dir = "/"
-	if r := testrig.RunCommand(t, cmd); r.Code != 5 || !strings.Contains(r.Err,
+	if r := testrig.RunCommand(t, cmd); r.Code != 5 || !strings.Contains(r.Stderr,
 		"this account has no access to the directory "+q.Dir) {
 		t.Errorf("a client that may not search the socket's directory: %+v", r)
 	}
 	q.Stop()
 	q.WriteFile("queuectl.toml", "socket_group = \"no.such.group\"\n")
 	if r := q.MustRefuseStart("--dir", q.Dir); r.Code != 78 ||
-		!strings.Contains(r.Err, `socket_group: there is no group "no.such.group"`) {
+		!strings.Contains(r.Stderr, `socket_group: there is no group "no.such.group"`) {
 		t.Errorf("start with an unknown group: %+v", r)
 	}
 }

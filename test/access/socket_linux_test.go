@@ -186,7 +186,7 @@ func TestRemovedDatabaseEndsIdleService(t *testing.T) {
 			t.Fatal(err)
 		}
 		select {
-		case <-q.Ended:
+		case <-q.Exit:
 			if code := q.Cmd.ProcessState.ExitCode(); code != 74 {
 				t.Errorf("%s: exit code %d, want 74", what, code)
 			}

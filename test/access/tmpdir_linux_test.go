@@ -146,7 +146,7 @@ func TestJobTmpdirMustBePrivate(t *testing.T) {
 		q.Must("enqueue", "--id", "waits", "true")
 		for _, words := range [][]string{{"status"}, {"why", "waits"}, {"doctor"}} {
 			q.WaitUntil(fmt.Sprint(c.name, ": ", words, " says it"), 20*time.Second, func() bool {
-				return strings.Contains(q.CLI(words...).Out, c.want)
+				return strings.Contains(q.CLI(words...).Stdout, c.want)
 			})
 		}
 		if lines := q.LogLines("no jobs can start until the setting job_tmpdir is correct"); len(lines) != 1 ||

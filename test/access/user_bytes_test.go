@@ -26,9 +26,9 @@ func TestUserBytesAreBounded(t *testing.T) {
 	full := func(when string) {
 		t.Helper()
 		r := q.CLI("enqueue", "--file", file)
-		if r.Code != 5 || !strings.Contains(r.Err, "max_bytes_per_user: ") || !strings.Contains(r.Err, "of 2097152 bytes") ||
-			!strings.Contains(r.Err, "queuectl rm") {
-			t.Errorf("%s: exit code %d, %s", when, r.Code, r.Err)
+		if r.Code != 5 || !strings.Contains(r.Stderr, "max_bytes_per_user: ") || !strings.Contains(r.Stderr, "of 2097152 bytes") ||
+			!strings.Contains(r.Stderr, "queuectl rm") {
+			t.Errorf("%s: exit code %d, %s", when, r.Code, r.Stderr)
 		}
 		if out := q.Must("status"); !strings.Contains(out, "of 2.0 MiB used") {
 			t.Errorf("%s: status does not show the bytes: %s", when, out)
@@ -50,11 +50,11 @@ func TestUserBytesAreBounded(t *testing.T) {
 	q.Kill()
 	q.Start("--workers", "1")
 	full("after a restart")
-	if r := q.CLI("whoami"); !strings.Contains(r.Out, "of 2.0 MiB used") {
-		t.Errorf("whoami: %s%s", r.Out, r.Err)
+	if r := q.CLI("whoami"); !strings.Contains(r.Stdout, "of 2.0 MiB used") {
+		t.Errorf("whoami: %s%s", r.Stdout, r.Stderr)
 	}
-	if r := q.CLI("doctor"); !strings.Contains(r.Out, "of 2097152 bytes; once all bytes are used, new jobs are refused") {
-		t.Errorf("doctor: %s%s", r.Out, r.Err)
+	if r := q.CLI("doctor"); !strings.Contains(r.Stdout, "of 2097152 bytes; once all bytes are used, new jobs are refused") {
+		t.Errorf("doctor: %s%s", r.Stdout, r.Stderr)
 	}
 	q.Must("cancel", "--all", "--yes")
 	for range 12 {
@@ -68,22 +68,22 @@ func TestUserBytesAreBounded(t *testing.T) {
 	if out := q.Must("show", "1", "--json"); !strings.Contains(out, `"input_removed":["env","stdin"]`) {
 		t.Errorf("show --json of a job whose input was removed to free space: %s", out)
 	}
-	if r := q.CLI("retry", "1"); r.Code == 0 || !strings.Contains(r.Err, "stdin: job 1 cannot run again") {
-		t.Errorf("retry of a job whose input was removed to free space: exit code %d, %s%s", r.Code, r.Out, r.Err)
+	if r := q.CLI("retry", "1"); r.Code == 0 || !strings.Contains(r.Stderr, "stdin: job 1 cannot run again") {
+		t.Errorf("retry of a job whose input was removed to free space: exit code %d, %s%s", r.Code, r.Stdout, r.Stderr)
 	}
 	if out := q.Must("why", "1"); !strings.Contains(out, "its input (env, stdin) was removed to make room") {
 		t.Errorf("why of a job whose input was removed to free space: %s", out)
 	}
 	if r := q.CLI("doctor", "--verify"); r.Code != 0 {
-		t.Errorf("doctor --verify: exit code %d, %s%s", r.Code, r.Out, r.Err)
+		t.Errorf("doctor --verify: exit code %d, %s%s", r.Code, r.Stdout, r.Stderr)
 	}
 	q.Must("config", "set", "max_bytes_per_user", "20MiB")
 	q.Must("run", "--id", "output", "head -c 60000 /dev/zero | tr '\\0' x")
 	q.Must("config", "set", "max_bytes_per_user", "64KiB")
 	q.WaitUntil("the oldest output is removed", 30*time.Second, func() bool {
-		return !strings.Contains(q.CLI("logs", "output").Out, "xxx")
+		return !strings.Contains(q.CLI("logs", "output").Stdout, "xxx")
 	})
-	if r := q.CLI("logs", "output"); !strings.Contains(r.Err,
+	if r := q.CLI("logs", "output"); !strings.Contains(r.Stderr,
 		"the output of attempt 1 was removed to make room (setting max_bytes_per_user)") {
 		t.Errorf("logs of an output that the quota removed: %+v", r)
 	}
@@ -110,14 +110,14 @@ func TestRetriedOutputsAreBounded(t *testing.T) {
 	if peakBytes > 1<<20 || peakBytes < 300_000 {
 		t.Errorf("the user's jobs held %d bytes, want less than 1 MiB and the output of one attempt", peakBytes)
 	}
-	if r := q.CLI("logs", "prints", "--attempt", "1"); !strings.Contains(r.Err,
+	if r := q.CLI("logs", "prints", "--attempt", "1"); !strings.Contains(r.Stderr,
 		"the output of attempt 1 was removed to make room (setting max_bytes_per_user)") {
-		t.Errorf("logs of the first attempt: exit code %d, %s", r.Code, r.Err)
+		t.Errorf("logs of the first attempt: exit code %d, %s", r.Code, r.Stderr)
 	}
-	if r := q.CLI("logs", "prints"); len(r.Out) < 300_000 {
-		t.Errorf("logs of the last attempt: exit code %d, %d bytes, %s", r.Code, len(r.Out), r.Err)
+	if r := q.CLI("logs", "prints"); len(r.Stdout) < 300_000 {
+		t.Errorf("logs of the last attempt: exit code %d, %d bytes, %s", r.Code, len(r.Stdout), r.Stderr)
 	}
 	if r := q.CLI("doctor", "--verify"); r.Code != 0 {
-		t.Errorf("doctor --verify: exit code %d, %s%s", r.Code, r.Out, r.Err)
+		t.Errorf("doctor --verify: exit code %d, %s%s", r.Code, r.Stdout, r.Stderr)
 	}
 }

@@ -213,8 +213,8 @@ func TestMCP(t *testing.T) {
 	}
 	typed := q.Command("mcp")
 	typed.Stdin = strings.NewReader("hello\n")
-	if r := testrig.RunCommand(t, typed); r.Code != 1 || r.Out != "" ||
-		!strings.Contains(r.Err, "Model Context Protocol") {
+	if r := testrig.RunCommand(t, typed); r.Code != 1 || r.Stdout != "" ||
+		!strings.Contains(r.Stderr, "Model Context Protocol") {
 		t.Errorf("mcp with text that is not JSON: %+v", r)
 	}
 	a := newAgent(t, q.Command("mcp", "--write"))
@@ -390,7 +390,7 @@ func TestMCPAnswersAfterItsInputHasEnded(t *testing.T) {
 	cmd.Stdin = strings.NewReader(strings.Join(lines, "\n") + "\n")
 	r := testrig.RunCommand(t, cmd)
 	answered := map[int]bool{}
-	for line := range strings.Lines(r.Out) {
+	for line := range strings.Lines(r.Stdout) {
 		var answer struct {
 			ID     int
 			Result json.RawMessage
@@ -406,7 +406,7 @@ func TestMCPAnswersAfterItsInputHasEnded(t *testing.T) {
 		}
 	}
 	if r.Code != 0 {
-		t.Errorf("the server exits with %d: %s", r.Code, r.Err)
+		t.Errorf("the server exits with %d: %s", r.Code, r.Stderr)
 	}
 }
 
@@ -426,8 +426,8 @@ func TestMCPEndsWhileACallWaits(t *testing.T) {
 	if r.Code != 0 || time.Since(started) > time.Minute {
 		t.Errorf("the server ends after %v with %+v", time.Since(started), r)
 	}
-	if !strings.Contains(r.Out, `"id":1,`) || !strings.Contains(r.Out, `"timed_out":true`) {
-		t.Errorf("the reply to the waiting call lacks timed_out: %s", r.Out)
+	if !strings.Contains(r.Stdout, `"id":1,`) || !strings.Contains(r.Stdout, `"timed_out":true`) {
+		t.Errorf("the reply to the waiting call lacks timed_out: %s", r.Stdout)
 	}
 	if got := q.Must("show", "1"); !strings.Contains(got, "processing") {
 		t.Errorf("the job is not processing: %s", got)

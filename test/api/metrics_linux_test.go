@@ -106,14 +106,14 @@ func TestMetrics(t *testing.T) {
 		t.Errorf("the file is %v, %v", info, err)
 	}
 	if got := q.CLI("metrics", "--textfile", q.Path("none/queue.prom")); got.Code != 2 ||
-		!strings.Contains(got.Err, "mkdir -p "+q.Path("none")) {
+		!strings.Contains(got.Stderr, "mkdir -p "+q.Path("none")) {
 		t.Errorf("metrics --textfile in a missing directory: %+v", got)
 	}
 	if err := errors.Join(syscall.Mkfifo(q.Path("pipe"), 0o600), os.Symlink("queue.prom", q.Path("link"))); err != nil {
 		t.Fatal(err)
 	}
 	if got := q.CLI("metrics", "--textfile", q.Path("pipe")); got.Code != 2 ||
-		!strings.Contains(got.Err, "is not a regular file") {
+		!strings.Contains(got.Stderr, "is not a regular file") {
 		t.Errorf("metrics --textfile at the path of a pipe: %+v", got)
 	}
 	q.Must("metrics", "--textfile", q.Path("link"))
@@ -146,7 +146,7 @@ func TestTextfileOfAStoppedService(t *testing.T) {
 		t.Fatalf("queuectl_healthy of a running service is %v, want 1", got)
 	}
 	q.Kill()
-	if got := q.CLI("metrics", "--textfile", q.Path("queue.prom")); got.Code == 0 || got.Err == "" {
+	if got := q.CLI("metrics", "--textfile", q.Path("queue.prom")); got.Code == 0 || got.Stderr == "" {
 		t.Errorf("with the service stopped: %+v, want an error", got)
 	}
 	if got := healthy(); got != 0 {

@@ -184,7 +184,7 @@ func TestSchemasDescribeTheWire(t *testing.T) {
 	}
 	for word, want := range map[string]string{"lst": `did you mean "list"`,
 		"nosuch": "; use one of: hello, whoami, enqueue, "} {
-		if r := q.CLI("schema", word); r.Code != 2 || !strings.Contains(r.Err, want) {
+		if r := q.CLI("schema", word); r.Code != 2 || !strings.Contains(r.Stderr, want) {
 			t.Errorf("schema for the unknown method %s: %+v", word, r)
 		}
 	}

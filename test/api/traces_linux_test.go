@@ -175,7 +175,7 @@ func TestTraces(t *testing.T) {
 func TestHungCollectorDelaysNothing(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "2")
 	if got := q.CLI("config", "set", "traces.endpoint", "localhost:4318"); got.Code != 2 ||
-		!strings.Contains(got.Err, "traces.endpoint") {
+		!strings.Contains(got.Stderr, "traces.endpoint") {
 		t.Errorf("config set traces.endpoint without a scheme: %+v", got)
 	}
 	// This listener never accepts a connection, so clients get no reply.

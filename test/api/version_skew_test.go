@@ -163,16 +163,16 @@ func TestClientOfAnotherVersion(t *testing.T) {
 		q := testrig.NewQueue(t, "")
 		c.service.serve(t, q)
 		r := q.CLI(c.args...)
-		if r.Code != c.code || !strings.Contains(r.Out, c.out) {
+		if r.Code != c.code || !strings.Contains(r.Stdout, c.out) {
 			t.Errorf("%s: %+v; want code %d and %q", c.name, r, c.code, c.out)
 		}
 		for _, text := range c.errs {
-			if !strings.Contains(r.Err, text) {
-				t.Errorf("%s: stderr %q, want %q in it", c.name, r.Err, text)
+			if !strings.Contains(r.Stderr, text) {
+				t.Errorf("%s: stderr %q, want %q in it", c.name, r.Stderr, text)
 			}
 		}
-		if len(c.errs) == 0 && r.Err != "" {
-			t.Errorf("%s: stderr %q", c.name, r.Err)
+		if len(c.errs) == 0 && r.Stderr != "" {
+			t.Errorf("%s: stderr %q", c.name, r.Stderr)
 		}
 	}
 }
@@ -181,7 +181,7 @@ func TestClientOfAnotherVersion(t *testing.T) {
 func TestSameVersionErrorsNameNoVersion(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "0")
 	r := q.CLI("config", "set", "priority", "much")
-	if r.Code != 2 || strings.Contains(r.Err, "restart") {
+	if r.Code != 2 || strings.Contains(r.Stderr, "restart") {
 		t.Errorf("config set with an invalid value: %+v", r)
 	}
 }

@@ -67,7 +67,7 @@ func TestArgumentsMustBeUTF8(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "0")
 	for field, args := range map[string][]string{"argv": {"--", "printf", "a\xffb"}, "command": {"echo \xff"},
 		"env": {"--env", "A=\xff", "true"}} {
-		if r := q.CLI(append([]string{"enqueue"}, args...)...); r.Code != 2 || !strings.Contains(r.Err, field+": ") {
+		if r := q.CLI(append([]string{"enqueue"}, args...)...); r.Code != 2 || !strings.Contains(r.Stderr, field+": ") {
 			t.Errorf("%s: %+v", field, r)
 		}
 	}
@@ -76,7 +76,7 @@ func TestArgumentsMustBeUTF8(t *testing.T) {
 	if err := os.Mkdir(cmd.Dir, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if r := testrig.RunCommand(t, cmd); r.Code != 2 || !strings.Contains(r.Err, "cwd: ") {
+	if r := testrig.RunCommand(t, cmd); r.Code != 2 || !strings.Contains(r.Stderr, "cwd: ") {
 		t.Errorf("enqueue in a directory whose name is not UTF-8: %+v", r)
 	}
 }

@@ -46,8 +46,8 @@ func TestNoFlagOrByteIsIgnored(t *testing.T) {
 		{[]string{"worker", "scale", "-1"}, "", 2, "not a number of workers"},
 	} {
 		r := q.CLIWithInput(c.in, c.args...)
-		if r.Code != c.code || c.code == 0 && r.Out != c.out || c.code != 0 && !strings.Contains(r.Err, c.out) ||
-			strings.Contains(r.Err, "strconv") {
+		if r.Code != c.code || c.code == 0 && r.Stdout != c.out || c.code != 0 && !strings.Contains(r.Stderr, c.out) ||
+			strings.Contains(r.Stderr, "strconv") {
 			t.Errorf("%q: %+v; want %d, %q", c.args, r, c.code, c.out)
 		}
 	}
@@ -88,7 +88,7 @@ func TestFileErrorsNameTheLine(t *testing.T) {
 		"[{\"command\":\"true\"},\n{\"comand\":\"true\"}]":                                "line 2: ",
 		"[\n{\"command\":\"true\",\"priority\":9999999}]":                                 "line 2: ",
 	} {
-		if r := q.CLIWithInput(text, "enqueue", "--file", "-"); r.Code == 0 || !strings.Contains(r.Err, line) {
+		if r := q.CLIWithInput(text, "enqueue", "--file", "-"); r.Code == 0 || !strings.Contains(r.Stderr, line) {
 			t.Errorf("%q: %+v, want %s", text, r, line)
 		}
 	}
@@ -153,13 +153,13 @@ func TestLostFollowerLearnsHowToReattach(t *testing.T) {
 	})
 	w.WaitRunning("1")
 	q.Kill()
-	if r := <-done; r.Code != 125 || !strings.Contains(r.Err, "job 1 is still in the queue") ||
-		!strings.Contains(r.Err, "queuectl attach 1") {
+	if r := <-done; r.Code != 125 || !strings.Contains(r.Stderr, "job 1 is still in the queue") ||
+		!strings.Contains(r.Stderr, "queuectl attach 1") {
 		t.Errorf("run after the service died: %+v", r)
 	}
 	q.Start("--workers", "1")
 	os.WriteFile(gate, nil, 0o600)
-	if r := q.CLI("logs", "-f", "1"); r.Code != 0 || r.Out != "up\nlate\n" {
+	if r := q.CLI("logs", "-f", "1"); r.Code != 0 || r.Stdout != "up\nlate\n" {
 		t.Errorf("logs -f after the restart: %+v", r)
 	}
 }
@@ -198,9 +198,9 @@ func TestLongPathsAreSplitOverRequests(t *testing.T) {
 	cmd := q.Command("enqueue", "--file", file)
 	cmd.Env = append(cmd.Env, "PATH="+os.Getenv("PATH")+strings.Repeat(":/opt/a/long/path/that/does/not/exist", 60))
 	r := testrig.RunCommand(t, cmd)
-	ids := strings.Fields(r.Out)
+	ids := strings.Fields(r.Stdout)
 	if r.Code != 0 || len(ids) != 10_000 || ids[0] != "1" || ids[9999] != "10000" {
-		t.Errorf("enqueue --file: exit code %d, %d ids, %s", r.Code, len(ids), r.Err)
+		t.Errorf("enqueue --file: exit code %d, %d ids, %s", r.Code, len(ids), r.Stderr)
 	}
 }
 
@@ -243,7 +243,7 @@ func TestListColumnsSortAndWatch(t *testing.T) {
 		{"list --columns id,stat", `"state"`}, {"list --sort prioriti", `"priority"`}, {"list --json --sort id", "--limit"},
 		{"list --json --columns id", "cannot be combined with --json"},
 	} {
-		if r := q.CLI(strings.Fields(c.args)...); r.Code != 2 || !strings.Contains(r.Err, c.err) {
+		if r := q.CLI(strings.Fields(c.args)...); r.Code != 2 || !strings.Contains(r.Stderr, c.err) {
 			t.Errorf("%s: %+v, want %s", c.args, r, c.err)
 		}
 	}

@@ -41,7 +41,7 @@ func TestEnqueueForms(t *testing.T) {
 		{"fed", []string{"--id", "i", "--stdin", "-", "cat"}, "i"},
 	} {
 		if r := q.CLIWithInput(c.stdin, append([]string{"enqueue"}, c.args...)...); r.Code != 0 ||
-			strings.TrimSpace(r.Out) != c.out {
+			strings.TrimSpace(r.Stdout) != c.out {
 			t.Errorf("enqueue %q: %+v, want %q", c.args, r, c.out)
 		}
 	}
@@ -84,8 +84,8 @@ func TestBatchIsWhole(t *testing.T) {
 		{"more after the array", "[" + lines[0] + "]\n{}", "line 2: unexpected text after"},
 	} {
 		if r := q.CLIWithInput(c.text, "enqueue", "--file", "-"); r.Code != 2 && r.Code != 5 ||
-			!strings.Contains(r.Err, c.err) || r.Out != "" || count() != 0 {
-			t.Errorf("%s: code %d, stderr %q; %d jobs", c.name, r.Code, r.Err, count())
+			!strings.Contains(r.Stderr, c.err) || r.Stdout != "" || count() != 0 {
+			t.Errorf("%s: code %d, stderr %q; %d jobs", c.name, r.Code, r.Stderr, count())
 		}
 	}
 	file := q.WriteFile("good", strings.Join(lines, "\n"))
@@ -205,7 +205,7 @@ func TestJobRunsInCallersDirectory(t *testing.T) {
 			t.Errorf("enqueue %q: %+v", args, r)
 			return ""
 		}
-		j := w.WaitEnded(strings.TrimSpace(r.Out))
+		j := w.WaitEnded(strings.TrimSpace(r.Stdout))
 		return filepath.ToSlash(j.Output + j.Error)
 	}
 	for _, c := range []struct{ got, want string }{
@@ -267,8 +267,8 @@ func TestChangedSchedulingAppliesToWaitingJobs(t *testing.T) {
 	}
 	for _, scheduling := range []string{"fifo", "priority"} {
 		r := q.CLI("config", "set", "scheduling", scheduling)
-		if r.Code != 0 || !strings.Contains(r.Err, "takes effect after a restart of the service") {
-			t.Errorf("config set: code %d, %q, %q", r.Code, r.Out, r.Err)
+		if r.Code != 0 || !strings.Contains(r.Stderr, "takes effect after a restart of the service") {
+			t.Errorf("config set: code %d, %q, %q", r.Code, r.Stdout, r.Stderr)
 		}
 		q.Kill()
 		q.Start("--workers", "0")
@@ -291,7 +291,7 @@ func TestForgottenDashesAreExplained(t *testing.T) {
 		"enqueue --priority 3 tar --nosuch": "queuectl enqueue -- tar --nosuch",
 	} {
 		if got := q.CLI(strings.Fields(line)...); got.Code != 2 && got.Code != 125 ||
-			!strings.Contains(got.Err, "queuectl: unknown flag -") || !strings.Contains(got.Err, want) {
+			!strings.Contains(got.Stderr, "queuectl: unknown flag -") || !strings.Contains(got.Stderr, want) {
 			t.Errorf("%s: %+v", line, got)
 		}
 	}

@@ -95,7 +95,7 @@ echo "${COMPREPLY[0]%% *}"`)
 	home := t.TempDir()
 	cmd := exec.Command(q.Bin, "__complete", "show", "")
 	cmd.Env = testrig.Environment(home)
-	if r := testrig.RunCommand(t, cmd); r.Code != 0 || r.Out != ":36\n" {
+	if r := testrig.RunCommand(t, cmd); r.Code != 0 || r.Stdout != ":36\n" {
 		t.Errorf("completion without a service: %+v", r)
 	}
 	if entries, err := os.ReadDir(home); err != nil || len(entries) > 0 {
@@ -137,7 +137,7 @@ func TestManualPages(t *testing.T) {
 			t.Errorf("the manual page queuectl.1 does not contain %q", named)
 		}
 	}
-	if r := q.CLI("man", q.WriteFile("file", "")+"/below"); r.Code == 0 || !strings.Contains(r.Err, "file") {
+	if r := q.CLI("man", q.WriteFile("file", "")+"/below"); r.Code == 0 || !strings.Contains(r.Stderr, "file") {
 		t.Errorf("man into a directory below a file: %+v, want an error that names the file", r)
 	}
 }
@@ -175,17 +175,17 @@ func TestEveryVerbHasAnExample(t *testing.T) {
 		}
 		help, short, all := q.CLI(append(words[1:], "--help")...), q.CLI(append(words[1:], "-h")...),
 			q.CLI(append(words[1:], "--help", "--all")...)
-		if help.Code != 0 || !hasExample(help.Out) {
-			t.Errorf("the help of %q has no example (exit code %d)\n%s", words, help.Code, help.Out)
+		if help.Code != 0 || !hasExample(help.Stdout) {
+			t.Errorf("the help of %q has no example (exit code %d)\n%s", words, help.Code, help.Stdout)
 		}
-		if short.Out != help.Out {
-			t.Errorf("-h of %q prints\n%s\n--help prints\n%s", words, short.Out, help.Out)
+		if short.Stdout != help.Stdout {
+			t.Errorf("-h of %q prints\n%s\n--help prints\n%s", words, short.Stdout, help.Stdout)
 		}
-		if all.Code != 0 || len(all.Out) < len(help.Out) || !strings.Contains(all.Out, "\nGlobal flags:\n") &&
+		if all.Code != 0 || len(all.Stdout) < len(help.Stdout) || !strings.Contains(all.Stdout, "\nGlobal flags:\n") &&
 			len(words) > 1 {
-			t.Errorf("--help --all of %q (exit code %d)\n%s", words, all.Code, all.Out)
+			t.Errorf("--help --all of %q (exit code %d)\n%s", words, all.Code, all.Stdout)
 		}
-		for line := range strings.Lines(help.Out + all.Out) {
+		for line := range strings.Lines(help.Stdout + all.Stdout) {
 			if n := utf8.RuneCountInString(strings.TrimSuffix(line, "\n")); n > 80 {
 				t.Errorf("the help of %q has a line of %d columns: %s", words, n, line)
 			}

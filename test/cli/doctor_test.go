@@ -33,7 +33,7 @@ func repair(q *testrig.Queue) {
 	file := q.Path("repair.db")
 	q.Must("backup", file)
 	q.Must("service", "stop")
-	<-q.Ended
+	<-q.Exit
 	q.Must("restore", file)
 	q.Start("--workers", "1")
 	q.CheckHealthy("after backup and restore")
@@ -53,7 +53,7 @@ func TestDoctorFindsANewerProgram(t *testing.T) {
 	q.Bin = testrig.Install(t, testrig.Binary(t, ""), q.Path("bin"))
 	q.CheckFinding("a newer program", "program", "has changed since the service")
 	q.Must("service", "stop", "--keep-jobs")
-	<-q.Ended
+	<-q.Exit
 	q.Start("--workers", "1")
 	q.CheckHealthy("after a restart")
 	if err := os.Rename(filepath.Join(filepath.Dir(q.Bin), "queuectld"+testrig.Extension), q.Path("taken")); err != nil {
@@ -78,8 +78,8 @@ func TestNetworkFileSystem(t *testing.T) {
 	q.Cmd = nil
 	cmd := q.Command("doctor", "--json", "--verify")
 	cmd.Env = append(cmd.Env, q.Env...)
-	if r := testrig.RunCommand(t, cmd); r.Code != 1 || !strings.Contains(r.Out, testrig.NetworkFinding) ||
-		!strings.Contains(r.Out, `"check":"counters","level":"ok"`) {
+	if r := testrig.RunCommand(t, cmd); r.Code != 1 || !strings.Contains(r.Stdout, testrig.NetworkFinding) ||
+		!strings.Contains(r.Stdout, `"check":"counters","level":"ok"`) {
 		t.Errorf("doctor on a network file system: %+v", r)
 	}
 }
@@ -134,8 +134,8 @@ func TestDoctorCreatesNoFiles(t *testing.T) {
 	if err := os.Chown(q.Dir, other, other); err != nil {
 		t.Fatal(err)
 	}
-	if r := q.CLI("doctor"); r.Code != 5 || !strings.Contains(r.Err, "belongs to uid 65534; run doctor as that user") ||
-		strings.Contains(r.Out+r.Err, "chown") {
+	if r := q.CLI("doctor"); r.Code != 5 || !strings.Contains(r.Stderr, "belongs to uid 65534; run doctor as that user") ||
+		strings.Contains(r.Stdout+r.Stderr, "chown") {
 		t.Errorf("doctor as root: %+v", r)
 	}
 	if after := names(); !slices.Equal(after, before) {
@@ -207,7 +207,7 @@ func TestDoctorFindsPlantedFaults(t *testing.T) {
 func TestDoctorNamesTheRequestedDir(t *testing.T) {
 	q := testrig.NewQueue(t, "")
 	r := q.CLI("doctor", "--dir", "nothing-yet")
-	if want := "create it with: queuectl --dir nothing-yet service start"; !strings.Contains(r.Out, want) {
+	if want := "create it with: queuectl --dir nothing-yet service start"; !strings.Contains(r.Stdout, want) {
 		t.Errorf("doctor: %+v, want %q", r, want)
 	}
 }

@@ -21,15 +21,15 @@ func TestJobsHideNoCharacters(t *testing.T) {
 	for _, args := range [][]string{{"status"}, {"show", id}, {"list"}, {"list", "--columns", "id,labels"},
 		{"dlq", "list"}} {
 		r := q.CLI(args...)
-		if strings.ContainsAny(r.Out, "\u200b\u2060\x1b") || !strings.Contains(r.Out, inPipe) {
-			t.Errorf("%q in a pipe: got %q, want %q in it", args, r.Out, inPipe)
+		if strings.ContainsAny(r.Stdout, "\u200b\u2060\x1b") || !strings.Contains(r.Stdout, inPipe) {
+			t.Errorf("%q in a pipe: got %q, want %q in it", args, r.Stdout, inPipe)
 		}
 		r = q.RunOnScreen(args...)
-		if strings.ContainsAny(r.Out, "\u200b\u2060") || !strings.Contains(r.Out, `z\u200bz\u2060`) {
-			t.Errorf("%q on a terminal: got %q, want the invisible characters escaped", args, r.Out)
+		if strings.ContainsAny(r.Stdout, "\u200b\u2060") || !strings.Contains(r.Stdout, `z\u200bz\u2060`) {
+			t.Errorf("%q on a terminal: got %q, want the invisible characters escaped", args, r.Stdout)
 		}
 	}
-	if r := q.CLI("logs", id); r.Out != hidden {
-		t.Errorf("logs in a pipe: got %q, want %q", r.Out, hidden)
+	if r := q.CLI("logs", id); r.Stdout != hidden {
+		t.Errorf("logs in a pipe: got %q, want %q", r.Stdout, hidden)
 	}
 }

@@ -173,7 +173,7 @@ func TestWaitForSeveral(t *testing.T) {
 		{"--any far --timeout 0.05", 124},
 		{"good nope", 125}, {"nope five", 125}, {"--any good nope", 125},
 	} {
-		if r := q.CLI(append([]string{"wait"}, strings.Fields(c.words)...)...); r.Code != c.code || r.Out != "" {
+		if r := q.CLI(append([]string{"wait"}, strings.Fields(c.words)...)...); r.Code != c.code || r.Stdout != "" {
 			t.Errorf("wait %s: %+v, want code %d", c.words, r, c.code)
 		}
 	}
@@ -200,7 +200,7 @@ func TestWaitForASelection(t *testing.T) {
 	check := func(words string, code int) {
 		t.Helper()
 		r := q.CLI(append([]string{"wait"}, strings.Fields(words)...)...)
-		if none := strings.Contains(r.Err, "no job matches"); r.Code != code || code != 0 && none {
+		if none := strings.Contains(r.Stderr, "no job matches"); r.Code != code || code != 0 && none {
 			t.Errorf("wait %s: %+v, want code %d", words, r, code)
 		}
 	}
@@ -247,12 +247,12 @@ func TestMissingFilesAreNotRetried(t *testing.T) {
 	}
 	for _, c := range cases {
 		r := q.CLI(append([]string{"enqueue"}, strings.Fields(c.args)...)...)
-		stderr := filepath.ToSlash(r.Err)
+		stderr := filepath.ToSlash(r.Stderr)
 		if r.Code != 0 || !strings.Contains(stderr, c.wantText) ||
 			strings.Contains(stderr, "before the job starts") != (c.wantText != "") {
 			t.Errorf("%s: %+v, want the warning %q", c.args, r, c.wantText)
 		}
-		id := strings.TrimSpace(r.Out)
+		id := strings.TrimSpace(r.Stdout)
 		q.CLI("wait", id, "--timeout", "20s")
 		if j := q.Show(id); j.State != "dead" || j.Attempts != 1 || !strings.HasPrefix(j.Error, c.fault) {
 			t.Errorf("%s: %+v, want it dead after one attempt, and %q", c.args, j, c.fault)
@@ -282,7 +282,7 @@ func TestMissingWorkDirIsNotRetried(t *testing.T) {
 		{[]string{"schedule", "add", "s", "0 3 * * *", "--cwd", missing, "--", "true"}, 1, nil},
 	} {
 		r := q.CLI(c.args...)
-		if got := strings.Count(r.Err, "cwd: "+missing+" does not exist"); r.Code != 0 || got != c.warns {
+		if got := strings.Count(r.Stderr, "cwd: "+missing+" does not exist"); r.Code != 0 || got != c.warns {
 			t.Errorf("%v: %+v, want %d warnings", c.args, r, c.warns)
 		}
 		for _, id := range c.ids {
@@ -333,13 +333,13 @@ func TestExitCodeOfEachEnd(t *testing.T) {
 			t.Parallel()
 			asRun, asWait := submitCommand(q, "run", c.args), submitCommand(q, "run -d", c.args)
 			detached := testrig.RunCommand(t, asWait)
-			id := strings.TrimSpace(detached.Out)
+			id := strings.TrimSpace(detached.Stdout)
 			line := regexp.MustCompile("^queuectl: job " + id + " is [^\n]*; details: queuectl show " + id + "\n$")
-			if r := q.CLI("wait", id); r.Code != c.code || r.Out != "" || (c.code == 0) != (r.Err == "") || c.code != 0 &&
-				!line.MatchString(r.Err) {
+			if r := q.CLI("wait", id); r.Code != c.code || r.Stdout != "" || (c.code == 0) != (r.Stderr == "") || c.code != 0 &&
+				!line.MatchString(r.Stderr) {
 				t.Errorf("wait: %+v, want code %d, and one line about a job that did not complete", r, c.code)
 			}
-			if r := q.CLI("wait", "-q", id); r.Code != c.code || r.Out+r.Err != "" {
+			if r := q.CLI("wait", "-q", id); r.Code != c.code || r.Stdout+r.Stderr != "" {
 				t.Errorf("wait -q: %+v, want code %d and no output", r, c.code)
 			}
 			if r := q.CLI("wait", id, "--timeout", "0.01"); r.Code != c.code {
@@ -349,8 +349,8 @@ func TestExitCodeOfEachEnd(t *testing.T) {
 				t.Errorf("the job's reason is %q, want %q", j.Reason, c.reason)
 			}
 			r := testrig.RunCommand(t, asRun)
-			r.Err = betweenAttempts.ReplaceAllString(r.Err, "")
-			if r.Code != c.code || !strings.Contains(r.Err, c.stderr) || c.stderr == "" && c.reason == "" && r.Err != "" {
+			r.Stderr = betweenAttempts.ReplaceAllString(r.Stderr, "")
+			if r.Code != c.code || !strings.Contains(r.Stderr, c.stderr) || c.stderr == "" && c.reason == "" && r.Stderr != "" {
 				t.Errorf("run: %+v, want code %d, %q", r, c.code, c.stderr)
 			}
 		})

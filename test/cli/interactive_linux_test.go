@@ -29,7 +29,7 @@ func runTypingCommand(q *testrig.Queue, cmd *exec.Cmd, prompt, input string) tes
 		s.Master.WriteString(input)
 	}
 	cmd.Wait()
-	return testrig.Result{Code: cmd.ProcessState.ExitCode(), Out: s.Text(q)}
+	return testrig.Result{Code: cmd.ProcessState.ExitCode(), Stdout: s.Text(q)}
 }
 
 // On a terminal, commands that end or remove several jobs print the number of jobs and ask for
@@ -43,10 +43,10 @@ func TestBulkCommandsAskForConfirmation(t *testing.T) {
 		return strings.ReplaceAll(q.Must("list", "--sort", "id", "--columns", "state"), "\n", " ")
 	}
 	if r := runTyping(q, "cancel 3 jobs? [y/N]", "\n", "cancel", "--batch", "three"); r.Code != 1 ||
-		!strings.Contains(r.Out, "nothing was changed") || states() != "STATE pending pending pending" {
+		!strings.Contains(r.Stdout, "nothing was changed") || states() != "STATE pending pending pending" {
 		t.Errorf("cancel --batch, answered with no: %+v; %s", r, states())
 	}
-	if r := q.CLI("cancel", "--all"); r.Code != 2 || !strings.Contains(r.Err, "--yes") ||
+	if r := q.CLI("cancel", "--all"); r.Code != 2 || !strings.Contains(r.Stderr, "--yes") ||
 		states() != "STATE pending pending pending" {
 		t.Errorf("cancel --all without a terminal: %+v; %s", r, states())
 	}
@@ -60,7 +60,7 @@ func TestBulkCommandsAskForConfirmation(t *testing.T) {
 	if r := runTyping(q, "remove 3 jobs and their history?", "no\n", "cleanup", "--days", "0"); r.Code != 1 {
 		t.Errorf("cleanup, answered with no: %+v", r)
 	}
-	if r := q.CLI("clear"); r.Code != 2 || !strings.Contains(r.Err, "--yes") {
+	if r := q.CLI("clear"); r.Code != 2 || !strings.Contains(r.Stderr, "--yes") {
 		t.Errorf("clear without a terminal: %+v", r)
 	}
 	if got := q.Must("clear", "--dry-run"); got != "3 jobs selected; nothing was changed" {
@@ -117,7 +117,7 @@ func TestEditInAnEditor(t *testing.T) {
 	}
 	edit := func(script string) testrig.Result { return through("sed -i "+script, "", "") }
 	if r := edit(`"s/echo a/echo edited/; /.x.: .1./d; w seen"`); r.Code != 0 ||
-		!strings.Contains(r.Out, "job a is changed") {
+		!strings.Contains(r.Stdout, "job a is changed") {
 		t.Fatalf("edit of a job in an editor: %+v", r)
 	}
 	edited, err := os.ReadFile(q.Dir + "/seen")
@@ -136,15 +136,15 @@ func TestEditInAnEditor(t *testing.T) {
 		a.RunAt != "2040-01-02T03:04:05.000Z" {
 		t.Errorf("the job after the edit: %+v", a)
 	}
-	if r := edit(`s/no-such//`); r.Code != 0 || !strings.Contains(r.Out, "job a was not changed") {
+	if r := edit(`s/no-such//`); r.Code != 0 || !strings.Contains(r.Stdout, "job a was not changed") {
 		t.Errorf("an editor that changes nothing: %+v", r)
 	}
 	for script, wantText := range map[string]string{`1d`: "JSON", `s/.priority.: 9/"priority":"much"/`: "priority",
 		`s/.priority.: 9/"prioritty":9/`: "prioritty"} {
 		r := through("sed -i '"+script+"'", "edit the text again? [y/N]", "n\n")
-		_, file, isKept := strings.Cut(r.Out, "your edited text is in ")
+		_, file, isKept := strings.Cut(r.Stdout, "your edited text is in ")
 		file, _, _ = strings.Cut(strings.TrimSpace(file), "\n")
-		if r.Code != 2 || !isKept || !strings.Contains(r.Out, wantText) {
+		if r.Code != 2 || !isKept || !strings.Contains(r.Stdout, wantText) {
 			t.Fatalf("edit with an invalid text: %+v", r)
 		}
 		if text, err := os.ReadFile(strings.TrimSpace(file)); err != nil || !strings.Contains(string(text), "echo edited") {
@@ -156,7 +156,7 @@ func TestEditInAnEditor(t *testing.T) {
 		"\"much\"/' \"$1\"; fi\n")
 	os.Chmod(q.Path("twice"), 0o700)
 	if r := through(q.Path("twice"), "edit the text again? [y/N]", "y\n"); r.Code != 0 ||
-		!strings.Contains(r.Out, "job a is changed") {
+		!strings.Contains(r.Stdout, "job a is changed") {
 		t.Errorf("an edit that is corrected at the second attempt: %+v", r)
 	}
 	if entries, err := os.ReadDir(q.Path("tmp")); err != nil || len(entries) > 0 {
@@ -164,17 +164,17 @@ func TestEditInAnEditor(t *testing.T) {
 	}
 	q.Must("cancel", "a")
 	if r := through("touch "+q.Path("opened"), "", ""); r.Code != 5 ||
-		!strings.Contains(r.Out, "job a is cancelled; only waiting jobs can be changed") {
+		!strings.Contains(r.Stdout, "job a is cancelled; only waiting jobs can be changed") {
 		t.Errorf("edit of a job that has ended: %+v", r)
 	}
 	if _, err := os.Stat(q.Path("opened")); err == nil {
 		t.Error("the editor was opened for a job that has ended")
 	}
 	q.Must("retry", "a")
-	if r := through("false", "", ""); r.Code != 1 || !strings.Contains(r.Out, "nothing was changed") {
+	if r := through("false", "", ""); r.Code != 1 || !strings.Contains(r.Stdout, "nothing was changed") {
 		t.Errorf("an editor that fails: %+v", r)
 	}
-	if r := q.CLI("edit", "a"); r.Code != 2 || !strings.Contains(r.Err, "editing in $EDITOR needs a terminal") {
+	if r := q.CLI("edit", "a"); r.Code != 2 || !strings.Contains(r.Stderr, "editing in $EDITOR needs a terminal") {
 		t.Errorf("an editor without a terminal: %+v", r)
 	}
 }
@@ -191,15 +191,15 @@ func TestRelativeDirIsTheCallers(t *testing.T) {
 		cmd.Dir = dir
 		return testrig.RunCommand(t, cmd)
 	}
-	if r := in(q.Dir+"/here", "run", "--cwd", "below", "pwd"); r.Out != q.Dir+"/here/below\n" {
+	if r := in(q.Dir+"/here", "run", "--cwd", "below", "pwd"); r.Stdout != q.Dir+"/here/below\n" {
 		t.Errorf("--cwd below the current directory: %+v", r)
 	}
 	cmd := q.Command("run", "true")
 	cmd.Path, cmd.Args = "/bin/sh", []string{"sh", "-c", "cd here/below && rmdir ../below && exec \"$@\"", "sh", q.Bin,
 		"--dir", q.Dir, "run", "true"}
-	if r := testrig.RunCommand(t, cmd); r.Code != 125 || !strings.Contains(r.Err,
+	if r := testrig.RunCommand(t, cmd); r.Code != 125 || !strings.Contains(r.Stderr,
 		"the current directory no longer exists") ||
-		!strings.Contains(r.Err, "--no-cwd") {
+		!strings.Contains(r.Stderr, "--no-cwd") {
 		t.Errorf("run in a removed directory: %+v", r)
 	}
 }
@@ -209,7 +209,7 @@ func TestBackupReplacesOnlyBackups(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "0")
 	q.Must("enqueue", "true")
 	other := q.WriteFile("letter", "dear all")
-	if r := q.CLI("backup", other); r.Code != 5 || !strings.Contains(r.Err, "--force") {
+	if r := q.CLI("backup", other); r.Code != 5 || !strings.Contains(r.Stderr, "--force") {
 		t.Errorf("backup to a file that is not a backup: %+v", r)
 	}
 	if text, err := os.ReadFile(other); err != nil || string(text) != "dear all" {

@@ -90,15 +90,15 @@ func TestEveryVerbAnswersInJSON(t *testing.T) {
 					flag = "--jsonl"
 				}
 				got := q.CLI(append([]string{flag}, fieldsOf(line)...)...)
-				values, ok := jsonValues(got.Out)
-				if !ok || !jsonl && len(values) != 1 || jsonl && strings.Count(got.Out, "\n") != len(values) {
-					t.Errorf("%s %s: exit code %d, %d values:\n%s%s", line, flag, got.Code, len(values), got.Out, got.Err)
+				values, ok := jsonValues(got.Stdout)
+				if !ok || !jsonl && len(values) != 1 || jsonl && strings.Count(got.Stdout, "\n") != len(values) {
+					t.Errorf("%s %s: exit code %d, %d values:\n%s%s", line, flag, got.Code, len(values), got.Stdout, got.Stderr)
 				}
 				for _, v := range values {
 					recordJobMembers(t, line, v, jobKeys)
 				}
-				if strings.Contains(line, "--dry-run") && !strings.Contains(got.Out, `"matched":`) {
-					t.Errorf("%s %s does not print the number of matching jobs: %s", line, flag, got.Out)
+				if strings.Contains(line, "--dry-run") && !strings.Contains(got.Stdout, `"matched":`) {
+					t.Errorf("%s %s does not print the number of matching jobs: %s", line, flag, got.Stdout)
 				}
 			}
 		}

@@ -44,7 +44,7 @@ func TestOutputIsASCIIWithoutUTF8Locale(t *testing.T) {
 				text := ""
 				if columns == 0 {
 					r := testrig.RunCommand(t, cmd)
-					text = r.Out + r.Err
+					text = r.Stdout + r.Stderr
 				} else {
 					text, _ = testrig.RunOnTerminal(t, cmd, columns)
 				}

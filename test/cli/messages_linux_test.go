@@ -17,8 +17,8 @@ func TestBatchReportsUnenqueuedJobs(t *testing.T) {
 	q.Start("--workers", "0")
 	lines := `{"command":"true","unique":"k"}` + "\n" + `{"command":"true"}` + "\n" +
 		`{"command":"true","unique":"k","id":"third"}` + "\n"
-	if r := q.CLIWithInput(lines, "enqueue", "--file", "-"); r.Code != 0 || r.Out != "1\n2\n1" && r.Out != "1\n2\n1\n" ||
-		!strings.Contains(r.Err, "1 of 3 jobs not enqueued (line 3), because another job has the same unique key") {
+	if r := q.CLIWithInput(lines, "enqueue", "--file", "-"); r.Code != 0 || r.Stdout != "1\n2\n1" && r.Stdout != "1\n2\n1\n" ||
+		!strings.Contains(r.Stderr, "1 of 3 jobs not enqueued (line 3), because another job has the same unique key") {
 		t.Errorf("enqueue --file: %+v", r)
 	}
 	var got struct{ Found []int }
@@ -83,11 +83,11 @@ func TestPrivateDependencies(t *testing.T) {
 		return q.CLIWithInput(strings.Join(lines, "\n")+"\n", "run", "--private", "--dir", q.Path("p"), "--file", "-")
 	}
 	a, b := `{"id":"A","command":"echo of-a"}`, `{"id":"B","command":"echo of-b","depends_on":["A:ended"]}`
-	if r := list(b, a); r.Code != 125 || !strings.Contains(r.Err, "no line above this one has the job id") {
+	if r := list(b, a); r.Code != 125 || !strings.Contains(r.Stderr, "no line above this one has the job id") {
 		t.Errorf("a private run in which a job depends on a later one: %+v", r)
 	}
 	if r := q.CLIWithInput(a+"\n"+b+"\n", "run", "--private", "--dir", q.Path("p2"), "--file", "-"); r.Code != 0 ||
-		r.Out != "of-a\nof-b" && r.Out != "of-a\nof-b\n" {
+		r.Stdout != "of-a\nof-b" && r.Stdout != "of-a\nof-b\n" {
 		t.Errorf("a private run in which a job depends on an earlier one: %+v", r)
 	}
 }
@@ -127,7 +127,7 @@ func TestLostOutputIsReported(t *testing.T) {
 	q.KillRunners()
 	q.WaitUntil("the job is held", 20*time.Second, func() bool { return q.Show("job").State == "held" })
 	if r := q.CLI("logs", "job"); r.Code != 0 ||
-		!strings.Contains(r.Err, "the output of attempt 1 of job job is lost, because the runner died during the attempt") {
+		!strings.Contains(r.Stderr, "the output of attempt 1 of job job is lost, because the runner died during the attempt") {
 		t.Errorf("logs of an attempt whose runner died: %+v", r)
 	}
 }

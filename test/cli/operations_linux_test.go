@@ -100,13 +100,13 @@ func TestRunShowsAllOfALargeOutput(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
 	const lines = 1_000_000
 	r := q.CLI("run", "--", "seq", fmt.Sprint(lines))
-	if want := 6_888_896; r.Code != 0 || len(r.Out) != want || r.Err != "" {
-		t.Errorf("run of a job with a large output: exit code %d, %d bytes of %d; stderr %q", r.Code, len(r.Out), want, r.Err)
+	if want := 6_888_896; r.Code != 0 || len(r.Stdout) != want || r.Stderr != "" {
+		t.Errorf("run of a job with a large output: exit code %d, %d bytes of %d; stderr %q", r.Code, len(r.Stdout), want, r.Stderr)
 	}
 	r = q.CLI("run", "--output-limit", "1M", "--", "sh", "-c", "seq 2000000")
 	if kept := strings.Contains(
-		r.Err, "were not kept]: the output exceeded --output-limit, or could not be stored"); r.Code != 0 ||
-		len(r.Out) < 14_888_896 != kept {
-		t.Errorf("run of a job with a too large output: exit code %d, %d bytes; stderr %q", r.Code, len(r.Out), r.Err)
+		r.Stderr, "were not kept]: the output exceeded --output-limit, or could not be stored"); r.Code != 0 ||
+		len(r.Stdout) < 14_888_896 != kept {
+		t.Errorf("run of a job with a too large output: exit code %d, %d bytes; stderr %q", r.Code, len(r.Stdout), r.Stderr)
 	}
 }

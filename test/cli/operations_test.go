@@ -91,10 +91,10 @@ func TestEventsAreDurableAndGapless(t *testing.T) {
 	if err := json.Unmarshal([]byte(q.Must("events", "--json")), &array); err != nil || len(array) < int(last) {
 		t.Errorf("events --json: %d events, %v", len(array), err)
 	}
-	if r := q.CLI("events", "--event", "endd"); r.Code != 2 || !strings.Contains(r.Err, `"ended"`) {
+	if r := q.CLI("events", "--event", "endd"); r.Code != 2 || !strings.Contains(r.Stderr, `"ended"`) {
 		t.Errorf("events with an unknown kind: %+v", r)
 	}
-	if r := q.CLI("events", "--since", "-1"); r.Code != 2 || !strings.Contains(r.Err, "since") {
+	if r := q.CLI("events", "--since", "-1"); r.Code != 2 || !strings.Contains(r.Stderr, "since") {
 		t.Errorf("events with a negative number: %+v", r)
 	}
 }
@@ -111,7 +111,7 @@ func TestDrain(t *testing.T) {
 	running := w.Enqueue(testrig.Fields{"command": "echo up; while [ ! -e " + gate + " ]; do sleep 0.02; done"})
 	w.WaitRunning(running)
 	ids := w.Batch([]testrig.Fields{{"command": "true"}, {"command": "true"}})
-	if r := q.CLI("status", "--check"); r.Code != 0 || r.Out != "ok\n" {
+	if r := q.CLI("status", "--check"); r.Code != 0 || r.Stdout != "ok\n" {
 		t.Errorf("status --check before the drain: %+v", r)
 	}
 	q.Must("drain")
@@ -132,8 +132,8 @@ func TestDrain(t *testing.T) {
 	q.Stop()
 	q.Start("--workers", "1")
 	w = q.Dial()
-	if r := q.CLI("status", "--check"); r.Code != 1 || !strings.HasPrefix(r.Out, "degraded: ") ||
-		!strings.Contains(r.Out, "drain --off") {
+	if r := q.CLI("status", "--check"); r.Code != 1 || !strings.HasPrefix(r.Stdout, "degraded: ") ||
+		!strings.Contains(r.Stdout, "drain --off") {
 		t.Errorf("status --check during the drain: %+v", r)
 	}
 	if n := w.Counts()["pending"]; n != 2 {
@@ -186,14 +186,14 @@ func TestReloadVerb(t *testing.T) {
 	q.Must("config", "set", "priority", "4")
 	q.WriteFile("queuectl.toml", "max_retries = 2\npriority = 3\n")
 	r := q.CLI("reload")
-	if r.Code != 0 || !strings.Contains(r.Err, "priority") || strings.Contains(r.Err, "max_retries") {
+	if r.Code != 0 || !strings.Contains(r.Stderr, "priority") || strings.Contains(r.Stderr, "max_retries") {
 		t.Errorf("reload: %+v", r)
 	}
 	if got := q.Setting("max_retries"); got.Value != "2" {
 		t.Errorf("max_retries after the reload: %+v", got)
 	}
 	q.WriteFile("queuectl.toml", "max_retrys = 9\n")
-	if r := q.CLI("reload"); r.Code == 0 || !strings.Contains(r.Err, "max_retrys") {
+	if r := q.CLI("reload"); r.Code == 0 || !strings.Contains(r.Stderr, "max_retrys") {
 		t.Errorf("reload of an invalid file: %+v", r)
 	}
 	if got := q.Setting("max_retries"); got.Value != "2" {
@@ -240,8 +240,8 @@ func TestLogsOfSeveralJobs(t *testing.T) {
 	if got := q.Must("logs", "b", "--since", "1h"); got != "one\ntwo" {
 		t.Errorf("logs --since 1h: %q", got)
 	}
-	if r := q.CLI("logs", "b", "nope", "nor-this"); r.Code != 4 || strings.Count(r.Err, "queuectl: ") != 2 ||
-		!strings.Contains(r.Out, "one") {
+	if r := q.CLI("logs", "b", "nope", "nor-this"); r.Code != 4 || strings.Count(r.Stderr, "queuectl: ") != 2 ||
+		!strings.Contains(r.Stdout, "one") {
 		t.Errorf("logs with unknown ids: %+v", r)
 	}
 	var piece struct{ ID, Text string }

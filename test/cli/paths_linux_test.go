@@ -68,8 +68,8 @@ func TestUnusablePathsAreExplained(t *testing.T) {
 		{"man closed", 5, "man: no permission to write to closed; choose another directory"},
 	} {
 		r := runInDir(q, c.words)
-		if want := "queuectl: " + strings.ReplaceAll(c.want, "WORK", q.Dir) + "\n"; r.Code != c.code || r.Err != want ||
-			r.Out != "" {
+		if want := "queuectl: " + strings.ReplaceAll(c.want, "WORK", q.Dir) + "\n"; r.Code != c.code || r.Stderr != want ||
+			r.Stdout != "" {
 			t.Errorf("%s: %+v; want %d, %q", c.words, r, c.code, want)
 		}
 	}
@@ -79,7 +79,7 @@ func TestUnusablePathsAreExplained(t *testing.T) {
 		}
 	}
 	if r := testrig.RunCommand(t, commandWith(q, "QUEUECTL_SOCKET="+q.Path("plain"), "status")); r.Code != 2 ||
-		r.Err != "queuectl: QUEUECTL_SOCKET: "+q.Path("plain")+" is not a socket; give the path of the service's socket\n" {
+		r.Stderr != "queuectl: QUEUECTL_SOCKET: "+q.Path("plain")+" is not a socket; give the path of the service's socket\n" {
 		t.Errorf("status with a file in QUEUECTL_SOCKET: %+v", r)
 	}
 }

@@ -18,9 +18,9 @@ import (
 // peer is a program that runs a file of commands, four at a time. After it was killed, it can be
 // called again to continue.
 type peer struct {
-	name string
-	args []string
-	in   string // file for its stdin, "" for none
+	name  string
+	args  []string
+	stdin string // file for its stdin, "" for none
 }
 
 // peers returns the compared tools, with the flags that continue an interrupted run.
@@ -38,8 +38,8 @@ func (w peer) command(p *testrig.Private) *exec.Cmd {
 	cmd.Dir = p.Work
 	cmd.Env = []string{"HOME=" + p.Work, "PATH=" + os.Getenv("PATH"), "LANG=C", "TMPDIR=" + p.Work}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	if w.in != "" {
-		f, err := os.Open(filepath.Join(p.Work, w.in))
+	if w.stdin != "" {
+		f, err := os.Open(filepath.Join(p.Work, w.stdin))
 		if err != nil {
 			p.Fatal(err)
 		}

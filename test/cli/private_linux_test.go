@@ -125,7 +125,7 @@ func TestPrivateRunEndsWithoutInputOrOutput(t *testing.T) {
 	if code := cmd.ProcessState.ExitCode(); code != 130 || !strings.Contains(errs.String(), "the output pipe is closed") {
 		t.Errorf("a run with a closed output pipe: exit code %d, %s", code, errs)
 	}
-	if r := p.Run(jobs, "--lines", "-"); r.Code != 0 || !strings.Contains(r.Err, "5 jobs: 5 completed") {
+	if r := p.Run(jobs, "--lines", "-"); r.Code != 0 || !strings.Contains(r.Stderr, "5 jobs: 5 completed") {
 		t.Errorf("the repeated run: %+v", r)
 	}
 }
@@ -138,9 +138,9 @@ func TestLargeOutputIsReadableOffline(t *testing.T) {
 	if r.Code != 0 {
 		t.Fatalf("the run: %+v", r)
 	}
-	id := strings.TrimSpace(p.CLI("--dir", p.Dir, "list", "-q").Out)
-	if got := p.CLI("--dir", p.Dir, "logs", id); got.Code != 0 || got.Out != r.Out {
-		t.Errorf("logs without a service: exit code %d, %d bytes, want %d: %s", got.Code, len(got.Out), len(r.Out), got.Err)
+	id := strings.TrimSpace(p.CLI("--dir", p.Dir, "list", "-q").Stdout)
+	if got := p.CLI("--dir", p.Dir, "logs", id); got.Code != 0 || got.Stdout != r.Stdout {
+		t.Errorf("logs without a service: exit code %d, %d bytes, want %d: %s", got.Code, len(got.Stdout), len(r.Stdout), got.Stderr)
 	}
 }
 
@@ -156,8 +156,8 @@ func TestOtherUsersDirIsNotRead(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, verb := range []string{"list", "status", "events"} {
-		if r := p.CLI("--dir", p.Dir, verb); r.Code != 5 || r.Out != "" ||
-			!strings.Contains(r.Err, "belongs to 4001, who can change its content") {
+		if r := p.CLI("--dir", p.Dir, verb); r.Code != 5 || r.Stdout != "" ||
+			!strings.Contains(r.Stderr, "belongs to 4001, who can change its content") {
 			t.Errorf("%s: %+v", verb, r)
 		}
 	}
@@ -186,7 +186,7 @@ func TestPrivateRunQuotesChangedArguments(t *testing.T) {
 		t.Fatalf("the first run: %+v", r)
 	}
 	r := p.Run("", "--", "echo", "{}", ":::", "c  d")
-	if r.Code != 125 || !strings.Contains(r.Err, `"echo 'a b'"`) || !strings.Contains(r.Err, `"echo 'c  d'"`) {
+	if r.Code != 125 || !strings.Contains(r.Stderr, `"echo 'a b'"`) || !strings.Contains(r.Stderr, `"echo 'c  d'"`) {
 		t.Errorf("a run with changed arguments: %+v, want 125 and both commands", r)
 	}
 }

@@ -62,7 +62,7 @@ func TestPrivateRunUsesItsOwnStore(t *testing.T) {
 	p := testrig.NewPrivate(t)
 	cmd := p.Command("echo hi\n", "--lines", "-")
 	cmd.Env = append(cmd.Env, "QUEUECTL_STORE=postgres:///none?host="+p.Work)
-	if r := testrig.RunCommand(p, cmd); r.Code != 0 || !strings.Contains(r.Out, "hi\n") {
+	if r := testrig.RunCommand(p, cmd); r.Code != 0 || !strings.Contains(r.Stdout, "hi\n") {
 		t.Errorf("a private run with QUEUECTL_STORE set: %+v", r)
 	}
 }
@@ -112,13 +112,13 @@ func TestPrivateRunIsResumed(t *testing.T) {
 	}
 	_, before := countRuns(p)
 	if r := p.Run("", "--workers", "4", "--file", "changed"); r.Code != 125 ||
-		!strings.Contains(r.Err, `the command of line 17 was "echo 17 >>effects", now it is "echo 17x >>effects"`) {
+		!strings.Contains(r.Stderr, `the command of line 17 was "echo 17 >>effects", now it is "echo 17x >>effects"`) {
 		t.Errorf("a run with a changed line in its list: %+v", r)
 	}
 	if _, after := countRuns(p); after != before {
 		t.Errorf("a refused run ran %d jobs", after-before)
 	}
-	if r := p.Run("", args...); r.Code != 0 || !strings.Contains(r.Err, fmt.Sprintf("%d jobs: %[1]d completed", count)) {
+	if r := p.Run("", args...); r.Code != 0 || !strings.Contains(r.Stderr, fmt.Sprintf("%d jobs: %[1]d completed", count)) {
 		t.Errorf("the last run: %+v", r)
 	}
 	counts, lines := countRuns(p)
@@ -201,12 +201,12 @@ func TestChangedPrivateFlagsAreNamed(t *testing.T) {
 		"--timeout was 10s, now it is missing; --env A is missing": {"--", "echo", "+{}+"},
 	} {
 		if r := p.Run("1\n2\n", append([]string{"--arg-file", "-"}, with...)...); r.Code != 125 ||
-			!strings.Contains(r.Err, "contains a run that was started with other flags: ") || !strings.Contains(r.Err, want) {
+			!strings.Contains(r.Stderr, "contains a run that was started with other flags: ") || !strings.Contains(r.Stderr, want) {
 			t.Errorf("%q: %+v, want %q", with, r, want)
 		}
 	}
 	if r := p.Run("1\n3\n", args...); r.Code != 125 ||
-		!strings.Contains(r.Err, `the command of line 2 was "echo +2+", now it is "echo +3+"`) {
+		!strings.Contains(r.Stderr, `the command of line 2 was "echo +2+", now it is "echo +3+"`) {
 		t.Errorf("a run with a changed argument: %+v", r)
 	}
 }
@@ -227,7 +227,7 @@ func TestPrivateDirIsReadableOffline(t *testing.T) {
 	for _, words := range [][]string{{"cancel", "--all", "--yes"}, {"retry", "--failed"}, {"list", "--watch"},
 		{"events", "-f"}, {"config", "set", "workers", "3"}, {"edit", "--state", "dead", "--priority", "1"}} {
 		if r := p.CLI(append([]string{"--dir", p.Dir}, words...)...); r.Code != 3 ||
-			!strings.Contains(r.Err, "start it with: queuectl --dir ") {
+			!strings.Contains(r.Stderr, "start it with: queuectl --dir ") {
 			t.Errorf("%q: %+v, want exit code 3 and the start command", words, r)
 		}
 	}
@@ -237,7 +237,7 @@ func TestPrivateDirIsReadableOffline(t *testing.T) {
 	}
 	p.WaitUntil("a job runs", 20*time.Second, func() bool {
 		r := p.CLI("--dir", p.Dir, "ps", "-q")
-		return strings.HasPrefix(r.Out, "3-") && r.Err == ""
+		return strings.HasPrefix(r.Stdout, "3-") && r.Stderr == ""
 	})
 	killAll(p, cmd)
 	checkReadOnly(p, "after a crash", "completed", "dead", "processing", "pending")
@@ -248,7 +248,7 @@ func TestPrivateDirIsReadableOffline(t *testing.T) {
 	q.Start()
 	q.Stop()
 	for _, verb := range []string{"status", "list"} {
-		if r := q.CLI(verb); r.Code != 3 || r.Out != "" {
+		if r := q.CLI(verb); r.Code != 3 || r.Stdout != "" {
 			t.Errorf("%s of a service that was stopped: %+v, want 3", verb, r)
 		}
 	}
@@ -262,11 +262,11 @@ func checkReadOnly(p *testrig.Private, when string, states ...string) {
 	const nothing = "; reading its files\n"
 	run := func(args ...string) string {
 		r := p.CLI(append([]string{"--dir", p.Dir}, args...)...)
-		if r.Code != 0 || !strings.HasPrefix(r.Err, "queuectl: no service is running for the queue in ") ||
-			!strings.HasSuffix(r.Err, nothing) || strings.Count(r.Err, "\n") != 1 {
+		if r.Code != 0 || !strings.HasPrefix(r.Stderr, "queuectl: no service is running for the queue in ") ||
+			!strings.HasSuffix(r.Stderr, nothing) || strings.Count(r.Stderr, "\n") != 1 {
 			p.Errorf("%s: %q: %+v", when, args, r)
 		}
-		return r.Out
+		return r.Stdout
 	}
 	var jobs []testrig.Job
 	if err := json.Unmarshal([]byte(run("list", "--json")), &jobs); err != nil || len(jobs) != len(states) {
@@ -294,7 +294,7 @@ func checkReadOnly(p *testrig.Private, when string, states ...string) {
 	if slices.Contains(states, "pending") {
 		next = "no service"
 	}
-	if r := p.CLI("--dir", p.Dir, "status", "--check"); r.Code != code || !strings.HasPrefix(r.Out, health) {
+	if r := p.CLI("--dir", p.Dir, "status", "--check"); r.Code != code || !strings.HasPrefix(r.Stdout, health) {
 		p.Errorf("%s: status --check: %+v, want %q", when, r, health)
 	}
 	if out := run("status"); !strings.Contains(out, next) || strings.Contains(out, "no workers") {
@@ -344,11 +344,11 @@ func TestPrivateForms(t *testing.T) {
 		{"no file end", "echo last", "last\n", []string{"--lines", "-"}},
 	} {
 		r := p.Run(c.stdin, append([]string{"--workers", "1", "--dir", filepath.Join(p.Work, c.name)}, c.args...)...)
-		if r.Code != 0 || r.Out != c.out {
-			t.Errorf("%s: exit %d, %q, want %q\n%s", c.name, r.Code, r.Out, c.out, r.Err)
+		if r.Code != 0 || r.Stdout != c.out {
+			t.Errorf("%s: exit %d, %q, want %q\n%s", c.name, r.Code, r.Stdout, c.out, r.Stderr)
 		}
-		if c.name == "lines" && !strings.Contains(r.Err, "b\n") {
-			t.Errorf("stderr of a run of lines: %q", r.Err)
+		if c.name == "lines" && !strings.Contains(r.Stderr, "b\n") {
+			t.Errorf("stderr of a run of lines: %q", r.Stderr)
 		}
 	}
 }
@@ -362,8 +362,8 @@ func TestPrivateRunNamesDeadJobs(t *testing.T) {
 	jobs := "echo ran >>effects\ntest -e ready || exit 3\n"
 	args := []string{"--lines", "-", "--max-retries", "0"}
 	r := p.Run(jobs, args...)
-	if r.Code != 1 || !strings.Contains(r.Err, "2 jobs: 1 completed, 1 dead") ||
-		!strings.Contains(r.Err, "is dead: exit code 3 (test -e ready") {
+	if r.Code != 1 || !strings.Contains(r.Stderr, "2 jobs: 1 completed, 1 dead") ||
+		!strings.Contains(r.Stderr, "is dead: exit code 3 (test -e ready") {
 		t.Errorf("a run with a dead job: %+v", r)
 	}
 	if r = p.Run(jobs, args...); r.Code != 1 {
@@ -373,14 +373,14 @@ func TestPrivateRunNamesDeadJobs(t *testing.T) {
 		t.Fatal(err)
 	}
 	if r = p.Run(jobs+"\n\necho more\n\necho most\n", append(args, "--retry-dead")...); r.Code != 125 ||
-		!strings.Contains(r.Err, "the list has 2 jobs more than before, from line 5 on; run these too with --add-new") {
+		!strings.Contains(r.Stderr, "the list has 2 jobs more than before, from line 5 on; run these too with --add-new") {
 		t.Errorf("a run whose list has grown: %+v", r)
 	}
 	r = p.Run(jobs+"echo more\n", append(args, "--retry-dead", "--add-new", "--json")...)
 	var sum struct {
 		Jobs map[string]int
 	}
-	if err := json.Unmarshal([]byte(r.Out), &sum); err != nil || r.Code != 0 || sum.Jobs["completed"] != 3 {
+	if err := json.Unmarshal([]byte(r.Stdout), &sum); err != nil || r.Code != 0 || sum.Jobs["completed"] != 3 {
 		t.Errorf("a run with --retry-dead and an added line: %+v, %v", r, err)
 	}
 	if _, lines := countRuns(p); lines != 1 {
@@ -414,7 +414,7 @@ func TestPrivateRunNamesDeadJobs(t *testing.T) {
 		"socket":          {"", "--socket: cannot be combined with --private", []string{"--lines", "-", "--socket", "s"}},
 		"detach":          {"", "--detach: cannot be combined with --private", []string{"--lines", "-", "-d"}},
 	} {
-		if r := p.Run(c.stdin, c.args...); r.Code != 125 || !strings.Contains(r.Err, c.want) {
+		if r := p.Run(c.stdin, c.args...); r.Code != 125 || !strings.Contains(r.Stderr, c.want) {
 			t.Errorf("%s: %+v, want %q", name, r, c.want)
 		}
 	}
@@ -436,16 +436,16 @@ func TestEmptyPrivateRunCreatesNoDir(t *testing.T) {
 			}
 			r := p.Run(content, append([]string{"--dir", "new"}, args...)...)
 			_, err := os.Stat(filepath.Join(p.Work, "new"))
-			if r.Code != 0 || !strings.Contains(r.Err, "contains no jobs") || err == nil {
+			if r.Code != 0 || !strings.Contains(r.Stderr, "contains no jobs") || err == nil {
 				t.Errorf("%q from %s: %+v, want exit code 0, a message and no directory", args, name, r)
 			}
 		}
 	}
-	if r := p.Run("\n\necho said\n", "--dir", "new", "--lines", "-"); r.Code != 0 || strings.TrimSpace(r.Out) != "said" {
+	if r := p.Run("\n\necho said\n", "--dir", "new", "--lines", "-"); r.Code != 0 || strings.TrimSpace(r.Stdout) != "said" {
 		t.Errorf("a list with a command after blank lines: %+v", r)
 	}
 	if r := p.Run("", "--dir", "new", "--lines", "-"); r.Code != 125 ||
-		!strings.Contains(r.Err, `line 3 with the command "echo said" is missing`) {
+		!strings.Contains(r.Stderr, `line 3 with the command "echo said" is missing`) {
 		t.Errorf("an empty list after a list with commands: %+v", r)
 	}
 }
@@ -461,7 +461,7 @@ func TestPrivateRunWithADamagedDatabase(t *testing.T) {
 		0o600); err != nil {
 		t.Fatal(err)
 	}
-	if r := p.Run("true\n", "--lines", "-"); r.Code != 125 || !strings.Contains(r.Err, "queuectl.db") {
+	if r := p.Run("true\n", "--lines", "-"); r.Code != 125 || !strings.Contains(r.Stderr, "queuectl.db") {
 		t.Errorf("a run with a damaged database: %+v, want 125 and the database's name", r)
 	}
 }
@@ -473,8 +473,8 @@ func TestPrivateRunSaysWhyNothingRuns(t *testing.T) {
 	t.Parallel()
 	p := testrig.NewPrivate(t)
 	r := p.Run("true\n", "--lines", "-", "--delay", "4s")
-	if r.Code != 0 || !strings.HasPrefix(r.Err, "queuectl: job 1-") ||
-		strings.Count(r.Err, "is waiting: not due yet (until ") != 1 {
+	if r.Code != 0 || !strings.HasPrefix(r.Stderr, "queuectl: job 1-") ||
+		strings.Count(r.Stderr, "is waiting: not due yet (until ") != 1 {
 		t.Errorf("a private run of a delayed job: %+v", r)
 	}
 }
@@ -483,7 +483,7 @@ func TestPrivateRunSaysWhyNothingRuns(t *testing.T) {
 func TestJobLogOnStandardOutput(t *testing.T) {
 	p := testrig.NewPrivate(t)
 	r := p.Run("printf 'a  b\\tc' >&2\n", "--lines", "-", "--joblog", "-")
-	lines := strings.Split(r.Out, "\n")
+	lines := strings.Split(r.Stdout, "\n")
 	if r.Code != 0 || len(lines) != 3 || !strings.HasPrefix(lines[0], "Seq\tHost\tStarttime") ||
 		!strings.HasSuffix(lines[1], "\t0\t0\tprintf 'a  b\\tc' >&2") {
 		t.Errorf("a run with --joblog -: %+v", r)
@@ -498,8 +498,8 @@ func TestEveryLineOfLinesIsACommand(t *testing.T) {
 	p := testrig.NewPrivate(t)
 	r := p.Run("[ 1 = 1 ] && echo first\n{ echo second; }\n[\n{\"command\":\"echo json\"}\n", "--lines", "-",
 		"--max-retries", "0", "--workers", "1")
-	if r.Code != 1 || !strings.HasPrefix(r.Out, "first\nsecond\n") || strings.Contains(r.Out, "\njson\n") ||
-		!strings.Contains(r.Err, "4 jobs: 2 completed, 2 dead") {
+	if r.Code != 1 || !strings.HasPrefix(r.Stdout, "first\nsecond\n") || strings.Contains(r.Stdout, "\njson\n") ||
+		!strings.Contains(r.Stderr, "4 jobs: 2 completed, 2 dead") {
 		t.Errorf("a run of lines, one of which looks like JSON: %+v", r)
 	}
 }

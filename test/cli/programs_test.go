@@ -18,7 +18,7 @@ func runProgram(t *testing.T, env []string, program string, args ...string) (out
 	cmd := exec.Command(program, args...)
 	cmd.Env, cmd.Dir = append(os.Environ(), env...), t.TempDir()
 	r := testrig.RunCommand(t, cmd)
-	return r.Out + r.Err, r.Code
+	return r.Stdout + r.Stderr, r.Code
 }
 
 // The program queuectl finds queuectld in its own directory or where packages install it, never

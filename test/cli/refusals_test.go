@@ -26,7 +26,7 @@ func TestRefusedEditNamesTheFlag(t *testing.T) {
 		{[]string{"b", `{"unique":"k"}`}, "queuectl: unique: " + conflictText + "\n"},
 		{[]string{"b", "c", "--unique", "k"}, "queuectl: --unique: " + conflictText + "; jobs refused: b, c\n"},
 	} {
-		if r := q.CLI(append([]string{"edit"}, c.args...)...); r.Code != 5 || r.Err != c.want {
+		if r := q.CLI(append([]string{"edit"}, c.args...)...); r.Code != 5 || r.Stderr != c.want {
 			t.Errorf("edit %q: %+v, want 5, %q", c.args, r, c.want)
 		}
 	}
@@ -34,13 +34,13 @@ func TestRefusedEditNamesTheFlag(t *testing.T) {
 		Refused []struct{ ID, Code, Field, Message string }
 	}
 	r := q.CLI("edit", "b", "--unique", "k", "--json")
-	if err := json.Unmarshal([]byte(r.Out), &got); err != nil || len(got.Refused) != 1 {
+	if err := json.Unmarshal([]byte(r.Stdout), &got); err != nil || len(got.Refused) != 1 {
 		t.Fatalf("edit --json of job b: %+v: %v", r, err)
 	}
 	if f := got.Refused[0]; f.ID != "b" || f.Code != "exists" || f.Field != "unique" || f.Message != conflictText {
 		t.Errorf("the refused job in the output of edit --json: %+v", f)
 	}
-	if r := q.CLI("edit", "b", "--on", "nope"); r.Code != 2 || !strings.HasPrefix(r.Err, "queuectl: --on: ") {
+	if r := q.CLI("edit", "b", "--on", "nope"); r.Code != 2 || !strings.HasPrefix(r.Stderr, "queuectl: --on: ") {
 		t.Errorf("edit --on nope: %+v", r)
 	}
 }
@@ -166,13 +166,13 @@ func TestRefusalsNameTheFlag(t *testing.T) {
 		{"list --batch=", "--batch: " + empty, 2},
 	} {
 		r := q.CLI(strings.Fields(c.args)...)
-		if want := "queuectl: " + c.want; r.Code != c.code || !strings.HasPrefix(r.Err, want) ||
-			strings.Count(r.Err, "\n") != 1 {
-			t.Errorf("%s: %d, %q; want %d, %q", c.args, r.Code, r.Err, c.code, want)
+		if want := "queuectl: " + c.want; r.Code != c.code || !strings.HasPrefix(r.Stderr, want) ||
+			strings.Count(r.Stderr, "\n") != 1 {
+			t.Errorf("%s: %d, %q; want %d, %q", c.args, r.Code, r.Stderr, c.code, want)
 		}
 	}
 	if r := q.CLI("enqueue", "--cwd", q.Path("none"), "true"); r.Code != 0 ||
-		!strings.HasPrefix(r.Err, "queuectl: --cwd: ") {
+		!strings.HasPrefix(r.Stderr, "queuectl: --cwd: ") {
 		t.Errorf("enqueue --cwd: %+v", r)
 	}
 }

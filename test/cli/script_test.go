@@ -100,8 +100,8 @@ func runLine(s *testrig.Shell, line string, columns int) string {
 		return b.String()
 	}
 	r := testrig.RunCommand(s, cmd)
-	b.WriteString(normalLines(s, "", r.Out))
-	b.WriteString(normalLines(s, "! ", r.Err))
+	b.WriteString(normalLines(s, "", r.Stdout))
+	b.WriteString(normalLines(s, "! ", r.Stderr))
 	writeExitCode(&b, r.Code)
 	return b.String()
 }

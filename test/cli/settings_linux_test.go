@@ -66,8 +66,8 @@ func TestForeignFilesAreRefused(t *testing.T) {
 		if err := spoil(); err != nil {
 			t.Fatal(err)
 		}
-		if r := q.MustRefuseStart("--dir", q.Dir); r.Code == 0 || !strings.Contains(r.Err, advice) ||
-			strings.Contains(r.Err, "chown") {
+		if r := q.MustRefuseStart("--dir", q.Dir); r.Code == 0 || !strings.Contains(r.Stderr, advice) ||
+			strings.Contains(r.Stderr, "chown") {
 			t.Errorf("start with files of another user: %+v, want %q and no chown", r, advice)
 		}
 		restore()
@@ -101,7 +101,7 @@ func TestLongPaths(t *testing.T) {
 	if err := os.Mkdir(longDir, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if r := q.MustRefuseStart("--dir", longDir); r.Code != 78 || !strings.Contains(r.Err, "107") {
+	if r := q.MustRefuseStart("--dir", longDir); r.Code != 78 || !strings.Contains(r.Stderr, "107") {
 		t.Errorf("start in a directory with a long path: %+v, want 78 and the limit", r)
 	}
 }
@@ -122,8 +122,8 @@ func TestOtherUsersStateDirIsNotTakenOver(t *testing.T) {
 	for _, owner := range []testrig.Person{{Name: "root"}, testrig.Bob} {
 		for _, verb := range []string{"serve", "doctor"} {
 			r := testrig.RunCommand(q, testrig.AsPerson(q.Command("--dir", planted, verb), owner))
-			if r.Code == 0 || !strings.Contains(r.Err, fmt.Sprint(testrig.Alice.Uid)) || !strings.Contains(r.Err, "--dir") ||
-				strings.Contains(r.Err, "chown") || strings.Contains(r.Err, "runuser") {
+			if r.Code == 0 || !strings.Contains(r.Stderr, fmt.Sprint(testrig.Alice.Uid)) || !strings.Contains(r.Stderr, "--dir") ||
+				strings.Contains(r.Stderr, "chown") || strings.Contains(r.Stderr, "runuser") {
 				t.Errorf("%s %s: %+v, want the owner, the advice --dir and no chown", owner.Name, verb, r)
 			}
 		}
@@ -140,19 +140,19 @@ func TestStoppingServiceRejectsWorkerChanges(t *testing.T) {
 	w.WaitRunning(id)
 	q.RequestStop()
 	q.WaitUntil("it says that it stops", 10*time.Second, func() bool {
-		return strings.Contains(q.CLI("status", "--check").Out, "degraded: the service is stopping, so no jobs start")
+		return strings.Contains(q.CLI("status", "--check").Stdout, "degraded: the service is stopping, so no jobs start")
 	})
 	w.Enqueue(testrig.Fields{"command": "true"})
-	if r := q.CLI("status", "--check"); r.Code != 1 || strings.Contains(r.Out, "worker start") {
+	if r := q.CLI("status", "--check"); r.Code != 1 || strings.Contains(r.Stdout, "worker start") {
 		t.Errorf("status --check of a stopping service with a waiting job: %+v", r)
 	}
 	for _, words := range [][]string{{"worker", "start"}, {"worker", "scale", "3"}, {"worker", "stop", "--all"}} {
-		if r := q.CLI(words...); r.Code != 3 || !strings.Contains(r.Err, "the service is stopping") {
+		if r := q.CLI(words...); r.Code != 3 || !strings.Contains(r.Stderr, "the service is stopping") {
 			t.Errorf("%q: %+v", words, r)
 		}
 	}
 	q.WriteFile("go", "")
-	if err := <-q.Ended; err != nil {
+	if err := <-q.Exit; err != nil {
 		t.Error(err)
 	}
 	q.Start()

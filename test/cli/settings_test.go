@@ -42,11 +42,11 @@ func TestSettingsAndOrigins(t *testing.T) {
 		}
 	}
 	if r := q.CLI("config", "set", "priority", "9"); r.Code != 0 ||
-		!strings.Contains(r.Err, "overridden by the environment") || q.Setting("priority").Value != "4" {
+		!strings.Contains(r.Stderr, "overridden by the environment") || q.Setting("priority").Value != "4" {
 		t.Errorf("config set of a setting that the environment overrides: %+v", r)
 	}
 	if r := q.CLI("config", "validate"); r.Code != 0 ||
-		!strings.Contains(r.Err, `setting "backoff_base" in the file has no effect; `+
+		!strings.Contains(r.Stderr, `setting "backoff_base" in the file has no effect; `+
 			`the value 2.5 stored in the database overrides it`) {
 		t.Errorf("config validate: %+v", r)
 	}
@@ -139,12 +139,12 @@ func TestServeRefusals(t *testing.T) {
 		{"bad flag", []string{"--dir", sub("f", ""), "--workers", "many"}, 78, "workers"},
 		{"second service", []string{"--dir", q.Dir}, 5, fmt.Sprint("pid ", st.PID, " ")},
 	} {
-		if r := q.MustRefuseStart(c.args...); r.Code != c.code || !strings.Contains(filepath.ToSlash(r.Err), c.err) {
-			t.Errorf("%s: code %d, stderr %q; want %d, %q", c.name, r.Code, r.Err, c.code, c.err)
+		if r := q.MustRefuseStart(c.args...); r.Code != c.code || !strings.Contains(filepath.ToSlash(r.Stderr), c.err) {
+			t.Errorf("%s: code %d, stderr %q; want %d, %q", c.name, r.Code, r.Stderr, c.code, c.err)
 		}
 	}
 	q.Env = []string{"QUEUECTL_MAX_RETRIES=x"}
-	if r := q.MustRefuseStart("--dir", sub("g", "")); r.Code != 78 || !strings.Contains(r.Err, "QUEUECTL_MAX_RETRIES") {
+	if r := q.MustRefuseStart("--dir", sub("g", "")); r.Code != 78 || !strings.Contains(r.Stderr, "QUEUECTL_MAX_RETRIES") {
 		t.Errorf("start with an invalid environment variable: %+v", r)
 	}
 	q.Env = nil
@@ -214,7 +214,7 @@ func TestStoredSettingsLetTheServiceStart(t *testing.T) {
 	q.Start("--workers", "0")
 	for _, c := range unusableSettings {
 		r := q.CLI("config", "set", c.key, c.value)
-		if r.Code != 2 || !strings.Contains(r.Err, c.key+": ") || !strings.Contains(r.Err, c.wantText) ||
+		if r.Code != 2 || !strings.Contains(r.Stderr, c.key+": ") || !strings.Contains(r.Stderr, c.wantText) ||
 			q.Setting(c.key).Origin != "default" {
 			t.Errorf("%s %s: %+v", c.key, c.value, r)
 		}
@@ -225,8 +225,8 @@ func TestStoredSettingsLetTheServiceStart(t *testing.T) {
 	q.Must("config", "set", "run_as", "submitter") // config set accepts this value, because the variable overrides it
 	q.Stop()
 	q.Env = nil
-	if r := q.MustRefuseStart("--dir", q.Dir); r.Code != 78 || !strings.Contains(r.Err, "QUEUECTL_RUN_AS=service") ||
-		!strings.Contains(r.Err, "config unset run_as") {
+	if r := q.MustRefuseStart("--dir", q.Dir); r.Code != 78 || !strings.Contains(r.Stderr, "QUEUECTL_RUN_AS=service") ||
+		!strings.Contains(r.Stderr, "config unset run_as") {
 		t.Errorf("start with the stored run_as: %+v", r)
 	}
 	q.Env = []string{"QUEUECTL_RUN_AS=service"}
@@ -245,7 +245,7 @@ func TestNewerSchema(t *testing.T) {
 	q.Stop()
 	corrupt(q, "PRAGMA user_version = 99; UPDATE meta SET min_reader = 99;")
 	before := q.ReadFile("queuectl.db")
-	if r := q.MustRefuseStart("--dir", q.Dir); r.Code != 78 || !strings.Contains(r.Err, "schema version 99") {
+	if r := q.MustRefuseStart("--dir", q.Dir); r.Code != 78 || !strings.Contains(r.Stderr, "schema version 99") {
 		t.Errorf("start on a database with a newer schema: %+v", r)
 	}
 	if q.ReadFile("queuectl.db") != before {
@@ -273,15 +273,15 @@ func TestRestartRefusesInvalidSettings(t *testing.T) {
 	}
 	for _, settings := range bad {
 		q.WriteFile("queuectl.toml", settings)
-		if got := q.CLI("service", "restart"); got.Code != 2 || !strings.Contains(got.Err, "the service was not restarted") ||
-			!strings.Contains(got.Err, "config validate") {
+		if got := q.CLI("service", "restart"); got.Code != 2 || !strings.Contains(got.Stderr, "the service was not restarted") ||
+			!strings.Contains(got.Stderr, "config validate") {
 			t.Errorf("service restart with the settings %q: %+v", settings, got)
 		}
 	}
 	q.WriteFile("queuectl.toml", "")
 	cmd := q.Command("service", "restart")
 	cmd.Env = append(cmd.Env, "QUEUECTL_MAX_PENDING=many")
-	if got := testrig.RunCommand(t, cmd); got.Code != 2 || !strings.Contains(got.Err, "QUEUECTL_MAX_PENDING") {
+	if got := testrig.RunCommand(t, cmd); got.Code != 2 || !strings.Contains(got.Stderr, "QUEUECTL_MAX_PENDING") {
 		t.Errorf("service restart with an invalid environment variable: %+v", got)
 	}
 	if now := pid(); now != oldPID || !strings.Contains(now, "pid") {

@@ -60,7 +60,7 @@ func TestClientSaysWhyServiceCannotStart(t *testing.T) {
 		}
 		r := testrig.RunCommand(t, cmd)
 		if wantText := strings.ReplaceAll(c.wantText, "HOME", q.Path(c.home)); r.Code != c.code ||
-			!strings.Contains(r.Err, wantText) || strings.Count(r.Err, "\n") != 1 {
+			!strings.Contains(r.Stderr, wantText) || strings.Count(r.Stderr, "\n") != 1 {
 			t.Errorf("%s %s: %+v; want %d and one line with %q", c.variable, c.words, r, c.code, wantText)
 		}
 	}

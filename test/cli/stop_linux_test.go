@@ -22,12 +22,12 @@ func TestServiceStopReportsRunnersOfAKilledService(t *testing.T) {
 	ended := make(chan testrig.Result, 1)
 	go func() { ended <- testrig.RunCommand(q, q.Command("service", "stop")) }()
 	q.WaitUntil("the service stops", 20*time.Second, func() bool {
-		return strings.Contains(q.CLI("status", "--check").Out, "the service is stopping")
+		return strings.Contains(q.CLI("status", "--check").Stdout, "the service is stopping")
 	})
 	q.Kill()
 	r := <-ended
-	if r.Code != 5 || !strings.Contains(r.Err, "its runners are still alive") ||
-		!strings.Contains(r.Err, "service stop --runners") {
+	if r.Code != 5 || !strings.Contains(r.Stderr, "its runners are still alive") ||
+		!strings.Contains(r.Stderr, "service stop --runners") {
 		t.Errorf("service stop: %+v; want exit code 5, and how to stop the runners", r)
 	}
 	if !testrig.IsAlive(pid) {

@@ -83,20 +83,20 @@ func TestJobsCannotControlTheTerminal(t *testing.T) {
 		{[]string{"run", "--max-retries", "0", "--cwd", "/no/such/" + terminalControls, "true"}, 126, 1, 0},
 	} {
 		r := q.RunOnScreen(c.args...)
-		r.Out = withEscapedReturn(r.Out, c.args)
-		if found := testrig.FindControl(r.Out); found != "" || r.Code != c.code {
-			t.Errorf("%q: code %d, want %d; control sequence %q in the output %q", c.args, r.Code, c.code, found, r.Out)
+		r.Stdout = withEscapedReturn(r.Stdout, c.args)
+		if found := testrig.FindControl(r.Stdout); found != "" || r.Code != c.code {
+			t.Errorf("%q: code %d, want %d; control sequence %q in the output %q", c.args, r.Code, c.code, found, r.Stdout)
 		}
-		coloured, plain := strings.Count(r.Out, escapedControls),
-			strings.Count(r.Out, testrig.Colours.ReplaceAllString(escapedControls, ""))
+		coloured, plain := strings.Count(r.Stdout, escapedControls),
+			strings.Count(r.Stdout, testrig.Colours.ReplaceAllString(escapedControls, ""))
 		if plain != c.plain || coloured+plain != c.times {
 			t.Errorf("%q: printed %d times in colour and %d times without, want %d in total and %d without, in %q",
 				c.args, coloured,
-				plain, c.times, c.plain, r.Out)
+				plain, c.times, c.plain, r.Stdout)
 		}
 		r = q.RunOnScreen(append([]string{"--raw"}, c.args...)...)
-		if got := strings.Count(r.Out, "\x1b]0;owned\x07C"); got < c.times || r.Code != c.code {
-			t.Errorf("--raw %q: code %d, want %d; %d times in %q, want %d", c.args, r.Code, c.code, got, r.Out, c.times)
+		if got := strings.Count(r.Stdout, "\x1b]0;owned\x07C"); got < c.times || r.Code != c.code {
+			t.Errorf("--raw %q: code %d, want %d; %d times in %q, want %d", c.args, r.Code, c.code, got, r.Stdout, c.times)
 		}
 	}
 }
@@ -172,7 +172,7 @@ func TestPipedOutputIsUnchanged(t *testing.T) {
 		}
 	}
 	for _, args := range [][]string{{"show", loud, "--json"}, {"logs", loud, "--jsonl"}} {
-		if got, want := q.RunOnScreen(args...).Out, q.CLI(args...).Out; got != want ||
+		if got, want := q.RunOnScreen(args...).Stdout, q.CLI(args...).Stdout; got != want ||
 			!json.Valid([]byte(want[:strings.IndexByte(want, '\n')])) {
 			t.Errorf("%q: on a terminal %q, in a pipe %q", args, got, want)
 		}
@@ -224,7 +224,7 @@ func TestSentencesAppearOnlyOnATerminal(t *testing.T) {
 	// contains the id.
 	for _, c := range [][2]string{{"cancel shown", "job shown is cancelled\n"},
 		{"retry shown", "job shown is pending again\n"}, {"cancel shown -q", "shown\n"}} {
-		if r := q.RunOnScreen(strings.Fields(c[0])...); r.Code != 0 || r.Out != c[1] {
+		if r := q.RunOnScreen(strings.Fields(c[0])...); r.Code != 0 || r.Stdout != c[1] {
 			t.Errorf("%s: %+v, want %q", c[0], r, c[1])
 		}
 	}
@@ -239,11 +239,11 @@ func TestLogsPassCarriageReturns(t *testing.T) {
 	one, two := w.Enqueue(testrig.Fields{"command": `printf '10%%\r20%%\n'`}), w.Enqueue(testrig.Fields{"command": "true"})
 	w.WaitEnded(one)
 	w.WaitEnded(two)
-	if r := q.RunOnScreen("logs", one); r.Out != "10%\r20%\n" {
-		t.Errorf("logs: %q", r.Out)
+	if r := q.RunOnScreen("logs", one); r.Stdout != "10%\r20%\n" {
+		t.Errorf("logs: %q", r.Stdout)
 	}
-	if r := q.RunOnScreen("logs", one, two); !strings.HasSuffix(r.Out, `| 10%\x0d20%`+"\n") {
-		t.Errorf("logs of two jobs: %q", r.Out)
+	if r := q.RunOnScreen("logs", one, two); !strings.HasSuffix(r.Stdout, `| 10%\x0d20%`+"\n") {
+		t.Errorf("logs of two jobs: %q", r.Stdout)
 	}
 }
 
@@ -256,18 +256,18 @@ func TestColoursOfJobsAppearOnlyInOutput(t *testing.T) {
 	w.WaitEnded(dead)
 	runs := w.Enqueue(testrig.Fields{"command": `printf '\033[35mpurple\033[K\n'; ` + q.WaitForFileCommand("goes")})
 	defer q.WriteFile("goes", "")
-	q.WaitUntil("its last line is shown", 10*time.Second, func() bool { return strings.Contains(q.CLI().Out, "purple") })
+	q.WaitUntil("its last line is shown", 10*time.Second, func() bool { return strings.Contains(q.CLI().Stdout, "purple") })
 	for _, args := range [][]string{{}, {"list"}, {"dlq", "list"}, {"events"}} {
-		if r := q.CLI(args...); strings.Contains(r.Out, "\x1b") || r.Code != 0 {
+		if r := q.CLI(args...); strings.Contains(r.Stdout, "\x1b") || r.Code != 0 {
 			t.Errorf("%q in a pipe: %+v", args, r)
 		}
-		if r := q.RunOnScreen(args...); strings.Contains(r.Out, "\x1b[35m") || r.Code != 0 {
+		if r := q.RunOnScreen(args...); strings.Contains(r.Stdout, "\x1b[35m") || r.Code != 0 {
 			t.Errorf("%q on a terminal: %+v", args, r)
 		}
 	}
-	if r := q.RunOnScreen("list"); !strings.Contains(r.Out, "\x1b[34m▶ processing\x1b[0m") ||
-		!strings.Contains(r.Out, "\x1b[31m✗ dead\x1b[0m") {
-		t.Errorf("list on a terminal: %q", r.Out)
+	if r := q.RunOnScreen("list"); !strings.Contains(r.Stdout, "\x1b[34m▶ processing\x1b[0m") ||
+		!strings.Contains(r.Stdout, "\x1b[31m✗ dead\x1b[0m") {
+		t.Errorf("list on a terminal: %q", r.Stdout)
 	}
 	for _, args := range [][]string{{}, {"list"}, {"show", dead}, {"show", runs}} {
 		s := testrig.NewScreen(t, 80)
@@ -297,7 +297,7 @@ func TestNoColours(t *testing.T) {
 		if text := s.Text(t); text == "" || strings.Contains(text, "\x1b") {
 			t.Errorf("%q with NO_COLOR: %q", args, text)
 		}
-		if r := q.CLI(args...); strings.Contains(r.Out+r.Err, "\x1b") {
+		if r := q.CLI(args...); strings.Contains(r.Stdout+r.Stderr, "\x1b") {
 			t.Errorf("%q in a pipe: %+v", args, r)
 		}
 	}
@@ -446,11 +446,11 @@ func TestEnqueueSaysNoAttemptsOfJobsThatWillNotRun(t *testing.T) {
 		if words[0][0] == '[' {
 			r = q.RunOnScreen("enqueue", words[0])
 		}
-		if r.Code != 0 || !strings.Contains(r.Out, "enqueued") || strings.Contains(r.Out, "attempts") {
+		if r.Code != 0 || !strings.Contains(r.Stdout, "enqueued") || strings.Contains(r.Stdout, "attempts") {
 			t.Errorf("%q of a job that will not run: %+v", words, r)
 		}
 	}
-	if r := q.RunOnScreen("enqueue", "--max-retries", "3", "true"); !strings.Contains(r.Out, "up to 4 attempts") {
+	if r := q.RunOnScreen("enqueue", "--max-retries", "3", "true"); !strings.Contains(r.Stdout, "up to 4 attempts") {
 		t.Errorf("enqueue of a job that will run: %+v", r)
 	}
 }

@@ -387,7 +387,7 @@ func TestTopBoundsTheSizeOfTheTerminal(t *testing.T) {
 func TestTopNeedsATerminal(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
 	for _, words := range [][]string{{"top"}, {"ui"}, {"top", "--json"}} {
-		if r := q.CLI(words...); r.Code != 2 || r.Out != "" || !strings.Contains(r.Err, "queuectl status --watch") {
+		if r := q.CLI(words...); r.Code != 2 || r.Stdout != "" || !strings.Contains(r.Stderr, "queuectl status --watch") {
 			t.Errorf("%v: %+v", words, r)
 		}
 	}

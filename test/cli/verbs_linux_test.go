@@ -31,11 +31,11 @@ func TestKillSignalsTheTree(t *testing.T) {
 	if got := output(other); strings.Contains(got, "got it") {
 		t.Errorf("a process of another job got the signal: %q", got)
 	}
-	if r := q.CLI("kill", "-s", "NOPE", id); r.Code != 2 || !strings.Contains(r.Err, "signal") {
+	if r := q.CLI("kill", "-s", "NOPE", id); r.Code != 2 || !strings.Contains(r.Stderr, "signal") {
 		t.Errorf("kill with an unknown signal: %+v", r)
 	}
 	q.Must("cancel", id, other)
-	if r := q.CLI("kill", id); r.Code != 5 || !strings.Contains(r.Err, "only a running job") {
+	if r := q.CLI("kill", id); r.Code != 5 || !strings.Contains(r.Stderr, "only a running job") {
 		t.Errorf("kill of an ended job: %+v", r)
 	}
 }

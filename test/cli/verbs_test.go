@@ -27,11 +27,11 @@ func TestHoldAndRelease(t *testing.T) {
 	}
 	q.Must("release", "a")
 	q.Must("wait", "a")
-	if r := q.CLI("hold", "a"); r.Code != 5 || !strings.Contains(r.Err,
+	if r := q.CLI("hold", "a"); r.Code != 5 || !strings.Contains(r.Stderr,
 		"job a is completed; only waiting jobs can be held") {
 		t.Errorf("hold of an ended job: %+v", r)
 	}
-	if r := q.CLI("release", "a"); r.Code != 5 || !strings.Contains(r.Err, "retry") {
+	if r := q.CLI("release", "a"); r.Code != 5 || !strings.Contains(r.Stderr, "retry") {
 		t.Errorf("release of an ended job: %+v", r)
 	}
 }
@@ -80,7 +80,7 @@ func TestRequeue(t *testing.T) {
 	if testrig.IsAlive(pid) {
 		t.Errorf("process %d of the first attempt is still alive", pid)
 	}
-	if r := q.CLI("requeue", id); r.Code != 5 || !strings.Contains(r.Err, "retry") {
+	if r := q.CLI("requeue", id); r.Code != 5 || !strings.Contains(r.Stderr, "retry") {
 		t.Errorf("requeue of an ended job: %+v", r)
 	}
 }
@@ -93,12 +93,12 @@ func TestRemoveAndClear(t *testing.T) {
 	first, second := w.Enqueue(testrig.Fields{"command": "echo up; sleep 600"}), ""
 	w.WaitRunning(first)
 	second = w.Enqueue(testrig.Fields{"command": "true"})
-	if r := q.CLI("rm", first, second); r.Code != 5 || r.Out != second+"\n" ||
-		!strings.Contains(r.Err, "job "+first+" is running") {
+	if r := q.CLI("rm", first, second); r.Code != 5 || r.Stdout != second+"\n" ||
+		!strings.Contains(r.Stderr, "job "+first+" is running") {
 		t.Errorf("rm of a running and a waiting job: %+v", r)
 	}
 	w.Enqueue(testrig.Fields{"command": "true"})
-	if r := q.CLI("clear"); r.Code != 2 || !strings.Contains(r.Err, "--yes") {
+	if r := q.CLI("clear"); r.Code != 2 || !strings.Contains(r.Stderr, "--yes") {
 		t.Errorf("clear without --yes: %+v", r)
 	}
 	q.Must("clear", "--yes")
@@ -151,8 +151,8 @@ func TestEdit(t *testing.T) {
 		{[]string{"nope", "--priority", "1"}, 4, "nope"},
 		{[]string{"--priority", "1"}, 2, "--state"},
 	} {
-		if r := q.CLI(append([]string{"edit"}, c.args...)...); r.Code != c.code || !strings.Contains(r.Err, c.err) ||
-			r.Out != "" {
+		if r := q.CLI(append([]string{"edit"}, c.args...)...); r.Code != c.code || !strings.Contains(r.Stderr, c.err) ||
+			r.Stdout != "" {
 			t.Errorf("edit %q: %+v, want %d, %q", c.args, r, c.code, c.err)
 		}
 	}
@@ -229,7 +229,7 @@ func TestSelectors(t *testing.T) {
 		{[]string{"hold", "--state", "pendng"}, "pending"}, {[]string{"hold", "--id-glob", "a["}, "["},
 		{[]string{"hold", "--user", "no-such-user"}, "no-such-user"}, {[]string{"hold", "--older-than", "x"}, "older-than"},
 	} {
-		if r := q.CLI(c.args...); r.Code != 2 || !strings.Contains(r.Err, c.err) {
+		if r := q.CLI(c.args...); r.Code != 2 || !strings.Contains(r.Stderr, c.err) {
 			t.Errorf("%q: %+v, want 2, %q", c.args, r, c.err)
 		}
 	}

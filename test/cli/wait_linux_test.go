@@ -33,8 +33,8 @@ func TestWaitOnATerminalSaysWhyNothingRuns(t *testing.T) {
 			q := *q
 			q.TB = t
 			args := append([]string{"wait", "--timeout", "2s"}, strings.Fields(c.words)...)
-			if r := q.RunOnScreen(args...); r.Code != 124 || strings.Count(r.Out, c.wantText) != 1 {
-				t.Errorf("wait %s: exit code %d, want 124; it printed %q, want %q once", c.words, r.Code, r.Out, c.wantText)
+			if r := q.RunOnScreen(args...); r.Code != 124 || strings.Count(r.Stdout, c.wantText) != 1 {
+				t.Errorf("wait %s: exit code %d, want 124; it printed %q, want %q once", c.words, r.Code, r.Stdout, c.wantText)
 			}
 		})
 	}
@@ -45,8 +45,8 @@ func TestWaitOnATerminalSaysWhenAFailedJobIsRetried(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
 	q.Must("enqueue", "--id", "again", "--max-retries", "1", "--backoff-base", "3600", "false")
 	q.WaitUntil("the job has failed", 20*time.Second, func() bool { return q.Show("again").State == "failed" })
-	if r := q.RunOnScreen("wait", "--timeout", "2s", "again"); strings.Count(r.Out, "job again is waiting: ") != 1 {
-		t.Errorf("wait printed %q, want the time of the retry once", r.Out)
+	if r := q.RunOnScreen("wait", "--timeout", "2s", "again"); strings.Count(r.Stdout, "job again is waiting: ") != 1 {
+		t.Errorf("wait printed %q, want the time of the retry once", r.Stdout)
 	}
 }
 
@@ -58,7 +58,7 @@ func TestServiceStopOnATerminalSaysWhatItWaitsFor(t *testing.T) {
 	q.Must("enqueue", "--id", "long", "exec sleep 600")
 	q.WaitUntil("the job runs", 20*time.Second, func() bool { return q.Show("long").State == "processing" })
 	if r := runTyping(q, "waiting for 1 job to finish", "", "service", "stop"); r.Code != 0 ||
-		!strings.Contains(r.Out, "stopped") {
+		!strings.Contains(r.Stdout, "stopped") {
 		t.Errorf("service stop: %+v", r)
 	}
 }

@@ -70,7 +70,7 @@ func TestWhyNamesEachReason(t *testing.T) {
 	q.Must("enqueue", "--id", "dead", "--max-retries", "0", "--command", "[ -e '"+filepath.ToSlash(fixed)+"' ] || exit 3")
 	q.CLI("wait", "dead")
 	if got := q.CLI("enqueue", "--id", "after", "--after", "dead", "true"); got.Code != 0 ||
-		!strings.Contains(got.Err, "cancelled immediately") {
+		!strings.Contains(got.Stderr, "cancelled immediately") {
 		t.Errorf("enqueue of a job that depends on a dead one: %+v", got)
 	}
 	checkReason("after", "dependency", "job dead being completed, but that job is dead", "retry dead", false)
@@ -85,7 +85,7 @@ func TestWhyNamesEachReason(t *testing.T) {
 	q.Must("retry", "dead")
 	q.Must("wait", "after") // retry also retries dependants, such as the job "after"
 	checkReason("keyed", "unique", "another job had the same unique key", "retry keyed", false)
-	if got := q.CLI("retry", "keyed"); !strings.Contains(got.Err, "has") {
+	if got := q.CLI("retry", "keyed"); !strings.Contains(got.Stderr, "has") {
 		t.Errorf("retry of a job whose key another job has: %+v", got)
 	}
 	q.Must("cancel", "has")
@@ -101,17 +101,17 @@ func TestWhyNamesEachReason(t *testing.T) {
 	checkReason("kept", "paused", "all jobs are paused", "resume --all", false)
 	q.Must("resume", "--all")
 	q.Must("cancel", "busy")
-	if got := q.CLI("wait", "--batch", "nope"); got.Code != 0 || !strings.Contains(got.Err, "no job matches") {
+	if got := q.CLI("wait", "--batch", "nope"); got.Code != 0 || !strings.Contains(got.Stderr, "no job matches") {
 		t.Errorf("wait for a batch without jobs: %+v", got)
 	}
 	q.Must("enqueue", "--id", "one", "--unique", "k", "--unique-for", "1h", "true")
 	q.Must("wait", "one")
-	if got := q.CLI("run", "--unique", "k", "echo two"); !strings.Contains(got.Err,
-		"job one already has the unique key k") || got.Out != "" {
+	if got := q.CLI("run", "--unique", "k", "echo two"); !strings.Contains(got.Stderr,
+		"job one already has the unique key k") || got.Stdout != "" {
 		t.Errorf("run with a key that another job has: %+v", got)
 	}
 	if got := q.CLI("enqueue", "--unique", "k", "--on-conflict", "reject", "true"); got.Code != 5 ||
-		!strings.Contains(got.Err, "keeps the key until") {
+		!strings.Contains(got.Stderr, "keeps the key until") {
 		t.Errorf("enqueue with --on-conflict reject and a key that another job has: %+v", got)
 	}
 	if got := q.Must("show", "rated1"); !strings.Contains(got, "api=1/h") {

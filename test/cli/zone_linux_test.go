@@ -38,14 +38,14 @@ func TestTimesHaveTheZoneOfTZ(t *testing.T) {
 		if got := q.Must("show", id, "--json"); !strings.Contains(got, c.want) {
 			t.Errorf("TZ=%s --at %s: got %s, want %s", c.zone, c.text, got, c.want)
 		}
-		if got := withTZ(q, c.zone, "show", id); !strings.Contains(got.Out, c.shown) {
+		if got := withTZ(q, c.zone, "show", id); !strings.Contains(got.Stdout, c.shown) {
 			t.Errorf("TZ=%s show: got %+v, want %s", c.zone, got, c.shown)
 		}
 	}
 	for _, zone := range []string{"Foo/Bar", "JST", "JST-25", ":/nowhere", "CET-1CEST,M3.5.0", "Local"} {
 		for _, verb := range [][]string{{"enqueue", "--at", "23:00", "true"}, {"list"}, {"schedule", "list"}, {"stats"}} {
-			if got := withTZ(q, zone, verb...); got.Code != 2 || !strings.HasPrefix(got.Err, "queuectl: TZ="+zone+": ") ||
-				got.Out != "" {
+			if got := withTZ(q, zone, verb...); got.Code != 2 || !strings.HasPrefix(got.Stderr, "queuectl: TZ="+zone+": ") ||
+				got.Stdout != "" {
 				t.Errorf("TZ=%s %v: %+v", zone, verb, got)
 			}
 		}
@@ -53,7 +53,7 @@ func TestTimesHaveTheZoneOfTZ(t *testing.T) {
 	q.Must("enqueue", "--id", "waits", "true")
 	for _, words := range []string{"version", "--help", "help list", "list --help", "completion bash", "whoami",
 		"config list", "hold waits", "release waits", "cancel waits", "rm waits", "service --help", "metrics"} {
-		if got := withTZ(q, "Foo/Bar", strings.Fields(words)...); got.Code != 0 || got.Err != "" {
+		if got := withTZ(q, "Foo/Bar", strings.Fields(words)...); got.Code != 0 || got.Stderr != "" {
 			t.Errorf("an unknown time zone with %s, which prints no times: %+v", words, got)
 		}
 	}
@@ -79,7 +79,7 @@ func TestEachTimeHasItsZone(t *testing.T) {
 		if r.Code != 0 {
 			t.Fatalf("%v: %+v", args, r)
 		}
-		return r.Out
+		return r.Stdout
 	}
 	checkLines := func(text string, lines ...string) {
 		t.Helper()
@@ -118,10 +118,10 @@ func TestUnknownZoneAllowsCommandsWithoutTimes(t *testing.T) {
 	if got := q.Must("show", "reports"); !strings.Contains(got, "50 %") && !strings.Contains(got, "completed") {
 		t.Errorf("show: %s", got)
 	}
-	if got := withTZ(q, "Foo/Bar", "service", "stop"); got.Code != 0 || strings.Contains(got.Err, "TZ") {
+	if got := withTZ(q, "Foo/Bar", "service", "stop"); got.Code != 0 || strings.Contains(got.Stderr, "TZ") {
 		t.Errorf("service stop: %+v", got)
 	}
-	if got := withTZ(q, "Foo/Bar", "service", "start"); got.Code == 0 || !strings.Contains(got.Err, "TZ=Foo/Bar") {
+	if got := withTZ(q, "Foo/Bar", "service", "start"); got.Code == 0 || !strings.Contains(got.Stderr, "TZ=Foo/Bar") {
 		t.Errorf("service start: %+v", got)
 	}
 }
@@ -138,12 +138,12 @@ func TestSchedulesUseZoneOfTZ(t *testing.T) {
 		if c.flag != "" {
 			words = append(words, "--tz", c.flag)
 		}
-		if got := withTZ(q, c.zone, words...); got.Code != 0 || !strings.Contains(got.Out, c.want) {
+		if got := withTZ(q, c.zone, words...); got.Code != 0 || !strings.Contains(got.Stdout, c.want) {
 			t.Errorf("TZ=%s --tz=%s: got %+v, want %s", c.zone, c.flag, got, c.want)
 		}
 	}
 	if got := q.CLI("schedule", "add", "bad", "0 3 * * *", "true", "--tz", "JST-25"); got.Code != 2 ||
-		!strings.Contains(got.Err, `tz: there is no time zone "JST-25"`) {
+		!strings.Contains(got.Stderr, `tz: there is no time zone "JST-25"`) {
 		t.Errorf("schedule add with an invalid zone: %+v", got)
 	}
 }
@@ -168,7 +168,7 @@ func TestZonesWithoutZoneFiles(t *testing.T) {
 	if got := q.Must("show", "a", "--json"); !strings.Contains(got, "2040-07-01T10:00:00.000Z") {
 		t.Errorf("the job is %s, want it due at 10:00 UTC", got)
 	}
-	if got := without("Foo/Bar", "list"); got.Code != 2 || !strings.Contains(got.Err, "TZ=Foo/Bar") {
+	if got := without("Foo/Bar", "list"); got.Code != 2 || !strings.Contains(got.Stderr, "TZ=Foo/Bar") {
 		t.Errorf("list with an unknown zone: %+v", got)
 	}
 }

@@ -139,7 +139,7 @@ func TestNodeServicesShareAQueue(t *testing.T) {
 	a.WaitUntil("status counts the jobs that have ended on the other node", 10*time.Second, endsReported)
 	for range 3 { // repeat, because a node may learn more about the other node meanwhile and reply differently
 		a.Must("pause", "--all")
-		if r := b.CLI("status", "--check"); r.Code == 0 || !strings.Contains(r.Out, "all jobs are paused") {
+		if r := b.CLI("status", "--check"); r.Code == 0 || !strings.Contains(r.Stdout, "all jobs are paused") {
 			t.Errorf("status --check after a pause on the other node: %+v", r)
 		}
 		b.Must("resume", "--all")
@@ -160,7 +160,7 @@ func TestNodeServicesShareAQueue(t *testing.T) {
 	}
 	for selector, words := range map[string]string{"bb": `this queue has no node "bb"`,
 		"letter=c": "no node of this queue has the label letter=c", "?": "is not a node name or LABEL=VALUE"} {
-		if r := a.CLI("enqueue", "--on", selector, "true"); r.Code != 2 || !strings.Contains(r.Err, words) {
+		if r := a.CLI("enqueue", "--on", selector, "true"); r.Code != 2 || !strings.Contains(r.Stderr, words) {
 			t.Errorf("--on %s: %+v", selector, r)
 		}
 	}
@@ -251,10 +251,10 @@ func TestNodeServicesShareAQueue(t *testing.T) {
 	}
 	a.Must("node", "drain", "--off", "b")
 	a.Must("wait", "--timeout", "20s", id)
-	if r := a.CLI("node", "rm", "b"); r.Code == 0 || !strings.Contains(r.Err, "is running") {
+	if r := a.CLI("node", "rm", "b"); r.Code == 0 || !strings.Contains(r.Stderr, "is running") {
 		t.Errorf("node rm of a running node: %+v", r)
 	}
-	if r := a.CLI("node", "rm", "c"); r.Code == 0 || !strings.Contains(r.Err, `there is no node "c"`) {
+	if r := a.CLI("node", "rm", "c"); r.Code == 0 || !strings.Contains(r.Stderr, `there is no node "c"`) {
 		t.Errorf("node rm of an unknown node: %+v", r)
 	}
 	if code := b.Stop(); code != 0 {
@@ -263,7 +263,7 @@ func TestNodeServicesShareAQueue(t *testing.T) {
 	if n, health := a.Nodes(), a.CLI("status", "--check"); n["b"].State != "stopped" || health.Code != 0 {
 		t.Errorf("a node that was stopped without jobs is %+v, status --check %+v", n["b"], health)
 	}
-	if r := a.CLI("logs", "large"); r.Code == 0 || !strings.Contains(r.Err, "on node b, which does not answer") {
+	if r := a.CLI("logs", "large"); r.Code == 0 || !strings.Contains(r.Stderr, "on node b, which does not answer") {
 		t.Errorf("logs of an output on a stopped node: %+v", r)
 	}
 	id = a.Must("enqueue", "--on", "b", "true")
@@ -309,7 +309,7 @@ func TestLostNodesJobsRunElsewhere(t *testing.T) {
 	a.Kill()
 	b.WaitUntil("it runs both jobs again", 40*time.Second, runs(b, "b"))
 	if n, health := b.Nodes()["a"], b.CLI("status", "--check"); n.State != "away" ||
-		!strings.Contains(health.Out, "node a has sent no heartbeat since") || health.Code == 0 {
+		!strings.Contains(health.Stdout, "node a has sent no heartbeat since") || health.Code == 0 {
 		t.Errorf("a killed node is %+v, status --check %+v", n, health)
 	}
 	a.Start("--workers", "2")
@@ -317,7 +317,7 @@ func TestLostNodesJobsRunElsewhere(t *testing.T) {
 	a.WaitUntil("it runs both jobs again", 40*time.Second, runs(a, "a"))
 	b.Cmd.Process.Signal(syscall.SIGCONT)
 	select {
-	case <-b.Ended: // the service exits because another node has taken over its jobs
+	case <-b.Exit: // the service exits because another node has taken over its jobs
 	case <-time.After(20 * time.Second):
 		t.Error("a service whose jobs were taken over still runs")
 	}
@@ -469,7 +469,7 @@ func TestNodesSurviveALostDatabase(t *testing.T) {
 			// node's service then exits, so start it again.
 			for _, q := range []*testrig.Queue{a, b} {
 				select {
-				case <-q.Ended:
+				case <-q.Exit:
 					q.Cmd = nil
 					q.Start("--workers", "2")
 				default:
@@ -494,15 +494,15 @@ func TestServiceWithoutADatabase(t *testing.T) {
 		t.Errorf("status does not say where the queue is:\n%s", text)
 	}
 	p.Kill()
-	if r := a.CLI("status", "--check"); r.Code != 2 || !strings.HasPrefix(r.Out, "failing: the database cannot be") {
+	if r := a.CLI("status", "--check"); r.Code != 2 || !strings.HasPrefix(r.Stdout, "failing: the database cannot be") {
 		t.Errorf("status --check: %+v", r)
 	}
-	if r := a.CLI("status"); r.Code != 0 || !strings.Contains(r.Out, "completed  1") ||
-		!strings.Contains(r.Out, "failing: the database cannot be") {
+	if r := a.CLI("status"); r.Code != 0 || !strings.Contains(r.Stdout, "completed  1") ||
+		!strings.Contains(r.Stdout, "failing: the database cannot be") {
 		t.Errorf("status: %+v", r)
 	}
-	if r := a.CLI("doctor"); r.Code != 1 || !strings.Contains(r.Out, "the database cannot be") ||
-		!strings.Contains(r.Out, "file system") {
+	if r := a.CLI("doctor"); r.Code != 1 || !strings.Contains(r.Stdout, "the database cannot be") ||
+		!strings.Contains(r.Stdout, "file system") {
 		t.Errorf("doctor: %+v", r)
 	}
 	a.Must("service", "stop")
@@ -511,7 +511,7 @@ func TestServiceWithoutADatabase(t *testing.T) {
 	}
 	a.Store = ""
 	if r := a.MustRefuseStart("--dir", a.Dir); r.Code != 78 ||
-		!strings.Contains(r.Err, `the settings name no database; set the setting "store"`) {
+		!strings.Contains(r.Stderr, `the settings name no database; set the setting "store"`) {
 		t.Errorf("start without the setting store: %+v", r)
 	}
 	if _, err := os.Stat(a.Path("queuectl.db")); !errors.Is(err, os.ErrNotExist) {
@@ -550,7 +550,7 @@ func TestNodesWorkThroughAPooler(t *testing.T) {
 		}
 	}
 	if r := a.CLI("migrate", "--from", a.Store, "--to", "sqlite"); r.Code != 2 ||
-		!strings.Contains(r.Err, "a connection pooler") {
+		!strings.Contains(r.Stderr, "a connection pooler") {
 		t.Errorf("migrate through a pooler: %+v", r)
 	}
 }
@@ -589,11 +589,11 @@ func TestNodeNotesOnceThatItDoesNotStartAtBoot(t *testing.T) {
 			want = 0
 		}
 		got := q.CLI(words...)
-		if got.Code != 0 || strings.Count(got.Err, note) != want || strings.Count(got.Out, note) != 1-want {
+		if got.Code != 0 || strings.Count(got.Stderr, note) != want || strings.Count(got.Stdout, note) != 1-want {
 			t.Errorf("%q: %+v, want the note once", words, got)
 		}
 	}
-	if got := q.CLI("edit", "late", "--delay", "10m"); got.Code != 0 || got.Err != "" {
+	if got := q.CLI("edit", "late", "--delay", "10m"); got.Code != 0 || got.Stderr != "" {
 		t.Errorf("edit to a short delay: %+v, want no note", got)
 	}
 }

@@ -140,7 +140,7 @@ func TestDrainOfAnotherNodeNamesAJobThatMayStart(t *testing.T) {
 	a.WaitUntil("its attempt is noted", 10*time.Second, func() bool { return b.CountStarted() == 1 })
 	want := "on b: job " + id + " is still starting; draining has begun, but this job may still start"
 	for _, verb := range [][]string{{"node", "drain", "b"}, {"drain"}} {
-		if got := a.CLIWithin(20*time.Second, verb...); got.Code != 3 || !strings.Contains(got.Err, want) {
+		if got := a.CLIWithin(20*time.Second, verb...); got.Code != 3 || !strings.Contains(got.Stderr, want) {
 			t.Errorf("%v: got %+v, want an error with %q", verb, got, want)
 		}
 	}

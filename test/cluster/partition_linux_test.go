@@ -26,16 +26,16 @@ import (
 // injected into them.
 type partitionTest struct {
 	*testing.T
-	ctx      context.Context
-	ledger   string // directory in which the jobs record their runs
-	nodes    []*partitionNode
-	mu       sync.Mutex
-	server   *pgserver.Server
-	standby  *pgserver.Server
-	acked    sync.Map // ids of acknowledged jobs
-	faults   [faultKinds]atomic.Int64
-	starts   atomic.Int64 // number of service starts
-	faultLog []string     // descriptions of the injected faults; written by the goroutine of injectFaults
+	ctx       context.Context
+	ledger    string // directory in which the jobs record their runs
+	nodes     []*partitionNode
+	mu        sync.Mutex
+	server    *pgserver.Server
+	standby   *pgserver.Server
+	ackedJobs sync.Map // ids of acknowledged jobs
+	faults    [faultKinds]atomic.Int64
+	starts    atomic.Int64 // number of service starts
+	faultLog  []string     // descriptions of the injected faults; written by the goroutine of injectFaults
 }
 
 // partitionNode is one of the three nodes.
@@ -212,8 +212,8 @@ func (a *partitionTest) keepServiceRunning(n *partitionNode) {
 		a.starts.Add(1)
 		if err == nil {
 			select {
-			case err := <-n.Ended:
-				n.Ended <- err // checkOutcome receives the error if the service is not started again
+			case err := <-n.Exit:
+				n.Exit <- err // checkOutcome receives the error if the service is not started again
 			case <-a.ctx.Done():
 				return
 			}
@@ -250,7 +250,7 @@ func (a *partitionTest) enqueue(n *partitionNode, client int) {
 			cmd := n.Command(append(args, body)...)
 			out, err := cmd.CombinedOutput()
 			if err == nil {
-				a.acked.Store(id, true)
+				a.ackedJobs.Store(id, true)
 			}
 			if err == nil || a.ctx.Err() != nil {
 				end()
@@ -366,7 +366,7 @@ func (a *partitionTest) checkOutcome() {
 	for _, n := range a.nodes {
 		n.mu.Lock()
 		select {
-		case <-n.Ended:
+		case <-n.Exit:
 			n.Cmd = nil
 		default:
 		}
@@ -386,7 +386,7 @@ func (a *partitionTest) checkOutcome() {
 				`SELECT seq, id, state, place, node, due_at, reserved FROM queuectl.jobs, queuectl.meta WHERE state < 6 LIMIT 20`),
 				pgserver.Query(a, url, `SELECT *, until - now() FROM queuectl.nodes`))
 			for _, n := range a.nodes {
-				a.Log(n.name, n.CLI("status").Out, n.CLI("worker", "list").Out)
+				a.Log(n.name, n.CLI("status").Stdout, n.CLI("worker", "list").Stdout)
 				logs, _ := filepath.Glob(n.Dir + "/stderr-*")
 				for _, name := range logs {
 					raw, _ := os.ReadFile(name)
@@ -397,7 +397,7 @@ func (a *partitionTest) checkOutcome() {
 		}
 	}
 	jobs := 0
-	a.acked.Range(func(any, any) bool { jobs++; return true })
+	a.ackedJobs.Range(func(any, any) bool { jobs++; return true })
 	states := map[string]string{}
 	// A job whose runner was killed repeatedly, also while the job ran alone, is dead with the
 	// reason poison. That is correct in this test, so such a job counts as completed (state 6).
@@ -407,7 +407,7 @@ func (a *partitionTest) checkOutcome() {
 		states[id] = state
 	}
 	lost := 0
-	a.acked.Range(func(id, _ any) bool {
+	a.ackedJobs.Range(func(id, _ any) bool {
 		if states[id.(string)] != "6" {
 			lost++
 			a.Errorf("the acknowledged job %s is in state %q", id, states[id.(string)])

@@ -26,7 +26,7 @@ func TestBackupTargets(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, name := range []string{pipe, out} {
-		if r := q.CLI("backup", name); r.Code != 2 || !strings.Contains(r.Err, "is not a regular file") {
+		if r := q.CLI("backup", name); r.Code != 2 || !strings.Contains(r.Stderr, "is not a regular file") {
 			t.Errorf("backup %s: %+v", filepath.Base(name), r)
 		}
 	}

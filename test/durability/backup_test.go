@@ -62,7 +62,7 @@ func TestBackupUnderLoad(t *testing.T) {
 	stopped.Store(true)
 	clients.Wait()
 	var end struct{ Bytes int64 }
-	if err := json.Unmarshal([]byte(r.Out), &end); err != nil || r.Code != 0 {
+	if err := json.Unmarshal([]byte(r.Stdout), &end); err != nil || r.Code != 0 {
 		t.Fatalf("backup: %+v, %v", r, err)
 	}
 	t.Logf("%d jobs were acknowledged before the backup, %d by its end; the backup has %d bytes", len(before), count(),
@@ -75,7 +75,7 @@ func TestBackupUnderLoad(t *testing.T) {
 		t.Errorf("remaining files: %v", remaining)
 	}
 	checkBackup(t, file, append(before, "large"))
-	if r := q.CLI("restore", file); r.Code != 5 || !strings.Contains(r.Err, "service stop") {
+	if r := q.CLI("restore", file); r.Code != 5 || !strings.Contains(r.Stderr, "service stop") {
 		t.Errorf("restore onto a running service: %+v", r)
 	}
 
@@ -136,7 +136,7 @@ func TestRestore(t *testing.T) {
 		want string
 	}{damaged: {2, "not a valid backup"}, filepath.Join(q.Dir, "initialized"): {2, "not a valid backup"},
 		filepath.Join(q.Dir, "none"): {4, "does not exist"}} {
-		if r := q.CLI("restore", file); r.Code != c.code || !strings.Contains(r.Err, c.want) {
+		if r := q.CLI("restore", file); r.Code != c.code || !strings.Contains(r.Stderr, c.want) {
 			t.Errorf("restore %s: %+v", filepath.Base(file), r)
 		}
 	}
@@ -165,7 +165,7 @@ func TestRestore(t *testing.T) {
 		t.Errorf("the next number is %s, want 3, because 2 was assigned before", id)
 	}
 	if r := q.CLI("events", "--since", fmt.Sprint(last-1), "--jsonl"); r.Code != 4 ||
-		!strings.Contains(r.Err, "were removed") {
+		!strings.Contains(r.Stderr, "were removed") {
 		t.Errorf("events since a number from before the restore: %+v", r)
 	}
 }
@@ -188,15 +188,15 @@ func TestOldestOutputsAreRemovedAboveLimit(t *testing.T) {
 		return len(list)
 	}
 	q.WaitUntil("the oldest outputs are gone", 20*time.Second, func() bool { return files() == 2 })
-	if r := q.CLI("logs", "j0"); r.Code != 4 || !strings.Contains(r.Err,
+	if r := q.CLI("logs", "j0"); r.Code != 4 || !strings.Contains(r.Stderr,
 		"removed to make room (setting retention_output)") {
 		t.Errorf("logs of the oldest job: %+v", r)
 	}
 	if r := q.CLI("attach", "j0"); r.Code != 125 ||
-		r.Err != "queuectl: the output of attempt 1 was removed to make room (setting retention_output)\n" {
+		r.Stderr != "queuectl: the output of attempt 1 was removed to make room (setting retention_output)\n" {
 		t.Errorf("attach to the oldest job: %+v", r)
 	}
-	if r := q.CLI("show", "j0"); r.Code != 0 || !strings.Contains(r.Out, "completed") {
+	if r := q.CLI("show", "j0"); r.Code != 0 || !strings.Contains(r.Stdout, "completed") {
 		t.Errorf("show of the oldest job: %+v", r)
 	}
 	if out := q.Must("logs", "j5", "--stdout"); out != "200000" {
@@ -240,7 +240,7 @@ func TestBackupInterrupted(t *testing.T) {
 	case code != 3 || len(remaining) != 0:
 		t.Errorf("exit code %d, remaining files %v", code, remaining)
 	}
-	if r := q.CLI("restore", filepath.Join(q.Dir, "initialized")); r.Code != 5 || !strings.Contains(r.Err, "still run") {
+	if r := q.CLI("restore", filepath.Join(q.Dir, "initialized")); r.Code != 5 || !strings.Contains(r.Stderr, "still run") {
 		t.Errorf("restore while a job runs: %+v", r)
 	}
 	q.Start("--workers", "1")

@@ -131,10 +131,10 @@ func (c *campaign) checkLedger(e *trackedJob, notes []ledgerNote) {
 		startNotes[d.attempt] = d.pid
 		// The unit is seconds. The clock of the ledger has a resolution of 0.01 s, so allow a small difference.
 		const tick = 0.05
-		if e.endedAt > 0 && !e.revive && d.up > e.endedAt+tick {
+		if e.endedAt > 0 && !e.revive && d.uptime > e.endedAt+tick {
 			c.violation("started after its end", "%s (%s) was cancelled or removed at %.2f: %+v", e.tag, e.id, e.endedAt, notes)
 		}
-		if e.heldAt > 0 && !e.revive && !e.release && d.up > e.heldAt+tick {
+		if e.heldAt > 0 && !e.revive && !e.release && d.uptime > e.heldAt+tick {
 			c.violation("started while held", "%s (%s) was held at %.2f: %+v", e.tag, e.id, e.heldAt, notes)
 		}
 	}
@@ -258,15 +258,15 @@ func (c *campaign) attemptFault(e *trackedJob, j *campaignView, i int, notes []l
 		j.History[i+1].PID != 0 {
 		return "was lost, and the job ran again with on_lost=" + e.onLost
 	}
-	if a.Dropped > 0 && !c.outputFaulted.Load() {
-		return fmt.Sprintf("has lost %d bytes of its output", a.Dropped)
+	if a.DroppedBytes > 0 && !c.outputFaulted.Load() {
+		return fmt.Sprintf("has lost %d bytes of its output", a.DroppedBytes)
 	}
 	return ""
 }
 
 // checkOutput compares the stored output of a completed job with what the job prints.
 func (c *campaign) checkOutput(e *trackedJob, j *campaignView) {
-	o := outputRead{want: c.expectedOutput(&e.campaignJob), dropped: j.History[len(j.History)-1].Dropped,
+	o := outputRead{want: c.expectedOutput(&e.campaignJob), droppedBytes: j.History[len(j.History)-1].DroppedBytes,
 		cut: c.outputCut(j.Seq)}
 	var out []byte
 	a := &testrig.Requester{Q: c.Queue, Timeout: answerBound}
@@ -283,14 +283,14 @@ func (c *campaign) checkOutput(e *trackedJob, j *campaignView) {
 			o.unreadable++
 		}
 		out = append(append(out, p.Value.Text...), p.Value.Base64...)
-		o.dropped += p.Value.Dropped
-		o.damaged += p.Value.Damage.Bytes
+		o.droppedBytes += p.Value.Dropped
+		o.damagedBytes += p.Value.Damage.Bytes
 	})
 	if a.Conn != nil {
 		a.Conn.Close()
 	}
 	if o.text = string(out); err == nil && got.Error != nil {
-		o.refused = got.Error.Message
+		o.refusal = got.Error.Message
 	}
 	count, wrong := o.verdict()
 	switch {
@@ -309,7 +309,7 @@ func (c *campaign) checkEventHistories(jobs []campaignView) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	c.mu.Lock()
-	c.counts["events received"] += len(e.received)
+	c.counts["events received"] += len(e.receivedSeqs)
 	c.mu.Unlock()
 	seen := map[int64]bool{}
 	for i := range jobs {
@@ -357,8 +357,8 @@ func (c *campaign) checkLeftovers() {
 		Findings []struct{ Check, Level, Message string }
 	}
 	r := a.cli("doctor", "--verify", "--json")
-	if err := json.Unmarshal([]byte(r.Out), &d); err != nil {
-		c.violation("doctor", "%v: %s%s", err, r.Out, r.Err)
+	if err := json.Unmarshal([]byte(r.Stdout), &d); err != nil {
+		c.violation("doctor", "%v: %s%s", err, r.Stdout, r.Stderr)
 	}
 	for _, f := range d.Findings {
 		// The campaign uses a small disk on purpose, so findings about the disk do not count as violations.

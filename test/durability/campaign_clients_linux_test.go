@@ -233,7 +233,7 @@ func (a *campaignClient) enqueueByCLI() {
 		return
 	}
 	if r := a.cli("enqueue", "-q", string(raw)); r.Code == 0 {
-		a.c.recordAcknowledged([]*trackedJob{e}, []string{strings.TrimSpace(r.Out)})
+		a.c.recordAcknowledged([]*trackedJob{e}, []string{strings.TrimSpace(r.Stdout)})
 	}
 }
 
@@ -475,9 +475,9 @@ func (a *campaignClient) cli(args ...string) testrig.Result {
 	if err != nil && !errors.As(err, &exit) {
 		a.c.violation("test", "queuectl %s: %v", args[0], err)
 	}
-	r := testrig.Result{Out: out.String(), Err: errs.String(), Code: cmd.ProcessState.ExitCode()}
-	if r.Code == 2 || strings.Contains(r.Err, "panic") || strings.Contains(r.Err, "internal") {
-		a.c.violation("answer", "queuectl %s: exit code %d, %s", shortJSON(args), r.Code, r.Err)
+	r := testrig.Result{Stdout: out.String(), Stderr: errs.String(), Code: cmd.ProcessState.ExitCode()}
+	if r.Code == 2 || strings.Contains(r.Stderr, "panic") || strings.Contains(r.Stderr, "internal") {
+		a.c.violation("answer", "queuectl %s: exit code %d, %s", shortJSON(args), r.Code, r.Stderr)
 	}
 	return r
 }

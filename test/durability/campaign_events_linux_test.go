@@ -25,17 +25,17 @@ type campaignEvent struct {
 // campaignEvents follows the events from the start of a round and keeps the events of each job. It
 // reconnects when the connection breaks.
 type campaignEvents struct {
-	c    *campaign
-	stop chan struct{}
-	done sync.WaitGroup
+	c        *campaign
+	stop     chan struct{}
+	follower sync.WaitGroup
 
 	mu sync.Mutex
 	// first is the number of the first event of the round. It and the fields below are guarded by
 	// mu.
-	first    int64
-	last     int64                   // number of the newest received event
-	jobs     map[int64]*eventHistory // histories by the job's number
-	received []int64                 // numbers of all received events
+	first        int64
+	last         int64                   // number of the newest received event
+	jobs         map[int64]*eventHistory // histories by the job's number
+	receivedSeqs []int64                 // numbers of all received events
 }
 
 // eventHistory is the state of a job according to its events.
@@ -58,7 +58,7 @@ func (c *campaign) follow() *campaignEvents {
 		c.Fatal(err)
 	}
 	e.first, e.last = st.LastEvent+1, st.LastEvent
-	e.done.Go(e.run)
+	e.follower.Go(e.run)
 	return e
 }
 
@@ -104,7 +104,7 @@ func (e *campaignEvents) record(raw json.RawMessage) {
 		e.c.violation("events", "number %d came after %d", v.Seq, e.last)
 	}
 	e.last = v.Seq
-	e.received = append(e.received, v.Seq)
+	e.receivedSeqs = append(e.receivedSeqs, v.Seq)
 	if v.JobSeq == 0 {
 		return
 	}
@@ -192,11 +192,11 @@ func (e *campaignEvents) finish(number int64) {
 		}
 	}
 	close(e.stop)
-	e.done.Wait()
+	e.follower.Wait()
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if got := e.received[:min(len(e.received), len(plain))]; !slices.Equal(got, plain) {
-		e.c.violation("events", "%d were received, %d are stored since %d", len(e.received), len(plain), e.first)
+	if got := e.receivedSeqs[:min(len(e.receivedSeqs), len(plain))]; !slices.Equal(got, plain) {
+		e.c.violation("events", "%d were received, %d are stored since %d", len(e.receivedSeqs), len(plain), e.first)
 	}
 }
 

@@ -24,7 +24,7 @@ type campaignService struct {
 	cmd          *exec.Cmd
 	log          string
 	endRequested atomic.Bool // the campaign has stopped or killed the process
-	ended        chan struct{}
+	done         chan struct{}
 }
 
 // startService starts the service, unless it already runs, and waits until it is ready.
@@ -32,7 +32,7 @@ func (c *campaign) startService(flags ...string) {
 	c.Helper()
 	if s := c.service; s != nil {
 		select {
-		case <-s.ended:
+		case <-s.done:
 		default:
 			return
 		}
@@ -43,7 +43,7 @@ func (c *campaign) startService(flags ...string) {
 	}
 	defer log.Close()
 	s := &campaignService{cmd: c.Serve(append([]string{"serve", "--dir", c.Dir}, flags...)), log: log.Name(),
-		ended: make(chan struct{})}
+		done: make(chan struct{})}
 	s.cmd.Env, s.cmd.Stderr = append(testrig.Environment(c.recordDir), "GOTRACEBACK=all"), log
 	full, stalls := c.diskFull.Load(), stallTime()
 	started := time.Now()
@@ -53,7 +53,7 @@ func (c *campaign) startService(flags ...string) {
 	c.service = s
 	go func() { // this goroutine ends when the process of the service ends
 		s.cmd.Wait()
-		close(s.ended)
+		close(s.done)
 		if !s.endRequested.Load() {
 			c.violation("exit", "the service ended by itself: %v\n%s", s.cmd.ProcessState, s.tail())
 		}
@@ -65,14 +65,14 @@ func (c *campaign) startService(flags ...string) {
 	for !ready() {
 		full = full || c.diskFull.Load()
 		select {
-		case <-s.ended:
+		case <-s.done:
 			return
 		case <-time.After(2 * time.Millisecond):
 		}
 		if elapsed := time.Since(started); !full && elapsed > answerBound || elapsed > 2*answerBound {
 			s.endRequested.Store(true)
 			s.cmd.Process.Signal(syscall.SIGABRT)
-			<-s.ended
+			<-s.done
 			c.violation("start", "not ready after %v\n%s", elapsed, s.tail())
 			return
 		}
@@ -115,7 +115,7 @@ func (c *campaign) killService() {
 	if s := c.service; s != nil {
 		s.endRequested.Store(true)
 		s.cmd.Process.Kill()
-		<-s.ended
+		<-s.done
 	}
 }
 
@@ -128,7 +128,7 @@ func (c *campaign) stopService(keep bool) {
 	c.Helper()
 	s := c.service
 	select {
-	case <-s.ended:
+	case <-s.done:
 		return
 	default:
 	}
@@ -151,10 +151,10 @@ func (c *campaign) stopService(keep bool) {
 		bound += stopBound
 	}
 	select {
-	case <-s.ended:
+	case <-s.done:
 	case <-time.After(bound):
 		s.cmd.Process.Signal(syscall.SIGABRT)
-		<-s.ended
+		<-s.done
 		c.violation("stop", "not stopped after %v\n%s", time.Since(started), s.tail())
 		return
 	}
@@ -194,9 +194,9 @@ func (c *campaign) runnerDirs() []string {
 // faultInjector injects one fault after another. Some faults last while later faults begin.
 type faultInjector struct {
 	*campaign
-	ctx     context.Context
-	rng     *rand.Rand
-	lasting sync.WaitGroup
+	ctx        context.Context
+	rng        *rand.Rand
+	longFaults sync.WaitGroup
 }
 
 // campaignFault is a kind of fault. A fault with a higher weight is chosen more often.
@@ -239,7 +239,7 @@ func (c *campaign) faults(ctx context.Context) {
 	}
 	for f.pause(2500); ctx.Err() == nil; f.pause(2500) {
 		select {
-		case <-c.service.ended: // the service has ended without a request, which is already recorded as a violation
+		case <-c.service.done: // the service has ended without a request, which is already recorded as a violation
 			c.startService()
 		default:
 		}
@@ -255,7 +255,7 @@ func (c *campaign) faults(ctx context.Context) {
 		}
 	}
 	c.clientsStopped.Store(true)
-	f.lasting.Wait()
+	f.longFaults.Wait()
 	c.startService()
 	c.mustRequest("config.unset", testrig.Fields{"key": "max_bytes_per_user"})
 }
@@ -323,7 +323,7 @@ func (f *faultInjector) hang(pid int) {
 		seconds = 6 + f.rng.IntN(15)
 	}
 	syscall.Kill(pid, syscall.SIGSTOP)
-	f.lasting.Go(func() {
+	f.longFaults.Go(func() {
 		f.wait(time.Duration(seconds) * time.Second)
 		syscall.Kill(pid, syscall.SIGCONT)
 	})
@@ -345,7 +345,7 @@ func (f *faultInjector) fillDisk() {
 		return
 	}
 	f.outputFaulted.Store(true)
-	f.lasting.Go(func() {
+	f.longFaults.Go(func() {
 		name := filepath.Join(f.diskMount, "filler")
 		file, err := os.Create(name)
 		if err == nil {

@@ -151,9 +151,9 @@ func (c *campaign) expectedOutput(j *campaignJob) string {
 // String formats the note without its tag.
 func (d ledgerNote) String() string {
 	if d.kind == 'E' {
-		return fmt.Sprintf("%.2f attempt %d as %d ended with %d", d.up, d.attempt, d.pid, d.code)
+		return fmt.Sprintf("%.2f attempt %d as %d ended with %d", d.uptime, d.attempt, d.pid, d.code)
 	}
-	return fmt.Sprintf("%.2f attempt %d as %d (%s) %c", d.up, d.attempt, d.pid, d.cookie, d.kind)
+	return fmt.Sprintf("%.2f attempt %d as %d (%s) %c", d.uptime, d.attempt, d.pid, d.cookie, d.kind)
 }
 
 // ledgerNote is one line of the ledger.
@@ -161,7 +161,7 @@ type ledgerNote struct {
 	kind         byte // S, E or X; see campaignScript
 	tag          string
 	attempt, pid int
-	up           float64 // seconds since boot
+	uptime       float64 // seconds since boot
 	code         int     // exit code; only notes of kind E have one
 	cookie       string
 }
@@ -175,7 +175,7 @@ func (c *campaign) notesFrom(from int64) (list []ledgerNote) {
 	for line := range strings.Lines(string(raw[from:])) {
 		var d ledgerNote
 		var kind string
-		if _, err := fmt.Sscanf(line, "%s %s %d %d %f %d %s\n", &kind, &d.tag, &d.attempt, &d.pid, &d.up, &d.code,
+		if _, err := fmt.Sscanf(line, "%s %s %d %d %f %d %s\n", &kind, &d.tag, &d.attempt, &d.pid, &d.uptime, &d.code,
 			&d.cookie); err != nil {
 			c.Fatalf("ledger line %q: %v", line, err)
 		}

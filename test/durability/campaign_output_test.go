@@ -9,12 +9,12 @@ import (
 // outputRead is the standard output of a completed job, as the method logs returned it, together
 // with the output that the test expects.
 type outputRead struct {
-	text, want string // the output that logs returned, and the output that the job printed
-	dropped    int64  // bytes that the service reports as not stored
-	damaged    int64  // bytes that the service reports as damaged
-	unreadable int    // number of parts of the reply that violate the protocol
-	refused    string // error that the service returned; "" for none
-	cut        bool   // whether the campaign has truncated an output file of the job
+	text, want   string // the output that logs returned, and the output that the job printed
+	droppedBytes int64  // bytes that the service reports as not stored
+	damagedBytes int64  // bytes that the service reports as damaged
+	unreadable   int    // number of parts of the reply that violate the protocol
+	refusal      string // error that the service returned; "" for none
+	cut          bool   // whether the campaign has truncated an output file of the job
 }
 
 // verdict returns either the name of the counter for such outputs, or a description of what is
@@ -23,15 +23,15 @@ func (o *outputRead) verdict() (count, violation string) {
 	switch {
 	case o.unreadable > 0:
 		return "", fmt.Sprintf("%d pieces of the answer cannot be read", o.unreadable)
-	case strings.Contains(o.refused, "to make room"):
+	case strings.Contains(o.refusal, "to make room"):
 		return "outputs forgotten", ""
-	case o.cut && (o.refused != "" || o.damaged > 0):
+	case o.cut && (o.refusal != "" || o.damagedBytes > 0):
 		return "outputs damaged", ""
-	case o.refused != "":
-		return "", o.refused
-	case o.damaged > 0:
-		return "", fmt.Sprintf("%d bytes are damaged, and no fault truncated its file", o.damaged)
-	case o.dropped > 0:
+	case o.refusal != "":
+		return "", o.refusal
+	case o.damagedBytes > 0:
+		return "", fmt.Sprintf("%d bytes are damaged, and no fault truncated its file", o.damagedBytes)
+	case o.droppedBytes > 0:
 		return "outputs dropped", ""
 	case o.text != o.want:
 		return "", fmt.Sprintf("%d bytes are not the %d that it prints", len(o.text), len(o.want))
@@ -47,14 +47,14 @@ func TestCampaignRejectsDamageItDidNotCause(t *testing.T) {
 	}{
 		"whole":                                  {outputRead{text: "a", want: "a"}, "outputs whole"},
 		"other bytes":                            {outputRead{text: "b", want: "a"}, ""},
-		"dropped":                                {outputRead{want: "a", dropped: 1}, "outputs dropped"},
-		"damaged by the campaign":                {outputRead{want: "a", damaged: 1, cut: true}, "outputs damaged"},
-		"damaged otherwise":                      {outputRead{want: "a", damaged: 1}, ""},
-		"damaged otherwise, other bytes dropped": {outputRead{want: "abc", damaged: 1, dropped: 1}, ""},
-		"refused after a cut": {outputRead{want: "a", refused: "is damaged", cut: true},
+		"dropped":                                {outputRead{want: "a", droppedBytes: 1}, "outputs dropped"},
+		"damaged by the campaign":                {outputRead{want: "a", damagedBytes: 1, cut: true}, "outputs damaged"},
+		"damaged otherwise":                      {outputRead{want: "a", damagedBytes: 1}, ""},
+		"damaged otherwise, other bytes dropped": {outputRead{want: "abc", damagedBytes: 1, droppedBytes: 1}, ""},
+		"refused after a cut": {outputRead{want: "a", refusal: "is damaged", cut: true},
 			"outputs damaged"},
-		"refused otherwise": {outputRead{want: "a", refused: "is damaged"}, ""},
-		"removed for room": {outputRead{want: "a", refused: "was removed to make room"},
+		"refused otherwise": {outputRead{want: "a", refusal: "is damaged"}, ""},
+		"removed for room": {outputRead{want: "a", refusal: "was removed to make room"},
 			"outputs forgotten"},
 		"cut, and other bytes without a report": {outputRead{text: "b", want: "a", cut: true}, ""},
 		"unreadable answer":                     {outputRead{text: "a", want: "a", unreadable: 1}, ""},

@@ -64,14 +64,14 @@ type campaignView struct {
 	OnLost     string            `json:"on_lost"`
 	MaxRetries int               `json:"max_retries"`
 	History    []struct {
-		Attempt  int    `json:"attempt"`
-		PID      int    `json:"pid"`
-		ExitCode *int   `json:"exit_code"`
-		Signal   *int   `json:"signal"`
-		Reason   string `json:"reason"`
-		Error    string `json:"error"`
-		Counted  bool   `json:"counted"`
-		Dropped  int64  `json:"output_dropped"`
+		Attempt      int    `json:"attempt"`
+		PID          int    `json:"pid"`
+		ExitCode     *int   `json:"exit_code"`
+		Signal       *int   `json:"signal"`
+		Reason       string `json:"reason"`
+		Error        string `json:"error"`
+		Counted      bool   `json:"counted"`
+		DroppedBytes int64  `json:"output_dropped"`
 	} `json:"history"`
 }
 
@@ -294,6 +294,6 @@ func (a *campaignClient) byCLI() {
 	case r.Code == 0:
 		a.c.recordDone(e, verb, uptime())
 	case r.Code == 4 && len(args) == 2 && verb != "logs":
-		a.c.recordNotFound(e, "queuectl "+verb+": "+r.Err)
+		a.c.recordNotFound(e, "queuectl "+verb+": "+r.Stderr)
 	}
 }

@@ -18,7 +18,7 @@ func runThroughKills(q *testrig.Queue, args ...string) {
 	for n := range 3 {
 		got := q.CLI(args...)
 		// If the first run has taken effect, the repeated command fails with one of these errors.
-		done := n > 0 && (got.Code == 5 && strings.Contains(got.Err, "another job has") || got.Code == 4)
+		done := n > 0 && (got.Code == 5 && strings.Contains(got.Stderr, "another job has") || got.Code == 4)
 		if got.Code == 0 || done {
 			return
 		}
@@ -35,7 +35,7 @@ func outputThroughKills(q *testrig.Queue, args ...string) string {
 	q.Helper()
 	for {
 		if got := q.CLI(args...); got.Code == 0 {
-			return got.Out
+			return got.Stdout
 		} else if !restartIfDead(q) {
 			q.Fatalf("%q: %+v", args, got)
 		}
@@ -46,7 +46,7 @@ func outputThroughKills(q *testrig.Queue, args ...string) string {
 func restartIfDead(q *testrig.Queue) bool {
 	q.Helper()
 	select {
-	case <-q.Ended:
+	case <-q.Exit:
 		q.Cmd, q.Env = nil, nil
 		q.Start("--workers", "4")
 		return true
@@ -190,8 +190,8 @@ func runCommitScenario(q *testrig.Queue) {
 		fired[e.Instant] = true
 	}
 	checkStats(q)
-	if out := q.CLI("doctor", "--verify"); strings.Contains(out.Out, "failure") {
-		q.Errorf("doctor: %s", out.Out)
+	if out := q.CLI("doctor", "--verify"); strings.Contains(out.Stdout, "failure") {
+		q.Errorf("doctor: %s", out.Stdout)
 	}
 }
 

@@ -44,9 +44,9 @@ func checkUsableAgain(q *testrig.Queue, free func() int64) {
 	})
 	q.Must("wait", "after", "--timeout", "20")
 	q.WaitUntil("the disk has space again", 30*time.Second, func() bool { return free() >= 12<<20 })
-	if out := q.CLI("doctor", "--verify"); !strings.Contains(out.Out, "are free for new rows") ||
-		!strings.Contains(out.Out, "SQLite finds no damage") {
-		q.Errorf("doctor: %s%s", out.Out, out.Err)
+	if out := q.CLI("doctor", "--verify"); !strings.Contains(out.Stdout, "are free for new rows") ||
+		!strings.Contains(out.Stdout, "SQLite finds no damage") {
+		q.Errorf("doctor: %s%s", out.Stdout, out.Stderr)
 	}
 	if _, err := os.Stat(q.Path("reserve")); err != nil {
 		q.Errorf("the reserve was not recreated: %v", err)
@@ -71,7 +71,7 @@ func TestDiskFilledByInputsIsUsableAgain(t *testing.T) {
 			break
 		}
 		if r.Code != 0 {
-			t.Fatalf("enqueue: exit code %d, %s", r.Code, r.Err)
+			t.Fatalf("enqueue: exit code %d, %s", r.Code, r.Stderr)
 		}
 	}
 	if n < 10 || n == 200 {

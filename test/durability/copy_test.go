@@ -96,8 +96,8 @@ func TestCopiedStateDirIsASeparateQueue(t *testing.T) {
 			if j.State != "completed" || j.Attempts != 2 || j.Output != want || copyPID == pids["a"] {
 				t.Errorf("the copy's job a: %+v, want output %q", j, want)
 			}
-			if r := c.CLI("logs", "a", "--attempt", "1"); strings.Contains(r.Out, "end of") {
-				t.Errorf("the copy's lost attempt has output of the original's attempt: %q", r.Out)
+			if r := c.CLI("logs", "a", "--attempt", "1"); strings.Contains(r.Stdout, "end of") {
+				t.Errorf("the copy's lost attempt has output of the original's attempt: %q", r.Stdout)
 			}
 		})
 	}

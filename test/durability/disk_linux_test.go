@@ -63,27 +63,27 @@ const sector = 512 // in bytes; a disk writes a sector completely or not at all
 // cutter computes the content of the disk after power cuts. Successive cuts must be at ascending
 // positions.
 type cutter struct {
-	records []record
-	durable []byte // content as of the last flush
-	flushed int    // number of records up to and including the last flush
-	written int    // number of records before the power cut
+	records      []record
+	durable      []byte // content as of the last flush
+	flushedCount int    // number of records up to and including the last flush
+	writtenCount int    // number of records before the power cut
 }
 
 // contentAfter returns the content of the disk after a power cut at a log position. The content has
 // all writes before the last flush, and a random selection of the later writes that depends on
 // kind.
 func (c *cutter) contentAfter(position int64, kind int, rng *rand.Rand) []byte {
-	for ; c.written < len(c.records) && c.records[c.written].end <= position; c.written++ {
-		if len(c.records[c.written].data) > 0 {
+	for ; c.writtenCount < len(c.records) && c.records[c.writtenCount].end <= position; c.writtenCount++ {
+		if len(c.records[c.writtenCount].data) > 0 {
 			continue
 		}
-		for _, r := range c.records[c.flushed:c.written] {
+		for _, r := range c.records[c.flushedCount:c.writtenCount] {
 			copy(c.durable[r.offset:], r.data)
 		}
-		c.flushed = c.written + 1
+		c.flushedCount = c.writtenCount + 1
 	}
 	image := append([]byte(nil), c.durable...)
-	for _, r := range c.records[c.flushed:c.written] {
+	for _, r := range c.records[c.flushedCount:c.writtenCount] {
 		if kind == keepsAll || kind == keepsWrites && rng.IntN(2) == 0 {
 			copy(image[r.offset:], r.data)
 		}

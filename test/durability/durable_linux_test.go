@@ -32,7 +32,7 @@ func startTraced(q *testrig.Queue, trace string, options ...string) {
 	}
 	ended := make(chan error, 1)
 	go func() { ended <- cmd.Wait() }()
-	q.Cmd, q.Ended = cmd, ended
+	q.Cmd, q.Exit = cmd, ended
 	q.Cleanup(func() {
 		q.KillRunners() // strace ends only after the last process that it traces, so end the runners too
 		q.Kill()
@@ -217,8 +217,8 @@ func enqueueUnderFault(q *testrig.Queue, call, fault string, n int) (acked map[s
 		}
 	}
 	select {
-	case err := <-q.Ended:
-		q.Ended <- err
+	case err := <-q.Exit:
+		q.Exit <- err
 		var exit *exec.ExitError
 		if errors.As(err, &exit) {
 			code = exit.ExitCode()
@@ -251,7 +251,7 @@ func TestSmallDisk(t *testing.T) {
 	}
 	for _, id := range acked {
 		if r := q.CLI("wait", id, "--timeout", "30"); r.Code != 0 {
-			t.Fatalf("job %s on a full disk: exit code %d, %s", id, r.Code, r.Err)
+			t.Fatalf("job %s on a full disk: exit code %d, %s", id, r.Code, r.Stderr)
 		}
 	}
 	os.Remove(filler)
@@ -272,7 +272,7 @@ func fillDisk(q *testrig.Queue, filler, gate string) (acked []string) {
 	block := make([]byte, 512<<10)
 	for range 400 {
 		r := q.CLI("enqueue", "--json", "while [ ! -e "+gate+" ]; do sleep 0.05; done; seq 2000")
-		if r.Code == 5 && strings.Contains(r.Err, "free") {
+		if r.Code == 5 && strings.Contains(r.Stderr, "free") {
 			if _, err := os.Stat(q.Path("reserve")); err != nil {
 				q.Errorf("the service has used its disk reserve: %v", err)
 			}
@@ -288,8 +288,8 @@ func fillDisk(q *testrig.Queue, filler, gate string) (acked []string) {
 			return acked
 		}
 		var j testrig.Job
-		if r.Code != 0 || json.Unmarshal([]byte(r.Out), &j) != nil {
-			q.Fatalf("enqueue: exit code %d: %s", r.Code, r.Err)
+		if r.Code != 0 || json.Unmarshal([]byte(r.Stdout), &j) != nil {
+			q.Fatalf("enqueue: exit code %d: %s", r.Code, r.Stderr)
 		}
 		acked = append(acked, j.ID)
 		f.Write(block) // at some time this write fills the disk, and the service refuses the next job
@@ -461,7 +461,7 @@ func TestFullDiskKeepsWatchdogAlive(t *testing.T) {
 	q.WaitUntil("the disk is full for the service too", 20*time.Second, func() bool {
 		os.Remove(q.Path("reserve"))
 		f.Write(make([]byte, 4096))
-		return strings.Contains(q.CLI("config", "set", "priority", "6").Err, "space")
+		return strings.Contains(q.CLI("config", "set", "priority", "6").Stderr, "space")
 	})
 	beats(100) // more messages than the socket can have buffered before the disk became full
 	q.Must("status")

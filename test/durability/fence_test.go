@@ -54,7 +54,7 @@ func TestFenceRejectsStaleStarts(t *testing.T) {
 		})
 		r.CheckNoOverlap()
 		starts := r.CountNotes("S")
-		for tag, want := range r.Acked {
+		for tag, want := range r.AckedJobs {
 			if j := r.Show(want.Id); starts[tag] != 1 || j.State != "completed" || j.Attempts != 1 || len(j.History) != 1 {
 				t.Errorf("%s started %d times: %+v", tag, starts[tag], j)
 			}
@@ -93,7 +93,7 @@ func TestPanicInHandler(t *testing.T) {
 			t.Fatalf("enqueue after the panic: %+v", a)
 		}
 		if r := q.CLI("wait", got.ID); r.Code != 0 {
-			t.Errorf("wait: exit code %d: %s", r.Code, r.Err)
+			t.Errorf("wait: exit code %d: %s", r.Code, r.Stderr)
 		}
 	}
 }
@@ -102,7 +102,7 @@ func TestPanicInHandler(t *testing.T) {
 // acknowledged jobs exist after the next start.
 func TestPanicInWriterStopsTheService(t *testing.T) {
 	breakEachCommit(t, "panic", func(r *testrig.Rig) {
-		if err := <-r.Ended; err == nil {
+		if err := <-r.Exit; err == nil {
 			t.Error("the service ended with exit code 0")
 		}
 		r.Cmd = nil

@@ -84,7 +84,7 @@ func TestOutputIsDroppedWithoutInodes(t *testing.T) {
 			t.Errorf("without inodes: %d bytes, %d dropped; want the beginning, and that the rest was dropped", len(text),
 				dropped)
 		}
-		if j := w.Show(id); len(j.History) != 1 || j.History[0].Dropped != dropped {
+		if j := w.Show(id); len(j.History) != 1 || j.History[0].DroppedBytes != dropped {
 			t.Errorf("the attempt of job %s does not say that %d bytes were dropped: %+v", id, dropped, j.History)
 		}
 	}

@@ -87,7 +87,7 @@ func serviceKilled(t *testing.T, kills int, store string) {
 	}
 	t.Logf("service killed: kills %v, jobs %d, requests repeated %d, of them known %d, running jobs adopted "+
 		"%d, slowest start %v",
-		l.kills, len(l.Acked), l.Resent, l.Duplicates, l.adoptedCount, slowest.Round(time.Millisecond))
+		l.kills, len(l.AckedJobs), l.Resent, l.Duplicates, l.adoptedCount, slowest.Round(time.Millisecond))
 }
 
 // failpointBelow returns a failpoint at which fewer than want services were killed. It returns ""
@@ -145,7 +145,7 @@ func (l *killLoad) backlog() int {
 	}
 	l.Mu.Lock()
 	defer l.Mu.Unlock()
-	return len(l.Acked) - int(info.Size()/testrig.NoteBytes/2)
+	return len(l.AckedJobs) - int(info.Size()/testrig.NoteBytes/2)
 }
 
 // killOnce starts a service, which the failpoint kills. If failpoint is "", killOnce kills the
@@ -208,7 +208,7 @@ func (l *killLoad) checkAdopted(before map[string]int) {
 	after := l.longRunning()
 	for tag, pid := range before {
 		l.Mu.Lock()
-		id := l.Acked[tag].Id
+		id := l.AckedJobs[tag].Id
 		l.Mu.Unlock()
 		switch {
 		case id != "" && pids[id] == pid:
@@ -225,16 +225,16 @@ func (l *killLoad) waitDrained() {
 	l.WaitUntil("all jobs ended", 90*time.Second, func() bool {
 		return l.QueryInt(`SELECT count(*) FROM jobs WHERE state < 6`) == 0
 	})
-	if n := l.QueryInt(`SELECT count(*) FROM jobs`); n != len(l.Acked) {
-		l.Errorf("%d jobs are stored, %d were acknowledged", n, len(l.Acked))
+	if n := l.QueryInt(`SELECT count(*) FROM jobs`); n != len(l.AckedJobs) {
+		l.Errorf("%d jobs are stored, %d were acknowledged", n, len(l.AckedJobs))
 	}
 	if n := l.QueryInt(`SELECT max(seq) - min(seq) + 1 - count(*) FROM events`); n != 0 {
 		l.Errorf("the events have %d gaps", n)
 	}
 	for _, kind := range []string{"enqueued", "ended"} {
 		if n := l.QueryInt(`SELECT count(*) FROM (SELECT job FROM events WHERE kind = '` + kind +
-			`' GROUP BY job HAVING count(*) = 1) AS once`); n != len(l.Acked) {
-			l.Errorf("%d jobs have one event %s, want %d", n, kind, len(l.Acked))
+			`' GROUP BY job HAVING count(*) = 1) AS once`); n != len(l.AckedJobs) {
+			l.Errorf("%d jobs have one event %s, want %d", n, kind, len(l.AckedJobs))
 		}
 	}
 }
@@ -245,8 +245,8 @@ func (l *killLoad) checkSettled() {
 	l.Helper()
 	l.CheckNoOverlap()
 	starts, ends := l.CountNotes("S"), l.CountNotes("E")
-	if len(starts) != len(l.Acked) {
-		l.Errorf("%d jobs started, %d were acknowledged", len(starts), len(l.Acked))
+	if len(starts) != len(l.AckedJobs) {
+		l.Errorf("%d jobs started, %d were acknowledged", len(starts), len(l.AckedJobs))
 	}
 	a := &testrig.Requester{Q: l.Queue}
 	jobs, err := a.ListAll("")
@@ -258,7 +258,7 @@ func (l *killLoad) checkSettled() {
 		byID[j.ID] = j
 	}
 	sizes := map[int]int{}
-	for tag, want := range l.Acked {
+	for tag, want := range l.AckedJobs {
 		state := "completed"
 		if want.Code != 0 {
 			state = "dead"

@@ -38,11 +38,11 @@ type promise struct {
 // workload records the requests of clients and the replies of the service.
 type workload struct {
 	*testrig.Disk
-	mu       sync.Mutex
-	sent     map[string]int64 // log position before the job was requested, by job id; guarded by mu
-	promises []promise        // guarded by mu
-	first    int64            // log position when the service was started
-	last     int64            // log position when the service was killed
+	mu            sync.Mutex
+	sentPositions map[string]int64 // log position before the job was requested, by job id; guarded by mu
+	promises      []promise        // guarded by mu
+	first         int64            // log position when the service was started
+	last          int64            // log position when the service was killed
 }
 
 // recordSent records that jobs are about to be enqueued.
@@ -51,7 +51,7 @@ func (w *workload) recordSent(ids ...string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, id := range ids {
-		w.sent[id] = position
+		w.sentPositions[id] = position
 	}
 }
 
@@ -67,7 +67,7 @@ func (w *workload) recordReply(id, state, output string) {
 // service.
 func runWorkload(t testing.TB, bin string, env ...string) *workload {
 	t.Helper()
-	w := &workload{Disk: testrig.NewDisk(t, cutDisk), sent: map[string]int64{}}
+	w := &workload{Disk: testrig.NewDisk(t, cutDisk), sentPositions: map[string]int64{}}
 	watchdog := time.AfterFunc(2*time.Minute, func() {
 		t.Error("the workload hangs")
 		w.Abort()
@@ -218,7 +218,7 @@ func (w *workload) cuts(n int, rng *rand.Rand) (list []cut) {
 // verdict lists the faults after a power cut. The list "lost" contains broken promises. It also
 // contains jobs that had started before the power cut and are waiting again without a record of
 // that start. The list "wrong" contains faults that lost or reordered writes cannot explain.
-type verdict struct{ lost, wrong []string }
+type verdict struct{ brokenPromises, wrong []string }
 
 // checkAfterCut starts the service on the content of the disk after a power cut and compares its
 // jobs with the promises. It changes the stored boot ids, so that the runner seems to belong to an
@@ -277,14 +277,14 @@ func (w *workload) compare(a *testrig.Requester, jobs []testrig.Job, c cut, v *v
 			v.wrong = append(v.wrong, "job "+j.ID+" is there twice")
 		}
 		stored[j.ID] = j
-		if sent, ok := w.sent[j.ID]; !ok || sent > c.position {
+		if sent, ok := w.sentPositions[j.ID]; !ok || sent > c.position {
 			v.wrong = append(v.wrong, "job "+j.ID+" had not been asked for")
 		}
 		if j.Attempts > 1 {
 			v.wrong = append(v.wrong, fmt.Sprintf("job %s is %s with %d attempts", j.ID, j.State, j.Attempts))
 		}
 		if w.hadStarted(j.ID, c) && j.State == "pending" && j.Reason == "" {
-			v.lost = append(v.lost, fmt.Sprintf("job %s had begun and waits without a trace of that", j.ID))
+			v.brokenPromises = append(v.brokenPromises, fmt.Sprintf("job %s had begun and waits without a trace of that", j.ID))
 		}
 	}
 	for _, p := range w.promises {
@@ -292,14 +292,14 @@ func (w *workload) compare(a *testrig.Requester, jobs []testrig.Job, c cut, v *v
 		switch {
 		case p.position > c.position:
 		case !ok:
-			v.lost = append(v.lost, "job "+p.id+" is gone")
+			v.brokenPromises = append(v.brokenPromises, "job "+p.id+" is gone")
 		case p.state != "" && j.State != p.state:
-			v.lost = append(v.lost, fmt.Sprintf("job %s was %s and is %s", p.id, p.state, j.State))
+			v.brokenPromises = append(v.brokenPromises, fmt.Sprintf("job %s was %s and is %s", p.id, p.state, j.State))
 		// Outputs above 1,000 bytes are in files and always checked. To save time, smaller outputs
 		// are checked only for the newest promise.
 		case p.output != "" && (len(p.output) > 1000 || p.position == c.position):
 			if out, err := a.Logs(p.id); err != nil || string(out) != p.output {
-				v.lost = append(v.lost, fmt.Sprintf("job %s: %d bytes of its output, want %d: %v", p.id, len(out), len(p.output),
+				v.brokenPromises = append(v.brokenPromises, fmt.Sprintf("job %s: %d bytes of its output, want %d: %v", p.id, len(out), len(p.output),
 					err))
 			}
 		}
@@ -378,13 +378,13 @@ func TestPowerCut(t *testing.T) {
 		bin := testrig.Binary(t, "")
 		w := runWorkload(t, bin)
 		w.cutAll(bin, min(remaining, cutsPerRun), rng, func(c cut, v verdict) bool {
-			if len(v.lost)+len(v.wrong) > 0 {
+			if len(v.brokenPromises)+len(v.wrong) > 0 {
 				t.Errorf("cut at %d of %d to %d, kind %d, seed %d: lost %v, wrong %v", c.position, w.first, w.last, c.kind, c.seed,
-					firstItems(v.lost), firstItems(v.wrong))
+					firstItems(v.brokenPromises), firstItems(v.wrong))
 			}
 			return false
 		})
-		t.Logf("%d promises of %d jobs, %d writes and flushes", len(w.promises), len(w.sent), len(records(w.Disk)))
+		t.Logf("%d promises of %d jobs, %d writes and flushes", len(w.promises), len(w.sentPositions), len(records(w.Disk)))
 		w.Close()
 	}
 }
@@ -399,7 +399,7 @@ func TestPowerCutTestDetectsLoss(t *testing.T) {
 	tried, lost := 0, 0
 	w.cutAll(bin, 20, rng, func(_ cut, v verdict) bool {
 		tried++
-		lost = len(v.lost)
+		lost = len(v.brokenPromises)
 		if len(v.wrong) > 0 {
 			t.Errorf("faults that lost writes cannot explain: %v", firstItems(v.wrong))
 		}

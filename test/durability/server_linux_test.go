@@ -64,7 +64,7 @@ func TestDatabaseServerKilled(t *testing.T) {
 		t.Errorf("the service ended:\n%s", l.ServiceLog)
 	}
 	l.checkNothingLeft()
-	t.Logf("%d jobs, requests repeated %d, of them known %d", len(l.Acked), l.Resent, l.Duplicates)
+	t.Logf("%d jobs, requests repeated %d, of them known %d", len(l.AckedJobs), l.Resent, l.Duplicates)
 }
 
 // While the PostgreSQL server is down, running jobs continue, and clients get an error in time.
@@ -87,7 +87,7 @@ func TestDatabaseServerAway(t *testing.T) {
 	p.Kill()
 	started := time.Now()
 	r := q.CLI("enqueue", "--id", "late", "true")
-	if r.Code == 0 || !strings.Contains(r.Err, "cannot be reached") || time.Since(started) > 10*time.Second {
+	if r.Code == 0 || !strings.Contains(r.Stderr, "cannot be reached") || time.Since(started) > 10*time.Second {
 		t.Errorf("enqueue without the server: %+v after %v", r, time.Since(started))
 	}
 	q.WriteFile("go", "")
@@ -105,11 +105,11 @@ func TestDatabaseServerAway(t *testing.T) {
 		cmd.Env = append(cmd.Env, "QUEUECTL_STORE="+q.Store)
 		return testrig.RunCommand(t, cmd)
 	}
-	if r := doctor(); !strings.Contains(r.Out, "PostgreSQL") || strings.Contains(r.Out, "FAILURE  database") {
+	if r := doctor(); !strings.Contains(r.Stdout, "PostgreSQL") || strings.Contains(r.Stdout, "FAILURE  database") {
 		t.Errorf("doctor, without the service: %+v", r)
 	}
 	p.Kill()
-	if r := doctor(); !strings.Contains(r.Out, "FAILURE  database") || !strings.Contains(r.Out, "cannot be reached") {
+	if r := doctor(); !strings.Contains(r.Stdout, "FAILURE  database") || !strings.Contains(r.Stdout, "cannot be reached") {
 		t.Errorf("doctor, without the server: %+v", r)
 	}
 	p.Start(t)
@@ -128,7 +128,7 @@ func TestFrozenDatabaseServerFailsInTime(t *testing.T) {
 	t.Cleanup(func() { p.Freeze(false) })
 	started := time.Now()
 	for _, verb := range [][]string{{"enqueue", "--id", "late", "--key", "once", "true"}, {"list"}} {
-		if r := q.CLI(verb...); r.Code == 0 || !strings.Contains(r.Err, "try again later") ||
+		if r := q.CLI(verb...); r.Code == 0 || !strings.Contains(r.Stderr, "try again later") ||
 			time.Since(started) > 60*time.Second {
 			t.Errorf("%v while the server is frozen: %+v after %v", verb, r, time.Since(started))
 		}
@@ -181,10 +181,10 @@ func TestDatabaseServerHasNoSpace(t *testing.T) {
 			stored++
 		}
 	}
-	if outcome.Code == 0 || !strings.Contains(outcome.Err, "try again") {
+	if outcome.Code == 0 || !strings.Contains(outcome.Stderr, "try again") {
 		t.Fatalf("on a full disk, after %d jobs: %+v", stored, outcome)
 	}
-	t.Logf("after %d jobs of 100 KiB: %s", stored, outcome.Err)
+	t.Logf("after %d jobs of 100 KiB: %s", stored, outcome.Stderr)
 	if err := os.Remove(filler.Name()); err != nil {
 		t.Fatal(err)
 	}
@@ -227,14 +227,14 @@ func TestDatabaseServerIsReadOnly(t *testing.T) {
 	trouble := "this node cannot renew its right to run jobs (node lease): "
 	q.WaitUntil("the read-only server is reported", 60*time.Second, func() bool {
 		got := q.CLI("status", "--check")
-		if strings.Contains(got.Out, "node rm") {
-			t.Fatalf("the node advises to remove itself: %s", got.Out)
+		if strings.Contains(got.Stdout, "node rm") {
+			t.Fatalf("the node advises to remove itself: %s", got.Stdout)
 		}
-		return got.Code == 2 && strings.HasPrefix(got.Out, "failing: "+trouble) &&
-			strings.Contains(got.Out, "; check the database server")
+		return got.Code == 2 && strings.HasPrefix(got.Stdout, "failing: "+trouble) &&
+			strings.Contains(got.Stdout, "; check the database server")
 	})
-	if got := q.CLI("doctor"); got.Code != 1 || !strings.Contains(got.Out, "FAILURE  work         "+trouble) ||
-		strings.Contains(got.Out, "node rm") {
+	if got := q.CLI("doctor"); got.Code != 1 || !strings.Contains(got.Stdout, "FAILURE  work         "+trouble) ||
+		strings.Contains(got.Stdout, "node rm") {
 		t.Errorf("doctor: %+v", got)
 	}
 	set("off")
@@ -255,7 +255,7 @@ func TestQueueMoves(t *testing.T) {
 	w := q.Dial()
 	pid := w.WaitRunning("long").PID
 	url := q.WriteFile("store", p.URL("postgres")+"\n")
-	if r := q.CLI("migrate", "--to-file", url); r.Code != 5 || !strings.Contains(r.Err, "service stop") {
+	if r := q.CLI("migrate", "--to-file", url); r.Code != 5 || !strings.Contains(r.Stderr, "service stop") {
 		t.Errorf("migrate while the service runs: %+v", r)
 	}
 	q.Must("worker", "scale", "0")
@@ -263,11 +263,11 @@ func TestQueueMoves(t *testing.T) {
 	if code := q.Stop(); code != 0 {
 		t.Fatalf("stopped with %d", code)
 	}
-	if r := q.CLI("migrate"); r.Code != 2 || !strings.Contains(r.Err, "--to") {
+	if r := q.CLI("migrate"); r.Code != 2 || !strings.Contains(r.Stderr, "--to") {
 		t.Errorf("migrate without a target: %+v", r)
 	}
 	if r := q.CLI("migrate", "--to", "sqlite", "--to-file", url); r.Code != 2 ||
-		!strings.Contains(r.Err, "cannot be combined") {
+		!strings.Contains(r.Stderr, "cannot be combined") {
 		t.Errorf("migrate to two targets: %+v", r)
 	}
 	if r := q.CLI("migrate", "--to", "sqlite"); r.Code != 2 {
@@ -395,11 +395,11 @@ func TestOutputsStayWhileAnotherStoreIsUsed(t *testing.T) {
 			_, err := os.Stat(orphan)
 			return err != nil
 		})
-		if got := q.CLI("logs", id); strings.TrimSpace(got.Out) != logs[id] || got.Code != 0 {
-			t.Errorf("logs of %s: exit code %d, %d bytes, %s; want %d bytes", id, got.Code, len(got.Out), got.Err, len(logs[id]))
+		if got := q.CLI("logs", id); strings.TrimSpace(got.Stdout) != logs[id] || got.Code != 0 {
+			t.Errorf("logs of %s: exit code %d, %d bytes, %s; want %d bytes", id, got.Code, len(got.Stdout), got.Stderr, len(logs[id]))
 		}
-		if got := q.CLI("doctor", "--verify"); strings.Contains(got.Out, "FAILURE") {
-			t.Errorf("doctor --verify: %s", got.Out)
+		if got := q.CLI("doctor", "--verify"); strings.Contains(got.Stdout, "FAILURE") {
+			t.Errorf("doctor --verify: %s", got.Stdout)
 		}
 		q.Stop()
 	}

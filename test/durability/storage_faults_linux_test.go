@@ -70,7 +70,7 @@ func TestMissingReserveRefusesJobs(t *testing.T) {
 	}
 	q.Start("--workers", "0")
 	if r := q.CLI("enqueue", "true"); r.Code == 0 ||
-		!strings.Contains(r.Err, "cannot create the disk reserve for running jobs") {
+		!strings.Contains(r.Stderr, "cannot create the disk reserve for running jobs") {
 		t.Errorf("enqueue without the reserve file: %+v", r)
 	}
 	if err := os.RemoveAll(q.Path("reserve")); err != nil {
@@ -102,7 +102,7 @@ func TestJobsDirMustBePrivate(t *testing.T) {
 			words = append(words, "waits")
 		}
 		q.WaitUntil(verb+" names the directory and the command that helps", 20*time.Second, func() bool {
-			return strings.Contains(q.CLI(words...).Out, want)
+			return strings.Contains(q.CLI(words...).Stdout, want)
 		})
 	}
 	if err := os.Chmod(jobsDir, 0o700); err != nil {
@@ -134,8 +134,8 @@ func TestJobsDirCanBeAMount(t *testing.T) {
 	})
 	q.Start("--workers", "1")
 	if r := q.CLI("run", "--max-retries", "0", `head -c 2000000 /dev/zero >"$QUEUECTL_TMPDIR/x"`); r.Code != 1 ||
-		!strings.Contains(r.Out+r.Err, "No space left") {
-		t.Errorf("a job that fills its directory: exit code %d, %s%s", r.Code, r.Out, r.Err)
+		!strings.Contains(r.Stdout+r.Stderr, "No space left") {
+		t.Errorf("a job that fills its directory: exit code %d, %s%s", r.Code, r.Stdout, r.Stderr)
 	}
 	if out := q.Must("run",
 		`ls "$QUEUECTL_TMPDIR"; head -c 500000 /dev/zero >"$QUEUECTL_TMPDIR/x" && echo fits`); out != "fits" {

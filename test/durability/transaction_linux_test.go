@@ -96,7 +96,7 @@ func TestEnqueueInATransaction(t *testing.T) {
 		t.Error("a queue exceeds its maximum, or the jobs of a role are enqueued out of order")
 	}
 	if r := q.CLI("enqueue", "--id", "behind", "true"); r.Code == 0 ||
-		!strings.Contains(r.Err, `another job has the id "behind"`) {
+		!strings.Contains(r.Stderr, `another job has the id "behind"`) {
 		t.Errorf("enqueue with the id of a submission that waits in the inbox: %+v", r)
 	}
 	q.Must("queue", "resume", "narrow")
@@ -133,7 +133,7 @@ func TestEnqueueInATransaction(t *testing.T) {
 		!strings.Contains(why, "wrong: ") || !strings.Contains(why, "priority") {
 		t.Errorf("the refused submissions are %s", why)
 	}
-	if out := q.CLI("doctor").Out; !strings.Contains(out,
+	if out := q.CLI("doctor").Stdout; !strings.Contains(out,
 		"3 jobs enqueued with the SQL function queuectl.enqueue were refused") {
 		t.Errorf("doctor says %s", out)
 	}
@@ -160,7 +160,7 @@ func TestEnqueueInATransactionMakesRoom(t *testing.T) {
 	pgserver.Query(t, pgserver.WithRole(q.Store, "app"),
 		`SELECT queuectl.enqueue(jsonb_build_object('command', 'cat', 'id', 'new', 'cwd', '/', 'stdin', repeat('y', 30000)))`)
 	q.WaitUntil("the submission is enqueued", 20*time.Second, func() bool { return q.CLI("show", "new").Code == 0 })
-	if r := q.CLI("logs", "old"); !strings.Contains(r.Err, "was removed to make room (setting max_bytes_per_user)") {
+	if r := q.CLI("logs", "old"); !strings.Contains(r.Stderr, "was removed to make room (setting max_bytes_per_user)") {
 		t.Errorf("logs of the job whose output was removed to free space: %+v", r)
 	}
 }

@@ -25,8 +25,8 @@ func TestResourceUnitsAreExclusive(t *testing.T) {
 	q.Start("--config", file)
 	for need, want := range map[string]string{"gpu=5": "the job needs 5 units of the resource gpu, but only 4 exist",
 		"gp=1": `there is no resource "gp"; did you mean "gpu"?`} {
-		if r := q.CLI("enqueue", "--resource", need, "true"); r.Code != 2 || !strings.Contains(r.Err, want) {
-			t.Errorf("%s: exit code %d, %s", need, r.Code, r.Err)
+		if r := q.CLI("enqueue", "--resource", need, "true"); r.Code != 2 || !strings.Contains(r.Stderr, want) {
+			t.Errorf("%s: exit code %d, %s", need, r.Code, r.Stderr)
 		}
 	}
 	// Each unit is a lock file. A job holds the lock until its last process has ended.

@@ -18,7 +18,7 @@ func TestSharedGateUsesOperatorsLimit(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "4")
 	refused := func(want string, args ...string) {
 		t.Helper()
-		if got := q.CLI(args...); got.Code != 2 || !strings.Contains(got.Err, want) {
+		if got := q.CLI(args...); got.Code != 2 || !strings.Contains(got.Stderr, want) {
 			t.Errorf("%q: got %+v, want %q", args, got, want)
 		}
 	}
@@ -63,7 +63,7 @@ func TestSharedGateUsesOperatorsLimit(t *testing.T) {
 	q.Must("gate", "set", "@api", "--unset", "rate")
 	refused("the shared key @api has no limit", "enqueue", "--rate-limit", "@api", "true")
 	if got := q.CLI("gate", "set", "@db", "--unset", "lock"); got.Code != 0 ||
-		!strings.Contains(got.Err, "lock @db keeps its limit until the jobs that use it have finished (3 jobs)") {
+		!strings.Contains(got.Stderr, "lock @db keeps its limit until the jobs that use it have finished (3 jobs)") {
 		t.Errorf("gate set @db --unset lock: got %+v", got)
 	}
 }
@@ -73,7 +73,7 @@ func TestSharedGateUsesOperatorsLimit(t *testing.T) {
 func TestRetentionOfAQueue(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
 	if got := q.CLI("queue", "set", "bulk", "--retention", "0s"); got.Code != 2 ||
-		!strings.Contains(got.Err, "retention") {
+		!strings.Contains(got.Stderr, "retention") {
 		t.Errorf("queue set with retention 0s: got %+v", got)
 	}
 	q.Must("queue", "set", "bulk", "--retention-max-jobs", "2", "--retention", "30d")
@@ -105,7 +105,7 @@ func TestRetentionOfAQueue(t *testing.T) {
 		triggerCheck()
 		printed := 0
 		for _, id := range strings.Fields(q.Must("list", "-Q", "loud", "-q")) {
-			printed += len(q.CLI("logs", id).Out)
+			printed += len(q.CLI("logs", id).Stdout)
 		}
 		return printed == 60
 	})

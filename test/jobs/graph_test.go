@@ -48,7 +48,7 @@ timeout = 1.5
 		"[jobs.a]\ncommand = \"x\"\ndepends_on = [\"b\"]\n[jobs.b]\ncommand = \"x\"\ndepends_on = [\"a\"]\n": "wait for",
 	} {
 		q.WriteFile("graph.toml", text)
-		if got := q.CLI("enqueue", "--file", file); got.Code != 2 || !strings.Contains(got.Err, want) {
+		if got := q.CLI("enqueue", "--file", file); got.Code != 2 || !strings.Contains(got.Stderr, want) {
 			t.Errorf("%q: got %+v, want %q", text, got, want)
 		}
 	}
@@ -97,8 +97,8 @@ func TestDependencyMayComeLaterInFile(t *testing.T) {
 		fmt.Fprintf(&cycle, `{"id":"c%d","command":"true","depends_on":["c%d"]}`+"\n", i, (i+1)%n)
 	}
 	if got := q.CLI("enqueue", "--file", q.WriteFile("cycle.jsonl", cycle.String())); got.Code != 2 ||
-		!strings.Contains(got.Err, "the dependencies form a cycle (") {
-		t.Errorf("a cycle: got %.300q", got.Err)
+		!strings.Contains(got.Stderr, "the dependencies form a cycle (") {
+		t.Errorf("a cycle: got %.300q", got.Stderr)
 	}
 	if got := q.Must("list", "--id-glob", "c*", "-q"); got != "" {
 		t.Errorf("jobs of the cycle were enqueued: %.80q", got)

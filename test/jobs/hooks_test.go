@@ -159,7 +159,7 @@ func TestHooksOfTheSettings(t *testing.T) {
 	if ids, bodies, bad := to.received(); len(ids) != 2 || len(bad) != 0 || !strings.Contains(bodies[1], `"id":"test"`) {
 		t.Errorf("after a test: posted %q, %v", bodies, bad)
 	}
-	if got := q.CLI("hook", "test", "op"); got.Code != 4 || !strings.Contains(got.Err, `did you mean "ops"?`) {
+	if got := q.CLI("hook", "test", "op"); got.Code != 4 || !strings.Contains(got.Stderr, `did you mean "ops"?`) {
 		t.Errorf("hook test with a misspelled name: got %+v", got)
 	}
 	if got := q.Must("logs", strings.TrimSpace(q.Must("hook", "test", "on_completed")), "-f"); got != "done test" {

@@ -218,8 +218,8 @@ func TestCancelAndRetry(t *testing.T) {
 		{[]string{"retry", waiting}, 0, ""},
 	}
 	for _, s := range steps {
-		if r := q.CLI(s.args...); r.Code != s.code || !strings.Contains(r.Err, s.err) {
-			t.Errorf("%v: code %d, stderr %q; want %d, %q", s.args, r.Code, r.Err, s.code, s.err)
+		if r := q.CLI(s.args...); r.Code != s.code || !strings.Contains(r.Stderr, s.err) {
+			t.Errorf("%v: code %d, stderr %q; want %d, %q", s.args, r.Code, r.Stderr, s.code, s.err)
 		}
 	}
 	if j := w.Show(running); j.State != "cancelled" || j.Reason != "cancelled" || j.Attempts != 1 ||
@@ -230,7 +230,7 @@ func TestCancelAndRetry(t *testing.T) {
 		t.Errorf("cancelled, then retried: %+v", j)
 	}
 	if r := q.CLI("cancel", waiting); r.Code != 5 {
-		t.Errorf("cancel of a completed job: code %d, stderr %q", r.Code, r.Err)
+		t.Errorf("cancel of a completed job: code %d, stderr %q", r.Code, r.Stderr)
 	}
 	q.Must("retry", waiting)
 	if j := w.WaitEnded(waiting); j.State != "completed" || j.Attempts != 1 || len(j.History) != 2 {
@@ -272,8 +272,8 @@ func TestDeadLetters(t *testing.T) {
 		code int
 	}{{[]string{"dlq", "retry", "a"}, 5}, {[]string{"dlq", "retry", "none"}, 4}, {[]string{"dlq", "retry"}, 2},
 		{[]string{"dlq", "clear"}, 2}, {[]string{"dlq", "retry", "b", "--all"}, 2}} {
-		if r := q.CLI(c.args...); r.Code != c.code || r.Err == "" {
-			t.Errorf("%v: code %d, stderr %q; want %d", c.args, r.Code, r.Err, c.code)
+		if r := q.CLI(c.args...); r.Code != c.code || r.Stderr == "" {
+			t.Errorf("%v: code %d, stderr %q; want %d", c.args, r.Code, r.Stderr, c.code)
 		}
 	}
 	q.Must("dlq", "clear", "--yes")

@@ -99,12 +99,12 @@ func TestLargeCleanupDelaysNoClient(t *testing.T) {
 func TestEnqueueWarnsOfArgumentsInShellCode(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "0")
 	r := q.CLI("enqueue", "--", "sh", "-c", "gzip '{}'", ":::", "a.log")
-	if want := "queuectl: warning: {} is inside the code that sh runs"; r.Code != 0 || !strings.HasPrefix(r.Err, want) ||
-		!strings.Contains(r.Err, `"$1"' sh {}`) {
-		t.Errorf("exit code %d, got %q, want %q and a safe form", r.Code, r.Err, want)
+	if want := "queuectl: warning: {} is inside the code that sh runs"; r.Code != 0 || !strings.HasPrefix(r.Stderr, want) ||
+		!strings.Contains(r.Stderr, `"$1"' sh {}`) {
+		t.Errorf("exit code %d, got %q, want %q and a safe form", r.Code, r.Stderr, want)
 	}
 	if r := q.CLI("enqueue", "--", "sh", "-c", `gzip "$1"`, "sh", "{}", ":::", "a.log"); r.Code != 0 ||
-		strings.Contains(r.Err, "warning") {
-		t.Errorf("the safe form: exit code %d, %q", r.Code, r.Err)
+		strings.Contains(r.Stderr, "warning") {
+		t.Errorf("the safe form: exit code %d, %q", r.Code, r.Stderr)
 	}
 }

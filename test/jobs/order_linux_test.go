@@ -31,8 +31,8 @@ func TestOneWorkerKeepsTheOrder(t *testing.T) {
 		if err := os.WriteFile(filepath.Join(p.Work, "l"), []byte(list.String()), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if r := p.Run("", "--workers", "1", "--lines", "l"); r.Code != 0 || r.Out != want.String() {
-			t.Fatalf("exit code %d, printed %q", r.Code, r.Out)
+		if r := p.Run("", "--workers", "1", "--lines", "l"); r.Code != 0 || r.Stdout != want.String() {
+			t.Fatalf("exit code %d, printed %q", r.Code, r.Stdout)
 		}
 	}
 }

@@ -27,8 +27,8 @@ func TestPastTimesAreRefused(t *testing.T) {
 		if words[0] == "run" {
 			code = 125
 		}
-		if got := q.CLI(words...); got.Code != code || !strings.Contains(got.Err, "--at: the time is ") ||
-			!strings.Contains(got.Err, "which has passed; give a later time, or add --allow-past") {
+		if got := q.CLI(words...); got.Code != code || !strings.Contains(got.Stderr, "--at: the time is ") ||
+			!strings.Contains(got.Stderr, "which has passed; give a later time, or add --allow-past") {
 			t.Errorf("%v: %+v", words, got)
 		}
 	}
@@ -37,8 +37,8 @@ func TestPastTimesAreRefused(t *testing.T) {
 	}
 	for _, words := range [][]string{{"enqueue", "--expires-at", past, "true"},
 		{"enqueue", "--expires-at", "yesterday", "--", "true", ":::", "a"}, {"edit", "later", "--expires-at", past}} {
-		if got := q.CLI(words...); got.Code != 2 || !strings.Contains(got.Err, "--expires-at: the time is ") ||
-			!strings.Contains(got.Err, "which has passed; give a later time, or add --allow-past") {
+		if got := q.CLI(words...); got.Code != 2 || !strings.Contains(got.Stderr, "--expires-at: the time is ") ||
+			!strings.Contains(got.Stderr, "which has passed; give a later time, or add --allow-past") {
 			t.Errorf("%v: %+v", words, got)
 		}
 	}
@@ -88,7 +88,7 @@ func TestPastExpiryIsWarnedAbout(t *testing.T) {
 		{"enqueue", `{"command":"true","expires_at":"2020-01-01T00:00:00Z"}`},
 		{"edit", "later", "--allow-past", "--expires-at", "1 hour ago"},
 	} {
-		if got := q.CLI(words...); got.Code != 0 || strings.Count(got.Err, "which has passed, so it will not run") != 1 {
+		if got := q.CLI(words...); got.Code != 0 || strings.Count(got.Stderr, "which has passed, so it will not run") != 1 {
 			t.Errorf("%v: %+v", words, got)
 		}
 	}
@@ -120,15 +120,15 @@ func TestPastExpiryIsWarnedAbout(t *testing.T) {
 	} {
 		got := q.CLIWithInput(c.in, c.words...)
 		for _, want := range c.want {
-			if !strings.Contains(got.Err, want) {
+			if !strings.Contains(got.Stderr, want) {
 				t.Errorf("%.40q: %+v, want %s", c.words, got, want)
 			}
 		}
-		if n := strings.Count(got.Err, "which has passed"); len(c.want) < 3 && n != len(c.want) {
+		if n := strings.Count(got.Stderr, "which has passed"); len(c.want) < 3 && n != len(c.want) {
 			t.Errorf("%.40q: %d warnings about past times, want %d", c.words, n, len(c.want))
 		}
 	}
-	if got := q.CLI("enqueue", "--expires-at", "tomorrow", "true"); got.Code != 0 || got.Err != "" {
+	if got := q.CLI("enqueue", "--expires-at", "tomorrow", "true"); got.Code != 0 || got.Stderr != "" {
 		t.Errorf("an expiry time in the future: %+v", got)
 	}
 }

@@ -67,7 +67,7 @@ func TestSchedule(t *testing.T) {
 		t.Errorf("adding the same schedule again: %s", got)
 	}
 	if got := q.CLI("schedule", "add", "tick", "@every 2s", "--", "other"); got.Code != 5 ||
-		!strings.Contains(got.Err, "cron") || !strings.Contains(got.Err, "--replace") {
+		!strings.Contains(got.Stderr, "cron") || !strings.Contains(got.Stderr, "--replace") {
 		t.Errorf("adding a different schedule with the same name: %+v", got)
 	}
 	q.WaitUntil("three runs", 20*time.Second, func() bool {
@@ -143,7 +143,7 @@ func TestScheduleOverlap(t *testing.T) {
 		s := showSchedule(q, "replace")
 		return slices.ContainsFunc(s.Runs, func(r occurrenceView) bool { return r.State != nil && *r.State == "cancelled" })
 	})
-	if got := q.CLI("schedule", "run", "skip"); got.Code != 5 || !strings.Contains(got.Err, "has not ended") {
+	if got := q.CLI("schedule", "run", "skip"); got.Code != 5 || !strings.Contains(got.Stderr, "has not ended") {
 		t.Errorf("schedule run while another run is active: %+v", got)
 	}
 	q.Must("schedule", "rm", "skip", "queue", "replace")
@@ -257,8 +257,8 @@ func TestWrongSchedules(t *testing.T) {
 		`--max-retries: -1 is too small`:                              {"n", "@hourly", "--max-retries", "-1", "--", "x"},
 	} {
 		got := q.CLI(append([]string{"schedule", "add"}, args...)...)
-		if got.Code != 2 || !strings.Contains(got.Err, text) {
-			t.Errorf("%q: got %d, %s\nwant %s", args, got.Code, got.Err, text)
+		if got.Code != 2 || !strings.Contains(got.Stderr, text) {
+			t.Errorf("%q: got %d, %s\nwant %s", args, got.Code, got.Stderr, text)
 		}
 	}
 	for method, params := range map[string]map[string]any{
@@ -275,7 +275,7 @@ func TestWrongSchedules(t *testing.T) {
 	}
 	for _, verb := range []string{"show", "rm", "pause", "resume", "run"} {
 		if got := q.CLI("schedule", verb, "gone"); got.Code != 4 ||
-			!strings.Contains(got.Err, `there is no schedule "gone"`) {
+			!strings.Contains(got.Stderr, `there is no schedule "gone"`) {
 			t.Errorf("%s: %+v", verb, got)
 		}
 	}

@@ -14,7 +14,7 @@ func TestEchoCompletes(t *testing.T) {
 	q.Start("--workers", "2")
 	id := q.Must("enqueue", "echo hello; echo warn >&2")
 	if r := q.CLI("wait", id); r.Code != 0 {
-		t.Fatalf("wait: exit code %d: %s", r.Code, r.Err)
+		t.Fatalf("wait: exit code %d: %s", r.Code, r.Stderr)
 	}
 	j := q.Show(id)
 	if j.State != "completed" || j.ExitCode == nil || *j.ExitCode != 0 || j.Output != "hello\n" || j.Stderr != "warn\n" ||

@@ -18,7 +18,7 @@ func TestStdinFile(t *testing.T) {
 	w := q.Dial()
 	q.WriteFile("in", "from a file\n")
 	if r := q.CLI("run", "--stdin-file", "in", "--cwd", filepath.VolumeName(q.Dir)+"/", "cat"); r.Code != 0 ||
-		r.Out != "from a file\n" {
+		r.Stdout != "from a file\n" {
 		t.Errorf("a relative path: %+v", r)
 	}
 	for file, wantText := range map[string]string{q.Path("none"): "none", q.Dir: "not a regular file"} {

@@ -125,7 +125,7 @@ func TestPageByTLS(t *testing.T) {
 	}
 	q.WriteFile("page.key", "none")
 	if got := q.CLI("web", "start", "--listen", "127.0.0.1:0"); got.Code != 2 ||
-		!strings.Contains(got.Err, "web.tls_cert") {
+		!strings.Contains(got.Stderr, "web.tls_cert") {
 		t.Errorf("with a wrong key: %+v", got)
 	}
 	openLink(q, client, q.Must("web", "open")) // the page still works with the old certificate
@@ -146,7 +146,7 @@ func TestPageAtASocket(t *testing.T) {
 	}
 	defer others.Close()
 	if got := q.CLI("web", "start", "--listen", "unix:"+q.Path("others")); got.Code != 5 ||
-		!strings.Contains(got.Err, "already listens there") {
+		!strings.Contains(got.Stderr, "already listens there") {
 		t.Errorf("web start on the socket of another process: %+v", got)
 	}
 	answers := func() bool {
@@ -230,7 +230,7 @@ func TestPageOfTheSystemsSockets(t *testing.T) {
 		t.Errorf("web start prints the address %q, want the first of %v", address, addresses)
 	}
 	for _, args := range [][]string{{"web", "stop"}, {"web", "start", "--listen", "127.0.0.1:0"}} {
-		if got := q.CLI(args...); got.Code != 5 || !strings.Contains(got.Err, "systemctl disable --now queuectl-web.socket") {
+		if got := q.CLI(args...); got.Code != 5 || !strings.Contains(got.Stderr, "systemctl disable --now queuectl-web.socket") {
 			t.Errorf("%v: %+v", args, got)
 		}
 	}

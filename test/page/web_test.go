@@ -64,7 +64,7 @@ func withHost(name string) func(*http.Request) { return func(r *http.Request) { 
 // which it leads.
 func TestLinkOpensAPageSession(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
-	if got := q.CLI("web", "open"); got.Code != 5 || !strings.Contains(got.Err, "queuectl web start") {
+	if got := q.CLI("web", "open"); got.Code != 5 || !strings.Contains(got.Stderr, "queuectl web start") {
 		t.Errorf("web open before web start: got %+v", got)
 	}
 	b := testrig.PageOf(q)
@@ -486,10 +486,10 @@ func TestAnonymousPageAccess(t *testing.T) {
 		{"unix:rel", "absolute path"}, {"localhost:1", "listen: \"localhost:1\" is not an address"},
 	} {
 		got := b.CLI("web", "start", "--listen", c.listen)
-		if got.Code == 0 || !strings.Contains(got.Err, c.want) {
+		if got.Code == 0 || !strings.Contains(got.Stderr, c.want) {
 			t.Errorf("%s gets %+v, want %s", c.listen, got, c.want)
 		}
-		if got := b.CLI("config", "set", "web.listen", c.listen); got.Code == 0 || !strings.Contains(got.Err, c.want) ||
+		if got := b.CLI("config", "set", "web.listen", c.listen); got.Code == 0 || !strings.Contains(got.Stderr, c.want) ||
 			b.Setting("web.listen").Value != oldListen {
 			t.Errorf("config set web.listen %s: %+v, want %s", c.listen, got, c.want)
 		}
@@ -502,7 +502,7 @@ func TestAnonymousPageAccess(t *testing.T) {
 	}
 	defer listener.Close()
 	if got := b.CLI("web", "start", "--listen", listener.Addr().String()); got.Code != 5 ||
-		!strings.Contains(got.Err, fmt.Sprint(listener.Addr().(*net.TCPAddr).Port)) {
+		!strings.Contains(got.Stderr, fmt.Sprint(listener.Addr().(*net.TCPAddr).Port)) {
 		t.Errorf("web start on the port of another process: %+v", got)
 	}
 	openSession(b) // the page still works at its old address, although the new one was refused
@@ -512,7 +512,7 @@ func TestAnonymousPageAccess(t *testing.T) {
 	for _, key := range []string{"web.tls_cert", "web.tls_key"} {
 		b.CLI("config", "set", key, filepath.Join(b.Dir, "none"))
 	}
-	if got := b.CLI("reload"); got.Code != 0 || !strings.Contains(got.Err,
+	if got := b.CLI("reload"); got.Code != 0 || !strings.Contains(got.Stderr,
 		"reloaded, but the web page keeps its previous settings") {
 		t.Errorf("reload with a missing certificate: %+v", got)
 	}

@@ -20,15 +20,15 @@ import (
 
 // call is one invocation of a program.
 type call struct {
-	args     []string
-	env      []string
-	dir      string // working directory; "" means that of this process
-	in       io.Reader
-	out, err io.Writer
+	args           []string
+	env            []string
+	dir            string // working directory; "" means that of this process
+	stdin          io.Reader
+	stdout, stderr io.Writer
 }
 
 func (c *call) fail(err error) int {
-	fmt.Fprintln(c.err, err)
+	fmt.Fprintln(c.stderr, err)
 	return 1
 }
 
@@ -52,7 +52,7 @@ func (c *call) path(name string) string {
 func (c *call) open(name string) (io.ReadCloser, error) {
 	switch name {
 	case "-":
-		return io.NopCloser(c.in), nil
+		return io.NopCloser(c.stdin), nil
 	case "/dev/null":
 		return io.NopCloser(strings.NewReader("")), nil
 	case "/dev/zero":
@@ -73,7 +73,7 @@ var backgroundCmds []*exec.Cmd // background processes
 // execute runs a command that is not built into the interpreter.
 func execute(ctx context.Context, args []string) error {
 	h := interp.HandlerCtx(ctx)
-	c := &call{args: args[1:], dir: h.Dir, in: h.Stdin, out: h.Stdout, err: h.Stderr}
+	c := &call{args: args[1:], dir: h.Dir, stdin: h.Stdin, stdout: h.Stdout, stderr: h.Stderr}
 	allVariables := args[0] == subshellCommand || args[0] == backgroundCommand && len(args) > 2 && args[1] == "sh"
 	h.Env.Each(func(name string, v expand.Variable) bool {
 		if v.IsSet() && v.Kind == expand.String && (v.Exported || allVariables) {
@@ -108,10 +108,10 @@ func (c *call) execute(name string) int {
 	case subshellCommand:
 		return c.run("sh", "-c", c.args[0])
 	case newestPIDCommand:
-		fmt.Fprintln(c.out, backgroundCmds[len(backgroundCmds)-1].Process.Pid)
+		fmt.Fprintln(c.stdout, backgroundCmds[len(backgroundCmds)-1].Process.Pid)
 		return 0
 	case echoCommand:
-		if _, err := io.WriteString(c.out, strings.Join(c.args, " ")+"\n"); err != nil {
+		if _, err := io.WriteString(c.stdout, strings.Join(c.args, " ")+"\n"); err != nil {
 			return 1
 		}
 		return 0
@@ -155,13 +155,13 @@ func (c *call) start(name string, args []string) (*exec.Cmd, int) {
 		path, err = interp.LookPathDir(c.dir, expand.ListEnviron(c.env...), name)
 	}
 	if err != nil {
-		fmt.Fprintf(c.err, "/bin/sh: 1: %s: not found\n", name)
+		fmt.Fprintf(c.stderr, "/bin/sh: 1: %s: not found\n", name)
 		return nil, 127
 	}
 	cmd := exec.Command(path, args...)
 	cmd.Args[0] = base
 	cmd.Env, cmd.Dir = append(c.env, heldVariable+"="+strconv.FormatUint(uint64(heldHandle()), 10)), c.dir
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = c.in, plainFile(c.out), plainFile(c.err)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = c.stdin, plainFile(c.stdout), plainFile(c.stderr)
 	if h := heldHandle(); h != 0 {
 		cmd.SysProcAttr = &syscall.SysProcAttr{AdditionalInheritedHandles: []syscall.Handle{h}}
 	}

@@ -20,7 +20,7 @@ import (
 
 func main() {
 	name := strings.TrimSuffix(filepath.Base(os.Args[0]), ".exe")
-	c := &call{args: os.Args[1:], env: os.Environ(), in: os.Stdin, out: os.Stdout, err: os.Stderr}
+	c := &call{args: os.Args[1:], env: os.Environ(), stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr}
 	switch {
 	case name == "sh" && len(c.args) == 2 && c.args[0] == "--install":
 		os.Exit(install(c, c.args[1]))
@@ -71,7 +71,7 @@ func shell(c *call) int {
 		file, err = c.open(args[0])
 		args = args[1:]
 	default:
-		file = io.NopCloser(c.in)
+		file = io.NopCloser(c.stdin)
 	}
 	if err != nil {
 		c.fail(err)
@@ -96,7 +96,7 @@ func (c *call) interpret(text string, strict bool, args []string) int {
 	}
 	rewriteForks(file)
 	options := []interp.RunnerOption{
-		interp.Env(expand.ListEnviron(c.env...)), interp.StdIO(c.in, c.out, c.err), interp.Dir(c.dir),
+		interp.Env(expand.ListEnviron(c.env...)), interp.StdIO(c.stdin, c.stdout, c.stderr), interp.Dir(c.dir),
 		interp.CallHandler(replaceBuiltins), interp.OpenHandler(openRedirection),
 		interp.ExecHandlers(func(interp.ExecHandlerFunc) interp.ExecHandlerFunc { return execute }),
 	}

@@ -59,7 +59,7 @@ func (c *call) forEachArg(do func(arg string) error) int {
 // input returns the content of the named files, or of stdin if none are named.
 func (c *call) input(names ...string) ([]byte, error) {
 	if len(names) == 0 {
-		return io.ReadAll(c.in)
+		return io.ReadAll(c.stdin)
 	}
 	var all []byte
 	for _, name := range names {
@@ -96,7 +96,7 @@ func cat(c *call) int {
 			return err
 		}
 		defer f.Close()
-		_, err = io.Copy(c.out, f)
+		_, err = io.Copy(c.stdout, f)
 		return err
 	})
 }
@@ -122,7 +122,7 @@ func dd(c *call) int {
 		return c.fail(err)
 	}
 	defer f.Close()
-	_, err = io.Copy(c.out, io.NewSectionReader(f, skip, count))
+	_, err = io.Copy(c.stdout, io.NewSectionReader(f, skip, count))
 	return c.exitStatus(err)
 }
 
@@ -144,7 +144,7 @@ func head(c *call) int {
 			n <<= 20
 		}
 	}
-	f, err := io.ReadCloser(io.NopCloser(c.in)), error(nil)
+	f, err := io.ReadCloser(io.NopCloser(c.stdin)), error(nil)
 	if len(c.args) > 0 {
 		if f, err = c.open(c.args[0]); err != nil {
 			return c.fail(err)
@@ -152,12 +152,12 @@ func head(c *call) int {
 	}
 	defer f.Close()
 	if bytes {
-		_, err := io.CopyBuffer(struct{ io.Writer }{c.out}, io.LimitReader(f, n), make([]byte, 64<<10))
+		_, err := io.CopyBuffer(struct{ io.Writer }{c.stdout}, io.LimitReader(f, n), make([]byte, 64<<10))
 		return c.exitStatus(err)
 	}
 	for lines := bufio.NewReader(f); n > 0; n-- {
 		line, err := lines.ReadString('\n')
-		io.WriteString(c.out, line)
+		io.WriteString(c.stdout, line)
 		if err != nil {
 			break
 		}
@@ -170,7 +170,7 @@ func seq(c *call) int {
 	if err != nil {
 		return c.fail(err)
 	}
-	w := bufio.NewWriter(c.out)
+	w := bufio.NewWriter(c.stdout)
 	for i := range n {
 		fmt.Fprintln(w, i+1)
 	}
@@ -179,7 +179,7 @@ func seq(c *call) int {
 
 func yes(c *call) int {
 	for line := bytes.Repeat([]byte("y\n"), 4096); ; {
-		if _, err := c.out.Write(line); err != nil {
+		if _, err := c.stdout.Write(line); err != nil {
 			return 1
 		}
 	}
@@ -209,7 +209,7 @@ func setsid(c *call) int {
 	}
 	cmd := exec.Command(self, c.args[1:]...)
 	cmd.Args[0], cmd.Env = c.args[0], c.env
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = c.in, c.out, c.err
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = c.stdin, c.stdout, c.stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{CreationFlags: windows.DETACHED_PROCESS | windows.CREATE_NEW_PROCESS_GROUP}
 	if h := heldHandle(); h != 0 {
 		cmd.SysProcAttr.AdditionalInheritedHandles = []syscall.Handle{h}
@@ -232,7 +232,7 @@ func env(c *call) int {
 	}
 	for _, v := range c.env {
 		if !strings.HasPrefix(v, heldVariable+"=") {
-			fmt.Fprintln(c.out, v)
+			fmt.Fprintln(c.stdout, v)
 		}
 	}
 	return 0
@@ -291,7 +291,7 @@ func ls(c *call) int {
 		list, err := os.ReadDir(c.path(name))
 		for _, e := range list {
 			if all || e.Name()[0] != '.' {
-				fmt.Fprintln(c.out, e.Name())
+				fmt.Fprintln(c.stdout, e.Name())
 			}
 		}
 		return err
@@ -308,7 +308,7 @@ func tee(c *call) int {
 		return c.fail(err)
 	}
 	defer f.Close()
-	_, err = io.Copy(io.MultiWriter(c.out, appendFile{f}), c.in)
+	_, err = io.Copy(io.MultiWriter(c.stdout, appendFile{f}), c.stdin)
 	return c.exitStatus(err)
 }
 
@@ -319,9 +319,9 @@ func wc(c *call) int {
 		return c.fail(err)
 	}
 	if flags == "c" {
-		fmt.Fprintln(c.out, len(raw))
+		fmt.Fprintln(c.stdout, len(raw))
 	} else {
-		fmt.Fprintln(c.out, bytes.Count(raw, []byte("\n")))
+		fmt.Fprintln(c.stdout, bytes.Count(raw, []byte("\n")))
 	}
 	return 0
 }
@@ -335,7 +335,7 @@ func tr(c *call) int {
 		if err != nil {
 			return c.fail(err)
 		}
-		c.out.Write(regexp.MustCompile(` +`).ReplaceAll(raw, []byte(" ")))
+		c.stdout.Write(regexp.MustCompile(` +`).ReplaceAll(raw, []byte(" ")))
 		return 0
 	}
 	set := func(word string) string {
@@ -347,8 +347,8 @@ func tr(c *call) int {
 	}
 	buf := make([]byte, 64<<10)
 	for {
-		n, err := c.in.Read(buf)
-		if _, e := io.WriteString(c.out, strings.ReplaceAll(string(buf[:n]), from, to)); e != nil {
+		n, err := c.stdin.Read(buf)
+		if _, e := io.WriteString(c.stdout, strings.ReplaceAll(string(buf[:n]), from, to)); e != nil {
 			return c.fail(e)
 		}
 		if errors.Is(err, io.EOF) {
@@ -366,7 +366,7 @@ func sortLines(c *call) int {
 		return c.fail(err)
 	}
 	list := slices.Sorted(strings.Lines(string(raw)))
-	io.WriteString(c.out, strings.Join(list, ""))
+	io.WriteString(c.stdout, strings.Join(list, ""))
 	return 0
 }
 
@@ -381,7 +381,7 @@ func cut(c *call) int {
 	to, _ := strconv.Atoi(last)
 	for line := range strings.Lines(string(raw)) {
 		line = strings.TrimSuffix(line, "\n")
-		fmt.Fprintln(c.out, line[min(from-1, len(line)):min(to, len(line))])
+		fmt.Fprintln(c.stdout, line[min(from-1, len(line)):min(to, len(line))])
 	}
 	return 0
 }
@@ -403,11 +403,11 @@ func grep(c *call) int {
 			continue
 		}
 		if n++; !strings.ContainsAny(flags, "cq") {
-			io.WriteString(c.out, line)
+			io.WriteString(c.stdout, line)
 		}
 	}
 	if strings.Contains(flags, "c") {
-		fmt.Fprintln(c.out, n)
+		fmt.Fprintln(c.stdout, n)
 	}
 	if n == 0 {
 		return 1
@@ -455,7 +455,7 @@ func sed(c *call) int {
 		}
 	}
 	if !inPlace {
-		io.WriteString(c.out, b.String())
+		io.WriteString(c.stdout, b.String())
 		return 0
 	}
 	return c.exitStatus(os.WriteFile(filepath.Clean(c.path(c.args[1])), []byte(b.String()), 0o600))

@@ -53,8 +53,8 @@ func TestDrainNamesAJobThatItsStoppedRunnerMayStart(t *testing.T) {
 	_, thaw := stopRunner(q)
 	for _, when := range []string{"at first", "after a restart"} {
 		got := q.CLIWithin(15*time.Second, "drain")
-		if got.Code != 3 || !strings.Contains(got.Err, "does not answer, so job "+id+" cannot be reached") ||
-			!strings.Contains(got.Err, "draining has begun, but this job may still start") {
+		if got.Code != 3 || !strings.Contains(got.Stderr, "does not answer, so job "+id+" cannot be reached") ||
+			!strings.Contains(got.Stderr, "draining has begun, but this job may still start") {
 			t.Errorf("%s: got %+v, want an error that names the job and its runner", when, got)
 		}
 		if when == "at first" {

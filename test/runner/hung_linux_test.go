@@ -59,12 +59,12 @@ func TestHungRunnerDelaysOnlyItsJobs(t *testing.T) {
 		t.Errorf("the job that never started: %+v", j)
 	}
 
-	if got := q.CLIWithin(5*time.Second, "show", id); got.Code != 0 || !strings.Contains(got.Out, "processing") {
+	if got := q.CLIWithin(5*time.Second, "show", id); got.Code != 0 || !strings.Contains(got.Stdout, "processing") {
 		t.Errorf("show: %+v", got)
 	}
 	for _, args := range [][]string{{"logs", id}, {"cancel", id}, {"rm", "--force", id}, {"kill", id},
 		{"worker", "stop", "--all", "--force"}} {
-		if got := q.CLIWithin(10*time.Second, args...); got.Code != 3 && got.Code != 5 || !strings.Contains(got.Err, names) {
+		if got := q.CLIWithin(10*time.Second, args...); got.Code != 3 && got.Code != 5 || !strings.Contains(got.Stderr, names) {
 			t.Errorf("%v: %+v; want an error that names the runner", args, got)
 		}
 	}
@@ -117,7 +117,7 @@ func TestHungRunnersJobsAreFollowed(t *testing.T) {
 		t.Helper()
 		select {
 		case got := <-results:
-			if got.Code != 0 || got.Out != out {
+			if got.Code != 0 || got.Stdout != out {
 				t.Errorf("%s: %+v, want code 0 and %q", what, got, out)
 			}
 		case <-time.After(20 * time.Second):
@@ -171,7 +171,7 @@ func TestStopEndsAHungRunner(t *testing.T) {
 	runner, _ := stopRunner(q)
 	for _, verb := range []string{"requeue", "cancel"} { // the later request replaces the earlier one
 		if got := q.CLI(verb, jobID); got.Code != 3 ||
-			!strings.Contains(got.Err, "if the runner answers later, it ends the job then") {
+			!strings.Contains(got.Stderr, "if the runner answers later, it ends the job then") {
 			t.Errorf("%s: %+v", verb, got)
 		}
 	}

@@ -148,7 +148,7 @@ func TestFileSizeLimitRefusesJobs(t *testing.T) {
 		t.Errorf("status does not name the limit:\n%s", got)
 	}
 	q.WriteFile("go", "")
-	if j := w.WaitEnded(before); j.State != "completed" || j.History[0].Dropped == 0 {
+	if j := w.WaitEnded(before); j.State != "completed" || j.History[0].DroppedBytes == 0 {
 		t.Errorf("the job that printed at the limit: %+v, want it completed and output dropped", j)
 	}
 	lifts[0]()
@@ -182,7 +182,7 @@ func TestSlowDisk(t *testing.T) {
 	q.WaitUntil("the tree is gone", 1500*time.Millisecond, func() bool { return syscall.Kill(pid, 0) != nil })
 	t.Logf("tree ended after %v", time.Since(started))
 	if r := <-cancelled; r.Code != 0 {
-		t.Errorf("cancel: exit code %d, %s", r.Code, r.Err)
+		t.Errorf("cancel: exit code %d, %s", r.Code, r.Stderr)
 	}
 	if s := q.Show(running).State; s != "cancelled" {
 		t.Errorf("state %s, want cancelled", s)
@@ -208,7 +208,7 @@ func TestReadOnlyDisk(t *testing.T) {
 		t.Error("a job was acknowledged on a read-only disk")
 	}
 	select {
-	case <-q.Ended:
+	case <-q.Exit:
 		if code := q.Cmd.ProcessState.ExitCode(); code != 74 {
 			t.Errorf("exit code %d, want 74", code)
 		}
@@ -255,7 +255,7 @@ func TestFrozenDisk(t *testing.T) {
 	go func() { enqueued <- q.CLI("enqueue", "--id", "late", "true") }()
 	q.WaitUntil("the frozen disk is reported", 30*time.Second, func() bool {
 		got := q.CLI("status", "--check")
-		return got.Code == 2 && strings.HasPrefix(got.Out, "failing: the database has been waiting for the disk of "+disk)
+		return got.Code == 2 && strings.HasPrefix(got.Stdout, "failing: the database has been waiting for the disk of "+disk)
 	})
 	thaw()
 	if got := <-enqueued; got.Code != 0 {
@@ -285,8 +285,8 @@ func TestLimitsWithoutControlGroups(t *testing.T) {
 	for flag, invalid := range map[string]string{"--memory": "1K", "--cpus": "0", "--tasks": "0", "--nice": "20",
 		"--nofile": "0"} {
 		if r := q.CLI("enqueue", flag, invalid, "true"); r.Code != 2 ||
-			!strings.Contains(r.Err, strings.TrimPrefix(flag, "--")) {
-			t.Errorf("%s %s: exit code %d, %s", flag, invalid, r.Code, r.Err)
+			!strings.Contains(r.Stderr, strings.TrimPrefix(flag, "--")) {
+			t.Errorf("%s %s: exit code %d, %s", flag, invalid, r.Code, r.Stderr)
 		}
 	}
 }
@@ -325,8 +325,8 @@ func TestUnenforcedLimitsAreReported(t *testing.T) {
 			"see: queuectl doctor\n"},
 		{[]string{"edit", "late", "--priority", "2"}, ""},
 	} {
-		if r := q.CLI(c.words...); r.Code != 0 || r.Err != c.want {
-			t.Errorf("%q: exit code %d, %q, want %q", c.words, r.Code, r.Err, c.want)
+		if r := q.CLI(c.words...); r.Code != 0 || r.Stderr != c.want {
+			t.Errorf("%q: exit code %d, %q, want %q", c.words, r.Code, r.Stderr, c.want)
 		}
 	}
 	before := q.Must("status", "--json")
@@ -336,9 +336,9 @@ func TestUnenforcedLimitsAreReported(t *testing.T) {
 		"memory: " + perProcess:                            {"run", "--require-limits", "--memory", "64M", "true"},
 		"line 1: memory: " + perProcess:                    {"enqueue", "--require-limits", "--file", file},
 	} {
-		if r := q.CLI(words...); r.Code == 0 || !strings.Contains(r.Err, want) ||
-			!strings.Contains(r.Err, "no control groups") {
-			t.Errorf("%q: exit code %d, %s", words, r.Code, r.Err)
+		if r := q.CLI(words...); r.Code == 0 || !strings.Contains(r.Stderr, want) ||
+			!strings.Contains(r.Stderr, "no control groups") {
+			t.Errorf("%q: exit code %d, %s", words, r.Code, r.Stderr)
 		}
 	}
 	if after := q.Must("status", "--json"); totalEnqueued(t, after) != totalEnqueued(t, before) {
@@ -348,8 +348,8 @@ func TestUnenforcedLimitsAreReported(t *testing.T) {
 	private := exec.Command(q.Bin, "--dir", filepath.Join(t.TempDir(), "private"), "run", "--private", "--require-limits",
 		"--file", file)
 	private.Env = testrig.Environment(q.Dir)
-	if r := testrig.RunCommand(t, private); r.Code == 0 || !strings.Contains(r.Err, "memory: "+perProcess) {
-		t.Errorf("a private run: exit code %d, %s", r.Code, r.Err)
+	if r := testrig.RunCommand(t, private); r.Code == 0 || !strings.Contains(r.Stderr, "memory: "+perProcess) {
+		t.Errorf("a private run: exit code %d, %s", r.Code, r.Stderr)
 	}
 	r := q.CLI("doctor")
 	for _, want := range []string{
@@ -359,8 +359,8 @@ func TestUnenforcedLimitsAreReported(t *testing.T) {
 		"ok       enforcement  the limit nice is enforced by ",
 		"ok       enforcement  the limit nofile is enforced by ",
 	} {
-		if r.Code != 0 || !strings.Contains(r.Out, want) {
-			t.Errorf("doctor ends with %d, and does not say %q:\n%s", r.Code, want, r.Out)
+		if r.Code != 0 || !strings.Contains(r.Stdout, want) {
+			t.Errorf("doctor ends with %d, and does not say %q:\n%s", r.Code, want, r.Stdout)
 		}
 	}
 }

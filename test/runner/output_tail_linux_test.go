@@ -50,7 +50,7 @@ func TestTailOfRunningOutputReadsLittle(t *testing.T) {
 		if read := readBytes(t, q.Cmd.Process.Pid) - before; read > maxRead {
 			t.Errorf("%s: the service read %d bytes, want at most %d", c.args, read, maxRead)
 		}
-		output := got.Out + got.Err
+		output := got.Stdout + got.Stderr
 		if got.Code != 0 || c.want != "" && output != c.want {
 			t.Errorf("%s: exit code %d, %d bytes %.100q, want %d %.100q", c.args, got.Code, len(output), output, len(c.want),
 				c.want)

@@ -67,9 +67,9 @@ func TestOutputIsStoredByteForByte(t *testing.T) {
 	for i, id := range ids {
 		j := w.WaitEnded(id)
 		r := q.CLI("logs", id)
-		if want := string(noise(sizes[i])); j.State != "completed" || r.Code != 0 || r.Out != want || r.Err != "" {
-			t.Errorf("%d bytes: job is %s; %d bytes of output, the same: %v; stderr %q", sizes[i], j.State, len(r.Out),
-				r.Out == want, r.Err)
+		if want := string(noise(sizes[i])); j.State != "completed" || r.Code != 0 || r.Stdout != want || r.Stderr != "" {
+			t.Errorf("%d bytes: job is %s; %d bytes of output, the same: %v; stderr %q", sizes[i], j.State, len(r.Stdout),
+				r.Stdout == want, r.Stderr)
 		}
 	}
 }
@@ -109,7 +109,7 @@ func TestOutputAboveLimitKeepsBothEnds(t *testing.T) {
 			!strings.HasPrefix(stored.String(), c.head) || !strings.HasSuffix(stored.String(), c.tail) {
 			t.Errorf("kept %d bytes, %d gaps of %d bytes", stored.Len(), gaps, dropped)
 		}
-		if out := q.CLI("logs", c.id).Out; !strings.Contains(out,
+		if out := q.CLI("logs", c.id).Stdout; !strings.Contains(out,
 			fmt.Sprintf("[%d bytes of stdout were not kept]", dropped)) {
 			t.Errorf("logs do not name the gap of %d bytes", dropped)
 		}
@@ -129,11 +129,11 @@ func TestShowMarksOutputThatWasNotKept(t *testing.T) {
 		"output_limit": 10})
 	w.WaitEnded(id)
 	const want = "first\n[70 bytes of stdout were not kept]\nlast!"
-	if r := q.CLI("logs", id); r.Code != 0 || r.Out != want {
-		t.Errorf("logs: exit code %d, got %q, want %q", r.Code, r.Out, want)
+	if r := q.CLI("logs", id); r.Code != 0 || r.Stdout != want {
+		t.Errorf("logs: exit code %d, got %q, want %q", r.Code, r.Stdout, want)
 	}
-	if r := q.CLI("show", id); !strings.Contains(r.Out, "\nOutput:\n  "+strings.ReplaceAll(want, "\n", "\n  ")+"\n") {
-		t.Errorf("show: got %q, want %q in it", r.Out, want)
+	if r := q.CLI("show", id); !strings.Contains(r.Stdout, "\nOutput:\n  "+strings.ReplaceAll(want, "\n", "\n  ")+"\n") {
+		t.Errorf("show: got %q, want %q in it", r.Stdout, want)
 	}
 	if got := w.Show(id).Output; got != want {
 		t.Errorf("show in JSON: got %q, want %q", got, want)
@@ -238,18 +238,18 @@ func TestLogsPick(t *testing.T) {
 		{"--stdout -n 1", "tail"},
 		{"--stdout -n 2", "out2-3\ntail"},
 	} {
-		if r := q.CLI(append([]string{"logs", id}, strings.Fields(c.args)...)...); r.Code != 0 || r.Out != c.want {
-			t.Errorf("logs %s: %q, want %q; stderr %q", c.args, r.Out, c.want, r.Err)
+		if r := q.CLI(append([]string{"logs", id}, strings.Fields(c.args)...)...); r.Code != 0 || r.Stdout != c.want {
+			t.Errorf("logs %s: %q, want %q; stderr %q", c.args, r.Stdout, c.want, r.Stderr)
 		}
 	}
-	both := q.CLI("logs", id).Out
+	both := q.CLI("logs", id).Stdout
 	for _, want := range []string{"out2-1\n", "err2-3\n", "tail"} {
 		if !strings.Contains(both, want) {
 			t.Errorf("logs: %q lacks %q", both, want)
 		}
 	}
 	stamp := regexp.MustCompile(`^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}\S* (out|err|tail)`)
-	for line := range strings.Lines(q.CLI("logs", id, "--timestamps").Out) {
+	for line := range strings.Lines(q.CLI("logs", id, "--timestamps").Stdout) {
 		if !stamp.MatchString(line) {
 			t.Errorf("a line without a timestamp: %q", line)
 		}
@@ -319,8 +319,8 @@ func TestRemovedOutputDirIsRecreated(t *testing.T) {
 		t.Fatal(err)
 	}
 	j := w.WaitEnded(w.Enqueue(testrig.Fields{"command": "yes | head -c 200000; echo last"}))
-	if got := q.CLI("logs", j.ID); len(got.Out) != 200_005 || !strings.HasSuffix(got.Out, "last\n") {
-		t.Errorf("%d bytes were kept, and logs printed the warning %q", len(got.Out), got.Err)
+	if got := q.CLI("logs", j.ID); len(got.Stdout) != 200_005 || !strings.HasSuffix(got.Stdout, "last\n") {
+		t.Errorf("%d bytes were kept, and logs printed the warning %q", len(got.Stdout), got.Stderr)
 	}
 }
 
@@ -345,19 +345,19 @@ func TestLogsReportsDamage(t *testing.T) {
 	for _, args := range [][]string{{"logs", j.ID}, {"logs", "--jsonl", j.ID}} {
 		r := q.CLI(args...)
 		report := regexp.MustCompile(
-			`(\d+) bytes of stdout, from byte (\d+) on, cannot be read.*queuectl doctor --verify`).FindStringSubmatch(r.Err)
+			`(\d+) bytes of stdout, from byte (\d+) on, cannot be read.*queuectl doctor --verify`).FindStringSubmatch(r.Stderr)
 		if r.Code != 1 || report == nil {
-			t.Fatalf("%v: exit code %d, %q", args, r.Code, r.Err)
+			t.Fatalf("%v: exit code %d, %q", args, r.Code, r.Stderr)
 		}
 		marker := "[" + report[1] + " bytes of stdout are damaged]"
 		if args[1] == "--jsonl" {
 			marker = `"damage":{"offset":` + report[2] + `,"bytes":` + report[1] + `}`
 		}
-		if !strings.Contains(r.Out, marker) || !strings.Contains(r.Out, "last") || len(r.Out) < 150_000 {
-			t.Errorf("%v: no %q in %d bytes", args, marker, len(r.Out))
+		if !strings.Contains(r.Stdout, marker) || !strings.Contains(r.Stdout, "last") || len(r.Stdout) < 150_000 {
+			t.Errorf("%v: no %q in %d bytes", args, marker, len(r.Stdout))
 		}
 	}
-	if r := q.CLI("logs", "--stderr", j.ID); r.Code != 0 || r.Out+r.Err != "" {
+	if r := q.CLI("logs", "--stderr", j.ID); r.Code != 0 || r.Stdout+r.Stderr != "" {
 		t.Errorf("logs --stderr, which is not damaged: %+v", r)
 	}
 	if err := os.Truncate(files[0], int64(len(raw)/4)); err != nil {
@@ -366,9 +366,9 @@ func TestLogsReportsDamage(t *testing.T) {
 	for _, stream := range []string{"--stdout", "--stderr"} {
 		r := q.CLI("logs", stream, j.ID)
 		report := regexp.MustCompile(
-			`: (\d+) bytes of stdout, stderr or both cannot be read; .*queuectl doctor --verify`).FindStringSubmatch(r.Err)
-		if r.Code != 1 || report == nil || !strings.HasSuffix(r.Out, "["+report[1]+" bytes of output are damaged]\n") {
-			t.Errorf("the end was cut off, %s: exit code %d, %q after %d bytes", stream, r.Code, r.Err, len(r.Out))
+			`: (\d+) bytes of stdout, stderr or both cannot be read; .*queuectl doctor --verify`).FindStringSubmatch(r.Stderr)
+		if r.Code != 1 || report == nil || !strings.HasSuffix(r.Stdout, "["+report[1]+" bytes of output are damaged]\n") {
+			t.Errorf("the end was cut off, %s: exit code %d, %q after %d bytes", stream, r.Code, r.Stderr, len(r.Stdout))
 		}
 	}
 }
@@ -382,7 +382,7 @@ func TestLogsReportsDamageOfARunningJob(t *testing.T) {
 		"command": "yes 0123456 | head -c 200000; echo last; until test -e go; do sleep 0.02; done",
 		"cwd":     q.Dir})
 	q.WaitUntil("all is printed", 10*time.Second, func() bool {
-		return strings.Contains(q.CLI("logs", "-n", "1", id).Out, "last")
+		return strings.Contains(q.CLI("logs", "-n", "1", id).Stdout, "last")
 	})
 	files, _ := filepath.Glob(q.Path("runner/*/log-*"))
 	if len(files) != 1 {
@@ -400,15 +400,15 @@ func TestLogsReportsDamageOfARunningJob(t *testing.T) {
 		t.Helper()
 		r := q.CLI("logs", id)
 		damaged, marks := 0, 0 // a gap that spans two reads is reported in two lines, so add them up
-		for _, match := range regexp.MustCompile(`\[(\d+) bytes of stdout are damaged\]\n`).FindAllStringSubmatch(r.Out, -1) {
+		for _, match := range regexp.MustCompile(`\[(\d+) bytes of stdout are damaged\]\n`).FindAllStringSubmatch(r.Stdout, -1) {
 			n, _ := strconv.Atoi(match[1])
 			damaged, marks = damaged+n, marks+len(match[0])
 		}
-		if damaged == 0 || r.Code != 1 || strings.Contains(r.Out, "X") || !strings.Contains(r.Out, "last") {
-			t.Fatalf("%s: exit code %d, %d damaged of %d bytes, %q", when, r.Code, damaged, len(r.Out), r.Err)
+		if damaged == 0 || r.Code != 1 || strings.Contains(r.Stdout, "X") || !strings.Contains(r.Stdout, "last") {
+			t.Fatalf("%s: exit code %d, %d damaged of %d bytes, %q", when, r.Code, damaged, len(r.Stdout), r.Stderr)
 		}
-		if damaged > 32<<10 || len(r.Out) != 200_005-damaged+marks {
-			t.Errorf("%s: %d bytes are damaged, and %d are printed", when, damaged, len(r.Out))
+		if damaged > 32<<10 || len(r.Stdout) != 200_005-damaged+marks {
+			t.Errorf("%s: %d bytes are damaged, and %d are printed", when, damaged, len(r.Stdout))
 		}
 	}
 	reports("running")

@@ -60,7 +60,7 @@ func checkTreesPaused(t *testing.T, q *testrig.Queue, stopped bool) {
 			"on_lost": "dead", "max_retries": 0})
 		q.WaitUntil("the tree has several processes", 20*time.Second, func() bool { return len(treeOf(q, id)) > 1 })
 		started := time.Now()
-		if got := q.CLI("pause", id); got.Code != 0 || strings.Contains(got.Err, "still") {
+		if got := q.CLI("pause", id); got.Code != 0 || strings.Contains(got.Stderr, "still") {
 			t.Fatalf("round %d, %s: pause: %+v", n, forkingTrees[n%len(forkingTrees)], got)
 		}
 		longest = max(longest, time.Since(started))

@@ -161,7 +161,7 @@ func TestOnlyRunningJobsCanBePaused(t *testing.T) {
 		"pause held":  "only running jobs can be paused",
 		"resume held": "queuectl release held",
 	} {
-		if r := q.CLI(strings.Fields(words)...); r.Code != 5 || !strings.Contains(r.Err, want) {
+		if r := q.CLI(strings.Fields(words)...); r.Code != 5 || !strings.Contains(r.Stderr, want) {
 			t.Errorf("%s: %+v, want exit 5 and %q", words, r, want)
 		}
 	}
@@ -204,7 +204,7 @@ func TestPauseAll(t *testing.T) {
 	if out := q.Must("pause", "--all", "--dry-run"); out != "2 jobs selected; nothing was changed" {
 		t.Errorf("a dry run: %q", out)
 	}
-	if r := q.CLI("pause", "--all", "--label", "x=y"); r.Code != 2 || !strings.Contains(r.Err, "all") {
+	if r := q.CLI("pause", "--all", "--label", "x=y"); r.Code != 2 || !strings.Contains(r.Stderr, "all") {
 		t.Errorf("pause --all with a filter: %+v", r)
 	}
 	if out := q.Must("pause", "--all"); out != "b" {
@@ -218,8 +218,8 @@ func TestPauseAll(t *testing.T) {
 		if n := ticks(q, "c"); n != [2]int64{} || q.Show("c").State != "pending" {
 			t.Errorf("a job was started: %v", n)
 		}
-		if r := q.CLI("status", "--check"); r.Code != 1 || !strings.Contains(r.Out, "queuectl resume --all") ||
-			!strings.Contains(r.Out, "by "+all.PausedBy) {
+		if r := q.CLI("status", "--check"); r.Code != 1 || !strings.Contains(r.Stdout, "queuectl resume --all") ||
+			!strings.Contains(r.Stdout, "by "+all.PausedBy) {
 			t.Errorf("status --check: %+v", r)
 		}
 		if out := q.Must("worker", "list"); strings.Count(out, " paused ") != 3 {
@@ -228,7 +228,7 @@ func TestPauseAll(t *testing.T) {
 		if r := q.CLI("run", "--json", "-d", "true"); r.Code != 0 {
 			t.Errorf("run -d: %+v", r)
 		}
-		if r := q.CLI("resume", "b"); r.Code != 5 || !strings.Contains(r.Err, "queuectl resume --all") {
+		if r := q.CLI("resume", "b"); r.Code != 5 || !strings.Contains(r.Stderr, "queuectl resume --all") {
 			t.Errorf("resume of a job that is paused with all: %+v", r)
 		}
 		if round == 0 {

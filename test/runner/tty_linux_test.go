@@ -67,7 +67,7 @@ func TestTTY(t *testing.T) {
 func TestTTYWithoutAClientTerminal(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "2")
 	r := q.CLIWithInput("not read", "run", "--tty", "--env", "TERM=vt100", "stty size; echo $TERM; echo err >&2; exit 4")
-	if r.Code != 4 || r.Out != "24 80\r\nvt100\r\nerr\r\n" || r.Err != "" {
+	if r.Code != 4 || r.Stdout != "24 80\r\nvt100\r\nerr\r\n" || r.Stderr != "" {
 		t.Errorf("run --tty without a terminal: got %+v", r)
 	}
 	w := q.Dial()
@@ -75,7 +75,7 @@ func TestTTYWithoutAClientTerminal(t *testing.T) {
 	if j := w.WaitEnded(id); !strings.HasPrefix(j.Output, "xterm-256color\r\n/dev/pts/") || j.Stderr != "" {
 		t.Errorf("a job with a terminal and no terminal type: %+v", j)
 	}
-	if got := q.RunOnScreen("logs", id).Out; testrig.FindControl(strings.ReplaceAll(got, "\r\n", "")) != "" {
+	if got := q.RunOnScreen("logs", id).Stdout; testrig.FindControl(strings.ReplaceAll(got, "\r\n", "")) != "" {
 		t.Errorf("logs shows %q", got)
 	}
 }
@@ -92,13 +92,13 @@ func TestTTYRefusals(t *testing.T) {
 			t.Errorf("with %s: got %+v", input, a.Error)
 		}
 		if r := q.CLI("run", "--tty", "--"+strings.ReplaceAll(input, "_", "-"), "/in", "cat"); r.Code != 125 ||
-			!strings.Contains(r.Err, "--tty") || !strings.Contains(r.Err, strings.ReplaceAll(input, "_", "-")) {
+			!strings.Contains(r.Stderr, "--tty") || !strings.Contains(r.Stderr, strings.ReplaceAll(input, "_", "-")) {
 			t.Errorf("with %s: got %+v", input, r)
 		}
 	}
 	fed := w.Enqueue(testrig.Fields{"command": "cat", "stdin": "x", "delay": "1h"})
 	if r := q.CLI("edit", fed, "--tty"); r.Code != 2 && r.Code != 5 ||
-		!strings.Contains(r.Err, "--tty: cannot be combined with --stdin") {
+		!strings.Contains(r.Stderr, "--tty: cannot be combined with --stdin") {
 		t.Errorf("edit: got %+v", r)
 	}
 	plain := w.Enqueue(testrig.Fields{"command": "echo up; sleep 600"})
@@ -258,7 +258,7 @@ func TestPaste(t *testing.T) {
 	go io.WriteString(s.Master, strings.Repeat(line, 3000))
 	want := testrig.RunCommand(t, exec.Command("sh", "-c",
 		fmt.Sprintf(`yes '%s' | head -n 3000 | tr '\n' '\r' | md5sum`, strings.TrimSuffix(line, "\r"))))
-	s.WaitText(strings.TrimSpace(want.Out))
+	s.WaitText(strings.TrimSpace(want.Stdout))
 	s.WaitExit(0)
 }
 
@@ -459,36 +459,36 @@ func TestOutputOfATerminalIsReadable(t *testing.T) {
 	w.WaitEnded(id)
 	const text = "100%\ntypo\n"
 	for _, args := range [][]string{{"logs", id}, {"logs", "-f", id}, {"logs", "--stdout", id}} {
-		if r := q.CLI(args...); r.Code != 0 || r.Out != text {
+		if r := q.CLI(args...); r.Code != 0 || r.Stdout != text {
 			t.Errorf("%q in a pipe: %+v, want %q", args, r, text)
 		}
-		if r := q.RunOnScreen(args...); r.Code != 0 || r.Out != "\x1b[32m100%\x1b[0m\ntypo\n" {
+		if r := q.RunOnScreen(args...); r.Code != 0 || r.Stdout != "\x1b[32m100%\x1b[0m\ntypo\n" {
 			t.Errorf("%q on a terminal: %+v", args, r)
 		}
 	}
 	other := w.Enqueue(testrig.Fields{"command": "true"})
 	w.WaitEnded(other)
-	if r := q.CLI("logs", id, other); r.Out != id+" | 100%\n"+id+" | typo\n" {
+	if r := q.CLI("logs", id, other); r.Stdout != id+" | 100%\n"+id+" | typo\n" {
 		t.Errorf("logs of two jobs: %+v", r)
 	}
-	if r := q.CLI("show", id); !strings.HasSuffix(r.Out, "\nOutput:\n  100%\n  typo\n") {
-		t.Errorf("show: %q", r.Out)
+	if r := q.CLI("show", id); !strings.HasSuffix(r.Stdout, "\nOutput:\n  100%\n  typo\n") {
+		t.Errorf("show: %q", r.Stdout)
 	}
-	if r := q.RunOnScreen("show", id); !strings.HasSuffix(r.Out, "\nOutput:\n  \x1b[32m100%\x1b[0m\n  typo\n") {
-		t.Errorf("show on a terminal: %q", r.Out)
+	if r := q.RunOnScreen("show", id); !strings.HasSuffix(r.Stdout, "\nOutput:\n  \x1b[32m100%\x1b[0m\n  typo\n") {
+		t.Errorf("show on a terminal: %q", r.Stdout)
 	}
 	for _, args := range [][]string{{"--raw", "logs", id}, {"--raw", "show", id}, {"logs", "--jsonl", id}} {
-		if r := q.CLI(args...); !strings.Contains(r.Out, "title") || !strings.Contains(r.Out, "screen") {
-			t.Errorf("%q: %q", args, r.Out)
+		if r := q.CLI(args...); !strings.Contains(r.Stdout, "title") || !strings.Contains(r.Stdout, "screen") {
+			t.Errorf("%q: %q", args, r.Stdout)
 		}
 	}
-	if r := q.CLI("status"); !strings.Contains(r.Out, ": typo") {
-		t.Errorf("the last line of a dead job: %q", r.Out)
+	if r := q.CLI("status"); !strings.Contains(r.Stdout, ": typo") {
+		t.Errorf("the last line of a dead job: %q", r.Stdout)
 	}
 	w.Enqueue(testrig.Fields{"command": `printf 'a\033[2K\rb\033[?25l\bc'; ` + q.WaitForFileCommand("goes"), "tty": true})
 	defer q.WriteFile("goes", "")
 	q.WaitUntil("the last line of a job that runs is shown", 10*time.Second, func() bool {
-		return strings.Contains(q.CLI("status").Out, "  c\n")
+		return strings.Contains(q.CLI("status").Stdout, "  c\n")
 	})
 }
 

@@ -24,9 +24,9 @@ type workspaceJob struct {
 	Output   string          `json:"output"`
 	Result   json.RawMessage `json:"result"`
 	Progress *struct {
-		Percent int    `json:"percent"`
-		Text    string `json:"text"`
-		At      string `json:"at"`
+		Percent    int    `json:"percent"`
+		Text       string `json:"text"`
+		ReportedAt string `json:"at"`
 	} `json:"progress"`
 	History []struct {
 		ResultError string `json:"result_error"`
@@ -182,7 +182,7 @@ func TestJobsProgressIsShown(t *testing.T) {
 	hasProgress := func(percent int, text string) func() bool {
 		return func() bool {
 			p := showWorkspaceJob(q, id).Progress
-			return p != nil && p.Percent == percent && p.Text == text && p.At != ""
+			return p != nil && p.Percent == percent && p.Text == text && p.ReportedAt != ""
 		}
 	}
 	q.WaitUntil("the job reports 40 percent", 10*time.Second, hasProgress(40, "epoch 4/10"))
@@ -252,7 +252,7 @@ func TestProgressIsBounded(t *testing.T) {
 		{[]string{"progress", "x"}, 2, "from 0 to 100"},
 		{[]string{"progress"}, 2, "queuectl progress 40"}, {[]string{"progress", "1", "a", "b"}, 2, "queuectl progress 40"},
 	} {
-		if r := q.CLI(c.args...); r.Code != c.code || !strings.Contains(r.Err, c.wantText) {
+		if r := q.CLI(c.args...); r.Code != c.code || !strings.Contains(r.Stderr, c.wantText) {
 			t.Errorf("%v: %+v", c.args, r)
 		}
 	}
@@ -302,8 +302,8 @@ func TestSecretsStaySecret(t *testing.T) {
 	for _, args := range [][]string{{"A=relative"}, {"A=" + token}, {"QUEUECTL_TMPDIR=/x"}, {"A=credential:"},
 		{"A=credential:../x"}, {"=/x"}, {"A=/x", "--env", "A=1"}} {
 		r := q.CLI(append([]string{"enqueue", "--env-secret"}, append(args, "true")...)...)
-		if r.Code != 2 || !strings.Contains(r.Err, "env_secret") && !strings.Contains(r.Err, "env-secret") ||
-			strings.Contains(r.Err, token) {
+		if r.Code != 2 || !strings.Contains(r.Stderr, "env_secret") && !strings.Contains(r.Stderr, "env-secret") ||
+			strings.Contains(r.Stderr, token) {
 			t.Errorf("%v: %+v", args, r)
 		}
 	}

@@ -46,7 +46,7 @@ func TestStartedByExplorer(t *testing.T) {
 	for _, program := range []string{q.Bin, filepath.Join(filepath.Dir(q.Bin), "queuectld.exe")} {
 		cmd := exec.Command(explorer, "version")
 		cmd.Env = append(testrig.Environment(q.Dir), explorerRole+"="+program)
-		if got := testrig.RunCommand(t, cmd); got.Code != 0 || !strings.HasPrefix(got.Out, "queuectl ") {
+		if got := testrig.RunCommand(t, cmd); got.Code != 0 || !strings.HasPrefix(got.Stdout, "queuectl ") {
 			t.Errorf("%s: %+v", program, got)
 		}
 	}

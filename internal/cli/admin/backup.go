@@ -76,10 +76,10 @@ func (a command) backup(ctx context.Context, name string, force bool) error {
 	}
 	defer c.Close()
 	if name == "-" {
-		if term.IsTerminal(a.Out) {
+		if term.IsTerminal(a.Stdout) {
 			return fault.Usage("a backup is binary data, not text for a terminal; give a file name, or redirect standard output")
 		}
-		_, err := a.receive(ctx, c, a.Out)
+		_, err := a.receive(ctx, c, a.Stdout)
 		return err
 	}
 	if real, err := filepath.EvalSymlinks(name); err == nil {
@@ -113,7 +113,7 @@ func (a command) backup(ctx context.Context, name string, force bool) error {
 	err = errors.Join(err, tmp.Close())
 	if ctx.Err() != nil {
 		a.Exit = fault.ExitDetached
-		fmt.Fprintln(a.Err, "queuectl: backup interrupted; no file was written")
+		fmt.Fprintln(a.Stderr, "queuectl: backup interrupted; no file was written")
 		return nil
 	}
 	if err == nil {
@@ -138,7 +138,7 @@ func (a command) receive(ctx context.Context, c *control.Client, to io.Writer) (
 		if len(p.Base64) > 0 {
 			note = "receiving"
 		}
-		a.Draw(term.Bar{Done: p.Done, Of: p.Total, Since: began, Note: note, Bytes: true})
+		a.Draw(term.Bar{Current: p.DoneBytes, Total: p.Total, StartedAt: began, Note: note, Bytes: true})
 		sum.Write(p.Base64)
 		bytes += int64(len(p.Base64))
 		_, err := to.Write(p.Base64)

@@ -15,9 +15,9 @@ import (
 // shells maps each supported shell to the function that prints its completion script.
 var shells = map[string]func(root *cobra.Command, a command) error{
 	"bash":       bash,
-	"zsh":        func(r *cobra.Command, a command) error { return r.GenZshCompletion(a.Out) },
-	"fish":       func(r *cobra.Command, a command) error { return r.GenFishCompletion(a.Out, true) },
-	"powershell": func(r *cobra.Command, a command) error { return r.GenPowerShellCompletionWithDesc(a.Out) },
+	"zsh":        func(r *cobra.Command, a command) error { return r.GenZshCompletion(a.Stdout) },
+	"fish":       func(r *cobra.Command, a command) error { return r.GenFishCompletion(a.Stdout, true) },
+	"powershell": func(r *cobra.Command, a command) error { return r.GenPowerShellCompletionWithDesc(a.Stdout) },
 }
 
 // bashAlone replaces the functions that cobra's script needs from the package bash-completion, for

@@ -78,7 +78,7 @@ func settingText(key, value string) string {
 // note prints the note of a setting, if it has one.
 func (a command) note(v control.ConfigValue) {
 	if v.Note != "" {
-		fmt.Fprintf(a.Err, "queuectl: %s: %s\n", v.Key, v.Note)
+		fmt.Fprintf(a.Stderr, "queuectl: %s: %s\n", v.Key, v.Note)
 	}
 }
 
@@ -125,7 +125,7 @@ func (a command) validate(cmd *cobra.Command, args []string) error {
 	}
 	file, err := a.Program.Settings(path, true)
 	if len(args) == 0 && errors.Is(err, os.ErrNotExist) {
-		fmt.Fprintf(a.Err, "queuectl: settings file %s does not exist; the defaults apply\n", path)
+		fmt.Fprintf(a.Stderr, "queuectl: settings file %s does not exist; the defaults apply\n", path)
 		if a.Structured() {
 			return a.PrintJSON(map[string]any{"file": path, "valid": true})
 		}
@@ -145,7 +145,7 @@ func (a command) validate(cmd *cobra.Command, args []string) error {
 		}
 		for _, v := range got.Settings {
 			if _, in := file.Values[v.Key]; in && v.Origin != string(config.FromFile) && v.Origin != string(config.FromDefault) {
-				fmt.Fprintf(a.Err, "queuectl: setting %q in the file has no effect; the value %s %s\n", v.Key, v.Value,
+				fmt.Fprintf(a.Stderr, "queuectl: setting %q in the file has no effect; the value %s %s\n", v.Key, v.Value,
 					overriding(v))
 			}
 		}

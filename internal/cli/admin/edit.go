@@ -70,7 +70,7 @@ func EditVerb(app *cli.App) *cobra.Command {
 			case set == nil && len(ids) != 1:
 				return fault.Usage("%s: no changes given; give them as flags or as JSON, or give one job id to edit "+
 					"that job in $EDITOR", cmd.CommandPath())
-			case set == nil && !(term.IsTerminal(a.In) && term.IsTerminal(a.Out)):
+			case set == nil && !(term.IsTerminal(a.Stdin) && term.IsTerminal(a.Stdout)):
 				return fault.Usage("%s: no changes given; give them as flags or as JSON (editing in $EDITOR needs a terminal)",
 					cmd.CommandPath())
 			case set == nil:
@@ -83,7 +83,7 @@ func EditVerb(app *cli.App) *cobra.Command {
 			var changed queue.Spec
 			// An error is ignored here, because the service reports invalid fields.
 			_ = changed.UnmarshalJSON(set)
-			enqueue.WarnExpired(&a.Output, &changed, a.Quiet || !term.IsTerminal(a.Err))
+			enqueue.WarnExpired(&a.Output, &changed, a.Quiet || !term.IsTerminal(a.Stderr))
 			input.NamedFiles{}.Warn(&a.Output, a.Cmd, &changed)
 			return a.OnSelection(cmd, &s, ids, "is changed"+present.WhenDue(&changed, time.Now()),
 				func(c *control.Client, ctx context.Context, p control.Selection) (control.BulkResult, error) {

@@ -67,7 +67,7 @@ func (a command) editInEditor(ctx context.Context, p control.Selection, id strin
 		if !a.CanAsk() {
 			return err
 		}
-		fmt.Fprintf(a.Err, "queuectl: %s\n", a.Clean(a.Err, fault.Message(err)))
+		fmt.Fprintf(a.Stderr, "queuectl: %s\n", a.Clean(a.Stderr, fault.Message(err)))
 		if !a.AskYesNo("edit the text again?") {
 			a.Exit = fault.ExitCode(err)
 			return nil
@@ -82,8 +82,8 @@ func (a command) applyTyped(ctx context.Context, c *control.Client, p control.Ed
 	if err != nil {
 		return err
 	}
-	if len(v.Refused) > 0 {
-		return v.Refused[0].Err()
+	if len(v.Refusals) > 0 {
+		return v.Refusals[0].Err()
 	}
 	var changed queue.Spec
 	_ = changed.UnmarshalJSON(p.Set) // this cannot fail, because the service has accepted the changes
@@ -138,7 +138,7 @@ func (e *editFile) edited(ctx context.Context) (json.RawMessage, error) {
 		}
 	}
 	cmd := editorOn(ctx, editor, e.file)
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = e.a.In, e.a.Out, e.a.Err
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = e.a.Stdin, e.a.Stdout, e.a.Stderr
 	if err := e.a.runInForeground(cmd); err != nil {
 		return nil, fmt.Errorf("editor %s: %w", editor, err)
 	}
@@ -166,12 +166,12 @@ func (a command) runInForeground(cmd *exec.Cmd) error {
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, os.Interrupt)
 	defer signal.Stop(signals)
-	before, none := xterm.GetState(int(a.In.Fd()))
+	before, none := xterm.GetState(int(a.Stdin.Fd()))
 	err := cmd.Run()
 	if err != nil && none == nil {
-		xterm.Restore(int(a.In.Fd()), before) // an error is ignored, because nothing can be done about it
-		if term.IsTerminal(a.Err) {
-			fmt.Fprint(a.Err, showCursor)
+		xterm.Restore(int(a.Stdin.Fd()), before) // an error is ignored, because nothing can be done about it
+		if term.IsTerminal(a.Stderr) {
+			fmt.Fprint(a.Stderr, showCursor)
 		}
 	}
 	return err

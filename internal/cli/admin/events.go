@@ -28,7 +28,7 @@ func EventsVerb(app *cli.App) *cobra.Command {
 			if seq, err := strconv.ParseInt(since, 10, 64); err == nil {
 				p.Since = &seq
 			} else if since != "" {
-				if p.From, err = input.SinceWhen(since); err != nil {
+				if p.FromTime, err = input.SinceWhen(since); err != nil {
 					return fault.Usage("--since: %v", err)
 				}
 			}
@@ -90,7 +90,7 @@ func (a command) events(ctx context.Context, p control.Events) error {
 	}
 	defer c.Close()
 	whole := a.JSON && !a.JSONL && !p.Follow
-	list := term.NewArray(a.Out)
+	list := term.NewArray(a.Stdout)
 	_, err = c.Events(ctx, p, func(e control.Event) error {
 		switch {
 		case whole:

@@ -89,7 +89,7 @@ func gateSetVerb(a command) *cobra.Command {
 				}
 				if !g.Set {
 					if g.Jobs != nil && *g.Jobs > 0 {
-						fmt.Fprintf(a.Err, "queuectl: %s %s keeps its limit until the jobs that use it have finished (%s)\n", g.Kind,
+						fmt.Fprintf(a.Stderr, "queuectl: %s %s keeps its limit until the jobs that use it have finished (%s)\n", g.Kind,
 							g.Key, present.Jobs(int(*g.Jobs)))
 						return nil
 					}

@@ -19,7 +19,7 @@ func hookTestVerb(a command) *cobra.Command {
 		Args: cli.ExactArgs(1, "the name of a webhook or of a hook setting such as on_dead"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return cli.Answer(cmd.Context(), a.App, (*control.Client).HookTest, control.HookName{Name: args[0]},
-				func(got control.Enqueued) error {
+				func(got control.EnqueueResult) error {
 					a.PrintNote("job %s enqueued; follow it with: queuectl attach %s", got.ID, got.ID)
 					return a.Println(got.ID)
 				})

@@ -38,7 +38,7 @@ func queueListVerb(a command) *cobra.Command {
 			defer c.Close()
 			list := []control.QueueView{}
 			for after, more := "", true; more; more = after != "" {
-				got, err := c.QueueList(cmd.Context(), control.Queues{After: after})
+				got, err := c.QueueList(cmd.Context(), control.Queues{AfterName: after})
 				if err != nil {
 					return err
 				}

@@ -117,7 +117,7 @@ func (a command) scheduleWords(p *control.ScheduleAdd, args []string, dash int) 
 	if dash >= 0 {
 		dash = 0
 	}
-	return input.ReadWords(a.In, "schedule add "+p.Name+" '"+p.Cron+"'", &p.Spec, args[2:], dash)
+	return input.ReadWords(a.Stdin, "schedule add "+p.Name+" '"+p.Cron+"'", &p.Spec, args[2:], dash)
 }
 
 // addSchedule adds a schedule, and prints its next occurrences.
@@ -139,10 +139,10 @@ func (a command) addSchedule(ctx context.Context, p *control.ScheduleAdd, noCwd 
 	}
 	return cli.Answer(ctx, a.App, add, *p, func(d control.ScheduleDetail) error {
 		input.NamedFiles{}.Warn(&a.Output, a.Cmd, &p.Spec)
-		enqueue.WarnUnenforced(&a.Output, d.Unenforced)
+		enqueue.WarnUnenforced(&a.Output, d.UnenforcedLimits)
 		enqueue.PrintNotes(&a.Output, a.Cmd, d.Notes)
 		if d.Existed {
-			fmt.Fprintf(a.Err, "queuectl: schedule %s already exists with the same settings\n", d.Name)
+			fmt.Fprintf(a.Stderr, "queuectl: schedule %s already exists with the same settings\n", d.Name)
 		}
 		if a.Quiet {
 			return a.Println(d.Name)
@@ -219,7 +219,7 @@ func (a command) showSchedule(d control.ScheduleDetail) error {
 	rows := append([][2]string{
 		{"Schedule", d.Name}, {"When", present.WhenScheduled(&d.Schedule)}, {"State", present.StateOfSchedule(&d.Schedule)},
 		{"Command", present.ScheduledTitle(&d.Schedule)},
-		{"Catch up", d.CatchUp}, {"Overlap", d.Overlap}, {"User", d.User}, {"Added", present.Local(d.Created)},
+		{"Catch up", d.CatchUp}, {"Overlap", d.Overlap}, {"User", d.User}, {"Added", present.Local(d.CreatedAt)},
 		{"Hidden", strings.Join(d.Hidden, ", ")},
 	}, present.NextRows(&d)...)
 	if err := a.Rows(9, rows); err != nil || len(d.Runs) == 0 {
@@ -282,7 +282,7 @@ func scheduleRunVerb(a command) *cobra.Command {
 		Args: cli.ExactArgs(1, "the name of a schedule"), ValidArgsFunction: a.completeSchedules,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return cli.Answer(cmd.Context(), a.App, (*control.Client).ScheduleRun, control.ScheduleName{Name: args[0]},
-				func(got control.Enqueued) error {
+				func(got control.EnqueueResult) error {
 					a.PrintNote("job %s enqueued", got.ID)
 					return a.Println(got.ID)
 				})

@@ -23,7 +23,7 @@ func DrainVerb(app *cli.App) *cobra.Command {
 		Use: "drain [--wait | --off]", Short: "Start no new jobs until drain --off, even after a restart",
 		Args: cli.ExactArgs(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return cli.Answer(cmd.Context(), a.App, (*control.Client).Drain, p, func(got control.Draining) error {
+			return cli.Answer(cmd.Context(), a.App, (*control.Client).Drain, p, func(got control.DrainResult) error {
 				switch {
 				case !got.Draining:
 					a.PrintNote("draining is off: jobs start again")
@@ -48,13 +48,13 @@ func ReloadVerb(app *cli.App) *cobra.Command {
 		Use: "reload", Short: "Reload the settings file of the service", Args: cli.ExactArgs(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return cli.Answer(cmd.Context(), a.App, (*control.Client).Reload, control.Nothing{},
-				func(got control.Reloaded) error {
+				func(got control.ReloadResult) error {
 					if len(got.Hidden) > 0 {
-						fmt.Fprintf(a.Err, "queuectl: settings in the file that have no effect, because stored values, the environment "+
+						fmt.Fprintf(a.Stderr, "queuectl: settings in the file that have no effect, because stored values, the environment "+
 							"or flags override them: %s; see their origin with: queuectl config list\n", strings.Join(got.Hidden, ", "))
 					}
 					if got.Note != "" {
-						fmt.Fprintf(a.Err, "queuectl: settings reloaded, but %s\n", got.Note)
+						fmt.Fprintf(a.Stderr, "queuectl: settings reloaded, but %s\n", got.Note)
 						return nil
 					}
 					a.PrintNote("settings reloaded")
@@ -79,23 +79,23 @@ func CleanupVerb(app *cli.App) *cobra.Command {
 				if err != nil {
 					return err
 				}
-				if n := *got.Matched; n > 0 && !a.Confirm("remove %s and their history?", present.Jobs(n)) {
+				if n := *got.MatchCount; n > 0 && !a.Confirm("remove %s and their history?", present.Jobs(n)) {
 					return nil
 				}
 			}
 			began := time.Now()
-			remove := func(c *control.Client, ctx context.Context, p control.Cleanup) (control.Removed, error) {
+			remove := func(c *control.Client, ctx context.Context, p control.Cleanup) (control.RemovalCount, error) {
 				defer a.Progress("")
-				return c.Cleanup(ctx, p, func(r control.Removed) error {
-					a.Draw(term.Bar{Done: int64(r.Removed), Of: int64(r.Total), Since: began, Note: "removed"})
+				return c.Cleanup(ctx, p, func(r control.RemovalCount) error {
+					a.Draw(term.Bar{Current: int64(r.Count), Total: int64(r.Total), StartedAt: began, Note: "removed"})
 					return nil
 				})
 			}
-			return cli.Answer(cmd.Context(), a.App, remove, p, func(got control.Removed) error {
-				if got.Matched != nil {
-					return a.Counted(*got.Matched)
+			return cli.Answer(cmd.Context(), a.App, remove, p, func(got control.RemovalCount) error {
+				if got.MatchCount != nil {
+					return a.Counted(*got.MatchCount)
 				}
-				return a.Println(present.Jobs(got.Removed) + " removed")
+				return a.Println(present.Jobs(got.Count) + " removed")
 			})
 		},
 	}
@@ -113,11 +113,11 @@ func CleanupVerb(app *cli.App) *cobra.Command {
 }
 
 // wouldClean counts the jobs that a cleanup would remove.
-func (a command) wouldClean(ctx context.Context, p control.Cleanup) (control.Removed, error) {
+func (a command) wouldClean(ctx context.Context, p control.Cleanup) (control.RemovalCount, error) {
 	c, err := a.Client()
 	if err != nil {
-		return control.Removed{}, err
+		return control.RemovalCount{}, err
 	}
 	defer c.Close()
-	return c.Cleanup(ctx, p, func(control.Removed) error { return nil })
+	return c.Cleanup(ctx, p, func(control.RemovalCount) error { return nil })
 }

@@ -35,7 +35,7 @@ attempts that failed. P50 is the median of the waiting times or run times, and
 	input.InstantVar(f, &p.Since, "since", "count the starts and ends of attempts since `TIME`; 2h means 2 "+
 		"hours ago (default: 24h)")
 	input.InstantVar(f, &p.Until, "until", "count the starts and ends of attempts before `TIME`; 2h means 2 hours ago")
-	f.Var(input.NonEmpty(&p.By), "by", "print one row per `PERIOD`: minute, hour or day")
+	f.Var(input.NonEmpty(&p.Grain), "by", "print one row per `PERIOD`: minute, hour or day")
 	// This call and the next fail only if the flag does not exist.
 	cmd.RegisterFlagCompletionFunc("queue", a.CompleteQueues)
 	cmd.RegisterFlagCompletionFunc("by", cobra.FixedCompletions([]string{"minute", "hour", "day"},
@@ -59,6 +59,6 @@ func (a command) printStats(s control.Stats) error {
 	}
 	return a.NamedTable(len(s.Periods), empty, present.StatsHead(head), func(i int) []string {
 		at := &s.Periods[i]
-		return present.StatsRow(queue.Millis(at.At).Time().In(zone).Format(layout), &at.Figures)
+		return present.StatsRow(queue.Millis(at.StartTime).Time().In(zone).Format(layout), &at.Figures)
 	})
 }

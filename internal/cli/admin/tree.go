@@ -35,7 +35,7 @@ func SimulateVerb(app *cli.App) *cobra.Command {
 			simulated := func(c *control.Client, ctx context.Context, p control.Simulate) ([]control.Job, error) {
 				next, err := c.Simulate(ctx, p)
 				if next.Incomplete {
-					fmt.Fprintln(a.Err, simulatedInPart)
+					fmt.Fprintln(a.Stderr, simulatedInPart)
 					empty = "none of the waiting jobs that were checked can start now"
 				}
 				return next.Jobs, err // the JSON output is only the array of jobs
@@ -75,14 +75,14 @@ func TreeVerb(app *cli.App) *cobra.Command {
 
 // drawing holds a dependency tree while it is printed.
 type drawing struct {
-	nodes map[int64]*control.TreeNode
-	next  map[int64][]control.TreeEdge
-	drawn map[int64]bool
+	nodes     map[int64]*control.TreeNode
+	next      map[int64][]control.TreeEdge
+	drawnSeqs map[int64]bool
 }
 
 // printTree prints each dependant below its parents. It begins with the jobs that have no parent.
 func (a command) printTree(t *control.TreeView) error {
-	d := drawing{nodes: map[int64]*control.TreeNode{}, next: map[int64][]control.TreeEdge{}, drawn: map[int64]bool{}}
+	d := drawing{nodes: map[int64]*control.TreeNode{}, next: map[int64][]control.TreeEdge{}, drawnSeqs: map[int64]bool{}}
 	waits := map[int64]bool{}
 	for i := range t.Nodes {
 		d.nodes[t.Nodes[i].Seq] = &t.Nodes[i]
@@ -121,14 +121,14 @@ func (a command) drawNode(d *drawing, n *control.TreeNode, by *control.TreeEdge,
 	case by.Condition != queue.ParentCompleted.String():
 		text += ", starts when the parent is " + by.Condition
 	}
-	again := d.drawn[n.Seq]
+	again := d.drawnSeqs[n.Seq]
 	if again {
 		text += "  (shown above)"
 	}
-	if err := a.Println(a.Clean(a.Out, lead+text)); err != nil || again {
+	if err := a.Println(a.Clean(a.Stdout, lead+text)); err != nil || again {
 		return err
 	}
-	d.drawn[n.Seq] = true
+	d.drawnSeqs[n.Seq] = true
 	list := d.next[n.Seq]
 	for i := range list {
 		branch, deeper := "├─ ", "│  "

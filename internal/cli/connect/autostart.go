@@ -65,7 +65,7 @@ func (f *Finder) StartAndReach(ctx context.Context, c *control.Client, t Target)
 		err := c.Connect(ctx)
 		switch waited := time.Since(began); {
 		case err == nil && !over:
-			fmt.Fprintf(f.messages.Err, "queuectl: started a service in the background; its log is %s\n", b.log)
+			fmt.Fprintf(f.messages.Stderr, "queuectl: started a service in the background; its log is %s\n", b.log)
 			return nil
 		case !errors.Is(err, control.ErrUnreachable): // a service answers, but it has refused the connection
 			return err
@@ -101,7 +101,7 @@ type daemon struct {
 	log      string
 	logStart int64 // size of the log before the start
 	cmd      *exec.Cmd
-	ended    chan struct{} // closed when the service has ended
+	done     chan struct{} // closed when the service has ended
 	code     int           // exit code, valid once ended is closed; negative if a signal ended the service
 }
 
@@ -131,14 +131,14 @@ func startService(t Target) (*daemon, error) {
 	if err != nil {
 		return nil, err
 	}
-	b := &daemon{log: log.Name(), logStart: info.Size(), ended: make(chan struct{})}
+	b := &daemon{log: log.Name(), logStart: info.Size(), done: make(chan struct{})}
 	if b.cmd, err = startDetached(log, program, append([]string{"serve", "--background"}, t.Serve...)...); err != nil {
 		return nil, notStartedBy(program, err)
 	}
 	go func() { // this goroutine ends when the service ends, or with this process
 		b.cmd.Wait()
 		b.code = b.cmd.ProcessState.ExitCode()
-		close(b.ended)
+		close(b.done)
 	}()
 	return b, nil
 }
@@ -146,7 +146,7 @@ func startService(t Target) (*daemon, error) {
 // hasEnded reports whether the service has ended.
 func (b *daemon) hasEnded() bool {
 	select {
-	case <-b.ended:
+	case <-b.done:
 		return true
 	default:
 		return false

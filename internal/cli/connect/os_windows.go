@@ -49,7 +49,7 @@ func (f *Finder) Exec() (exit int, err error) {
 	signal.Notify(make(chan os.Signal, 1), os.Interrupt, syscall.SIGTERM)
 	cmd := exec.Command(path, os.Args[1:]...)
 	cmd.Env = append(os.Environ(), clientVariable+"="+f.Version)
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, f.messages.Out, f.messages.Err
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, f.messages.Stdout, f.messages.Stderr
 	if err := cmd.Start(); err != nil {
 		return 0, notStartedBy(path, err)
 	}

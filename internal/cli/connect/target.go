@@ -162,7 +162,7 @@ func (f *Finder) Connect(ctx context.Context) (c *control.Client, t Target, err 
 	}
 	c = control.NewClient(t.Socket)
 	f.lastClient = c
-	if err = c.Connect(ctx); err == nil && t.Own && !f.messages.Structured() && term.IsTerminal(f.messages.Err) &&
+	if err = c.Connect(ctx); err == nil && t.Own && !f.messages.Structured() && term.IsTerminal(f.messages.Stderr) &&
 		!f.messages.Quiet {
 		if user, failed := config.UserPlaces(); failed == nil {
 			if text := bothServices(user, config.SystemPlaces()); text != "" {

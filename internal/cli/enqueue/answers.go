@@ -11,25 +11,25 @@ import (
 
 // answers collects what the service has answered to the requests of a batch.
 type answers struct {
-	ids         []string
-	found       []int    // lines of jobs that were not enqueued, because a job with their unique key exists
-	unenforced  []string // names of the jobs' limits that the service does not enforce
-	newQueues   []control.NewQueue
-	notes       []string // notes of the service about these jobs
-	maxAttempts int      // the highest max_attempts of the jobs
+	ids              []string
+	foundLines       []int    // lines of jobs that were not enqueued, because a job with their unique key exists
+	unenforcedLimits []string // names of the jobs' limits that the service does not enforce
+	newQueues        []control.NewQueue
+	notes            []string // notes of the service about these jobs
+	maxAttempts      int      // the highest max_attempts of the jobs
 }
 
 // add adds the answer to a request whose jobs are on these lines of the file.
-func (a *answers) add(got *control.EnqueuedBatch, lines []int) {
-	for _, at := range got.Found {
+func (a *answers) add(got *control.EnqueueBatchResult, lines []int) {
+	for _, at := range got.FoundIndexes {
 		if at < len(lines) {
-			a.found = append(a.found, lines[at])
+			a.foundLines = append(a.foundLines, lines[at])
 		}
 	}
 	a.ids = append(a.ids, got.IDs...)
-	for _, name := range got.Unenforced {
-		if !slices.Contains(a.unenforced, name) {
-			a.unenforced = append(a.unenforced, name)
+	for _, name := range got.UnenforcedLimits {
+		if !slices.Contains(a.unenforcedLimits, name) {
+			a.unenforcedLimits = append(a.unenforcedLimits, name)
 		}
 	}
 	for _, q := range got.NewQueues {

@@ -34,8 +34,8 @@ type pendingJob struct {
 // jobs that it depends on have been read.
 type depSorter struct {
 	seed      maphash.Seed
-	sent      map[uint64]bool // hashes of the ids that were sent
-	held      []pendingJob
+	sentIDs   map[uint64]bool // hashes of the ids that were sent
+	heldJobs  []pendingJob
 	reordered bool // a job was held back, so the order of sending differs from the file
 }
 
@@ -59,7 +59,7 @@ func (a *depSorter) ready(part []pendingJob) []pendingJob {
 	for i := range part {
 		inPart[part[i].ID] = true
 	}
-	unknown := func(id string) bool { return !inPart[id] && !a.sent[maphash.String(a.seed, id)] }
+	unknown := func(id string) bool { return !inPart[id] && !a.sentIDs[maphash.String(a.seed, id)] }
 	for changed := true; changed; {
 		changed = false
 		ready := part[:0:0]
@@ -69,7 +69,7 @@ func (a *depSorter) ready(part []pendingJob) []pendingJob {
 				continue
 			}
 			// Another pass is needed, because other jobs may depend on this one.
-			a.held, a.reordered, changed = append(a.held, j), true, true
+			a.heldJobs, a.reordered, changed = append(a.heldJobs, j), true, true
 			delete(inPart, j.ID)
 		}
 		part = ready
@@ -81,7 +81,7 @@ func (a *depSorter) ready(part []pendingJob) []pendingJob {
 func (a *depSorter) note(part []pendingJob) []pendingJob {
 	for i := range part {
 		if part[i].ID != "" {
-			a.sent[maphash.String(a.seed, part[i].ID)] = true
+			a.sentIDs[maphash.String(a.seed, part[i].ID)] = true
 		}
 	}
 	return part
@@ -90,11 +90,11 @@ func (a *depSorter) note(part []pendingJob) []pendingJob {
 // flush returns the remaining jobs, sorted so that each follows its parents. It returns an error
 // if the dependencies form a cycle.
 func (a *depSorter) flush(part []pendingJob) ([]pendingJob, error) {
-	if len(a.held) == 0 {
+	if len(a.heldJobs) == 0 {
 		return part, nil
 	}
-	pending := append(a.held, part...)
-	a.held = nil
+	pending := append(a.heldJobs, part...)
+	a.heldJobs = nil
 	byID := map[string]int{}
 	for i := range pending {
 		byID[pending[i].ID] = i

@@ -41,9 +41,9 @@ func (e *Expiries) Add(what string, n int, expires *queue.Millis) {
 // PrintExpired prints the jobs that will not run.
 func PrintExpired(o *term.Output, e *Expiries) {
 	for _, line := range e.lines {
-		fmt.Fprintln(o.Err, "queuectl: "+line)
+		fmt.Fprintln(o.Stderr, "queuectl: "+line)
 	}
 	if more := e.count - len(e.lines); more > 0 {
-		fmt.Fprintf(o.Err, "queuectl: %d more jobs will not run, because their expiry time has passed\n", more)
+		fmt.Fprintf(o.Stderr, "queuectl: %d more jobs will not run, because their expiry time has passed\n", more)
 	}
 }

@@ -21,7 +21,7 @@ import (
 // if another message already says that.
 func WarnExpired(o *term.Output, s *queue.Spec, unsaid bool) {
 	if now := time.Now(); unsaid && present.HasExpired(s.ExpiresAt, now) {
-		fmt.Fprintf(o.Err, "queuectl: warning: the job %s; to run it, set a later --expires-at\n",
+		fmt.Fprintf(o.Stderr, "queuectl: warning: the job %s; to run it, set a later --expires-at\n",
 			present.ExpiryText(s.ExpiresAt.Time(), now))
 	}
 }
@@ -29,8 +29,8 @@ func WarnExpired(o *term.Output, s *queue.Spec, unsaid bool) {
 // PrintUnique prints that a job was not enqueued because another job has its unique key.
 func PrintUnique(o *term.Output, s *queue.Spec, id string, found bool) {
 	if found && s.Unique != nil {
-		fmt.Fprintf(o.Err, "queuectl: no job was enqueued, because job %s already has the unique key %s\n", id,
-			o.Clean(o.Err, *s.Unique))
+		fmt.Fprintf(o.Stderr, "queuectl: no job was enqueued, because job %s already has the unique key %s\n", id,
+			o.Clean(o.Stderr, *s.Unique))
 	}
 }
 
@@ -51,15 +51,15 @@ func PrintFound(o *term.Output, what string, places []int, total int) {
 		}
 		text += ", " + strconv.Itoa(at)
 	}
-	fmt.Fprintf(o.Err, "queuectl: %d of %s not enqueued (%s%s), because another job has the same unique key\n",
+	fmt.Fprintf(o.Stderr, "queuectl: %d of %s not enqueued (%s%s), because another job has the same unique key\n",
 		len(places), present.Jobs(total), what, text[1:])
 }
 
 // PrintCancelled prints that a new job will not run, because a job it depends on has not ended as
 // required.
-func PrintCancelled(o *term.Output, got *control.Enqueued) {
+func PrintCancelled(o *term.Output, got *control.EnqueueResult) {
 	if got.State != "" {
-		fmt.Fprintf(o.Err, "queuectl: job %s was %s immediately: a job it depends on ended, but not with the required "+
+		fmt.Fprintf(o.Stderr, "queuectl: job %s was %s immediately: a job it depends on ended, but not with the required "+
 			"result; details: queuectl why %s\n", got.ID, got.State, got.ID)
 	}
 }
@@ -72,7 +72,7 @@ func PrintNewQueues(o *term.Output, list []control.NewQueue) {
 		if q.SimilarQueue != "" {
 			hint = fmt.Sprintf("; did you mean %s?", q.SimilarQueue)
 		}
-		fmt.Fprintf(o.Err, "queuectl: queue %s is new (no other waiting or running jobs)%s\n", q.Queue, hint)
+		fmt.Fprintf(o.Stderr, "queuectl: queue %s is new (no other waiting or running jobs)%s\n", q.Queue, hint)
 	}
 }
 
@@ -85,7 +85,7 @@ func PrintNotes(o *term.Output, cmd *cobra.Command, notes []string) {
 		if field, text, found := strings.Cut(note, ": "); found && input.FlagsByField(cmd)[field] != "" {
 			note = input.FlagsByField(cmd)[field] + ": " + text
 		}
-		fmt.Fprintln(o.Err, "queuectl: "+o.Clean(o.Err, note))
+		fmt.Fprintln(o.Stderr, "queuectl: "+o.Clean(o.Stderr, note))
 	}
 }
 
@@ -106,6 +106,6 @@ func WarnUnenforced(o *term.Output, names []string) {
 	default:
 		parts = append(parts, "the limits "+strings.Join(none, " and ")+" are not enforced")
 	}
-	fmt.Fprintf(o.Err, "queuectl: warning: %s on this machine; see: queuectl doctor\n",
-		o.Clean(o.Err, strings.Join(parts, ", and ")))
+	fmt.Fprintf(o.Stderr, "queuectl: warning: %s on this machine; see: queuectl doctor\n",
+		o.Clean(o.Stderr, strings.Join(parts, ", and ")))
 }

@@ -17,7 +17,7 @@ import (
 // PrintStored prints new jobs in the order of the request: their ids, or the jobs as JSON.
 func PrintStored(ctx context.Context, o *term.Output, c *control.Client, ids []string) error {
 	if !o.Structured() {
-		_, err := io.WriteString(o.Out, strings.Join(append(ids[:len(ids):len(ids)], ""), "\n"))
+		_, err := io.WriteString(o.Stdout, strings.Join(append(ids[:len(ids):len(ids)], ""), "\n"))
 		return err
 	}
 	if err := PrintJobs(ctx, o, c, ids); err != nil {

@@ -35,7 +35,7 @@ const (
 
 // Options say how a command enqueues several jobs.
 type Options struct {
-	Out    *term.Output
+	Output *term.Output
 	Cmd    *cobra.Command // the command that is running; messages name its flags
 	Finder *connect.Finder
 
@@ -56,24 +56,24 @@ type Upload struct {
 	JobsRead int // number of jobs read until now
 	caller   callerFields
 	files    input.NamedFiles
-	expired  Expiries
+	expiries Expiries
 
 	request request // jobs of the next request
 	sorter  depSorter
 	indexes []int // the index in the file of the job with answers.ids[i]
 
-	batch    string
-	sent     chan error // receives the result of the request in flight; nil if no request is in flight
-	answers  answers
-	starting sync.Mutex // held while a request is started
-	commits  bool       // the request in flight commits the batch; guarded by starting
-	inFlight sync.WaitGroup
+	batch      string
+	sendResult chan error // receives the result of the request in flight; nil if no request is in flight
+	answers    answers
+	startMu    sync.Mutex // held while a request is started
+	commits    bool       // the request in flight commits the batch; guarded by starting
+	inFlight   sync.WaitGroup
 }
 
 // NewUpload returns an upload. The fields in common are those that all jobs share.
 func NewUpload(ctx context.Context, options Options, common *queue.Spec) *Upload {
 	expired := Expiries{expiry: queue.ValueOr(common.ExpiresAt, 0)}
-	return &Upload{Options: options, ctx: ctx, files: input.NamedFiles{}, expired: expired}
+	return &Upload{Options: options, ctx: ctx, files: input.NamedFiles{}, expiries: expired}
 }
 
 // Add adds one job, and sends a request when enough jobs are collected.
@@ -82,13 +82,13 @@ func (u *Upload) Add(raw []byte, line int) error {
 	if err != nil {
 		return fault.AtLine(err, line)
 	}
-	u.expired.Add("line", line, j.expires)
+	u.expiries.Add("line", line, j.expires)
 	j.line, j.index = line, u.JobsRead
-	if u.sorter.sent == nil {
-		u.sorter.seed, u.sorter.sent = maphash.MakeSeed(), map[uint64]bool{}
+	if u.sorter.sentIDs == nil {
+		u.sorter.seed, u.sorter.sentIDs = maphash.MakeSeed(), map[uint64]bool{}
 	}
 	err = u.put(j, u.sorter.ready)
-	if u.JobsRead++; err != nil || len(u.sorter.held) < maxHeld {
+	if u.JobsRead++; err != nil || len(u.sorter.heldJobs) < maxHeld {
 		return err
 	}
 	return u.putHeld()
@@ -148,7 +148,7 @@ func (u *Upload) encode(raw []byte) (j pendingJob, err error) {
 	if j.raw, err = u.caller.complete(raw, &s, u.NoCwd); err != nil {
 		return j, err
 	}
-	u.files.Warn(u.Out, u.Cmd, &s)
+	u.files.Warn(u.Output, u.Cmd, &s)
 	j.entries = control.Entries(&s)
 	return j, nil
 }
@@ -174,8 +174,8 @@ func (u *Upload) send(commit bool) error {
 	if err := u.await(); err != nil {
 		return err
 	}
-	u.starting.Lock() // the method interrupted locks it and never unlocks it
-	defer u.starting.Unlock()
+	u.startMu.Lock() // the method interrupted locks it and never unlocks it
+	defer u.startMu.Unlock()
 	if u.Client == nil {
 		if err := u.connect(); err != nil {
 			return err
@@ -186,18 +186,18 @@ func (u *Upload) send(commit bool) error {
 		u.batch = control.NewKey()
 	}
 	jobs := u.request.jobs
-	p := control.EnqueueBatch{Batch: u.batch, Encoded: make([]json.RawMessage, len(jobs)), Commit: commit,
+	p := control.EnqueueBatch{Batch: u.batch, EncodedJobs: make([]json.RawMessage, len(jobs)), Commit: commit,
 		RequireLimits: u.RequireLimits, Next: u.Next}
 	if commit {
 		p.Key = u.Key
 	}
 	lines := make([]int, len(jobs))
 	for i := range jobs {
-		p.Encoded[i], lines[i] = jobs[i].raw, jobs[i].line
+		p.EncodedJobs[i], lines[i] = jobs[i].raw, jobs[i].line
 		u.indexes = append(u.indexes, jobs[i].index)
 	}
 	sent := make(chan error, 1)
-	u.sent = sent
+	u.sendResult = sent
 	u.inFlight.Go(func() {
 		got, err := u.Client.EnqueueBatch(u.ctx, p)
 		u.answers.add(&got, lines) // the sender's goroutine reads the answers only after await
@@ -213,10 +213,10 @@ func (u *Upload) showSent(commit bool) {
 	switch p := &u.Source; {
 	case commit:
 	case p.size > 0:
-		u.Out.Draw(term.Bar{Done: p.bytesRead.Load(), Of: p.size, Since: p.began, Note: present.Jobs(u.JobsRead) + " sent",
+		u.Output.Draw(term.Bar{Current: p.bytesRead.Load(), Total: p.size, StartedAt: p.began, Note: present.Jobs(u.JobsRead) + " sent",
 			Bytes: true})
 	default:
-		u.Out.Progress("%s sent", present.Jobs(u.JobsRead))
+		u.Output.Progress("%s sent", present.Jobs(u.JobsRead))
 	}
 }
 
@@ -252,27 +252,27 @@ func (u *Upload) abort() error {
 // interrupted aborts the batch and exits. It never unlocks u.starting, so that no request can
 // follow.
 func (u *Upload) interrupted() {
-	u.starting.Lock()
-	u.Out.Progress("")
+	u.startMu.Lock()
+	u.Output.Progress("")
 	if u.commits {
-		fmt.Fprintln(u.Out.Err, "queuectl: interrupted while the jobs were being stored: either all or none are in the "+
+		fmt.Fprintln(u.Output.Stderr, "queuectl: interrupted while the jobs were being stored: either all or none are in the "+
 			"queue; check with: queuectl list")
 		os.Exit(fault.ExitDetached)
 	}
 	// Wait for the request in flight: if it arrived after the abort, it would start the batch again.
 	u.inFlight.Wait()
 	u.abort() // if this fails, the service drops the batch after ten minutes
-	fmt.Fprintln(u.Out.Err, "queuectl: interrupted; nothing was stored")
+	fmt.Fprintln(u.Output.Stderr, "queuectl: interrupted; nothing was stored")
 	os.Exit(fault.ExitDetached)
 }
 
 // await waits for the request in flight and returns its error.
 func (u *Upload) await() error {
-	if u.sent == nil {
+	if u.sendResult == nil {
 		return nil
 	}
-	err := <-u.sent
-	u.sent = nil
+	err := <-u.sendResult
+	u.sendResult = nil
 	return err
 }
 
@@ -287,30 +287,30 @@ func (u *Upload) End(err error, due string) error {
 		return err
 	}
 	u.sortIDs()
-	if err := PrintStored(u.ctx, u.Out, u.Client, u.answers.ids); err != nil {
+	if err := PrintStored(u.ctx, u.Output, u.Client, u.answers.ids); err != nil {
 		return err
 	}
-	if u.expired.Never == u.JobsRead {
+	if u.expiries.Never == u.JobsRead {
 		u.answers.maxAttempts = 0
 	}
-	u.Out.PrintNote("%s enqueued%s%s", present.Jobs(len(u.answers.ids)-len(u.answers.found)), due,
+	u.Output.PrintNote("%s enqueued%s%s", present.Jobs(len(u.answers.ids)-len(u.answers.foundLines)), due,
 		present.UpToAttempts(u.answers.maxAttempts))
 	return nil
 }
 
 // Finish commits the batch or, after an error, aborts it.
 func (u *Upload) Finish(err error) error {
-	defer u.Out.Progress("")
+	defer u.Output.Progress("")
 	if err == nil {
 		err = u.sendLast()
 	}
 	if err == nil {
 		got := &u.answers
-		WarnUnenforced(u.Out, got.unenforced)
-		PrintNewQueues(u.Out, got.newQueues)
-		PrintFound(u.Out, "line", got.found, len(got.ids))
-		PrintNotes(u.Out, u.Cmd, got.notes)
-		PrintExpired(u.Out, &u.expired)
+		WarnUnenforced(u.Output, got.unenforcedLimits)
+		PrintNewQueues(u.Output, got.newQueues)
+		PrintFound(u.Output, "line", got.foundLines, len(got.ids))
+		PrintNotes(u.Output, u.Cmd, got.notes)
+		PrintExpired(u.Output, &u.expiries)
 	}
 	if err == nil || u.batch == "" {
 		return err

@@ -98,11 +98,11 @@ func pick(f *pflag.FlagSet, names []string) *pflag.FlagSet {
 }
 
 // signWriter writes queuectl's own texts with the signs that the locale can show.
-type signWriter struct{ to io.Writer }
+type signWriter struct{ writer io.Writer }
 
 // Write implements io.Writer.
 func (w signWriter) Write(p []byte) (int, error) {
-	if _, err := io.WriteString(w.to, termtext.LocaleText(string(p))); err != nil {
+	if _, err := io.WriteString(w.writer, termtext.LocaleText(string(p))); err != nil {
 		return 0, err
 	}
 	return len(p), nil

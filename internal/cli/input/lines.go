@@ -117,7 +117,7 @@ func empty(raw []byte, end byte) bool {
 // eachElement passes every element of a JSON array to the function in the parameter each. The
 // caller has already read the array's [.
 func eachElement(in io.Reader, line int, each func([]byte, int) error) error {
-	lines := &lineCounter{r: in, at: []int64{0}, first: line}
+	lines := &lineCounter{r: in, lineStarts: []int64{0}, first: line}
 	d := json.NewDecoder(io.MultiReader(bytes.NewReader([]byte{'['}), lines))
 	if _, err := d.Token(); err != nil {
 		return err
@@ -155,10 +155,10 @@ func eachElement(in io.Reader, line int, each func([]byte, int) error) error {
 
 // lineCounter records where lines begin, so that an error can name the line of a byte offset.
 type lineCounter struct {
-	r     io.Reader
-	read  int64
-	at    []int64 // offsets at which lines begin; offsets that are no longer needed are dropped
-	first int     // number of the first line in at
+	r          io.Reader
+	read       int64
+	lineStarts []int64 // offsets at which lines begin; offsets that are no longer needed are dropped
+	first      int     // number of the first line in at
 }
 
 // Read implements io.Reader.
@@ -166,7 +166,7 @@ func (l *lineCounter) Read(p []byte) (int, error) {
 	n, err := l.r.Read(p)
 	for i, c := range p[:n] {
 		if c == '\n' {
-			l.at = append(l.at, l.read+int64(i)+1)
+			l.lineStarts = append(l.lineStarts, l.read+int64(i)+1)
 		}
 	}
 	l.read += int64(n)
@@ -175,8 +175,8 @@ func (l *lineCounter) Read(p []byte) (int, error) {
 
 // of returns the line that contains a byte. The offsets must not decrease from call to call.
 func (l *lineCounter) of(offset int64) int {
-	for len(l.at) > 1 && l.at[1] <= offset {
-		l.at, l.first = l.at[1:], l.first+1
+	for len(l.lineStarts) > 1 && l.lineStarts[1] <= offset {
+		l.lineStarts, l.first = l.lineStarts[1:], l.first+1
 	}
 	return l.first
 }

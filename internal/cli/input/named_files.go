@@ -91,8 +91,8 @@ func (n NamedFiles) print(o *term.Output, cmd *cobra.Command, field, path string
 	case fault := <-checked:
 		if fault != "" {
 			o.Progress("")
-			fmt.Fprintf(o.Err, "queuectl: %s: %s %s\n",
-				cmp.Or(FlagsByField(cmd)[field], field), o.Clean(o.Err, path), fault)
+			fmt.Fprintf(o.Stderr, "queuectl: %s: %s %s\n",
+				cmp.Or(FlagsByField(cmd)[field], field), o.Clean(o.Stderr, path), fault)
 		}
 	case <-time.After(statWithin):
 		n[namedFile{}] = true

@@ -23,9 +23,9 @@ type Source struct {
 	Null                 bool
 	Command              []string // command and its arguments, with replacement strings like {}
 	// parsed holds the words of command, split into pieces by the method argv. It is nil until needed.
-	parsed [][]piece
-	words  [][]string // the words after each :::
-	number int        // number of the current job, from 1
+	parsedWords [][]piece
+	words       [][]string // the words after each :::
+	number      int        // number of the current job, from 1
 }
 
 func (m *Source) Add(f *pflag.FlagSet) {
@@ -211,13 +211,13 @@ func (m *Source) Spec(common *queue.Spec, raw []byte) (*queue.Spec, error) {
 // argv returns the program with the replacement strings replaced by the arguments. Without a
 // replacement string, the arguments are appended. n is the number of the job.
 func (m *Source) argv(args []string, n int) []string {
-	if m.parsed == nil {
+	if m.parsedWords == nil {
 		for _, word := range m.Command {
-			m.parsed = append(m.parsed, Pieces(word))
+			m.parsedWords = append(m.parsedWords, Pieces(word))
 		}
 	}
 	argv, found := make([]string, len(m.Command), len(m.Command)+len(args)), false
-	for i, word := range m.parsed {
+	for i, word := range m.parsedWords {
 		argv[i] = replaced(word, args, n)
 		found = found || slices.ContainsFunc(word, func(p piece) bool { return p.placeholder != "" && p.arg <= len(args) })
 	}
@@ -261,5 +261,5 @@ func (m *Source) SayNoJobs(o *term.Output) {
 	if name == "-" {
 		flag, name = "standard input", ""
 	}
-	fmt.Fprintf(o.Err, "queuectl: %s contains no jobs\n", strings.TrimSpace(flag+" "+o.Clean(o.Err, name)))
+	fmt.Fprintf(o.Stderr, "queuectl: %s contains no jobs\n", strings.TrimSpace(flag+" "+o.Clean(o.Stderr, name)))
 }

@@ -73,7 +73,7 @@ func (f *runFollower) run(ctx context.Context) error {
 	}
 	if open, _ := f.counts(); open > 0 {
 		f.a.Exit = fault.ExitDetached
-		fmt.Fprintf(f.a.Err, "queuectl: stopped with %s unfinished, because the output pipe is closed; to continue, "+
+		fmt.Fprintf(f.a.Stderr, "queuectl: stopped with %s unfinished, because the output pipe is closed; to continue, "+
 			"repeat the command\n", present.Jobs(int(open)))
 	}
 	return nil
@@ -102,7 +102,7 @@ func (f *runFollower) checkStatus(ctx context.Context) (done bool, err error) {
 	if unhealthy := f.state.Health != "ok"; unhealthy != f.warnedHealth {
 		if f.warnedHealth = unhealthy; unhealthy && !f.stopping.Load() {
 			f.a.Progress("")
-			fmt.Fprintf(f.a.Err, "queuectl: %s\n", f.state.Health)
+			fmt.Fprintf(f.a.Stderr, "queuectl: %s\n", f.state.Health)
 		}
 	}
 	open, ended := f.counts()
@@ -113,7 +113,7 @@ func (f *runFollower) checkStatus(ctx context.Context) (done bool, err error) {
 	case open > 0:
 		f.a.Progress("")
 		if !f.a.Structured() && !f.a.Quiet {
-			fmt.Fprintf(f.a.Err, "queuectl: %d of %s finished, %d left\n", ended, present.Jobs(int(open+ended)), open)
+			fmt.Fprintf(f.a.Stderr, "queuectl: %d of %s finished, %d left\n", ended, present.Jobs(int(open+ended)), open)
 		}
 		return true, nil
 	}
@@ -129,7 +129,7 @@ func (f *runFollower) Progress() *cli.Progress {
 	count := func(s queue.State) int64 { return f.state.Jobs[s.String()] }
 	open, ended := f.counts()
 	return &cli.Progress{
-		Bar: term.Bar{Done: ended, Of: open + ended + count(queue.Held), Since: f.began, From: f.endedBefore,
+		Bar: term.Bar{Current: ended, Total: open + ended + count(queue.Held), StartedAt: f.began, StartValue: f.endedBefore,
 			Note: present.Notes(fmt.Sprintf("%d running", f.state.Workers.Busy), present.Count(count(queue.Dead), "dead"))},
 		Failed: count(queue.Failed), IsRetrying: func(int64) bool { return true }}
 }
@@ -214,7 +214,7 @@ func (f *runFollower) summary(ctx context.Context, ended int64) error {
 	if f.endedBefore > 0 {
 		text += fmt.Sprintf(" (%s ended in earlier runs)", present.Jobs(int(f.endedBefore)))
 	}
-	fmt.Fprintf(f.a.Err, "queuectl: %s\n", text)
+	fmt.Fprintf(f.a.Stderr, "queuectl: %s\n", text)
 	if dead == 0 {
 		return nil
 	}
@@ -227,7 +227,7 @@ func (f *runFollower) summary(ctx context.Context, ended int64) error {
 	}
 	list := "queuectl list --failed --dir " + queue.ShellWord(f.a.Dir)
 	again := "to retry the dead jobs, repeat the command with --retry-dead"
-	fmt.Fprintf(f.a.Err, "queuectl: %s%s\n", again,
+	fmt.Fprintf(f.a.Stderr, "queuectl: %s%s\n", again,
 		cmp.Or(cli.MoreFailures(int(dead), "dead jobs", list), "; list them with: "+list))
 	return nil
 }

@@ -22,7 +22,7 @@ import (
 // list. The run's directory keeps it, so that the next run can name the differences.
 // See docs/decisions/0067.
 type runManifest struct {
-	From    string                     `json:"from"`              // source of the list, such as --file
+	Source  string                     `json:"from"`              // source of the list, such as --file
 	Program []string                   `json:"program,omitempty"` // program to run for each argument
 	Fields  map[string]json.RawMessage `json:"fields"`            // fields that the flags set in every job
 }
@@ -33,12 +33,12 @@ func (p *privateJobs) newManifest() (*runManifest, error) {
 	if err != nil {
 		return nil, err
 	}
-	a := &runManifest{From: "a program for each argument", Program: p.Command}
+	a := &runManifest{Source: "a program for each argument", Program: p.Command}
 	switch {
 	case p.File != "":
-		a.From = "--file"
+		a.Source = "--file"
 	case p.Lines != "":
-		a.From = "--lines"
+		a.Source = "--lines"
 	}
 	return a, json.Unmarshal(raw, &a.Fields)
 }
@@ -64,7 +64,7 @@ func readManifest(dir string) (*runManifest, error) {
 		return nil, err
 	}
 	a := new(runManifest)
-	if json.Unmarshal(raw, a) != nil || a.From == "" || a.Fields == nil {
+	if json.Unmarshal(raw, a) != nil || a.Source == "" || a.Fields == nil {
 		return nil, nil
 	}
 	return a, nil
@@ -72,19 +72,19 @@ func readManifest(dir string) (*runManifest, error) {
 
 // source returns the flags that name the source of the list.
 func (a *runManifest) source() string {
-	if strings.HasPrefix(a.From, "--") {
-		return a.From
+	if strings.HasPrefix(a.Source, "--") {
+		return a.Source
 	}
 	return "--arg-file or :::"
 }
 
 // changes describes the differences between two manifests. It names each by the flag that sets it.
 func (a *runManifest) changes(now *runManifest) (list []string) {
-	if a.From != now.From {
+	if a.Source != now.Source {
 		list = append(list, fmt.Sprintf("the first run took its jobs from %s, this run takes them from %s", a.source(),
 			now.source()))
 	}
-	if was, is := cli.ProgramText(a.Program), cli.ProgramText(now.Program); was != is && a.From == now.From {
+	if was, is := cli.ProgramText(a.Program), cli.ProgramText(now.Program); was != is && a.Source == now.Source {
 		list = append(list, fmt.Sprintf("the program was %q, now it is %q", termtext.Truncate(termtext.OneLine(was), 60),
 			termtext.Truncate(termtext.OneLine(is), 60)))
 	}

@@ -43,10 +43,10 @@ type privateJobs struct {
 	resume       bool              // an earlier run has stored the list
 	lastLine     int               // number of the last line that was read
 	upload       *enqueue.Upload
-	storing      context.Context // ends when the user has asked to leave
+	storeCtx     context.Context // ends when the user has asked to leave
 	list         io.Reader       // the file or pipe with the lines; nil if the command line holds the arguments
 	changedLines []string        // descriptions of lines that changed since the earlier run
-	added        int             // number of new lines; without --add-new, a new line is an error
+	addedLines   int             // number of new lines; without --add-new, a new line is an error
 	firstNew     int             // number of the first new line
 
 	stopping atomic.Bool // the user has asked to start no more jobs
@@ -81,7 +81,7 @@ func Run(ctx context.Context, a *cli.App, f cli.PrivateFlags, common *queue.Spec
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, append(cli.StopSignals, syscall.SIGHUP)...)
 	enqueue.WarnExpired(&a.Output, common, true)
-	p.storing = storing
+	p.storeCtx = storing
 	p.upload = enqueue.NewUpload(storing, a.UploadOptions("", noCwd), common)
 	if begins, err := p.openList(signals); !begins || err != nil {
 		return err
@@ -123,7 +123,7 @@ func (p *privateJobs) openList(signals <-chan os.Signal) (begins bool, err error
 	if err != nil {
 		return false, err
 	}
-	f, err := p.Open(p.a.In)
+	f, err := p.Open(p.a.Stdin)
 	switch {
 	case err != nil:
 		return false, err
@@ -223,7 +223,7 @@ func (p *privateJobs) run(ctx, storing context.Context, count int) error {
 	if p.Log != "" {
 		var err error
 		fresh := p.Log != "-" && !files.Exists(p.Log)
-		if log, err = cli.OpenJobLog(p.Log, p.a.Out, true); err != nil {
+		if log, err = cli.OpenJobLog(p.Log, p.a.Stdout, true); err != nil {
 			return err
 		}
 		if fresh && files.Exists(p.Log) {

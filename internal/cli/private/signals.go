@@ -24,7 +24,7 @@ func (p *privateJobs) end(ended <-chan error, signals <-chan os.Signal) error {
 			go p.endJobs() // this goroutine ends when the jobs have ended, or with the process
 		}
 	}
-	fmt.Fprintln(p.a.Err, "queuectl: exiting without waiting for running jobs; to continue, run the same command again")
+	fmt.Fprintln(p.a.Stderr, "queuectl: exiting without waiting for running jobs; to continue, run the same command again")
 	return nil
 }
 
@@ -46,7 +46,7 @@ func (p *privateJobs) finish(sig os.Signal, signals <-chan os.Signal) {
 	// workers too.
 	c.WorkerScale(soon, control.WorkerScale{})
 	cancel()
-	fmt.Fprintln(p.a.Err, "queuectl: starting no more jobs; running jobs may finish (press Ctrl-C again to stop them); "+
+	fmt.Fprintln(p.a.Stderr, "queuectl: starting no more jobs; running jobs may finish (press Ctrl-C again to stop them); "+
 		"to continue later, run the same command again")
 	stopped := make(chan struct{})
 	go func() { // this goroutine ends when the jobs have ended, or when finish returns and closes c
@@ -58,7 +58,7 @@ func (p *privateJobs) finish(sig os.Signal, signals <-chan os.Signal) {
 	case <-stopped:
 	case <-signals:
 		p.signalCount++
-		fmt.Fprintln(p.a.Err, "queuectl: stopping running jobs (Ctrl-C again exits without waiting for them)")
+		fmt.Fprintln(p.a.Stderr, "queuectl: stopping running jobs (Ctrl-C again exits without waiting for them)")
 		ended := make(chan struct{})
 		go func() { // this goroutine ends when the jobs have ended, or with the process
 			p.endJobs()

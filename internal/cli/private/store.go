@@ -92,9 +92,9 @@ func (p *privateJobs) store() error {
 	case len(p.changedLines) > 0:
 		err = queue.Errorf(queue.CodeWrongState, "%s contains a run of another list of jobs: %s; restore the list, or "+
 			"start a new run with another --dir", p.a.Dir, strings.Join(p.changedLines, "; "))
-	case p.added > 0:
+	case p.addedLines > 0:
 		err = queue.Errorf(queue.CodeWrongState, "the list has %s more than before, from line %d on; run these too with "+
-			"--add-new, or remove them from the list", present.Jobs(p.added), p.firstNew)
+			"--add-new, or remove them from the list", present.Jobs(p.addedLines), p.firstNew)
 	}
 	if err != nil || p.upload.JobsRead > 0 {
 		return p.upload.Finish(err)
@@ -107,7 +107,7 @@ const maxNamed = 5
 
 // storedCommand returns the quoted command of a stored job, for an error.
 func (p *privateJobs) storedCommand(id string) string {
-	j, err := p.c.Show(p.storing, control.Show{ID: control.Name(id)})
+	j, err := p.c.Show(p.storeCtx, control.Show{ID: control.Name(id)})
 	if err != nil {
 		return "(unknown)"
 	}
@@ -176,7 +176,7 @@ func (p *privateJobs) line(raw []byte, line int) error {
 	case stored || len(p.changedLines) > 0:
 		return nil
 	case p.resume && !p.AddNew:
-		if p.added++; p.added == 1 {
+		if p.addedLines++; p.addedLines == 1 {
 			p.firstNew = line
 		}
 		return nil

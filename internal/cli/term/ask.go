@@ -7,12 +7,12 @@ import (
 )
 
 // CanAsk reports whether the user can be asked for confirmation.
-func (o *Output) CanAsk() bool { return IsTerminal(o.In) && IsTerminal(o.Err) && !o.Structured() }
+func (o *Output) CanAsk() bool { return IsTerminal(o.Stdin) && IsTerminal(o.Stderr) && !o.Structured() }
 
 // AskYesNo asks the user a question. Every answer except yes means no.
 func (o *Output) AskYesNo(format string, args ...any) bool {
-	fmt.Fprintf(o.Err, format+" [y/N] ", args...)
-	line, _ := bufio.NewReader(o.In).ReadString('\n') // if reading fails, the answer is no
+	fmt.Fprintf(o.Stderr, format+" [y/N] ", args...)
+	line, _ := bufio.NewReader(o.Stdin).ReadString('\n') // if reading fails, the answer is no
 	word := strings.ToLower(strings.TrimSpace(line))
 	return word == "y" || word == "yes"
 }

@@ -10,20 +10,20 @@ import (
 // SafeWriter prepares one stream of a job's output for a file. On a terminal it escapes control
 // characters, and keeps an incomplete character or colour sequence until its rest arrives.
 type SafeWriter struct {
-	Out  *Output
-	To   *os.File
-	Live bool // the output is printed while the job writes it, so carriage returns are kept
-	part string
+	Output *Output
+	File   *os.File
+	Live   bool // the output is printed while the job writes it, so carriage returns are kept
+	part   string
 }
 
 // NewSafeWriter returns a SafeWriter for a file. If live is true, carriage returns are kept.
 func NewSafeWriter(o *Output, to *os.File, live bool) *SafeWriter {
-	return &SafeWriter{Out: o, To: to, Live: live}
+	return &SafeWriter{Output: o, File: to, Live: live}
 }
 
 // Safe processes the next piece of the stream and returns the text that can be printed now.
 func (s *SafeWriter) Safe(text string) string {
-	if s.Out.Raw || !IsTerminal(s.To) {
+	if s.Output.Raw || !IsTerminal(s.File) {
 		return text
 	}
 	text = s.part + text

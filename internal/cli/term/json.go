@@ -56,8 +56,8 @@ func isControl(r rune) bool {
 
 // Array prints a JSON array element by element.
 type Array struct {
-	to     io.Writer
-	before string // text to print before the next element: "[" before the first one, ",\n" before all others
+	writer    io.Writer
+	separator string // text to print before the next element: "[" before the first one, ",\n" before all others
 }
 
 // NewArray returns an empty array, which is printed to a writer.
@@ -65,18 +65,18 @@ func NewArray(to io.Writer) *Array { return &Array{to, "["} }
 
 // Add prints the next element.
 func (p *Array) Add(v any) error {
-	b := bytes.NewBufferString(p.before)
-	p.before = ",\n"
+	b := bytes.NewBufferString(p.separator)
+	p.separator = ",\n"
 	if err := WriteJSON(b, v); err != nil {
 		return err
 	}
-	_, err := p.to.Write(bytes.TrimSuffix(b.Bytes(), []byte("\n")))
+	_, err := p.writer.Write(bytes.TrimSuffix(b.Bytes(), []byte("\n")))
 	return err
 }
 
 // End prints the end of the array. If the array is empty, it prints the beginning too.
 func (p *Array) End() error {
-	_, err := io.WriteString(p.to, strings.TrimSuffix(p.before, ",\n")+"]\n")
+	_, err := io.WriteString(p.writer, strings.TrimSuffix(p.separator, ",\n")+"]\n")
 	return err
 }
 
@@ -101,5 +101,5 @@ func (o *Output) PrintIndented(v any) error {
 	if o.Structured() {
 		return o.PrintJSON(v)
 	}
-	return encodeJSON(o.Out, v, "  ")
+	return encodeJSON(o.Stdout, v, "  ")
 }

@@ -17,8 +17,8 @@ import (
 
 // Output prints the results and the messages of one command.
 type Output struct {
-	In       *os.File
-	Out, Err *os.File
+	Stdin          *os.File
+	Stdout, Stderr *os.File
 
 	JSON, JSONL bool // print results as JSON, or as one JSON object per line
 	Quiet       bool // print only ids
@@ -42,7 +42,7 @@ func (o *Output) Writer() io.Writer {
 	if o.frame != nil {
 		return o.frame
 	}
-	return o.Out
+	return o.Stdout
 }
 
 // Structured reports whether the user asked for JSON, with --json or --jsonl.
@@ -50,8 +50,8 @@ func (o *Output) Structured() bool { return o.JSON || o.JSONL }
 
 // PrintNote prints a sentence on standard error if that is a terminal and --quiet is not set.
 func (o *Output) PrintNote(format string, args ...any) {
-	if IsTerminal(o.Err) && !o.Quiet {
-		fmt.Fprintln(o.Err, o.Clean(o.Err, fmt.Sprintf(format, args...)))
+	if IsTerminal(o.Stderr) && !o.Quiet {
+		fmt.Fprintln(o.Stderr, o.Clean(o.Stderr, fmt.Sprintf(format, args...)))
 	}
 }
 
@@ -59,7 +59,7 @@ func (o *Output) PrintNote(format string, args ...any) {
 // about it, for people. If standard output and standard error are the same terminal, it prints only
 // the sentence.
 func (o *Output) PrintDone(name, sentence string) error {
-	if o.Quiet || !IsTerminal(o.Out) || !IsTerminal(o.Err) {
+	if o.Quiet || !IsTerminal(o.Stdout) || !IsTerminal(o.Stderr) {
 		if err := o.Println(name); err != nil {
 			return err
 		}
@@ -84,7 +84,7 @@ func (o *Output) WhileRead(ctx context.Context, do func(context.Context) error) 
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	go func() { // this goroutine ends when the reader is gone, or when the process ends
-		if err := readerGone(o.Out); err != nil {
+		if err := readerGone(o.Stdout); err != nil {
 			cancel(err)
 		}
 	}()
@@ -99,7 +99,7 @@ func (o *Output) WhileRead(ctx context.Context, do func(context.Context) error) 
 // On a terminal, colours take effect, and are reset at the end of the text. Elsewhere they are
 // escaped too.
 func (o *Output) Clean(to *os.File, s string) string {
-	if to == o.Err { // the text is a message, which the service may have cut and marked with an ellipsis
+	if to == o.Stderr { // the text is a message, which the service may have cut and marked with an ellipsis
 		s = strings.ReplaceAll(s, "…", termtext.LocaleText("…"))
 	}
 	if o.Raw {
@@ -119,7 +119,7 @@ func (o *Output) Clean(to *os.File, s string) string {
 // Plain removes the colours from a job's text if standard output is a terminal. Otherwise it
 // returns the text unchanged, and Clean escapes the colours.
 func (o *Output) Plain(s string) string {
-	if o.Raw || !IsTerminal(o.Out) {
+	if o.Raw || !IsTerminal(o.Stdout) {
 		return s
 	}
 	return termtext.WithoutColours(s)
@@ -128,14 +128,14 @@ func (o *Output) Plain(s string) string {
 // CleanText prepares a job's text for printing within queuectl's own text on standard output. It
 // escapes the text as Clean does. On a terminal it also removes the job's colours, because
 // queuectl's colours show states there.
-func (o *Output) CleanText(s string) string { return o.Clean(o.Out, o.Plain(s)) }
+func (o *Output) CleanText(s string) string { return o.Clean(o.Stdout, o.Plain(s)) }
 
 // Rows prints one "name: value" line for each pair whose value is not empty.
 func (o *Output) Rows(width int, rows [][2]string) error {
 	for _, r := range rows {
 		if name, value := r[0], r[1]; value != "" {
 			if err := o.Println(fmt.Sprintf("%-*s %s", width, name+":",
-				termtext.Indent(o.Clean(o.Out, value), width+1))); err != nil {
+				termtext.Indent(o.Clean(o.Stdout, value), width+1))); err != nil {
 				return err
 			}
 		}
@@ -146,18 +146,18 @@ func (o *Output) Rows(width int, rows [][2]string) error {
 // SayGap prints a message that some output is missing.
 func (o *Output) SayGap(text string) error {
 	begin := ""
-	if IsTerminal(o.Err) {
+	if IsTerminal(o.Stderr) {
 		begin = "\n" // the message must begin a new line, because the job may have printed part of a line
 	}
-	_, err := fmt.Fprintf(o.Err, "%squeuectl: %s\n", begin, text)
+	_, err := fmt.Fprintf(o.Stderr, "%squeuectl: %s\n", begin, text)
 	return err
 }
 
 // SayNoneSelected prints that no job is selected. It prints even if standard error is not a terminal,
 // because the author of a script would otherwise assume that jobs were selected.
 func (o *Output) SayNoneSelected() {
-	if !IsTerminal(o.Err) || o.Quiet {
-		fmt.Fprintln(o.Err, "queuectl: no job matches the selection")
+	if !IsTerminal(o.Stderr) || o.Quiet {
+		fmt.Fprintln(o.Stderr, "queuectl: no job matches the selection")
 		return
 	}
 	o.PrintNote("no job matches the selection")
@@ -165,7 +165,7 @@ func (o *Output) SayNoneSelected() {
 
 // Coloured returns a text in a colour if standard output is a terminal and NO_COLOR is not set.
 func (o *Output) Coloured(text, colour string) string {
-	if colour == "" || !IsTerminal(o.Out) || os.Getenv("NO_COLOR") != "" {
+	if colour == "" || !IsTerminal(o.Stdout) || os.Getenv("NO_COLOR") != "" {
 		return text
 	}
 	return "\x1b[" + colour + "m" + text + termtext.ResetColours

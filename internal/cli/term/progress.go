@@ -12,34 +12,34 @@ import (
 
 // Bar describes the progress of a long operation.
 type Bar struct {
-	Done, Of int64
-	From     int64 // value of Done at the time Since; the estimate of the time left ignores that part
-	Since    time.Time
-	Note     string
-	Bytes    bool
-	AtLeast  time.Duration // lower bound of the time left
+	Current, Total int64
+	StartValue     int64 // value of Done at the time Since; the estimate of the time left ignores that part
+	StartedAt      time.Time
+	Note           string
+	Bytes          bool
+	AtLeast        time.Duration // lower bound of the time left
 }
 
 // Draw shows the bar on a terminal, instead of the previous progress text.
 func (o *Output) Draw(b Bar) {
-	if !IsTerminal(o.Err) || o.Quiet {
+	if !IsTerminal(o.Stderr) || o.Quiet {
 		return
 	}
-	of := max(b.Of, b.Done, 1)
-	text := fmt.Sprintf("%3d%% %d/%d", b.Done*100/of, b.Done, of)
+	of := max(b.Total, b.Current, 1)
+	text := fmt.Sprintf("%3d%% %d/%d", b.Current*100/of, b.Current, of)
 	if b.Bytes {
-		text = fmt.Sprintf("%3d%% %s/%s", b.Done*100/of, present.Size(b.Done), present.Size(of))
+		text = fmt.Sprintf("%3d%% %s/%s", b.Current*100/of, present.Size(b.Current), present.Size(of))
 	}
 	if b.Note != "" {
 		text += ", " + b.Note
 	}
-	if took := time.Since(b.Since); b.Done > b.From && b.Done < of && took > time.Second {
-		left := time.Duration(float64(took) * float64(of-b.Done) / float64(b.Done-b.From))
+	if took := time.Since(b.StartedAt); b.Current > b.StartValue && b.Current < of && took > time.Second {
+		left := time.Duration(float64(took) * float64(of-b.Current) / float64(b.Current-b.StartValue))
 		text += ", " + queue.FormatDuration(max(left, b.AtLeast).Round(time.Second)) + " left"
 	}
-	width := Columns(o.Err) - 1 // the bar is one column shorter than the line, because a full line would wrap
+	width := Columns(o.Stderr) - 1 // the bar is one column shorter than the line, because a full line would wrap
 	if room := min(width-len(text)-3, 40); room >= 10 {
-		full := int(int64(room) * b.Done / of)
+		full := int(int64(room) * b.Current / of)
 		text = "[" + strings.Repeat("=", full) + strings.Repeat(" ", room-full) + "] " + text
 	}
 	o.Progress("%s", termtext.Truncate(text, width))
@@ -53,12 +53,12 @@ func (o *Output) Draw(b Bar) {
 // while the text is printed, because the window may already be narrower than the width that the
 // terminal last reported.
 func (o *Output) Progress(format string, args ...any) {
-	if IsTerminal(o.Err) && !o.Quiet && (o.barShown.Swap(format != "") || format != "") {
-		text := termtext.Truncate(fmt.Sprintf(format, args...), Columns(o.Err)-1)
+	if IsTerminal(o.Stderr) && !o.Quiet && (o.barShown.Swap(format != "") || format != "") {
+		text := termtext.Truncate(fmt.Sprintf(format, args...), Columns(o.Stderr)-1)
 		if text != "" {
 			text = noWrap + text + "\r" + wrap
 		}
-		fmt.Fprint(o.Err, "\r\x1b[J"+text)
+		fmt.Fprint(o.Stderr, "\r\x1b[J"+text)
 	}
 }
 

@@ -47,7 +47,7 @@ func (o *Output) Table(head []string, rows [][]string) error {
 // PaintedTable prints a table like table does, and colours each cell, after it has been cut, with
 // the function in the parameter paint.
 func (o *Output) PaintedTable(head []string, rows [][]string, paint func(column int, cell string) string) error {
-	widths, limit := make([]int, len(head)), Columns(o.Out)
+	widths, limit := make([]int, len(head)), Columns(o.Stdout)
 	rows = append([][]string{termtext.NameZones(head, rows)}, rows...)
 	for _, row := range rows {
 		for i := range row {
@@ -76,7 +76,7 @@ func (o *Output) PaintedTable(head []string, rows [][]string, paint func(column 
 // Redraw prints a list. On a terminal it draws over the previous list in one write, so that the
 // screen does not flicker.
 func (o *Output) Redraw(list func() error) error {
-	if !IsTerminal(o.Out) {
+	if !IsTerminal(o.Stdout) {
 		return list()
 	}
 	o.frame = bytes.NewBufferString(time.Now().Format("15:04:05") + "\n")
@@ -84,7 +84,7 @@ func (o *Output) Redraw(list func() error) error {
 	if err := list(); err != nil {
 		return err
 	}
-	width, drawn := Columns(o.Out), "\x1b[H"
+	width, drawn := Columns(o.Stdout), "\x1b[H"
 	for _, line := range termtext.WrapLines(width, strings.Split(strings.TrimSuffix(o.frame.String(), "\n"), "\n")...) {
 		// \x1b[K erases from the cursor on; after a full line, the cursor is still on the last character.
 		if drawn += line; termtext.Width(line) < width {
@@ -92,6 +92,6 @@ func (o *Output) Redraw(list func() error) error {
 		}
 		drawn += "\r\n"
 	}
-	_, err := o.Out.WriteString(drawn + "\x1b[J")
+	_, err := o.Stdout.WriteString(drawn + "\x1b[J")
 	return err
 }

@@ -47,22 +47,22 @@ func (s *Service) openEntry() (entry, error) {
 	if err != nil {
 		return nil, fmt.Errorf("cannot open %s in the service manager: %w", Name, err)
 	}
-	return managed{&mgr.Service{Name: Name, Handle: h}}, nil
+	return managedService{&mgr.Service{Name: Name, Handle: h}}, nil
 }
 
 // managed implements entry with the Windows service manager.
-type managed struct{ *mgr.Service }
+type managedService struct{ *mgr.Service }
 
-func (m managed) setPreshutdown(within time.Duration) error {
+func (m managedService) setPreshutdown(within time.Duration) error {
 	ms := uint32(within.Milliseconds()) // the layout of SERVICE_PRESHUTDOWN_INFO
 	return windows.ChangeServiceConfig2(m.Handle, windows.SERVICE_CONFIG_PRESHUTDOWN_INFO, (*byte)(unsafe.Pointer(&ms)))
 }
 
-func (m managed) setSIDType(kind uint32) error {
+func (m managedService) setSIDType(kind uint32) error {
 	return windows.ChangeServiceConfig2(m.Handle, windows.SERVICE_CONFIG_SERVICE_SID_INFO, (*byte)(unsafe.Pointer(&kind)))
 }
 
-func (m managed) setPrivileges(names ...string) error {
+func (m managedService) setPrivileges(names ...string) error {
 	list, err := windows.UTF16FromString(strings.Join(names, "\n") + "\n")
 	if err != nil {
 		return err
@@ -81,7 +81,7 @@ func (m managed) setPrivileges(names ...string) error {
 // not return more.
 const maxServiceConfig = 8 << 10
 
-func (m managed) command() (string, error) {
+func (m managedService) command() (string, error) {
 	// A slice of uint64 is aligned, which is necessary because the buffer contains pointers.
 	raw := make([]uint64, maxServiceConfig/8)
 	c := (*windows.QUERY_SERVICE_CONFIG)(unsafe.Pointer(&raw[0]))
@@ -93,7 +93,7 @@ func (m managed) command() (string, error) {
 	return windows.UTF16PtrToString(c.BinaryPathName), nil
 }
 
-func (m managed) setCommand(line string) error {
+func (m managedService) setCommand(line string) error {
 	p, err := windows.UTF16PtrFromString(line)
 	if err != nil {
 		return err
@@ -102,12 +102,12 @@ func (m managed) setCommand(line string) error {
 	return windows.ChangeServiceConfig(m.Handle, same, same, same, p, nil, nil, nil, nil, nil, nil)
 }
 
-func (m managed) stop() error {
+func (m managedService) stop() error {
 	_, err := m.Control(svc.Stop)
 	return err
 }
 
-func (m managed) status() (st windows.SERVICE_STATUS_PROCESS, err error) {
+func (m managedService) status() (st windows.SERVICE_STATUS_PROCESS, err error) {
 	need := uint32(0)
 	err = windows.QueryServiceStatusEx(m.Handle, windows.SC_STATUS_PROCESS_INFO, (*byte)(unsafe.Pointer(&st)),
 		uint32(unsafe.Sizeof(st)), &need)

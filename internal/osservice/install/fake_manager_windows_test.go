@@ -60,12 +60,12 @@ func newManager(own bool) *manager {
 			if !m.registered {
 				return nil, windows.ERROR_SERVICE_DOES_NOT_EXIST
 			}
-			return listed{m}, nil
+			return listedService{m}, nil
 		},
 		sources: sources{add: func(string) error { m.record("source"); return nil },
 			remove: func(string) error { m.record("no source"); return windows.ERROR_FILE_NOT_FOUND }},
-		secure:  func(string, string) error { m.record("secure"); return nil },
-		trusted: func(string) error { return nil },
+		secure:     func(string, string) error { m.record("secure"); return nil },
+		checkTrust: func(string) error { return nil },
 		runner: runner{
 			install: func(client string) error { m.record("runner " + client); return nil },
 			tidy:    func(client string) { m.record("tidy " + client) },
@@ -115,20 +115,23 @@ func (m *manager) Start() error {
 }
 
 // listed implements entry: it is the service as the fake service manager lists it.
-type listed struct{ *manager }
+type listedService struct{ *manager }
 
-func (l listed) SetRecoveryActions(a []mgr.RecoveryAction, reset uint32) error {
+func (l listedService) SetRecoveryActions(a []mgr.RecoveryAction, reset uint32) error {
 	l.actions, l.reset = a, reset
 	return nil
 }
-func (l listed) SetRecoveryActionsOnNonCrashFailures(yes bool) error { l.nonCrash = yes; return nil }
-func (l listed) setPreshutdown(within time.Duration) error           { l.preshut = within; return nil }
-func (l listed) setSIDType(kind uint32) error                        { l.sid = kind; return nil }
-func (l listed) setPrivileges(names ...string) error                 { l.privileges = names; return nil }
-func (l listed) command() (string, error)                            { return l.line, nil }
-func (l listed) setCommand(line string) error                        { l.record("command"); l.line = line; return nil }
-func (l listed) Close() error                                        { return nil }
-func (l listed) stop() error {
+func (l listedService) SetRecoveryActionsOnNonCrashFailures(yes bool) error {
+	l.nonCrash = yes
+	return nil
+}
+func (l listedService) setPreshutdown(within time.Duration) error { l.preshut = within; return nil }
+func (l listedService) setSIDType(kind uint32) error              { l.sid = kind; return nil }
+func (l listedService) setPrivileges(names ...string) error       { l.privileges = names; return nil }
+func (l listedService) command() (string, error)                  { return l.line, nil }
+func (l listedService) setCommand(line string) error              { l.record("command"); l.line = line; return nil }
+func (l listedService) Close() error                              { return nil }
+func (l listedService) stop() error {
 	l.record("stop")
 	if l.state == svc.Stopped {
 		return windows.ERROR_SERVICE_NOT_ACTIVE
@@ -137,7 +140,7 @@ func (l listed) stop() error {
 	return nil
 }
 
-func (l listed) status() (windows.SERVICE_STATUS_PROCESS, error) {
+func (l listedService) status() (windows.SERVICE_STATUS_PROCESS, error) {
 	st := &l.st
 	if pending := l.state == svc.StartPending || l.state == svc.StopPending; pending && !l.hangs {
 		st.CheckPoint++

@@ -32,15 +32,15 @@ const rootsAlone = "only an administrator can %s the system's service; in an ele
 // starts when the user logs on and ends when the user logs off.
 type Service struct {
 	Options
-	unit     unit
-	open     func() (entry, error) // opens the service in the service manager
-	sources  sources
-	secure   func(dir, file string) error // creates the state directory, or restricts the access to it
-	trusted  func(program string) error
-	runner   runner
-	profile  func(sid string) error // removes an account's profile
-	logon    logon
-	elevated bool
+	unit       unit
+	open       func() (entry, error) // opens the service in the service manager
+	sources    sources
+	secure     func(dir, file string) error // creates the state directory, or restricts the access to it
+	checkTrust func(program string) error
+	runner     runner
+	profile    func(sid string) error // removes an account's profile
+	logon      logon
+	elevated   bool
 }
 
 // runner manages the copies of the runner program next to it. Function install adds a copy of the
@@ -66,7 +66,7 @@ type sources struct {
 // New returns the service that the options select.
 func New(o Options) (*Service, error) {
 	s := &Service{
-		Options: o, secure: secure, trusted: trusted, logon: registryRun,
+		Options: o, secure: secure, checkTrust: trusted, logon: registryRun,
 		elevated: windows.GetCurrentProcessToken().IsElevated(),
 		sources:  sources{add: addSource, remove: eventlog.Remove},
 		runner:   runner{install: installRunner, tidy: tidyRunners, remove: removeRunners},
@@ -114,7 +114,7 @@ func (s *Service) Install() error {
 		return err
 	}
 	for _, program := range []string{s.Program, s.Client} {
-		if err := s.trusted(program); err != nil {
+		if err := s.checkTrust(program); err != nil {
 			return err
 		}
 	}

@@ -152,7 +152,7 @@ func TestNoTransactionIsLarge(t *testing.T) {
 		{"jobs that expire in the same millisecond", func() { now = expiry }, promote, 2 * moveStep, many / moveStep},
 		{"jobs that are too old", func() { now = now.Add(time.Hour) }, func() {
 			untilDone(t, func(ctx context.Context) (bool, error) {
-				n, err := s.Purge(ctx, store.EndedFilter{States: []queue.State{queue.Cancelled}, Before: now}, 200, nil)
+				n, err := s.Purge(ctx, store.EndedFilter{States: []queue.State{queue.Cancelled}, Cutoff: now}, 200, nil)
 				return n == 200, err
 			})
 			if left := s.Counts().States[queue.Cancelled]; left != 0 {
@@ -311,7 +311,7 @@ func TestRemovalsAreBoundedTogether(t *testing.T) {
 		SELECT 1 + i / 150, 1 + i % 150, i, '', '', 1, 1, 1, 0, 0, '', 0, 0, 0, 0, 0, '' FROM n`, int64(jobs*each-1))
 	most := countChangedRows(t, s)
 	most()
-	if n, err := s.Purge(t.Context(), store.EndedFilter{States: []queue.State{queue.Cancelled}, Before: now + 1}, jobs,
+	if n, err := s.Purge(t.Context(), store.EndedFilter{States: []queue.State{queue.Cancelled}, Cutoff: now + 1}, jobs,
 		nil); err != nil || n != jobs {
 		t.Fatal(n, err)
 	}

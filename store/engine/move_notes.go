@@ -9,20 +9,20 @@ import (
 )
 
 // movedNotes holds the notes about a move.
-type movedNotes struct{ movedTo, moving string }
+type moveNotes struct{ movedTo, movingNote string }
 
-func (n *movedNotes) read(all *database.Batch) {
+func (n *moveNotes) read(all *database.Batch) {
 	all.Add(func(r database.Row) (bool, error) {
 		n.movedTo = r.Text(0)
 		return false, nil
 	}, database.NoteQuery, database.NoteMoved)
 	all.Add(func(r database.Row) (bool, error) {
-		n.moving = r.Text(0)
+		n.movingNote = r.Text(0)
 		return false, nil
 	}, database.NoteQuery, database.NoteMoving)
 }
 
-func (n *movedNotes) refuse() error {
+func (n *moveNotes) refuse() error {
 	switch {
 	case strings.HasSuffix(n.movedTo, sqlitedb.DatabaseName):
 		return queue.Errorf(
@@ -30,9 +30,9 @@ func (n *movedNotes) refuse() error {
 	case n.movedTo != "":
 		return queue.Errorf(
 			queue.CodeInvalid, `this queue has moved to %s; set "store" to the URL of that database, or put the URL in the file that store_file names`, database.QuoteLocation(n.movedTo))
-	case n.moving != "":
+	case n.movingNote != "":
 		return queue.Errorf(queue.CodeInvalid, "this database is an incomplete copy of the queue in %s, because a move was "+
-			"interrupted; repeat the command queuectl migrate that was interrupted", database.MovingFrom(n.moving))
+			"interrupted; repeat the command queuectl migrate that was interrupted", database.MovingFrom(n.movingNote))
 	}
 	return nil
 }

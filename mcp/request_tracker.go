@@ -19,21 +19,21 @@ const lingerTime = 5 * time.Second
 // after a request. When the library reads the end of the input, it ends the session together with
 // all calls in progress. Therefore lineReader delays the end of the input until all requests are
 // answered. A call that waits for jobs gets no reply if it does not end within twice lingerTime.
-type pending struct {
-	waitCtx  context.Context // ends when calls must stop waiting for jobs
-	stop     context.CancelFunc
-	mu       sync.Mutex
-	ids      map[any]bool  // unanswered requests by id; true if the call waits for jobs
-	answered chan struct{} // closed at the next reply; nil unless a reader waits for a reply
+type requestTracker struct {
+	waitCtx      context.Context // ends when calls must stop waiting for jobs
+	stop         context.CancelFunc
+	mu           sync.Mutex
+	ids          map[any]bool  // unanswered requests by id; true if the call waits for jobs
+	answerSignal chan struct{} // closed at the next reply; nil unless a reader waits for a reply
 }
 
-func newPending() *pending {
+func newRequestTracker() *requestTracker {
 	enough, stop := context.WithCancel(context.Background())
-	return &pending{waitCtx: enough, stop: stop}
+	return &requestTracker{waitCtx: enough, stop: stop}
 }
 
 // read records the requests in a line.
-func (p *pending) read(line []byte) {
+func (p *requestTracker) read(line []byte) {
 	for _, message := range messagesOf(line) {
 		request, is := message.(*jsonrpc.Request)
 		switch {
@@ -69,7 +69,7 @@ func waitsForJobs(request *jsonrpc.Request) bool {
 }
 
 // removeAnswered removes the requests to which a line replies.
-func (p *pending) removeAnswered(line []byte) {
+func (p *requestTracker) removeAnswered(line []byte) {
 	for _, message := range messagesOf(line) {
 		if answer, is := message.(*jsonrpc.Response); is {
 			p.remove(answer.ID.Raw())
@@ -77,19 +77,19 @@ func (p *pending) removeAnswered(line []byte) {
 	}
 }
 
-func (p *pending) remove(id any) {
+func (p *requestTracker) remove(id any) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	delete(p.ids, id)
-	if p.answered != nil {
-		close(p.answered)
-		p.answered = nil
+	if p.answerSignal != nil {
+		close(p.answerSignal)
+		p.answerSignal = nil
 	}
 }
 
 // wait returns when all requests are answered or ctx ends. After lingerTime, it makes calls stop
 // waiting for jobs. After twice lingerTime, it returns even if such calls are still unanswered.
-func (p *pending) wait(ctx context.Context) {
+func (p *requestTracker) wait(ctx context.Context) {
 	late, timer := false, time.After(2*lingerTime)
 	stop := time.AfterFunc(lingerTime, p.stop)
 	defer stop.Stop()
@@ -100,7 +100,7 @@ func (p *pending) wait(ctx context.Context) {
 			open = open || !waits || !late
 		}
 		answered := make(chan struct{})
-		p.answered = answered
+		p.answerSignal = answered
 		p.mu.Unlock()
 		if !open {
 			return

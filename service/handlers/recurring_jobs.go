@@ -21,8 +21,8 @@ func bootID() string {
 }
 
 // Recurring returns the functions and values with which package upkeep starts recurring jobs.
-func (h *Schedules) Recurring() upkeep.Recurring {
-	return upkeep.Recurring{
+func (h *Schedules) Recurring() upkeep.RecurringJobs {
+	return upkeep.RecurringJobs{
 		Boot: bootID(),
 		Limits: func(uid int) (owner string, most, mostUser, bytesUser int64) {
 			c := h.settings.Current()
@@ -38,7 +38,7 @@ func (h *Schedules) endLeased(ctx context.Context, seq int64, uid int) error {
 	if held, err := h.pool.Cancel(ctx, seq, uid); held || err != nil {
 		return err
 	}
-	found, err := h.store.Select(ctx, store.Filter{Before: seq + 1, Limit: 1})
+	found, err := h.store.Select(ctx, store.Filter{BeforeSeq: seq + 1, Limit: 1})
 	if err != nil || len(found.Refs) == 0 || found.Refs[0].Seq != seq {
 		return err
 	}

@@ -51,7 +51,7 @@ func TestProgramWritableByOthersIsRejected(t *testing.T) {
 		}
 	}
 	m := newManager(false)
-	m.s.trusted = func(string) error { return queue.ErrWrongState }
+	m.s.checkTrust = func(string) error { return queue.ErrWrongState }
 	if err := m.s.Install(); !errors.Is(err, queue.ErrWrongState) {
 		t.Errorf("got %v", err)
 	}

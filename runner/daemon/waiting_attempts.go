@@ -34,17 +34,17 @@ func (s *server) startAttemptLocked(f *wire.Start) {
 //
 // For example, a3 b1 a5 and the new attempt a2 result in a2 b1 a3 a5.
 func (s *server) enqueueLocked(a *attempt) {
-	s.waiting = append(s.waiting, a)
-	at := len(s.waiting) - 1
+	s.waitingAttempts = append(s.waitingAttempts, a)
+	at := len(s.waitingAttempts) - 1
 	for i := at - 1; i >= 0; i-- {
-		other := s.waiting[i]
+		other := s.waitingAttempts[i]
 		if other.start.Queue != a.start.Queue {
 			continue
 		}
 		if !a.ranksBefore(other) {
 			return
 		}
-		s.waiting[i], s.waiting[at] = a, other
+		s.waitingAttempts[i], s.waitingAttempts[at] = a, other
 		at = i
 	}
 }
@@ -65,7 +65,7 @@ func (a *attempt) pastDeadline() bool {
 // noneWaiting reports whether no attempt waits for a worker.
 func (s *server) noneWaiting() bool {
 	s.mu.Lock()
-	none := len(s.waiting) == 0
+	none := len(s.waitingAttempts) == 0
 	s.mu.Unlock()
 	return none
 }
@@ -73,20 +73,20 @@ func (s *server) noneWaiting() bool {
 // dropLocked answers a Drop request: it removes an attempt that no worker has started.
 func (s *server) dropLocked(f *wire.Drop) {
 	dropped := s.attempts[f.Lease] == nil
-	if i := slices.IndexFunc(s.waiting, func(a *attempt) bool { return lease(a) == f.Lease }); i >= 0 {
-		s.discardLocked(s.waiting[i])
-		s.waiting = slices.Delete(s.waiting, i, i+1)
+	if i := slices.IndexFunc(s.waitingAttempts, func(a *attempt) bool { return lease(a) == f.Lease }); i >= 0 {
+		s.discardLocked(s.waitingAttempts[i])
+		s.waitingAttempts = slices.Delete(s.waitingAttempts, i, i+1)
 		dropped = true
 	}
-	s.sendLocked(&wire.Dropped{Lease: f.Lease, Dropped: dropped}, true)
+	s.sendLocked(&wire.DropReply{Lease: f.Lease, Dropped: dropped}, true)
 }
 
 // discardWaitingLocked removes all attempts that no worker has started.
 func (s *server) discardWaitingLocked() {
-	for _, a := range s.waiting {
+	for _, a := range s.waitingAttempts {
 		s.discardLocked(a)
 	}
-	s.waiting = nil
+	s.waitingAttempts = nil
 }
 
 // discardLocked removes an attempt that was never started, and wakes the readers of its output.

@@ -73,7 +73,7 @@ func addBlockedJobs(t testing.TB, s *Store, scale int) {
 		for i := range jobs {
 			e := completed(&jobs[i])
 			e.Attempt.StartedAt = s.now()
-			r.Ended = append(r.Ended, e)
+			r.Settlements = append(r.Settlements, e)
 		}
 		_, err := s.Exchange(ctx, r)
 		must(err)
@@ -106,7 +106,7 @@ func runBlocks(t testing.TB, s *Store, n int) {
 		}
 		var r store.Report
 		for i := range g.Jobs {
-			r.Ended = append(r.Ended, completed(&g.Jobs[i]))
+			r.Settlements = append(r.Settlements, completed(&g.Jobs[i]))
 		}
 		if _, err := s.Exchange(t.Context(), r); err != nil {
 			t.Fatal(err)
@@ -212,7 +212,7 @@ func BenchmarkDependants(b *testing.B) {
 			if err != nil || len(g.Jobs) != 1 {
 				b.Fatal(len(g.Jobs), err)
 			}
-			if _, err := s.Exchange(b.Context(), store.Report{Ended: []store.Settlement{completed(&g.Jobs[0])}}); err != nil {
+			if _, err := s.Exchange(b.Context(), store.Report{Settlements: []store.Settlement{completed(&g.Jobs[0])}}); err != nil {
 				b.Fatal(err)
 			}
 			decided := make(chan struct{})

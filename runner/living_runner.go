@@ -19,7 +19,7 @@ func StartedAttempts(dir string, leases []wire.Lease) (hasProcess map[wire.Lease
 	// Read the table before the journal: an attempt leaves the table only after its result is in the
 	// journal.
 	t, err := rundir.ReadTable(dir)
-	for _, a := range t.Running {
+	for _, a := range t.Attempts {
 		hasProcess[a.Lease] = a.PID != 0
 	}
 	isWanted := func(l wire.Lease) bool { return slices.Contains(leases, l) }

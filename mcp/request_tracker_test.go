@@ -26,7 +26,7 @@ func TestEndOfInputDoesNotWaitForJobs(t *testing.T) {
 		{"many in a line", []string{"[" + call("1", "wait") + "," + call("3", "wait") + "]"}, 2 * lingerTime},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			p := newPending()
+			p := newRequestTracker()
 			for _, line := range c.lines {
 				p.read([]byte(line))
 			}

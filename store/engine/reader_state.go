@@ -6,15 +6,15 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// publishedState is the state of an engine as its readers see it. It implements reads.State.
-type publishedState struct{ *Engine }
+// readerState is the state of an engine as its readers see it. It implements reads.State.
+type readerState struct{ *Engine }
 
 // Reserved implements reads.State.
-func (s publishedState) Reserved() map[int64]int64 {
+func (s readerState) Reserved() map[int64]int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	fences := make(map[int64]int64, len(s.reserved))
-	for seq, r := range s.reserved {
+	fences := make(map[int64]int64, len(s.reservedJobs))
+	for seq, r := range s.reservedJobs {
 		fences[seq] = r.fence
 	}
 	return fences
@@ -26,29 +26,29 @@ type reservation struct{ fence, node int64 }
 // listReserved makes a job's lease visible to readers, if it is reserved. The caller holds mu.
 func (s *Engine) listReserved(seq int64) {
 	if l := s.mem.leases[seq]; l != nil && !l.Running {
-		s.reserved[seq] = reservation{l.Job.Fence, l.Job.Node}
+		s.reservedJobs[seq] = reservation{l.Job.Fence, l.Job.Node}
 	} else {
-		delete(s.reserved, seq)
+		delete(s.reservedJobs, seq)
 	}
 }
 
 // listAllReserved makes all reserved leases visible to readers. The caller holds mu.
 func (s *Engine) listAllReserved() {
-	s.reserved = map[int64]reservation{}
+	s.reservedJobs = map[int64]reservation{}
 	for seq := range s.mem.leases {
 		s.listReserved(seq)
 	}
 }
 
 // WaitingOf implements reads.State.
-func (s publishedState) WaitingOf(uid int) (waiting int64, counts store.Counts) {
+func (s readerState) WaitingOf(uid int) (waiting int64, counts store.Counts) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.usage[uid].waiting, s.counts
 }
 
 // Turns implements reads.State.
-func (s publishedState) Turns() map[string]map[int]int64 {
+func (s readerState) Turns() map[string]map[int]int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return maps.Clone(s.publishedTurns)
