@@ -25,19 +25,6 @@ func (s *Engine) Audit(ctx context.Context, a store.Audit) error {
 	})
 }
 
-// Settings returns the stored settings.
-func (s *Engine) Settings(ctx context.Context) ([]store.Setting, error) {
-	return readInWriter(ctx, s, func(t *Tx) ([]store.Setting, error) { return settingsOf(t.Conn) })
-}
-
-func settingsOf(c database.Conn) (list []store.Setting, err error) {
-	err = c.Query(func(r database.Row) (bool, error) {
-		list = append(list, store.Setting{Key: r.Text(0), Value: r.Text(1), UID: int(r.Num(2)), SetAt: queue.Millis(r.Num(3))})
-		return true, nil
-	}, `SELECT key, value, uid, at FROM settings ORDER BY key`)
-	return list, err
-}
-
 // SetSetting stores one setting. An empty value removes the setting.
 func (s *Engine) SetSetting(ctx context.Context, set store.Setting) error {
 	return s.Do(ctx, Prompt, func(t *Tx) error {

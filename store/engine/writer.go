@@ -115,8 +115,7 @@ func (s *Engine) fail(err error, group []*op) {
 	s.backend.OnFailure()
 	unknown := queue.Errorf(queue.CodeOutcomeUnknown,
 		"the service ends, because it cannot use its database: %v; it is unknown whether the last changes were stored; "+
-			"start the service if it does not restart, run queuectl doctor, and check with queuectl list before you repeat a "+
-			"request", err)
+			"see the service's log and queuectl doctor, and check with queuectl list before you repeat a request", err)
 	s.mu.Lock()
 	s.err = unknown
 	w := s.waiter

@@ -334,8 +334,8 @@ func (s backend) ReadError(err error) error {
 	case err == nil:
 	case errors.As(err, new(database.Damage)):
 		s.FailFromRead(err)
-		return queue.Errorf(queue.CodeUnavailable, "the service ends, because it cannot use its database: %v; check the "+
-			"database with: queuectl doctor", err)
+		return queue.Errorf(queue.CodeUnavailable, "the service ends, because it cannot use its database: %v; see the "+
+			"service's log and queuectl doctor", err)
 	case errors.As(err, new(pgdb.ConnLostError)), errors.As(err, new(pgdb.StatementError)) && database.KindOf(err) != database.Mistake:
 		return queue.Errorf(queue.CodeUnavailable, "the database cannot be read now (%v); try again later", err)
 	}

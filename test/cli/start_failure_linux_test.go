@@ -50,7 +50,7 @@ func TestClientSaysWhyServiceCannotStart(t *testing.T) {
 		{"settings", "QUEUECTL_WORKERS=some", "run true", 125, `QUEUECTL_WORKERS: "some" is not a number of workers`},
 		{"database", "", "enqueue true", 74, "queuectl: the service did not start (its log is " +
 			"HOME/.local/state/queuectl/queuectl.log): the database HOME/.local/state/queuectl/queuectl.db " +
-			"is not a regular file"},
+			"must be a regular file, not a symbolic link or a directory"},
 		{"locked", "", "enqueue true", 5, "already uses HOME/.local/state/queuectl; stop it with: "},
 	} {
 		cmd := exec.Command(q.Bin, strings.Fields(c.words)...)
