@@ -114,7 +114,7 @@ func (s *server) call(ctx context.Context, t *tool, raw json.RawMessage) *mcp.Ca
 		answer = map[string]any{"error": err.Error()}
 		var e *queue.Error
 		if errors.As(err, &e) {
-			answer = map[string]any{"error": e.Error(), "code": e.Code}
+			answer = map[string]any{"error": err.Error(), "code": e.Code}
 		}
 	}
 	return toolResult(answer, err != nil)

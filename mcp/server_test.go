@@ -1,0 +1,30 @@
+package mcp
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"testing"
+
+	"github.com/queuectl/queuectl/queue"
+)
+
+// The error of a tool is reported with its whole text, also if the text of the service is only a part of it, and with
+// the code of the service. Otherwise an agent would not learn that its job is enqueued, and enqueue it again.
+func TestErrorOfAToolKeepsItsText(t *testing.T) {
+	cause := queue.Errorf(queue.CodeUnavailable, "the service is stopping")
+	failing := &tool{call: func(*server, context.Context, arguments) (any, error) {
+		return nil, fmt.Errorf("job 17 was enqueued, but waiting failed: %w; use the tool wait for it", cause)
+	}}
+	s := &server{opt: Options{Explain: func(err error) error { return err }}}
+	result := s.call(t.Context(), failing, nil)
+	var got struct{ Error, Code string }
+	raw, err := json.Marshal(result.StructuredContent)
+	if err == nil {
+		err = json.Unmarshal(raw, &got)
+	}
+	const want = "job 17 was enqueued, but waiting failed: the service is stopping; use the tool wait for it"
+	if err != nil || !result.IsError || got.Error != want || got.Code != string(queue.CodeUnavailable) {
+		t.Errorf("got %+v, %v", got, err)
+	}
+}
