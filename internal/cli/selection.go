@@ -32,7 +32,7 @@ type Selection struct {
 // Add adds the flags that select jobs. short is the one-letter form of --state; "" for none.
 func (s *Selection) Add(cmd *cobra.Command, short string) {
 	f := cmd.Flags()
-	f.BoolVar(&s.All, "all", false, "select all jobs to which the command applies")
+	f.BoolVar(&s.All, "all", false, "all jobs to which the command applies")
 	f.StringSliceVarP((*[]string)(&s.State), "state", short, nil, "select jobs in `STATE`"+s.statesUsage())
 	failed, older, hidden := s.usage()
 	f.BoolVar(&s.Failed, "failed", false, failed)

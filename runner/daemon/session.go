@@ -66,7 +66,7 @@ func (s *server) accept() {
 		}
 		uid, err := rundir.PeerUID(c)
 		if err == nil && uid != 0 && uid != s.Service {
-			err = fmt.Errorf("only the account of the service (uid %d) and root may connect", s.Service)
+			err = fmt.Errorf("only the service (uid %d) and root may connect", s.Service)
 		}
 		if err != nil {
 			s.Log.Warn("the runner rejected a connection", "uid", uid, "error", err)

@@ -67,16 +67,16 @@ func Launch(ctx context.Context, argv []string, dir, policy string, uid, gid int
 			return nil
 		}
 		if err != nil {
-			log.Warn("the launcher cannot accept a connection", "error", err)
+			log.Warn("cannot accept a connection to the socket that starts runners of root; trying again", "error", err)
 			time.Sleep(acceptPause)
 			continue
 		}
 		peer, err := rundir.PeerUID(c)
 		if err == nil && peer != uid && peer != 0 {
-			err = fmt.Errorf("only the account of the service (uid %d) and root may connect", uid)
+			err = fmt.Errorf("only the service (uid %d) and root may connect", uid)
 		}
 		if err != nil {
-			log.Warn("the launcher rejected a connection", "uid", peer, "error", err)
+			log.Warn("rejected a connection to the socket that starts runners of root", "uid", peer, "error", err)
 			c.Close()
 			continue
 		}

@@ -85,7 +85,7 @@ func (r *removal) enter(parent int, name string, depth int) error {
 	case unix.ENOTDIR, unix.ELOOP: // the command has replaced the directory with a file or link
 		return unix.Unlinkat(parent, name, 0)
 	default:
-		return fmt.Errorf("cannot open %q in it: %w; remove it as the job's user", name, err)
+		return fmt.Errorf("cannot open the directory %q in it: %w; remove that directory as the user of the job", name, err)
 	}
 	defer unix.Close(fd)
 	if depth == 0 {
@@ -155,14 +155,14 @@ func (r *removal) remove(fd int, name string, depth int) error {
 		return nil
 	case unix.EISDIR:
 	default:
-		return fmt.Errorf("cannot remove %q in it: %w; remove it as the job's user", name, err)
+		return fmt.Errorf("cannot remove %q in it: %w; remove it as the user of the job", name, err)
 	}
 	switch err := unix.Unlinkat(fd, name, unix.AT_REMOVEDIR); err {
 	case nil, unix.ENOENT:
 		return nil
 	case unix.ENOTEMPTY, unix.EEXIST:
 	default:
-		return fmt.Errorf("cannot remove %q in it: %w; remove it as the job's user", name, err)
+		return fmt.Errorf("cannot remove %q in it: %w; remove it as the user of the job", name, err)
 	}
 	if depth == removeDepth {
 		r.movedDirs++

@@ -139,7 +139,7 @@ func RemoveWorkspaces(dir string, deadline time.Time) error {
 			more, failed = privdir.Remove(path, owner)
 		}
 		if failed == nil && more {
-			failed = fmt.Errorf("%s is not empty yet", path)
+			failed = fmt.Errorf("%s still has files, because there was too little time; remove it", path)
 		}
 		err = errors.Join(err, failed)
 	}

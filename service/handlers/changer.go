@@ -244,7 +244,7 @@ func (ch *Changer) change(ctx context.Context, k *config.Key, text string) (v co
 	case text != "" && strongest != config.FromStored:
 		v.Note = "stored, but no effect: overridden by the " + string(strongest) + " with which the service was started"
 	case k.AtStart():
-		v.Note = "stored; it takes effect after a restart of the service"
+		v.Note = "stored; until the service restarts, the old value applies"
 	case access && unknown != "":
 		v.Note = unknown
 	case k.Name == "store_roles":

@@ -23,7 +23,7 @@ import (
 
 // rebuildAdvice is the advice for rows that contradict each other.
 const rebuildAdvice = "queuectl backup FILE, then queuectl service stop, then queuectl restore FILE; the restore " +
-	"corrects counters, and creates missing gates and indexes"
+	"corrects counters, and creates missing indexes and rows"
 
 // replaceAdvice is the advice for a database that is too damaged to be backed up.
 const replaceAdvice = "stop the service, copy the database's directory, then restore a backup with: " +
