@@ -102,7 +102,8 @@ func (t *Tx) rerank(o queue.Order, state queue.State, from int64) (last int64, e
 	if err != nil || last == 0 {
 		return 0, err
 	}
-	const rank = `since * ?1 + arrival * ?2 - priority * ?3`
+	const rank = `since * ? + arrival * ? - priority * ?`
 	return last, t.Exec(`UPDATE jobs INDEXED BY jobs_state SET rank = `+rank+`
-		WHERE state = ?4 AND seq > ?5 AND seq <= ?6 AND rank <> `+rank, since, arrival, priority, int64(state), from, last)
+		WHERE state = ? AND seq > ? AND seq <= ? AND rank <> `+rank,
+		since, arrival, priority, int64(state), from, last, since, arrival, priority)
 }

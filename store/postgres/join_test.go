@@ -191,7 +191,7 @@ func TestLockOfAMoveIsBlamed(t *testing.T) {
 		t.Fatal(got, err)
 	}
 	_, err = Open(t.Context(), url, Options{Order: a.Order(), Node: NodeConfig{Name: "b", DirID: "b"}})
-	if want := fmt.Sprintf("by the role queuectl, process %d of the server", c.PID()); err == nil ||
+	if want := fmt.Sprintf("by PostgreSQL session %d of the role queuectl", c.PID()); err == nil ||
 		!strings.Contains(err.Error(), want) {
 		t.Errorf("a service that joins while the queue is locked: %v, want %q", err, want)
 	}
