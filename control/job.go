@@ -158,11 +158,13 @@ func ViewJob(j *queue.Job, v View) Job {
 		Attempts: j.Attempts, MaxRetries: j.MaxAttempts - 1, MaxAttempts: j.MaxAttempts, TimeoutMS: j.Timeout.Milliseconds(),
 		CreatedAt: Time(j.CreatedAt), UpdatedAt: Time(j.UpdatedAt), RunAt: Time(j.RunAt), ExpiresAt: Time(j.ExpiresAt),
 		StartedAt: Time(j.StartedAt), FinishedAt: Time(j.EndedAt),
-		QueueTimeMS: j.QueueTime(v.CurrentTime).Milliseconds(), TypicalRuntimeMS: queue.Optional(v.TypicalRuntime.Milliseconds()),
-		ExitCode: code(j.ExitCode), Signal: queue.Optional(j.Signal),
+		QueueTimeMS:      j.QueueTime(v.CurrentTime).Milliseconds(),
+		TypicalRuntimeMS: queue.Optional(v.TypicalRuntime.Milliseconds()),
+		ExitCode:         code(j.ExitCode), Signal: queue.Optional(j.Signal),
 		DependsOn: dependsOn(j.DependsOn), Lock: queue.DemandText(j, queue.GateLock),
-		RateLimit: queue.DemandText(j, queue.GateRate), NodeSelector: queue.DemandText(j, queue.GateNode), Resources: queue.Units(j),
-		Unique: j.Unique, Units: v.Units,
+		RateLimit: queue.DemandText(j, queue.GateRate), NodeSelector: queue.DemandText(j, queue.GateNode),
+		Resources: queue.Units(j),
+		Unique:    j.Unique, Units: v.Units,
 		Error: queue.Optional(j.Error), User: v.User, Labels: j.Labels, Cwd: j.Cwd, OnLost: string(j.OnLost),
 		OutputLimit: j.OutputLimit, Schedule: j.Schedule, HookLines: j.HookLines, InputRemoved: j.InputRemoved.Fields(),
 	}
@@ -215,7 +217,8 @@ func ViewAttempt(a *queue.Attempt) Attempt {
 		RunTimeMS: millis(a.StartedAt, a.EndedAt), ExitCode: code(a.ExitCode), Signal: queue.Optional(a.Signal),
 		Reason: queue.Optional(string(a.Reason)),
 		Error:  queue.Optional(a.Error), Counted: a.Counted, CPUMS: a.CPU.Milliseconds(), PeakRSS: a.PeakRSS,
-		PeakTasks: a.PeakTasks, Leftovers: a.Leftovers, DroppedBytes: a.DroppedBytes, ResultError: queue.Optional(a.ResultError),
+		PeakTasks: a.PeakTasks, Leftovers: a.Leftovers, DroppedBytes: a.DroppedBytes,
+		ResultError: queue.Optional(a.ResultError),
 	}
 }
 

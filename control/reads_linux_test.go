@@ -68,7 +68,8 @@ func TestSingleCallStartsNoGoroutine(t *testing.T) {
 	c := NewClient(path)
 	defer c.Close()
 	got, err := c.Enqueue(context.Background(), Enqueue{})
-	if err != nil || !reflect.DeepEqual(got, EnqueueResult{ID: "7", Seq: 7, Duplicate: true, UnenforcedLimits: []string{"cpus"}}) {
+	if err != nil || !reflect.DeepEqual(got, EnqueueResult{ID: "7", Seq: 7, Duplicate: true,
+		UnenforcedLimits: []string{"cpus"}}) {
 		t.Fatalf("%+v, %v", got, err)
 	}
 	if n := reading.Load(); n != 0 {

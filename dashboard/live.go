@@ -376,7 +376,8 @@ func (s *Server) renderLoop(ctx context.Context, v visitor, right control.Right,
 func (s *Server) partsOf(ctx context.Context, v *visitor, vw *view, u *url.URL) (parts map[string]string) {
 	defer func() {
 		if p := recover(); p != nil {
-			s.opt.Log.Error("an open web page could not be updated; this is a bug in queuectl, please report it", "page", u.Path, "panic", p, "stack", string(debug.Stack()))
+			s.opt.Log.Error("an open web page could not be updated; this is a bug in queuectl, please report it", "page", u.Path,
+				"panic", p, "stack", string(debug.Stack()))
 			parts = nil
 		}
 	}()

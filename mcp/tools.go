@@ -343,7 +343,8 @@ func (s *server) wait(ctx context.Context, a arguments) (any, error) {
 
 // await waits for jobs, as control.API.Wait does. If the client closes the input meanwhile, await
 // returns within lingerTime, as if the timeout in p had expired.
-func (s *server) await(ctx context.Context, p control.Wait, each func(control.JobEndNotice) error) (control.WaitResult, error) {
+func (s *server) await(ctx context.Context, p control.Wait, each func(control.JobEndNotice) error) (control.WaitResult,
+	error) {
 	waiting, giveUp := context.WithCancel(ctx)
 	defer giveUp()
 	defer context.AfterFunc(s.waitCtx, giveUp)()

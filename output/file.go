@@ -239,7 +239,8 @@ func (d *fileReader) passMissing(s Stream, at, position int64) error {
 
 // passMissingAtEnd passes on a chunk for each stream that lacks bytes at its end.
 func (d *fileReader) passMissingAtEnd(t trailer) error {
-	return errors.Join(d.passMissing(Stdout, d.last[0], t.printedBytes[0]), d.passMissing(Stderr, d.last[1], t.printedBytes[1]))
+	return errors.Join(d.passMissing(Stdout, d.last[0], t.printedBytes[0]), d.passMissing(Stderr, d.last[1],
+		t.printedBytes[1]))
 }
 
 // passUnknownLoss reports what is missing in a file without a trailer whose last n bytes contain no

@@ -97,7 +97,8 @@ func TestTailIsTheEndOfEachStream(t *testing.T) {
 		}
 		for _, c := range end { // each chunk is the end of a chunk of the whole file, in the same order
 			i := slices.IndexFunc(whole, func(w output.Chunk) bool {
-				return w.Stream == c.Stream && w.Time == c.Time && w.DroppedBytes == c.DroppedBytes && bytes.HasSuffix(w.Data, c.Data)
+				return w.Stream == c.Stream && w.Time == c.Time && w.DroppedBytes == c.DroppedBytes &&
+					bytes.HasSuffix(w.Data, c.Data)
 			})
 			if i < 0 {
 				t.Fatalf("the tail has the chunk %+v, which is not the end of a chunk of the file, or is out of order", c)
@@ -159,7 +160,8 @@ func restore(chunks []output.Chunk) (streams [2]string) {
 		if c.DamagedBytes > 0 && !c.StreamUnknown && c.Offset != int64(len(streams[c.Stream])) {
 			streams[c.Stream] += fmt.Sprintf("[damage at %d]", c.Offset)
 		}
-		streams[c.Stream] += string(c.Data) + strings.Repeat("?", int(c.DamagedBytes)) + strings.Repeat("-", int(c.DroppedBytes))
+		streams[c.Stream] += string(c.Data) + strings.Repeat("?", int(c.DamagedBytes)) + strings.Repeat("-",
+			int(c.DroppedBytes))
 	}
 	return streams
 }
@@ -393,7 +395,8 @@ func FuzzDecodeTail(f *testing.F) {
 			t.Fatalf("%x, %d: passed on %v bytes", raw, n, fmt.Sprint(kept))
 		}
 		if err := output.DecodeFile(bytes.NewReader(raw), int64(len(raw)), func(c output.Chunk) error {
-			if c.Stream > output.Stderr || min(c.DroppedBytes, c.DamagedBytes) < 0 || c.DroppedBytes+c.DamagedBytes > 0 && c.Data != nil {
+			if c.Stream > output.Stderr || min(c.DroppedBytes, c.DamagedBytes) < 0 || c.DroppedBytes+c.DamagedBytes > 0 &&
+				c.Data != nil {
 				t.Fatalf("%x: got chunk %+v", raw, c)
 			}
 			return nil

@@ -15,7 +15,8 @@ func SpecOf(j *Job) *Spec {
 	onLost := string(j.OnLost)
 	s := &Spec{
 		ID: &j.ID, Unique: Optional(j.Unique), UniqueFor: Optional(j.UniqueFor), Lock: DemandText(j, GateLock),
-		RateLimit: DemandText(j, GateRate), NodeSelector: DemandText(j, GateNode), Resources: resourcesOf(j), Priority: &j.Priority,
+		RateLimit: DemandText(j, GateRate), NodeSelector: DemandText(j, GateNode), Resources: resourcesOf(j),
+		Priority:   &j.Priority,
 		MaxRetries: &retries, Timeout: &j.Timeout, KillAfter: &j.KillAfter,
 		Umask: &j.Umask, OkCodes: j.OkCodes, NoRetryCodes: j.NoRetryCodes, DeferCodes: j.DeferCodes,
 		IdleTimeout: Optional(j.IdleTimeout), StdinFile: Optional(j.StdinFile), OnLost: &onLost,

@@ -35,8 +35,9 @@ type startup struct {
 	storedSettings *handlers.StoredSettings
 	disk           *diskWait
 	programs       []doctor.ProgramFile // the files of the programs as they were at the start; nil in read-only mode
-	launcher       runner.Launcher      // the launcher that this service started as root; its PID is zero if it started none
-	boundSocket    *socket.Listener     // the control socket, if it was bound while the service was root
+	// the launcher that this service started as root; its PID is zero if it started none
+	launcher    runner.Launcher
+	boundSocket *socket.Listener // the control socket, if it was bound while the service was root
 }
 
 // newStartup reads the settings and checks the environment. If the service was started as root, newStartup does
@@ -82,7 +83,8 @@ func readStartup(o Options) (*startup, error) {
 		return nil, err
 	}
 	b.rights = &access.Rights{Places: o.Places, Directory: b.directory, Settings: b.settings}
-	b.storedSettings = &handlers.StoredSettings{DrainState: b.drainState, Pauses: b.pauses, Rights: b.rights, Settings: b.settings}
+	b.storedSettings = &handlers.StoredSettings{DrainState: b.drainState, Pauses: b.pauses, Rights: b.rights,
+		Settings: b.settings}
 	return b, nil
 }
 

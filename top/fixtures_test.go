@@ -173,5 +173,6 @@ func (s *screen) refresh(change func(*snapshot)) []effect {
 
 // printOutput simulates output of the job that the screen follows.
 func (s *screen) printOutput(text string) {
-	s.send(newOutput{source: s.output.source, text: []piece{{stream: "stdout", time: timeAgo(9 * time.Second), text: text}}})
+	s.send(newOutput{source: s.output.source, text: []piece{{stream: "stdout", time: timeAgo(9 * time.Second),
+		text: text}}})
 }

@@ -39,7 +39,8 @@ func TestActionOnNamesStopsAtFirstError(t *testing.T) {
 	c := &fakeControls{rejectedSchedule: "b"}
 	run := onNames(onSchedule(Controls.ScheduleRun))
 	r, err := run(t.Context(), Client{Controls: c}, &act{ids: []string{"a", "b", "c"}})
-	if want := []string{"a"}; !errors.Is(err, errRejected) || !slices.Equal(r.DoneIDs, want) || !slices.Equal(c.ran, want) {
+	if want := []string{"a"}; !errors.Is(err, errRejected) || !slices.Equal(r.DoneIDs, want) ||
+		!slices.Equal(c.ran, want) {
 		t.Errorf("ran %q, reported %q, %v; want %q and the rejection", c.ran, r.DoneIDs, err, want)
 	}
 }

@@ -104,7 +104,8 @@ func (m *model) outageLine() string {
 	if wait := m.outage.retryAt.Sub(m.currentTime); wait > 0 && !m.fetching {
 		retry = "retrying in " + present.Roughly(wait)
 	}
-	return termtext.Truncate("no answer since "+m.outage.startedAt.Format("15:04:05")+", "+retry+": "+m.outage.reason, m.width)
+	return termtext.Truncate("no answer since "+m.outage.startedAt.Format("15:04:05")+", "+retry+": "+m.outage.reason,
+		m.width)
 }
 
 // alignEnds returns a line with one text at the left end and one at the right end. If both do not fit,

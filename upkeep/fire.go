@@ -104,7 +104,8 @@ type scheduleRunner struct {
 }
 
 func newScheduleRunner(s Schedules, r RecurringJobs, log *slog.Logger) *scheduleRunner {
-	return &scheduleRunner{s: s, r: r, log: log, replacementDone: make(chan struct{}, 1), replacedSchedules: map[string]bool{}}
+	return &scheduleRunner{s: s, r: r, log: log, replacementDone: make(chan struct{}, 1),
+		replacedSchedules: map[string]bool{}}
 }
 
 // runDue creates the jobs of at most fireStep due schedules. It returns the time until the next

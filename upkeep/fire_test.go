@@ -104,8 +104,10 @@ func TestPlanWithJitter(t *testing.T) {
 	due := f.DueAt
 	for after, want := range map[queue.Millis][2]string{-1: {}, 0: {"2 03:00:00"}, 59_999: {"2 03:00:00"},
 		60_000: {"", "2 03:00:00"}} {
-		if f, err = Plan(&s, "", due+after); err != nil || instants(f.Runs) != want[0] || instants(f.MissedInstants) != want[1] {
-			t.Errorf("%d ms after the due time: runs %s, missed %s, %v", after, instants(f.Runs), instants(f.MissedInstants), err)
+		if f, err = Plan(&s, "", due+after); err != nil || instants(f.Runs) != want[0] ||
+			instants(f.MissedInstants) != want[1] {
+			t.Errorf("%d ms after the due time: runs %s, missed %s, %v", after, instants(f.Runs), instants(f.MissedInstants),
+				err)
 		}
 	}
 }

@@ -45,7 +45,8 @@ opens it again. To continue an interrupted move, repeat the same command.`,
 					"example: queuectl migrate --to-file /etc/queuectl/store", cmd.CommandPath(), config.StoreSQLite)
 			}
 			progress := func(table string, rows int64) { a.Progress(`table %q: %d rows`, table, rows) }
-			done, err := service.Migrate(cmd.Context(), service.Options{Places: places, Version: cli.Version, Log: a.Stderr}, from,
+			done, err := service.Migrate(cmd.Context(), service.Options{Places: places, Version: cli.Version, Log: a.Stderr},
+				from,
 				to, progress)
 			a.Progress("")
 			if err != nil {

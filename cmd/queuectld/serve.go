@@ -93,7 +93,8 @@ func serveVerb(a *app) *cobra.Command {
 // serveOptions returns the options of the service, with the paths below --dir or the user's default
 // paths.
 func (a *app) serveOptions(workers, file string) (service.Options, error) {
-	o := service.Options{Version: cli.Version, Flags: map[string]string{}, Log: a.Stderr, Terminal: term.IsTerminal(a.Stderr)}
+	o := service.Options{Version: cli.Version, Flags: map[string]string{}, Log: a.Stderr,
+		Terminal: term.IsTerminal(a.Stderr)}
 	var err error
 	if a.Dir != "" {
 		dir, err := a.OwnDir()

@@ -17,7 +17,8 @@ import (
 func wantIdle(t *testing.T, l *Limiter) {
 	t.Helper()
 	if len(l.users) > 0 || len(l.waitingUsers) > 0 || slices.Max(l.totalInUse) != 0 || slices.Min(l.totalInUse) != 0 {
-		t.Errorf("%d users are still counted, %d of them waiting, and %v is in use", len(l.users), len(l.waitingUsers), l.totalInUse)
+		t.Errorf("%d users are still counted, %d of them waiting, and %v is in use", len(l.users), len(l.waitingUsers),
+			l.totalInUse)
 	}
 }
 

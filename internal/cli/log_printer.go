@@ -42,7 +42,8 @@ const maxPart = 64 << 10
 // time.
 func newLogPrinter(a *App, prefix string, stamps bool) *logPrinter {
 	live := prefix == "" && !stamps
-	screen := [2]*term.SafeWriter{term.NewSafeWriter(&a.Output, a.Stdout, live), term.NewSafeWriter(&a.Output, a.Stdout, live)}
+	screen := [2]*term.SafeWriter{
+		term.NewSafeWriter(&a.Output, a.Stdout, live), term.NewSafeWriter(&a.Output, a.Stdout, live)}
 	t := term.TTYOutput{Renderer: termtext.Renderer{Colours: term.ColoursOn(a.Stdout)}}
 	return &logPrinter{a: a, screen: screen, ttys: [2]term.TTYOutput{t, t}, prefix: prefix, stamps: stamps,
 		lineStart: true}

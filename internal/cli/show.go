@@ -132,7 +132,8 @@ func (a *App) showJob(j *control.JobDetail) error {
 			continue
 		}
 		if err := a.Println("\n" + out.name + ":\n  " +
-			termtext.Indent(termtext.LastLines(a.Clean(a.Stdout, strings.TrimRight(out.text, "\n")), shownLines), 2)); err != nil {
+			termtext.Indent(termtext.LastLines(a.Clean(a.Stdout, strings.TrimRight(out.text, "\n")), shownLines),
+				2)); err != nil {
 			return err
 		}
 	}

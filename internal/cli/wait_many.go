@@ -225,8 +225,9 @@ func (w *waiter) Progress() *Progress {
 	if !w.progress {
 		return nil
 	}
-	return &Progress{term.Bar{Current: int64(w.doneCount), Total: int64(len(w.jobs)), StartValue: int64(w.first), StartedAt: w.began,
-		Note: present.Count(int64(w.failedCount), "failed")}, int64(len(w.retry)),
+	return &Progress{term.Bar{Current: int64(w.doneCount), Total: int64(len(w.jobs)), StartValue: int64(w.first),
+		StartedAt: w.began,
+		Note:      present.Count(int64(w.failedCount), "failed")}, int64(len(w.retry)),
 		func(seq int64) bool { return w.retry[seq] }}
 }
 

@@ -153,7 +153,8 @@ func (a *App) holdWorkers(ctx context.Context, c *control.Client, n int) error {
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(a.Stderr, "queuectl: the service now has %s; press Ctrl-C to remove %d of them (running jobs finish first)\n",
+	fmt.Fprintf(a.Stderr, "queuectl: the service now has %s; press Ctrl-C to remove %d of them (running jobs finish "+
+		"first)\n",
 		present.Workers(got.Workers), n)
 	waiting, cancel := context.WithCancel(ctx)
 	defer cancel()

@@ -34,7 +34,8 @@ func TestProgressLines(t *testing.T) {
 			}
 			p.flush()
 			want := wire.Progress{Percent: c.percent, Text: c.text}
-			if reported := p.last.ReportedAt != 0; reported != c.reported || p.last.Percent != want.Percent || p.last.Text != want.Text {
+			if reported := p.last.ReportedAt != 0; reported != c.reported || p.last.Percent != want.Percent ||
+				p.last.Text != want.Text {
 				t.Errorf("%.40q, in pieces of %d bytes: got %+v", c.written, size, p.last)
 			}
 		}

@@ -79,8 +79,9 @@ func newChanger(d *Dependencies) *Changer {
 			settingsChanged: make(chan struct{}, 1),
 		},
 		logs: &logFiles{log: d.Log, file: d.LogFile, home: d.Home},
-		log:  d.Log, pool: d.Pool, store: d.Store, settings: d.Settings, lock: d.Lock, pauses: d.Pauses, storedSettings: d.StoredSettings,
-		queueRules: d.QueueRules, gateRules: d.GateRules, owners: d.Owners, directory: d.Directory, rights: d.Rights,
+		log:  d.Log, pool: d.Pool, store: d.Store, settings: d.Settings, lock: d.Lock, pauses: d.Pauses,
+		storedSettings: d.StoredSettings,
+		queueRules:     d.QueueRules, gateRules: d.GateRules, owners: d.Owners, directory: d.Directory, rights: d.Rights,
 		accountBy: d.AccountBy, self: d.Self, router: d.Router, drains: d.Drains, hooks: d.Hooks, endpoint: d.Endpoint,
 		beforeReload: d.BeforeReload, afterReload: d.AfterReload,
 	}

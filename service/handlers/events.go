@@ -160,7 +160,8 @@ func (w *viewer) viewEvent(e *queue.Event) control.Event {
 const cleanupStep = 200
 
 // Cleanup implements control.API.
-func (h *EventLog) Cleanup(ctx context.Context, p control.Cleanup, each func(control.RemovalCount) error) (control.RemovalCount,
+func (h *EventLog) Cleanup(ctx context.Context, p control.Cleanup,
+	each func(control.RemovalCount) error) (control.RemovalCount,
 	error) {
 	var out control.RemovalCount
 	days := 7.0

@@ -173,7 +173,8 @@ func TestVerbsShareHelpers(t *testing.T) {
 	}
 	immediately := make(chan struct{})
 	close(immediately)
-	if v, err := s.bulk.bulkByRef(ctx, work(immediately), refs, nil); err != nil || len(v.DoneIDs) != len(refs) || most != 1 {
+	if v, err := s.bulk.bulkByRef(ctx, work(immediately), refs, nil); err != nil || len(v.DoneIDs) != len(refs) ||
+		most != 1 {
 		t.Errorf("without helpers: %d concurrent calls, %+v, %v", most, v, err)
 	}
 	for _, end := range ends {

@@ -263,7 +263,8 @@ func (in *intake) request(ctx context.Context, a enqueueRequest) (r store.Reques
 	}
 	in.addNotes(&notes, r.Drafts)
 	notes.notes = append(notes.notes, next...)
-	if notes.unenforcedLimits, err = in.limits.UnenforcedLimits(ctx, r.Drafts, a.requireLimits); err != nil || a.key == "" {
+	if notes.unenforcedLimits, err = in.limits.UnenforcedLimits(ctx, r.Drafts, a.requireLimits); err != nil ||
+		a.key == "" {
 		return r, notes, err
 	}
 	r.Sum, err = requestDigest(&a)

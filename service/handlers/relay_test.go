@@ -204,7 +204,8 @@ func TestResumeOfAFrozenQueueNeedsNoRightOnItsJobs(t *testing.T) {
 	s, c := newRelay(t)
 	s.enqueueJobs(t, jobNamed("j"))
 	lease := s.claimJobs(t, 1)[0].Lease()
-	_, err := s.Store.Exchange(t.Context(), store.Report{Starts: []store.AttemptStart{{Lease: lease, StartedAt: s.Store.Now()}}})
+	_, err := s.Store.Exchange(t.Context(), store.Report{Starts: []store.AttemptStart{{Lease: lease,
+		StartedAt: s.Store.Now()}}})
 	if err == nil {
 		err = s.Store.Pause(t.Context(), store.Pause{Lease: lease, On: true})
 	}

@@ -284,7 +284,8 @@ func TestAnswersFit(t *testing.T) {
 			return []any{screen}
 		},
 		"wait": func() []any {
-			return []any{control.JobEndNotice{Job: s.views.view(&largestJob)}, control.WaitResult{Open: names[:control.MaxWaits]}}
+			return []any{control.JobEndNotice{Job: s.views.view(&largestJob)},
+				control.WaitResult{Open: names[:control.MaxWaits]}}
 		},
 		"logs": func() (all []any) {
 			f := &follower{h: s.output, p: control.Logs{ID: control.Name(id)},

@@ -327,8 +327,9 @@ func (h *Schedules) nextTimes(sched *store.Schedule) []control.Time {
 
 // viewRun converts a past occurrence and the state of its job to their form in a reply.
 func (h *Schedules) viewRun(ctx context.Context, r *store.ScheduleRun) (control.ScheduleRun, error) {
-	v := control.ScheduleRun{Instant: control.Time(r.Instant), RecordedAt: control.Time(r.RecordedAt), Outcome: string(r.Outcome),
-		Note: r.Note}
+	v := control.ScheduleRun{Instant: control.Time(r.Instant), RecordedAt: control.Time(r.RecordedAt),
+		Outcome: string(r.Outcome),
+		Note:    r.Note}
 	if r.RequestedBy != nil {
 		v.RequestedBy = new(h.owners.UserName(*r.RequestedBy))
 	}

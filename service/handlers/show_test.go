@@ -127,8 +127,10 @@ func TestCutTextEndsBetweenCharacters(t *testing.T) {
 func TestTailMarksMissingOutput(t *testing.T) {
 	var got tails
 	for _, c := range []output.Chunk{
-		{Data: []byte("first")}, {DroppedBytes: 70}, {Data: []byte("last\n")}, {Stream: output.Stderr, Data: []byte("oops\n")},
-		{Stream: output.Stderr, DamagedBytes: 5}, {Stream: output.Stderr, Data: []byte("end")}, {DamagedBytes: 2, StreamUnknown: true},
+		{Data: []byte("first")}, {DroppedBytes: 70}, {Data: []byte("last\n")}, {Stream: output.Stderr,
+			Data: []byte("oops\n")},
+		{Stream: output.Stderr, DamagedBytes: 5}, {Stream: output.Stderr, Data: []byte("end")}, {DamagedBytes: 2,
+			StreamUnknown: true},
 	} {
 		if err := got.add(c); err != nil {
 			t.Fatal(err)

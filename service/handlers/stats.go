@@ -21,7 +21,8 @@ const statsRange = 24 * time.Hour
 // Stats implements control.API.
 func (h *Statistics) Stats(ctx context.Context, p control.StatsParams) (control.Stats, error) {
 	now := h.store.Now()
-	f := store.StatsFilter{Queue: p.Queue, Since: queue.Millis(p.Since), Until: queue.Millis(p.Until), Series: p.Grain != "",
+	f := store.StatsFilter{Queue: p.Queue, Since: queue.Millis(p.Since), Until: queue.Millis(p.Until),
+		Series:  p.Grain != "",
 		AllTime: p.AllTime}
 	if p.AllTime && (p.Queue != "" || p.Since != 0 || p.Until != 0 || p.Grain != "") {
 		return control.Stats{}, queue.Invalid("ever",

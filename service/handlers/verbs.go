@@ -440,7 +440,9 @@ func (h *bulk) onSelected(ctx context.Context, p control.Selection, takes []queu
 		return v, err
 	}
 	if p.DryRun {
-		v.MatchCount = new(len(slices.DeleteFunc(page.Refs, func(r store.Ref) bool { return !slices.Contains(takes, r.State) })))
+		v.MatchCount = new(len(slices.DeleteFunc(page.Refs, func(r store.Ref) bool {
+			return !slices.Contains(takes, r.State)
+		})))
 	} else {
 		v, err = h.bulkByRef(ctx, do, page.Refs, f.States)
 		if err != nil {

@@ -14,7 +14,8 @@ import (
 const stepBytes = 64 << 10
 
 // Wait implements control.API.
-func (h *Jobs) Wait(ctx context.Context, p control.Wait, each func(control.JobEndNotice) error) (control.WaitResult, error) {
+func (h *Jobs) Wait(ctx context.Context, p control.Wait, each func(control.JobEndNotice) error) (control.WaitResult,
+	error) {
 	ids := control.Selection{ID: p.ID, IDs: p.IDs}.Names()
 	if len(ids) > control.MaxWaits {
 		return control.WaitResult{}, queue.Invalid("ids", "too many jobs (%d); the maximum is %d", len(ids), control.MaxWaits)

@@ -28,7 +28,8 @@ func (t *Tx) insertAttempt(seq int64, a *queue.Attempt) error {
 		counted, cpu_us, peak_rss, leftovers, dropped, output, output_ref, output_bytes) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
 		seq, int64(a.N), a.Fence, a.Worker, a.Node, int64(a.PID), int64(a.StartedAt), int64(a.EndedAt), a.ExitCode,
 		int64(a.Signal),
-		string(a.Reason), a.Error, records.Bit(a.Counted), a.CPU.Microseconds(), a.PeakRSS, int64(a.Leftovers), a.DroppedBytes,
+		string(a.Reason), a.Error, records.Bit(a.Counted), a.CPU.Microseconds(), a.PeakRSS, int64(a.Leftovers),
+		a.DroppedBytes,
 		blob(a.Output), text(a.OutputRef), a.OutputBytes)
 	// Write these values with a second statement, because few jobs have them.
 	if err == nil && (len(a.Result) > 0 || a.ResultError != "" || a.PeakTasks != 0) {

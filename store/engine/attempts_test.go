@@ -24,7 +24,8 @@ func TestPlainAttemptsHaveNoRow(t *testing.T) {
 			t.Fatal(len(g.Jobs), err)
 		}
 		with.Fence = g.Jobs[0].Fence
-		_, err = s.Exchange(t.Context(), store.Report{Settlements: []store.Settlement{{Lease: g.Jobs[0].Lease(), Attempt: with,
+		_, err = s.Exchange(t.Context(), store.Report{Settlements: []store.Settlement{{Lease: g.Jobs[0].Lease(),
+			Attempt:  with,
 			Decision: queue.Decision{State: queue.Completed, Started: true, UsesAttempt: true}}}})
 		if err != nil {
 			t.Fatal(err)

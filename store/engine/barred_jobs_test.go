@@ -212,7 +212,8 @@ func BenchmarkDependants(b *testing.B) {
 			if err != nil || len(g.Jobs) != 1 {
 				b.Fatal(len(g.Jobs), err)
 			}
-			if _, err := s.Exchange(b.Context(), store.Report{Settlements: []store.Settlement{completed(&g.Jobs[0])}}); err != nil {
+			report := store.Report{Settlements: []store.Settlement{completed(&g.Jobs[0])}}
+			if _, err := s.Exchange(b.Context(), report); err != nil {
 				b.Fatal(err)
 			}
 			decided := make(chan struct{})

@@ -99,7 +99,8 @@ func differences(a, b *memory) (wrong error) {
 			wrong = errors.Join(wrong, fmt.Errorf("%s: %v, the other one has %v", what, a, b))
 		}
 	}
-	same("numbers", [...]int64{a.commits, a.nextSeq, a.nextEvent, a.enqueuedTotal, a.outputs, a.undecidedJobs, a.committedJobs},
+	same("numbers", [...]int64{a.commits, a.nextSeq, a.nextEvent, a.enqueuedTotal, a.outputs, a.undecidedJobs,
+		a.committedJobs},
 		[...]int64{b.commits, b.nextSeq, b.nextEvent, b.enqueuedTotal, b.outputs, b.undecidedJobs, b.committedJobs})
 	same("counts", a.counts, b.counts)
 	same("marks", []any{a.reservedInMeta, a.summedUpTo, orderText(a.order), a.rankedBy, a.lanes.weights},

@@ -65,7 +65,8 @@ func TestClaimPrefetchSeesTheTransaction(t *testing.T) {
 			err = s.DoExpecting(t.Context(), ends, 2, func(t *engine.Tx) (err error) {
 				expected = t.HasPrefetch()
 				for _, i := range c.ended {
-					if _, err := t.Rules().Exchange(&store.Report{Settlements: []store.Settlement{completedOn(s, &jobs[i])}}); err != nil {
+					if _, err := t.Rules().Exchange(&store.Report{Settlements: []store.Settlement{completedOn(s,
+						&jobs[i])}}); err != nil {
 						return err
 					}
 				}

@@ -72,7 +72,8 @@ func everyGate(t *testing.T, s *Store) {
 	must(err)
 	report = store.Report{}
 	for _, j := range append(turned.Jobs, more.Jobs...) {
-		report.Settlements = append(report.Settlements, store.Settlement{Lease: j.Lease(), Attempt: queue.Attempt{StartedAt: now},
+		report.Settlements = append(report.Settlements, store.Settlement{Lease: j.Lease(),
+			Attempt:  queue.Attempt{StartedAt: now},
 			Decision: queue.Decision{State: queue.Completed, UsesAttempt: true, Started: true}})
 	}
 	_, err = s.Exchange(ctx, report)
@@ -269,7 +270,8 @@ func everyOperation(t *testing.T, s *Store) {
 		Starts: []store.AttemptStart{{Lease: l(0), StartedAt: 1}}, Progress: []store.Progress{{Lease: l(0)}},
 		Releases: []queue.Lease{l(2)}, Changes: []store.LeasedChange{{Lease: l(3),
 			Change: store.Change{Verb: queue.VerbCancel}}},
-		Settlements: []store.Settlement{{Lease: l(0), Attempt: queue.Attempt{OutputRef: "1-1", OutputBytes: 9, Result: []byte("1")},
+		Settlements: []store.Settlement{{Lease: l(0), Attempt: queue.Attempt{OutputRef: "1-1", OutputBytes: 9,
+			Result: []byte("1")},
 			Decision: dead, DeletableOutput: "9-9"}, {Lease: l(1), Decision: queue.Decision{State: queue.Pending}}},
 	})
 	must(err)

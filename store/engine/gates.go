@@ -148,7 +148,8 @@ func (t *Tx) Rule(gate int64) (rules.Rule, error) {
 // Starts implements rules.Tx.
 func (t *Tx) Starts(gate int64, since queue.Millis) (n int, err error) {
 	// A start in the future means that the clock was set back. Treat it as a start at the current time.
-	if err := t.Exec(`UPDATE starts SET at = ? WHERE gate = ? AND at > ?`, int64(t.startTime), gate, int64(t.startTime)); err != nil {
+	if err := t.Exec(`UPDATE starts SET at = ? WHERE gate = ? AND at > ?`, int64(t.startTime), gate,
+		int64(t.startTime)); err != nil {
 		return 0, err
 	}
 	starts, err := t.Number(`SELECT count(*) FROM starts WHERE gate = ? AND at >= ?`, gate, int64(since))
@@ -366,7 +367,8 @@ func (t *Tx) openGates() (more bool, err error) {
 	err = t.Query(func(r database.Row) (bool, error) {
 		list = append(list, r.Num(0))
 		return len(list) < moveStep, nil
-	}, `SELECT id FROM gates INDEXED BY gates_opens WHERE opens > 0 AND opens <= ? LIMIT ?`, int64(t.startTime), int64(moveStep))
+	}, `SELECT id FROM gates INDEXED BY gates_opens WHERE opens > 0 AND opens <= ? LIMIT ?`, int64(t.startTime),
+		int64(moveStep))
 	for _, id := range list {
 		if err == nil {
 			err = t.Exec(`UPDATE gates SET opens = 0 WHERE id = ?`, id)

@@ -183,7 +183,8 @@ func (t *Tx) disownStep(d *disownment) error {
 			list = append(list, records.ReadMoved(r, records.HeadColumns))
 		}
 		return true, nil
-	}, `SELECT `+records.HeadColumns+` FROM jobs WHERE seq >= ? AND seq < ? ORDER BY seq LIMIT ?`, d.movedUpTo, d.beforeSeq,
+	}, `SELECT `+records.HeadColumns+` FROM jobs WHERE seq >= ? AND seq < ? ORDER BY seq LIMIT ?`, d.movedUpTo,
+		d.beforeSeq,
 		int64(disownReads+1))
 	if err != nil {
 		return err
@@ -237,7 +238,8 @@ func (t *Tx) tidyOwners() (more bool, err error) {
 // readOwners reads the owners, and the disownings that were unfinished when the store was closed.
 func (s *Engine) readOwners(all *database.Batch) {
 	all.Add(func(r database.Row) (bool, error) {
-		d := disownment{former: int(r.Num(0)), uid: int(r.Num(2)), beforeSeq: r.Num(3), movedUpTo: r.Num(4), keysUpTo: r.Num(5)}
+		d := disownment{former: int(r.Num(0)), uid: int(r.Num(2)), beforeSeq: r.Num(3), movedUpTo: r.Num(4),
+			keysUpTo: r.Num(5)}
 		if d.former >= 0 {
 			s.mem.owners[d.former] = r.Text(1)
 		} else if d.beforeSeq > 0 {

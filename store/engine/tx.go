@@ -32,7 +32,8 @@ func (t *Tx) FenceStep() int64 { return 1 + t.s.rng.Int64N(fenceStep) }
 // Counts implements rules.Tx.
 func (t *Tx) Counts() rules.Counts {
 	m := &t.s.mem
-	return rules.Counts{Waiting: store.Counts{States: m.counts}.Waiting() + m.committedJobs, EnqueuedTotal: m.enqueuedTotal}
+	return rules.Counts{Waiting: store.Counts{States: m.counts}.Waiting() + m.committedJobs,
+		EnqueuedTotal: m.enqueuedTotal}
 }
 
 // User implements rules.Tx.

@@ -414,7 +414,8 @@ func (t *Tx) writeMeta() error {
 	}
 	m, b := &t.s.mem, &t.memoryAtStart
 	if !(t.hasBegun && t.Conn.HasWritten()) && !t.leased && m.counts == b.counts && m.nextSeq == b.nextSeq &&
-		m.enqueuedTotal == b.enqueuedTotal && m.nextEvent == b.nextEvent && m.outputs == b.outputs && m.userList == b.userList &&
+		m.enqueuedTotal == b.enqueuedTotal && m.nextEvent == b.nextEvent && m.outputs == b.outputs &&
+		m.userList == b.userList &&
 		m.queueList == b.queueList {
 		return nil
 	}

@@ -29,7 +29,8 @@ const PreparedName = "restore.tmp"
 // Numbers that were assigned after the backup was made are not assigned again, if the existing database can
 // still be read.
 func Restore(dir, file string, save func(ref string) (io.WriteCloser, error),
-	each func(done, total int64)) (done RestoreResult, replace func(asideDir string, between func() error) error, err error) {
+	each func(done, total int64)) (done RestoreResult, replace func(asideDir string, between func() error) error,
+	err error) {
 	path := filepath.Join(dir, PreparedName)
 	SweepRestoring(path) // SQLite would apply an old journal to the new file
 	defer func() {

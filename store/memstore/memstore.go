@@ -318,7 +318,8 @@ func (s *Store) addEvent(j *job, kind queue.EventKind, d queue.EventDetail, now 
 		s.newEvent = nil
 	}
 	s.events = append(s.events, queue.Event{
-		Seq: s.trimmedCount + int64(len(s.events)) + 1, Time: now, Kind: kind, Job: j.Seq, ID: j.ID, State: j.State, Detail: d,
+		Seq: s.trimmedCount + int64(len(s.events)) + 1, Time: now, Kind: kind, Job: j.Seq, ID: j.ID, State: j.State,
+		Detail:  d,
 		Private: j.Private(),
 	})
 	if moments := j.hookMoment; moments != 0 {

@@ -153,7 +153,10 @@ func (s *Store) Promote(ctx context.Context) (next time.Duration, err error) {
 				s.dropBatch(b)
 			}
 		}
-		maps.DeleteFunc(s.discardTimes, func(_ requestKey, at queue.Millis) bool { return at < now.Add(-store.ForgottenMemory) })
+		maps.DeleteFunc(s.discardTimes, func(_ requestKey,
+			at queue.Millis) bool {
+			return at < now.Add(-store.ForgottenMemory)
+		})
 		s.applyNextFrame(func(*batch) bool { return true }, now)
 		more = more || slices.ContainsFunc(s.batches, func(b *batch) bool { return b.committed })
 		next = maxWait

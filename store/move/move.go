@@ -135,7 +135,8 @@ func (m *move) openSource() (err error) {
 	} else if m.sourceConn, err = m.file(); err != nil {
 		return err
 	}
-	if m.movedTo, err = database.ReadNote(m.sourceConn, database.NoteMoved); err == nil && m.movedTo != "" && m.movedTo != m.targetLocation.String() {
+	if m.movedTo, err = database.ReadNote(m.sourceConn, database.NoteMoved); err == nil && m.movedTo != "" &&
+		m.movedTo != m.targetLocation.String() {
 		err = queue.Errorf(queue.CodeWrongState, "the queue in %[1]s has already moved to %[2]s; to move the queue again, "+
 			"give its new store with --from", m.sourceLocation.quoted(), database.QuoteLocation(m.movedTo))
 	}
@@ -166,7 +167,8 @@ func (m *move) file() (database.Conn, error) {
 	}
 	if err == nil && version != int64(len(database.Migrations)) {
 		err = queue.Errorf(queue.CodeWrongState, "the database in %s has schema version %d, but this queuectl needs "+
-			"version %d; start the service of this version once to update the database", m.sourceLocation.Dir, version, len(database.Migrations))
+			"version %d; start the service of this version once to update the database", m.sourceLocation.Dir, version,
+			len(database.Migrations))
 	}
 	if err != nil {
 		return nil, errors.Join(err, c.Close())
@@ -287,7 +289,8 @@ func (m *move) refuseQueue() error {
 	}
 	jobs, err := m.targetConn.Number(`SELECT next_seq FROM meta`)
 	if err == nil && jobs > 1 {
-		err = queue.Errorf(queue.CodeExists, "%s already contains a queue; choose an empty database", m.targetLocation.quoted())
+		err = queue.Errorf(queue.CodeExists, "%s already contains a queue; choose an empty database",
+			m.targetLocation.quoted())
 	}
 	return err
 }

@@ -67,8 +67,9 @@ func TestSlowRepliesDoNotShiftTimes(t *testing.T) {
 	slow.Store(int64(200 * time.Millisecond))
 	job := claimOn(t, a, 1)[0]
 	at := queue.MillisOf(time.Now())
-	if _, err := a.Exchange(t.Context(), store.Report{Starts: []store.AttemptStart{{Lease: job.Lease(), StartedAt: at, Worker: "1/1",
-		PID: 1}}}); err != nil {
+	if _, err := a.Exchange(t.Context(), store.Report{Starts: []store.AttemptStart{{Lease: job.Lease(), StartedAt: at,
+		Worker: "1/1",
+		PID:    1}}}); err != nil {
 		t.Fatal(err)
 	}
 	slow.Store(0)

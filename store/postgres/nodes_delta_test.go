@@ -149,7 +149,8 @@ func TestNodeComesBackEmpty(t *testing.T) {
 	if err != nil || len(lost) != 2 {
 		t.Errorf("%d leases are taken over, %v", len(lost), err)
 	}
-	if _, err := b.Exchange(t.Context(), store.Report{Settlements: []store.Settlement{completedOn(b, &theirs[0])}}); err != nil {
+	if _, err := b.Exchange(t.Context(), store.Report{Settlements: []store.Settlement{completedOn(b,
+		&theirs[0])}}); err != nil {
 		t.Fatal(err)
 	}
 	var ends []store.Settlement

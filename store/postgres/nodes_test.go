@@ -103,8 +103,9 @@ func TestNodesShareAQueue(t *testing.T) {
 	if jobs := <-waits; !slices.Equal(seqs(jobs), []int64{4}) {
 		t.Errorf("a waiting claim on another node gets %v, want job 4", seqs(jobs))
 	}
-	if _, err := a.Exchange(t.Context(), store.Report{Starts: []store.AttemptStart{{Lease: first[0].Lease(), StartedAt: a.Now(),
-		Worker: "1/1", PID: 1}}}); err != nil {
+	if _, err := a.Exchange(t.Context(), store.Report{Starts: []store.AttemptStart{{Lease: first[0].Lease(),
+		StartedAt: a.Now(),
+		Worker:    "1/1", PID: 1}}}); err != nil {
 		t.Fatal(err)
 	}
 	for b.Counts().States[queue.Processing] != 1 { // the enqueue notifies the watcher too, so wait for the start

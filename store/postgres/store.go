@@ -336,7 +336,8 @@ func (s backend) ReadError(err error) error {
 		s.FailFromRead(err)
 		return queue.Errorf(queue.CodeUnavailable, "the service ends, because it cannot use its database: %v; see the "+
 			"service's log and queuectl doctor", err)
-	case errors.As(err, new(pgdb.ConnLostError)), errors.As(err, new(pgdb.StatementError)) && database.KindOf(err) != database.Mistake:
+	case errors.As(err, new(pgdb.ConnLostError)), errors.As(err, new(pgdb.StatementError)) &&
+		database.KindOf(err) != database.Mistake:
 		return queue.Errorf(queue.CodeUnavailable, "the database cannot be read now (%v); try again later", err)
 	}
 	return err

@@ -13,7 +13,8 @@ func (s *Reads) Settings(ctx context.Context) (list []store.Setting, err error) 
 	err = s.Read(ctx, func(r *Reader) error {
 		list = nil // an earlier try may have read a part
 		return r.Query(func(r database.Row) (bool, error) {
-			list = append(list, store.Setting{Key: r.Text(0), Value: r.Text(1), UID: int(r.Num(2)), SetAt: queue.Millis(r.Num(3))})
+			list = append(list, store.Setting{Key: r.Text(0), Value: r.Text(1), UID: int(r.Num(2)),
+				SetAt: queue.Millis(r.Num(3))})
 			return true, nil
 		}, `SELECT key, value, uid, at FROM settings ORDER BY key`)
 	})

@@ -82,7 +82,8 @@ func (r *Rules) recordMissed(f *store.OccurrenceRequest) error {
 	if len(f.MissedInstants) == 0 {
 		return nil
 	}
-	detail := queue.EventDetail{Schedule: f.Name, Instant: f.MissedInstants[len(f.MissedInstants)-1], Count: len(f.MissedInstants)}
+	detail := queue.EventDetail{Schedule: f.Name, Instant: f.MissedInstants[len(f.MissedInstants)-1],
+		Count: len(f.MissedInstants)}
 	return r.addScheduleEvent(queue.EventScheduleMissed, &Job{}, detail)
 }
 

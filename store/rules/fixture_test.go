@@ -227,7 +227,8 @@ func (f *fixture) lease(id string) queue.Lease {
 func (f *fixture) start(ids ...string) {
 	f.t.Helper()
 	for _, id := range ids {
-		f.exchange(store.Report{Starts: []store.AttemptStart{{Lease: f.lease(id), StartedAt: f.currentTime, Worker: "w", PID: 7}}})
+		f.exchange(store.Report{Starts: []store.AttemptStart{{Lease: f.lease(id), StartedAt: f.currentTime, Worker: "w",
+			PID: 7}}})
 	}
 }
 

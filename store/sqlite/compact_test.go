@@ -26,7 +26,8 @@ func enqueueLarge(t *testing.T, s *Store, n int) {
 		if err != nil || len(g.Jobs) != 1 {
 			t.Fatalf("claimed %d jobs, %v", len(g.Jobs), err)
 		}
-		if _, err := s.Exchange(t.Context(), store.Report{Settlements: []store.Settlement{completed(&g.Jobs[0])}}); err != nil {
+		report := store.Report{Settlements: []store.Settlement{completed(&g.Jobs[0])}}
+		if _, err := s.Exchange(t.Context(), report); err != nil {
 			t.Fatal(err)
 		}
 	}

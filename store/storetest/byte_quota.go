@@ -364,7 +364,8 @@ func bytesOfOccurrences(r *rig) {
 	r.checkUnchanged(func() {
 		_, err := r.s.Fire(r.Context(), f)
 		var full *store.QuotaError
-		if !errors.As(err, &full) || full.UsedBytes != r.bytesHeld(1) || full.Limit != f.MaxBytesUser || full.NeededBytes < 10_000 {
+		if !errors.As(err, &full) || full.UsedBytes != r.bytesHeld(1) || full.Limit != f.MaxBytesUser ||
+			full.NeededBytes < 10_000 {
 			r.Errorf("an occurrence above the quota: %+v, want an error with the bytes that it needs", err)
 		}
 	})

@@ -144,7 +144,8 @@ func noEnqueuePointsBeforeDue(r *rig) {
 	r.advanceAndPromote(10 * time.Minute)
 	waiter := r.enqueueOne(withPriority(6))
 	same(r, "arrival of the sleeper", r.get(sleeper.ID).Arrival, 4)
-	same(r, "points of the newest job", r.s.Order().Points(waiter.Since, r.s.Now(), waiter.Arrival, r.s.Counts().EnqueuedTotal),
+	same(r, "points of the newest job", r.s.Order().Points(waiter.Since, r.s.Now(), waiter.Arrival,
+		r.s.Counts().EnqueuedTotal),
 		0)
 	same(r, "order of claims", seqs(r.claim(10)), []int64{first.Seq, second.Seq, sleeper.Seq, third.Seq, waiter.Seq})
 }

@@ -21,7 +21,8 @@ func progressStays(r *rig) {
 	same(r, "stale before the start", early.Stale, []queue.Lease{j.Lease()})
 	j = r.start(j)
 	r.newEvents()
-	for _, p := range []queue.Progress{{Percent: 0, ReportedAt: 6}, {Percent: 40, Text: "epoch 4/10\x1b[2J", ReportedAt: 7},
+	for _, p := range []queue.Progress{{Percent: 0, ReportedAt: 6}, {Percent: 40, Text: "epoch 4/10\x1b[2J",
+		ReportedAt: 7},
 		{Percent: 39, ReportedAt: 8}} {
 		report(j.Lease(), p)
 		same(r, "progress", *r.get(j.ID).Progress, p)
@@ -42,7 +43,8 @@ func progressStays(r *rig) {
 	report(again.Lease(), queue.Progress{Percent: 60, ReportedAt: 9})
 	r.exchange(store.Report{Settlements: []store.Settlement{e}})
 	e.Progress.Percent = 1 // a change of the caller's copy must not change the stored job
-	same(r, "progress reported with the end", *r.get(j.ID).Progress, queue.Progress{Percent: 70, Text: "last", ReportedAt: 10})
+	same(r, "progress reported with the end", *r.get(j.ID).Progress, queue.Progress{Percent: 70, Text: "last",
+		ReportedAt: 10})
 
 	r.advanceAndPromote(time.Minute)
 	short := r.claimOne()

@@ -60,7 +60,8 @@ func queueExistsWhileItHasJobs(r *rig) {
 		// A leased job counts as waiting until the store knows that it has started.
 		"gpu": {Name: "gpu", Rule: store.DefaultQueueRule, Waiting: 3, Leased: 1, Oldest: r.s.Now()},
 	})
-	r.exchange(store.Report{Starts: []store.AttemptStart{{Lease: got[0].Lease(), StartedAt: r.s.Now(), Worker: "w", PID: 1}}})
+	r.exchange(store.Report{Starts: []store.AttemptStart{{Lease: got[0].Lease(), StartedAt: r.s.Now(), Worker: "w",
+		PID: 1}}})
 	same(r, "waiting jobs of the queue", r.queueStates()["gpu"].Waiting, int64(2))
 	r.settle(got[0], exited(0))
 	for _, j := range r.listAll(store.Filter{States: []queue.State{queue.Pending}}) {

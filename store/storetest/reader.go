@@ -191,7 +191,8 @@ func listFilters(r *rig) {
 		{"a label with a similar name", store.Filter{Labels: map[string]string{`k"`: "v"}}, nil},
 		{"before a seq", store.Filter{BeforeSeq: other.Seq}, []queue.Job{dead, done}},
 		{"all criteria together", store.Filter{States: []queue.State{queue.Dead, queue.Pending},
-			Labels: map[string]string{"app": "x"}, UID: new(testUID), Since: begin + 1, BeforeSeq: empty.Seq}, []queue.Job{dead}},
+			Labels: map[string]string{"app": "x"}, UID: new(testUID), Since: begin + 1, BeforeSeq: empty.Seq},
+			[]queue.Job{dead}},
 	} {
 		same(r, "filtered by "+c.name, r.listAll(c.filter), c.want)
 		c.filter.Limit = 1

@@ -39,7 +39,8 @@ func startedIsProcessing(r *rig) {
 	r.advance(time.Second)
 	r.newEvents()
 	at := r.s.Now() - 400
-	done := r.exchange(store.Report{Starts: []store.AttemptStart{{Lease: j.Lease(), StartedAt: at, Worker: "w7", PID: 99}}})
+	begun := store.AttemptStart{Lease: j.Lease(), StartedAt: at, Worker: "w7", PID: 99}
+	done := r.exchange(store.Report{Starts: []store.AttemptStart{begun}})
 	same(r, "result", done, store.Grant{})
 	want := j
 	want.State, want.StartedAt, want.WorkerID, want.PID, want.UpdatedAt = queue.Processing, at, "w7", 99, r.s.Now()
@@ -164,7 +165,8 @@ func cancelledBeforeStart(r *rig) {
 		store.Grant{Stale: []queue.Lease{claimed.Lease()}})
 	running := r.enqueueOne()
 	claimed = r.claimOne()
-	r.exchange(store.Report{Starts: []store.AttemptStart{{Lease: claimed.Lease(), StartedAt: r.s.Now(), Worker: "w1", PID: 7}}})
+	r.exchange(store.Report{Starts: []store.AttemptStart{
+		{Lease: claimed.Lease(), StartedAt: r.s.Now(), Worker: "w1", PID: 7}}})
 	same(r, "result for a running job", r.exchange(store.Report{Changes: []store.LeasedChange{{Lease: claimed.Lease(),
 		Change: cancelled.Change}}}), store.Grant{Stale: []queue.Lease{claimed.Lease()}})
 	same(r, "state of the running job", r.get(running.ID).State, queue.Processing)
@@ -292,9 +294,8 @@ func attemptIsReturnedComplete(r *rig) {
 	r.enqueueAndGet(draft(), draft(), draft())
 	jobs := r.claim(3)
 	e := r.settlement(jobs[0], queue.Outcome{End: queue.Signalled, Signal: 15, Error: "ended: ä\x1b[1m"})
-	e.Attempt.CPU, e.Attempt.PeakRSS, e.Attempt.Leftovers, e.Attempt.DroppedBytes = 90*time.Minute+7*time.Microsecond, 1<<40, 3,
-		1<<33
-	e.Attempt.PeakTasks = 1 << 34
+	e.Attempt.CPU, e.Attempt.PeakRSS, e.Attempt.Leftovers = 90*time.Minute+7*time.Microsecond, 1<<40, 3
+	e.Attempt.DroppedBytes, e.Attempt.PeakTasks = 1<<33, 1<<34
 	e.Attempt.Output = bytes.Repeat([]byte{0, 1, 0xff, '\n'}, 16<<10)
 	output := bytes.Clone(e.Attempt.Output)
 	e.Attempt.Result, e.Attempt.ResultError = []byte(`{"ä":[1,2]}`), "ö"

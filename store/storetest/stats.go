@@ -97,7 +97,8 @@ func attemptsAreCounted(r *rig) {
 		second.Waits.Observe(0)
 		second.Runs.Observe(0)
 	}
-	want.Periods = []store.PeriodStatistics{{StartTime: began, Figures: first}, {StartTime: began.Add(time.Minute), Figures: second}}
+	want.Periods = []store.PeriodStatistics{{StartTime: began, Figures: first}, {StartTime: began.Add(time.Minute),
+		Figures: second}}
 	same(r, "statistics by minute", r.stats(store.StatsFilter{Since: began, Series: true}), want)
 	same(r, "statistics of one queue", r.stats(store.StatsFilter{Since: began, Queue: "b"}).Queues, want.Queues[1:])
 	same(r, "statistics of the first minute", r.sumStats(store.StatsFilter{Since: began, Until: began.Add(time.Minute)}),

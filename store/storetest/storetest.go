@@ -221,7 +221,8 @@ func (r *rig) asClaimed(claimed []queue.Job, before ...queue.Job) []queue.Job {
 // start reports that a claimed job starts now, and reads the job back.
 func (r *rig) start(j queue.Job) queue.Job {
 	r.Helper()
-	grant := r.exchange(store.Report{Starts: []store.AttemptStart{{Lease: j.Lease(), StartedAt: r.s.Now(), Worker: "w1", PID: 4242}}})
+	grant := r.exchange(store.Report{Starts: []store.AttemptStart{{Lease: j.Lease(), StartedAt: r.s.Now(), Worker: "w1",
+		PID: 4242}}})
 	same(r, "stale leases", grant.Stale, nil)
 	return r.get(j.ID)
 }

@@ -217,8 +217,8 @@ func holdAndRelease(r *rig) {
 		r.advance(time.Second)
 		r.newEvents()
 		r.must(r.change(j, queue.VerbRelease))
-		now := r.s.Now()
-		want.State, want.UpdatedAt, want.DueAt, want.Since, want.Arrival = queue.Pending, now, now, now, r.s.Counts().EnqueuedTotal
+		now, arrival := r.s.Now(), r.s.Counts().EnqueuedTotal
+		want.State, want.UpdatedAt, want.DueAt, want.Since, want.Arrival = queue.Pending, now, now, now, arrival
 		same(r, s.String()+" job after release", r.get(j.ID), want)
 		same(r, "events", r.newEvents(), []queue.Event{r.event(queue.EventReleased, want,
 			queue.EventDetail{UID: new(testUID)})})

@@ -115,7 +115,8 @@ func TestRightsOnJobs(t *testing.T) {
 		t.Errorf("cancel of all jobs of another user: %+v", r)
 	}
 	for _, verb := range []string{"pause", "resume"} {
-		if r := q.RunAs(testrig.Alice, verb, "--all"); r.Code != 5 || !strings.Contains(r.Stderr, `needs the right "operate"`) {
+		if r := q.RunAs(testrig.Alice, verb, "--all"); r.Code != 5 ||
+			!strings.Contains(r.Stderr, `needs the right "operate"`) {
 			t.Errorf("%s --all by a user with the right to submit: %+v", verb, r)
 		}
 	}

@@ -37,8 +37,7 @@ func TestModesOfRootsRunnerFiles(t *testing.T) {
 			return err
 		}
 		st := info.Sys().(*syscall.Stat_t)
-		// Jobs traverse these directories to reach their own directories, so the modes are not
-		// checked here.
+		// Jobs traverse these directories to reach their own directories, so the modes are not checked here.
 		if strings.HasPrefix(path, q.RootRunnerDir+"/jobs") {
 			return nil
 		}
@@ -67,9 +66,8 @@ func TestModesOfRootsRunnerFiles(t *testing.T) {
 	}
 }
 
-// When a runner of root is killed, processes of its jobs remain, which the service has no right to
-// end. The next runner of root ends them. The jobs run again, and the directory of the dead runner
-// is removed.
+// When a runner of root is killed, processes of its jobs remain, which the service has no right to end. The next
+// runner of root ends them. The jobs run again, and the directory of the dead runner is removed.
 func TestDeadRootsRunnerIsCleanedUp(t *testing.T) {
 	q := testrig.StartRooted(t, "run_as = \"submitter\"\n", "accounts = *\n")
 	id := q.MustAs(testrig.DaemonUser, "enqueue", "--cwd", "/", "setsid sleep 300 & echo $! ; exec sleep 300")
@@ -228,7 +226,8 @@ func TestFixedAccountCannotBlockService(t *testing.T) {
 	}
 	for _, id := range []string{keptJob, first} {
 		if r := q.RunAs(testrig.DaemonUser, "logs", id); r.Code != 4 || r.Stdout != "" {
-			t.Errorf("logs of an output that was replaced by a pipe or a link: code %d, %d bytes, %s", r.Code, len(r.Stdout), r.Stderr)
+			t.Errorf("logs of an output that was replaced by a pipe or a link: code %d, %d bytes, %s", r.Code, len(r.Stdout),
+				r.Stderr)
 		}
 	}
 	if got := q.OutputOf(testrig.DaemonUser, "--cwd", mails,
@@ -252,10 +251,9 @@ func TestFixedAccountCannotBlockService(t *testing.T) {
 	q.MustAs(testrig.DaemonUser, "cancel", lockingJob)
 }
 
-// If all jobs run as a fixed account, a job can stop its runner with SIGSTOP. The jobs of the
-// stopped runner stay leased, because they may still run. Neither the next service nor other jobs
-// wait for that runner. When it dies, the processes of its jobs are ended first, and then the jobs
-// are lost.
+// If all jobs run as a fixed account, a job can stop its runner with SIGSTOP. The jobs of the stopped runner stay
+// leased, because they may still run. Neither the next service nor other jobs wait for that runner. When it dies, the
+// processes of its jobs are ended first, and then the jobs are lost.
 func TestFixedAccountStopsItsRunner(t *testing.T) {
 	testrig.Long(t)
 	q := testrig.StartRooted(t, "run_as = \"fixed:mail\"\n", "accounts = mail\n")
@@ -372,8 +370,7 @@ func TestLeasedFilesDelayNoOtherUser(t *testing.T) {
 			t.Errorf("another user's job: %q", got)
 		}
 		elapsed = append(elapsed, time.Since(started))
-		// When one bad job has ended, start another, so that one of the six workers is always
-		// blocked.
+		// When one bad job has ended, start another, so that one of the six workers is always blocked.
 		if q.Show(bad[len(bad)-1]).State == "dead" {
 			bad = append(bad, program())
 		}

@@ -26,7 +26,8 @@ func TestUserBytesAreBounded(t *testing.T) {
 	full := func(when string) {
 		t.Helper()
 		r := q.CLI("enqueue", "--file", file)
-		if r.Code != 5 || !strings.Contains(r.Stderr, "max_bytes_per_user: ") || !strings.Contains(r.Stderr, "of 2097152 bytes") ||
+		if r.Code != 5 || !strings.Contains(r.Stderr, "max_bytes_per_user: ") ||
+			!strings.Contains(r.Stderr, "of 2097152 bytes") ||
 			!strings.Contains(r.Stderr, "queuectl rm") {
 			t.Errorf("%s: exit code %d, %s", when, r.Code, r.Stderr)
 		}
@@ -53,7 +54,8 @@ func TestUserBytesAreBounded(t *testing.T) {
 	if r := q.CLI("whoami"); !strings.Contains(r.Stdout, "of 2.0 MiB used") {
 		t.Errorf("whoami: %s%s", r.Stdout, r.Stderr)
 	}
-	if r := q.CLI("doctor"); !strings.Contains(r.Stdout, "of 2097152 bytes; once all bytes are used, new jobs are refused") {
+	if r := q.CLI("doctor"); !strings.Contains(r.Stdout,
+		"of 2097152 bytes; once all bytes are used, new jobs are refused") {
 		t.Errorf("doctor: %s%s", r.Stdout, r.Stderr)
 	}
 	q.Must("cancel", "--all", "--yes")

@@ -17,7 +17,8 @@ func TestBatchReportsUnenqueuedJobs(t *testing.T) {
 	q.Start("--workers", "0")
 	lines := `{"command":"true","unique":"k"}` + "\n" + `{"command":"true"}` + "\n" +
 		`{"command":"true","unique":"k","id":"third"}` + "\n"
-	if r := q.CLIWithInput(lines, "enqueue", "--file", "-"); r.Code != 0 || r.Stdout != "1\n2\n1" && r.Stdout != "1\n2\n1\n" ||
+	if r := q.CLIWithInput(lines, "enqueue", "--file", "-"); r.Code != 0 || r.Stdout != "1\n2\n1" &&
+		r.Stdout != "1\n2\n1\n" ||
 		!strings.Contains(r.Stderr, "1 of 3 jobs not enqueued (line 3), because another job has the same unique key") {
 		t.Errorf("enqueue --file: %+v", r)
 	}
@@ -127,7 +128,8 @@ func TestLostOutputIsReported(t *testing.T) {
 	q.KillRunners()
 	q.WaitUntil("the job is held", 20*time.Second, func() bool { return q.Show("job").State == "held" })
 	if r := q.CLI("logs", "job"); r.Code != 0 ||
-		!strings.Contains(r.Stderr, "the output of attempt 1 of job job is lost, because the runner died during the attempt") {
+		!strings.Contains(r.Stderr, "the output of attempt 1 of job job is lost, because the runner died during the "+
+			"attempt") {
 		t.Errorf("logs of an attempt whose runner died: %+v", r)
 	}
 }

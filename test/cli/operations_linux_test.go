@@ -101,7 +101,8 @@ func TestRunShowsAllOfALargeOutput(t *testing.T) {
 	const lines = 1_000_000
 	r := q.CLI("run", "--", "seq", fmt.Sprint(lines))
 	if want := 6_888_896; r.Code != 0 || len(r.Stdout) != want || r.Stderr != "" {
-		t.Errorf("run of a job with a large output: exit code %d, %d bytes of %d; stderr %q", r.Code, len(r.Stdout), want, r.Stderr)
+		t.Errorf("run of a job with a large output: exit code %d, %d bytes of %d; stderr %q", r.Code, len(r.Stdout), want,
+			r.Stderr)
 	}
 	r = q.CLI("run", "--output-limit", "1M", "--", "sh", "-c", "seq 2000000")
 	if kept := strings.Contains(

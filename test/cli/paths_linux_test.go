@@ -79,7 +79,8 @@ func TestUnusablePathsAreExplained(t *testing.T) {
 		}
 	}
 	if r := testrig.RunCommand(t, commandWith(q, "QUEUECTL_SOCKET="+q.Path("plain"), "status")); r.Code != 2 ||
-		r.Stderr != "queuectl: QUEUECTL_SOCKET: "+q.Path("plain")+" is not a socket; give the path of the service's socket\n" {
+		r.Stderr != "queuectl: QUEUECTL_SOCKET: "+q.Path("plain")+" is not a socket; give the path of the service's "+
+			"socket\n" {
 		t.Errorf("status with a file in QUEUECTL_SOCKET: %+v", r)
 	}
 }

@@ -140,7 +140,8 @@ func TestLargeOutputIsReadableOffline(t *testing.T) {
 	}
 	id := strings.TrimSpace(p.CLI("--dir", p.Dir, "list", "-q").Stdout)
 	if got := p.CLI("--dir", p.Dir, "logs", id); got.Code != 0 || got.Stdout != r.Stdout {
-		t.Errorf("logs without a service: exit code %d, %d bytes, want %d: %s", got.Code, len(got.Stdout), len(r.Stdout), got.Stderr)
+		t.Errorf("logs without a service: exit code %d, %d bytes, want %d: %s", got.Code, len(got.Stdout), len(r.Stdout),
+			got.Stderr)
 	}
 }
 

@@ -118,7 +118,8 @@ func TestPrivateRunIsResumed(t *testing.T) {
 	if _, after := countRuns(p); after != before {
 		t.Errorf("a refused run ran %d jobs", after-before)
 	}
-	if r := p.Run("", args...); r.Code != 0 || !strings.Contains(r.Stderr, fmt.Sprintf("%d jobs: %[1]d completed", count)) {
+	if r := p.Run("", args...); r.Code != 0 ||
+		!strings.Contains(r.Stderr, fmt.Sprintf("%d jobs: %[1]d completed", count)) {
 		t.Errorf("the last run: %+v", r)
 	}
 	counts, lines := countRuns(p)
@@ -201,7 +202,8 @@ func TestChangedPrivateFlagsAreNamed(t *testing.T) {
 		"--timeout was 10s, now it is missing; --env A is missing": {"--", "echo", "+{}+"},
 	} {
 		if r := p.Run("1\n2\n", append([]string{"--arg-file", "-"}, with...)...); r.Code != 125 ||
-			!strings.Contains(r.Stderr, "contains a run that was started with other flags: ") || !strings.Contains(r.Stderr, want) {
+			!strings.Contains(r.Stderr, "contains a run that was started with other flags: ") ||
+			!strings.Contains(r.Stderr, want) {
 			t.Errorf("%q: %+v, want %q", with, r, want)
 		}
 	}
@@ -441,7 +443,8 @@ func TestEmptyPrivateRunCreatesNoDir(t *testing.T) {
 			}
 		}
 	}
-	if r := p.Run("\n\necho said\n", "--dir", "new", "--lines", "-"); r.Code != 0 || strings.TrimSpace(r.Stdout) != "said" {
+	if r := p.Run("\n\necho said\n", "--dir", "new", "--lines", "-"); r.Code != 0 ||
+		strings.TrimSpace(r.Stdout) != "said" {
 		t.Errorf("a list with a command after blank lines: %+v", r)
 	}
 	if r := p.Run("", "--dir", "new", "--lines", "-"); r.Code != 125 ||
@@ -466,8 +469,7 @@ func TestPrivateRunWithADamagedDatabase(t *testing.T) {
 	}
 }
 
-// If no job runs for a second, a private run reports once what the jobs are waiting for, as the
-// command run does.
+// If no job runs for a second, a private run reports once what the jobs are waiting for, as the command run does.
 func TestPrivateRunSaysWhyNothingRuns(t *testing.T) {
 	testrig.Long(t)
 	t.Parallel()
@@ -479,20 +481,6 @@ func TestPrivateRunSaysWhyNothingRuns(t *testing.T) {
 	}
 }
 
-// With "--joblog -", a private run writes the job log to stdout, with unescaped commands.
-func TestJobLogOnStandardOutput(t *testing.T) {
-	p := testrig.NewPrivate(t)
-	r := p.Run("printf 'a  b\\tc' >&2\n", "--lines", "-", "--joblog", "-")
-	lines := strings.Split(r.Stdout, "\n")
-	if r.Code != 0 || len(lines) != 3 || !strings.HasPrefix(lines[0], "Seq\tHost\tStarttime") ||
-		!strings.HasSuffix(lines[1], "\t0\t0\tprintf 'a  b\\tc' >&2") {
-		t.Errorf("a run with --joblog -: %+v", r)
-	}
-	if _, err := os.Stat(filepath.Join(p.Work, "-")); err == nil {
-		t.Error("a file named - was created")
-	}
-}
-
 // Every line of --lines is a command, even a line that looks like JSON.
 func TestEveryLineOfLinesIsACommand(t *testing.T) {
 	p := testrig.NewPrivate(t)
@@ -501,23 +489,5 @@ func TestEveryLineOfLinesIsACommand(t *testing.T) {
 	if r.Code != 1 || !strings.HasPrefix(r.Stdout, "first\nsecond\n") || strings.Contains(r.Stdout, "\njson\n") ||
 		!strings.Contains(r.Stderr, "4 jobs: 2 completed, 2 dead") {
 		t.Errorf("a run of lines, one of which looks like JSON: %+v", r)
-	}
-}
-
-// The column Receive of the job log counts only the bytes of stdout, as in GNU parallel 20221122.
-func TestJobLogCountsStandardOutput(t *testing.T) {
-	t.Parallel()
-	p := testrig.NewPrivate(t)
-	r := p.Run("echo abc; echo defgh >&2\ntrue\nhead -c 200000 /dev/zero; echo end\n", "--lines", "-", "--joblog", "log",
-		"--workers", "1", "--output-limit", "100K")
-	raw, err := os.ReadFile(filepath.Join(p.Work, "log"))
-	lines := strings.Split(string(raw), "\n")
-	if r.Code != 0 || err != nil || len(lines) != 5 {
-		t.Fatalf("a run with a job log: exit code %d, log %q, %v", r.Code, raw, err)
-	}
-	for i, want := range []string{"Receive", "4", "0", "200004"} {
-		if got := strings.Split(lines[i], "\t"); len(got) != 9 || got[5] != want {
-			t.Errorf("line %q of the job log: want %s in the column Receive", lines[i], want)
-		}
 	}
 }

@@ -122,7 +122,8 @@ func TestOtherUsersStateDirIsNotTakenOver(t *testing.T) {
 	for _, owner := range []testrig.Person{{Name: "root"}, testrig.Bob} {
 		for _, verb := range []string{"serve", "doctor"} {
 			r := testrig.RunCommand(q, testrig.AsPerson(q.Command("--dir", planted, verb), owner))
-			if r.Code == 0 || !strings.Contains(r.Stderr, fmt.Sprint(testrig.Alice.Uid)) || !strings.Contains(r.Stderr, "--dir") ||
+			if r.Code == 0 || !strings.Contains(r.Stderr, fmt.Sprint(testrig.Alice.Uid)) ||
+				!strings.Contains(r.Stderr, "--dir") ||
 				strings.Contains(r.Stderr, "chown") || strings.Contains(r.Stderr, "runuser") {
 				t.Errorf("%s %s: %+v, want the owner, the advice --dir and no chown", owner.Name, verb, r)
 			}

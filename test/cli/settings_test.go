@@ -273,7 +273,8 @@ func TestRestartRefusesInvalidSettings(t *testing.T) {
 	}
 	for _, settings := range bad {
 		q.WriteFile("queuectl.toml", settings)
-		if got := q.CLI("service", "restart"); got.Code != 2 || !strings.Contains(got.Stderr, "the service was not restarted") ||
+		if got := q.CLI("service", "restart"); got.Code != 2 ||
+			!strings.Contains(got.Stderr, "the service was not restarted") ||
 			!strings.Contains(got.Stderr, "config validate") {
 			t.Errorf("service restart with the settings %q: %+v", settings, got)
 		}

@@ -256,7 +256,9 @@ func TestColoursOfJobsAppearOnlyInOutput(t *testing.T) {
 	w.WaitEnded(dead)
 	runs := w.Enqueue(testrig.Fields{"command": `printf '\033[35mpurple\033[K\n'; ` + q.WaitForFileCommand("goes")})
 	defer q.WriteFile("goes", "")
-	q.WaitUntil("its last line is shown", 10*time.Second, func() bool { return strings.Contains(q.CLI().Stdout, "purple") })
+	q.WaitUntil("its last line is shown", 10*time.Second, func() bool {
+		return strings.Contains(q.CLI().Stdout, "purple")
+	})
 	for _, args := range [][]string{{}, {"list"}, {"dlq", "list"}, {"events"}} {
 		if r := q.CLI(args...); strings.Contains(r.Stdout, "\x1b") || r.Code != 0 {
 			t.Errorf("%q in a pipe: %+v", args, r)

@@ -240,7 +240,8 @@ func TestBackupInterrupted(t *testing.T) {
 	case code != 3 || len(remaining) != 0:
 		t.Errorf("exit code %d, remaining files %v", code, remaining)
 	}
-	if r := q.CLI("restore", filepath.Join(q.Dir, "initialized")); r.Code != 5 || !strings.Contains(r.Stderr, "still run") {
+	if r := q.CLI("restore", filepath.Join(q.Dir, "initialized")); r.Code != 5 ||
+		!strings.Contains(r.Stderr, "still run") {
 		t.Errorf("restore while a job runs: %+v", r)
 	}
 	q.Start("--workers", "1")

@@ -299,7 +299,8 @@ func (w *workload) compare(a *testrig.Requester, jobs []testrig.Job, c cut, v *v
 		// are checked only for the newest promise.
 		case p.output != "" && (len(p.output) > 1000 || p.position == c.position):
 			if out, err := a.Logs(p.id); err != nil || string(out) != p.output {
-				v.brokenPromises = append(v.brokenPromises, fmt.Sprintf("job %s: %d bytes of its output, want %d: %v", p.id, len(out), len(p.output),
+				v.brokenPromises = append(v.brokenPromises, fmt.Sprintf("job %s: %d bytes of its output, want %d: %v", p.id,
+					len(out), len(p.output),
 					err))
 			}
 		}

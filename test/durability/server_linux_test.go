@@ -109,7 +109,8 @@ func TestDatabaseServerAway(t *testing.T) {
 		t.Errorf("doctor, without the service: %+v", r)
 	}
 	p.Kill()
-	if r := doctor(); !strings.Contains(r.Stdout, "FAILURE  database") || !strings.Contains(r.Stdout, "cannot be reached") {
+	if r := doctor(); !strings.Contains(r.Stdout, "FAILURE  database") ||
+		!strings.Contains(r.Stdout, "cannot be reached") {
 		t.Errorf("doctor, without the server: %+v", r)
 	}
 	p.Start(t)
@@ -396,7 +397,8 @@ func TestOutputsStayWhileAnotherStoreIsUsed(t *testing.T) {
 			return err != nil
 		})
 		if got := q.CLI("logs", id); strings.TrimSpace(got.Stdout) != logs[id] || got.Code != 0 {
-			t.Errorf("logs of %s: exit code %d, %d bytes, %s; want %d bytes", id, got.Code, len(got.Stdout), got.Stderr, len(logs[id]))
+			t.Errorf("logs of %s: exit code %d, %d bytes, %s; want %d bytes", id, got.Code, len(got.Stdout), got.Stderr,
+				len(logs[id]))
 		}
 		if got := q.CLI("doctor", "--verify"); strings.Contains(got.Stdout, "FAILURE") {
 			t.Errorf("doctor --verify: %s", got.Stdout)

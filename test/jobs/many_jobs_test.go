@@ -99,7 +99,8 @@ func TestLargeCleanupDelaysNoClient(t *testing.T) {
 func TestEnqueueWarnsOfArgumentsInShellCode(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "0")
 	r := q.CLI("enqueue", "--", "sh", "-c", "gzip '{}'", ":::", "a.log")
-	if want := "queuectl: warning: {} is inside the code that sh runs"; r.Code != 0 || !strings.HasPrefix(r.Stderr, want) ||
+	if want := "queuectl: warning: {} is inside the code that sh runs"; r.Code != 0 ||
+		!strings.HasPrefix(r.Stderr, want) ||
 		!strings.Contains(r.Stderr, `"$1"' sh {}`) {
 		t.Errorf("exit code %d, got %q, want %q and a safe form", r.Code, r.Stderr, want)
 	}

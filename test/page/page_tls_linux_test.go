@@ -230,7 +230,8 @@ func TestPageOfTheSystemsSockets(t *testing.T) {
 		t.Errorf("web start prints the address %q, want the first of %v", address, addresses)
 	}
 	for _, args := range [][]string{{"web", "stop"}, {"web", "start", "--listen", "127.0.0.1:0"}} {
-		if got := q.CLI(args...); got.Code != 5 || !strings.Contains(got.Stderr, "systemctl disable --now queuectl-web.socket") {
+		if got := q.CLI(args...); got.Code != 5 ||
+			!strings.Contains(got.Stderr, "systemctl disable --now queuectl-web.socket") {
 			t.Errorf("%v: %+v", args, got)
 		}
 	}

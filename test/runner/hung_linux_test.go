@@ -64,7 +64,8 @@ func TestHungRunnerDelaysOnlyItsJobs(t *testing.T) {
 	}
 	for _, args := range [][]string{{"logs", id}, {"cancel", id}, {"rm", "--force", id}, {"kill", id},
 		{"worker", "stop", "--all", "--force"}} {
-		if got := q.CLIWithin(10*time.Second, args...); got.Code != 3 && got.Code != 5 || !strings.Contains(got.Stderr, names) {
+		if got := q.CLIWithin(10*time.Second, args...); got.Code != 3 && got.Code != 5 ||
+			!strings.Contains(got.Stderr, names) {
 			t.Errorf("%v: %+v; want an error that names the runner", args, got)
 		}
 	}
@@ -96,9 +97,8 @@ func TestHungRunnerDelaysOnlyItsJobs(t *testing.T) {
 	}
 }
 
-// A client that follows a job gets the output and the end of the job even if a runner hangs. If the
-// hung runner has not started the job, another runner runs the job. If it has, the job continues
-// when the runner continues.
+// A client that follows a job gets the output and the end of the job even if a runner hangs. If the hung runner has
+// not started the job, another runner runs the job. If it has, the job continues when the runner continues.
 func TestHungRunnersJobsAreFollowed(t *testing.T) {
 	testrig.Long(t)
 	q := testrig.StartQueue(t, "--workers", "5")
@@ -140,8 +140,7 @@ func TestHungRunnersJobsAreFollowed(t *testing.T) {
 	}
 }
 
-// If a service restarts while its runner hangs, the job of that runner ends normally when the
-// runner continues.
+// If a service restarts while its runner hangs, the job of that runner ends normally when the runner continues.
 func TestHungRunnersJobContinues(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
 	w := q.Dial()
@@ -300,9 +299,8 @@ func TestServiceSurvivesRunnersThatDieAtStart(t *testing.T) {
 	}
 }
 
-// Even if a runner's directory is damaged, the service finds the process trees of the runner's
-// jobs, so that no tree runs at the same time as the job's next attempt. If the service can connect
-// to the runner, the runner keeps its job.
+// Even if a runner's directory is damaged, the service finds the process trees of the runner's jobs, so that no tree
+// runs at the same time as the job's next attempt. If the service can connect to the runner, the runner keeps its job.
 func TestDamagedRunnerDirsLeaveNoTrees(t *testing.T) {
 	t.Parallel()
 	for name, damage := range map[string]func(dir string) error{

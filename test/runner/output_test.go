@@ -400,7 +400,8 @@ func TestLogsReportsDamageOfARunningJob(t *testing.T) {
 		t.Helper()
 		r := q.CLI("logs", id)
 		damaged, marks := 0, 0 // a gap that spans two reads is reported in two lines, so add them up
-		for _, match := range regexp.MustCompile(`\[(\d+) bytes of stdout are damaged\]\n`).FindAllStringSubmatch(r.Stdout, -1) {
+		for _, match := range regexp.MustCompile(`\[(\d+) bytes of stdout are damaged\]\n`).FindAllStringSubmatch(r.Stdout,
+			-1) {
 			n, _ := strconv.Atoi(match[1])
 			damaged, marks = damaged+n, marks+len(match[0])
 		}

@@ -114,7 +114,8 @@ func TestLimitOfFileSizesEndsNoRunner(t *testing.T) {
 	lift := setLimit(t, runner, unix.RLIMIT_FSIZE, 100_000)
 	j := w.WaitEnded(w.Enqueue(testrig.Fields{"command": "head -c 300000 /dev/zero | tr '\\0' x; echo end",
 		"max_retries": 0}))
-	if j.State != "completed" || len(j.History) != 1 || j.History[0].DroppedBytes == 0 || !strings.HasPrefix(j.Output, "xxx") {
+	if j.State != "completed" || len(j.History) != 1 || j.History[0].DroppedBytes == 0 ||
+		!strings.HasPrefix(j.Output, "xxx") {
 		t.Errorf("a job that prints more: %s, %+v, output of %d bytes", j.State, j.History, len(j.Output))
 	}
 	if j := w.WaitEnded(w.Enqueue(testrig.Fields{"command": "kill -XFSZ $$; echo lives",

@@ -50,7 +50,8 @@ func ReloadVerb(app *cli.App) *cobra.Command {
 			return cli.Answer(cmd.Context(), a.App, (*control.Client).Reload, control.Nothing{},
 				func(got control.ReloadResult) error {
 					if len(got.Hidden) > 0 {
-						fmt.Fprintf(a.Stderr, "queuectl: settings in the file that have no effect, because stored values, the environment "+
+						fmt.Fprintf(a.Stderr, "queuectl: settings in the file that have no effect, because stored values, the "+
+							"environment "+
 							"or flags override them: %s; see their origin with: queuectl config list\n", strings.Join(got.Hidden, ", "))
 					}
 					if got.Note != "" {

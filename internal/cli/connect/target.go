@@ -151,7 +151,8 @@ func (f *Finder) Places() (config.Places, error) {
 	if around, ok := config.PlacesOfSocket(t.Socket); ok {
 		return around, nil
 	}
-	return config.Places{}, fault.Usage("the directory with the queue of the socket %s is unknown; give it with --dir", t.Socket)
+	return config.Places{}, fault.Usage("the directory with the queue of the socket %s is unknown; give it with --dir",
+		t.Socket)
 }
 
 // Connect connects to the chosen service. If no service could be chosen, c is nil. If the

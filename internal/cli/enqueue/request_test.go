@@ -38,9 +38,11 @@ func TestRequestIsFullAtItsBounds(t *testing.T) {
 func TestAnswersAreMerged(t *testing.T) {
 	var a answers
 	limits := []string{"memory"}
-	a.add(&control.EnqueueBatchResult{IDs: []string{"1", "2"}, FoundIndexes: []int{1}, UnenforcedLimits: limits, Notes: []string{"n"},
+	a.add(&control.EnqueueBatchResult{IDs: []string{"1", "2"}, FoundIndexes: []int{1}, UnenforcedLimits: limits,
+		Notes:       []string{"n"},
 		MaxAttempts: 3}, []int{10, 11})
-	a.add(&control.EnqueueBatchResult{IDs: []string{"3"}, UnenforcedLimits: limits, Notes: []string{"n"}, MaxAttempts: 1}, []int{12})
+	a.add(&control.EnqueueBatchResult{IDs: []string{"3"}, UnenforcedLimits: limits, Notes: []string{"n"}, MaxAttempts: 1},
+		[]int{12})
 	if !slices.Equal(a.ids, []string{"1", "2", "3"}) || !slices.Equal(a.foundLines, []int{11}) ||
 		!slices.Equal(a.unenforcedLimits, limits) || len(a.notes) != 1 || a.maxAttempts != 3 {
 		t.Errorf("got %+v", a)

@@ -213,7 +213,8 @@ func (u *Upload) showSent(commit bool) {
 	switch p := &u.Source; {
 	case commit:
 	case p.size > 0:
-		u.Output.Draw(term.Bar{Current: p.bytesRead.Load(), Total: p.size, StartedAt: p.began, Note: present.Jobs(u.JobsRead) + " sent",
+		u.Output.Draw(term.Bar{Current: p.bytesRead.Load(), Total: p.size, StartedAt: p.began,
+			Note:  present.Jobs(u.JobsRead) + " sent",
 			Bytes: true})
 	default:
 		u.Output.Progress("%s sent", present.Jobs(u.JobsRead))
@@ -255,7 +256,8 @@ func (u *Upload) interrupted() {
 	u.startMu.Lock()
 	u.Output.Progress("")
 	if u.commits {
-		fmt.Fprintln(u.Output.Stderr, "queuectl: interrupted while the jobs were being stored: either all or none are in the "+
+		fmt.Fprintln(u.Output.Stderr, "queuectl: interrupted while the jobs were being stored: either all or none are in "+
+			"the "+
 			"queue; check with: queuectl list")
 		os.Exit(fault.ExitDetached)
 	}

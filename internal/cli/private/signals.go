@@ -46,7 +46,8 @@ func (p *privateJobs) finish(sig os.Signal, signals <-chan os.Signal) {
 	// workers too.
 	c.WorkerScale(soon, control.WorkerScale{})
 	cancel()
-	fmt.Fprintln(p.a.Stderr, "queuectl: starting no more jobs; running jobs may finish (press Ctrl-C again to stop them); "+
+	fmt.Fprintln(p.a.Stderr, "queuectl: starting no more jobs; running jobs may finish (press Ctrl-C again to stop "+
+		"them); "+
 		"to continue later, run the same command again")
 	stopped := make(chan struct{})
 	go func() { // this goroutine ends when the jobs have ended, or when finish returns and closes c

@@ -25,7 +25,8 @@ func trusted(program string) error {
 }
 
 // move is the advice to copy the programs to another directory.
-const move = `; copy queuectl.exe and queuectld.exe to another folder, such as C:\Program Files\queuectl, and run there: queuectl service install`
+const move = `; copy queuectl.exe and queuectld.exe to another folder, such as C:\Program Files\queuectl, ` +
+	"and run there: queuectl service install"
 
 // onlyTrustedReplace returns an error if other accounts could replace the program. They could do so
 // if they may change the program or its directory, or may move one of its parent directories away.
