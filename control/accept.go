@@ -18,13 +18,13 @@ import (
 const (
 	maxStarting = 4  // goroutines of one user that were started but do not run yet
 	acceptBurst = 16 // connections accepted in a row before other goroutines may run; takes about 1 ms
-	// maxRefusals is the number of refusals of users without access that may look up names
-	// concurrently. A lookup takes seconds if the directory of accounts is slow. At this limit,
-	// further users without access are refused immediately, by an error that contains no names.
+	// maxRefusals is the maximum number of concurrent refusals that look up user names. A lookup takes
+	// seconds if the directory of accounts is slow. At this limit, the server refuses further users
+	// without access immediately, with an error that contains no names.
 	maxRefusals = 16
-	// maxClosings is the number of evicted connections that may be closed in the background
-	// concurrently. At this limit, a new connection is served only after the connection that it has
-	// evicted is closed.
+	// maxClosings is the maximum number of evicted connections that are being closed in the
+	// background. At this limit, a new connection is served only after the connection that was evicted
+	// for it is closed.
 	maxClosings = 16
 )
 
@@ -34,11 +34,11 @@ type acceptedConns struct {
 	// refusals is a semaphore. It holds one value for each refusal in progress that may have to
 	// look up a user name.
 	refusals chan struct{}
-	// closings is a semaphore. It holds one value for each evicted connection that is being closed
-	// in the background.
+	// closings is a semaphore. It holds one value for each evicted connection that is being closed in
+	// the background.
 	closings chan struct{}
 
-	// starting holds the goroutines that were started and do not run yet.
+	// startLimiter counts, for each user, the goroutines that were started and do not run yet.
 	startLimiter *fair.Limiter
 }
 
@@ -54,8 +54,8 @@ func newAcceptedConns() *acceptedConns {
 // have at most maxStarting goroutines that were started but do not run yet. The user's other
 // connections wait without a goroutine. Accepting a connection is faster than serving it. Without
 // this limit, hundreds of one user's goroutines could be queued for a processor ahead of every
-// other user's requests. A connection is not served if it is evicted while it waits, which ends ctx.
-// So the limit on a user's connections bounds the number of those that wait.
+// other user's requests. Evicting a waiting connection cancels ctx, and the connection is then
+// never served. The limit on a user's connections therefore also bounds how many of them wait.
 func (a *acceptedConns) start(ctx context.Context, uid int, serve func()) {
 	r := fair.Request{User: uid}
 	a.startLimiter.Start(ctx, r, func() {
@@ -66,10 +66,10 @@ func (a *acceptedConns) start(ctx context.Context, uid int, serve func()) {
 	})
 }
 
-// closeEvicted closes evicted connections. It calls Close in the background, because Close waits
-// for the goroutine that reads from the connection. Evicted connections no longer count towards the
-// limits, but still use descriptors. So if maxClosings of them are being closed already,
-// closeEvicted closes the connection itself and waits.
+// closeEvicted closes evicted connections. Close waits for the goroutine that reads from the
+// connection, so closeEvicted calls it in the background. Evicted connections do not count towards
+// the limits, but still use descriptors. While maxClosings of them are being closed, closeEvicted
+// closes further ones itself and waits.
 func (a *acceptedConns) closeEvicted(evicted []*serverConn) {
 	for _, c := range evicted {
 		c.cancelRequests() // the connection may be waiting for room
@@ -86,8 +86,8 @@ func (a *acceptedConns) closeEvicted(evicted []*serverConn) {
 }
 
 // accept admits a connection and starts serving it. It admits the connection before the server
-// accepts the next one, so a user who connects over and over occupies only the accepting goroutine.
-// On systems where identifying the peer can block, a separate goroutine admits the connection.
+// accepts the next one, so a user who connects repeatedly occupies only the accepting goroutine. On
+// systems where identifying the peer can block, a separate goroutine admits the connection.
 func (s *Server) accept(ctx context.Context, nc net.Conn, a *acceptedConns) {
 	if socket.IdentifyBlocks { // a client that sends nothing must not delay others
 		a.goroutines.Go(func() { s.admitAndServe(ctx, nc) })
@@ -99,7 +99,7 @@ func (s *Server) accept(ctx context.Context, nc net.Conn, a *acceptedConns) {
 	switch {
 	case err == nil:
 		a.start(ctx, c.peer.UID, func() { s.serveAdmitted(ctx, c, nil) })
-	case errors.Is(err, errNoAccess): // the error names users, which may need a slow look-up
+	case errors.Is(err, errNoAccess): // the error names users, whose lookup may be slow
 		select {
 		case a.refusals <- struct{}{}:
 			a.goroutines.Go(func() {
@@ -132,9 +132,9 @@ func newConn(ctx context.Context, nc net.Conn) (context.Context, *serverConn) {
 	return ctx, &serverConn{net: nc, lastActive: time.Now(), cancelRequests: cancel}
 }
 
-// admit identifies the peer and adds the connection to those that the server serves. At a limit, it
-// evicts the connection that has been idle longest. If the limit is the one for each user, it
-// evicts a connection of the same user. Connections of users without access evict none.
+// admit identifies the peer and adds the connection to the connections that the server serves. At a
+// limit, it evicts the connection that has been idle longest. At the limit per user, it evicts a
+// connection of the same user. A connection of a user without access evicts no other connection.
 func (s *Server) admit(ctx context.Context, c *serverConn) (evicted []*serverConn, err error) {
 	stop := context.AfterFunc(ctx, func() { c.net.Close() })
 	known, isKnown := c.net.(identifiedConn)

@@ -14,7 +14,7 @@ import (
 	"github.com/queuectl/queuectl/control/fair"
 )
 
-// countedConn is a connection that the counter open includes until the connection is closed.
+// countedConn is a connection. Its first Close decrements the counter open.
 type countedConn struct {
 	net.Conn
 	open   *atomic.Int64
@@ -37,7 +37,7 @@ func TestArrivalsOfOneUserStayWithinItsShare(t *testing.T) {
 		server := NewServer(noopAPI{}, limits, &fakeAuthorizer{right: Submit}, NewUserLimits(), slog.New(slog.DiscardHandler))
 		server.peerOf = func(net.Conn) (Peer, error) { return Peer{UID: 1}, nil }
 		a := newAcceptedConns()
-		a.startLimiter.Add(fair.Request{User: 1, Amount: maxStarting}) // as many goroutines as allowed, which do not run yet
+		a.startLimiter.Add(fair.Request{User: 1, Amount: maxStarting}) // simulates maxStarting goroutines that do not run yet
 		var open atomic.Int64
 		var clients []net.Conn
 		most := int64(0)

@@ -12,7 +12,7 @@ import (
 func TestArrivalsOfOneUserDelayNoOther(t *testing.T) {
 	a := newAcceptedConns()
 	var served atomic.Int64
-	a.startLimiter.Add(fair.Request{User: 1, Amount: maxStarting}) // as many goroutines as allowed, which do not run yet
+	a.startLimiter.Add(fair.Request{User: 1, Amount: maxStarting}) // simulates maxStarting goroutines that do not run yet
 	for range 1000 {
 		a.start(t.Context(), 1, func() { served.Add(1) })
 	}

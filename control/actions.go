@@ -7,21 +7,21 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// ActionAPI acts on selected jobs. Each method but Clear acts on those jobs whose state allows it,
-// and returns for each other job that the caller named why it was refused.
+// ActionAPI acts on selected jobs. Each method except Clear acts on the jobs whose state allows it.
+// For each other job that the caller named, the method returns why it refused the job.
 type ActionAPI interface {
 	// Cancel ends jobs for good. It ends the running attempts first, and returns when they have
 	// ended.
 	Cancel(ctx context.Context, p Selection) (BulkResult, error)
 	// Retry runs ended jobs again, and failed jobs without waiting for their retry time.
 	Retry(ctx context.Context, p Retry) (BulkResult, error)
-	// Hold keeps waiting jobs from starting. Release undoes that.
+	// Hold prevents waiting jobs from starting. Release lets them start again.
 	Hold(ctx context.Context, p Selection) (BulkResult, error)
 	Release(ctx context.Context, p Selection) (BulkResult, error)
 	// Pause freezes running jobs together with their timeouts. Resume continues them. With All, the
-	// methods affect the whole queue and need the right "operate": running jobs are frozen and no
-	// job starts, also after a restart, until everything is resumed. Jobs and queues that were
-	// paused individually stay paused even then.
+	// methods affect the whole queue and need the right "operate": running jobs are frozen and no job
+	// starts, also after a restart, until Resume is called with All. Jobs and queues that were paused
+	// individually then stay paused.
 	Pause(ctx context.Context, p Selection) (BulkResult, error)
 	Resume(ctx context.Context, p Selection) (BulkResult, error)
 	// Requeue stops running jobs and puts them back in the queue. The attempt does not count.
@@ -51,8 +51,8 @@ type Selection struct {
 	Queue  string `json:"queue,omitempty"`
 	Batch  string `json:"batch,omitempty"` // value of the label batch; selects only the caller's jobs
 	User   string `json:"user,omitempty"`  // user who enqueued the jobs
-	// OlderThan selects jobs that ended at least this long ago. For an unfinished job, the time at
-	// which it was enqueued counts instead.
+	// OlderThan selects jobs that ended at least this long ago. An unfinished job is selected if it
+	// was enqueued at least this long ago.
 	OlderThan Span   `json:"older_than,omitempty"`
 	IDGlob    string `json:"id_glob,omitempty"` // pattern; wildcards: *, ? and sets such as [a-z]
 	DryRun    bool   `json:"dry_run,omitempty"` // count the jobs without changing them
@@ -111,19 +111,19 @@ type ClearParams struct {
 // BulkResult lists the jobs that a method has changed, and the jobs for which the method was
 // refused, with the reasons.
 type BulkResult struct {
-	// Done and Refused are always sent, even if empty, except after a dry run.
+	// DoneIDs and Refusals are always sent, even if empty, except after a dry run.
 	DoneIDs    []string  `json:"done,omitempty"`
 	Refusals   []Refusal `json:"refused,omitempty"`
 	MatchCount *int      `json:"matched,omitempty"` // after a dry run: the number of selected jobs
 	Next       *string   `json:"next,omitempty"`    // cursor for the remaining jobs
-	// For an edit, Unenforced lists those of the new limits that this machine does not enforce, or
+	// For an edit, UnenforcedLimits lists the new limits that this machine does not enforce, or
 	// enforces only in part.
 	UnenforcedLimits []string `json:"unenforced,omitempty"`
-	// For an edit, Notes has the same meaning as Enqueued.Notes.
+	// For an edit, Notes has the same meaning as EnqueueResult.Notes.
 	Notes []string `json:"notes,omitempty"`
 }
 
-// MarshalJSON implements json.Marshaler. After a dry run it writes only Matched and Next.
+// MarshalJSON implements json.Marshaler. After a dry run it writes only MatchCount and Next.
 func (r BulkResult) MarshalJSON() ([]byte, error) {
 	if r.MatchCount != nil {
 		return json.Marshal(struct {
@@ -152,14 +152,14 @@ func (r *Refusal) Err() *queue.Error {
 	return &queue.Error{Code: r.Code, Field: r.Field, Message: r.Message}
 }
 
-// Removed counts removed jobs.
+// RemovalCount reports how many jobs a method has removed.
 type RemovalCount struct {
 	Count      int  `json:"removed,omitempty"` // always sent, even if 0, except after a dry run
 	MatchCount *int `json:"matched,omitempty"` // after a dry run: the number of selected jobs
 	Total      int  `json:"of,omitempty"`      // in a progress report: the number of jobs to remove in total
 }
 
-// MarshalJSON implements json.Marshaler. After a dry run it writes only Matched.
+// MarshalJSON implements json.Marshaler. After a dry run it writes only MatchCount.
 func (r RemovalCount) MarshalJSON() ([]byte, error) {
 	if r.MatchCount != nil {
 		return json.Marshal(struct {

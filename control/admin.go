@@ -32,7 +32,7 @@ type Cleanup struct {
 	DryRun bool     `json:"dry_run,omitempty"` // count the jobs without removing them
 }
 
-// BackupPiece is a piece of a backup or, before the first piece, a progress report.
+// BackupPiece is a piece of a backup or, before the first piece, a report of the progress.
 type BackupPiece struct {
 	Base64    []byte `json:"base64,omitempty"`
 	DoneBytes int64  `json:"done"` // bytes done
@@ -82,7 +82,7 @@ type Drain struct {
 	Wait bool `json:"wait,omitempty"`
 }
 
-// Draining is the response to Drain.
+// DrainResult is the response to Drain.
 type DrainResult struct {
 	Draining bool `json:"draining"`
 	Running  int  `json:"running"` // number of jobs that are still running
@@ -93,7 +93,7 @@ type ServiceStop struct {
 	KeepJobs bool `json:"keep_jobs,omitempty"`
 }
 
-// Stopping is the answer to service.stop. The service sends it when it begins to stop.
+// ServiceStopResult is the response to ServiceStop. The service sends it when it begins to stop.
 type ServiceStopResult struct {
 	PID int    `json:"pid"`
 	Dir string `json:"folder"` // state directory; its lock is free when the service has ended

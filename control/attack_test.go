@@ -21,7 +21,7 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// testServer is a server whose clients are the users that each test chooses. Like the service, its
+// testServer is a server for which each test chooses the uid of every client. Like the service, its
 // API reads while it holds a slot. Reads of users whose uid is divisible by three return
 // immediately. Other reads last until the test ends them.
 type testServer struct {
@@ -32,12 +32,12 @@ type testServer struct {
 	uids   chan int // uids of the next clients that connect, in this order
 
 	user int // limit on the connections of one user; constant once there are connections
-	// ended receives one value for each read that may end. It is closed to end all reads.
+	// readPermits receives one value for each read that may end. A test closes it to end all reads.
 	readPermits chan struct{}
 
 	mu      sync.Mutex
 	reading map[string]int // number of reads that hold a slot, by user and class; guarded by mu
-	most    map[string]int // largest values that reading has had; guarded by mu
+	most    map[string]int // largest value of each entry in reading; guarded by mu
 }
 
 func newTestServer(t *testing.T) *testServer {
@@ -132,7 +132,8 @@ func (v *testServer) Hello(context.Context, HelloParams) (Hello, error) {
 	return Hello{Version: "town"}, nil
 }
 
-// waitUntil waits until the function holds returns true. what names the condition in the error.
+// waitUntil waits until holds returns true. The failure message contains what, a description of the
+// condition.
 func (v *testServer) waitUntil(what string, holds func() bool) {
 	v.t.Helper()
 	for deadline := time.Now().Add(20 * time.Second); !holds(); time.Sleep(time.Millisecond) {
@@ -142,7 +143,7 @@ func (v *testServer) waitUntil(what string, holds func() bool) {
 	}
 }
 
-// bytes returns the bytes of a user's requests and answers in progress.
+// bytes returns the size of a user's requests and answers that are in progress.
 func (v *testServer) bytes(uid int) int64 {
 	_, bytes := v.shares.conns.Usage(uid)
 	return bytes
@@ -163,8 +164,8 @@ func (v *testServer) send(c net.Conn, method, params string) <-chan string {
 }
 
 // A user who connects over and over, sends many requests and disconnects never has more connections
-// in progress than the limit for one user. A connection whose request waits for room does not count
-// as idle, so it is not evicted. An evicted connection would continue to wait for room.
+// in progress than the limit for one user. A connection whose request waits for room is not idle,
+// so it is not evicted. After an eviction it would continue to wait for room.
 func TestAbandonedConnectionsAreBounded(t *testing.T) {
 	v := newTestServer(t)
 	v.user = 20
@@ -402,7 +403,7 @@ func (b *chattySystem) Events(ctx context.Context, _ Events, each func(Event) er
 	}
 }
 
-// Events implements API with the API that the test has set.
+// Events calls Events of the API that the test has set.
 func (v *testServer) Events(ctx context.Context, p Events, each func(Event) error) (EventsEnd, error) {
 	return v.API.Events(ctx, p, each)
 }

@@ -324,8 +324,8 @@ func (c *clientConn) send(method string, params any, streams bool) (*call, int64
 	defer c.write.Unlock()
 	c.net.SetWriteDeadline(time.Now().Add(time.Minute))
 	if _, err := c.net.Write(line); err != nil {
-		// The goroutine that reads gets a timeout after readAfterWriteError. It then ends the
-		// connection and all calls on it, including this one.
+		// After readAfterWriteError, the reading goroutine gets a timeout. It then ends the connection
+		// and all calls on it, including this call.
 		c.net.SetReadDeadline(time.Now().Add(readAfterWriteError))
 	}
 	return o, id, nil
@@ -366,7 +366,7 @@ func (c *Client) Ask(ctx context.Context, m *Method, params json.RawMessage) (re
 const whyItEndedHint = "to find out why it ended, see its log (for the system service: " + socket.LogHint +
 	") and queuectl doctor"
 
-// unknownOutcome says what a caller cannot know about a request that got no answer.
+// unknownOutcome is the part of an error message that warns about a request without an answer.
 const unknownOutcome = "it is unknown whether the request was carried out"
 
 // withCode converts an error of the connection to an error with a code. tries is how often the
@@ -393,8 +393,8 @@ func withCode(err error, tries int) error {
 	return queue.Errorf(queue.CodeUnavailable, "the service stopped before it received the request; try again")
 }
 
-// checkAlive closes the connection if the service does not answer. It does so if the number of
-// received lines is still since, and no line arrives after a hello either.
+// checkAlive closes the connection if the service does not answer: the number of received lines
+// still equals since, and no line arrives after a hello either.
 func (c *clientConn) checkAlive(since int64) {
 	if c.receivedLines.Load() != since {
 		return

@@ -13,8 +13,8 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// The client reports the error of a server that refuses its connection and closes it. The server
-// may do so before, while or after the client writes its request.
+// The client reports the error of a server that refuses its connection and closes it before, while
+// or after the client writes its request.
 func TestClientReadsReasonOfRejectedConnection(t *testing.T) {
 	path := tempSocket(t)
 	l := listen(t, path)

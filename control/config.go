@@ -43,8 +43,8 @@ type ConfigList struct {
 	Settings []ConfigValue `json:"settings"`
 }
 
-// Reloaded is the response to Reload. Hidden lists the keys of the settings file whose values other
-// origins override. Note lists for the user which changes have no effect yet.
+// ReloadResult is the response to Reload. Hidden lists the keys of the settings file whose values
+// other origins override. Note lists for the user which changes have no effect yet.
 type ReloadResult struct {
 	Hidden []string `json:"hidden"`
 	Note   string   `json:"note,omitempty"`

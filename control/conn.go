@@ -31,8 +31,8 @@ type serverConn struct {
 	active     int       // number of requests that have not ended; guarded by mu
 	lastActive time.Time // when active last changed; guarded by mu
 	evicted    bool      // guarded by mu
-	// idleCounter counts the user's connections that have no request, including this one. It is nil
-	// while the connection is not in the connTable. The pointer is guarded by mu.
+	// idleCounter counts the user's connections without a request, including this connection. It is
+	// nil while the connection is not in the connTable. The pointer is guarded by mu.
 	idleCounter *atomic.Int64
 }
 
@@ -81,9 +81,9 @@ func (s *Server) readLine(ctx context.Context, c *serverConn, in *bufio.Reader, 
 	}
 }
 
-// lineLimit returns the maximum length of a line, of which size bytes have arrived. Lines of
-// users without access are limited more strictly. The user's right is determined only if the line is
-// long enough for that to matter.
+// lineLimit returns the maximum length of a line, of which size bytes have arrived. Lines of users
+// without access have a lower limit. lineLimit determines the user's right only if the line is long
+// enough for that to matter.
 func (s *Server) lineLimit(c *serverConn, size int) int {
 	if size <= maxLineWithoutAccess {
 		return MaxLine
@@ -141,8 +141,8 @@ func (c *serverConn) addActive(n int) {
 	}
 }
 
-// setIdleCounter adds the connection to its user's count of idle connections while it is idle.
-// Calling it with nil removes it.
+// setIdleCounter makes counter include the connection while it is idle. A nil counter ends the
+// counting.
 func (c *serverConn) setIdleCounter(counter *atomic.Int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -155,7 +155,7 @@ func (c *serverConn) setIdleCounter(counter *atomic.Int64) {
 }
 
 // idleSince returns the time since which the connection has had no request in progress. ok is false
-// if it has one.
+// if a request is in progress.
 func (c *serverConn) idleSince() (t time.Time, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -186,9 +186,9 @@ type activeRequest struct {
 	patience   time.Duration // how long the client may take to read the answer
 	answerLine []byte        // the answer, nil until it is ready
 	pieces     []byte        // stream pieces that have not been sent yet
-	inStep     bool          // a Step is running, so sendPiece does not send them
+	inStep     bool          // while a Step runs, sendPiece only stores pieces
 
-	// Resources that end releases.
+	// Resources that the method end releases.
 	hasRoom     bool        // the request has room in its user's share
 	endList     func()      // releases the room of a request about many jobs; nil if it has none
 	slotClass   Class       // class of the slot for decoding the request

@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// slowToClose is a user's connection whose Close sends to closing and returns once release is closed.
+// slowToClose is a connection whose Close sends to closeCalls and waits until release is closed.
 type slowToClose struct {
 	net.Conn
 	uid                 int

@@ -74,7 +74,7 @@ func (d *paramDecoder) decode(name string, value json.RawMessage) error {
 	return p.checkValue(field)
 }
 
-// markGiven records, for each mark of the parameter, whether its value has that mark.
+// markGiven records, for each mark of the parameter, whether the value matches the mark.
 func (d *paramDecoder) markGiven(p *param, field reflect.Value) {
 	for _, m := range p.marks {
 		d.givenNames[m.name] = m.matches(field)
@@ -93,7 +93,7 @@ func checkFields(name string, value json.RawMessage) error {
 	return queue.Members(value, func(field string, _ json.RawMessage) error { return queue.CheckField(field) })
 }
 
-// check returns an error if parameters are missing or do not go together.
+// check returns an error if required parameters are missing or given parameters exclude each other.
 func (d *paramDecoder) check() error { return d.rules.check(d.givenNames) }
 
 // decodeParam decodes one parameter. Its errors name the parameter.

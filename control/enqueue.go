@@ -29,13 +29,13 @@ type Enqueue struct {
 	Next bool
 }
 
-// Enqueued is the response to Enqueue. Duplicate means that the job already existed: an earlier
-// request had the same key, or another job has the same unique key.
+// EnqueueResult is the response to Enqueue. Duplicate means that the job already existed: an
+// earlier request had the same key, or another job has the same unique key.
 type EnqueueResult struct {
 	ID        string `json:"id"`
 	Seq       int64  `json:"seq"`
 	Duplicate bool   `json:"duplicate"`
-	// Unenforced lists the job's limits that this machine does not enforce, or enforces only in
+	// UnenforcedLimits lists the job's limits that this machine does not enforce, or enforces only in
 	// part.
 	UnenforcedLimits []string `json:"unenforced,omitempty"`
 	// NewQueues lists the queues that are new with this request: they have no settings and had no
@@ -67,12 +67,12 @@ type EnqueueBatch struct {
 	RequireLimits bool `json:"require_limits,omitempty"`
 	// Next does the same as Enqueue.Next for the jobs of this request.
 	Next bool `json:"next,omitempty"`
-	// Encoded replaces Jobs if it is not nil. It holds specs that are already JSON, each on one
+	// EncodedJobs replaces Jobs if it is not nil. It holds specs that are already JSON, each on one
 	// line.
 	EncodedJobs []json.RawMessage `json:"-"`
 }
 
-// MarshalJSON writes the request, copying the specs of Encoded unchanged.
+// MarshalJSON writes the request, copying the specs of EncodedJobs unchanged.
 func (p *EnqueueBatch) MarshalJSON() ([]byte, error) {
 	type plain EnqueueBatch
 	if p.EncodedJobs == nil {
@@ -106,27 +106,27 @@ func (p *EnqueueBatch) MarshalJSON() ([]byte, error) {
 // BatchStep is the maximum number of jobs in a request without Commit.
 const BatchStep = 1000
 
-// EnqueuedBatch is the response to one request of a batch. IDs are in the order of the request's
-// jobs. The jobs exist once the batch is committed.
+// EnqueueBatchResult is the response to one request of a batch. IDs are in the order of the
+// request's jobs. The jobs exist once the batch is committed.
 type EnqueueBatchResult struct {
 	IDs       []string `json:"ids"`
 	Duplicate bool     `json:"duplicate"`
-	// Found lists the request's jobs that were not enqueued, by their index from 0. For each of
+	// FoundIndexes lists the request's jobs that were not enqueued, by their index from 0. For each of
 	// them, a job with the same unique key already exists. IDs holds the id of the existing job at
 	// that index.
 	FoundIndexes []int `json:"found,omitempty"`
-	// Unenforced and NewQueues have the same meaning as in Enqueued, for all jobs of the request
-	// together.
+	// UnenforcedLimits and NewQueues have the same meaning as in EnqueueResult, for all jobs of the
+	// request together.
 	UnenforcedLimits []string   `json:"unenforced,omitempty"`
 	NewQueues        []NewQueue `json:"new_queues,omitempty"`
-	// MaxAttempts is the largest value of Enqueued.MaxAttempts among the request's jobs. Notes has
-	// the same meaning as Enqueued.Notes.
+	// MaxAttempts is the largest value of EnqueueResult.MaxAttempts among the request's jobs. Notes
+	// has the same meaning as EnqueueResult.Notes.
 	MaxAttempts int      `json:"max_attempts,omitempty"`
 	Notes       []string `json:"notes,omitempty"`
 }
 
 // NewQueue is a queue that had no unfinished jobs before this request. Near is the existing queue
-// with the most similar name, since the new name may be a typing error. It is "" if no name is
+// with the most similar name, since the new name may be a typing error. Near is "" if no name is
 // similar.
 type NewQueue struct {
 	Queue        string `json:"queue"`

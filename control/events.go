@@ -18,8 +18,8 @@ type Events struct {
 	Until    Time   `json:"until,omitzero"`  // only events that happened before this time
 	ID       Names  `json:"id,omitempty"`    // only events of these jobs
 	Event    Texts  `json:"event,omitempty"` // only events of these kinds
-	// Audit requests the events that users caused, including those that only an audit shows, with
-	// the user, the command and its target. It is for admins only.
+	// Audit requests the events that users caused, also those that only an audit shows. Each event
+	// then has the user, the command and its target. Audit is for admins only.
 	Audit bool `json:"audit,omitempty"`
 }
 

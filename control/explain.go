@@ -23,15 +23,15 @@ type Why struct {
 	ID      string   `json:"id"`
 	State   string   `json:"state"`
 	Reasons []Reason `json:"reasons"`
-	// Ahead is the number of jobs that will start before this one; 0 means that it starts next. It
+	// JobsAhead is the number of jobs that will start before this one; 0 means that it starts next. It
 	// is null if the job cannot start yet, or if too many jobs are before it to count them all.
 	JobsAhead *int `json:"ahead"`
-	// AheadAtLeast is set if there are too many jobs to count them all. At least this number of
-	// jobs will start before this one. It is 0 if Ahead is set.
+	// AheadAtLeast is set if there are too many jobs to count them all. At least this number of jobs
+	// will start before this one. It is 0 if JobsAhead is set.
 	AheadAtLeast int `json:"ahead_at_least,omitempty"`
 	// AheadByUser lists the users who own most of the jobs that will start before this one.
 	AheadByUser []AheadOfUser `json:"ahead_by_user,omitempty"`
-	// Earliest is the earliest possible start time. It is null if that depends on other jobs.
+	// Earliest is the earliest possible start time. It is null if the start depends on other jobs.
 	Earliest Time `json:"earliest"`
 }
 
@@ -66,9 +66,9 @@ type Simulate struct {
 	Next int `json:"next,omitempty"`
 }
 
-// Simulated lists jobs in the order in which they would start. Incomplete is true if the search
-// reached its limit before it found the requested number of jobs. More jobs may then start after
-// the listed ones.
+// SimulateResult lists jobs in the order in which they would start. Incomplete is true if the
+// search reached its limit before it found the requested number of jobs. More jobs may then start
+// after the listed ones.
 type SimulateResult struct {
 	Jobs       []Job `json:"jobs"`
 	Incomplete bool  `json:"incomplete"`

@@ -50,8 +50,8 @@ func listenAs(t *testing.T, uid int, path string) *net.UnixListener {
 	return l.(*net.UnixListener)
 }
 
-// acceptLine accepts one connection and reads one line, or less if the connection ends. It then
-// calls the function then and closes the connection.
+// acceptLine accepts one connection and reads one line, or less if the connection ends. It calls
+// then before it closes the connection.
 func acceptLine(l net.Listener, then func() error) (line string, err error) {
 	c, err := l.Accept()
 	if err != nil {

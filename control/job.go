@@ -26,7 +26,7 @@ type Job struct {
 	DependsOn []string `json:"depends_on,omitempty"`
 	Lock      *string  `json:"lock,omitempty"`
 	RateLimit *string  `json:"rate_limit,omitempty"`
-	// On is the node, or the node label (label=value), that the job requires.
+	// NodeSelector is the node, or the node label (label=value), that the job requires.
 	NodeSelector *string        `json:"on,omitempty"`
 	Resources    map[string]int `json:"resources,omitempty"`
 	// Units holds the ids of the resource units that the job holds now, by resource.

@@ -2,8 +2,8 @@ package control
 
 import "context"
 
-// JobAPI reads jobs and waits for them. The caller gets only those parts of other users' jobs that
-// its right allows. The service decides which these are.
+// JobAPI reads jobs and waits for them. The service decides which parts of other users' jobs a
+// caller's right allows it to see.
 type JobAPI interface {
 	// Show returns one job with the end of its output and its newest attempts.
 	Show(ctx context.Context, p Show) (JobDetail, error)
@@ -57,13 +57,13 @@ type Wait struct {
 	Timeout Span  `json:"timeout,omitempty"` // longest wait; 0 means unlimited
 }
 
-// Ended is sent when a job has ended.
+// JobEndNotice is sent when a job has ended.
 type JobEndNotice struct {
 	Job Job `json:"job"`
 }
 
-// Waited is the response to Wait. Open lists the jobs that have not ended. It is empty unless the
-// wait timed out or had Any set.
+// WaitResult is the response to Wait. Open lists the jobs that have not ended. It is empty unless
+// the wait timed out or had Any set.
 type WaitResult struct {
 	Open     []string `json:"open"`
 	TimedOut bool     `json:"timed_out"`

@@ -18,9 +18,9 @@ import (
 const maxLoggedIDs = 3
 
 // level returns the level of a request's line in the log. A request that changed something gets a
-// line by default. Requests that read, enqueue or type get none, because they are too frequent.
-// Requests that were rejected or changed nothing get none either. A user can send any number of
-// those, and could fill the disk with their lines.
+// line by default. Requests that read, enqueue or type get no line, because they are too frequent.
+// Requests that were rejected or changed nothing get no line either: a user can send any number of
+// such requests, and could fill the disk with their lines.
 func (m *Method) level(result any, err error) slog.Level {
 	quiet := !m.Right.Covers(Submit) || m.Name == "logs" || m.Name == "attach" || m.Name == "enqueue" ||
 		m.Name == "enqueue.batch"
@@ -78,7 +78,7 @@ func (l *logLimiter) allow(uid int, now time.Time) (omitted int, ok bool) {
 	return omitted, true
 }
 
-// The methods named changed report whether a request with this result changed something.
+// Each method named changed reports whether a request with this result changed something.
 
 func (r BulkResult) changed() bool     { return len(r.DoneIDs) > 0 }
 func (r RemovalCount) changed() bool   { return r.Count > 0 }

@@ -284,8 +284,8 @@ func verbRules() map[reflect.Type]*ruleset {
 	}
 }
 
-// notQueueDefaults lists the fields for which a queue cannot have a default: those that define what
-// is executed, those that choose the account, and those that belong to a single job.
+// notQueueDefaults lists the fields for which a queue cannot have a default: fields that define
+// what is executed, that choose the account, or that belong to a single job.
 var notQueueDefaults = []string{
 	"id", "queue", "command", "argv", "env", "env_pass", "env_secret", "cwd", "umask", "shell", "stdin", "stdin_file",
 	"user", "tty", "on_completed", "on_failed", "on_dead", "on_ended", "depends_on",

@@ -37,10 +37,10 @@ type LogsEnd struct {
 }
 
 // Piece is a piece of a job's output, or a report about it. Output is in Text if it is valid UTF-8,
-// otherwise in Base64. Dropped is the number of bytes of the stream that were not stored. Damage
-// describes stored bytes that cannot be read. A piece with Ended has none of these: the attempt has
-// ended, and another attempt will follow. TTY means that the job has a terminal, so its output may
-// contain control sequences.
+// otherwise in Base64. DroppedBytes is the number of bytes of the stream that were not stored.
+// Damage describes stored bytes that cannot be read. A piece with Ended has none of these: the
+// attempt has ended, and another attempt will follow. TTY means that the job has a terminal, so its
+// output may contain control sequences.
 type Piece struct {
 	ID           string  `json:"id"` // id of the job
 	Attempt      int     `json:"attempt"`
@@ -121,7 +121,7 @@ type Attach struct {
 	Controls bool   `json:"controls,omitempty"`
 }
 
-// Attached is the response to Attach. Taken is the number of typed bytes that the terminal
+// AttachResult is the response to Attach. Taken is the number of typed bytes that the terminal
 // accepted; the client can type the rest once the job has read some. Controls holds the control
 // sequences with which the job has changed the modes of its terminal, if the request asked for
 // them.

@@ -28,7 +28,7 @@ const (
 const manyNames = 100
 
 // Name is the id of a job. In JSON it is text or an integer. An integer means the same as its
-// decimal text. A value that cannot be an id is truncated, since no job has it anyway.
+// decimal text. A value that cannot be an id is truncated, since no job has such an id.
 type Name string
 
 // UnmarshalJSON implements json.Unmarshaler.
@@ -169,7 +169,7 @@ func (s *Selection) Chosen() bool {
 		s.OlderThan != 0 || s.IDGlob != ""
 }
 
-// The methods named isForManyJobs report whether a request lists or changes many jobs.
+// Each method named isForManyJobs reports whether a request lists or changes many jobs.
 
 func (s *Selection) isForManyJobs() bool   { return s.Chosen() || len(s.IDs) >= manyNames }
 func (p *DLQRetry) isForManyJobs() bool    { return p.All || p.Batch != "" || len(p.IDs) >= manyNames }
@@ -178,7 +178,7 @@ func (p *ScreenRows) isForManyJobs() bool  { return true }
 func (p *Tree) isForManyJobs() bool        { return true }
 func (p *ClearParams) isForManyJobs() bool { return true }
 
-// The methods named logSubject return the jobs, or the setting, that the log names for a request.
+// Each method named logSubject returns the jobs, or the setting, that the log names for a request.
 
 func (p *Enqueue) logSubject() (ids []string, key string) {
 	if p.Spec.ID != nil {

@@ -56,13 +56,13 @@ type QueueView struct {
 }
 
 // QueueList is a page of queues in the order of their names, at most MaxQueueList. Next is the
-// value of Queues.After for the next page, "" on the last page.
+// value of Queues.AfterName for the next page, "" on the last page.
 type QueueList struct {
 	Queues []QueueView `json:"queues"`
 	Next   string      `json:"next,omitempty"`
 }
 
-// Queues requests the queues whose names come after After.
+// Queues requests the queues whose names come after AfterName.
 type Queues struct {
 	AfterName string `json:"after,omitempty"`
 }

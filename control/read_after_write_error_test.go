@@ -44,7 +44,7 @@ func (c *closedPeer) Close() error {
 // A client whose request cannot be written because the server has refused the connection gets the
 // server's reason.
 func TestClientReadsReasonAfterWriteError(t *testing.T) {
-	ours, theirs := net.Pipe() // ours only implements the deadlines of fake
+	ours, theirs := net.Pipe() // fake uses only the deadline methods of ours
 	defer theirs.Close()
 	fake := &closedPeer{Conn: ours, wrote: make(chan struct{}), closed: make(chan struct{})}
 	said, saying := io.Pipe()

@@ -16,9 +16,9 @@ import (
 	"time"
 )
 
-// answeringServer is a service that answers each request with the same result. If the function
-// asked returns false for a request, the service answers it and then closes the connection. The
-// returned channel is closed when the first connection is closed.
+// answeringServer is a service that answers each request with the same result. If asked returns
+// false for a request, the service answers the request and then closes the connection. The returned
+// channel is closed when the first connection is closed.
 func answeringServer(
 	t *testing.T, result string, asked func(connection int) (more bool),
 ) (path string, closed chan struct{}) {

@@ -2,7 +2,7 @@ package control
 
 import "slices"
 
-// Right names a set of actions that a user may take. Each right includes those before it.
+// Right names a set of actions that a user may take. Each right includes all weaker rights.
 type Right string
 
 // The rights, the weakest first.

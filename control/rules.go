@@ -38,8 +38,8 @@ type fieldSet struct {
 	edit           bool     // the object changes existing jobs, and must not be empty
 }
 
-// mark is a name for certain values of a parameter, like "jobs:many". A group can list it instead
-// of a parameter. It counts as given if the parameter has such a value.
+// mark is a name for certain values of a parameter, like "jobs:many". A group can list the mark
+// instead of a parameter. The mark counts as given if the parameter has such a value.
 type mark struct {
 	name    string // the parameter's name, a colon and a word
 	matches func(v reflect.Value) bool
@@ -100,8 +100,8 @@ func anyOf(message string, names ...string) group {
 	return group{a: names, accepts: accepts, declare: func(a, _ schema) schema { return a }, message: message}
 }
 
-// exactlyOneOf requires parameters of exactly one of the two sets. The message is for a request that has
-// neither.
+// exactlyOneOf requires parameters of exactly one of the two sets. A request without parameters of
+// either set gets the message.
 func exactlyOneOf(message string, a, b []string) group {
 	accepts := func(a, b bool) bool { return a != b }
 	declare := func(a, b schema) schema { return schema{"oneOf": []schema{a, b}} }

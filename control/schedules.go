@@ -10,8 +10,8 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// ScheduleAPI manages recurring jobs. The caller gets only those parts of other users' schedules
-// that its right allows. The service decides which these are.
+// ScheduleAPI manages recurring jobs. The service decides which parts of other users' schedules a
+// caller's right allows it to see.
 type ScheduleAPI interface {
 	// ScheduleAdd stores a recurring job. Adding an identical schedule again is not an error.
 	ScheduleAdd(ctx context.Context, p ScheduleAdd) (ScheduleDetail, error)
@@ -21,8 +21,8 @@ type ScheduleAPI interface {
 	ScheduleShow(ctx context.Context, p ScheduleName) (ScheduleDetail, error)
 	// ScheduleRemove removes a schedule. Its jobs stay.
 	ScheduleRemove(ctx context.Context, p ScheduleName) (Schedule, error)
-	// SchedulePause stops a schedule from creating jobs. ScheduleResume undoes that; occurrences
-	// that passed during the pause do not count as missed.
+	// SchedulePause stops a schedule from creating jobs. ScheduleResume lets it create jobs again;
+	// occurrences that passed during the pause do not count as missed.
 	SchedulePause(ctx context.Context, p ScheduleName) (Schedule, error)
 	ScheduleResume(ctx context.Context, p ScheduleName) (Schedule, error)
 	// ScheduleRun enqueues a job of a schedule now.
@@ -49,8 +49,8 @@ type ScheduleAdd struct {
 // schedule's own jitter there.
 const backoffJitter = "backoff_jitter"
 
-// ScheduleFault returns an error about a schedule's job with the field names of the method
-// schedule.add. There, the job field jitter is called backoff_jitter.
+// ScheduleFault returns an error about a schedule's job. The error has the field names of the
+// method schedule.add, which calls the job field jitter backoff_jitter.
 func ScheduleFault(err error) error {
 	if e, ok := err.(*queue.Error); ok && e.Field == "jitter" {
 		return &queue.Error{Code: e.Code, Field: backoffJitter, Message: e.Message}
@@ -188,9 +188,9 @@ type ScheduleDetail struct {
 	Spec map[string]any `json:"spec"`
 	// Existed means that an identical schedule already existed when this one was added.
 	Existed bool `json:"existed,omitempty"`
-	// Unenforced has the same meaning as Enqueued.Unenforced.
+	// UnenforcedLimits has the same meaning as EnqueueResult.UnenforcedLimits.
 	UnenforcedLimits []string `json:"unenforced,omitempty"`
-	// Notes has the same meaning as Enqueued.Notes.
+	// Notes has the same meaning as EnqueueResult.Notes.
 	Notes []string `json:"notes,omitempty"`
 }
 

@@ -412,9 +412,8 @@ func givenPriority() schema {
 	return schema{"required": []string{"priority"}, "properties": schema{"priority": schemaOfKinds("integer")}}
 }
 
-// givenSchema returns the schema of a request in which at least one of these parameters is given, or has
-// a value with one of these marks. A name that is not a parameter is a field of the job, which is a
-// number.
+// givenSchema returns the schema of a request in which at least one of these parameters is given,
+// or has a value with one of these marks. Any other name is that of a numeric job field.
 func (r *ruleset) givenSchema(names []string, own map[string]reflect.Value) schema {
 	marked := map[string]schema{}
 	names = slices.Clone(names)

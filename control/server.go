@@ -35,8 +35,8 @@ const (
 )
 
 // Only largeSlots requests that are longer than largeRequest, in bytes, are processed concurrently.
-// A request that takes longer than maxLargeHold is waiting for something other than the processor,
-// so the next one may begin.
+// A request that takes longer than maxLargeHold probably does not wait for the processor, so the
+// next one may begin.
 const (
 	largeRequest = 256 << 10
 	maxLargeHold = time.Second

@@ -40,7 +40,7 @@ func NewUserLimits() *UserLimits {
 	bounds := fair.ConnBounds{Requests: userRequests, ConnRequests: connRequests, Lists: userLists, Streams: MaxStreams,
 		Bytes: userBytes, FreeBytes: connBytes, MaxWait: maxRoomWait}
 	return &UserLimits{
-		conns:   fair.NewConns(bounds, slots.Dispatch), // an answer may have room now
+		conns:   fair.NewConns(bounds, slots.Dispatch), // the freed bytes may make room for an answer
 		helpers: fair.New(fair.Bound{Max: userHelpers}),
 		slots:   slots,
 	}
@@ -64,7 +64,7 @@ const (
 	// readSlots is the number of slots for ClassOne and ClassMany together. The store has as many read
 	// connections. One of the slots is reserved for ClassOne, and one for admins.
 	readSlots = 4
-	// manySlots is the number of readSlots that all ordinary users together may use for ClassMany. Each
+	// manySlots is how many of the readSlots all ordinary users together may use for ClassMany. Each
 	// of them may use at most one.
 	manySlots     = 2
 	decodingSlots = 2 // number of slots; each user may hold at most one
@@ -82,7 +82,7 @@ const (
 	boundOwnDecoding
 	boundLarge
 	boundOwnLarge
-	boundOwnAnswers // slots in which an answer or a piece of a stream of the same user is produced
+	boundOwnAnswers // slots that produce an answer or a stream piece of the same user
 )
 
 // slotBounds returns the bounds on slots. At most one answer of a user at a time may exceed

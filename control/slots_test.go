@@ -37,8 +37,8 @@ func wantNoUsage(t *testing.T, s *UserLimits) {
 	}
 }
 
-// However many reads of one user are waiting, a read of another user waits for at most one of them
-// to end. This holds for each class.
+// However many reads of one user are waiting, a read of another user waits for at most one of these
+// reads to end. This is true for each class.
 func TestReadsAreServedRoundRobin(t *testing.T) {
 	const lasts = 10 * time.Millisecond
 	for _, c := range []struct {

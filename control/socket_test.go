@@ -291,7 +291,7 @@ func TestPatienceLimitsSlowReaders(t *testing.T) {
 			t.Fatal(err)
 		}
 		still := 0
-		// Wait until the server has been blocked for a while.
+		// Wait until the server has sent no further event for 100 ms.
 		for before := int64(-1); still < 20; time.Sleep(5 * time.Millisecond) {
 			now := api.sentEvents.Load()
 			if still++; now != before || now == 0 {

@@ -20,21 +20,21 @@ type StatsParams struct {
 	// hours.
 	Since Time `json:"since,omitzero"`
 	Until Time `json:"until,omitzero"`
-	// By also requests statistics for each minute, hour or day. The store keeps minutes for 2 days,
-	// hours for 60 days and days for 3 years. Without By, the statistics are computed from the
+	// Grain also requests statistics for each minute, hour or day. The store keeps minutes for 2 days,
+	// hours for 60 days and days for 3 years. Without Grain, the statistics are computed from the
 	// finest periods that are kept for the whole range.
 	Grain string `json:"by,omitempty"`
 	// Buckets also requests histograms, of at most MaxBucketPeriods periods.
 	Buckets bool `json:"buckets,omitempty"`
-	// AllTime requests all statistics ever recorded, instead of a time range. A queue that has its own
-	// entry keeps it for good, so that no count decreases.
+	// AllTime requests all statistics ever recorded, instead of a time range. A queue with its own
+	// entry keeps the entry for good, so that no count decreases.
 	AllTime bool `json:"ever,omitempty"`
 }
 
 // MaxBucketPeriods is the maximum number of periods with histograms in one answer.
 const MaxBucketPeriods = 1000
 
-// Stats holds statistics of a time range. Periods is empty unless By was set.
+// Stats holds statistics of a time range. Periods is empty unless StatsParams.Grain was set.
 type Stats struct {
 	Grain string `json:"grain"` // length of the periods: minute, hour or day
 	Since Time   `json:"since"` // start of the range, moved forward to the oldest period that is kept
@@ -54,7 +54,7 @@ type QueueStats struct {
 	Figures
 }
 
-// PeriodStats holds the statistics of one period. At is its start in UTC.
+// PeriodStats holds the statistics of one period. StartTime is in UTC.
 type PeriodStats struct {
 	StartTime Time `json:"at"`
 	Figures

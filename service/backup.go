@@ -50,7 +50,7 @@ func EndRunners(p config.Places, roots string) (ended int, err error) {
 	return ended, err
 }
 
-// runnerHomes returns the homes of all runners of a service. roots is the directory of the runners that run
+// runnerHomes returns the locations of all runners of a service. roots is the directory of the runners that run
 // as root; "" means the usual one.
 func runnerHomes(p config.Places, roots string) []runner.Location {
 	homes := []runner.Location{{Dir: cluster.RunnersDir(p)}}
@@ -75,8 +75,8 @@ func HasLiveRunners(p config.Places, roots string) bool {
 // endGrace is the time that a runner may take to end in addition to the grace period of its jobs.
 const endGrace = 10 * time.Second
 
-// Restored describes a restored backup. Aside is the directory to which the previous files were moved, or ""
-// if there were none.
+// RestoreResult describes a restored backup. AsideDir is the directory to which the previous files were moved,
+// or "" if there were none.
 type RestoreResult struct {
 	Jobs     int64  `json:"jobs"`
 	Outputs  int64  `json:"outputs"`

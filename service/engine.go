@@ -25,8 +25,8 @@ var (
 	errCopied       = postgres.ErrDirCopied
 )
 
-// storeLocation says where an engine keeps a queue. Migrated describes what a migration has moved, and from
-// where to where.
+// storeLocation says where an engine keeps a queue. MigrateResult describes what a migration has moved, from
+// Source to Target.
 type (
 	storeLocation = move.Location
 	MigrateResult struct {

@@ -77,7 +77,7 @@ func (s *Service) connectionLimits() control.Limits {
 	}
 }
 
-// dependencies returns what the handlers need.
+// dependencies returns the parts of the service that the handlers use.
 func (s *Service) dependencies(e *endpoint) *handlers.Dependencies {
 	d := &handlers.Dependencies{
 		About: handlers.About{

@@ -14,7 +14,7 @@ import (
 	"github.com/queuectl/queuectl/store/memstore"
 )
 
-// blockingStore is a store that blocks in Left until unblock is closed.
+// blockingStore is a store that blocks in PreviousSession until unblock is closed.
 type blockingStore struct {
 	store.Store
 	callSignal, unblock chan struct{}

@@ -30,8 +30,8 @@ func OpenOffline(ctx context.Context, o Options) (*control.Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	// The home is needed to find the output files. The pool of this service never runs; methods that read its
-	// state need it.
+	// The runners' location is needed to find the output files. The pool of this service never runs; methods that
+	// read its state need it.
 	home := runner.Location{Dir: cluster.RunnersDir(o.Places)}
 	s := newService(b, q, home, b.directory.AccountOf(accounts.CurrentUser()), nil)
 	if err := s.owners.Load(ctx); err != nil {

@@ -73,7 +73,7 @@ func (s *Service) serve(ctx context.Context, hup <-chan os.Signal) error {
 	return s.untilStopped(ctx, hup, r.failures, f)
 }
 
-// running runs the parts of the service until one of them fails or all are stopped.
+// partGroup runs the parts of the service until one of them fails or all are stopped.
 type partGroup struct {
 	ctx      context.Context // ends when the parts must stop
 	cancel   context.CancelFunc

@@ -59,8 +59,8 @@ type Options struct {
 	Unit       systemd.Unit      // if KeepJobs is set and systemd is stopping this unit, the jobs end too
 	Runners    Runners           // how to use root's runners; empty if the service starts its own runners
 	Background bool              // a client started the service on demand
-	// Process attributes that the service inherited from the program that started it on demand, and that
-	// could not be reset.
+	// InheritedRestrictions are process attributes that the service inherited from the program that started it on
+	// demand, and that could not be reset.
 	InheritedRestrictions []string
 	// BootAdvice returns advice on how to make the service start at boot, or "" if it already does. It is
 	// nil if that is unknown.
@@ -69,8 +69,8 @@ type Options struct {
 	AllowSlowReaders bool     // a client that reads a stream may stop reading for any length of time
 	Version          string
 	Runner           []string // command line that starts a runner
-	// The command line of the program that sends a webhook. It posts its standard input to the address in
-	// its environment. An empty command line disables webhooks.
+	// Webhook is the command line of the program that sends a webhook. The program posts its standard input to the
+	// address in its environment. An empty command line disables webhooks.
 	Webhook     []string
 	Log         *os.File    // destination of log messages
 	Terminal    bool        // whether Log is a terminal
@@ -81,7 +81,7 @@ type Options struct {
 	// connection is open. It may be nil.
 	OnConcurrencyLimit func()
 
-	// openLocal opens the store in the state directory; nil means with the SQLite engine.
+	// openLocal opens the store in the state directory; nil means the SQLite engine.
 	openLocal opener
 	// openRemote returns an opener for the store in the database server that the settings name.
 	openRemote func(url string, node member) opener
@@ -179,7 +179,7 @@ type Service struct {
 	shares      *control.UserLimits
 }
 
-// openQueue is the open store, and what this node knows about it.
+// openQueue is the open store, and the information that this node has about it.
 type openQueue struct {
 	store        store.Store
 	files        store.Maintainer   // the store's maintenance operations; nil if it has none
@@ -190,8 +190,8 @@ type openQueue struct {
 	startedAt    queue.Millis       // when the store was opened
 }
 
-// newService returns the parts that work on an open queue, which runs jobs as an account with the runners of a
-// home. A nil exporter exports no traces.
+// newService returns the parts that work on an open queue. The runners in home run its jobs as account. A nil
+// exporter exports no traces.
 func newService(b *startup, q openQueue, home runner.Location, account worker.Account,
 	exporter *traces.Exporter) *Service {
 	s := &Service{

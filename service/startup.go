@@ -144,7 +144,7 @@ func ownDefaults(o *Options, d *access.Directory) map[string]string {
 	return map[string]string{"run_as": config.RunAsUser(d.AccountOf(accounts.CurrentUser()).User)}
 }
 
-// nodeName returns the name of this node among those that share the queue.
+// nodeName returns the name of this node, which other nodes that share the queue see.
 func (b *startup) nodeName() string {
 	if name := b.settings.Current().Node; name != "" {
 		return name

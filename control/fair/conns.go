@@ -15,8 +15,8 @@ type Conns struct {
 	onBytesFreed func()
 
 	requests, lists, streams *Limiter
-	connRequests             *Limiter // its users are connections
-	bytes                    *Limiter // of request lines and answers in progress
+	connRequests             *Limiter // requests in progress, by connection instead of by user
+	bytes                    *Limiter // size of request lines and answers in progress
 	growingLines             *Limiter // lines longer than FreeBytes that may still grow
 
 	unlimitedBytes atomic.Bool
@@ -44,8 +44,8 @@ func NewConns(bounds ConnBounds, onBytesFreed func()) *Conns {
 		bytes: perUser(bounds.Bytes), growingLines: perUser(1)}
 }
 
-// SetUnlimitedBytes sets whether bytes are not limited, because the server lets clients take any time
-// to read.
+// SetUnlimitedBytes turns the limit on bytes off or on. The server turns it off if clients may take
+// any time to read.
 func (s *Conns) SetUnlimitedBytes(unlimited bool) { s.unlimitedBytes.Store(unlimited) }
 
 // UnlimitedBytes reports whether bytes are not limited.
@@ -61,7 +61,7 @@ func (s *Conns) Usage(uid int) (requests, bytes int64) {
 type Conn struct {
 	s      *Conns
 	uid    int
-	number int // of the connection
+	number int // unique number of the connection
 	// cancelIfHungUp is called every roomHangUpInterval while the connection waits for room. If the
 	// client has hung up, it cancels the connection's requests and returns true.
 	cancelIfHungUp func() bool

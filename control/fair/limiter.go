@@ -39,10 +39,10 @@ type Bound struct {
 
 // Request asks for room. Its zero value asks for an amount of 1 within all bounds, for user 0.
 type Request struct {
-	User   int   // uid, or the number of whatever else has its own bounds and turns
+	User   int   // uid, or the number of another object that has its own bounds and its own turn
 	Bounds []int // indexes of the bounds that the amount counts towards; nil means all
-	// Kind is the number of the queue in which the request waits, below kinds. A request that waits
-	// delays only later requests of the same user and kind.
+	// Kind is the index of the queue in which the request waits; it is less than kinds. A request that
+	// waits delays only later requests of the same user and kind.
 	Kind     int
 	Amount   int64     // 0 means 1
 	Deadline time.Time // when the request stops waiting; zero means never

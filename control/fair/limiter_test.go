@@ -134,7 +134,7 @@ func TestRequestsNeedRoomWithinAllBounds(t *testing.T) {
 	})
 }
 
-// A request stops waiting at its deadline or when its context ends, whatever comes first, and then
+// A request stops waiting at its deadline or when its context ends, whichever comes first, and then
 // has no room.
 func TestWaitingEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -171,7 +171,7 @@ func TestWaitingEnds(t *testing.T) {
 	})
 }
 
-// A request gets its room at the same moment as it stops waiting, or not at all: no room is lost.
+// If a request's wait ends at the moment when it gets room, the room is not lost.
 func TestNoRoomIsLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := New(Bound{Max: 2})
@@ -238,7 +238,7 @@ func TestRequestsOfOneKindKeepTheirOrder(t *testing.T) {
 	})
 }
 
-// Of a user's requests of different kinds that have room, the oldest gets it.
+// Among a user's requests of different kinds that have room, the oldest is served first.
 func TestKindsGetRoomInTheOrderOfArrival(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := New(Bound{Max: 1})

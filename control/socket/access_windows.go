@@ -27,7 +27,7 @@ func closedTo(path, you string, group bool) string {
 	text := fmt.Sprintf("%s cannot use the pipe %s", you, path)
 	name, _ := cutPipes(path)
 	switch {
-	case !strings.EqualFold(name, ServiceAccount): // it is a user's own
+	case !strings.EqualFold(name, ServiceAccount): // the pipe belongs to a user's own service
 		return text + ": only its owner and administrators (in an elevated prompt) may use it; to admit other users, " +
 			"change [access] in the settings file of the service"
 	case !group:

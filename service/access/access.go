@@ -155,7 +155,7 @@ func (g *Guard) MayAct(p *control.Peer, method string, j *queue.Job) error {
 	return g.MayActOn(p, method, "job", j)
 }
 
-// MayActOn is MayAct for a job or a schedule; what says which of them. For a schedule, j represents the
+// MayActOn is like MayAct for a job or, if what is "schedule", for a schedule. For a schedule, j represents the
 // jobs that it creates.
 func (g *Guard) MayActOn(p *control.Peer, method, what string, j *queue.Job) error {
 	isOwner := g.IsOwner(p, j)
@@ -222,7 +222,7 @@ func OnlyOwnUID(p *control.Peer, method string) *int {
 	return &p.UID
 }
 
-// Audit records an action for which no other event exists. The caller calls it before it executes the
+// Audit records an action for which no other event exists. The caller calls Audit before it executes the
 // action. j is the job that the action concerns; nil if it concerns no single job. See docs/decisions/0074.
 func (g *Guard) Audit(ctx context.Context, verb, target string, j *queue.Job) error {
 	p := control.PeerFrom(ctx)
@@ -337,9 +337,9 @@ func (r *RunAs) EditScope(p *control.Peer, set json.RawMessage) (e editScope, er
 }
 
 // MayEdit returns an error for an edit that would let the peer act as another user. That user is the job's
-// submitter, or a user that an admin has chosen for the job. With root's runners, both are checked, because
-// the service could apply another run_as at its next start. It also rejects edits that would overwrite
-// values that the peer cannot see. See docs/decisions/0075.
+// submitter, or a user that an admin has chosen for the job. With root's runners, both users are checked,
+// because the service could apply another run_as at its next start. MayEdit also rejects edits that would
+// overwrite values that the peer cannot see. See docs/decisions/0075.
 func (r *RunAs) MayEdit(p *control.Peer, e *editScope, j *queue.Job) error {
 	each := worker.Account{PerJob: true}
 	switch {

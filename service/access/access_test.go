@@ -201,7 +201,7 @@ func TestAuditNamesThePeer(t *testing.T) {
 	}
 }
 
-// auditedStore is a store that keeps the audit records.
+// auditedStore is a store that keeps the audit records in memory.
 type auditedStore struct {
 	store.Store
 	audits []store.Audit

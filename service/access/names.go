@@ -23,8 +23,8 @@ func (o *Owners) UserName(uid int) string {
 	return name
 }
 
-// Names returns the name of the user that a job runs as. If a different user may have enqueued the job,
-// names also returns the name of that owner.
+// Names returns the name of the user that a job runs as. If a different user may have enqueued the job, Names
+// also returns the name of that owner.
 func (r *RunAs) Names(j *queue.Job) (user, owner string) {
 	user = j.User
 	if user == "" || j.AsUID != nil {

@@ -38,12 +38,12 @@ type Admission struct {
 // answers a request of the new account. A uid for which the system returns no name keeps its owner.
 
 const (
-	// How long the result of a look-up of a uid's name is used for jobs that are about to start.
+	// nameValidity is how long a looked-up name of a uid is used for jobs that are about to start.
 	nameValidity = time.Second
-	// How long the start of a job waits for a look-up of a uid's name.
+	// NameLookupTimeout is how long the start of a job waits for the name of a uid.
 	NameLookupTimeout = 200 * time.Millisecond
 	maxNameLookups    = 10_000 // maximum number of remembered look-ups
-	// The delay after a failed separation of a uid from its former owner, before the next try.
+	// separateRetryDelay is the delay after a failed separation of a uid from its former owner.
 	separateRetryDelay = time.Minute
 )
 
@@ -67,11 +67,11 @@ type Owners struct {
 
 // NameLookup is one look-up of a uid's name.
 type NameLookup struct {
-	Done   chan struct{} // closed once name and doneAt are set
+	Done   chan struct{} // closed once Name and DoneAt are set
 	Name   string        // "" if the system returned no name
 	DoneAt time.Time
 
-	slow bool // a caller's wait for this look-up has timed out; guarded by the mu of owners
+	slow bool // a caller's wait for this look-up has timed out; guarded by Owners.mu
 }
 
 // NewOwners returns a cache without owners; Load reads them.
@@ -88,7 +88,7 @@ func (o *Owners) Load(ctx context.Context) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	names, former := maps.Clone(list), map[int]string{}
-	maps.Copy(names, o.names) // keep the names that note has added since the last load
+	maps.Copy(names, o.names) // keep the names that Note has added since the last load
 	for uid, name := range list {
 		if uid < 0 {
 			former[uid] = name
@@ -102,8 +102,7 @@ func (o *Owners) Load(ctx context.Context) error {
 	return nil
 }
 
-// Note remembers the name under which a uid has enqueued. If the uid already has a name, note keeps that
-// name.
+// Note remembers the name under which a uid has enqueued. If the uid already has a name, Note keeps that name.
 func (o *Owners) Note(uid int, name string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -87,8 +87,8 @@ func plainError(code *int64, signal *int, reason *string) *string {
 	return reason
 }
 
-// hasHiddenValue reports whether an environment contains a value that was hidden. Storing it would
-// overwrite the true value.
+// hasHiddenValue reports whether an environment contains the placeholder of a hidden value. Storing the
+// placeholder would overwrite the true value.
 func hasHiddenValue(env map[string]string) bool {
 	return slices.Contains(slices.Collect(maps.Values(env)), hiddenValue)
 }

@@ -18,13 +18,13 @@ type Drains struct {
 	mu sync.Mutex // makes the pool drain in the order of the changes
 }
 
-// DrainState records which drains the store contains, to the knowledge of this node.
+// DrainState is this node's copy of which drains the store contains.
 type DrainState struct {
 	mu    sync.Mutex
 	all   bool // the store contains a drain of all nodes; guarded by mu
 	node  bool // the store contains a drain of this node; guarded by mu
 	reads int  // number of reads of this node's drain that have begun; guarded by mu
-	// The number of the newest read whose result was applied, as counted in reads; guarded by mu.
+	// lastRead is the number, as counted in reads, of the newest read that was applied; guarded by mu.
 	lastRead int
 }
 

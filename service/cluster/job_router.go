@@ -44,10 +44,10 @@ type Request struct {
 	UID    int           `json:"uid"` // the peer that has sent the request to the first node
 	PID    int           `json:"pid,omitempty"`
 	Right  control.Right `json:"right"` // the right of the peer on the first node
-	// Seq is the number of the job that the request is about; 0 if Forward does not send the request. The id in
-	// Params may belong to another job by the time of the answer.
+	// Seq is the number of the job that the request is about; 0 if Forward does not send the request. By the time
+	// of the answer, another job may have the id in Params.
 	Seq int64 `json:"seq,omitempty"`
-	// States lists the states in which the request may change a job. If it is empty, any state will do.
+	// States lists the states in which the request may change a job. An empty list means every state.
 	States []queue.State `json:"states,omitempty"`
 
 	// EndsAttempt says that the answer may come only after an attempt has ended.
@@ -58,11 +58,11 @@ type Request struct {
 
 // Limits of requests between nodes.
 const (
-	// Maximum time to answer a request, which may include waiting until a job ends.
+	// requestTimeout is the maximum time to answer a request, which may include waiting for a job to end.
 	requestTimeout = 10 * time.Minute
-	// Maximum wait for new output in one request; after that, the caller sends another request.
+	// readTimeout is how long one request waits for new output; the caller then sends another request.
 	readTimeout = 5 * time.Second
-	// Maximum number of requests of each kind, fast or slow, that are read in one query.
+	// maxParallelRequests is how many requests of each kind, fast or slow, one query reads at most.
 	maxParallelRequests = 64
 )
 

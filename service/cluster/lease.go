@@ -145,7 +145,7 @@ func (k *LeaseKeeper) TakeOver(ctx context.Context) {
 // leaseTrouble describes why a node cannot renew its lease.
 type leaseTrouble struct {
 	Text  string
-	Lapse time.Time // when the node may start no more jobs
+	Lapse time.Time // from this time on, the node may not start jobs
 }
 
 // KeepLease renews the node lease periodically until ctx ends.

@@ -26,7 +26,7 @@ type outputRead struct {
 	Wait   bool          `json:"wait,omitempty"`
 
 	Ref    string `json:"ref,omitempty"`
-	Offset int64  `json:"at,omitempty"` // in the file, in bytes
+	Offset int64  `json:"at,omitempty"` // offset in the file, in bytes
 }
 
 // outputPiece is the result of outputMethod.
@@ -35,8 +35,8 @@ type outputPiece struct {
 
 	Size int64 `json:"size,omitempty"` // size of the whole file, in bytes
 
-	// The output of a running attempt is encoded by output.AppendChunks. Data is empty if the attempt has printed
-	// nothing for readTimeout.
+	// The next fields are set for a running attempt. Data is then encoded by output.AppendChunks. It is empty if
+	// the attempt has printed nothing for readTimeout.
 	Held   bool          `json:"held,omitempty"` // the node holds the job's lease
 	Cursor output.Cursor `json:"cursor"`         // position after Data
 	Done   bool          `json:"done,omitempty"`

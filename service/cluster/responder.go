@@ -25,7 +25,7 @@ type Responder struct {
 	// ReloadShared reads the settings and drains stored for all nodes and for this node, and applies them.
 	ReloadShared func(ctx context.Context) error
 
-	// Cancel functions of the requests that are being answered, by request number.
+	// requestCancels holds the cancel functions of the requests that are being answered, by request number.
 	requestCancels  sync.Map
 	requestHandlers sync.WaitGroup // the goroutines that answer requests
 }
@@ -33,8 +33,8 @@ type Responder struct {
 type relayedKey struct{}
 
 // Relayed reports whether the request of ctx comes from another node. If such a request concerns all nodes, its
-// handler answers for this node alone. states lists the states in which a verb may change a job; if it is empty,
-// any state will do.
+// handler answers for this node alone. states lists the states in which a verb may change a job; an empty list
+// means every state.
 func Relayed(ctx context.Context) (states []queue.State, relayed bool) {
 	req, relayed := ctx.Value(relayedKey{}).(*Request)
 	if relayed {
@@ -43,8 +43,8 @@ func Relayed(ctx context.Context) (states []queue.State, relayed bool) {
 	return states, relayed
 }
 
-// IsRelayedJob reports whether the request of ctx may be about a job. It may not if it comes from another node and is
-// about an earlier job with the same id.
+// IsRelayedJob reports whether the request of ctx may be about the job with the number seq. It returns false
+// for a request from another node about an earlier job with the same id.
 func IsRelayedJob(ctx context.Context, seq int64) bool {
 	req, _ := ctx.Value(relayedKey{}).(*Request)
 	return req == nil || req.Seq == 0 || req.Seq == seq
@@ -93,7 +93,7 @@ func (r *Responder) answerRequests(ctx context.Context) {
 		for more := true; more; {
 			some, err := r.Requests.Asked(ctx, slow, maxParallelRequests)
 			if more = err == nil && len(some) == maxParallelRequests; err != nil {
-				break // the next hint causes another read of these requests
+				break // the next notification causes another read of these requests
 			}
 			list = append(list, some...)
 		}

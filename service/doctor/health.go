@@ -31,8 +31,8 @@ type HealthCheck struct {
 	Settings   *settings.Keeper
 }
 
-// Problems returns the problems that keep the queue from running jobs. failing reports whether the queue
-// cannot work at all. problems sends requests to the runners.
+// Problems returns the problems that keep the queue from running jobs. failing reports whether the queue cannot
+// work at all. Problems sends requests to the runners.
 func (h *HealthCheck) Problems(ctx context.Context) (list []string, failing bool) {
 	if h.Files != nil {
 		if err := h.Files.SpaceError(); err != nil {

@@ -10,7 +10,7 @@ import (
 	"github.com/queuectl/queuectl/service/access"
 )
 
-// dora simulates the answers of getent on a machine with a network directory.
+// dora simulates getent on a machine with a network directory whose only user is dora.
 func dora(database, key string) (string, error) {
 	return map[string]string{
 		"passwd dora": "dora:*:61400:61410::/home/dora:/bin/zsh", "passwd 61400": "dora:*:61400:61410::/home/dora:/bin/zsh",

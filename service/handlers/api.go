@@ -37,7 +37,7 @@ type Dependencies struct {
 	Page                      *WebPage    // nil in read-only mode
 	Endpoint                  Endpoint
 	Hooks                     *hooks.Hooks
-	BeforeReload, AfterReload func()                  // called when the settings are read again, before and after that
+	BeforeReload, AfterReload func()                  // called before and after the settings are read again
 	SetTraces                 func() (trouble string) // makes the exporter of traces follow the settings
 	AccountBy                 func(*config.Settings) (worker.Account,
 		error) // returns the account that jobs run as with other settings
@@ -84,7 +84,7 @@ type Data struct {
 	LogFile     *os.File // the log, if the service must reopen it; otherwise nil
 }
 
-// SettingsParts keep settings.
+// SettingsParts are the parts of the service that keep settings.
 type SettingsParts struct {
 	Settings       *settings.Keeper
 	Lock           *settings.Lock
@@ -96,7 +96,7 @@ type SettingsParts struct {
 	Units          *settings.Units
 }
 
-// AccessParts decide rights.
+// AccessParts are the parts of the service that decide rights.
 type AccessParts struct {
 	Directory *access.Directory
 	Rights    *access.Rights
@@ -105,7 +105,7 @@ type AccessParts struct {
 	RunAs     *access.RunAs
 }
 
-// NodeParts know the nodes that share the queue.
+// NodeParts are the parts of the service that know the nodes that share the queue.
 type NodeParts struct {
 	Self       *cluster.ThisNode
 	NodeList   *cluster.NodeList
@@ -261,7 +261,7 @@ func newAPI(d *Dependencies, t *tools) *API {
 	}
 }
 
-// newExaminer returns what checks the queue and its environment.
+// newExaminer returns the examiner of the queue and its environment.
 func newExaminer(d *Dependencies, t *tools) *doctor.Examiner {
 	return &doctor.Examiner{
 		ExamineStoreDir: d.ExamineStoreDir, Shares: d.Shares, Files: d.Files, Home: d.Home,
@@ -272,7 +272,7 @@ func newExaminer(d *Dependencies, t *tools) *doctor.Examiner {
 	}
 }
 
-// newAdministration returns what changes settings, workers, the web page and the service itself.
+// newAdministration returns the handlers that change settings, workers, the web page and the service itself.
 func newAdministration(d *Dependencies, t *tools) *Administration {
 	return &Administration{
 		account: d.Account, background: d.Background, files: d.Files, home: d.Home, log: d.Log,

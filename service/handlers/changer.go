@@ -47,9 +47,9 @@ type Changer struct {
 	self                      *cluster.ThisNode
 	settings                  *settings.Keeper
 	storedSettings            *StoredSettings
-	beforeReload, afterReload func() // called when the settings are read again, before and after that
+	beforeReload, afterReload func() // called before and after the settings are read again
 
-	// The next applyShared applies the stored settings even if they look unchanged; guarded by lock.
+	// reapplyShared makes the next applyShared apply even unchanged stored settings; guarded by lock.
 	reapplyShared  bool
 	sharedSettings []store.Setting // the settings as last read from the store; guarded by lock
 }
@@ -131,8 +131,8 @@ func (ch *Changer) applyToStore(ctx context.Context) error {
 	return errors.Join(ApplyUserLimit(ctx, ch.store, ch.settings), ch.self.ApplyNode(ctx), ch.hooks.ApplyHooks(ctx))
 }
 
-// Reload reads the settings file again, and reports the begin and the end of that. If the file is invalid, the
-// old settings stay in effect. It returns a message that says which changes are not in effect yet, or "".
+// Reload reads the settings file again. If the file is invalid, the old settings stay in effect. Reload returns
+// a message that says which changes are not in effect yet, or "".
 func (ch *Changer) Reload(ctx context.Context) (pending string, err error) {
 	ch.beforeReload()
 	defer ch.afterReload()
@@ -320,8 +320,8 @@ func (ch *Changer) applyOnAllNodes(ctx context.Context, f func() error) error {
 // reloadRequest makes another node apply the settings and drains that are stored for it.
 var reloadRequest = cluster.Request{Method: "reload"}
 
-// asService returns a context for a request that the service itself makes, because a change of the peer of ctx, which
-// the peer had the right to make, concerns other nodes too.
+// asService returns a context for a request that the service itself makes. It is used when the peer of ctx had
+// the right to make a change, and the change concerns other nodes too.
 func asService(ctx context.Context) context.Context {
 	peer := control.PeerFrom(ctx)
 	peer.Right = control.Admin

@@ -60,9 +60,9 @@ func (h *Nodes) Drain(ctx context.Context, p control.Drain) (control.DrainResult
 	return state, nil
 }
 
-// drainForOtherNode answers a drain request of another node once no job can start on this node. A request with wait
-// follows that answer. It is answered once no job runs here or the drain has ended, but at the latest after
-// cluster.IdleWait. If jobs still run then, Running is not 0.
+// drainForOtherNode answers a drain request of another node once no job can start on this node. The other node
+// may then send a request with wait. That request is answered once no job runs here or the drain has ended, but
+// at the latest after cluster.IdleWait. If jobs still run then, Running is not 0.
 func (h *Nodes) drainForOtherNode(ctx context.Context, wait bool) (state control.DrainResult, err error) {
 	if !wait {
 		if err = h.changes.ReloadShared(ctx); err == nil {
@@ -94,7 +94,7 @@ func (h *Nodes) confirmDrainOfAll(ctx context.Context, wait bool) error {
 	return err
 }
 
-// errDrainEnded is returned by a drain that another request ended while it waited.
+// errDrainEnded is the error of a drain request that waited while another request ended the drain.
 var errDrainEnded = queue.Errorf(queue.CodeWrongState,
 	"the drain was ended before it was complete, so jobs start again; to drain again, repeat the command")
 
@@ -182,7 +182,7 @@ func (h *Nodes) confirmDrain(ctx context.Context, nodes []store.NodeState) error
 	answered, unanswered := len(problems), len(silent)
 	problems = problems[:min(answered, cluster.MaxNamedNodes-min(1, unanswered))]
 	silent = silent[:min(unanswered, cluster.MaxNamedNodes-len(problems))]
-	answered, unanswered = answered-len(problems), unanswered-len(silent) // those that are not named
+	answered, unanswered = answered-len(problems), unanswered-len(silent) // numbers of nodes that are not named
 	if len(silent) > 0 {
 		names := strings.Join(silent, ", ")
 		if unanswered > 0 {

@@ -197,7 +197,7 @@ func TestDrainWaitsForTheSlowestAnswer(t *testing.T) {
 	})
 }
 
-// Nodes must confirm a drain, but no other change of all nodes. The other changes do not wait for runners.
+// Nodes must confirm a drain. Other changes of all nodes need no confirmation and do not wait for runners.
 func TestOnlyADrainAsksNodesToConfirm(t *testing.T) {
 	s, c := newSharedService(t)
 	ctx := asPeer(t, owner, control.Admin)

@@ -102,9 +102,9 @@ func TestReadsTakeTurns(t *testing.T) {
 	}
 }
 
-// A verb on many jobs ends when its caller's context ends, whatever the verb is waiting for. The changes
-// that it has made remain. If a request names more jobs than are read at a time, they are handled in the
-// order of the request.
+// A verb on many jobs ends when its caller's context ends, whatever the verb is waiting for. Changes already
+// made remain. If a request names more jobs than are read at a time, the jobs are handled in the order of the
+// request.
 func TestVerbsEndWithTheirCaller(t *testing.T) {
 	s := newServiceWithStore(t)
 	s.enqueueJobs(t, namedJobs("j", 300)...)
@@ -136,8 +136,8 @@ func TestVerbsEndWithTheirCaller(t *testing.T) {
 	}
 }
 
-// The verbs of one user share a limited number of additional goroutines. Other users have their own. If
-// none is free, a verb changes one job at a time.
+// The verbs of one user share a limited number of additional goroutines. Other users have separate ones. If no
+// goroutine is free, a verb changes one job at a time.
 func TestVerbsShareHelpers(t *testing.T) {
 	s := newServiceWithStore(t)
 	s.enqueueJobs(t, namedJobs("j", 20)...)

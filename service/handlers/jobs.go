@@ -271,7 +271,8 @@ func (in *intake) request(ctx context.Context, a enqueueRequest) (r store.Reques
 	return r, notes, err
 }
 
-// requestDigest returns a hash of a request's content. A repeated key is refused if the hash differs.
+// requestDigest returns a hash of a request's content. A later request with the same key is refused if its hash
+// differs.
 func requestDigest(a *enqueueRequest) (digest [sha256.Size]byte, err error) {
 	h := sha256.New()
 	for i := range a.specs {

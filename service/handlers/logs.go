@@ -85,7 +85,7 @@ type follower struct {
 	tty    bool          // the job has a terminal
 	tail   int           // how many bytes to read at the end of each stream; 0 means all
 	cursor output.Cursor // position up to which the attempt's output was read
-	// The end of a running attempt's output at the time when its last lines were searched; zero if the
+	// end is the end of a running attempt's output at the time when its last lines were searched; zero if the
 	// attempt did not run.
 	end  output.Cursor
 	last []output.Chunk // the chunks with the last lines; kept because the runner may drop its copy
@@ -410,14 +410,14 @@ func chunks(decode func(each func(output.Chunk) error) error) iter.Seq2[output.C
 // chunkCost is the overhead of a chunk, in bytes, in addition to its data.
 const chunkCost = 64
 
-// eachChunk calls the function each with every chunk. It handles a bounded number of chunks in each turn of
-// the fair scheduler.
+// eachChunk calls the function each with every chunk. While it holds one slot of the class, it handles a
+// bounded number of chunks.
 func (r *outputReader) eachChunk(ctx context.Context, class control.Class, chunks iter.Seq2[output.Chunk, error],
 	each func(output.Chunk) error) error {
 	next, stop := iter.Pull2(chunks)
 	defer stop()
 	for more := true; more; {
-		// Check ctx here: without this check, the loop would continue after the caller has left.
+		// Without this check, the loop would continue after the client has disconnected.
 		if err := ctx.Err(); err != nil {
 			return err
 		}

@@ -204,8 +204,8 @@ func TestPiecesAreCutBetweenCharacters(t *testing.T) {
 	}
 }
 
-// A request for the end of an output does not read the rest. In this test, the rest is damaged, so reading
-// it would show.
+// A request for the end of an output does not read the rest. In this test, the rest is damaged, so the output
+// would contain a damage report if the rest were read.
 func TestEndOfAnOutputIsReadAlone(t *testing.T) {
 	s := newServiceWithStore(t)
 	line := strings.Repeat("x", 63) + "\n"

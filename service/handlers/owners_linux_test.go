@@ -52,7 +52,7 @@ func withOwners(t *testing.T) *rig {
 func withOwnersOn(t *testing.T, o rigOptions) *rig {
 	t.Helper()
 	s := newRigWithStore(t, o)
-	// The uid without an answer must not make the look-ups of other uids fail for a minute.
+	// Without AlwaysAsk, the uid without an answer would make look-ups of other uids fail for a minute.
 	s.Directory.Lookup, s.Directory.AlwaysAsk = directoryOfOwners, true
 	for _, then := range []string{"-done", "-waits"} {
 		for uid, name := range ownerNames {

@@ -5,9 +5,8 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// checkPriority returns an error for a priority that is too far from the default of the job's queue.
-// Without this limit, a user with only the right submit could always rank own jobs before those of other
-// users.
+// checkPriority returns an error for a priority that is too far from the default of the job's queue. Without
+// this limit, a user with only the right submit could always rank own jobs before other users' jobs.
 func (in *intake) checkPriority(p *control.Peer, j *queue.Job) error {
 	low, high := in.priorityBounds(p, j.Queue)
 	if j.Priority >= low && j.Priority <= high {

@@ -257,7 +257,7 @@ func mergeDefaults(old string, patch json.RawMessage, d queue.Defaults) (string,
 	if _, err := queue.Resolve(&any, d); err != nil {
 		return "", err
 	}
-	setFields := spec.GivenFields() // Given returns the fields in their canonical spelling
+	setFields := spec.GivenFields() // GivenFields returns the fields in their canonical spelling
 	if len(setFields) == 0 {
 		return "", nil
 	}
@@ -368,7 +368,7 @@ func (h *Queues) withdrawQueue(ctx context.Context, q *store.QueueState) error {
 	}
 }
 
-// pauseEach concurrently pauses the jobs that run here and are not in done, and adds them to done.
+// pauseEach concurrently pauses the jobs that run on this node and are not in done, and adds them to done.
 func (h *Queues) pauseEach(ctx context.Context, seqs []int64, uid int, done map[int64]bool) error {
 	errs := make([]error, len(seqs))
 	var calls sync.WaitGroup

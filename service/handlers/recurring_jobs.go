@@ -33,7 +33,7 @@ func (h *Schedules) Recurring() upkeep.RecurringJobs {
 	}
 }
 
-// endLeased ends a leased job of a schedule, whose owner has the uid, and waits for its end.
+// endLeased ends a leased job of a schedule and waits for its end. uid is the job's owner.
 func (h *Schedules) endLeased(ctx context.Context, seq int64, uid int) error {
 	if held, err := h.pool.Cancel(ctx, seq, uid); held || err != nil {
 		return err

@@ -133,8 +133,8 @@ func TestEditOfAHeldJobStaysOnTheNode(t *testing.T) {
 	}
 }
 
-// The answering node checks the right that the first node has determined. A request gains nothing by its way: without
-// the right, neither node changes a job of another user, and no request of all nodes gets through.
+// The answering node checks the right that the first node has determined. Relaying a request grants no rights:
+// without the right, neither node changes a job of another user, and no request of all nodes is executed.
 func TestRelayedRequestsNeedTheRight(t *testing.T) {
 	s, c := newRelay(t)
 	s.enqueueJobs(t, jobNamed("j"))

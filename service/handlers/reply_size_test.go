@@ -22,7 +22,7 @@ import (
 	"github.com/queuectl/queuectl/worker"
 )
 
-// sixfoldText returns text of n bytes that JSON encodes as six times as many.
+// sixfoldText returns text of n bytes that JSON encodes in 6*n bytes.
 func sixfoldText(n int) string { return strings.Repeat("\x01", n) }
 
 // largest returns a job that takes as much space in a reply as a job can.

@@ -13,7 +13,7 @@ import (
 // checkDemands returns an error if no node meets the job's demands, or if a demand contradicts the rule of a
 // shared key. It applies the rules of shared keys to the job.
 func (in *intake) checkDemands(j *queue.Job, known func() ([]store.NodeState, error)) error {
-	var demands []*queue.Demand // those demands that depend on the node
+	var demands []*queue.Demand // the demands that depend on the node
 	var nodes []store.NodeState
 	for i := range j.Demands {
 		d := &j.Demands[i]

@@ -180,7 +180,7 @@ func (noEndpoint) CheckSettings(*config.Settings) error { return nil }
 // UpdateAccess implements Endpoint.
 func (noEndpoint) UpdateAccess() {}
 
-// setQuota sets the quota of each user; a negative one means auto.
+// setQuota sets the quota of each user; a negative number means auto.
 func (s *rig) setQuota(t testing.TB, bytes int64) {
 	t.Helper()
 	text := "auto"

@@ -257,7 +257,7 @@ func (h *Schedules) ScheduleList(ctx context.Context, p control.ScheduleList) (c
 	})
 }
 
-// viewSchedule converts a schedule to its form in a reply, without its past runs.
+// viewSchedule converts a schedule to its form in a reply, without its past occurrences.
 func (h *Schedules) viewSchedule(sched *store.Schedule) control.Schedule {
 	j := jobOf(sched)
 	user, _ := h.runAs.Names(&j)

@@ -20,7 +20,7 @@ import (
 const (
 	screenRows = 10      // default number of rows of each part
 	screenText = 1 << 10 // maximum length of a text in bytes
-	// How many bytes at the end of each stream are searched for the last line.
+	// lastLineBytes is how many bytes at the end of each stream are searched for the last line.
 	lastLineBytes    = 1 << 10
 	lastLinesTimeout = 250 * time.Millisecond // time limit for reading the last lines of all jobs
 )

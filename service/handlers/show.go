@@ -28,8 +28,8 @@ const (
 	showTailBytes = 4 << 10
 	// maxHistory is the maximum number of attempts that show returns.
 	maxHistory = 100
-	// maxReads limits how often show reads the output again. It does so if the job's state has changed
-	// during the read, so that output and state match.
+	// maxReads limits how often show reads the output. If the job's state has changed during a read, show reads
+	// again, so that output and state match.
 	maxReads = 4
 )
 
@@ -153,7 +153,7 @@ func (w *showRequest) readTails(ctx context.Context) error {
 // tails holds the ends of an attempt's streams.
 type tails struct {
 	text [2][]byte // at most showTailBytes bytes of each stream
-	// The length of each stream in bytes, including bytes that were not kept. It is exact if the whole
+	// printedBytes is the length of each stream, including bytes that were not kept. It is exact if the whole
 	// output or the end of a file was read.
 	printedBytes [2]int64
 }

@@ -15,8 +15,7 @@ import (
 const (
 	firstTail  = 64 << 10
 	tailGrowth = 8
-	// How many bytes of each stream of a running attempt the first search reads. It reads them in one
-	// request.
+	// liveTail is how many bytes of each stream of a running attempt the first search reads, in one request.
 	liveTail = output.InMemory / 2
 )
 

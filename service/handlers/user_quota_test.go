@@ -114,8 +114,8 @@ func TestScheduleAddMakesRoom(t *testing.T) {
 	}
 }
 
-// If a batch exceeds the quota, each of its frames makes room. The bytes of the frames that are already
-// staged count as used.
+// If a batch exceeds the quota, each of its requests makes room. The bytes of earlier requests of the batch
+// count as used.
 func TestEachFrameOfABatchMakesRoom(t *testing.T) {
 	s := newServiceWithStore(t)
 	large := strings.Repeat("x", 10_000)
@@ -197,7 +197,7 @@ func cancelAll(t *testing.T, s *rig) {
 	}
 }
 
-// A request that does not fit even without all inputs and outputs of ended jobs removes none of them.
+// A request that would not fit even without the inputs and outputs of all ended jobs removes none of them.
 func TestRequestThatNeverFitsRemovesNothing(t *testing.T) {
 	s := newServiceWithStore(t)
 	large := strings.Repeat("x", 10_000)

@@ -71,8 +71,8 @@ func (h *jobChanger) cancel(ctx context.Context, j *queue.Job, only []queue.Stat
 }
 
 // cancelLeased ends the running attempt of a job, before any change of the store, because that change might
-// wait for disk space. It returns the states in which the caller may change the job afterwards. If the pool
-// held the job, these are all states (nil). If not, they are the states in the parameter only.
+// wait for disk space. It returns the states in which the caller may change the job afterwards: all states
+// (nil) if the pool held the job, and otherwise the states in only.
 func (h *jobChanger) cancelLeased(ctx context.Context, j *queue.Job, only []queue.State) ([]queue.State, error) {
 	leased, err := h.pool.Cancel(ctx, j.Seq, control.PeerFrom(ctx).UID)
 	if leased {
@@ -176,7 +176,7 @@ func (h *Actions) Edit(ctx context.Context, p control.Edit) (control.BulkResult,
 	known, nodesErr := h.nodeList.Nodes(ctx)
 	nodes := func() ([]store.NodeState, error) { return known, nodesErr }
 	edit := func(j *queue.Job) error {
-		// Check each job as it is now, because the user that it runs as may have changed.
+		// Check each job in its current state, because the user that it runs as may have changed.
 		err := h.runAs.MayEdit(&peer, &scope, j)
 		demands, priority, name := j.Demands, j.Priority, j.Queue
 		if err == nil {
@@ -201,7 +201,7 @@ func (h *Actions) Edit(ctx context.Context, p control.Edit) (control.BulkResult,
 	}
 	v, err := h.bulk.onJobs(ctx, p.Selection, queue.VerbEdit.ActsIn(), &verb{
 		method: "edit",
-		// The edit itself stays on this node, which has checked it. A node that holds the job only returns it.
+		// This node has checked the edit and applies it. A node that holds the job only returns the job.
 		params: func(one control.Selection) any {
 			return control.Edit{Selection: one, Set: json.RawMessage(`{}`)}
 		},
@@ -393,9 +393,9 @@ func countInStates(method string, takes []queue.State) *verb {
 	}}
 }
 
-// onJobs applies a verb to the selected jobs. If the request names no jobs, these are the jobs that match
-// the selection and are in the requested states, up to a limit per request. If the request names no states,
-// those in takes apply.
+// onJobs applies a verb to the selected jobs. If the request names no jobs, it selects the jobs that match the
+// selection and are in the requested states, up to a limit per request. takes replaces the requested states if
+// the request names none.
 func (h *bulk) onJobs(ctx context.Context, p control.Selection, takes []queue.State, do *verb) (control.BulkResult,
 	error) {
 	switch {
@@ -411,8 +411,8 @@ func (h *bulk) onJobs(ctx context.Context, p control.Selection, takes []queue.St
 	return v, err
 }
 
-// onSelected applies a verb to the jobs that match a selection, up to a limit per request. If the caller
-// may use the verb only on own jobs, only those match.
+// onSelected applies a verb to the jobs that match a selection, up to a limit per request. If the caller may
+// use the verb only on own jobs, onSelected skips other users' jobs.
 func (h *bulk) onSelected(ctx context.Context, p control.Selection, takes []queue.State, do *verb) (control.BulkResult,
 	error) {
 	method := do.method

@@ -77,8 +77,8 @@ func TestWaitReportsEndedJobs(t *testing.T) {
 	}
 }
 
-// A wait for any job ends with the first ended job in the order of the request. A wait that times out has
-// reported the jobs that have ended, and returns those that have not.
+// A wait for any job ends with the first ended job in the order of the request. A wait that times out reports
+// the ended jobs and returns the ids of the other jobs.
 func TestWaitEnds(t *testing.T) {
 	s := newServiceWithStore(t)
 	s.enqueueJobs(t, namedJobs("j", 5)...)

@@ -29,8 +29,8 @@ type WebPage struct {
 const webListen = "web.listen"
 
 // NewWebPage returns the web page, which SetWeb opens if the settings say so. The control server answers the
-// requests of the page: as returns a client with the identity of a peer. listeners are those that the system
-// passed to the service for the page.
+// requests of the page. as returns a client with the identity of a peer. listeners are the listeners that the
+// system passed to the service for the page.
 func NewWebPage(log *slog.Logger, g *access.Guard, settings *settings.Keeper, as func(control.Peer) *control.Client,
 	listeners []net.Listener) *WebPage {
 	web := dashboard.New(dashboard.Options{

@@ -55,8 +55,8 @@ const (
 	WebhookID     = "QUEUECTL_WEBHOOK_ID"
 )
 
-// WebhookGone is the exit code of the posting program if the receiver answers that it wants no more
-// messages. The message is then not sent again.
+// WebhookGone is the exit code of the posting program if the receiver wants no more messages. The message is
+// then not sent again.
 const WebhookGone = 10
 
 // hookMaker creates hook jobs as defined by the settings. It is immutable and does not block.
@@ -242,8 +242,8 @@ func (m *hookMaker) jobJSON(j *queue.Job) string {
 	return string(raw)
 }
 
-// maxJobJSON is the maximum length of the JSON of a job in a hook's input, in bytes. The remaining 1024
-// bytes are for what a webhook adds.
+// maxJobJSON is the maximum length of the JSON of a job in a hook's input, in bytes. The remaining 1024 bytes
+// are for the data that a webhook adds.
 const maxJobJSON = queue.MaxStdin - 1024
 
 // Test returns the hook or webhook of the settings with the given name. Its input describes an invented

@@ -19,7 +19,7 @@ import (
 
 const owner = 61300 // no account has this uid
 
-// newHooks returns the hooks of an empty queue with the given settings, which the store already creates.
+// newHooks returns the Hooks of an empty queue. Its store already creates the hooks that the settings define.
 func newHooks(t *testing.T, values map[string]string) *Hooks {
 	t.Helper()
 	k, err := settings.New(settings.Options{})

@@ -14,8 +14,8 @@ import (
 // MaxLinks is the maximum number of parents or dependants of a job that are read in one query.
 const MaxLinks = 1000
 
-// EndReasons returns why an ended job cannot run again, if its input was removed. If a job was cancelled or is held
-// because of its dependencies, EndReasons also returns these.
+// EndReasons returns why an ended job cannot run again, if its input was removed. If a job was cancelled or is
+// held because of its dependencies, EndReasons also returns these dependencies.
 func (w *Finder) EndReasons(ctx context.Context, j *queue.Job) (list []control.Reason, err error) {
 	if fields := j.InputRemoved.Fields(); len(fields) > 0 {
 		list = append(list, control.Reason{Kind: "input", Key: strings.Join(fields, ","),

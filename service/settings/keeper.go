@@ -43,7 +43,7 @@ type Keeper struct {
 
 	mu     sync.Mutex
 	layers []config.Layer // in the order of the layer constants; guarded by mu
-	// The configuration whose values take effect only at a start; nil before the start; guarded by mu.
+	// atStart holds the values that take effect only at a start; nil before the start; guarded by mu.
 	atStart *config.Config
 }
 
@@ -134,8 +134,8 @@ func (s *Keeper) WithStored(name, text string) []config.Layer {
 	return layers
 }
 
-// MergeWaiting returns the settings that layers define. waiting reports whether some of them differ from those
-// in effect and take effect only at the next start.
+// MergeWaiting returns the settings that layers define. waiting reports whether some of them differ from the
+// settings in effect and take effect only at the next start.
 func (s *Keeper) MergeWaiting(layers []config.Layer) (c config.Config, waiting bool, err error) {
 	c, err = config.Merge(layers...)
 	s.mu.Lock()
@@ -184,9 +184,9 @@ func (s *Keeper) ReplaceValue(name, stored, running string) error {
 	return s.mergeLocked()
 }
 
-// SwapRunning sets a setting in the running layer; if set is false, it removes the setting from that layer.
-// It returns the previous value in the layer, and whether there was one. The caller has checked the new
-// value.
+// SwapRunning sets a setting in the running layer; if set is false, it removes the setting from that layer. It
+// returns the previous value in the layer; existed reports whether the layer had a value. The caller has
+// checked the new value.
 func (s *Keeper) SwapRunning(name, text string, set bool) (before string, existed bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

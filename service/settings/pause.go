@@ -9,7 +9,7 @@ import (
 
 // AllPause holds the pause of all jobs.
 type AllPause struct {
-	// Who paused all jobs and when; nil if they are not paused.
+	// pauseSetting records who paused all jobs and when; nil if they are not paused.
 	pauseSetting atomic.Pointer[store.Setting]
 }
 

@@ -48,7 +48,7 @@ func (q *Quota) QuotaThreshold() int64 {
 	return max(1, most-most/10-1)
 }
 
-// makeRoomTries limits how often one request makes room. It must do so again only if other requests have
+// makeRoomTries limits how often one request makes room. A further try is needed only if other requests have
 // used the room in the meantime.
 const makeRoomTries = 3
 

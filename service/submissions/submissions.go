@@ -33,7 +33,7 @@ type Receiver struct {
 // The service polls for jobs that database roles have submitted. See docs/decisions/0033.
 const (
 	batchPerRole = 100 // maximum number of jobs of each role in one poll
-	// The interval between two polls if no hint arrives, plus a random time of up to half of it.
+	// pollInterval, plus a random time of up to half of it, is the time between two polls without a notification.
 	pollInterval   = 5 * time.Second
 	retryDelay     = time.Second      // delay after a failed poll
 	enqueueTimeout = 30 * time.Second // timeout for one job
