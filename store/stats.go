@@ -283,7 +283,7 @@ type QueueStatistics struct {
 	Figures
 }
 
-// PeriodStatistics contains the statistics of the period that begins at At.
+// PeriodStatistics contains the statistics of the period that begins at StartTime.
 type PeriodStatistics struct {
 	StartTime queue.Millis
 	Figures
