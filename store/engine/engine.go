@@ -1,9 +1,8 @@
-// Package engine stores the jobs of a queue durably in the tables of a SQL database, whichever it is.
+// Package engine stores the jobs of a queue durably in the tables of a SQL database.
 //
-// Start with Engine, which implements store.Store. A Backend provides what differs between the databases:
-// package store/sqlite is the backend on an SQLite file, and package store/postgres the one on a PostgreSQL
-// server that several nodes share. Package store/rules decides what happens to jobs; this package stores the
-// results.
+// Start with Engine, which implements store.Store. A Backend provides what differs between the databases: package
+// store/sqlite is the backend on an SQLite file, and package store/postgres the one on a PostgreSQL server that
+// several nodes share. Package store/rules decides what happens to jobs; this package stores the results.
 package engine
 
 import (
@@ -68,7 +67,7 @@ type identity struct {
 	otherNodes atomic.Int64
 }
 
-// thresholds are numbers from which the engine does something else. Only tests change them.
+// thresholds are limits above which the engine behaves differently. Only tests change them.
 type thresholds struct {
 	// lanesKept is the number of empty lanes that are kept for later jobs. Creating a lane costs more than
 	// keeping it.
@@ -79,21 +78,21 @@ type thresholds struct {
 // commitClock measures how long the current commit takes.
 type commitClock struct {
 	createdAt time.Time // start of the clock of commitStart
-	// commitStart is when the current transaction, or work between transactions, started, in nanoseconds
-	// since created; 0 between transactions.
+	// commitStart is when the current transaction, or work between transactions, started, in nanoseconds since
+	// createdAt; 0 between transactions.
 	commitStart atomic.Int64
 }
 
-// reused holds memory and findings of a transaction that the next ones use. Only the writer uses it.
+// txCarryover holds memory and findings of a transaction that the next ones use. Only the writer uses it.
 type txCarryover struct {
 	group           []*op   // memory for the operations of the current commit
-	leaseBuffer     []int64 // memory for tx.leases of the next transaction
+	leaseBuffer     []int64 // memory for Tx.leases of the next transaction
 	lastClaimQueue  string  // name of the queue that was last claimed from
 	typicalJobBytes int     // recent size of a claimed job in bytes
 	prewriteFailed  bool    // the last transaction ended with errPrewrite
 }
 
-// statistics caches statistics.
+// statistics holds cached statistics of attempts and run times.
 type statistics struct {
 	minute           minuteStatistics    // statistics of the current minute; writer only
 	runtimeEstimates estimates.Estimates // typical run times of commands
@@ -142,7 +141,8 @@ type publishedState struct {
 	newEvent       chan struct{} // closed when the next event is stored; nil if no caller waits
 }
 
-// foreignChanges lists the jobs that other nodes have changed. If any is set, every job may have changed.
+// foreignChanges lists the jobs that other nodes have changed. If the field any is true, every job may have
+// changed.
 type foreignChanges struct {
 	seqs []int64
 	uids []int // users whose counts changed with the jobs
@@ -157,7 +157,7 @@ type memory struct {
 	nextDue queue.Millis           // the earliest timer as of the last Promote
 	lanes   *lanes                 // lanes and queues
 	leases  map[int64]*rules.Lease // by seq of the job
-	// unitsUsed counts the units that leases hold, by gate. For a rate it counts only leases that are not known
+	// usedUnits counts the units that leases hold, by gate. For a rate it counts only leases that are not known
 	// to have started.
 	usedUnits        map[int64]int
 	lastPass         int64           // Pass of the queue that was served last, while weights differ
@@ -176,7 +176,7 @@ type memory struct {
 	// has its own row for them.
 	reservedInMeta bool
 	// summedUpTo holds, for hours and days, the end of the last period whose statistics were summed up from
-	// finer ones. statisticsTidied is the hour in which tidyFigures last finished.
+	// finer ones. lastTidyHour is the hour in which tidyFigures last finished.
 	summedUpTo   [store.Day + 1]queue.Millis
 	lastTidyHour queue.Millis
 }
@@ -214,8 +214,8 @@ type rankOrder struct {
 // Now returns the time of the store's clock.
 func (s *Engine) Now() queue.Millis { return s.now() }
 
-// Broken returns a channel that is closed when the store has failed for good; Err returns the reason. The
-// process that runs the store should then exit: everything committed is on disk.
+// Broken returns a channel that is closed when the store has failed for good; Err returns the reason. The process
+// that runs the store should then exit. Committed changes are kept.
 func (s *Engine) Broken() <-chan struct{} { return s.broken }
 
 // Err returns the reason why the store has failed, or nil.

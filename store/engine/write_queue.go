@@ -48,7 +48,7 @@ func (s *Engine) Do(ctx context.Context, c Class, run func(*Tx) error) error {
 	return s.doOp(ctx, &op{run: run, class: c})
 }
 
-// doRemoving is like do, for an operation that frees space.
+// doRemoving is like Do, for an operation that frees space.
 func (s *Engine) doRemoving(ctx context.Context, c Class, run func(*Tx) error) error {
 	err := s.doOp(ctx, &op{run: run, class: c, wholeReserve: true})
 	if err == nil {

@@ -41,7 +41,7 @@ type Tx struct {
 	submission    int64           // number of the submission that is being enqueued
 
 	touchedJobs []int64 // jobs that changed
-	// measured lists the starts and ends of attempts, for the statistics.
+	// measurements lists the starts and ends of attempts, for the statistics.
 	measurements []rules.Measurement
 	users        map[int]user                       // users that changed, as they were before the transaction
 	queues       map[*queueState]records.QueueCount // queues that changed, with their counts before the transaction
@@ -75,7 +75,7 @@ type txWork struct {
 	removedRows    int   // number of attempts and dependency rows removed
 	examinedCount  int   // number of outputs and inputs that TrimUser read to free space
 	readBytes      int   // bytes of jobs that were read, or that SQLite will move
-	carriedAtStart int64 // Conn.ArgumentBytes when the transaction got its turn
+	carriedAtStart int64 // Conn.ArgumentBytes at the start of the transaction
 }
 
 // serverTx is the part of a transaction that only a store on a server uses.
@@ -225,8 +225,8 @@ func (s *Engine) reply(group []*op, grant *claimResult) {
 	grant.waiter.result <- *grant
 }
 
-// startClock records for Slow that a write starts. The returned function records its end. The caller holds
-// the right to write.
+// startClock records for CommitTime that a write starts. The returned function records its end. The caller
+// holds the right to write.
 func (s *Engine) startClock() (stop func()) {
 	s.commitStart.Store(int64(time.Since(s.createdAt)) | 1) // not 0, which means that no write runs
 	return func() { s.commitStart.Store(0) }

@@ -144,7 +144,7 @@ func TestGroupsAreBounded(t *testing.T) {
 			awaitWaiting(t, s, c.ops+4)
 			release()
 			all.Wait()
-			if got := count() - 1; got != c.want { // without the transaction of occupied
+			if got := count() - 1; got != c.want { // do not count the transaction of occupyWriter
 				t.Errorf("%d transactions, want %d", got, c.want)
 			}
 			if first := order[:4]; !slices.Equal(first, []string{"0", "0", "1", "1"}) {
