@@ -235,7 +235,7 @@ type Dependencies interface {
 	Waits(child int64, status store.DependencyStatus) (bool, error)
 	// Parents returns up to n jobs that a job waits for.
 	Parents(child int64, n int) ([]int64, error)
-	// Edges returns up to n edges that a note applies to: edges with the status store.Unresolved or, for an Rerun
+	// Edges returns up to n edges that a note applies to: edges with the status store.Unresolved or, for a Rerun
 	// note, store.Broken.
 	Edges(e EndedParent, n int) ([]Edge, error)
 	// AddEnded adds a note about a parent whose edges must be decided later. The note says that the parent
