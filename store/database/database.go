@@ -1,5 +1,5 @@
-// Package database defines how the store's engine uses a database of any kind: connections, rows and the kinds of
-// errors. It also holds the tables.
+// Package database defines how package store/engine uses a database of any kind: connections, rows and the kinds
+// of errors. It also holds the tables.
 //
 // Start with Statements. Package store/sqlitedb implements the connections for SQLite, and package store/pgdb for
 // PostgreSQL.
