@@ -29,14 +29,14 @@ type Engine struct {
 	backend Backend             // what differs between SQLite and PostgreSQL
 	space   DiskSpace           // the disk space of the database
 	shared  SharedDatabase      // nil if only this process uses the database
-	now     func() queue.Millis // the store's clock
+	now     func() queue.Millis // the engine's clock
 	db      database.Conn       // the writer's connection
 	log     *slog.Logger
 
 	writerToken   chan struct{} // holds one token; the goroutine that takes it is the writer
 	writesStopped bool          // no more writes are allowed; writer only
-	readOnly      bool          // the store is read-only and has no writer
-	broken        chan struct{} // closed when the store has failed
+	readOnly      bool          // the engine is read-only and has no writer
+	broken        chan struct{} // closed when the engine has failed
 	dueSooner     chan struct{} // receives a hint when Promote must be called earlier than it reported
 	watchers      store.Watchers
 	copying       atomic.Bool // a backup, or a copy for doctor --verify, is being made
@@ -60,7 +60,7 @@ type Engine struct {
 
 // identity says which database this is, and which of its nodes.
 type identity struct {
-	node       int64  // number of this node in the database; 0 if the store has only one node
+	node       int64  // number of this node in the database; 0 if only one process uses the database
 	databaseID string // identifier of the database; differs from that of every copy
 	isCopy     bool   // the stored identifier differs, so the database is a copy
 	// otherNodes is the number of other active nodes, as of the last transaction.
@@ -127,7 +127,7 @@ type writeFairness struct {
 type publishedState struct {
 	order        atomic.Pointer[queue.Order] // the order as of the last commit
 	mu           sync.Mutex                  // guards the following fields
-	err          error                       // the reason why the store has failed
+	err          error                       // the reason why the engine has failed
 	closing      bool
 	waitingOps   [classes][]*op        // operations that wait for a commit, by class
 	counts       store.Counts          // counts as of the last commit
@@ -211,14 +211,14 @@ type rankOrder struct {
 	rankedBy string
 }
 
-// Now returns the time of the store's clock.
+// Now returns the time of the engine's clock.
 func (s *Engine) Now() queue.Millis { return s.now() }
 
-// Broken returns a channel that is closed when the store has failed for good; Err returns the reason. The process
-// that runs the store should then exit. Committed changes are kept.
+// Broken returns a channel that is closed when the engine has failed for good; Err returns the reason. The process
+// that runs the engine should then exit. Committed changes are kept.
 func (s *Engine) Broken() <-chan struct{} { return s.broken }
 
-// Err returns the reason why the store has failed, or nil.
+// Err returns the reason why the engine has failed, or nil.
 func (s *Engine) Err() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -240,7 +240,7 @@ func (s *Engine) Close() error {
 	}
 	var unwritten error
 	if s.Err() == nil && !s.writesStopped { // after a failure or in read-only mode, nothing may be written
-		// Losing the estimates is acceptable: a store that cannot write them now closes without an error.
+		// Losing the estimates is acceptable: an engine that cannot write them now closes without an error.
 		unwritten = s.writeEstimates()
 		if k := database.KindOf(unwritten); k == database.Full || k == database.Busy {
 			unwritten = nil
@@ -258,7 +258,7 @@ func (s *Engine) Close() error {
 	return errors.Join(unwritten, s.StopReading(), s.backend.Close())
 }
 
-// Log returns the store's log.
+// Log returns the engine's log.
 func (s *Engine) Log() *slog.Logger { return s.log }
 
 // CommitTime returns how long the current commit, or work between transactions, has taken so far. It returns 0

@@ -125,7 +125,8 @@ func statisticsName[V any](rows map[string]V, name string, own func(string) bool
 }
 
 // writeFigures adds the measurements of the transaction to the statistics of its minute. If the clock was set
-// back, the minute's hour or day may have been summed up already; then it adds them there too.
+// back, the minute's hour or day may have been summed up already. writeFigures then also adds the measurements to
+// the sums.
 func (t *Tx) writeFigures() error {
 	if len(t.measurements) == 0 {
 		return nil

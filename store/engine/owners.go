@@ -157,8 +157,7 @@ func (t *Tx) beginDisowning(uid int) error {
 	return nil
 }
 
-// disownStep deletes the next keys and batch names of a disownment. When there are none left, it moves the
-// next jobs.
+// disownStep deletes the next keys and batch names of a disownment. Once all are deleted, it moves the next jobs.
 func (t *Tx) disownStep(d *disownment) error {
 	t.requireReload()
 	keys, err := t.Count(`DELETE FROM keys WHERE n IN (SELECT n FROM keys WHERE uid = ? AND n <= ? LIMIT 250)`,
@@ -235,7 +234,7 @@ func (t *Tx) tidyOwners() (more bool, err error) {
 	return true, t.disownStep(&m.disownments[at])
 }
 
-// readOwners reads the owners, and the disownments that were unfinished when the store was closed.
+// readOwners reads the owners, and the disownments that were unfinished when the engine was closed.
 func (s *Engine) readOwners(all *database.Batch) {
 	all.Add(func(r database.Row) (bool, error) {
 		d := disownment{former: int(r.Num(0)), uid: int(r.Num(2)), beforeSeq: r.Num(3), movedUpTo: r.Num(4), keysUpTo: r.Num(5)}

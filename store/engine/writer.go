@@ -78,11 +78,11 @@ type txWork struct {
 	carriedAtStart int64 // Conn.ArgumentBytes at the start of the transaction
 }
 
-// serverTx is the part of a transaction that only a store on a server uses.
+// serverTx is the part of a transaction that only an engine on a server uses.
 type serverTx struct {
 	delta         *pendingDelta  // parts of the cache delta; nil if no other node is active
 	claimPrefetch *claimPrefetch // claim query that was sent early and whose rows are unused; nil if none
-	// readAhead holds lane rows that were read before they were needed. It is nil unless the store is on a
+	// readAhead holds lane rows that were read before they were needed. It is nil unless the engine is on a
 	// server.
 	readAhead *readAhead
 	prewrite  *prewrite // rows that were written before the writer lock was held; nil if none
@@ -109,7 +109,7 @@ func (s *Engine) commitNextGroup() {
 	s.group = group
 }
 
-// fail stops the store for good. It is unknown whether the changes of the group are stored. The caller holds
+// fail stops the engine for good. It is unknown whether the changes of the group are stored. The caller holds
 // the right to write.
 func (s *Engine) fail(err error, group []*op) {
 	s.backend.OnFailure()
@@ -129,7 +129,7 @@ func (s *Engine) fail(err error, group []*op) {
 	}
 }
 
-// FailFromRead stops the store for good because of an error that a read met.
+// FailFromRead stops the engine for good because of an error that a read met.
 func (s *Engine) FailFromRead(err error) {
 	<-s.writerToken
 	defer func() { s.writerToken <- struct{}{} }()

@@ -177,7 +177,7 @@ func TestOperationsOnLargeJobsAreSplit(t *testing.T) {
 		awaitWaiting(t, s, many)
 		release()
 		all.Wait()
-		if n := count() - 1; n != many/3 { // 500 KB each
+		if n := count() - 1; n != many/3 { // each job has 500 KB, so three jobs fill a commit
 			t.Errorf("%s of %d large jobs took %d transactions, want %d", verb, many, n, many/3)
 		}
 	}
