@@ -66,7 +66,7 @@ func TestEndOfParentDecidesDependant(t *testing.T) {
 	}
 }
 
-// A job that is enqueued after its parent has ended is decided at once, as if it had waited for the parent.
+// A job that is enqueued after its parent has ended is decided immediately, as if it had waited for the parent.
 func TestParentThatHasEndedDecidesNewJob(t *testing.T) {
 	cases := map[string]struct {
 		how  queue.DependencyCondition

@@ -54,7 +54,7 @@ const (
 	Empty int64 = math.MinInt64
 )
 
-// chooseAgain is what laneRoom returns instead of a gate if it has opened another lane that goes first. The
+// chooseAgain is returned by laneRoom instead of a gate if laneRoom has opened another lane that goes first. The
 // caller must then choose a lane again.
 const chooseAgain int64 = math.MinInt64 + 1
 

@@ -223,7 +223,7 @@ type Gates interface {
 // Dependencies stores edges, and notes about parents whose edges must be decided later. An edge is a
 // dependency of a job (the child) on another job (the parent).
 type Dependencies interface {
-	// HasEdges reports whether the store contains any edge, decided or not.
+	// HasEdges reports whether any edge is stored, decided or not.
 	HasEdges() bool
 	// AddEdge stores an edge with its status.
 	AddEdge(child int64, d queue.Dependency, do queue.OnDependencyFailure, status store.DependencyStatus) error
