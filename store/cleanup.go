@@ -9,16 +9,16 @@ import (
 // Cleanup removes jobs, events and outputs that were kept for long enough, or that are too many. Each call
 // removes a limited number, so that other operations do not wait long.
 type Cleanup interface {
-	// Purge removes up to limit of the matching jobs that ended first, with their history, and returns their
-	// number. by is the user who requested it, or nil for a periodic duty.
+	// Purge removes the matching jobs that ended first, at most limit of them, with their history. It returns
+	// the number of removed jobs. by is the user who requested the removal, or nil for a periodic duty.
 	Purge(ctx context.Context, of EndedFilter, limit int, by *int) (int, error)
 	// Keeping lists, by name, the queues with jobs that ended while the queue had its own retention. It reads
 	// no job.
 	Keeping(ctx context.Context) ([]OwnRetentionQueue, error)
-	// TrimJobs removes jobs in BoundedStates, those that ended first, until at most keep of them are stored.
-	// One call removes at most limit jobs. It applies to the jobs that ended while the given queue had its
-	// own retention. With an empty name, it applies to the jobs of all queues that ended while their queue
-	// had none. It reports whether there are more to remove.
+	// TrimJobs removes jobs in BoundedStates, those that ended first, until at most keep of them are stored. One
+	// call removes at most limit jobs. If queue is a name, TrimJobs considers the jobs that ended while that
+	// queue had its own retention. If queue is "", it considers the jobs of all queues that ended while their
+	// queue had none. It reports whether there are more to remove.
 	TrimJobs(ctx context.Context, queue string, keep int64, limit int) (more bool, err error)
 	// TrimEvents deletes the events that are older than the time before. It also deletes the oldest events
 	// until at most keep events are stored. One call deletes a limited number. It reports whether there are

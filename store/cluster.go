@@ -77,7 +77,7 @@ type NodeState struct {
 type Load struct {
 	Workers       int `json:"workers"`
 	EndedAttempts int `json:"ended,omitempty"` // attempts that ended in the last minute
-	// EndedOf contains the attempts of Ended by queue, for the MaxLoadQueues busiest queues.
+	// EndedOf contains the part of EndedAttempts in each queue, for the MaxLoadQueues busiest queues.
 	EndedOf map[string]int `json:"ended_of,omitempty"`
 }
 

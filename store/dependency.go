@@ -30,5 +30,5 @@ const (
 	Broken                             // the parent did not end as required
 )
 
-// MaxDependsOn limits the parents that a job read from the store has in After.
+// MaxDependsOn limits the parents in the field DependsOn of a job that is read from the store.
 const MaxDependsOn = 8

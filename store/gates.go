@@ -12,12 +12,12 @@ import (
 // Gates keeps the limits that jobs of several queues share: those of users, nodes, locks, rates and
 // resources. A job starts only while each gate that it needs has room.
 type Gates interface {
-	// Gates lists shared locks, rates and resources, and those of one user. It lists at most MaxGates of
-	// them, those that follow the gate after. Locks and rates without a stored rule are listed while jobs
-	// name them.
+	// Gates lists shared locks, rates and resources, and those of the user uid, in the order of
+	// GateState.Follows. It lists at most MaxGates gates, which follow the gate after. A lock or rate without a
+	// stored rule is listed while jobs name it.
 	Gates(ctx context.Context, uid int, after GateState) ([]GateState, error)
-	// SetGate stores the rule of a shared lock or rate, and jobs cannot change it. If N is 0, the stored rule
-	// is removed. The first job that names the key then sets the rule, which lasts as long as unfinished jobs
+	// SetGate stores the rule of a shared lock or rate, which jobs then cannot change. If N is 0, it removes the
+	// stored rule. The first job that names the key then sets the rule, which lasts as long as unfinished jobs
 	// name the key.
 	SetGate(ctx context.Context, rule queue.Demand) error
 	// SetMaxRunningUser limits the leased jobs of each user (queue.Job.UID) to n. 0 means unlimited, as in a

@@ -16,8 +16,9 @@ type Inbox interface {
 	// SetRoles sets the database roles from which this service accepts submissions.
 	SetRoles(ctx context.Context, roles []string) error
 	// Submissions lists submissions that were not rejected, from the roles passed to SetRoles and from roles
-	// that no service has passed to it. It lists the oldest of each role, up to limit(role) and up to
-	// MaxSubmitted bytes, but at least one. To enqueue a submission, set Request.Submission to its number.
+	// that no service has passed to SetRoles. For each role it lists the oldest submissions: up to limit(role)
+	// and up to MaxSubmitted bytes, but at least one. To enqueue a submission, set Request.Submission to its
+	// number.
 	Submissions(ctx context.Context, limit func(role string) int) ([]Submission, error)
 	// Refuse marks a submission that cannot be enqueued as rejected, with the reason. The newest MaxRefused
 	// of each role are kept.

@@ -59,8 +59,9 @@ type Maintainer interface {
 	Backup(ctx context.Context, outputs Outputs, each func(done, of int64) error) (Copy, error)
 }
 
-// OutputDirs names the directories that may contain output files. If Since is not zero, files that were last
-// written before Since may belong to another store, which used the directories earlier.
+// OutputDirs names the directories that may contain output files. Another store may have used the directories
+// earlier. If OwnedSince is not zero, files that were last written before OwnedSince may belong to that
+// store.
 type OutputDirs struct {
 	Dirs       []string
 	OwnedSince time.Time

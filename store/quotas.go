@@ -48,7 +48,7 @@ const QuotaField = "max_bytes_per_user"
 
 // QuotaError rejects a request that needs more bytes than a user may still use. It wraps a queue.Error.
 type QuotaError struct {
-	// Used, Limit and Needed are bytes: in use, allowed in total, and needed in addition by the request.
+	// UsedBytes are in use, Limit is the total that is allowed, and the request needs NeededBytes in addition.
 	UsedBytes, Limit, NeededBytes int64
 	rejection                     *queue.Error
 }

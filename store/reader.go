@@ -46,10 +46,10 @@ type Filter struct {
 	// Viewer is the uid of the user who requests the list. The list leaves out hooks from the settings that
 	// run as other users. If Viewer is nil, nothing is left out.
 	Viewer    *int
-	Since     queue.Millis // earliest end time or, for an unfinished job, creation time
-	Until     queue.Millis // the same time must be before Until; 0 means no bound
+	Since     queue.Millis // lower bound of the end time or, for an unfinished job, of the creation time
+	Until     queue.Millis // the same time must be before Until; 0 means no upper bound
 	Glob      string       // pattern of ids, see queue.Glob; "" means any
-	BeforeSeq int64        // only jobs with a seq below Before; 0 means start with the newest
+	BeforeSeq int64        // only jobs with a lower seq; 0 means start with the newest job
 	Limit     int          // 1 to MaxPage
 }
 
@@ -60,8 +60,8 @@ const (
 	MaxHistoryBytes = 256 << 10 // text of attempts, as measured by AttemptSize
 )
 
-// Page is part of a list. Next is the value of Filter.Before for the next page, or 0 at the end. A page other
-// than the last may have few jobs or none.
+// Page is part of a list. Next is the value of Filter.BeforeSeq for the next page, or 0 at the end. A page
+// other than the last may have few jobs or none.
 type Page struct {
 	Jobs []queue.Job
 	Next int64
@@ -75,7 +75,7 @@ type Ref struct {
 	UID   int
 }
 
-// Selected is a page of references to matching jobs. Next is as in Page.
+// RefPage is a page of references to matching jobs. Next is as in Page.
 type RefPage struct {
 	Refs []Ref
 	Next int64

@@ -133,7 +133,7 @@ type OccurrenceRequest struct {
 	// IDs returns the nth candidate for the id of an occurrence's job, from n = 1. The first free id is used.
 	IDs func(instant queue.Millis, n int) string
 
-	// LastAt, NextAt, DueAt and NextBoot are the schedule's values after the firing.
+	// LastAt, NextAt, DueAt and NextBoot are the schedule's values after the request was carried out.
 	LastAt, NextAt, DueAt queue.Millis
 	NextBoot              string
 
@@ -150,11 +150,11 @@ type OccurrenceRequest struct {
 // these ids, so they cannot take all of them in advance.
 const MaxIDs = 100
 
-// OccurrenceResult is the result of a OccurrenceRequest. Done reports whether it was carried out.
+// OccurrenceResult is the result of an OccurrenceRequest. Done reports whether the request was carried out.
 type OccurrenceResult struct {
 	Done bool
 	Runs []ScheduleRun // one record for each occurrence in OccurrenceRequest.Runs
-	// Leased lists running jobs that must be ended before the new jobs can replace them. If it is not empty,
+	// LeasedSeqs lists running jobs that must be ended before the new jobs can replace them. If it is not empty,
 	// nothing has happened.
 	LeasedSeqs []int64
 }
@@ -166,8 +166,8 @@ var ErrScheduleChanged = errors.New("another request changed the schedule; try a
 var ErrManySchedules = queue.Errorf(queue.CodeFull,
 	"you have %d schedules, the maximum per user; remove one with: queuectl schedule rm NAME", MaxSchedules)
 
-// DisownedNote is the note of a schedule that was paused because its owner's uid belongs to another account
-// now.
+// DisownedNote is the note of a schedule that was paused because the uid of its owner now belongs to another
+// account.
 const DisownedNote = "the uid of the schedule's owner now belongs to another account; " +
 	"add the schedule again with --replace"
 

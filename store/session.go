@@ -24,8 +24,8 @@ type Session interface {
 	// and ErrLeased for a lease that is not known to have started.
 	Pause(ctx context.Context, p Pause) error
 	// Parents returns the jobs that a job has waited for, except removed ones, in the order in which the
-	// dependencies were added. Their Results have at most queue.MaxDeps
-	// bytes in total; a Result that does not fit is left out.
+	// dependencies were added. Their Results have at most queue.MaxDeps bytes in total; a Result that does not
+	// fit is left out.
 	Parents(ctx context.Context, seq int64) ([]Parent, error)
 	// PreviousSession returns the leases and runners of an earlier service, for a service that is starting.
 	PreviousSession(ctx context.Context) (PreviousSession, error)
@@ -38,7 +38,7 @@ type Session interface {
 
 // PreviousSession contains the leases and runners of an earlier service.
 type PreviousSession struct {
-	// Leased contains all leased jobs, ordered by seq. A job that was reported as started is Processing.
+	// LeasedJobs contains all leased jobs, ordered by seq. A job that was reported as started is Processing.
 	LeasedJobs []queue.Job
 	// Runners contains the directories last passed to NoteRunners.
 	Runners []string
@@ -56,10 +56,10 @@ type Report struct {
 	Starts      []AttemptStart
 	Progress    []Progress // progress of attempts that were reported as started, in this report or earlier
 	Settlements []Settlement
-	// Released contains leases that were never started. Their jobs are runnable again at their old positions.
+	// Releases contains leases that were never started. Their jobs are runnable again at their old positions.
 	Releases []queue.Lease
-	// Changed lists further leases that were never started. They are released, and then each job is changed
-	// as Change would do.
+	// Changes contains changes of jobs with further leases that were never started. Each of these leases is
+	// released, and then its job is changed as by the method Change.
 	Changes []LeasedChange
 	Want    int
 	// MaxBytesUser limits the bytes that one user's jobs may hold; 0 means unlimited. If an ended attempt
@@ -76,7 +76,7 @@ type LeasedChange struct {
 	Change
 }
 
-// Started reports that an attempt is running.
+// AttemptStart reports that an attempt is running.
 type AttemptStart struct {
 	queue.Lease
 	StartedAt queue.Millis

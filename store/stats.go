@@ -30,7 +30,7 @@ type Statistics interface {
 // job that is cancelled, does not count.
 type Figures struct {
 	Started   int64
-	Completed int64 // this field and the next ones count ended attempts, by the state of their job afterwards
+	Completed int64 // number of ended attempts whose job is completed; the next fields count the other states of the job
 	Failed    int64 // the attempt failed and is to be retried
 	Dead      int64
 	Cancelled int64
@@ -283,7 +283,7 @@ type QueueStatistics struct {
 	Figures
 }
 
-// PeriodStatistics contains the statistics of the period that begins at At.
+// PeriodStatistics contains the statistics of the period that begins at StartTime.
 type PeriodStatistics struct {
 	StartTime queue.Millis
 	Figures

@@ -14,8 +14,8 @@ type JobWatch struct {
 	watchers *Watchers
 	notify   chan struct{}
 	seqs     []int64
-	// changed contains the indexes in seqs of the jobs that the next ChangedJobs returns. isChanged reports for
-	// each index whether it is in the list changed. Both fields are guarded by watchers.mu.
+	// changedIndexes contains the indexes in seqs of the jobs that the next ChangedJobs returns. isChanged
+	// reports for each index whether changedIndexes contains it. Both fields are guarded by watchers.mu.
 	changedIndexes []int32
 	isChanged      []bool
 }

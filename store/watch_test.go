@@ -14,7 +14,7 @@ func received(w *JobWatch) bool {
 	}
 }
 
-// All jobs of a watch share one channel. Changed returns each changed job once, and all jobs on the first
+// All jobs of a watch share one channel. ChangedJobs returns each changed job once, and all jobs on the first
 // call.
 func TestManyChangesShareOneValue(t *testing.T) {
 	var watchers Watchers

@@ -1,8 +1,8 @@
-// Package database defines how the store's engine uses a database, whichever it is: connections, rows and the
-// kinds of errors. It also holds the tables.
+// Package database defines how package store/engine uses a database of any kind: connections, rows and the kinds
+// of errors. It also holds the tables.
 //
-// Start with Statements. Package store/sqlitedb implements the connections for SQLite, and package store/pgdb
-// for PostgreSQL.
+// Start with Statements. Package store/sqlitedb implements the connections for SQLite, and package store/pgdb for
+// PostgreSQL.
 package database
 
 import (
@@ -52,7 +52,8 @@ type Conn interface {
 	// No other statement of the transaction may depend on it. It may be delayed until the next statement that
 	// does not use WriteRow.
 	WriteRow(sql string, args ...any) error
-	// HasWritten reports whether the number of commits must be raised even if nothing in meta has changed.
+	// HasWritten reports whether the transaction has executed a writing statement that the engine's counters may not
+	// show. The engine then counts the commit even if no counter has changed.
 	HasWritten() bool
 	// ArgumentBytes returns the total size in bytes of the texts and blobs passed to statements.
 	ArgumentBytes() int64

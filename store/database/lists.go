@@ -19,7 +19,7 @@ func JoinNumbers[N int | int64](numbers iter.Seq[N]) string {
 // Reservation is the claim of a job that is not known to have started.
 type Reservation struct {
 	Fence int64
-	Node  int64 // node that claimed the job; 0 if the store has only one node
+	Node  int64 // node that claimed the job; 0 in a database that only one process uses
 }
 
 // ParseReserved parses meta.reserved. It returns the reservations by seq of their jobs.

@@ -15,8 +15,8 @@ type Backend interface {
 	// Reader opens a connection for reading. The engine calls it on the goroutine of a read, and passes an
 	// error to ReadError.
 	Reader() (database.ReadConn, error)
-	// BeforeCommit is called by the writer before it carries out a group of operations. An error breaks the
-	// store.
+	// BeforeCommit is called by the writer before it carries out a group of operations. An error makes the engine
+	// fail for good.
 	BeforeCommit() error
 	// BeginTx is called by the writer to begin a transaction. Afterwards the writer's cache contains all
 	// changes that other nodes have committed. After an error, the group is rolled back; the kind of the error
@@ -35,7 +35,7 @@ type Backend interface {
 	// BlameUncertain reports whether an error may be about another row of the transaction than that of the
 	// failed statement. The writer calls it after it has rolled back the transaction.
 	BlameUncertain(err error) bool
-	// OnFailure is called by the writer once, when the store has failed.
+	// OnFailure is called by the writer once, when the engine has failed.
 	OnFailure()
 	// ReadBudget returns how long a read may take now, and ReadTooLong the error for a read that took longer.
 	// Both are called on the goroutine of the read.
@@ -44,8 +44,8 @@ type Backend interface {
 	// CheckReadable returns an error once a read may no longer show the stored state. It is called at the end
 	// of each read, on its goroutine.
 	CheckReadable() error
-	// ReadError returns the caller's error for a failed read, on the goroutine of that read. It breaks the
-	// store if err says that the database is damaged.
+	// ReadError returns the caller's error for a failed read, on the goroutine of that read. It makes the engine fail
+	// if err says that the database is damaged.
 	ReadError(err error) error
 	// Close closes the database. The engine calls it once, after all writes and reads have ended. Engine.Close
 	// returns its error.

@@ -114,7 +114,7 @@ func runBlocks(t testing.TB, s *Store, n int) {
 	}
 }
 
-// Claims of other users cost the same, however many jobs may not run and whatever the reason is.
+// Claims cost the same for any number of other users' jobs that may not run, for whatever reason.
 func TestBarredJobsCostNothing(t *testing.T) {
 	statements := func(s *Store) (n int64) {
 		runBlocks(t, s, 20) // prepares the statements

@@ -28,9 +28,9 @@ type batch struct {
 	lastFrameAt queue.Millis     // time of the last frame
 	node        int64            // number of the node that receives the frames
 	jobs        int64            // number of jobs that are not in the queue yet
-	givenIDs    int64            // number of these jobs whose id the user chose; counted since opening
+	givenIDs    int64            // number of these jobs whose id the user chose; counted since the engine was opened
 	bytes       int64            // size of the jobs in frames, in bytes
-	perQueue    map[string]int64 // number of jobs by queue, counted since opening; never modified
+	perQueue    map[string]int64 // number of jobs by queue, counted since the engine was opened; the map never changes
 	committed   bool
 	dropped     bool // the batch is being removed, one frame per step
 }
@@ -362,7 +362,7 @@ func (s *Engine) countBatches() {
 	}
 }
 
-// endBatches finishes the batches that were committed before the store was opened, and forgets uncommitted
+// endBatches finishes the batches that were committed before the engine was opened, and forgets uncommitted
 // ones.
 func (s *Engine) endBatches(ctx context.Context) error {
 	for more := true; more; {

@@ -14,9 +14,9 @@ import (
 	"github.com/queuectl/queuectl/store/rules"
 )
 
-// mirrored is a node with a second node on the same database. After each transaction of the first node, the
-// second node applies the cache delta, and both caches are compared. The second node makes no changes of its
-// own.
+// mirroredNode is a node with a second node on the same database. After each transaction of the first node,
+// the second node applies the cache delta, and both caches are compared. The second node makes no changes of
+// its own.
 type mirroredNode struct {
 	Backend
 	*Engine

@@ -7,13 +7,11 @@ import (
 	"github.com/queuectl/queuectl/store/rules"
 )
 
-// claimPrefetch is a claim prefetch: the query that the claim of a transaction will probably send. It is sent
-// right after this node gets the writer lock, so that the server finds the jobs while the node records
-// ended attempts.
+// claimPrefetch is the query that the claim of a transaction will probably send. It is sent right after this
+// node gets the writer lock, so that the server finds the jobs while the node records ended attempts.
 //
-// No other node changes anything while this node holds the lock. The transaction's own writes may
-// invalidate the prefetched rows; noteWrite keeps track of them.
-// See docs/decisions/0028.
+// No other node changes anything while this node holds the lock. The transaction's own writes may invalidate
+// the prefetched rows; noteWrite keeps track of them. See docs/decisions/0028.
 type claimPrefetch struct {
 	args        []any
 	endedLeases map[int64]bool // jobs whose leases have ended since the query was sent

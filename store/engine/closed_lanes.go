@@ -198,5 +198,5 @@ func (t *Tx) listAfter(gate int64, last rules.List) (l rules.Lane, found bool, e
 	return l, found, err
 }
 
-// maxLists is how many lists of one gate a single call of ClosedBy reads.
+// maxLists is the number of lists of one gate that a single call of Shut visits.
 const maxLists = 250

@@ -9,7 +9,7 @@ import (
 	"github.com/queuectl/queuectl/store/storetest"
 )
 
-// The SQL store fulfils the contract of store.Store.
+// The engine on an SQLite file fulfils the contract of store.Store.
 func TestConformance(t *testing.T) {
 	storetest.Run(t, func(t *testing.T, order queue.Order) storetest.Fixture {
 		s, err := sqlite.Open(t.Context(), sqlite.Options{Dir: t.TempDir(), Order: order})

@@ -101,8 +101,8 @@ var duties = []struct {
 	}},
 }
 
-// trimJobs returns a duty that removes a step of a queue's jobs. If share is 1, it keeps at most half of the
-// jobs; if share is 0, it keeps all.
+// trimJobs returns a duty that does one step of TrimJobs for a queue. If share is 1, half of the jobs are too
+// many; if share is 0, none is.
 func trimJobs(of string, share int64) func(t *testing.T, s *Store) error {
 	return func(t *testing.T, s *Store) error {
 		kept := s.Counts().Bounded()

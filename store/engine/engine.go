@@ -1,9 +1,8 @@
-// Package engine stores the jobs of a queue durably in the tables of a SQL database, whichever it is.
+// Package engine stores the jobs of a queue durably in the tables of a SQL database.
 //
-// Start with Engine, which implements store.Store. A Backend provides what differs between the databases:
-// package store/sqlite is the backend on an SQLite file, and package store/postgres the one on a PostgreSQL
-// server that several nodes share. Package store/rules decides what happens to jobs; this package stores the
-// results.
+// Start with Engine, which implements store.Store. A Backend provides what differs between the databases: package
+// store/sqlite is the backend on an SQLite file, and package store/postgres the one on a PostgreSQL server that
+// several nodes share. Package store/rules decides what happens to jobs; this package stores the results.
 package engine
 
 import (
@@ -30,14 +29,14 @@ type Engine struct {
 	backend Backend             // what differs between SQLite and PostgreSQL
 	space   DiskSpace           // the disk space of the database
 	shared  SharedDatabase      // nil if only this process uses the database
-	now     func() queue.Millis // the store's clock
+	now     func() queue.Millis // the engine's clock
 	db      database.Conn       // the writer's connection
 	log     *slog.Logger
 
 	writerToken   chan struct{} // holds one token; the goroutine that takes it is the writer
 	writesStopped bool          // no more writes are allowed; writer only
-	readOnly      bool          // the store is read-only and has no writer
-	broken        chan struct{} // closed when the store has failed
+	readOnly      bool          // the engine is read-only and has no writer
+	broken        chan struct{} // closed when the engine has failed
 	dueSooner     chan struct{} // receives a hint when Promote must be called earlier than it reported
 	watchers      store.Watchers
 	copying       atomic.Bool // a backup, or a copy for doctor --verify, is being made
@@ -61,14 +60,14 @@ type Engine struct {
 
 // identity says which database this is, and which of its nodes.
 type identity struct {
-	node       int64  // number of this node in the database; 0 if the store has only one node
+	node       int64  // number of this node in the database; 0 if only one process uses the database
 	databaseID string // identifier of the database; differs from that of every copy
 	isCopy     bool   // the stored identifier differs, so the database is a copy
 	// otherNodes is the number of other active nodes, as of the last transaction.
 	otherNodes atomic.Int64
 }
 
-// thresholds are numbers from which the engine does something else. Only tests change them.
+// thresholds are limits above which the engine behaves differently. Only tests change them.
 type thresholds struct {
 	// lanesKept is the number of empty lanes that are kept for later jobs. Creating a lane costs more than
 	// keeping it.
@@ -79,21 +78,21 @@ type thresholds struct {
 // commitClock measures how long the current commit takes.
 type commitClock struct {
 	createdAt time.Time // start of the clock of commitStart
-	// commitStart is when the current transaction, or work between transactions, started, in nanoseconds
-	// since created; 0 between transactions.
+	// commitStart is when the current transaction, or work between transactions, started, in nanoseconds since
+	// createdAt; 0 between transactions.
 	commitStart atomic.Int64
 }
 
-// reused holds memory and findings of a transaction that the next ones use. Only the writer uses it.
+// txCarryover holds memory and findings of a transaction that the next ones use. Only the writer uses it.
 type txCarryover struct {
 	group           []*op   // memory for the operations of the current commit
-	leaseBuffer     []int64 // memory for tx.leases of the next transaction
+	leaseBuffer     []int64 // memory for Tx.leases of the next transaction
 	lastClaimQueue  string  // name of the queue that was last claimed from
 	typicalJobBytes int     // recent size of a claimed job in bytes
 	prewriteFailed  bool    // the last transaction ended with errPrewrite
 }
 
-// statistics caches statistics.
+// statistics holds cached statistics of attempts and run times.
 type statistics struct {
 	minute           minuteStatistics    // statistics of the current minute; writer only
 	runtimeEstimates estimates.Estimates // typical run times of commands
@@ -128,7 +127,7 @@ type writeFairness struct {
 type publishedState struct {
 	order        atomic.Pointer[queue.Order] // the order as of the last commit
 	mu           sync.Mutex                  // guards the following fields
-	err          error                       // the reason why the store has failed
+	err          error                       // the reason why the engine has failed
 	closing      bool
 	waitingOps   [classes][]*op        // operations that wait for a commit, by class
 	counts       store.Counts          // counts as of the last commit
@@ -142,7 +141,8 @@ type publishedState struct {
 	newEvent       chan struct{} // closed when the next event is stored; nil if no caller waits
 }
 
-// foreignChanges lists the jobs that other nodes have changed. If any is set, every job may have changed.
+// foreignChanges lists the jobs that other nodes have changed. If the field any is true, every job may have
+// changed.
 type foreignChanges struct {
 	seqs []int64
 	uids []int // users whose counts changed with the jobs
@@ -157,7 +157,7 @@ type memory struct {
 	nextDue queue.Millis           // the earliest timer as of the last Promote
 	lanes   *lanes                 // lanes and queues
 	leases  map[int64]*rules.Lease // by seq of the job
-	// unitsUsed counts the units that leases hold, by gate. For a rate it counts only leases that are not known
+	// usedUnits counts the units that leases hold, by gate. For a rate it counts only leases that are not known
 	// to have started.
 	usedUnits        map[int64]int
 	lastPass         int64           // Pass of the queue that was served last, while weights differ
@@ -176,7 +176,7 @@ type memory struct {
 	// has its own row for them.
 	reservedInMeta bool
 	// summedUpTo holds, for hours and days, the end of the last period whose statistics were summed up from
-	// finer ones. statisticsTidied is the hour in which tidyFigures last finished.
+	// finer ones. lastTidyHour is the hour in which tidyFigures last finished.
 	summedUpTo   [store.Day + 1]queue.Millis
 	lastTidyHour queue.Millis
 }
@@ -211,14 +211,14 @@ type rankOrder struct {
 	rankedBy string
 }
 
-// Now returns the time of the store's clock.
+// Now returns the time of the engine's clock.
 func (s *Engine) Now() queue.Millis { return s.now() }
 
-// Broken returns a channel that is closed when the store has failed for good; Err returns the reason. The
-// process that runs the store should then exit: everything committed is on disk.
+// Broken returns a channel that is closed when the engine has failed for good; Err returns the reason. The process
+// that runs the engine should then exit. Committed changes are kept.
 func (s *Engine) Broken() <-chan struct{} { return s.broken }
 
-// Err returns the reason why the store has failed, or nil.
+// Err returns the reason why the engine has failed, or nil.
 func (s *Engine) Err() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -240,7 +240,7 @@ func (s *Engine) Close() error {
 	}
 	var unwritten error
 	if s.Err() == nil && !s.writesStopped { // after a failure or in read-only mode, nothing may be written
-		// Losing the estimates is acceptable: a store that cannot write them now closes without an error.
+		// Losing the estimates is acceptable: an engine that cannot write them now closes without an error.
 		unwritten = s.writeEstimates()
 		if k := database.KindOf(unwritten); k == database.Full || k == database.Busy {
 			unwritten = nil
@@ -258,7 +258,7 @@ func (s *Engine) Close() error {
 	return errors.Join(unwritten, s.StopReading(), s.backend.Close())
 }
 
-// Log returns the store's log.
+// Log returns the engine's log.
 func (s *Engine) Log() *slog.Logger { return s.log }
 
 // CommitTime returns how long the current commit, or work between transactions, has taken so far. It returns 0

@@ -24,7 +24,7 @@ func (t *Tx) writeEstimatesEachMinute() error {
 	return nil
 }
 
-// writeEstimates writes the estimates when the store is closed.
+// writeEstimates writes the estimates when the engine is closed.
 func (s *Engine) writeEstimates() (err error) {
 	if list := s.runtimeEstimates.Encode(); list != nil {
 		err = s.db.Exec(estimates.PutEstimates, list)

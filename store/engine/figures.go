@@ -23,7 +23,7 @@ import (
 type minuteStatistics struct {
 	minute queue.Millis              // start of the minute
 	rows   map[string]*store.Figures // by queue; nil if they have not been read
-	// everNamed holds the queues that have their own name in the all-time statistics. It is nil if they have
+	// namedQueues holds the queues that have their own name in the all-time statistics. It is nil if they have
 	// not been read.
 	namedQueues map[string]bool
 	buffer      [1024]byte // memory for two encoded histograms
@@ -54,11 +54,10 @@ func (t *Tx) putFigures(g store.Grain, at queue.Millis, name string, f *store.Fi
 	return err
 }
 
-// isNamedEver reports whether a queue has its own name in the all-time statistics. A queue gets one with its
-// first measurement, if there is room for the name or hasOwnFigures reports true. It keeps the name for good.
-// Without a name, its measurements are added to store.OtherQueues. The column "others" of each minute's row
-// records whether that was the case, so measurements are never moved later.
-// See docs/decisions/0086.
+// isNamedEver reports whether a queue has its own name in the all-time statistics. A queue gets its name with its
+// first measurement, if there is room for the name or hasOwnFigures reports true. It keeps the name for good. The
+// measurements of a queue without a name are added to store.OtherQueues. The column "others" of each minute's row
+// records whether the queue had a name, so measurements are never moved later. See docs/decisions/0086.
 func (t *Tx) isNamedEver(name string) (bool, error) {
 	cache := &t.s.minute
 	if cache.namedQueues == nil {
@@ -107,7 +106,7 @@ func (t *Tx) statisticsName(rows map[string]*store.Figures, name string) string 
 	return statisticsName(rows, name, t.hasOwnFigures)
 }
 
-// statisticsName implements tx.statisticsName. The function own reports whether a queue always has its own
+// statisticsName implements Tx.statisticsName. The function own reports whether a queue always has its own
 // statistics.
 func statisticsName[V any](rows map[string]V, name string, own func(string) bool) string {
 	if _, there := rows[name]; there || len(rows) < store.MaxNamedQueues || own(name) {
@@ -126,7 +125,8 @@ func statisticsName[V any](rows map[string]V, name string, own func(string) bool
 }
 
 // writeFigures adds the measurements of the transaction to the statistics of its minute. If the clock was set
-// back, the minute's hour or day may have been summed up already; then it adds them there too.
+// back, the minute's hour or day may have been summed up already. writeFigures then also adds the measurements to
+// the sums.
 func (t *Tx) writeFigures() error {
 	if len(t.measurements) == 0 {
 		return nil

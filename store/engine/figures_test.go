@@ -212,7 +212,7 @@ func TestFiguresAreBounded(t *testing.T) {
 	}
 	now += queue.Millis((25 * time.Hour).Milliseconds())
 	defer func() {
-		now += queue.Millis((4 * 365 * 24 * time.Hour).Milliseconds()) // then far ahead, and corrected again
+		now += queue.Millis((4 * 365 * 24 * time.Hour).Milliseconds()) // the clock is set far ahead, and later corrected
 		promoteAll(t, s)
 		rises()
 		now -= queue.Millis((4 * 365 * 24 * time.Hour).Milliseconds())

@@ -10,8 +10,8 @@ import (
 )
 
 // Find implements rules.Tx. A job that cannot be read, or does not belong in the lane, would prevent the
-// lane's other jobs from being claimed, so Find puts it into Damaged. Find reads jobs in pieces, because a
-// server sends all rows of a result, even those that are not used.
+// lane's other jobs from being claimed, so Find puts it into DamagedJobs. Find reads jobs in pieces, because
+// a server sends all rows of a result, even those that are not used.
 func (t *Tx) Find(l *rules.LaneScan) error {
 	l.Next, l.NextPriority, l.Exhausted = l.Lane.Head, rules.UnknownPriority, true
 	enough, full := false, false
@@ -91,8 +91,8 @@ func (t *Tx) peek(l *rules.LaneScan) error {
 }
 
 // headPriority returns a lane's priority, given the state, priority and expiry of its first job; see
-// rules.Lane. It returns Unknown for a job that expires or may be damaged, so that each claim reads the job
-// again.
+// rules.Lane. It returns UnknownPriority for a job that expires or may be damaged, so that each claim reads
+// the job again.
 func headPriority(state, priority, expiresAt int64) int64 {
 	if expiresAt != 0 || !queue.State(state).Runnable() {
 		return rules.UnknownPriority

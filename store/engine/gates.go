@@ -437,7 +437,7 @@ func (t *Tx) continueRecheck() (more bool, err error) {
 }
 
 // resumeLanes computes which gates the leases hold, and rechecks all gates that close lanes. Rules may have
-// changed while the store was closed.
+// changed while the engine was closed.
 func (s *Engine) resumeLanes(ctx context.Context) error {
 	if !s.mem.lanes.hasGates {
 		return nil

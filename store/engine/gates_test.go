@@ -227,7 +227,7 @@ func TestVerifyHoldsGatesAgainstJobs(t *testing.T) {
 		if !c.recounted {
 			continue
 		}
-		if err := integrity.Recount(s.conn); err != nil { // as a restore does before it moves the database into place
+		if err := integrity.Recount(s.conn); err != nil { // a restore does this before it moves the database into place
 			t.Fatal(err)
 		}
 		s.Close()
@@ -248,7 +248,7 @@ func TestGateServesEveryListInTurn(t *testing.T) {
 	for name, c := range map[string]struct {
 		take, theirs, ours queue.Demand
 		want               int
-		withOthers         bool // in every round, jobs of another user run that do not need the gate
+		withOthers         bool // jobs of another user, which do not need the gate, run in every round
 	}{
 		"lock":     {lockOf("@k", 1), lockOf("@k", 1), lockOf("@k", 1), 9, false},
 		"resource": {unitsOf("gpu", 1), unitsOf("gpu", 2), unitsOf("gpu", 1), 1, true},

@@ -78,7 +78,7 @@ type idAllocator struct {
 	numberSource
 	t           *Tx
 	takenIDs    map[string]bool
-	checkedUpTo int64 // numbers from at to before this one were checked
+	checkedUpTo int64 // the numbers from next to before this one were checked
 }
 
 // maxIDCheck bounds the numbers that one query checks.

@@ -420,7 +420,7 @@ func (s *Engine) SetMaxRunningUser(ctx context.Context, n int) error {
 	})
 }
 
-// SetHooks sets which hooks the store creates for jobs, and when; see store.Hooks.
+// SetHooks sets which hooks the engine creates for jobs, and when; see store.Hooks.
 func (s *Engine) SetHooks(ctx context.Context, h store.Hooks) error {
 	return s.Do(ctx, Prompt, func(t *Tx) error {
 		t.s.mem.hooks = h

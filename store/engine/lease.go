@@ -19,8 +19,8 @@ type waiter struct {
 	// retry receives a value when the claim was cut short, because it took too many steps for one
 	// transaction, and must run again.
 	retry     chan struct{}
-	abandoned bool // Await's context has ended, so it waits only for done; guarded by the store's mu
-	served    bool // the result was sent to done; guarded by the store's mu
+	abandoned bool // Await's context has ended, so it waits only for result; guarded by the engine's mu
+	served    bool // a value was sent to result; guarded by the engine's mu
 }
 
 // claimResult is the result of a waiting claim.

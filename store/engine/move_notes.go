@@ -8,7 +8,7 @@ import (
 	"github.com/queuectl/queuectl/store/sqlitedb"
 )
 
-// movedNotes holds the notes about a move.
+// moveNotes holds the notes about a move.
 type moveNotes struct{ movedTo, movingNote string }
 
 func (n *moveNotes) read(all *database.Batch) {

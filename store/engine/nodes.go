@@ -14,8 +14,8 @@ import (
 // NoOwner is the node number of a lease that belongs to no node.
 const NoOwner = -1
 
-// Node returns the number of this node in the database. It is 0 if the store has only one node, and until
-// this node has joined.
+// Node returns the number of this node in the database. It is 0 in a database that only one process uses, and
+// until this node has joined.
 func (s *Engine) Node() int64 { return s.node }
 
 // DatabaseID returns the identifier of the database. It differs from that of every copy.
@@ -162,7 +162,7 @@ func (s *Engine) RunsTx() bool {
 	return len(s.writerToken) == 0 && s.waiter == nil
 }
 
-// ReadClock sets the time of the transaction from the store's clock again. Waiting for other nodes may have
+// ReadClock sets the time of the transaction from the engine's clock again. Waiting for other nodes may have
 // taken long.
 func (t *Tx) ReadClock() { t.startTime = t.s.now() }
 

@@ -29,7 +29,7 @@ type Config struct {
 }
 
 // New returns an engine that is not open yet. The backend calls Load or LoadReadOnly, then AllowWrites, then
-// Start unless the store is read-only.
+// Start unless the engine is read-only.
 func New(c Config) *Engine {
 	e := &Engine{
 		backend: c.Backend, space: c.Space, shared: c.Shared, now: c.Now, log: c.Log,
@@ -81,7 +81,7 @@ func (s *Engine) Load(conn database.Conn, id string) error {
 	return s.loadFile(id)
 }
 
-// LoadReadOnly does what Load does, for a store that refuses every change.
+// LoadReadOnly does what Load does, for an engine that refuses every change.
 func (s *Engine) LoadReadOnly(conn database.Conn) error {
 	s.db, s.writesStopped, s.readOnly = conn, true, true
 	return s.load()

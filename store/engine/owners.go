@@ -33,7 +33,7 @@ type disownment struct {
 // done reports whether everything has moved, except leased jobs.
 func (d *disownment) done() bool { return d.movedUpTo == d.beforeSeq }
 
-// disowningOf returns the disowning that moves a job, or nil if none does.
+// disowningOf returns the disownment that moves a job, or nil if none does.
 func (m *memory) disowningOf(uid int, seq int64) *disownment {
 	for i := range m.disownments {
 		if d := &m.disownments[i]; d.uid == uid && seq < d.beforeSeq {
@@ -157,7 +157,7 @@ func (t *Tx) beginDisowning(uid int) error {
 	return nil
 }
 
-// disownStep deletes the next keys and batch names of a disowning. When there are none left, it moves the next jobs.
+// disownStep deletes the next keys and batch names of a disownment. Once all are deleted, it moves the next jobs.
 func (t *Tx) disownStep(d *disownment) error {
 	t.requireReload()
 	keys, err := t.Count(`DELETE FROM keys WHERE n IN (SELECT n FROM keys WHERE uid = ? AND n <= ? LIMIT 250)`,
@@ -198,7 +198,7 @@ func (t *Tx) disownStep(d *disownment) error {
 	return t.Exec(`UPDATE owners SET at = ? WHERE uid = ?`, d.movedUpTo, int64(d.former))
 }
 
-// endDisownings ends the disownings that are done. A leased job of the uid delays the end: it moves when its
+// endDisownings ends the disownments that are done. A leased job of the uid delays the end: it moves when its
 // lease ends.
 func (t *Tx) endDisownings() error {
 	t.requireReload()
@@ -221,7 +221,7 @@ func (t *Tx) endDisownings() error {
 	return nil
 }
 
-// tidyOwners continues the disownings. It reports whether there is more to do now.
+// tidyOwners continues the disownments. It reports whether there is more to do now.
 func (t *Tx) tidyOwners() (more bool, err error) {
 	m := &t.s.mem
 	if len(m.disownments) == 0 {
@@ -235,7 +235,7 @@ func (t *Tx) tidyOwners() (more bool, err error) {
 	return true, t.disownStep(&m.disownments[at])
 }
 
-// readOwners reads the owners, and the disownings that were unfinished when the store was closed.
+// readOwners reads the owners, and the disownments that were unfinished when the engine was closed.
 func (s *Engine) readOwners(all *database.Batch) {
 	all.Add(func(r database.Row) (bool, error) {
 		d := disownment{former: int(r.Num(0)), uid: int(r.Num(2)), beforeSeq: r.Num(3), movedUpTo: r.Num(4),

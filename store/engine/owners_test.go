@@ -114,7 +114,7 @@ func TestDisowningDuringPromote(t *testing.T) {
 	}
 }
 
-// A step of a disowning that is rolled back moves no jobs.
+// A step of a disownment that is rolled back moves no jobs.
 func TestUndoneDisowning(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	ownedBy(t, s, 7, "alice", 3)

@@ -10,14 +10,13 @@ import (
 	"github.com/queuectl/queuectl/store/rules"
 )
 
-// prewrite is a prewrite: rows that a transaction writes before this node holds the writer lock, for
-// attempts of this node that have ended. Their contents are predictable, so the server can execute the
-// writes while another node holds the lock.
+// prewrite holds the rows that a transaction writes before this node holds the writer lock, for attempts of
+// this node that have ended. Their contents are predictable, so the server can execute the writes while
+// another node holds the lock.
 //
 // Once the node holds the lock, each row is compared with the result of the rules. A row that differs is
-// written again. If the rules produce no such row at all, the prewrite cannot be corrected:
-// the transaction is rolled back and repeated without a prewrite.
-// See docs/decisions/0028.
+// written again. If the rules produce no such row at all, the prewrite cannot be corrected: the transaction
+// is rolled back and repeated without a prewrite. See docs/decisions/0028.
 type prewrite struct {
 	beforeLock bool // this node does not hold the writer lock yet
 	jobs       map[int64]*rules.Job

@@ -32,7 +32,7 @@ type queueState struct {
 	openLanes           openLaneHeap // the queue's open lanes without demands
 	mayHaveDemands      bool         // the queue may have open lanes with demands
 	inStaleQueues       bool         // the queue is in lanes.staleQueues
-	stale               bool         // the fields users, best and next are out of date
+	stale               bool         // the fields users, best and secondHead are out of date
 	staleUsers          map[int]bool // users whose entries in the field users are out of date
 	users               map[int]userLanes
 	best                *rules.Lane    // best open lane with demands; nil if none is open

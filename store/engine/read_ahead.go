@@ -26,11 +26,11 @@ type readAhead struct {
 	leftLane map[int64]bool // jobs that have left their lanes since they were read
 }
 
-// laneRows holds consecutive jobs of a lane, from a position on.
+// laneRows holds the jobs of a lane that one query has read, and the position from which it has read them.
 type laneRows struct {
 	LaneRows
 	start rules.Position
-	size  int // how many jobs the query asked for
+	size  int // number of jobs that the query asked for
 }
 
 // LaneRows holds consecutive jobs of a lane.

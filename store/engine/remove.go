@@ -9,7 +9,8 @@ const (
 	removeWithJob = 200
 	maxRemoved    = 1000 // attempts and dependency rows that one transaction removes at most
 	removeStep    = 500  // attempts, or dependency rows, that one step removes of a removed job
-	// removeBytes bounds the output removed from the database. An attempt that reaches it is the last one.
+	// removeBytes bounds the output removed from the database. The attempt that reaches the bound is the last one to
+	// be removed.
 	removeBytes = 1 << 20
 )
 

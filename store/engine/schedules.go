@@ -200,7 +200,7 @@ func (s *Engine) PauseSchedule(ctx context.Context, p store.SchedulePause) error
 	})
 }
 
-// Fire carries out and records the plan for occurrences of a schedule.
+// Fire carries out and records occurrences of a schedule.
 func (s *Engine) Fire(ctx context.Context, f store.OccurrenceRequest) (fired store.OccurrenceResult, err error) {
 	err = s.Do(ctx, Prompt, func(t *Tx) (err error) {
 		if err := t.s.space.CheckSpace(); err != nil && len(f.Runs) > 0 {

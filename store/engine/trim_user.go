@@ -124,7 +124,7 @@ func (t *Tx) removeParts(uid int, list []removable) error {
 }
 
 // removeInput removes the input of a user's job. An input begins with {"env": if it has an environment, and
-// ends in ]} if it has nothing else, as inputOf writes it.
+// ends in ]} if it has nothing else, as records.InputOf writes it.
 func (t *Tx) removeInput(uid int, part removable) error {
 	parts := queue.InputParts(0)
 	err := t.Query(func(r database.Row) (bool, error) {

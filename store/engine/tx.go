@@ -338,7 +338,7 @@ func (t *Tx) Drop(l *rules.Lease) {
 	t.undo = append(t.undo, func() { leases[l.Job.Seq] = l })
 }
 
-// noteReservedChange records that a lease of a node changed that is not known to have started.
+// noteReservedChange records the node of a changed lease, if the lease is reserved (not known to have started).
 func (t *Tx) noteReservedChange(l *rules.Lease) {
 	if node := l.Job.Node; node != 0 && !l.Running && !slices.Contains(t.leasedBy, node) {
 		t.leasedBy = append(t.leasedBy, node)

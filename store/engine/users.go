@@ -12,7 +12,7 @@ import (
 // user holds the counts of one user in the writer's memory.
 type user struct {
 	waiting int64 // number of waiting jobs; stored in the table users
-	hooks   int64 // number of waiting hooks for the user's jobs; counted when the store is opened
+	hooks   int64 // number of waiting hooks for the user's jobs; counted when the engine is opened
 	leased  int
 	staged  int64 // number of jobs in batches
 	batches int   // number of batches that are not committed

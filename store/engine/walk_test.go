@@ -186,7 +186,7 @@ func (t *Tx) miscounted(lanes map[int64]rules.Lane) error {
 	return errors.Join(wrong, err, err2, err3, err4, err5)
 }
 
-// verified adapts the checks for a file to a server, where each node has its own list of reserved leases.
+// verifyConn adapts the checks for a file to a server, where each node has its own list of reserved leases.
 type verifyConn struct{ database.Conn }
 
 func (v verifyConn) Query(each func(r database.Row) (bool, error), sql string, args ...any) error {

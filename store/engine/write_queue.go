@@ -48,7 +48,7 @@ func (s *Engine) Do(ctx context.Context, c Class, run func(*Tx) error) error {
 	return s.doOp(ctx, &op{run: run, class: c})
 }
 
-// doRemoving is like do, for an operation that frees space.
+// doRemoving is like Do, for an operation that frees space.
 func (s *Engine) doRemoving(ctx context.Context, c Class, run func(*Tx) error) error {
 	err := s.doOp(ctx, &op{run: run, class: c, wholeReserve: true})
 	if err == nil {
@@ -116,7 +116,7 @@ func (s *Engine) withdraw(o *op) {
 	s.waitingOps[o.class] = slices.DeleteFunc(s.waitingOps[o.class], func(w *op) bool { return w == o })
 }
 
-// addToQueue adds an operation to the write queue. It returns an error if the store is closed or overloaded.
+// addToQueue adds an operation to the write queue. It returns an error if the engine is closed or overloaded.
 func (s *Engine) addToQueue(o *op) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -158,7 +158,7 @@ func (s *Engine) BetweenTx(ctx context.Context, f func() error) error {
 	return f()
 }
 
-// AsWriter takes the right to write and calls f, even if the store has failed or is closed.
+// AsWriter takes the right to write and calls f, even if the engine has failed or is closed.
 func (s *Engine) AsWriter(f func()) {
 	<-s.writerToken
 	f()
@@ -166,7 +166,7 @@ func (s *Engine) AsWriter(f func()) {
 }
 
 // endPanicking ends the program if the caller that holds the right to write panics. It must be deferred.
-// After a recovered panic, the store could write an inconsistent state or report committed operations as
+// After a recovered panic, the engine could write an inconsistent state or report committed operations as
 // refused.
 func (s *Engine) endPanicking() {
 	if p := recover(); p != nil {

@@ -41,7 +41,7 @@ type Tx struct {
 	submission    int64           // number of the submission that is being enqueued
 
 	touchedJobs []int64 // jobs that changed
-	// measured lists the starts and ends of attempts, for the statistics.
+	// measurements lists the starts and ends of attempts, for the statistics.
 	measurements []rules.Measurement
 	users        map[int]user                       // users that changed, as they were before the transaction
 	queues       map[*queueState]records.QueueCount // queues that changed, with their counts before the transaction
@@ -75,14 +75,14 @@ type txWork struct {
 	removedRows    int   // number of attempts and dependency rows removed
 	examinedCount  int   // number of outputs and inputs that TrimUser read to free space
 	readBytes      int   // bytes of jobs that were read, or that SQLite will move
-	carriedAtStart int64 // Conn.ArgumentBytes when the transaction got its turn
+	carriedAtStart int64 // Conn.ArgumentBytes at the start of the transaction
 }
 
-// serverTx is the part of a transaction that only a store on a server uses.
+// serverTx is the part of a transaction that only an engine on a server uses.
 type serverTx struct {
 	delta         *pendingDelta  // parts of the cache delta; nil if no other node is active
 	claimPrefetch *claimPrefetch // claim query that was sent early and whose rows are unused; nil if none
-	// readAhead holds lane rows that were read before they were needed. It is nil unless the store is on a
+	// readAhead holds lane rows that were read before they were needed. It is nil unless the engine is on a
 	// server.
 	readAhead *readAhead
 	prewrite  *prewrite // rows that were written before the writer lock was held; nil if none
@@ -109,7 +109,7 @@ func (s *Engine) commitNextGroup() {
 	s.group = group
 }
 
-// fail stops the store for good. It is unknown whether the changes of the group are stored. The caller holds
+// fail stops the engine for good. It is unknown whether the changes of the group are stored. The caller holds
 // the right to write.
 func (s *Engine) fail(err error, group []*op) {
 	s.backend.OnFailure()
@@ -129,7 +129,7 @@ func (s *Engine) fail(err error, group []*op) {
 	}
 }
 
-// FailFromRead stops the store for good because of an error that a read met.
+// FailFromRead stops the engine for good because of an error that a read met.
 func (s *Engine) FailFromRead(err error) {
 	<-s.writerToken
 	defer func() { s.writerToken <- struct{}{} }()
@@ -225,8 +225,8 @@ func (s *Engine) reply(group []*op, grant *claimResult) {
 	grant.waiter.result <- *grant
 }
 
-// startClock records for Slow that a write starts. The returned function records its end. The caller holds
-// the right to write.
+// startClock records for CommitTime that a write starts. The returned function records its end. The caller
+// holds the right to write.
 func (s *Engine) startClock() (stop func()) {
 	s.commitStart.Store(int64(time.Since(s.createdAt)) | 1) // not 0, which means that no write runs
 	return func() { s.commitStart.Store(0) }

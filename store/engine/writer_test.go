@@ -144,7 +144,7 @@ func TestGroupsAreBounded(t *testing.T) {
 			awaitWaiting(t, s, c.ops+4)
 			release()
 			all.Wait()
-			if got := count() - 1; got != c.want { // without the transaction of occupied
+			if got := count() - 1; got != c.want { // do not count the transaction of occupyWriter
 				t.Errorf("%d transactions, want %d", got, c.want)
 			}
 			if first := order[:4]; !slices.Equal(first, []string{"0", "0", "1", "1"}) {
@@ -177,7 +177,7 @@ func TestOperationsOnLargeJobsAreSplit(t *testing.T) {
 		awaitWaiting(t, s, many)
 		release()
 		all.Wait()
-		if n := count() - 1; n != many/3 { // 500 KB each
+		if n := count() - 1; n != many/3 { // each job has 500 KB, so three jobs fill a commit
 			t.Errorf("%s of %d large jobs took %d transactions, want %d", verb, many, n, many/3)
 		}
 	}

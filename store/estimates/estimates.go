@@ -1,4 +1,4 @@
-// Package estimates keeps how long commands usually run, and encodes it for the database.
+// Package estimates remembers the typical run times of commands, and encodes them for the database.
 //
 // Start with Estimates.
 package estimates
@@ -17,18 +17,18 @@ import (
 	"github.com/queuectl/queuectl/store/rules"
 )
 
-// Estimates holds how long commands usually run, with the most recently completed first. It is updated
-// after each commit and written to the database at most once a minute; see Due. The zero
-// value holds no estimates.
+// Estimates holds the typical run times of commands. They are updated after each commit and written to the
+// database at most once a minute; see Due. The zero value holds no estimates.
 type Estimates struct {
 	mu            sync.Mutex
-	order         list.List                // list of *estimate, the most recently completed first; guarded by mu
+	order         list.List                // list of *estimate, most recently completed first; guarded by mu
 	byFingerprint map[uint64]*list.Element // by fingerprint; guarded by mu
 	changed       bool                     // the estimates have changed since they were written; guarded by mu
 	written       queue.Millis             // minute of the last write; used by the writer only
 }
 
-// estimate is how long the commands with one fingerprint run. The fingerprint is a hash of the command.
+// estimate is the typical run time of the commands with one fingerprint. The fingerprint is a hash of the
+// command.
 type estimate struct {
 	fingerprint uint64
 	store.Estimate
@@ -71,7 +71,7 @@ func (e *Estimates) entry(fingerprint uint64) *estimate {
 	return one
 }
 
-// Usual returns how long a job with the fingerprint usually runs, or 0 if that is unknown.
+// Usual returns the typical run time of jobs with the fingerprint, or 0 if it is unknown.
 func (e *Estimates) Usual(fingerprint uint64) time.Duration {
 	e.mu.Lock()
 	defer e.mu.Unlock()

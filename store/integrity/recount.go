@@ -265,16 +265,17 @@ func QueueFaults(c database.Conn) (faults []string) {
 	return faults
 }
 
-// countSource describes one of the counts in a C and what it belongs to. It holds the statements that read the count
-// and the rows that it counts.
+// countSource describes one stored count of each user or queue. The function member selects the count in a C.
+// The statement table reads the stored counts, and the statement rows counts the rows. owner and subject name
+// the user or queue and the count in messages.
 type countSource[C any] struct {
 	member                      func(C) int64
 	owner, subject, table, rows string
 }
 
-// countFaults compares stored counts with the rows that they count. A count in the list of meta, which the
-// function listed parses, takes precedence over the one in the table. The function key reads which user or queue a
-// count belongs to.
+// countFaults compares stored counts with the rows that they count. The statement meta reads a list of newer
+// counts, which the function listed parses. A count in this list replaces the one in the table. The function
+// key reads the user or queue from a row.
 func countFaults[K cmp.Ordered, C any](c database.Conn, key func(database.Row) K, meta string,
 	listed func(string) (map[K]C, error), source countSource[C]) (faults []string) {
 	list, err := database.Text(c, meta)

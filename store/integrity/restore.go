@@ -12,7 +12,7 @@ import (
 	"github.com/queuectl/queuectl/store/sqlitedb"
 )
 
-// Restored reports the contents of a restored backup.
+// RestoreResult reports the contents of a restored backup.
 type RestoreResult struct {
 	Jobs    int64
 	Outputs int64
@@ -75,7 +75,8 @@ func SweepRestoring(path string) {
 	}
 }
 
-// notBackup adds to an error of a backup file that nothing was changed.
+// notBackup returns the error for a file that is not a valid backup. An error for the user is returned
+// unchanged.
 func notBackup(file string, err error) error {
 	var e *queue.Error
 	if err == nil || errors.As(err, &e) {

@@ -299,7 +299,7 @@ func Verify(c *sqlitedb.Conn, files map[string]bool, outputs store.OutputDirs, n
 	return list
 }
 
-// fault is something that verify found, with advice.
+// fault describes something wrong that Verify found. next is the advice.
 type fault struct{ text, next string }
 
 // clockAdvice is the advice about dates in the future.
@@ -309,8 +309,8 @@ const clockAdvice = "if the clock of the machine is wrong, set it; stored dates 
 // maxFaults is the number of faults of one kind that are listed.
 const maxFaults = 10
 
-// countQuery counts rows that are wrong. It selects their number and the name of one of them, with which text
-// is formatted.
+// countQuery is a query for wrong rows. It selects their number and the name of one of them. text is the
+// format of the message with both values.
 type countQuery struct {
 	text, sql string
 	args      []any

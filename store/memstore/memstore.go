@@ -27,9 +27,9 @@ type Store struct {
 	firstUsers   map[string]int             // for each queue, the uid that enqueued its first job
 	nextTurns    map[string]int64           // for each queue, its next turn; used while weights differ
 	turn         int64                      // turn of the queue that was served last
-	lastServed   map[user]int64             // by user and queue: last claim of one of the user's jobs
+	lastServed   map[user]int64             // by user and queue: number of the last claim of one of the user's jobs
 	claims       int64                      // number of jobs that were ever claimed
-	turnsResetAt map[string]int64           // by queue: last claim before the users' turns were reset
+	turnsResetAt map[string]int64           // by queue: number of the last claim before the users' turns were reset
 	node         store.Node
 	hooks        store.Hooks
 	gateRules    map[gate]queue.Demand   // the current rule of each lock and rate
@@ -42,7 +42,7 @@ type Store struct {
 	seq           int64                        // the last seq assigned
 	enqueuedTotal int64                        // number of jobs ever enqueued
 	epoch         int64                        // epoch of the service, raised by NextEpoch
-	events        []queue.Event                // event n is at index n-1-trimmed
+	events        []queue.Event                // event n is at index n-1-trimmedCount
 	trimmedCount  int64                        // number of deleted events
 	batchCount    int64                        // number of batches ever begun
 	batches       []*batch                     // batches with frames that are not in the queue yet
@@ -51,7 +51,7 @@ type Store struct {
 	settings      map[string]store.Setting     // by key
 	owners        map[int]string               // owner's name for each uid; uids below 0 are of former owners
 	garbage       []string                     // output files whose attempts are gone
-	// examined counts the outputs and inputs that the current update has read to make room.
+	// examinedCount counts the outputs and inputs that the current update has read to make room.
 	examinedCount int
 	runners       []string      // directories last passed to NoteRunners
 	nextDue       queue.Millis  // time that the last Promote returned: nothing is due before it
@@ -287,9 +287,9 @@ func (s *Store) reopenDependant(j *job, now queue.Millis) {
 	s.endedParents = append(s.endedParents, parentEnd{seq: j.Seq, runsAgain: true})
 }
 
-// applyDependency changes a job after one of its dependencies was decided. If it was the last undecided one
-// and all are satisfied, the job may run. If satisfied is false, the job is cancelled or held, as it
-// requested.
+// applyDependency changes a job after one of its dependencies was decided. If it was the last undecided one and
+// all are satisfied, the job may run. If satisfied is false, the job is cancelled or held, as its field
+// onDependencyFailure says.
 func (s *Store) applyDependency(j *job, satisfied bool, now queue.Millis) {
 	detail := queue.EventDetail{Reason: queue.ReasonDependency}
 	switch {

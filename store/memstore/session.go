@@ -11,7 +11,7 @@ import (
 )
 
 // waiter is an active call of Await. The transaction that gives it jobs also removes it from Store.waiters,
-// so it gets jobs at most once. Close closes the channel claimed.
+// so it gets jobs at most once. Close closes the channel claimedJobs.
 type waiter struct {
 	want        int
 	claimedJobs chan []queue.Job // receives the claimed jobs; has a buffer for one value

@@ -271,7 +271,7 @@ func (m *move) openServer() error {
 }
 
 // refuseQueue returns an error if the target already contains a queue. A queue that has moved away may be
-// overwritten. If this move was completed earlier, refuseQueue sets result.Before.
+// overwritten. If this move was completed earlier, refuseQueue sets result.AlreadyDone.
 func (m *move) refuseQueue() error {
 	moving, err := database.ReadNote(m.targetConn, database.NoteMoving)
 	if err != nil || moving != "" {

@@ -27,8 +27,8 @@ type Requests struct {
 	self    func() int64 // returns the number of this node
 	hints   chan struct{}
 	replies broadcast
-	// lostTakes holds the numbers of calls of Asked whose results were lost, newest last. Only the caller of
-	// Asked uses it.
+	// lostTakes holds the values that calls of Asked wrote to the column "taken" without getting the requests,
+	// newest last. The next call of Asked releases these requests. Only the caller of Asked uses this field.
 	lostTakes []int64
 }
 
@@ -37,8 +37,8 @@ func New(config *pgdb.Address, self func() int64) *Requests {
 	return &Requests{Conn: &pgdb.SideConn{Config: config}, self: self, hints: make(chan struct{}, 1)}
 }
 
-// Channel is the channel on which nodes notify each other of requests and answers with NOTIFY. The
-// payload is the node that received one.
+// Channel is the channel on which nodes notify each other of requests and answers with NOTIFY. The payload is
+// the number of the node that has received a request or an answer.
 const Channel = "queuectl_asks"
 
 // replyInterval is the time between two queries for an answer.
@@ -53,7 +53,7 @@ func (r *Requests) Wake() {
 	r.replies.wakeAll()
 }
 
-// Notify notifies the other nodes on a channel. about is the payload.
+// Notify notifies the other nodes on a channel. The payload is about, the number of a node.
 func (r *Requests) Notify(ctx context.Context, channel string, about int64) {
 	r.Conn.Do(ctx, func(c *pgdb.Conn) error { // ignore errors: a node that misses the notification polls
 		_, err := c.Number(`SELECT 1 FROM pg_notify(?, ?::bigint::text)`, channel, about)
@@ -146,8 +146,8 @@ const maxLostTakes = 32
 // Asked implements store.NodeRequests.
 func (r *Requests) Asked(ctx context.Context, slow bool, limit int) (list []store.NodeRequest, err error) {
 	take := 1 + rand.Int64N(math.MaxInt64)
-	// The method do may call the function twice. With the same value of look, the second call finds the same
-	// rows.
+	// The method Do calls this function again if the connection is lost. Both calls use the same value of take,
+	// so the second call also returns the requests that the first one has marked as taken.
 	err = r.Conn.Do(ctx, func(c *pgdb.Conn) error {
 		list = nil
 		for len(r.lostTakes) > 0 {

@@ -16,8 +16,8 @@ const (
 	LockRetry      = 200 * time.Millisecond
 	// tablesTimeout is how long a schema change waits for other sessions that use the tables.
 	tablesTimeout = "'10s'"
-	// writerIdleTimeout is the idle time after which the server ends a transaction: its node hangs or is cut
-	// off.
+	// writerIdleTimeout is the idle time after which the server ends a writer's transaction. A node that is idle for
+	// this time hangs or is cut off from the server.
 	writerIdleTimeout = "2s"
 )
 

@@ -19,8 +19,8 @@ import (
 // See docs/decisions/0013.
 type rowBatch struct {
 	single *preparedStatement // statement that writes one row
-	// combined is the statement that writes all rows. It is nil if it must be created: at first, or
-	// when a column that had one value for all rows gets another one.
+	// combinedStatement is the statement that writes all rows. It is nil if it must be created: at first, and
+	// after a column that had one value for all rows gets another one.
 	combinedStatement *preparedStatement
 	table             string
 	updates           bool // the statement updates existing rows

@@ -46,9 +46,9 @@ func HasTables(c *Conn) (bool, error) {
 
 const hasMeta = `SELECT count(*) FROM pg_tables WHERE schemaname = '` + Schema + `' AND tablename = 'meta'`
 
-// Migrations lists, per schema version, statements that only PostgreSQL needs; those in migrations come
-// first. Every new version also recreates the SQL function for applications. A change that adds a field to
-// jobs must therefore add a version.
+// Migrations lists, per schema version, the statements that only PostgreSQL needs. They follow the statements
+// of database.Migrations for that version. Every new version also recreates the SQL function for
+// applications. A change that adds a field to jobs must therefore add a version.
 var Migrations = [][]string{slices.Concat(inboxTables(), nodeTables())}
 
 // translateTable translates a statement of the schema for PostgreSQL. Texts get the collation "C", which sorts

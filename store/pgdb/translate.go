@@ -12,7 +12,7 @@ import (
 	"github.com/queuectl/queuectl/store/database"
 )
 
-// Lost is the error of a connection that is lost, or of a server that is shutting down.
+// ConnLostError is the error of a connection that is lost, or of a server that is shutting down.
 type ConnLostError struct{ error }
 
 // Kind returns Busy, because a new connection may succeed.
@@ -26,7 +26,7 @@ func (e ConnLostError) Error() string {
 // Unwrap returns the cause, for errors.As.
 func (e ConnLostError) Unwrap() error { return e.error }
 
-// Refused is an error that the server returned for a statement.
+// StatementError is an error that the server returned for a statement.
 type StatementError struct {
 	*pgconn.PgError
 	statement string

@@ -120,7 +120,7 @@ func (s *Store) tryToJoin(ctx context.Context, m NodeConfig) (remaining time.Dur
 	return remaining, err
 }
 
-// ranElsewhere reports whether both places are known and differ.
+// ranElsewhere reports whether location and the directory's current location are known and differ.
 func (m *NodeConfig) ranElsewhere(location string) bool {
 	return location != m.DirLocation && location != "" && m.DirLocation != ""
 }
@@ -141,7 +141,7 @@ func rename(t *engine.Tx, m NodeConfig) (renamed bool, err error) {
 		return false, err
 	}
 	other, err := t.Number(`SELECT id FROM nodes WHERE name = ?`, m.Name)
-	if err == nil && other != 0 { // another directory had this name; its node is gone
+	if err == nil && other != 0 { // a node with another state directory had this name; that node is gone
 		err = forgetNode(t, other)
 	}
 	if err == nil {

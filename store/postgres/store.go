@@ -33,7 +33,7 @@ type Store struct {
 	*noderequests.Requests
 	config      *pgdb.Address
 	writer      *pgdb.Conn
-	conn        *serverWriter // the writer's connection, which replaces writer when it is lost
+	conn        *serverWriter // wraps writer, and replaces it after the connection was lost
 	writerStart string        // start time of the server process of the writer's connection
 	clockOffset clockOffset
 	size        atomic.Int64 // size of the database in bytes
@@ -220,7 +220,7 @@ func (w *serverWriter) Commit() error {
 	}
 }
 
-// lostCommitTimeout is how long commit tries to find out whether its transaction was stored, after it lost
+// lostCommitTimeout is how long Commit tries to find out whether its transaction was stored, after it lost
 // the connection.
 const lostCommitTimeout = 30 * time.Second
 
@@ -253,7 +253,7 @@ func (s backend) WriteReserved(t *engine.Tx) (inMeta string, changed bool, err e
 		if node <= 0 {
 			inMeta += string(list)
 		} else if node == s.Node() {
-			s.reservedText = string(list) // commit writes this node's row anyway
+			s.reservedText = string(list) // Commit writes this node's row anyway
 		} else if err := t.Exec(`UPDATE nodes SET reserved = ? WHERE id = ?`, string(list), node); err != nil {
 			return "", false, err
 		}

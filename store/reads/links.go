@@ -46,7 +46,7 @@ func (s *Reads) Parents(ctx context.Context, seq int64) (list []store.Parent, er
 	err = s.Read(ctx, func(r *Reader) error {
 		list = nil
 		room := queue.MaxDeps
-		// came holds the ids of all edges in order, results those whose parent's result is needed.
+		// came holds the ids of all edges, in order. results holds those whose parent's result is needed.
 		var came, results []int64
 		err := r.Query(func(r database.Row) (bool, error) {
 			p := store.Parent{ID: r.Text(1), UID: int(r.Num(2)), State: queue.State(r.Num(3)), ExitCode: r.Num(4)}

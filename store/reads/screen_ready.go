@@ -71,7 +71,7 @@ func (r *Reader) takeTurns(
 	return list, err
 }
 
-// laneOwner names the lanes without demands of a user in a queue; there is one.
+// laneOwner identifies the only lane without demands of a user in a queue.
 type laneOwner struct {
 	queue string
 	uid   int

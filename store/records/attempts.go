@@ -10,11 +10,10 @@ import (
 	"github.com/queuectl/queuectl/store/database"
 )
 
-// PlainAttempt returns the value of a job's column ran for its last attempt: WORKER PID CPU_US PEAK_RSS
-// NODE. The other values of the attempt are in other columns of the job. Most jobs complete without output
-// or errors, so their attempts need no row in the table attempts. PlainAttempt returns "" for an attempt
-// that needs one.
-// See docs/decisions/0025.
+// PlainAttempt returns the value of the column "ran" in a job's row for the job's last attempt: WORKER PID CPU_US
+// PEAK_RSS NODE. The other values of the attempt are in other columns of that row. Most jobs complete without
+// output or errors, so their attempts need no row in the table attempts. PlainAttempt returns "" for an attempt
+// that needs such a row. See docs/decisions/0025.
 func PlainAttempt(e *store.Settlement) string {
 	d, a := &e.Decision, &e.Attempt
 	if d.State != queue.Completed || !d.UsesAttempt || d.Reason != "" || d.Error != "" || a.ExitCode != 0 ||

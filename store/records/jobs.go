@@ -1,7 +1,7 @@
 // Package records converts rows of the database's tables to jobs, attempts, lanes, schedules and counts, and
 // back.
 //
-// Start with ReadJob and JobRow.
+// Start with ReadJob and RowArgs.
 package records
 
 import (

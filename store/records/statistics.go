@@ -15,8 +15,8 @@ func ReadFigures(r database.Row, f *store.Figures) {
 	f.Waits, f.Runs = store.ReadHistogram(r.View(7)), store.ReadHistogram(r.View(8))
 }
 
-// AllTime is the grain of the all-time statistics. They are one period, stored with the time 0. It ends at the
-// end of the last hour that was summed up.
+// AllTime is the grain of the all-time statistics. They form one period, which is stored with the time 0 and
+// covers all hours that were summed up.
 const AllTime = store.Day + 1
 
 // AddFigures adds statistics to those of a queue.

@@ -94,8 +94,8 @@ func (r *Rules) adjustForDependencies(j *Job, to queue.State) (queue.State, erro
 }
 
 // revive prepares an ended job to wait again. It returns an error if a limit is reached or another job has
-// the unique key. Unless c.Alone is set, it also adds a note. The note makes the dependants that were
-// cancelled because of this job wait for it again.
+// the unique key. Unless c.KeepDependants is set, it also adds a note. Because of the note, the dependants
+// that were cancelled because of this job wait for it again.
 func (r *Rules) revive(j *Job, c *store.Change) error {
 	if err := Admit(r.counters, j.UID, 1, c.MaxPending, c.MaxPendingUser); err != nil {
 		return err

@@ -16,7 +16,7 @@ func (f *fixture) edit(id string, edit func(*queue.Job)) error {
 	return f.try(func(r *Rules) error { return r.Change(seq, c) })
 }
 
-// An edit that changes what a lane has in common moves the job to another lane.
+// An edit that changes the queue or the demands of a job moves the job to another lane.
 func TestEditMovesJobToItsLane(t *testing.T) {
 	f := newFixture(t)
 	f.add(needing("1", "lock:db"), needing("2", "lock:db"))
@@ -122,7 +122,7 @@ func TestDamagedJobIsNotChanged(t *testing.T) {
 	}
 }
 
-// A change that applies in some states only does nothing in others.
+// A change that is limited to some states does nothing in other states.
 func TestChangeAppliesInListedStates(t *testing.T) {
 	f := newFixture(t)
 	f.add(queue.Job{ID: "1"})

@@ -137,7 +137,7 @@ func (c *claimer) leaseFound(jobs []queue.Job, scan *LaneScan, q *Queue) ([]queu
 	return jobs, nil
 }
 
-// chooseQueue returns the queue that has the next turn, and a scan of its best open lane. scan.Upto is the
+// chooseQueue returns the queue that has the next turn, and a scan of its best open lane. scan.StopAt is the
 // position from which on a job of another lane or queue goes first. While all queues have the same weight,
 // queues are ordered by the rank of their best heads. While weights differ, stride scheduling chooses the
 // queue for each job.
@@ -185,7 +185,7 @@ func (c *claimer) advanceTurn(q *Queue) {
 	}
 }
 
-// limitScan lowers scan.Upto to the best head among the lanes that this lane's gates have closed. From that
+// limitScan lowers scan.StopAt to the best head among the lanes that this lane's gates have closed. From that
 // position on, the job of the closed lane ranks first, and may have room by then.
 func (c *claimer) limitScan(scan *LaneScan) error {
 	l := &scan.Lane

@@ -172,7 +172,7 @@ func TestQueueSavesNoTurnsWhileItIsEmpty(t *testing.T) {
 	}
 }
 
-// The room of a queue bounds its leased jobs. A paused queue starts none.
+// A claim leases at most as many jobs of a queue as its Room allows, and none of a paused queue.
 func TestQueueConcurrency(t *testing.T) {
 	f := newFixture(t)
 	f.queueRules["a"] = store.QueueRule{Weight: 1, Concurrency: 2}

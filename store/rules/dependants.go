@@ -17,8 +17,8 @@ type Edge struct {
 }
 
 // EndedParent is a note that a parent has ended in State, or was removed if State is 0, or runs again if
-// State is Rerun. Because of the note, the parent's edges with ids up to StopAt are decided, or reopened for
-// Rerun.
+// State is Rerun. Because of the note, the parent's edges with ids up to LastEdgeID are decided, or reopened
+// for Rerun.
 type EndedParent struct {
 	ID         int64
 	Parent     int64

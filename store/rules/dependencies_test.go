@@ -66,7 +66,7 @@ func TestEndOfParentDecidesDependant(t *testing.T) {
 	}
 }
 
-// The same rules hold for a job that is enqueued after its parent has ended.
+// A job that is enqueued after its parent has ended is decided immediately, as if it had waited for the parent.
 func TestParentThatHasEndedDecidesNewJob(t *testing.T) {
 	cases := map[string]struct {
 		how  queue.DependencyCondition
@@ -109,7 +109,7 @@ func TestDependantWaitsForAllParents(t *testing.T) {
 	f.wantStates("child other", "cancelled cancelled")
 }
 
-// A cancelled job breaks the dependencies on it in turn.
+// When a dependant is cancelled, the jobs that depend on its success are cancelled too.
 func TestCancelledDependantCancelsItsDependants(t *testing.T) {
 	f := newFixture(t)
 	f.add(queue.Job{ID: "a"})

@@ -143,7 +143,8 @@ func TestReleasedJobKeepsItsPosition(t *testing.T) {
 	f.wantClaim(2, "1 2")
 }
 
-// A change that a user requested during a lease is applied after the release. A rejection concerns only it.
+// A change that a user requested during a lease is applied after the release. If one such change is rejected,
+// the others still apply.
 func TestChangeDuringLease(t *testing.T) {
 	f := newFixture(t)
 	f.add(queue.Job{ID: "1"}, queue.Job{ID: "2"})

@@ -213,7 +213,7 @@ func (f fakeJobs) StoredSize(j *queue.Job) (int64, error) {
 	return int64(store.JobBytes + len(j.Command) + len(j.Stdin) + dependencies*store.DependencyBytes), nil
 }
 
-// Put keeps the parts that j.Rewrite leaves out, as an engine does.
+// Put keeps the parts that j.WriteScope leaves out, as an engine does.
 func (f fakeJobs) Put(j *Job) error {
 	old, stored := f.d.jobs[j.Seq], *j
 	if old.Seq == 0 {

@@ -19,7 +19,7 @@ type Gate struct {
 // Rule is the engine's record of a gate. Gates of user quotas have none.
 type Rule struct {
 	queue.Demand // the key and, for a lock or a rate, its limits
-	// Used counts the units that leases hold. For a rate, it counts the leased jobs that are not known to
+	// UsedUnits counts the units that leases hold. For a rate, it counts the leased jobs that are not known to
 	// have started.
 	UsedUnits int
 }
@@ -28,7 +28,8 @@ var errUnknownGateKind = errors.New("a limit in the database (a gate) has a kind
 	"not know; install the newest version that has used the database")
 
 // rateRoom caches, for one transaction, how much of a rate limit is left. starts is the number of starts in
-// the current period. used is the number of units that leases hold. Gate is the room that remains.
+// the current period, which begins at periodStart. usedUnits is the number of units that leases hold. Gate is
+// the room that remains.
 type rateRoom struct {
 	periodStart  queue.Millis
 	starts       int

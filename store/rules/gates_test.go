@@ -200,7 +200,7 @@ func TestJobWaitsForItsNode(t *testing.T) {
 	f.wantLane("elsewhere", "closed by there")
 }
 
-// A job that waits for another gate too reserves nothing.
+// A job that waits for a resource and also for another gate reserves no units of the resource.
 func TestJobThatWaitsForLockReservesNoResource(t *testing.T) {
 	f := newFixture(t)
 	f.node.Resources = map[string]int{"gpu": 4}

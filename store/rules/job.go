@@ -42,7 +42,7 @@ const (
 type Job struct {
 	queue.Job
 	Slot Slot
-	// Node is the number of the node that leased the job last. It is 0 if only one node uses the store.
+	// Node is the number of the node that leased the job last. It is 0 if only one process uses the database.
 	Node        int64
 	Lane        int64   // number of the lane that contains the job, if Slot is Ready
 	NewError    *string // the new text of Job.Error to be written; nil keeps the stored one

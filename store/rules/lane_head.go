@@ -21,7 +21,7 @@ type LaneScan struct {
 	// ExpectedJobs is the approximate number of jobs that the claim will take from this lane, and from each
 	// upcoming lane. It is 0 unless users take turns.
 	ExpectedJobs int
-	// Upcoming returns up to n other lanes that will probably have the next turns, in that order. It is nil
+	// UpcomingLanes returns up to n other lanes that will probably have the next turns, in that order. It is nil
 	// unless users take turns.
 	UpcomingLanes func(n int) []Lane
 	// Start is the place that the found jobs get in the order of starts. If it is nil, each job gets the

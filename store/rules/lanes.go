@@ -54,8 +54,8 @@ const (
 	Empty int64 = math.MinInt64
 )
 
-// laneRoom returns chooseAgain instead of a gate if it has opened another lane that goes first. The caller
-// must then choose a lane again.
+// chooseAgain is returned by laneRoom instead of a gate if laneRoom has opened another lane that goes first. The
+// caller must then choose a lane again.
 const chooseAgain int64 = math.MinInt64 + 1
 
 // Start is before every other position.

@@ -76,8 +76,8 @@ func (r *Rules) setState(j *Job, to queue.State) {
 	}
 }
 
-// transitionAllowed reports whether a transition is allowed. A leased job may take the transitions of a
-// running job, because its attempt may have run before the store records the start.
+// transitionAllowed reports whether a transition is allowed. A leased job may take the transitions of a running
+// job, because its attempt may have run before the engine records the start.
 func transitionAllowed(from, to queue.State, leased bool) bool {
 	return from == to || from.CanBecome(to) || leased && from.CanBecome(queue.Processing) && queue.Processing.CanBecome(to)
 }
@@ -133,7 +133,7 @@ func (r *Rules) Disown(j *Job, former int) error {
 		if err := r.leaveLane(j); err != nil {
 			return err
 		}
-		j.Slot = NotQueued // not in a lane: a waiting job is held below
+		j.Slot = NotQueued // the job is in no lane; a waiting job is held below
 	}
 	from := j.State
 	if from.Waiting() {
@@ -165,7 +165,7 @@ func (r *Rules) disownAfterLease(j *Job) error {
 	if former == 0 {
 		return nil
 	}
-	r.clock.WakeAt(r.clock.Now()) // this may have been the last job to be disowned, which Promote must notice
+	r.clock.WakeAt(r.clock.Now()) // wake Promote, because this may have been the last job to be disowned
 	return r.Disown(j, former)
 }
 

@@ -223,7 +223,7 @@ type Gates interface {
 // Dependencies stores edges, and notes about parents whose edges must be decided later. An edge is a
 // dependency of a job (the child) on another job (the parent).
 type Dependencies interface {
-	// HasEdges reports whether the store contains any edge, decided or not.
+	// HasEdges reports whether any edge is stored, decided or not.
 	HasEdges() bool
 	// AddEdge stores an edge with its status.
 	AddEdge(child int64, d queue.Dependency, do queue.OnDependencyFailure, status store.DependencyStatus) error
@@ -235,7 +235,7 @@ type Dependencies interface {
 	Waits(child int64, status store.DependencyStatus) (bool, error)
 	// Parents returns up to n jobs that a job waits for.
 	Parents(child int64, n int) ([]int64, error)
-	// Edges returns up to n edges that a note applies to: edges with the status store.Unresolved or, for an Rerun
+	// Edges returns up to n edges that a note applies to: edges with the status store.Unresolved or, for a Rerun
 	// note, store.Broken.
 	Edges(e EndedParent, n int) ([]Edge, error)
 	// AddEnded adds a note about a parent whose edges must be decided later. The note says that the parent

@@ -8,8 +8,8 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// Substitute is the substitute for a draft that is not stored: an existing job or, if Job is nil, an earlier
-// draft of the request.
+// Substitute replaces, in the receipt, a draft that is not stored. It is an existing job or, if Job is nil, an
+// earlier draft of the request.
 type Substitute struct {
 	Job   *Job
 	Draft int

@@ -24,13 +24,11 @@ import (
 // given back before it starts, its user also gets the turn back. Without that, a user whose jobs are given
 // back again and again would always be last and never start one.
 
-// UnknownPriority is stored as the priority of a lane whose head may be a position before its first job, because the
-// priority of that job has not been read.
-// See docs/decisions/0014.
+// UnknownPriority is the stored priority of a lane whose first job has not been read. The head of such a lane
+// may be a position before that job. See docs/decisions/0014.
 const UnknownPriority = math.MinInt64
 
-// Turn describes a user's turn in a queue: its number (At), and the number of the user's previous turn
-// (Before).
+// Turn describes a user's turn in a queue: its number, and the number of the user's previous turn.
 type Turn struct{ Number, Previous int64 }
 
 // contender is the best open lane of a user, with the number of the user's last turn.

@@ -215,7 +215,7 @@ func (s *Store) copyPages(ctx context.Context, to *sqlitedb.Conn, each func(done
 // endBackup ends a running backup. The caller is the writer.
 func (s *Store) endBackup() {
 	if s.backup != 0 {
-		sqlite3.Xsqlite3_backup_finish(s.conn.TLS, s.backup) // returns the error of a step again
+		sqlite3.Xsqlite3_backup_finish(s.conn.TLS, s.backup) // the result only repeats the error of a step
 		s.backup = 0
 	}
 }

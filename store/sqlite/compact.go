@@ -13,8 +13,7 @@ import (
 
 // Removed rows leave free pages inside the database file. SQLite uses them for later rows but does not
 // return them to the disk. Compaction moves pages from the end of the file into free ones and truncates the
-// file, with SQLite's incremental vacuum. A full VACUUM would hold the writer lock until every job is
-// copied.
+// file, with SQLite's incremental vacuum. A full VACUUM would block the writer until every job is copied.
 //
 // Example: a file of 12,000 pages has 11,000 free ones. A step takes up to 256 pages from its end, in one
 // transaction of about 5 ms. Other commits run between two steps, and readers keep the version that they
@@ -172,7 +171,7 @@ func (s *Store) missingSpace() int64 {
 	return max(0, need-free)
 }
 
-// countFree counts pages, and stores for Room how many bytes are free inside the file.
+// countFree counts pages, and stores for SpaceError how many bytes are free inside the file.
 func (s *Store) countFree() (sqlitedb.PageCounts, error) {
 	pages, err := sqlitedb.CountPages(s.conn)
 	if err == nil {

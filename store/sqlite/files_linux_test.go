@@ -58,7 +58,7 @@ func refusesReadOnly(t *testing.T, dir string, path func(dir string) string) {
 			t.Fatal(err)
 		}
 		const same = ^uintptr(0)
-		setUID := func(uid uintptr) { // this thread alone, which syscall's own would not
+		setUID := func(uid uintptr) { // change only this thread; syscall.Setuid would change all threads
 			if _, _, failed := unix.RawSyscall(unix.SYS_SETRESUID, same, uid, same); failed != 0 {
 				t.Fatal(failed)
 			}

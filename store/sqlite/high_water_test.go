@@ -126,7 +126,7 @@ func TestRestoreKeepsTheNumbersOfTheMark(t *testing.T) {
 	file := backup(t, s)
 	enqueueSome(t, s, 5)
 	s.Close()
-	if err := os.Remove(filepath.Join(dir, sqlitedb.DatabaseName)); err != nil { // as after a restore that was killed
+	if err := os.Remove(filepath.Join(dir, sqlitedb.DatabaseName)); err != nil { // a killed restore leaves this state
 		t.Fatal(err)
 	}
 	if err := restore(dir, file); err != nil {

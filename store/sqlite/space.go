@@ -99,7 +99,7 @@ func (s *Store) noSpaceError() error {
 		queue.FormatSize(sqlitedb.MinFreeBytes), s.dir)
 }
 
-// withoutReserve makes Room refuse new jobs with this error until the reserve exists again.
+// withoutReserve makes SpaceError refuse new jobs with this error until the reserve exists again.
 func (s *Store) withoutReserve(err error) { s.noReserve.Store(&err) }
 
 // Minimum values for the process's file size limit in bytes. minFileLimit leaves a new queue room to grow. An

@@ -29,7 +29,7 @@ var _ database.MissingChecker = (*Conn)(nil)
 // service's CPU time for a short job. As in the package lib, addresses in SQLite's memory are uintptr.
 // See docs/decisions/0007.
 type Conn struct {
-	// TLS and db are the arguments of functions of SQLite's C API for which the connection has no method.
+	// TLS and DB are the arguments of functions of SQLite's C API for which the connection has no method.
 	TLS            *libc.TLS
 	DB             uintptr
 	Stmts          map[string]uintptr // prepared statements by SQL text
@@ -119,7 +119,7 @@ func (c *Conn) grow(n int) error {
 // Close closes the connection and its statements.
 func (c *Conn) Close() error {
 	for _, p := range c.Stmts {
-		sqlite3.Xsqlite3_finalize(c.TLS, p) // returns the error of the last step again
+		sqlite3.Xsqlite3_finalize(c.TLS, p) // the result only repeats the error of the last step
 	}
 	var err error
 	if rc := sqlite3.Xsqlite3_close(c.TLS, c.DB); rc != sqlite3.SQLITE_OK {
@@ -210,7 +210,7 @@ func (c *Conn) Exec(sql string, args ...any) error {
 // WriteRow implements database.Conn.
 func (c *Conn) WriteRow(sql string, args ...any) error { return c.Exec(sql, args...) }
 
-// Begin begins the writer's transaction, and commit commits it.
+// Begin begins the writer's transaction, and Commit commits it.
 func (c *Conn) Begin() error  { return c.Exec(`BEGIN IMMEDIATE`) }
 func (c *Conn) Commit() error { return c.Exec(`COMMIT`) }
 
@@ -270,7 +270,7 @@ func (c *Conn) Count(sql string, args ...any) (int64, error) {
 	if rc != sqlite3.SQLITE_DONE {
 		err = c.Failed(rc)
 	}
-	sqlite3.Xsqlite3_reset(c.TLS, p) // returns the error of step again
+	sqlite3.Xsqlite3_reset(c.TLS, p) // the result only repeats the error of step
 	if err != nil {
 		return 0, err
 	}
@@ -297,7 +297,7 @@ func (c *Conn) Query(each func(r database.Row) (more bool, err error), sql strin
 		}
 	}
 	c.row = outer
-	sqlite3.Xsqlite3_reset(c.TLS, p) // returns the error of step again
+	sqlite3.Xsqlite3_reset(c.TLS, p) // the result only repeats the error of step
 	return err
 }
 

@@ -99,8 +99,8 @@ func (w *walk) expectExpired(j queue.Job) queue.Job {
 	return w.expiredJob(j)
 }
 
-// checkJob compares a stored job with its expected value. It checks that the state table permits
-// the transition, and that the job keeps the rules for every job.
+// checkJob compares a stored job with its expected value. It checks that the state table permits the transition,
+// and that the job satisfies the invariants of all jobs.
 func (w *walk) checkJob(want queue.Job) {
 	got := w.get(want.ID)
 	same(w.rig, fmt.Sprintf("job %s in step %d", want.ID, w.step), got, want)
