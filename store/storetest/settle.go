@@ -40,8 +40,7 @@ func startedIsProcessing(r *rig) {
 	r.newEvents()
 	at := r.s.Now() - 400
 	begun := store.AttemptStart{Lease: j.Lease(), StartedAt: at, Worker: "w7", PID: 99}
-	done := r.exchange(store.Report{Starts: []store.AttemptStart{begun}})
-	same(r, "result", done, store.Grant{})
+	same(r, "result", r.exchange(store.Report{Starts: []store.AttemptStart{begun}}), store.Grant{})
 	want := j
 	want.State, want.StartedAt, want.WorkerID, want.PID, want.UpdatedAt = queue.Processing, at, "w7", 99, r.s.Now()
 	same(r, "job", r.get(j.ID), want)
