@@ -38,5 +38,5 @@ func stoppedLauncher(pid int) error {
 		return nil
 	}
 	next := fmt.Sprintf("resume this process as root: kill -CONT %d", pid)
-	return &LauncherError{PID: pid, Problem: "is stopped", Next: next}
+	return &LauncherError{PID: pid, Problem: "is stopped and cannot start runners for jobs", Next: next}
 }

@@ -62,5 +62,9 @@ func signalRunner(dir string, send func(pid int, ticks int64, owner *uint32) err
 		return fmt.Errorf("cannot end the runner in %s, because the pid in its files is missing or belongs to a process of "+
 			"another account; find the process \"queuectl runner\" with ps, and end it", dir)
 	}
-	return send(t.PID, t.Ticks, owner)
+	if err := send(t.PID, t.Ticks, owner); err != nil {
+		return fmt.Errorf("cannot end the runner in %s; check whether its process %d belongs to another account: %w", dir,
+			t.PID, err)
+	}
+	return nil
 }

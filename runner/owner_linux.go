@@ -16,7 +16,8 @@ func accountOf(dir string) (*uint32, error) {
 	}
 	info, err := os.Lstat(filepath.Dir(dir))
 	if err != nil {
-		return nil, fmt.Errorf("cannot read the owner of the runner's directory: %w", err)
+		return nil, fmt.Errorf("cannot find out the runner's account, which owns this directory; check the "+
+			"directory: %w", err)
 	}
 	return &info.Sys().(*syscall.Stat_t).Uid, nil
 }

@@ -161,8 +161,8 @@ func (c *Client) endTrees(ctx context.Context, dir string, sent []wire.Attempt) 
 	r, ok := f.(*wire.RecoverReply)
 	switch {
 	case !ok:
-		return EndResult{}, errors.New("this runner is dead, and the connection to the other runner that was ending its " +
-			"remaining jobs was lost; the next try uses another runner")
+		return EndResult{}, errors.New("the service lost its connection to the runner that should end the jobs of this " +
+			"dead runner; the service tries again through another runner")
 	case r.Error != "":
 		return EndResult{}, errors.New(r.Error)
 	}

@@ -131,10 +131,12 @@ func Restore(p config.Places, file string, each func(done, total int64)) (done R
 	err = replace(done.AsideDir, func() error {
 		if err := os.Rename(cluster.RunnersDir(p), filepath.Join(done.AsideDir, "runner")); err != nil &&
 			!errors.Is(err, os.ErrNotExist) {
-			return fmt.Errorf("cannot move the old output files aside: %w", err)
+			return fmt.Errorf("cannot move the old output files aside, so nothing was restored: %w; solve this, then repeat "+
+				"the restore (the old database is in %s)", err, done.AsideDir)
 		}
 		if err := os.Rename(tmp, cluster.RunnersDir(p)); err != nil {
-			return fmt.Errorf("cannot move the restored output files into place: %w", err)
+			return fmt.Errorf("cannot move the restored output files into place, so nothing was restored: %w; solve this, then "+
+				"repeat the restore (the old files are in %s)", err, done.AsideDir)
 		}
 		return nil
 	})

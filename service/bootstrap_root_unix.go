@@ -32,7 +32,7 @@ func (b *startup) bootstrapRoot() error {
 		err = os.Chown(state, uid, gid)
 	}
 	if err != nil && !errors.Is(err, os.ErrExist) {
-		return fmt.Errorf("cannot create the state directory: %w", err)
+		return fmt.Errorf("cannot create the state directory: %w; choose another one with --dir", err)
 	}
 	if filepath.Dir(b.opt.Places.Socket) != state {
 		if b.boundSocket, err = bindForGroup(b.opt.Places.Socket); err != nil {

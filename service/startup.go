@@ -65,7 +65,7 @@ func newStartup(o Options) (*startup, error) {
 	if runAs := b.settings.Current().RunAs; o.Runners.Socket == "" && accounts.CurrentUser() == 0 &&
 		runAs != config.RunAsService {
 		if err := b.bootstrapRoot(); err != nil {
-			return nil, &ExitError{ExitConfig, fmt.Errorf("run_as = %q: %w", runAs, err)}
+			return nil, &ExitError{ExitConfig, fmt.Errorf("cannot prepare the service for run_as = %q: %w", runAs, err)}
 		}
 	}
 	b.programs = doctor.ProgramFiles(o.Runner[0])

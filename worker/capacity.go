@@ -80,7 +80,11 @@ func (p *Pool) usableWorkersLocked() int {
 func (l *loop) learnFromResultLocked(h *lease, r *wire.Result) {
 	switch {
 	case r.Shortage:
-		l.cfg.Log.Warn("a job could not be started", "job", h.job.ID, "error", r.Error)
+		text := "a job could not be started; the service tries again later, without using one of the job's attempts"
+		if h.job.Refunds >= queue.MaxRefunds {
+			text = "a job could not be started, again and again, so this start counts as a failed attempt"
+		}
+		l.cfg.Log.Warn(text, "job", h.job.ID, "error", r.Error)
 		// A start that hangs is not a sign that the machine lacks resources.
 		if r.Cause != int64(queue.HungStart) && l.shortage.record(h.job.Seq, time.Now()) {
 			l.pauseClaimsLocked(r.Error)

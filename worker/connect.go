@@ -442,7 +442,8 @@ func (l *loop) spawn(jobs purpose, onSpawned func(*runnerConn, error)) {
 				wait = min(wait, launcherRetryMax)
 			}
 			if err.Error() != logged {
-				l.cfg.Log.Error("could not start a runner; trying again", "error", err, "in_ms", wait.Milliseconds())
+				l.cfg.Log.Error("could not start a runner for jobs; new jobs may have to wait, and the service tries again",
+					"error", err, "in_ms", wait.Milliseconds())
 			}
 			logged = err.Error()
 			l.wake()

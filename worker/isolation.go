@@ -69,11 +69,11 @@ var ErrWrongNode = errors.New("the job cannot start on this node")
 // settleForbidden settles a job that may not start on this node. If cause is ErrWrongNode, the job
 // waits for another node. For any other cause the job is held.
 func (l *loop) settleForbidden(j *queue.Job, cause error) {
-	end := queue.AccountChanged
+	end, text := queue.AccountChanged, cause.Error()
 	if errors.Is(cause, ErrWrongNode) {
-		end = queue.Shortage
+		end, text = queue.Shortage, fmt.Sprintf("node %q: %v", l.cfg.Node, cause)
 	}
-	d := queue.Decide(j, queue.Outcome{End: end, Error: cause.Error()}, l.cfg.Policy())
+	d := queue.Decide(j, queue.Outcome{End: end, Error: text}, l.cfg.Policy())
 	l.session.addSettlement(store.Settlement{Lease: j.Lease(), Decision: d})
 	if end == queue.Shortage {
 		l.wake()

@@ -130,8 +130,8 @@ func serveAttempts(ctx context.Context, o daemon.Options, unit string, refuse fu
 // warnUndivided logs the reason why control groups cannot be used. It does nothing if why is nil.
 func warnUndivided(log *slog.Logger, cause error) {
 	if cause != nil {
-		log.Warn("control groups are not fully available, so the processes of jobs are found by session ID and "+
-			"environment variable", "error", cause)
+		log.Warn("control groups are not fully available; jobs run, but some of their limits (memory, cpus, tasks) "+
+			"may not be enforced", "error", cause)
 	}
 }
 

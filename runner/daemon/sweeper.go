@@ -68,7 +68,8 @@ func (s *sweeper) step(path string, owner *runas.Identity, deadline time.Time) {
 		if len(s.loggedPaths) < maxPending {
 			s.loggedPaths[path] = true
 		}
-		s.log.Warn("could not remove a job's private directory; trying again", "error", err)
+		s.log.Warn("the runner could not remove the private directory of an ended job; it tries again later", "dir", path,
+			"error", err)
 	}
 }
 

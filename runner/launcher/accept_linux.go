@@ -109,7 +109,8 @@ func readRequest(r io.Reader) (request runner.SpawnRequest, err error) {
 		if op, ok := errors.AsType[*net.OpError](err); ok { // omit the names of the socket, because they are empty
 			err = op.Err
 		}
-		return request, fmt.Errorf("the new runner did not receive the service's request: %w", err)
+		return request, fmt.Errorf("the new runner did not receive the service's request; if this repeats, check the load "+
+			"of the machine: %w", err)
 	}
 	return runner.ParseSpawnRequest(strings.TrimSuffix(line, "\n"))
 }
@@ -118,11 +119,11 @@ func readRequest(r io.Reader) (request runner.SpawnRequest, err error) {
 func (g *Grant) forOwnAccount(request runner.SpawnRequest, delegated bool) error {
 	switch {
 	case g.Service != os.Geteuid():
-		return fmt.Errorf("the service runs as uid %d, but the runners of its runner socket run as uid %d; check "+
-			"--runner-socket", g.Service, os.Geteuid())
+		return fmt.Errorf("--runner-socket: the service runs as uid %d, but this socket starts runners of uid %d; check "+
+			"the path of the socket", g.Service, os.Geteuid())
 	case request.As != "" || request.End != "":
-		return fmt.Errorf("the runners of the runner socket run jobs only as uid %d, but the service runs jobs as other "+
-			"accounts too; check --runner-socket and run_as", os.Geteuid())
+		return fmt.Errorf("--runner-socket: the runners that this socket starts can run jobs only as uid %d, but the "+
+			"service runs jobs as other accounts too; check the path of the socket and the setting \"run_as\"", os.Geteuid())
 	}
 	if err := os.MkdirAll(g.Root, 0o700); err != nil {
 		return err

@@ -38,7 +38,8 @@ func Launch(ctx context.Context, argv []string, dir, policy string, uid, gid int
 	defer lock.Close()
 	path := filepath.Join(dir, runner.LauncherSocket)
 	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return fmt.Errorf("cannot remove the launcher's old socket: %w", err)
+		return fmt.Errorf("the launcher, which starts the runners of jobs, cannot remove its old socket; remove this file, "+
+			"then start the service again: %w", err)
 	}
 	syscall.Umask(0o077)
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
@@ -67,7 +68,8 @@ func Launch(ctx context.Context, argv []string, dir, policy string, uid, gid int
 			return nil
 		}
 		if err != nil {
-			log.Warn("cannot accept a connection to the socket that starts runners of root; trying again", "error", err)
+			log.Warn("the launcher could not accept the service's connection, so it started no runner for jobs; it tries again",
+				"error", err)
 			time.Sleep(acceptPause)
 			continue
 		}

@@ -64,7 +64,7 @@ type Watchdog struct {
 func StartWatchdog(argv []string, dir string, checksStarts bool, log *slog.Logger) (*Watchdog, error) {
 	words, pipe, err := os.Pipe()
 	if err != nil {
-		return nil, fmt.Errorf("cannot start the watchdog: %w", err)
+		return nil, fmt.Errorf("cannot create a pipe for the runner's watchdog process: %w", err)
 	}
 	g := &Watchdog{
 		argv: append(argv[1:len(argv):len(argv)], "--dir", dir), checksStarts: checksStarts, log: log,
@@ -81,7 +81,8 @@ func StartWatchdog(argv []string, dir string, checksStarts bool, log *slog.Logge
 	if err != nil {
 		words.Close()
 		pipe.Close()
-		return nil, fmt.Errorf("cannot start the watchdog: %w", err)
+		return nil, fmt.Errorf("cannot start the runner's watchdog process; check the free memory and the limit of "+
+			"processes: %w", err)
 	}
 	return g, nil
 }
@@ -114,7 +115,8 @@ func (g *Watchdog) supervise(program string, started chan<- error) {
 		case <-g.stop:
 			return
 		case <-time.After(watchdogRestartDelay):
-			g.log.Error("the watchdog ended unexpectedly; starting it again", "error", err)
+			g.log.Error("the runner's watchdog process ended unexpectedly; jobs continue, and the runner starts it again",
+				"error", err)
 		}
 	}
 }
@@ -158,7 +160,8 @@ func (g *Watchdog) End() {
 func RunWatchdog(dir string) error {
 	table, err := rundir.WatchTable(dir)
 	if err != nil {
-		return fmt.Errorf("the watchdog of the runner in %s ends, but the runner and its jobs continue: %w", dir, err)
+		return fmt.Errorf("the watchdog process of the runner in %s cannot start; jobs continue, and the runner starts the "+
+			"watchdog again: %w", dir, err)
 	}
 	w := watchState{table: table, runnerPID: table.PID(), killAt: Never}
 	if w.starts, err = process.NewStartWatcher(w.runnerPID); err != nil {

@@ -30,7 +30,7 @@ var errMore = errors.New("not everything is removed yet")
 func Remove(path string, owner *runas.Identity) (more bool, err error) {
 	parent, err := unix.Open(filepath.Dir(path), unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return false, err
+		return false, fmt.Errorf("cannot open %s: %w", filepath.Dir(path), err)
 	}
 	name := filepath.Base(path)
 	_, err = runas.LookUpAt(owner, parent, func() (struct{}, error) {

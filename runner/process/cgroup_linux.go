@@ -40,6 +40,9 @@ const supervisorName = "supervisor"
 // maxTasks is the default limit of tasks of a command, where the limit can be enforced.
 const maxTasks = 4096
 
+// cannotSetUpCgroups is the format of an error of NewCgroups.
+const cannotSetUpCgroups = "cannot set up control groups; check that the runner's systemd unit has Delegate=yes: %w"
+
 // NewCgroups moves this process into a subgroup of its control group, and enables the memory, pids and cpu
 // controllers for all subgroups. The system must have delegated the group to this process (systemd:
 // Delegate=yes). If a controller cannot be enabled, NewCgroups returns the groups together with an error
@@ -51,14 +54,14 @@ func NewCgroups() (*Cgroups, error) {
 	}
 	supervisor := filepath.Join(path, supervisorName)
 	if err := os.Mkdir(supervisor, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
-		return nil, fmt.Errorf("cannot set up control groups: %w", err)
+		return nil, fmt.Errorf(cannotSetUpCgroups, err)
 	}
 	if err := os.WriteFile(filepath.Join(supervisor, "cgroup.procs"), []byte(strconv.Itoa(os.Getpid())), 0); err != nil {
-		return nil, fmt.Errorf("cannot set up control groups: %w", err)
+		return nil, fmt.Errorf(cannotSetUpCgroups, err)
 	}
 	controllers, err := os.ReadFile(filepath.Join(path, "cgroup.controllers"))
 	if err != nil {
-		return nil, fmt.Errorf("cannot set up control groups: %w", err)
+		return nil, fmt.Errorf(cannotSetUpCgroups, err)
 	}
 	var refused error
 	for _, c := range strings.Fields(string(controllers)) {
@@ -197,7 +200,7 @@ func (b *cgroup) limit(l Limits) (missing []string, err error) {
 		case errors.Is(failed, fs.ErrNotExist), errors.Is(failed, fs.ErrPermission):
 			missing = append(missing, name)
 		case failed != nil:
-			err = errors.Join(err, fmt.Errorf("cannot set the job's %s limit: %w", name, failed))
+			err = errors.Join(err, fmt.Errorf("cannot set the job's limit --%s; change or remove the limit: %w", name, failed))
 		}
 	}
 	limitText := func(n int64) string {

@@ -80,8 +80,8 @@ func (r *run) drain(deadline time.Time) {
 // spare lets leftover processes live on.
 func (r *run) spare() {
 	if err := r.tree.spare(); err != nil {
-		r.r.Error = fmt.Sprintf("allow_background: Windows did not release the job's background processes from their job "+
-			"object, so they were ended: %v", err)
+		r.r.Error = fmt.Sprintf("allow_background: Windows could not let the job's background processes continue, so they "+
+			"were ended; this did not change the exit code: %v", err)
 		return
 	}
 	r.r.HasBackground = true

@@ -133,7 +133,7 @@ type limitError struct {
 
 // Error returns the name of the limit and the reason.
 func (e *limitError) Error() string {
-	return fmt.Sprintf("cannot set the job's %s limit: %v", e.name, e.error)
+	return fmt.Sprintf("cannot set the job's limit --%s; change or remove the limit: %v", e.name, e.error)
 }
 
 // Unwrap returns the reason.

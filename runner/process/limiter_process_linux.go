@@ -64,7 +64,7 @@ func (r *run) newLimiter(path string, env, missing []string) (l *limiterProcess,
 	}
 	sockets, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
-		return nil, fmt.Errorf("cannot create the limiter's socket: %w", err)
+		return nil, fmt.Errorf("cannot create a socket for the helper process that sets the job's limits: %w", err)
 	}
 	l.fd, l.limiterEnd = sockets[0], sockets[1]
 	unix.SetNonblock(l.fd, true) // this does not affect the limiter's end

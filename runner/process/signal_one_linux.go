@@ -1,8 +1,6 @@
 package process
 
 import (
-	"fmt"
-
 	"golang.org/x/sys/unix"
 
 	"github.com/queuectl/queuectl/runner/procfs"
@@ -33,7 +31,7 @@ func signalOne(pid int, ticks int64, owner *uint32, signal unix.Signal) error {
 		err = unix.PidfdSendSignal(fd, signal, nil, 0)
 	}
 	if err != nil && err != unix.ESRCH {
-		return fmt.Errorf("cannot end process %d: %w", pid, err)
+		return err
 	}
 	return nil
 }

@@ -1,10 +1,6 @@
 package process
 
-import (
-	"fmt"
-
-	"golang.org/x/sys/windows"
-)
+import "golang.org/x/sys/windows"
 
 // Kill ends the process pid if its start time equals started. If the start times differ, Windows has
 // given the pid to another process, which Kill spares.
@@ -14,17 +10,14 @@ func Kill(pid int, started int64, _ *uint32) error {
 		return nil // the process does not exist
 	}
 	if err != nil {
-		return fmt.Errorf("cannot end process %d: %w", pid, err)
+		return err
 	}
 	defer windows.CloseHandle(h)
 	var created, exited, kernel, user windows.Filetime
 	if err := windows.GetProcessTimes(h, &created, &exited, &kernel, &user); err != nil || ticks(created) != started {
 		return err
 	}
-	if err := windows.TerminateProcess(h, 1); err != nil {
-		return fmt.Errorf("cannot end process %d: %w", pid, err)
-	}
-	return nil
+	return windows.TerminateProcess(h, 1)
 }
 
 // Terminate kills the process, as Kill does, because a process without a window cannot be asked to end.

@@ -209,13 +209,17 @@ func (r *run) stdin() (fd int, err error) {
 	}
 	fd, err = memoryFile("stdin", []byte(r.c.Stdin))
 	if err != nil {
-		return r.w.null, &runas.ShortageError{Err: fmt.Errorf("cannot create a file for standard input: %w", err)}
+		return r.w.null, &runas.ShortageError{
+			Err: fmt.Errorf("cannot create a memory file for the job's standard input: %w", err),
+		}
 	}
 	if err := r.chown(fd); err != nil {
 		return fd, err
 	}
 	if _, err = unix.Seek(fd, 0, 0); err != nil {
-		return fd, &runas.ShortageError{Err: fmt.Errorf("cannot rewind the job's standard input: %w", err)}
+		return fd, &runas.ShortageError{
+			Err: fmt.Errorf("cannot rewind the memory file with the job's standard input: %w", err),
+		}
 	}
 	return fd, nil
 }

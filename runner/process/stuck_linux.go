@@ -49,8 +49,12 @@ func (r *run) giveUpMain(remaining []procfs.Process) {
 // a process uses only a pid, so no worker waits for it.
 func (r *run) abandonTraced() {
 	r.r.HeldByTracer, r.exited = true, true
-	r.r.Error = fmt.Sprintf("pid %d has ended, but the process that traces it (ptrace) has not collected its exit status",
-		r.pid)
+	tracer := ""
+	if pid := procfs.Tracer(r.pid); pid != 0 {
+		tracer = fmt.Sprintf(" (pid %d)", pid)
+	}
+	r.r.Error = fmt.Sprintf("the job's process %d has ended, but a process%s that traces it with ptrace keeps its exit "+
+		"status; if the tracing process still runs, end it, then retry the job", r.pid, tracer)
 	r.w.mu.Lock()
 	r.w.running = false
 	r.w.mu.Unlock()

@@ -44,8 +44,8 @@ func Prepare() error {
 	}
 	unix.Setsid() // this fails only for a session leader, which already has its own session
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
-		return fmt.Errorf("the kernel or a sandbox refuses prctl(PR_SET_CHILD_SUBREAPER), with which the runner finds all "+
-			"processes of a job: %w", err)
+		return fmt.Errorf("the runner cannot start, because the kernel or a sandbox refuses prctl(PR_SET_CHILD_SUBREAPER); "+
+			"allow the system call prctl in the sandbox: %w", err)
 	}
 	unix.Umask(inheritedUmask)
 	paceCollections()

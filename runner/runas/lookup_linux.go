@@ -45,11 +45,11 @@ func (l *abandonedLookUps) full(uid uint32) error {
 	defer l.mu.Unlock()
 	switch {
 	case l.byUID[uid] >= maxAbandoned:
-		return fmt.Errorf("the job's files cannot be opened, because %d earlier accesses by its account still hang (%w)",
-			maxAbandoned, ErrHung)
+		return fmt.Errorf("the job's files cannot be opened, because %d earlier file accesses of its account still hang; "+
+			"check the network file systems: %w", maxAbandoned, ErrHung)
 	case l.total >= maxAbandonedTotal:
-		return &ShortageError{Err: fmt.Errorf("the job's files cannot be opened, because %d earlier accesses still "+
-			"hang (%w); check the network file systems", l.total, ErrHung)}
+		return &ShortageError{Err: fmt.Errorf("the job's files cannot be opened, because %d earlier file accesses of "+
+			"jobs still hang; check the network file systems: %w", l.total, ErrHung)}
 	}
 	return nil
 }

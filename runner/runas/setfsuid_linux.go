@@ -69,7 +69,8 @@ func setFileIdentity(id *Identity) error {
 	}
 	if _, _, failed := unix.RawSyscall(unix.SYS_SETGROUPS, uintptr(len(id.Groups)), uintptr(unsafe.Pointer(groups)),
 		0); failed != 0 {
-		return fmt.Errorf("cannot switch to the groups of uid %d: %w; the runner needs the capability SETGID", id.UID, failed)
+		return fmt.Errorf("cannot open files as uid %d, because the runner cannot switch to its groups; give the runner "+
+			"the capability SETGID: %w", id.UID, failed)
 	}
 	// These calls return the previous id and never an error, so the ids are read back below.
 	unix.RawSyscall(unix.SYS_SETFSGID, uintptr(id.GID), 0, 0)
@@ -78,7 +79,8 @@ func setFileIdentity(id *Identity) error {
 	gid, _, _ := unix.RawSyscall(unix.SYS_SETFSGID, invalidID, 0, 0)
 	uid, _, _ := unix.RawSyscall(unix.SYS_SETFSUID, invalidID, 0, 0)
 	if uint32(uid) != id.UID || uint32(gid) != id.GID {
-		return fmt.Errorf("cannot switch to the rights of uid %d: %w", id.UID, unix.EPERM)
+		return fmt.Errorf("cannot open files as uid %d, because the runner cannot switch to this account; give the runner "+
+			"the capabilities SETUID and SETGID: %w", id.UID, unix.EPERM)
 	}
 	return nil
 }

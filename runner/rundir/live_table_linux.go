@@ -22,7 +22,8 @@ func WatchTable(dir string) (LiveTable, error) {
 	defer f.Close() // the mapping keeps the file open
 	mem, err := unix.Mmap(int(f.Fd()), 0, (MaxSlots+1)*slotBytes, unix.PROT_READ, unix.MAP_SHARED)
 	if err != nil {
-		return LiveTable{}, fmt.Errorf("cannot map the runner's list of running jobs: %w", err)
+		return LiveTable{}, fmt.Errorf("cannot map the runner's list of running jobs, %s; check the free memory and the "+
+			"disk: %w", f.Name(), err)
 	}
 	return LiveTable{mem}, nil
 }

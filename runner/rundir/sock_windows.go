@@ -52,7 +52,8 @@ func checkServer(c net.Conn) error {
 		return err
 	}
 	if u := server.User; !u.Equals(owner) && !u.IsWellKnown(windows.WinLocalSystemSid) {
-		return fmt.Errorf("the pipe belongs to %s, not to the service's user", u)
+		return fmt.Errorf("the runner's pipe is served by process %d of the account %s, which is not the service's account; "+
+			"check what this process is, and end it", server.PID, u)
 	}
 	return nil
 }

@@ -29,15 +29,16 @@ type Table struct {
 func MakeTable(dir string, mode os.FileMode, pid int, ticks int64) (*Table, error) {
 	f, err := os.OpenFile(filepath.Join(dir, TableName), os.O_CREATE|os.O_RDWR, mode)
 	if err != nil {
-		return nil, fmt.Errorf("cannot create the runner's list of running jobs: %w", err)
+		return nil, fmt.Errorf("the runner cannot start, because it cannot create its list of running jobs: %w", err)
 	}
 	if err := f.Truncate((MaxSlots + 1) * slotBytes); err != nil {
-		return nil, fmt.Errorf("cannot enlarge the runner's list of running jobs to %d bytes: %w; check the disk and the "+
-			"limit of file sizes (ulimit -f)", (MaxSlots+1)*slotBytes, err)
+		return nil, fmt.Errorf("the runner cannot start, because it cannot enlarge its list of running jobs to %d bytes: "+
+			"%w; check the disk and the limit of file sizes (ulimit -f)", (MaxSlots+1)*slotBytes, err)
 	}
 	mem, err := mapFile(f, 0, (MaxSlots+1)*slotBytes)
 	if err != nil {
-		return nil, fmt.Errorf("cannot map the runner's list of running jobs, %s: %w", f.Name(), err)
+		return nil, fmt.Errorf("the runner cannot start, because it cannot map its list of running jobs, %s; check the free "+
+			"memory and the disk: %w", f.Name(), err)
 	}
 	t := &Table{mem: mem, file: f}
 	if _, err := t.Reserve(1); err != nil {

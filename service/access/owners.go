@@ -224,8 +224,8 @@ func (a *Admission) separateOwner(ctx context.Context, uid int, name string) err
 
 // errOwnedElsewhere means that a uid cannot be separated from its owner now, because the owner's account
 // may still exist on another node.
-var errOwnedElsewhere = errors.New("give the uid the same account on all nodes; if the new account is right, stop " +
-	"all other nodes until this node logs: a uid now belongs to another account")
+var errOwnedElsewhere = errors.New("if the old account is right, give it this uid on this node; if the new one is " +
+	"right, stop all other nodes until this node logs \"a uid now belongs to another account\"")
 
 // SeparateOwners checks the owners of all uids. It does so at the start and after the settings were read
 // again. It also does so when a job does not start because its uid belongs to another account. It retries
@@ -290,7 +290,8 @@ func (a *Admission) UpdateUnknownUsers(ctx context.Context) {
 		err = a.Lock.With(ctx, func() error { return a.ApplyNode(ctx) })
 	}
 	if err != nil && ctx.Err() == nil {
-		a.Log.Warn("cannot check which users exist only on other nodes; checking again later", "error", err)
+		a.Log.Warn("this node could not check which users have no account here; until a later check succeeds, it may "+
+			"take jobs that it cannot start", "error", err)
 	}
 }
 
@@ -313,7 +314,7 @@ func (o *Owners) CheckOwner(j *queue.Job) error {
 		o.RequestCheck()
 	}
 	if runs := o.account.RunsAs(j); err == nil && o.HasOtherNodes() && o.lacksAccount(runs) {
-		err = fmt.Errorf("uid %d has no account on this node", runs)
+		err = fmt.Errorf("uid %d has no account here; create the account, or start a node that has it", runs)
 		o.RequestCheck()
 	}
 	return o.orElsewhere(err)

@@ -212,7 +212,8 @@ func (ch *Changer) unknownRoles() string {
 		return ""
 	}
 	slices.Sort(list)
-	return "stored, but jobs of these database roles wait or are refused until their users exist on this machine: " +
+	return "stored, but the users of these database roles do not exist on this machine; until they do, jobs of the " +
+		"roles are refused, or wait if the queue has several nodes: " +
 		strings.Join(list, ", ")
 }
 

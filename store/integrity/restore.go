@@ -235,7 +235,8 @@ func installPrepared(dir, prepared, asideDir string, between func() error) error
 	for _, name := range []string{sqlitedb.DatabaseName, sqlitedb.DatabaseName + "-wal", sqlitedb.DatabaseName + "-shm", sqlitedb.CheckName} {
 		if err := os.Rename(filepath.Join(dir, name), filepath.Join(asideDir, name)); err != nil &&
 			!errors.Is(err, os.ErrNotExist) {
-			return fmt.Errorf("cannot move the old database aside: %w", err)
+			return fmt.Errorf("cannot move the old database aside, so nothing was restored: %w; solve this, then repeat "+
+				"the restore", err)
 		}
 	}
 	if err := errors.Join(sqlitedb.SyncDir(asideDir), sqlitedb.SyncDir(dir)); err != nil {
