@@ -80,7 +80,8 @@ func (p *Pool) usableWorkersLocked() int {
 func (l *loop) learnFromResultLocked(h *lease, r *wire.Result) {
 	switch {
 	case r.Shortage:
-		l.cfg.Log.Warn("a job could not be started", "job", h.job.ID, "error", r.Error)
+		l.cfg.Log.Warn("a job could not be started, and waits in the queue for another try", "job", h.job.ID,
+			"error", r.Error)
 		// A start that hangs is not a sign that the machine lacks resources.
 		if r.Cause != int64(queue.HungStart) && l.shortage.record(h.job.Seq, time.Now()) {
 			l.pauseClaimsLocked(r.Error)
