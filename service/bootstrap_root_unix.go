@@ -71,7 +71,8 @@ func bindForGroup(path string) (*socket.Listener, error) {
 	if _, err := os.Stat(dir); errors.Is(err, os.ErrNotExist) {
 		// Chmod sets the mode regardless of the umask.
 		if err := errors.Join(os.MkdirAll(dir, 0o755), os.Chmod(dir, 0o755)); err != nil {
-			return nil, fmt.Errorf("cannot create the socket's directory: %w", err)
+			return nil, fmt.Errorf("cannot create the directory of the service's socket; choose another path with "+
+				"--socket, or check the parent directory: %w", err)
 		}
 	}
 	l, err := socket.Bind(path, socket.Perms{Mode: 0o660, GID: gid})

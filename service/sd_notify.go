@@ -86,7 +86,8 @@ func (n *notices) feedWatchdog(ctx context.Context, every time.Duration) {
 		if err := n.selfCheck(ctx); err == nil {
 			systemd.Notify("WATCHDOG=1")
 		} else if ctx.Err() == nil {
-			n.log.Error("the service could not check itself, so it did not notify the systemd watchdog", "error", err)
+			n.log.Error("the service failed its self-check, so it did not notify the systemd watchdog; if this lasts, "+
+				"systemd restarts the service", "error", err)
 		}
 		select {
 		case <-ctx.Done():

@@ -174,8 +174,8 @@ func (b *startup) endOrphans() {
 		}
 	}
 	if err != nil {
-		b.log.Warn("could not end the processes that dead runners left behind, so some may still be running; find them "+
-			"with ps", "error", err)
+		b.log.Warn("the service could not end all processes of jobs whose runners have died, so some may still run; the "+
+			"environment of such a process contains QUEUECTL_JOB_ID", "error", err)
 	}
 }
 

@@ -19,8 +19,8 @@ type tracing struct {
 // message; it returns "" if it succeeds.
 func (t *tracing) setTraces() (trouble string) {
 	if err := t.traces.Set(t.settings.Current().TracesEndpoint); err != nil {
-		t.log.Error("traces of attempts are not sent", "error", err)
-		return "traces of attempts are not sent: " + err.Error()
+		t.log.Error("the service sends no traces; correct the setting traces.endpoint", "error", err)
+		return "the service sends no traces; correct the setting traces.endpoint: " + err.Error()
 	}
 	return ""
 }

@@ -299,7 +299,7 @@ func (m *model) showReasons(msg *explainResult) {
 		m.notice = message(msg.err)
 		return
 	}
-	p := &page{title: "why job " + termtext.SafeText(msg.id) + " does not run"}
+	p := &page{title: "why job \"" + termtext.SafeText(msg.id) + "\" does not run"}
 	for _, line := range present.WhyLines(&msg.why, m.currentTime) {
 		p.paragraphs = append(p.paragraphs, termtext.SafeText(line))
 	}

@@ -194,7 +194,7 @@ func TestSearchAsksTheService(t *testing.T) {
 	s.refresh(func(got *snapshot) {
 		got.matches = []control.Job{job("later", queue.Pending, nil), job("plan", queue.Pending, nil)}
 	})
-	s.wantText("later", "○ plan", "matching la")
+	s.wantText("later", "○ plan", `matching "la"`)
 	s.wantNoText("next")
 	if rows := len(s.table().rows); rows != 2 {
 		t.Errorf("the list has %d rows after the search, want 2", rows)

@@ -226,7 +226,7 @@ func (m *model) tableView(head bool, most int) (lines []string) {
 func (m *model) moreText(t *table, from, to int) string {
 	var parts []string
 	if m.search != "" {
-		parts = append(parts, "matching "+termtext.SafeText(m.search)+" (Esc shows all)")
+		parts = append(parts, "matching \""+termtext.SafeText(m.search)+"\" (Esc: all)")
 	}
 	if from > 0 {
 		parts = append(parts, fmt.Sprintf("%d more above", from))
@@ -238,7 +238,7 @@ func (m *model) moreText(t *table, from, to int) string {
 	case t.more == unknown:
 		parts = append(parts, "more: "+t.all)
 	case t.more > 0 && m.search != "":
-		parts = append(parts, fmt.Sprintf("%d jobs not searched: %s", t.more, t.all))
+		parts = append(parts, fmt.Sprintf("%d not searched; see: %s", t.more, t.all))
 	case t.more > 0:
 		parts = append(parts, fmt.Sprintf("%d more: %s", t.more, t.all))
 	}

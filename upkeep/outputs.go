@@ -43,7 +43,8 @@ func RunUnownedSearch(ctx context.Context, s UnownedFinder, dirs func() []string
 				log.Info("deleted output files that belong to no attempt", "directory", dir, "files", n)
 			}
 			if err != nil && ctx.Err() == nil {
-				log.Warn("cannot search for output files that belong to no attempt; trying again later",
+				log.Warn("could not search for leftover output files to delete, so they still use disk space; the service "+
+					"tries again in "+searchInterval.String(),
 					"directory", dir, "error", err)
 			}
 		}

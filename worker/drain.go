@@ -87,12 +87,12 @@ func (p *Pool) AwaitNoStarts(ctx context.Context, timeout time.Duration) error {
 // stillStartingError returns the error about jobs that can still start during a drain. unresponsive
 // is the error about a runner that does not answer; nil if all runners answer.
 func stillStartingError(list []*lease, unresponsive error) error {
-	if unresponsive == nil {
-		unresponsive = queue.Errorf(queue.CodeUnavailable, "job %s is still starting", list[0].job.ID)
-	}
-	jobs := "this job"
+	jobs, more := "this job", ""
 	if len(list) > 1 {
-		jobs = fmt.Sprintf("up to %d jobs", len(list))
+		jobs, more = fmt.Sprintf("up to %d jobs", len(list)), fmt.Sprintf(" and up to %d more", len(list)-1)
+	}
+	if unresponsive == nil {
+		return queue.Errorf(queue.CodeUnavailable, "draining has begun, but job %s%s may still start", list[0].job.ID, more)
 	}
 	return withConsequence(unresponsive, "draining has begun, but "+jobs+" may still start")
 }

@@ -124,7 +124,7 @@ func TestDrainNamesHungStart(t *testing.T) {
 	result := make(chan error, 1)
 	go func() { result <- p.AwaitNoStarts(t.Context(), 0) }()
 	waitUntil(t, "the wait for the drain has ended", func() bool { p.Drain(true); return len(result) > 0 })
-	want := "job 1 is still starting; draining has begun, but this job may still start"
+	want := "draining has begun, but job 1 may still start"
 	if err := <-result; !errors.Is(err, queue.ErrUnavailable) || err.Error() != want {
 		t.Errorf("AwaitNoStarts returned %v, want %q", err, want)
 	}

@@ -64,7 +64,7 @@ func (l *loop) startAll(jobs []queue.Job, allStored bool) {
 }
 
 // ErrWrongNode means that a job may start on other nodes of the queue, but not on this one.
-var ErrWrongNode = errors.New("the job cannot start on this node")
+var ErrWrongNode = errors.New("the job cannot start on the node that tried last, and waits for another node")
 
 // settleForbidden settles a job that may not start on this node. If cause is ErrWrongNode, the job
 // waits for another node. For any other cause the job is held.
@@ -131,7 +131,8 @@ func (l *loop) spawnForSuspectLocked() {
 // suspectLimitErrorLocked returns why no further suspect may start now, or nil.
 func (l *loop) suspectLimitErrorLocked() error {
 	if time.Now().Before(l.isolation.nextSuspectAt) {
-		return errors.New("a separate runner for this job could not be started a moment ago; the service tries again later")
+		return errors.New("the job waits for a separate runner, because its last runner died; the service could " +
+			"not start the separate runner yet; if this lasts, see the log of the service")
 	}
 	n := 0
 	for _, conn := range l.runners.clients {

@@ -90,13 +90,13 @@ func (p *Pool) recovererFor(root string) (*runnerConn, error) {
 	}
 	for other, c := range p.runners.contacts {
 		if filepath.Dir(other) == root && !c.dead {
-			return nil, errors.New("this runner is dead; the service waits for the connection to another runner, which can " +
-				"end the dead runner's processes; if this lasts, see: queuectl doctor")
+			return nil, errors.New("this runner is dead; only another runner can end the remaining processes of its jobs, " +
+				"and the service is connecting to one; if this lasts, see: queuectl doctor")
 		}
 	}
 	if root == p.cfg.Runners.Root() && !p.stopping {
-		return nil, errors.New("this runner is dead; the service waits for the start of another runner, which can end the " +
-			"dead runner's processes; if this lasts, see: queuectl doctor")
+		return nil, errors.New("this runner is dead; only another runner can end the remaining processes of its jobs, and " +
+			"the service waits until one has started; if this lasts, see: queuectl doctor")
 	}
 	return nil, nil
 }
@@ -214,8 +214,9 @@ func (l *loop) finishRecovery(d *deadRunner) {
 		})
 	}
 	for _, process := range d.Stuck {
-		l.cfg.Log.Error("a process of a job survived SIGKILL after its runner had died; the job is recorded as ended; check "+
-			"the disk or device that the process waits for", "pid", process.PID, "runner", d.dir)
+		l.cfg.Log.Error("a process of a job survived SIGKILL after its runner had died; the job (QUEUECTL_JOB_ID in the "+
+			"process's environment) is recorded as ended; check the disk or device that the process waits for", "pid", process.PID,
+			"runner", d.dir)
 	}
 	if lost > 0 {
 		l.cfg.Log.Warn("a runner died", "runner", d.dir, "results", results, "lost", lost)

@@ -46,8 +46,8 @@ func (s *session) handleStoreError(err error) error {
 		s.retryDelay = min(2*s.retryDelay, storeRetryMax)
 		return nil
 	}
-	return fmt.Errorf("cannot record the results of jobs (the runners keep them for the next start of the service): "+
-		"%w", err)
+	return fmt.Errorf("the results of some ended jobs are not recorded yet, but the runners keep them for the "+
+		"next start of the service; %w", err)
 }
 
 // isTemporary reports whether an error of the store is temporary.
@@ -229,6 +229,9 @@ func logLineFor(d *queue.Decision) logLine {
 	case d.State == queue.Dead:
 		return logLine{level: slog.LevelWarn, text: "job is dead"}
 	case d.Reason == queue.ReasonLost || d.Reason == queue.ReasonInterrupted:
+		if d.State == queue.Failed {
+			return logLine{level: slog.LevelWarn, text: "job was interrupted, and will be retried after again_in_ms"}
+		}
 		return logLine{level: slog.LevelWarn, text: "job was interrupted"}
 	case d.State == queue.Failed:
 		return logLine{level: slog.LevelInfo, text: "attempt failed"}

@@ -35,7 +35,7 @@ func WhoamiRows(w *control.Whoami) [][2]string {
 		quotas = append(quotas, fmt.Sprintf("at most %d running", w.MaxRunning))
 	}
 	if w.MaxBytes > 0 {
-		quotas = append(quotas, Used(w.Bytes, w.MaxBytes))
+		quotas = append(quotas, Used(w.Bytes, w.MaxBytes)+" by your jobs")
 	}
 	return [][2]string{
 		{"User", fmt.Sprintf("%s (%d)", w.User, w.UID)}, {"Group", group}, {"Groups", strings.Join(groups, ", ")},

@@ -314,7 +314,7 @@ func (o *Owners) CheckOwner(j *queue.Job) error {
 		o.RequestCheck()
 	}
 	if runs := o.account.RunsAs(j); err == nil && o.HasOtherNodes() && o.lacksAccount(runs) {
-		err = fmt.Errorf("uid %d has no account here; create the account, or start a node that has it", runs)
+		err = fmt.Errorf("uid %d has no account on this node; create the account, or start a node that has it", runs)
 		o.RequestCheck()
 	}
 	return o.orElsewhere(err)

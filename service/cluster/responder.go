@@ -6,6 +6,7 @@ import (
 	"errors"
 	"log/slog"
 	"runtime/debug"
+	"strings"
 	"sync"
 	"time"
 
@@ -61,7 +62,8 @@ func (r *Responder) Answer(ctx context.Context, request []byte) (result any, err
 		if p := recover(); p != nil {
 			r.Log.Error("a request from another node failed because of a bug in queuectl; this service continues; please "+
 				"report the bug", "request", req.Method, "panic", p, "stack", string(debug.Stack()))
-			err = queue.Errorf(queue.CodeInternal, "internal error; see the log of the service on node %s", r.Node)
+			err = queue.Errorf(queue.CodeInternal, "internal error on node %[1]s: the request may have taken "+
+				"effect or not; check with queuectl list, and see the log of the service on node %[1]s", r.Node)
 		}
 	}()
 	if err := json.Unmarshal(request, &req); err != nil || req.Method == "" {
@@ -178,7 +180,8 @@ func (r *Responder) ServeCluster(ctx context.Context) {
 				changedAt = time.Now()
 				if lastError != err.Error() { // log each error only once, since it may last long
 					lastError = err.Error()
-					r.Log.Warn("settings changed on another node are not applied on this node yet", "error", err)
+					r.Log.Warn("this node has not applied settings that changed on another node; it tries again every "+
+						sharedReloadDelay.String(), "error", strings.TrimSuffix(err.Error(), "; try again later"))
 				}
 			}
 		}

@@ -60,7 +60,7 @@ func TestRejectedRequestsNameTheNode(t *testing.T) {
 	r := newResponder(func(context.Context, control.Selection) (control.BulkResult, error) { panic("broken") })
 	const unknown = "node b runs a queuectl version that does not know the request "
 	for request, want := range map[string]string{
-		`{"method":"cancel","params":{"id":"j"},"right":"submit"}`: "internal error; see the log of the service on node b",
+		`{"method":"cancel","params":{"id":"j"},"right":"submit"}`: "internal error on node b: the request may",
 		`{"method":"cancel","params":{"no":1},"right":"submit"}`:   "unknown parameter",
 		`{"method":"cancel","params":{"id":"j"},"right":"read"}`:   `requires the right "submit" for cancel`,
 		`{"method":"cancel","params":{"id":"j"}}`:                  `requires the right "submit" for cancel`,

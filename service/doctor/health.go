@@ -70,7 +70,8 @@ func (h *HealthCheck) Problems(ctx context.Context) (list []string, failing bool
 		list = append(list, fmt.Sprintf("%s, but there are no workers; add some with: queuectl worker start",
 			jobsWait(waiting)))
 	case len(unresponsive) > 0 && h.Pool.Busy() >= workers:
-		list = append(list, fmt.Sprintf("%s, but no worker is free; add workers with: queuectl worker start", jobsWait(waiting)))
+		list = append(list, fmt.Sprintf("%s, but no worker is free while a runner does not answer; end that runner, or "+
+			"add workers with: queuectl worker start", jobsWait(waiting)))
 	}
 	for _, pid := range unresponsive {
 		list = append(list, fmt.Sprintf("%s does not answer; %s", worker.NameRunner(pid), HowToEnd(pid)))

@@ -192,8 +192,8 @@ func (h *Nodes) confirmDrain(ctx context.Context, nodes []store.NodeState) error
 			"node_lease) on nodes that do not answer: %s", h.cluster.Lease(), names))
 	}
 	if answered > 0 {
-		problems = append(problems, fmt.Sprintf("jobs may still start on these nodes and on %d more that report an error; "+
-			"repeat the command", answered))
+		problems = append(problems, fmt.Sprintf("%d more nodes report an error, so jobs may still start there; repeat "+
+			"the command", answered))
 	}
 	return queue.Errorf(queue.CodeUnavailable, "%s", strings.Join(problems, "; "))
 }

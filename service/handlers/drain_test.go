@@ -91,7 +91,7 @@ func newDrainCluster() *drainCluster {
 // A drain succeeds only if every affected node confirms that no job can start on it. If a node does not
 // confirm, the error contains the answer of each node.
 func TestDrainReportsWhatEachNodeConfirms(t *testing.T) {
-	hangs := failed("job 7 is still starting; draining has begun, but this job may still start")
+	hangs := failed("draining has begun, but job 7 may still start")
 	drains := map[string]func(*rig) error{
 		"node drain b": func(s *rig) error {
 			_, err := s.nodes.NodeDrain(asPeer(t, owner, control.Admin), control.NodeDrain{Name: "b"})
@@ -109,7 +109,7 @@ func TestDrainReportsWhatEachNodeConfirms(t *testing.T) {
 		}{
 			"it confirms": {map[int64]string{2: done}, ""},
 			"its start hangs": {map[int64]string{2: hangs},
-				"on b: job 7 is still starting; draining has begun, but this job may still start"},
+				"on b: draining has begun, but job 7 may still start"},
 			"it does not answer": {nil, "draining has begun, but jobs may still start for up to 30s (setting node_lease) on " +
 				"nodes that do not answer: b"},
 			"its lease has ended":  {map[int64]string{}, ""},
@@ -136,7 +136,7 @@ func TestDrainReportsWhatEachNodeConfirms(t *testing.T) {
 func TestDrainErrorCountsEveryNode(t *testing.T) {
 	const silence = "draining has begun, but jobs may still start for up to 30s (setting node_lease) on nodes that do " +
 		"not answer: "
-	const more = "jobs may still start on these nodes and on %d more that report an error; repeat the command"
+	const more = "%d more nodes report an error, so jobs may still start there; repeat the command"
 	for _, c := range []struct {
 		failing, silent int
 		want            []string

@@ -302,8 +302,8 @@ func (h *Queues) QueuePause(ctx context.Context, p control.QueuePause) (control.
 		rule := q.Rule
 		if rule.Frozen && until != 0 {
 			return rule, queue.Errorf(queue.CodeWrongState,
-				"queue %s is frozen, and a frozen queue cannot resume at a set time; resume it first: queuectl queue resume %s",
-				q.Name, q.Name)
+				"queue %[1]q was paused with --freeze and cannot resume at a set time; resume it with queuectl queue "+
+					"resume %[1]s, then pause it again", q.Name)
 		}
 		if !rule.Frozen { // if the queue was frozen before, keep the time since which its jobs are paused
 			rule.PausedBy, rule.PausedAt = control.PeerFrom(ctx).UID, now
@@ -325,13 +325,15 @@ const (
 // was killed during a freeze may not have paused all of them.
 func (h *Queues) PauseFrozenQueues(ctx context.Context) {
 	list, err := h.queueList.queues(ctx)
+	name := ""
 	for i := range list {
 		if q := &list[i]; err == nil && q.Rule.Frozen {
-			err = h.withdrawQueue(ctx, q)
+			name, err = q.Name, h.withdrawQueue(ctx, q)
 		}
 	}
 	if err != nil && ctx.Err() == nil {
-		h.log.Warn("the service could not pause all running jobs of the queues that were paused with --freeze", "error", err)
+		h.log.Warn("the service could not pause all running jobs of queues that were paused with --freeze, so some may "+
+			"still run; pause the queues again with: queuectl queue pause QUEUE --freeze", "queue", name, "error", err)
 	}
 }
 

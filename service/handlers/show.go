@@ -195,7 +195,8 @@ func (h *Jobs) record(ctx context.Context, j *queue.Job) access.Visibility {
 		return access.VisibleInside
 	}
 	peer := control.PeerFrom(ctx)
-	h.log.Info("the environment of a job was shown", "job", j.ID, "uid", peer.UID, "pid", peer.PID)
+	h.log.Info("the user with this uid was shown the environment of another user's job", "job", j.ID,
+		"uid", peer.UID, "pid", peer.PID)
 	return access.VisibleWhole
 }
 

@@ -35,17 +35,19 @@ func (w *Finder) EndReasons(ctx context.Context, j *queue.Job) (list []control.R
 			failed = true
 			id, _, _ := strings.Cut(LinkNames([]store.Link{l})[0], ":")
 			r := control.Reason{Kind: "dependency", Key: id,
-				Text: fmt.Sprintf("the job depended on job %s being %s, but that job is %s", id, l.Condition, l.State),
+				Text: fmt.Sprintf("the job is %s, because job %s %s first, but is %s", j.State, id, mustEnd(l.Condition),
+					l.State),
 				Next: "queuectl retry " + id}
 			switch {
 			case l.State == queue.Cancelled:
 				r.Next = "queuectl why " + id
 			case l.State == 0:
-				r.Text, r.Next = fmt.Sprintf("the job depended on job %s being %s, but that job was removed; a retry runs the job "+
-					"without this dependency", id, l.Condition), "queuectl retry "+j.ID
+				r.Text, r.Next = fmt.Sprintf("the job is %s, because it depended on job %s, which was removed; a retry "+
+					"runs the job without this dependency", j.State, id), "queuectl retry "+j.ID
 			case !l.State.Ended() || l.Condition.SatisfiedBy(l.State): // a user has retried the parent without this job
-				r.Text, r.Next = fmt.Sprintf("the job depended on job %s being %s, which it was not; job %[1]s was then "+
-					"retried without this job, and is %[3]s now", id, l.Condition, l.State), "queuectl retry "+j.ID
+				r.Text, r.Next = fmt.Sprintf("the job is %s, because job %s %s first, but ended otherwise; job %[2]s was then "+
+					"retried without this job, and is %[4]s now", j.State, id, mustEnd(l.Condition),
+					l.State), "queuectl retry "+j.ID
 			}
 			list = append(list, r)
 		}

@@ -68,8 +68,8 @@ func (t *Tx) detach(b *batch, f *frame) error {
 	}
 	name, uid := b.name, b.uid
 	t.afterCommit = append(t.afterCommit, func() {
-		t.s.log.Error("part of a committed batch is damaged, so some of the batch's jobs are not in the queue; "+
-			"see: queuectl doctor", "batch", name, "uid", uid, "jobs", lost)
+		t.s.log.Error("part of a committed batch is damaged, so some of the batch's jobs are missing in the queue; "+
+			"see: queuectl doctor", "batch", name, "uid", uid, "missing_jobs", lost)
 	})
 	return nil
 }

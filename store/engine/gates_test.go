@@ -205,11 +205,11 @@ func TestVerifyHoldsGatesAgainstJobs(t *testing.T) {
 		harmful, want string
 		recounted     bool // a restore corrects the damage
 	}{
-		{`UPDATE gates SET jobs = 7`, `the counters of gate "k" are wrong`, true},
-		{`UPDATE gates SET lanes = 7`, `the counters of gate "k" are wrong`, true},
+		{`UPDATE gates SET jobs = 7`, `gate "k" (a limit such as a lock): the stored counts are`, true},
+		{`UPDATE gates SET lanes = 7`, `gate "k" (a limit such as a lock): the stored counts are`, true},
 		{`DELETE FROM gates`, "which is missing in the database", true},
 		{`UPDATE lanes SET head_seq = 1000, head_rank = 9223372036854775807`, "wrongly first in their lane", true},
-		{`UPDATE lanes SET shut = 1000`, "a gate that does not exist", true},
+		{`UPDATE lanes SET shut = 1000`, "a gate (a limit such as a lock) that is missing", true},
 		{`DELETE FROM jobs WHERE seq = 2`, "depend on a job that does not exist", false},
 	} {
 		dir := t.TempDir()

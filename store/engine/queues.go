@@ -378,8 +378,8 @@ func (t *Tx) admitQueues(uid int, perQueue map[string]int64) error {
 		}
 	}
 	if begun > store.MaxQueues {
-		return queue.Errorf(queue.CodeFull, "you have jobs in %d different queues, the maximum per user (queues that "+
-			"have settings do not count); use one of these queues", store.MaxQueues)
+		return queue.Errorf(queue.CodeFull, "you already have jobs in %d queues, the maximum per user; use a queue that "+
+			"has jobs of yours, or a queue that has settings", store.MaxQueues)
 	}
 	return nil
 }

@@ -56,14 +56,16 @@ func GateFaults(c database.Conn) (faults []string, err error) {
 	err = c.Query(func(r database.Row) (bool, error) {
 		id, gate := r.Num(0), gateName{r.Num(1), r.Num(2), r.Text(3)}
 		if lanes, jobs := r.Num(4), r.Num(5); lanes != needed[id] || jobs != named[gate] {
-			faults = append(faults, fmt.Sprintf("the counters of gate %[3]q are wrong: they are %[1]d lanes (groups of "+
-				"waiting jobs) and %[2]d jobs, but in fact %[4]d lanes and %[5]d jobs use the gate", lanes, jobs, gate.key, needed[id], named[gate]))
+			faults = append(faults, fmt.Sprintf("gate %[3]q (a limit such as a lock): the stored counts are %[2]d jobs and "+
+				"%[1]d groups of waiting jobs, but %[5]d jobs and %[4]d groups use the gate", lanes, jobs, gate.key, needed[id],
+				named[gate]))
 		}
 		delete(named, gate)
 		return true, nil
 	}, `SELECT id, uid, kind, key, lanes, jobs FROM gates`)
 	for gate, n := range named {
-		faults = append(faults, fmt.Sprintf("%d jobs use the gate %q, which is missing in the database", n, gate.key))
+		faults = append(faults, fmt.Sprintf("%d jobs need the gate %q (a limit such as a lock), which is missing in the "+
+			"database, so these jobs may never start", n, gate.key))
 	}
 	return faults, err
 }

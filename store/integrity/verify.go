@@ -23,7 +23,7 @@ import (
 
 // rebuildAdvice is the advice for rows that contradict each other.
 const rebuildAdvice = "queuectl backup FILE, then queuectl service stop, then queuectl restore FILE; the restore " +
-	"corrects counters, and creates missing indexes and rows"
+	"corrects counts, and creates what is missing in the database"
 
 // replaceAdvice is the advice for a database that is too damaged to be backed up.
 const replaceAdvice = "stop the service, copy the database's directory, then restore a backup with: " +
@@ -287,7 +287,8 @@ func Verify(c *sqlitedb.Conn, files map[string]bool, outputs store.OutputDirs, n
 		report(name, fine, found, err)
 	}
 	check("integrity", "SQLite finds no damage", replaceAdvice, func() ([]string, error) { return nil, CheckPages(c) })
-	check("counters", "the counters match the rows", rebuildAdvice, func() ([]string, error) { return CounterFaults(c) })
+	check("counters", "the stored counts match the stored jobs", rebuildAdvice,
+		func() ([]string, error) { return CounterFaults(c) })
 	check("clock", "no date is in the future", clockAdvice, func() ([]string, error) { return FutureDates(c, now) })
 	check("rows", "all rows are consistent", "this is a bug in queuectl: keep a copy with queuectl backup FILE, and report it",
 		func() ([]string, error) { return RowFaults(c) })
@@ -323,7 +324,7 @@ func FutureDates(c database.Conn, now queue.Millis) ([]string, error) {
 		{"%d jobs have dates in the future, for example job %s",
 			`SELECT count(*), min(id) FROM jobs WHERE created_at > ?1 OR updated_at > ?1 OR started_at > ?1 OR ended_at > ?1`,
 			[]any{future}},
-		{"%d attempts have dates in the future, for example an attempt of the job with the number (seq) %s",
+		{"%d attempts have dates in the future, for example one of job number %s (column seq)",
 			`SELECT count(*), min(seq) || '' FROM attempts WHERE started_at > ?1 OR ended_at > ?1`, []any{future}},
 		{"%d events have dates in the future, for example event %s",
 			`SELECT count(*), min(seq) || '' FROM events WHERE at > ?`, []any{future}},
@@ -341,19 +342,20 @@ func RowFaults(c database.Conn) ([]string, error) {
 			"waiting jobs)",
 			`SELECT count(*), min(jobs.id) FROM jobs JOIN lanes ON lanes.id = jobs.lane WHERE place = 1 AND lanes.demands <> '' AND (shut = -9223372036854775808 OR (rank, seq) < (head_rank, head_seq))
 			AND (SELECT ' ' || reserved FROM meta) NOT LIKE '% ' || seq || '/%'`, nil},
-		{"%d lanes (groups of waiting jobs) wait for a gate that does not exist, for example lane %s",
+		{"%d groups of waiting jobs (lanes) may never start, because they wait for a gate (a limit such as a lock) that " +
+			"is missing, for example lane %s",
 			`SELECT count(*), min(id) || '' FROM lanes WHERE demands <> '' AND shut > 0 AND NOT EXISTS (SELECT 1 FROM gates WHERE gates.id = shut)`, nil},
 		{"%d jobs are blocked but have no open dependency, for example job %s",
 			`SELECT count(*), min(id) FROM jobs WHERE state = 1 AND NOT EXISTS (SELECT 1 FROM edges WHERE edges.child = jobs.seq AND met = 0)`, nil},
-		{"%d dependencies belong to no job, for example those of the missing job with the number (seq) %s",
+		{"%d dependencies remain of jobs that are missing in the database, for example of job number %s (column seq)",
 			`SELECT count(*), min(child) || '' FROM edges WHERE NOT EXISTS (SELECT 1 FROM jobs WHERE jobs.seq = edges.child) AND NOT EXISTS (SELECT 1 FROM removed WHERE removed.seq = edges.child)`, nil},
 		{"%d jobs, for example job %s, depend on a job that does not exist",
 			`SELECT count(*), min(jobs.id) FROM edges JOIN jobs ON jobs.seq = child WHERE state = 1 AND met = 0 AND NOT EXISTS (SELECT 1 FROM jobs AS p WHERE p.seq = parent) AND NOT EXISTS (SELECT 1 FROM ended WHERE ended.parent = edges.parent) AND NOT EXISTS (SELECT 1 FROM frames WHERE parent BETWEEN first AND last)`, nil},
-		{"%d attempts belong to no job, for example those of the missing job with the number (seq) %s",
+		{"%d attempts remain of jobs that are missing in the database, for example of job number %s (column seq)",
 			`SELECT count(*), min(seq) || '' FROM attempts WHERE NOT EXISTS (SELECT 1 FROM jobs WHERE jobs.seq = attempts.seq) AND NOT EXISTS (SELECT 1 FROM removed WHERE removed.seq = attempts.seq)`, nil},
 		{"%d jobs, for example job %s, have a number (seq) above the last one that was assigned",
 			`SELECT count(*), min(id) FROM jobs WHERE seq >= (SELECT next_seq FROM meta)`, nil},
-		{"%d jobs have the number of another job as their id, for example %s",
+		{"%d ids belong to two jobs each (the id of one job is the number of the other), for example id %s",
 			`SELECT count(*), min(id) FROM jobs AS other WHERE id = CAST(seq AS TEXT) AND EXISTS (SELECT 1 FROM jobs INDEXED BY jobs_id WHERE jobs.id = other.id AND jobs.id <> CAST(jobs.seq AS TEXT))`, nil},
 		{"the last attempt of %d jobs, for example of job %s, is stored twice, or in a place that only completed jobs use",
 			`SELECT count(*), min(id) FROM jobs WHERE ran <> '' AND (state <> 6 OR EXISTS (SELECT 1 FROM attempts WHERE attempts.seq = jobs.seq AND n = runs))`, nil},

@@ -167,8 +167,8 @@ func (m *move) file() (database.Conn, error) {
 	}
 	if err == nil && version != int64(len(database.Migrations)) {
 		err = queue.Errorf(queue.CodeWrongState, "the database in %s has schema version %d, but this queuectl needs "+
-			"version %d; start the service of this version once to update the database", m.sourceLocation.Dir, version,
-			len(database.Migrations))
+			"version %d; start the service once with this queuectl to update it (waiting jobs can then start)",
+			m.sourceLocation.Dir, version, len(database.Migrations))
 	}
 	if err != nil {
 		return nil, errors.Join(err, c.Close())

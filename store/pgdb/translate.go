@@ -34,9 +34,16 @@ type StatementError struct {
 
 // Error implements error.
 func (e StatementError) Error() string {
-	return fmt.Sprintf("%s (SQLSTATE %s) in the statement %s", e.Message, e.Code,
+	next := ""
+	if e.Code == insufficientPrivilege {
+		next = "; grant this privilege to the PostgreSQL role of the service"
+	}
+	return fmt.Sprintf("%s (SQLSTATE %s)%s; the statement was: %s", e.Message, e.Code, next,
 		strings.Join(strings.Fields(e.statement), " "))
 }
+
+// insufficientPrivilege is the SQLSTATE code for a statement that the role may not execute.
+const insufficientPrivilege = "42501"
 
 // readOnlyTransaction is the SQLSTATE code for a change on a server that accepts only reads, such as a standby.
 const readOnlyTransaction = "25006"

@@ -23,7 +23,7 @@ func MissingJob(c database.Statements, seq int64) error {
 			return err
 		}
 	}
-	return queue.Errorf(queue.CodeNotFound, "there is no job with the number (seq) %d", seq)
+	return queue.Errorf(queue.CodeNotFound, "there is no job with the number %d; it may have been removed", seq)
 }
 
 // HasID is the condition that finds a job by its id, with the arguments of HasIDArgs. The id of a job that

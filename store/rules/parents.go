@@ -44,7 +44,8 @@ func (p *parentChecker) Check(drafts []queue.Job, uid int) error {
 				continue
 			}
 			if _, err := p.jobs.Job(d.Job, ReadSummary); errors.Is(err, queue.ErrNotFound) {
-				return atDraft(queue.Invalid("depends_on", "there is no job with the number (seq) %d", d.Job), i, len(drafts))
+				return atDraft(queue.Invalid("depends_on", "there is no job with the number %d; it may have been removed",
+					d.Job), i, len(drafts))
 			} else if err != nil {
 				return err
 			}

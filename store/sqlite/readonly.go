@@ -68,7 +68,8 @@ func (s *Store) loadReadOnly() error {
 	}
 	if version < int64(len(database.Migrations)) {
 		return queue.Errorf(queue.CodeWrongState, "the database in %s has schema version %d, but this queuectl needs "+
-			"version %d; start the service of this version once to update the database", s.dir, version, len(database.Migrations))
+			"version %d; start the service once with this queuectl to update it (waiting jobs can then start)",
+			s.dir, version, len(database.Migrations))
 	}
 	return s.LoadReadOnly(s.conn)
 }

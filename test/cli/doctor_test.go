@@ -197,7 +197,7 @@ func TestDoctorFindsPlantedFaults(t *testing.T) {
 	number := strings.TrimSpace(q.Must("enqueue", "--in", "1h", "true"))
 	corrupt(q, `UPDATE jobs SET id = '`+number+`' WHERE id = 'large'`)
 	q.CheckFinding("a number that two jobs have", "rows",
-		"1 jobs have the number of another job as their id, for example "+number, "--verify")
+		"1 ids belong to two jobs each (the id of one job is the number of the other), for example id "+number, "--verify")
 	corrupt(q, `UPDATE jobs SET id = 'large' WHERE id = '`+number+`' AND seq <> `+number)
 	q.CheckHealthy("with its name back")
 }

@@ -111,7 +111,7 @@ func TestKeysOfTop(t *testing.T) {
 	p.pressKeys("Tab", "BTab")
 	p.waitSelected("later")
 	p.pressKeys("w")
-	p.waitText("why job later does not run")
+	p.waitText(`why job "later" does not run`)
 	p.pressKeys("Escape")
 	p.waitSelected("later")
 	p.pressKeys("h", "y")

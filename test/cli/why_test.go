@@ -73,7 +73,7 @@ func TestWhyNamesEachReason(t *testing.T) {
 		!strings.Contains(got.Stderr, "cancelled immediately") {
 		t.Errorf("enqueue of a job that depends on a dead one: %+v", got)
 	}
-	checkReason("after", "dependency", "job dead being completed, but that job is dead", "retry dead", false)
+	checkReason("after", "dependency", "job dead must be completed first, but is dead", "retry dead", false)
 	if got := q.CLI("wait", "after"); got.Code != 125 {
 		t.Errorf("wait for a job that was cancelled because of a dependency: exit code %d", got.Code)
 	}

@@ -138,7 +138,7 @@ func TestDrainOfAnotherNodeNamesAJobThatMayStart(t *testing.T) {
 	b.Start("--workers", "1")
 	id := a.Must("enqueue", "--on", "b", "echo started")
 	a.WaitUntil("its attempt is noted", 10*time.Second, func() bool { return b.CountStarted() == 1 })
-	want := "on b: job " + id + " is still starting; draining has begun, but this job may still start"
+	want := "on b: draining has begun, but job " + id + " may still start"
 	for _, verb := range [][]string{{"node", "drain", "b"}, {"drain"}} {
 		if got := a.CLIWithin(20*time.Second, verb...); got.Code != 3 || !strings.Contains(got.Stderr, want) {
 			t.Errorf("%v: got %+v, want an error with %q", verb, got, want)
