@@ -158,8 +158,8 @@ func (l *loop) connectOrRecover(c *contact) {
 			}
 			if !logged && c.unreachableAt(replaceAfter).passed(time.Now()) && l.ctx.Err() == nil {
 				logged = true
-				l.cfg.Log.Error("the service cannot find out the state of a runner's jobs; trying again",
-					"dir", c.dir, "error", err)
+				l.cfg.Log.Error("the service cannot find out which jobs of a runner have ended, so these jobs stay in state "+
+					"processing; trying again; see: queuectl doctor", "dir", c.dir, "error", err)
 			}
 			l.wake() // Run checks whether another runner is needed now
 			if !pause(l.ctx, wait) {
@@ -442,7 +442,8 @@ func (l *loop) spawn(jobs purpose, onSpawned func(*runnerConn, error)) {
 				wait = min(wait, launcherRetryMax)
 			}
 			if err.Error() != logged {
-				l.cfg.Log.Error("could not start a runner; trying again", "error", err, "in_ms", wait.Milliseconds())
+				l.cfg.Log.Error("could not start a runner, so new jobs do not start; trying again", "error", err,
+					"in_ms", wait.Milliseconds())
 			}
 			logged = err.Error()
 			l.wake()
