@@ -20,7 +20,8 @@ func retryKeys() []Key {
 	return []Key{
 		{"workers", "auto", "number of jobs that run at the same time; auto means one per CPU, 0 means none", false,
 			setWorkers, getWorkers, nil},
-		integer("max_retries", "3", "how many times a failed job is retried after its first attempt; 0 means never", 0,
+		integer("max_retries", "3", "how many times a failed job is retried after its first attempt; 0 means never; "+
+			"default_max_tries also counts the first attempt", 0,
 			queue.MaxAttempts-1, func(s *Settings) *int64 { return &s.MaxRetries }),
 		duration("timeout", "0", "how long an attempt of a job may run before it is ended and counts as "+
 			"failed; 0 means no limit", 0, func(s *Settings) *time.Duration { return &s.Timeout }),
@@ -88,8 +89,8 @@ func serviceKeys() []Key {
 			func(s *Settings) *time.Duration { return &s.HeartbeatInterval }),
 		duration("worker_timeout", "15s", "time without a heartbeat after which \"queuectl worker list\" "+
 			"shows a worker as stale", time.Millisecond, func(s *Settings) *time.Duration { return &s.WorkerTimeout }),
-		integer("max_pending", "0", "largest number of waiting jobs; enqueue rejects more; 0 means unlimited", 0,
-			math.MaxInt32, func(s *Settings) *int64 { return &s.MaxPending }),
+		integer("max_pending", "0", "largest number of waiting jobs in all queues together; enqueue rejects more; "+
+			"0 means unlimited", 0, math.MaxInt32, func(s *Settings) *int64 { return &s.MaxPending }),
 		integer("max_pending_per_user", "0", "largest number of waiting jobs of one user; enqueue rejects "+
 			"more; 0 means unlimited", 0, math.MaxInt32, func(s *Settings) *int64 { return &s.MaxPendingUser }),
 		sizeOrAuto("max_bytes_per_user", "disk space for the inputs and kept outputs of one user's jobs; auto means a "+
@@ -154,8 +155,9 @@ func reportKeys() []Key {
 func accountKeys() []Key {
 	return []Key{
 		{"run_as", RunAsService, "account that jobs run as: service (the service's own), submitter (the user who enqueued " +
-			"the job; not on Windows) or fixed:USER; on Windows, USER must be the service's own account; the system service " +
-			"on Windows uses fixed:USER by default, so that the group queuectl may enqueue jobs (see access.submit); " +
+			"the job; not on Windows) or fixed:USER (always USER); on Windows, USER must be the service's own account, and " +
+			"unlike service, fixed:USER lets the group queuectl enqueue jobs (see access.submit); the system service on " +
+			"Windows uses fixed:USER by default; " +
 			nextStartNote, false, setRunAs,
 			func(s *Settings) string { return s.RunAs }, nil},
 		{"socket_mode", "0600", "permissions of the control socket, in octal: 0600 admits only its owner, " +

@@ -109,8 +109,8 @@ func parseResources(text string) (map[string]Resource, error) {
 		case twice:
 			return nil, fmt.Errorf("%s is listed twice; list each resource once", name)
 		case !queue.ValidID(name):
-			return nil, fmt.Errorf("%q is not a valid resource name; write resources like gpu=2; or gpu=[0,1]>GPU_IDS, "+
-				"to set the environment variable GPU_IDS of each job to the units that it has", queue.Clip(name))
+			return nil, fmt.Errorf("%q is not a valid resource name; write the names and amounts of all resources, like "+
+				"gpu=2 license=5", queue.Clip(name))
 		case hasEnv && (!variableName(env) || strings.HasPrefix(env, "QUEUECTL_")):
 			return nil, fmt.Errorf("%q is not a valid environment variable for the unit ids of resource %s; use "+
 				"a name like GPU_IDS", queue.Clip(env), name)

@@ -29,7 +29,7 @@ func webKeys() []Key {
 			"links use the first one; in an environment variable or on the command line, separate names with spaces", false,
 			setWebHosts, func(s *Settings) string { return s.WebHosts }, nil},
 		textOrNone("web.tls_cert", "file with the TLS certificate of the web page and its intermediate certificates; "+
-			"the service reads the file when it opens the page", func(s *Settings) *string { return &s.WebTLSCert }, wholePath),
+			"to use a renewed certificate, run: queuectl reload", func(s *Settings) *string { return &s.WebTLSCert }, wholePath),
 		textOrNone("web.tls_key", "file with the private key for the certificate in the setting web.tls_cert",
 			func(s *Settings) *string { return &s.WebTLSKey }, wholePath),
 		choice("web.tls", none, `"proxy" if a reverse proxy handles TLS and forwards requests to the page; otherwise "none"`,

@@ -19,8 +19,8 @@ func Dispatch(ctx context.Context, api API, method string, raw json.RawMessage) 
 	case m == nil || m.Stream:
 		return nil, ErrNoMethod
 	case !peer.Right.Covers(m.Right):
-		return nil, queue.Errorf(queue.CodeDenied, "another node requires the right %q for %s, which you do not have; "+
-			"run the same version of queuectl on all nodes", m.Right, m.Name)
+		return nil, queue.Errorf(queue.CodeDenied, "another node has a version of queuectl that requires the right %q "+
+			"for %s, and you do not have this right; run the same version on all nodes", m.Right, m.Name)
 	}
 	if raw != nil {
 		if err := queue.CheckJSON(raw); err != nil {
@@ -44,8 +44,8 @@ func DecodeAnswer(line []byte, result any) error {
 		err = json.Unmarshal(m.result, result)
 	}
 	if err != nil {
-		return queue.Errorf(queue.CodeUnsupported, "the answer of another node cannot be read, but the command may have "+
-			"taken effect there (%v); check this, and run the same version of queuectl on all nodes", err)
+		return queue.Errorf(queue.CodeUnsupported, "the answer of another node cannot be read (%v), so the command may or "+
+			"may not have taken effect; check the job with queuectl show, and the nodes' versions with queuectl node list", err)
 	}
 	return m.err
 }

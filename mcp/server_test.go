@@ -14,7 +14,7 @@ import (
 func TestErrorOfAToolKeepsItsText(t *testing.T) {
 	cause := queue.Errorf(queue.CodeUnavailable, "the service is stopping")
 	failing := &tool{call: func(*server, context.Context, arguments) (any, error) {
-		return nil, fmt.Errorf("job 17 was enqueued, but waiting failed: %w; use the tool wait for it", cause)
+		return nil, fmt.Errorf("job 17 was enqueued, but waiting failed: %w; to wait for job 17, use the tool wait", cause)
 	}}
 	s := &server{opt: Options{Explain: func(err error) error { return err }}}
 	result := s.call(t.Context(), failing, nil)
@@ -23,7 +23,7 @@ func TestErrorOfAToolKeepsItsText(t *testing.T) {
 	if err == nil {
 		err = json.Unmarshal(raw, &got)
 	}
-	const want = "job 17 was enqueued, but waiting failed: the service is stopping; use the tool wait for it"
+	const want = "job 17 was enqueued, but waiting failed: the service is stopping; to wait for job 17, use the tool wait"
 	if err != nil || !result.IsError || got.Error != want || got.Code != string(queue.CodeUnavailable) {
 		t.Errorf("got %+v, %v", got, err)
 	}

@@ -389,7 +389,8 @@ func (s *server) runAndWait(ctx context.Context, a arguments) (any, error) {
 	})
 	stop()
 	if err != nil {
-		return nil, unlessRemoved(id, err, "job %[1]s was enqueued, but waiting failed: %[2]w; use the tool wait for it")
+		return nil, unlessRemoved(id, err, "job %[1]s was enqueued, but waiting failed: %[2]w; to wait for job "+
+			"%[1]s, use the tool wait")
 	}
 	d, err := s.api.Show(ctx, control.Show{ID: id})
 	if err != nil {

@@ -125,12 +125,13 @@ func Decode(r io.Reader, each func(Chunk) error) error {
 			return errDamaged(fmt.Errorf("a part of it belongs to neither stdout nor stderr, but to stream %d", c.Stream))
 		case damaged:
 			if c.DamagedBytes = int64(n); c.DamagedBytes <= 0 || c.Offset < 0 {
-				return errDamaged(fmt.Errorf("the record of a lost part has the invalid length %d or position %d", c.DamagedBytes,
-					c.Offset))
+				return errDamaged(fmt.Errorf("a part of it is marked as lost, with the length %d (must be 1 or more) and the "+
+					"position %d (must be 0 or more)", c.DamagedBytes, c.Offset))
 			}
 		case kind&gapBit != 0:
 			if c.DroppedBytes = int64(n); c.DroppedBytes <= 0 {
-				return errDamaged(fmt.Errorf("the record of a part that was left out has the invalid length %d", c.DroppedBytes))
+				return errDamaged(fmt.Errorf("a part of it is marked as dropped to save space, with the length %d (must be 1 or "+
+					"more)", c.DroppedBytes))
 			}
 		case n > maxRecord:
 			return errDamaged(fmt.Errorf("a part of it is %d bytes long, more than the maximum of %d", n, maxRecord))

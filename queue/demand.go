@@ -83,6 +83,19 @@ func (d Demand) noun() string {
 	return "resource"
 }
 
+// field returns the field of a job that contains the demand.
+func (d Demand) field() string {
+	switch d.Kind {
+	case GateNode:
+		return "on"
+	case GateLock:
+		return "lock"
+	case GateRate:
+		return "rate_limit"
+	}
+	return "resources"
+}
+
 // CheckDemands returns an error if a gate cannot meet some demand, or if the demands are not in the
 // order in which a claim checks gates. Resources come last, because a job reserves units of a
 // resource only if no other gate blocks it.
@@ -94,26 +107,26 @@ func CheckDemands(list []Demand) error {
 	for i, d := range list {
 		switch {
 		case !slices.Contains(demandedKinds, d.Kind):
-			return Invalid("demands", "the lock, rate limit, resource or node %q has the unknown kind %d; %s", Clip(d.Key),
-				d.Kind, reportBug)
+			return Invalid("resources", "the job needs %q, which is no lock, rate limit, resource or node (kind %d); %s",
+				Clip(d.Key), d.Kind, reportBug)
 		case d.Key == "":
-			return Invalid("demands", "a %s of the job has no name; give one", d.noun())
+			return Invalid(d.field(), "a %s of the job has no name; give one", d.noun())
 		case !validKey(d):
 			byLabel := ""
 			if d.Kind == GateNode {
 				byLabel = "; a node can also be named by label=value"
 			}
-			return Invalid("demands", "%q is not a valid name of a %s; use up to 128 letters, digits and . _ @ / -, starting with a "+
-				"letter, a digit or @%s", Clip(d.Key), d.noun(), byLabel)
+			return Invalid(d.field(), "%q is not a valid name of a %s; use up to 128 letters, digits and . _ @ / -, "+
+				"starting with a letter, a digit or @%s", Clip(d.Key), d.noun(), byLabel)
 		case d.N < 1 || d.N > MaxDemand || d.Kind == GateNode && d.N != 1:
-			return Invalid("demands", "the %s %q has the amount %d; use 1 to %d", d.noun(), Clip(d.Key), d.N, MaxDemand)
+			return Invalid(d.field(), "the %s %q has the amount %d; use 1 to %d", d.noun(), Clip(d.Key), d.N, MaxDemand)
 		case d.Kind == GateRate && d.Period < time.Millisecond:
-			return Invalid("demands", "the rate limit %q has the period %v; use 1ms or more", Clip(d.Key), d.Period)
+			return Invalid(d.field(), "the rate limit %q has the period %v; use 1ms or more", Clip(d.Key), d.Period)
 		case d.Kind != GateRate && d.Period >= time.Millisecond:
-			return Invalid("demands", "the %s %q has the period %v, but only a rate limit can have one; %s", d.noun(),
+			return Invalid(d.field(), "the %s %q has the period %v, but only a rate limit can have one; %s", d.noun(),
 				Clip(d.Key), d.Period, reportBug)
 		case i > 0 && (list[i-1].Kind > d.Kind || list[i-1].Kind == d.Kind && list[i-1].Key >= d.Key):
-			return Invalid("demands", "the %s %q is in the request twice or in the wrong order; %s", d.noun(), Clip(d.Key),
+			return Invalid(d.field(), "the job needs the %s %q twice, or its needs are not sorted; %s", d.noun(), Clip(d.Key),
 				reportBug)
 		}
 	}

@@ -61,7 +61,7 @@ func Connect(dir string, epoch int64, version string) (*Client, error) {
 	hello := wire.Append(nil, &wire.Hello{Protocol: wire.Protocol, Epoch: epoch, Version: version})
 	if _, err := c.net.Write(hello); err != nil {
 		c.net.Close()
-		return nil, fmt.Errorf("cannot connect to the runner: %w", err)
+		return nil, fmt.Errorf("cannot connect to the runner: it read no request: %w", err)
 	}
 	if err := c.readReply(epoch); err != nil {
 		c.net.Close()
@@ -112,7 +112,7 @@ func (c *Client) readReply(epoch int64) error {
 	defer c.net.SetReadDeadline(time.Time{})
 	head := make([]byte, 4)
 	if _, err := io.ReadFull(c.net, head); err != nil {
-		return fmt.Errorf("cannot connect to the runner: %w", err)
+		return fmt.Errorf("cannot connect to the runner: it sent no reply: %w", err)
 	}
 	n := int(head[0]) | int(head[1])<<8 | int(head[2])<<16 | int(head[3])<<24
 	if n < 1 || n > wire.MaxFrame {
@@ -120,7 +120,7 @@ func (c *Client) readReply(epoch int64) error {
 	}
 	frame := append(head, make([]byte, n)...)
 	if _, err := io.ReadFull(c.net, frame[4:]); err != nil {
-		return fmt.Errorf("cannot connect to the runner: %w", err)
+		return fmt.Errorf("cannot connect to the runner: it sent only a part of its reply: %w", err)
 	}
 	f, _, err := wire.Parse(frame)
 	if err != nil {

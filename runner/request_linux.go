@@ -38,7 +38,7 @@ func (h Location) requestRunner(r SpawnRequest) (name string, err error) {
 // contains the next step.
 func (h Location) unreachableError(err error) error {
 	if !errors.Is(err, syscall.ECONNREFUSED) && !errors.Is(err, os.ErrNotExist) {
-		return err
+		return fmt.Errorf("socket %s: %w", h.Socket, err)
 	}
 	return &LauncherError{
 		Problem: fmt.Sprintf("no launcher listens on the socket %s (%v)", h.Socket, err),

@@ -158,8 +158,8 @@ func (l *loop) connectOrRecover(c *contact) {
 			}
 			if !logged && c.unreachableAt(replaceAfter).passed(time.Now()) && l.ctx.Err() == nil {
 				logged = true
-				l.cfg.Log.Error("the service cannot find out whether a runner's jobs still run, so these jobs stay "+
-					"in the state processing; it tries again", "dir", c.dir, "error", err)
+				l.cfg.Log.Error("the service cannot find out which jobs of a runner have ended, so these jobs stay in state "+
+					"processing; trying again; see: queuectl doctor", "dir", c.dir, "error", err)
 			}
 			l.wake() // Run checks whether another runner is needed now
 			if !pause(l.ctx, wait) {

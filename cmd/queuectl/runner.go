@@ -54,14 +54,14 @@ func runnerVerb(a *cli.App) *cobra.Command {
 	}
 	f := cmd.Flags()
 	f.BoolVar(&r.alone, "alone", false, "run a single job, then exit")
-	f.BoolVar(&r.accepted, "accepted", false, "read the service's request for this runner from standard "+
-		"input, which is a socket")
+	f.BoolVar(&r.accepted, "accepted", false, "read one request of the service from standard input, a socket, and "+
+		"start the runner that it asks for")
 	f.BoolVar(&r.delegated, "delegated", false, "create control groups for jobs below the control group of this process")
 	f.StringVar(&r.policy, "policy", config.RunnerPolicy,
 		"run only jobs of accounts that the policy `FILE` allows; with --policy '', run only jobs of this account")
 	f.StringVar(&r.unit, "unit", "", "exit once systemd has stopped the service `UNIT`")
-	f.StringVar(&r.launchFor, "launcher", "", "start a runner for each connection from the service, whose "+
-		"account is `UID:GID`")
+	f.StringVar(&r.launchFor, "launcher", "", "start a runner for each connection from the service; "+
+		"`UID:GID` is the account of the service")
 	f.StringVar(&r.tmpdir, "job-tmpdir", "", "directory for the temporary directories of jobs (setting job_tmpdir)")
 	f.StringVar(&r.logFile, "log", "", "reopen the log `FILE` on SIGHUP")
 	f.BoolVar(&r.watchdog, "watchdog", false, "watch the runner in the directory given with --dir: kill programs that "+

@@ -42,12 +42,12 @@ func postWebhook(ctx context.Context, in io.Reader, out, errs io.Writer, env fun
 	case status >= 200 && status < 300:
 		return 0
 	case status == http.StatusGone:
-		fmt.Fprintln(errs, "queuectl: the receiver no longer accepts this webhook (410 Gone); in the setting "+
-			"webhooks, remove the webhook that this job's label \"webhook\" names")
+		fmt.Fprintln(errs, "queuectl: the receiver no longer accepts this webhook (410 Gone); remove the webhook "+
+			"from the setting webhooks; its name is this job's label \"webhook\"")
 		return hooks.WebhookGone
 	case status >= 300 && status < 400:
-		fmt.Fprintln(errs, "queuectl: the receiver redirects to another address, and redirects are not followed; in "+
-			"the setting webhooks, change the url of the webhook that this job's label \"webhook\" names")
+		fmt.Fprintln(errs, "queuectl: the receiver redirects to another address, and webhooks do not follow "+
+			"redirects; change the webhook's url in the setting webhooks; its name is this job's label \"webhook\"")
 	}
 	return 1
 }

@@ -144,8 +144,11 @@ func bind(path string, to Perms) (*net.UnixListener, os.FileInfo, error) {
 	}
 	defer done()
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: short, Net: "unix"})
+	if op := new(net.OpError); errors.As(err, &op) {
+		err = op.Err // without the temporary path
+	}
 	if err != nil {
-		return nil, nil, fmt.Errorf("cannot listen on %s: %w", path, err)
+		return nil, nil, fmt.Errorf("cannot listen on %s; check that its file system supports Unix sockets: %w", path, err)
 	}
 	l.SetUnlinkOnClose(false)
 	err = boundBacklog(l)

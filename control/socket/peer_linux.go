@@ -128,7 +128,7 @@ func onSocket(c net.Conn, f func(fd int) error) error {
 	}
 	var inner error
 	if err = raw.Control(func(fd uintptr) { inner = f(int(fd)) }); err != nil {
-		return fmt.Errorf("the connection was closed; try again: %w", err)
+		return errors.New("the connection was closed; try again")
 	}
 	return inner
 }

@@ -29,7 +29,8 @@ func CheckServer(nc net.Conn, path string) error {
 	own, err1 := pipe.Owner()
 	self, err2 := pipe.Self()
 	if err := errors.Join(err, err1, err2); err != nil {
-		return fmt.Errorf("cannot check which account runs the service on %s: %w", path, err)
+		return fmt.Errorf("cannot check which account runs the service on %s (%w), so nothing was sent; see: queuectl "+
+			"service status", path, err)
 	}
 	if trusted(server.User, self.User, own) {
 		return nil

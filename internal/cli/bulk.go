@@ -33,7 +33,8 @@ func cancelVerb(a *App) *cobra.Command {
 }
 
 func holdVerb(a *App) *cobra.Command {
-	return a.jobsCommand("hold", "Hold waiting jobs", "is held", (*control.Client).Hold, "pending", "failed", "blocked")
+	return a.jobsCommand("hold", "Keep waiting jobs from starting until they are released", "is held",
+		(*control.Client).Hold, "pending", "failed", "blocked")
 }
 
 func releaseVerb(a *App) *cobra.Command {

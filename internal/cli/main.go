@@ -119,7 +119,7 @@ func (a *App) readZone(v *Verb, args []string) (leave bool, err error) {
 		return false, nil
 	case a.Program.Zone == nil:
 		if _, err := a.DaemonPath(); err != nil {
-			return false, fault.Usage("%s: no time zone data found; install tzdata, or set TZ to another zone", source)
+			return false, fault.Usage("%s: no time zone data found; install tzdata, or set TZ=UTC", source)
 		}
 		return true, nil
 	}

@@ -40,8 +40,8 @@ func (p *PrivateFlags) add(f *pflag.FlagSet) {
 	p.Source.Add(f)
 	f.Var(input.NonEmpty(&p.Log), "joblog", "with --private: write one line per ended job to `FILE`, in the format of "+
 		"GNU parallel; - is standard output")
-	f.BoolVar(&p.AddNew, "add-new", false, "with --private: also run jobs that were added to the end of the list "+
-		"since the first run")
+	f.BoolVar(&p.AddNew, "add-new", false, "with --private: also run jobs that were added at the end of the list "+
+		"of jobs since this command first ran")
 	f.BoolVar(&p.RetryDead, "retry-dead", false, "with --private: retry the dead jobs of an earlier run")
 }
 

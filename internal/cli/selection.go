@@ -91,7 +91,8 @@ func (s *Selection) usage() (failed, older string, hidden bool) {
 	case slices.Contains(s.States, "dead"):
 		older = "select jobs that ended at least `DURATION` ago; jobs in state failed count from when they were enqueued"
 	case slices.Contains(s.States, "failed"), slices.Contains(s.States, "waiting"):
-		failed = "select failed and dead jobs; each dead job is refused with an error (to leave them out: --state failed)"
+		failed = "select failed jobs (to be retried) and dead jobs; each dead job causes an error; to leave them out, use " +
+			"--state failed"
 	default:
 		hidden = true
 	}

@@ -160,11 +160,11 @@ func ServerOf(c net.Conn) (Identity, error) {
 	}
 	var pid uint32
 	if err := windows.GetNamedPipeServerProcessId(p.handle(), &pid); err != nil {
-		return Identity{}, fmt.Errorf("cannot identify the server of the pipe: %w", err)
+		return Identity{}, fmt.Errorf("cannot find out which process serves the pipe: %w", err)
 	}
 	owner, err := ownerOf(p.handle())
 	if err != nil {
-		return Identity{}, fmt.Errorf("cannot determine the owner of the pipe: %w", err)
+		return Identity{}, fmt.Errorf("cannot find out which account owns the pipe: %w", err)
 	}
 	return Identity{User: owner, PID: int(pid)}, nil
 }

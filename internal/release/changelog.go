@@ -53,7 +53,7 @@ func readChangelog(text, version, date string) ([]entry, error) {
 			case len(entries) == 0:
 				e.version, e.date = version, date
 			case !dated:
-				return nil, fmt.Errorf("section %q has no date; write: ## [1.2.3] - 2026-11-22", title)
+				return nil, fmt.Errorf("section %q has no date; write: ## %[1]s - 2026-11-22", title)
 			case len(entries) == 1 && len(entries[0].notes) == 0:
 				entries, e.version, e.date = nil, version, date
 			}

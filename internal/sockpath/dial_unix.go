@@ -14,7 +14,8 @@ const backlogWait = 5 * time.Second
 
 // ErrBacklogFull means that a server listens on a socket, but accepts connections more slowly than
 // they arrive.
-var ErrBacklogFull = errors.New("too many connections are waiting to be accepted")
+var ErrBacklogFull = errors.New("the program that listens on the socket accepts connections too slowly; " +
+	"check whether it hangs")
 
 // DialWithin connects to a socket. It returns an error if that takes longer than the parameter
 // most.

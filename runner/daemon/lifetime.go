@@ -117,7 +117,8 @@ func (s *server) watchUnit(stop chan<- struct{}) {
 			seen = 0
 		}
 		if seen == 2 {
-			s.Log.Info("the service was stopped for good, so this runner ends")
+			s.Log.Info("the service is stopped, so this runner ends; its running jobs may finish within the setting " +
+				"stop_timeout")
 			stop <- struct{}{}
 			return
 		}

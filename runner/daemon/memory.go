@@ -16,7 +16,9 @@ func (s *server) boundMemory(workers int) {
 	}
 	s.diskQueue.add(func() {
 		if err := s.Cgroups.LimitOwnMemory(ownMemory + int64(workers)*workerMemory); err != nil {
-			s.warnings.unboundedMemory.Do(func() { s.Log.Warn("could not limit the runner's own memory", "error", err) })
+			s.warnings.unboundedMemory.Do(func() {
+				s.Log.Warn("could not limit the runner's own memory; jobs are not affected", "error", err)
+			})
 		}
 	})
 }

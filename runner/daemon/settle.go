@@ -171,6 +171,7 @@ func (s *server) acknowledgeLocked(f *wire.Ack) {
 // sync flushes the journal to the disk, so that the results survive a power cut.
 func (s *server) sync() {
 	if err := s.journal.Sync(); err != nil {
-		s.Log.Error("could not flush the result journal to disk", "error", err)
+		s.Log.Error("could not flush the results of ended jobs to disk; a power failure could lose results that the service "+
+			"has not stored yet", "error", err)
 	}
 }

@@ -65,7 +65,7 @@ func TestEditIsChecked(t *testing.T) {
 		"a full queue":        {func(j *queue.Job) { j.Queue = "full" }, queue.CodeFull, "queue full is full"},
 		"a unique key in use": {func(j *queue.Job) { j.Unique = "k" }, queue.CodeExists, "already used by job other"},
 		"demands without a kind": {func(j *queue.Job) { j.Demands = []queue.Demand{{Key: "x", N: 1}} },
-			queue.CodeInvalid, "demands"},
+			queue.CodeInvalid, "resources"},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {

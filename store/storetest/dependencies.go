@@ -62,7 +62,7 @@ func draftsOfFrameDepend(r *rig) {
 	_, err = stage(draft(dependsOnSecond), draft(dependsOnSecond))
 	r.wantError("drafts that depend on each other", err, queue.CodeInvalid, "depends_on")
 	_, err = stage(draft(withDemands(lockDemand("k", 0))))
-	r.wantError("a lock with a limit of 0", err, queue.CodeInvalid, "demands")
+	r.wantError("a lock with a limit of 0", err, queue.CodeInvalid, "lock")
 	committed, err := r.s.Enqueue(r.Context(), store.Request{UID: testUID, Batch: "b"})
 	r.must(err)
 	r.applyBatch(committed)

@@ -85,7 +85,11 @@ func (a command) note(v control.ConfigValue) {
 // sayChanged prints the new value of a setting.
 func (a command) sayChanged(v control.ConfigValue) error {
 	a.note(v)
-	a.PrintNote(`setting "%s" is %s (origin: %s)`, v.Key, v.Value, v.Origin)
+	origin := v.Origin
+	if config.Origin(origin) == config.FromStored {
+		origin += " in the database"
+	}
+	a.PrintNote(`setting "%s" is %s (origin: %s)`, v.Key, v.Value, origin)
 	return nil
 }
 
@@ -166,7 +170,8 @@ func overriding(v control.ConfigValue) string {
 	case config.FromRunning:
 		return "from queuectl worker (start, stop or scale) overrides it until the service restarts"
 	}
-	return `with the unknown origin "` + v.Origin + `" overrides it; use the service's version of queuectl`
+	return `from the origin "` + v.Origin + `", which this program does not know, overrides it; use the service's ` +
+		"version of queuectl"
 }
 
 func (a command) settingsFile(args []string) (string, error) {

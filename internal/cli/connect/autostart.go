@@ -73,7 +73,7 @@ func (f *Finder) StartAndReach(ctx context.Context, c *control.Client, t Target)
 			return f.notStarted(b.code, b.failure())
 		case waited > startWithin:
 			return queue.Errorf(queue.CodeUnavailable,
-				"a service was started in the background but does not answer; see its log: %s", b.log)
+				"a service was started in the background but does not answer, so nothing was sent; see its log: %s", b.log)
 		}
 		select {
 		case <-time.After(5 * time.Millisecond):

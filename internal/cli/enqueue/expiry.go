@@ -34,16 +34,17 @@ func (e *Expiries) Add(what string, n int, expires *queue.Millis) {
 	}
 	if e.count++; e.count <= expiryNamed {
 		text, _ := present.FullTime(expires.Time(), now)
-		e.lines = append(e.lines, fmt.Sprintf("%s %d: this job will not run, because its expiry time is %s", what, n, text))
+		e.lines = append(e.lines, fmt.Sprintf("%s %d: this job will not run, because its expiry time is %s; to run "+
+			"it, add it again with a later expires_at", what, n, text))
 	}
 }
 
 // PrintExpired prints the jobs that will not run.
 func PrintExpired(o *term.Output, e *Expiries) {
 	for _, line := range e.lines {
-		fmt.Fprintln(o.Stderr, "queuectl: "+line)
+		fmt.Fprintln(o.Stderr, "queuectl: warning: "+line)
 	}
 	if more := e.count - len(e.lines); more > 0 {
-		fmt.Fprintf(o.Stderr, "queuectl: %d more jobs will not run, because their expiry time has passed\n", more)
+		fmt.Fprintf(o.Stderr, "queuectl: warning: %d more jobs will not run, because their expiry time has passed\n", more)
 	}
 }

@@ -24,7 +24,8 @@ func (p *privateJobs) end(ended <-chan error, signals <-chan os.Signal) error {
 			go p.endJobs() // this goroutine ends when the jobs have ended, or with the process
 		}
 	}
-	fmt.Fprintln(p.a.Stderr, "queuectl: exiting without waiting for running jobs; to continue, run the same command again")
+	fmt.Fprintln(p.a.Stderr, "queuectl: exiting before all running jobs have stopped; to continue, run the same command "+
+		"again, which also runs the stopped jobs again")
 	return nil
 }
 
