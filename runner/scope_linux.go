@@ -3,10 +3,11 @@ package runner
 import (
 	"os"
 	"os/exec"
-	"os/user"
 	"path/filepath"
 	"slices"
 	"strconv"
+
+	"github.com/queuectl/queuectl/internal/accounts"
 )
 
 // lingerDir is the directory in which systemd lists the users whose manager runs even while they are
@@ -19,13 +20,13 @@ const lingerDir = "/var/lib/systemd/linger"
 // fails, the next one is for an older systemd. scopes returns nil if the user has no manager. It also
 // returns nil if the manager ends when the user logs out, because the jobs would end with it.
 func scopes() [][]string {
-	account, err := user.Current()
+	account, err := new(accounts.Directory).UserByUID(uint32(os.Getuid()))
 	if err != nil {
 		return nil
 	}
 	program, err := exec.LookPath("systemd-run")
 	if err != nil || !exists(filepath.Join(managerDir(), "systemd/private")) ||
-		!exists(filepath.Join(lingerDir, account.Username)) {
+		!exists(filepath.Join(lingerDir, account.Name)) {
 		return nil
 	}
 	args := []string{

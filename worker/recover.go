@@ -215,7 +215,8 @@ func (l *loop) finishRecovery(d *deadRunner) {
 	}
 	for _, process := range d.Stuck {
 		l.cfg.Log.Error("a process of a job survived SIGKILL after its runner had died; the job (QUEUECTL_JOB_ID in the "+
-			"process's environment) is recorded as ended; check the disk or device that the process waits for", "pid", process.PID,
+			"process's environment) is recorded as ended; check the disk or device that the process waits for",
+			"pid", process.PID,
 			"runner", d.dir)
 	}
 	if lost > 0 {

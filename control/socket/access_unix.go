@@ -7,12 +7,11 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"os/user"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"syscall"
 
+	"github.com/queuectl/queuectl/internal/accounts"
 	"github.com/queuectl/queuectl/queue"
 )
 
@@ -30,11 +29,8 @@ func AccessError(path string) error {
 		closed, need = filepath.Dir(closed), 0o010
 		info, err = os.Stat(closed)
 	}
-	you := strconv.Itoa(os.Geteuid())
-	me, unknown := user.LookupId(you)
-	if unknown == nil {
-		you = me.Username
-	}
+	var users accounts.Directory
+	you := users.UserName(os.Geteuid())
 	var owner *syscall.Stat_t
 	if err == nil {
 		owner, _ = info.Sys().(*syscall.Stat_t)
@@ -47,22 +43,14 @@ func AccessError(path string) error {
 	if owner == nil {
 		return queue.Errorf(queue.CodeDenied, "%s", text)
 	}
-	gid := strconv.Itoa(int(owner.Gid))
-	group := gid
-	if g, err := user.LookupGroupId(gid); err == nil {
-		group = g.Name
-	}
+	group := users.GroupName(int(owner.Gid))
 	if info.Mode().Perm()&need == 0 || owner.Gid == 0 {
-		uid := strconv.Itoa(int(owner.Uid))
-		if u, err := user.LookupId(uid); err == nil {
-			uid = u.Username
-		}
 		return queue.Errorf(queue.CodeDenied, "%s: only the user %s may %s it; to admit other users, %s the settings "+
-			"socket_group, socket_mode and [access] of the service", text, uid, use, admit)
+			"socket_group, socket_mode and [access] of the service", text, users.UserName(int(owner.Uid)), use, admit)
 	}
 	next := fmt.Sprintf("join the group with: sudo usermod -aG %s %s, then log in again", group, you)
-	if unknown == nil {
-		if in, err := me.GroupIds(); err == nil && slices.Contains(in, gid) {
+	if me, err := users.UserByUID(uint32(os.Geteuid())); err == nil {
+		if me, err = users.WithGroups(me); err == nil && slices.Contains(me.Groups, owner.Gid) {
 			next = "you were added to the group after you logged in, so log in again"
 		}
 	}

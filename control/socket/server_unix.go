@@ -5,9 +5,8 @@ package socket
 import (
 	"net"
 	"os"
-	"os/user"
-	"strconv"
 
+	"github.com/queuectl/queuectl/internal/accounts"
 	"github.com/queuectl/queuectl/queue"
 )
 
@@ -30,6 +29,6 @@ func CheckServer(nc net.Conn, path string) error {
 }
 
 func isServiceAccount(uid int) bool {
-	u, err := user.Lookup(ServiceAccount)
-	return err == nil && u.Uid == strconv.Itoa(uid)
+	a, err := new(accounts.Directory).UserByName(ServiceAccount)
+	return err == nil && int(a.UID) == uid
 }

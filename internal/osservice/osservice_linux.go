@@ -2,10 +2,10 @@ package osservice
 
 import (
 	"os"
-	"os/user"
 	"path/filepath"
 
 	"github.com/queuectl/queuectl/config"
+	"github.com/queuectl/queuectl/internal/accounts"
 )
 
 // UnitDir returns the directory of a user's units.
@@ -26,8 +26,8 @@ func EndsAtLogout() bool {
 // lingers reports whether systemd starts this user's services at boot. It also returns true if the
 // user is unknown, because no advice could be given then.
 func lingers() bool {
-	who, err := user.Current()
-	return err != nil || exists(filepath.Join("/var/lib/systemd/linger", who.Username))
+	who, err := new(accounts.Directory).UserByUID(uint32(os.Getuid()))
+	return err != nil || exists(filepath.Join("/var/lib/systemd/linger", who.Name))
 }
 
 // initPID is the pid of the first process, which the kernel starts. In a container, the service may
