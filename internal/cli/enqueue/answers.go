@@ -44,8 +44,7 @@ func (a *answers) add(got *control.EnqueueBatchResult, lines []int) {
 	}
 }
 
-// lineOf adds the line of the job in question to an error of a request, if the error says which job it
-// is.
+// lineOf adds a job's line to an error of a request, if the error says which job it is about.
 func lineOf(err error, lines []int) error {
 	switch e, ok := errors.AsType[*queue.Error](err); {
 	case !ok:
