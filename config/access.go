@@ -8,21 +8,22 @@ import (
 	"strings"
 )
 
-// Values of run_as. The constant fixed is a prefix, which is followed by the name of a user.
+// These are the values of run_as. The name of a user follows the prefix fixed.
 const (
 	RunAsService   = "service"
 	RunAsSubmitter = "submitter"
 	fixed          = "fixed:"
 )
 
-// Words that may replace a list of names: "none" means an empty list, and "auto" means a list that
+// These words may replace a list of names. "none" means an empty list, and "auto" means a list that
 // depends on run_as.
 const (
 	none = "none"
 	auto = "auto"
 )
 
-// Limits of the table access: the number of names in a list, and the length of a name in bytes.
+// These constants bound a list in the table access: the number of names, and the length of a name in
+// bytes.
 const (
 	maxNames = 256
 	maxName  = 256
@@ -42,8 +43,8 @@ var restartSettings = []string{"run_as", "socket_mode", "socket_group", "store",
 // AtStart reports whether a change of the setting takes effect only when the service restarts.
 func (k *Key) AtStart() bool { return slices.Contains(restartSettings, k.Name) }
 
-// KeepUntilRestart restores the settings that take effect only at a restart, and their origins, from old.
-// Waiting then returns the values that they get at the restart.
+// KeepUntilRestart copies the settings that take effect only at a restart, and their origins, from old.
+// PendingRestart then returns the values that these settings get at the restart.
 func (c *Config) KeepUntilRestart(old *Config) {
 	c.pendingSettings = nil
 	for i := range Keys() {
@@ -61,7 +62,7 @@ func (c *Config) KeepUntilRestart(old *Config) {
 // RunAsUser returns the value of run_as with which all jobs run as the given user.
 func RunAsUser(user string) string { return fixed + user }
 
-// FixedUser returns the user that runs all jobs, "" if run_as does not name one.
+// FixedUser returns the user that runs all jobs, or "" if run_as does not name a user.
 func (s *Settings) FixedUser() string {
 	user, _ := strings.CutPrefix(s.RunAs, fixed)
 	if user == s.RunAs {
@@ -70,7 +71,7 @@ func (s *Settings) FixedUser() string {
 	return user
 }
 
-// Socket returns the mode and the group of the control socket. group is "" for the group of the
+// Socket returns the mode and the group of the control socket. group is "" if it is the group of the
 // service.
 func (s *Settings) Socket() (mode fs.FileMode, group string) {
 	n, err := strconv.ParseUint(s.SocketMode, 8, 32)
@@ -83,9 +84,9 @@ func (s *Settings) Socket() (mode fs.FileMode, group string) {
 	return fs.FileMode(n), group
 }
 
-// Access returns the users, and the groups as @NAME, that have a right according to the table
-// access. For a list that is "auto", members of the group queuectl may submit and those of
-// queuectl-admin are admins, unless run_as is service.
+// Access returns the users, and the groups as @NAME, that have a right according to the table access.
+// The value "auto" grants no right if run_as is service. Otherwise members of the group queuectl may
+// submit, and members of queuectl-admin are admins.
 func (s *Settings) Access(right string) []string {
 	text := map[string]string{"read": s.AccessRead, "submit": s.AccessSubmit, "operate": s.AccessOperate,
 		"admin": s.AccessAdmin}[right]
@@ -103,7 +104,7 @@ func (s *Settings) Access(right string) []string {
 func setRunAs(s *Settings, text string) error {
 	user, isFixed := strings.CutPrefix(text, fixed)
 	if isFixed {
-		// The name of an account on Windows may contain a space, as in NT SERVICE\queuectl.
+		// An account name on Windows may contain a space, as in NT SERVICE\queuectl.
 		if err := checkAccount(strings.ReplaceAll(user, " ", "_")); err != nil {
 			return fmt.Errorf("%q does not name a valid user; use a user name or uid, like fixed:alice", text)
 		}
@@ -133,8 +134,8 @@ func setSocketGroup(s *Settings, text string) error {
 	return nil
 }
 
-// names returns a setting that is a list of users and groups. If the default is "auto", "auto" is a
-// valid value too.
+// names returns a setting that is a list of users and groups. If the default is "auto", the value
+// "auto" is also valid.
 func names(name, def, doc string, at func(*Settings) *string) Key {
 	return Key{name, def, doc, false, func(s *Settings, text string) error {
 		list := strings.Fields(text)
@@ -166,7 +167,7 @@ func names(name, def, doc string, at func(*Settings) *string) Key {
 	}, func(s *Settings) string { return *at(s) }, nil}
 }
 
-// checkAccount returns an error if the text cannot be the name or the number of a user or group.
+// checkAccount returns an error if the text cannot be the name or number of a user or group.
 func checkAccount(name string) error {
 	if name == "" || len(name) > maxName || name[0] == '-' || strings.ContainsAny(name, " \t\r\n\v\f\x00:,@*\"") {
 		return fmt.Errorf(

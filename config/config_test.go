@@ -19,7 +19,7 @@ func layer(origin config.Origin, pairs ...string) config.Layer {
 	return l
 }
 
-// Every default is valid. The text that Show returns for it is a valid value with the same meaning.
+// Every default is valid. Show returns a text for it that is a valid value with the same meaning.
 func TestDefaultsAreValid(t *testing.T) {
 	c, err := config.Merge()
 	if err != nil {
@@ -62,8 +62,7 @@ func TestSettingErrorsNameTheSetting(t *testing.T) {
 			if (k.Name == "shell" || strings.HasPrefix(k.Name, "hooks.") || bad == "NaN" &&
 				(k.Name == "socket_group" || k.Name == "hooks_user" || k.Name == "web.hosts" || k.Name == "node" ||
 					strings.HasPrefix(k.Name, "access."))) && bad != "" && bad != "\x00" {
-				// Any text is valid for these settings: programs, commands, and names of groups,
-				// users and hosts.
+				// Any text is valid for these settings: programs, commands, and names of groups, users and hosts.
 				continue
 			}
 			var e *queue.Error
@@ -74,7 +73,7 @@ func TestSettingErrorsNameTheSetting(t *testing.T) {
 	}
 }
 
-// The other names of a setting accept the values that they always accepted.
+// Each alternative name of a setting accepts its own form of the values.
 func TestSpellings(t *testing.T) {
 	for _, c := range [][4]string{
 		{"max_concurrent_jobs", "3", "workers", "3"}, {"default_max_tries", "4", "max_retries", "3"},
@@ -119,7 +118,7 @@ func TestStrongerOriginWins(t *testing.T) {
 	}
 }
 
-// Merged settings may be read while the layers that they were merged from are changed.
+// Merged settings may be read while the original layers are changed.
 func TestMergedSettingsAreACopy(t *testing.T) {
 	layers := []config.Layer{layer(config.FromFile, "workers", "1"), layer(config.FromStored)}
 	c, err := config.Merge(layers...)
@@ -133,7 +132,7 @@ func TestMergedSettingsAreACopy(t *testing.T) {
 	}
 }
 
-// Hold restores the settings that take effect only at a restart, and no others.
+// KeepUntilRestart restores the settings that take effect only at a restart, and no others.
 func TestHoldRestoresRestartSettings(t *testing.T) {
 	old, _ := config.Merge()
 	c, err := config.Merge(layer(config.FromStored, "run_as", "submitter", "socket_mode", "0666", "socket_group", "wheel",
@@ -158,7 +157,7 @@ func TestHoldRestoresRestartSettings(t *testing.T) {
 	}
 }
 
-// ReadEnv takes variables with the prefix QUEUECTL_ and the name of a setting, and ignores others.
+// ReadEnv reads variables whose names are QUEUECTL_ and the name of a setting. It ignores others.
 func TestEnvironment(t *testing.T) {
 	l, err := config.ReadEnv([]string{"QUEUECTL_WORKERS=7", "QUEUECTL_JOB_TIMEOUT=1500", "QUEUECTL_SOCKET=/x", "WORKERS=9",
 		"odd"})

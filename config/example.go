@@ -66,7 +66,7 @@ func Example() string {
 		case isList(k.Name) && value == none:
 			value = "[]"
 		case err != nil || len(value) > 1 && value[0] == '0':
-			// A number with a leading zero is octal, and TOML does not allow it, so it is written as text.
+			// TOML does not allow numbers with a leading zero, which are octal here, so write them as text.
 			value = strconv.Quote(value)
 		}
 		fmt.Fprintf(&b, "%s = %s\n", name, value)

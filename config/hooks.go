@@ -16,16 +16,17 @@ import (
 type Webhook struct {
 	URL        string
 	Events     queue.HookSet
-	Queues     []string // queues whose jobs it is notified of; empty means all
+	Queues     []string // queues of the jobs whose events it receives; empty means all
 	SecretFile string   // file with the secret that signs the requests
 }
 
-// Wants reports whether the webhook is notified of an event of a job in the queue.
+// Wants reports whether the webhook is notified of an event of a job. The parameter of is the job's
+// queue.
 func (w *Webhook) Wants(moment queue.HookSet, of string) bool {
 	return w.Events&moment != 0 && (len(w.Queues) == 0 || slices.Contains(w.Queues, of))
 }
 
-// Limits of the table webhooks: the number of webhooks, and the length of a URL in bytes.
+// These constants bound the table webhooks: the number of webhooks, and the length of a URL in bytes.
 const (
 	maxWebhooks = 64
 	maxURL      = 2048
@@ -73,7 +74,7 @@ func setHooksUser(s *Settings, text string) error {
 	return nil
 }
 
-// HooksAs returns the account that runs the hooks in the settings, "" for the account of the
+// HooksAs returns the account that runs the hooks in the settings. It returns "" for the account of the
 // service.
 func (s *Settings) HooksAs() string {
 	if s.HooksUser == none {
@@ -90,7 +91,7 @@ func setWebhooks(s *Settings, text string) error {
 	return nil
 }
 
-// WebhooksByName returns the webhooks.
+// WebhooksByName returns the webhooks by name.
 func (s *Settings) WebhooksByName() map[string]Webhook {
 	of, err := parseWebhooks(s.Webhooks)
 	if err != nil {
@@ -181,7 +182,7 @@ func parseWebhook(text json.RawMessage) (w Webhook, err error) {
 	return w, err
 }
 
-// moments returns the set of the events in a list.
+// moments parses a list of events and returns them as a set.
 func moments(list []string) (set queue.HookSet, err error) {
 	names := map[string]queue.HookSet{}
 	for _, m := range queue.Hooks {

@@ -32,7 +32,7 @@ type Settings struct {
 	KillAfter       time.Duration
 	OutputGrace     time.Duration
 	OutputLimit     int64
-	// JobTmpdir is an absolute path. "" means a directory below the directory of the runners.
+	// JobTmpdir is an absolute path. "" means a directory inside the directory of the runners.
 	JobTmpdir string
 	Priority  int64
 	// PriorityRange limits the priorities that users may set if their strongest right is submit.
@@ -52,7 +52,7 @@ type Settings struct {
 	MaxConnections     int
 	MaxConnectionsUser int
 	StopTimeout        time.Duration
-	RetentionCompleted time.Duration // 0 means forever, as for the durations below
+	RetentionCompleted time.Duration // 0 means forever, as for the next fields of this type
 	RetentionCancelled time.Duration
 	RetentionDead      time.Duration
 	RetentionMaxJobs   int64
@@ -64,7 +64,7 @@ type Settings struct {
 	RunAs              string // account that runs jobs: service, submitter or fixed:USER
 	SocketMode         string // mode of the socket file, as an octal number
 	SocketGroup        string // "none" means the group of the service
-	AccessRead         string // names, "none" or "auto", as for the fields below; see Access
+	AccessRead         string // names, "none" or "auto", as for the next three fields; see Access
 	AccessSubmit       string
 	AccessOperate      string
 	AccessAdmin        string
@@ -73,7 +73,7 @@ type Settings struct {
 	HooksUser          string // "none" means the account of the service
 	Webhooks           string // "none" or JSON; see WebhooksByName
 	TracesEndpoint     string // "" means none
-	WebListen          string // "" means that there is no page; for the fields below, "" means "none"
+	WebListen          string // "" means no page; for the fields below, "" means "none"
 	WebAnonymous       string // right of visitors without a session: none or read
 	WebMetrics         string // whether programs may read metrics without a session: false or true
 	WebHosts           string // "none" or host names; see Hosts
@@ -125,8 +125,8 @@ type Key struct {
 	Values  []string // all valid values; nil if they are not an enumeration
 }
 
-// Keys returns the table of settings, in the order of the documentation. The first call builds it,
-// so that a program that never calls it does not spend time on it.
+// Keys returns the table of settings, in the order of the documentation. The first call builds the
+// table, so programs that do not need the table start faster.
 func Keys() []Key {
 	table.once.Do(func() { table.rows = keys() })
 	return table.rows
@@ -143,8 +143,8 @@ var table struct {
 	rows []Key
 }
 
-// spelling is another name for a setting. The function read converts a value given under this name
-// to a value of the setting, and show converts it back.
+// spelling is another name for a setting. The function read converts a value given under this name to a
+// value of the setting, and the function show converts a value of the setting back.
 type spelling struct {
 	name, key string
 	read      func(text string) (string, error)
@@ -175,7 +175,7 @@ var spellings = []spelling{
 	}},
 }
 
-// ValueForName returns the value of a setting as it is written under the given name.
+// ValueForName converts a value of a setting to the form that is used under the given name.
 func ValueForName(name, value string) string {
 	canonical := strings.ToLower(strings.ReplaceAll(name, "-", "_"))
 	for _, s := range spellings {
@@ -196,8 +196,8 @@ func (k *Key) Spellings() (names []string) {
 	return names
 }
 
-// FindKey returns the setting with a name, which may be one of its other names, and the converted
-// value. It does not check the value.
+// FindKey returns the setting with a name or an alternative name. It also returns the value, converted
+// from the form of that name. It does not check the value.
 func FindKey(name, text string) (*Key, string, error) {
 	canonical := strings.ToLower(strings.ReplaceAll(name, "-", "_"))
 	keys := Keys()
@@ -356,8 +356,7 @@ func size(name, def, doc string, most int64, at func(*Settings) *int64) Key {
 	}, func(s *Settings) string { return queue.FormatSize(*at(s)) }, nil}
 }
 
-// sizeOrAuto returns a setting that is a size or "auto". The value "auto" is the default, and is
-// stored as -1.
+// sizeOrAuto returns a setting that is a size or "auto". The default is "auto", which is stored as -1.
 func sizeOrAuto(name, doc string, at func(*Settings) *int64) Key {
 	return Key{name, "auto", doc, false, func(s *Settings, text string) error {
 		if text == "auto" {
@@ -384,8 +383,8 @@ func choice(name, def, doc string, at func(*Settings) *string, values ...string)
 	}, func(s *Settings) string { return *at(s) }, values}
 }
 
-// collectorURL returns an error if the text is not the URL of a collector. Headers and credentials
-// are not part of the URL.
+// collectorURL returns an error if the text is not the URL of a collector. The URL must not contain
+// headers or credentials.
 func collectorURL(text string) error {
 	u, err := url.Parse(text)
 	if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Hostname() == "" || u.User != nil ||

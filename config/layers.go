@@ -10,10 +10,10 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// Origin is the source of a value.
+// Origin says where the value of a setting comes from.
 type Origin string
 
-// The origins, the weakest first.
+// These are the origins. A later one overrides an earlier one.
 const (
 	FromDefault Origin = "default"
 	FromFile    Origin = "file"
@@ -29,25 +29,25 @@ type Layer struct {
 	Values map[string]string
 }
 
-// Config holds the checked settings and the origin of each.
+// Config holds the checked settings and the origin of each setting.
 type Config struct {
 	Settings
-	layers []Layer // the weakest first
-	// waiting lists the settings that KeepUntilRestart has restored.
+	layers []Layer // from weakest to strongest
+	// pendingSettings lists the settings whose new values KeepUntilRestart has replaced by the old ones.
 	pendingSettings []PendingSetting
 }
 
-// PendingSetting is a setting with the value that it gets when the service restarts.
+// PendingSetting is a setting whose new value takes effect when the service restarts.
 type PendingSetting struct {
 	Name, Value   string
-	CurrentOrigin Origin // origin of the value that is in effect until then
+	CurrentOrigin Origin // origin of the value that is in effect until the restart
 }
 
-// PendingRestart returns the settings whose value in effect differs from the one in the layers.
+// PendingRestart returns the settings that get a new value when the service restarts.
 func (c *Config) PendingRestart() []PendingSetting { return c.pendingSettings }
 
-// Merge applies layers to the defaults, the weakest first, and checks the values. It copies the
-// layers, so the result may be read while they are changed.
+// Merge applies layers to the defaults, from the weakest to the strongest, and checks the values. It
+// copies the layers, so the caller may change them later.
 func Merge(layers ...Layer) (Config, error) {
 	c := Config{layers: slices.Clone(layers)}
 	for i := range c.layers {
@@ -82,7 +82,8 @@ func (c *Config) Origin(name string) Origin {
 	return c.StrongestOrigin(name)
 }
 
-// StrongestOrigin returns the origin of the value that a setting has, or gets when the service restarts.
+// StrongestOrigin returns the origin of a setting's value in the layers. If that value is pending, the
+// setting gets it when the service restarts.
 func (c *Config) StrongestOrigin(name string) Origin {
 	origin := FromDefault
 	for _, l := range c.layers {
@@ -93,7 +94,7 @@ func (c *Config) StrongestOrigin(name string) Origin {
 	return origin
 }
 
-// Overridden returns the settings of one origin that a stronger origin overrides.
+// Overridden returns the settings of the origin weaker that a stronger origin overrides.
 func (c *Config) Overridden(weaker Origin) (names []string) {
 	for _, l := range c.layers {
 		if l.Origin != weaker {
@@ -108,8 +109,8 @@ func (c *Config) Overridden(weaker Origin) (names []string) {
 	return names
 }
 
-// Set sets a setting to a value from a settings file: text, a number, true or false. A setting
-// that is a list may also be a list of names. An error contains the name of the setting.
+// Set sets a setting to a value from a settings file: text, a number, true or false. If the setting is
+// a list, the value may also be a list of names. Errors contain the name of the setting.
 func (l *Layer) Set(name string, value any) error {
 	switch v := value.(type) {
 	case string, int64, float64, bool:
@@ -142,7 +143,7 @@ func (l *Layer) Set(name string, value any) error {
 	return k.Check(text)
 }
 
-// listText returns a list of names as the text of a setting.
+// listText converts a list of names to the text of a setting.
 func listText(list []any) (string, error) {
 	if len(list) == 0 {
 		return none, nil
@@ -182,7 +183,7 @@ func ReadEnv(environ []string) (Layer, error) {
 			err = k.Check(text)
 		}
 		if fault, wrong := errors.AsType[*queue.Error](err); wrong {
-			// The text names the variable, so it omits the field of the error, which is the same name.
+			// Omit the field of the error, because the text already names the variable.
 			return l, queue.Errorf(queue.CodeInvalid, "environment variable %s: %s", name, fault.Message)
 		}
 		l.Values[k.Name] = text

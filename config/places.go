@@ -7,20 +7,20 @@ type Places struct {
 	File   string // settings file
 }
 
-// Names of files in the directories of a service.
+// These are names of files in the directories of a service.
 const (
 	FileName = "queuectl.toml"
 	LogName  = "queuectl.log"
-	// BothName is the name of an empty file. It exists if queuectl has already informed the user
-	// that there is a system service in addition to the user's own.
+	// BothName is the name of an empty file. The file exists if queuectl has already informed the user that
+	// there is a system service in addition to the user's own service.
 	BothName = "both-services"
 
-	// ServiceLogName is the log of the system service on Windows, which has no journal.
+	// ServiceLogName is the name of the log of the system service on Windows, which has no journal.
 	ServiceLogName = "service.log"
 )
 
-// Paths of the runners that run as root: their directory, and the file that determines whose jobs
-// they may run.
+// These are the paths of the runners that run as root: their directory, and the file that says whose
+// jobs they may run.
 const (
 	RunnerDir    = "/var/lib/queuectl-runner"
 	RunnerPolicy = "/etc/queuectl/runner.conf"
@@ -29,7 +29,7 @@ const (
 // Kind is the kind of a service.
 type Kind string
 
-// The kinds of services.
+// These are the kinds of services.
 const (
 	SystemService    Kind = "system"    // the service of the machine
 	OwnService       Kind = "own"       // the service of one user, in that user's home directory

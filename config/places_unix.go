@@ -17,8 +17,8 @@ const maxID = 1<<32 - 2
 // socketName is the name of the socket in the directory of a service.
 const socketName = "queuectl.sock"
 
-// directoryName is the name of the directory for a user's queue, and for its settings, below the
-// XDG base directories.
+// directoryName is the name of the directories, below the XDG base directories, that contain a user's
+// queue and its settings.
 const directoryName = "queuectl"
 
 // PlacesIn returns the paths of a service that keeps everything in one directory.
@@ -26,8 +26,8 @@ func PlacesIn(dir string) Places {
 	return Places{State: dir, Socket: filepath.Join(dir, socketName), File: filepath.Join(dir, FileName)}
 }
 
-// PlacesOfSocket returns the paths of the service that uses a socket. ok is false if the name of the socket
-// does not show that it is in the directory of a service.
+// PlacesOfSocket returns the paths of the service that uses a socket. ok is false if the file name of
+// the socket is not that of a socket in the directory of a service.
 func PlacesOfSocket(socket string) (Places, bool) {
 	return PlacesIn(filepath.Dir(socket)), filepath.Base(socket) == socketName
 }
@@ -40,7 +40,7 @@ func SystemPlaces() Places {
 	return Places{State: "/var/lib/queuectl", Socket: "/run/queuectl/queuectl.sock", File: "/etc/queuectl/queuectl.toml"}
 }
 
-// UserPlaces returns the paths of the user's own service. Relative paths in the environment are ignored,
+// UserPlaces returns the paths of the user's own service. It ignores relative paths in the environment,
 // as the XDG base directory specification demands.
 func UserPlaces() (Places, error) {
 	state, config := os.Getenv("XDG_STATE_HOME"), os.Getenv("XDG_CONFIG_HOME")
@@ -61,10 +61,10 @@ func UserPlaces() (Places, error) {
 		File: filepath.Join(config, directoryName, FileName)}, nil
 }
 
-// CheckOwner returns an error if root would create the state directory in the home directory of
-// another account, as happens with `sudo -E`. That account could not use the files of
-// root. For callers other than root, the permissions of the home directory decide, since accounts
-// may share it through a group. Creating the directory then reports the problem.
+// CheckOwner returns an error if root would create the state directory in the home directory of another
+// account, as happens with `sudo -E`. That account could not use the files of root. For other callers,
+// CheckOwner does not compare owners, because accounts may share a home directory through a group. If
+// they have no access, creating the directory fails.
 func (p Places) CheckOwner() error {
 	if os.Geteuid() != 0 {
 		return nil
@@ -75,7 +75,7 @@ func (p Places) CheckOwner() error {
 			continue
 		}
 		if err != nil {
-			return nil // creating the directory reports the problem
+			return nil // creating the directory reports the error
 		}
 		if st, ok := info.Sys().(*syscall.Stat_t); ok && st.Uid != 0 {
 			return queue.Errorf(queue.CodeDenied, "%s belongs to uid %d, but queuectl runs as root; use sudo -H or --dir DIR",

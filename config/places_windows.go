@@ -11,16 +11,17 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// maxID is the highest number of a user or group: the highest integer that JSON holds exactly.
+// maxID is the highest number of a user or group. It is the highest integer that JSON represents
+// exactly.
 const maxID = 1<<53 - 1
 
 // pipeName is the prefix for the pipe names of services.
 const pipeName = `\\.\pipe\queuectl`
 
 // PlacesIn returns the paths of a service that keeps everything in one directory. Pipes are not in a
-// directory, so the name of the pipe contains a hash of the directory's path. The path is made
-// absolute, with long names, in lower case. The hash is the first 16 hexadecimal digits of its
-// SHA-256.
+// directory, so the name of the pipe contains a hash of the directory's path. The path is first made
+// absolute and lower-case, with long names. The hash is the first 16 hexadecimal digits of the SHA-256
+// of the path.
 func PlacesIn(dir string) Places {
 	path := filepath.Clean(dir)
 	if whole, err := filepath.Abs(dir); err == nil {
@@ -30,8 +31,8 @@ func PlacesIn(dir string) Places {
 	return Places{State: dir, Socket: pipeName + "-" + hex.EncodeToString(sum[:8]), File: filepath.Join(dir, FileName)}
 }
 
-// longName returns a path without short names, like PROGRA~1, for the part of the path that exists. A
-// directory then has one pipe, however its path is spelled.
+// longName replaces short names like PROGRA~1 in the part of a path that exists. So a directory has the
+// same pipe, however its path is spelled.
 func longName(path string) string {
 	short, err := windows.UTF16PtrFromString(path)
 	if err != nil {
@@ -48,7 +49,7 @@ func longName(path string) string {
 	return filepath.Join(longName(parent), filepath.Base(path))
 }
 
-// PlacesOfSocket always returns false, because the name of a pipe does not show the directory of its
+// PlacesOfSocket always returns false, because the name of a pipe does not contain the directory of its
 // service.
 func PlacesOfSocket(string) (Places, bool) { return Places{}, false }
 
@@ -56,7 +57,7 @@ func PlacesOfSocket(string) (Places, bool) { return Places{}, false }
 const shell = "cmd.exe /C"
 
 // SystemPlaces returns the paths of the system service. It does not read the environment, because users
-// can change that of their programs.
+// can change the environment of their programs.
 func SystemPlaces() Places {
 	data, err := windows.KnownFolderPath(windows.FOLDERID_ProgramData, 0)
 	if err != nil {

@@ -11,8 +11,8 @@ import (
 	"github.com/queuectl/queuectl/internal/skip"
 )
 
-// The name of a pipe depends on the directory of its service, and not on the spelling of the
-// directory's path.
+// The name of a pipe depends on the directory of its service, but not on how the path of the directory
+// is spelled.
 func TestPipeNameFollowsDirectory(t *testing.T) {
 	want := PlacesIn(`C:\Users\alice\jobs`).Socket
 	if want != `\\.\pipe\queuectl-246345026cb2d76c` {
@@ -40,8 +40,8 @@ func TestPipeNameFollowsDirectory(t *testing.T) {
 	}
 }
 
-// The highest valid number of an account is maxID. The hashes of SIDs, which serve as such numbers,
-// are valid.
+// maxID is the highest valid number of an account. The digests that serve as numbers of accounts are
+// not higher.
 func TestNumbersOfAccounts(t *testing.T) {
 	for name, want := range map[string]bool{"4503599627370497": true, "9007199254740991": true, "9007199254740992": false,
 		`CORP\alice`: true, "S-1-5-32-545": true} {
@@ -51,7 +51,7 @@ func TestNumbersOfAccounts(t *testing.T) {
 	}
 }
 
-// A directory has one pipe, by its long name and by its short one, before and after it is created.
+// A directory has the same pipe by its long name and its short name, before and after it is created.
 func TestDirectoryHasOnePipe(t *testing.T) {
 	parent := filepath.Join(t.TempDir(), "a directory with a long name")
 	if err := os.Mkdir(parent, 0o700); err != nil {

@@ -10,21 +10,21 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// Resource is a limited resource of the machine, of which jobs reserve units.
+// Resource is a limited resource of the machine. Jobs reserve units of it.
 type Resource struct {
-	IDs []string // ids of the units; "0", "1", … if only a count was given
+	IDs []string // ids of the units; "0", "1", … if the settings contain only a count
 	Env string   // environment variable with the ids of a job's units; "" for none
 }
 
-// Limits of the table resources.
+// These are the limits of the table resources.
 const (
 	maxResources = 64
-	maxUnits     = 1024 // units of one resource
-	maxUnitName  = 128  // bytes of the id of a unit
+	maxUnits     = 1024 // maximum number of units of one resource
+	maxUnitName  = 128  // maximum length of the id of a unit, in bytes
 )
 
-// SetResources sets the setting resources to the table of that name in a settings file. Each
-// resource in the table has count or ids, and optionally env.
+// SetResources sets the setting resources to the table of that name in a settings file. Each resource
+// in the table has the field count or ids, and optionally env.
 func (l *Layer) SetResources(table map[string]any) error {
 	var list []string
 	for _, name := range slices.Sorted(maps.Keys(table)) {
@@ -44,7 +44,7 @@ func (l *Layer) SetResources(table map[string]any) error {
 	return l.Set("resources", strings.Join(list, " "))
 }
 
-// resourceText returns one resource of the table as text for the setting.
+// resourceText converts one resource of the table to text for the setting.
 func resourceText(name string, of map[string]any) (string, error) {
 	text := ""
 	for _, key := range slices.Sorted(maps.Keys(of)) {
@@ -129,7 +129,7 @@ func parseResources(text string) (map[string]Resource, error) {
 	return of, nil
 }
 
-// unitIDs returns the ids of units, given as a count or as a list.
+// unitIDs parses a count or a list of ids, and returns the ids of the units.
 func unitIDs(text string) (ids []string, err error) {
 	list, listed := strings.CutPrefix(text, "[")
 	if listed && strings.HasSuffix(list, "]") {
@@ -159,8 +159,8 @@ func unitIDs(text string) (ids []string, err error) {
 	return ids, nil
 }
 
-// variableName reports whether the name is valid for a shell variable, and is not PATH or HOME,
-// which jobs need.
+// variableName reports whether the name is valid for a shell variable. It rejects PATH and HOME,
+// because jobs need these variables.
 func variableName(name string) bool {
 	for i, c := range name {
 		if c != '_' && !(c >= 'A' && c <= 'Z') && !(c >= 'a' && c <= 'z') && !(i > 0 && c >= '0' && c <= '9') {

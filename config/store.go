@@ -18,12 +18,12 @@ import (
 // StoreSQLite is the value of store for an SQLite file in the state directory.
 const StoreSQLite = "sqlite"
 
-// credential is a prefix in store_file. After it comes the name of a credential that systemd passes
-// to the service.
+// credential is a prefix in store_file. The name of a credential that systemd passes to the service
+// follows the prefix.
 const credential = "credential:"
 
-// nodeSettings lists the settings that determine where the queue is stored, or that belong to one
-// node. They cannot be stored in the queue, which several nodes may share.
+// nodeSettings lists the settings that say where the queue is stored, or that belong to one node. They
+// cannot be stored in the queue, because several nodes may share the queue.
 var nodeSettings = []string{"store", "store_file", "node", "node_labels", "node_lease", "job_tmpdir"}
 
 // PerNode reports whether the setting cannot be stored in the queue; see nodeSettings.
@@ -45,7 +45,7 @@ func storeFileKey() Key {
 	})
 }
 
-// nodeKeys returns the settings of a node that shares a store with others.
+// nodeKeys returns the settings of a node that shares the queue with other nodes.
 func nodeKeys() []Key {
 	return []Key{
 		textOrNone("node", "name of this node among the nodes that share a queue; none means the host name; "+fileOnlyNote+
@@ -90,7 +90,7 @@ func checkNodeLabels(text string) error {
 	return nil
 }
 
-// LabelsOfNode returns the labels in node_labels.
+// LabelsOfNode returns the labels in the setting node_labels.
 func (s *Settings) LabelsOfNode() map[string]string {
 	labels := map[string]string{}
 	for word := range strings.FieldsSeq(s.NodeLabels) {
@@ -129,8 +129,8 @@ func checkStore(text string) error {
 // maxStore is the maximum length of a store URL, in bytes.
 const maxStore = 4096
 
-// StoreURL returns the URL of the database that stores the queue, "" for the SQLite file in the
-// state directory.
+// StoreURL returns the URL of the database that stores the queue. It returns "" for the SQLite file in
+// the state directory.
 func (s *Settings) StoreURL() (string, error) {
 	switch {
 	case s.StoreFile == "" && s.Store == StoreSQLite:
@@ -152,7 +152,8 @@ func (s *Settings) StoreURL() (string, error) {
 	return ReadStore("store_file", path)
 }
 
-// ReadStore reads a database URL from a file. Its errors name the given field.
+// ReadStore reads the URL of a database from a file. Its errors contain the name in the parameter
+// field.
 func ReadStore(field, path string) (string, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -170,7 +171,7 @@ func ReadStore(field, path string) (string, error) {
 	return text, nil
 }
 
-// Limits of store_roles.
+// These are the limits of the setting store_roles.
 const (
 	maxRoles = 256
 	maxRole  = 63 // bytes; the limit of PostgreSQL for names
@@ -195,7 +196,7 @@ func checkRoles(text string) error {
 	return nil
 }
 
-// RoleUsers returns the users in store_roles by role.
+// RoleUsers returns the users in the setting store_roles, by role.
 func (s *Settings) RoleUsers() map[string]string {
 	users := map[string]string{}
 	for word := range strings.FieldsSeq(s.StoreRoles) {

@@ -11,8 +11,8 @@ import (
 // webHosts is the name of a setting whose value is a list of hosts.
 const webHosts = "web.hosts"
 
-// isList reports whether the value of a setting is a list of words. In a file, it may be a TOML
-// array.
+// isList reports whether the value of a setting is a list of words. In a settings file, such a value
+// may be a TOML array.
 func isList(name string) bool { return name == webHosts || strings.HasPrefix(name, accessTable+".") }
 
 // webKeys returns the settings of the web page.
@@ -37,7 +37,7 @@ func webKeys() []Key {
 	}
 }
 
-// textOrNone returns a setting that is a text, stored as "" for "none".
+// textOrNone returns a setting that is a text. The text "none" is stored as "".
 func textOrNone(name, doc string, at func(*Settings) *string, check func(string) error) Key {
 	return Key{name, none, doc, false, func(s *Settings, text string) error {
 		switch {
@@ -104,7 +104,8 @@ func setWebHosts(s *Settings, text string) error {
 	return nil
 }
 
-// Hosts returns the host names of the web page in addition to the loopback names.
+// Hosts returns the host names of the web page. They do not include the loopback names, which are
+// always valid.
 func (s *Settings) Hosts() []string {
 	if s.WebHosts == none {
 		return nil

@@ -33,7 +33,7 @@ type connLimit struct {
 	unidentifiedConns list.List     // *pageConn without a known visitor, oldest first; guarded by mu
 	identifiedConns   list.List     // *pageConn with a known visitor, oldest first; guarded by mu
 	users             *fair.Limiter // number of identified connections by visitor
-	slotFreed         chan struct{} // receives a value when a connection has left unidentified; buffers one value
+	slotFreed         chan struct{} // receives a value when a connection has left unidentifiedConns; buffers one value
 }
 
 func newConnLimit() *connLimit {
@@ -105,7 +105,7 @@ func (g *limitedListener) Accept() (net.Conn, error) {
 	return admitted, nil
 }
 
-// admit adds a new connection. While unidentified is full of connections that are younger than
+// admit adds a new connection. While unidentifiedConns is full of connections that are younger than
 // unidentifiedGrace, admit waits.
 func (d *connLimit) admit(c *pageConn) {
 	var victim *pageConn

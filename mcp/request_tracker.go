@@ -15,7 +15,7 @@ import (
 // return as if their own time limit had expired.
 const lingerTime = 5 * time.Second
 
-// pending contains the requests that were read but not answered. A client may close the input right
+// requestTracker contains the requests that were read but not answered. A client may close the input right
 // after a request. When the library reads the end of the input, it ends the session together with
 // all calls in progress. Therefore lineReader delays the end of the input until all requests are
 // answered. A call that waits for jobs gets no reply if it does not end within twice lingerTime.

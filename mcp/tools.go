@@ -343,8 +343,8 @@ func (s *server) wait(ctx context.Context, a arguments) (any, error) {
 
 // await waits for jobs, as control.API.Wait does. If the client closes the input meanwhile, await
 // returns within lingerTime, as if the timeout in p had expired.
-func (s *server) await(ctx context.Context, p control.Wait, each func(control.JobEndNotice) error) (control.WaitResult,
-	error) {
+func (s *server) await(
+	ctx context.Context, p control.Wait, each func(control.JobEndNotice) error) (control.WaitResult, error) {
 	waiting, giveUp := context.WithCancel(ctx)
 	defer giveUp()
 	defer context.AfterFunc(s.waitCtx, giveUp)()
@@ -389,8 +389,7 @@ func (s *server) runAndWait(ctx context.Context, a arguments) (any, error) {
 	})
 	stop()
 	if err != nil {
-		return nil, unlessRemoved(id, err, "job %[1]s was enqueued, but waiting failed: %[2]w; to wait for job "+
-			"%[1]s, use the tool wait")
+		return nil, unlessRemoved(id, err, "job %[1]s was enqueued, but waiting failed: %[2]w; to wait, use the tool wait")
 	}
 	d, err := s.api.Show(ctx, control.Show{ID: id})
 	if err != nil {

@@ -22,8 +22,8 @@ const (
 // of an output that is sent within a result. A larger log is in a file.
 const InMemory = 64 << 10
 
-// Chunk is a part of one stream. A chunk without Data is a gap. It replaces Dropped bytes of the
-// stream that were not kept, or Damaged bytes that were kept and cannot be read.
+// Chunk is a part of one stream. A chunk without Data is a gap. It replaces DroppedBytes bytes of
+// the stream that were not kept, or DamagedBytes bytes that were kept and cannot be read.
 type Chunk struct {
 	Stream       Stream
 	Time         int64 // time when the runner read the bytes, in milliseconds since 1970
@@ -32,9 +32,9 @@ type Chunk struct {
 	DamagedBytes int64
 	Offset       int64 // number of bytes of the stream before this chunk; set for damaged bytes and by DecodeTail
 
-	// StreamUnknown says that the Damaged bytes may belong to either stream or to both. Stream is
-	// then Stdout, and cursors count the bytes as bytes of Stdout. Offset has no meaning, and At is
-	// the time of the previous chunk.
+	// StreamUnknown says that the damaged bytes may belong to either stream or to both. Stream is
+	// then Stdout, and cursors count the bytes as bytes of Stdout. Offset has no meaning, and Time
+	// is the time of the previous chunk.
 	StreamUnknown bool
 }
 
@@ -80,7 +80,7 @@ type Log struct {
 type stream struct {
 	total      int64  // number of bytes written, without those in incomplete
 	incomplete []byte // first bytes of a character whose other bytes have not been read yet
-	// aligned is the position at which the last half is known to begin with a complete character.
+	// alignedStart is the position at which the last half is known to begin with a complete character.
 	alignedStart int64
 	head, tail   streamHalf
 }

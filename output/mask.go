@@ -34,7 +34,7 @@ func (l *Log) Mask(texts [][]byte) {
 type mask struct {
 	texts        []maskedText
 	pendingBytes []byte
-	pendingStart int64  // position in the stream of the first byte in pending
+	pendingStart int64  // position in the stream of the first byte in pendingBytes
 	foundSpans   []span // spans of found texts in stream order; they do not overlap
 }
 
@@ -95,7 +95,7 @@ func (m *mask) process(p []byte) []byte {
 	return m.releasePending(safe)
 }
 
-// flush returns the bytes in pending. Call it when no more bytes follow.
+// flush returns the bytes in pendingBytes. Call it when no more bytes follow.
 func (m *mask) flush() []byte { return m.releasePending(m.pendingStart + int64(len(m.pendingBytes))) }
 
 // next processes the next byte of the stream. It reports whether the text ends with this byte.
@@ -124,7 +124,8 @@ func (m *mask) recordMatch(begin, end int64) {
 	m.foundSpans = append(m.foundSpans, found)
 }
 
-// releasePending returns the bytes in pending before the position safe, with found texts replaced.
+// releasePending returns the bytes in pendingBytes before the position safe, with found texts
+// replaced.
 // The caller ensures that no text that may still be found begins before this position.
 func (m *mask) releasePending(safe int64) []byte {
 	var out []byte

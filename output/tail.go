@@ -46,8 +46,8 @@ func DecodeTail(r io.ReaderAt, size int64, tail int, each func(Chunk) error) err
 	return nil
 }
 
-// record is a record of a file. The field at is its offset in the file. The field wantedBytes is
-// the number of bytes at the end of its data that DecodeTail needs.
+// record is a record of a file. The field fileOffset is its offset in the file. The field wantedBytes
+// is the number of bytes at the end of its data that DecodeTail needs.
 type record struct {
 	header
 	fileOffset  int64
@@ -107,7 +107,7 @@ type window struct {
 	size      int64
 	readAhead int // number of bytes to read at a time if the file is read in order; 0 otherwise
 	offset    int64
-	buf       []byte // bytes of the file from the offset at
+	buf       []byte // bytes of the file from offset on
 }
 
 const windowBytes = 4 << 10

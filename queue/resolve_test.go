@@ -70,8 +70,8 @@ func labelsOf(n int) map[string]string {
 	return m
 }
 
-// limit describes a limit of a field. Resolve accepts the value at, and rejects the value beyond with an
-// error that names the field.
+// limit describes a limit of a field. Resolve accepts the spec that atLimit sets, and rejects the spec
+// that beyondLimit sets with an error that names the field.
 type limit struct {
 	name, field          string
 	atLimit, beyondLimit func(*queue.Spec)
@@ -168,7 +168,7 @@ func TestResolveKeepsEveryLimit(t *testing.T) {
 	}
 }
 
-// refused checks that Resolve rejects a spec as invalid, with an error that begins with the field's name.
+// checkRefused checks that Resolve rejects a spec as invalid, with an error that begins with the field's name.
 func checkRefused(t *testing.T, what string, s *queue.Spec, field string) {
 	t.Helper()
 	_, err := queue.Resolve(s, defaults)

@@ -27,7 +27,7 @@ type Client struct {
 
 	mu     sync.Mutex
 	lastID int64 // id of the last request; guarded by mu
-	// pending holds the channel that receives each answer, by the id of the request. It is nil once
+	// pendingReplies holds the channel that receives each answer, by the id of the request. It is nil once
 	// the connection has ended. Guarded by mu.
 	pendingReplies map[int64]chan<- wire.Frame
 }

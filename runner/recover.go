@@ -25,8 +25,8 @@ type Remains struct {
 	Damaged bool
 	// Alive lists the attempts that the service named and that still had processes.
 	Alive []wire.Lease
-	// Stuck lists the processes that outlive SIGKILL. Unkilled holds the attempts in Running that these
-	// processes belong to.
+	// Stuck lists the processes that outlive SIGKILL. UnkilledLeases holds the attempts in
+	// RunningAttempts that these processes belong to.
 	Stuck          []wire.Survivor
 	UnkilledLeases map[wire.Lease]bool
 }

@@ -23,25 +23,25 @@ type (
 	// may be "".
 	key   struct{ name, text string }
 	paste struct{ text string }
-	// fetched is the result of the effect fetch.
+	// fetchResult is the result of the effect fetch.
 	fetchResult struct {
 		snapshot
 		err error
 	}
-	// printed is new output of the job that the screen follows.
+	// newOutput is new output of the job that the screen follows.
 	newOutput struct {
 		source outputSource
 		text   []piece
 		ended  bool
 		err    error
 	}
-	// explained is the result of the effect explain: the reasons for which a job does not run.
+	// explainResult is the result of the effect explain: the reasons for which a job does not run.
 	explainResult struct {
 		id  string
 		why control.Why
 		err error
 	}
-	// acted is the result of the effect act.
+	// actResult is the result of the effect act.
 	actResult struct {
 		act
 		result control.BulkResult

@@ -16,8 +16,8 @@ const (
 	maxLineBytes    = 4 << 10 // maximum length of a line in bytes; a longer line is truncated
 )
 
-// outputSource identifies the output of one attempt of a job. The attempt started at the time
-// since. An empty id means no output.
+// outputSource identifies the output of one attempt of a job. The attempt started at startedAt. An
+// empty id means no output.
 type outputSource struct {
 	id        string
 	startedAt control.Time

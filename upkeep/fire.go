@@ -29,7 +29,7 @@ type Schedules interface {
 	Fire(ctx context.Context, f store.OccurrenceRequest) (store.OccurrenceResult, error)
 }
 
-// Recurring contains what upkeep needs for recurring jobs in addition to the store.
+// RecurringJobs contains what upkeep needs for recurring jobs in addition to the store.
 type RecurringJobs struct {
 	Boot string // boot id of the machine; "" if unknown
 	// Limits returns the current name of a user and three limits: on all waiting jobs, on the

@@ -143,7 +143,7 @@ func storeSchedule(s store.Store, name, cron string, set func(*store.Schedule)) 
 	return one
 }
 
-// newRecurring returns the Recurring for these tests.
+// newRecurring returns the RecurringJobs for these tests.
 func newRecurring(boot string, end func(context.Context, int64, int) error) RecurringJobs {
 	return RecurringJobs{Boot: boot, End: end, Limits: func(int) (string, int64, int64, int64) { return "", 0, 0, 0 }}
 }

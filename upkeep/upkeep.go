@@ -42,7 +42,7 @@ type Timers interface {
 type Duties struct {
 	Timers Timers
 
-	// Stored removes what was kept for longer than Retention permits. The function Retention is
+	// Retainer removes what was kept for longer than Retention permits. The function Retention is
 	// called in each pass that removes something.
 	Retainer  Retainer
 	Retention func() Retention

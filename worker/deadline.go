@@ -24,7 +24,7 @@ func deadlineAfter(lastSignOfLife time.Time, limit time.Duration) deadline {
 	return deadline{lastSignOfLife.Add(limit)}
 }
 
-// never reports whether the deadline never passes.
+// isNever reports whether the deadline never passes.
 func (d deadline) isNever() bool { return d.time.IsZero() }
 
 // passed reports whether the deadline has passed at the time now.

@@ -15,7 +15,7 @@ import (
 // A runner records an attempt in its running table, then starts the process, then records the
 // process. After it has recorded an attempt, it refuses to drop that attempt. But the runner may
 // hang or be stopped before it starts the process. So an answer that it is too late to drop a job
-// does not complete the drain. The drain is complete for a job once the runner sends Started or
+// does not complete the drain. The drain is complete for a job once the runner sends StartReport or
 // Result, or once the running table names the process. If none of these happens in time,
 // AwaitNoStarts returns an error, because only the end of that runner can prevent the job from
 // starting.

@@ -66,9 +66,9 @@ type fakeRunner struct {
 	onPause       func(*wire.Pause)   // called with each Pause; may be nil
 	runningCount  int64               // number of processes that still run after a Pause
 	ending        bool                // the attempt is ending when a Pause arrives
-	ignoresStarts bool                // Start is not answered with Started
+	ignoresStarts bool                // Start is not answered with StartReport
 	ignoresHello  bool                // Hello is not answered
-	refusesHello  bool                // Hello is answered with Refused
+	refusesHello  bool                // Hello is answered with HelloRefusal
 	unresponsive  bool                // Read, Type, Pause and Purge are not answered
 	conn          net.Conn            // connection of the newest service
 	acceptedConns []net.Conn          // all connections, also those without a Hello

@@ -30,7 +30,7 @@ type lease struct {
 	// pendingChanges are the changes that callers wait for while the job has not started, the oldest
 	// first.
 	pendingChanges []*pendingChange
-	reportedChange *pendingChange // the change that is in session.pending
+	reportedChange *pendingChange // the change that is in session.pendingReport
 }
 
 // leaseLocation identifies the runner that holds leases: a live connection, or the directory of a

@@ -395,7 +395,7 @@ func (l *loop) handleDroppedLocked(conn *runnerConn, f *wire.DropReply) {
 		l.returnToQueueLocked(h)
 		return
 	}
-	if !h.advanceLocked(eventBegun) { // the runner will send Started or Result for this attempt
+	if !h.advanceLocked(eventBegun) { // the runner will send StartReport or Result for this attempt
 		return
 	}
 	l.leases.notifyChangeLocked()

@@ -60,7 +60,7 @@ func allEvents() (list []event) {
 	return list
 }
 
-// dashed returns the name of a phase or an event in the form that phaseTable uses.
+// hyphenate returns the name of a phase or an event in the form that phaseTable uses.
 func hyphenate(name fmt.Stringer) string { return strings.ReplaceAll(name.String(), " ", "-") }
 
 // readPhaseTable returns the cells of phaseTable by phase and event. It checks that no phase and no event

@@ -30,7 +30,7 @@ type runnerConn struct {
 	// The pool's mu guards all fields below.
 
 	state connState
-	// lastChecked is the time of the last message or of the last failed liveness check; the next
+	// lastCheckedAt is the time of the last message or of the last failed liveness check; the next
 	// check is HeartbeatInterval later.
 	lastCheckedAt time.Time
 	lastMessageAt time.Time      // time of the last message

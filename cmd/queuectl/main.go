@@ -1,5 +1,5 @@
-// Command queuectl is the client of a durable queue of shell commands, and the runner of its jobs.
-// It is small, so that it starts fast. For a command that needs large code, it executes queuectld.
+// Command queuectl is the client of a durable queue of shell commands, and the runner of its jobs. It
+// is small, so that it starts fast. It executes queuectld for commands that need large code.
 package main
 
 import (

@@ -9,8 +9,8 @@ import (
 	"github.com/queuectl/queuectl/internal/cli"
 )
 
-// reopenLog ignores the signals that make the Linux runner reopen its log. Windows cannot move an
-// open file, and on other systems queuectl runs no jobs.
+// reopenLog ignores the signals on which the Linux runner reopens its log. On Windows an open file
+// cannot be moved, and on other systems queuectl runs no jobs.
 func reopenLog(*os.File, string) {
 	if len(cli.ReloadSignals) > 0 {
 		signal.Notify(make(chan os.Signal, 1), cli.ReloadSignals...)

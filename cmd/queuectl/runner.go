@@ -45,7 +45,7 @@ func runnerVerb(a *cli.App) *cobra.Command {
 			case r.launchFor != "":
 				return launch(cmd.Context(), a.Dir, r.launchFor, r.policy, log)
 			case r.watchdog:
-				// The watchdog ignores signals, because it ends when its runner ends.
+				// Ignore signals, because the watchdog ends when its runner ends.
 				signal.Notify(make(chan os.Signal, 1), append(cli.StopSignals, cli.ReloadSignals...)...)
 				return launcher.RunWatchdog(a.Dir)
 			}
@@ -75,7 +75,7 @@ func (r *runnerFlags) run(ctx context.Context, a *cli.App, log *slog.Logger) err
 	if err := process.Prepare(); err != nil {
 		return err
 	}
-	signal.Notify(make(chan os.Signal, 1), os.Interrupt) // the runner ignores Ctrl-C in a terminal
+	signal.Notify(make(chan os.Signal, 1), os.Interrupt) // ignore Ctrl-C in a terminal
 	go reopenLog(a.Stderr, r.logFile)                    // this goroutine ends with this process
 	ctx, end := stopCtx(ctx, log)
 	defer end()
@@ -114,8 +114,8 @@ func (r *runnerFlags) run(ctx context.Context, a *cli.App, log *slog.Logger) err
 	return serveAttempts(ctx, o, r.unit, refuse)
 }
 
-// serveAttempts runs the runner until it ends. It passes an error to refuse, which reports it to
-// the service.
+// serveAttempts runs the runner until it ends. It passes an error to the function refuse, which reports
+// the error to the service.
 func serveAttempts(ctx context.Context, o daemon.Options, unit string, refuse func(error)) error {
 	if unit != "" {
 		o.IsUnwanted, o.OnEnding = systemd.Unit(unit).Inactive, systemd.ExtendStopTimeout
@@ -127,7 +127,7 @@ func serveAttempts(ctx context.Context, o daemon.Options, unit string, refuse fu
 	return err
 }
 
-// warnUndivided logs the reason why control groups cannot be used. It does nothing if why is nil.
+// warnUndivided logs the reason why control groups cannot be used. It does nothing if cause is nil.
 func warnUndivided(log *slog.Logger, cause error) {
 	if cause != nil {
 		log.Warn("control groups are not fully available; jobs run, but some of their limits (memory, cpus, tasks) "+
@@ -135,15 +135,15 @@ func warnUndivided(log *slog.Logger, cause error) {
 	}
 }
 
-// stopQueryTimeout bounds the query whether the unit is being stopped. The bound may be long,
-// because this process has nothing else to do.
+// stopQueryTimeout bounds how long the program waits for systemd to say whether the unit is being
+// stopped. It may be long, because this process has nothing else to do.
 const stopQueryTimeout = 10 * time.Second
 
-// runnersStopTimeout bounds the wait until the runners have ended.
+// runnersStopTimeout bounds how long the program waits until the runners have ended.
 const runnersStopTimeout = 80 * time.Second
 
-// stopRunners stops the runners that run as root if systemd is stopping the service's unit for
-// good. systemd runs this command each time the service has ended, even after a crash.
+// stopRunners stops the runners that run as root if systemd is stopping the service's unit and will not
+// restart it. systemd runs this command each time the service has ended, even after a crash.
 func stopRunners(unit string) error {
 	if unit == "" {
 		return fault.Usage("runner --stop: needs the systemd unit of the service; add --unit UNIT")
@@ -166,7 +166,7 @@ func launch(ctx context.Context, dir, service, policy string, log *slog.Logger) 
 	if err != nil {
 		return err
 	}
-	// The launcher ignores signals, because it ends when its service ends.
+	// Ignore signals, because the launcher ends when its service ends.
 	signal.Notify(make(chan os.Signal, 1), append(cli.StopSignals, cli.ReloadSignals...)...)
 	return launcher.Launch(ctx, []string{self, "runner"}, dir, policy, u, g, log)
 }

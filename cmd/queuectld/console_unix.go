@@ -10,7 +10,7 @@ import (
 	"github.com/queuectl/queuectl/internal/cli"
 )
 
-// leaveConsole does nothing, since this system creates no console for a process.
+// leaveConsole does nothing, because this system creates no console for a process.
 func leaveConsole() {}
 
 // stopContext returns a context that ends when the service receives a stop signal.

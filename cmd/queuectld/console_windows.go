@@ -13,8 +13,8 @@ import (
 	"github.com/queuectl/queuectl/internal/session"
 )
 
-// leaveConsole closes the console if no other process uses it. Windows creates such a console for a
-// program that it starts at logon.
+// leaveConsole closes the console if no other process uses it. Windows creates a console for a program
+// that it starts at logon.
 func leaveConsole() {
 	var list [2]uint32
 	if n, _, _ := getConsoleProcessList.Call(uintptr(unsafe.Pointer(&list[0])), uintptr(len(list))); n == 1 {

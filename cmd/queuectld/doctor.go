@@ -76,8 +76,7 @@ func (a *app) diagnosis(ctx context.Context, verify bool) (control.Diagnosis, er
 		}
 		startCommand := t.Start
 		if t.Own {
-			// The command enqueue starts the user's own service, so suggest it if that service does not
-			// run.
+			// Suggest the command enqueue, because it starts the user's own service if that does not run.
 			startCommand = "queuectl enqueue true"
 		}
 		return service.Examine(p, t.Start, startCommand, verify)
@@ -97,8 +96,8 @@ func (a *app) diagnosis(ctx context.Context, verify bool) (control.Diagnosis, er
 	return a.examineClient(ctx, c, found)
 }
 
-// examineClient adds findings about this program: whether it has the service's version, and whether
-// a user's own service ends at logout.
+// examineClient adds findings about this program: whether its version is that of the service, and
+// whether a user's own service ends at logout.
 func (a *app) examineClient(ctx context.Context, c *control.Client, found control.Diagnosis) (control.Diagnosis,
 	error) {
 	st, err := c.Status(ctx, control.Nothing{})

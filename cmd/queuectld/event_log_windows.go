@@ -18,8 +18,8 @@ import (
 	"github.com/queuectl/queuectl/internal/osservice/install"
 )
 
-// These constants bound the event log to maxEvents events within eventWindow, of at most maxEvent
-// bytes each. All programs share the event log, so a flood of warnings must not fill it.
+// In each eventWindow, at most maxEvents events of at most maxEvent bytes are written to the event log.
+// All programs share the event log, so a flood of warnings must not fill it.
 const (
 	maxEvents   = 100
 	eventWindow = time.Minute
@@ -43,9 +43,8 @@ type eventLog struct {
 	windowEnd     time.Time                            // end of the current window; guarded by mu
 }
 
-// openEventLog returns the event log, under the source that was added when the service was
-// installed. It opens the log at the first event, because at boot the service may start before the
-// event log.
+// openEventLog returns the event log. Its source was added when the service was installed. It opens the
+// log at the first event, because at boot the service may start before the event log.
 func openEventLog() *eventHandler {
 	var log *eventlog.Log
 	return newEventHandler(func(kind uint16, text string) (err error) {
@@ -109,7 +108,7 @@ func (e *eventHandler) started() {
 	e.reportNow(windows.EVENTLOG_INFORMATION_TYPE, "queuectl "+cli.Version+" started")
 }
 
-// reportEnd reports that the service has ended, with the error if there is one.
+// reportEnd reports that the service has ended, and its error if there is one.
 func (e *eventHandler) reportEnd(err error) {
 	if err != nil {
 		e.reportNow(windows.EVENTLOG_ERROR_TYPE, fmt.Sprintf("the queuectl service ended with exit code %d: %s",
@@ -122,7 +121,7 @@ func (e *eventHandler) reportEnd(err error) {
 func (e *eventHandler) reportNow(kind uint16, text string) {
 	e.log.mu.Lock()
 	defer e.log.mu.Unlock()
-	// Report the omitted events now, because the process may end before the timer reports them.
+	// Report the omitted events here, because the process may end before the timer does.
 	e.log.reportOmitted()
 	e.log.report(kind, fitEvent(text))
 }
@@ -147,7 +146,7 @@ func (b *eventLog) reportLimited(kind uint16, text string) error {
 	return b.report(kind, fitEvent(text))
 }
 
-// reportOmitted reports how many events were omitted, if any. The caller holds mu.
+// reportOmitted reports how many events were omitted, if there are any. The caller holds mu.
 func (b *eventLog) reportOmitted() {
 	if b.omittedCount > 0 {
 		b.report(windows.EVENTLOG_WARNING_TYPE, fmt.Sprintf("%d more warnings and errors are not shown here; "+
@@ -156,7 +155,7 @@ func (b *eventLog) reportOmitted() {
 	b.omittedCount = 0
 }
 
-// fitEvent shortens a text to the size of an event and replaces NUL characters.
+// fitEvent shortens a text to the maximum size of an event, and replaces NUL characters.
 func fitEvent(text string) string {
 	text = strings.ReplaceAll(text, "\x00", " ")
 	if len(text) <= maxEvent {

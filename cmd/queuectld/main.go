@@ -1,4 +1,4 @@
-// Command queuectld is the service, and implements the commands of queuectl that need large code.
+// Command queuectld is the service. It also implements the commands of queuectl that need large code.
 // Users call queuectl, which executes queuectld when necessary.
 package main
 
@@ -60,13 +60,13 @@ func eachTable(name string, in io.Reader, each func(raw []byte, line int) error)
 	return input.EachTable(tomlfile.Tables, name, in, each)
 }
 
-// withApp converts a function that builds a command from an app to the type of Verb.Build.
+// withApp converts a function that builds a command from this package's app, for Verb.Build.
 func withApp(build func(*app) *cobra.Command) func(*cli.App) *cobra.Command {
 	return func(a *cli.App) *cobra.Command { return build(&app{a}) }
 }
 
 func main() {
-	// The service has created a job that executes this program to post a webhook.
+	// With this argument, the program posts a webhook, in a job that the service has created.
 	if len(os.Args) == 2 && os.Args[1] == webhookName {
 		os.Exit(postWebhook(context.Background(), os.Stdin, os.Stdout, os.Stderr, os.Getenv))
 	}

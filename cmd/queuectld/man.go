@@ -23,7 +23,7 @@ func manVerb(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "man DIR", Short: "Write the manual pages to a directory",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			root := a.Root(nil) // without arguments, Root builds all commands
+			root := a.Root(nil) // without arguments, build all commands
 			root.InitDefaultHelpFlag()
 			if markdown {
 				return a.Println(strings.TrimSpace(chapter(root)))
@@ -97,7 +97,7 @@ func oneLine(text string) string { return strings.ReplaceAll(text, "\n", " ") }
 // indented returns a text as a block of code in Markdown.
 func indented(text string) string { return "    " + strings.ReplaceAll(text, "\n", "\n    ") }
 
-// flagText returns a flag with its metavar, and its description.
+// flagText returns a flag with the placeholder for its value, and the flag's description.
 func flagText(f *pflag.Flag) (text, doc string) {
 	text = "--" + f.Name
 	if f.Shorthand != "" {
@@ -110,8 +110,8 @@ func flagText(f *pflag.Flag) (text, doc string) {
 	return text, doc
 }
 
-// writePages writes a page for a command and for each of its subcommands. It does not use cobra's
-// own page writer, because the packages that it imports would make each start of the program a
+// writePages writes a page for a command and for each of its subcommands. It does not use cobra's page
+// writer, because the packages that cobra's page writer imports would make each start of the program a
 // tenth slower.
 func writePages(cmd *cobra.Command, dir, date string) error {
 	name := strings.ReplaceAll(cmd.CommandPath(), " ", "-")
@@ -129,8 +129,8 @@ func writePages(cmd *cobra.Command, dir, date string) error {
 	return nil
 }
 
-// pageDate returns the date of the pages. A reproducible build sets SOURCE_DATE_EPOCH, the seconds
-// since 1970 as defined by reproducible-builds.org; without it the date is today's.
+// pageDate returns the date of the pages. A reproducible build sets SOURCE_DATE_EPOCH to the seconds
+// since 1970, as defined by reproducible-builds.org. Otherwise the date is today's.
 func pageDate(now time.Time) (string, error) {
 	if text := os.Getenv("SOURCE_DATE_EPOCH"); text != "" {
 		seconds, err := strconv.ParseInt(text, 10, 64)
@@ -195,12 +195,12 @@ func page(cmd *cobra.Command, name, date string) string {
 	return b.String()
 }
 
-// groupsAndFiles describes groups and files on the first page.
+// groupsAndFiles describes groups and files. It is a part of the first page.
 //
 //go:embed man_groups_and_files.roff
 var groupsAndFiles string
 
-// roff escapes text for a page.
+// roff escapes text for man(7).
 func roff(text string) string {
 	lines := strings.Split(strings.NewReplacer(`\`, `\e`, "-", `\-`).Replace(text), "\n")
 	for i, line := range lines {

@@ -9,7 +9,7 @@ import (
 	"github.com/queuectl/queuectl/internal/cli"
 )
 
-// The date of the pages is today's, or that of SOURCE_DATE_EPOCH for a reproducible build.
+// The date of the pages is today's date, or the date in SOURCE_DATE_EPOCH.
 func TestManualPageDate(t *testing.T) {
 	now := time.Date(2026, 12, 24, 23, 0, 0, 0, time.UTC)
 	for env, want := range map[string]string{"": "2026-12-24", "86400": "1970-01-02"} {

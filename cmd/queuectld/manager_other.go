@@ -9,7 +9,7 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// managedFlag adds no flag, since only Windows has a service manager that controls a process by
+// managedFlag adds no flag, because only Windows has a service manager that controls a process by
 // calls.
 func managedFlag(*pflag.FlagSet, *bool) {}
 
@@ -18,5 +18,5 @@ func runByServiceManager(ctx context.Context, serve func(context.Context, *manag
 	return serve(ctx, nil)
 }
 
-// installersVerbs returns no commands, since only installers on Windows need some.
+// installersVerbs returns no commands, because only installers on Windows need such commands.
 func (a *app) installersVerbs() []*cobra.Command { return nil }

@@ -42,9 +42,9 @@ type serviceHandler struct {
 	events *eventHandler
 }
 
-// checkpointInterval is the time between two progress reports of a starting service. A stopping
-// service reports progress at each call of ExtendStopTimeout. startWaitHint is how long the service
-// manager should wait for the next report.
+// A starting service reports its progress every checkpointInterval. A stopping service reports its
+// progress at each call of ExtendStopTimeout. startWaitHint is how long the service manager should wait
+// for the next report.
 const (
 	checkpointInterval = 3 * time.Second
 	startWaitHint      = 40 * time.Second
@@ -57,8 +57,8 @@ const (
 	acceptedControls = stopControls | svc.AcceptParamChange
 )
 
-// Execute runs the service until the service manager stops it or it ends by itself, and reports
-// each change of its state.
+// Execute runs the service until the service manager stops it or the service ends by itself. It reports
+// each change of the service's state.
 func (m *serviceHandler) Execute(
 	_ []string, requests <-chan svc.ChangeRequest, states chan<- svc.Status,
 ) (specific bool, code uint32) {
@@ -84,14 +84,14 @@ func (m *serviceHandler) Execute(
 	for {
 		select {
 		case <-starts.C:
-			// A start may take long, because the database is large or the disk is full. So progress is
-			// reported again and again.
+			// Report progress again and again, because a start may take long: the database may be large, or the
+			// disk full.
 			if status.last.State == svc.StartPending {
 				status.enter(svc.StartPending)
 			}
 		case <-listening:
 			starts.Stop()
-			// If the state is different, a stop was requested while the service was starting.
+			// In any other state, a stop was requested while the service was starting.
 			if status.last.State == svc.StartPending {
 				status.enter(svc.Running)
 				m.events.started()
@@ -108,7 +108,7 @@ func (m *serviceHandler) Execute(
 			case svc.ParamChange:
 				select {
 				case reload <- os.Interrupt: // reload the settings, as SIGHUP does on Unix
-				default: // a reload is already pending and will read this change too
+				default: // a reload is already pending and will read this change
 				}
 			}
 		case err := <-ended:
@@ -124,11 +124,11 @@ func (m *serviceHandler) Execute(
 // statusReporter reports the state of the service to the service manager.
 type statusReporter struct {
 	states chan<- svc.Status
-	last   svc.Status // what was reported last
+	last   svc.Status // the last reported status
 }
 
-// enter reports a state. If the service is in this state already, it reports that the start or stop makes
-// progress.
+// enter reports a state to the service manager. If the service is already in this state, enter reports
+// that the start or stop makes progress.
 func (r *statusReporter) enter(state svc.State) {
 	next := svc.Status{State: state, CheckPoint: 1, WaitHint: uint32(startWaitHint.Milliseconds())}
 	switch state {
@@ -144,8 +144,7 @@ func (r *statusReporter) enter(state svc.State) {
 	r.states <- next
 }
 
-// trySend sends a value to a channel. If the previous value has not been received yet, it does
-// nothing.
+// trySend sends a value to a channel, unless the channel still holds the previous value.
 func trySend(c chan<- struct{}) {
 	select {
 	case c <- struct{}{}:
@@ -153,7 +152,7 @@ func trySend(c chan<- struct{}) {
 	}
 }
 
-// installersVerbs returns the subcommands of service for installers.
+// installersVerbs returns the subcommands of the command service that installers use.
 func (a *app) installersVerbs() []*cobra.Command {
 	undo, tidy := false, false
 	cmd := &cobra.Command{

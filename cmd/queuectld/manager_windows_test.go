@@ -23,8 +23,7 @@ import (
 	"github.com/queuectl/queuectl/service"
 )
 
-// scm fakes the service manager under a fake clock. It sends requests and records the reported
-// states.
+// scm fakes the service manager with a fake clock. It sends requests and records the reported states.
 type scm struct {
 	requests chan svc.ChangeRequest
 	statuses []svc.Status
@@ -67,8 +66,8 @@ func (s *scm) send(c svc.Cmd) {
 
 func (s *scm) last() svc.Status { return s.statuses[len(s.statuses)-1] }
 
-// A service reports progress while it starts, reports that it runs once its pipe listens, and
-// reports progress again until it has stopped. It answers queries for its state.
+// A service reports progress while it starts, and reports that it is running when its pipe accepts
+// clients. While it stops, it reports progress again. It answers queries for its state.
 func TestManagedService(t *testing.T) {
 	for _, stop := range []svc.Cmd{svc.Stop, svc.Shutdown, svc.PreShutdown} {
 		var reloads int

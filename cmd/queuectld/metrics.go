@@ -53,8 +53,8 @@ func metricsVerb(a *app) *cobra.Command {
 	return cmd
 }
 
-// writeTextfile replaces a file with the metrics. If the service does not answer, the new file
-// reports it as unhealthy. If the old file were kept, it would report a stopped service as healthy.
+// writeTextfile replaces a file with the metrics. If the service does not answer, the new file reports
+// the service as unhealthy. If the old file were kept, it would report a stopped service as healthy.
 func writeTextfile(ctx context.Context, a *app, file string) error {
 	text, err := gather(ctx, a)
 	if err != nil {
@@ -75,11 +75,11 @@ func gather(ctx context.Context, a *app) ([]byte, error) {
 	return text.Bytes(), err
 }
 
-// replaceFile replaces a file in one step, so that no reader sees a part of the text. Other users
-// may read it.
+// replaceFile replaces a file in one step, so that readers see either the old or the new text. Other
+// users may read the file.
 func replaceFile(file string, text []byte) error {
 	if target, err := filepath.EvalSymlinks(file); err == nil {
-		file = target // a symbolic link is kept, and the file that it leads to is replaced
+		file = target // replace the target of a symbolic link, and keep the link itself
 	}
 	if info, err := os.Lstat(file); err == nil && !info.Mode().IsRegular() {
 		return queue.Invalid("textfile", "%s is not a regular file; to print the metrics instead, leave out --textfile", file)

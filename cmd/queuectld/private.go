@@ -11,13 +11,13 @@ import (
 	"github.com/queuectl/queuectl/service"
 )
 
-// servePrivate runs the service of run --private, which only this process uses.
+// servePrivate runs the service of run --private. No other process uses this service.
 func servePrivate(ctx context.Context, c *cli.App, ready func()) error {
 	o, err := (&app{c}).serveOptions("0", "")
 	if err != nil {
 		return err
 	}
-	// No ended job is removed by age, because the next run of the list would run it again.
+	// Never remove ended jobs by age, because the next run of the list would run them again.
 	for _, key := range []string{"retention_completed", "retention_cancelled", "retention_dead"} {
 		o.Flags[key] = "never"
 	}
@@ -29,7 +29,7 @@ func servePrivate(ctx context.Context, c *cli.App, ready func()) error {
 		return err
 	}
 	o.Log, o.Terminal, o.Background = log, false, true
-	o.AllowSlowReaders = true // do not disconnect a slow reader, because the reader of the jobs' output may pause
+	o.AllowSlowReaders = true // the program that reads the jobs' output may pause, so do not disconnect slow readers
 	o.OnDiskFull = func(err error) {
 		fmt.Fprintf(c.Stderr, "queuectl: %v; the jobs continue once there is space on the disk\n", err)
 	}

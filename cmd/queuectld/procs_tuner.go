@@ -9,14 +9,14 @@ import (
 	"time"
 )
 
-// singleProcessorAfter is how long no requests may have overlapped before the service returns to
-// one processor.
+// singleProcessorAfter is how long requests must not have overlapped before the service returns to one
+// processor.
 const singleProcessorAfter = time.Second
 
 // procsTuner adapts GOMAXPROCS to the number of concurrent requests.
 //
 // With more than one processor, each goroutine that is woken also wakes a thread to search for more
-// work. That costs a twentieth of the machine while short jobs are drained. With one processor, a
+// work. That costs a twentieth of the machine while the queue drains short jobs. With one processor, a
 // thread that waits for the disk keeps all other goroutines from preparing the next commit.
 type procsTuner struct {
 	setProcs   func(n int) // sets GOMAXPROCS
@@ -24,7 +24,7 @@ type procsTuner struct {
 	overlapped atomic.Bool // raise was called since the last check
 
 	mu     sync.Mutex
-	raised bool // GOMAXPROCS is maxProcs, not 1; guarded by mu
+	raised bool // GOMAXPROCS is maxProcs instead of 1; guarded by mu
 }
 
 // newProcsTuner sets GOMAXPROCS to 1.
@@ -34,8 +34,8 @@ func newProcsTuner() *procsTuner {
 	return p
 }
 
-// raise raises GOMAXPROCS. When raise has not been called for singleProcessorAfter, GOMAXPROCS
-// falls again. The service calls it when requests overlap.
+// raise raises GOMAXPROCS to maxProcs. The service calls raise when requests overlap. After
+// singleProcessorAfter without a call, GOMAXPROCS returns to 1.
 func (p *procsTuner) raise() {
 	if p.overlapped.Swap(true) {
 		return
@@ -60,26 +60,25 @@ func (p *procsTuner) lowerIfIdle() {
 	p.setProcs(1)
 }
 
-// These constants define the memory limit for the garbage collector: heapLimit bytes, or the live
-// memory plus heapHeadroom if that is more.
+// heapLimit is the memory limit for the garbage collector. If the live memory plus heapHeadroom is
+// more, that sum is the limit.
 const (
 	heapLimit    = 64 << 20
 	heapHeadroom = heapLimit / 2
 )
 
-// tuneGC makes the garbage collector run rarely: the heap of a service is only a few MB, but short
-// jobs fill it each second. Large requests or many browsers can make the heap larger than
-// heapLimit. Then saving memory matters more than saving time. But if the limit were near the size
-// of the live heap, the collector would run continuously. So tuneGC adjusts the limit after each
-// collection.
+// tuneGC makes the garbage collector run rarely. The heap of a service is only a few MB, but short jobs
+// fill it each second. Large requests or many browsers can make the heap larger than heapLimit. In that
+// case saving memory matters more than saving time. But if the limit were near the size of the live
+// heap, the collector would run continuously. So tuneGC adjusts the limit after each collection.
 // See docs/decisions/0073.
 func tuneGC() {
 	debug.SetGCPercent(400)
 	adjustMemoryLimit(new(gcSentinel))
 }
 
-// gcSentinel is an object without references. Its finalizer runs after each garbage collection. It has 16
-// bytes, because the finalizer of a smaller object may never run.
+// gcSentinel is an object without references. Its finalizer runs after each garbage collection. It has
+// 16 bytes, because Go may never run the finalizer of a smaller object.
 type gcSentinel [16]byte
 
 func adjustMemoryLimit(c *gcSentinel) {

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// GOMAXPROCS rises once requests overlap, and stays high while they do. It falls when
-// requests have not overlapped for singleProcessorAfter.
+// GOMAXPROCS rises when requests overlap, and stays high while they do. It falls when requests have not
+// overlapped for singleProcessorAfter.
 func TestTunerFollowsConcurrentRequests(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var set []string
@@ -24,7 +24,7 @@ func TestTunerFollowsConcurrentRequests(t *testing.T) {
 		time.Sleep(10 * time.Second)
 		p.raise()
 		time.Sleep(10 * time.Second)
-		p.mu.Lock() // lowerIfIdle held the lock when it changed set, so this makes its changes visible
+		p.mu.Lock() // lowerIfIdle held this lock when it changed set, so the lock makes its changes visible here
 		defer p.mu.Unlock()
 		if got, want := fmt.Sprint(set), "[0s: 4 4s: 1 12.5s: 4 14.5s: 1]"; got != want {
 			t.Errorf("GOMAXPROCS was set %s, want %s", got, want)
@@ -32,7 +32,7 @@ func TestTunerFollowsConcurrentRequests(t *testing.T) {
 	})
 }
 
-// The memory limit leaves room above the live heap, regardless of its size, but not much more.
+// The memory limit always leaves room above the live heap, but not much more than necessary.
 func TestMemoryLimitFollowsLiveHeap(t *testing.T) {
 	percent, limit := debug.SetGCPercent(-1), debug.SetMemoryLimit(-1)
 	defer debug.SetMemoryLimit(limit)
@@ -46,7 +46,7 @@ func TestMemoryLimitFollowsLiveHeap(t *testing.T) {
 			if now = debug.SetMemoryLimit(-1); low <= now && now <= high {
 				return
 			}
-			runtime.Gosched() // let the goroutine run that executes finalizers
+			runtime.Gosched() // let the goroutine run that calls finalizers
 		}
 		t.Errorf("the limit is %d MiB, want %d to %d", now>>20, low>>20, high>>20)
 	}

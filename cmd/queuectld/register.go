@@ -75,7 +75,7 @@ func serviceVerb(a *app) *cobra.Command {
 	return verbs
 }
 
-// serviceRestart restarts a service, registered or not.
+// serviceRestart restarts a service, whether or not it is registered.
 func (a *app) serviceRestart(ctx context.Context, own bool) error {
 	if t, startable := a.unregisteredTarget(own); startable {
 		c := control.NewClient(t.Socket)
@@ -94,8 +94,8 @@ func (a *app) serviceRestart(ctx context.Context, own bool) error {
 	return a.serviceAct(own, "restarted", func(r *install.Service) error {
 		c := control.NewClient(r.Places.Socket)
 		defer c.Close()
-		// Before a running service is stopped, check that it could start again. If none runs, a failed restart
-		// does no harm.
+		// Before a running service is stopped, check that it could start again. If no service runs, a failed
+		// start does no harm.
 		if c.Connect(ctx) == nil {
 			if err := checkRestart(ctx, c, r.Places.File, nil); err != nil {
 				return err
@@ -105,8 +105,8 @@ func (a *app) serviceRestart(ctx context.Context, own bool) error {
 	})
 }
 
-// registration returns the service that may be registered with the system: the user's own, or the
-// system's.
+// registration returns the user's own service or the system's service. The service may not be
+// registered yet.
 func (a *app) registration(own bool) (*install.Service, error) {
 	o := install.Options{User: own, Places: config.SystemPlaces()}
 	var err error
@@ -128,7 +128,7 @@ func (a *app) registration(own bool) (*install.Service, error) {
 	return install.New(o)
 }
 
-// controlFuncs returns functions that talk directly to a service with these paths.
+// controlFuncs returns functions that talk to the service with these paths directly.
 func (a *app) controlFuncs(p config.Places) install.Direct {
 	ctx := context.Background()
 	return install.Direct{
@@ -154,8 +154,8 @@ func (a *app) controlFuncs(p config.Places) install.Direct {
 	}
 }
 
-// managedService returns the registered service that a command acts on: the one that the client
-// would choose. It returns nil if that service is not registered. The command then talks to the
+// managedService returns the registered service that a command acts on, which is the service that the
+// client would choose. If that service is not registered, it returns nil, and the command talks to the
 // service through its socket. With --user, a missing registration is an error.
 func (a *app) managedService(own bool) (*install.Service, error) {
 	if own {
@@ -171,13 +171,13 @@ func (a *app) managedService(own bool) (*install.Service, error) {
 	}
 	r, err := a.registration(t.Own)
 	if err != nil || !r.Registered() {
-		return nil, nil // the error is ignored, because on an unsupported system no service can be registered
+		return nil, nil // ignore the error, because on an unsupported system no service is registered
 	}
 	return r, nil
 }
 
 // serviceInstall registers the service. If the user's own service runs in the background,
-// serviceInstall stops it first; the new service adopts its jobs.
+// serviceInstall first stops it, and the new service adopts its jobs.
 func (a *app) serviceInstall(own bool) error {
 	if own {
 		p, err := config.UserPlaces()
@@ -230,8 +230,8 @@ func (a *app) serviceUninstall(own bool) error {
 }
 
 // unregisteredTarget returns the service that the client would choose. startable is true if that
-// service is not registered and can be started in the background. This is the case if the service
-// is the user's own, or if its directory is known.
+// service is not registered and can be started in the background, because it is the user's own or its
+// directory is known.
 func (a *app) unregisteredTarget(own bool) (t connect.Target, startable bool) {
 	r, err := a.managedService(own)
 	if r != nil || err != nil {
@@ -242,9 +242,9 @@ func (a *app) unregisteredTarget(own bool) (t connect.Target, startable bool) {
 }
 
 // checkRestart returns an error if a running service could not start again with the settings in the
-// file and in environ. It also asks the service to validate the file. As a side effect, the service
-// reloads the file. If the caller may not read the file or may not reload the service, that part of
-// the check is skipped.
+// file and in environ. It also makes the service reload the file, in order to validate it. If the
+// caller may not read the file or may not reload the service, checkRestart skips that part of the
+// check.
 func checkRestart(ctx context.Context, c *control.Client, path string, environ []string) error {
 	file, err := tomlfile.Read(path, false)
 	if errors.Is(err, fs.ErrPermission) {
@@ -266,8 +266,8 @@ func checkRestart(ctx context.Context, c *control.Client, path string, environ [
 		"fix them, and check the file with: queuectl config validate %s", err, path)
 }
 
-// restartArgs returns the arguments that start a running service again, with its settings file and
-// its number of workers.
+// restartArgs returns the arguments with which a running service can be started again: with the same
+// settings file and the same number of workers.
 func restartArgs(ctx context.Context, c *control.Client, serve []string) ([]string, error) {
 	st, err := c.Status(ctx, control.Nothing{})
 	if err == nil {
@@ -287,7 +287,7 @@ func restartArgs(ctx context.Context, c *control.Client, serve []string) ([]stri
 	return serve, nil
 }
 
-// startUnregistered starts an unregistered service in the background, unless it runs.
+// startUnregistered starts an unregistered service in the background, unless the service is running.
 func (a *app) startUnregistered(ctx context.Context, t connect.Target) error {
 	c := control.NewClient(t.Socket)
 	defer c.Close()
@@ -361,8 +361,8 @@ func (a *app) stopRunners(roots string) error {
 	return a.PrintResult(map[string]any{"ended": n}, "runners ended: %d", n)
 }
 
-// serviceStatus prints whether the service runs. If the service is registered, serviceStatus asks
-// the service manager first, because a connection to the socket would start the service.
+// serviceStatus prints whether the service runs. If the service is registered, serviceStatus asks the
+// service manager first, because a connection to the socket would start a stopped service.
 func (a *app) serviceStatus(ctx context.Context, own bool) error {
 	r, err := a.managedService(own)
 	var c *control.Client
@@ -417,12 +417,13 @@ func (a *app) stopService(ctx context.Context, keep bool) error {
 	return a.PrintResult(got, "service with pid %d stopped", got.PID)
 }
 
-// slowStopAfter is the time after which a stop prints what it waits for.
+// slowStopAfter is how long a stop may take before warnIfSlow prints what the service waits for.
 const slowStopAfter = time.Second
 
 // warnIfSlow prints on a terminal what a stopping service waits for, if the stop takes longer than
-// slowStopAfter. It queries the service before the stop, because a later connection could start the
-// service again through its socket unit. The caller calls stopped when the service has stopped.
+// slowStopAfter. It queries the service before the stop, because after the stop a connection could
+// start the service again through its socket unit. The caller calls stopped when the service has
+// stopped.
 func (a *app) warnIfSlow(ctx context.Context, socket string, keep bool) (stopped func() bool) {
 	text := "waiting for the service to stop"
 	if term.IsTerminal(a.Stderr) && !a.Quiet && !keep {
@@ -438,9 +439,9 @@ func (a *app) warnIfSlow(ctx context.Context, socket string, keep bool) (stopped
 	return time.AfterFunc(slowStopAfter, func() { a.PrintNote("%s", text) }).Stop
 }
 
-// stopAndWait stops a service and waits until the lock of its state directory is free, so that
-// another service can start. Unless the jobs are kept, it returns an error if the service ended
-// without stopping its runners.
+// stopAndWait stops a service and waits until the lock of its state directory is free, so that another
+// service can start. If the jobs are not kept and the service ends without stopping its runners, it
+// returns an error.
 func (a *app) stopAndWait(ctx context.Context, c *control.Client, keep bool) (control.ServiceStopResult, error) {
 	got, err := c.ServiceStop(ctx, control.ServiceStop{KeepJobs: keep})
 	if err != nil {
@@ -457,7 +458,7 @@ func (a *app) stopAndWait(ctx context.Context, c *control.Client, keep bool) (co
 	return got, awaitRunnersEnd(ctx, config.PlacesIn(got.Dir), got.RunnerDir)
 }
 
-// pauseInStop waits until the state of a stopping service should be polled again.
+// pauseInStop waits before the next query of a stopping service's state.
 func pauseInStop(ctx context.Context) error {
 	select {
 	case <-time.After(5 * time.Millisecond):
@@ -472,9 +473,9 @@ func pauseInStop(ctx context.Context) error {
 // end within milliseconds.
 const runnersEndTimeout = 5 * time.Second
 
-// awaitRunnersEnd waits until the runners of a stopped service have ended. It returns an error if
-// they are still alive after runnersEndTimeout, which happens if the service crashes while it stops
-// its runners.
+// awaitRunnersEnd waits until the runners of a stopped service have ended. It returns an error if they
+// are still alive after runnersEndTimeout. That happens if the service crashes while it stops its
+// runners.
 func awaitRunnersEnd(ctx context.Context, p config.Places, roots string) error {
 	for end := time.Now().Add(runnersEndTimeout); service.HasLiveRunners(p, roots); {
 		if time.Now().After(end) {

@@ -35,7 +35,7 @@ func serveVerb(a *app) *cobra.Command {
 		Use: "serve", Short: "Run the service in the foreground", Args: cli.ExactArgs(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			inherit := func() {}
-			// A background service must not inherit the limits of the client that happened to start it.
+			// A background service must not inherit the limits of the client that started it.
 			if background {
 				inherit = cleanstart.Reset
 			}
@@ -82,7 +82,7 @@ func serveVerb(a *app) *cobra.Command {
 	f.Var(input.NonEmpty(&root.Policy), "runner-policy",
 		"`FILE` that lists whose jobs the runners that run as root may start (default: "+config.RunnerPolicy+")")
 	for _, name := range []string{"runner-dir", "runner-policy"} {
-		f.Lookup(name).DefValue = "" // the usage contains the default already
+		f.Lookup(name).DefValue = "" // the usage already contains the default
 	}
 	f.BoolVar(&background, "background", false, "the service was started by a client")
 	f.Lookup("background").Hidden = true
@@ -90,7 +90,7 @@ func serveVerb(a *app) *cobra.Command {
 	return cmd
 }
 
-// serveOptions returns the options of the service, with the paths below --dir or the user's default
+// serveOptions returns the options of the service. Its paths are below --dir, or the user's default
 // paths.
 func (a *app) serveOptions(workers, file string) (service.Options, error) {
 	o := service.Options{Version: cli.Version, Flags: map[string]string{}, Log: a.Stderr,
@@ -131,14 +131,14 @@ func (a *app) serveOptions(workers, file string) (service.Options, error) {
 	return o, err
 }
 
-// manager is a service manager that has started this process and controls it by calls. It stops the
-// service by cancelling the context that serve gets.
+// manager is a service manager that has started this process. It stops the service by cancelling the
+// context of serve.
 type manager struct {
 	service.Manager
 	reload <-chan os.Signal
 }
 
-// minUptime is how long a service must have been ready before its start counts as a success.
+// minUptime is how long a service must be ready before its start counts as a success.
 const minUptime = time.Second
 
 // serve runs the service until the service manager m stops it. If m is nil, signals stop it.
@@ -153,14 +153,13 @@ func (a *app) serve(ctx context.Context, o service.Options, m *manager) error {
 			return err
 		}
 		if a.Stderr != os.Stderr {
-			// This descriptor refers to the log, too. If it stayed open, it would keep a rotated log in
-			// use.
+			// Close standard error, which is also open on the log. Otherwise it would keep a rotated log in use.
 			a.Stderr.Close()
 		}
 		o.Log, a.Stderr = log, log
-		// The process has no other output, so a crash report would be lost if it did not go to the log.
+		// Write crash reports to the log, because the process has no other output.
 		if m != nil {
-			// An error is ignored, because it affects only crash reports.
+			// Ignore an error, because it affects only crash reports.
 			debug.SetCrashOutput(log, debug.CrashOptions{})
 		}
 		leaveConsole()

@@ -19,7 +19,7 @@ import (
 	"github.com/queuectl/queuectl/service/hooks"
 )
 
-// webhookName is the argument with which this program posts a webhook.
+// webhookName is the argument that makes this program post a webhook.
 const webhookName = "webhook"
 
 // These constants bound the time of a post, the part of the response that is printed, and the size
@@ -30,8 +30,8 @@ const (
 	maxSecrets = 4 << 10 // bytes
 )
 
-// postWebhook posts the payload from in once, to the URL in the environment. It returns the exit
-// code: 0 if the receiver accepted the webhook. It prints the response to out and errors to errs.
+// postWebhook posts the payload from in once, to the URL in the environment. It prints the response to
+// out and errors to errs. It returns the exit code, which is 0 if the receiver accepted the webhook.
 func postWebhook(ctx context.Context, in io.Reader, out, errs io.Writer, env func(string) string) int {
 	status, err := post(ctx, in, out, env)
 	if err != nil {
@@ -87,12 +87,12 @@ func post(ctx context.Context, in io.Reader, out io.Writer, env func(string) str
 	}
 	defer answer.Body.Close()
 	fmt.Fprintln(out, answer.Status)
-	// The body of the response is only printed for information, so errors are ignored.
+	// Ignore errors, because the body of the response is printed only for information.
 	io.Copy(out, io.LimitReader(answer.Body, maxAnswer))
 	return answer.StatusCode, nil
 }
 
-// stripURL returns an error without its URL, which may contain a secret.
+// stripURL removes the URL from an error, because the URL may contain a secret.
 func stripURL(err error) error {
 	var failed *url.Error
 	if errors.As(err, &failed) {
@@ -101,8 +101,8 @@ func stripURL(err error) error {
 	return err
 }
 
-// signerOf returns a signer with the secret in a file: whsec_ and base64, the format of Standard
-// Webhooks.
+// signerOf reads the secret in a file and returns a signer with it. The secret has the format of
+// Standard Webhooks: whsec_ and base64.
 func signerOf(path string) (*standardwebhooks.Webhook, error) {
 	file, err := os.Open(path)
 	if err != nil {

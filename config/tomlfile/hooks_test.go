@@ -10,8 +10,8 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// Hooks and webhooks can be given in tables of the settings file. They mean the same as the text
-// that other origins use.
+// A settings file can contain tables of hooks and webhooks. They mean the same as the text that other
+// origins use.
 func TestHooksAreRead(t *testing.T) {
 	file, err := tomlfile.Parse("f", []byte(`hooks_user = "mail"
 [hooks]

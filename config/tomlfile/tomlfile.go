@@ -17,7 +17,7 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// Read reads a settings file. A missing file is like an empty one, unless required is set. Each
+// Read reads a settings file. It treats a missing file like an empty one, unless required is set. Each
 // error contains its line number.
 func Read(path string, required bool) (config.Layer, error) {
 	raw, err := os.ReadFile(path)
@@ -34,7 +34,7 @@ func Read(path string, required bool) (config.Layer, error) {
 	return l, nil
 }
 
-// Tables parses TOML without interpreting the settings. path is for error messages.
+// Tables parses TOML without interpreting the settings. Error messages contain path.
 func Tables(path string, raw []byte) (file map[string]any, err error) {
 	err = toml.Unmarshal(raw, &file)
 	var at toml.ParseError
@@ -47,15 +47,15 @@ func Tables(path string, raw []byte) (file map[string]any, err error) {
 	return file, nil
 }
 
-// takes lists the tables whose entries are tables, with names that the user chooses. For each, it
+// takes lists the tables that contain tables with names that the user chooses. For each such table, it
 // holds the function that sets the setting.
 var takes = map[string]func(*config.Layer, map[string]any) error{"resources": (*config.Layer).SetResources,
 	"webhooks": (*config.Layer).SetWebhooks}
 
-// wrongTable returns the line of the error in a table that contains tables. It finds the first
-// invalid inner table, in the order of the names. If the error names a key of the inner table, and
-// the error disappears or changes without that key, wrongTable returns the line of the key.
-// Otherwise it returns the line of the inner table.
+// wrongTable returns the line of the error in a table that contains tables. It finds the first invalid
+// inner table, in the order of the names. The error may name a key of that table. If the error
+// disappears or changes without the key, wrongTable returns the line of the key. Otherwise it returns
+// the line of the inner table.
 func wrongTable(raw []byte, name string, table map[string]any, take func(*config.Layer, map[string]any) error) int {
 	wrong := func(below string, v any) string {
 		return fmt.Sprint(take(&config.Layer{Values: map[string]string{}}, map[string]any{below: v}))
@@ -87,7 +87,7 @@ func names(text, word string) bool {
 // maxFile is the maximum size of a settings file, in bytes.
 const maxFile = 1 << 20
 
-// Parse parses the text of a settings file. path is for error messages.
+// Parse parses the text of a settings file. Error messages contain path.
 func Parse(path string, raw []byte) (config.Layer, error) {
 	l := config.Layer{Origin: config.FromFile, Values: map[string]string{}}
 	if len(raw) > maxFile {
@@ -125,9 +125,9 @@ func Parse(path string, raw []byte) (config.Layer, error) {
 	return l, nil
 }
 
-// lineOf returns the line of the key name in a table. If table is "", it returns the line of a key
-// outside of tables, or the line at which the table name begins. It returns 1 if it does not find
-// the line.
+// lineOf returns the line of the key name in a table. If table is "", lineOf returns the line of a key
+// outside of tables, or the line at which the table name begins. It returns 1 if it does not find the
+// line.
 func lineOf(raw []byte, table, name string) int {
 	n, in := 0, ""
 	for line := range strings.Lines(string(raw)) {
@@ -140,7 +140,7 @@ func lineOf(raw []byte, table, name string) int {
 		}
 		word := strings.Trim(line, `["'`)
 		if table != "" && in != table {
-			rest, ok := strings.CutPrefix(word, table) // such as table.key = … or table = {key = …}
+			rest, ok := strings.CutPrefix(word, table) // as in table.key = … or table = {key = …}
 			if !ok || strings.IndexAny(rest, " \t=.\"'") != 0 {
 				continue
 			}

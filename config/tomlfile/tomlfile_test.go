@@ -72,7 +72,7 @@ func TestExampleIsTheDefaults(t *testing.T) {
 		slices.Sorted(slices.Values(config.Names())); !slices.Equal(got, want) {
 		t.Errorf("got keys %v\nwant %v", got, want)
 	}
-	delete(l.Values, "shell") // the default shell in the example is that of Unix
+	delete(l.Values, "shell") // the example contains the default shell of Unix
 	got, err := config.Merge(l)
 	want, _ := config.Merge()
 	if err != nil || !reflect.DeepEqual(got.Settings, want.Settings) {
@@ -80,7 +80,7 @@ func TestExampleIsTheDefaults(t *testing.T) {
 	}
 }
 
-// The settings of [access] are lists of names in the file, and text in other origins. The default
+// In the file, the settings of [access] are lists of names. In other origins they are text. The default
 // groups have rights unless run_as is service.
 func TestAccessIsLists(t *testing.T) {
 	file, err := tomlfile.Parse("f", []byte("run_as = \"submitter\"\nsocket_mode = \"0660\"\nsocket_group = "+

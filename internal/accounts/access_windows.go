@@ -19,8 +19,9 @@ const (
 	allServices = services + "-0"
 )
 
-// ServiceSID returns the SID of a service's virtual account, NT SERVICE\NAME. Windows derives it
-// from the SHA-1 of the name, so it is the same on all machines and exists before the service does.
+// ServiceSID returns the SID of a service's virtual account, NT SERVICE\NAME. Windows derives the SID
+// from the SHA-1 hash of the name. So the SID is the same on all machines, and is known before the
+// service is installed.
 func ServiceSID(name string) string {
 	var raw []byte
 	for _, unit := range utf16.Encode([]rune(strings.ToUpper(name))) {
@@ -34,12 +35,12 @@ func ServiceSID(name string) string {
 	return sid
 }
 
-// WriteRights are the access rights with which a file or a directory, or its content, can be changed.
+// WriteRights are the access rights that let an account change a file, a directory or their content.
 const WriteRights = windows.FILE_WRITE_DATA | windows.FILE_APPEND_DATA | 0x40 /* FILE_DELETE_CHILD */ | windows.DELETE |
 	windows.WRITE_DAC | windows.WRITE_OWNER | windows.GENERIC_WRITE | windows.GENERIC_ALL
 
-// ReplaceRights are the access rights on a directory with which it, or its content, can be moved away and
-// replaced. They do not include the right to create files in the directory.
+// ReplaceRights are the access rights on a directory that let an account move away and replace the
+// directory or its content. They do not include the right to create files in the directory.
 const ReplaceRights = 0x40 /* FILE_DELETE_CHILD */ | windows.DELETE | windows.WRITE_DAC | windows.WRITE_OWNER | windows.GENERIC_ALL
 
 // AccessTo returns the access list and the owner of a file or a directory.
@@ -52,8 +53,7 @@ func AccessTo(path string) (*windows.SECURITY_DESCRIPTOR, error) {
 	return sd, nil
 }
 
-// Owner returns the owner of an object, and whether the owner is an account that may change it
-// (mayChange).
+// Owner returns the owner of an object. The result trusted reports whether mayChange accepts the owner.
 func Owner(sd *windows.SECURITY_DESCRIPTOR) (owner *windows.SID, trusted bool, err error) {
 	if owner, _, err = sd.Owner(); err == nil && owner == nil {
 		err = errors.New("no owner is stored for it")
@@ -68,28 +68,28 @@ func Owner(sd *windows.SECURITY_DESCRIPTOR) (owner *windows.SID, trusted bool, e
 	return owner, mayChange(owner, me.User.Sid), nil
 }
 
-// mayChange reports whether an account is the system, the administrators, a service's virtual
-// account, or the account me.
+// mayChange reports whether an account may change the object: it is the system, the administrators, a
+// service's virtual account, or the account in the parameter me.
 func mayChange(sid, me *windows.SID) bool {
 	return sid.Equals(me) || sid.IsWellKnown(windows.WinLocalSystemSid) ||
 		sid.IsWellKnown(windows.WinBuiltinAdministratorsSid) ||
 		strings.HasPrefix(sid.String(), services+"-") && sid.String() != allServices
 }
 
-// OthersWithRights returns the other accounts that have at least one of the rights, on the object itself or
-// on objects that are created in it. It ignores the owner and the accounts that mayChange accepts.
+// OthersWithRights returns the accounts that have at least one of the rights, on the object itself or
+// on objects that are created in it. It omits the owner and the accounts that mayChange accepts.
 func OthersWithRights(sd *windows.SECURITY_DESCRIPTOR, rights windows.ACCESS_MASK) (others []string, err error) {
 	return othersBy(sd, rights, 0)
 }
 
-// OthersOnObject returns the other accounts like OthersWithRights, but only those with rights on the object
-// itself. It ignores rights that only objects created in it inherit.
+// OthersOnObject is like OthersWithRights, but considers only the rights on the object itself. It
+// ignores rights that apply only to objects created in it.
 func OthersOnObject(sd *windows.SECURITY_DESCRIPTOR, rights windows.ACCESS_MASK) (others []string, err error) {
 	return othersBy(sd, rights, windows.INHERIT_ONLY_ACE)
 }
 
-// othersBy implements OthersWithRights, but ignores the entries of the access list that have any of the
-// flags in without.
+// othersBy implements OthersWithRights. It ignores the entries of the access list that have any of the
+// flags in the parameter without.
 func othersBy(sd *windows.SECURITY_DESCRIPTOR, rights windows.ACCESS_MASK, without uint8) (others []string, err error) {
 	owner, _, err := sd.Owner()
 	if err != nil {

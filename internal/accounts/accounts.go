@@ -3,8 +3,8 @@
 // Start with Directory, which differs by operating system.
 package accounts
 
-// NoAccountError reports that an account certainly does not exist. Any other error means that the lookup
-// failed.
+// NoAccountError reports that an account does not exist. Any other error of a lookup means that the
+// lookup failed, so the account may exist.
 type NoAccountError string
 
 // Error returns the message.

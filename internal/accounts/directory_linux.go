@@ -15,16 +15,17 @@ import (
 	"syscall"
 )
 
-// Directory looks up the system's users and groups. It caches /etc/passwd and /etc/group until they
-// change. It looks up other accounts with getent(1). It caches each answer for a minute, even if
-// the account does not exist. A separate program is needed because this one does not link libc.
+// Directory looks up the system's users and groups. It parses /etc/passwd and /etc/group, and parses
+// them again when they change. It looks up accounts that are not in these files with the program
+// getent(1), because this program does not link libc. It caches each result of getent for a minute,
+// also if the account does not exist.
 //
 // The zero value is ready for use. The methods may be called concurrently.
 // See docs/decisions/0077.
 type Directory struct {
-	// AlwaysAsk makes lookups ask the other sources even if one of them has just failed to answer in
-	// time. If AlwaysAsk is false, lookups fail immediately for a minute after such a timeout. So a
-	// caller that only displays names is delayed only once.
+	// AlwaysAsk makes every lookup query the sources outside the files. If AlwaysAsk is false and a query
+	// has timed out, lookups fail immediately for the next minute. So a caller that only displays names is
+	// delayed only once.
 	AlwaysAsk bool
 	// Lookup replaces getent if it is not nil.
 	Lookup func(database, key string) (line string, err error)
@@ -136,8 +137,8 @@ func (d *Directory) groupOf(gid uint32) (string, bool) {
 	return name, ok && is == gid
 }
 
-// named asks the other sources for a name. It returns "" for a name that getent would interpret as
-// a number. Such a name may contain a sign and spaces.
+// named queries the sources outside the files for a name. It returns "" for a name that getent would
+// interpret as a number, also with a sign or spaces.
 func (d *Directory) named(database, name string) (string, error) {
 	if strings.Trim(name, "+-0123456789 \t\n\v\f\r") == "" {
 		return "", nil
@@ -145,7 +146,8 @@ func (d *Directory) named(database, name string) (string, error) {
 	return d.askOtherSources(database, name)
 }
 
-// askOtherSources asks the other sources for one entry. It returns "" if the entry does not exist.
+// askOtherSources queries the sources outside the files for one entry. It returns "" if the entry does
+// not exist.
 func (d *Directory) askOtherSources(database, key string) (string, error) {
 	return d.otherSources.get(database+" "+key, d.AlwaysAsk, func() (string, error) {
 		if d.Lookup != nil {
@@ -179,9 +181,9 @@ func StampOf(path string) (Stamp, error) {
 	return Stamp{st.Ino, st.Size, st.Mtim}, nil
 }
 
-// refresh returns the content of the files, and reads them again if they have changed. While they
-// are unchanged, callers do not wait for each other. That matters because every request on the
-// socket looks up accounts.
+// refresh returns the content of the files, and reads them again if they have changed. While they are
+// unchanged, concurrent callers do not block each other, because every request on the socket looks up
+// accounts.
 func (d *Directory) refresh() (*local, error) {
 	stamps, err := stampFiles()
 	if err != nil {

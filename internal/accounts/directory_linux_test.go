@@ -13,8 +13,8 @@ import (
 	"github.com/queuectl/queuectl/internal/skip"
 )
 
-// parseFiles reads passwd(5) and group(5): the first of several lines for one account is used, each
-// group occurs once, and damaged lines are ignored.
+// parseFiles uses the first of several lines for one account, lists each group once, and ignores
+// damaged lines.
 func TestFilesAreRead(t *testing.T) {
 	l := parseFiles(
 		"root:x:0:0:root:/root:/bin/bash\nalice:x:1000:1000:Alice,,,:/home/alice:/bin/zsh\nbad:x:no:1:::\nfew:x:1\n+::::::\nsvc:x:998:50::: \n",
@@ -33,7 +33,7 @@ func TestFilesAreRead(t *testing.T) {
 	}
 }
 
-// While the files are unchanged, a caller does not wait for other callers, not even for one that is
+// While the files are unchanged, a caller does not wait for other callers, even if one of them is
 // reading the files.
 func TestUnchangedFilesAreReadWithoutWaiting(t *testing.T) {
 	d := new(Directory)
@@ -57,10 +57,10 @@ func TestUnchangedFilesAreReadWithoutWaiting(t *testing.T) {
 	}
 }
 
-// elsewhere fakes the other sources of accounts and records the lookups.
+// elsewhere fakes the sources outside the files, such as LDAP, and records the lookups.
 type elsewhere struct {
 	mu      sync.Mutex
-	says    map[string]string // answers, by database and key
+	says    map[string]string // answers of the fake sources, by database and key
 	lookups []string
 	fails   bool
 	takes   time.Duration
@@ -83,12 +83,12 @@ func ofDirectory() *elsewhere {
 		"passwd 61400":    "dora:*:61400:61410:Dora:/home/dora:/bin/zsh",
 		"initgroups dora": "dora 61410 61411", "group staff@dir": "staff@dir:*:61411:dora",
 		"group 61411":  "staff@dir:*:61411:dora",
-		"passwd 61402": "other:*:61403:61403::/:/bin/sh", // the answer has another uid than the requested one
+		"passwd 61402": "other:*:61403:61403::/:/bin/sh", // an answer with another uid than the requested one
 	}}
 }
 
-// Directory finds accounts that are not in the files in the other sources, by name and number, with
-// all groups. It does not ask the other sources for accounts that are in the files.
+// Directory finds accounts that are not in the files in other sources, by name and by number, with all
+// groups. It does not query the other sources for accounts that are in the files.
 func TestDirectoryFindsRemoteAccounts(t *testing.T) {
 	e := ofDirectory()
 	d := &Directory{Lookup: e.ask}
@@ -119,8 +119,8 @@ func TestDirectoryFindsRemoteAccounts(t *testing.T) {
 	}
 }
 
-// A name that is a number never finds an account, in whatever source. That includes names with a
-// sign, because getent would read them as numbers.
+// If a name is a number, no lookup by name finds an account. The same applies to numbers with a sign,
+// because getent would read them as numbers.
 func TestNumberIsNotAName(t *testing.T) {
 	e := &elsewhere{says: map[string]string{"passwd 1001": "1001:*:61400:1::/:/bin/sh",
 		"passwd +5": "games:*:5:60::/:/bin/sh", "group -1": "x:*:5:"}}
@@ -140,8 +140,8 @@ func TestNumberIsNotAName(t *testing.T) {
 	}
 }
 
-// An answer is cached for a minute, also if the account does not exist. Concurrent callers share
-// one lookup.
+// A result is cached for a minute, also if the account does not exist. Concurrent callers share one
+// lookup.
 func TestAnswersAreCachedForAMinute(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := ofDirectory()
@@ -165,8 +165,8 @@ func TestAnswersAreCachedForAMinute(t *testing.T) {
 	})
 }
 
-// If the other sources do not answer, lookups fail immediately for a minute. With AlwaysAsk, each
-// lookup asks them.
+// After the other sources have not answered in time, lookups fail immediately for a minute. With
+// AlwaysAsk, each lookup queries the sources.
 func TestLookupsFailFastWithoutAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := ofDirectory()

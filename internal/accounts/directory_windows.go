@@ -10,16 +10,16 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// Directory looks up the system's users and groups, by name, as DOMAIN\NAME, by SID, or by the
-// number that ID assigns. It caches answers of a domain for a minute. The zero value is ready for
-// use. The methods may be called concurrently.
+// Directory looks up the system's users and groups by name, by DOMAIN\NAME, by SID, or by the number
+// that ID assigns. It caches a domain's answers for a minute. The zero value is ready for use. The
+// methods may be called concurrently.
 type Directory struct {
-	// AlwaysAsk makes lookups ask the domain even if it has just failed to answer in time. If AlwaysAsk is
-	// false, lookups fail immediately for a minute after such a timeout. So a caller that only displays
-	// names is delayed only once.
+	// AlwaysAsk makes every lookup query the domain. If AlwaysAsk is false and a query has timed out,
+	// lookups fail immediately for the next minute. So a caller that only displays names is delayed only
+	// once.
 	AlwaysAsk bool
-	// Lookup replaces the lookup of a name or a SID by Windows if it is not nil. If the account does not
-	// exist, the SID in its result is nil.
+	// Lookup replaces the lookup of a name or a SID by Windows if it is not nil. The SID in its result is
+	// nil if the account does not exist.
 	Lookup func(word string) (Entry, error)
 
 	otherSources lookupCache[Entry]
@@ -94,7 +94,7 @@ func (d *Directory) name(id int) string {
 	return e.Name
 }
 
-// noAccountErrors are the errors which mean that an account certainly does not exist, or cannot exist.
+// noAccountErrors are the errors of Windows which mean that an account does not exist or cannot exist.
 var noAccountErrors = []error{
 	windows.ERROR_NONE_MAPPED, windows.ERROR_NO_SUCH_DOMAIN, windows.ERROR_INVALID_ACCOUNT_NAME,
 	windows.ERROR_INVALID_PARAMETER, windows.ERROR_INVALID_SID, syscall.EINVAL,
@@ -112,8 +112,8 @@ func (d *Directory) entry(word string, look func() (Entry, error)) (Entry, error
 			error
 		}
 		answered := make(chan answer, 1)
-		// This goroutine ends when Windows answers. In the minute after a timeout, only patient lookups
-		// start another one.
+		// This goroutine ends when Windows answers. In the minute after a timeout, only lookups with
+		// AlwaysAsk start another one.
 		go func() {
 			e, err := look()
 			answered <- answer{e, err}

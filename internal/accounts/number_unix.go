@@ -31,7 +31,7 @@ func (d *Directory) GroupID(word string) (int, bool) {
 
 func number(word string) (int, bool) {
 	n, err := strconv.ParseUint(word, 10, 32)
-	return int(n), err == nil && n != 1<<32-1 // as an id, this value means "none"
+	return int(n), err == nil && n != 1<<32-1 // this value means "no id" in system calls
 }
 
 // UserName returns the name of a user, or the number if there is no name.

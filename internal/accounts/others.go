@@ -16,8 +16,8 @@ const (
 	maxFound     = 10_000          // highest number of cached answers
 )
 
-// errSilent means that the other sources did not answer. It formats its text only in Error, because
-// formatting at startup would be a tenth of the client's work before main.
+// errSilent means that the sources outside the files did not answer in time. Its method Error formats
+// the text, because formatting the text at startup would be a tenth of the client's work before main.
 var errSilent error = silentError{}
 
 type silentError struct{}
@@ -37,16 +37,16 @@ type lookupCache[T any] struct {
 
 // lookup is one lookup, finished or in progress.
 type lookup[T any] struct {
-	done  chan struct{} // closed once the fields said and err are set
+	done  chan struct{} // closed once entry and err are set
 	entry T
 	err   error
 
-	finishedAt time.Time // when the lookup finished; zero while it is in progress; guarded by others.mu
+	finishedAt time.Time // when the lookup finished; zero while it is in progress; guarded by lookupCache.mu
 }
 
 // get returns the cached entry, or calls the function in the parameter ask and returns its result.
-// Concurrent callers for the same name share one lookup. If a lookup got no answer in the last
-// minute, ask returns errSilent unless patient is set.
+// Concurrent callers for the same name share one lookup. If a lookup has timed out in the last minute,
+// get returns errSilent without a call of ask, unless patient is true.
 func (o *lookupCache[T]) get(name string, patient bool, ask func() (T, error)) (T, error) {
 	o.mu.Lock()
 	f, known := o.lookups[name]

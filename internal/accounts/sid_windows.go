@@ -9,9 +9,9 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// These constants divide the numbers of accounts into ranges: builtin groups from 512, this
-// machine's accounts from 0x30000 as in Cygwin, and digests from 2^52. All are below 2^53, so JSON
-// numbers can represent them.
+// These constants divide the numbers of accounts into ranges: builtin groups start at 512, this
+// machine's accounts at 0x30000 as in Cygwin, and digests at 2^52. All numbers are below 2^53, so JSON
+// can represent them exactly.
 // See docs/decisions/0088.
 const (
 	firstBuiltin = 512
@@ -20,10 +20,14 @@ const (
 	endOfNumbers = 1 << 53
 )
 
-// ID returns the number of an account, a user or a group. The number 0 is the account SYSTEM, the
-// counterpart of root. The number n is S-1-5-n or the builtin group S-1-5-32-n (administrators are
-// 544). The number 0x30000+n is account n of this machine. The number of any other account is a
-// digest of its SID, which is the same on all machines. The process remembers the SID of a digest.
+// ID returns the number of a user or a group:
+//
+//   - 0 is the account SYSTEM, the counterpart of root.
+//   - n is S-1-5-n or the builtin group S-1-5-32-n. For example, the administrators are 544.
+//   - 0x30000+n is account n of this machine.
+//   - Any other account gets a digest of its SID, which is the same on all machines.
+//
+// ID remembers the SID of each digest, so that SID can map the digest back.
 func ID(sid *windows.SID) int {
 	n := sid.SubAuthorityCount()
 	if sid.IdentifierAuthority() == windows.SECURITY_NT_AUTHORITY && n > 0 {
@@ -45,8 +49,8 @@ func ID(sid *windows.SID) int {
 	return id
 }
 
-// SID returns the account with a number. For a digest, it knows the account only if ID was called
-// with that account in this process.
+// SID returns the account with a number. It knows a digest only if this process has called ID with that
+// account.
 func SID(id int) (*windows.SID, bool) {
 	nt := func(subs ...uint32) (*windows.SID, bool) {
 		sid, err := newSID(subs)
@@ -145,8 +149,8 @@ const (
 	accountDomainInformation = 5 // PolicyAccountDomainInformation
 )
 
-// machine returns the SID that is the prefix of this machine's accounts. It returns nil if Windows
-// does not report it. In that case this machine's accounts get digests too.
+// machine returns the SID that is the prefix of this machine's accounts. It returns nil if Windows does
+// not report the SID. In that case this machine's accounts get digests, like other accounts.
 var machine = sync.OnceValue(func() *windows.SID {
 	attributes := windows.OBJECT_ATTRIBUTES{Length: uint32(unsafe.Sizeof(windows.OBJECT_ATTRIBUTES{}))}
 	var policy uintptr

@@ -22,9 +22,8 @@ func sid(t *testing.T, text string) *windows.SID {
 	return sid
 }
 
-// ID assigns each account one number, and SID maps it back. Only the system is 0. Some accounts
-// have no number by a rule. They get a digest, which is outside the ranges of all rules and which
-// JSON can represent exactly.
+// ID assigns each account one number, and SID maps the number back. Only the system account is 0.
+// Accounts outside the fixed ranges get a digest, which JSON can represent exactly.
 func TestAccountsHaveNumbers(t *testing.T) {
 	here := machine()
 	if here == nil {
@@ -77,8 +76,7 @@ func TestDigestsAreBounded(t *testing.T) {
 	}
 }
 
-// Directory finds the account of this process by number, name and SID, and also the system's own
-// accounts.
+// Directory finds the account of this process, and the system's accounts, by number, name and SID.
 func TestWindowsKnowsItsAccounts(t *testing.T) {
 	var d Directory
 	self, known := SID(CurrentUser())
@@ -110,8 +108,8 @@ func TestWindowsKnowsItsAccounts(t *testing.T) {
 	}
 }
 
-// Directory asks the domain once a minute for each name. After a timeout it does not ask for a
-// minute, except with AlwaysAsk. It does not find a user as a group, or a group as a user.
+// Directory queries the domain once a minute for each name. After a timeout it does not query the
+// domain for a minute, except with AlwaysAsk. It does not find a user as a group, or a group as a user.
 func TestDomainAnswersAreCached(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var asked []string
@@ -162,8 +160,8 @@ func TestDomainAnswersAreCached(t *testing.T) {
 	})
 }
 
-// An error that means "no such account" is an answer of the domain. After it, other lookups still
-// ask the domain.
+// An error that means "no such account" does not count as a timeout, so later lookups still query the
+// domain.
 func TestUnknownAccountIsAnAnswer(t *testing.T) {
 	var d Directory
 	for _, err := range noAccountErrors {

@@ -8,9 +8,9 @@ import (
 	"path/filepath"
 )
 
-// Write replaces a file, or creates it. When it returns, the new content is on the disk. In a directory that the
-// process may not read, a power failure soon afterwards can bring the old content back, because the directory
-// cannot be synced.
+// Write replaces a file, or creates it. When Write returns, the new content is on the disk. There is
+// one exception: a directory that the process may not read cannot be synced. In such a directory, a
+// power failure soon afterwards can bring the old content back.
 func Write(path string, content []byte, mode os.FileMode) error {
 	dir := filepath.Dir(path)
 	f, err := os.CreateTemp(dir, "."+filepath.Base(path)+"-*")

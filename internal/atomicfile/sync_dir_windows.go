@@ -1,4 +1,4 @@
 package atomicfile
 
-// SyncDir does nothing: NTFS journals the names in a directory.
+// SyncDir does nothing, because NTFS journals the names in a directory.
 func SyncDir(string) error { return nil }

@@ -1,12 +1,11 @@
 // Package cleanstart gives a process that outlives its caller the attributes of a fresh process.
-// Otherwise one caller's limits would apply to the jobs of all later callers. Start with Environ
-// and Reset.
+// Otherwise one caller's limits would apply to the jobs of all later callers. Start with Environ and
+// Reset.
 //
-// execve(2), fork(2), prctl(2) and credentials(7) list what a process inherits. An account may
-// change most of it, and Reset does. Inherited reports attributes that the account may not change,
-// if a process can detect them. Some cannot be detected: namespaces, the root directory,
-// Landlock rules, security labels and the login uid look the same whether the machine or the caller
-// set them.
+// The manual pages execve(2), fork(2), prctl(2) and credentials(7) list what a process inherits. Reset
+// sets the attributes that the account may change. Inherited reports the others, if the process can
+// detect them. Some cannot be detected: namespaces, the root directory, Landlock rules, security labels
+// and the login uid look the same whether the machine or the caller set them.
 package cleanstart
 
 import (
@@ -15,8 +14,8 @@ import (
 	"strings"
 )
 
-// callersVariables are the variables that apply only to one process or systemd unit. A service that
-// inherited them would report itself as its caller's unit.
+// callersVariables are the variables that systemd sets for one process or unit. A service that
+// inherited them would act as its caller's unit, for example in messages to systemd.
 var callersVariables = []string{
 	"NOTIFY_SOCKET", "WATCHDOG_PID", "WATCHDOG_USEC", "LISTEN_FDS", "LISTEN_PID", "LISTEN_FDNAMES", "MAINPID",
 	"INVOCATION_ID",
@@ -25,8 +24,8 @@ var callersVariables = []string{
 	"OLDPWD",
 }
 
-// runtimeVariables are the variables that the Go runtime reads at its start, as documented in
-// package runtime. They would affect the service for all its users.
+// runtimeVariables are the variables that the Go runtime reads at its start, as documented in package
+// runtime. A caller's values would affect the service for all its users.
 var runtimeVariables = []string{"GOGC", "GOMEMLIMIT", "GODEBUG", "GOMAXPROCS", "GORACE", "GOTRACEBACK"}
 
 // Environ returns the environment for a process that outlives this one. It is the environment of

@@ -15,15 +15,15 @@ const (
 	noClamp    = ^uint32(0) // this value resets a utilization clamp
 )
 
-// hardMost is a value of limit.soft: the soft limit is as high as the hard limit.
+// hardMost is a value of limit.soft. It means that the soft limit equals the hard limit.
 const hardMost = 0
 
 // limit is a resource limit of a fresh process, as defined by INIT_RLIMITS in the kernel's
 // include/asm-generic/resource.h.
 type limit struct {
 	resource int
-	// name and unit appear in the report of Inherited. name is "" if a lower limit does not matter,
-	// because it makes no job fail.
+	// name and unit appear in the report of Inherited. name is "" if the report omits the limit, because
+	// no job fails when the limit is lower than usual.
 	name, unit string
 	soft, hard uint64 // hard is 0 if the default differs between systems
 }
@@ -48,8 +48,8 @@ var limits = []limit{
 }
 
 // Reset gives the calling thread those attributes of a fresh process that the account may set. The
-// caller has locked its goroutine to the thread. Call it just before exec. Errors are ignored:
-// an attribute that cannot be set is unchanged, and Inherited reports it in the new program.
+// caller must have locked its goroutine to the thread, and calls Reset just before exec. Reset ignores
+// errors, because Inherited reports the attributes that remain in the new program.
 func Reset() {
 	CloseOnExec()
 	DefaultSignals()
@@ -61,9 +61,9 @@ func Reset() {
 	unix.RawSyscall(unix.SYS_PERSONALITY, 0, 0, 0) // sets PER_LINUX, with address space randomization
 }
 
-// CloseOnExec sets the close-on-exec flag of every descriptor except 0, 1 and 2. So a program that
-// this process starts inherits only the descriptors that are passed to it explicitly. It does not
-// close the descriptors in this process, because the Go runtime may already use one of them.
+// CloseOnExec sets the close-on-exec flag of every descriptor except 0, 1 and 2. So a program that this
+// process starts inherits only the descriptors that are passed to it explicitly. The descriptors stay
+// open in this process, because the Go runtime may already use one of them.
 func CloseOnExec() error {
 	if unix.CloseRange(3, 1<<31-1, unix.CLOSE_RANGE_CLOEXEC) == nil {
 		return nil
@@ -81,9 +81,9 @@ func CloseOnExec() error {
 	return nil
 }
 
-// DefaultSignals sets every ignored signal to its default action, and unblocks all on the calling
-// thread: programs that it starts inherit both. It uses system calls, because neither the Go
-// runtime nor libc lets a program change signals 32 and 33.
+// DefaultSignals sets every ignored signal to its default action, and unblocks all signals on the
+// calling thread. Programs that the thread starts inherit both. DefaultSignals uses system calls,
+// because neither the Go runtime nor libc lets a program change signals 32 and 33.
 func DefaultSignals() {
 	const ignored = 1 // SIG_IGN
 	var none [8]uintptr
@@ -113,7 +113,7 @@ func resetLimits() {
 	}
 }
 
-// softOf returns the soft limit of a fresh process that has this hard limit.
+// softOf returns the soft limit of a fresh process with the given hard limit.
 func (l limit) softOf(hard uint64) uint64 {
 	switch {
 	case l.resource == unix.RLIMIT_CORE:
@@ -143,7 +143,7 @@ func resetScheduling() {
 	unix.RawSyscall(unix.SYS_IOPRIO_SET, ofProcess, 0, noClass)
 }
 
-// Nice returns the nice value of this process, which its commands inherit.
+// Nice returns the nice value of this process. The commands that this process starts inherit it.
 func Nice() int {
 	const none = 20 // the system call returns 20 minus the nice value
 	n, err := unix.Getpriority(unix.PRIO_PROCESS, 0)
@@ -170,9 +170,8 @@ func resetMemory() {
 	}
 }
 
-// resetCredentials drops the rights that the caller had in addition to those of its account. These
-// are a session keyring, which ends with the caller's session, and capabilities that exec would
-// pass on.
+// resetCredentials drops the rights that the caller had in addition to those of its account: the
+// session keyring, which ends with the caller's session, and the capabilities that exec would pass on.
 func resetCredentials() {
 	if _, err := unix.KeyctlInt(unix.KEYCTL_JOIN_SESSION_KEYRING, 0, 0, 0, 0); err == nil {
 		unix.KeyctlInt(unix.KEYCTL_LINK, unix.KEY_SPEC_USER_KEYRING, unix.KEY_SPEC_SESSION_KEYRING, 0, 0)

@@ -6,7 +6,7 @@ import (
 )
 
 // Environ drops the variables that systemd sets for one unit (sd_notify(3), sd_listen_fds(3),
-// systemd.exec(5)) and those documented in package runtime. It keeps the settings of the service.
+// systemd.exec(5)) and the variables of the Go runtime. It keeps the settings of the service.
 func TestEnvironDropsVariablesOfOneProcess(t *testing.T) {
 	dropped := []string{
 		"NOTIFY_SOCKET", "LISTEN_FDS", "JOURNAL_STREAM", "WATCHDOG_USEC", "CREDENTIALS_DIRECTORY",

@@ -13,12 +13,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// commandScore is the oom_score_adj of every command. If this process has a higher score, the
-// kernel ends it before the commands when memory runs out.
+// commandScore is the oom_score_adj of every command. When memory runs out, the kernel first ends the
+// process with the highest score. So this process must not have a higher score than the commands.
 const commandScore = 200
 
-// Inherited describes each attribute that this process has from its caller and could not reset, and
-// what that means for jobs.
+// Inherited describes each attribute that this process inherited from its caller and could not reset.
+// Each description says what the attribute means for jobs.
 func Inherited() []string {
 	own, first := readStatus("self"), readStatus("1")
 	return slices.Concat(inheritedScheduling(own, first), inheritedLimits(), inheritedRights(own, first),
@@ -83,8 +83,8 @@ func (l limit) usualHard() uint64 {
 	return most / 2
 }
 
-// inheritedRights reports what this process may not do but the machine's first process may. In a
-// container both have the container's restrictions.
+// inheritedRights reports what this process may not do although the machine's first process may. In a
+// container, both processes have the container's restrictions, which are not reported.
 func inheritedRights(own, first status) (list []string) {
 	if own["NoNewPrivs"] == "1" && first["NoNewPrivs"] == "0" {
 		list = append(list, "sudo and other set-user-id programs do not work in jobs, because no_new_privs is set")
@@ -107,8 +107,8 @@ func inheritedRights(own, first status) (list []string) {
 	return list
 }
 
-// inheritedGroups reports differences from the groups that the account has in /etc/passwd and
-// /etc/group. It ignores accounts and groups from other sources.
+// inheritedGroups reports how the groups of this process differ from those that /etc/passwd and
+// /etc/group list for the account. It ignores accounts and groups from other sources.
 func inheritedGroups() (list []string) {
 	account, err := user.LookupId(strconv.Itoa(os.Getuid()))
 	if err != nil {
@@ -148,8 +148,8 @@ func groupName(id string) string {
 	return id
 }
 
-// inheritedUnit reports the caller's systemd service, whose end also ends this process, and its
-// limits.
+// inheritedUnit reports the caller's systemd unit and its limits. When that unit ends, systemd also
+// ends this process.
 func inheritedUnit() []string {
 	raw, err := os.ReadFile("/proc/self/cgroup")
 	if err != nil {
@@ -161,11 +161,11 @@ func inheritedUnit() []string {
 	})
 }
 
-// bounds are the files of a control group that limit its processes together.
+// bounds are the files of a control group that contain limits for all its processes together.
 var bounds = []string{"memory.max", "memory.high", "cpu.max", "pids.max"}
 
-// unitReport implements inheritedUnit. own is the content of /proc/self/cgroup, and read reads a
-// file of the control groups.
+// unitReport implements inheritedUnit. own is the content of /proc/self/cgroup. read returns the
+// content of a control group's file.
 func unitReport(own string, read func(file string) string) (list []string) {
 	group := ""
 	for line := range strings.Lines(own) {

@@ -5,9 +5,9 @@ import (
 	"testing"
 )
 
-// If the service was started within a systemd unit, Inherited reports the unit, because its end
-// also ends the service. It reports the limits of the unit's control groups, too. The unit of the
-// user's manager is an exception. It does not report limits of the slices that contain the unit.
+// If the service was started within a systemd unit, Inherited reports the unit, because the end of the
+// unit also ends the service. It also reports the limits of the unit's control groups, but not those of
+// the slices that contain the unit. It does not report the unit of the user's manager.
 func TestInheritedReportsTheCallersUnit(t *testing.T) {
 	files := map[string]string{
 		"/system.slice/pids.max":                        "100",
@@ -36,7 +36,7 @@ func TestInheritedReportsTheCallersUnit(t *testing.T) {
 	}
 }
 
-// A reset soft limit never exceeds the hard limit.
+// The soft limit that Reset sets never exceeds the hard limit.
 func TestSoftLimitsStayBelowHardOnes(t *testing.T) {
 	for _, l := range limits {
 		for _, hard := range []uint64{0, 1, 100, 1 << 40, unlimited} {

@@ -11,7 +11,7 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// errOther means that queuectld has executed the command.
+// errOther means that queuectld has executed the command, so this program has nothing left to do.
 var errOther = errors.New("queuectld has executed the command")
 
 // execDaemon executes queuectld with the same arguments instead of this program.
@@ -20,8 +20,8 @@ func (a *App) execDaemon() (err error) {
 	return err
 }
 
-// Reader returns a client for a command that only reads. If the service does not run and --dir
-// names the directory of a private run, the client reads the queue's files.
+// Reader returns a client for a command that only reads. If --dir names the directory of a private run
+// and no service runs there, the client reads the queue's files.
 func (a *App) Reader(ctx context.Context) (*control.Client, error) {
 	if a.offline != nil {
 		return a.offline, nil
@@ -50,8 +50,8 @@ func (a *App) Reader(ctx context.Context) (*control.Client, error) {
 	return opened, nil
 }
 
-// ReaderUnless returns a client as reader does. If the command waits for future events, it
-// requires a running service.
+// ReaderUnless returns a client as Reader does. If the parameter waits is true, the command waits for
+// future events, so ReaderUnless requires a running service.
 func (a *App) ReaderUnless(ctx context.Context, waits bool) (*control.Client, error) {
 	if waits {
 		return a.Client()
@@ -59,8 +59,8 @@ func (a *App) ReaderUnless(ctx context.Context, waits bool) (*control.Client, er
 	return a.Reader(ctx)
 }
 
-// Answer calls a method of the chosen service and prints the reply: as JSON if the user asked for
-// that, otherwise with the function print.
+// Answer calls a method of the chosen service and prints the reply: as JSON if the user asked for JSON,
+// otherwise with the function print.
 func Answer[P, R any](ctx context.Context, a *App, method func(*control.Client, context.Context, P) (R, error), p P,
 	print func(R) error) error {
 	c, err := a.Client()
@@ -78,8 +78,8 @@ func (a *App) ReadingClient(ctx context.Context) (*control.Client, error) {
 	return a.Reader(ctx)
 }
 
-// ReadAnswer calls a method and prints the reply, like answer. It is for commands that only read,
-// because those can read the directory of a private run while its service is stopped.
+// ReadAnswer calls a method and prints the reply, like Answer. It is for commands that only read. Such
+// commands can also read the directory of a private run that has no running service.
 func ReadAnswer[P, R any](ctx context.Context, a *App, method func(*control.Client, context.Context, P) (R, error), p P,
 	print func(R) error) error {
 	c, err := a.ReadingClient(ctx)
@@ -90,7 +90,7 @@ func ReadAnswer[P, R any](ctx context.Context, a *App, method func(*control.Clie
 	return AnswerOf(ctx, a, c, method, p, print)
 }
 
-// AnswerOf does the same as answer, but with a client that is already connected.
+// AnswerOf is like Answer, but uses a client that is already connected.
 func AnswerOf[P, R any](ctx context.Context, a *App, c *control.Client,
 	method func(*control.Client, context.Context, P) (R, error), p P, print func(R) error) error {
 	got, err := method(c, ctx, p)
@@ -103,8 +103,8 @@ func AnswerOf[P, R any](ctx context.Context, a *App, c *control.Client,
 	return print(got)
 }
 
-// errNothingToCheck is the error of a health check if no queue exists. Unlike a list, a health
-// check must then fail.
+// errNothingToCheck is the error of a health check when no queue exists. A command that lists things
+// succeeds in that case, but a health check must fail.
 var errNothingToCheck = &queue.Error{Code: queue.CodeUnavailable,
 	Message: "there is no queue yet, so there is nothing to check; your first job creates it: queuectl enqueue 'echo " +
 		"hello' (or run: queuectl service start)"}

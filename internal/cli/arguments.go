@@ -13,7 +13,7 @@ import (
 	"github.com/queuectl/queuectl/internal/present"
 )
 
-// asksHelp reports whether the arguments ask for help before the command or right after it. Later
+// asksHelp reports whether a request for help precedes the command or follows it directly. Later
 // arguments may belong to a job's program.
 func asksHelp(args []string) bool {
 	verb := false
@@ -41,8 +41,8 @@ func asksAll(args []string) bool {
 		slices.Contains(args, "-h"))
 }
 
-// withoutAll removes --all from arguments that ask for the complete help, because not every command
-// has that flag.
+// withoutAll removes --all from arguments that request the complete help, because some commands do not
+// have the flag --all.
 func withoutAll(args []string) []string {
 	if !asksAll(args) {
 		return args
@@ -50,8 +50,8 @@ func withoutAll(args []string) []string {
 	return slices.DeleteFunc(slices.Clone(args), func(arg string) bool { return arg == "--all" })
 }
 
-// separateNegativeNumber inserts -- before a last argument that is a negative number, so that cobra does not parse
-// it as a flag.
+// separateNegativeNumber inserts -- before the last argument if it is a negative number. Otherwise
+// cobra would parse the number as a flag.
 func separateNegativeNumber(args []string) []string {
 	if len(args) < 3 {
 		return args
@@ -72,8 +72,8 @@ func ExactArgs(n int, what string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error { return checkCount(cmd, args, n, what) }
 }
 
-// checkCount returns an error if there are not n arguments. It is separate from ExactArgs, because
-// the compiler copies the body of ExactArgs into every command.
+// checkCount returns an error if there are not n arguments. It is not part of ExactArgs, because the
+// compiler copies the body of ExactArgs into every command.
 func checkCount(cmd *cobra.Command, args []string, n int, what string) error {
 	if len(args) == n {
 		return nil

@@ -46,13 +46,13 @@ func requeueVerb(a *App) *cobra.Command {
 		(*control.Client).Requeue, "processing")
 }
 
-// endsMany lists the commands that end or remove jobs. With selection flags, they ask for
-// confirmation on a terminal.
+// endsMany lists the commands that end or remove jobs. With flags that select jobs, these commands ask
+// for confirmation on a terminal.
 var endsMany = []string{"cancel", "kill", "requeue", "rm", "dequeue"}
 
-// jobsCommand builds a command for jobs that are named by id or selected. The parameter outcome
-// describes a changed job in messages, like "is held". The parameter states lists the job states
-// that the command accepts; nil means all.
+// jobsCommand builds a command for jobs that the user names by id or selects with flags. The parameter
+// outcome describes a changed job in messages, for example "is held". The parameter states lists the
+// job states that the command accepts; nil means all.
 func (a *App) jobsCommand(name, short, outcome string, do bulkFunc, states ...string) *cobra.Command {
 	var s Selection
 	s.States = states
@@ -62,7 +62,7 @@ func (a *App) jobsCommand(name, short, outcome string, do bulkFunc, states ...st
 	}
 	stateShort := "s"
 	if name == "kill" {
-		stateShort = "" // -s is the short form of --signal, as in kill(1)
+		stateShort = "" // leave -s to --signal, as in kill(1)
 	}
 	s.Add(cmd, stateShort)
 	s.Act(cmd)
@@ -176,8 +176,8 @@ func (a *App) RunBulk(outcome string, ids []string,
 	return a.Counted(*all.MatchCount)
 }
 
-// Counted prints the result of a dry run. With --quiet it prints to standard error, since standard
-// output holds only ids.
+// Counted prints the number of jobs that a dry run counted. With --quiet it prints to standard error,
+// because standard output then holds only ids.
 func (a *App) Counted(n int) error {
 	to := a.Stdout
 	if a.Quiet {

@@ -18,9 +18,9 @@ import (
 // CompleteWithin bounds how long a shell waits for completions.
 const CompleteWithin = time.Second
 
-// CompleteIDs completes ids of jobs in these states, or in any state if states is empty. It offers
-// the newest first, with their commands. It offers nothing if the service does not answer, and does
-// not start one.
+// CompleteIDs completes the ids of jobs in these states, or in any state if states is empty. It offers
+// the newest jobs first, with their commands. It offers nothing if the service does not answer, and it
+// never starts a service.
 func (a *App) CompleteIDs(states ...string) cobra.CompletionFunc {
 	return func(_ *cobra.Command, given []string, prefix string) ([]cobra.Completion, cobra.ShellCompDirective) {
 		return a.idsIn(states, given, prefix), cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveKeepOrder
@@ -82,8 +82,8 @@ func (a *App) completeList(_ *cobra.Command, _ []string, typed string) (lists []
 	return lists, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveKeepOrder
 }
 
-// completeBatches completes the names of the newest jobs' batches. It omits names with characters
-// that control a terminal.
+// completeBatches completes the names of the newest jobs' batches. It omits names that contain control
+// characters.
 func (a *App) completeBatches(_ *cobra.Command, _ []string, typed string) (names []cobra.Completion,
 	_ cobra.ShellCompDirective) {
 	for _, j := range a.newest(nil) {
@@ -131,8 +131,8 @@ func (a *App) CompleteQueues(cmd *cobra.Command, _ []string, typed string) ([]co
 	}, func(q *control.QueueView) string { return q.Queue })
 }
 
-// completeNames completes a name of an object. The function in the parameter all returns the
-// objects to choose from.
+// completeNames completes the name of an object. The function in the parameter all returns the objects
+// to choose from.
 func completeNames[T any](a *App, cmd *cobra.Command, typed string,
 	all func(context.Context, *control.Client) ([]T, error), name func(*T) string) (names []cobra.Completion,
 	_ cobra.ShellCompDirective) {

@@ -74,7 +74,7 @@ func enqueueVerb(a *App) *cobra.Command {
 	return cmd
 }
 
-// manyInBatch bounds how many jobs of a batch inBatch counts.
+// manyInBatch is the highest number of a batch's jobs that inBatch counts.
 const manyInBatch = 10_000
 
 // inBatch adds the label of a batch to a spec, and prints how many jobs the batch already has.
@@ -117,7 +117,7 @@ func (a *App) inBatch(ctx context.Context, s *queue.Spec, name string) error {
 
 func (a *App) enqueueOne(ctx context.Context, s *queue.Spec, noCwd bool, key string) error {
 	if err := input.Prepare(s, noCwd); err != nil {
-		return err // this check comes before a service is started
+		return err // this check must come before a service is started
 	}
 	c, err := a.StartedClient(ctx)
 	if err != nil {
@@ -154,7 +154,7 @@ func (a *App) enqueueOne(ctx context.Context, s *queue.Spec, noCwd bool, key str
 	}
 	now := time.Now()
 	if present.HasExpired(s.ExpiresAt, now) || got.State == queue.Cancelled.String() {
-		got.MaxAttempts = 0 // the message must not announce attempts, because the job will not run
+		got.MaxAttempts = 0 // the job will not run, so the message must not announce attempts
 	}
 	a.PrintNote("job %s enqueued%s%s", got.ID, present.WhenDue(s, now), present.UpToAttempts(got.MaxAttempts))
 	return nil
@@ -182,7 +182,7 @@ func (a *App) enqueueMany(ctx context.Context, m *input.Source, common *queue.Sp
 		defer f.Close()
 		in = up.Source.Open(f)
 	}
-	// If no flag changes a job, each job is sent unchanged.
+	// If no flag changes a job, send each job of the file unchanged.
 	plain := m.File != "" && len(common.GivenFields()) == 0
 	each := m.Each
 	if m.IsTables() {
@@ -259,7 +259,7 @@ func (a *App) enqueueBatch(ctx context.Context, specs []queue.Spec, noCwd bool, 
 	return nil
 }
 
-// afterBatch makes a job depend on all jobs of one of the user's batches.
+// afterBatch makes a job depend on all jobs of one of the caller's batches.
 func (a *App) afterBatch(ctx context.Context, s *queue.Spec, name string) error {
 	if name == "" {
 		return nil
@@ -293,7 +293,8 @@ func (a *App) afterBatch(ctx context.Context, s *queue.Spec, name string) error 
 	return nil
 }
 
-// RequireFlag adds the flag --require-limits, which rejects jobs whose limits cannot be enforced.
+// RequireFlag adds the flag --require-limits. With this flag, the service rejects jobs whose limits it
+// cannot enforce.
 func (a *App) RequireFlag(f *pflag.FlagSet) {
 	f.BoolVar(&a.RequireLimits, "require-limits", false,
 		"reject jobs with limits that this machine cannot enforce, instead of warning")

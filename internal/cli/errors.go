@@ -23,13 +23,13 @@ func nearVerb(word string, known []string) string {
 	return cmp.Or(hints.Lookup(word, hints.Commands), hints.SimilarWord(word, known, "list all commands with: queuectl --help"))
 }
 
-// maxRefusedNamed is the highest number of ids that one line about refused jobs lists.
+// maxRefusedNamed is the highest number of ids in one line about refused jobs.
 const maxRefusedNamed = 5
 
-// refusals returns lines that say why jobs were refused, one line for each reason. They refer to
-// fields by the flags that the user typed.
+// refusals returns lines that say why jobs were refused, one line for each reason. The lines name the
+// flags that the user typed instead of the fields that the flags set.
 func refusals(cmd *cobra.Command, list []control.Refusal) (lines []string) {
-	ids := map[string][]string{} // maps each reason to the ids of the jobs that were refused for it
+	ids := map[string][]string{} // ids of the refused jobs by reason
 	var reasons []string
 	first := map[string]string{}
 	for _, r := range list {
@@ -64,8 +64,8 @@ func firstIDs(ids []string) string {
 	return text
 }
 
-// flagError returns the error for a wrong flag, in queuectl's wording instead of the flag
-// library's.
+// flagError returns the error about a wrong flag. It replaces the flag library's text by queuectl's
+// text.
 func (a *App) flagError(cmd *cobra.Command, err error) error {
 	var unknown *pflag.NotExistError
 	var bare *pflag.ValueRequiredError
@@ -109,13 +109,13 @@ func wrongValue(e *pflag.InvalidValueError) string {
 	}
 	var fault *queue.Error
 	if errors.As(e, &fault) {
-		return fault.Message // the field is omitted, because the message already names the flag
+		return fault.Message // omit the field, because the message already names the flag
 	}
 	return errors.Unwrap(e).Error()
 }
 
-// maxPlainHelp is the highest number of flags that --help shows without --all. If a command has
-// more, --help shows a selection.
+// maxPlainHelp is the highest number of flags that --help shows completely. If a command has more
+// flags, --help shows a selection, and --help --all shows all.
 const maxPlainHelp = 30
 
 // allFlagsHint returns how to list all flags of a command.

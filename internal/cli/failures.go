@@ -9,7 +9,7 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// MaxFailures is how many failed jobs a progress display names while it runs.
+// MaxFailures is the highest number of failed jobs that a progress display names.
 const MaxFailures = 100
 
 // SayFailure prints that a job did not complete, and why.
@@ -18,9 +18,9 @@ func (a *App) SayFailure(j *control.Job) {
 		termtext.Truncate(termtext.OneLine(a.Clean(a.Stderr, present.Title(j))), 60))
 }
 
-// sayEnd prints how a job ended. If the job did not complete, it prints even if standard error is
-// not a terminal, and adds the next step. The parameter others is the number of further failed jobs
-// that no line names.
+// sayEnd prints how a job ended. About a completed job it prints only on a terminal. About any other
+// job it always prints, and adds the next step. The parameter others is the number of further failed
+// jobs that no line names.
 func (a *App) sayEnd(j *control.Job, others int) {
 	switch {
 	case j.State == queue.Completed.String():
@@ -39,8 +39,8 @@ func (a *App) sayEnd(j *control.Job, others int) {
 	fmt.Fprintf(a.Stderr, "queuectl: %s\n", text)
 }
 
-// MoreFailures returns how to list the failures that were not named, or "" if all were. jobs says
-// which jobs failed.
+// MoreFailures returns how to list the failures that were not named, or "" if all were named. The
+// parameter jobs says which jobs failed.
 func MoreFailures(bad int, jobs, list string) string {
 	if bad > MaxFailures {
 		return fmt.Sprintf("; only %d of the %d %s are named above; list them all with: %s", MaxFailures, bad, jobs, list)

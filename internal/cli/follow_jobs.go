@@ -11,24 +11,24 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// This file follows a set of jobs to its end, for wait and for run --private. A Follower receives the
-// events of the queue, draws the progress and prints why no job makes progress. A FollowedJobs knows
-// which jobs belong to the set, what to print about each of them, and when the set has ended. See
-// docs/decisions/0109.
+// This file follows a set of jobs until all of them have ended, for wait and for run --private. A
+// Follower receives the events of the queue, draws the progress and prints why no job makes progress. A
+// FollowedJobs knows which jobs belong to the set, what to print about each of them, and when the set
+// has ended. See docs/decisions/0109.
 
 // FollowedJobs is a set of jobs that a Follower follows.
 type FollowedJobs interface {
-	// Record processes an event. It reports whether the event is about a job of the set that had not
-	// ended before.
+	// Record processes an event. It reports whether the event is about a job of the set that had not yet
+	// ended.
 	Record(ctx context.Context, e *control.Event) (isOurs bool, err error)
-	// Ended reports whether to stop. The Follower calls it at the start and after each event. It
-	// also calls it with isDue every ShowEvery and when Follower.Wake is closed; only then it may
-	// be slow.
+	// Ended reports whether the Follower must stop. The Follower calls it at the start and after each
+	// event with isDue false. Every ShowEvery and when Follower.Wake is closed, the Follower calls it with
+	// isDue true. Only then may Ended be slow.
 	Ended(ctx context.Context, isDue bool) (bool, error)
-	// Waiting returns the id of a job that waits, or "" if a job runs, if none waits, or if the user
-	// does not want to know why.
+	// Waiting returns the id of a waiting job, so that the Follower prints why the job waits. It returns
+	// "" if a job runs, if no job waits, or if the user already knows the reason.
 	Waiting(ctx context.Context) string
-	// Progress returns what to draw, nil for nothing.
+	// Progress returns the progress to draw, or nil to draw nothing.
 	Progress() *Progress
 }
 
@@ -36,7 +36,7 @@ type FollowedJobs interface {
 type Progress struct {
 	term.Bar
 	Failed     int64                // number of failed jobs that will be retried
-	IsRetrying func(seq int64) bool // selects them among the failed jobs of the queue
+	IsRetrying func(seq int64) bool // selects the failed jobs of the set among those of the queue
 }
 
 // Follower follows a set of jobs.
@@ -52,8 +52,8 @@ type Follower struct {
 // ShowEvery is how often the progress is drawn.
 const ShowEvery = 100 * time.Millisecond
 
-// Follow processes the events after the one with the number since, until the set has ended or the
-// connection is lost. If the set is older than that event, no event about its jobs is missed.
+// Follow processes the events after the event with the number since. It returns when the set has ended
+// or the connection is lost. It misses no event about a job that was enqueued before that event.
 func (f *Follower) Follow(ctx context.Context, jobs FollowedJobs, since int64) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -101,18 +101,18 @@ func (f *Follower) show(ctx context.Context, jobs FollowedJobs) {
 	}
 }
 
-// stallNotice prints why no job makes progress. Its zero value is ready for use; the time without
+// stallNotice prints why no job makes progress. Its zero value is ready for use. The time without
 // progress begins at the first call of print.
 type stallNotice struct {
 	stalledAt time.Time
-	printed   bool // the reason has been printed since there was progress
+	printed   bool // the reason was printed since the last progress
 }
 
 // reset records that there was progress.
 func (s *stallNotice) reset() { *s = stallNotice{stalledAt: time.Now()} }
 
-// print prints why a job waits if there was no progress for sayWhyAfter. It prints that only once.
-// The function waiting returns the id of a job that waits, or "" if a job runs or none waits.
+// print prints why a job waits, once, if there was no progress for sayWhyAfter. The function waiting
+// returns the id of a waiting job, or "" if a job runs or no job waits.
 func (s *stallNotice) print(ctx context.Context, a *App, c *control.Client, waiting func() string) {
 	if s.stalledAt.IsZero() {
 		s.reset()
@@ -126,7 +126,7 @@ func (s *stallNotice) print(ctx context.Context, a *App, c *control.Client, wait
 	}
 }
 
-// retryPollEvery is how often the times of retries are queried.
+// retryPollEvery is how often the client requests the times of retries from the service.
 const retryPollEvery = time.Second
 
 // retries tracks when the first failed job is retried.
@@ -145,8 +145,8 @@ func (r *retries) describe(ctx context.Context, c *control.Client, n int64, incl
 		r.polledAt, r.due = time.Now(), 0
 		page, err := c.List(ctx, control.List{State: control.Texts{queue.Failed.String()}})
 		if err != nil || page.Next != nil {
-			// The stream of events reports an error, so it is ignored here. If the list has more than one
-			// page, it is unknown which retry is first.
+			// Ignore an error here, because the stream of events reports it. If the list has several pages, the
+			// first retry is unknown.
 			page.Jobs = nil
 		}
 		for i := range page.Jobs {

@@ -17,7 +17,7 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// eventQueue is a queue that sends the events of a channel. All its jobs wait.
+// eventQueue fakes a queue whose jobs all wait. It sends the events of a channel.
 type eventQueue struct {
 	control.API
 	events     chan control.Event // closed when the connection is lost
@@ -52,11 +52,11 @@ func (q *eventQueue) Right(*control.Peer) control.Right                 { return
 func (q *eventQueue) Admit(context.Context, *control.Peer) error        { return nil }
 func (q *eventQueue) Refuse(*control.Peer, string, control.Right) error { return queue.ErrDenied }
 
-// followedTwo is a set of two jobs, 1 and 2, of which one waits.
+// followedTwo fakes a set of two jobs, 1 and 2. One of them waits.
 type followedTwo struct {
 	recordedEvents []int64     // numbers of the recorded events
 	checks         int         // number of calls of Ended with isDue
-	stopped        atomic.Bool // Ended reports true at the next such call
+	stopped        atomic.Bool // Ended returns true at the next call with isDue
 }
 
 func (j *followedTwo) Record(_ context.Context, e *control.Event) (isOurs bool, err error) {
@@ -74,8 +74,9 @@ func (j *followedTwo) Ended(_ context.Context, isDue bool) (bool, error) {
 func (j *followedTwo) Waiting(context.Context) string { return "two" }
 func (j *followedTwo) Progress() *Progress            { return nil }
 
-// A follower processes every event once, in order, and stops as soon as the set has ended, when it is woken
-// or when the connection is lost. While there are no events about the set, it prints once why a job waits.
+// A follower processes every event once, in order. It stops as soon as the set has ended, when Wake is
+// closed, or when the connection is lost. While there are no events about the set, it prints once why a
+// job waits.
 func TestFollowerFollowsASetOfJobs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		follow := func(run func(q *eventQueue, jobs *followedTwo, stop func())) (*followedTwo, string, error) {
@@ -115,9 +116,9 @@ func TestFollowerFollowsASetOfJobs(t *testing.T) {
 
 		_, printed, err = follow(func(q *eventQueue, _ *followedTwo, stop func()) {
 			time.Sleep(sayWhyAfter * 3 / 4)
-			q.events <- control.Event{Seq: 42, JobSeq: 2} // its own event resets the time
+			q.events <- control.Event{Seq: 42, JobSeq: 2} // an event about a job of the set resets the time
 			time.Sleep(sayWhyAfter * 3 / 4)
-			q.events <- control.Event{Seq: 43, JobSeq: 9} // another job's event does not
+			q.events <- control.Event{Seq: 43, JobSeq: 9} // an event about another job does not
 			time.Sleep(sayWhyAfter * 3 / 4)
 			stop()
 		})

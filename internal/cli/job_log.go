@@ -14,11 +14,11 @@ import (
 // JobLog is a file with one line for each ended job, in the format of GNU parallel.
 type JobLog struct {
 	f     *os.File
-	named bool  // OpenJobLog has opened f, so the method close closes it
+	named bool  // OpenJobLog has opened f, so the method Close closes f
 	err   error // the first write error
 }
 
-// OpenJobLog starts a log, or appends to an existing one if resume is set. The name - is standard
+// OpenJobLog creates a log. If resume is set, it appends to an existing log. The name - means standard
 // output.
 func OpenJobLog(name string, out *os.File, resume bool) (*JobLog, error) {
 	if name == "-" {
@@ -46,8 +46,8 @@ func (l *JobLog) begin() error {
 	return l.err
 }
 
-// Add writes the line of a job. seq is the job's position in the input, starting at 1. Like GNU
-// parallel, add counts only the bytes of standard output as received.
+// Add writes the line of a job. seq is the job's position in the input, starting at 1. received is the
+// number of bytes on standard output, the only bytes that GNU parallel counts.
 func (l *JobLog) Add(seq int, j *control.Job, received int64) {
 	if l.err != nil {
 		return
@@ -73,8 +73,8 @@ func (l *JobLog) Failure() error {
 	return l.err
 }
 
-// Close closes the file. Each line was already written when its job ended. Standard output stays
-// open.
+// Close closes the file, but not standard output. It need not write anything, because Add has written
+// each line.
 func (l *JobLog) Close() {
 	if l.named {
 		l.f.Close()

@@ -94,7 +94,7 @@ func psVerb(a *App) *cobra.Command {
 	cmd := listVerb(a)
 	cmd.Use, cmd.Short = "ps", "List running jobs"
 	if err := cmd.Flags().Set("state", queue.Processing.String()); err != nil {
-		panic(err) // this cannot happen, because the command list has the flag
+		panic(err) // cannot happen, because the command list has the flag
 	}
 	return cmd
 }
@@ -152,11 +152,11 @@ func (a *App) list(cmd *cobra.Command, l *listFlags, read pager, row func(*contr
 	return once()
 }
 
-// watchFrame is the number of lines on a watched screen that show no job: the time, the heading,
-// the number of further jobs, and the cursor's line.
+// watchFrame is how many lines of a watched screen show no job: the time, the heading, the number of
+// further jobs, and the line of the cursor.
 const watchFrame = 4
 
-// rowsInWindow returns the parameter rows, or the number of rows that fit the terminal if fewer do.
+// rowsInWindow returns the parameter rows, or fewer if the terminal has less space.
 func (a *App) rowsInWindow(rows int) int {
 	if height := term.Lines(a.Stdout); height > 0 {
 		return max(1, min(rows, height-watchFrame))
@@ -164,7 +164,7 @@ func (a *App) rowsInWindow(rows int) int {
 	return rows
 }
 
-// listArranged prints a table of up to limit jobs, the most interesting ones first.
+// listArranged prints a table of up to limit jobs in the order of the function arranged.
 func (a *App) listArranged(ctx context.Context, c *control.Client, p control.List, limit int,
 	row func(*control.Job) []string, head []string) error {
 	var jobs []control.Job
@@ -246,7 +246,7 @@ func (a *App) listOnce(ctx context.Context, c *control.Client, p control.List, r
 		order.jobs, more = nil, seen > printed
 	}
 	if whole {
-		list.End() // an error of this write is returned by Flush
+		list.End() // Flush returns an error of this write
 	}
 	if err := out.Flush(); err != nil || a.Structured() || a.Quiet {
 		return err
@@ -257,7 +257,8 @@ func (a *App) listOnce(ctx context.Context, c *control.Client, p control.List, r
 	return a.endTable(ctx, c, rows, head, p, more)
 }
 
-// jobsTable prints a table of jobs. On a terminal each state has its sign and colour.
+// jobsTable prints a table of jobs. On a terminal it marks each job with the sign and colour of its
+// state.
 func (a *App) jobsTable(head []string, rows [][]string) error {
 	state := slices.Index(head, "STATE")
 	if state < 0 || !term.IsTerminal(a.Stdout) {

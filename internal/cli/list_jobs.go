@@ -12,8 +12,7 @@ import (
 )
 
 // arranged sorts jobs for a table: running jobs, waiting jobs in the order of their start, held and
-// blocked jobs, dead jobs, and other ended jobs. Ended jobs are sorted by their end, the latest
-// first.
+// blocked jobs, dead jobs, and other ended jobs. Among ended jobs, the job that ended last comes first.
 func arranged(jobs []control.Job, now time.Time) {
 	place := func(j *control.Job) (group int, at int64) {
 		due := max(j.RunAt, j.NextRetryAt)
@@ -41,8 +40,9 @@ func arranged(jobs []control.Job, now time.Time) {
 // tableLimit is how many jobs a table shows without --limit.
 const tableLimit = 50
 
-// firstJobs returns the first limit jobs of the whole queue, or of some states, from the screen's
-// reply. It returns queue.ErrUnsupported if the reply has too few jobs of these states.
+// firstJobs returns the first limit jobs of the whole queue, or of some states. It reads them from the
+// reply to the request for the status screen. It returns queue.ErrUnsupported if that reply contains
+// too few jobs of these states.
 func firstJobs(ctx context.Context, c *control.Client, p control.List, limit int) (jobs []control.Job, more bool,
 	err error) {
 	for _, name := range p.State {
@@ -87,9 +87,8 @@ func firstJobs(ctx context.Context, c *control.Client, p control.List, limit int
 	return jobs, total > int64(len(jobs)), nil
 }
 
-// newestJobs returns the jobs for a table, read state by state. Reading each state separately finds
-// running and waiting jobs even if very many jobs have ended. Of each state it reads the newest
-// jobs.
+// newestJobs returns the jobs for a table. It reads the newest jobs of each state with a separate
+// request. So it finds running and waiting jobs even if very many jobs have ended.
 func newestJobs(ctx context.Context, c *control.Client, p control.List, limit int) (jobs []control.Job, more bool,
 	err error) {
 	for _, name := range p.State {
@@ -128,8 +127,8 @@ func newestJobs(ctx context.Context, c *control.Client, p control.List, limit in
 	return jobs, more || len(jobs) < len(open)+len(dead)+len(done), err
 }
 
-// inOneTable selects the jobs for a table with limit rows. Running and waiting jobs (open) get at
-// most half of the rows if dead and ended jobs can fill the other half.
+// inOneTable selects the jobs for a table with limit rows. If there are enough dead and ended jobs, the
+// running and waiting jobs (open) get at most half of the rows.
 func inOneTable(open, dead, done []control.Job, limit int) (jobs []control.Job) {
 	room := max(limit/2, limit-len(dead)-len(done), 1)
 	jobs = append(jobs, open[:min(len(open), room)]...)
@@ -138,7 +137,7 @@ func inOneTable(open, dead, done []control.Job, limit int) (jobs []control.Job) 
 	return append(jobs, done[:min(len(done), limit-len(jobs))]...)
 }
 
-// filtered reports whether a list is restricted by anything except states.
+// filtered reports whether anything except states restricts a list.
 func filtered(p control.List) bool {
 	return len(p.Label) > 0 || p.User != "" || p.Queue != "" || p.Since != 0 || p.Until != 0 || p.Batch != "" ||
 		p.IDGlob != ""

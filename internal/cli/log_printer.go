@@ -20,8 +20,8 @@ func damaged(p *control.Piece) error {
 		"queuectl doctor --verify", p.Attempt, p.ID, p.Damage.Bytes, which)
 }
 
-// logPrinter prints the pieces of one job's output. With a prefix it buffers an incomplete line, so
-// that the lines of several jobs do not mix.
+// logPrinter prints the pieces of one job's output. If lines have a prefix, it buffers an incomplete
+// line, so that the lines of several jobs do not mix.
 type logPrinter struct {
 	a         *App
 	screen    [2]*term.SafeWriter // one for standard output and one for standard error
@@ -30,16 +30,15 @@ type logPrinter struct {
 	list      *term.Array // the JSON array to print to; nil for text or JSON lines
 	prefix    string
 	stamps    bool
-	lineStart bool   // the next text begins a line
+	lineStart bool   // the next text begins a new line
 	part      string // buffered beginning of a line
 }
 
 // maxPart bounds a buffered line, in bytes. A longer line is printed in pieces.
 const maxPart = 64 << 10
 
-// newLogPrinter returns a logPrinter. It prints carriage returns unchanged only if lines have no
-// prefix and no time. Otherwise the text after a carriage return would overwrite the prefix or the
-// time.
+// newLogPrinter returns a logPrinter. If lines have a prefix or a time, the logPrinter escapes carriage
+// returns. Otherwise the text after a carriage return would overwrite the prefix or the time.
 func newLogPrinter(a *App, prefix string, stamps bool) *logPrinter {
 	live := prefix == "" && !stamps
 	screen := [2]*term.SafeWriter{

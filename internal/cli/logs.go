@@ -38,7 +38,7 @@ func logsVerb(a *App) *cobra.Command {
 				return a.WhileRead(cmd.Context(), func(ctx context.Context) error { return a.logsOfQueue(ctx, p, of, stamps) })
 			}
 			if len(ids) == 0 {
-				a.MissingIsEmpty = true // if no queue exists, the flags select no jobs
+				a.MissingIsEmpty = true // without a queue, the flags select no jobs
 				c, err := a.ReaderUnless(cmd.Context(), p.Follow)
 				if err != nil {
 					return err
@@ -85,8 +85,8 @@ type logReader struct {
 	list    *term.Array // the JSON array to print to; nil for text or JSON lines
 }
 
-// openLogs returns a logReader. The caller must call end, which completes the output and returns
-// err or its own error.
+// openLogs returns a logReader. The caller must call end, which completes the output. The function end
+// returns its argument err, joined with its own error.
 func (a *App) openLogs(ctx context.Context, p control.Logs, stamps bool) (r *logReader, end func(err error) error,
 	err error) {
 	c, err := a.ReaderUnless(ctx, p.Follow)
@@ -109,8 +109,8 @@ func (a *App) openLogs(ctx context.Context, p control.Logs, stamps bool) (r *log
 // errAttemptOver means that the followed attempt has ended.
 var errAttemptOver = errors.New("the attempt has ended")
 
-// readAttempt prints the output of one attempt of a job, each line after a prefix. If attempt is 0,
-// it prints the running attempt.
+// readAttempt prints the output of one attempt of a job, with a prefix before each line. If attempt is
+// 0, it prints the running attempt. The result said reports whether it printed anything.
 func (r *logReader) readAttempt(ctx context.Context, id string, attempt int, prefix string) (said bool, err error) {
 	p := r.p
 	p.ID, p.Attempt, p.Ends = control.Name(id), attempt, attempt == 0
@@ -124,7 +124,7 @@ func (r *logReader) readAttempt(ctx context.Context, id string, attempt int, pre
 	return said, err
 }
 
-// read prints the output of one job, each line after a prefix.
+// read prints the output of one job, with a prefix before each line.
 func (r *logReader) read(ctx context.Context, id, prefix string) error {
 	p := r.p
 	p.ID = control.Name(id)
@@ -135,11 +135,11 @@ func (r *logReader) read(ctx context.Context, id, prefix string) error {
 	return err
 }
 
-// printLost prints a message if an attempt has no output because its runner died.
+// printLost prints a message if the output of an attempt is lost because its runner died.
 func (r *logReader) printLost(ctx context.Context, id string) {
 	job, err := r.c.Show(ctx, control.Show{ID: control.Name(id)})
 	if err != nil || len(job.History) == 0 {
-		return // without the job's attempts, a lost output cannot be detected
+		return // without the list of attempts, a lost output cannot be detected
 	}
 	h := job.History[len(job.History)-1]
 	if r.p.Attempt != 0 && r.p.Attempt != h.Attempt {
@@ -178,8 +178,8 @@ func (r *logReader) print(ctx context.Context, p control.Logs, prefix string) (s
 	return said, errors.Join(err, out.end(), harm)
 }
 
-// logs prints the output of jobs. It prints several jobs one after another or, with --follow, as
-// their output arrives, each line with the job's id.
+// logs prints the output of jobs. It prints one job after another. With --follow, it prints the output
+// of all jobs as it arrives, with the job's id before each line.
 func (a *App) logs(ctx context.Context, p control.Logs, ids []string, stamps bool) (err error) {
 	if p.Follow && len(ids) > control.MaxStreams {
 		return fault.Usage("cannot follow %d jobs at the same time (at most %d); select fewer jobs, or leave out --follow",
@@ -217,15 +217,15 @@ func (a *App) logs(ctx context.Context, p control.Logs, ids []string, stamps boo
 }
 
 // These constants bound how many jobs of a queue are read concurrently. The service limits the open
-// streams of each user. These bounds leave some streams for the user's other commands. If an
-// attempt starts while followedLive attempts are followed, its output is printed after its end.
+// streams of each user, and these bounds leave some streams for the user's other commands. If an
+// attempt starts while followedLive attempts are followed, its output is printed when it has ended.
 const (
 	followedLive = 24
 	readEnded    = 4
 )
 
-// logsOfQueue prints the output of the queue's running jobs and of jobs that start later, each line
-// with the job's id. It returns when the user interrupts it or the service ends.
+// logsOfQueue prints the output of the queue's running jobs and of jobs that start later, with the
+// job's id before each line. It returns when the user interrupts it or the service ends.
 func (a *App) logsOfQueue(ctx context.Context, p control.Logs, of control.List, stamps bool) (err error) {
 	r, end, err := a.openLogs(ctx, p, stamps)
 	if err != nil {
@@ -247,13 +247,13 @@ func (a *App) logsOfQueue(ctx context.Context, p control.Logs, of control.List, 
 type queueReader struct {
 	r      *logReader
 	filter control.List // selects the jobs by queue and labels
-	// following maps the id of each job whose output is being followed to the number of its attempt.
-	// The number is 0 if the attempt was already running when the command started.
+	// followedAttempts maps the id of each job whose output is being followed to the number of its
+	// attempt. The number is 0 if the attempt was already running when the command started.
 	followedAttempts map[string]int
 
 	streams sync.WaitGroup
-	// live and ended are semaphores. They bound how many running and how many ended attempts are read
-	// at the same time.
+	// liveSlots and endedSlots are semaphores. They bound how many running and how many ended attempts are
+	// read at the same time.
 	liveSlots, endedSlots chan struct{}
 	fail                  func(error)
 }
@@ -284,8 +284,8 @@ func (q *queueReader) follow(ctx context.Context) error {
 	}
 }
 
-// handle handles an event: it follows an attempt that has started, or prints an attempt that has
-// ended and was not followed.
+// handle handles an event. If an attempt has started, handle follows it. If an attempt has ended that
+// was not followed, handle prints it.
 func (q *queueReader) handle(ctx context.Context, e *control.Event) error {
 	ended := e.Event == string(queue.EventEnded)
 	if attempt, followed := q.followedAttempts[e.ID]; followed && (attempt == 0 || attempt == e.Attempt) {
@@ -318,7 +318,7 @@ func (q *queueReader) handle(ctx context.Context, e *control.Event) error {
 	}
 }
 
-// wants reports whether a job is selected and visible to the user.
+// wants reports whether a job is selected and the user may see it.
 func (q *queueReader) wants(j *control.Job) bool {
 	for name, value := range q.filter.Label {
 		if j.Labels[name] != value {
@@ -328,7 +328,7 @@ func (q *queueReader) wants(j *control.Job) bool {
 	return j.Queue == q.filter.Queue && !slices.Contains(j.Hidden, "command")
 }
 
-// followLive follows an attempt, if fewer than followedLive are followed.
+// followLive follows an attempt, unless followedLive attempts are already followed.
 func (q *queueReader) followLive(ctx context.Context, id string, attempt int) {
 	select {
 	case q.liveSlots <- struct{}{}:
@@ -338,15 +338,15 @@ func (q *queueReader) followLive(ctx context.Context, id string, attempt int) {
 	}
 }
 
-// read starts a goroutine that prints an attempt and then releases its slot. It retries while the
-// service has no free stream for this user.
+// read starts a goroutine that prints an attempt and then releases its slot in place. The goroutine
+// retries while the service has no free stream for this user.
 func (q *queueReader) read(ctx context.Context, id string, attempt int, place chan struct{}) {
 	q.streams.Go(func() {
 		defer func() { <-place }()
 		for {
 			said, err := q.r.readAttempt(ctx, id, attempt, id+" | ")
 			switch {
-			case err == nil, ctx.Err() != nil, errors.Is(err, queue.ErrNotFound): // or the job was removed
+			case err == nil, ctx.Err() != nil, errors.Is(err, queue.ErrNotFound): // ErrNotFound means that the job was removed
 				return
 			// Retry only if no stream was free and nothing was printed. Any other error ends the command.
 			case said || !errors.Is(err, queue.ErrUnavailable):

@@ -53,11 +53,12 @@ type App struct {
 
 // Main executes the command that the process's arguments name, and exits.
 func Main(p Program) {
-	// Explorer may start this program, for example at logon. Cobra would print a message and exit.
+	// Explorer may start this program, for example at logon. With this text set, cobra would print a
+	// message and exit.
 	cobra.MousetrapHelpText = ""
 	a := NewApp(p, os.Stdin, term.Alias(os.Stdout), term.Alias(os.Stderr))
-	// The context is never cancelled. A cancelable one would cost each command a goroutine, and with it
-	// a thread.
+	// The context is never cancelled, because a context that can be cancelled would cost each command a
+	// goroutine and a thread.
 	os.Exit(a.main(context.Background(), os.Args[1:]))
 }
 
@@ -105,9 +106,9 @@ func (a *App) main(ctx context.Context, args []string) int {
 	return code
 }
 
-// readZone sets time.Local to the zone in TZ if the time package could not read it. leave is true
-// if only queuectld can load the zone; the caller must then execute queuectld. An unknown zone is
-// an error for a command that reads or prints times, because they would be wrong.
+// readZone sets time.Local to the zone in TZ if the time package could not read the zone. leave is true
+// if only queuectld can load the zone; the caller must then execute queuectld. An unknown zone is an
+// error only for a command that reads or prints times, because those times would be wrong.
 func (a *App) readZone(v *Verb, args []string) (leave bool, err error) {
 	value, unread := zone.UnreadTZ()
 	source := "TZ=" + value
@@ -129,8 +130,8 @@ func (a *App) readZone(v *Verb, args []string) (leave bool, err error) {
 	return false, nil
 }
 
-// Root returns the root command with the requested command, or with all commands if the arguments
-// name none. Its arguments are set.
+// Root returns the root command with the command that the arguments name, or with all commands if they
+// name none. It passes the arguments to the root command.
 func (a *App) Root(args []string) *cobra.Command {
 	a.args = args
 	root := &cobra.Command{
@@ -197,7 +198,7 @@ func (a *App) globalFlags(f *pflag.FlagSet) {
 	f.BoolVar(&a.Raw, "raw", false, "print control characters unchanged")
 }
 
-// addVerbs adds the requested command, or all commands if asked is nil.
+// addVerbs adds the command asked, or all commands if asked is nil.
 func (a *App) addVerbs(root *cobra.Command, asked *Verb) {
 	for i := range a.verbs {
 		v := &a.verbs[i]
@@ -206,7 +207,7 @@ func (a *App) addVerbs(root *cobra.Command, asked *Verb) {
 		}
 		switch {
 		case asked != nil && asked != v:
-		case v.Build == nil: // queuectld implements it; this entry is only for the list of commands
+		case v.Build == nil: // queuectld implements the command; queuectl only lists it
 			root.AddCommand(&cobra.Command{Use: v.Name, Short: v.Short, GroupID: v.Group,
 				Run: func(*cobra.Command, []string) {}})
 		default:
@@ -220,10 +221,10 @@ func (a *App) addVerbs(root *cobra.Command, asked *Verb) {
 	}
 }
 
-// askedVerb returns the command that the arguments name, whether to execute, to explain or to
-// complete. It returns nil if all commands are needed.
+// askedVerb returns the command that the arguments name, to execute it, to print its help or to
+// complete its arguments. It returns nil if all commands are needed.
 func (a *App) askedVerb(args []string) *Verb {
-	about := false // "help" or a completion request preceded this argument
+	about := false // the word help or a completion request preceded this argument
 	for i := 0; i < len(args); i++ {
 		switch arg := args[i]; {
 		case arg == "--socket" || arg == "--dir":

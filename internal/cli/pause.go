@@ -18,8 +18,9 @@ func resumeVerb(a *App) *cobra.Command {
 		"everything is resumed: paused jobs continue and new jobs start")
 }
 
-// pauseCommand builds a command for running jobs or, with --all, for the whole queue. The argument
-// outcome is the verb in the messages about a job, like "is paused"; all is the message for --all.
+// pauseCommand builds a command for running jobs or, with --all, for the whole queue. The parameter
+// outcome describes a changed job in messages, for example "is paused". The parameter all is the
+// message for --all.
 func (a *App) pauseCommand(name, short, outcome string, do bulkFunc, allUsage, all string) *cobra.Command {
 	var s Selection
 	s.States = []string{"processing"}
@@ -39,7 +40,7 @@ func (a *App) pauseCommand(name, short, outcome string, do bulkFunc, allUsage, a
 	return cmd
 }
 
-// onEverything pauses or resumes the whole queue, and prints which running jobs that affects.
+// onEverything pauses or resumes the whole queue, and prints which running jobs are affected.
 func (a *App) onEverything(
 	cmd *cobra.Command, s *Selection, ids []string, outcome string, do bulkFunc, say string,
 ) error {

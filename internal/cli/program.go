@@ -14,8 +14,8 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// Program holds the code that only one of the two programs links. A function is nil in the program
-// that does not link it. A command of queuectl that needs such a function executes queuectld
+// Program holds the code that only one of the two programs links. A function is nil in the program that
+// does not link it. If a command of queuectl needs such a function, queuectl executes queuectld
 // instead.
 type Program struct {
 	// Verbs are rows for the table of commands. Each replaces the row of the same name, or is appended

@@ -55,8 +55,8 @@ func progressLine(args []string) (string, error) {
 	return line + "\n", nil
 }
 
-// sendProgress writes a progress report to the runner. If the runner is gone, it does not wait for
-// another one.
+// sendProgress writes a progress report to the runner. It never waits for a runner: if no runner reads
+// the reports, it returns an error.
 func sendProgress(path, line string) error {
 	if path == "" {
 		return queue.Errorf(queue.CodeWrongState, "progress works only inside a job, because it needs the "+
@@ -72,7 +72,7 @@ func sendProgress(path, line string) error {
 	if err != nil {
 		return fmt.Errorf("cannot report progress: %w", err)
 	}
-	// This call fails for a regular file, which needs no deadline.
+	// SetWriteDeadline fails for a regular file, which needs no deadline.
 	f.SetWriteDeadline(time.Now().Add(progressWithin))
 	_, err = f.WriteString(line)
 	return errors.Join(err, f.Close())

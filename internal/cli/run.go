@@ -24,7 +24,8 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// detachAfter is how long after a first Ctrl-C a second one still cancels the job.
+// detachAfter is how long after a first Ctrl-C a second Ctrl-C cancels the job. After this time, the
+// program detaches from the job.
 const detachAfter = time.Second
 
 func runVerb(a *App) *cobra.Command {
@@ -75,7 +76,7 @@ func runVerb(a *App) *cobra.Command {
 	cmd.PreRunE = func(cmd *cobra.Command, args []string) error {
 		a.FailureCode = fault.ExitFailure
 		if private.enabled && files.Exists(filepath.Join(a.PrivateDir(), connect.RunManifest)) {
-			return nil // this run resumes an earlier one, so a time in its flags may have passed since then
+			return nil // this run resumes an earlier run, so a time in its flags may have passed since then
 		}
 		return refusePast(cmd, args)
 	}
@@ -108,8 +109,8 @@ func ProgramText(program []string) string {
 	return strings.Join(words, " ")
 }
 
-// ownExit makes usage errors of a command end with the exit code for queuectl's own failures. The
-// usual exit code for usage errors could be that of a job.
+// ownExit makes a command report usage errors with the exit code for queuectl's own failures, because a
+// job can exit with the usual code for usage errors.
 func (a *App) ownExit(cmd *cobra.Command) {
 	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		a.FailureCode = fault.ExitFailure
@@ -148,9 +149,9 @@ func (a *App) run(ctx context.Context, s *queue.Spec, noCwd, cancelOnExit bool) 
 	return a.attached(ctx, c, &followedJob{id: got.ID, tty: tty, cancelOnExit: cancelOnExit}, interrupts)
 }
 
-// followedOutput is how many bytes of each output stream the service keeps for a job that run
-// follows, unless the user sets a limit. Without it, output that the job prints faster than run
-// reads it would be lost.
+// followedOutput is how many bytes of each output stream the service keeps for a job that the command
+// run follows, unless the user sets a limit. With a lower limit, output would be lost if the job prints
+// faster than run reads.
 // See docs/decisions/0070.
 const followedOutput int64 = 64 << 20
 
@@ -159,13 +160,12 @@ func (a *App) joinsTTY(tty bool) bool {
 	return tty && !a.Structured() && term.IsTerminal(os.Stdin) && term.IsTerminal(a.Stdout)
 }
 
-// viewOnly reports whether the caller may not type into a job's terminal, and prints a
-// message if so. The job's output is then shown with control characters escaped, like that of any
-// job.
+// viewOnly reports whether the caller may not type into a job's terminal, and prints a message if so.
+// The program then escapes control characters in the job's output, as for a job without a terminal.
 func (a *App) viewOnly(ctx context.Context, c *control.Client, id string) bool {
 	_, err := c.Attach(ctx, control.Attach{ID: control.Name(id)})
 	if !errors.Is(err, queue.ErrDenied) && !errors.Is(err, queue.ErrUnsupported) {
-		return false // any other error is reported when the job is followed
+		return false // following the job reports any other error
 	}
 	fmt.Fprintf(a.Stderr, "queuectl: view only (your input is not sent to the job): %s\n",
 		termtext.OneLine(a.Clean(a.Stderr, err.Error())))
@@ -176,11 +176,11 @@ func (a *App) viewOnly(ctx context.Context, c *control.Client, id string) bool {
 type followedJob struct {
 	id             string
 	tty            bool // the job has a terminal
-	mayHaveStarted bool // the job may already have started, because attach follows an existing job
+	mayHaveStarted bool // the job existed before this process followed it, so it may already have started
 	cancelOnExit   bool // cancel the job when the user interrupts this process
 }
 
-// watchInterrupts returns a channel that gets each Ctrl-C from now on.
+// watchInterrupts returns a channel that receives a value at each Ctrl-C.
 func watchInterrupts() <-chan os.Signal {
 	interrupts := make(chan os.Signal, 4)
 	signal.Notify(interrupts, os.Interrupt)
@@ -199,7 +199,7 @@ func (a *App) attached(ctx context.Context, c *control.Client, f *followedJob, i
 	follow, stop := context.WithCancel(ctx)
 	defer stop()
 	done := make(chan error, 1)
-	// The goroutine ends when the job ends or stop is called.
+	// This goroutine ends when the job ends or stop is called.
 	go func() { done <- a.follow(follow, c, f, a.PrintOutput) }()
 	select {
 	case err := <-done:
@@ -239,8 +239,8 @@ func attachVerb(a *App) *cobra.Command {
 	return cmd
 }
 
-// continuesText returns the message that a job continues to run. It names the command that attaches
-// to the job again.
+// continuesText returns the message that a job continues to run, with the command that follows the job
+// again.
 func continuesText(id string) string {
 	return fmt.Sprintf("queuectl: job %s continues; return to it with: queuectl attach %s", id, id)
 }
@@ -261,8 +261,8 @@ func (a *App) detachOrCancel(id string, interrupts <-chan os.Signal, done <-chan
 
 func (a *App) cancelAndExit(c *control.Client, id string) error {
 	a.Exit = fault.ExitDetached
-	// A new connection is necessary. On the old one, the answer would come after job output that this
-	// process may no longer read.
+	// Use a new connection. On the old one, the answer would follow job output that this process no longer
+	// reads.
 	c = c.Clone()
 	defer c.Close()
 	verdict, err := c.Cancel(context.Background(), control.Selection{IDs: []string{id}})

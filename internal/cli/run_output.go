@@ -14,8 +14,8 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// PrintOutput prints each stream of a job's output to the stream of the same name, or both streams
-// to standard error if standard output is for JSON. If p.Ends is set, it calls the function ended
+// PrintOutput prints each stream of a job's output to the stream of the same name. If standard output
+// is for JSON, it prints both streams to standard error. If p.Ends is set, it calls the function ended
 // after each attempt except the last.
 func (a *App) PrintOutput(ctx context.Context, c *control.Client, p control.Logs, ended func(attempt int) error) error {
 	out, errs := term.NewSafeWriter(&a.Output, a.Stdout, true), term.NewSafeWriter(&a.Output, a.Stderr, true)
@@ -49,21 +49,21 @@ func (a *App) PrintOutput(ctx context.Context, c *control.Client, p control.Logs
 	return err
 }
 
-// sayWhyAfter is how long a followed job waits before the reason is printed.
+// sayWhyAfter is how long a followed job must wait before the program prints why it waits.
 const sayWhyAfter = time.Second
 
 // printer prints a job's output. It calls the function ended after each attempt except the last.
 type printer func(ctx context.Context, c *control.Client, p control.Logs, ended func(attempt int) error) error
 
 // follow prints a job's output as it arrives and sets a.Exit from the job's outcome. If the job was
-// just enqueued, follow misses no attempt, however short.
+// just enqueued, follow prints the output of all its attempts, however short they are.
 func (a *App) follow(ctx context.Context, c *control.Client, f *followedJob, print printer) error {
 	id := f.id
 	waits := time.AfterFunc(sayWhyAfter, func() { a.sayWhy(ctx, c, id) })
 	defer waits.Stop()
 	err := print(ctx, c, control.Logs{ID: control.Name(id), Follow: true, All: !f.mayHaveStarted, Ends: true},
 		func(attempt int) error {
-			waits.Stop() // sayWhy is no longer needed, because printAttempt prints when the next attempt starts
+			waits.Stop() // printAttempt prints the reason when the next attempt starts, so sayWhy is not needed
 			return a.printAttempt(ctx, c, id, attempt)
 		})
 	if err != nil {
@@ -81,8 +81,8 @@ func (a *App) follow(ctx context.Context, c *control.Client, f *followedJob, pri
 	return nil
 }
 
-// sayWhy prints why a job does not run now and what to do about it, in the words of show, list and
-// why.
+// sayWhy prints why a job does not run now and what to do about it, with the same text as show, list
+// and why.
 func (a *App) sayWhy(ctx context.Context, c *control.Client, id string) {
 	job, err := c.Show(ctx, control.Show{ID: control.Name(id)})
 	if err != nil || runs(&job.Job) || present.StateOf(job.State).Ended() {
@@ -111,7 +111,7 @@ func (a *App) printAttempt(ctx context.Context, c *control.Client, id string, n 
 		text = fmt.Sprintf("attempt %d was lost", n)
 	case reason == queue.ReasonStopped && !h.Counted:
 		text = fmt.Sprintf("attempt %d was stopped by a user or the service, and does not count", n)
-		h.Reason = nil // the text contains it
+		h.Reason = nil // the text already contains the reason
 	case !h.Counted:
 		text = fmt.Sprintf("attempt %d ended and does not count", n)
 	}
@@ -135,9 +135,9 @@ func (a *App) printAttempt(ctx context.Context, c *control.Client, id string, n 
 	return nil
 }
 
-// printEnd prints how a job ended that did not complete. If the job's exit code does not explain it
-// (the job has a field reason, or is cancelled), printEnd always prints; otherwise it prints only
-// on a terminal.
+// printEnd prints how a job ended that did not complete. It always prints if the job's exit code does
+// not explain the end: the job has a field reason, or is cancelled. Otherwise it prints only on a
+// terminal.
 func (a *App) printEnd(j *control.Job) {
 	text := fmt.Sprintf("job %s is %s", j.ID, present.StateText(j))
 	switch {
@@ -156,8 +156,8 @@ func (a *App) printEnd(j *control.Job) {
 	}
 }
 
-// lostError extends an error that occurred while following a job: it adds whether the job is
-// still in the queue, and how to follow it again. If only the output is gone, it returns the error
+// lostError extends an error that occurred while following a job. It adds whether the job is still in
+// the queue, and how to follow the job again. If only the output is lost, it returns the error
 // unchanged.
 func (a *App) lostError(ctx context.Context, c *control.Client, id string, err error) error {
 	if errors.Is(err, queue.ErrNotFound) {
@@ -170,7 +170,7 @@ func (a *App) lostError(ctx context.Context, c *control.Client, id string, err e
 		"with: queuectl attach %s", id, err, id)
 }
 
-// jobExit returns the exit code of run for a job that has ended.
+// jobExit returns the exit code of the command run for a job that has ended.
 func jobExit(j *control.Job) int {
 	reason := ""
 	if j.Reason != nil {

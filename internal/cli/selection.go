@@ -29,7 +29,7 @@ type Selection struct {
 	yes       bool
 }
 
-// Add adds the flags that select jobs. short is the one-letter form of --state; "" for none.
+// Add adds the flags that select jobs. short is the one-letter form of --state, or "" for none.
 func (s *Selection) Add(cmd *cobra.Command, short string) {
 	f := cmd.Flags()
 	f.BoolVar(&s.All, "all", false, "all jobs to which the command applies")
@@ -50,7 +50,7 @@ func (s *Selection) Add(cmd *cobra.Command, short string) {
 	f.Var(input.GivenOnce(&s.User), "user", "select jobs that `USER` has enqueued")
 	f.Func("older-than", older, func(text string) error {
 		d, err := when.ParseSpan(text)
-		if err == nil && d == 0 { // a zero duration counts as not set, so 0s would be no selection
+		if err == nil && d == 0 { // reject 0s, because a zero duration means that the flag is not set
 			err = errors.New("0s is too short; give a longer duration")
 		}
 		s.OlderThan = control.Span(d)
@@ -132,7 +132,7 @@ func (s *Selection) Of(cmd *cobra.Command, ids []string) (control.Selection, err
 	return p, nil
 }
 
-// chosenBy returns the first flag that selects jobs.
+// chosenBy returns the first flag with which the user selected jobs.
 func (s *Selection) chosenBy(cmd *cobra.Command) string {
 	for _, name := range []string{"all", "state", "failed", cmp.Or(s.LabelFlag, "label"), "queue", "where-queue", "batch",
 		"user", "older-than"} {
@@ -143,7 +143,7 @@ func (s *Selection) chosenBy(cmd *cobra.Command) string {
 	return "--id-glob"
 }
 
-// longestTitle is how much of a selected job's command is kept, in columns.
+// longestTitle is how many columns of a selected job's command are kept.
 const longestTitle = 200
 
 // Resolved returns the named or selected jobs, in the given order or in the order of enqueueing. It
@@ -178,7 +178,7 @@ func allPages(ctx context.Context, c *control.Client, list control.List) (jobs [
 		}
 		for i := range page.Jobs {
 			if j := &page.Jobs[i]; !slices.Contains(j.Hidden, "command") {
-				// There may be very many jobs, so only a short title of each is kept in memory.
+				// Keep only a short title of each job, because there may be very many jobs.
 				j.Command, j.Argv, j.Cwd, j.Labels = termtext.Truncate(present.Title(j), longestTitle), nil, "", nil
 				jobs = append(jobs, *j)
 			}
@@ -203,7 +203,7 @@ func Unique(ids []string) (list []string) {
 }
 
 // OnSelection executes a bulk command for the named or selected jobs. On a terminal it asks for
-// confirmation before a command that ends or removes jobs, and for --all.
+// confirmation if the command ends or removes jobs, or if --all selects all jobs.
 func (a *App) OnSelection(cmd *cobra.Command, s *Selection, ids []string, outcome string, do bulkFunc) error {
 	p, err := s.Of(cmd, ids)
 	if err != nil {
@@ -240,7 +240,7 @@ func (a *App) OnSelection(cmd *cobra.Command, s *Selection, ids []string, outcom
 	return a.RunBulk(outcome, ids, step(p))
 }
 
-// onNone prints the result of a command for an empty selection.
+// onNone prints the result of a command that selected no jobs.
 func (a *App) onNone(dryRun bool) error {
 	return a.RunBulk("", nil, func([]string, string) (v control.BulkResult, _ error) {
 		if dryRun {

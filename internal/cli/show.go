@@ -44,8 +44,8 @@ func showVerb(a *App) *cobra.Command {
 	return cmd
 }
 
-// show prints jobs: one as an object, several as an array. It reports missing jobs after it has
-// printed all others.
+// show prints jobs. It prints one job as an object and several jobs as an array. It reports missing
+// jobs after it has printed the others.
 func (a *App) show(ctx context.Context, c *control.Client, named []control.Job, before int, one bool) error {
 	list := term.NewArray(a.Stdout)
 	var missing []control.Refusal
@@ -88,7 +88,7 @@ func (a *App) show(ctx context.Context, c *control.Client, named []control.Job, 
 	return failed
 }
 
-// printed returns a job for JSON output. It removes the environment unless the flag --full is set.
+// printed returns a job for JSON output, without its environment unless the flag --full is set.
 func (a *App) printed(job control.JobDetail) control.JobDetail {
 	if !a.Full {
 		job.Spec = maps.Clone(job.Spec)
@@ -103,7 +103,7 @@ const shownLines = 20
 
 func (a *App) showJob(j *control.JobDetail) error {
 	failure, code, signal := "Error", "Exit code", "Signal"
-	// These values are from the previous attempt, because the current one has not ended.
+	// The current attempt has not ended, so these values are from the previous attempt.
 	if j.State == queue.Processing.String() {
 		failure, code, signal = "Last error", "Last exit", "Last signal"
 	}

@@ -12,7 +12,8 @@ import (
 	"github.com/queuectl/queuectl/internal/present"
 )
 
-// findColumn returns the column with a name. flag is the flag to name in the error.
+// findColumn returns the column with a name. The error about an unknown name contains the parameter
+// flag.
 func findColumn(flag, name string) (present.Column, error) {
 	for _, c := range present.Columns() {
 		if c.Name == strings.ReplaceAll(name, "-", "_") {
@@ -23,7 +24,7 @@ func findColumn(flag, name string) (present.Column, error) {
 		hints.SimilarWord(name, present.ColumnNames(), "use one of: "+strings.Join(present.ColumnNames(), ", ")))
 }
 
-// columnFuncs returns the headings of the named columns, and a function that makes a row.
+// columnFuncs returns the headings of the named columns, and a function that returns a job's row.
 func columnFuncs(names []string) (head []string, row func(*control.Job) []string, err error) {
 	list := make([]present.Column, len(names))
 	for i, name := range names {
@@ -41,8 +42,8 @@ func columnFuncs(names []string) (head []string, row func(*control.Job) []string
 	}, nil
 }
 
-// sorter collects jobs and keeps only the first limit of them in an order, so that its memory use
-// is bounded.
+// sorter collects jobs in an order. Its memory use is bounded, because it keeps only the first limit
+// jobs.
 type sorter struct {
 	compare func(a, b *control.Job) int
 	limit   int
@@ -73,7 +74,7 @@ func (s *sorter) add(jobs []control.Job) {
 	}
 }
 
-// keep sorts the collected jobs and drops all except the first limit of them.
+// keep sorts the collected jobs, keeps the first limit of them, and drops the rest.
 func (s *sorter) keep() []control.Job {
 	sortList(s.jobs, s.compare)
 	if len(s.jobs) > s.limit {
@@ -82,9 +83,9 @@ func (s *sorter) keep() []control.Job {
 	return s.jobs
 }
 
-// sortList sorts a list in place and stably. It avoids slices.SortStableFunc, which is compiled
-// again for each element type and would add kilobytes to queuectl each time. The lists of a command
-// line are too short for its speed to matter.
+// sortList sorts a list in place and stably. It does not use slices.SortStableFunc, because that
+// function is compiled again for each element type and would add kilobytes to queuectl each time. The
+// lists of a command line are so short that the speed does not matter.
 func sortList[T any](list []T, compare func(a, b *T) int) {
 	sort.Stable(&sortable{
 		length: len(list),

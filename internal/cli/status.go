@@ -45,7 +45,7 @@ func statusVerb(a *App) *cobra.Command {
 type statusOptions struct {
 	check   bool // print only the health of the queue
 	verbose bool // also print details of the service
-	watched bool // the screen will be printed again after each change
+	watched bool // the screen is printed again after each change
 	service bool // print a line that names the service
 }
 
@@ -77,7 +77,7 @@ func (a *App) status(ctx context.Context, o statusOptions) error {
 	}
 	rows := a.screenRows()
 	screen, err := c.Screen(ctx, control.ScreenRows{Rows: rows})
-	if errors.Is(err, queue.ErrUnsupported) { // the service is older and does not know this request
+	if errors.Is(err, queue.ErrUnsupported) { // an older service does not know this request
 		screen.Status, err = c.Status(ctx, control.Nothing{})
 	}
 	if err != nil {

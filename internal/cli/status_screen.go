@@ -13,12 +13,12 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// These constants are numbers of lines: screenFrame is how many lines of the screen show no job.
-// The others bound the number of jobs in each part of the screen.
+// screenFrame is how many lines of the screen show no job. The other constants bound the number of jobs
+// in each part of the screen.
 const (
 	screenFrame = 12
 	leastRows   = 2
-	plainRows   = 10 // the number of jobs in each part if the output is not a terminal
+	plainRows   = 10 // number of jobs in each part if the output is not a terminal
 	mostRows    = 100
 )
 
@@ -50,8 +50,7 @@ type screenPrinter struct {
 	service string // line that names the service; "" to omit it
 }
 
-// section is a part of the screen: its rows, and the line that says where to find the
-// rest.
+// section is a part of the screen: its rows, and the line about the jobs that have no row.
 type section struct {
 	header    []string
 	rows      [][]string
@@ -64,7 +63,7 @@ type section struct {
 func (p *screenPrinter) print() error {
 	st := &p.text.Screen.Status
 	terminal := term.IsTerminal(p.a.Stdout)
-	if !terminal { // scripts read the output, so its form must not change
+	if !terminal { // scripts read the output, so keep its form
 		for _, s := range queue.States() {
 			if err := p.a.Println(fmt.Sprintf("%-10s %d", s, st.Jobs[s.String()])); err != nil {
 				return err
@@ -96,9 +95,9 @@ func (p *screenPrinter) print() error {
 		}
 		narrow(parts, width)
 		above, counts = termtext.WrapLines(width, above...), termtext.WrapLines(width, counts...)
-		height -= len(above) + len(counts) + 2*len(gap) + 1 // one line is left for the shell prompt
+		height -= len(above) + len(counts) + 2*len(gap) + 1 // leave one line for the shell prompt
 		if p.watched {
-			height-- // one line shows the time
+			height-- // leave one line for the time
 		}
 		fitParts(parts, height)
 	}
@@ -125,13 +124,13 @@ func (p *screenPrinter) print() error {
 	return p.a.Println(gap + strings.Join(counts, "\n"))
 }
 
-// maxNotes is how many paused queues the screen names.
+// maxNotes is the highest number of paused queues that the screen names.
 const maxNotes = 3
 
 // lowWindow is the height up to which the screen has no empty lines.
 const lowWindow = 12
 
-// narrow shortens the line about a part's remaining jobs if it is wider than the window. Of the two
+// narrow shortens the line about the jobs that have no row if it is wider than the window. Of the two
 // commands that the line suggests, narrow keeps the first.
 func narrow(parts []section, width int) {
 	for i := range parts {
@@ -192,7 +191,7 @@ func (p *screenPrinter) parts() []section {
 			present.TypicalRun(&j.Job), present.Title(&j.Job), last})
 		explained = explained || j.Progress != nil
 	}
-	// The percentage is the last column and has no heading, so that a narrow window keeps it.
+	// Put the percentage in the last column, without a heading, so that a narrow window keeps it.
 	for i := range running.rows {
 		if explained {
 			running.rows[i] = append(running.rows[i], present.Percent(&s.Running[i].Job))
@@ -235,8 +234,8 @@ func (p *screenPrinter) parts() []section {
 	return []section{running, next, failed, done}
 }
 
-// fitParts removes rows until the parts take no more lines than the parameter most. The longest
-// part loses a row first. If the parts do not fit even with one row each, fitParts removes the last
+// fitParts removes rows until the parts take no more lines than the parameter most. It first removes a
+// row of the longest part. If the parts do not fit even with one row each, fitParts removes the last
 // parts.
 func fitParts(parts []section, most int) {
 	lines := func() (n int) {

@@ -12,7 +12,7 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// screenNow is the current time of the tests' screen.
+// screenNow is the current time in the tests of the screen.
 var screenNow = time.Date(2026, 11, 22, 16, 12, 0, 0, time.Local)
 
 // testScreen returns a screen with n jobs in each part.
@@ -42,8 +42,8 @@ func testScreen(n int) *control.Screen {
 	return s
 }
 
-// The screen shows the health, running jobs with their last line, the next jobs with their start,
-// failed jobs with the reason, and the jobs that finished last.
+// The screen shows the health, running jobs with their last line of output, the next jobs with their
+// start time, failed jobs with the reason, and the jobs that finished last.
 func TestScreen(t *testing.T) {
 	out, err := os.Create(t.TempDir() + "/out")
 	if err != nil {
@@ -115,7 +115,7 @@ func TestScreenFitsTheWindow(t *testing.T) {
 			p := &screenPrinter{a: NewApp(Program{}, nil, nil, nil),
 				text: present.ScreenText{Screen: testScreen(jobs), CurrentTime: screenNow}}
 			parts := p.parts()
-			// 5 lines are for the verdict, two empty lines, the counts and the prompt.
+			// Leave 5 lines for the verdict, two empty lines, the counts and the prompt.
 			fitParts(parts, height-5)
 			lines, shown := 5, 0
 			for _, part := range parts {
@@ -127,7 +127,7 @@ func TestScreenFitsTheWindow(t *testing.T) {
 					lines++
 				}
 			}
-			// Each part needs at least a heading, a row and, except one, a line about the rest.
+			// Each part needs a heading, a row and, except for one part, a line about the jobs without a row.
 			least := 5 + 4 + 4 + 3
 			switch {
 			case lines > max(height, 8): // the first part is never removed

@@ -2,14 +2,14 @@
 
 package cli
 
-// keyParser interprets the escape sequences in a user's input to a job's terminal, like ssh: after
-// Enter, ~. detaches, ~? prints help and ~~ sends a tilde.
+// keyParser interprets the escape sequences that a user types into a job's terminal. They are those of
+// ssh: after Enter, ~. detaches, ~? prints help and ~~ sends a tilde.
 type keyParser struct {
 	escaped   bool // the last key was not Enter
 	tildeHeld bool // the last key was a tilde after Enter
 }
 
-// keyAction is a request in the user's input.
+// keyAction is a request of the user in the typed input.
 type keyAction int
 
 const (
@@ -18,8 +18,8 @@ const (
 	actLeave
 )
 
-// take interprets typed input up to the first request of the user, w. data holds the keys before
-// the request, which are for the job. rest holds the keys after the request.
+// take interprets typed input up to the user's first request, which it returns as w. data holds the
+// keys for the job before the request. rest holds the keys after the request.
 func (k *keyParser) take(typed []byte) (data []byte, w keyAction, rest []byte) {
 	for i, key := range typed {
 		if k.tildeHeld {

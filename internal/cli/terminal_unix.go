@@ -21,14 +21,14 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// This file connects the user's terminal to the terminal of a job. Two goroutines work on one
+// This file connects the user's terminal to the terminal of a job. Two goroutines share one
 // terminalSession. The first follows the job and prints its output unchanged (print). The second
-// connects the input to one attempt after another (join): it attaches to the attempt, puts the
-// user's terminal into raw mode (enter), and passes keys and size changes on (serve). When the
-// attempt ends, leave restores the terminal.
+// connects the input to one attempt after another (join): it attaches to the attempt, puts the user's
+// terminal into raw mode (enter), and passes keys and size changes on (serve). When the attempt ends,
+// leave restores the terminal.
 //
 // The output may also change modes of the user's terminal, for example hide the cursor.
-// termtext.Controls tracks that, so that leave can reset them.
+// termtext.Controls tracks these modes, so that leave can reset them.
 
 // terminalSession connects the user's terminal to a job's terminal.
 type terminalSession struct {
@@ -37,22 +37,22 @@ type terminalSession struct {
 	f             *followedJob
 	typedInput    chan []byte // input for the job
 	userLeft      chan struct{}
-	endedAttempts chan int // passes the number of the last attempt that has ended to join
+	endedAttempts chan int // sends the number of the last ended attempt to join
 
 	mu sync.Mutex
-	// saved is the terminal's original state while an attempt uses the terminal, and nil otherwise. mu
-	// guards it and all fields below.
+	// savedState is the terminal's original state while an attempt uses the terminal, and nil otherwise.
+	// mu guards it and all fields below.
 	savedState       *xterm.State
 	lastEndedAttempt int  // number of the newest attempt that has ended
-	hasLeft          bool // the user has left the job; show prints nothing more
+	hasLeft          bool // the user has left the job, so show prints nothing more
 	controls         termtext.Controls
 }
 
-// everyAttempt is an attempt number above all others, for a job that has ended.
+// everyAttempt is higher than any attempt number. leave(everyAttempt) disconnects from all attempts.
 const everyAttempt = 1 << 30
 
-// JoinTerminal connects the user's terminal to the job's while an attempt runs. Like attached, it
-// follows the job to its end. It restores the user's terminal.
+// JoinTerminal connects the user's terminal to the job's terminal while an attempt runs. Like attached,
+// it follows the job to its end. At the end it restores the user's terminal.
 func (a *App) JoinTerminal(ctx context.Context, c *control.Client, f *followedJob, interrupts <-chan os.Signal) error {
 	j := &terminalSession{a: a, c: c, f: f, typedInput: make(chan []byte, typedAhead), userLeft: make(chan struct{}),
 		endedAttempts: make(chan int, 1), controls: termtext.NewControls()}
@@ -66,7 +66,7 @@ func (a *App) JoinTerminal(ctx context.Context, c *control.Client, f *followedJo
 	defer stop()
 	done := make(chan error, 1)
 	go func() { // this goroutine ends when the job ends or stop is called
-		defer j.leave(everyAttempt) // leave is deferred, so that it restores the terminal even after a panic
+		defer j.leave(everyAttempt) // the deferred call restores the terminal even after a panic
 		done <- a.follow(ctx, c, f, j.print)
 	}()
 	loops.Go(func() {
@@ -84,7 +84,7 @@ func (a *App) JoinTerminal(ctx context.Context, c *control.Client, f *followedJo
 		a.Exit = 128 + int(s.(syscall.Signal))
 		fmt.Fprintf(a.Stderr, "\n%s\n", continuesText(f.id))
 		return nil
-	case <-interrupts: // only if no attempt uses the terminal, or another process sent the signal
+	case <-interrupts: // no attempt uses the terminal, or another process sent the signal
 		j.leaveJob()
 		if !f.cancelOnExit && a.detachOrCancel(f.id, interrupts, done) {
 			return a.cancelAndExit(c, f.id)
@@ -118,8 +118,7 @@ func (j *terminalSession) leave(attempt int) {
 	defer j.mu.Unlock()
 	j.lastEndedAttempt = max(j.lastEndedAttempt, attempt)
 	_, columns := j.size()
-	// The modes are reset even if the terminal was not connected, because output that was shown may
-	// have set some.
+	// Reset the modes even if the terminal was not connected, because earlier output may have set some.
 	j.a.Stdout.WriteString(j.controls.Reset(columns))
 	j.controls = termtext.NewControls()
 	if j.savedState == nil {
@@ -137,9 +136,9 @@ func (j *terminalSession) leaveJob() {
 	j.leave(everyAttempt)
 }
 
-// show writes the job's output unchanged, since it is meant for a terminal.
+// show writes the job's output unchanged, because the output is meant for a terminal.
 func (j *terminalSession) show(data []byte) error {
-	j.mu.Lock() // mu is held during the write, so that no output is written after leave has reset the modes
+	j.mu.Lock() // held during the write, so that no output follows after leave has reset the modes
 	defer j.mu.Unlock()
 	if j.hasLeft {
 		return nil
@@ -149,8 +148,8 @@ func (j *terminalSession) show(data []byte) error {
 	return err
 }
 
-// print implements printer for a connected terminal. If the running attempt is in full-screen mode,
-// print skips the previous output, because the program redraws its screen.
+// print is the function printer for a connected terminal. If the running attempt is in full-screen
+// mode, print skips the previous output, because the program will redraw its screen.
 func (j *terminalSession) print(
 	ctx context.Context, c *control.Client, p control.Logs, ended func(attempt int) error,
 ) error {
@@ -166,7 +165,7 @@ func (j *terminalSession) print(
 		case p.Ended:
 			j.leave(p.Attempt)
 			select {
-			case <-j.endedAttempts: // join has not received the previous number and does not need it
+			case <-j.endedAttempts: // drop the previous number if join has not received it, because join does not need it
 			default:
 			}
 			j.endedAttempts <- p.Attempt
@@ -181,13 +180,13 @@ func (j *terminalSession) print(
 	return err
 }
 
-// restoreModes sets the terminal modes that the running attempt has already set. It returns how
-// many of the last lines to show.
+// restoreModes sets the terminal modes that the running attempt has set before. It returns how many of
+// the last lines of output to show.
 func (j *terminalSession) restoreModes(ctx context.Context) (lines int, err error) {
 	joined, err := j.c.Attach(ctx, control.Attach{ID: control.Name(j.f.id), Controls: true})
 	if err != nil && ctx.Err() != nil {
 		return 0, err
-	} // any other error means that no attempt runs, so no modes are set
+	} // on any other error, no attempt is running and no modes are set
 	modes, fullScreen := termtext.ReplayModes(joined.Controls)
 	if !fullScreen {
 		rows, _ := j.size()
@@ -246,8 +245,8 @@ func (j *terminalSession) attach(ctx context.Context, attempt int, wait bool) (c
 	return j.c.Attach(ctx, control.Attach{ID: control.Name(j.f.id), Attempt: attempt, Wait: wait, Rows: rows, Cols: cols})
 }
 
-// redrawAfter is how long the terminal keeps a changed size before it gets the original one back.
-// The program notices the change and redraws its screen.
+// redrawAfter is how long redraw gives the job's terminal another size before it restores the original
+// size. The program notices the change and redraws its screen.
 const redrawAfter = 100 * time.Millisecond
 
 // redraw makes the program of an attempt redraw its screen.
@@ -259,7 +258,7 @@ func (j *terminalSession) redraw(ctx context.Context, attempt int) {
 	}
 	if _, err := j.c.Attach(ctx, control.Attach{ID: control.Name(j.f.id), Attempt: attempt, Rows: other,
 		Cols: cols}); err != nil {
-		return // the attempt has ended; any other error is reported by the method follow
+		return // the attempt has ended, or the method follow reports the error
 	}
 	select {
 	case <-time.After(redrawAfter):
@@ -307,21 +306,21 @@ func (j *terminalSession) serve(ctx context.Context, attempt int) (ended int) {
 		case <-ctx.Done():
 			return 0
 		}
-		if err != nil { // the attempt has ended; any other error is reported by the method follow
+		if err != nil { // the attempt has ended, or the method follow reports the error
 			data = nil
 		}
 	}
 }
 
-// These constants are the first and the longest pause before input is sent again to a job that does
-// not read.
+// If a job does not read its input, the program sends the input again after a pause. These constants
+// are the first and the longest pause.
 const (
 	resendAfter    = 5 * time.Millisecond
 	maxResendAfter = 200 * time.Millisecond
 )
 
-// send sends input to the job's terminal. It returns the rest that the terminal's buffer could not
-// take.
+// send sends input to the job's terminal. It returns the rest that did not fit into the terminal's
+// buffer.
 func (j *terminalSession) send(ctx context.Context, attempt int, data []byte) (rest []byte, err error) {
 	got, err := j.c.Attach(ctx, control.Attach{ID: control.Name(j.f.id), Attempt: attempt, Base64: data})
 	if err != nil {
@@ -330,9 +329,9 @@ func (j *terminalSession) send(ctx context.Context, attempt int, data []byte) (r
 	return data[got.Written:], nil
 }
 
-// typedAhead is how many reads of the user's terminal are buffered for a job that does not read.
-// After that, each read waits up to refuseAfter and is then dropped with a bell, so the keys that
-// leave the job always work.
+// typedAhead is how many reads of the user's terminal are buffered while the job does not read its
+// input. If the buffer is full, each read waits for refuseAfter and is then dropped with a bell. So the
+// keys that leave the job always work.
 const (
 	typedAhead  = 256
 	refuseAfter = time.Second

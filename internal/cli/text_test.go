@@ -13,11 +13,11 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	os.Setenv("LC_ALL", "C.UTF-8") // the tests expect Unicode
+	os.Setenv("LC_ALL", "C.UTF-8") // the expected texts contain Unicode characters
 	os.Exit(m.Run())
 }
 
-// run exits with the documented code for each outcome of a job.
+// run exits with the documented exit code for each outcome of a job.
 func TestJobExitFollowsContract(t *testing.T) {
 	for _, c := range []struct {
 		state, reason string
@@ -47,8 +47,8 @@ func TestJobExitFollowsContract(t *testing.T) {
 	}
 }
 
-// Each output line gets its time and its job's id once, regardless of how it was split into pieces.
-// With a job's id, lines are printed only when complete.
+// Each line of output is printed with its time and its job's id once, however the output was split into
+// pieces. If lines have a job's id, only complete lines are printed.
 func TestEachLineIsMarkedOnce(t *testing.T) {
 	at := control.Time(1_700_000_000_000)
 	for prefix, want := range map[string]string{"": "T ab\nT c\nT \nT d", "j | ": "j | T ab\nj | T c\nj | T \nj | d\n"} {
@@ -79,8 +79,7 @@ func TestEachLineIsMarkedOnce(t *testing.T) {
 	}
 }
 
-// No text of a job can fake a line of show, lists, events or doctor, regardless of the line breaks
-// that it contains.
+// A job's text cannot fake a line of show, lists, events or doctor, whatever line breaks it contains.
 func TestTextsFakeNoLines(t *testing.T) {
 	const fake = "FAKE"
 	breaks := []string{"\n", "\r", "\r\n", "\v", "\f", "\u0085", "\u2028", "\u2029", "\n\n", "\n\t"}
@@ -137,7 +136,7 @@ func printed(t *testing.T, print func(*App) error) string {
 	return string(got)
 }
 
-// --all is removed only from arguments that ask for the complete help.
+// --all is removed only from arguments that request the complete help.
 func TestAllIsRemovedFromHelp(t *testing.T) {
 	for _, words := range [][]string{{"enqueue", "--", "ls", "--help", "--all"}, {"cancel", "--all"}, {"list", "--help"}} {
 		if got := withoutAll(words); !slices.Equal(got, words) {
@@ -161,8 +160,8 @@ func TestNegativeNumbersAreValues(t *testing.T) {
 	}
 }
 
-// When a job's text is printed within queuectl's own text, even into a pipe, none of it is dropped.
-// Every invisible character and every colour is escaped, except joiners in emoji.
+// In a pipe too, a job's text within queuectl's own text is complete. All invisible characters and
+// colours are escaped, except joiners in emoji.
 func TestTextsInAPipeAreEscaped(t *testing.T) {
 	const (
 		evil = "a\u200bb\x1b[31mc\x1b[0m\u202ed\u009be\u2060g 👩\u200d💻 ❤\ufe0f h\u200di"

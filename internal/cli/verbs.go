@@ -14,7 +14,7 @@ type Verb struct {
 	Short string                      // one-line description, set if Build is nil
 	Alias string                      // second name; "" without one
 	Group string                      // heading of the command in the help
-	AnyTZ bool                        // an unknown TZ is accepted, because the command uses no local times
+	AnyTZ bool                        // accept an unknown TZ, because the command uses no local times
 }
 
 // These are the headings of the command groups in the help.
@@ -27,8 +27,8 @@ const (
 	groupOther   = "Other:"
 )
 
-// table returns the table of commands. Its rows hold only constants and functions, so the table is
-// cheap to build.
+// table returns the table of commands. Its rows contain only constants and functions, so building the
+// table takes little time.
 func table() []Verb {
 	return []Verb{
 		{Group: groupJobs, Name: "enqueue", Build: enqueueVerb, Alias: "add"},
@@ -93,8 +93,8 @@ func table() []Verb {
 	}
 }
 
-// withVerbs returns the table of commands with the program's own rows: they replace rows of the
-// same name or are appended.
+// withVerbs adds the program's own rows to the table of commands. Each row replaces the row of the same
+// name, or is appended if the table has no such row.
 func withVerbs(own []Verb) []Verb {
 	list := table()
 	for _, v := range own {

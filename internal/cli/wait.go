@@ -46,13 +46,13 @@ func waitVerb(a *App) *cobra.Command {
 	return cmd
 }
 
-// waitSelected waits for the jobs that are selected or named at the time of the call.
+// waitSelected waits for the jobs that are selected or named when it is called.
 func (a *App) waitSelected(cmd *cobra.Command, s *Selection, ids []string, f waitFlags) error {
 	ctx := cmd.Context()
 	if _, err := s.Of(cmd, ids); err != nil {
 		return err
 	}
-	a.MissingIsEmpty = len(ids) == 0 // if no queue exists, the flags select no jobs
+	a.MissingIsEmpty = len(ids) == 0 // without a queue, the flags select no jobs
 	c, err := a.Client()
 	if err != nil {
 		return err
@@ -63,8 +63,8 @@ func (a *App) waitSelected(cmd *cobra.Command, s *Selection, ids []string, f wai
 		return err
 	}
 	if (s.All || s.User != "") && len(s.State) == 0 && !s.Failed && s.Batch == "" && len(s.Label) == 0 && s.IDGlob == "" {
-		// A broad selection includes only jobs that have not ended. Otherwise a job that failed days ago
-		// would make every wait fail.
+		// A selection with only broad conditions includes only jobs that have not ended. Otherwise a job that
+		// failed days ago would make every wait fail.
 		s.State = control.Texts{"waiting", queue.Processing.String()}
 	}
 	jobs, err := s.Resolved(cmd, c, ids)
@@ -78,7 +78,7 @@ func (a *App) waitSelected(cmd *cobra.Command, s *Selection, ids []string, f wai
 		}
 		jobs[i] = job.Job
 	}
-	seen := map[int64]bool{} // a job that is named twice counts only once
+	seen := map[int64]bool{} // count a job only once even if the user names it twice
 	jobs = slices.DeleteFunc(jobs, func(j control.Job) bool {
 		twice := seen[j.Seq]
 		seen[j.Seq] = true
@@ -97,7 +97,7 @@ func (a *App) waitSelected(cmd *cobra.Command, s *Selection, ids []string, f wai
 	return a.waitMany(ctx, c, jobs, st.LastEvent, f)
 }
 
-// maxWhyJobs bounds how many of the named jobs are queried to find out whether one runs.
+// maxWhyJobs bounds how many of the named jobs sayWhyNoneRuns requests from the service.
 const maxWhyJobs = 20
 
 // sayWhyNoneRuns prints why the first of these jobs waits, if none of them runs.
@@ -106,7 +106,7 @@ func (a *App) sayWhyNoneRuns(ctx context.Context, c *control.Client, ids []strin
 	for _, id := range ids[:min(len(ids), maxWhyJobs)] {
 		job, err := c.Show(ctx, control.Show{ID: control.Name(id)})
 		if err != nil || runs(&job.Job) {
-			return // there is nothing to explain if a job runs; an error is reported by the method wait
+			return // a running job needs no explanation, and the method wait reports an error
 		}
 		if waiting == "" && !present.StateOf(job.State).Ended() {
 			waiting = id
@@ -120,8 +120,8 @@ func (a *App) sayWhyNoneRuns(ctx context.Context, c *control.Client, ids []strin
 // runs reports whether a job is processing and not paused.
 func runs(j *control.Job) bool { return j.State == queue.Processing.String() && j.PausedAt == 0 }
 
-// waitMargin is how long this program waits for the service's report of a timeout after the time
-// has passed.
+// waitMargin is how long the client waits, after the timeout has passed, for the service to report the
+// timeout.
 const waitMargin = time.Second
 
 func (a *App) wait(ctx context.Context, p control.Wait) error {
@@ -133,7 +133,7 @@ func (a *App) wait(ctx context.Context, p control.Wait) error {
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt)
 	defer stop()
 	asked := ctx
-	if p.Timeout > 0 { // the command ends in time even if the service hangs
+	if p.Timeout > 0 { // end the command in time even if the service hangs
 		over, end := context.WithTimeout(ctx, time.Duration(p.Timeout)+waitMargin)
 		defer end()
 		asked = over

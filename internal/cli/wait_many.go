@@ -18,9 +18,9 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// This file implements wait for any number of jobs. It reads the number of the newest event, then
-// the jobs, and then follows the events after that number with a Follower, so it notices the end of
-// every job. A wait for a few named jobs uses the protocol's method wait instead, see wait.go.
+// This file implements wait for any number of jobs. It reads the number of the newest event, then the
+// jobs, and then follows the events after that number with a Follower. So it misses no end of a job. To
+// wait for a few named jobs, wait.go uses the protocol's method wait instead.
 
 // waitFlags are the flags of wait that do not select jobs.
 // See docs/decisions/0064.
@@ -32,7 +32,7 @@ type waitFlags struct {
 	batch    string // name of the batch; "" if the flag --batch is not used
 }
 
-// waiter waits for any number of jobs. A job is finished for the waiter when it first ends, even if it
+// waiter waits for any number of jobs. It counts a job as ended at the job's first end, even if the job
 // is retried later.
 type waiter struct {
 	waitFlags
@@ -40,11 +40,11 @@ type waiter struct {
 	c            *control.Client
 	began        time.Time
 	jobs         []control.Job // the jobs in the user's order, updated by events
-	index        map[int64]int // maps a job's sequence number to its index in jobs
+	index        map[int64]int // index in jobs by the job's sequence number
 	hasEnded     []bool
 	failedCount  int // number of jobs that did not complete
 	doneCount    int
-	first        int // the number of jobs that had already ended when the wait began
+	first        int // number of jobs that had already ended when the wait began
 	retry        map[int64]bool
 	waitCtx      context.Context // ends at the timeout and when the user interrupts the wait
 	last         int             // index of the job that ended last
@@ -52,8 +52,9 @@ type waiter struct {
 	log          *JobLog
 }
 
-// waitMany waits until jobs have ended. since is the number of an event older than the state in
-// jobs, so no event is missed. The exit code is that of the first job that did not complete.
+// waitMany waits until all jobs have ended, or one of them with waitFlags.any. since is the number of
+// an event that is older than the state in jobs, so that no event is missed. The exit code is that of
+// the first job that did not complete.
 func (a *App) waitMany(ctx context.Context, c *control.Client, jobs []control.Job, since int64, f waitFlags) error {
 	w := &waiter{waitFlags: f, a: a, c: c, began: time.Now(), jobs: jobs, index: map[int64]int{},
 		hasEnded: make([]bool, len(jobs)), retry: map[int64]bool{}}
@@ -99,7 +100,7 @@ func (w *waiter) follow(ctx context.Context, since int64) error {
 	return f.Follow(ctx, w, since)
 }
 
-// Ended implements FollowedJobs. If the user or the timeout ended the wait, it sets the exit code.
+// Ended implements FollowedJobs. If the user or the timeout has ended the wait, it sets the exit code.
 func (w *waiter) Ended(ctx context.Context, _ bool) (bool, error) {
 	switch err := w.waitCtx.Err(); {
 	case w.doneCount == len(w.jobs) || w.any && w.doneCount > 0:
@@ -116,7 +117,7 @@ func (w *waiter) Ended(ctx context.Context, _ bool) (bool, error) {
 	return true, nil
 }
 
-// Record implements FollowedJobs. It records how a job ended, or that it changed its state.
+// Record implements FollowedJobs. It records that a job has ended or changed its state.
 func (w *waiter) Record(ctx context.Context, e *control.Event) (isOurs bool, err error) {
 	i, isOurs := w.index[e.JobSeq]
 	if !isOurs || w.hasEnded[i] {
@@ -128,7 +129,7 @@ func (w *waiter) Record(ctx context.Context, e *control.Event) (isOurs bool, err
 	return true, w.printFresh(ctx)
 }
 
-// update changes a job as an event says. It reports whether the job has ended.
+// update applies an event to a job. It reports whether the job has ended.
 func (w *waiter) update(j *control.Job, e *control.Event) (ended bool) {
 	delete(w.retry, j.Seq)
 	j.PausedAt = 0
@@ -164,8 +165,8 @@ func (w *waiter) end(ctx context.Context, i int) {
 	w.hasEnded[i], w.last = true, i
 	w.doneCount++
 	if w.log != nil {
-		// Show fails if the job has been removed or the service is busy. The log then gets the job's line
-		// with 0 as its number of bytes. A line with a wrong number is better than no line.
+		// Show fails if the job was removed or the service is busy. In that case the log gets the job's line
+		// with 0 as the number of bytes, because a line with a wrong number is better than no line.
 		detail, _ := w.c.Show(ctx, control.Show{ID: control.Name(j.ID), WithoutEnv: true})
 		w.log.Add(i+1, j, detail.StdoutBytes)
 	}
@@ -181,7 +182,7 @@ func (w *waiter) end(ctx context.Context, i int) {
 	}
 }
 
-// printFresh prints the jobs that have ended since the previous call, with --jsonl.
+// printFresh prints the jobs that have ended since the previous call. It prints only with --jsonl.
 func (w *waiter) printFresh(ctx context.Context) error {
 	if len(w.unprintedIDs) == 0 {
 		return nil
@@ -191,9 +192,8 @@ func (w *waiter) printFresh(ctx context.Context) error {
 	return enqueue.PrintJobs(ctx, &w.a.Output, w.c, w.unprintedIDs)
 }
 
-// Waiting implements FollowedJobs. Its first choice is a job that is due for its first attempt. The
-// second choice is a job that waits for something else, and the third one that is paused or will be
-// retried.
+// Waiting implements FollowedJobs. It prefers a job that is due for its first attempt, then a job that
+// waits for something else, then a job that is paused or will be retried.
 func (w *waiter) Waiting(context.Context) string {
 	if !w.progress && (w.a.Quiet || !term.IsTerminal(w.a.Stderr)) {
 		return ""
@@ -217,7 +217,7 @@ func (w *waiter) Waiting(context.Context) string {
 	return cmp.Or(ready, other, later)
 }
 
-// drawsBar reports whether the progress is drawn as a bar.
+// drawsBar reports whether the waiter draws its progress as a bar.
 func (w *waiter) drawsBar() bool { return w.progress && term.IsTerminal(w.a.Stderr) }
 
 // Progress implements FollowedJobs.
@@ -234,7 +234,7 @@ func (w *waiter) Progress() *Progress {
 // printEnds prints how the jobs ended, and sets the exit code to that of the first one that did not
 // complete.
 func (w *waiter) printEnds(ctx context.Context) error {
-	// stopped is ExitTimeout or ExitDetached if the wait ended before all jobs had ended, otherwise 0.
+	// stopped is ExitTimeout or ExitDetached if the wait ended before the jobs did, otherwise 0.
 	stopped := w.a.Exit
 	failed := -1
 	for i := range w.jobs {

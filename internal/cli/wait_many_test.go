@@ -9,8 +9,8 @@ import (
 	"github.com/queuectl/queuectl/control"
 )
 
-// The job log has a line for each ended job even if the service does not report how much the job
-// printed.
+// The job log has a line for each ended job even if the service does not report the size of the job's
+// output.
 func TestJobLogContinuesWithoutTheService(t *testing.T) {
 	dir := t.TempDir()
 	log, err := OpenJobLog(filepath.Join(dir, "log"), nil, false)

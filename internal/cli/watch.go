@@ -26,8 +26,8 @@ func (a *App) watch(ctx context.Context, list func() error) error {
 	changed := make(chan struct{}, 1)
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	// The stream begins with the events since the status was read, so a change before the first print
-	// is not missed.
+	// The stream begins with the events since the status was read, so it includes changes before the first
+	// print.
 	ended := Stream(ctx, c, control.Events{Since: &st.LastEvent}, func(control.Event) error {
 		select {
 		case changed <- struct{}{}:
@@ -40,7 +40,7 @@ func (a *App) watch(ctx context.Context, list func() error) error {
 			return err
 		}
 		pause := time.After(watchEvery)
-		// On a terminal the list shows how old things are, so it is redrawn every second.
+		// On a terminal, redraw the list every second, because it shows how old things are.
 		var older <-chan time.Time
 		if term.IsTerminal(a.Stdout) {
 			older = time.After(time.Second)
@@ -60,8 +60,8 @@ func (a *App) watch(ctx context.Context, list func() error) error {
 	}
 }
 
-// Stream starts to follow events and passes every event to the function in the parameter each. The
-// channel gets the error when the connection is lost or ctx ends.
+// Stream starts to follow events, and passes every event to the function in the parameter each. The
+// returned channel gets the error when the connection is lost or ctx ends.
 func Stream(ctx context.Context, c *control.Client, p control.Events,
 	each func(control.Event) error) (ended <-chan error) {
 	end := make(chan error, 1)
@@ -74,8 +74,8 @@ func Stream(ctx context.Context, c *control.Client, p control.Events,
 }
 
 // streamEvents starts to follow events and sends them to a channel until ctx ends. The channel lost
-// gets the error when the connection is lost. Ending a stream closes its connection, so the stream
-// gets a separate one.
+// gets the error when the connection is lost. The stream uses a separate connection, because ending a
+// stream closes its connection.
 func streamEvents(ctx context.Context, c *control.Client, p control.Events) (events <-chan control.Event,
 	lost <-chan error) {
 	c = c.Clone()

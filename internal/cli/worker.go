@@ -142,11 +142,11 @@ func workerListVerb(a *App) *cobra.Command {
 	}
 }
 
-// holdWorkers adds workers and removes them on Ctrl-C. Their running jobs may finish.
+// holdWorkers adds workers, and removes them on Ctrl-C. Jobs that then run on these workers may finish.
 func (a *App) holdWorkers(ctx context.Context, c *control.Client, n int) error {
 	signals := make(chan os.Signal, 1)
-	// This call comes before the request, because the user may press Ctrl-C at the moment when the
-	// answer arrives.
+	// Call Notify before the request, because the user may press Ctrl-C at the moment when the answer
+	// arrives.
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
 	defer signal.Stop(signals)
 	got, err := c.WorkerStart(ctx, control.Count{Count: &n})
@@ -164,6 +164,6 @@ func (a *App) holdWorkers(ctx context.Context, c *control.Client, n int) error {
 		func(control.Event) error { return nil }):
 		return err // the service has ended, and the error says so
 	}
-	signal.Stop(signals) // from now on, a second signal ends this process immediately
+	signal.Stop(signals) // after this call, a second signal ends this process immediately
 	return AnswerOf(ctx, a, c, (*control.Client).WorkerStop, control.WorkerStop{Count: &n}, a.printCount)
 }

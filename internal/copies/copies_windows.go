@@ -17,8 +17,8 @@ import (
 // See docs/decisions/0090.
 func DirFor(program string) string { return filepath.Join(filepath.Dir(program), "runner") }
 
-// Find returns the path of a current copy of a program, in the first of the directories that has one.
-// It returns "" if none of them has one.
+// Find returns the path of a current copy of a program, from the first directory that contains one. It
+// returns "" if no directory contains one.
 func Find(program string, dirs ...string) (string, error) {
 	name, err := nameOf(program)
 	if err != nil {
@@ -80,9 +80,9 @@ const maxScanTime = 5 * time.Second
 // copyName matches the names of copies, and of copies that are still being written.
 var copyName = regexp.MustCompile(`^(queuectl-[0-9a-f]{16}\.exe|new-[0-9]+)$`)
 
-// Remove removes the copies in a directory, except those in keep and those that are running, and then
-// the directory if it is empty. It reports whether all of them are gone. It ignores other files, and a
-// directory that is a link.
+// Remove removes the copies in a directory, except those in keep and those that are running. Then it
+// removes the directory if it is empty. It reports whether no removed or running copy is left, apart
+// from those in keep. It ignores other files, and a directory that is a link.
 func Remove(dir string, keep ...string) bool {
 	if err := checkNoLink(dir); err != nil {
 		return errors.Is(err, os.ErrNotExist)

@@ -59,7 +59,7 @@ func TestFind(t *testing.T) {
 	if path, err := Find(program, first, second); path != want || err != nil {
 		t.Errorf("got %q, %v, want %q", path, err, want)
 	}
-	write(t, want, "old") // the content differs, but has the same length as the new one
+	write(t, want, "old") // other content of the same length
 	if path, err := Find(program, first); path != "" || err != nil {
 		t.Errorf("an incomplete copy is found: %q, %v", path, err)
 	}
@@ -105,7 +105,7 @@ func TestRemove(t *testing.T) {
 	if !Remove(into) {
 		t.Error("the rest is not removed")
 	}
-	if err := os.Remove(other); err != nil { // Remove has kept this file, because it is not a copy
+	if err := os.Remove(other); err != nil { // Remove has kept this file, because the file is not a copy
 		t.Error(err)
 	}
 	for _, what := range []string{"the directory", "nothing"} {
@@ -118,8 +118,8 @@ func TestRemove(t *testing.T) {
 	}
 }
 
-// TestMain makes this program also the program that TestRemove copies and runs. That program ends
-// when its input ends.
+// TestMain also implements the program that TestRemove copies and runs. That program ends when its
+// input ends.
 func TestMain(m *testing.M) {
 	if os.Getenv("QUEUECTL_TEST_WAITS") != "" {
 		io.Copy(io.Discard, os.Stdin)

@@ -52,8 +52,9 @@ func WaitForChange(ctx context.Context, dir string, names []string, watching fun
 	}
 }
 
-// watchError returns the error for a directory that cannot be watched. For the limits of inotify, it names
-// the limit, because the text of the system mentions only the disk or open files.
+// watchError returns the error for a directory that cannot be watched. If a limit of inotify is
+// reached, the error names the limit, because the text of the system mentions only the disk or open
+// files.
 func watchError(dir string, err error) error {
 	switch {
 	case errors.Is(err, unix.ENOSPC):

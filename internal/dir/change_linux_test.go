@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// Changed reports everything that makes the name refer to another file, or to none. It does not
+// WaitForChange reports everything that makes a name refer to another file or to no file. It does not
 // report writes to the file, or changes to other names.
 func TestChangedReportsReplacedNames(t *testing.T) {
 	touch := func(path string) error { return os.WriteFile(path, []byte("x"), 0o600) }
@@ -54,7 +54,7 @@ func TestChangedReportsReplacedNames(t *testing.T) {
 	}
 }
 
-// Changed returns an error if it cannot watch the directory.
+// WaitForChange returns an error if it cannot watch the directory.
 func TestChangedFailsWithoutTheDirectory(t *testing.T) {
 	if err := WaitForChange(t.Context(), filepath.Join(t.TempDir(), "none"), nil,
 		func() bool { return true }); !errors.Is(err, fs.ErrNotExist) {

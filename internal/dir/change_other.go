@@ -6,7 +6,7 @@ package dir
 
 import "context"
 
-// On this system, WaitForChange does not watch the directory; it only returns when ctx ends. On Windows
+// On this system, WaitForChange does not watch the directory. It returns only when ctx ends. On Windows
 // that is sufficient, because open files can be neither removed nor replaced.
 func WaitForChange(ctx context.Context, _ string, _ []string, watching func() bool) error {
 	if !watching() {

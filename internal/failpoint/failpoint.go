@@ -1,12 +1,11 @@
 //go:build failpoint
 
-// Package failpoint makes the program break one of its promises on purpose. So a test can prove
-// that it would notice the broken promise. Only binaries built with the tag "failpoint" contain it.
+// Package failpoint makes the program break a promise on purpose. With it, a test proves that it would
+// detect the broken promise. Only binaries built with the tag "failpoint" contain this code.
 //
 // The environment variable QUEUECTL_FAILPOINTS holds a list of entries, separated by commas. NAME
-// switches a saboteur on. NAME=kill:N ends the process with SIGKILL at the N-th hit, and
-// NAME=panic:N panics at the N-th hit. NAME=wait:FILE makes each hit wait until FILE exists, for at
-// most 30 s.
+// switches a saboteur on. NAME=kill:N ends the process with SIGKILL at the N-th hit, and NAME=panic:N
+// panics at the N-th hit. NAME=wait:FILE makes each hit wait until FILE exists, for at most 30 s.
 package failpoint
 
 import (
@@ -36,7 +35,7 @@ func On(name string) bool {
 	return on && name != ""
 }
 
-// Hit executes the failpoint's action, if it is switched on.
+// Hit executes the action of a failpoint, if the failpoint is switched on.
 func Hit(name string) {
 	action, on := asked[name]
 	if !on {

@@ -1,7 +1,8 @@
 //go:build !failpoint
 
-// Package failpoint makes the program break one of its promises on purpose. So a test can prove
-// that it would notice the broken promise. Only binaries built with the tag "failpoint" contain it.
+// Package failpoint makes the program break a promise on purpose. With it, a test proves that it would
+// detect the broken promise. Only binaries built with the tag "failpoint" contain that code. This file
+// is for all other binaries.
 package failpoint
 
 // Hit does nothing in this build.

@@ -8,7 +8,7 @@ import (
 	"syscall"
 )
 
-// WritesToJournal reports whether a file is the stream to systemd's journal that systemd passed to the
+// WritesToJournal reports whether a file is the stream to the journal that systemd has passed to this
 // process (systemd.exec(5), $JOURNAL_STREAM).
 func WritesToJournal(f *os.File) bool {
 	var st syscall.Stat_t

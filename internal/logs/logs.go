@@ -18,16 +18,16 @@ import (
 	"github.com/queuectl/queuectl/internal/systemd"
 )
 
-// maxLog is the size in bytes at which the log of a background service is rotated. The rotated log
-// replaces the previous rotated log.
+// maxLog is the size in bytes at which the log of a background service is rotated. The new rotated log
+// replaces the previous one.
 const maxLog = 1 << 20
 
-// RotatingFile keeps a log and one rotated log at about maxLog bytes each. Runners also append to the
-// open file, so the log is copied and truncated, not renamed.
+// RotatingFile keeps a log and one rotated log, of about maxLog bytes each. It rotates the log by
+// copying and truncating it, because runners also have the file open and append to it.
 type RotatingFile struct{ File *os.File }
 
-// Write appends a message, and rotates the log if it is too large. If the copy fails, the log is
-// truncated anyway.
+// Write appends a message, and rotates the log if it is too large. It truncates the log even if the
+// copy fails.
 func (l RotatingFile) Write(p []byte) (int, error) {
 	n, err := l.File.Write(p)
 	l.putAside()
@@ -43,7 +43,7 @@ func (l RotatingFile) putAside() {
 	if old, err := os.ReadFile(l.File.Name()); err == nil {
 		os.WriteFile(l.File.Name()+".1", old, 0o600)
 	}
-	// The file is truncated by name, because Windows cannot truncate a file that is open for appending.
+	// Truncate the file by name, because Windows cannot truncate a file that is open for appending.
 	os.Truncate(l.File.Name(), 0)
 }
 
@@ -56,7 +56,7 @@ func Open(path string) (*os.File, error) {
 	if err != nil {
 		return nil, fmt.Errorf("cannot open the log: %w", err)
 	}
-	// The mode must not depend on the umask; an error is ignored, because the log is still usable.
+	// Set the mode regardless of the umask. Ignore an error, because the log is still usable.
 	f.Chmod(0o600)
 	RotatingFile{f}.putAside()
 	return f, nil
@@ -73,8 +73,8 @@ func RunnerLogger(w *os.File) *slog.Logger {
 }
 
 // journal is a slog.Handler for systemd's journal. The message contains the whole record except the
-// time, which the journal adds itself. Each attribute is also a field, such as QUEUECTL_JOB. If the
-// journal does not accept fields, the message goes to the stream w with a priority prefix
+// time, because the journal adds the time. Each attribute is also a field, such as QUEUECTL_JOB. If the
+// journal does not accept fields, the handler writes the message to the stream w with a priority prefix
 // (sd-daemon(3)).
 type journal struct {
 	text   slog.Handler

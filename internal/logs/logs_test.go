@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// The log of a background service and the rotated log stay at 1 MiB each. Messages of a runner with
-// its own descriptor still arrive.
+// The log of a background service and the rotated log have at most 1 MiB each. Messages that a runner
+// writes through its own descriptor are in the log.
 func TestBackgroundLogIsBounded(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "log")
 	file, err := Open(path)

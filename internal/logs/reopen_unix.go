@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Reopen opens the log at path again if the open file f was moved or removed, for example by
-// logrotate. f keeps its descriptor number. If standard error is the same file, it is redirected
+// Reopen opens the log at path again if the open file f was moved or removed, for example by logrotate.
+// f keeps its descriptor number. If standard error was the same file, Reopen redirects standard error
 // too.
 func Reopen(f *os.File, path string) error {
 	open, err := f.Stat()

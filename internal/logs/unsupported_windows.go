@@ -5,5 +5,5 @@ import "os"
 // WritesToJournal returns false, since Windows has no systemd journal.
 func WritesToJournal(*os.File) bool { return false }
 
-// Reopen does nothing, since Windows does not move open files.
+// Reopen does nothing, because on Windows an open file cannot be moved.
 func Reopen(*os.File, string) error { return nil }

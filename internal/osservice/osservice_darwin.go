@@ -22,8 +22,8 @@ func UserService() (start string, registered bool) {
 // although it could keep running.
 func EndsAtLogout() bool { return false }
 
-// BootAdvice returns how to make a service start at boot, or "" if the service already does.
-// launchd starts the machine's service at boot, but a user's own one only at login.
+// BootAdvice returns how to make a service start at boot, or "" if the service already does. launchd
+// starts the machine's service at boot, but a user's own service only at login.
 func BootAdvice(p Process) string {
 	switch p.Kind {
 	case config.SystemService:

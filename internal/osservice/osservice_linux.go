@@ -23,8 +23,8 @@ func EndsAtLogout() bool {
 	return registered && !lingers()
 }
 
-// lingers reports whether systemd starts this user's services at boot. It also returns true if the
-// user is unknown, because no advice could be given then.
+// lingers reports whether systemd starts this user's services at boot. It also returns true if the user
+// is unknown, because in that case there is no advice.
 func lingers() bool {
 	who, err := new(accounts.Directory).UserByUID(uint32(os.Getuid()))
 	return err != nil || exists(filepath.Join("/var/lib/systemd/linger", who.Name))
@@ -35,9 +35,9 @@ func lingers() bool {
 const initPID = 1
 
 // BootAdvice returns how to make a service start at boot, or "" if the service already does. A
-// registered service starts at boot if its unit is enabled and, for a user's own service, if the
-// user lingers. A service that init started, or that is init, is assumed to start with the machine
-// or the container.
+// registered service starts at boot if its unit is enabled. A user's own service also needs lingering
+// (loginctl enable-linger). A service that init started, or that is init, is assumed to start with the
+// machine or the container.
 func BootAdvice(p Process) string { return bootAdvice(p, "/run/systemd/system") }
 
 // bootAdvice implements BootAdvice. booted is the path of a directory that exists only if systemd

@@ -6,7 +6,8 @@ import (
 	"github.com/queuectl/queuectl/config"
 )
 
-// RunKey is the registry key with the commands that Windows runs when this user logs on, by name.
+// RunKey is the registry key of the commands that Windows runs when this user logs on. Each command has
+// a name.
 const RunKey = `Software\Microsoft\Windows\CurrentVersion\Run`
 
 // Command returns the command of the user's own service.
@@ -26,15 +27,15 @@ func UserService() (start string, registered bool) {
 	return "queuectl service start --user", err == nil && line != ""
 }
 
-// EndsAtLogout reports whether a service of this user is registered, since such a service always
-// ends when the user logs out.
+// EndsAtLogout reports whether a service of this user is registered. Such a service always ends when
+// the user logs out.
 func EndsAtLogout() bool {
 	_, registered := UserService()
 	return registered
 }
 
-// BootAdvice returns how to make a service start at boot, or "" if the service already does.
-// Windows starts the system's service at boot, but a user's own one only at logon.
+// BootAdvice returns how to make a service start at boot, or "" if the service already does. Windows
+// starts the system's service at boot, but a user's own service only at logon.
 func BootAdvice(p Process) string {
 	switch p.Kind {
 	case config.SystemService:

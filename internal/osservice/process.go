@@ -6,14 +6,14 @@ import "github.com/queuectl/queuectl/config"
 type Process struct {
 	Kind       config.Kind
 	Background bool   // a client started it on demand
-	Unit       string // systemd unit, as named in the service's environment; "" if it names no unit
+	Unit       string // systemd unit in the service's environment; "" if the environment names none
 	Parent     int    // pid of the process that started it
 }
 
 // registerOwn is the command that registers a user's own service.
 const registerOwn = "queuectl service install --user"
 
-// initSystemAdvice is the advice for a service in a directory given with --dir, which only the machine's
-// init system can start.
+// initSystemAdvice is the advice for a service in a directory given with --dir. Only the machine's init
+// system can start such a service at boot.
 const initSystemAdvice = "make the init system start this service; or, to have a service of your own that starts at " +
 	"boot: " + registerOwn

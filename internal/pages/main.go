@@ -1,5 +1,5 @@
-// Command pages writes the files that are generated from the program. With -check it fails instead
-// if one of them is out of date.
+// Command pages generates documentation files from the program. With -check it fails if one of the
+// files is out of date, and writes nothing.
 package main
 
 import (
@@ -49,7 +49,7 @@ func main() {
 	}
 }
 
-// printed returns the output of queuectld with these arguments.
+// printed runs queuectld with these arguments and returns its output.
 func printed(args ...string) string {
 	cmd := exec.Command("go", append([]string{"run", "./cmd/queuectld"}, args...)...)
 	cmd.Stderr = os.Stderr

@@ -17,7 +17,7 @@ const (
 	margin     = 16
 )
 
-// paints maps colour codes of the programs to CSS classes.
+// paints maps the colour codes in queuectl's output to CSS classes.
 var paints = map[string]string{"31": "bad", "32": "fine", "33": "warn", "34": "run"}
 
 // style contains the picture's colours, for light and dark mode.
@@ -70,21 +70,21 @@ func painted(line string) string {
 
 var (
 	tags = regexp.MustCompile(`(?s)<style>.*?</style>|<[^>]*>`)
-	// figures matches numbers and times. A time that is not today includes its date.
+	// figures matches numbers and times. The text of a time that is not today includes its date.
 	figures = regexp.MustCompile(`([A-Z]\w\w \d+ [A-Z]\w\w )?[\d.:]+(ms|[smh])?(\d+[sm])?`)
 	spaces  = regexp.MustCompile(` +`)
 )
 
-// outline returns the text of a picture without its numbers, which depend on the time of its
-// creation.
+// outline returns the text of a picture without its numbers, because the numbers depend on when the
+// picture was created.
 func outline(svg string) string {
 	return spaces.ReplaceAllString(figures.ReplaceAllString(tags.ReplaceAllString(svg, ""), "N"), " ")
 }
 
 const pictureName = "docs/screen.svg"
 
-// writePicture creates the picture of the default screen again if its text has changed. With check
-// it returns an error instead. On systems that cannot create the picture, it does nothing.
+// writePicture creates the picture of the default screen again if its text has changed. With check it
+// returns an error instead. On systems that cannot create the picture, it does nothing.
 func writePicture(check bool) (inStep bool, err error) {
 	shown, err := screen()
 	if errors.Is(err, errors.ErrUnsupported) {

@@ -82,7 +82,7 @@ func screen() (text string, err error) {
 	}
 	for _, words := range madeUp {
 		out, err := command(words...).CombinedOutput()
-		// A failure of wait is accepted, because it exits with the exit code of a job.
+		// Accept a failure of wait, because wait exits with the exit code of a job.
 		if err != nil && words[0] != "wait" {
 			return "", fmt.Errorf("%q: %w: %s", words, err, out)
 		}
@@ -125,8 +125,8 @@ func onTerminal(cmd *exec.Cmd) (string, error) {
 	if err := cmd.Start(); err != nil {
 		return "", err
 	}
-	// The program now has the only descriptor, so reading ends when the program ends.
+	// Close this process's descriptor, so that reading ends when the program ends.
 	tty.Close()
-	raw, _ := io.ReadAll(person) // an error is ignored: reading returns one when the program has ended
+	raw, _ := io.ReadAll(person) // ignore the error that reading returns when the program has ended
 	return strings.ReplaceAll(string(raw), "\r\n", "\n"), cmd.Wait()
 }

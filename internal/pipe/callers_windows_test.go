@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// Twenty concurrent clients each get their own answer.
+// Twenty concurrent clients each get the answer to their own request.
 func TestConcurrentConnections(t *testing.T) {
 	l := listen(t, OwnerOnly())
 	var serving, calling sync.WaitGroup
@@ -55,8 +55,8 @@ func TestConcurrentConnections(t *testing.T) {
 	serving.Wait()
 }
 
-// Every client gets its answer even while the garbage collector runs continuously, stacks move, and
-// other listeners open and close.
+// Every client gets its answer while the garbage collector runs continuously, stacks move, and other
+// listeners open and close.
 func TestTenThousandCallers(t *testing.T) {
 	defer debug.SetGCPercent(debug.SetGCPercent(1))
 	l := listen(t, OwnerOnly())
@@ -116,7 +116,7 @@ func TestTenThousandCallers(t *testing.T) {
 	listeners.Wait()
 }
 
-// Once Listen has returned, clients can connect and send data before the server calls Accept. The
+// After Listen has returned, clients can connect and send data before the server calls Accept. The
 // server reads the data later.
 func TestCallersNeedNotWaitForAccept(t *testing.T) {
 	l := listen(t, OwnerOnly())
@@ -145,12 +145,12 @@ func TestCallersNeedNotWaitForAccept(t *testing.T) {
 	}
 }
 
-// If a server accepts no connection, Dial returns when the deadline of its context has passed.
+// If a server accepts no connection, Dial returns at the deadline of its context.
 func TestCallersAreBounded(t *testing.T) {
 	listen(t, OwnerOnly())
 	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 	defer cancel()
-	// In addition to the backlog, the method take holds one client, and the next instance holds one.
+	// Fill the backlog, and add two clients: the method take holds one, and the next instance holds one.
 	for range backlog + 2 {
 		c, err := Dial(t.Context(), nameOf(t))
 		if err != nil {

@@ -14,8 +14,8 @@ import (
 // Identity identifies the account that a process runs as.
 type Identity struct {
 	User *windows.SID
-	// Groups holds only the groups that grant access. An administrator without elevation is not in the
-	// group of administrators.
+	// Groups holds only the groups that grant access. For example, it does not hold the group of
+	// administrators for an administrator without elevation.
 	Groups []*windows.SID
 	PID    int
 }
@@ -23,7 +23,7 @@ type Identity struct {
 // firstBytes is how many bytes readAhead reads to identify a client.
 const firstBytes = 512
 
-// tokenIsAppContainer is the information class for the question whether a token belongs to an app
+// tokenIsAppContainer is the information class that queries whether a token belongs to an app
 // container, as defined in winnt.h.
 const tokenIsAppContainer = 29
 
@@ -48,8 +48,8 @@ var impersonate = func(pipe windows.Handle) error {
 // revert makes this thread act as this process again.
 var revert = windows.RevertToSelf
 
-// ErrConfined rejects a client that runs in a sandbox. Such a program may not use all rights of its
-// user.
+// ErrConfined rejects a client that runs in a sandbox, because such a program may not use all rights of
+// its user.
 var ErrConfined = errors.New("programs in a sandbox (app container or restricted token) have no access to queuectl")
 
 // confined reports whether a token belongs to a program in a sandbox.
@@ -59,7 +59,7 @@ var confined = func(t windows.Token) (bool, error) {
 		return false, err
 	}
 	restricted, err := t.IsRestricted()
-	// Wine returns this error, because it has no restricted tokens.
+	// Wine returns this error, because Wine has no restricted tokens.
 	if errors.Is(err, windows.ERROR_INVALID_FUNCTION) {
 		err = nil
 	}
@@ -68,9 +68,9 @@ var confined = func(t windows.Token) (bool, error) {
 
 // ClientOf identifies the client of a connection that a Listener has accepted.
 //
-// If the client did not set SECURITY_SQOS_PRESENT, Windows identifies it only after data was read
-// from it. ClientOf then waits for the first bytes until the connection's deadline, and Read
-// returns them later. No other Read may run concurrently.
+// If the client did not set SECURITY_SQOS_PRESENT, Windows identifies the client only after the server
+// has read data from it. So ClientOf reads the first bytes, waiting until the connection's deadline.
+// Read returns these bytes later. No other Read may run concurrently.
 func ClientOf(c net.Conn) (Identity, error) {
 	p, ok := c.(*conn)
 	if !ok {
@@ -89,8 +89,8 @@ func ClientOf(c net.Conn) (Identity, error) {
 	return id, nil
 }
 
-// errUnnamed means that readAhead already waits for maxUnnamed clients. It is temporary, because
-// each of these waits ends at the connection's deadline.
+// errUnnamed means that readAhead is already waiting for maxUnnamed clients. The error is temporary,
+// because each of these waits ends at the connection's deadline.
 var errUnnamed = errors.New("too many other programs are connected without having sent a request; try again later")
 
 func (c *conn) readAhead() error {
@@ -106,8 +106,8 @@ func (c *conn) readAhead() error {
 	return err
 }
 
-// client identifies the client, in a goroutine with its own thread. If the thread cannot stop
-// acting as the client, it must not be used again. It then ends with the goroutine.
+// client identifies the client. It impersonates the client in a goroutine with its own thread. If the
+// thread cannot stop impersonating, it must not be used again, so it ends with the goroutine.
 func (c *conn) client() (id Identity, err error) {
 	var pid uint32
 	if err := windows.GetNamedPipeClientProcessId(c.handle(), &pid); err != nil {
@@ -146,13 +146,13 @@ func (c *conn) client() (id Identity, err error) {
 	return id, err
 }
 
-// ServerOf identifies the server of a pipe that Dial has connected to, by the pipe's owner. The
-// result has no groups.
+// ServerOf identifies the server of a pipe that Dial has connected to, by the pipe's owner. The result
+// has no groups.
 //
-// A pipe can belong only to the account that created it, or to one of the account's groups that may
-// own objects. The elevated administrators are such a group. Every client may query the owner. The
-// server's token would also name the groups, but an ordinary user may not open it. The PID in the
-// result is that of the process that serves this connection.
+// The owner of a pipe is the account that created the pipe, or a group of that account that may own
+// objects, such as the elevated administrators. Every client may query the owner. The server's token
+// would also name the groups, but an ordinary user may not open it. The PID in the result is that of
+// the process that serves this connection.
 func ServerOf(c net.Conn) (Identity, error) {
 	p, ok := c.(*conn)
 	if !ok {
@@ -189,8 +189,8 @@ func Self() (Identity, error) {
 	return id, err
 }
 
-// Owner returns the owner of objects that this process creates: its user, or the administrators if
-// it is elevated.
+// Owner returns the owner of objects that this process creates. If this process is elevated, the owner
+// is the administrators, otherwise the user.
 func Owner() (*windows.SID, error) {
 	owner := new(struct { // the layout of TOKEN_OWNER
 		sid  *windows.SID
@@ -204,14 +204,15 @@ func Owner() (*windows.SID, error) {
 	return owner.sid.Copy()
 }
 
-// counts reports whether a group of a token grants access. It returns false for deny-only groups,
-// and for the group of the logon session, because that group has no permanent members.
+// counts reports whether a group of a token grants access. Deny-only groups do not. The group of the
+// logon session does not count either, because it has no permanent members.
 func counts(attributes uint32) bool {
 	const mask = windows.SE_GROUP_ENABLED | windows.SE_GROUP_USE_FOR_DENY_ONLY | windows.SE_GROUP_LOGON_ID
 	return attributes&mask == windows.SE_GROUP_ENABLED
 }
 
-// identity returns the user and the groups of a token. An error names the process whose token it is.
+// identity returns the user and the groups of a token. Its errors name the process, in the parameter
+// whose.
 func identity(t windows.Token, whose string) (Identity, error) {
 	user, err := t.GetTokenUser()
 	if err != nil {
@@ -242,9 +243,9 @@ func identity(t windows.Token, whose string) (Identity, error) {
 // administrators.
 func OwnerOnly() string { return Descriptor() }
 
-// Descriptor returns the security descriptor of a pipe. This user, the system and administrators
-// may serve and use the pipe; clients may use it. Processes on other machines cannot connect,
-// regardless of their user. A user's session through ssh can connect, because it is a process of
+// Descriptor returns the security descriptor of a pipe. This user, the system and administrators may
+// serve and use the pipe. The accounts in clients may use it. Processes on other machines cannot
+// connect, whatever their user is. A user's session through ssh can connect, because it is a process of
 // this machine.
 func Descriptor(clients ...*windows.SID) string {
 	var b strings.Builder

@@ -12,34 +12,33 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// This file implements the server of a named pipe. On Windows, a pipe consists of instances, and
-// each instance serves one client. A client can connect only while the server has a free instance.
-// So the method take, which runs in its own goroutine, always creates the next instance before it
-// passes a connected client to Accept. As there is always an instance, no other process can take
-// over the name.
+// This file implements the server of a named pipe. On Windows, a pipe consists of instances, and each
+// instance serves one client. A client can connect only while the server has a free instance. So the
+// method take, which runs in its own goroutine, creates the next instance before it passes a connected
+// client to Accept. There is always an instance, so no other process can take over the name.
 
 const (
 	bufferSize = 64 << 10 // bytes buffered in each direction
-	backlog    = 64       // most connected clients that wait for a call of Accept
-	maxUnnamed = 64       // most clients that readAhead waits for at the same time
-	// takenFor is how long Listen waits for a name that is in use. A service that has just ended may
-	// still hold it.
+	backlog    = 64       // maximum number of connected clients that wait for a call of Accept
+	maxUnnamed = 64       // maximum number of clients that readAhead waits for at the same time
+	// takenFor is how long Listen waits for a name that is in use, because a service that is ending may
+	// still hold the name.
 	takenFor  = 2 * time.Second
 	takenLook = 50 * time.Millisecond
 )
 
-// Listener serves the name of a pipe. A goroutine accepts clients immediately, so they need not
-// wait for Accept. The methods may be called concurrently.
+// Listener serves the name of a pipe. Clients need not wait for Accept, because a goroutine accepts
+// them immediately. The methods may be called concurrently.
 // See docs/decisions/0088.
 type Listener struct {
 	name         string
 	end          windows.Handle // event that stops the goroutine of take
 	calls        chan windows.Handle
-	acceptErrs   chan error // passes an error of take to Accept; take continues only when Accept has received it
+	acceptErrs   chan error // passes an error of take to Accept; take continues when Accept has received it
 	unnamedSlots chan struct{}
 
-	// call belongs to the pipe instance that waits for a client. The kernel writes to it. So it must be
-	// on the heap, where it does not move. That is why it is a field.
+	// call belongs to the pipe instance that waits for a client. It is a field, because the kernel writes
+	// to it, so it must be on the heap, where it does not move.
 	call windows.Overlapped
 
 	close  sync.Once
@@ -77,10 +76,9 @@ func Listen(name, sddl string) (*Listener, error) {
 	return l, nil
 }
 
-// begin creates the first instance of a pipe. The function in the parameter first does that if the
-// name is free. The name of a dead server exists while a client keeps its end open, but must
-// not prevent the next server from starting. So if the name is in use and the function in dead
-// returns true, the function in again takes the name over.
+// begin creates the first instance of a pipe. The function first does that if the name is free. The
+// name of a dead server still exists while a client keeps its end open. So if the name is in use and
+// the function dead returns true, the function again takes over the name.
 func begin(first, again func() (windows.Handle, error), dead func() bool) (h windows.Handle, err error) {
 	err = retry(func() error {
 		if h, err = first(); taken(err) && dead() {
@@ -91,8 +89,8 @@ func begin(first, again func() (windows.Handle, error), dead func() bool) (h win
 	return h, err
 }
 
-// takeOver creates an instance of a dead server's pipe and replaces its access list. It returns an
-// error unless this account or a trusted one has created the pipe.
+// takeOver creates an instance of a dead server's pipe and replaces the pipe's access list. It returns
+// an error unless this account or a trusted account has created the pipe.
 func takeOver(name string, sd *windows.SECURITY_DESCRIPTOR) (windows.Handle, error) {
 	h, err := newPlace(name, 0, nil)
 	if err != nil {
@@ -125,8 +123,8 @@ func taken(err error) bool {
 	return errors.Is(err, windows.ERROR_ACCESS_DENIED) || errors.Is(err, windows.ERROR_PIPE_BUSY)
 }
 
-// retry calls the function in the parameter try until the name is free, because the process that
-// holds it may be ending. It gives up after takenFor.
+// retry calls the function in the parameter try until the name is free, because the process that holds
+// the name may be ending. It gives up after takenFor.
 func retry(try func() error) error {
 	for end := time.Now().Add(takenFor); ; time.Sleep(takenLook) {
 		err := try()
@@ -152,8 +150,8 @@ func newPlace(name string, first uint32, sd *windows.SECURITY_DESCRIPTOR) (windo
 		mode, windows.PIPE_UNLIMITED_INSTANCES, bufferSize, bufferSize, 0, &sa)
 }
 
-// abandoned reports whether a name exists although no process serves it. In that case, connecting
-// fails with the same error as for a name that does not exist.
+// abandoned reports whether a name exists although no process serves it. For such a name, connecting
+// returns the same error as for a name that does not exist.
 func abandoned(name string) bool {
 	name16, err := windows.UTF16PtrFromString(name)
 	if err != nil {
@@ -167,8 +165,8 @@ func abandoned(name string) bool {
 	return errors.Is(err, windows.ERROR_FILE_NOT_FOUND)
 }
 
-// ours reports whether an account is that of this process, the system or the administrators. The
-// last two may do everything anyway.
+// ours reports whether an account is that of this process, the system or the administrators. The system
+// and the administrators have all rights anyway.
 func ours(account *windows.SID) bool {
 	self, err1 := Self()
 	own, err2 := Owner()
@@ -176,8 +174,8 @@ func ours(account *windows.SID) bool {
 		account.IsWellKnown(windows.WinLocalSystemSid) || account.IsWellKnown(windows.WinBuiltinAdministratorsSid)
 }
 
-// take accepts clients until Close. It creates the next instance before it passes a client on. So
-// this process always holds the name, and a client finds a free instance without waiting.
+// take accepts clients until Close. It creates the next instance before it passes a client to Accept.
+// So this process always holds the name, and a client finds a free instance without waiting.
 func (l *Listener) take() {
 	for {
 		h, err := l.next()
@@ -261,7 +259,7 @@ func (l *Listener) connect(h windows.Handle) error {
 			return nil
 		case errors.Is(err, windows.ERROR_OPERATION_ABORTED):
 			return net.ErrClosed
-		case errors.Is(err, windows.ERROR_NO_DATA): // the client has already disconnected again
+		case errors.Is(err, windows.ERROR_NO_DATA): // the client has already disconnected
 			if err := windows.DisconnectNamedPipe(h); err != nil {
 				return err
 			}
@@ -304,7 +302,7 @@ func (a address) String() string { return string(a) }
 // Addr returns the name.
 func (l *Listener) Addr() net.Addr { return address(l.name) }
 
-// SetDeadline sets the deadline for calls of Accept that start from now on.
+// SetDeadline sets the deadline for later calls of Accept.
 func (l *Listener) SetDeadline(t time.Time) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -319,7 +317,7 @@ func (l *Listener) Admit(sddl string) error {
 		return fmt.Errorf("cannot change the access rights of %s: %w", l.name, err)
 	}
 	l.mu.Lock()
-	// The lock is held during the change, so that the method take cannot pass the instance to a client.
+	// Hold the lock during the change, so that the method take cannot pass the instance to a client.
 	defer l.mu.Unlock()
 	if err := admit(l.nextInstance, sd); err != nil {
 		return fmt.Errorf("cannot change the access rights of %s: %w", l.name, err)

@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// connectRight is the access right of a client: it may read, write and query the owner, but not
-// serve the pipe (FILE_CREATE_PIPE_INSTANCE).
+// connectRight is the access right of a client. The client may read, write and query the owner. It may
+// not serve the pipe (FILE_CREATE_PIPE_INSTANCE).
 const connectRight = 0x12019b
 
 // busyFor is how long a client tries to connect while the server accepts no connection.
@@ -26,8 +26,8 @@ type conn struct {
 	unnamedSlots chan struct{} // the listener's semaphore for readAhead
 }
 
-// winPipe is one end of a message pipe that is read as a stream. go-winio implements the client's
-// end. The type served implements the server's end.
+// winPipe is one end of a message pipe that is read as a stream. go-winio implements the client's end.
+// serverConn implements the server's end.
 type winPipe interface {
 	net.Conn
 	CloseWrite() error
@@ -49,9 +49,9 @@ func (c *conn) handle() windows.Handle { return windows.Handle(c.Fd()) }
 // ErrBusy means that the server of a pipe has not accepted a client within busyFor.
 var ErrBusy = errors.New("the program that serves this pipe accepts no connections; check whether it hangs")
 
-// Dial connects to a pipe of this machine. The server learns the identity of the caller, but cannot
-// act as the caller. The error is fs.ErrNotExist if no process serves the pipe, fs.ErrPermission if
-// this user may not use it, and ErrBusy if all its instances are in use.
+// Dial connects to a pipe of this machine. The server can identify the caller, but cannot act as the
+// caller. The error is fs.ErrNotExist if no process serves the pipe, fs.ErrPermission if this user may
+// not use it, and ErrBusy if all its instances are in use.
 func Dial(ctx context.Context, name string) (net.Conn, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, busyFor, fmt.Errorf("pipe %s: %w", name, ErrBusy))
 	defer cancel()
@@ -71,7 +71,7 @@ func Dial(ctx context.Context, name string) (net.Conn, error) {
 	return &conn{winPipe: p}, nil
 }
 
-// file lists the methods of go-winio's files that the type served uses.
+// file lists the methods of go-winio's files that serverConn uses.
 type file interface {
 	io.ReadWriteCloser
 	SetReadDeadline(time.Time) error
@@ -80,8 +80,8 @@ type file interface {
 	Fd() uintptr
 }
 
-// serverConn is a server's end of a pipe. As for go-winio's clients, an empty message marks the end of
-// the data in each direction.
+// serverConn is a server's end of a pipe. An empty message marks the end of the data in each direction,
+// as go-winio's clients expect.
 type serverConn struct {
 	file
 	name   address
@@ -111,7 +111,7 @@ func (s *serverConn) Read(b []byte) (int, error) {
 
 var errEnded = errors.New("this end of the pipe is closed")
 
-// Write writes data. It does not write an empty message, because that would mark the end of the
+// Write writes data. It skips an empty message, because an empty message would mark the end of the
 // data.
 func (s *serverConn) Write(b []byte) (int, error) {
 	if s.closed {
@@ -136,7 +136,7 @@ func (s *serverConn) CloseWrite() error {
 	return err
 }
 
-// LocalAddr returns the name, and so does RemoteAddr.
+// LocalAddr and RemoteAddr return the name of the pipe.
 func (s *serverConn) LocalAddr() net.Addr  { return s.name }
 func (s *serverConn) RemoteAddr() net.Addr { return s.name }
 

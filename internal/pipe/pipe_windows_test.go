@@ -53,8 +53,8 @@ func pair(t *testing.T) (client, server net.Conn) {
 	return client, server
 }
 
-// After a half-close, the other end reads all data and then the end of file, and can still answer.
-// After a close, written data can still be read.
+// After a half-close, the other end reads all data and then the end of file, and can still answer. Data
+// that was written before a close can still be read.
 func TestHalfClose(t *testing.T) {
 	client, server := pair(t)
 	said := slices.Repeat([]byte("0123456789"), 30_000)
@@ -83,7 +83,7 @@ func TestHalfClose(t *testing.T) {
 	}
 }
 
-// A server can also close its half, and still receives data from the client.
+// After a server has closed its half, it still receives data from the client.
 func TestServersHalfClose(t *testing.T) {
 	client, server := pair(t)
 	var serving sync.WaitGroup
@@ -138,8 +138,8 @@ func TestDeadline(t *testing.T) {
 	}
 }
 
-// Dial distinguishes a pipe without a server, before and after a server existed, from denied
-// access.
+// Dial distinguishes denied access from a pipe without a server, whether or not the pipe had a server
+// before.
 func TestDialWithoutServer(t *testing.T) {
 	if _, err := Dial(t.Context(), nameOf(t)); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("got %v", err)
@@ -163,7 +163,7 @@ func TestDialWithoutServer(t *testing.T) {
 	}
 }
 
-// Each end identifies the other: user, groups that grant access, and process.
+// Each end identifies the other end: its user, the groups that grant access, and its process.
 func TestIdentity(t *testing.T) {
 	client, server := pair(t)
 	self, err := Self()
@@ -203,7 +203,7 @@ func TestIdentityOfAPlainClient(t *testing.T) {
 	asked := 0
 	impersonate = func(h windows.Handle) error {
 		if asked++; asked < 3 {
-			// Windows returns this error until data was read from the client.
+			// Windows returns this error until the server has read data from the client.
 			return windows.ERROR_CANNOT_IMPERSONATE
 		}
 		return real(h)
@@ -232,7 +232,7 @@ func TestIdentityOfAPlainClient(t *testing.T) {
 	closing.Wait()
 }
 
-// A client that opens the pipe as a file, as programs in other languages do, is identified too.
+// ClientOf also identifies a client that opens the pipe as a file, as programs in other languages do.
 func TestAPlainClientIsKnown(t *testing.T) {
 	l := listen(t, OwnerOnly())
 	plain, err := os.OpenFile(nameOf(t), os.O_RDWR, 0)
@@ -268,7 +268,7 @@ func TestUnnamedAccountCannotConnect(t *testing.T) {
 	}
 }
 
-// Listen waits for a name that is in use, for the time that a service takes to end.
+// If a name is in use, Listen waits as long as a service needs to end.
 func TestNameThatIsTaken(t *testing.T) {
 	for _, busy := range []error{windows.ERROR_ACCESS_DENIED, windows.ERROR_PIPE_BUSY} {
 		synctest.Test(t, func(t *testing.T) {
@@ -294,7 +294,7 @@ func TestNameThatIsTaken(t *testing.T) {
 	}
 }
 
-// A client that keeps a dead server's pipe open does not keep the next server out.
+// If a client keeps a dead server's pipe open, the next server can still use the name.
 func TestNameOfADeadServer(t *testing.T) {
 	first := listen(t, OwnerOnly())
 	held, err := Dial(t.Context(), nameOf(t))
@@ -326,8 +326,8 @@ func TestNameOfADeadServer(t *testing.T) {
 	}
 }
 
-// A server that takes a name over admits the accounts that its security descriptor names. A name
-// counts as abandoned only if no process serves it.
+// A server that takes over a name admits the accounts that its security descriptor names. A name counts
+// as abandoned only if no process serves it.
 func TestNameIsTakenOver(t *testing.T) {
 	if !abandoned(nameOf(t)) {
 		t.Error("a name that no process serves is not abandoned")
@@ -356,8 +356,8 @@ func TestNameIsTakenOver(t *testing.T) {
 	}
 }
 
-// A dead server's name is taken over only if this account, the system or the administrators created
-// it.
+// A server takes over a dead server's name only if this account, the system or the administrators
+// created the pipe.
 func TestWhoseNamesAreTakenOver(t *testing.T) {
 	self, err := Self()
 	if err != nil {
@@ -429,8 +429,8 @@ func TestSandboxedClientIsNotItsUser(t *testing.T) {
 	})
 }
 
-// If a thread cannot revert to this process, ClientOf returns an error, and the thread is not used
-// again.
+// If a thread cannot stop impersonating the client, ClientOf returns an error, and the thread is not
+// used again.
 func TestThreadThatStaysTheClient(t *testing.T) {
 	_, server := pair(t)
 	revert = func() error { return errors.Join(windows.RevertToSelf(), windows.ERROR_GEN_FAILURE) }

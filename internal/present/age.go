@@ -25,12 +25,12 @@ func WhenDue(s *queue.Spec, now time.Time) (text string) {
 	return text
 }
 
-// HasExpired reports whether a job with this expires_at will not run.
+// HasExpired reports whether a job with this expires_at will not run, because the time has passed.
 func HasExpired(at *queue.Millis, now time.Time) bool {
 	return at != nil && *at != 0 && !at.Time().After(now)
 }
 
-// dueText returns a text that says at what time something is due, and how much time is left.
+// dueText returns the time at which something is due, and how much time is left.
 func dueText(due, now time.Time) string {
 	text, passed := FullTime(due, now)
 	if passed {
@@ -89,7 +89,8 @@ func Roughly(d time.Duration) string {
 	return strings.Replace(pair(24*time.Hour, "d", time.Hour, "h"), "d0", "d", 1)
 }
 
-// PausedSince returns when and by which user a running job was paused, or "" if it is not paused.
+// PausedSince returns when a running job was paused and by which user. It returns "" if the job is not
+// paused.
 func PausedSince(j *control.Job) string {
 	if j.PausedAt == 0 {
 		return ""
@@ -97,7 +98,7 @@ func PausedSince(j *control.Job) string {
 	return "since " + Local(j.PausedAt) + " by " + queue.ValueOr(j.PausedBy, "?")
 }
 
-// pausedText returns for how long and by which user a running job has been paused.
+// pausedText returns how long a running job has been paused, and by which user.
 func pausedText(j *control.Job, now time.Time) string {
 	return Age(j.PausedAt, now) + " by " + queue.ValueOr(j.PausedBy, "?")
 }
@@ -136,8 +137,8 @@ func waitedFor(since control.Time, now time.Time) string {
 	return Age(since, now)
 }
 
-// Clock formats a time for a page that names the zone: a time of today with its seconds, others with
-// the date. It returns "" for 0.
+// Clock formats a time for a page that names the zone elsewhere. The text contains the seconds if the
+// time is today, otherwise the date. It returns "" for 0.
 func Clock(at control.Time, now time.Time) string {
 	if at == 0 {
 		return ""
@@ -155,8 +156,8 @@ func clock(t, now time.Time) string {
 	return t.Format(dateLayout(t, now) + "15:04 MST")
 }
 
-// dateLayout returns the layout of a date that precedes a time of day: "" for today, without the
-// year for this year.
+// dateLayout returns the layout of a date that precedes a time of day. It is "" for today, and omits
+// the current year.
 func dateLayout(t, now time.Time) string {
 	switch now = now.In(t.Location()); {
 	case t.Format("2006") != now.Format("2006"):

@@ -28,8 +28,8 @@ func TestDueTimesNameDayAndZone(t *testing.T) {
 	}
 }
 
-// The text of an expiry time has the same form as that of a due time, and says so if the time has
-// passed.
+// The text of an expiry time has the same form as that of a due time. If the time has passed, the text
+// says so.
 func TestExpiryNamesDayAndZone(t *testing.T) {
 	now := time.Date(2026, 11, 22, 16, 12, 30, 0, time.FixedZone("CET", 3600))
 	in := func(d time.Duration) *queue.Millis { return new(queue.MillisOf(now.Add(d))) }
@@ -47,7 +47,7 @@ func TestExpiryNamesDayAndZone(t *testing.T) {
 	}
 }
 
-// Times of today have no date, and others no seconds.
+// A time of today is shown without the date. Any other time is shown without the seconds.
 func TestClockIsShort(t *testing.T) {
 	now := time.Date(2026, 11, 25, 14, 0, 0, 0, time.Local)
 	for at, want := range map[time.Time]string{
@@ -63,7 +63,8 @@ func TestClockIsShort(t *testing.T) {
 	}
 }
 
-// Ages have the form of testdata/ages.tsv. The clocks of the web page have the same form, see TestPageClocks.
+// Ages have the forms in testdata/ages.tsv. TestPageClocks checks the same forms for the clocks of the
+// web page.
 func TestAgesHaveTheirForm(t *testing.T) {
 	raw, err := os.ReadFile("testdata/ages.tsv")
 	if err != nil {

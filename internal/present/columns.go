@@ -12,15 +12,15 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// Column is a column of a list of jobs. A list can also be sorted by it.
+// Column is a column of a list of jobs. A list can be sorted by a column.
 type Column struct {
 	Name  string
 	Title string
 	Value func(*control.Job) Cell
 }
 
-// Cell is the value of a column for one job: its text, and what it is sorted by. Cells are sorted
-// by number, and cells with equal numbers by key.
+// Cell is the value of a column for one job: its text and its sort keys. Cells are sorted by number,
+// and cells with equal numbers by key.
 type Cell struct {
 	Text   string
 	number int64
@@ -32,20 +32,20 @@ func CompareCells(a, b Cell) int {
 	return cmp.Or(cmp.Compare(a.number, b.number), strings.Compare(a.key, b.key))
 }
 
-// textCell is a text that is sorted by itself.
+// textCell returns a cell that is sorted by its text.
 func textCell(text string) Cell { return Cell{Text: text, key: text} }
 
-// orDashCell is a text that is sorted by itself and is shown as "-" if it is empty.
+// orDashCell returns a cell that is sorted by its text and shows "-" for an empty text.
 func orDashCell(text string) Cell { return Cell{Text: DashText(text), key: text} }
 
-// numberCell is a number.
+// numberCell returns a cell that is sorted by its number.
 func numberCell(n int64) Cell { return Cell{Text: strconv.FormatInt(n, 10), number: n} }
 
-// timeCell is a time. A job without the time has "-" and is sorted first.
+// timeCell returns a cell that is sorted by its time. A job without the time has "-" and comes first.
 func timeCell(t control.Time) Cell { return Cell{Text: Local(t), number: int64(t)} }
 
-// SignalOf returns the name of the signal that ended a job, or the parameter absent if no signal
-// did.
+// SignalOf returns the name of the signal that ended a job. It returns the parameter absent if no
+// signal ended the job.
 func SignalOf(j *control.Job, absent string) string {
 	if j.Signal == nil {
 		return absent
@@ -113,7 +113,7 @@ func percentKey(j *control.Job) int64 {
 	return int64(j.Progress.Percent)
 }
 
-// reasonOf returns why a job ended as it did, or else what it waits for.
+// reasonOf returns why a job ended or, if the job has not ended, what it waits for.
 func reasonOf(j *control.Job) string {
 	r := queue.ValueOr(j.WaitsFor, control.Reason{})
 	return cmp.Or(queue.ValueOr(j.Reason, ""), strings.TrimSpace(r.Kind+" "+r.Key))
@@ -131,7 +131,7 @@ func ColumnNames() (names []string) {
 }
 
 // DropPlainColumns removes columns without information: QUEUE if every job is in the default queue, and
-// NODE and TYPICAL if no value is known.
+// NODE and TYPICAL if they contain no values.
 func DropPlainColumns(head []string, rows [][]string) ([]string, [][]string) {
 	for name, plain := range map[string][]string{"QUEUE": {queue.DefaultQueue, ""}, "NODE": {"", "-"}, "TYPICAL": {"-"}} {
 		at := slices.Index(head, name)

@@ -7,8 +7,8 @@ import (
 	"github.com/queuectl/queuectl/control"
 )
 
-// A list is sorted by what a column means: numbers by value, times by time, and jobs without a value
-// first. The text is not what counts.
+// A list is sorted by the meaning of a column, not by its text: numbers by value, and times by time.
+// Jobs without a value come first.
 func TestColumnsSortByValue(t *testing.T) {
 	jobs := []control.Job{
 		{ID: "a", Seq: 10, StartedAt: 20, RunTimeMS: new(int64(90_000)), Progress: &control.JobProgress{Percent: 9}},
@@ -37,7 +37,7 @@ func TestColumnsSortByValue(t *testing.T) {
 	}
 }
 
-// Each state has another sign, so that a cell's sign identifies its state.
+// Each state has a different sign, so the sign in a cell identifies the state.
 func TestSignsIdentifyStates(t *testing.T) {
 	for _, state := range []string{"blocked", "held", "pending", "failed", "processing", "completed", "dead",
 		"cancelled"} {

@@ -20,7 +20,7 @@ func CountsText(all int, count func(state string) int64, states ...string) strin
 	return Jobs(all) + ": " + strings.Join(parts, ", ")
 }
 
-// Notes joins the texts of a bar. It omits empty ones.
+// Notes joins the texts next to a progress bar. It omits empty texts.
 func Notes(all ...string) string {
 	var list []string
 	for _, n := range all {
@@ -45,7 +45,7 @@ func Plain(n int64) string { return strconv.FormatInt(n, 10) }
 // Plural formats a number with its noun, like "1 argument" or "2 arguments".
 func Plural(n int, what string) string { return PluralOf(int64(n), what, Plain) }
 
-// PluralOf is Plural with a function that formats the number.
+// PluralOf is like Plural, but the function in the parameter number formats the number.
 func PluralOf(n int64, what string, number func(int64) string) string {
 	if n != 1 {
 		what += "s"
@@ -74,7 +74,8 @@ func Used(n, most int64) string {
 	return Size(n) + " of " + Size(most) + " used"
 }
 
-// UpToAttempts describes how many attempts new jobs have, or returns "" if that is one.
+// UpToAttempts describes the maximum number of attempts of new jobs. It returns "" if the maximum is
+// one.
 func UpToAttempts(most int) string {
 	if most < 2 {
 		return ""

@@ -20,8 +20,8 @@ func removedInput(fields []string) string {
 	return strings.Join(fields, ", ") + " (to free space; this job cannot run again)"
 }
 
-// WaitReason returns why a job does not run now, in the words of why. It returns "" if the job
-// runs, may start or has ended.
+// WaitReason returns why a job does not run now, with the same text as the command why. It returns ""
+// if the job runs, may start or has ended.
 func WaitReason(j *control.Job) string {
 	if j.WaitsFor == nil {
 		return ""
@@ -63,7 +63,7 @@ func limitsOf(j *control.JobDetail) (rows [][2]string) {
 		cpus = fmt.Sprintf("average %.2f of ", float64(last.CPUMS)/float64(max(*last.RunTimeMS, 1)))
 	}
 	const unknown = " (usage is not measured)"
-	// The usage is unknown without control groups and with an older kernel.
+	// The usage is unknown without control groups and on older kernels.
 	tasks, unmeasured := "at most ", " (usage is unknown)"
 	if last.PeakTasks != 0 {
 		tasks, unmeasured = fmt.Sprintf("peak %d of ", last.PeakTasks), ""
@@ -95,7 +95,7 @@ func settingsOf(j *control.JobDetail) (rows [][2]string) {
 		}
 		rows = append(rows, [2]string{name, before + text + after})
 	}
-	if j.RunTimeMS == nil { // if the job has run, the row "Ran" already shows the timeout
+	if j.RunTimeMS == nil { // if the job has run, the row "Ran" already contains the timeout
 		add("Timeout", "timeout", "", "", "0s")
 	}
 	add("Idle", "idle_timeout", "at most ", " without output", "0s")
@@ -131,8 +131,8 @@ func settingsOf(j *control.JobDetail) (rows [][2]string) {
 	return append(rows, [2]string{"Backoff", strings.Join(backoff, ", ")})
 }
 
-// specText formats the value of a spec's field as decoded from JSON. It returns "" if the field is
-// not set.
+// specText formats the value of a spec's field after JSON decoding. It returns "" if the field is not
+// set.
 func specText(v any) string {
 	switch v := v.(type) {
 	case string:
@@ -155,7 +155,7 @@ func specText(v any) string {
 	return ""
 }
 
-// atMostMS formats a job's timeout, to be shown next to its run time.
+// atMostMS formats a job's timeout, for display next to the job's run time.
 func atMostMS(j *control.JobDetail) string {
 	if j.TimeoutMS == 0 || j.RunTimeMS == nil {
 		return ""
@@ -163,7 +163,7 @@ func atMostMS(j *control.JobDetail) string {
 	return ", timeout " + ApproxDuration(j.TimeoutMS)
 }
 
-// typically formats the typical run time of a running job, to be shown next to its run time.
+// typically formats the typical run time of a running job, for display next to the job's run time.
 func typically(j *control.JobDetail) string {
 	if j.TypicalRuntimeMS == nil || j.State != queue.Processing.String() {
 		return ""
@@ -180,7 +180,7 @@ func typicalAlone(j *control.JobDetail) string {
 }
 
 // Remarks returns the error of an attempt, the error of its result, and how many leftover processes
-// were stopped. A background job may leave processes running.
+// were stopped. Unless the job has the flag --allow-background, Remarks names that flag.
 func Remarks(h *control.Attempt, background bool) string {
 	text := Empty(h.Error)
 	if h.ResultError != nil {

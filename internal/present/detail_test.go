@@ -25,8 +25,7 @@ func TestShowListsSettings(t *testing.T) {
 	}
 }
 
-// Each limit is shown next to what the last attempt used, or with a note that the usage is not
-// known.
+// Each limit is shown next to the usage of the last attempt, or with a note that the usage is unknown.
 func TestShowComparesUsageWithLimits(t *testing.T) {
 	j := &control.JobDetail{Spec: map[string]any{"tasks": 64.0, "nofile": 77.0}}
 	for peak, want := range map[int64]string{0: "at most 64 (usage is unknown)", 12: "peak 12 of 64"} {
@@ -38,8 +37,8 @@ func TestShowComparesUsageWithLimits(t *testing.T) {
 	}
 }
 
-// The remark about an attempt contains how many leftover processes were stopped. If the command
-// exited by itself, it also names the flag that keeps them running.
+// The remark about an attempt says how many leftover processes were stopped. If the command exited by
+// itself, the remark also names the flag that keeps such processes running.
 func TestShowReportsEndedProcesses(t *testing.T) {
 	zero, refused := new(int64), "cut"
 	for _, c := range []struct {
@@ -61,7 +60,7 @@ func TestShowReportsEndedProcesses(t *testing.T) {
 	}
 }
 
-// The time in a reason has its zone, and the date unless it is today.
+// The time in a reason contains its zone, and its date unless it is today.
 func TestReasonNamesTheDayAndZone(t *testing.T) {
 	now := time.Date(2026, 11, 30, 22, 0, 0, 0, time.Local)
 	for wait, layout := range map[time.Duration]string{

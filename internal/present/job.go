@@ -1,5 +1,6 @@
-// Package present turns jobs, queues, schedules and their states, reasons and times into text, in the
-// same words for the command line, the live screen and the web page. Its functions have no side effects.
+// Package present turns jobs, queues, schedules and their states, reasons and times into text. The
+// command line, the live screen and the web page use the same texts. Its functions have no side
+// effects.
 //
 // Start with ScreenText, and with Title, StateText and WhyLines.
 package present
@@ -42,11 +43,11 @@ func whenOf(j *control.Job, now time.Time) string {
 	return cmp.Or(waitsForText(j), "-")
 }
 
-// Due returns when a waiting job can start at the earliest, or when its next attempt can.
+// Due returns the earliest time at which a waiting job, or its next attempt, can start.
 func Due(j *control.Job) control.Time { return max(j.RunAt, j.NextRetryAt) }
 
-// Waits returns why a waiting job does not start, in the words of why, or when it is due. It returns ""
-// if the job does not wait, or if only its state says why.
+// Waits returns why a waiting job does not start, with the same text as the command why, or when the
+// job is due. It returns "" if the job does not wait, or if nothing is known beyond its state.
 func Waits(j *control.Job, now time.Time) string {
 	r, due, state := queue.ValueOr(j.WaitsFor, control.Reason{}), Due(j), StateOf(j.State)
 	switch {
@@ -62,8 +63,8 @@ func Waits(j *control.Job, now time.Time) string {
 	return ""
 }
 
-// waitsForText returns why a job that is due does not run, in a few words. It returns "" if the job
-// only waits for a free worker, or waits for nothing.
+// waitsForText returns in a few words why a job that is due does not run. It returns "" if the job
+// waits only for a free worker, or for nothing.
 func waitsForText(j *control.Job) string {
 	r := queue.ValueOr(j.WaitsFor, control.Reason{})
 	if len(j.DependsOn) > 0 && r.Kind != "held" {
@@ -97,7 +98,7 @@ func waitsForText(j *control.Job) string {
 	return r.Kind + " " + r.Key
 }
 
-// afterText names the first of a job's dependencies, and how many others it has.
+// afterText names the first dependency of a job, and says how many others there are.
 func afterText(j *control.Job) string {
 	id, _, _ := strings.Cut(j.DependsOn[0], ":")
 	if n := len(j.DependsOn) - 1; n > 0 {
@@ -114,7 +115,7 @@ func Attempts(j *control.Job) int {
 	return j.Attempts
 }
 
-// AttemptsText returns how many attempts a job has used of its maximum, as tables show it: 2/4.
+// AttemptsText returns the number of used attempts and the maximum for tables, for example "2/4".
 func AttemptsText(j *control.Job) string {
 	return strconv.Itoa(Attempts(j)) + "/" + strconv.Itoa(j.MaxAttempts)
 }
@@ -136,10 +137,11 @@ func priorityOf(j *control.Job) string {
 	return fmt.Sprintf("%d (set to %d, plus %d for waiting time)", j.EffectivePriority, j.Priority, j.WaitingTime)
 }
 
-// Command returns the text of a command. An empty one is a command that the caller may not see.
+// Command returns the text of a command for display. An empty command is one that the caller may not
+// see.
 func Command(command string) string { return cmp.Or(command, "(hidden)") }
 
-// Title returns the job's command in the characters of the terminal.
+// Title returns a job's command for display.
 func Title(j *control.Job) string {
 	text := Command(j.Command)
 	if whole, clipped := strings.CutSuffix(text, "…"); clipped {
@@ -199,8 +201,8 @@ func Expired(j *control.Job) bool { return queue.ValueOr(j.Reason, "") == string
 // DidNotStart explains why a job expired.
 const DidNotStart = "it did not start before the time in its field expires_at"
 
-// attemptsOf returns how many attempts of its maximum a job has used. It adds how many attempts did
-// not count, for example because they were interrupted.
+// attemptsOf returns how many attempts of its maximum a job has used. It adds how many attempts did not
+// count, for example because they were interrupted.
 func attemptsOf(j *control.JobDetail) string {
 	text := AttemptsText(&j.Job)
 	before := j.HistoryTotal - j.Attempts
@@ -213,12 +215,12 @@ func attemptsOf(j *control.JobDetail) string {
 	return text
 }
 
-// StateText returns a job's state. It adds the reason if the reason says more than the state.
+// StateText returns a job's state. It adds the reason if the reason contains more than the state.
 func StateText(j *control.Job) string {
 	if j.PausedAt != 0 {
 		return stateText(j)
 	}
-	// The reason of a running job is from its previous attempt, so it is not shown.
+	// The reason of a running job is from its previous attempt, so omit it.
 	if j.Reason == nil || *j.Reason == j.State || j.State == queue.Processing.String() {
 		return j.State
 	}
@@ -242,7 +244,7 @@ func StateOf(name string) queue.State {
 	return queue.States()[i]
 }
 
-// ErrorText returns why a job failed: its error or, without one, its state and reason.
+// ErrorText returns why a job failed: its error or, if it has no error, its state and reason.
 func ErrorText(j *control.Job) string { return queue.ValueOr(j.Error, StateText(j)) }
 
 // FailureText describes how a job failed.

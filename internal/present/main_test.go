@@ -6,6 +6,6 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	os.Setenv("LC_ALL", "C.UTF-8") // the tests expect Unicode
+	os.Setenv("LC_ALL", "C.UTF-8") // the expected texts contain Unicode characters
 	os.Exit(m.Run())
 }

@@ -21,7 +21,7 @@ func QueueHead() []string {
 		"PAUSED"}
 }
 
-// QueueRow returns a queue's row of that list.
+// QueueRow returns the row of a queue in the list of queues.
 func QueueRow(q *control.QueueView, now time.Time) []string {
 	return []string{q.Queue, fmt.Sprint(q.Running), fmt.Sprint(q.Waiting), waitedFor(q.Oldest, now),
 		fmt.Sprint(q.Throughput), anyOr(int64(q.Concurrency)), fmt.Sprint(q.Weight), anyOr(q.MaxPending),
@@ -64,8 +64,8 @@ func typed(value any) string {
 	return text
 }
 
-// QueuePause describes a queue's pause: its end, the user and the reason. It returns "-" if the
-// queue is not paused.
+// QueuePause describes the pause of a queue: its end, the user who paused the queue, and the reason. It
+// returns "-" if the queue is not paused.
 func QueuePause(q *control.QueueView) string {
 	if !q.Paused {
 		return "-"

@@ -29,7 +29,7 @@ func NextRows(d *control.ScheduleDetail) (rows [][2]string) {
 		}
 		when := queue.Millis(at).Time()
 		text, _ := FullTime(when, now)
-		// FullTime omits the seconds of a time that is more than an hour away.
+		// FullTime omits the seconds if the time is more than an hour away, so format such a time here.
 		if when.Second() != 0 && when.Sub(now) > time.Hour {
 			text = when.In(now.Location()).Format("Mon 2 Jan 15:04:05 MST") + ", in " + Roughly(when.Sub(now))
 		}
@@ -59,12 +59,13 @@ func StateOfSchedule(s *control.Schedule) string {
 // NoSchedules is the text for an empty list of schedules.
 const NoSchedules = "no schedules; add one with: queuectl schedule add NAME 'CRON' -- program args"
 
-// ScheduleHead returns the headings of the list of schedules. NameZones adds the time zone to them.
+// ScheduleHead returns the headings of the list of schedules. NameZones adds the time zone to the
+// headings.
 func ScheduleHead() []string {
 	return []string{"NAME", "CRON", "ZONE", "NEXT" + termtext.ZoneMark, "STATE", "USER", "COMMAND"}
 }
 
-// ScheduleRow returns a schedule's row of that list.
+// ScheduleRow returns the row of a schedule in the list of schedules.
 func ScheduleRow(s *control.Schedule) []string {
 	return []string{s.Name, s.Cron, s.TZ, Local(s.NextAt), StateOfSchedule(s), s.User, ScheduledTitle(s)}
 }

@@ -11,20 +11,20 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// ScreenText formats the jobs of a screen, for the command status and for top.
+// ScreenText formats the jobs of a screen, for the commands status and top.
 type ScreenText struct {
 	Screen      *control.Screen
 	CurrentTime time.Time
 }
 
-// Verdict returns the status line in two parts: the health of the queue, with its colour code, and
-// the text that follows it.
+// Verdict returns the two parts of the status line: the health of the queue, with its colour code, and
+// the text after it.
 func (t ScreenText) Verdict() (level, text, colour string) {
 	level, text = VerdictOf(&t.Screen.Status)
 	return level, strings.TrimPrefix(termtext.SafeText(level+text), level), LevelColour(level)
 }
 
-// Counts returns the number of jobs in each state that has any.
+// Counts returns the number of jobs in each state that has jobs.
 func (t ScreenText) Counts() string { return CountsOf(&t.Screen.Status) }
 
 // Runs formats how long a job has been running or paused.
@@ -49,7 +49,7 @@ func (t ScreenText) Starts(j *control.Job) string {
 	return cmp.Or(waitsForText(j), "ready")
 }
 
-// Why returns why a job failed, with its last line of output.
+// Why returns why a job failed, with the last line of its output.
 func (t ScreenText) Why(j *control.ScreenJob) string {
 	text := ErrorText(&j.Job)
 	if last := j.LastLine; last != "" {
@@ -61,13 +61,12 @@ func (t ScreenText) Why(j *control.ScreenJob) string {
 // Ago formats how long ago a time was, in words.
 func (t ScreenText) Ago(at control.Time) string { return agoOf(at, t.CurrentTime) }
 
-// MarkedID returns a job's id after the sign of its state, and the state's colour code.
+// MarkedID returns the sign of a job's state followed by the job's id, and the state's colour code.
 func MarkedID(j *control.Job) (text, colour string) {
 	return WithSign(j), SignOf(j.State).Colour
 }
 
-// stateSign holds how a state is displayed: a symbol, for terminals without colours, and a colour
-// code.
+// stateSign says how a state is displayed: a sign, for terminals without colours, and a colour code.
 type stateSign struct{ Sign, Colour string }
 
 // SignOf returns the sign and colour of a state. The sign is ASCII if the locale requires it.
@@ -86,7 +85,7 @@ func SignOf(state string) stateSign {
 	return sign
 }
 
-// WithSign returns a job's id after the sign of its state.
+// WithSign returns the sign of a job's state followed by the job's id.
 func WithSign(j *control.Job) string {
 	s := SignOf(j.State)
 	if j.PausedAt != 0 {
@@ -95,8 +94,8 @@ func WithSign(j *control.Job) string {
 	return s.Sign + " " + j.ID
 }
 
-// LeadingSign returns the sign of a state that a cell begins with. The sign is empty if it begins
-// with none.
+// LeadingSign returns the sign of a state at the beginning of a cell. The sign is empty if the cell
+// does not begin with one.
 func LeadingSign(cell string) stateSign {
 	for _, state := range queue.States() {
 		if s := SignOf(state.String()); strings.HasPrefix(cell, s.Sign) {
@@ -119,8 +118,8 @@ func LevelColour(level string) string {
 	return ""
 }
 
-// VerdictOf returns the health of the queue (ok, degraded or failing) and the text that follows it
-// on the status line.
+// VerdictOf returns the health of the queue (ok, degraded or failing) and the text after the health on
+// the status line.
 func VerdictOf(st *control.Status) (level, text string) {
 	if st.Health != "ok" {
 		level, text, _ = strings.Cut(termtext.OneLine(st.Health), ":")
@@ -160,7 +159,8 @@ func BusyText(w control.WorkerSummary) string {
 	return fmt.Sprintf("%d of %s busy", w.Busy, Workers(w.Total))
 }
 
-// DeadText says that dead jobs need attention. The function number formats their number.
+// DeadText returns a text that says that dead jobs need attention. The function number formats the
+// number of jobs.
 func DeadText(n int64, number func(int64) string) string {
 	if n == 1 {
 		return "1 dead job needs attention"
@@ -170,7 +170,7 @@ func DeadText(n int64, number func(int64) string) string {
 
 func WaitText(n string) string { return n + " waiting" }
 
-// CountsOf returns the number of jobs in each state that has any, and how many attempts end per
+// CountsOf returns the number of jobs in each state that has jobs, and how many attempts end per
 // minute.
 func CountsOf(st *control.Status) string {
 	var list []string

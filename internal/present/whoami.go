@@ -7,7 +7,7 @@ import (
 	"github.com/queuectl/queuectl/control"
 )
 
-// WhoamiRows returns what whoami prints about a user: names and values.
+// WhoamiRows returns the names and values that the command whoami prints about a user.
 func WhoamiRows(w *control.Whoami) [][2]string {
 	group := ""
 	if w.GID >= 0 { // on Windows, GID is negative, because there are no group ids

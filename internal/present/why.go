@@ -31,8 +31,8 @@ func WhyLines(w *control.Why, now time.Time) (lines []string) {
 	return lines
 }
 
-// ReasonLine formats the reason why a job waits, with the time when the reason ends, if known, and
-// with what the user can do about it.
+// ReasonLine formats the reason why a job waits. It adds what the user can do and, if known, when the
+// reason ends.
 func ReasonLine(r *control.Reason, now time.Time) string {
 	text := r.Text
 	if at := queue.Millis(r.At).Time(); r.At != 0 {

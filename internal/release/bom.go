@@ -62,9 +62,9 @@ type dependency struct {
 	DependsOn []string `json:"dependsOn"`
 }
 
-// bom prints the bill of materials of all programs, from what the linker wrote into them: Go, and
-// each module with its checksum from go.sum and its licences. Its arguments are VERSION DATE
-// MODULES GOROOT and the programs.
+// bom prints the bill of materials of all programs, from the information that the linker wrote into
+// them. It lists Go and each module, with the checksum from go.sum and the licences. Its arguments are
+// VERSION DATE MODULES GOROOT and the programs.
 func bom(out io.Writer, args []string) error {
 	version, date, modules, goroot, files := args[0], args[1], args[2], args[3], args[4:]
 	b := bill{Format: "CycloneDX", Spec: "1.5", Version: 1}
@@ -147,8 +147,8 @@ func linkedParts(info *debug.BuildInfo, modules, goroot string) ([]component, er
 	return parts, nil
 }
 
-// licencesOf returns the licences whose text is in the licence files of a directory. An unknown
-// licence is an error, so that every licence of a shipped dependency has been read.
+// licencesOf identifies the licences in the licence files of a directory. An unknown licence is an
+// error, because a person must first read every licence of a shipped dependency.
 func licencesOf(dir string) ([]licence, error) {
 	text, err := licencesIn(dir)
 	if err != nil {
@@ -161,7 +161,8 @@ func licencesOf(dir string) ([]licence, error) {
 	return spdx(ids...), nil
 }
 
-// wordings are sentences that only texts of one licence contain, by SPDX identifier.
+// wordings lists sentences that occur in the text of only one licence, with the SPDX identifier of the
+// licence.
 var wordings = []struct{ id, sentence string }{
 	{"Apache-2.0", "Apache License Version 2.0"},
 	{"MIT", "Permission is hereby granted, free of charge, to any person obtaining a copy"},
@@ -192,7 +193,7 @@ func spdx(ids ...string) []licence {
 	return list
 }
 
-// linked returns the module that is linked into the program: m or its replacement.
+// linked returns the module that is linked into the program: m, or the replacement of m.
 func linked(m *debug.Module) *debug.Module {
 	if m.Replace != nil {
 		return m.Replace

@@ -16,8 +16,8 @@ type entry struct {
 	notes         []string
 }
 
-// changelog writes the changelog in the format of nfpm, for packages. The section Unreleased is
-// listed under the version and date of the build.
+// changelog writes the changelog in the format of nfpm, for packages. It lists the section Unreleased
+// under the version and date of the build.
 func changelog(out io.Writer, args []string) error {
 	raw, err := os.ReadFile(args[0])
 	if err != nil {
@@ -40,8 +40,8 @@ func changelog(out io.Writer, args []string) error {
 }
 
 // readChangelog parses the format of Keep a Changelog: sections `## [Unreleased]` and `## [1.2.3] -
-// 2026-11-22` with one line for each change. The first section with changes gets the version that
-// is being built.
+// 2026-11-22` with one line for each change. The first section with changes gets the version that is
+// being built.
 func readChangelog(text, version, date string) ([]entry, error) {
 	var entries []entry
 	for line := range strings.Lines(text) {

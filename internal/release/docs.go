@@ -18,10 +18,10 @@ const repository = "https://github.com/queuectl/queuectl/blob/main/"
 // link matches the target of a link in Markdown: [text](target).
 var link = regexp.MustCompile(`\]\(([^)\s]+)\)`)
 
-// docs copies pages and data files of the repository into a directory, and changes their links so
-// that each works there. A link then leads to another copied file, or else to the repository. Its
-// arguments are LAYOUT DIR and the files, as paths in the repository. The layout is flat, without
-// directories, or tree. A link to a file that the repository does not have is an error.
+// docs copies pages and data files of the repository into a directory. It changes each link so that the
+// link leads to another copied file, or else to the repository. Its arguments are LAYOUT DIR and the
+// files, as paths in the repository. The layout is flat, without directories, or tree. A link to a file
+// that the repository does not have is an error.
 func docs(_ io.Writer, args []string) error {
 	layout, dir, files := args[0], args[1], args[2:]
 	installed := map[string]string{} // maps each path in the repository to the installed path
@@ -52,13 +52,13 @@ func docs(_ io.Writer, args []string) error {
 	return nil
 }
 
-// relink returns a page with its relative links changed to where their targets are installed.
+// relink returns a page in which the relative links lead to where their targets are installed.
 func relink(text, page string, installed map[string]string) (string, error) {
 	var missing error
 	text = link.ReplaceAllStringFunc(text, func(match string) string {
 		target, fragment, _ := strings.Cut(match[2:len(match)-1], "#")
 		if target == "" || strings.Contains(target, ":") {
-			return match // a link within the page, or a URL, needs no change
+			return match // keep a link within the page, and a URL
 		}
 		file := path.Join(path.Dir(page), target)
 		if _, err := os.Stat(filepath.FromSlash(file)); errors.Is(err, fs.ErrNotExist) {

@@ -11,8 +11,8 @@ import (
 	"unicode"
 )
 
-// licences prints the licences of Go and of every linked module. The licences require that their
-// text is distributed with the programs.
+// licences prints the licences of Go and of every linked module, because the licences require that
+// their text is distributed with the programs.
 func licences(out io.Writer, args []string) error {
 	info, err := buildinfo.ReadFile(args[0])
 	if err != nil {
@@ -50,7 +50,8 @@ func escaped(m *debug.Module) string {
 	return b.String()
 }
 
-// licencesIn returns the text of all licence files in a directory. It returns an error without any.
+// licencesIn returns the text of all licence files in a directory. A directory without licence files is
+// an error.
 func licencesIn(dir string) (string, error) {
 	files, err := os.ReadDir(dir)
 	if err != nil {

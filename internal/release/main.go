@@ -1,6 +1,6 @@
-// Command release writes the files that accompany the programs in a release. These are the
-// packages' changelog, the release notes, the licences of all linked code, the bill of materials,
-// the installed pages and the .zip. Its output depends only on its input.
+// Command release writes the files that accompany the programs in a release: the packages' changelog,
+// the release notes, the licences of all linked code, the bill of materials, the installed pages and
+// the .zip. Its output depends only on its input.
 package main
 
 import (

@@ -14,8 +14,8 @@ import (
 	"time"
 )
 
-// Unreleased changes belong to the version of the build; older versions keep theirs. An empty
-// section Unreleased is skipped: the build is then the newest version.
+// The changelog lists unreleased changes under the version of the build, and other changes under their
+// own version. It skips an empty section Unreleased, because then the build is the newest version.
 func TestChangelogBeginsWithVersionOfBuild(t *testing.T) {
 	for unreleased, want := range map[string][]entry{
 		"### Added\n\nJobs\n\n- One thing.\n- Another.\n\n": {
@@ -41,8 +41,8 @@ func TestChangelogWithoutDateOrChangesIsRefused(t *testing.T) {
 	}
 }
 
-// The notes of a release are its section of the changelog; a version without a section has the
-// unreleased changes.
+// The release notes are the changelog section of the version. If the version has no section, they are
+// the section Unreleased.
 func TestNotesAreTheSectionOfTheVersion(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "CHANGELOG.md")
 	text := "# Changelog\n\n## [Unreleased]\n\n- New.\n\n## [0.2.0] - 2026-11-28\n\n### Added\n\n- Old.\n\n## [0.1.0] - " +
@@ -59,8 +59,8 @@ func TestNotesAreTheSectionOfTheVersion(t *testing.T) {
 	}
 }
 
-// In the path of a module in the cache, !small replaces a capital. A replaced module is listed as
-// its replacement.
+// In the path of a module in the cache, "!" and a small letter replace a capital. A replaced module is
+// listed as its replacement.
 func TestModules(t *testing.T) {
 	m := &debug.Module{Path: "github.com/BurntSushi/toml", Version: "v1.6.0", Sum: "h1:abc="}
 	if got, want := escaped(m), "github.com/!burnt!sushi/toml@v1.6.0"; got != want {
@@ -110,7 +110,7 @@ func TestZipIsTheSameAgain(t *testing.T) {
 	}
 }
 
-// A licence is identified by its SPDX identifier, from wording that no other licence contains.
+// identify finds the SPDX identifier of a licence from a sentence that occurs in no other licence.
 func TestIdentifyLicence(t *testing.T) {
 	const bsd = "Redistribution and use in source\nand binary forms, with or without modification, are permitted"
 	for _, c := range []struct {

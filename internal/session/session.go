@@ -1,5 +1,6 @@
-// Package session detects, on Windows, that the user's session is ending. Other systems announce
-// that by an ordinary signal, so ErrSessionEnding and ErrConsoleClosed occur only on Windows.
+// Package session detects, on Windows, that the user's session is ending. Other systems announce the
+// end of a session by an ordinary signal, so ErrSessionEnding and ErrConsoleClosed occur only on
+// Windows.
 package session
 
 import (
@@ -8,27 +9,28 @@ import (
 	"time"
 )
 
-// ErrSessionEnding is the cause of a context's end if the session ends: the user logs off, or the machine
-// shuts down. ErrConsoleClosed is the cause if the console window is closed, which ends only the programs
-// in it. In both cases Windows ends a process about 5 s after the notification.
+// ErrSessionEnding is the cause of a context's end if the session ends: the user logs off, or the
+// machine shuts down. ErrConsoleClosed is the cause if the user closes the console window, which ends
+// only the programs in it. In both cases Windows ends a process about 5 s after the notification.
 var (
 	ErrSessionEnding = errors.New("the user's session is ending")
 	ErrConsoleClosed = errors.New("the console window was closed")
 )
 
-// Grace is how long commands may take to end after CTRL_BREAK when the session ends. The rest of
-// the 5 s is for storing their results.
+// Grace is how long commands may take to end after CTRL_BREAK when the session ends. The rest of the 5
+// s is for storing the results of the commands.
 const Grace = 3 * time.Second
 
-// key is the context key for the context that WithSession marks.
+// key is the key of the context value that WithSession sets.
 type key struct{}
 
-// WithSession marks ctx as the context that ends with the session. IsEnding, ConsoleClosed and EndingChannel find it even
-// if they get a context that was derived from it and has ended earlier for another reason.
+// WithSession marks ctx as the context that ends with the session. IsEnding, ConsoleClosed and
+// EndingChannel also work with a context that is derived from ctx and has ended earlier for another
+// reason.
 func WithSession(ctx context.Context) context.Context { return context.WithValue(ctx, key{}, ctx) }
 
-// EndingChannel returns a channel that is closed when the context that WithSession marked ends, for example because
-// the session ends. It returns nil if ctx is not derived from WithSession.
+// EndingChannel returns a channel that is closed when the context marked by WithSession ends, for
+// example because the session ends. It returns nil if ctx is not derived from WithSession.
 func EndingChannel(ctx context.Context) <-chan struct{} {
 	if of, known := ctx.Value(key{}).(context.Context); known {
 		return of.Done()

@@ -14,40 +14,40 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// Service and Runner are shutdown levels. Windows notifies processes from the highest level down,
-// each after the previous ones have ended or timed out. All processes start at 0x280, including
-// jobs.
+// Service and Runner are shutdown levels. Windows notifies the processes with the highest level first.
+// It notifies the next level when these processes have ended or timed out. Processes start with the
+// level 0x280, which jobs keep.
 //
-// The service comes first. If the runner ended first, the service would retry the jobs that the
-// runner's end has stopped.
+// The service has the highest level. If the runner ended first, its jobs would end with it, and the
+// service would retry them.
 // See docs/decisions/0091.
 const (
 	Service = 0x3ff
 	Runner  = 0x3fe
 )
 
-// Notify returns a context that ends with ErrSessionEnding when the session ends. From then on Windows waits
+// Notify returns a context that ends with ErrSessionEnding when the session ends. Windows then waits
 // for this process until stop is called.
 //
 // The console notifies a process, unless the process has no console or has loaded user32.dll
 // (learn.microsoft.com, SetConsoleCtrlHandler). In that case an invisible window receives the
-// notification. err reports that the window could not be created; ctx is valid even then.
+// notification. err reports that the window could not be created. ctx is valid even then.
 func Notify(parent context.Context, level uintptr) (ctx context.Context, stop func(), err error) {
 	var session uint32
 	known := windows.ProcessIdToSessionId(windows.GetCurrentProcessId(), &session) == nil
-	// Session 0 is the session of services. No user logs off there, so no window is needed.
+	// Session 0 is the session of services. No user can log off there, so no window is needed.
 	return notify(parent, level, !known || session != 0)
 }
 
 func notify(parent context.Context, level uintptr, windowed bool) (ctx context.Context, stop func(), err error) {
-	// An error is ignored, because it only changes the order of notifications.
+	// Ignore an error, because it only changes the order of notifications.
 	setProcessShutdownParameters.Call(level, 0)
 	ctx, cancel := context.WithCancelCause(parent)
 	w := &window{ends: func() { cancel(ErrSessionEnding) }, closes: func() { cancel(ErrConsoleClosed) },
 		done: make(chan struct{})}
 	events := make(chan os.Signal, 1)
 	signal.Notify(events, syscall.SIGTERM)
-	// This handler runs before that of package signal, which does not report which event occurred.
+	// This handler runs before the handler of package signal, which does not report which event occurred.
 	setConsoleCtrlHandler.Call(console(), 1)
 	var loops sync.WaitGroup
 	loops.Go(func() { w.listen(events) })
@@ -67,8 +67,8 @@ func notify(parent context.Context, level uintptr, windowed bool) (ctx context.C
 	}), err
 }
 
-// lastEvent is the last console event. console is the handler that records it and passes it on to
-// the next handler.
+// lastEvent is the last console event. console is the handler that records the event and lets the next
+// handler run.
 var (
 	lastEvent atomic.Uint32
 	console   = sync.OnceValue(func() uintptr { return windows.NewCallback(handleConsoleEvent) })
@@ -106,7 +106,7 @@ func (w *window) listen(events chan os.Signal) {
 // run creates the window and sends the result to the channel made. It then handles the window's
 // messages until w is stopped.
 func (w *window) run(made chan<- error) {
-	runtime.LockOSThread() // the messages arrive at this thread, which ends with the goroutine
+	runtime.LockOSThread() // Windows sends the messages to this thread, which ends with the goroutine
 	w.thread = uintptr(windows.GetCurrentThreadId())
 	module, _, _ := getModuleHandle.Call(0)
 	class := &classEx{
@@ -140,14 +140,14 @@ func (w *window) run(made chan<- error) {
 
 // handleMessage handles a message of the window.
 func (w *window) handleMessage(window uintptr, what uint32, yes, why uintptr) uintptr {
-	// An installer that wants to replace a file sends the same message. Then the session does not end.
+	// An installer that wants to replace a file sends the same message, but then the session does not end.
 	ofSession := why&closeApp == 0 || why&(logoff|critical) != 0
 	switch {
 	case what == wmQueryEndSession && ofSession:
 		return 1
 	case what == wmEndSession && ofSession && yes != 0:
 		w.ends()
-		<-w.done // wait, because Windows may end the process once this function has returned
+		<-w.done // wait, because Windows may end the process when this function returns
 		return 0
 	case what == wmQueryEndSession, what == wmEndSession, what == wmClose:
 		return 0

@@ -18,7 +18,7 @@ var (
 	parameters  = kernel32.NewProc("GetProcessShutdownParameters")
 )
 
-// found returns the top-level window of this process, or 0 without one.
+// found returns the top-level window of this process, or 0 if it has none.
 func found() (window uintptr) {
 	class := windows.StringToUTF16Ptr("queuectl")
 	for {
@@ -39,8 +39,8 @@ func send(window uintptr, what uint32, yes, why uintptr) (answer uintptr, answer
 }
 
 // An invisible window receives the notification that the session ends, and Windows waits until the
-// process has finished. Nothing ends if the logoff is cancelled, if an installer sends the message,
-// or if another program closes the window.
+// process has finished. The context does not end if the logoff is cancelled, if an installer sends the
+// message, or if another program closes the window.
 func TestWindowReceivesSessionEnd(t *testing.T) {
 	for range 2 { // the second round shows that the first window has left no state behind
 		ctx, stop, err := notify(t.Context(), Service, true)
@@ -94,8 +94,8 @@ func TestWindowReceivesSessionEnd(t *testing.T) {
 	}
 }
 
-// A service of the machine creates no window, which would use the desktop heap that its jobs share.
-// Windows notifies the service before its runner, and both before jobs.
+// A service of the machine creates no window, because a window would use the desktop heap that its jobs
+// share. Windows notifies the service before its runner, and the runner before jobs.
 func TestOrderOfSessionEnd(t *testing.T) {
 	_, stop, err := notify(t.Context(), Runner, false)
 	if err != nil || found() != 0 {
@@ -107,7 +107,7 @@ func TestOrderOfSessionEnd(t *testing.T) {
 	}
 }
 
-// If the console window is closed, ConsoleClosed reports true and IsEnding reports false.
+// If the user closes the console window, ConsoleClosed returns true and IsEnding returns false.
 func TestClosedConsoleIsNotSessionEnd(t *testing.T) {
 	// 5 is CTRL_LOGOFF_EVENT, and 6 is CTRL_SHUTDOWN_EVENT.
 	for event, want := range map[uintptr]string{ctrlClose: "closes", 5: "ends", 6: "ends"} {

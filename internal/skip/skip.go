@@ -13,12 +13,12 @@ import (
 	"testing"
 )
 
-// requireVariable is the environment variable with the requirements that this machine must fulfil,
-// separated by commas. A test that lacks one of them fails instead of being skipped.
+// requireVariable is the environment variable that lists the requirements that this machine must
+// fulfil, separated by commas. If such a requirement is missing, a test fails instead of being skipped.
 const requireVariable = "QUEUECTL_REQUIRE"
 
-// Missing ends a test because this machine lacks a requirement, such as "root" or the name of a program. The
-// test is skipped, or fails if QUEUECTL_REQUIRE lists the requirement.
+// Missing ends a test because this machine lacks a requirement, such as "root" or the name of a
+// program. It skips the test or, if QUEUECTL_REQUIRE lists the requirement, fails it.
 func Missing(t testing.TB, requirement, reason string) {
 	t.Helper()
 	if slices.Contains(strings.Split(os.Getenv(requireVariable), ","), requirement) {
@@ -27,7 +27,7 @@ func Missing(t testing.TB, requirement, reason string) {
 	t.Skip("skipped: " + reason)
 }
 
-// UnlessRoot ends a test that needs root, as Missing does, if another user runs it.
+// UnlessRoot calls Missing for a test that needs root, unless root runs the test.
 func UnlessRoot(t testing.TB, reason string) {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -35,8 +35,8 @@ func UnlessRoot(t testing.TB, reason string) {
 	}
 }
 
-// UnlessProgram ends a test that needs a program, as Missing does, if the program is not in PATH. It returns
-// the path of the program.
+// UnlessProgram calls Missing for a test that needs a program, unless the program is in PATH. It
+// returns the path of the program.
 func UnlessProgram(t testing.TB, name, reason string) string {
 	t.Helper()
 	path, err := exec.LookPath(name)

@@ -6,7 +6,7 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// UnderWine ends a test that needs a real Windows, as Missing does, if the test runs under Wine.
+// UnderWine calls Missing for a test that needs a real Windows, if the test runs under Wine.
 func UnderWine(t testing.TB, reason string) {
 	t.Helper()
 	if windows.NewLazySystemDLL("ntdll.dll").NewProc("wine_get_version").Find() == nil {

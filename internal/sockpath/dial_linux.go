@@ -15,9 +15,9 @@ const cancelCheck = 250 * time.Millisecond
 // Dial connects to a socket. While the socket's backlog is full, Dial waits until ctx ends or
 // backlogWait has passed.
 //
-// It waits in a blocking connect(2), because the kernel wakes a process that waits there each time
-// the server accepts a connection. A client that only polled would nearly always find the backlog
-// full if another process connects in a loop.
+// It waits in a blocking connect(2), because the kernel wakes such a process each time the server
+// accepts a connection. If another process connected in a loop, a client that only polled would nearly
+// always find the backlog full.
 func Dial(ctx context.Context, path string) (net.Conn, error) {
 	fd, err := syscall.Socket(syscall.AF_UNIX, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -31,7 +31,7 @@ func Dial(ctx context.Context, path string) (net.Conn, error) {
 	defer f.Close()
 	for !errors.Is(ctx.Err(), context.Canceled) {
 		most := min(time.Until(deadline), cancelCheck)
-		wait := syscall.NsecToTimeval(int64(max(most, time.Millisecond))) // the kernel takes 0 as "no limit"
+		wait := syscall.NsecToTimeval(int64(max(most, time.Millisecond))) // the kernel treats 0 as "no limit"
 		if err := syscall.SetsockoptTimeval(fd, syscall.SOL_SOCKET, syscall.SO_SNDTIMEO, &wait); err != nil {
 			return nil, os.NewSyscallError("setsockopt", err)
 		}

@@ -13,11 +13,11 @@ import (
 const backlogWait = 5 * time.Second
 
 // ErrBacklogFull means that a server listens on a socket, but accepts connections more slowly than
-// they arrive.
+// clients connect.
 var ErrBacklogFull = errors.New("the program that listens on the socket accepts connections too slowly; " +
 	"check whether it hangs")
 
-// DialWithin connects to a socket. It returns an error if that takes longer than the parameter
+// DialWithin connects to a socket. It returns an error if connecting takes longer than the parameter
 // most.
 func DialWithin(path string, most time.Duration) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), most)

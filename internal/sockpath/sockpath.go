@@ -11,9 +11,9 @@ import (
 // Max is the longest path that fits into a socket's address, in bytes.
 const Max = 107
 
-// Short returns a path to the same file that fits into a socket's address. If the path is too long,
-// it returns one through a descriptor of the directory, which works only on Linux. The short path
-// is valid until done is called.
+// Short returns a path to the same file that fits into a socket's address. If the path is too long, the
+// result goes through a descriptor of the directory, which works only on Linux. The short path is valid
+// until done is called.
 func Short(path string) (short string, done func(), err error) {
 	if len(path) <= Max {
 		return path, func() {}, nil

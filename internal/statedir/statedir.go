@@ -24,6 +24,6 @@ func Make(dir string) error {
 	return Check(dir)
 }
 
-// Check returns an error if other accounts could change an existing state directory, because its
-// content could then be malicious.
+// Check returns an error if other accounts could change an existing state directory. Such accounts
+// could have put malicious content into it.
 func Check(dir string) error { return check(dir) }

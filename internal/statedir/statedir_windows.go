@@ -58,7 +58,7 @@ func check(dir string) error {
 }
 
 // checkAccess returns an error if the access list lets other accounts change the directory. It also
-// returns one if the owner is not trusted, since an owner can change the access list.
+// returns an error if the owner is not trusted, because an owner can change the access list.
 func checkAccess(dir string, sd *windows.SECURITY_DESCRIPTOR) error {
 	owner, trusted, err := accounts.Owner(sd)
 	if err != nil {

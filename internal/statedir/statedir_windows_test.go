@@ -30,8 +30,8 @@ func TestStateDirIsPrivate(t *testing.T) {
 	}
 }
 
-// check rejects a state directory that belongs to another account or that other accounts may change.
-// It accepts one that other accounts may only read.
+// check rejects a state directory that belongs to another account or that other accounts may change. It
+// accepts a directory that other accounts may only read.
 func TestStateDirOfOthersIsRejected(t *testing.T) {
 	for sddl, why := range map[string]string{
 		"O:BAD:P(A;;FA;;;SY)(A;;FA;;;BA)": "", "O:SYD:P(A;;FA;;;S-1-5-80-1-2-3-4-5)(A;OICIIO;FA;;;CO)(A;;FR;;;BU)": "",

@@ -17,19 +17,19 @@ import (
 	"github.com/coreos/go-systemd/v22/journal"
 )
 
-// Notify sends state to the service manager, see sd_notify(3). Without a service manager it does
+// Notify sends its lines to the service manager, see sd_notify(3). Without a service manager it does
 // nothing.
 // See docs/decisions/0081.
 func Notify(lines ...string) {
 	daemon.SdNotify(false, strings.Join(lines, "\n"))
 }
 
-// longer is how long the service manager should wait until a service that is still stopping asks
-// for more time again.
+// longer is how much more time a stopping service requests from the service manager. The service must
+// request more again before this time has passed.
 const longer = 40 * time.Second
 
-// ExtendStopTimeout asks the service manager to wait longer for the service to stop. Call it at least every 15
-// seconds while the service is stopping.
+// ExtendStopTimeout asks the service manager to wait longer for the service to stop. Call it at least
+// every 15 seconds while the service is stopping.
 func ExtendStopTimeout() {
 	Notify("EXTEND_TIMEOUT_USEC=" + strconv.FormatInt(longer.Microseconds(), 10))
 }
@@ -54,8 +54,8 @@ type Sockets struct {
 	Unusable []error           // errors of descriptors that cannot be used
 }
 
-// InheritedSockets returns the sockets of this process. It can be called only once. It closes sockets that
-// cannot be used.
+// InheritedSockets returns the sockets that the service manager passed to this process. It can be
+// called only once. It closes sockets that cannot be used.
 func InheritedSockets() (Sockets, error) {
 	var has Sockets
 	pid, n, names := os.Getenv("LISTEN_PID"), os.Getenv("LISTEN_FDS"), strings.Split(os.Getenv("LISTEN_FDNAMES"), ":")
@@ -75,7 +75,7 @@ func InheritedSockets() (Sockets, error) {
 		l, err := net.FileListener(f)
 		f.Close() // net.FileListener has duplicated the descriptor
 		if err != nil {
-			if call, ok := errors.AsType[*os.SyscallError](err); ok { // without the names of package net
+			if call, ok := errors.AsType[*os.SyscallError](err); ok { // omit the names that package net adds
 				err = call.Err
 			}
 			has.Unusable = append(has.Unusable, fmt.Errorf("file descriptor %d: %w", firstSocket+fd, err))
@@ -105,22 +105,23 @@ const maxSockets = 16
 func Watchdog() time.Duration {
 	d, err := daemon.SdWatchdogEnabled(false)
 	if err != nil {
-		return 0 // an environment variable of the service manager is invalid
+		return 0 // the service manager has set an invalid environment variable
 	}
 	return d
 }
 
-// Unit is the systemd unit that this process belongs to, of the system or of a user.
+// Unit is the name of the systemd unit that this process belongs to. The unit belongs to the system or
+// to a user.
 type Unit string
 
-// askFor is the timeout of a query that the caller repeats from time to time.
+// askFor is the timeout of a query that the caller repeats regularly.
 const askFor = time.Second
 
 // systemctl runs systemctl and returns its output, or "" if that fails.
 func systemctl(within time.Duration, args ...string) string {
 	ctx, cancel := context.WithTimeout(context.Background(), within)
 	defer cancel()
-	if os.Getenv("MANAGERPID") != "" { // systemd.exec(5): this variable is set only for the units of a user
+	if os.Getenv("MANAGERPID") != "" { // systemd.exec(5): systemd sets this variable only for units of a user
 		args = append([]string{"--user"}, args...)
 	}
 	cmd := exec.CommandContext(ctx, "systemctl", args...)
@@ -132,8 +133,8 @@ func systemctl(within time.Duration, args ...string) string {
 	return string(out)
 }
 
-// Stopping reports whether the unit is being stopped, as opposed to restarted or running. It
-// returns false if the manager does not answer in time.
+// Stopping reports whether the unit is being stopped. It returns false if the unit is running or being
+// restarted, or if the service manager does not answer in time.
 func (u Unit) Stopping(within time.Duration) bool {
 	for line := range strings.Lines(systemctl(within, "list-jobs", "--no-legend", "--full", "--no-pager")) {
 		if f := strings.Fields(line); len(f) >= 3 && f[1] == string(u) && f[2] == "stop" {
@@ -160,9 +161,9 @@ func (u Unit) Inactive() bool {
 	return true
 }
 
-// StopAll stops the units that match a pattern and waits until they have ended. It ignores the
-// order in which systemd stops units. Otherwise it would wait for the unit that is being stopped,
-// and that unit waits for the caller.
+// StopAll stops the units that match a pattern and waits until they have ended. It ignores the order in
+// which systemd stops units. Otherwise it would wait for the unit that is being stopped, and that unit
+// waits for the caller of StopAll.
 func StopAll(pattern string, within time.Duration) {
 	systemctl(within, "--job-mode=ignore-dependencies", "stop", pattern)
 }

@@ -15,7 +15,7 @@ func Columns(r rune) int {
 	switch {
 	case r < 0x300: // fast path for the most common characters
 		return 1
-	case r >= 0x1160 && r <= 0x11ff || r >= 0xd7b0 && r <= 0xd7ff: // the second part of a Korean syllable
+	case r >= 0x1160 && r <= 0x11ff || r >= 0xd7b0 && r <= 0xd7ff: // the second part of a Korean syllable takes no column
 		return 0
 	case unicode.In(r, unicode.Mn, unicode.Me, unicode.Cf) && !unicode.Is(unicode.Prepended_Concatenation_Mark, r):
 		return 0
@@ -26,7 +26,7 @@ func Columns(r rune) int {
 	return 1
 }
 
-// IsInvisible reports whether a character is not visible by itself: it formats others, like a
+// IsInvisible reports whether a character is not visible by itself. It formats other characters, like a
 // zero-width space, selects a variant of the character before it, or is blank by definition, like a
 // Hangul filler. These are the Default_Ignorable_Code_Point characters of Unicode (UAX #44) and the
 // other format characters, except those that are displayed with the following text.
@@ -36,8 +36,8 @@ func IsInvisible(r rune) bool {
 		!unicode.Is(unicode.Prepended_Concatenation_Mark, r)
 }
 
-// IsJoiner reports whether an invisible character is part of a visible one: it joins parts of an
-// emoji, or selects its variant.
+// IsJoiner reports whether an invisible character is a part of a visible character: it joins the parts
+// of an emoji, or selects the variant of an emoji.
 func IsJoiner(r rune) bool { return unicode.In(r, unicode.Join_Control, unicode.Variation_Selector) }
 
 // Visible escapes a text's invisible characters. It keeps joiners after characters that are not
@@ -63,10 +63,10 @@ func Visible(s string) string {
 	return b.String()
 }
 
-// WithoutJoiners removes the joiners from a text, so that each character takes the columns that Columns
-// counts for it. Terminals do not agree on the width of joined characters.
+// WithoutJoiners removes the joiners from a text, because terminals do not agree on the width of joined
+// characters. Each character then takes the columns that Columns counts for it.
 func WithoutJoiners(s string) string {
-	// These two are all characters with the property Join_Control.
+	// These are all characters with the property Join_Control.
 	return strings.ReplaceAll(strings.ReplaceAll(s, "\u200c", ""), "\u200d", "")
 }
 
@@ -80,7 +80,7 @@ func Colour(s string) int {
 	if end < 0 {
 		return 0
 	}
-	skip := 0 // number of parameters that still belong to 38 or 48, which set a colour by its number
+	skip := 0 // number of parameters that belong to a preceding 38 or 48, which set a colour by its number
 	params := strings.Split(s[2:end], ";")
 	for i, p := range params {
 		if strings.Trim(p, "0123456789") != "" {

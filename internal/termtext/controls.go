@@ -6,13 +6,13 @@ import (
 	"strings"
 )
 
-// Controls tracks the terminal modes that a program sets with its output. Text gives another terminal
-// the same modes, and Reset gives a terminal its usual modes back. For example, after
-// "\x1b[?1049h\x1b[?25l" the terminal shows its alternate screen, without a cursor. Reset then contains
-// "\x1b[?25h\x1b[?1049l".
+// Controls tracks the terminal modes that a program sets with its output. Text returns the sequences
+// that give another terminal the same modes. Reset returns the sequences that give a terminal its usual
+// modes back. For example, after "\x1b[?1049h\x1b[?25l" the terminal shows its alternate screen,
+// without a cursor. Reset then contains "\x1b[?25h\x1b[?1049l".
 //
-// The sequences are documented in "XTerm Control Sequences" (ctlseqs), in kitty's keyboard protocol
-// and in the terminfo capabilities rs1, rs2, rmcup, rmkx and sgr0.
+// The sequences are documented in "XTerm Control Sequences" (ctlseqs), in kitty's keyboard protocol and
+// in the terminfo capabilities rs1, rs2, rmcup, rmkx and sgr0.
 //
 // Reset always sends cancel and resetAll, which are harmless if nothing was changed. It sends other
 // sequences only if the program has changed the mode, because they could change what the user has
@@ -21,41 +21,41 @@ import (
 // Controls is small because it is part of the runner. The runner uses the zero value and Text. A client
 // uses NewControls and Reset.
 type Controls struct {
-	sequences []string              // those that set the present modes, oldest first
+	sequences []string              // sequences that set the present modes, oldest first
 	size      int                   // bytes in sequences
-	resets    []string              // sequences that reset colours, links and the like; each is different
+	resets    []string              // sequences that reset colours, links and the like, without duplicates
 	resetOf   func(s string) string // returns the sequence that undoes a string; nil if Reset is not used
 	printed   bool                  // the output contains a control sequence
 	scanner   scanner
 }
 
-// maxSequences bounds the sequences that Controls keeps, each of at most maxControl bytes. It drops the
-// oldest ones first.
+// maxSequences bounds the number of sequences that Controls keeps. Each has at most maxControl bytes.
+// Controls drops the oldest ones first.
 const maxSequences = 128
 
 // Sequences that Reset sends.
 const (
-	// cancel ends an incomplete sequence or string: CAN for most terminals, and the string terminator
-	// for those that ignore CAN inside a string. It also ends the mode VT52, in which a terminal
+	// cancel ends an incomplete sequence or string: CAN for most terminals, and the string terminator for
+	// terminals that ignore CAN inside a string. It also ends the mode VT52, in which a terminal
 	// understands no other sequence.
 	cancel = "\x18\x1b\\\x1b<"
-	// resetAll resets the margins, the keypad, the character sets and the colours. It saves the cursor,
-	// because a change of the margins moves it.
+	// resetAll resets the margins, the keypad, the character sets and the colours. It saves and restores
+	// the cursor, because a change of the margins moves the cursor.
 	resetAll = "\x1b7\x1b[r\x1b8\x1b>\x0f\x1b(B\x1b)B\x1b[m"
 )
 
 // usuallyOn lists the modes that are on after a reset: local echo and, for tmux, a normal cursor; ANSI
-// sequences, auto-wrap, auto-repeat, a visible cursor, input of eight bits, special modifiers, switching
-// to the alternate screen, private colours.
+// sequences, auto-wrap, auto-repeat, a visible cursor, input of eight bits, special modifiers,
+// switching to the alternate screen, and private colours.
 const usuallyOn = " 12 34 ?2 ?7 ?8 ?25 ?1034 ?1035 ?1046 ?1070 "
 
-// cursorSet represents all sequences that move the cursor to a position on the screen.
+// cursorSet replaces all sequences that move the cursor to a position on the screen.
 const cursorSet = "\x1b[H"
 
 // alternateScreens lists the modes that switch to the alternate screen, as the beginnings of sequences.
 var alternateScreens = []string{"\x1b[?47", "\x1b[?1047", "\x1b[?1049"}
 
-// NewControls returns the Controls of a terminal that is to be reset.
+// NewControls returns a Controls whose method Reset can be used.
 func NewControls() Controls { return Controls{resetOf: resetOfString} }
 
 // Write processes the next piece of output.
@@ -131,7 +131,7 @@ func (c *Controls) readSequence(s string) {
 
 // setMode sets or resets a mode. The parameter mode is the sequence without its last character.
 func (c *Controls) setMode(mode, final string) {
-	// One sequence leaves an alternate screen that another has entered.
+	// Different sequences can enter and leave the same alternate screen.
 	leaves := final == "l" && slices.Contains(alternateScreens, mode)
 	c.sequences = slices.DeleteFunc(c.sequences, func(s string) bool {
 		other := s[:len(s)-1]
@@ -143,14 +143,14 @@ func (c *Controls) setMode(mode, final string) {
 }
 
 // splitSequence returns the parts of a sequence that begins with ESC and "[": the prefix of a private
-// sequence, the parameters, and the intermediate characters with the last one.
+// sequence, the parameters, and the tail, which is the intermediate characters and the last one.
 func splitSequence(s string) (prefix, params, tail string) {
 	rest := strings.TrimLeft(s[2:], "<=>?")
 	tail = strings.TrimLeft(rest, "0123456789:;")
 	return s[2 : len(s)-len(rest)], rest[:len(rest)-len(tail)], tail
 }
 
-// keep adds a sequence as the newest one. If once is true, it replaces the same sequence.
+// keep adds a sequence as the newest one. If once is true, it first removes the same sequence.
 func (c *Controls) keep(s string, once bool) {
 	if once {
 		c.sequences = slices.DeleteFunc(c.sequences, func(other string) bool { return other == s })
@@ -159,7 +159,7 @@ func (c *Controls) keep(s string, once bool) {
 	c.sequences = c.sequences[max(0, len(c.sequences)-maxSequences):]
 }
 
-// pop removes the newest sequence with this beginning and end.
+// pop removes the newest sequence that begins with prefix and ends with final.
 func (c *Controls) pop(prefix, final string) {
 	for i, s := range slices.Backward(c.sequences) {
 		if strings.HasPrefix(s, prefix) && strings.HasSuffix(s, final) {
@@ -183,7 +183,8 @@ func (c *Controls) Reset(columns int) string {
 	return reset + strings.Join(c.resets, "") + resetAll
 }
 
-// undo returns the sequence that undoes one that Controls keeps, or "" if resetAll does.
+// undo returns the sequence that undoes a sequence that Controls keeps. It returns "" if resetAll
+// undoes that sequence.
 func undo(s string, columns int) string {
 	switch {
 	case s == "\x1bH":
@@ -212,7 +213,7 @@ func undo(s string, columns int) string {
 		return "\x1b[<u"
 	case "=u":
 		return "\x1b[=0u"
-	case ">m", ">n": // these set how keys are reported; without a value, the first resets it
+	case ">m", ">n": // these set how keys are reported; ">m" without a value resets that
 		return "\x1b[>" + first + "m"
 	case "H":
 		return ""
@@ -220,7 +221,8 @@ func undo(s string, columns int) string {
 	return "\x1b[" + prefix + "0" + tail
 }
 
-// undoMode returns the sequence that sets a mode to its usual state, or "" if the mode is in that state.
+// undoMode returns the sequence that sets a mode to its usual state, or "" if the mode is already in
+// that state.
 func undoMode(mode string, on bool) string {
 	usual, final := strings.Contains(usuallyOn, " "+mode+" "), "l"
 	if usual {
@@ -229,11 +231,11 @@ func undoMode(mode string, on bool) string {
 	switch {
 	case on == usual:
 		return ""
-	// This sequence also moves the cursor to the top. The next program must not print there, so the
-	// cursor is moved to the bottom.
+	// This sequence also moves the cursor to the top, where the next program must not print. So move the
+	// cursor to the bottom.
 	case mode == "?6":
 		return "\x1b[?6l\x1b[999H"
-	case mode == "?47" || mode == "?1047": // programs save the cursor before they enter such a screen
+	case mode == "?47" || mode == "?1047": // programs save the cursor before they enter such a screen, so restore it
 		return "\x1b[" + mode + "l\x1b8"
 	}
 	return "\x1b[" + mode + final
@@ -244,8 +246,8 @@ func resetTabs(columns int) string {
 	return "\x1b7\r\x1b[3g" + strings.Repeat("\x1b[8C\x1bH", max(0, columns-1)/8) + "\x1b8"
 }
 
-// resetOfString returns the sequence that undoes a string for the terminal, or "" if it changes only
-// the window's title or nothing.
+// resetOfString returns the sequence that undoes the effect of a string for the terminal. It returns ""
+// if the string changes only the window's title or nothing.
 func resetOfString(s string) string {
 	number, value, _ := strings.Cut(s[1:], ";")
 	switch {

@@ -9,9 +9,9 @@ import (
 )
 
 // Reset gives a terminal its usual modes back after any output, and Text sets the same modes again. The
-// controls and their usual state are from "XTerm Control Sequences" and terminfo's rs1, rs2, rmcup, rmkx
-// and sgr0; the keyboard is from kitty's protocol. Reset also sends cancel and resetAll if the output
-// contains a control sequence.
+// controls and their usual state are from "XTerm Control Sequences" and from rs1, rs2, rmcup, rmkx and
+// sgr0 in terminfo. The keyboard is from kitty's protocol. Reset also sends cancel and resetAll if the
+// output contains a control sequence.
 func TestModesAreReset(t *testing.T) {
 	const tabs = "\x1b7\r\x1b[3g\x1b[8C\x1bH\x1b[8C\x1bH\x1b8"
 	for _, c := range []struct{ name, printed, reset, text string }{
@@ -113,8 +113,8 @@ func TestModesAreReset(t *testing.T) {
 	}
 }
 
-// A terminal that gets Text has the modes of the program's own terminal: Text of Text is the same text.
-// That holds for any output, no matter how it is split into pieces.
+// A terminal that receives Text has the same modes as the program's terminal: Controls returns the same
+// Text for it. That holds for any output, however it is split into pieces.
 func TestTextSetsTheSameModes(t *testing.T) {
 	parts := []string{"x", "\r\n", "\x1b", "\x1b[", "\x1b[?", "\x1bP", "\x1b]", "\x1b_", "\x1b\\", "\u009b", "\u0090",
 		"\u009c", "\xc2", "\a", "\x18", "\x1a", "\x0e", "\x0f", "\n", "\x7f", "1049", "25", "4", "5", ";", "$", "*", "?",
@@ -151,7 +151,7 @@ func TestResetLeavesNoModes(t *testing.T) {
 	}
 }
 
-// ReplayModes omits the marker of a cursor that was moved, and reports full-screen programs.
+// ReplayModes omits the sequence cursorSet, and reports full-screen programs.
 func TestReplayModes(t *testing.T) {
 	for text, want := range map[string]struct {
 		modes      string
@@ -168,8 +168,8 @@ func TestReplayModes(t *testing.T) {
 	}
 }
 
-// Controls keeps a bounded number of sequences and bytes, and drops the oldest first. So the modes that
-// a program sets last are reset even if it has set many others before.
+// Controls keeps a bounded number of sequences and bytes, and drops the oldest first. So Reset resets
+// the modes that a program sets last, even if the program has set many others before.
 func TestControlsAreBounded(t *testing.T) {
 	long := strings.Repeat("1;", 100)
 	for name, print := range map[string]func(n int) string{

@@ -11,15 +11,15 @@ import (
 // takes exactly the columns that Width counts.
 func SafeText(s string) string { return OneLine(escapeCell(WithoutColours(s))) }
 
-// escapeCell takes a text that has no colours, and escapes the characters that control a terminal. It also
-// removes joiners, so that the text takes the columns that Width counts.
+// escapeCell escapes the characters that control a terminal, in a text without colours. It also removes
+// joiners, so that the text takes the columns that Width counts.
 func escapeCell(s string) string { return WithoutJoiners(Visible(Escape(s))) }
 
-// tabStop is the distance between tab stops when a job's output is shown, in columns.
+// tabStop is the distance between tab stops in columns, when a job's output is shown.
 const tabStop = 8
 
-// SafeLine prepares a line of output like SafeText, but keeps spaces. Of text that carriage returns
-// overwrite, it keeps only the last version.
+// SafeLine prepares a line of output like SafeText, but keeps spaces. If carriage returns overwrite
+// text, it keeps only the last version.
 func SafeLine(s string) string {
 	s = strings.TrimRight(s, "\r\n")
 	s = WithoutColours(s[strings.LastIndexByte(s, '\r')+1:])
@@ -55,19 +55,19 @@ func WithoutColours(s string) string {
 // ResetColours is the sequence that resets all colours.
 const ResetColours = "\x1b[0m"
 
-// Escape escapes control characters other than tab, newline and colours, and the bidirectional
-// controls.
+// Escape escapes the bidirectional controls, and all control characters except tab, newline and
+// colours.
 func Escape(s string) string { return EscapeExcept(s, "\n\t", true) }
 
-// EscapeLive sanitizes a job's live output. It keeps carriage returns, with which programs redraw a
-// progress line.
+// EscapeLive sanitizes a job's live output. It keeps carriage returns, because programs use them to
+// redraw a progress line.
 func EscapeLive(s string) string { return EscapeExcept(s, "\n\t\r", true) }
 
-// EscapeExcept replaces control characters with escape sequences that can be read, except the characters
-// in plain. If colours is true, it keeps colour sequences that take effect.
+// EscapeExcept replaces control characters by readable escape sequences, except the characters in
+// plain. If colours is true, it keeps the sequences that Colour recognises.
 func EscapeExcept(s, plain string, colours bool) string {
-	// stays holds which ASCII bytes are kept. A table makes the test fast, because jobs print mostly
-	// these bytes.
+	// stays says which ASCII bytes are kept. A table makes the check fast, because jobs print mostly these
+	// bytes.
 	var stays [256]bool
 	for c := ' '; c <= '~'; c++ {
 		stays[c] = true

@@ -65,8 +65,8 @@ func TestOnlyColourSequencesAreKept(t *testing.T) {
 	}
 }
 
-// Characters and colour sequences are shown whole, even if they arrive in pieces. An incomplete one
-// at the end is escaped.
+// Characters and colour sequences are shown whole, even if they arrive in pieces. An incomplete
+// character or sequence at the end is escaped.
 func TestSplitCharactersAreShownWhole(t *testing.T) {
 	const text = "a漢字\x1b[1;31mröd\x1b[0m\xe6\xbc"
 	for size := 1; size < len(text); size++ {

@@ -9,14 +9,14 @@ import (
 var lineBreaks = strings.NewReplacer("\r\n", "\n", "\r", "\n", "\v", "\n", "\f", "\n", "\u0085", "\n", "\u2028", "\n",
 	"\u2029", "\n")
 
-// Indent indents all lines of a text except the first, so that none looks like a line of
-// queuectl's own.
+// Indent indents all lines of a text except the first, so that no line looks like a line of queuectl's
+// own text.
 func Indent(text string, indent int) string {
 	text = strings.TrimRight(lineBreaks.Replace(text), "\n")
 	return strings.ReplaceAll(text, "\n", "\n"+strings.Repeat(" ", indent))
 }
 
-// OneLine returns a text as one line: each white-space character turns into a space.
+// OneLine returns a text as one line. It replaces each white-space character by a space.
 func OneLine(text string) string {
 	return strings.TrimSpace(strings.Map(func(r rune) rune {
 		if unicode.IsSpace(r) {

@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// asciiOnly reports whether the locale of the terminal is not UTF-8, by the variables that
-// setlocale(3) reads.
+// asciiOnly reports whether the locale of the terminal is not UTF-8. It reads the same variables as
+// setlocale(3).
 func asciiOnly() bool {
 	locale := cmp.Or(os.Getenv("LC_ALL"), os.Getenv("LC_CTYPE"), os.Getenv("LANG"))
 	codeset, _, _ := strings.Cut(locale[strings.IndexByte(locale, '.')+1:], "@")

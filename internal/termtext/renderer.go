@@ -1,5 +1,5 @@
-// Package termtext converts a program's terminal output to text that can be read elsewhere. Start
-// with Renderer.
+// Package termtext converts a program's terminal output to text that can be read without a terminal.
+// Start with Renderer.
 package termtext
 
 import (
@@ -8,26 +8,26 @@ import (
 	"unicode/utf8"
 )
 
-// These constants bound the state of a Renderer and the effect of a sequence.
+// These constants bound the size of a Renderer and the effect of a sequence.
 const (
-	// maxLine is the highest number of columns of the current line. A longer line is printed and can
-	// then no longer be changed.
+	// maxLine is the highest number of columns of the current line. A longer line is printed, and later
+	// output cannot change it.
 	maxLine = 4096
-	maxMove = 1000 // most columns that one sequence can move, insert or repeat
-	// maxSequence is the longest control sequence, in bytes. Of a longer one, the first maxSequence
-	// bytes are dropped, and the rest is treated as text.
+	maxMove = 1000 // maximum number of columns that one sequence can move, insert or repeat
+	// maxSequence is the longest control sequence, in bytes. If a sequence is longer, its first
+	// maxSequence bytes are dropped, and the rest is treated as text.
 	maxSequence = 64
-	maxStyle    = 128 // most bytes of the colour sequences that apply to a character
-	maxCell     = 32  // most bytes of a character with its combining marks
+	maxStyle    = 128 // maximum number of bytes of the colour sequences that apply to a character
+	maxCell     = 32  // maximum number of bytes of a character with its combining marks
 )
 
-// Renderer prints each line of a terminal's output once, in its state when the cursor left it. It
-// keeps the current line as cells, one for each column. So carriage returns, backspaces and the
+// Renderer prints each line of a terminal's output once, in its state when the cursor leaves the line.
+// It keeps the current line as cells, one for each column. So carriage returns, backspaces and the
 // sequences that move, erase, insert and delete within a line work as on a terminal. For example,
 // "10%\r20%\b!" results in "20!".
 //
-// A sequence that moves the cursor to another line ends the current line. Output on the alternate
-// screen, by full-screen programs, is dropped, and so are all other control sequences.
+// A sequence that moves the cursor to another line ends the current line. Renderer drops all other
+// control sequences, and the output on the alternate screen, where full-screen programs print.
 //
 // The zero value is ready for use, at the beginning of an output.
 type Renderer struct {
@@ -41,7 +41,7 @@ type Renderer struct {
 	column        int // column of the cursor
 	savedColumn   int // column that the program has saved
 	style         string
-	lineDrawing   [2]bool // whether character set i consists of line drawings
+	lineDrawing   [2]bool // whether character set i draws lines
 	charset       int     // the active character set
 	alt           bool    // the alternate screen is active
 	hadAlt        bool
@@ -80,7 +80,7 @@ func (r *Renderer) Write(text string) string {
 	return out
 }
 
-// Line returns the unfinished line.
+// Line returns the unfinished current line.
 func (r *Renderer) Line() string {
 	var b strings.Builder
 	style := ""
@@ -103,9 +103,9 @@ func end(style string) string {
 	return "\x1b[0m"
 }
 
-// End returns the unfinished line at the end of the output. The next Write begins a new output.
+// End returns the unfinished line at the end of the output. The next call of Write begins a new output.
 func (r *Renderer) End() string {
-	// The output ends with an incomplete character.
+	// Replace an incomplete character at the end of the output.
 	if !r.inString && !utf8.FullRuneInString(r.part) && r.part != "" {
 		r.putCharacter(string(utf8.RuneError), 1)
 	}
@@ -114,8 +114,8 @@ func (r *Renderer) End() string {
 	return out
 }
 
-// step processes the character or sequence at the beginning of text and returns its length, or 0 if
-// the text ends before it is complete.
+// step processes the character or sequence at the beginning of text and returns its length. It returns
+// 0 if the text ends before the character or sequence is complete.
 func (r *Renderer) step(text string) int {
 	switch c := text[0]; {
 	case c == 0x1b:
@@ -128,8 +128,7 @@ func (r *Renderer) step(text string) int {
 	}
 	char, n := utf8.DecodeRuneInString(text)
 	switch {
-	// An invalid byte is replaced by U+FFFD. If invalid bytes were kept, two of them could form a
-	// character.
+	// Replace an invalid byte by U+FFFD, because two kept bytes could form a character.
 	case char == utf8.RuneError && n == 1:
 		r.putCharacter(string(utf8.RuneError), 1)
 	case char == 0x9b:
@@ -229,8 +228,8 @@ func (r *Renderer) sequence(text string, at int) int {
 	return 0
 }
 
-// skipString skips a string for the terminal, up to its end or a byte that cannot be inside one,
-// and returns the rest.
+// skipString skips a string for the terminal, up to its end or up to a byte that it cannot contain, and
+// returns the rest of the text.
 func (r *Renderer) skipString(text string) string {
 	end := strings.IndexAny(text, "\a\x18\x1a\x1b\n\u009c")
 	if end < 0 {
@@ -263,7 +262,7 @@ func (r *Renderer) applySequence(params string, final byte) {
 		return
 	}
 	first, second, _ := strings.Cut(params, ";")
-	// The first parameter of a sequence is a count (n) or selects a variant (which).
+	// The first parameter of a sequence is a count (n), or selects a variant (which).
 	n, which := 1, 0
 	if k, err := strconv.Atoi(first); err == nil {
 		n, which = min(max(1, k), maxMove), k
@@ -301,8 +300,8 @@ func (r *Renderer) applySequence(params string, final byte) {
 	}
 }
 
-// alternate enters or leaves the alternate screen. If the program leaves the alternate screen
-// without having entered it, the text until now was on that screen and is dropped.
+// alternate enters or leaves the alternate screen. If the program leaves the alternate screen without
+// having entered it, the earlier text was on that screen and is dropped.
 func (r *Renderer) alternate(on bool) {
 	if !on && r.StartsMidway && !r.hadAlt {
 		r.output.Reset()
@@ -337,8 +336,8 @@ func (r *Renderer) moveTo(column int) {
 	r.column = max(0, min(column, max(len(r.cells), maxMove)))
 }
 
-// otherLine moves the cursor to a column of another line. If the current line is not empty,
-// otherLine finishes it.
+// otherLine moves the cursor to a column of another line. It finishes the current line unless that line
+// is empty.
 func (r *Renderer) otherLine(column int) {
 	if r.alt {
 		return
@@ -349,7 +348,7 @@ func (r *Renderer) otherLine(column int) {
 	r.column = column
 }
 
-// finish prints the current line followed by end, and moves to a column of the next one.
+// finish prints the current line followed by end, and moves to a column of the next line.
 func (r *Renderer) finish(end string, column int) {
 	r.output.WriteString(r.Line() + end)
 	r.cells, r.column = r.cells[:0], column
@@ -405,8 +404,8 @@ func (r *Renderer) erase(from, to int) {
 	}
 }
 
-// eraseLine erases a part of the line. The value 0 of the parameter which means the part from the
-// cursor on, and 1 the part up to the cursor. Any other value means the whole line.
+// eraseLine erases a part of the line. If the parameter which is 0, it erases from the cursor to the
+// end of the line; if 1, up to the cursor; otherwise the whole line.
 func (r *Renderer) eraseLine(which int) {
 	end := min(r.column, len(r.cells))
 	switch which {
@@ -420,7 +419,7 @@ func (r *Renderer) eraseLine(which int) {
 	}
 }
 
-// shift inserts n spaces at the cursor or, if insert is false, deletes n columns there.
+// shift inserts n spaces at the cursor. If insert is false, it deletes n columns there instead.
 func (r *Renderer) shift(n int, insert bool) {
 	if r.column >= len(r.cells) {
 		return

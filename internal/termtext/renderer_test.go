@@ -7,7 +7,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// The sequences have the effects defined by ECMA-48 and xterm's ctlseqs.
+// The sequences have the effects that ECMA-48 and xterm's ctlseqs define.
 func TestRendererShowsWhatATerminalShows(t *testing.T) {
 	for _, c := range []struct{ name, text, want string }{
 		{"lines of a terminal", "a\r\nb\r\n", "a\nb\n"},
@@ -77,8 +77,8 @@ func TestRendererKeepsColours(t *testing.T) {
 	}
 }
 
-// If the last part of an output leaves the alternate screen, it has begun on that screen. The text
-// before is dropped.
+// If a text leaves the alternate screen without entering it, it began on that screen. The text before
+// is dropped.
 func TestTextBeginsOnTheAlternateScreen(t *testing.T) {
 	if got := Text("~\r\n~\r\nfile\x1b[?1049l\rafter\r\n", false); got != "after\n" {
 		t.Errorf("got %q", got)
@@ -89,7 +89,7 @@ func TestTextBeginsOnTheAlternateScreen(t *testing.T) {
 	}
 }
 
-// For any output, a Renderer keeps no more than one line of bounded length.
+// For any output, a Renderer keeps at most one line, and the length of that line is bounded.
 func TestRendererIsBounded(t *testing.T) {
 	for name, text := range map[string]string{
 		"a long line": strings.Repeat("x", 1<<20), "moves": strings.Repeat("\x1b[9999Cx\r\x1b[65535@", 1<<10),

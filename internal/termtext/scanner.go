@@ -14,8 +14,8 @@ type scanner struct {
 const maxControl = 256
 
 // write processes the next piece of output. It calls the function in the parameter found for each
-// complete item: SO, SI, a sequence from ESC to its last byte, or a string from ESC to the byte
-// before its end. A C1 control character is passed as the equivalent ESC and byte.
+// complete item: SO, SI, a sequence from ESC to its last byte, or a string from ESC to the byte before
+// its terminator. It passes a C1 control character as the equivalent ESC and byte.
 func (s *scanner) write(data []byte, found func(string)) {
 	for _, c := range data {
 		// Fast path: an ordinary character outside a sequence.
@@ -51,7 +51,7 @@ func (s *scanner) step(c byte, found func(string)) {
 		return
 	case c < ' ' || c == 0x7f || len(s.pendingBytes) == 0:
 		return
-	case c >= 0x80: // such a byte cannot be part of a sequence, so the pending one is dropped
+	case c >= 0x80: // a sequence cannot contain such a byte, so drop the pending sequence
 		s.pendingBytes = s.pendingBytes[:0]
 		return
 	}

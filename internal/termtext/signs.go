@@ -4,8 +4,8 @@ import (
 	"strings"
 )
 
-// LocaleText returns a text of queuectl's own with the characters that the locale can show: unchanged in
-// UTF-8, otherwise in ASCII. Texts of jobs never pass through it.
+// LocaleText returns a text of queuectl's own in the characters that the locale can show. In UTF-8 the
+// text is unchanged, otherwise it is ASCII. Never pass texts of jobs to LocaleText.
 func LocaleText(text string) string {
 	if !asciiOnly() {
 		return text

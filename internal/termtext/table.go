@@ -7,13 +7,12 @@ import (
 
 const (
 	columnGap   = 2  // spaces between columns
-	wholeColumn = 19 // a column of at most this width is never cut; it is the width of a time
+	wholeColumn = 19 // a column of at most this width, the width of a time, is never cut
 	leastColumn = 10 // wider columns are cut to this width before a column is omitted
-	leastChosen = 3  // if the user chose the columns, each can be cut to this width, and none is omitted
+	leastChosen = 3  // a column that the user chose can be cut to this width, but is never omitted
 )
 
-// LayOut returns the lines of a table with the given column widths. It omits columns of width
-// 0.
+// LayOut returns the lines of a table with the given column widths. It omits columns of width 0.
 func LayOut(rows [][]string, widths []int, paint func(column int, cell string) string) (lines []string) {
 	for _, row := range rows {
 		var b strings.Builder
@@ -30,12 +29,12 @@ func LayOut(rows [][]string, widths []int, paint func(column int, cell string) s
 	return lines
 }
 
-// FitColumns computes column widths so that the table fits into limit columns of the terminal. An omitted
-// column gets 0. fit never omits the first and the last column, which hold the row's name and its
-// main text.
+// FitColumns computes column widths so that the table fits into limit columns of the terminal. An
+// omitted column has the width 0. FitColumns never omits the first and the last column, which hold the
+// row's name and its main text.
 //
 // For example, six cells of widths 2, 10, 8, 8, 19 and 100 must fit into 40 columns. They get the
-// widths 2, 10, 8, 0, 0 and 14: two are omitted, and the last one is cut.
+// widths 2, 10, 8, 0, 0 and 14: FitColumns omits two columns and cuts the last one.
 func FitColumns(widths []int, limit int, chosen bool) []int {
 	got := make([]int, len(widths))
 	used, shown := -columnGap, len(widths)
@@ -49,7 +48,7 @@ func FitColumns(widths []int, limit int, chosen bool) []int {
 		used += got[i] + columnGap
 	}
 	for ; used > limit && shown > 2; shown-- {
-		// Omit the last column of times or, without such a column, the last one that may be omitted.
+		// Omit the last column of times. Without such a column, omit the last column that may be omitted.
 		out, time := 0, false
 		for i := 1; i < len(got)-1; i++ {
 			if wide := got[i] > leastColumn; got[i] > 0 && (wide || !time) {
@@ -59,14 +58,14 @@ func FitColumns(widths []int, limit int, chosen bool) []int {
 		used -= got[out] + columnGap
 		got[out] = 0
 	}
-	for ; used > limit; used-- { // only two columns remain, so cut the wider one further
+	for ; used > limit; used-- { // only two columns are left, so cut the wider one further
 		first, last := &got[0], &got[len(got)-1]
 		if *first > *last {
 			last = first
 		}
 		*last--
 	}
-	for ; used < limit; used++ { // give each free column of the terminal to the narrowest column that was cut
+	for ; used < limit; used++ { // give each unused column of the terminal to the narrowest column that was cut
 		next := -1
 		for i := range got {
 			if got[i] > 0 && got[i] < widths[i] && (next < 0 || got[i] < got[next]) {
@@ -81,8 +80,8 @@ func FitColumns(widths []int, limit int, chosen bool) []int {
 	return got
 }
 
-// TableLines returns the lines of a table for a terminal with width columns, the heading first.
-// Cells are untrusted text. Long cells are cut. If that is not enough, columns are omitted.
+// TableLines returns the lines of a table for a terminal with width columns, beginning with the
+// heading. Cells are untrusted text. It cuts long cells. If that is not enough, it omits columns.
 func TableLines(width int, head []string, rows [][]string) []string {
 	shown := [][]string{head}
 	widths := make([]int, len(head))
@@ -101,16 +100,16 @@ func TableLines(width int, head []string, rows [][]string) []string {
 	return LayOut(shown, FitColumns(widths, width, false), func(_ int, cell string) string { return cell })
 }
 
-// LeastWidth is the least width for which lines are laid out. If the window is narrower, the terminal
-// breaks the lines.
+// LeastWidth is the smallest width for which lines are laid out. If the window is narrower, the
+// terminal breaks the lines.
 const LeastWidth = 20
 
 // ZoneMark marks the heading of a column of times. NameZones replaces it.
 const ZoneMark = " (ZONE)"
 
-// NameZones moves the time zone of a column's times to the column's heading. If the zones of a
-// column differ, for example in summer and winter, each time keeps its own zone. NameZones changes
-// rows and returns the new headings.
+// NameZones moves the time zone of a column's times to the column's heading. If the zones of a column
+// differ, for example in summer and winter, each time keeps its zone. NameZones changes rows and
+// returns the new headings.
 func NameZones(head []string, rows [][]string) []string {
 	head = slices.Clone(head)
 	for i := range head {
@@ -129,8 +128,8 @@ func NameZones(head []string, rows [][]string) []string {
 	return head
 }
 
-// commonZone returns the zone that ends every time of a column. It returns "" if the zones differ
-// or the column has no time.
+// commonZone returns the zone at the end of every time in a column. It returns "" if the zones differ
+// or the column contains no time.
 func commonZone(rows [][]string, column int) (zone string) {
 	for _, row := range rows {
 		cell := row[column]

@@ -16,13 +16,13 @@ func Width(s string) (n int) {
 }
 
 // Truncate shortens a text to n columns. It does not split a colour sequence or separate a combining
-// mark from its letter. At the end of the text, no colour is active.
+// mark from its letter. If it cuts a text with colours, it resets them at the end.
 func Truncate(s string, n int) string {
 	if Width(s) <= n {
 		return s
 	}
 	mark := LocaleText("…")
-	if Width(mark) > n { // the mark is wider than n only if it is ASCII, "..."
+	if Width(mark) > n { // the mark is wider than n only if it is the ASCII mark "..."
 		mark = mark[:max(0, n)]
 	}
 	kept := n - Width(mark)

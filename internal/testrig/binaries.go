@@ -23,14 +23,15 @@ var binaries struct {
 	path map[string]string
 }
 
-// lockedVariable is an environment variable that is set in the children of a test binary that holds
-// the lock of Main. With it, a test can run its own binary again without waiting for the lock.
+// lockedVariable is an environment variable for the child processes of a test binary that holds the
+// lock of Main. A test can run its own binary again, because a child with this variable does not wait
+// for the lock.
 const lockedVariable = "QUEUECTL_TEST_LOCKED"
 
 // Main is the TestMain of a package. If the environment sets one of the variables in roles, this
-// process is a helper of a test: it runs the function of that role and exits with its result. Only
-// one package of tests that call Main runs at a time, because the services, clients and jobs of one
-// package fully use the machine.
+// process is a helper of a test. It then runs the function of that role and exits with the function's
+// result. Only one package whose tests call Main runs at a time, because the services, clients and jobs
+// of one package use the whole machine.
 func Main(m *testing.M, roles map[string]func() int) {
 	for variable, run := range roles {
 		if os.Getenv(variable) != "" {
@@ -38,8 +39,8 @@ func Main(m *testing.M, roles map[string]func() int) {
 		}
 	}
 	flag.Parse()
-	// Tests mostly wait for other processes, so run more tests in parallel than the machine has
-	// processors.
+	// Run more tests in parallel than the machine has processors, because tests mostly wait for other
+	// processes.
 	if parallel := flag.Lookup("test.parallel"); parallel.Value.String() == parallel.DefValue {
 		flag.Set("test.parallel", strconv.Itoa(3*runtime.GOMAXPROCS(0)))
 	}
@@ -58,7 +59,7 @@ func Main(m *testing.M, roles map[string]func() int) {
 	os.Exit(code)
 }
 
-// Root returns the path of the repository. It returns "" if the tests run without the sources.
+// Root returns the path of the repository. It returns "" if the machine does not have the sources.
 func Root() string {
 	dir, err := os.Getwd()
 	if err != nil {
@@ -100,11 +101,12 @@ func cacheDir() (string, error) {
 	return dir, os.MkdirAll(dir, 0o700)
 }
 
-// Binary returns the path of the program that is built with the given build tag. With the tag "",
-// that is the program as shipped.
+// Binary returns the path of the program that is built with the given build tag. The tag "" means
+// the program as shipped.
 //
 // All packages build into the same directory, where the go command links a program only if it has
-// changed. Each package copies the program from there, because a later run may replace it.
+// changed. Each package uses a copy of the program, because a later run may replace the program in that
+// directory.
 func Binary(t testing.TB, tag string) string {
 	t.Helper()
 	binaries.Lock()
@@ -112,7 +114,7 @@ func Binary(t testing.TB, tag string) string {
 	if p := binaries.path[tag]; p != "" {
 		return p
 	}
-	// QUEUECTL_TEST_BIN names a directory with built programs, so this machine needs no Go.
+	// If QUEUECTL_TEST_BIN names a directory with built programs, use those. This machine may lack Go.
 	if dir := os.Getenv("QUEUECTL_TEST_BIN"); dir != "" {
 		return filepath.Join(dir, "plain"+tag, Programs[0])
 	}

@@ -13,12 +13,12 @@ import (
 	"github.com/queuectl/queuectl/internal/skip"
 )
 
-// diskRole is the environment variable that makes this test binary the server of a disk. Its value
-// is the directory in which the server mounts the disk. The server is a separate process, because a
-// process that uses files that it serves itself would wait for itself.
+// diskRole is the environment variable that makes this test binary the server of a disk. Its value is
+// the directory in which the server mounts the disk. The server is a separate process, because a
+// process that uses the files that it serves would wait for itself.
 const diskRole = "QUEUECTL_TEST_DISK"
 
-// DiskServer is the role of a test binary that serves a disk.
+// DiskServer contains the role of a test binary that serves a disk.
 var DiskServer = map[string]func() int{diskRole: func() int {
 	fmt.Fprintln(os.Stderr, serveDisk(os.Getenv(diskRole)))
 	return 1
@@ -36,8 +36,8 @@ type Disk struct {
 	connection     string // number of the FUSE connection, which Abort needs
 }
 
-// NewDisk creates and serves a disk of the given size in MiB. With size 0 it serves only the stuck
-// file, on which every read hangs.
+// NewDisk creates and serves a disk of the given size in MiB. With size 0 it serves only the file
+// stuck, on which every read hangs.
 func NewDisk(t testing.TB, mib int64) *Disk {
 	t.Helper()
 	dir, err := os.MkdirTemp(shm(), "qd")
@@ -113,7 +113,7 @@ func (d *Disk) serve() {
 	d.server = exec.Command(self)
 	d.server.Env = append(os.Environ(), diskRole+"="+d.Path("fuse"))
 	d.server.ExtraFiles, d.server.Stdout, d.server.Stderr = []*os.File{image, d.WriteLog}, stderr, stderr
-	// The server ends when its standard input is closed, and at the latest when this process ends.
+	// The server ends when this process ends, because that closes the server's standard input.
 	if _, err = d.server.StdinPipe(); err == nil {
 		err = d.server.Start()
 	}
@@ -142,9 +142,9 @@ func mountNumber(path string) string {
 	return ""
 }
 
-// Abort ends the server. That ends the FUSE connection, so processes that wait for a reply get an
-// error. If the kernel exposes the connection in a file system, Abort also aborts it there, in case
-// the server hangs.
+// Abort ends the server. Its end closes the FUSE connection, so processes that wait for a reply get an
+// error. If the kernel exposes the connection in a file system, Abort also aborts the connection there,
+// because the server may hang.
 func (d *Disk) Abort() {
 	d.server.Process.Kill()
 	os.WriteFile("/sys/fs/fuse/connections/"+d.connection+"/abort", []byte("1"), 0)

@@ -18,9 +18,9 @@ const (
 	stuckNode = 3 // stuck, a file on which every read hangs
 )
 
-// exportedDir is the directory that the server of a disk exports. It logs every write and every
-// flush before it replies. Each log record consists of an offset, a size and the bytes. A flush has
-// the size 0.
+// exportedDir is the directory that the server of a disk exports. The server logs every write and every
+// flush before it replies. A log record consists of an offset, a size and the bytes. A flush has the
+// size 0.
 type exportedDir struct {
 	fuse.RawFileSystem
 
@@ -106,8 +106,8 @@ func (s *exportedDir) SetAttr(_ <-chan struct{}, in *fuse.SetAttrIn, out *fuse.A
 	return s.attr(in.NodeId, &out.Attr)
 }
 
-// Open implements fuse.RawFileSystem. A read of the stuck file uses direct I/O, so the reader waits
-// for the reply instead of a page of the cache. No signal interrupts that wait.
+// Open implements fuse.RawFileSystem. It uses direct I/O for the file stuck. So a reader waits for the
+// reply of the server, and no signal interrupts that wait.
 func (s *exportedDir) Open(_ <-chan struct{}, in *fuse.OpenIn, out *fuse.OpenOut) fuse.Status {
 	if in.NodeId == stuckNode {
 		out.OpenFlags = fuse.FOPEN_DIRECT_IO

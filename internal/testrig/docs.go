@@ -8,14 +8,14 @@ import (
 )
 
 // FencedBlock matches a fenced block of a documentation page. A block fenced as "console" is an
-// example: lines that begin with "$ " are commands, and the lines below a command are its standard
-// output and standard error together. The character … matches any text within a line, and a line
-// that contains only … matches any lines. Blocks fenced as "toml" are settings files, and blocks
-// fenced as "sh" name make targets. Blocks fenced as "cmd" and "powershell" are for Windows, and
-// blocks fenced as "text" are not examples. No other kind is allowed.
+// example. Its lines that begin with "$ " are commands. The lines below a command are the command's
+// standard output and standard error together. The character … matches any text within a line, and a
+// line that contains only … matches any lines. Blocks fenced as "toml" are settings files, and blocks
+// fenced as "sh" name make targets. Blocks fenced as "cmd" and "powershell" are for Windows, and blocks
+// fenced as "text" are not examples. No other kind is allowed.
 var FencedBlock = regexp.MustCompile("(?ms)^```([a-z]*)\n(.*?)^```$")
 
-// MatchesOutput reports whether output matches the expectation on a page.
+// MatchesOutput reports whether the output of a command matches the output on a page.
 func MatchesOutput(got, want string) bool {
 	var pattern strings.Builder
 	pattern.WriteString(`(?s)^\s*`)

@@ -24,7 +24,7 @@ func CPUTicks(t *testing.T, pid int) int {
 	return user + system
 }
 
-// InjectFault attaches strace to the service and injects a fault until the caller calls stop.
+// InjectFault attaches strace to the service. strace injects a fault until the caller calls stop.
 func (q *Queue) InjectFault(options ...string) (stop func()) {
 	q.Helper()
 	args := append([]string{"-f", "-p", fmt.Sprint(q.Cmd.Process.Pid), "-o", os.DevNull}, options...)

@@ -19,12 +19,12 @@ import (
 	"time"
 )
 
-// Programs are the file names of the client and of the service.
+// Programs are the file names of the client and of the service, in this order.
 var Programs = []string{"queuectl" + Extension, "queuectld" + Extension}
 
-// Install copies both programs into a directory, as a package does, and returns the path of
-// queuectl there. The parameter from is the path of the queuectl to copy. Processes that run an old
-// copy continue to run.
+// Install copies both programs into a directory, as a package does, and returns the path of queuectl
+// there. The parameter from is the path of the original queuectl. Processes that run a replaced copy
+// continue to run.
 func Install(t testing.TB, from, dir string) string {
 	t.Helper()
 	for _, name := range Programs {
@@ -39,8 +39,8 @@ type Queue struct {
 	osSpecific
 	Bin        string
 	Dir        string   // state directory, with slashes, so that a shell reads it unchanged
-	Env        []string // variables of the service in addition to those of the function Environment
-	Store      string   // URL of the PostgreSQL database with the queue; "" means a SQLite database in dir
+	Env        []string // the service's environment variables in addition to those of the function Environment
+	Store      string   // URL of the PostgreSQL database with the queue; "" means a SQLite database in Dir
 	Cmd        *exec.Cmd
 	ServiceLog *LockedBuffer
 	Exit       chan error
@@ -63,8 +63,8 @@ func (l *LockedBuffer) String() string {
 	return l.b.String()
 }
 
-// NewQueue creates a state directory without a service. Start starts a service on it. At the end of
-// the test, all processes of the queue are ended.
+// NewQueue creates a state directory without a service. Start starts a service in the directory. At the
+// end of the test, all processes of the queue are ended.
 func NewQueue(t testing.TB, tag string) *Queue {
 	t.Helper()
 	dir, err := tempDir()
@@ -101,7 +101,7 @@ func (q *Queue) TryStart(args ...string) error {
 		return err
 	}
 	defer stderr.Close()
-	cmd.Stderr = stderr // use a file, because a runner keeps stderr open after the service is killed
+	cmd.Stderr = stderr // use a file, because runners keep stderr open after the service is killed
 	if err := StartCommand(cmd); err != nil {
 		return err
 	}
@@ -135,7 +135,7 @@ func (q *Queue) Kill() {
 	q.Cmd = nil
 }
 
-// Stop stops the service regularly and returns its exit code.
+// Stop stops the service gracefully and returns its exit code.
 func (q *Queue) Stop() int {
 	q.Helper()
 	q.RequestStop()
@@ -164,13 +164,13 @@ func (q *Queue) RunnerPids() (pids []int) {
 	return pids
 }
 
-// KillRunners kills the runners and waits for their end. On some systems the jobs of a killed
-// runner survive, see TreesOutliveRunners.
+// KillRunners kills the runners and waits for their end. On some systems the jobs of a killed runner
+// continue to run, see TreesOutliveRunners.
 func (q *Queue) KillRunners() {
 	q.endRunners(Kill, 5*time.Second)
 }
 
-// endRunners ends the runners and reports whether they ended in time.
+// endRunners calls the function end for each runner, and reports whether all runners ended in time.
 func (q *Queue) endRunners(end func(pid int), timeout time.Duration) bool {
 	for _, pid := range q.RunnerPids() {
 		end(pid)
@@ -183,8 +183,8 @@ func (q *Queue) endRunners(end func(pid int), timeout time.Duration) bool {
 	return true
 }
 
-// EndProcesses ends all processes of the queue. It lets runners end themselves, so that they also
-// end their jobs.
+// EndProcesses ends all processes of the queue. It makes each runner end itself, so that the runner
+// also ends its jobs.
 func (q *Queue) EndProcesses() {
 	q.Kill()
 	if !q.endRunners(terminateRunner, 5*time.Second) {
@@ -215,7 +215,8 @@ func (q *Queue) CLIWithInput(stdin string, args ...string) Result {
 	}
 }
 
-// Must runs a queuectl command, requires exit code 0 and returns its output, trimmed.
+// Must runs a queuectl command, requires exit code 0 and returns the output without white space at its
+// ends.
 func (q *Queue) Must(args ...string) string {
 	q.Helper()
 	r := q.CLI(args...)
@@ -259,7 +260,7 @@ func (q *Queue) Show(id string) (j Job) {
 	return j
 }
 
-// WaitUntil polls ok until it returns true, and fails the test after limit.
+// WaitUntil calls ok until it returns true. After limit, it fails the test.
 func (q *Queue) WaitUntil(condition string, limit time.Duration, ok func() bool) {
 	q.Helper()
 	limit *= TimeoutFactor

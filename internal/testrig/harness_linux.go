@@ -19,7 +19,7 @@ import (
 
 const (
 	Extension      = "" // suffix of executable files
-	ExitCodeEnded  = -1 // exit code of a job that was ended; -1 means that the job has no exit code
+	ExitCodeEnded  = -1 // exit code of a job that was ended; -1 means no exit code
 	NetworkFinding = "is on NFS"
 	SocketName     = "queuectl.sock"
 	MkdirCommand   = "mkdir -p" // command that messages recommend to create a directory
@@ -30,21 +30,21 @@ const (
 
 	TreesOutliveRunners = true
 	HasTerminals        = true  // the service can give jobs a terminal
-	StopIsAnEvent       = false // a stop is requested by a signal, and no audit event records it
+	StopIsAnEvent       = false // no audit event records a stop, because a signal requests it
 	DataSurvivesClose   = true  // the last data sent on a connection can be read after the peer has closed it
 )
 
-// The main thread runs only the main goroutine, because other threads may change their user (see
-// ConnectAs). If the main thread changed its user, that user could signal the whole process.
+// Only the main goroutine runs on the main thread. Tests change the user of other threads (see
+// ConnectAs). If a test changed the user of the main thread, that user could signal the whole process.
 func init() { runtime.LockOSThread() }
 
-// StartCommand starts a command. On Linux it does not have to retry.
+// StartCommand starts a command. On Linux it does not need to retry.
 func StartCommand(cmd *exec.Cmd) error { return cmd.Start() }
 
-// startFailed returns false, because on Linux starting a program does not fail occasionally.
+// startFailed returns false, because on Linux the start of a program does not fail occasionally.
 func startFailed(Result) bool { return false }
 
-// osSpecific contains the fields of Queue that only this system needs.
+// osSpecific contains the fields of Queue that only this operating system needs.
 type osSpecific struct {
 	Owner         *syscall.Credential // account of the service; nil means the account of this process
 	controlSocket *os.File            // socket passed to the service; nil if the service creates its socket
@@ -96,13 +96,13 @@ func ToolPath(name string) string { return name }
 // of a socket's path is limited.
 func tempDir() (string, error) { return os.MkdirTemp("", "qt") }
 
-// RequestStop requests a stop of the service.
+// RequestStop asks the service to stop.
 func (q *Queue) RequestStop() { q.Cmd.Process.Signal(syscall.SIGTERM) }
 
 // Kill kills a process.
 func Kill(pid int) { syscall.Kill(pid, syscall.SIGKILL) }
 
-// terminateRunner requests a runner to end itself and its jobs.
+// terminateRunner asks a runner to end itself and its jobs.
 func terminateRunner(pid int) { syscall.Kill(pid, syscall.SIGTERM) }
 
 // wasKilled reports whether a failpoint killed the program that ended with err.
@@ -139,17 +139,17 @@ func (q *Queue) SocketAddress() string { return q.Path(SocketName) }
 // not support that.
 func HalfClose(c net.Conn) bool { return c.(*net.UnixConn).CloseWrite() == nil }
 
-// PrefetchFailpoints contains the failpoints with which a service prefetches jobs. PrefetchTag is
-// the build tag of a program with these failpoints. Both are empty, because on Linux the service
-// prefetches short jobs without them.
+// PrefetchFailpoints contains the failpoints that make a service prefetch jobs. PrefetchTag is the
+// build tag of a program with these failpoints. Both are empty, because on Linux the service prefetches
+// short jobs without failpoints.
 const PrefetchFailpoints, PrefetchTag = "", ""
 
-// runnerHelper is a text in the command line of a runner's helper processes. It matches nothing,
-// because runners have no helper processes on Linux.
+// runnerHelper is a text in the command lines of a runner's helper processes. On Linux runners have no
+// helper processes, so the text matches no command line.
 const runnerHelper = "\x00"
 
-// LockingCommand returns a shell command with which a job takes a lock. The lock is released when
-// the job's last process ends.
+// LockingCommand returns a shell command with which a job takes a lock. The lock is released when all
+// processes of the job have ended.
 func LockingCommand(path string) string { return `exec 9>>"` + path + `"; flock -n 9` }
 
 // IsUnlocked reports whether no process holds the lock on a file.
@@ -182,8 +182,8 @@ func ProcessesWithArg(arg string) (lines []string) {
 	return lines
 }
 
-// ProcessesUsing returns the command lines, by pid, of the processes that have a directory in their
-// command line or environment. It omits this process.
+// ProcessesUsing returns the processes that have a directory in their command line or environment, as
+// command lines by pid. It omits this process.
 func ProcessesUsing(dir string) map[int]string {
 	list := map[int]string{}
 	names, _ := filepath.Glob("/proc/[0-9]*")
@@ -256,9 +256,9 @@ func RunOnTerminal(t testing.TB, cmd *exec.Cmd, columns int) (text string, code 
 // IsOwnerOnly reports whether only the owner of a file can access it.
 func IsOwnerOnly(info os.FileInfo) bool { return info.Mode().Perm() == 0o600 }
 
-// Install copies a program into the directory of the queue. A separate process writes the file: if
-// this process wrote it, a child that is being forked could still have the file open for writing,
-// and the kernel would refuse to execute the program (ETXTBSY).
+// Install copies a program into the directory of the queue. A separate process writes the copy. If this
+// process wrote it, a child that is being forked could still have the file open for writing, and the
+// kernel would refuse to execute the program (ETXTBSY).
 func (q *Queue) Install(from, name string) string {
 	q.Helper()
 	CopyProgram(q, from, q.Path(name))

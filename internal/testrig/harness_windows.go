@@ -40,13 +40,13 @@ const (
 
 	TreesOutliveRunners = false // jobs end with their runner's job object
 	HasTerminals        = false // the service cannot give jobs a terminal
-	// StopIsAnEvent says whether an audit event records a stop of the service. It does, because
-	// Windows has no SIGTERM, so a stop is a request.
+	// StopIsAnEvent says whether an audit event records a stop of the service. On Windows it does, because
+	// a stop is a request: Windows has no SIGTERM.
 	StopIsAnEvent     = true
 	DataSurvivesClose = false // the last data sent on a connection is lost when the peer closes it
 )
 
-// StartCommand starts a command without pipes. It retries, because under Wine starting a process
+// StartCommand starts a command without pipes. It retries, because under Wine the start of a process
 // sometimes fails.
 func StartCommand(cmd *exec.Cmd) error {
 	unstarted := *cmd
@@ -61,13 +61,12 @@ func StartCommand(cmd *exec.Cmd) error {
 	return err
 }
 
-// startFailed reports whether the client failed to start the service's program, as sometimes
-// happens under Wine.
+// startFailed reports whether the client failed to start queuectld, which sometimes happens under Wine.
 func startFailed(r Result) bool {
 	return r.Code != 0 && strings.Contains(r.Stderr, windows.ERROR_INTERNAL_ERROR.Error())
 }
 
-// osSpecific contains the fields of Queue that only this system needs. Windows needs none.
+// osSpecific contains the fields of Queue that only this operating system needs. Windows needs none.
 type osSpecific struct{}
 
 // attributes returns the process attributes of the service. The service is in its own process
@@ -76,8 +75,7 @@ func (*osSpecific) attributes() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{CreationFlags: windows.CREATE_NEW_PROCESS_GROUP}
 }
 
-// posix returns the directory of the shell that runs the jobs of the tests, and of the tools that
-// these jobs call.
+// posix returns the directory of the shell and the tools that the jobs of the tests use.
 var posix = sync.OnceValue(func() string {
 	dir := os.Getenv("QUEUECTL_TEST_BIN")
 	if dir == "" {
@@ -144,8 +142,8 @@ func tempDir() (string, error) {
 	return dir, windows.CreateDirectory(name, attributes)
 }
 
-// RequestStop requests a stop of the service with "service stop". Windows has no SIGTERM, and
-// Ctrl-Break would need a separate console.
+// RequestStop stops the service with "service stop". Windows has no SIGTERM, and Ctrl-Break would need
+// a separate console.
 func (q *Queue) RequestStop() {
 	q.Helper()
 	args := []string{"service", "stop"}
@@ -163,7 +161,7 @@ func Kill(pid int) {
 	}
 }
 
-// terminateRunner ends a runner and its jobs by killing the runner, because the jobs end with it.
+// terminateRunner kills a runner. On Windows the jobs of a killed runner end too.
 func terminateRunner(pid int) { Kill(pid) }
 
 // wasKilled reports whether a failpoint killed the program that ended with err.
@@ -225,16 +223,16 @@ func HalfClose(c net.Conn) bool {
 	return ok && w.CloseWrite() == nil
 }
 
-// PrefetchFailpoints contains the failpoints with which a service prefetches jobs. PrefetchTag is
-// the build tag of a program with these failpoints. Without them the service prefetches only short
-// jobs, and on Windows no job is short.
+// PrefetchFailpoints contains the failpoints that make a service prefetch jobs. PrefetchTag is the
+// build tag of a program with these failpoints. Without them the service prefetches only short jobs,
+// and on Windows no job is short.
 const PrefetchFailpoints, PrefetchTag = "ahead", "failpoint"
 
 // runnerHelper is a text in the command line of a runner's helper process, the console host.
 const runnerHelper = "conhost.exe"
 
-// LockingCommand returns a shell command with which a job takes a lock. The lock is released when
-// the job's last process ends.
+// LockingCommand returns a shell command with which a job takes a lock. The lock is released when all
+// processes of the job have ended.
 func LockingCommand(path string) string { return `hold "` + path + `"` }
 
 // IsUnlocked reports whether no process holds the lock on a file.
@@ -278,8 +276,8 @@ func pids() (list []int) {
 	return list
 }
 
-// startData returns the command line and the environment with which a process was started. Both are
-// "" if the process has ended.
+// startData returns the command line and the environment that a process got at its start. Both are ""
+// if the process has ended.
 func startData(pid int) (commandLine, env string) {
 	h, err := windows.OpenProcess(windows.PROCESS_QUERY_INFORMATION|windows.PROCESS_VM_READ, false, uint32(pid))
 	if err != nil || !IsAlive(pid) {
@@ -322,7 +320,8 @@ func runes(chars []uint16) (list []rune) {
 	return list
 }
 
-// normalPath returns a text in lower case and with forward slashes, so that paths in it can be compared.
+// normalPath converts a text to lower case and forward slashes, so that the paths in it can be
+// compared.
 func normalPath(text string) string { return strings.ToLower(strings.ReplaceAll(text, `\`, "/")) }
 
 // ProcessesWithArg lists the processes whose command line contains a word.
@@ -335,8 +334,8 @@ func ProcessesWithArg(arg string) (lines []string) {
 	return lines
 }
 
-// ProcessesUsing returns the command lines, by pid, of the processes that have a directory in their
-// command line or environment. It omits this process.
+// ProcessesUsing returns the processes that have a directory in their command line or environment, as
+// command lines by pid. It omits this process.
 func ProcessesUsing(dir string) map[int]string {
 	list := map[int]string{}
 	for _, pid := range pids() {
@@ -348,9 +347,8 @@ func ProcessesUsing(dir string) map[int]string {
 	return list
 }
 
-// isWineDesktop reports whether a command line is that of Wine's desktop. The first program that
-// needs a desktop starts the desktop process. That process may therefore have the environment of a
-// job, and it outlives the job.
+// isWineDesktop reports whether a command line is that of Wine's desktop. The first program that needs
+// a desktop starts this process. So the process may have the environment of a job, and outlive the job.
 func isWineDesktop(cmdline string) bool {
 	return strings.Contains(normalPath(cmdline), "/system32/explorer.exe") &&
 		strings.HasSuffix(strings.TrimSpace(cmdline), "/desktop")
@@ -497,7 +495,7 @@ var windowsOutput = []struct{ windowsText, unixText string }{
 	{`(?m)^(shell +)environment  `, "${1}default  "},
 }
 
-// timeZone matches the name by which Windows calls UTC.
+// timeZone matches GMT, the name that Windows uses for UTC.
 var timeZone = regexp.MustCompile(`([( ])GMT([),; \n])`)
 
 // homePaths matches paths below the home directory.
@@ -525,8 +523,8 @@ func (s *Shell) UnixOutput(text string) string {
 	for _, h := range windowsOutput {
 		text = regexp.MustCompile(h.windowsText).ReplaceAllString(text, h.unixText)
 	}
-	// The script prints only the settings that do not have their default value. On Windows that includes the
-	// setting shell, whose origin the replacements above have changed to "default". Remove its line.
+	// The script prints only the settings that do not have their default value. On Windows it also prints
+	// the setting shell, whose origin the replacements above have changed to "default". Remove that line.
 	if found := defaults.FindAllString(text, -1); len(found) == 1 {
 		text = strings.Replace(text, found[0], "", 1)
 	}

@@ -31,8 +31,8 @@ func (q *Queue) Doctor(args ...string) diagnosis {
 	return d
 }
 
-// CheckFinding checks that doctor reports a failure of the given check, and that its message or
-// advice contains the given text.
+// CheckFinding checks that doctor reports a failure of the given check, and that the message or advice
+// of the failure contains the given text.
 func (q *Queue) CheckFinding(planted, check, wantText string, args ...string) {
 	q.Helper()
 	d := q.Doctor(args...)
@@ -93,8 +93,8 @@ func (q *Queue) Events(args ...string) (list []Event) {
 	return list
 }
 
-// StartFollowing starts a command and returns a scanner of its output lines. The function end kills
-// the command, and so does the end of the test.
+// StartFollowing starts a command and returns a scanner of its output lines. The function end kills the
+// command. The end of the test kills it too.
 func (q *Queue) StartFollowing(args ...string) (lines *bufio.Scanner, end func()) {
 	q.Helper()
 	cmd := q.Command(args...)
@@ -109,7 +109,7 @@ func (q *Queue) StartFollowing(args ...string) (lines *bufio.Scanner, end func()
 	return bufio.NewScanner(pipe), func() { cmd.Process.Kill() }
 }
 
-// pausedJob contains the members of show --json about a pause.
+// pausedJob contains the fields in the output of show --json that describe a pause.
 type pausedJob struct {
 	State    string    `json:"state"`
 	PausedAt time.Time `json:"paused_at"`
@@ -146,7 +146,7 @@ func (q *Queue) MustRefuseStart(args ...string) Result {
 	return RunCommand(q, cmd)
 }
 
-// GatedJob returns a job that prints its pid and then runs until the file gate exists.
+// GatedJob returns a job that prints its pid and then runs until a file with the name gate exists.
 func GatedJob(gate string) string {
 	return "echo up; echo pid $$; while [ ! -e " + gate + " ]; do sleep 0.02; done; echo end of $$"
 }

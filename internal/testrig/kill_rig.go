@@ -24,10 +24,9 @@ import (
 )
 
 // rigScript is the script of the rig's jobs. It takes the lock of its tag, and notes X if another
-// process holds that lock. It notes its start (S), prints the first half of its output, sleeps,
-// prints the other half, notes its end (E) and exits. The output is a part of a numbered file. Each
-// note is one write of 20 bytes with O_APPEND. The arguments are: tag, size, offset, seconds, exit
-// code.
+// process holds that lock. It notes its start (S), prints the first half of its output, sleeps, prints
+// the other half, notes its end (E) and exits. Its output is a part of a numbered file. Each note is
+// one write of 20 bytes with O_APPEND. The arguments are: tag, size, offset, seconds, exit code.
 var rigScript = `note() { printf '%s %s %02d %07d\n' "$1" "$2" "$QUEUECTL_ATTEMPT" $$ >>"$RIG/ledger"; }
 ` + LockingCommand("$RIG/locks/$1") + ` || note X "$1"
 note S "$1"
@@ -125,7 +124,7 @@ func (r *Rig) CountNotes(kind string) map[string]int {
 	return n
 }
 
-// CheckNoOverlap fails the test if the ledger shows that a job found its lock held.
+// CheckNoOverlap fails the test if a job noted in the ledger that another process held its lock.
 func (r *Rig) CheckNoOverlap() {
 	r.Helper()
 	if x := r.CountNotes("X"); len(x) > 0 {
@@ -133,8 +132,8 @@ func (r *Rig) CheckNoOverlap() {
 	}
 }
 
-// QueryInt returns one number from the database. It reads the database from outside the service, as
-// an administrator may. It retries, because on Windows the file may be temporarily unavailable.
+// QueryInt returns a number from the database. Like an administrator, it reads the database without the
+// service. It retries, because on Windows the file may be temporarily unavailable.
 func (q *Queue) QueryInt(query string) (n int) {
 	q.Helper()
 	if q.Store != "" {
@@ -157,7 +156,7 @@ func (q *Queue) QueryInt(query string) (n int) {
 	}
 }
 
-// queryIntAtServer is QueryInt for a queue in a PostgreSQL database.
+// queryIntAtServer implements QueryInt for a queue in a PostgreSQL database.
 func (q *Queue) queryIntAtServer(query string) int {
 	q.Helper()
 	n, err := strconv.Atoi(pgserver.Query(q, q.Store, query))
@@ -167,7 +166,8 @@ func (q *Queue) queryIntAtServer(query string) int {
 	return n
 }
 
-// CountReserved returns the number of jobs that are claimed but not known to have started.
+// CountReserved returns the number of jobs that the service has claimed but that are not known to have
+// started.
 func (q *Queue) CountReserved() int {
 	q.Helper()
 	return q.QueryInt(`SELECT length(reserved) - length(replace(reserved, "/", "")) FROM meta`)
@@ -181,8 +181,8 @@ type Requester struct {
 	Timeout time.Duration // timeout for a reply and its notifications; 0 means 30 s
 }
 
-// Request sends one request and returns its reply. It passes the notifications to onNotification.
-// An error means that the connection broke, before or after the service executed the request.
+// Request sends one request and returns its reply. It passes the notifications to onNotification. An
+// error means that the connection broke, either before or after the service executed the request.
 func (a *Requester) Request(method string, params any, onNotification func(json.RawMessage)) (WireMessage, error) {
 	got, err := a.tryRequest(method, params, onNotification)
 	if err != nil && a.Conn != nil {
@@ -236,7 +236,7 @@ func (r *Rig) Submit(a *Requester, tag string, j RigJob) error {
 		var op *net.OpError
 		switch {
 		case errors.As(err, &op) && op.Op == "dial":
-			time.Sleep(2 * time.Millisecond) // no service may be running at the moment
+			time.Sleep(2 * time.Millisecond) // maybe no service is running at the moment
 			continue
 		case err != nil:
 			sent++
@@ -317,7 +317,7 @@ func (a *Requester) ListAll(state string) (jobs []Job, err error) {
 	}
 }
 
-// MustRequest sends a request and requires a result.
+// MustRequest sends a request and requires a result instead of an error.
 func (a *Requester) MustRequest(method string, params any) json.RawMessage {
 	a.Q.Helper()
 	got, err := a.Request(method, params, nil)
@@ -348,11 +348,11 @@ func (a *Requester) Show(id string) (j Job) {
 	return j
 }
 
-// WarmUp runs short jobs one by one. From them the pool learns that jobs are short, so it later
+// WarmUp runs short jobs one by one. From them the worker pool learns that jobs are short, so it later
 // prefetches large blocks. Then WarmUp sets the number of workers.
 func (a *Requester) WarmUp(workers int) {
 	a.Q.Helper()
-	if PrefetchFailpoints != "" { // the failpoints make the service prefetch without warming up
+	if PrefetchFailpoints != "" { // with these failpoints, the service prefetches without warming up
 		a.MustRequest("worker.scale", map[string]any{"count": workers})
 		return
 	}

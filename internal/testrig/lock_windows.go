@@ -6,7 +6,7 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// DiskServer is the role of a test binary that serves a disk. It is empty, because on Windows no
+// DiskServer contains the roles of a test binary that serves a disk. It is empty, because on Windows no
 // test serves a disk.
 var DiskServer map[string]func() int
 

@@ -22,7 +22,7 @@ func NewPrivate(t *testing.T) *Private {
 	if err := os.Mkdir(work, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	// A private run keeps the state of its service and runners in this directory.
+	// A private run stores the state of its service and runners in this directory.
 	q.Dir = filepath.Join(work, ".queuectl")
 	t.Cleanup(func() { os.RemoveAll(filepath.Dir(work)) })
 	return &Private{q, work}

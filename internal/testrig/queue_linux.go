@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// node is a row of "node list".
+// node is a row in the output of "node list".
 type node struct {
 	Name, State string
 	This        bool
@@ -81,8 +81,8 @@ func (q *Queue) IsAnswering() bool {
 	return json.NewDecoder(c).Decode(&a) == nil && a.Error == nil
 }
 
-// FullScale reports whether the test runs at the full scale that the project promises, which takes
-// minutes; see "make gates".
+// FullScale reports whether the test runs at the full scale that the documentation promises. Such a
+// test takes minutes; see "make gates".
 func FullScale() bool { return os.Getenv("QUEUECTL_SOAK") != "" }
 
 // FreeAddress returns a loopback address with a free port.

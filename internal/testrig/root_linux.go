@@ -22,8 +22,8 @@ var (
 	UucpUser       = Person{Name: "uucp", Uid: 10, Gid: 10}
 )
 
-// StartRooted starts a service under an ordinary account. Root's launcher starts the runners of
-// this service, with the given policy. Unless the test runs as root, StartRooted skips it.
+// StartRooted starts a service under an ordinary account. Root's launcher starts the runners of this
+// service, with the given policy. StartRooted skips the test unless the test runs as root.
 func StartRooted(t *testing.T, settings, policy string) *Queue {
 	t.Helper()
 	q, rules := PrepareRooted(t, settings, policy)
@@ -81,8 +81,8 @@ func PrepareRooted(t *testing.T, settings, policy string) (q *Queue, rules strin
 	return q, rules
 }
 
-// Launcher starts the launcher of root's runners, as a service that root has started does. The
-// launcher ends with the test.
+// Launcher starts the launcher of root's runners in the same way as a service that root has started.
+// The launcher ends with the test.
 func (q *Queue) Launcher(policy string) *exec.Cmd {
 	q.Helper()
 	ready, out, err := os.Pipe()

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// Update is the flag -update, with which tests write the current output of the programs into their
+// Update is the flag -update. With it, tests write the present output of the programs into their
 // scripts. Review every changed line before you commit it.
 var Update = flag.Bool("update", false, "write what is printed into the scripts")
 
@@ -22,7 +22,7 @@ type Shell struct {
 	Replacements []Replacement
 }
 
-// StopService stops the script's service and checks that no process of the script is left.
+// StopService stops the script's service and checks that all processes of the script have ended.
 func (s *Shell) StopService() {
 	s.Command("queuectl service stop").Run() // fails harmlessly if the service has already stopped
 	for deadline := time.Now().Add(10 * time.Second); len(ProcessesWithArg(s.Work)) > 0; time.Sleep(5 * time.Millisecond) {
@@ -39,7 +39,7 @@ func (s *Shell) Command(line string) *exec.Cmd {
 	return cmd
 }
 
-// Replacement replaces a part of the output that differs between runs.
+// Replacement replaces a part of the output that differs from run to run.
 type Replacement struct {
 	Find *regexp.Regexp
 	Text string

@@ -19,8 +19,7 @@ var (
 		`[\x00-\x08\x0b-\x1f\x7f\x{80}-\x{9f}\x{61c}\x{200e}\x{200f}\x{202a}-\x{202e}\x{2066}-\x{2069}]`)
 )
 
-// FindControl returns the first part of text that would control a terminal, and "" if no part
-// would.
+// FindControl returns the first part of a text that would control a terminal, or "" if no part would.
 func FindControl(text string) string {
 	if !utf8.ValidString(text) {
 		return "bytes that are not UTF-8"
@@ -28,8 +27,8 @@ func FindControl(text string) string {
 	return controls.FindString(Colours.ReplaceAllString(text, ""))
 }
 
-// Screen is a pseudoterminal. The program under test gets its tty. The test reads the output and
-// types.
+// Screen is a pseudoterminal. The program under test uses the tty. The test reads the output and types
+// the input.
 type Screen struct {
 	Tty    *os.File
 	Master *os.File

@@ -79,7 +79,7 @@ func (q *Queue) ReadFile(name string) string {
 	return string(raw)
 }
 
-// MustCall sends a request and requires a result.
+// MustCall sends a request and requires a result instead of an error.
 func (w *Wire) MustCall(method string, params, into any) {
 	w.Helper()
 	a := w.Call(method, params)
@@ -102,8 +102,8 @@ func (w *Wire) Enqueue(spec Fields) string {
 	return got.ID
 }
 
-// Batch enqueues jobs and returns their ids. Each request contains as many jobs as the service
-// permits.
+// Batch enqueues jobs and returns their ids. Each request contains the maximum number of jobs that the
+// service accepts.
 func (w *Wire) Batch(specs []Fields) (ids []string) {
 	w.Helper()
 	for part := range slices.Chunk(specs, 1000) {
@@ -198,7 +198,7 @@ func EnqueueRaw(w *Wire, id string) bool {
 	return err == nil && a.Error == nil
 }
 
-// LogText returns what the logs of the queue's services and runners contain now.
+// LogText returns the present content of the logs of the queue's services and runners.
 func (q *Queue) LogText() (text string) {
 	logs, _ := filepath.Glob(q.Path("stderr-*"))
 	for _, name := range logs {

@@ -25,7 +25,7 @@ type Person struct {
 	Name   string
 	Right  string
 	Uid    int
-	Gid    int // 0 means the same number as uid
+	Gid    int // 0 means the same number as Uid
 	Groups []uint32
 }
 
@@ -50,8 +50,8 @@ func (p Person) HasRight(right string) bool {
 	return slices.Index(rightsInOrder, p.Right) >= slices.Index(rightsInOrder, right)
 }
 
-// SharedQueue starts a service with the given settings to which every user can connect. It skips
-// the test unless the test runs as root, because only root can act as other users.
+// SharedQueue starts a service with the given settings. Every user can connect to the service. Only
+// root can act as other users, so SharedQueue skips the test unless the test runs as root.
 func SharedQueue(t *testing.T, settings string, args ...string) *Queue {
 	t.Helper()
 	skip.UnlessRoot(t, "needs root to act for several users; "+
@@ -102,12 +102,12 @@ func (q *Queue) DialAs(p Person) *Wire {
 }
 
 // ConnectAs connects to the service of a directory as a person. The service sees the person's ids
-// as long as the connection exists, although this process uses the connection. While the backlog is
-// full, ConnectAs waits, as the client does.
+// during the whole connection, although this process uses the connection. While the backlog is full,
+// ConnectAs waits, as the client does.
 func ConnectAs(dir string, p Person) (c net.Conn, err error) {
 	var thread sync.WaitGroup
 	thread.Go(func() {
-		// The thread is never unlocked, so it ends with the goroutine.
+		// Never unlock the thread, so that it ends with the goroutine.
 		runtime.LockOSThread()
 		// An additional group ensures that groups[0] exists.
 		id, groups := uintptr(p.Uid), append(slices.Clone(p.Groups), 0)
@@ -127,8 +127,8 @@ func ConnectAs(dir string, p Person) (c net.Conn, err error) {
 	return c, err
 }
 
-// blockingDial connects to a socket. While the backlog is full, it waits in connect(2), whereas
-// net.Dial fails.
+// blockingDial connects to a socket. While the backlog is full, it waits in connect(2). net.Dial would
+// return an error.
 func blockingDial(path string) (net.Conn, error) {
 	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {

@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// Browser requests pages. It keeps cookies and follows no redirects. For every host name, it
-// connects to the same address.
+// Browser requests pages. It keeps cookies and follows no redirects. It connects to the same address
+// for every host name.
 type Browser struct {
 	*Queue
 	LinkHost string // host and port in the links of the page

@@ -14,12 +14,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Most of the memory of an idle service is code and tables of libraries. The program reads them at its
-// start and at the first request of each kind, and then does not need them for a long time.
+// Most of the memory of an idle service is code and tables of libraries. The program reads this memory
+// at its start and at the first request of each kind, and then does not need it for a long time.
 
-// idleShare defines an idle service: it uses less than 1/idleShare of a processor. minCPUTime is
-// how much processor time the service must have used since the last garbage collection by MemoryTrimmer
-// before another one is worthwhile.
+// A service is idle if it uses less than 1/idleShare of a processor. minCPUTime is the processor time
+// that the service must have used since the last garbage collection by MemoryTrimmer before the next
+// such collection is worthwhile.
 // See docs/decisions/0073.
 const (
 	idleShare  = 100
@@ -30,8 +30,8 @@ const (
 type MemoryTrimmer struct {
 	mu        sync.Mutex
 	checkedAt time.Time
-	// cpuUsed is the processor time used until the last call of TrimIfIdle. cpuAtTrim is that until the last
-	// garbage collection by MemoryTrimmer.
+	// cpuUsed is the processor time that the program had used at the last call of TrimIfIdle. cpuAtTrim is
+	// that at the last garbage collection by MemoryTrimmer.
 	cpuUsed, cpuAtTrim time.Duration
 }
 
@@ -42,8 +42,8 @@ func (t *MemoryTrimmer) Start() {
 	t.checkedAt, t.cpuUsed = time.Now(), processorTime()
 }
 
-// TrimIfIdle releases memory if the program was idle since the previous call. That takes about a
-// millisecond, and longer if a large heap must be collected.
+// TrimIfIdle releases memory if the program was idle since the previous call. It takes about a
+// millisecond, or longer if it must collect a large heap.
 func (t *MemoryTrimmer) TrimIfIdle() {
 	if !t.mu.TryLock() {
 		return // another call is in progress
@@ -58,7 +58,7 @@ func (t *MemoryTrimmer) TrimIfIdle() {
 }
 
 // drop releases the pages of this program's file and, if heap is set, unused heap memory. If the
-// program uses a released page again, the kernel maps it from the page cache, mostly 64 KiB at a
+// program uses a released page again, the kernel maps the page from the page cache, mostly 64 KiB at a
 // time and in a few microseconds. Modified pages are kept. Errors are ignored. The caller holds mu.
 func (t *MemoryTrimmer) drop(heap bool) {
 	exe, err := os.Readlink("/proc/self/exe")
@@ -91,8 +91,8 @@ func processorTime() time.Duration {
 
 type mapping struct{ start, end uintptr }
 
-// unwritten returns the mappings of a file that are read-only and have no modified pages, so that
-// their content can be read from the file again.
+// unwritten returns the read-only mappings of a file that have no modified pages. The kernel can read
+// the content of such mappings from the file again.
 func unwritten(smaps []byte, file string) (list []mapping) {
 	var m mapping
 	of := false

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// unwritten returns only read-only mappings of the program's file without modified pages.
+// unwritten returns only read-only mappings of the program's file, and none with modified pages.
 func TestUnwritten(t *testing.T) {
 	const smaps = `00400000-01234000 r-xp 00000000 fd:01 42                                 /opt/a b/queuectld
 Size:              14544 kB
@@ -47,14 +47,14 @@ Swap:                  4 kB
 }
 
 // If the program is idle and has worked enough since the last collection, TrimIfIdle collects the heap.
-// It does not do so while the program works, or again without more work.
+// It does not collect the heap while the program works, or a second time without more work.
 func TestCleanedOnceIdle(t *testing.T) {
 	var m MemoryTrimmer
 	m.Start()
 	first := m.cpuAtTrim
 	for processorTime()-m.cpuUsed < 2*minCPUTime {
 	}
-	// The interval is so short that the program was busy in it.
+	// Make the interval so short that the program counts as busy.
 	m.checkedAt = m.checkedAt.Add(-minCPUTime)
 	if m.TrimIfIdle(); m.cpuAtTrim != first {
 		t.Error("memory was trimmed while the process was busy")

@@ -12,18 +12,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The Go runtime has a monitor thread (sysmon). If a program makes system calls all the time, this thread
-// sleeps for only 20 µs at a time. That was a sixth of the cost of a drained job. The kernel may lengthen
-// every sleep of a thread by its timer slack. A larger slack makes these sleeps longer and fewer. It also
-// delays every other timer of the program, by at most the slack.
+// The Go runtime has a monitor thread (sysmon). If a program makes system calls all the time, this
+// thread sleeps for only 20 µs at a time, which was a sixth of the cost of a drained job. The kernel
+// may lengthen every sleep of a thread by its timer slack. So a larger slack makes the thread wake less
+// often. It also delays every other timer of the program, by at most the slack.
 
 const (
-	timerSlack         = 4_000_000 // ns; slack of this program's threads; one tick of most kernels
+	timerSlack         = 4_000_000 // ns; slack of this program's threads: one tick of most kernels
 	defaultTimerSlack  = 50_000    // ns; the default on Linux
 	timerSlackVariable = "QUEUECTL_TIMERSLACK"
 )
 
-// originalTimerSlack is the slack with which this program was started, in nanoseconds.
+// originalTimerSlack returns the slack with which this program was started, in nanoseconds.
 // See docs/decisions/0038.
 var originalTimerSlack = sync.OnceValue(func() uintptr {
 	if ns, err := strconv.ParseUint(os.Getenv(timerSlackVariable), 10, 62); err == nil && ns > 0 {
@@ -32,13 +32,14 @@ var originalTimerSlack = sync.OnceValue(func() uintptr {
 	return defaultTimerSlack
 })
 
-// RestartWithTimerSlack executes this program again with the slack. A thread inherits the slack of the thread
-// that creates it, and the runtime creates the monitor thread before any other code runs. On the
-// thread that executes the program again, RestartWithTimerSlack first calls the function in the parameter before.
-// In the program that it has executed, RestartWithTimerSlack does nothing more.
+// RestartWithTimerSlack executes this program again with the slack. It must do so, because the runtime
+// creates the monitor thread before any other code runs, and a thread inherits the slack of the thread
+// that creates it. Before that, RestartWithTimerSlack calls the function in the parameter before, on
+// the same thread. In the executed program, RestartWithTimerSlack returns without executing it once
+// more.
 func RestartWithTimerSlack(before func()) error {
 	if os.Getenv(timerSlackVariable) != "" {
-		// Without this, ps would show the name "exe".
+		// Set the name that ps shows, which would otherwise be "exe".
 		os.WriteFile("/proc/self/comm", []byte(filepath.Base(os.Args[0])), 0)
 		return nil
 	}
@@ -48,7 +49,8 @@ func RestartWithTimerSlack(before func()) error {
 	return ExecWithTimerSlack(os.Environ())
 }
 
-// ExecWithTimerSlack executes this program again with the slack and an environment. It returns only on failure.
+// ExecWithTimerSlack executes this program again with the slack and an environment. It returns only if
+// that fails.
 func ExecWithTimerSlack(env []string) error {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -59,16 +61,16 @@ func ExecWithTimerSlack(env []string) error {
 		}
 		env = append(env, timerSlackVariable+"="+strconv.Itoa(was))
 	}
-	// An error is ignored, because it only makes the program slower.
+	// Ignore an error, because without the slack the program is only slower.
 	unix.Prctl(unix.PR_SET_TIMERSLACK, timerSlack, 0, 0, 0)
 	err := syscall.Exec("/proc/self/exe", os.Args, env)
 	return fmt.Errorf("cannot execute /proc/self/exe to start this program again with other timer settings (%w); check "+
 		"that /proc is mounted", err)
 }
 
-// RestoreTimerSlack gives the calling thread the slack with which the program was started, because a process
-// inherits the slack of the thread that starts it. The caller must have locked the goroutine to its
-// thread. It uses RawSyscall6 because the call never blocks.
+// RestoreTimerSlack gives the calling thread the slack with which the program was started, because a
+// process inherits the slack of the thread that starts it. The caller must have locked the goroutine to
+// its thread. RestoreTimerSlack uses RawSyscall6 because the call never blocks.
 func RestoreTimerSlack() {
 	unix.RawSyscall6(unix.SYS_PRCTL, unix.PR_SET_TIMERSLACK, originalTimerSlack(), 0, 0, 0, 0)
 }

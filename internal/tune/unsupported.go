@@ -2,13 +2,13 @@
 
 package tune
 
-// MemoryTrimmer does nothing here.
+// MemoryTrimmer does nothing on this system.
 type MemoryTrimmer struct{}
 
-// TrimIfIdle does nothing here.
+// TrimIfIdle does nothing on this system.
 func (*MemoryTrimmer) TrimIfIdle() {}
 
-// Start does nothing here.
+// Start does nothing on this system.
 func (*MemoryTrimmer) Start() {}
 
 // RestartWithTimerSlack calls the function in the parameter before and does nothing else.

@@ -14,8 +14,8 @@ import (
 )
 
 // UnreadTZ returns the value of TZ if the time package could not read it. That package reads only the
-// names and paths of zone files, and silently uses UTC for anything else. If TZ is not set, the
-// value is the path of the machine's zone file, because that file may be missing.
+// names and paths of zone files, and silently uses UTC for any other value. If TZ is not set, UnreadTZ
+// returns the path of the machine's zone file if that file is missing.
 func UnreadTZ() (value string, unread bool) {
 	value, set := os.LookupEnv("TZ")
 	if !set {
@@ -34,13 +34,13 @@ const utc = "UTC"
 func machine() (*time.Location, error) {
 	l, err := fromFile(Machine, machineFile)
 	if name := machineName("/"); errors.Is(err, fs.ErrNotExist) && name != Machine {
-		// The name is known from the link /etc/localtime, but the target of the link is missing.
+		// The link /etc/localtime contains the name of the zone, but its target is missing.
 		return Load(name)
 	}
 	return l, err
 }
 
-// CallerZone returns the name of this process's zone, which a service of the same machine can load.
+// CallerZone returns a name of this process's zone that a service on the same machine can load.
 func CallerZone() (string, error) {
 	value, set := os.LookupEnv("TZ")
 	name := strings.TrimPrefix(value, ":")
@@ -59,7 +59,7 @@ func CallerZone() (string, error) {
 		name)
 }
 
-// nameIn returns the name of a zone, from the path of its file.
+// nameIn returns the name of the zone whose file has the given path.
 func nameIn(path string) (name string, found bool) {
 	_, name, found = strings.Cut(path, "zoneinfo/")
 	if name = strings.TrimPrefix(name, "posix/"); name == "Etc/UTC" {
@@ -68,11 +68,11 @@ func nameIn(path string) (name string, found bool) {
 	return name, found
 }
 
-// machineName returns the name of the machine's zone. root is the root directory. If /etc/localtime
-// is a link, the name is that of its target. If it is a copy, the name is the content of
-// /etc/timezone, provided that the zone file of this name has the same content as the copy. A
-// container often has the file of its host, but the name of its image. If the contents differ,
-// machineName returns Machine. Without the file, the zone is UTC.
+// machineName returns the name of the machine's zone. root is the root directory. If /etc/localtime is
+// a link, the path of its target contains the name. If it is a regular file, /etc/timezone contains the
+// name, but the zone file of this name must have the same content as /etc/localtime: a container often
+// has the file of its host, but the name of its image. If the contents differ, machineName returns
+// Machine. If /etc/localtime is missing, the zone is UTC.
 func machineName(root string) string {
 	path := filepath.Join(root, machineFile)
 	link, err := os.Readlink(path)

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// The machine's zone is that of /etc/localtime. A name from another file is used only if it
-// matches, because it may come from another machine.
+// The machine's zone is that of /etc/localtime. The name in another file is used only if its zone
+// matches /etc/localtime, because that name may come from another machine.
 func TestMachineName(t *testing.T) {
 	for _, c := range []struct{ what, link, localtime, timezone, want string }{
 		{"nothing", "", "", "", "UTC"},
@@ -50,7 +50,7 @@ func TestMachineName(t *testing.T) {
 	}
 }
 
-// Caller returns the zone in TZ as a name for the service, not as a path.
+// CallerZone returns the zone in TZ as a name that the service can load, not as a path.
 func TestCaller(t *testing.T) {
 	for value, want := range map[string]string{
 		"": "UTC", ":": "UTC", "Asia/Tokyo": "Asia/Tokyo", ":Asia/Tokyo": "Asia/Tokyo", "JST-9": "JST-9",
@@ -68,7 +68,7 @@ func TestCaller(t *testing.T) {
 	}
 }
 
-// Unread reports the values of TZ for which the time package uses UTC because it cannot read them.
+// UnreadTZ reports the values of TZ that the time package cannot read, for which it uses UTC.
 func TestUnread(t *testing.T) {
 	was := time.Local
 	t.Cleanup(func() { time.Local = was })

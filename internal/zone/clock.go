@@ -11,9 +11,10 @@ func WallClock(t time.Time) time.Time {
 // maxOffset is longer than the offset of any zone from UTC.
 const maxOffset = 26 * time.Hour
 
-// Instant returns the first instant at which the clock of a zone shows a wall-clock time. wall is
-// given as a time in UTC. If a clock change skips that time, Instant returns the first instant
-// after the gap. If the time occurs twice, it returns the first. time.Date guarantees neither.
+// Instant returns the first instant at which the clock of a zone shows a wall-clock time. wall is that
+// wall-clock time as a time in UTC. If a clock change skips the wall-clock time, Instant returns the
+// first instant after the gap. If the wall-clock time occurs twice, Instant returns the first
+// occurrence. time.Date guarantees neither.
 func Instant(wall time.Time, in *time.Location) time.Time {
 	at := wall.Add(-maxOffset).In(in)
 	for {
@@ -30,10 +31,10 @@ func Instant(wall time.Time, in *time.Location) time.Time {
 	}
 }
 
-// Bounds returns the instants between which the offset of t's zone does not change. They are zero
-// if there is no bound. The end is always after t. The method t.ZoneBounds does not guarantee that:
-// for a zone with a POSIX rule, it assumes 365 days in every year. So on the last day of a leap
-// year it returns an end before t.
+// Bounds returns the instants between which the offset of t's zone does not change. They are zero if
+// there is no bound. The end is always after t. The method t.ZoneBounds does not guarantee that. For a
+// zone with a POSIX rule, ZoneBounds assumes 365 days in every year, so on the last day of a leap year
+// it returns an end before t.
 func Bounds(t time.Time) (start, end time.Time) {
 	start, end = t.ZoneBounds()
 	if !end.IsZero() && !end.After(t) {

@@ -1,5 +1,5 @@
-// Package zone loads time zones and maps wall-clock times to instants. Every part of the program
-// uses it, so all of them interpret a zone's name and a time near a clock change in the same way.
+// Package zone loads time zones and maps wall-clock times to instants. All other packages use it, so
+// that all of them interpret the name of a zone, and a time near a clock change, in the same way.
 package zone
 
 import (
@@ -11,7 +11,7 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// Machine is the name of the machine's zone, which may change.
+// Machine is the name of the machine's zone. The machine's zone may change.
 const Machine = "Local"
 
 // Load returns the zone with a name from the IANA database, a zone in the form of POSIX.1-2024,
@@ -41,7 +41,7 @@ func FromTZ(value string) (*time.Location, error) {
 		return machine()
 	case strings.HasPrefix(name, "/"):
 		return fromFile(name, name)
-	case name == Machine: // Machine is a name that only queuectl uses, so it is not valid in TZ
+	case name == Machine: // only queuectl uses the name Machine, so it is not valid in TZ
 		return nil, fmt.Errorf("there is no time zone %q; write it like Europe/Berlin or UTC", name)
 	}
 	return Load(name)
@@ -63,9 +63,9 @@ func fromFile(name, path string) (*time.Location, error) {
 	return l, nil
 }
 
-// posix parses a zone in the form of POSIX. It uses the time package's parser for that form, which
-// the last line of a zone file contains (RFC 9636, section 3.3). If the zone has no rule for its
-// summer time, that parser uses M3.2.0,M11.1.0, as the C libraries do.
+// posix parses a zone in the form of POSIX. It uses the time package's parser for the last line of a
+// zone file, which has that form (RFC 9636, section 3.3). If the zone has no rule for its summer time,
+// that parser uses M3.2.0,M11.1.0, as the C libraries do.
 func posix(name string) (*time.Location, bool) {
 	if !wellFormed(name) {
 		return nil, false
@@ -78,11 +78,11 @@ func posix(name string) (*time.Location, bool) {
 	return l, short != unparsed
 }
 
-// unparsed is the abbreviation of the only zone in a file that tzif returns. If the time package
-// gives a time this abbreviation, it could not parse the last line of the file.
+// unparsed is the abbreviation of the only zone in a file that tzif returns. If a time in this zone has
+// this abbreviation, the time package could not parse the last line of the file.
 const unparsed = "?"
 
-// tzif returns the content of a zone file that has only the last line.
+// tzif returns the content of a zone file whose only rule is in the last line.
 func tzif(lastLine string) string {
 	header := "TZif2" + strings.Repeat("\x00", 15)
 	const none, one, two = "\x00\x00\x00\x00", "\x00\x00\x00\x01", "\x00\x00\x00\x02"
@@ -100,8 +100,8 @@ const (
 )
 
 // wellFormed reports whether a zone may be passed to the time package's parser. That parser accepts
-// more than POSIX does. So wellFormed checks the names, the hours of the offsets, and the separator
-// of the rule.
+// more than POSIX allows. So wellFormed checks the names, the hours of the offsets, and the separator
+// before the rule.
 func wellFormed(zone string) bool {
 	rest, ok := afterName(zone)
 	if !ok || rest == "" {
@@ -130,7 +130,7 @@ func afterName(s string) (rest string, ok bool) {
 	return rest, len(s)-len(rest) >= 3
 }
 
-// afterOffset returns the text after an offset, whose hours are at most 24.
+// afterOffset returns the text after an offset. The hours of the offset are at most 24.
 func afterOffset(s string) (rest string, ok bool) {
 	rest = strings.TrimLeft(s, "+-:"+digits)
 	hours, _, _ := strings.Cut(strings.TrimLeft(s[:len(s)-len(rest)], "+-"), ":")

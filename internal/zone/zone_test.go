@@ -7,8 +7,8 @@ import (
 	_ "time/tzdata"
 )
 
-// Load supports the names, offsets and rules of POSIX.1-2024, section 8.3. The expected values are
-// the output of GNU date(1) with the same TZ. For a zone without a rule it uses M3.2.0,M11.1.0, as
+// Load supports the names, offsets and rules of POSIX.1-2024, section 8.3. The expected values are the
+// output of GNU date(1) with the same TZ. For summer time without a rule, Load uses M3.2.0,M11.1.0, as
 // all C libraries do.
 func TestLoadReadsPOSIXZones(t *testing.T) {
 	for _, c := range []struct{ name, january, late, october string }{
@@ -75,8 +75,8 @@ func TestFromTZ(t *testing.T) {
 	}
 }
 
-// For a time that a clock change skips, Instant returns the first time after the gap. For a time
-// that occurs twice, it returns the first one. Schedules with fixed hours do the same.
+// For a time that a clock change skips, Instant returns the first time after the gap. For a time that
+// occurs twice, it returns the first occurrence. Schedules with fixed hours do the same.
 func TestInstantAtClockChanges(t *testing.T) {
 	for _, c := range []struct{ zone, wall, want string }{
 		{"America/New_York", "2027-03-14 01:59:59", "2027-03-14T01:59:59-05:00"},
@@ -92,7 +92,7 @@ func TestInstantAtClockChanges(t *testing.T) {
 		{"Australia/Lord_Howe", "2026-10-04 02:15:00", "2026-10-04T02:30:00+11:00"},
 		// This day begins with a gap: 00:00 does not exist.
 		{"Africa/Cairo", "2026-04-24 00:00:00", "2026-04-24T01:00:00+03:00"},
-		{"Pacific/Apia", "2011-12-30 12:00:00", "2011-12-31T00:00:00+14:00"}, // this whole day was skipped
+		{"Pacific/Apia", "2011-12-30 12:00:00", "2011-12-31T00:00:00+14:00"}, // a clock change skipped this whole day
 		// This zone has a rule, and the year is a leap year.
 		{"America/New_York", "2040-12-30 23:30:00", "2040-12-30T23:30:00-05:00"},
 		{"America/New_York", "2040-12-31 12:00:00", "2040-12-31T12:00:00-05:00"},

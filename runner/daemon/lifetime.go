@@ -91,7 +91,7 @@ func (s *server) stopAll(grace time.Duration) {
 	}
 }
 
-// unwantedInterval is the time between two calls of Unwanted. The runner ends after two successive
+// unwantedInterval is the time between two calls of IsUnwanted. The runner ends after two successive
 // calls that return true.
 const unwantedInterval = 2 * time.Second
 
@@ -125,10 +125,10 @@ func (s *server) watchUnit(stop chan<- struct{}) {
 	}
 }
 
-// endingInterval is the time between two calls of Ending.
+// endingInterval is the time between two calls of OnEnding.
 const endingInterval = 10 * time.Second
 
-// reportEnding calls Ending repeatedly until the runner ends. Ending reports to the operating system
+// reportEnding calls OnEnding repeatedly until the runner ends. OnEnding reports to the operating system
 // that the runner needs more time.
 func (s *server) reportEnding() {
 	tick := time.NewTicker(endingInterval)

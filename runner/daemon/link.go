@@ -13,7 +13,7 @@ import (
 type link struct {
 	epoch int64
 	conn  *conn // connection to the service with the newest epoch; nil while none is connected
-	// disconnected is closed while conn is nil. Each connection of a service replaces it.
+	// disconnectSignal is closed while conn is nil. Each connection of a service replaces it.
 	disconnectSignal chan struct{}
 	idleAt           time.Time     // when the runner last had a service or a running attempt
 	settleDelay      time.Duration // how long results are gathered before they are sent; set by a Setup frame

@@ -34,10 +34,10 @@ type Options struct {
 	Credentials map[string][]byte
 	// Watchdog is the command line that starts this program as a watchdog.
 	Watchdog []string
-	// Unwanted reports whether the operating system has stopped the service for good. The runner calls
+	// IsUnwanted reports whether the operating system has stopped the service for good. The runner calls
 	// it while no service is connected. It may be nil.
 	IsUnwanted func() bool
-	// Ending is called every endingInterval while the runner shuts down after ctx has ended and still
+	// OnEnding is called every endingInterval while the runner shuts down after ctx has ended and still
 	// waits for jobs. It may be nil.
 	OnEnding func()
 	// Cgroups manages the control groups of the jobs. It is nil if the runner has none.
@@ -77,7 +77,7 @@ type server struct {
 	leases           leaseTerm
 }
 
-// warned holds the messages that a runner logs once.
+// warnings holds the messages that a runner logs once.
 type warnings struct {
 	unenforcedLimits sync.Once // limits are not enforced
 	unboundedMemory  sync.Once // the runner's own memory is not limited

@@ -9,7 +9,7 @@ const spareSlots = 64
 
 // slots says which slots of the running table are taken.
 type slots struct {
-	// taken counts, for each slot, the reasons why it is taken: its attempt runs, has processes that
+	// useCounts counts, for each slot, the reasons why it is taken: its attempt runs, has processes that
 	// outlive SIGKILL, or has a result that is not in the journal. A slot with count 0 is free.
 	useCounts     [rundir.MaxSlots + 1]int8
 	reservedCount int  // slots that have disk space reserved in the running table

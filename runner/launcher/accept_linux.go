@@ -37,7 +37,7 @@ type Grant struct {
 	// to an account.
 	Credentials map[string][]byte
 	Cgroups     *process.Cgroups
-	// Undivided is the reason why jobs get no control groups although the system delegated one; nil if
+	// NoCgroupsReason is the reason why jobs get no control groups although the system delegated one; nil if
 	// they get control groups, or none was delegated.
 	NoCgroupsReason error
 	// Ended reports that the request was to kill another runner. That has been done, and this process

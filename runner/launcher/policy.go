@@ -132,7 +132,7 @@ func AccountEnv(a *accounts.Account, env []string) []string {
 	return env
 }
 
-// errRefused is the reason why the policy does not allow an account's jobs.
+// refusalError is the reason why the policy does not allow an account's jobs.
 type refusalError string
 
 // Error returns the reason.

@@ -144,7 +144,7 @@ type cgroup struct {
 	limits        Limits   // the current limits; Tasks is never 0
 	missingLimits []string // names of the current limits that no controller enforces
 	// Latest values of the kernel's counters. kills counts processes killed because memory ran out.
-	// reached counts how often the memory limit was reached in the group or below it, ownReached in
+	// limitHits counts how often the memory limit was reached in the group or below it, ownLimitHits in
 	// the group itself.
 	kills, limitHits, ownLimitHits int64
 	// killed means that cgroup.kill has ended the processes of the group. The group is not used again:

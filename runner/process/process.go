@@ -23,7 +23,7 @@ import (
 // that have left the process group of the main process. See docs/decisions/0041.
 const CookieName = "QUEUECTL_COOKIE"
 
-// Typed reports how many bytes of input the command's terminal accepted. Controls holds the control
+// TypeResult reports how many bytes of input the command's terminal accepted. Controls holds the control
 // sequences with which the command has set the modes of its terminal.
 type TypeResult struct {
 	Written  int

@@ -190,7 +190,7 @@ type run struct {
 	frozen        bool // the control group has frozen the tree
 	exited        bool
 	pipesEmpty    bool  // the pipes were empty at the last poll
-	reapedBefore  int64 // value of orphans.reaped before the last poll
+	reapedBefore  int64 // value of orphans.reapedCount before the last poll
 	endTimes
 	runLock      sync.Mutex  // the goroutine of Run or of enforceWhileBlocked holds it while it uses the run
 	blockTimer   *time.Timer // timer of a call that may block; nil before the first one

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// codec encodes or decodes the fields of a frame. It appends encoded fields to encoded. If decoding
+// codec encodes or decodes the fields of a frame. It appends encoded fields to output. If decoding
 // is set, it takes the fields from input instead. Decoded texts share the memory of input. If the
 // input is damaged, damaged is set and all further fields are decoded as zero.
 type codec struct {

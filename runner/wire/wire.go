@@ -115,7 +115,7 @@ type (
 		NoFile          int64 // limit of open files for each process; 0 means the default limit
 		NoNewPrivileges bool  // setuid programs gain no privileges
 	}
-	// Type writes a person's input to the terminal of a running attempt. Typed answers it.
+	// Type writes a person's input to the terminal of a running attempt. TypeReply answers it.
 	Type struct {
 		Lease
 		ID   int64
@@ -126,7 +126,7 @@ type (
 		Lease
 		Rows, Cols int64
 	}
-	// Drop takes back an attempt that has not been started. Dropped answers it.
+	// Drop takes back an attempt that has not been started. DropReply answers it.
 	Drop struct{ Lease }
 	// Kill ends an attempt's process tree: SIGTERM first, SIGKILL after Grace. Cause is the cause in
 	// the attempt's result.
@@ -157,7 +157,7 @@ type (
 		Cursor [2]int64
 		Wait   bool
 	}
-	// Purge deletes output files. Purged answers it.
+	// Purge deletes output files. PurgeReply answers it.
 	Purge struct {
 		ID   int64
 		Refs []string
@@ -167,7 +167,7 @@ type (
 		Lease
 		Number int64
 	}
-	// Pause freezes an attempt's process tree and stops its timeouts, or lets it continue. Paused
+	// Pause freezes an attempt's process tree and stops its timeouts, or lets it continue. PauseReply
 	// answers it. An attempt that has not started yet is frozen when it starts.
 	Pause struct {
 		Lease
@@ -179,7 +179,7 @@ type (
 	Shutdown struct{}
 	// Recover ends the remaining processes of dead runners' attempts: those of the runner whose
 	// directory has the name Name, unless Name is "", and those of Attempts, which the service knows.
-	// Recovered answers it.
+	// RecoverReply answers it.
 	Recover struct {
 		ID       int64
 		Name     string
@@ -192,7 +192,7 @@ type (
 // Frames that the runner sends.
 type (
 	// HelloReply answers Hello. It describes the runner and lists its attempts that have not ended.
-	// Ended lists the attempts whose results are not acknowledged; these results follow.
+	// EndedLeases lists the attempts whose results are not acknowledged; these results follow.
 	HelloReply struct {
 		Protocol    int64
 		Version     string
@@ -201,12 +201,12 @@ type (
 		EndedLeases []Lease
 		Limits      []Limit // how the runner enforces each limit
 	}
-	// Refused answers a Hello whose epoch is not higher than Epoch, the newest one that the runner has
+	// HelloRefusal answers a Hello whose epoch is not higher than Epoch, the newest one that the runner has
 	// accepted. It also answers every Hello if the runner is about to end.
 	HelloRefusal struct{ Epoch int64 }
-	// Started reports an attempt that is still running a moment after its start.
+	// StartReport reports an attempt that is still running a moment after its start.
 	StartReport struct{ Attempt }
-	// Dropped answers Drop and says whether the attempt will not run. The runner also sends it
+	// DropReply answers Drop and says whether the attempt will not run. The runner also sends it
 	// without a Drop, for an attempt that was not started before the deadline in NotAfter or
 	// BootDeadline.
 	DropReply struct {
@@ -261,7 +261,7 @@ type (
 		Gone   bool // the runner does not have the attempt, or no longer has it
 		Data   []byte
 	}
-	// Recovered answers Recover. SameBoot is false if the machine was certainly rebooted since the
+	// RecoverReply answers Recover. SameBoot is false if the machine was certainly rebooted since the
 	// dead runner started. Survivors lists the processes that outlive SIGKILL. Alive lists those of
 	// the request's Attempts that still had processes.
 	RecoverReply struct {
@@ -271,16 +271,16 @@ type (
 		Alive     []Lease
 		Error     string // "" after success
 	}
-	// Purged answers Purge after the files were deleted or could not be deleted.
+	// PurgeReply answers Purge after the files were deleted or could not be deleted.
 	PurgeReply struct{ ID int64 }
-	// Paused answers Pause. Unchanged is the number of processes of the tree that have not changed yet. Gone
-	// reports that the attempt is not running, or is being ended.
+	// PauseReply answers Pause. UnchangedProcesses is the number of processes of the tree that have not
+	// changed yet. Gone reports that the attempt is not running, or is being ended.
 	PauseReply struct {
 		ID                 int64
 		UnchangedProcesses int64
 		Gone               bool
 	}
-	// Typed answers Type. Written is how many of the first bytes the terminal took; it takes no
+	// TypeReply answers Type. Written is how many of the first bytes the terminal took; it takes no
 	// more until the program reads. Controls contains the control sequences that have set the
 	// terminal's modes. Gone reports that the attempt is not running, or has no terminal.
 	TypeReply struct {

@@ -215,9 +215,9 @@ func (w *workload) cuts(n int, rng *rand.Rand) (list []cut) {
 	return list
 }
 
-// verdict lists the faults after a power cut. The list "lost" contains broken promises. It also
-// contains jobs that had started before the power cut and are waiting again without a record of
-// that start. The list "wrong" contains faults that lost or reordered writes cannot explain.
+// verdict lists the faults after a power cut. The list brokenPromises also contains
+// jobs that had started before the power cut and are waiting again without a record of that start.
+// The list wrong contains faults that lost or reordered writes cannot explain.
 type verdict struct{ brokenPromises, wrong []string }
 
 // checkAfterCut starts the service on the content of the disk after a power cut and compares its

@@ -48,8 +48,8 @@ output.
 	return cmd
 }
 
-// isBackup reports whether a file is empty or a queue's database, as a backup is. It checks the
-// application id in the header of an SQLite file (sqlite.org/fileformat.html), at offset 68.
+// isBackup reports whether a file is empty or contains a queue's database, as a backup does. It checks
+// the application id at offset 68 of the header of an SQLite file (sqlite.org/fileformat.html).
 func isBackup(name string) (bool, error) {
 	f, err := os.Open(name)
 	if err != nil {
@@ -83,7 +83,7 @@ func (a command) backup(ctx context.Context, name string, force bool) error {
 		return err
 	}
 	if real, err := filepath.EvalSymlinks(name); err == nil {
-		name = real // the target of a symbolic link is replaced, so that the link itself is kept
+		name = real // replace the target of a symbolic link, and keep the link itself
 	}
 	if info, err := os.Stat(name); err == nil && !info.Mode().IsRegular() {
 		return fault.Usage("%s is not a regular file, so it cannot be replaced; give another name, or - for standard output",

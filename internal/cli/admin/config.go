@@ -30,8 +30,7 @@ func ConfigVerb(app *cli.App) *cobra.Command {
 			return cli.Answer(cmd.Context(), a.App, (*control.Client).ConfigGet, control.ConfigKey{Key: args[0]},
 				func(v control.ConfigValue) error {
 					a.note(v)
-					// The text has the spelling of the name that the user typed; JSON has the setting's own
-					// name.
+					// The text uses the spelling of the name that the user typed. JSON uses the setting's own name.
 					return a.Println(config.ValueForName(args[0], v.Value))
 				})
 		},
@@ -62,8 +61,8 @@ func ConfigVerb(app *cli.App) *cobra.Command {
 	return cli.Group("config", "Show and change the settings of the service", get, set, unset, list, validate)
 }
 
-// settingText converts a setting's value for the service: a duration in words turns into the short
-// form.
+// settingText converts the value of a setting for the service. It converts a duration in words to the
+// short form, and returns other values unchanged.
 func settingText(key, value string) string {
 	k, text, err := config.FindKey(key, value)
 	if err != nil || k.Check(text) == nil {
@@ -157,8 +156,8 @@ func (a command) validate(cmd *cobra.Command, args []string) error {
 	return a.PrintResult(map[string]any{"file": path, "valid": true}, "%s is valid", path)
 }
 
-// overriding says where a value that overrides the settings file comes from and, if it was stored, how to
-// remove it.
+// overriding describes the source of a value that overrides the settings file. If the value is a stored
+// setting, the text also says how to remove it.
 func overriding(v control.ConfigValue) string {
 	switch config.Origin(v.Origin) {
 	case config.FromStored:

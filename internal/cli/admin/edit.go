@@ -24,7 +24,7 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// command implements the commands of this file.
+// command implements the commands of this package.
 type command struct{ *cli.App }
 
 // checkChanges returns an error if the argument with the changes is not valid JSON or contains no changes.
@@ -91,7 +91,7 @@ func EditVerb(app *cli.App) *cobra.Command {
 				})
 		},
 	}
-	// The flag --user selects jobs, so a job's user can be changed only with JSON.
+	// The flag --user selects jobs. So JSON is the only way to change a job's user.
 	input.SpecFlags(cmd, &spec, "id", "env_pass", "user")
 	cmd.Flags().VisitAll(func(f *pflag.Flag) {
 		// Omit the default, because a field that no flag sets keeps its value.

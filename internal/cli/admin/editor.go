@@ -28,7 +28,7 @@ func EditJob(ctx context.Context, app *cli.App, id string) error {
 }
 
 // editInEditor lets the user edit a job's fields in $VISUAL or $EDITOR. After an error it keeps the
-// edited file, names it, and offers to open it again.
+// edited file, prints the file's name, and offers to open the file again.
 func (a command) editInEditor(ctx context.Context, p control.Selection, id string) error {
 	c, err := a.Client()
 	if err != nil {
@@ -40,7 +40,7 @@ func (a command) editInEditor(ctx context.Context, p control.Selection, id strin
 		return err
 	}
 	if _, _, _, err := queue.VerbEdit.Act(&queue.Job{ID: job.ID, State: present.StateOf(job.State)}); err != nil {
-		return err // a job that cannot be changed is refused before the user types anything
+		return err // this request refuses a job that cannot be changed before the user types anything
 	}
 	before := job.Spec
 	delete(before, "id")
@@ -95,14 +95,14 @@ func (a command) applyTyped(ctx context.Context, c *control.Client, p control.Ed
 type editFile struct {
 	a        command
 	file     string
-	text     []byte         // the original text
-	original map[string]any // the job's fields, which text shows
+	text     []byte         // the text when the editor starts
+	original map[string]any // the job's fields, from which text was made
 }
 
 func (a command) newEditing(before map[string]any) (*editFile, error) {
 	var text bytes.Buffer
 	e := json.NewEncoder(&text)
-	e.SetEscapeHTML(false) // the text is for people, so <, > and & stay readable
+	e.SetEscapeHTML(false) // the text is for people, so keep <, > and & readable
 	e.SetIndent("", "  ")
 	if err := e.Encode(before); err != nil {
 		return nil, err
@@ -169,7 +169,7 @@ func (a command) runInForeground(cmd *exec.Cmd) error {
 	before, none := xterm.GetState(int(a.Stdin.Fd()))
 	err := cmd.Run()
 	if err != nil && none == nil {
-		xterm.Restore(int(a.Stdin.Fd()), before) // an error is ignored, because nothing can be done about it
+		xterm.Restore(int(a.Stdin.Fd()), before) // nothing can be done about an error
 		if term.IsTerminal(a.Stderr) {
 			fmt.Fprint(a.Stderr, showCursor)
 		}

@@ -23,7 +23,8 @@ func EventsVerb(app *cli.App) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "events [ID…]", Short: "Print past events, or follow new ones with -f",
 		RunE: func(cmd *cobra.Command, ids []string) error {
-			// Without a queue there are no past events and no batch.
+			// Without a queue, there are no past events and no batch, so a command that needs no future events
+			// prints nothing.
 			p.ID, a.MissingIsEmpty = ids, !p.Follow || s.Batch != ""
 			if seq, err := strconv.ParseInt(since, 10, 64); err == nil {
 				p.Since = &seq
@@ -81,8 +82,8 @@ func (a command) eventsOfBatch(cmd *cobra.Command, s *cli.Selection, p *control.
 	return true, nil
 }
 
-// events prints events as they arrive, one per line as text or JSON. With --json and without
-// --follow it prints one array.
+// events prints events as they arrive, one per line as text or JSON. With --json but without --follow,
+// it prints one JSON array.
 func (a command) events(ctx context.Context, p control.Events) error {
 	c, err := a.ReaderUnless(ctx, p.Follow)
 	if err != nil {

@@ -18,7 +18,7 @@ func setsNothing(cmd *cobra.Command) bool {
 	return nothing
 }
 
-// given adds a flag that allocates *to and sets it. If the user does not use the flag, *to stays
+// given adds an optional flag. If the user sets the flag, *to points to its value. Otherwise *to stays
 // nil.
 func given[T any](f *pflag.FlagSet, to **T, parse func(string) (T, error), name, usage string) {
 	f.Func(name, usage, func(text string) error {

@@ -29,8 +29,8 @@ func refusal(t *testing.T, words ...string) string {
 	return ""
 }
 
-// The hint for a flag or command of another program names the one of queuectl, or says that it has
-// none. It never suggests a similarly spelled one with another meaning.
+// The hint about a flag or command of another program names queuectl's equivalent, or says that there
+// is none. It never suggests a word that is spelled similarly but means something else.
 func TestHintsForWordsOfOtherPrograms(t *testing.T) {
 	for line, want := range map[string]string{
 		"enqueue --bar": "; use queuectl wait --batch NAME --progress", "enqueue --eta": "wait --batch NAME --progress",
@@ -59,8 +59,8 @@ func TestHintsForWordsOfOtherPrograms(t *testing.T) {
 	}
 }
 
-// Errors about unexpected arguments, words of other programs used as flags, and a schedule without
-// a name contain a hint at the intended command.
+// Errors about unexpected arguments, about words of other programs used as flags, and about a schedule
+// without a name suggest the intended command.
 func TestHintsForArgumentsOfOtherPrograms(t *testing.T) {
 	for _, c := range []struct{ line, want string }{
 		{"list dead", "; use queuectl list --state dead"}, {"ps waiting", "; use queuectl ps --state waiting"},
@@ -242,7 +242,7 @@ func TestHintsAreRight(t *testing.T) {
 func TestExamplesAreRight(t *testing.T) {
 	for verb, text := range help.Examples() {
 		for line := range strings.Lines(text) {
-			// An explanation follows two spaces and is cut off.
+			// Two spaces precede an explanation, which is cut off here.
 			typed, _, _ := strings.Cut(strings.TrimSpace(line), "   ")
 			typed, _, _ = strings.Cut(typed[strings.LastIndex(typed, "queuectl "+verb):], ">")
 			words := strings.Fields(strings.ReplaceAll(typed, "'", ""))[1:]
@@ -261,8 +261,8 @@ func TestExamplesAreRight(t *testing.T) {
 	}
 }
 
-// The error for a duration instead of a time, or a time instead of a duration, says how to write
-// it.
+// If a flag needs a time and gets a duration, or the other way round, the error says how to write the
+// value.
 func TestTimesAndDurationsAreDistinguished(t *testing.T) {
 	for line, want := range map[string]string{
 		"enqueue|--at|2 hours":      `--at: "2 hours" is a duration, not a time; write "in 2 hours" or +2h`,
@@ -277,7 +277,7 @@ func TestTimesAndDurationsAreDistinguished(t *testing.T) {
 	}
 }
 
-// Settings that are durations accept words. The values of other settings are unchanged.
+// Settings that are durations accept words. The values of other settings are passed on unchanged.
 func TestSettingsTakeDurationsInWords(t *testing.T) {
 	for _, c := range [][3]string{
 		{"retention_dead", "30 days", "30d"}, {"retention-dead", "never", "never"}, {"timeout", "2 hours", "2h"},

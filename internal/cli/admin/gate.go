@@ -27,7 +27,7 @@ func gateListVerb(a command) *cobra.Command {
 			"KEY -- program args", present.GateColumns, allGates, present.GateRow)
 }
 
-// allVerb builds a command that lists all objects of one kind, one row each.
+// allVerb builds a command that prints a table of all objects of one kind, such as gates.
 func allVerb[T any](a *cli.App, short, empty string, head []string,
 	all func(context.Context, *control.Client) ([]T, error), row func(*T) []string) *cobra.Command {
 	return &cobra.Command{

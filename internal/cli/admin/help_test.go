@@ -31,7 +31,7 @@ func everyVerb() []cli.Verb {
 	}
 }
 
-// helpOf returns the output of a command line that asks for help.
+// helpOf runs a command line that requests help, and returns the output.
 func helpOf(t *testing.T, words ...string) string {
 	t.Helper()
 	a := cli.NewApp(cli.Program{Verbs: everyVerb(), Help: help.Func}, nil, nil, nil)
@@ -54,8 +54,8 @@ func flagsIn(text string) (n int) {
 	return n
 }
 
-// enqueue -h fits a screen of 40 lines and 80 columns. It shows the twenty most common flags and
-// how to list the others.
+// The help of enqueue fits a screen of 40 lines and 80 columns. It shows the twenty most common flags
+// and says how to list the others.
 func TestEnqueueHelpFitsAScreen(t *testing.T) {
 	const maxLines, maxColumns, flags = 40, 80, 20
 	text := helpOf(t, "enqueue", "-h")
@@ -93,7 +93,7 @@ func TestHelpAllListsEveryFlag(t *testing.T) {
 		for _, words := range [][]string{append(strings.Fields(name), "--help", "--all"),
 			append([]string{"help"}, append(strings.Fields(name), "--all")...), append(strings.Fields(name), "--all", "-h")} {
 			text := helpOf(t, words...)
-			// The help lists one flag more, because --help is not in these lists.
+			// Add 1 for --help, which is not in these lists.
 			if got, want := flagsIn(text), help.VisibleFlags(cmd.LocalFlags())+help.VisibleFlags(cmd.InheritedFlags())+
 				1; got != want {
 				t.Errorf("%q lists %d flags, want %d:\n%s", words, got, want, text)
@@ -111,8 +111,8 @@ var allMetavars = strings.Fields("ACTION ADDRESS:PORT CODES COLUMN COLUMNS COMMA
 	"FILE ID ID,ID KEY KEY=N/PERIOD KIND MASK MODE N N/PERIOD NAME NAME=FILE NAME=N NAME=VALUE NODE PATTERN PERIOD " +
 	"QUEUE REASON SIZE STATE STRATEGY STRING TIME USER ZONE")
 
-// Summaries are short, descriptions of flags begin in lower case, and the values of flags have
-// standard names.
+// Summaries are short, descriptions of flags begin in lower case, and the names of flags' values are in
+// allMetavars.
 func TestHelpTextsHaveOneFormat(t *testing.T) {
 	root := cli.NewApp(cli.Program{Verbs: everyVerb()}, nil, nil, nil).Root(nil)
 	var check func(cmd *cobra.Command)
@@ -146,7 +146,7 @@ func isMetavar(usage string) bool {
 	return first == strings.ToUpper(first)
 }
 
-// --state offers only states of jobs that the command acts on.
+// The completion of --state offers only states of jobs that the command can act on.
 func TestOfferedStatesCanMatch(t *testing.T) {
 	running := []queue.State{queue.Processing}
 	for name, acts := range map[string][]queue.State{

@@ -110,7 +110,7 @@ func queueSetVerb(a command) *cobra.Command {
 				return fmt.Errorf("%q is not FIELD=VALUE; write it like timeout=2h", queue.Clip(text))
 			}
 			if err := spec.SetText(strings.ReplaceAll(name, "-", "_"), value); err != nil {
-				// The text already names the field, so the field of the error is dropped.
+				// Return only the text, because it already names the field.
 				return fmt.Errorf("%v", err)
 			}
 			return nil
@@ -179,8 +179,8 @@ func queueRmVerb(a command) *cobra.Command {
 	}
 }
 
-// onQueues calls the function in the parameter do once for each named queue and prints the results.
-// If all queues are meant, it makes a single call.
+// onQueues calls the function in the parameter do once for each named queue and prints the results. If
+// the user means all queues, onQueues makes a single call.
 func (a command) onQueues(cmd *cobra.Command, names []string, all bool,
 	do func(*control.Client, context.Context, string) (control.QueueList, error)) error {
 	switch {

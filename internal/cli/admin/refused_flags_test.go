@@ -10,9 +10,9 @@ import (
 	"github.com/queuectl/queuectl/internal/cli"
 )
 
-// For every flag of every command, a value that the flag cannot parse gives an error that names the
-// flag and says what to write. The error contains no text of Go's libraries. Commands of queuectld
-// that other packages build are tested in those packages.
+// If a flag of a command cannot parse its value, the error names the flag and says what to write. The
+// error contains no text of Go's libraries. Tests in other packages check the commands of queuectld
+// that are built there.
 func TestFlagErrorsNameTheValue(t *testing.T) {
 	own := []cli.Verb{
 		{Name: "edit", Build: EditVerb}, {Name: "queue", Build: QueueVerb}, {Name: "schedule", Build: ScheduleVerb},

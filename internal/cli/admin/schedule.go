@@ -246,8 +246,8 @@ func (a command) showSchedule(d control.ScheduleDetail) error {
 	return a.Table([]string{"OCCURRENCE" + termtext.ZoneMark, "OUTCOME", "JOB"}, runs)
 }
 
-// scheduleCommand builds a command for schedules that are given by name. The parameter outcome
-// describes a changed schedule in messages, like "is paused".
+// scheduleCommand builds a command for schedules that the user names. The parameter outcome describes a
+// changed schedule in messages, for example "is paused".
 func (a command) scheduleCommand(name, short, outcome string,
 	do func(*control.Client, context.Context, control.ScheduleName) (control.Schedule, error)) *cobra.Command {
 	return &cobra.Command{
@@ -290,8 +290,8 @@ func scheduleRunVerb(a command) *cobra.Command {
 	}
 }
 
-// completeSchedules completes the names of schedules. It offers nothing if the service does not
-// answer.
+// completeSchedules completes the names of schedules. It offers nothing if the service does not answer
+// in time.
 func (a command) completeSchedules(_ *cobra.Command, given []string, prefix string) (names []cobra.Completion,
 	_ cobra.ShellCompDirective) {
 	c, err := a.Client()

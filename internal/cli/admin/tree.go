@@ -16,7 +16,7 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// simulatedInPart is the warning for an incomplete simulation.
+// simulatedInPart is the warning that a simulation did not check all waiting jobs.
 const simulatedInPart = "queuectl: the service checked only some of the many waiting jobs, so the list may lack " +
 	"jobs; see why a job waits with: queuectl why ID"
 
@@ -73,7 +73,7 @@ func TreeVerb(app *cli.App) *cobra.Command {
 	return cmd
 }
 
-// drawing holds a dependency tree while it is printed.
+// drawing holds the state of printing a dependency tree.
 type drawing struct {
 	nodes     map[int64]*control.TreeNode
 	next      map[int64][]control.TreeEdge

@@ -25,7 +25,7 @@ import (
 
 const (
 	startWithin = 15 * time.Second // how long to wait for a service that was started automatically
-	// quickerWithin is how long to wait for a service that another client has started at the same time.
+	// quickerWithin is how long to wait for a service that another client is starting at the same time.
 	quickerWithin = 2 * time.Second
 )
 
@@ -39,7 +39,8 @@ func (f *Finder) StartedClient(ctx context.Context) (*control.Client, error) {
 	if !errors.Is(err, control.ErrUnreachable) || !t.Own {
 		return c, t.ConnectError(err)
 	}
-	// A registered service always runs unless the user has stopped it, so it is not started here.
+	// The system starts a registered service. If the service does not run, the user has stopped it, so do
+	// not start it here.
 	if _, registered := osservice.UserService(); registered {
 		return c, t.ConnectError(err)
 	}
@@ -86,9 +87,9 @@ func (f *Finder) StartAndReach(ctx context.Context, c *control.Client, t Target)
 // exitLostRace is the exit code of a service whose directory another service already uses.
 var exitLostRace = control.RowOf(queue.ErrWrongState).Exit
 
-// notStarted returns an error with the exit code of the service if that is more specific than
-// "unavailable"; 2 means a crash. Commands that exit with a job's code use one code for all their
-// own failures.
+// notStarted returns the error about a service that did not start, with an exit code. It uses the
+// service's exit code if that is more specific than "unavailable"; 2 means a crash. Commands that exit
+// with a job's code set FailureCode. They have one code for all their own failures.
 func (f *Finder) notStarted(code int, err error) error {
 	if code > 2 && f.FailureCode == 0 {
 		return fault.WithExit(err, code)
@@ -102,11 +103,11 @@ type daemon struct {
 	logStart int64 // size of the log before the start
 	cmd      *exec.Cmd
 	done     chan struct{} // closed when the service has ended
-	code     int           // exit code, valid once ended is closed; negative if a signal ended the service
+	code     int           // exit code, valid once done is closed; negative if a signal ended the service
 }
 
-// startService starts a service in the background. Its standard error goes to its log, for messages
-// before the service has opened the log itself.
+// startService starts a service in the background. It sends the service's standard error to the
+// service's log, because the service may print messages before it opens the log.
 func startService(t Target) (*daemon, error) {
 	program, err := DaemonPath()
 	if err != nil {
@@ -153,7 +154,7 @@ func (b *daemon) hasEnded() bool {
 	}
 }
 
-// failure returns why the service has ended: the last error in its log.
+// failure returns the last error in the service's log, which says why the service has ended.
 func (b *daemon) failure() error {
 	message := ""
 	for line := range strings.Lines(b.newLog()) {
@@ -168,10 +169,10 @@ func (b *daemon) failure() error {
 }
 
 // newLog returns the text that the service has added to its log since its start, or "" if the log
-// cannot be read. The log is rotated before it is long, so it fits in memory.
+// cannot be read. The service rotates the log at a small size, so the text fits in memory.
 func (b *daemon) newLog() string {
 	raw, err := os.ReadFile(b.log)
-	// If the log is shorter than at the start, it was rotated, and all of it is new.
+	// If the log is shorter than at the start, it was rotated, and all of its text is new.
 	if err == nil && int64(len(raw)) >= b.logStart {
 		raw = raw[b.logStart:]
 	}

@@ -2,7 +2,8 @@
 
 package connect
 
-// These are commands in messages, and the message about a service that ends at logout.
+// Messages contain these commands. The last constant is the message about a service that ends at
+// logout.
 const (
 	StartSystem  = "systemctl start queuectl"
 	EndsAtLogout = "lingering is off, so your service and its jobs end when you log out, and the service " +

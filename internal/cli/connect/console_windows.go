@@ -1,6 +1,7 @@
 package connect
 
-// These are commands in messages, and the message about a service that ends at logoff.
+// Messages contain these commands. The last constant is the message about a service that ends at
+// logoff.
 const (
 	StartSystem  = "sc start queuectl"
 	EndsAtLogout = "your service and its jobs end when you log off, and the service does not start at boot"

@@ -7,8 +7,9 @@ import (
 	"path/filepath"
 )
 
-// DaemonPath returns the path of queuectld: in the directory of this program or, as packages
-// install it, in ../libexec/queuectl. It never searches PATH, which other programs may set.
+// DaemonPath returns the path of queuectld. It looks in the directory of this program and then in
+// ../libexec/queuectl, where packages install queuectld. It never searches PATH, because other programs
+// may set PATH.
 // See docs/decisions/0079.
 func DaemonPath() (string, error) {
 	return program("queuectld", "../libexec/queuectl")
@@ -17,19 +18,20 @@ func DaemonPath() (string, error) {
 // clientVariable passes the version of queuectl to the queuectld that it executes.
 const clientVariable = "QUEUECTL_CLIENT_VERSION"
 
-// takeClientVersion returns the value of clientVariable and unsets it, so that jobs do not inherit
-// it.
+// takeClientVersion returns the value of clientVariable and unsets the variable, so that jobs do not
+// inherit it.
 func takeClientVersion() string {
 	version := os.Getenv(clientVariable)
 	os.Unsetenv(clientVariable)
 	return version
 }
 
-// ClientVersion returns the version of the queuectl that executed this program, or else its own.
+// ClientVersion returns the version of the queuectl that executed this program. If no queuectl did, it
+// returns this program's version.
 func (f *Finder) ClientVersion() string { return cmp.Or(f.executedBy, f.Version) }
 
-// DaemonPath returns the path of queuectld. It returns an error if this process was already
-// executed by queuectl, because the program under that name is then queuectl.
+// DaemonPath returns the path of queuectld. If queuectl has already executed this process as queuectld,
+// the file queuectld contains queuectl, so DaemonPath returns an error.
 func (f *Finder) DaemonPath() (string, error) {
 	path, err := DaemonPath()
 	if err == nil && f.executedBy != "" {
@@ -38,7 +40,7 @@ func (f *Finder) DaemonPath() (string, error) {
 	return path, err
 }
 
-// notStartedBy returns an error of starting a program, with what to do about it.
+// notStartedBy wraps an error of starting a program and adds what to do about it.
 func notStartedBy(path string, err error) error {
 	return fmt.Errorf("cannot start %s: %w; %s", path, err, bothPrograms)
 }
@@ -51,9 +53,9 @@ func ClientPath() (string, error) {
 	return program("queuectl", "../../bin")
 }
 
-// program returns the path of one of the two programs. It looks in this program's directory, and in
-// the directory in the parameter elsewhere, which is relative to it. The program must belong to
-// root or to the owner of this program.
+// program returns the path of one of the two programs. It looks in this program's directory, and then
+// in the directory in the parameter elsewhere, which is a path relative to this program's directory.
+// The program must belong to root or to the owner of this program.
 func program(name, elsewhere string) (string, error) {
 	self, err := os.Executable()
 	if err == nil {

@@ -17,7 +17,7 @@ import (
 // startDetached starts a process that outlives this one and its terminal.
 func startDetached(log *os.File, program string, words ...string) (*exec.Cmd, error) {
 	cmd := exec.Command(program, words...)
-	// With this variable set, the service would not call cleanstart.Reset.
+	// If this variable is set, the service does not call cleanstart.Reset, so unset it.
 	os.Unsetenv("QUEUECTL_TIMERSLACK")
 	cmd.Dir, cmd.Stderr, cmd.Env = "/", log, cleanstart.Environ()
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
@@ -34,7 +34,7 @@ func trusted(self, path string) error {
 	if err != nil {
 		return err
 	}
-	// Check the owner of a symbolic link too, because that user could change its target.
+	// Check the owner of a symbolic link too, because that user could change the link's target.
 	for _, look := range []func(string) (os.FileInfo, error){os.Lstat, os.Stat} {
 		info, err := look(path)
 		if err != nil {

@@ -16,8 +16,8 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// startDetached starts a process that outlives this one and its terminal. If this process is in a
-// job object that permits it, the new process leaves the job object and so outlives it too.
+// startDetached starts a process that outlives this process and its console. If this process is in a
+// job object that permits it, the new process leaves the job object.
 func startDetached(log *os.File, program string, words ...string) (cmd *exec.Cmd, err error) {
 	for _, leave := range []uint32{windows.CREATE_BREAKAWAY_FROM_JOB, 0} {
 		cmd = exec.Command(program, words...)
@@ -34,18 +34,18 @@ func startDetached(log *os.File, program string, words ...string) (cmd *exec.Cmd
 // exe is the file name extension of programs.
 const exe = ".exe"
 
-// trusted accepts every program: on Windows only administrators can write to the directories of
+// trusted accepts every program, because on Windows only administrators can write to the directories of
 // installed programs.
 func trusted(string, string) error { return nil }
 
-// Exec executes queuectld with the same arguments and returns its exit code. A job object ends
-// queuectld when this process ends, but not the processes that queuectld starts.
+// Exec executes queuectld with the same arguments and returns its exit code. If this process ends
+// first, a job object ends queuectld too, but not the processes that queuectld has started.
 func (f *Finder) Exec() (exit int, err error) {
 	path, err := f.DaemonPath()
 	if err != nil {
 		return 0, err
 	}
-	// The console sends Ctrl-C to queuectld too, which handles it.
+	// The console sends Ctrl-C to queuectld too. queuectld handles it, so this process must not end.
 	signal.Notify(make(chan os.Signal, 1), os.Interrupt, syscall.SIGTERM)
 	cmd := exec.Command(path, os.Args[1:]...)
 	cmd.Env = append(os.Environ(), clientVariable+"="+f.Version)
@@ -57,12 +57,13 @@ func (f *Finder) Exec() (exit int, err error) {
 		cmd.Process.Kill()
 		return 0, notStartedBy(path, err)
 	}
-	cmd.Wait() // the exit code below reports a failure of the program
+	cmd.Wait() // an error is ignored, because the exit code below says that the program failed
 	return cmd.ProcessState.ExitCode(), nil
 }
 
-// endTogether makes a process end with this one. The process is in a job object whose only handle
-// this process holds; when the last handle is closed, Windows ends the processes in the job object.
+// endTogether makes a process end when this process ends. It adds the process to a job object whose
+// only handle this process holds. When the handle is closed, Windows ends the processes in the job
+// object.
 func endTogether(p *os.Process) error {
 	job, err := windows.CreateJobObject(nil, nil)
 	if err != nil {
@@ -90,6 +91,6 @@ func isSocket(what, path string) error {
 // NewSocket checks the name of a pipe to be created and returns it.
 func NewSocket(what, path string) (string, error) { return path, isSocket(what, path) }
 
-// socketExists returns false: testing whether a pipe exists would connect to it, so Choose relies
-// on the service's directory.
+// socketExists always returns false, because testing whether a pipe exists would connect to the pipe.
+// So Choose relies on the service's directory.
 func socketExists(string) bool { return false }

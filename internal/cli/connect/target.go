@@ -34,7 +34,7 @@ type Finder struct {
 	lastClient *control.Client // the client of the most recent request; nil before the first
 }
 
-// NewFinder returns a Finder for a program of this version. It prints its messages to o.
+// NewFinder returns a Finder for a program of this version. The Finder prints its messages to o.
 func NewFinder(o *term.Output, version string) Finder {
 	return Finder{messages: o, Version: version, executedBy: takeClientVersion()}
 }
@@ -42,7 +42,7 @@ func NewFinder(o *term.Output, version string) Finder {
 // Target is the service that a command uses.
 type Target struct {
 	Socket string
-	Start  string // command that starts the service, to be named in messages
+	Start  string // command that starts the service, for messages
 	Own    bool   // the service is the user's own, so a command may start it automatically
 	None   bool   // neither the user nor the system has a queue yet
 
@@ -55,9 +55,9 @@ type Target struct {
 // background.
 func (t *Target) Startable() bool { return t.Own || t.Serve != nil }
 
-// Choose selects the service: from the flags, then from the environment, then the user's own
-// service if its directory exists, then the system's if its directory or socket exists. Choose does
-// not check whether the service runs.
+// Choose selects the service. It considers, in this order: the flags, the environment, the user's own
+// service if its directory exists, and the system's service if its directory or socket exists. Choose
+// does not check whether the service runs.
 func (f *Finder) Choose() (Target, error) {
 	if f.Socket != "" {
 		return f.chosenBySocket()
@@ -82,8 +82,8 @@ func (f *Finder) Choose() (Target, error) {
 	return own, err
 }
 
-// chosenBySocket returns the service that --socket names, with the directory of --dir if that is
-// also set.
+// chosenBySocket returns the service that --socket names. If --dir is also set, it names the service's
+// directory.
 func (f *Finder) chosenBySocket() (Target, error) {
 	t := targetAt(f.Socket)
 	if err := isSocket("--socket", f.Socket); err != nil || f.Dir == "" {
@@ -102,8 +102,8 @@ func (f *Finder) chosenBySocket() (Target, error) {
 // startHint is the command that starts the user's own service.
 const startHint = "queuectl service start"
 
-// targetInDir returns the service whose files are all in dir. named is the directory as the user
-// wrote it.
+// targetInDir returns the service whose files are all in dir. The parameter named is the directory as
+// the user wrote it.
 func targetInDir(dir, named string) Target {
 	if user, err := config.UserPlaces(); err == nil && dir == user.State {
 		return Target{Socket: user.Socket, Start: startHint}
@@ -113,8 +113,8 @@ func targetInDir(dir, named string) Target {
 		Serve: []string{"--dir", dir}}
 }
 
-// targetAt returns the service of a socket. Its directory is derived from the socket's path if
-// possible.
+// targetAt returns the service with a socket. It derives the service's directory from the socket's path
+// if possible.
 func targetAt(socket string) Target {
 	user, err := config.UserPlaces()
 	around, known := config.PlacesOfSocket(socket)
@@ -174,9 +174,9 @@ func (f *Finder) Connect(ctx context.Context) (c *control.Client, t Target, err 
 	return c, t, err
 }
 
-// bothServices returns a message that the user's own service is used although the machine has one
-// too. It returns the message only at the first call for each user, and "" at all later calls. A
-// marker file in the user's state directory records that.
+// bothServices returns a message that the client uses the user's own service although the machine has a
+// service too. Each user gets the message once. Later calls return "", because the first call has
+// created a marker file in the user's state directory.
 func bothServices(user, system config.Places) string {
 	if !files.Exists(system.State) && !socketExists(system.Socket) {
 		return ""
@@ -202,9 +202,9 @@ func (f *Finder) Client() (*control.Client, error) {
 // RunManifest is the name of the file that marks the directory of a private run.
 const RunManifest = "private.json"
 
-// PrivateRunDir returns the directory of --dir, and whether it belongs to a private run. For any
-// other directory, the caller must return an error if the service does not run, so that scripts
-// notice it.
+// PrivateRunDir returns the directory of --dir, and whether the directory belongs to a private run.
+// Such a directory can be read without a running service. For any other directory, the caller must
+// return an error if no service runs, so that scripts notice it.
 func (f *Finder) PrivateRunDir() (dir string, private bool) {
 	if f.Socket != "" || f.Dir == "" {
 		return "", false
@@ -216,12 +216,12 @@ func (f *Finder) PrivateRunDir() (dir string, private bool) {
 // Forget drops the client of the most recent request, because the service does not answer.
 func (f *Finder) Forget() { f.lastClient = nil }
 
-// skewAfter bounds the request for the version of a service that rejected a request.
+// skewAfter bounds how long Skew waits for the service to report its version.
 const skewAfter = time.Second
 
-// Skew returns a hint for the error that a service returns for an unknown request: the service may
-// have another version than this program. skew returns "" if the versions are equal or the service
-// does not report its own.
+// Skew returns a hint about the error for a request that the service does not know: the service may
+// have another version than this program. Skew returns "" if the versions are equal or the service does
+// not report its version.
 func (f *Finder) Skew(err error) string {
 	if f.lastClient == nil || !errors.Is(err, queue.ErrUnsupported) && !errors.Is(err, queue.ErrInvalid) {
 		return ""
@@ -242,7 +242,7 @@ var ErrNoQueue = &queue.Error{Code: queue.CodeUnavailable,
 	Message: "there is no queue yet; your first job creates it: queuectl enqueue 'echo hello' (or run: " +
 		"queuectl service start)"}
 
-// ConnectError adds the next step to a connection error.
+// ConnectError adds the user's next step to a connection error.
 func (t Target) ConnectError(err error) error {
 	if errors.Is(err, control.ErrUnreachable) && !errors.Is(err, os.ErrPermission) {
 		if start, registered := osservice.UserService(); t.Own && registered {

@@ -9,7 +9,7 @@ import (
 	"github.com/queuectl/queuectl/config"
 )
 
-// If both the machine and the user have a service, the client prints once which one it uses.
+// If both the machine and the user have a service, the client prints once which of them it uses.
 func TestErrorNamesBothServicesOnce(t *testing.T) {
 	user, system := config.PlacesIn(t.TempDir()), config.PlacesIn(filepath.Join(t.TempDir(), "system"))
 	if got := bothServices(user, system); got != "" {

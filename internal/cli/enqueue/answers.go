@@ -9,7 +9,7 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// answers collects what the service has answered to the requests of a batch.
+// answers collects the service's answers to the requests of a batch.
 type answers struct {
 	ids              []string
 	foundLines       []int    // lines of jobs that were not enqueued, because a job with their unique key exists
@@ -19,7 +19,8 @@ type answers struct {
 	maxAttempts      int      // the highest max_attempts of the jobs
 }
 
-// add adds the answer to a request whose jobs are on these lines of the file.
+// add adds the answer to a request. The parameter lines contains the line of each of the request's
+// jobs.
 func (a *answers) add(got *control.EnqueueBatchResult, lines []int) {
 	for _, at := range got.FoundIndexes {
 		if at < len(lines) {
@@ -43,7 +44,7 @@ func (a *answers) add(got *control.EnqueueBatchResult, lines []int) {
 	}
 }
 
-// lineOf returns an error of a request with the line of the job that it is about, if that is known.
+// lineOf adds a job's line to an error of a request, if the error says which job it is about.
 func lineOf(err error, lines []int) error {
 	switch e, ok := errors.AsType[*queue.Error](err); {
 	case !ok:

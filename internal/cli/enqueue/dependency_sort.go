@@ -10,13 +10,12 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// This file orders the jobs of an upload by their dependencies. A request can refer only to jobs in
-// itself, in earlier requests and in the queue.
+// This file orders the jobs of an upload by their dependencies. A job can depend only on jobs in the
+// same request, in earlier requests and in the queue.
 //
-// For example, a file has 100,000 lines, and line 1 depends on line 90,000. When the first request
-// is full, ready finds that the parent of line 1 is unknown and holds line 1 back. After the
-// last line, or when too many jobs are held back, flush sorts the held jobs, and they are
-// sent.
+// For example, a file has 100,000 lines, and line 1 depends on line 90,000. When the first request is
+// full, ready finds that the parent of line 1 is unknown and holds line 1 back. After the last line, or
+// when too many jobs are held back, flush sorts the held jobs. Then they are sent.
 
 // pendingJob is a job of a file that has not been sent yet.
 type pendingJob struct {
@@ -25,13 +24,12 @@ type pendingJob struct {
 	index   int      // index in the file
 	entries int      // number of arguments and environment variables
 	ID      string   // "" if the job has none, so that the service assigns a number
-	parents []string // ids of the jobs that it depends on
+	parents []string // ids of the jobs that this job depends on
 	expires *queue.Millis
 }
 
-// depSorter reorders the jobs of a file that takes several requests. A request can refer only to
-// jobs in itself, in earlier requests and in the queue. So depSorter holds a job back until all
-// jobs that it depends on have been read.
+// depSorter reorders the jobs of a file that takes several requests. It holds a job back until all jobs
+// that it depends on have been read.
 type depSorter struct {
 	seed      maphash.Seed
 	sentIDs   map[uint64]bool // hashes of the ids that were sent
@@ -39,8 +37,8 @@ type depSorter struct {
 	reordered bool // a job was held back, so the order of sending differs from the file
 }
 
-// maxHeld bounds the jobs that are held back. If it is exceeded, all of them are sent, because
-// their parents are probably in the queue and not in the rest of the file.
+// maxHeld bounds the number of jobs that are held back. If there are more, all of them are sent,
+// because their parents are probably in the queue and not in the rest of the file.
 const maxHeld = queue.MaxDependencies
 
 // namesOf returns the ids of the jobs that a spec depends on.
@@ -68,7 +66,7 @@ func (a *depSorter) ready(part []pendingJob) []pendingJob {
 				ready = append(ready, j)
 				continue
 			}
-			// Another pass is needed, because other jobs may depend on this one.
+			// Another pass is needed, because jobs in this request may depend on the job that was held back.
 			a.heldJobs, a.reordered, changed = append(a.heldJobs, j), true, true
 			delete(inPart, j.ID)
 		}
@@ -77,7 +75,7 @@ func (a *depSorter) ready(part []pendingJob) []pendingJob {
 	return a.note(part)
 }
 
-// note records the ids of jobs that are sent.
+// note records the ids of jobs that are about to be sent.
 func (a *depSorter) note(part []pendingJob) []pendingJob {
 	for i := range part {
 		if part[i].ID != "" {
@@ -87,8 +85,8 @@ func (a *depSorter) note(part []pendingJob) []pendingJob {
 	return part
 }
 
-// flush returns the remaining jobs, sorted so that each follows its parents. It returns an error
-// if the dependencies form a cycle.
+// flush returns the remaining jobs, sorted so that each job follows its parents. It returns an error if
+// the dependencies form a cycle.
 func (a *depSorter) flush(part []pendingJob) ([]pendingJob, error) {
 	if len(a.heldJobs) == 0 {
 		return part, nil

@@ -9,7 +9,7 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// expiryNamed is how many expired jobs of a list are named.
+// expiryNamed is the highest number of expired jobs that messages name.
 const expiryNamed = 10
 
 // Expiries collects the jobs of a list whose expiry time has passed.
@@ -19,11 +19,11 @@ type Expiries struct {
 	expiry queue.Millis
 	lines  []string
 	count  int
-	Never  int // number of jobs that will not run, including those whose expires_at equals the field expiry
+	Never  int // number of jobs that will not run, including jobs that share the value in expiry
 }
 
-// Add records the job at line n of a list, or at index n of a JSON array, if it has expired. The
-// parameter what says what n counts: "line" or "entry".
+// Add records an expired job. n is its line in a list, or its index in a JSON array. The parameter what
+// says which of them: "line" or "entry".
 func (e *Expiries) Add(what string, n int, expires *queue.Millis) {
 	now := time.Now()
 	if !present.HasExpired(expires, now) {

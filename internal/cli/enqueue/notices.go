@@ -17,8 +17,8 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// WarnExpired prints that a job will not run because it has expired. The parameter unsaid is false
-// if another message already says that.
+// WarnExpired warns that a job will not run because it has expired. The parameter unsaid is false if
+// another message already says that.
 func WarnExpired(o *term.Output, s *queue.Spec, unsaid bool) {
 	if now := time.Now(); unsaid && present.HasExpired(s.ExpiresAt, now) {
 		fmt.Fprintf(o.Stderr, "queuectl: warning: the job %s; to run it, set a later --expires-at\n",
@@ -34,10 +34,10 @@ func PrintUnique(o *term.Output, s *queue.Spec, id string, found bool) {
 	}
 }
 
-// maxFoundListed is how many jobs a message names that were not enqueued.
+// maxFoundListed is the highest number of jobs that PrintFound names.
 const maxFoundListed = 10
 
-// PrintFound prints which jobs were not enqueued, because another job has the same unique key.
+// PrintFound prints which jobs were not enqueued because another job has the same unique key.
 func PrintFound(o *term.Output, what string, places []int, total int) {
 	if len(places) == 0 {
 		return
@@ -55,7 +55,7 @@ func PrintFound(o *term.Output, what string, places []int, total int) {
 		len(places), present.Jobs(total), what, text[1:])
 }
 
-// PrintCancelled prints that a new job will not run, because a job it depends on has not ended as
+// PrintCancelled prints that a new job will not run, because a job that it depends on has not ended as
 // required.
 func PrintCancelled(o *term.Output, got *control.EnqueueResult) {
 	if got.State != "" {
@@ -64,7 +64,7 @@ func PrintCancelled(o *term.Output, got *control.EnqueueResult) {
 	}
 }
 
-// PrintNewQueues warns about queues that contain only the new jobs, because the name may be a
+// PrintNewQueues warns about queues that contain only the new jobs. The name of such a queue may be a
 // typing error.
 func PrintNewQueues(o *term.Output, list []control.NewQueue) {
 	for _, q := range list {

@@ -26,8 +26,8 @@ func PrintStored(ctx context.Context, o *term.Output, c *control.Client, ids []s
 	return nil
 }
 
-// notShownError says that jobs are enqueued, but could not be printed. It omits the advice in the cause, because the
-// command must not be repeated.
+// notShownError says that jobs are enqueued but could not be printed. It omits the advice in the cause,
+// because the user must not repeat the command.
 type notShownError struct{ cause error }
 
 func (e notShownError) Error() string {
@@ -60,14 +60,14 @@ func PrintJobs(ctx context.Context, o *term.Output, c *control.Client, ids []str
 		}
 	}
 	if !o.JSONL {
-		list.End() // an error of this write is returned by Flush
+		list.End() // Flush returns an error of this write
 	}
 	return out.Flush()
 }
 
 // jobsNamed returns the jobs with these ids, in this order. The caller may pass at most
-// control.SelectStep ids. Jobs that were enqueued together share one page of the list, so this
-// usually needs two requests. Other jobs are read one by one.
+// control.SelectStep ids. Jobs that were enqueued together are usually on one page of the list, so
+// jobsNamed first reads that page. It reads the remaining jobs one by one.
 func jobsNamed(ctx context.Context, c *control.Client, ids []string) ([]control.Job, error) {
 	known := map[string]control.Job{}
 	last, err := c.Show(ctx, control.Show{ID: control.Name(ids[len(ids)-1])})

@@ -12,7 +12,7 @@ type readProgress struct {
 	file      *os.File
 	began     time.Time
 	size      int64        // size of the file in bytes; 0 if unknown
-	bytesRead atomic.Int64 // bytes read until now
+	bytesRead atomic.Int64 // number of bytes read
 }
 
 // Open starts to track a file.

@@ -21,25 +21,25 @@ func (r *request) add(j pendingJob) {
 	r.jobs, r.bytes, r.entries = append(r.jobs, j), r.bytes+len(j.raw)+1, r.entries+j.entries
 }
 
-// isFull reports whether the request has jobs, and would exceed the bounds with one more.
+// isFull reports whether the request has jobs and one more job would exceed its bounds.
 func (r *request) isFull(j *pendingJob, maxJobs, maxBytes int) bool {
 	return len(r.jobs) > 0 &&
 		(len(r.jobs) == maxJobs || r.bytes+len(j.raw) > maxBytes || r.entries+j.entries > control.MaxEntries)
 }
 
-// callerFields holds the fields that the method complete adds to a job that sets none of them. They
-// are determined once for all jobs.
+// callerFields holds the fields that the method complete adds to jobs that do not set them. It
+// determines the fields once for all jobs.
 type callerFields struct {
 	spec *queue.Spec // nil until needed
-	json []byte      // the spec as JSON, without the closing brace, so that a job's own fields can follow
+	json []byte      // spec as JSON, without the closing brace, so that a job's fields can follow
 }
 
 // complete returns the JSON of a job, completed with the caller's working directory, umask and
 // environment. The parameter s is the job as decoded from raw; complete sets the same fields in it.
 func (f *callerFields) complete(raw []byte, s *queue.Spec, noCwd bool) (json.RawMessage, error) {
 	plain := len(bytes.TrimSpace(raw)) > 2
-	// A job that may contain one of these fields, even with the value null, takes the slower path. So
-	// does a job with \u, because this search would not find a name that is written with it.
+	// If a job may contain one of these fields, even with the value null, it takes the slower path. So
+	// does a job with \u, because a field's name can be written with \u, and this search would miss it.
 	for _, name := range []string{`"cwd"`, `"umask"`, `"env"`, `"env_pass"`, `"stdin_file"`, `"tty"`, `\u`} {
 		plain = plain && !bytes.Contains(raw, []byte(name))
 	}
@@ -59,7 +59,8 @@ func (f *callerFields) complete(raw []byte, s *queue.Spec, noCwd bool) (json.Raw
 		return nil, err
 	}
 	raw = bytes.TrimLeft(raw, " \t\r\n")[1:]
-	// Only an element of an array can contain line breaks, and a JSON string never does.
+	// Replace line breaks by spaces. They can occur only between the parts of a JSON value, because a JSON
+	// string cannot contain them.
 	if bytes.ContainsAny(raw, "\r\n") {
 		raw = bytes.Map(func(c rune) rune {
 			if c == '\r' || c == '\n' {
@@ -82,7 +83,7 @@ func (f *callerFields) find(noCwd bool) error {
 		return err
 	}
 	f.json = append(head[:len(head)-1], ',')
-	if len(head) == 2 { // the method complete has set no field
+	if len(head) == 2 { // complete has set no field
 		f.json = []byte{'{'}
 	}
 	return nil

@@ -9,7 +9,7 @@ import (
 )
 
 // A request is full when one more job would exceed one of its bounds. An empty request is never full,
-// so that a job of any size can be sent.
+// so it can take a job of any size.
 func TestRequestIsFullAtItsBounds(t *testing.T) {
 	const maxJobs, maxBytes = 3, 20
 	job := pendingJob{raw: []byte("123456789"), entries: 1} // takes 10 bytes in a request
@@ -33,8 +33,8 @@ func TestRequestIsFullAtItsBounds(t *testing.T) {
 	}
 }
 
-// The answers of several requests are merged: ids in order, each limit and queue once, and the lines of
-// jobs that were found.
+// The answers to several requests are merged: the ids in order, each limit and each queue once, and the
+// lines of jobs that already existed.
 func TestAnswersAreMerged(t *testing.T) {
 	var a answers
 	limits := []string{"memory"}

@@ -26,7 +26,7 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// These constants bound one request of a batch. Jobs that fit these bounds are sent in a single
+// These constants bound one request of a batch. If all jobs fit these bounds, they are sent in a single
 // request.
 const (
 	partJobs  = control.BatchStep
@@ -45,7 +45,7 @@ type Options struct {
 	Next          bool   // start the jobs before the user's other waiting jobs
 }
 
-// Upload enqueues the jobs of a file: in one request if they fit, otherwise in several requests of
+// Upload enqueues the jobs of a file. It uses one request if they fit, otherwise several requests of
 // one batch. It sends each request while it reads the jobs of the next one.
 type Upload struct {
 	Options
@@ -53,7 +53,7 @@ type Upload struct {
 	Client *control.Client // nil until the first request, which connects it
 
 	Source   readProgress
-	JobsRead int // number of jobs read until now
+	JobsRead int // number of jobs read
 	caller   callerFields
 	files    input.NamedFiles
 	expiries Expiries
@@ -66,7 +66,7 @@ type Upload struct {
 	sendResult chan error // receives the result of the request in flight; nil if no request is in flight
 	answers    answers
 	startMu    sync.Mutex // held while a request is started
-	commits    bool       // the request in flight commits the batch; guarded by starting
+	commits    bool       // the request in flight commits the batch; guarded by startMu
 	inFlight   sync.WaitGroup
 }
 
@@ -94,7 +94,7 @@ func (u *Upload) Add(raw []byte, line int) error {
 	return u.putHeld()
 }
 
-// putHeld adds the jobs that were held back to the next requests, and sends the full ones.
+// putHeld puts the jobs that were held back into the next requests, and sends the full requests.
 func (u *Upload) putHeld() error {
 	rest, err := u.sorter.flush(u.request.jobs)
 	if err != nil {
@@ -109,8 +109,8 @@ func (u *Upload) putHeld() error {
 	return nil
 }
 
-// put adds a job to the next request. If the request is full, put first sends it. The function
-// ready decides which of its jobs can be sent.
+// put adds a job to the next request. If the request is full, put sends it first. The function ready
+// decides which jobs of the full request can be sent.
 func (u *Upload) put(j pendingJob, ready func([]pendingJob) []pendingJob) error {
 	maxJobs, maxBytes := partJobs, partBytes
 	if u.Key != "" { // a key makes a single request safe to repeat, so all jobs must fit in one request
@@ -169,12 +169,12 @@ func (u *Upload) connect() error {
 	return nil
 }
 
-// send sends the collected jobs, after the previous request has been answered.
+// send sends the collected jobs. It first waits for the answer to the previous request.
 func (u *Upload) send(commit bool) error {
 	if err := u.await(); err != nil {
 		return err
 	}
-	u.startMu.Lock() // the method interrupted locks it and never unlocks it
+	u.startMu.Lock() // the method interrupted locks startMu and never unlocks it
 	defer u.startMu.Unlock()
 	if u.Client == nil {
 		if err := u.connect(); err != nil {
@@ -250,8 +250,7 @@ func (u *Upload) abort() error {
 	return err
 }
 
-// interrupted aborts the batch and exits. It never unlocks u.starting, so that no request can
-// follow.
+// interrupted aborts the batch and exits. It never unlocks u.startMu, so no other request can start.
 func (u *Upload) interrupted() {
 	u.startMu.Lock()
 	u.Output.Progress("")
@@ -278,8 +277,8 @@ func (u *Upload) await() error {
 	return err
 }
 
-// End finishes the batch and prints the ids of its jobs. The parameter due describes when they start,
-// like "; due …".
+// End finishes the batch and prints the ids of its jobs. The parameter due describes when the jobs
+// start, for example "; due …".
 func (u *Upload) End(err error, due string) error {
 	err = u.Finish(err)
 	if u.Client != nil {
@@ -317,7 +316,7 @@ func (u *Upload) Finish(err error) error {
 	if err == nil || u.batch == "" {
 		return err
 	}
-	u.await() // an error of the request in flight is ignored, because err is the cause
+	u.await() // ignore an error of the request in flight, because err is the cause
 	failed := u.abort()
 	switch {
 	case batchLost(err), !u.commits && errors.Is(err, queue.ErrUnavailable):

@@ -43,7 +43,8 @@ func ExitCode(err error) int {
 		error
 		ExitsWith() int
 	}
-	// This check comes first, because a usage error of serve can have its own exit code.
+	// A chosen exit code comes before the code for usage errors, because a usage error of serve can have
+	// its own exit code.
 	if e, ok := errors.AsType[chosen](err); ok {
 		return e.ExitsWith()
 	}
@@ -53,8 +54,8 @@ func ExitCode(err error) int {
 	return control.RowOf(err).Exit
 }
 
-// Message returns the text of an error for the user, as one line. If a denial does not begin with
-// its subject, Message prepends "denied: ".
+// Message returns the text of an error for the user, as one line. If a denial does not begin with its
+// subject, Message adds "denied: " in front.
 func Message(err error) string {
 	text := err.Error()
 	if what, _, _ := strings.Cut(text, ";"); errors.Is(err, queue.ErrDenied) && !strings.Contains(what, ":") {

@@ -8,7 +8,7 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// Each kind of error has its exit code, even inside another error. A chosen exit code takes precedence.
+// Each kind of error has its exit code, even inside another error. WithExit overrides that code.
 func TestExitCodeFollowsKind(t *testing.T) {
 	usage := Usage("--limit: %d is too small; use 1 or more", 0)
 	for _, c := range []struct {
@@ -24,7 +24,7 @@ func TestExitCodeFollowsKind(t *testing.T) {
 	}
 }
 
-// A message about a denial says so first, unless it already begins with its subject.
+// A message about a denial begins with "denied: ", unless it already begins with its subject.
 func TestMessageNamesDenial(t *testing.T) {
 	for _, c := range []struct {
 		err  error

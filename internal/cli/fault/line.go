@@ -7,7 +7,7 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// AtIndex adds the number of the job to an error about one of several jobs.
+// AtIndex adds the number n of the job to an error about one of several jobs.
 func AtIndex(err error, n int) error {
 	if e, ok := errors.AsType[*queue.Error](err); ok {
 		return e.WithIndex(n)
@@ -15,7 +15,8 @@ func AtIndex(err error, n int) error {
 	return err
 }
 
-// LineError is an error about one line of a file. It counts as a usage error. Line is 0 if it is unknown.
+// LineError is an error about one line of a file. It counts as a usage error. Line is 0 if the line is
+// unknown.
 type LineError struct {
 	Part  string // "line", or another name for a part of the input
 	Line  int

@@ -56,7 +56,7 @@ func UnreadableError(what, path string, err error) error {
 }
 
 // UnwritableError returns a message for an error of creating a file in a directory. It names only the
-// directory, because the name of the file is internal.
+// directory, because users do not know the name of the file.
 func UnwritableError(what, dir string, err error) error {
 	if err == nil {
 		return nil
@@ -88,8 +88,8 @@ func CheckDir(what, dir string) error {
 	return nil
 }
 
-// NotDirPart returns the part of a path that exists and is not a directory. With such a part, the
-// path cannot be a directory either. It returns "" if there is no such part.
+// NotDirPart returns the part of a path that exists but is not a directory. The path cannot be used as
+// a directory because of that part. It returns "" if there is no such part.
 func NotDirPart(path string) string {
 	for {
 		info, err := os.Stat(path)

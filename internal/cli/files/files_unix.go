@@ -10,8 +10,8 @@ import (
 // makeDir is the command that creates a directory.
 const makeDir = "mkdir -p"
 
-// callerUmask is the umask that this process was started with, once KeepPrivate has replaced it.
-// Before that it is -1.
+// callerUmask is the umask that this process was started with. It is -1 until KeepPrivate replaces the
+// process's umask.
 var callerUmask = -1
 
 // Umask returns the umask that this process was started with.
@@ -28,6 +28,6 @@ func Umask() (int, bool) {
 // its files 0600, regardless of the caller's umask.
 func KeepPrivate() { callerUmask = syscall.Umask(0o077) }
 
-// Share sets the mode of a file to what the caller's umask allows. It is for files that should
-// not be private although KeepPrivate was called before.
+// Share sets the mode of a file as if KeepPrivate had not been called: to what the caller's umask
+// allows.
 func Share(path string) error { return os.Chmod(path, 0o666&^os.FileMode(callerUmask)) }

@@ -6,7 +6,7 @@ const makeDir = "mkdir"
 // Umask returns no umask, since Windows has none.
 func Umask() (int, bool) { return 0, false }
 
-// KeepPrivate does nothing: on Windows, files inherit the rights of their directory.
+// KeepPrivate does nothing, because on Windows files inherit the rights of their directory.
 func KeepPrivate() {}
 
 // Share does nothing; see KeepPrivate.

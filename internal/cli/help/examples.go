@@ -7,7 +7,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// Example returns examples of a command, "" if its description contains them.
+// Example returns examples of a command, or "" if the command's description contains examples.
 func Example(cmd *cobra.Command) string {
 	return Examples()[commandName(cmd)]
 }

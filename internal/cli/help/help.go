@@ -19,11 +19,11 @@ import (
 	"github.com/queuectl/queuectl/internal/termtext"
 )
 
-// helpColumns is the width of the help, which fits every terminal.
+// helpColumns is the width of the help. It fits every terminal.
 const helpColumns = 80
 
-// CommonFlags lists the flags that the help shows of commands with very many flags, by command.
-// `--help --all` shows all flags.
+// CommonFlags maps each command with very many flags to the flags that its help shows. `--help --all`
+// shows all flags.
 func CommonFlags() map[string][]string {
 	timing := []string{"priority", "at", "in", "after", "after-batch"}
 	settings := []string{"label", "id", "max-retries", "timeout", "env", "cwd", "lock", "unique", "memory", "on-dead"}
@@ -39,8 +39,8 @@ func CommonFlags() map[string][]string {
 	}
 }
 
-// Func returns the function that prints what a command does, with its flags by theme. Of commands
-// with very many flags it shows the most common ones, unless all is true.
+// Func returns the function that prints a command's description, flags by theme, and examples. If a
+// command has very many flags, the function prints only the most common ones, unless all is true.
 func Func(all bool) func(*cobra.Command, []string) {
 	return func(cmd *cobra.Command, _ []string) {
 		out := signWriter{cmd.OutOrStdout()}
@@ -85,7 +85,7 @@ func commandName(cmd *cobra.Command) string {
 	return name
 }
 
-// pick returns the named flags in this order.
+// pick returns the flags with these names, in this order.
 func pick(f *pflag.FlagSet, names []string) *pflag.FlagSet {
 	some := pflag.NewFlagSet("", pflag.ContinueOnError)
 	some.SortFlags = false
@@ -97,7 +97,7 @@ func pick(f *pflag.FlagSet, names []string) *pflag.FlagSet {
 	return some
 }
 
-// signWriter writes queuectl's own texts with the signs that the locale can show.
+// signWriter writes queuectl's own texts. It replaces signs that the locale cannot show.
 type signWriter struct{ writer io.Writer }
 
 // Write implements io.Writer.

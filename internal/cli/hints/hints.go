@@ -15,10 +15,9 @@ import (
 )
 
 // The tables in the text files map words of pueue, task-spooler, at, GNU parallel, systemd and Slurm to
-// hints. Each line has words, ": " and the hint.
+// hints. Each line contains words, then ": ", then the hint.
 
-// Lookup returns the hint that a table has about a word, or "" if the table does not contain the
-// word.
+// Lookup returns the hint about a word from a table, or "" if the table does not contain the word.
 func Lookup(word, table string) string {
 	for line := range strings.Lines(table) {
 		words, hint, _ := strings.Cut(strings.TrimSuffix(line, "\n"), ": ")
@@ -59,8 +58,8 @@ func ForGroup(group, word string, verbs []*cobra.Command) string {
 	return ""
 }
 
-// ForArguments returns a hint about arguments that a command does not take, or "" if it is unclear
-// what the user meant.
+// ForArguments returns a hint about arguments that a command does not take. It returns "" if it is
+// unclear what the user meant.
 func ForArguments(verb string, args []string) string {
 	word, known := args[0], ""
 	_, notNumber := strconv.ParseUint(word, 10, 64)
@@ -105,8 +104,8 @@ func ForArguments(verb string, args []string) string {
 	return "; use queuectl " + known
 }
 
-// PlainSettings lists the settings whose names contain neither _ nor a dot. Linking the table of
-// settings itself would make queuectl too large.
+// PlainSettings lists the settings whose names contain neither _ nor a dot. It exists because linking
+// the whole table of settings would make queuectl too large.
 const PlainSettings = "workers timeout jitter priority shell scheduling aging resources webhooks store node"
 
 // flagTables contains the tables of hints about flags. A line with "== " and command names begins the
@@ -115,8 +114,8 @@ const PlainSettings = "workers timeout jitter priority shell scheduling aging re
 //go:embed flags.txt
 var flagTables string
 
-// Flags returns the hints about flags of other programs for a command. Flags like -9 and
-// -HUP have a hint only for the command kill. asks says whether the command has the flag --yes.
+// Flags returns the hints about flags of other programs for a command. Only the command kill has hints
+// for flags like -9 and -HUP. The parameter asks says whether the command has the flag --yes.
 func Flags(verb string, asks bool) (hints string) {
 	for _, table := range strings.Split(flagTables, "== ") {
 		verbs, lines, _ := strings.Cut(table, "\n")

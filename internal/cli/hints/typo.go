@@ -7,9 +7,9 @@ import (
 )
 
 // typoOf returns a hint that names the known word that the user probably meant. It tolerates one
-// mistake: a wrong, missing or additional letter, or two swapped letters. In a word of six letters
-// or more it tolerates two mistakes. The first letter must be right, because other similar words
-// mean something else. It returns "" if no known word is that similar.
+// mistake: a wrong, missing or additional letter, or two swapped letters. In a word of six letters or
+// more it tolerates two mistakes. The first letter must be right, because words with another first
+// letter usually mean something else. It returns "" if no known word is similar enough.
 func typoOf(word string, known []string) string {
 	const longest, long = 64, 6 // letters
 	typed := strings.TrimLeft(word, "-")
@@ -30,7 +30,7 @@ func typoOf(word string, known []string) string {
 			continue
 		}
 		if n := typos(typed, meant); n <= most {
-			best, most = k, n-1 // from now on, accept only fewer mistakes
+			best, most = k, n-1 // from here on, accept only words with fewer mistakes
 		}
 	}
 	if best == "" {
@@ -39,8 +39,8 @@ func typoOf(word string, known []string) string {
 	return fmt.Sprintf("; did you mean %q?", best)
 }
 
-// abbreviated returns the known word that begins with the given one. It returns "" if no word or
-// more than one does.
+// abbreviated returns the known word that begins with the given one. It returns "" if no known word
+// does, or if several do.
 func abbreviated(word string, known []string) (full string) {
 	const shortest = 4 // letters
 	if len(strings.TrimLeft(word, "-")) < shortest {

@@ -18,10 +18,11 @@ import (
 // This file translates field names in errors into flags. The service names the invalid field of a
 // request, like depends_on. The user typed a flag, like --after, so the client names the flag.
 
-// fieldOf is the annotation of a flag that sets a field of another name.
+// fieldOf is the annotation with the name of the field that a flag sets. Flags without the annotation
+// set the field of the same name.
 const fieldOf = "field"
 
-// SetsField records which field of a request a flag sets, where their names differ.
+// SetsField records which field of a request a flag sets. It is needed only if their names differ.
 func SetsField(f *pflag.Flag, field string) {
 	if fieldName(f.Name) == field {
 		return
@@ -33,11 +34,10 @@ func SetsField(f *pflag.Flag, field string) {
 	f.Annotations[fieldOf] = []string{field}
 }
 
-// fieldName returns the field that a flag sets unless SetsField says otherwise.
+// fieldName returns the field that a flag sets if SetsField was not called for the flag.
 func fieldName(flag string) string { return strings.ReplaceAll(flag, "-", "_") }
 
-// NameFlags returns an error that names the flags that the user typed instead of the invalid
-// fields.
+// NameFlags replaces the invalid fields in an error by the flags that the user typed.
 func NameFlags(cmd *cobra.Command, err error) error {
 	switch e := err.(type) {
 	case nil:
@@ -59,8 +59,8 @@ func NameFlags(cmd *cobra.Command, err error) error {
 }
 
 // flagsInText replaces field names in a message by the flags that set those fields. A field name
-// without "_" can also be an ordinary word. Such a name is replaced only in quotes after the word
-// "field" or "parameter", together with that word. Several names may follow the word: fields "env"
+// without "_" can also be an ordinary word, so it is replaced only in quotes after the word "field" or
+// "parameter". That word is removed too. Several names may follow the word, for example: fields "env"
 // and "argv".
 func flagsInText(cmd *cobra.Command, text string) string {
 	typed, all := FlagsByField(cmd), byField(cmd.Flags().VisitAll)
@@ -83,8 +83,8 @@ func flagsInText(cmd *cobra.Command, text string) string {
 }
 
 // flagList replaces the names at the start of a text, like ` "since" and "until"` or ` run_at`, by
-// their flags. It returns the flags and the rest of the text. The flags are "" if one of the names
-// has none.
+// their flags. It returns the flags and the rest of the text. It returns "" as the flags if a name has
+// no flag.
 func flagList(text string, typed, all map[string]string) (flags, rest string) {
 	next, more := strings.CutPrefix(strings.TrimPrefix(text, "s"), " ")
 	for separator := ""; more; {
@@ -111,8 +111,8 @@ func flagList(text string, typed, all map[string]string) (flags, rest string) {
 // inName reports whether a name of a field, or of a job, may contain the character.
 func inName(r rune) bool { return r == '_' || r == '-' || unicode.IsLetter(r) || unicode.IsDigit(r) }
 
-// replaceNames replaces names that contain "_", except where they are part of a longer one, such as
-// a job's id.
+// replaceNames replaces the names that contain "_". It keeps a name that is part of a longer one, such
+// as a job's id.
 func replaceNames(text string, flags map[string]string) string {
 	var replaced strings.Builder
 	for text != "" {
@@ -127,7 +127,7 @@ func replaceNames(text string, flags map[string]string) string {
 	return replaced.String()
 }
 
-// FlagsByField returns the flags that were typed, like --after, by the fields that they set.
+// FlagsByField maps fields to the flags, like --after, with which the user set them.
 func FlagsByField(cmd *cobra.Command) map[string]string {
 	if cmd == nil {
 		return nil
@@ -137,7 +137,7 @@ func FlagsByField(cmd *cobra.Command) map[string]string {
 
 func byField(visit func(func(*pflag.Flag))) map[string]string {
 	typed := map[string]string{}
-	visit(func(f *pflag.Flag) { // the order of the calls is that of the flags' names
+	visit(func(f *pflag.Flag) { // visit calls the function in the order of the flags' names
 		field := fieldName(f.Name)
 		if of := f.Annotations[fieldOf]; len(of) > 0 {
 			field = of[0]

@@ -35,15 +35,15 @@ func SinceWhen(text string) (control.Time, error) {
 	return control.Time(queue.MillisOf(t)), err
 }
 
-// NewFieldFlag returns the value of a flag that sets a field. The name must be that of a field.
+// NewFieldFlag returns the value of a flag that sets the field with the given name.
 func NewFieldFlag(s *queue.Spec, name string) pflag.Value {
 	list := queue.Fields()
 	i := slices.IndexFunc(list, func(f queue.Field) bool { return f.Name == name })
 	return &fieldFlag{spec: s, field: list[i]}
 }
 
-// nonEmpty is a flag value that must not be empty. An empty value usually comes from a script's
-// variable that is not set. Without this check, the flag would silently have no effect.
+// nonEmpty is a flag value that must not be empty. An empty value usually comes from an unset variable
+// in a script. Without this check, the flag would silently have no effect.
 type nonEmpty struct{ text *string }
 
 // NonEmpty returns the value of a flag whose text must not be empty.
@@ -57,7 +57,7 @@ func (f nonEmpty) String() string {
 	return *f.text
 }
 
-// Type returns the metavar of the value, unless the description of the flag contains another one.
+// Type returns the placeholder for the value in the help. The description of a flag can override it.
 func (f nonEmpty) Type() string { return "NAME" }
 
 // Set stores the text.
@@ -69,8 +69,8 @@ func (f nonEmpty) Set(text string) error {
 	return nil
 }
 
-// onlyOnce is a nonEmpty that can be given only once. With two values, the first would have
-// no effect.
+// onlyOnce is a nonEmpty that the user can set only once. If a second value were accepted, the first
+// one would have no effect.
 type onlyOnce struct{ nonEmpty }
 
 // GivenOnce returns the value of a flag whose text must not be empty and can be given only once.
@@ -84,7 +84,7 @@ func (s onlyOnce) Set(text string) error {
 	return s.nonEmpty.Set(text)
 }
 
-// DurationVar adds a flag with a duration, which it passes to take.
+// DurationVar adds a flag with a duration. It passes the duration to the function take.
 func DurationVar(f *pflag.FlagSet, name, doc string, take func(time.Duration)) {
 	f.Func(name, doc, func(text string) error {
 		d, err := when.ParseSpan(text)
@@ -93,8 +93,8 @@ func DurationVar(f *pflag.FlagSet, name, doc string, take func(time.Duration)) {
 	})
 }
 
-// CheckLists rejects flags with an empty list as their value. Such a flag would silently have no
-// effect, for example when a script's variable is not set.
+// CheckLists rejects flags whose value is an empty list, for example because a variable in a script is
+// not set. Such a flag would silently have no effect.
 func CheckLists(cmd *cobra.Command) (err error) {
 	cmd.Flags().Visit(func(f *pflag.Flag) {
 		if f.Value.String() == "[]" {

@@ -13,9 +13,9 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// This file uploads the jobs of a file. It reads the jobs one by one and collects them in requests
-// of bounded size. While a request is in flight, it reads the jobs of the next one. All requests
-// belong to one batch, and the last request commits it, so either all jobs are stored or none.
+// This file uploads the jobs of a file. It reads the jobs one by one and collects them in requests of
+// bounded size. While a request is in flight, it reads the jobs of the next request. All requests
+// belong to one batch, and the last request commits the batch. So either all jobs are stored or none.
 
 // eachJob reads a JSON array or JSON lines. For every job, it calls the function in the parameter
 // each with the number of the job's first line. Its memory use is bounded by the longest job.
@@ -54,14 +54,14 @@ func eachText(r io.Reader, end byte, each func(raw []byte, line int) error) erro
 	return eachLine(in, 1, end, each)
 }
 
-// afterMark returns a reader that skips a UTF-8 byte-order mark at the beginning of the text. It
-// rejects UTF-16.
+// afterMark returns a reader of the text without the UTF-8 byte-order mark at its beginning. It rejects
+// UTF-16.
 func afterMark(r io.Reader) (*bufio.Reader, error) {
 	in := bufio.NewReaderSize(r, 64<<10)
-	begin, _ := in.Peek(3) // an error is ignored here, because the next read returns it
+	begin, _ := in.Peek(3) // ignore an error, because the next read returns it again
 	switch {
 	case bytes.HasPrefix(begin, []byte("\xef\xbb\xbf")):
-		in.Discard(3) // this call cannot fail, because the bytes are in the buffer
+		in.Discard(3) // cannot fail, because the bytes are in the buffer
 	case bytes.HasPrefix(begin, []byte("\xff\xfe")), bytes.HasPrefix(begin, []byte("\xfe\xff")):
 		return nil, queue.Errorf(queue.CodeInvalid, "the input is UTF-16; save it as UTF-8")
 	}
@@ -106,7 +106,8 @@ func withoutEnd(raw []byte, end byte) []byte {
 	return raw
 }
 
-// empty reports whether a line is empty. A line that ends with \n may also contain white space.
+// empty reports whether a line is empty. If lines end with \n, a line of white space also counts as
+// empty.
 func empty(raw []byte, end byte) bool {
 	if end == '\n' {
 		raw = bytes.TrimSpace(raw)
@@ -158,7 +159,7 @@ type lineCounter struct {
 	r          io.Reader
 	read       int64
 	lineStarts []int64 // offsets at which lines begin; offsets that are no longer needed are dropped
-	first      int     // number of the first line in at
+	first      int     // number of the line at lineStarts[0]
 }
 
 // Read implements io.Reader.
@@ -173,7 +174,8 @@ func (l *lineCounter) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// of returns the line that contains a byte. The offsets must not decrease from call to call.
+// of returns the number of the line that contains a byte. The offset must not be lower than in the
+// previous call.
 func (l *lineCounter) of(offset int64) int {
 	for len(l.lineStarts) > 1 && l.lineStarts[1] <= offset {
 		l.lineStarts, l.first = l.lineStarts[1:], l.first+1

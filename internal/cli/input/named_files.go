@@ -19,25 +19,25 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// This file warns about missing files. A job that names a missing file ends at its first attempt.
-// But the file may be created before the job starts, so the job is accepted with a warning.
+// This file warns about missing files. A job that names a missing file fails at its first attempt. But
+// the file may be created before the job starts, so the job is accepted with a warning.
 
-// maxNamedFiles is how many files of one request are checked.
+// maxNamedFiles is how many files the client checks for one request.
 const maxNamedFiles = 100
 
 // statWithin is how long a check waits for a file system to answer.
 const statWithin = 200 * time.Millisecond
 
-// NamedFiles is the set of files that were checked because new jobs name them. If the set contains
-// the empty namedFile, a file system did not answer in time. Then no more files are checked.
+// NamedFiles is the set of files that were checked because new jobs name them. It contains the empty
+// namedFile if a file system did not answer in time. In that case no more files are checked.
 type NamedFiles map[namedFile]bool
 
 // namedFile is a file that a job names in a field.
 type namedFile struct{ field, path string }
 
-// Warn prints a warning for each file of the spec that this user sees as missing or of the wrong
-// kind. It checks the working directory, the input, the secrets and the program. It checks each
-// file only once.
+// Warn prints a warning for each file of the spec that is missing or of the wrong kind, as seen by this
+// user. It checks the working directory, the input, the secrets and the program. It checks each file
+// only once.
 func (n NamedFiles) Warn(o *term.Output, cmd *cobra.Command, s *queue.Spec) {
 	if s.Cwd != nil {
 		n.check(o, cmd, "cwd", *s.Cwd, faultOfDir)
@@ -53,7 +53,7 @@ func (n NamedFiles) Warn(o *term.Output, cmd *cobra.Command, s *queue.Spec) {
 	}
 }
 
-// check checks a file with the function fault and prints a warning with the result. It skips a path
+// check checks a file with the function fault, and prints the problem as a warning. It skips a path
 // that is not absolute.
 func (n NamedFiles) check(o *term.Output, cmd *cobra.Command, field, path string, fault func(path string) string) {
 	if filepath.IsAbs(path) {
@@ -61,8 +61,8 @@ func (n NamedFiles) check(o *term.Output, cmd *cobra.Command, field, path string
 	}
 }
 
-// checkProgram checks a program like check does. The system searches PATH for a name without a
-// directory. So such a name is checked only if the job has the same PATH as this process.
+// checkProgram checks a program like check does. The system searches PATH for a program without a
+// directory. So checkProgram checks such a program only if the job has the same PATH as this process.
 func (n NamedFiles) checkProgram(o *term.Output, cmd *cobra.Command, s *queue.Spec, program string) {
 	switch {
 	case filepath.Base(program) == program:
@@ -76,8 +76,8 @@ func (n NamedFiles) checkProgram(o *term.Output, cmd *cobra.Command, s *queue.Sp
 	}
 }
 
-// print checks a file with the function faultOf and prints a warning with the result. It does
-// nothing if the file was checked before.
+// print checks a file with the function faultOf, and prints the problem as a warning. It does nothing
+// if the file was checked before.
 func (n NamedFiles) print(o *term.Output, cmd *cobra.Command, field, path string, faultOf func(path string) string) {
 	file := namedFile{field, path}
 	if n[file] || n[namedFile{}] || len(n) == maxNamedFiles {
@@ -85,7 +85,7 @@ func (n NamedFiles) print(o *term.Output, cmd *cobra.Command, field, path string
 	}
 	n[file] = true
 	checked := make(chan string, 1)
-	// The check runs in a goroutine, because it may hang on a file system that does not answer.
+	// Check in a goroutine, because the check may hang on a file system that does not answer.
 	go func() { checked <- faultOf(path) }()
 	select {
 	case fault := <-checked:
@@ -102,8 +102,8 @@ func (n NamedFiles) print(o *term.Output, cmd *cobra.Command, field, path string
 // missingFile is the warning for a file that does not exist.
 const missingFile = "does not exist; the job fails unless you create it before the job starts"
 
-// faultOfDir returns why jobs could not run in path: it does not exist, or is not a directory. It
-// returns "" if neither is known.
+// faultOfDir returns why jobs cannot use path as their working directory: the path does not exist, or
+// is not a directory. It returns "" if it knows no reason.
 func faultOfDir(path string) string {
 	switch info, err := os.Stat(path); {
 	case errors.Is(err, fs.ErrNotExist):
@@ -114,8 +114,8 @@ func faultOfDir(path string) string {
 	return ""
 }
 
-// faultOfInput returns why jobs could not read path: it does not exist, or is not a regular file.
-// It returns "" if neither is known.
+// faultOfInput returns why jobs cannot read path: the path does not exist, or is not a regular file. It
+// returns "" if it knows no reason.
 func faultOfInput(path string) string {
 	switch info, err := os.Stat(path); {
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ENOTDIR):
@@ -126,8 +126,8 @@ func faultOfInput(path string) string {
 	return ""
 }
 
-// faultOfProgram returns why jobs could not start a program: it does not exist, or is not in PATH.
-// It returns "" if neither is known.
+// faultOfProgram returns why jobs cannot start a program: it does not exist, or is not in PATH. It
+// returns "" if it knows no reason.
 func faultOfProgram(program string) string {
 	switch _, err := exec.LookPath(program); {
 	case filepath.Base(program) == program && errors.Is(err, exec.ErrNotFound):

@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// piece is a part of a word of the program: literal text or, if placeholder is set, a replacement
-// string in the syntax of GNU parallel.
+// piece is a part of a word of the program. It is literal text or, if placeholder is set, a replacement
+// string in the syntax of GNU parallel, such as {}.
 type piece struct {
 	text        string
 	arg         int                 // number of the argument, from 1; 0 for all arguments
@@ -82,14 +82,14 @@ func placeholderAt(text string) (p piece, ok bool) {
 	return p, false
 }
 
-// parallelPlaces lists the texts between { and } in GNU parallel's replacement strings, including
-// those of its option --plus, after an optional argument number.
+// parallelPlaces lists the texts that GNU parallel allows between { and }, after an optional argument
+// number. It includes those of GNU parallel's option --plus.
 var parallelPlaces = []string{"", ".", "/", "//", "/.", "#", "%", "##", "..", "...", "/..", "/...", "+/", "+.", "+..",
 	"+...", ":", "::"}
 
-// foreignPlace finds a replacement string of GNU parallel, or a Perl expression between {= and =},
-// in text without supported replacement strings. It ignores other braces, like {1..3} of bash,
-// {2,3} of regular expressions, and those of awk and JSON.
+// foreignPlace finds a replacement string of GNU parallel, or a Perl expression between {= and =}, in
+// text without supported replacement strings. It ignores other uses of braces: {1..3} in bash, {2,3} in
+// regular expressions, and those of awk and JSON.
 func foreignPlace(text string) (place string, found bool) {
 	for {
 		before, rest, opened := strings.Cut(text, "{")
@@ -104,19 +104,19 @@ func foreignPlace(text string) (place string, found bool) {
 			return "{" + inside + "}", true
 		}
 		if i := strings.Index(rest, "{"); i >= 0 && i < len(inside) {
-			after = rest // another brace opens before this one is closed, so try that brace next
+			after = rest // another brace opens before this brace is closed, so try that brace next
 		}
 		text = after
 	}
 }
 
-// repeats reports whether {10} after this text is the repetition of a regular expression, as in
-// [0-9]{10}. GNU parallel would replace it anyway, with nothing if there is no such argument.
+// repeats reports whether {10} after this text repeats a part of a regular expression, as in [0-9]{10}.
+// GNU parallel would replace {10} anyway, by nothing if there is no tenth argument.
 func repeats(before string) bool {
 	return strings.HasSuffix(before, "]") || strings.HasSuffix(before, ")")
 }
 
-// replaced returns a word with its replacement strings replaced, for the arguments of job n.
+// replaced returns a word in which the arguments of job n replace the replacement strings.
 func replaced(list []piece, args []string, n int) string {
 	var b strings.Builder
 	for _, p := range list {

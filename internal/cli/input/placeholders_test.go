@@ -7,7 +7,7 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// Replacement strings are replaced as GNU parallel does. Other braces are unchanged.
+// queuectl replaces the same replacement strings as GNU parallel, and leaves other braces unchanged.
 func TestReplacementStrings(t *testing.T) {
 	for _, c := range []struct {
 		word string
@@ -86,7 +86,7 @@ func TestForeignPlaceholder(t *testing.T) {
 	}
 }
 
-// A repetition of a regular expression is unchanged, and the argument is still appended.
+// The repetition in a regular expression is unchanged, and the argument is still appended.
 func TestRepeatedTextIsKept(t *testing.T) {
 	m := Source{Command: []string{"grep", "-E", "[0-9]{4}-(ab){2}"}, words: [][]string{{"f"}}}
 	if err := m.checkPlaces(); err != nil {
@@ -103,8 +103,8 @@ func TestRepeatedTextIsKept(t *testing.T) {
 	}
 }
 
-// --lines uses each line as the command, unchanged. It must keep a blank at the end, which may be
-// escaped, and blanks at the beginning, as GNU parallel's job log does.
+// --lines uses each line unchanged as the command, as GNU parallel does. It keeps blanks at the
+// beginning and at the end, because a blank at the end may be escaped.
 func TestLinesKeepTheirBlanks(t *testing.T) {
 	for _, line := range []string{`touch a\ `, "\techo x", "  echo  a  b  "} {
 		s, err := (&Source{Lines: "list"}).Spec(&queue.Spec{}, []byte(line))

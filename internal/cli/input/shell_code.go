@@ -9,14 +9,14 @@ import (
 	"github.com/queuectl/queuectl/internal/termtext"
 )
 
-// This file finds arguments that would be run as code. In
+// This file finds arguments that an interpreter would run as code. In
 //
 //	queuectl enqueue -- sh -c 'gzip {}' ::: *.log
 //
-// the shell reads the file name as a part of its command line, so a file named "x; rm -r ~" would
-// run rm. The safe way is to pass the file name after the command line: sh -c 'gzip "$1"' sh {}.
-// xargs -I and find -exec have the same trap. GNU parallel quotes the argument, but only for the
-// shell that it starts itself, not for a shell that the command line starts.
+// the shell reads the file name as a part of its command line, so a file named "x; rm -r ~" would run
+// rm. The safe way is to pass the file name after the command line: sh -c 'gzip "$1"' sh {}. xargs -I
+// and find -exec have the same trap. GNU parallel quotes the argument, but only for the shell that it
+// starts itself, not for a shell that the command line starts.
 
 // interpreters lists programs that take code as an argument.
 var interpreters = []struct {
@@ -34,7 +34,7 @@ var interpreters = []struct {
 	{[]string{"powershell", "pwsh"}, "-command", true, ""},
 }
 
-// WarnOfCode prints a warning if an interpreter would read an argument as code.
+// WarnOfCode prints a warning if an interpreter would run an argument as code.
 func (m *Source) WarnOfCode(o *term.Output) {
 	shell, place, form := codePlace(m.Command)
 	if place == "" {
@@ -50,10 +50,10 @@ func (m *Source) WarnOfCode(o *term.Output) {
 	fmt.Fprintf(o.Stderr, "queuectl: warning: %s\n", termtext.OneLine(o.Clean(o.Stderr, text)))
 }
 
-// codePlace finds the first replacement string that is part of an interpreter's code. It returns
-// the interpreter, the replacement string, and how the code should refer to the argument instead,
-// or "" if it cannot. It ignores a word that consists only of a replacement string, because the
-// user then means the whole argument to be code.
+// codePlace finds the first replacement string that is part of an interpreter's code. It returns the
+// interpreter, the replacement string and the form, which is how the code should refer to the argument
+// instead. The form is "" if the code cannot do so. codePlace ignores a word that is only a replacement
+// string, because the user then wants the whole argument to be code.
 func codePlace(program []string) (shell, place, form string) {
 	for i, word := range program {
 		name := strings.TrimSuffix(strings.ToLower(baseName(word)), ".exe")
@@ -72,8 +72,8 @@ func codePlace(program []string) (shell, place, form string) {
 	return "", "", ""
 }
 
-// codeAfter returns the words that an interpreter reads as code. words are those after the
-// interpreter's name.
+// codeAfter returns the words that an interpreter runs as code. The parameter words contains the words
+// after the interpreter's name.
 func codeAfter(words []string, option string, rest bool) []string {
 	group := len(option) == len("-c") && option[0] == '-'
 	for i, word := range words {

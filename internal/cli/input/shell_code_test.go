@@ -4,8 +4,8 @@ import (
 	"testing"
 )
 
-// codePlace finds an argument inside code for a shell or another interpreter. It ignores an
-// argument that is a separate word, and one that is meant to be code as a whole.
+// codePlace finds an argument inside code for a shell or another interpreter. It ignores an argument
+// that is a separate word, and an argument that is the whole code.
 func TestPlaceholderInShellCode(t *testing.T) {
 	for _, c := range []struct {
 		program []string

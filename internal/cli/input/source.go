@@ -22,9 +22,10 @@ type Source struct {
 	File, Lines, argFile string
 	Null                 bool
 	Command              []string // command and its arguments, with replacement strings like {}
-	// parsed holds the words of command, split into pieces by the method argv. It is nil until needed.
+	// parsedWords holds the words of Command, split into pieces by the method argv. It is nil until argv
+	// is called.
 	parsedWords [][]piece
-	words       [][]string // the words after each :::
+	words       [][]string // the words after each ":::"
 	number      int        // number of the current job, from 1
 }
 
@@ -42,8 +43,8 @@ var manyFlags = []string{"id", "command"}
 // Given reports whether the command line names a source of several jobs.
 func (m *Source) Given() bool { return m.File+m.Lines+m.argFile != "" || len(m.words) > 0 }
 
-// Take parses the arguments of the command and validates their combination with the flags. The
-// program follows --, and the arguments for its jobs follow each :::.
+// Take parses the arguments of the command and validates their combination with the flags. The job's
+// program follows --, and its arguments follow each :::.
 func (m *Source) Take(verb string, f *pflag.FlagSet, args []string, dash int) error {
 	if err := elsewhereSources(verb, args, dash); err != nil {
 		return err
@@ -106,8 +107,8 @@ func (m *Source) Take(verb string, f *pflag.FlagSet, args []string, dash int) er
 	return nil
 }
 
-// elsewhereSources rejects GNU parallel's notations for other job sources, such as ::::. Without
-// this check, they would be passed to the program as arguments.
+// elsewhereSources rejects GNU parallel's notations for other job sources, such as ::::. Without this
+// check, queuectl would pass them to the program as arguments.
 func elsewhereSources(verb string, args []string, dash int) error {
 	switch has := func(word string) bool { return slices.Contains(args, word) }; {
 	case has("::::"), has("::::+"):
@@ -122,8 +123,8 @@ func elsewhereSources(verb string, args []string, dash int) error {
 	return nil
 }
 
-// source returns the file that the jobs come from, and the flag that names it. Without a file,
-// name is "".
+// source returns the file that the jobs come from, and the flag that names the file. The name is "" if
+// the jobs do not come from a file.
 func (m *Source) source() (flag, name string) {
 	switch {
 	case m.File != "":
@@ -136,7 +137,8 @@ func (m *Source) source() (flag, name string) {
 	return ":::", ""
 }
 
-// Open opens the source file; - is stdin. It returns nil if there is no file.
+// Open opens the source file. The name - means stdin. It returns nil if the jobs do not come from a
+// file.
 func (m *Source) Open(stdin *os.File) (*os.File, error) {
 	switch flag, name := m.source(); name {
 	case "":
@@ -148,9 +150,9 @@ func (m *Source) Open(stdin *os.File) (*os.File, error) {
 	}
 }
 
-// For every job, each calls the function in the parameter with. It passes the job's text and line
-// number. The text is JSON, a shell command, or arguments separated by NUL. During that call,
-// m.number is the number of the job.
+// Each calls the function in the parameter with for every job, with the job's text and line number. The
+// text is JSON, a shell command, or arguments separated by NUL. During the call, m.number is the number
+// of the job.
 func (m *Source) Each(in io.Reader, with func(raw []byte, line int) error) error {
 	m.number = 0
 	do := func(raw []byte, line int) error {
@@ -184,7 +186,8 @@ func (m *Source) Each(in io.Reader, with func(raw []byte, line int) error) error
 	return product(nil, m.words)
 }
 
-// Spec returns the job for a text from each, with the settings that the flags give to all jobs.
+// Spec returns the job for a text from Each. The spec common contains the settings that the flags give
+// to all jobs.
 func (m *Source) Spec(common *queue.Spec, raw []byte) (*queue.Spec, error) {
 	var s queue.Spec
 	s.Override(common)
@@ -208,8 +211,8 @@ func (m *Source) Spec(common *queue.Spec, raw []byte) (*queue.Spec, error) {
 	return &s, s.CheckText()
 }
 
-// argv returns the program with the replacement strings replaced by the arguments. Without a
-// replacement string, the arguments are appended. n is the number of the job.
+// argv returns the program for job n with its replacement strings replaced by the arguments. If there
+// is no replacement string, argv appends the arguments.
 func (m *Source) argv(args []string, n int) []string {
 	if m.parsedWords == nil {
 		for _, word := range m.Command {
@@ -227,10 +230,10 @@ func (m *Source) argv(args []string, n int) []string {
 	return argv
 }
 
-// checkPlaces rejects replacement strings that would remain in the program. One kind is {3} if
-// there are fewer than three arguments. The other kind is those of GNU parallel that queuectl does
-// not support, like {%} and {0}. A number after ] or ), as in [0-9]{4}, is accepted if no argument
-// has that number: it is then the repetition of a regular expression.
+// checkPlaces rejects replacement strings that would stay in the program: {3} if there are fewer than
+// three arguments, and strings of GNU parallel that queuectl does not support, like {%} and {0}. It
+// accepts a number after ] or ), as in [0-9]{4}, if there are fewer arguments. Such a number is the
+// repetition in a regular expression.
 func (m *Source) checkPlaces() error {
 	given := max(1, len(m.words))
 	for _, word := range m.Command {
@@ -250,7 +253,7 @@ func (m *Source) checkPlaces() error {
 	return nil
 }
 
-// HasNoWords reports whether a ::: has no words after it. Then there are no jobs.
+// HasNoWords reports whether no words follow a ":::". In that case there are no jobs.
 func (m *Source) HasNoWords() bool {
 	return slices.ContainsFunc(m.words, func(w []string) bool { return len(w) == 0 })
 }

@@ -24,8 +24,8 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// SpecFlags adds a flag for every field of a spec except those that the parameter except names. A
-// flag has the name of its field with "-" for "_"; a flag for a list or a map has the singular form
+// SpecFlags adds a flag for every field of a spec except those that the parameter except names. A flag
+// has the name of its field with "-" instead of "_". A flag for a list or a map has the singular form
 // of that name.
 func SpecFlags(cmd *cobra.Command, s *queue.Spec, except ...string) {
 	f := cmd.Flags()
@@ -76,12 +76,13 @@ func SpecFlags(cmd *cobra.Command, s *queue.Spec, except ...string) {
 	}
 }
 
-// pastGrace is how long ago the time of --at or --expires-at may be: a program needs a moment to
-// start, and clocks differ.
+// pastGrace is how far the time of --at or --expires-at may lie in the past. A program needs a moment
+// to start, and clocks differ.
 const pastGrace = time.Minute
 
-// refusePast returns an error if the time of --at or --expires-at has passed, as at(1) does: it is
-// most likely a mistake. The service accepts past times, so that a request can be repeated.
+// refusePast returns an error if the time of --at or --expires-at has passed, because such a time is
+// most likely a mistake. at(1) does the same. The service accepts past times, so that a client can
+// repeat a request.
 func refusePast(s *queue.Spec, now time.Time) error {
 	flag, at := "--at", s.RunAt
 	if !passed(at, now) {
@@ -99,8 +100,8 @@ func passed(at *queue.Millis, now time.Time) bool {
 	return at != nil && *at != 0 && now.Sub(at.Time()) > pastGrace
 }
 
-// valuesOf returns all values of a field that can have only a few values, which the shell completion
-// offers. It returns nil for other fields.
+// valuesOf returns all values of a field that can have only a few values, for shell completion. It
+// returns nil for other fields.
 func valuesOf(field string) []string {
 	switch field {
 	case "on_lost":
@@ -153,7 +154,7 @@ type fieldFlag struct {
 // String returns the empty default value.
 func (f *fieldFlag) String() string { return "" }
 
-// metavars lists the names that the help uses for values of text and list fields. It is a string
+// metavars lists the placeholders for the values of text and list fields in the help. It is a string
 // because a switch would make queuectl larger.
 const metavars = " command=COMMAND shell=COMMAND on_completed=COMMAND on_failed=COMMAND " +
 	"on_dead=COMMAND on_ended=COMMAND" +
@@ -162,7 +163,7 @@ const metavars = " command=COMMAND shell=COMMAND on_completed=COMMAND on_failed=
 	" umask=MASK backoff_strategy=STRATEGY on_lost=ACTION on_conflict=ACTION on_dependency_failure=ACTION " +
 	"resources=NAME=N env_secret=NAME=FILE "
 
-// Type returns the metavar of the value.
+// Type returns the placeholder for the value in the help.
 func (f *fieldFlag) Type() string {
 	if _, rest, found := strings.Cut(metavars, " "+f.field.Name+"="); found {
 		name, _, _ := strings.Cut(rest, " ")
@@ -294,8 +295,7 @@ func Complete(s *queue.Spec, noCwd bool) error {
 		}
 		if i := in(usual, name); i >= 0 {
 			s.Env[usual[i]] = value
-			// The command "queuectl run" connects the user's terminal to the job, so the job needs its
-			// type.
+			// queuectl run connects the user's terminal to the job, so the job needs the type of that terminal.
 		} else if name == "TERM" && s.TTY != nil && *s.TTY {
 			s.Env[name] = value
 		} else if inTrace && (name == queue.Traceparent || name == queue.Tracestate) {
@@ -308,7 +308,7 @@ func Complete(s *queue.Spec, noCwd bool) error {
 	return s.CheckText()
 }
 
-// afterFlags adds the flags that are shorter forms of --depends-on.
+// afterFlags adds the flags that are short forms of --depends-on.
 func afterFlags(f *pflag.FlagSet, s *queue.Spec) {
 	list := func(name, how, doc string) {
 		f.Func(name, doc, func(text string) error {

@@ -26,15 +26,15 @@ var Themes = []fieldTheme{
 	{ThemeLimits, []string{"memory", "cpus", "tasks", "nice", "nofile", "no_new_privileges", "output_limit"}},
 }
 
-// ThemeOf is the annotation of a flag that names its theme. Flags that set no field of a job have
-// one of the themes ThemeLimits and ThemeOrder.
+// ThemeOf is the annotation with the theme of a flag. It is set for flags that set no field of a job.
+// Their theme is ThemeLimits or ThemeOrder.
 const (
 	ThemeOf     = "theme"
 	ThemeLimits = "Resource limits"
 	ThemeOrder  = "Queues, dependencies and locks"
 )
 
-// themeOfField returns the theme of a field's flag, "" for none.
+// themeOfField returns the theme of a field's flag, or "" if it has none.
 func themeOfField(f *queue.Field) string {
 	for _, t := range Themes {
 		if slices.Contains(t.fields, f.Name) {

@@ -24,10 +24,10 @@ func (m *Source) IsTables() bool { return filepath.Ext(m.File) == tablesName }
 // outside the table apply to all jobs.
 const jobTable = "jobs"
 
-// For every job in a TOML file, EachTable calls the function in the parameter each. The function
-// parse parses the text of the file; the name is for its error messages. EachTable passes the
-// job as JSON and the number of its first line, or 0 if the line is unknown. Jobs with a known line
-// come in the order of the file.
+// EachTable calls the function in the parameter each for every job in a TOML file. It passes the job as
+// JSON and the number of the job's first line, or 0 if the line is unknown. It passes jobs with a known
+// line in the order of the file. The function parse parses the text of the file. The parameter name is
+// for error messages.
 func EachTable(
 	parse func(name string, text []byte) (map[string]any, error), name string, in io.Reader,
 	each func(raw []byte, line int) error,
@@ -84,8 +84,8 @@ func EachTable(
 	return nil
 }
 
-// linesOfTables returns the lines on which the jobs' tables begin, by id. It finds only tables with
-// a header like [jobs.ID].
+// linesOfTables returns the line on which each job's table begins, by id. It finds only tables with a
+// header like [jobs.ID].
 func linesOfTables(text string) map[string]int {
 	lines, n := map[string]int{}, 0
 	for line := range strings.Lines(text) {

@@ -10,7 +10,8 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// ReadWords parses the arguments of a command into s. A JSON array is returned as a list of specs.
+// ReadWords parses the arguments of a command into s. If an argument is a JSON array, ReadWords returns
+// its elements as a list of specs.
 func ReadWords(in io.Reader, verb string, s *queue.Spec, args []string, dash int) ([]queue.Spec, error) {
 	given := len(s.GivenFields()) > 0
 	if s.Stdin != nil && *s.Stdin == "-" {

@@ -18,13 +18,13 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// runFollower follows all jobs of a private run until no job is left to run.
+// runFollower follows all jobs of a private run until no more jobs will run.
 type runFollower struct {
 	a        *cli.App
 	c        *control.Client
 	began    time.Time
-	stopping *atomic.Bool    // the user stopped the run, so bad health is expected
-	quiet    <-chan struct{} // closed once the user has stopped the run and no job runs any more
+	stopping *atomic.Bool    // the user has stopped the run, so bad health is expected
+	quiet    <-chan struct{} // closed once the user has stopped the run and no job is running
 	log      *cli.JobLog
 
 	state        control.Status
@@ -36,7 +36,7 @@ type runFollower struct {
 	warnedHealth bool  // the service's bad health was printed
 }
 
-// start records the state from which it follows.
+// start records the state from which the follower starts.
 func (f *runFollower) start(ctx context.Context) (err error) {
 	if f.state, err = f.c.Status(ctx, control.Nothing{}); err != nil {
 		return err
@@ -46,7 +46,7 @@ func (f *runFollower) start(ctx context.Context) (err error) {
 	return nil
 }
 
-// counts returns how many jobs are still to run, and how many have ended.
+// counts returns how many jobs will still run, and how many have ended.
 func (f *runFollower) counts() (open, ended int64) {
 	for _, s := range queue.States() {
 		switch n := f.state.Jobs[s.String()]; {
@@ -60,8 +60,8 @@ func (f *runFollower) counts() (open, ended int64) {
 	return open, ended
 }
 
-// run follows the jobs. Events trigger status requests and name the jobs whose output to print. The
-// status shows when all jobs have ended.
+// run follows the jobs. An event about an ended job makes it print the job's output, and events also
+// trigger status requests. The status shows when all jobs have ended.
 func (f *runFollower) run(ctx context.Context) error {
 	follower := cli.Follower{App: f.a, Client: f.c, Wake: f.quiet}
 	err := follower.Follow(ctx, f, f.lastEvent)
@@ -79,8 +79,8 @@ func (f *runFollower) run(ctx context.Context) error {
 	return nil
 }
 
-// Ended implements cli.FollowedJobs. It requests the status if jobs have changed. For a list of short
-// jobs, it does so less often than after each event.
+// Ended implements cli.FollowedJobs. It requests the status if jobs have changed, but not after each
+// event, because a list may contain very many short jobs.
 func (f *runFollower) Ended(ctx context.Context, isDue bool) (bool, error) {
 	select {
 	case <-f.quiet:
@@ -94,7 +94,7 @@ func (f *runFollower) Ended(ctx context.Context, isDue bool) (bool, error) {
 	return f.checkStatus(ctx)
 }
 
-// checkStatus requests the status. The result done is true if no job is left to run.
+// checkStatus requests the status. The result done is true if no more jobs will run.
 func (f *runFollower) checkStatus(ctx context.Context) (done bool, err error) {
 	if f.state, err = f.c.Status(ctx, control.Nothing{}); err != nil {
 		return false, err
@@ -134,14 +134,14 @@ func (f *runFollower) Progress() *cli.Progress {
 		Failed: count(queue.Failed), IsRetrying: func(int64) bool { return true }}
 }
 
-// Waiting implements cli.FollowedJobs. It returns the job that is next to run for the first time, and
-// ignores failed jobs, because the bar already shows when they are retried.
+// Waiting implements cli.FollowedJobs. It returns the job that is next to run for the first time. It
+// ignores failed jobs, because the progress bar shows when they are retried.
 func (f *runFollower) Waiting(ctx context.Context) string {
 	if f.quietClosed || f.stopping.Load() {
 		return ""
 	}
 	s, err := f.c.Screen(ctx, control.ScreenRows{Rows: 1})
-	if err != nil || len(s.Running) > 0 { // an error is reported by the stream of events
+	if err != nil || len(s.Running) > 0 { // the stream of events reports an error
 		return ""
 	}
 	for _, list := range [][]control.Job{s.Ready, s.Timed} {

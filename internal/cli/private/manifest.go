@@ -18,8 +18,8 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// runManifest holds everything that determines the jobs of a private run, except the lines of the
-// list. The run's directory keeps it, so that the next run can name the differences.
+// runManifest holds everything that determines the jobs of a private run, except the lines of the list.
+// It is stored in the run's directory, so that the next run can name the differences.
 // See docs/decisions/0067.
 type runManifest struct {
 	Source  string                     `json:"from"`              // source of the list, such as --file
@@ -52,8 +52,9 @@ func (a *runManifest) save(dir string) error {
 	return atomicfile.Write(filepath.Join(dir, connect.RunManifest), raw, 0o600)
 }
 
-// readManifest returns the manifest that a directory keeps. It returns nil if the manifest is
-// missing or damaged. The lines' hashes then still show that something has changed, but not what.
+// readManifest returns the manifest that is stored in a directory. It returns nil if the manifest is
+// missing or damaged. In that case, the hashes of the lines still show that something has changed, but
+// not what.
 func readManifest(dir string) (*runManifest, error) {
 	name := filepath.Join(dir, connect.RunManifest)
 	if info, err := os.Lstat(name); err != nil || !info.Mode().IsRegular() {
@@ -78,7 +79,7 @@ func (a *runManifest) source() string {
 	return "--arg-file or :::"
 }
 
-// changes describes the differences between two manifests. It names each by the flag that sets it.
+// changes describes the differences between two manifests. It names the flag that sets each difference.
 func (a *runManifest) changes(now *runManifest) (list []string) {
 	if a.Source != now.Source {
 		list = append(list, fmt.Sprintf("the first run took its jobs from %s, this run takes them from %s", a.source(),
@@ -103,8 +104,8 @@ func (a *runManifest) changes(now *runManifest) (list []string) {
 	return list
 }
 
-// memberChanges describes the differences between the values of a repeated flag. It names only the
-// keys, because the values of variables may be secret.
+// memberChanges describes how the values of a repeated flag differ. It names only the keys of the
+// values, because the values of variables may be secret.
 func memberChanges(flag string, was, is json.RawMessage) (list []string) {
 	before, now := map[string]string{}, map[string]string{}
 	for raw, m := range map[*json.RawMessage]*map[string]string{&was: &before, &is: &now} {
@@ -129,7 +130,7 @@ func memberChanges(flag string, was, is json.RawMessage) (list []string) {
 	return list
 }
 
-// change describes how the value of one flag differs.
+// change describes how the value of one flag has changed.
 func change(flag, was, is string) string {
 	switch {
 	case was == "":

@@ -39,22 +39,22 @@ type privateJobs struct {
 	manifest     *runManifest // everything that determines a job, except its line
 	salt         []byte       // prefix of each line's hash: the manifest as JSON
 	storedLines  map[int]string
-	ids          map[string]string // maps each id that a previous line declares to the job's id in the queue
+	ids          map[string]string // job ids in the queue, by the id that an earlier line declares
 	resume       bool              // an earlier run has stored the list
 	lastLine     int               // number of the last line that was read
 	upload       *enqueue.Upload
-	storeCtx     context.Context // ends when the user has asked to leave
+	storeCtx     context.Context // ends when the user asks to stop
 	list         io.Reader       // the file or pipe with the lines; nil if the command line holds the arguments
 	changedLines []string        // descriptions of lines that changed since the earlier run
 	addedLines   int             // number of new lines; without --add-new, a new line is an error
 	firstNew     int             // number of the first new line
 
 	stopping atomic.Bool // the user has asked to start no more jobs
-	// signalCount counts the signals since stopping was set: the first stops running jobs, the
-	// second exits without waiting.
+	// signalCount counts the signals after the first one, which sets stopping. The first of them stops the
+	// running jobs. The second exits without waiting.
 	signalCount int
-	allStored   chan struct{} // closed once all jobs are stored; from then on they run and are followed
-	noneRunning chan struct{} // closed once no job runs any more
+	allStored   chan struct{} // closed once all jobs are stored; then they can run and are followed
+	noneRunning chan struct{} // closed once no job is running after a stop
 }
 
 // Run runs a list of jobs to their end. It continues an earlier run of the same list.
@@ -94,8 +94,8 @@ func Run(ctx context.Context, a *cli.App, f cli.PrivateFlags, common *queue.Spec
 	defer p.c.Close()
 	p.upload.Client = p.c
 	done := make(chan error, 1)
-	// This goroutine ends when the jobs, ctx or the service end. If it waits for input, it ends with
-	// the process.
+	// This goroutine ends when all jobs have ended, or when ctx or the service ends. If it waits for
+	// input, it ends with the process.
 	go func() { done <- p.run(ctx, storing, count) }()
 	select {
 	case err = <-done:
@@ -115,9 +115,9 @@ func Run(ctx context.Context, a *cli.App, f cli.PrivateFlags, common *queue.Spec
 
 // openList opens the list of jobs. The list stays open until the process ends.
 //
-// begins is false if the list is known to be empty. An empty list is a success, like a loop without
-// iterations, and needs no directory. begins is also false if a signal arrives before the first
-// job. A list that comes from a pipe may take any time.
+// begins is false if the list is known to be empty. An empty list is a success and needs no directory.
+// begins is also false if a signal arrives before the first job, because a list from a pipe may take
+// any time.
 func (p *privateJobs) openList(signals <-chan os.Signal) (begins bool, err error) {
 	dir, err := p.a.OwnDir()
 	if err != nil {
@@ -153,8 +153,8 @@ func (p *privateJobs) openList(signals <-chan os.Signal) (begins bool, err error
 	}
 }
 
-// isEmptyList reports whether a list contains no jobs. It reads only the beginning that fits the
-// buffer, and only peeks, so the caller can still read the list.
+// isEmptyList reports whether a list contains no jobs. It only peeks at the beginning of the list that
+// fits the buffer, so the caller can still read the whole list.
 func (p *privateJobs) isEmptyList(in *bufio.Reader) bool {
 	const mark = "\xef\xbb\xbf"
 	blanks := " \t\r\n"
@@ -171,7 +171,7 @@ func (p *privateJobs) isEmptyList(in *bufio.Reader) bool {
 		case err == io.EOF && p.File != "":
 			list := strings.Join(strings.Fields(text), "")
 			return list == "" || list == "[]"
-		case err != nil: // the buffer is full of blanks, or reading failed; the next read reports that
+		case err != nil: // the buffer is full of blanks, or reading failed, which the next read reports
 			return blank && err == io.EOF
 		case !blank && !strings.HasPrefix(mark, text):
 			return false
@@ -179,7 +179,7 @@ func (p *privateJobs) isEmptyList(in *bufio.Reader) bool {
 	}
 }
 
-// socket returns the socket of the service of a private run.
+// socket returns the path of the socket of a private run's service.
 func socket(a *cli.App) string {
 	dir, err := filepath.Abs(a.Dir)
 	if err != nil {
@@ -188,8 +188,8 @@ func socket(a *cli.App) string {
 	return config.PlacesIn(dir).Socket
 }
 
-// serve starts the service in this process, without workers. The caller stops the service
-// with stop and gets its error from ended. If a signal arrives before the service is ready, stop is
+// serve starts the service in this process, without workers. The caller stops the service with stop and
+// receives the service's error from ended. If a signal arrives before the service is ready, stop is
 // nil.
 func serve(ctx context.Context, a *cli.App, signals <-chan os.Signal) (stop func(), ended <-chan error, err error) {
 	ready := make(chan struct{})
@@ -210,8 +210,8 @@ func serve(ctx context.Context, a *cli.App, signals <-chan os.Signal) (stop func
 	}
 }
 
-// run stores the jobs that are not in the queue yet, starts all jobs and follows them. Cancelling
-// storing ends only the first step.
+// run stores the jobs that are not in the queue yet, starts all jobs and follows them. If the context
+// storing is cancelled, run stops storing jobs.
 func (p *privateJobs) run(ctx, storing context.Context, count int) error {
 	if err := p.loadStored(storing); err != nil {
 		return err
@@ -227,7 +227,7 @@ func (p *privateJobs) run(ctx, storing context.Context, count int) error {
 			return err
 		}
 		if fresh && files.Exists(p.Log) {
-			files.Share(p.Log) // an error is ignored; then only the owner can read the file
+			files.Share(p.Log) // after an error, only the owner can read the file
 		}
 		defer log.Close()
 	}
@@ -246,7 +246,7 @@ func (p *privateJobs) run(ctx, storing context.Context, count int) error {
 	if err := storing.Err(); err != nil {
 		return err
 	}
-	close(p.allStored) // from the next request on the jobs may run, even if its answer does not arrive
+	close(p.allStored) // the jobs may run as soon as the next request is sent, even if its answer does not arrive
 	if _, err := p.c.WorkerScale(ctx, control.WorkerScale{Count: count}); err != nil {
 		return err
 	}

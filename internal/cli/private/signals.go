@@ -10,8 +10,8 @@ import (
 	"github.com/queuectl/queuectl/internal/cli/fault"
 )
 
-// end waits for the service to stop. The first signal stops the running jobs. After the second, end
-// returns without waiting; the runner keeps the results of jobs that have ended.
+// end waits for the service to stop. The first signal stops the running jobs. After the second signal,
+// end returns without waiting. In that case the runner keeps the results of jobs that have ended.
 func (p *privateJobs) end(ended <-chan error, signals <-chan os.Signal) error {
 	for p.signalCount < 2 {
 		select {
@@ -29,9 +29,9 @@ func (p *privateJobs) end(ended <-chan error, signals <-chan os.Signal) error {
 	return nil
 }
 
-// finish starts no more jobs and waits until the running ones end. After Ctrl-C it waits without a
-// limit; after another signal, such as that of a system shutdown, it uses the service's timeout. A
-// second signal puts the running jobs back in the queue instead.
+// finish makes the service start no more jobs, and waits until the running jobs end. After Ctrl-C it
+// waits without a limit. After another signal, such as that of a system shutdown, it waits for the
+// service's timeout. A second signal puts the running jobs back in the queue.
 func (p *privateJobs) finish(sig os.Signal, signals <-chan os.Signal) {
 	p.stopping.Store(true)
 	p.a.Progress("")
@@ -39,12 +39,12 @@ func (p *privateJobs) finish(sig os.Signal, signals <-chan os.Signal) {
 	if sig == os.Interrupt {
 		how.Timeout = new(control.Span(forever))
 	}
-	// The connection p.c may be busy with a request, so this request gets its own connection.
+	// The connection of p.c may be busy with another request.
 	c := control.NewClient(socket(p.a))
 	defer c.Close()
 	soon, cancel := context.WithTimeout(context.Background(), leaveTimeout)
-	// This makes the next message true. An error is harmless, because WorkerStop below stops the
-	// workers too.
+	// Set the number of workers to 0, so that no more jobs start, as the next message says. An error is
+	// harmless, because WorkerStop below stops the workers too.
 	c.WorkerScale(soon, control.WorkerScale{})
 	cancel()
 	fmt.Fprintln(p.a.Stderr, "queuectl: starting no more jobs; running jobs may finish (press Ctrl-C again to stop "+
@@ -75,10 +75,10 @@ func (p *privateJobs) finish(sig os.Signal, signals <-chan os.Signal) {
 	close(p.noneRunning)
 }
 
-// forever is a timeout that is longer than any user waits.
+// forever is a timeout that never passes while a user waits.
 const forever = 10_000 * time.Hour
 
-// endJobs stops the running jobs and puts them back in the queue. If the request fails, they return
+// endJobs stops the running jobs and puts them back in the queue. If the request fails, the jobs return
 // to the queue when the service stops.
 func (p *privateJobs) endJobs() {
 	c := control.NewClient(socket(p.a))
@@ -86,8 +86,8 @@ func (p *privateJobs) endJobs() {
 	c.WorkerStop(context.Background(), control.WorkerStop{Force: true})
 }
 
-// leaveTimeout bounds the wait for the goroutine that stores the jobs when the user leaves. That
-// goroutine may be reading a pipe that never ends.
+// leaveTimeout bounds how long the program waits for the goroutine that stores the jobs after the user
+// asked to stop. That goroutine may be reading a pipe that never ends.
 const leaveTimeout = 500 * time.Millisecond
 
 // awaitResults waits until the results of all ended jobs are printed. It returns earlier if a

@@ -17,7 +17,7 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// reviveDead retries all dead jobs.
+// reviveDead makes all dead jobs run again.
 func (p *privateJobs) reviveDead(ctx context.Context) error {
 	for cursor := ""; ; {
 		v, err := p.c.DLQRetry(ctx, control.DLQRetry{All: true, Cursor: cursor})
@@ -53,8 +53,8 @@ func (p *privateJobs) loadStored(ctx context.Context) error {
 	}
 }
 
-// sameFlags stores the manifest for later runs. If an earlier run stored one, sameFlags returns an
-// error if the flags differ.
+// sameFlags stores the manifest for later runs. If an earlier run stored a manifest with different
+// flags, sameFlags returns an error.
 func (p *privateJobs) sameFlags() error {
 	if !p.resume {
 		return p.manifest.save(p.a.Dir)
@@ -80,7 +80,8 @@ func (p *privateJobs) store() error {
 	if err == nil && p.upload.JobsRead == 0 && !p.resume {
 		p.SayNoJobs(&p.a.Output)
 	}
-	// Only lines that this list no longer contains are left in storedLines.
+	// storedLines contains only lines that are missing in this list, because the method line removed the
+	// others.
 	for _, n := range slices.Sorted(maps.Keys(p.storedLines)) {
 		if n > p.lastLine && len(p.changedLines) < maxNamed {
 			p.changedLines = append(p.changedLines, fmt.Sprintf("line %d with the command %s is missing (job %s)", n,
@@ -114,7 +115,7 @@ func (p *privateJobs) storedCommand(id string) string {
 	return fmt.Sprintf("%q", termtext.Truncate(termtext.OneLine(present.Title(&j.Job)), 60))
 }
 
-// changed describes how a line differs from the stored job.
+// changed describes how a line differs from the job that an earlier run stored for it.
 func (p *privateJobs) changed(line int, was string, now *queue.Spec) string {
 	stored := p.storedCommand(was)
 	current := fmt.Sprintf("%q", termtext.Truncate(termtext.OneLine(queue.CommandText(queue.ValueOr(now.Command, ""), now.Argv)),
@@ -125,10 +126,10 @@ func (p *privateJobs) changed(line int, was string, now *queue.Spec) string {
 	return fmt.Sprintf("the command of line %d was %s, now it is %s", line, stored, current)
 }
 
-// nameParents replaces the job ids in depends_on, as written in the list, with the ids in the
-// queue.
+// nameParents replaces the ids in depends_on. The list declares these ids, and the jobs have other ids
+// in the queue.
 func (p *privateJobs) nameParents(spec *queue.Spec) error {
-	// All lines share the slice from the flags, so it must not be changed.
+	// All lines share the slice from the flags, so change a copy.
 	spec.DependsOn = slices.Clone(spec.DependsOn)
 	for i, text := range spec.DependsOn {
 		name, _, err := queue.ParseDependency(text)
@@ -145,7 +146,7 @@ func (p *privateJobs) nameParents(spec *queue.Spec) error {
 	return nil
 }
 
-// line stores the job of one line, unless the queue has it.
+// line stores the job of one line, unless an earlier run has stored it.
 func (p *privateJobs) line(raw []byte, line int) error {
 	// In a JSON array, several jobs may be on one line of the file, but each needs its own number.
 	p.lastLine = max(line, p.lastLine+1)
@@ -154,7 +155,7 @@ func (p *privateJobs) line(raw []byte, line int) error {
 		return fault.AtLine(err, line)
 	}
 	sum := p.a.Program.Hash()
-	sum.Write(p.salt) // Write of a hash never fails
+	sum.Write(p.salt) // writing to a hash never fails
 	sum.Write(raw)
 	id := strconv.Itoa(p.lastLine) + "-" + hex.EncodeToString(sum.Sum(nil)[:5])
 	if spec.ID != nil {

@@ -33,9 +33,9 @@ func readerGone(f *os.File) error {
 	}
 }
 
-// Alias duplicates an output file to another descriptor. When a write to descriptor 1 or 2 fails
-// with EPIPE, the Go runtime ends the program, but the command must see the error. Handling SIGPIPE
-// would also work, but adds 4 % to the time of an enqueue.
+// Alias duplicates an output file to another descriptor. When a write to descriptor 1 or 2 fails with
+// EPIPE, the Go runtime ends the program, but the command must handle the error itself. Handling
+// SIGPIPE would also work, but adds 4 % to the time of an enqueue.
 func Alias(f *os.File) *os.File {
 	fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, aliases)
 	if err != nil {
@@ -44,7 +44,8 @@ func Alias(f *os.File) *os.File {
 	return os.NewFile(uintptr(fd), f.Name())
 }
 
-// aliases is the lowest descriptor for alias. Parents pass only lower ones to this process.
+// aliases is the lowest descriptor that Alias uses. The descriptors that a parent process passes to
+// this process are lower.
 const aliases = 10
 
 // IsClosedPipe reports whether a write failed because the pipe has no reader.

@@ -9,15 +9,15 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// IsTerminal reports whether a file is a terminal. An output must be a console that shows colours.
+// IsTerminal reports whether a file is a console that shows colours.
 func IsTerminal(f *os.File) bool {
 	var mode uint32
 	return windows.GetConsoleMode(windows.Handle(f.Fd()), &mode) == nil &&
 		mode&windows.ENABLE_VIRTUAL_TERMINAL_PROCESSING != 0
 }
 
-// readerPollEvery is how often a pipe is polled for a reader, since Windows has no notification for
-// that.
+// readerPollEvery is how often readerGone checks whether a pipe has a reader. It polls, because Windows
+// has no notification for that.
 const readerPollEvery = time.Second
 
 // readerGone waits until a pipe has no reader, and returns the error that a write would return. It
@@ -60,8 +60,8 @@ func pipeState(f *os.File) uint32 {
 	return about.state
 }
 
-// Alias prepares an output file. On a console it enables colour sequences. Without an output, as in
-// a Windows service, it returns the null device.
+// Alias prepares an output file. On a console it enables colour sequences. If the process has no
+// output, as in a Windows service, it returns the null device.
 func Alias(f *os.File) *os.File {
 	if kind, err := windows.GetFileType(windows.Handle(f.Fd())); kind == windows.FILE_TYPE_UNKNOWN && err != nil {
 		if null, err := os.OpenFile(os.DevNull, os.O_WRONLY, 0); err == nil {
@@ -71,7 +71,7 @@ func Alias(f *os.File) *os.File {
 	var mode uint32
 	h := windows.Handle(f.Fd())
 	if windows.GetConsoleMode(h, &mode) == nil {
-		// If this fails, f is not used as a terminal.
+		// If this call fails, IsTerminal returns false for f.
 		windows.SetConsoleMode(h, mode|windows.ENABLE_PROCESSED_OUTPUT|windows.ENABLE_VIRTUAL_TERMINAL_PROCESSING)
 	}
 	return f

@@ -12,11 +12,11 @@ import (
 type SafeWriter struct {
 	Output *Output
 	File   *os.File
-	Live   bool // the output is printed while the job writes it, so carriage returns are kept
+	Live   bool // keep carriage returns, because the output is printed while the job writes it
 	part   string
 }
 
-// NewSafeWriter returns a SafeWriter for a file. If live is true, carriage returns are kept.
+// NewSafeWriter returns a SafeWriter for a file. If live is true, it keeps carriage returns.
 func NewSafeWriter(o *Output, to *os.File, live bool) *SafeWriter {
 	return &SafeWriter{Output: o, File: to, Live: live}
 }
@@ -32,7 +32,7 @@ func (s *SafeWriter) Safe(text string) string {
 	return s.escape(text[:whole])
 }
 
-// Rest returns the incomplete end of the stream. The caller calls it when the stream has ended.
+// Rest returns the incomplete end of the stream. Call it when the stream has ended.
 func (s *SafeWriter) Rest() string {
 	part := s.part
 	s.part = ""
@@ -46,8 +46,8 @@ func (s *SafeWriter) escape(text string) string {
 	return termtext.Escape(text)
 }
 
-// TTYOutput converts a job's terminal output to text. It prints each line in the state that a
-// terminal would finally show.
+// TTYOutput converts a job's terminal output to text. It prints each line as a terminal would finally
+// show it.
 type TTYOutput struct {
 	Renderer termtext.Renderer
 	Live     bool   // show the unfinished line, and redraw it when it changes

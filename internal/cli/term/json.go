@@ -30,9 +30,9 @@ func encodeJSON(w io.Writer, v any, indent string) error {
 	return err
 }
 
-// harmless escapes the characters of JSON text that control a terminal, but that JSON does not
-// escape. These are DEL, the C1 control characters and the bidirectional controls. The JSON value
-// is unchanged.
+// harmless escapes the characters in JSON text that can control a terminal and that JSON does not
+// escape: DEL, the C1 control characters and the bidirectional controls. The decoded value stays the
+// same.
 func harmless(raw []byte) []byte {
 	if !bytes.ContainsFunc(raw, isControl) {
 		return raw
@@ -48,8 +48,8 @@ func harmless(raw []byte) []byte {
 	return b.Bytes()
 }
 
-// isControl reports whether a character may change how a terminal shows other characters. It need
-// not cover characters below U+0020, which JSON always escapes.
+// isControl reports whether a character may change how a terminal shows other characters. It does not
+// handle characters below U+0020, because JSON always escapes them.
 func isControl(r rune) bool {
 	return r >= 0x7f && r < 0xa0 || r >= 0x61c && unicode.Is(unicode.Bidi_Control, r)
 }
@@ -60,7 +60,7 @@ type Array struct {
 	separator string // text to print before the next element: "[" before the first one, ",\n" before all others
 }
 
-// NewArray returns an empty array, which is printed to a writer.
+// NewArray returns an empty array. The array prints to the writer.
 func NewArray(to io.Writer) *Array { return &Array{to, "["} }
 
 // Add prints the next element.
@@ -74,7 +74,7 @@ func (p *Array) Add(v any) error {
 	return err
 }
 
-// End prints the end of the array. If the array is empty, it prints the beginning too.
+// End prints the end of the array. If no element was added, it prints the beginning too.
 func (p *Array) End() error {
 	_, err := io.WriteString(p.writer, strings.TrimSuffix(p.separator, ",\n")+"]\n")
 	return err

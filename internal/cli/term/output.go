@@ -1,4 +1,5 @@
-// Package term prints results and messages so that they fit the terminal and cannot control it.
+// Package term prints results and messages so that their text fits the terminal and cannot control the
+// terminal.
 //
 // Start with Output. Package internal/termtext handles the text itself, without a terminal.
 package term
@@ -26,8 +27,8 @@ type Output struct {
 	OwnColumns  bool // the user chose the table's columns
 
 	barShown atomic.Bool // a progress line is on the screen
-	// frame collects a full screen, which is then written in one piece. nil means that output goes
-	// directly to Out.
+	// frame collects a full screen, which is then written in one piece. If frame is nil, output goes directly
+	// to Stdout.
 	frame *bytes.Buffer
 }
 
@@ -55,9 +56,8 @@ func (o *Output) PrintNote(format string, args ...any) {
 	}
 }
 
-// PrintDone prints the name of the object that a command acted on, for scripts, and a sentence
-// about it, for people. If standard output and standard error are the same terminal, it prints only
-// the sentence.
+// PrintDone prints the result of a command for an object: the object's name for scripts, and a sentence
+// for people. If standard output and standard error are the same terminal, it prints only the sentence.
 func (o *Output) PrintDone(name, sentence string) error {
 	if o.Quiet || !IsTerminal(o.Stdout) || !IsTerminal(o.Stderr) {
 		if err := o.Println(name); err != nil {
@@ -68,7 +68,7 @@ func (o *Output) PrintDone(name, sentence string) error {
 	return nil
 }
 
-// PrintResult prints the result of a command: value as JSON, or a sentence on the terminal.
+// PrintResult prints the result of a command: the value as JSON, or a sentence on the terminal.
 func (o *Output) PrintResult(value any, format string, args ...any) error {
 	if o.Structured() {
 		return o.PrintJSON(value)
@@ -77,9 +77,9 @@ func (o *Output) PrintResult(value any, format string, args ...any) error {
 	return nil
 }
 
-// WhileRead calls the function in the parameter do, which prints only from time to time. It cancels
-// the function's context when the reader of standard output is gone. Without WhileRead, the
-// function would notice a closed pipe only at its next write.
+// WhileRead calls the function in the parameter do, and cancels the function's context when no process
+// reads standard output any more. Without WhileRead, a function that seldom prints would notice a
+// closed pipe only at its next write.
 func (o *Output) WhileRead(ctx context.Context, do func(context.Context) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -95,11 +95,10 @@ func (o *Output) WhileRead(ctx context.Context, do func(context.Context) error) 
 	return err
 }
 
-// Clean escapes the control characters and the invisible characters of a text for people to read.
-// On a terminal, colours take effect, and are reset at the end of the text. Elsewhere they are
-// escaped too.
+// Clean prepares a text for people: it escapes control characters and invisible characters. On a
+// terminal, it keeps colours and resets them at the end of the text. Elsewhere it escapes colours too.
 func (o *Output) Clean(to *os.File, s string) string {
-	if to == o.Stderr { // the text is a message, which the service may have cut and marked with an ellipsis
+	if to == o.Stderr { // the text is a message, which the service may have shortened with an ellipsis
 		s = strings.ReplaceAll(s, "…", termtext.LocaleText("…"))
 	}
 	if o.Raw {
@@ -116,8 +115,8 @@ func (o *Output) Clean(to *os.File, s string) string {
 	return s
 }
 
-// Plain removes the colours from a job's text if standard output is a terminal. Otherwise it
-// returns the text unchanged, and Clean escapes the colours.
+// Plain removes the colours from a job's text if standard output is a terminal. Otherwise it keeps
+// them, and Clean escapes them.
 func (o *Output) Plain(s string) string {
 	if o.Raw || !IsTerminal(o.Stdout) {
 		return s
@@ -126,8 +125,8 @@ func (o *Output) Plain(s string) string {
 }
 
 // CleanText prepares a job's text for printing within queuectl's own text on standard output. It
-// escapes the text as Clean does. On a terminal it also removes the job's colours, because
-// queuectl's colours show states there.
+// escapes the text as Clean does. On a terminal it also removes the job's colours, because colours in
+// queuectl's text show states.
 func (o *Output) CleanText(s string) string { return o.Clean(o.Stdout, o.Plain(s)) }
 
 // Rows prints one "name: value" line for each pair whose value is not empty.
@@ -147,14 +146,14 @@ func (o *Output) Rows(width int, rows [][2]string) error {
 func (o *Output) SayGap(text string) error {
 	begin := ""
 	if IsTerminal(o.Stderr) {
-		begin = "\n" // the message must begin a new line, because the job may have printed part of a line
+		begin = "\n" // begin a new line, because the job may have printed an incomplete line
 	}
 	_, err := fmt.Fprintf(o.Stderr, "%squeuectl: %s\n", begin, text)
 	return err
 }
 
 // SayNoneSelected prints that no job is selected. It prints even if standard error is not a terminal,
-// because the author of a script would otherwise assume that jobs were selected.
+// because otherwise the author of a script might assume that jobs were selected.
 func (o *Output) SayNoneSelected() {
 	if !IsTerminal(o.Stderr) || o.Quiet {
 		fmt.Fprintln(o.Stderr, "queuectl: no job matches the selection")

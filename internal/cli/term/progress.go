@@ -13,14 +13,14 @@ import (
 // Bar describes the progress of a long operation.
 type Bar struct {
 	Current, Total int64
-	StartValue     int64 // value of Done at the time Since; the estimate of the time left ignores that part
+	StartValue     int64 // value of Current at StartedAt; the estimate of the time left ignores progress before it
 	StartedAt      time.Time
 	Note           string
 	Bytes          bool
 	AtLeast        time.Duration // lower bound of the time left
 }
 
-// Draw shows the bar on a terminal, instead of the previous progress text.
+// Draw shows the bar on a terminal. The bar replaces the previous progress text.
 func (o *Output) Draw(b Bar) {
 	if !IsTerminal(o.Stderr) || o.Quiet {
 		return
@@ -37,7 +37,7 @@ func (o *Output) Draw(b Bar) {
 		left := time.Duration(float64(took) * float64(of-b.Current) / float64(b.Current-b.StartValue))
 		text += ", " + queue.FormatDuration(max(left, b.AtLeast).Round(time.Second)) + " left"
 	}
-	width := Columns(o.Stderr) - 1 // the bar is one column shorter than the line, because a full line would wrap
+	width := Columns(o.Stderr) - 1 // leave the last column empty, because a full line would wrap
 	if room := min(width-len(text)-3, 40); room >= 10 {
 		full := int(int64(room) * b.Current / of)
 		text = "[" + strings.Repeat("=", full) + strings.Repeat(" ", room-full) + "] " + text
@@ -45,13 +45,13 @@ func (o *Output) Draw(b Bar) {
 	o.Progress("%s", termtext.Truncate(text, width))
 }
 
-// Progress shows the progress of a long operation on a terminal and replaces the previous progress
-// text. An empty text removes it.
+// Progress shows the progress of a long operation on a terminal. The text replaces the previous
+// progress text. An empty text removes it.
 //
-// If the window gets narrower, the terminal breaks the line. So the cursor stays at the line's
-// beginning, and the next call clears everything after the cursor. Line wrapping is switched off
-// while the text is printed, because the window may already be narrower than the width that the
-// terminal last reported.
+// If the window gets narrower, the terminal breaks the line. So the cursor stays at the beginning of
+// the line, and the next call clears everything after the cursor. Line wrapping is off while the text
+// is printed, because the window may already be narrower than the width that the terminal last
+// reported.
 func (o *Output) Progress(format string, args ...any) {
 	if IsTerminal(o.Stderr) && !o.Quiet && (o.barShown.Swap(format != "") || format != "") {
 		text := termtext.Truncate(fmt.Sprintf(format, args...), Columns(o.Stderr)-1)
@@ -62,7 +62,7 @@ func (o *Output) Progress(format string, args ...any) {
 	}
 }
 
-// noWrap and wrap make the terminal cut long lines, and wrap them again.
+// noWrap makes the terminal cut long lines. wrap makes the terminal wrap long lines again.
 const (
 	noWrap = "\x1b[?7l"
 	wrap   = "\x1b[?7h"

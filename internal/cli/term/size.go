@@ -20,8 +20,7 @@ func Columns(to *os.File) int {
 	return 80
 }
 
-// These constants bound the size that a terminal reports, because a drawing takes memory in
-// proportion to it.
+// These constants bound the size that a terminal reports, because memory use grows with that size.
 const (
 	mostWidth  = 1000
 	mostHeight = 500

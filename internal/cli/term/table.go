@@ -11,7 +11,7 @@ import (
 )
 
 // NamedTable prints a table whose number of rows is the parameter many. The first cell of each row is a
-// name; with --quiet, named prints only the names. Without rows, it prints the text in the
+// name. With --quiet, NamedTable prints only the names. Without rows, it prints the text in the
 // parameter empty.
 func (o *Output) NamedTable(many int, empty string, head []string, row func(i int) []string) error {
 	rows := make([][]string, many)
@@ -30,29 +30,29 @@ func (o *Output) NamedTable(many int, empty string, head []string, row func(i in
 		o.PrintNote("%s", empty)
 		return nil
 	}
-	// In a table of queues, QUEUE is the first column and must not be removed.
+	// Keep the column QUEUE if it is the first one, as in a table of queues.
 	if slices.Index(head, "QUEUE") > 0 {
 		head, rows = present.DropPlainColumns(head, rows)
 	}
 	return o.Table(head, rows)
 }
 
-// Table prints rows under a heading. On a terminal it fits the width: long cells are cut and, if
-// that is not enough, columns are omitted, unless the user chose them. Colours in a job's text are
-// removed, because queuectl's colours show states.
+// Table prints rows under a heading. On a terminal it fits the width: it cuts long cells and, if that
+// is not enough, omits columns that the user did not choose. It removes colours from jobs' texts,
+// because colours in queuectl's text show states.
 func (o *Output) Table(head []string, rows [][]string) error {
 	return o.PaintedTable(head, rows, func(_ int, cell string) string { return cell })
 }
 
-// PaintedTable prints a table like table does, and colours each cell, after it has been cut, with
-// the function in the parameter paint.
+// PaintedTable prints a table like Table does. After it has cut a cell, it colours the cell with the
+// function in the parameter paint.
 func (o *Output) PaintedTable(head []string, rows [][]string, paint func(column int, cell string) string) error {
 	widths, limit := make([]int, len(head)), Columns(o.Stdout)
 	rows = append([][]string{termtext.NameZones(head, rows)}, rows...)
 	for _, row := range rows {
 		for i := range row {
 			row[i] = termtext.OneLine(o.CleanText(row[i]))
-			// Columns are separated by two spaces, so a cell must not contain two in a row.
+			// Two spaces separate columns, so a cell must not contain two spaces in a row.
 			if i < len(row)-1 {
 				row[i] = strings.Join(strings.Fields(row[i]), " ")
 			}
@@ -73,8 +73,8 @@ func (o *Output) PaintedTable(head []string, rows [][]string, paint func(column 
 	return nil
 }
 
-// Redraw prints a list. On a terminal it draws over the previous list in one write, so that the
-// screen does not flicker.
+// Redraw prints a list. On a terminal it replaces the previous list in one write, so that the screen
+// does not flicker.
 func (o *Output) Redraw(list func() error) error {
 	if !IsTerminal(o.Stdout) {
 		return list()
@@ -86,7 +86,8 @@ func (o *Output) Redraw(list func() error) error {
 	}
 	width, drawn := Columns(o.Stdout), "\x1b[H"
 	for _, line := range termtext.WrapLines(width, strings.Split(strings.TrimSuffix(o.frame.String(), "\n"), "\n")...) {
-		// \x1b[K erases from the cursor on; after a full line, the cursor is still on the last character.
+		// \x1b[K erases from the cursor to the end of the line. After a full line, the cursor is still on the
+		// last character, so do not erase there.
 		if drawn += line; termtext.Width(line) < width {
 			drawn += "\x1b[K"
 		}

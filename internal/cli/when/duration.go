@@ -13,8 +13,8 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// ParseSpan parses a duration, in the syntax of queue.ParseDuration or in words: 2 hours, 5min, an
-// hour and 30 minutes. The protocol accepts only the former.
+// ParseSpan parses a duration in the syntax of queue.ParseDuration, or in words: 2 hours, 5min, an hour
+// and 30 minutes. The protocol accepts only the syntax of queue.ParseDuration.
 func ParseSpan(text string) (time.Duration, error) {
 	if text == "" {
 		return 0, fault.ErrEmpty
@@ -29,7 +29,8 @@ func ParseSpan(text string) (time.Duration, error) {
 	return 0, fmt.Errorf("%q is not a duration; write it like 90s, 1h30m, 7d, 5min or \"2 hours\"", queue.Clip(text))
 }
 
-// ShortSpan converts a duration in words to the syntax of queue.ParseDuration: numbers with units.
+// ShortSpan converts a duration in words to the syntax of queue.ParseDuration, which is numbers with
+// units.
 func ShortSpan(text string) (string, bool) {
 	var short strings.Builder
 	number := ""
@@ -50,7 +51,7 @@ func ShortSpan(text string) (string, bool) {
 	return short.String(), number == "" && short.Len() > 0
 }
 
-// spanWords splits a text into numbers and words, also where no space separates them.
+// spanWords splits a text into numbers and words, even if no space separates them.
 func spanWords(text string) (words []string) {
 	isNumber := func(r rune) bool { return r == '.' || r >= '0' && r <= '9' }
 	for _, word := range strings.FieldsFunc(text, func(r rune) bool { return unicode.IsSpace(r) || r == ',' }) {
@@ -98,7 +99,7 @@ type step struct {
 	span   time.Duration
 }
 
-// maxMonths is the longest step: ten years, as for a duration.
+// maxMonths is the longest step: ten years, the longest duration.
 const maxMonths = 120
 
 // ParseStep parses a step: a duration, or a number of months or years.
@@ -121,7 +122,8 @@ func ParseStep(text string) (s step, err error) {
 	return s, nil
 }
 
-// after returns the time that lies a number of steps after t. Whole days keep the time of day.
+// after returns the time that is the given number of steps after t. Steps of whole days keep the time
+// of day, even if the clocks change.
 func (s step) after(t time.Time, steps int) time.Time {
 	const day = 24 * time.Hour
 	days := int(s.span / day)
@@ -131,7 +133,7 @@ func (s step) after(t time.Time, steps int) time.Time {
 	return t.Add(time.Duration(steps) * (s.span % day))
 }
 
-// FromNow returns the time one step after or before now. Here a day has 24 hours.
+// FromNow returns the time one step after or before now. In this function, a day has 24 hours.
 func (s step) FromNow(now time.Time, d direction) time.Time {
 	steps := 1
 	if d == Backward {

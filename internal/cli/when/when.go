@@ -21,7 +21,7 @@ type direction int
 
 const (
 	Forward  direction = iota // the text means the next such time
-	Backward                  // the previous one
+	Backward                  // the text means the previous such time
 )
 
 // Parse parses a time as people write it, in the zone of now unless the text names another
@@ -75,10 +75,9 @@ func splitAtT(words []string) []string {
 	return append([]string{day, clock}, words[1:]...)
 }
 
-// cutZone removes the time zone from words and returns it: UTC, GMT, Z, or an offset like +0100,
-// +01:00 or +01. An offset must follow the time of day. If a space separates the offset from the
-// time of day, the offset must include minutes. If no zone is given, cutZone returns the parameter
-// in.
+// cutZone removes the time zone from words and returns it: UTC, GMT, Z, or an offset like +0100, +01:00
+// or +01. An offset must follow the time of day. If a space precedes the offset, the offset must
+// include minutes. If words contain no zone, cutZone returns the parameter in.
 func cutZone(words []string, in *time.Location) (rest []string, named *time.Location) {
 	named = in
 	for _, word := range words {
@@ -86,7 +85,7 @@ func cutZone(words []string, in *time.Location) (rest []string, named *time.Loca
 		if at := strings.LastIndexAny(word, "+-z"); at > 0 && endsInClock([]string{word[:at]}) {
 			clock, word = word[:at], word[at:]
 		} else if len(word) >= len("+0100") && endsInClock(rest) {
-			// The word may be an offset. parseOffset below decides that.
+			// The word may be an offset; parseOffset below decides that.
 		} else if word != "utc" && word != "gmt" && word != "z" {
 			rest = append(rest, word)
 			continue
@@ -115,8 +114,7 @@ func endsInClock(words []string) bool {
 	return false
 }
 
-// offsetInUse reports whether the time has an offset that some place on Earth uses: -12:00 to
-// +14:00.
+// offsetInUse reports whether the offset of a time is used somewhere on Earth: from -12:00 to +14:00.
 func offsetInUse(t time.Time) bool {
 	_, seconds := t.Zone()
 	return seconds >= -12*60*60 && seconds <= 14*60*60
@@ -136,9 +134,9 @@ func parseOffset(word string) (*time.Location, bool) {
 	return nil, false
 }
 
-// afterStep adds a duration to a time. The parameter after is the text of the duration, and from is
-// the text of the time. If from is empty, the time is now. As in at(1), adding days to a day keeps
-// the time of day. A number that is added to a named time needs a unit.
+// afterStep adds a duration to a time. The parameter after is the text of the duration, and from is the
+// text of the time. If from is empty, the time is now. As in at(1), adding days to a day keeps the time
+// of day. If the time is not now, a number needs a unit.
 func afterStep(from, after string, now time.Time, open direction) (time.Time, error) {
 	s, err := ParseStep(after)
 	if err != nil {
@@ -172,7 +170,7 @@ func relativeTime(words []string, now time.Time, open direction) (time.Time, boo
 	}
 	s, err := ParseStep("1 " + words[n-1])
 	switch {
-	case err != nil: // the text does not name a step of time, for example "next friday"
+	case err != nil: // the text does not name a step of time; for example "next friday"
 		return now, false
 	case words[0] == "last":
 		return s.after(now, -1), true
@@ -194,8 +192,8 @@ type namedDay struct {
 	evening    bool // the day was given as "tonight", so a time of day before noon is invalid
 }
 
-// maxLeapYears is how many years the method namedDay.at tries in order to find a day. Feb 29 can be
-// missing for eight years, as from 2096 to 2104.
+// maxLeapYears is how many years the method namedDay.at tries in order to find a day. February 29 may
+// not occur for eight years, as from 2096 to 2104.
 const maxLeapYears = 8
 
 // dayAndClock parses a day, a time of day, or both in either order.
@@ -230,7 +228,7 @@ func dayAndClock(words []string, now time.Time, open direction) (time.Time, bool
 	return now, false
 }
 
-// looksLikeYear reports whether a word like 2026 may be a year. It could also be a time of day,
+// looksLikeYear reports whether a word like 2026 may be a year. Such a word may also be the time of day
 // 20:26.
 func looksLikeYear(word string) bool {
 	year, err := strconv.Atoi(word)
@@ -240,7 +238,7 @@ func looksLikeYear(word string) bool {
 // tonight is the time of day that the word "tonight" means if no time of day follows it.
 const tonight = 20 * time.Hour
 
-// without removes the word at index i if it equals the parameter little, an optional word such as
+// without removes the word at index i if it equals the parameter little, for example the optional word
 // "at". It never removes the only word.
 func without(little string, words []string, i int) []string {
 	if len(words) > 1 && words[i] == little {
@@ -249,8 +247,8 @@ func without(little string, words []string, i int) []string {
 	return words
 }
 
-// at returns the time at which a clock time occurs on a day. For a recurring day it returns the
-// next or the previous one, depending on open.
+// at returns the time at which the clock shows the given time of day on a day. For a recurring day, it
+// returns the next or the previous such time, depending on open.
 func (d namedDay) at(clock, now time.Time, open direction) (time.Time, bool) {
 	step := 1
 	if open == Backward {
@@ -260,7 +258,7 @@ func (d namedDay) at(clock, now time.Time, open direction) (time.Time, bool) {
 		year, day := d.year+n*d.everyYears, d.day+n*d.everyDays
 		t := zone.Instant(time.Date(year, d.month, day, clock.Hour(), clock.Minute(), clock.Second(), clock.Nanosecond(),
 			time.UTC), now.Location())
-		// The variable there is false for a day that does not exist, like Feb 30.
+		// there is false for a day that does not exist, like February 30.
 		there := d.everyDays != 0 || time.Date(year, d.month, day, 0, 0, 0, 0, time.UTC).Day() == day
 		switch {
 		case d.everyDays == 0 && d.everyYears == 0:
@@ -277,7 +275,7 @@ func (d namedDay) at(clock, now time.Time, open direction) (time.Time, bool) {
 // 30, 30 Nov 2026, 2026-11-30.
 func dayOf(words []string, now time.Time) (d namedDay, ok bool) {
 	inDays := func(n int) namedDay {
-		// A clock change never skips noon.
+		// Use noon, because a clock change never skips noon.
 		t := time.Date(now.Year(), now.Month(), now.Day()+n, 12, 0, 0, 0, now.Location())
 		return namedDay{year: t.Year(), month: t.Month(), day: t.Day()}
 	}
@@ -332,7 +330,7 @@ func date(word string) (time.Time, bool) {
 	return time.Time{}, false
 }
 
-// dateOf parses a day of a month. Without a year, the day recurs every year.
+// dateOf parses a day of a month. If the text contains no year, the day recurs every year.
 func dateOf(words []string, now time.Time) (d namedDay, ok bool) {
 	name, number := words[0], strings.TrimSuffix(words[1], ",")
 	if name[0] >= '0' && name[0] <= '9' {

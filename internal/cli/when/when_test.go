@@ -73,7 +73,7 @@ func TestTimesAreReadInTheCallersZone(t *testing.T) {
 // similar ones. It rejects a bare hour and a date of digits only, which other programs interpret
 // differently.
 func TestTimesParseLikeAt(t *testing.T) {
-	// This day is this day is a Tuesday.
+	// This day is a Tuesday.
 	now := time.Date(2026, 3, 10, 11, 0, 0, 0, time.FixedZone("CET", 3600))
 	for text, want := range map[string]string{
 		// These are the examples of at in POSIX.1-2024, and variants that its grammar allows.
@@ -102,7 +102,7 @@ func TestTimesParseLikeAt(t *testing.T) {
 		"tomorrow + 1 month": "2026-04-11T00:00:00+01:00", "2026-01-31 noon + 1 month": "2026-03-03T12:00:00+01:00",
 		"2 months ago": "2026-01-10T11:00:00+01:00", "a year ago": "2025-03-10T11:00:00+01:00",
 		"last week": "2026-03-03T11:00:00+01:00", "last month": "2026-02-10T11:00:00+01:00",
-		// These times have a time zone: directly after the time, as in ISO 8601, or after a space.
+		// These times have a time zone, directly after the time as in ISO 8601, or after a space.
 		"2026-03-01T15:04:05+0100": "2026-03-01T15:04:05+01:00", "2026-03-01T15:04:05-0530": "2026-03-01T15:04:05-05:30",
 		"2026-03-01T15:04+01": "2026-03-01T15:04:00+01:00", "2026-03-01T15:04Z": "2026-03-01T15:04:00Z",
 		"2026-03-01t15:04:05z": "2026-03-01T15:04:05Z", "2026-03-01 15:04:05 +0200": "2026-03-01T15:04:05+02:00",
@@ -131,8 +131,8 @@ func TestTimesParseLikeAt(t *testing.T) {
 	}
 }
 
-// A time that a clock change skips means the first instant after the change. A time that occurs
-// twice means the first occurrence. The guide's table of schedules says the same.
+// If a clock change skips a time, Parse returns the first instant after the change. If a time occurs
+// twice, Parse returns the first occurrence. The guide's table of schedules says the same.
 func TestTimesInClockChanges(t *testing.T) {
 	for _, c := range []struct{ zone, now, text, want string }{
 		{"America/New_York", "2027-03-13T12:00:00Z", "2027-03-14 02:30", "2027-03-14T03:00:00-04:00"},
@@ -167,7 +167,7 @@ func TestTimesInClockChanges(t *testing.T) {
 	}
 }
 
-// In a flag for past times, an incomplete time means the previous occurrence, not the next.
+// In a flag for past times, an incomplete time means the previous occurrence instead of the next one.
 func TestPastTimesAreRejected(t *testing.T) {
 	now := time.Date(2026, 3, 10, 11, 0, 0, 0, time.FixedZone("CET", 3600)) // a Tuesday
 	for text, want := range map[string]string{
@@ -184,7 +184,7 @@ func TestPastTimesAreRejected(t *testing.T) {
 	}
 }
 
-// Durations can be written in words, and the error for an invalid one contains examples.
+// Durations can be written in words. The error for an invalid duration contains examples.
 func TestDurationsInWords(t *testing.T) {
 	for text, want := range map[string]time.Duration{
 		"90": 90 * time.Second, "1.5": 1500 * time.Millisecond, "1h30m": 90 * time.Minute, "7d": 7 * 24 * time.Hour,
@@ -232,7 +232,7 @@ func TestTimesAndDurationsOfTheReference(t *testing.T) {
 			}
 			for i, form := range strings.Split(strings.Split(line, "|")[1], "`") {
 				if i%2 == 0 {
-					continue // this is the text between two forms
+					continue // this text is between two forms
 				}
 				seen++
 				if err := read[title](form); err != nil {

@@ -16,8 +16,8 @@ import (
 )
 
 // access returns the security descriptor of the service's directory and everything in it. It admits
-// only the system, administrators and the service's account, and inherits nothing from the parent
-// directory. The owner is the administrators.
+// only the system, the administrators and the service's account, and inherits nothing from the parent
+// directory. The administrators are the owner.
 func access() string {
 	return "O:BAG:BAD:P(A;OICI;FA;;;SY)(A;OICI;FA;;;BA)(A;OICI;FA;;;" + accounts.ServiceSID(Name) + ")"
 }
@@ -34,7 +34,7 @@ func secure(dir, file string) error {
 	}
 	f, err := os.OpenFile(file, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	if errors.Is(err, fs.ErrExist) {
-		return nil // the file exists, and a user may have changed it, so it is kept
+		return nil // the file exists; keep it, because a user may have changed it
 	}
 	if err != nil {
 		return err
@@ -64,9 +64,9 @@ func secureDir(dir string) error {
 	return takeDir(dir, name, sd)
 }
 
-// takeDir restricts the access to an existing directory. Every user may create directories in the
-// parent directory. So takeDir rejects a directory of another user, who could keep access to its
-// content.
+// takeDir restricts the access to an existing directory. It rejects a directory of another user,
+// because that user could keep access to its content. Such a directory may exist, because every user
+// may create directories in the parent directory.
 func takeDir(dir string, name *uint16, sd *windows.SECURITY_DESCRIPTOR) error {
 	h, err := windows.CreateFile(
 		name, windows.READ_CONTROL|windows.WRITE_DAC|windows.WRITE_OWNER|windows.FILE_READ_ATTRIBUTES|windows.FILE_LIST_DIRECTORY,
@@ -103,7 +103,7 @@ func takeDir(dir string, name *uint16, sd *windows.SECURITY_DESCRIPTOR) error {
 	if err := windows.SetSecurityInfo(h, windows.SE_FILE_OBJECT, what, owner, nil, dacl, nil); err != nil {
 		return err
 	}
-	list, err := os.ReadDir(dir) // from now on, no other user can add files to the directory
+	list, err := os.ReadDir(dir) // from here on, no other user can add files to the directory
 	if err != nil {
 		return err
 	}
@@ -120,8 +120,8 @@ func takeDir(dir string, name *uint16, sd *windows.SECURITY_DESCRIPTOR) error {
 	return nil
 }
 
-// ownedByTrusted returns an error unless the owner is the system, the administrators, this
-// process's user or the service's account. The error calls the owned file or folder what.
+// ownedByTrusted returns an error unless the owner is the system, the administrators, this process's
+// user or the service's account. The parameter what names the file or folder in the error.
 func ownedByTrusted(what string, sd *windows.SECURITY_DESCRIPTOR) error {
 	owner, _, err := sd.Owner()
 	if err != nil {

@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/windows/svc/mgr"
 )
 
-// entry is the service as the service manager lists it. It has the functions that kardianos does
-// not provide.
+// entry is the registered service in the service manager. It has the functions that the kardianos
+// library does not provide.
 type entry interface {
 	SetRecoveryActions(actions []mgr.RecoveryAction, resetPeriod uint32) error
 	SetRecoveryActionsOnNonCrashFailures(yes bool) error
@@ -31,7 +31,7 @@ type entry interface {
 func (s *Service) openEntry() (entry, error) {
 	rights := uint32(windows.SERVICE_QUERY_STATUS | windows.SERVICE_QUERY_CONFIG)
 	if s.elevated {
-		// The right to start the service is needed, too, to set a restart as a recovery action.
+		// To set a restart as a recovery action, the right to start the service is also needed.
 		rights |= windows.SERVICE_CHANGE_CONFIG | windows.SERVICE_START | windows.SERVICE_STOP
 	}
 	manager, err := windows.OpenSCManager(nil, nil, windows.SC_MANAGER_CONNECT)
@@ -50,7 +50,7 @@ func (s *Service) openEntry() (entry, error) {
 	return managedService{&mgr.Service{Name: Name, Handle: h}}, nil
 }
 
-// managed implements entry with the Windows service manager.
+// managedService implements entry with the Windows service manager.
 type managedService struct{ *mgr.Service }
 
 func (m managedService) setPreshutdown(within time.Duration) error {
@@ -77,12 +77,12 @@ func (m managedService) setPrivileges(names ...string) error {
 		(*byte)(unsafe.Pointer(&first)))
 }
 
-// maxServiceConfig is the size of the buffer for a service's configuration, in bytes. Windows does
-// not return more.
+// maxServiceConfig is the size of the buffer for a service's configuration, in bytes. Windows never
+// returns more.
 const maxServiceConfig = 8 << 10
 
 func (m managedService) command() (string, error) {
-	// A slice of uint64 is aligned, which is necessary because the buffer contains pointers.
+	// Use a slice of uint64, because the buffer contains pointers and must be aligned.
 	raw := make([]uint64, maxServiceConfig/8)
 	c := (*windows.QUERY_SERVICE_CONFIG)(unsafe.Pointer(&raw[0]))
 	need := uint32(0)

@@ -13,7 +13,7 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// manager fakes the service manager and records the calls.
+// manager fakes the service manager, and records the calls.
 type manager struct {
 	refuses     error // error that a start returns
 	profile     error // error that the removal of the profile returns
@@ -114,7 +114,7 @@ func (m *manager) Start() error {
 	return nil
 }
 
-// listed implements entry: it is the service as the fake service manager lists it.
+// listedService implements entry for the service in the fake service manager.
 type listedService struct{ *manager }
 
 func (l listedService) SetRecoveryActions(a []mgr.RecoveryAction, reset uint32) error {
@@ -144,7 +144,7 @@ func (l listedService) status() (windows.SERVICE_STATUS_PROCESS, error) {
 	st := &l.st
 	if pending := l.state == svc.StartPending || l.state == svc.StopPending; pending && !l.hangs {
 		st.CheckPoint++
-		time.Sleep(10 * time.Second) // progress is reported once in this time
+		time.Sleep(10 * time.Second) // the service reports progress once in this time
 		if l.slow--; l.slow < 0 {
 			l.state = map[svc.State]svc.State{svc.StartPending: svc.Running, svc.StopPending: svc.Stopped}[l.state]
 			if l.exit != 0 {

@@ -13,8 +13,8 @@ import (
 )
 
 // installRunner puts a copy of the runner program into a directory next to it. Old runners may still
-// run after an upgrade. If they ran the installer's own file, Windows would ask for a restart to
-// replace it.
+// run during an upgrade. If they ran the installer's own file, Windows would ask for a restart before
+// it replaces the file.
 func installRunner(client string) error {
 	path, err := copies.Make(client, copies.DirFor(client))
 	if err == nil {
@@ -31,7 +31,7 @@ func tidyRunners(client string) {
 	}
 }
 
-// removeRunners removes all copies. It waits a moment for running ones, because runners end shortly
+// removeRunners removes all copies. It waits a moment for running copies, because runners end shortly
 // after their service. If a user's own service still runs a copy, it returns an error.
 func removeRunners(client string) error {
 	for end := time.Now().Add(letGo); !copies.Remove(copies.DirFor(client)); time.Sleep(pollEvery) {
@@ -43,7 +43,7 @@ func removeRunners(client string) error {
 	return nil
 }
 
-// letGo is how long to wait at most until a stopped service has released its files.
+// letGo bounds how long the program waits until a stopped service has released its files.
 const letGo = 5 * time.Second
 
 // removeProfile removes the profile of an account: the directory below C:\Users and the part of the
@@ -62,8 +62,7 @@ func removeProfile(sid string) error {
 		switch {
 		case ok != 0, errors.Is(err, windows.ERROR_FILE_NOT_FOUND):
 			return nil
-		// Give up only after some time, because Windows unloads the profile a while after the service has
-		// stopped.
+		// Retry for some time, because Windows unloads the profile a while after the service has stopped.
 		case time.Now().After(end):
 			return err
 		}

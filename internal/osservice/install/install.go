@@ -22,9 +22,9 @@ type Options struct {
 	Talk    Direct
 }
 
-// Direct holds functions that talk to a service directly, not through the service manager. They are
-// needed for a user's own service, which the Windows service manager does not know, and to stop a
-// service without its jobs. Only registration on Windows needs them.
+// Direct holds functions that talk to a service directly, not through the service manager. They control
+// a user's own service, which the Windows service manager does not know, and stop a service without its
+// jobs. Only the registration on Windows uses them.
 type Direct struct {
 	// Begin starts the user's own service in the background and waits until it answers.
 	Begin   func() error
@@ -32,8 +32,8 @@ type Direct struct {
 	Answers func() bool
 }
 
-// serve returns the arguments that start the program as the system's service. They must contain all
-// three paths, because a service of root without flags would use other paths.
+// serve returns the arguments that start the program as the system's service. They contain all three
+// paths, because a service of root without these flags would use other paths.
 func (o Options) serve() []string {
 	return []string{"serve", "--dir", o.Places.State, "--socket", o.Places.Socket, "--config", o.Places.File}
 }
@@ -48,8 +48,8 @@ func (o Options) NotRegistered() error {
 		flag)
 }
 
-// allowed returns an error unless the caller is root (on Windows, an elevated administrator) or the
-// service is the user's own.
+// allowed returns an error if the caller may not control the service. The caller may do so if it is
+// root (on Windows, an elevated administrator) or the service is the user's own.
 func (o Options) allowed(verb string, root bool) error {
 	if o.User || root {
 		return nil

@@ -9,8 +9,8 @@ import (
 	"github.com/queuectl/queuectl/internal/osservice"
 )
 
-// logon reads, sets and removes the command that Windows runs when this user logs on. The function
-// get returns "" if no command is set.
+// logon reads, sets and removes the command that Windows runs when this user logs on. The function get
+// returns "" if there is no such command.
 type logon struct {
 	get    func() (string, error)
 	set    func(line string) error
@@ -38,7 +38,7 @@ var registryRun = logon{
 	},
 }
 
-// logonCommand names the command for messages.
+// logonCommand is the name of the command at logon in messages.
 const logonCommand = "the command that starts your service at logon (value " + Name + " of the registry key " +
 	`HKEY_CURRENT_USER\` + osservice.RunKey + ")"
 

@@ -11,8 +11,8 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// trusted returns an error if a program is in a user's profile, because the service's account
-// cannot read it there. It also returns an error if other accounts could replace the program.
+// trusted returns an error if a program is in a user's profile, because the service's account cannot
+// read the program there. It also returns an error if other accounts could replace the program.
 func trusted(program string) error {
 	users, err := windows.KnownFolderPath(windows.FOLDERID_UserProfiles, 0)
 	if err != nil {
@@ -28,8 +28,8 @@ func trusted(program string) error {
 const move = `; copy queuectl.exe and queuectld.exe to another folder, such as C:\Program Files\queuectl, ` +
 	"and run there: queuectl service install"
 
-// onlyTrustedReplace returns an error if other accounts could replace the program. They could do so
-// if they may change the program or its directory, or may move one of its parent directories away.
+// onlyTrustedReplace returns an error if other accounts could replace the program. They could do so if
+// they may change the program or its directory, or may move away one of its parent directories.
 func onlyTrustedReplace(program string, access func(path string) (*windows.SECURITY_DESCRIPTOR, error)) error {
 	for path := program; ; path = filepath.Dir(path) {
 		rights, by := windows.ACCESS_MASK(accounts.WriteRights), accounts.OthersWithRights

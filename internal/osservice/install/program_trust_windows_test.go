@@ -11,8 +11,8 @@ import (
 )
 
 // onlyTrustedReplace rejects a program if other accounts could change the program or its directory, or
-// could move one of the parent directories away. It accepts that everyone may create directories on a
-// drive.
+// could move away one of its parent directories. It accepts a drive on which everyone may create
+// directories.
 func TestProgramWritableByOthersIsRejected(t *testing.T) {
 	const (
 		// The access list of C:\ as Windows creates it.

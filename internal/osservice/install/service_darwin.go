@@ -47,7 +47,7 @@ func (s *Service) Registered() bool {
 	return err == nil
 }
 
-// Install registers and starts the service. If it is registered already with other settings,
+// Install registers and starts the service. If the service is already registered with other settings,
 // Install updates the registration and restarts the service.
 func (s *Service) Install() error {
 	if err := s.allowed("install", s.uid == 0); err != nil {

@@ -27,7 +27,8 @@ const (
 	webUnit = Name + "-web.socket"
 )
 
-// groups are the slices that contain every runner. The second one contains the first.
+// sockets lists the socket units. groups lists the slices that contain every runner; the second slice
+// contains the first.
 var (
 	sockets = []string{Name + ".socket", Name + "-runner.socket"}
 	groups  = []string{Name + "-runner.slice", Name + ".slice"}
@@ -42,8 +43,8 @@ type Service struct {
 	run  func(name string, args ...string) error
 }
 
-// New returns the service that the options select. It returns an error if systemd does not run, or
-// not for this user.
+// New returns the service that the options select. It returns an error if systemd does not run, or if
+// this user has no systemd manager.
 func New(o Options) (*Service, error) {
 	if _, err := os.Stat("/run/systemd/system"); err != nil {
 		return nil, o.noSystemd()
@@ -67,7 +68,7 @@ func New(o Options) (*Service, error) {
 	return &Service{Options: o, uid: os.Geteuid(), unit: unit, run: run}, nil
 }
 
-// source returns the packages' file from which a unit is generated.
+// source returns the file of the packages from which a unit is generated.
 func (o Options) source(name string) string {
 	if o.User {
 		return "user/" + name
@@ -85,8 +86,8 @@ func (o Options) noSystemd() error {
 		o.Client, strings.Join(o.serve(), " "))
 }
 
-// session sets XDG_RUNTIME_DIR if su or sudo have removed it, so that systemctl finds the user's
-// systemd.
+// session sets XDG_RUNTIME_DIR if su or sudo has removed it, so that systemctl finds the user's
+// manager.
 func session() error {
 	if os.Getenv("XDG_RUNTIME_DIR") != "" {
 		return nil
@@ -124,7 +125,7 @@ func (s *Service) unitDir() string {
 	return filepath.Join(s.root, "/etc/systemd/system")
 }
 
-// owned returns the path of a unit that a package has installed, or "" without one.
+// owned returns the path of a unit that a package has installed, or "" if no package has.
 func (s *Service) owned() string {
 	if s.User {
 		return ""
@@ -139,8 +140,8 @@ func (s *Service) owned() string {
 	return ""
 }
 
-// shadows reports whether both Install and, later, a package have installed units. Those of Install
-// then take precedence. shadows checks for the file that only Install writes and that Uninstall
+// shadows reports whether a package has installed units after Install did. In that case the units of
+// Install take precedence. shadows checks for the file that only Install writes and that Uninstall
 // removes last.
 func (s *Service) shadows() bool {
 	return s.owned() != "" && exists(filepath.Join(s.root, tmpfiles))
@@ -156,7 +157,7 @@ func (s *Service) Registered() bool {
 	return s.owned() != "" || exists(filepath.Join(s.unitDir(), mainUnit))
 }
 
-// Install registers and starts the service. If it is registered already with other settings,
+// Install registers and starts the service. If the service is already registered with other settings,
 // Install updates the registration and restarts the service. Running jobs continue.
 func (s *Service) Install() error {
 	if path := s.owned(); path != "" {
@@ -200,8 +201,8 @@ func (s *Service) Install() error {
 	return nil
 }
 
-// installMain writes the main unit with the kardianos library, unless it is up to date. replaced
-// reports whether another version existed.
+// installMain writes the main unit with the kardianos library, unless the unit is up to date. replaced
+// reports whether installMain replaced another version of the unit.
 func (s *Service) installMain() (replaced bool, err error) {
 	path := filepath.Join(s.unitDir(), mainUnit)
 	have, err := os.ReadFile(path)
@@ -219,17 +220,17 @@ func (s *Service) installMain() (replaced bool, err error) {
 	return replaced, s.unit.Install()
 }
 
-// tmpfiles is the path of the settings for systemd-tmpfiles. It is the last element of the list
-// that files returns.
+// tmpfiles is the path of the settings for systemd-tmpfiles. It is the last file that the method files
+// returns.
 const tmpfiles = "/etc/tmpfiles.d/queuectl.conf"
 
 // file is a file that is installed in addition to the main unit.
 type file struct {
 	path, source string
-	first        bool // an existing file is kept, because users edit it
+	first        bool // keep an existing file, because users edit it
 }
 
-// files returns the files in addition to the main unit.
+// files returns the files that are installed in addition to the main unit.
 func (s *Service) files() (list []file) {
 	for _, name := range append([]string{runnerUnit}, sockets...) {
 		list = append(list, file{path: filepath.Join(s.unitDir(), name), source: s.source(name)})
@@ -246,8 +247,8 @@ func (s *Service) files() (list []file) {
 	)
 }
 
-// writeFiles writes the files that are missing or out of date. changed reports whether a file was
-// out of date.
+// writeFiles writes the files that are missing or out of date. changed reports whether it replaced an
+// existing file.
 func (s *Service) writeFiles() (changed bool, err error) {
 	for _, f := range s.files() {
 		text := s.text(f.source)
@@ -267,8 +268,8 @@ func (s *Service) writeFiles() (changed bool, err error) {
 }
 
 // Uninstall stops the service and removes the registration. It returns whether the service was
-// registered. The queue, the settings and the accounts are kept. If a package has installed units
-// since Install, they take over instead, and running jobs continue.
+// registered. It keeps the queue, the settings and the accounts. If a package has installed units since
+// Install, the service continues with these units, and so do running jobs.
 func (s *Service) Uninstall() (was bool, err error) {
 	shadows := s.shadows()
 	if path := s.owned(); path != "" && !shadows {
@@ -315,7 +316,7 @@ func (s *Service) moveToPackage() error {
 		return err
 	}
 	for _, unit := range []string{mainUnit, webUnit} {
-		// The links that enable the unit point to the removed files, so they must be created again.
+		// The links that enable the unit point to the removed files, so create them again.
 		if s.systemctl("is-enabled", "--quiet", unit) == nil {
 			if err := s.systemctl("reenable", unit); err != nil {
 				return err
@@ -325,8 +326,8 @@ func (s *Service) moveToPackage() error {
 	return s.systemctl("try-restart", mainUnit)
 }
 
-// removeFiles removes the files in addition to the main unit, except those that users edit. It
-// returns whether any of them existed.
+// removeFiles removes the files that were installed in addition to the main unit, except those that
+// users edit. It returns whether any of them existed.
 func (s *Service) removeFiles() (was bool, err error) {
 	for _, f := range s.files() {
 		if f.first {
@@ -353,8 +354,8 @@ func (s *Service) HowToStart() string {
 // hidden lists directories that the service's sandbox hides.
 var hidden = []string{"/home/", "/root/", "/run/user/", "/tmp/", "/var/tmp/"}
 
-// trusted returns an error if the service cannot see a program, or if a user other than root could
-// replace it.
+// trusted returns an error if the service's sandbox hides a program, or if a user other than root could
+// replace the program.
 func trusted(program string) error {
 	for _, dir := range hidden {
 		if strings.HasPrefix(program, dir) {
@@ -380,10 +381,11 @@ func trusted(program string) error {
 const copyFirst = "copy both programs first: install %[1]s/queuectl %[1]s/queuectld /usr/local/bin/ && " +
 	"/usr/local/bin/queuectl service install"
 
-// remedy returns what to do if not only root can change path, which leads to the program.
+// remedy returns what to do if other users than root can change path, which is the program or one of
+// its directories.
 func remedy(program, path string, owner uint32, mode os.FileMode) string {
 	switch {
-	case owner == 0 && mode.Perm()&0o002 == 0: // /usr/local/bin in older versions of Debian
+	case owner == 0 && mode.Perm()&0o002 == 0: // for example /usr/local/bin in older versions of Debian
 		return "run: chmod g-w " + path
 	case filepath.Dir(program) == "/usr/local/bin":
 		return fmt.Sprintf("run: chown root: %[1]s && chmod go-w %[1]s", path)

@@ -122,7 +122,7 @@ func TestInstallAndUninstallTheSystemsService(t *testing.T) {
 	expect(t, "asked to uninstall the second time", m.takeCalls(), nil)
 }
 
-// A user's service has its units in the user's directory, and no file of the system's service.
+// A user's service has its units in the user's directory. It has no file of the system's service.
 func TestInstallAndUninstallAUsersService(t *testing.T) {
 	m := newMachine(t, own)
 	if err := m.s.Install(); err != nil {
@@ -197,9 +197,9 @@ func TestInstallLeavesPackagedUnits(t *testing.T) {
 	}
 }
 
-// If a package has installed units after Install, Uninstall replaces the units of Install with
-// them. They are enabled and running if those of Install were. Before Uninstall, another Install
-// returns an error that explains that.
+// If a package has installed units after Install, Uninstall replaces the units of Install by the
+// package's units, which are enabled and running if those of Install were. If Install is called
+// instead, it returns an error that explains that.
 func TestUninstallHandsOverToPackage(t *testing.T) {
 	m := newMachine(t, system)
 	if err := m.s.Install(); err != nil {
@@ -240,7 +240,7 @@ func TestUninstallHandsOverToPackage(t *testing.T) {
 	}
 }
 
-// Without systemd, the error contains the command for another init system, as in docs/install.md.
+// Without systemd, the error contains the command for another init system from docs/install.md.
 func TestWithoutSystemd(t *testing.T) {
 	page, err := os.ReadFile("../../../docs/install.md")
 	if err != nil {
@@ -260,8 +260,9 @@ func TestWithoutSystemd(t *testing.T) {
 	}
 }
 
-// A command for a service that is not registered returns an error that says how to register it.
-// Without root, a command for the system's service returns an error with the command for root.
+// A command for a service that is not registered returns an error that says how to register the
+// service. Without root, a command for the system's service returns an error with the command to run as
+// root.
 func TestVerbsAreRefused(t *testing.T) {
 	m := newMachine(t, system)
 	stop := func() error { return m.s.Stop(false) }
@@ -293,7 +294,7 @@ func TestVerbsAreRefused(t *testing.T) {
 	expect(t, "asked to keep jobs", m.takeCalls(), nil)
 }
 
-// Install rejects programs that other users can replace, and those that the sandbox hides.
+// Install rejects programs that other users can replace, and programs that the sandbox hides.
 func TestPrograms(t *testing.T) {
 	if err := trusted("/bin/true"); err != nil {
 		t.Error(err)

@@ -21,8 +21,8 @@ type unit interface {
 // Start starts the service.
 func (s *Service) Start() error { return s.act("start", s.unit.Start) }
 
-// Stop stops the service and its jobs, which finish first or return to the queue. With systemd, the
-// next client starts the service again, through its socket.
+// Stop stops the service and its jobs. The jobs finish first or return to the queue. With systemd, the
+// next client that connects to the socket starts the service again.
 func (s *Service) Stop(keepJobs bool) error {
 	if keepJobs {
 		return queue.Errorf(queue.CodeInvalid, "--keep-jobs: cannot be used with a registered service, because the system "+
@@ -38,7 +38,7 @@ func (s *Service) act(verb string, do func() error) error {
 	return s.Options.act(verb, s.uid == 0, s.Registered(), do)
 }
 
-// Runs reports whether the service runs, or is about to.
+// Runs reports whether the service runs or is starting.
 func (s *Service) Runs() bool {
 	status, err := s.unit.Status()
 	return err == nil && status == kardianos.StatusRunning

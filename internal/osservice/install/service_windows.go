@@ -20,8 +20,8 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// Account is the account of the system's service: a virtual account, which Windows creates only for
-// this service and which has no password.
+// Account is the account of the system's service. It is a virtual account: Windows creates it only for
+// this service, and it has no password.
 const Account = `NT SERVICE\` + Name
 
 // rootsAlone is the message for a caller without the rights to manage the system's service.
@@ -43,8 +43,9 @@ type Service struct {
 	elevated   bool
 }
 
-// runner manages the copies of the runner program next to it. Function install adds a copy of the
-// current version, tidy removes unused copies of other versions, and remove removes all copies.
+// runner manages the copies of the runner program in a directory next to the program. The function
+// install adds a copy of the current version, tidy removes unused copies of other versions, and remove
+// removes all copies.
 type runner struct {
 	install func(client string) error
 	tidy    func(client string)
@@ -104,7 +105,7 @@ func (s *Service) Registered() bool {
 	return !errors.Is(err, windows.ERROR_SERVICE_DOES_NOT_EXIST)
 }
 
-// Install registers and starts the service. If it is registered already with another command,
+// Install registers and starts the service. If the service is already registered with another command,
 // Install updates the registration and restarts the service. Running jobs continue.
 func (s *Service) Install() error {
 	if s.User {
@@ -124,8 +125,8 @@ func (s *Service) Install() error {
 		if changed, err = s.bringUpToDate(); err != nil {
 			return err
 		}
-		// Secure the directory first: once registered, Windows could start the service with files of another
-		// user.
+		// Secure the directory before the registration. Otherwise Windows could start the service with files
+		// of another user.
 	} else if err := s.secure(s.Places.State, s.Places.File); err != nil {
 		return err
 	} else if err := s.unit.Install(); err != nil {
@@ -153,8 +154,8 @@ func (s *Service) commandLine() string {
 	return strings.Join(words, " ")
 }
 
-// bringUpToDate makes a registered service start this program. changed reports whether it was
-// registered with another command line.
+// bringUpToDate makes a registered service start this program. changed reports whether the command line
+// was different before.
 func (s *Service) bringUpToDate() (changed bool, err error) {
 	e, err := s.open()
 	if err != nil {
@@ -197,9 +198,9 @@ func (s *Service) Prepare() error {
 	)
 }
 
-// recovery lists the actions of the service manager after the first failure, the second, and so on.
-// The last action repeats. The delays grow because the manager cannot distinguish a crash from
-// wrong settings, with which the service would fail forever and fill the event log.
+// recovery lists the actions of the service manager after the first failure, the second, and so on. The
+// last action repeats. The delays grow, because with wrong settings the service would fail forever and
+// fill the event log.
 var recovery = []mgr.RecoveryAction{
 	{Type: mgr.ServiceRestart, Delay: time.Second},
 	{Type: mgr.ServiceRestart, Delay: time.Second},
@@ -208,20 +209,21 @@ var recovery = []mgr.RecoveryAction{
 	{Type: mgr.ServiceRestart, Delay: time.Minute},
 }
 
-// privileges are the only privileges that the service and its jobs keep: to traverse directories, as
-// every user may. Without this list, Windows would give every service SeImpersonatePrivilege, among
-// others, with which a program can obtain the rights of the system. The service needs no privilege
-// to identify its clients.
+// privileges lists the only privilege that the service and its jobs keep: to traverse directories,
+// which every user has. Without this list, Windows would give the service SeImpersonatePrivilege and
+// others. With that privilege a program can obtain the rights of the system. The service needs no
+// privilege to identify its clients.
 var privileges = []string{"SeChangeNotifyPrivilege"}
 
 const (
-	// forgetFailures is the time without a failure after which Windows counts failures from 0 again.
+	// forgetFailures is how long the service must run without a failure until Windows counts failures from
+	// 0 again.
 	forgetFailures = 24 * time.Hour
-	// preshutdown is how long Windows waits, before a shutdown, for the service to end its jobs.
+	// preshutdown is how long Windows waits before a shutdown until the service has ended its jobs.
 	preshutdown = 180 * time.Second
 )
 
-// wrapError adds to an error which setting of the service could not be configured.
+// wrapError adds the name of the setting that could not be configured to an error.
 func wrapError(what string, err error) error {
 	if err != nil {
 		return fmt.Errorf("cannot configure %s: %w", what, err)
@@ -229,8 +231,8 @@ func wrapError(what string, err error) error {
 	return nil
 }
 
-// known returns nil if the error only means that the service manager does not support a setting,
-// like that of Wine. The service then runs without that setting.
+// known returns nil if an error means that the service manager does not support a setting, as under
+// Wine. The service then runs without that setting. It returns other errors unchanged.
 func known(err error) error {
 	if errors.Is(err, windows.ERROR_INVALID_LEVEL) {
 		return nil
@@ -238,7 +240,7 @@ func known(err error) error {
 	return err
 }
 
-// removed adds to an error which object could not be removed.
+// removed adds the name of the object that could not be removed to an error.
 func removed(what string, err error) error {
 	if err != nil {
 		return fmt.Errorf("cannot remove %s: %w", what, err)
@@ -246,8 +248,8 @@ func removed(what string, err error) error {
 	return nil
 }
 
-// Tidy removes the runner programs of other versions, once an upgrade can no longer be undone. The
-// next upgrade removes those that are still running.
+// Tidy removes the runner programs of other versions. It is called when an upgrade can no longer be
+// undone. The next upgrade removes those that are still running.
 func (s *Service) Tidy() error {
 	if err := s.allowed("prepare --tidy", s.elevated); err != nil {
 		return err
@@ -256,8 +258,8 @@ func (s *Service) Tidy() error {
 	return nil
 }
 
-// Undo reverts Prepare outside the service's directory and the service manager. It also removes what
-// Windows has created for the service's account.
+// Undo reverts what Prepare has changed outside the service's directory and the service manager. It
+// also removes what Windows has created for the service's account.
 func (s *Service) Undo() error {
 	if err := s.allowed("prepare --undo", s.elevated); err != nil {
 		return err
@@ -285,8 +287,8 @@ func (s *Service) Uninstall() (was bool, err error) {
 		if err := s.Stop(false); err != nil {
 			return was, err
 		}
-		// kardianos also returns an error if only the event log source is missing. Then the service is no
-		// longer registered.
+		// kardianos also returns an error if only the event log source is missing, although it has removed
+		// the registration.
 		if err := s.unit.Uninstall(); err != nil && s.Registered() {
 			return was, err
 		}
@@ -294,7 +296,7 @@ func (s *Service) Uninstall() (was bool, err error) {
 	return was, s.Undo()
 }
 
-// Start starts the service and returns when it listens.
+// Start starts the service. It returns when the service accepts connections.
 func (s *Service) Start() error {
 	if s.User {
 		return s.act("start", s.Talk.Begin)
@@ -312,9 +314,9 @@ func (s *Service) Start() error {
 	})
 }
 
-// Stop stops the service and its jobs, which finish first or return to the queue. With keepJobs the
-// jobs continue, and the next service adopts them. The service manager does not restart a service
-// that exits normally.
+// Stop stops the service and its jobs. The jobs finish first or return to the queue. With keepJobs the
+// jobs continue, and the next service adopts them. The service manager does not restart a service that
+// exits normally.
 func (s *Service) Stop(keepJobs bool) error {
 	if s.User {
 		return s.act("stop", func() error { return s.end(keepJobs) })
@@ -330,7 +332,7 @@ func (s *Service) Stop(keepJobs bool) error {
 	})
 }
 
-// Restart restarts the service. Jobs continue to run, unless the service does not answer.
+// Restart restarts the service. Jobs continue to run if the service answers.
 func (s *Service) Restart() error {
 	if s.User {
 		return s.act("restart", func() error { return errors.Join(s.end(true), s.Talk.Begin()) })
@@ -367,15 +369,15 @@ func (s *Service) act(verb string, do func() error) error {
 	return s.Options.act(verb, s.elevated, s.Registered(), do)
 }
 
-// pollEvery is how often a service that starts or stops is polled. stallTimeout is how long such a
-// service may report no progress, unless it has itself announced a longer time.
+// pollEvery is how often the state of a starting or stopping service is polled. stallTimeout is how
+// long such a service may report no progress, unless it has announced a longer time.
 const (
 	pollEvery    = 50 * time.Millisecond
 	stallTimeout = 60 * time.Second
 )
 
-// waitForState waits until the service is in the state want. If the service stops while it should start,
-// waitForState returns the reason.
+// waitForState waits until the service is in the state want. If the service stops although want is
+// another state, waitForState returns the reason.
 func (s *Service) waitForState(want svc.State) error {
 	e, err := s.open()
 	if err != nil {
@@ -415,14 +417,14 @@ func (s *Service) startError(st *windows.SERVICE_STATUS_PROCESS) error {
 		code, filepath.Join(s.Places.State, config.ServiceLogName), Name)
 }
 
-// Runs reports whether the service runs, or is about to.
+// Runs reports whether the service runs or is starting.
 func (s *Service) Runs() bool {
 	if s.User {
 		return s.Talk.Answers()
 	}
 	e, err := s.open()
-	// Windows lets only users who are logged on at the machine itself query the service. For others,
-	// ask the service directly.
+	// Windows lets only users who are logged on at the machine itself query the service manager. For other
+	// users, ask the service directly.
 	if errors.Is(err, windows.ERROR_ACCESS_DENIED) {
 		return s.Talk.Answers()
 	}
@@ -443,10 +445,11 @@ func (s *Service) HowToStart() string {
 	return "sc start " + Name
 }
 
-// addSource adds an event log source, if it is missing, whose events are displayed unchanged.
+// addSource adds an event log source, unless it exists. The event log displays the events of this
+// source unchanged.
 func addSource(name string) error {
 	err := eventlog.InstallAsEventCreate(name, eventlog.Error|eventlog.Warning|eventlog.Info)
-	// Only the text of the error shows that the source exists.
+	// Only the text of the error shows that the source already exists.
 	if err != nil && strings.Contains(err.Error(), "already exists") {
 		return nil
 	}

@@ -31,9 +31,9 @@ func expect(t *testing.T, what string, got []string, want ...string) {
 	}
 }
 
-// Install registers, prepares and starts the service, and waits while the start makes
-// progress. A second Install changes nothing. For another program it updates the registration, and
-// jobs continue to run. Uninstall removes everything.
+// Install registers, prepares and starts the service, and waits as long as the start makes progress. A
+// second Install changes nothing. For another program it updates the registration, and jobs continue to
+// run. Uninstall removes everything.
 func TestInstall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newManager(false)
@@ -58,7 +58,7 @@ func TestInstall(t *testing.T) {
 		if was, err := m.s.Uninstall(); !was || err != nil || m.registered {
 			t.Errorf("uninstalled: %v, %v", was, err)
 		}
-		profile := "no profile S-1-5-80-" // the number of the account follows
+		profile := "no profile S-1-5-80-" // the number of the account follows this text
 		got := m.takeCalls()
 		for i, what := range got {
 			got[i] = what[:min(len(what), len(profile))]
@@ -75,9 +75,9 @@ func TestInstall(t *testing.T) {
 	})
 }
 
-// A failed service restarts after 1 s, later after up to a minute, also after a nonzero exit code.
-// It gets three minutes before a shutdown, and a SID for access lists. It gets no privilege with
-// which the service or its jobs could act as another account.
+// Windows restarts a failed service after 1 s, and later after up to a minute, also after a nonzero
+// exit code. Before a shutdown, the service gets three minutes. It has a SID for access lists. It has
+// no privilege to act as another account, and neither have its jobs.
 func TestPrepare(t *testing.T) {
 	m := newManager(false)
 	if err := m.s.Prepare(); !errors.Is(err, queue.ErrNotFound) {
@@ -98,8 +98,8 @@ func TestPrepare(t *testing.T) {
 	}
 }
 
-// The error of a failed start contains the exit code and where to find details. A start or stop
-// without progress times out.
+// The error of a failed start contains the exit code and where to find details. A start or stop that
+// makes no progress times out.
 func TestFailuresAreReported(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newManager(false)
@@ -125,8 +125,8 @@ func TestFailuresAreReported(t *testing.T) {
 	})
 }
 
-// Restart and stop --keep-jobs ask the service to leave its jobs running. A service that does not
-// answer is restarted anyway. Without a registration, the error says how to register.
+// Restart and stop --keep-jobs leave jobs running. A service that does not answer is restarted anyway.
+// If the service is not registered, the error says how to register it.
 func TestJobsAreKept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newManager(false)
@@ -156,7 +156,7 @@ func TestJobsAreKept(t *testing.T) {
 	})
 }
 
-// If the caller is not elevated, nothing is done, and the error says how to run the command
+// If the caller is not elevated, a command does nothing and returns an error that says how to run it
 // elevated.
 func TestElevation(t *testing.T) {
 	m := newManager(false)
@@ -289,8 +289,8 @@ func wantAccess(t *testing.T, what string, sd *windows.SECURITY_DESCRIPTOR) {
 	}
 }
 
-// The real service manager installs, starts, stops and uninstalls the system's service, with the
-// configuration of Prepare.
+// The real service manager installs, starts, stops and uninstalls the system's service. The service has
+// the configuration of Prepare.
 func TestServiceManager(t *testing.T) {
 	programs, err := windows.KnownFolderPath(windows.FOLDERID_ProgramFiles, 0)
 	if err != nil {
@@ -300,7 +300,7 @@ func TestServiceManager(t *testing.T) {
 	o := Options{Program: filepath.Join(base, "queuectl.exe"), Client: filepath.Join(base, "queuectl.exe"),
 		Places: config.Places{State: filepath.Join(base, "state"), Socket: `\\.\pipe\queuectl-register-test`,
 			File: filepath.Join(base, "state", "queuectl.toml")}}
-	// The running service is this test program, which does not answer like queuectl.
+	// The service is this test program, which does not answer requests like queuectl.
 	o.Talk.End = func(bool) error { return queue.ErrUnavailable }
 	s, err := New(o)
 	if err != nil {
@@ -383,7 +383,7 @@ func asPrepared(t *testing.T) {
 	}
 }
 
-// The command at logon is kept in the user's registry.
+// The command at logon is stored in the user's registry.
 func TestRunKey(t *testing.T) {
 	if _, there := osservice.UserService(); there {
 		skip.Missing(t, "no user service", "needs a user without a registered service; the user of .ci/run has none")
@@ -400,7 +400,7 @@ func TestRunKey(t *testing.T) {
 	}
 }
 
-// TestMain is also the service that TestServiceManager starts.
+// TestMain also implements the service that TestServiceManager starts.
 func TestMain(m *testing.M) {
 	if len(os.Args) > 2 && os.Args[1] == "serve" && os.Args[2] == "--service" {
 		if err := svc.Run(Name, idle{}); err != nil {

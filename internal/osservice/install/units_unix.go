@@ -15,13 +15,14 @@ import (
 const rootsAlone = "only root can %s the system's service; run: sudo queuectl service %[1]s; or use --user " +
 	"for your own service"
 
-// packaged and packagedClient are the paths of the programs in the packages' files.
+// packaged and packagedClient are the paths of the programs that the packages' files contain.
 const (
 	packaged       = "/usr/libexec/queuectl/queuectld"
 	packagedClient = "/usr/bin/queuectl"
 )
 
-// text returns a file of the packages with the paths of this installation.
+// text returns a file of the packages, with the paths of this installation instead of the packages'
+// paths.
 func (o Options) text(name string) string {
 	raw, err := packaging.Files.ReadFile(name)
 	if err != nil {
@@ -38,8 +39,8 @@ func (o Options) text(name string) string {
 	).Replace(string(raw))
 }
 
-// arguments returns the arguments of serve as XML for launchd's file. The user's own service needs
-// none, since it uses the default paths.
+// arguments returns the arguments of serve as XML for launchd's file. The user's own service needs no
+// arguments, because it uses the default paths.
 func (o Options) arguments() string {
 	if o.User {
 		return ""

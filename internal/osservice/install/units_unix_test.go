@@ -23,7 +23,7 @@ var (
 			File: "/home/eve/conf/queuectl/queuectl.toml"}}
 )
 
-// A unit differs from the packaged one only in the paths of the programs.
+// A unit differs from the packaged unit only in the paths of the programs.
 func TestUnitsAreThePackagesUnits(t *testing.T) {
 	for _, name := range []string{"queuectl.service", "queuectl-runner@.service", "queuectl.socket",
 		"queuectl-runner.socket", "queuectl.sysusers", "queuectl.tmpfiles"} {

@@ -4,7 +4,7 @@ package install
 
 import "github.com/queuectl/queuectl/queue"
 
-// Service is queuectl on a system that it cannot be registered with.
+// Service represents the service on a system on which queuectl cannot be registered.
 type Service struct{ Options }
 
 // New returns an error, because this system is not supported.
