@@ -56,7 +56,7 @@ func TestWebhookIsPosted(t *testing.T) {
 	for _, c := range []struct {
 		status, code int
 		says         string
-	}{{200, 0, ""}, {500, 1, ""}, {404, 1, ""}, {302, 1, "not followed"},
+	}{{200, 0, ""}, {500, 1, ""}, {404, 1, ""}, {302, 1, "do not follow redirects"},
 		{410, hooks.WebhookGone, "no longer accepts this webhook"}} {
 		status, got = c.status, 0
 		code, out, errs := post()
