@@ -4,8 +4,8 @@ package osservice
 
 import "github.com/queuectl/queuectl/config"
 
-// Own reports whether a service of this user is registered, and the command that starts it.
-func Own() (start string, registered bool) { return "", false }
+// UserService reports whether a service of this user is registered, and the command that starts it.
+func UserService() (start string, registered bool) { return "", false }
 
 // EndsAtLogout reports whether a registered service of this user ends when the user logs out,
 // although it could keep running.
@@ -16,5 +16,5 @@ func BootAdvice(p Process) string {
 	if p.Kind == config.OwnService {
 		return "make the init system run: queuectl serve"
 	}
-	return elsewhere
+	return initSystemAdvice
 }
