@@ -216,9 +216,9 @@ func (p *Pool) RunnerError() error {
 	return cmp.Or(p.cfg.Runners.CheckLauncher(), p.runners.spawnErr)
 }
 
-// killUnresponsive kills the runners that do not answer, with all their jobs. The pool then
+// killUnresponsiveAtStop kills the runners that do not answer, with all their jobs. The pool then
 // recovers them like other dead runners.
-func (p *Pool) killUnresponsive() {
+func (p *Pool) killUnresponsiveAtStop() {
 	p.mu.Lock()
 	var dirs []string
 	for _, conn := range p.runners.clients {

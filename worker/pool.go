@@ -285,7 +285,7 @@ func (p *Pool) Stop(ctx context.Context, timeout, grace time.Duration) {
 		p.requestEnd(h, queue.Stopped, nil, "")
 	}
 	if p.WaitForScaleDown(ctx, timeout, nil) != nil {
-		p.killUnresponsive()
+		p.killUnresponsiveAtStop()
 		p.WaitForScaleDown(ctx, grace, nil)
 	}
 	p.mu.Lock()

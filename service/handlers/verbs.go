@@ -20,7 +20,7 @@ import (
 	"github.com/queuectl/queuectl/worker"
 )
 
-// jobChanger changes jobs that are not running.
+// jobChanger changes jobs, and ends jobs that are running.
 type jobChanger struct {
 	store    store.Store
 	bulk     *bulk
