@@ -38,7 +38,7 @@ const accessTable = "access"
 
 // restartSettings lists the settings whose changes take effect when the service restarts.
 var restartSettings = []string{"run_as", "socket_mode", "socket_group", "store", "store_file", "node", "node_lease",
-	"job_tmpdir", "scheduling", "aging", "aging_interval"}
+	"job_tmpdir"}
 
 // AtStart reports whether a change of the setting takes effect only when the service restarts.
 func (k *Key) AtStart() bool { return slices.Contains(restartSettings, k.Name) }

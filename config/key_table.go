@@ -71,13 +71,12 @@ func orderKeys() []Key {
 		choice("on_lost", "retry", "what to do with a running job after a crash of its runner or machine: "+
 			"retry, dead or hold", func(s *Settings) *string { return &s.OnLost }, "retry", "dead", "hold"),
 		choice("scheduling", "aging", "order of waiting jobs: priority, aging (priority that grows while a job waits) or "+
-			"fifo (first in, first out); "+nextStartNote,
-			func(s *Settings) *string { return &s.Scheduling }, "aging", "priority", "fifo"),
+			"fifo (first in, first out)", func(s *Settings) *string { return &s.Scheduling }, "aging", "priority", "fifo"),
 		choice("aging", "time", "when a waiting job gains a point of priority: time (once per interval of the setting "+
-			"aging_interval) or enqueue (whenever another job is enqueued); "+nextStartNote,
-			func(s *Settings) *string { return &s.Aging }, "time", "enqueue"),
-		duration("aging_interval", "60s", "waiting time that is worth one point of priority; "+nextStartNote,
-			time.Millisecond, func(s *Settings) *time.Duration { return &s.AgingInterval }),
+			"aging_interval) or enqueue (whenever another job is enqueued)", func(s *Settings) *string { return &s.Aging },
+			"time", "enqueue"),
+		duration("aging_interval", "60s", "waiting time that is worth one point of priority", time.Millisecond,
+			func(s *Settings) *time.Duration { return &s.AgingInterval }),
 	}
 }
 

@@ -39,6 +39,9 @@ type Status struct {
 	// null if it is not paused.
 	PausedAt Time    `json:"paused_at"`
 	PausedBy *string `json:"paused_by"`
+	// Reranking is true while the priorities of waiting jobs are recomputed after a change of the
+	// settings for the order.
+	Reranking bool `json:"reranking"`
 	// StoreError is the reason why the store cannot be read, "" if it can be read. While StoreError is set, the
 	// other fields hold the last known values.
 	StoreError string `json:"away,omitempty"`

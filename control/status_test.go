@@ -16,7 +16,7 @@ func TestStatusIsOneJSONObject(t *testing.T) {
 		`"throughput_per_minute":0,"database":"/state","store":"postgres","database_bytes":1,"output_bytes":2,` +
 		`"user_bytes":3,"max_bytes_per_user":4,"users_near_quota":[{"uid":5,"user":"mira","bytes":6}],` +
 		`"settings_file":"/settings","service":"","socket":"","pid":0,"node":"a","version":"","started_at":null,` +
-		`"draining":false,"paused_at":null,"paused_by":null,"away":"restarts","health":""}`
+		`"draining":false,"paused_at":null,"paused_by":null,"reranking":false,"away":"restarts","health":""}`
 	if err != nil || string(got) != want {
 		t.Errorf("got %s, %v\nwant %s", got, err, want)
 	}

@@ -42,14 +42,17 @@ func moveEngine(ctx context.Context, from, to storeLocation, m member,
 	return move.Move(ctx, from, to, move.Member{Name: m.Name, DirID: m.DirID}, each)
 }
 
-// opener opens the store of a directory.
-type opener func(ctx context.Context, dir string, log *slog.Logger) (store.Store, error)
+// opener opens the store of a directory. The function orderOf derives from the stored settings how jobs are
+// ranked.
+type opener func(ctx context.Context, dir string, log *slog.Logger,
+	orderOf func([]store.Setting) (queue.Order, error)) (store.Store, error)
 
-func openEngine(ctx context.Context, dir string, log *slog.Logger) (store.Store, error) {
+func openEngine(ctx context.Context, dir string, log *slog.Logger,
+	orderOf func([]store.Setting) (queue.Order, error)) (store.Store, error) {
 	if err := checkStoreFile(dir); err != nil {
 		return nil, err
 	}
-	s, err := sqlite.Open(ctx, sqlite.Options{Dir: dir, Log: log})
+	s, err := sqlite.Open(ctx, sqlite.Options{Dir: dir, Log: log, OrderOf: orderOf})
 	if err != nil {
 		return nil, err
 	}
@@ -61,8 +64,9 @@ type member = postgres.NodeConfig
 
 // openServer returns an opener for the store in a server database, which this service joins as node m.
 func openServer(url string, m member) opener {
-	return func(ctx context.Context, _ string, log *slog.Logger) (store.Store, error) {
-		s, err := postgres.Open(ctx, url, postgres.Options{Log: log, Node: m})
+	return func(ctx context.Context, _ string, log *slog.Logger,
+		orderOf func([]store.Setting) (queue.Order, error)) (store.Store, error) {
+		s, err := postgres.Open(ctx, url, postgres.Options{Log: log, OrderOf: orderOf, Node: m})
 		if err != nil {
 			return nil, err
 		}
@@ -72,15 +76,17 @@ func openServer(url string, m member) opener {
 
 // rejectReadOnly returns an error: a queue in a server database cannot be read in read-only mode. The
 // database has its own tools for that.
-func rejectReadOnly(context.Context, string, *slog.Logger) (store.Store, error) {
+func rejectReadOnly(context.Context, string, *slog.Logger, func([]store.Setting) (queue.Order, error)) (store.Store,
+	error) {
 	return nil, queue.Errorf(queue.CodeWrongState,
 		"the service is not running, and a queue in PostgreSQL can be read only through it; start it with: "+
 			"queuectl service start")
 }
 
 // openReadOnly opens the store of a directory that no service uses, read-only.
-func openReadOnly(_ context.Context, dir string, log *slog.Logger) (store.Store, error) {
-	s, err := sqlite.OpenReadOnly(sqlite.Options{Dir: dir, Log: log})
+func openReadOnly(_ context.Context, dir string, log *slog.Logger,
+	orderOf func([]store.Setting) (queue.Order, error)) (store.Store, error) {
+	s, err := sqlite.OpenReadOnly(sqlite.Options{Dir: dir, Log: log, OrderOf: orderOf})
 	if err != nil {
 		return nil, err
 	}

@@ -53,9 +53,11 @@ func TestManagerDoesNotWaitForAdoption(t *testing.T) {
 		Runner: []string{os.Args[0], "-test.run=^$"}, Log: log,
 		Manager: &Manager{OnListening: func() { close(listens) }, ExtendStopTimeout: func() {}, Log: slog.DiscardHandler},
 		OnReady: func() { close(ready) },
-		openLocal: func(context.Context, string, *slog.Logger) (store.Store, error) {
-			s.Store = memstore.New(queue.Order{})
-			return s, nil
+		openLocal: func(_ context.Context, _ string, _ *slog.Logger,
+			orderOf func([]store.Setting) (queue.Order, error)) (store.Store, error) {
+			order, err := orderOf(nil)
+			s.Store = memstore.New(order)
+			return s, err
 		},
 	}
 	go func() { ended <- Run(ctx, o, nil) }()

@@ -165,7 +165,18 @@ func forEachStore(t *testing.T, test func(w *runningService)) {
 		"server": nil, // the server database of the tests, if PostgreSQL is installed
 		"model": func() opener {
 			model := memstore.New(queue.Order{Scheduling: queue.ByAging, Aging: queue.AgingTime, Interval: time.Minute})
-			return func(context.Context, string, *slog.Logger) (store.Store, error) { return unclosedStore{model}, nil }
+			return func(_ context.Context, _ string, _ *slog.Logger,
+				orderOf func([]store.Setting) (queue.Order, error)) (store.Store, error) {
+				settings, err := model.Settings(context.Background())
+				if err != nil {
+					return nil, err
+				}
+				order, err := orderOf(settings)
+				if err != nil {
+					return nil, err
+				}
+				return unclosedStore{model}, model.SetOrder(context.Background(), order)
+			}
 		}(),
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -235,8 +235,7 @@ func newService(b *startup, q openQueue, home runner.Location, account worker.Ac
 
 // load reads everything from the store that must be in effect before the first claim.
 func (s *Service) load(ctx context.Context) error {
-	return errors.Join(s.store.SetOrder(ctx, s.settings.Current().Order()),
-		handlers.ApplyUserLimit(ctx, s.store, s.settings), s.self.ApplyNode(ctx),
+	return errors.Join(handlers.ApplyUserLimit(ctx, s.store, s.settings), s.self.ApplyNode(ctx),
 		s.queueRules.LoadRules(ctx), s.gateRules.LoadGates(ctx), s.owners.Load(ctx))
 }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/queuectl/queuectl/control/socket"
 	"github.com/queuectl/queuectl/internal/accounts"
 	"github.com/queuectl/queuectl/internal/logs"
+	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/runner"
 	"github.com/queuectl/queuectl/service/access"
 	"github.com/queuectl/queuectl/service/cluster"
@@ -117,16 +118,14 @@ func (b *startup) openOnce(ctx context.Context) (q openQueue, err error) {
 		}
 		open = b.opt.openRemote(url, node)
 	}
-	q.store, err = open(ctx, b.opt.Places.State, b.log)
+	q.store, err = open(ctx, b.opt.Places.State, b.log, func(stored []store.Setting) (queue.Order, error) {
+		if err := b.storedSettings.SetStored(stored); err != nil {
+			return queue.Order{}, err
+		}
+		return b.settings.Current().Order(), nil
+	})
 	if err != nil {
 		return q, err
-	}
-	stored, err := q.store.Settings(ctx)
-	if err == nil {
-		err = b.storedSettings.SetStored(stored)
-	}
-	if err != nil {
-		return q, errors.Join(err, q.store.Close())
 	}
 	q.files, _ = q.store.(store.Maintainer)
 	q.cluster, _ = q.store.(store.Cluster)

@@ -28,8 +28,9 @@ func startWithHook(t *testing.T, hook faultstore.Hook) (*runningService, *faults
 	}
 	var calls *faultstore.Store
 	w := &runningService{TB: t, places: config.PlacesIn(dir),
-		open: func(ctx context.Context, dir string, log *slog.Logger) (store.Store, error) {
-			s, err := openEngine(ctx, dir, log)
+		open: func(ctx context.Context, dir string, log *slog.Logger,
+			orderOf func([]store.Setting) (queue.Order, error)) (store.Store, error) {
+			s, err := openEngine(ctx, dir, log, orderOf)
 			calls = faultstore.New(s)
 			calls.On(hook)
 			return calls, err

@@ -7,8 +7,10 @@ import "github.com/queuectl/queuectl/queue"
 type Counts struct {
 	States        [queue.Cancelled + 1]int64 // number of jobs in each state
 	EnqueuedTotal int64                      // number of jobs ever enqueued
-	Bytes         int64                      // bytes of the database
-	Outputs       int64                      // bytes of all outputs, in the database and in files
+	// Reranking reports that Rerank has more to do.
+	Reranking bool
+	Bytes     int64 // bytes of the database
+	Outputs   int64 // bytes of all outputs, in the database and in files
 	// UnderOwnRetention is the number of completed and cancelled jobs that ended while their queue had its own retention.
 	UnderOwnRetention int64
 }

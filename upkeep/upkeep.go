@@ -34,6 +34,7 @@ const sweepStep = 100
 // Timers is the part of the store that makes jobs runnable when they are due.
 type Timers interface {
 	store.Timers
+	Rerank(ctx context.Context) (more bool, err error)
 	Counts() store.Counts
 }
 
@@ -54,7 +55,7 @@ type Duties struct {
 	Schedules     Schedules
 	RecurringJobs RecurringJobs
 
-	Wake <-chan struct{} // receives a value when the retention has changed
+	Wake <-chan struct{} // receives a value when the retention or the order has changed
 	// OnIdleCheck is called after a pass, at most once in 30 s, unless it is nil.
 	OnIdleCheck func()
 	Log         *slog.Logger
@@ -109,6 +110,12 @@ type loop struct {
 // pass is due.
 func (l *loop) pass(ctx context.Context) (delay time.Duration, err error) {
 	delay, err = l.Timers.Promote(ctx)
+	if err == nil {
+		var more bool
+		if more, err = l.Timers.Rerank(ctx); more {
+			delay = 0
+		}
+	}
 	if since := time.Since(l.retainedAt); err == nil && since < retainInterval {
 		delay = min(delay, retainInterval-since)
 	} else if err == nil {

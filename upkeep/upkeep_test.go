@@ -90,7 +90,8 @@ func (k *fakeStore) TrimOutputs(_ context.Context, keep int64) (bool, error) {
 	k.trimCalls = append(k.trimCalls, fmt.Sprint("outputs ", keep))
 	return false, nil
 }
-func (k *fakeStore) DueSooner() <-chan struct{} { return k.dueSooner }
+func (k *fakeStore) Rerank(context.Context) (bool, error) { return false, nil }
+func (k *fakeStore) DueSooner() <-chan struct{}           { return k.dueSooner }
 func (k *fakeStore) DeletableOutputs(_ context.Context, limit int) ([]string, error) {
 	return k.refs[:min(limit, len(k.refs))], nil
 }

@@ -156,10 +156,10 @@ func drain(ctx context.Context, s *postgres.Store, done *atomic.Int64, most int)
 		if err != nil {
 			return err
 		}
-		if done.Add(int64(len(report.Ended))) == int64(most) {
+		if done.Add(int64(len(report.Settlements))) == int64(most) {
 			return nil
 		}
-		report.Ended = nil
+		report.Settlements = nil
 		if len(grant.Jobs) == 0 && left > 0 {
 			jobs, err := s.Await(ctx, min(block, left))
 			if err != nil {
@@ -171,7 +171,7 @@ func drain(ctx context.Context, s *postgres.Store, done *atomic.Int64, most int)
 		now := s.Now()
 		for i := range grant.Jobs {
 			j := &grant.Jobs[i]
-			report.Ended = append(report.Ended, store.Settlement{Lease: j.Lease(),
+			report.Settlements = append(report.Settlements, store.Settlement{Lease: j.Lease(),
 				Attempt: queue.Attempt{StartedAt: now, EndedAt: now, Worker: "1/1", Node: "node", PID: 4711, CPU: time.Millisecond,
 					PeakRSS: 1 << 20, Counted: true},
 				Decision: queue.Decision{State: queue.Completed, Started: true, UsesAttempt: true}})

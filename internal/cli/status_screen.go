@@ -74,6 +74,10 @@ func (p *screenPrinter) print() error {
 		}
 	}
 	above := []string{p.verdict()}
+	if st.Reranking {
+		above = append(above, "a setting that affects the order of jobs has changed, so the service is sorting "+
+			"the waiting jobs again")
+	}
 	if st.MaxBytesUser > 0 && st.UserBytes >= st.MaxBytesUser-st.MaxBytesUser/10 {
 		above = append(above, "your storage: "+present.Used(st.UserBytes, st.MaxBytesUser)+
 			"; remove completed jobs with: queuectl rm --state done")

@@ -100,9 +100,9 @@ func ApplyUserLimit(ctx context.Context, s store.Store, settings *settings.Keepe
 func (ch *Changer) apply(ctx context.Context) (pending string) {
 	ctx = context.WithoutCancel(ctx) // the settings are already stored
 	if err := ch.applyToStore(ctx); err != nil {
-		pending = fmt.Sprintf("the settings for user limits, resources and hooks could not all be applied (%v); "+
+		pending = fmt.Sprintf("the settings for job order, user limits, resources and hooks could not all be applied (%v); "+
 			"to apply them, run: queuectl reload", err)
-		ch.log.Error("the settings for user limits, resources and hooks could not all be applied; to apply "+
+		ch.log.Error("the settings for job order, user limits, resources and hooks could not all be applied; to apply "+
 			"them, run: queuectl reload", "error", err)
 	}
 	return cmp.Or(pending, ch.effects.apply())
@@ -128,7 +128,8 @@ func (e *effects) apply() (pending string) {
 
 // applyToStore passes the settings to the store.
 func (ch *Changer) applyToStore(ctx context.Context) error {
-	return errors.Join(ApplyUserLimit(ctx, ch.store, ch.settings), ch.self.ApplyNode(ctx), ch.hooks.ApplyHooks(ctx))
+	return errors.Join(ch.store.SetOrder(ctx, ch.settings.Current().Order()), ApplyUserLimit(ctx, ch.store, ch.settings),
+		ch.self.ApplyNode(ctx), ch.hooks.ApplyHooks(ctx))
 }
 
 // Reload reads the settings file again. If the file is invalid, the old settings stay in effect. Reload returns

@@ -191,7 +191,7 @@ func (h *Overview) Status(ctx context.Context, _ control.Nothing) (control.Statu
 		Storage:  control.Storage{Database: h.places.State, Bytes: counts.Bytes, Outputs: counts.Outputs},
 		Settings: h.places.File, Socket: h.places.Socket,
 		Service: string(h.places.Kind()), PID: os.Getpid(), Version: h.version, Started: control.Time(h.startedAt),
-		Draining: h.pool.Draining(), Throughput: h.pool.Throughput(),
+		Draining: h.pool.Draining(), Reranking: counts.Reranking, Throughput: h.pool.Throughput(),
 	}
 	h.addUse(ctx, &st)
 	if h.cluster != nil {

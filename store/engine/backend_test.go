@@ -55,7 +55,7 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 	}
 	s.AllowWrites()
 	if err == nil {
-		err = s.Start(ctx, o.Order)
+		err = s.Start(ctx, o.Order, nil)
 	}
 	if err != nil {
 		return nil, errors.Join(err, s.Close())

@@ -154,7 +154,8 @@ const maxDeltaBytes = 64 << 10
 // reload.
 func (t *Tx) buildDelta() ([]byte, error) {
 	m, b := &t.s.mem, &t.memoryAtStart
-	if t.delta.mustReload || m.summedUpTo != b.summedUpTo || m.committedJobs != b.committedJobs {
+	if t.delta.mustReload || m.summedUpTo != b.summedUpTo || m.rankedBy != b.rankedBy || m.order != b.order ||
+		m.ranking != b.ranking || m.committedJobs != b.committedJobs {
 		return nil, nil
 	}
 	n := cacheDelta{Version: deltaVersion, NextSeq: m.nextSeq, NextEvent: m.nextEvent, EnqueuedTotal: m.enqueuedTotal,

@@ -44,6 +44,13 @@ func (t *Tx) reload() error {
 	s.mu.Lock()
 	maps.DeleteFunc(s.publishedTurns, func(name string, _ map[int]int64) bool { return m.lanes.queues[name] == nil })
 	s.mu.Unlock()
+	switch {
+	case m.rankedBy == orderText(m.order):
+	case old.ranking.state != 0 && old.order == m.order:
+		m.ranking = old.ranking
+	default:
+		m.ranking = ranking{state: rankingStates[0]}
+	}
 	for n, b := range m.batches {
 		if known, found := old.batches[n]; found {
 			b.lastFrameAt, b.perQueue = known.lastFrameAt, known.perQueue

@@ -27,6 +27,10 @@ var duties = []struct {
 		_, err := s.Promote(t.Context())
 		return err
 	}},
+	{"Rerank", func(t *testing.T, s *Store) error {
+		_, err := s.Rerank(t.Context())
+		return err
+	}},
 	{"Purge of old jobs", func(t *testing.T, s *Store) error {
 		n, err := s.Purge(t.Context(), store.EndedFilter{States: []queue.State{queue.Completed}, Cutoff: s.Now(),
 			RetentionQueue: new("")}, 100, nil)

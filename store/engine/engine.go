@@ -205,9 +205,10 @@ type metaLists struct {
 
 // rankOrder says how ranks are computed.
 type rankOrder struct {
-	order queue.Order
-	// rankedBy is the order by which all ranks were computed, as stored in meta. It is "" while SetOrder
-	// computes new ranks.
+	order   queue.Order
+	ranking ranking
+	// rankedBy is the order by which all ranks were computed, as stored in meta. It is "" while ranks are
+	// being recomputed.
 	rankedBy string
 }
 
@@ -318,9 +319,8 @@ func (s *Engine) publishCounts() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.lastEvent = s.mem.nextEvent - 1
-	order := s.mem.order
-	s.order.Store(&order)
 	s.counts.States, s.counts.EnqueuedTotal = s.mem.counts, s.mem.enqueuedTotal
+	s.counts.Reranking = s.mem.ranking.state != 0
 	s.counts.Outputs, s.counts.UnderOwnRetention = s.mem.outputs, s.mem.keptJobs
 	s.noteAllUsageLocked()
 	s.listAllReserved()

@@ -347,6 +347,10 @@ func everyOperation(t *testing.T, s *Store) {
 		must(err)
 	}
 	must(s.SetOrder(ctx, queue.Order{Scheduling: queue.ByPriority}))
+	for more := true; more; {
+		more, err = s.Rerank(ctx)
+		must(err)
+	}
 	must(s.SetMaxRunningUser(ctx, 1))
 	for uid := range maxListed + 1 { // more users than fit into meta.users
 		kept := draft(func(j *queue.Job) { j.UID, j.ID = uid, fmt.Sprint("of ", uid) })

@@ -57,17 +57,28 @@ func New(c Config) *Engine {
 // AllowWrites lets operations be carried out. The backend calls it once, after it has loaded the engine.
 func (s *Engine) AllowWrites() { s.writerToken <- struct{}{} }
 
-// Start prepares a loaded engine for work: it resumes interrupted changes of lanes, applies the configured
-// order unless it is the zero value, and finishes or forgets batches. If ctx ends, Start returns an error, and
-// the next Start continues the work.
-func (s *Engine) Start(ctx context.Context, order queue.Order) error {
+// Start prepares a loaded engine for work: it applies the configured order, resumes interrupted changes of
+// lanes and ranks, and finishes or forgets batches. orderOf, if set, derives the order from the stored
+// settings. If ctx ends, Start returns an error, and the next Start continues the work.
+func (s *Engine) Start(ctx context.Context, order queue.Order,
+	orderOf func([]store.Setting) (queue.Order, error)) error {
+	s.mem.order = order
+	if orderOf != nil {
+		settings, err := s.Settings(ctx)
+		if err == nil {
+			s.mem.order, err = orderOf(settings)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	order = s.mem.order
+	s.order.Store(&order)
 	if err := s.resumeLanes(ctx); err != nil {
 		return err
 	}
-	if order != (queue.Order{}) {
-		if err := s.SetOrder(ctx, order); err != nil {
-			return err
-		}
+	if err := s.resumeRanking(ctx); err != nil {
+		return err
 	}
 	return s.endBatches(ctx)
 }
@@ -81,10 +92,20 @@ func (s *Engine) Load(conn database.Conn, id string) error {
 	return s.loadFile(id)
 }
 
-// LoadReadOnly does what Load does, for an engine that refuses every change.
-func (s *Engine) LoadReadOnly(conn database.Conn) error {
+// LoadReadOnly does what Load does, for a store that refuses every change. orderOf, if set, derives the order
+// from the stored settings.
+func (s *Engine) LoadReadOnly(conn database.Conn, orderOf func([]store.Setting) (queue.Order, error)) error {
 	s.db, s.writesStopped, s.readOnly = conn, true, true
-	return s.load()
+	if err := s.load(); err != nil || orderOf == nil {
+		return err
+	}
+	settings, err := reads.SettingsOf(conn)
+	if err != nil {
+		return err
+	}
+	order, err := orderOf(settings)
+	s.order.Store(&order)
+	return err
 }
 
 // load reads the whole cache for the first time.

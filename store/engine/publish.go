@@ -30,6 +30,7 @@ func (t *Tx) publish(grant *claimResult) {
 		Hint(t.cutShort.retry)
 	}
 	s.counts.States, s.counts.EnqueuedTotal = s.mem.counts, s.mem.enqueuedTotal
+	s.counts.Reranking = s.mem.ranking.state != 0
 	s.counts.Outputs, s.counts.UnderOwnRetention = s.mem.outputs, s.mem.keptJobs
 	for uid := range t.users {
 		s.noteUsageLocked(uid)

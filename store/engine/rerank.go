@@ -3,19 +3,30 @@ package engine
 import (
 	"context"
 	"fmt"
-	"math"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/queuectl/queuectl/queue"
-	"github.com/queuectl/queuectl/store/rules"
 )
 
-// rankStep is the number of jobs that one transaction ranks again. It bounds the size of the transaction and,
-// on a server, how long the other nodes wait for it.
+// rankStep is the number of waiting jobs that get a new rank in one transaction. It keeps the transaction
+// short, so that other callers do not notice a delay.
 // See docs/decisions/0010.
-const rankStep = 10_000
+const rankStep = 250
+
+// ranking is the progress of computing new ranks for the waiting jobs, in the order of rankingStates. All
+// jobs of earlier states have new ranks, and so have the jobs of this state up to seq. State 0 means that all
+// jobs have new ranks.
+type ranking struct {
+	state queue.State
+	seq   int64
+}
+
+// rankingStates are the states whose jobs have a rank, in the order in which Rerank processes them. A claim
+// computes the new rank of the jobs that it takes. So a job that moves to an already processed state is not
+// missed.
+var rankingStates = []queue.State{queue.Blocked, queue.Held, queue.Pending, queue.Failed}
 
 // orderText encodes an order for the table meta.
 func orderText(o queue.Order) string {
@@ -36,74 +47,88 @@ func readOrder(text string) (o queue.Order) {
 // Order returns the order by which ranks are computed.
 func (s *Engine) Order() queue.Order { return *s.order.Load() }
 
-// SetOrder implements store.Ranking. While it runs, meta.ranked_by is empty. If it is interrupted, the next
-// call therefore checks the ranks of all jobs again, and writes those that are not right yet.
+// SetOrder changes the order by which ranks are computed. Rerank then computes new ranks for the waiting
+// jobs.
 func (s *Engine) SetOrder(ctx context.Context, o queue.Order) error {
-	current := false
-	err := s.Do(ctx, Prompt, func(t *Tx) error {
-		m := &t.s.mem
-		if current = m.rankedBy == orderText(o); current {
+	return s.Do(ctx, Prompt, func(t *Tx) error {
+		if t.s.mem.order == o {
 			return nil
 		}
-		t.requireReload()
-		m.order, m.rankedBy = o, ""
-		return t.Exec(`UPDATE meta SET ranked_by = '', ordered_by = ?`, orderText(o))
+		t.s.mem.order = o
+		return t.beginRanking()
 	})
-	if err != nil || current {
+}
+
+// resumeRanking continues where the last service stopped. If the order was changed while no service ran, it
+// starts again.
+func (s *Engine) resumeRanking(ctx context.Context) error {
+	return s.Do(ctx, Prompt, func(t *Tx) error {
+		if t.s.mem.rankedBy == orderText(t.s.mem.order) {
+			return nil
+		}
+		return t.beginRanking()
+	})
+}
+
+// beginRanking computes new ranks for the leased jobs. Rerank handles the waiting jobs.
+func (t *Tx) beginRanking() error {
+	t.s.mem.ranking, t.s.mem.rankedBy = ranking{state: rankingStates[0]}, ""
+	if err := t.Exec(`UPDATE meta SET ranked_by = '', ordered_by = ?`, orderText(t.s.mem.order)); err != nil {
 		return err
 	}
-	for _, state := range queue.States() {
-		for from := int64(-1); from != 0 && !state.Ended(); {
-			var next int64
-			if err := s.Do(ctx, Prompt, func(t *Tx) (err error) {
-				next, err = t.rerank(o, state, from)
-				return err
-			}); err != nil {
-				return err
-			}
-			from = next
+	for seq := range t.s.mem.leases {
+		j := t.Lease(seq).Job
+		if err := t.rules.Rerank(&j); err != nil {
+			return err
 		}
 	}
-	err = s.Do(ctx, Prompt, func(t *Tx) error {
-		t.requireReload()
-		t.s.mem.rankedBy = orderText(o)
-		// The first job of a lane may be another one now, so the next claims must search all lanes again.
-		err := t.Exec(`UPDATE lanes SET shut = ?, head_rank = ?, head_seq = ?, priority = ? WHERE demands <> ''`,
-			rules.Open, rules.Start.Rank, rules.Start.Seq, int64(rules.UnknownPriority))
+	c := &t.s.mem.counts
+	if c[queue.Blocked]+c[queue.Held]+c[queue.Pending]+c[queue.Failed] == 0 {
+		return t.endRanking()
+	}
+	return nil
+}
+
+func (t *Tx) endRanking() error {
+	t.s.mem.ranking, t.s.mem.rankedBy = ranking{}, orderText(t.s.mem.order)
+	err := t.Exec(`UPDATE meta SET ranked_by = ?`, t.s.mem.rankedBy)
+	return err
+}
+
+// Rerank computes new ranks for the next waiting jobs, if the order has changed. It reports whether more jobs
+// remain.
+func (s *Engine) Rerank(ctx context.Context) (more bool, err error) {
+	if !s.countsNow().Reranking {
+		return false, nil
+	}
+	err = s.Do(ctx, Normal, func(t *Tx) error {
+		at := &t.s.mem.ranking
+		more = at.state != 0
+		if !more {
+			return nil
+		}
+		list, err := t.jobs(rankStep, `jobs INDEXED BY jobs_state WHERE state = ? AND seq > ? ORDER BY seq`, int64(at.state),
+			at.seq)
 		if err != nil {
 			return err
 		}
-		return t.Exec(`UPDATE meta SET ranked_by = ?`, t.s.mem.rankedBy)
+		for i := range list {
+			if err := t.rules.Rerank(&list[i]); err != nil {
+				return err
+			}
+			at.seq = list[i].Seq
+		}
+		if len(list) == rankStep {
+			return nil
+		}
+		for i, state := range rankingStates {
+			if state == at.state && i+1 < len(rankingStates) {
+				*at = ranking{state: rankingStates[i+1]}
+				return nil
+			}
+		}
+		more = false
+		return t.endRanking()
 	})
-	if err != nil {
-		return err
-	}
-	return s.Do(ctx, Prompt, (*Tx).reload)
-}
-
-// rerank computes new ranks for the next jobs in a state after the seq from. It returns the seq of the last one,
-// or 0 if there are none. The statement computes the same as queue.Order.Rank, except for an interval of more than
-// a hundred years, which it shortens so that no rank overflows.
-func (t *Tx) rerank(o queue.Order, state queue.State, from int64) (last int64, err error) {
-	t.requireReload()
-	var since, arrival, priority int64 // weights of these columns in the rank
-	switch {
-	case o.Scheduling == queue.ByPriority:
-		priority = 1
-	case o.Scheduling == queue.ByArrival:
-		since = 1
-	case o.Aging == queue.AgingEnqueue:
-		arrival, priority = 1, 1
-	default:
-		since, priority = 1, min(o.Interval.Milliseconds(), math.MaxInt64/(2*queue.MaxPriority))
-	}
-	last, err = t.Number(`SELECT max(seq) FROM (SELECT seq FROM jobs INDEXED BY jobs_state WHERE state = ? AND seq > ?
-		ORDER BY seq LIMIT ?) AS step`, int64(state), from, int64(rankStep))
-	if err != nil || last == 0 {
-		return 0, err
-	}
-	const rank = `since * ? + arrival * ? - priority * ?`
-	return last, t.Exec(`UPDATE jobs INDEXED BY jobs_state SET rank = `+rank+`
-		WHERE state = ? AND seq > ? AND seq <= ? AND rank <> `+rank,
-		since, arrival, priority, int64(state), from, last, since, arrival, priority)
+	return more, err
 }

@@ -19,7 +19,9 @@ var _ rules.Tx = (*Tx)(nil)
 func (t *Tx) Now() queue.Millis { return t.startTime }
 
 // Order implements rules.Tx.
-func (t *Tx) Order() queue.Order { return t.s.mem.order }
+func (t *Tx) Order() (o queue.Order, changing bool) {
+	return t.s.mem.order, t.s.mem.ranking.state != 0
+}
 
 // fenceStep is the maximum by which a claim raises a fence. The step is random, so that no user can predict
 // the fence of an attempt, which is part of the names of its output and processes. The numbers last for a

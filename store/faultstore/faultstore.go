@@ -231,6 +231,11 @@ func (s *Store) SetOrder(ctx context.Context, o queue.Order) error {
 	return callErr(ctx, s, "SetOrder", o, func() error { return s.Store.SetOrder(ctx, o) })
 }
 
+// Rerank implements store.Store.
+func (s *Store) Rerank(ctx context.Context) (bool, error) {
+	return call(ctx, s, "Rerank", nil, func() (bool, error) { return s.Store.Rerank(ctx) })
+}
+
 // SetQueue implements store.Store.
 func (s *Store) SetQueue(ctx context.Context, name string, rule store.QueueRule) error {
 	return callErr(ctx, s, "SetQueue", name, func() error { return s.Store.SetQueue(ctx, name, rule) })

@@ -58,7 +58,7 @@ func (s *Store) Audit(ctx context.Context, a store.Audit) error {
 	})
 }
 
-// SetOrder changes the order and ranks all jobs again.
+// SetOrder changes the order and ranks all jobs again immediately.
 func (s *Store) SetOrder(ctx context.Context, o queue.Order) error {
 	return s.update(ctx, func(queue.Millis) error {
 		s.order = o
@@ -68,6 +68,9 @@ func (s *Store) SetOrder(ctx context.Context, o queue.Order) error {
 		return nil
 	})
 }
+
+// Rerank does nothing, because SetOrder has already ranked all jobs.
+func (s *Store) Rerank(context.Context) (more bool, err error) { return false, nil }
 
 // SetMaxRunningUser limits the leased jobs of one user to n.
 func (s *Store) SetMaxRunningUser(ctx context.Context, n int) error {

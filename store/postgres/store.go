@@ -58,9 +58,11 @@ type backend struct{ *Store }
 
 // Options are the parameters of Open.
 type Options struct {
-	Order queue.Order  // is passed to SetOrder; the zero value keeps the stored order
-	Log   *slog.Logger // nil discards the log
-	Node  NodeConfig
+	// Order says how ranks are computed. OrderOf, if set, derives it from the stored settings instead.
+	Order   queue.Order
+	OrderOf func([]store.Setting) (queue.Order, error)
+	Log     *slog.Logger // nil discards the log
+	Node    NodeConfig
 }
 
 // sizeInterval is how often the size of the database is read.
@@ -93,7 +95,7 @@ func Open(ctx context.Context, url string, o Options) (*Store, error) {
 	s.AllowWrites()
 	o.Node.Name, o.Node.Lease = cmp.Or(o.Node.Name, "node"), cmp.Or(o.Node.Lease, defaultLease)
 	if err = s.join(ctx, o.Node); err == nil {
-		err = s.Start(ctx, o.Order)
+		err = s.Start(ctx, o.Order, o.OrderOf)
 	}
 	if err != nil {
 		return nil, errors.Join(err, s.Close())

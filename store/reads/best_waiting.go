@@ -43,6 +43,9 @@ func (s *Reads) BestWaiting(ctx context.Context, uid int) (best store.WaitingPri
 			best.Priority, best.Found = b.priority+order.Points(b.ageingStart, now, b.arrival, counts.EnqueuedTotal), true
 		}
 		if b.limited && (!b.found || b.best.After(b.restFrom)) {
+			if counts.Reranking { // positions computed by different orders are not comparable
+				b.restFrom = rules.Start
+			}
 			bound := order.EffectivePriority(b.restFrom.Rank, now, counts.EnqueuedTotal)
 			best = store.WaitingPriority{Priority: max(bound, best.Priority), Found: true, Bound: true}
 		}

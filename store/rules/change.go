@@ -70,6 +70,7 @@ func (r *Rules) Change(seq int64, c store.Change) error {
 	if to, err = r.adjustForDependencies(&j, to); err != nil {
 		return err
 	}
+	j.Rank = rankOf(r.settings, &j.Job)
 	return r.Move(&j, to, event, detail)
 }
 

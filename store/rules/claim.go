@@ -225,6 +225,9 @@ func (c *claimer) limitScan(scan *LaneScan) error {
 func (c *claimer) leaseJob(j *Job, l *Lane, turn Turn) error {
 	j.Fence += c.leases.FenceStep()
 	j.Node = c.settings.Node().ID
+	if _, reranking := c.settings.Order(); reranking {
+		j.Rank = rankOf(c.settings, &j.Job)
+	}
 	j.Units = ""
 	for _, d := range j.Demands {
 		if d.Kind == queue.GateResource {

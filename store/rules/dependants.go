@@ -138,6 +138,7 @@ func (r *Rules) decideEdge(e *Edge, parent queue.State) error {
 		return err
 	}
 	r.restartWait(&j, max(r.clock.Now(), j.RunAt))
+	j.Rank = rankOf(r.settings, &j.Job)
 	return r.Move(&j, queue.Pending, queue.EventReleased, dependencyDetail)
 }
 

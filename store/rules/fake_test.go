@@ -40,10 +40,11 @@ type fakeData struct {
 	wakeAt      queue.Millis // earliest time passed to WakeAt; 0 if none
 	lastID      int64        // last number given to a lane, gate, edge or note
 
-	order queue.Order
-	quota int
-	node  store.Node
-	hooks store.Hooks
+	order     queue.Order
+	reranking bool
+	quota     int
+	node      store.Node
+	hooks     store.Hooks
 
 	fakeJobTables
 	fakeLaneTables
@@ -141,10 +142,10 @@ func (f fakeClock) WakeAt(at queue.Millis) {
 
 type fakeSettings struct{ d *fakeData }
 
-func (f fakeSettings) Order() queue.Order  { return f.d.order }
-func (f fakeSettings) Quota() int          { return f.d.quota }
-func (f fakeSettings) Node() *store.Node   { return &f.d.node }
-func (f fakeSettings) Hooks() *store.Hooks { return &f.d.hooks }
+func (f fakeSettings) Order() (o queue.Order, reranking bool) { return f.d.order, f.d.reranking }
+func (f fakeSettings) Quota() int                             { return f.d.quota }
+func (f fakeSettings) Node() *store.Node                      { return &f.d.node }
+func (f fakeSettings) Hooks() *store.Hooks                    { return &f.d.hooks }
 
 type fakeJobs struct{ d *fakeData }
 

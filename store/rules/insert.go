@@ -22,6 +22,7 @@ func (r *Rules) insert(j *Job, draft *queue.Job, draftNumber, uid int, seq int64
 	r.counters.Arrived()
 	// The job's arrival number includes the job itself. Each job enqueued later gives it ageing points.
 	j.Arrival = r.counters.Counts().EnqueuedTotal
+	j.Rank = rankOf(r.settings, &j.Job)
 	err := r.applyDeclaredLimits(j)
 	if err == nil {
 		err = r.gates.CountNaming(j, 1)

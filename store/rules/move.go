@@ -83,11 +83,10 @@ func transitionAllowed(from, to queue.State, leased bool) bool {
 }
 
 // assignSlot sets j.Slot according to the job's state and due time, and puts a ready job into its lane. It
-// computes the rank of a waiting job, and ensures that Promote is called when the job is due or expires.
+// ensures that Promote is called when the job is due or expires.
 func (r *Rules) assignSlot(j *Job) error {
 	if j.State.Waiting() {
 		r.clock.WakeAt(j.ExpiresAt)
-		j.Rank = r.settings.Order().Rank(j.Priority, j.Since, j.Arrival)
 	}
 	switch {
 	case j.State == queue.Processing:
@@ -108,6 +107,7 @@ func (r *Rules) assignSlot(j *Job) error {
 func (r *Rules) MarkDue(j *Job) error {
 	if j.State == queue.Pending && j.DueAt == j.Since {
 		j.Arrival = r.counters.Counts().EnqueuedTotal
+		j.Rank = rankOf(r.settings, &j.Job)
 	}
 	if err := r.assignSlot(j); err != nil {
 		return err
@@ -125,6 +125,35 @@ var (
 	expiredDetail  = []byte(`{"reason":"expired"}`)
 	disownedDetail = []byte(`{"reason":"disowned"}`)
 )
+
+// rankOf returns the job's rank under the current order.
+func rankOf(settings Settings, j *queue.Job) int64 {
+	order, _ := settings.Order()
+	return order.Rank(j.Priority, j.Since, j.Arrival)
+}
+
+// Rerank gives a job its rank under the current order.
+func (r *Rules) Rerank(j *Job) error {
+	l := r.leases.Lease(j.Seq)
+	if l != nil {
+		*j = l.Job
+	} else if j.Slot == Ready {
+		if err := r.leaveLane(j); err != nil {
+			return err
+		}
+	}
+	j.Rank = rankOf(r.settings, &j.Job)
+	if l != nil {
+		r.leases.Hold(&Lease{Job: *j, Running: l.Running, Needs: l.Needs, Turn: l.Turn})
+	}
+	if j.Slot == Ready {
+		// The job joins its lane again, because its new position may be before the lane's head.
+		if err := r.joinLane(j); err != nil {
+			return err
+		}
+	}
+	return r.jobs.Put(j)
+}
 
 // Disown moves an unleased job to the uid of its former owner, which is below 0. If the job is waiting, it is
 // held.

@@ -114,12 +114,24 @@ func TestDisownedJobsAreHeld(t *testing.T) {
 	}
 }
 
-// A job that is given back gets its rank under the current order.
-func TestReleaseComputesRank(t *testing.T) {
+// A new rank moves a job within its lane, also to before the head of the lane.
+func TestRerankMovesJobInItsLane(t *testing.T) {
+	f := newFixture(t)
+	f.add(queue.Job{ID: "low", Priority: 1})
+	f.advance(time.Hour)
+	f.add(queue.Job{ID: "high", Priority: 2})
+	f.order = queue.Order{Scheduling: queue.ByPriority}
+	f.do(func(r *Rules) error { return errors.Join(r.Rerank(f.job("low")), r.Rerank(f.job("high"))) })
+	f.wantClaim(2, "high low")
+}
+
+// While jobs get new ranks, a claim computes the rank of each job that it takes. So a job that is given back
+// has its new rank.
+func TestClaimComputesRankDuringRerank(t *testing.T) {
 	f := newFixture(t)
 	f.add(queue.Job{ID: "1", Priority: 5})
+	f.order, f.reranking = queue.Order{Scheduling: queue.ByPriority}, true
 	f.wantClaim(1, "1")
-	f.order = queue.Order{Scheduling: queue.ByPriority}
 	f.release("1")
 	if got := f.job("1").Rank; got != -5 {
 		t.Errorf("the rank of the released job is %d; want -5", got)

@@ -41,8 +41,9 @@ type Clock interface {
 
 // Settings are the settings that concern all jobs, and the node that claims.
 type Settings interface {
-	// Order returns the settings from which ranks are computed.
-	Order() queue.Order
+	// Order returns the settings from which ranks are computed. reranking reports whether some jobs still have
+	// a rank of an earlier order.
+	Order() (o queue.Order, reranking bool)
 	// Quota returns how many jobs of one user may be leased; 0 means unlimited.
 	Quota() int
 	// Node returns the node that claims.

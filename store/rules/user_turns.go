@@ -44,7 +44,7 @@ func (c *claimer) pickLane(q *Queue, scan *LaneScan, want int) (n int, err error
 	c.keeper.steps = &c.keeper.claimSteps
 	defer func() { c.keeper.steps = &c.keeper.otherSteps }()
 	n, err = c.roomOrClose(&scan.Lane)
-	if n == 0 || err != nil || c.settings.Order().Scheduling == queue.ByArrival || !c.turns.Shared(q) {
+	if order, _ := c.settings.Order(); n == 0 || err != nil || order.Scheduling == queue.ByArrival || !c.turns.Shared(q) {
 		return n, err
 	}
 	first := &scan.Lane

@@ -12,6 +12,7 @@ import (
 	sqlite3 "modernc.org/sqlite/lib"
 
 	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
 	"github.com/queuectl/queuectl/store/database"
 	"github.com/queuectl/queuectl/store/sqlitedb"
 )
@@ -42,7 +43,7 @@ func OpenReadOnly(o Options) (*Store, error) {
 	if s.conn, err = sqlitedb.OpenAs(name, s.readFlags, sqlitedb.ReaderPragmas()...); err != nil {
 		return nil, cannotOpen(path, err)
 	}
-	if err = s.loadReadOnly(); err != nil {
+	if err = s.loadReadOnly(o.OrderOf); err != nil {
 		s.conn.Close()
 		return nil, sqlitedb.Explain(path, err)
 	}
@@ -51,7 +52,7 @@ func OpenReadOnly(o Options) (*Store, error) {
 }
 
 // loadReadOnly loads the writer's cache in one snapshot.
-func (s *Store) loadReadOnly() error {
+func (s *Store) loadReadOnly(orderOf func([]store.Setting) (queue.Order, error)) error {
 	if err := s.conn.Exec(`BEGIN`); err != nil {
 		return err
 	}
@@ -71,7 +72,7 @@ func (s *Store) loadReadOnly() error {
 			"version %d; start the service once with this queuectl to update it (waiting jobs can then start)",
 			s.dir, version, len(database.Migrations))
 	}
-	return s.LoadReadOnly(s.conn)
+	return s.LoadReadOnly(s.conn, orderOf)
 }
 
 // cannotOpen returns the caller's error if a database cannot be opened for reading.

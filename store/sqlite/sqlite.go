@@ -60,9 +60,11 @@ type backend struct{ *Store }
 
 // Options are the parameters of Open and OpenReadOnly.
 type Options struct {
-	Dir   string       // the state directory, which must exist
-	Order queue.Order  // is passed to SetOrder; the zero value keeps the stored order
-	Log   *slog.Logger // nil discards the log
+	Dir string // the state directory, which must exist
+	// Order says how ranks are computed. OrderOf, if set, derives it from the stored settings instead.
+	Order   queue.Order
+	OrderOf func([]store.Setting) (queue.Order, error)
+	Log     *slog.Logger // nil discards the log
 }
 
 // Open opens the database in a directory and updates its schema. It creates a database only if none has
@@ -98,7 +100,7 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 		return nil, sqlitedb.Explain(path, err)
 	}
 	s.AllowWrites()
-	if err := s.Start(ctx, o.Order); err != nil {
+	if err := s.Start(ctx, o.Order, o.OrderOf); err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
 	return s, nil

@@ -177,7 +177,13 @@ func (w *pairWalk) takeStep() {
 	case n < 97:
 		w.operation = "order"
 		w.order = w.orders[w.rng.IntN(len(w.orders))]
-		w.doBoth(func(s store.Store) error { return s.SetOrder(w.Context(), w.order) })
+		w.doBoth(func(s store.Store) error {
+			err := s.SetOrder(w.Context(), w.order)
+			for more := true; more && err == nil; {
+				more, err = s.Rerank(w.Context())
+			}
+			return err
+		})
 	case n < 98 && w.rng.IntN(4) == 0:
 		w.operation = "disown"
 		uid := w.rng.IntN(12)

@@ -387,8 +387,19 @@ func limitedJobsAreReranked(r *rig) {
 	}
 	next(jobs[0], jobs[1])
 	r.must(r.s.SetOrder(r.Context(), byPriority))
+	r.rerank()
 	next(jobs[1], jobs[4])
 	next(jobs[4], jobs[3])
+}
+
+// rerank ranks all jobs again after a change of the order.
+func (r *rig) rerank() {
+	r.Helper()
+	for more := true; more; {
+		var err error
+		more, err = r.s.Rerank(r.Context())
+		r.must(err)
+	}
 }
 
 // If many jobs of a user have no room, a claim may take several steps to find the jobs of others behind them.
@@ -474,6 +485,7 @@ func randomUserWalk(r *rig, steps int) {
 		case 11:
 			r.order = []queue.Order{r.order, defaultOrder, byPriority, byEnqueue}[rng.IntN(4)]
 			r.must(r.s.SetOrder(r.Context(), r.order))
+			r.rerank()
 		default:
 			r.advanceAndPromote(time.Duration(rng.IntN(3000)) * time.Millisecond)
 		}

@@ -171,11 +171,11 @@ func lostOutputIsDeletable(r *rig) {
 	same(r, "deletable files", deletable, []string{lost.DeletableOutput})
 }
 
-// SetOrder changes the ranks of all unfinished jobs, whether they are reserved, running, failed, not due yet or
-// waiting.
+// After a change of the order, Rerank changes the ranks of all unfinished jobs, whether they are reserved,
+// running, failed, not due yet or waiting.
 func orderChangeReranks(r *rig) {
 	byPriority := queue.Order{Scheduling: queue.ByPriority, Aging: queue.AgingTime, Interval: time.Minute}
-	many := 600
+	many := 600 // more jobs than one step of Rerank handles
 	r.enqueueOne(withID("runs"), withPriority(1))
 	runs := r.claim(1)[0]
 	r.exchange(store.Report{Starts: []store.AttemptStart{{Lease: runs.Lease(), StartedAt: r.s.Now()}}})
@@ -192,6 +192,14 @@ func orderChangeReranks(r *rig) {
 	r.must(r.s.SetOrder(r.Context(), byPriority))
 	r.enqueueOne(withID("new"), withPriority(7))
 	r.exchange(store.Report{Releases: []queue.Lease{reserved.Lease()}})
+	for more := true; more; {
+		var err error
+		more, err = r.s.Rerank(r.Context())
+		r.must(err)
+	}
+	if r.s.Counts().Reranking {
+		r.Error("Counts says that jobs are still being ranked")
+	}
 	decision := queue.Decide(&runs, exited(1), retryPolicy)
 	r.exchange(store.Report{Settlements: []store.Settlement{{Lease: runs.Lease(),
 		Attempt: queue.Attempt{ExitCode: 1, StartedAt: r.s.Now(), EndedAt: r.s.Now()}, Decision: decision}}})
