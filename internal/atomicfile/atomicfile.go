@@ -6,11 +6,12 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"syscall"
 )
 
 // Write replaces a file, or creates it. When Write returns, the new content is on the disk. There is
-// one exception: a directory that the process may not read cannot be synced. In such a directory, a
-// power failure soon afterwards can bring the old content back.
+// one exception: the process may not read the directory, or its file system cannot sync directories. A
+// power failure soon afterwards can then bring the old content back.
 func Write(path string, content []byte, mode os.FileMode) error {
 	dir := filepath.Dir(path)
 	f, err := os.CreateTemp(dir, "."+filepath.Base(path)+"-*")
@@ -25,8 +26,9 @@ func Write(path string, content []byte, mode os.FileMode) error {
 	if err := os.Rename(f.Name(), path); err != nil {
 		return err
 	}
-	if err := SyncDir(dir); !errors.Is(err, fs.ErrPermission) {
-		return err
+	err = SyncDir(dir)
+	if errors.Is(err, fs.ErrPermission) || errors.Is(err, errors.ErrUnsupported) || errors.Is(err, syscall.EINVAL) {
+		return nil
 	}
-	return nil
+	return err
 }
