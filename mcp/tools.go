@@ -410,8 +410,7 @@ func (s *server) runAndWait(ctx context.Context, a arguments) (any, error) {
 	}
 	output, err := s.output(ctx, control.Logs{ID: id})
 	if err != nil {
-		return nil, unlessRemoved(id, err, "job %[1]s is "+d.State+", but its output cannot be read: %[2]w; to read the "+
-			"output of job %[1]s, use the tool logs")
+		return nil, fmt.Errorf("job %s is %s, but its output cannot be read: %w", id, d.State, err)
 	}
 	delete(output, "state")
 	maps.Copy(answer, output)
