@@ -28,7 +28,7 @@ import (
 // leave restores the terminal.
 //
 // The output may also change modes of the user's terminal, for example hide the cursor.
-// termtext.Controls tracks these modes, so that leave can reset them.
+// termtext.Modes tracks these modes, so that leave can reset them.
 
 // terminalSession connects the user's terminal to a job's terminal.
 type terminalSession struct {
@@ -45,7 +45,7 @@ type terminalSession struct {
 	savedState       *xterm.State
 	lastEndedAttempt int  // number of the newest attempt that has ended
 	hasLeft          bool // the user has left the job, so show prints nothing more
-	controls         termtext.Controls
+	modes            termtext.Modes
 }
 
 // everyAttempt is higher than any attempt number. leave(everyAttempt) disconnects from all attempts.
@@ -55,7 +55,7 @@ const everyAttempt = 1 << 30
 // it follows the job to its end. At the end it restores the user's terminal.
 func (a *App) JoinTerminal(ctx context.Context, c *control.Client, f *followedJob, interrupts <-chan os.Signal) error {
 	j := &terminalSession{a: a, c: c, f: f, typedInput: make(chan []byte, typedAhead), userLeft: make(chan struct{}),
-		endedAttempts: make(chan int, 1), controls: termtext.NewControls()}
+		endedAttempts: make(chan int, 1)}
 	defer j.leaveJob()
 	ends := make(chan os.Signal, 4)
 	signal.Notify(ends, syscall.SIGTERM, syscall.SIGHUP)
@@ -119,8 +119,8 @@ func (j *terminalSession) leave(attempt int) {
 	j.lastEndedAttempt = max(j.lastEndedAttempt, attempt)
 	_, columns := j.size()
 	// Reset the modes even if the terminal was not connected, because earlier output may have set some.
-	j.a.Stdout.WriteString(j.controls.Reset(columns))
-	j.controls = termtext.NewControls()
+	j.a.Stdout.WriteString(j.modes.Restore(columns))
+	j.modes = termtext.Modes{}
 	if j.savedState == nil {
 		return
 	}
@@ -143,7 +143,7 @@ func (j *terminalSession) show(data []byte) error {
 	if j.hasLeft {
 		return nil
 	}
-	j.controls.Write(data)
+	j.modes.Write(data)
 	_, err := j.a.Stdout.Write(data)
 	return err
 }
@@ -187,12 +187,13 @@ func (j *terminalSession) restoreModes(ctx context.Context) (lines int, err erro
 	if err != nil && ctx.Err() != nil {
 		return 0, err
 	} // on any other error, no attempt is running and no modes are set
-	modes, fullScreen := termtext.ReplayModes(joined.Controls)
-	if !fullScreen {
+	var m termtext.Modes
+	m.Write([]byte(joined.Controls))
+	if !m.FullScreen() {
 		rows, _ := j.size()
 		lines = rows - 1
 	}
-	return lines, j.show([]byte(modes))
+	return lines, j.show([]byte(m.Replay()))
 }
 
 // size returns the size of the user's terminal, or 24 by 80 if it is unknown.

@@ -299,8 +299,8 @@ func TestSignalledClientRestoresTheTerminal(t *testing.T) {
 	waitAttached(s)
 	s.WaitText("\x1b[?2004h")
 	s.Cmd.Process.Signal(syscall.SIGTERM)
-	if text := s.WaitExit(128 + 15); !strings.Contains(text, "\x1b[?2004l") ||
-		!strings.Contains(text, "\x1b[m\nqueuectl: ") || !strings.Contains(text, "queuectl attach t") {
+	if text := s.WaitExit(128 + 15); !strings.Contains(text, "\x1b[?2004l\x1b[m") ||
+		!strings.Contains(text, "queuectl attach t") {
 		t.Errorf("the client printed %q", text)
 	}
 	if j := q.Show("t"); j.State != "processing" {

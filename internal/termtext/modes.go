@@ -1,0 +1,357 @@
+package termtext
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Modes tracks what a program changes on its terminal. With it, a terminal can be restored after it
+// has displayed the program's output. It can also give the same modes to another terminal. For
+// example, after "\x1b[?1049h\x1b[?25l\x1b(0" the terminal shows its alternate screen, without a
+// cursor, and letters as line drawings. Undo then returns "\x1b(B\x1b[?25h\x1b[?1049l".
+//
+// What a program can change is documented in three sources: "XTerm Control Sequences" (ctlseqs),
+// the protocols that other terminals have added (kitty's keyboard, synchronized output, hyperlinks,
+// progress, the Linux console's cursor and palette), and the terminfo capabilities rs1, rs2, rmcup,
+// rmkx and sgr0.
+//
+// Undo resets only what was changed. If a sequence changes only some kinds of terminals, Modes
+// assumes that it has changed this one, because an unnecessary reset is harmless.
+//
+// The zero value is ready for use. It represents a terminal that was just reset.
+type Modes struct {
+	changes []change // sorted by their first occurrence; Restore reverts them in reverse order
+	scanner scanner
+	vt52    bool // the terminal understands only the sequences of a VT52
+	saved   bool // the cursor was saved
+	painted bool // the cursor was moved to a position on the screen
+}
+
+// change is one difference between the terminal's state and its state after a reset.
+type change struct {
+	name string // control function and number: "?25", "m", "(", "]4"
+	redo string // sequence that makes the change again
+	undo string
+	// saved means that the program has saved the changed state, with the cursor or as a mode. The
+	// program may restore it at any time, so the change is always undone.
+	saved bool
+}
+
+// maxChanges bounds how many changes are kept. A private mode that is not in watchedModes is added
+// only while there are fewer changes than this. The bound is twice as high for changes other than
+// private modes, and three times as high for watchedModes.
+const maxChanges = 64
+
+// usuallyOn lists the private modes that are on after a reset: ANSI sequences, auto-wrap,
+// auto-repeat, a visible cursor, input of eight bits, special modifiers, an alternate screen,
+// private colours.
+const usuallyOn = " 2 7 8 25 1034 1035 1046 1070 "
+
+// watchedModes lists the private modes that would disturb a user most if they were not reset: keys,
+// colours, cursor, wrapping, screens, keypad, margins, the mouse, focus, pasting, synchronized
+// output, and reports of colours, size and keys. Their bound is higher, so that there is space for
+// them even after many other changes.
+const watchedModes = " 1 3 5 6 7 9 12 25 45 47 66 69 1000 1001 1002 1003 1004 1005 1006 1007 1015 1016 1047 1049 " +
+	"2004 2026 2031 2048 9001 "
+
+const alternateScreens = " 47 1047 1049 "
+
+// cancel ends any incomplete sequence or string: CAN for most terminals, and the string terminator
+// for those that ignore CAN inside a string.
+const cancel = "\x18\x1b\\"
+
+func contains(list, word string) bool { return word != "" && strings.Contains(list, " "+word+" ") }
+
+// Write processes the next piece of output.
+func (m *Modes) Write(data []byte) {
+	m.scanner.write(data, m.apply)
+}
+
+// apply applies a control sequence or string.
+func (m *Modes) apply(s string) {
+	switch {
+	case s == "\x0e" || s == "\x0f":
+		m.set("GL", "\x0e", "\x0f", s == "\x0e")
+	case s == "\x1bP=1s" || s == "\x1bP=2s": // these strings are the older form of synchronized output
+		m.set("=s", "", "\x1bP=2s\x1b\\", s == "\x1bP=1s")
+	case s[1] == '[':
+		m.control(s[2:])
+	case s[1] == ']':
+		m.command(s[2:])
+	case !beginsString(s[1]):
+		m.escape(s[1:])
+	}
+}
+
+// command applies an operating system command (OSC).
+func (m *Modes) command(text string) {
+	number, value, _ := strings.Cut(text, ";")
+	n, err := strconv.Atoi(number)
+	switch {
+	case strings.HasPrefix(text, "P"): // the Linux console's palette; this string has no terminator
+		m.set("]P", "", "\x1b]R\x1b\\", true)
+	case err != nil || strings.HasSuffix(value, "?"): // a query of a colour changes nothing
+	case n == 4 || n == 5 || n >= 10 && n <= 19:
+		m.set("]"+number, "", "\x1b]"+strconv.Itoa(100+n)+"\a", true)
+	case value == "" && n > 100:
+		m.set("]"+strconv.Itoa(n-100), "", "", false)
+	case n == 8: // a hyperlink consists of parameters and an address; without an address, the link ends
+		_, address, _ := strings.Cut(value, ";")
+		m.set("]8", "", "\x1b]8;;\a", address != "")
+	case n == 22:
+		m.set("]22", "", "\x1b]22;\a", value != "")
+	case n == 9 && strings.HasPrefix(value, "4;"): // progress
+		m.set("]9;4", "", "\x1b]9;4;0\a", !strings.HasPrefix(value, "4;0"))
+	}
+}
+
+// escape applies a sequence without parameters.
+func (m *Modes) escape(s string) {
+	switch s {
+	case "c": // a reset undoes all changes except those of the palette
+		m.changes = slices.DeleteFunc(m.changes, func(c change) bool { return c.name[0] != ']' })
+		m.vt52, m.saved, m.painted = false, false, false
+	case "=", ">":
+		m.set("=", "\x1b=", "\x1b>", s == "=")
+	case "<":
+		m.vt52 = false
+	case "7":
+		m.saveCursor()
+	case "n", "o":
+		m.set("GL", "\x1b"+s, "\x0f", true)
+	case "~", "}", "|":
+		m.set("GR", "\x1b"+s, "\x1b}", s != "}")
+	case " F", " G":
+		m.set(" F", "\x1b G", "\x1b F", s == " G")
+	case "%@", "%G":
+		m.set("%", "\x1b%@", "\x1b%G", s == "%@")
+	case "V", "W":
+		m.set("V", "", "\x1bW", s == "V")
+	case "l", "m":
+		m.set("l", "\x1bl", "\x1bm", s == "l")
+	case "H":
+		m.set("tabs", "", "", true)
+	default:
+		if i := strings.IndexByte("()*+-./", s[0]); i >= 0 {
+			g := string("()*+)*+"[i])
+			m.set(g, "\x1b"+s, "\x1b"+g+"B", s != g+"B")
+		}
+	}
+}
+
+// control applies a control sequence (CSI).
+func (m *Modes) control(s string) {
+	params := strings.TrimLeft(s, "<=>?")
+	prefix := s[:len(s)-len(params)]
+	tail := strings.TrimLeft(params, "0123456789:;") // the intermediate characters and the final character
+	params = params[:len(params)-len(tail)]
+	first, _, _ := strings.Cut(params, ";")
+	whole, none := "\x1b["+s, first == "" || first == "0"
+	switch prefix + tail {
+	case "h", "l", "?h", "?l", "?s", "?r":
+		for word := range strings.SplitSeq(params, ";") {
+			if n, err := strconv.ParseUint(word, 10, 16); err == nil {
+				m.mode(prefix, strconv.FormatUint(n, 10), tail[0])
+			}
+		}
+	case "m":
+		m.set("m", "", "\x1b[m", strings.Trim(params, "0;:") != "")
+	case " q", `"q`, "q", "$}", "$~", "*x", "?c", ">s": // cursor, protection, lights, status line etc.
+		m.set(prefix+tail, whole, "\x1b["+prefix+"0"+tail, !none)
+	case ">p":
+		m.set(">p", whole, "\x1b[>1p", first != "1" && first != "")
+	case ">m", ">f": // these set how keys are reported; without a value they reset it
+		m.set(prefix+tail+first, whole, "\x1b[>"+first+tail, params != first)
+	case ">n":
+		m.set(">m"+first, whole, "\x1b[>"+first+"m", true)
+	case ">t", ">T":
+		m.set(">t"+params, whole, "\x1b[>"+params+"T", tail == "t")
+	case "r":
+		m.set("r", "\x1b7"+whole+"\x1b8", "\x1b7\x1b[r\x1b8", params != "")
+	case "g":
+		m.set("tabs", "", "", true)
+	case "s":
+		// While mode 69 is on, the sequence sets margins instead, which end with that mode.
+		if m.find("?69") < 0 {
+			m.saveCursor()
+		}
+	case ">u", "<u", "=u": // kitty's keyboard protocol, with separate levels for each screen
+		m.keyboard(prefix, params, whole)
+	case "t": // these sequences push and pop the window's title
+		switch first {
+		case "22":
+			m.push("t", whole, "\x1b[23"+params[2:]+"t")
+		case "23":
+			m.pop("t", 1)
+		}
+	case "H", "f", "d":
+		m.painted = true
+	}
+}
+
+// mode applies h, l, s (save) or r (restore) to a mode. Private modes have the prefix "?".
+func (m *Modes) mode(prefix, n string, do byte) {
+	name, private := prefix+n, prefix == "?"
+	usual := contains(usuallyOn, n)
+	if !private {
+		// After a reset, mode 12 (no local echo) and mode 34 (normal cursor of tmux) are on.
+		usual = contains(" 12 34 ", n)
+	}
+	on, i := do == 'h', m.find(name)
+	switch {
+	case !private && !usual && !contains(" 2 4 20 ", n): // this ANSI mode is not tracked
+	case do == 'r':
+	case do == 's':
+		if i >= 0 {
+			m.changes[i].saved = true
+		}
+	case name == "?2":
+		m.vt52 = !on
+	case name == "?1048":
+		m.saveCursor()
+	case private && contains(alternateScreens, n) && !on:
+		for _, other := range strings.Fields(alternateScreens) {
+			m.set("?"+other, "", "", false)
+		}
+		m.changes = slices.DeleteFunc(m.changes, func(c change) bool {
+			return c.name == "u alternate" ||
+				c.name == "=u alternate"
+		})
+	default:
+		undo := "\x1b[" + name + final(!on)
+		switch {
+		// Undoing mode 6 also moves the cursor to the top. The next program must not print there, so the
+		// cursor is moved to the bottom.
+		case name == "?6":
+			undo += "\x1b[999H"
+		case name == "?1049":
+			m.saveCursor()
+		case private && contains(alternateScreens, n) && m.saved:
+			undo += "\x1b8"
+		}
+		m.set(name, "\x1b["+name+final(on), undo, on != usual)
+	}
+}
+
+func final(on bool) string {
+	if on {
+		return "h"
+	}
+	return "l"
+}
+
+// keyboard pushes (>), pops (<) or changes (=) a level of kitty's keyboard protocol.
+func (m *Modes) keyboard(do, params, whole string) {
+	screen := ""
+	if m.onAlternate() {
+		screen = " alternate"
+	}
+	switch do {
+	case ">":
+		m.push("u"+screen, whole, "\x1b[<u")
+	case "<":
+		n, err := strconv.Atoi(params)
+		if err != nil {
+			n = 1
+		}
+		m.pop("u"+screen, n)
+	default:
+		m.set("=u"+screen, whole, "\x1b[=0u", params != "" && params != "0" && params != "0;1")
+	}
+}
+
+func (m *Modes) find(name string) int {
+	return slices.IndexFunc(m.changes, func(c change) bool { return c.name == name })
+}
+
+// set records that a property has changed or, if changed is false, that it is back in its state
+// after a reset.
+func (m *Modes) set(name, again, undo string, changed bool) {
+	i := m.find(name)
+	switch {
+	case i < 0 && changed:
+		most := 2 * maxChanges
+		if n, private := strings.CutPrefix(name, "?"); private && !contains(watchedModes, n) {
+			most = maxChanges
+		} else if private {
+			most = 3 * maxChanges
+		}
+		if len(m.changes) < most {
+			m.changes = append(m.changes, change{name: name, redo: again, undo: undo})
+		}
+	case i < 0:
+	case changed:
+		m.changes[i].redo = again
+	case m.changes[i].saved:
+		m.changes[i].redo = ""
+	default:
+		m.changes = slices.Delete(m.changes, i, i+1)
+	}
+}
+
+// push adds a level to a stack, and pop removes the last n levels.
+func (m *Modes) push(name, again, undo string) {
+	if len(m.changes) < 2*maxChanges {
+		m.changes = append(m.changes, change{name: name, redo: again, undo: undo})
+	}
+}
+
+func (m *Modes) pop(name string, n int) {
+	for i := len(m.changes) - 1; i >= 0 && n > 0; i-- {
+		if m.changes[i].name == name {
+			m.changes = slices.Delete(m.changes, i, i+1)
+			n--
+		}
+	}
+}
+
+// saveCursor records that colours and character sets are saved with the cursor.
+func (m *Modes) saveCursor() {
+	m.saved = true
+	for i := range m.changes {
+		if contains(` m ( ) * + GL GR ?6 ?7 "q `, m.changes[i].name) {
+			m.changes[i].saved = true
+		}
+	}
+}
+
+func (m *Modes) onAlternate() bool {
+	return m.find("?47") >= 0 || m.find("?1047") >= 0 || m.find("?1049") >= 0
+}
+
+// FullScreen reports whether the program draws the whole screen, like an editor. A client that
+// attaches to it makes it redraw the screen, because printing its last output again would not
+// restore the screen.
+func (m *Modes) FullScreen() bool { return m.painted || m.onAlternate() }
+
+// Replay returns the sequences that give another terminal the same modes.
+func (m *Modes) Replay() string {
+	var b strings.Builder
+	for _, c := range m.changes {
+		b.WriteString(c.redo)
+	}
+	if m.vt52 {
+		b.WriteString("\x1b[?2l")
+	}
+	return b.String()
+}
+
+// Restore returns the sequences that restore a terminal. columns is its width.
+func (m *Modes) Restore(columns int) string {
+	var b strings.Builder
+	if len(m.scanner.pendingBytes) > 0 {
+		b.WriteString(cancel)
+	}
+	if m.vt52 {
+		b.WriteString("\x1b<")
+	}
+	for _, c := range slices.Backward(m.changes) {
+		if c.name == "tabs" {
+			b.WriteString("\x1b7\r\x1b[3g" + strings.Repeat("\x1b[8C\x1bH", max(0, columns-1)/8) + "\x1b8")
+			continue
+		}
+		b.WriteString(c.undo)
+	}
+	return b.String()
+}
