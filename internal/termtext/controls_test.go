@@ -114,7 +114,7 @@ func TestModesAreReset(t *testing.T) {
 }
 
 // A terminal that receives Text has the same modes as the program's terminal: Controls returns the same
-// Text for it. That holds for any output, however it is split into pieces.
+// Text for it. That holds for any output and any split into pieces.
 func TestTextSetsTheSameModes(t *testing.T) {
 	parts := []string{"x", "\r\n", "\x1b", "\x1b[", "\x1b[?", "\x1bP", "\x1b]", "\x1b_", "\x1b\\", "\u009b", "\u0090",
 		"\u009c", "\xc2", "\a", "\x18", "\x1a", "\x0e", "\x0f", "\n", "\x7f", "1049", "25", "4", "5", ";", "$", "*", "?",

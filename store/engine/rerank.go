@@ -82,7 +82,7 @@ func (s *Engine) SetOrder(ctx context.Context, o queue.Order) error {
 }
 
 // rerank computes new ranks for the next jobs in a state after the seq from. It returns the seq of the last one,
-// or 0 if there are none. The statement computes the same as queue.Order.Rank, except for an interval of more than
+// or 0 if no such job exists. The statement computes the same as queue.Order.Rank, except for an interval of more than
 // a hundred years, which it shortens so that no rank overflows.
 func (t *Tx) rerank(o queue.Order, state queue.State, from int64) (last int64, err error) {
 	t.requireReload()
