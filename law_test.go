@@ -185,7 +185,7 @@ var testLaw = map[string][]string{
 }
 
 // On Windows, the kernel writes into a windows.Overlapped until the operation that uses it has
-// ended. Meanwhile the stack of the goroutine may move. So an Overlapped must be a field of an
+// ended. Until then the stack of the goroutine may move. So an Overlapped must be a field of an
 // object on the heap, not a variable or a literal that the compiler may put on the stack.
 func TestOverlappedIsAField(t *testing.T) {
 	local := regexp.MustCompile(`&windows\.Overlapped\{|:= *windows\.Overlapped\{|var \w+ windows\.Overlapped`)

@@ -83,7 +83,7 @@ func (b *bench) enqueueFile(s *service, file string, n int) error {
 	return nil
 }
 
-// enqueueWhile runs the function do. Meanwhile a client enqueues jobs, one request at a time.
+// enqueueWhile runs the function do. Until do returns, a client enqueues jobs, one request at a time.
 func (s *service) enqueueWhile(do func() error) (throughput, error) {
 	l, err := s.dial()
 	if err != nil {

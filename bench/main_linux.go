@@ -29,7 +29,7 @@ type bench struct {
 	pairs           int
 	jobs            int
 	report          report
-	servicesStarted int // number of services started so far; the directory of the next service contains it
+	servicesStarted int // number of services that were started; the directory of the next service contains it
 	// user is the account that jobs run as, in runners of root. It is "" if the service starts its
 	// own runner.
 	user string

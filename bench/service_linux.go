@@ -201,8 +201,7 @@ func (s *service) waitForState(state queue.State, n int) error {
 	}
 }
 
-// cost contains the CPU times that a service, its runners and the children of the runners have used
-// so far.
+// cost contains the CPU times that a service, its runners and the children of the runners have used.
 type cost struct{ service, runner, children time.Duration }
 
 func (c cost) minus(o cost) cost {

@@ -12,7 +12,7 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// Config contains the address of the page and the rules for who may see it.
+// Config contains the address of the page and the rules for access to it.
 type Config struct {
 	Listen    string   // ADDRESS:PORT or unix:PATH; "" means that the page is off
 	Hosts     []string // host names of the page, in addition to loopback names

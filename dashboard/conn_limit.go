@@ -17,8 +17,8 @@ import (
 const (
 	maxUnidentified = 256 // maximum number of connections without a known visitor
 	// unidentifiedGrace is the minimum time for which a new connection is kept, so that the server
-	// can read the first request before a flood of connections closes the connection. Meanwhile,
-	// further connections wait in the kernel's queue.
+	// can read the first request before a flood of connections closes the connection. During
+	// this time, further connections wait in the kernel's queue.
 	unidentifiedGrace = 100 * time.Millisecond
 	maxIdentified     = 1024 // maximum number of connections with a known visitor
 	maxUserConns      = maxUserReaders + 40

@@ -402,7 +402,7 @@ func (s *Server) sendOutput(ctx context.Context, v visitor, id control.Name, lin
 	go func() { // this goroutine ends when the request or the job ends
 		defer close(pieces)
 		var o outputLines
-		// Ignore the error. A visitor who may not see the output gets no lines.
+		// Ignore the error. A visitor without the right to see the output gets no lines.
 		v.client.Logs(ctx, control.Logs{ID: id, N: &n, Follow: true}, func(p control.Piece) error {
 			for _, l := range o.next(&p) {
 				select {

@@ -282,7 +282,7 @@ func schedules(ctx context.Context, v *visitor, u *url.URL) (page, error) {
 	for _, s := range list.Schedules[:min(len(list.Schedules), listRows)] {
 		d, err := v.client.ScheduleShow(ctx, control.ScheduleName{Name: s.Name})
 		if errors.Is(err, queue.ErrNotFound) {
-			continue // the schedule was removed meanwhile
+			continue // the schedule was removed after the list was read
 		}
 		if err != nil {
 			return p, err

@@ -22,7 +22,7 @@ func (p outputQueue) Logs(_ context.Context, _ control.Logs, each func(control.P
 	return control.LogsEnd{State: "completed"}, nil
 }
 
-// The returned output has a line in the place of missing bytes. If the stream of the missing bytes
+// In the returned output, a line replaces missing bytes. If the stream of the missing bytes
 // is unknown, both streams have the line.
 func TestOutputMarksMissingBytes(t *testing.T) {
 	s := &server{api: outputQueue{pieces: []control.Piece{

@@ -21,7 +21,7 @@ import (
 // Options configures a server.
 type Options struct {
 	Write bool // offer the tools that change something
-	// AllUsers includes the jobs of other users, as far as the rights of the caller permit.
+	// AllUsers includes the jobs of other users, within the rights of the caller.
 	AllUsers bool
 	Version  string
 	// Complete adds the caller's context, such as the working directory, to a job. It returns an
@@ -145,7 +145,7 @@ func (s *server) answer(ctx context.Context, t *tool, raw json.RawMessage) (any,
 	return t.call(s, ctx, a)
 }
 
-// caller returns the name of the user who runs the server.
+// caller returns the name of the user whose account runs the server.
 func (s *server) caller(ctx context.Context) (string, error) {
 	who, err := s.api.Whoami(ctx, control.Nothing{})
 	return who.User, err

@@ -341,7 +341,7 @@ func (s *server) wait(ctx context.Context, a arguments) (any, error) {
 	return map[string]any{"ended": ended, "open": left.Open, "timed_out": left.TimedOut}, err
 }
 
-// await waits for jobs, as control.API.Wait does. If the client closes the input meanwhile, await
+// await waits for jobs, as control.API.Wait does. If the client closes the input during the wait, await
 // returns within lingerTime, as if the timeout in p had expired.
 func (s *server) await(
 	ctx context.Context, p control.Wait, each func(control.JobEndNotice) error) (control.WaitResult, error) {

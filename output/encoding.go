@@ -45,7 +45,7 @@ func (l *Log) readAll(bytesPerRead int, process func([]Chunk) error) error {
 // EncodeHead encodes about the first max bytes that the log keeps. For the rest of each stream, it
 // encodes a gap. The result kept is the number of encoded bytes.
 func (l *Log) EncodeHead(max int) (b []byte, kept int64) {
-	// Ignore the error. Bytes that cannot be read become part of the gap.
+	// Ignore the error. The gap includes the bytes that cannot be read.
 	chunks, next, _, _ := l.Read(Cursor{}, max)
 	for _, c := range chunks {
 		kept += int64(len(c.Data))

@@ -68,7 +68,7 @@ type Log struct {
 
 	mu           sync.Mutex
 	streams      [2]stream
-	pieceCount   int64 // number of pieces stored so far, which is the number of the next piece
+	pieceCount   int64 // number of pieces ever stored, which is the number of the next piece
 	store        store
 	closed       bool
 	discarded    bool          // Discard was called

@@ -103,7 +103,7 @@ func TestPiecesAreJoinedNearTheLimit(t *testing.T) {
 }
 
 // The number of pieces stays limited even with many gaps. When all pieces are used, the bytes after
-// a gap become part of that gap until older pieces are dropped.
+// a gap are added to that gap until older pieces are dropped.
 func TestGapsRespectPieceLimit(t *testing.T) {
 	var full bool
 	l := New(1<<20, func() (*os.File, error) {

@@ -17,7 +17,7 @@ type Gates interface {
 	// stored rule is listed while jobs name it.
 	Gates(ctx context.Context, uid int, after GateState) ([]GateState, error)
 	// SetGate stores the rule of a shared lock or rate, which jobs then cannot change. If N is 0, it removes the
-	// stored rule. The first job that names the key then sets the rule, which lasts as long as unfinished jobs
+	// stored rule. The first job that names the key then sets the rule, which lasts while unfinished jobs
 	// name the key.
 	SetGate(ctx context.Context, rule queue.Demand) error
 	// SetMaxRunningUser limits the leased jobs of each user (queue.Job.UID) to n. 0 means unlimited, as in a
@@ -46,7 +46,7 @@ func (g *GateState) Follows(h *GateState) bool {
 // MaxGates limits the shared keys that may have a rule, and the gates that one call of Gates lists.
 const MaxGates = 1000
 
-// Node describes the machine on which jobs run, as far as jobs may require it.
+// Node contains the properties of a machine that decide which jobs may run on it.
 // See docs/decisions/0017.
 type Node struct {
 	ID          int64 // number that the store assigns to the node; 0 if only one node uses the store

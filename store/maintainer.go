@@ -50,8 +50,7 @@ type Maintainer interface {
 	// ctx ends.
 	Compact(ctx context.Context)
 	// Verify copies the stored data, then compares the rows of the copy with each other and with the output
-	// files. It calls the function each to report the progress: the number of bytes copied so far, and the
-	// total.
+	// files. It calls the function each to report the progress: the number of copied bytes, and the total.
 	Verify(ctx context.Context, outputs OutputDirs, each func(done, of int64) error) ([]Finding, error)
 	// Backup makes a checked copy with its output files. The copy contains every change that was acknowledged
 	// before the call, and may contain later ones. Backup also reports its progress to the function each.

@@ -14,7 +14,7 @@ type Statistics interface {
 	// Counts returns the number of jobs in each state, and the number of jobs ever enqueued. It reads no
 	// table.
 	Counts() Counts
-	// Oldest returns the time at which the job that has waited longest became ready; 0 if no job waits.
+	// Oldest returns the time at which the longest wait of a ready job began; 0 if no job waits.
 	Oldest(ctx context.Context) (queue.Millis, error)
 	// Stats reads statistics of attempts. They are updated in the transaction that records the start or end,
 	// so a crash neither loses nor repeats any. Removing a job does not change them.

@@ -459,5 +459,5 @@ func TestLostService(t *testing.T) {
 	fail()
 	who := control.Whoami{User: "mira", Right: control.Read}
 	s.send(fetchResult{snapshot: snapshot{screen: s.snapshot.screen, who: &who}})
-	s.wantNoText("no answer", "c cancel") // the user may have lost the right meanwhile
+	s.wantNoText("no answer", "c cancel") // the user may have lost the right after the failure
 }

@@ -32,7 +32,7 @@ import (
 type Options struct {
 	// Connect returns a new client of the queue. The screen closes each client.
 	Connect func() Client
-	// Edit lets the user edit a job. Meanwhile, Edit has exclusive use of the terminal.
+	// Edit lets the user edit a job. While Edit runs, it has exclusive use of the terminal.
 	Edit func(ctx context.Context, id string) error
 	// Explain adds the user's next step to an error.
 	Explain       func(error) error

@@ -246,7 +246,7 @@ func TestOccurrenceRunsOnceDespiteFailures(t *testing.T) {
 	}
 }
 
-// Occurrences that become due while upkeep does not run are recorded as missed. For a paused
+// Occurrences that are due while upkeep does not run are recorded as missed. For a paused
 // schedule, no occurrences are recorded.
 func TestMissedOccurrencesAreRecorded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -29,7 +29,7 @@ func (p *Pool) SetLeaseDeadline(until time.Time) {
 }
 
 // sendLeaseDeadlineLocked sends a runner the time at which the leases lapse. If they never lapse,
-// it tells the runner so, because the runner may still have a deadline from an earlier service.
+// it sends zero values, because the runner may still have a deadline from an earlier service.
 func (p *Pool) sendLeaseDeadlineLocked(conn *runnerConn) {
 	f := &wire.ExtendLeases{} // zero values mean that the leases never lapse
 	if !p.leasesLapse.isNever() {

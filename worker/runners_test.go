@@ -23,7 +23,7 @@ func TestConnectionStates(t *testing.T) {
 	for _, c := range []struct {
 		name          string
 		runnerVersion string
-		replaced      bool // another runner becomes current while this one does not answer
+		replaced      bool // another runner is made current while this one does not answer
 		spawning      bool // another runner is starting when this one answers again
 		want          connState
 	}{

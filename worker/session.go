@@ -79,7 +79,7 @@ func (s *session) acknowledge() {
 }
 
 // await claims jobs in the background. The claim waits until at least one job is available. recalls
-// is the number of recalls so far; the caller reads it together with want, without unlocking mu in
+// is the current number of recalls; the caller reads it together with want, without unlocking mu in
 // between.
 func (l *loop) await(want, workers, recalls int) {
 	ctx, cancel := context.WithCancel(l.ctx)

@@ -74,7 +74,7 @@ func (j *followedTwo) Ended(_ context.Context, isDue bool) (bool, error) {
 func (j *followedTwo) Waiting(context.Context) string { return "two" }
 func (j *followedTwo) Progress() *Progress            { return nil }
 
-// A follower processes every event once, in order. It stops as soon as the set has ended, when Wake is
+// A follower processes every event once, in order. It stops when the set has ended, when Wake is
 // closed, or when the connection is lost. While there are no events about the set, it prints once why a
 // job waits.
 func TestFollowerFollowsASetOfJobs(t *testing.T) {

@@ -268,7 +268,7 @@ func TestUnnamedAccountCannotConnect(t *testing.T) {
 	}
 }
 
-// If a name is in use, Listen waits as long as a service needs to end.
+// If a name is in use, Listen waits up to takenFor, because the service that holds it may be ending.
 func TestNameThatIsTaken(t *testing.T) {
 	for _, busy := range []error{windows.ERROR_ACCESS_DENIED, windows.ERROR_PIPE_BUSY} {
 		synctest.Test(t, func(t *testing.T) {

@@ -152,7 +152,7 @@ func (q *Queue) QueryInt(query string) (n int) {
 		case tries == TimeoutFactor:
 			q.Fatalf("%s: %v", query, err)
 		}
-		time.Sleep(50 * time.Millisecond) // the file may become available
+		time.Sleep(50 * time.Millisecond) // the file may be available at the next try
 	}
 }
 

@@ -25,7 +25,7 @@ const progressInterval = 500 * time.Millisecond
 // with N in percent. Only the last valid line is reported.
 type progress struct {
 	last  wire.Progress
-	line  []byte   // the current line so far, without its end
+	line  []byte   // the bytes of the current line that have been read
 	skip  bool     // the current line is longer than maxProgressLine and is ignored
 	masks [][]byte // secret values, replaced in each line
 }

@@ -23,7 +23,7 @@ import (
 // maxRequest bounds a request for a runner, in bytes. A request may contain a path.
 const maxRequest = 16 << 10
 
-// Grant describes the runner that this process may become. Accept returns it for a request that a
+// Grant describes the runner that this process may run as. Accept returns it for a request that a
 // service sent through a connection.
 type Grant struct {
 	Root    string // directory that contains the directories of the runners

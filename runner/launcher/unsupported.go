@@ -11,7 +11,7 @@ import (
 	"github.com/queuectl/queuectl/runner/process"
 )
 
-// Grant describes the runner that this process may become. Only Linux has runners that a service
+// Grant describes the runner that this process may run as. Only Linux has runners that a service
 // requests.
 type Grant struct {
 	Root, Tmpdir    string

@@ -223,7 +223,7 @@ func TestErrorNamesBlockingPolicy(t *testing.T) {
 	}
 }
 
-// A program that cannot start because of its own memory limit is not a shortage, so the job is not
+// If a program's own memory limit prevents its start, that is not a shortage, so the job is not
 // retried without end. If the machine has less free memory than the limit, the failed start is a
 // shortage.
 func TestLimitTooLowToStart(t *testing.T) {

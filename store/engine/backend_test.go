@@ -36,7 +36,7 @@ type Options struct {
 	Log   *slog.Logger
 }
 
-// Open opens the database in a directory, and creates it if there is none.
+// Open opens the database in a directory. It creates a missing database.
 func Open(ctx context.Context, o Options) (*Store, error) {
 	s := &Store{path: filepath.Join(o.Dir, sqlitedb.DatabaseName), readBudget: ReadTimeout}
 	var err error

@@ -112,8 +112,8 @@ func (t *Tx) applyMissed(commits int64, deltas [][]byte) error {
 	return nil
 }
 
-// PrewriteEnded writes the rows of the attempts that have ended, as far as they are known before the
-// transaction's first operation. It does so only if there are other nodes, which may hold the writer lock.
+// PrewriteEnded writes the rows of the ended attempts that are known before the transaction's first
+// operation. It does so only if there are other nodes, which may hold the writer lock.
 func (t *Tx) PrewriteEnded() error {
 	if len(t.endedAttempts) == 0 || !t.s.HasOtherNodes() {
 		return nil

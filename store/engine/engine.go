@@ -262,8 +262,8 @@ func (s *Engine) Close() error {
 // Log returns the engine's log.
 func (s *Engine) Log() *slog.Logger { return s.log }
 
-// CommitTime returns how long the current commit, or work between transactions, has taken so far. It returns 0
-// between transactions. It never blocks, and is safe for concurrent use.
+// CommitTime returns the time since the current commit, or work between transactions, started. If neither is in
+// progress, it returns 0. It never blocks, and is safe for concurrent use.
 func (s *Engine) CommitTime() time.Duration {
 	start := time.Duration(s.commitStart.Load())
 	if start == 0 {
@@ -272,8 +272,8 @@ func (s *Engine) CommitTime() time.Duration {
 	return time.Since(s.createdAt) - start
 }
 
-// StartCopy records that a copy of the database is being made, until EndCopy. It returns false if another copy
-// is being made. Meanwhile DeletableOutputs lists no files.
+// StartCopy records that a copy of the database is being made. It returns false if another copy is being made.
+// Until EndCopy, DeletableOutputs lists no files.
 func (s *Engine) StartCopy() bool { return s.copying.CompareAndSwap(false, true) }
 
 // EndCopy records that the copy is finished.

@@ -150,7 +150,7 @@ type Counters struct {
 	NextEvent int64 // number of the next event
 }
 
-// Counters returns the counters as the writer's cache has them. Only the writer may call it.
+// Counters returns the counters from the writer's cache. Only the writer may call it.
 func (s *Engine) Counters() Counters {
 	return Counters{s.mem.commits, s.mem.nextSeq, s.mem.nextEvent}
 }

@@ -17,7 +17,7 @@ import (
 	"github.com/queuectl/queuectl/store/rules"
 )
 
-// Config is what an engine needs. Shared is nil if only this process uses the database. Now is nil to use the
+// Config contains the parts of an engine. Shared is nil if only this process uses the database. Now is nil to use the
 // clock of this machine. A nil Log discards the log.
 type Config struct {
 	Backend Backend

@@ -22,7 +22,7 @@ type RestoreResult struct {
 const PreparedName = "restore.tmp"
 
 // Restore checks a backup, counts its rows again and prepares it in a directory that no service uses. It
-// calls save to create each output file, and reports the bytes copied so far and the size of the backup to
+// calls save to create each output file, and reports the number of copied bytes and the size of the backup to
 // each. The returned function replace moves the old files into asideDir and installs the backup. Until then,
 // and on an error, the existing database is unchanged.
 //

@@ -333,7 +333,7 @@ func (m *matcher) labelled(raw []byte) bool {
 // were enqueued. If this many delayed jobs precede the oldest ready job, Oldest misses it.
 const oldestScanLimit = 1000
 
-// Oldest returns the time at which the job that has waited longest became ready.
+// Oldest returns the time at which the longest wait of a ready job began.
 func (s *Reads) Oldest(ctx context.Context) (oldest queue.Millis, err error) {
 	err = s.Read(ctx, func(r *Reader) error {
 		for _, state := range []queue.State{queue.Pending, queue.Failed} {

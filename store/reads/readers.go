@@ -103,7 +103,7 @@ type Database interface {
 	ReadError(err error) error
 }
 
-// State is what the writer has published with the last commit. All methods are safe for concurrent use.
+// State provides the data that the writer published with the last commit. All methods are safe for concurrent use.
 type State interface {
 	// Now returns the time of the store's clock.
 	Now() queue.Millis

@@ -174,7 +174,7 @@ func notBeforeDue(r *rig) {
 	r.advanceAndPromote(time.Minute - time.Millisecond)
 	same(r, "claimed a millisecond early", r.claim(1), nil)
 	r.advanceAndPromote(time.Millisecond)
-	// A job gains no points before it is due, so it gets its arrival number when it becomes due.
+	// A job gains no points before it is due, so it gets its arrival number when it is due.
 	j.Arrival = r.s.Counts().EnqueuedTotal
 	claimed := r.claim(1)
 	same(r, "claimed when due", claimed, r.asClaimed(claimed, j))

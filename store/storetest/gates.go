@@ -335,8 +335,8 @@ func boundedQueue(r *rig) {
 	same(r, "job", r.awaitedJobs("one job has ended", result)[0].Seq, jobs[2].Seq)
 }
 
-// A user with jobs in many queues who has reached the running limit does not delay other users'
-// jobs. When a job of the user ends, another one starts.
+// If a user with jobs in many queues has reached the running limit, other users' jobs are not
+// delayed. When a job of the user ends, another one starts.
 func manyQueues(r *rig) {
 	const many = 600
 	r.setMaxRunning(2)

@@ -163,8 +163,8 @@ type measurement struct {
 // starts, when the job ends, and when the client has read the end and the output.
 var partNames = [4]string{"stored", "queued", "ran", "reported"}
 
-// run sends and measures the requests of the third user for the given time. Meanwhile it runs the
-// function concurrent, and returns only after that function has returned.
+// run sends and measures the requests of the third user for the given time. At the same time
+// it runs the function concurrent, and returns only after that function has returned.
 func (m *measurement) run(t *testing.T, length time.Duration, concurrent func(ctx context.Context)) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), length)

@@ -158,8 +158,8 @@ func (a *abuser) tallyOf(name string) *tally {
 	return a.tallies[name]
 }
 
-// throttle waits until the process may use the processor again. It returns false if the attack has
-// ended meanwhile.
+// throttle waits until the process may use the processor again. It returns false if the attack ends
+// first.
 func (a *abuser) throttle(ctx context.Context) bool {
 	for ctx.Err() == nil {
 		var used syscall.Rusage
@@ -239,7 +239,7 @@ func (a *abuser) leasedInput(ctx context.Context, n *tally) {
 }
 
 // leasedProgram enqueues jobs that cannot start because their program is a leased file. It also enqueues jobs
-// that leave orphans, because a runner with orphans has to look for the ends of these processes.
+// that leave orphans, because a runner with orphans has to detect the ends of these processes.
 func (a *abuser) leasedProgram(ctx context.Context, n *tally) {
 	path, end, err := a.leaseFile("program", []byte("#!/bin/true\n"))
 	if err != nil {

@@ -17,7 +17,7 @@ import (
 )
 
 // With run_as = "submitter", a job has exactly the rights of the user who enqueued it: it has the
-// user and group ids of that user, no capabilities, and cannot become root. It has that user's home
+// user and group ids of that user, no capabilities, and cannot switch to root. It has that user's home
 // directory and environment, and can open its output by names such as /dev/stdout.
 func TestJobsRunAsTheirSubmitter(t *testing.T) {
 	q := testrig.StartRooted(t, "run_as = \"submitter\"\n", "accounts = *\n")

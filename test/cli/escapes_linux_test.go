@@ -7,7 +7,7 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// When queuectl prints a job's text as part of its own text, it escapes invisible characters, on a
+// When queuectl prints a job's text within other text, it escapes invisible characters, on a
 // terminal and in a pipe. In a pipe it also escapes colours, so that no character is lost. The
 // command logs prints the output of the job unchanged.
 func TestJobsHideNoCharacters(t *testing.T) {

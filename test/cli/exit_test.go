@@ -314,8 +314,8 @@ func TestExitCodeOfEachEnd(t *testing.T) {
 		{"--ok-code=3 -- sh -c 'exit 3'", 0, "", ""},
 		// The first attempt exits with 1, the second with 0.
 		{"--max-retries=2 --backoff-base=0.02 -- sh -c 'exit $((2-QUEUECTL_ATTEMPT))'", 0, "", ""},
-		// run exits with the exit code of the job, even if queuectl also uses that code for errors
-		// of its own.
+		// run exits with the exit code of the job, even if queuectl also uses that code for its own
+		// errors.
 		{"exit 1", 1, "", ""}, {"exit 2", 2, "", ""}, {"exit 3", 3, "", ""}, {"exit 4", 4, "", ""}, {"exit 5", 5, "", ""},
 		{"exit 123", 123, "", ""}, {"exit 124", 124, "", ""}, {"exit 125", 125, "", ""}, {"exit 128", 128, "", ""},
 		{"exit 130", 130, "", ""}, {"exit 255", 255, "", ""},

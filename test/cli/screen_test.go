@@ -25,8 +25,7 @@ func TestScreenOfARunningQueue(t *testing.T) {
 		w.MustCall("screen", testrig.Fields{"rows": 5}, &s)
 		return len(s.Running) == 1 && s.Running[0] == job{id, "50 %"}
 	})
-	// Enqueue these jobs after the worker has become busy. Otherwise they could start before the
-	// first job.
+	// Enqueue these jobs after the first job has started. Otherwise they could start before it.
 	low := w.Enqueue(testrig.Fields{"command": "true", "priority": 1})
 	high := w.Enqueue(testrig.Fields{"command": "true", "priority": 9})
 	w.MustCall("screen", testrig.Fields{"rows": 5}, &s)

@@ -137,7 +137,7 @@ func TestNodeServicesShareAQueue(t *testing.T) {
 		return all.Throughput == 13 && slices.Contains(ends, ended{"default", 13})
 	}
 	a.WaitUntil("status counts the jobs that have ended on the other node", 10*time.Second, endsReported)
-	for range 3 { // repeat, because a node may learn more about the other node meanwhile and reply differently
+	for range 3 { // repeat, because a node may reply differently after it learns more about the other node
 		a.Must("pause", "--all")
 		if r := b.CLI("status", "--check"); r.Code == 0 || !strings.Contains(r.Stdout, "all jobs are paused") {
 			t.Errorf("status --check after a pause on the other node: %+v", r)

@@ -339,7 +339,7 @@ func (f *faultInjector) hangRunner() {
 }
 
 // fillDisk fills the disk to its last block for a while. It also fills the blocks that the service
-// frees meanwhile.
+// frees during this time.
 func (f *faultInjector) fillDisk() {
 	if f.diskMount == "" || !f.diskFull.CompareAndSwap(false, true) {
 		return
@@ -358,8 +358,8 @@ func (f *faultInjector) fillDisk() {
 	})
 }
 
-// fillQuota temporarily lowers the quota of the jobs' user below the bytes that the jobs hold. Meanwhile the
-// service refuses new jobs, and removes outputs and long inputs of ended jobs. Waiting jobs still run.
+// fillQuota temporarily lowers the quota of the jobs' user below the bytes that the jobs hold. At the low
+// quota, the service refuses new jobs, and removes outputs and long inputs of ended jobs. Waiting jobs still run.
 func (f *faultInjector) fillQuota() {
 	set := func(bytes int64) error {
 		return f.get("config.set", testrig.Fields{"key": "max_bytes_per_user", "value": fmt.Sprint(bytes)},

@@ -41,7 +41,7 @@ const (
 // twice at the same time. No job runs again without a record of that, and the service keeps
 // running.
 //
-// Several clients use all verbs at random. Meanwhile the test kills and stops the service and its
+// While several clients use all verbs at random, the test kills and stops the service and its
 // runners, fills the disk, and damages directories of runners. The jobs write a ledger on another
 // disk. After each round, the test waits until all jobs have ended. It compares them with the
 // ledger, with the events, and with the replies that clients received.

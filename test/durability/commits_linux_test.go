@@ -55,7 +55,7 @@ func restartIfDead(q *testrig.Queue) bool {
 	}
 }
 
-// TestKilledAtEachCommit kills the service at its n-th commit, for each n. Meanwhile jobs release
+// TestKilledAtEachCommit kills the service at its n-th commit, for each n. In each run, jobs release
 // dependants, replace each other, run hooks, and come from a schedule. The next service finishes
 // everything that the kill interrupted: each hook is enqueued once, each occurrence of the schedule
 // starts one job, and all dependants of ended jobs have run.

@@ -347,7 +347,7 @@ func TestStartOnAFullDisk(t *testing.T) {
 	}
 }
 
-// A service that starts on a full disk waits for space, and becomes ready when the disk has space.
+// A service that starts on a full disk waits for space, and is ready when the disk has space.
 // This also holds after a crash, and if the database's shared memory file is missing.
 func TestStartWaitsForSpace(t *testing.T) {
 	testrig.Long(t)
@@ -463,6 +463,6 @@ func TestFullDiskKeepsWatchdogAlive(t *testing.T) {
 		f.Write(make([]byte, 4096))
 		return strings.Contains(q.CLI("config", "set", "priority", "6").Stderr, "space")
 	})
-	beats(100) // more messages than the socket can have buffered before the disk became full
+	beats(100) // more messages than the socket can have buffered before the disk was full
 	q.Must("status")
 }

@@ -34,7 +34,7 @@ func TestServiceKilledOnAServer(t *testing.T) {
 }
 
 // If the PostgreSQL server is killed repeatedly under load, no acknowledged job is lost and no job
-// runs twice. The service waits for the server, and meanwhile returns errors to clients.
+// runs twice. While the service waits for the server, it returns errors to clients.
 func TestDatabaseServerKilled(t *testing.T) {
 	t.Parallel()
 	p := pgserver.New(t)

@@ -93,7 +93,7 @@ func TestLargeCleanupDelaysNoClient(t *testing.T) {
 	}
 }
 
-// The command enqueue prints a warning if the value of an argument would become part of shell code,
+// The command enqueue prints a warning if the value of an argument would be part of shell code,
 // also if the output of enqueue goes to a pipe. The warning names a safe form of the command. The
 // jobs are enqueued anyway.
 func TestEnqueueWarnsOfArgumentsInShellCode(t *testing.T) {

@@ -41,8 +41,8 @@ func stopRunner(q *testrig.Queue) (pid int, thaw func()) {
 }
 
 // A hung runner delays only its own jobs. All commands return soon, a job that has not started can
-// be cancelled, and new jobs run in another runner. A service that starts meanwhile serves requests
-// immediately. When the hung runner continues, its job ends normally.
+// be cancelled, and new jobs run in another runner. A service that starts in this time serves
+// requests immediately. When the hung runner continues, its job ends normally.
 func TestHungRunnerDelaysOnlyItsJobs(t *testing.T) {
 	testrig.Long(t)
 	q := testrig.StartQueue(t, "--workers", "2")

@@ -75,7 +75,7 @@ func TestOutputIsStoredByteForByte(t *testing.T) {
 }
 
 // If a job prints more than its output limit, the service stores the first and the last part of the
-// output, each half as long as the limit, and the size of the gap between them. The job can still
+// output, each with half of the limit's size, and the size of the gap between them. The job can still
 // finish, and the service and the runner use little memory.
 func TestOutputAboveLimitKeepsBothEnds(t *testing.T) {
 	testrig.Long(t)

@@ -109,7 +109,7 @@ func ForArguments(verb string, args []string) string {
 const PlainSettings = "workers timeout jitter priority shell scheduling aging resources webhooks store node"
 
 // flagTables contains the tables of hints about flags. A line with "== " and command names begins the
-// table for these commands; any stands for all commands.
+// table for these commands; "== any" begins a table for all commands.
 //
 //go:embed flags.txt
 var flagTables string

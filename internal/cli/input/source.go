@@ -211,8 +211,8 @@ func (m *Source) Spec(common *queue.Spec, raw []byte) (*queue.Spec, error) {
 	return &s, s.CheckText()
 }
 
-// argv returns the program for job n with its replacement strings replaced by the arguments. If there
-// is no replacement string, argv appends the arguments.
+// argv returns the program for job n with its replacement strings replaced by the arguments.
+// Without a replacement string, argv appends the arguments.
 func (m *Source) argv(args []string, n int) []string {
 	if m.parsedWords == nil {
 		for _, word := range m.Command {

@@ -246,7 +246,7 @@ func (p *privateJobs) run(ctx, storing context.Context, count int) error {
 	if err := storing.Err(); err != nil {
 		return err
 	}
-	close(p.allStored) // the jobs may run as soon as the next request is sent, even if its answer does not arrive
+	close(p.allStored) // the jobs may run after the next request is sent, even if its answer does not arrive
 	if _, err := p.c.WorkerScale(ctx, control.WorkerScale{Count: count}); err != nil {
 		return err
 	}

@@ -121,7 +121,7 @@ func takeDir(dir string, name *uint16, sd *windows.SECURITY_DESCRIPTOR) error {
 }
 
 // ownedByTrusted returns an error unless the owner is the system, the administrators, this process's
-// user or the service's account. The parameter what names the file or folder in the error.
+// user or the service's account. The parameter what names the file or directory in the error.
 func ownedByTrusted(what string, sd *windows.SECURITY_DESCRIPTOR) error {
 	owner, _, err := sd.Owner()
 	if err != nil {

@@ -31,7 +31,7 @@ func expect(t *testing.T, what string, got []string, want ...string) {
 	}
 }
 
-// Install registers, prepares and starts the service, and waits as long as the start makes progress. A
+// Install registers, prepares and starts the service, and waits while the start makes progress. A
 // second Install changes nothing. For another program it updates the registration, and jobs continue to
 // run. Uninstall removes everything.
 func TestInstall(t *testing.T) {
