@@ -67,6 +67,11 @@ func (t *Tx) reload() error {
 	t.undo, t.users, t.queues, t.leased, t.leases, t.leasedBy = nil, nil, nil, false, nil, nil
 	s.closedHereStale = true
 	t.memoryAtStart, s.foreignChanges.any, s.jobsReadied = *m, true, true
+	// The head of a lane without demands may have preceded the lane's first job. Lanes with demands of the same
+	// user can have stayed closed behind that head, but the tables have the exact one.
+	for gate := range m.lanes.overQuota {
+		t.rules.Recheck(gate)
+	}
 	s.watchForeignTimer(t.startTime, t.startTime) // watch for timers of other nodes that the tables may now contain
 	return nil
 }

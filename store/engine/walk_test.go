@@ -31,6 +31,9 @@ func (s *Engine) laneFaults() error {
 		}
 	}
 	return s.Do(context.Background(), Urgent, func(t *Tx) error {
+		if err := t.rules.Reopen(); err != nil { // the transaction may have begun with a reload
+			return err
+		}
 		lanes, demands, err := t.all()
 		if err != nil {
 			return err
