@@ -7,9 +7,6 @@ import "github.com/queuectl/queuectl/runner/process"
 // scopes returns nil: this system has no control groups for runners.
 func scopes() [][]string { return nil }
 
-// managerDir returns "", because this system has no systemd.
-func managerDir() string { return "" }
-
 // accountOf returns nil: on this system, all runners belong to the service's account.
 func accountOf(string) (*uint32, error) { return nil, nil }
 
