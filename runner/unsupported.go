@@ -4,9 +4,6 @@ package runner
 
 import "github.com/queuectl/queuectl/runner/process"
 
-// scopes returns nil: this system has no control groups for runners.
-func scopes() [][]string { return nil }
-
 // accountOf returns nil: on this system, all runners belong to the service's account.
 func accountOf(string) (*uint32, error) { return nil, nil }
 

@@ -78,8 +78,7 @@ func (t *Tx) reload() error {
 
 // CatchUp applies the cache deltas of the commits that this node has missed, up to the given one. If they are
 // incomplete or unreadable, it reloads the caches. Then it prepares the transaction for a database with other
-// nodes, and may send the query of the next claim. The backend calls it in BeginTx, once it holds the writer
-// lock.
+// nodes, and may send the query of the next claim. The backend calls it in BeginTx, once it holds the writer lock.
 func (t *Tx) CatchUp(commits int64, deltas [][]byte) error {
 	if err := t.applyMissed(commits, deltas); err != nil {
 		return err

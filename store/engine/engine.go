@@ -98,8 +98,7 @@ type statistics struct {
 	runtimeEstimates estimates.Estimates // typical run times of commands
 }
 
-// foreignWork holds what this node must still do because of the changes of other nodes. Only the writer uses
-// it.
+// foreignWork holds what this node must still do because of the changes of other nodes. Only the writer uses it.
 type foreignWork struct {
 	// jobsReadied reports that another node's changes may have made jobs runnable, and that no claim has
 	// followed yet.

@@ -355,8 +355,7 @@ func (t *Tx) openGates() (more bool, err error) {
 	if !t.s.mem.lanes.hasGates {
 		return false, nil
 	}
-	// The clock was set back. No rate stays closed for longer than its period, so limit the opening times
-	// to that.
+	// The clock was set back. No rate stays closed for longer than its period, so limit the opening times to that.
 	if t.startTime < t.s.mem.lastPromote {
 		if err := t.Exec(`UPDATE gates SET opens = ? WHERE id IN (SELECT id FROM gates INDEXED BY gates_opens WHERE opens > 0 AND opens > ? + per + 1)`, int64(t.startTime), int64(t.startTime)); err != nil {
 			return false, err
@@ -390,9 +389,8 @@ func (t *Tx) RecheckClosedLanes() error {
 	return nil
 }
 
-// recheckClosedHereIfStale rechecks the lanes that are closed for this node alone, if another node's changes
-// may have affected them. It does so at most once per foreignTimerGrace, since a recheck of many queues takes
-// long.
+// recheckClosedHereIfStale rechecks the lanes that are closed for this node alone, if another node's changes may
+// have affected them. It does so at most once per foreignTimerGrace, since a recheck of many queues takes long.
 func (t *Tx) recheckClosedHereIfStale() {
 	s := t.s
 	if !s.closedHereStale {
@@ -415,8 +413,7 @@ func (t *Tx) recheckClosedHere() {
 	}
 }
 
-// continueRecheck continues the recheck that RecheckClosedLanes started. It reports whether there are more
-// gates.
+// continueRecheck continues the recheck that RecheckClosedLanes started. It reports whether there are more gates.
 func (t *Tx) continueRecheck() (more bool, err error) {
 	m := &t.s.mem
 	for n := 0; m.recheckedUpTo != 0; n++ {
