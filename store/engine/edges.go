@@ -97,9 +97,8 @@ func (t *Tx) Noted(parent int64) (n int64, newest rules.EndedParent, err error) 
 	return n, newest, err
 }
 
-// AddEnded implements rules.Tx. All notes of one parent are stored under one uid, even after the parent was
-// given to another uid. Notes under two uids might be processed out of order, such as those of an end and a
-// restart.
+// AddEnded implements rules.Tx. All notes of one parent are stored under one uid, even after the parent was given
+// to another uid. Notes under two uids might be processed out of order, such as those of an end and a restart.
 func (t *Tx) AddEnded(parent int64, uid int, state queue.State, after int64) error {
 	n, err := t.Count(`INSERT INTO ended (parent, uid, state, upto) SELECT CAST(? AS BIGINT), coalesce((SELECT uid FROM ended INDEXED BY ended_parent WHERE parent = ? LIMIT 1), CAST(? AS BIGINT)), CAST(? AS BIGINT), max(id)
 		FROM edges INDEXED BY edges_parent WHERE parent = ? AND met <> 1 HAVING max(id) > ?`, parent, parent, int64(uid),
@@ -178,8 +177,7 @@ func (t *Tx) SetEdge(e *rules.Edge, met store.DependencyStatus) error {
 	return t.Exec(`UPDATE edges SET met = ? WHERE id = ?`, int64(met), e.ID)
 }
 
-// dropEdgesOf deletes up to limit dependencies of a job that is being removed. It reports whether none is
-// left.
+// dropEdgesOf deletes up to limit dependencies of a job that is being removed. It reports whether none is left.
 func (t *Tx) dropEdgesOf(child int64, limit int) (all bool, err error) {
 	if !t.HasEdges() || limit <= 0 {
 		return !t.HasEdges(), nil

@@ -206,8 +206,7 @@ func (t *Tx) usersAboveShare(excess int64) (above []store.UserBytes, share int64
 	return above, share
 }
 
-// TrimOutputsOf does the same as TrimOutputs for jobs of a queue that ended while the queue had its own
-// retention.
+// TrimOutputsOf does the same as TrimOutputs for jobs of a queue that ended while the queue had its own retention.
 func (s *Engine) TrimOutputsOf(ctx context.Context, name string, keep int64) (more bool, err error) {
 	err = s.doRemoving(ctx, Normal, func(t *Tx) error {
 		more = false
@@ -238,8 +237,7 @@ type trimCount struct {
 	bytes int64
 }
 
-// trim removes outputs in the order in which a query returns them. The query must select job, number and
-// size.
+// trim removes outputs in the order in which a query returns them. The query must select job, number and size.
 func (t *Tx) trim(plan trimPlan, oldest string, args ...any) (got trimCount, err error) {
 	var list []removable
 	err = t.Query(func(r database.Row) (bool, error) {

@@ -96,8 +96,7 @@ func (ls *lanes) state(name string) *queueState {
 	return q
 }
 
-// markStale marks all users' open lanes with demands in a queue as stale, so that the next claim reads them
-// again.
+// markStale marks all users' open lanes with demands in a queue as stale, so that the next claim reads them again.
 func (ls *lanes) markStale(q *queueState) {
 	q.users, q.stale = nil, true
 	ls.forgetBest(q)

@@ -9,6 +9,7 @@ import (
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/store"
 	"github.com/queuectl/queuectl/store/database"
+	"github.com/queuectl/queuectl/store/reads"
 	"github.com/queuectl/queuectl/store/records"
 	"github.com/queuectl/queuectl/store/rules"
 )
@@ -23,6 +24,11 @@ func (s *Engine) Audit(ctx context.Context, a store.Audit) error {
 		return t.AddEvent(queue.EventAudit, &queue.Job{Seq: a.Job, ID: a.ID}, 0,
 			detail)
 	})
+}
+
+// Settings returns the stored settings, sorted by key.
+func (s *Engine) Settings(ctx context.Context) ([]store.Setting, error) {
+	return readInWriter(ctx, s, func(t *Tx) ([]store.Setting, error) { return reads.SettingsOf(t.Conn) })
 }
 
 // SetSetting stores one setting. An empty value removes the setting.

@@ -166,8 +166,7 @@ func (s *Engine) readUsers(all *database.Batch) {
 	}, `SELECT hook_uid, count(*) FROM jobs INDEXED BY jobs_hooks WHERE hooks > 127 AND state < 5 GROUP BY hook_uid`)
 }
 
-// countUsers brings the users' counts up to date: it applies the newer counts in meta.users, and counts
-// leases.
+// countUsers brings the users' counts up to date: it applies the newer counts in meta.users, and counts leases.
 func (s *Engine) countUsers() error {
 	m := &s.mem
 	counts, err := database.ParseUserCounts(m.userList)

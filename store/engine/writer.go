@@ -82,8 +82,7 @@ type txWork struct {
 type serverTx struct {
 	delta         *pendingDelta  // parts of the cache delta; nil if no other node is active
 	claimPrefetch *claimPrefetch // claim query that was sent early and whose rows are unused; nil if none
-	// readAhead holds lane rows that were read before they were needed. It is nil unless the engine is on a
-	// server.
+	// readAhead holds lane rows that were read before they were needed. It is nil unless the engine is on a server.
 	readAhead *readAhead
 	prewrite  *prewrite // rows that were written before the writer lock was held; nil if none
 }
@@ -232,9 +231,8 @@ func (s *Engine) startClock() (stop func()) {
 	return func() { s.commitStart.Store(0) }
 }
 
-// try runs the transaction of a group once. If the operations are large, it runs only the first n. After an
-// error nothing is stored, unless the database is broken. culprit is the operation that met the error, or
-// nil.
+// try runs the transaction of a group once. If the operations are large, it runs only the first n. After an error
+// nothing is stored, unless the database is broken. culprit is the operation that met the error, or nil.
 func (s *Engine) try(group []*op) (n int, grant *claimResult, culprit *op, err error) {
 	defer s.startClock()()
 	t := &Tx{Conn: s.db, s: s, startTime: s.now(), memoryAtStart: s.mem,

@@ -1,21 +1,10 @@
 package reads
 
 import (
-	"context"
-
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/store"
 	"github.com/queuectl/queuectl/store/database"
 )
-
-// Settings returns the stored settings, sorted by key.
-func (s *Reads) Settings(ctx context.Context) (list []store.Setting, err error) {
-	err = s.Read(ctx, func(r *Reader) error {
-		list, err = SettingsOf(r)
-		return err
-	})
-	return list, err
-}
 
 // SettingsOf reads the stored settings from a connection, sorted by key.
 func SettingsOf(c database.Statements) (list []store.Setting, err error) {

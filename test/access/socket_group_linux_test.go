@@ -32,7 +32,7 @@ func TestSocketLetsItsGroupIn(t *testing.T) {
 	}
 	for _, c := range []struct{ key, value string }{{"socket_mode", "0600"}, {"socket_group", "none"}} {
 		r := q.CLI("config", "set", c.key, c.value)
-		if now := q.Setting(c.key); r.Code != 0 || !strings.Contains(r.Stderr, "after a restart of the service") ||
+		if now := q.Setting(c.key); r.Code != 0 || !strings.Contains(r.Stderr, "until the service restarts") ||
 			now.Value == c.value || now.Origin != "file" {
 			t.Errorf("config set %s: %+v, the setting is now %+v", c.key, r, now)
 		}
