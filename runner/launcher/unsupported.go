@@ -4,7 +4,6 @@ package launcher
 
 import (
 	"log/slog"
-	"net"
 	"time"
 
 	"github.com/queuectl/queuectl/internal/accounts"
@@ -74,7 +73,3 @@ func (g *Watchdog) End() {}
 
 // RunWatchdog returns process.ErrUnsupported.
 func RunWatchdog(string) error { return process.ErrUnsupported }
-
-// peerClosed reports whether the other end of a connection was closed. On this system, it does not
-// check.
-func peerClosed(net.Conn) bool { return false }
