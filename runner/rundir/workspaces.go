@@ -30,8 +30,10 @@ const maxPath = 8 << 10
 // StoreTmpdir stores the job_tmpdir of a runner in the runner's directory, so that it survives a power cut.
 func StoreTmpdir(dir, tmpdir string, mode os.FileMode) error {
 	note := filepath.Join(dir, tmpdirName)
-	err := os.WriteFile(note, []byte(NoteOf(tmpdir)), mode)
-	return errors.Join(err, atomicfile.SyncDir(note))
+	if err := os.WriteFile(note, []byte(NoteOf(tmpdir)), mode); err != nil {
+		return err
+	}
+	return errors.Join(syncFile(note), atomicfile.SyncDir(dir))
 }
 
 // StartedTmpdir returns the job_tmpdir with which the runner of a directory was started. It returns ""
