@@ -20,13 +20,12 @@ const lingerDir = "/var/lib/systemd/linger"
 // fails, the next one is for an older systemd. scopes returns nil if the user has no manager. It also
 // returns nil if the manager ends when the user logs out, because the jobs would end with it.
 func scopes() [][]string {
-	account, err := new(accounts.Directory).UserByUID(uint32(os.Getuid()))
-	if err != nil {
+	program, err := exec.LookPath("systemd-run")
+	if err != nil || !exists(filepath.Join(managerDir(), "systemd/private")) {
 		return nil
 	}
-	program, err := exec.LookPath("systemd-run")
-	if err != nil || !exists(filepath.Join(managerDir(), "systemd/private")) ||
-		!exists(filepath.Join(lingerDir, account.Name)) {
+	account, err := new(accounts.Directory).UserByUID(uint32(os.Getuid()))
+	if err != nil || !exists(filepath.Join(lingerDir, account.Name)) {
 		return nil
 	}
 	args := []string{
