@@ -17,13 +17,21 @@ import (
 // The tables in the text files map words of pueue, task-spooler, at, GNU parallel, systemd and Slurm to
 // hints. Each line contains words, then ": ", then the hint.
 
+// entries returns the texts of the lines of a table that contain a word.
+func entries(word, table string) (texts []string) {
+	for line := range strings.Lines(table) {
+		words, text, _ := strings.Cut(strings.TrimSuffix(line, "\n"), ": ")
+		if slices.Contains(strings.Fields(words), word) {
+			texts = append(texts, text)
+		}
+	}
+	return texts
+}
+
 // Lookup returns the hint about a word from a table, or "" if the table does not contain the word.
 func Lookup(word, table string) string {
-	for line := range strings.Lines(table) {
-		words, hint, _ := strings.Cut(strings.TrimSuffix(line, "\n"), ": ")
-		if slices.Contains(strings.Fields(words), word) {
-			return "; " + hint
-		}
+	for _, hint := range entries(word, table) {
+		return "; " + hint
 	}
 	return ""
 }
@@ -42,11 +50,7 @@ var groupVerbsElsewhere string
 // ForGroup returns a hint that names the subcommand for a word of another program, or "" if no
 // subcommand matches.
 func ForGroup(group, word string, verbs []*cobra.Command) string {
-	for line := range strings.Lines(groupVerbsElsewhere) {
-		words, inGroup, _ := strings.Cut(strings.TrimSuffix(line, "\n"), ": ")
-		if !slices.Contains(strings.Fields(words), word) {
-			continue
-		}
+	for _, inGroup := range entries(word, groupVerbsElsewhere) {
 		for _, v := range verbs {
 			if v.Name() == inGroup {
 				usage, _, _ := strings.Cut(v.Use, " [")
