@@ -53,7 +53,7 @@ var law = map[string][]string{
 	"config":             {"queue"},
 	"config/tomlfile":    {"queue", "config"},
 	"store":              {"queue"},
-	"control":            {"queue", "control/fair", "control/socket", "internal/failpoint", "internal/dir"},
+	"control":            {"queue", "control/fair", "control/socket", "internal/failpoint"},
 	"control/fair":       {"queue"},
 	"control/socket":     {"queue", "internal/accounts", "internal/dir", "internal/pipe", "internal/sockpath"},
 	"store/rules":        {"store", "queue"},
@@ -62,10 +62,11 @@ var law = map[string][]string{
 	"store/pgdb":         {"store", "store/database", "queue"},
 	"store/estimates":    {"store", "store/database", "store/rules", "queue"},
 	"store/noderequests": {"store", "store/database", "store/pgdb", "store/records", "queue"},
-	"store/move":         {"store/database", "store/sqlitedb", "store/pgdb", "queue"},
+	"store/move":         {"store/database", "store/sqlitedb", "store/pgdb", "queue", "internal/atomicfile"},
 	"store/records":      {"store", "store/database", "store/rules", "queue"},
-	"store/integrity":    {"store", "store/database", "store/records", "store/sqlitedb", "queue", "output"},
-	"store/reads":        {"store", "store/database", "store/records", "store/rules", "queue"},
+	"store/integrity": {"store", "store/database", "store/records", "store/sqlitedb", "queue", "output",
+		"internal/atomicfile"},
+	"store/reads": {"store", "store/database", "store/records", "store/rules", "queue"},
 	"store/engine": {"store", "store/database", "store/estimates", "store/reads", "store/records", "store/rules",
 		"store/sqlitedb", "queue", "internal/failpoint"},
 	"store/sqlite": {"store", "store/database", "store/engine", "store/integrity", "store/sqlitedb", "queue",
@@ -80,7 +81,7 @@ var law = map[string][]string{
 		"internal/termtext"},
 	"metrics": {"control"},
 	"traces":  {"queue"},
-	"runner/rundir": {"runner/process", "runner/wire", "internal/accounts", "internal/atomicfile",
+	"runner/rundir": {"runner/wire", "internal/accounts", "internal/atomicfile",
 		"internal/failpoint", "internal/lockfile", "internal/pipe", "internal/sockpath", "runner/privdir"},
 	"runner": {"runner/process", "runner/rundir", "runner/wire", "internal/cleanstart", "internal/copies",
 		"internal/failpoint", "internal/session", "internal/sockpath", "internal/accounts"},
@@ -106,8 +107,8 @@ var law = map[string][]string{
 	"service/submissions": {"queue", "store", "control", "service/settings", "service/access", "internal/accounts"},
 	"service/handlers": {"queue", "output", "config", "store", "control", "control/fair", "schedule", "dashboard",
 		"runner", "runner/process", "upkeep", "worker", "service/settings", "service/access", "service/cluster",
-		"service/hooks", "service/doctor", "internal/accounts", "internal/logs", "internal/systemd",
-		"internal/termtext", "internal/zone", "service/reasons"},
+		"service/hooks", "service/doctor", "internal/logs", "internal/systemd", "internal/termtext",
+		"internal/zone", "service/reasons"},
 	"service": {"queue", "config", "store", "control", "control/socket", "traces", "runner",
 		"runner/launcher", "runner/process", "upkeep", "worker", "service/settings", "service/access",
 		"service/cluster", "service/hooks", "service/doctor", "service/handlers", "internal/accounts",
@@ -171,13 +172,13 @@ var law = map[string][]string{
 
 // testLaw lists additional packages that the tests of a package may import.
 var testLaw = map[string][]string{
-	"worker":             {"runner/process", "runner/rundir", "internal/lockfile", "internal/pipe"}, // the tests implement a fake runner
-	"service":            {"runner/daemon"},                                                         // the tests start runners
-	"service/handlers":   {"store/sqlite", "runner/launcher", "control/socket"},                     // the tests serve a queue in SQLite
-	"bench":              {"store", "store/sqlite"},                                                 // the tests fill the tables directly
-	"bench/postgres":     {"store", "store/postgres"},                                               // the benchmark measures these packages
-	"control":            {"internal/accounts", "internal/pipe"},                                    // the tests compare the peer with this process
-	"internal/cli/admin": {"internal/cli/help"},                                                     // the tests check the help of every command
+	"worker":             {"runner/process", "runner/rundir", "internal/lockfile", "internal/pipe"},  // the tests implement a fake runner
+	"service":            {"runner/daemon"},                                                          // the tests start runners
+	"service/handlers":   {"store/sqlite", "runner/launcher", "control/socket", "internal/accounts"}, // the tests serve a queue in SQLite
+	"bench":              {"store", "store/sqlite"},                                                  // the tests fill the tables directly
+	"bench/postgres":     {"store", "store/postgres"},                                                // the benchmark measures these packages
+	"control":            {"internal/accounts", "internal/pipe"},                                     // the tests compare the peer with this process
+	"internal/cli/admin": {"internal/cli/help"},                                                      // the tests check the help of every command
 	// The tests of the engine use both backends, and move queues.
 	"store/engine": {"store/integrity", "store/move", "store/pgdb", "store/postgres", "store/sqlite"},
 	"store/reads":  {"store/sqlite", "store/sqlitedb"}, // the tests look up jobs in damaged files

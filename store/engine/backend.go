@@ -5,16 +5,15 @@ import (
 
 	"github.com/queuectl/queuectl/store"
 	"github.com/queuectl/queuectl/store/database"
+	"github.com/queuectl/queuectl/store/reads"
 	"github.com/queuectl/queuectl/store/rules"
 )
 
 // Backend provides what differs between the databases of an engine, apart from their connections and their
-// disk space. The writer is the goroutine that holds the right to write. It calls a method outside of a
-// transaction, unless the method's comment says otherwise.
+// disk space. Reads call the methods of reads.Database. The writer, which is the goroutine that holds the right
+// to write, calls the others: outside of a transaction, unless the method's comment says otherwise.
 type Backend interface {
-	// Reader opens a connection for reading. The engine calls it on the goroutine of a read, and passes an
-	// error to ReadError.
-	Reader() (database.ReadConn, error)
+	reads.Database
 	// BeforeCommit is called by the writer before it carries out a group of operations. An error makes the engine
 	// fail for good.
 	BeforeCommit() error
@@ -37,16 +36,6 @@ type Backend interface {
 	BlameUncertain(err error) bool
 	// OnFailure is called by the writer once, when the engine has failed.
 	OnFailure()
-	// ReadBudget returns how long a read may take now, and ReadTooLong the error for a read that took longer.
-	// Both are called on the goroutine of the read.
-	ReadBudget() time.Duration
-	ReadTooLong(budget time.Duration) error
-	// CheckReadable returns an error once a read may no longer show the stored state. It is called at the end
-	// of each read, on its goroutine.
-	CheckReadable() error
-	// ReadError returns the caller's error for a failed read, on the goroutine of that read. It makes the engine fail
-	// if err says that the database is damaged.
-	ReadError(err error) error
 	// Close closes the database. The engine calls it once, after all writes and reads have ended. Engine.Close
 	// returns its error.
 	Close() error

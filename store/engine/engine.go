@@ -58,7 +58,7 @@ type Engine struct {
 	publishedState
 }
 
-// identity says which database this is, and which of its nodes.
+// identity identifies the database, and this node of it.
 type identity struct {
 	node       int64  // number of this node in the database; 0 if only one process uses the database
 	databaseID string // identifier of the database; differs from that of every copy
@@ -128,12 +128,12 @@ type publishedState struct {
 	mu           sync.Mutex                  // guards the following fields
 	err          error                       // the reason why the engine has failed
 	closing      bool
-	waitingOps   [classes][]*op        // operations that wait for a commit, by class
-	counts       store.Counts          // counts as of the last commit
-	usage        map[int]userUsage     // by uid
-	reservedJobs map[int64]reservation // by seq of the job
-	waiter       *waiter               // the claim that waits for a runnable job
-	lastEvent    int64                 // number of the newest stored event
+	waitingOps   [classes][]*op                 // operations that wait for a commit, by class
+	counts       store.Counts                   // counts as of the last commit
+	usage        map[int]userUsage              // by uid
+	reservedJobs map[int64]database.Reservation // by seq of the job
+	waiter       *waiter                        // the claim that waits for a runnable job
+	lastEvent    int64                          // number of the newest stored event
 	// publishedTurns holds queueState.lastTurns of each queue as of the last commit. The inner maps never
 	// change.
 	publishedTurns map[string]map[int]int64

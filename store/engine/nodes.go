@@ -62,7 +62,7 @@ func (s *Engine) HoldsLeases() bool {
 func (s *Engine) ReservedBy(seq int64) (node int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.reservedJobs[seq].node
+	return s.reservedJobs[seq].Node
 }
 
 // ReservedByNode returns the reserved leases of each node whose leases the transaction has changed, as text.

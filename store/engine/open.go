@@ -99,7 +99,7 @@ func (s *Engine) LoadReadOnly(conn database.Conn, orderOf func([]store.Setting) 
 	if err := s.load(); err != nil || orderOf == nil {
 		return err
 	}
-	settings, err := reads.SettingsOf(conn)
+	settings, err := settingsOf(conn)
 	if err != nil {
 		return err
 	}

@@ -61,6 +61,7 @@ func (t *Tx) publish(grant *claimResult) {
 	s.leaseBuffer = t.leases
 }
 
+// Hint sends a value to a channel of capacity 1, unless one is already waiting there.
 func Hint(bell chan<- struct{}) {
 	select {
 	case bell <- struct{}{}:

@@ -4,6 +4,7 @@ import (
 	"maps"
 
 	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/store/database"
 )
 
 // readerState is the state of an engine as its readers see it. It implements reads.State.
@@ -15,18 +16,15 @@ func (s readerState) Reserved() map[int64]int64 {
 	defer s.mu.Unlock()
 	fences := make(map[int64]int64, len(s.reservedJobs))
 	for seq, r := range s.reservedJobs {
-		fences[seq] = r.fence
+		fences[seq] = r.Fence
 	}
 	return fences
 }
 
-// reservation is a lease that is not known to have started.
-type reservation struct{ fence, node int64 }
-
 // listReserved makes a job's lease visible to readers, if it is reserved. The caller holds mu.
 func (s *Engine) listReserved(seq int64) {
 	if l := s.mem.leases[seq]; l != nil && !l.Running {
-		s.reservedJobs[seq] = reservation{l.Job.Fence, l.Job.Node}
+		s.reservedJobs[seq] = database.Reservation{Fence: l.Job.Fence, Node: l.Job.Node}
 	} else {
 		delete(s.reservedJobs, seq)
 	}
@@ -34,7 +32,7 @@ func (s *Engine) listReserved(seq int64) {
 
 // listAllReserved makes all reserved leases visible to readers. The caller holds mu.
 func (s *Engine) listAllReserved() {
-	s.reservedJobs = map[int64]reservation{}
+	s.reservedJobs = map[int64]database.Reservation{}
 	for seq := range s.mem.leases {
 		s.listReserved(seq)
 	}

@@ -9,7 +9,6 @@ import (
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/store"
 	"github.com/queuectl/queuectl/store/database"
-	"github.com/queuectl/queuectl/store/reads"
 	"github.com/queuectl/queuectl/store/records"
 	"github.com/queuectl/queuectl/store/rules"
 )
@@ -28,7 +27,16 @@ func (s *Engine) Audit(ctx context.Context, a store.Audit) error {
 
 // Settings returns the stored settings, sorted by key.
 func (s *Engine) Settings(ctx context.Context) ([]store.Setting, error) {
-	return readInWriter(ctx, s, func(t *Tx) ([]store.Setting, error) { return reads.SettingsOf(t.Conn) })
+	return readInWriter(ctx, s, func(t *Tx) ([]store.Setting, error) { return settingsOf(t.Conn) })
+}
+
+func settingsOf(c database.Conn) (list []store.Setting, err error) {
+	err = c.Query(func(r database.Row) (bool, error) {
+		list = append(list, store.Setting{
+			Key: r.Text(0), Value: r.Text(1), UID: int(r.Num(2)), SetAt: queue.Millis(r.Num(3))})
+		return true, nil
+	}, `SELECT key, value, uid, at FROM settings ORDER BY key`)
+	return list, err
 }
 
 // SetSetting stores one setting. An empty value removes the setting.

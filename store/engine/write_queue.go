@@ -138,8 +138,8 @@ func (s *Engine) addToQueue(o *op) error {
 	return nil
 }
 
-// BetweenTx takes the right to write and calls f once, outside of any transaction. It is never refused
-// because of load. An error of f concerns only this caller.
+// BetweenTx waits until it may write, like the writer, and calls f once, outside of any transaction. It is
+// never refused because of load. An error of f concerns only this caller.
 func (s *Engine) BetweenTx(ctx context.Context, f func() error) error {
 	select {
 	case <-s.writerToken:

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/queuectl/queuectl/internal/atomicfile"
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/store/database"
 	"github.com/queuectl/queuectl/store/sqlitedb"
@@ -239,7 +240,7 @@ func installPrepared(dir, prepared, asideDir string, between func() error) error
 				"the restore", err)
 		}
 	}
-	if err := errors.Join(sqlitedb.SyncDir(asideDir), sqlitedb.SyncDir(dir)); err != nil {
+	if err := errors.Join(atomicfile.SyncDir(asideDir), atomicfile.SyncDir(dir)); err != nil {
 		return err
 	}
 	if err := between(); err != nil {
@@ -249,5 +250,5 @@ func installPrepared(dir, prepared, asideDir string, between func() error) error
 		return fmt.Errorf("cannot move the backup into place: %w; run queuectl restore again (the old database is in %s)", err,
 			asideDir)
 	}
-	return sqlitedb.SyncDir(dir)
+	return atomicfile.SyncDir(dir)
 }

@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/queuectl/queuectl/internal/atomicfile"
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/store/database"
 	"github.com/queuectl/queuectl/store/pgdb"
@@ -417,7 +418,7 @@ func (m *move) installCopy() error {
 	if err := os.Rename(filepath.Join(m.targetLocation.Dir, movingName), path); err != nil {
 		return err
 	}
-	return sqlitedb.SyncDir(m.targetLocation.Dir)
+	return atomicfile.SyncDir(m.targetLocation.Dir)
 }
 
 // giveLeases assigns all leases in the copy to this directory's node. On a server, it adds this node with a

@@ -14,11 +14,9 @@ import (
 	"github.com/queuectl/queuectl/store/pgdb"
 )
 
-// The channels on which nodes notify each other with NOTIFY. A notification is only a hint and may be lost;
-// polling guarantees progress.
-const (
-	commitsChannel = "queuectl_commits" // the payload is the node that has committed
-)
+// commitsChannel is the channel on which nodes notify each other of commits with NOTIFY. The payload is the node
+// that has committed. A notification is only a hint and may be lost; polling guarantees progress.
+const commitsChannel = "queuectl_commits"
 
 // Intervals of the communication between nodes.
 const (

@@ -1,7 +1,6 @@
 package postgres
 
 import (
-	"cmp"
 	"slices"
 	"sort"
 
@@ -78,7 +77,7 @@ func (s backend) ReadLanes(t *engine.Tx, starts []engine.LaneStart, size int) ([
 	}
 	for i, rows := range copies { // sort the rows, because a join returns them in no defined order
 		sort.Slice(rows, func(a, b int) bool { // without a copy of each compared row
-			return comparePositions(engine.LanePosition(&rows[a]), engine.LanePosition(&rows[b])) < 0
+			return engine.LanePosition(&rows[b]).After(engine.LanePosition(&rows[a]))
 		})
 		list[i].Rows = make([]database.Row, len(rows))
 		for k := range rows {
@@ -86,10 +85,6 @@ func (s backend) ReadLanes(t *engine.Tx, starts []engine.LaneStart, size int) ([
 		}
 	}
 	return list, nil
-}
-
-func comparePositions(a, b rules.Position) int {
-	return cmp.Or(cmp.Compare(a.Rank, b.Rank), cmp.Compare(a.Seq, b.Seq))
 }
 
 // OpenLanes implements SharedDatabase. It reads only each user's first lanes from the index, however many

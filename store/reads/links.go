@@ -11,7 +11,7 @@ import (
 
 // Links returns the jobs that a job waits or waited for, and the jobs that wait or waited for it.
 func (s *Reads) Links(ctx context.Context, seq int64, limit int) (parents, children []store.Link, err error) {
-	if err := CheckLimit(limit); err != nil {
+	if err := checkLimit(limit); err != nil {
 		return nil, nil, err
 	}
 	err = s.Read(ctx, func(r *Reader) error {

@@ -61,7 +61,7 @@ func (s *Reads) GetFull(ctx context.Context, id string) (queue.Job, error) {
 
 // History reads a page of a job's attempts, without their output.
 func (s *Reads) History(ctx context.Context, seq int64, before, limit int) (list []queue.Attempt, err error) {
-	if err := CheckLimit(limit); err != nil {
+	if err := checkLimit(limit); err != nil {
 		return nil, err
 	}
 	if before <= 0 {
@@ -141,7 +141,7 @@ func (r *Reader) jobAttempt(seq int64) (a queue.Attempt, found bool, err error) 
 // the position at which the next page continues.
 const maxScanned = 10_000
 
-func CheckLimit(limit int) error {
+func checkLimit(limit int) error {
 	if limit < 1 || limit > store.MaxPage {
 		return queue.Invalid("limit", "the limit must be between 1 and %[2]d, not %[1]d", limit, store.MaxPage)
 	}
@@ -229,7 +229,7 @@ type matcher struct {
 
 func newMatcher(f store.Filter) (m matcher, err error) {
 	m.Filter = f
-	if err := CheckLimit(f.Limit); err != nil {
+	if err := checkLimit(f.Limit); err != nil {
 		return m, err
 	}
 	if m.BeforeSeq == 0 {

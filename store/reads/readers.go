@@ -94,12 +94,18 @@ func (r *readers) close() (err error) {
 }
 
 // Database opens connections for reading, and decides what the errors of reads mean. Its methods are called on the
-// goroutine of a read. engine.Backend explains them.
+// goroutine of a read.
 type Database interface {
+	// Reader opens a connection for reading. ReadError receives its error.
 	Reader() (database.ReadConn, error)
+	// ReadBudget returns how long a read may take now, and ReadTooLong the error for a read that took longer.
 	ReadBudget() time.Duration
 	ReadTooLong(budget time.Duration) error
+	// CheckReadable returns an error once a read may no longer show the stored state. It is called at the end
+	// of each read.
 	CheckReadable() error
+	// ReadError returns the caller's error for a failed read. It makes the engine fail if err says that the
+	// database is damaged.
 	ReadError(err error) error
 }
 

@@ -89,16 +89,6 @@ func CheckPrivate(path string, info os.FileInfo, open os.FileMode) error {
 // ReadersCommand returns a command that shows which processes have a file open.
 func ReadersCommand(path string) string { return "fuser -v " + path }
 
-// SyncDir makes changes to the names in a directory durable.
-func SyncDir(dir string) error {
-	f, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	return f.Sync()
-}
-
 // FileID returns an id of a file that differs from that of every existing copy of the file.
 func FileID(path string) string {
 	var st syscall.Stat_t

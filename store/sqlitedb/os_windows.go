@@ -54,9 +54,6 @@ func ReadersCommand(path string) string {
 	return "resmon (tab CPU, Associated Handles, search for " + filepath.Base(path) + ")"
 }
 
-// SyncDir does nothing: Windows makes changes to directories durable itself.
-func SyncDir(string) error { return nil }
-
 // FileLimit reports that there is no limit: Windows has no file size limit per process.
 func FileLimit() (n int64, ok bool) { return 0, false }
 
