@@ -81,9 +81,9 @@ func (s *Server) readLine(ctx context.Context, c *serverConn, in *bufio.Reader, 
 	}
 }
 
-// lineLimit returns the maximum length of a line, of which size bytes have arrived. Lines of users
-// without access have a lower limit. lineLimit determines the user's right only if the line is long
-// enough for that to matter.
+// lineLimit returns the maximum length of the line that is being received. The parameter size is the number
+// of its bytes so far. Lines of users without access have a lower limit. lineLimit determines the user's
+// right only if the line is long enough for that to matter.
 func (s *Server) lineLimit(c *serverConn, size int) int {
 	if size <= maxLineWithoutAccess {
 		return MaxLine

@@ -182,7 +182,7 @@ func TestRegionsAreReadBack(t *testing.T) {
 }
 
 // Damaged bytes in the file of an open log are never read as output. Readers get the bytes around
-// the damage and the number of damaged bytes. So do readers of the encoded forms of the log.
+// the damage and the number of damaged bytes. So do readers of what Encode and EncodeTo write.
 func TestDamageInOpenLogIsReported(t *testing.T) {
 	const limit = 12 * fileBlockBytes
 	for name, c := range map[string]struct {

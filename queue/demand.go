@@ -107,7 +107,7 @@ func CheckDemands(list []Demand) error {
 	for i, d := range list {
 		switch {
 		case !slices.Contains(demandedKinds, d.Kind):
-			return Invalid("resources", "the job needs %q, which is no lock, rate limit, resource or node (kind %d); %s",
+			return Invalid("resources", "the job needs %q, which is not a lock, rate limit, resource or node (kind %d); %s",
 				Clip(d.Key), d.Kind, reportBug)
 		case d.Key == "":
 			return Invalid(d.field(), "a %s of the job has no name; give one", d.noun())

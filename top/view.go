@@ -340,8 +340,8 @@ func (m *model) footer() []string {
 	return lines
 }
 
-// keys returns a line with keys. It contains all keys in last. It contains the keys in list only as
-// far as they fit.
+// keys returns a line that explains keys of the keyboard: as many of those in list as fit, then all of
+// those in last.
 func (m *model) keys(list []keyHelp, last ...keyHelp) string {
 	const gap = "  "
 	texts := func(list []keyHelp) (texts []string) {

@@ -187,7 +187,7 @@ func world(t *testing.T, r RecurringJobs, do func(s *memstore.Store)) {
 	})
 }
 
-// Each schedule creates jobs at its own due times, also a schedule that is added later.
+// Each schedule creates jobs at its own due times, even one that is added later.
 func TestSchedulesRun(t *testing.T) {
 	world(t, newRecurring("", nil), func(s *memstore.Store) {
 		storeSchedule(s, "slow", "@every 90s", nil)
@@ -315,7 +315,7 @@ func TestReplacingEndsRunningJob(t *testing.T) {
 			t.Errorf("outcomes while the previous job is being ended: %q", got)
 		}
 		if got := outcomes(t, s, "other"); got[len(got)-1] != "02:02:00 fired" {
-			t.Errorf("last outcome of another schedule meanwhile: %q", got[len(got)-1])
+			t.Errorf("last outcome of another schedule in that time: %q", got[len(got)-1])
 		}
 		time.Sleep(5 * time.Minute)
 		synctest.Wait()

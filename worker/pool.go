@@ -29,11 +29,11 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// prefetchWork and maxPrefetch limit how many jobs the pool claims beyond the free workers.
-// According to the mean of recent run times, all workers together finish these jobs within
-// prefetchWork. If a runner has not started a job within recallAfter, the pool recalls all jobs
-// that this runner has not started. Prefetched jobs therefore delay a job of a higher rank only
-// briefly.
+// prefetchWork and maxPrefetch limit how many jobs the pool claims beyond the free workers (prefetched
+// jobs). It claims at most maxPrefetch, and only as many as all workers together finish within
+// prefetchWork, estimated from the mean of recent run times. If a runner has not started a job within
+// recallAfter, the pool recalls all jobs that this runner has not started. Prefetched jobs therefore delay
+// a job of a higher rank only briefly.
 const (
 	prefetchWork = 20 * time.Millisecond
 	maxPrefetch  = 64

@@ -14,7 +14,7 @@ import (
 func TestWriteIntoAnUnreadableDirectory(t *testing.T) {
 	if os.Geteuid() == 0 {
 		skip.Missing(t, "ordinary user",
-			"needs a user who may not read every directory; TestWriteReplacesAFile covers the write")
+			"needs a user without access to every directory; TestWriteReplacesAFile covers the write")
 	}
 	dir := t.TempDir()
 	path := filepath.Join(dir, "file")

@@ -44,8 +44,8 @@ type Request struct {
 	UID    int           `json:"uid"` // the peer that has sent the request to the first node
 	PID    int           `json:"pid,omitempty"`
 	Right  control.Right `json:"right"` // the right of the peer on the first node
-	// Seq is the number of the job that the request is about; 0 if Forward does not send the request. By the time
-	// of the answer, another job may have the id in Params.
+	// Seq is the number of the job that the request is about; 0 if Forward does not send the request. Params
+	// contains the job's id too, but another job can have that id by the time of the answer.
 	Seq int64 `json:"seq,omitempty"`
 	// States lists the states in which the request may change a job. An empty list means every state.
 	States []queue.State `json:"states,omitempty"`

@@ -258,9 +258,9 @@ func TestSmallDisk(t *testing.T) {
 	q.WaitUntil("new jobs are taken again", 40*time.Second, func() bool { return q.CLI("enqueue", "true").Code == 0 })
 }
 
-// fillDisk enqueues jobs that wait for the file gate and then print output. A filler file takes the
-// rest of the disk. fillDisk stops when the service refuses jobs, and returns the ids of the
-// acknowledged jobs.
+// fillDisk enqueues jobs that wait for the file gate and then print output. After each job it extends
+// the file filler, until the service refuses a job for lack of space. Then filler takes the rest of the
+// disk. fillDisk returns the ids of the acknowledged jobs.
 func fillDisk(q *testrig.Queue, filler, gate string) (acked []string) {
 	f, err := os.Create(filler)
 	if err != nil {
