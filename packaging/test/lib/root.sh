@@ -17,10 +17,17 @@ needs() {
 	note "installing ${missing[*]}"
 	exec {lock}>"${TMPDIR:-/tmp}/queuectl-needs.lock"
 	flock "$lock" # two scripts may run this at the same time, and apt-get update does not wait for a lock
-	apt-get update -q >/dev/null
-	DEBIAN_FRONTEND=noninteractive apt-get install -qy --no-install-recommends \
-		-o DPkg::Lock::Timeout=300 "${missing[@]}" >/dev/null
+	apt_install "${missing[@]}" || {
+		note 'the packages could not be installed; it is tried once more'
+		dpkg --configure -a >/dev/null # apt-get refuses to work after an interrupted dpkg
+		apt_install "${missing[@]}"
+	}
 	exec {lock}>&-
+}
+
+apt_install() {
+	apt-get update -q >/dev/null && DEBIAN_FRONTEND=noninteractive apt-get install -qy \
+		--no-install-recommends -o DPkg::Lock::Timeout=300 "$@" >/dev/null
 }
 
 # make_root sets $root to the directory of the root. The name contains a hash of the inputs,
