@@ -437,10 +437,14 @@ func (a *partitionTest) checkOutcome() {
 			a.Logf("faults: %s", strings.Join(a.faultLog, "\n"))
 		}
 	}
-	stale := pgserver.Query(
-		a, url, `SELECT count(*) FROM (SELECT seq FROM (SELECT seq FROM queuectl.attempts WHERE exit_code = 0 UNION ALL SELECT seq FROM queuectl.jobs WHERE ran <> '') a GROUP BY seq HAVING count(*) > 1) t`)
-	if stale != "0" {
-		a.Errorf("%s jobs have two results", stale)
+	for seq := range strings.FieldsSeq(pgserver.Query(a, url, `SELECT seq FROM (
+		SELECT seq FROM queuectl.attempts WHERE exit_code = 0
+		UNION ALL SELECT seq FROM queuectl.jobs WHERE ran <> '') a GROUP BY seq HAVING count(*) > 1`)) {
+		a.Errorf("job %s has two results:\njob: %s\nattempts:\n%s\nevents:\n%s", seq,
+			pgserver.Query(a, url, `SELECT j.* FROM queuectl.jobs j WHERE seq = `+seq),
+			pgserver.Query(a, url, `SELECT t.* FROM queuectl.attempts t WHERE seq = `+seq+` ORDER BY n`),
+			pgserver.Query(a, url, `SELECT e.* FROM queuectl.events e WHERE job = `+seq+` ORDER BY seq`))
+		a.Logf("faults: %s", strings.Join(a.faultLog, "\n"))
 	}
 	a.checkRate(url)
 	total := 0
