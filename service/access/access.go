@@ -9,6 +9,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"strconv"
@@ -193,18 +194,14 @@ func MayRead(p *control.Peer, private *int) bool {
 	return private == nil || *private == p.UID || p.Right.Covers(control.Operate)
 }
 
-// Get reads a job without its large fields. It returns a not-found error if the job is hidden from the peer.
+// Get reads a job without its large fields. If the job is hidden from the peer, Get returns the same error as the
+// store, so that the job looks like a missing one.
 func (g *Guard) Get(ctx context.Context, p *control.Peer, id string) (queue.Job, error) {
 	j, err := g.Store.Get(ctx, id)
 	if err == nil && g.Hides(p, &j) {
-		return queue.Job{}, ErrNoJob(id)
+		return queue.Job{}, queue.NoJob(id)
 	}
 	return j, err
-}
-
-// ErrNoJob returns the same error as the store, so that a hidden job looks like a missing one.
-func ErrNoJob(id string) error {
-	return queue.NoJob(id)
 }
 
 // IsOwner reports whether a job belongs to a peer. It also compares names, because a running job keeps its
@@ -311,7 +308,9 @@ func (r *RunAs) EditScope(p *control.Peer, set json.RawMessage) (e editScope, er
 		case "env", "env_secret":
 			var env map[string]string
 			// Ignore errors in the value here, since the later validation reports them.
-			e.hasPlaceholder = e.hasPlaceholder || json.Unmarshal(value, &env) == nil && hasHiddenValue(env)
+			if json.Unmarshal(value, &env) == nil && slices.Contains(slices.Collect(maps.Values(env)), hiddenValue) {
+				e.hasPlaceholder = true // to store the placeholder would overwrite the true value
+			}
 		case "user":
 			if !p.Right.Covers(control.Admin) {
 				return r.Rights.Refuse(p, "changing the user that a job runs as", control.Admin)

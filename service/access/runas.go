@@ -1,6 +1,8 @@
 package access
 
 import (
+	"cmp"
+
 	"github.com/queuectl/queuectl/config"
 	"github.com/queuectl/queuectl/control"
 	"github.com/queuectl/queuectl/queue"
@@ -42,4 +44,19 @@ func (r *RunAs) MayType(p *control.Peer, j *queue.Job) error {
 		return r.Rights.Refuse(p, "typing into the terminal of job "+j.ID+", which runs as another user,", control.Admin)
 	}
 	return nil
+}
+
+// Names returns the name of the user that a job runs as. If a different user may have enqueued the job, Names
+// also returns the name of that owner.
+func (r *RunAs) Names(j *queue.Job) (user, owner string) {
+	user = j.User
+	if user == "" || j.AsUID != nil {
+		owner = r.Owners.UserName(j.UID)
+		user = cmp.Or(user, owner)
+	}
+	if j.AsUID != nil && !j.State.Ended() && r.Account.RunsAs(j) != *j.AsUID {
+		// The job's user was chosen while run_as had another value, so it does not apply.
+		user = r.Account.User
+	}
+	return user, owner
 }

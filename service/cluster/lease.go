@@ -78,11 +78,11 @@ func (k *LeaseKeeper) ExtendLease(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	var deadline time.Time // none, unless the setting on_partition says so
 	if k.settings.Current().OnPartition == "stop" {
-		k.pool.SetLeaseDeadline(sent.Add(lease - leaseMargin(lease)))
-	} else {
-		k.pool.SetLeaseDeadline(time.Time{})
+		deadline = sent.Add(lease - leaseMargin(lease))
 	}
+	k.pool.SetLeaseDeadline(deadline)
 	recordDrain(m.Drained)
 	if m.HasOrphans {
 		select {
@@ -154,7 +154,7 @@ func (k *LeaseKeeper) KeepLease(ctx context.Context) {
 		return
 	}
 	lease := k.cluster.Lease()
-	failing, renewed := false, time.Now()
+	renewed := time.Now()
 	defer k.leaseTrouble.Store(nil)
 	for wait := lease / 3; ; {
 		select {
@@ -166,23 +166,20 @@ func (k *LeaseKeeper) KeepLease(ctx context.Context) {
 		wait = lease / 3
 		started := time.Now()
 		err := k.ExtendLease(ctx)
-		if err == nil {
-			renewed = started
-		}
 		switch {
-		case err == nil && failing:
-			failing = false
-			k.leaseTrouble.Store(nil)
-			k.log.Info("this node's right to run jobs (node lease) is renewed again")
-		case err != nil && ctx.Err() == nil:
+		case err == nil:
+			renewed = started
+			if k.leaseTrouble.Swap(nil) != nil {
+				k.log.Info("this node's right to run jobs (node lease) is renewed again")
+			}
+		case ctx.Err() == nil:
 			wait = lease / 10
-			k.leaseTrouble.Store(&leaseTrouble{
+			failing := k.leaseTrouble.Swap(&leaseTrouble{
 				Text: fmt.Sprintf("this node cannot renew its right to run jobs (node lease): %s; check the database server",
 					strings.TrimSuffix(err.Error(), "; try again later")),
 				Lapse: renewed.Add(lease - leaseMargin(lease)),
 			})
-			if !failing {
-				failing = true
+			if failing == nil {
 				k.log.Warn("cannot renew this node's right to run jobs (node lease); if the renewal does not succeed soon, the "+
 					"setting on_partition decides whether its running jobs end or continue", "error", err, "lease", lease.String(),
 					"on_partition", k.settings.Current().OnPartition)

@@ -112,16 +112,12 @@ func (r *Responder) answerRequests(ctx context.Context) {
 					"the answer of node %s is longer than the maximum of %d bytes; run "+
 						"the command on that node", r.Node, store.MaxReplyBytes))
 			}
-			var err error
-			for err == nil && timeoutCtx.Err() == nil {
-				failed := r.Requests.Answer(timeoutCtx, one.N, answer)
-				if !errors.Is(failed, queue.ErrUnavailable) {
-					err = failed
-					break
-				}
+			err := r.Requests.Answer(timeoutCtx, one.N, answer)
+			for errors.Is(err, queue.ErrUnavailable) && timeoutCtx.Err() == nil {
 				select {
 				case <-timeoutCtx.Done():
 				case <-time.After(time.Second):
+					err = r.Requests.Answer(timeoutCtx, one.N, answer)
 				}
 			}
 			if err != nil && timeoutCtx.Err() == nil {

@@ -98,7 +98,7 @@ func (f *follower) seekLiveTail(ctx context.Context, j *queue.Job, lines int) er
 		return err
 	}
 	for tail := firstTail; ; tail *= tailGrowth {
-		begin := cursorBefore(f.end, tail)
+		begin := output.Cursor{max(0, f.end[0]-int64(tail)), max(0, f.end[1]-int64(tail))}
 		if int64(tail) >= j.OutputLimit { // no more output than this is kept, so read all of it
 			begin = output.Cursor{}
 		}

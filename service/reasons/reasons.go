@@ -12,25 +12,15 @@ import (
 
 	"github.com/queuectl/queuectl/control"
 	"github.com/queuectl/queuectl/queue"
-	"github.com/queuectl/queuectl/service/access"
-	"github.com/queuectl/queuectl/service/cluster"
 	"github.com/queuectl/queuectl/service/doctor"
-	"github.com/queuectl/queuectl/service/settings"
 	"github.com/queuectl/queuectl/store"
-	"github.com/queuectl/queuectl/worker"
 )
 
 // Finder finds out what jobs wait for.
 type Finder struct {
-	Node       string // name of this node
-	Pool       *worker.Pool
-	ReadOnly   bool // read-only mode: no service runs, and only the queue's files are read; see service.OpenOffline
-	Store      store.Store
-	Shares     *control.UserLimits
-	DrainState *cluster.DrainState
-	Health     *doctor.HealthCheck
-	Owners     *access.Owners
-	Pauses     *settings.AllPause
+	*doctor.HealthCheck
+	ReadOnly bool // read-only mode: no service runs, and only the queue's files are read; see service.OpenOffline
+	Shares   *control.UserLimits
 	// RuleOf returns the settings of a queue.
 	RuleOf func(ctx context.Context, queue string) (store.QueueRule, error)
 }
@@ -101,9 +91,6 @@ type sameGates struct {
 // obstaclesOf returns the obstacles of jobs that are due. It queries the store for one job of each group with
 // the same gates.
 func (w *Finder) obstaclesOf(ctx context.Context, jobs []*queue.Job) (map[int64][]store.Obstacle, error) {
-	if len(jobs) == 0 {
-		return nil, nil
-	}
 	first := map[sameGates]int64{}
 	representative := make([]int64, len(jobs)) // for each job, the job that represents its group
 	var seqs []int64
@@ -202,7 +189,7 @@ func (w *Finder) stopReasons() (list []control.Reason) {
 		list = append(list, control.Reason{Kind: "workers", Usage: new(0), Limit: new(0), Text: "there are no workers",
 			Next: "queuectl worker start"})
 	}
-	if text, next := w.Health.NoRunner(); text != "" {
+	if text, next := w.NoRunner(); text != "" {
 		list = append(list, control.Reason{Kind: "runner", Text: text, Next: next})
 	}
 	return list
