@@ -46,8 +46,7 @@ func newFront(s *Service, e *endpoint) *front {
 		Log: s.Log, Store: s.Store, Directory: s.Directory, Owners: s.Owners, Settings: s.Settings,
 	}
 	f.responder = &cluster.Responder{
-		Cluster: s.Cluster, Requests: s.nodeRequests, Log: s.Log, Node: s.Node, Router: s.Router,
-		API: f.api, ReloadShared: f.changes.ReloadShared,
+		Log: s.Log, Node: s.Node, Router: s.Router, API: f.api, ReloadShared: f.changes.ReloadShared,
 	}
 	f.page.SetWeb()
 	return f

@@ -156,9 +156,8 @@ func unlessCancelled(ctx context.Context, err error) error {
 type Service struct {
 	*startup
 	*handlers.Dependencies
-	nodeRequests store.NodeRequests // nil if Cluster is nil
-	admission    *access.Admission
-	traces       *traces.Exporter // nil exports no traces
+	admission *access.Admission
+	traces    *traces.Exporter // nil exports no traces
 }
 
 // openQueue is the open store, and the information that this node has about it.
@@ -196,14 +195,11 @@ func newService(b *startup, q openQueue, home runner.Location, account worker.Ac
 	if b.opt.Background || b.opt.Manager != nil {
 		d.LogFile = b.opt.Log
 	}
-	s := &Service{startup: b, Dependencies: d, nodeRequests: requests, traces: exporter}
+	s := &Service{startup: b, Dependencies: d, traces: exporter}
 	d.SetTraces = s.setTraces
 	d.Directory, d.Rights, d.Owners = b.directory, b.rights, access.NewOwners(q.store, shared, b.directory, account)
-	d.Guard = &access.Guard{Store: q.store, Owners: d.Owners, Rights: b.rights}
-	d.RunAs = &access.RunAs{
-		Account: account, Home: home, Places: b.opt.Places, Accounts: b.runnerPolicy(), Directory: b.directory,
-		Owners: d.Owners, Rights: b.rights,
-	}
+	d.Guard = &access.Guard{Owners: d.Owners, Rights: b.rights}
+	d.RunAs = &access.RunAs{Home: home, Owners: d.Owners, Rights: b.rights, Accounts: b.runnerPolicy()}
 	d.Self = &cluster.ThisNode{Node: q.node, Store: q.store, Owners: d.Owners, Settings: b.settings}
 	d.Hooks = &hooks.Hooks{
 		Account: account, Log: b.log, Store: q.store, Webhook: b.opt.Webhook, Directory: b.directory,
@@ -215,16 +211,14 @@ func newService(b *startup, q openQueue, home runner.Location, account worker.Ac
 	}
 	d.Pool = worker.New(q.store, s.poolConfig(), workers)
 	d.NodeList = &cluster.NodeList{
-		Cluster: shared, Node: q.node, Pool: d.Pool, StartedAt: d.StartedAt, Store: q.store,
-		Version: b.opt.Version, Self: d.Self,
+		ThisNode: d.Self, Cluster: shared, Pool: d.Pool, StartedAt: d.StartedAt, Version: b.opt.Version,
 	}
 	d.Router = &cluster.JobRouter{
-		Cluster: shared, Requests: requests, Node: q.node, Pool: d.Pool, NodeList: d.NodeList,
-		OutputFiles: d.OutputFiles, RemoteWaits: cluster.NewRemoteWaits(),
+		NodeList: d.NodeList, Requests: requests, OutputFiles: d.OutputFiles, RemoteWaits: cluster.NewRemoteWaits(),
 	}
 	d.DrainState = b.drainState
 	d.Drains = &cluster.Drains{Cluster: shared, Pool: d.Pool, DrainState: b.drainState}
-	d.Lease = cluster.NewLeaseKeeper(shared, b.log, d.Pool, d.Drains, d.NodeList, b.settings)
+	d.Lease = cluster.NewLeaseKeeper(b.log, d.Drains, d.NodeList)
 	s.admission = &access.Admission{
 		Log: b.log, Lock: d.Lock, Owners: d.Owners, Rights: b.rights, ApplyNode: d.Self.ApplyNode,
 	}

@@ -3,7 +3,6 @@ package access
 import (
 	"cmp"
 
-	"github.com/queuectl/queuectl/config"
 	"github.com/queuectl/queuectl/control"
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/runner"
@@ -13,13 +12,9 @@ import (
 
 // RunAs decides as which users jobs run.
 type RunAs struct {
-	Account   worker.Account // account that jobs run as
-	Home      runner.Location
-	Places    config.Places
-	Directory *Directory
-	Owners    *Owners
-	Rights    *Rights
-
+	Home     runner.Location
+	Owners   *Owners
+	Rights   *Rights
 	Accounts *launcher.Accounts // the policy that decides as which accounts root's runners run jobs
 }
 
@@ -54,9 +49,9 @@ func (r *RunAs) Names(j *queue.Job) (user, owner string) {
 		owner = r.Owners.UserName(j.UID)
 		user = cmp.Or(user, owner)
 	}
-	if j.AsUID != nil && !j.State.Ended() && r.Account.RunsAs(j) != *j.AsUID {
+	if j.AsUID != nil && !j.State.Ended() && r.Owners.account.RunsAs(j) != *j.AsUID {
 		// The job's user was chosen while run_as had another value, so it does not apply.
-		user = r.Account.User
+		user = r.Owners.account.User
 	}
 	return user, owner
 }

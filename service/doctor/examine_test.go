@@ -59,13 +59,13 @@ func newExaminer(t *testing.T, s *fakeStore) *Examiner {
 	owners := access.NewOwners(s.Store, nil, d, worker.Account{})
 	rights := &access.Rights{Directory: d, Settings: k}
 	rights.ResolveAccess()
-	nodes := &cluster.NodeList{Pool: pool, Store: s.Store}
+	nodes := &cluster.NodeList{ThisNode: &cluster.ThisNode{Store: s.Store, Settings: k}, Pool: pool}
 	drains := &cluster.DrainState{}
 	return &Examiner{
 		Shares: control.NewUserLimits(), ExamineStoreDir: func(string) []store.Finding { return nil },
 		Version: "1", SocketInherited: func() bool { return false },
 		HealthCheck: &HealthCheck{Files: s, Home: home, Pool: pool, Store: s, DrainState: drains, NodeList: nodes,
-			Lease:  cluster.NewLeaseKeeper(nil, log, pool, &cluster.Drains{Pool: pool, DrainState: drains}, nodes, k),
+			Lease:  cluster.NewLeaseKeeper(log, &cluster.Drains{Pool: pool, DrainState: drains}, nodes),
 			Owners: owners, Pauses: &settings.AllPause{}, Settings: k},
 		OutputFiles: &cluster.OutputFiles{Home: home}, Quota: &settings.Quota{Store: s, Settings: k},
 		Rights: rights, Places: config.Places{State: t.TempDir()},

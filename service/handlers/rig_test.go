@@ -93,11 +93,8 @@ func newRig(t testing.TB, o rigOptions) *rig {
 	d.GateRules = &settings.GateRules{Store: d.Store}
 	d.Quota = &settings.Quota{Store: d.Store, Settings: d.Settings}
 	d.Owners = access.NewOwners(d.Store, d.Cluster, d.Directory, d.Account)
-	d.Guard = &access.Guard{Store: d.Store, Owners: d.Owners, Rights: d.Rights}
-	d.RunAs = &access.RunAs{
-		Account: d.Account, Home: d.Home, Places: d.Places, Accounts: policy, Directory: d.Directory,
-		Owners: d.Owners, Rights: d.Rights,
-	}
+	d.Guard = &access.Guard{Owners: d.Owners, Rights: d.Rights}
+	d.RunAs = &access.RunAs{Home: d.Home, Owners: d.Owners, Rights: d.Rights, Accounts: policy}
 	d.Self = &cluster.ThisNode{Node: d.Node, Store: d.Store, Owners: d.Owners, Settings: d.Settings}
 	d.Hooks = &hooks.Hooks{
 		Account: d.Account, Log: d.Log, Store: d.Store, Directory: d.Directory, Owners: d.Owners,
@@ -112,16 +109,13 @@ func newRig(t testing.TB, o rigOptions) *rig {
 		StopTimeout: func() time.Duration { return d.Settings.Current().StopTimeout },
 		StaleAfter:  func() time.Duration { return d.Settings.Current().WorkerTimeout },
 	}, d.Settings.Current().WorkerCount())
-	d.NodeList = &cluster.NodeList{
-		Cluster: d.Cluster, Node: d.Node, Pool: d.Pool, StartedAt: d.StartedAt, Store: d.Store, Self: d.Self,
-	}
+	d.NodeList = &cluster.NodeList{ThisNode: d.Self, Cluster: d.Cluster, Pool: d.Pool, StartedAt: d.StartedAt}
 	requests, _ := o.cluster.(store.NodeRequests)
 	d.Router = &cluster.JobRouter{
-		Cluster: d.Cluster, Requests: requests, Node: d.Node, Pool: d.Pool, NodeList: d.NodeList, OutputFiles: d.OutputFiles,
-		RemoteWaits: cluster.NewRemoteWaits(),
+		NodeList: d.NodeList, Requests: requests, OutputFiles: d.OutputFiles, RemoteWaits: cluster.NewRemoteWaits(),
 	}
 	d.Drains = &cluster.Drains{Cluster: d.Cluster, Pool: d.Pool, DrainState: d.DrainState}
-	d.Lease = cluster.NewLeaseKeeper(d.Cluster, d.Log, d.Pool, d.Drains, d.NodeList, d.Settings)
+	d.Lease = cluster.NewLeaseKeeper(d.Log, d.Drains, d.NodeList)
 	d.Page = NewWebPage(d.Log, d.Guard, d.Settings, nil, nil)
 	p := newParts(d)
 	api := newAPI(p)
