@@ -172,7 +172,10 @@ func (ch *Changer) change(ctx context.Context, k *config.Key, text string) (v co
 				return err
 			}
 		}
-		v, err = ch.put(ctx, k, text)
+		pending, err := ch.put(ctx, store.Setting{Key: k.Name, Value: text, Secret: k.Secret}, "")
+		if v = ch.Settings.ValueFor(ctx, k); pending != "" {
+			v.Note = "stored, but " + pending
+		}
 		return err
 	})
 	if err != nil {
@@ -198,21 +201,18 @@ func (ch *Changer) change(ctx context.Context, k *config.Key, text string) (v co
 	return v, nil
 }
 
-// put stores a setting and puts it into effect. It also removes the setting's value from the running layer,
-// where a user may have set the number of workers. The caller holds the settings lock.
-func (ch *Changer) put(ctx context.Context, k *config.Key, text string) (control.ConfigValue, error) {
-	if err := ch.storeSetting(ctx, store.Setting{Key: k.Name, Value: text, UID: control.PeerFrom(ctx).UID,
-		Secret: k.Secret}); err != nil {
-		return control.ConfigValue{}, err
+// put stores a setting as the peer's and puts it into effect. It also sets or removes the setting's value in the
+// running layer, where a user may have set the number of workers. It returns a message that says which changes are
+// not in effect yet, or "". The caller holds the settings lock.
+func (ch *Changer) put(ctx context.Context, set store.Setting, running string) (pending string, err error) {
+	set.UID = control.PeerFrom(ctx).UID
+	if err := ch.storeSetting(ctx, set); err != nil {
+		return "", err
 	}
-	if err := ch.Settings.ReplaceValue(k.Name, text, ""); err != nil {
-		return control.ConfigValue{}, err
+	if err := ch.Settings.ReplaceValue(set.Key, set.Value, running); err != nil {
+		return "", err
 	}
-	v := ch.Settings.ValueFor(ctx, k)
-	if pending := ch.apply(ctx); pending != "" {
-		v.Note = "stored, but " + pending
-	}
-	return v, nil
+	return ch.apply(ctx), nil
 }
 
 // storeSetting stores a setting. The caller puts it into effect on this node immediately. The caller holds
@@ -230,25 +230,15 @@ func (ch *Changer) setWorkers(ctx context.Context, count func(now int) int) erro
 			return queue.Errorf(queue.CodeUnavailable,
 				"the service is stopping; change the number of workers after its next start")
 		}
-		return ch.putWorkers(ctx, count(ch.Pool.Workers()))
-	})
-}
-
-func (ch *Changer) putWorkers(ctx context.Context, n int) error {
-	if n < 0 || n > worker.MaxWorkers {
-		return queue.Invalid("count", "the total number of workers would be %d, but must be between 0 and %d", n,
-			worker.MaxWorkers)
-	}
-	text := strconv.Itoa(n)
-	if err := ch.storeSetting(ctx, store.Setting{Key: "workers", Value: text,
-		UID: control.PeerFrom(ctx).UID}); err != nil {
+		n := count(ch.Pool.Workers())
+		if n < 0 || n > worker.MaxWorkers {
+			return queue.Invalid("count", "the total number of workers would be %d, but must be between 0 and %d", n,
+				worker.MaxWorkers)
+		}
+		text := strconv.Itoa(n)
+		_, err := ch.put(ctx, store.Setting{Key: "workers", Value: text}, text)
 		return err
-	}
-	err := ch.Settings.ReplaceValue("workers", text, text)
-	if err == nil {
-		ch.apply(ctx)
-	}
-	return err
+	})
 }
 
 // applyOnAllNodes calls f while it holds the lock, then asks the other nodes to apply the changed

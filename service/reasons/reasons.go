@@ -7,7 +7,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/queuectl/queuectl/control"
@@ -133,8 +132,7 @@ func (w *Finder) OwnReason(j *queue.Job, now queue.Millis) (r control.Reason, fo
 		}
 		return control.Reason{Kind: "held", Text: "the job is held" + because(j), Next: next}, true
 	case j.State == queue.Blocked && len(j.DependsOn) > 0:
-		name := dependencyName(j.DependsOn[0].Job, j.DependsOn[0].ID, j.DependsOn[0].Condition)
-		id, _, _ := strings.Cut(name, ":")
+		id := parentID(j.DependsOn[0].Job, j.DependsOn[0].ID)
 		return control.Reason{Kind: "dependency", Key: id, Text: "job " + id + " " + mustEnd(j.DependsOn[0].Condition),
 			Next: "queuectl why " + id}, true
 	case j.State == queue.Processing:
