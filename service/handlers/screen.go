@@ -167,15 +167,15 @@ func terminalText(shown []byte) []byte { return []byte(termtext.Text(string(show
 // lastErrorLine returns the last line of an ended job's standard error or, if that is empty, of its
 // standard output. It returns "" if the output of neither stream was kept.
 func (h *Overview) lastErrorLine(ctx context.Context, j *queue.Job) string {
-	var tails [2][]byte
-	if err := h.outputReader.readTail(ctx, j, j.Runs, lastLineBytes, tailCollector(&tails)); err != nil {
+	var t tails
+	if err := h.outputReader.readTail(ctx, j, j.Runs, lastLineBytes, t.add); err != nil {
 		return ""
 	}
 	if j.TTY {
 		// A terminal has only one stream, which is stored as stdout.
-		return lastLineIn(terminalText(tails[output.Stdout]))
+		return lastLineIn(terminalText(t.text[output.Stdout]))
 	}
-	return cmp.Or(lastLineIn(tails[output.Stderr]), lastLineIn(tails[output.Stdout]))
+	return cmp.Or(lastLineIn(t.text[output.Stderr]), lastLineIn(t.text[output.Stdout]))
 }
 
 // lastLineIn returns the last non-empty line of a text.

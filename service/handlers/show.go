@@ -157,32 +157,25 @@ type tails struct {
 	printedBytes [2]int64
 }
 
-// add appends a chunk.
-func (t *tails) add(c output.Chunk) error {
-	t.printedBytes[c.Stream] = max(t.printedBytes[c.Stream], c.Offset) + c.Length()
-	return tailCollector(&t.text)(c)
-}
-
-// tailCollector keeps the last bytes of each stream, beginning with a whole character. Where bytes are
+// add appends a chunk. It keeps the last bytes of each stream, beginning with a whole character. Where bytes are
 // damaged or were not kept, it inserts a line that says so. If the stream of the missing bytes is unknown,
 // both tails get that line.
-func tailCollector(tails *[2][]byte) func(output.Chunk) error {
-	return func(c output.Chunk) error {
-		p := pieceOf(&c)
-		p.Base64 = c.Data
-		for s := range tails {
-			if s != int(c.Stream) && !c.StreamUnknown {
-				continue
-			}
-			tail := p.AppendTo(tails[s])
-			if len(tail) > showTailBytes {
-				// Copy the end, so that the memory of a large chunk can be freed.
-				tail = bytes.Clone(output.Tail(tail, showTailBytes))
-			}
-			tails[s] = tail
+func (t *tails) add(c output.Chunk) error {
+	t.printedBytes[c.Stream] = max(t.printedBytes[c.Stream], c.Offset) + c.Length()
+	p := pieceOf(&c)
+	p.Base64 = c.Data
+	for s := range t.text {
+		if s != int(c.Stream) && !c.StreamUnknown {
+			continue
 		}
-		return nil
+		tail := p.AppendTo(t.text[s])
+		if len(tail) > showTailBytes {
+			// Copy the end, so that the memory of a large chunk can be freed.
+			tail = bytes.Clone(output.Tail(tail, showTailBytes))
+		}
+		t.text[s] = tail
 	}
+	return nil
 }
 
 // record writes an audit record that the caller sees another user's environment. It returns how much the
