@@ -36,8 +36,6 @@ func checkOwnRunners(set *config.Settings, _ *worker.Account) error {
 		"set run_as = service", set.RunAs)
 }
 
-const lockName = "service.lock"
-
 // InUse reports whether a service holds the lock of the state directory.
 func InUse(dir string) bool {
 	f, err := os.OpenFile(filepath.Join(dir, lockName), os.O_RDWR|unix.O_NOFOLLOW, 0)
@@ -113,8 +111,7 @@ func takeLock(f *os.File, dir string) (*dirLock, error) {
 		}
 	}
 	l.Close()
-	return nil, queue.Errorf(queue.CodeWrongState,
-		"a service with pid %s already uses %s; stop it with: queuectl --dir %s service stop", pid, dir, queue.ShellWord(dir))
+	return nil, inUseError(pid, dir)
 }
 
 // hasEnded reports whether a process has ended or is exiting. An exiting process may still hold a lock,

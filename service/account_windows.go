@@ -36,8 +36,6 @@ func checkOwnRunners(set *config.Settings, account *worker.Account) error {
 // checkOwnRunners reports that to the user.
 func (*startup) bootstrapRoot() error { return nil }
 
-const lockName = "service.lock"
-
 // InUse reports whether a service holds the lock of the state directory.
 func InUse(dir string) bool {
 	held, err := lockfile.IsHeld(filepath.Join(dir, lockName))
@@ -74,9 +72,7 @@ func takeLock(dir string, create bool) (*os.File, error) {
 		content, _ := os.ReadFile(path) // the content, a pid, is used in the error message
 		pid := strings.TrimSpace(string(content))
 		if number, err := strconv.Atoi(pid); err == nil && runs(number) || time.Now().After(deadline) {
-			return nil, queue.Errorf(queue.CodeWrongState,
-				"a service with pid %s already uses %s; stop it with: queuectl --dir %s service stop", pid, dir,
-				queue.ShellWord(dir))
+			return nil, inUseError(pid, dir)
 		}
 	}
 }

@@ -37,7 +37,7 @@ func TestStartWaitsForDiskSpace(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var said strings.Builder
-				w := &diskWait{log: slog.New(slog.NewTextHandler(&said, nil))}
+				w := &startup{log: slog.New(slog.NewTextHandler(&said, nil))}
 				ctx, cancel := context.WithTimeout(t.Context(), c.within)
 				defer cancel()
 				tries := 0

@@ -11,6 +11,7 @@ import (
 	"github.com/queuectl/queuectl/runner"
 	"github.com/queuectl/queuectl/service/cluster"
 	"github.com/queuectl/queuectl/service/doctor"
+	"github.com/queuectl/queuectl/service/handlers"
 )
 
 // Advice about a runner with an unknown pid never suggests to kill process 0, since that would signal the
@@ -38,9 +39,10 @@ func TestRunnersToEndAreFound(t *testing.T) {
 		if got := rootRunnersDir(p); got != c.found {
 			t.Errorf("root's runners of %s are in %q, want %q", c.state, got, c.found)
 		}
-		s := &Service{startup: &startup{opt: Options{Places: p}}, home: runner.Location{Dir: cluster.RunnersDir(p)}}
+		s := &Service{startup: &startup{opt: Options{Places: p}}, Dependencies: &handlers.Dependencies{
+			Data: handlers.Data{Home: runner.Location{Dir: cluster.RunnersDir(p)}}}}
 		if c.roots != "" {
-			s.home = runner.Location{Dir: c.roots, Socket: "spawn.sock"}
+			s.Home = runner.Location{Dir: c.roots, Socket: "spawn.sock"}
 		}
 		if got := s.adoptionError(runner.ErrSuperseded).Error(); !strings.HasSuffix(got, ": "+c.command) {
 			t.Errorf("%+v: got %s", c, got)

@@ -2,32 +2,17 @@ package service
 
 import (
 	"fmt"
-	"log/slog"
 	"net"
 
-	"github.com/queuectl/queuectl/config"
 	"github.com/queuectl/queuectl/control/socket"
-	"github.com/queuectl/queuectl/service/access"
-	"github.com/queuectl/queuectl/service/settings"
 )
 
 // endpoint is the control socket, with the accounts that may connect.
 type endpoint struct {
-	log         *slog.Logger
-	places      config.Places
-	directory   *access.Directory
-	rights      *access.Rights
-	settings    *settings.Keeper
-	boundSocket *socket.Listener // the control socket, if it was bound while the service was root
-
+	*startup
 	socket       *socket.Listener // nil until the socket is open
 	inherited    bool             // the service did not create the socket, so the settings do not control its mode
 	webListeners []net.Listener   // listeners for the web page that the system passed to the service
-}
-
-func newEndpoint(b *startup) *endpoint {
-	return &endpoint{log: b.log, places: b.opt.Places, directory: b.directory, rights: b.rights, settings: b.settings,
-		boundSocket: b.boundSocket}
 }
 
 // open opens the control socket: the one that the system passed to the service, the one that was bound while the
@@ -42,7 +27,7 @@ func (e *endpoint) open(perms socket.Perms) error {
 		listener = e.boundSocket
 	}
 	if e.inherited = listener != nil; !e.inherited {
-		if listener, err = socket.Listen(e.places.Socket, perms); err != nil {
+		if listener, err = socket.Listen(e.opt.Places.Socket, perms); err != nil {
 			return err
 		}
 	}

@@ -52,11 +52,7 @@ func openEngine(ctx context.Context, dir string, log *slog.Logger,
 	if err := checkStoreFile(dir); err != nil {
 		return nil, err
 	}
-	s, err := sqlite.Open(ctx, sqlite.Options{Dir: dir, Log: log, OrderOf: orderOf})
-	if err != nil {
-		return nil, err
-	}
-	return s, nil
+	return sqlite.Open(ctx, sqlite.Options{Dir: dir, Log: log, OrderOf: orderOf})
 }
 
 // member is the identity of a node that shares a queue.
@@ -66,11 +62,7 @@ type member = postgres.NodeConfig
 func openServer(url string, m member) opener {
 	return func(ctx context.Context, _ string, log *slog.Logger,
 		orderOf func([]store.Setting) (queue.Order, error)) (store.Store, error) {
-		s, err := postgres.Open(ctx, url, postgres.Options{Log: log, OrderOf: orderOf, Node: m})
-		if err != nil {
-			return nil, err
-		}
-		return s, nil
+		return postgres.Open(ctx, url, postgres.Options{Log: log, OrderOf: orderOf, Node: m})
 	}
 }
 
@@ -86,9 +78,5 @@ func rejectReadOnly(context.Context, string, *slog.Logger, func([]store.Setting)
 // openReadOnly opens the store of a directory that no service uses, read-only.
 func openReadOnly(_ context.Context, dir string, log *slog.Logger,
 	orderOf func([]store.Setting) (queue.Order, error)) (store.Store, error) {
-	s, err := sqlite.OpenReadOnly(sqlite.Options{Dir: dir, Log: log, OrderOf: orderOf})
-	if err != nil {
-		return nil, err
-	}
-	return s, nil
+	return sqlite.OpenReadOnly(sqlite.Options{Dir: dir, Log: log, OrderOf: orderOf})
 }

@@ -2,7 +2,6 @@ package service
 
 import (
 	"context"
-	"errors"
 	"io"
 	"log/slog"
 
@@ -12,19 +11,11 @@ import (
 
 // logFormats writes each record in the format that the settings define at that time.
 type logFormats struct {
-	text, json, auto slog.Handler
-	format           func() string
+	handlers map[string]slog.Handler // by the value of the setting log_format
+	settings *settings.Keeper
 }
 
-func (f *logFormats) current() slog.Handler {
-	switch f.format() {
-	case "text":
-		return f.text
-	case "json":
-		return f.json
-	}
-	return f.auto
-}
+func (f *logFormats) current() slog.Handler { return f.handlers[f.settings.Current().LogFormat] }
 
 // Enabled reports whether records of the level are written.
 func (f *logFormats) Enabled(ctx context.Context, l slog.Level) bool {
@@ -38,42 +29,21 @@ func (f *logFormats) Handle(ctx context.Context, r slog.Record) error {
 
 // WithAttrs returns a handler that adds the attributes to each record.
 func (f *logFormats) WithAttrs(attrs []slog.Attr) slog.Handler {
-	return &logFormats{f.text.WithAttrs(attrs), f.json.WithAttrs(attrs), f.auto.WithAttrs(attrs), f.format}
+	return f.each(func(h slog.Handler) slog.Handler { return h.WithAttrs(attrs) })
 }
 
 // WithGroup returns a handler that puts later attributes into a group.
 func (f *logFormats) WithGroup(name string) slog.Handler {
-	return &logFormats{f.text.WithGroup(name), f.json.WithGroup(name), f.auto.WithGroup(name), f.format}
+	return f.each(func(h slog.Handler) slog.Handler { return h.WithGroup(name) })
 }
 
-// teeHandler passes each record to two handlers. It leaves out a handler that does not accept the record's
-// level.
-type teeHandler struct{ first, second slog.Handler }
-
-// Enabled reports whether one of the handlers writes records of the level.
-func (b teeHandler) Enabled(ctx context.Context, l slog.Level) bool {
-	return b.first.Enabled(ctx, l) || b.second.Enabled(ctx, l)
-}
-
-// Handle writes a record.
-func (b teeHandler) Handle(ctx context.Context, r slog.Record) error {
-	var errs []error
-	for _, h := range []slog.Handler{b.first, b.second} {
-		if h.Enabled(ctx, r.Level) {
-			errs = append(errs, h.Handle(ctx, r.Clone()))
-		}
+// each returns a handler in which the function change has replaced the handler of each format.
+func (f *logFormats) each(change func(slog.Handler) slog.Handler) slog.Handler {
+	changed := &logFormats{map[string]slog.Handler{}, f.settings}
+	for format, h := range f.handlers {
+		changed.handlers[format] = change(h)
 	}
-	return errors.Join(errs...)
-}
-
-// WithAttrs returns a handler that adds the attributes to each record.
-func (b teeHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
-	return teeHandler{b.first.WithAttrs(attrs), b.second.WithAttrs(attrs)}
-}
-
-// WithGroup returns a handler that puts later attributes into a group.
-func (b teeHandler) WithGroup(name string) slog.Handler {
-	return teeHandler{b.first.WithGroup(name), b.second.WithGroup(name)}
+	return changed
 }
 
 // newLog returns the log, which writes to w. It follows changes of the settings.
@@ -87,10 +57,9 @@ func newLog(o *Options, settings *settings.Keeper, w io.Writer) *slog.Logger {
 	case logs.WritesToJournal(o.Log):
 		auto = logs.NewJournal(w, options)
 	}
-	var log slog.Handler = &logFormats{text: text, json: json, auto: auto,
-		format: func() string { return settings.Current().LogFormat }}
+	var log slog.Handler = &logFormats{map[string]slog.Handler{"text": text, "json": json, "auto": auto}, settings}
 	if o.Manager != nil {
-		log = teeHandler{log, o.Manager.Log}
+		log = slog.NewMultiHandler(log, o.Manager.Log)
 	}
 	return slog.New(log)
 }

@@ -5,13 +5,19 @@ import (
 	"log/slog"
 	"strings"
 	"testing"
+
+	"github.com/queuectl/queuectl/service/settings"
 )
 
-// A teeHandler passes each record to the handlers that accept its level. The records keep all attributes.
+// The log passes each record to the handlers that accept its level. The records keep all attributes.
 func TestLogWritesToBothHandlers(t *testing.T) {
+	k, err := settings.New(settings.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
 	var all, bad bytes.Buffer
-	log := slog.New(teeHandler{slog.NewTextHandler(&all, nil),
-		slog.NewTextHandler(&bad, &slog.HandlerOptions{Level: slog.LevelWarn})}).With("job", "a").WithGroup("g")
+	manager := &Manager{Log: slog.NewTextHandler(&bad, &slog.HandlerOptions{Level: slog.LevelWarn})}
+	log := newLog(&Options{Manager: manager}, k, &all).With("job", "a").WithGroup("g")
 	log.Debug("none")
 	log.Info("one")
 	log.Warn("two", "n", 2)

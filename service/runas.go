@@ -10,21 +10,9 @@ import (
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/runner"
 	"github.com/queuectl/queuectl/runner/launcher"
-	"github.com/queuectl/queuectl/service/access"
 	"github.com/queuectl/queuectl/service/cluster"
 	"github.com/queuectl/queuectl/worker"
 )
-
-// accountChoice finds the account that jobs run as.
-type accountChoice struct {
-	runners   Runners // how to use root's runners
-	directory *access.Directory
-}
-
-// accountChoice returns the choice of the account that jobs run as.
-func (b *startup) accountChoice() *accountChoice {
-	return &accountChoice{runners: b.opt.Runners, directory: b.directory}
-}
 
 // runnerPolicy returns the policy that decides as which accounts root's runners run jobs. It returns nil if the
 // service has its own runners.
@@ -66,15 +54,15 @@ func (r *Runners) fromRoot() bool { return r.Socket != "" && !r.OwnAccount }
 
 // accountBy returns the account that jobs run as with the given settings. It returns an error if the
 // runners cannot run jobs as that account.
-func (c *accountChoice) accountBy(set *config.Settings) (worker.Account, error) {
-	a := c.directory.AccountOf(accounts.CurrentUser())
-	if !c.runners.fromRoot() {
+func (b *startup) accountBy(set *config.Settings) (worker.Account, error) {
+	a := b.directory.AccountOf(accounts.CurrentUser())
+	if !b.opt.Runners.fromRoot() {
 		if err := checkOwnRunners(set, &a); err != nil || accounts.CurrentUser() != 0 {
 			return a, err
 		}
 	}
 	if name := set.FixedUser(); name != "" {
-		known, err := c.directory.AccountNamed(name)
+		known, err := b.directory.AccountNamed(name)
 		if err != nil {
 			return a, queue.Invalid("run_as", "%s: %v", set.RunAs, err)
 		}

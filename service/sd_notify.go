@@ -6,35 +6,28 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"log/slog"
 	"time"
 
-	"github.com/queuectl/queuectl/config"
 	"github.com/queuectl/queuectl/control/socket"
 	"github.com/queuectl/queuectl/internal/systemd"
 	"github.com/queuectl/queuectl/queue"
-	"github.com/queuectl/queuectl/store"
-	"github.com/queuectl/queuectl/worker"
 )
 
 // notices reports the state of the service to systemd.
 type notices struct {
-	log      *slog.Logger
-	places   config.Places
-	pool     *worker.Pool
-	store    store.Store
+	*Service
 	endpoint *endpoint
 }
 
 // statusLine returns a summary of the queue in one line.
 func (n *notices) statusLine() string {
-	c := n.store.Counts()
-	line := fmt.Sprintf("%d running · %d waiting · %d dead · %d workers", n.pool.Busy(), c.Waiting(), c.States[queue.Dead],
-		n.pool.Workers())
-	if n.pool.Draining() {
+	c := n.Store.Counts()
+	line := fmt.Sprintf("%d running · %d waiting · %d dead · %d workers", n.Pool.Busy(), c.Waiting(), c.States[queue.Dead],
+		n.Pool.Workers())
+	if n.Pool.Draining() {
 		line += "; draining"
 	}
-	if n.pool.AllPaused() {
+	if n.Pool.AllPaused() {
 		line += "; paused"
 	}
 	return line
@@ -48,7 +41,7 @@ const statusEvery = time.Second
 func (n *notices) notifySystemd(ctx context.Context) {
 	sent := ""
 	for first := true; ; first = false {
-		_, changed := n.store.LastEvent()
+		_, changed := n.Store.LastEvent()
 		if now := n.statusLine(); now != sent {
 			sent = now
 			lines := []string{"STATUS=" + now}
@@ -86,7 +79,7 @@ func (n *notices) feedWatchdog(ctx context.Context, every time.Duration) {
 		if err := n.selfCheck(ctx); err == nil {
 			systemd.Notify("WATCHDOG=1")
 		} else if ctx.Err() == nil {
-			n.log.Error("the service failed its self-check, so it did not notify the systemd watchdog; if this lasts, "+
+			n.Log.Error("the service failed its self-check, so it did not notify the systemd watchdog; if this lasts, "+
 				"systemd restarts the service", "error", err)
 		}
 		select {
@@ -102,10 +95,10 @@ func (n *notices) feedWatchdog(ctx context.Context, every time.Duration) {
 // answer. See docs/decisions/0080.
 func (n *notices) selfCheck(ctx context.Context) error {
 	// Any change would do; this one is harmless, since no runner has received the new epoch.
-	if _, err := n.store.NextEpoch(ctx); err != nil && !errors.Is(err, queue.ErrNoSpace) {
+	if _, err := n.Store.NextEpoch(ctx); err != nil && !errors.Is(err, queue.ErrNoSpace) {
 		return fmt.Errorf("cannot commit a change to the database: %w", err)
 	}
-	c, err := socket.Dial(ctx, n.places.Socket)
+	c, err := socket.Dial(ctx, n.opt.Places.Socket)
 	if n.endpoint.inherited && errors.Is(err, fs.ErrNotExist) {
 		// No failure: without the socket no client can connect, but a restarted service would inherit the
 		// same socket.

@@ -18,13 +18,13 @@ import (
 
 // serve runs the parts of the service until it must stop.
 func (s *Service) serve(ctx context.Context, hup <-chan os.Signal) error {
-	defer s.tracing.traces.Close()
-	e := newEndpoint(s.startup)
-	perms, err := e.socketPerms(&s.settings.Current().Settings)
+	defer s.traces.Close()
+	e := &endpoint{startup: s.startup}
+	perms, err := e.socketPerms(&s.Settings.Current().Settings)
 	if err != nil {
 		return s.startError("socket_group", err)
 	}
-	runners, err := s.home.Lock()
+	runners, err := s.Home.Lock()
 	if err != nil {
 		return &ExitError{ExitConfig, err}
 	}
@@ -34,15 +34,15 @@ func (s *Service) serve(ctx context.Context, hup <-chan os.Signal) error {
 	if err := s.prepareStoreChange(ctx); err != nil {
 		return err
 	}
-	s.tracing.setTraces()
-	if s.drainState.IsAll() {
-		s.pool.Drain(true)
+	s.setTraces()
+	if s.DrainState.IsAll() {
+		s.Pool.Drain(true)
 	}
-	if s.pauses.Current() != nil { // a runner learns of the pause when it connects
-		s.pool.PauseAll(true)
+	if s.Pauses.Current() != nil { // a runner learns of the pause when it connects
+		s.Pool.PauseAll(true)
 	}
 	bind := func() error {
-		return s.disk.retryWhileFull(ctx, func() error { return e.open(perms) })
+		return s.retryWhileFull(ctx, func() error { return e.open(perms) })
 	}
 	if s.opt.Manager != nil {
 		// Bind the socket before the adoption. The manager ends a service that takes long to start, and
@@ -53,7 +53,7 @@ func (s *Service) serve(ctx context.Context, hup <-chan os.Signal) error {
 		defer e.socket.Close() // this disconnects the clients that are waiting
 		s.opt.Manager.OnListening()
 	}
-	if err := s.lease.ExtendLease(ctx); err != nil {
+	if err := s.Lease.ExtendLease(ctx); err != nil {
 		return err
 	}
 	r := newPartGroup(ctx)
@@ -113,12 +113,12 @@ func (r *partGroup) stop() {
 // running jobs.
 func (s *Service) adopt(ctx context.Context, r *partGroup) (complete bool, err error) {
 	adopted := make(chan struct{})
-	r.keep(s.lease.KeepLease)
+	r.keep(s.Lease.KeepLease)
 	r.run(s.watchLauncher)
-	r.run(func(ctx context.Context) error { return s.pool.Run(ctx, func() { close(adopted) }) })
+	r.run(func(ctx context.Context) error { return s.Pool.Run(ctx, func() { close(adopted) }) })
 	select {
 	case <-adopted:
-		r.keep(s.lease.TakeOverLostNodes)
+		r.keep(s.Lease.TakeOverLostNodes)
 		return true, nil
 	case err := <-r.failures:
 		return false, s.adoptionError(err)
@@ -130,18 +130,16 @@ func (s *Service) adopt(ctx context.Context, r *partGroup) (complete bool, err e
 // runParts starts the parts that answer requests, and those that work while no request arrives.
 func (s *Service) runParts(r *partGroup, f *front) {
 	r.run(func(ctx context.Context) error { return f.server.Run(ctx, f.endpoint.socket) })
-	r.keep(func(ctx context.Context) { f.endpoint.socket.Guard(ctx, s.log) })
-	if s.files != nil {
-		r.keep(s.files.Guard)
-		r.keep(s.files.Compact)
+	r.keep(func(ctx context.Context) { f.endpoint.socket.Guard(ctx, s.Log) })
+	if s.Files != nil {
+		r.keep(s.Files.Guard)
+		r.keep(s.Files.Compact)
 	}
-	r.run(func(ctx context.Context) error {
-		return upkeep.Run(ctx, s.duties(f))
-	})
-	r.keep(f.admission.SeparateOwners)
+	r.run(func(ctx context.Context) error { return upkeep.Run(ctx, s.duties(f)) })
+	r.keep(s.admission.SeparateOwners)
 	r.keep(f.api.PauseFrozenQueues)
 	r.keep(func(ctx context.Context) {
-		upkeep.RunUnownedSearch(ctx, s.store, s.home.OutputDirs, cluster.OutputsSince(s.opt.Places.State), s.log)
+		upkeep.RunUnownedSearch(ctx, s.Store, s.Home.OutputDirs, cluster.OutputsSince(s.opt.Places.State), s.Log)
 	})
 	r.keep(f.notices.notifySystemd)
 	r.keep(func(ctx context.Context) { f.submissions.Run(ctx, f.server) })
@@ -166,10 +164,10 @@ func (s *Service) adoptionError(err error) error {
 // endRunnersHint returns the end of an error message. It says how a user can end all runners.
 func (s *Service) endRunnersHint() string {
 	who, where := "", ""
-	if s.home.External() {
+	if s.Home.External() {
 		who = ", as root"
-		if s.home.Dir != rootRunnersDir(s.opt.Places) {
-			where = " --runner-dir " + s.home.Dir
+		if s.Home.Dir != rootRunnersDir(s.opt.Places) {
+			where = " --runner-dir " + s.Home.Dir
 		}
 	}
 	return fmt.Sprintf("%s: queuectl --dir %s service stop --runners%s", who, queue.ShellWord(s.opt.Places.State), where)
@@ -179,7 +177,7 @@ func (s *Service) endRunnersHint() string {
 // only root can delete. It reports whether all files were deleted.
 func (s *Service) purge(ctx context.Context, refs []string) bool {
 	runner.Purge(cluster.RunnersDir(s.opt.Places), refs)
-	return !s.home.External() || s.pool.Purge(ctx, refs)
+	return !s.Home.External() || s.Pool.Purge(ctx, refs)
 }
 
 // maxEvents is the maximum number of stored events.
@@ -188,23 +186,23 @@ const maxEvents = 1_000_000
 // duties returns what package upkeep needs.
 func (s *Service) duties(f *front) upkeep.Duties {
 	return upkeep.Duties{
-		Timers:   s.store,
-		Retainer: s.store, Retention: s.retention,
-		Outputs: s.store, Purge: s.purge,
-		Schedules: s.store, RecurringJobs: f.api.Recurring(),
-		Wake: f.changes.Changed(), OnIdleCheck: s.opt.OnIdleCheck, Log: s.log,
+		Timers:   s.Store,
+		Retainer: s.Store, Retention: s.retention,
+		Outputs: s.Store, Purge: s.purge,
+		Schedules: s.Store, RecurringJobs: f.api.Recurring(),
+		Wake: f.changes.Changed(), OnIdleCheck: s.opt.OnIdleCheck, Log: s.Log,
 	}
 }
 
 // retention returns which jobs and events upkeep removes.
 func (s *Service) retention() upkeep.Retention {
-	c := s.settings.Current()
+	c := s.Settings.Current()
 	return upkeep.Retention{
 		States: map[queue.State]time.Duration{queue.Completed: c.RetentionCompleted, queue.Cancelled: c.RetentionCancelled,
 			queue.Dead: c.RetentionDead},
 		MaxJobs: c.RetentionMaxJobs, Events: c.RetentionEvents, MaxEvents: maxEvents, Outputs: c.RetentionOutput,
-		UserBytes:      s.quota.QuotaThreshold(),
-		QueueRetention: s.queueRules.Retention,
+		UserBytes:      s.Quota.QuotaThreshold(),
+		QueueRetention: s.QueueRules.Retention,
 	}
 }
 
@@ -222,4 +220,14 @@ func (s *Service) watchLauncher(ctx context.Context) error {
 // endWithLauncher returns the error with which the service ends because its launcher has ended.
 func endWithLauncher(err error) error {
 	return fmt.Errorf("%w, so the service ends too; start the service again as root (running jobs continue)", err)
+}
+
+// setTraces makes the exporter send attempts to the collector in the settings. If that fails, it returns a
+// message; it returns "" if it succeeds.
+func (s *Service) setTraces() (trouble string) {
+	if err := s.traces.Set(s.Settings.Current().TracesEndpoint); err != nil {
+		s.Log.Error("the service sends no traces; correct the setting traces.endpoint", "error", err)
+		return "the service sends no traces; correct the setting traces.endpoint: " + err.Error()
+	}
+	return ""
 }

@@ -123,7 +123,7 @@ func Run(ctx context.Context, o Options, hup <-chan os.Signal) error {
 	defer lock.Close()
 	b.endOrphans()
 	var s *Service
-	err = b.disk.retryWhileFull(ctx, func() (err error) {
+	err = b.retryWhileFull(ctx, func() (err error) {
 		s, err = b.open(ctx)
 		return err
 	})
@@ -134,10 +134,10 @@ func Run(ctx context.Context, o Options, hup <-chan os.Signal) error {
 	if err = s.serve(ctx, hup); err != nil {
 		b.endOrphans()
 	}
-	if closed := s.store.Close(); err == nil {
+	if closed := s.Store.Close(); err == nil {
 		err = closed
 	}
-	if broken := s.store.Err(); broken != nil {
+	if broken := s.Store.Err(); broken != nil {
 		return &ExitError{ExitDatabase, broken}
 	}
 	return err
@@ -155,88 +155,80 @@ func unlessCancelled(ctx context.Context, err error) error {
 // Service is an open queue with the parts that work on it, except those that answer requests.
 type Service struct {
 	*startup
-	openQueue
-	account worker.Account  // account that jobs run as
-	home    runner.Location // where the runners are
-
-	lock        *settings.Lock
-	queueRules  *settings.QueueRules
-	gateRules   *settings.GateRules
-	quota       *settings.Quota
-	units       *settings.Units
-	owners      *access.Owners
-	guard       *access.Guard
-	runAs       *access.RunAs
-	self        *cluster.ThisNode
-	hooks       *hooks.Hooks
-	tracing     *tracing
-	outputFiles *cluster.OutputFiles
-	pool        *worker.Pool
-	nodeList    *cluster.NodeList
-	router      *cluster.JobRouter
-	drains      *cluster.Drains
-	lease       *cluster.LeaseKeeper
-	shares      *control.UserLimits
+	*handlers.Dependencies
+	admission *access.Admission
+	traces    *traces.Exporter // nil exports no traces
 }
 
 // openQueue is the open store, and the information that this node has about it.
 type openQueue struct {
-	store        store.Store
-	files        store.Maintainer   // the store's maintenance operations; nil if it has none
-	cluster      store.Cluster      // nil if no other node can use the store
-	nodeRequests store.NodeRequests // nil if cluster is nil
-	location     storeLocation      // where the store is
-	node         string             // name of this node
-	startedAt    queue.Millis       // when the store was opened
+	store    store.Store
+	location storeLocation // where the store is
+	node     string        // name of this node
 }
 
 // newService returns the parts that work on an open queue. The runners in home run its jobs as account. A nil
 // exporter exports no traces.
 func newService(b *startup, q openQueue, home runner.Location, account worker.Account,
 	exporter *traces.Exporter) *Service {
-	s := &Service{
-		startup: b, openQueue: q, account: account, home: home,
-		lock: settings.NewLock(), shares: control.NewUserLimits(),
+	files, _ := q.store.(store.Maintainer)
+	shared, _ := q.store.(store.Cluster)
+	requests, _ := q.store.(store.NodeRequests)
+	d := &handlers.Dependencies{
+		About: handlers.About{
+			Version: b.opt.Version, Places: b.opt.Places, Node: q.node, Location: q.location, StartedAt: q.store.Now(),
+			ReadOnly: b.readOnly, Background: b.opt.Background, InheritedRestrictions: b.opt.InheritedRestrictions,
+			AdviseBoot: b.opt.BootAdvice, Unit: b.opt.Unit, Programs: b.programs,
+		},
+		Data: handlers.Data{
+			Store: q.store, Files: files, Cluster: shared, Home: home, Account: account, Log: b.log,
+			OutputFiles: &cluster.OutputFiles{Home: home, Places: b.opt.Places}, Shares: control.NewUserLimits(),
+		},
+		SettingsParts: handlers.SettingsParts{
+			Settings: b.settings, Lock: settings.NewLock(), StoredSettings: b.storedSettings, Pauses: b.pauses,
+			QueueRules: &settings.QueueRules{Store: q.store, Settings: b.settings},
+			GateRules:  &settings.GateRules{Store: q.store},
+			Quota:      &settings.Quota{Files: files, Store: q.store, Settings: b.settings},
+		},
+		AccountBy: b.accountBy, ExamineStoreDir: examineStoreDir, BeforeReload: func() {}, AfterReload: func() {},
 	}
-	s.queueRules = &settings.QueueRules{Store: q.store, Settings: b.settings}
-	s.gateRules = &settings.GateRules{Store: q.store}
-	s.quota = &settings.Quota{Files: q.files, Store: q.store, Settings: b.settings}
-	s.units = &settings.Units{Settings: b.settings}
-	s.owners = access.NewOwners(q.store, q.cluster, b.directory, account)
-	s.guard = &access.Guard{Store: q.store, Owners: s.owners, Rights: b.rights}
-	s.runAs = &access.RunAs{
-		Account: account, Home: home, Places: b.opt.Places, Accounts: b.runnerPolicy(), Directory: b.directory,
-		Owners: s.owners, Rights: b.rights,
+	if b.opt.Background || b.opt.Manager != nil {
+		d.LogFile = b.opt.Log
 	}
-	s.self = &cluster.ThisNode{Node: q.node, Store: q.store, Owners: s.owners, Settings: b.settings}
-	s.hooks = &hooks.Hooks{
+	s := &Service{startup: b, Dependencies: d, traces: exporter}
+	d.SetTraces = s.setTraces
+	d.Directory, d.Rights, d.Owners = b.directory, b.rights, access.NewOwners(q.store, shared, b.directory, account)
+	d.Guard = &access.Guard{Owners: d.Owners, Rights: b.rights}
+	d.RunAs = &access.RunAs{Home: home, Owners: d.Owners, Rights: b.rights, Accounts: b.runnerPolicy()}
+	d.Self = &cluster.ThisNode{Node: q.node, Store: q.store, Owners: d.Owners, Settings: b.settings}
+	d.Hooks = &hooks.Hooks{
 		Account: account, Log: b.log, Store: q.store, Webhook: b.opt.Webhook, Directory: b.directory,
-		Owners: s.owners, Quota: s.quota, Settings: b.settings,
+		Owners: d.Owners, Quota: d.Quota, Settings: b.settings,
 	}
-	s.tracing = &tracing{traces: exporter, log: b.log, settings: b.settings}
-	s.outputFiles = &cluster.OutputFiles{Home: home, Places: b.opt.Places}
 	workers := 0 // the pool of read-only mode never runs
 	if !b.readOnly {
 		workers = b.settings.Current().WorkerCount()
 	}
-	s.pool = worker.New(q.store, s.poolConfig(), workers)
-	s.nodeList = &cluster.NodeList{
-		Cluster: q.cluster, Node: q.node, Pool: s.pool, StartedAt: q.startedAt, Store: q.store,
-		Version: b.opt.Version, Self: s.self,
+	d.Pool = worker.New(q.store, s.poolConfig(), workers)
+	d.NodeList = &cluster.NodeList{
+		ThisNode: d.Self, Cluster: shared, Pool: d.Pool, StartedAt: d.StartedAt, Version: b.opt.Version,
 	}
-	s.router = &cluster.JobRouter{
-		Cluster: q.cluster, Requests: q.nodeRequests, Node: q.node, Pool: s.pool, NodeList: s.nodeList,
-		OutputFiles: s.outputFiles, RemoteWaits: cluster.NewRemoteWaits(),
+	d.Router = &cluster.JobRouter{
+		NodeList: d.NodeList, Requests: requests, OutputFiles: d.OutputFiles, RemoteWaits: cluster.NewRemoteWaits(),
 	}
-	s.drains = &cluster.Drains{Cluster: q.cluster, Pool: s.pool, DrainState: b.drainState}
-	s.lease = cluster.NewLeaseKeeper(q.cluster, b.log, s.pool, s.drains, s.nodeList, b.settings)
+	d.DrainState = b.drainState
+	d.Drains = &cluster.Drains{Cluster: shared, Pool: d.Pool, DrainState: b.drainState}
+	d.Lease = cluster.NewLeaseKeeper(b.log, d.Drains, d.NodeList)
+	s.admission = &access.Admission{
+		Log: b.log, Lock: d.Lock, Owners: d.Owners, Rights: b.rights, ApplyNode: d.Self.ApplyNode,
+	}
 	return s
 }
 
 // load reads everything from the store that must be in effect before the first claim.
 func (s *Service) load(ctx context.Context) error {
-	return errors.Join(handlers.ApplyUserLimit(ctx, s.store, s.settings), s.self.ApplyNode(ctx),
-		s.queueRules.LoadRules(ctx), s.gateRules.LoadGates(ctx), s.owners.Load(ctx))
+	return errors.Join(handlers.ApplyUserLimit(ctx, s.Store, s.Settings), s.Self.ApplyNode(ctx),
+		s.QueueRules.LoadRules(ctx), s.GateRules.LoadGates(ctx), s.Owners.Load(ctx))
 }
 
 // open opens the store, and returns the parts that work on it.
@@ -263,7 +255,7 @@ func (b *startup) prepare(ctx context.Context, q openQueue) (*Service, *ExitErro
 	// errors are ignored.
 	os.RemoveAll(restoreDir(b.opt.Places))
 	b.settings.RecordStartConfig()
-	account, err := b.accountChoice().accountBy(&b.settings.Current().Settings)
+	account, err := b.accountBy(&b.settings.Current().Settings)
 	if err != nil {
 		return nil, b.startError("run_as", err)
 	}
@@ -275,7 +267,7 @@ func (b *startup) prepare(ctx context.Context, q openQueue) (*Service, *ExitErro
 	if err := s.load(ctx); err != nil {
 		return nil, &ExitError{ExitDatabase, err}
 	}
-	if err := s.hooks.ApplyHooks(ctx); err != nil && !errors.Is(err, queue.ErrInvalid) {
+	if err := s.Hooks.ApplyHooks(ctx); err != nil && !errors.Is(err, queue.ErrInvalid) {
 		return nil, &ExitError{ExitDatabase, err}
 	}
 	return s, nil
@@ -283,27 +275,27 @@ func (b *startup) prepare(ctx context.Context, q openQueue) (*Service, *ExitErro
 
 // poolConfig returns the configuration of the worker pool.
 func (s *Service) poolConfig() worker.Config {
-	now := func() *config.Config { return s.settings.Current() }
+	now := func() *config.Config { return s.Settings.Current() }
 	return worker.Config{
-		Runners:     s.home,
+		Runners:     s.Home,
 		Version:     s.opt.Version,
-		Node:        s.node,
+		Node:        s.Node,
 		Socket:      s.opt.Places.Socket,
-		Account:     s.account,
-		Log:         s.log,
+		Account:     s.Account,
+		Log:         s.Log,
 		Policy:      func() queue.Policy { return now().Policy() },
-		Clock:       s.store.Now,
+		Clock:       s.Store.Now,
 		StopTimeout: func() time.Duration { return now().StopTimeout },
 		OutputGrace: func() time.Duration { return now().OutputGrace },
 		SettleDelay: func() time.Duration { return now().SettleDelay },
-		UserQuota:   s.quota.MaxBytesUser,
-		CheckStart:  s.owners.CheckOwner,
-		Units:       s.units.UnitVariables,
-		Traceparent: s.tracing.traces.Parent,
+		UserQuota:   s.Quota.MaxBytesUser,
+		CheckStart:  s.Owners.CheckOwner,
+		Units:       s.Settings.UnitVariables,
+		Traceparent: s.traces.Parent,
 		OnAttemptEnded: func(j *queue.Job, e *store.Settlement) {
-			s.tracing.traces.ExportAttempt(j, e.Lease, &e.Attempt, &e.Decision)
+			s.traces.ExportAttempt(j, e.Lease, &e.Attempt, &e.Decision)
 		},
-		Frozen:            s.queueRules.IsFrozen,
+		Frozen:            s.QueueRules.IsFrozen,
 		HungRunnerAdvice:  doctor.HowToEnd,
 		HeartbeatInterval: func() time.Duration { return now().HeartbeatInterval },
 		StaleAfter:        func() time.Duration { return now().WorkerTimeout },

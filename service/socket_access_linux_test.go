@@ -19,7 +19,8 @@ func TestSocketGroupOfADirectory(t *testing.T) {
 		Values: map[string]string{"socket_group": "dirgroup"}}); err != nil {
 		t.Fatal(err)
 	}
-	if perms, err := newEndpoint(b).socketPerms(&b.settings.Current().Settings); err != nil || perms.GID != 61411 {
+	e := &endpoint{startup: b}
+	if perms, err := e.socketPerms(&b.settings.Current().Settings); err != nil || perms.GID != 61411 {
 		t.Errorf("the socket's group: %+v, %v", perms, err)
 	}
 }

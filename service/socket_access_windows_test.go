@@ -52,7 +52,7 @@ func newServiceWithAccess(t *testing.T, access map[string]string) (*accessRig, *
 	}
 	b.log = slog.New(slog.NewTextHandler(&log, nil))
 	b.rights.ResolveAccess()
-	s := &accessRig{b, newEndpoint(b)}
+	s := &accessRig{b, &endpoint{startup: b}}
 	return s, &log
 }
 

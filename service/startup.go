@@ -34,7 +34,6 @@ type startup struct {
 	drainState     *cluster.DrainState
 	pauses         *settings.AllPause
 	storedSettings *handlers.StoredSettings
-	disk           *diskWait
 	programs       []doctor.ProgramFile // the files of the programs as they were at the start; nil in read-only mode
 	// the launcher that this service started as root; its PID is zero if it started none
 	launcher    runner.Launcher
@@ -70,7 +69,6 @@ func newStartup(o Options) (*startup, error) {
 		}
 	}
 	b.programs = doctor.ProgramFiles(o.Runner[0])
-	b.disk = &diskWait{launcher: b.launcher, log: b.log, onFull: o.OnDiskFull}
 	return b, nil
 }
 
@@ -124,14 +122,7 @@ func (b *startup) openOnce(ctx context.Context) (q openQueue, err error) {
 		}
 		return b.settings.Current().Order(), nil
 	})
-	if err != nil {
-		return q, err
-	}
-	q.files, _ = q.store.(store.Maintainer)
-	q.cluster, _ = q.store.(store.Cluster)
-	q.nodeRequests, _ = q.store.(store.NodeRequests)
-	q.startedAt = q.store.Now()
-	return q, nil
+	return q, err
 }
 
 // ownDefaults returns default settings that depend on how the service was started. A service that a Manager
@@ -152,4 +143,13 @@ func (b *startup) nodeName() string {
 		return name
 	}
 	return "localhost"
+}
+
+// lockName is the name of the lock file in the state directory.
+const lockName = "service.lock"
+
+// inUseError returns the error for a state directory that another service has locked.
+func inUseError(pid, dir string) error {
+	return queue.Errorf(queue.CodeWrongState,
+		"a service with pid %s already uses %s; stop it with: queuectl --dir %s service stop", pid, dir, queue.ShellWord(dir))
 }

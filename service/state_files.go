@@ -85,13 +85,13 @@ func (s *Service) prepareStoreChange(ctx context.Context) error {
 		return err
 	}
 	now := ""
-	if s.cluster != nil {
-		now = s.cluster.Database()
+	if s.Cluster != nil {
+		now = s.Cluster.Database()
 	}
 	if now == strings.TrimSpace(string(raw)) {
 		return s.keepOlderOutputs(now)
 	}
-	leftover, err := s.store.PreviousSession(ctx)
+	leftover, err := s.Store.PreviousSession(ctx)
 	if err != nil {
 		return err
 	}
@@ -99,7 +99,7 @@ func (s *Service) prepareStoreChange(ctx context.Context) error {
 	for i := range leftover.LeasedJobs {
 		known[leftover.LeasedJobs[i].Lease()] = true
 	}
-	dirs, err := s.home.ListDirs()
+	dirs, err := s.Home.ListDirs()
 	if err != nil {
 		return err
 	}
@@ -125,7 +125,7 @@ func (s *Service) prepareStoreChange(ctx context.Context) error {
 			queue.Clip(strings.Join(unknown, ", ")), s.endRunnersHint())}
 	}
 	for _, dir := range idle {
-		if err := s.home.KillRunner(dir); err != nil {
+		if err := s.Home.KillRunner(dir); err != nil {
 			return fmt.Errorf("cannot end the idle runner in %s, which belongs to the previous store; wait a minute "+
 				"until it ends by itself, then start the service again: %w", dir, err)
 		}
@@ -144,10 +144,10 @@ func (s *Service) setStoreFile(database string) error {
 // queue, such as one whose database was moved away. A queue is new if no job was ever enqueued in it, so it
 // owns no output files.
 func (s *Service) keepOlderOutputs(database string) error {
-	if s.store.Counts().EnqueuedTotal > 0 {
+	if s.Store.Counts().EnqueuedTotal > 0 {
 		return nil
 	}
-	for _, dir := range s.home.OutputDirs() {
+	for _, dir := range s.Home.OutputDirs() {
 		if files, err := os.ReadDir(dir); err == nil && len(files) > 0 {
 			return s.setStoreFile(database)
 		}

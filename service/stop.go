@@ -18,11 +18,11 @@ func (s *Service) untilStopped(ctx context.Context, hup <-chan os.Signal, failed
 		select {
 		case err := <-failed:
 			return err
-		case <-s.store.Broken():
-			return s.store.Err()
+		case <-s.Store.Broken():
+			return s.Store.Err()
 		case <-hup:
 			if _, err := f.changes.Reload(context.WithoutCancel(ctx)); err != nil {
-				s.log.Error("cannot reload the settings; the old settings stay in effect", "error", err)
+				s.Log.Error("cannot reload the settings; the old settings stay in effect", "error", err)
 			}
 			continue
 		case keep = <-f.stop:
@@ -34,7 +34,7 @@ func (s *Service) untilStopped(ctx context.Context, hup <-chan os.Signal, failed
 		}
 		systemd.Notify("STOPPING=1")
 		s.reportStopping()
-		s.log.Info("stopping", "keep_jobs", keep)
+		s.Log.Info("stopping", "keep_jobs", keep)
 		if !keep {
 			s.drainAndStop(ctx, failed, f.notices)
 			s.removePrograms()
@@ -48,20 +48,20 @@ func (s *Service) untilStopped(ctx context.Context, hup <-chan os.Signal, failed
 // service that seems to hang. If the user's session ends before or during the drain, jobs are stopped and
 // returned to the queue immediately.
 func (s *Service) drainAndStop(stopping context.Context, failed <-chan error, n *notices) {
-	within, grace, ending := s.settings.Current().StopTimeout, runner.GraceOf(stopping), session.EndingChannel(stopping)
+	within, grace, ending := s.Settings.Current().StopTimeout, runner.GraceOf(stopping), session.EndingChannel(stopping)
 	if session.IsEnding(stopping) {
 		within, ending = 0, nil
-		s.log.Info("the user's session ends; stopping running jobs and returning them to the queue", "running", s.pool.Busy(),
+		s.Log.Info("the user's session ends; stopping running jobs and returning them to the queue", "running", s.Pool.Busy(),
 			"grace", grace.String())
-	} else if n := s.pool.Busy(); n > 0 {
-		s.log.Info("waiting for running jobs; after the stop_timeout, they are stopped and returned to the queue", "running",
+	} else if n := s.Pool.Busy(); n > 0 {
+		s.Log.Info("waiting for running jobs; after the stop_timeout, they are stopped and returned to the queue", "running",
 			n, "stop_timeout", within.String())
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	done := make(chan struct{})
 	go func() { // this goroutine ends when the pool has stopped or ctx ends
-		s.pool.Stop(ctx, within, grace)
+		s.Pool.Stop(ctx, within, grace)
 		close(done)
 	}()
 	// If the disk is full, the runners keep the results for the next service.
@@ -72,21 +72,21 @@ func (s *Service) drainAndStop(stopping context.Context, failed <-chan error, n 
 		select {
 		case <-done:
 		case <-failed:
-		case <-s.store.Broken():
+		case <-s.Store.Broken():
 		case <-deadline:
-			s.log.Error("the service stopped before all jobs were put back into the queue; it puts them back at its next start")
+			s.Log.Error("the service stopped before all jobs were put back into the queue; it puts them back at its next start")
 		case <-ending:
 			ending = nil
 			if session.IsEnding(stopping) {
-				s.log.Info("the user's session ends; stopping running jobs and returning them to the queue immediately", "running",
-					s.pool.Busy())
-				go s.pool.EndNow(ctx, session.Grace) // EndNow returns when the pool has stopped or ctx ends
+				s.Log.Info("the user's session ends; stopping running jobs and returning them to the queue immediately", "running",
+					s.Pool.Busy())
+				go s.Pool.EndNow(ctx, session.Grace) // EndNow returns when the pool has stopped or ctx ends
 				deadline = time.After(session.Grace + stopMargin)
 			}
 			continue
 		case <-nextProgress:
 			go func() { // this goroutine ends at the latest when the store is closed
-				_, err := s.store.NextEpoch(context.Background())
+				_, err := s.Store.NextEpoch(context.Background())
 				stored <- err
 			}()
 			continue
@@ -113,7 +113,7 @@ func (s *Service) reportStopping() {
 // removePrograms removes the copies of the program that the runners have used. It first waits a moment for
 // the runners to end.
 func (s *Service) removePrograms() {
-	for end := time.Now().Add(removeProgramsTimeout); !runner.RemovePrograms(s.home.Dir) && time.Now().Before(end); {
+	for end := time.Now().Add(removeProgramsTimeout); !runner.RemovePrograms(s.Home.Dir) && time.Now().Before(end); {
 		time.Sleep(20 * time.Millisecond)
 	}
 }

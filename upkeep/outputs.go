@@ -58,10 +58,10 @@ func RunUnownedSearch(ctx context.Context, s UnownedFinder, dirs func() []string
 // attempt.
 func searchDir(ctx context.Context, s UnownedFinder, dir string, since time.Time) (found int, err error) {
 	f, err := os.Open(dir)
+	if errors.Is(err, os.ErrNotExist) {
+		return 0, nil
+	}
 	if err != nil {
-		if errors.Is(err, os.ErrNotExist) {
-			err = nil
-		}
 		return 0, err
 	}
 	defer f.Close()
@@ -74,12 +74,8 @@ func searchDir(ctx context.Context, s UnownedFinder, dir string, since time.Time
 			return found, err
 		}
 		refs, err := s.UnownedOutputs(ctx, writtenSince(dir, names, since))
-		found += len(refs)
-		if err != nil {
+		if found += len(refs); err != nil || found >= maxFound {
 			return found, err
-		}
-		if found >= maxFound {
-			return found, nil
 		}
 		if len(names) == searchStep && !sleep(ctx, searchPause) {
 			return found, ctx.Err()

@@ -2,6 +2,7 @@ package upkeep
 
 import (
 	"context"
+	"math"
 	"time"
 
 	"github.com/queuectl/queuectl/queue"
@@ -39,43 +40,33 @@ const retainStep = 100
 // whether more can be removed. The number of objects that it reads does not depend on how many are
 // stored.
 func retain(ctx context.Context, s Retainer, r Retention) (more bool, err error) {
-	now := s.Now()
-	for state, age := range r.States {
-		if age == 0 {
-			continue
-		}
-		old := store.EndedFilter{States: []queue.State{state}, Cutoff: now.Add(-age), RetentionQueue: &noOwnRetention}
-		n, err := s.Purge(ctx, old, retainStep, nil)
-		if err != nil {
-			return false, err
-		}
-		more = more || n == retainStep
-	}
-	if r.MaxJobs > 0 {
-		unfinished, err := s.TrimJobs(ctx, noOwnRetention, r.MaxJobs, retainStep)
+	for _, step := range []func() (more bool, err error){
+		func() (bool, error) {
+			return retainQueue(ctx, s, noOwnRetention, store.Retention{MaxJobs: r.MaxJobs}, r.States)
+		},
+		func() (bool, error) { return retainQueues(ctx, s, &r) },
+		func() (bool, error) { return retainUsers(ctx, s, r.UserBytes) },
+		func() (bool, error) {
+			before := queue.Millis(0)
+			if r.Events > 0 {
+				before = s.Now().Add(-r.Events)
+			}
+			return s.TrimEvents(ctx, before, r.MaxEvents)
+		},
+		func() (bool, error) {
+			if r.Outputs == 0 {
+				return false, nil
+			}
+			return s.TrimOutputs(ctx, r.Outputs)
+		},
+	} {
+		unfinished, err := step()
 		if err != nil {
 			return false, err
 		}
 		more = more || unfinished
 	}
-	unfinished, err := retainQueues(ctx, s, &r)
-	if more = more || unfinished; err != nil {
-		return false, err
-	}
-	unfinished, err = retainUsers(ctx, s, r.UserBytes)
-	if more = more || unfinished; err != nil {
-		return false, err
-	}
-	before := queue.Millis(0)
-	if r.Events > 0 {
-		before = now.Add(-r.Events)
-	}
-	moreEvents, err := s.TrimEvents(ctx, before, r.MaxEvents)
-	if err != nil || r.Outputs == 0 {
-		return more || moreEvents, err
-	}
-	moreOutputs, err := s.TrimOutputs(ctx, r.Outputs)
-	return more || moreEvents || moreOutputs, err
+	return more, nil
 }
 
 // retainUsers removes data of users whose jobs hold more than limit bytes. From each such user, it
@@ -93,8 +84,8 @@ func retainUsers(ctx context.Context, s Retainer, limit int64) (more bool, err e
 	return more, err
 }
 
-// noOwnRetention selects, in all queues, the jobs that ended while their queue had no retention.
-var noOwnRetention = ""
+// noOwnRetention stands for the jobs of all queues that ended while their queue had no retention.
+var noOwnRetention = store.OwnRetentionQueue{Jobs: math.MaxInt64}
 
 // retainQueues removes jobs that ended while their queue had its own retention. It applies the
 // current retention of the queue.
@@ -104,21 +95,25 @@ func retainQueues(ctx context.Context, s Retainer, r *Retention) (more bool, err
 	}
 	queues, err := s.Keeping(ctx)
 	for i := 0; i < len(queues) && err == nil; i++ {
+		own, ages := r.QueueRetention(queues[i].Name), map[queue.State]time.Duration{}
+		for _, state := range store.BoundedStates {
+			ages[state] = r.States[state]
+			if own.Age != 0 {
+				ages[state] = max(0, own.Age)
+			}
+		}
 		var unfinished bool
-		unfinished, err = retainQueue(ctx, s, queues[i], r)
+		unfinished, err = retainQueue(ctx, s, queues[i], own, ages)
 		more = more || unfinished
 	}
 	return more, err
 }
 
-// retainQueue is retainQueues for a single queue.
-func retainQueue(ctx context.Context, s Retainer, q store.OwnRetentionQueue, r *Retention) (more bool, err error) {
-	settings := r.QueueRetention(q.Name)
-	for _, state := range store.BoundedStates {
-		age := r.States[state]
-		if settings.Age != 0 {
-			age = max(0, settings.Age)
-		}
+// retainQueue removes jobs of one queue. The map ages says, for each state in which the time is limited, how long
+// ended jobs are kept; 0 means forever.
+func retainQueue(ctx context.Context, s Retainer, q store.OwnRetentionQueue, keep store.Retention,
+	ages map[queue.State]time.Duration) (more bool, err error) {
+	for state, age := range ages {
 		if age == 0 {
 			continue
 		}
@@ -129,14 +124,14 @@ func retainQueue(ctx context.Context, s Retainer, q store.OwnRetentionQueue, r *
 		}
 		more = more || n == retainStep
 	}
-	if settings.MaxJobs > 0 && q.Jobs > settings.MaxJobs {
-		unfinished, err := s.TrimJobs(ctx, q.Name, settings.MaxJobs, retainStep)
+	if keep.MaxJobs > 0 && q.Jobs > keep.MaxJobs {
+		unfinished, err := s.TrimJobs(ctx, q.Name, keep.MaxJobs, retainStep)
 		if more = more || unfinished; err != nil {
 			return more, err
 		}
 	}
-	if settings.Output > 0 && q.Outputs > settings.Output {
-		unfinished, err := s.TrimOutputsOf(ctx, q.Name, settings.Output)
+	if keep.Output > 0 && q.Outputs > keep.Output {
+		unfinished, err := s.TrimOutputsOf(ctx, q.Name, keep.Output)
 		return more || unfinished, err
 	}
 	return more, nil

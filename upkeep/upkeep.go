@@ -126,7 +126,7 @@ func (l *loop) pass(ctx context.Context) (delay time.Duration, err error) {
 			l.retainedAt = time.Now()
 		}
 	}
-	if err == nil || isDiskFull(err) { // also if the disk is full, because deleting makes room
+	if err == nil || errors.Is(err, queue.ErrNoSpace) { // also if the disk is full, because deleting makes room
 		more, failed := sweep(ctx, l.Outputs, l.Purge)
 		if err = cmp.Or(err, failed); more {
 			delay = 0
@@ -166,12 +166,6 @@ func (l *loop) waitForPass(ctx context.Context, counts store.Counts, wait time.D
 			}
 		}
 	}
-}
-
-// isDiskFull reports whether an error means that the disk is full.
-func isDiskFull(err error) bool {
-	var e *queue.Error
-	return errors.As(err, &e) && e.Code == queue.CodeNoSpace
 }
 
 // Garbage is the part of the store that lists the output files to delete.

@@ -15,6 +15,7 @@ import (
 
 	"github.com/queuectl/queuectl/internal/cli"
 	"github.com/queuectl/queuectl/internal/cli/fault"
+	"github.com/queuectl/queuectl/internal/logs"
 	"github.com/queuectl/queuectl/internal/osservice/install"
 )
 
@@ -65,14 +66,7 @@ func openEventLog() *eventHandler {
 
 func newEventHandler(report func(kind uint16, text string) error) *eventHandler {
 	shared := &eventLog{report: report}
-	plain := slog.HandlerOptions{Level: slog.LevelWarn, ReplaceAttr: func(groups []string, a slog.Attr) slog.Attr {
-		// The event log has its own fields for the time and the level.
-		if len(groups) == 0 && (a.Key == slog.TimeKey || a.Key == slog.LevelKey) {
-			return slog.Attr{}
-		}
-		return a
-	}}
-	return &eventHandler{text: slog.NewTextHandler(&shared.line, &plain), log: shared}
+	return &eventHandler{text: logs.NewUntimed(&shared.line, slog.LevelWarn), log: shared}
 }
 
 // Enabled reports whether records of the level are reported.

@@ -11,13 +11,16 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/queuectl/queuectl/config"
 	"github.com/queuectl/queuectl/config/tomlfile"
+	"github.com/queuectl/queuectl/control"
 	"github.com/queuectl/queuectl/internal/cli"
 	"github.com/queuectl/queuectl/internal/cli/admin"
 	"github.com/queuectl/queuectl/internal/cli/help"
 	"github.com/queuectl/queuectl/internal/cli/input"
 	"github.com/queuectl/queuectl/internal/cli/private"
 	"github.com/queuectl/queuectl/internal/zone"
+	"github.com/queuectl/queuectl/service"
 )
 
 // app is the command line with the additional commands of this program.
@@ -73,4 +76,9 @@ func main() {
 	cli.Main(cli.Program{Verbs: verbs, Private: servePrivate, PrivateRun: private.Run, Offline: openOffline,
 		Join: (*cli.App).JoinTerminal, Settings: tomlfile.Read, EachTable: eachTable, Hash: sha256.New, Help: help.Func,
 		Zone: zone.FromTZ})
+}
+
+// openOffline returns a client that reads the queue's files in a directory while no service runs.
+func openOffline(ctx context.Context, c *cli.App, dir string) (*control.Client, error) {
+	return service.OpenOffline(ctx, service.Options{Places: config.PlacesIn(dir), Version: cli.Version, Log: c.Stderr})
 }

@@ -60,10 +60,7 @@ func serviceVerb(a *app) *cobra.Command {
 		verb("uninstall", "Stop the service and uninstall it",
 			func(context.Context) error { return a.serviceUninstall(own) }),
 		verb("start", "Start the service in the background", func(ctx context.Context) error {
-			if t, startable := a.unregisteredTarget(own); startable {
-				return a.startUnregistered(ctx, t)
-			}
-			return a.serviceAct(own, "started", (*install.Service).Start)
+			return a.serviceAct(ctx, own, "started", a.startUnregistered, (*install.Service).Start)
 		}),
 		stop,
 		verb("restart", "Restart the service; running jobs continue",
@@ -77,21 +74,7 @@ func serviceVerb(a *app) *cobra.Command {
 
 // serviceRestart restarts a service, whether or not it is registered.
 func (a *app) serviceRestart(ctx context.Context, own bool) error {
-	if t, startable := a.unregisteredTarget(own); startable {
-		c := control.NewClient(t.Socket)
-		defer c.Close()
-		var err error
-		if c.Connect(ctx) == nil {
-			if t.Serve, err = restartArgs(ctx, c, t.Serve); err != nil {
-				return err
-			}
-			if _, err := a.stopAndWait(ctx, c, true); err != nil {
-				return err
-			}
-		}
-		return a.startUnregistered(ctx, t)
-	}
-	return a.serviceAct(own, "restarted", func(r *install.Service) error {
+	return a.serviceAct(ctx, own, "restarted", a.restartUnregistered, func(r *install.Service) error {
 		c := control.NewClient(r.Places.Socket)
 		defer c.Close()
 		// Before a running service is stopped, check that it could start again. If no service runs, a failed
@@ -103,6 +86,22 @@ func (a *app) serviceRestart(ctx context.Context, own bool) error {
 		}
 		return r.Restart()
 	})
+}
+
+// restartUnregistered restarts an unregistered service in the background, or starts it if it does not run.
+func (a *app) restartUnregistered(ctx context.Context, t connect.Target) error {
+	c := control.NewClient(t.Socket)
+	defer c.Close()
+	var err error
+	if c.Connect(ctx) == nil {
+		if t.Serve, err = restartArgs(ctx, c, t.Serve); err != nil {
+			return err
+		}
+		if _, err := a.stopAndWait(ctx, c, true); err != nil {
+			return err
+		}
+	}
+	return a.startUnregistered(ctx, t)
 }
 
 // registration returns the user's own service or the system's service. The service may not be
@@ -229,18 +228,6 @@ func (a *app) serviceUninstall(own bool) error {
 	return nil
 }
 
-// unregisteredTarget returns the service that the client would choose. startable is true if that
-// service is not registered and can be started in the background, because it is the user's own or its
-// directory is known.
-func (a *app) unregisteredTarget(own bool) (t connect.Target, startable bool) {
-	r, err := a.managedService(own)
-	if r != nil || err != nil {
-		return t, false
-	}
-	t, err = a.Choose()
-	return t, err == nil && t.Startable()
-}
-
 // checkRestart returns an error if a running service could not start again with the settings in the
 // file and in environ. It also makes the service reload the file, in order to validate it. If the
 // caller may not read the file or may not reload the service, checkRestart skips that part of the
@@ -299,17 +286,23 @@ func (a *app) startUnregistered(ctx context.Context, t connect.Target) error {
 	if err != nil {
 		return err
 	}
-	if !started {
-		return a.PrintResult(map[string]any{"started": false}, "the service is already running")
+	text := "the service is already running"
+	if started {
+		text = "service started"
 	}
-	return a.PrintResult(map[string]any{"started": true}, "service started")
+	return a.PrintResult(map[string]any{"started": started}, "%s", text)
 }
 
 // serviceAct starts or restarts the service that the client would choose. If that service is not
-// registered, serviceAct acts on the system's service.
-func (a *app) serviceAct(own bool, done string, do func(*install.Service) error) error {
+// registered and can be started in the background, because it is the user's own or its directory is
+// known, serviceAct calls the function unregistered. Otherwise it acts on the system's service.
+func (a *app) serviceAct(ctx context.Context, own bool, done string,
+	unregistered func(context.Context, connect.Target) error, do func(*install.Service) error) error {
 	r, err := a.managedService(own)
 	if r == nil && err == nil {
+		if t, err := a.Choose(); err == nil && t.Startable() {
+			return unregistered(ctx, t)
+		}
 		r, err = a.registration(false)
 	}
 	if err != nil {

@@ -95,13 +95,19 @@ type journalOut struct {
 // does not accept them.
 func NewJournal(w io.Writer, o *slog.HandlerOptions) slog.Handler {
 	out := &journalOut{stream: w}
-	timeless := slog.HandlerOptions{Level: o.Level, ReplaceAttr: func(groups []string, a slog.Attr) slog.Attr {
+	return &journal{text: NewUntimed(&out.line, o.Level), output: out, prefix: "QUEUECTL_"}
+}
+
+// NewUntimed returns a handler that writes records as text without time and level, for a log that has its own fields
+// for both.
+func NewUntimed(w io.Writer, l slog.Leveler) slog.Handler {
+	options := slog.HandlerOptions{Level: l, ReplaceAttr: func(groups []string, a slog.Attr) slog.Attr {
 		if len(groups) == 0 && (a.Key == slog.TimeKey || a.Key == slog.LevelKey) {
 			return slog.Attr{}
 		}
 		return a
 	}}
-	return &journal{text: slog.NewTextHandler(&out.line, &timeless), output: out, prefix: "QUEUECTL_"}
+	return slog.NewTextHandler(w, &options)
 }
 
 // Enabled reports whether records of the level are written.

@@ -66,7 +66,8 @@ func relink(text, page string, installed map[string]string) (string, error) {
 		}
 		to := repository + file
 		if at, found := installed[file]; found {
-			to, _ = relative(path.Dir(installed[page]), at)
+			rel, _ := filepath.Rel(filepath.FromSlash(path.Dir(installed[page])), filepath.FromSlash(at))
+			to = filepath.ToSlash(rel)
 		}
 		if fragment != "" {
 			to += "#" + fragment
@@ -74,10 +75,4 @@ func relink(text, page string, installed map[string]string) (string, error) {
 		return "](" + to + ")"
 	})
 	return text, missing
-}
-
-// relative returns the path of a file relative to a directory, with slashes.
-func relative(dir, file string) (string, error) {
-	to, err := filepath.Rel(filepath.FromSlash(dir), filepath.FromSlash(file))
-	return filepath.ToSlash(to), err
 }

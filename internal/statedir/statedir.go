@@ -23,7 +23,3 @@ func Make(dir string) error {
 	}
 	return Check(dir)
 }
-
-// Check returns an error if other accounts could change an existing state directory. Such accounts
-// could have put malicious content into it.
-func Check(dir string) error { return check(dir) }

@@ -41,8 +41,9 @@ func makePrivate(dir string) error {
 	return nil
 }
 
-// check returns an error if other users could change the state directory.
-func check(dir string) error {
+// Check returns an error if other accounts could change an existing state directory. Such accounts
+// could have put malicious content into it.
+func Check(dir string) error {
 	info, err := os.Stat(dir)
 	if err != nil {
 		return fmt.Errorf("cannot check the state folder: %w", err)

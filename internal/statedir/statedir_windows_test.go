@@ -18,7 +18,7 @@ func TestStateDirIsPrivate(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := check(dir); err != nil {
+	if err := Check(dir); err != nil {
 		t.Error(err)
 	}
 	sd, err := accounts.AccessTo(dir)

@@ -9,6 +9,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"strconv"
@@ -35,7 +36,6 @@ type Rights struct {
 
 // Guard decides which jobs a peer may see and change, and records actions in the audit log.
 type Guard struct {
-	Store  store.Store
 	Owners *Owners
 	Rights *Rights
 }
@@ -193,18 +193,14 @@ func MayRead(p *control.Peer, private *int) bool {
 	return private == nil || *private == p.UID || p.Right.Covers(control.Operate)
 }
 
-// Get reads a job without its large fields. It returns a not-found error if the job is hidden from the peer.
+// Get reads a job without its large fields. If the job is hidden from the peer, Get returns the same error as the
+// store, so that the job looks like a missing one.
 func (g *Guard) Get(ctx context.Context, p *control.Peer, id string) (queue.Job, error) {
-	j, err := g.Store.Get(ctx, id)
+	j, err := g.Owners.store.Get(ctx, id)
 	if err == nil && g.Hides(p, &j) {
-		return queue.Job{}, ErrNoJob(id)
+		return queue.Job{}, queue.NoJob(id)
 	}
 	return j, err
-}
-
-// ErrNoJob returns the same error as the store, so that a hidden job looks like a missing one.
-func ErrNoJob(id string) error {
-	return queue.NoJob(id)
 }
 
 // IsOwner reports whether a job belongs to a peer. It also compares names, because a running job keeps its
@@ -230,7 +226,7 @@ func (g *Guard) Audit(ctx context.Context, verb, target string, j *queue.Job) er
 	if j != nil {
 		a.Job, a.ID = j.Seq, j.ID
 	}
-	return g.Store.Audit(ctx, a)
+	return g.Owners.store.Audit(ctx, a)
 }
 
 // UserResolver resolves the names of the users that the jobs of one request run as.
@@ -251,8 +247,8 @@ func (a *UserResolver) Resolve(name string) (JobUser, error) {
 	if user, known := a.resolvedUsers[name]; known {
 		return user, nil
 	}
-	uid, ok := a.RunAs.Directory.UserID(name)
-	user := JobUser{UID: uid, Name: a.RunAs.Directory.UserName(uid)}
+	uid, ok := a.RunAs.Rights.Directory.UserID(name)
+	user := JobUser{UID: uid, Name: a.RunAs.Rights.Directory.UserName(uid)}
 	// The system knows no name for this uid. Accept it only if its account certainly exists, which holds
 	// for the peer and the service.
 	unnamed := user.Name == strconv.Itoa(uid)
@@ -273,22 +269,22 @@ func (a *UserResolver) Resolve(name string) (JobUser, error) {
 func (r *RunAs) mayRunAs(p *control.Peer, user JobUser) error {
 	needs := control.RequiredRight("enqueue", false)
 	switch {
-	case user.UID == r.Account.RunsAs(&queue.Job{UID: p.UID}), r.Account.PerJob && p.Right.Covers(needs):
+	case user.UID == r.Owners.account.RunsAs(&queue.Job{UID: p.UID}), r.Owners.account.PerJob && p.Right.Covers(needs):
 		return nil
-	case r.Account.PerJob:
+	case r.Owners.account.PerJob:
 		return r.Rights.Refuse(p, "a job that runs as another user ("+user.Name+")", needs)
 	}
 	return &queue.Error{Code: queue.CodeDenied, Field: "user",
 		Message: fmt.Sprintf("jobs of this service run as %[2]s and cannot run as %[1]s; "+runAsAdvice,
-			user.Name, r.JobsRunAs(p), r.Places.File)}
+			user.Name, r.JobsRunAs(p), r.Rights.Places.File)}
 }
 
 // JobsRunAs returns the name of the user that the peer's jobs run as.
 func (r *RunAs) JobsRunAs(p *control.Peer) string {
-	if uid := r.Account.RunsAs(&queue.Job{UID: p.UID}); uid != r.Account.UID {
-		return r.Directory.UserName(uid)
+	if uid := r.Owners.account.RunsAs(&queue.Job{UID: p.UID}); uid != r.Owners.account.UID {
+		return r.Rights.Directory.UserName(uid)
 	}
-	return r.Account.User
+	return r.Owners.account.User
 }
 
 // ExecutionFields lists the fields that define what a job executes, and its input and environment.
@@ -311,7 +307,9 @@ func (r *RunAs) EditScope(p *control.Peer, set json.RawMessage) (e editScope, er
 		case "env", "env_secret":
 			var env map[string]string
 			// Ignore errors in the value here, since the later validation reports them.
-			e.hasPlaceholder = e.hasPlaceholder || json.Unmarshal(value, &env) == nil && hasHiddenValue(env)
+			if json.Unmarshal(value, &env) == nil && slices.Contains(slices.Collect(maps.Values(env)), hiddenValue) {
+				e.hasPlaceholder = true // to store the placeholder would overwrite the true value
+			}
 		case "user":
 			if !p.Right.Covers(control.Admin) {
 				return r.Rights.Refuse(p, "changing the user that a job runs as", control.Admin)

@@ -37,7 +37,7 @@ func newGuard(t *testing.T, values map[string]string) *Guard {
 	rights := &Rights{Places: config.Places{File: "/etc/q.toml"}, Directory: d, Settings: k}
 	rights.ResolveAccess()
 	s := memstore.New(queue.Order{})
-	return &Guard{Store: s, Owners: NewOwners(s, nil, d, worker.Account{}), Rights: rights}
+	return &Guard{Owners: NewOwners(s, nil, d, worker.Account{}), Rights: rights}
 }
 
 // checkDenied checks that err is nil if allowed is set, and otherwise that it says that a right is missing.
@@ -113,7 +113,7 @@ func TestHiddenJobsLookMissing(t *testing.T) {
 	g := newGuard(t, nil)
 	hook := queue.Job{ID: "hook", UID: owner, State: queue.Pending, ExitCode: -1, MaxAttempts: 1,
 		Queue: queue.HookQueue, Hooks: queue.HookItself | queue.HookSettings, Execution: queue.Execution{Command: "true"}}
-	if _, err := g.Store.Enqueue(t.Context(), store.Request{UID: owner, Drafts: []queue.Job{hook}}); err != nil {
+	if _, err := g.Owners.store.Enqueue(t.Context(), store.Request{UID: owner, Drafts: []queue.Job{hook}}); err != nil {
 		t.Fatal(err)
 	}
 	for _, c := range []struct {
@@ -166,7 +166,7 @@ func TestEditsDoNotActAsOtherUsers(t *testing.T) {
 		{`{"user":null}`, false, owner, control.Operate, false},
 		{`{"user":null}`, false, owner, control.Admin, true},
 	} {
-		r := &RunAs{Directory: g.Rights.Directory, Owners: g.Owners, Rights: g.Rights}
+		r := &RunAs{Owners: g.Owners, Rights: g.Rights}
 		if c.root {
 			r.Home = runner.Location{Socket: "/run/q/spawn.sock"}
 		}
@@ -177,7 +177,7 @@ func TestEditsDoNotActAsOtherUsers(t *testing.T) {
 		}
 		checkDenied(t, c.set+" with "+string(c.right), err, c.allowed)
 	}
-	r := &RunAs{Directory: g.Rights.Directory, Owners: g.Owners, Rights: g.Rights}
+	r := &RunAs{Owners: g.Owners, Rights: g.Rights}
 	p := &control.Peer{UID: stranger, Right: control.Admin}
 	scope, err := r.EditScope(p, json.RawMessage(`{"env":{"A":"***"}}`))
 	if err == nil {
@@ -191,8 +191,8 @@ func TestEditsDoNotActAsOtherUsers(t *testing.T) {
 // An action is recorded with the peer that the request came from.
 func TestAuditNamesThePeer(t *testing.T) {
 	g := newGuard(t, nil)
-	s := &auditedStore{Store: g.Store}
-	g.Store = s
+	s := &auditedStore{Store: g.Owners.store}
+	g.Owners.store = s
 	ctx := control.WithPeer(t.Context(), control.Peer{UID: owner, PID: 7})
 	err := g.Audit(ctx, "kill", "SIGHUP", &queue.Job{Seq: 3, ID: "j"})
 	want := store.Audit{UID: owner, PID: 7, Verb: "kill", Target: "SIGHUP", Job: 3, ID: "j"}

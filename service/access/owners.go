@@ -1,6 +1,7 @@
 package access
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -21,10 +22,7 @@ import (
 
 // Admission separates the jobs of a deleted account from those of a new account with the same uid.
 type Admission struct {
-	Cluster   store.Cluster // nil if no other node can use the store
 	Log       *slog.Logger
-	Store     store.Store
-	Directory *Directory
 	Lock      *settings.Lock
 	Owners    *Owners
 	Rights    *Rights
@@ -146,20 +144,6 @@ func (o *Owners) FormerNames() map[int]string {
 	return maps.Clone(o.former)
 }
 
-// isUnfinished reports whether the separation of a uid from its former owner may be unfinished.
-func (o *Owners) isUnfinished(uid int) bool {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.unfinishedUIDs[uid]
-}
-
-// markFinished records that the separation of a uid is finished.
-func (o *Owners) markFinished(uid int) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	delete(o.unfinishedUIDs, uid)
-}
-
 // RequestCheck requests a look-up of all uids.
 func (o *Owners) RequestCheck() {
 	select {
@@ -178,7 +162,7 @@ func (a *Admission) Admit(ctx context.Context, p *control.Peer) error {
 	if p.Right == control.None || !mayChangeOwner(p.UID) {
 		return nil
 	}
-	name := a.Directory.accountName(p.UID)
+	name := a.Owners.directory.accountName(p.UID)
 	if name == "" {
 		return nil
 	}
@@ -193,8 +177,10 @@ func (a *Admission) Admit(ctx context.Context, p *control.Peer) error {
 // separateOwner separates a uid from its stored owner if the uid's account has another name now. It also
 // finishes a separation that an earlier service has begun.
 func (a *Admission) separateOwner(ctx context.Context, uid int, name string) error {
-	former := a.Owners.nameOf(uid)
-	if former == name || former == "" && !a.Owners.isUnfinished(uid) {
+	a.Owners.mu.Lock()
+	former, unfinished := a.Owners.names[uid], a.Owners.unfinishedUIDs[uid]
+	a.Owners.mu.Unlock()
+	if former == name || former == "" && !unfinished {
 		return nil
 	}
 	if former != "" && a.Owners.HasOtherNodes() { // on another node, the uid may still belong to the former owner
@@ -203,19 +189,20 @@ func (a *Admission) separateOwner(ctx context.Context, uid int, name string) err
 	}
 	for more := true; more; {
 		var err error
-		if more, err = a.Store.Disown(ctx, uid, former); err != nil {
+		if more, err = a.Owners.store.Disown(ctx, uid, former); err != nil {
 			return err
 		}
 	}
-	if former == "" {
-		a.Owners.markFinished(uid)
-		return nil
-	}
 	a.Owners.mu.Lock()
-	if a.Owners.names[uid] == former {
+	if former == "" {
+		delete(a.Owners.unfinishedUIDs, uid)
+	} else if a.Owners.names[uid] == former {
 		delete(a.Owners.names, uid)
 	}
 	a.Owners.mu.Unlock()
+	if former == "" {
+		return nil
+	}
 	a.Log.Warn("a uid now belongs to another account; only admins can see and change the jobs of the former account",
 		"uid", uid, "was", former, "is", name)
 	a.Rights.ResolveAccess() // resolve [access] again, since it may name the former account
@@ -234,12 +221,12 @@ func (a *Admission) SeparateOwners(ctx context.Context) {
 	warned := map[int]bool{}
 	for {
 		var retry <-chan time.Time
-		if a.Cluster != nil {
+		if a.Owners.cluster != nil {
 			retry = time.After(separateRetryDelay)
 			a.UpdateUnknownUsers(ctx)
 		}
 		for _, uid := range a.Owners.uids() {
-			name := a.Directory.accountName(uid)
+			name := a.Owners.directory.accountName(uid)
 			if name == "" || !mayChangeOwner(uid) {
 				continue
 			}
@@ -279,14 +266,11 @@ func (a *Admission) UpdateUnknownUsers(ctx context.Context) {
 	}
 	a.Owners.mu.Lock()
 	unchanged := maps.Equal(a.Owners.unknownUsers, unknown)
-	a.Owners.mu.Unlock()
-	if err == nil && unchanged {
-		return
-	}
 	if err == nil {
-		a.Owners.mu.Lock()
 		a.Owners.unknownUsers = unknown
-		a.Owners.mu.Unlock()
+	}
+	a.Owners.mu.Unlock()
+	if err == nil && !unchanged {
 		err = a.Lock.With(ctx, func() error { return a.ApplyNode(ctx) })
 	}
 	if err != nil && ctx.Err() == nil {
@@ -401,3 +385,37 @@ func (o *Owners) FormerUID(name string) (uid int, ok bool) {
 	}
 	return uid, ok
 }
+
+// UserName returns the name of a uid, or its number.
+func (o *Owners) UserName(uid int) string {
+	if name, ok := o.Users.Load(uid); ok {
+		return name.(string)
+	}
+	if name := o.nameOf(uid); name != "" || uid < 0 {
+		return name
+	}
+	name := o.directory.UserName(uid)
+	if name != strconv.Itoa(uid) { // do not cache a number, since the uid may get a name soon
+		o.Users.Store(uid, name)
+	}
+	return name
+}
+
+// KnownName returns the name of a uid, or its number if the name is not cached. It does not query the system.
+func (o *Owners) KnownName(uid int) string {
+	if name, ok := o.Users.Load(uid); ok {
+		return name.(string)
+	}
+	return cmp.Or(o.nameOf(uid), fmt.Sprint(uid))
+}
+
+// OwnerName returns the name of a uid, or "" if it is unknown.
+func (o *Owners) OwnerName(uid int) string {
+	if name := o.UserName(uid); name != strconv.Itoa(uid) {
+		return name
+	}
+	return ""
+}
+
+// HasOtherNodes reports whether other nodes of the queue are running.
+func (o *Owners) HasOtherNodes() bool { return o.cluster != nil && o.cluster.HasOthers() }

@@ -1,7 +1,8 @@
 package access
 
 import (
-	"github.com/queuectl/queuectl/config"
+	"cmp"
+
 	"github.com/queuectl/queuectl/control"
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/runner"
@@ -11,13 +12,9 @@ import (
 
 // RunAs decides as which users jobs run.
 type RunAs struct {
-	Account   worker.Account // account that jobs run as
-	Home      runner.Location
-	Places    config.Places
-	Directory *Directory
-	Owners    *Owners
-	Rights    *Rights
-
+	Home     runner.Location
+	Owners   *Owners
+	Rights   *Rights
 	Accounts *launcher.Accounts // the policy that decides as which accounts root's runners run jobs
 }
 
@@ -42,4 +39,19 @@ func (r *RunAs) MayType(p *control.Peer, j *queue.Job) error {
 		return r.Rights.Refuse(p, "typing into the terminal of job "+j.ID+", which runs as another user,", control.Admin)
 	}
 	return nil
+}
+
+// Names returns the name of the user that a job runs as. If a different user may have enqueued the job, Names
+// also returns the name of that owner.
+func (r *RunAs) Names(j *queue.Job) (user, owner string) {
+	user = j.User
+	if user == "" || j.AsUID != nil {
+		owner = r.Owners.UserName(j.UID)
+		user = cmp.Or(user, owner)
+	}
+	if j.AsUID != nil && !j.State.Ended() && r.Owners.account.RunsAs(j) != *j.AsUID {
+		// The job's user was chosen while run_as had another value, so it does not apply.
+		user = r.Owners.account.User
+	}
+	return user, owner
 }

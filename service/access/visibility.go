@@ -2,8 +2,6 @@ package access
 
 import (
 	"fmt"
-	"maps"
-	"slices"
 
 	"github.com/queuectl/queuectl/control"
 	"github.com/queuectl/queuectl/queue"
@@ -85,12 +83,6 @@ func plainError(code *int64, signal *int, reason *string) *string {
 		return new("ended by " + queue.SignalText(*signal))
 	}
 	return reason
-}
-
-// hasHiddenValue reports whether an environment contains the placeholder of a hidden value. Storing the
-// placeholder would overwrite the true value.
-func hasHiddenValue(env map[string]string) bool {
-	return slices.Contains(slices.Collect(maps.Values(env)), hiddenValue)
 }
 
 // HideSchedule removes the parts of a schedule that the visibility does not include.

@@ -17,7 +17,6 @@ import (
 	"github.com/queuectl/queuectl/control/fair"
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/store"
-	"github.com/queuectl/queuectl/worker"
 )
 
 // JobRouter sends requests to the other nodes. See docs/decisions/0032 and 0106.
@@ -27,11 +26,8 @@ import (
 // a request from its own socket, and stores the answer (answerRequests). A stops waiting if B's lease expires
 // (watchNode). Once another node has taken over the job, A repeats the request.
 type JobRouter struct {
-	Cluster     store.Cluster      // nil if no other node can use the store
+	*NodeList
 	Requests    store.NodeRequests // nil if Cluster is nil
-	Node        string             // name of this node
-	Pool        *worker.Pool
-	NodeList    *NodeList
 	OutputFiles *OutputFiles
 	RemoteWaits *fair.Limiter // created by NewRemoteWaits; nil if Cluster is nil
 }

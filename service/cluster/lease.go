@@ -14,19 +14,14 @@ import (
 	"time"
 
 	"github.com/queuectl/queuectl/queue"
-	"github.com/queuectl/queuectl/service/settings"
 	"github.com/queuectl/queuectl/store"
-	"github.com/queuectl/queuectl/worker"
 )
 
 // LeaseKeeper renews the node lease and takes over the jobs of lost nodes.
 type LeaseKeeper struct {
-	cluster  store.Cluster // nil if no other node can use the store
-	log      *slog.Logger
-	pool     *worker.Pool
-	drains   *Drains
-	nodeList *NodeList
-	settings *settings.Keeper
+	*NodeList
+	log    *slog.Logger
+	drains *Drains
 
 	workersChanged chan struct{}                // wake-up: the number of workers has changed
 	leaseTrouble   atomic.Pointer[leaseTrouble] // why the last renewal of the node lease failed; nil if it succeeded
@@ -58,31 +53,30 @@ func (l *NodeList) IsStoreUnavailable(err error) bool {
 func leaseMargin(lease time.Duration) time.Duration { return lease / 6 }
 
 // NewLeaseKeeper returns a keeper of the node lease. Without a cluster, its methods do nothing.
-func NewLeaseKeeper(c store.Cluster, log *slog.Logger, pool *worker.Pool, d *Drains, l *NodeList,
-	settings *settings.Keeper) *LeaseKeeper {
-	return &LeaseKeeper{cluster: c, log: log, pool: pool, drains: d, nodeList: l, settings: settings,
-		workersChanged: make(chan struct{}, 1), orphans: make(chan struct{}, 1)}
+func NewLeaseKeeper(log *slog.Logger, d *Drains, l *NodeList) *LeaseKeeper {
+	return &LeaseKeeper{NodeList: l, log: log, drains: d, workersChanged: make(chan struct{}, 1),
+		orphans: make(chan struct{}, 1)}
 }
 
 // ExtendLease renews the node lease and extends the time for which the runners may run jobs.
 func (k *LeaseKeeper) ExtendLease(ctx context.Context) error {
-	if k.cluster == nil {
+	if k.Cluster == nil {
 		return nil
 	}
-	lease := k.cluster.Lease()
+	lease := k.Cluster.Lease()
 	sent := time.Now()
 	timeoutCtx, cancel := context.WithTimeout(ctx, lease/3)
 	defer cancel()
 	recordDrain := k.drains.BeginDrainRead()
-	m, err := k.cluster.ExtendLease(timeoutCtx, k.nodeList.load())
+	m, err := k.Cluster.ExtendLease(timeoutCtx, k.load())
 	if err != nil {
 		return err
 	}
-	if k.settings.Current().OnPartition == "stop" {
-		k.pool.SetLeaseDeadline(sent.Add(lease - leaseMargin(lease)))
-	} else {
-		k.pool.SetLeaseDeadline(time.Time{})
+	var deadline time.Time // none, unless the setting on_partition says so
+	if k.Settings.Current().OnPartition == "stop" {
+		deadline = sent.Add(lease - leaseMargin(lease))
 	}
+	k.Pool.SetLeaseDeadline(deadline)
 	recordDrain(m.Drained)
 	if m.HasOrphans {
 		select {
@@ -120,7 +114,7 @@ func (k *LeaseKeeper) TakeOverLostNodes(ctx context.Context) {
 // TakeOver takes over the jobs of nodes whose leases have expired.
 func (k *LeaseKeeper) TakeOver(ctx context.Context) {
 	for more := true; more; {
-		list, err := k.cluster.TakeOver(ctx)
+		list, err := k.Cluster.TakeOver(ctx)
 		if err != nil {
 			if ctx.Err() == nil {
 				k.log.Warn("cannot take over the jobs of a lost node yet; trying again", "error", err)
@@ -136,7 +130,7 @@ func (k *LeaseKeeper) TakeOver(ctx context.Context) {
 				k.log.Warn("another node is gone; its running jobs are treated as lost (see the setting on_lost)", "node", name,
 					"jobs", byNode[name])
 			}
-			k.pool.SettleLost(list)
+			k.Pool.SettleLost(list)
 		}
 		more = len(list) == store.MaxTakeOver
 	}
@@ -150,11 +144,11 @@ type leaseTrouble struct {
 
 // KeepLease renews the node lease periodically until ctx ends.
 func (k *LeaseKeeper) KeepLease(ctx context.Context) {
-	if k.cluster == nil {
+	if k.Cluster == nil {
 		return
 	}
-	lease := k.cluster.Lease()
-	failing, renewed := false, time.Now()
+	lease := k.Cluster.Lease()
+	renewed := time.Now()
 	defer k.leaseTrouble.Store(nil)
 	for wait := lease / 3; ; {
 		select {
@@ -166,26 +160,23 @@ func (k *LeaseKeeper) KeepLease(ctx context.Context) {
 		wait = lease / 3
 		started := time.Now()
 		err := k.ExtendLease(ctx)
-		if err == nil {
-			renewed = started
-		}
 		switch {
-		case err == nil && failing:
-			failing = false
-			k.leaseTrouble.Store(nil)
-			k.log.Info("this node's right to run jobs (node lease) is renewed again")
-		case err != nil && ctx.Err() == nil:
+		case err == nil:
+			renewed = started
+			if k.leaseTrouble.Swap(nil) != nil {
+				k.log.Info("this node's right to run jobs (node lease) is renewed again")
+			}
+		case ctx.Err() == nil:
 			wait = lease / 10
-			k.leaseTrouble.Store(&leaseTrouble{
+			failing := k.leaseTrouble.Swap(&leaseTrouble{
 				Text: fmt.Sprintf("this node cannot renew its right to run jobs (node lease): %s; check the database server",
 					strings.TrimSuffix(err.Error(), "; try again later")),
 				Lapse: renewed.Add(lease - leaseMargin(lease)),
 			})
-			if !failing {
-				failing = true
+			if failing == nil {
 				k.log.Warn("cannot renew this node's right to run jobs (node lease); if the renewal does not succeed soon, the "+
 					"setting on_partition decides whether its running jobs end or continue", "error", err, "lease", lease.String(),
-					"on_partition", k.settings.Current().OnPartition)
+					"on_partition", k.Settings.Current().OnPartition)
 			}
 		}
 	}

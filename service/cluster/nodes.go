@@ -26,13 +26,11 @@ type ThisNode struct {
 
 // NodeList reads the nodes that share the queue.
 type NodeList struct {
+	*ThisNode
 	Cluster   store.Cluster // nil if no other node can use the store
-	Node      string        // name of this node
 	Pool      *worker.Pool
 	StartedAt queue.Millis // when the service started
-	Store     store.Store
 	Version   string
-	Self      *ThisNode
 }
 
 // Nodes returns the nodes that share the queue. If the store is not shared, it returns only this node.
@@ -45,7 +43,7 @@ func (l *NodeList) Nodes(ctx context.Context) (list []store.NodeState, err error
 		}
 		after = page[len(page)-1].Name
 	}
-	n := store.NodeState{Node: l.Self.nodeRecord(), IsSelf: true, Alive: true, Version: l.Version, JoinedAt: l.StartedAt,
+	n := store.NodeState{Node: l.nodeRecord(), IsSelf: true, Alive: true, Version: l.Version, JoinedAt: l.StartedAt,
 		LastHeartbeat: l.Store.Now()}
 	n.Workers, n.Running, n.Drained = l.Pool.Workers(), l.Pool.Busy(), l.Pool.Draining()
 	return []store.NodeState{n}, nil

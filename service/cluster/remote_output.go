@@ -131,37 +131,31 @@ type outputFile interface {
 }
 
 // OpenAttemptOutput opens the output file of an attempt on the node that has it.
-func (r *JobRouter) OpenAttemptOutput(ctx context.Context, a *queue.Attempt) (f outputFile, size int64, err error) {
+func (r *JobRouter) OpenAttemptOutput(ctx context.Context, a *queue.Attempt) (outputFile, error) {
 	local, err := r.OutputFiles.OpenOutput(a.OutputRef)
 	switch {
 	case err == nil:
-		info, err := local.Stat()
-		if err != nil {
-			local.Close()
-			return nil, 0, err
-		}
-		return local, info.Size(), nil
+		return local, nil
 	case r.Cluster == nil || !errors.Is(err, os.ErrNotExist) || a.Node == r.Node:
-		return nil, 0, err
+		return nil, err
 	}
 	list, failed := r.NodeList.Nodes(ctx)
 	if failed != nil {
-		return nil, 0, failed
+		return nil, failed
 	}
 	for i := range list {
 		n := &list[i]
 		switch {
 		case n.Name != a.Node:
 		case !n.Alive:
-			return nil, 0, queue.Errorf(queue.CodeUnavailable,
+			return nil, queue.Errorf(queue.CodeUnavailable,
 				"the output of attempt %d is on node %s, which does not answer; see: queuectl node list", a.N, a.Node)
 		default:
 			remote := &remoteOutput{ctx: ctx, router: r, node: n.ID, ref: a.OutputRef}
-			size, err := remote.fetch(0)
-			return remote, size, err
+			return remote, remote.fetch(0)
 		}
 	}
-	return nil, 0, err
+	return nil, err
 }
 
 // remoteOutput is an output file on another node. It keeps the piece that it read last, so that small reads
@@ -175,8 +169,8 @@ type remoteOutput struct {
 	cache  []byte
 }
 
-// fetch reads the piece at an offset, and returns the size of the file.
-func (f *remoteOutput) fetch(offset int64) (size int64, err error) {
+// fetch reads the piece at an offset.
+func (f *remoteOutput) fetch(offset int64) error {
 	piece, err := f.router.readFrom(f.ctx, f.node, outputRead{Ref: f.ref, Offset: offset})
 	if errors.Is(err, queue.ErrNotFound) {
 		err = os.ErrNotExist
@@ -184,7 +178,7 @@ func (f *remoteOutput) fetch(offset int64) (size int64, err error) {
 	if err == nil {
 		f.offset, f.cache = offset, piece.Data
 	}
-	return piece.Size, err
+	return err
 }
 
 // ReadAt implements io.ReaderAt.
@@ -192,7 +186,7 @@ func (f *remoteOutput) ReadAt(b []byte, off int64) (n int, err error) {
 	for n < len(b) {
 		at := off + int64(n)
 		if at < f.offset || at >= f.offset+int64(len(f.cache)) {
-			if _, err := f.fetch(at); err != nil {
+			if err := f.fetch(at); err != nil {
 				return n, err
 			}
 			if len(f.cache) == 0 {

@@ -17,12 +17,10 @@ import (
 
 // Responder answers the requests of other nodes.
 type Responder struct {
-	Cluster  store.Cluster      // nil if no other node can use the store
-	Requests store.NodeRequests // nil if Cluster is nil
-	Log      *slog.Logger
-	Node     string // name of this node
-	Router   *JobRouter
-	API      control.API
+	Log    *slog.Logger
+	Node   string // name of this node
+	Router *JobRouter
+	API    control.API
 	// ReloadShared reads the settings and drains stored for all nodes and for this node, and applies them.
 	ReloadShared func(ctx context.Context) error
 
@@ -93,7 +91,7 @@ func (r *Responder) answerRequests(ctx context.Context) {
 	var list []store.NodeRequest
 	for _, slow := range []bool{false, true} {
 		for more := true; more; {
-			some, err := r.Requests.Asked(ctx, slow, maxParallelRequests)
+			some, err := r.Router.Requests.Asked(ctx, slow, maxParallelRequests)
 			if more = err == nil && len(some) == maxParallelRequests; err != nil {
 				break // the next notification causes another read of these requests
 			}
@@ -112,16 +110,12 @@ func (r *Responder) answerRequests(ctx context.Context) {
 					"the answer of node %s is longer than the maximum of %d bytes; run "+
 						"the command on that node", r.Node, store.MaxReplyBytes))
 			}
-			var err error
-			for err == nil && timeoutCtx.Err() == nil {
-				failed := r.Requests.Answer(timeoutCtx, one.N, answer)
-				if !errors.Is(failed, queue.ErrUnavailable) {
-					err = failed
-					break
-				}
+			err := r.Router.Requests.Answer(timeoutCtx, one.N, answer)
+			for errors.Is(err, queue.ErrUnavailable) && timeoutCtx.Err() == nil {
 				select {
 				case <-timeoutCtx.Done():
 				case <-time.After(time.Second):
+					err = r.Router.Requests.Answer(timeoutCtx, one.N, answer)
 				}
 			}
 			if err != nil && timeoutCtx.Err() == nil {
@@ -141,7 +135,7 @@ func (r *Responder) dropRequests(ctx context.Context) {
 	if len(started) == 0 {
 		return
 	}
-	wanted, err := r.Requests.Wanted(ctx)
+	wanted, err := r.Router.Requests.Wanted(ctx)
 	for _, n := range started {
 		if cancel, found := r.requestCancels.Load(n); err == nil && found && !wanted[n] {
 			cancel.(context.CancelFunc)()
@@ -152,7 +146,7 @@ func (r *Responder) dropRequests(ctx context.Context) {
 // ServeCluster answers requests of other nodes and applies shared settings that other nodes have changed,
 // until ctx ends.
 func (r *Responder) ServeCluster(ctx context.Context) {
-	if r.Cluster == nil {
+	if r.Router.Cluster == nil {
 		return
 	}
 	defer r.requestHandlers.Wait()
@@ -165,9 +159,9 @@ func (r *Responder) ServeCluster(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-r.Requests.Hints():
+		case <-r.Router.Requests.Hints():
 			r.answerRequests(ctx)
-		case <-r.Cluster.Changes():
+		case <-r.Router.Cluster.Changes():
 			if changedAt.IsZero() {
 				changedAt = time.Now()
 			}

@@ -132,7 +132,7 @@ func TestAnswersOfOtherNodes(t *testing.T) {
 			return control.BulkResult{DoneIDs: c.ids}, c.err
 		})
 		f := &fakeRequests{payload: `{"method":"cancel","params":{"id":"j"},"right":"submit"}`}
-		r.Requests = f
+		r.Router = &JobRouter{Requests: f}
 		r.answerRequests(t.Context())
 		r.requestHandlers.Wait()
 		var v control.BulkResult

@@ -1,42 +1,36 @@
 package doctor
 
-import (
-	"github.com/queuectl/queuectl/store"
-)
+import "github.com/queuectl/queuectl/store"
 
-// BootAdvisor knows whether the service starts at boot.
-type BootAdvisor struct {
-	AdviseBoot func() string // see Options.BootAdvice; may be nil
-}
+// BootAdvice returns advice on how to make the service start at boot, or "" if the service already does so. It is nil
+// if that is unknown.
+type BootAdvice func() string
 
-// bootAdvice returns advice on how to make the service start at boot. It returns "" if the service already
-// does so, or if that is unknown.
-func (b *BootAdvisor) bootAdvice() string {
-	if b.AdviseBoot == nil {
+// get returns the advice, or "" if it is unknown whether the service starts at boot.
+func (b BootAdvice) get() string {
+	if b == nil {
 		return ""
 	}
-	return b.AdviseBoot()
+	return b()
 }
 
 // BootNotes returns a note for jobs that are due much later: the service does not start at boot. If it does
 // start at boot, BootNotes returns nothing.
-func (b *BootAdvisor) BootNotes() []string {
-	advice := b.bootAdvice()
-	if advice == "" {
-		return nil
+func (b BootAdvice) BootNotes() []string {
+	if advice := b.get(); advice != "" {
+		return []string{"this service does not start at boot, so no job runs after a reboot until you start " +
+			"it; to change that: " + advice}
 	}
-	return []string{"this service does not start at boot, so no job runs after a reboot until you start " +
-		"it; to change that: " + advice}
+	return nil
 }
 
 // ExamineBoot reports a service that does not start at boot.
 func (d *Examiner) ExamineBoot() []store.Finding {
-	advice := d.Boot.bootAdvice()
-	if advice == "" {
-		return nil
+	if advice := d.Boot.get(); advice != "" {
+		return []store.Finding{{
+			Check: "boot", Level: store.LevelWarning, Next: advice,
+			Message: "the service does not start at boot: after a reboot, jobs and schedules wait until you start it",
+		}}
 	}
-	return []store.Finding{{
-		Check: "boot", Level: store.LevelWarning, Next: advice,
-		Message: "the service does not start at boot: after a reboot, jobs and schedules wait until you start it",
-	}}
+	return nil
 }

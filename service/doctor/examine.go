@@ -19,7 +19,6 @@ import (
 	"github.com/queuectl/queuectl/control"
 	"github.com/queuectl/queuectl/internal/systemd"
 	"github.com/queuectl/queuectl/queue"
-	"github.com/queuectl/queuectl/runner"
 	"github.com/queuectl/queuectl/service/access"
 	"github.com/queuectl/queuectl/service/cluster"
 	"github.com/queuectl/queuectl/service/settings"
@@ -29,26 +28,19 @@ import (
 
 // Examiner checks the queue and its environment.
 type Examiner struct {
+	*HealthCheck
 	Shares                *control.UserLimits
 	ExamineStoreDir       func(dir string) []store.Finding // checks the state directory of a store on a server
-	Files                 store.Maintainer                 // the store's maintenance operations; nil if it has none
-	Home                  runner.Location
-	InheritedRestrictions []string // restrictions that the service inherited; see Options
+	InheritedRestrictions []string                         // restrictions that the service inherited; see Options
 	Places                config.Places
-	Pool                  *worker.Pool
-	Store                 store.Store
 	Unit                  systemd.Unit // the systemd unit of the service
 	Version               string
-	Boot                  *BootAdvisor
+	Boot                  BootAdvice
 	SocketInherited       func() bool // reports whether the service did not create its socket
-	Health                *HealthCheck
 	OutputFiles           *cluster.OutputFiles
-	Owners                *access.Owners
 	Quota                 *settings.Quota
 	Rights                *access.Rights
-	Settings              *settings.Keeper
-
-	Programs []ProgramFile
+	Programs              []ProgramFile
 }
 
 // doctorTimeout is how long doctor waits for a runner to answer.
@@ -68,19 +60,11 @@ func (d *Examiner) Doctor(ctx context.Context, p control.Doctor, each func(contr
 	if d.SocketInherited() {
 		mode = 0o777 // allow any mode, since the systemd socket unit defines it
 	}
-	list = append(list, ExaminePlaces(d.Places, mode)...)
-	list = append(list, d.ExamineAccess()...)
-	list = append(list, ExamineStoreFile(d.Settings.Current().StoreFile)...)
-	list = append(list, d.ExamineOwners(ctx)...)
-	list = append(list, d.examineUsers()...)
-	list = append(list, d.examinePrograms()...)
-	list = append(list, d.examineRunners()...)
-	list = append(list, d.examineLauncher()...)
-	list = append(list, d.examineEnforcement(ctx)...)
-	list = append(list, examineLimits(d.Settings.Current())...)
-	list = append(list, d.examineInherited()...)
-	list = append(list, d.ExamineBoot()...)
-	if problems, failing := d.Health.Problems(ctx); len(problems) > 0 {
+	list = slices.Concat(list, ExaminePlaces(d.Places, mode), d.ExamineAccess(),
+		ExamineStoreFile(d.Settings.Current().StoreFile), d.ExamineOwners(ctx), d.examineUsers(), d.examinePrograms(),
+		d.examineRunners(), d.examineLauncher(), d.examineEnforcement(ctx), examineLimits(d.Settings.Current()),
+		d.examineInherited(), d.ExamineBoot())
+	if problems, failing := d.Problems(ctx); len(problems) > 0 {
 		level := store.LevelWarning
 		if failing {
 			level = store.LevelFailure

@@ -59,16 +59,16 @@ func newExaminer(t *testing.T, s *fakeStore) *Examiner {
 	owners := access.NewOwners(s.Store, nil, d, worker.Account{})
 	rights := &access.Rights{Directory: d, Settings: k}
 	rights.ResolveAccess()
-	nodes := &cluster.NodeList{Pool: pool, Store: s.Store}
+	nodes := &cluster.NodeList{ThisNode: &cluster.ThisNode{Store: s.Store, Settings: k}, Pool: pool}
 	drains := &cluster.DrainState{}
 	return &Examiner{
-		Shares: control.NewUserLimits(), ExamineStoreDir: func(string) []store.Finding { return nil }, Files: s, Home: home,
-		Pool: pool, Store: s, Version: "1", Boot: &BootAdvisor{}, SocketInherited: func() bool { return false },
-		Health: &HealthCheck{Files: s, Home: home, Pool: pool, Store: s, DrainState: drains, NodeList: nodes,
-			Lease:  cluster.NewLeaseKeeper(nil, log, pool, &cluster.Drains{Pool: pool, DrainState: drains}, nodes, k),
+		Shares: control.NewUserLimits(), ExamineStoreDir: func(string) []store.Finding { return nil },
+		Version: "1", SocketInherited: func() bool { return false },
+		HealthCheck: &HealthCheck{Files: s, Home: home, Pool: pool, Store: s, DrainState: drains, NodeList: nodes,
+			Lease:  cluster.NewLeaseKeeper(log, &cluster.Drains{Pool: pool, DrainState: drains}, nodes),
 			Owners: owners, Pauses: &settings.AllPause{}, Settings: k},
-		OutputFiles: &cluster.OutputFiles{Home: home}, Owners: owners, Quota: &settings.Quota{Store: s, Settings: k},
-		Rights: rights, Settings: k, Places: config.Places{State: t.TempDir()},
+		OutputFiles: &cluster.OutputFiles{Home: home}, Quota: &settings.Quota{Store: s, Settings: k},
+		Rights: rights, Places: config.Places{State: t.TempDir()},
 	}
 }
 
@@ -150,7 +150,7 @@ func TestDoctorReportsACheckThatIsNotPossibleNow(t *testing.T) {
 func TestDoctorOfAServerQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newExaminer(t, &fakeStore{})
-		d.Files, d.Health.Files = nil, nil
+		d.Files = nil
 		d.ExamineStoreDir = func(string) []store.Finding { return []store.Finding{{Check: "dir", Level: store.LevelOK}} }
 		if _, list := diagnose(t, d, false, "dir"); len(list) != 1 {
 			t.Errorf("got %+v, want the finding about the directory", list)
@@ -190,7 +190,7 @@ func TestDoctorAsksEachPart(t *testing.T) {
 		d := newExaminer(t, &fakeStore{})
 		d.Programs = ProgramFiles(program)
 		d.InheritedRestrictions = []string{"the umask is 077"}
-		d.Boot.AdviseBoot = func() string { return "queuectl service install" }
+		d.Boot = func() string { return "queuectl service install" }
 		for check, want := range map[string]string{"program": "ok", "start": "warning", "boot": "warning", "runner": "ok"} {
 			if _, list := diagnose(t, d, false, check); len(list) != 1 || list[0].Level != want {
 				t.Errorf("%s: got %+v, want one finding with the level %s", check, list, want)

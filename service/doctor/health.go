@@ -87,8 +87,9 @@ func (h *HealthCheck) Problems(ctx context.Context) (list []string, failing bool
 	if pause := h.Pool.ThrottleReason(); pause != "" {
 		list = append(list, pause)
 	}
-	if paused := h.pausedHealth(); paused != "" {
-		list = append(list, paused)
+	if all := h.Pauses.Current(); all != nil {
+		list = append(list, fmt.Sprintf("all jobs are paused, by %s since %s; resume them with: queuectl resume --all",
+			h.Owners.UserName(all.UID), all.SetAt))
 	}
 	list = append(list, h.NodeList.LostNodes(ctx)...)
 	if h.Pool.Draining() {
@@ -120,16 +121,6 @@ func Health(problems []string, failing bool) string {
 		return "degraded: " + strings.Join(problems, "; ")
 	}
 	return "ok"
-}
-
-// pausedHealth returns the user who paused all jobs, or "" if they are not paused.
-func (h *HealthCheck) pausedHealth() string {
-	all := h.Pauses.Current()
-	if all == nil {
-		return ""
-	}
-	return fmt.Sprintf("all jobs are paused, by %s since %s; resume them with: queuectl resume --all",
-		h.Owners.UserName(all.UID), all.SetAt)
 }
 
 // NoRunner explains that no job can start because there is no runner. It returns the cause and the next

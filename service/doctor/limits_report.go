@@ -7,15 +7,7 @@ import (
 
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/store"
-	"github.com/queuectl/queuectl/worker"
 )
-
-// LimitsReport finds out which limits of jobs are enforced on this machine.
-type LimitsReport struct {
-	Pool      *worker.Pool
-	StartedAt queue.Millis // when the service started
-	Store     store.Store
-}
 
 // limitsTimeout is how long a request waits for a runner to report which limits are enforced, if none has
 // reported yet. See docs/decisions/0044.
@@ -24,7 +16,7 @@ const limitsTimeout = 5 * time.Second
 // UnenforcedLimits returns which limits of the jobs are not fully enforced on this machine. If no runner
 // has reported yet, it returns all limits of the jobs. With require, it returns an error if a limit of a
 // job is not enforced.
-func (r *LimitsReport) UnenforcedLimits(ctx context.Context, jobs []queue.Job, require bool) (names []string,
+func (h *HealthCheck) UnenforcedLimits(ctx context.Context, jobs []queue.Job, require bool) (names []string,
 	err error) {
 	if !queue.AnyLimit(jobs) {
 		return nil, nil
@@ -32,11 +24,11 @@ func (r *LimitsReport) UnenforcedLimits(ctx context.Context, jobs []queue.Job, r
 	wait := limitsTimeout
 	if !require {
 		// Wait for a runner's report only if the service started less than limitsTimeout ago.
-		wait -= r.Store.Now().Time().Sub(r.StartedAt.Time())
+		wait -= h.Store.Now().Time().Sub(h.NodeList.StartedAt.Time())
 	}
 	timeoutCtx, cancel := context.WithTimeout(ctx, max(0, wait))
 	defer cancel()
-	known, ok := r.Pool.Limits(timeoutCtx)
+	known, ok := h.Pool.Limits(timeoutCtx)
 	if !ok && require {
 		return nil, queue.Errorf(queue.CodeUnavailable,
 			"no runner has reported yet which limits it can enforce; try again, or see: queuectl status")

@@ -1,8 +1,8 @@
 // Package handlers implements control.API: it checks the rights of the caller, passes the request to the store, the
 // pool or another node, and shows the result as the caller may see it.
 //
-// Start with New. API consists of one type for each subject, such as Jobs or Queues. The types in tools are parts
-// that several subjects share.
+// Start with New. API consists of one type for each subject, such as Jobs or Queues. The types in parts are
+// shared by several subjects.
 package handlers
 
 import (
@@ -39,8 +39,8 @@ type Dependencies struct {
 	Hooks                     *hooks.Hooks
 	BeforeReload, AfterReload func()                  // called before and after the settings are read again
 	SetTraces                 func() (trouble string) // makes the exporter of traces follow the settings
-	AccountBy                 func(*config.Settings) (worker.Account,
-		error) // returns the account that jobs run as with other settings
+	// AccountBy returns the account that jobs run as with other settings.
+	AccountBy       func(*config.Settings) (worker.Account, error)
 	ExamineStoreDir func(dir string) []store.Finding // checks the state directory of a store on a server
 }
 
@@ -65,7 +65,7 @@ type About struct {
 	ReadOnly              bool                 // read-only mode: no service runs, and only the queue's files are read; see service.OpenOffline
 	Background            bool                 // a client started the service on demand
 	InheritedRestrictions []string             // restrictions that the service inherited; see Options
-	AdviseBoot            func() string        // see Options.BootAdvice; may be nil
+	AdviseBoot            doctor.BootAdvice    // see Options.BootAdvice; may be nil
 	Unit                  systemd.Unit         // the systemd unit of the service
 	Programs              []doctor.ProgramFile // the files of the running programs
 }
@@ -93,7 +93,6 @@ type SettingsParts struct {
 	QueueRules     *settings.QueueRules
 	GateRules      *settings.GateRules
 	Quota          *settings.Quota
-	Units          *settings.Units
 }
 
 // AccessParts are the parts of the service that decide rights.
@@ -115,11 +114,10 @@ type NodeParts struct {
 	Lease      *cluster.LeaseKeeper
 }
 
-// tools are the parts that the handlers of several subjects share.
-type tools struct {
+// parts are the parts of the service, and the parts of this package that the handlers of several subjects share.
+type parts struct {
+	*Dependencies
 	changes      *Changer
-	boot         *doctor.BootAdvisor
-	limits       *doctor.LimitsReport
 	reader       *jobReader
 	queueList    *queueReader
 	filters      *filters
@@ -132,40 +130,21 @@ type tools struct {
 	outputReader *outputReader
 }
 
-func newTools(d *Dependencies) *tools {
-	t := &tools{changes: newChanger(d)}
-	t.boot = &doctor.BootAdvisor{AdviseBoot: d.AdviseBoot}
-	t.limits = &doctor.LimitsReport{Pool: d.Pool, StartedAt: d.StartedAt, Store: d.Store}
-	t.reader = &jobReader{shares: d.Shares, store: d.Store, guard: d.Guard}
-	t.queueList = &queueReader{pool: d.Pool, shares: d.Shares, store: d.Store, nodeList: d.NodeList, owners: d.Owners}
-	t.filters = &filters{directory: d.Directory, owners: d.Owners}
-	t.health = &doctor.HealthCheck{
-		Files: d.Files, Home: d.Home, Node: d.Node, Pool: d.Pool, Store: d.Store, DrainState: d.DrainState,
-		Lease: d.Lease, NodeList: d.NodeList, Owners: d.Owners, Pauses: d.Pauses, Settings: d.Settings,
+func newParts(d *Dependencies) *parts {
+	p := &parts{
+		Dependencies: d,
+		health: &doctor.HealthCheck{
+			Files: d.Files, Home: d.Home, Node: d.Node, Pool: d.Pool, Store: d.Store, DrainState: d.DrainState,
+			Lease: d.Lease, NodeList: d.NodeList, Owners: d.Owners, Pauses: d.Pauses, Settings: d.Settings,
+		},
 	}
-	t.waits = &reasons.Finder{
-		Node: d.Node, Pool: d.Pool, ReadOnly: d.ReadOnly, Store: d.Store, Shares: d.Shares,
-		DrainState: d.DrainState, Health: t.health, Owners: d.Owners, Pauses: d.Pauses, RuleOf: t.queueList.ruleOf,
+	p.changes = &Changer{parts: p, settingsChanged: make(chan struct{}, 1)}
+	p.reader, p.queueList, p.filters, p.views = &jobReader{p}, &queueReader{p}, &filters{p}, &viewer{p}
+	p.bulk, p.jobChanges, p.intake, p.outputReader = &bulk{p}, &jobChanger{p}, &intake{parts: p}, &outputReader{p}
+	p.waits = &reasons.Finder{
+		HealthCheck: p.health, ReadOnly: d.ReadOnly, Shares: d.Shares, RuleOf: p.queueList.ruleOf,
 	}
-	t.views = &viewer{
-		store: d.Store, guard: d.Guard, nodeList: d.NodeList, owners: d.Owners, pauses: d.Pauses,
-		runAs: d.RunAs, units: d.Units, waits: t.waits,
-	}
-	t.bulk = &bulk{
-		shares: d.Shares, store: d.Store, filters: t.filters, guard: d.Guard, reader: t.reader,
-		rights: d.Rights, router: d.Router,
-	}
-	t.jobChanges = &jobChanger{
-		store: d.Store, bulk: t.bulk, filters: t.filters, guard: d.Guard, pool: d.Pool, quota: d.Quota,
-		reader: t.reader, settings: d.Settings,
-	}
-	t.intake = &intake{
-		account: d.Account, shares: d.Shares, store: d.Store, boot: t.boot, gateRules: d.GateRules,
-		limits: t.limits, nodeList: d.NodeList, owners: d.Owners, queueList: t.queueList,
-		queueRules: d.QueueRules, quota: d.Quota, runAs: d.RunAs, settings: d.Settings,
-	}
-	t.outputReader = &outputReader{node: d.Node, shares: d.Shares, store: d.Store, router: d.Router}
-	return t
+	return p
 }
 
 // API implements control.API. Each embedded type implements the methods of one subject.
@@ -191,93 +170,22 @@ var _ control.API = (*API)(nil)
 
 // New returns the implementation of the API, and the part of it that changes settings.
 func New(d *Dependencies) (*API, *Changer) {
-	t := newTools(d)
-	return newAPI(d, t), t.changes
+	p := newParts(d)
+	return newAPI(p), p.changes
 }
 
 // newAPI returns the handlers of all subjects.
-func newAPI(d *Dependencies, t *tools) *API {
+func newAPI(p *parts) *API {
 	return &API{
-		Jobs: &Jobs{
-			log: d.Log, node: d.Node, pool: d.Pool, shares: d.Shares, store: d.Store, filters: t.filters,
-			guard: d.Guard, nodeList: d.NodeList, outputReader: t.outputReader, reader: t.reader,
-			views: t.views, waits: t.waits,
+		Jobs: &Jobs{p}, Actions: &Actions{p}, Batches: &Batches{p}, Explanations: &Explanations{p},
+		Output: &Output{parts: p}, Overview: &Overview{p, fair.New(fair.Bound{Max: 1})}, Queues: &Queues{p},
+		Schedules: &Schedules{p}, Gates: &Gates{p}, Nodes: &Nodes{p}, Users: &Users{p}, Statistics: &Statistics{p},
+		EventLog: &EventLog{p}, Administration: &Administration{p},
+		Examiner: &doctor.Examiner{
+			HealthCheck: p.health, ExamineStoreDir: p.ExamineStoreDir, Shares: p.Shares, Boot: p.AdviseBoot,
+			InheritedRestrictions: p.InheritedRestrictions, Places: p.Places, Unit: p.Unit, Version: p.Version,
+			Programs: p.Programs, SocketInherited: p.Endpoint.Inherited, OutputFiles: p.OutputFiles, Quota: p.Quota,
+			Rights: p.Rights,
 		},
-		Actions: &Actions{
-			pool: d.Pool, store: d.Store, bulk: t.bulk, changes: t.changes, filters: t.filters, guard: d.Guard,
-			intake: t.intake, jobChanges: t.jobChanges, limits: t.limits, lock: d.Lock, nodeList: d.NodeList,
-			pauses: d.Pauses, queueRules: d.QueueRules, reader: t.reader, rights: d.Rights, runAs: d.RunAs,
-			settings: d.Settings,
-		},
-		Batches: &Batches{
-			store: d.Store, intake: t.intake, owners: d.Owners, quota: d.Quota, reader: t.reader,
-		},
-		Explanations: &Explanations{
-			cluster: d.Cluster, node: d.Node, readOnly: d.ReadOnly, shares: d.Shares, store: d.Store,
-			guard: d.Guard, nodeList: d.NodeList, owners: d.Owners, reader: t.reader, router: d.Router,
-			views: t.views, waits: t.waits,
-		},
-		Output: &Output{
-			cluster: d.Cluster, node: d.Node, pool: d.Pool, store: d.Store, guard: d.Guard,
-			nodeList: d.NodeList, outputReader: t.outputReader, reader: t.reader, router: d.Router,
-			runAs: d.RunAs,
-		},
-		Overview: &Overview{
-			cluster: d.Cluster, location: d.Location, node: d.Node, places: d.Places, pool: d.Pool,
-			readOnly: d.ReadOnly, shares: d.Shares, startedAt: d.StartedAt, store: d.Store, version: d.Version,
-			guard: d.Guard, health: t.health, nodeList: d.NodeList, outputReader: t.outputReader,
-			owners: d.Owners, pauses: d.Pauses, queueList: t.queueList, quota: d.Quota, views: t.views,
-			lastLineReads: fair.New(fair.Bound{Max: 1}),
-		},
-		Queues: &Queues{
-			log: d.Log, pool: d.Pool, store: d.Store, bulk: t.bulk, changes: t.changes, guard: d.Guard,
-			intake: t.intake, jobChanges: t.jobChanges, nodeList: d.NodeList, queueList: t.queueList,
-			queueRules: d.QueueRules, settings: d.Settings,
-		},
-		Schedules: &Schedules{
-			shares: d.Shares, store: d.Store, boot: t.boot, guard: d.Guard, intake: t.intake, owners: d.Owners,
-			pool: d.Pool, quota: d.Quota, router: d.Router, runAs: d.RunAs, settings: d.Settings,
-		},
-		Gates: &Gates{
-			cluster: d.Cluster, node: d.Node, shares: d.Shares, store: d.Store, changes: t.changes,
-			gateRules: d.GateRules, guard: d.Guard, owners: d.Owners, router: d.Router, settings: d.Settings,
-		},
-		Nodes: &Nodes{
-			cluster: d.Cluster, pool: d.Pool, shares: d.Shares, store: d.Store, changes: t.changes,
-			drainState: d.DrainState, drains: d.Drains, guard: d.Guard, lease: d.Lease, lock: d.Lock,
-			nodeList: d.NodeList, router: d.Router,
-		},
-		Users: &Users{
-			places: d.Places, store: d.Store, directory: d.Directory, quota: d.Quota, rights: d.Rights,
-			runAs: d.RunAs, settings: d.Settings,
-		},
-		Statistics: &Statistics{shares: d.Shares, store: d.Store},
-		EventLog: &EventLog{
-			shares: d.Shares, store: d.Store, guard: d.Guard, reader: t.reader, rights: d.Rights,
-			views: t.views,
-		},
-		Examiner:       newExaminer(d, t),
-		Administration: newAdministration(d, t),
-	}
-}
-
-// newExaminer returns the examiner of the queue and its environment.
-func newExaminer(d *Dependencies, t *tools) *doctor.Examiner {
-	return &doctor.Examiner{
-		ExamineStoreDir: d.ExamineStoreDir, Shares: d.Shares, Files: d.Files, Home: d.Home,
-		InheritedRestrictions: d.InheritedRestrictions, Places: d.Places, Pool: d.Pool, Store: d.Store, Unit: d.Unit,
-		Version: d.Version, Programs: d.Programs, Boot: t.boot, SocketInherited: d.Endpoint.Inherited,
-		Health: t.health, OutputFiles: d.OutputFiles, Owners: d.Owners, Quota: d.Quota, Rights: d.Rights,
-		Settings: d.Settings,
-	}
-}
-
-// newAdministration returns the handlers that change settings, workers, the web page and the service itself.
-func newAdministration(d *Dependencies, t *tools) *Administration {
-	return &Administration{
-		account: d.Account, background: d.Background, files: d.Files, home: d.Home, log: d.Log,
-		node: d.Node, places: d.Places, pool: d.Pool, shares: d.Shares, stop: d.Stop, store: d.Store,
-		changes: t.changes, guard: d.Guard, hooks: d.Hooks, lock: d.Lock, outputFiles: d.OutputFiles,
-		page: d.Page, runAs: d.RunAs, settings: d.Settings,
 	}
 }

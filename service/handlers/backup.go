@@ -17,14 +17,14 @@ const backupPiece = 256 << 10
 // Backup implements control.API.
 func (h *Administration) Backup(ctx context.Context, _ control.Nothing,
 	each func(control.BackupPiece) error) (control.BackupEnd, error) {
-	if err := h.guard.Audit(ctx, "backup", "", nil); err != nil {
+	if err := h.Guard.Audit(ctx, "backup", "", nil); err != nil {
 		return control.BackupEnd{}, err
 	}
-	if h.files == nil {
+	if h.Files == nil {
 		return control.BackupEnd{}, doctor.ErrNoFiles
 	}
 	var lastReport time.Time
-	made, err := h.files.Backup(ctx, func(ref string) (io.ReadCloser, error) { return h.outputFiles.OpenOutput(ref) },
+	made, err := h.Files.Backup(ctx, func(ref string) (io.ReadCloser, error) { return h.OutputFiles.OpenOutput(ref) },
 		func(done, total int64) error {
 			if time.Since(lastReport) < doctor.ProgressInterval {
 				return nil

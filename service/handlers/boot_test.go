@@ -17,7 +17,7 @@ import (
 func TestReceiptNotesThatServiceDoesNotStartAtBoot(t *testing.T) {
 	s := newServiceWithStore(t)
 	advice := ""
-	s.boot.AdviseBoot = func() string { return advice }
+	s.AdviseBoot = func() string { return advice }
 	ctx := asPeer(t, owner, control.Submit)
 	at := func(d time.Duration) *queue.Millis { return new(s.Store.Now().Add(d)) }
 	for _, c := range []struct {
@@ -61,7 +61,7 @@ func TestReceiptNotesThatServiceDoesNotStartAtBoot(t *testing.T) {
 
 func TestEditNotesThatServiceDoesNotStartAtBoot(t *testing.T) {
 	s := newServiceWithStore(t)
-	s.boot.AdviseBoot = func() string { return "do" }
+	s.AdviseBoot = func() string { return "do" }
 	ctx := asPeer(t, owner, control.Submit)
 	one, err := s.batches.Enqueue(ctx, control.Enqueue{Spec: queue.Spec{Command: new("true")}})
 	if err != nil {
@@ -113,7 +113,7 @@ func TestDoctorWarnsThatServiceDoesNotStartAtBoot(t *testing.T) {
 	if list := s.doctor.ExamineBoot(); len(list) > 0 {
 		t.Errorf("if it is not known: %+v", list)
 	}
-	s.boot.AdviseBoot = func() string { return "do" }
+	s.doctor.Boot = func() string { return "do" }
 	if list := s.doctor.ExamineBoot(); len(list) != 1 || list[0].Check != "boot" || list[0].Level != "warning" ||
 		list[0].Next != "do" {
 		t.Errorf("got %+v, want a warning", list)

@@ -10,21 +10,12 @@ import (
 
 	"github.com/queuectl/queuectl/control"
 	"github.com/queuectl/queuectl/queue"
-	"github.com/queuectl/queuectl/service/access"
 	"github.com/queuectl/queuectl/service/cluster"
 	"github.com/queuectl/queuectl/store"
 )
 
 // bulk applies an operation to many jobs.
-type bulk struct {
-	shares  *control.UserLimits
-	store   store.Store
-	filters *filters
-	guard   *access.Guard
-	reader  *jobReader
-	rights  *access.Rights
-	router  *cluster.JobRouter
-}
+type bulk struct{ *parts }
 
 const (
 	// maxParallelBulk is the number of jobs that a bulk operation changes concurrently, so that their changes
@@ -94,9 +85,9 @@ func (h *bulk) bulkByRef(ctx context.Context, v *verb, refs []store.Ref, only []
 func (r *jobReader) readRefs(ctx context.Context, ids []string) (refs []store.Ref, errs []error, err error) {
 	refs, errs = make([]store.Ref, len(ids)), make([]error, len(ids))
 	peer := control.PeerFrom(ctx)
-	err = r.shares.Do(ctx, control.ClassOne, func() error {
+	err = r.Shares.Do(ctx, control.ClassOne, func() error {
 		for i, id := range ids {
-			j, err := r.guard.Get(ctx, &peer, id)
+			j, err := r.Guard.Get(ctx, &peer, id)
 			refs[i], errs[i] = store.Ref{Seq: j.Seq, ID: j.ID, State: j.State, UID: j.UID}, err
 		}
 		return nil
@@ -130,7 +121,7 @@ func (b *bulkOperation) apply(i int, r store.Ref, err error) {
 	}
 	j := &queue.Job{Seq: r.Seq, ID: r.ID, State: r.State, UID: r.UID}
 	if err == nil {
-		err = b.h.guard.MayAct(&b.peer, b.verb.method, j)
+		err = b.h.Guard.MayAct(&b.peer, b.verb.method, j)
 	}
 	if b.errs[i] = err; err != nil {
 		return
@@ -144,7 +135,7 @@ func (b *bulkOperation) apply(i int, r store.Ref, err error) {
 		defer func() { <-b.slots }()
 		b.errs[i] = b.change(j)
 	}
-	end, ok := b.h.shares.Helper(b.ctx)
+	end, ok := b.h.Shares.Helper(b.ctx)
 	if !ok {
 		do()
 		return
@@ -186,7 +177,7 @@ func (b *bulkOperation) changeElsewhere(j *queue.Job) (done bool, err error) {
 		req.Params = v.params(one)
 	}
 	var result control.BulkResult
-	held, err := b.h.router.Forward(b.ctx, j.Seq, req, &result)
+	held, err := b.h.Router.Forward(b.ctx, j.Seq, req, &result)
 	switch {
 	case err != nil || !held:
 		return false, err

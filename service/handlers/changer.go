@@ -5,8 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -15,10 +13,7 @@ import (
 	"github.com/queuectl/queuectl/control"
 	"github.com/queuectl/queuectl/internal/logs"
 	"github.com/queuectl/queuectl/queue"
-	"github.com/queuectl/queuectl/runner"
-	"github.com/queuectl/queuectl/service/access"
 	"github.com/queuectl/queuectl/service/cluster"
-	"github.com/queuectl/queuectl/service/hooks"
 	"github.com/queuectl/queuectl/service/settings"
 	"github.com/queuectl/queuectl/store"
 	"github.com/queuectl/queuectl/worker"
@@ -26,69 +21,16 @@ import (
 
 // Changer stores changed settings and puts them into effect.
 type Changer struct {
-	effects   *effects
-	logs      *logFiles
-	log       *slog.Logger
-	pool      *worker.Pool
-	store     store.Store
-	accountBy func(*config.Settings) (worker.Account,
-		error) // returns the account that jobs run as with other settings
-	directory                 *access.Directory
-	drains                    *cluster.Drains
-	endpoint                  Endpoint
-	gateRules                 *settings.GateRules
-	hooks                     *hooks.Hooks
-	lock                      *settings.Lock
-	owners                    *access.Owners
-	pauses                    *settings.AllPause
-	queueRules                *settings.QueueRules
-	rights                    *access.Rights
-	router                    *cluster.JobRouter
-	self                      *cluster.ThisNode
-	settings                  *settings.Keeper
-	storedSettings            *StoredSettings
-	beforeReload, afterReload func() // called before and after the settings are read again
-
-	// reapplyShared makes the next applyShared apply even unchanged stored settings; guarded by lock.
-	reapplyShared  bool
-	sharedSettings []store.Setting // the settings as last read from the store; guarded by lock
-}
-
-// effects puts changed settings into effect everywhere except in the store.
-type effects struct {
-	endpoint        Endpoint
-	page            *WebPage
-	setTraces       func() (trouble string) // makes the exporter of traces follow the settings
-	pool            *worker.Pool
-	lease           *cluster.LeaseKeeper
-	settings        *settings.Keeper
+	*parts
 	settingsChanged chan struct{} // wake-up: settings have changed
-}
 
-// logFiles are the log files of the service and its runners.
-type logFiles struct {
-	log  *slog.Logger
-	file *os.File // the log, if the service must reopen it; otherwise nil
-	home runner.Location
-}
-
-func newChanger(d *Dependencies) *Changer {
-	return &Changer{
-		effects: &effects{
-			endpoint: d.Endpoint, page: d.Page, setTraces: d.SetTraces, pool: d.Pool, lease: d.Lease, settings: d.Settings,
-			settingsChanged: make(chan struct{}, 1),
-		},
-		logs: &logFiles{log: d.Log, file: d.LogFile, home: d.Home},
-		log:  d.Log, pool: d.Pool, store: d.Store, settings: d.Settings, lock: d.Lock, pauses: d.Pauses,
-		storedSettings: d.StoredSettings,
-		queueRules:     d.QueueRules, gateRules: d.GateRules, owners: d.Owners, directory: d.Directory, rights: d.Rights,
-		accountBy: d.AccountBy, self: d.Self, router: d.Router, drains: d.Drains, hooks: d.Hooks, endpoint: d.Endpoint,
-		beforeReload: d.BeforeReload, afterReload: d.AfterReload,
-	}
+	// reapplyShared makes the next applyShared apply even unchanged stored settings; guarded by Lock.
+	reapplyShared  bool
+	sharedSettings []store.Setting // the settings as last read from the store; guarded by Lock
 }
 
 // Changed returns a channel that gets a value after settings have changed.
-func (ch *Changer) Changed() <-chan struct{} { return ch.effects.settingsChanged }
+func (ch *Changer) Changed() <-chan struct{} { return ch.settingsChanged }
 
 // ApplyUserLimit passes the limit of running jobs per user to the store.
 func ApplyUserLimit(ctx context.Context, s store.Store, settings *settings.Keeper) error {
@@ -102,96 +44,96 @@ func (ch *Changer) apply(ctx context.Context) (pending string) {
 	if err := ch.applyToStore(ctx); err != nil {
 		pending = fmt.Sprintf("the settings for job order, user limits, resources and hooks could not all be applied (%v); "+
 			"to apply them, run: queuectl reload", err)
-		ch.log.Error("the settings for job order, user limits, resources and hooks could not all be applied; to apply "+
+		ch.Log.Error("the settings for job order, user limits, resources and hooks could not all be applied; to apply "+
 			"them, run: queuectl reload", "error", err)
 	}
-	return cmp.Or(pending, ch.effects.apply())
+	return cmp.Or(pending, ch.applyLocally())
 }
 
-// apply puts the settings into effect everywhere except in the store. It returns a message
+// applyLocally puts the settings into effect everywhere except in the store. It returns a message
 // that says which changes are not in effect yet, or "".
-func (e *effects) apply() (pending string) {
-	e.endpoint.UpdateAccess()
-	pending = cmp.Or(e.page.SetWeb(), e.setTraces())
+func (ch *Changer) applyLocally() (pending string) {
+	ch.Endpoint.UpdateAccess()
+	pending = cmp.Or(ch.Page.SetWeb(), ch.SetTraces())
 	select {
-	case e.settingsChanged <- struct{}{}:
+	case ch.settingsChanged <- struct{}{}:
 	default: // a wake-up is already pending; upkeep will then see this change too
 	}
-	if n := e.settings.Current().WorkerCount(); n != e.pool.Workers() {
-		e.pool.Scale(n)
-		e.lease.AnnounceWorkers()
+	if n := ch.Settings.Current().WorkerCount(); n != ch.Pool.Workers() {
+		ch.Pool.Scale(n)
+		ch.Lease.AnnounceWorkers()
 		return pending
 	}
-	e.pool.Refresh()
+	ch.Pool.Refresh()
 	return pending
 }
 
 // applyToStore passes the settings to the store.
 func (ch *Changer) applyToStore(ctx context.Context) error {
-	return errors.Join(ch.store.SetOrder(ctx, ch.settings.Current().Order()), ApplyUserLimit(ctx, ch.store, ch.settings),
-		ch.self.ApplyNode(ctx), ch.hooks.ApplyHooks(ctx))
+	return errors.Join(ch.Store.SetOrder(ctx, ch.Settings.Current().Order()), ApplyUserLimit(ctx, ch.Store, ch.Settings),
+		ch.Self.ApplyNode(ctx), ch.Hooks.ApplyHooks(ctx))
 }
 
 // Reload reads the settings file again. If the file is invalid, the old settings stay in effect. Reload returns
 // a message that says which changes are not in effect yet, or "".
 func (ch *Changer) Reload(ctx context.Context) (pending string, err error) {
-	ch.beforeReload()
-	defer ch.afterReload()
-	defer ch.owners.RequestCheck()
-	err = ch.lock.With(ctx, func() (err error) {
+	ch.BeforeReload()
+	defer ch.AfterReload()
+	defer ch.Owners.RequestCheck()
+	err = ch.Lock.With(ctx, func() (err error) {
 		pending, err = ch.rereadSettings(ctx)
 		return err
 	})
 	if err != nil {
 		return "", err
 	}
-	ch.logs.reopen()
+	ch.reopenLogs()
 	// This is outside the lock, because a slow directory must not delay other changes of settings.
-	ch.rights.ResolveAccess()
-	if unknown := ch.rights.UnknownNames(); unknown != "" {
-		ch.log.Warn(unknown)
+	ch.Rights.ResolveAccess()
+	if unknown := ch.Rights.UnknownNames(); unknown != "" {
+		ch.Log.Warn(unknown)
 	}
 	return pending, nil
 }
 
-// reopen opens a new log file if the old one was moved, and makes the runners do the same.
-func (l *logFiles) reopen() {
-	if l.file == nil {
+// reopenLogs opens a new log file if the old one was moved, and makes the runners do the same.
+func (ch *Changer) reopenLogs() {
+	if ch.LogFile == nil {
 		return // the log is standard error, which belongs to the caller
 	}
-	if err := logs.Reopen(l.file, l.file.Name()); err != nil {
-		l.log.Error("the log file was moved, and a new one cannot be opened", "error", err)
+	if err := logs.Reopen(ch.LogFile, ch.LogFile.Name()); err != nil {
+		ch.Log.Error("the log file was moved, and a new one cannot be opened", "error", err)
 	}
-	l.home.ReopenLogs()
+	ch.Home.ReopenLogs()
 }
 
 func (ch *Changer) rereadSettings(ctx context.Context) (pending string, err error) {
-	file, err := ch.settings.ReadFile()
+	file, err := ch.Settings.ReadFile()
 	if err != nil {
 		return "", err
 	}
-	stored, err := ch.store.Settings(ctx)
+	stored, err := ch.Store.Settings(ctx)
 	if err != nil {
 		return "", err
 	}
-	if err := ch.checkStart(ch.settings.WithFile(file)); err != nil {
+	if err := ch.checkStart(ch.Settings.WithFile(file)); err != nil {
 		return "", err
 	}
-	if err := ch.settings.ReplaceFile(file); err != nil {
+	if err := ch.Settings.ReplaceFile(file); err != nil {
 		return "", err
 	}
-	if err := ch.storedSettings.mergeStored(stored); err != nil {
+	if err := ch.StoredSettings.mergeStored(stored); err != nil {
 		return "", err
 	}
-	ch.owners.Users.Clear()
+	ch.Owners.Users.Clear()
 	pending = ch.apply(ctx)
-	if hidden := ch.settings.Current().Overridden(config.FromFile); len(hidden) > 0 {
-		ch.log.Warn("settings in the file have no effect, because the environment, a flag of the service or a stored "+
+	if hidden := ch.Settings.Current().Overridden(config.FromFile); len(hidden) > 0 {
+		ch.Log.Warn("settings in the file have no effect, because the environment, a flag of the service or a stored "+
 			"setting (queuectl config set) overrides them", "keys", strings.Join(hidden, " "))
 	}
-	ch.log.Info("settings reloaded")
+	ch.Log.Info("settings reloaded")
 	var waits []string
-	for _, w := range ch.settings.Current().PendingRestart() {
+	for _, w := range ch.Settings.Current().PendingRestart() {
 		waits = append(waits, w.Name)
 	}
 	if len(waits) > 0 {
@@ -204,8 +146,8 @@ func (ch *Changer) rereadSettings(ctx context.Context) (pending string, err erro
 // "".
 func (ch *Changer) unknownRoles() string {
 	var list []string
-	for role, name := range ch.settings.Current().RoleUsers() {
-		if _, err := ch.directory.PeerNamed(name); err != nil {
+	for role, name := range ch.Settings.Current().RoleUsers() {
+		if _, err := ch.Directory.PeerNamed(name); err != nil {
 			list = append(list, fmt.Sprintf("%s (%v)", queue.Clip(role), err))
 		}
 	}
@@ -230,7 +172,10 @@ func (ch *Changer) change(ctx context.Context, k *config.Key, text string) (v co
 				return err
 			}
 		}
-		v, err = ch.put(ctx, k, text)
+		pending, err := ch.put(ctx, store.Setting{Key: k.Name, Value: text, Secret: k.Secret}, "")
+		if v = ch.Settings.ValueFor(ctx, k); pending != "" {
+			v.Note = "stored, but " + pending
+		}
 		return err
 	})
 	if err != nil {
@@ -240,10 +185,10 @@ func (ch *Changer) change(ctx context.Context, k *config.Key, text string) (v co
 	if access {
 		// This is outside applyOnAllNodes, because a slow directory must not delay other changes of
 		// settings.
-		ch.rights.ResolveAccess()
+		ch.Rights.ResolveAccess()
 	}
-	strongest := ch.settings.Current().StrongestOrigin(k.Name)
-	switch unknown := ch.rights.UnknownNames(); {
+	strongest := ch.Settings.Current().StrongestOrigin(k.Name)
+	switch unknown := ch.Rights.UnknownNames(); {
 	case text != "" && strongest != config.FromStored:
 		v.Note = "stored, but no effect: overridden by the " + string(strongest) + " with which the service was started"
 	case k.AtStart():
@@ -256,63 +201,50 @@ func (ch *Changer) change(ctx context.Context, k *config.Key, text string) (v co
 	return v, nil
 }
 
-// put stores a setting and puts it into effect. It also removes the setting's value from the running layer,
-// where a user may have set the number of workers. The caller holds the settings lock.
-func (ch *Changer) put(ctx context.Context, k *config.Key, text string) (control.ConfigValue, error) {
-	if err := ch.storeSetting(ctx, store.Setting{Key: k.Name, Value: text, UID: control.PeerFrom(ctx).UID,
-		Secret: k.Secret}); err != nil {
-		return control.ConfigValue{}, err
+// put stores a setting as the peer's and puts it into effect. It also sets or removes the setting's value in the
+// running layer, where a user may have set the number of workers. It returns a message that says which changes are
+// not in effect yet, or "". The caller holds the settings lock.
+func (ch *Changer) put(ctx context.Context, set store.Setting, running string) (pending string, err error) {
+	set.UID = control.PeerFrom(ctx).UID
+	if err := ch.storeSetting(ctx, set); err != nil {
+		return "", err
 	}
-	if err := ch.settings.ReplaceValue(k.Name, text, ""); err != nil {
-		return control.ConfigValue{}, err
+	if err := ch.Settings.ReplaceValue(set.Key, set.Value, running); err != nil {
+		return "", err
 	}
-	v := ch.settings.ValueFor(ctx, k)
-	if pending := ch.apply(ctx); pending != "" {
-		v.Note = "stored, but " + pending
-	}
-	return v, nil
+	return ch.apply(ctx), nil
 }
 
 // storeSetting stores a setting. The caller puts it into effect on this node immediately. The caller holds
 // lock.
 func (ch *Changer) storeSetting(ctx context.Context, set store.Setting) error {
 	ch.reapplyShared = true // this makes applyShared apply the stored settings again
-	return ch.store.SetSetting(ctx, set)
+	return ch.Store.SetSetting(ctx, set)
 }
 
 // setWorkers changes the number of workers. The function count gets the current number and returns the new
 // one. Until the service ends, the new number overrides all other sources of the setting.
 func (ch *Changer) setWorkers(ctx context.Context, count func(now int) int) error {
 	return ch.applyOnAllNodes(ctx, func() error {
-		if ch.pool.Stopping() { // reject the change, since the stop has already removed all workers
+		if ch.Pool.Stopping() { // reject the change, since the stop has already removed all workers
 			return queue.Errorf(queue.CodeUnavailable,
 				"the service is stopping; change the number of workers after its next start")
 		}
-		return ch.putWorkers(ctx, count(ch.pool.Workers()))
-	})
-}
-
-func (ch *Changer) putWorkers(ctx context.Context, n int) error {
-	if n < 0 || n > worker.MaxWorkers {
-		return queue.Invalid("count", "the total number of workers would be %d, but must be between 0 and %d", n,
-			worker.MaxWorkers)
-	}
-	text := strconv.Itoa(n)
-	if err := ch.storeSetting(ctx, store.Setting{Key: "workers", Value: text,
-		UID: control.PeerFrom(ctx).UID}); err != nil {
+		n := count(ch.Pool.Workers())
+		if n < 0 || n > worker.MaxWorkers {
+			return queue.Invalid("count", "the total number of workers would be %d, but must be between 0 and %d", n,
+				worker.MaxWorkers)
+		}
+		text := strconv.Itoa(n)
+		_, err := ch.put(ctx, store.Setting{Key: "workers", Value: text}, text)
 		return err
-	}
-	err := ch.settings.ReplaceValue("workers", text, text)
-	if err == nil {
-		ch.apply(ctx)
-	}
-	return err
+	})
 }
 
 // applyOnAllNodes calls f while it holds the lock, then asks the other nodes to apply the changed
 // settings. A node that does not answer applies the changes when it next reads the database.
 func (ch *Changer) applyOnAllNodes(ctx context.Context, f func() error) error {
-	err := ch.lock.With(ctx, f)
+	err := ch.Lock.With(ctx, f)
 	if err == nil {
 		ch.reloadOtherNodes(ctx)
 	}
@@ -337,10 +269,10 @@ func (ch *Changer) reloadOtherNodes(ctx context.Context) {
 
 // notifyNodes sends a request to the other nodes and logs which nodes did not answer.
 func notifyNodes[R any](ctx context.Context, ch *Changer, req cluster.Request) []cluster.NodeResult[R] {
-	list, err := cluster.Broadcast[R](ctx, ch.router, req)
+	list, err := cluster.Broadcast[R](ctx, ch.Router, req)
 	warnUnconfirmed(ch, list)
 	if err != nil {
-		ch.log.Warn("cannot notify the other nodes of a settings change; they apply it when they next read the database",
+		ch.Log.Warn("cannot notify the other nodes of a settings change; they apply it when they next read the database",
 			"error", err)
 	}
 	return list
@@ -350,7 +282,7 @@ func notifyNodes[R any](ctx context.Context, ch *Changer, req cluster.Request) [
 func warnUnconfirmed[R any](ch *Changer, list []cluster.NodeResult[R]) {
 	for i := range list {
 		if list[i].Err != nil {
-			ch.log.Warn("a node has not confirmed a settings change; it applies the change when it next reads the database",
+			ch.Log.Warn("a node has not confirmed a settings change; it applies the change when it next reads the database",
 				"node", list[i].Node.Name, "error", list[i].Err)
 		}
 	}
@@ -358,32 +290,32 @@ func warnUnconfirmed[R any](ch *Changer, list []cluster.NodeResult[R]) {
 
 // ReloadShared reads the settings and drains stored for all nodes and for this node, and applies them.
 func (ch *Changer) ReloadShared(ctx context.Context) error {
-	return errors.Join(ch.drains.ReadDrained(ctx), ch.applyShared(ctx))
+	return errors.Join(ch.Drains.ReadDrained(ctx), ch.applyShared(ctx))
 }
 
 // applyShared applies the settings and rules that are in the store now.
 func (ch *Changer) applyShared(ctx context.Context) error {
-	return ch.lock.With(ctx, func() error {
-		stored, err := ch.store.Settings(ctx)
+	return ch.Lock.With(ctx, func() error {
+		stored, err := ch.Store.Settings(ctx)
 		if err != nil {
 			return err
 		}
 		var bound error
 		if ch.reapplyShared || !slices.Equal(stored, ch.sharedSettings) {
-			if err := ch.storedSettings.SetStored(stored); err != nil {
+			if err := ch.StoredSettings.SetStored(stored); err != nil {
 				return err
 			}
 			ch.sharedSettings = stored
 			bound = ch.applyToStore(ctx)
 			// If applyToStore failed, the next check calls it again.
 			ch.reapplyShared = bound != nil && !errors.Is(bound, queue.ErrInvalid)
-			ch.effects.apply()
-			ch.drains.ApplyDrain()
-			if paused := ch.pauses.Current() != nil; paused != ch.pool.AllPaused() {
-				ch.pool.PauseAll(paused)
+			ch.applyLocally()
+			ch.Drains.ApplyDrain()
+			if paused := ch.Pauses.Current() != nil; paused != ch.Pool.AllPaused() {
+				ch.Pool.PauseAll(paused)
 			}
 		}
-		return errors.Join(bound, ch.queueRules.LoadRules(ctx), ch.gateRules.LoadGates(ctx))
+		return errors.Join(bound, ch.QueueRules.LoadRules(ctx), ch.GateRules.LoadGates(ctx))
 	})
 }
 
@@ -395,7 +327,7 @@ func (ch *Changer) checkStorable(k *config.Key, text string) error {
 	if !k.AtStart() && !isWebListen {
 		return nil
 	}
-	layers := ch.settings.WithStored(k.Name, text)
+	layers := ch.Settings.WithStored(k.Name, text)
 	if !isWebListen {
 		return ch.checkStart(layers)
 	}
@@ -410,12 +342,12 @@ func (ch *Changer) checkStorable(k *config.Key, text string) error {
 // checkStart returns an error if the service would not start with these layers of settings. It does not check
 // values that are already in effect.
 func (ch *Changer) checkStart(layers []config.Layer) error {
-	c, waiting, err := ch.settings.MergeWaiting(layers)
+	c, waiting, err := ch.Settings.MergeWaiting(layers)
 	if err != nil || !waiting {
 		return err
 	}
-	if _, err = ch.accountBy(&c.Settings); err != nil || ch.endpoint.Inherited() {
+	if _, err = ch.AccountBy(&c.Settings); err != nil || ch.Endpoint.Inherited() {
 		return err
 	}
-	return ch.endpoint.CheckSettings(&c.Settings)
+	return ch.Endpoint.CheckSettings(&c.Settings)
 }

@@ -34,12 +34,12 @@ func (h *Nodes) Drain(ctx context.Context, p control.Drain) (control.DrainResult
 	if p.Off {
 		value = ""
 	}
-	err := h.lock.With(ctx, func() error {
+	err := h.Lock.With(ctx, func() error {
 		err := h.changes.storeSetting(ctx, store.Setting{Key: settings.DrainKey, Value: value,
 			UID: control.PeerFrom(ctx).UID})
 		if err == nil {
-			h.drainState.SetAll(!p.Off)
-			h.drains.ApplyDrain()
+			h.DrainState.SetAll(!p.Off)
+			h.Drains.ApplyDrain()
 		}
 		return err
 	})
@@ -53,9 +53,9 @@ func (h *Nodes) Drain(ctx context.Context, p control.Drain) (control.DrainResult
 	if err != nil {
 		return control.DrainResult{}, err
 	}
-	state := control.DrainResult{Draining: h.pool.Draining(), Running: h.pool.Busy()}
-	if h.cluster != nil { // count in the store, which includes jobs that run on other nodes
-		state.Running = int(h.store.Counts().States[queue.Processing])
+	state := control.DrainResult{Draining: h.Pool.Draining(), Running: h.Pool.Busy()}
+	if h.Cluster != nil { // count in the store, which includes jobs that run on other nodes
+		state.Running = int(h.Store.Counts().States[queue.Processing])
 	}
 	return state, nil
 }
@@ -66,14 +66,14 @@ func (h *Nodes) Drain(ctx context.Context, p control.Drain) (control.DrainResult
 func (h *Nodes) drainForOtherNode(ctx context.Context, wait bool) (state control.DrainResult, err error) {
 	if !wait {
 		if err = h.changes.ReloadShared(ctx); err == nil {
-			err = h.pool.AwaitNoStarts(ctx, worker.NoStartsWithin)
+			err = h.Pool.AwaitNoStarts(ctx, worker.NoStartsWithin)
 		}
 		return state, err
 	}
 	timeoutCtx, cancel := context.WithTimeout(ctx, cluster.IdleWait)
 	defer cancel()
-	if h.pool.WaitIdle(timeoutCtx) != nil {
-		state.Running = max(1, h.pool.Busy())
+	if h.Pool.WaitIdle(timeoutCtx) != nil {
+		state.Running = max(1, h.Pool.Busy())
 	}
 	return state, ctx.Err()
 }
@@ -81,14 +81,14 @@ func (h *Nodes) drainForOtherNode(ctx context.Context, wait bool) (state control
 // confirmDrainOfAll waits until no job can start on any node. If wait is set, it then waits until no job
 // runs.
 func (h *Nodes) confirmDrainOfAll(ctx context.Context, wait bool) error {
-	nodes, err := h.nodeList.Nodes(ctx)
+	nodes, err := h.NodeParts.NodeList.Nodes(ctx)
 	if err == nil {
 		err = h.confirmDrain(ctx, nodes)
 	}
 	if err == nil && wait {
-		err = h.router.WaitAllIdle(ctx)
+		err = h.Router.WaitAllIdle(ctx)
 	}
-	if err == nil && !h.drainState.IsAll() {
+	if err == nil && !h.DrainState.IsAll() {
 		return errDrainEnded
 	}
 	return err
@@ -100,7 +100,7 @@ var errDrainEnded = queue.Errorf(queue.CodeWrongState,
 
 // NodeDrain implements control.API.
 func (h *Nodes) NodeDrain(ctx context.Context, p control.NodeDrain) (v control.NodeView, err error) {
-	n, err := h.nodeList.NodeNamed(ctx, p.Name, "queuectl drain")
+	n, err := h.NodeParts.NodeList.NodeNamed(ctx, p.Name, "queuectl drain")
 	if err != nil {
 		return v, err
 	}
@@ -108,10 +108,10 @@ func (h *Nodes) NodeDrain(ctx context.Context, p control.NodeDrain) (v control.N
 	if p.Off {
 		verb = "node.drain off"
 	}
-	if err := h.guard.Audit(ctx, verb, p.Name, nil); err != nil {
+	if err := h.Guard.Audit(ctx, verb, p.Name, nil); err != nil {
 		return v, err
 	}
-	if err := h.cluster.DrainNode(ctx, p.Name, !p.Off); err != nil {
+	if err := h.Cluster.DrainNode(ctx, p.Name, !p.Off); err != nil {
 		return v, err
 	}
 	if p.Off {
@@ -120,10 +120,10 @@ func (h *Nodes) NodeDrain(ctx context.Context, p control.NodeDrain) (v control.N
 		err = h.confirmDrain(ctx, []store.NodeState{n})
 	}
 	if err == nil && p.Wait && n.Alive {
-		err = h.router.WaitIdle(ctx, &n)
+		err = h.Router.WaitIdle(ctx, &n)
 	}
 	if err == nil {
-		n, err = h.nodeList.NodeNamed(ctx, p.Name, "")
+		n, err = h.NodeParts.NodeList.NodeNamed(ctx, p.Name, "")
 	}
 	if err == nil && !p.Off && !n.Drained {
 		err = errDrainEnded
@@ -138,11 +138,11 @@ func (h *Nodes) NodeDrain(ctx context.Context, p control.NodeDrain) (v control.N
 // drain when it next reads the store.
 func (h *Nodes) endNodeDrain(ctx context.Context, n store.NodeState) error {
 	if n.IsSelf {
-		return h.drains.ReadDrained(ctx)
+		return h.Drains.ReadDrained(ctx)
 	}
 	timeoutCtx, cancel := context.WithTimeout(ctx, cluster.BroadcastTimeout)
 	defer cancel()
-	warnUnconfirmed(h.changes, cluster.SendToNodes[control.Nothing](asService(timeoutCtx), h.router,
+	warnUnconfirmed(h.changes, cluster.SendToNodes[control.Nothing](asService(timeoutCtx), h.Router,
 		[]store.NodeState{n}, reloadRequest))
 	return nil
 }
@@ -158,7 +158,7 @@ func (h *Nodes) confirmDrain(ctx context.Context, nodes []store.NodeState) error
 		thisNode.Node = nodes[i]
 		local.Go(func() { thisNode.Err = h.confirmDrainHere(timeoutCtx) })
 	}
-	others := cluster.SendToNodes[control.DrainResult](timeoutCtx, h.router, nodes,
+	others := cluster.SendToNodes[control.DrainResult](timeoutCtx, h.Router, nodes,
 		cluster.Request{Method: "drain", Params: control.Drain{}})
 	local.Wait()
 	var problems, silent []string
@@ -167,7 +167,7 @@ func (h *Nodes) confirmDrain(ctx context.Context, nodes []store.NodeState) error
 		case err == nil || cluster.IsNodeLost(err):
 		case ctx.Err() != nil:
 			return ctx.Err()
-		case h.cluster == nil:
+		case h.Cluster == nil:
 			return err
 		case result.Answered:
 			problems = append(problems, "on "+result.Node.Name+": "+err.Error())
@@ -189,7 +189,7 @@ func (h *Nodes) confirmDrain(ctx context.Context, nodes []store.NodeState) error
 			names += fmt.Sprintf(" and %d more", unanswered)
 		}
 		problems = append(problems, fmt.Sprintf("draining has begun, but jobs may still start for up to %v (setting "+
-			"node_lease) on nodes that do not answer: %s", h.cluster.Lease(), names))
+			"node_lease) on nodes that do not answer: %s", h.Cluster.Lease(), names))
 	}
 	if answered > 0 {
 		problems = append(problems, fmt.Sprintf("%d more nodes report an error, so jobs may still start there; repeat "+
@@ -200,10 +200,10 @@ func (h *Nodes) confirmDrain(ctx context.Context, nodes []store.NodeState) error
 
 // confirmDrainHere waits until no job can start on this node any more.
 func (h *Nodes) confirmDrainHere(ctx context.Context) error {
-	if h.cluster != nil {
-		if err := h.drains.ReadDrained(ctx); err != nil {
+	if h.Cluster != nil {
+		if err := h.Drains.ReadDrained(ctx); err != nil {
 			return err
 		}
 	}
-	return h.pool.AwaitNoStarts(ctx, worker.NoStartsWithin)
+	return h.Pool.AwaitNoStarts(ctx, worker.NoStartsWithin)
 }

@@ -3,28 +3,16 @@ package handlers
 import (
 	"context"
 	"errors"
-	"fmt"
 	"maps"
 	"slices"
-	"time"
 
-	"github.com/queuectl/queuectl/config"
 	"github.com/queuectl/queuectl/control"
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/service/access"
-	"github.com/queuectl/queuectl/service/cluster"
-	"github.com/queuectl/queuectl/store"
 )
 
 // EventLog sends events and removes old jobs.
-type EventLog struct {
-	shares *control.UserLimits
-	store  store.Store
-	guard  *access.Guard
-	reader *jobReader
-	rights *access.Rights
-	views  *viewer
-}
+type EventLog struct{ *parts }
 
 // These constants limit one read of events: the number of events, and the bytes of their text. The next
 // read returns the events beyond these limits.
@@ -36,7 +24,7 @@ const (
 // Events implements control.API.
 func (h *EventLog) Events(ctx context.Context, p control.Events, each func(control.Event) error) (control.EventsEnd,
 	error) {
-	after, _ := h.store.LastEvent()
+	after, _ := h.Store.LastEvent()
 	switch {
 	case p.Since != nil:
 		after = *p.Since
@@ -45,7 +33,7 @@ func (h *EventLog) Events(ctx context.Context, p control.Events, each func(contr
 	}
 	peer := control.PeerFrom(ctx)
 	if p.Audit && !peer.Right.Covers(control.Admin) {
-		return control.EventsEnd{}, h.rights.Refuse(&peer, "reading audit events", control.Admin)
+		return control.EventsEnd{}, h.Rights.Refuse(&peer, "reading audit events", control.Admin)
 	}
 	sender := &eventSender{h: h, p: p, peer: peer, each: each, lastEvent: after, ids: map[string]bool{},
 		unknown: map[string]bool{}}
@@ -59,9 +47,9 @@ func (h *EventLog) Events(ctx context.Context, p control.Events, each func(contr
 		}
 	}
 	for {
-		last, changed := h.store.LastEvent()
+		last, changed := h.Store.LastEvent()
 		more := false
-		err := h.shares.Step(ctx, control.ClassMany, func() (err error) {
+		err := h.Shares.Step(ctx, control.ClassMany, func() (err error) {
 			more, err = sender.step(ctx, last)
 			return err
 		})
@@ -99,7 +87,7 @@ type eventSender struct {
 // step reads the next events, in a bounded number, and sends those that the request selects. The parameter
 // last is the number of the newest event. more reports whether step read any event.
 func (t *eventSender) step(ctx context.Context, last int64) (more bool, err error) {
-	list, err := t.h.store.Events(ctx, t.lastEvent, eventStep)
+	list, err := t.h.Store.Events(ctx, t.lastEvent, eventStep)
 	if err != nil {
 		return false, err
 	}
@@ -151,92 +139,7 @@ func isOmitted(audit bool, e *queue.Event) bool {
 func (w *viewer) viewEvent(e *queue.Event) control.Event {
 	v := control.ViewEvent(e)
 	if e.Detail.UID != nil {
-		v.User = w.owners.UserName(*e.Detail.UID)
+		v.User = w.Owners.UserName(*e.Detail.UID)
 	}
 	return v
-}
-
-// cleanupStep is the number of jobs that cleanup removes in one transaction.
-const cleanupStep = 200
-
-// Cleanup implements control.API.
-func (h *EventLog) Cleanup(ctx context.Context, p control.Cleanup,
-	each func(control.RemovalCount) error) (control.RemovalCount,
-	error) {
-	var out control.RemovalCount
-	days := 7.0
-	if p.Days != nil {
-		days = *p.Days
-	}
-	var states []queue.State
-	for _, name := range p.State {
-		list, err := queue.ParseStates(name)
-		if err != nil {
-			return out, err
-		}
-		for _, state := range list {
-			if !slices.Contains(states, state) {
-				states = append(states, state)
-			}
-		}
-	}
-	if len(states) == 0 {
-		states = []queue.State{queue.Completed, queue.Cancelled}
-	}
-	before := h.store.Now().Add(-time.Duration(days*24*float64(time.Hour)) + time.Millisecond)
-	var old int64
-	err := h.shares.Do(ctx, control.ClassMany, func() (err error) {
-		old, err = h.store.CountEnded(ctx, store.EndedFilter{States: states, Cutoff: before})
-		return err
-	})
-	if err != nil {
-		return out, err
-	}
-	all := int64(0)
-	for _, state := range states {
-		all += h.store.Counts().States[state]
-	}
-	remaining := max(0, min(old, all-p.Keep))
-	if p.DryRun {
-		return control.RemovalCount{MatchCount: new(int(remaining))}, nil
-	}
-	if err := h.guard.Audit(ctx, "cleanup", fmt.Sprintf("%d jobs", remaining), nil); err != nil {
-		return out, err
-	}
-	uid := control.PeerFrom(ctx).UID
-	for lastReport := time.Now(); remaining > 0; {
-		n, err := h.store.Purge(ctx, store.EndedFilter{States: states, Cutoff: before}, int(min(remaining, cleanupStep)),
-			&uid)
-		if err != nil {
-			return out, err
-		}
-		if n == 0 {
-			break // nothing is left: another request has removed the remaining jobs
-		}
-		out.Count += n
-		remaining -= int64(n)
-		if time.Since(lastReport) > 100*time.Millisecond {
-			lastReport = time.Now()
-			if err := each(control.RemovalCount{Count: out.Count, Total: out.Count + int(remaining)}); err != nil {
-				return out, err
-			}
-		}
-	}
-	return out, nil
-}
-
-// Reload implements control.API.
-func (h *Administration) Reload(ctx context.Context, _ control.Nothing) (control.ReloadResult, error) {
-	if _, relayed := cluster.Relayed(ctx); relayed { // each node has its own settings file
-		return control.ReloadResult{}, h.changes.ReloadShared(ctx)
-	}
-	if err := h.guard.Audit(ctx, "reload", h.places.File, nil); err != nil {
-		return control.ReloadResult{}, err
-	}
-	pending, err := h.changes.Reload(ctx)
-	if err != nil {
-		return control.ReloadResult{}, err
-	}
-	return control.ReloadResult{Hidden: append([]string{}, h.settings.Current().Overridden(config.FromFile)...),
-		Note: pending}, nil
 }

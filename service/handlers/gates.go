@@ -9,7 +9,6 @@ import (
 
 	"github.com/queuectl/queuectl/control"
 	"github.com/queuectl/queuectl/queue"
-	"github.com/queuectl/queuectl/service/access"
 	"github.com/queuectl/queuectl/service/cluster"
 	"github.com/queuectl/queuectl/service/reasons"
 	"github.com/queuectl/queuectl/service/settings"
@@ -17,18 +16,7 @@ import (
 )
 
 // Gates changes and lists shared keys and resources.
-type Gates struct {
-	cluster   store.Cluster // nil if no other node can use the store
-	node      string        // name of this node
-	shares    *control.UserLimits
-	store     store.Store
-	changes   *Changer
-	gateRules *settings.GateRules
-	guard     *access.Guard
-	owners    *access.Owners
-	router    *cluster.JobRouter
-	settings  *settings.Keeper
-}
+type Gates struct{ *parts }
 
 // GateSet implements control.API.
 func (h *Gates) GateSet(ctx context.Context, p control.GateSet) (v control.GateView, err error) {
@@ -37,13 +25,13 @@ func (h *Gates) GateSet(ctx context.Context, p control.GateSet) (v control.GateV
 		return v, err
 	}
 	err = h.changes.applyOnAllNodes(ctx, func() error {
-		if err := h.guard.Audit(ctx, "gate.set", p.Key, nil); err != nil {
+		if err := h.Guard.Audit(ctx, "gate.set", p.Key, nil); err != nil {
 			return err
 		}
-		if err := h.store.SetGate(ctx, d); err != nil {
+		if err := h.Store.SetGate(ctx, d); err != nil {
 			return err
 		}
-		return h.gateRules.LoadGates(context.WithoutCancel(ctx))
+		return h.GateRules.LoadGates(context.WithoutCancel(ctx))
 	})
 	if err != nil {
 		return v, err
@@ -57,7 +45,7 @@ func (h *Gates) gateAs(ctx context.Context, set *store.GateState) *store.GateSta
 	// The list starts after a position. The key without its last byte is a position shortly before the
 	// gate.
 	before := store.GateState{UID: set.UID, Demand: queue.Demand{Kind: set.Kind, Key: set.Key[:len(set.Key)-1]}}
-	list, err := h.store.Gates(ctx, queue.SharedOwner, before)
+	list, err := h.Store.Gates(ctx, queue.SharedOwner, before)
 	i := slices.IndexFunc(list, func(g store.GateState) bool {
 		return g.UID == set.UID && g.Kind == set.Kind && g.Key == set.Key
 	})
@@ -79,12 +67,8 @@ func (h *Gates) GateList(ctx context.Context, p control.Gates) (control.GateList
 		return out, err
 	}
 	after := store.GateState{Demand: queue.Demand{Kind: at.Kind, Key: at.Key}, UID: at.UID}
-	uid := control.PeerFrom(ctx).UID
-	var list []store.GateState
-	err = h.shares.Do(ctx, control.ClassMany, func() (err error) {
-		list, err = h.store.Gates(ctx, uid, after)
-		return err
-	})
+	list, err := read(ctx, h.Shares, control.ClassMany,
+		func() ([]store.GateState, error) { return h.Store.Gates(ctx, control.PeerFrom(ctx).UID, after) })
 	if err != nil {
 		return out, err
 	}
@@ -95,18 +79,16 @@ func (h *Gates) GateList(ctx context.Context, p control.Gates) (control.GateList
 		}
 	}
 	if len(list) == store.MaxGates {
-		out.Next = control.GateCursor(positionOf(&list[len(list)-1]))
+		last := &list[len(list)-1]
+		out.Next = control.GateCursor(control.GatePosition{UID: last.UID, Kind: last.Kind, Key: last.Key})
 		return out, nil
 	}
-	others, err := cluster.Broadcast[control.GateList](ctx, h.router, cluster.Request{Method: "gate.list"})
+	others, err := cluster.Broadcast[control.GateList](ctx, h.Router, cluster.Request{Method: "gate.list"})
 	if err != nil {
 		return out, err
 	}
-	var units []control.GateView
-	err = h.shares.Do(ctx, control.ClassMany, func() (err error) {
-		units, err = h.localUnits(ctx)
-		return err
-	})
+	units, err := read(ctx, h.Shares, control.ClassMany,
+		func() ([]control.GateView, error) { return h.localUnits(ctx) })
 	if err != nil {
 		return out, err
 	}
@@ -126,24 +108,18 @@ func (h *Gates) GateList(ctx context.Context, p control.Gates) (control.GateList
 // localUnits returns the resources of this node, sorted by name.
 func (h *Gates) localUnits(ctx context.Context) (list []control.GateView, err error) {
 	used := map[string]store.GateState{}
-	for after := (store.GateState{UID: queue.SharedOwner, Demand: queue.Demand{Kind: queue.GateResource}}); ; {
-		page, err := h.store.Gates(ctx, queue.SharedOwner, after)
-		if err != nil {
-			return nil, err
+	first := store.GateState{UID: queue.SharedOwner, Demand: queue.Demand{Kind: queue.GateResource}}
+	err = settings.EachSharedGate(ctx, h.Store, first, func(g store.GateState) {
+		if g.Kind == queue.GateResource {
+			used[g.Key] = g
 		}
-		for i := range page {
-			if page[i].Kind == queue.GateResource {
-				used[page[i].Key] = page[i]
-			}
-		}
-		if len(page) < store.MaxGates {
-			break
-		}
-		after = page[len(page)-1]
+	})
+	if err != nil {
+		return nil, err
 	}
-	all := h.settings.Current().ResourcesByName()
+	all := h.Settings.Current().ResourcesByName()
 	for name, g := range used {
-		if _, has := all[name]; !has && h.cluster != nil && g.Usage == 0 { // a resource of another node
+		if _, has := all[name]; !has && h.Cluster != nil && g.Usage == 0 { // a resource of another node
 			delete(used, name)
 		}
 	}
@@ -155,16 +131,10 @@ func (h *Gates) localUnits(ctx context.Context) (list []control.GateView, err er
 	}
 	for _, name := range slices.Sorted(maps.Keys(used)) {
 		v := h.viewGate(new(used[name]))
-		v.Node = h.node
+		v.Node = h.Node
 		list = append(list, v)
 	}
 	return list, nil
-}
-
-// positionOf returns the position of a gate in the list of gates. A list that begins at this position
-// continues after the gate.
-func positionOf(g *store.GateState) control.GatePosition {
-	return control.GatePosition{UID: g.UID, Kind: g.Kind, Key: g.Key}
 }
 
 // viewGate converts a gate to its form in a reply.
@@ -177,7 +147,7 @@ func (h *Gates) viewGate(g *store.GateState) control.GateView {
 		v.Jobs = &g.Jobs
 	}
 	if g.UID != queue.SharedOwner {
-		v.User = h.owners.UserName(g.UID)
+		v.User = h.Owners.UserName(g.UID)
 	}
 	return v
 }

@@ -13,11 +13,11 @@ import (
 
 // HookTest implements control.API.
 func (h *Administration) HookTest(ctx context.Context, p control.HookName) (control.EnqueueResult, error) {
-	m, err := h.hooks.NewHookMaker(&h.settings.Current().Settings)
+	m, err := h.Hooks.NewHookMaker(&h.Settings.Current().Settings)
 	if err != nil {
 		return control.EnqueueResult{}, err
 	}
-	drafts := m.Test(p.Name, h.store.Now())
+	drafts := m.Test(p.Name, h.Store.Now())
 	if len(drafts) == 0 {
 		names := slices.Sorted(maps.Keys(m.Webhooks))
 		for _, moment := range queue.Hooks {
@@ -28,13 +28,13 @@ func (h *Administration) HookTest(ctx context.Context, p control.HookName) (cont
 		return control.EnqueueResult{}, queue.Errorf(queue.CodeNotFound, "the settings have no hook or webhook %q%s", p.Name,
 			cmp.Or(queue.Nearest(p.Name, names), "; see: queuectl config list"))
 	}
-	if err := h.runAs.MayRun(h.account.RunsAs(&drafts[0])); err != nil {
+	if err := h.RunAs.MayRun(h.Account.RunsAs(&drafts[0])); err != nil {
 		return control.EnqueueResult{}, err
 	}
-	if err := h.guard.Audit(ctx, "hook.test", p.Name, nil); err != nil {
+	if err := h.Guard.Audit(ctx, "hook.test", p.Name, nil); err != nil {
 		return control.EnqueueResult{}, err
 	}
-	receipt, err := h.store.Enqueue(ctx, store.Request{Drafts: drafts, UID: m.Account.UID, Owner: m.Account.User})
+	receipt, err := h.Store.Enqueue(ctx, store.Request{Drafts: drafts, UID: m.Account.UID, Owner: m.Account.User})
 	if err != nil {
 		return control.EnqueueResult{}, err
 	}

@@ -5,7 +5,6 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
-	"log/slog"
 	"maps"
 	"slices"
 	"strconv"
@@ -15,80 +14,31 @@ import (
 	"github.com/queuectl/queuectl/control"
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/service/access"
-	"github.com/queuectl/queuectl/service/cluster"
-	"github.com/queuectl/queuectl/service/doctor"
-	"github.com/queuectl/queuectl/service/reasons"
-	"github.com/queuectl/queuectl/service/settings"
 	"github.com/queuectl/queuectl/store"
-	"github.com/queuectl/queuectl/worker"
 )
 
 // viewer converts jobs and events to their form in a reply.
-type viewer struct {
-	store    store.Store
-	guard    *access.Guard
-	nodeList *cluster.NodeList
-	owners   *access.Owners
-	pauses   *settings.AllPause
-	runAs    *access.RunAs
-	units    *settings.Units
-	waits    *reasons.Finder
-}
+type viewer struct{ *parts }
 
 // filters converts the parameters of requests to filters of the store.
-type filters struct {
-	directory *access.Directory
-	owners    *access.Owners
-}
+type filters struct{ *parts }
 
 // intake validates new jobs and stores them.
 type intake struct {
-	account    worker.Account // account that jobs run as
-	shares     *control.UserLimits
-	store      store.Store
-	boot       *doctor.BootAdvisor
-	gateRules  *settings.GateRules
-	limits     *doctor.LimitsReport
-	nodeList   *cluster.NodeList
-	owners     *access.Owners
-	queueList  *queueReader
-	queueRules *settings.QueueRules
-	quota      *settings.Quota
-	runAs      *access.RunAs
-	settings   *settings.Keeper
-
+	*parts
 	nextBatches nextBatches // batches that were enqueued with "next", and the priority of their first request
 }
 
 // Jobs shows jobs and waits for them.
-type Jobs struct {
-	log          *slog.Logger
-	node         string // name of this node
-	pool         *worker.Pool
-	shares       *control.UserLimits
-	store        store.Store
-	filters      *filters
-	guard        *access.Guard
-	nodeList     *cluster.NodeList
-	outputReader *outputReader
-	reader       *jobReader
-	views        *viewer
-	waits        *reasons.Finder
-}
+type Jobs struct{ *parts }
 
 // Batches enqueues jobs.
-type Batches struct {
-	store  store.Store
-	intake *intake
-	owners *access.Owners
-	quota  *settings.Quota
-	reader *jobReader
-}
+type Batches struct{ *parts }
 
 // Enqueue implements control.API.
 func (h *Batches) Enqueue(ctx context.Context, p control.Enqueue) (control.EnqueueResult, error) {
-	receipt, notes, err := h.intake.enqueue(ctx,
-		enqueueRequest{specs: []queue.Spec{p.Spec}, key: p.Key, requireLimits: p.RequireLimits, next: p.Next})
+	request := enqueueRequest{specs: []queue.Spec{p.Spec}, key: p.Key, requireLimits: p.RequireLimits, next: p.Next}
+	receipt, notes, err := h.intake.enqueue(ctx, request, h.Store.Enqueue)
 	if err != nil {
 		return control.EnqueueResult{}, err
 	}
@@ -127,41 +77,27 @@ func existingIndexes(r *store.Receipt) (list []int) {
 
 // EnqueueBatch implements control.API.
 func (h *Batches) EnqueueBatch(ctx context.Context, p control.EnqueueBatch) (control.EnqueueBatchResult, error) {
-	uid := control.PeerFrom(ctx).UID
-	switch {
-	case p.Abort:
+	uid, put := control.PeerFrom(ctx).UID, h.Store.StageBatch
+	if p.Abort {
 		h.intake.nextBatches.remove(uid, p.Batch)
-		return control.EnqueueBatchResult{IDs: []string{}}, h.store.AbortBatch(ctx, uid, p.Batch)
-	case p.Commit:
-		receipt, notes, err := h.intake.enqueue(ctx, enqueueRequest{p.Jobs, p.Batch, p.Key, p.RequireLimits, p.Next})
-		if err == nil {
-			h.intake.nextBatches.remove(uid, p.Batch)
-		}
-		out := control.EnqueueBatchResult{
-			IDs: append([]string{}, receipt.IDs...), Duplicate: receipt.Duplicate, FoundIndexes: existingIndexes(&receipt),
-			UnenforcedLimits: notes.unenforcedLimits,
-			NewQueues:        h.intake.newQueues(ctx, &receipt),
-		}
-		if !out.Duplicate {
-			out.MaxAttempts, out.Notes = notes.maxAttempts, notes.notes
-		}
-		return out, err
+		return control.EnqueueBatchResult{IDs: []string{}}, h.Store.AbortBatch(ctx, uid, p.Batch)
 	}
-	r, notes, err := h.intake.request(ctx, enqueueRequest{specs: p.Jobs, batch: p.Batch, requireLimits: p.RequireLimits,
-		next: p.Next})
-	if err != nil {
-		return control.EnqueueBatchResult{}, err
+	if p.Commit {
+		put = h.Store.Enqueue
 	}
-	var receipt store.Receipt
-	err = h.quota.WithRoom(ctx, r.UID, func() (err error) {
-		receipt, err = h.store.StageBatch(ctx, r)
-		return err
-	})
-	if err == nil {
-		h.owners.Note(r.UID, r.Owner)
+	receipt, notes, err := h.intake.enqueue(ctx, enqueueRequest{p.Jobs, p.Batch, p.Key, p.RequireLimits, p.Next}, put)
+	if err == nil && p.Commit {
+		h.intake.nextBatches.remove(uid, p.Batch)
 	}
-	return control.EnqueueBatchResult{IDs: receipt.IDs, UnenforcedLimits: notes.unenforcedLimits,
-		NewQueues: h.intake.newQueues(ctx, &receipt), MaxAttempts: notes.maxAttempts, Notes: notes.notes}, err
+	out := control.EnqueueBatchResult{
+		IDs: append([]string{}, receipt.IDs...), Duplicate: receipt.Duplicate, FoundIndexes: existingIndexes(&receipt),
+		UnenforcedLimits: notes.unenforcedLimits,
+		NewQueues:        h.intake.newQueues(ctx, &receipt),
+	}
+	if !out.Duplicate {
+		out.MaxAttempts, out.Notes = notes.maxAttempts, notes.notes
+	}
+	return out, err
 }
 
 // enqueueRequest holds the jobs of a request, with its options.
@@ -172,23 +108,24 @@ type enqueueRequest struct {
 	next          bool // the jobs start before the caller's own waiting jobs
 }
 
-// enqueue stores the jobs of a request. If the request commits a batch, enqueue returns once all jobs of
-// the batch are in the queue.
-func (in *intake) enqueue(ctx context.Context, a enqueueRequest) (store.Receipt, receiptNotes, error) {
+// enqueue stores the jobs of a request with the function put. If the request commits a batch, enqueue returns once
+// all jobs of the batch are in the queue.
+func (in *intake) enqueue(ctx context.Context, a enqueueRequest,
+	put func(context.Context, store.Request) (store.Receipt, error)) (store.Receipt, receiptNotes, error) {
 	r, notes, err := in.request(ctx, a)
 	if err != nil {
 		return store.Receipt{}, notes, err
 	}
 	var receipt store.Receipt
-	err = in.quota.WithRoom(ctx, r.UID, func() (err error) {
-		receipt, err = in.store.Enqueue(ctx, r)
+	err = in.Quota.WithRoom(ctx, r.UID, func() (err error) {
+		receipt, err = put(ctx, r)
 		return err
 	})
 	if err == nil {
-		in.owners.Note(r.UID, r.Owner)
+		in.Owners.Note(r.UID, r.Owner)
 	}
 	for more := receipt.Staged; err == nil && more; {
-		more, err = in.store.ApplyBatch(ctx, receipt.Batch)
+		more, err = in.Store.ApplyBatch(ctx, receipt.Batch)
 		if errors.Is(err, queue.ErrNoSpace) || errors.Is(err, queue.ErrUnavailable) {
 			select { // retry: the batch is committed, so all its jobs must reach the queue
 			case <-time.After(applyRetryDelay):
@@ -205,16 +142,16 @@ const applyRetryDelay = 200 * time.Millisecond
 
 // request validates specs and converts them to a request to the store.
 func (in *intake) request(ctx context.Context, a enqueueRequest) (r store.Request, notes receiptNotes, err error) {
-	c := in.settings.Current()
+	c := in.Settings.Current()
 	peer := control.PeerFrom(ctx)
-	uid, users := peer.UID, access.UserResolver{RunAs: in.runAs, Peer: &peer}
+	uid, users := peer.UID, access.UserResolver{RunAs: in.RunAs, Peer: &peer}
 	r = store.Request{Drafts: make([]queue.Job, len(a.specs)), UID: uid, Batch: a.batch, Key: a.key,
-		MaxPending: c.MaxPending, MaxPendingUser: c.MaxPendingUser, MaxBytesUser: in.quota.MaxBytesUser(),
+		MaxPending: c.MaxPending, MaxPendingUser: c.MaxPendingUser, MaxBytesUser: in.Quota.MaxBytesUser(),
 		Submission: peer.Submission}
 	if len(a.key) > queue.MaxKey {
 		return r, notes, queue.Invalid("key", "too long (%d bytes); the maximum is %d bytes", len(a.key), queue.MaxKey)
 	}
-	name := in.owners.UserName(uid)
+	name := in.Owners.UserName(uid)
 	if name != strconv.Itoa(uid) { // if name is a number, the account has no name or its name is unknown now
 		r.Owner = name
 	}
@@ -226,9 +163,9 @@ func (in *intake) request(ctx context.Context, a enqueueRequest) (r store.Reques
 			return r, notes, err
 		}
 	}
-	nodes := sync.OnceValues(func() ([]store.NodeState, error) { return in.nodeList.Nodes(ctx) })
+	nodes := sync.OnceValues(func() ([]store.NodeState, error) { return in.NodeList.Nodes(ctx) })
 	for i := range a.specs {
-		spec, err := in.queueRules.WithDefaults(&a.specs[i])
+		spec, err := in.QueueRules.WithDefaults(&a.specs[i])
 		var j queue.Job
 		if err == nil {
 			j, err = in.draft(spec, c.Defaults(), name, &users)
@@ -240,6 +177,10 @@ func (in *intake) request(ctx context.Context, a enqueueRequest) (r store.Reques
 		case a.specs[i].Priority != nil:
 			err = in.checkPriority(&peer, &j)
 		}
+		j.UID = uid
+		if err == nil {
+			err = in.checkDemands(&j, nodes)
+		}
 		var fault *queue.Error
 		if errors.As(err, &fault) && len(a.specs) > 1 {
 			return r, notes, fault.WithIndex(i + 1)
@@ -247,15 +188,8 @@ func (in *intake) request(ctx context.Context, a enqueueRequest) (r store.Reques
 		if err != nil {
 			return r, notes, err
 		}
-		j.UID = uid
-		if err := in.checkDemands(&j, nodes); err != nil {
-			if errors.As(err, &fault) && len(a.specs) > 1 {
-				err = fault.WithIndex(i + 1)
-			}
-			return r, notes, err
-		}
-		if runs := in.account.RunsAs(&j); i == 0 || runs != in.account.RunsAs(&r.Drafts[i-1]) {
-			if err := in.runAs.MayRun(runs); err != nil {
+		if runs := in.Account.RunsAs(&j); i == 0 || runs != in.Account.RunsAs(&r.Drafts[i-1]) {
+			if err := in.RunAs.MayRun(runs); err != nil {
 				return r, notes, err
 			}
 		}
@@ -263,7 +197,7 @@ func (in *intake) request(ctx context.Context, a enqueueRequest) (r store.Reques
 	}
 	in.addNotes(&notes, r.Drafts)
 	notes.notes = append(notes.notes, next...)
-	if notes.unenforcedLimits, err = in.limits.UnenforcedLimits(ctx, r.Drafts, a.requireLimits); err != nil ||
+	if notes.unenforcedLimits, err = in.health.UnenforcedLimits(ctx, r.Drafts, a.requireLimits); err != nil ||
 		a.key == "" {
 		return r, notes, err
 	}
@@ -291,10 +225,7 @@ func (in *intake) draft(spec *queue.Spec, d queue.Defaults, name string, users *
 	error) {
 	j, err := queue.Resolve(spec, d)
 	if err == nil {
-		err = checkTerminal(&j)
-	}
-	if err == nil {
-		err = checkSecrets(&j)
+		err = checkSystem(&j)
 	}
 	if err != nil || spec.User == nil {
 		j.User = name
@@ -307,11 +238,11 @@ func (in *intake) draft(spec *queue.Spec, d queue.Defaults, name string, users *
 
 // view converts a job, with all its fields, to its form in a reply.
 func (w *viewer) view(j *queue.Job) control.Job {
-	v := control.View{Units: w.units.UnitNames(j), CurrentTime: w.store.Now(), Order: w.store.Order(),
-		EnqueuedTotal: w.store.Counts().EnqueuedTotal, TypicalRuntime: w.store.Usual(j.Fingerprint())}
-	v.User, v.Owner = w.runAs.Names(j)
-	if pausedAt, pausedBy := w.pauses.PauseOf(j); pausedAt != 0 {
-		v.PausedAt, v.PausedBy = pausedAt, w.owners.UserName(pausedBy)
+	v := control.View{Units: w.Settings.UnitNames(j), CurrentTime: w.Store.Now(), Order: w.Store.Order(),
+		EnqueuedTotal: w.Store.Counts().EnqueuedTotal, TypicalRuntime: w.Store.Usual(j.Fingerprint())}
+	v.User, v.Owner = w.RunAs.Names(j)
+	if pausedAt, pausedBy := w.Pauses.PauseOf(j); pausedAt != 0 {
+		v.PausedAt, v.PausedBy = pausedAt, w.Owners.UserName(pausedBy)
 	}
 	return control.ViewJob(j, v)
 }
@@ -319,7 +250,7 @@ func (w *viewer) view(j *queue.Job) control.Job {
 // viewFor returns a job as the peer may see it.
 func (w *viewer) viewFor(p *control.Peer, j *queue.Job) control.Job {
 	v := w.view(j)
-	access.HideJob(&v, w.guard.VisibilityFor(p, j))
+	access.HideJob(&v, w.Guard.VisibilityFor(p, j))
 	return v
 }
 
@@ -327,11 +258,11 @@ func (w *viewer) viewFor(p *control.Peer, j *queue.Job) control.Job {
 func (w *viewer) viewsFor(ctx context.Context, p *control.Peer, jobs []queue.Job) []control.Job {
 	list := make([]control.Job, 0, len(jobs))
 	for i := range jobs {
-		if !w.guard.Hides(p, &jobs[i]) {
+		if !w.Guard.Hides(p, &jobs[i]) {
 			list = append(list, w.viewFor(p, &jobs[i]))
 		}
 	}
-	w.nodeList.NameNodes(ctx, list)
+	w.NodeList.NameNodes(ctx, list)
 	w.waits.SetWaitsFor(ctx, jobs, list)
 	return list
 }
@@ -343,7 +274,13 @@ func (h *Jobs) List(ctx context.Context, p control.List) (control.JobPage, error
 	if err != nil {
 		return control.JobPage{}, err
 	}
-	return h.page(ctx, f)
+	return control.Answer(ctx, h.Shares, control.ClassMany, func() (control.JobPage, error) {
+		page, err := h.Store.List(ctx, f)
+		if err != nil {
+			return control.JobPage{}, err
+		}
+		return control.JobPage{Jobs: h.views.viewsFor(ctx, &peer, page.Jobs), Next: cursor(page.Next)}, nil
+	})
 }
 
 // DLQList implements control.API.
@@ -364,25 +301,18 @@ func (t *filters) filter(peer *control.Peer, p control.List) (store.Filter, erro
 	if !peer.Right.Covers(control.Operate) {
 		f.Viewer = &peer.UID
 	}
+	names := p.State
 	if p.Failed {
-		f.States = []queue.State{queue.Dead, queue.Failed}
+		names = append([]string{queue.Dead.String(), queue.Failed.String()}, names...)
 	}
-	for _, name := range p.State {
-		states, err := queue.ParseStates(name)
-		if err != nil {
-			return f, err
-		}
-		for _, state := range states {
-			// Avoid duplicates: the state names waiting and pending overlap.
-			if !slices.Contains(f.States, state) {
-				f.States = append(f.States, state)
-			}
-		}
+	var err error
+	if f.States, err = parseStates(names); err != nil {
+		return f, err
 	}
 	if p.User != "" {
-		uid, ok := t.directory.UserID(p.User)
+		uid, ok := t.Directory.UserID(p.User)
 		if !ok {
-			uid, ok = t.owners.FormerUID(p.User)
+			uid, ok = t.Owners.FormerUID(p.User)
 		}
 		if !ok {
 			return f, queue.Invalid("user", "there is no user %q on this machine", queue.Clip(p.User))
@@ -410,13 +340,44 @@ func (t *filters) filter(peer *control.Peer, p control.List) (store.Filter, erro
 	return f, nil
 }
 
-func (h *Jobs) page(ctx context.Context, f store.Filter) (control.JobPage, error) {
-	peer := control.PeerFrom(ctx)
-	return control.Answer(ctx, h.shares, control.ClassMany, func() (control.JobPage, error) {
-		page, err := h.store.List(ctx, f)
+// parseStates returns the states that these names stand for, each once. The names waiting and pending overlap.
+func parseStates(names []string) (states []queue.State, err error) {
+	for _, name := range names {
+		list, err := queue.ParseStates(name)
 		if err != nil {
-			return control.JobPage{}, err
+			return nil, err
 		}
-		return control.JobPage{Jobs: h.views.viewsFor(ctx, &peer, page.Jobs), Next: cursor(page.Next)}, nil
-	})
+		for _, state := range list {
+			if !slices.Contains(states, state) {
+				states = append(states, state)
+			}
+		}
+	}
+	return states, nil
+}
+
+// longDelay is the delay of a new job above which the reply has a note about reboots. For shorter delays a
+// reboot is too unlikely.
+const longDelay = time.Hour
+
+// receiptNotes holds the notes in a reply about new or edited jobs, which are everything except the jobs'
+// ids.
+type receiptNotes struct {
+	unenforcedLimits []string // limits that are not enforced on this machine
+	maxAttempts      int      // the largest max_attempts among the jobs
+	notes            []string
+}
+
+// addNotes adds notes on jobs that are about to be enqueued.
+func (in *intake) addNotes(m *receiptNotes, drafts []queue.Job) {
+	delayed := false
+	now := in.Store.Now()
+	for i := range drafts {
+		j := &drafts[i]
+		m.maxAttempts = max(m.maxAttempts, j.MaxAttempts)
+		delayed = delayed || j.Delay > longDelay || j.RunAt > now.Add(longDelay)
+	}
+	if delayed {
+		m.notes = in.AdviseBoot.BootNotes()
+	}
 }

@@ -12,44 +12,22 @@ import (
 	"github.com/queuectl/queuectl/control"
 	"github.com/queuectl/queuectl/output"
 	"github.com/queuectl/queuectl/queue"
-	"github.com/queuectl/queuectl/service/access"
 	"github.com/queuectl/queuectl/service/cluster"
-	"github.com/queuectl/queuectl/store"
-	"github.com/queuectl/queuectl/worker"
 )
 
 // outputReader reads the output of attempts on any node.
-type outputReader struct {
-	node   string // name of this node
-	shares *control.UserLimits
-	store  store.Store
-	router *cluster.JobRouter
-}
+type outputReader struct{ *parts }
 
 // Output sends the output of jobs, and connects users with their terminals.
 type Output struct {
-	cluster      store.Cluster // nil if no other node can use the store
-	node         string        // name of this node
-	pool         *worker.Pool
-	store        store.Store
-	guard        *access.Guard
-	nodeList     *cluster.NodeList
-	outputReader *outputReader
-	reader       *jobReader
-	router       *cluster.JobRouter
-	runAs        *access.RunAs
-
+	*parts
 	terminals terminals
 }
 
 // Logs implements control.API.
 func (h *Output) Logs(ctx context.Context, p control.Logs, each func(control.Piece) error) (control.LogsEnd, error) {
-	j, err := h.reader.findJob(ctx, p.ID)
+	j, err := h.reader.findFor(ctx, "logs", p.ID)
 	if err != nil {
-		return control.LogsEnd{}, err
-	}
-	peer := control.PeerFrom(ctx)
-	if err := h.guard.MayAct(&peer, "logs", &j); err != nil {
 		return control.LogsEnd{}, err
 	}
 	n := p.Attempt
@@ -57,9 +35,9 @@ func (h *Output) Logs(ctx context.Context, p control.Logs, each func(control.Pie
 	case p.All:
 		n = 1
 	case n == 0:
-		n = max(j.Runs, h.router.Running(ctx, &j), 1)
+		n = max(j.Runs, h.Router.Running(ctx, &j), 1)
 	}
-	if p.Attempt > max(j.Runs, h.router.Running(ctx, &j)) {
+	if p.Attempt > max(j.Runs, h.Router.Running(ctx, &j)) {
 		attempts := "attempts"
 		if j.Runs == 1 {
 			attempts = "attempt"
@@ -94,25 +72,25 @@ type follower struct {
 // run sends the rest of the current attempt's output. If the request follows the job, run also sends the
 // output of later attempts.
 func (f *follower) run(ctx context.Context, j queue.Job) (control.LogsEnd, error) {
-	watching := f.h.store.Watch([]int64{j.Seq})
+	watching := f.h.Store.Watch([]int64{j.Seq})
 	defer watching.Stop()
 	if f.p.Follow {
-		defer f.h.pool.Watch(j.Seq)()
+		defer f.h.Pool.Watch(j.Seq)()
 	}
 	for {
 		// connected is taken before the job's state is read, so that no later connection is missed.
-		connected := f.h.pool.RunnerConnected()
+		connected := f.h.Pool.RunnerConnected()
 		var retry <-chan time.Time
 		if now, err := f.h.reader.rereadOutline(ctx, &j); err == nil {
 			j = now
-		} else if f.p.Follow && f.h.nodeList.IsStoreUnavailable(err) {
+		} else if f.p.Follow && f.h.NodeList.IsStoreUnavailable(err) {
 			// A job on this node still prints while the store is unavailable.
 			retry = time.After(cluster.PollInterval)
 		} else {
 			return control.LogsEnd{}, err
 		}
 		end := control.LogsEnd{State: j.State.String()}
-		running := f.h.router.Running(ctx, &j)
+		running := f.h.Router.Running(ctx, &j)
 		switch {
 		case f.last != nil:
 			return end, f.sendLast()
@@ -255,22 +233,16 @@ func (r *outputReader) readTail(ctx context.Context, j *queue.Job, n, tail int, 
 
 // isRunning reports whether attempt n of a job is running.
 func (r *outputReader) isRunning(ctx context.Context, j *queue.Job, n int) bool {
-	return n > j.Runs && r.router.Running(ctx, j) == n
+	return n > j.Runs && r.Router.Running(ctx, j) == n
 }
 
 // liveEnd returns the position up to which a running attempt has printed.
 func (r *outputReader) liveEnd(ctx context.Context, seq int64) (end output.Cursor, err error) {
-	chunk, ok, err := r.router.Read(ctx, seq, output.Cursor{-1, -1}, false)
+	chunk, ok, err := r.Router.Read(ctx, seq, output.Cursor{-1, -1}, false)
 	if err != nil || !ok {
 		return end, err
 	}
 	return chunk.Cursor, nil
-}
-
-// cursorBefore returns a position before the end of each stream. The distance is the parameter bytes, or
-// less if the stream is shorter.
-func cursorBefore(end output.Cursor, bytes int) output.Cursor {
-	return output.Cursor{max(0, end[0]-int64(bytes)), max(0, end[1]-int64(bytes))}
 }
 
 // readNow reads the output of a running attempt from the cursor c up to the position end. It stops there,
@@ -307,7 +279,7 @@ func (r *outputReader) readNow(ctx context.Context, seq int64, c, end output.Cur
 // output. more is false when the attempt no longer runs or all output was read.
 func (r *outputReader) readLive(ctx context.Context, seq int64, c *output.Cursor, follow bool,
 	each func(output.Chunk) error) (more bool, err error) {
-	chunk, ok, err := r.router.Read(ctx, seq, *c, follow)
+	chunk, ok, err := r.Router.Read(ctx, seq, *c, follow)
 	if err != nil || !ok {
 		return false, err
 	}
@@ -324,11 +296,8 @@ func (r *outputReader) readLive(ctx context.Context, seq int64, c *output.Cursor
 // a chunk that says so.
 func (r *outputReader) readStored(ctx context.Context, seq int64, n, tail int, c output.Cursor,
 	each func(output.Chunk) error) error {
-	var a queue.Attempt
-	err := r.shares.Do(ctx, control.ClassOne, func() (err error) {
-		a, err = r.store.Attempt(ctx, seq, n)
-		return err
-	})
+	a, err := read(ctx, r.Shares, control.ClassOne,
+		func() (queue.Attempt, error) { return r.Store.Attempt(ctx, seq, n) })
 	if err != nil {
 		return err
 	}
@@ -350,9 +319,9 @@ func (r *outputReader) readStored(ctx context.Context, seq int64, n, tail int, c
 		// A small output is stored in the attempt's row and not in a file.
 		return r.eachChunk(ctx, control.ClassOne, decoded(a.Output), sendRest)
 	}
-	f, _, err := r.router.OpenAttemptOutput(ctx, &a)
+	f, err := r.Router.OpenAttemptOutput(ctx, &a)
 	if errors.Is(err, os.ErrNotExist) {
-		if a.Node != "" && a.Node != r.node {
+		if a.Node != "" && a.Node != r.Node {
 			return queue.Errorf(queue.CodeNotFound, "attempt %d has lost its output, which was on node %s", a.N, a.Node)
 		}
 		return queue.Errorf(queue.CodeNotFound, "the output of attempt %d no longer exists", a.N)
@@ -421,7 +390,7 @@ func (r *outputReader) eachChunk(ctx context.Context, class control.Class, chunk
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		err := r.shares.Step(ctx, class, func() error {
+		err := r.Shares.Step(ctx, class, func() error {
 			for cost := 0; cost < stepBytes; {
 				c, err, ok := next()
 				if more = ok; !ok || err != nil {

@@ -5,32 +5,16 @@ import (
 	"maps"
 
 	"github.com/queuectl/queuectl/control"
-	"github.com/queuectl/queuectl/service/access"
-	"github.com/queuectl/queuectl/service/cluster"
-	"github.com/queuectl/queuectl/service/settings"
 	"github.com/queuectl/queuectl/store"
-	"github.com/queuectl/queuectl/worker"
 )
 
-// Nodes drains, removes and lists nodes.
-type Nodes struct {
-	cluster    store.Cluster // nil if no other node can use the store
-	pool       *worker.Pool
-	shares     *control.UserLimits
-	store      store.Store
-	changes    *Changer
-	drainState *cluster.DrainState
-	drains     *cluster.Drains
-	guard      *access.Guard
-	lease      *cluster.LeaseKeeper
-	lock       *settings.Lock
-	nodeList   *cluster.NodeList
-	router     *cluster.JobRouter
-}
+// Nodes drains, removes and lists nodes. Its method NodeList hides the field NodeList, so its methods use
+// h.NodeParts.NodeList.
+type Nodes struct{ *parts }
 
 func viewNode(n *store.NodeState) control.NodeView {
 	v := control.NodeView{Name: n.Name, State: "alive", This: n.IsSelf, Workers: n.Workers, Running: n.Running,
-		Labels: maps.Clone(n.Labels), Resources: maps.Clone(n.Resources),
+		Labels: maps.Collect(maps.All(n.Labels)), Resources: maps.Collect(maps.All(n.Resources)),
 		Version: n.Version, JoinedAt: control.Time(n.JoinedAt), LastHeartbeat: control.Time(n.LastHeartbeat)}
 	switch {
 	case n.Stopped:
@@ -42,22 +26,16 @@ func viewNode(n *store.NodeState) control.NodeView {
 	case n.Drained:
 		v.State = "drained"
 	}
-	if v.Labels == nil {
-		v.Labels = map[string]string{}
-	}
-	if v.Resources == nil {
-		v.Resources = map[string]int{}
-	}
 	return v
 }
 
 // NodeList implements control.API.
 func (h *Nodes) NodeList(ctx context.Context, p control.Nodes) (control.NodeList, error) {
-	return control.Answer(ctx, h.shares, control.ClassOne, func() (control.NodeList, error) {
+	return control.Answer(ctx, h.Shares, control.ClassOne, func() (control.NodeList, error) {
 		list := control.NodeList{Nodes: []control.NodeView{}}
-		read := h.nodeList.Nodes
-		if h.cluster != nil {
-			read = func(ctx context.Context) ([]store.NodeState, error) { return h.cluster.Nodes(ctx, p.Cursor) }
+		read := h.NodeParts.NodeList.Nodes
+		if h.Cluster != nil {
+			read = func(ctx context.Context) ([]store.NodeState, error) { return h.Cluster.Nodes(ctx, p.Cursor) }
 		}
 		nodes, err := read(ctx)
 		for i := range nodes {
@@ -72,16 +50,16 @@ func (h *Nodes) NodeList(ctx context.Context, p control.Nodes) (control.NodeList
 
 // NodeRemove implements control.API.
 func (h *Nodes) NodeRemove(ctx context.Context, p control.NodeName) (v control.NodeView, err error) {
-	n, err := h.nodeList.NodeNamed(ctx, p.Name, "queuectl service stop")
+	n, err := h.NodeParts.NodeList.NodeNamed(ctx, p.Name, "queuectl service stop")
 	if err != nil {
 		return v, err
 	}
-	if err := h.guard.Audit(ctx, "node.rm", p.Name, nil); err != nil {
+	if err := h.Guard.Audit(ctx, "node.rm", p.Name, nil); err != nil {
 		return v, err
 	}
-	if err := h.cluster.RemoveNode(ctx, p.Name); err != nil {
+	if err := h.Cluster.RemoveNode(ctx, p.Name); err != nil {
 		return v, err
 	}
-	h.lease.TakeOver(context.WithoutCancel(ctx))
+	h.Lease.TakeOver(context.WithoutCancel(ctx))
 	return viewNode(&n), nil
 }

@@ -35,7 +35,7 @@ func (h *jobChanger) pauseVerb(on bool) *verb {
 		method = "pause"
 	}
 	return &verb{method: method, do: func(ctx context.Context, j *queue.Job, only []queue.State) error {
-		runs, err := h.pool.Pause(ctx, j.Seq, on, control.PeerFrom(ctx).UID)
+		runs, err := h.Pool.Pause(ctx, j.Seq, on, control.PeerFrom(ctx).UID)
 		switch {
 		case err != nil || runs:
 			return err
@@ -72,32 +72,32 @@ func (h *Actions) pauseAll(ctx context.Context, method string, p control.Selecti
 	v := control.BulkResult{DoneIDs: []string{}, Refusals: []control.Refusal{}}
 	peer := control.PeerFrom(ctx)
 	if !peer.Right.Covers(control.Operate) {
-		return v, h.rights.Refuse(&peer, method+" of all jobs", control.Operate)
+		return v, h.Rights.Refuse(&peer, method+" of all jobs", control.Operate)
 	}
 	if _, relayed := cluster.Relayed(ctx); relayed {
 		if err := h.changes.ReloadShared(ctx); err != nil {
 			return v, err
 		}
-		return allPaused(h.pool.PauseAll(h.pauses.Current() != nil)(ctx)), nil
+		return allPaused(h.Pool.PauseAll(h.Pauses.Current() != nil)(ctx)), nil
 	}
 	if p.DryRun {
-		v.MatchCount = new(int(h.store.Counts().States[queue.Processing]))
+		v.MatchCount = new(int(h.Store.Counts().States[queue.Processing]))
 		return v, nil
 	}
 	var wait func(context.Context) ([]string, error)
-	err := h.lock.With(ctx, func() error {
+	err := h.Lock.With(ctx, func() error {
 		// Read the store, since another node may have paused or resumed all jobs.
-		stored, err := h.store.Settings(ctx)
+		stored, err := h.Store.Settings(ctx)
 		if err != nil {
 			return err
 		}
 		paused := slices.ContainsFunc(stored, func(set store.Setting) bool { return set.Key == settings.PauseKey })
-		if paused != on || h.pool.AllPaused() != on {
+		if paused != on || h.Pool.AllPaused() != on {
 			if err := h.storePause(ctx, on); err != nil {
 				return err
 			}
 		}
-		wait = h.pool.PauseAll(on)
+		wait = h.Pool.PauseAll(on)
 		return nil
 	})
 	if err != nil {
@@ -109,7 +109,7 @@ func (h *Actions) pauseAll(ctx context.Context, method string, p control.Selecti
 	for _, other := range notifyNodes[control.BulkResult](ctx, h.changes, request) {
 		v.DoneIDs = append(v.DoneIDs, other.Result.DoneIDs...)
 		for _, r := range other.Result.Refusals {
-			h.changes.log.Warn("a node could not "+method+" all of its jobs", "node", other.Node.Name, "error", r.Message)
+			h.Log.Warn("a node could not "+method+" all of its jobs", "node", other.Node.Name, "error", r.Message)
 		}
 	}
 	return v, err
@@ -135,17 +135,17 @@ func (h *Actions) storePause(ctx context.Context, on bool) error {
 		return err
 	}
 	if !on {
-		h.pauses.Set(nil)
+		h.Pauses.Set(nil)
 		return nil
 	}
-	set.SetAt = h.store.Now()
+	set.SetAt = h.Store.Now()
 	// Continue even if the request was cancelled, since the pause is already stored.
-	stored, _ := h.store.Settings(context.WithoutCancel(ctx))
+	stored, _ := h.Store.Settings(context.WithoutCancel(ctx))
 	for i := range stored {
 		if stored[i].Key == settings.PauseKey {
 			set = stored[i] // use the stored start time, since later services report it too
 		}
 	}
-	h.pauses.Set(&set)
+	h.Pauses.Set(&set)
 	return nil
 }

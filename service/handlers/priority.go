@@ -1,8 +1,13 @@
 package handlers
 
 import (
+	"context"
+	"fmt"
+	"sync"
+
 	"github.com/queuectl/queuectl/control"
 	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
 )
 
 // checkPriority returns an error for a priority that is too far from the default of the job's queue. Without
@@ -21,7 +26,130 @@ func (in *intake) priorityBounds(p *control.Peer, name string) (low, high int64)
 	if p.Right.Covers(control.Operate) {
 		return -queue.MaxPriority, queue.MaxPriority
 	}
-	most := in.settings.Current().PriorityRange
-	def := in.queueRules.DefaultPriority(name)
+	most := in.Settings.Current().PriorityRange
+	def := in.QueueRules.DefaultPriority(name)
 	return max(def-most, -queue.MaxPriority), min(def+most, queue.MaxPriority)
+}
+
+// A job that is enqueued with next starts before its owner's waiting jobs. Its priority is one above the
+// highest effective priority of the owner's jobs that could start now or wait to be retried. Waiting raises
+// effective priorities without limit. But a user with only the right submit may set priorities only up to a
+// limit. If that limit is too low, the job gets the highest priority that its owner may set, and a note
+// says so.
+//
+// With aging = enqueue, the enqueue of the new job gives each waiting job one more point. The new job
+// therefore needs a priority that is one higher. Without that, the new job and the best waiting job would
+// have the same rank, and the older one would start first. Each job of a batch also gives one point to the
+// waiting jobs and to the earlier jobs of the batch. So the jobs of a batch get rising priorities. They
+// then all have the same rank and start in their order.
+
+// bestWaiting returns the highest effective priority of a user's waiting jobs, and the number of jobs in the
+// earlier requests of the batch. jobs is the number of jobs in this request. All requests of a batch get the
+// same priority, so that the batch's jobs start in their order.
+func (in *intake) bestWaiting(
+	ctx context.Context, uid int, batch string, jobs int,
+) (best store.WaitingPriority, earlier int, err error) {
+	name, now := batchName{uid, batch}, in.Store.Now()
+	if b, known := in.nextBatches.priority(name, now, jobs); known {
+		return b.best, b.jobs, nil
+	}
+	best, err = read(ctx, in.Shares, control.ClassOne,
+		func() (store.WaitingPriority, error) { return in.Store.BestWaiting(ctx, uid) })
+	if err == nil && batch != "" {
+		in.nextBatches.put(name, nextBatch{best, now, jobs})
+	}
+	return best, 0, err
+}
+
+// batchName identifies a batch of a user.
+type batchName struct {
+	uid  int
+	name string
+}
+
+// nextBatches remembers the result of bestWaiting for the first request of each batch. A batch is removed
+// when it is committed or aborted, or when no request for it has arrived within store.StageMemory.
+type nextBatches struct {
+	mu     sync.Mutex
+	byName map[batchName]nextBatch
+}
+
+// nextBatch holds the result of bestWaiting for one batch.
+type nextBatch struct {
+	best store.WaitingPriority
+	last queue.Millis // time of the batch's last request
+	jobs int          // number of jobs in the batch's earlier requests
+}
+
+// priority returns the remembered result of bestWaiting for a batch. It also records that a request has
+// added a number of jobs to the batch.
+func (n *nextBatches) priority(name batchName, now queue.Millis, jobs int) (b nextBatch, known bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	b, known = n.byName[name]
+	if known {
+		n.byName[name] = nextBatch{b.best, now, b.jobs + jobs}
+	}
+	return b, known
+}
+
+// put remembers the first request of a batch and removes abandoned batches. For each user it keeps at most
+// as many batches as the store does. It keeps the batches with the newest requests.
+func (n *nextBatches) put(name batchName, first nextBatch) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.byName == nil {
+		n.byName = map[batchName]nextBatch{}
+	}
+	count, oldest := 0, name
+	for other, b := range n.byName {
+		switch {
+		case b.last.Add(store.StageMemory) < first.last:
+			delete(n.byName, other)
+		case other.uid == name.uid:
+			if count++; count == 1 || b.last < n.byName[oldest].last {
+				oldest = other
+			}
+		}
+	}
+	if count >= store.MaxStagedUser {
+		delete(n.byName, oldest)
+	}
+	n.byName[name] = first
+}
+
+// remove removes a batch.
+func (n *nextBatches) remove(uid int, batch string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	delete(n.byName, batchName{uid, batch})
+}
+
+// putNext raises the priority of a new job above that of its owner's waiting jobs, up to the highest priority
+// that the owner may set. earlier is the number of jobs of the batch before this one. putNext returns a note
+// for the owner if some of the waiting jobs still start first.
+func (in *intake) putNext(p *control.Peer, j *queue.Job, best store.WaitingPriority, earlier int) (notes []string) {
+	order := in.Store.Order()
+	if order.Scheduling == queue.ByArrival {
+		return []string{`next: the job is enqueued at its usual place, because the setting "scheduling" is "fifo": ` +
+			"the job that has waited longest starts first"}
+	}
+	if !best.Found {
+		return nil
+	}
+	if order.Scheduling == queue.ByAging && order.Aging == queue.AgingEnqueue {
+		best.Priority += int64(earlier) + 1 // add the points that the new jobs give to waiting jobs
+	}
+	_, most := in.priorityBounds(p, j.Queue)
+	j.Priority = max(j.Priority, min(best.Priority+1, most))
+	if best.Priority < j.Priority {
+		return nil
+	}
+	verb := "still"
+	if best.Bound {
+		verb = "may still"
+	}
+	return []string{fmt.Sprintf("next: the job is enqueued with priority %d, the highest that you may set in queue %s, "+
+		`but some of your jobs %s start earlier because they have waited longer; ask a user `+
+		`with the right "operate" to raise the priority`, j.Priority, j.Queue, verb)}
 }

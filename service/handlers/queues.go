@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"log/slog"
 	"maps"
 	"slices"
 	"sync"
@@ -13,37 +12,14 @@ import (
 
 	"github.com/queuectl/queuectl/control"
 	"github.com/queuectl/queuectl/queue"
-	"github.com/queuectl/queuectl/service/access"
-	"github.com/queuectl/queuectl/service/cluster"
-	"github.com/queuectl/queuectl/service/settings"
 	"github.com/queuectl/queuectl/store"
-	"github.com/queuectl/queuectl/worker"
 )
 
 // queueReader reads the queues.
-type queueReader struct {
-	pool     *worker.Pool
-	shares   *control.UserLimits
-	store    store.Store
-	nodeList *cluster.NodeList
-	owners   *access.Owners
-}
+type queueReader struct{ *parts }
 
 // Queues changes and lists queues.
-type Queues struct {
-	log        *slog.Logger
-	pool       *worker.Pool
-	store      store.Store
-	bulk       *bulk
-	changes    *Changer
-	guard      *access.Guard
-	intake     *intake
-	jobChanges *jobChanger
-	nodeList   *cluster.NodeList
-	queueList  *queueReader
-	queueRules *settings.QueueRules
-	settings   *settings.Keeper
-}
+type Queues struct{ *parts }
 
 // maxSuggestedQueues limits for how many new queues of a request the reply suggests an existing queue with
 // a similar name. If a request creates more, their names are unlikely to be typing errors.
@@ -78,10 +54,8 @@ func (in *intake) newQueues(ctx context.Context, r *store.Receipt) (list []contr
 
 // queues returns the existing queues, including the default queue even if it is empty.
 func (l *queueReader) queues(ctx context.Context) (list []store.QueueState, err error) {
-	err = l.shares.Do(ctx, control.ClassOne, func() error {
-		list, err = l.store.Queues(ctx)
-		return err
-	})
+	list, err = read(ctx, l.Shares, control.ClassOne,
+		func() ([]store.QueueState, error) { return l.Store.Queues(ctx) })
 	if err == nil && !slices.ContainsFunc(list, func(q store.QueueState) bool { return q.Name == queue.DefaultQueue }) {
 		list = append(list, store.QueueState{Name: queue.DefaultQueue, Rule: store.DefaultQueueRule})
 		slices.SortFunc(list, func(a, b store.QueueState) int { return cmp.Compare(a.Name, b.Name) })
@@ -102,7 +76,7 @@ func (l *queueReader) viewQueue(q *store.QueueState) control.QueueView {
 		v.Retention = new(control.Age(r.Keep.Age))
 	}
 	if r.Paused {
-		pausedBy := l.owners.UserName(r.PausedBy)
+		pausedBy := l.Owners.UserName(r.PausedBy)
 		v.Frozen = r.Frozen
 		v.PausedBy, v.PausedAt, v.PausedUntil = &pausedBy, control.Time(r.PausedAt), control.Time(r.Until)
 		if r.Reason != "" {
@@ -123,7 +97,7 @@ func (h *Queues) QueueList(ctx context.Context, p control.Queues) (control.Queue
 
 // addOtherNodesThroughput adds the throughput of the other nodes.
 func (l *queueReader) addOtherNodesThroughput(ctx context.Context, list []control.QueueView) {
-	_, ended := l.nodeList.OtherNodesThroughput(ctx)
+	_, ended := l.NodeList.OtherNodesThroughput(ctx)
 	for i := range list {
 		list[i].Throughput += ended[list[i].Queue]
 	}
@@ -133,7 +107,7 @@ func (l *queueReader) addOtherNodesThroughput(ctx context.Context, list []contro
 func (l *queueReader) viewQueues(ctx context.Context, wanted func(*store.QueueState) bool) (control.QueueList, error) {
 	list, err := l.queues(ctx)
 	out := control.QueueList{Queues: []control.QueueView{}}
-	rates := l.pool.Throughputs()
+	rates := l.Pool.Throughputs()
 	for i := range list {
 		if !wanted(&list[i]) {
 			continue
@@ -155,30 +129,19 @@ func (h *Queues) QueueSet(ctx context.Context, p control.QueueSet) (v control.Qu
 		if err != nil {
 			return err
 		}
-		set := func(to *int, from *int) {
-			if from != nil {
-				*to = *from
-			}
-		}
-		set(&rule.Concurrency, p.Concurrency)
-		set(&rule.Weight, p.Weight)
-		if p.MaxPending != nil {
-			rule.MaxPending = *p.MaxPending
-		}
-		if p.Retention != nil {
-			rule.Keep.Age = time.Duration(*p.Retention)
-		}
-		if p.RetentionMaxJobs != nil {
-			rule.Keep.MaxJobs = *p.RetentionMaxJobs
-		}
-		if p.RetentionOutput != nil {
-			rule.Keep.Output = *p.RetentionOutput
-		}
+		setIfGiven(&rule.Concurrency, p.Concurrency)
+		setIfGiven(&rule.Weight, p.Weight)
+		setIfGiven(&rule.MaxPending, p.MaxPending)
+		setIfGiven(&rule.Keep.Age, (*time.Duration)(p.Retention))
+		setIfGiven(&rule.Keep.MaxJobs, p.RetentionMaxJobs)
+		setIfGiven(&rule.Keep.Output, p.RetentionOutput)
 		if p.Default != nil {
-			if rule.Defaults, err = mergeDefaults(rule.Defaults, p.Default, h.settings.Current().Defaults()); err != nil {
-				return err
+			var j queue.Job
+			rule.Defaults, j, err = mergeDefaults(rule.Defaults, p.Default, h.Settings.Current().Defaults())
+			if err == nil { // reject defaults that name something that does not exist
+				err = h.intake.checkDemands(&j, func() ([]store.NodeState, error) { return h.NodeList.Nodes(ctx) })
 			}
-			if err := h.checkDefaults(ctx, rule.Defaults); err != nil {
+			if err != nil {
 				return err
 			}
 		}
@@ -196,6 +159,13 @@ func (h *Queues) QueueSet(ctx context.Context, p control.QueueSet) (v control.Qu
 		v = h.queueList.viewQueue(&store.QueueState{Name: p.Name, Rule: store.DefaultQueueRule})
 	}
 	return v, err
+}
+
+// setIfGiven sets a value if the request contains a new one.
+func setIfGiven[T any](to, given *T) {
+	if given != nil {
+		*to = *given
+	}
 }
 
 // queueNamed returns the state of a queue. A queue that does not exist has no jobs and default settings.
@@ -217,22 +187,23 @@ func (l *queueReader) ruleOf(ctx context.Context, name string) (store.QueueRule,
 
 // setRule changes the settings of a queue. The caller holds the settings lock.
 func (h *Queues) setRule(ctx context.Context, verb, name string, rule store.QueueRule) error {
-	if err := h.guard.Audit(ctx, verb, name, nil); err != nil {
+	if err := h.Guard.Audit(ctx, verb, name, nil); err != nil {
 		return err
 	}
-	if err := h.store.SetQueue(ctx, name, rule); err != nil {
+	if err := h.Store.SetQueue(ctx, name, rule); err != nil {
 		return err
 	}
-	return h.queueRules.LoadRules(context.WithoutCancel(ctx))
+	return h.QueueRules.LoadRules(context.WithoutCancel(ctx))
 }
 
-// mergeDefaults applies a patch to the defaults of a queue, validates the result and returns it as JSON.
-func mergeDefaults(old string, patch json.RawMessage, d queue.Defaults) (string, error) {
+// mergeDefaults applies a patch to the defaults of a queue, validates the result and returns it as JSON. It also
+// returns a job that has these defaults.
+func mergeDefaults(old string, patch json.RawMessage, d queue.Defaults) (text string, j queue.Job, err error) {
 	var fields map[string]json.RawMessage
 	if err := json.Unmarshal([]byte(cmp.Or(old, "{}")), &fields); err != nil {
-		return "", err
+		return "", j, err
 	}
-	err := queue.Members(patch, func(name string, value json.RawMessage) error {
+	err = queue.Members(patch, func(name string, value json.RawMessage) error {
 		if string(value) == "null" {
 			delete(fields, name)
 		} else {
@@ -241,7 +212,7 @@ func mergeDefaults(old string, patch json.RawMessage, d queue.Defaults) (string,
 		return control.CheckQueueDefault(name)
 	})
 	if err != nil {
-		return "", err
+		return "", j, err
 	}
 	var spec queue.Spec
 	raw, err := json.Marshal(fields)
@@ -249,48 +220,28 @@ func mergeDefaults(old string, patch json.RawMessage, d queue.Defaults) (string,
 		err = json.Unmarshal(raw, &spec)
 	}
 	if err != nil {
-		return "", err
-	}
-	some := "true"
-	any := queue.Spec{Command: &some}
-	any.Override(&spec)
-	if _, err := queue.Resolve(&any, d); err != nil {
-		return "", err
-	}
-	setFields := spec.GivenFields() // GivenFields returns the fields in their canonical spelling
-	if len(setFields) == 0 {
-		return "", nil
-	}
-	raw, err = json.Marshal(setFields)
-	if len(raw) > control.MaxQueueDefaults {
-		return "", queue.Invalid("default", "too long (%d bytes of JSON, together with the existing defaults); the "+
-			"maximum is %d bytes", len(raw), control.MaxQueueDefaults)
-	}
-	return string(raw), err
-}
-
-// checkDefaults returns an error for defaults with which no job could be enqueued, because they name
-// something that does not exist.
-func (h *Queues) checkDefaults(ctx context.Context, defaults string) error {
-	if defaults == "" {
-		return nil
-	}
-	var spec queue.Spec
-	if err := json.Unmarshal([]byte(defaults), &spec); err != nil {
-		return err
+		return "", j, err
 	}
 	any := queue.Spec{Command: new("true")}
 	any.Override(&spec)
-	j, err := queue.Resolve(&any, h.settings.Current().Defaults())
-	if err != nil {
-		return err
+	if j, err = queue.Resolve(&any, d); err != nil {
+		return "", j, err
 	}
-	return h.intake.checkDemands(&j, func() ([]store.NodeState, error) { return h.nodeList.Nodes(ctx) })
+	setFields := spec.GivenFields() // GivenFields returns the fields in their canonical spelling
+	if len(setFields) == 0 {
+		return "", j, nil
+	}
+	raw, err = json.Marshal(setFields)
+	if len(raw) > control.MaxQueueDefaults {
+		return "", j, queue.Invalid("default", "too long (%d bytes of JSON, together with the existing defaults); the "+
+			"maximum is %d bytes", len(raw), control.MaxQueueDefaults)
+	}
+	return string(raw), j, err
 }
 
 // QueuePause implements control.API.
 func (h *Queues) QueuePause(ctx context.Context, p control.QueuePause) (control.QueueList, error) {
-	now := h.store.Now()
+	now := h.Store.Now()
 	until := queue.Millis(p.Until)
 	if p.For != 0 {
 		until = now.Add(time.Duration(p.For))
@@ -332,7 +283,7 @@ func (h *Queues) PauseFrozenQueues(ctx context.Context) {
 		}
 	}
 	if err != nil && ctx.Err() == nil {
-		h.log.Warn("the service could not pause all running jobs of queues that were paused with --freeze, so some may "+
+		h.Log.Warn("the service could not pause all running jobs of queues that were paused with --freeze, so some may "+
 			"still run; pause the queues again with: queuectl queue pause QUEUE --freeze", "queue", name, "error", err)
 	}
 }
@@ -345,7 +296,7 @@ func (h *Queues) withdrawQueue(ctx context.Context, q *store.QueueState) error {
 	timeoutCtx, cancel := context.WithTimeout(ctx, withdrawTimeout)
 	defer cancel()
 	for leased := int64(q.Leased); ; {
-		running, unstarted := h.pool.RecallQueue(q.Name)
+		running, unstarted := h.Pool.RecallQueue(q.Name)
 		if q.Rule.Frozen {
 			if err := h.pauseEach(ctx, running, q.Rule.PausedBy, paused); err != nil {
 				return err
@@ -377,7 +328,7 @@ func (h *Queues) pauseEach(ctx context.Context, seqs []int64, uid int, done map[
 	for i, seq := range seqs {
 		if !done[seq] {
 			done[seq] = true
-			calls.Go(func() { _, errs[i] = h.pool.Pause(ctx, seq, true, uid) })
+			calls.Go(func() { _, errs[i] = h.Pool.Pause(ctx, seq, true, uid) })
 		}
 	}
 	calls.Wait()
@@ -395,7 +346,7 @@ func (h *Queues) pauseEach(ctx context.Context, seqs []int64, uid int, done map[
 func (h *Queues) resumeFrozen(ctx context.Context, q *store.QueueState) error {
 	f := store.Filter{Queue: q.Name, States: []queue.State{queue.Processing}, Limit: store.MaxPage}
 	for {
-		page, err := h.store.List(ctx, f)
+		page, err := h.Store.List(ctx, f)
 		if err != nil {
 			return err
 		}

@@ -54,7 +54,7 @@ func TestQueueDefaultsExcludeCommand(t *testing.T) {
 	for _, f := range queue.Fields() {
 		value := map[queue.Kind]string{queue.KindList: `["x"]`, queue.KindMap: `{"A":"/x"}`, queue.KindInteger: "1",
 			queue.KindNumber: "1", queue.KindBool: "true", queue.KindCodes: "[1]"}[f.Kind]
-		_, err := mergeDefaults("", json.RawMessage(`{"`+f.Name+`":`+cmp.Or(value, `"x"`)+`}`), queue.Defaults{})
+		_, _, err := mergeDefaults("", json.RawMessage(`{"`+f.Name+`":`+cmp.Or(value, `"x"`)+`}`), queue.Defaults{})
 		refused := err != nil && strings.Contains(err.Error(), "cannot be a queue default")
 		// A default for these fields is allowed, since it only restricts what a job can do.
 		bounds := slices.Contains([]string{"mask_secrets", "no_new_privileges"}, f.Name)

@@ -234,7 +234,7 @@ func TestErrorsOfThisNodeAreItsOwn(t *testing.T) {
 func TestPauseOfAllJobsKeepsPartialResults(t *testing.T) {
 	s, c := newSharedService(t)
 	var logged bytes.Buffer
-	s.actions.changes.log = slog.New(slog.NewTextHandler(&logged, nil))
+	s.Log = slog.New(slog.NewTextHandler(&logged, nil))
 	const failure = "the runner with pid 7 does not answer"
 	c.answers[2] = string(control.EncodeAnswer(allPaused([]string{"j", "k"}, errors.New(failure)), nil))
 	v, err := s.actions.Pause(asPeer(t, owner, control.Admin), control.Selection{All: true})
@@ -313,7 +313,7 @@ func TestOutputFileOfALostNode(t *testing.T) {
 	c := &losingCluster{drainCluster: newDrainCluster()}
 	s := newSharedServiceOn(t, c)
 	synctest.Test(t, func(t *testing.T) {
-		_, _, err := s.Router.OpenAttemptOutput(t.Context(), &queue.Attempt{N: 1, OutputRef: "1-1", Node: "b"})
+		_, err := s.Router.OpenAttemptOutput(t.Context(), &queue.Attempt{N: 1, OutputRef: "1-1", Node: "b"})
 		const want = "the node that has the job's output does not answer; see: queuectl node list"
 		if !errors.Is(err, queue.ErrUnavailable) || err.Error() != want {
 			t.Errorf("got %v, want %s", err, want)

@@ -18,7 +18,7 @@ func (in *intake) checkDemands(j *queue.Job, known func() ([]store.NodeState, er
 	for i := range j.Demands {
 		d := &j.Demands[i]
 		if d.HasLimit() && d.Owner(j.UID) == queue.SharedOwner {
-			if err := in.gateRules.RuleOfGate(d); err != nil {
+			if err := in.GateRules.RuleOfGate(d); err != nil {
 				return err
 			}
 		}

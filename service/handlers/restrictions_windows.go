@@ -6,22 +6,17 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// checkSecrets returns an error for a job that refers to a systemd credential.
-func checkSecrets(j *queue.Job) error {
+// checkSystem returns an error for a job that needs a terminal or refers to a systemd credential.
+func checkSystem(j *queue.Job) error {
+	if j.TTY {
+		return queue.Invalid("tty", "jobs cannot have a terminal on Windows; leave tty out")
+	}
 	for _, e := range j.Secrets {
 		name, reference, _ := strings.Cut(e, "=")
 		if _, credential := queue.CredentialName(reference); credential {
 			return queue.Invalid("env_secret", "%s refers to a systemd credential, which Windows does not have; "+
 				"name a file instead", queue.Clip(name))
 		}
-	}
-	return nil
-}
-
-// checkTerminal returns an error for a job that needs a terminal.
-func checkTerminal(j *queue.Job) error {
-	if j.TTY {
-		return queue.Invalid("tty", "jobs cannot have a terminal on Windows; leave tty out")
 	}
 	return nil
 }

@@ -25,8 +25,7 @@ import (
 
 // rig is the API with its parts. It has a queue, but runs no jobs and has no socket.
 type rig struct {
-	*Dependencies
-	*tools
+	*parts
 	admission      *access.Admission
 	api            *API
 	jobs           *Jobs
@@ -93,13 +92,9 @@ func newRig(t testing.TB, o rigOptions) *rig {
 	d.QueueRules = &settings.QueueRules{Store: d.Store, Settings: d.Settings}
 	d.GateRules = &settings.GateRules{Store: d.Store}
 	d.Quota = &settings.Quota{Store: d.Store, Settings: d.Settings}
-	d.Units = &settings.Units{Settings: d.Settings}
 	d.Owners = access.NewOwners(d.Store, d.Cluster, d.Directory, d.Account)
-	d.Guard = &access.Guard{Store: d.Store, Owners: d.Owners, Rights: d.Rights}
-	d.RunAs = &access.RunAs{
-		Account: d.Account, Home: d.Home, Places: d.Places, Accounts: policy, Directory: d.Directory,
-		Owners: d.Owners, Rights: d.Rights,
-	}
+	d.Guard = &access.Guard{Owners: d.Owners, Rights: d.Rights}
+	d.RunAs = &access.RunAs{Home: d.Home, Owners: d.Owners, Rights: d.Rights, Accounts: policy}
 	d.Self = &cluster.ThisNode{Node: d.Node, Store: d.Store, Owners: d.Owners, Settings: d.Settings}
 	d.Hooks = &hooks.Hooks{
 		Account: d.Account, Log: d.Log, Store: d.Store, Directory: d.Directory, Owners: d.Owners,
@@ -108,30 +103,26 @@ func newRig(t testing.TB, o rigOptions) *rig {
 	d.OutputFiles = &cluster.OutputFiles{Home: d.Home, Places: d.Places}
 	d.Pool = worker.New(d.Store, worker.Config{
 		Runners: d.Home, Account: d.Account, Log: d.Log, Clock: d.Store.Now, CheckStart: d.Owners.CheckOwner,
-		Units:     d.Units.UnitVariables,
+		Units:     d.Settings.UnitVariables,
 		UserQuota: d.Quota.MaxBytesUser, Frozen: d.QueueRules.IsFrozen, HungRunnerAdvice: doctor.HowToEnd, Node: d.Node,
 		Policy:      func() queue.Policy { return d.Settings.Current().Policy() },
 		StopTimeout: func() time.Duration { return d.Settings.Current().StopTimeout },
 		StaleAfter:  func() time.Duration { return d.Settings.Current().WorkerTimeout },
 	}, d.Settings.Current().WorkerCount())
-	d.NodeList = &cluster.NodeList{
-		Cluster: d.Cluster, Node: d.Node, Pool: d.Pool, StartedAt: d.StartedAt, Store: d.Store, Self: d.Self,
-	}
+	d.NodeList = &cluster.NodeList{ThisNode: d.Self, Cluster: d.Cluster, Pool: d.Pool, StartedAt: d.StartedAt}
 	requests, _ := o.cluster.(store.NodeRequests)
 	d.Router = &cluster.JobRouter{
-		Cluster: d.Cluster, Requests: requests, Node: d.Node, Pool: d.Pool, NodeList: d.NodeList, OutputFiles: d.OutputFiles,
-		RemoteWaits: cluster.NewRemoteWaits(),
+		NodeList: d.NodeList, Requests: requests, OutputFiles: d.OutputFiles, RemoteWaits: cluster.NewRemoteWaits(),
 	}
 	d.Drains = &cluster.Drains{Cluster: d.Cluster, Pool: d.Pool, DrainState: d.DrainState}
-	d.Lease = cluster.NewLeaseKeeper(d.Cluster, d.Log, d.Pool, d.Drains, d.NodeList, d.Settings)
+	d.Lease = cluster.NewLeaseKeeper(d.Log, d.Drains, d.NodeList)
 	d.Page = NewWebPage(d.Log, d.Guard, d.Settings, nil, nil)
-	tools := newTools(d)
-	api := newAPI(d, tools)
+	p := newParts(d)
+	api := newAPI(p)
 	return &rig{
-		Dependencies: d, tools: tools, api: api,
+		parts: p, api: api,
 		admission: &access.Admission{
-			Cluster: d.Cluster, Log: d.Log, Store: d.Store, Directory: d.Directory, Lock: d.Lock,
-			Owners: d.Owners, Rights: d.Rights, ApplyNode: d.Self.ApplyNode,
+			Log: d.Log, Lock: d.Lock, Owners: d.Owners, Rights: d.Rights, ApplyNode: d.Self.ApplyNode,
 		},
 		jobs: api.Jobs, actions: api.Actions, batches: api.Batches, explanations: api.Explanations, output: api.Output,
 		overview: api.Overview, queues: api.Queues, schedules: api.Schedules, gates: api.Gates, nodes: api.Nodes,

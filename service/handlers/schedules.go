@@ -14,29 +14,16 @@ import (
 	"github.com/queuectl/queuectl/control"
 	"github.com/queuectl/queuectl/internal/zone"
 	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/runner/process"
 	"github.com/queuectl/queuectl/schedule"
 	"github.com/queuectl/queuectl/service/access"
 	"github.com/queuectl/queuectl/service/cluster"
-	"github.com/queuectl/queuectl/service/doctor"
-	"github.com/queuectl/queuectl/service/settings"
 	"github.com/queuectl/queuectl/store"
-	"github.com/queuectl/queuectl/worker"
+	"github.com/queuectl/queuectl/upkeep"
 )
 
 // Schedules adds, changes and lists schedules.
-type Schedules struct {
-	shares   *control.UserLimits
-	store    store.Store
-	boot     *doctor.BootAdvisor
-	guard    *access.Guard
-	intake   *intake
-	owners   *access.Owners
-	pool     *worker.Pool
-	quota    *settings.Quota
-	router   *cluster.JobRouter
-	runAs    *access.RunAs
-	settings *settings.Keeper
-}
+type Schedules struct{ *parts }
 
 const (
 	// nextShown is the number of future occurrences that schedule show returns. runsShown is the maximum
@@ -65,7 +52,7 @@ func (h *Schedules) ScheduleAdd(ctx context.Context, p control.ScheduleAdd) (con
 	}
 	existed := false
 	err = retryIfChanged(func() error {
-		sched, _, err := h.store.Schedule(ctx, p.Name)
+		sched, _, err := h.Store.Schedule(ctx, p.Name)
 		if err != nil && !errors.Is(err, queue.ErrNotFound) {
 			return err
 		}
@@ -78,9 +65,9 @@ func (h *Schedules) ScheduleAdd(ctx context.Context, p control.ScheduleAdd) (con
 		if sched.PausedAt != 0 { // a paused schedule stays paused when it is replaced
 			put.PausedAt, put.PausedBy, put.Note, put.NextAt, put.DueAt = sched.PausedAt, sched.PausedBy, sched.Note, 0, 0
 		}
-		return h.quota.WithRoom(ctx, put.UID, func() error {
-			_, err := h.store.PutSchedule(ctx, store.SchedulePut{
-				Schedule: put, Replaces: sched.Gen, RequestedBy: want.UID, MaxBytesUser: h.quota.MaxBytesUser(),
+		return h.Quota.WithRoom(ctx, put.UID, func() error {
+			_, err := h.Store.PutSchedule(ctx, store.SchedulePut{
+				Schedule: put, Replaces: sched.Gen, RequestedBy: want.UID, MaxBytesUser: h.Quota.MaxBytesUser(),
 			})
 			return err
 		})
@@ -89,7 +76,7 @@ func (h *Schedules) ScheduleAdd(ctx context.Context, p control.ScheduleAdd) (con
 		return control.ScheduleDetail{}, err
 	}
 	return h.showSchedule(ctx, p.Name, func(d *control.ScheduleDetail) {
-		d.Existed, d.UnenforcedLimits, d.Notes = existed, want.unenforcedLimits, h.boot.BootNotes()
+		d.Existed, d.UnenforcedLimits, d.Notes = existed, want.unenforcedLimits, h.AdviseBoot.BootNotes()
 	})
 }
 
@@ -116,7 +103,7 @@ func (h *Schedules) checkRequested(ctx context.Context, p *control.ScheduleAdd) 
 		return want, err
 	}
 	want.unenforcedLimits = notes.unenforcedLimits
-	now := h.store.Now()
+	now := h.Store.Now()
 	want.Schedule = store.Schedule{
 		Name: p.Name, UID: peer.UID, Cron: strings.Join(strings.Fields(p.Cron), " "), Zone: p.TZ, Jitter: p.Jitter,
 		CatchUp: store.CatchUp(p.CatchUp), Overlap: store.Overlap(p.Overlap), Spec: string(spec), Draft: r.Drafts[0],
@@ -168,7 +155,7 @@ func nextOf(s *store.Schedule, line *schedule.Line, zone *time.Location, after q
 func (h *Schedules) mayReplace(ctx context.Context, sched, want *store.Schedule, replace bool) (equal bool, err error) {
 	peer := control.PeerFrom(ctx)
 	j := jobOf(sched)
-	isOwner := h.guard.IsOwner(&peer, &j)
+	isOwner := h.Guard.IsOwner(&peer, &j)
 	differs := difference(sched, want)
 	switch {
 	case isOwner && len(differs) == 0 && !sched.Damaged:
@@ -181,7 +168,7 @@ func (h *Schedules) mayReplace(ctx context.Context, sched, want *store.Schedule,
 		return false, &queue.Error{Code: queue.CodeExists, Field: "name",
 			Message: sched.Name + " already exists and belongs to another user; choose another name"}
 	}
-	return false, h.guard.MayActOn(&peer, "schedule.add", "schedule", &j)
+	return false, h.Guard.MayActOn(&peer, "schedule.add", "schedule", &j)
 }
 
 // difference returns the names of the fields in which two schedules differ.
@@ -201,16 +188,14 @@ func difference(a, b *store.Schedule) (names []string) {
 		return names
 	}
 	one, other := userFields(a), userFields(b)
-	maps.DeleteFunc(one, func(name string, v any) bool {
-		w, found := other[name]
-		equal := found && reflect.DeepEqual(v, w)
-		if equal {
-			delete(other, name)
+	all := maps.Clone(one)
+	maps.Copy(all, other)
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		if !reflect.DeepEqual(one[name], other[name]) {
+			names = append(names, name)
 		}
-		return equal
-	})
-	maps.Copy(one, other)
-	return append(names, slices.Sorted(maps.Keys(one))...)
+	}
+	return names
 }
 
 // userFields returns the fields that the user set for the schedule's jobs.
@@ -232,20 +217,17 @@ func jobOf(s *store.Schedule) queue.Job {
 // ScheduleList implements control.API.
 func (h *Schedules) ScheduleList(ctx context.Context, p control.ScheduleList) (control.SchedulePage, error) {
 	peer := control.PeerFrom(ctx)
-	return control.Answer(ctx, h.shares, control.ClassMany, func() (control.SchedulePage, error) {
+	return control.Answer(ctx, h.Shares, control.ClassMany, func() (control.SchedulePage, error) {
 		out := control.SchedulePage{Schedules: []control.Schedule{}}
-		list, err := h.store.Schedules(ctx, p.Cursor, store.MaxSchedulesPage)
+		list, err := h.Store.Schedules(ctx, p.Cursor, store.MaxSchedulesPage)
 		if err != nil {
 			return out, err
 		}
 		for i := range list {
-			j := jobOf(&list[i])
-			v := h.viewSchedule(&list[i])
-			access.HideSchedule(&v, h.guard.VisibilityFor(&peer, &j))
-			out.Schedules = append(out.Schedules, v)
+			out.Schedules = append(out.Schedules, h.outlineOf(&peer, &list[i]))
 		}
 		if n := len(list); n > 0 {
-			more, err := h.store.Schedules(ctx, list[n-1].Name, 1)
+			more, err := h.Store.Schedules(ctx, list[n-1].Name, 1)
 			if err != nil {
 				return out, err
 			}
@@ -260,7 +242,7 @@ func (h *Schedules) ScheduleList(ctx context.Context, p control.ScheduleList) (c
 // viewSchedule converts a schedule to its form in a reply, without its past occurrences.
 func (h *Schedules) viewSchedule(sched *store.Schedule) control.Schedule {
 	j := jobOf(sched)
-	user, _ := h.runAs.Names(&j)
+	user, _ := h.RunAs.Names(&j)
 	v := control.Schedule{
 		Name: sched.Name, Cron: sched.Cron, TZ: sched.Zone, Jitter: control.Span(sched.Jitter),
 		CatchUp: string(sched.CatchUp), Overlap: string(sched.Overlap),
@@ -269,7 +251,7 @@ func (h *Schedules) viewSchedule(sched *store.Schedule) control.Schedule {
 		Command: queue.CommandText(sched.Draft.Command, sched.Draft.Argv), Argv: sched.Draft.Argv,
 	}
 	if sched.PausedBy != nil {
-		v.PausedBy = new(h.owners.UserName(*sched.PausedBy))
+		v.PausedBy = new(h.Owners.UserName(*sched.PausedBy))
 	}
 	return v
 }
@@ -284,8 +266,8 @@ func (h *Schedules) ScheduleShow(ctx context.Context, p control.ScheduleName) (c
 func (h *Schedules) showSchedule(ctx context.Context, name string,
 	more func(*control.ScheduleDetail)) (control.ScheduleDetail, error) {
 	peer := control.PeerFrom(ctx)
-	return control.Answer(ctx, h.shares, control.ClassOne, func() (control.ScheduleDetail, error) {
-		sched, runs, err := h.store.Schedule(ctx, name)
+	return control.Answer(ctx, h.Shares, control.ClassOne, func() (control.ScheduleDetail, error) {
+		sched, runs, err := h.Store.Schedule(ctx, name)
 		if err != nil {
 			return control.ScheduleDetail{}, err
 		}
@@ -299,8 +281,8 @@ func (h *Schedules) showSchedule(ctx context.Context, name string,
 			d.Runs = append(d.Runs, run)
 		}
 		j := jobOf(&sched)
-		visibility := h.guard.VisibilityFor(&peer, &j)
-		if visibility == access.VisibleWhole && !h.guard.IsOwner(&peer, &j) {
+		visibility := h.Guard.VisibilityFor(&peer, &j)
+		if visibility == access.VisibleWhole && !h.Guard.IsOwner(&peer, &j) {
 			// Leave out the environment: to see another user's environment, a caller must show a job,
 			// because that is audited.
 			visibility = access.VisibleInside
@@ -331,13 +313,13 @@ func (h *Schedules) viewRun(ctx context.Context, r *store.ScheduleRun) (control.
 		Outcome: string(r.Outcome),
 		Note:    r.Note}
 	if r.RequestedBy != nil {
-		v.RequestedBy = new(h.owners.UserName(*r.RequestedBy))
+		v.RequestedBy = new(h.Owners.UserName(*r.RequestedBy))
 	}
 	if r.ID == "" {
 		return v, nil
 	}
 	v.ID = &r.ID
-	j, err := h.store.Get(ctx, r.ID)
+	j, err := h.Store.Get(ctx, r.ID)
 	switch {
 	case errors.Is(err, queue.ErrNotFound), err == nil && j.Seq != r.Job:
 	case err != nil:
@@ -355,11 +337,11 @@ func (h *Schedules) onSchedule(ctx context.Context, method, name string,
 	peer := control.PeerFrom(ctx)
 	var sched store.Schedule
 	err := retryIfChanged(func() (err error) {
-		if sched, _, err = h.store.Schedule(ctx, name); err != nil {
+		if sched, _, err = h.Store.Schedule(ctx, name); err != nil {
 			return err
 		}
 		j := jobOf(&sched)
-		if err = h.guard.MayActOn(&peer, method, "schedule", &j); err != nil {
+		if err = h.Guard.MayActOn(&peer, method, "schedule", &j); err != nil {
 			return err
 		}
 		return do(&sched, peer.UID)
@@ -367,7 +349,7 @@ func (h *Schedules) onSchedule(ctx context.Context, method, name string,
 	if err != nil || method == "schedule.rm" {
 		return h.outlineOf(&peer, &sched), err
 	}
-	if sched, _, err = h.store.Schedule(ctx, name); err != nil {
+	if sched, _, err = h.Store.Schedule(ctx, name); err != nil {
 		return control.Schedule{}, err
 	}
 	return h.outlineOf(&peer, &sched), nil
@@ -377,21 +359,21 @@ func (h *Schedules) onSchedule(ctx context.Context, method, name string,
 func (h *Schedules) outlineOf(p *control.Peer, sched *store.Schedule) control.Schedule {
 	j := jobOf(sched)
 	v := h.viewSchedule(sched)
-	access.HideSchedule(&v, h.guard.VisibilityFor(p, &j))
+	access.HideSchedule(&v, h.Guard.VisibilityFor(p, &j))
 	return v
 }
 
 // ScheduleRemove implements control.API.
 func (h *Schedules) ScheduleRemove(ctx context.Context, p control.ScheduleName) (control.Schedule, error) {
 	return h.onSchedule(ctx, "schedule.rm", p.Name, func(sched *store.Schedule, uid int) error {
-		return h.store.RemoveSchedule(ctx, sched.Name, sched.Gen, uid)
+		return h.Store.RemoveSchedule(ctx, sched.Name, sched.Gen, uid)
 	})
 }
 
 // SchedulePause implements control.API.
 func (h *Schedules) SchedulePause(ctx context.Context, p control.ScheduleName) (control.Schedule, error) {
 	return h.onSchedule(ctx, "schedule.pause", p.Name, func(sched *store.Schedule, uid int) error {
-		return h.store.PauseSchedule(ctx, store.SchedulePause{Name: sched.Name, Gen: sched.Gen, RequestedBy: &uid,
+		return h.Store.PauseSchedule(ctx, store.SchedulePause{Name: sched.Name, Gen: sched.Gen, RequestedBy: &uid,
 			Pause: true})
 	})
 }
@@ -409,9 +391,9 @@ func (h *Schedules) ScheduleResume(ctx context.Context, p control.ScheduleName) 
 				cmp.Or(sched.Note, fmt.Sprintf("%v; add the schedule again with --replace", err)))
 		}
 		resume := store.SchedulePause{Name: sched.Name, Gen: sched.Gen, RequestedBy: &uid,
-			LastAt: max(sched.LastAt, h.store.Now()), Boot: bootID()}
+			LastAt: max(sched.LastAt, h.Store.Now()), Boot: bootID()}
 		resume.NextAt, resume.DueAt = nextOf(sched, &line, location, resume.LastAt)
-		return h.store.PauseSchedule(ctx, resume)
+		return h.Store.PauseSchedule(ctx, resume)
 	})
 }
 
@@ -419,11 +401,11 @@ func (h *Schedules) ScheduleResume(ctx context.Context, p control.ScheduleName) 
 func (h *Schedules) ScheduleRun(ctx context.Context, p control.ScheduleName) (control.EnqueueResult, error) {
 	var got control.EnqueueResult
 	_, err := h.onSchedule(ctx, "schedule.run", p.Name, func(sched *store.Schedule, uid int) error {
-		c := h.settings.Current()
-		now := h.store.Now()
+		c := h.Settings.Current()
+		now := h.Store.Now()
 		f := store.OccurrenceRequest{
-			Name: sched.Name, Gen: sched.Gen, RequestedBy: &uid, Runs: []queue.Millis{now}, Owner: h.owners.OwnerName(sched.UID),
-			MaxPending: c.MaxPending, MaxPendingUser: c.MaxPendingUser, MaxBytesUser: h.quota.MaxBytesUser(),
+			Name: sched.Name, Gen: sched.Gen, RequestedBy: &uid, Runs: []queue.Millis{now}, Owner: h.Owners.OwnerName(sched.UID),
+			MaxPending: c.MaxPending, MaxPendingUser: c.MaxPendingUser, MaxBytesUser: h.Quota.MaxBytesUser(),
 			IDs: func(occurrence queue.Millis, n int) string { return schedule.JobID(sched.Name, occurrence.Time(), n) },
 		}
 		if sched.UID < 0 || sched.Damaged {
@@ -431,8 +413,8 @@ func (h *Schedules) ScheduleRun(ctx context.Context, p control.ScheduleName) (co
 		}
 		for {
 			var run store.OccurrenceResult
-			err := h.quota.WithRoom(ctx, sched.UID, func() (err error) {
-				run, err = h.store.Fire(ctx, f)
+			err := h.Quota.WithRoom(ctx, sched.UID, func() (err error) {
+				run, err = h.Store.Fire(ctx, f)
 				return err
 			})
 			switch {
@@ -457,4 +439,40 @@ func (h *Schedules) ScheduleRun(ctx context.Context, p control.ScheduleName) (co
 		}
 	})
 	return got, err
+}
+
+// bootID returns the identity of the machine's current boot, or "" if the system has none.
+func bootID() string {
+	id, _ := process.BootID()
+	return id
+}
+
+// Recurring returns the functions and values with which package upkeep starts recurring jobs.
+func (h *Schedules) Recurring() upkeep.RecurringJobs {
+	return upkeep.RecurringJobs{
+		Boot: bootID(),
+		Limits: func(uid int) (owner string, most, mostUser, bytesUser int64) {
+			c := h.Settings.Current()
+			return h.Owners.OwnerName(uid), c.MaxPending, c.MaxPendingUser, h.Quota.MaxBytesUser()
+		},
+		MakeRoom: h.Quota.MakeRoom,
+		End:      h.endLeased,
+	}
+}
+
+// endLeased ends a leased job of a schedule and waits for its end. uid is the job's owner.
+func (h *Schedules) endLeased(ctx context.Context, seq int64, uid int) error {
+	if held, err := h.Pool.Cancel(ctx, seq, uid); held || err != nil {
+		return err
+	}
+	found, err := h.Store.Select(ctx, store.Filter{BeforeSeq: seq + 1, Limit: 1})
+	if err != nil || len(found.Refs) == 0 || found.Refs[0].Seq != seq {
+		return err
+	}
+	request := cluster.Request{Method: "cancel", Params: control.Selection{ID: control.Name(found.Refs[0].ID)},
+		States: []queue.State{queue.Processing}, EndsAttempt: true}
+	ctx = asService(control.WithPeer(ctx, control.Peer{UID: uid}))
+	var v control.BulkResult
+	_, err = h.Router.Forward(ctx, seq, request, &v)
+	return exceptState(&v, err)
 }

@@ -39,7 +39,7 @@ func (h *Overview) Screen(ctx context.Context, p control.ScreenRows) (control.Sc
 	}
 	lines, err := h.lastLines(ctx, &peer, f)
 	// Reply without lists: the status is known even while the store is unavailable.
-	if h.nodeList.IsStoreUnavailable(err) {
+	if h.NodeList.IsStoreUnavailable(err) {
 		none := []control.Job{}
 		return control.Screen{Status: st, Running: []control.ScreenJob{}, Ready: none, Timed: none, HeldOrBlocked: none,
 			Paused: []control.QueueView{}, Dead: []control.ScreenJob{}, Done: none}, nil
@@ -53,8 +53,8 @@ func (h *Overview) Screen(ctx context.Context, p control.ScreenRows) (control.Sc
 	if err != nil {
 		return control.Screen{}, err
 	}
-	return control.Answer(ctx, h.shares, control.ClassMany, func() (control.Screen, error) {
-		parts, err := h.store.Screen(ctx, f)
+	return control.Answer(ctx, h.Shares, control.ClassMany, func() (control.Screen, error) {
+		parts, err := h.Store.Screen(ctx, f)
 		if err != nil {
 			return control.Screen{}, err
 		}
@@ -83,15 +83,15 @@ func (h *Overview) Screen(ctx context.Context, p control.ScreenRows) (control.Sc
 // that are not available in time. At most one request of each user reads last lines at a time.
 func (h *Overview) lastLines(ctx context.Context, peer *control.Peer, f store.ScreenFilter) (map[int64]string, error) {
 	var running, dead []queue.Job
-	err := h.shares.Do(ctx, control.ClassMany, func() error {
-		parts, err := h.store.Screen(ctx, f)
+	err := h.Shares.Do(ctx, control.ClassMany, func() error {
+		parts, err := h.Store.Screen(ctx, f)
 		for i := range parts.Running {
-			if j := &parts.Running[i]; h.guard.VisibilityFor(peer, j) >= access.VisibleInside {
+			if j := &parts.Running[i]; h.Guard.VisibilityFor(peer, j) >= access.VisibleInside {
 				running = append(running, outline(j))
 			}
 		}
 		for i := range parts.Dead {
-			if j := &parts.Dead[i]; j.ExitCode >= 0 && h.guard.VisibilityFor(peer, j) >= access.VisibleInside {
+			if j := &parts.Dead[i]; j.ExitCode >= 0 && h.Guard.VisibilityFor(peer, j) >= access.VisibleInside {
 				dead = append(dead, outline(j))
 			}
 		}
@@ -167,15 +167,15 @@ func terminalText(shown []byte) []byte { return []byte(termtext.Text(string(show
 // lastErrorLine returns the last line of an ended job's standard error or, if that is empty, of its
 // standard output. It returns "" if the output of neither stream was kept.
 func (h *Overview) lastErrorLine(ctx context.Context, j *queue.Job) string {
-	var tails [2][]byte
-	if err := h.outputReader.readTail(ctx, j, j.Runs, lastLineBytes, tailCollector(&tails)); err != nil {
+	var t tails
+	if err := h.outputReader.readTail(ctx, j, j.Runs, lastLineBytes, t.add); err != nil {
 		return ""
 	}
 	if j.TTY {
 		// A terminal has only one stream, which is stored as stdout.
-		return lastLineIn(terminalText(tails[output.Stdout]))
+		return lastLineIn(terminalText(t.text[output.Stdout]))
 	}
-	return cmp.Or(lastLineIn(tails[output.Stderr]), lastLineIn(tails[output.Stdout]))
+	return cmp.Or(lastLineIn(t.text[output.Stderr]), lastLineIn(t.text[output.Stdout]))
 }
 
 // lastLineIn returns the last non-empty line of a text.

@@ -51,7 +51,7 @@ func (s *StoredSettings) mergeStored(stored []store.Setting) error {
 func (h *Administration) ConfigList(ctx context.Context, _ control.Nothing) (control.ConfigList, error) {
 	var list control.ConfigList
 	for i := range config.Keys() {
-		list.Settings = append(list.Settings, h.settings.ValueFor(ctx, &config.Keys()[i]))
+		list.Settings = append(list.Settings, h.Settings.ValueFor(ctx, &config.Keys()[i]))
 	}
 	return list, nil
 }
@@ -62,7 +62,7 @@ func (h *Administration) ConfigGet(ctx context.Context, p control.ConfigKey) (co
 	if err != nil {
 		return control.ConfigValue{}, err
 	}
-	return h.settings.ValueFor(ctx, k), nil
+	return h.Settings.ValueFor(ctx, k), nil
 }
 
 // ConfigSet implements control.API.

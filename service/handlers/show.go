@@ -12,15 +12,10 @@ import (
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/service/access"
 	"github.com/queuectl/queuectl/service/reasons"
-	"github.com/queuectl/queuectl/store"
 )
 
 // jobReader reads jobs that a peer may see.
-type jobReader struct {
-	shares *control.UserLimits
-	store  store.Store
-	guard  *access.Guard
-}
+type jobReader struct{ *parts }
 
 const (
 	// showTailBytes is the maximum number of bytes of each stream of the last attempt's output that show
@@ -41,11 +36,15 @@ func (h *Jobs) Show(ctx context.Context, p control.Show) (control.JobDetail, err
 		req.maxVisibility = access.VisibleInside
 	}
 	for {
-		d, err := control.Answer(ctx, h.shares, control.ClassOne,
+		d, err := control.Answer(ctx, h.Shares, control.ClassOne,
 			func() (control.JobDetail, error) { return req.readDetail(ctx) })
 		switch {
 		case errors.Is(err, errTail):
-			req.tails, err = h.tails(ctx, &req.job)
+			attempt := req.job.Runs
+			if req.job.State == queue.Processing {
+				attempt++
+			}
+			err = h.outputReader.readTail(ctx, &req.job, attempt, showTailBytes, req.tails.add)
 			if req.job.State == queue.Processing && errors.Is(err, queue.ErrUnavailable) {
 				err = nil // the runner does not answer now, so show the job without its output
 			}
@@ -90,9 +89,9 @@ type showRequest struct {
 // readDetail reads the job. It returns errTail or errUnrecorded if a step is missing before the job can be
 // shown.
 func (w *showRequest) readDetail(ctx context.Context) (control.JobDetail, error) {
-	j, err := w.h.store.GetFull(ctx, w.id)
-	if err == nil && w.h.guard.Hides(&w.peer, &j) {
-		err = access.ErrNoJob(w.id)
+	j, err := w.h.Store.GetFull(ctx, w.id)
+	if err == nil && w.h.Guard.Hides(&w.peer, &j) {
+		err = queue.NoJob(w.id)
 	}
 	if err != nil {
 		return control.JobDetail{}, err
@@ -106,8 +105,8 @@ func (w *showRequest) readDetail(ctx context.Context) (control.JobDetail, error)
 		w.tailsRead = false
 	}
 	w.job = outline(&j)
-	isOwner := w.h.guard.IsOwner(&w.peer, &j)
-	sees := min(w.maxVisibility, w.h.guard.VisibilityFor(&w.peer, &j))
+	isOwner := w.h.Guard.IsOwner(&w.peer, &j)
+	sees := min(w.maxVisibility, w.h.Guard.VisibilityFor(&w.peer, &j))
 	if sees == access.VisibleWhole && !isOwner && len(j.Env) > 0 && !w.recorded {
 		return control.JobDetail{}, errUnrecorded
 	}
@@ -136,7 +135,7 @@ func (w *showRequest) readTails(ctx context.Context) error {
 	case w.job.Runs == 0:
 		return nil
 	}
-	a, err := w.h.store.Attempt(ctx, w.job.Seq, w.job.Runs)
+	a, err := w.h.Store.Attempt(ctx, w.job.Seq, w.job.Runs)
 	switch {
 	case errors.Is(err, queue.ErrNotFound):
 		return nil
@@ -158,60 +157,68 @@ type tails struct {
 	printedBytes [2]int64
 }
 
-// add appends a chunk.
-func (t *tails) add(c output.Chunk) error {
-	t.printedBytes[c.Stream] = max(t.printedBytes[c.Stream], c.Offset) + c.Length()
-	return tailCollector(&t.text)(c)
-}
-
-// tailCollector keeps the last bytes of each stream, beginning with a whole character. Where bytes are
+// add appends a chunk. It keeps the last bytes of each stream, beginning with a whole character. Where bytes are
 // damaged or were not kept, it inserts a line that says so. If the stream of the missing bytes is unknown,
 // both tails get that line.
-func tailCollector(tails *[2][]byte) func(output.Chunk) error {
-	return func(c output.Chunk) error {
-		p := pieceOf(&c)
-		p.Base64 = c.Data
-		for s := range tails {
-			if s != int(c.Stream) && !c.StreamUnknown {
-				continue
-			}
-			tail := p.AppendTo(tails[s])
-			if len(tail) > showTailBytes {
-				// Copy the end, so that the memory of a large chunk can be freed.
-				tail = bytes.Clone(output.Tail(tail, showTailBytes))
-			}
-			tails[s] = tail
+func (t *tails) add(c output.Chunk) error {
+	t.printedBytes[c.Stream] = max(t.printedBytes[c.Stream], c.Offset) + c.Length()
+	p := pieceOf(&c)
+	p.Base64 = c.Data
+	for s := range t.text {
+		if s != int(c.Stream) && !c.StreamUnknown {
+			continue
 		}
-		return nil
+		tail := p.AppendTo(t.text[s])
+		if len(tail) > showTailBytes {
+			// Copy the end, so that the memory of a large chunk can be freed.
+			tail = bytes.Clone(output.Tail(tail, showTailBytes))
+		}
+		t.text[s] = tail
 	}
+	return nil
 }
 
 // record writes an audit record that the caller sees another user's environment. It returns how much the
 // caller may see. If the record cannot be written, the caller may see everything except the environment.
 func (h *Jobs) record(ctx context.Context, j *queue.Job) access.Visibility {
-	if err := h.guard.Audit(ctx, "show", "environment", j); err != nil {
-		h.log.Warn("the environment of a job was not shown, because the access could not be recorded", "job", j.ID, "error",
+	if err := h.Guard.Audit(ctx, "show", "environment", j); err != nil {
+		h.Log.Warn("the environment of a job was not shown, because the access could not be recorded", "job", j.ID, "error",
 			err)
 		return access.VisibleInside
 	}
 	peer := control.PeerFrom(ctx)
-	h.log.Info("the user with this uid was shown the environment of another user's job", "job", j.ID,
+	h.Log.Info("the user with this uid was shown the environment of another user's job", "job", j.ID,
 		"uid", peer.UID, "pid", peer.PID)
 	return access.VisibleWhole
 }
 
 var errNoID = queue.Invalid("id", "required; give the id of a job")
 
-// findJob reads the job that a request names, without its large fields.
-func (r *jobReader) findJob(ctx context.Context, id control.Name) (j queue.Job, err error) {
-	if id == "" {
-		return j, errNoID
-	}
-	err = r.shares.Do(ctx, control.ClassOne, func() error {
-		got, err := r.guard.Get(ctx, new(control.PeerFrom(ctx)), string(id))
-		j = outline(&got)
+// read calls f while it holds a read slot, and returns the result of f.
+func read[R any](ctx context.Context, s *control.UserLimits, c control.Class, f func() (R, error)) (r R, err error) {
+	err = s.Do(ctx, c, func() (err error) {
+		r, err = f()
 		return err
 	})
+	return r, err
+}
+
+// findJob reads the job that a request names, without its large fields.
+func (r *jobReader) findJob(ctx context.Context, id control.Name) (queue.Job, error) {
+	if id == "" {
+		return queue.Job{}, errNoID
+	}
+	j, err := read(ctx, r.Shares, control.ClassOne,
+		func() (queue.Job, error) { return r.Guard.Get(ctx, new(control.PeerFrom(ctx)), string(id)) })
+	return outline(&j), err
+}
+
+// findFor reads a job like findJob. It returns an error if the peer may not use the method on the job.
+func (r *jobReader) findFor(ctx context.Context, method string, id control.Name) (queue.Job, error) {
+	j, err := r.findJob(ctx, id)
+	if err == nil {
+		err = r.Guard.MayAct(new(control.PeerFrom(ctx)), method, &j)
+	}
 	return j, err
 }
 
@@ -219,15 +226,15 @@ func (r *jobReader) findJob(ctx context.Context, id control.Name) (j queue.Job, 
 // than before.
 func (h *Jobs) detail(ctx context.Context, j *queue.Job, before int) (control.JobDetail, error) {
 	views := []control.Job{h.views.view(j)}
-	h.nodeList.NameNodes(ctx, views)
+	h.NodeList.NameNodes(ctx, views)
 	h.waits.SetWaitsFor(ctx, []queue.Job{*j}, views)
 	d := control.JobDetail{Job: views[0], Spec: queue.SpecOf(j).GivenFields(), History: []control.Attempt{},
 		HistoryTotal: j.Runs}
-	history, err := h.store.History(ctx, j.Seq, before, maxHistory)
+	history, err := h.Store.History(ctx, j.Seq, before, maxHistory)
 	if err != nil {
 		return d, err
 	}
-	parents, _, err := h.store.Links(ctx, j.Seq, reasons.MaxLinks)
+	parents, _, err := h.Store.Links(ctx, j.Seq, reasons.MaxLinks)
 	if err != nil {
 		return d, err
 	}
@@ -243,7 +250,7 @@ func (h *Jobs) detail(ctx context.Context, j *queue.Job, before int) (control.Jo
 	d.HistoryTotal++
 	if before == 0 || before > j.Runs+1 {
 		d.History = append(d.History, control.ViewAttempt(&queue.Attempt{
-			N: j.Runs + 1, Worker: j.WorkerID, Node: cmp.Or(d.Node, h.node), PID: j.PID, StartedAt: j.StartedAt, ExitCode: -1,
+			N: j.Runs + 1, Worker: j.WorkerID, Node: cmp.Or(d.Node, h.Node), PID: j.PID, StartedAt: j.StartedAt, ExitCode: -1,
 		}))
 	}
 	return d, nil
@@ -251,16 +258,3 @@ func (h *Jobs) detail(ctx context.Context, j *queue.Job, before int) (control.Jo
 
 // tailText returns output as valid UTF-8, as JSON requires.
 func tailText(printed []byte) string { return strings.ToValidUTF8(string(printed), "\uFFFD") }
-
-// tails returns the ends of the streams of a job's last attempt.
-func (h *Jobs) tails(ctx context.Context, j *queue.Job) (t tails, err error) {
-	n := j.Runs
-	if j.State == queue.Processing {
-		n++
-	}
-	if n == 0 {
-		return t, nil
-	}
-	err = h.outputReader.readTail(ctx, j, n, showTailBytes, t.add)
-	return t, err
-}

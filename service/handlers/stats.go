@@ -10,17 +10,14 @@ import (
 )
 
 // Statistics computes statistics of attempts.
-type Statistics struct {
-	shares *control.UserLimits
-	store  store.Store
-}
+type Statistics struct{ *parts }
 
 // statsRange is the default period that statistics cover.
 const statsRange = 24 * time.Hour
 
 // Stats implements control.API.
 func (h *Statistics) Stats(ctx context.Context, p control.StatsParams) (control.Stats, error) {
-	now := h.store.Now()
+	now := h.Store.Now()
 	f := store.StatsFilter{Queue: p.Queue, Since: queue.Millis(p.Since), Until: queue.Millis(p.Until),
 		Series:  p.Grain != "",
 		AllTime: p.AllTime}
@@ -46,8 +43,8 @@ func (h *Statistics) Stats(ctx context.Context, p control.StatsParams) (control.
 			`histograms are limited to %d periods; set parameter "since" to a later time, or parameter "by" to a longer period`,
 			control.MaxBucketPeriods)
 	}
-	return control.Answer(ctx, h.shares, control.ClassMany, func() (control.Stats, error) {
-		got, err := h.store.Stats(ctx, f)
+	return control.Answer(ctx, h.Shares, control.ClassMany, func() (control.Stats, error) {
+		got, err := h.Store.Stats(ctx, f)
 		if err != nil {
 			return control.Stats{}, err
 		}

@@ -41,11 +41,8 @@ func (f *follower) seekTail(ctx context.Context, j *queue.Job, lines int) error 
 		})
 		found := false
 		if err == nil {
-			var cut [2]bool
-			for s := range cut {
-				cut[s] = bytes[s] >= f.tail && f.wants(output.Stream(s))
-			}
-			found, err = f.seek(ctx, lines, output.Cursor{}, cut, read)
+			earlier := [2]bool{bytes[0] >= f.tail, bytes[1] >= f.tail}
+			found, err = f.seek(ctx, lines, output.Cursor{}, earlier, read)
 		}
 		if errors.Is(err, queue.ErrNotFound) && f.n > j.Runs {
 			return nil // no lines: the attempt has ended, and its end is about to be recorded
@@ -70,13 +67,9 @@ func (f *follower) seekLiveTail(ctx context.Context, j *queue.Job, lines int) er
 	}); err != nil {
 		return err
 	}
-	var begin output.Cursor
-	var cut [2]bool
-	for s := range cut {
-		begin[s] = max(0, end[s]-length[s])
-		cut[s] = begin[s] > 0 && f.wants(output.Stream(s))
-	}
-	found, err := f.seek(ctx, lines, output.Cursor{}, cut, func(each func(output.Chunk) error) error {
+	begin := output.Cursor{max(0, end[0]-length[0]), max(0, end[1]-length[1])}
+	earlier := [2]bool{begin[0] > 0, begin[1] > 0}
+	found, err := f.seek(ctx, lines, output.Cursor{}, earlier, func(each func(output.Chunk) error) error {
 		for _, c := range last {
 			if err := each(c); err != nil {
 				return err
@@ -84,11 +77,9 @@ func (f *follower) seekLiveTail(ctx context.Context, j *queue.Job, lines int) er
 		}
 		return nil
 	})
-	switch {
-	case err != nil || !found:
-	case f.p.Follow:
+	if found && f.p.Follow {
 		f.cursor = output.Cursor{f.cursor[0] + begin[0], f.cursor[1] + begin[1]}
-	default:
+	} else if found {
 		f.last = last
 	}
 	if err != nil || found {
@@ -98,15 +89,12 @@ func (f *follower) seekLiveTail(ctx context.Context, j *queue.Job, lines int) er
 		return err
 	}
 	for tail := firstTail; ; tail *= tailGrowth {
-		begin := cursorBefore(f.end, tail)
+		begin := output.Cursor{max(0, f.end[0]-int64(tail)), max(0, f.end[1]-int64(tail))}
 		if int64(tail) >= j.OutputLimit { // no more output than this is kept, so read all of it
 			begin = output.Cursor{}
 		}
-		var cut [2]bool
-		for s := range cut {
-			cut[s] = begin[s] > 0 && f.wants(output.Stream(s))
-		}
-		found, err := f.seek(ctx, lines, begin, cut, func(each func(output.Chunk) error) error {
+		earlier := [2]bool{begin[0] > 0, begin[1] > 0}
+		found, err := f.seek(ctx, lines, begin, earlier, func(each func(output.Chunk) error) error {
 			return f.h.outputReader.readNow(ctx, j.Seq, begin, f.end, each)
 		})
 		if err != nil || found {
@@ -116,11 +104,12 @@ func (f *follower) seekLiveTail(ctx context.Context, j *queue.Job, lines int) er
 }
 
 // seek moves f.cursor to the beginning of the last lines of an output. The function read passes the output
-// to seek, beginning at the cursor at. cut says for each stream whether earlier output may exist. If so, it
+// to seek, beginning at the cursor at. earlier says for each stream whether earlier output may exist. If so, it
 // is unknown where the first line of that stream began. seek reports whether it found enough lines, or all
 // lines there are. It keeps only the positions of at most lines line beginnings.
-func (f *follower) seek(ctx context.Context, lines int, at output.Cursor, cut [2]bool,
+func (f *follower) seek(ctx context.Context, lines int, at output.Cursor, earlier [2]bool,
 	read func(each func(output.Chunk) error) error) (found bool, err error) {
+	cut := [2]bool{earlier[0] && f.wants(output.Stdout), earlier[1] && f.wants(output.Stderr)}
 	// One more than the lines, because the last beginning of a line may be the end of the output.
 	begins := &ring{ctx: ctx, most: lines + 1}
 	last := at // position after the last byte that the request selects

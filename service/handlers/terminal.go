@@ -12,12 +12,9 @@ import (
 
 // Attach implements control.API. See docs/decisions/0062.
 func (h *Output) Attach(ctx context.Context, p control.Attach) (control.AttachResult, error) {
-	j, err := h.reader.findJob(ctx, p.ID)
-	if err != nil {
-		return control.AttachResult{}, err
-	}
 	peer := control.PeerFrom(ctx)
-	if err := h.guard.MayAct(&peer, "attach", &j); err != nil {
+	j, err := h.reader.findFor(ctx, "attach", p.ID)
+	if err != nil {
 		return control.AttachResult{}, err
 	}
 	if !j.TTY {
@@ -28,26 +25,26 @@ func (h *Output) Attach(ctx context.Context, p control.Attach) (control.AttachRe
 	if err != nil {
 		return control.AttachResult{}, err
 	}
-	if err := h.runAs.MayType(&peer, &running); err != nil {
+	if err := h.RunAs.MayType(&peer, &running); err != nil {
 		return control.AttachResult{}, err
 	}
 	joined := control.AttachResult{Attempt: running.Runs + 1}
 	if h.terminals.join(terminalClient{running.Seq, joined.Attempt, peer.UID, peer.PID}) {
-		if err := h.guard.Audit(ctx, "attach", fmt.Sprintf("the terminal of attempt %d", joined.Attempt),
+		if err := h.Guard.Audit(ctx, "attach", fmt.Sprintf("the terminal of attempt %d", joined.Attempt),
 			&running); err != nil {
 			return control.AttachResult{}, err
 		}
 	}
 	errEnded := queue.Errorf(queue.CodeWrongState,
 		"attempt %d of job %s has just ended, or its runner is not connected; try again", joined.Attempt, j.ID)
-	if p.Rows != 0 && !h.pool.Resize(running.Seq, joined.Attempt, p.Rows, p.Cols) {
+	if p.Rows != 0 && !h.Pool.Resize(running.Seq, joined.Attempt, p.Rows, p.Cols) {
 		return joined, errEnded
 	}
 	data := append([]byte(p.Text), p.Base64...)
 	if len(data) == 0 && !p.Controls {
 		return joined, nil
 	}
-	typed, ok, err := h.pool.Type(ctx, running.Seq, joined.Attempt, data)
+	typed, ok, err := h.Pool.Type(ctx, running.Seq, joined.Attempt, data)
 	if err == nil && !ok {
 		err = errEnded
 	}
@@ -65,18 +62,18 @@ const startedTimeout = 100 * time.Millisecond
 // attempt to start.
 func (h *Output) startedAttempt(ctx context.Context, j *queue.Job, p *control.Attach) (running queue.Job, err error) {
 	if p.Wait {
-		defer h.pool.Watch(j.Seq)()
+		defer h.Pool.Watch(j.Seq)()
 	}
-	watching := h.store.Watch([]int64{j.Seq})
+	watching := h.Store.Watch([]int64{j.Seq})
 	defer watching.Stop()
 	for {
 		// connected is taken before the job's state is read, so that no later connection is missed.
-		connected := h.pool.RunnerConnected()
+		connected := h.Pool.RunnerConnected()
 		if *j, err = h.reader.rereadOutline(ctx, j); err != nil {
 			return running, err
 		}
-		if h.cluster != nil && j.State == queue.Processing {
-			if name := h.nodeList.NodeOf(ctx, j.Seq); name != h.node {
+		if h.Cluster != nil && j.State == queue.Processing {
+			if name := h.NodeList.NodeOf(ctx, j.Seq); name != h.Node {
 				return running, queue.Errorf(queue.CodeUnsupported, "job %s runs on node %s; attach to its terminal there", j.ID,
 					name)
 			}
@@ -85,7 +82,7 @@ func (h *Output) startedAttempt(ctx context.Context, j *queue.Job, p *control.At
 		if !p.Wait {
 			timeoutCtx, cancel = context.WithTimeout(ctx, startedTimeout)
 		}
-		running, ok := h.pool.Started(timeoutCtx, j.Seq)
+		running, ok := h.Pool.Started(timeoutCtx, j.Seq)
 		cancel()
 		switch {
 		case ok && (p.Attempt == 0 || p.Attempt == running.Runs+1):

@@ -14,44 +14,15 @@ import (
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/service/access"
 	"github.com/queuectl/queuectl/service/cluster"
-	"github.com/queuectl/queuectl/service/doctor"
-	"github.com/queuectl/queuectl/service/settings"
 	"github.com/queuectl/queuectl/store"
 	"github.com/queuectl/queuectl/worker"
 )
 
 // jobChanger changes jobs, and ends jobs that are running.
-type jobChanger struct {
-	store    store.Store
-	bulk     *bulk
-	filters  *filters
-	guard    *access.Guard
-	pool     *worker.Pool
-	quota    *settings.Quota
-	reader   *jobReader
-	settings *settings.Keeper
-}
+type jobChanger struct{ *parts }
 
 // Actions changes jobs.
-type Actions struct {
-	pool       *worker.Pool
-	store      store.Store
-	bulk       *bulk
-	changes    *Changer
-	filters    *filters
-	guard      *access.Guard
-	intake     *intake
-	jobChanges *jobChanger
-	limits     *doctor.LimitsReport
-	lock       *settings.Lock
-	nodeList   *cluster.NodeList
-	pauses     *settings.AllPause
-	queueRules *settings.QueueRules
-	reader     *jobReader
-	rights     *access.Rights
-	runAs      *access.RunAs
-	settings   *settings.Keeper
-}
+type Actions struct{ *parts }
 
 // Cancel implements control.API.
 func (h *Actions) Cancel(ctx context.Context, p control.Selection) (control.BulkResult, error) {
@@ -67,14 +38,14 @@ func (h *jobChanger) cancel(ctx context.Context, j *queue.Job, only []queue.Stat
 	if only, err = h.cancelLeased(ctx, j, only); err != nil {
 		return err
 	}
-	return h.store.Change(ctx, j.Seq, store.Change{Verb: queue.VerbCancel, UID: control.PeerFrom(ctx).UID, Only: only})
+	return h.Store.Change(ctx, j.Seq, store.Change{Verb: queue.VerbCancel, UID: control.PeerFrom(ctx).UID, Only: only})
 }
 
 // cancelLeased ends the running attempt of a job, before any change of the store, because that change might
 // wait for disk space. It returns the states in which the caller may change the job afterwards: all states
 // (nil) if the pool held the job, and otherwise the states in only.
 func (h *jobChanger) cancelLeased(ctx context.Context, j *queue.Job, only []queue.State) ([]queue.State, error) {
-	leased, err := h.pool.Cancel(ctx, j.Seq, control.PeerFrom(ctx).UID)
+	leased, err := h.Pool.Cancel(ctx, j.Seq, control.PeerFrom(ctx).UID)
 	if leased {
 		only = nil
 	}
@@ -84,18 +55,18 @@ func (h *jobChanger) cancelLeased(ctx context.Context, j *queue.Job, only []queu
 // changeJob applies a change to a job that is not running.
 func (h *jobChanger) changeJob(ctx context.Context, j *queue.Job, c store.Change) error {
 	c.UID = control.PeerFrom(ctx).UID
-	set := h.settings.Current()
-	c.MaxPending, c.MaxPendingUser, c.MaxBytesUser = set.MaxPending, set.MaxPendingUser, h.quota.MaxBytesUser()
-	done, err := h.pool.Change(ctx, j.Seq, c)
+	set := h.Settings.Current()
+	c.MaxPending, c.MaxPendingUser, c.MaxBytesUser = set.MaxPending, set.MaxPendingUser, h.Quota.MaxBytesUser()
+	done, err := h.Pool.Change(ctx, j.Seq, c)
 	if done || err != nil {
 		return explainStarted(err, j, c.Verb, c.Only)
 	}
-	return h.quota.WithRoom(ctx, j.UID, func() error { return h.store.Change(ctx, j.Seq, c) })
+	return h.Quota.WithRoom(ctx, j.UID, func() error { return h.Store.Change(ctx, j.Seq, c) })
 }
 
 // giveBack returns a job to the queue, if this node holds it and it has not started.
 func (h *jobChanger) giveBack(ctx context.Context, j *queue.Job, only []queue.State) error {
-	return explainStarted(h.pool.GiveBack(ctx, j.Seq), j, queue.VerbEdit, only)
+	return explainStarted(h.Pool.GiveBack(ctx, j.Seq), j, queue.VerbEdit, only)
 }
 
 // explainStarted replaces worker.ErrAttemptStarted by an error for the caller of a verb.
@@ -161,7 +132,7 @@ func (h *Actions) Edit(ctx context.Context, p control.Edit) (control.BulkResult,
 		return control.BulkResult{}, queue.Invalid("set",
 			"the new values have %d bytes; when one request edits several jobs, the maximum is %d", len(p.Set), maxEdit)
 	}
-	d := h.settings.Current().Defaults()
+	d := h.Settings.Current().Defaults()
 	sample := queue.Job{MaxAttempts: 1, Unique: "a", Execution: queue.Execution{
 		Command: "true", Shell: d.Shell, OnLost: queue.OnLostRetry, Secrets: []string{"QUEUECTL_SAMPLE=/a"},
 	}} // this job has the fields that other fields require, such as unique for unique_for
@@ -169,18 +140,18 @@ func (h *Actions) Edit(ctx context.Context, p control.Edit) (control.BulkResult,
 		return control.BulkResult{}, err // reject the request, since the patch is invalid for every job
 	}
 	peer := control.PeerFrom(ctx)
-	scope, err := h.runAs.EditScope(&peer, p.Set)
+	scope, err := h.RunAs.EditScope(&peer, p.Set)
 	if err != nil {
 		return control.BulkResult{}, err
 	}
-	known, nodesErr := h.nodeList.Nodes(ctx)
+	known, nodesErr := h.NodeList.Nodes(ctx)
 	nodes := func() ([]store.NodeState, error) { return known, nodesErr }
 	edit := func(j *queue.Job) error {
 		// Check each job in its current state, because the user that it runs as may have changed.
-		err := h.runAs.MayEdit(&peer, &scope, j)
+		err := h.RunAs.MayEdit(&peer, &scope, j)
 		demands, priority, name := j.Demands, j.Priority, j.Queue
 		if err == nil {
-			err = j.Edit(h.queueRules.ReplaceNulls(p.Set, j.Queue), d)
+			err = j.Edit(h.QueueRules.ReplaceNulls(p.Set, j.Queue), d)
 		}
 		if err == nil && !slices.Equal(demands, j.Demands) {
 			err = h.intake.checkDemands(j, nodes)
@@ -189,10 +160,7 @@ func (h *Actions) Edit(ctx context.Context, p control.Edit) (control.BulkResult,
 			err = h.intake.checkPriority(&peer, j)
 		}
 		if err == nil {
-			err = checkTerminal(j)
-		}
-		if err == nil {
-			err = checkSecrets(j)
+			err = checkSystem(j)
 		}
 		if err == nil {
 			scope.Apply(j)
@@ -212,7 +180,7 @@ func (h *Actions) Edit(ctx context.Context, p control.Edit) (control.BulkResult,
 		var notes receiptNotes
 		h.intake.addNotes(&notes, []queue.Job{sample})
 		v.Notes = notes.notes
-		v.UnenforcedLimits, err = h.limits.UnenforcedLimits(ctx, []queue.Job{sample}, false)
+		v.UnenforcedLimits, err = h.health.UnenforcedLimits(ctx, []queue.Job{sample}, false)
 	}
 	return v, err
 }
@@ -256,7 +224,7 @@ func (h *jobChanger) removeAll(ctx context.Context, method string, p control.Cle
 	f.States = states
 	if p.DryRun {
 		removed.MatchCount = new(int)
-	} else if err := h.guard.Audit(ctx, method, p.Batch, nil); err != nil {
+	} else if err := h.Guard.Audit(ctx, method, p.Batch, nil); err != nil {
 		return removed, err
 	}
 	remove := &verb{method: method, remoteMethod: "rm", do: h.changeBy(store.Change{Verb: queue.VerbRemove})}
@@ -286,7 +254,7 @@ func (h *Actions) Requeue(ctx context.Context, p control.Selection) (control.Bul
 }
 
 func (h *Actions) requeue(ctx context.Context, j *queue.Job, only []queue.State) error {
-	held, err := h.pool.Requeue(ctx, j.Seq, control.PeerFrom(ctx).UID)
+	held, err := h.Pool.Requeue(ctx, j.Seq, control.PeerFrom(ctx).UID)
 	switch {
 	case errors.Is(err, worker.ErrAttemptEnded):
 		if *j, err = h.reader.rereadOutline(ctx, j); err != nil || !j.State.Ended() {
@@ -314,17 +282,17 @@ func (h *Actions) Kill(ctx context.Context, p control.Kill) (control.BulkResult,
 		method: "kill",
 		params: func(one control.Selection) any { return control.Kill{Selection: one, Signal: p.Signal} },
 		do: func(ctx context.Context, j *queue.Job, only []queue.State) error {
-			if h.pool.Running(j.Seq) > 0 {
-				if err := h.guard.Audit(ctx, "kill", queue.SignalText(number), j); err != nil {
+			if h.Pool.Running(j.Seq) > 0 {
+				if err := h.Guard.Audit(ctx, "kill", queue.SignalText(number), j); err != nil {
 					return err
 				}
 			}
 			if number == int(syscall.SIGTERM) { // resume a paused job first, since it could not handle the signal
-				if err := h.pool.ResumeForSignal(ctx, j.Seq, control.PeerFrom(ctx).UID); err != nil {
+				if err := h.Pool.ResumeForSignal(ctx, j.Seq, control.PeerFrom(ctx).UID); err != nil {
 					return err
 				}
 			}
-			runs, err := h.pool.Signal(ctx, j.Seq, number)
+			runs, err := h.Pool.Signal(ctx, j.Seq, number)
 			switch {
 			case err != nil || runs:
 				return err
@@ -339,21 +307,14 @@ func (h *Actions) Kill(ctx context.Context, p control.Kill) (control.BulkResult,
 // DLQRetry implements control.API. If no jobs are named, each request takes the newest dead jobs, up to a
 // limit, and retries the oldest of these first.
 func (h *Actions) DLQRetry(ctx context.Context, p control.DLQRetry) (control.BulkResult, error) {
-	ids := control.Selection{ID: p.ID, IDs: p.IDs}.Names()
 	retry := &verb{
 		method: "dlq.retry",
 		params: func(one control.Selection) any { return control.DLQRetry{ID: one.ID, Timeout: p.Timeout} },
 		do:     h.jobChanges.changeBy(store.Change{Verb: queue.VerbRetryDead, Timeout: (*time.Duration)(p.Timeout)}),
 	}
-	if p.DryRun {
-		retry = countInStates("dlq.retry", []queue.State{queue.Dead})
-	}
-	if len(ids) > 0 {
-		v, err := h.bulk.bulkByID(ctx, retry, ids)
-		if p.DryRun {
-			v.MatchCount, v.DoneIDs = new(len(v.DoneIDs)), []string{}
-		}
-		return v, err
+	if p.ID != "" || len(p.IDs) > 0 {
+		named := control.Selection{ID: p.ID, IDs: p.IDs, DryRun: p.DryRun}
+		return h.bulk.onJobs(ctx, named, []queue.State{queue.Dead}, retry)
 	}
 	peer := control.PeerFrom(ctx)
 	f, err := h.filters.filter(&peer, control.List{State: control.Texts{queue.Dead.String()}, Batch: p.Batch,
@@ -428,12 +389,12 @@ func (h *bulk) onSelected(ctx context.Context, p control.Selection, takes []queu
 	}
 	if onlyUID := access.OnlyOwnUID(&peer, method); onlyUID != nil {
 		if f.UID != nil && *f.UID != *onlyUID {
-			return v, h.rights.Refuse(&peer, method+" on another user's jobs", control.RequiredRight(method, false))
+			return v, h.Rights.Refuse(&peer, method+" on another user's jobs", control.RequiredRight(method, false))
 		}
 		f.UID = onlyUID
 	}
 	if p.OlderThan != 0 {
-		f.Until = h.store.Now().Add(-time.Duration(p.OlderThan))
+		f.Until = h.Store.Now().Add(-time.Duration(p.OlderThan))
 	}
 	page, err := h.reader.selected(ctx, f)
 	if err != nil {
@@ -456,12 +417,8 @@ func (h *bulk) onSelected(ctx context.Context, p control.Selection, takes []queu
 }
 
 // selected reads one page of references to the jobs that match a filter.
-func (r *jobReader) selected(ctx context.Context, f store.Filter) (page store.RefPage, err error) {
-	err = r.shares.Do(ctx, control.ClassMany, func() (err error) {
-		page, err = r.store.Select(ctx, f)
-		return err
-	})
-	return page, err
+func (r *jobReader) selected(ctx context.Context, f store.Filter) (store.RefPage, error) {
+	return read(ctx, r.Shares, control.ClassMany, func() (store.RefPage, error) { return r.Store.Select(ctx, f) })
 }
 
 // cursor returns the cursor of the next page, or nil after the last page.

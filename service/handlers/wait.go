@@ -24,10 +24,10 @@ func (h *Jobs) Wait(ctx context.Context, p control.Wait, each func(control.JobEn
 	if err := req.findJobs(ctx); err != nil {
 		return control.WaitResult{}, err
 	}
-	watching := h.store.Watch(req.seqs)
+	watching := h.Store.Watch(req.seqs)
 	defer watching.Stop()
 	for _, seq := range req.seqs {
-		defer h.pool.Watch(seq)()
+		defer h.Pool.Watch(seq)()
 	}
 	var timeout <-chan time.Time
 	if p.Timeout > 0 {
@@ -94,7 +94,7 @@ func (w *waitRequest) reportEnded(ctx context.Context, changed []int64) error {
 			i++
 			continue
 		}
-		err := w.h.shares.Step(ctx, control.ClassOne, func() error {
+		err := w.h.Shares.Step(ctx, control.ClassOne, func() error {
 			for read, bytes := 0, 0; i < len(w.ids) && read < readStep && bytes < stepBytes && !w.done(); i++ {
 				if w.hasEnded[i] || !isChanged[w.seqs[i]] {
 					continue
@@ -138,13 +138,9 @@ func (w *waitRequest) openIDs() []string {
 }
 
 // rereadOutline takes a read slot and reads a job again. It returns the job without its large fields.
-func (r *jobReader) rereadOutline(ctx context.Context, old *queue.Job) (j queue.Job, err error) {
-	err = r.shares.Do(ctx, control.ClassOne, func() error {
-		got, err := r.reread(ctx, old)
-		j = outline(&got)
-		return err
-	})
-	return j, err
+func (r *jobReader) rereadOutline(ctx context.Context, old *queue.Job) (queue.Job, error) {
+	j, err := read(ctx, r.Shares, control.ClassOne, func() (queue.Job, error) { return r.reread(ctx, old) })
+	return outline(&j), err
 }
 
 // outline returns a job without the fields that may be large. A request may keep this part in memory while it
@@ -160,7 +156,7 @@ func outline(j *queue.Job) queue.Job {
 // reread reads a job again within the caller's read slot. It returns an error if the job was removed and
 // another job has its id now.
 func (r *jobReader) reread(ctx context.Context, old *queue.Job) (queue.Job, error) {
-	j, err := r.store.Get(ctx, old.ID)
+	j, err := r.Store.Get(ctx, old.ID)
 	if err == nil {
 		err = sameJob(&j, old)
 	}

@@ -65,19 +65,19 @@ func dashboardConfig(c *config.Settings) dashboard.Config {
 
 // WebStart implements control.API.
 func (h *Administration) WebStart(ctx context.Context, p control.WebStart) (v control.WebState, err error) {
-	err = h.lock.With(ctx, func() error {
-		if len(h.page.webListeners) > 0 && p.Listen == "" && h.page.web.Address() != "" {
+	err = h.Lock.With(ctx, func() error {
+		if len(h.Page.webListeners) > 0 && p.Listen == "" && h.Page.web.Address() != "" {
 			return nil
 		}
-		return h.page.runWeb(ctx, "web.start", cmp.Or(p.Listen, h.settings.Current().WebListen, control.DefaultWeb))
+		return h.Page.runWeb(ctx, "web.start", cmp.Or(p.Listen, h.Settings.Current().WebListen, control.DefaultWeb))
 	})
-	return control.WebState{Listen: h.page.web.Address()}, err
+	return control.WebState{Listen: h.Page.web.Address()}, err
 }
 
 // WebStop implements control.API.
 func (h *Administration) WebStop(ctx context.Context, _ control.Nothing) (v control.WebState, err error) {
-	err = h.lock.With(ctx, func() error { return h.page.runWeb(ctx, "web.stop", "none") })
-	return control.WebState{Listen: h.page.web.Address()}, err
+	err = h.Lock.With(ctx, func() error { return h.Page.runWeb(ctx, "web.stop", "none") })
+	return control.WebState{Listen: h.Page.web.Address()}, err
 }
 
 // runWeb serves the web page at an address until the service ends. The address overrides all other sources
@@ -109,9 +109,9 @@ func (p *WebPage) runWeb(ctx context.Context, verb, listen string) error {
 
 // WebOpen implements control.API.
 func (h *Administration) WebOpen(ctx context.Context, _ control.Nothing) (v control.WebLink, err error) {
-	url, expires, err := h.page.web.Link(control.PeerFrom(ctx))
+	url, expires, err := h.Page.web.Link(control.PeerFrom(ctx))
 	if err != nil {
 		return v, err
 	}
-	return control.WebLink{URL: url, Expires: control.Time(expires.UnixMilli())}, h.guard.Audit(ctx, "web.open", "", nil)
+	return control.WebLink{URL: url, Expires: control.Time(expires.UnixMilli())}, h.Guard.Audit(ctx, "web.open", "", nil)
 }

@@ -3,31 +3,18 @@ package handlers
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"slices"
 
 	"github.com/queuectl/queuectl/control"
 	"github.com/queuectl/queuectl/queue"
-	"github.com/queuectl/queuectl/service/access"
 	"github.com/queuectl/queuectl/service/cluster"
 	"github.com/queuectl/queuectl/service/reasons"
 	"github.com/queuectl/queuectl/store"
 )
 
 // Explanations says why jobs wait and in which order they start.
-type Explanations struct {
-	cluster  store.Cluster // nil if no other node can use the store
-	node     string        // name of this node
-	readOnly bool          // read-only mode: no service runs, and only the queue's files are read; see service.OpenOffline
-	shares   *control.UserLimits
-	store    store.Store
-	guard    *access.Guard
-	nodeList *cluster.NodeList
-	owners   *access.Owners
-	reader   *jobReader
-	router   *cluster.JobRouter
-	views    *viewer
-	waits    *reasons.Finder
-}
+type Explanations struct{ *parts }
 
 // Why implements control.API.
 func (h *Explanations) Why(ctx context.Context, p control.WhyParams) (control.Why, error) {
@@ -40,7 +27,7 @@ func (h *Explanations) Why(ctx context.Context, p control.WhyParams) (control.Wh
 		w.Reasons, err = h.waits.LocalReasons(ctx, &j)
 		return w, err
 	}
-	now := h.store.Now()
+	now := h.Store.Now()
 	reason, waits := h.waits.OwnReason(&j, now)
 	if j.State == queue.Blocked {
 		list, err := h.waits.OpenDependencies(ctx, &j)
@@ -58,7 +45,7 @@ func (h *Explanations) Why(ctx context.Context, p control.WhyParams) (control.Wh
 		w.Reasons = append(w.Reasons, list...)
 		return w, err
 	}
-	if h.readOnly { // in read-only mode, there are no other nodes to query and no start order
+	if h.ReadOnly { // in read-only mode, there are no other nodes to query and no start order
 		w.Reasons = append(w.Reasons, h.waits.NodeReasons(&j, nil)...)
 		return w, nil
 	}
@@ -69,11 +56,11 @@ func (h *Explanations) Why(ctx context.Context, p control.WhyParams) (control.Wh
 	var others []cluster.NodeResult[control.Why]
 	if len(local) > 0 { // if this node may start the job, the other nodes' reasons do not matter
 		request := cluster.Request{Method: "why", Params: control.WhyParams{ID: control.Name(j.ID)}}
-		if others, err = cluster.Broadcast[control.Why](ctx, h.router, request); err != nil {
+		if others, err = cluster.Broadcast[control.Why](ctx, h.Router, request); err != nil {
 			return w, err
 		}
 	}
-	w.Reasons = append(w.Reasons, reasons.Merge(h.node, local, others)...)
+	w.Reasons = append(w.Reasons, reasons.Merge(h.Node, local, others)...)
 	h.markUnavailableNode(ctx, w.Reasons)
 	switch {
 	case len(w.Reasons) == 0:
@@ -96,10 +83,10 @@ func (h *Explanations) Why(ctx context.Context, p control.WhyParams) (control.Wh
 func (h *Explanations) markUnavailableNode(ctx context.Context, list []control.Reason) {
 	for i := range list {
 		r := &list[i]
-		if h.cluster == nil || r.Kind != reasons.KindOf(queue.GateNode) {
+		if h.Cluster == nil || r.Kind != reasons.KindOf(queue.GateNode) {
 			continue
 		}
-		nodes, _ := h.nodeList.Nodes(ctx) // ignore the error, since the nodes that were read are enough
+		nodes, _ := h.NodeList.Nodes(ctx) // ignore the error, since the nodes that were read are enough
 		if i := slices.IndexFunc(nodes, func(n store.NodeState) bool { return n.Name == r.Key && !n.Alive }); i >= 0 {
 			reasons.SetNodeState(r, "a node that is "+viewNode(&nodes[i]).State)
 		}
@@ -113,8 +100,8 @@ const simulatedJobs = 20
 func (h *Explanations) Simulate(ctx context.Context, p control.Simulate) (control.SimulateResult, error) {
 	p.Next = cmp.Or(p.Next, simulatedJobs)
 	peer := control.PeerFrom(ctx)
-	return control.Answer(ctx, h.shares, control.ClassMany, func() (control.SimulateResult, error) {
-		next, err := h.store.Simulate(ctx, p.Next)
+	return control.Answer(ctx, h.Shares, control.ClassMany, func() (control.SimulateResult, error) {
+		next, err := h.Store.Simulate(ctx, p.Next)
 		out := control.SimulateResult{Jobs: h.views.viewsFor(ctx, &peer, next.Jobs), Incomplete: next.Incomplete}
 		for i := range out.Jobs {
 			// Leave out fields of the simulated start, since the reply describes the current state of each
@@ -147,8 +134,8 @@ func (h *Explanations) Tree(ctx context.Context, p control.Tree) (control.TreeVi
 		for list := []int64{root.Seq}; len(list) > 0; list = list[1:] {
 			seq := list[0]
 			var links []store.Link
-			err := h.shares.Do(ctx, control.ClassMany, func() error {
-				parents, children, err := h.store.Links(ctx, seq, reasons.MaxLinks)
+			err := h.Shares.Do(ctx, control.ClassMany, func() error {
+				parents, children, err := h.Store.Links(ctx, seq, reasons.MaxLinks)
 				if links = children; toParents {
 					links = parents
 				}
@@ -190,3 +177,64 @@ func (h *Explanations) Tree(ctx context.Context, p control.Tree) (control.TreeVi
 
 var dependencyTexts = map[store.DependencyStatus]string{store.Unresolved: "open", store.Satisfied: "met",
 	store.Broken: "failed"}
+
+// maxAheadUsers limits how many users the command why names. They are users whose jobs start before a given
+// job.
+const maxAheadUsers = 5
+
+// whyOrder explains the order of a job that could start. It adds which users have jobs that start before
+// it, and why.
+func (h *Explanations) whyOrder(ctx context.Context, j *queue.Job, w *control.Why) error {
+	peer := control.PeerFrom(ctx)
+	return h.Shares.Do(ctx, control.ClassMany, func() error {
+		screen, err := h.Store.Screen(ctx, store.ScreenFilter{Rows: store.MaxScreen, Submitter: new(-1)})
+		if err != nil {
+			return err
+		}
+		ahead := screen.Ready
+		if i := slices.IndexFunc(ahead, func(other queue.Job) bool { return other.Seq == j.Seq }); i >= 0 {
+			w.JobsAhead, ahead = &i, ahead[:i]
+		} else {
+			w.AheadAtLeast = len(ahead)
+		}
+		w.AheadByUser = h.aheadByUser(j, slices.DeleteFunc(slices.Clone(ahead),
+			func(other queue.Job) bool { return h.Guard.Hides(&peer, &other) }))
+		return nil
+	})
+}
+
+// aheadByUser groups by user the jobs in a list, which start before job j. The user with the most jobs
+// comes first. It returns at most maxAheadUsers users.
+func (h *Explanations) aheadByUser(j *queue.Job, list []queue.Job) (groups []control.AheadOfUser) {
+	order := h.Store.Order()
+	rank := func(j *queue.Job) int64 { return order.Rank(j.Priority, j.Since, j.Arrival) }
+	index := map[int]int{}     // index in groups, by uid
+	turns := map[string]bool{} // users with a job that ranks behind j but still starts before it
+	for i := range list {
+		other := &list[i]
+		i, known := index[other.UID]
+		if !known {
+			i = len(groups)
+			index[other.UID] = i
+			groups = append(groups, control.AheadOfUser{User: h.Owners.UserName(other.UID), Priority: other.Priority})
+		}
+		g := &groups[i]
+		g.Jobs++
+		g.Priority = max(g.Priority, other.Priority)
+		turns[g.User] = turns[g.User] || cmp.Or(cmp.Compare(rank(other), rank(j)), cmp.Compare(other.Seq, j.Seq)) > 0
+	}
+	slices.SortStableFunc(groups, func(a, b control.AheadOfUser) int { return cmp.Compare(b.Jobs, a.Jobs) })
+	groups = groups[:min(len(groups), maxAheadUsers)]
+	for i := range groups {
+		g := &groups[i]
+		switch {
+		case order.Scheduling != queue.ByArrival && g.Priority > j.Priority:
+			g.Text = fmt.Sprintf("%d from %s because of higher priority (up to %d)", g.Jobs, g.User, g.Priority)
+		case turns[g.User]:
+			g.Text = fmt.Sprintf("%d from %s because users take turns", g.Jobs, g.User)
+		default:
+			g.Text = fmt.Sprintf("%d from %s because of longer waiting", g.Jobs, g.User)
+		}
+	}
+	return groups
+}

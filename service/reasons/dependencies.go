@@ -33,7 +33,7 @@ func (w *Finder) EndReasons(ctx context.Context, j *queue.Job) (list []control.R
 				continue
 			}
 			failed = true
-			id, _, _ := strings.Cut(LinkNames([]store.Link{l})[0], ":")
+			id := parentID(l.Seq, l.ID)
 			r := control.Reason{Kind: "dependency", Key: id,
 				Text: fmt.Sprintf("the job is %s, because job %s %s first, but is %s", j.State, id, mustEnd(l.Condition),
 					l.State),
@@ -71,8 +71,7 @@ func (w *Finder) OpenDependencies(ctx context.Context, j *queue.Job) (list []con
 			if l.Status != store.Unresolved {
 				continue
 			}
-			name := LinkNames([]store.Link{l})[0]
-			id, _, _ := strings.Cut(name, ":")
+			id := parentID(l.Seq, l.ID)
 			text := fmt.Sprintf("job %s %s, but is %s", id, mustEnd(l.Condition), l.State)
 			list = append(list, control.Reason{Kind: "dependency", Key: id, Text: text, Next: "queuectl why " + id})
 		}
@@ -83,22 +82,18 @@ func (w *Finder) OpenDependencies(ctx context.Context, j *queue.Job) (list []con
 
 // LinkNames returns the names of a job's dependencies in the syntax of enqueue.
 func LinkNames(list []store.Link) []string {
-	names := make([]string, 0, len(list))
-	for _, l := range list {
-		names = append(names, dependencyName(l.Seq, l.ID, l.Condition))
+	names := make([]string, len(list))
+	for i, l := range list {
+		names[i] = parentID(l.Seq, l.ID)
+		if l.Condition != queue.ParentCompleted {
+			names[i] += ":" + l.Condition.String()
+		}
 	}
 	return names
 }
 
-// dependencyName returns the name of a dependency in the syntax of enqueue. A removed job has no id, so its
-// number is used.
-func dependencyName(seq int64, id string, how queue.DependencyCondition) string {
-	name := cmp.Or(id, fmt.Sprintf("#%d", seq))
-	if how != queue.ParentCompleted {
-		name += ":" + how.String()
-	}
-	return name
-}
+// parentID returns the id of a job that other jobs depend on. A removed job has no id, so its number is used.
+func parentID(seq int64, id string) string { return cmp.Or(id, fmt.Sprintf("#%d", seq)) }
 
 // because returns the reason why a job is in its state, in parentheses, or "" without a reason.
 func because(j *queue.Job) string {

@@ -7,30 +7,19 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/queuectl/queuectl/control"
 	"github.com/queuectl/queuectl/queue"
-	"github.com/queuectl/queuectl/service/access"
-	"github.com/queuectl/queuectl/service/cluster"
 	"github.com/queuectl/queuectl/service/doctor"
-	"github.com/queuectl/queuectl/service/settings"
 	"github.com/queuectl/queuectl/store"
-	"github.com/queuectl/queuectl/worker"
 )
 
 // Finder finds out what jobs wait for.
 type Finder struct {
-	Node       string // name of this node
-	Pool       *worker.Pool
-	ReadOnly   bool // read-only mode: no service runs, and only the queue's files are read; see service.OpenOffline
-	Store      store.Store
-	Shares     *control.UserLimits
-	DrainState *cluster.DrainState
-	Health     *doctor.HealthCheck
-	Owners     *access.Owners
-	Pauses     *settings.AllPause
+	*doctor.HealthCheck
+	ReadOnly bool // read-only mode: no service runs, and only the queue's files are read; see service.OpenOffline
+	Shares   *control.UserLimits
 	// RuleOf returns the settings of a queue.
 	RuleOf func(ctx context.Context, queue string) (store.QueueRule, error)
 }
@@ -101,9 +90,6 @@ type sameGates struct {
 // obstaclesOf returns the obstacles of jobs that are due. It queries the store for one job of each group with
 // the same gates.
 func (w *Finder) obstaclesOf(ctx context.Context, jobs []*queue.Job) (map[int64][]store.Obstacle, error) {
-	if len(jobs) == 0 {
-		return nil, nil
-	}
 	first := map[sameGates]int64{}
 	representative := make([]int64, len(jobs)) // for each job, the job that represents its group
 	var seqs []int64
@@ -146,8 +132,7 @@ func (w *Finder) OwnReason(j *queue.Job, now queue.Millis) (r control.Reason, fo
 		}
 		return control.Reason{Kind: "held", Text: "the job is held" + because(j), Next: next}, true
 	case j.State == queue.Blocked && len(j.DependsOn) > 0:
-		name := dependencyName(j.DependsOn[0].Job, j.DependsOn[0].ID, j.DependsOn[0].Condition)
-		id, _, _ := strings.Cut(name, ":")
+		id := parentID(j.DependsOn[0].Job, j.DependsOn[0].ID)
 		return control.Reason{Kind: "dependency", Key: id, Text: "job " + id + " " + mustEnd(j.DependsOn[0].Condition),
 			Next: "queuectl why " + id}, true
 	case j.State == queue.Processing:
@@ -202,7 +187,7 @@ func (w *Finder) stopReasons() (list []control.Reason) {
 		list = append(list, control.Reason{Kind: "workers", Usage: new(0), Limit: new(0), Text: "there are no workers",
 			Next: "queuectl worker start"})
 	}
-	if text, next := w.Health.NoRunner(); text != "" {
+	if text, next := w.NoRunner(); text != "" {
 		list = append(list, control.Reason{Kind: "runner", Text: text, Next: next})
 	}
 	return list

@@ -25,24 +25,32 @@ type gateName struct {
 // LoadGates reads the rules of all shared keys.
 func (r *GateRules) LoadGates(ctx context.Context) error {
 	rules := map[gateName]queue.Demand{}
-	var after store.GateState
+	err := EachSharedGate(ctx, r.Store, store.GateState{}, func(g store.GateState) {
+		if g.Set {
+			rules[gateName{g.Kind, g.Key}] = g.Demand
+		}
+	})
+	if err == nil {
+		r.gates.Store(&rules)
+	}
+	return err
+}
+
+// EachSharedGate calls the function each with the shared gates that follow a gate in the list of gates.
+func EachSharedGate(ctx context.Context, s store.Gates, after store.GateState, each func(store.GateState)) error {
 	for {
-		list, err := r.Store.Gates(ctx, queue.SharedOwner, after)
+		page, err := s.Gates(ctx, queue.SharedOwner, after)
 		if err != nil {
 			return err
 		}
-		for _, g := range list {
-			if g.Set {
-				rules[gateName{g.Kind, g.Key}] = g.Demand
-			}
+		for _, g := range page {
+			each(g)
 		}
-		if len(list) < store.MaxGates {
-			break
+		if len(page) < store.MaxGates {
+			return nil
 		}
-		after = list[len(list)-1]
+		after = page[len(page)-1]
 	}
-	r.gates.Store(&rules)
-	return nil
 }
 
 // RuleOfGate applies the rule of a shared key to a job's demand. A number in the demand must equal the rule's

@@ -202,8 +202,17 @@ func (s *Keeper) SwapRunning(name, text string, set bool) (before string, existe
 	return before, existed
 }
 
-// value returns the value of a setting. The function shown converts each text before the client sees it.
-func (s *Keeper) value(k *config.Key, shown func(text string) string) control.ConfigValue {
+// ValueFor returns the value of a setting as the caller may see it. No caller sees passwords.
+func (s *Keeper) ValueFor(ctx context.Context, k *config.Key) control.ConfigValue {
+	shown := func(text string) string {
+		switch {
+		case !k.Secret || text == k.Default:
+			return text
+		case !control.PeerFrom(ctx).Right.Covers(control.Admin):
+			return "***"
+		}
+		return withoutPassword(text)
+	}
 	c := s.config.Load()
 	v := control.ConfigValue{Key: k.Name, Value: shown(k.Show(&c.Settings)), Origin: string(c.Origin(k.Name))}
 	for _, w := range c.PendingRestart() {
@@ -213,19 +222,6 @@ func (s *Keeper) value(k *config.Key, shown func(text string) string) control.Co
 		}
 	}
 	return v
-}
-
-// ValueFor returns the value of a setting as the caller may see it. No caller sees passwords.
-func (s *Keeper) ValueFor(ctx context.Context, k *config.Key) control.ConfigValue {
-	return s.value(k, func(text string) string {
-		switch {
-		case !k.Secret || text == k.Default:
-			return text
-		case !control.PeerFrom(ctx).Right.Covers(control.Admin):
-			return "***"
-		}
-		return withoutPassword(text)
-	})
 }
 
 // withoutPassword replaces the passwords in a URL by xxxxx. It returns other texts unchanged.

@@ -15,9 +15,7 @@ type QueueRules struct {
 	Store    store.Store
 	Settings *Keeper
 
-	defaults     atomic.Pointer[map[string]string]          // JSON defaults of the queues, by queue
-	retentions   atomic.Pointer[map[string]store.Retention] // retention of the queues that override it, by queue
-	frozenQueues atomic.Pointer[map[string]bool]            // frozen queues, whose running jobs are paused too
+	rules atomic.Pointer[map[string]store.QueueRule] // by queue; nil before the first LoadRules
 }
 
 // LoadRules reads the settings of all queues from the store.
@@ -26,44 +24,35 @@ func (r *QueueRules) LoadRules(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	defaults, keeps, frozen := map[string]string{}, map[string]store.Retention{}, map[string]bool{}
+	rules := map[string]store.QueueRule{}
 	for _, q := range list {
-		if q.Rule.Frozen {
-			frozen[q.Name] = true
-		}
-		if q.Rule.Keep != (store.Retention{}) {
-			keeps[q.Name] = q.Rule.Keep
-		}
-		if q.Rule.Defaults != "" {
-			defaults[q.Name] = q.Rule.Defaults
-		}
+		rules[q.Name] = q.Rule
 	}
-	r.defaults.Store(&defaults)
-	r.retentions.Store(&keeps)
-	r.frozenQueues.Store(&frozen)
+	r.rules.Store(&rules)
 	return nil
 }
 
+// rule returns the settings of a queue.
+func (r *QueueRules) rule(name string) (rule store.QueueRule) {
+	if rules := r.rules.Load(); rules != nil {
+		rule = (*rules)[name]
+	}
+	return rule
+}
+
 // Retention returns the queue's overrides of the retention settings.
-func (r *QueueRules) Retention(name string) store.Retention { return (*r.retentions.Load())[name] }
+func (r *QueueRules) Retention(name string) store.Retention { return r.rule(name).Keep }
 
 // IsFrozen reports whether a queue is frozen, so that its running jobs are paused too.
-func (r *QueueRules) IsFrozen(name string) bool {
-	frozen := r.frozenQueues.Load()
-	return frozen != nil && (*frozen)[name]
-}
+func (r *QueueRules) IsFrozen(name string) bool { return r.rule(name).Frozen }
 
 // WithDefaults returns a spec with the defaults of its queue for the fields that it does not set.
 func (r *QueueRules) WithDefaults(spec *queue.Spec) (*queue.Spec, error) {
-	all := r.defaults.Load()
-	if all == nil || len(*all) == 0 {
-		return spec, nil
-	}
 	name := queue.DefaultQueue
 	if spec.Queue != nil {
 		name = *spec.Queue
 	}
-	text := (*all)[name]
+	text := r.rule(name).Defaults
 	if text == "" {
 		return spec, nil
 	}
@@ -80,14 +69,13 @@ func (r *QueueRules) WithDefaults(spec *queue.Spec) (*queue.Spec, error) {
 // the job to another queue, the defaults of that queue apply.
 func (r *QueueRules) ReplaceNulls(set json.RawMessage, name string) json.RawMessage {
 	var fields, defaults map[string]json.RawMessage
-	all := r.defaults.Load()
-	if all == nil || len(*all) == 0 || json.Unmarshal(set, &fields) != nil {
+	if json.Unmarshal(set, &fields) != nil {
 		return set
 	}
 	if other := ""; json.Unmarshal(fields["queue"], &other) == nil && other != "" {
 		name = other
 	}
-	if (*all)[name] == "" || json.Unmarshal([]byte((*all)[name]), &defaults) != nil {
+	if json.Unmarshal([]byte(r.rule(name).Defaults), &defaults) != nil {
 		return set
 	}
 	for field, value := range fields {
@@ -105,8 +93,7 @@ func (r *QueueRules) ReplaceNulls(set json.RawMessage, name string) json.RawMess
 // DefaultPriority returns the priority of a queue's jobs that set none.
 func (r *QueueRules) DefaultPriority(name string) int64 {
 	var fields struct{ Priority *int64 }
-	if all := r.defaults.Load(); all != nil && (*all)[name] != "" &&
-		json.Unmarshal([]byte((*all)[name]), &fields) == nil && fields.Priority != nil {
+	if json.Unmarshal([]byte(r.rule(name).Defaults), &fields) == nil && fields.Priority != nil {
 		return *fields.Priority
 	}
 	return r.Settings.Current().Priority

@@ -9,18 +9,13 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// Units names the units of resources that jobs hold.
-type Units struct {
-	Settings *Keeper
-}
-
 // UnitNames returns the ids of the units that a job holds, by resource.
-func (r *Units) UnitNames(j *queue.Job) (byResource map[string][]string) {
+func (s *Keeper) UnitNames(j *queue.Job) (byResource map[string][]string) {
 	if j.Units == "" {
 		return nil
 	}
 	byResource = map[string][]string{}
-	all := r.Settings.Current().ResourcesByName()
+	all := s.Current().ResourcesByName()
 	queue.ParseUnits(j.Units, func(name string, units []int) {
 		ids := all[name].IDs
 		for _, u := range units {
@@ -35,9 +30,9 @@ func (r *Units) UnitNames(j *queue.Job) (byResource map[string][]string) {
 }
 
 // UnitVariables returns environment variables that name the units that a job holds.
-func (r *Units) UnitVariables(j *queue.Job) (env []string) {
-	all := r.Settings.Current().ResourcesByName()
-	byResource := r.UnitNames(j)
+func (s *Keeper) UnitVariables(j *queue.Job) (env []string) {
+	all := s.Current().ResourcesByName()
+	byResource := s.UnitNames(j)
 	for _, name := range slices.Sorted(maps.Keys(byResource)) {
 		list := strings.Join(byResource[name], ",")
 		env = append(env, "QUEUECTL_RESOURCE_"+variableOf(name)+"="+list)

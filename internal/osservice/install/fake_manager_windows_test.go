@@ -4,6 +4,7 @@ import (
 	"errors"
 	"time"
 
+	kardianos "github.com/kardianos/service"
 	"golang.org/x/sys/windows"
 	"golang.org/x/sys/windows/registry"
 	"golang.org/x/sys/windows/svc"
@@ -15,6 +16,8 @@ import (
 
 // manager fakes the service manager, and records the calls.
 type manager struct {
+	kardianos.Service // nil; the methods below replace those that are called
+
 	refuses     error // error that a start returns
 	profile     error // error that the removal of the profile returns
 	s           *Service

@@ -45,7 +45,7 @@ const logonCommand = "the command that starts your service at logon (value " + N
 // installOwn starts the user's own service now and at each logon.
 func (s *Service) installOwn() error {
 	if err := s.logon.set(syscall.EscapeArg(s.Program) + " serve --background"); err != nil {
-		return wrapError(logonCommand, err)
+		return cannot("configure "+logonCommand, err)
 	}
 	return s.Talk.Begin()
 }
@@ -62,7 +62,7 @@ func (s *Service) uninstallOwn() (was bool, err error) {
 	if errors.Is(err, registry.ErrNotExist) {
 		err = nil
 	}
-	return was, removed(logonCommand, err)
+	return was, cannot("remove "+logonCommand, err)
 }
 
 // end stops the user's own service if it runs.

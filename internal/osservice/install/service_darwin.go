@@ -14,7 +14,7 @@ import (
 type Service struct {
 	Options
 	uid  int // uid of the caller
-	unit unit
+	unit kardianos.Service
 }
 
 // New returns the service that the options select.

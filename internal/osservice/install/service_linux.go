@@ -39,7 +39,7 @@ type Service struct {
 	Options
 	root string // directory that contains all paths; "" except in tests
 	uid  int    // uid of the caller
-	unit unit
+	unit kardianos.Service
 	run  func(name string, args ...string) error
 }
 

@@ -18,6 +18,8 @@ import (
 // machine fakes a machine: it has a root directory for files, and it records commands instead of
 // executing them.
 type machine struct {
+	kardianos.Service // nil; the methods below replace those that are called
+
 	s     *Service
 	root  string
 	calls []string

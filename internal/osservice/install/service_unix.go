@@ -8,16 +8,6 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// unit is the part of the kardianos library that registers and controls the service.
-type unit interface {
-	Install() error
-	Uninstall() error
-	Start() error
-	Stop() error
-	Restart() error
-	Status() (kardianos.Status, error)
-}
-
 // Start starts the service.
 func (s *Service) Start() error { return s.act("start", s.unit.Start) }
 

@@ -32,7 +32,7 @@ const rootsAlone = "only an administrator can %s the system's service; in an ele
 // starts when the user logs on and ends when the user logs off.
 type Service struct {
 	Options
-	unit       unit
+	unit       kardianos.Service
 	open       func() (entry, error) // opens the service in the service manager
 	sources    sources
 	secure     func(dir, file string) error // creates the state directory, or restricts the access to it
@@ -50,13 +50,6 @@ type runner struct {
 	install func(client string) error
 	tidy    func(client string)
 	remove  func(client string) error
-}
-
-// unit is the part of the kardianos library that registers and starts the service.
-type unit interface {
-	Install() error
-	Uninstall() error
-	Start() error
 }
 
 // sources adds and removes event log sources.
@@ -188,13 +181,13 @@ func (s *Service) Prepare() error {
 		return err
 	}
 	return errors.Join(
-		wrapError("the runner program", s.runner.install(s.Client)),
-		wrapError("recovery actions", e.SetRecoveryActions(recovery, uint32(forgetFailures/time.Second))),
-		wrapError("the recovery from a nonzero exit code", known(e.SetRecoveryActionsOnNonCrashFailures(true))),
-		wrapError("the time that the service gets before a shutdown", known(e.setPreshutdown(preshutdown))),
-		wrapError("the service's SID type", known(e.setSIDType(windows.SERVICE_SID_TYPE_UNRESTRICTED))),
-		wrapError("the service's privileges", known(e.setPrivileges(privileges...))),
-		wrapError("the event log source", s.sources.add(Name)),
+		cannot("configure the runner program", s.runner.install(s.Client)),
+		cannot("configure recovery actions", e.SetRecoveryActions(recovery, uint32(forgetFailures/time.Second))),
+		cannot("configure the recovery from a nonzero exit code", known(e.SetRecoveryActionsOnNonCrashFailures(true))),
+		cannot("configure the time that the service gets before a shutdown", known(e.setPreshutdown(preshutdown))),
+		cannot("configure the service's SID type", known(e.setSIDType(windows.SERVICE_SID_TYPE_UNRESTRICTED))),
+		cannot("configure the service's privileges", known(e.setPrivileges(privileges...))),
+		cannot("configure the event log source", s.sources.add(Name)),
 	)
 }
 
@@ -223,10 +216,10 @@ const (
 	preshutdown = 180 * time.Second
 )
 
-// wrapError adds the name of the setting that could not be configured to an error.
-func wrapError(what string, err error) error {
+// cannot adds to an error what could not be done, such as "configure recovery actions".
+func cannot(do string, err error) error {
 	if err != nil {
-		return fmt.Errorf("cannot configure %s: %w", what, err)
+		return fmt.Errorf("cannot %s: %w", do, err)
 	}
 	return nil
 }
@@ -238,14 +231,6 @@ func known(err error) error {
 		return nil
 	}
 	return err
-}
-
-// removed adds the name of the object that could not be removed to an error.
-func removed(what string, err error) error {
-	if err != nil {
-		return fmt.Errorf("cannot remove %s: %w", what, err)
-	}
-	return nil
 }
 
 // Tidy removes the runner programs of other versions. It is called when an upgrade can no longer be
@@ -270,8 +255,8 @@ func (s *Service) Undo() error {
 	if errors.Is(source, windows.ERROR_FILE_NOT_FOUND) {
 		source = nil
 	}
-	return errors.Join(removed("the event log source", source), removed("the profile of the account "+Account, profile),
-		removed("the runner programs", programs))
+	return errors.Join(cannot("remove the event log source", source),
+		cannot("remove the profile of the account "+Account, profile), cannot("remove the runner programs", programs))
 }
 
 // Uninstall stops the service and removes the registration. It returns whether the service was

@@ -4,7 +4,9 @@ package logs
 
 import (
 	"errors"
+	"fmt"
 	"os"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 )
@@ -33,4 +35,14 @@ func Reopen(f *os.File, path string) error {
 		unix.CloseOnExec(own)
 	}
 	return err
+}
+
+// WritesToJournal reports whether a file is the stream to the journal that systemd has passed to this
+// process (systemd.exec(5), $JOURNAL_STREAM).
+func WritesToJournal(f *os.File) bool {
+	var st syscall.Stat_t
+	if syscall.Fstat(int(f.Fd()), &st) != nil {
+		return false
+	}
+	return os.Getenv("JOURNAL_STREAM") == fmt.Sprintf("%d:%d", st.Dev, st.Ino)
 }

@@ -1,0 +1,66 @@
+package handlers
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
+)
+
+// cleanupStep is the number of jobs that cleanup removes in one transaction.
+const cleanupStep = 200
+
+// Cleanup implements control.API.
+func (h *EventLog) Cleanup(ctx context.Context, p control.Cleanup,
+	each func(control.RemovalCount) error) (out control.RemovalCount, err error) {
+	days := 7.0
+	if p.Days != nil {
+		days = *p.Days
+	}
+	states, err := parseStates(p.State)
+	if err != nil {
+		return out, err
+	}
+	if len(states) == 0 {
+		states = []queue.State{queue.Completed, queue.Cancelled}
+	}
+	ended := store.EndedFilter{States: states,
+		Cutoff: h.Store.Now().Add(-time.Duration(days*24*float64(time.Hour)) + time.Millisecond)}
+	old, err := read(ctx, h.Shares, control.ClassMany, func() (int64, error) { return h.Store.CountEnded(ctx, ended) })
+	if err != nil {
+		return out, err
+	}
+	all := int64(0)
+	for _, state := range states {
+		all += h.Store.Counts().States[state]
+	}
+	remaining := max(0, min(old, all-p.Keep))
+	if p.DryRun {
+		return control.RemovalCount{MatchCount: new(int(remaining))}, nil
+	}
+	if err := h.Guard.Audit(ctx, "cleanup", fmt.Sprintf("%d jobs", remaining), nil); err != nil {
+		return out, err
+	}
+	uid := control.PeerFrom(ctx).UID
+	for lastReport := time.Now(); remaining > 0; {
+		n, err := h.Store.Purge(ctx, ended, int(min(remaining, cleanupStep)), &uid)
+		if err != nil {
+			return out, err
+		}
+		if n == 0 {
+			break // nothing is left: another request has removed the remaining jobs
+		}
+		out.Count += n
+		remaining -= int64(n)
+		if time.Since(lastReport) > 100*time.Millisecond {
+			lastReport = time.Now()
+			if err := each(control.RemovalCount{Count: out.Count, Total: out.Count + int(remaining)}); err != nil {
+				return out, err
+			}
+		}
+	}
+	return out, nil
+}

@@ -1,0 +1,107 @@
+package handlers
+
+import (
+	"context"
+	"os"
+	"slices"
+
+	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/control/fair"
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/service/doctor"
+	"github.com/queuectl/queuectl/store"
+)
+
+// Overview describes the state of the whole queue.
+type Overview struct {
+	*parts
+	lastLineReads *fair.Limiter // admits one reader of last lines per user
+}
+
+// Hello implements control.API.
+func (h *Overview) Hello(context.Context, control.HelloParams) (control.Hello, error) {
+	return control.Hello{Version: h.Version, Protocol: control.Range{Min: control.Protocol, Max: control.Protocol},
+		Features: control.MethodNames()}, nil
+}
+
+// Status implements control.API.
+func (h *Overview) Status(ctx context.Context, _ control.Nothing) (control.Status, error) {
+	// Read the last event before the counts, so that the events after it cover all changes that the counts
+	// lack.
+	last, _ := h.Store.LastEvent()
+	counts := h.Store.Counts()
+	oldest, err := read(ctx, h.Shares, control.ClassOne,
+		func() (queue.Millis, error) { return h.Store.Oldest(ctx) })
+	if err != nil && !h.NodeList.IsStoreUnavailable(err) {
+		return control.Status{}, err
+	}
+	st := control.Status{
+		Jobs: map[string]int64{}, Oldest: control.Time(oldest), EnqueuedTotal: counts.EnqueuedTotal, LastEvent: last,
+		Storage:  control.Storage{Database: h.Places.State, Bytes: counts.Bytes, Outputs: counts.Outputs},
+		Settings: h.Places.File, Socket: h.Places.Socket,
+		Service: string(h.Places.Kind()), PID: os.Getpid(), Version: h.Version, Started: control.Time(h.StartedAt),
+		Draining: h.Pool.Draining(), Reranking: counts.Reranking, Throughput: h.Pool.Throughput(),
+	}
+	h.addUse(ctx, &st)
+	if h.Cluster != nil {
+		st.Node, st.Store = h.Node, h.Location.String()
+	}
+	if all := h.Pauses.Current(); all != nil {
+		st.PausedAt, st.PausedBy = control.Time(all.SetAt), new(h.Owners.UserName(all.UID))
+	}
+	if err == nil {
+		ended, _ := h.NodeList.OtherNodesThroughput(ctx)
+		st.Throughput += ended
+		st.Health = doctor.Health(h.health.Problems(ctx))
+	} else {
+		st.StoreError = err.Error()
+		st.Health = doctor.Health([]string{st.StoreError + "; the job counts may be outdated"}, true)
+	}
+	for _, state := range queue.States() {
+		st.Jobs[state.String()] = counts.States[state]
+	}
+	busy := h.Pool.Busy()
+	total := max(busy, h.Pool.Workers())
+	st.Workers = control.WorkerSummary{Total: total, Busy: busy, Idle: total - busy}
+	if h.ReadOnly {
+		return offlineStatus(st), nil
+	}
+	return st, nil
+}
+
+// healthNotRunning is the health of a queue without a service.
+const healthNotRunning = "degraded: the service is not running, so no jobs start"
+
+// offlineStatus returns the status of a queue without its service. It removes the values that only a
+// running service knows. The health is ok if all jobs have ended, since no job then needs the service.
+func offlineStatus(st control.Status) control.Status {
+	st.Service = ""
+	st.PID, st.Started, st.Workers, st.Throughput = 0, 0, control.WorkerSummary{}, 0
+	st.Health = "ok"
+	for _, s := range queue.States() {
+		if !s.Ended() && st.Jobs[s.String()] > 0 {
+			st.Health = healthNotRunning
+		}
+	}
+	if n := st.Jobs[queue.Processing.String()]; n > 0 {
+		st.Health += "; jobs shown as running were running when the service stopped"
+	}
+	return st
+}
+
+// maxNearQuota is the maximum number of users near their quota that a status lists.
+const maxNearQuota = 20
+
+// addUse adds to a status how many bytes the caller's jobs use. For an admin it also adds which users are
+// near their quota.
+func (h *Overview) addUse(ctx context.Context, st *control.Status) {
+	p := control.PeerFrom(ctx)
+	st.UserBytes, st.MaxBytesUser = h.Store.UserBytes(p.UID), h.Quota.MaxBytesUser()
+	if !p.Right.Covers(control.Admin) {
+		return
+	}
+	near := slices.DeleteFunc(h.Quota.NearQuota(), func(u store.UserBytes) bool { return u.UID == p.UID })
+	for _, u := range near[:min(len(near), maxNearQuota)] {
+		st.NearQuota = append(st.NearQuota, control.UserBytes{UID: u.UID, User: h.Owners.UserName(u.UID), Bytes: u.Bytes})
+	}
+}

@@ -1,0 +1,24 @@
+package handlers
+
+import (
+	"context"
+	"os"
+
+	"github.com/queuectl/queuectl/control"
+)
+
+// ServiceStop implements control.API.
+func (h *Administration) ServiceStop(ctx context.Context, p control.ServiceStop) (control.ServiceStopResult, error) {
+	if err := h.Guard.Audit(ctx, "service.stop", "", nil); err != nil {
+		h.Log.Warn("a stop request could not be recorded in the audit log; the service stops anyway", "error", err)
+	}
+	select {
+	case h.Stop <- p.KeepJobs:
+	default: // the service is already stopping
+	}
+	stopping := control.ServiceStopResult{PID: os.Getpid(), Dir: h.Places.State}
+	if h.Home.External() {
+		stopping.RunnerDir = h.Home.Dir
+	}
+	return stopping, nil
+}
