@@ -30,12 +30,14 @@ func (p *Pool) startFramesLocked(frames []wire.Frame, j *queue.Job) []wire.Frame
 	frames = append(frames, &wire.Start{
 		Lease: wire.Lease(j.Lease()), Queue: j.Queue, Place: placeOf(j), UID: uid,
 		Argv: argv, Env: p.environment(j), Cwd: cwd, Umask: int64(j.Umask), Stdin: j.Stdin, StdinFile: j.StdinFile,
-		Timeout: j.Timeout, IdleTimeout: j.IdleTimeout, KillAfter: j.KillAfter,
-		OutputGrace: p.cfg.OutputGrace(), OutputLimit: j.OutputLimit,
-		Background: j.AllowBackground, NotAfter: p.localExpiry(j),
+		Timeouts: wire.Timeouts{
+			Timeout: j.Timeout, IdleTimeout: j.IdleTimeout, KillAfter: j.KillAfter, OutputGrace: p.cfg.OutputGrace(),
+		},
+		OutputLimit: j.OutputLimit,
+		Background:  j.AllowBackground, NotAfter: p.localExpiry(j),
 		BootDeadline: (runner.SinceBoot() + startDeadline).Milliseconds(),
-		ResourceLimits: wire.ResourceLimits{Memory: j.Memory, MilliCPUs: int64(math.Round(j.CPUs * 1000)), Tasks: j.Tasks,
-			Nice: j.Nice, NoFile: j.NoFile, NoNewPrivileges: j.NoNewPrivileges},
+		Memory:       j.Memory, MilliCPUs: int64(math.Round(j.CPUs * 1000)), Tasks: j.Tasks,
+		Nice: j.Nice, NoFile: j.NoFile, NoNewPrivileges: j.NoNewPrivileges,
 		TTY: j.TTY, Secrets: j.Secrets, Mask: j.MaskSecrets, Deps: j.Deps,
 	})
 	j.Deps = nil // free the memory, as the dependencies may be large
