@@ -259,8 +259,7 @@ func (r *run) drain(wait time.Duration) bool {
 	deadline := time.Now().Add(wait)
 	for r.pipes[0] >= 0 || r.pipes[1] >= 0 {
 		fds := r.pollFds()
-		timeLeft := max(0, time.Until(deadline))
-		n, err := unix.Poll(fds[:], int((timeLeft+time.Millisecond-1)/time.Millisecond))
+		n, err := unix.Poll(fds[:], int(milliseconds(max(0, time.Until(deadline)))))
 		if err == unix.EINTR {
 			continue
 		}
@@ -397,9 +396,7 @@ func (r *run) waitGrace() {
 		}
 		time.Sleep(execTime / 20)
 	}
-	r.w.mu.Lock()
-	defer r.w.mu.Unlock()
-	r.w.running = false
+	r.w.markEnded()
 }
 
 // awaitEnd reads the output of the tree until process p has ended or SIGKILL is due.
@@ -423,7 +420,7 @@ func (r *run) awaitEnd(p procfs.Process) {
 		if wait <= 0 {
 			return
 		}
-		n, err := unix.Poll(fds[:], int(min((wait+time.Millisecond-1)/time.Millisecond, 1<<30)))
+		n, err := unix.Poll(fds[:], int(milliseconds(wait)))
 		if err != nil || n == 0 {
 			continue
 		}

@@ -107,15 +107,13 @@ func (r *run) waitGrace() {
 			break
 		}
 		wait = min(pause, wait)
-		if _, err := windows.WaitForSingleObject(r.w.wake, uint32((wait+time.Millisecond-1)/time.Millisecond)); err != nil {
+		if _, err := windows.WaitForSingleObject(r.w.wake, uint32(milliseconds(wait))); err != nil {
 			panic("process: wait: " + err.Error()) // the handle is valid: only this goroutine closes it
 		}
 		r.tree.readMessages()
 		r.handleRequests(time.Now())
 	}
-	r.w.mu.Lock()
-	defer r.w.mu.Unlock()
-	r.w.running = false
+	r.w.markEnded()
 }
 
 // endLeftovers ends leftover processes. Processes that have got CTRL_BREAK have already had their grace
@@ -163,9 +161,7 @@ func (r *run) giveUpMain(t *tree) {
 	count, _ := t.countOthers()
 	r.giveUp(1+count, t.pid)
 	r.exited = true
-	r.w.mu.Lock()
-	defer r.w.mu.Unlock()
-	r.w.running = false
+	r.w.markEnded()
 }
 
 // AwaitStuck waits until the tree that the last Run has given up is gone, or stop is closed. It must be

@@ -125,19 +125,11 @@ type tree struct {
 	memoryRefused bool // the memory limit has refused memory to a process
 }
 
-// limitError names a limit that could not be set.
-type limitError struct {
-	name string
-	error
+// limitError returns the error about a limit that could not be set.
+func limitError(name string, err error) error {
+	return &fieldError{"start", fmt.Errorf("cannot set the job's limit --%s; change or remove the limit: %w", name, err),
+		false}
 }
-
-// Error returns the name of the limit and the reason.
-func (e *limitError) Error() string {
-	return fmt.Sprintf("cannot set the job's limit --%s; change or remove the limit: %v", e.name, e.error)
-}
-
-// Unwrap returns the reason.
-func (e *limitError) Unwrap() error { return e.error }
 
 func jobName(cookie string) (*uint16, error) {
 	return windows.UTF16PtrFromString(`Global\queuectl-` + cookie)
@@ -184,14 +176,14 @@ func (t *tree) limit(l Limits) error {
 		basic.LimitFlags |= windows.JOB_OBJECT_LIMIT_JOB_MEMORY
 		t.limits.JobMemoryLimit = uintptr(min(uint64(l.Memory), uint64(^uintptr(0))))
 		if err := errors.Join(t.setLimits(), t.watchMemoryLimit()); err != nil {
-			return &limitError{"memory", err}
+			return limitError("memory", err)
 		}
 	}
 	if l.Tasks > 0 {
 		basic.LimitFlags |= windows.JOB_OBJECT_LIMIT_ACTIVE_PROCESS
 		basic.ActiveProcessLimit = uint32(l.Tasks)
 		if err := t.setLimits(); err != nil {
-			return &limitError{"tasks", err}
+			return limitError("tasks", err)
 		}
 	}
 	if l.CPUs > 0 {
@@ -200,7 +192,7 @@ func (t *tree) limit(l Limits) error {
 			uint32(min(max(l.CPUs/cpus*wholeCPU, 1), wholeCPU))}
 		if err := t.sys.setJob(t.job, windows.JobObjectCpuRateControlInformation, unsafe.Pointer(&rate),
 			unsafe.Sizeof(rate)); err != nil {
-			return &limitError{"cpus", err}
+			return limitError("cpus", err)
 		}
 	}
 	return nil
@@ -221,7 +213,7 @@ func (t *tree) setNice(nice int) error {
 	basic.LimitFlags |= windows.JOB_OBJECT_LIMIT_PRIORITY_CLASS
 	basic.PriorityClass = class
 	if err := t.setLimits(); err != nil {
-		return &limitError{"nice", err}
+		return limitError("nice", err)
 	}
 	return nil
 }

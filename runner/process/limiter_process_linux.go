@@ -202,39 +202,31 @@ func (r *run) limiterFailed(status unix.WaitStatus) {
 	}
 }
 
-// limitError names the limit that kept a command from starting.
-type limitError struct {
-	field string
-	error
-}
-
-// Error returns the name of the field and the reason.
-func (e *limitError) Error() string { return e.field + ": " + e.error.Error() }
-
-// Unwrap returns the reason.
-func (e *limitError) Unwrap() error { return e.error }
-
-// limiterError turns a limiter's report into an error for users.
+// limiterError turns a limiter's report into an error for users. A limit that is refused may be allowed
+// later, so the error is not lasting.
 func (r *run) limiterError(p report) error {
+	field, err := "", error(p.errno)
 	switch {
 	case p.step == stepNice:
-		return &limitError{"nice", fmt.Errorf("%d is not allowed (%w): the runner has nice value %d, and the account may "+
+		field, err = "nice", fmt.Errorf("%d is not allowed (%w): the runner has nice value %d, and the account may "+
 			"not go below it; use a higher value, or raise the runner's limit (LimitNICE=)", r.c.Nice, p.errno,
-			cleanstart.Nice())}
+			cleanstart.Nice())
 	case p.step == stepNoFile && errors.Is(p.errno, unix.EPERM):
-		return &limitError{"nofile", fmt.Errorf("%d is above the hard limit of %d open files (%w); use a lower value, or "+
-			"raise the runner's limit (LimitNOFILE=, ulimit -Hn)", r.c.NoFile, hardLimit(unix.RLIMIT_NOFILE), p.errno)}
+		field, err = "nofile", fmt.Errorf("%d is above the hard limit of %d open files (%w); use a lower value, or "+
+			"raise the runner's limit (LimitNOFILE=, ulimit -Hn)", r.c.NoFile, hardLimit(unix.RLIMIT_NOFILE), p.errno)
 	case p.step == stepNoFile:
-		return &limitError{"nofile", p.errno}
+		field = "nofile"
 	case p.step == stepMemory:
-		return &limitError{"memory", p.errno}
+		field = "memory"
 	case p.step == stepNoNew:
-		return &limitError{"no_new_privileges", p.errno}
+		field = "no_new_privileges"
 	case p.errno == unix.ENOMEM && r.c.Limits.Memory != 0:
-		return &limitError{"memory", fmt.Errorf("the limit is too low for %s to start (%w); use a higher limit", r.c.Argv[0],
-			p.errno)}
+		field, err = "memory", fmt.Errorf("the limit is too low for %s to start (%w); use a higher limit", r.c.Argv[0],
+			p.errno)
+	default:
+		return err
 	}
-	return p.errno
+	return &fieldError{field, err, false}
 }
 
 // scheduler describes how nice takes effect. If the kernel groups processes by session, nice has an

@@ -52,15 +52,33 @@ func (w *Worker) Run(c *Command) (result Result) {
 	}
 	w.occupy(c)
 	if !r.start() {
-		w.mu.Lock()
-		w.running = false
-		w.mu.Unlock()
+		w.markEnded()
 		return result
 	}
 	r.watch()
 	r.end()
 	return result
 }
+
+// markEnded records that the command has ended, so that later calls of Kill have no effect.
+func (w *Worker) markEnded() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.running = false
+}
+
+// fieldError names the field of a job that kept the command from starting. Its text contains no secret.
+type fieldError struct {
+	field string
+	error
+	lasting bool // another attempt would fail in the same way
+}
+
+// Error returns the name of the field and the reason.
+func (e *fieldError) Error() string { return e.field + ": " + e.error.Error() }
+
+// Unwrap returns the reason.
+func (e *fieldError) Unwrap() error { return e.error }
 
 // untilNextAction returns the time until Run must act even if the command does nothing, for example
 // because of a timeout. It returns a negative duration if no action is due.

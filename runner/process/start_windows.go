@@ -69,7 +69,7 @@ func (r *run) prepare(std *[3]windows.Handle) (err error) {
 	switch {
 	case r.c.StdinFile != "":
 		if std[0], err = openStdin(r.c.StdinFile); err != nil {
-			return &stdinError{err}
+			return &fieldError{"stdin_file", err, IsLasting(err)}
 		}
 	case r.c.Stdin != "":
 		if r.input, std[0], err = pipe(windows.PIPE_ACCESS_OUTBOUND); err != nil {
@@ -104,7 +104,7 @@ func (r *run) launch(std [3]windows.Handle) error {
 	}
 	cwd, err := openCwd(r.c.Dir)
 	if err != nil {
-		return &cwdError{err}
+		return &fieldError{"cwd", err, IsLasting(err)}
 	}
 	defer windows.CloseHandle(cwd) // the directory must exist until the program runs in it
 	env := environment(base, r.c.Cookie)
@@ -171,8 +171,8 @@ func (r *run) commandLine(env []string) (path, line string, err error) {
 		}
 	}
 	if isCmd(path) && isUNCPath(r.c.Dir) {
-		return "", "", &cwdError{fmt.Errorf("cmd.exe cannot run in the network folder %s; begin the command with \"pushd "+
-			"%[1]s &&\" and use --no-cwd", r.c.Dir)}
+		return "", "", &fieldError{"cwd", fmt.Errorf("cmd.exe cannot run in the network folder %s; begin the command with "+
+			"\"pushd %[1]s &&\" and use --no-cwd", r.c.Dir), false}
 	}
 	line, err = cmdline.Encode(argv)
 	return path, line, err
@@ -182,7 +182,7 @@ func (r *run) commandLine(env []string) (path, line string, err error) {
 // memory as the command's own limit, that limit has caused a lack of memory.
 func (r *run) memoryLimitError(err error) error {
 	if l := r.c.Limits.Memory; l > 0 && isAny(err, memoryErrors) && r.w.sys.freeMemory() >= uint64(l) {
-		return &limitError{"memory", errors.New("the limit is too low for the program to start; use a higher limit")}
+		return limitError("memory", errors.New("the limit is too low for the program to start; use a higher limit"))
 	}
 	return err
 }
@@ -268,12 +268,6 @@ func pipeOpen(f *os.File) (yes bool) {
 	return err == nil && yes
 }
 
-// stdinError means that the command's input file cannot be read, which its user must fix.
-type stdinError struct{ error }
-
-// Unwrap returns the reason, so that a shortage is recognised.
-func (e *stdinError) Unwrap() error { return e.error }
-
 func openStdin(path string) (windows.Handle, error) {
 	// The flag allows opening a directory. The code below then rejects the directory with a clear
 	// error.
@@ -307,24 +301,8 @@ func (r *run) startFailed(err error) {
 		return
 	}
 	r.r.ExitCode = 126
-	var stdin *stdinError
-	if errors.As(err, &stdin) {
-		r.r.CannotStart, r.r.Error = IsLasting(err), fmt.Sprintf("stdin_file: %v", stdin.error)
-		return
-	}
-	var limit *limitError
-	if errors.As(err, &limit) {
-		r.r.Error = fmt.Sprintf("start: %v", limit)
-		return
-	}
-	var secret *secretError
-	if errors.As(err, &secret) {
-		r.r.CannotStart, r.r.Error = IsLasting(err), secret.Error()
-		return
-	}
-	var cwd *cwdError
-	if errors.As(err, &cwd) {
-		r.r.CannotStart, r.r.Error = IsLasting(cwd.error), fmt.Sprintf("cwd: %v", cwd.error)
+	if field, ok := errors.AsType[*fieldError](err); ok {
+		r.r.CannotStart, r.r.Error = field.lasting, field.Error()
 		return
 	}
 	if errors.Is(err, fs.ErrNotExist) {
@@ -352,12 +330,6 @@ var (
 		windows.ERROR_COMMITMENT_LIMIT, windows.ERROR_NOT_ENOUGH_QUOTA,
 	}
 )
-
-// cwdError means that the command cannot use its working directory, which its user must fix.
-type cwdError struct{ error }
-
-// Unwrap returns the reason, so that a shortage is recognised.
-func (e *cwdError) Unwrap() error { return e.error }
 
 // openCwd opens the working directory of a command with the access that the command needs. Windows
 // would start a program that may not enter its directory in another directory. It returns 0 if dir is

@@ -40,9 +40,7 @@ func (r *run) giveUpMain(remaining []procfs.Process) {
 	}
 	r.giveUp(append([]procfs.Process{main}, remaining...))
 	r.exited = true
-	r.w.mu.Lock()
-	defer r.w.mu.Unlock()
-	r.w.running = false
+	r.w.markEnded()
 }
 
 // abandonTraced gives up a main process that has ended but whose tracer withholds its exit status. Such
@@ -55,9 +53,7 @@ func (r *run) abandonTraced() {
 	}
 	r.r.Error = fmt.Sprintf("the job's process %d has ended, but a process%s that traces it with ptrace keeps its exit "+
 		"status; if the tracing process still runs, end it, then retry the job", r.pid, tracer)
-	r.w.mu.Lock()
-	r.w.running = false
-	r.w.mu.Unlock()
+	r.w.markEnded()
 	r.endTracer(r.pid)
 	go func() { // returns when the tracer ends; otherwise it runs until this process ends
 		for ok := false; !ok; _, _, ok, _ = orphans.reap(r.pid) {
