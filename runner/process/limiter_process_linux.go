@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/queuectl/queuectl/internal/cleanstart"
+	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/runner/runas"
 )
 
@@ -241,24 +242,25 @@ func scheduler() string {
 
 // Enforcements returns how each limit of a command is enforced, with the control groups of c or, if c is
 // nil, without.
-func Enforcements(c *Cgroups) []Enforcement {
+func Enforcements(c *Cgroups) []queue.Enforcement {
 	controllers, reason := "", "there are no control groups"
 	if c != nil {
 		// An unreadable file means that no limit is enforced.
 		raw, _ := os.ReadFile(filepath.Join(c.path, "cgroup.subtree_control"))
 		controllers, reason = string(raw), "the runner's control group has no controller for this limit"
 	}
-	list := []Enforcement{
-		{"memory", PerProcess, reason + ", so each process has an address space limit (RLIMIT_AS)"},
-		{"cpus", Unenforced, reason},
-		{"tasks", Unenforced, reason},
-		{"nice", Exact, scheduler()},
-		{"nofile", Exact, "the open file limit of each process (RLIMIT_NOFILE)"},
-		{"no_new_privileges", Exact, "the kernel (PR_SET_NO_NEW_PRIVS)"},
+	list := []queue.Enforcement{
+		{Limit: "memory", Extent: queue.ForEach,
+			Mechanism: reason + ", so each process has an address space limit (RLIMIT_AS)"},
+		{Limit: "cpus", Extent: queue.Unenforced, Mechanism: reason},
+		{Limit: "tasks", Extent: queue.Unenforced, Mechanism: reason},
+		{Limit: "nice", Extent: queue.Enforced, Mechanism: scheduler()},
+		{Limit: "nofile", Extent: queue.Enforced, Mechanism: "the open file limit of each process (RLIMIT_NOFILE)"},
+		{Limit: "no_new_privileges", Extent: queue.Enforced, Mechanism: "the kernel (PR_SET_NO_NEW_PRIVS)"},
 	}
 	for i, controller := range []string{"memory", "cpu", "pids"} {
 		if slices.Contains(strings.Fields(controllers), controller) {
-			list[i].Extent, list[i].Mechanism = Exact, "the job's control group"
+			list[i].Extent, list[i].Mechanism = queue.Enforced, "the job's control group"
 		}
 	}
 	return list

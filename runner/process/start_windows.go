@@ -199,13 +199,17 @@ var inheritable = windows.SecurityAttributes{Length: uint32(unsafe.Sizeof(window
 // openInherited opens a file that a command may inherit. If the path leads to a pipe of another
 // program, that program cannot impersonate this account.
 func openInherited(path string, access, flags uint32) (windows.Handle, error) {
+	return open(path, access, flags|windows.SECURITY_SQOS_PRESENT|windows.SECURITY_IDENTIFICATION, &inheritable)
+}
+
+// open opens an existing file or directory, which other processes can still change or remove.
+func open(path string, access, flags uint32, rights *windows.SecurityAttributes) (windows.Handle, error) {
 	path16, err := windows.UTF16PtrFromString(path)
 	if err != nil {
 		return 0, err
 	}
 	const share = windows.FILE_SHARE_READ | windows.FILE_SHARE_WRITE | windows.FILE_SHARE_DELETE
-	h, err := windows.CreateFile(path16, access, share, &inheritable, windows.OPEN_EXISTING,
-		flags|windows.SECURITY_SQOS_PRESENT|windows.SECURITY_IDENTIFICATION, 0)
+	h, err := windows.CreateFile(path16, access, share, rights, windows.OPEN_EXISTING, flags, 0)
 	if err != nil {
 		return 0, &fs.PathError{Op: "open", Path: path, Err: err}
 	}
@@ -344,17 +348,7 @@ func openCwd(dir string) (windows.Handle, error) {
 	case !info.IsDir():
 		return 0, fmt.Errorf("%s is %w", dir, errNotDirectory)
 	}
-	dir16, err := windows.UTF16PtrFromString(dir)
-	if err != nil {
-		return 0, err
-	}
-	const share = windows.FILE_SHARE_READ | windows.FILE_SHARE_WRITE | windows.FILE_SHARE_DELETE
-	h, err := windows.CreateFile(dir16, windows.FILE_TRAVERSE|windows.SYNCHRONIZE, share, nil, windows.OPEN_EXISTING,
-		windows.FILE_FLAG_BACKUP_SEMANTICS, 0)
-	if err != nil {
-		return 0, &fs.PathError{Op: "open", Path: dir, Err: err}
-	}
-	return h, nil
+	return open(dir, windows.FILE_TRAVERSE|windows.SYNCHRONIZE, windows.FILE_FLAG_BACKUP_SEMANTICS, nil)
 }
 
 // isCmd reports whether a program is cmd.exe.
