@@ -6,7 +6,6 @@ import (
 	"os"
 	"strconv"
 	"time"
-	"unsafe"
 
 	"golang.org/x/sys/unix"
 
@@ -120,9 +119,8 @@ func (f *Dir) chown(fd int) error {
 // the same account sees these files, because another account never gets the directory.
 func (f *Dir) Used() bool {
 	var now unix.Stat_t
-	// Fstat never blocks.
-	_, _, failed := unix.RawSyscall(unix.SYS_FSTAT, uintptr(f.fd), uintptr(unsafe.Pointer(&now)), 0)
-	return failed != 0 || now.Mtim != f.unusedStat.Mtim || now.Ctim != f.unusedStat.Ctim ||
+	err := unix.Fstat(f.fd, &now)
+	return err != nil || now.Mtim != f.unusedStat.Mtim || now.Ctim != f.unusedStat.Ctim ||
 		now.Nlink != f.unusedStat.Nlink || now.Mode != f.unusedStat.Mode
 }
 
@@ -191,8 +189,8 @@ func (f *Dir) AddFile(name string, content []byte) (path string, err error) {
 	}
 	file := os.NewFile(uintptr(fd), path)
 	_, err = file.Write(content)
-	if err == nil && f.owner != nil {
-		err = unix.Fchown(fd, int(f.owner.UID), int(f.owner.GID))
+	if err == nil {
+		err = f.chown(fd)
 	}
 	return path, errors.Join(err, file.Close())
 }

@@ -52,8 +52,7 @@ func (r *run) newLimiter(path string, env, missing []string) (l *limiterProcess,
 			l.close()
 		}
 	}()
-	o := order{nice: int64(r.c.Nice), noFile: int64(r.c.NoFile), argv: int64(len(r.c.Argv)), env: int64(len(env)),
-		name: l.name, path: path, texts: slices.Concat(r.c.Argv, env)}
+	o := order{nice: int64(r.c.Nice), noFile: int64(r.c.NoFile), name: l.name, path: path, argv: r.c.Argv, env: env}
 	if r.c.NoNewPrivileges {
 		o.noNew = 1
 	}

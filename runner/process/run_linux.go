@@ -232,7 +232,7 @@ func (r *run) close() {
 		closePipes(r.pipes)
 	}
 	if r.pidfd >= 0 {
-		closePidfd(r.pidfd)
+		unix.Close(r.pidfd)
 	}
 	r.w.mu.Lock()
 	defer r.w.mu.Unlock()
