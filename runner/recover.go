@@ -154,15 +154,15 @@ func (c *Client) endTrees(ctx context.Context, dir string, sent []wire.Attempt) 
 	if dir != "" {
 		name = filepath.Base(dir)
 	}
-	f, err := c.request(ctx, nil, func(id int64) wire.Frame { return &wire.Recover{ID: id, Name: name, Attempts: sent} })
-	if err != nil {
-		return EndResult{}, err
-	}
-	r, ok := f.(*wire.RecoverReply)
+	r, err := request[*wire.RecoverReply](ctx, c, nil, func(id int64) wire.Frame {
+		return &wire.Recover{ID: id, Name: name, Attempts: sent}
+	})
 	switch {
-	case !ok:
+	case err == ErrNoReply:
 		return EndResult{}, errors.New("the service lost its connection to the runner that should end the jobs of this " +
 			"dead runner; the service tries again through another runner")
+	case err != nil:
+		return EndResult{}, err
 	case r.Error != "":
 		return EndResult{}, errors.New(r.Error)
 	}
