@@ -273,12 +273,8 @@ func (p *Pool) Stopping() bool {
 func (p *Pool) Stop(ctx context.Context, timeout, grace time.Duration) {
 	p.mu.Lock()
 	p.stopping, p.maxGrace = true, grace
-	var paused []*lease // paused jobs, which would not finish
-	for _, h := range p.leases.byLease {
-		if h.hasStarted() && p.isPausedLocked(h) {
-			paused = append(paused, h)
-		}
-	}
+	// Paused jobs would not finish.
+	paused := p.leases.selectLocked(func(h *lease) bool { return h.hasStarted() && p.isPausedLocked(h) })
 	p.mu.Unlock()
 	p.Scale(0)
 	for _, h := range paused {

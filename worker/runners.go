@@ -155,10 +155,8 @@ func (r *runners) unreachableForLocked(atLeast time.Duration) (dirs []string) {
 
 // markUnresponsiveLocked marks a runner as unresponsive. New jobs go to another runner.
 func (r *runners) markUnresponsiveLocked(conn *runnerConn) {
-	select {
-	case <-conn.closed:
+	if isClosed(conn.closed) {
 		return
-	default:
 	}
 	conn.lastCheckedAt = time.Now() // this delays the next liveness check
 	if conn.state != connUnresponsive {
@@ -171,10 +169,8 @@ func (r *runners) markUnresponsiveLocked(conn *runnerConn) {
 
 // markAliveLocked records that a runner is alive. It reports whether the runner was unresponsive before.
 func (r *runners) markAliveLocked(conn *runnerConn) bool {
-	select {
-	case <-conn.closed:
+	if isClosed(conn.closed) {
 		return false
-	default:
 	}
 	wasUnresponsive := conn.state == connUnresponsive
 	conn.lastCheckedAt = time.Now()
