@@ -23,11 +23,7 @@ func (h Location) spawn(alone bool) (name string, err error) {
 	if err := h.checkWorkspaces(); err != nil {
 		return "", err // report the error here, because the runner can only log it
 	}
-	args := append([]string{"--dir", h.Dir}, h.logArgs()...)
-	args = append(args, h.tmpdirArgs()...)
-	if alone {
-		args = append(args, "--alone")
-	}
+	args := append(h.args(alone), h.logArgs()...)
 	for _, scope := range scopes() {
 		cmd := Command(append(scope, h.Command...), append(args, "--delegated")...)
 		cmd.Stderr, cmd.Env = h.Log, append(cmd.Env, "XDG_RUNTIME_DIR="+managerDir())
@@ -109,13 +105,8 @@ func ReportReady(dir string) {
 // Env returns the variables of the service's environment that a runner gets: those that this
 // program and its Go runtime read.
 func Env() []string {
-	env := []string{"PATH=/usr/local/bin:/usr/bin:/bin"}
-	for _, name := range []string{"QUEUECTL_FAILPOINTS", "QUEUECTL_TIMERSLACK", "GOTRACEBACK", "GOCOVERDIR"} {
-		if v, ok := os.LookupEnv(name); ok {
-			env = append(env, name+"="+v)
-		}
-	}
-	return env
+	return append(inherited("QUEUECTL_FAILPOINTS", "QUEUECTL_TIMERSLACK", "GOTRACEBACK", "GOCOVERDIR"),
+		"PATH=/usr/local/bin:/usr/bin:/bin")
 }
 
 // RemovePrograms returns true: on this system, runners do not run copies of the program.

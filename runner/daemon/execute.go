@@ -2,7 +2,6 @@ package daemon
 
 import (
 	"cmp"
-	"slices"
 	"time"
 
 	"github.com/queuectl/queuectl/internal/failpoint"
@@ -12,10 +11,6 @@ import (
 	"github.com/queuectl/queuectl/runner/runas"
 	"github.com/queuectl/queuectl/runner/wire"
 )
-
-// addedVariables is the approximate number of variables that the runner adds to the environment of a
-// command.
-const addedVariables = 8
 
 // execute runs one attempt and stores its result.
 func (s *server) execute(w *process.Worker, f *workDir, a *attempt) {
@@ -45,7 +40,7 @@ func (s *server) execute(w *process.Worker, f *workDir, a *attempt) {
 // command returns the command that a Start frame describes.
 func (s *server) command(a *attempt) *process.Command {
 	st := a.start
-	env := append(slices.Grow(st.Env, addedVariables), "QUEUECTL_WORKER="+runner.Worker(s.dir.path, a.slot))
+	env := append(st.Env, "QUEUECTL_WORKER="+runner.Worker(s.dir.path, a.slot))
 	return &process.Command{
 		Argv: st.Argv, Env: env, Dir: st.Cwd, Umask: int(st.Umask),
 		Stdin: st.Stdin, StdinFile: st.StdinFile, TTY: st.TTY, Log: a.log,

@@ -158,18 +158,18 @@ func (s *server) housekeep() {
 	defer tick.Stop()
 	var nextReap <-chan time.Time // nil while no orphans are running
 	for {
+		isRound := false
 		select {
 		case <-s.life.done:
 			return
 		case <-s.orphanHint:
-			nextReap = reap()
-			continue
 		case <-nextReap:
-			nextReap = reap()
-			continue
 		case <-tick.C:
+			isRound = true
 		}
-		nextReap = reap()
+		if nextReap = reap(); !isRound {
+			continue
+		}
 		if s.Cgroups != nil {
 			s.Cgroups.Sweep()
 		}

@@ -9,9 +9,6 @@ import (
 	"github.com/queuectl/queuectl/runner/wire"
 )
 
-// typicalResultBytes is the typical size of a Result frame without output, in bytes.
-const typicalResultBytes = 128
-
 // settle stores the result of an attempt in the journal, then sends it. The journal keeps the result
 // until the service has acknowledged it.
 func (s *server) settle(a *attempt, r *process.Result, ws *workspace) {
@@ -20,13 +17,11 @@ func (s *server) settle(a *attempt, r *process.Result, ws *workspace) {
 	s.storeOutput(a, f)
 	// Only this worker changes the fields that wireAttempt reads, so mu is not needed.
 	f.Attempt = wireAttempt(a)
-	result := wire.Append(make([]byte, 0, typicalResultBytes+len(f.Output)), f)
+	result := wire.Append(nil, f)
 	segment, err := s.journal.Append(result)
 	if err != nil {
 		s.Log.Error("could not write a job's result to the result journal; "+
 			"keeping the result in memory and trying again", "job", f.Seq, "error", err)
-	} else if s.anyUnjournaled() {
-		s.diskQueue.add(s.retryJournal)
 	}
 	if r.HasBackground {
 		s.recordSpared(f.Seq, r.PID)
@@ -45,6 +40,9 @@ func (s *server) settle(a *attempt, r *process.Result, ws *workspace) {
 		s.unjournaledCount++ // the attempt keeps its slot
 	} else {
 		s.freeSlotLocked(a)
+		if s.unjournaledCount > 0 {
+			s.diskQueue.add(s.retryJournal)
+		}
 	}
 	// Send Stuck before the result: after a result alone, the service would send the worker another
 	// job.
@@ -105,14 +103,6 @@ func (s *server) recordSpared(seq int64, pgid int) {
 		s.Log.Error("could not record which background processes a job may keep, so they will end when the runner ends",
 			"job", seq, "error", err)
 	}
-}
-
-// anyUnjournaled reports whether any result could not be written to the journal yet.
-func (s *server) anyUnjournaled() bool {
-	s.mu.Lock()
-	n := s.unjournaledCount
-	s.mu.Unlock()
-	return n > 0
 }
 
 // retryJournal writes the results to the journal that could not be written before.
