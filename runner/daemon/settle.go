@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/queuectl/queuectl/internal/failpoint"
+	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/runner/process"
 	"github.com/queuectl/queuectl/runner/rundir"
 	"github.com/queuectl/queuectl/runner/wire"
@@ -64,35 +65,23 @@ func resultFrame(r *process.Result, ws *workspace) *wire.Result {
 	}
 }
 
-// Causes that the runner itself determines. They are the values of queue.Stopped (which the service
-// also sends), queue.RunnerLost, queue.Interrupted, queue.OutOfMemory, queue.HungStart and queue.CannotStart.
-// A result with causeHungStart and Shortage does not mean that the machine lacks resources. It means
-// that something that the start needs did not answer.
-const (
-	causeStopped     = 5
-	causeLost        = 8
-	causeInterrupted = 9
-	causeMemory      = 12
-	causeHungStart   = 13
-	causeCannotStart = 17
-)
-
 // cause returns why an attempt ended: the cause of its kill, or else what the runner has detected. It
-// returns 0 for an attempt that ended by itself.
+// returns 0 for an attempt that ended by itself. A result with the cause queue.HungStart and Shortage does
+// not mean that the machine lacks resources. It means that something that the start needs did not answer.
 func cause(r *process.Result) int64 {
 	switch {
 	case r.Cause != 0:
 		return int64(r.Cause)
 	case r.SessionEnds:
-		return causeStopped
+		return int64(queue.Stopped)
 	case r.EndUnknown:
-		return causeLost
+		return int64(queue.RunnerLost)
 	case r.HungStart:
-		return causeHungStart
+		return int64(queue.HungStart)
 	case r.OutOfMemory:
-		return causeMemory
+		return int64(queue.OutOfMemory)
 	case r.CannotStart:
-		return causeCannotStart
+		return int64(queue.CannotStart)
 	}
 	return 0
 }
