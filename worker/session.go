@@ -144,8 +144,7 @@ func (l *loop) finishRecorded(report store.Report, refused map[queue.Lease]error
 		l.leases.removeLocked(lease, eventRecorded)
 	}
 	l.mu.Unlock()
-	clear(report.Settlements)
-	l.session.pendingReport = store.Report{Settlements: report.Settlements[:0]}
+	l.session.pendingReport = store.Report{}
 	return lines
 }
 

@@ -3,7 +3,6 @@ package process
 import (
 	"fmt"
 	"slices"
-	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -50,20 +49,13 @@ func (r *run) end() {
 	}
 }
 
-// ownPeak is the peak memory of this process when last read, in KiB. The peak never falls.
-var ownPeak atomic.Int64
-
 // aboveOwnPeak reports whether a command's peak of memory, in KiB, is above the peak of this process.
 // The kernel counts the memory that a child shares with this process before its exec
 // (setmax_mm_hiwater_rss). So a command's peak is never below that of this process, and its own peak is
 // known only if it is higher.
 func aboveOwnPeak(peak int64) bool {
-	if peak <= ownPeak.Load() {
-		return false // most commands return here, without a system call
-	}
 	var self unix.Rusage
 	unix.Getrusage(unix.RUSAGE_SELF, &self) // this call cannot fail
-	ownPeak.Store(self.Maxrss)
 	return peak > self.Maxrss
 }
 

@@ -3,6 +3,7 @@ package process
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 	"unsafe"
 
@@ -105,7 +106,7 @@ const (
 	cpuRateHardCap      = 0x4
 	wholeCPU            = 10_000 // rate of a job object that means the time of the whole machine
 	endedCode           = 1      // exit code of processes that are ended
-	firstListedPIDs     = 64     // processes of a tree that countOthers checks one by one
+	firstListedPIDs     = 64     // processes of a tree for which pids has room at first
 	systemTimeOfDay     = 3
 	shuttingDown        = 0x2000  // SM_SHUTTINGDOWN
 	attributeJobList    = 0x2000d // PROC_THREAD_ATTRIBUTE_JOB_LIST
@@ -258,24 +259,12 @@ func (t *tree) spare() error {
 
 // countOthers counts the living processes, except the main process, and returns the pid of the first.
 func (t *tree) countOthers() (count int, first uint32) {
-	var list struct {
-		assigned, listed uint32
-		pids             [firstListedPIDs]uintptr
-	}
-	err := t.sys.query(t.job, windows.JobObjectBasicProcessIdList, unsafe.Pointer(&list), unsafe.Sizeof(list))
-	if err != nil && err != windows.ERROR_MORE_DATA {
+	// The handle of the main process is open, so its pid is not reused.
+	others := slices.DeleteFunc(t.pids(), func(pid uint32) bool { return pid == t.pid })
+	if len(others) == 0 {
 		return 0, 0
 	}
-	count = int(list.assigned)
-	for _, pid := range list.pids[:min(list.listed, firstListedPIDs)] {
-		switch {
-		case uint32(pid) == t.pid: // its handle is open, so the pid is not reused
-			count--
-		case first == 0:
-			first = uint32(pid)
-		}
-	}
-	return count, first
+	return len(others), others[0]
 }
 
 // hasEnded reports whether no process of the tree is alive.
