@@ -143,8 +143,7 @@ type Pool struct {
 	claimsPausedUntil time.Time  // no job is claimed before this time; zero if claims are not paused
 	lastStartErr      string     // error of the last job whose start failed and paused claims
 	leasesLapse       deadline   // when the leases of this pool lapse
-	endedRate         rate       // attempts recorded as ended
-	endedRates        queueRates // attempts recorded as ended, for each queue
+	endedRates        endedRates // attempts recorded as ended
 	leases            leases
 	recallCount       int // number of recalls since the start of the pool, see recall.go
 	runners           runners
