@@ -14,7 +14,7 @@ import (
 // mayStartLocked reports whether jobs may be sent to runners now. It returns false during a stop, a
 // drain or a pause of all jobs, and after the leases of this pool have lapsed.
 func (l *loop) mayStartLocked() bool {
-	return !l.stopping && !l.draining && !l.allPaused && !l.leasesLapsedLocked()
+	return !l.stopping && !l.draining && !l.allPaused && !l.leasesLapse.passed(time.Now())
 }
 
 // capacityLocked returns how many jobs may be claimed now: one for each free worker, plus some jobs

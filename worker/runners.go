@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/runner"
 	"github.com/queuectl/queuectl/runner/wire"
 )
@@ -359,4 +360,25 @@ func (p *Pool) Purge(ctx context.Context, refs []string) bool {
 		cancel()
 	}
 	return len(purged) > 0 && !slices.Contains(slices.Collect(maps.Values(purged)), false)
+}
+
+// Limits returns how the runner for new jobs enforces limits. It waits until such a runner is
+// connected; ok is false if ctx ends first.
+func (p *Pool) Limits(ctx context.Context) (list []queue.Enforcement, ok bool) {
+	for {
+		p.mu.Lock()
+		conn, connected := p.runners.currentLocked(), p.runners.connectSignal
+		p.mu.Unlock()
+		if conn != nil {
+			for _, l := range conn.Reply.Limits {
+				list = append(list, queue.Enforcement{Limit: l.Name, Extent: queue.Extent(l.Extent), Mechanism: l.Mechanism})
+			}
+			return list, true
+		}
+		select {
+		case <-connected:
+		case <-ctx.Done():
+			return nil, false
+		}
+	}
 }

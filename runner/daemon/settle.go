@@ -25,7 +25,10 @@ func (s *server) settle(a *attempt, r *process.Result, ws *workspace) {
 			"keeping the result in memory and trying again", "job", f.Seq, "error", err)
 	}
 	if r.HasBackground {
-		s.recordSpared(f.Seq, r.PID)
+		if err := rundir.AppendSpared(s.dir.path, r.PID, s.dir.mode(0o600)); err != nil {
+			s.Log.Error("could not record which background processes a job may keep, so they will end when the runner ends",
+				"job", f.Seq, "error", err)
+		}
 	}
 	if r.Leftovers > 0 || r.Signal != 0 {
 		wire.WakeUp(s.orphanHint)
@@ -84,14 +87,6 @@ func cause(r *process.Result) int64 {
 		return int64(queue.CannotStart)
 	}
 	return 0
-}
-
-// recordSpared stores a process group that the job with the number seq was allowed to leave behind.
-func (s *server) recordSpared(seq int64, pgid int) {
-	if err := rundir.AppendSpared(s.dir.path, pgid, s.dir.mode(0o600)); err != nil {
-		s.Log.Error("could not record which background processes a job may keep, so they will end when the runner ends",
-			"job", seq, "error", err)
-	}
 }
 
 // retryJournal writes the results to the journal that could not be written before.

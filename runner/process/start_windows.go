@@ -116,19 +116,14 @@ func (r *run) launch(std [3]windows.Handle) error {
 	if err != nil {
 		return err
 	}
-	path16, err := windows.UTF16PtrFromString(path)
-	if err != nil {
-		return err
-	}
-	line16, err := windows.UTF16PtrFromString(line)
-	if err != nil {
-		return err
-	}
+	path16, pathErr := windows.UTF16PtrFromString(path)
+	line16, lineErr := windows.UTF16PtrFromString(line)
 	var dir *uint16
 	if r.c.Dir != "" {
-		if dir, err = windows.UTF16PtrFromString(r.c.Dir); err != nil {
-			return err
-		}
+		dir, err = windows.UTF16PtrFromString(r.c.Dir)
+	}
+	if err := errors.Join(pathErr, lineErr, err); err != nil {
+		return err
 	}
 	attributes, err := windows.NewProcThreadAttributeList(2)
 	if err != nil {
