@@ -162,21 +162,15 @@ func (r *run) killTree() *tree {
 func (r *run) giveUpMain(t *tree) {
 	count, _ := t.countOthers()
 	r.giveUp(1+count, t.pid)
-	r.exited = true
-	r.w.markEnded()
 }
 
-// AwaitStuck waits until the tree that the last Run has given up is gone, or stop is closed. It must be
-// called by the goroutine that called Run.
-func (w *Worker) AwaitStuck(stop <-chan struct{}) {
-	for pause := 10 * time.Millisecond; w.stuck != nil && !w.stuck.hasEnded(); pause = min(2*pause, time.Second) {
-		select {
-		case <-time.After(pause):
-		case <-stop:
-			return
-		}
+// isStuck reports whether the tree that the last Run has given up still has processes.
+func (w *Worker) isStuck() bool {
+	if w.stuck != nil && !w.stuck.hasEnded() {
+		return true
 	}
 	w.dropStuck()
+	return false
 }
 
 func (w *Worker) dropStuck() {

@@ -60,6 +60,18 @@ func (w *Worker) Run(c *Command) (result Result) {
 	return result
 }
 
+// AwaitStuck waits until the processes that the last Run has given up are gone, or stop is closed. It
+// must be called by the goroutine that called Run.
+func (w *Worker) AwaitStuck(stop <-chan struct{}) {
+	for pause := 10 * time.Millisecond; w.isStuck(); pause = min(2*pause, time.Second) {
+		select {
+		case <-time.After(pause):
+		case <-stop:
+			return
+		}
+	}
+}
+
 // handleRequests carries out the requests of Kill and Pause. Once the main process has ended, later
 // calls of Kill have no effect, unless the tree is being ended.
 func (r *run) handleRequests(now time.Time) killRequest {
@@ -182,7 +194,8 @@ func (r *run) enforce() {
 		r.killAt = now.Add(min(time.Second, r.c.Patience))
 		if now.Sub(r.killedAt) >= r.c.Patience {
 			r.giveUpMain(remaining)
-			r.r.EndedAt, r.r.Cause = now, killed.cause
+			r.exited, r.r.EndedAt, r.r.Cause = true, now, killed.cause
+			r.w.markEnded()
 		}
 	}
 }

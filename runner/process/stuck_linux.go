@@ -39,8 +39,6 @@ func (r *run) giveUpMain(remaining []procfs.Process) {
 		panic("process: the state of an unreaped process is missing")
 	}
 	r.giveUp(append([]procfs.Process{main}, remaining...))
-	r.exited = true
-	r.w.markEnded()
 }
 
 // abandonTraced gives up a main process that has ended but whose tracer withholds its exit status. Such
@@ -62,20 +60,10 @@ func (r *run) abandonTraced() {
 	}()
 }
 
-// AwaitStuck waits until the processes that the last Run has given up are gone, or stop is closed. It
-// must be called by the goroutine that called Run.
-func (w *Worker) AwaitStuck(stop <-chan struct{}) {
-	for pause := 10 * time.Millisecond; ; pause = min(2*pause, time.Second) {
-		w.stuck = slices.DeleteFunc(w.stuck, hasExited)
-		if len(w.stuck) == 0 {
-			return
-		}
-		select {
-		case <-time.After(pause):
-		case <-stop:
-			return
-		}
-	}
+// isStuck reports whether any process that the last Run has given up still exists.
+func (w *Worker) isStuck() bool {
+	w.stuck = slices.DeleteFunc(w.stuck, hasExited)
+	return len(w.stuck) > 0
 }
 
 // hasExited reports whether a process has ended. It reaps the process if it is a child of this process.
