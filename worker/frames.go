@@ -64,7 +64,7 @@ const clockSlack = queue.Millis(50)
 
 // environment returns a job's environment. The job inherits nothing from the service's environment.
 func (p *Pool) environment(j *queue.Job) []string {
-	var env []string
+	env := make([]string, 0, len(j.Env)+32)
 	isSet := func(name string) bool {
 		for _, e := range j.Env {
 			if len(e) > len(name) && e[len(name)] == '=' && queue.SameVariable(e[:len(name)], name) {
