@@ -86,7 +86,7 @@ var law = map[string][]string{
 	"runner": {"runner/process", "runner/rundir", "runner/wire", "internal/cleanstart", "internal/copies",
 		"internal/failpoint", "internal/session", "internal/sockpath", "internal/accounts"},
 	"runner/launcher": {"runner", "runner/process", "runner/rundir", "runner/wire", "internal/accounts"},
-	"runner/daemon": {"output", "runner", "runner/launcher", "runner/process", "runner/rundir", "runner/wire",
+	"runner/daemon": {"queue", "output", "runner", "runner/launcher", "runner/process", "runner/rundir", "runner/wire",
 		"internal/accounts", "internal/atomicfile", "internal/failpoint", "runner/privdir", "runner/runas",
 		"internal/dir"},
 	"upkeep":           {"queue", "store", "schedule", "internal/zone"},

@@ -219,20 +219,20 @@ func (c *Client) deliverReply(id int64, answer wire.Frame) {
 	}
 }
 
-// request sends a request, built with a new id, and waits for the answer. It returns nil without an
-// error if the connection ends, or stop is closed, before the answer arrives.
-func (c *Client) request(
-	ctx context.Context, stop <-chan struct{}, build func(id int64) wire.Frame,
-) (wire.Frame, error) {
-	answer := make(chan wire.Frame, 1)
+// request sends a request, built with a new id, and waits for the answer. It returns ErrNoReply if the
+// connection ends, or stop is closed, before the answer arrives.
+func request[T wire.Frame](
+	ctx context.Context, c *Client, stop <-chan struct{}, build func(id int64) wire.Frame,
+) (answer T, err error) {
+	answers := make(chan wire.Frame, 1)
 	c.mu.Lock()
 	if c.pendingReplies == nil {
 		c.mu.Unlock()
-		return nil, nil
+		return answer, ErrNoReply
 	}
 	c.lastID++
 	id := c.lastID
-	c.pendingReplies[id] = answer
+	c.pendingReplies[id] = answers
 	c.mu.Unlock()
 	defer func() {
 		c.mu.Lock()
@@ -241,12 +241,15 @@ func (c *Client) request(
 	}()
 	c.Send(build(id))
 	select {
-	case f := <-answer:
-		return f, nil
+	case f := <-answers: // nil if the connection has ended
+		if answer, ok := f.(T); ok {
+			return answer, nil
+		}
+		return answer, ErrNoReply
 	case <-stop:
-		return nil, nil
+		return answer, ErrNoReply
 	case <-ctx.Done():
-		return nil, ctx.Err()
+		return answer, ctx.Err()
 	}
 }
 
@@ -254,59 +257,46 @@ func (c *Client) request(
 // stop is closed. The field Gone of the Chunk means that the runner does not have the attempt, or
 // no longer has it. Read returns ErrNoReply if the connection ends or stop is closed.
 func (c *Client) Read(ctx context.Context, l wire.Lease, cursor [2]int64, stop <-chan struct{}) (*wire.Chunk, error) {
-	f, err := c.request(ctx, stop, func(id int64) wire.Frame {
+	return request[*wire.Chunk](ctx, c, stop, func(id int64) wire.Frame {
 		return &wire.Read{Lease: l, ID: id, Cursor: cursor, Wait: stop != nil}
 	})
-	if err != nil {
-		return nil, err
-	}
-	if chunk, ok := f.(*wire.Chunk); ok {
-		return chunk, nil
-	}
-	return nil, ErrNoReply
 }
 
 // Type writes to the terminal of a running attempt, and returns how many bytes the terminal took. The
 // caller can try the rest again once the attempt's program has read some input. Type returns ErrNoReply if
 // the attempt does not run in that runner, has no terminal, or the connection ends.
 func (c *Client) Type(ctx context.Context, l wire.Lease, data []byte) (typed wire.TypeReply, err error) {
-	f, err := c.request(ctx, nil, func(id int64) wire.Frame { return &wire.Type{Lease: l, ID: id, Data: data} })
-	if err != nil {
+	t, err := request[*wire.TypeReply](ctx, c, nil, func(id int64) wire.Frame {
+		return &wire.Type{Lease: l, ID: id, Data: data}
+	})
+	switch {
+	case err != nil:
 		return typed, err
+	case t.Gone:
+		return typed, ErrNoReply
 	}
-	if t, ok := f.(*wire.TypeReply); ok && !t.Gone {
-		t.Written = min(max(t.Written, 0), int64(len(data)))
-		return *t, nil
-	}
-	return typed, ErrNoReply
+	t.Written = min(max(t.Written, 0), int64(len(data)))
+	return *t, nil
 }
 
 // Pause freezes a running attempt, or lets it continue. It returns how many of the attempt's processes
 // have not changed yet. It returns ErrAttemptEnding if the attempt does not run in that runner or is being
 // ended, and ErrNoReply if the connection ends.
 func (c *Client) Pause(ctx context.Context, l wire.Lease, on bool) (unchanged int, err error) {
-	f, err := c.request(ctx, nil, func(id int64) wire.Frame { return &wire.Pause{Lease: l, ID: id, On: on} })
-	if err != nil {
+	paused, err := request[*wire.PauseReply](ctx, c, nil, func(id int64) wire.Frame {
+		return &wire.Pause{Lease: l, ID: id, On: on}
+	})
+	switch {
+	case err != nil:
 		return 0, err
-	}
-	switch paused, ok := f.(*wire.PauseReply); {
-	case !ok:
-		return 0, ErrNoReply
 	case paused.Gone:
 		return 0, ErrAttemptEnding
-	default:
-		return int(max(paused.UnchangedProcesses, 0)), nil
 	}
+	return int(max(paused.UnchangedProcesses, 0)), nil
 }
 
 // Purge makes the runner delete output files. It returns after the runner has tried.
 func (c *Client) Purge(ctx context.Context, refs []string) error {
-	f, err := c.request(ctx, nil, func(id int64) wire.Frame { return &wire.Purge{ID: id, Refs: refs} })
-	if err == nil && f == nil {
-		err = io.ErrUnexpectedEOF
-	}
-	if err != nil {
-		return fmt.Errorf("cannot delete output files: %w", err)
-	}
-	return nil
+	_, err := request[*wire.PurgeReply](ctx, c, nil, func(id int64) wire.Frame { return &wire.Purge{ID: id, Refs: refs} })
+	return err
 }

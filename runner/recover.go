@@ -38,11 +38,11 @@ type Remains struct {
 // (dir is ""). helper is a living runner that has the rights to end the processes; if it is nil, this
 // process ends them.
 func Recover(ctx context.Context, dir string, leased, sent []wire.Attempt, helper *Client) (Remains, error) {
-	r, cookies, err := readFiles(dir, leased)
+	r, err := Read(dir, leased)
 	if err != nil {
 		return r, err
 	}
-	var ended EndResult
+	var ended wire.RecoverReply
 	if helper == nil {
 		ended, err = EndTrees(dir, sent)
 	} else {
@@ -53,10 +53,10 @@ func Recover(ctx context.Context, dir string, leased, sent []wire.Attempt, helpe
 	if err != nil {
 		return r, err
 	}
-	r.SameBoot, r.Stuck, r.Alive = ended.SameBoot, ended.Stuck, ended.Alive
+	r.SameBoot, r.Stuck, r.Alive = ended.SameBoot, ended.Survivors, ended.Alive
 	for _, p := range r.Stuck {
 		for _, a := range r.RunningAttempts {
-			if p.PGID == a.PID || cookies[p.Cookie] == a.Lease {
+			if p.PGID == a.PID || p.Cookie == CookieOf(filepath.Base(dir), a.Lease) {
 				r.UnkilledLeases[a.Lease] = true
 			}
 		}
@@ -88,26 +88,19 @@ func UnacknowledgedLeases(dir string) (list []wire.Lease, alive bool, err error)
 	return list, false, err
 }
 
-// Read returns what a dead runner's files say about its attempts. Unlike Recover, it ends no processes:
-// another process has already ended them.
-func Read(dir string, leased []wire.Attempt) (Remains, error) {
-	r, _, err := readFiles(dir, leased)
-	return r, err
-}
-
-// readFiles reads a dead runner's files. It also returns the cookies of the attempts that were running.
-func readFiles(dir string, leased []wire.Attempt) (r Remains, cookies map[string]wire.Lease, err error) {
+// Read returns what a dead runner's files say about its attempts. Unlike Recover, it ends no processes.
+func Read(dir string, leased []wire.Attempt) (r Remains, err error) {
 	r.UnkilledLeases, r.SameBoot = map[wire.Lease]bool{}, true
 	if dir == "" {
-		return r, nil, nil
+		return r, nil
 	}
-	storedBoot, err := bootOf(dir)
+	storedBoot, err := rundir.ReadNote(filepath.Join(dir, rundir.BootName), 64) // "" if it is missing or damaged
 	if err != nil {
-		return r, nil, err
+		return r, fmt.Errorf("cannot read the runner's boot ID: %w", err)
 	}
 	boot, err := process.BootID()
 	if err != nil {
-		return r, nil, err
+		return r, err
 	}
 	r.SameBoot = storedBoot == "" || storedBoot == boot
 	wanted := map[wire.Lease]bool{}
@@ -116,57 +109,46 @@ func readFiles(dir string, leased []wire.Attempt) (r Remains, cookies map[string
 	}
 	t, err := rundir.ReadTable(dir)
 	if err != nil {
-		return r, nil, err
+		return r, err
 	}
 	complete := false
 	isWanted := func(l wire.Lease) bool { return wanted[l] }
 	if r.Results, complete, err = rundir.ReadJournal(dir, t.Journal, isWanted); err != nil {
-		return r, nil, err
+		return r, err
 	}
 	r.Damaged = storedBoot == "" || !t.Intact || !complete || !r.SameBoot
 	ended := map[wire.Lease]bool{}
 	for _, result := range r.Results {
 		ended[result.Lease] = true
 	}
-	cookies = map[string]wire.Lease{}
 	for _, a := range t.Attempts {
 		if !ended[a.Lease] {
 			r.RunningAttempts = append(r.RunningAttempts, a)
-			cookies[CookieOf(filepath.Base(dir), a.Lease)] = a.Lease
 		}
 	}
-	return r, cookies, nil
-}
-
-// bootOf returns the boot ID that a runner stored, or "" if it is missing or damaged.
-func bootOf(dir string) (string, error) {
-	boot, err := rundir.ReadNote(filepath.Join(dir, rundir.BootName), 64)
-	if err != nil {
-		return "", fmt.Errorf("cannot read the runner's boot ID: %w", err)
-	}
-	return boot, nil
+	return r, nil
 }
 
 // endTrees makes the connected runner call its own endTrees, because that runner has the rights to end
 // the processes.
-func (c *Client) endTrees(ctx context.Context, dir string, sent []wire.Attempt) (EndResult, error) {
+func (c *Client) endTrees(ctx context.Context, dir string, sent []wire.Attempt) (wire.RecoverReply, error) {
 	name := ""
 	if dir != "" {
 		name = filepath.Base(dir)
 	}
-	f, err := c.request(ctx, nil, func(id int64) wire.Frame { return &wire.Recover{ID: id, Name: name, Attempts: sent} })
-	if err != nil {
-		return EndResult{}, err
-	}
-	r, ok := f.(*wire.RecoverReply)
+	r, err := request[*wire.RecoverReply](ctx, c, nil, func(id int64) wire.Frame {
+		return &wire.Recover{ID: id, Name: name, Attempts: sent}
+	})
 	switch {
-	case !ok:
-		return EndResult{}, errors.New("the service lost its connection to the runner that should end the jobs of this " +
-			"dead runner; the service tries again through another runner")
+	case err == ErrNoReply:
+		return wire.RecoverReply{}, errors.New("the service lost its connection to the runner that should end the jobs of " +
+			"this dead runner; the service tries again through another runner")
+	case err != nil:
+		return wire.RecoverReply{}, err
 	case r.Error != "":
-		return EndResult{}, errors.New(r.Error)
+		return wire.RecoverReply{}, errors.New(r.Error)
 	}
-	return EndResult{r.SameBoot, r.Survivors, r.Alive}, nil
+	return *r, nil
 }
 
 // Forget removes a dead runner's directory, after everything in it has been stored. helper is a

@@ -23,21 +23,17 @@ func (h Location) spawn(alone bool) (name string, err error) {
 	if err := h.checkWorkspaces(); err != nil {
 		return "", err // report the error here, because the runner can only log it
 	}
-	args := append([]string{"--dir", h.Dir}, h.logArgs()...)
-	args = append(args, h.tmpdirArgs()...)
-	if alone {
-		args = append(args, "--alone")
-	}
+	args := append(h.args(alone), h.logArgs()...)
 	for _, scope := range scopes() {
 		cmd := Command(append(scope, h.Command...), append(args, "--delegated")...)
 		cmd.Stderr, cmd.Env = h.Log, append(cmd.Env, "XDG_RUNTIME_DIR="+managerDir())
-		if name, err = launch(cmd, func(error) {}); err == nil {
+		if name, err = launch(cmd, func() {}); err == nil {
 			return name, nil
 		}
 	}
 	cmd := Command(h.Command, args...)
 	cmd.Stderr = h.Log
-	return launch(cmd, func(error) {})
+	return launch(cmd, func() {})
 }
 
 // logArgs returns the flag with the path of the log, so that the runner can reopen the file. It returns
@@ -74,9 +70,9 @@ func Command(argv []string, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// launch starts a command that reports its directory by ReportReady. When the command ends, launch calls
-// onExit with the error of its Wait.
-func launch(cmd *exec.Cmd, onExit func(error)) (name string, err error) {
+// launch starts a command that reports its directory by ReportReady. When the command has ended, launch
+// calls onExit.
+func launch(cmd *exec.Cmd, onExit func()) (name string, err error) {
 	ready, out, err := os.Pipe()
 	if err != nil {
 		return "", err
@@ -89,7 +85,8 @@ func launch(cmd *exec.Cmd, onExit func(error)) (name string, err error) {
 		return "", err
 	}
 	go func() {
-		onExit(cmd.Wait())
+		cmd.Wait() // cmd.ProcessState says how the command ended
+		onExit()
 	}()
 	ready.SetReadDeadline(time.Now().Add(StartTimeout))
 	if name, err = readReady(ready); err != nil {
@@ -108,13 +105,8 @@ func ReportReady(dir string) {
 // Env returns the variables of the service's environment that a runner gets: those that this
 // program and its Go runtime read.
 func Env() []string {
-	env := []string{"PATH=/usr/local/bin:/usr/bin:/bin"}
-	for _, name := range []string{"QUEUECTL_FAILPOINTS", "QUEUECTL_TIMERSLACK", "GOTRACEBACK", "GOCOVERDIR"} {
-		if v, ok := os.LookupEnv(name); ok {
-			env = append(env, name+"="+v)
-		}
-	}
-	return env
+	return append(inherited("QUEUECTL_FAILPOINTS", "QUEUECTL_TIMERSLACK", "GOTRACEBACK", "GOCOVERDIR"),
+		"PATH=/usr/local/bin:/usr/bin:/bin")
 }
 
 // RemovePrograms returns true: on this system, runners do not run copies of the program.

@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"syscall"
 	"time"
 
@@ -41,11 +42,7 @@ func (h Location) spawnBy(start func(*exec.Cmd) error, alone bool) (name string,
 	if err != nil {
 		return "", fmt.Errorf("cannot copy the program for the runner: %w", err)
 	}
-	args := append(h.Command[1:len(h.Command):len(h.Command)], "--dir", h.Dir)
-	args = append(args, h.tmpdirArgs()...)
-	if alone {
-		args = append(args, "--alone")
-	}
+	args := slices.Concat(h.Command[1:], h.args(alone))
 	ready, out, err := os.Pipe()
 	if err != nil {
 		return "", err
@@ -89,15 +86,9 @@ func ReportReady(dir string) {
 
 // Env returns the variables of the service's environment that a runner gets: those that Windows
 // programs, this program and its Go runtime read.
-func Env() (env []string) {
-	for _, name := range []string{
+func Env() []string {
+	return inherited(
 		"SystemRoot", "SystemDrive", "windir", "ComSpec", "PATH", "PATHEXT", "TEMP", "TMP",
 		"USERPROFILE", "APPDATA", "LOCALAPPDATA", "ProgramData",
-		"QUEUECTL_FAILPOINTS", "GOTRACEBACK", "GOCOVERDIR",
-	} {
-		if v, ok := os.LookupEnv(name); ok {
-			env = append(env, name+"="+v)
-		}
-	}
-	return env
+		"QUEUECTL_FAILPOINTS", "GOTRACEBACK", "GOCOVERDIR")
 }

@@ -26,21 +26,13 @@ func StartLauncher(argv []string, dir, policy string, uid, gid int, log *os.File
 	cmd := Command(argv, "--dir", dir, "--policy", policy, "--launcher", strconv.Itoa(uid)+":"+strconv.Itoa(gid))
 	cmd.Stdin, cmd.Stderr = end, log
 	exited := make(chan error, 1)
-	_, err = launch(cmd, func(waitErr error) {
+	_, err = launch(cmd, func() {
 		lifeline.Close()
-		exited <- &LauncherError{PID: cmd.Process.Pid, Problem: "ended (" + exitText(waitErr) + ")"}
+		exited <- &LauncherError{PID: cmd.Process.Pid, Problem: "ended (" + cmd.ProcessState.String() + ")"}
 	})
 	if err != nil {
 		lifeline.Close() // closing the pipe ends the launcher if it is running
 		return l, fmt.Errorf("cannot start the launcher: %w", err)
 	}
 	return Launcher{Socket: filepath.Join(dir, LauncherSocket), PID: cmd.Process.Pid, Exit: exited}, nil
-}
-
-// exitText returns how a process ended, as os/exec describes it.
-func exitText(err error) string {
-	if err == nil {
-		return "exit status 0"
-	}
-	return err.Error()
 }

@@ -39,10 +39,24 @@ func (h Location) checkWorkspaces() error {
 	return nil
 }
 
-// tmpdirArgs returns the flag that passes job_tmpdir to a new runner.
-func (h Location) tmpdirArgs() []string {
-	if h.Tmpdir == "" {
-		return nil
+// args returns the flags with which the service starts a runner on every system.
+func (h Location) args(alone bool) []string {
+	args := []string{"--dir", h.Dir}
+	if h.Tmpdir != "" {
+		args = append(args, "--job-tmpdir", h.Tmpdir)
 	}
-	return []string{"--job-tmpdir", h.Tmpdir}
+	if alone {
+		args = append(args, "--alone")
+	}
+	return args
+}
+
+// inherited returns those of the named variables that this process has.
+func inherited(names ...string) (env []string) {
+	for _, name := range names {
+		if v, ok := os.LookupEnv(name); ok {
+			env = append(env, name+"="+v)
+		}
+	}
+	return env
 }

@@ -18,40 +18,30 @@ func CookieOf(name string, l wire.Lease) string {
 	return name + "." + strconv.FormatInt(l.Seq, 10) + "." + strconv.FormatInt(l.Fence, 10)
 }
 
-// EndResult is the outcome of ending the process trees of a dead runner. SameBoot is false if the machine
-// was rebooted since the runner started.
-type EndResult struct {
-	SameBoot bool
-	Stuck    []wire.Survivor // processes that outlive SIGKILL
-	Alive    []wire.Lease    // those of the attempts passed to EndTrees that still had processes
-}
-
 // EndTrees ends the remaining processes of a dead runner's attempts, and those of the attempts in
 // leased. It ends nothing if the runner is of an earlier boot, or if its directory is a copy: the
 // processes that a copy names belong to the original directory, whose runner may be alive. If the
 // directory belongs to an account, EndTrees ends only processes of that account.
-// See docs/decisions/0031.
-func EndTrees(dir string, leased []wire.Attempt) (e EndResult, err error) {
+// The result has no ID and no Error. See docs/decisions/0031.
+func EndTrees(dir string, leased []wire.Attempt) (e wire.RecoverReply, err error) {
 	d := process.DeadRunner{}
 	running := leased
+	e.SameBoot = true
 	if dir != "" {
-		r, _, err := readFiles(dir, nil)
+		r, err := Read(dir, nil)
 		if err == nil {
 			d.Owner, err = accountOf(dir)
 		}
-		if err != nil || !r.SameBoot {
-			return EndResult{SameBoot: r.SameBoot}, err
+		if e.SameBoot = r.SameBoot; err != nil || !r.SameBoot {
+			return e, err
 		}
 		t, err := rundir.ReadTable(dir)
-		if err != nil {
-			return EndResult{SameBoot: true}, err
-		}
-		if t.Intact && t.PID == 0 {
-			return EndResult{SameBoot: true}, nil
+		if err != nil || t.Intact && t.PID == 0 {
+			return e, err
 		}
 		spared, err := rundir.ReadSpared(dir)
 		if err != nil {
-			return EndResult{SameBoot: true}, err
+			return e, err
 		}
 		d.Leader, d.Ticks, d.MayLiveOn = t.PID, t.Ticks, func(pgid int) bool { return spared[pgid] }
 		running = slices.Concat(r.RunningAttempts, leased)
@@ -67,14 +57,13 @@ func EndTrees(dir string, leased []wire.Attempt) (e EndResult, err error) {
 		d.Trees = append(d.Trees, tree)
 	}
 	found, stuck := process.EndTrees(d, Patience())
-	e.SameBoot = true
 	for _, a := range leased {
 		if slices.ContainsFunc(found, func(p process.Survivor) bool { return belongsTo(p, a) }) {
 			e.Alive = append(e.Alive, a.Lease)
 		}
 	}
 	for _, p := range stuck {
-		e.Stuck = append(e.Stuck, wire.Survivor{PID: int64(p.PID), PGID: int64(p.PGID), Cookie: p.Cookie})
+		e.Survivors = append(e.Survivors, wire.Survivor{PID: int64(p.PID), PGID: int64(p.PGID), Cookie: p.Cookie})
 	}
 	return e, nil
 }

@@ -14,7 +14,7 @@ import (
 // mayStartLocked reports whether jobs may be sent to runners now. It returns false during a stop, a
 // drain or a pause of all jobs, and after the leases of this pool have lapsed.
 func (l *loop) mayStartLocked() bool {
-	return !l.stopping && !l.draining && !l.allPaused && !l.leasesLapsedLocked()
+	return !l.stopping && !l.draining && !l.allPaused && !l.leasesLapse.passed(time.Now())
 }
 
 // capacityLocked returns how many jobs may be claimed now: one for each free worker, plus some jobs
@@ -142,10 +142,13 @@ func (l *loop) updateMeanRunTime(r *wire.Result) {
 }
 
 // Throughput returns how many attempts were recorded as ended in the last minute.
-func (p *Pool) Throughput() int {
+func (p *Pool) Throughput() (total int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.endedRate.sum(time.Now())
+	for _, n := range p.endedRates.sums(time.Now()) {
+		total += n
+	}
+	return total
 }
 
 // Throughputs returns, for each queue, how many attempts were recorded as ended in the last minute.
@@ -153,79 +156,50 @@ func (p *Pool) Throughput() int {
 func (p *Pool) Throughputs() map[string]int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.endedRates.sums(time.Now())
+	sums := p.endedRates.sums(time.Now())
+	delete(sums, "") // attempts of other nodes, whose queues are not known here
+	return sums
 }
 
-// queueRates holds a rate per queue name. Queues without an ended attempt in the last minute are
-// removed from time to time.
-type queueRates struct {
-	byQueue   map[string]*rate
-	lastSweep int64 // Unix second of the last removal of idle queues
+// endedRates counts the attempts that ended in the last minute, by second and queue.
+type endedRates struct {
+	perSecond    [60]map[string]int // the index is the Unix second modulo 60
+	newestSecond int64              // newest Unix second counted
 }
 
-// maxQueueRates limits how many queues have a rate, because each rate takes 500 bytes. Ended attempts
-// of further queues are not counted.
+// maxQueueRates limits for how many queues the attempts that end in one second are counted, because each
+// count takes memory. Ended attempts of further queues are not counted.
 const maxQueueRates = 4096
 
 // add counts one ended attempt.
-func (q *queueRates) add(name string, now time.Time) {
-	r := q.byQueue[name]
-	if r == nil {
-		if q.byQueue == nil {
-			q.byQueue = map[string]*rate{}
-		}
-		if len(q.byQueue) >= maxQueueRates && q.lastSweep != now.Unix() {
-			q.lastSweep = now.Unix()
-			q.sums(now)
-		}
-		if len(q.byQueue) >= maxQueueRates {
-			return
-		}
-		r = &rate{}
-		q.byQueue[name] = r
+func (r *endedRates) add(queueName string, now time.Time) {
+	r.discardOld(now)
+	counts := &r.perSecond[r.newestSecond%60]
+	if *counts == nil {
+		*counts = map[string]int{}
 	}
-	r.add(now, 1)
+	if (*counts)[queueName] > 0 || len(*counts) < maxQueueRates {
+		(*counts)[queueName]++
+	}
 }
 
-// sums returns the number of ended attempts per queue in the minute before now. It removes queues
-// that have none.
-func (q *queueRates) sums(now time.Time) map[string]int {
+// sums returns the number of ended attempts per queue in the minute before now.
+func (r *endedRates) sums(now time.Time) map[string]int {
+	r.discardOld(now)
 	sums := map[string]int{}
-	for name, r := range q.byQueue {
-		if n := r.sum(now); n > 0 {
-			sums[name] = n
-		} else {
-			delete(q.byQueue, name)
+	for _, counts := range r.perSecond {
+		for queueName, n := range counts {
+			sums[queueName] += n
 		}
 	}
 	return sums
 }
 
-// rate counts events of the last minute.
-type rate struct {
-	perSecond    [60]int // count per second; the index is the Unix second modulo 60
-	newestSecond int64   // newest Unix second counted
-}
-
-func (r *rate) add(now time.Time, n int) {
-	r.discardOld(now)
-	r.perSecond[r.newestSecond%60] += n
-}
-
-// sum returns the number of events in the minute before now.
-func (r *rate) sum(now time.Time) (n int) {
-	r.discardOld(now)
-	for _, c := range r.perSecond {
-		n += c
-	}
-	return n
-}
-
 // discardOld clears counts that are older than a minute.
-func (r *rate) discardOld(now time.Time) {
+func (r *endedRates) discardOld(now time.Time) {
 	second := max(r.newestSecond, now.Unix())
 	for s := max(r.newestSecond, second-60) + 1; s <= second; s++ {
-		r.perSecond[s%60] = 0
+		r.perSecond[s%60] = nil
 	}
 	r.newestSecond = second
 }

@@ -176,20 +176,12 @@ func (p *Pool) Signal(ctx context.Context, seq int64, number int) (bool, error) 
 // timeout for the job's start. It returns nil if the job does not run by then.
 func (p *Pool) runningSoon(ctx context.Context, seq int64, timeout time.Duration) *lease {
 	p.mu.Lock()
-	defer p.mu.Unlock()
 	h := p.leases.bySeq[seq]
-	if h != nil && !h.hasStarted() && h.conn != nil {
-		h.conn.Send(&wire.Watch{Lease: h.wireLease()}) // this makes the runner report the start immediately
-		p.mu.Unlock()
-		select {
-		case <-h.started:
-		case <-h.done:
-		case <-time.After(timeout):
-		case <-ctx.Done():
-		}
-		p.mu.Lock()
-	}
-	if h == nil || !h.hasStarted() {
+	mayRun := h != nil && (h.conn != nil || h.hasStarted())
+	p.mu.Unlock()
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	if !mayRun || !p.awaitStart(ctx, h) {
 		return nil
 	}
 	return h

@@ -2,10 +2,6 @@
 
 package worker
 
-// defaultEnvCap is about how many variables the service adds to those of a job. It is only the
-// capacity of a slice.
-const defaultEnvCap = 12
-
 // addDefaultEnv adds the default variables of a job: the program search path, the locale and the
 // account. A variable that the job sets itself takes precedence.
 func (p *Pool) addDefaultEnv(isSet func(name string) bool, add func(name, value string)) {

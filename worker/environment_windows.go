@@ -9,10 +9,6 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// defaultEnvCap is about how many variables the service adds to those of a job. It is only the
-// capacity of a slice.
-const defaultEnvCap = 32
-
 // machineVariables lists the variables that Windows sets for every process on the machine.
 var machineVariables = []string{
 	"ALLUSERSPROFILE", "CommonProgramFiles", "CommonProgramFiles(x86)", "CommonProgramW6432", "COMPUTERNAME",

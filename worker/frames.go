@@ -30,12 +30,14 @@ func (p *Pool) startFramesLocked(frames []wire.Frame, j *queue.Job) []wire.Frame
 	frames = append(frames, &wire.Start{
 		Lease: wire.Lease(j.Lease()), Queue: j.Queue, Place: placeOf(j), UID: uid,
 		Argv: argv, Env: p.environment(j), Cwd: cwd, Umask: int64(j.Umask), Stdin: j.Stdin, StdinFile: j.StdinFile,
-		Timeout: j.Timeout, IdleTimeout: j.IdleTimeout, KillAfter: j.KillAfter,
-		OutputGrace: p.cfg.OutputGrace(), OutputLimit: j.OutputLimit,
-		Background: j.AllowBackground, NotAfter: p.localExpiry(j),
+		Timeouts: wire.Timeouts{
+			Timeout: j.Timeout, IdleTimeout: j.IdleTimeout, KillAfter: j.KillAfter, OutputGrace: p.cfg.OutputGrace(),
+		},
+		OutputLimit: j.OutputLimit,
+		Background:  j.AllowBackground, NotAfter: p.localExpiry(j),
 		BootDeadline: (runner.SinceBoot() + startDeadline).Milliseconds(),
-		ResourceLimits: wire.ResourceLimits{Memory: j.Memory, MilliCPUs: int64(math.Round(j.CPUs * 1000)), Tasks: j.Tasks,
-			Nice: j.Nice, NoFile: j.NoFile, NoNewPrivileges: j.NoNewPrivileges},
+		Memory:       j.Memory, MilliCPUs: int64(math.Round(j.CPUs * 1000)), Tasks: j.Tasks,
+		Nice: j.Nice, NoFile: j.NoFile, NoNewPrivileges: j.NoNewPrivileges,
 		TTY: j.TTY, Secrets: j.Secrets, Mask: j.MaskSecrets, Deps: j.Deps,
 	})
 	j.Deps = nil // free the memory, as the dependencies may be large
@@ -62,7 +64,7 @@ const clockSlack = queue.Millis(50)
 
 // environment returns a job's environment. The job inherits nothing from the service's environment.
 func (p *Pool) environment(j *queue.Job) []string {
-	env := make([]string, 0, len(j.Env)+defaultEnvCap)
+	env := make([]string, 0, len(j.Env)+32)
 	isSet := func(name string) bool {
 		for _, e := range j.Env {
 			if len(e) > len(name) && e[len(name)] == '=' && queue.SameVariable(e[:len(name)], name) {

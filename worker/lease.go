@@ -67,9 +67,9 @@ type endRequest struct {
 type pauseState struct {
 	recorded      bool // the store has recorded the job as paused
 	exemptFromAll bool // the job was resumed while all jobs are paused
-	// done is closed when the caller that is pausing or resuming the job has finished. It is nil if
-	// there is no such caller.
-	done chan struct{}
+	// turn holds a value while a caller pauses or resumes the job. It keeps the order of frames to the
+	// runner the same as the order of records in the store.
+	turn chan struct{}
 }
 
 // newLease returns a lease of a claimed job.
@@ -77,7 +77,8 @@ func newLease(j *queue.Job, claimNumber int64, initial phase, log *slog.Logger) 
 	now := time.Now()
 	return &lease{
 		job: *j, claimNumber: claimNumber, log: log, started: make(chan struct{}), done: make(chan struct{}),
-		phase: initial, sentAt: now, lastMessageAt: now, pause: pauseState{recorded: j.PausedAt != 0},
+		phase: initial, sentAt: now, lastMessageAt: now,
+		pause: pauseState{recorded: j.PausedAt != 0, turn: make(chan struct{}, 1)},
 	}
 }
 
@@ -98,9 +99,12 @@ func (h *lease) advanceLocked(e event) bool {
 
 // hasStarted reports whether the attempt is known to have started. It remains true when the attempt
 // has ended.
-func (h *lease) hasStarted() bool {
+func (h *lease) hasStarted() bool { return isClosed(h.started) }
+
+// isClosed reports whether a channel to which nothing is sent is closed.
+func isClosed(c <-chan struct{}) bool {
 	select {
-	case <-h.started:
+	case <-c:
 		return true
 	default:
 		return false

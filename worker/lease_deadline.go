@@ -39,11 +39,6 @@ func (p *Pool) sendLeaseDeadlineLocked(conn *runnerConn) {
 	conn.Send(f)
 }
 
-// leasesLapsedLocked reports whether the leases have lapsed, so that other nodes may hold them.
-func (p *Pool) leasesLapsedLocked() bool {
-	return p.leasesLapse.passed(time.Now())
-}
-
 // endOrphanProcesses ends the processes that a dead runner left behind, if the leases may lapse.
 // Run also ends these processes when it recovers the runner, but Run may wait for the store until
 // after the leases have lapsed. A living runner ends its jobs itself.

@@ -3,6 +3,7 @@ package worker
 import (
 	"cmp"
 	"log/slog"
+	"maps"
 	"slices"
 
 	"github.com/queuectl/queuectl/queue"
@@ -67,14 +68,20 @@ func (s *leases) countOpenLocked() (n int) {
 	return n
 }
 
-// startableLocked returns the leases whose jobs may still start, in the order of their claims. These are
-// the jobs that are not known to have started or ended.
-func (s *leases) startableLocked() (list []*lease) {
+// selectLocked returns the selected leases, in any order.
+func (s *leases) selectLocked(selects func(*lease) bool) (list []*lease) {
 	for _, h := range s.byLease {
-		if h.phase.mayStart() {
+		if selects(h) {
 			list = append(list, h)
 		}
 	}
+	return list
+}
+
+// startableLocked returns the leases whose jobs may still start, in the order of their claims. These are
+// the jobs that are not known to have started or ended.
+func (s *leases) startableLocked() []*lease {
+	list := s.selectLocked(func(h *lease) bool { return h.phase.mayStart() })
 	slices.SortFunc(list, func(a, b *lease) int { return cmp.Compare(a.claimNumber, b.claimNumber) })
 	return list
 }
@@ -82,14 +89,9 @@ func (s *leases) startableLocked() (list []*lease) {
 // oldestFirstLocked returns all leases, the oldest first. The clock may be too coarse to distinguish
 // leases of one claim, so job numbers break ties.
 func (s *leases) oldestFirstLocked() []*lease {
-	list := make([]*lease, 0, len(s.byLease))
-	for _, h := range s.byLease {
-		list = append(list, h)
-	}
-	slices.SortFunc(list, func(a, b *lease) int {
+	return slices.SortedFunc(maps.Values(s.byLease), func(a, b *lease) int {
 		return cmp.Or(a.sentAt.Compare(b.sentAt), cmp.Compare(a.job.Seq, b.job.Seq))
 	})
-	return list
 }
 
 // anyHeldByLocked reports whether a runner holds any lease.
@@ -131,13 +133,8 @@ func (s *leases) anyOrphanInLocked(dirs []string) bool {
 }
 
 // awaitingRunnerLocked returns the selected leases whose jobs wait for a separate runner.
-func (s *leases) awaitingRunnerLocked(selects func(*queue.Job) bool) (list []*lease) {
-	for _, h := range s.byLease {
-		if h.phase == phaseAwaitingRunner && selects(&h.job) {
-			list = append(list, h)
-		}
-	}
-	return list
+func (s *leases) awaitingRunnerLocked(selects func(*queue.Job) bool) []*lease {
+	return s.selectLocked(func(h *lease) bool { return h.phase == phaseAwaitingRunner && selects(&h.job) })
 }
 
 // closeAwaitingRunnerLocked ends the selected leases whose separate runner could not be started, and

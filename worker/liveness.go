@@ -166,10 +166,8 @@ func (p *Pool) checkRunnerOf(ctx context.Context, h *lease) error {
 	if p.checkAlive(ctx, conn) {
 		return ctx.Err()
 	}
-	select {
-	case <-conn.closed:
+	if isClosed(conn.closed) {
 		return nil // no error, because the pool reconnects to the runner or recovers it
-	default:
 	}
 	return p.unresponsiveError(conn.Reply.PID, h)
 }

@@ -35,11 +35,12 @@ func (p *Pool) Pause(ctx context.Context, seq int64, on bool, uid int) (bool, er
 	if h == nil {
 		return false, nil
 	}
-	unlock, err := p.lockPause(ctx, h)
-	if err != nil {
-		return true, err
+	select {
+	case h.pause.turn <- struct{}{}:
+		defer func() { <-h.pause.turn }()
+	case <-ctx.Done():
+		return true, ctx.Err()
 	}
-	defer unlock()
 	p.mu.Lock()
 	isEnding, pausedByAll := h.endRequest != nil, !on && !h.pause.recorded && p.isPausedLocked(h)
 	p.mu.Unlock()
@@ -50,7 +51,8 @@ func (p *Pool) Pause(ctx context.Context, seq int64, on bool, uid int) (bool, er
 		return true, ErrAllPaused
 	}
 	// The store returns ErrLeased until the job's start is recorded, which happens soon.
-	for err = store.ErrLeased; errors.Is(err, store.ErrLeased); {
+	err := store.ErrLeased
+	for errors.Is(err, store.ErrLeased) {
 		if err = p.store.Pause(ctx, store.Pause{Lease: h.job.Lease(), On: on, UID: uid}); errors.Is(err, store.ErrLeased) {
 			pause(ctx, time.Millisecond)
 		}
@@ -156,32 +158,6 @@ func (p *Pool) AllPaused() bool {
 // isPausedLocked reports whether the job of a lease is paused, individually or with all jobs.
 func (p *Pool) isPausedLocked(h *lease) bool {
 	return h.pause.recorded || p.allPaused && !h.pause.exemptFromAll
-}
-
-// lockPause waits until no other caller pauses or resumes a job. This keeps the order of frames to
-// the runner the same as the order of records in the store.
-func (p *Pool) lockPause(ctx context.Context, h *lease) (unlock func(), err error) {
-	for {
-		p.mu.Lock()
-		held := h.pause.done
-		if held == nil {
-			done := make(chan struct{})
-			h.pause.done = done
-			p.mu.Unlock()
-			return func() {
-				p.mu.Lock()
-				defer p.mu.Unlock()
-				h.pause.done = nil
-				close(done)
-			}, nil
-		}
-		p.mu.Unlock()
-		select {
-		case <-held:
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		}
-	}
 }
 
 // applyPause sends a lease's pause state to its runner and waits until the runner has applied it. A

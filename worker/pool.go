@@ -143,8 +143,7 @@ type Pool struct {
 	claimsPausedUntil time.Time  // no job is claimed before this time; zero if claims are not paused
 	lastStartErr      string     // error of the last job whose start failed and paused claims
 	leasesLapse       deadline   // when the leases of this pool lapse
-	endedRate         rate       // attempts recorded as ended
-	endedRates        queueRates // attempts recorded as ended, for each queue
+	endedRates        endedRates // attempts recorded as ended
 	leases            leases
 	recallCount       int // number of recalls since the start of the pool, see recall.go
 	runners           runners
@@ -273,12 +272,8 @@ func (p *Pool) Stopping() bool {
 func (p *Pool) Stop(ctx context.Context, timeout, grace time.Duration) {
 	p.mu.Lock()
 	p.stopping, p.maxGrace = true, grace
-	var paused []*lease // paused jobs, which would not finish
-	for _, h := range p.leases.byLease {
-		if h.hasStarted() && p.isPausedLocked(h) {
-			paused = append(paused, h)
-		}
-	}
+	// Paused jobs would not finish.
+	paused := p.leases.selectLocked(func(h *lease) bool { return h.hasStarted() && p.isPausedLocked(h) })
 	p.mu.Unlock()
 	p.Scale(0)
 	for _, h := range paused {

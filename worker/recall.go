@@ -40,16 +40,10 @@ func (p *Pool) recallLocked(selects func(*lease) bool) {
 
 // dropUnstartedLocked sends a Drop for each selected job that has not started.
 func (p *Pool) dropUnstartedLocked(selects func(*lease) bool) {
-	var list []*lease
-	for _, h := range p.leases.byLease {
+	list := p.leases.selectLocked(func(h *lease) bool {
 		isSent := h.phase == phaseSent && h.conn != nil
-		if (isSent || h.phase == phaseReadingDeps || h.phase == phaseAwaitingRunner) && selects(h) {
-			list = append(list, h)
-		}
-	}
-	if len(list) == 0 {
-		return
-	}
+		return (isSent || h.phase == phaseReadingDeps || h.phase == phaseAwaitingRunner) && selects(h)
+	})
 	slices.SortFunc(list, func(a, b *lease) int {
 		return cmp.Or(placeOf(&b.job).Compare(placeOf(&a.job)), cmp.Compare(b.claimNumber, a.claimNumber))
 	})

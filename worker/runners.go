@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/runner"
 	"github.com/queuectl/queuectl/runner/wire"
 )
@@ -155,10 +156,8 @@ func (r *runners) unreachableForLocked(atLeast time.Duration) (dirs []string) {
 
 // markUnresponsiveLocked marks a runner as unresponsive. New jobs go to another runner.
 func (r *runners) markUnresponsiveLocked(conn *runnerConn) {
-	select {
-	case <-conn.closed:
+	if isClosed(conn.closed) {
 		return
-	default:
 	}
 	conn.lastCheckedAt = time.Now() // this delays the next liveness check
 	if conn.state != connUnresponsive {
@@ -171,10 +170,8 @@ func (r *runners) markUnresponsiveLocked(conn *runnerConn) {
 
 // markAliveLocked records that a runner is alive. It reports whether the runner was unresponsive before.
 func (r *runners) markAliveLocked(conn *runnerConn) bool {
-	select {
-	case <-conn.closed:
+	if isClosed(conn.closed) {
 		return false
-	default:
 	}
 	wasUnresponsive := conn.state == connUnresponsive
 	conn.lastCheckedAt = time.Now()
@@ -363,4 +360,25 @@ func (p *Pool) Purge(ctx context.Context, refs []string) bool {
 		cancel()
 	}
 	return len(purged) > 0 && !slices.Contains(slices.Collect(maps.Values(purged)), false)
+}
+
+// Limits returns how the runner for new jobs enforces limits. It waits until such a runner is
+// connected; ok is false if ctx ends first.
+func (p *Pool) Limits(ctx context.Context) (list []queue.Enforcement, ok bool) {
+	for {
+		p.mu.Lock()
+		conn, connected := p.runners.currentLocked(), p.runners.connectSignal
+		p.mu.Unlock()
+		if conn != nil {
+			for _, l := range conn.Reply.Limits {
+				list = append(list, queue.Enforcement{Limit: l.Name, Extent: queue.Extent(l.Extent), Mechanism: l.Mechanism})
+			}
+			return list, true
+		}
+		select {
+		case <-connected:
+		case <-ctx.Done():
+			return nil, false
+		}
+	}
 }

@@ -116,21 +116,21 @@ func (l *loop) finishRecorded(report store.Report, refused map[queue.Lease]error
 	l.mu.Lock()
 	lines := append(l.session.logLines, l.attemptLogLinesLocked(report.Settlements)...)
 	l.session.logLines = nil
-	attempts, now := 0, time.Now()
+	now := time.Now()
 	for i := range report.Settlements {
 		lease := report.Settlements[i].Lease
 		if report.Settlements[i].Decision.Started {
-			attempts++
+			queueName := "" // not known for a lease of another node
 			if h := l.leases.byLease[lease]; h != nil {
-				l.endedRates.add(h.job.Queue, now)
+				queueName = h.job.Queue
 				if l.cfg.OnAttemptEnded != nil {
 					l.cfg.OnAttemptEnded(&h.job, &report.Settlements[i])
 				}
 			}
+			l.endedRates.add(queueName, now)
 		}
 		l.leases.removeLocked(lease, eventRecorded)
 	}
-	l.endedRate.add(now, attempts)
 	for _, lease := range report.Releases {
 		l.leases.removeLocked(lease, eventRecorded)
 	}
@@ -144,8 +144,7 @@ func (l *loop) finishRecorded(report store.Report, refused map[queue.Lease]error
 		l.leases.removeLocked(lease, eventRecorded)
 	}
 	l.mu.Unlock()
-	clear(report.Settlements)
-	l.session.pendingReport = store.Report{Settlements: report.Settlements[:0]}
+	l.session.pendingReport = store.Report{}
 	return lines
 }
 

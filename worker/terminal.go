@@ -14,24 +14,27 @@ import (
 func (p *Pool) Started(ctx context.Context, seq int64) (j queue.Job, ok bool) {
 	p.mu.Lock()
 	h := p.leases.bySeq[seq]
-	running := h != nil && h.hasStarted()
-	if h != nil && !running && h.conn != nil {
+	p.mu.Unlock()
+	if h == nil || !p.awaitStart(ctx, h) {
+		return j, false
+	}
+	return h.job, true // job does not change during the lease
+}
+
+// awaitStart waits until the attempt of a lease is known to run. It returns false if the attempt or ctx
+// ends first.
+func (p *Pool) awaitStart(ctx context.Context, h *lease) bool {
+	p.mu.Lock()
+	if !h.hasStarted() && h.conn != nil {
 		h.conn.Send(&wire.Watch{Lease: h.wireLease()}) // this makes the runner report the start immediately
 	}
 	p.mu.Unlock()
-	if h == nil {
-		return j, false
+	select {
+	case <-h.started:
+	case <-h.done:
+	case <-ctx.Done():
 	}
-	if !running {
-		select {
-		case <-h.started:
-		case <-h.done:
-			return j, false
-		case <-ctx.Done():
-			return j, false
-		}
-	}
-	return h.job, true // job does not change during the lease
+	return h.hasStarted()
 }
 
 // Type writes to the terminal of an attempt of a job; attempts are numbered from 1. The result says how

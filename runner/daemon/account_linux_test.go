@@ -8,6 +8,7 @@ import (
 
 	"github.com/queuectl/queuectl/internal/accounts"
 	"github.com/queuectl/queuectl/output"
+	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/runner/launcher"
 	"github.com/queuectl/queuectl/runner/privdir"
 	"github.com/queuectl/queuectl/runner/rundir"
@@ -37,7 +38,7 @@ func TestUnansweredLookupDelaysOnlyItsJob(t *testing.T) {
 	a := &attempt{start: start, phase: attemptStarting, log: output.New(1<<20, nil), slot: 1}
 	s.execute(nil, &workDir{Dir: privdir.New(filepath.Join(dir, "private"))}, a)
 	f, _, err := wire.Parse(a.result)
-	if r, ok := f.(*wire.Result); !ok || !r.Shortage || r.Cause != causeHungStart {
+	if r, ok := f.(*wire.Result); !ok || !r.Shortage || r.Cause != int64(queue.HungStart) {
 		t.Errorf("the result frame is %+v, error %v; want a shortage of a hung start", f, err)
 	}
 }

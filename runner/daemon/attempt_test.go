@@ -3,6 +3,7 @@ package daemon
 import (
 	"testing"
 
+	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/runner/process"
 )
 
@@ -16,17 +17,18 @@ func TestCauseOfKillComesFirst(t *testing.T) {
 		{process.Result{ExitCode: 1}, 0},
 		{process.Result{Signal: 9}, 0},
 		{process.Result{Cause: 4, HungStart: true, EndUnknown: true, OutOfMemory: true}, 4},
-		{process.Result{EndUnknown: true}, causeLost},
-		{process.Result{HungStart: true}, causeHungStart},
-		{process.Result{OutOfMemory: true}, causeMemory},
+		{process.Result{EndUnknown: true}, int64(queue.RunnerLost)},
+		{process.Result{HungStart: true}, int64(queue.HungStart)},
+		{process.Result{OutOfMemory: true}, int64(queue.OutOfMemory)},
 		{process.Result{MemoryLimit: true}, 0}, // a child process was killed, not the main process
-		{process.Result{SessionEnds: true, OutOfMemory: true, Shortage: true}, causeStopped},
+		{process.Result{SessionEnds: true, OutOfMemory: true, Shortage: true}, int64(queue.Stopped)},
 	} {
 		if got := cause(&c.r); got != c.want {
 			t.Errorf("%+v: cause %d, want %d", c.r, got, c.want)
 		}
 	}
-	if causeStopped != 5 || causeLost != 8 || causeInterrupted != 9 || causeMemory != 12 || causeHungStart != 13 {
+	if queue.Stopped != 5 || queue.RunnerLost != 8 || queue.Interrupted != 9 || queue.OutOfMemory != 12 ||
+		queue.HungStart != 13 {
 		t.Error("the causes have other numbers than in the service")
 	}
 }

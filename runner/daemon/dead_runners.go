@@ -17,20 +17,18 @@ func (s *server) recover(c *conn, f *wire.Recover) {
 	if !newest {
 		return
 	}
-	answer := &wire.RecoverReply{ID: f.ID}
 	dir, err := "", error(nil)
 	if f.Name != "" {
 		dir, err = s.deadDir(f.Name)
 	}
+	var answer wire.RecoverReply
 	if err == nil {
-		var e runner.EndResult
-		e, err = runner.EndTrees(dir, f.Attempts)
-		answer.SameBoot, answer.Survivors, answer.Alive = e.SameBoot, e.Stuck, e.Alive
+		answer, err = runner.EndTrees(dir, f.Attempts)
 	}
-	if err != nil {
+	if answer.ID = f.ID; err != nil {
 		answer.Error = err.Error()
 	}
-	c.Send(wire.Append(nil, answer))
+	c.Send(wire.Append(nil, &answer))
 }
 
 func (s *server) forget(name string) {

@@ -2,7 +2,8 @@ package daemon
 
 import (
 	"cmp"
-	"slices"
+	"fmt"
+	"strings"
 	"time"
 
 	"github.com/queuectl/queuectl/internal/failpoint"
@@ -12,10 +13,6 @@ import (
 	"github.com/queuectl/queuectl/runner/runas"
 	"github.com/queuectl/queuectl/runner/wire"
 )
-
-// addedVariables is the approximate number of variables that the runner adds to the environment of a
-// command.
-const addedVariables = 8
 
 // execute runs one attempt and stores its result.
 func (s *server) execute(w *process.Worker, f *workDir, a *attempt) {
@@ -45,7 +42,7 @@ func (s *server) execute(w *process.Worker, f *workDir, a *attempt) {
 // command returns the command that a Start frame describes.
 func (s *server) command(a *attempt) *process.Command {
 	st := a.start
-	env := append(slices.Grow(st.Env, addedVariables), "QUEUECTL_WORKER="+runner.Worker(s.dir.path, a.slot))
+	env := append(st.Env, "QUEUECTL_WORKER="+runner.Worker(s.dir.path, a.slot))
 	return &process.Command{
 		Argv: st.Argv, Env: env, Dir: st.Cwd, Umask: int(st.Umask),
 		Stdin: st.Stdin, StdinFile: st.StdinFile, TTY: st.TTY, Log: a.log,
@@ -117,4 +114,24 @@ func (s *server) setAccount(c *process.Command, uid int64) error {
 	c.Env = launcher.AccountEnv(&account, c.Env)
 	c.Dir = cmp.Or(c.Dir, account.Home)
 	return nil
+}
+
+// credentialPrefix begins a reference to a systemd credential.
+const credentialPrefix = "credential:"
+
+// secrets returns the environment variables of an attempt whose values only the runner reads. It
+// returns an error if the account may not use one of them.
+func (s *server) secrets(st *wire.Start) (list []process.Secret, err error) {
+	for _, e := range st.Secrets {
+		name, reference, _ := strings.Cut(e, "=")
+		secret := process.Secret{Name: name, Path: reference}
+		if credential, ok := strings.CutPrefix(reference, credentialPrefix); ok {
+			secret.Path = ""
+			if secret.Value, err = launcher.Credential(s.accounts, s.Credentials, credential, st.UID); err != nil {
+				return nil, fmt.Errorf("env_secret %s: credential %s: %w", name, credential, err)
+			}
+		}
+		list = append(list, secret)
+	}
+	return list, nil
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/runner"
 	"github.com/queuectl/queuectl/runner/launcher"
 	"github.com/queuectl/queuectl/runner/process"
@@ -169,7 +170,7 @@ func (s *server) endExpiredLocked() {
 	running := 0
 	for _, a := range s.attempts {
 		if a.isOnWorker() {
-			a.killLocked(causeInterrupted, 0)
+			a.killLocked(int(queue.Interrupted), 0)
 			running++
 		}
 	}

@@ -3,6 +3,7 @@ package daemon
 import (
 	"time"
 
+	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/runner/process"
 )
 
@@ -64,7 +65,7 @@ func (s *server) busyLocked() bool {
 
 // stopAll ends the runner. It drops the waiting attempts. If the runner is a unit of the operating
 // system and no service is connected, it then waits for stopTimeout, so that running attempts can
-// end by themselves. Finally, it ends the attempts that still run, with the cause causeStopped. An
+// end by themselves. Finally, it ends the attempts that still run, with the cause queue.Stopped. An
 // attempt gets at most grace between SIGTERM and SIGKILL.
 func (s *server) stopAll(grace time.Duration) {
 	s.mu.Lock()
@@ -86,7 +87,7 @@ func (s *server) stopAll(grace time.Duration) {
 	defer s.mu.Unlock()
 	for _, a := range s.attempts {
 		if a.isOnWorker() {
-			a.killLocked(causeStopped, min(a.start.KillAfter, grace))
+			a.killLocked(int(queue.Stopped), min(a.start.KillAfter, grace))
 		}
 	}
 }
@@ -158,18 +159,18 @@ func (s *server) housekeep() {
 	defer tick.Stop()
 	var nextReap <-chan time.Time // nil while no orphans are running
 	for {
+		isRound := false
 		select {
 		case <-s.life.done:
 			return
 		case <-s.orphanHint:
-			nextReap = reap()
-			continue
 		case <-nextReap:
-			nextReap = reap()
-			continue
 		case <-tick.C:
+			isRound = true
 		}
-		nextReap = reap()
+		if nextReap = reap(); !isRound {
+			continue
+		}
 		if s.Cgroups != nil {
 			s.Cgroups.Sweep()
 		}

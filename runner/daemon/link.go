@@ -58,12 +58,9 @@ func (s *server) whenDisconnected() <-chan struct{} {
 }
 
 func (s *server) isDisconnected() bool {
-	select {
-	case <-s.whenDisconnected():
-		return true
-	default:
-		return false
-	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.link.conn == nil
 }
 
 // helloLocked makes c the runner's connection if its epoch is the newest. It reports whether it did.

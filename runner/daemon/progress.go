@@ -8,15 +8,13 @@ import (
 	"unicode/utf8"
 
 	"github.com/queuectl/queuectl/output"
+	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/runner/wire"
 )
 
-// Limits of the progress that an attempt reports, in bytes.
+// maxProgressLine bounds a line of the progress that an attempt reports, in bytes.
 // See docs/decisions/0059.
-const (
-	maxProgressText = 256
-	maxProgressLine = 1 << 10
-)
+const maxProgressLine = 1 << 10
 
 // progressInterval is the shortest time between two progress frames of one attempt.
 const progressInterval = 500 * time.Millisecond
@@ -62,7 +60,7 @@ func (p *progress) flush() (valid bool) {
 }
 
 // parseProgress parses a line "N" or "N text", with N from 0 to 100. It cuts the text to
-// maxProgressText bytes.
+// queue.MaxProgress bytes.
 func parseProgress(line string) (percent int64, text string, ok bool) {
 	number, text, _ := strings.Cut(strings.TrimSpace(line), " ")
 	percent, err := strconv.ParseInt(strings.TrimSuffix(number, "%"), 10, 64)
@@ -70,8 +68,8 @@ func parseProgress(line string) (percent int64, text string, ok bool) {
 		return 0, "", false
 	}
 	text = strings.TrimSpace(text)
-	if len(text) > maxProgressText {
-		text = text[:maxProgressText]
+	if len(text) > queue.MaxProgress {
+		text = text[:queue.MaxProgress]
 		for range utf8.UTFMax - 1 { // drop the bytes of a character that was cut in two
 			if r, size := utf8.DecodeLastRuneInString(text); r == utf8.RuneError && size == 1 {
 				text = text[:len(text)-1]

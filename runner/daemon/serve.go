@@ -157,17 +157,15 @@ func (s *server) run(ctx context.Context) {
 			loops.Go(s.reportEnding)
 		}
 		s.stopAll(runner.GraceOf(ctx))
-		<-s.life.done
 	case <-stop:
 		s.stopAll(runner.StopGrace())
-		<-s.life.done
 	case <-dirRemoved:
 		s.Log.Error("this runner's directory was removed, so no service can find this runner; "+
 			"ending the runner and its jobs", "dir", s.dir.path)
 		s.stopAll(runner.StopGrace())
-		<-s.life.done
 	case <-s.life.done:
 	}
+	<-s.life.done
 	stopGuard()
 	s.socket.close()
 	s.goroutines.Wait()

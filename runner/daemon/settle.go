@@ -4,13 +4,11 @@ import (
 	"time"
 
 	"github.com/queuectl/queuectl/internal/failpoint"
+	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/runner/process"
 	"github.com/queuectl/queuectl/runner/rundir"
 	"github.com/queuectl/queuectl/runner/wire"
 )
-
-// typicalResultBytes is the typical size of a Result frame without output, in bytes.
-const typicalResultBytes = 128
 
 // settle stores the result of an attempt in the journal, then sends it. The journal keeps the result
 // until the service has acknowledged it.
@@ -20,16 +18,17 @@ func (s *server) settle(a *attempt, r *process.Result, ws *workspace) {
 	s.storeOutput(a, f)
 	// Only this worker changes the fields that wireAttempt reads, so mu is not needed.
 	f.Attempt = wireAttempt(a)
-	result := wire.Append(make([]byte, 0, typicalResultBytes+len(f.Output)), f)
+	result := wire.Append(nil, f)
 	segment, err := s.journal.Append(result)
 	if err != nil {
 		s.Log.Error("could not write a job's result to the result journal; "+
 			"keeping the result in memory and trying again", "job", f.Seq, "error", err)
-	} else if s.anyUnjournaled() {
-		s.diskQueue.add(s.retryJournal)
 	}
 	if r.HasBackground {
-		s.recordSpared(f.Seq, r.PID)
+		if err := rundir.AppendSpared(s.dir.path, r.PID, s.dir.mode(0o600)); err != nil {
+			s.Log.Error("could not record which background processes a job may keep, so they will end when the runner ends",
+				"job", f.Seq, "error", err)
+		}
 	}
 	if r.Leftovers > 0 || r.Signal != 0 {
 		wire.WakeUp(s.orphanHint)
@@ -45,6 +44,9 @@ func (s *server) settle(a *attempt, r *process.Result, ws *workspace) {
 		s.unjournaledCount++ // the attempt keeps its slot
 	} else {
 		s.freeSlotLocked(a)
+		if s.unjournaledCount > 0 {
+			s.diskQueue.add(s.retryJournal)
+		}
 	}
 	// Send Stuck before the result: after a result alone, the service would send the worker another
 	// job.
@@ -66,53 +68,25 @@ func resultFrame(r *process.Result, ws *workspace) *wire.Result {
 	}
 }
 
-// Causes that the runner itself determines. They are the values of queue.Stopped (which the service
-// also sends), queue.RunnerLost, queue.Interrupted, queue.OutOfMemory, queue.HungStart and queue.CannotStart.
-// A result with causeHungStart and Shortage does not mean that the machine lacks resources. It means
-// that something that the start needs did not answer.
-const (
-	causeStopped     = 5
-	causeLost        = 8
-	causeInterrupted = 9
-	causeMemory      = 12
-	causeHungStart   = 13
-	causeCannotStart = 17
-)
-
 // cause returns why an attempt ended: the cause of its kill, or else what the runner has detected. It
-// returns 0 for an attempt that ended by itself.
+// returns 0 for an attempt that ended by itself. A result with the cause queue.HungStart and Shortage does
+// not mean that the machine lacks resources. It means that something that the start needs did not answer.
 func cause(r *process.Result) int64 {
 	switch {
 	case r.Cause != 0:
 		return int64(r.Cause)
 	case r.SessionEnds:
-		return causeStopped
+		return int64(queue.Stopped)
 	case r.EndUnknown:
-		return causeLost
+		return int64(queue.RunnerLost)
 	case r.HungStart:
-		return causeHungStart
+		return int64(queue.HungStart)
 	case r.OutOfMemory:
-		return causeMemory
+		return int64(queue.OutOfMemory)
 	case r.CannotStart:
-		return causeCannotStart
+		return int64(queue.CannotStart)
 	}
 	return 0
-}
-
-// recordSpared stores a process group that the job with the number seq was allowed to leave behind.
-func (s *server) recordSpared(seq int64, pgid int) {
-	if err := rundir.AppendSpared(s.dir.path, pgid, s.dir.mode(0o600)); err != nil {
-		s.Log.Error("could not record which background processes a job may keep, so they will end when the runner ends",
-			"job", seq, "error", err)
-	}
-}
-
-// anyUnjournaled reports whether any result could not be written to the journal yet.
-func (s *server) anyUnjournaled() bool {
-	s.mu.Lock()
-	n := s.unjournaledCount
-	s.mu.Unlock()
-	return n > 0
 }
 
 // retryJournal writes the results to the journal that could not be written before.

@@ -36,17 +36,14 @@ func (s *server) storeOutput(a *attempt, f *wire.Result) {
 			"job", a.start.Seq, "error", err)
 		var kept int64
 		f.Output, kept = a.log.EncodeHead(output.InMemory)
-		f.Error, f.DroppedBytes = joinText(f.Error, "output truncated: "+err.Error()), f.DroppedBytes+a.log.KeptBytes()-kept
+		f.DroppedBytes += a.log.KeptBytes() - kept
+		if f.Error != "" {
+			f.Error += "; "
+		}
+		f.Error += "output truncated: " + err.Error()
 		return
 	}
 	f.OutputRef = ref
-}
-
-func joinText(a, b string) string {
-	if a == "" {
-		return b
-	}
-	return a + "; " + b
 }
 
 // writeOutput writes a log to a file. It syncs the file and its directory, because the result that

@@ -1,6 +1,8 @@
 package daemon
 
 import (
+	"slices"
+
 	"github.com/queuectl/queuectl/runner/process"
 	"github.com/queuectl/queuectl/runner/wire"
 )
@@ -20,12 +22,7 @@ func (s *server) addStuckLocked(a *attempt, pid int) {
 func (s *server) awaitStuck(w *process.Worker, a *attempt) {
 	w.AwaitStuck(s.life.done)
 	s.mu.Lock()
-	for i, k := range s.stuckAttempts {
-		if k.Lease == lease(a) {
-			s.stuckAttempts = append(s.stuckAttempts[:i], s.stuckAttempts[i+1:]...)
-			break
-		}
-	}
+	s.stuckAttempts = slices.DeleteFunc(s.stuckAttempts, func(k wire.Attempt) bool { return k.Lease == lease(a) })
 	s.releaseSlotLocked(a)
 	s.sendLocked(&wire.Stuck{Attempts: s.stuckAttempts}, true)
 	s.mu.Unlock()

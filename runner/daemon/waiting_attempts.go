@@ -41,18 +41,12 @@ func (s *server) enqueueLocked(a *attempt) {
 		if other.start.Queue != a.start.Queue {
 			continue
 		}
-		if !a.ranksBefore(other) {
+		if a.start.Place.Compare(other.start.Place) >= 0 { // the earlier one is first if both rank the same
 			return
 		}
 		s.waitingAttempts[i], s.waitingAttempts[at] = a, other
 		at = i
 	}
-}
-
-// ranksBefore reports whether this attempt must start before other. Both are in the same queue, and
-// other was enqueued earlier.
-func (a *attempt) ranksBefore(other *attempt) bool {
-	return a.start.Place.Compare(other.start.Place) < 0
 }
 
 // pastDeadline reports whether a deadline for starting the attempt has passed.

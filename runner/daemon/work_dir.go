@@ -11,22 +11,16 @@ import (
 // workDir is the private directory that one worker gives to its attempts, one after the other.
 type workDir struct {
 	*privdir.Dir
-	lastEnd     time.Time // end of the worker's last attempt
-	env         []string  // variables that name the directory, the result file and the FIFO
-	path, notes string    // values of Path and Notes when env was last built
+	lastEnd time.Time // end of the worker's last attempt
 }
 
 // variables returns the environment variables that name the parts of the workspace.
 func (f *workDir) variables() []string {
-	if f.path != f.Path || f.notes != f.Notes {
-		f.path, f.notes = f.Path, f.Notes
-		f.env = []string{
-			"QUEUECTL_TMPDIR=" + f.Path,
-			"QUEUECTL_RESULT=" + filepath.Join(f.Path, resultName),
-			"QUEUECTL_PROGRESS=" + f.Notes,
-		}
+	return []string{
+		"QUEUECTL_TMPDIR=" + f.Path,
+		"QUEUECTL_RESULT=" + filepath.Join(f.Path, resultName),
+		"QUEUECTL_PROGRESS=" + f.Notes,
 	}
-	return f.env
 }
 
 // A worker removes the private directory when its attempt ends. But creating and removing a directory

@@ -11,17 +11,15 @@ import (
 	"unicode/utf8"
 
 	"github.com/queuectl/queuectl/output"
+	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/runner/privdir"
 	"github.com/queuectl/queuectl/runner/process"
 	"github.com/queuectl/queuectl/runner/rundir"
 )
 
-// Limits of the result that an attempt reports. The unit is bytes where no other is named.
-// See docs/decisions/0059.
-const (
-	maxValue   = 64 << 10
-	maxNesting = 24 // levels; the value is later nested in other JSON
-)
+// maxNesting is how many levels deep an attempt's result may be nested. The value is later nested in other
+// JSON. See docs/decisions/0059.
+const maxNesting = 24
 
 // resultName is the file in an attempt's private directory that the attempt writes its result to.
 const resultName = "result.json"
@@ -116,14 +114,14 @@ func (ws *workspace) collect(r *process.Result) {
 // readValue reads the result that an attempt wrote. It returns nil if the attempt wrote no result. If
 // the result is invalid, it returns nil and the reason in problem.
 func readValue(f *workDir, masks [][]byte) (value []byte, problem string) {
-	raw, err := f.Read(resultName, maxValue)
+	raw, err := f.Read(resultName, queue.MaxResult)
 	switch {
 	case errors.Is(err, os.ErrNotExist):
 		return nil, ""
 	case err != nil:
 		return nil, "the job's result file could not be read: " + err.Error()
-	case len(raw) > maxValue:
-		return nil, fmt.Sprintf("larger than %d bytes", maxValue)
+	case len(raw) > queue.MaxResult:
+		return nil, fmt.Sprintf("larger than %d bytes", queue.MaxResult)
 	case len(bytes.TrimSpace(raw)) == 0:
 		return nil, "empty"
 	case !utf8.Valid(raw):
@@ -138,22 +136,20 @@ func readValue(f *workDir, masks [][]byte) (value []byte, problem string) {
 	return compact.Bytes(), ""
 }
 
-// nesting returns how deep JSON is nested. For invalid JSON the number is meaningless.
+// nesting returns how deep JSON is nested. For invalid JSON, it is the depth before the first error.
 func nesting(raw []byte) (deepest int) {
-	depth, text := 0, false
-	for i := 0; i < len(raw); i++ {
-		switch c := raw[i]; {
-		case text && c == '\\':
-			i++
-		case c == '"':
-			text = !text
-		case text:
-		case c == '{' || c == '[':
+	depth := 0
+	for tokens := json.NewDecoder(bytes.NewReader(raw)); ; {
+		token, err := tokens.Token()
+		if err != nil {
+			return deepest
+		}
+		switch token {
+		case json.Delim('{'), json.Delim('['):
 			depth++
 			deepest = max(deepest, depth)
-		case c == '}' || c == ']':
+		case json.Delim('}'), json.Delim(']'):
 			depth--
 		}
 	}
-	return deepest
 }

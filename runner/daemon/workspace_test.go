@@ -5,6 +5,7 @@ import (
 	"testing"
 	"unicode/utf8"
 
+	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/runner/wire"
 )
 
@@ -51,7 +52,7 @@ func FuzzProgress(f *testing.F) {
 		p.parse(second)
 		p.flush()
 		l := p.last
-		if l.Percent < 0 || l.Percent > 100 || len(l.Text) > maxProgressText || !utf8.ValidString(l.Text) ||
+		if l.Percent < 0 || l.Percent > 100 || len(l.Text) > queue.MaxProgress || !utf8.ValidString(l.Text) ||
 			cap(p.line) > 4*maxProgressLine+len(first)+len(second) {
 			t.Errorf("lines %q, %q: the reported progress is %+v", first, second, l)
 		}

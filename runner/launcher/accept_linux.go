@@ -23,29 +23,6 @@ import (
 // maxRequest bounds a request for a runner, in bytes. A request may contain a path.
 const maxRequest = 16 << 10
 
-// Grant describes the runner that this process may run as. Accept returns it for a request that a
-// service sent through a connection.
-type Grant struct {
-	Root    string // directory that contains the directories of the runners
-	Tmpdir  string // job_tmpdir; "" if none is set
-	Alone   bool   // the runner runs one isolated job
-	Service int    // uid of the service, from the kernel
-	// Policy is the path of the policy file of a runner that stays root. It is "" for a runner that
-	// runs all jobs under the account of this process.
-	Policy string
-	// Credentials holds the systemd credentials that jobs may use, by name, if this process has switched
-	// to an account.
-	Credentials map[string][]byte
-	Cgroups     *process.Cgroups
-	// NoCgroupsReason is the reason why jobs get no control groups although the system delegated one; nil if
-	// they get control groups, or none was delegated.
-	NoCgroupsReason error
-	// Ended reports that the request was to kill another runner. That has been done, and this process
-	// must not continue as a runner.
-	Ended bool
-	conn  net.Conn
-}
-
 // Accept reads a service's request from the connection on standard input, and does everything about it
 // that needs root's rights. It replaces standard input by /dev/null. base is the directory of the
 // runners, and policy the path of the policy file. delegated says that the control group of this process
@@ -182,7 +159,7 @@ func (g *Grant) switchAccount(name, policy string, gid int) error {
 	if account.UID == 0 {
 		return errors.New("the setting run_as = fixed:root would run all users' jobs as root; use another account")
 	}
-	if g.Credentials, err = credentialsOf(policy, account, g.Service); err != nil {
+	if g.Credentials, err = credentialsOf(policy, account); err != nil {
 		return err
 	}
 	g.Root, g.Policy = filepath.Join(g.Root, rundir.AccountPrefix+account.Name), ""

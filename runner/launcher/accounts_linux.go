@@ -4,26 +4,12 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"sync"
 	"syscall"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/queuectl/queuectl/internal/accounts"
 )
-
-// Accounts applies the runner's policy to the system's accounts. It reads the policy again when the
-// file changes. Its methods may be called concurrently.
-type Accounts struct {
-	// Policy is the path of the policy file. Service is the uid of the service.
-	Policy    string
-	Service   int
-	Directory *accounts.Directory
-
-	mu           sync.Mutex
-	stamp        accounts.Stamp // identifies the version of the policy file that was read; guarded by mu
-	parsedPolicy *policy        // the parsed policy, which is never modified; guarded by mu
-}
 
 // ByUID returns the account with a uid. It returns an error if the policy does not allow jobs of that
 // account.
@@ -69,7 +55,7 @@ func (a *Accounts) authorize(account accounts.Account, err error) (accounts.Acco
 // checkPolicy adds the groups to an account. reason says why the policy does not allow jobs of the
 // account; it is "" if the policy allows them.
 func (a *Accounts) checkPolicy(account accounts.Account) (complete accounts.Account, reason string, err error) {
-	p, err := a.currentPolicy()
+	p, err := readPolicy(a.Policy)
 	if err != nil {
 		return accounts.Account{}, "", err
 	}
@@ -77,25 +63,6 @@ func (a *Accounts) checkPolicy(account accounts.Account) (complete accounts.Acco
 		return accounts.Account{}, "", err
 	}
 	return account, p.refusal(&account, a.Service, a.Directory.Group), nil
-}
-
-// currentPolicy returns the policy. It reads the file again if it has changed.
-func (a *Accounts) currentPolicy() (*policy, error) {
-	a.mu.Lock()
-	defer a.mu.Unlock() // keep mu while the file is read, because concurrent callers need the same result
-	now, err := accounts.StampOf(a.Policy)
-	if err != nil {
-		return nil, err
-	}
-	if now == a.stamp && a.parsedPolicy != nil {
-		return a.parsedPolicy, nil
-	}
-	p, err := readPolicy(a.Policy)
-	if err != nil {
-		return nil, err
-	}
-	a.stamp, a.parsedPolicy = now, &p
-	return a.parsedPolicy, nil
 }
 
 // maxPolicy bounds the size of a policy file, in bytes.

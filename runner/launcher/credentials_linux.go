@@ -35,7 +35,7 @@ func Credential(a *Accounts, read map[string][]byte, name string, uid int64) ([]
 	if err != nil {
 		return nil, err
 	}
-	p, err := a.currentPolicy()
+	p, err := readPolicy(a.Policy)
 	if err != nil {
 		return nil, err
 	}
@@ -48,15 +48,15 @@ func Credential(a *Accounts, read map[string][]byte, name string, uid int64) ([]
 
 // credentialsOf reads all credentials that the jobs of an account may use. It must be called before the
 // runner switches to that account, because the account itself cannot read them.
-func credentialsOf(policyFile string, account accounts.Account, service int) (map[string][]byte, error) {
-	a := &Accounts{Policy: policyFile, Service: service, Directory: &accounts.Directory{AlwaysAsk: true}}
-	p, err := a.currentPolicy()
+func credentialsOf(policyFile string, account accounts.Account) (map[string][]byte, error) {
+	directory := &accounts.Directory{AlwaysAsk: true}
+	p, err := readPolicy(policyFile)
 	if err != nil {
 		return nil, err
 	}
 	values := map[string][]byte{}
 	for name := range p.credentials {
-		if !p.allowsCredential(name, &account, a.Directory.Group) {
+		if !p.allowsCredential(name, &account, directory.Group) {
 			continue
 		}
 		// A job that asks for an unreadable credential gets an error when it starts.

@@ -39,7 +39,7 @@ func TestRunnerReadsOnlyListedCredentials(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	values, err := credentialsOf(policy, daemon, 5)
+	values, err := credentialsOf(policy, daemon)
 	if err != nil || len(values) != 1 || string(values["db"]) != "p4ss\n" {
 		t.Errorf("an account is given %v, %v", values, err)
 	}

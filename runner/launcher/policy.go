@@ -85,17 +85,8 @@ func (p *policy) refusal(a *accounts.Account, service int, groupNamed func(strin
 	}
 	isService := int(a.UID) == service
 	for _, allowed := range p.accounts {
-		group, isGroup := strings.CutPrefix(allowed, "@")
-		if !isGroup {
-			if allowed == "*" && !isService || allowed == a.Name {
-				return ""
-			}
-			continue
-		}
-		if isService {
-			continue
-		}
-		if gid, ok := groupNamed(group); ok && (gid == a.GID || slices.Contains(a.Groups, gid)) {
+		byName, byGroup := matches(allowed, a, groupNamed)
+		if byName || !isService && (byGroup || allowed == "*") {
 			return ""
 		}
 	}
@@ -112,13 +103,19 @@ func (p *policy) refusal(a *accounts.Account, service int, groupNamed func(strin
 // listed for the credential by its name or by a group.
 func (p *policy) allowsCredential(credential string, a *accounts.Account, groupNamed func(string) (uint32, bool)) bool {
 	return slices.ContainsFunc(p.credentials[credential], func(listed string) bool {
-		group, isGroup := strings.CutPrefix(listed, "@")
-		if !isGroup {
-			return listed == a.Name
-		}
-		gid, ok := groupNamed(group)
-		return ok && (gid == a.GID || slices.Contains(a.Groups, gid))
+		byName, byGroup := matches(listed, a, groupNamed)
+		return byName || byGroup
 	})
+}
+
+// matches reports whether an account has a listed user name, or belongs to a listed @group.
+func matches(listed string, a *accounts.Account, groupNamed func(string) (uint32, bool)) (byName, byGroup bool) {
+	group, isGroup := strings.CutPrefix(listed, "@")
+	if !isGroup {
+		return listed == a.Name, false
+	}
+	gid, ok := groupNamed(group)
+	return false, ok && (gid == a.GID || slices.Contains(a.Groups, gid))
 }
 
 // AccountEnv adds the account's HOME, USER, LOGNAME and SHELL to an environment that lacks them.

@@ -10,19 +10,6 @@ import (
 	"github.com/queuectl/queuectl/runner/process"
 )
 
-// Grant describes the runner that this process may run as. Only Linux has runners that a service
-// requests.
-type Grant struct {
-	Root, Tmpdir    string
-	Alone           bool
-	Service         int
-	Policy          string
-	Credentials     map[string][]byte
-	Cgroups         *process.Cgroups
-	NoCgroupsReason error
-	Ended           bool
-}
-
 // Accept returns process.ErrUnsupported.
 func Accept(string, string, bool) (*Grant, error) { return nil, process.ErrUnsupported }
 
@@ -31,13 +18,6 @@ func (g *Grant) ReplyReady(string) {}
 
 // ReplyError does nothing.
 func (g *Grant) ReplyError(error) {}
-
-// Accounts applies the runner's policy to the system's accounts. Only Linux supports it.
-type Accounts struct {
-	Policy    string
-	Service   int
-	Directory *accounts.Directory
-}
 
 // ByUID returns process.ErrUnsupported.
 func (a *Accounts) ByUID(uint32) (accounts.Account, error) {

@@ -34,6 +34,49 @@ func (f *Dir) name(ending string) string {
 // IsOpen reports whether the directory exists and is open.
 func (f *Dir) IsOpen() bool { return f.open }
 
+// MoveAside renames the directory, so that the next Open creates a new one. It returns the new path,
+// for Remove. If the directory cannot be renamed, it keeps its name. If survived is true, a process of
+// the command may still write notes, so MoveAside gives up the FIFO or file for notes as well.
+func (f *Dir) MoveAside(survived bool) (path string) {
+	path = f.Path
+	for try := range maxNames {
+		newPath := f.name(AsideInfix) + strconv.Itoa(try)
+		err := renameNew(f.Path, newPath)
+		if err == nil {
+			path = newPath
+		}
+		if !errors.Is(err, os.ErrExist) {
+			break
+		}
+	}
+	if path == f.Path || survived {
+		f.nameSuffix++
+	}
+	if survived {
+		f.dropNotes()
+	}
+	f.RemoveUnused()
+	return path
+}
+
+// RemoveUnused removes the directory if it is empty. It is called while no command needs the directory.
+func (f *Dir) RemoveUnused() {
+	if !f.open {
+		return
+	}
+	f.open = false
+	if err := os.Remove(f.Path); err != nil && !errors.Is(err, os.ErrNotExist) {
+		f.nameSuffix++
+	}
+	f.closeDir()
+}
+
+// Close releases all resources. It removes the FIFO or file for notes and, if it is empty, the directory.
+func (f *Dir) Close() {
+	f.RemoveUnused()
+	f.dropNotes()
+}
+
 // RemoveFile removes a file that AddFile created.
 func (f *Dir) RemoveFile(name string) { os.Remove(f.base + "." + name) }
 

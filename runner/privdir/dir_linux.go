@@ -4,9 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"strconv"
 	"time"
-	"unsafe"
 
 	"golang.org/x/sys/unix"
 
@@ -120,65 +118,31 @@ func (f *Dir) chown(fd int) error {
 // the same account sees these files, because another account never gets the directory.
 func (f *Dir) Used() bool {
 	var now unix.Stat_t
-	// Fstat never blocks.
-	_, _, failed := unix.RawSyscall(unix.SYS_FSTAT, uintptr(f.fd), uintptr(unsafe.Pointer(&now)), 0)
-	return failed != 0 || now.Mtim != f.unusedStat.Mtim || now.Ctim != f.unusedStat.Ctim ||
+	err := unix.Fstat(f.fd, &now)
+	return err != nil || now.Mtim != f.unusedStat.Mtim || now.Ctim != f.unusedStat.Ctim ||
 		now.Nlink != f.unusedStat.Nlink || now.Mode != f.unusedStat.Mode
 }
 
-// MoveAside renames the directory, so that the next Open creates a new one. It returns the new path,
-// for Remove. If the directory cannot be renamed, it keeps its name. If survived is true, a process of
-// the command may still use the FIFO, so MoveAside gives up the FIFO as well.
-func (f *Dir) MoveAside(survived bool) (path string) {
-	path = f.Path
-	for try := range maxNames {
-		newPath := f.name(AsideInfix) + strconv.Itoa(try)
-		err := unix.Renameat2(unix.AT_FDCWD, f.Path, unix.AT_FDCWD, newPath, unix.RENAME_NOREPLACE)
-		if err == nil {
-			path = newPath
-			break
-		}
-		if err != unix.EEXIST {
-			break
-		}
-	}
-	if path == f.Path || survived {
-		f.nameSuffix++
-	}
-	if survived {
-		f.closePipe()
-	}
-	f.RemoveUnused()
-	return path
+// renameNew renames a directory. It returns an error if newPath exists.
+func renameNew(path, newPath string) error {
+	return unix.Renameat2(unix.AT_FDCWD, path, unix.AT_FDCWD, newPath, unix.RENAME_NOREPLACE)
 }
 
-// RemoveUnused removes the directory if it is empty. It is called while no command needs the directory.
-func (f *Dir) RemoveUnused() {
-	if !f.open {
-		return
-	}
-	f.open = false
-	if err := unix.Rmdir(f.Path); err != nil && err != unix.ENOENT {
-		f.nameSuffix++
-	}
+// closeDir closes the descriptor of the directory.
+func (f *Dir) closeDir() {
 	if f.fd >= 0 {
 		unix.Close(f.fd)
 		f.fd = -1
 	}
 }
 
-func (f *Dir) closePipe() {
+// dropNotes closes and removes the FIFO.
+func (f *Dir) dropNotes() {
 	if f.pipe >= 0 {
 		go unix.Close(f.pipe) // close blocks while a process has the FIFO locked
 		f.pipe = -1
 	}
 	os.Remove(f.Notes)
-}
-
-// Close releases all resources, and removes the FIFO and, if it is empty, the directory.
-func (f *Dir) Close() {
-	f.RemoveUnused()
-	f.closePipe()
 }
 
 // AddFile creates a file for the command next to the directory. It returns the path of the file.
@@ -191,8 +155,8 @@ func (f *Dir) AddFile(name string, content []byte) (path string, err error) {
 	}
 	file := os.NewFile(uintptr(fd), path)
 	_, err = file.Write(content)
-	if err == nil && f.owner != nil {
-		err = unix.Fchown(fd, int(f.owner.UID), int(f.owner.GID))
+	if err == nil {
+		err = f.chown(fd)
 	}
 	return path, errors.Join(err, file.Close())
 }

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strconv"
 	"time"
 
 	"github.com/queuectl/queuectl/runner/runas"
@@ -68,43 +67,19 @@ func (f *Dir) Used() bool {
 	return err != nil || len(list) > 0
 }
 
-// MoveAside renames the directory, so that the next Open creates a new one. It returns the new path,
-// for Remove. If the directory cannot be renamed, it keeps its name.
-func (f *Dir) MoveAside(survived bool) (path string) {
-	path = f.Path
-	for try := range maxNames {
-		newPath := f.name(AsideInfix) + strconv.Itoa(try)
-		if _, err := os.Lstat(newPath); err == nil {
-			continue
-		}
-		if os.Rename(f.Path, newPath) == nil {
-			path = newPath
-		}
-		break
+// renameNew renames a directory. It returns an error if newPath exists.
+func renameNew(path, newPath string) error {
+	if _, err := os.Lstat(newPath); err == nil {
+		return os.ErrExist
 	}
-	if path == f.Path || survived {
-		f.nameSuffix++
-	}
-	f.RemoveUnused()
-	return path
+	return os.Rename(path, newPath)
 }
 
-// RemoveUnused removes the directory if it is empty. It is called while no command needs the directory.
-func (f *Dir) RemoveUnused() {
-	if !f.open {
-		return
-	}
-	f.open = false
-	if err := os.Remove(f.Path); err != nil && !errors.Is(err, os.ErrNotExist) {
-		f.nameSuffix++
-	}
-}
+// closeDir does nothing: the directory is not kept open on Windows.
+func (f *Dir) closeDir() {}
 
-// Close removes the notes file and, if it is empty, the directory.
-func (f *Dir) Close() {
-	f.RemoveUnused()
-	os.Remove(f.Notes) // fails if another process has the file open
-}
+// dropNotes removes the notes file. It fails if another process has the file open.
+func (f *Dir) dropNotes() { os.Remove(f.Notes) }
 
 // AddFile creates a file for the command next to the directory. It returns the path of the file.
 func (f *Dir) AddFile(name string, content []byte) (path string, err error) {

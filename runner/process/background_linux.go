@@ -32,14 +32,12 @@ const maxRecorded = 16
 
 // add records a tree. It returns false if the account already has maxBackground living trees.
 func (b *sparedTrees) add(uid uint32, s *sparedTree) bool {
-	if b.tryAdd(uid, s) {
-		return true
+	b.mu.Lock()
+	full := len(b.byUID[uid]) >= maxBackground
+	b.mu.Unlock()
+	if full {
+		b.forgetEnded()
 	}
-	b.forgetEnded()
-	return b.tryAdd(uid, s)
-}
-
-func (b *sparedTrees) tryAdd(uid uint32, s *sparedTree) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if len(b.byUID[uid]) >= maxBackground {

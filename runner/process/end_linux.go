@@ -3,7 +3,6 @@ package process
 import (
 	"fmt"
 	"slices"
-	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -50,20 +49,13 @@ func (r *run) end() {
 	}
 }
 
-// ownPeak is the peak memory of this process when last read, in KiB. The peak never falls.
-var ownPeak atomic.Int64
-
 // aboveOwnPeak reports whether a command's peak of memory, in KiB, is above the peak of this process.
 // The kernel counts the memory that a child shares with this process before its exec
 // (setmax_mm_hiwater_rss). So a command's peak is never below that of this process, and its own peak is
 // known only if it is higher.
 func aboveOwnPeak(peak int64) bool {
-	if peak <= ownPeak.Load() {
-		return false // most commands return here, without a system call
-	}
 	var self unix.Rusage
 	unix.Getrusage(unix.RUSAGE_SELF, &self) // this call cannot fail
-	ownPeak.Store(self.Maxrss)
 	return peak > self.Maxrss
 }
 
@@ -259,8 +251,7 @@ func (r *run) drain(wait time.Duration) bool {
 	deadline := time.Now().Add(wait)
 	for r.pipes[0] >= 0 || r.pipes[1] >= 0 {
 		fds := r.pollFds()
-		timeLeft := max(0, time.Until(deadline))
-		n, err := unix.Poll(fds[:], int((timeLeft+time.Millisecond-1)/time.Millisecond))
+		n, err := unix.Poll(fds[:], int(milliseconds(max(0, time.Until(deadline)))))
 		if err == unix.EINTR {
 			continue
 		}
@@ -397,9 +388,7 @@ func (r *run) waitGrace() {
 		}
 		time.Sleep(execTime / 20)
 	}
-	r.w.mu.Lock()
-	defer r.w.mu.Unlock()
-	r.w.running = false
+	r.w.markEnded()
 }
 
 // awaitEnd reads the output of the tree until process p has ended or SIGKILL is due.
@@ -423,7 +412,7 @@ func (r *run) awaitEnd(p procfs.Process) {
 		if wait <= 0 {
 			return
 		}
-		n, err := unix.Poll(fds[:], int(min((wait+time.Millisecond-1)/time.Millisecond, 1<<30)))
+		n, err := unix.Poll(fds[:], int(milliseconds(wait)))
 		if err != nil || n == 0 {
 			continue
 		}

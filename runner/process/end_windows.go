@@ -7,6 +7,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/windows"
+
+	"github.com/queuectl/queuectl/queue"
 )
 
 // drainTimeout limits how long the pipes are read after the tree was ended. At that time, a pipe is
@@ -107,15 +109,13 @@ func (r *run) waitGrace() {
 			break
 		}
 		wait = min(pause, wait)
-		if _, err := windows.WaitForSingleObject(r.w.wake, uint32((wait+time.Millisecond-1)/time.Millisecond)); err != nil {
+		if _, err := windows.WaitForSingleObject(r.w.wake, uint32(milliseconds(wait))); err != nil {
 			panic("process: wait: " + err.Error()) // the handle is valid: only this goroutine closes it
 		}
 		r.tree.readMessages()
 		r.handleRequests(time.Now())
 	}
-	r.w.mu.Lock()
-	defer r.w.mu.Unlock()
-	r.w.running = false
+	r.w.markEnded()
 }
 
 // endLeftovers ends leftover processes. Processes that have got CTRL_BREAK have already had their grace
@@ -162,23 +162,15 @@ func (r *run) killTree() *tree {
 func (r *run) giveUpMain(t *tree) {
 	count, _ := t.countOthers()
 	r.giveUp(1+count, t.pid)
-	r.exited = true
-	r.w.mu.Lock()
-	defer r.w.mu.Unlock()
-	r.w.running = false
 }
 
-// AwaitStuck waits until the tree that the last Run has given up is gone, or stop is closed. It must be
-// called by the goroutine that called Run.
-func (w *Worker) AwaitStuck(stop <-chan struct{}) {
-	for pause := 10 * time.Millisecond; w.stuck != nil && !w.stuck.hasEnded(); pause = min(2*pause, time.Second) {
-		select {
-		case <-time.After(pause):
-		case <-stop:
-			return
-		}
+// isStuck reports whether the tree that the last Run has given up still has processes.
+func (w *Worker) isStuck() bool {
+	if w.stuck != nil && !w.stuck.hasEnded() {
+		return true
 	}
 	w.dropStuck()
+	return false
 }
 
 func (w *Worker) dropStuck() {
@@ -187,28 +179,6 @@ func (w *Worker) dropStuck() {
 		w.stuck = nil
 	}
 }
-
-// Cgroups does nothing: Windows has no control groups.
-type Cgroups struct{}
-
-// NewCgroups returns ErrUnsupported.
-func NewCgroups() (*Cgroups, error) { return nil, ErrUnsupported }
-
-// Sweep does nothing.
-func (c *Cgroups) Sweep() {}
-
-// LimitOwnMemory returns ErrUnsupported.
-func (c *Cgroups) LimitOwnMemory(int64) error { return ErrUnsupported }
-
-// PreferOOMKillOfCommands returns ErrUnsupported.
-func PreferOOMKillOfCommands() error { return ErrUnsupported }
-
-// IsStopped returns false, because the state of a process is unknown on Windows.
-func IsStopped(int) bool { return false }
-
-// Limiter does nothing: the limits of a job object apply from the start, so no process is started as a
-// limiter.
-func Limiter() {}
 
 // utf8 is the code page of UTF-8.
 const utf8 = 65001
@@ -249,22 +219,17 @@ func isForRunner(event, session uint32) bool {
 }
 
 // Enforcements returns how each limit of a command is enforced.
-func Enforcements(*Cgroups) []Enforcement {
+func Enforcements(*Cgroups) []queue.Enforcement {
 	const mechanism = "a Windows job object"
-	return []Enforcement{
-		{"memory", Exact, mechanism}, {"cpus", Exact, mechanism},
-		{"tasks", Exact, mechanism + ", which counts processes, not threads"},
-		{"nice", Exact, mechanism + ", with its priority class"},
-		{"nofile", Unenforced, "Windows cannot limit open files"},
-		{"no_new_privileges", Unenforced, "Windows has no equivalent"},
+	return []queue.Enforcement{
+		{Limit: "memory", Extent: queue.Enforced, Mechanism: mechanism},
+		{Limit: "cpus", Extent: queue.Enforced, Mechanism: mechanism},
+		{Limit: "tasks", Extent: queue.Enforced, Mechanism: mechanism + ", which counts processes, not threads"},
+		{Limit: "nice", Extent: queue.Enforced, Mechanism: mechanism + ", with its priority class"},
+		{Limit: "nofile", Extent: queue.Unenforced, Mechanism: "Windows cannot limit open files"},
+		{Limit: "no_new_privileges", Extent: queue.Unenforced, Mechanism: "Windows has no equivalent"},
 	}
 }
-
-// CheckLimits returns nil, because processes inherit no limits on Windows.
-func CheckLimits() error { return nil }
-
-// Reap returns false: Windows has no zombie processes.
-func Reap() (more bool) { return false }
 
 // EndTrees ends processes that a dead runner's commands have left alive. It finds them by the cookies,
 // because the cookie is part of the name of a job object. It returns a process of each tree that it

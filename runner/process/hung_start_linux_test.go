@@ -231,7 +231,10 @@ func TestReapSparesChildrenOfActiveForks(t *testing.T) {
 			}
 		}
 		unix.Kill(pid, unix.SIGKILL)
-		waitUntil(t, "the orphan has ended", func() bool { return isZombie(pid) })
+		waitUntil(t, "the orphan has ended", func() bool {
+			_, ended := exitState(pid)
+			return ended
+		})
 		return pid
 	}
 	first, old := orphans.beginFork(), orphan()

@@ -3,6 +3,7 @@ package process
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 	"unsafe"
 
@@ -105,7 +106,7 @@ const (
 	cpuRateHardCap      = 0x4
 	wholeCPU            = 10_000 // rate of a job object that means the time of the whole machine
 	endedCode           = 1      // exit code of processes that are ended
-	firstListedPIDs     = 64     // processes of a tree that countOthers checks one by one
+	firstListedPIDs     = 64     // processes of a tree for which pids has room at first
 	systemTimeOfDay     = 3
 	shuttingDown        = 0x2000  // SM_SHUTTINGDOWN
 	attributeJobList    = 0x2000d // PROC_THREAD_ATTRIBUTE_JOB_LIST
@@ -125,19 +126,11 @@ type tree struct {
 	memoryRefused bool // the memory limit has refused memory to a process
 }
 
-// limitError names a limit that could not be set.
-type limitError struct {
-	name string
-	error
+// limitError returns the error about a limit that could not be set.
+func limitError(name string, err error) error {
+	return &fieldError{"start", fmt.Errorf("cannot set the job's limit --%s; change or remove the limit: %w", name, err),
+		false}
 }
-
-// Error returns the name of the limit and the reason.
-func (e *limitError) Error() string {
-	return fmt.Sprintf("cannot set the job's limit --%s; change or remove the limit: %v", e.name, e.error)
-}
-
-// Unwrap returns the reason.
-func (e *limitError) Unwrap() error { return e.error }
 
 func jobName(cookie string) (*uint16, error) {
 	return windows.UTF16PtrFromString(`Global\queuectl-` + cookie)
@@ -184,14 +177,14 @@ func (t *tree) limit(l Limits) error {
 		basic.LimitFlags |= windows.JOB_OBJECT_LIMIT_JOB_MEMORY
 		t.limits.JobMemoryLimit = uintptr(min(uint64(l.Memory), uint64(^uintptr(0))))
 		if err := errors.Join(t.setLimits(), t.watchMemoryLimit()); err != nil {
-			return &limitError{"memory", err}
+			return limitError("memory", err)
 		}
 	}
 	if l.Tasks > 0 {
 		basic.LimitFlags |= windows.JOB_OBJECT_LIMIT_ACTIVE_PROCESS
 		basic.ActiveProcessLimit = uint32(l.Tasks)
 		if err := t.setLimits(); err != nil {
-			return &limitError{"tasks", err}
+			return limitError("tasks", err)
 		}
 	}
 	if l.CPUs > 0 {
@@ -200,7 +193,7 @@ func (t *tree) limit(l Limits) error {
 			uint32(min(max(l.CPUs/cpus*wholeCPU, 1), wholeCPU))}
 		if err := t.sys.setJob(t.job, windows.JobObjectCpuRateControlInformation, unsafe.Pointer(&rate),
 			unsafe.Sizeof(rate)); err != nil {
-			return &limitError{"cpus", err}
+			return limitError("cpus", err)
 		}
 	}
 	return nil
@@ -221,7 +214,7 @@ func (t *tree) setNice(nice int) error {
 	basic.LimitFlags |= windows.JOB_OBJECT_LIMIT_PRIORITY_CLASS
 	basic.PriorityClass = class
 	if err := t.setLimits(); err != nil {
-		return &limitError{"nice", err}
+		return limitError("nice", err)
 	}
 	return nil
 }
@@ -266,24 +259,12 @@ func (t *tree) spare() error {
 
 // countOthers counts the living processes, except the main process, and returns the pid of the first.
 func (t *tree) countOthers() (count int, first uint32) {
-	var list struct {
-		assigned, listed uint32
-		pids             [firstListedPIDs]uintptr
-	}
-	err := t.sys.query(t.job, windows.JobObjectBasicProcessIdList, unsafe.Pointer(&list), unsafe.Sizeof(list))
-	if err != nil && err != windows.ERROR_MORE_DATA {
+	// The handle of the main process is open, so its pid is not reused.
+	others := slices.DeleteFunc(t.pids(), func(pid uint32) bool { return pid == t.pid })
+	if len(others) == 0 {
 		return 0, 0
 	}
-	count = int(list.assigned)
-	for _, pid := range list.pids[:min(list.listed, firstListedPIDs)] {
-		switch {
-		case uint32(pid) == t.pid: // its handle is open, so the pid is not reused
-			count--
-		case first == 0:
-			first = uint32(pid)
-		}
-	}
-	return count, first
+	return len(others), others[0]
 }
 
 // hasEnded reports whether no process of the tree is alive.

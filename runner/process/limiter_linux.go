@@ -1,8 +1,6 @@
 package process
 
 import (
-	"bytes"
-	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -10,6 +8,8 @@ import (
 	"os"
 	"runtime"
 	"slices"
+	"strconv"
+	"strings"
 	"syscall"
 	"unsafe"
 
@@ -69,28 +69,23 @@ func (p report) bytes() (b [reportBytes]byte) {
 	return b
 }
 
-// order describes what a limiter must do. It is encoded as numbers, followed by texts that end with
-// NUL: the limiter's name, the program, its arguments and its environment.
+// order describes what a limiter must do.
 type order struct {
 	nice, noFile int64 // 0 means that the command sets no such limit
 	memory       int64 // limit of the address space, in bytes; 0 means no limit
 	noNew        int64 // 1 sets PR_SET_NO_NEW_PRIVS
-	argv, env    int64 // number of arguments, and of environment variables
 	name, path   string
-	texts        []string
+	argv, env    []string
 }
 
-const orderHead = 6 * 8 // size of the numbers, in bytes
-
+// encode returns the order as texts with a NUL between them: the limits, the number of arguments, the
+// limiter's name, the program, its arguments and its environment.
 func (o *order) encode() []byte {
-	b := make([]byte, 0, 4<<10)
-	for _, n := range []int64{o.nice, o.noFile, o.memory, o.noNew, o.argv, o.env} {
-		b = binary.LittleEndian.AppendUint64(b, uint64(n))
+	var texts []string
+	for _, n := range []int64{o.nice, o.noFile, o.memory, o.noNew, int64(len(o.argv))} {
+		texts = append(texts, strconv.FormatInt(n, 10))
 	}
-	for _, s := range append([]string{o.name, o.path}, o.texts...) {
-		b = append(append(b, s...), 0)
-	}
-	return b
+	return []byte(strings.Join(slices.Concat(texts, []string{o.name, o.path}, o.argv, o.env), "\x00"))
 }
 
 // execution is an order in the form that the kernel needs: pointers to texts that end with NUL.
@@ -103,37 +98,29 @@ type execution struct {
 
 var errOrder = errors.New("no valid job limits")
 
-// decodeOrder decodes an order. The result points into b.
+// decodeOrder decodes an order.
 func decodeOrder(b []byte) (x execution, err error) {
-	if len(b) < orderHead {
+	texts, argc := strings.Split(string(b), "\x00"), int64(0)
+	numbers := []*int64{&x.nice, &x.noFile, &x.memory, &x.noNew, &argc}
+	if len(texts) < len(numbers)+2 {
 		return x, errOrder
 	}
-	var head [6]int64
-	for i := range head {
-		head[i] = int64(binary.LittleEndian.Uint64(b[8*i:]))
-	}
-	x.nice, x.noFile, x.memory, x.noNew = head[0], head[1], head[2], head[3]
-	rest := b[orderHead:]
-	next := func() *byte {
-		i := bytes.IndexByte(rest, 0)
-		if i < 0 {
-			err = errOrder
-			return nil
+	for i, n := range numbers {
+		if *n, err = strconv.ParseInt(texts[i], 10, 64); err != nil {
+			return x, errOrder
 		}
-		first := &rest[0]
-		rest = rest[i+1:]
-		return first
 	}
-	list := func(n int64) (texts []*byte) {
-		for ; n > 0 && err == nil; n-- {
-			texts = append(texts, next())
-		}
-		return append(texts, nil)
+	names, texts := texts[len(numbers):len(numbers)+2], texts[len(numbers)+2:]
+	if argc < 1 || argc > int64(len(texts)) {
+		return x, errOrder
 	}
-	x.name, x.path = next(), next()
-	x.argv, x.env = list(head[4]), list(head[5])
+	// There is no error, because the texts contain no NUL.
+	pointers, _ := syscall.SlicePtrFromStrings(names)
+	x.name, x.path = pointers[0], pointers[1]
+	x.argv, _ = syscall.SlicePtrFromStrings(texts[:argc])
+	x.env, _ = syscall.SlicePtrFromStrings(texts[argc:])
 	x.script = slices.Concat([]*byte{&shellPath[0], x.path}, x.argv[1:])
-	return x, err
+	return x, nil
 }
 
 // Limiter runs this process as a limiter if it was started as one, and then does not return. Call it
@@ -165,12 +152,8 @@ func readOrder() (x execution, err error) {
 		return x, errOrder
 	}
 	b := make([]byte, info.Size)
-	for done := 0; done < len(b); {
-		n, err := unix.Pread(orderFD, b[done:], int64(done))
-		if n <= 0 && err != unix.EINTR {
-			return x, cmp.Or(err, errOrder)
-		}
-		done += max(n, 0)
+	if _, err := os.NewFile(orderFD, "order").ReadAt(b, 0); err != nil {
+		return x, err
 	}
 	return decodeOrder(b)
 }
@@ -185,30 +168,20 @@ func (x *execution) limit() {
 	unix.Prctl(unix.PR_SET_NAME, uintptr(unsafe.Pointer(x.name)), 0, 0, 0)
 	files := unix.Rlimit{Cur: uint64(x.noFile), Max: uint64(x.noFile)}
 	if x.noFile == 0 { // the Go runtime has raised the soft limit of this process, so lower it again
-		if err := unix.Prlimit(0, unix.RLIMIT_NOFILE, nil, &files); err != nil {
-			exitWith(report{stepNoFile, errno(err)})
-		}
+		check(stepNoFile, unix.Prlimit(0, unix.RLIMIT_NOFILE, nil, &files))
 		files.Cur = min(softFiles, files.Max)
 	}
 	if x.nice != 0 {
-		if err := unix.Setpriority(unix.PRIO_PROCESS, 0, int(x.nice)); err != nil {
-			exitWith(report{stepNice, errno(err)})
-		}
+		check(stepNice, unix.Setpriority(unix.PRIO_PROCESS, 0, int(x.nice)))
 	}
-	if err := unix.Prlimit(0, unix.RLIMIT_NOFILE, &files, nil); err != nil {
-		exitWith(report{stepNoFile, errno(err)})
-	}
+	check(stepNoFile, unix.Prlimit(0, unix.RLIMIT_NOFILE, &files, nil))
 	if x.noNew != 0 {
-		if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
-			exitWith(report{stepNoNew, errno(err)})
-		}
+		check(stepNoNew, unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
 	}
 	space := unix.Rlimit{Cur: uint64(x.memory), Max: uint64(x.memory)}
 	if x.memory != 0 {
 		var current unix.Rlimit
-		if err := unix.Prlimit(0, unix.RLIMIT_AS, nil, &current); err != nil {
-			exitWith(report{stepMemory, errno(err)})
-		}
+		check(stepMemory, unix.Prlimit(0, unix.RLIMIT_AS, nil, &current))
 		// If a lower limit already applies, keep it.
 		space.Cur, space.Max = min(space.Cur, current.Max), min(space.Max, current.Max)
 	}
@@ -277,8 +250,10 @@ func exitWith(p report) {
 	}
 }
 
-func errno(err error) syscall.Errno {
-	var n syscall.Errno
-	errors.As(err, &n)
-	return n
+// check ends this process with a report if a step has failed.
+func check(step byte, err error) {
+	if err != nil {
+		n, _ := errors.AsType[syscall.Errno](err)
+		exitWith(report{step, n})
+	}
 }

@@ -183,7 +183,7 @@ func TestEndedLimiterIsHungStart(t *testing.T) {
 	if r := w.Run(c); !r.HungStart || r.ExitCode != 126 || !strings.Contains(r.Error, "it did not start within 300ms") {
 		t.Errorf("a limiter that hangs: the result is %+v, want a hung start", r)
 	}
-	if _, err := decodeOrder(make([]byte, orderHead)); !errors.Is(err, errOrder) {
+	if _, err := decodeOrder(make([]byte, 48)); !errors.Is(err, errOrder) {
 		t.Errorf("a damaged order: %v", err)
 	}
 }

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/queuectl/queuectl/internal/cleanstart"
+	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/runner/runas"
 )
 
@@ -51,8 +52,7 @@ func (r *run) newLimiter(path string, env, missing []string) (l *limiterProcess,
 			l.close()
 		}
 	}()
-	o := order{nice: int64(r.c.Nice), noFile: int64(r.c.NoFile), argv: int64(len(r.c.Argv)), env: int64(len(env)),
-		name: l.name, path: path, texts: slices.Concat(r.c.Argv, env)}
+	o := order{nice: int64(r.c.Nice), noFile: int64(r.c.NoFile), name: l.name, path: path, argv: r.c.Argv, env: env}
 	if r.c.NoNewPrivileges {
 		o.noNew = 1
 	}
@@ -202,39 +202,31 @@ func (r *run) limiterFailed(status unix.WaitStatus) {
 	}
 }
 
-// limitError names the limit that kept a command from starting.
-type limitError struct {
-	field string
-	error
-}
-
-// Error returns the name of the field and the reason.
-func (e *limitError) Error() string { return e.field + ": " + e.error.Error() }
-
-// Unwrap returns the reason.
-func (e *limitError) Unwrap() error { return e.error }
-
-// limiterError turns a limiter's report into an error for users.
+// limiterError turns a limiter's report into an error for users. A limit that is refused may be allowed
+// later, so the error is not lasting.
 func (r *run) limiterError(p report) error {
+	field, err := "", error(p.errno)
 	switch {
 	case p.step == stepNice:
-		return &limitError{"nice", fmt.Errorf("%d is not allowed (%w): the runner has nice value %d, and the account may "+
+		field, err = "nice", fmt.Errorf("%d is not allowed (%w): the runner has nice value %d, and the account may "+
 			"not go below it; use a higher value, or raise the runner's limit (LimitNICE=)", r.c.Nice, p.errno,
-			cleanstart.Nice())}
+			cleanstart.Nice())
 	case p.step == stepNoFile && errors.Is(p.errno, unix.EPERM):
-		return &limitError{"nofile", fmt.Errorf("%d is above the hard limit of %d open files (%w); use a lower value, or "+
-			"raise the runner's limit (LimitNOFILE=, ulimit -Hn)", r.c.NoFile, hardLimit(unix.RLIMIT_NOFILE), p.errno)}
+		field, err = "nofile", fmt.Errorf("%d is above the hard limit of %d open files (%w); use a lower value, or "+
+			"raise the runner's limit (LimitNOFILE=, ulimit -Hn)", r.c.NoFile, hardLimit(unix.RLIMIT_NOFILE), p.errno)
 	case p.step == stepNoFile:
-		return &limitError{"nofile", p.errno}
+		field = "nofile"
 	case p.step == stepMemory:
-		return &limitError{"memory", p.errno}
+		field = "memory"
 	case p.step == stepNoNew:
-		return &limitError{"no_new_privileges", p.errno}
+		field = "no_new_privileges"
 	case p.errno == unix.ENOMEM && r.c.Limits.Memory != 0:
-		return &limitError{"memory", fmt.Errorf("the limit is too low for %s to start (%w); use a higher limit", r.c.Argv[0],
-			p.errno)}
+		field, err = "memory", fmt.Errorf("the limit is too low for %s to start (%w); use a higher limit", r.c.Argv[0],
+			p.errno)
+	default:
+		return err
 	}
-	return p.errno
+	return &fieldError{field, err, false}
 }
 
 // scheduler describes how nice takes effect. If the kernel groups processes by session, nice has an
@@ -249,24 +241,25 @@ func scheduler() string {
 
 // Enforcements returns how each limit of a command is enforced, with the control groups of c or, if c is
 // nil, without.
-func Enforcements(c *Cgroups) []Enforcement {
+func Enforcements(c *Cgroups) []queue.Enforcement {
 	controllers, reason := "", "there are no control groups"
 	if c != nil {
 		// An unreadable file means that no limit is enforced.
 		raw, _ := os.ReadFile(filepath.Join(c.path, "cgroup.subtree_control"))
 		controllers, reason = string(raw), "the runner's control group has no controller for this limit"
 	}
-	list := []Enforcement{
-		{"memory", PerProcess, reason + ", so each process has an address space limit (RLIMIT_AS)"},
-		{"cpus", Unenforced, reason},
-		{"tasks", Unenforced, reason},
-		{"nice", Exact, scheduler()},
-		{"nofile", Exact, "the open file limit of each process (RLIMIT_NOFILE)"},
-		{"no_new_privileges", Exact, "the kernel (PR_SET_NO_NEW_PRIVS)"},
+	list := []queue.Enforcement{
+		{Limit: "memory", Extent: queue.ForEach,
+			Mechanism: reason + ", so each process has an address space limit (RLIMIT_AS)"},
+		{Limit: "cpus", Extent: queue.Unenforced, Mechanism: reason},
+		{Limit: "tasks", Extent: queue.Unenforced, Mechanism: reason},
+		{Limit: "nice", Extent: queue.Enforced, Mechanism: scheduler()},
+		{Limit: "nofile", Extent: queue.Enforced, Mechanism: "the open file limit of each process (RLIMIT_NOFILE)"},
+		{Limit: "no_new_privileges", Extent: queue.Enforced, Mechanism: "the kernel (PR_SET_NO_NEW_PRIVS)"},
 	}
 	for i, controller := range []string{"memory", "cpu", "pids"} {
 		if slices.Contains(strings.Fields(controllers), controller) {
-			list[i].Extent, list[i].Mechanism = Exact, "the job's control group"
+			list[i].Extent, list[i].Mechanism = queue.Enforced, "the job's control group"
 		}
 	}
 	return list

@@ -170,8 +170,9 @@ func (o *orphanTable) scan() (living, ignored []int) {
 			continue
 		}
 		_, kept := o.spareable[pid]
+		_, ended := exitState(pid)
 		switch {
-		case isZombie(pid):
+		case ended:
 			if oldest == o.nextFork || o.predatesForks(pid, oldest, before) {
 				o.reapedCount.Add(1) // count the orphan before it disappears from the kernel's list
 				reapNow(pid)
@@ -251,12 +252,6 @@ func (o *orphanTable) unignore(pid int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	delete(o.ignoredPIDs, pid)
-}
-
-// isZombie reports whether a child has ended. It does not reap the child.
-func isZombie(pid int) bool {
-	_, ended := exitState(pid)
-	return ended
 }
 
 // noOrphans reports whether no process is an orphan of this process. It costs one system call.

@@ -25,8 +25,9 @@ func (r *run) freezeTree(deadline time.Time) (stillRunning int) {
 			}
 			h, err := windows.OpenProcess(windows.PROCESS_SUSPEND_RESUME, false, pid)
 			if err != nil {
-				// ERROR_INVALID_PARAMETER means that the process has ended.
-				stillRunning += boolInt(err != windows.ERROR_INVALID_PARAMETER)
+				if err != windows.ERROR_INVALID_PARAMETER { // this error means that the process has ended
+					stillRunning++
+				}
 				continue
 			}
 			if r.w.sys.suspend(h) != nil {
@@ -46,13 +47,6 @@ func (r *run) freezeTree(deadline time.Time) (stillRunning int) {
 		if calm = -1; stillRunning > 0 {
 			time.Sleep(10 * time.Millisecond) // the process may be about to end
 		}
-	}
-	return 0
-}
-
-func boolInt(b bool) int {
-	if b {
-		return 1
 	}
 	return 0
 }

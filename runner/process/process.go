@@ -92,25 +92,6 @@ type ProcessLimits struct {
 	NoNewPrivileges bool
 }
 
-// Extent says how completely a limit is enforced.
-type Extent int
-
-// The values are the same as those of wire.Limit.Extent.
-const (
-	Unenforced Extent = iota
-	// PerProcess means that the limit is enforced for each process separately, although it is for all
-	// processes together.
-	PerProcess
-	Exact // enforced exactly as specified
-)
-
-// Enforcement describes how this process enforces one limit of its commands.
-type Enforcement struct {
-	Limit     string // name of the job field
-	Extent    Extent
-	Mechanism string // the mechanism that enforces the limit, or the reason why none does
-}
-
 // Result describes how a command ended.
 type Result struct {
 	StartedAt    time.Time

@@ -3,6 +3,7 @@ package process
 import (
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -32,12 +33,7 @@ func environment(env []string, cookie string) []string {
 			last[name(e)] = e
 		}
 	}
-	sorted := make([]string, 0, len(last))
-	for _, e := range last {
-		sorted = append(sorted, e)
-	}
-	slices.SortFunc(sorted, func(a, b string) int { return strings.Compare(name(a), name(b)) })
-	return sorted
+	return slices.SortedFunc(maps.Values(last), func(a, b string) int { return strings.Compare(name(a), name(b)) })
 }
 
 // envBlock encodes an environment for CreateProcess.

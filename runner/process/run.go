@@ -52,15 +52,71 @@ func (w *Worker) Run(c *Command) (result Result) {
 	}
 	w.occupy(c)
 	if !r.start() {
-		w.mu.Lock()
-		w.running = false
-		w.mu.Unlock()
+		w.markEnded()
 		return result
 	}
 	r.watch()
 	r.end()
 	return result
 }
+
+// AwaitStuck waits until the processes that the last Run has given up are gone, or stop is closed. It
+// must be called by the goroutine that called Run.
+func (w *Worker) AwaitStuck(stop <-chan struct{}) {
+	for pause := 10 * time.Millisecond; w.isStuck(); pause = min(2*pause, time.Second) {
+		select {
+		case <-time.After(pause):
+		case <-stop:
+			return
+		}
+	}
+}
+
+// handleRequests carries out the requests of Kill and Pause. Once the main process has ended, later
+// calls of Kill have no effect, unless the tree is being ended.
+func (r *run) handleRequests(now time.Time) killRequest {
+	r.w.mu.Lock()
+	killed, paused := r.w.kill, r.w.pause
+	r.w.pause.callbacks = nil
+	if r.exited && r.termAt.IsZero() && !killed.requested {
+		r.w.running = false
+	}
+	r.w.mu.Unlock()
+	if killed.requested && (r.termAt.IsZero() || now.Add(killed.grace).Before(r.killAt)) {
+		r.terminate(now, killed.grace)
+	}
+	r.applyPause(paused)
+	return killed
+}
+
+// killDue returns the time when the rest of a tree that is being ended gets SIGKILL. If the tree has
+// already got SIGKILL, the rest will end soon, so the time is not later than graceEnd.
+func (r *run) killDue() time.Time {
+	if !r.killedAt.IsZero() && r.graceEnd.Before(r.killAt) {
+		return r.graceEnd
+	}
+	return r.killAt
+}
+
+// markEnded records that the command has ended, so that later calls of Kill have no effect.
+func (w *Worker) markEnded() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.running = false
+}
+
+// fieldError names the field of a job that kept the command from starting. Its text contains no secret.
+type fieldError struct {
+	field string
+	error
+	lasting bool // another attempt would fail in the same way
+}
+
+// Error returns the name of the field and the reason.
+func (e *fieldError) Error() string { return e.field + ": " + e.error.Error() }
+
+// Unwrap returns the reason.
+func (e *fieldError) Unwrap() error { return e.error }
 
 // untilNextAction returns the time until Run must act even if the command does nothing, for example
 // because of a timeout. It returns a negative duration if no action is due.
@@ -138,7 +194,8 @@ func (r *run) enforce() {
 		r.killAt = now.Add(min(time.Second, r.c.Patience))
 		if now.Sub(r.killedAt) >= r.c.Patience {
 			r.giveUpMain(remaining)
-			r.r.EndedAt, r.r.Cause = now, killed.cause
+			r.exited, r.r.EndedAt, r.r.Cause = true, now, killed.cause
+			r.w.markEnded()
 		}
 	}
 }

@@ -165,11 +165,8 @@ func (c *Command) uid() uint32 {
 	if c.RunAs != nil {
 		return c.RunAs.UID
 	}
-	return ownUID()
+	return uint32(os.Getuid())
 }
-
-// ownUID returns the account of this process, which does not change once it runs commands.
-var ownUID = sync.OnceValue(func() uint32 { return uint32(os.Getuid()) })
 
 // run is the state of one command that is running.
 type run struct {
@@ -232,7 +229,7 @@ func (r *run) close() {
 		closePipes(r.pipes)
 	}
 	if r.pidfd >= 0 {
-		closePidfd(r.pidfd)
+		unix.Close(r.pidfd)
 	}
 	r.w.mu.Lock()
 	defer r.w.mu.Unlock()

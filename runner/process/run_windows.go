@@ -87,12 +87,6 @@ func (w *Worker) Signal(pid int, _ string, signal int) {
 	}
 }
 
-// Type returns ok=false: commands have no terminal on Windows.
-func (w *Worker) Type(int, []byte) (t TypeResult, ok bool) { return t, false }
-
-// Resize does nothing: commands have no terminal on Windows.
-func (w *Worker) Resize(int, int, int) {}
-
 // limiterStarting returns false: the limits of a job object apply from the start, so commands need no
 // limiter.
 func (*run) limiterStarting() bool { return false }

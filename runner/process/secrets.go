@@ -14,19 +14,6 @@ const (
 	minMasked = 4
 )
 
-// secretError means that a secret that the command asks for cannot be read. The command's user must fix
-// that. The error does not contain the secret.
-type secretError struct {
-	name string
-	err  error
-}
-
-// Error names the variable and the reason.
-func (e *secretError) Error() string { return fmt.Sprintf("env_secret %s: %v", e.name, e.err) }
-
-// Unwrap returns the reason.
-func (e *secretError) Unwrap() error { return e.err }
-
 // environ returns the command's environment with its secrets. If c.Mask is set, the secrets are masked
 // in the output.
 func (r *run) environ() (env []string, err error) {
@@ -44,7 +31,7 @@ func (r *run) environ() (env []string, err error) {
 			value, err = cutSecret(value)
 		}
 		if err != nil {
-			return nil, &secretError{s.Name, err}
+			return nil, &fieldError{"env_secret " + s.Name, err, IsLasting(err)}
 		}
 		env = append(env, s.Name+"="+string(value))
 		if len(value) < minMasked {

@@ -22,6 +22,3 @@ func Kill(pid int, started int64, _ *uint32) error {
 
 // Terminate kills the process, as Kill does, because a process without a window cannot be asked to end.
 func Terminate(pid int, ticks int64, owner *uint32) error { return Kill(pid, ticks, owner) }
-
-// IsOwnedBy returns false, because accounts have no user ids on Windows.
-func IsOwnedBy(uint32, int) bool { return false }

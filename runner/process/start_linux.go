@@ -203,7 +203,7 @@ func (r *run) stdin() (fd int, err error) {
 		case descriptorsOut(err), errors.As(err, new(*runas.ShortageError)):
 			return r.w.null, &runas.ShortageError{Err: err}
 		}
-		return r.w.null, &stdinError{err}
+		return r.w.null, &fieldError{"stdin_file", err, IsLasting(err)}
 	case r.c.Stdin == "":
 		return r.w.null, nil
 	}
@@ -223,12 +223,6 @@ func (r *run) stdin() (fd int, err error) {
 	}
 	return fd, nil
 }
-
-// stdinError means that the command's input file cannot be read, which its user must fix.
-type stdinError struct{ error }
-
-// Unwrap returns the reason.
-func (e *stdinError) Unwrap() error { return e.error }
 
 // descriptorsOut reports whether opening a command's file failed because no file descriptors are left
 // in this process or system. A user's own file system can return the same error numbers. So
@@ -319,17 +313,8 @@ func (r *run) startFailed(err error) {
 		return
 	}
 	r.r.ExitCode, r.r.HungStart = 126, errors.Is(err, runas.ErrHung)
-	var stdin *stdinError
-	if errors.As(err, &stdin) {
-		r.r.CannotStart, r.r.Error = IsLasting(err), fmt.Sprintf("stdin_file: %v", stdin.error)
-		return
-	}
-	if limit, ok := errors.AsType[*limitError](err); ok {
-		r.r.Error = limit.Error()
-		return
-	}
-	if secret, ok := errors.AsType[*secretError](err); ok {
-		r.r.CannotStart, r.r.Error = IsLasting(err), secret.Error()
+	if field, ok := errors.AsType[*fieldError](err); ok {
+		r.r.CannotStart, r.r.Error = field.lasting, field.Error()
 		return
 	}
 	_, dirErr := runas.LookUp(r.c.RunAs, func() (struct{}, error) { return struct{}{}, enterable(r.c.Dir) }, nil)

@@ -69,7 +69,7 @@ func (r *run) prepare(std *[3]windows.Handle) (err error) {
 	switch {
 	case r.c.StdinFile != "":
 		if std[0], err = openStdin(r.c.StdinFile); err != nil {
-			return &stdinError{err}
+			return &fieldError{"stdin_file", err, IsLasting(err)}
 		}
 	case r.c.Stdin != "":
 		if r.input, std[0], err = pipe(windows.PIPE_ACCESS_OUTBOUND); err != nil {
@@ -104,7 +104,7 @@ func (r *run) launch(std [3]windows.Handle) error {
 	}
 	cwd, err := openCwd(r.c.Dir)
 	if err != nil {
-		return &cwdError{err}
+		return &fieldError{"cwd", err, IsLasting(err)}
 	}
 	defer windows.CloseHandle(cwd) // the directory must exist until the program runs in it
 	env := environment(base, r.c.Cookie)
@@ -116,19 +116,14 @@ func (r *run) launch(std [3]windows.Handle) error {
 	if err != nil {
 		return err
 	}
-	path16, err := windows.UTF16PtrFromString(path)
-	if err != nil {
-		return err
-	}
-	line16, err := windows.UTF16PtrFromString(line)
-	if err != nil {
-		return err
-	}
+	path16, pathErr := windows.UTF16PtrFromString(path)
+	line16, lineErr := windows.UTF16PtrFromString(line)
 	var dir *uint16
 	if r.c.Dir != "" {
-		if dir, err = windows.UTF16PtrFromString(r.c.Dir); err != nil {
-			return err
-		}
+		dir, err = windows.UTF16PtrFromString(r.c.Dir)
+	}
+	if err := errors.Join(pathErr, lineErr, err); err != nil {
+		return err
 	}
 	attributes, err := windows.NewProcThreadAttributeList(2)
 	if err != nil {
@@ -171,8 +166,8 @@ func (r *run) commandLine(env []string) (path, line string, err error) {
 		}
 	}
 	if isCmd(path) && isUNCPath(r.c.Dir) {
-		return "", "", &cwdError{fmt.Errorf("cmd.exe cannot run in the network folder %s; begin the command with \"pushd "+
-			"%[1]s &&\" and use --no-cwd", r.c.Dir)}
+		return "", "", &fieldError{"cwd", fmt.Errorf("cmd.exe cannot run in the network folder %s; begin the command with "+
+			"\"pushd %[1]s &&\" and use --no-cwd", r.c.Dir), false}
 	}
 	line, err = cmdline.Encode(argv)
 	return path, line, err
@@ -182,7 +177,7 @@ func (r *run) commandLine(env []string) (path, line string, err error) {
 // memory as the command's own limit, that limit has caused a lack of memory.
 func (r *run) memoryLimitError(err error) error {
 	if l := r.c.Limits.Memory; l > 0 && isAny(err, memoryErrors) && r.w.sys.freeMemory() >= uint64(l) {
-		return &limitError{"memory", errors.New("the limit is too low for the program to start; use a higher limit")}
+		return limitError("memory", errors.New("the limit is too low for the program to start; use a higher limit"))
 	}
 	return err
 }
@@ -199,13 +194,17 @@ var inheritable = windows.SecurityAttributes{Length: uint32(unsafe.Sizeof(window
 // openInherited opens a file that a command may inherit. If the path leads to a pipe of another
 // program, that program cannot impersonate this account.
 func openInherited(path string, access, flags uint32) (windows.Handle, error) {
+	return open(path, access, flags|windows.SECURITY_SQOS_PRESENT|windows.SECURITY_IDENTIFICATION, &inheritable)
+}
+
+// open opens an existing file or directory, which other processes can still change or remove.
+func open(path string, access, flags uint32, rights *windows.SecurityAttributes) (windows.Handle, error) {
 	path16, err := windows.UTF16PtrFromString(path)
 	if err != nil {
 		return 0, err
 	}
 	const share = windows.FILE_SHARE_READ | windows.FILE_SHARE_WRITE | windows.FILE_SHARE_DELETE
-	h, err := windows.CreateFile(path16, access, share, &inheritable, windows.OPEN_EXISTING,
-		flags|windows.SECURITY_SQOS_PRESENT|windows.SECURITY_IDENTIFICATION, 0)
+	h, err := windows.CreateFile(path16, access, share, rights, windows.OPEN_EXISTING, flags, 0)
 	if err != nil {
 		return 0, &fs.PathError{Op: "open", Path: path, Err: err}
 	}
@@ -268,12 +267,6 @@ func pipeOpen(f *os.File) (yes bool) {
 	return err == nil && yes
 }
 
-// stdinError means that the command's input file cannot be read, which its user must fix.
-type stdinError struct{ error }
-
-// Unwrap returns the reason, so that a shortage is recognised.
-func (e *stdinError) Unwrap() error { return e.error }
-
 func openStdin(path string) (windows.Handle, error) {
 	// The flag allows opening a directory. The code below then rejects the directory with a clear
 	// error.
@@ -307,24 +300,8 @@ func (r *run) startFailed(err error) {
 		return
 	}
 	r.r.ExitCode = 126
-	var stdin *stdinError
-	if errors.As(err, &stdin) {
-		r.r.CannotStart, r.r.Error = IsLasting(err), fmt.Sprintf("stdin_file: %v", stdin.error)
-		return
-	}
-	var limit *limitError
-	if errors.As(err, &limit) {
-		r.r.Error = fmt.Sprintf("start: %v", limit)
-		return
-	}
-	var secret *secretError
-	if errors.As(err, &secret) {
-		r.r.CannotStart, r.r.Error = IsLasting(err), secret.Error()
-		return
-	}
-	var cwd *cwdError
-	if errors.As(err, &cwd) {
-		r.r.CannotStart, r.r.Error = IsLasting(cwd.error), fmt.Sprintf("cwd: %v", cwd.error)
+	if field, ok := errors.AsType[*fieldError](err); ok {
+		r.r.CannotStart, r.r.Error = field.lasting, field.Error()
 		return
 	}
 	if errors.Is(err, fs.ErrNotExist) {
@@ -353,12 +330,6 @@ var (
 	}
 )
 
-// cwdError means that the command cannot use its working directory, which its user must fix.
-type cwdError struct{ error }
-
-// Unwrap returns the reason, so that a shortage is recognised.
-func (e *cwdError) Unwrap() error { return e.error }
-
 // openCwd opens the working directory of a command with the access that the command needs. Windows
 // would start a program that may not enter its directory in another directory. It returns 0 if dir is
 // "". The caller closes the handle.
@@ -372,17 +343,7 @@ func openCwd(dir string) (windows.Handle, error) {
 	case !info.IsDir():
 		return 0, fmt.Errorf("%s is %w", dir, errNotDirectory)
 	}
-	dir16, err := windows.UTF16PtrFromString(dir)
-	if err != nil {
-		return 0, err
-	}
-	const share = windows.FILE_SHARE_READ | windows.FILE_SHARE_WRITE | windows.FILE_SHARE_DELETE
-	h, err := windows.CreateFile(dir16, windows.FILE_TRAVERSE|windows.SYNCHRONIZE, share, nil, windows.OPEN_EXISTING,
-		windows.FILE_FLAG_BACKUP_SEMANTICS, 0)
-	if err != nil {
-		return 0, &fs.PathError{Op: "open", Path: dir, Err: err}
-	}
-	return h, nil
+	return open(dir, windows.FILE_TRAVERSE|windows.SYNCHRONIZE, windows.FILE_FLAG_BACKUP_SEMANTICS, nil)
 }
 
 // isCmd reports whether a program is cmd.exe.

@@ -39,10 +39,6 @@ func (r *run) giveUpMain(remaining []procfs.Process) {
 		panic("process: the state of an unreaped process is missing")
 	}
 	r.giveUp(append([]procfs.Process{main}, remaining...))
-	r.exited = true
-	r.w.mu.Lock()
-	defer r.w.mu.Unlock()
-	r.w.running = false
 }
 
 // abandonTraced gives up a main process that has ended but whose tracer withholds its exit status. Such
@@ -55,9 +51,7 @@ func (r *run) abandonTraced() {
 	}
 	r.r.Error = fmt.Sprintf("the job's process %d has ended, but a process%s that traces it with ptrace keeps its exit "+
 		"status; if the tracing process still runs, end it, then retry the job", r.pid, tracer)
-	r.w.mu.Lock()
-	r.w.running = false
-	r.w.mu.Unlock()
+	r.w.markEnded()
 	r.endTracer(r.pid)
 	go func() { // returns when the tracer ends; otherwise it runs until this process ends
 		for ok := false; !ok; _, _, ok, _ = orphans.reap(r.pid) {
@@ -66,20 +60,10 @@ func (r *run) abandonTraced() {
 	}()
 }
 
-// AwaitStuck waits until the processes that the last Run has given up are gone, or stop is closed. It
-// must be called by the goroutine that called Run.
-func (w *Worker) AwaitStuck(stop <-chan struct{}) {
-	for pause := 10 * time.Millisecond; ; pause = min(2*pause, time.Second) {
-		w.stuck = slices.DeleteFunc(w.stuck, hasExited)
-		if len(w.stuck) == 0 {
-			return
-		}
-		select {
-		case <-time.After(pause):
-		case <-stop:
-			return
-		}
-	}
+// isStuck reports whether any process that the last Run has given up still exists.
+func (w *Worker) isStuck() bool {
+	w.stuck = slices.DeleteFunc(w.stuck, hasExited)
+	return len(w.stuck) > 0
 }
 
 // hasExited reports whether a process has ended. It reaps the process if it is a child of this process.

@@ -19,21 +19,14 @@ func ReadMemory(pid int, read func() string) (text string, ok bool) { return mem
 // memoryReadTimeout limits how long a read of a process's memory may take.
 const memoryReadTimeout = time.Second
 
-// memoryReaders are the threads that read: one for each concurrent read, including reads that hang.
+// memoryReaders counts the reads that hang. Each occupies a thread.
 type memoryReaders struct {
 	anyHung atomic.Bool // some read hangs
 
-	mu   sync.Mutex
-	idle []*memoryReader
+	mu sync.Mutex
 	// hung counts the reads that hang, by account. Until they return, no process of the account is
 	// read.
 	hung map[uint32]int
-}
-
-type memoryReader struct {
-	requests chan func() string
-	replies  chan string
-	timer    *time.Timer
 }
 
 // read implements ReadMemory with any function that reads.
@@ -41,18 +34,21 @@ func (m *memoryReaders) read(pid int, read func() string) (text string, ok bool)
 	if m.anyHung.Load() && m.blocks(pid) {
 		return "", false
 	}
-	r := m.get()
-	r.requests <- read
-	r.timer.Reset(memoryReadTimeout)
+	reply := make(chan string, 1)
+	go func() { reply <- read() }() // ends when the process answers or has ended
 	select {
-	case text = <-r.replies:
-		r.timer.Stop()
-		m.put(r)
+	case text = <-reply:
 		return text, true
-	case <-r.timer.C:
-		m.abandon(r, pid)
-		return "", false
+	case <-time.After(memoryReadTimeout):
 	}
+	if uid, _, exists := UIDs(pid); exists {
+		m.countHung(uid, 1)
+		go func() { // ends with the goroutine above
+			<-reply
+			m.countHung(uid, -1)
+		}()
+	}
+	return "", false
 }
 
 func (m *memoryReaders) blocks(pid int) bool {
@@ -60,44 +56,6 @@ func (m *memoryReaders) blocks(pid int) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return ok && m.hung[uid] > 0
-}
-
-func (m *memoryReaders) get() *memoryReader {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if n := len(m.idle); n > 0 {
-		r := m.idle[n-1]
-		m.idle = m.idle[:n-1]
-		return r
-	}
-	r := &memoryReader{make(chan func() string), make(chan string), time.NewTimer(memoryReadTimeout)}
-	go func() { // runs until this process ends; later reads use it again
-		for read := range r.requests {
-			r.replies <- read()
-		}
-	}()
-	return r
-}
-
-func (m *memoryReaders) put(r *memoryReader) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.idle = append(m.idle, r)
-}
-
-// abandon abandons a reader that hangs.
-func (m *memoryReaders) abandon(r *memoryReader, pid int) {
-	uid, _, exists := UIDs(pid)
-	if exists {
-		m.countHung(uid, 1)
-	}
-	go func() { // ends when the process answers or has ended
-		<-r.replies
-		if exists {
-			m.countHung(uid, -1)
-		}
-		m.put(r)
-	}()
 }
 
 func (m *memoryReaders) countHung(uid uint32, n int) {

@@ -8,6 +8,7 @@ import (
 	"bytes"
 	"os"
 	"strconv"
+	"strings"
 	"sync"
 	"unsafe"
 
@@ -69,46 +70,37 @@ func (p Process) StillAlive() bool {
 	return ok && now.Ticks == p.Ticks && now.Alive()
 }
 
+// statusField returns a field of the status file of a process, without its name; "" if the process does
+// not exist.
+func statusField(pid int, name string) string {
+	b := procBuffers.Get().(*procBuffer)
+	defer procBuffers.Put(b)
+	_, line, _ := bytes.Cut(b.read(pid, "status"), []byte("\n"+name+":"))
+	line, _, _ = bytes.Cut(line, []byte("\n"))
+	return string(bytes.TrimSpace(line))
+}
+
 // UIDs returns the real and the saved user id of a process. It returns ok=false if the process does
 // not exist.
 func UIDs(pid int) (real, saved uint32, ok bool) {
-	b := procBuffers.Get().(*procBuffer)
-	defer procBuffers.Put(b)
-	_, line, _ := bytes.Cut(b.read(pid, "status"), []byte("\nUid:"))
-	line, _, _ = bytes.Cut(line, []byte("\n"))
-	n := 0
-	for f := range bytes.FieldsSeq(line) {
-		id, err := strconv.ParseUint(string(f), 10, 32)
-		if err != nil {
-			return 0, 0, false
-		}
-		switch n++; n {
-		case 1:
-			real = uint32(id)
-		case 3:
-			saved = uint32(id)
-		}
+	ids := strings.Fields(statusField(pid, "Uid"))
+	if len(ids) != 4 {
+		return 0, 0, false
 	}
-	return real, saved, n == 4
+	first, err1 := strconv.ParseUint(ids[0], 10, 32)
+	third, err2 := strconv.ParseUint(ids[2], 10, 32)
+	return uint32(first), uint32(third), err1 == nil && err2 == nil
 }
 
 // Tracer returns the pid of the process that traces pid, or 0.
 func Tracer(pid int) int {
-	b := procBuffers.Get().(*procBuffer)
-	defer procBuffers.Put(b)
-	_, line, _ := bytes.Cut(b.read(pid, "status"), []byte("\nTracerPid:"))
-	line, _, _ = bytes.Cut(line, []byte("\n"))
-	tracer, _ := strconv.Atoi(string(bytes.TrimSpace(line)))
+	tracer, _ := strconv.Atoi(statusField(pid, "TracerPid"))
 	return tracer
 }
 
 // SignalSet returns a set of signals from the status file of a process, such as SigIgn.
 func SignalSet(pid int, name string) (set uint64) {
-	b := procBuffers.Get().(*procBuffer)
-	defer procBuffers.Put(b)
-	_, line, _ := bytes.Cut(b.read(pid, "status"), []byte("\n"+name+":"))
-	line, _, _ = bytes.Cut(line, []byte("\n"))
-	set, _ = strconv.ParseUint(string(bytes.TrimSpace(line)), 16, 64)
+	set, _ = strconv.ParseUint(statusField(pid, name), 16, 64)
 	return set
 }
 
@@ -154,7 +146,7 @@ func readEnvVar(pid int, name string) string {
 const maxEnvVar = 1024
 
 // procBuffer is a reusable buffer for reading files in /proc. The end of one command may require
-// hundreds of reads, which must not create garbage.
+// hundreds of reads, which should create little garbage.
 type procBuffer struct {
 	path [64]byte
 	text [16 << 10]byte

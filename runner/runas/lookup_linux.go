@@ -67,30 +67,19 @@ func (l *abandonedLookUps) add(uid uint32, n int) {
 // LookUp calls f with the rights of the command's account, and waits for at most LookUpWithin: a file
 // system of the account may never answer. If f returns later, LookUp passes its result to the function
 // release. If id is nil, LookUp calls f directly and without a time limit.
-func LookUp[T any](id *Identity, f func() (T, error), release func(T)) (T, error) {
+func LookUp[T any](id *Identity, f func() (T, error), release func(T)) (found T, err error) {
 	if id == nil {
 		return f()
 	}
-	value, err := lookUp(id, func() (any, error) { return f() }, func(late any) {
-		if release != nil {
-			release(late.(T))
-		}
-	})
-	found, _ := value.(T) // the zero value if lookUp returned an error
-	return found, err
-}
-
-// lookUp is LookUp without the type parameter, so that the program contains its code only once.
-func lookUp(id *Identity, f func() (any, error), release func(any)) (any, error) {
 	if err := abandoned.full(id.UID); err != nil {
-		return nil, err
+		return found, err
 	}
 	type result struct {
-		found any
+		found T
 		err   error
 	}
 	results, timedOut := make(chan result), make(chan struct{})
-	// the kernel alone can end a call that hangs, so lookUp does not wait for this goroutine after
+	// the kernel alone can end a call that hangs, so LookUp does not wait for this goroutine after
 	// the timeout
 	go func() {
 		var r result
@@ -102,7 +91,7 @@ func lookUp(id *Identity, f func() (any, error), release func(any)) (any, error)
 		case results <- r:
 		case <-timedOut:
 			abandoned.add(id.UID, -1)
-			if r.err == nil {
+			if r.err == nil && release != nil {
 				release(r.found)
 			}
 		}
@@ -115,7 +104,7 @@ func lookUp(id *Identity, f func() (any, error), release func(any)) (any, error)
 	case <-timer.C:
 		abandoned.add(id.UID, 1)
 		close(timedOut)
-		return nil, ErrHung
+		return found, ErrHung
 	}
 }
 

@@ -13,12 +13,9 @@ import (
 
 // withIdentity calls f with only the rights of an account on files: f finds, opens and creates
 // files like that account (setfsuid(2)). While f runs, the thread has no capabilities. With root's
-// capabilities, f could open the directories of any process through links in /proc. If id is nil, f
-// runs with the rights of this process. f must stay in its goroutine. See docs/decisions/0053.
+// capabilities, f could open the directories of any process through links in /proc. f must
+// stay in its goroutine. See docs/decisions/0053.
 func withIdentity(id *Identity, f func() error) error {
-	if id == nil {
-		return f()
-	}
 	runtime.LockOSThread() // setfsuid changes the ids of this thread only
 	defer runtime.UnlockOSThread()
 	defer restoreIdentity()

@@ -1,7 +1,6 @@
 package rundir
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"hash/crc32"
@@ -21,7 +20,7 @@ const (
 
 // Table is the running table of this runner. Only the worker that uses a slot writes to it.
 type Table struct {
-	mem           []byte
+	mem           slots
 	file          *os.File
 	reservedBytes int64 // size of the part of the file that has disk space reserved, in bytes
 }
@@ -73,9 +72,8 @@ func (t *Table) Close() error { return errors.Join(unmapFile(t.mem), t.file.Clos
 
 // write writes the first fields of a slot. Slot 0 is the header.
 func (t *Table) write(slot int64, fields ...int64) {
-	b := t.mem[slot*slotBytes : (slot+1)*slotBytes]
 	for i, f := range fields {
-		binary.LittleEndian.PutUint64(b[8*i:], uint64(f))
+		t.mem.set(int(slot), i, f)
 	}
 }
 
@@ -83,14 +81,12 @@ func (t *Table) write(slot int64, fields ...int64) {
 // journal is missing. While the journal changes to a new segment, the stored size is never larger than
 // the real one.
 func (t *Table) SetJournalSize(w JournalSize) {
-	header := t.mem[:slotBytes]
-	put := func(field int, n int64) { binary.LittleEndian.PutUint64(header[8*field:], uint64(n)) }
-	if int64(w.segment) != slots(header).field(0, journalField) {
-		put(journalField+1, 0)
+	if int64(w.segment) != t.mem.field(0, journalField) {
+		t.mem.set(0, journalField+1, 0)
 	}
-	put(journalField, int64(w.segment))
-	put(journalField+1, w.bytes)
-	put(journalField+2, w.older)
+	t.mem.set(0, journalField, int64(w.segment))
+	t.mem.set(0, journalField+1, w.bytes)
+	t.mem.set(0, journalField+2, w.older)
 }
 
 // journalField is the first header field about the journal. The fields before it are the runner's pid
@@ -108,7 +104,7 @@ func (t *Table) SetLeasesExpire(on bool) {
 	if on {
 		n |= 1
 	}
-	binary.LittleEndian.PutUint64(t.mem[8*leasesExpireField:], n)
+	t.mem.set(0, leasesExpireField, int64(n))
 }
 
 // headerSum returns the checksum of the fields before journalField.
@@ -121,8 +117,8 @@ func (t *Table) SetStarting(slot int64, l wire.Lease, startedAt int64) {
 }
 
 func (t *Table) SetForked(slot int64, pid int, startedAt int64) {
-	binary.LittleEndian.PutUint64(t.mem[slot*slotBytes+24:], uint64(startedAt))
-	binary.LittleEndian.PutUint64(t.mem[slot*slotBytes+16:], uint64(pid))
+	t.mem.set(int(slot), 3, startedAt)
+	t.mem.set(int(slot), 2, int64(pid))
 }
 
 // Free frees a slot, after the result is in the journal.

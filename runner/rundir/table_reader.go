@@ -19,6 +19,11 @@ func (s slots) field(slot, i int) int64 {
 	return int64(binary.LittleEndian.Uint64(s[slot*slotBytes+8*i:]))
 }
 
+// set sets the i-th number of a slot.
+func (s slots) set(slot, i int, n int64) {
+	binary.LittleEndian.PutUint64(s[slot*slotBytes+8*i:], uint64(n))
+}
+
 // RunningTable is the parsed running table of a dead runner.
 type RunningTable struct {
 	// PID and Ticks are the pid and the start time of the runner's process. PID is 0 if the directory

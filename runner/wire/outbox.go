@@ -13,7 +13,6 @@ type Outbox struct {
 
 	mu      sync.Mutex
 	unsent  []byte // bytes to be written; guarded by mu
-	spare   []byte // empty buffer that replaces unsent during a write; guarded by mu
 	writing bool   // a goroutine is writing without holding mu; guarded by mu
 	closed  bool   // Close was called; guarded by mu
 }
@@ -62,7 +61,7 @@ func (o *Outbox) FlushNow() {
 func (o *Outbox) flushLocked(write func(net.Conn, []byte) int) {
 	for !o.writing && !o.closed && len(o.unsent) > 0 {
 		data := o.unsent
-		o.unsent, o.spare, o.writing = o.spare, nil, true
+		o.unsent, o.writing = nil, true
 		o.mu.Unlock()
 		n := write(o.conn, data)
 		o.mu.Lock()
@@ -71,9 +70,6 @@ func (o *Outbox) flushLocked(write func(net.Conn, []byte) int) {
 			o.unsent = append(data[n:len(data):len(data)], o.unsent...)
 			WakeUp(o.wake)
 			return
-		}
-		if cap(data) <= 1<<20 {
-			o.spare = data[:0]
 		}
 	}
 }

@@ -18,7 +18,7 @@ import (
 // version in its first frame. Both sides then use the lower of the two versions. A new version may only
 // add types of frames. The layout of an existing type never changes, so a side that knows a type can
 // read it from every other version. The only exception is an optional field at the end of a frame
-// (codec.optionalNum), which is missing in frames of older versions.
+// (optionalFields), which is missing in frames of older versions.
 // See docs/decisions/0051.
 const Protocol = 1
 
@@ -47,10 +47,9 @@ type Lease struct {
 	Fence int64
 }
 
-// Frame is one of the structs below.
-type Frame interface {
-	fields(c *codec)
-}
+// Frame is a pointer to one of the structs in frameTypes. The order of a struct's fields is their order in
+// the encoded frame, so it never changes.
+type Frame any
 
 // Frames that the service sends.
 type (
@@ -86,34 +85,33 @@ type (
 		UID  int64
 		Argv []string
 		// Env is the environment, except for QUEUECTL_WORKER, the cookie and the account's variables.
-		Env          []string
-		Cwd          string
-		Umask        int64
-		Stdin        string
-		StdinFile    string
-		Timeout      time.Duration // 0 means no timeout
-		IdleTimeout  time.Duration // 0 means no timeout
-		KillAfter    time.Duration
-		OutputGrace  time.Duration
+		Env       []string
+		Cwd       string
+		Umask     int64
+		Stdin     string
+		StdinFile string
+		Timeouts
 		OutputLimit  int64
 		Background   bool
 		NotAfter     int64 // start deadline in milliseconds since 1970; 0 means none
 		BootDeadline int64 // start deadline in milliseconds since boot (SinceBoot); 0 means none
-		ResourceLimits
-		TTY     bool     // a dedicated terminal is the input and both streams; Stdin and StdinFile are ""
-		Secrets []string // NAME=/path or NAME=credential:C; only the runner reads the values
-		Mask    bool     // mask the values of Secrets in the output
-		Deps    []byte   // JSON about the jobs that this job depended on; nil means none
+		// Memory (in bytes), MilliCPUs (in thousandths of a processor) and Tasks limit all processes of the
+		// attempt together; 0 means no limit.
+		Memory, MilliCPUs, Tasks int64
+		TTY                      bool     // a dedicated terminal is the input and both streams; Stdin and StdinFile are ""
+		Nice                     int64    // nice value of each process; 0 means the runner's own nice value
+		NoFile                   int64    // limit of open files for each process; 0 means the default limit
+		Secrets                  []string // NAME=/path or NAME=credential:C; only the runner reads the values
+		Mask                     bool     // mask the values of Secrets in the output
+		Deps                     []byte   // JSON about the jobs that this job depended on; nil means none
+		NoNewPrivileges          bool     // setuid programs gain no privileges
 	}
-	// ResourceLimits restrict the processes of an attempt. In Memory, MilliCPUs and Tasks, which apply to all
-	// processes together, 0 means no limit.
-	ResourceLimits struct {
-		Memory          int64 // bytes
-		MilliCPUs       int64 // thousandths of a processor
-		Tasks           int64
-		Nice            int64 // nice value of each process; 0 means the runner's own nice value
-		NoFile          int64 // limit of open files for each process; 0 means the default limit
-		NoNewPrivileges bool  // setuid programs gain no privileges
+	// Timeouts are the times after which the runner ends an attempt's processes.
+	Timeouts struct {
+		Timeout     time.Duration // 0 means no timeout
+		IdleTimeout time.Duration // 0 means no timeout
+		KillAfter   time.Duration
+		OutputGrace time.Duration
 	}
 	// Type writes a person's input to the terminal of a running attempt. TypeReply answers it.
 	Type struct {
@@ -354,27 +352,25 @@ var frameTypes = [...]Frame{
 	29: (*ExtendLeases)(nil),
 }
 
-// newFrame returns an empty frame of a type, or nil if the type is unknown.
-func newFrame(kind byte) Frame {
-	if int(kind) >= len(frameTypes) || frameTypes[kind] == nil {
-		return nil
-	}
-	return reflect.New(reflect.TypeOf(frameTypes[kind]).Elem()).Interface().(Frame)
-}
-
-// kindOf returns the number of the type of a frame.
-func kindOf(f Frame) byte {
-	t := reflect.TypeOf(f)
-	return byte(slices.IndexFunc(frameTypes[:], func(other Frame) bool { return reflect.TypeOf(other) == t }))
-}
+// optionalFields contains, by the number of a frame's type, how many fields at the end of the frame are
+// optional. If the last of them are zero, the frame ends before them. Frames of older versions lack them.
+var optionalFields = [len(frameTypes)]int{3: 1, 19: 2, 25: 1, 29: 1}
 
 // Append appends a frame with its length to b.
 func Append(b []byte, f Frame) []byte {
-	start := len(b)
-	c := codec{output: append(b, 0, 0, 0, 0, kindOf(f))}
-	f.fields(&c)
-	binary.LittleEndian.PutUint32(c.output[start:], uint32(len(c.output)-start-4))
-	return c.output
+	start, t, v := len(b), reflect.TypeOf(f), reflect.ValueOf(f).Elem()
+	kind := slices.IndexFunc(frameTypes[:], func(other Frame) bool { return reflect.TypeOf(other) == t })
+	b = append(b, 0, 0, 0, 0, byte(kind))
+	n := v.NumField()
+	required := n - optionalFields[kind]
+	for n > required && v.Field(n-1).IsZero() {
+		n--
+	}
+	for i := range n {
+		b = appendValue(b, v.Field(i))
+	}
+	binary.LittleEndian.PutUint32(b[start:], uint32(len(b)-start-4))
+	return b
 }
 
 // ErrPartial means that the end of a frame has not been read yet.
@@ -396,16 +392,26 @@ func Parse(b []byte) (Frame, int, error) {
 		return nil, 0, ErrPartial
 	}
 	k := b[4]
-	f := newFrame(k)
-	if f == nil {
+	if int(k) >= len(frameTypes) || frameTypes[k] == nil {
 		return nil, 0, fmt.Errorf("invalid message between service and runner: its type %d is unknown; check that both have "+
 			"the same version", k)
 	}
-	c := codec{decoding: true, input: string(b[5 : 4+n])}
-	f.fields(&c)
-	if c.damaged || c.input != "" {
+	frame := reflect.New(reflect.TypeOf(frameTypes[k]).Elem())
+	d := decoder{raw: b[5 : 4+n], text: string(b[5 : 4+n])}
+	v := frame.Elem()
+	for i := range v.NumField() {
+		optional := i >= v.NumField()-optionalFields[k]
+		if optional && len(d.raw) == 0 {
+			break
+		}
+		d.value(v.Field(i))
+		if optional && len(d.raw) == 0 && v.Field(i).IsZero() { // no version writes such a field
+			d.fail()
+		}
+	}
+	if d.damaged || len(d.raw) > 0 {
 		return nil, 0, fmt.Errorf("received a damaged message between service and runner: its content does not fit its "+
 			"type %d", k)
 	}
-	return f, 4 + n, nil
+	return frame.Interface(), 4 + n, nil
 }
