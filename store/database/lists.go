@@ -35,6 +35,15 @@ func ParseReserved(list string) (map[int64]Reservation, error) {
 	return bySeq, nil
 }
 
+// ReadReserved reads and parses meta.reserved.
+func ReadReserved(c Querier) (map[int64]Reservation, error) {
+	list, err := Text(c, `SELECT reserved FROM meta`)
+	if err != nil {
+		return nil, err
+	}
+	return ParseReserved(list)
+}
+
 // AppendReserved adds a lease to meta.reserved.
 func AppendReserved(list []byte, seq, fence, node int64) []byte {
 	list = append(strconv.AppendInt(list, seq, 10), '/')

@@ -23,15 +23,7 @@ func RunnersNote(node int64) string {
 }
 
 // ReadNote reads the note with a key. It returns "" if there is no such note.
-func ReadNote(c interface {
-	Query(each func(r Row) (more bool, err error), sql string, args ...any) error
-}, key string) (value string, err error) {
-	err = c.Query(func(r Row) (bool, error) {
-		value = r.Text(0)
-		return false, nil
-	}, NoteQuery, key)
-	return value, err
-}
+func ReadNote(c Querier, key string) (value string, err error) { return Text(c, NoteQuery, key) }
 
 // QuoteLocation puts the name of a database in quotation marks, in a location from the note NoteMoved.
 func QuoteLocation(location string) string {
