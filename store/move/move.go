@@ -180,8 +180,8 @@ func (m *move) server(p Location) (c *pgdb.Conn, hasTables bool, err error) {
 		return nil, false, err
 	}
 	if config.Pooled {
-		return nil, false, queue.Invalid("store", "the URL leads to a connection pooler, but a move needs a direct connection; "+
-			"use the server's own URL, without pool_mode")
+		return nil, false, queue.Invalid("store", "the URL leads to a connection pooler, but a move needs a direct "+
+			"connection; use the server's own URL, without pool_mode")
 	}
 	// One statement copies a whole table.
 	if c, err = pgdb.ConnectWriter(m.ctx, config.With("statement_timeout", "0")); err != nil {
