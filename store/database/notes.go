@@ -12,6 +12,10 @@ import (
 const (
 	noteRunners = "runners" // directories of the runners that may have leases, as JSON
 	NoteFile    = "file"    // id of the database, which differs from that of every copy
+	NoteMoved   = "moved"   // the queue's new location; no service opens a database with this note
+	// NoteMoving identifies the source of an incomplete copy, as JSON. No service opens a database with this
+	// note.
+	NoteMoving = "moving"
 )
 
 // RunnersNote returns the key of the note about a node's runners.
@@ -45,11 +49,3 @@ func MovingFrom(note string) string {
 
 // NoteQuery reads the note with a key.
 const NoteQuery = `SELECT value FROM notes WHERE key = ?`
-
-// Keys of the notes about a move.
-const (
-	NoteMoved = "moved" // names the queue's new location; no service opens a database with this note
-	// NoteMoving identifies the source of an incomplete copy, as JSON. No service opens a database with this
-	// note.
-	NoteMoving = "moving"
-)

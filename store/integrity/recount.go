@@ -139,11 +139,8 @@ func (g *gateCounts) id(gate gateName) (int64, error) {
 	}
 	// If no job names the gate, its rule is unknown. The next job that names it sets the rule.
 	d := g.words[gate]
-	if err := g.conn.Exec(`INSERT INTO gates (uid, kind, key, n, per) VALUES (?, ?, ?, ?, ?)`, gate.uid, gate.kind,
-		gate.key, int64(max(1, d.N)), d.Period.Milliseconds()); err != nil {
-		return 0, err
-	}
-	id, err := g.conn.Number(`SELECT last_insert_rowid()`)
+	id, err := g.conn.Number(`INSERT INTO gates (uid, kind, key, n, per) VALUES (?, ?, ?, ?, ?) RETURNING id`, gate.uid,
+		gate.kind, gate.key, int64(max(1, d.N)), d.Period.Milliseconds())
 	g.ids[gate] = id
 	return id, err
 }

@@ -217,16 +217,12 @@ func (c *Conn) BeginReading() error {
 
 // EndReading implements database.Conn.
 func (c *Conn) EndReading() error {
-	if c.pipeline != nil {
-		if err := c.send(`ROLLBACK`, nil); err == nil {
-			c.sync()
-		}
+	if c.pipeline != nil && c.send(`ROLLBACK`, nil) == nil {
+		c.sync()
 	}
+	c.Rollback() // if the statement above was not executed
 	if c.pg.IsClosed() {
 		return errors.New("the connection to the database is lost")
-	}
-	if c.pg.TxStatus() != 'I' {
-		return c.pg.Exec(c.ctx, `ROLLBACK`).Close()
 	}
 	return nil
 }

@@ -188,14 +188,13 @@ func (s *Reads) selecting(ctx context.Context, f store.Filter, take func(*Reader
 		return err
 	}
 	states := f.States
-	switch {
-	case len(states) > 0:
-	// Read each state separately. For a state that has not ended, the read can stop at the first job that is
-	// too old.
-	case f.Since > 0:
-		states = queue.States()
-	default:
+	if len(states) == 0 {
 		states = []queue.State{0}
+		// Read each state separately. For a state that has not ended, the read can stop at the first job that is
+		// too old.
+		if f.Since > 0 {
+			states = queue.States()
+		}
 	}
 	return s.Read(ctx, func(r *Reader) error {
 		var selected store.RefPage

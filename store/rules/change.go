@@ -54,9 +54,8 @@ func (r *Rules) Change(seq int64, c store.Change) error {
 		if c.Timeout != nil {
 			j.Timeout, j.WriteScope = *c.Timeout, WriteTerms
 		}
-		none := ""
 		j.Attempts, j.Deferred, j.Refunds, j.Crashes = 0, 0, 0, 0
-		j.NewError, j.ExitCode, j.Signal, j.ExpiresAt = &none, -1, 0, 0
+		j.NewError, j.ExitCode, j.Signal, j.ExpiresAt = new(""), -1, 0, 0
 		r.restartWait(&j, r.tx.Now())
 		// The limits that a retried job states for locks and rates apply again, as if the job were new.
 		if err := r.applyDeclaredLimits(&j); err != nil {

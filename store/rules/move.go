@@ -208,8 +208,7 @@ func (r *Rules) HoldDamaged(j *Job) error {
 		j.Slot = NotQueued
 		return r.tx.Put(j)
 	}
-	message := j.Error
-	j.NewError = &message
+	j.NewError = new(j.Error)
 	return r.Move(j, queue.Held, queue.EventHeld, noDetail)
 }
 
