@@ -18,7 +18,7 @@ import (
 const module = "github.com/queuectl/queuectl/"
 
 // law lists the packages of this module that each package may import. Tests may also import
-// store/storetest, store/memstore, store/faultstore and internal/skip, and the packages in testLaw.
+// store/storetest and below, store/memstore and internal/skip, and the packages in testLaw.
 // The tests below the directory test may also import internal/testrig.
 var law = map[string][]string{
 	"internal/accounts":   {},
@@ -73,10 +73,10 @@ var law = map[string][]string{
 		"internal/dir", "internal/failpoint"},
 	"store/postgres": {"store", "store/database", "store/engine", "store/noderequests", "store/pgdb",
 		"store/reads", "store/records", "store/rules", "queue"},
-	"store/memstore":   {"store", "queue"},
-	"store/faultstore": {"store", "queue"},
-	"store/storetest":  {"store", "queue"},
-	"mcp":              {"queue", "control", "output", "internal/termtext"},
+	"store/memstore":             {"store", "queue"},
+	"store/storetest/faultstore": {"store", "queue"},
+	"store/storetest":            {"store", "queue"},
+	"mcp":                        {"queue", "control", "output", "internal/termtext"},
 	"dashboard": {"queue", "control", "control/fair", "control/socket", "metrics", "output", "internal/present",
 		"internal/termtext"},
 	"metrics": {"control"},
@@ -216,7 +216,7 @@ func TestImportLaw(t *testing.T) {
 				continue
 			}
 			test := strings.HasSuffix(file, "_test.go")
-			if test && (ours == "store/storetest" || ours == "store/memstore" || ours == "store/faultstore" ||
+			if test && (ours == "store/storetest" || ours == "store/memstore" || ours == "store/storetest/faultstore" ||
 				ours == "internal/skip" || ours == "internal/testrig" && strings.HasPrefix(pkg, "test/") ||
 				ours == "test/pgserver" || ours == pkg || slices.Contains(testLaw[pkg], ours)) {
 				continue

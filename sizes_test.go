@@ -207,7 +207,7 @@ func functionName(d *ast.FuncDecl) string {
 // code.
 func isTestCode(dir string) bool {
 	for _, prefix := range []string{"test", "internal/testrig", "internal/skip", "bench", "packaging/test",
-		"store/storetest", "store/memstore", "store/faultstore"} {
+		"store/storetest", "store/memstore"} {
 		if dir == prefix || strings.HasPrefix(dir, prefix+"/") {
 			return true
 		}

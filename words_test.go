@@ -195,7 +195,7 @@ type message struct {
 
 // uncheckedDirs lists the directories whose programs are not shipped. The tests do not check the messages
 // of these programs.
-var uncheckedDirs = []string{"bench", "test", "store/storetest", "store/memstore", "store/faultstore", "tools",
+var uncheckedDirs = []string{"bench", "test", "store/storetest", "store/memstore", "tools",
 	"packaging/test"}
 
 // sqlText matches the beginning of an SQL statement.

@@ -17,7 +17,7 @@ import (
 	"github.com/queuectl/queuectl/control"
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/store"
-	"github.com/queuectl/queuectl/store/faultstore"
+	"github.com/queuectl/queuectl/store/storetest/faultstore"
 )
 
 // startWithHook returns a running service in which hook is called at each call of the store.

@@ -50,7 +50,8 @@ func BatchTarget(name, action string, jobs int64) string {
 // returned if a user's staged batches would contain more than MaxStagedNames jobs with an id.
 var (
 	ErrManyBatches = queue.Errorf(queue.CodeUnavailable, "you have %d unfinished batches (lists of jobs that are still "+
-		"being sent), the maximum per user; wait until one is finished; abandoned ones are removed after %v", MaxStagedUser, StageMemory)
+		"being sent), the maximum per user; wait until one is finished; abandoned ones are removed after %v",
+		MaxStagedUser, StageMemory)
 	ErrManyNames = queue.Errorf(queue.CodeUnavailable, "your unfinished batches (lists of jobs that are still being "+
 		"sent) contain more than %d jobs with ids; wait until one is finished, or leave the ids out", MaxStagedNames)
 )

@@ -2,6 +2,9 @@ package store
 
 import (
 	"context"
+	"maps"
+	"slices"
+	"sync"
 
 	"github.com/queuectl/queuectl/queue"
 )
@@ -17,4 +20,102 @@ type Events interface {
 	LastEvent() (last int64, newer <-chan struct{})
 	// Watch sends hints about changes of some jobs until the watch is stopped.
 	Watch(seqs []int64) *JobWatch
+}
+
+// JobWatch is a watch on some jobs. C receives a value when ChangedJobs has jobs to return; several changes may
+// share one value. One goroutine uses the watch and stops it at the end.
+type JobWatch struct {
+	C <-chan struct{}
+
+	watchers *Watchers
+	notify   chan struct{}
+	seqs     []int64
+	// changed lists the jobs that the next ChangedJobs returns, and isChanged contains the same jobs. Both fields
+	// are guarded by watchers.mu.
+	changed   []int64
+	isChanged map[int64]bool
+}
+
+// ChangedJobs returns the jobs that may have changed since the last call. The first call returns all jobs, so a
+// caller that reads each returned job misses no change.
+func (w *JobWatch) ChangedJobs() []int64 {
+	w.watchers.mu.Lock()
+	defer w.watchers.mu.Unlock()
+	seqs := w.changed
+	w.changed = nil
+	for _, seq := range seqs {
+		delete(w.isChanged, seq)
+	}
+	return seqs
+}
+
+// Stop ends the watch. Further calls have no effect.
+func (w *JobWatch) Stop() {
+	w.watchers.mu.Lock()
+	defer w.watchers.mu.Unlock()
+	bySeq := w.watchers.bySeq
+	for _, seq := range w.seqs {
+		bySeq[seq] = slices.DeleteFunc(bySeq[seq], func(other *JobWatch) bool { return other == w })
+		if len(bySeq[seq]) == 0 {
+			delete(bySeq, seq)
+		}
+	}
+}
+
+// Watchers contains the watches of one store. The zero value has none.
+type Watchers struct {
+	mu    sync.Mutex
+	bySeq map[int64][]*JobWatch // guarded by mu
+}
+
+// Watch starts a watch on the jobs with the given seqs.
+func (ws *Watchers) Watch(seqs []int64) *JobWatch {
+	w := &JobWatch{
+		watchers:  ws,
+		notify:    make(chan struct{}, 1),
+		seqs:      slices.Compact(slices.Sorted(slices.Values(seqs))),
+		isChanged: map[int64]bool{},
+	}
+	w.C = w.notify
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	if ws.bySeq == nil {
+		ws.bySeq = map[int64][]*JobWatch{}
+	}
+	for _, seq := range w.seqs {
+		ws.bySeq[seq] = append(ws.bySeq[seq], w)
+		w.noteLocked(seq)
+	}
+	return w
+}
+
+// Notify notifies the watches of these jobs that the jobs have changed.
+func (ws *Watchers) Notify(seqs ...int64) {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	for _, seq := range seqs {
+		for _, w := range ws.bySeq[seq] {
+			w.noteLocked(seq)
+		}
+	}
+}
+
+// NotifyAll notifies all watches that each of their jobs may have changed.
+func (ws *Watchers) NotifyAll() {
+	ws.mu.Lock()
+	seqs := slices.Collect(maps.Keys(ws.bySeq))
+	ws.mu.Unlock()
+	ws.Notify(seqs...)
+}
+
+// noteLocked makes the next ChangedJobs return a job.
+func (w *JobWatch) noteLocked(seq int64) {
+	if !w.isChanged[seq] {
+		w.isChanged[seq] = true
+		w.changed = append(w.changed, seq)
+	}
+	select {
+	case w.notify <- struct{}{}:
+	default: // nothing to send: an unread value is already in the channel
+	}
 }

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"slices"
 	"unicode/utf8"
 
 	"github.com/queuectl/queuectl/queue"
@@ -10,15 +11,9 @@ import (
 // escapes. A page does not contain Env and Stdin.
 func TextSize(j *queue.Job) int {
 	n := 0
-	for _, s := range []string{
+	for _, s := range slices.Concat([]string{
 		j.ID, queue.CommandText(j.Command, j.Argv), j.Cwd, j.Shell, j.StdinFile, j.User, j.Error, j.WorkerID,
-	} {
-		n += jsonSize(s)
-	}
-	for _, s := range j.Argv {
-		n += jsonSize(s)
-	}
-	for _, s := range j.Secrets {
+	}, j.Argv, j.Secrets) {
 		n += jsonSize(s)
 	}
 	if j.Progress != nil {

@@ -14,8 +14,8 @@ import (
 
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/store"
-	"github.com/queuectl/queuectl/store/faultstore"
 	"github.com/queuectl/queuectl/store/memstore"
+	"github.com/queuectl/queuectl/store/storetest/faultstore"
 )
 
 // march parses a day of March and a time.

@@ -10,8 +10,8 @@ import (
 
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/store"
-	"github.com/queuectl/queuectl/store/faultstore"
 	"github.com/queuectl/queuectl/store/memstore"
+	"github.com/queuectl/queuectl/store/storetest/faultstore"
 )
 
 // recordingStore is a store that records its exchanges and can delay and refuse them.

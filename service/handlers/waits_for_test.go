@@ -9,7 +9,7 @@ import (
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/service/reasons"
 	"github.com/queuectl/queuectl/store"
-	"github.com/queuectl/queuectl/store/faultstore"
+	"github.com/queuectl/queuectl/store/storetest/faultstore"
 )
 
 // listedReasons returns the kind of the reason that a list shows for each job, by id; "" means no reason.

@@ -17,13 +17,11 @@ import (
 // the syntax of SQLite, with placeholders ? or ?N; arguments are int64, string, []byte or nil. Connections to
 // other databases leave out SQLite-only syntax such as INDEXED BY.
 type Statements interface {
+	Querier
 	// Exec executes a statement immediately, or together with later ones. Count executes it immediately and
 	// returns the number of changed rows.
 	Exec(sql string, args ...any) error
 	Count(sql string, args ...any) (int64, error)
-	// Query calls the callback each for every row, until it returns false. The row is valid only during this
-	// call. The callback must not execute another statement.
-	Query(each func(r Row) (more bool, err error), sql string, args ...any) error
 	// Queries executes statements in order, each as Query does. No statement may depend on the rows of
 	// another one.
 	Queries(list []Query) error
@@ -39,6 +37,13 @@ type Statements interface {
 	// will be read. A server also sends rows that are not read.
 	ReadLimit(want, bytes int) int
 	Close() error
+}
+
+// Querier executes queries.
+type Querier interface {
+	// Query calls the callback each for every row, until it returns false. The row is valid only during this
+	// call. The callback must not execute another statement.
+	Query(each func(r Row) (more bool, err error), sql string, args ...any) error
 }
 
 // Conn is a connection that writes.
@@ -136,13 +141,61 @@ func KindOf(err error) Kind {
 	return Mistake
 }
 
-// Text returns the text in the first row, or "" if there is no row.
-func Text(c Statements, sql string, args ...any) (text string, err error) {
+// InTx calls f in a transaction, which it rolls back if f returns an error.
+func InTx(c Conn, f func() error) error {
+	err := c.Begin()
+	if err == nil {
+		err = f()
+	}
+	if err == nil {
+		err = c.Commit()
+	}
+	if err != nil {
+		c.Rollback()
+	}
+	return err
+}
+
+// First calls read with the first row of a query, and reports whether there is one.
+func First(c Querier, read func(r Row), sql string, args ...any) (found bool, err error) {
 	err = c.Query(func(r Row) (bool, error) {
-		text = r.Text(0)
+		read(r)
+		found = true
 		return false, nil
 	}, sql, args...)
+	return found, err
+}
+
+// Each calls read with each row of a query.
+func Each(c Querier, read func(r Row), sql string, args ...any) error {
+	return c.Query(func(r Row) (bool, error) {
+		read(r)
+		return true, nil
+	}, sql, args...)
+}
+
+// Rows returns what read returns for each row of a query.
+func Rows[T any](c Querier, read func(r Row) T, sql string, args ...any) (list []T, err error) {
+	err = Each(c, func(r Row) { list = append(list, read(r)) }, sql, args...)
+	return list, err
+}
+
+// TextOf returns the text in the first column of a row. It is an argument for Rows.
+func TextOf(r Row) string { return r.Text(0) }
+
+// NumOf returns the integer in the first column of a row. It is an argument for Rows.
+func NumOf(r Row) int64 { return r.Num(0) }
+
+// Text returns the text in the first row, or "" if there is no row.
+func Text(c Querier, sql string, args ...any) (text string, err error) {
+	_, err = First(c, func(r Row) { text = r.Text(0) }, sql, args...)
 	return text, err
+}
+
+// Number returns the integer in the first row, or 0 if there is no row.
+func Number(c Querier, sql string, args ...any) (n int64, err error) {
+	_, err = First(c, func(r Row) { n = r.Num(0) }, sql, args...)
+	return n, err
 }
 
 // Damage is an error about damaged data in the database.

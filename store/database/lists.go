@@ -24,15 +24,16 @@ type Reservation struct {
 
 // ParseReserved parses meta.reserved. It returns the reservations by seq of their jobs.
 func ParseReserved(list string) (map[int64]Reservation, error) {
-	bySeq := map[int64]Reservation{}
-	for entry := range strings.FieldsSeq(list) {
-		n, err := ParseNumbers(entry)
-		if err != nil {
-			return nil, err
-		}
-		bySeq[n[0]] = Reservation{Fence: n[1], Node: n[2]}
+	return parseList(list, func(n [4]int64) (int64, Reservation) { return n[0], Reservation{Fence: n[1], Node: n[2]} })
+}
+
+// ReadReserved reads and parses meta.reserved.
+func ReadReserved(c Querier) (map[int64]Reservation, error) {
+	list, err := Text(c, `SELECT reserved FROM meta`)
+	if err != nil {
+		return nil, err
 	}
-	return bySeq, nil
+	return ParseReserved(list)
 }
 
 // AppendReserved adds a lease to meta.reserved.
@@ -50,15 +51,21 @@ type UserCount struct{ Waiting, Bytes, Outputs int64 }
 
 // ParseUserCounts parses meta.users. It returns the counts by uid.
 func ParseUserCounts(list string) (map[int]UserCount, error) {
-	byUID := map[int]UserCount{}
+	return parseList(list, func(n [4]int64) (int, UserCount) { return int(n[0]), UserCount{n[1], n[2], n[3]} })
+}
+
+// parseList parses entries of numbers that are separated by spaces; see ParseNumbers.
+func parseList[K comparable, V any](list string, convert func(n [4]int64) (K, V)) (map[K]V, error) {
+	parsed := map[K]V{}
 	for entry := range strings.FieldsSeq(list) {
 		n, err := ParseNumbers(entry)
 		if err != nil {
 			return nil, err
 		}
-		byUID[int(n[0])] = UserCount{n[1], n[2], n[3]}
+		key, value := convert(n)
+		parsed[key] = value
 	}
-	return byUID, nil
+	return parsed, nil
 }
 
 // ParseNumbers parses two to four numbers that are separated by slashes. Missing numbers are 0.

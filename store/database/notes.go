@@ -12,6 +12,10 @@ import (
 const (
 	noteRunners = "runners" // directories of the runners that may have leases, as JSON
 	NoteFile    = "file"    // id of the database, which differs from that of every copy
+	NoteMoved   = "moved"   // the queue's new location; no service opens a database with this note
+	// NoteMoving identifies the source of an incomplete copy, as JSON. No service opens a database with this
+	// note.
+	NoteMoving = "moving"
 )
 
 // RunnersNote returns the key of the note about a node's runners.
@@ -23,15 +27,7 @@ func RunnersNote(node int64) string {
 }
 
 // ReadNote reads the note with a key. It returns "" if there is no such note.
-func ReadNote(c interface {
-	Query(each func(r Row) (more bool, err error), sql string, args ...any) error
-}, key string) (value string, err error) {
-	err = c.Query(func(r Row) (bool, error) {
-		value = r.Text(0)
-		return false, nil
-	}, NoteQuery, key)
-	return value, err
-}
+func ReadNote(c Querier, key string) (value string, err error) { return Text(c, NoteQuery, key) }
 
 // QuoteLocation puts the name of a database in quotation marks, in a location from the note NoteMoved.
 func QuoteLocation(location string) string {
@@ -53,11 +49,3 @@ func MovingFrom(note string) string {
 
 // NoteQuery reads the note with a key.
 const NoteQuery = `SELECT value FROM notes WHERE key = ?`
-
-// Keys of the notes about a move.
-const (
-	NoteMoved = "moved" // names the queue's new location; no service opens a database with this note
-	// NoteMoving identifies the source of an incomplete copy, as JSON. No service opens a database with this
-	// note.
-	NoteMoving = "moving"
-)

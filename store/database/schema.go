@@ -33,7 +33,8 @@ var Migrations = [][]string{{
 		days_upto    INTEGER NOT NULL DEFAULT 0,  -- and those of hours before in those of days
 		reserved     TEXT    NOT NULL DEFAULT ''  -- SEQ/FENCE or SEQ/FENCE/NODE of each job that is leased and not known to have started
 	) STRICT`,
-	`INSERT INTO meta (one, min_reader, epoch, next_seq, enqueued, next_event, blocked, held, pending, failed, processing, completed, dead, cancelled)
+	`INSERT INTO meta (one, min_reader, epoch, next_seq, enqueued, next_event, blocked, held, pending, failed, ` +
+		`processing, completed, dead, cancelled)
 		VALUES (1, 1, 0, 1, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0)`,
 	`CREATE TABLE jobs (
 		seq          INTEGER PRIMARY KEY,

@@ -44,7 +44,7 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 		return nil, err
 	}
 	s.Engine = New(Config{Backend: fileBackend{s}, Space: fileBackend{s}, Order: o.Order, Log: o.Log})
-	if err = errors.Join(sqlitedb.CheckTables(s.conn), sqlitedb.CheckHighWater(s.conn, o.Dir)); err == nil {
+	if err = sqlitedb.CheckUsable(s.conn, o.Dir); err == nil {
 		err = sqlitedb.Migrate(s.conn, database.Migrations)
 	}
 	if err == nil {

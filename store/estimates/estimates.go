@@ -40,13 +40,12 @@ const EstimateSize = 8 + 8 + 1
 
 // Note adds completed attempts to the estimates.
 func (e *Estimates) Note(measured []rules.Measurement) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
 	for i := range measured {
 		if m := &measured[i]; m.Fingerprint != 0 {
-			e.mu.Lock()
-			at := e.entry(m.Fingerprint)
-			at.Note(m.Duration)
+			e.entry(m.Fingerprint).Note(m.Duration)
 			e.changed = true
-			e.mu.Unlock()
 		}
 	}
 }
@@ -118,10 +117,7 @@ func (e *Estimates) MarkUnwritten() {
 // Load reads the estimates from the database. It skips damaged ones.
 func (e *Estimates) Load(c database.Statements) error {
 	var b []byte
-	err := c.Query(func(r database.Row) (bool, error) {
-		b = bytes.Clone(r.View(0))
-		return false, nil
-	}, `SELECT list FROM usual`)
+	_, err := database.First(c, func(r database.Row) { b = bytes.Clone(r.View(0)) }, `SELECT list FROM usual`)
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for ; len(b) >= EstimateSize; b = b[EstimateSize:] {

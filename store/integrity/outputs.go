@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -34,6 +35,32 @@ func OutputFiles(dirs []string) (map[string]bool, error) {
 		}
 	}
 	return files, nil
+}
+
+// refStep is how many names of output files are read per query.
+const refStep = 1000
+
+// EachOutput calls the callback for every output file that a copy refers to, with its name and size in bytes.
+func EachOutput(c *sqlitedb.Conn, each func(ref string, size int64) error) error {
+	type output struct {
+		seq, n int64
+		ref    string
+		size   int64
+	}
+	for last := (output{}); ; {
+		list, err := database.Rows(c, func(r database.Row) output {
+			return output{r.Num(0), r.Num(1), r.Text(2), r.Num(3)}
+		}, `SELECT seq, n, output_ref, output_bytes FROM attempts
+			WHERE (seq, n) > (?, ?) AND output_ref IS NOT NULL ORDER BY seq, n LIMIT ?`, last.seq, last.n, int64(refStep))
+		if err != nil || len(list) == 0 {
+			return err
+		}
+		for _, last = range list {
+			if err := each(last.ref, last.size); err != nil {
+				return err
+			}
+		}
+	}
 }
 
 // whereOutput returns the path of an output in the first directory that contains it. If no directory contains
@@ -81,10 +108,8 @@ func contentFault(path string, size int64) fault {
 func jobOfOutput(c *sqlitedb.Conn, name string) string {
 	id, _, _ := strings.Cut(name, "-")
 	seq, _ := strconv.ParseInt(id, 10, 64)
-	c.Query(func(r database.Row) (bool, error) { // after an error, id is still the number
-		id = r.Text(0)
-		return false, nil
-	}, `SELECT id FROM jobs WHERE seq = ?`, seq)
+	// After an error, id is still the number.
+	database.First(c, func(r database.Row) { id = r.Text(0) }, `SELECT id FROM jobs WHERE seq = ?`, seq)
 	return id
 }
 
@@ -92,10 +117,7 @@ func jobOfOutput(c *sqlitedb.Conn, name string) string {
 // files. A leased attempt may already have a file without referring to it. Files in the table garbage will be
 // deleted soon. A file without an attempt is not a fault if it may belong to another store.
 func outputFaults(c *sqlitedb.Conn, files map[string]bool, outputs store.OutputDirs) (faults []fault, err error) {
-	orphans := map[string]bool{}
-	for name := range files {
-		orphans[name] = true
-	}
+	orphans := maps.Clone(files)
 	err = EachOutput(c, func(ref string, size int64) error {
 		delete(orphans, ref)
 		if size < 0 { // removed to free space
@@ -118,21 +140,11 @@ func outputFaults(c *sqlitedb.Conn, files map[string]bool, outputs store.OutputD
 	if err != nil {
 		return nil, err
 	}
-	known := func(q string) error {
-		return c.Query(func(r database.Row) (bool, error) {
-			delete(orphans, r.Text(0))
-			return true, nil
-		}, q)
-	}
-	if err := errors.Join(known(`SELECT ref FROM garbage`),
-		known(`SELECT seq || '-' || fence FROM jobs WHERE place = 3`)); err != nil {
+	if err := database.Each(c, func(r database.Row) { delete(orphans, r.Text(0)) },
+		`SELECT ref FROM garbage UNION ALL SELECT seq || '-' || fence FROM jobs WHERE place = 3`); err != nil {
 		return nil, err
 	}
-	reserved, err := database.Text(c, `SELECT reserved FROM meta`)
-	if err != nil {
-		return nil, err
-	}
-	reservations, err := database.ParseReserved(reserved)
+	reservations, err := database.ReadReserved(c)
 	if err != nil {
 		return nil, err
 	}

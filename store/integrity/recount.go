@@ -49,11 +49,22 @@ func CounterFaults(c database.Conn) (faults []string, err error) {
 
 // GateFaults compares the counts of lanes and jobs that gates store with the rows.
 func GateFaults(c database.Conn) (faults []string, err error) {
-	needed, named, err := gateUse(c)
+	g := newGateCounts(c)
+	if err := g.read(); err != nil {
+		return nil, err
+	}
+	needed, named := map[int64]int64{}, g.jobs
+	err = c.Query(func(r database.Row) (bool, error) {
+		l, err := records.ReadLane(r)
+		for _, n := range l.Needs {
+			needed[n.Gate]++
+		}
+		return true, err
+	}, `SELECT `+records.LaneColumns+` FROM lanes WHERE demands <> ''`)
 	if err != nil {
 		return nil, err
 	}
-	err = c.Query(func(r database.Row) (bool, error) {
+	err = database.Each(c, func(r database.Row) {
 		id, gate := r.Num(0), gateName{r.Num(1), r.Num(2), r.Text(3)}
 		if lanes, jobs := r.Num(4), r.Num(5); lanes != needed[id] || jobs != named[gate] {
 			faults = append(faults, fmt.Sprintf("gate %[3]q (a limit such as a lock): the stored counts are %[2]d jobs and "+
@@ -61,7 +72,6 @@ func GateFaults(c database.Conn) (faults []string, err error) {
 				named[gate]))
 		}
 		delete(named, gate)
-		return true, nil
 	}, `SELECT id, uid, kind, key, lanes, jobs FROM gates`)
 	for gate, n := range named {
 		faults = append(faults, fmt.Sprintf("%d jobs need the gate %q (a limit such as a lock), which is missing in the "+
@@ -76,81 +86,50 @@ type gateName struct {
 	key       string
 }
 
-// gateUse returns how many lanes need each gate, and how many unfinished jobs name each lock or rate.
-func gateUse(c database.Conn) (needed map[int64]int64, named map[gateName]int64, err error) {
-	needed, named = map[int64]int64{}, map[gateName]int64{}
-	err = c.Query(func(r database.Row) (bool, error) {
-		l, err := records.ReadLane(r)
-		for _, n := range l.Needs {
-			needed[n.Gate]++
-		}
-		return true, err
-	}, `SELECT `+records.LaneColumns+` FROM lanes WHERE demands <> ''`)
-	if err != nil {
-		return nil, nil, err
-	}
-	err = eachDemand(c, func(gate gateName, d queue.Demand) {
-		if d.HasLimit() {
-			named[gate]++
-		}
-	})
-	return needed, named, err
-}
-
-// eachDemand calls each for every demand of an unfinished job.
-func eachDemand(c database.Conn, each func(gate gateName, d queue.Demand)) error {
-	return c.Query(func(r database.Row) (bool, error) {
-		for _, d := range records.ReadDemands(r.View(1)) {
-			each(nameOf(d, int(r.Num(0))), d)
-		}
-		return true, nil
-	}, `SELECT uid, demands FROM jobs WHERE state < 6 AND demands <> ''`)
-}
-
 // recountGates creates missing gates that jobs or lanes need, and counts the users of all gates again. It
 // opens all lanes, so that the next claims check them again.
-func recountGates(c *sqlitedb.Conn) (err error) {
-	if err := c.Exec(`BEGIN IMMEDIATE`); err != nil {
-		return err
-	}
-	defer func() {
-		if err != nil {
-			c.Exec(`ROLLBACK`)
+func recountGates(c *sqlitedb.Conn) error {
+	return database.InTx(c, func() error {
+		g := newGateCounts(c)
+		for _, step := range []func() error{g.read, g.fixLanes, g.write} {
+			if err := step(); err != nil {
+				return err
+			}
 		}
-	}()
-	g := gateCounts{conn: c, ids: map[gateName]int64{}, lanes: map[gateName]int64{}, jobs: map[gateName]int64{},
-		words: map[gateName]queue.Demand{}}
-	for _, step := range []func() error{g.read, g.fixLanes, g.write} {
-		if err := step(); err != nil {
-			return err
-		}
-	}
-	return c.Exec(`COMMIT`)
+		return nil
+	})
 }
 
 // gateCounts holds the existing gates and what uses them.
 type gateCounts struct {
-	conn  *sqlitedb.Conn
+	conn  database.Conn
 	ids   map[gateName]int64
 	lanes map[gateName]int64 // number of lanes that need each gate
 	jobs  map[gateName]int64 // number of jobs that name each lock or rate
 	words map[gateName]queue.Demand
 }
 
+func newGateCounts(c database.Conn) *gateCounts {
+	return &gateCounts{conn: c, ids: map[gateName]int64{}, lanes: map[gateName]int64{}, jobs: map[gateName]int64{},
+		words: map[gateName]queue.Demand{}}
+}
+
+// read reads the gates, and the demands of all unfinished jobs.
 func (g *gateCounts) read() error {
-	err := g.conn.Query(func(r database.Row) (bool, error) {
-		g.ids[gateName{r.Num(1), r.Num(2), r.Text(3)}] = r.Num(0)
-		return true, nil
-	}, `SELECT id, uid, kind, key FROM gates`)
+	err := database.Each(g.conn, func(r database.Row) { g.ids[gateName{r.Num(1), r.Num(2), r.Text(3)}] = r.Num(0) },
+		`SELECT id, uid, kind, key FROM gates`)
 	if err != nil {
 		return err
 	}
-	return eachDemand(g.conn, func(gate gateName, d queue.Demand) {
-		g.words[gate] = d
-		if d.HasLimit() {
-			g.jobs[gate]++
+	return database.Each(g.conn, func(r database.Row) {
+		for _, d := range records.ReadDemands(r.View(1)) {
+			gate := nameOf(d, int(r.Num(0)))
+			g.words[gate] = d
+			if d.HasLimit() {
+				g.jobs[gate]++
+			}
 		}
-	})
+	}, `SELECT uid, demands FROM jobs WHERE state < 6 AND demands <> ''`)
 }
 
 // id returns the number of a gate, and creates the gate if it does not exist.
@@ -160,11 +139,8 @@ func (g *gateCounts) id(gate gateName) (int64, error) {
 	}
 	// If no job names the gate, its rule is unknown. The next job that names it sets the rule.
 	d := g.words[gate]
-	if err := g.conn.Exec(`INSERT INTO gates (uid, kind, key, n, per) VALUES (?, ?, ?, ?, ?)`, gate.uid, gate.kind,
-		gate.key, int64(max(1, d.N)), d.Period.Milliseconds()); err != nil {
-		return 0, err
-	}
-	id, err := g.conn.Number(`SELECT last_insert_rowid()`)
+	id, err := g.conn.Number(`INSERT INTO gates (uid, kind, key, n, per) VALUES (?, ?, ?, ?, ?) RETURNING id`, gate.uid,
+		gate.kind, gate.key, int64(max(1, d.N)), d.Period.Milliseconds())
 	g.ids[gate] = id
 	return id, err
 }
@@ -231,7 +207,8 @@ func nameOf(d queue.Demand, uid int) gateName {
 
 // usedBytes selects, for each job and each schedule, its user, whether it is a waiting job, how many bytes it
 // uses, and how many of these bytes are outputs.
-const usedBytes = `SELECT uid, CASE WHEN state < 5 THEN 1 ELSE 0 END AS waiting, stored + outputs AS bytes, outputs FROM jobs
+const usedBytes = `SELECT uid, CASE WHEN state < 5 THEN 1 ELSE 0 END AS waiting, stored + outputs AS bytes, outputs
+		FROM jobs
 	UNION ALL SELECT uid, 0, stored, 0 FROM schedules`
 
 // userFaults compares the stored counts of users with the rows.
@@ -284,10 +261,7 @@ func countFaults[K cmp.Ordered, C any](c database.Conn, key func(database.Row) K
 	read := func(q string) map[K]int64 {
 		counts := map[K]int64{}
 		if err == nil {
-			err = c.Query(func(r database.Row) (bool, error) {
-				counts[key(r)] = r.Num(1)
-				return true, nil
-			}, q)
+			err = database.Each(c, func(r database.Row) { counts[key(r)] = r.Num(1) }, q)
 		}
 		return counts
 	}
@@ -334,7 +308,8 @@ func Recount(c *sqlitedb.Conn) error {
 			return err
 		}
 	}
-	if err := c.Exec(`UPDATE meta SET output_bytes = (SELECT coalesce(sum(output_bytes), 0) FROM attempts WHERE output_bytes > 0)`); err != nil {
+	if err := c.Exec(`UPDATE meta SET output_bytes =
+		(SELECT coalesce(sum(output_bytes), 0) FROM attempts WHERE output_bytes > 0)`); err != nil {
 		return err
 	}
 	if err := recountGates(c); err != nil {
@@ -346,8 +321,10 @@ func Recount(c *sqlitedb.Conn) error {
 		`INSERT INTO users (uid, waiting, bytes, outputs) SELECT uid, sum(waiting), sum(bytes), sum(outputs) FROM (` +
 			usedBytes + `) GROUP BY uid`,
 		`UPDATE queues SET waiting = 0, kept = 0, kept_bytes = 0`,
-		`INSERT INTO queues (name, waiting, uid) SELECT queue, count(*), min(uid) FROM jobs WHERE state < 5 GROUP BY queue ON CONFLICT (name) DO UPDATE SET waiting = excluded.waiting, uid = excluded.uid`,
-		`INSERT INTO queues (name, waiting, uid, kept, kept_bytes) SELECT queue, 0, min(uid), count(*), sum(outputs) FROM jobs WHERE kept = 1 GROUP BY queue
+		`INSERT INTO queues (name, waiting, uid) SELECT queue, count(*), min(uid) FROM jobs WHERE state < 5 GROUP BY queue
+			ON CONFLICT (name) DO UPDATE SET waiting = excluded.waiting, uid = excluded.uid`,
+		`INSERT INTO queues (name, waiting, uid, kept, kept_bytes)
+			SELECT queue, 0, min(uid), count(*), sum(outputs) FROM jobs WHERE kept = 1 GROUP BY queue
 			ON CONFLICT (name) DO UPDATE SET kept = excluded.kept, kept_bytes = excluded.kept_bytes`,
 		`UPDATE meta SET users = '', queues = ''`,
 	})

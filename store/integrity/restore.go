@@ -44,11 +44,9 @@ func Restore(dir, file string, save func(ref string) (io.WriteCloser, error),
 	}
 	c, err := sqlitedb.Open(path, `trusted_schema = 0`, `journal_mode = delete`, `cache_size = -2048`)
 	if err == nil {
-		err = notBackup(file, checkBackup(c))
-	} else {
-		err = notBackup(file, err)
+		err = checkBackup(c)
 	}
-	if err == nil {
+	if err = notBackup(file, err); err == nil {
 		done, err = unpack(c, save)
 	}
 	if err == nil {
@@ -64,8 +62,7 @@ func Restore(dir, file string, save func(ref string) (io.WriteCloser, error),
 		return done, nil, err
 	}
 	return done, func(asideDir string, between func() error) error {
-		return installPrepared(dir, path, asideDir,
-			between)
+		return installPrepared(dir, path, asideDir, between)
 	}, nil
 }
 
@@ -198,7 +195,8 @@ func unpack(c *sqlitedb.Conn, save func(ref string) (io.WriteCloser, error)) (do
 // of the high-water mark.
 func keepNumbers(c *sqlitedb.Conn, path string) error {
 	p := sqlitedb.ReadHighWater(filepath.Dir(path))
-	err := c.Exec(`UPDATE meta SET commits = max(commits, ?), next_seq = max(next_seq, ?), next_event = max(next_event, ?)`, p.Commits, p.NextSeq, p.NextEvent)
+	err := c.Exec(`UPDATE meta SET commits = max(commits, ?), next_seq = max(next_seq, ?),
+		next_event = max(next_event, ?)`, p.Commits, p.NextSeq, p.NextEvent)
 	if err != nil {
 		return err
 	}
@@ -211,11 +209,8 @@ func keepNumbers(c *sqlitedb.Conn, path string) error {
 	}
 	defer old.Close()
 	var epoch, seq, event int64
-	err = old.Query(func(r database.Row) (bool, error) {
-		epoch, seq, event = r.Num(0), r.Num(1), r.Num(2)
-		return false, nil
-	}, `SELECT epoch, next_seq, next_event FROM meta`)
-	if err != nil {
+	if _, err = database.First(old, func(r database.Row) { epoch, seq, event = r.Num(0), r.Num(1), r.Num(2) },
+		`SELECT epoch, next_seq, next_event FROM meta`); err != nil {
 		return nil
 	}
 	return c.Exec(`UPDATE meta SET epoch = max(epoch, ?), next_seq = max(next_seq, ?), next_event = max(next_event, ?)`,
@@ -233,7 +228,7 @@ func installPrepared(dir, prepared, asideDir string, between func() error) error
 	if err != nil {
 		return err
 	}
-	for _, name := range []string{sqlitedb.DatabaseName, sqlitedb.DatabaseName + "-wal", sqlitedb.DatabaseName + "-shm", sqlitedb.CheckName} {
+	for _, name := range append(sqlitedb.DatabaseFiles(), sqlitedb.CheckName) {
 		if err := os.Rename(filepath.Join(dir, name), filepath.Join(asideDir, name)); err != nil &&
 			!errors.Is(err, os.ErrNotExist) {
 			return fmt.Errorf("cannot move the old database aside, so nothing was restored: %w; solve this, then repeat "+
@@ -247,8 +242,8 @@ func installPrepared(dir, prepared, asideDir string, between func() error) error
 		return err
 	}
 	if err := os.Rename(prepared, filepath.Join(dir, sqlitedb.DatabaseName)); err != nil {
-		return fmt.Errorf("cannot move the backup into place: %w; run queuectl restore again (the old database is in %s)", err,
-			asideDir)
+		return fmt.Errorf("cannot move the backup into place: %w; run queuectl restore again (the old database is in %s)",
+			err, asideDir)
 	}
 	return atomicfile.SyncDir(dir)
 }

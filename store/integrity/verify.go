@@ -12,6 +12,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -65,8 +66,7 @@ func ExamineStopped(dir string, outputs store.OutputDirs, thorough bool) []store
 	if n, err := c.Number(`SELECT count(*) FROM sqlite_schema`); err == nil && n == 0 {
 		return append(list, findEmpty(dir, path))
 	}
-	list = append(append(list, ExamineSchema(c)...), ExamineFrames(c)...)
-	list = append(list, ExamineSize(c)...)
+	list = append(list, ExamineDatabase(c)...)
 	if !thorough {
 		return list
 	}
@@ -124,20 +124,20 @@ func ExamineDir(dir string) (list []store.Finding) {
 		add("file system", store.LevelOK, "", "%s is on %s, which is supported (unsupported file systems: %s)", dir,
 			system.Name, sqlitedb.RefusedNames())
 	}
-	if free, err := sqlitedb.FreeBytes(dir); err != nil {
+	if disk, err := sqlitedb.DiskOf(dir); err != nil {
 		add("disk", store.LevelFailure, "check the disk", "cannot read the free space of the disk of %s: %v", dir, err)
-	} else if inodes := sqlitedb.FreeInodes(dir); inodes == 0 {
+	} else if disk.NoInodes {
 		add("disk", store.LevelFailure, "remove files", "no files can be created: the disk of %s has no free inodes", dir)
-	} else if free < sqlitedb.MinFreeBytes+sqlitedb.ReserveBytes {
+	} else if disk.Free < sqlitedb.MinFreeBytes+sqlitedb.ReserveBytes {
 		add("disk", store.LevelFailure, "free some space",
-			"only %d KiB are free on the disk of %s; with less than %s, new jobs are refused", free>>10, dir,
+			"only %d KiB are free on the disk of %s; with less than %s, new jobs are refused", disk.Free>>10, dir,
 			queue.FormatSize(sqlitedb.MinFreeBytes))
 	} else {
-		add("disk", store.LevelOK, "", "%d MiB are free", free>>20)
+		add("disk", store.LevelOK, "", "%d MiB are free", disk.Free>>20)
 	}
 	before := len(list)
-	for _, name := range []string{".", sqlitedb.DatabaseName, sqlitedb.DatabaseName + "-wal", sqlitedb.DatabaseName + "-shm", sqlitedb.HighWaterName,
-		sqlitedb.ReserveName} {
+	for _, name := range append(append([]string{"."}, sqlitedb.DatabaseFiles()...), sqlitedb.HighWaterName,
+		sqlitedb.ReserveName) {
 		path, look, open := filepath.Join(dir, name), os.Lstat, fs.FileMode(0o077)
 		// The state directory may be a symbolic link. The mode of a link has no meaning, so check its target.
 		// Other accounts may have the right to enter the directory, so that they can reach a socket in it.
@@ -162,9 +162,25 @@ func ExamineDir(dir string) (list []store.Finding) {
 	return list
 }
 
-// ExamineSchema compares the tables and indexes with those that the migrations create. It also checks that
+// ExamineDatabase makes the quick checks of a database.
+func ExamineDatabase(c *sqlitedb.Conn) []store.Finding {
+	return slices.Concat(examineSchema(c), ExamineFrames(c), examineSize(c))
+}
+
+// examineSize reports the size of the database and how much of it is free.
+func examineSize(c *sqlitedb.Conn) []store.Finding {
+	pages, err := sqlitedb.CountPages(c)
+	if err != nil {
+		return []store.Finding{{Check: "size", Level: store.LevelFailure, Message: err.Error(), Next: replaceAdvice}}
+	}
+	return []store.Finding{{Check: "size", Level: store.LevelOK,
+		Message: fmt.Sprintf("the database uses %d MiB, of which %d MiB are free for new rows",
+			pages.All*sqlitedb.PageSize>>20, pages.Free*sqlitedb.PageSize>>20)}}
+}
+
+// examineSchema compares the tables and indexes with those that the migrations create. It also checks that
 // the newest rows are not dated in the future.
-func ExamineSchema(c *sqlitedb.Conn) (list []store.Finding) {
+func examineSchema(c *sqlitedb.Conn) (list []store.Finding) {
 	wrong, err := SchemaFaults(c)
 	if err != nil {
 		return []store.Finding{{Check: "database", Level: store.LevelFailure, Message: err.Error(), Next: replaceAdvice}}
@@ -192,10 +208,8 @@ func ExamineSchema(c *sqlitedb.Conn) (list []store.Finding) {
 // ExamineFrames reports jobs that were lost because parts of their batches were damaged.
 func ExamineFrames(c *sqlitedb.Conn) (list []store.Finding) {
 	n, first, last := int64(0), int64(0), int64(0)
-	err := c.Query(func(r database.Row) (bool, error) {
-		n, first, last = r.Num(0), r.Num(1), r.Num(2)
-		return false, nil
-	}, `SELECT sum(count), min(first), max(last) FROM frames INDEXED BY frames_batch WHERE batch < 0`)
+	_, err := database.First(c, func(r database.Row) { n, first, last = r.Num(0), r.Num(1), r.Num(2) },
+		`SELECT sum(count), min(first), max(last) FROM frames INDEXED BY frames_batch WHERE batch < 0`)
 	switch {
 	case err != nil:
 		return []store.Finding{{Check: "batches", Level: store.LevelFailure, Message: err.Error(), Next: replaceAdvice}}
@@ -215,21 +229,17 @@ type schemaFault struct{ text, create, next string }
 
 // SchemaFaults compares the schema of a database with that of a new one.
 func SchemaFaults(c *sqlitedb.Conn) (list []schemaFault, err error) {
-	fresh, err := sqlitedb.Open(":memory:")
+	fresh, err := sqlitedb.OpenFresh()
 	if err != nil {
 		return nil, err
 	}
 	defer fresh.Close()
-	if err := sqlitedb.Migrate(fresh, database.Migrations); err != nil {
-		return nil, err
-	}
-	const all = `SELECT type || ' ' || name, sql FROM sqlite_schema WHERE sql IS NOT NULL AND name <> 'outputs' ORDER BY type, name`
 	read := func(c *sqlitedb.Conn) (map[string]string, error) {
 		byName := map[string]string{}
-		err := c.Query(func(r database.Row) (bool, error) {
+		err := database.Each(c, func(r database.Row) {
 			byName[r.Text(0)] = strings.Join(strings.Fields(r.Text(1)), " ")
-			return true, nil
-		}, all)
+		}, `SELECT type || ' ' || name, sql FROM sqlite_schema
+			WHERE sql IS NOT NULL AND name <> 'outputs' ORDER BY type, name`)
 		return byName, err
 	}
 	want, err := read(fresh)
@@ -260,8 +270,21 @@ func SchemaFaults(c *sqlitedb.Conn) (list []schemaFault, err error) {
 	return list, err
 }
 
+// CheckPages returns an error if SQLite finds the database damaged.
+func CheckPages(c *sqlitedb.Conn) error {
+	verdict, err := database.Rows(c, database.TextOf, `PRAGMA integrity_check(5)`)
+	if err != nil {
+		return err
+	}
+	if text := strings.Join(verdict, "; "); text != "ok" {
+		return fmt.Errorf("SQLite reports damage: %s", text)
+	}
+	return nil
+}
+
 // Verify compares the rows of a copy with each other and with the output files.
-func Verify(c *sqlitedb.Conn, files map[string]bool, outputs store.OutputDirs, now queue.Millis) (list []store.Finding) {
+func Verify(c *sqlitedb.Conn, files map[string]bool, outputs store.OutputDirs,
+	now queue.Millis) (list []store.Finding) {
 	report := func(name, fine string, found []fault, err error) {
 		if err != nil { // the database is so damaged that its rows cannot be read
 			found = append(found, fault{err.Error(), replaceAdvice})
@@ -290,10 +313,12 @@ func Verify(c *sqlitedb.Conn, files map[string]bool, outputs store.OutputDirs, n
 	check("counters", "the stored counts match the stored jobs", rebuildAdvice,
 		func() ([]string, error) { return CounterFaults(c) })
 	check("clock", "no date is in the future", clockAdvice, func() ([]string, error) { return FutureDates(c, now) })
-	check("rows", "all rows are consistent", "this is a bug in queuectl: keep a copy with queuectl backup FILE, and report it",
+	check("rows", "all rows are consistent",
+		"this is a bug in queuectl: keep a copy with queuectl backup FILE, and report it",
 		func() ([]string, error) { return RowFaults(c) })
 	list = append(list, ExamineFrames(c)...)
-	check("indexes", "all checked queries use an index", rebuildAdvice, func() ([]string, error) { return planFaults(c) })
+	check("indexes", "all checked queries use an index", rebuildAdvice,
+		func() ([]string, error) { return planFaults(c), nil })
 	found, err := outputFaults(c, files, outputs)
 	report("outputs", fmt.Sprintf("all %d output files are present, belong to an attempt and have correct checksums",
 		len(files)), found, err)
@@ -335,34 +360,47 @@ func FutureDates(c database.Conn, now queue.Millis) ([]string, error) {
 func RowFaults(c database.Conn) ([]string, error) {
 	return wrongRows(c, []countQuery{
 		{"%d jobs have a place in the queue that contradicts their state, for example job %s",
-			`SELECT count(*), min(id) FROM jobs WHERE CASE state WHEN 1 THEN place <> 0 WHEN 2 THEN place <> 0 WHEN 3 THEN place NOT IN (1, 2) WHEN 4 THEN place NOT IN (1, 2) WHEN 5 THEN place <> 3 ELSE place <> 0 END`, nil},
+			`SELECT count(*), min(id) FROM jobs WHERE CASE state
+				WHEN 3 THEN place NOT IN (1, 2) WHEN 4 THEN place NOT IN (1, 2) WHEN 5 THEN place <> 3 ELSE place <> 0 END`, nil},
 		{"%d jobs are ready but would never start, because they are in no lane (a group of waiting jobs), for " +
-			"example job %s", `SELECT count(*), min(id) FROM jobs WHERE place = 1 AND NOT EXISTS (SELECT 1 FROM lanes WHERE lanes.id = jobs.lane AND lanes.queue = jobs.queue AND lanes.uid = jobs.uid)`, nil},
+			"example job %s", `SELECT count(*), min(id) FROM jobs WHERE place = 1 AND NOT EXISTS (SELECT 1 FROM lanes
+				WHERE lanes.id = jobs.lane AND lanes.queue = jobs.queue AND lanes.uid = jobs.uid)`, nil},
 		{"%d jobs, for example job %s, start too late, because another job is wrongly first in their lane (a group of " +
 			"waiting jobs)",
-			`SELECT count(*), min(jobs.id) FROM jobs JOIN lanes ON lanes.id = jobs.lane WHERE place = 1 AND lanes.demands <> '' AND (shut = -9223372036854775808 OR (rank, seq) < (head_rank, head_seq))
-			AND (SELECT ' ' || reserved FROM meta) NOT LIKE '% ' || seq || '/%'`, nil},
+			`SELECT count(*), min(jobs.id) FROM jobs JOIN lanes ON lanes.id = jobs.lane WHERE place = 1
+				AND lanes.demands <> '' AND (shut = -9223372036854775808 OR (rank, seq) < (head_rank, head_seq))
+				AND (SELECT ' ' || reserved FROM meta) NOT LIKE '% ' || seq || '/%'`, nil},
 		{"%d groups of waiting jobs (lanes) may never start, because they wait for a gate (a limit such as a lock) that " +
 			"is missing, for example lane %s",
-			`SELECT count(*), min(id) || '' FROM lanes WHERE demands <> '' AND shut > 0 AND NOT EXISTS (SELECT 1 FROM gates WHERE gates.id = shut)`, nil},
+			`SELECT count(*), min(id) || '' FROM lanes WHERE demands <> '' AND shut > 0
+				AND NOT EXISTS (SELECT 1 FROM gates WHERE gates.id = shut)`, nil},
 		{"%d jobs are blocked but have no open dependency, for example job %s",
-			`SELECT count(*), min(id) FROM jobs WHERE state = 1 AND NOT EXISTS (SELECT 1 FROM edges WHERE edges.child = jobs.seq AND met = 0)`, nil},
+			`SELECT count(*), min(id) FROM jobs WHERE state = 1
+				AND NOT EXISTS (SELECT 1 FROM edges WHERE edges.child = jobs.seq AND met = 0)`, nil},
 		{"%d dependencies remain of jobs that are missing in the database, for example of job number %s (column seq)",
-			`SELECT count(*), min(child) || '' FROM edges WHERE NOT EXISTS (SELECT 1 FROM jobs WHERE jobs.seq = edges.child) AND NOT EXISTS (SELECT 1 FROM removed WHERE removed.seq = edges.child)`, nil},
+			`SELECT count(*), min(child) || '' FROM edges WHERE NOT EXISTS (SELECT 1 FROM jobs WHERE jobs.seq = edges.child)
+				AND NOT EXISTS (SELECT 1 FROM removed WHERE removed.seq = edges.child)`, nil},
 		{"%d jobs, for example job %s, depend on a job that does not exist",
-			`SELECT count(*), min(jobs.id) FROM edges JOIN jobs ON jobs.seq = child WHERE state = 1 AND met = 0 AND NOT EXISTS (SELECT 1 FROM jobs AS p WHERE p.seq = parent) AND NOT EXISTS (SELECT 1 FROM ended WHERE ended.parent = edges.parent) AND NOT EXISTS (SELECT 1 FROM frames WHERE parent BETWEEN first AND last)`, nil},
+			`SELECT count(*), min(jobs.id) FROM edges JOIN jobs ON jobs.seq = child WHERE state = 1 AND met = 0
+				AND NOT EXISTS (SELECT 1 FROM jobs AS p WHERE p.seq = parent)
+				AND NOT EXISTS (SELECT 1 FROM ended WHERE ended.parent = edges.parent)
+				AND NOT EXISTS (SELECT 1 FROM frames WHERE parent BETWEEN first AND last)`, nil},
 		{"%d attempts remain of jobs that are missing in the database, for example of job number %s (column seq)",
-			`SELECT count(*), min(seq) || '' FROM attempts WHERE NOT EXISTS (SELECT 1 FROM jobs WHERE jobs.seq = attempts.seq) AND NOT EXISTS (SELECT 1 FROM removed WHERE removed.seq = attempts.seq)`, nil},
+			`SELECT count(*), min(seq) || '' FROM attempts WHERE NOT EXISTS (SELECT 1 FROM jobs WHERE jobs.seq = attempts.seq)
+				AND NOT EXISTS (SELECT 1 FROM removed WHERE removed.seq = attempts.seq)`, nil},
 		{"%d jobs, for example job %s, have a number (seq) above the last one that was assigned",
 			`SELECT count(*), min(id) FROM jobs WHERE seq >= (SELECT next_seq FROM meta)`, nil},
 		{"%d ids belong to two jobs each (the id of one job is the number of the other), for example id %s",
-			`SELECT count(*), min(id) FROM jobs AS other WHERE id = CAST(seq AS TEXT) AND EXISTS (SELECT 1 FROM jobs INDEXED BY jobs_id WHERE jobs.id = other.id AND jobs.id <> CAST(jobs.seq AS TEXT))`, nil},
+			`SELECT count(*), min(id) FROM jobs AS other WHERE id = CAST(seq AS TEXT) AND EXISTS (SELECT 1 FROM jobs
+				INDEXED BY jobs_id WHERE jobs.id = other.id AND jobs.id <> CAST(jobs.seq AS TEXT))`, nil},
 		{"the last attempt of %d jobs, for example of job %s, is stored twice, or in a place that only completed jobs use",
-			`SELECT count(*), min(id) FROM jobs WHERE ran <> '' AND (state <> 6 OR EXISTS (SELECT 1 FROM attempts WHERE attempts.seq = jobs.seq AND n = runs))`, nil},
+			`SELECT count(*), min(id) FROM jobs WHERE ran <> '' AND (state <> 6
+				OR EXISTS (SELECT 1 FROM attempts WHERE attempts.seq = jobs.seq AND n = runs))`, nil},
 		{"the last attempt of %d jobs cannot be read, for example of job %s",
 			`SELECT count(*), min(id) FROM jobs WHERE ran <> '' AND ran NOT LIKE '% % % % %'`, nil},
 		{"%d jobs have more attempts than their attempt counter says, for example job %s",
-			`SELECT count(*), min(id) FROM jobs WHERE EXISTS (SELECT 1 FROM attempts WHERE attempts.seq = jobs.seq AND n > runs)`, nil},
+			`SELECT count(*), min(id) FROM jobs
+				WHERE EXISTS (SELECT 1 FROM attempts WHERE attempts.seq = jobs.seq AND n > runs)`, nil},
 	})
 }
 
@@ -370,10 +408,7 @@ func RowFaults(c database.Conn) ([]string, error) {
 func wrongRows(c database.Conn, queries []countQuery) (faults []string, err error) {
 	for _, q := range queries {
 		n, example := int64(0), ""
-		err := c.Query(func(r database.Row) (bool, error) {
-			n, example = r.Num(0), r.Text(1)
-			return false, nil
-		}, q.sql, q.args...)
+		_, err := database.First(c, func(r database.Row) { n, example = r.Num(0), r.Text(1) }, q.sql, q.args...)
 		if err != nil {
 			return nil, err
 		}
@@ -382,4 +417,37 @@ func wrongRows(c database.Conn, queries []countQuery) (faults []string, err erro
 		}
 	}
 	return faults, nil
+}
+
+// planFaults checks that SQLite executes the most frequent queries with an index.
+func planFaults(c *sqlitedb.Conn) (faults []string) {
+	for _, q := range []string{
+		`SELECT seq FROM jobs INDEXED BY jobs_ready
+			WHERE place = 1 AND lane = 0 AND (rank, seq) >= (0, 0) ORDER BY rank, seq`,
+		`SELECT id FROM lanes INDEXED BY lanes_open
+			WHERE demands <> '' AND shut = 0 AND queue = 'x' AND uid > 1 ORDER BY uid, head_rank, head_seq`,
+		`SELECT id FROM lanes INDEXED BY lanes_shut
+			WHERE demands <> '' AND shut <> 0 AND shut = 1 AND queue = 'x' ORDER BY head_rank, head_seq`,
+		`SELECT id FROM lanes INDEXED BY lanes_shut_user WHERE demands <> '' AND shut <> 0 AND shut = 1
+			AND queue = 'x' AND uid > 1 ORDER BY uid, head_rank, head_seq`,
+		`SELECT id FROM lanes INDEXED BY lanes_shut_user WHERE demands <> '' AND shut <> 0 AND shut = 1
+			AND queue > 'x' ORDER BY queue, uid, head_rank, head_seq`,
+		`SELECT id FROM lanes INDEXED BY lanes_user WHERE demands <> '' AND uid = 1 ORDER BY head_rank, head_seq`,
+		`SELECT seq FROM jobs INDEXED BY jobs_timed WHERE place = 2 AND due_at <= 0 ORDER BY due_at`,
+		`SELECT seq FROM jobs INDEXED BY jobs_state WHERE state = 3 AND seq < 0 ORDER BY seq DESC`,
+		`SELECT seq FROM jobs INDEXED BY jobs_ended
+			WHERE kept = 0 AND state = 6 AND state > 5 AND ended_at < 0 ORDER BY ended_at`,
+		`SELECT seq FROM jobs INDEXED BY jobs_id WHERE id = 'x' AND id <> CAST(seq AS TEXT)`,
+		`SELECT n FROM attempts WHERE seq = 1 ORDER BY n`,
+	} {
+		err := database.Each(c, func(r database.Row) {
+			if plan := r.Text(3); strings.HasPrefix(plan, "SCAN") || strings.Contains(plan, "TEMP B-TREE") {
+				faults = append(faults, plan+": "+strings.Join(strings.Fields(q), " "))
+			}
+		}, `EXPLAIN QUERY PLAN `+q)
+		if err != nil {
+			faults = append(faults, err.Error())
+		}
+	}
+	return faults
 }

@@ -21,27 +21,21 @@ type table struct {
 
 // tablesOf returns the tables of the schema. It reads them from a new SQLite database in memory.
 func tablesOf() (list []table, err error) {
-	c, err := sqlitedb.Open(":memory:")
+	c, err := sqlitedb.OpenFresh()
 	if err != nil {
 		return nil, err
 	}
 	defer c.Close()
-	if err := sqlitedb.Migrate(c, database.Migrations); err != nil {
-		return nil, err
-	}
-	err = c.Query(func(r database.Row) (bool, error) {
-		list = append(list, table{name: r.Text(0)})
-		return true, nil
-	}, `SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite%' ORDER BY name`)
+	list, err = database.Rows(c, func(r database.Row) table { return table{name: r.Text(0)} },
+		`SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite%' ORDER BY name`)
 	for i := 0; i < len(list) && err == nil; i++ {
 		t := &list[i]
 		key := map[int64]int{}
-		err = c.Query(func(r database.Row) (bool, error) {
+		err = database.Each(c, func(r database.Row) {
 			if at := r.Num(1); at > 0 {
 				key[at] = len(t.columns)
 			}
 			t.columns = append(t.columns, r.Text(0))
-			return true, nil
 		}, `SELECT name, pk FROM pragma_table_info('`+t.name+`')`)
 		for at := int64(1); at <= int64(len(key)); at++ {
 			t.key = append(t.key, key[at])
@@ -78,36 +72,33 @@ func (m *move) copy() error {
 	return nil
 }
 
+func placeholders(n int) string { return strings.TrimSuffix(strings.Repeat("?, ", n), ", ") }
+
 func (m *move) copyTable(t *table) error {
 	columns, by := strings.Join(t.columns, ", "), strings.Join(t.ordered(), ", ")
 	where, args := "", []any(nil)
-	// A table without a key is copied from the beginning, because an interrupted copy cannot be continued.
-	if len(t.key) == 0 {
+	// A table without a key is copied from the beginning, because an interrupted copy cannot be continued. So is
+	// meta, because a new database has a row in it.
+	if len(t.key) == 0 || t.name == "meta" {
 		if err := m.targetConn.Exec(`DELETE FROM ` + t.name); err != nil {
 			return err
 		}
 	} else {
 		n, err := m.targetConn.Number(`SELECT count(*) FROM ` + t.name)
-		if err == nil && n > 0 && t.name != "meta" {
-			err = m.targetConn.Query(func(r database.Row) (bool, error) {
+		if err == nil && n > 0 {
+			_, err = database.First(m.targetConn, func(r database.Row) {
 				for i := range t.key {
 					args = append(args, r.Value(i))
 				}
-				return false, nil
 			}, `SELECT `+by+` FROM `+t.name+` ORDER BY `+strings.Join(t.ordered(), " DESC, ")+` DESC LIMIT 1`)
-			where = ` WHERE (` + by + `) > (` + strings.TrimSuffix(strings.Repeat("?, ", len(args)), ", ") + `)`
+			where = ` WHERE (` + by + `) > (` + placeholders(len(args)) + `)`
 			m.result.ResumedRows += n
-		}
-		// Delete the row of meta that a new database has, so that the copied row can be inserted.
-		if err == nil && t.name == "meta" {
-			err = m.targetConn.Exec(`DELETE FROM meta`)
 		}
 		if err != nil {
 			return err
 		}
 	}
-	insert := `INSERT INTO ` + t.name + ` (` + columns + `) VALUES (` +
-		strings.TrimSuffix(strings.Repeat("?, ", len(t.columns)), ", ") + `)`
+	insert := `INSERT INTO ` + t.name + ` (` + columns + `) VALUES (` + placeholders(len(t.columns)) + `)`
 	rows := int64(0)
 	begun := false
 	err := m.sourceConn.Query(func(r database.Row) (_ bool, err error) {
@@ -163,9 +154,9 @@ func (m *move) compare() error {
 			m.result.Jobs = n
 		}
 		if n != copied || was != is {
-			return fmt.Errorf(
-				`the copy of table %q differs from the original (%d rows in %s, %d in %s), so the queue was not moved; check it with queuectl doctor --verify, then try again`, t.name, n,
-				m.sourceLocation, copied, m.targetLocation)
+			return fmt.Errorf("the copy of table %q differs from the original (%d rows in %s, %d in %s), so the queue was "+
+				"not moved; check it with queuectl doctor --verify, then try again", t.name, n, m.sourceLocation, copied,
+				m.targetLocation)
 		}
 	}
 	return nil

@@ -119,7 +119,7 @@ func (m *move) openSource() (err error) {
 		return err
 	}
 	if m.sourceLocation.URL != "" {
-		c, err := m.server(m.sourceLocation)
+		c, _, err := m.server(m.sourceLocation)
 		if err != nil {
 			return err
 		}
@@ -161,15 +161,10 @@ func (m *move) file() (database.Conn, error) {
 	}
 	version, err := c.Number(`PRAGMA user_version`)
 	if err == nil {
-		err = sqlitedb.CheckTables(c)
-	}
-	if err == nil {
-		err = sqlitedb.CheckHighWater(c, m.sourceLocation.Dir)
+		err = sqlitedb.CheckUsable(c, m.sourceLocation.Dir)
 	}
 	if err == nil && version != int64(len(database.Migrations)) {
-		err = queue.Errorf(queue.CodeWrongState, "the database in %s has schema version %d, but this queuectl needs "+
-			"version %d; start the service once with this queuectl to update it (waiting jobs can then start)",
-			m.sourceLocation.Dir, version, len(database.Migrations))
+		err = sqlitedb.OldSchema(m.sourceLocation.Dir, version)
 	}
 	if err != nil {
 		return nil, errors.Join(err, c.Close())
@@ -177,48 +172,38 @@ func (m *move) file() (database.Conn, error) {
 	return c, nil
 }
 
-// server connects to a database and locks it, so that no other move uses it.
-func (m *move) server(p Location) (*pgdb.Conn, error) {
+// server connects to a database and locks it, so that no other move uses it. hasTables reports whether the tables
+// exist.
+func (m *move) server(p Location) (c *pgdb.Conn, hasTables bool, err error) {
 	config, err := pgdb.ParseAddress(p.URL)
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	if config.Pooled {
-		return nil, queue.Invalid("store", "the URL leads to a connection pooler, but a move needs a direct connection; "+
-			"use the server's own URL, without pool_mode")
+		return nil, false, queue.Invalid("store", "the URL leads to a connection pooler, but a move needs a direct "+
+			"connection; use the server's own URL, without pool_mode")
 	}
 	// One statement copies a whole table.
-	c, err := pgdb.ConnectWriter(m.ctx, config.With("statement_timeout", "0"))
-	if err != nil {
-		return nil, err
+	if c, err = pgdb.ConnectWriter(m.ctx, config.With("statement_timeout", "0")); err != nil {
+		return nil, false, err
 	}
 	err = pgdb.LockQueue(m.ctx, c, config.Database)
-	there := false
 	if err == nil {
 		err = pgdb.CheckOwners(c)
 	}
 	if err == nil {
-		there, err = pgdb.HasTables(c)
+		hasTables, err = pgdb.HasTables(c)
 	}
-	if err == nil && there {
-		err = m.refuseTables(c)
+	if err == nil && hasTables {
+		_, err = pgdb.CheckTables(c)
 	}
-	if err == nil && there {
+	if err == nil && hasTables {
 		err = m.refuseNodes(c)
 	}
 	if err != nil {
-		return nil, errors.Join(err, c.Close())
+		return nil, false, errors.Join(err, c.Close())
 	}
-	return c, nil
-}
-
-// refuseTables returns an error if the server's tables are ones that this program cannot use.
-func (m *move) refuseTables(c *pgdb.Conn) error {
-	version, err := pgdb.SchemaVersion(c, pgdb.Script(0, database.Migrations, pgdb.Migrations))
-	if err == nil {
-		_, err = pgdb.CheckSchema(c, version, database.Migrations, pgdb.Migrations)
-	}
-	return err
+	return c, hasTables, nil
 }
 
 // openTarget opens the target. It begins a copy there, or finds the one that an interrupted move has begun.
@@ -253,19 +238,12 @@ func (m *move) openTarget() (err error) {
 
 // openServer opens a database on a server as the target, and creates the tables if they do not exist.
 func (m *move) openServer() error {
-	c, err := m.server(m.targetLocation)
+	c, hasTables, err := m.server(m.targetLocation)
 	if err != nil {
 		return err
 	}
 	m.targetConn = c
-	there, err := pgdb.HasTables(c)
-	if err == nil {
-		err = pgdb.CheckOwners(c)
-	}
-	if err != nil {
-		return err
-	}
-	if !there {
+	if !hasTables {
 		return pgdb.MakeTables(c, database.Migrations, pgdb.Migrations)
 	}
 	return m.refuseQueue()
@@ -337,7 +315,7 @@ func (m *move) settle() error {
 	of := int64(0)
 	if m.sourceLocation.URL != "" {
 		var err error
-		if of, _, err = m.reservations(m.sourceConn); err != nil {
+		if of, err = m.ownNode(m.sourceConn); err != nil {
 			return err
 		}
 	}
@@ -357,25 +335,19 @@ func (m *move) settle() error {
 	if err != nil {
 		return err
 	}
-	if err := m.targetConn.Begin(); err != nil {
-		return err
-	}
-	if err := m.targetConn.Exec(`DELETE FROM notes`); err != nil {
-		return err
-	}
-	node, err := m.giveLeases()
-	if err != nil {
-		return err
-	}
-	for key, value := range map[string]string{database.RunnersNote(node): runners, database.NoteFile: id} {
-		if value == "" {
-			continue
-		}
-		if err := m.targetConn.Exec(`INSERT INTO notes VALUES (?, ?)`, key, value); err != nil {
+	err = database.InTx(m.targetConn, func() error {
+		if err := m.targetConn.Exec(`DELETE FROM notes`); err != nil {
 			return err
 		}
-	}
-	if err := m.targetConn.Commit(); err != nil || m.targetFile == nil {
+		node, err := m.giveLeases()
+		for key, value := range map[string]string{database.RunnersNote(node): runners, database.NoteFile: id} {
+			if value != "" && err == nil {
+				err = m.targetConn.Exec(`INSERT INTO notes VALUES (?, ?)`, key, value)
+			}
+		}
+		return err
+	})
+	if err != nil || m.targetFile == nil {
 		return err
 	}
 	return m.installCopy()
@@ -410,7 +382,7 @@ func (m *move) installCopy() error {
 	}
 	path := filepath.Join(m.targetLocation.Dir, sqlitedb.DatabaseName)
 	// Remove the files of the queue that has moved away.
-	for _, name := range []string{sqlitedb.HighWaterName, sqlitedb.DatabaseName + "-wal", sqlitedb.DatabaseName + "-shm"} {
+	for _, name := range append(sqlitedb.DatabaseFiles()[1:], sqlitedb.HighWaterName) {
 		if err := os.Remove(filepath.Join(m.targetLocation.Dir, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
@@ -428,18 +400,15 @@ func (m *move) giveLeases() (node int64, err error) {
 	if m.targetFile == nil {
 		if node, err = m.targetConn.Number(
 			`INSERT INTO nodes (name, folder, place, until, version, incarnation) VALUES (?, ?, '', 'infinity', '', 0)
-			ON CONFLICT (name) DO UPDATE SET folder = excluded.folder, place = '', until = excluded.until, gone = false RETURNING id`, m.member.Name, m.member.DirID); err != nil {
+			ON CONFLICT (name) DO UPDATE SET folder = excluded.folder, place = '', until = excluded.until, gone = false
+			RETURNING id`, m.member.Name, m.member.DirID); err != nil {
 			return 0, err
 		}
 		if err := m.targetConn.Exec(`DELETE FROM changes`); err != nil { // cache deltas of an earlier queue are useless
 			return 0, err
 		}
 	}
-	reserved, err := database.Text(m.targetConn, `SELECT reserved FROM meta`)
-	if err != nil {
-		return 0, err
-	}
-	reservations, err := database.ParseReserved(reserved)
+	reservations, err := database.ReadReserved(m.targetConn)
 	if err != nil {
 		return 0, err
 	}

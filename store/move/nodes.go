@@ -9,11 +9,8 @@ import (
 
 // refuseNodes returns an error if other nodes use the database or have running jobs in it.
 func (m *move) refuseNodes(c database.Conn) error {
-	var alive []string
-	err := c.Query(func(r database.Row) (bool, error) {
-		alive = append(alive, r.Text(0))
-		return true, nil
-	}, `SELECT name FROM nodes WHERE NOT gone AND until > clock_timestamp() AND folder <> ? ORDER BY name`, m.member.DirID)
+	alive, err := database.Rows(c, database.TextOf, `SELECT name FROM nodes
+		WHERE NOT gone AND until > clock_timestamp() AND folder <> ? ORDER BY name`, m.member.DirID)
 	if err == nil && len(alive) > 0 {
 		err = queue.Errorf(queue.CodeWrongState, "the services of these nodes still use the database: %s; stop them first "+
 			"(queuectl service stop on each node), and try again; a killed service stays in this list until its lease expires "+
@@ -25,11 +22,11 @@ func (m *move) refuseNodes(c database.Conn) error {
 	if err := gather(c); err != nil {
 		return err
 	}
-	own, reserved, err := m.reservations(c)
+	own, err := m.ownNode(c)
 	if err != nil {
 		return err
 	}
-	reservations, err := database.ParseReserved(reserved)
+	reservations, err := database.ReadReserved(c)
 	if err != nil {
 		return err
 	}
@@ -53,25 +50,16 @@ func (m *move) refuseNodes(c database.Conn) error {
 // gather moves the nodes' lists of reserved leases (claimed, but not known to have started) to meta. A file
 // stores its list there too.
 func gather(c database.Conn) error {
-	err := c.Begin()
-	for _, statement := range []string{`UPDATE meta SET reserved = reserved || (SELECT coalesce(string_agg(reserved, ''), '') FROM nodes)`, `UPDATE nodes SET reserved = '' WHERE reserved <> ''`} {
+	return database.InTx(c, func() error {
+		err := c.Exec(`UPDATE meta SET reserved = reserved || (SELECT coalesce(string_agg(reserved, ''), '') FROM nodes)`)
 		if err == nil {
-			err = c.Exec(statement)
+			err = c.Exec(`UPDATE nodes SET reserved = '' WHERE reserved <> ''`)
 		}
-	}
-	if err != nil {
-		c.Rollback()
 		return err
-	}
-	return c.Commit()
+	})
 }
 
-// reservations returns meta.reserved of a database on a server, and the number of this directory's node, 0 if
-// it has none.
-func (m *move) reservations(c database.Conn) (node int64, reserved string, err error) {
-	if node, err = c.Number(`SELECT id FROM nodes WHERE folder = ?`, m.member.DirID); err != nil {
-		return 0, "", err
-	}
-	reserved, err = database.Text(c, `SELECT reserved FROM meta`)
-	return node, reserved, err
+// ownNode returns the number of this directory's node in a database on a server, or 0 if it has none.
+func (m *move) ownNode(c database.Conn) (int64, error) {
+	return c.Number(`SELECT id FROM nodes WHERE folder = ?`, m.member.DirID)
 }

@@ -11,7 +11,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"slices"
-	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/queuectl/queuectl/queue"
@@ -23,10 +23,10 @@ import (
 
 // Requests sends requests to other nodes and receives theirs. It implements store.NodeRequests.
 type Requests struct {
-	Conn    *pgdb.SideConn
-	self    func() int64 // returns the number of this node
-	hints   chan struct{}
-	replies broadcast
+	Conn  *pgdb.SideConn
+	self  func() int64 // returns the number of this node
+	hints chan struct{}
+	woken atomic.Pointer[chan struct{}] // the channel that the next Wake closes
 	// lostTakes holds the values that calls of Asked wrote to the column "taken" without getting the requests,
 	// newest last. The next call of Asked releases these requests. Only the caller of Asked uses this field.
 	lostTakes []int64
@@ -34,7 +34,9 @@ type Requests struct {
 
 // New returns the requests of a node. The function self returns its number.
 func New(config *pgdb.Address, self func() int64) *Requests {
-	return &Requests{Conn: &pgdb.SideConn{Config: config}, self: self, hints: make(chan struct{}, 1)}
+	r := &Requests{Conn: &pgdb.SideConn{Config: config}, self: self, hints: make(chan struct{}, 1)}
+	r.woken.Store(new(make(chan struct{})))
+	return r
 }
 
 // Channel is the channel on which nodes notify each other of requests and answers with NOTIFY. The payload is
@@ -50,7 +52,7 @@ func (r *Requests) Wake() {
 	case r.hints <- struct{}{}:
 	default: // a value is already in the channel
 	}
-	r.replies.wakeAll()
+	close(*r.woken.Swap(new(make(chan struct{}))))
 }
 
 // Notify notifies the other nodes on a channel. The payload is about, the number of a node.
@@ -59,31 +61,6 @@ func (r *Requests) Notify(ctx context.Context, channel string, about int64) {
 		_, err := c.Number(`SELECT 1 FROM pg_notify(?, ?::bigint::text)`, channel, about)
 		return err
 	})
-}
-
-// broadcast wakes all goroutines that wait for it.
-type broadcast struct {
-	mu   sync.Mutex
-	next chan struct{} // closed by the next wakeAll; nil if no goroutine waits; guarded by mu
-}
-
-// wait returns a channel that the next wakeAll closes.
-func (b *broadcast) wait() <-chan struct{} {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.next == nil {
-		b.next = make(chan struct{})
-	}
-	return b.next
-}
-
-func (b *broadcast) wakeAll() {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.next != nil {
-		close(b.next)
-		b.next = nil
-	}
 }
 
 // Hints implements store.NodeRequests.
@@ -113,15 +90,15 @@ func (r *Requests) Ask(ctx context.Context, node int64, request []byte, slow boo
 	}()
 	r.Notify(ctx, Channel, node)
 	for {
-		woken, found := r.replies.wait(), false
+		woken, found := *r.woken.Load(), false
 		err = r.Conn.Do(ctx, func(c *pgdb.Conn) error {
-			answer, found = nil, false
-			return c.Query(func(row database.Row) (bool, error) {
-				if found = true; row.Num(1) != 0 {
+			answer = nil
+			found, err = database.First(c, func(row database.Row) {
+				if row.Num(1) != 0 {
 					answer = json.RawMessage(row.Text(0))
 				}
-				return false, nil
 			}, `SELECT answer, answer IS NOT NULL FROM asks WHERE n = ?`, n)
+			return err
 		})
 		if err == nil && !found {
 			err = queue.Errorf(queue.CodeUnavailable, "another node must carry out this request, but has not answered "+
@@ -149,17 +126,17 @@ func (r *Requests) Asked(ctx context.Context, slow bool, limit int) (list []stor
 	// The method Do calls this function again if the connection is lost. Both calls use the same value of take,
 	// so the second call also returns the requests that the first one has marked as taken.
 	err = r.Conn.Do(ctx, func(c *pgdb.Conn) error {
-		list = nil
 		for len(r.lostTakes) > 0 {
 			if err := c.Exec(`UPDATE asks SET taken = 0 WHERE node = ? AND taken = ?`, r.self(), r.lostTakes[0]); err != nil {
 				return err
 			}
 			r.lostTakes = r.lostTakes[1:]
 		}
-		return c.Query(func(row database.Row) (bool, error) {
-			list = append(list, store.NodeRequest{N: row.Num(0), Payload: []byte(row.Text(1))})
-			return true, nil
-		}, `UPDATE asks SET taken = ? WHERE n IN (SELECT n FROM asks WHERE node = ? AND slow = ? AND answer IS NULL AND taken IN (0, ?) ORDER BY n LIMIT ?) RETURNING n, ask`, take, r.self(), records.Bit(slow), take, int64(limit))
+		list, err = database.Rows(c, func(row database.Row) store.NodeRequest {
+			return store.NodeRequest{N: row.Num(0), Payload: []byte(row.Text(1))}
+		}, `UPDATE asks SET taken = ? WHERE n IN (SELECT n FROM asks WHERE node = ? AND slow = ? AND answer IS NULL
+			AND taken IN (0, ?) ORDER BY n LIMIT ?) RETURNING n, ask`, take, r.self(), records.Bit(slow), take, int64(limit))
+		return err
 	})
 	if err != nil { // the server may have marked requests as taken, but the reply was lost
 		r.lostTakes, list = append(r.lostTakes[max(0, len(r.lostTakes)-maxLostTakes+1):], take), nil
@@ -172,10 +149,8 @@ func (r *Requests) Asked(ctx context.Context, slow bool, limit int) (list []stor
 func (r *Requests) Wanted(ctx context.Context) (wanted map[int64]bool, err error) {
 	err = r.Conn.Do(ctx, func(c *pgdb.Conn) error {
 		wanted = map[int64]bool{}
-		return c.Query(func(row database.Row) (bool, error) {
-			wanted[row.Num(0)] = true
-			return true, nil
-		}, `SELECT n FROM asks WHERE node = ? AND answer IS NULL`, r.self())
+		return database.Each(c, func(row database.Row) { wanted[row.Num(0)] = true },
+			`SELECT n FROM asks WHERE node = ? AND answer IS NULL`, r.self())
 	})
 	return wanted, err
 }

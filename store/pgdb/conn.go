@@ -47,63 +47,39 @@ type Conn struct {
 const maxTxTime = 10 * time.Second
 
 // Exec implements database.Conn.
-func (c *Conn) Exec(sql string, args ...any) error {
-	return c.inPipeline(func() error {
-		if err := c.sendNext(sql, args); err != nil {
-			return err
-		}
-		return c.readIfMany()
-	})
-}
+func (c *Conn) Exec(sql string, args ...any) error { return c.sendThen(c.readIfMany, sql, args) }
 
 // Count implements database.Conn.
 func (c *Conn) Count(sql string, args ...any) (n int64, err error) {
-	err = c.inPipeline(func() error {
-		if err := c.sendNext(sql, args); err != nil {
-			return err
-		}
-		if err := c.flush(); err != nil {
-			return err
-		}
-		n, err = c.read(0)
+	err = c.sendThen(func() (err error) {
+		n, err = c.fetch(0)
 		return err
-	})
+	}, sql, args)
 	return n, err
 }
 
 // Query implements database.Conn.
 func (c *Conn) Query(each func(r database.Row) (more bool, err error), sql string, args ...any) error {
 	var refused error // the error that the callback returned
-	err := c.inPipeline(func() error {
-		if err := c.sendNext(sql, args); err != nil {
-			return err
-		}
-		if err := c.flush(); err != nil {
-			return err
-		}
+	err := c.sendThen(func() error {
 		// Leave two replies: the one with the rows, and that of the Sync.
-		if _, err := c.read(2); err != nil {
+		if _, err := c.fetch(2); err != nil {
 			return err
 		}
-		statement := c.unread[0].text
-		c.unread = c.unread[1:]
-		err := c.readRows(each, statement, &refused)
+		err := c.readRows(each, &refused)
 		_, err2 := c.read(0)
 		return cmp.Or(err, err2)
-	})
+	}, sql, args)
 	return cmp.Or(err, refused)
 }
 
 // StartQuery sends a query and makes the server start it, without waiting for its rows. The method
 // FinishQuery reads them. The rows are lost if the reply to a later statement is read first.
 func (c *Conn) StartQuery(sql string, args ...any) error {
-	return c.inPipeline(func() error {
-		if err := c.sendNext(sql, args); err != nil {
-			return err
-		}
+	return c.sendThen(func() error {
 		c.unread[len(c.unread)-1].startedQuery = true
 		return c.push()
-	})
+	}, sql, args)
 }
 
 // FinishQuery reads the rows of the query that StartQuery sent. ok is false if the rows are lost.
@@ -118,9 +94,7 @@ func (c *Conn) FinishQuery(each func(r database.Row) (more bool, err error)) (ok
 		if _, err := c.read(len(c.unread) - index); err != nil {
 			return err
 		}
-		statement := c.unread[0].text
-		c.unread = c.unread[1:]
-		return c.readRows(each, statement, &refused)
+		return c.readRows(each, &refused)
 	})
 	return ok, cmp.Or(err, refused)
 }
@@ -150,9 +124,7 @@ func (c *Conn) Queries(list []database.Query) error {
 					return err
 				}
 			}
-			statement := c.unread[0].text
-			c.unread = c.unread[1:]
-			if err := c.readRows(a.Each, statement, &refused); err != nil {
+			if err := c.readRows(a.Each, &refused); err != nil {
 				return err
 			}
 		}
@@ -164,7 +136,9 @@ func (c *Conn) Queries(list []database.Query) error {
 
 // readRows reads the rows of the next reply and passes them to the callback each. Once the callback has
 // returned an error, readRows stores the error in refused and discards the remaining rows.
-func (c *Conn) readRows(each func(r database.Row) (more bool, err error), statement string, refused *error) error {
+func (c *Conn) readRows(each func(r database.Row) (more bool, err error), refused *error) error {
+	statement := c.unread[0].text
+	c.unread = c.unread[1:]
 	result, err := c.pipeline.GetResults()
 	if err != nil {
 		c.dropSkipped()
@@ -185,12 +159,8 @@ func (c *Conn) readRows(each func(r database.Row) (more bool, err error), statem
 }
 
 // Number implements database.Conn.
-func (c *Conn) Number(sql string, args ...any) (n int64, err error) {
-	err = c.Query(func(r database.Row) (bool, error) {
-		n = r.Num(0)
-		return false, nil
-	}, sql, args...)
-	return n, err
+func (c *Conn) Number(sql string, args ...any) (int64, error) {
+	return database.Number(c, sql, args...)
 }
 
 // beginWriting begins a writing transaction. It names the isolation level, because the role or the database
@@ -241,25 +211,18 @@ func (c *Conn) BeginReading() error {
 	if err := c.applySession(); err != nil {
 		return err
 	}
-	if err := c.flush(); err != nil {
-		return err
-	}
-	_, err := c.read(0) // detects a lost connection
+	_, err := c.fetch(0) // detects a lost connection
 	return err
 }
 
 // EndReading implements database.Conn.
 func (c *Conn) EndReading() error {
-	if c.pipeline != nil {
-		if err := c.send(`ROLLBACK`, nil); err == nil {
-			c.sync()
-		}
+	if c.pipeline != nil && c.send(`ROLLBACK`, nil) == nil {
+		c.sync()
 	}
+	c.Rollback() // if the statement above was not executed
 	if c.pg.IsClosed() {
 		return errors.New("the connection to the database is lost")
-	}
-	if c.pg.TxStatus() != 'I' {
-		return c.pg.Exec(c.ctx, `ROLLBACK`).Close()
 	}
 	return nil
 }

@@ -63,30 +63,36 @@ DECLARE
 	seq_of bigint; -- a job that was given no id has its number for one
 BEGIN
 	IF NOT EXISTS (SELECT 1 FROM roles WHERE role = session_user) THEN
-		RAISE EXCEPTION 'the role % may not enqueue jobs', session_user USING ERRCODE = '42501', HINT = 'add the role to the setting store_roles of the queuectl service';
+		RAISE EXCEPTION 'the role % may not enqueue jobs', session_user ` +
+			`USING ERRCODE = '42501', HINT = 'add the role to the setting store_roles of the queuectl service';
 	END IF;
 	IF (SELECT rolsuper FROM pg_roles WHERE rolname = session_user) THEN
-		RAISE EXCEPTION 'the role % is a superuser and may not enqueue jobs', session_user USING ERRCODE = '42501', HINT = 'use a role that is not a superuser';
+		RAISE EXCEPTION 'the role % is a superuser and may not enqueue jobs', session_user ` +
+			`USING ERRCODE = '42501', HINT = 'use a role that is not a superuser';
 	END IF;
 ` + checkSubmittedSpec() + `	units := 1 + octet_length(spec::text) / ` + strconv.Itoa(submissionUnit) + `;
 	SELECT max(nextval(('` + SubmittedSequence + `' || md5(session_user))::regclass)) INTO upto FROM generate_series(1,
 units);
-	IF upto - (SELECT submissions.before FROM submissions WHERE role = caller AND refused IS NULL ORDER BY role, n LIMIT 1) > ` + strconv.Itoa(MaxSubmissions) + ` THEN
+	IF upto - (SELECT submissions.before FROM submissions WHERE role = caller AND refused IS NULL ` +
+			`ORDER BY role, n LIMIT 1) > ` + strconv.Itoa(MaxSubmissions) + ` THEN
 		SELECT count(*), units + sum(1 + octet_length(waiting.spec) / ` + strconv.Itoa(submissionUnit) + `) INTO open, units
 			FROM (SELECT submissions.spec FROM submissions WHERE role = caller AND refused IS NULL LIMIT ` +
 			strconv.Itoa(MaxSubmissions) + `) AS waiting;
 		IF units > ` + strconv.Itoa(MaxSubmissions) + ` THEN
-			RAISE EXCEPTION '% jobs of the role % have not been read by the queuectl service yet; no more can be enqueued', open, session_user USING ERRCODE = '53400', HINT = 'start the queuectl service';
+			RAISE EXCEPTION '% jobs of the role % have not been read by the queuectl service yet; no more can be enqueued', ` +
+			`open, session_user USING ERRCODE = '53400', HINT = 'start the queuectl service';
 		END IF;
 		units := 1 + octet_length(spec::text) / ` + strconv.Itoa(submissionUnit) + `;
 	END IF;
 	BEGIN
-		INSERT INTO submissions (role, id, spec, before) VALUES (session_user, job_id, (spec || jsonb_build_object('id', job_id))::text, upto - units);
+		INSERT INTO submissions (role, id, spec, before) VALUES (session_user, job_id, ` +
+			`(spec || jsonb_build_object('id', job_id))::text, upto - units);
 	EXCEPTION
 		WHEN unique_violation THEN
 			RAISE EXCEPTION 'id: % is already used by another job; choose another id', job_id USING ERRCODE = '23505';
 		WHEN lock_not_available THEN
-			RAISE EXCEPTION 'id: an open transaction has also enqueued a job with the id %', job_id USING ERRCODE = '55P03', HINT = 'try again after that transaction, or choose another id';
+			RAISE EXCEPTION 'id: an open transaction has also enqueued a job with the id %', job_id ` +
+			`USING ERRCODE = '55P03', HINT = 'try again after that transaction, or choose another id';
 	END;
 	PERFORM pg_notify('` + SubmissionsChannel + `', '');
 	RETURN job_id;
@@ -103,7 +109,8 @@ func checkSubmittedSpec() string {
 	SELECT name INTO wrong FROM jsonb_object_keys(spec) AS given (name) WHERE name <> ALL ('{` +
 		strings.Join(queue.FieldNames(), ",") + `}'::text[]) LIMIT 1;
 	IF wrong IS NOT NULL THEN
-		RAISE EXCEPTION 'unknown job field %', wrong USING ERRCODE = '22023', HINT = 'list the fields with: queuectl schema enqueue';
+		RAISE EXCEPTION 'unknown job field %', wrong ` +
+		`USING ERRCODE = '22023', HINT = 'list the fields with: queuectl schema enqueue';
 	END IF;
 	IF spec ->> 'command' IS NULL AND spec ->> 'argv' IS NULL THEN
 		RAISE EXCEPTION 'no command given; set command or argv' USING ERRCODE = '22023';
@@ -116,7 +123,8 @@ func checkSubmittedSpec() string {
 	END IF;
 	job_id := coalesce(spec ->> 'id', gen_random_uuid()::text);
 	IF job_id !~ '^[A-Za-z0-9][A-Za-z0-9._@/-]{0,127}$' THEN
-		RAISE EXCEPTION 'id: invalid characters or length; use up to 128 letters, digits and . _ @ / -, beginning with a letter or digit' USING ERRCODE = '22023';
+		RAISE EXCEPTION 'id: invalid characters or length; use up to 128 letters, digits and . _ @ / -, ` +
+		`beginning with a letter or digit' USING ERRCODE = '22023';
 	END IF;
 	IF job_id ~ '^[1-9][0-9]{0,17}$' THEN
 		seq_of := job_id::bigint;

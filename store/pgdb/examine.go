@@ -34,19 +34,16 @@ func Examine(ctx context.Context, url string) []store.Finding {
 	if err != nil {
 		return []store.Finding{Failure(err)}
 	}
-	version, err := SchemaVersion(c, Script(0, database.Migrations, Migrations))
+	version, err := CheckTables(c)
+	if errors.Is(err, store.ErrNewerSchema) {
+		message := strings.TrimSuffix(err.Error(), "; "+AfterOtherSchema)
+		return []store.Finding{{Check: "database", Level: store.LevelFailure, Message: message, Next: AfterOtherSchema}}
+	}
 	if err == nil && version == 0 {
 		return []store.Finding{{Check: "database", Level: store.LevelOK, Message: "the database " +
 			strconv.Quote(config.Database) + " has no queue yet; the first start of the service creates it"}}
 	}
 	var list []store.Finding
-	if err == nil {
-		_, err = CheckSchema(c, version, database.Migrations, Migrations)
-	}
-	if errors.Is(err, store.ErrNewerSchema) {
-		message := strings.TrimSuffix(err.Error(), "; "+AfterOtherSchema)
-		return []store.Finding{{Check: "database", Level: store.LevelFailure, Message: message, Next: AfterOtherSchema}}
-	}
 	if err == nil {
 		list, err = ExamineQueue(c, config.Database, OldTransaction)
 	}
@@ -71,17 +68,15 @@ func foreignFinding(f *foreignObject) store.Finding {
 const OldTransaction = 5 * time.Minute
 
 // ExamineQueue checks a database that contains a queue.
-func ExamineQueue(c interface {
-	Query(each func(r database.Row) (more bool, err error), sql string, args ...any) error
-}, name string, old time.Duration) (list []store.Finding, err error) {
+func ExamineQueue(c database.Querier, name string, old time.Duration) (list []store.Finding, err error) {
 	version, fsync, commits, full := "", "", "", ""
 	standbys, async, unseen, refused, size := int64(0), int64(0), int64(0), int64(0), int64(0)
 	began := time.Now()
-	err = c.Query(func(r database.Row) (bool, error) {
+	_, err = database.First(c, func(r database.Row) {
 		version, fsync, commits, full, standbys, async, unseen, refused, size = r.Text(0), r.Text(1), r.Text(2), r.Text(3),
 			r.Num(4), r.Num(5), r.Num(6), r.Num(7), r.Num(8)
-		return false, nil
-	}, `SELECT current_setting('server_version'), current_setting('fsync'), current_setting('synchronous_commit'), current_setting('full_page_writes'),
+	}, `SELECT current_setting('server_version'), current_setting('fsync'), current_setting('synchronous_commit'),
+			current_setting('full_page_writes'),
 		(SELECT count(*) FROM pg_stat_replication), (SELECT count(*) FROM pg_stat_replication WHERE sync_state = 'async'),
 		(SELECT count(*) FROM pg_stat_replication WHERE sync_state IS NULL),
 		(SELECT count(*) FROM submissions WHERE refused IS NOT NULL), pg_database_size(current_database())`)
@@ -96,10 +91,10 @@ func ExamineQueue(c interface {
 		list = append(list, foreignFinding(foreign))
 	}
 	holder, pid, held := "", int64(0), int64(0)
-	err = c.Query(func(r database.Row) (bool, error) {
-		holder, pid, held = r.Text(0), r.Num(1), r.Num(2)
-		return false, nil
-	}, `SELECT usename, pid, extract(epoch FROM clock_timestamp() - xact_start)::bigint FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid() AND xact_start < clock_timestamp() - ? * interval '1 ms' ORDER BY xact_start LIMIT 1`, old.Milliseconds())
+	_, err = database.First(c, func(r database.Row) { holder, pid, held = r.Text(0), r.Num(1), r.Num(2) },
+		`SELECT usename, pid, extract(epoch FROM clock_timestamp() - xact_start)::bigint FROM pg_stat_activity
+			WHERE datname = current_database() AND pid <> pg_backend_pid()
+				AND xact_start < clock_timestamp() - ? * interval '1 ms' ORDER BY xact_start LIMIT 1`, old.Milliseconds())
 	if err != nil {
 		return nil, err
 	}

@@ -41,24 +41,22 @@ func LockQueue(ctx context.Context, c *Conn, name string) error {
 		select {
 		case <-time.After(LockRetry):
 		case <-ctx.Done():
-			return LockedError(name, c.Query)
+			return LockedError(name, c)
 		}
 	}
 }
 
 // LockedError returns an error which says that the queue is being moved, and names the holder of the lock. Any
 // role that can connect to the database can take this lock, even on purpose.
-func LockedError(name string, query func(each func(r database.Row) (bool, error), sql string, args ...any) error) error {
-	who := "" // "" if the lock has been released
-	err := query(func(r database.Row) (bool, error) {
-		who = r.Text(0)
-		return false, nil
-	}, `SELECT 'session ' || l.pid || ' of the role ' || coalesce(a.usename, '?') FROM pg_locks l LEFT JOIN pg_stat_activity a ON a.pid = l.pid
-		WHERE l.locktype = 'advisory' AND l.granted AND l.pid <> pg_backend_pid() AND l.classid = 0 AND l.objid = ? AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())`, int64(QueueLock))
-	if err != nil {
+func LockedError(name string, c database.Querier) error {
+	who, err := database.Text(c, `SELECT 'session ' || l.pid || ' of the role ' || coalesce(a.usename, '?')
+		FROM pg_locks l LEFT JOIN pg_stat_activity a ON a.pid = l.pid
+		WHERE l.locktype = 'advisory' AND l.granted AND l.pid <> pg_backend_pid() AND l.classid = 0 AND l.objid = ?
+			AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())`, int64(QueueLock))
+	switch {
+	case err != nil:
 		return err
-	}
-	if who == "" {
+	case who == "": // the lock has been released
 		return queue.Errorf(queue.CodeUnavailable, "the queue in the database %q was locked for a move and is "+
 			"free again; try again", name)
 	}

@@ -20,7 +20,9 @@ const ownersQuery = `WITH RECURSIVE trusted (oid) AS (
 		UNION SELECT oid FROM pg_roles WHERE rolname = 'pg_database_owner'
 	), found (place, what, owner) AS (
 		SELECT 0, 'SCHEMA ' || nspname, nspowner FROM pg_namespace WHERE nspname = '` + Schema + `'
-		UNION ALL SELECT 1, CASE c.relkind WHEN 'S' THEN 'SEQUENCE ' WHEN 'v' THEN 'VIEW ' WHEN 'm' THEN 'MATERIALIZED VIEW ' WHEN 'f' THEN 'FOREIGN TABLE ' ELSE 'TABLE ' END || '` + Schema + `.' || quote_ident(c.relname), c.relowner
+		UNION ALL SELECT 1, CASE c.relkind WHEN 'S' THEN 'SEQUENCE ' WHEN 'v' THEN 'VIEW '
+				WHEN 'm' THEN 'MATERIALIZED VIEW ' WHEN 'f' THEN 'FOREIGN TABLE ' ELSE 'TABLE ' END
+				|| '` + Schema + `.' || quote_ident(c.relname), c.relowner
 			FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace WHERE n.nspname = '` + Schema +
 	`' AND c.relkind IN ('r', 'p', 'S', 'v', 'm', 'f')
 		UNION ALL SELECT 2, CASE p.prokind WHEN 'p' THEN 'PROCEDURE ' WHEN 'a' THEN 'AGGREGATE ' ELSE 'FUNCTION ' END || '` +
@@ -29,7 +31,8 @@ const ownersQuery = `WITH RECURSIVE trusted (oid) AS (
 		UNION ALL SELECT 3, 'OPERATOR ' || '` + Schema + `.' || o.oprname, o.oprowner
 			FROM pg_operator AS o JOIN pg_namespace AS n ON n.oid = o.oprnamespace WHERE n.nspname = '` + Schema + `'
 	)
-	SELECT what, pg_get_userbyid(owner), current_user, current_database() FROM found WHERE owner NOT IN (SELECT oid FROM owners) ORDER BY place, what LIMIT 1`
+	SELECT what, pg_get_userbyid(owner), current_user, current_database() FROM found
+		WHERE owner NOT IN (SELECT oid FROM owners) ORDER BY place, what LIMIT 1`
 
 // foreignObject is something in the schema that belongs to a role the service does not trust.
 type foreignObject struct{ kind, owner, user, database string }
@@ -46,12 +49,9 @@ func (f *foreignObject) next() string {
 
 // findForeign returns the first object of the schema that belongs to an untrusted role. It returns nil if all
 // objects belong to the service's role, a role that this one is a member of, or the owner of the database.
-func findForeign(c interface {
-	Query(each func(r database.Row) (more bool, err error), sql string, args ...any) error
-}) (found *foreignObject, err error) {
-	err = c.Query(func(r database.Row) (bool, error) {
+func findForeign(c database.Querier) (found *foreignObject, err error) {
+	_, err = database.First(c, func(r database.Row) {
 		found = &foreignObject{r.Text(0), r.Text(1), r.Text(2), r.Text(3)}
-		return false, nil
 	}, ownersQuery)
 	return found, err
 }

@@ -64,13 +64,18 @@ func (c *Conn) send(sql string, args []any) error {
 			}
 		case nil:
 		default:
-			return fmt.Errorf("bug in queuectl: argument %d of the SQL statement %s has the type %T, which is not supported", i+1,
-				sql, a)
+			return unsupportedArgument(i, sql, a)
 		}
 		c.unreadBytes += len(values[i])
 		c.sentBytes += int64(len(values[i]))
 	}
 	return c.sendValues(s, values, formats)
+}
+
+// unsupportedArgument returns the error for the argument with index i of a statement.
+func unsupportedArgument(i int, sql string, argument any) error {
+	return fmt.Errorf("bug in queuectl: argument %d of the SQL statement %s has the type %T, which is not supported",
+		i+1, sql, argument)
 }
 
 // sendNext sends the collected rows of all tables, then a statement, so that the server executes them in
@@ -80,6 +85,16 @@ func (c *Conn) sendNext(sql string, args []any) error {
 		return err
 	}
 	return c.send(sql, args)
+}
+
+// sendThen sends a statement like sendNext in the pipeline of the current transaction, and then calls f.
+func (c *Conn) sendThen(f func() error, sql string, args []any) error {
+	return c.inPipeline(func() error {
+		if err := c.sendNext(sql, args); err != nil {
+			return err
+		}
+		return f()
+	})
 }
 
 // sendValues adds a statement with encoded arguments to the pipeline.
@@ -163,6 +178,14 @@ func (c *Conn) dropSkipped() {
 	}
 }
 
+// fetch ends the batch with flush, and reads replies as read does.
+func (c *Conn) fetch(keep int) (changed int64, err error) {
+	if err := c.flush(); err != nil {
+		return 0, err
+	}
+	return c.read(keep)
+}
+
 // flush ends the batch with a Sync, like push. The caller waits for the replies next.
 func (c *Conn) flush() error {
 	c.RoundTrips++
@@ -210,9 +233,8 @@ func (c *Conn) sync() error {
 	pipe := c.pipeline
 	var err error
 	if c.unsynced {
-		err = c.flush()
-	}
-	if err == nil {
+		_, err = c.fetch(0)
+	} else {
 		_, err = c.read(0)
 	}
 	c.pipeline, c.unread, c.unreadBytes, c.unsynced = nil, nil, 0, false

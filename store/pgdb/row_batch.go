@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"cmp"
 	"encoding/binary"
-	"fmt"
 	"math"
 	"regexp"
 	"strconv"
@@ -133,8 +132,7 @@ func (r *rowBatch) add(args []any) error {
 		case nil:
 			c.values, c.nulls = binary.BigEndian.AppendUint32(c.values, appendNull), true
 		default:
-			return fmt.Errorf("bug in queuectl: argument %d of the SQL statement %s has the type %T, which is not supported", i+1,
-				r.single.text, a)
+			return unsupportedArgument(i, r.single.text, a)
 		}
 		if r.count == 0 {
 			c.first = len(c.values) - start
@@ -230,10 +228,7 @@ func (c *Conn) WriteRow(sql string, args ...any) error {
 func (c *Conn) prepare(s *preparedStatement) error {
 	return c.inPipeline(func() error {
 		c.sendPrepare(s)
-		if err := c.flush(); err != nil {
-			return err
-		}
-		_, err := c.read(0)
+		_, err := c.fetch(0)
 		return err
 	})
 }

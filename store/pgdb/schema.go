@@ -31,9 +31,9 @@ import (
 // An administrator may add views, tables, functions and indexes that are not unique, because they do not
 // affect the service.
 
-// Script returns the statements that upgrade the tables from a version to the newest one. Version 0
+// scriptFrom returns the statements that upgrade the tables from a version to the newest one. Version 0
 // means that there are no tables yet.
-func Script(from int, steps, own [][]string) (script []string) {
+func scriptFrom(from int, steps, own [][]string) (script []string) {
 	if from == 0 {
 		script = append(script, `CREATE TABLE schema (version BIGINT NOT NULL, fingerprint TEXT NOT NULL)`,
 			`INSERT INTO schema VALUES (0, '')`)
@@ -107,11 +107,8 @@ func describedIn(schema string) string {
 
 // describe returns lines that describe the current state, in a schema, of the objects that a script creates.
 func describe(c *Conn, schema string, script []string) (lines []schemaLine, err error) {
-	err = c.Query(func(r database.Row) (bool, error) {
-		lines = append(lines, schemaLine{r.Text(0), r.Text(1)})
-		return true, nil
-	}, describedIn(schema), createdNames(script, createdTable), createdNames(script, createdIndex))
-	return lines, err
+	return database.Rows(c, func(r database.Row) schemaLine { return schemaLine{r.Text(0), r.Text(1)} },
+		describedIn(schema), createdNames(script, createdTable), createdNames(script, createdIndex))
 }
 
 // serversSchema is an SQL expression for the oid of the service's schema.
@@ -143,7 +140,8 @@ func checkShape(c *Conn, script []string) (changed string, err error) {
 		return "", err
 	}
 	want, err := describeCreated(c, script)
-	if err != nil && database.KindOf(err) == database.Mistake { // for example, the role has no right to create temporary tables
+	// The script fails, for example, if the role has no right to create temporary tables.
+	if err != nil && database.KindOf(err) == database.Mistake {
 		return "", otherSchema(c, fmt.Sprintf("its tables differ from those of this version "+
 			"(queuectl can name the difference if the role in the URL has the privilege TEMPORARY on the database: %v)",
 			serverMessage(err)))
@@ -218,14 +216,11 @@ func otherSchema(c *Conn, difference string) error {
 		name, difference, AfterOtherSchema)))
 }
 
-// SchemaVersion returns the version of the tables; 0 if none exist.
-func SchemaVersion(c *Conn, script []string) (version int64, err error) {
-	var tables []string
-	err = c.Query(func(r database.Row) (bool, error) {
-		tables = append(tables, r.Text(0))
-		return true, nil
-	}, `SELECT relname FROM pg_class WHERE relnamespace = `+serversSchema+` AND relname = ANY (string_to_array(?, ' '))
-		ORDER BY relname`, createdNames(script, createdTable))
+// schemaVersion returns the version of the tables; 0 if none exist.
+func schemaVersion(c *Conn, script []string) (version int64, err error) {
+	tables, err := database.Rows(c, database.TextOf, `SELECT relname FROM pg_class
+		WHERE relnamespace = `+serversSchema+` AND relname = ANY (string_to_array(?, ' ')) ORDER BY relname`,
+		createdNames(script, createdTable))
 	switch {
 	case err != nil || len(tables) == 0:
 		return 0, err
@@ -237,12 +232,12 @@ func SchemaVersion(c *Conn, script []string) (version int64, err error) {
 	return c.Number(`SELECT version FROM schema`)
 }
 
-// CheckSchema returns an error if this program cannot use the tables. Either their version is newer and
+// checkSchema returns an error if this program cannot use the tables. Either their version is newer and
 // its min_reader excludes this program, or they have this version but differ from the expected tables. The
 // result changed is that of checkShape.
-func CheckSchema(c *Conn, version int64, steps, own [][]string) (changed string, err error) {
+func checkSchema(c *Conn, version int64, steps, own [][]string) (changed string, err error) {
 	if version == int64(len(steps)) {
-		return checkShape(c, Script(0, steps, own))
+		return checkShape(c, scriptFrom(0, steps, own))
 	}
 	oldest, err := c.Number(`SELECT min_reader FROM meta`)
 	if err == nil && (oldest > int64(len(steps)) || oldest <= 0) {
@@ -253,10 +248,20 @@ func CheckSchema(c *Conn, version int64, steps, own [][]string) (changed string,
 	return "", err
 }
 
+// CheckTables returns the version of the tables, 0 if none exist. It returns an error if this program cannot use
+// them; see checkSchema.
+func CheckTables(c *Conn) (version int64, err error) {
+	version, err = schemaVersion(c, scriptFrom(0, database.Migrations, Migrations))
+	if err == nil && version > 0 {
+		_, err = checkSchema(c, version, database.Migrations, Migrations)
+	}
+	return version, err
+}
+
 // acceptTables checks tables that have this program's version or a newer one. It stores their fingerprint if
 // that is new.
 func acceptTables(c *Conn, version int64, steps, own [][]string) error {
-	changed, err := CheckSchema(c, version, steps, own)
+	changed, err := checkSchema(c, version, steps, own)
 	if err == nil && changed != "" {
 		err = c.Exec(`UPDATE schema SET fingerprint = ?`, changed)
 	}
@@ -272,8 +277,8 @@ func MakeTables(c *Conn, steps, own [][]string) (err error) {
 	if err := CheckOwners(c); err != nil {
 		return err
 	}
-	all := Script(0, steps, own)
-	version, err := SchemaVersion(c, all)
+	all := scriptFrom(0, steps, own)
+	version, err := schemaVersion(c, all)
 	if err != nil || version >= int64(len(steps)) {
 		return cmp.Or(err, acceptTables(c, version, steps, own))
 	}
@@ -289,13 +294,13 @@ func MakeTables(c *Conn, steps, own [][]string) (err error) {
 	if err := run(`SELECT pg_advisory_xact_lock(` + fmt.Sprint(tablesLock) + `)`); err != nil {
 		return err
 	}
-	if version, err = SchemaVersion(c, all); err != nil {
+	if version, err = schemaVersion(c, all); err != nil {
 		return err
 	}
 	if version >= int64(len(steps)) { // another program has upgraded the tables in the meantime
 		return cmp.Or(run(`ROLLBACK`), acceptTables(c, version, steps, own))
 	}
-	script := append([]string{`CREATE SCHEMA IF NOT EXISTS ` + Schema}, Script(int(version), steps, own)...)
+	script := append([]string{`CREATE SCHEMA IF NOT EXISTS ` + Schema}, scriptFrom(int(version), steps, own)...)
 	for _, statement := range append(script, enqueueFunction()...) {
 		if err := run(statement); err != nil {
 			return err

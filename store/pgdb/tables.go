@@ -18,16 +18,14 @@ func CheckServer(c *Conn, name string) error {
 		err = queue.Errorf(queue.CodeInvalid, "the database server is PostgreSQL %d; version 14 or later is required",
 			version/10_000)
 	}
-	if err == nil {
-		err = c.Query(func(r database.Row) (bool, error) {
-			// SQL_ASCII accepts any text unchanged.
-			if encoding := r.Text(0); encoding != "UTF8" && encoding != "SQL_ASCII" {
-				return false, queue.Errorf(queue.CodeInvalid,
-					"the database %s has the encoding %s, but queuectl needs UTF8; create a database with ENCODING 'UTF8'",
-					name, encoding)
-			}
-			return false, nil
-		}, `SELECT current_setting('server_encoding')`)
+	if err != nil {
+		return err
+	}
+	encoding, err := database.Text(c, `SELECT current_setting('server_encoding')`)
+	if err == nil && encoding != "UTF8" && encoding != "SQL_ASCII" { // SQL_ASCII accepts any text unchanged
+		err = queue.Errorf(queue.CodeInvalid,
+			"the database %s has the encoding %s, but queuectl needs UTF8; create a database with ENCODING 'UTF8'",
+			name, encoding)
 	}
 	return err
 }
@@ -35,7 +33,8 @@ func CheckServer(c *Conn, name string) error {
 // DatabaseID returns an id of the database. It differs between databases of one server and between a database
 // and its copy on another server.
 func DatabaseID(c database.Statements) (string, error) {
-	return database.Text(c, `SELECT system_identifier || '/' || (SELECT oid FROM pg_database WHERE datname = current_database()) FROM pg_control_system()`)
+	return database.Text(c, `SELECT system_identifier || '/' || (SELECT oid FROM pg_database
+		WHERE datname = current_database()) FROM pg_control_system()`)
 }
 
 // HasTables reports whether the tables exist.

@@ -3,6 +3,7 @@ package pgdb
 import (
 	"errors"
 	"fmt"
+	"regexp"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -88,42 +89,30 @@ func wrapError(err error, statement string) error {
 	return ConnLostError{fmt.Errorf("the connection to the database is lost: %w", err)}
 }
 
+// untranslated matches the parts of a statement that translate replaces. It also matches quoted texts, which
+// translate leaves unchanged.
+var untranslated = regexp.MustCompile(`'[^']*'|\?[0-9]*|INDEXED BY [^ \t\n)]+|CROSS JOIN `)
+
 // translate translates a statement for PostgreSQL: it numbers the placeholders and removes INDEXED BY and
 // CROSS JOIN, which only SQLite needs.
 func translate(sql string) string {
-	var b strings.Builder
 	n := 0
-	for i := 0; i < len(sql); i++ {
-		switch {
-		case sql[i] == '\'':
-			end := i + 1 + strings.IndexByte(sql[i+1:], '\'')
-			b.WriteString(sql[i : end+1])
-			i = end
-		case sql[i] == '?':
-			end := i + 1
-			for end < len(sql) && sql[end] >= '0' && sql[end] <= '9' {
-				end++
-			}
-			if at, err := strconv.Atoi(sql[i+1 : end]); err == nil {
-				n = at
-			} else {
-				n++
-			}
-			fmt.Fprintf(&b, "$%d", n)
-			i = end - 1
-		case strings.HasPrefix(sql[i:], "INDEXED BY "):
-			i += len("INDEXED BY ")
-			for i+1 < len(sql) && !strings.ContainsRune(" \t\n)", rune(sql[i+1])) {
-				i++
-			}
-		case strings.HasPrefix(sql[i:], "CROSS JOIN "):
-			b.WriteString("JOIN ")
-			i += len("CROSS JOIN ") - 1
-		default:
-			b.WriteByte(sql[i])
+	return untranslated.ReplaceAllStringFunc(sql, func(part string) string {
+		switch part[0] {
+		case '\'':
+			return part
+		case 'I':
+			return ""
+		case 'C':
+			return "JOIN "
 		}
-	}
-	return b.String()
+		if at, err := strconv.Atoi(part[1:]); err == nil {
+			n = at
+		} else {
+			n++
+		}
+		return "$" + strconv.Itoa(n)
+	})
 }
 
 // CleanText returns a text that PostgreSQL can store: valid UTF-8 without NUL characters.

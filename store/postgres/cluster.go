@@ -45,22 +45,40 @@ func (s *Store) notifyCommits(ctx context.Context) {
 // listenForCommits applies other nodes' commits soon after they are made, even if this node writes nothing.
 // The node can then claim new jobs and notify callers that watch jobs. The function runs until ctx ends.
 func (s *Store) listenForCommits(ctx context.Context) {
+	var received []pgconn.Notification
+	config := *s.config
+	config.Config = config.Config.Copy()
+	config.OnNotification = func(_ *pgconn.PgConn, n *pgconn.Notification) { received = append(received, *n) }
+	keepConnected(ctx, &config, func(c *pgdb.Conn) (worked bool) {
+		received = nil
+		var err error
+		if !config.Pooled { // a pooled connection receives no notifications, so the node only polls
+			err = c.Listen(ctx, commitsChannel, noderequests.Channel)
+		}
+		worked = err == nil
+		for err == nil {
+			err = s.awaitNotification(ctx, c, &received)
+		}
+		return worked
+	})
+}
+
+// Pauses between attempts to reconnect after the connection for notifications was lost.
+const (
+	minListenRetry = time.Second // doubles up to maxListenRetry
+	maxListenRetry = 30 * time.Second
+)
+
+// keepConnected connects to a server and calls use, which returns when the connection is lost and reports whether
+// it has worked before. keepConnected then connects again after a pause, until ctx ends.
+func keepConnected(ctx context.Context, config *pgdb.Address, use func(c *pgdb.Conn) (worked bool)) {
 	for pause := minListenRetry; ctx.Err() == nil; pause = min(2*pause, maxListenRetry) {
-		var received []pgconn.Notification
-		config := *s.config
-		config.Config = config.Config.Copy()
-		config.OnNotification = func(_ *pgconn.PgConn, n *pgconn.Notification) { received = append(received, *n) }
 		within, cancel := context.WithTimeout(ctx, pgdb.ConnectTimeout)
-		c, err := pgdb.Connect(within, &config)
+		c, err := pgdb.Connect(within, config)
 		cancel()
 		if err == nil {
-			// A pooled connection receives no notifications, so the node only polls.
-			if !config.Pooled {
-				err = c.Listen(ctx, commitsChannel, noderequests.Channel)
-			}
-			for err == nil {
+			if use(c) {
 				pause = minListenRetry
-				err = s.awaitNotification(ctx, c, &received)
 			}
 			c.Close()
 		}

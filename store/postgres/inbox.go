@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/md5"
 	"fmt"
-	"time"
 
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/store"
@@ -58,13 +57,11 @@ func createSubmittedSequence(t *engine.Tx, role string) error {
 func (s *Store) Submissions(ctx context.Context, limit func(role string) int) (list []store.Submission, err error) {
 	err = s.Read(ctx, func(r *reads.Reader) error {
 		list = nil
-		for role, found := "", true; found; {
-			found = false
+		for role := ""; ; {
 			anothers := false
-			err := r.Query(func(r database.Row) (bool, error) {
-				role, anothers, found = r.Text(0), r.Num(1) != 0, true
-				return false, nil
-			}, `SELECT role, (SELECT count(*) FROM roles WHERE roles.role = submissions.role AND node <> ? AND NOT EXISTS (SELECT 1 FROM roles AS own WHERE own.role = submissions.role AND own.node = ?))
+			found, err := database.First(r, func(r database.Row) { role, anothers = r.Text(0), r.Num(1) != 0 },
+				`SELECT role, (SELECT count(*) FROM roles WHERE roles.role = submissions.role AND node <> ?
+					AND NOT EXISTS (SELECT 1 FROM roles AS own WHERE own.role = submissions.role AND own.node = ?))
 				FROM submissions WHERE refused IS NULL AND role > ? ORDER BY role LIMIT 1`, s.Node(), s.Node(), role)
 			if err != nil || !found {
 				return err
@@ -87,7 +84,6 @@ func (s *Store) Submissions(ctx context.Context, limit func(role string) int) (l
 				return err
 			}
 		}
-		return nil
 	})
 	return list, err
 }
@@ -114,15 +110,10 @@ func (s *Store) Refuse(ctx context.Context, n int64, why string) error {
 		if err != nil || role == "" {
 			return err
 		}
-		return t.Exec(`DELETE FROM submissions WHERE refused IS NOT NULL AND role = ? AND n <= (SELECT n FROM submissions WHERE refused IS NOT NULL AND role = ? ORDER BY n DESC LIMIT 1 OFFSET ?)`, role, role, int64(store.MaxRefused))
+		return t.Exec(`DELETE FROM submissions WHERE refused IS NOT NULL AND role = ? AND n <= (SELECT n FROM submissions
+			WHERE refused IS NOT NULL AND role = ? ORDER BY n DESC LIMIT 1 OFFSET ?)`, role, role, int64(store.MaxRefused))
 	})
 }
-
-// Pauses between attempts to reconnect after the connection for notifications was lost.
-const (
-	minListenRetry = time.Second // doubles up to maxListenRetry
-	maxListenRetry = 30 * time.Second
-)
 
 // Arrivals implements store.Inbox. While the connection is lost there are no hints, so the receiver must
 // also poll.
@@ -131,23 +122,14 @@ func (s *Store) Arrivals(ctx context.Context) <-chan struct{} {
 	if s.config.Pooled { // a pooler delivers no notifications
 		return hint
 	}
-	go func() {
-		for pause := minListenRetry; ctx.Err() == nil; pause = min(2*pause, maxListenRetry) {
-			c, err := pgdb.Connect(ctx, s.config)
-			if err == nil {
-				err = c.Listen(ctx, pgdb.SubmissionsChannel)
-				for ; err == nil; err = c.WaitForNotification(ctx) {
-					pause = minListenRetry
-					engine.Hint(hint)
-				}
-				c.Close()
-			}
-			select {
-			case <-ctx.Done():
-			case <-time.After(pause):
-			}
+	go keepConnected(ctx, s.config, func(c *pgdb.Conn) (worked bool) {
+		err := c.Listen(ctx, pgdb.SubmissionsChannel)
+		worked = err == nil
+		for ; err == nil; err = c.WaitForNotification(ctx) {
+			engine.Hint(hint)
 		}
-	}()
+		return worked
+	})
 	return hint
 }
 

@@ -45,8 +45,8 @@ func (s *Store) join(ctx context.Context, m NodeConfig) error {
 		return ctx.Err()
 	}
 	if remaining, err = s.tryToJoin(ctx, m); remaining != 0 {
-		return queue.Errorf(
-			queue.CodeExists, `another service with a copy of this state directory already runs as node %s of this queue; give this service another name with the setting "node"`, m.Name)
+		return queue.Errorf(queue.CodeExists, "another service with a copy of this state directory already runs as node %s "+
+			`of this queue; give this service another name with the setting "node"`, m.Name)
 	}
 	return err
 }
@@ -59,15 +59,16 @@ func (s *Store) tryToJoin(ctx context.Context, m NodeConfig) (remaining time.Dur
 		if free, err := t.Number(`SELECT pg_try_advisory_xact_lock_shared(` + fmt.Sprint(pgdb.QueueLock) + `)`); err != nil {
 			return err
 		} else if free == 0 {
-			return pgdb.LockedError(s.config.Database, t.Query)
+			return pgdb.LockedError(s.config.Database, t)
 		}
 		dir, alive, last := "", false, ""
 		remaining = 0
-		err := t.Query(func(r database.Row) (bool, error) {
+		_, err := database.First(t, func(r database.Row) {
 			dir, alive, last = r.Text(0), r.Num(1) != 0, r.Text(2)
 			remaining = time.Duration(r.Num(3)) * time.Millisecond
-			return false, nil
-		}, `SELECT folder, until > clock_timestamp() AND NOT gone, place, CASE WHEN isfinite(until) THEN ceil(extract(epoch FROM until - clock_timestamp()) * 1000)::bigint ELSE 0 END FROM nodes WHERE name = ?`, m.Name)
+		}, `SELECT folder, until > clock_timestamp() AND NOT gone, place, CASE WHEN isfinite(until)
+			THEN ceil(extract(epoch FROM until - clock_timestamp()) * 1000)::bigint ELSE 0 END
+			FROM nodes WHERE name = ?`, m.Name)
 		if err != nil {
 			return err
 		}
@@ -76,8 +77,8 @@ func (s *Store) tryToJoin(ctx context.Context, m NodeConfig) (remaining time.Dur
 		}
 		remaining = 0
 		if dir != m.DirID && alive {
-			return queue.Errorf(
-				queue.CodeExists, `another service already runs as node %s of this queue; give this service another name with the setting "node"`, m.Name)
+			return queue.Errorf(queue.CodeExists, "another service already runs as node %s of this queue; "+
+				`give this service another name with the setting "node"`, m.Name)
 		}
 		copied = false
 		if renamed, err := rename(t, m); errors.Is(err, ErrDirCopied) {
@@ -89,11 +90,12 @@ func (s *Store) tryToJoin(ctx context.Context, m NodeConfig) (remaining time.Dur
 			dir = m.DirID
 		}
 		id, incarnation := int64(0), int64(0)
-		err = t.Query(func(r database.Row) (bool, error) {
-			id, incarnation = r.Num(0), r.Num(1)
-			return false, nil
-		}, `INSERT INTO nodes (name, folder, place, until, version) VALUES (?, ?, ?, clock_timestamp() + ? * interval '1 ms', ?)
-			ON CONFLICT (name) DO UPDATE SET folder = excluded.folder, place = excluded.place, incarnation = nodes.incarnation + 1, until = excluded.until, heard = clock_timestamp(), gone = false, joined = clock_timestamp(), version = excluded.version
+		_, err = database.First(t, func(r database.Row) { id, incarnation = r.Num(0), r.Num(1) },
+			`INSERT INTO nodes (name, folder, place, until, version)
+				VALUES (?, ?, ?, clock_timestamp() + ? * interval '1 ms', ?)
+			ON CONFLICT (name) DO UPDATE SET folder = excluded.folder, place = excluded.place,
+				incarnation = nodes.incarnation + 1, until = excluded.until, heard = clock_timestamp(), gone = false,
+				joined = clock_timestamp(), version = excluded.version
 			RETURNING id, incarnation`, m.Name, m.DirID, m.DirLocation, m.Lease.Milliseconds(), m.Version)
 		if err != nil {
 			return err
@@ -129,9 +131,8 @@ func (m *NodeConfig) ranElsewhere(location string) bool {
 // its leases.
 func rename(t *engine.Tx, m NodeConfig) (renamed bool, err error) {
 	id, oldName, alive, location := int64(0), "", false, ""
-	err = t.Query(func(r database.Row) (bool, error) {
+	_, err = database.First(t, func(r database.Row) {
 		id, oldName, alive, location = r.Num(0), r.Text(1), r.Num(2) != 0, r.Text(3)
-		return false, nil
 	}, `SELECT id, name, until > clock_timestamp() AND NOT gone, place FROM nodes WHERE folder = ? AND name <> ?`, m.DirID,
 		m.Name)
 	if err == nil && alive && m.ranElsewhere(location) {

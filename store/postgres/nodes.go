@@ -19,11 +19,8 @@ import (
 // StoreNode implements SharedDatabase.
 func (s backend) StoreNode(t *engine.Tx, n *store.Node) error {
 	labels, err := json.Marshal(n.Labels)
-	if err != nil {
-		return err
-	}
-	resources, err := json.Marshal(n.Resources)
-	if err != nil {
+	resources, err2 := json.Marshal(n.Resources)
+	if err := errors.Join(err, err2); err != nil {
 		return err
 	}
 	return t.Exec(`UPDATE nodes SET labels = ?, resources = ? WHERE id = ?`, string(labels), string(resources), n.ID)
@@ -37,12 +34,10 @@ func (s *Store) ExtendLease(ctx context.Context, load store.Load) (m store.Membe
 	}
 	err = s.leaseConn.Do(ctx, func(c *pgdb.Conn) error {
 		m = store.Membership{}
-		found := false
-		err := c.Query(func(r database.Row) (bool, error) {
-			found = true
-			m.Drained = r.Num(0) != 0
-			return false, nil
-		}, `UPDATE nodes SET until = clock_timestamp() + ? * interval '1 ms', heard = clock_timestamp(), load = ? WHERE id = ? AND incarnation = ? AND NOT gone RETURNING drained`, s.lease.Milliseconds(), string(encoded), s.Node(), s.incarnation)
+		found, err := database.First(c, func(r database.Row) { m.Drained = r.Num(0) != 0 },
+			`UPDATE nodes SET until = clock_timestamp() + ? * interval '1 ms', heard = clock_timestamp(), load = ?
+				WHERE id = ? AND incarnation = ? AND NOT gone RETURNING drained`,
+			s.lease.Milliseconds(), string(encoded), s.Node(), s.incarnation)
 		if err != nil {
 			return err
 		}
@@ -54,11 +49,12 @@ func (s *Store) ExtendLease(ctx context.Context, load store.Load) (m store.Membe
 		if err := c.Exec(`DELETE FROM asks WHERE at < clock_timestamp() - interval '10 min'`); err != nil {
 			return err
 		}
-		return c.Query(func(r database.Row) (bool, error) {
-			m.HasOrphans = r.Num(0) != 0
-			return false, nil
-		}, `SELECT count(*) FILTER (WHERE gone AND reserved <> '' OR NOT gone AND until < clock_timestamp()) + (SELECT count(*) FROM meta WHERE reserved <> '')
-			+ (SELECT count(*) FROM (SELECT 1 FROM jobs WHERE place = 3 AND (node < 0 OR node IN (SELECT id FROM nodes WHERE gone)) LIMIT 1) AS of) FROM nodes`)
+		orphans, err := c.Number(`SELECT count(*) FILTER (WHERE gone AND reserved <> ''
+				OR NOT gone AND until < clock_timestamp()) + (SELECT count(*) FROM meta WHERE reserved <> '')
+			+ (SELECT count(*) FROM (SELECT 1 FROM jobs WHERE place = 3
+				AND (node < 0 OR node IN (SELECT id FROM nodes WHERE gone)) LIMIT 1) AS of) FROM nodes`)
+		m.HasOrphans = orphans != 0
+		return err
 	})
 	return m, err
 }
@@ -101,14 +97,13 @@ func (s *Store) TakeOver(ctx context.Context) (lost []store.LostLease, err error
 	err = s.Do(ctx, engine.Urgent, func(t *engine.Tx) error {
 		lost = nil
 		names, expired, gone := map[int64]string{}, map[int64]bool{}, map[int64]bool{}
-		err := t.Query(func(r database.Row) (bool, error) {
+		err := database.Each(t, func(r database.Row) {
 			names[r.Num(0)] = r.Text(1)
 			if r.Num(2) != 0 {
 				expired[r.Num(0)] = true
 			} else if r.Num(3) != 0 {
 				gone[r.Num(0)] = true
 			}
-			return true, nil
 		}, `SELECT id, name, NOT gone AND until < clock_timestamp(), gone FROM nodes`)
 		if err != nil {
 			return err
@@ -164,10 +159,8 @@ func (s *Store) Nodes(ctx context.Context, after string) (list []store.NodeState
 	err = s.Read(ctx, func(r *reads.Reader) error {
 		list = nil
 		leased := map[int64]int{}
-		err := r.Query(func(r database.Row) (bool, error) {
-			leased[r.Num(0)] = int(r.Num(1))
-			return true, nil
-		}, `SELECT node, count(*) FROM jobs WHERE place = 3 GROUP BY node LIMIT ?`, int64(maxCounted))
+		err := database.Each(r, func(r database.Row) { leased[r.Num(0)] = int(r.Num(1)) },
+			`SELECT node, count(*) FROM jobs WHERE place = 3 GROUP BY node LIMIT ?`, int64(maxCounted))
 		if err != nil {
 			return err
 		}
@@ -182,7 +175,10 @@ func (s *Store) Nodes(ctx context.Context, after string) (list []store.NodeState
 			}
 			list = append(list, n)
 			return true, nil
-		}, `SELECT id, name, version, load, drained, NOT gone AND until > clock_timestamp(), (extract(epoch FROM joined) * 1000)::bigint, (extract(epoch FROM heard) * 1000)::bigint, labels, resources, until <= heard FROM nodes WHERE name > ? ORDER BY name LIMIT ?`, after, int64(store.MaxNodes))
+		}, `SELECT id, name, version, load, drained, NOT gone AND until > clock_timestamp(),
+				(extract(epoch FROM joined) * 1000)::bigint, (extract(epoch FROM heard) * 1000)::bigint, labels, resources,
+				until <= heard
+			FROM nodes WHERE name > ? ORDER BY name LIMIT ?`, after, int64(store.MaxNodes))
 	})
 	return list, err
 }
@@ -208,10 +204,12 @@ func (s *Store) LeaseHolder(ctx context.Context, seq int64) (node int64, err err
 func (s *Store) NodesOf(ctx context.Context, seqs []int64) (names map[int64]string, err error) {
 	err = s.Read(ctx, func(r *reads.Reader) error {
 		names = map[int64]string{}
-		return r.Query(func(r database.Row) (bool, error) {
-			names[r.Num(0)] = r.Text(1)
-			return true, nil
-		}, `SELECT jobs.seq, coalesce(CASE WHEN jobs.place = 3 THEN nodes.name END, (SELECT attempts.node FROM attempts WHERE attempts.seq = jobs.seq AND n = runs), CASE WHEN ran <> '' THEN regexp_replace(ran, '^([^ ]* ){4}', '') END, nodes.name, '') FROM jobs LEFT JOIN nodes ON nodes.id = jobs.node WHERE `+r.IsOneOf("jobs.seq"), database.JoinNumbers(slices.Values(seqs)))
+		return database.Each(r, func(r database.Row) { names[r.Num(0)] = r.Text(1) },
+			`SELECT jobs.seq, coalesce(CASE WHEN jobs.place = 3 THEN nodes.name END,
+					(SELECT attempts.node FROM attempts WHERE attempts.seq = jobs.seq AND n = runs),
+					CASE WHEN ran <> '' THEN regexp_replace(ran, '^([^ ]* ){4}', '') END, nodes.name, '')
+				FROM jobs LEFT JOIN nodes ON nodes.id = jobs.node WHERE `+r.IsOneOf("jobs.seq"),
+			database.JoinNumbers(slices.Values(seqs)))
 	})
 	return names, err
 }
@@ -239,10 +237,8 @@ func (s *Store) IsDrained(ctx context.Context) (drained bool, err error) {
 func (s *Store) RemoveNode(ctx context.Context, name string) error {
 	return s.Do(ctx, engine.Prompt, func(t *engine.Tx) error {
 		id, alive := int64(0), false
-		err := t.Query(func(r database.Row) (bool, error) {
-			id, alive = r.Num(0), r.Num(1) != 0
-			return false, nil
-		}, `SELECT id, NOT gone AND until > clock_timestamp() AND isfinite(until) FROM nodes WHERE name = ?`, name)
+		_, err := database.First(t, func(r database.Row) { id, alive = r.Num(0), r.Num(1) != 0 },
+			`SELECT id, NOT gone AND until > clock_timestamp() AND isfinite(until) FROM nodes WHERE name = ?`, name)
 		if err != nil || id == 0 {
 			return cmp.Or(err, noSuchNode(0, name))
 		}
@@ -291,19 +287,14 @@ func (s *Store) leave(ctx context.Context) error {
 // OwnGarbage implements SharedDatabase. It does not read the files of other nodes, since there may be many.
 func (s backend) OwnGarbage(t *engine.Tx, limit int) (refs []string, err error) {
 	for name, found := "", true; found; {
-		err := t.Query(func(r database.Row) (bool, error) {
-			refs = append(refs, r.Text(0))
-			return len(refs) < limit, nil
-		}, `SELECT ref FROM garbage WHERE node = ? AND NOT EXISTS (SELECT 1 FROM nodes WHERE name = ? AND id <> ?) ORDER BY ref LIMIT ?`,
+		more, err := database.Rows(t, database.TextOf, `SELECT ref FROM garbage WHERE node = ?
+			AND NOT EXISTS (SELECT 1 FROM nodes WHERE name = ? AND id <> ?) ORDER BY ref LIMIT ?`,
 			name, name, s.Node(), int64(limit-len(refs)))
-		if err != nil || len(refs) == limit {
+		if refs = append(refs, more...); err != nil || len(refs) == limit {
 			return refs, err
 		}
-		found = false
-		err = t.Query(func(r database.Row) (bool, error) {
-			name, found = r.Text(0), true
-			return false, nil
-		}, `SELECT node FROM garbage WHERE node > ? ORDER BY node LIMIT 1`, name)
+		found, err = database.First(t, func(r database.Row) { name = r.Text(0) },
+			`SELECT node FROM garbage WHERE node > ? ORDER BY node LIMIT 1`, name)
 		if err != nil {
 			return nil, err
 		}

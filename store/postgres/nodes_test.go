@@ -446,12 +446,12 @@ func TestHangingNodeIsEnded(t *testing.T) {
 	url := pgserver.Shared(t).Create(t)
 	a, b := openNode(t, url, "a"), openNode(t, url, "b")
 	a.AsWriter(func() {
-		err := a.conn.Begin()
+		err := a.writer.Begin()
 		if err == nil {
-			err = a.conn.Exec(`SELECT one FROM meta FOR UPDATE`)
+			err = a.writer.Exec(`SELECT one FROM meta FOR UPDATE`)
 		}
 		if err == nil {
-			_, err = a.conn.Number(`SELECT commits FROM meta`)
+			_, err = a.writer.Number(`SELECT commits FROM meta`)
 		}
 		if err != nil {
 			t.Error(err)
@@ -461,10 +461,10 @@ func TestHangingNodeIsEnded(t *testing.T) {
 		if took := time.Since(began); took > 8*time.Second {
 			t.Errorf("another node waited for %v", took)
 		}
-		if _, err := a.conn.Number(`SELECT commits FROM meta`); database.KindOf(err) != database.Busy {
+		if _, err := a.writer.Number(`SELECT commits FROM meta`); database.KindOf(err) != database.Busy {
 			t.Errorf("a transaction that was ended still works: %v", err)
 		}
-		a.conn.Rollback()
+		a.writer.Rollback()
 	})
 	enqueueOn(t, a, draft())
 }

@@ -19,7 +19,7 @@ type earlyRows struct {
 
 // StartFind implements SharedDatabase.
 func (s backend) StartFind(query string, args []any, want int, readNow bool) (engine.EarlyRows, error) {
-	e := &earlyRows{conn: s.writer}
+	e := &earlyRows{conn: s.writer.Conn}
 	if !readNow {
 		return e, e.conn.StartQuery(query, args...)
 	}

@@ -32,9 +32,8 @@ type Store struct {
 	*engine.Engine
 	*noderequests.Requests
 	config      *pgdb.Address
-	writer      *pgdb.Conn
-	conn        *serverWriter // wraps writer, and replaces it after the connection was lost
-	writerStart string        // start time of the server process of the writer's connection
+	writer      *serverWriter
+	writerStart string // start time of the server process of the writer's connection
 	clockOffset clockOffset
 	size        atomic.Int64 // size of the database in bytes
 	sizeReadAt  time.Time    // when size was last read; used by the writer only
@@ -79,6 +78,7 @@ func Open(ctx context.Context, url string, o Options) (*Store, error) {
 	}
 	s := &Store{config: config, leaseConn: &pgdb.SideConn{Config: config}, changes: make(chan struct{}, 1),
 		commitMade: make(chan struct{}, 1)}
+	s.writer = &serverWriter{server: s}
 	b := backend{s}
 	s.Engine = engine.New(engine.Config{Backend: b, Space: b, Shared: b, Order: o.Order, Log: o.Log,
 		Now: func() queue.Millis { return queue.MillisOf(time.Now()) + queue.Millis(s.clockOffset.Load()) }})
@@ -86,7 +86,6 @@ func Open(ctx context.Context, url string, o Options) (*Store, error) {
 	if err := s.connect(ctx); err != nil {
 		return nil, err
 	}
-	s.conn = &serverWriter{s, s.writer}
 	if err := s.open(); err != nil {
 		return nil, errors.Join(err, s.writer.Close())
 	}
@@ -123,9 +122,9 @@ func (s *Store) connect(ctx context.Context) error {
 	sent := queue.MillisOf(time.Now())
 	ms, err := c.Number(`SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint`)
 	received := queue.MillisOf(time.Now())
-	if err == nil && s.writer != nil && !s.config.Pooled {
-		_, err = c.Number(
-			`SELECT count(*) FROM (SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid = ? AND backend_start = ?::timestamptz) AS t`, int64(s.writer.PID()), s.writerStart)
+	if err == nil && s.writer.Conn != nil && !s.config.Pooled {
+		_, err = c.Number(`SELECT count(*) FROM (SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+			WHERE pid = ? AND backend_start = ?::timestamptz) AS t`, int64(s.writer.PID()), s.writerStart)
 	}
 	start := ""
 	if err == nil {
@@ -136,15 +135,15 @@ func (s *Store) connect(ctx context.Context) error {
 		return err
 	}
 	s.clockOffset.update(sent, queue.Millis(ms), received)
-	s.writer, s.writerStart = c, start
+	s.writer.Conn, s.writerStart = c, start
 	return nil
 }
 
 // open creates or updates the tables and loads the writer's memory.
 func (s *Store) open() error {
-	err := pgdb.CheckServer(s.writer, s.config.Database)
+	err := pgdb.CheckServer(s.writer.Conn, s.config.Database)
 	if err == nil {
-		err = pgdb.MakeTables(s.writer, database.Migrations, pgdb.Migrations)
+		err = pgdb.MakeTables(s.writer.Conn, database.Migrations, pgdb.Migrations)
 	}
 	if err != nil {
 		return err
@@ -153,7 +152,7 @@ func (s *Store) open() error {
 	if err != nil {
 		return err
 	}
-	return s.Load(s.conn, id)
+	return s.Load(s.writer, id)
 }
 
 // serverWriter is the writer's connection. It reconnects after the connection was lost.
@@ -165,20 +164,11 @@ type serverWriter struct {
 // Begin implements database.Conn.
 func (w *serverWriter) Begin() error {
 	if w.IsClosed() {
-		if err := w.reconnect(); err != nil {
+		if err := w.server.connect(context.Background()); err != nil {
 			return err
 		}
 	}
 	return w.Conn.Begin()
-}
-
-// reconnect replaces the lost connection by a new one.
-func (w *serverWriter) reconnect() error {
-	err := w.server.connect(context.Background())
-	if err == nil {
-		w.Conn = w.server.writer
-	}
-	return err
 }
 
 // Commit implements database.Conn. It stores a random number, the mark, in the node's row as part of the transaction.
@@ -200,7 +190,7 @@ func (w *serverWriter) Commit() error {
 		return err
 	}
 	for until := time.Now().Add(lostCommitTimeout); ; time.Sleep(pgdb.LockRetry) {
-		if failed := w.reconnect(); failed == nil {
+		if failed := w.server.connect(context.Background()); failed == nil {
 			// Write the mark again instead of only reading it. This update's commit returns only when
 			// synchronous standbys have stored the update, and therefore also the earlier transaction.
 			ctx, cancel := context.WithDeadline(context.Background(), until)
@@ -308,10 +298,9 @@ func (s backend) MaintainReserve() {
 	s.sizeReadAt = time.Now()
 	sent := queue.MillisOf(s.sizeReadAt)
 	// Ignore an error: if the connection is lost, the next statement reports it.
-	s.conn.Query(func(r database.Row) (bool, error) {
+	database.First(s.writer, func(r database.Row) {
 		s.size.Store(r.Num(0))
 		s.clockOffset.update(sent, queue.Millis(r.Num(1)), queue.MillisOf(time.Now()))
-		return false, nil
 	}, `SELECT pg_database_size(current_database()), (extract(epoch FROM clock_timestamp()) * 1000)::bigint`)
 }
 

@@ -36,7 +36,10 @@ func (s backend) BeginTx(t *engine.Tx) error {
 		s.clockOffset.update(sent, queue.Millis(r.Num(2)), queue.MillisOf(time.Now()))
 		t.ReadClock()
 		return true, nil
-	}, `SELECT commits, (SELECT count(*) FROM nodes WHERE id = ? AND incarnation = ? AND NOT gone), (extract(epoch FROM clock_timestamp()) * 1000)::bigint, (SELECT count(*) FROM nodes WHERE id <> ? AND NOT gone AND until > clock_timestamp()) FROM meta`, s.Node(), s.incarnation, s.Node())
+	}, `SELECT commits, (SELECT count(*) FROM nodes WHERE id = ? AND incarnation = ? AND NOT gone),
+			(extract(epoch FROM clock_timestamp()) * 1000)::bigint,
+			(SELECT count(*) FROM nodes WHERE id <> ? AND NOT gone AND until > clock_timestamp())
+		FROM meta`, s.Node(), s.incarnation, s.Node())
 	batch.Add(func(r database.Row) (bool, error) {
 		if r.Num(0) == applied+int64(len(list))+1 && len(r.View(1)) > 0 {
 			list = append(list, slices.Clone(r.View(1)))

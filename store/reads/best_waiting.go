@@ -99,11 +99,8 @@ func (b *bestSearch) searchLane(id int64) error {
 
 // searchPlainLanes searches the lanes without demands, whose rows do not store a head.
 func (b *bestSearch) searchPlainLanes() error {
-	var lanes []int64
-	err := b.reader.Query(func(r database.Row) (bool, error) {
-		lanes = append(lanes, r.Num(0))
-		return true, nil
-	}, `SELECT id FROM lanes INDEXED BY lanes_plain WHERE demands = '' AND uid = ? LIMIT ?`, b.uid, int64(MaxBestLanes+1))
+	lanes, err := database.Rows(b.reader, database.NumOf,
+		`SELECT id FROM lanes INDEXED BY lanes_plain WHERE demands = '' AND uid = ? LIMIT ?`, b.uid, int64(MaxBestLanes+1))
 	if len(lanes) > MaxBestLanes {
 		lanes, b.limited, b.restFrom = lanes[:MaxBestLanes], true, rules.Start
 	}
@@ -121,10 +118,8 @@ func (b *bestSearch) searchDemandLanes() error {
 	}
 	var last rules.Position
 	for offset := 0; offset < MaxBestLanes; offset += bestLanesPage {
-		var page []laneHead
-		err := b.reader.Query(func(r database.Row) (bool, error) {
-			page = append(page, laneHead{r.Num(0), rules.Position{Rank: r.Num(1), Seq: r.Num(2)}})
-			return true, nil
+		page, err := database.Rows(b.reader, func(r database.Row) laneHead {
+			return laneHead{r.Num(0), rules.Position{Rank: r.Num(1), Seq: r.Num(2)}}
 		}, `SELECT id, head_rank, head_seq FROM lanes INDEXED BY lanes_user WHERE demands <> '' AND uid = ? AND shut <> ?
 			ORDER BY head_rank, head_seq LIMIT ? OFFSET ?`, b.uid, rules.Empty, int64(bestLanesPage), int64(offset))
 		if err != nil {

@@ -15,10 +15,7 @@ func (s *Reads) Links(ctx context.Context, seq int64, limit int) (parents, child
 		return nil, nil, err
 	}
 	err = s.Read(ctx, func(r *Reader) error {
-		there, err := r.Number(`SELECT seq FROM jobs WHERE seq = ?`, seq)
-		if err == nil && there == 0 {
-			err = MissingJob(r.Statements, seq)
-		}
+		err := r.checkExists(seq)
 		if err == nil {
 			parents, err = r.links(`parent`, `child`, seq, limit)
 		}
@@ -30,15 +27,22 @@ func (s *Reads) Links(ctx context.Context, seq int64, limit int) (parents, child
 	return parents, children, err
 }
 
+// checkExists returns an error if there is no job with the number seq.
+func (r *Reader) checkExists(seq int64) error {
+	there, err := r.Number(`SELECT 1 FROM jobs WHERE seq = ?`, seq)
+	if err == nil && there == 0 {
+		err = MissingJob(r.Statements, seq)
+	}
+	return err
+}
+
 // links returns the jobs at one end of the edges that have seq at the other end.
-func (r *Reader) links(end, other string, seq int64, limit int) (list []store.Link, err error) {
-	err = r.Query(func(r database.Row) (bool, error) {
-		list = append(list, store.Link{Seq: r.Num(0), ID: r.Text(1), State: queue.State(r.Num(2)),
-			Condition: queue.DependencyCondition(r.Num(3)), Status: store.DependencyStatus(r.Num(4))})
-		return len(list) < limit, nil
+func (r *Reader) links(end, other string, seq int64, limit int) ([]store.Link, error) {
+	return database.Rows(r, func(r database.Row) store.Link {
+		return store.Link{Seq: r.Num(0), ID: r.Text(1), State: queue.State(r.Num(2)),
+			Condition: queue.DependencyCondition(r.Num(3)), Status: store.DependencyStatus(r.Num(4))}
 	}, `SELECT `+end+`, coalesce(jobs.id, ''), coalesce(state, 0), how, met FROM edges INDEXED BY edges_`+other+
 		` LEFT JOIN jobs ON seq = `+end+` WHERE `+other+` = ? ORDER BY met, edges.id LIMIT ?`, seq, int64(limit))
-	return list, err
 }
 
 // Parents returns the jobs that a job has waited for.
@@ -48,7 +52,7 @@ func (s *Reads) Parents(ctx context.Context, seq int64) (list []store.Parent, er
 		room := queue.MaxDeps
 		// came holds the ids of all edges, in order. results holds those whose parent's result is needed.
 		var came, results []int64
-		err := r.Query(func(r database.Row) (bool, error) {
+		err := database.Each(r, func(r database.Row) {
 			p := store.Parent{ID: r.Text(1), UID: int(r.Num(2)), State: queue.State(r.Num(3)), ExitCode: r.Num(4)}
 			if size := int(r.Num(5)); size > 0 && size <= room {
 				room -= size
@@ -56,25 +60,22 @@ func (s *Reads) Parents(ctx context.Context, seq int64) (list []store.Parent, er
 			}
 			at, _ := slices.BinarySearch(came, r.Num(0))
 			came, list = slices.Insert(came, at, r.Num(0)), slices.Insert(list, at, p)
-			return true, nil
-		}, `SELECT edges.id, jobs.id, uid, state, jobs.exit_code, coalesce(octet_length(result), 0) FROM edges INDEXED BY edges_child CROSS JOIN jobs ON jobs.seq = parent LEFT JOIN attempts ON attempts.seq = jobs.seq AND n = runs WHERE child = ?`, seq)
+		}, `SELECT edges.id, jobs.id, uid, state, jobs.exit_code, coalesce(octet_length(result), 0)
+			FROM edges INDEXED BY edges_child CROSS JOIN jobs ON jobs.seq = parent
+			LEFT JOIN attempts ON attempts.seq = jobs.seq AND n = runs WHERE child = ?`, seq)
 		for _, edge := range results { // read only the needed results, since all of them may be large
 			if err == nil {
-				err = r.Query(func(r database.Row) (bool, error) {
+				_, err = database.First(r, func(r database.Row) {
 					at, _ := slices.BinarySearch(came, edge)
 					list[at].Result = slices.Clone(r.View(0))
-					return false, nil
-				}, `SELECT result FROM edges CROSS JOIN jobs ON jobs.seq = parent JOIN attempts ON attempts.seq = jobs.seq AND n = runs WHERE edges.id = ?`, edge)
+				}, `SELECT result FROM edges CROSS JOIN jobs ON jobs.seq = parent
+					JOIN attempts ON attempts.seq = jobs.seq AND n = runs WHERE edges.id = ?`, edge)
 			}
 		}
 		if err != nil || len(list) > 0 {
 			return err
 		}
-		n, err := r.Number(`SELECT 1 FROM jobs WHERE seq = ?`, seq)
-		if err == nil && n == 0 {
-			err = MissingJob(r.Statements, seq)
-		}
-		return err
+		return r.checkExists(seq)
 	})
 	return list, err
 }

@@ -29,7 +29,8 @@ func MissingJob(c database.Statements, seq int64) error {
 // HasID is the condition that finds a job by its id, with the arguments of HasIDArgs. The id of a job that
 // was enqueued without one is its number.
 // See docs/decisions/0008.
-const HasID = `seq IN (SELECT seq FROM jobs WHERE seq = ? AND id = ? UNION ALL SELECT seq FROM jobs INDEXED BY jobs_id WHERE id = ? AND id <> CAST(seq AS TEXT))`
+const HasID = `seq IN (SELECT seq FROM jobs WHERE seq = ? AND id = ?
+	UNION ALL SELECT seq FROM jobs INDEXED BY jobs_id WHERE id = ? AND id <> CAST(seq AS TEXT))`
 
 // HasIDArgs returns the arguments of HasID.
 func HasIDArgs(id string) []any { return []any{NumberOf(id), id, id} }

@@ -19,10 +19,8 @@ import (
 // fences of leases that the jobs' rows do not contain yet.
 func (r *Reader) job(reserved map[int64]int64, columns, where string, args ...any) (j queue.Job, found bool,
 	err error) {
-	err = r.Query(func(r database.Row) (bool, error) {
+	found, err = database.First(r, func(r database.Row) {
 		j, _ = records.ReadJob(r, columns) // the Error of a damaged job describes the damage
-		found = true
-		return false, nil
 	}, `SELECT `+columns+` FROM jobs `+where, args...)
 	if j.State.Runnable() {
 		j.Fence = max(j.Fence, reserved[j.Seq])
@@ -31,6 +29,16 @@ func (r *Reader) job(reserved map[int64]int64, columns, where string, args ...an
 		j.DependsOn, err = r.dependenciesOf(j.Seq)
 	}
 	return j, found, err
+}
+
+// knownJob reads a job that the same read has found before. The first columns may contain placeholders, whose
+// arguments are args.
+func (r *Reader) knownJob(reserved map[int64]int64, seq int64, columns string, args ...any) (queue.Job, error) {
+	j, found, err := r.job(reserved, columns, `WHERE seq = ?`, append(args, seq)...)
+	if err == nil && (!found || j.ID == "") {
+		err = database.Damage(fmt.Sprintf("the row of the job with the number (seq) %d is damaged", seq))
+	}
+	return j, err
 }
 
 // byID reads the given columns of a job by its id.
@@ -85,8 +93,8 @@ func (s *Reads) History(ctx context.Context, seq int64, before, limit int) (list
 			}
 			list = append(list, a)
 			return len(list) < limit, nil
-		}, `SELECT `+records.AttemptColumns+` FROM attempts WHERE seq = ? AND n < ? ORDER BY n DESC LIMIT ?`, seq, int64(before),
-			int64(limit))
+		}, `SELECT `+records.AttemptColumns+` FROM attempts WHERE seq = ? AND n < ? ORDER BY n DESC LIMIT ?`, seq,
+			int64(before), int64(limit))
 	})
 	slices.Reverse(list)
 	return list, err
@@ -107,12 +115,10 @@ func (s *Reads) Attempt(ctx context.Context, seq int64, n int) (a queue.Attempt,
 		if n == 0 {
 			where, args = `seq = ? ORDER BY n DESC LIMIT 1`, args[:1]
 		}
-		found := false
-		err = r.Query(func(r database.Row) (bool, error) {
-			a, found = records.ReadAttempt(r), true
+		found, err := database.First(r, func(r database.Row) {
+			a = records.ReadAttempt(r)
 			a.Output, a.OutputRef, a.Result = bytes.Clone(r.View(records.AttemptWidth)), r.Text(records.AttemptWidth+1),
 				bytes.Clone(r.View(records.AttemptWidth+2))
-			return false, nil
 		}, `SELECT `+records.AttemptColumns+`, output, output_ref, result FROM attempts WHERE `+where, args...)
 		if err == nil && !found {
 			err = queue.Errorf(queue.CodeNotFound, "attempt %d was removed or does not exist; see: queuectl show ID", n)
@@ -125,12 +131,8 @@ func (s *Reads) Attempt(ctx context.Context, seq int64, n int) (a queue.Attempt,
 // jobAttempt reads the last attempt of a job from the job's row. found is false if the attempt has its own
 // row. It returns an error if the job does not exist.
 func (r *Reader) jobAttempt(seq int64) (a queue.Attempt, found bool, err error) {
-	there := false
-	err = r.Query(func(r database.Row) (bool, error) {
-		there = true
-		a, found = records.ReadJobAttempt(r)
-		return false, nil
-	}, `SELECT `+records.JobAttemptColumns+` FROM jobs WHERE seq = ?`, seq)
+	there, err := database.First(r, func(r database.Row) { a, found = records.ReadJobAttempt(r) },
+		`SELECT `+records.JobAttemptColumns+` FROM jobs WHERE seq = ?`, seq)
 	if err == nil && !there {
 		err = MissingJob(r.Statements, seq)
 	}
@@ -155,10 +157,7 @@ func (s *Reads) List(ctx context.Context, f store.Filter) (page store.Page, err 
 		page = store.Page{Next: selected.Next}
 		bytes := 0
 		for _, ref := range selected.Refs {
-			j, found, err := r.job(reserved, records.JobColumns, `WHERE seq = ?`, ref.Seq)
-			if err == nil && (!found || j.ID == "") { // damage: the same read has found this job before
-				err = database.Damage(fmt.Sprintf("the row of the job with the number (seq) %d is damaged", ref.Seq))
-			}
+			j, err := r.knownJob(reserved, ref.Seq, records.JobColumns)
 			if err != nil {
 				return err
 			}
@@ -170,10 +169,7 @@ func (s *Reads) List(ctx context.Context, f store.Filter) (page store.Page, err 
 		}
 		return nil
 	})
-	if err != nil {
-		return store.Page{}, err
-	}
-	return page, nil
+	return page, err
 }
 
 // Select reads a page of references to the jobs that a filter selects.
@@ -192,14 +188,13 @@ func (s *Reads) selecting(ctx context.Context, f store.Filter, take func(*Reader
 		return err
 	}
 	states := f.States
-	switch {
-	case len(states) > 0:
-	// Read each state separately. For a state that has not ended, the read can stop at the first job that is
-	// too old.
-	case f.Since > 0:
-		states = queue.States()
-	default:
+	if len(states) == 0 {
 		states = []queue.State{0}
+		// Read each state separately. For a state that has not ended, the read can stop at the first job that is
+		// too old.
+		if f.Since > 0 {
+			states = queue.States()
+		}
 	}
 	return s.Read(ctx, func(r *Reader) error {
 		var selected store.RefPage
@@ -266,7 +261,8 @@ func (m *matcher) state(r *Reader, state queue.State, result *store.RefPage) err
 			before = r.Num(0)
 			more = m.take(r, state, &scanned, &selected, result)
 			return more, nil
-		}, `SELECT seq, id, state, uid, created_at, ended_at, CASE WHEN ? <> 0 THEN labels ELSE '' END, queue, hooks FROM jobs `+from+` seq < ? ORDER BY seq DESC LIMIT ?`, append(slices.Clip(args), before, int64(piece))...)
+		}, `SELECT seq, id, state, uid, created_at, ended_at, CASE WHEN ? <> 0 THEN labels ELSE '' END, queue, hooks
+			FROM jobs `+from+` seq < ? ORDER BY seq DESC LIMIT ?`, append(slices.Clip(args), before, int64(piece))...)
 		if err != nil {
 			return err
 		}
@@ -337,8 +333,8 @@ const oldestScanLimit = 1000
 func (s *Reads) Oldest(ctx context.Context) (oldest queue.Millis, err error) {
 	err = s.Read(ctx, func(r *Reader) error {
 		for _, state := range []queue.State{queue.Pending, queue.Failed} {
-			first, err := r.Number(
-				`SELECT min(since) FROM (SELECT since FROM jobs INDEXED BY jobs_state WHERE state = ? ORDER BY seq LIMIT ?) AS firsts WHERE since <= ?`,
+			first, err := r.Number(`SELECT min(since) FROM (SELECT since FROM jobs INDEXED BY jobs_state
+				WHERE state = ? ORDER BY seq LIMIT ?) AS firsts WHERE since <= ?`,
 				int64(state), int64(oldestScanLimit), int64(s.state.Now()))
 			if err != nil {
 				return err
@@ -371,16 +367,16 @@ func (s *Reads) Events(ctx context.Context, after int64, limit int) (list []queu
 			}
 			list = append(list, e)
 			return true, nil
-		}, `SELECT seq, at, kind, job, id, state, detail, private, private IS NOT NULL FROM events WHERE seq > ? AND seq <= ? ORDER BY seq LIMIT ?`, after, last, int64(limit))
+		}, `SELECT seq, at, kind, job, id, state, detail, private, private IS NOT NULL FROM events
+			WHERE seq > ? AND seq <= ? ORDER BY seq LIMIT ?`, after, last, int64(limit))
 	})
 	return list, err
 }
 
 // dependenciesOf returns the dependencies of a job, up to a limit.
-func (r *Reader) dependenciesOf(child int64) (list []queue.Dependency, err error) {
-	err = r.Query(func(r database.Row) (bool, error) {
-		list = append(list, queue.Dependency{Job: r.Num(0), ID: r.Text(1), Condition: queue.DependencyCondition(r.Num(2))})
-		return len(list) < store.MaxDependsOn, nil
-	}, `SELECT parent, coalesce(jobs.id, ''), how FROM edges INDEXED BY edges_child LEFT JOIN jobs ON seq = parent WHERE child = ? AND met = 0 ORDER BY edges.id LIMIT ?`, child, int64(store.MaxDependsOn))
-	return list, err
+func (r *Reader) dependenciesOf(child int64) ([]queue.Dependency, error) {
+	return database.Rows(r, func(r database.Row) queue.Dependency {
+		return queue.Dependency{Job: r.Num(0), ID: r.Text(1), Condition: queue.DependencyCondition(r.Num(2))}
+	}, `SELECT parent, coalesce(jobs.id, ''), how FROM edges INDEXED BY edges_child LEFT JOIN jobs ON seq = parent
+		WHERE child = ? AND met = 0 ORDER BY edges.id LIMIT ?`, child, int64(store.MaxDependsOn))
 }

@@ -22,8 +22,10 @@ type readers struct {
 	slots     chan struct{} // semaphore: one element for each connection in use
 	closed    chan struct{}
 
-	mu   sync.Mutex
-	idle []database.ReadConn // connections not in use; the last one was used most recently and is taken next; guarded by mu
+	mu sync.Mutex
+	// idle holds the connections that are not in use. The last one was used most recently and is taken next.
+	// Guarded by mu.
+	idle []database.ReadConn
 }
 
 // MaxReaders is the maximum number of concurrent reads.
@@ -157,12 +159,8 @@ func (r *Reader) Query(each func(r database.Row) (more bool, err error), sql str
 }
 
 // Number returns the integer in the first row of a query, or 0 if there is no row.
-func (r *Reader) Number(sql string, args ...any) (n int64, err error) {
-	err = r.Query(func(r database.Row) (bool, error) {
-		n = r.Num(0)
-		return false, nil
-	}, sql, args...)
-	return n, err
+func (r *Reader) Number(sql string, args ...any) (int64, error) {
+	return database.Number(r, sql, args...)
 }
 
 // Read calls f with a connection for reading. The read has a time limit, because a reader prevents the WAL

@@ -15,28 +15,31 @@ import (
 func (s *Reads) Schedule(ctx context.Context, name string) (found store.Schedule, runs []store.ScheduleRun,
 	err error) {
 	err = s.Read(ctx, func(r *Reader) error {
-		runs = nil
-		if err := r.Query(func(r database.Row) (bool, error) {
-			found = records.ReadSchedule(r, true)
-			return false, nil
-		}, `SELECT `+records.WholeScheduleColumns+` FROM schedules WHERE name = ?`, name); err != nil {
+		there, err := r.schedule(name, &found)
+		if err != nil {
 			return err
 		}
-		if found.Gen == 0 {
+		if !there {
 			return NoSchedule(name)
 		}
-		return r.Query(func(r database.Row) (bool, error) {
+		runs, err = database.Rows(r, func(r database.Row) store.ScheduleRun {
 			run := store.ScheduleRun{Instant: queue.Millis(r.Num(0)), RecordedAt: queue.Millis(r.Num(1)),
 				Outcome: store.Outcome(r.Text(2)), Job: r.Num(3), ID: r.Text(4), Note: r.Text(7)}
 			if r.Num(5) == 0 {
-				by := int(r.Num(6))
-				run.RequestedBy = &by
+				run.RequestedBy = new(int(r.Num(6)))
 			}
-			runs = append(runs, run)
-			return true, nil
-		}, `SELECT instant, at, outcome, job, id, asker IS NULL, asker, note FROM schedule_runs INDEXED BY schedule_runs_name WHERE name = ? ORDER BY n DESC`, name)
+			return run
+		}, `SELECT instant, at, outcome, job, id, asker IS NULL, asker, note FROM schedule_runs
+			INDEXED BY schedule_runs_name WHERE name = ? ORDER BY n DESC`, name)
+		return err
 	})
 	return found, runs, err
+}
+
+// schedule reads a schedule into s, and reports whether it exists.
+func (r *Reader) schedule(name string, s *store.Schedule) (found bool, err error) {
+	return database.First(r, func(r database.Row) { *s = records.ReadSchedule(r, true) },
+		`SELECT `+records.WholeScheduleColumns+` FROM schedules WHERE name = ?`, name)
 }
 
 // Schedules returns a page of schedules, sorted by name.
@@ -76,9 +79,8 @@ func (s *Reads) DueSchedules(ctx context.Context, boot string, limit int) (due [
 		}
 		if boot != "" {
 			for _, other := range []string{`boot < ?`, `boot > ?`} {
-				if err := r.Query(
-					add, `SELECT name, uid FROM schedules INDEXED BY schedules_boot WHERE at_boot = 1 AND paused_at = 0 AND `+other+
-						` LIMIT ?`, boot, int64(maxDue)); err != nil {
+				if err := r.Query(add, `SELECT name, uid FROM schedules INDEXED BY schedules_boot
+					WHERE at_boot = 1 AND paused_at = 0 AND `+other+` LIMIT ?`, boot, int64(maxDue)); err != nil {
 					return err
 				}
 			}
@@ -89,14 +91,13 @@ func (s *Reads) DueSchedules(ctx context.Context, boot string, limit int) (due [
 				return false, nil
 			}
 			return add(r)
-		}, `SELECT name, uid, due_at FROM schedules INDEXED BY schedules_due WHERE due_at > 0 AND paused_at = 0 ORDER BY due_at LIMIT ?`, int64(maxDue))
+		}, `SELECT name, uid, due_at FROM schedules INDEXED BY schedules_due
+			WHERE due_at > 0 AND paused_at = 0 ORDER BY due_at LIMIT ?`, int64(maxDue))
 		slices.SortStableFunc(list, func(a, b named) int { return a.turn - b.turn })
 		for _, one := range list[:min(len(list), limit)] {
 			if err == nil {
-				err = r.Query(func(r database.Row) (bool, error) {
-					due = append(due, records.ReadSchedule(r, true))
-					return false, nil
-				}, `SELECT `+records.WholeScheduleColumns+` FROM schedules WHERE name = ?`, one.name)
+				due = append(due, store.Schedule{})
+				_, err = r.schedule(one.name, &due[len(due)-1])
 			}
 		}
 		return err

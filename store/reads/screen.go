@@ -3,25 +3,18 @@ package reads
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"slices"
 
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/store"
 	"github.com/queuectl/queuectl/store/database"
 	"github.com/queuectl/queuectl/store/records"
+	"github.com/queuectl/queuectl/store/rules"
 )
 
 // MaxScreenLanes is the maximum number of lanes that are searched for the jobs that start next.
 // See docs/decisions/0065.
 const MaxScreenLanes = 500
-
-// rankedJob is a job with its sort key.
-type rankedJob struct{ rank, seq int64 }
-
-func (a rankedJob) compare(b rankedJob) int {
-	return cmp.Or(cmp.Compare(a.rank, b.rank), cmp.Compare(a.seq, b.seq))
-}
 
 // Screen implements store.Reader. It reads the jobs of each part of the screen through an index that is
 // sorted in the order of that part.
@@ -35,14 +28,13 @@ func (s *Reads) Screen(ctx context.Context, f store.ScreenFilter) (screen store.
 		screen = store.Screen{}
 		for _, part := range []struct {
 			into *[]queue.Job
-			read func(r *Reader, rows int) ([]rankedJob, error)
+			read func(r *Reader, rows int) ([]rules.Position, error)
 		}{
-			{&screen.Running, ofStates(`SELECT seq, seq FROM jobs INDEXED BY jobs_state WHERE state = ? ORDER BY seq LIMIT ?`,
-				queue.Processing)},
+			{&screen.Running, ofStates(queue.Processing)},
 			{&screen.Ready, s.readyJobs(reserved)},
-			{&screen.Timed, timedJobs},
-			{&screen.HeldOrBlocked, ofStates(
-				`SELECT seq, seq FROM jobs INDEXED BY jobs_state WHERE state = ? ORDER BY seq LIMIT ?`, queue.Held, queue.Blocked)},
+			{&screen.Timed, firstOf(`SELECT due_at, seq FROM jobs INDEXED BY jobs_timed WHERE place = 2
+				ORDER BY due_at, seq LIMIT ?`, [][]any{nil}, rules.Position.Compare)},
+			{&screen.HeldOrBlocked, ofStates(queue.Held, queue.Blocked)},
 			{&screen.Dead, recentlyEnded(queue.Dead)},
 			{&screen.Done, recentlyEnded(queue.Completed, queue.Cancelled)},
 		} {
@@ -52,7 +44,7 @@ func (s *Reads) Screen(ctx context.Context, f store.ScreenFilter) (screen store.
 			}
 			bytes := 0
 			for _, one := range list {
-				j, err := r.forScreen(reserved, one.seq, f.Submitter)
+				j, err := r.forScreen(reserved, one.Seq, f.Submitter)
 				if err != nil {
 					return err
 				}
@@ -64,50 +56,47 @@ func (s *Reads) Screen(ctx context.Context, f store.ScreenFilter) (screen store.
 		}
 		return nil
 	})
-	if err != nil {
-		return store.Screen{}, err
-	}
-	return screen, nil
+	return screen, err
 }
 
 // forScreen reads a job. It omits the job's settings if submitter is set and the job belongs to another user.
-func (r *Reader) forScreen(reserved map[int64]int64, seq int64, submitter *int) (j queue.Job, err error) {
-	columns, args := records.JobColumns, []any{seq}
-	if submitter != nil {
-		columns, args = records.OwnColumns, []any{int64(*submitter), seq}
+func (r *Reader) forScreen(reserved map[int64]int64, seq int64, submitter *int) (queue.Job, error) {
+	if submitter == nil {
+		return r.knownJob(reserved, seq, records.JobColumns)
 	}
-	j, found, err := r.job(reserved, columns, `WHERE seq = ?`, args...)
-	if err == nil && (!found || j.ID == "") { // damage: the same read has found this job before
-		err = database.Damage(fmt.Sprintf("the row of the job with the number (seq) %d is damaged", seq))
-	}
-	return j, err
+	return r.knownJob(reserved, seq, records.OwnColumns, int64(*submitter))
 }
 
 // recentlyEnded returns a function that reads the most recently ended jobs of some states, newest first.
 // Among jobs with the same end time, the one with the highest number comes first.
-func recentlyEnded(states ...queue.State) func(*Reader, int) ([]rankedJob, error) {
+func recentlyEnded(states ...queue.State) func(*Reader, int) ([]rules.Position, error) {
 	var of [][]any
 	for _, state := range states {
 		of = append(of, []any{int64(0), int64(state)}, []any{int64(1), int64(state)})
 	}
-	return firstOf(`SELECT -ended_at, seq FROM jobs INDEXED BY jobs_ended WHERE kept = ? AND state = ? AND state > 5 ORDER BY ended_at DESC, seq DESC LIMIT ?`, of,
-		func(a, b rankedJob) int { return cmp.Or(cmp.Compare(a.rank, b.rank), cmp.Compare(b.seq, a.seq)) })
+	return firstOf(`SELECT -ended_at, seq FROM jobs INDEXED BY jobs_ended WHERE kept = ? AND state = ? AND state > 5
+		ORDER BY ended_at DESC, seq DESC LIMIT ?`, of,
+		func(a, b rules.Position) int { return cmp.Or(cmp.Compare(a.Rank, b.Rank), cmp.Compare(b.Seq, a.Seq)) })
 }
 
-// ofStates returns a function that reads the first jobs of some states, in the order of the statement.
-func ofStates(sql string, states ...queue.State) func(*Reader, int) ([]rankedJob, error) {
+// ofStates returns a function that reads the oldest jobs of some states.
+func ofStates(states ...queue.State) func(*Reader, int) ([]rules.Position, error) {
 	var of [][]any
 	for _, state := range states {
 		of = append(of, []any{int64(state)})
 	}
-	return firstOf(sql, of, rankedJob.compare)
+	return firstOf(`SELECT seq, seq FROM jobs INDEXED BY jobs_state WHERE state = ? ORDER BY seq LIMIT ?`, of,
+		rules.Position.Compare)
 }
 
-// firstOf returns a function that executes a statement with each list of arguments and merges the first jobs.
-func firstOf(sql string, of [][]any, order func(a, b rankedJob) int) func(*Reader, int) ([]rankedJob, error) {
-	return func(r *Reader, rows int) (list []rankedJob, err error) {
+// firstOf returns a function that executes a statement with each list of arguments and merges the first jobs. The
+// statement selects a sort key, which becomes the Rank of the result, and the number of each job.
+func firstOf(sql string, of [][]any, order func(a, b rules.Position) int) func(*Reader, int) ([]rules.Position, error) {
+	return func(r *Reader, rows int) (list []rules.Position, err error) {
 		for _, args := range of {
-			part, err := r.rankedBy(sql, append(slices.Clip(args), int64(rows))...)
+			part, err := database.Rows(r, func(r database.Row) rules.Position {
+				return rules.Position{Rank: r.Num(0), Seq: r.Num(1)}
+			}, sql, append(slices.Clip(args), int64(rows))...)
 			if err != nil {
 				return nil, err
 			}
@@ -116,18 +105,4 @@ func firstOf(sql string, of [][]any, order func(a, b rankedJob) int) func(*Reade
 		slices.SortFunc(list, order)
 		return list[:min(len(list), rows)], nil
 	}
-}
-
-func timedJobs(r *Reader, rows int) ([]rankedJob, error) {
-	return r.rankedBy(`SELECT due_at, seq FROM jobs INDEXED BY jobs_timed WHERE place = 2 ORDER BY due_at, seq LIMIT ?`,
-		int64(rows))
-}
-
-// rankedBy returns the sort keys and numbers of the jobs that a statement selects.
-func (r *Reader) rankedBy(sql string, args ...any) (list []rankedJob, err error) {
-	err = r.Query(func(r database.Row) (bool, error) {
-		list = append(list, rankedJob{r.Num(0), r.Num(1)})
-		return true, nil
-	}, sql, args...)
-	return list, err
 }

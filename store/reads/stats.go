@@ -20,9 +20,8 @@ func (s *Reads) Stats(ctx context.Context, f store.StatsFilter) (out store.Stats
 	g, since, until := f.Range(s.state.Now())
 	err = s.Read(ctx, func(r *Reader) error {
 		var upto [store.Day + 1]queue.Millis
-		err := r.Query(func(r database.Row) (bool, error) {
+		_, err := database.First(r, func(r database.Row) {
 			upto[store.Hour], upto[store.Day] = queue.Millis(r.Num(0)), queue.Millis(r.Num(1))
-			return false, nil
 		}, `SELECT hours_upto, days_upto FROM meta`)
 		if err != nil {
 			return err
@@ -51,19 +50,15 @@ func (s *Reads) Stats(ctx context.Context, f store.StatsFilter) (out store.Stats
 		slices.Reverse(out.Periods)
 		return nil
 	})
-	if err != nil {
-		return store.Stats{}, err
-	}
-	return out, nil
+	return out, err
 }
 
 // everFigures reads the all-time statistics: the stored sums and the minutes since.
 func (r *Reader) everFigures(since queue.Millis, queues map[string]*store.Figures) error {
-	return r.Query(func(r database.Row) (bool, error) {
+	return database.Each(r, func(r database.Row) {
 		var one store.Figures
 		records.ReadFigures(r, &one)
 		records.AddFigures(queues, records.EverName(r), &one)
-		return true, nil
 	}, `SELECT `+records.StatisticsColumns+`, others FROM figures WHERE grain = ? OR grain = ? AND at >= ?`,
 		int64(records.AllTime), int64(store.Minute), int64(since))
 }
@@ -71,7 +66,7 @@ func (r *Reader) everFigures(since queue.Millis, queues map[string]*store.Figure
 // readStatistics reads the statistics of one grain for the time from one instant until before another, newest first.
 func (r *Reader) readStatistics(g store.Grain, from, before queue.Millis, f store.StatsFilter, out *store.Stats,
 	queues map[string]*store.Figures) error {
-	return r.Query(func(r database.Row) (bool, error) {
+	return database.Each(r, func(r database.Row) {
 		var one store.Figures
 		records.ReadFigures(r, &one)
 		name := r.Text(0)
@@ -80,15 +75,15 @@ func (r *Reader) readStatistics(g store.Grain, from, before queue.Millis, f stor
 		}
 		records.AddFigures(queues, name, &one)
 		if !f.Series {
-			return true, nil
+			return
 		}
 		at := out.Grain.Floor(queue.Millis(r.Num(9)))
 		if n := len(out.Periods); n == 0 || out.Periods[n-1].StartTime != at {
 			out.Periods = append(out.Periods, store.PeriodStatistics{StartTime: at})
 		}
 		out.Periods[len(out.Periods)-1].Add(&one)
-		return true, nil
-	}, `SELECT `+records.StatisticsColumns+`, at FROM figures WHERE grain = ? AND at >= ? AND at < ? AND (? = '' OR queue = ?) ORDER BY at DESC, queue DESC`,
+	}, `SELECT `+records.StatisticsColumns+`, at FROM figures
+		WHERE grain = ? AND at >= ? AND at < ? AND (? = '' OR queue = ?) ORDER BY at DESC, queue DESC`,
 		int64(g), int64(from), int64(before), f.Queue, f.Queue)
 }
 

@@ -1,6 +1,7 @@
 package records
 
 import (
+	"fmt"
 	"strconv"
 	"strings"
 	"time"
@@ -22,12 +23,7 @@ func PlainAttempt(e *store.Settlement) string {
 		strings.Contains(a.Worker, " ") {
 		return ""
 	}
-	b := make([]byte, 0, 64)
-	b = append(append(b, a.Worker...), ' ')
-	for _, n := range [...]int64{int64(a.PID), a.CPU.Microseconds(), a.PeakRSS} {
-		b = append(strconv.AppendInt(b, n, 10), ' ')
-	}
-	return string(append(b, a.Node...))
+	return fmt.Sprintf("%s %d %d %d %s", a.Worker, a.PID, a.CPU.Microseconds(), a.PeakRSS, a.Node)
 }
 
 // JobAttemptColumns are the columns of a job's row that describe its last attempt, in the order of

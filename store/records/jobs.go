@@ -9,11 +9,11 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"sync"
 	"time"
 
 	// This package takes half the time of encoding/json, which matters because each claim decodes a job.
 	quick "github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
 	compatible "github.com/go-json-experiment/json/v1"
 
 	"github.com/queuectl/queuectl/queue"
@@ -27,7 +27,9 @@ import (
 const (
 	HeadColumns = `seq, id, queue, uid, state, priority, max_attempts, attempts, runs, fence,
 	created_at, updated_at, run_at, due_at, since, arrival, expires_at, started_at, ended_at,
-	exit_code, signal, pid, worker, reason, deferred, suspect, crashes, refunds, place, rank, lane, demands, progress, schedule, unique_key, unique_for, units, paused_at, paused_by, hooks, parents, kept, outputs, hook_uid, node, ran, stored, input_gone`
+	exit_code, signal, pid, worker, reason, deferred, suspect, crashes, refunds, place, rank, lane, demands, progress,
+	schedule, unique_key, unique_for, units, paused_at, paused_by, hooks, parents, kept, outputs, hook_uid, node, ran,
+	stored, input_gone`
 	JobColumns = HeadColumns + `, labels, error, terms`
 	// OwnColumns are like JobColumns, but contain the settings only of one user's jobs.
 	OwnColumns   = HeadColumns + `, labels, error, CASE uid WHEN ? THEN terms ELSE '{}' END`
@@ -108,35 +110,17 @@ func InputOf(terms *queue.Execution) string {
 	if len(terms.Env) == 0 && terms.Stdin == "" {
 		return ""
 	}
-	b := []byte{'{'}
-	for i, text := range terms.Env {
-		if i == 0 {
-			b = append(b, `"env":[`...)
-		}
-		b = append(appendText(b, text), ',')
+	raw, err := quick.Marshal(jobInput{terms.Env, terms.Stdin}, jsontext.AllowInvalidUTF8(true))
+	if err != nil {
+		panic("sqlite: cannot encode a text as JSON: " + err.Error())
 	}
-	if len(terms.Env) > 0 {
-		b = append(b[:len(b)-1], `],`...)
-	}
-	if terms.Stdin != "" {
-		b = append(appendText(append(b, `"stdin":`...), terms.Stdin), ',')
-	}
-	b[len(b)-1] = '}'
-	return string(b)
+	return string(raw)
 }
 
-// appendText appends a text as JSON. A text without characters to escape is copied, which is faster.
-func appendText(b []byte, text string) []byte {
-	for i := range len(text) {
-		if c := text[i]; c < ' ' || c > '~' || c == '"' || c == '\\' {
-			raw, err := json.Marshal(text)
-			if err != nil {
-				panic("sqlite: cannot encode a text as JSON: " + err.Error())
-			}
-			return append(b, raw...)
-		}
-	}
-	return append(append(append(b, '"'), text...), '"')
+// jobInput is the stored form of a job's input.
+type jobInput struct {
+	Env   []string `json:"env,omitempty"`
+	Stdin string   `json:"stdin,omitempty"`
 }
 
 // Inline returns the input as the job's row stores it. It returns nil if the input is too long for the row.
@@ -147,33 +131,14 @@ func (t *Texts) Inline() any {
 	return t.Input
 }
 
-// keptScratch is the size in bytes of the largest buffer that scratch keeps.
-const keptScratch = 64 << 10
-
-// scratch is a pool of buffers for reading texts.
-var scratch = sync.Pool{New: func() any { return new([]byte) }}
-
 // readTexts decodes a job's labels and settings and, if whole is set, its input.
 func readTexts(r database.Row, whole bool, terms *queue.Execution) error {
-	buf := scratch.Get().(*[]byte)
-	defer func() {
-		if cap(*buf) <= keptScratch {
-			scratch.Put(buf)
-		}
-	}()
-	text := append((*buf)[:0], r.View(headWidth+2)...)
-	// The settings and the input are two JSON objects. Join them into one, to decode only once.
-	if whole {
+	err := quick.Unmarshal(r.View(headWidth+2), terms, asWritten)
+	if whole && err == nil {
 		if input := r.View(headWidth + 3); len(input) > 0 {
-			n := len(text) - 1
-			if n < 0 || text[n] != '}' || input[0] != '{' {
-				return errors.New("the stored text is not a JSON object")
-			}
-			text = append(append(text[:n], ','), input[1:]...)
+			err = quick.Unmarshal(input, terms, asWritten)
 		}
 	}
-	*buf = text
-	err := quick.Unmarshal(text, terms, asWritten)
 	if labels := r.View(headWidth); err == nil && len(labels) > 0 {
 		err = json.Unmarshal(labels, &terms.Labels)
 	}

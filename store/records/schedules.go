@@ -13,7 +13,8 @@ import (
 // ScheduleColumns lists the short columns of a schedule, and the draft of its jobs. WholeScheduleColumns lists
 // all columns. ReadSchedule reads rows of either list.
 const (
-	ScheduleColumns      = `name, gen, uid, cron, zone, jitter, catch_up, overlap, at_boot, boot, at, last_at, next_at, due_at, paused_at, paused_by IS NULL, paused_by, note, draft`
+	ScheduleColumns = `name, gen, uid, cron, zone, jitter, catch_up, overlap, at_boot, boot, at, last_at, next_at,
+		due_at, paused_at, paused_by IS NULL, paused_by, note, draft`
 	WholeScheduleColumns = ScheduleColumns + `, input, spec`
 	ScheduleDraft        = 18 // index of the draft in ScheduleColumns
 )
@@ -28,8 +29,7 @@ func ReadSchedule(r database.Row, whole bool) store.Schedule {
 		PausedAt: queue.Millis(n(14)), Note: t(17),
 	}
 	if n(15) == 0 {
-		by := int(n(16))
-		s.PausedBy = &by
+		s.PausedBy = new(int(n(16)))
 	}
 	var kept keptDraft
 	err := json.Unmarshal([]byte(t(ScheduleDraft)), &kept)

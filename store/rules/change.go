@@ -21,10 +21,10 @@ func partNeededBy(verb queue.Verb) ReadScope {
 
 // Change applies a verb to a job.
 func (r *Rules) Change(seq int64, c store.Change) error {
-	if r.leases.Lease(seq) != nil {
+	if r.tx.Lease(seq) != nil {
 		return store.ErrLeased
 	}
-	j, err := r.jobs.Job(seq, partNeededBy(c.Verb))
+	j, err := r.tx.Job(seq, partNeededBy(c.Verb))
 	if err != nil {
 		return err
 	}
@@ -49,15 +49,14 @@ func (r *Rules) Change(seq int64, c store.Change) error {
 		j.Reason = ""
 		return r.Move(&j, to, event, detail)
 	case queue.VerbRelease:
-		r.restartWait(&j, max(r.clock.Now(), j.RunAt)) // a released job does not wait for its backoff delay
+		r.restartWait(&j, max(r.tx.Now(), j.RunAt)) // a released job does not wait for its backoff delay
 	case queue.VerbRetry, queue.VerbRetryDead:
 		if c.Timeout != nil {
 			j.Timeout, j.WriteScope = *c.Timeout, WriteTerms
 		}
-		none := ""
 		j.Attempts, j.Deferred, j.Refunds, j.Crashes = 0, 0, 0, 0
-		j.NewError, j.ExitCode, j.Signal, j.ExpiresAt = &none, -1, 0, 0
-		r.restartWait(&j, r.clock.Now())
+		j.NewError, j.ExitCode, j.Signal, j.ExpiresAt = new(""), -1, 0, 0
+		r.restartWait(&j, r.tx.Now())
 		// The limits that a retried job states for locks and rates apply again, as if the job were new.
 		if err := r.applyDeclaredLimits(&j); err != nil {
 			return err
@@ -70,7 +69,7 @@ func (r *Rules) Change(seq int64, c store.Change) error {
 	if to, err = r.adjustForDependencies(&j, to); err != nil {
 		return err
 	}
-	j.Rank = rankOf(r.settings, &j.Job)
+	j.Rank = rankOf(r.tx, &j.Job)
 	return r.Move(&j, to, event, detail)
 }
 
@@ -80,15 +79,15 @@ func (r *Rules) Change(seq int64, c store.Change) error {
 // wait for parents that run again.
 func (r *Rules) adjustForDependencies(j *Job, to queue.State) (queue.State, error) {
 	runnable, mayWait := to.Runnable() || to == queue.Blocked, j.State.CanBecome(queue.Blocked) || !j.State.Ended()
-	if !runnable || !mayWait || !r.edges.HasEdges() {
+	if !runnable || !mayWait || !r.tx.HasEdges() {
 		return to, nil
 	}
-	waits, err := r.edges.Waits(j.Seq, store.Unresolved)
+	waits, err := r.tx.Waits(j.Seq, store.Unresolved)
 	switch {
 	case waits:
 		return queue.Blocked, err
 	case to == queue.Blocked:
-		r.restartWait(j, max(r.clock.Now(), j.RunAt))
+		r.restartWait(j, max(r.tx.Now(), j.RunAt))
 		return queue.Pending, err
 	}
 	return to, err
@@ -98,29 +97,28 @@ func (r *Rules) adjustForDependencies(j *Job, to queue.State) (queue.State, erro
 // the unique key. Unless c.KeepDependants is set, it also adds a note. Because of the note, the dependants
 // that were cancelled because of this job wait for it again.
 func (r *Rules) revive(j *Job, c *store.Change) error {
-	if err := Admit(r.counters, j.UID, 1, c.MaxPending, c.MaxPendingUser); err != nil {
+	if err := Admit(r.tx, j.UID, 1, c.MaxPending, c.MaxPendingUser); err != nil {
 		return err
 	}
-	if err := AdmitQueues(r.queues, map[string]int64{j.Queue: 1}); err != nil {
+	if err := AdmitQueues(r.tx, map[string]int64{j.Queue: 1}); err != nil {
 		return err
 	}
 	if other, taken, err := r.successorWithKey(j); err != nil {
 		return err
 	} else if taken {
-		return queue.Errorf(queue.CodeExists, "job %[1]s cannot run again, because job %[2]s was enqueued later with the same unique key, "+
-			"%[3]q; "+
-			"wait for job %[2]s, or cancel it", j.ID, other.ID, j.Unique)
+		return queue.Errorf(queue.CodeExists, "job %[1]s cannot run again, because job %[2]s was enqueued later with the "+
+			"same unique key, %[3]q; wait for job %[2]s, or cancel it", j.ID, other.ID, j.Unique)
 	}
-	if c.KeepDependants || !r.edges.HasEdges() {
+	if c.KeepDependants || !r.tx.HasEdges() {
 		return nil
 	}
-	r.clock.WakeAt(r.clock.Now())
-	return addParentNote(r.edges, j, Rerun)
+	r.tx.WakeAt(r.tx.Now())
+	return addParentNote(r.tx, j, Rerun)
 }
 
 // restartWait makes a job wait like one that is enqueued at the time due. At least one of its attempts remains.
 func (r *Rules) restartWait(j *Job, due queue.Millis) {
-	j.DueAt, j.Since, j.Arrival, j.Reason = due, due, r.counters.Counts().EnqueuedTotal, ""
+	j.DueAt, j.Since, j.Arrival, j.Reason = due, due, r.tx.Counts().EnqueuedTotal, ""
 	j.Attempts = min(j.Attempts, j.MaxAttempts-1)
 }
 
@@ -130,7 +128,7 @@ func (r *Rules) checkEdit(old, j *Job) error {
 		return err
 	}
 	if old.Queue != j.Queue {
-		if err := AdmitQueues(r.queues, map[string]int64{j.Queue: 1}); err != nil {
+		if err := AdmitQueues(r.tx, map[string]int64{j.Queue: 1}); err != nil {
 			return err
 		}
 	}
@@ -153,7 +151,7 @@ func (r *Rules) checkEdit(old, j *Job) error {
 // unless its start time has changed.
 func (r *Rules) edit(j *Job, c *store.Change) error {
 	old := *j
-	sizeBefore, err := r.jobs.StoredSize(&old.Job)
+	sizeBefore, err := r.tx.StoredSize(&old.Job)
 	if err != nil {
 		return err
 	}
@@ -163,18 +161,18 @@ func (r *Rules) edit(j *Job, c *store.Change) error {
 	if err := r.checkEdit(&old, j); err != nil {
 		return err
 	}
-	sizeAfter, err := r.jobs.StoredSize(&j.Job)
+	sizeAfter, err := r.tx.StoredSize(&j.Job)
 	if err == nil {
-		err = AdmitBytes(r.counters, j.UID, sizeAfter-sizeBefore, c.MaxBytesUser)
+		err = AdmitBytes(r.tx, j.UID, sizeAfter-sizeBefore, c.MaxBytesUser)
 	}
 	if err != nil {
 		return err
 	}
 	j.StoredBytes += sizeAfter - sizeBefore
-	r.counters.Holds(j.UID, sizeAfter-sizeBefore, 0)
+	r.tx.Holds(j.UID, sizeAfter-sizeBefore, 0)
 	if old.Queue != j.Queue {
-		r.counters.Moved(&old, old.State, 0)
-		r.counters.Moved(j, 0, old.State)
+		r.tx.Moved(&old, old.State, 0)
+		r.tx.Moved(j, 0, old.State)
 	}
 	if j.DependsOn != nil {
 		j.Parents = len(j.DependsOn)
@@ -183,15 +181,15 @@ func (r *Rules) edit(j *Job, c *store.Change) error {
 		}
 	}
 	if j.Delay != 0 {
-		j.RunAt = r.clock.Now().Add(j.Delay)
+		j.RunAt = r.tx.Now().Add(j.Delay)
 	}
 	if j.RunAt != old.RunAt {
-		j.DueAt, j.Since, j.Arrival = j.RunAt, max(r.clock.Now(), j.RunAt), r.counters.Counts().EnqueuedTotal
+		j.DueAt, j.Since, j.Arrival = j.RunAt, max(r.tx.Now(), j.RunAt), r.tx.Counts().EnqueuedTotal
 	}
 	j.WriteScope = WriteFull
 	demandsChanged := !slices.Equal(old.Demands, j.Demands)
 	if demandsChanged {
-		if err := r.gates.CountNaming(&old, -1); err != nil {
+		if err := r.tx.CountNaming(&old, -1); err != nil {
 			return err
 		}
 	}
@@ -208,5 +206,5 @@ func (r *Rules) edit(j *Job, c *store.Change) error {
 	if err := r.applyDeclaredLimits(j); err != nil {
 		return err
 	}
-	return r.gates.CountNaming(j, 1)
+	return r.tx.CountNaming(j, 1)
 }

@@ -2,6 +2,7 @@ package rules
 
 import (
 	"math"
+	"slices"
 
 	"github.com/queuectl/queuectl/queue"
 )
@@ -111,9 +112,7 @@ func (c *claimer) Claim(want int) (jobs []queue.Job, more bool, err error) {
 
 // leaseFound leases the jobs that Find has found, except expired ones, which it cancels.
 func (c *claimer) leaseFound(jobs []queue.Job, scan *LaneScan, q *Queue) ([]queue.Job, error) {
-	if jobs == nil && len(scan.Jobs) > 0 {
-		jobs = make([]queue.Job, 0, len(scan.Jobs))
-	}
+	jobs = slices.Grow(jobs, len(scan.Jobs))
 	for i := range scan.Jobs {
 		j := &scan.Jobs[i]
 		if c.keeper.hasExpired(j) {

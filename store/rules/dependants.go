@@ -34,20 +34,14 @@ const Rerun = ^queue.State(0)
 // and retries a job again and again from adding any number of notes.
 const MaxNotes = 8
 
-// noteParentEnded adds a note for a job's dependants: the job has ended in state, or is being removed if
-// state is 0.
-func noteParentEnded(edges Dependencies, j *Job, state queue.State) error {
+// addParentNote adds a note for a job's dependants; see EndedParent.State. If the newest earlier note also says
+// that the parent has ended, the new note applies only to edges that were added since. If state is Rerun and the
+// parent already has MaxNotes notes, addParentNote adds none. Instead, it drops the notes that are newer than the
+// last Rerun note, and extends that note to all current edges.
+func addParentNote(edges Dependencies, j *Job, state queue.State) error {
 	if !edges.HasEdges() {
 		return nil
 	}
-	return addParentNote(edges, j, state)
-}
-
-// addParentNote adds a note about a parent. If the newest earlier note also says that the parent has ended,
-// the new note applies only to edges that were added since. If state is Rerun and the parent already has
-// MaxNotes notes, addParentNote adds none. Instead, it drops the notes that are newer than the last Rerun
-// note, and extends that note to all current edges.
-func addParentNote(edges Dependencies, j *Job, state queue.State) error {
 	n, newest, err := edges.Noted(j.Seq)
 	if err != nil {
 		return err
@@ -72,104 +66,101 @@ const maxEdgesPerTx = 50
 // that run again. It reports whether there are more such edges, which the next call of Promote decides.
 func (r *Rules) DecideDependants() (more bool, err error) {
 	for remaining := maxEdgesPerTx; remaining > 0; {
-		e, found, err := r.edges.NextEnded()
+		e, found, err := r.tx.NextEnded()
 		if err != nil || !found {
 			return false, err
 		}
-		edges, err := r.edges.Edges(e, remaining)
+		edges, err := r.tx.Edges(e, remaining)
 		if err != nil {
 			return false, err
 		}
 		done := 0
 		for ; done < len(edges) && r.HookBytes < MaxHookBytes; done++ {
-			decide := r.decideEdge
-			if e.State == Rerun {
-				decide = r.reopenEdge
-			}
-			if err := decide(&edges[done], e.State); err != nil {
+			if err := r.updateEdge(&edges[done], e.State); err != nil {
 				return false, err
 			}
 		}
 		if done < len(edges) {
-			r.clock.WakeAt(r.clock.Now())
-			return true, r.edges.Postpone(e.Parent)
+			r.tx.WakeAt(r.tx.Now())
+			return true, r.tx.Postpone(e.Parent)
 		}
 		if len(edges) < remaining {
-			err = r.edges.DropEnded(e.ID)
+			err = r.tx.DropEnded(e.ID)
 		} else { // the parent has many edges, so the user's other parents go first
-			err = r.edges.Postpone(e.Parent)
+			err = r.tx.Postpone(e.Parent)
 		}
 		if err != nil {
 			return false, err
 		}
 		remaining -= max(1, len(edges))
 	}
-	r.clock.WakeAt(r.clock.Now())
+	r.tx.WakeAt(r.tx.Now())
 	return true, nil
 }
 
-// decideEdge decides an edge. If it was the child's last undecided edge, decideEdge makes the child pending.
-// If the parent ended in a state that the dependency does not accept, decideEdge does what the child asked
-// for in that case. A child that no longer waits for this edge keeps its state. A held child may be
-// cancelled, but is never released here.
-func (r *Rules) decideEdge(e *Edge, parent queue.State) error {
+// updateEdge decides an edge, or reopens it if the parent runs again. Then it changes the child accordingly.
+func (r *Rules) updateEdge(e *Edge, parent queue.State) error {
 	status := store.Satisfied
-	if !e.Condition.SatisfiedBy(parent) && e.OnFailure != queue.DependencyFailureRun {
+	switch {
+	case parent == Rerun:
+		status = store.Unresolved
+	case !e.Condition.SatisfiedBy(parent) && e.OnFailure != queue.DependencyFailureRun:
 		status = store.Broken
 	}
-	if err := r.edges.SetEdge(e, status); err != nil {
+	if err := r.tx.SetEdge(e, status); err != nil {
 		return err
 	}
-	j, err := r.jobs.Job(e.Child, ReadSummary)
-	if errors.Is(err, queue.ErrNotFound) {
+	j, err := r.tx.Job(e.Child, ReadSummary)
+	switch {
+	case errors.Is(err, queue.ErrNotFound):
 		return nil
-	}
-	if err != nil || j.State != queue.Blocked && j.State != queue.Held {
+	case err != nil:
 		return err
-	}
-	if status == store.Broken {
+	case parent == Rerun:
+		return r.reopenChild(&j)
+	case j.State != queue.Blocked && j.State != queue.Held: // the child no longer waits for this edge
+		return nil
+	case status == store.Broken:
 		return r.applyDependencyFailure(&j, e.OnFailure)
 	}
+	return r.releaseChild(&j)
+}
+
+// releaseChild makes a child pending if it has no undecided edge left. A held child stays held.
+func (r *Rules) releaseChild(j *Job) error {
 	if j.State == queue.Held {
 		return nil
 	}
-	waits, err := r.edges.Waits(j.Seq, store.Unresolved)
+	waits, err := r.tx.Waits(j.Seq, store.Unresolved)
 	if waits || err != nil {
 		return err
 	}
-	r.restartWait(&j, max(r.clock.Now(), j.RunAt))
-	j.Rank = rankOf(r.settings, &j.Job)
-	return r.Move(&j, queue.Pending, queue.EventReleased, dependencyDetail)
+	r.restartWait(j, max(r.tx.Now(), j.RunAt))
+	j.Rank = rankOf(r.tx, &j.Job)
+	return r.Move(j, queue.Pending, queue.EventReleased, dependencyDetail)
 }
 
-// reopenEdge makes a child wait again for a parent that runs again. A cancelled child returns if it was
+// reopenChild makes a child wait again for a parent that runs again. A cancelled child returns if it was
 // cancelled because of this parent and no other. It must still have its input, and no other job may have
 // taken its unique key.
-func (r *Rules) reopenEdge(e *Edge, _ queue.State) error {
-	if err := r.edges.SetEdge(e, store.Unresolved); err != nil {
-		return err
-	}
-	j, err := r.jobs.Job(e.Child, ReadSummary)
-	if errors.Is(err, queue.ErrNotFound) {
+func (r *Rules) reopenChild(j *Job) error {
+	if j.State != queue.Cancelled || j.Reason != queue.ReasonDependency || j.InputRemoved != 0 {
 		return nil
 	}
-	if err != nil || j.State != queue.Cancelled || j.Reason != queue.ReasonDependency || j.InputRemoved != 0 {
+	if failed, err := r.tx.Waits(j.Seq, store.Broken); failed || err != nil {
 		return err
 	}
-	if failed, err := r.edges.Waits(j.Seq, store.Broken); failed || err != nil {
+	if _, taken, err := r.successorWithKey(j); taken || err != nil {
 		return err
 	}
-	if _, taken, err := r.successorWithKey(&j); taken || err != nil {
+	r.restartWait(j, r.tx.Now())
+	if err := r.applyDeclaredLimits(j); err != nil {
 		return err
 	}
-	r.restartWait(&j, r.clock.Now())
-	if err := r.applyDeclaredLimits(&j); err != nil {
+	if err := addParentNote(r.tx, j, Rerun); err != nil {
 		return err
 	}
-	if err := addParentNote(r.edges, &j, Rerun); err != nil {
-		return err
-	}
-	return r.Move(&j, queue.Blocked, queue.EventRetried, dependencyDetail)
+	return r.Move(j, queue.Blocked, queue.EventRetried, dependencyDetail)
 }
 
 // applyDependencyFailure cancels or holds a job, as it asked for, after a parent ended in a state that its

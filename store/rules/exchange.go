@@ -61,7 +61,7 @@ func (r *Rules) Exchange(t *store.Report) (g store.Grant, err error) {
 // currentLease returns the stored lease of a job. It returns nil if l is stale, because that lease has ended
 // or the job has a newer fence.
 func (r *Rules) currentLease(l queue.Lease) *Lease {
-	if current := r.leases.Lease(l.Seq); current != nil && current.Job.Fence == l.Fence {
+	if current := r.tx.Lease(l.Seq); current != nil && current.Job.Fence == l.Fence {
 		return current
 	}
 	return nil
@@ -75,8 +75,7 @@ func (r *Rules) recordStarted(st *store.AttemptStart, stale func(queue.Lease)) e
 	if l == nil || l.Running {
 		return nil
 	}
-	r.job = l.Job
-	j := &r.job
+	j := new(l.Job)
 	j.StartedAt, j.WorkerID, j.PID = st.StartedAt, st.Worker, st.PID
 	if err := r.recordRateStarts(l, st.StartedAt); err != nil {
 		return err
@@ -85,9 +84,8 @@ func (r *Rules) recordStarted(st *store.AttemptStart, stale func(queue.Lease)) e
 		return err
 	}
 	r.measureStart(l, st.StartedAt)
-	detail := strconv.AppendInt([]byte(`{"attempt":`), int64(j.Runs+1), 10)
-	detail = strconv.AppendInt(append(detail, `,"started_at":`...), int64(st.StartedAt), 10)
-	return r.Move(j, queue.Processing, queue.EventStarted, append(detail, '}'))
+	detail := detailOf(queue.EventDetail{Attempt: j.Runs + 1, StartedAt: st.StartedAt})
+	return r.Move(j, queue.Processing, queue.EventStarted, detail)
 }
 
 // recordProgress records the progress of a running attempt.
@@ -97,16 +95,14 @@ func (r *Rules) recordProgress(p *store.Progress, stale func(queue.Lease)) error
 		stale(p.Lease)
 		return nil
 	}
-	r.job = l.Job
-	j := &r.job
+	j := new(l.Job)
 	if err := r.putProgress(j, &p.Progress); err != nil {
 		return err
 	}
-	r.leases.Hold(&Lease{Job: *j, Running: true, Needs: l.Needs})
-	r.jobs.Touched(j.Seq)
-	detail := strconv.AppendInt([]byte(`{"attempt":`), int64(j.Runs+1), 10)
-	detail = strconv.AppendInt(append(detail, `,"percent":`...), int64(p.Percent), 10)
-	return r.history.AddEvent(queue.EventProgress, &j.Job, j.State, append(detail, '}'))
+	r.tx.Hold(&Lease{Job: *j, Running: true, Needs: l.Needs})
+	r.tx.Touched(j.Seq)
+	detail := detailOf(queue.EventDetail{Attempt: j.Runs + 1, Percent: &p.Percent})
+	return r.tx.AddEvent(queue.EventProgress, &j.Job, j.State, detail)
 }
 
 // putProgress writes the progress of a job if it has changed.
@@ -118,7 +114,7 @@ func (r *Rules) putProgress(j *Job, p *queue.Progress) error {
 		p = new(*p) // copied, because the caller owns p
 	}
 	j.Progress = p
-	return r.jobs.PutProgress(j)
+	return r.tx.PutProgress(j)
 }
 
 // settle records how a lease ended. maxBytes limits the bytes that the job's user may hold; 0 means
@@ -138,15 +134,14 @@ func (r *Rules) settle(e *store.Settlement, maxBytes int64, stale func(queue.Lea
 		l = r.currentLease(e.Lease)
 	}
 	if e.DeletableOutput != "" {
-		if err := r.history.AddGarbage(e.DeletableOutput, e.Attempt.Node); err != nil {
+		if err := r.tx.AddGarbage(e.DeletableOutput, e.Attempt.Node); err != nil {
 			return err
 		}
 	}
-	r.job = l.Job
-	j, d, a := &r.job, &e.Decision, &e.Attempt
+	j, d, a := new(l.Job), &e.Decision, &e.Attempt
 	clearRunningFields(j, e)
 	if d.State.Runnable() {
-		j.DueAt = r.clock.Now().Add(max(0, d.Delay))
+		j.DueAt = r.tx.Now().Add(max(0, d.Delay))
 	}
 	// If no attempt ran, the job keeps the values of its last attempt.
 	if !d.Started {
@@ -170,7 +165,7 @@ func (r *Rules) settle(e *store.Settlement, maxBytes int64, stale func(queue.Lea
 		r.measureStart(l, a.StartedAt)
 	}
 	took := elapsed(a.StartedAt, a.EndedAt)
-	r.history.Measure(Measurement{Queue: j.Queue, End: d.State, Duration: took, Fingerprint: e.Fingerprint})
+	r.tx.Measure(Measurement{Queue: j.Queue, End: d.State, Duration: took, Fingerprint: e.Fingerprint})
 	// If the settlement contains no progress, the job keeps what its running attempt has reported before.
 	if e.Progress != nil || !l.Running {
 		if err := r.putProgress(j, e.Progress); err != nil {
@@ -178,8 +173,8 @@ func (r *Rules) settle(e *store.Settlement, maxBytes int64, stale func(queue.Lea
 		}
 	}
 	applyResult(j, e)
-	r.counters.Holds(j.UID, j.StoredBytes-l.Job.StoredBytes, store.OutputSize(a))
-	if err := r.history.AddAttempt(j, e); err != nil {
+	r.tx.Holds(j.UID, j.StoredBytes-l.Job.StoredBytes, store.OutputSize(a))
+	if err := r.tx.AddAttempt(j, e); err != nil {
 		return err
 	}
 	if err := r.Move(j, d.State, queue.EventEnded, endedDetail(j.Runs, a, e)); err != nil {
@@ -214,7 +209,7 @@ func (r *Rules) PredictRow(e *store.Settlement, maxBytes int64) *Job {
 		return nil
 	}
 	added := store.OutputSize(&e.Attempt) + store.RecordSize(e, l.Job.Runs)
-	if maxBytes > 0 && r.counters.User(l.Job.UID).Bytes+added > maxBytes {
+	if maxBytes > 0 && r.tx.User(l.Job.UID).Bytes+added > maxBytes {
 		return nil // the row cannot be predicted, because making room first may change it
 	}
 	j := l.Job
@@ -229,7 +224,7 @@ func (r *Rules) PredictRow(e *store.Settlement, maxBytes int64) *Job {
 // was due and ready.
 func (r *Rules) measureStart(l *Lease, at queue.Millis) {
 	j := &l.Job
-	r.history.Measure(Measurement{Queue: j.Queue, Duration: elapsed(max(j.DueAt, j.Since), at)})
+	r.tx.Measure(Measurement{Queue: j.Queue, Duration: elapsed(max(j.DueAt, j.Since), at)})
 }
 
 // elapsed returns the time between two points in time. It is 0 if the clock was set back in between.
@@ -251,7 +246,7 @@ func (r *Rules) Pause(p store.Pause) error {
 	j, kind := l.Job, queue.EventResumed
 	j.PausedAt, j.PausedBy = 0, 0
 	if p.On {
-		j.PausedAt, j.PausedBy, kind = r.clock.Now(), p.UID, queue.EventPaused
+		j.PausedAt, j.PausedBy, kind = r.tx.Now(), p.UID, queue.EventPaused
 	}
 	return r.Move(&j, queue.Processing, kind, ByUID(p.UID))
 }
@@ -264,52 +259,39 @@ func (r *Rules) release(lr queue.Lease, stale func(queue.Lease)) error {
 		stale(lr)
 		return nil
 	}
-	r.job = l.Job
-	j := &r.job
-	r.turns.Unserve(r.queues.Queue(j.Queue), j.UID, l.Turn)
+	j := new(l.Job)
+	r.tx.Unserve(r.tx.Queue(j.Queue), j.UID, l.Turn)
 	j.Units = ""
 	// The clock may have been set back since the claim. The job was due then, so it remains due.
-	j.DueAt = min(j.DueAt, r.clock.Now())
+	j.DueAt = min(j.DueAt, r.tx.Now())
 	r.endLease(l)
 	if err := r.assignSlot(j); err != nil {
 		return err
 	}
-	if err := r.jobs.Put(j); err != nil {
+	if err := r.tx.Put(j); err != nil {
 		return err
 	}
-	r.jobs.Touched(j.Seq)
+	r.tx.Touched(j.Seq)
 	return r.disownAfterLease(j)
 }
 
-// appendText appends a string in JSON syntax.
-func appendText(b []byte, text string) []byte {
-	quoted, _ := json.Marshal(text) // marshalling a string cannot fail
-	return append(b, quoted...)
+// detailOf encodes the detail of an event.
+func detailOf(d queue.EventDetail) []byte {
+	raw, _ := json.Marshal(d) // texts and numbers can always be encoded
+	return raw
 }
 
 func endedDetail(n int, a *queue.Attempt, e *store.Settlement) []byte {
-	b := strconv.AppendInt([]byte(`{"attempt":`), int64(n), 10)
-	b = strconv.AppendInt(append(b, `,"started_at":`...), int64(a.StartedAt), 10)
+	d := queue.EventDetail{Attempt: n, StartedAt: a.StartedAt, Signal: a.Signal, Reason: e.Decision.Reason,
+		Output: len(a.Output) > 0 || a.OutputRef != "", UID: e.EndedBy}
 	if a.ExitCode >= 0 {
-		b = strconv.AppendInt(append(b, `,"exit_code":`...), a.ExitCode, 10)
-	}
-	if a.Signal != 0 {
-		b = strconv.AppendInt(append(b, `,"signal":`...), int64(a.Signal), 10)
-	}
-	if e.Decision.Reason != "" {
-		b = appendText(append(b, `,"reason":`...), string(e.Decision.Reason))
+		d.ExitCode = &a.ExitCode
 	}
 	if e.EndedBy != nil {
-		b = strconv.AppendInt(append(b, `,"uid":`...), int64(*e.EndedBy), 10)
-		b = appendText(append(b, `,"verb":`...), e.Verb)
+		d.Verb = e.Verb
 	}
-	if len(a.Output) > 0 || a.OutputRef != "" {
-		b = append(b, `,"output":true`...)
-	}
-	return append(b, '}')
+	return detailOf(d)
 }
 
 // ByUID returns the detail of an event that a user caused.
-func ByUID(uid int) []byte {
-	return append(strconv.AppendInt([]byte(`{"uid":`), int64(uid), 10), '}')
-}
+func ByUID(uid int) []byte { return append(strconv.AppendInt([]byte(`{"uid":`), int64(uid), 10), '}') }

@@ -1,7 +1,6 @@
 package rules
 
 import (
-	"encoding/json"
 	"errors"
 	"slices"
 
@@ -15,14 +14,14 @@ type enqueueFunc = func(draft queue.Job) (seq int64, id string, err error)
 // Fire carries out and records occurrences of a schedule.
 // See docs/decisions/0022.
 func (r *Rules) Fire(f *store.OccurrenceRequest, enqueue enqueueFunc) (fired store.OccurrenceResult, err error) {
-	s, err := r.schedules.Schedule(f.Name)
+	s, err := r.tx.Schedule(f.Name)
 	if err != nil || s.Gen != f.Gen || s.UID < 0 || s.Damaged {
 		return fired, err
 	}
 	if f.RequestedBy == nil && (s.PausedAt != 0 || s.LastAt != f.Last || s.Boot != f.Boot) {
 		return fired, nil
 	}
-	unfinished, err := r.schedules.Unfinished(f.Name, store.MaxUnfinished)
+	unfinished, err := r.tx.Unfinished(f.Name, store.MaxUnfinished)
 	if err != nil {
 		return fired, err
 	}
@@ -33,7 +32,7 @@ func (r *Rules) Fire(f *store.OccurrenceRequest, enqueue enqueueFunc) (fired sto
 	if len(f.Runs) > 0 && s.Overlap == store.OverlapReplace {
 		b.unfinishedCount, b.newestSeq, b.toReplace = 0, 0, unfinished
 		for i := range unfinished {
-			if r.leases.Lease(unfinished[i].Seq) != nil {
+			if r.tx.Lease(unfinished[i].Seq) != nil {
 				fired.LeasedSeqs = append(fired.LeasedSeqs, unfinished[i].Seq)
 			}
 		}
@@ -59,12 +58,12 @@ func (r *Rules) Fire(f *store.OccurrenceRequest, enqueue enqueueFunc) (fired sto
 		return fired, nil
 	}
 	s.LastAt, s.NextAt, s.DueAt, s.Boot = f.LastAt, f.NextAt, f.DueAt, f.NextBoot
-	return fired, r.schedules.SetTimes(&s)
+	return fired, r.tx.SetTimes(&s)
 }
 
 // cancelReplaced cancels a waiting job of a schedule that is replaced by a newer one.
 func (r *Rules) cancelReplaced(seq int64) error {
-	j, err := r.jobs.Job(seq, ReadSummary)
+	j, err := r.tx.Job(seq, ReadSummary)
 	if err != nil {
 		return err
 	}
@@ -75,7 +74,7 @@ func (r *Rules) cancelReplaced(seq int64) error {
 // recordMissed records the occurrences that were missed, with one event for all.
 func (r *Rules) recordMissed(f *store.OccurrenceRequest) error {
 	for _, at := range f.MissedInstants {
-		if err := r.schedules.AddRun(f.Name, store.ScheduleRun{Instant: at, Outcome: store.OutcomeMissed}); err != nil {
+		if err := r.tx.AddRun(f.Name, store.ScheduleRun{Instant: at, Outcome: store.OutcomeMissed}); err != nil {
 			return err
 		}
 	}
@@ -84,16 +83,7 @@ func (r *Rules) recordMissed(f *store.OccurrenceRequest) error {
 	}
 	detail := queue.EventDetail{Schedule: f.Name, Instant: f.MissedInstants[len(f.MissedInstants)-1],
 		Count: len(f.MissedInstants)}
-	return r.addScheduleEvent(queue.EventScheduleMissed, &Job{}, detail)
-}
-
-// addScheduleEvent adds an event about a schedule and the job that was enqueued for it.
-func (r *Rules) addScheduleEvent(kind queue.EventKind, j *Job, d queue.EventDetail) error {
-	raw, err := json.Marshal(d)
-	if err != nil {
-		return err
-	}
-	return r.history.AddEvent(kind, &j.Job, j.State, raw)
+	return r.tx.AddEvent(queue.EventScheduleMissed, &queue.Job{}, 0, detailOf(detail))
 }
 
 // occurrenceEnqueuer carries out the occurrences of one OccurrenceRequest.
@@ -135,10 +125,11 @@ func (b *occurrenceEnqueuer) runOccurrence(at queue.Millis, failOverQuota bool) 
 			run.Outcome, run.Note = store.OutcomeSkipped, b.newestID
 		}
 	}
-	if err := b.r.schedules.AddRun(b.f.Name, run); err != nil {
+	if err := b.r.tx.AddRun(b.f.Name, run); err != nil {
 		return run, err
 	}
-	return run, b.r.addScheduleEvent(kind, &j, queue.EventDetail{Schedule: b.f.Name, Instant: at, UID: b.f.RequestedBy})
+	detail := detailOf(queue.EventDetail{Schedule: b.f.Name, Instant: at, UID: b.f.RequestedBy})
+	return run, b.r.tx.AddEvent(kind, &j.Job, j.State, detail)
 }
 
 // enqueueOccurrence enqueues the job of an occurrence, or returns an error that says why the job is rejected.
@@ -164,7 +155,7 @@ func (b *occurrenceEnqueuer) enqueueOccurrence(at queue.Millis, j *Job) error {
 	}
 	for n := 1; draft.ID == ""; n++ {
 		id := b.f.IDs(at, n)
-		taken, err := b.r.jobs.Taken(id)
+		taken, err := b.r.tx.Taken(id)
 		switch {
 		case err != nil:
 			return err
@@ -200,7 +191,7 @@ func (b *occurrenceEnqueuer) enqueueReplacing(draft queue.Job) (seq int64, id st
 	if len(b.toReplace) == 0 {
 		return b.enqueue(draft)
 	}
-	err = b.r.savepoints.Attempt(func() error {
+	err = b.r.tx.Attempt(func() error {
 		bytesBefore := b.r.HookBytes
 		for i := range b.toReplace {
 			if err := b.r.cancelReplaced(b.toReplace[i].Seq); err != nil {
@@ -239,7 +230,7 @@ var errDryRun = errors.New("dry run")
 // checkRejection checks whether the job would be rejected even after the jobs that it replaces have ended. If
 // so, these jobs need not be ended.
 func (b *occurrenceEnqueuer) checkRejection() error {
-	err := b.r.savepoints.Attempt(func() error {
+	err := b.r.tx.Attempt(func() error {
 		if _, _, err := b.enqueue(b.draft()); err != nil {
 			return err
 		}

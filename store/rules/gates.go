@@ -3,6 +3,7 @@ package rules
 import (
 	"errors"
 	"math"
+	"time"
 
 	"github.com/queuectl/queuectl/queue"
 )
@@ -121,4 +122,65 @@ func (k *gatekeeper) Undone() { k.rates = nil }
 func (k *gatekeeper) recordStart(gate int64, at queue.Millis) error {
 	delete(k.rates, gate)
 	return k.gates.RecordStart(gate, min(at, k.clock.Now()))
+}
+
+// applyDeclaredLimits sets the limits of locks and rates to those that a job states. If several jobs name the
+// same key, the newest job decides.
+func (k *laneKeeper) applyDeclaredLimits(j *Job) error {
+	for _, d := range j.Demands {
+		if !d.HasLimit() {
+			continue
+		}
+		if err := k.recheckChanged(k.gates.SetRule(j, d)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// recheckChanged calls Recheck for a gate whose rule has changed; 0 means that it has not. It returns err.
+func (k *laneKeeper) recheckChanged(gate int64, err error) error {
+	if err == nil && gate != 0 {
+		k.Recheck(gate)
+		k.recheckResources()
+	}
+	return err
+}
+
+// SetGate sets the rule of a shared lock or rate. Jobs cannot change it.
+func (k *laneKeeper) SetGate(d queue.Demand) error {
+	if err := checkGate(d); err != nil {
+		return err
+	}
+	return k.recheckChanged(k.gates.KeepRule(d))
+}
+
+func checkGate(d queue.Demand) error {
+	if d.N == 0 {
+		d.N = 1
+		if d.Kind == queue.GateRate {
+			d.Period = time.Second
+		}
+	}
+	if err := queue.CheckDemands([]queue.Demand{d}); err != nil {
+		return err
+	}
+	if !d.HasLimit() || d.Owner(0) != queue.SharedOwner {
+		return queue.Invalid("key", "%q is not a shared key; shared keys begin with @", queue.Clip(d.Key))
+	}
+	return nil
+}
+
+// recordRateStarts records a start for each rate limit among a lease's gates.
+func (k *laneKeeper) recordRateStarts(l *Lease, at queue.Millis) error {
+	for _, n := range l.Needs {
+		if n.Kind != queue.GateRate {
+			continue
+		}
+		if err := k.gatekeeper.recordStart(n.Gate, at); err != nil {
+			return err
+		}
+		k.Recheck(n.Gate)
+	}
+	return nil
 }

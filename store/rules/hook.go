@@ -14,32 +14,30 @@ const MaxHookBytes = 1 << 20
 // enqueueHooks adds an EventNoHook.
 // See docs/decisions/0094.
 func (r *Rules) enqueueHooks(j *Job) error {
-	h := r.settings.Hooks()
+	h := r.tx.Hooks()
 	moments := queue.HooksAt(j.State) & (j.Hooks | h.Moments)
 	if moments == 0 || j.Hooks&queue.HookItself != 0 || h.Make == nil {
 		return nil
 	}
-	if r.counters.User(j.UID).Hooks >= queue.MaxHooks { // checked first, before the job's large fields are read
-		return r.history.AddEvent(queue.EventNoHook, &j.Job, j.State, noDetail)
+	if r.tx.User(j.UID).Hooks >= queue.MaxHooks { // checked first, before the job's large fields are read
+		return r.tx.AddEvent(queue.EventNoHook, &j.Job, j.State, noDetail)
 	}
-	fullJob, err := r.jobs.Job(j.Seq, ReadFull)
+	fullJob, err := r.tx.Job(j.Seq, ReadFull)
 	if err != nil {
 		return err
 	}
 	// The hook would run as the job's user, so it is not created if that account no longer exists.
-	if fullJob.Damaged || j.UID < 0 || r.jobs.Disowned(j.UID, j.Seq) != 0 {
-		return r.history.AddEvent(queue.EventNoHook, &j.Job, j.State, noDetail)
+	if fullJob.Damaged || j.UID < 0 || r.tx.Disowned(j.UID, j.Seq) != 0 {
+		return r.tx.AddEvent(queue.EventNoHook, &j.Job, j.State, noDetail)
 	}
 	for _, draft := range h.Make(&fullJob.Job, moments) {
 		r.HookBytes += 2 * store.InputSize(&draft.Execution) // twice, because the input is read and written
 		draft.Hooks, draft.HookUID = draft.Hooks|queue.HookItself, j.UID
 		fits, err := r.hookFits(j, &draft, h.MaxBytesUser)
-		switch {
-		case err != nil:
-		case fits:
+		if err == nil && fits {
 			err = r.enqueueHook(&draft)
-		default:
-			err = r.history.AddEvent(queue.EventNoHook, &j.Job, j.State, noDetail)
+		} else if err == nil {
+			err = r.tx.AddEvent(queue.EventNoHook, &j.Job, j.State, noDetail)
 		}
 		if err != nil {
 			return err
@@ -52,10 +50,10 @@ func (r *Rules) enqueueHooks(j *Job) error {
 // whether the hook's own user may use the bytes that it needs. maxBytes limits the bytes that the hook's user
 // may hold. If the bytes are not available, hookFits tries to free some.
 func (r *Rules) hookFits(j *Job, draft *queue.Job, maxBytes int64) (bool, error) {
-	if r.counters.User(j.UID).Hooks >= queue.MaxHooks {
+	if r.tx.User(j.UID).Hooks >= queue.MaxHooks {
 		return false, nil
 	}
-	size, err := r.jobs.StoredSize(draft)
+	size, err := r.tx.StoredSize(draft)
 	if err != nil {
 		return false, err
 	}
@@ -64,11 +62,11 @@ func (r *Rules) hookFits(j *Job, draft *queue.Job, maxBytes int64) (bool, error)
 
 // enqueueHook enqueues a draft without checking the limits on waiting jobs.
 func (r *Rules) enqueueHook(draft *queue.Job) error {
-	draftNumber, seq, id, err := r.jobs.NewJob(draft)
+	draftNumber, seq, id, err := r.tx.NewJob(draft)
 	if err != nil {
 		return err
 	}
-	return r.insert(&Job{Job: *draft}, draft, draftNumber, draft.UID, seq, id)
+	return r.Insert(draft, draftNumber, draft.UID, seq, id)
 }
 
 var noDetail = []byte(`{}`)

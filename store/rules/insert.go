@@ -7,25 +7,19 @@ import (
 // Insert enqueues a draft as a job with the given seq and id. For draftNumber, see Jobs.Insert. uid is the user
 // who made the request.
 func (r *Rules) Insert(draft *queue.Job, draftNumber, uid int, seq int64, id string) error {
-	r.job = Job{Job: *draft}
-	return r.insert(&r.job, draft, draftNumber, uid, seq, id)
-}
-
-// insert is like Insert, but stores the new job in *j instead of allocating one.
-func (r *Rules) insert(j *Job, draft *queue.Job, draftNumber, uid int, seq int64, id string) error {
-	now := r.clock.Now()
+	j, now := &Job{Job: *draft}, r.tx.Now()
 	j.Seq, j.ID, j.State, j.Parents = seq, id, queue.Pending, len(draft.DependsOn)
 	if j.RunAt == 0 {
 		j.RunAt = now.Add(j.Delay)
 	}
 	j.CreatedAt, j.UpdatedAt, j.DueAt, j.Since = now, now, j.RunAt, max(now, j.RunAt)
-	r.counters.Arrived()
+	r.tx.Arrived()
 	// The job's arrival number includes the job itself. Each job enqueued later gives it ageing points.
-	j.Arrival = r.counters.Counts().EnqueuedTotal
-	j.Rank = rankOf(r.settings, &j.Job)
+	j.Arrival = r.tx.Counts().EnqueuedTotal
+	j.Rank = rankOf(r.tx, &j.Job)
 	err := r.applyDeclaredLimits(j)
 	if err == nil {
-		err = r.gates.CountNaming(j, 1)
+		err = r.tx.CountNaming(j, 1)
 	}
 	if err != nil {
 		return err
@@ -40,16 +34,16 @@ func (r *Rules) insert(j *Job, draft *queue.Job, draftNumber, uid int, seq int64
 	if err := r.assignSlot(j); err != nil {
 		return err
 	}
-	if err := r.jobs.Insert(j, draftNumber); err != nil {
+	if err := r.tx.Insert(j, draftNumber); err != nil {
 		return err
 	}
-	r.counters.Holds(j.UID, j.StoredBytes, 0)
-	r.counters.Moved(j, 0, j.State)
-	if err := r.history.AddEvent(queue.EventEnqueued, &j.Job, j.State, ByUID(uid)); err != nil {
+	r.tx.Holds(j.UID, j.StoredBytes, 0)
+	r.tx.Moved(j, 0, j.State)
+	if err := r.tx.AddEvent(queue.EventEnqueued, &j.Job, j.State, ByUID(uid)); err != nil {
 		return err
 	}
 	for i := range statuses {
-		if err := r.edges.AddEdge(seq, draft.DependsOn[i], draft.OnDependencyFailure, statuses[i]); err != nil {
+		if err := r.tx.AddEdge(seq, draft.DependsOn[i], draft.OnDependencyFailure, statuses[i]); err != nil {
 			return err
 		}
 	}
@@ -65,7 +59,7 @@ func (r *Rules) Replace(draft *queue.Job) (cancelled bool, err error) {
 	if draft.Unique == "" || draft.OnConflict != queue.ConflictReplace {
 		return false, nil
 	}
-	other, found, err := r.jobs.Holder(draft.UID, draft.Unique)
+	other, found, err := r.tx.Holder(draft.UID, draft.Unique)
 	if err != nil || !found || !other.State.Waiting() {
 		return false, err
 	}

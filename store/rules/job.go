@@ -1,6 +1,7 @@
 package rules
 
 import (
+	"cmp"
 	"time"
 
 	"github.com/queuectl/queuectl/queue"
@@ -59,6 +60,11 @@ func (j *Job) Position() Position { return Position{j.Rank, j.Seq} }
 
 // Position is a position in the order of claims: the lowest rank comes first, then the lowest seq.
 type Position struct{ Rank, Seq int64 }
+
+// Compare orders positions.
+func (p Position) Compare(q Position) int {
+	return cmp.Or(cmp.Compare(p.Rank, q.Rank), cmp.Compare(p.Seq, q.Seq))
+}
 
 // After reports whether p comes after q.
 func (p Position) After(q Position) bool { return p.Rank > q.Rank || p.Rank == q.Rank && p.Seq > q.Seq }

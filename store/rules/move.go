@@ -13,7 +13,7 @@ import (
 // See docs/decisions/0002.
 func (r *Rules) Move(j *Job, to queue.State, kind queue.EventKind, detail []byte) error {
 	from, oldSlot, wasKept := j.State, j.Slot, j.OwnRetention
-	l := r.leases.Lease(j.Seq)
+	l := r.tx.Lease(j.Seq)
 	if !transitionAllowed(from, to, l != nil) {
 		return fmt.Errorf("job %s cannot change from state %v to state %v", j.ID, from, to)
 	}
@@ -31,27 +31,27 @@ func (r *Rules) Move(j *Job, to queue.State, kind queue.EventKind, detail []byte
 		return err
 	}
 	if to == queue.Processing {
-		r.leases.Hold(&Lease{Job: *j, Running: true, Needs: l.Needs})
+		r.tx.Hold(&Lease{Job: *j, Running: true, Needs: l.Needs})
 	}
-	if err := r.jobs.Put(j); err != nil {
+	if err := r.tx.Put(j); err != nil {
 		return err
 	}
-	r.counters.Moved(j, from, to)
+	r.tx.Moved(j, from, to)
 	if j.OwnRetention != wasKept {
-		r.counters.CountKept(j, bit(j.OwnRetention)-bit(wasKept))
+		r.tx.CountKept(j, bit(j.OwnRetention)-bit(wasKept))
 	}
 	if to.Ended() != from.Ended() {
-		if err := r.gates.CountNaming(j, bit(from.Ended())-bit(to.Ended())); err != nil {
+		if err := r.tx.CountNaming(j, bit(from.Ended())-bit(to.Ended())); err != nil {
 			return err
 		}
 	}
 	if to.Ended() && !from.Ended() {
-		if err := noteParentEnded(r.edges, j, to); err != nil {
+		if err := addParentNote(r.tx, j, to); err != nil {
 			return err
 		}
 	}
 	if kind != "" {
-		if err := r.history.AddEvent(kind, &j.Job, to, detail); err != nil {
+		if err := r.tx.AddEvent(kind, &j.Job, to, detail); err != nil {
 			return err
 		}
 	}
@@ -63,16 +63,16 @@ func (r *Rules) Move(j *Job, to queue.State, kind queue.EventKind, detail []byte
 
 // setState sets a job's state and the fields that depend on it.
 func (r *Rules) setState(j *Job, to queue.State) {
-	j.State, j.UpdatedAt = to, r.clock.Now()
+	j.State, j.UpdatedAt = to, r.tx.Now()
 	if to != queue.Processing {
 		j.PausedAt, j.PausedBy = 0, 0
 	}
-	j.OwnRetention = (to == queue.Completed || to == queue.Cancelled) && r.queues.Queue(j.Queue).OwnRetention
+	j.OwnRetention = (to == queue.Completed || to == queue.Cancelled) && r.tx.Queue(j.Queue).OwnRetention
 	switch {
 	case !to.Ended():
 		j.EndedAt = 0
 	case j.EndedAt <= 0:
-		j.EndedAt = r.clock.Now()
+		j.EndedAt = r.tx.Now()
 	}
 }
 
@@ -86,16 +86,16 @@ func transitionAllowed(from, to queue.State, leased bool) bool {
 // ensures that Promote is called when the job is due or expires.
 func (r *Rules) assignSlot(j *Job) error {
 	if j.State.Waiting() {
-		r.clock.WakeAt(j.ExpiresAt)
+		r.tx.WakeAt(j.ExpiresAt)
 	}
 	switch {
 	case j.State == queue.Processing:
 		j.Slot = Running
 	case !j.State.Runnable():
 		j.Slot = NotQueued
-	case j.DueAt > r.clock.Now():
+	case j.DueAt > r.tx.Now():
 		j.Slot = Timed
-		r.clock.WakeAt(j.DueAt)
+		r.tx.WakeAt(j.DueAt)
 	default:
 		j.Slot = Ready
 		return r.joinLane(j)
@@ -106,13 +106,13 @@ func (r *Rules) assignSlot(j *Job) error {
 // MarkDue puts a job that is due now into its lane. If ageing starts now, the job also gets its arrival number.
 func (r *Rules) MarkDue(j *Job) error {
 	if j.State == queue.Pending && j.DueAt == j.Since {
-		j.Arrival = r.counters.Counts().EnqueuedTotal
-		j.Rank = rankOf(r.settings, &j.Job)
+		j.Arrival = r.tx.Counts().EnqueuedTotal
+		j.Rank = rankOf(r.tx, &j.Job)
 	}
 	if err := r.assignSlot(j); err != nil {
 		return err
 	}
-	return r.jobs.Put(j)
+	return r.tx.Put(j)
 }
 
 // Expire cancels a job that was not started before it expired.
@@ -134,7 +134,7 @@ func rankOf(settings Settings, j *queue.Job) int64 {
 
 // Rerank gives a job its rank under the current order.
 func (r *Rules) Rerank(j *Job) error {
-	l := r.leases.Lease(j.Seq)
+	l := r.tx.Lease(j.Seq)
 	if l != nil {
 		*j = l.Job
 	} else if j.Slot == Ready {
@@ -142,9 +142,9 @@ func (r *Rules) Rerank(j *Job) error {
 			return err
 		}
 	}
-	j.Rank = rankOf(r.settings, &j.Job)
+	j.Rank = rankOf(r.tx, &j.Job)
 	if l != nil {
-		r.leases.Hold(&Lease{Job: *j, Running: l.Running, Needs: l.Needs, Turn: l.Turn})
+		r.tx.Hold(&Lease{Job: *j, Running: l.Running, Needs: l.Needs, Turn: l.Turn})
 	}
 	if j.Slot == Ready {
 		// The job joins its lane again, because its new position may be before the lane's head.
@@ -152,7 +152,7 @@ func (r *Rules) Rerank(j *Job) error {
 			return err
 		}
 	}
-	return r.jobs.Put(j)
+	return r.tx.Put(j)
 }
 
 // Disown moves an unleased job to the uid of its former owner, which is below 0. If the job is waiting, it is
@@ -166,23 +166,26 @@ func (r *Rules) Disown(j *Job, former int) error {
 	}
 	from := j.State
 	if from.Waiting() {
-		r.counters.Moved(j, from, 0)
+		r.tx.Moved(j, from, 0)
 	}
 	old := *j
 	j.UID = former
-	r.counters.Holds(old.UID, -j.StoredBytes, -j.Outputs)
-	r.counters.Holds(former, j.StoredBytes, j.Outputs)
+	r.tx.Holds(old.UID, -j.StoredBytes, -j.Outputs)
+	r.tx.Holds(former, j.StoredBytes, j.Outputs)
 	if from.Waiting() {
-		r.counters.Moved(j, 0, from)
+		r.tx.Moved(j, 0, from)
 	}
 	if !from.Ended() {
-		if err := recountNamedGates(r.gates, &old, j); err != nil {
+		if err := r.tx.CountNaming(&old, -1); err != nil {
+			return err
+		}
+		if err := r.tx.CountNaming(j, 1); err != nil {
 			return err
 		}
 	}
 	if !from.Waiting() || from == queue.Held {
-		r.jobs.Touched(j.Seq)
-		return r.jobs.Put(j)
+		r.tx.Touched(j.Seq)
+		return r.tx.Put(j)
 	}
 	j.Reason = queue.ReasonDisowned
 	return r.Move(j, queue.Held, queue.EventHeld, disownedDetail)
@@ -190,11 +193,11 @@ func (r *Rules) Disown(j *Job, former int) error {
 
 // disownAfterLease disowns a job whose lease has just ended, if its uid was disowned during the lease.
 func (r *Rules) disownAfterLease(j *Job) error {
-	former := r.jobs.Disowned(j.UID, j.Seq)
+	former := r.tx.Disowned(j.UID, j.Seq)
 	if former == 0 {
 		return nil
 	}
-	r.clock.WakeAt(r.clock.Now()) // wake Promote, because this may have been the last job to be disowned
+	r.tx.WakeAt(r.tx.Now()) // wake Promote, because this may have been the last job to be disowned
 	return r.Disown(j, former)
 }
 
@@ -203,10 +206,9 @@ func (r *Rules) disownAfterLease(j *Job) error {
 func (r *Rules) HoldDamaged(j *Job) error {
 	if !j.State.Runnable() {
 		j.Slot = NotQueued
-		return r.jobs.Put(j)
+		return r.tx.Put(j)
 	}
-	message := j.Error
-	j.NewError = &message
+	j.NewError = new(j.Error)
 	return r.Move(j, queue.Held, queue.EventHeld, noDetail)
 }
 
@@ -218,21 +220,21 @@ func (r *Rules) Remove(j *Job, detail []byte) error {
 		}
 	}
 	if !j.State.Ended() {
-		err := noteParentEnded(r.edges, j, 0)
+		err := addParentNote(r.tx, j, 0)
 		if err == nil {
-			err = r.gates.CountNaming(j, -1)
+			err = r.tx.CountNaming(j, -1)
 		}
 		if err != nil {
 			return err
 		}
 	}
-	if err := r.jobs.Remove(j.Seq); err != nil {
+	if err := r.tx.Remove(j.Seq); err != nil {
 		return err
 	}
-	r.counters.Holds(j.UID, -j.StoredBytes, -j.Outputs)
-	r.counters.Moved(j, j.State, 0)
+	r.tx.Holds(j.UID, -j.StoredBytes, -j.Outputs)
+	r.tx.Moved(j, j.State, 0)
 	if j.OwnRetention {
-		r.counters.CountKept(j, -1)
+		r.tx.CountKept(j, -1)
 	}
-	return r.history.AddEvent(queue.EventRemoved, &j.Job, 0, detail)
+	return r.tx.AddEvent(queue.EventRemoved, &j.Job, 0, detail)
 }

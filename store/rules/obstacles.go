@@ -38,17 +38,17 @@ const (
 // before the job's lane counts as an obstacle, even if that lane is also held back by another gate. For a job
 // that is not due yet, Obstacles reports only a pause of its queue.
 func (r *Rules) Obstacles(seq int64) (list []store.Obstacle, err error) {
-	j, err := r.jobs.Job(seq, ReadSummary)
-	if err != nil || j.Slot != Ready && j.Slot != Timed || r.leases.Lease(seq) != nil {
+	j, err := r.tx.Job(seq, ReadSummary)
+	if err != nil || j.Slot != Ready && j.Slot != Timed || r.tx.Lease(seq) != nil {
 		return nil, err
 	}
-	if o := r.queues.QueueObstacle(j.Queue); o.Paused || j.Slot == Ready && r.queues.Queue(j.Queue).Room <= 0 {
+	if o := r.tx.QueueObstacle(j.Queue); o.Paused || j.Slot == Ready && r.tx.Queue(j.Queue).Room <= 0 {
 		list = append(list, o)
 	}
 	if j.Slot == Timed {
 		return list, nil
 	}
-	l, err := r.lanes.Lane(&j)
+	l, err := r.tx.Lane(&j)
 	if err != nil {
 		return nil, err
 	}
@@ -71,7 +71,7 @@ func (r *Rules) Obstacles(seq int64) (list []store.Obstacle, err error) {
 		if need.Kind != queue.GateResource {
 			continue
 		}
-		first, found, err := r.lanes.FirstShut(need.Gate, l.Queue)
+		first, found, err := r.tx.FirstShut(need.Gate, l.Queue)
 		if err != nil {
 			return nil, err
 		}

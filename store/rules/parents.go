@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/store"
@@ -32,15 +33,12 @@ func (p *parentChecker) Check(drafts []queue.Job, uid int) error {
 			return atDraft(demandError, i, len(drafts))
 		}
 		for _, d := range drafts[i].DependsOn {
-			if d.Draft == 0 && d.ID != "" { // resolveParents has found a stored job for this id
-				continue
+			if d.Draft < 0 || d.Draft > len(drafts) {
+				err := queue.Invalid("depends_on",
+					"refers to job %d of the request, but the request has only jobs 1 to %d", d.Draft, len(drafts))
+				return atDraft(err, i, len(drafts))
 			}
-			if d.Draft != 0 {
-				if d.Draft < 1 || d.Draft > len(drafts) {
-					err := queue.Invalid("depends_on",
-						"refers to job %d of the request, but the request has only jobs 1 to %d", d.Draft, len(drafts))
-					return atDraft(err, i, len(drafts))
-				}
+			if d.Draft != 0 || d.ID != "" { // another draft, or a stored job that resolveParents has found
 				continue
 			}
 			if _, err := p.jobs.Job(d.Job, ReadSummary); errors.Is(err, queue.ErrNotFound) {
@@ -223,35 +221,33 @@ func checkAcyclic(drafts []queue.Job) error {
 		visited
 	)
 	status := make([]uint8, len(drafts))
-	for first := range drafts {
-		if status[first] != unvisited {
-			continue
-		}
-		path, next := []int{first}, []int{0} // a loop instead of recursion, because chains may be long
-		status[first] = onPath
-		for len(path) > 0 {
-			i := len(path) - 1
-			after := drafts[path[i]].DependsOn
-			if next[i] == len(after) {
-				status[path[i]] = visited
-				path, next = path[:i], next[:i]
-				continue
-			}
-			d := after[next[i]].Draft
-			next[i]++
-			switch {
-			case d == 0 || status[d-1] == visited:
-			case status[d-1] == onPath:
+	var path []int
+	var visit func(i int) error // recurses at most queue.MaxBatch times
+	visit = func(i int) error {
+		status[i], path = onPath, append(path, i)
+		for _, d := range drafts[i].DependsOn {
+			switch parent := d.Draft - 1; {
+			case parent < 0 || status[parent] == visited:
+			case status[parent] == onPath:
 				names := ""
-				for _, j := range path {
-					if names != "" || j == d-1 {
-						names += draftName(drafts, j) + " waits for "
-					}
+				for _, j := range path[slices.Index(path, parent):] {
+					names += draftName(drafts, j) + " waits for "
 				}
-				return queue.Invalid("depends_on", "jobs would wait for each other: %s", queue.Clip(names+draftName(drafts, d-1)))
+				names += draftName(drafts, parent)
+				return queue.Invalid("depends_on", "jobs would wait for each other: %s", queue.Clip(names))
 			default:
-				status[d-1] = onPath
-				path, next = append(path, d-1), append(next, 0)
+				if err := visit(parent); err != nil {
+					return err
+				}
+			}
+		}
+		status[i], path = visited, path[:len(path)-1]
+		return nil
+	}
+	for i := range drafts {
+		if status[i] == unvisited {
+			if err := visit(i); err != nil {
+				return err
 			}
 		}
 	}

@@ -12,7 +12,7 @@ import (
 // the transaction, provided that reads return the written values. An error that is a *queue.Error rejects one
 // operation. Any other error ends the transaction, and the engine rolls it back.
 
-// Tx is one transaction of an engine, which plays all roles. Only Rules.Init takes a Tx: it gives each part of
+// Tx is one transaction of an engine, which plays all roles. Only Rules has a Tx: Rules.Init gives each part of
 // the rules the roles of that part.
 // See docs/decisions/0012 and 0100.
 type Tx interface {

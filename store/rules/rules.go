@@ -12,19 +12,7 @@ package rules
 // Rules carries out operations in one transaction. It consists of parts, which know only some roles of the
 // transaction, and of the methods of Rules, which use all parts.
 type Rules struct {
-	clock      Clock
-	settings   Settings
-	jobs       Jobs
-	history    History
-	counters   Counters
-	leases     Leases
-	queues     Queues
-	lanes      Lanes
-	turns      UserTurns
-	gates      Gates
-	edges      Dependencies
-	schedules  Schedules
-	savepoints Savepoints
+	tx Tx // used by the methods of Rules only; see roles.go
 
 	gatekeeper
 	laneKeeper
@@ -33,8 +21,6 @@ type Rules struct {
 	uniqueKeys
 	roomMaker
 
-	// job is the job that is being inserted or settled. There is only one at a time, so its memory is reused.
-	job Job
 	// HookBytes is the number of bytes read and written for hooks. A job that has hooks may be large, even if
 	// the operation on it is small.
 	HookBytes int
@@ -46,21 +32,18 @@ func (r *Rules) Init(tx Tx, mem *Memory) {
 	if mem.recheck == nil {
 		mem.recheck = map[int64]recheckRound{}
 	}
-	r.clock, r.settings, r.jobs, r.history, r.counters, r.leases, r.queues = tx, tx, tx, tx, tx, tx, tx
-	r.lanes, r.turns, r.gates, r.edges, r.schedules, r.savepoints = tx, tx, tx, tx, tx, tx
-
-	r.gatekeeper = gatekeeper{clock: r.clock, settings: r.settings, counters: r.counters, gates: r.gates}
+	r.tx = tx
+	r.gatekeeper = gatekeeper{clock: tx, settings: tx, counters: tx, gates: tx}
 	r.laneKeeper = laneKeeper{
-		clock: r.clock, lanes: r.lanes, leases: r.leases, queues: r.queues, gates: r.gates,
-		gatekeeper: &r.gatekeeper, dropper: r, mem: mem, steps: &r.otherSteps,
+		clock: tx, lanes: tx, leases: tx, queues: tx, gates: tx, gatekeeper: &r.gatekeeper, dropper: r, mem: mem,
+		steps: &r.otherSteps,
 	}
 	r.claimer = claimer{
-		settings: r.settings, jobs: r.jobs, leases: r.leases, queues: r.queues, lanes: r.lanes, turns: r.turns,
-		gates: r.gates, keeper: &r.laneKeeper, dropper: r,
+		settings: tx, jobs: tx, leases: tx, queues: tx, lanes: tx, turns: tx, gates: tx, keeper: &r.laneKeeper, dropper: r,
 	}
-	r.parentChecker = parentChecker{jobs: r.jobs, edges: r.edges}
-	r.uniqueKeys = uniqueKeys{clock: r.clock, jobs: r.jobs, leases: r.leases}
-	r.roomMaker = roomMaker{clock: r.clock, counters: r.counters, history: r.history}
+	r.parentChecker = parentChecker{jobs: tx, edges: tx}
+	r.uniqueKeys = uniqueKeys{clock: tx, jobs: tx, leases: tx}
+	r.roomMaker = roomMaker{clock: tx, counters: tx, history: tx}
 }
 
 func bit(b bool) int {

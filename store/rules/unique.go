@@ -44,7 +44,7 @@ func (u *uniqueKeys) CheckUnique(drafts []queue.Job) (substitutes map[int]Substi
 			substitutes[i] = Substitute{Draft: earlierIndex}
 			continue
 		case !duplicate:
-			other, _, err = u.conflict(d)
+			other, err = u.conflict(d)
 		}
 		var rejection *queue.Error
 		if errors.As(err, &rejection) {
@@ -89,24 +89,21 @@ func checkAcyclicSubstituted(drafts []queue.Job, substitutes map[int]Substitute)
 	return checkAcyclic(list)
 }
 
-// conflict returns the job that has a draft's unique key, and whether the draft replaces it. It returns an
-// error if the draft is to be rejected.
-func (u *uniqueKeys) conflict(d *queue.Job) (other *Job, replaced bool, err error) {
+// conflict returns the job that has a draft's unique key. It returns an error if the draft is to be rejected.
+func (u *uniqueKeys) conflict(d *queue.Job) (*Job, error) {
 	j, found, err := u.keyHolder(d.UID, d.Unique)
 	switch {
 	case err != nil || !found:
-		return nil, false, err
-	case d.OnConflict == queue.ConflictReturn:
-		return &j, false, nil
-	case d.OnConflict == queue.ConflictReplace && j.State.Waiting() && u.leases.Lease(j.Seq) == nil:
-		return &j, true, nil
-	}
-	if j.State.Ended() {
+		return nil, err
+	case d.OnConflict == queue.ConflictReturn,
+		d.OnConflict == queue.ConflictReplace && j.State.Waiting() && u.leases.Lease(j.Seq) == nil:
+		return &j, nil
+	case j.State.Ended():
 		until := j.EndedAt.Add(j.UniqueFor)
-		return nil, false, keyTaken("the unique key %q is already used by job %s, which is %v but keeps the key until %s",
+		return nil, keyTaken("the unique key %q is already used by job %s, which is %v but keeps the key until %s",
 			d.Unique, j.ID, j.State, until)
 	}
-	return nil, false, keyTaken("the unique key %q is already used by job %s, which is %v; "+
+	return nil, keyTaken("the unique key %q is already used by job %s, which is %v; "+
 		"wait for that job, or cancel it", d.Unique, j.ID, j.State)
 }
 

@@ -1,6 +1,7 @@
 package rules
 
 import (
+	"cmp"
 	"math"
 	"slices"
 
@@ -100,15 +101,7 @@ func (c *claimer) pickLane(q *Queue, scan *LaneScan, want int) (n int, err error
 // lanes of the users that were served least recently come first.
 func (c *claimer) upcoming(priority int64, n int) (list []Lane) {
 	next := slices.Clone(c.contenders)
-	slices.SortFunc(next, func(a, b contender) int {
-		switch {
-		case a.goesBefore(&b):
-			return -1
-		case b.goesBefore(&a):
-			return 1
-		}
-		return 0
-	})
+	slices.SortFunc(next, contender.compare)
 	for i := range next {
 		if len(list) < n && next[i].lane.Priority == priority {
 			list = append(list, *next[i].lane)
@@ -143,15 +136,16 @@ func (c *claimer) nextContender(list []contender, first *Lane) int {
 		if l.UID != first.UID && priority != first.Priority && (checked || outOfSteps) {
 			continue
 		}
-		if best < 0 || list[i].goesBefore(&list[best]) {
+		if best < 0 || list[i].compare(list[best]) < 0 {
 			best = i
 		}
 	}
 	return best
 }
 
-func (c *contender) goesBefore(other *contender) bool {
-	return c.lastTurn < other.lastTurn || c.lastTurn == other.lastTurn && other.lane.Head.After(c.lane.Head)
+// compare orders contenders by their turns: the user that was served least recently comes first.
+func (c contender) compare(other contender) int {
+	return cmp.Or(cmp.Compare(c.lastTurn, other.lastTurn), c.lane.Head.Compare(other.lane.Head))
 }
 
 // closeOvertakenLanes prevents a lane from overtaking better-ranked lanes that need the same resource. It

@@ -54,8 +54,7 @@ func (c *madeCopy) Close() error {
 // a time.
 func (s *Store) Backup(ctx context.Context, outputs store.Outputs, each func(done, total int64) error) (store.Copy,
 	error) {
-	var made *madeCopy
-	err := s.withCopy(ctx, s.Counts().Outputs, each, func(c *sqlitedb.Conn, path string) error {
+	path, err := s.makeCopy(ctx, s.Counts().Outputs, each, func(c *sqlitedb.Conn) error {
 		if err := s.addOutputs(ctx, c, outputs); err != nil {
 			return err
 		}
@@ -64,60 +63,57 @@ func (s *Store) Backup(ctx context.Context, outputs store.Outputs, each func(don
 				"queuectl doctor --verify", err)
 		}
 		return nil
-	}, func(path string) error {
-		f, err := os.Open(path)
-		if err != nil {
-			return err
-		}
-		info, err := f.Stat()
-		if err != nil {
-			return errors.Join(err, f.Close())
-		}
-		made = &madeCopy{f, info.Size()}
-		return nil
 	})
 	if err != nil {
 		return nil, err
 	}
-	os.Remove(made.Name()) // on Unix, the file stays readable until it is closed
+	f, err := os.Open(path)
+	os.Remove(path) // on Unix, an open file stays readable until it is closed
+	if err != nil {
+		return nil, err
+	}
+	made := &madeCopy{File: f}
+	info, err := f.Stat()
+	if err != nil {
+		return nil, errors.Join(err, made.Close())
+	}
+	made.size = info.Size()
 	return made, nil
 }
 
-// withCopy copies the database into a temporary file and calls inspect with a connection to the copy. If use
-// is nil, it then deletes the file; if not, it calls use with the file's path and keeps the file. The
-// parameter added is the number of bytes that inspect will add. When ctx ends, running statements on the copy
-// are interrupted.
-func (s *Store) withCopy(ctx context.Context, added int64, each func(done, total int64) error,
-	inspect func(c *sqlitedb.Conn, path string) error, use func(path string) error) (err error) {
+// makeCopy copies the database into a temporary file and calls inspect with a connection to the copy. It returns
+// the path of the file, which the caller deletes; after an error there is no file. The parameter added is the
+// number of bytes that inspect will add. When ctx ends, running statements on the copy are interrupted.
+func (s *Store) makeCopy(ctx context.Context, added int64, each func(done, total int64) error,
+	inspect func(c *sqlitedb.Conn) error) (path string, err error) {
 	if !s.StartCopy() {
-		return queue.Errorf(queue.CodeUnavailable, "another backup or doctor --verify is running; try again later")
+		return "", queue.Errorf(queue.CodeUnavailable, "another backup or doctor --verify is running; try again later")
 	}
 	defer s.EndCopy()
 	needed := s.Counts().Bytes + added + minFreeAfterCopy
 	if free, err := s.freeSpace(); err == nil && free < needed {
 		// Show both sizes in whole KiB, the needed size rounded up, so that they are easy to compare.
 		const unit = 1 << 10
-		return queue.Errorf(queue.CodeNoSpace,
+		return "", queue.Errorf(queue.CodeNoSpace,
 			"copying the database and its output files needs %s on the disk of %s, but only %s are free; free some space",
 			queue.DescribeSize((needed+unit-1)/unit*unit), s.dir, queue.DescribeSize(free/unit*unit))
 	}
 	f, err := os.CreateTemp(s.dir, copyPrefix) // CreateTemp uses mode 0600
 	if err != nil {
-		return err
+		return "", err
 	}
-	path := f.Name()
-	if err := f.Close(); err != nil {
-		return err
-	}
-	keep := false
+	path = f.Name()
 	defer func() {
-		if !keep {
+		if err != nil {
 			os.Remove(path)
 		}
 	}()
+	if err := f.Close(); err != nil {
+		return "", err
+	}
 	c, err := sqlitedb.Open(path, `journal_mode = off`, `synchronous = off`, `cache_size = -2048`, `trusted_schema = 0`)
 	if err != nil {
-		return s.copySpaceError(err)
+		return "", s.copySpaceError(err)
 	}
 	release := c.InterruptWhenDone(ctx)
 	err = s.copyPages(ctx, c, each)
@@ -126,20 +122,13 @@ func (s *Store) withCopy(ctx context.Context, added int64, each func(done, total
 		err = c.Exec(`PRAGMA journal_mode = delete`)
 	}
 	if err == nil {
-		err = inspect(c, path)
+		err = inspect(c)
 	}
 	release()
 	if ctx.Err() != nil {
 		err = ctx.Err() // report that ctx ended, not the interrupted statement's error
 	}
-	if err = s.copySpaceError(errors.Join(err, c.Close())); err != nil || use == nil {
-		return err
-	}
-	if err := use(path); err != nil {
-		return err
-	}
-	keep = true
-	return nil
+	return path, s.copySpaceError(errors.Join(err, c.Close()))
 }
 
 // minFreeAfterCopy is how much disk space a copy leaves free for the queue, in bytes. With less free space,
@@ -222,13 +211,15 @@ func (s *Store) endBackup() {
 
 // addOutputs stores the output files that a copy refers to in the copy.
 func (s *Store) addOutputs(ctx context.Context, c *sqlitedb.Conn, outputs store.Outputs) error {
-	statements := []string{`CREATE TABLE outputs (ref TEXT NOT NULL, n INTEGER NOT NULL, bytes BLOB NOT NULL, PRIMARY KEY (ref, n)) STRICT, WITHOUT ROWID`, `BEGIN`}
-	for _, q := range statements {
-		if err := c.Exec(q); err != nil {
-			return err
-		}
+	err := c.Exec(`CREATE TABLE outputs (ref TEXT NOT NULL, n INTEGER NOT NULL, bytes BLOB NOT NULL, ` +
+		`PRIMARY KEY (ref, n)) STRICT, WITHOUT ROWID`)
+	if err == nil {
+		err = c.Exec(`BEGIN`)
 	}
-	err := integrity.EachOutput(c, func(ref string, size int64) error {
+	if err != nil {
+		return err
+	}
+	err = integrity.EachOutput(c, func(ref string, size int64) error {
 		if err := ctx.Err(); err != nil {
 			return err
 		}

@@ -115,7 +115,7 @@ func (s *Store) compactStep() (wait time.Duration, err error) {
 	if n == 0 {
 		return s.finishCompaction(missing)
 	}
-	if waiting, err := s.logBacklog(); err != nil || waiting > compactMaxBacklog {
+	if all, written, err := s.countFrames(); err != nil || (all-written)*sqlitedb.PageSize > compactMaxBacklog {
 		return time.Second, err // wait, because each moved page would make the log longer
 	}
 	began := time.Now()
@@ -165,7 +165,8 @@ func (s *Store) missingSpace() int64 {
 		return 0
 	}
 	need := int64(sqlitedb.MinFreeBytes + sqlitedb.ReserveBytes) // doctor reports a failure if less space is free
-	if info, err := os.Stat(filepath.Join(s.dir, sqlitedb.ReserveName)); err != nil || info.Size() < sqlitedb.ReserveBytes {
+	info, err := os.Stat(filepath.Join(s.dir, sqlitedb.ReserveName))
+	if err != nil || info.Size() < sqlitedb.ReserveBytes {
 		need += sqlitedb.ReserveBytes
 	}
 	return max(0, need-free)
@@ -182,19 +183,14 @@ func (s *Store) countFree() (sqlitedb.PageCounts, error) {
 
 // cutPages cuts up to n pages from the end of the database, in one transaction.
 func (s *Store) cutPages(n int64) (cut int64, err error) {
-	if err := s.conn.Begin(); err != nil {
-		return 0, err
-	}
-	end := time.Now().Add(compactBudget)
-	err = s.conn.Query(func(database.Row) (bool, error) {
-		cut++
-		return cut < n && time.Now().Before(end), nil
-	}, `PRAGMA incremental_vacuum`)
-	if err == nil {
-		err = s.conn.Commit()
-	}
+	err = database.InTx(s.conn, func() error {
+		end := time.Now().Add(compactBudget)
+		return s.conn.Query(func(database.Row) (bool, error) {
+			cut++
+			return cut < n && time.Now().Before(end), nil
+		}, `PRAGMA incremental_vacuum`)
+	})
 	if err != nil {
-		s.conn.Rollback()
 		return 0, err
 	}
 	s.noteSizes()
@@ -223,11 +219,10 @@ func (s *Store) finishCompaction(missing int64) (wait time.Duration, err error) 
 	return compactRetryPause, nil
 }
 
-// logBacklog returns how many bytes of the write-ahead log have not been written to the database yet.
-func (s *Store) logBacklog() (bytes int64, err error) {
-	err = s.conn.Query(func(r database.Row) (bool, error) {
-		bytes = (r.Num(1) - r.Num(2)) * sqlitedb.PageSize
-		return false, nil
-	}, `PRAGMA wal_checkpoint(NOOP)`)
-	return bytes, err
+// countFrames returns how many frames the write-ahead log has, and how many of them have been written to the
+// database.
+func (s *Store) countFrames() (all, written int64, err error) {
+	_, err = database.First(s.conn, func(r database.Row) { all, written = r.Num(1), r.Num(2) },
+		`PRAGMA wal_checkpoint(NOOP)`)
+	return all, written, err
 }

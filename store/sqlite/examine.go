@@ -2,6 +2,7 @@ package sqlite
 
 import (
 	"context"
+	"os"
 
 	"github.com/queuectl/queuectl/store"
 	"github.com/queuectl/queuectl/store/integrity"
@@ -22,8 +23,7 @@ func (s *Store) Examine(ctx context.Context) []store.Finding {
 	ctx, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
 	err := s.BetweenTx(ctx, func() error {
-		list = append(append(list, integrity.ExamineSchema(s.conn)...), integrity.ExamineFrames(s.conn)...)
-		list = append(list, integrity.ExamineSize(s.conn)...)
+		list = append(list, integrity.ExamineDatabase(s.conn)...)
 		return nil
 	})
 	switch slow := s.SlowCommitError(); {
@@ -45,9 +45,12 @@ func (s *Store) Verify(ctx context.Context, outputs store.OutputDirs,
 	if err != nil {
 		return nil, err
 	}
-	err = s.withCopy(ctx, 0, each, func(c *sqlitedb.Conn, _ string) error {
+	path, err := s.makeCopy(ctx, 0, each, func(c *sqlitedb.Conn) error {
 		list = integrity.Verify(c, files, outputs, s.Now())
 		return nil
-	}, nil)
+	})
+	if err == nil {
+		os.Remove(path)
+	}
 	return list, err
 }

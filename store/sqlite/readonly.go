@@ -57,10 +57,7 @@ func (s *Store) loadReadOnly(orderOf func([]store.Setting) (queue.Order, error))
 		return err
 	}
 	defer s.conn.Exec(`ROLLBACK`) // ends the snapshot; nothing was written
-	if err := sqlitedb.CheckTables(s.conn); err != nil {
-		return err
-	}
-	if err := sqlitedb.CheckHighWater(s.conn, s.dir); err != nil {
+	if err := sqlitedb.CheckUsable(s.conn, s.dir); err != nil {
 		return err
 	}
 	version, err := s.conn.Number(`PRAGMA user_version`)
@@ -68,9 +65,7 @@ func (s *Store) loadReadOnly(orderOf func([]store.Setting) (queue.Order, error))
 		return err
 	}
 	if version < int64(len(database.Migrations)) {
-		return queue.Errorf(queue.CodeWrongState, "the database in %s has schema version %d, but this queuectl needs "+
-			"version %d; start the service once with this queuectl to update it (waiting jobs can then start)",
-			s.dir, version, len(database.Migrations))
+		return sqlitedb.OldSchema(s.dir, version)
 	}
 	return s.LoadReadOnly(s.conn, orderOf)
 }
@@ -115,9 +110,9 @@ func readOnlyName(path string, now fileStates) (string, error) {
 		name.RawQuery = "readonly_shm=1"
 		if _, err := os.Stat(path + "-shm"); err != nil {
 			return "", queue.Errorf(queue.CodeWrongState,
-				"the database in %s has a write-ahead log (%s-wal) without its index (%s-shm), so only a service can open it; "+
-					"start the service with: queuectl --dir %s service start", filepath.Dir(path), sqlitedb.DatabaseName, sqlitedb.DatabaseName,
-				queue.ShellWord(filepath.Dir(path)))
+				"the database in %s has a write-ahead log (%[2]s-wal) without its index (%[2]s-shm), so only a service can "+
+					"open it; start the service with: queuectl --dir %[3]s service start",
+				filepath.Dir(path), sqlitedb.DatabaseName, queue.ShellWord(filepath.Dir(path)))
 		}
 	}
 	return name.String(), nil

@@ -1,10 +1,10 @@
 package sqlite
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"math"
 	"os"
 	"path/filepath"
@@ -13,7 +13,6 @@ import (
 
 	"github.com/queuectl/queuectl/internal/dir"
 	"github.com/queuectl/queuectl/queue"
-	"github.com/queuectl/queuectl/store/database"
 	"github.com/queuectl/queuectl/store/engine"
 	"github.com/queuectl/queuectl/store/sqlitedb"
 )
@@ -160,12 +159,12 @@ func (s *Store) Capacity() int64 {
 	if known := s.capacity.Load(); known != nil && time.Since(known.measuredAt) < capacityAge {
 		return known.bytes
 	}
-	n, err := sqlitedb.TotalBytes(s.dir)
+	disk, err := sqlitedb.DiskOf(s.dir)
 	if err != nil {
 		return 0
 	}
-	s.capacity.Store(&capacity{n, time.Now()})
-	return n
+	s.capacity.Store(&capacity{disk.Total, time.Now()})
+	return disk.Total
 }
 
 // OnSpaceFreed implements DiskSpace. It starts compaction if the file has enough free pages.
@@ -203,21 +202,14 @@ func writeReserve(path string) error {
 	if err != nil {
 		return err
 	}
-	_, err = io.CopyN(f, zeros{}, sqlitedb.ReserveBytes)
+	piece := bytes.Repeat([]byte{0x5a}, 64<<10) // not zeros, because some file systems allocate no space for them
+	for n := 0; n < sqlitedb.ReserveBytes && err == nil; n += len(piece) {
+		_, err = f.Write(piece)
+	}
 	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
 		os.Remove(path) // an incomplete reserve is useless
 	}
 	return err
-}
-
-type zeros struct{}
-
-// Read fills p. The bytes are not zero, because some file systems allocate no space for zeros.
-func (zeros) Read(p []byte) (int, error) {
-	for i := range p {
-		p[i] = 0x5a
-	}
-	return len(p), nil
 }
 
 // statFiles returns the identity and size of the database and its WAL.
@@ -305,11 +297,7 @@ func (s *Store) checkFiles() (wal int64, err error) {
 // checkWAL returns an error if a WAL that has shrunk lacks frames. After a checkpoint by another program,
 // which may truncate the WAL, no frames are missing.
 func (s *Store) checkWAL(size int64) error {
-	frames := int64(0)
-	err := s.conn.Query(func(r database.Row) (bool, error) {
-		frames = r.Num(1)
-		return false, nil
-	}, `PRAGMA wal_checkpoint(NOOP)`)
+	frames, _, err := s.countFrames()
 	if err == nil && frames > 0 && size < walHeaderSize+frames*(frameHeaderSize+sqlitedb.PageSize) {
 		err = fmt.Errorf("the write-ahead log of the database in %s was truncated while the service was running: it has %d "+
 			"bytes, too few for its %d changed pages", s.dir, size, frames)

@@ -109,10 +109,12 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 // newStore returns a store that is not open yet.
 func newStore(o Options) *Store {
 	s := &Store{
-		dir:       o.Dir,
-		wal:       walCheck{keep: sqlitedb.WALKeep, alarm: walAlarm},
-		freeSpace: func() (int64, error) { return sqlitedb.FreeBytes(o.Dir) },
-
+		dir: o.Dir,
+		wal: walCheck{keep: sqlitedb.WALKeep, alarm: walAlarm},
+		freeSpace: func() (int64, error) {
+			disk, err := sqlitedb.DiskOf(o.Dir)
+			return disk.Free, err
+		},
 		needsSpace: make(chan struct{}, 1),
 	}
 	b := backend{s}
@@ -133,10 +135,7 @@ func (s *Store) open(path string) (err error) {
 	if err = s.checkAfterIOError(); err != nil {
 		return err
 	}
-	if err = sqlitedb.CheckTables(s.conn); err != nil {
-		return err
-	}
-	if err = sqlitedb.CheckHighWater(s.conn, s.dir); err != nil {
+	if err = sqlitedb.CheckUsable(s.conn, s.dir); err != nil {
 		return err
 	}
 	if err = sqlitedb.Migrate(s.conn, database.Migrations); err != nil {
@@ -219,7 +218,8 @@ func (s backend) OnCommit(changed bool) {
 
 // noteSizes notes the sizes of the files after a change by the writer.
 func (s *Store) noteSizes() {
-	if files, err := statFiles(filepath.Join(s.dir, sqlitedb.DatabaseName)); err == nil { // the next commit reports an error
+	// If this fails, the next commit reports the error.
+	if files, err := statFiles(filepath.Join(s.dir, sqlitedb.DatabaseName)); err == nil {
 		s.lastSizes = sizesOf(files)
 	}
 }

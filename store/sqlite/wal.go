@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/queuectl/queuectl/queue"
-	"github.com/queuectl/queuectl/store/database"
 	"github.com/queuectl/queuectl/store/engine"
 	"github.com/queuectl/queuectl/store/sqlitedb"
 )
@@ -79,13 +78,9 @@ func (s *Store) emptyLog(mode string) error {
 	if err := s.conn.Exec(wait); err != nil {
 		return err
 	}
-	held := false
-	err := s.conn.Query(func(r database.Row) (bool, error) {
-		held = r.Num(0) != 0
-		return false, nil
-	}, `PRAGMA wal_checkpoint(`+mode+`)`)
+	held, err := s.conn.Number(`PRAGMA wal_checkpoint(` + mode + `)`)
 	err2 := s.conn.Exec(`PRAGMA ` + sqlitedb.BusyTimeout)
-	if err == nil && held {
+	if err == nil && held != 0 {
 		err = errWALInUse
 	}
 	return errors.Join(err, err2)

@@ -157,7 +157,8 @@ func (c *Conn) bind(sql string, args []any) (uintptr, error) {
 		return 0, err
 	}
 	if n := int(sqlite3.Xsqlite3_bind_parameter_count(c.TLS, p)); n != len(args) {
-		return 0, fmt.Errorf("bug in queuectl: %d arguments for the %d placeholders of the SQL statement %s", len(args), n, sql)
+		return 0, fmt.Errorf("bug in queuectl: %d arguments for the %d placeholders of the SQL statement %s", len(args), n,
+			sql)
 	}
 	size := 1 // at least 1, so that empty values have an address too
 	for _, a := range args {
@@ -191,8 +192,8 @@ func (c *Conn) bind(sql string, args []any) (uintptr, error) {
 		case nil:
 			rc = sqlite3.Xsqlite3_bind_null(c.TLS, p, int32(i+1))
 		default:
-			return 0, fmt.Errorf("bug in queuectl: argument %d of the SQL statement %s has the type %T, which SQLite does not support",
-				i+1, sql, a)
+			return 0, fmt.Errorf("bug in queuectl: argument %d of the SQL statement %s has the type %T, which SQLite "+
+				"does not support", i+1, sql, a)
 		}
 		if rc != sqlite3.SQLITE_OK {
 			return 0, c.Failed(rc)
@@ -301,13 +302,9 @@ func (c *Conn) Query(each func(r database.Row) (more bool, err error), sql strin
 	return err
 }
 
-// Number returns the integer in the first row, or 0 if there is no row.
-func (c *Conn) Number(sql string, args ...any) (n int64, err error) {
-	err = c.Query(func(r database.Row) (bool, error) {
-		n = r.Num(0)
-		return false, nil
-	}, sql, args...)
-	return n, err
+// Number implements database.Conn.
+func (c *Conn) Number(sql string, args ...any) (int64, error) {
+	return database.Number(c, sql, args...)
 }
 
 // InterruptWhenDone interrupts the running statement when ctx ends, until release is called. SQLite forgets
@@ -407,6 +404,51 @@ func CheckVersion(number int64) error {
 	if number < 3_051_003 {
 		return fmt.Errorf("this program was built with SQLite %d.%d.%d, but needs 3.51.3 or later", number/1_000_000,
 			number/1000%1000, number%1000)
+	}
+	return nil
+}
+
+// Row is the current row of a statement on an SQLite connection.
+type Row struct {
+	tls  *libc.TLS
+	stmt uintptr
+}
+
+// Num implements database.Row.
+func (r *Row) Num(column int) int64 {
+	if sqlite3.Xsqlite3_column_type(r.tls, r.stmt, int32(column)) != sqlite3.SQLITE_INTEGER {
+		return 0
+	}
+	return sqlite3.Xsqlite3_column_int64(r.tls, r.stmt, int32(column))
+}
+
+// Text implements database.Row.
+func (r *Row) Text(column int) string { return string(r.View(column)) }
+
+// View implements database.Row.
+func (r *Row) View(column int) []byte {
+	switch sqlite3.Xsqlite3_column_type(r.tls, r.stmt, int32(column)) {
+	case sqlite3.SQLITE_TEXT, sqlite3.SQLITE_BLOB:
+	default:
+		return nil
+	}
+	from := sqlite3.Xsqlite3_column_blob(r.tls, r.stmt, int32(column))
+	n := sqlite3.Xsqlite3_column_bytes(r.tls, r.stmt, int32(column))
+	if n == 0 {
+		return nil
+	}
+	return view(from, int(n))
+}
+
+// Value implements database.Row.
+func (r *Row) Value(column int) any {
+	switch sqlite3.Xsqlite3_column_type(r.tls, r.stmt, int32(column)) {
+	case sqlite3.SQLITE_INTEGER:
+		return r.Num(column)
+	case sqlite3.SQLITE_TEXT:
+		return r.Text(column)
+	case sqlite3.SQLITE_BLOB:
+		return append([]byte{}, r.View(column)...)
 	}
 	return nil
 }

@@ -23,6 +23,11 @@ const (
 	CheckName = "check"
 )
 
+// DatabaseFiles returns the names of the database and of the files that SQLite creates next to it.
+func DatabaseFiles() []string {
+	return []string{DatabaseName, DatabaseName + "-wal", DatabaseName + "-shm"}
+}
+
 // WALKeep is the size of the WAL in bytes above which the writer waits for readers to end, and to which SQLite
 // truncates the WAL.
 const WALKeep = 64 << 20
@@ -115,7 +120,7 @@ func Explain(path string, err error) error {
 	switch e.Code {
 	// SQLite hides the system's error code in these cases.
 	case sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_IOERR_SHMSIZE, sqlite3.SQLITE_IOERR_IN_PAGE:
-		if free, failed := FreeBytes(filepath.Dir(path)); failed == nil && free < sharedBytes {
+		if disk, failed := DiskOf(filepath.Dir(path)); failed == nil && disk.Free < sharedBytes {
 			return noSpaceFor(path, err)
 		}
 	}
@@ -141,3 +146,50 @@ const sharedBytes = 64 << 10
 func noSpaceFor(path string, err error) error {
 	return queue.Errorf(queue.CodeNoSpace, "no disk space for the database %s; free some space (%v)", path, err)
 }
+
+// fileSystem says whether a file system is suitable for a queue. On network and FUSE file systems, other
+// machines or other programs may write too. There, locks, fsync and the shared memory of WAL are
+// unreliable.
+type fileSystem struct {
+	Name    string
+	Refused bool
+	Note    string
+}
+
+// Refuse returns the error for a directory on an unreliable file system, or nil.
+func (f fileSystem) Refuse(dir string) error {
+	if !f.Refused {
+		return nil
+	}
+	return queue.Invalid("dir", "%s is on %s, where locks and fsync are not reliable; choose a directory on a local disk",
+		dir, f.Name)
+}
+
+// Disk describes the space in a file system.
+type Disk struct {
+	Free     int64 // number of bytes that an unprivileged process may still write
+	Total    int64 // size in bytes
+	NoInodes bool  // no more files can be created, although there may be free bytes
+}
+
+// Disk space that the queue needs.
+const (
+	ReserveName  = "reserve" // name of the file that is freed when the disk is full
+	ReserveBytes = 8 << 20   // size of that file
+	// MinFreeBytes is the free space in bytes below which new jobs are refused.
+	MinFreeBytes = 4 << 20
+)
+
+// PageCounts holds the number of pages of the database, and how many of them are free.
+type PageCounts struct{ All, Free int64 }
+
+// CountPages counts the pages of a database.
+func CountPages(c *Conn) (p PageCounts, err error) {
+	if p.All, err = c.Number(`PRAGMA page_count`); err == nil {
+		p.Free, err = c.Number(`PRAGMA freelist_count`)
+	}
+	return p, err
+}
+
+// PageSize is the page size of the database in bytes, SQLite's default.
+const PageSize = 4096

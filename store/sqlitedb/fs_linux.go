@@ -59,12 +59,3 @@ func RefusedNames() string {
 	slices.Sort(names)
 	return strings.Join(names, ", ")
 }
-
-// FreeInodes returns how many more files can be created below dir, or -1 if that is unknown.
-func FreeInodes(dir string) int64 {
-	var s unix.Statfs_t
-	if err := unix.Statfs(dir, &s); err != nil || s.Files == 0 {
-		return -1
-	}
-	return int64(s.Ffree)
-}

@@ -7,6 +7,3 @@ func FileSystemOf(string) (fileSystem, error) { return fileSystem{Name: "an unkn
 
 // RefusedNames lists the file systems that are refused.
 func RefusedNames() string { return "" }
-
-// FreeInodes returns -1: the number of files that can be created is unknown.
-func FreeInodes(string) int64 { return -1 }

@@ -46,7 +46,8 @@ func volume(path string, kind uint32, name string) fileSystem {
 	case strings.HasPrefix(path, `\\?\UNC\`), kind == windows.DRIVE_REMOTE:
 		return fileSystem{Name: "a network drive", Refused: true}
 	case kind == windows.DRIVE_RAMDISK:
-		return fileSystem{Name: "a RAM disk", Note: "files there are only in memory, so all jobs are lost when Windows restarts"}
+		return fileSystem{Name: "a RAM disk",
+			Note: "files there are only in memory, so all jobs are lost when Windows restarts"}
 	case strings.Contains(strings.ToUpper(name), "FAT"):
 		return fileSystem{Name: name, Note: "this file system, unlike NTFS and ReFS, has no access control, and a power " +
 			"failure can damage it"}
@@ -56,6 +57,3 @@ func volume(path string, kind uint32, name string) fileSystem {
 
 // RefusedNames lists the file systems that are refused.
 func RefusedNames() string { return "network drives" }
-
-// FreeInodes returns -1: on Windows only disk space limits the number of files.
-func FreeInodes(string) int64 { return -1 }

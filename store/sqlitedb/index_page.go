@@ -92,10 +92,9 @@ func checkIndexPath(c *Conn, id string) error {
 // rewritten the file in another format.
 func knownPageFormat(c *Conn) (known bool, err error) {
 	const size, reserved = 4096, 20 // byte 20 of the file is the number of reserved bytes in each page
-	err = c.Query(func(r database.Row) (bool, error) {
+	_, err = database.First(c, func(r database.Row) {
 		page := r.View(0)
 		known = len(page) == size && page[reserved] == 0
-		return false, nil
 	}, `SELECT data FROM sqlite_dbpage WHERE pgno = 1`)
 	return known, err
 }
@@ -103,10 +102,8 @@ func knownPageFormat(c *Conn) (known bool, err error) {
 // readIndexPage reads one page of the id index.
 func readIndexPage(c *Conn, number int64) (p indexPage, err error) {
 	sound := false
-	err = c.Query(func(r database.Row) (bool, error) {
-		p, sound = parseIndexPage(r.View(0))
-		return false, nil
-	}, `SELECT data FROM sqlite_dbpage WHERE pgno = ?`, number)
+	_, err = database.First(c, func(r database.Row) { p, sound = parseIndexPage(r.View(0)) },
+		`SELECT data FROM sqlite_dbpage WHERE pgno = ?`, number)
 	if err == nil && !sound {
 		err = lookupDamage("page %d of the database index jobs_id is damaged", number)
 	}

@@ -38,30 +38,24 @@ func (c *Conn) CheckMissingID(id string, number int64) error {
 // CheckMissingNumber implements database.MissingChecker. There is damage if a job with this seq has entries in the
 // indexes but no row, or a row whose id is missing from the id index.
 func (c *Conn) CheckMissingNumber(seq int64) error {
-	id, found := "", false
-	err := c.Query(func(r database.Row) (bool, error) {
-		id, found = r.Text(0), true
-		return false, nil
-	}, `SELECT id FROM jobs WHERE seq = ?`, seq)
+	id := ""
+	found, err := database.First(c, func(r database.Row) { id = r.Text(0) }, `SELECT id FROM jobs WHERE seq = ?`, seq)
 	if err != nil {
 		return err
-	}
-	indexed := int64(0)
-	count := func(r database.Row) (bool, error) {
-		indexed = r.Num(0)
-		return false, nil
 	}
 	switch {
 	case found && id == strconv.FormatInt(seq, 10):
 		return nil // no damage: the job exists, but the caller may not use it
 	case found:
-		err = c.Query(count, `SELECT count(*) FROM jobs INDEXED BY jobs_id WHERE id = ? AND id <> CAST(seq AS TEXT) AND seq = ?`, id, seq)
+		indexed, err := c.Number(`SELECT count(*) FROM jobs INDEXED BY jobs_id
+			WHERE id = ? AND id <> CAST(seq AS TEXT) AND seq = ?`, id, seq)
 		if err == nil && indexed == 0 {
 			err = lookupDamage("the database index jobs_id lacks the job with the number (seq) %d", seq)
 		}
 		return err
 	}
-	err = c.Query(count, `SELECT count(*) FROM jobs INDEXED BY jobs_state WHERE state IN (1, 2, 3, 4, 5, 6, 7, 8) AND seq = ?`, seq)
+	indexed, err := c.Number(`SELECT count(*) FROM jobs INDEXED BY jobs_state
+		WHERE state IN (1, 2, 3, 4, 5, 6, 7, 8) AND seq = ?`, seq)
 	if err == nil && indexed > 0 {
 		err = lookupDamage(`the table "jobs" lacks the job with the number (seq) %d`, seq)
 	}
@@ -74,20 +68,14 @@ func checkIDs(c *Conn, entries string, args ...any) error {
 		id  string
 		seq int64
 	}
-	var list []entry
-	err := c.Query(func(r database.Row) (bool, error) {
-		list = append(list, entry{r.Text(0), r.Num(1)})
-		return true, nil
-	}, entries, args...)
+	list, err := database.Rows(c, func(r database.Row) entry { return entry{r.Text(0), r.Num(1)} }, entries, args...)
 	if err != nil {
 		return err
 	}
 	for _, e := range list {
 		same := false
-		err := c.Query(func(r database.Row) (bool, error) {
-			same = r.Text(0) == e.id
-			return false, nil
-		}, `SELECT id FROM jobs WHERE seq = ?`, e.seq)
+		_, err := database.First(c, func(r database.Row) { same = r.Text(0) == e.id },
+			`SELECT id FROM jobs WHERE seq = ?`, e.seq)
 		if err == nil && !same {
 			err = lookupDamage("the database index jobs_id does not match the row of the job with the number (seq) %d", e.seq)
 		}

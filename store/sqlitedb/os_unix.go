@@ -23,22 +23,16 @@ func NoSpace(errno syscall.Errno) bool {
 	return errno == unix.ENOSPC || errno == unix.EDQUOT || errno == unix.EFBIG
 }
 
-// FreeBytes returns how many bytes an unprivileged process may still write in dir.
-func FreeBytes(dir string) (int64, error) {
+// DiskOf returns the space in the file system of a directory.
+func DiskOf(dir string) (Disk, error) {
 	var s unix.Statfs_t
 	if err := unix.Statfs(dir, &s); err != nil {
-		return 0, err
+		return Disk{}, err
 	}
-	return int64(s.Bavail) * int64(s.Bsize), nil
-}
-
-// TotalBytes returns the size of the file system of dir in bytes.
-func TotalBytes(dir string) (int64, error) {
-	var s unix.Statfs_t
-	if err := unix.Statfs(dir, &s); err != nil {
-		return 0, err
-	}
-	return int64(s.Blocks) * int64(s.Bsize), nil
+	return Disk{
+		Free: int64(s.Bavail) * int64(s.Bsize), Total: int64(s.Blocks) * int64(s.Bsize),
+		NoInodes: s.Files > 0 && s.Ffree == 0,
+	}, nil
 }
 
 // FileLimit returns the maximum size in bytes of a file of this process. ok is false if there is no limit.

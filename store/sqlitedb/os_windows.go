@@ -16,26 +16,15 @@ const PlainFile = 0
 // themselves.
 func NoSpace(errno syscall.Errno) bool { return errno == windows.ERROR_DISK_QUOTA_EXCEEDED }
 
-// FreeBytes returns how many bytes the process may still write in dir.
-func FreeBytes(dir string) (int64, error) {
+// DiskOf returns the space in the file system of a directory. On Windows, only the space limits the number of files.
+func DiskOf(dir string) (Disk, error) {
 	name, err := windows.UTF16PtrFromString(dir)
 	if err != nil {
-		return 0, err
+		return Disk{}, err
 	}
-	var free uint64
-	err = windows.GetDiskFreeSpaceEx(name, &free, nil, nil)
-	return int64(free), err
-}
-
-// TotalBytes returns the size of the file system of dir in bytes.
-func TotalBytes(dir string) (int64, error) {
-	name, err := windows.UTF16PtrFromString(dir)
-	if err != nil {
-		return 0, err
-	}
-	var total uint64
-	err = windows.GetDiskFreeSpaceEx(name, nil, &total, nil)
-	return int64(total), err
+	var free, total uint64
+	err = windows.GetDiskFreeSpaceEx(name, &free, &total, nil)
+	return Disk{Free: int64(free), Total: int64(total)}, err
 }
 
 // CheckWritable returns an error if a file has the read-only attribute, which has no effect on directories.

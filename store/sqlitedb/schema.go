@@ -24,7 +24,8 @@ func checkSchema(c *Conn, steps [][]string) error {
 		return nil
 	}
 	var e *Error
-	if errors.As(err, &e) && database.KindOf(err) != database.Mistake { // a mistake means that the table or column does not exist
+	// A mistake means that the table or column does not exist.
+	if errors.As(err, &e) && database.KindOf(err) != database.Mistake {
 		return err
 	}
 	return queue.Errorf(store.ErrNewerSchema.Code,
@@ -32,10 +33,25 @@ func checkSchema(c *Conn, steps [][]string) error {
 		version, len(steps))
 }
 
-// CheckTables returns an error if the schema is newer or if a table lacks a column. A program older than the
-// first release may have created different tables under the same version number. CheckTables must be called
-// before anything reads the tables.
-func CheckTables(c *Conn) error {
+// CheckUsable returns an error if this program cannot use the database in a directory; see checkTables and
+// CheckHighWater. It must be called before anything reads the tables.
+func CheckUsable(c *Conn, dir string) error {
+	if err := checkTables(c); err != nil {
+		return err
+	}
+	return CheckHighWater(c, dir)
+}
+
+// OldSchema returns the error for a stopped service's database that does not have the newest schema version.
+func OldSchema(dir string, version int64) error {
+	return queue.Errorf(queue.CodeWrongState, "the database in %s has schema version %d, but this queuectl needs "+
+		"version %d; start the service once with this queuectl to update it (waiting jobs can then start)",
+		dir, version, len(database.Migrations))
+}
+
+// checkTables returns an error if the schema is newer or if a table lacks a column. A program older than the
+// first release may have created different tables under the same version number.
+func checkTables(c *Conn) error {
 	if err := checkSchema(c, database.Migrations); err != nil {
 		return err
 	}
@@ -46,14 +62,11 @@ func CheckTables(c *Conn) error {
 	if made, err := hasTables(c, slices.Concat(database.Migrations...)); made || err != nil {
 		return err
 	}
-	fresh, err := Open(":memory:")
+	fresh, err := OpenFresh()
 	if err != nil {
 		return err
 	}
 	defer fresh.Close()
-	if err := Migrate(fresh, database.Migrations); err != nil {
-		return err
-	}
 	want, err := columnsIn(fresh)
 	if err != nil {
 		return err
@@ -70,6 +83,18 @@ func CheckTables(c *Conn) error {
 	return nil
 }
 
+// OpenFresh returns a new database in memory that has the newest schema and no rows.
+func OpenFresh() (*Conn, error) {
+	c, err := Open(":memory:")
+	if err != nil {
+		return nil, err
+	}
+	if err := Migrate(c, database.Migrations); err != nil {
+		return nil, errors.Join(err, c.Close())
+	}
+	return c, nil
+}
+
 // otherTables returns the error for a database that lacks a column.
 func otherTables(c *Conn, column string) error {
 	file, err := database.Text(c, `SELECT file FROM pragma_database_list WHERE name = 'main'`)
@@ -81,23 +106,16 @@ func otherTables(c *Conn, column string) error {
 // hasTables reports whether all tables were created by exactly these statements. If so, no column is missing,
 // and the columns need not be compared.
 func hasTables(c *Conn, statements []string) (bool, error) {
-	tables := map[string]bool{}
-	err := c.Query(func(r database.Row) (bool, error) {
-		tables[r.Text(0)] = true
-		return true, nil
-	}, `SELECT sql FROM sqlite_schema WHERE type = 'table'`)
+	tables, err := database.Rows(c, database.TextOf, `SELECT sql FROM sqlite_schema WHERE type = 'table'`)
 	return err == nil && !slices.ContainsFunc(statements, func(s string) bool {
-		return strings.HasPrefix(s, `CREATE TABLE `) && !tables[s]
+		return strings.HasPrefix(s, `CREATE TABLE `) && !slices.Contains(tables, s)
 	}), err
 }
 
 // columnsIn lists the tables of a database with their columns, as table.column.
-func columnsIn(c *Conn) (list []string, err error) {
-	err = c.Query(func(r database.Row) (bool, error) {
-		list = append(list, r.Text(0))
-		return true, nil
-	}, `SELECT m.name || '.' || p.name FROM sqlite_schema m JOIN pragma_table_xinfo(m.name) p WHERE m.type = 'table' ORDER BY m.name, p.cid`)
-	return list, err
+func columnsIn(c *Conn) ([]string, error) {
+	return database.Rows(c, database.TextOf, `SELECT m.name || '.' || p.name FROM sqlite_schema m
+		JOIN pragma_table_xinfo(m.name) p WHERE m.type = 'table' ORDER BY m.name, p.cid`)
 }
 
 // Migrate updates the schema to the newest version. Each version is one transaction, so a crash leaves either
@@ -126,14 +144,10 @@ func MigrateOne(c *Conn, from int, statements []string) error {
 
 // ExecAll executes statements in one transaction.
 func ExecAll(c *Conn, statements []string) error {
-	if err := c.Exec(`BEGIN IMMEDIATE`); err != nil {
-		return err
-	}
-	for _, s := range statements {
-		if err := c.Exec(s); err != nil {
-			c.Exec(`ROLLBACK`) // the first error is the one to report
-			return err
+	return database.InTx(c, func() (err error) {
+		for i := 0; i < len(statements) && err == nil; i++ {
+			err = c.Exec(statements[i])
 		}
-	}
-	return c.Exec(`COMMIT`)
+		return err
+	})
 }

@@ -43,8 +43,8 @@ func TestLocalDirectoryIsAccepted(t *testing.T) {
 	if f, err := FileSystemOf(dir); err != nil || f.Refused || f.Name == "" {
 		t.Errorf("got %+v, %v", f, err)
 	}
-	if free, err := FreeBytes(dir); err != nil || free < 1<<20 || free > 1<<60 {
-		t.Errorf("%d bytes are free, %v", free, err)
+	if disk, err := DiskOf(dir); err != nil || disk.Free < 1<<20 || disk.Free > 1<<60 {
+		t.Errorf("%d bytes are free, %v", disk.Free, err)
 	}
 	if _, err := FileSystemOf(filepath.Join(dir, "none")); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("missing directory: %v", err)

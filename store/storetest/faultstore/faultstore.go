@@ -118,7 +118,9 @@ func (s *Store) Parents(ctx context.Context, seq int64) ([]store.Parent, error) 
 
 // PreviousSession implements store.Store.
 func (s *Store) PreviousSession(ctx context.Context) (store.PreviousSession, error) {
-	return call(ctx, s, "PreviousSession", nil, func() (store.PreviousSession, error) { return s.Store.PreviousSession(ctx) })
+	return call(ctx, s, "PreviousSession", nil, func() (store.PreviousSession, error) {
+		return s.Store.PreviousSession(ctx)
+	})
 }
 
 // NextEpoch implements store.Store.
