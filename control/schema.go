@@ -169,7 +169,7 @@ func fieldSchema(f *queue.Field, patch bool) schema {
 	if entry, ok := s["additionalProperties"].(schema); ok && patch {
 		orNull(entry)
 	}
-	s["description"] = f.Usage
+	s["description"] = f.Usage()
 	return orNull(s)
 }
 

@@ -134,7 +134,7 @@ func reference() string {
 		if f.Alias != "" {
 			name += " (`" + f.Alias + "`)"
 		}
-		fmt.Fprintf(&b, "| %s | %s | %s |\n", name, kinds[f.Kind], f.Usage)
+		fmt.Fprintf(&b, "| %s | %s | %s |\n", name, kinds[f.Kind], f.Usage())
 	}
 	b.WriteString(written)
 	b.WriteString("\n## States\n\n| state | possible next states |\n|---|---|\n")
