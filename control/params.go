@@ -33,10 +33,6 @@ type Name string
 
 // UnmarshalJSON implements json.Unmarshaler.
 func (n *Name) UnmarshalJSON(raw []byte) error {
-	if string(raw) == "null" {
-		*n = ""
-		return nil
-	}
 	id, err := readName(raw)
 	*n = Name(id)
 	return err
@@ -68,10 +64,6 @@ type Names []string
 
 // UnmarshalJSON implements json.Unmarshaler.
 func (n *Names) UnmarshalJSON(raw []byte) error {
-	*n = nil
-	if string(raw) == "null" {
-		return nil
-	}
 	if raw[0] != '[' {
 		id, err := readName(raw)
 		*n = Names{id}
@@ -93,10 +85,7 @@ type Texts []string
 
 // UnmarshalJSON implements json.Unmarshaler.
 func (t *Texts) UnmarshalJSON(raw []byte) error {
-	*t = nil
-	if string(raw) == "null" {
-		return nil
-	}
+	*t = Texts{}
 	add := func(e json.RawMessage) error {
 		if len(*t) == MaxTexts {
 			return fmt.Errorf("too many entries; the maximum is %d", MaxTexts)
@@ -111,7 +100,6 @@ func (t *Texts) UnmarshalJSON(raw []byte) error {
 	if raw[0] != '[' {
 		return add(raw)
 	}
-	*t = Texts{}
 	return queue.Elements(raw, add)
 }
 
@@ -120,10 +108,6 @@ type Labels map[string]string
 
 // UnmarshalJSON implements json.Unmarshaler.
 func (l *Labels) UnmarshalJSON(raw []byte) error {
-	*l = nil
-	if string(raw) == "null" {
-		return nil
-	}
 	*l = Labels{}
 	return queue.Members(raw, func(name string, value json.RawMessage) error {
 		s, err := queue.Text(value)

@@ -43,5 +43,5 @@ func OpenOffline(ctx context.Context, o Options) (*control.Client, error) {
 	e := newEndpoint(b)
 	api, _ := handlers.New(s.dependencies(e))
 	server := control.NewServer(api, s.connectionLimits(), &authorizer{newAdmission(s), s.rights}, s.shares, s.log)
-	return server.StandaloneClient(control.Peer{UID: accounts.CurrentUser(), GID: -1, PID: os.Getpid()}), nil
+	return server.ClientAs(control.Peer{UID: accounts.CurrentUser(), GID: -1, PID: os.Getpid()}), nil
 }
