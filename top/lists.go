@@ -144,8 +144,7 @@ func (m *model) jobs(list []row, columns []column) (t table) {
 // These columns occur in several lists.
 var (
 	idColumn = column{head: "JOB", text: func(j *control.Job, _ *row) string {
-		text,
-			_ := present.MarkedID(j)
+		text, _ := present.MarkedID(j)
 		return text
 	}}
 	queueColumn = column{head: "QUEUE", minWidth: narrowWindow,
