@@ -50,10 +50,6 @@ func between(low, high float64) queue.Constraint {
 
 func upTo(bytes int) queue.Constraint { return queue.Constraint{MaxBytes: bytes} }
 
-// filledUpTo returns a constraint on a text that belongs to a group of parameters. It rejects an
-// empty text, because the group would count it as given.
-func filledUpTo(bytes int) queue.Constraint { return queue.Constraint{NotEmpty: true, MaxBytes: bytes} }
-
 func atMost(entries int) queue.Constraint { return queue.Constraint{MaxItems: entries} }
 
 func matching(form *queue.Form) queue.Constraint { return queue.Constraint{Text: form} }
@@ -115,6 +111,8 @@ func prioritized(s queue.Spec) bool { return s.Priority != nil }
 
 // enqueueRules returns the rulesets of methods that enqueue jobs.
 func enqueueRules() map[reflect.Type]*ruleset {
+	// filledKey rejects an empty text, because the groups would count it as given.
+	filledKey := queue.Constraint{NotEmpty: true, MaxBytes: queue.MaxKey}
 	const twoPriorities = `cannot be combined with field "priority"; use one of them`
 	jobs := opt("jobs", atMost(queue.MaxBatch))
 	jobs.marks = []mark{{
@@ -127,7 +125,7 @@ func enqueueRules() map[reflect.Type]*ruleset {
 		reflect.TypeFor[Enqueue](): {[]param{opt("key", upTo(queue.MaxKey))},
 			[]group{excludes(twoPriorities, []string{"next"}, []string{"priority"})}},
 		reflect.TypeFor[EnqueueBatch](): {[]param{
-			opt("batch", filledUpTo(queue.MaxKey)), jobs, opt("key", filledUpTo(queue.MaxKey)),
+			opt("batch", filledKey), jobs, opt("key", filledKey),
 		}, []group{
 			anyOf(`must be true if the batch is a single request; to send several requests, set parameter "batch"`, "commit",
 				"batch"),

@@ -95,9 +95,9 @@ func NewServer(api API, limits Limits, gate Authorizer, shares *UserLimits, log 
 	return s
 }
 
-// ClientAs returns a client in this process, which the server serves as the peer p next to the clients of
-// Run. The same limits apply, and the server determines the peer's right at each request. The
-// caller vouches for the peer's identity.
+// ClientAs returns a client in this process, which the server serves as the peer p. Run need not be called. If
+// it is, the client is served next to the clients of Run, and the same limits apply. The server determines the
+// peer's right at each request. The caller vouches for the peer's identity.
 func (s *Server) ClientAs(p Peer) *Client {
 	return &Client{dialInProcess: func() net.Conn {
 		client, server := net.Pipe()
