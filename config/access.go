@@ -74,10 +74,7 @@ func (s *Settings) FixedUser() string {
 // Socket returns the mode and the group of the control socket. group is "" if it is the group of the
 // service.
 func (s *Settings) Socket() (mode fs.FileMode, group string) {
-	n, err := strconv.ParseUint(s.SocketMode, 8, 32)
-	if err != nil {
-		panic("config: " + err.Error()) // cannot happen, because the value was checked
-	}
+	n := unchecked(strconv.ParseUint(s.SocketMode, 8, 32))
 	if s.SocketGroup != none {
 		group = s.SocketGroup
 	}
@@ -101,78 +98,66 @@ func (s *Settings) Access(right string) []string {
 	return strings.Fields(text)
 }
 
-func setRunAs(s *Settings, text string) error {
+func checkRunAs(text string) (string, error) {
 	user, isFixed := strings.CutPrefix(text, fixed)
 	if isFixed {
 		// An account name on Windows may contain a space, as in NT SERVICE\queuectl.
 		if err := checkAccount(strings.ReplaceAll(user, " ", "_")); err != nil {
-			return fmt.Errorf("%q does not name a valid user; use a user name or uid, like fixed:alice", text)
+			return "", fmt.Errorf("%q does not name a valid user; use a user name or uid, like fixed:alice", text)
 		}
 	} else if text != RunAsService && text != RunAsSubmitter {
-		return fmt.Errorf("unknown value %q; use service, submitter or fixed:USER", text)
+		return "", fmt.Errorf("unknown value %q; use service, submitter or fixed:USER", text)
 	}
-	s.RunAs = text
-	return nil
+	return text, nil
 }
 
-func setSocketMode(s *Settings, text string) error {
+func checkSocketMode(text string) (string, error) {
 	n, err := strconv.ParseUint(text, 8, 32)
 	if err != nil || len(text) != 4 || n&0o600 != 0o600 || n > 0o777 {
-		return fmt.Errorf("%q is not a valid file mode; use four octal digits starting with 06 or 07, in "+
-			"quotes, like \"0660\"",
-			text)
+		return "", fmt.Errorf("%q is not a valid file mode; use four octal digits starting with 06 or 07, in "+
+			"quotes, like \"0660\"", text)
 	}
-	s.SocketMode = text
-	return nil
+	return text, nil
 }
 
-func setSocketGroup(s *Settings, text string) error {
-	if err := checkAccount(text); err != nil {
-		return err
-	}
-	s.SocketGroup = text
-	return nil
-}
+func accountName(text string) (string, error) { return text, checkAccount(text) }
 
 // names returns a setting that is a list of users and groups. If the default is "auto", the value
 // "auto" is also valid.
-func names(name, def, doc string, at func(*Settings) *string) Key {
-	return Key{name, def, doc, false, func(s *Settings, text string) error {
+func names(name, def string, at func(*Settings) *string) Key {
+	return text(name, def, at, func(text string) (string, error) {
 		list := strings.Fields(text)
 		switch {
 		case len(list) == 0:
-			return fmt.Errorf("the list must not be empty; to allow no users, write \"none\"")
+			return "", fmt.Errorf("the list must not be empty; to allow no users, write \"none\"")
 		case len(list) > maxNames:
-			return fmt.Errorf("too many users and groups (%d); the maximum is %d", len(list), maxNames)
+			return "", fmt.Errorf("too many users and groups (%d); the maximum is %d", len(list), maxNames)
 		case len(list) == 1 && (text == none || text == auto && def == auto):
-			*at(s) = text
-			return nil
+			return text, nil
 		}
 		for i, n := range list {
 			if n == none || n == auto {
-				return fmt.Errorf("%q cannot be combined with names; remove it or the names", n)
+				return "", fmt.Errorf("%q cannot be combined with names; remove it or the names", n)
 			}
 			if strings.Contains(n, ",") {
-				return fmt.Errorf("%q contains a comma; separate names with spaces, like \"alice @staff\"", n)
+				return "", fmt.Errorf("%q contains a comma; separate names with spaces, like \"alice @staff\"", n)
 			}
 			if err := checkAccount(strings.TrimPrefix(n, "@")); err != nil {
-				return err
+				return "", err
 			}
 			if slices.Contains(list[:i], n) {
-				return fmt.Errorf("%q is listed twice; list it once", n)
+				return "", fmt.Errorf("%q is listed twice; list it once", n)
 			}
 		}
-		*at(s) = strings.Join(list, " ")
-		return nil
-	}, func(s *Settings) string { return *at(s) }, nil}
+		return strings.Join(list, " "), nil
+	})
 }
 
 // checkAccount returns an error if the text cannot be the name or number of a user or group.
 func checkAccount(name string) error {
 	if name == "" || len(name) > maxName || name[0] == '-' || strings.ContainsAny(name, " \t\r\n\v\f\x00:,@*\"") {
-		return fmt.Errorf(
-			`%q is not a valid user or group name; a name must not start with -, and must not contain a space or any of : , @ * "`,
-			name)
+		return fmt.Errorf("%q is not a valid user or group name; a name must not start with -, and must not contain a "+
+			"space or any of : , @ * \"", name)
 	}
 	if name[0] >= '0' && name[0] <= '9' && strings.Trim(name, "0123456789") == "" {
 		if n, err := strconv.ParseUint(name, 10, 64); err != nil || n > maxID {
@@ -180,20 +165,4 @@ func checkAccount(name string) error {
 		}
 	}
 	return nil
-}
-
-// accessKeys returns the settings for the rights of users.
-func accessKeys() []Key {
-	return []Key{
-		names("access.read", none, "users and @groups that may see all jobs, but not their commands, environments and "+
-			"outputs; none or [] means no user", func(s *Settings) *string { return &s.AccessRead }),
-		names("access.submit", auto, "users and @groups that get the right \"read\", and may also enqueue jobs and control "+
-			"their own jobs; auto means @queuectl, or no user if the setting run_as is service",
-			func(s *Settings) *string { return &s.AccessSubmit }),
-		names("access.operate", none, "users and @groups that get the right \"submit\", and may also control all jobs and "+
-			"set the number of workers; none or [] means no user", func(s *Settings) *string { return &s.AccessOperate }),
-		names("access.admin", auto, "users and @groups that may do everything, in addition to root and the service's own "+
-			"account; auto means @queuectl-admin, or no other user if the setting run_as is service",
-			func(s *Settings) *string { return &s.AccessAdmin }),
-	}
 }

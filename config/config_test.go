@@ -31,7 +31,7 @@ func TestDefaultsAreValid(t *testing.T) {
 		if err := k.Check(k.Default); err != nil {
 			t.Errorf("%s: %v", k.Name, err)
 		}
-		if k.Doc == "" || c.Origin(k.Name) != config.FromDefault {
+		if k.Doc() == "" || c.Origin(k.Name) != config.FromDefault {
 			t.Errorf("%s: has no text, or comes from %s", k.Name, c.Origin(k.Name))
 		}
 		shown.Values[k.Name] = k.Show(&c.Settings)

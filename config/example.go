@@ -7,16 +7,6 @@ import (
 	"unicode/utf8"
 )
 
-// headings describes the tables of the settings file.
-var headings = map[string]string{
-	"traces": "OpenTelemetry traces: one span for each attempt, in the trace of the program that enqueued the job.",
-	"web": "The web page. \"queuectl web start\" serves it until the service ends; \"queuectl web open\" " +
-		"prints a link to it.",
-	"hooks": "Commands that run for all jobs, in addition to the hooks of the jobs themselves.",
-	accessTable: "Access rights: lists of users (\"alice\", \"1001\") and groups (\"@staff\", \"@1005\"), " +
-		"like [\"alice\", \"@staff\"]. Each right includes the rights listed above it.",
-}
-
 // comment returns a text as comment lines of at most 80 columns.
 func comment(text string) string {
 	var b strings.Builder
@@ -50,12 +40,12 @@ func Example() string {
 		name := k.Name
 		if table, key, dotted := strings.Cut(name, "."); dotted {
 			if table != in {
-				fmt.Fprintf(&b, "\n%s[%s]\n", comment(headings[table]), table)
+				fmt.Fprintf(&b, "\n%s[%s]\n", comment(descriptions()["["+table+"]"]), table)
 				in = table
 			}
 			name = key
 		}
-		b.WriteString("\n" + comment(k.Doc))
+		b.WriteString("\n" + comment(k.Doc()))
 		if others := k.Spellings(); len(others) > 0 {
 			fmt.Fprintf(&b, "# (other accepted names: %s)\n", strings.Join(others, ", "))
 		}

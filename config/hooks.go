@@ -32,46 +32,14 @@ const (
 	maxURL      = 2048
 )
 
-// hookKeys returns the settings for the commands that run when an attempt has ended.
-func hookKeys() []Key {
-	return []Key{
-		hookKey(queue.HookCompleted, "command that runs as a separate job when a job has succeeded; none means no hook",
-			func(s *Settings) *string { return &s.Hooks.OnCompleted }),
-		hookKey(queue.HookFailed, "command that runs as a separate job after each failed attempt that will be "+
-			"retried; none means no hook", func(s *Settings) *string { return &s.Hooks.OnFailed }),
-		hookKey(queue.HookDead, "command that runs as a separate job when a job has failed for good; none means no hook",
-			func(s *Settings) *string { return &s.Hooks.OnDead }),
-		hookKey(queue.HookEnded, "command that runs as a separate job when a job has ended: completed, dead or "+
-			"cancelled; none means no hook", func(s *Settings) *string { return &s.Hooks.OnEnded }),
-	}
-}
-
 // hookKey returns the setting for a hook that runs for all jobs.
-func hookKey(moment queue.HookSet, doc string, at func(*Settings) *string) Key {
-	name := "hooks.on_" + moment.String()
-	return Key{name, none, doc, true, func(s *Settings, text string) error {
+func hookKey(name string, at func(*Settings) *string) Key {
+	return secret(orWord(text(name, none, at, func(text string) (string, error) {
 		if strings.TrimSpace(text) == "" || len(text) > queue.MaxHookLine || strings.ContainsRune(text, 0) {
-			return fmt.Errorf("must be a command of 1 to %d bytes; use none for no hook", queue.MaxHookLine)
+			return "", fmt.Errorf("must be a command of 1 to %d bytes; use none for no hook", queue.MaxHookLine)
 		}
-		*at(s) = text
-		if text == none {
-			*at(s) = ""
-		}
-		return nil
-	}, func(s *Settings) string {
-		if *at(s) == "" {
-			return none
-		}
-		return *at(s)
-	}, nil}
-}
-
-func setHooksUser(s *Settings, text string) error {
-	if err := checkAccount(text); err != nil {
-		return err
-	}
-	s.HooksUser = text
-	return nil
+		return text, nil
+	}), none, "", at))
 }
 
 // HooksAs returns the account that runs the hooks in the settings. It returns "" for the account of the
@@ -83,22 +51,13 @@ func (s *Settings) HooksAs() string {
 	return s.HooksUser
 }
 
-func setWebhooks(s *Settings, text string) error {
-	if _, err := parseWebhooks(text); err != nil {
-		return err
-	}
-	s.Webhooks = text
-	return nil
+func checkWebhooks(text string) (string, error) {
+	_, err := parseWebhooks(text)
+	return text, err
 }
 
 // WebhooksByName returns the webhooks by name.
-func (s *Settings) WebhooksByName() map[string]Webhook {
-	of, err := parseWebhooks(s.Webhooks)
-	if err != nil {
-		panic("config: " + err.Error()) // cannot happen, because the value was checked
-	}
-	return of
-}
+func (s *Settings) WebhooksByName() map[string]Webhook { return unchecked(parseWebhooks(s.Webhooks)) }
 
 // SetWebhooks sets the setting webhooks to the table of that name in a settings file. Each webhook
 // in the table has url and secret_file, and optionally events and queues.

@@ -6,6 +6,7 @@ package config
 
 import (
 	"cmp"
+	_ "embed"
 	"fmt"
 	"math"
 	"net/url"
@@ -118,7 +119,6 @@ func (s *Settings) Order() queue.Order {
 type Key struct {
 	Name    string
 	Default string
-	Doc     string
 	Secret  bool // only admins see the value
 	set     func(s *Settings, text string) error
 	get     func(s *Settings) string
@@ -132,11 +132,33 @@ func Keys() []Key {
 	return table.rows
 }
 
-// Parts of descriptions.
-const (
-	fileOnlyNote  = "can be set only in the settings file or the environment"
-	nextStartNote = "changes apply after a restart of the service"
-)
+// descriptionText has a paragraph for each setting and for each [table] of the settings file. The first line
+// is the name.
+//
+//go:embed descriptions.txt
+var descriptionText string
+
+// descriptions holds the descriptions of the settings and tables by name.
+var descriptions = sync.OnceValue(func() map[string]string {
+	texts := map[string]string{}
+	for paragraph := range strings.SplitSeq(descriptionText, "\n\n") {
+		name, text, _ := strings.Cut(paragraph, "\n")
+		texts[name] = strings.Join(strings.Fields(text), " ")
+	}
+	return texts
+})
+
+// Doc returns the description of the setting.
+func (k *Key) Doc() string {
+	text := descriptions()[k.Name]
+	if k.PerNode() {
+		text += "; can be set only in the settings file or the environment"
+	}
+	if k.AtStart() {
+		text += "; changes apply after a restart of the service"
+	}
+	return text
+}
 
 var table struct {
 	once sync.Once
@@ -252,91 +274,108 @@ func (k *Key) Check(text string) error {
 // Show returns the value of the setting as text.
 func (k *Key) Show(s *Settings) string { return k.get(s) }
 
-func setWorkers(s *Settings, text string) error {
-	if text == "auto" {
-		s.Workers = -1
-		return nil
+// setting returns a setting that is stored in a member of Settings. The function parse checks a text and
+// converts it, and the function show converts a value back.
+func setting[T any](name, def string, at func(*Settings) *T, parse func(text string) (T, error),
+	show func(T) string) Key {
+	return Key{Name: name, Default: def, set: func(s *Settings, text string) error {
+		value, err := parse(text)
+		if err == nil {
+			*at(s) = value
+		}
+		return err
+	}, get: func(s *Settings) string { return show(*at(s)) }}
+}
+
+// text returns a setting that is stored as text.
+func text(name, def string, at func(*Settings) *string, parse func(text string) (string, error)) Key {
+	return setting(name, def, at, parse, func(text string) string { return text })
+}
+
+// orWord returns a setting that also accepts a word. The word is stored as the given value.
+func orWord[T comparable](k Key, word string, value T, at func(*Settings) *T) Key {
+	set, get := k.set, k.get
+	k.set = func(s *Settings, text string) error {
+		if text == word {
+			*at(s) = value
+			return nil
+		}
+		return set(s, text)
 	}
+	k.get = func(s *Settings) string {
+		if *at(s) == value {
+			return word
+		}
+		return get(s)
+	}
+	return k
+}
+
+// secret returns a setting whose value only admins see.
+func secret(k Key) Key {
+	k.Secret = true
+	return k
+}
+
+func parseWorkers(text string) (int, error) {
 	n, err := strconv.Atoi(text)
 	if err != nil || n < 0 || n > 4096 {
-		return fmt.Errorf("%q is not a number of workers; use auto or a number from 0 to 4096", text)
+		return 0, fmt.Errorf("%q is not a number of workers; use auto or a number from 0 to 4096", text)
 	}
-	s.Workers = n
-	return nil
+	return n, nil
 }
 
-func getWorkers(s *Settings) string {
-	if s.Workers < 0 {
-		return "auto"
-	}
-	return strconv.Itoa(s.Workers)
-}
-
-func setShell(s *Settings, text string) error {
+func checkShell(text string) (string, error) {
 	if len(strings.Fields(text)) == 0 || len(text) > 4096 || strings.ContainsRune(text, 0) {
-		return fmt.Errorf("%q is not a valid shell; use a program with its options, like "+shell, text)
+		return "", fmt.Errorf("%q is not a valid shell; use a program with its options, like "+shell, text)
 	}
-	s.Shell = text
-	return nil
+	return text, nil
 }
 
-func integer[N int | int64](name, def, doc string, least, most N, at func(*Settings) *N) Key {
-	return Key{name, def, doc, false, func(s *Settings, text string) error {
+func integer[N int | int64](name, def string, least, most N, at func(*Settings) *N) Key {
+	return setting(name, def, at, func(text string) (N, error) {
 		n, err := strconv.ParseInt(text, 10, 64)
 		if err != nil || n < int64(least) || n > int64(most) {
-			return fmt.Errorf("%q is not a valid value; use a whole number from %d to %d", text, least, most)
+			return 0, fmt.Errorf("%q is not a valid value; use a whole number from %d to %d", text, least, most)
 		}
-		*at(s) = N(n)
-		return nil
-	}, func(s *Settings) string { return fmt.Sprint(*at(s)) }, nil}
+		return N(n), nil
+	}, func(n N) string { return fmt.Sprint(n) })
 }
 
-func number(name, def, doc string, least, most float64, at func(*Settings) *float64) Key {
-	return Key{name, def, doc, false, func(s *Settings, text string) error {
+func number(name, def string, least, most float64, at func(*Settings) *float64) Key {
+	return setting(name, def, at, func(text string) (float64, error) {
 		n, err := strconv.ParseFloat(text, 64)
 		if err != nil || !(n >= least && n <= most) {
-			return fmt.Errorf("%q is not a valid value; use a number from %g to %g", text, math.Round(least*1e9)/1e9, most)
+			return 0, fmt.Errorf("%q is not a valid value; use a number from %g to %g", text, math.Round(least*1e9)/1e9, most)
 		}
-		*at(s) = n
-		return nil
-	}, func(s *Settings) string { return strconv.FormatFloat(*at(s), 'f', -1, 64) }, nil}
+		return n, nil
+	}, func(n float64) string { return strconv.FormatFloat(n, 'f', -1, 64) })
 }
 
-func duration(name, def, doc string, least time.Duration, at func(*Settings) *time.Duration) Key {
-	return Key{name, def, doc, false, func(s *Settings, text string) error {
+func duration(name, def string, least time.Duration, at func(*Settings) *time.Duration) Key {
+	return setting(name, def, at, func(text string) (time.Duration, error) {
 		d, err := queue.ParseDuration(text)
 		if err == nil && d < least {
 			err = fmt.Errorf("%q is too short; the minimum is %s", text, queue.FormatDuration(least))
 		}
-		*at(s) = d
-		return err
-	}, func(s *Settings) string {
-		if *at(s) == 0 {
+		return d, err
+	}, func(d time.Duration) string {
+		if d == 0 {
 			return "0"
 		}
-		return queue.FormatDuration(*at(s))
-	}, nil}
+		return queue.FormatDuration(d)
+	})
 }
 
 // forever returns a setting that is a duration or "never". The value "never" is stored as 0.
-func forever(name, def, doc string, at func(*Settings) *time.Duration) Key {
-	return Key{name, def, doc, false, func(s *Settings, text string) error {
-		if text == "never" {
-			*at(s) = 0
-			return nil
-		}
+func forever(name, def string, at func(*Settings) *time.Duration) Key {
+	return orWord(setting(name, def, at, func(text string) (time.Duration, error) {
 		d, err := queue.ParseDuration(text)
 		if err == nil && d < time.Second {
 			err = fmt.Errorf("%q is too short; use 1s or more, or the word \"never\"", text)
 		}
-		*at(s) = d
-		return err
-	}, func(s *Settings) string {
-		if *at(s) == 0 {
-			return "never"
-		}
-		return queue.FormatDuration(*at(s))
-	}, nil}
+		return d, err
+	}, queue.FormatDuration), "never", 0, at)
 }
 
 // Limits of settings.
@@ -345,42 +384,47 @@ const (
 	maxCount = 1 << 20 // maximum number of connections, and of running jobs
 )
 
-func size(name, def, doc string, most int64, at func(*Settings) *int64) Key {
-	return Key{name, def, doc, false, func(s *Settings, text string) error {
+func size(name, def string, most int64, at func(*Settings) *int64) Key {
+	return setting(name, def, at, func(text string) (int64, error) {
 		n, err := queue.ParseSize(text)
 		if err == nil && n > most {
 			err = fmt.Errorf("%q is too large; the maximum is %s", text, queue.FormatSize(most))
 		}
-		*at(s) = n
-		return err
-	}, func(s *Settings) string { return queue.FormatSize(*at(s)) }, nil}
+		return n, err
+	}, queue.FormatSize)
 }
 
-// sizeOrAuto returns a setting that is a size or "auto". The default is "auto", which is stored as -1.
-func sizeOrAuto(name, doc string, at func(*Settings) *int64) Key {
-	return Key{name, "auto", doc, false, func(s *Settings, text string) error {
-		if text == "auto" {
-			*at(s) = -1
-			return nil
-		}
-		return size(name, "", doc, maxKept, at).set(s, text)
-	}, func(s *Settings) string {
-		if *at(s) < 0 {
-			return "auto"
-		}
-		return queue.FormatSize(*at(s))
-	}, nil}
-}
-
-func choice(name, def, doc string, at func(*Settings) *string, values ...string) Key {
-	return Key{name, def, doc, false, func(s *Settings, text string) error {
+func choice(name, def string, at func(*Settings) *string, values ...string) Key {
+	k := text(name, def, at, func(text string) (string, error) {
 		if slices.Contains(values, text) {
-			*at(s) = text
-			return nil
+			return text, nil
 		}
-		return fmt.Errorf("unknown value %q%s", text,
+		return "", fmt.Errorf("unknown value %q%s", text,
 			cmp.Or(queue.Nearest(text, values), "; use one of "+strings.Join(values, ", ")))
-	}, func(s *Settings) string { return *at(s) }, values}
+	})
+	k.Values = values
+	return k
+}
+
+// textOrNone returns a setting that is a text. The text "none" is stored as "".
+func textOrNone(name string, at func(*Settings) *string, check func(string) error) Key {
+	return orWord(text(name, none, at, func(text string) (string, error) {
+		switch {
+		case text == "":
+			return "", fmt.Errorf("must not be empty; to leave the setting unset, use the word none")
+		case len(text) > 4096 || strings.ContainsAny(text, "\x00\n"):
+			return "", fmt.Errorf("must be a single line of at most 4096 bytes")
+		}
+		return text, check(text)
+	}), none, "", at)
+}
+
+// unchecked returns the value of a setting whose text was checked before.
+func unchecked[T any](value T, err error) T {
+	if err != nil {
+		panic("config: " + err.Error())
+	}
+	return value
 }
 
 // collectorURL returns an error if the text is not the URL of a collector. The URL must not contain

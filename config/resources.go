@@ -78,22 +78,15 @@ func resourceText(name string, of map[string]any) (string, error) {
 	return name + "=" + text, nil
 }
 
-// setResources parses NAME=COUNT and NAME=[ID,ID], separated by spaces. Each may end in >VARIABLE.
-func setResources(s *Settings, text string) error {
+// checkResources checks NAME=COUNT and NAME=[ID,ID], separated by spaces. Each may end in >VARIABLE.
+func checkResources(text string) (string, error) {
 	_, err := parseResources(text)
-	if err == nil {
-		s.Resources = strings.Join(strings.Fields(text), " ")
-	}
-	return err
+	return strings.Join(strings.Fields(text), " "), err
 }
 
 // ResourcesByName returns the resources of this machine.
 func (s *Settings) ResourcesByName() map[string]Resource {
-	of, err := parseResources(s.Resources)
-	if err != nil {
-		panic("config: " + err.Error()) // cannot happen, because the value was checked
-	}
-	return of
+	return unchecked(parseResources(s.Resources))
 }
 
 func parseResources(text string) (map[string]Resource, error) {

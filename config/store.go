@@ -10,7 +10,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/queuectl/queuectl/queue"
 )
@@ -29,85 +28,74 @@ var nodeSettings = []string{"store", "store_file", "node", "node_labels", "node_
 // PerNode reports whether the setting cannot be stored in the queue; see nodeSettings.
 func (k *Key) PerNode() bool { return slices.Contains(nodeSettings, k.Name) }
 
-func storeKey() Key {
-	return Key{"store", StoreSQLite, "where the queue is stored: sqlite (a file in the state directory) or " +
-		"postgres://USER@HOST/DATABASE (PostgreSQL 14 or later); " + fileOnlyNote + "; " + nextStartNote, true, setStore,
-		func(s *Settings) string { return s.Store }, nil}
-}
-
-func storeFileKey() Key {
-	return textOrNone("store_file", `file with the value of the setting "store", so that the settings contain no password: /PATH, or credential:NAME for a systemd credential; `+fileOnlyNote+"; "+nextStartNote, func(s *Settings) *string { return &s.StoreFile }, func(text string) error {
-		name, handed := strings.CutPrefix(text, credential)
-		if handed && !queue.ValidID(name) || !handed && !filepath.IsAbs(text) {
-			return fmt.Errorf("%q is neither an absolute path nor credential:NAME", text)
-		}
-		return nil
-	})
-}
-
-// nodeKeys returns the settings of a node that shares the queue with other nodes.
-func nodeKeys() []Key {
-	return []Key{
-		textOrNone("node", "name of this node among the nodes that share a queue; none means the host name; "+fileOnlyNote+
-			"; "+nextStartNote, func(s *Settings) *string { return &s.Node }, func(text string) error {
-			if !queue.ValidID(text) || strings.Contains(text, "=") {
-				return fmt.Errorf("%q is not a valid node name; use up to 128 letters, digits and . _ @ / -, starting with "+
-					"a letter or a digit", text)
-			}
-			return nil
-		}),
-		textOrNone("node_labels", "labels of this node, like rack=a disk=ssd; jobs select nodes with --on LABEL=VALUE; "+
-			fileOnlyNote, func(s *Settings) *string { return &s.NodeLabels }, checkNodeLabels),
-		duration("node_lease", "30s", "how long this node can be out of contact with a shared store before other nodes "+
-			"take over its jobs; at least 2s; "+fileOnlyNote+"; "+nextStartNote, 2*time.Second,
-			func(s *Settings) *time.Duration { return &s.NodeLease }),
-		choice("on_partition", "stop", "what to do with running jobs if this node cannot reach the store for longer than "+
-			"the setting node_lease: stop ends them before other nodes start them again; continue lets them run, "+
-			"so they may run twice", func(s *Settings) *string { return &s.OnPartition }, "stop", "continue"),
+func checkStoreFile(text string) error {
+	name, handed := strings.CutPrefix(text, credential)
+	if handed && !queue.ValidID(name) || !handed && !filepath.IsAbs(text) {
+		return fmt.Errorf("%q is neither an absolute path nor credential:NAME", text)
 	}
+	return nil
+}
+
+func checkNode(text string) error {
+	if !queue.ValidID(text) || strings.Contains(text, "=") {
+		return fmt.Errorf("%q is not a valid node name; use up to 128 letters, digits and . _ @ / -, starting with "+
+			"a letter or a digit", text)
+	}
+	return nil
 }
 
 // maxNodeLabels is the maximum number of labels in node_labels.
 const maxNodeLabels = 64
 
 func checkNodeLabels(text string) error {
+	return checkPairs("label", maxNodeLabels, text, func(word, label, value string) error {
+		if queue.ValidID(label) && queue.ValidID(value) && len(word) <= queue.MaxKey {
+			return nil
+		}
+		return fmt.Errorf("%q is not a valid LABEL=VALUE; use letters, digits and . _ @ / -, starting each part with a "+
+			"letter or a digit, at most %d characters in all", word, queue.MaxKey)
+	})
+}
+
+// checkPairs returns an error unless the text has 1 to most different words of the form NAME=VALUE. noun is
+// what the names are called. The function check returns an error for an invalid pair.
+func checkPairs(noun string, most int, text string, check func(word, name, value string) error) error {
 	words := strings.Fields(text)
-	if len(words) == 0 || len(words) > maxNodeLabels {
-		return fmt.Errorf("wrong number of labels (%d); use 1 to %d", len(words), maxNodeLabels)
+	if len(words) == 0 || len(words) > most {
+		return fmt.Errorf("wrong number of %ss (%d); use 1 to %d", noun, len(words), most)
 	}
 	seen := map[string]bool{}
 	for _, word := range words {
-		label, value, paired := strings.Cut(word, "=")
-		switch {
-		case !paired || !queue.ValidID(label) || !queue.ValidID(value) || len(word) > queue.MaxKey:
-			return fmt.Errorf("%q is not a valid LABEL=VALUE; use letters, digits and . _ @ / -, starting each part with a "+
-				"letter or a digit, at most %d characters in all", word, queue.MaxKey)
-		case seen[label]:
-			return fmt.Errorf("label %q is listed twice; list it once", label)
+		name, value, _ := strings.Cut(word, "=")
+		if err := check(word, name, value); err != nil {
+			return err
 		}
-		seen[label] = true
+		if seen[name] {
+			return fmt.Errorf("%s %q is listed twice; list it once", noun, name)
+		}
+		seen[name] = true
 	}
 	return nil
+}
+
+// pairs returns words of the form NAME=VALUE as a map.
+func pairs(text string) map[string]string {
+	values := map[string]string{}
+	for word := range strings.FieldsSeq(text) {
+		name, value, _ := strings.Cut(word, "=")
+		values[name] = value
+	}
+	return values
 }
 
 // LabelsOfNode returns the labels in the setting node_labels.
-func (s *Settings) LabelsOfNode() map[string]string {
-	labels := map[string]string{}
-	for word := range strings.FieldsSeq(s.NodeLabels) {
-		label, value, _ := strings.Cut(word, "=")
-		labels[label] = value
-	}
-	return labels
-}
+func (s *Settings) LabelsOfNode() map[string]string { return pairs(s.NodeLabels) }
 
-func setStore(s *Settings, text string) error {
-	if text != StoreSQLite {
-		if err := checkStore(text); err != nil {
-			return err
-		}
+func parseStore(text string) (string, error) {
+	if text == StoreSQLite {
+		return text, nil
 	}
-	s.Store = text
-	return nil
+	return text, checkStore(text)
 }
 
 // checkStore returns an error if the text is not the URL of a PostgreSQL database. The text may
@@ -178,30 +166,13 @@ const (
 )
 
 func checkRoles(text string) error {
-	words := strings.Fields(text)
-	if len(words) == 0 || len(words) > maxRoles {
-		return fmt.Errorf("wrong number of roles (%d); use 1 to %d", len(words), maxRoles)
-	}
-	seen := map[string]bool{}
-	for _, word := range words {
-		role, user, paired := strings.Cut(word, "=")
-		switch {
-		case !paired || role == "" || user == "" || len(role) > maxRole || len(user) > maxName:
+	return checkPairs("role", maxRoles, text, func(word, role, user string) error {
+		if role == "" || user == "" || len(role) > maxRole || len(user) > maxName {
 			return fmt.Errorf("%q is not a valid ROLE=USER; write it like app=alice", word)
-		case seen[role]:
-			return fmt.Errorf("role %q is listed twice; list it once", role)
 		}
-		seen[role] = true
-	}
-	return nil
+		return nil
+	})
 }
 
 // RoleUsers returns the users in the setting store_roles, by role.
-func (s *Settings) RoleUsers() map[string]string {
-	users := map[string]string{}
-	for word := range strings.FieldsSeq(s.StoreRoles) {
-		role, user, _ := strings.Cut(word, "=")
-		users[role] = user
-	}
-	return users
-}
+func (s *Settings) RoleUsers() map[string]string { return pairs(s.StoreRoles) }

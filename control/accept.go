@@ -163,7 +163,7 @@ func (s *Server) serveAdmitted(ctx context.Context, c *serverConn, err error) {
 	}
 	defer s.conns.remove(c)
 	endIfGone := c.cancelIfHungUp
-	if _, isKnown := c.net.(identifiedConn); isKnown || s.inProcess {
+	if _, isKnown := c.net.(identifiedConn); isKnown {
 		endIfGone = func() bool { return false } // a client in this process never hangs up first
 	}
 	c.share = s.shares.conns.Connect(c.peer.UID, endIfGone)

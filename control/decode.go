@@ -23,8 +23,7 @@ func decodeParams(raw json.RawMessage, into any) error {
 	if own, ok := into.(interface{ decode(json.RawMessage) error }); ok {
 		return own.decode(raw)
 	}
-	v := reflect.ValueOf(into).Elem()
-	d := newParamDecoder(v.Type(), fieldsByName(v))
+	d := newParamDecoder(into)
 	if err := queue.Members(raw, d.decode); err != nil {
 		return err
 	}
@@ -46,8 +45,10 @@ type paramDecoder struct {
 	givenNames map[string]bool
 }
 
-func newParamDecoder(t reflect.Type, into map[string]reflect.Value) *paramDecoder {
-	return &paramDecoder{rulesOf(t), into, map[string]bool{}}
+// newParamDecoder returns a decoder that stores the parameters in the struct to which into points.
+func newParamDecoder(into any) *paramDecoder {
+	v := reflect.ValueOf(into).Elem()
+	return &paramDecoder{rulesOf(v.Type()), fieldsByName(v), map[string]bool{}}
 }
 
 // decode decodes and checks one parameter.
@@ -167,14 +168,13 @@ func kindOf(t reflect.Type) string {
 // fieldsByName returns the fields of a struct by their JSON names.
 func fieldsByName(v reflect.Value) map[string]reflect.Value {
 	named := map[string]reflect.Value{}
-	for i := range v.NumField() {
-		f := v.Type().Field(i)
-		if f.Anonymous {
-			maps.Copy(named, fieldsByName(v.Field(i)))
-			continue
-		}
-		if name, _, _ := strings.Cut(f.Tag.Get("json"), ","); name != "-" {
-			named[name] = v.Field(i)
+	for f, value := range v.Fields() {
+		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+		switch {
+		case f.Anonymous:
+			maps.Copy(named, fieldsByName(value))
+		case name != "-":
+			named[name] = value
 		}
 	}
 	return named

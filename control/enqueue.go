@@ -1,8 +1,10 @@
 package control
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
+	"slices"
 
 	"github.com/queuectl/queuectl/queue"
 )
@@ -20,13 +22,13 @@ type EnqueueAPI interface {
 // Enqueue requests one job. In JSON, the spec's fields, key, next and require_limits are all
 // members of one object.
 type Enqueue struct {
-	Spec queue.Spec
-	Key  string // idempotency key; at most queue.MaxKey bytes
+	Spec queue.Spec `json:"-"`
+	Key  string     `json:"key"` // idempotency key; at most queue.MaxKey bytes
 	// RequireLimits rejects the job if it has a limit that this machine cannot enforce.
-	RequireLimits bool
+	RequireLimits bool `json:"require_limits"`
 	// Next makes the service choose the priority. With that priority, the job starts before all
 	// other jobs of the caller that could start now or that wait for a retry.
-	Next bool
+	Next bool `json:"next"`
 }
 
 // EnqueueResult is the response to Enqueue. Duplicate means that the job already existed: an
@@ -69,38 +71,18 @@ type EnqueueBatch struct {
 	Next bool `json:"next,omitempty"`
 	// EncodedJobs replaces Jobs if it is not nil. It holds specs that are already JSON, each on one
 	// line.
-	EncodedJobs []json.RawMessage `json:"-"`
+	EncodedJobs [][]byte `json:"-"`
 }
 
 // MarshalJSON writes the request, copying the specs of EncodedJobs unchanged.
 func (p *EnqueueBatch) MarshalJSON() ([]byte, error) {
 	type plain EnqueueBatch
-	if p.EncodedJobs == nil {
-		return json.Marshal((*plain)(p))
+	line, err := json.Marshal((*plain)(p))
+	if err != nil || p.EncodedJobs == nil {
+		return line, err
 	}
-	head, err := json.Marshal(struct {
-		Batch  string `json:"batch,omitempty"`
-		Commit bool   `json:"commit"`
-		Key    string `json:"key,omitempty"`
-		Limits bool   `json:"require_limits,omitempty"`
-		Next   bool   `json:"next,omitempty"`
-	}{p.Batch, p.Commit, p.Key, p.RequireLimits, p.Next})
-	if err != nil {
-		return nil, err
-	}
-	size := len(head) + len(`,"jobs":[]}`) + len("\n")
-	for _, job := range p.EncodedJobs {
-		size += len(job) + 1
-	}
-	b := append(make([]byte, 0, size), head[:len(head)-1]...)
-	b = append(b, `,"jobs":[`...)
-	for i, job := range p.EncodedJobs {
-		if i > 0 {
-			b = append(b, ',')
-		}
-		b = append(b, job...)
-	}
-	return append(b, "]}"...), nil
+	rest := line[:len(line)-1] // the object without its last brace
+	return slices.Concat(rest, []byte(`,"jobs":[`), bytes.Join(p.EncodedJobs, []byte(",")), []byte("]}")), nil
 }
 
 // BatchStep is the maximum number of jobs in a request without Commit.

@@ -81,6 +81,9 @@ type Job struct {
 	Hidden []string `json:"hidden,omitempty"`
 }
 
+// EnqueuedBy reports whether a user has enqueued the job.
+func (j *Job) EnqueuedBy(user string) bool { return cmp.Or(j.Submitter, j.User) == user }
+
 // JobDetail is a job with the end of its output and its history of attempts.
 type JobDetail struct {
 	Job

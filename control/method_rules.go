@@ -30,8 +30,7 @@ const (
 var (
 	notEmpty         = queue.Constraint{NotEmpty: true}
 	queueName        = matching(queue.FormQueue)
-	userName         = queue.Constraint{NotEmpty: true, MaxBytes: maxUser}
-	entityName       = queue.Constraint{NotEmpty: true, MaxBytes: maxUser}
+	entityName       = queue.Constraint{NotEmpty: true, MaxBytes: maxUser} // name of a user, a node or a schedule
 	label            = queue.Constraint{NotEmpty: true, MaxBytes: queue.MaxLabel}
 	duration         = between(0, queue.MaxDuration.Seconds())
 	positiveDuration = queue.Constraint{Range: &queue.Range{Min: 0, Max: queue.MaxDuration.Seconds(), Above: true}}
@@ -51,10 +50,6 @@ func between(low, high float64) queue.Constraint {
 
 func upTo(bytes int) queue.Constraint { return queue.Constraint{MaxBytes: bytes} }
 
-// filledUpTo returns a constraint on a text that belongs to a group of parameters. It rejects an
-// empty text, because the group would count it as given.
-func filledUpTo(bytes int) queue.Constraint { return queue.Constraint{NotEmpty: true, MaxBytes: bytes} }
-
 func atMost(entries int) queue.Constraint { return queue.Constraint{MaxItems: entries} }
 
 func matching(form *queue.Form) queue.Constraint { return queue.Constraint{Text: form} }
@@ -66,11 +61,8 @@ func validCursor(s string) bool {
 	return err == nil && n > 0 && n < 1e18 && s[0] >= '1' && s[0] <= '9'
 }
 
-func stateWords(states []queue.State, more ...string) (list []string) {
-	for _, s := range states {
-		list = append(list, s.String())
-	}
-	return append(list, more...)
+func stateWords(states []queue.State, more ...string) []string {
+	return append(queue.StateNames(states), more...)
 }
 
 // nonEmpty returns a constraint on a list or a map that must not be empty.
@@ -80,28 +72,19 @@ func nonEmpty(c queue.Constraint) queue.Constraint {
 }
 
 var (
-	needJob    = need("id", "id of the job", notEmpty)
-	dryRun     = free("dry_run", "count the selected jobs without changing them")
-	pageCursor = opt("cursor", `field "next" of the previous answer, to get the next page`, jobCursor)
-	batchLabel = opt("batch", "only your own jobs in this batch", label)
+	needJob    = need("id", notEmpty)
+	pageCursor = opt("cursor", jobCursor)
+	batchLabel = opt("batch", label)
 )
 
 // quoted returns names in quotes, separated by commas.
 func quoted(names []string) string { return `"` + strings.Join(names, `", "`) + `"` }
 
-// filters returns the parameters that select jobs of a list.
-func filters() []param {
-	return []param{
-		opt("label", "only jobs with all of these labels", atMost(queue.MaxLabels)),
-		opt("queue", "only jobs of this queue", queueName),
-		batchLabel,
-		opt("user", "only jobs that this user enqueued", userName),
-		opt("id_glob", "only jobs whose id matches this pattern (wildcards: *, ? and sets such as [a-z])", glob()),
-		free("since", "only jobs that ended (or, if unfinished, were enqueued) at this time or later"),
-		free("until", "only jobs that ended (or, if unfinished, were enqueued) before this time"),
-		opt("limit", "maximum number of jobs in the answer (default: 1000)", between(1, MaxPage)),
-		pageCursor,
-	}
+// filters returns the constrained parameters that select jobs of a list.
+func filters(more ...param) *ruleset {
+	return &ruleset{params: append(more,
+		opt("label", atMost(queue.MaxLabels)), opt("queue", queueName), batchLabel, opt("user", entityName),
+		opt("id_glob", glob()), opt("limit", between(1, MaxPage)), pageCursor)}
 }
 
 var selectors = []string{"all", "state", "failed", "label", "queue", "batch", "user", "older_than", "id_glob"}
@@ -109,20 +92,11 @@ var selectors = []string{"all", "state", "failed", "label", "queue", "batch", "u
 // selection returns the rules of a method that acts on jobs, with its additional parameters.
 func selection(more ...param) *ruleset {
 	pick := `no jobs given; set parameter "id", "ids" or "all", or select jobs with ` + quoted(selectors[1:])
-	return &ruleset{append([]param{
-		opt("id", "id of a job", notEmpty),
-		opt("ids", "ids of jobs", nonEmpty(atMost(MaxNames))),
-		free("all", "every job whose state the method accepts"),
-		opt("state", "jobs in any of these states (default: those that the method accepts)", nonEmpty(stateList)),
-		free("failed", "jobs in the states dead and failed"),
-		opt("label", "jobs with all of these labels", nonEmpty(atMost(queue.MaxLabels))),
-		opt("queue", "jobs of this queue", queueName),
-		opt("batch", "your own jobs in this batch", label),
-		opt("user", "jobs that this user enqueued", userName),
-		opt("older_than", "jobs that ended (or, if unfinished, were enqueued) at least this long ago", positiveDuration),
-		opt("id_glob", "jobs whose id matches this pattern (wildcards: *, ? and sets such as [a-z])", glob()),
-		dryRun, pageCursor,
-	}, more...), []group{exactlyOneOf(pick, []string{"ids", "id"}, selectors)}}
+	return &ruleset{append(more,
+		opt("id", notEmpty), opt("ids", nonEmpty(atMost(MaxNames))), opt("state", nonEmpty(stateList)),
+		opt("label", nonEmpty(atMost(queue.MaxLabels))), opt("queue", queueName), batchLabel, opt("user", entityName),
+		opt("older_than", positiveDuration), opt("id_glob", glob()), pageCursor,
+	), []group{exactlyOneOf(pick, []string{"ids", "id"}, selectors)}}
 }
 
 // overStep marks a request with more jobs than BatchStep, which only the last request of a batch may have.
@@ -137,9 +111,10 @@ func prioritized(s queue.Spec) bool { return s.Priority != nil }
 
 // enqueueRules returns the rulesets of methods that enqueue jobs.
 func enqueueRules() map[reflect.Type]*ruleset {
+	// filledKey rejects an empty text, because the groups would count it as given.
+	filledKey := queue.Constraint{NotEmpty: true, MaxBytes: queue.MaxKey}
 	const twoPriorities = `cannot be combined with field "priority"; use one of them`
-	next := free("next", "start before your other waiting jobs (the service chooses the priority)")
-	jobs := opt("jobs", "jobs to enqueue; if one is refused, none is enqueued", atMost(queue.MaxBatch))
+	jobs := opt("jobs", atMost(queue.MaxBatch))
 	jobs.marks = []mark{{
 		overStep, func(v reflect.Value) bool { return v.Len() > BatchStep }, schema{"minItems": BatchStep + 1},
 	}, {
@@ -147,18 +122,10 @@ func enqueueRules() map[reflect.Type]*ruleset {
 		schema{"contains": givenPriority()},
 	}}
 	return map[reflect.Type]*ruleset{
-		reflect.TypeFor[Enqueue](): {[]param{
-			opt("key", "idempotency key: a repeated request with this key gets the same answer", upTo(queue.MaxKey)),
-			free("require_limits", "refuse a job with a limit that this machine cannot enforce"), next,
-		}, []group{excludes(twoPriorities, []string{"next"}, []string{"priority"})}},
+		reflect.TypeFor[Enqueue](): {[]param{opt("key", upTo(queue.MaxKey))},
+			[]group{excludes(twoPriorities, []string{"next"}, []string{"priority"})}},
 		reflect.TypeFor[EnqueueBatch](): {[]param{
-			opt("batch", "name of the batch; required if it is sent in several requests", filledUpTo(queue.MaxKey)),
-			jobs,
-			free("commit", "this is the last or only request of the batch"),
-			opt("key", `idempotency key, only with parameter "commit": a repeated request with this key gets the same answer`,
-				filledUpTo(queue.MaxKey)),
-			free("abort", "discard the jobs that this batch has received"),
-			free("require_limits", "refuse jobs with a limit that this machine cannot enforce"), next,
+			opt("batch", filledKey), jobs, opt("key", filledKey),
 		}, []group{
 			anyOf(`must be true if the batch is a single request; to send several requests, set parameter "batch"`, "commit",
 				"batch"),
@@ -179,31 +146,16 @@ func enqueueRules() map[reflect.Type]*ruleset {
 // listRules returns the rulesets of methods that show jobs or wait for them.
 func listRules() map[reflect.Type]*ruleset {
 	return map[reflect.Type]*ruleset{
-		reflect.TypeFor[Show](): {params: []param{
-			needJob,
-			opt("history_before", "only attempts with a number lower than this value", between(1, maxNumber)),
-			free("without_env", "leave the environment variables of the job out of the answer"),
-		}},
-		reflect.TypeFor[List](): {params: append([]param{
-			opt("state", "only jobs in any of these states; waiting means blocked, held, pending and failed (to be retried); "+
-				"done means completed", stateList),
-			free("failed", "only jobs in the states dead and failed"),
-		}, filters()...)},
-		reflect.TypeFor[DLQList](): {params: filters()},
-		reflect.TypeFor[ScreenRows](): {params: []param{opt("rows",
-			"maximum number of jobs per section of the screen (default: 10)",
-			between(1, MaxScreenRows))}},
+		reflect.TypeFor[Show]():       {params: []param{needJob, opt("history_before", between(1, maxNumber))}},
+		reflect.TypeFor[List]():       filters(opt("state", stateList)),
+		reflect.TypeFor[DLQList]():    filters(),
+		reflect.TypeFor[ScreenRows](): {params: []param{opt("rows", between(1, MaxScreenRows))}},
 		reflect.TypeFor[Wait](): {[]param{
-			opt("id", "id of a job", notEmpty),
-			opt("ids", "ids of jobs", nonEmpty(atMost(MaxWaits))),
-			free("any", "answer when one of the jobs has ended, instead of all"),
-			opt("timeout", "answer after at most this duration, even if the jobs have not ended (default: unlimited)", duration),
+			opt("id", notEmpty), opt("ids", nonEmpty(atMost(MaxWaits))), opt("timeout", duration),
 		}, []group{anyOf(`no jobs given; set parameter "id" or "ids"`, "ids", "id")}},
 		reflect.TypeFor[Tree]():      {params: []param{needJob}},
 		reflect.TypeFor[WhyParams](): {params: []param{needJob}},
-		reflect.TypeFor[Simulate](): {params: []param{opt("next",
-			"number of jobs for which to predict the start (default: 20)",
-			between(1, MaxSimulated))}},
+		reflect.TypeFor[Simulate]():  {params: []param{opt("next", between(1, MaxSimulated))}},
 	}
 }
 
@@ -211,16 +163,7 @@ func listRules() map[reflect.Type]*ruleset {
 func outputRules() map[reflect.Type]*ruleset {
 	return map[reflect.Type]*ruleset{
 		reflect.TypeFor[Logs](): {[]param{
-			needJob,
-			opt("attempt", "number of the attempt (default: the latest)", between(1, maxNumber)),
-			free("all", `with parameter "follow": start with the output of the first attempt`),
-			free("follow", "keep sending output until the job has ended"),
-			free("stdout", "standard output only"),
-			free("stderr", "standard error only"),
-			opt("n", "number of lines, counted from the end of the output", between(0, MaxLines)),
-			free("since", "only output printed at this time or later"),
-			free("until", "only output printed before this time"),
-			free("ends", `with parameter "follow": report when an attempt has ended and another will follow`),
+			needJob, opt("attempt", between(1, maxNumber)), opt("n", between(0, MaxLines)),
 		}, []group{
 			excludes(`works only for past output; leave out parameter "follow"`, []string{"until"}, []string{"follow"}),
 			requires(`works only with parameter "follow"; set both`, []string{"all"}, []string{"follow"}),
@@ -228,14 +171,8 @@ func outputRules() map[reflect.Type]*ruleset {
 				[]string{"all"}, []string{"attempt", "n"}),
 		}},
 		reflect.TypeFor[Attach](): {[]param{
-			needJob,
-			opt("attempt", "number of the attempt (default: the running one)", between(1, maxNumber)),
-			free("wait", "wait until the attempt has started"),
-			opt("rows", "new height of the terminal, in rows", between(1, maxTerminal)),
-			opt("cols", "new width of the terminal, in columns", between(1, maxTerminal)),
-			opt("text", "text to type into the terminal", upTo(MaxTyped)),
-			opt("base64", "bytes to type into the terminal, in base64", upTo(MaxTyped)),
-			free("controls", "also return the control sequences with which the job has changed the modes of its terminal"),
+			needJob, opt("attempt", between(1, maxNumber)), opt("rows", between(1, maxTerminal)),
+			opt("cols", between(1, maxTerminal)), opt("text", upTo(MaxTyped)), opt("base64", upTo(MaxTyped)),
 		}, []group{
 			requires(`works only with parameter "cols"; give both to change the size`,
 				[]string{"rows"}, []string{"cols"}),
@@ -259,28 +196,16 @@ func verbRules() map[reflect.Type]*ruleset {
 	return map[reflect.Type]*ruleset{
 		reflect.TypeFor[Selection]():      selection(),
 		reflect.TypeFor[PauseSelection](): everything,
-		reflect.TypeFor[Kill](): selection(opt("signal", "name or number of the signal (default: TERM)",
-			matching(signal))),
-		reflect.TypeFor[Edit](): selection(param{
-			name: "set", doc: "object with the fields to change; null restores the default of a field", required: true,
-			fields: &fieldSet{excludedFields: []string{queue.NotEdited}, edit: true},
-		}),
-		reflect.TypeFor[Retry](): selection(free("only",
-			"retry only the selected jobs, not the jobs that were cancelled because the selected jobs failed")),
-		reflect.TypeFor[Remove](): selection(free("force", "end running jobs, then remove them")),
+		reflect.TypeFor[Kill]():           selection(opt("signal", matching(signal))),
+		reflect.TypeFor[Edit](): selection(param{name: "set", required: true,
+			fields: &fieldSet{excludedFields: []string{queue.NotEdited}, edit: true}}),
+		reflect.TypeFor[Retry]():  selection(),
+		reflect.TypeFor[Remove](): selection(),
 		reflect.TypeFor[DLQRetry](): {[]param{
-			opt("id", "id of a dead job", notEmpty),
-			opt("ids", "ids of dead jobs", nonEmpty(atMost(MaxNames))),
-			free("all", "all dead jobs"),
-			batchLabel,
-			opt("timeout", "new timeout for each attempt of the jobs", duration),
-			dryRun, pageCursor,
+			opt("id", notEmpty), opt("ids", nonEmpty(atMost(MaxNames))), batchLabel, opt("timeout", duration), pageCursor,
 		}, []group{exactlyOneOf(`no jobs given; set parameter "id", "ids", "batch" or "all"`,
 			[]string{"ids", "id"}, []string{"all", "batch"})}},
-		reflect.TypeFor[ClearParams](): {[]param{
-			free("yes", "confirms that the jobs are removed permanently; not needed with dry_run"),
-			batchLabel, dryRun,
-		}, []group{anyOf(clearAll, "yes", "dry_run")}},
+		reflect.TypeFor[ClearParams](): {[]param{batchLabel}, []group{anyOf(clearAll, "yes", "dry_run")}},
 	}
 }
 
@@ -302,64 +227,33 @@ func CheckQueueDefault(field string) error {
 // queueRules returns the rulesets of methods for queues and their statistics.
 func queueRules() map[reflect.Type]*ruleset {
 	keep := between(0, maxCount)
-	settings := []param{
-		opt("concurrency", "maximum number of running jobs of the queue; 0 means unlimited", between(0, queue.MaxDemand)),
-		opt("weight", "weight of the queue: with weight 2 it starts twice as many jobs as a queue with weight 1",
-			between(1, maxWeight)),
-		opt("max_pending", "maximum number of waiting jobs of the queue; 0 means unlimited", keep),
-		{name: "default", doc: "object with default job fields for this queue; null removes a default",
-			fields: &fieldSet{excludedFields: notQueueDefaults}},
-		free("retention", "when to remove completed and cancelled jobs: after a duration, never, or default "+
-			"(as in the settings)"),
-		opt("retention_max_jobs", "maximum number of ended jobs to keep; 0 means the value in the settings", keep),
-		opt("retention_output", "maximum bytes of output to keep for all ended jobs of the queue together; 0 means the "+
-			"value in the settings",
-			between(0, maxBytes)),
-	}
-	var names []string
-	for _, p := range settings {
-		names = append(names, p.name)
-	}
-	nothing := "no changes given; set at least one of the parameters " + quoted(names)
+	settings := []string{"concurrency", "weight", "max_pending", "default", "retention", "retention_max_jobs",
+		"retention_output"}
+	nothing := "no changes given; set at least one of the parameters " + quoted(settings)
 	oneOrAll := exactlyOneOf(`no queue given; set parameter "name", or set parameter "all" to true`,
 		[]string{"name"}, []string{"all"})
-	all := free("all", "all queues")
+	needName, name := need("name", queueName), opt("name", queueName)
 	return map[reflect.Type]*ruleset{
-		reflect.TypeFor[Queues](): {params: []param{
-			opt("after", `field "next" of the previous answer, to get the next page`, queueName),
-		}},
-		reflect.TypeFor[QueueSet](): {append([]param{need("name", "name of the queue",
-			queueName)}, settings...), []group{anyOf(nothing, names...)}},
+		reflect.TypeFor[Queues](): {params: []param{opt("after", queueName)}},
+		reflect.TypeFor[QueueSet](): {[]param{
+			needName, opt("concurrency", between(0, queue.MaxDemand)), opt("weight", between(1, maxWeight)),
+			opt("max_pending", keep), {name: "default", fields: &fieldSet{excludedFields: notQueueDefaults}},
+			opt("retention_max_jobs", keep), opt("retention_output", between(0, maxBytes)),
+		}, []group{anyOf(nothing, settings...)}},
 		reflect.TypeFor[QueuePause](): {[]param{
-			opt("name", "name of the queue", queueName), all,
-			opt("reason", "reason for the pause, which is shown to users", upTo(queue.MaxLabel)),
-			free("until", "resume the queue at this time"),
-			opt("for", "resume the queue after this duration", positiveDuration),
-			free("freeze", "also freeze running jobs"),
+			name, opt("reason", upTo(queue.MaxLabel)), opt("for", positiveDuration),
 		}, []group{
 			oneOrAll,
 			excludes(`cannot be combined with parameter "until"; use one of them`, []string{"for"}, []string{"until"}),
 			excludes(`a pause that freezes jobs lasts until the queue is resumed; leave out parameters "until" and "for"`,
 				[]string{"freeze"}, []string{"until", "for"}),
 		}},
-		reflect.TypeFor[QueueName](): {[]param{opt("name", "name of the queue",
-			queueName), all}, []group{oneOrAll}},
-		reflect.TypeFor[QueueRemove](): {params: []param{need("name", "name of the queue", queueName)}},
-		reflect.TypeFor[StatsParams](): {[]param{
-			opt("queue", "only the statistics of this queue", queueName),
-			free("since", "start of the time range (default: 24 hours ago)"),
-			free("until", "end of the time range (default: now)"),
-			opt("by", "also return statistics for each minute, hour or day", words("minute", "hour", "day")),
-			free("buckets", "also return histograms of waiting times and run times"),
-			free("ever", "all statistics ever recorded, instead of a time range"),
-		}, []group{excludes(`covers all queues and all times; leave out parameters "queue", "since", "until" and "by"`,
-			[]string{"ever"}, []string{"queue", "since", "until", "by"})}},
+		reflect.TypeFor[QueueName]():   {[]param{name}, []group{oneOrAll}},
+		reflect.TypeFor[QueueRemove](): {params: []param{needName}},
+		reflect.TypeFor[StatsParams](): {[]param{opt("queue", queueName), opt("by", words("minute", "hour", "day"))},
+			[]group{excludes(`covers all queues and all times; leave out parameters "queue", "since", "until" and "by"`,
+				[]string{"ever"}, []string{"queue", "since", "until", "by"})}},
 	}
-}
-
-// cursorParam returns the cursor parameter of a list.
-func cursorParam(c queue.Constraint) []param {
-	return []param{opt("cursor", `field "next" of the previous answer, to get the next page`, c)}
 }
 
 // gateRules returns the rulesets of methods for locks, rates and resources.
@@ -373,16 +267,14 @@ func gateRules() map[reflect.Type]*ruleset {
 		Description: "a rate; write N/PERIOD with N from 1 to 10000 and a period of s, m, h or d, such as 10/m"}
 	return map[reflect.Type]*ruleset{
 		reflect.TypeFor[GateSet](): {[]param{
-			need("key", "shared key, which begins with @", matching(key)),
-			opt("lock", "maximum number of jobs with this key that run at the same time", between(1, queue.MaxDemand)),
-			opt("rate", "maximum number of jobs with this key that start per period, such as 10/m", matching(rate)),
-			opt("unset", "rule to remove from the key: lock or rate", words("lock", "rate")),
+			need("key", matching(key)), opt("lock", between(1, queue.MaxDemand)), opt("rate", matching(rate)),
+			opt("unset", words("lock", "rate")),
 		}, []group{
 			exactlyOneOf(`no rule given; set parameter "lock", "rate" or "unset"`,
 				[]string{"lock"}, []string{"rate", "unset"}),
 			excludes(`cannot be combined with parameter "unset"; use one of them`, []string{"rate"}, []string{"unset"}),
 		}},
-		reflect.TypeFor[Gates](): {params: cursorParam(queue.Constraint{Text: gateCursor, MaxBytes: maxGate})},
+		reflect.TypeFor[Gates](): {params: []param{opt("cursor", queue.Constraint{Text: gateCursor, MaxBytes: maxGate})}},
 	}
 }
 
@@ -390,22 +282,16 @@ func gateRules() map[reflect.Type]*ruleset {
 func workerRules() map[reflect.Type]*ruleset {
 	drain := []group{excludes(`cannot be combined with parameter "off"; use one of them`,
 		[]string{"wait"}, []string{"off"})}
-	off := free("off", "end the drain, so that jobs can start again")
+	needName := need("name", entityName)
 	return map[reflect.Type]*ruleset{
-		reflect.TypeFor[Nodes](): {params: cursorParam(queue.Constraint{NotEmpty: true, MaxBytes: maxUser})},
-		reflect.TypeFor[Count](): {params: []param{opt("count", "number of workers to add (default: 1)",
-			between(1, MaxWorkers))}},
-		reflect.TypeFor[WorkerScale](): {params: []param{need("count", "new number of workers", between(0, MaxWorkers))}},
-		reflect.TypeFor[WorkerStop](): {[]param{
-			opt("count", "number of workers to remove (default: all)", between(1, MaxWorkers)),
-			free("all", "remove all workers"),
-			opt("timeout", "time for running jobs to finish (default: 30s)", duration),
-			free("force", "end running jobs immediately"),
-		}, []group{excludes(`cannot be combined with parameter "all"; use one of them`, []string{"count"}, []string{"all"})}},
-		reflect.TypeFor[NodeName](): {params: []param{need("name", "name of the node", entityName)}},
-		reflect.TypeFor[NodeDrain](): {[]param{need("name", "name of the node",
-			entityName), off, free("wait", "send the response only when no job is running on the node")}, drain},
-		reflect.TypeFor[Drain](): {[]param{off, free("wait", "send the response only when no job is running")}, drain},
+		reflect.TypeFor[Nodes]():       {params: []param{opt("cursor", entityName)}},
+		reflect.TypeFor[Count]():       {params: []param{opt("count", between(1, MaxWorkers))}},
+		reflect.TypeFor[WorkerScale](): {params: []param{need("count", between(0, MaxWorkers))}},
+		reflect.TypeFor[WorkerStop](): {[]param{opt("count", between(1, MaxWorkers)), opt("timeout", duration)},
+			[]group{excludes(`cannot be combined with parameter "all"; use one of them`, []string{"count"}, []string{"all"})}},
+		reflect.TypeFor[NodeName]():  {params: []param{needName}},
+		reflect.TypeFor[NodeDrain](): {[]param{needName}, drain},
+		reflect.TypeFor[Drain]():     {groups: drain},
 	}
 }
 
@@ -423,31 +309,17 @@ func validRate(s string) bool {
 
 // scheduleRules returns the rulesets of methods for schedules and hooks.
 func scheduleRules() map[reflect.Type]*ruleset {
-	name := need("name", "name of the schedule", entityName)
 	form := &queue.Form{Pattern: `^[A-Za-z0-9][A-Za-z0-9._@/-]{0,99}$`, Valid: validSchedule,
 		Description: "a valid schedule name; use 1 to 100 characters from A-Z a-z 0-9 . _ @ / -, the first a letter or digit"}
 	return map[reflect.Type]*ruleset{
 		reflect.TypeFor[ScheduleAdd](): {params: []param{
-			need("name", "name of the schedule", matching(form)),
-			need("cron", "cron expression: five fields, six with seconds first, @hourly and the like, @every "+
-				"DURATION or @reboot",
-				notEmpty),
-			opt("tz", "time zone, such as Europe/Berlin (default: the time zone of the machine)", notEmpty),
-			opt("jitter", "maximum delay added to each start; the delay is computed from the schedule's name "+
-				"and the planned time",
-				between(0, MaxJitter.Seconds())),
-			opt("catch_up", "how many jobs to start for missed occurrences: none, one or all (default: none)",
-				words("none", "one", "all")),
-			opt("overlap", "what to do if the previous job has not ended: skip, queue or replace (default: skip)",
-				words("skip", "queue", "replace")),
-			free("replace", "replace an existing schedule with this name"),
-			free("require_limits", "refuse jobs with a limit that this machine cannot enforce"),
+			need("name", matching(form)), need("cron", notEmpty), opt("tz", notEmpty),
+			opt("jitter", between(0, MaxJitter.Seconds())), opt("catch_up", words("none", "one", "all")),
+			opt("overlap", words("skip", "queue", "replace")),
 		}},
-		reflect.TypeFor[ScheduleName](): {params: []param{name}},
-		reflect.TypeFor[ScheduleList](): {params: []param{cursorParam(upTo(maxUser))[0]}},
-		reflect.TypeFor[HookName](): {params: []param{
-			need("name", "name of a webhook, or of a hook in the settings such as on_dead", notEmpty),
-		}},
+		reflect.TypeFor[ScheduleName](): {params: []param{need("name", entityName)}},
+		reflect.TypeFor[ScheduleList](): {params: []param{opt("cursor", upTo(maxUser))}},
+		reflect.TypeFor[HookName]():     {params: []param{need("name", notEmpty)}},
 	}
 }
 
@@ -463,49 +335,31 @@ func containsWord(word string) schema {
 
 // serviceRules returns the rulesets of methods for the service itself.
 func serviceRules() map[reflect.Type]*ruleset {
-	key := need("key", "name of the setting", notEmpty)
+	needKey := need("key", notEmpty)
 	var kinds []string
 	for _, k := range queue.EventKinds() {
 		kinds = append(kinds, string(k))
 	}
-	event := opt("event", "only events of these kinds", queue.Constraint{Enum: kinds, MaxItems: MaxTexts})
+	event := opt("event", queue.Constraint{Enum: kinds, MaxItems: MaxTexts})
 	event.marks = []mark{{audited, func(v reflect.Value) bool {
 		texts, _ := v.Interface().(Texts)
 		return slices.Contains(texts, string(queue.EventAudit))
 	}, containsWord(string(queue.EventAudit))}}
 	ended := slices.DeleteFunc(slices.Clone(queue.States()), func(s queue.State) bool { return !s.Ended() })
 	return map[reflect.Type]*ruleset{
-		reflect.TypeFor[Nothing]():     {},
-		reflect.TypeFor[HelloParams](): {params: []param{free("version", "name and version of the client")}},
-		reflect.TypeFor[WebStart](): {params: []param{
-			free("listen", "address to listen on: ADDRESS:PORT or unix:/PATH (default: as in the settings, or 127.0.0.1:7070)"),
-		}},
-		reflect.TypeFor[ConfigKey](): {params: []param{key}},
-		reflect.TypeFor[ConfigSet](): {params: []param{key, need("value", "new value: text, a number, true or false",
+		reflect.TypeFor[ConfigKey](): {params: []param{needKey}},
+		reflect.TypeFor[ConfigSet](): {params: []param{needKey, need("value",
 			queue.Constraint{NotEmpty: true, MaxBytes: MaxScalar, Note: "; use config.unset to restore the default"})}},
-		reflect.TypeFor[Events](): {[]param{
-			opt("since", "only events with a number higher than this value", between(0, maxSequence)),
-			free("follow", "keep sending events as they happen"),
-			free("from", "only events that happened at this time or later"),
-			free("until", "only events that happened before this time"),
-			opt("id", "only events of these jobs", atMost(MaxWaits)),
-			event,
-			free("audit", "also list audit events: who did what, how and to what (admins only)"),
-		}, []group{
-			excludes(`works only for past events; leave out parameter "follow"`, []string{"until"}, []string{"follow"}),
-			requires(`the kind "audit" works only with parameter "audit"; set both (admins only)`,
-				[]string{audited}, []string{"audit"}),
-		}},
+		reflect.TypeFor[Events](): {[]param{opt("since", between(0, maxSequence)), opt("id", atMost(MaxWaits)), event},
+			[]group{
+				excludes(`works only for past events; leave out parameter "follow"`, []string{"until"}, []string{"follow"}),
+				requires(`the kind "audit" works only with parameter "audit"; set both (admins only)`,
+					[]string{audited}, []string{"audit"}),
+			}},
 		reflect.TypeFor[Cleanup](): {params: []param{
-			opt("days", "remove jobs that ended at least this many days ago (default: 7)", between(0, maxCleanup)),
-			opt("state", "remove jobs in these states (default: completed and cancelled)",
-				queue.Constraint{Enum: stateWords(ended, "done"), MaxItems: MaxTexts}),
-			opt("keep", "keep this many of the newest selected jobs, whatever their state",
-				between(0, maxCount)),
-			free("dry_run", "count the jobs without removing them"),
+			opt("days", between(0, maxCleanup)),
+			opt("state", queue.Constraint{Enum: stateWords(ended, "done"), MaxItems: MaxTexts}),
+			opt("keep", between(0, maxCount)),
 		}},
-		reflect.TypeFor[Doctor](): {params: []param{free("verify", "check the whole database and the output files")}},
-		reflect.TypeFor[ServiceStop](): {params: []param{free("keep_jobs",
-			"let running jobs continue while the service is stopped")}},
 	}
 }

@@ -33,10 +33,6 @@ type Name string
 
 // UnmarshalJSON implements json.Unmarshaler.
 func (n *Name) UnmarshalJSON(raw []byte) error {
-	if string(raw) == "null" {
-		*n = ""
-		return nil
-	}
 	id, err := readName(raw)
 	*n = Name(id)
 	return err
@@ -67,52 +63,43 @@ func asID(s string) string {
 type Names []string
 
 // UnmarshalJSON implements json.Unmarshaler.
-func (n *Names) UnmarshalJSON(raw []byte) error {
-	*n = nil
-	if string(raw) == "null" {
-		return nil
+func (n *Names) UnmarshalJSON(raw []byte) (err error) {
+	*n, err = readList(raw, readName, MaxNames, " per request")
+	return err
+}
+
+// readList reads a list of at most maxEntries entries, or a single value that replaces a list of one entry.
+// The error about a longer list ends in suffix.
+func readList(raw []byte, read func([]byte) (string, error), maxEntries int, suffix string) ([]string, error) {
+	list := []string{}
+	add := func(e json.RawMessage) error {
+		if len(list) == maxEntries {
+			return fmt.Errorf("too many entries; the maximum is %d%s", maxEntries, suffix)
+		}
+		text, err := read(e)
+		list = append(list, text)
+		return err
 	}
 	if raw[0] != '[' {
-		id, err := readName(raw)
-		*n = Names{id}
-		return err
+		err := add(raw)
+		return list, err
 	}
-	*n = Names{}
-	return queue.Elements(raw, func(e json.RawMessage) error {
-		if len(*n) == MaxNames {
-			return fmt.Errorf("too many entries; the maximum is %d per request", MaxNames)
-		}
-		id, err := readName(e)
-		*n = append(*n, id)
-		return err
-	})
+	err := queue.Elements(raw, add)
+	return list, err
 }
 
 // Texts is a list of at most MaxTexts texts. In JSON, a single text may replace the list.
 type Texts []string
 
 // UnmarshalJSON implements json.Unmarshaler.
-func (t *Texts) UnmarshalJSON(raw []byte) error {
-	*t = nil
-	if string(raw) == "null" {
-		return nil
-	}
-	add := func(e json.RawMessage) error {
-		if len(*t) == MaxTexts {
-			return fmt.Errorf("too many entries; the maximum is %d", MaxTexts)
-		}
+func (t *Texts) UnmarshalJSON(raw []byte) (err error) {
+	*t, err = readList(raw, func(e []byte) (string, error) {
 		if e[0] != '"' {
-			return fmt.Errorf("must be text or a list of text")
+			return "", fmt.Errorf("must be text or a list of text")
 		}
-		s, err := queue.Text(e)
-		*t = append(*t, s)
-		return err
-	}
-	if raw[0] != '[' {
-		return add(raw)
-	}
-	*t = Texts{}
-	return queue.Elements(raw, add)
+		return queue.Text(e)
+	}, MaxTexts, "")
+	return err
 }
 
 // Labels holds at most queue.MaxLabels labels by name.
@@ -120,10 +107,6 @@ type Labels map[string]string
 
 // UnmarshalJSON implements json.Unmarshaler.
 func (l *Labels) UnmarshalJSON(raw []byte) error {
-	*l = nil
-	if string(raw) == "null" {
-		return nil
-	}
 	*l = Labels{}
 	return queue.Members(raw, func(name string, value json.RawMessage) error {
 		s, err := queue.Text(value)

@@ -2,6 +2,7 @@ package control
 
 import (
 	"cmp"
+	_ "embed"
 	"maps"
 	"reflect"
 	"strings"
@@ -15,10 +16,10 @@ import (
 // which parameters belong together. The server checks requests with it, and Schemas generates the
 // published schemas from it, so the two always agree.
 //
-// For example, {need("name", "name of the queue", …)} rejects the parameters {} with "name:
-// required; give the name of the queue", and adds {"required": ["name"]} to the schema.
+// For example, {need("name", …)} rejects the parameters {} with "name: required; give the name of the
+// queue", and adds {"required": ["name"]} to the schema. parameters.txt describes the parameters.
 type ruleset struct {
-	params []param
+	params []param // in the tables of rulesets, only those that do not accept every value of their type
 	groups []group
 }
 
@@ -46,21 +47,10 @@ type mark struct {
 	schema  schema // the schema that accepts exactly these values
 }
 
-func opt(name, doc string, c queue.Constraint) param {
-	if c.NotEmpty {
-		c.Note = "; leave the parameter out"
-	}
-	return param{name: name, doc: doc, Constraint: c}
-}
+func opt(name string, c queue.Constraint) param { return param{name: name, Constraint: c} }
 
-// free returns an optional parameter that accepts every value of its type.
-func free(name, doc string) param { return opt(name, doc, queue.Constraint{}) }
-
-func need(name, doc string, c queue.Constraint) param {
-	if c.NotEmpty && c.Note == "" {
-		c.Note = "; give the " + doc
-	}
-	return param{name: name, doc: doc, required: true, Constraint: c}
+func need(name string, c queue.Constraint) param {
+	return param{name: name, required: true, Constraint: c}
 }
 
 // param returns the parameter with a name, or nil.
@@ -197,7 +187,7 @@ var rulesets struct {
 	all  map[reflect.Type]*ruleset
 }
 
-// rulesOf returns the ruleset of a type of parameters, nil if the type has none.
+// rulesOf returns the ruleset of the parameters of a method.
 func rulesOf(t reflect.Type) *ruleset {
 	rulesets.once.Do(func() {
 		rulesets.all = map[reflect.Type]*ruleset{}
@@ -207,6 +197,56 @@ func rulesOf(t reflect.Type) *ruleset {
 		} {
 			maps.Copy(rulesets.all, part)
 		}
+		docs := parameterDocs()
+		for _, m := range Methods() {
+			rulesets.all[m.endpoint.params] = rulesets.all[m.endpoint.params].complete(m.endpoint.params, docs)
+		}
 	})
 	return rulesets.all[t]
+}
+
+// complete returns a ruleset with all parameters of type t and their descriptions. A nil ruleset has none.
+func (r *ruleset) complete(t reflect.Type, docs map[string]string) *ruleset {
+	if r == nil {
+		r = &ruleset{}
+	}
+	for name := range fieldsByName(reflect.New(t).Elem()) {
+		if r.param(name) == nil {
+			r.params = append(r.params, param{name: name})
+		}
+	}
+	for i := range r.params {
+		p := &r.params[i]
+		p.doc = docs[t.Name()+"."+p.name]
+		switch {
+		case !p.NotEmpty || p.Note != "":
+		case p.required:
+			p.Note = "; give the " + p.doc
+		default:
+			p.Note = "; leave the parameter out"
+		}
+	}
+	return r
+}
+
+// parameterText has, for each list of parameter types, the lines NAME: DESCRIPTION.
+//
+//go:embed parameters.txt
+var parameterText string
+
+// parameterDocs returns the descriptions of parameters by TYPE.NAME.
+func parameterDocs() map[string]string {
+	docs := map[string]string{}
+	var types []string
+	for line := range strings.Lines(parameterText) {
+		name, doc, described := strings.Cut(strings.TrimSpace(line), ": ")
+		if !described {
+			types = strings.Fields(line)
+			continue
+		}
+		for _, t := range types {
+			docs[t+"."+name] = doc
+		}
+	}
+	return docs
 }

@@ -3,9 +3,7 @@ package control
 import (
 	"context"
 	"encoding/json"
-	"reflect"
 	"slices"
-	"time"
 
 	"github.com/queuectl/queuectl/queue"
 )
@@ -32,17 +30,17 @@ type ScheduleAPI interface {
 // ScheduleAdd adds a recurring job. Its JSON object has the members below and the fields of the
 // job's spec. In that object, the job's field jitter is called backoff_jitter.
 type ScheduleAdd struct {
-	Name string
-	Cron string
-	TZ   string // time zone; "" means that of the service's machine
+	Name string `json:"name"`
+	Cron string `json:"cron"`
+	TZ   string `json:"tz"` // time zone; "" means that of the service's machine
 	// Jitter is the maximum delay of a start. The actual delay is computed from the schedule's name
 	// and the planned time.
-	Jitter        time.Duration
-	CatchUp       string // none (default), one or all
-	Overlap       string // skip (default), queue or replace
-	Replace       bool   // replace an existing schedule with this name
-	RequireLimits bool   // same as Enqueue.RequireLimits
-	Spec          queue.Spec
+	Jitter        Span       `json:"jitter"`
+	CatchUp       string     `json:"catch_up"`       // none (default), one or all
+	Overlap       string     `json:"overlap"`        // skip (default), queue or replace
+	Replace       bool       `json:"replace"`        // replace an existing schedule with this name
+	RequireLimits bool       `json:"require_limits"` // same as Enqueue.RequireLimits
+	Spec          queue.Spec `json:"-"`
 }
 
 // backoffJitter is the name that the job field jitter has in a schedule. The name jitter means the
@@ -58,21 +56,8 @@ func ScheduleFault(err error) error {
 	return err
 }
 
-// nonJobParams returns the destinations of the members that are not job fields.
-func (p *ScheduleAdd) nonJobParams() map[string]reflect.Value {
-	own := map[string]reflect.Value{}
-	for name, into := range map[string]any{
-		"name": &p.Name, "cron": &p.Cron, "tz": &p.TZ, "jitter": (*Span)(&p.Jitter),
-		"catch_up": &p.CatchUp, "overlap": &p.Overlap,
-		"replace": &p.Replace, "require_limits": &p.RequireLimits,
-	} {
-		own[name] = reflect.ValueOf(into).Elem()
-	}
-	return own
-}
-
 func (p *ScheduleAdd) decode(raw json.RawMessage) error {
-	d, spec := newParamDecoder(reflect.TypeFor[ScheduleAdd](), p.nonJobParams()), []byte{'{'}
+	d, spec := newParamDecoder(p), []byte{'{'}
 	err := queue.Members(raw, func(name string, value json.RawMessage) error {
 		if own, err := d.decodeNonJobParam(name, value); own {
 			return err
@@ -109,22 +94,8 @@ func (p ScheduleAdd) MarshalJSON() ([]byte, error) {
 		m[backoffJitter] = j
 		delete(m, "jitter")
 	}
-	m["name"], m["cron"] = p.Name, p.Cron
-	for name, text := range map[string]string{"tz": p.TZ, "catch_up": p.CatchUp, "overlap": p.Overlap} {
-		if text != "" {
-			m[name] = text
-		}
-	}
-	if p.Jitter != 0 {
-		m["jitter"] = Span(p.Jitter)
-	}
-	if p.Replace {
-		m["replace"] = true
-	}
-	if p.RequireLimits {
-		m["require_limits"] = true
-	}
-	return json.Marshal(m)
+	m["name"], m["cron"] = p.Name, p.Cron // even if empty, since they are required
+	return encodeJob(m, p)
 }
 
 // scheduleSchema returns the schema of ScheduleAdd.

@@ -169,7 +169,7 @@ func fieldSchema(f *queue.Field, patch bool) schema {
 	if entry, ok := s["additionalProperties"].(schema); ok && patch {
 		orNull(entry)
 	}
-	s["description"] = f.Usage
+	s["description"] = f.Usage()
 	return orNull(s)
 }
 
@@ -354,14 +354,12 @@ func declareEntries(s schema, c *queue.Constraint, entries, least, most string) 
 // the server checks them.
 func paramsSchema(t reflect.Type) schema {
 	s := schema{"type": "object", "additionalProperties": false}
-	var own map[string]reflect.Value
-	switch p := reflect.New(t).Interface().(type) {
-	case *Enqueue:
-		s, own = jobSchema(&fieldSet{job: true}), p.nonJobParams()
-	case *ScheduleAdd:
-		s, own = scheduleSchema(), p.nonJobParams()
-	default:
-		own = fieldsByName(reflect.ValueOf(p).Elem())
+	own := fieldsByName(reflect.New(t).Elem())
+	switch t {
+	case reflect.TypeFor[Enqueue]():
+		s = jobSchema(&fieldSet{job: true})
+	case reflect.TypeFor[ScheduleAdd]():
+		s = scheduleSchema()
 	}
 	properties, _ := s["properties"].(schema)
 	if properties == nil {

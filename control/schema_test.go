@@ -111,8 +111,10 @@ func TestSchemasDescribeEveryParameter(t *testing.T) {
 	}
 }
 
-// The ruleset of a method has exactly the parameters of its parameter type.
+// The ruleset of a method has exactly the parameters of its parameter type. parameters.txt describes exactly
+// these parameters.
 func TestRulesetsNameEveryParameter(t *testing.T) {
+	unused := parameterDocs()
 	for _, s := range Schemas() {
 		kind := methodOf(s.Method).endpoint.params
 		rules := rulesOf(kind)
@@ -121,35 +123,16 @@ func TestRulesetsNameEveryParameter(t *testing.T) {
 				t.Errorf("%s: %s has no rule", s.Method, name)
 			}
 		}
-		p := reflect.New(kind)
-		own := p.Elem()
-		names := fieldsByName(own)
-		if with, ok := p.Interface().(interface {
-			nonJobParams() map[string]reflect.Value
-		}); ok { // the other parameters are job fields
-			names = with.nonJobParams()
-			for i := range own.NumField() {
-				if f := own.Field(i); f.Type() != reflect.TypeFor[queue.Spec]() && !holds(names, f) {
-					t.Errorf("%s: %s.%s is not a parameter", s.Method, kind.Name(), kind.Field(i).Name)
-				}
+		for name := range fieldsByName(reflect.New(kind).Elem()) {
+			if p := rules.param(name); p == nil || p.doc == "" {
+				t.Errorf("%s: %s has no rule or no description", s.Method, name)
 			}
-		}
-		for name := range names {
-			if rules.param(name) == nil {
-				t.Errorf("%s: %s has no rule, so requests with it are refused", s.Method, name)
-			}
+			delete(unused, kind.Name()+"."+name)
 		}
 	}
-}
-
-// holds reports whether one of the values is the field.
-func holds(values map[string]reflect.Value, field reflect.Value) bool {
-	for _, v := range values {
-		if v.Addr().Pointer() == field.Addr().Pointer() {
-			return true
-		}
+	for name := range unused {
+		t.Errorf("parameters.txt describes %s, which is not a parameter", name)
 	}
-	return false
 }
 
 func jobFields() []string {

@@ -76,9 +76,9 @@ type Server struct {
 	shares     *UserLimits
 	log        *slog.Logger
 	peerOf     func(net.Conn) (Peer, error)
-	inProcess  bool // the only client is in this process
 
-	stopSignal chan struct{} // closed when Run has to stop
+	stopping context.Context // ends when Run has to stop
+	stop     context.CancelFunc
 
 	conns connTable
 
@@ -89,25 +89,15 @@ type Server struct {
 // NewServer returns a server for api. The shares limit what each user may have in progress. The API
 // must take its slots for heavy work from the same shares.
 func NewServer(api API, limits Limits, gate Authorizer, shares *UserLimits, log *slog.Logger) *Server {
-	return &Server{OnConcurrencyLimit: func() {}, StreamReadTimeout: pieceTimeout, api: api, limits: limits,
-		authorizer: gate, shares: shares, log: log, peerOf: peerOf, stopSignal: make(chan struct{})}
+	s := &Server{OnConcurrencyLimit: func() {}, StreamReadTimeout: pieceTimeout, api: api, limits: limits,
+		authorizer: gate, shares: shares, log: log, peerOf: peerOf}
+	s.stopping, s.stop = context.WithCancel(context.Background())
+	return s
 }
 
-// StandaloneClient returns a client in this process, which the server serves as the peer p. Run must not be
-// called on such a server.
-func (s *Server) StandaloneClient(p Peer) *Client {
-	s.peerOf = func(net.Conn) (Peer, error) { return p, nil }
-	s.inProcess = true
-	return &Client{dialInProcess: func() net.Conn {
-		client, server := net.Pipe()
-		go s.admitAndServe(context.Background(), server) // this goroutine ends when the connection is closed
-		return client
-	}}
-}
-
-// ClientAs returns a client in this process, which the server serves as the peer p next to the clients of
-// Run. The same limits apply, and the server determines the peer's right at each request. The
-// caller vouches for the peer's identity.
+// ClientAs returns a client in this process, which the server serves as the peer p. Run need not be called. If
+// it is, the client is served next to the clients of Run, and the same limits apply. The server determines the
+// peer's right at each request. The caller vouches for the peer's identity.
 func (s *Server) ClientAs(p Peer) *Client {
 	return &Client{dialInProcess: func() net.Conn {
 		client, server := net.Pipe()
@@ -130,7 +120,7 @@ func (s *Server) Run(ctx context.Context, l net.Listener) error {
 	defer hangUp()
 	s.shares.conns.SetUnlimitedBytes(s.StreamReadTimeout == 0)
 	stop := context.AfterFunc(ctx, func() {
-		close(s.stopSignal)
+		s.stop()
 		l.Close()
 		// The deadline stops the reading of further requests. Requests in progress still get their
 		// responses.
@@ -292,14 +282,7 @@ func growStack() {
 	runtime.KeepAlive(&room)
 }
 
-func (s *Server) isStopping() bool {
-	select {
-	case <-s.stopSignal:
-		return true
-	default:
-		return false
-	}
-}
+func (s *Server) isStopping() bool { return s.stopping.Err() != nil }
 
 // awaitRequests waits for the requests in progress after the client has sent its last one. If the
 // client has hung up, awaitRequests cancels them.
@@ -390,13 +373,7 @@ func (s *Server) call(ctx context.Context, t *activeRequest) (result any, err er
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithCancel(ctx)
 		defer cancel()
-		go func() { // this goroutine ends when the call ends
-			select {
-			case <-s.stopSignal:
-				cancel()
-			case <-ctx.Done():
-			}
-		}()
+		defer context.AfterFunc(s.stopping, cancel)()
 	}
 	if t.doneDecoding(params); isForManyJobs(params) {
 		if t.endList, err = c.share.BeginList(ctx); err != nil {

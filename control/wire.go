@@ -312,20 +312,12 @@ func readLine(r *bufio.Reader) (buf []byte, err error) {
 
 // decode parses the fields of the spec and the other parameters.
 func (p *Enqueue) decode(raw json.RawMessage) error {
-	d := newParamDecoder(reflect.TypeFor[Enqueue](), p.nonJobParams())
+	d := newParamDecoder(p)
 	if err := p.Spec.Decode(raw, d.decodeNonJobParam); err != nil {
 		return err
 	}
 	d.givenNames["priority"] = prioritized(p.Spec)
 	return d.check()
-}
-
-// nonJobParams returns the destinations of the parameters that are not job fields.
-func (p *Enqueue) nonJobParams() map[string]reflect.Value {
-	return map[string]reflect.Value{
-		"key": reflect.ValueOf(&p.Key).Elem(), "require_limits": reflect.ValueOf(&p.RequireLimits).Elem(),
-		"next": reflect.ValueOf(&p.Next).Elem(),
-	}
 }
 
 // decodeNonJobParam parses a parameter that is not a job field. It reports whether the name is such
@@ -338,18 +330,16 @@ func (d *paramDecoder) decodeNonJobParam(name string, value json.RawMessage) (bo
 }
 
 // MarshalJSON writes the fields of the spec that were given, and the other parameters that are set.
-func (p Enqueue) MarshalJSON() ([]byte, error) {
-	m := p.Spec.GivenFields()
-	if p.Key != "" {
-		m["key"] = p.Key
+func (p Enqueue) MarshalJSON() ([]byte, error) { return encodeJob(p.Spec.GivenFields(), p) }
+
+// encodeJob returns a JSON object with fields of a job and the members of the struct params that are not zero.
+func encodeJob(fields map[string]any, params any) ([]byte, error) {
+	for name, value := range fieldsByName(reflect.ValueOf(params)) {
+		if !value.IsZero() {
+			fields[name] = value.Interface()
+		}
 	}
-	if p.RequireLimits {
-		m["require_limits"] = true
-	}
-	if p.Next {
-		m["next"] = true
-	}
-	return json.Marshal(m)
+	return json.Marshal(fields)
 }
 
 // UnmarshalJSON parses the answer without reflection. Reflection would take a large part of a
@@ -410,7 +400,7 @@ func (p *Piece) UnmarshalJSON(raw []byte) error {
 
 // decode parses a batch. An error about a job contains the number of the job.
 func (p *EnqueueBatch) decode(raw json.RawMessage) error {
-	d := newParamDecoder(reflect.TypeFor[EnqueueBatch](), fieldsByName(reflect.ValueOf(p).Elem()))
+	d := newParamDecoder(p)
 	err := queue.Members(raw, func(name string, value json.RawMessage) error {
 		if name != "jobs" || string(value) == "null" {
 			return d.decode(name, value)

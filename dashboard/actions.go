@@ -39,15 +39,22 @@ func (s *Server) form(act func(ctx context.Context, v *visitor, r *http.Request)
 	}
 }
 
-// onlyOf returns an error for unknown parameters. Otherwise the server would ignore them silently.
+// onlyOf returns an error for unknown parameters.
 func onlyOf(query url.Values, names ...string) error {
+	return checkNames(query, names, "leave it out", "use only: ")
+}
+
+// checkNames returns an error for a parameter that is not in names. Otherwise the server would ignore it
+// silently. The error ends in none if there are no names, and otherwise in some and the names.
+func checkNames(query url.Values, names []string, none, some string) error {
 	for name := range query {
-		if !slices.Contains(names, name) {
-			if len(names) == 0 {
-				return queue.Invalid(queue.Clip(name), "unknown parameter; leave it out")
-			}
-			return queue.Invalid(queue.Clip(name), "unknown parameter; use only: %s", strings.Join(names, ", "))
+		if slices.Contains(names, name) {
+			continue
 		}
+		if len(names) > 0 {
+			none = some + strings.Join(names, ", ")
+		}
+		return queue.Invalid(queue.Clip(name), "unknown parameter; %s", none)
 	}
 	return nil
 }
@@ -83,12 +90,7 @@ var verbs = []verb{
 }
 
 // states returns the names of the states to which the action applies.
-func (v *verb) states() (names control.Texts) {
-	for _, s := range v.takes {
-		names = append(names, s.String())
-	}
-	return names
-}
+func (v *verb) states() control.Texts { return queue.StateNames(v.takes) }
 
 // verbsFor returns the actions that apply to a job in its current state.
 func verbsFor(j control.Job) (list []verb) {
@@ -145,6 +147,7 @@ func refusalText(r *control.Refusal) string {
 // outcome is the result of an action on many jobs.
 type outcome struct {
 	doneCount, refusedCount int
+	matchCount              int // after a dry run: the number of selected jobs
 	first                   control.Refusal
 }
 
@@ -153,6 +156,7 @@ func (o *outcome) add(got *control.BulkResult) {
 		o.first = got.Refusals[0]
 	}
 	o.doneCount, o.refusedCount = o.doneCount+len(got.DoneIDs), o.refusedCount+len(got.Refusals)
+	o.matchCount += queue.ValueOr(got.MatchCount, 0)
 }
 
 // refusal returns an error that describes the first rejected job, or nil if no job was rejected.
@@ -182,41 +186,44 @@ func attemptPath(id string, n int) string {
 	return urlPath + "?attempt=" + strconv.Itoa(n)
 }
 
-// count returns the number of jobs to which an action would apply.
-func (v *visitor) count(ctx context.Context, vb *verb, sel control.Selection) (n int, err error) {
-	sel.DryRun = true
+// doAll applies an action to all selected jobs, in as many requests as needed.
+func (v *visitor) doAll(ctx context.Context, vb *verb, sel control.Selection) (all outcome, err error) {
 	for {
 		got, err := vb.do(v.client, ctx, sel)
 		if err != nil {
-			return 0, err
+			return all, err
 		}
-		if got.MatchCount != nil {
-			n += *got.MatchCount
-		}
+		all.add(&got)
 		if sel.Cursor = present.Empty(got.Next); sel.Cursor == "" {
-			return n, nil
+			return all, nil
 		}
 	}
 }
 
-// preview creates the page that shows what an action on many jobs would do. It changes nothing.
-func preview(ctx context.Context, v *visitor, u *url.URL) (page, error) {
+// count returns the number of jobs to which an action would apply.
+func (v *visitor) count(ctx context.Context, vb *verb, sel control.Selection) (int, error) {
+	sel.DryRun = true
+	all, err := v.doAll(ctx, vb, sel)
+	return all.matchCount, err
+}
+
+// bulkPreview is the page that shows what an action on many jobs would do. It changes nothing.
+var bulkPreview = &view{name: "bulk", at: "jobs", fill: preview}
+
+func preview(ctx context.Context, v *visitor, u *url.URL, p *page) error {
 	q := u.Query()
 	vb, err := verbNamed(q.Get("verb"))
 	if err != nil {
-		return page{}, err
+		return err
 	}
 	sel, f, err := selectionOf(q, vb)
 	if err != nil {
-		return page{}, err
+		return err
 	}
-	p, err := v.newPage(ctx, strings.TrimSuffix(vb.Label, "…"), "jobs", "queuectl "+vb.Name+" ID… --dry-run")
-	if err != nil {
-		return p, err
-	}
+	p.Title, p.CLI = strings.TrimSuffix(vb.Label, "…"), "queuectl "+vb.Name+" ID… --dry-run"
 	n, err := v.count(ctx, vb, sel)
 	if err != nil {
-		return p, err
+		return err
 	}
 	sample := []control.Job{}
 	if len(sel.IDs) == 0 {
@@ -224,14 +231,14 @@ func preview(ctx context.Context, v *visitor, u *url.URL) (page, error) {
 		params.State, params.Limit = sel.State, sampleRows
 		list, err := v.client.List(ctx, params)
 		if err != nil {
-			return p, err
+			return err
 		}
 		sample = list.Jobs
 	}
 	for _, id := range sel.IDs[:min(len(sel.IDs), sampleRows)] {
 		d, err := v.client.Show(ctx, control.Show{ID: control.Name(id), WithoutEnv: true})
 		if err != nil {
-			return p, err
+			return err
 		}
 		sample = append(sample, d.Job)
 	}
@@ -239,7 +246,7 @@ func preview(ctx context.Context, v *visitor, u *url.URL) (page, error) {
 	q.Del("n")
 	p.Main = previewData{Label: p.Title, N: int64(n), Not: int64(max(0, len(sel.IDs)-n)),
 		Takes: strings.Join(vb.states(), ", "), Again: again, Jobs: sample, Fields: q, Back: f.path()}
-	return p, nil
+	return nil
 }
 
 // previewData is the data of the preview of an action on many jobs.
@@ -282,15 +289,9 @@ func actOnMany(ctx context.Context, v *visitor, r *http.Request) (string, error)
 			return "/bulk?" + q.Encode(), nil
 		}
 	}
-	var all outcome
-	for more := true; more; {
-		got, err := vb.do(v.client, ctx, sel)
-		if err != nil {
-			return "", err
-		}
-		all.add(&got)
-		sel.Cursor = present.Empty(got.Next)
-		more = sel.Cursor != ""
+	all, err := v.doAll(ctx, vb, sel)
+	if err != nil {
+		return "", err
 	}
 	if err := all.refusal(vb.Name); err != nil {
 		return "", err
@@ -310,7 +311,7 @@ var errGone = queue.Errorf(queue.CodeNotFound,
 
 // deadOf returns the dead jobs with a cause that the visitor may change. The result others is the
 // number of dead jobs with that cause that the visitor may not change.
-func (v *visitor) deadOf(ctx context.Context, p page, c cause) (may []control.Job, others int, err error) {
+func (v *visitor) deadOf(ctx context.Context, p *page, c cause) (may []control.Job, others int, err error) {
 	jobs, _, err := v.deadJobs(ctx, c)
 	for _, j := range jobs {
 		switch {
@@ -327,29 +328,27 @@ func (v *visitor) deadOf(ctx context.Context, p page, c cause) (may []control.Jo
 	return may, others, err
 }
 
-// previewDead creates the page that shows what the action retry or rm would do with dead jobs. It
-// changes nothing.
-func previewDead(ctx context.Context, v *visitor, u *url.URL) (page, error) {
+// deadPreview is the page that shows what the action retry or rm would do with dead jobs. It changes
+// nothing.
+var deadPreview = &view{name: "dead_action", at: "dead", cli: "queuectl rm ID… --dry-run", fill: previewDead}
+
+func previewDead(ctx context.Context, v *visitor, u *url.URL, p *page) error {
 	vb, err := deadVerb(u)
 	if err != nil {
-		return page{}, err
+		return err
 	}
-	cli := "queuectl rm ID… --dry-run"
+	p.Title = strings.TrimSuffix(vb.Label, "…")
 	if vb.Name == "retry" {
-		cli = "queuectl dlq retry ID… --dry-run"
-	}
-	p, err := v.newPage(ctx, strings.TrimSuffix(vb.Label, "…"), "dead", cli)
-	if err != nil {
-		return p, err
+		p.CLI = "queuectl dlq retry ID… --dry-run"
 	}
 	c := causeFrom(u.Query().Get)
 	jobs, others, err := v.deadOf(ctx, p, c)
 	if err != nil {
-		return p, err
+		return err
 	}
 	p.Main = previewDeadData{Verb: vb.Name, Label: p.Title, Cause: c, N: int64(len(jobs)), Not: int64(others),
 		Shown: digestOf(jobs), Again: u.Query().Has("again"), Jobs: jobs[:min(len(jobs), sampleRows)]}
-	return p, nil
+	return nil
 }
 
 // previewDeadData is the data of the preview of an action on dead jobs.
@@ -392,7 +391,7 @@ func actOnDead(ctx context.Context, v *visitor, r *http.Request) (string, error)
 		return "", err
 	}
 	c := causeFrom(r.PostFormValue)
-	jobs, _, err := v.deadOf(ctx, p, c)
+	jobs, _, err := v.deadOf(ctx, &p, c)
 	if err != nil {
 		return "", err
 	}

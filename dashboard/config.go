@@ -36,8 +36,8 @@ func (c *Config) Check() error {
 	case (c.TLSCert == "") != (c.TLSKey == ""):
 		return queue.Invalid("web.tls_cert", "must be set together with the setting web.tls_key; set both or neither")
 	case c.TLSCert != "" && c.Proxy:
-		return queue.Invalid(
-			"web.tls", `the value "proxy" means that the proxy has the certificate; unset the settings web.tls_cert and web.tls_key`)
+		return queue.Invalid("web.tls", `the value "proxy" means that the proxy has the certificate; unset the settings `+
+			"web.tls_cert and web.tls_key")
 	case unix:
 		return nil
 	}

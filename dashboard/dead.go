@@ -153,13 +153,9 @@ func groupBy(jobs []deadJob, key func(cause) cause) (groups []*deadGroup) {
 	return groups
 }
 
-// dead creates the page of dead letters. If the URL contains a cause, it creates the page of the
-// dead jobs with that cause.
-func dead(ctx context.Context, v *visitor, u *url.URL) (page, error) {
-	p, err := v.newPage(ctx, "Dead letters", "dead", "queuectl dlq list")
-	if err != nil {
-		return p, err
-	}
+// dead fills the page of dead letters. If the URL contains a cause, it fills the page of the dead jobs
+// with that cause.
+func dead(ctx context.Context, v *visitor, u *url.URL, p *page) error {
 	q := u.Query()
 	opened := causeFrom(q.Get)
 	jobs, more, err := v.deadJobs(ctx, opened)
@@ -177,7 +173,7 @@ func dead(ctx context.Context, v *visitor, u *url.URL) (page, error) {
 		}
 	}
 	p.Main = main
-	return p, err
+	return err
 }
 
 // deadData is the data of the page of dead letters, or of the dead jobs with one cause.

@@ -2,6 +2,7 @@ package dashboard
 
 import (
 	"fmt"
+	"maps"
 	"net/http"
 	"slices"
 
@@ -80,7 +81,7 @@ func queryOf(params map[string]any) []any {
 	query := []any{}
 	properties, _ := params["properties"].(map[string]any)
 	required, _ := params["required"].([]string)
-	for _, name := range sortedNames(properties) {
+	for _, name := range slices.Sorted(maps.Keys(properties)) {
 		property, _ := properties[name].(map[string]any)
 		query = append(query, map[string]any{
 			"name": name, "in": "query", "required": slices.Contains(required, name), "description": property["description"],

@@ -9,7 +9,6 @@ import (
 	"io/fs"
 	"net/http"
 	"net/url"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -69,64 +68,54 @@ func (p page) Operates() bool { return p.Token != "" && p.Right.Covers(control.O
 
 // Owns reports whether the visitor has the rights of the job's owner.
 func (p page) Owns(j control.Job) bool {
-	owner := j.User
-	if j.Submitter != "" {
-		owner = j.Submitter
-	}
-	return p.Operates() || p.Token != "" && p.Right.Covers(control.Submit) && owner == p.User
+	return p.Operates() || p.Token != "" && p.Right.Covers(control.Submit) && j.EnqueuedBy(p.User)
 }
 
 // view is one kind of page.
 type view struct {
-	name        string // name of its template
-	make        func(ctx context.Context, v *visitor, u *url.URL) (page, error)
-	parts       []string      // parts that are kept up to date; the template defines them
+	name  string // name of its template
+	at    string // entry of the page in the navigation
+	title string // title of the page; fill may replace it
+	cli   string // command line with the same result; fill may replace it
+	fill  func(ctx context.Context, v *visitor, u *url.URL, p *page) error
+	// parts lists the parts that are kept up to date; the template defines them. A page without parts
+	// is not updated, and its function fill checks the query parameters.
+	parts       []string
 	query       []string      // names of the accepted query parameters
 	minInterval time.Duration // minimum interval between updates; 0 means renderInterval
 }
 
-// check returns an error for unknown query parameters. Otherwise the server would ignore them
-// silently.
-func (vw *view) check(u *url.URL) error {
-	for name := range u.Query() {
-		if slices.Contains(vw.query, name) {
-			continue
-		}
-		if len(vw.query) == 0 {
-			return queue.Invalid(queue.Clip(name), "unknown parameter; this page takes none")
-		}
-		return queue.Invalid(queue.Clip(name), "unknown parameter; this page takes: %s", strings.Join(vw.query, ", "))
+// make creates the page for a URL.
+func (vw *view) make(ctx context.Context, v *visitor, u *url.URL) (page, error) {
+	p, err := v.newPage(ctx, vw.title, vw.at, vw.cli)
+	if err == nil {
+		err = vw.fill(ctx, v, u, &p)
 	}
-	return nil
+	return p, err
+}
+
+// check returns an error for unknown query parameters.
+func (vw *view) check(u *url.URL) error {
+	return checkNames(u.Query(), vw.query, "this page takes none", "this page takes: ")
 }
 
 // show returns a handler that replies with a page.
 func (s *Server) show(vw *view) func(http.ResponseWriter, *http.Request, *visitor) error {
 	return func(w http.ResponseWriter, r *http.Request, v *visitor) error {
-		if err := vw.check(r.URL); err != nil {
-			return err
+		if vw.parts != nil {
+			if err := vw.check(r.URL); err != nil {
+				return err
+			}
 		}
 		p, err := vw.make(r.Context(), v, r.URL)
 		if err != nil {
 			return err
 		}
-		if !r.URL.Query().Has("attempt") { // the output of an earlier attempt does not change
+		if vw.parts != nil && !r.URL.Query().Has("attempt") { // the output of an earlier attempt does not change
 			p.Live = "/live?" + url.Values{"page": {r.URL.RequestURI()}}.Encode()
 		}
 		s.render(w, http.StatusOK, vw.name, p)
 		return nil
-	}
-}
-
-// still returns a handler that replies with a page without updates.
-func (s *Server) still(name string, make func(context.Context, *visitor, *url.URL) (page, error)) func(
-	http.ResponseWriter, *http.Request, *visitor) error {
-	return func(w http.ResponseWriter, r *http.Request, v *visitor) error {
-		p, err := make(r.Context(), v, r.URL)
-		if err == nil {
-			s.render(w, http.StatusOK, name, p)
-		}
-		return err
 	}
 }
 

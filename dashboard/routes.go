@@ -2,9 +2,7 @@ package dashboard
 
 import (
 	"io/fs"
-	"maps"
 	"net/http"
-	"slices"
 	"strings"
 
 	"github.com/queuectl/queuectl/control"
@@ -19,8 +17,8 @@ func (s *Server) routes(mux *http.ServeMux) {
 	}
 	for path, answer := range map[string]func(http.ResponseWriter, *http.Request, *visitor) error{
 		"GET /live":             s.live,
-		"GET /bulk":             s.still("bulk", preview),
-		"GET /dead/{verb}":      s.still("dead_action", previewDead),
+		"GET /bulk":             s.show(bulkPreview),
+		"GET /dead/{verb}":      s.show(deadPreview),
 		"GET /metrics":          s.metrics,
 		"GET /api/summary":      s.summary,
 		"GET /api/events":       s.events,
@@ -131,5 +129,3 @@ func (s *Server) signOut(w http.ResponseWriter, r *http.Request, v *visitor) err
 
 // errToken is the error of a form that belongs to another session.
 var errToken = queue.Errorf(queue.CodeDenied, "this form belongs to another session; reload the page and try again")
-
-func sortedNames(m map[string]any) []string { return slices.Sorted(maps.Keys(m)) }

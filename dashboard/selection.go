@@ -81,7 +81,7 @@ type tab struct {
 // tabs returns one tab per state. Each leads to the same list in that state. Only the counts of the
 // whole queue are known, so the tabs of a filtered list show no counts.
 func (f filter) tabs(st *control.Status) (list []tab) {
-	for _, s := range append([]string{""}, stateNames()...) {
+	for _, s := range append([]string{""}, queue.StateNames(queue.States())...) {
 		t := tab{State: s, Count: -1}
 		other := f
 		other.State = s
@@ -91,14 +91,6 @@ func (f filter) tabs(st *control.Status) (list []tab) {
 		list = append(list, t)
 	}
 	return list
-}
-
-// stateNames returns the names of all states.
-func stateNames() (names []string) {
-	for _, s := range queue.States() {
-		names = append(names, s.String())
-	}
-	return names
 }
 
 // selectionNames contains the parameters that a form for many jobs has in addition to filterNames.
@@ -127,13 +119,9 @@ func selectionOf(q url.Values, vb *verb) (p control.Selection, f filter, err err
 		return p, f, nil
 	}
 	states, err := queue.ParseStates(f.State)
-	p.State = nil
-	for _, s := range states {
-		if slices.Contains(vb.takes, s) {
-			p.State = append(p.State, s.String())
-		}
-	}
-	if err == nil && p.State == nil {
+	states = slices.DeleteFunc(states, func(s queue.State) bool { return !slices.Contains(vb.takes, s) })
+	p.State = queue.StateNames(states)
+	if err == nil && len(states) == 0 {
 		err = queue.Invalid("state", "the action %s does not apply to jobs that are %s, only to jobs that are %s", vb.Name,
 			queue.Clip(f.State), strings.Join(vb.states(), ", "))
 	}

@@ -81,7 +81,7 @@ func (f *fakeQueue) fill(v reflect.Value, name string) {
 		f.fill(v.Index(0), name) // the second element has no values
 	case v.Kind() == reflect.Map && v.Type().Elem().Kind() != reflect.Interface:
 		v.Set(reflect.MakeMap(v.Type()))
-		for _, key := range append(stateNames(), "text") {
+		for _, key := range append(queue.StateNames(queue.States()), "text") {
 			value := reflect.New(v.Type().Elem()).Elem()
 			f.fill(value, name)
 			v.SetMapIndex(reflect.ValueOf(key), value)
@@ -276,7 +276,7 @@ func TestTemplatesUseExistingFields(t *testing.T) {
 	queues := []*fakeQueue{{right: control.Operate, user: "ann"}, {right: control.Submit, user: "bob"},
 		{filled: true, state: "dead", hidden: "command", right: control.Submit, user: "bob"},
 		{filled: true, state: "dead", right: control.Submit, user: "ann"}}
-	for _, state := range stateNames() {
+	for _, state := range queue.StateNames(queue.States()) {
 		queues = append(queues, &fakeQueue{filled: true, state: state, right: control.Operate, user: "bob"})
 	}
 	for _, f := range queues {
@@ -295,8 +295,8 @@ func TestTemplatesUseExistingFields(t *testing.T) {
 				}
 			}
 			for path, make := range map[string]func(context.Context, *visitor, *url.URL) (page, error){
-				"/bulk?verb=cancel&n=2": preview, "/bulk?verb=cancel&id=a&id=b&id=c": preview,
-				"/dead/retry?again=": previewDead, "/dead/rm?error=text": previewDead} {
+				"/bulk?verb=cancel&n=2": bulkPreview.make, "/bulk?verb=cancel&id=a&id=b&id=c": bulkPreview.make,
+				"/dead/retry?again=": deadPreview.make, "/dead/rm?error=text": deadPreview.make} {
 				u, _ := url.Parse(path)
 				p, err := make(t.Context(), v, u)
 				switch {
@@ -314,7 +314,7 @@ func TestTemplatesUseExistingFields(t *testing.T) {
 	v := &visitor{client: (&fakeQueue{filled: true, manyDead: true, state: "dead", right: control.Operate}).client()}
 	defer v.client.Close()
 	for _, query := range []string{"", "error=text", "error=none"} {
-		p, err := dead(t.Context(), v, &url.URL{RawQuery: query})
+		p, err := views["/dead"].make(t.Context(), v, &url.URL{RawQuery: query})
 		if err != nil {
 			t.Fatal(err)
 		}

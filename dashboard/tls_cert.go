@@ -32,25 +32,9 @@ func (s *Server) loadCert(cert, key string) (*tls.Certificate, error) {
 	}
 	read := make(chan result, 1)
 	go func() { // this goroutine ends when the file system responds
-		var r result
-		var texts [2][]byte
-		for i, file := range [][2]string{{"web.tls_cert", cert}, {"web.tls_key", key}} {
-			if r.err != nil {
-				break
-			}
-			var err error
-			if texts[i], err = readRegular(file[1]); err != nil {
-				r.err = queue.Invalid(file[0], "%v", err)
-			}
-		}
-		if r.err == nil {
-			var err error
-			if r.pair, err = tls.X509KeyPair(texts[0], texts[1]); err != nil {
-				r.err = queue.Invalid("web.tls_cert", "%v", err)
-			}
-		}
+		pair, err := readPair(cert, key)
 		s.loadingCert.Store(false)
-		read <- r
+		read <- result{pair, err}
 	}()
 	select {
 	case r := <-read:
@@ -59,6 +43,22 @@ func (s *Server) loadCert(cert, key string) (*tls.Certificate, error) {
 		return nil, queue.Invalid("web.tls_cert", "the file system did not respond while %s and %s were read; check it, "+
 			"then run: queuectl reload", cert, key)
 	}
+}
+
+// readPair reads a certificate and its key.
+func readPair(cert, key string) (pair tls.Certificate, err error) {
+	certText, err := readRegular(cert)
+	if err != nil {
+		return pair, queue.Invalid("web.tls_cert", "%v", err)
+	}
+	keyText, err := readRegular(key)
+	if err != nil {
+		return pair, queue.Invalid("web.tls_key", "%v", err)
+	}
+	if pair, err = tls.X509KeyPair(certText, keyText); err != nil {
+		err = queue.Invalid("web.tls_cert", "%v", err)
+	}
+	return pair, err
 }
 
 // readRegular reads a regular file. It returns an error for other files, because reading them could

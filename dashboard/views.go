@@ -24,32 +24,32 @@ const (
 
 // views contains the pages by path.
 var views = map[string]*view{
-	"/{$}": {"overview", overview, []string{"verdict", "strip", "speed", "running", "waiting", "queues", "deads",
-		"done"}, nil, 0},
-	"/jobs":         {"jobs", jobs, []string{"tabs", "list"}, append(slices.Clone(filterNames), "cursor", "did", "n"), 0},
-	"/jobs/{id...}": {"job", job, []string{"head", "why", "deps", "attempts", "facts"}, []string{"id", "attempt"}, 0},
-	"/dead":         {"dead", dead, []string{"list"}, append(slices.Clone(causeFields), "did", "n"), costlyInterval},
-	"/schedules":    {"schedules", schedules, []string{"list"}, []string{"cursor"}, costlyInterval},
-	"/stats":        {"stats", statistics, []string{"figures"}, []string{"since"}, costlyInterval},
-	"/workers":      {"workers", workers, []string{"workers"}, nil, 0},
+	"/{$}": {"overview", "overview", "", "queuectl status", overview, []string{"verdict", "strip", "speed", "running",
+		"waiting", "queues", "deads", "done"}, nil, 0},
+	"/jobs": {"jobs", "jobs", "Jobs", "", jobs, []string{"tabs", "list"},
+		append(slices.Clone(filterNames), "cursor", "did", "n"), 0},
+	"/jobs/{id...}": {"job", "jobs", "", "", job, []string{"head", "why", "deps", "attempts", "facts"},
+		[]string{"id", "attempt"}, 0},
+	"/dead": {"dead", "dead", "Dead letters", "queuectl dlq list", dead, []string{"list"},
+		append(slices.Clone(causeFields), "did", "n"), costlyInterval},
+	"/schedules": {"schedules", "schedules", "Schedules", "queuectl schedule list", schedules, []string{"list"},
+		[]string{"cursor"}, costlyInterval},
+	"/stats":   {"stats", "stats", "Statistics", "", statistics, []string{"figures"}, []string{"since"}, costlyInterval},
+	"/workers": {"workers", "workers", "Workers", "queuectl worker list", workers, []string{"workers"}, nil, 0},
 }
 
 // costlyInterval is the update interval of pages with expensive queries.
 const costlyInterval = 5 * time.Second
 
-// overview creates the first page, which summarises the queue.
-func overview(ctx context.Context, v *visitor, _ *url.URL) (page, error) {
-	p, err := v.newPage(ctx, "", "overview", "queuectl status")
-	if err != nil {
-		return p, err
-	}
+// overview fills the first page, which summarises the queue.
+func overview(ctx context.Context, v *visitor, _ *url.URL, p *page) error {
 	screen, err := v.client.Screen(ctx, control.ScreenRows{Rows: overviewRows})
 	if err != nil {
-		return p, err
+		return err
 	}
 	queues, err := v.client.QueueList(ctx, control.Queues{})
 	if err != nil {
-		return p, err
+		return err
 	}
 	hour, err := v.client.Stats(ctx, control.StatsParams{Since: periodStart(time.Hour), Grain: "minute"})
 	p.Status = &screen.Status
@@ -57,7 +57,7 @@ func overview(ctx context.Context, v *visitor, _ *url.URL) (page, error) {
 	p.Title = text
 	p.Main = overviewData{Screen: screen, Queues: queues.Queues, Hour: drawPlot(&hour, time.Minute), Kind: kind,
 		Headline: text}
-	return p, err
+	return err
 }
 
 // overviewData is the data of the overview.
@@ -81,22 +81,19 @@ func verdict(st *control.Status) (kind, headline string) {
 	return kind, "All is well"
 }
 
-// jobs creates a page of the list of jobs.
-func jobs(ctx context.Context, v *visitor, u *url.URL) (page, error) {
+// jobs fills a page of the list of jobs.
+func jobs(ctx context.Context, v *visitor, u *url.URL, p *page) error {
 	q := u.Query()
 	f, err := filterOf(q)
 	if err != nil {
-		return page{}, err
+		return err
 	}
-	p, err := v.newPage(ctx, "Jobs", "jobs", f.command())
-	if err != nil {
-		return p, err
-	}
+	p.CLI = f.command()
 	params := f.list()
 	params.Limit, params.Cursor = listRows, q.Get("cursor")
 	list, err := v.client.List(ctx, params)
 	if err != nil {
-		return p, err
+		return err
 	}
 	main := jobsData{Jobs: list.Jobs, Filter: f, Tabs: f.tabs(p.Status)}
 	if vb, err := verbNamed(q.Get("did")); err == nil {
@@ -110,7 +107,7 @@ func jobs(ctx context.Context, v *visitor, u *url.URL) (page, error) {
 		main.Next = "/jobs?" + next.Encode()
 	}
 	p.Main = main
-	return p, nil
+	return nil
 }
 
 // jobsData is the data of a page of the list of jobs.
@@ -131,28 +128,25 @@ func jobOf(u *url.URL) control.Name {
 	return control.Name(strings.TrimPrefix(u.Path, "/jobs/"))
 }
 
-// job creates the page of one job.
-func job(ctx context.Context, v *visitor, u *url.URL) (page, error) {
+// job fills the page of one job.
+func job(ctx context.Context, v *visitor, u *url.URL, p *page) error {
 	id := jobOf(u)
-	p, err := v.newPage(ctx, string(id), "jobs", "queuectl show "+string(id))
-	if err != nil {
-		return p, err
-	}
+	p.Title, p.CLI = string(id), "queuectl show "+string(id)
 	d, err := v.client.Show(ctx, control.Show{ID: id, WithoutEnv: true})
 	if err != nil {
-		return p, err
+		return err
 	}
 	main := jobData{Job: d, Output: !slices.Contains(d.Hidden, "command")}
 	if present.StateOf(d.State).Waiting() {
 		why, err := v.client.Why(ctx, control.WhyParams{ID: id})
 		if err != nil {
-			return p, err
+			return err
 		}
 		main.Why = &why
 	}
 	tree, err := v.client.Tree(ctx, control.Tree{ID: id})
 	if err != nil {
-		return p, err
+		return err
 	}
 	if len(tree.Edges) > 0 {
 		main.Deps = layoutTree(&tree)
@@ -160,15 +154,15 @@ func job(ctx context.Context, v *visitor, u *url.URL) (page, error) {
 	if main.Output && len(d.History) > 0 {
 		if text := u.Query().Get("attempt"); text != "" {
 			if main.Attempt, err = strconv.Atoi(text); err != nil || main.Attempt < 1 {
-				return p, queue.Invalid("attempt", "%q is not an attempt number; the first attempt is 1", queue.Clip(text))
+				return queue.Invalid("attempt", "%q is not an attempt number; the first attempt is 1", queue.Clip(text))
 			}
 		}
 		if main.Lines, err = v.lines(ctx, id, main.Attempt); err != nil {
-			return p, err
+			return err
 		}
 	}
 	p.Main = main
-	return p, nil
+	return nil
 }
 
 // jobData is the data of the page of one job.
@@ -268,15 +262,11 @@ const (
 	shownBytes = 256 << 10
 )
 
-// schedules creates the page of recurring jobs.
-func schedules(ctx context.Context, v *visitor, u *url.URL) (page, error) {
-	p, err := v.newPage(ctx, "Schedules", "schedules", "queuectl schedule list")
-	if err != nil {
-		return p, err
-	}
+// schedules fills the page of recurring jobs.
+func schedules(ctx context.Context, v *visitor, u *url.URL, p *page) error {
 	list, err := v.client.ScheduleList(ctx, control.ScheduleList{Cursor: u.Query().Get("cursor")})
 	if err != nil {
-		return p, err
+		return err
 	}
 	var main schedulesData
 	for _, s := range list.Schedules[:min(len(list.Schedules), listRows)] {
@@ -285,7 +275,7 @@ func schedules(ctx context.Context, v *visitor, u *url.URL) (page, error) {
 			continue // the schedule was removed after the list was read
 		}
 		if err != nil {
-			return p, err
+			return err
 		}
 		main.Schedules = append(main.Schedules, d)
 	}
@@ -294,7 +284,7 @@ func schedules(ctx context.Context, v *visitor, u *url.URL) (page, error) {
 		main.Next = list.Schedules[listRows-1].Name
 	}
 	p.Main = main
-	return p, nil
+	return nil
 }
 
 // schedulesData is the data of a page of the list of schedules.
@@ -318,28 +308,25 @@ var ranges = []span{{"1h", time.Hour, "minute", time.Minute}, {"24h", 24 * time.
 // periodStart returns the start of a period that ends now.
 func periodStart(d time.Duration) control.Time { return control.Time(time.Now().Add(-d).UnixMilli()) }
 
-// statistics creates the page of statistics by queue.
-func statistics(ctx context.Context, v *visitor, u *url.URL) (page, error) {
+// statistics fills the page of statistics by queue.
+func statistics(ctx context.Context, v *visitor, u *url.URL, p *page) error {
 	chosen := ranges[1]
 	if text := u.Query().Get("since"); text != "" {
 		i := slices.IndexFunc(ranges, func(r span) bool { return r.Name == text })
 		if i < 0 {
-			return page{}, queue.Invalid("since", "%q is not a period of this page (1h, 24h, 30d); for other periods: "+
+			return queue.Invalid("since", "%q is not a period of this page (1h, 24h, 30d); for other periods: "+
 				"queuectl stats --since %s", queue.Clip(text), queue.ShellWord(queue.Clip(text)))
 		}
 		chosen = ranges[i]
 	}
-	p, err := v.newPage(ctx, "Statistics", "stats", "queuectl stats --since "+chosen.Name)
-	if err != nil {
-		return p, err
-	}
+	p.CLI = "queuectl stats --since " + chosen.Name
 	got, err := v.client.Stats(ctx, control.StatsParams{Since: periodStart(chosen.span), Grain: chosen.grain})
 	if err != nil {
-		return p, err
+		return err
 	}
 	p.Main = statisticsData{Range: chosen.Name, Ranges: ranges, By: chosen.grain, Queues: got.Queues,
 		Plot: drawPlot(&got, chosen.step)}
-	return p, nil
+	return nil
 }
 
 // statisticsData is the data of the statistics page.
@@ -391,13 +378,9 @@ func drawPlot(s *control.Stats, step time.Duration) (g plot) {
 	return g
 }
 
-// workers creates the page of workers.
-func workers(ctx context.Context, v *visitor, _ *url.URL) (page, error) {
-	p, err := v.newPage(ctx, "Workers", "workers", "queuectl worker list")
-	if err != nil {
-		return p, err
-	}
+// workers fills the page of workers.
+func workers(ctx context.Context, v *visitor, _ *url.URL, p *page) error {
 	list, err := v.client.WorkerList(ctx, control.Nothing{})
 	p.Main = list.Workers
-	return p, err
+	return err
 }

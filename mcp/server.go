@@ -7,10 +7,12 @@ package mcp
 import (
 	"bufio"
 	"context"
+	_ "embed"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
@@ -31,9 +33,18 @@ type Options struct {
 	Explain func(error) error
 }
 
-// instructions describes the tools as a whole to the client.
-const instructions = `Jobs are shell commands. A service on this machine queues them, runs them, retries them and keeps their results. ` +
-	`Results are abbreviated; full=true returns complete objects. A job continues even if no client waits for it.`
+// descriptions has the lines NAME: DESCRIPTION for each tool, and a line "instructions" that describes the
+// tools as a whole to the client.
+//
+//go:embed descriptions.txt
+var descriptions string
+
+// description returns the description with a name.
+func description(name string) string {
+	_, text, _ := strings.Cut("\n"+descriptions, "\n"+name+": ")
+	text, _, _ = strings.Cut(text, "\n")
+	return text
+}
 
 // Serve replies to one client until the client closes the input, which is not an error, or until
 // ctx ends. It may process several requests at the same time. Each request gets its own client from
@@ -41,7 +52,8 @@ const instructions = `Jobs are shell commands. A service on this machine queues 
 // other requests.
 func Serve(ctx context.Context, connect func() *control.Client, o Options, in io.ReadCloser, out io.WriteCloser) error {
 	m := mcp.NewServer(&mcp.Implementation{Name: "queuectl", Title: "queuectl, a queue for shell commands",
-		Version: o.Version}, &mcp.ServerOptions{Instructions: instructions, Capabilities: &mcp.ServerCapabilities{}})
+		Version: o.Version}, &mcp.ServerOptions{Instructions: description("instructions"),
+		Capabilities: &mcp.ServerCapabilities{}})
 	methods, schemas := control.Schemas(), map[string]map[string]any{}
 	for _, method := range methods {
 		schemas[method.Method] = method.Params
@@ -56,7 +68,7 @@ func Serve(ctx context.Context, connect func() *control.Client, o Options, in io
 			continue
 		}
 		m.AddTool(&mcp.Tool{
-			Name: t.name, Description: t.description, InputSchema: t.schema(schemas[t.method], o.AllUsers),
+			Name: t.name, Description: description(t.name), InputSchema: t.schema(schemas[t.method], o.AllUsers),
 			OutputSchema: t.output(results),
 			Annotations: &mcp.ToolAnnotations{ReadOnlyHint: !t.writes, DestructiveHint: &t.destroys, IdempotentHint: !t.writes,
 				OpenWorldHint: new(t.runs)},
@@ -163,17 +175,12 @@ func (s *server) checkOwn(ctx context.Context, ids ...string) error {
 		if err == nil {
 			d, err = s.api.Show(ctx, control.Show{ID: control.Name(id)})
 		}
-		if err == nil && !ownedBy(&d.Job, me) {
+		if err == nil && !d.Job.EnqueuedBy(me) {
 			err = queue.Errorf(queue.CodeDenied, "job %s belongs to another user; to include the jobs of all users, start the "+
 				"server with: queuectl mcp --all-users", id)
 		}
 	}
 	return err
-}
-
-// ownedBy reports whether a user has enqueued a job.
-func ownedBy(j *control.Job, user string) bool {
-	return j.Submitter == user || j.Submitter == "" && j.User == user
 }
 
 // unlessRemoved adds to an error what happened to a job that was enqueued. The format gets the id and the error. If

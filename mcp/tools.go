@@ -32,12 +32,12 @@ const (
 	othersMember     = "user"      // parameter that selects jobs of other users
 )
 
-// tool is one row of the table of tools. Most tools call one API method.
+// tool is one row of the table of tools. Most tools call one API method. descriptions.txt describes the tools.
 type tool struct {
-	name, description string
-	method            string         // method whose parameters the tool accepts
-	omitParams        []string       // parameters of the method that the tool does not accept
-	extraParams       map[string]any // schemas of the additional parameters of the tool
+	name        string
+	method      string         // method whose parameters the tool accepts
+	omitParams  []string       // parameters of the method that the tool does not accept
+	extraParams map[string]any // schemas of the additional parameters of the tool
 	// bounds contains bounds of parameters. They replace the bounds in the schema of the method and
 	// are stricter.
 	bounds   map[string]any
@@ -73,77 +73,24 @@ var endOfJob = map[string]any{
 var full = map[string]any{"type": "boolean", "description": "return complete objects instead of abbreviated ones"}
 
 var tools = []tool{
-	{
-		name: "list", method: "list", extraParams: map[string]any{fullName: full},
-		bounds:      map[string]any{"limit": map[string]any{"maximum": maxListLimit}},
-		description: `List jobs, newest first. The parameter "limit" is 20 by default. To get the next page, pass the field "next" of the result as the parameter "cursor".`,
-		call:        (*server).list,
-	},
-	{
-		name: "show", method: "show", extraParams: map[string]any{fullName: full},
-		adds:        map[string]any{"attempts_in_history": schemaOf("integer")},
-		description: "Show one job: its state, its error, its attempts and the end of its output.",
-		call:        (*server).show,
-	},
-	{
-		name: "logs", method: "logs", omitParams: []string{"all", "follow", "ends"}, adds: outputMembers,
-		description: `Read the output of an attempt of a job (by default, the last attempt). The parameter "n" is the number of last lines (default 40). stdout and stderr are limited to 32 KiB each.`,
-		call:        (*server).logs,
-	},
-	{
-		name: "wait", method: "wait", waits: true, extraParams: map[string]any{fullName: full},
-		bounds:      map[string]any{"ids": idsBounds, "timeout": atMostAnHour},
-		description: `Wait until all of the jobs, or any one of them, have finished. The parameter "timeout" is one minute by default and one hour at most. The field "open" of the result lists the jobs that have not finished.`,
-		call:        (*server).wait,
-	},
-	{
-		name: "why", method: "why",
-		description: "Explain why a job is not running: what it is waiting for, and how to fix that.",
-		call:        (*server).why,
-	},
-	{
-		name: "enqueue", method: "enqueue", writes: true, destroys: true, runs: true,
-		description: `Enqueue a job and return its id without waiting for the job. Set the parameter "command" to a shell command, or "argv" to a program and its arguments.`,
-		call:        (*server).enqueue,
-	},
-	{
-		name: "run_and_wait", method: "enqueue", writes: true, destroys: true, runs: true, waits: true, adds: endOfJob,
+	{name: "list", method: "list", extraParams: map[string]any{fullName: full},
+		bounds: map[string]any{"limit": map[string]any{"maximum": maxListLimit}}, call: (*server).list},
+	{name: "show", method: "show", extraParams: map[string]any{fullName: full},
+		adds: map[string]any{"attempts_in_history": schemaOf("integer")}, call: (*server).show},
+	{name: "logs", method: "logs", omitParams: []string{"all", "follow", "ends"}, adds: outputMembers,
+		call: (*server).logs},
+	{name: "wait", method: "wait", waits: true, extraParams: map[string]any{fullName: full},
+		bounds: map[string]any{"ids": idsBounds, "timeout": atMostAnHour}, call: (*server).wait},
+	{name: "why", method: "why", call: (*server).why},
+	{name: "enqueue", method: "enqueue", writes: true, destroys: true, runs: true, call: (*server).enqueue},
+	{name: "run_and_wait", method: "enqueue", writes: true, destroys: true, runs: true, waits: true, adds: endOfJob,
 		extraParams: map[string]any{fullName: full,
 			waitsName: waitTime("how long to wait for the job (default 1m, at most 1h); the job continues after that")},
-		description: "Enqueue a job, wait until it has finished, and return its outcome and the end of its output. A " +
-			"failed job is not retried, unless you set the parameter max_retries.",
-		call: (*server).runAndWait,
-	},
-	{
-		name: "cancel", method: "cancel", writes: true, destroys: true, bounds: map[string]any{"ids": idsBounds},
-		description: "Cancel jobs, by id or by selection. Waiting jobs never start; running jobs are ended. With the " +
-			"parameter dry_run, only count the jobs.",
-		call: func(s *server, ctx context.Context, a arguments) (any, error) {
-			p, err := control.ReadParams[control.Selection](a.raw)
-			if err == nil {
-				err = s.ownSelection(ctx, &p)
-			}
-			if err != nil {
-				return nil, err
-			}
-			return s.api.Cancel(ctx, p)
-		},
-	},
-	{
-		name: "retry", method: "retry", writes: true, destroys: true, runs: true, bounds: map[string]any{"ids": idsBounds},
-		description: "Run finished jobs again, and start failed jobs immediately instead of waiting for their next " +
-			"attempt. With the parameter dry_run, only count the jobs.",
-		call: func(s *server, ctx context.Context, a arguments) (any, error) {
-			p, err := control.ReadParams[control.Retry](a.raw)
-			if err == nil {
-				err = s.ownSelection(ctx, &p.Selection)
-			}
-			if err != nil {
-				return nil, err
-			}
-			return s.api.Retry(ctx, p)
-		},
-	},
+		call: (*server).runAndWait},
+	{name: "cancel", method: "cancel", writes: true, destroys: true, bounds: map[string]any{"ids": idsBounds},
+		call: onSelection(api.Cancel, func(p *control.Selection) *control.Selection { return p })},
+	{name: "retry", method: "retry", writes: true, destroys: true, runs: true, bounds: map[string]any{"ids": idsBounds},
+		call: onSelection(api.Retry, func(p *control.Retry) *control.Selection { return &p.Selection })},
 }
 
 // arguments decodes the arguments of a call. The parameter raw must be valid JSON. If others is
@@ -195,8 +142,8 @@ func (s *server) list(ctx context.Context, a arguments) (any, error) {
 	}
 	p.Limit = cmp.Or(p.Limit, defaultListLimit)
 	if p.Limit > maxListLimit {
-		return nil, queue.Invalid(
-			"limit", `too large; the maximum is %d; for more jobs, pass the field "next" of the result as the parameter "cursor"`, maxListLimit)
+		return nil, queue.Invalid("limit", `too large; the maximum is %d; for more jobs, pass the field "next" of the `+
+			`result as the parameter "cursor"`, maxListLimit)
 	}
 	if !s.opt.AllUsers {
 		if p.User, err = s.caller(ctx); err != nil {
@@ -415,6 +362,22 @@ func (s *server) runAndWait(ctx context.Context, a arguments) (any, error) {
 	delete(output, "state")
 	maps.Copy(answer, output)
 	return answer, nil
+}
+
+// onSelection returns the function of a tool that calls a method for selected jobs of the caller. The function
+// selection returns the selection in the parameters of the method.
+func onSelection[P any](method func(api, context.Context, P) (control.BulkResult, error),
+	selection func(*P) *control.Selection) func(s *server, ctx context.Context, a arguments) (any, error) {
+	return func(s *server, ctx context.Context, a arguments) (any, error) {
+		p, err := control.ReadParams[P](a.raw)
+		if err == nil {
+			err = s.ownSelection(ctx, selection(&p))
+		}
+		if err != nil {
+			return nil, err
+		}
+		return method(s.api, ctx, p)
+	}
 }
 
 // ownSelection limits a selection to the jobs of the caller, unless Options.AllUsers is set.

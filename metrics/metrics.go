@@ -161,10 +161,7 @@ var (
 
 // Describe implements prometheus.Collector.
 func (c *collector) Describe(to chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{build, started, healthy, draining, paused, jobs, enqueued, oldest, workers,
-		database, outputs, running, waiting, limit, stopped, attemptsStarted, attemptsEnded, waitTimes, runTimes} {
-		to <- d
-	}
+	prometheus.DescribeByCollect(c, to)
 }
 
 // Collect implements prometheus.Collector.

@@ -149,10 +149,7 @@ func (l *Log) storeBytes(s Stream, at int64, p []byte) {
 		st.tail.dropBefore(st.total + int64(len(p)) - st.tail.region.capacity)
 		l.addPiece(s, &st.tail, at, p)
 	}
-	if l.changeSignal != nil {
-		close(l.changeSignal)
-		l.changeSignal = nil
-	}
+	l.wakeReaders()
 }
 
 // addPiece stores bytes as a new piece of a half, or adds them to its last piece. If the bytes
@@ -355,11 +352,12 @@ func (l *Log) Changed() <-chan struct{} {
 	defer l.mu.Unlock()
 	if l.changeSignal == nil {
 		l.changeSignal = make(chan struct{})
-		if l.closed || l.discarded {
-			close(l.changeSignal)
-		}
 	}
-	return l.changeSignal
+	signal := l.changeSignal
+	if l.closed || l.discarded {
+		l.wakeReaders()
+	}
+	return signal
 }
 
 // Close completes the log. Later calls of Append have no effect.
@@ -390,13 +388,9 @@ func (l *Log) flushIncomplete(s Stream) []byte {
 
 // wakeReaders wakes the waiting readers. After it, no reader waits. The caller holds mu.
 func (l *Log) wakeReaders() {
-	if l.changeSignal == nil {
-		return
-	}
-	select {
-	case <-l.changeSignal: // already closed
-	default:
+	if l.changeSignal != nil {
 		close(l.changeSignal)
+		l.changeSignal = nil
 	}
 }
 

@@ -109,15 +109,11 @@ func validAmount(s string) bool {
 	return ok
 }
 
-func lockFault(text string) error {
-	_, err := ParseLock(text)
-	return err
-}
+func lockFault(text string) error { return errorOf(ParseLock(text)) }
 
-func rateFault(text string) error {
-	_, err := ParseRate(text)
-	return err
-}
+func rateFault(text string) error { return errorOf(ParseRate(text)) }
+
+func errorOf[T any](_ T, err error) error { return err }
 
 func dependencyFault(text string) error {
 	_, _, err := ParseDependency(text)
@@ -337,9 +333,12 @@ func formatNumber(n float64) string { return strconv.FormatFloat(n, 'f', -1, 64)
 
 // checkFields reports values of given fields that their constraints do not accept.
 func (s *Spec) checkFields(check checker) {
-	for _, constrained := range resolvedChecks().fields {
-		f, c := constrained.field, constrained.constraint
-		v := f.get(s)
+	for i, c := range fieldConstraints() {
+		f := &fields[i]
+		var v any
+		if c != nil {
+			v = f.get(s)
+		}
 		if v == nil {
 			continue
 		}
@@ -352,41 +351,14 @@ func (s *Spec) checkFields(check checker) {
 	}
 }
 
-// constrainedField is a field of a job with its constraint.
-type constrainedField struct {
-	field      *Field
-	constraint *Constraint
-}
-
-// checks holds the constraints and rules of all fields. It refers to fields by pointer, so that checking a
-// job needs no look-ups by name.
-type checks struct {
-	once   sync.Once
-	fields []constrainedField // the fields that have a constraint
-	rules  []resolvedRule
-}
-
-var fieldChecks checks
-
-// resolvedChecks returns the constraints and rules of all fields. The first call resolves them.
-func resolvedChecks() *checks {
-	fieldChecks.once.Do(func() {
-		for i := range fields {
-			if c := ConstraintOf(fields[i].Name); c != nil {
-				fieldChecks.fields = append(fieldChecks.fields, constrainedField{&fields[i], c})
-			}
-		}
-		byName := fieldsByName()
-		for i := range fieldRules {
-			resolved := resolvedRule{rule: &fieldRules[i], field: byName[fieldRules[i].Field]}
-			for _, name := range fieldRules[i].Others {
-				resolved.others = append(resolved.others, byName[name])
-			}
-			fieldChecks.rules = append(fieldChecks.rules, resolved)
-		}
-	})
-	return &fieldChecks
-}
+// fieldConstraints lists the constraints of the fields, in the order of the fields.
+var fieldConstraints = sync.OnceValue(func() []*Constraint {
+	list := make([]*Constraint, len(fields))
+	for i := range fields {
+		list[i] = ConstraintOf(fields[i].Name)
+	}
+	return list
+})
 
 // checkMembers reports the members of a map that the constraint does not accept.
 func (c *Constraint) checkMembers(check checker, field string, members map[string]string) {

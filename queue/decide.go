@@ -240,21 +240,18 @@ func (d Decision) afterFailure(j *Job, p Policy) Decision {
 	return d
 }
 
-// crashedComponent names the component that crashed when an attempt was lost or interrupted.
-func crashedComponent(r Reason) string {
-	if r == ReasonInterrupted {
-		return "the machine went down"
+// causeOfLoss returns why the outcome of an attempt is unknown: as a reason, and as a text.
+func (o *Outcome) causeOfLoss() (Reason, string) {
+	if o.End == Interrupted || o.End == PerhapsInterrupted {
+		return ReasonInterrupted, "the machine went down"
 	}
-	return "the runner died"
+	return ReasonLost, "the runner died"
 }
 
 func (d Decision) afterLoss(j *Job, o Outcome) Decision {
 	d.UsesAttempt = true
-	d.Reason = ReasonLost
-	if o.End == Interrupted {
-		d.Reason = ReasonInterrupted
-	}
-	d.Error = cmp.Or(d.Error, "outcome unknown, because "+crashedComponent(d.Reason))
+	reason, cause := o.causeOfLoss()
+	d.Reason, d.Error = reason, cmp.Or(d.Error, "outcome unknown, because "+cause)
 	if o.End == RunnerLost {
 		d.Suspect, d.Crashed = true, o.Isolated
 	}
@@ -282,11 +279,8 @@ func (d Decision) afterLoss(j *Job, o Outcome) Decision {
 // is recorded as if it had started. It uses an attempt only if the job must not run twice (on_lost
 // is hold or dead).
 func (d Decision) afterPossibleLoss(j *Job, o Outcome) Decision {
-	d.Reason = ReasonLost
-	if o.End == PerhapsInterrupted {
-		d.Reason = ReasonInterrupted
-	}
-	d.Error = "it is unknown whether the job started, because " + crashedComponent(d.Reason)
+	reason, cause := o.causeOfLoss()
+	d.Reason, d.Error = reason, "it is unknown whether the job started, because "+cause
 	switch j.OnLost {
 	case OnLostHold:
 		d.State, d.UsesAttempt = Held, true

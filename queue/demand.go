@@ -70,30 +70,18 @@ const (
 // reportBug is the advice for demands that no request of a user can contain.
 const reportBug = "this is a bug in queuectl; please report it"
 
-// noun returns what users call the thing that a job demands.
-func (d Demand) noun() string {
+// words returns what users call the thing that a job demands, and the field of a job that contains the
+// demand.
+func (d Demand) words() (noun, field string) {
 	switch d.Kind {
 	case GateNode:
-		return "node"
+		return "node", "on"
 	case GateLock:
-		return "lock"
+		return "lock", "lock"
 	case GateRate:
-		return "rate limit"
+		return "rate limit", "rate_limit"
 	}
-	return "resource"
-}
-
-// field returns the field of a job that contains the demand.
-func (d Demand) field() string {
-	switch d.Kind {
-	case GateNode:
-		return "on"
-	case GateLock:
-		return "lock"
-	case GateRate:
-		return "rate_limit"
-	}
-	return "resources"
+	return "resource", "resources"
 }
 
 // CheckDemands returns an error if a gate cannot meet some demand, or if the demands are not in the
@@ -105,28 +93,29 @@ func CheckDemands(list []Demand) error {
 			len(list), MaxDemands)
 	}
 	for i, d := range list {
+		noun, field := d.words()
 		switch {
 		case !slices.Contains(demandedKinds, d.Kind):
 			return Invalid("resources", "the job needs %q, which is not a lock, rate limit, resource or node (kind %d); %s",
 				Clip(d.Key), d.Kind, reportBug)
 		case d.Key == "":
-			return Invalid(d.field(), "a %s of the job has no name; give one", d.noun())
+			return Invalid(field, "a %s of the job has no name; give one", noun)
 		case !validKey(d):
 			byLabel := ""
 			if d.Kind == GateNode {
 				byLabel = "; a node can also be named by label=value"
 			}
-			return Invalid(d.field(), "%q is not a valid name of a %s; use up to 128 letters, digits and . _ @ / -, "+
-				"starting with a letter, a digit or @%s", Clip(d.Key), d.noun(), byLabel)
+			return Invalid(field, "%q is not a valid name of a %s; use up to 128 letters, digits and . _ @ / -, "+
+				"starting with a letter, a digit or @%s", Clip(d.Key), noun, byLabel)
 		case d.N < 1 || d.N > MaxDemand || d.Kind == GateNode && d.N != 1:
-			return Invalid(d.field(), "the %s %q has the amount %d; use 1 to %d", d.noun(), Clip(d.Key), d.N, MaxDemand)
+			return Invalid(field, "the %s %q has the amount %d; use 1 to %d", noun, Clip(d.Key), d.N, MaxDemand)
 		case d.Kind == GateRate && d.Period < time.Millisecond:
-			return Invalid(d.field(), "the rate limit %q has the period %v; use 1ms or more", Clip(d.Key), d.Period)
+			return Invalid(field, "the rate limit %q has the period %v; use 1ms or more", Clip(d.Key), d.Period)
 		case d.Kind != GateRate && d.Period >= time.Millisecond:
-			return Invalid(d.field(), "the %s %q has the period %v, but only a rate limit can have one; %s", d.noun(),
+			return Invalid(field, "the %s %q has the period %v, but only a rate limit can have one; %s", noun,
 				Clip(d.Key), d.Period, reportBug)
 		case i > 0 && (list[i-1].Kind > d.Kind || list[i-1].Kind == d.Kind && list[i-1].Key >= d.Key):
-			return Invalid(d.field(), "the job needs the %s %q twice, or its needs are not sorted; %s", d.noun(), Clip(d.Key),
+			return Invalid(field, "the job needs the %s %q twice, or its needs are not sorted; %s", noun, Clip(d.Key),
 				reportBug)
 		}
 	}

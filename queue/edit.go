@@ -2,7 +2,6 @@ package queue
 
 import (
 	"encoding/json"
-	"fmt"
 	"maps"
 	"strings"
 	"time"
@@ -40,20 +39,7 @@ func SpecOf(j *Job) *Spec {
 	} else {
 		s.Argv = j.Argv
 	}
-	if len(j.Env) > 0 {
-		s.Env = map[string]string{}
-	}
-	for _, e := range j.Env {
-		name, value, _ := strings.Cut(e, "=")
-		s.Env[name] = value
-	}
-	if len(j.Secrets) > 0 {
-		s.EnvSecret = map[string]string{}
-	}
-	for _, e := range j.Secrets {
-		name, reference, _ := strings.Cut(e, "=")
-		s.EnvSecret[name] = reference
-	}
+	s.Env, s.EnvSecret = valuesByName(j.Env), valuesByName(j.Secrets)
 	if j.AsUID != nil {
 		s.User = &j.User
 	}
@@ -61,6 +47,19 @@ func SpecOf(j *Job) *Spec {
 		s.Labels = maps.Clone(j.Labels)
 	}
 	return s
+}
+
+// valuesByName returns entries of the form NAME=value as a map, or nil if there are none.
+func valuesByName(entries []string) map[string]string {
+	if len(entries) == 0 {
+		return nil
+	}
+	values := make(map[string]string, len(entries))
+	for _, e := range entries {
+		name, value, _ := strings.Cut(e, "=")
+		values[name] = value
+	}
+	return values
 }
 
 // Optional returns a pointer to v, or nil if v is its type's zero value.
@@ -116,26 +115,21 @@ func setAsideUnchanged(fields, patch map[string]any) func(*Spec) {
 }
 
 // mergeMap returns the map previous with the entries of value added. A null entry removes the entry.
-func mergeMap(name string, previous any, value json.RawMessage) (map[string]string, error) {
-	merged, _ := previous.(map[string]string)
-	merged = maps.Clone(merged)
-	if merged == nil {
-		merged = map[string]string{}
-	}
+func (f *Field) mergeMap(previous any, value json.RawMessage) (map[string]string, error) {
+	entries, _ := previous.(map[string]string)
+	merged := map[string]string{}
+	maps.Copy(merged, entries)
 	err := Members(value, func(key string, v json.RawMessage) error {
 		delete(merged, key)
 		if string(v) == "null" {
 			return nil
 		}
-		text, err := textOrInteger(v)
-		if err == nil && name != "resources" && v[0] != '"' {
-			err = fmt.Errorf("must be text")
-		}
+		text, err := f.readText(v)
 		merged[key] = text
 		return err
 	})
 	if err != nil {
-		return nil, Invalid(name, "must be a JSON object with text values, like {\"a\": \"b\"}; null removes an entry")
+		return nil, Invalid(f.Name, "must be a JSON object with text values, like {\"a\": \"b\"}; null removes an entry")
 	}
 	return merged, nil
 }
@@ -265,7 +259,7 @@ func readPatch(set json.RawMessage, fields map[string]any) (patch map[string]any
 		case string(value) == "null":
 			patch[f.Name] = nil
 		case f.Kind == KindMap:
-			merged, err := mergeMap(f.Name, fields[f.Name], value)
+			merged, err := f.mergeMap(fields[f.Name], value)
 			patch[f.Name] = merged
 			return err
 		default:

@@ -48,26 +48,19 @@ func sameAttempts(s *Spec) bool { return *s.MaxAttempts == *s.MaxRetries+1 }
 
 // checkRules reports fields that exclude each other, and fields that need another field which is not given.
 func (s *Spec) checkRules(check checker) {
-	for _, r := range resolvedChecks().rules {
-		if !s.has(r.field) {
+	for i := range fieldRules {
+		r := &fieldRules[i]
+		if !s.has(r.Field) {
 			continue
 		}
-		hasOther := slices.ContainsFunc(r.others, s.has)
-		check(hasOther == r.rule.Requires || hasOther && r.rule.equivalent != nil && r.rule.equivalent(s),
-			r.rule.Field, "%s", r.rule.Message)
+		hasOther := slices.ContainsFunc(r.Others, s.has)
+		check(hasOther == r.Requires || hasOther && r.equivalent != nil && r.equivalent(s), r.Field, "%s", r.Message)
 	}
 }
 
-// resolvedRule is a FieldRule with pointers to the fields that it names.
-type resolvedRule struct {
-	rule   *FieldRule
-	field  *Field
-	others []*Field
-}
-
 // has reports whether a field is given: not null, not false and not an empty map.
-func (s *Spec) has(f *Field) bool {
-	switch v := f.get(s).(type) {
+func (s *Spec) has(name string) bool {
+	switch v := fieldsByName()[name].get(s).(type) {
 	case nil:
 		return false
 	case bool:

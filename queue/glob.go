@@ -37,12 +37,12 @@ func parseGlob(pattern string) (g glob, err error) {
 	}
 	for i := 0; i < len(pattern); {
 		r, size := utf8.DecodeRuneInString(pattern[i:])
-		t := globToken{kind: globLiteral, literal: r}
+		t := globToken{ranges: [][2]rune{{r, r}}}
 		switch r {
 		case '*':
-			t.kind = globStar
+			t = globToken{star: true}
 		case '?':
-			t.kind = globAny
+			t = globToken{negated: true}
 		case '[':
 			end := strings.IndexByte(pattern[i:], ']')
 			if end < 2 {
@@ -55,7 +55,7 @@ func parseGlob(pattern string) (g glob, err error) {
 			t, size = class, end+1
 		}
 		i += size
-		if t.kind != globStar || len(g) == 0 || g[len(g)-1].kind != globStar { // ** is the same as *
+		if !t.star || len(g) == 0 || !g[len(g)-1].star { // ** is the same as *
 			g = append(g, t)
 		}
 	}
@@ -65,27 +65,16 @@ func parseGlob(pattern string) (g glob, err error) {
 // glob is a parsed pattern.
 type glob []globToken
 
-type globKind uint8
-
-const (
-	globLiteral globKind = iota
-	globAny
-	globStar
-	globClass
-)
-
-// globToken is one element of a pattern.
+// globToken is one element of a pattern: a star, or a set of characters.
 type globToken struct {
-	kind    globKind
-	literal rune
-	ranges  [][2]rune // first and last character of each range in a class
-	negated bool      // the class matches the characters outside the ranges
+	star    bool
+	ranges  [][2]rune // first and last character of each range in the set
+	negated bool      // the set contains the characters outside the ranges
 }
 
 // parseClass parses the text between brackets. ok is false for an empty class and for a range whose
 // last character is less than its first.
 func parseClass(class string) (t globToken, ok bool) {
-	t.kind = globClass
 	class, t.negated = strings.CutPrefix(class, "!")
 	for list := []rune(class); len(list) > 0; {
 		if len(list) > 2 && list[1] == '-' {
@@ -102,18 +91,12 @@ func parseClass(class string) (t globToken, ok bool) {
 
 // matches reports whether the token, which is not a star, matches r.
 func (t *globToken) matches(r rune) bool {
-	switch t.kind {
-	case globLiteral:
-		return r == t.literal
-	case globClass:
-		for _, c := range t.ranges {
-			if r >= c[0] && r <= c[1] {
-				return !t.negated
-			}
+	for _, c := range t.ranges {
+		if r >= c[0] && r <= c[1] {
+			return !t.negated
 		}
-		return t.negated
 	}
-	return true
+	return t.negated
 }
 
 // match reports whether the pattern matches all of text, and how many steps it took. On a mismatch,
@@ -125,7 +108,7 @@ func (g glob) match(text string) (ok bool, steps int) {
 	lastStar, starEnd, hasStar := 0, 0, false
 	for textPos < len(text) || patternPos < len(g) {
 		steps++
-		if patternPos < len(g) && g[patternPos].kind == globStar {
+		if patternPos < len(g) && g[patternPos].star {
 			lastStar, starEnd, hasStar = patternPos, textPos, true
 			patternPos++
 			continue

@@ -1,5 +1,7 @@
 package queue
 
+import "slices"
+
 // HookSet is a set of events of a job. For each of them another job, a hook, can be created.
 type HookSet uint8
 
@@ -42,16 +44,12 @@ func HooksAt(s State) HookSet {
 }
 
 // String returns the name of an event in the settings.
-func (h HookSet) String() string {
-	switch h {
-	case HookCompleted:
-		return "completed"
-	case HookFailed:
-		return "failed"
-	case HookDead:
-		return "dead"
-	case HookEnded:
-		return "ended"
+func (h HookSet) String() string { return h.choose("completed", "failed", "dead", "ended") }
+
+// choose returns the text for one event. texts are in the order of Hooks.
+func (h HookSet) choose(texts ...string) string {
+	if i := slices.Index(Hooks, h); i >= 0 {
+		return texts[i]
 	}
 	return ""
 }
@@ -66,17 +64,7 @@ type HookLines struct {
 
 // CommandFor returns the command for one event.
 func (l *HookLines) CommandFor(event HookSet) string {
-	switch event {
-	case HookCompleted:
-		return l.OnCompleted
-	case HookFailed:
-		return l.OnFailed
-	case HookDead:
-		return l.OnDead
-	case HookEnded:
-		return l.OnEnded
-	}
-	return ""
+	return event.choose(l.OnCompleted, l.OnFailed, l.OnDead, l.OnEnded)
 }
 
 // Set returns the events that have a command.

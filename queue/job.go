@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"hash/fnv"
 	"strconv"
 	"time"
 )
@@ -192,27 +193,11 @@ func (j *Job) Disowned() bool { return j.UID < 0 && j.AsUID == nil }
 // Fingerprint returns a hash of the user, the queue, the working directory, and the command or argv. Jobs for
 // which these are the same have the same hash. The hash is the same in all versions of queuectl and never 0.
 func (j *Job) Fingerprint() uint64 {
-	h := fingerprint(14695981039346656037) // offset basis of FNV-1a
-	h.add(strconv.Itoa(j.UID))
-	h.add(j.Queue)
-	h.add(j.Cwd)
-	h.add(j.Command)
-	for _, a := range j.Argv {
-		h.add(a)
+	h := fnv.New64a()
+	for _, text := range append([]string{strconv.Itoa(j.UID), j.Queue, j.Cwd, j.Command}, j.Argv...) {
+		h.Write(append([]byte(text), 0xff)) // the terminator 0xff does not occur in UTF-8
 	}
-	return max(1, uint64(h))
-}
-
-// fingerprint is the FNV-1a hash of a sequence of texts. Each text is followed by a terminator.
-type fingerprint uint64
-
-func (h *fingerprint) add(text string) {
-	const prime = 1099511628211
-	v := uint64(*h)
-	for i := range len(text) {
-		v = (v ^ uint64(text[i])) * prime
-	}
-	*h = fingerprint((v ^ 0xff) * prime) // the terminator 0xff does not occur in UTF-8
+	return max(1, h.Sum64())
 }
 
 // Conflict selects what happens to a draft whose unique key another job has.

@@ -28,12 +28,18 @@ func Resolve(s *Spec, d Defaults) (Job, error) {
 		}
 	}
 	j := Job{
-		Queue:    ValueOr(s.Queue, DefaultQueue),
-		State:    Pending,
-		ExitCode: -1,
-		Priority: ValueOr(s.Priority, d.Priority),
-		Delay:    ValueOr(s.Delay, 0),
-		RunAt:    ValueOr(s.RunAt, 0),
+		ID:          ValueOr(s.ID, ""),
+		Queue:       ValueOr(s.Queue, DefaultQueue),
+		State:       Pending,
+		ExitCode:    -1,
+		Priority:    ValueOr(s.Priority, d.Priority),
+		Delay:       ValueOr(s.Delay, 0),
+		RunAt:       ValueOr(s.RunAt, 0),
+		ExpiresAt:   ValueOr(s.ExpiresAt, 0),
+		MaxAttempts: int(ValueOr(s.MaxAttempts, ValueOr(s.MaxRetries, d.MaxRetries)+1)),
+		Unique:      ValueOr(s.Unique, ""),
+		UniqueFor:   ValueOr(s.UniqueFor, 0),
+		OnConflict:  Conflict(max(0, slices.Index(conflicts, ValueOr(s.OnConflict, "")))),
 		Execution: Execution{
 			Command:         ValueOr(s.Command, ""),
 			Argv:            s.Argv,
@@ -62,13 +68,15 @@ func Resolve(s *Spec, d Defaults) (Job, error) {
 			MaskSecrets: ValueOr(s.MaskSecrets, false),
 			HookLines: HookLines{ValueOr(s.OnCompleted, ""), ValueOr(s.OnFailed, ""), ValueOr(s.OnDead, ""),
 				ValueOr(s.OnEnded, "")},
-			Backoff: Backoff{Jitter: s.Jitter},
+			Backoff: Backoff{
+				Base:     ValueOr(s.BackoffBase, 0),
+				Strategy: Strategy(ValueOr(s.BackoffStrategy, "")),
+				Max:      ValueOr(s.BackoffMax, 0),
+				Jitter:   s.Jitter,
+			},
 		},
 	}
-	j.ExpiresAt, j.Hooks = ValueOr(s.ExpiresAt, 0), j.HookLines.Set()
-	if s.ID != nil {
-		j.ID = *s.ID
-	}
+	j.Hooks = j.HookLines.Set()
 
 	s.checkFields(check)
 	s.checkRules(check)
@@ -76,12 +84,9 @@ func Resolve(s *Spec, d Defaults) (Job, error) {
 	j.Env = resolveEnv(check, s)
 	j.Secrets = resolveSecrets(check, s)
 
-	j.MaxAttempts = resolveAttempts(s, d)
-	resolveBackoff(s, &j)
 	checkLabels(check, s.Labels)
 	j.Demands = resolveDemands(s)
 	resolveDependencies(check, s, &j)
-	resolveUnique(s, &j)
 	return j, wrong.err()
 }
 
@@ -97,25 +102,6 @@ func resolveCommand(check checker, s *Spec, j *Job, d Defaults) {
 		j.Command = "" // responses of the service also contain argv as a command, so ignore it
 	}
 	check(s.EnvPass == nil, "env_pass", `cannot be used here; give the variables with their values in field "env"`)
-}
-
-func resolveBackoff(s *Spec, j *Job) {
-	j.Backoff.Base = ValueOr(s.BackoffBase, 0)
-	j.Backoff.Max = ValueOr(s.BackoffMax, 0)
-	j.Backoff.Strategy = Strategy(ValueOr(s.BackoffStrategy, ""))
-}
-
-func resolveUnique(s *Spec, j *Job) {
-	j.Unique, j.UniqueFor = ValueOr(s.Unique, ""), ValueOr(s.UniqueFor, 0)
-	j.OnConflict = Conflict(max(0, slices.Index(conflicts, ValueOr(s.OnConflict, ""))))
-}
-
-func resolveAttempts(s *Spec, d Defaults) int {
-	attempts := d.MaxRetries + 1
-	if s.MaxRetries != nil {
-		attempts = *s.MaxRetries + 1
-	}
-	return int(ValueOr(s.MaxAttempts, attempts))
 }
 
 func resolveEnv(check checker, s *Spec) []string {

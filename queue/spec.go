@@ -2,6 +2,7 @@ package queue
 
 import (
 	"cmp"
+	_ "embed"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -97,125 +98,87 @@ type Field struct {
 	Name  string // name in JSON; the flag has - instead of _
 	Alias string // alternative name; "" means none
 	Kind  Kind
-	Usage string
-	set   func(s *Spec, value json.RawMessage) error
-	get   func(s *Spec) any // returns nil if the field is not given
+	at    func(s *Spec) any // returns a pointer to the member of the spec that holds the value
 }
+
+// usageText has a line NAME: DESCRIPTION for each field.
+//
+//go:embed fields.txt
+var usageText string
+
+// usages is computed at the first use, since most programs do not need it.
+var usages = sync.OnceValue(func() map[string]string {
+	texts := make(map[string]string, len(fields))
+	for line := range strings.Lines(usageText) {
+		name, text, _ := strings.Cut(line, ": ")
+		texts[name] = strings.TrimSpace(text)
+	}
+	return texts
+})
+
+// Usage returns the description of the field.
+func (f *Field) Usage() string { return usages()[f.Name] }
 
 // Fields returns the fields of a spec, in the order of the documentation.
 func Fields() []Field { return fields }
 
+// fields contains no calls, so that the program need not build it at each start.
 var fields = []Field{
-	{"id", "", KindText, "job ID (default: the next number)", setID, get(func(s *Spec) **string { return &s.ID })},
-	text("command", "command to run in a shell", func(s *Spec) **string { return &s.Command }),
-	{"argv", "", KindList, "program and arguments, run without a shell",
-		func(s *Spec, v json.RawMessage) error { return setList(&s.Argv, v) },
-		func(s *Spec) any { return nilIfEmpty(s.Argv) }},
-	text("queue", "queue of the job, created if new (default: default)", func(s *Spec) **string { return &s.Queue }),
-	integer("priority", "number from -1000000 to 1000000; higher starts first",
-		func(s *Spec) **int64 { return &s.Priority }),
-	integer("max_retries", "maximum number of attempts after the first one",
-		func(s *Spec) **int64 { return &s.MaxRetries }),
-	integer("max_attempts", "maximum number of attempts in total", func(s *Spec) **int64 { return &s.MaxAttempts }),
-	duration("timeout", "stop an attempt after this time; 0 means no limit",
-		func(s *Spec) **time.Duration { return &s.Timeout }),
-	{"timeout_ms", "", KindInteger, "stop an attempt after this many milliseconds; 0 means no limit", setTimeoutMS,
-		func(*Spec) any { return nil }},
-	duration("idle_timeout", "stop an attempt after this time without output; 0 means no limit",
-		func(s *Spec) **time.Duration { return &s.IdleTimeout }),
-	duration("kill_after", "time between SIGTERM and SIGKILL when an attempt is stopped",
-		func(s *Spec) **time.Duration { return &s.KillAfter }),
-	number("backoff_base", "base of the retry delay: after n failures, base^n seconds (exponential) or "+
-		"base*n seconds (linear)", func(s *Spec) **float64 { return &s.BackoffBase }),
-	text("backoff_strategy", "how the retry delay grows: exponential, linear or fixed",
-		func(s *Spec) **string { return &s.BackoffStrategy }),
-	duration("backoff_max", "upper limit of the retry delay", func(s *Spec) **time.Duration { return &s.BackoffMax }),
-	number("jitter", "random spread of the retry delay, 0 to 1: with 0.2, it is up to 20 % shorter or longer",
-		func(s *Spec) **float64 { return &s.Jitter }),
-	instant("run_at", "next_run_at", "earliest time at which the job may start",
-		func(s *Spec) **Millis { return &s.RunAt }),
-	duration("delay", "delay before the job may start", func(s *Spec) **time.Duration { return &s.Delay }),
-	instant("expires_at", "", "cancel the job if it has not started by this time",
-		func(s *Spec) **Millis { return &s.ExpiresAt }),
-	{"depends_on", "", KindList, "wait until another job has succeeded (ID), failed for good (ID:dead) or ended " +
-		"in any way (ID:ended)", func(s *Spec, v json.RawMessage) error { return setNames(&s.DependsOn, v) },
-		func(s *Spec) any { return nilIfEmpty(s.DependsOn) }},
-	text("on_dependency_failure", "what to do if a dependency can no longer be satisfied: cancel, hold or run",
-		func(s *Spec) **string { return &s.OnDependency }),
-	text("lock", "run at most one job with this KEY at a time, or N with KEY:N; @KEY is shared by all users",
-		func(s *Spec) **string { return &s.Lock }),
-	text("rate_limit", "start at most N jobs with this KEY per second (s), minute (m), hour (h) or day (d), such as "+
-		"api=5/m; @KEY is shared by all users", func(s *Spec) **string { return &s.RateLimit }),
-	text("on", "run the job only on the node with this name; with LABEL=VALUE, on any node with this label",
-		func(s *Spec) **string { return &s.NodeSelector }),
-	{"resources", "", KindMap, "reserve N units of the resource NAME while the job runs",
-		func(s *Spec, v json.RawMessage) error { return setAmounts(&s.Resources, v) },
-		func(s *Spec) any { return nilIfEmptyMap(s.Resources) }},
-	text("unique", "allow only one unfinished job of yours with this KEY", func(s *Spec) **string { return &s.Unique }),
-	duration("unique_for", "how long the unique key stays reserved after the job has ended",
-		func(s *Spec) **time.Duration { return &s.UniqueFor }),
-	text("on_conflict", "if another job has the same unique key: return (use that job), reject (refuse this one) or "+
-		"replace (cancel that job if it is waiting, else refuse)", func(s *Spec) **string { return &s.OnConflict }),
-	{"env", "", KindMap, "environment variable for the job",
-		func(s *Spec, v json.RawMessage) error { return setMap(&s.Env, v, MaxMembers) },
-		func(s *Spec) any { return nilIfEmptyMap(s.Env) }},
-	{"env_pass", "", KindList, "variable to copy from your environment; * copies all",
-		func(s *Spec, v json.RawMessage) error { return setList(&s.EnvPass, v) },
-		func(s *Spec) any { return nilIfEmpty(s.EnvPass) }},
-	{"env_secret", "", KindMap, "environment variable whose value is read when the job starts: NAME=/path/to/file or " +
-		"NAME=credential:C (a systemd credential)",
-		func(s *Spec, v json.RawMessage) error { return setMap(&s.EnvSecret, v, MaxSecrets) },
-		func(s *Spec) any { return nilIfEmptyMap(s.EnvSecret) }},
-	{"mask_secrets", "", KindBool, "replace env_secret values (4 bytes or longer) with *** in output, result and progress",
-		func(s *Spec, v json.RawMessage) error { return setBool(&s.MaskSecrets, v) },
-		get(func(s *Spec) **bool { return &s.MaskSecrets })},
-	text("user", "account that the job runs as; only admins may choose another account",
-		func(s *Spec) **string { return &s.User }),
-	text("cwd", "working directory of the job", func(s *Spec) **string { return &s.Cwd }),
-	{"umask", "", KindText, "umask of the job in octal, such as 022", setUmask, getUmask},
-	text("shell", "shell that runs the command, such as /bin/sh -c or cmd.exe /C",
-		func(s *Spec) **string { return &s.Shell }),
-	text("stdin", "text to pass to the job on standard input", func(s *Spec) **string { return &s.Stdin }),
-	text("stdin_file", "file that the job reads as standard input", func(s *Spec) **string { return &s.StdinFile }),
-	{"ok_codes", "", KindCodes, "exit codes that count as success (default: 0)",
-		func(s *Spec, v json.RawMessage) error { return setCodes(&s.OkCodes, v) },
-		func(s *Spec) any { return nilIfEmpty(s.OkCodes) }},
-	{"no_retry_codes", "", KindCodes, "exit codes that make the job dead without a retry",
-		func(s *Spec, v json.RawMessage) error { return setCodes(&s.NoRetryCodes, v) },
-		func(s *Spec) any { return nilIfEmpty(s.NoRetryCodes) }},
-	{"defer_codes", "", KindCodes, "exit codes that postpone the job; the attempt does not count",
-		func(s *Spec, v json.RawMessage) error { return setCodes(&s.DeferCodes, v) },
-		func(s *Spec) any { return nilIfEmpty(s.DeferCodes) }},
-	size("memory", "memory limit for all processes of the job together", func(s *Spec) **int64 { return &s.Memory }),
-	number("cpus", "CPU limit in processors, such as 0.5 or 2", func(s *Spec) **float64 { return &s.CPUs }),
-	integer("tasks", "maximum number of processes of the job at a time; on Linux, each thread counts too",
-		func(s *Spec) **int64 { return &s.Tasks }),
-	integer("nice", "CPU priority (nice value), from -20 (highest) to 19 (lowest)",
-		func(s *Spec) **int64 { return &s.Nice }),
-	integer("nofile", "maximum number of open files per process", func(s *Spec) **int64 { return &s.NoFile }),
-	{"no_new_privileges", "", KindBool, "prevent sudo and other setuid programs from working in the job",
-		func(s *Spec, v json.RawMessage) error { return setBool(&s.NoNewPrivileges, v) },
-		get(func(s *Spec) **bool { return &s.NoNewPrivileges })},
-	text("on_lost", "what to do with the job if a crash interrupts it: retry, dead or hold",
-		func(s *Spec) **string { return &s.OnLost }),
-	text("on_completed", "shell command to run as a new job when this job has succeeded",
-		func(s *Spec) **string { return &s.OnCompleted }),
-	text("on_failed", "shell command to run as a new job after each failed attempt that will be retried",
-		func(s *Spec) **string { return &s.OnFailed }),
-	text("on_dead", "shell command to run as a new job when this job has failed for good",
-		func(s *Spec) **string { return &s.OnDead }),
-	text("on_ended", "shell command to run as a new job when this job has ended: completed, dead or cancelled",
-		func(s *Spec) **string { return &s.OnEnded }),
-	{"allow_background", "", KindBool, "keep background processes running after the main process has exited",
-		func(s *Spec, v json.RawMessage) error { return setBool(&s.AllowBackground, v) },
-		get(func(s *Spec) **bool { return &s.AllowBackground })},
-	{"labels", "", KindMap, "label by which jobs can be selected",
-		func(s *Spec, v json.RawMessage) error { return setMap(&s.Labels, v, MaxLabels) },
-		func(s *Spec) any { return nilIfEmptyMap(s.Labels) }},
-	{"tty", "", KindBool, "run the job in a terminal; join it with: queuectl attach",
-		func(s *Spec, v json.RawMessage) error { return setBool(&s.TTY, v) }, get(func(s *Spec) **bool { return &s.TTY })},
-	size("output_limit", "bytes to keep of each output stream, half from its start and half from its end",
-		func(s *Spec) **int64 { return &s.OutputLimit }),
+	{"id", "", KindText, func(s *Spec) any { return &s.ID }},
+	{"command", "", KindText, func(s *Spec) any { return &s.Command }},
+	{"argv", "", KindList, func(s *Spec) any { return &s.Argv }},
+	{"queue", "", KindText, func(s *Spec) any { return &s.Queue }},
+	{"priority", "", KindInteger, func(s *Spec) any { return &s.Priority }},
+	{"max_retries", "", KindInteger, func(s *Spec) any { return &s.MaxRetries }},
+	{"max_attempts", "", KindInteger, func(s *Spec) any { return &s.MaxAttempts }},
+	{"timeout", "", KindDuration, func(s *Spec) any { return &s.Timeout }},
+	{"timeout_ms", "", KindInteger, func(s *Spec) any { return &s.Timeout }},
+	{"idle_timeout", "", KindDuration, func(s *Spec) any { return &s.IdleTimeout }},
+	{"kill_after", "", KindDuration, func(s *Spec) any { return &s.KillAfter }},
+	{"backoff_base", "", KindNumber, func(s *Spec) any { return &s.BackoffBase }},
+	{"backoff_strategy", "", KindText, func(s *Spec) any { return &s.BackoffStrategy }},
+	{"backoff_max", "", KindDuration, func(s *Spec) any { return &s.BackoffMax }},
+	{"jitter", "", KindNumber, func(s *Spec) any { return &s.Jitter }},
+	{"run_at", "next_run_at", KindInstant, func(s *Spec) any { return &s.RunAt }},
+	{"delay", "", KindDuration, func(s *Spec) any { return &s.Delay }},
+	{"expires_at", "", KindInstant, func(s *Spec) any { return &s.ExpiresAt }},
+	{"depends_on", "", KindList, func(s *Spec) any { return &s.DependsOn }},
+	{"on_dependency_failure", "", KindText, func(s *Spec) any { return &s.OnDependency }},
+	{"lock", "", KindText, func(s *Spec) any { return &s.Lock }},
+	{"rate_limit", "", KindText, func(s *Spec) any { return &s.RateLimit }},
+	{"on", "", KindText, func(s *Spec) any { return &s.NodeSelector }},
+	{"resources", "", KindMap, func(s *Spec) any { return &s.Resources }},
+	{"unique", "", KindText, func(s *Spec) any { return &s.Unique }},
+	{"unique_for", "", KindDuration, func(s *Spec) any { return &s.UniqueFor }},
+	{"on_conflict", "", KindText, func(s *Spec) any { return &s.OnConflict }},
+	{"env", "", KindMap, func(s *Spec) any { return &s.Env }},
+	{"env_pass", "", KindList, func(s *Spec) any { return &s.EnvPass }},
+	{"env_secret", "", KindMap, func(s *Spec) any { return &s.EnvSecret }},
+	{"mask_secrets", "", KindBool, func(s *Spec) any { return &s.MaskSecrets }},
+	{"user", "", KindText, func(s *Spec) any { return &s.User }},
+	{"cwd", "", KindText, func(s *Spec) any { return &s.Cwd }},
+	{"umask", "", KindText, func(s *Spec) any { return &s.Umask }},
+	{"shell", "", KindText, func(s *Spec) any { return &s.Shell }},
+	{"stdin", "", KindText, func(s *Spec) any { return &s.Stdin }},
+	{"stdin_file", "", KindText, func(s *Spec) any { return &s.StdinFile }},
+	{"ok_codes", "", KindCodes, func(s *Spec) any { return &s.OkCodes }},
+	{"no_retry_codes", "", KindCodes, func(s *Spec) any { return &s.NoRetryCodes }},
+	{"defer_codes", "", KindCodes, func(s *Spec) any { return &s.DeferCodes }},
+	{"memory", "", KindSize, func(s *Spec) any { return &s.Memory }},
+	{"cpus", "", KindNumber, func(s *Spec) any { return &s.CPUs }},
+	{"tasks", "", KindInteger, func(s *Spec) any { return &s.Tasks }},
+	{"nice", "", KindInteger, func(s *Spec) any { return &s.Nice }},
+	{"nofile", "", KindInteger, func(s *Spec) any { return &s.NoFile }},
+	{"no_new_privileges", "", KindBool, func(s *Spec) any { return &s.NoNewPrivileges }},
+	{"on_lost", "", KindText, func(s *Spec) any { return &s.OnLost }},
+	{"on_completed", "", KindText, func(s *Spec) any { return &s.OnCompleted }},
+	{"on_failed", "", KindText, func(s *Spec) any { return &s.OnFailed }},
+	{"on_dead", "", KindText, func(s *Spec) any { return &s.OnDead }},
+	{"on_ended", "", KindText, func(s *Spec) any { return &s.OnEnded }},
+	{"allow_background", "", KindBool, func(s *Spec) any { return &s.AllowBackground }},
+	{"labels", "", KindMap, func(s *Spec) any { return &s.Labels }},
+	{"tty", "", KindBool, func(s *Spec) any { return &s.TTY }},
+	{"output_limit", "", KindSize, func(s *Spec) any { return &s.OutputLimit }},
 }
 
 // fieldsByName is computed at the first use, since most programs do not need it.
@@ -346,61 +309,47 @@ func (s *Spec) SetText(name, value string) error {
 	return fieldFault(f.Name, err)
 }
 
-func (f *Field) setText(s *Spec, value string) error {
-	quoteWord, err := json.Marshal(value)
-	if err != nil {
-		return err
-	}
+func (f *Field) setText(s *Spec, text string) (err error) {
+	var value any = text
 	switch f.Kind {
 	case KindInteger:
-		n, err := ReadInteger(value)
-		if err != nil {
-			return err
-		}
-		return setAny(f, s, n)
+		value, err = ReadInteger(text)
 	case KindNumber:
-		n, err := ReadNumber(value)
-		if err != nil {
-			return err
-		}
-		return setAny(f, s, n)
+		value, err = ReadNumber(text)
 	case KindBool:
-		if value != "true" && value != "false" {
-			return fmt.Errorf("%q is not true or false", Clip(value))
+		if text != "true" && text != "false" {
+			return fmt.Errorf("%q is not true or false", Clip(text))
 		}
-		return f.set(s, json.RawMessage(value))
+		value = text == "true"
 	case KindList:
 		list, _ := f.get(s).([]string)
-		return setAny(f, s, append(slices.Clone(list), value))
+		value = append(slices.Clone(list), text)
 	case KindMap:
-		k, v, found := strings.Cut(value, "=")
+		k, v, found := strings.Cut(text, "=")
 		if !found {
-			return fmt.Errorf("%q is not NAME=value; write it like A=1", Clip(value))
+			return fmt.Errorf("%q is not NAME=value; write it like A=1", Clip(text))
 		}
 		m, _ := f.get(s).(map[string]string)
-		m = maps.Clone(m)
-		if m == nil {
-			m = map[string]string{}
-		}
-		m[k] = v
-		return setAny(f, s, m)
+		entries := map[string]string{}
+		maps.Copy(entries, m)
+		entries[k] = v
+		value = entries
 	case KindCodes:
 		list, _ := f.get(s).([]int)
 		list = slices.Clone(list)
-		for part := range strings.SplitSeq(value, ",") {
+		for part := range strings.SplitSeq(text, ",") {
 			n, err := strconv.Atoi(strings.TrimSpace(part))
 			if errors.Is(err, strconv.ErrSyntax) {
-				return fmt.Errorf("%q is not a list of exit codes; write it like 0,3", Clip(value))
+				return fmt.Errorf("%q is not a list of exit codes; write it like 0,3", Clip(text))
 			}
 			list = append(list, n)
 		}
-		return setAny(f, s, list)
+		value = list
 	}
-	return f.set(s, quoteWord)
-}
-
-func setAny(f *Field, s *Spec, v any) error {
-	raw, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	raw, err := json.Marshal(value)
 	if err != nil {
 		return err
 	}

@@ -6,113 +6,115 @@ import (
 	"time"
 )
 
-// This file contains the constructors of the rows of the table of fields.
+// This file reads and writes the value of one field of a spec.
 
-//go:noinline
-func get[T any](at func(*Spec) **T) func(*Spec) any {
-	return func(s *Spec) any {
-		if p := *at(s); p != nil {
-			return *p
+// set reads the value of the field from JSON. Its errors say what the value must be.
+func (f *Field) set(s *Spec, v json.RawMessage) (err error) {
+	switch to := f.at(s).(type) {
+	case **string:
+		return readInto(to, v, f.readText)
+	case **int64:
+		if f.Kind == KindSize {
+			return readInto(to, v, readSize)
 		}
+		return readInto(to, v, readInteger)
+	case **float64:
+		return readInto(to, v, readNumber)
+	case **time.Duration:
+		if f.Kind == KindInteger {
+			return setTimeoutMS(to, v)
+		}
+		return readInto(to, v, ReadDuration)
+	case **Millis:
+		return readInto(to, v, readInstant)
+	case **bool:
+		return readInto(to, v, readBool)
+	case **int:
+		return readInto(to, v, readUmask)
+	case *[]string:
+		*to, err = f.readList(v)
+	case *map[string]string:
+		*to, err = f.readMap(v)
+	case *[]int:
+		*to, err = readCodes(v)
+	}
+	return err
+}
+
+func readInto[T any](to **T, v json.RawMessage, read func(json.RawMessage) (T, error)) error {
+	value, err := read(v)
+	if err == nil {
+		*to = &value
+	}
+	return err
+}
+
+// get returns the value of the field as written to JSON, or nil if the field is not given. For timeout_ms, it
+// always returns nil, because timeout has the value.
+func (f *Field) get(s *Spec) any {
+	switch from := f.at(s).(type) {
+	case **string:
+		return valueOrNil(*from)
+	case **int64:
+		return valueOrNil(*from)
+	case **float64:
+		return valueOrNil(*from)
+	case **bool:
+		return valueOrNil(*from)
+	case **time.Duration:
+		if *from != nil && f.Kind == KindDuration {
+			return FormatDuration(**from)
+		}
+	case **Millis:
+		if *from != nil {
+			return (*from).String()
+		}
+	case **int:
+		if *from != nil {
+			return fmt.Sprintf("%03o", **from)
+		}
+	case *[]string:
+		if *from != nil {
+			return *from
+		}
+	case *map[string]string:
+		if *from != nil {
+			return *from
+		}
+	case *[]int:
+		if *from != nil {
+			return *from
+		}
+	}
+	return nil
+}
+
+func valueOrNil[T any](p *T) any {
+	if p == nil {
 		return nil
 	}
+	return *p
 }
 
-func nilIfEmpty[T any](list []T) any {
-	if list == nil {
-		return nil
+// numbersAsText reports whether a whole number in JSON is accepted as a text of the field, since job ids and
+// amounts are often numbers.
+func (f *Field) numbersAsText() bool {
+	return f.Name == "id" || f.Name == "depends_on" || f.Name == "resources"
+}
+
+// maxEntries returns how many entries a list or a map in the field may have.
+func (f *Field) maxEntries() int {
+	switch f.Name {
+	case "depends_on":
+		return MaxDependencies
+	case "resources":
+		return MaxDemands
+	case "env":
+		return MaxMembers
+	case "env_secret":
+		return MaxSecrets
+	case "labels":
+		return MaxLabels
 	}
-	return list
-}
-
-func nilIfEmptyMap(m map[string]string) any {
-	if m == nil {
-		return nil
-	}
-	return m
-}
-
-// The row constructors below are marked noinline. Inlining would give each row its own copy of
-// their closures and make the client 20 KB larger.
-
-//go:noinline
-func text(name, usage string, at func(*Spec) **string) Field {
-	return Field{name, "", KindText, usage, func(s *Spec, v json.RawMessage) error {
-		t, err := readText(v)
-		if err != nil {
-			return err
-		}
-		*at(s) = &t
-		return nil
-	}, get(at)}
-}
-
-//go:noinline
-func size(name, usage string, at func(*Spec) **int64) Field {
-	return Field{name, "", KindSize, usage, func(s *Spec, v json.RawMessage) error { return setSize(at(s), v) }, get(at)}
-}
-
-//go:noinline
-func integer(name, usage string, at func(*Spec) **int64) Field {
-	return Field{name, "", KindInteger, usage, func(s *Spec, v json.RawMessage) error {
-		n, err := readInteger(v)
-		if err != nil {
-			return err
-		}
-		*at(s) = &n
-		return nil
-	}, get(at)}
-}
-
-//go:noinline
-func number(name, usage string, at func(*Spec) **float64) Field {
-	return Field{name, "", KindNumber, usage, func(s *Spec, v json.RawMessage) error {
-		if !isNumber(v) {
-			return fmt.Errorf("must be a number, without quotes")
-		}
-		n, err := ReadNumber(string(v))
-		if err != nil {
-			return err
-		}
-		*at(s) = &n
-		return nil
-	}, get(at)}
-}
-
-//go:noinline
-func duration(name, usage string, at func(*Spec) **time.Duration) Field {
-	return Field{name, "", KindDuration, usage, func(s *Spec, v json.RawMessage) error {
-		d, err := ReadDuration(v)
-		if err != nil {
-			return err
-		}
-		*at(s) = &d
-		return nil
-	}, func(s *Spec) any {
-		if p := *at(s); p != nil {
-			return FormatDuration(*p)
-		}
-		return nil
-	}}
-}
-
-//go:noinline
-func instant(name, alias, usage string, at func(*Spec) **Millis) Field {
-	return Field{name, alias, KindInstant, usage, func(s *Spec, v json.RawMessage) error {
-		t, err := readText(v)
-		if err != nil {
-			return err
-		}
-		m, err := ParseInstant(t)
-		if err != nil {
-			return err
-		}
-		*at(s) = &m
-		return nil
-	}, func(s *Spec) any {
-		if p := *at(s); p != nil {
-			return p.String()
-		}
-		return nil
-	}}
+	return MaxArgsEnv // each entry takes at least one byte
 }

@@ -64,6 +64,15 @@ func (s State) String() string {
 	return ""
 }
 
+// StateNames returns the names of states.
+func StateNames(states []State) []string {
+	names := make([]string, len(states))
+	for i, s := range states {
+		names[i] = s.String()
+	}
+	return names
+}
+
 // CanBecome reports whether the state table allows the transition from s to to.
 func (s State) CanBecome(to State) bool {
 	return int(s) < len(transitions) && slices.Contains(transitions[s], to)

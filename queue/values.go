@@ -27,27 +27,53 @@ func readInteger(v json.RawMessage) (int64, error) {
 // isNumber reports whether a JSON value is a number.
 func isNumber(v json.RawMessage) bool { return v[0] == '-' || v[0] >= '0' && v[0] <= '9' }
 
+func readNumber(v json.RawMessage) (float64, error) {
+	if !isNumber(v) {
+		return 0, fmt.Errorf("must be a number, without quotes")
+	}
+	return ReadNumber(string(v))
+}
+
+// textOrNumber returns a text, or the digits of a number. Its error describes what the value must be.
+func textOrNumber(v json.RawMessage, description string) (string, error) {
+	switch {
+	case v[0] == '"':
+		return Text(v)
+	case isNumber(v):
+		return string(v), nil
+	}
+	return "", fmt.Errorf("must be %s", description)
+}
+
 // ReadDuration parses a JSON value that is a number of seconds, or a text like "90s".
 func ReadDuration(v json.RawMessage) (time.Duration, error) {
-	t := string(v)
-	if v[0] == '"' {
-		var err error
-		if t, err = Text(v); err != nil {
-			return 0, err
-		}
-	} else if !isNumber(v) {
-		return 0, fmt.Errorf("must be a number of seconds, or text like \"90s\"")
+	t, err := textOrNumber(v, `a number of seconds, or text like "90s"`)
+	if err != nil {
+		return 0, err
 	}
 	return ParseDuration(t)
 }
 
-func setID(s *Spec, v json.RawMessage) error {
-	id, err := textOrInteger(v)
-	s.ID = &id
-	return err
+func readSize(v json.RawMessage) (int64, error) {
+	t, err := textOrNumber(v, `a number of bytes, or text like "64MiB"`)
+	if err == nil && v[0] != '"' {
+		_, err = ReadInteger(t)
+	}
+	if err != nil {
+		return 0, err
+	}
+	return ParseSize(t)
 }
 
-func setTimeoutMS(s *Spec, v json.RawMessage) error {
+func readInstant(v json.RawMessage) (Millis, error) {
+	t, err := readText(v)
+	if err != nil {
+		return 0, err
+	}
+	return ParseInstant(t)
+}
+
+func setTimeoutMS(timeout **time.Duration, v json.RawMessage) error {
 	ms, err := readInteger(v)
 	if err != nil {
 		return err
@@ -56,107 +82,38 @@ func setTimeoutMS(s *Spec, v json.RawMessage) error {
 	if err != nil {
 		return err
 	}
-	if s.Timeout != nil && *s.Timeout != d {
+	if *timeout != nil && **timeout != d {
 		return fmt.Errorf(`differs from field "timeout"; use only one of them`)
 	}
-	s.Timeout = &d
+	*timeout = &d
 	return nil
 }
 
-func setUmask(s *Spec, v json.RawMessage) error {
+func readUmask(v json.RawMessage) (int, error) {
 	t, err := readText(v)
 	if err != nil {
-		return fmt.Errorf("must be an octal number in quotes, like \"022\"")
+		return 0, fmt.Errorf("must be an octal number in quotes, like \"022\"")
 	}
 	n, err := strconv.ParseUint(t, 8, 16)
 	if err != nil || n > 0o777 {
-		return fmt.Errorf("%q is not an octal umask; write it like 022", Clip(t))
+		return 0, fmt.Errorf("%q is not an octal umask; write it like 022", Clip(t))
 	}
-	umask := int(n)
-	s.Umask = &umask
-	return nil
+	return int(n), nil
 }
 
-func getUmask(s *Spec) any {
-	if s.Umask == nil {
-		return nil
-	}
-	return fmt.Sprintf("%03o", *s.Umask)
-}
-
-func setBool(to **bool, v json.RawMessage) error {
+func readBool(v json.RawMessage) (bool, error) {
 	b := string(v) == "true"
 	if !b && string(v) != "false" {
-		return fmt.Errorf("must be true or false")
+		return false, fmt.Errorf("must be true or false")
 	}
-	*to = &b
-	return nil
+	return b, nil
 }
 
-func setSize(to **int64, v json.RawMessage) error {
-	t := string(v)
-	if v[0] == '"' {
-		var err error
-		if t, err = Text(v); err != nil {
-			return err
-		}
-	} else if !isNumber(v) {
-		return fmt.Errorf("must be a number of bytes, or text like \"64MiB\"")
-	} else if _, err := ReadInteger(t); err != nil {
-		return err
+// readText reads a text of the field: its value, or an entry of it.
+func (f *Field) readText(v json.RawMessage) (string, error) {
+	if !f.numbersAsText() {
+		return readText(v)
 	}
-	n, err := ParseSize(t)
-	if err != nil {
-		return err
-	}
-	*to = &n
-	return nil
-}
-
-func setList(to *[]string, v json.RawMessage) error {
-	n := 0
-	err := Elements(v, func(json.RawMessage) error {
-		if n++; n > MaxArgsEnv { // each entry takes at least one byte
-			return fmt.Errorf("too many entries; the maximum is %d", MaxArgsEnv)
-		}
-		return nil
-	})
-	if err != nil {
-		return err
-	}
-	list := make([]string, 0, n)
-	err = Elements(v, func(e json.RawMessage) error {
-		t, err := readText(e)
-		list = append(list, t)
-		if err != nil {
-			return fmt.Errorf("entry %d %w", len(list), err)
-		}
-		return nil
-	})
-	*to = list
-	return err
-}
-
-// setNames reads a list of texts. If an entry is an integer, the text is its digits.
-func setNames(to *[]string, v json.RawMessage) error {
-	list := []string{}
-	err := Elements(v, func(e json.RawMessage) error {
-		if len(list) == MaxDependencies {
-			return fmt.Errorf("too many entries; the maximum is %d", MaxDependencies)
-		}
-		t, err := textOrInteger(e)
-		list = append(list, t)
-		if err != nil {
-			return fmt.Errorf("entry %d %w", len(list), err)
-		}
-		return nil
-	})
-	*to = list
-	return err
-}
-
-// textOrInteger returns a text, or the decimal digits of an integer.
-func textOrInteger(v json.RawMessage) (string, error) {
 	if t := string(v); strings.Trim(t, "-0123456789") == "" { // valid JSON of digits and -, so an integer
 		return t, nil
 	}
@@ -166,41 +123,39 @@ func textOrInteger(v json.RawMessage) (string, error) {
 	return Text(v)
 }
 
-func setAmounts(to *map[string]string, v json.RawMessage) error {
-	m := map[string]string{}
-	err := Members(v, func(name string, value json.RawMessage) error {
-		if len(m) == MaxDemands {
-			return fmt.Errorf("too many entries; the maximum is %d", MaxDemands)
+func (f *Field) readList(v json.RawMessage) ([]string, error) {
+	list := []string{}
+	err := Elements(v, func(e json.RawMessage) error {
+		if len(list) == f.maxEntries() {
+			return fmt.Errorf("too many entries; the maximum is %d", f.maxEntries())
 		}
-		t, err := textOrInteger(value)
-		m[name] = t
+		t, err := f.readText(e)
+		list = append(list, t)
 		if err != nil {
-			return fmt.Errorf("%s %w", Clip(name), err)
+			return fmt.Errorf("entry %d %w", len(list), err)
 		}
 		return nil
 	})
-	*to = m
-	return err
+	return list, err
 }
 
-func setMap(to *map[string]string, v json.RawMessage, maxEntries int) error {
+func (f *Field) readMap(v json.RawMessage) (map[string]string, error) {
 	m := map[string]string{}
 	err := Members(v, func(name string, value json.RawMessage) error {
-		if len(m) == maxEntries {
-			return fmt.Errorf("too many entries; the maximum is %d", maxEntries)
+		if len(m) == f.maxEntries() {
+			return fmt.Errorf("too many entries; the maximum is %d", f.maxEntries())
 		}
-		t, err := readText(value)
+		t, err := f.readText(value)
 		if err != nil {
 			return fmt.Errorf("%s %w", Clip(name), err)
 		}
 		m[name] = t
 		return nil
 	})
-	*to = m
-	return err
+	return m, err
 }
 
-func setCodes(to *[]int, v json.RawMessage) error {
+func readCodes(v json.RawMessage) ([]int, error) {
 	list := []int{}
 	err := Elements(v, func(e json.RawMessage) error {
 		if len(list) == MaxExitCodes {
@@ -213,6 +168,5 @@ func setCodes(to *[]int, v json.RawMessage) error {
 		}
 		return nil
 	})
-	*to = list
-	return err
+	return list, err
 }

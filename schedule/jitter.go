@@ -24,15 +24,9 @@ const gaps = 100
 // considers only the next gaps intervals. It returns 0 if fewer than two occurrences exist.
 func (l *Line) Gap(after, since time.Time, zone *time.Location) (least time.Duration) {
 	last := l.Next(after, since, zone)
-	for range gaps {
-		if last.IsZero() {
-			break
-		}
+	for i := 0; i < gaps && !last.IsZero(); i++ {
 		next := l.Next(last, since, zone)
-		if next.IsZero() {
-			break
-		}
-		if d := next.Sub(last); least == 0 || d < least {
+		if d := next.Sub(last); !next.IsZero() && (least == 0 || d < least) {
 			least = d
 		}
 		last = next

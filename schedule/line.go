@@ -63,7 +63,8 @@ var nicknames = map[string]string{
 	"@monthly": "0 0 1 * *", "@yearly": "0 0 1 1 *", "@annually": "0 0 1 1 *",
 }
 
-const formsHint = `write five fields like "0 3 * * *", six fields with the seconds first, @hourly, @daily, @weekly, @monthly, @yearly, "@every 90s" or @reboot`
+const formsHint = `write five fields like "0 3 * * *", six fields with the seconds first, @hourly, ` +
+	`@daily, @weekly, @monthly, @yearly, "@every 90s" or @reboot`
 
 // Parse parses a cron line. Its error is about the field cron. It names the invalid part of the
 // line and the permitted values.

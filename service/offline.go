@@ -47,7 +47,7 @@ func OpenOffline(ctx context.Context, o Options) (*control.Client, error) {
 	}
 	s.Endpoint = &endpoint{startup: b}
 	api, _ := handlers.New(s.Dependencies)
-	return s.newServer(api).StandaloneClient(control.Peer{UID: accounts.CurrentUser(), GID: -1, PID: os.Getpid()}), nil
+	return s.newServer(api).ClientAs(control.Peer{UID: accounts.CurrentUser(), GID: -1, PID: os.Getpid()}), nil
 }
 
 // Examine checks the files of a service that is not running. The parameter start is the command that starts

@@ -246,7 +246,8 @@ func (m *model) availableKeys() (list []keyHelp) {
 
 // help returns a page with all keys that the user may use in any list.
 func (m *model) help() *page {
-	rows := [][2]string{{termtext.LocaleText("j k ↓ ↑"), "select a row; also PgUp PgDn g G"}, {"1-5 Tab", "show another list"}}
+	rows := [][2]string{{termtext.LocaleText("j k ↓ ↑"), "select a row; also PgUp PgDn g G"},
+		{"1-5 Tab", "show another list"}}
 	for _, h := range []struct{ method, key, does string }{
 		{"logs", "f Enter", "follow the job's output in full screen"}, {"why", "w", "show why the job does not run"},
 		{"cancel", "x Space", "mark a row; r c p h P then apply to all marked rows"},

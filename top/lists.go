@@ -144,8 +144,7 @@ func (m *model) jobs(list []row, columns []column) (t table) {
 // These columns occur in several lists.
 var (
 	idColumn = column{head: "JOB", text: func(j *control.Job, _ *row) string {
-		text,
-			_ := present.MarkedID(j)
+		text, _ := present.MarkedID(j)
 		return text
 	}}
 	queueColumn = column{head: "QUEUE", minWidth: narrowWindow,
@@ -198,14 +197,19 @@ func (m *model) running() table {
 	return t
 }
 
-func (m *model) waiting() table {
-	var list []row
-	for _, part := range [][]control.Job{m.snapshot.screen.Ready, m.snapshot.screen.Timed,
-		m.snapshot.screen.HeldOrBlocked} {
-		for i := range part {
-			list = append(list, row{job: &part[i]})
+// jobRows returns a row for each job in the lists.
+func jobRows(lists ...[]control.Job) (rows []row) {
+	for _, list := range lists {
+		for i := range list {
+			rows = append(rows, row{job: &list[i]})
 		}
 	}
+	return rows
+}
+
+func (m *model) waiting() table {
+	s := &m.snapshot.screen
+	list := jobRows(s.Ready, s.Timed, s.HeldOrBlocked)
 	n := len(list)
 	t := m.jobs(m.withSearchResults(list), []column{
 		idColumn, queueColumn, userColumn,
@@ -219,14 +223,7 @@ func (m *model) waiting() table {
 
 func (m *model) failed() table {
 	s := &m.snapshot.screen
-	var list []row
-	for _, part := range [][]control.Job{s.Ready, s.Timed} {
-		for i := range part {
-			if part[i].State == queue.Failed.String() {
-				list = append(list, row{job: &part[i]})
-			}
-		}
-	}
+	list := slices.DeleteFunc(jobRows(s.Ready, s.Timed), func(r row) bool { return r.job.State != queue.Failed.String() })
 	for i := range s.Dead {
 		list = append(list, row{job: &s.Dead[i].Job, lastLine: s.Dead[i].LastLine})
 	}

@@ -290,7 +290,7 @@ func (m *model) isAllowed(method string, own bool) bool {
 
 // owns reports whether the user has enqueued a job.
 func (m *model) owns(j *control.Job) bool {
-	return j.Submitter == m.whoami.User || j.Submitter == "" && j.User == m.whoami.User
+	return j.EnqueuedBy(m.whoami.User)
 }
 
 // showReasons shows the reasons for which a job does not run.

@@ -327,12 +327,9 @@ func snapshotOf(ctx context.Context, api Reader, f fetch) (s snapshot, err error
 		s.schedules, s.more = page.Schedules, page.Next != nil
 		return s, err
 	case f.search != "":
-		p := control.List{Limit: maxFetched, IDGlob: f.search}
+		p := control.List{Limit: maxFetched, IDGlob: f.search, State: queue.StateNames(states)}
 		if !strings.ContainsAny(f.search, "*?[") {
 			p.IDGlob = "*" + f.search + "*"
-		}
-		for _, state := range states {
-			p.State = append(p.State, state.String())
 		}
 		page, err := api.List(ctx, p)
 		if errors.Is(err, queue.ErrInvalid) { // the text cannot match an id, but may match a command

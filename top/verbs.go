@@ -19,9 +19,8 @@ type verb struct {
 	object      string // kind of the objects to which the action applies
 	doneWord    string // word that describes the result
 	method      string // API method whose right the user needs
+	needsNumber bool   // the user must enter a number first; otherwise, the user must confirm an action on rows
 	appliesTo   func(*row) bool
-	confirms    bool // the user must confirm the action first
-	needsNumber bool // the user must enter a number first
 	do          action
 }
 
@@ -32,47 +31,32 @@ type action func(ctx context.Context, c Client, a *act) (control.BulkResult, err
 // action that applies to the row is used.
 func verbs() []verb {
 	cancellable := append([]queue.State{queue.Processing}, queue.VerbCancel.ActsIn()...)
+	queueWith := func(paused bool) func(*row) bool {
+		return func(r *row) bool { return r.queue != nil && r.queue.Paused == paused }
+	}
+	scheduleWith := func(paused bool) func(*row) bool {
+		return func(r *row) bool { return r.schedule != nil && r.schedule.Paused == paused }
+	}
+	anySchedule := func(r *row) bool { return r.schedule != nil }
 	return []verb{
-		{
-			key: "r", name: "retry", object: "job", doneWord: "pending again", method: "retry", confirms: true,
-			appliesTo: inStates(queue.VerbRetry.ActsIn()...), do: retryJobs,
-		}, {
-			key: "c", name: "cancel", object: "job", doneWord: "cancelled", method: "cancel", confirms: true,
-			appliesTo: inStates(cancellable...), do: onJobs(JobActions.Cancel),
-		}, {
-			key: "p", name: "pause", object: "job", doneWord: "paused", method: "pause", confirms: true,
-			appliesTo: runningRows(false), do: onJobs(JobActions.Pause),
-		}, {
-			key: "p", name: "resume", object: "job", doneWord: "resumed", method: "resume", confirms: true,
-			appliesTo: runningRows(true), do: onJobs(JobActions.Resume),
-		}, {
-			key: "h", name: "hold", object: "job", doneWord: "held", method: "hold", confirms: true,
-			appliesTo: inStates(queue.VerbHold.ActsIn()...), do: onJobs(JobActions.Hold),
-		}, {
-			key: "h", name: "release", object: "job", doneWord: "released", method: "release", confirms: true,
-			appliesTo: inStates(queue.VerbRelease.ActsIn()...), do: onJobs(JobActions.Release),
-		}, {
-			key: "P", name: "priority", object: "job", doneWord: "changed", method: "edit", needsNumber: true,
-			appliesTo: inStates(queue.VerbEdit.ActsIn()...), do: setPriority,
-		}, {
-			key: "p", name: "pause", object: "queue", doneWord: "paused", method: "queue.pause", confirms: true,
-			appliesTo: func(r *row) bool { return r.queue != nil && !r.queue.Paused }, do: onNames(pauseQueue),
-		}, {
-			key: "p", name: "resume", object: "queue", doneWord: "resumed", method: "queue.resume", confirms: true,
-			appliesTo: func(r *row) bool { return r.queue != nil && r.queue.Paused }, do: onNames(resumeQueue),
-		}, {
-			key: "p", name: "pause", object: "schedule", doneWord: "paused", method: "schedule.pause", confirms: true,
-			appliesTo: func(r *row) bool { return r.schedule != nil && !r.schedule.Paused },
-			do:        onNames(onSchedule(Controls.SchedulePause)),
-		}, {
-			key: "p", name: "resume", object: "schedule", doneWord: "resumed", method: "schedule.resume", confirms: true,
-			appliesTo: func(r *row) bool { return r.schedule != nil && r.schedule.Paused },
-			do:        onNames(onSchedule(Controls.ScheduleResume)),
-		}, {
-			key: "r", name: "run", object: "schedule", doneWord: "job enqueued", method: "schedule.run", confirms: true,
-			appliesTo: func(r *row) bool { return r.schedule != nil },
-			do:        onNames(onSchedule(Controls.ScheduleRun)),
-		},
+		{"r", "retry", "job", "pending again", "retry", false, inStates(queue.VerbRetry.ActsIn()...), retryJobs},
+		{"c", "cancel", "job", "cancelled", "cancel", false, inStates(cancellable...), onJobs(JobActions.Cancel)},
+		{"p", "pause", "job", "paused", "pause", false, runningRows(false), onJobs(JobActions.Pause)},
+		{"p", "resume", "job", "resumed", "resume", false, runningRows(true), onJobs(JobActions.Resume)},
+		{"h", "hold", "job", "held", "hold", false, inStates(queue.VerbHold.ActsIn()...), onJobs(JobActions.Hold)},
+		{"h", "release", "job", "released", "release", false, inStates(queue.VerbRelease.ActsIn()...),
+			onJobs(JobActions.Release)},
+		{"P", "priority", "job", "changed", "edit", true, inStates(queue.VerbEdit.ActsIn()...), setPriority},
+		{"p", "pause", "queue", "paused", "queue.pause", false, queueWith(false), onNames(Controls.QueuePause,
+			func(name string) control.QueuePause { return control.QueuePause{Name: name} })},
+		{"p", "resume", "queue", "resumed", "queue.resume", false, queueWith(true), onNames(Controls.QueueResume,
+			func(name string) control.QueueName { return control.QueueName{Name: name} })},
+		{"p", "pause", "schedule", "paused", "schedule.pause", false, scheduleWith(false),
+			onNames(Controls.SchedulePause, scheduleName)},
+		{"p", "resume", "schedule", "resumed", "schedule.resume", false, scheduleWith(true),
+			onNames(Controls.ScheduleResume, scheduleName)},
+		{"r", "run", "schedule", "job enqueued", "schedule.run", false, anySchedule,
+			onNames(Controls.ScheduleRun, scheduleName)},
 	}
 }
 
@@ -117,12 +101,12 @@ func onJobs(method func(JobActions, context.Context, control.Selection) (control
 	}
 }
 
-// onNames returns an action that calls do for each name in turn. The action stops at the first
-// error.
-func onNames(do func(ctx context.Context, c Controls, name string) error) action {
+// onNames returns an action that calls a method for each name in turn. The function params returns the
+// parameters of the method. The action stops at the first error.
+func onNames[P, R any](method func(Controls, context.Context, P) (R, error), params func(name string) P) action {
 	return func(ctx context.Context, c Client, a *act) (r control.BulkResult, err error) {
 		for _, name := range a.ids {
-			if err := do(ctx, c, name); err != nil {
+			if _, err := method(c, ctx, params(name)); err != nil {
 				return r, err
 			}
 			r.DoneIDs = append(r.DoneIDs, name)
@@ -131,24 +115,7 @@ func onNames(do func(ctx context.Context, c Controls, name string) error) action
 	}
 }
 
-func pauseQueue(ctx context.Context, c Controls, name string) error {
-	_, err := c.QueuePause(ctx, control.QueuePause{Name: name})
-	return err
-}
-
-func resumeQueue(ctx context.Context, c Controls, name string) error {
-	_, err := c.QueueResume(ctx, control.QueueName{Name: name})
-	return err
-}
-
-func onSchedule[R any](
-	method func(Controls, context.Context, control.ScheduleName) (R, error),
-) func(ctx context.Context, c Controls, name string) error {
-	return func(ctx context.Context, c Controls, name string) error {
-		_, err := method(c, ctx, control.ScheduleName{Name: name})
-		return err
-	}
-}
+func scheduleName(name string) control.ScheduleName { return control.ScheduleName{Name: name} }
 
 func addWorker(ctx context.Context, c Client, _ *act) (control.BulkResult, error) {
 	_, err := c.WorkerStart(ctx, control.Count{})
@@ -255,11 +222,11 @@ func (m *model) askOrStart(v *verb) []effect {
 		}
 	}
 	switch {
-	case v.confirms:
-		m.question = &question{kind: askConfirmation, act: a}
-		return nil
 	case v.needsNumber:
 		m.question = &question{kind: askNumber, act: a}
+		return nil
+	case v.appliesTo != nil:
+		m.question = &question{kind: askConfirmation, act: a}
 		return nil
 	}
 	return m.startAct(a)

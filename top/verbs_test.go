@@ -37,7 +37,7 @@ func (c *fakeControls) WorkerScale(_ context.Context, p control.WorkerScale) (co
 // before that one as done.
 func TestActionOnNamesStopsAtFirstError(t *testing.T) {
 	c := &fakeControls{rejectedSchedule: "b"}
-	run := onNames(onSchedule(Controls.ScheduleRun))
+	run := onNames(Controls.ScheduleRun, scheduleName)
 	r, err := run(t.Context(), Client{Controls: c}, &act{ids: []string{"a", "b", "c"}})
 	if want := []string{"a"}; !errors.Is(err, errRejected) || !slices.Equal(r.DoneIDs, want) ||
 		!slices.Equal(c.ran, want) {

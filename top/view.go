@@ -144,8 +144,8 @@ func (m *model) verdict(full bool) []string {
 	if !full {
 		return []string{m.alignEnds(status, clock)}
 	}
-	if right := clock + " " + termtext.Truncate(termtext.SafeText(m.whoami.User+"@"+m.host), m.width/4); termtext.Width(status)+1+
-		termtext.Width(right) <= m.width {
+	user := termtext.Truncate(termtext.SafeText(m.whoami.User+"@"+m.host), m.width/4)
+	if right := clock + " " + user; termtext.Width(status)+1+termtext.Width(right) <= m.width {
 		clock = right
 	}
 	lines := append(termtext.WrapLines(m.width, status), termtext.WrapLines(m.width, texts.Counts())...)

@@ -21,17 +21,10 @@ import (
 // error contains its line number.
 func Read(path string, required bool) (config.Layer, error) {
 	raw, err := os.ReadFile(path)
-	if errors.Is(err, os.ErrNotExist) && !required {
-		return config.Layer{Origin: config.FromFile, Values: map[string]string{}}, nil
-	}
-	if err != nil {
+	if err != nil && (required || !errors.Is(err, os.ErrNotExist)) {
 		return config.Layer{}, fmt.Errorf("cannot read the settings: %w", err)
 	}
-	l, err := Parse(path, raw)
-	if err != nil {
-		return config.Layer{}, err
-	}
-	return l, nil
+	return Parse(path, raw)
 }
 
 // Tables parses TOML without interpreting the settings. Error messages contain path.

@@ -34,6 +34,7 @@ func closedTo(path, you string, group bool) string {
 		return text + ": ask an administrator to admit you in [access] of the settings file of the service, or " +
 			"use an elevated prompt"
 	}
-	return text + fmt.Sprintf(
-		`: only members of the group %s may use it; ask an administrator to admit you in [access] of the settings file of the service, or to add you to the group; then log off and on again; the group command is: net localgroup %[1]s "%s" /add`, ServiceAccount, you)
+	return text + fmt.Sprintf(": only members of the group %s may use it; ask an administrator to admit you in [access] "+
+		"of the settings file of the service, or to add you to the group; then log off and on again; the group command is: "+
+		"net localgroup %[1]s \"%s\" /add", ServiceAccount, you)
 }

@@ -134,7 +134,7 @@ func reference() string {
 		if f.Alias != "" {
 			name += " (`" + f.Alias + "`)"
 		}
-		fmt.Fprintf(&b, "| %s | %s | %s |\n", name, kinds[f.Kind], f.Usage)
+		fmt.Fprintf(&b, "| %s | %s | %s |\n", name, kinds[f.Kind], f.Usage())
 	}
 	b.WriteString(written)
 	b.WriteString("\n## States\n\n| state | possible next states |\n|---|---|\n")
@@ -159,7 +159,7 @@ func reference() string {
 		for _, other := range k.Spellings() {
 			name += " (`" + other + "`)"
 		}
-		fmt.Fprintf(&b, "| %s | %s | %s |\n", name, k.Default, k.Doc)
+		fmt.Fprintf(&b, "| %s | %s | %s |\n", name, k.Default, k.Doc())
 	}
 	b.WriteString("\n## Protocol methods\n\nEach method needs a [right](users.md). Some methods need a stronger right " +
 		"for the jobs of other users.\n\n| method | right | right for other users' jobs | streams |\n|---|---|---|---|\n")

@@ -105,7 +105,8 @@ func (h *Schedules) checkRequested(ctx context.Context, p *control.ScheduleAdd) 
 	want.unenforcedLimits = notes.unenforcedLimits
 	now := h.Store.Now()
 	want.Schedule = store.Schedule{
-		Name: p.Name, UID: peer.UID, Cron: strings.Join(strings.Fields(p.Cron), " "), Zone: p.TZ, Jitter: p.Jitter,
+		Name: p.Name, UID: peer.UID, Cron: strings.Join(strings.Fields(p.Cron), " "), Zone: p.TZ,
+		Jitter:  time.Duration(p.Jitter),
 		CatchUp: store.CatchUp(p.CatchUp), Overlap: store.Overlap(p.Overlap), Spec: string(spec), Draft: r.Drafts[0],
 		CreatedAt: now, LastAt: now, Boot: bootID(),
 	}

@@ -77,7 +77,7 @@ func completeKeys(cmd *cobra.Command, given []string, prefix string) ([]cobra.Co
 	var keys []cobra.Completion
 	for i := range config.Keys() {
 		if k := &config.Keys()[i]; len(given) == 0 && strings.HasPrefix(k.Name, prefix) {
-			keys = append(keys, cobra.CompletionWithDesc(k.Name, k.Doc))
+			keys = append(keys, cobra.CompletionWithDesc(k.Name, k.Doc()))
 		}
 	}
 	return keys, cobra.ShellCompDirectiveNoFileComp

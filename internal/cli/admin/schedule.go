@@ -73,7 +73,7 @@ nightly@20260301T030000Z. Instead of 'COMMAND', you can give the job as
 	f.Var(input.NonEmpty(&p.TZ), "tz", "time `ZONE` of the cron expression, such as Europe/Berlin "+
 		"(default: your time zone)")
 	input.DurationVar(f, "jitter", "delay each job by a pseudo-random time of up to `DURATION`",
-		func(d time.Duration) { p.Jitter = d })
+		func(d time.Duration) { p.Jitter = control.Span(d) })
 	f.Var(input.NonEmpty(&p.CatchUp), "catch-up",
 		"how to catch up on missed times: `MODE` is none, one (one job for all missed times) or all (default none)")
 	f.Var(input.NonEmpty(&p.Overlap), "overlap",

@@ -6,7 +6,6 @@ package enqueue
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"hash/maphash"
@@ -186,7 +185,7 @@ func (u *Upload) send(commit bool) error {
 		u.batch = control.NewKey()
 	}
 	jobs := u.request.jobs
-	p := control.EnqueueBatch{Batch: u.batch, EncodedJobs: make([]json.RawMessage, len(jobs)), Commit: commit,
+	p := control.EnqueueBatch{Batch: u.batch, EncodedJobs: make([][]byte, len(jobs)), Commit: commit,
 		RequireLimits: u.RequireLimits, Next: u.Next}
 	if commit {
 		p.Key = u.Key

@@ -44,7 +44,7 @@ func SpecFlags(cmd *cobra.Command, s *queue.Spec, except ...string) {
 			case "queue":
 				short = "Q"
 			}
-			usage := field.Usage
+			usage := field.Usage()
 			if brief := shortFlag(field.Name); i == 0 && brief != "" {
 				usage = "same as --" + brief
 			}
