@@ -2,7 +2,6 @@ package cli
 
 import (
 	"cmp"
-	"slices"
 	"sort"
 	"strings"
 
@@ -76,33 +75,20 @@ func (s *sorter) add(jobs []control.Job) {
 
 // keep sorts the collected jobs, keeps the first limit of them, and drops the rest.
 func (s *sorter) keep() []control.Job {
-	sortList(s.jobs, s.compare)
-	if len(s.jobs) > s.limit {
-		s.jobs = slices.Delete(s.jobs, s.limit, len(s.jobs))
-	}
+	sort.Stable(jobOrder{s.jobs, s.compare})
+	s.jobs = s.jobs[:min(len(s.jobs), s.limit)]
 	return s.jobs
 }
 
-// sortList sorts a list in place and stably. It does not use slices.SortStableFunc, because that
-// function is compiled again for each element type and would add kilobytes to queuectl each time. The
-// lists of a command line are so short that the speed does not matter.
-func sortList[T any](list []T, compare func(a, b *T) int) {
-	sort.Stable(&sortable{
-		length: len(list),
-		less:   func(i, j int) bool { return compare(&list[i], &list[j]) < 0 },
-		swap:   func(i, j int) { list[i], list[j] = list[j], list[i] },
-	})
+// jobOrder sorts jobs in place with sort.Stable. The functions sort.SliceStable and slices.SortStableFunc
+// would add kilobytes to queuectl.
+type jobOrder struct {
+	jobs    []control.Job
+	compare func(a, b *control.Job) int
 }
 
-// sortable implements sort.Interface with functions.
-type sortable struct {
-	length int
-	less   func(i, j int) bool
-	swap   func(i, j int)
-}
+func (o jobOrder) Len() int { return len(o.jobs) }
 
-func (s *sortable) Len() int { return s.length }
+func (o jobOrder) Less(i, j int) bool { return o.compare(&o.jobs[i], &o.jobs[j]) < 0 }
 
-func (s *sortable) Less(i, j int) bool { return s.less(i, j) }
-
-func (s *sortable) Swap(i, j int) { s.swap(i, j) }
+func (o jobOrder) Swap(i, j int) { o.jobs[i], o.jobs[j] = o.jobs[j], o.jobs[i] }

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"reflect"
 	"time"
 
 	xterm "golang.org/x/term"
@@ -30,49 +31,46 @@ func EditJob(ctx context.Context, app *cli.App, id string) error {
 // editInEditor lets the user edit a job's fields in $VISUAL or $EDITOR. After an error it keeps the
 // edited file, prints the file's name, and offers to open the file again.
 func (a command) editInEditor(ctx context.Context, p control.Selection, id string) error {
-	c, err := a.Client()
-	if err != nil {
-		return err
-	}
-	defer c.Close()
-	job, err := c.Show(ctx, control.Show{ID: control.Name(id)})
-	if err != nil {
-		return err
-	}
-	if _, _, _, err := queue.VerbEdit.Act(&queue.Job{ID: job.ID, State: present.StateOf(job.State)}); err != nil {
-		return err // this request refuses a job that cannot be changed before the user types anything
-	}
-	before := job.Spec
-	delete(before, "id")
-	e, err := a.newEditing(before)
-	if err != nil {
-		return err
-	}
-	for {
-		patch, err := e.edited(ctx)
-		if err == nil && patch != nil {
-			err = a.applyTyped(ctx, c, control.Edit{Selection: p, Set: patch}, id)
-		}
-		if err == nil {
-			os.Remove(e.file)
-			if patch == nil {
-				a.PrintNote("job %s was not changed", id)
-			}
-			return nil
-		}
-		if !e.keepIfChanged() {
-			return fmt.Errorf("%w; nothing was changed", err)
-		}
-		err = fmt.Errorf("%w; your edited text is in %s", err, e.file)
-		if !a.CanAsk() {
+	return a.WithClient(func(c *control.Client) error {
+		job, err := c.Show(ctx, control.Show{ID: control.Name(id)})
+		if err != nil {
 			return err
 		}
-		fmt.Fprintf(a.Stderr, "queuectl: %s\n", a.Clean(a.Stderr, fault.Message(err)))
-		if !a.AskYesNo("edit the text again?") {
-			a.Exit = fault.ExitCode(err)
-			return nil
+		if _, _, _, err := queue.VerbEdit.Act(&queue.Job{ID: job.ID, State: present.StateOf(job.State)}); err != nil {
+			return err // this request refuses a job that cannot be changed before the user types anything
 		}
-	}
+		before := job.Spec
+		delete(before, "id")
+		e, err := a.newEditing(before)
+		if err != nil {
+			return err
+		}
+		for {
+			patch, err := e.edited(ctx)
+			if err == nil && patch != nil {
+				err = a.applyTyped(ctx, c, control.Edit{Selection: p, Set: patch}, id)
+			}
+			if err == nil {
+				os.Remove(e.file)
+				if patch == nil {
+					a.PrintNote("job %s was not changed", id)
+				}
+				return nil
+			}
+			if !e.keepIfChanged() {
+				return fmt.Errorf("%w; nothing was changed", err)
+			}
+			err = fmt.Errorf("%w; your edited text is in %s", err, e.file)
+			if !a.CanAsk() {
+				return err
+			}
+			a.Say("%s", fault.Message(err))
+			if !a.AskYesNo("edit the text again?") {
+				a.Exit = fault.ExitCode(err)
+				return nil
+			}
+		}
+	})
 }
 
 // applyTyped sends the changes to the service and prints the result. It returns an error if the job
@@ -180,13 +178,6 @@ func (a command) runInForeground(cmd *exec.Cmd) error {
 // showCursor makes a terminal show its cursor.
 const showCursor = "\x1b[?25h"
 
-// sameJSON reports whether two values decoded from JSON are equal.
-func sameJSON(a, b any) bool {
-	x, err := json.Marshal(a)
-	y, err2 := json.Marshal(b)
-	return err == nil && err2 == nil && bytes.Equal(x, y)
-}
-
 // changes returns the JSON merge patch (RFC 7396) that turns before into after.
 func changes(before, after map[string]any) map[string]any {
 	patch := map[string]any{}
@@ -201,7 +192,7 @@ func changes(before, after map[string]any) map[string]any {
 			if inner := changes(wasMap, isMap); len(inner) > 0 {
 				patch[name] = inner
 			}
-		case !sameJSON(was, is):
+		case !reflect.DeepEqual(was, is):
 			patch[name] = is
 		}
 	}

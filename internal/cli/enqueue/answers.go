@@ -28,20 +28,22 @@ func (a *answers) add(got *control.EnqueueBatchResult, lines []int) {
 		}
 	}
 	a.ids = append(a.ids, got.IDs...)
-	for _, name := range got.UnenforcedLimits {
-		if !slices.Contains(a.unenforcedLimits, name) {
-			a.unenforcedLimits = append(a.unenforcedLimits, name)
-		}
-	}
-	for _, q := range got.NewQueues {
-		if !slices.Contains(a.newQueues, q) {
-			a.newQueues = append(a.newQueues, q)
-		}
-	}
+	a.unenforcedLimits = appendNew(a.unenforcedLimits, got.UnenforcedLimits)
+	a.newQueues = appendNew(a.newQueues, got.NewQueues)
 	a.maxAttempts = max(a.maxAttempts, got.MaxAttempts)
 	if len(a.notes) == 0 { // every answer contains the same notes
 		a.notes = got.Notes
 	}
+}
+
+// appendNew appends the elements that the list does not contain yet.
+func appendNew[T comparable](list, more []T) []T {
+	for _, v := range more {
+		if !slices.Contains(list, v) {
+			list = append(list, v)
+		}
+	}
+	return list
 }
 
 // lineOf adds a job's line to an error of a request, if the error says which job it is about.
