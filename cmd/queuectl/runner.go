@@ -80,7 +80,7 @@ func (r *runnerFlags) run(ctx context.Context, a *cli.App, log *slog.Logger) err
 	ctx, end := stopCtx(ctx, log)
 	defer end()
 	o := daemon.Options{Root: a.Dir, Tmpdir: r.tmpdir, Alone: r.alone, Service: os.Geteuid(), Ready: runner.ReportReady}
-	refuse := func(error) {}
+	refuse := func(error) {} // reports an error to the service
 	if r.accepted {
 		grant, err := launcher.Accept(a.Dir, r.policy, r.unit != "")
 		if err != nil {
@@ -106,21 +106,13 @@ func (r *runnerFlags) run(ctx context.Context, a *cli.App, log *slog.Logger) err
 	if err == nil {
 		err = process.CheckLimits()
 	}
-	if err != nil {
-		refuse(err)
-		return err
+	if err == nil {
+		o.Version, o.Log, o.Watchdog = cli.Version, log, []string{self, "runner", "--watchdog"}
+		if r.unit != "" {
+			o.IsUnwanted, o.OnEnding = systemd.Unit(r.unit).Inactive, systemd.ExtendStopTimeout
+		}
+		err = daemon.Serve(ctx, o)
 	}
-	o.Version, o.Log, o.Watchdog = cli.Version, log, []string{self, "runner", "--watchdog"}
-	return serveAttempts(ctx, o, r.unit, refuse)
-}
-
-// serveAttempts runs the runner until it ends. It passes an error to the function refuse, which reports
-// the error to the service.
-func serveAttempts(ctx context.Context, o daemon.Options, unit string, refuse func(error)) error {
-	if unit != "" {
-		o.IsUnwanted, o.OnEnding = systemd.Unit(unit).Inactive, systemd.ExtendStopTimeout
-	}
-	err := daemon.Serve(ctx, o)
 	if err != nil {
 		refuse(err)
 	}

@@ -27,7 +27,8 @@ func metricsVerb(a *app) *cobra.Command {
 			if file != "" {
 				return writeTextfile(cmd.Context(), a, file)
 			}
-			c, err := a.ReadingClient(cmd.Context())
+			a.MissingIsEmpty = true
+			c, err := a.Reader(cmd.Context())
 			if err != nil {
 				return err
 			}

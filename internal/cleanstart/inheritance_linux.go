@@ -1,6 +1,7 @@
 package cleanstart
 
 import (
+	"cmp"
 	"fmt"
 	"math/bits"
 	"os"
@@ -49,13 +50,8 @@ func inheritedScheduling(own, first status) (list []string) {
 }
 
 func policyName(policy uint32) string {
-	switch policy {
-	case unix.SCHED_BATCH:
-		return "SCHED_BATCH"
-	case unix.SCHED_IDLE:
-		return "SCHED_IDLE"
-	}
-	return strconv.Itoa(int(policy))
+	names := map[uint32]string{unix.SCHED_BATCH: "SCHED_BATCH", unix.SCHED_IDLE: "SCHED_IDLE"}
+	return cmp.Or(names[policy], strconv.Itoa(int(policy)))
 }
 
 func inheritedLimits() (list []string) {

@@ -4,10 +4,13 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
+	"iter"
 	"os"
 
+	"github.com/spf13/cobra"
+
 	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/internal/cli/term"
 	"github.com/queuectl/queuectl/queue"
 )
 
@@ -44,10 +47,72 @@ func (a *App) Reader(ctx context.Context) (*control.Client, error) {
 	if failed != nil {
 		return nil, failed
 	}
-	fmt.Fprintf(a.Stderr, "queuectl: no service is running for the queue in %s; reading its files\n", dir)
+	a.Say("no service is running for the queue in %s; reading its files", dir)
 	a.Forget()
 	a.offline = opened
 	return opened, nil
+}
+
+// WithClient calls the function do with a client of the chosen service, and closes the client afterwards.
+func (a *App) WithClient(do func(*control.Client) error) error {
+	c, err := a.Client()
+	return with(c, err, do)
+}
+
+// WithStarted is like WithClient, but first starts the user's own service if it does not run.
+func (a *App) WithStarted(ctx context.Context, do func(*control.Client) error) error {
+	c, err := a.StartedClient(ctx)
+	return with(c, err, do)
+}
+
+// WithReader is like WithClient, but uses the client that ReaderUnless returns.
+func (a *App) WithReader(ctx context.Context, waits bool, do func(*control.Client) error) error {
+	c, err := a.ReaderUnless(ctx, waits)
+	return with(c, err, do)
+}
+
+func with(c *control.Client, err error, do func(*control.Client) error) error {
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	return do(c)
+}
+
+// AllOf reads all pages of a list. The function in the parameter page returns the items of the page at
+// a cursor, and the cursor of the next page, which is "" after the last one.
+func AllOf[T any](page func(cursor string) (items []T, next string, err error)) (list []T, err error) {
+	for cursor, more := "", true; more; more = cursor != "" {
+		var items []T
+		if items, cursor, err = page(cursor); err != nil {
+			return nil, err
+		}
+		list = append(list, items...)
+	}
+	return list, nil
+}
+
+// AllNodes reads all pages of the list of nodes.
+func AllNodes(ctx context.Context, c *control.Client) ([]control.NodeView, error) {
+	return AllOf(func(cursor string) ([]control.NodeView, string, error) {
+		page, err := c.NodeList(ctx, control.Nodes{Cursor: cursor})
+		return page.Nodes, page.Next, err
+	})
+}
+
+// JobPages reads the pages of a list of jobs one by one. It ends after an error.
+func JobPages(ctx context.Context, c *control.Client, p control.List) iter.Seq2[[]control.Job, error] {
+	return func(yield func([]control.Job, error) bool) {
+		for more := true; more; {
+			page, err := c.List(ctx, p)
+			if !yield(page.Jobs, err) || err != nil {
+				return
+			}
+			if more = page.Next != nil; more {
+				p.Cursor = *page.Next
+			}
+		}
+	}
 }
 
 // ReaderUnless returns a client as Reader does. If the parameter waits is true, the command waits for
@@ -59,40 +124,53 @@ func (a *App) ReaderUnless(ctx context.Context, waits bool) (*control.Client, er
 	return a.Reader(ctx)
 }
 
+// Method is a method of the client that sends one request.
+type Method[P, R any] = func(*control.Client, context.Context, P) (R, error)
+
 // Answer calls a method of the chosen service and prints the reply: as JSON if the user asked for JSON,
 // otherwise with the function print.
-func Answer[P, R any](ctx context.Context, a *App, method func(*control.Client, context.Context, P) (R, error), p P,
-	print func(R) error) error {
-	c, err := a.Client()
-	if err != nil {
-		return err
-	}
-	defer c.Close()
-	return AnswerOf(ctx, a, c, method, p, print)
+func Answer[P, R any](ctx context.Context, a *App, method Method[P, R], p P, print func(R) error) error {
+	return a.WithClient(func(c *control.Client) error { return AnswerOf(ctx, a, c, method, p, print) })
 }
 
-// ReadingClient returns a client for a command that only lists things. If there is no queue, the
-// command says so and succeeds.
-func (a *App) ReadingClient(ctx context.Context) (*control.Client, error) {
-	a.MissingIsEmpty = true
-	return a.Reader(ctx)
+// RequestVerb returns a command without arguments that sends one request and prints the reply. The
+// parameters of the request may be set by flags.
+func RequestVerb[P, R any](a *App, use, short string, method Method[P, R], p *P, print func(R) error) *cobra.Command {
+	return &cobra.Command{
+		Use: use, Short: short, Args: ExactArgs(0, "no arguments"),
+		RunE: func(cmd *cobra.Command, _ []string) error { return Answer(cmd.Context(), a, method, *p, print) },
+	}
+}
+
+// ListVerb builds a command that prints a table of all objects of one kind, such as gates. If offline is
+// true, the command also lists the objects of a private run that has no running service.
+func ListVerb[T any](a *App, short, empty string, head []string, offline bool,
+	all func(context.Context, *control.Client) ([]T, error), row func(*T) []string) *cobra.Command {
+	return &cobra.Command{
+		Use: "list", Short: short, Args: ExactArgs(0, "no arguments"),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			a.MissingIsEmpty = true
+			return a.WithReader(cmd.Context(), !offline, func(c *control.Client) error {
+				list, err := all(cmd.Context(), c)
+				if err != nil {
+					return err
+				}
+				return term.PrintTable(&a.Output, list, empty, head, row)
+			})
+		},
+	}
 }
 
 // ReadAnswer calls a method and prints the reply, like Answer. It is for commands that only read. Such
 // commands can also read the directory of a private run that has no running service.
-func ReadAnswer[P, R any](ctx context.Context, a *App, method func(*control.Client, context.Context, P) (R, error), p P,
-	print func(R) error) error {
-	c, err := a.ReadingClient(ctx)
-	if err != nil {
-		return err
-	}
-	defer c.Close()
-	return AnswerOf(ctx, a, c, method, p, print)
+func ReadAnswer[P, R any](ctx context.Context, a *App, method Method[P, R], p P, print func(R) error) error {
+	a.MissingIsEmpty = true
+	return a.WithReader(ctx, false, func(c *control.Client) error { return AnswerOf(ctx, a, c, method, p, print) })
 }
 
 // AnswerOf is like Answer, but uses a client that is already connected.
-func AnswerOf[P, R any](ctx context.Context, a *App, c *control.Client,
-	method func(*control.Client, context.Context, P) (R, error), p P, print func(R) error) error {
+func AnswerOf[P, R any](ctx context.Context, a *App, c *control.Client, method Method[P, R], p P,
+	print func(R) error) error {
 	got, err := method(c, ctx, p)
 	switch {
 	case err != nil:

@@ -15,7 +15,7 @@ import (
 )
 
 // bulkFunc is a client method that acts on several jobs.
-type bulkFunc func(*control.Client, context.Context, control.Selection) (control.BulkResult, error)
+type bulkFunc = Method[control.Selection, control.BulkResult]
 
 func retryVerb(a *App) *cobra.Command {
 	var only bool
@@ -102,8 +102,7 @@ func clearVerb(a *App) *cobra.Command {
 }
 
 // clearCommand builds a command that removes all jobs of one kind, or those of a batch.
-func (a *App) clearCommand(short, what string,
-	do func(*control.Client, context.Context, control.ClearParams) (control.RemovalCount, error)) *cobra.Command {
+func (a *App) clearCommand(short, what string, do Method[control.ClearParams, control.RemovalCount]) *cobra.Command {
 	var p control.ClearParams
 	cmd := &cobra.Command{
 		Use: "clear --yes", Short: short, Args: ExactArgs(0, "no arguments"),
@@ -112,26 +111,18 @@ func (a *App) clearCommand(short, what string,
 			if asks && !a.CanAsk() {
 				return fault.Usage("%s: permanently removes all %s and their history; confirm with --yes", cmd.CommandPath(), what)
 			}
-			c, err := a.Client()
-			if err != nil {
-				return err
-			}
-			defer c.Close()
-			if asks {
-				got, err := do(c, cmd.Context(), control.ClearParams{Batch: p.Batch, DryRun: true})
-				if err != nil {
-					return err
+			return a.WithClient(func(c *control.Client) error {
+				if asks {
+					got, err := do(c, cmd.Context(), control.ClearParams{Batch: p.Batch, DryRun: true})
+					if err != nil {
+						return err
+					}
+					if !a.Confirm("permanently remove %s and their history?", present.Jobs(*got.MatchCount)) {
+						return nil
+					}
+					p.Yes = true
 				}
-				if !a.Confirm("permanently remove %s and their history?", present.Jobs(*got.MatchCount)) {
-					return nil
-				}
-				p.Yes = true
-			}
-			return AnswerOf(cmd.Context(), a, c, do, p, func(got control.RemovalCount) error {
-				if got.MatchCount != nil {
-					return a.Counted(*got.MatchCount)
-				}
-				return a.Println(present.Jobs(got.Count) + " removed")
+				return AnswerOf(cmd.Context(), a, c, do, p, a.PrintRemoved)
 			})
 		},
 	}
@@ -144,6 +135,13 @@ func (a *App) clearCommand(short, what string,
 // RunBulk executes a bulk command in requests of bounded size, and prints which jobs were changed
 // or refused.
 func (a *App) RunBulk(outcome string, ids []string,
+	do func(ids []string, cursor string) (control.BulkResult, error)) error {
+	return a.runBulk(outcome, "", ids, do)
+}
+
+// runBulk implements RunBulk. The parameter everything is the message for a command on the whole queue,
+// which need not find any jobs.
+func (a *App) runBulk(outcome, everything string, ids []string,
 	do func(ids []string, cursor string) (control.BulkResult, error)) error {
 	ids = Unique(ids)
 	all := control.BulkResult{DoneIDs: []string{}, Refusals: []control.Refusal{}}
@@ -164,21 +162,33 @@ func (a *App) RunBulk(outcome string, ids []string,
 			return err
 		}
 	}
-	if seen == 0 && all.MatchCount == nil {
+	if everything == "" && seen == 0 && all.MatchCount == nil {
 		a.SayNoneSelected()
 	}
 	switch {
 	case a.JSON && !a.JSONL:
 		return a.PrintJSON(all)
-	case a.Structured() || all.MatchCount == nil:
+	case a.Structured():
 		return nil
+	case all.MatchCount != nil:
+		return a.printCounted(*all.MatchCount)
+	case everything != "":
+		return a.PrintNote("%s", everything)
 	}
-	return a.Counted(*all.MatchCount)
+	return nil
 }
 
-// Counted prints the number of jobs that a dry run counted. With --quiet it prints to standard error,
-// because standard output then holds only ids.
-func (a *App) Counted(n int) error {
+// PrintRemoved prints how many jobs were removed, or how many a dry run counted.
+func (a *App) PrintRemoved(got control.RemovalCount) error {
+	if got.MatchCount != nil {
+		return a.printCounted(*got.MatchCount)
+	}
+	return a.Println(present.Jobs(got.Count) + " removed")
+}
+
+// printCounted prints the number of jobs that a dry run counted. With --quiet it prints to standard
+// error, because standard output then holds only ids.
+func (a *App) printCounted(n int) error {
 	to := a.Stdout
 	if a.Quiet {
 		to = a.Stderr
@@ -218,12 +228,11 @@ func (a *App) printResult(v, all *control.BulkResult, outcome string) error {
 		return nil
 	}
 	for _, line := range refusals(a.Cmd, v.Refusals) {
-		fmt.Fprintf(a.Stderr, "queuectl: %s\n", a.Clean(a.Stderr, line))
+		a.Say("%s", line)
 	}
+	var err error
 	for _, id := range v.DoneIDs {
-		if err := a.PrintDone(id, "job "+id+" "+outcome); err != nil {
-			return err
-		}
+		err = a.PrintDone(id, "job "+id+" "+outcome)
 	}
-	return nil
+	return err
 }

@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -15,44 +14,55 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// CompleteWithin bounds how long a shell waits for completions.
-const CompleteWithin = time.Second
+// completeWithin bounds how long a shell waits for completions.
+const completeWithin = time.Second
 
-// CompleteIDs completes the ids of jobs in these states, or in any state if states is empty. It offers
-// the newest jobs first, with their commands. It offers nothing if the service does not answer, and it
-// never starts a service.
-func (a *App) CompleteIDs(states ...string) cobra.CompletionFunc {
-	return func(_ *cobra.Command, given []string, prefix string) ([]cobra.Completion, cobra.ShellCompDirective) {
-		return a.idsIn(states, given, prefix), cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveKeepOrder
-	}
-}
-
-// idsIn returns the ids of jobs in these states, except those in given.
-func (a *App) idsIn(states, given []string, prefix string) (ids []cobra.Completion) {
-	for _, j := range a.newest(states) {
-		if strings.HasPrefix(j.ID, prefix) && !slices.Contains(given, j.ID) {
-			ids = append(ids, cobra.CompletionWithDesc(j.ID,
-				fmt.Sprintf("%s: %s", j.State, termtext.Truncate(termtext.Escape(present.Title(&j)), 60))))
-		}
-	}
-	return ids
-}
-
-// newest returns the newest jobs in these states. It returns none if the service does not answer in
-// time.
-func (a *App) newest(states []string) []control.Job {
+// Complete returns the names that begin with prefix, except those in given. The function in the
+// parameter list passes each name to the function add, with a description, which may be "". Complete
+// returns no names if the service does not answer in time, and it never starts a service.
+func (a *App) Complete(given []string, prefix string,
+	list func(ctx context.Context, c *control.Client, add func(name, about string))) (names []cobra.Completion) {
 	c, err := a.Client()
 	if err != nil {
 		return nil
 	}
 	defer c.Close()
-	ctx, cancel := context.WithTimeout(context.Background(), CompleteWithin)
+	ctx, cancel := context.WithTimeout(context.Background(), completeWithin)
 	defer cancel()
-	page, err := c.List(ctx, control.List{State: states, Limit: control.SelectStep})
-	if err != nil {
-		return nil
+	seen := slices.Clone(given)
+	list(ctx, c, func(name, about string) {
+		if !strings.HasPrefix(name, prefix) || slices.Contains(seen, name) {
+			return
+		}
+		seen = append(seen, name)
+		if about != "" {
+			name = cobra.CompletionWithDesc(name, about)
+		}
+		names = append(names, name)
+	})
+	return names
+}
+
+// CompleteIDs completes the ids of jobs in these states, or in any state if states is empty. It offers
+// the newest jobs first, with their commands.
+func (a *App) CompleteIDs(states ...string) cobra.CompletionFunc {
+	return func(_ *cobra.Command, given []string, prefix string) ([]cobra.Completion, cobra.ShellCompDirective) {
+		return a.idsIn(states, given, prefix), keepOrder
 	}
-	return page.Jobs
+}
+
+// keepOrder makes the shell offer the names in the given order, and no files.
+const keepOrder = cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveKeepOrder
+
+// idsIn returns the ids of jobs in these states, except those in given.
+func (a *App) idsIn(states, given []string, prefix string) []cobra.Completion {
+	return a.Complete(given, prefix, func(ctx context.Context, c *control.Client, add func(name, about string)) {
+		page, _ := c.List(ctx, control.List{State: states, Limit: control.SelectStep}) // without an answer, offer nothing
+		for i := range page.Jobs {
+			j := &page.Jobs[i]
+			add(j.ID, j.State+": "+termtext.Truncate(termtext.Escape(present.Title(j)), 60))
+		}
+	})
 }
 
 // completeFlags adds completion to the flags of a command, and of its subcommands, that name
@@ -79,75 +89,50 @@ func (a *App) completeList(_ *cobra.Command, _ []string, typed string) (lists []
 	for _, id := range a.idsIn([]string{"waiting", "processing"}, strings.Split(before, ","), typed[len(before):]) {
 		lists = append(lists, before+id)
 	}
-	return lists, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveKeepOrder
+	return lists, keepOrder
 }
 
 // completeBatches completes the names of the newest jobs' batches. It omits names that contain control
 // characters.
-func (a *App) completeBatches(_ *cobra.Command, _ []string, typed string) (names []cobra.Completion,
-	_ cobra.ShellCompDirective) {
-	for _, j := range a.newest(nil) {
-		if name := j.Labels["batch"]; name != "" && termtext.Escape(name) == name && strings.HasPrefix(name, typed) &&
-			!slices.Contains(names, name) {
-			names = append(names, name)
+func (a *App) completeBatches(_ *cobra.Command, _ []string, typed string) ([]cobra.Completion,
+	cobra.ShellCompDirective) {
+	return a.Complete(nil, typed, func(ctx context.Context, c *control.Client, add func(name, about string)) {
+		page, _ := c.List(ctx, control.List{Limit: control.SelectStep}) // without an answer, offer nothing
+		for i := range page.Jobs {
+			if name := page.Jobs[i].Labels["batch"]; name != "" && termtext.Escape(name) == name {
+				add(name, "")
+			}
 		}
-	}
-	return names, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveKeepOrder
+	}), keepOrder
 }
 
-// completeStates completes the names of states.
-func completeStates(*cobra.Command, []string, string) ([]cobra.Completion, cobra.ShellCompDirective) {
-	names := []cobra.Completion{"waiting", "done"}
+// stateValues returns the values of the flag --state.
+func stateValues() []string {
+	names := []string{"waiting", "done"}
 	for _, s := range queue.States() {
 		names = append(names, s.String())
 	}
-	return names, cobra.ShellCompDirectiveNoFileComp
-}
-
-// AllNodes reads all pages of the list of nodes.
-func AllNodes(ctx context.Context, c *control.Client) (list []control.NodeView, err error) {
-	for p, more := (control.Nodes{}), true; more; more = p.Cursor != "" {
-		page, err := c.NodeList(ctx, p)
-		if err != nil {
-			return nil, err
-		}
-		list, p.Cursor = append(list, page.Nodes...), page.Next
-	}
-	return list, nil
+	return names
 }
 
 // CompleteNodes completes the names of nodes.
-func (a *App) CompleteNodes(cmd *cobra.Command, _ []string, typed string) ([]cobra.Completion,
+func (a *App) CompleteNodes(_ *cobra.Command, _ []string, typed string) ([]cobra.Completion,
 	cobra.ShellCompDirective) {
-	return completeNames(a, cmd, typed, AllNodes, func(n *control.NodeView) string { return n.Name })
+	return a.Complete(nil, typed, func(ctx context.Context, c *control.Client, add func(name, about string)) {
+		list, _ := AllNodes(ctx, c) // without an answer, offer nothing
+		for i := range list {
+			add(list[i].Name, "")
+		}
+	}), cobra.ShellCompDirectiveNoFileComp
 }
 
 // CompleteQueues completes names of queues.
-func (a *App) CompleteQueues(cmd *cobra.Command, _ []string, typed string) ([]cobra.Completion,
+func (a *App) CompleteQueues(_ *cobra.Command, _ []string, typed string) ([]cobra.Completion,
 	cobra.ShellCompDirective) {
-	return completeNames(a, cmd, typed, func(ctx context.Context, c *control.Client) ([]control.QueueView, error) {
-		list, err := c.QueueList(ctx, control.Queues{})
-		return list.Queues, err
-	}, func(q *control.QueueView) string { return q.Queue })
-}
-
-// completeNames completes the name of an object. The function in the parameter all returns the objects
-// to choose from.
-func completeNames[T any](a *App, cmd *cobra.Command, typed string,
-	all func(context.Context, *control.Client) ([]T, error), name func(*T) string) (names []cobra.Completion,
-	_ cobra.ShellCompDirective) {
-	c, err := a.Client()
-	if err != nil {
-		return nil, cobra.ShellCompDirectiveNoFileComp
-	}
-	defer c.Close()
-	ctx, cancel := context.WithTimeout(cmd.Context(), CompleteWithin)
-	defer cancel()
-	list, err := all(ctx, c)
-	for i := range list {
-		if text := name(&list[i]); err == nil && strings.HasPrefix(text, typed) {
-			names = append(names, text)
+	return a.Complete(nil, typed, func(ctx context.Context, c *control.Client, add func(name, about string)) {
+		list, _ := c.QueueList(ctx, control.Queues{}) // without an answer, offer nothing
+		for i := range list.Queues {
+			add(list.Queues[i].Queue, "")
 		}
-	}
-	return names, cobra.ShellCompDirectiveNoFileComp
+	}), cobra.ShellCompDirectiveNoFileComp
 }

@@ -7,7 +7,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/queuectl/queuectl/control"
-	"github.com/queuectl/queuectl/internal/cli/connect"
 	"github.com/queuectl/queuectl/internal/cli/fault"
 	"github.com/queuectl/queuectl/internal/cli/input"
 	"github.com/queuectl/queuectl/internal/present"
@@ -20,7 +19,7 @@ func dlqVerb(a *App) *cobra.Command {
 	list := &cobra.Command{
 		Use: "list", Short: "List dead jobs, newest first", Args: ExactArgs(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			l.states = []string{queue.Dead.String()}
+			l.State = []string{queue.Dead.String()}
 			read := func(c *control.Client, ctx context.Context, p control.List) (control.JobPage, error) {
 				return c.DLQList(ctx, p.DeadOnly())
 			}
@@ -48,32 +47,12 @@ func (a *App) dlqRetryVerb() *cobra.Command {
 			case len(ids) == 0 && !p.All && p.Batch == "":
 				return fault.Usage("%s: no jobs given; give job ids, --batch NAME or --all", cmd.CommandPath())
 			}
-			c, err := a.Client()
-			if err == error(connect.ErrNoQueue) && len(ids) == 0 {
-				return a.onNone(p.DryRun)
+			step := func(c *control.Client, ids []string, cursor string, dryRun bool) (control.BulkResult, error) {
+				p := p
+				p.IDs, p.Cursor, p.DryRun = ids, cursor, p.DryRun || dryRun
+				return c.DLQRetry(cmd.Context(), p)
 			}
-			if err != nil {
-				return err
-			}
-			defer c.Close()
-			step := func(p control.DLQRetry) func(ids []string, cursor string) (control.BulkResult, error) {
-				return func(ids []string, cursor string) (control.BulkResult, error) {
-					p.IDs, p.Cursor = ids, cursor
-					return c.DLQRetry(cmd.Context(), p)
-				}
-			}
-			if p.All && !p.DryRun && !yes && a.CanAsk() {
-				counted := p
-				counted.DryRun = true
-				n, err := a.count(cmd.Context(), step(counted))
-				if err != nil {
-					return err
-				}
-				if n > 0 && !a.Confirm("retry %s?", present.Jobs(n)) {
-					return nil
-				}
-			}
-			return a.RunBulk("is pending again", ids, step(p))
+			return a.confirmBulk(cmd, "is pending again", ids, p.DryRun, p.All && !yes, step)
 		},
 	}
 	cmd.ValidArgsFunction = a.CompleteIDs(queue.Dead.String())

@@ -64,8 +64,8 @@ func enqueueVerb(a *App) *cobra.Command {
 	m.Add(cmd.Flags())
 	cmd.Flags().Var(input.GivenOnce(&batch), "batch", "add the job to the batch `NAME` (label batch=NAME)")
 	cmd.Flags().Var(input.GivenOnce(&afterBatch), "after-batch", "run when all your jobs in batch `NAME` have succeeded")
-	cmd.Flags().Lookup("after-batch").Annotations = map[string][]string{input.ThemeOf: {input.ThemeOrder}}
-	input.SetsField(cmd.Flags().Lookup("after-batch"), "depends_on")
+	cmd.Flags().SetAnnotation("after-batch", input.ThemeOf, []string{input.ThemeOrder})
+	input.SetsField(cmd.Flags(), "after-batch", "depends_on")
 	cmd.Flags().Var(input.NonEmpty(&key), "key",
 		"idempotency `KEY`: a repeated request with the same key adds no second job")
 	cmd.Flags().BoolVar(&noCwd, "no-cwd", false, "run in your home directory, not in the current one")
@@ -89,75 +89,59 @@ func (a *App) inBatch(ctx context.Context, s *queue.Spec, name string) error {
 	if err := s.CheckText(); err != nil {
 		return err
 	}
-	c, err := a.StartedClient(ctx)
-	if err != nil {
-		return err
-	}
-	defer c.Close()
-	n, more := 0, true
-	for p := (control.List{Batch: name}); more && n < manyInBatch; {
-		page, err := c.List(ctx, p)
-		if err != nil {
-			return err
+	return a.WithStarted(ctx, func(c *control.Client) error {
+		n := 0
+		for jobs, err := range JobPages(ctx, c, control.List{Batch: name}) {
+			if err != nil {
+				return err
+			}
+			if n += len(jobs); n >= manyInBatch {
+				break
+			}
 		}
-		n += len(page.Jobs)
-		if more = page.Next != nil; more {
-			p.Cursor = *page.Next
+		switch {
+		case n >= manyInBatch:
+			a.Say("batch %s already has at least %d jobs; adding to it", name, manyInBatch)
+		case n > 0:
+			a.Say("batch %s already has %s; adding to it", name, present.Jobs(n))
 		}
-	}
-	switch {
-	case n >= manyInBatch:
-		fmt.Fprintf(a.Stderr, "queuectl: batch %s already has at least %d jobs; adding to it\n", a.Clean(a.Stderr, name),
-			manyInBatch)
-	case n > 0:
-		fmt.Fprintf(a.Stderr, "queuectl: batch %s already has %s; adding to it\n", a.Clean(a.Stderr, name), present.Jobs(n))
-	}
-	return nil
+		return nil
+	})
 }
 
 func (a *App) enqueueOne(ctx context.Context, s *queue.Spec, noCwd bool, key string) error {
 	if err := input.Prepare(s, noCwd); err != nil {
 		return err // this check must come before a service is started
 	}
-	c, err := a.StartedClient(ctx)
-	if err != nil {
-		return err
-	}
-	defer c.Close()
-	got, err := c.Enqueue(ctx, control.Enqueue{Spec: *s, Key: key, RequireLimits: a.RequireLimits, Next: a.next})
-	if err != nil {
-		return err
-	}
-	input.NamedFiles{}.Warn(&a.Output, a.Cmd, s)
-	enqueue.WarnUnenforced(&a.Output, got.UnenforcedLimits)
-	enqueue.PrintNewQueues(&a.Output, got.NewQueues)
-	enqueue.PrintUnique(&a.Output, s, got.ID, got.Duplicate)
-	enqueue.WarnExpired(&a.Output, s, a.Quiet || !term.IsTerminal(a.Stderr))
-	enqueue.PrintCancelled(&a.Output, &got)
-	enqueue.PrintNotes(&a.Output, a.Cmd, got.Notes)
-	if a.Structured() {
-		job, err := c.Show(ctx, control.Show{ID: control.Name(got.ID)})
+	return a.WithStarted(ctx, func(c *control.Client) error {
+		got, err := c.Enqueue(ctx, control.Enqueue{Spec: *s, Key: key, RequireLimits: a.RequireLimits, Next: a.next})
 		if err != nil {
 			return err
 		}
-		return a.PrintJSON(&job.Job)
-	}
-	if err := a.Println(got.ID); err != nil {
-		return fmt.Errorf("job %s was enqueued, but its id could not be printed: %w", got.ID, err)
-	}
-	if got.Duplicate && s.Unique != nil {
-		return nil
-	}
-	if got.Duplicate {
-		a.PrintNote("job %s was already enqueued with the same --key", got.ID)
-		return nil
-	}
-	now := time.Now()
-	if present.HasExpired(s.ExpiresAt, now) || got.State == queue.Cancelled.String() {
-		got.MaxAttempts = 0 // the job will not run, so the message must not announce attempts
-	}
-	a.PrintNote("job %s enqueued%s%s", got.ID, present.WhenDue(s, now), present.UpToAttempts(got.MaxAttempts))
-	return nil
+		input.NamedFiles{}.Warn(&a.Output, a.Cmd, s)
+		enqueue.PrintAnswer(&a.Output, a.Cmd, s, &got, a.Quiet || !term.IsTerminal(a.Stderr))
+		if a.Structured() {
+			job, err := c.Show(ctx, control.Show{ID: control.Name(got.ID)})
+			if err != nil {
+				return err
+			}
+			return a.PrintJSON(&job.Job)
+		}
+		if err := a.Println(got.ID); err != nil {
+			return fmt.Errorf("job %s was enqueued, but its id could not be printed: %w", got.ID, err)
+		}
+		if got.Duplicate && s.Unique != nil {
+			return nil
+		}
+		if got.Duplicate {
+			return a.PrintNote("job %s was already enqueued with the same --key", got.ID)
+		}
+		now := time.Now()
+		if present.HasExpired(s.ExpiresAt, now) || got.State == queue.Cancelled.String() {
+			got.MaxAttempts = 0 // the job will not run, so the message must not announce attempts
+		}
+		return a.PrintNote("job %s enqueued%s%s", got.ID, present.WhenDue(s, now), present.UpToAttempts(got.MaxAttempts))
+	})
 }
 
 // UploadOptions returns the options for enqueuing several jobs.
@@ -214,7 +198,7 @@ func (a *App) enqueueMany(ctx context.Context, m *input.Source, common *queue.Sp
 // enqueueBatch enqueues all the jobs, or none.
 func (a *App) enqueueBatch(ctx context.Context, specs []queue.Spec, noCwd bool, key string) error {
 	if len(specs) == 0 {
-		fmt.Fprintln(a.Stderr, "queuectl: the JSON array contains no jobs")
+		a.Say("the JSON array contains no jobs")
 		return enqueue.PrintStored(ctx, &a.Output, nil, nil)
 	}
 	if len(specs) > queue.MaxBatch {
@@ -226,37 +210,33 @@ func (a *App) enqueueBatch(ctx context.Context, specs []queue.Spec, noCwd bool, 
 			return fault.AtIndex(err, i+1)
 		}
 	}
-	c, err := a.StartedClient(ctx)
-	if err != nil {
-		return err
-	}
-	defer c.Close()
-	got, err := c.EnqueueBatch(ctx, control.EnqueueBatch{Jobs: specs, Commit: true, Key: key,
-		RequireLimits: a.RequireLimits, Next: a.next})
-	if err != nil {
-		return err
-	}
-	files, expired := input.NamedFiles{}, enqueue.Expiries{}
-	for i := range specs {
-		files.Warn(&a.Output, a.Cmd, &specs[i])
-		expired.Add("entry", i+1, specs[i].ExpiresAt)
-	}
-	enqueue.PrintExpired(&a.Output, &expired)
-	enqueue.WarnUnenforced(&a.Output, got.UnenforcedLimits)
-	enqueue.PrintNewQueues(&a.Output, got.NewQueues)
-	for i := range got.FoundIndexes {
-		got.FoundIndexes[i]++
-	}
-	enqueue.PrintFound(&a.Output, "entry", got.FoundIndexes, len(got.IDs))
-	enqueue.PrintNotes(&a.Output, a.Cmd, got.Notes)
-	if err := enqueue.PrintStored(ctx, &a.Output, c, got.IDs); err != nil {
-		return err
-	}
-	if expired.Never == len(specs) {
-		got.MaxAttempts = 0
-	}
-	a.PrintNote("%d jobs enqueued%s", len(got.IDs)-len(got.FoundIndexes), present.UpToAttempts(got.MaxAttempts))
-	return nil
+	return a.WithStarted(ctx, func(c *control.Client) error {
+		got, err := c.EnqueueBatch(ctx, control.EnqueueBatch{Jobs: specs, Commit: true, Key: key,
+			RequireLimits: a.RequireLimits, Next: a.next})
+		if err != nil {
+			return err
+		}
+		files, expired := input.NamedFiles{}, enqueue.Expiries{}
+		for i := range specs {
+			files.Warn(&a.Output, a.Cmd, &specs[i])
+			expired.Add("entry", i+1, specs[i].ExpiresAt)
+		}
+		enqueue.PrintExpired(&a.Output, &expired)
+		enqueue.WarnUnenforced(&a.Output, got.UnenforcedLimits)
+		enqueue.PrintNewQueues(&a.Output, got.NewQueues)
+		for i := range got.FoundIndexes {
+			got.FoundIndexes[i]++
+		}
+		enqueue.PrintFound(&a.Output, "entry", got.FoundIndexes, len(got.IDs))
+		enqueue.PrintNotes(&a.Output, a.Cmd, got.Notes)
+		if err := enqueue.PrintStored(ctx, &a.Output, c, got.IDs); err != nil {
+			return err
+		}
+		if expired.Never == len(specs) {
+			got.MaxAttempts = 0
+		}
+		return a.PrintNote("%d jobs enqueued%s", len(got.IDs)-len(got.FoundIndexes), present.UpToAttempts(got.MaxAttempts))
+	})
 }
 
 // afterBatch makes a job depend on all jobs of one of the caller's batches.
@@ -264,33 +244,24 @@ func (a *App) afterBatch(ctx context.Context, s *queue.Spec, name string) error 
 	if name == "" {
 		return nil
 	}
-	c, err := a.StartedClient(ctx)
-	if err != nil {
-		return err
-	}
-	defer c.Close()
-	p := control.List{Batch: name}
-	for {
-		page, err := c.List(ctx, p)
-		if e, wrong := errors.AsType[*queue.Error](err); wrong && e.Field == "batch" {
-			return fault.Usage("--after-batch: %s", e.Message)
+	return a.WithStarted(ctx, func(c *control.Client) error {
+		for jobs, err := range JobPages(ctx, c, control.List{Batch: name}) {
+			if e, wrong := errors.AsType[*queue.Error](err); wrong && e.Field == "batch" {
+				return fault.Usage("--after-batch: %s", e.Message)
+			}
+			if err != nil {
+				return err
+			}
+			for i := range jobs {
+				s.DependsOn = append(s.DependsOn, jobs[i].ID)
+			}
 		}
-		if err != nil {
-			return err
+		if len(s.DependsOn) == 0 {
+			return fault.Usage("--after-batch: you have no jobs in batch %q; see the batch of each job, in its label "+
+				"\"batch\", with: queuectl list --columns id,labels", name)
 		}
-		for i := range page.Jobs {
-			s.DependsOn = append(s.DependsOn, page.Jobs[i].ID)
-		}
-		if page.Next == nil {
-			break
-		}
-		p.Cursor = *page.Next
-	}
-	if len(s.DependsOn) == 0 {
-		return fault.Usage("--after-batch: you have no jobs in batch %q; see the batch of each job, in its label "+
-			"\"batch\", with: queuectl list --columns id,labels", name)
-	}
-	return nil
+		return nil
+	})
 }
 
 // RequireFlag adds the flag --require-limits. With this flag, the service rejects jobs whose limits it
@@ -298,5 +269,5 @@ func (a *App) afterBatch(ctx context.Context, s *queue.Spec, name string) error 
 func (a *App) RequireFlag(f *pflag.FlagSet) {
 	f.BoolVar(&a.RequireLimits, "require-limits", false,
 		"reject jobs with limits that this machine cannot enforce, instead of warning")
-	f.Lookup("require-limits").Annotations = map[string][]string{input.ThemeOf: {input.ThemeLimits}}
+	f.SetAnnotation("require-limits", input.ThemeOf, []string{input.ThemeLimits})
 }

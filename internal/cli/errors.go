@@ -107,9 +107,8 @@ func wrongValue(e *pflag.InvalidValueError) string {
 	case "stringToString":
 		return fmt.Sprintf("%q is not NAME=VALUE; write it like tier=gold", queue.Clip(text))
 	}
-	var fault *queue.Error
-	if errors.As(e, &fault) {
-		return fault.Message // omit the field, because the message already names the flag
+	if cause, ok := errors.AsType[*queue.Error](e); ok {
+		return cause.Message // omit the field, because the message already names the flag
 	}
 	return errors.Unwrap(e).Error()
 }

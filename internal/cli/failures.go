@@ -14,7 +14,7 @@ const MaxFailures = 100
 
 // SayFailure prints that a job did not complete, and why.
 func (a *App) SayFailure(j *control.Job) {
-	fmt.Fprintf(a.Stderr, "queuectl: %s (%s)\n", termtext.OneLine(a.Clean(a.Stderr, present.FailureText(j))),
+	a.Say("%s (%s)", termtext.OneLine(a.Clean(a.Stderr, present.FailureText(j))),
 		termtext.Truncate(termtext.OneLine(a.Clean(a.Stderr, present.Title(j))), 60))
 }
 
@@ -36,7 +36,7 @@ func (a *App) sayEnd(j *control.Job, others int) {
 	if others > 0 {
 		text += fmt.Sprintf("; %d more failed", others)
 	}
-	fmt.Fprintf(a.Stderr, "queuectl: %s\n", text)
+	a.Say("%s", text)
 }
 
 // MoreFailures returns how to list the failures that were not named, or "" if all were named. The

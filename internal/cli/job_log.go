@@ -21,21 +21,20 @@ type JobLog struct {
 // OpenJobLog creates a log. If resume is set, it appends to an existing log. The name - means standard
 // output.
 func OpenJobLog(name string, out *os.File, resume bool) (*JobLog, error) {
-	if name == "-" {
-		l := &JobLog{f: out}
-		return l, l.begin()
-	}
-	how := os.O_TRUNC
-	if resume {
-		how = os.O_APPEND
-	}
-	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|how, 0o666)
-	if err != nil {
-		return nil, fault.Usage("--joblog: cannot %v; choose a file that you can write to", err)
-	}
-	l := &JobLog{f: f, named: true}
-	if info, err := f.Stat(); err != nil || info.Size() > 0 {
-		return l, err
+	l := &JobLog{f: out}
+	if name != "-" {
+		how := os.O_TRUNC
+		if resume {
+			how = os.O_APPEND
+		}
+		f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|how, 0o666)
+		if err != nil {
+			return nil, fault.Usage("--joblog: cannot %v; choose a file that you can write to", err)
+		}
+		l.f, l.named = f, true
+		if info, err := f.Stat(); err != nil || info.Size() > 0 {
+			return l, err
+		}
 	}
 	return l, l.begin()
 }

@@ -20,55 +20,32 @@ import (
 )
 
 type listFlags struct {
+	control.List
 	columns []string
 	sort    string
 	watch   bool
 	arrange bool // tables show running jobs first, then waiting jobs in the order in which they will start
-
-	states []string
-	failed bool
-	labels map[string]string
-	queue  string
-	batch  string
-	user   string
-	idGlob string
-	since  control.Time
-	until  control.Time
-	limit  int
 }
 
 func (l *listFlags) add(cmd *cobra.Command) {
 	f := cmd.Flags()
-	input.LabelsVar(f, &l.labels, "label", "only jobs with the label `NAME=VALUE`")
-	f.Var(input.GivenOnce(&l.user), "user", "only jobs that `USER` has enqueued")
-	f.VarP(input.GivenOnce(&l.queue), "queue", "Q", "only jobs of this `QUEUE`")
-	f.Var(input.GivenOnce(&l.batch), "batch", "only your jobs in the batch `NAME`")
-	f.Var(input.GivenOnce(&l.idGlob), "id-glob", "only jobs whose ID matches `PATTERN`, such as build-*")
-	input.InstantVar(f, &l.since, "since", "only jobs that ended (or, if unfinished, were enqueued) since `TIME`; "+
+	input.LabelsVar(f, (*map[string]string)(&l.Label), "label", "only jobs with the label `NAME=VALUE`")
+	f.Var(input.GivenOnce(&l.User), "user", "only jobs that `USER` has enqueued")
+	f.VarP(input.GivenOnce(&l.Queue), "queue", "Q", "only jobs of this `QUEUE`")
+	f.Var(input.GivenOnce(&l.Batch), "batch", "only your jobs in the batch `NAME`")
+	f.Var(input.GivenOnce(&l.IDGlob), "id-glob", "only jobs whose ID matches `PATTERN`, such as build-*")
+	input.InstantVar(f, &l.Since, "since", "only jobs that ended (or, if unfinished, were enqueued) since `TIME`; "+
 		"2h means 2 hours ago")
-	input.InstantVar(f, &l.until, "until", "only jobs that ended (or, if unfinished, were enqueued) before `TIME`; "+
+	input.InstantVar(f, &l.Until, "until", "only jobs that ended (or, if unfinished, were enqueued) before `TIME`; "+
 		"2h means 2 hours ago")
-	f.IntVar(&l.limit, "limit", 0, "list at most `N` jobs (default: 50 in tables, else all)")
+	f.IntVar(&l.Limit, "limit", 0, "list at most `N` jobs (default: 50 in tables, else all)")
 	f.StringSliceVar(&l.columns, "columns", nil, "show these `COLUMNS`, separated by commas: "+
 		strings.Join(present.ColumnNames(), ", "))
 	f.Var(input.NonEmpty(&l.sort), "sort", "sort by `COLUMN`, or in descending order with -COLUMN (default: first "+
 		"running jobs, then waiting, failed and finished ones)")
 	f.BoolVar(&l.watch, "watch", false, "print the list again after each change, until interrupted")
-	for _, flag := range []string{"columns", "sort"} {
-		// This call fails only if the flag does not exist.
-		cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(present.ColumnNames(),
-			cobra.ShellCompDirectiveNoFileComp))
-	}
-}
-
-func (l *listFlags) params(cmd *cobra.Command) (control.List, error) {
-	p := control.List{State: l.states, Failed: l.failed, Label: l.labels, Queue: l.queue, Batch: l.batch, User: l.user,
-		IDGlob: l.idGlob, Since: l.since, Until: l.until}
-	if cmd.Flags().Changed("limit") && l.limit < 1 {
-		return p, fault.Usage("--limit: %d is too small; use 1 or more (without --limit, a table shows 50 jobs, and other "+
-			"formats all)", l.limit)
-	}
-	return p, nil
+	input.CompleteValues(cmd, "columns", present.ColumnNames()...)
+	input.CompleteValues(cmd, "sort", present.ColumnNames()...)
 }
 
 func listVerb(a *App) *cobra.Command {
@@ -82,10 +59,10 @@ func listVerb(a *App) *cobra.Command {
 		},
 	}
 	l.add(cmd)
-	cmd.Flags().StringSliceVarP(&l.states, "state", "s", nil,
+	cmd.Flags().StringSliceVarP((*[]string)(&l.State), "state", "s", nil,
 		"only jobs in `STATE`; waiting means blocked, held, pending or failed (to be retried); done means completed")
-	cmd.Flags().BoolVar(&l.failed, "failed", false, "only dead and failed jobs")
-	cmd.RegisterFlagCompletionFunc("state", completeStates) // fails only if the flag does not exist
+	cmd.Flags().BoolVar(&l.Failed, "failed", false, "only dead and failed jobs")
+	input.CompleteValues(cmd, "state", stateValues()...)
 	return cmd
 }
 
@@ -99,20 +76,21 @@ func psVerb(a *App) *cobra.Command {
 	return cmd
 }
 
-type pager func(*control.Client, context.Context, control.List) (control.JobPage, error)
+type pager = Method[control.List, control.JobPage]
 
 // list prints jobs: all of them as JSON or ids, or the first 50 as a table.
 func (a *App) list(cmd *cobra.Command, l *listFlags, read pager, row func(*control.Job) []string, head []string) error {
 	a.MissingIsEmpty = true
-	p, err := l.params(cmd)
-	if err != nil {
-		return err
+	if cmd.Flags().Changed("limit") && l.Limit < 1 {
+		return fault.Usage("--limit: %d is too small; use 1 or more (without --limit, a table shows 50 jobs, and other "+
+			"formats all)", l.Limit)
 	}
 	table := !a.Structured() && !a.Quiet
-	limit := l.limit
+	limit := l.Limit
 	if limit == 0 && table {
 		limit = tableLimit
 	}
+	var err error
 	if len(l.columns) > 0 {
 		if !table {
 			return fault.Usage("--columns: cannot be combined with --json, --jsonl or --quiet; use one of them")
@@ -131,25 +109,22 @@ func (a *App) list(cmd *cobra.Command, l *listFlags, read pager, row func(*contr
 			return err
 		}
 	}
-	c, err := a.ReaderUnless(cmd.Context(), l.watch)
-	if err != nil {
-		return err
-	}
-	defer c.Close()
-	fixed := limit
-	once := func() error {
-		if limit = fixed; l.watch && table && l.limit == 0 {
-			limit = a.rowsInWindow(limit)
+	return a.WithReader(cmd.Context(), l.watch, func(c *control.Client) error {
+		fixed := limit
+		once := func() error {
+			if limit = fixed; l.watch && table && l.Limit == 0 {
+				limit = a.rowsInWindow(limit)
+			}
+			if l.arrange && table && order == nil {
+				return a.listArranged(cmd.Context(), c, l.List, limit, row, head)
+			}
+			return a.listOnce(cmd.Context(), c, l.List, read, limit, order, row, head)
 		}
-		if l.arrange && table && order == nil {
-			return a.listArranged(cmd.Context(), c, p, limit, row, head)
+		if l.watch {
+			return a.WhileRead(cmd.Context(), func(ctx context.Context) error { return a.watch(ctx, once) })
 		}
-		return a.listOnce(cmd.Context(), c, p, read, limit, order, row, head)
-	}
-	if l.watch {
-		return a.WhileRead(cmd.Context(), func(ctx context.Context) error { return a.watch(ctx, once) })
-	}
-	return once()
+		return once()
+	})
 }
 
 // watchFrame is how many lines of a watched screen show no job: the time, the heading, the number of
@@ -169,11 +144,9 @@ func (a *App) listArranged(ctx context.Context, c *control.Client, p control.Lis
 	row func(*control.Job) []string, head []string) error {
 	var jobs []control.Job
 	var more bool
-	var err error
+	var err error = queue.ErrUnsupported
 	if !filtered(p) && limit <= mostRows {
 		jobs, more, err = firstJobs(ctx, c, p, limit)
-	} else {
-		err = queue.ErrUnsupported
 	}
 	if errors.Is(err, queue.ErrUnsupported) { // firstJobs or an older service returned this error
 		jobs, more, err = newestJobs(ctx, c, p, limit)
@@ -279,8 +252,7 @@ func (a *App) jobsTable(head []string, rows [][]string) error {
 func (a *App) endTable(ctx context.Context, c *control.Client, rows [][]string, head []string, p control.List,
 	more bool) error {
 	if len(rows) == 0 {
-		a.PrintNote("no jobs")
-		return nil
+		return a.PrintNote("no jobs")
 	}
 	if !a.OwnColumns {
 		head, rows = present.DropPlainColumns(head, rows)
@@ -299,10 +271,8 @@ func (a *App) endTable(ctx context.Context, c *control.Client, rows [][]string, 
 		return a.Println(termtext.LocaleText("… and more jobs (use --limit N)"))
 	}
 	var total int64
-	if p.Failed {
-		p.State = append(p.State, queue.Dead.String(), queue.Failed.String())
-	}
-	for _, name := range stateNames(p.State) {
+	names, _ := stateNames(&p) // the service has already accepted the states
+	for _, name := range names {
 		total += st.Jobs[name]
 	}
 	return a.Println(termtext.LocaleText("…") + " and " + present.Plural(int(max(1, total-int64(len(rows)))), "more job") +

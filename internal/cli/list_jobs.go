@@ -4,9 +4,13 @@ import (
 	"cmp"
 	"context"
 	"slices"
+	"sort"
+	"strings"
 	"time"
 
 	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/internal/cli/fault"
+	"github.com/queuectl/queuectl/internal/cli/hints"
 	"github.com/queuectl/queuectl/internal/present"
 	"github.com/queuectl/queuectl/queue"
 )
@@ -30,11 +34,11 @@ func arranged(jobs []control.Job, now time.Time) {
 		}
 		return 3, j.Seq
 	}
-	sortList(jobs, func(a, b *control.Job) int {
+	sort.Stable(jobOrder{jobs, func(a, b *control.Job) int {
 		groupA, atA := place(a)
 		groupB, atB := place(b)
 		return cmp.Or(cmp.Compare(groupA, groupB), cmp.Compare(atA, atB), cmp.Compare(a.Seq, b.Seq))
-	})
+	}})
 }
 
 // tableLimit is how many jobs a table shows without --limit.
@@ -45,10 +49,9 @@ const tableLimit = 50
 // too few jobs of these states.
 func firstJobs(ctx context.Context, c *control.Client, p control.List, limit int) (jobs []control.Job, more bool,
 	err error) {
-	for _, name := range p.State {
-		if _, err := queue.ParseStates(name); err != nil {
-			return nil, false, err
-		}
+	wanted, err := stateNames(&p)
+	if err != nil {
+		return nil, false, err
 	}
 	s, err := c.Screen(ctx, control.ScreenRows{Rows: min(limit, mostRows)})
 	if err != nil {
@@ -57,31 +60,23 @@ func firstJobs(ctx context.Context, c *control.Client, p control.List, limit int
 	if s.Status.StoreError != "" {
 		return nil, false, queue.Errorf(queue.CodeUnavailable, "%s", s.Status.StoreError)
 	}
-	if p.Failed {
-		p.State = append(slices.Clone(p.State), queue.Dead.String(), queue.Failed.String())
-	}
 	var total int64
-	wanted := stateNames(p.State)
-	for name, n := range s.Status.Jobs {
-		if slices.Contains(wanted, name) {
-			total += n
-		}
+	for _, name := range wanted {
+		total += s.Status.Jobs[name]
 	}
 	of := func(list []control.Job) []control.Job {
 		return slices.DeleteFunc(list, func(j control.Job) bool { return !slices.Contains(wanted, j.State) })
 	}
-	var open []control.Job
+	var running, ended []control.Job
 	for i := range s.Running {
-		open = append(open, s.Running[i].Job)
+		running = append(running, s.Running[i].Job)
 	}
-	open = of(append(append(append(open, s.Ready...), s.Timed...), s.HeldOrBlocked...))
-	var ended []control.Job
 	for i := range s.Dead {
 		ended = append(ended, s.Dead[i].Job)
 	}
-	dead, done := of(ended), of(s.Done)
+	open, dead, done := of(slices.Concat(running, s.Ready, s.Timed, s.HeldOrBlocked)), of(ended), of(s.Done)
 	jobs = inOneTable(open, dead, done, limit)
-	if int64(len(jobs)) < min(total, int64(limit)) && len(p.State) > 0 {
+	if int64(len(jobs)) < min(total, int64(limit)) && (len(p.State) > 0 || p.Failed) {
 		return nil, false, queue.ErrUnsupported
 	}
 	return jobs, total > int64(len(jobs)), nil
@@ -91,15 +86,11 @@ func firstJobs(ctx context.Context, c *control.Client, p control.List, limit int
 // request. So it finds running and waiting jobs even if very many jobs have ended.
 func newestJobs(ctx context.Context, c *control.Client, p control.List, limit int) (jobs []control.Job, more bool,
 	err error) {
-	for _, name := range p.State {
-		if _, err := queue.ParseStates(name); err != nil {
-			return nil, false, err
-		}
+	wanted, err := stateNames(&p)
+	if err != nil {
+		return nil, false, err
 	}
-	if p.Failed {
-		p.State, p.Failed = append(slices.Clone(p.State), queue.Dead.String(), queue.Failed.String()), false
-	}
-	wanted := stateNames(p.State)
+	p.Failed = false
 	read := func(states ...queue.State) (list []control.Job) {
 		p := p
 		p.State = nil
@@ -143,19 +134,105 @@ func filtered(p control.List) bool {
 		p.IDGlob != ""
 }
 
-func stateNames(asked []string) (names []string) {
-	if len(asked) == 0 {
-		for _, s := range queue.States() {
+// stateNames returns the names of the states that a list selects, each once.
+func stateNames(p *control.List) (names []string, err error) {
+	var selected []queue.State
+	for _, name := range p.State {
+		states, err := queue.ParseStates(name)
+		if err != nil {
+			return nil, err
+		}
+		selected = append(selected, states...)
+	}
+	if p.Failed {
+		selected = append(selected, queue.Dead, queue.Failed)
+	}
+	for _, s := range queue.States() {
+		if len(selected) == 0 || slices.Contains(selected, s) {
 			names = append(names, s.String())
 		}
-		return names
 	}
-	for _, name := range asked {
-		if states, err := queue.ParseStates(name); err == nil {
-			for _, s := range states {
-				names = append(names, s.String())
-			}
+	return names, nil
+}
+
+// findColumn returns the column with a name. The error about an unknown name contains the parameter
+// flag.
+func findColumn(flag, name string) (present.Column, error) {
+	for _, c := range present.Columns() {
+		if c.Name == strings.ReplaceAll(name, "-", "_") {
+			return c, nil
 		}
 	}
-	return names
+	return present.Column{}, fault.Usage("--%s: unknown column %q%s", flag, name,
+		hints.SimilarWord(name, present.ColumnNames(), "use one of: "+strings.Join(present.ColumnNames(), ", ")))
 }
+
+// columnFuncs returns the headings of the named columns, and a function that returns a job's row.
+func columnFuncs(names []string) (head []string, row func(*control.Job) []string, err error) {
+	list := make([]present.Column, len(names))
+	for i, name := range names {
+		if list[i], err = findColumn("columns", name); err != nil {
+			return nil, nil, err
+		}
+		head = append(head, list[i].Title)
+	}
+	return head, func(j *control.Job) []string {
+		cells := make([]string, len(list))
+		for i, c := range list {
+			cells[i] = c.Value(j).Text
+		}
+		return cells
+	}, nil
+}
+
+// sorter collects jobs in an order. Its memory use is bounded, because it keeps only the first limit
+// jobs.
+type sorter struct {
+	compare func(a, b *control.Job) int
+	limit   int
+	jobs    []control.Job
+}
+
+// newSorter parses the value of --sort: COLUMN for ascending order, or -COLUMN for descending
+// order.
+func newSorter(text string, limit int) (*sorter, error) {
+	name, down := strings.CutPrefix(text, "-")
+	c, err := findColumn("sort", name)
+	if err != nil {
+		return nil, err
+	}
+	return &sorter{limit: limit, compare: func(a, b *control.Job) int {
+		order := present.CompareCells(c.Value(a), c.Value(b))
+		if down {
+			order = -order
+		}
+		return cmp.Or(order, cmp.Compare(b.Seq, a.Seq))
+	}}, nil
+}
+
+func (s *sorter) add(jobs []control.Job) {
+	s.jobs = append(s.jobs, jobs...)
+	if len(s.jobs) > 2*s.limit+1000 {
+		s.keep()
+	}
+}
+
+// keep sorts the collected jobs, keeps the first limit of them, and drops the rest.
+func (s *sorter) keep() []control.Job {
+	sort.Stable(jobOrder{s.jobs, s.compare})
+	s.jobs = s.jobs[:min(len(s.jobs), s.limit)]
+	return s.jobs
+}
+
+// jobOrder sorts jobs in place with sort.Stable. The functions sort.SliceStable and slices.SortStableFunc
+// would add kilobytes to queuectl.
+type jobOrder struct {
+	jobs    []control.Job
+	compare func(a, b *control.Job) int
+}
+
+func (o jobOrder) Len() int { return len(o.jobs) }
+
+func (o jobOrder) Less(i, j int) bool { return o.compare(&o.jobs[i], &o.jobs[j]) < 0 }
+
+func (o jobOrder) Swap(i, j int) { o.jobs[i], o.jobs[j] = o.jobs[j], o.jobs[i] }

@@ -6,7 +6,6 @@ import (
 
 	"github.com/queuectl/queuectl/control"
 	"github.com/queuectl/queuectl/internal/cli/term"
-	"github.com/queuectl/queuectl/internal/termtext"
 	"github.com/queuectl/queuectl/queue"
 )
 
@@ -24,7 +23,7 @@ func damaged(p *control.Piece) error {
 // line, so that the lines of several jobs do not mix.
 type logPrinter struct {
 	a         *App
-	screen    [2]*term.SafeWriter // one for standard output and one for standard error
+	screen    [2]term.SafeWriter // one for standard output and one for standard error
 	ttys      [2]term.TTYOutput
 	number    int         // number of the attempt whose output is being printed
 	list      *term.Array // the JSON array to print to; nil for text or JSON lines
@@ -41,11 +40,12 @@ const maxPart = 64 << 10
 // returns. Otherwise the text after a carriage return would overwrite the prefix or the time.
 func newLogPrinter(a *App, prefix string, stamps bool) *logPrinter {
 	live := prefix == "" && !stamps
-	screen := [2]*term.SafeWriter{
-		term.NewSafeWriter(&a.Output, a.Stdout, live), term.NewSafeWriter(&a.Output, a.Stdout, live)}
-	t := term.TTYOutput{Renderer: termtext.Renderer{Colours: term.ColoursOn(a.Stdout)}}
-	return &logPrinter{a: a, screen: screen, ttys: [2]term.TTYOutput{t, t}, prefix: prefix, stamps: stamps,
-		lineStart: true}
+	l := &logPrinter{a: a, prefix: prefix, stamps: stamps, lineStart: true}
+	for i := range l.screen {
+		l.screen[i] = term.SafeWriter{Output: &a.Output, File: a.Stdout, Live: live}
+		l.ttys[i].Renderer.Colours = term.ColoursOn(a.Stdout)
+	}
+	return l
 }
 
 func (l *logPrinter) piece(p *control.Piece) error {
@@ -59,7 +59,7 @@ func (l *logPrinter) piece(p *control.Piece) error {
 	if p.Stream == "stderr" {
 		i = 1
 	}
-	from, tty := l.screen[i], &l.ttys[i]
+	from, tty := &l.screen[i], &l.ttys[i]
 	text := ""
 	// Each attempt has its own terminal, so a new attempt starts with an empty line.
 	if p.Attempt != l.number {

@@ -39,17 +39,14 @@ func logsVerb(a *App) *cobra.Command {
 			}
 			if len(ids) == 0 {
 				a.MissingIsEmpty = true // without a queue, the flags select no jobs
-				c, err := a.ReaderUnless(cmd.Context(), p.Follow)
-				if err != nil {
+				if err := a.WithReader(cmd.Context(), p.Follow, func(c *control.Client) error {
+					selected, err := s.Resolved(cmd, c, nil)
+					for i := range selected {
+						ids = append(ids, selected[i].ID)
+					}
 					return err
-				}
-				defer c.Close()
-				selected, err := s.Resolved(cmd, c, nil)
-				if err != nil {
+				}); err != nil {
 					return err
-				}
-				for i := range selected {
-					ids = append(ids, selected[i].ID)
 				}
 				if len(ids) == 0 {
 					a.SayNoneSelected()
@@ -68,7 +65,7 @@ func logsVerb(a *App) *cobra.Command {
 	f.BoolVar(&p.Stdout, "stdout", false, "print only standard output")
 	f.BoolVar(&p.Stderr, "stderr", false, "print only standard error")
 	f.IntVarP(&lines, "lines", "n", 0, "print only the last `N` lines")
-	input.SetsField(f.Lookup("lines"), "n")
+	input.SetsField(f, "lines", "n")
 	input.InstantVar(f, &p.Since, "since", "only lines printed since `TIME`; 2h means 2 hours ago")
 	input.InstantVar(f, &p.Until, "until", "only lines printed before `TIME`; 2h means 2 hours ago")
 	f.BoolVar(&stamps, "timestamps", false, "print the time before each line")
@@ -85,25 +82,19 @@ type logReader struct {
 	list    *term.Array // the JSON array to print to; nil for text or JSON lines
 }
 
-// openLogs returns a logReader. The caller must call end, which completes the output. The function end
-// returns its argument err, joined with its own error.
-func (a *App) openLogs(ctx context.Context, p control.Logs, stamps bool) (r *logReader, end func(err error) error,
-	err error) {
-	c, err := a.ReaderUnless(ctx, p.Follow)
-	if err != nil {
-		return nil, nil, err
-	}
-	r = &logReader{a: a, c: c, p: p, stamps: stamps}
-	if a.JSON && !a.JSONL {
-		r.list = term.NewArray(a.Stdout)
-	}
-	return r, func(err error) error {
+// withLogs calls the function do with a logReader, and completes the output afterwards.
+func (a *App) withLogs(ctx context.Context, p control.Logs, stamps bool, do func(*logReader) error) error {
+	return a.WithReader(ctx, p.Follow, func(c *control.Client) error {
+		r := &logReader{a: a, c: c, p: p, stamps: stamps}
+		if a.JSON && !a.JSONL {
+			r.list = term.NewArray(a.Stdout)
+		}
+		err := do(r)
 		if r.list != nil {
 			err = errors.Join(err, r.list.End())
 		}
-		c.Close()
 		return err
-	}, nil
+	})
 }
 
 // errAttemptOver means that the followed attempt has ended.
@@ -147,8 +138,7 @@ func (r *logReader) printLost(ctx context.Context, id string) {
 	}
 	reason := queue.Reason(queue.ValueOr(h.Reason, ""))
 	if reason == queue.ReasonLost || reason == queue.ReasonInterrupted {
-		fmt.Fprintf(r.a.Stderr, "queuectl: the output of attempt %d of job %s is lost, because the runner died "+
-			"during the attempt\n", h.Attempt, id)
+		r.a.Say("the output of attempt %d of job %s is lost, because the runner died during the attempt", h.Attempt, id)
 	}
 }
 
@@ -180,40 +170,32 @@ func (r *logReader) print(ctx context.Context, p control.Logs, prefix string) (s
 
 // logs prints the output of jobs. It prints one job after another. With --follow, it prints the output
 // of all jobs as it arrives, with the job's id before each line.
-func (a *App) logs(ctx context.Context, p control.Logs, ids []string, stamps bool) (err error) {
+func (a *App) logs(ctx context.Context, p control.Logs, ids []string, stamps bool) error {
 	if p.Follow && len(ids) > control.MaxStreams {
 		return fault.Usage("cannot follow %d jobs at the same time (at most %d); select fewer jobs, or leave out --follow",
 			len(ids), control.MaxStreams)
 	}
-	r, end, err := a.openLogs(ctx, p, stamps)
-	if err != nil {
-		return err
-	}
-	defer func() { err = end(err) }()
 	width := 0
 	for _, id := range ids {
 		width = max(width, len(id))
 	}
-	one := func(id string) error {
-		prefix := ""
-		if len(ids) > 1 {
-			prefix = fmt.Sprintf("%-*s | ", width, id)
+	return a.withLogs(ctx, p, stamps, func(r *logReader) error {
+		errs := make([]error, len(ids))
+		var streams sync.WaitGroup
+		for i, id := range ids {
+			prefix := ""
+			if len(ids) > 1 {
+				prefix = fmt.Sprintf("%-*s | ", width, id)
+			}
+			if p.Follow {
+				streams.Go(func() { errs[i] = r.read(ctx, id, prefix) })
+			} else {
+				errs[i] = r.read(ctx, id, prefix)
+			}
 		}
-		return r.read(ctx, id, prefix)
-	}
-	if !p.Follow {
-		for _, id := range ids {
-			err = errors.Join(err, one(id))
-		}
-		return err
-	}
-	errs := make([]error, len(ids))
-	var streams sync.WaitGroup
-	for i, id := range ids {
-		streams.Go(func() { errs[i] = one(id) })
-	}
-	streams.Wait()
-	return errors.Join(errs...)
+		streams.Wait()
+		return errors.Join(errs...)
+	})
 }
 
 // These constants bound how many jobs of a queue are read concurrently. The service limits the open
@@ -226,21 +208,19 @@ const (
 
 // logsOfQueue prints the output of the queue's running jobs and of jobs that start later, with the
 // job's id before each line. It returns when the user interrupts it or the service ends.
-func (a *App) logsOfQueue(ctx context.Context, p control.Logs, of control.List, stamps bool) (err error) {
-	r, end, err := a.openLogs(ctx, p, stamps)
-	if err != nil {
+func (a *App) logsOfQueue(ctx context.Context, p control.Logs, of control.List, stamps bool) error {
+	return a.withLogs(ctx, p, stamps, func(r *logReader) error {
+		ctx, cancel := context.WithCancelCause(ctx)
+		q := &queueReader{r: r, filter: of, followedAttempts: map[string]int{}, liveSlots: make(chan struct{}, followedLive),
+			endedSlots: make(chan struct{}, readEnded), fail: cancel}
+		err := q.follow(ctx)
+		if cause := context.Cause(ctx); cause != nil {
+			err = cause
+		}
+		cancel(nil)
+		q.streams.Wait()
 		return err
-	}
-	ctx, cancel := context.WithCancelCause(ctx)
-	q := &queueReader{r: r, filter: of, followedAttempts: map[string]int{}, liveSlots: make(chan struct{}, followedLive),
-		endedSlots: make(chan struct{}, readEnded), fail: cancel}
-	err = q.follow(ctx)
-	if cause := context.Cause(ctx); cause != nil {
-		err = cause
-	}
-	cancel(nil)
-	q.streams.Wait()
-	return end(err)
+	})
 }
 
 // queueReader follows the output of a queue's jobs.

@@ -10,9 +10,9 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"os"
 	"slices"
 	"strings"
@@ -89,19 +89,16 @@ func (a *App) main(ctx context.Context, args []string) int {
 		return a.Exit
 	}
 	if own, ok := errors.AsType[*queue.Error](err); ok && own == connect.ErrNoQueue && a.MissingIsEmpty {
-		fmt.Fprintf(a.Stderr, "queuectl: %v\n", connect.ErrNoQueue)
+		a.Say("%v", connect.ErrNoQueue)
 		if a.JSON && !a.JSONL {
 			a.Println("[]")
 		}
 		return 0
 	}
-	code := fault.ExitCode(err)
-	if a.FailureCode != 0 {
-		code = a.FailureCode
-	}
+	code := cmp.Or(a.FailureCode, fault.ExitCode(err))
 	// A message may list several errors, one per line.
-	for line := range strings.Lines(a.Clean(a.Stderr, fault.Message(err)+a.Skew(err))) {
-		fmt.Fprintf(a.Stderr, "queuectl: %s\n", strings.TrimSuffix(line, "\n"))
+	for line := range strings.Lines(fault.Message(err) + a.Skew(err)) {
+		a.Say("%s", strings.TrimSuffix(line, "\n"))
 	}
 	return code
 }

@@ -41,34 +41,16 @@ func (a *App) pauseCommand(name, short, outcome string, do bulkFunc, allUsage, a
 }
 
 // onEverything pauses or resumes the whole queue, and prints which running jobs are affected.
-func (a *App) onEverything(
-	cmd *cobra.Command, s *Selection, ids []string, outcome string, do bulkFunc, say string,
-) error {
+func (a *App) onEverything(cmd *cobra.Command, s *Selection, ids []string, outcome string, do bulkFunc,
+	say string) error {
 	p, err := s.Of(cmd, ids)
 	if err != nil {
 		return err
 	}
-	c, err := a.Client()
-	if err != nil {
-		return err
-	}
-	defer c.Close()
-	v, err := do(c, cmd.Context(), p)
-	if err != nil {
-		return err
-	}
-	all := control.BulkResult{DoneIDs: []string{}, Refusals: []control.Refusal{}}
-	if err := a.printResult(&v, &all, outcome); err != nil {
-		return err
-	}
-	switch {
-	case a.JSON && !a.JSONL:
-		return a.PrintJSON(all)
-	case a.Structured():
-		return nil
-	case v.MatchCount != nil:
-		return a.Counted(*v.MatchCount)
-	}
-	a.PrintNote("%s", say)
-	return nil
+	return a.WithClient(func(c *control.Client) error {
+		return a.runBulk(outcome, say, nil, func(_ []string, cursor string) (control.BulkResult, error) {
+			p.Cursor = cursor
+			return do(c, cmd.Context(), p)
+		})
+	})
 }

@@ -53,7 +53,9 @@ func runVerb(a *App) *cobra.Command {
 				}
 			}
 			if i := slices.Index(args, ":::"); i >= 0 {
-				return manyJobsError(args[:i])
+				program := ProgramText(args[:i])
+				return fault.Usage("run takes one job; to run several in a separate queue: queuectl run --private -- %s ::: …; "+
+					"to add them to this queue: queuectl enqueue -- %[1]s ::: …", program)
 			}
 			batch, err := input.ReadWords(a.Stdin, "run", &spec, args, cmd.ArgsLenAtDash())
 			if err != nil {
@@ -89,14 +91,6 @@ func runVerb(a *App) *cobra.Command {
 	return cmd
 }
 
-// manyJobsError returns the error for a run with many jobs (":::"). It names the commands that
-// can run them.
-func manyJobsError(program []string) error {
-	line := ProgramText(program)
-	return fault.Usage("run takes one job; to run several in a separate queue: queuectl run --private -- %s ::: …; to "+
-		"add them to this queue: queuectl enqueue -- %s ::: …", line, line)
-}
-
 // ProgramText returns a program and its arguments quoted for the shell, except words with
 // replacement strings like {}.
 func ProgramText(program []string) string {
@@ -127,26 +121,18 @@ func (a *App) run(ctx context.Context, s *queue.Spec, noCwd, cancelOnExit bool) 
 	if err := input.Prepare(s, noCwd); err != nil {
 		return err
 	}
-	c, err := a.StartedClient(ctx)
-	if err != nil {
-		return err
-	}
-	defer c.Close()
-	interrupts := watchInterrupts()
-	if s.OutputLimit == nil {
-		s.OutputLimit = new(followedOutput)
-	}
-	got, err := c.Enqueue(ctx, control.Enqueue{Spec: *s, RequireLimits: a.RequireLimits})
-	if err != nil {
-		return err
-	}
-	enqueue.WarnUnenforced(&a.Output, got.UnenforcedLimits)
-	enqueue.PrintNewQueues(&a.Output, got.NewQueues)
-	enqueue.WarnExpired(&a.Output, s, true)
-	enqueue.PrintUnique(&a.Output, s, got.ID, got.Duplicate)
-	enqueue.PrintCancelled(&a.Output, &got)
-	enqueue.PrintNotes(&a.Output, a.Cmd, got.Notes)
-	return a.attached(ctx, c, &followedJob{id: got.ID, tty: tty, cancelOnExit: cancelOnExit}, interrupts)
+	return a.WithStarted(ctx, func(c *control.Client) error {
+		interrupts := watchInterrupts()
+		if s.OutputLimit == nil {
+			s.OutputLimit = new(followedOutput)
+		}
+		got, err := c.Enqueue(ctx, control.Enqueue{Spec: *s, RequireLimits: a.RequireLimits})
+		if err != nil {
+			return err
+		}
+		enqueue.PrintAnswer(&a.Output, a.Cmd, s, &got, true)
+		return a.attached(ctx, c, &followedJob{id: got.ID, tty: tty, cancelOnExit: cancelOnExit}, interrupts)
+	})
 }
 
 // followedOutput is how many bytes of each output stream the service keeps for a job that the command
@@ -167,9 +153,13 @@ func (a *App) viewOnly(ctx context.Context, c *control.Client, id string) bool {
 	if !errors.Is(err, queue.ErrDenied) && !errors.Is(err, queue.ErrUnsupported) {
 		return false // following the job reports any other error
 	}
-	fmt.Fprintf(a.Stderr, "queuectl: view only (your input is not sent to the job): %s\n",
-		termtext.OneLine(a.Clean(a.Stderr, err.Error())))
+	a.sayViewOnly(err)
 	return true
+}
+
+// sayViewOnly prints why the program does not send the user's input to the job.
+func (a *App) sayViewOnly(err error) {
+	a.Say("view only (your input is not sent to the job): %s", termtext.OneLine(a.Clean(a.Stderr, err.Error())))
 }
 
 // followedJob is a job that this process follows to its end.
@@ -222,17 +212,14 @@ func attachVerb(a *App) *cobra.Command {
 		},
 		ValidArgsFunction: a.CompleteIDs("processing", "waiting"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			c, err := a.Client()
-			if err != nil {
-				return err
-			}
-			defer c.Close()
-			job, err := c.Show(cmd.Context(), control.Show{ID: control.Name(args[0])})
-			if err != nil {
-				return err
-			}
-			tty, _ := job.Spec["tty"].(bool)
-			return a.attached(cmd.Context(), c, &followedJob{id: job.ID, tty: tty, mayHaveStarted: true}, watchInterrupts())
+			return a.WithClient(func(c *control.Client) error {
+				job, err := c.Show(cmd.Context(), control.Show{ID: control.Name(args[0])})
+				if err != nil {
+					return err
+				}
+				tty, _ := job.Spec["tty"].(bool)
+				return a.attached(cmd.Context(), c, &followedJob{id: job.ID, tty: tty, mayHaveStarted: true}, watchInterrupts())
+			})
 		},
 	}
 	a.ownExit(cmd)
@@ -270,9 +257,9 @@ func (a *App) cancelAndExit(c *control.Client, id string) error {
 		return err
 	}
 	if len(verdict.Refusals) > 0 {
-		fmt.Fprintf(a.Stderr, "queuectl: %s\n", verdict.Refusals[0].Err())
+		a.Say("%s", verdict.Refusals[0].Err())
 		return nil
 	}
-	fmt.Fprintf(a.Stderr, "queuectl: job %s cancelled\n", id)
+	a.Say("job %s cancelled", id)
 	return nil
 }

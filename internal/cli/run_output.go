@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -18,7 +19,8 @@ import (
 // is for JSON, it prints both streams to standard error. If p.Ends is set, it calls the function ended
 // after each attempt except the last.
 func (a *App) PrintOutput(ctx context.Context, c *control.Client, p control.Logs, ended func(attempt int) error) error {
-	out, errs := term.NewSafeWriter(&a.Output, a.Stdout, true), term.NewSafeWriter(&a.Output, a.Stderr, true)
+	out := &term.SafeWriter{Output: &a.Output, File: a.Stdout, Live: true}
+	errs := &term.SafeWriter{Output: &a.Output, File: a.Stderr, Live: true}
 	if a.Structured() {
 		out.File = a.Stderr
 	}
@@ -41,9 +43,8 @@ func (a *App) PrintOutput(ctx context.Context, c *control.Client, p control.Logs
 	})
 	for _, s := range []*term.SafeWriter{out, errs} {
 		if rest := s.Rest(); rest != "" {
-			if _, failed := s.File.WriteString(rest); err == nil {
-				err = failed
-			}
+			_, failed := s.File.WriteString(rest)
+			err = cmp.Or(err, failed)
 		}
 	}
 	return err
@@ -93,7 +94,7 @@ func (a *App) sayWhy(ctx context.Context, c *control.Client, id string) {
 		text = present.ReasonLine(job.WaitsFor, time.Now())
 	}
 	a.Progress("")
-	fmt.Fprintf(a.Stderr, "queuectl: job %s is waiting: %s\n", id, a.Clean(a.Stderr, text))
+	a.Say("job %s is waiting: %s", id, text)
 }
 
 // printAttempt prints how an attempt ended, and when the job is retried.
@@ -130,8 +131,8 @@ func (a *App) printAttempt(ctx context.Context, c *control.Client, id string, n 
 	default:
 		text += "; retrying now"
 	}
-	fmt.Fprintf(a.Stderr, "queuectl: %s\n", termtext.OneLine(a.Clean(a.Stderr,
-		fmt.Sprintf("%s (%s left)", text, present.Plural(job.MaxAttempts-job.Attempts+job.HistoryTotal-n, "attempt")))))
+	a.Say("%s", termtext.OneLine(a.Clean(a.Stderr, fmt.Sprintf("%s (%s left)", text,
+		present.Plural(job.MaxAttempts-job.Attempts+job.HistoryTotal-n, "attempt")))))
 	return nil
 }
 
@@ -150,7 +151,7 @@ func (a *App) printEnd(j *control.Job) {
 	switch {
 	case a.Exit == 0:
 	case j.Reason != nil, j.State == queue.Cancelled.String():
-		fmt.Fprintf(a.Stderr, "queuectl: %s\n", text)
+		a.Say("%s", text)
 	default:
 		a.PrintNote("%s", text)
 	}
@@ -172,18 +173,13 @@ func (a *App) lostError(ctx context.Context, c *control.Client, id string, err e
 
 // jobExit returns the exit code of the command run for a job that has ended.
 func jobExit(j *control.Job) int {
-	reason := ""
-	if j.Reason != nil {
-		reason = *j.Reason
-	}
-	switch {
+	switch reason := queue.Reason(queue.ValueOr(j.Reason, "")); {
 	case j.State == queue.Completed.String():
 		return 0
-	case reason == string(queue.ReasonTimedOut):
+	case reason == queue.ReasonTimedOut:
 		return fault.ExitTimeout
-	case reason == string(queue.ReasonExpired), reason == string(queue.ReasonDependency),
-		reason == string(queue.ReasonLost), reason == string(queue.ReasonInterrupted),
-		reason == string(queue.ReasonUnkillable), reason == string(queue.ReasonPoison):
+	case reason == queue.ReasonExpired, reason == queue.ReasonDependency, reason == queue.ReasonLost,
+		reason == queue.ReasonInterrupted, reason == queue.ReasonUnkillable, reason == queue.ReasonPoison:
 		return fault.ExitFailure
 	case j.State == queue.Cancelled.String():
 		return fault.ExitDetached

@@ -44,8 +44,8 @@ func (s *Selection) Add(cmd *cobra.Command, short string) {
 		letter, name = "", "where-queue"
 	}
 	f.VarP(input.GivenOnce(&s.Queue), name, letter, "select jobs of this `QUEUE`")
-	input.SetsField(f.Lookup(name), "queue")
-	input.SetsField(f.Lookup(cmp.Or(s.LabelFlag, "label")), "label")
+	input.SetsField(f, name, "queue")
+	input.SetsField(f, cmp.Or(s.LabelFlag, "label"), "label")
 	f.Var(input.GivenOnce(&s.Batch), "batch", "select your jobs in the batch `NAME`")
 	f.Var(input.GivenOnce(&s.User), "user", "select jobs that `USER` has enqueued")
 	f.Func("older-than", older, func(text string) error {
@@ -57,11 +57,11 @@ func (s *Selection) Add(cmd *cobra.Command, short string) {
 		return err
 	})
 	f.Var(input.GivenOnce(&s.IDGlob), "id-glob", "select jobs whose ID matches `PATTERN`, such as build-*")
-	complete := completeStates
-	if s.States != nil {
-		complete = cobra.FixedCompletions(s.States, cobra.ShellCompDirectiveNoFileComp)
+	states := s.States
+	if states == nil {
+		states = stateValues()
 	}
-	cmd.RegisterFlagCompletionFunc("state", complete) // this call fails only if the flag does not exist
+	input.CompleteValues(cmd, "state", states...)
 }
 
 // statesUsage returns the end of the description of --state: the states that it accepts.
@@ -171,20 +171,16 @@ func (s *Selection) Resolved(cmd *cobra.Command, c *control.Client, ids []string
 
 // allPages reads all pages of a list. It omits jobs whose command is hidden from the caller.
 func allPages(ctx context.Context, c *control.Client, list control.List) (jobs []control.Job, err error) {
-	for more := true; more; {
-		page, err := c.List(ctx, list)
+	for page, err := range JobPages(ctx, c, list) {
 		if err != nil {
 			return nil, err
 		}
-		for i := range page.Jobs {
-			if j := &page.Jobs[i]; !slices.Contains(j.Hidden, "command") {
+		for i := range page {
+			if j := &page[i]; !slices.Contains(j.Hidden, "command") {
 				// Keep only a short title of each job, because there may be very many jobs.
 				j.Command, j.Argv, j.Cwd, j.Labels = termtext.Truncate(present.Title(j), longestTitle), nil, "", nil
 				jobs = append(jobs, *j)
 			}
-		}
-		if more = page.Next != nil; more {
-			list.Cursor = *page.Next
 		}
 	}
 	return jobs, nil
@@ -212,60 +208,47 @@ func (a *App) OnSelection(cmd *cobra.Command, s *Selection, ids []string, outcom
 	if p.All && !p.DryRun && !s.yes && !a.CanAsk() {
 		return fault.Usage("--all: selects every job; confirm with --yes, or count the jobs with --dry-run")
 	}
+	step := func(c *control.Client, ids []string, cursor string, dryRun bool) (control.BulkResult, error) {
+		p := p
+		p.IDs, p.Cursor, p.DryRun = ids, cursor, p.DryRun || dryRun
+		return do(c, cmd.Context(), p)
+	}
+	asks := p.Chosen() && !s.yes && (p.All || slices.Contains(endsMany, cmd.Name()))
+	return a.confirmBulk(cmd, outcome, ids, p.DryRun, asks, step)
+}
+
+// confirmBulk executes a bulk command with the function in the parameter step. If asks is true, it first
+// counts the jobs with dry runs, and asks the user for confirmation on a terminal.
+func (a *App) confirmBulk(cmd *cobra.Command, outcome string, ids []string, dryRun, asks bool,
+	step func(c *control.Client, ids []string, cursor string, dryRun bool) (control.BulkResult, error)) error {
 	c, err := a.Client()
-	if err == error(connect.ErrNoQueue) && p.Chosen() {
-		return a.onNone(p.DryRun)
+	if err == error(connect.ErrNoQueue) && len(ids) == 0 { // the flags select no jobs
+		return a.RunBulk("", nil, func([]string, string) (v control.BulkResult, _ error) {
+			if dryRun {
+				v.MatchCount = new(int)
+			}
+			return v, nil
+		})
 	}
-	if err != nil {
-		return err
-	}
-	defer c.Close()
-	step := func(p control.Selection) func(ids []string, cursor string) (control.BulkResult, error) {
-		return func(ids []string, cursor string) (control.BulkResult, error) {
-			p.IDs, p.Cursor = ids, cursor
-			return do(c, cmd.Context(), p)
+	return with(c, err, func(c *control.Client) error {
+		if asks && !dryRun && a.CanAsk() {
+			n := 0
+			for cursor, more := "", true; more; {
+				v, err := step(c, nil, cursor, true)
+				if err != nil {
+					return err
+				}
+				n += queue.ValueOr(v.MatchCount, 0)
+				cursor, more = queue.ValueOr(v.Next, ""), v.Next != nil
+			}
+			if n > 0 && !a.Confirm("%s %s?", cmd.Name(), present.Jobs(n)) {
+				return nil
+			}
 		}
-	}
-	if p.Chosen() && !p.DryRun && !s.yes && a.CanAsk() && (p.All || slices.Contains(endsMany, cmd.Name())) {
-		counted := p
-		counted.DryRun = true
-		n, err := a.count(cmd.Context(), step(counted))
-		if err != nil {
-			return err
-		}
-		if n > 0 && !a.Confirm("%s %s?", cmd.Name(), present.Jobs(n)) {
-			return nil
-		}
-	}
-	return a.RunBulk(outcome, ids, step(p))
-}
-
-// onNone prints the result of a command that selected no jobs.
-func (a *App) onNone(dryRun bool) error {
-	return a.RunBulk("", nil, func([]string, string) (v control.BulkResult, _ error) {
-		if dryRun {
-			v.MatchCount = new(int)
-		}
-		return v, nil
+		return a.RunBulk(outcome, ids, func(ids []string, cursor string) (control.BulkResult, error) {
+			return step(c, ids, cursor, false)
+		})
 	})
-}
-
-// count counts the jobs that a dry run matches.
-func (a *App) count(ctx context.Context, dry func(ids []string, cursor string) (control.BulkResult, error)) (n int,
-	err error) {
-	for cursor := ""; ; {
-		v, err := dry(nil, cursor)
-		if err != nil {
-			return 0, err
-		}
-		if v.MatchCount != nil {
-			n += *v.MatchCount
-		}
-		if v.Next == nil {
-			return n, ctx.Err()
-		}
-		cursor = *v.Next
-	}
 }
 
 // Confirm asks the user for confirmation. If the user declines, the exit code is 1.

@@ -25,17 +25,14 @@ func showVerb(a *App) *cobra.Command {
 		ValidArgsFunction: a.CompleteIDs(),
 		RunE: func(cmd *cobra.Command, ids []string) error {
 			a.MissingIsEmpty = true
-			c, err := a.Reader(cmd.Context())
-			if err != nil {
-				return err
-			}
-			defer c.Close()
-			ids = Unique(ids)
-			named, err := s.Resolved(cmd, c, ids)
-			if err != nil {
-				return err
-			}
-			return a.show(cmd.Context(), c, named, before, len(ids) == 1)
+			return a.WithReader(cmd.Context(), false, func(c *control.Client) error {
+				ids = Unique(ids)
+				named, err := s.Resolved(cmd, c, ids)
+				if err != nil {
+					return err
+				}
+				return a.show(cmd.Context(), c, named, before, len(ids) == 1)
+			})
 		},
 	}
 	s.Add(cmd, "s")
@@ -66,9 +63,9 @@ func (a *App) show(ctx context.Context, c *control.Client, named []control.Job, 
 			err = list.Add(a.printed(job))
 		default:
 			if shown > 0 {
-				err = a.Println("")
+				a.Println("")
 			}
-			err = errors.Join(err, a.showJob(&job))
+			err = a.showJob(&job)
 		}
 		if err != nil {
 			return err
@@ -114,13 +111,9 @@ func (a *App) showJob(j *control.JobDetail) error {
 		{code, present.Empty(j.ExitCode)}, {signal, present.SignalOf(&j.Job, "")},
 	}
 	rows = append(rows, present.Details(j)...)
-	if err := a.Rows(11, rows); err != nil {
-		return err
-	}
+	err := a.Rows(11, rows)
 	if len(j.History) > 0 {
-		if err := a.showHistory(j); err != nil {
-			return err
-		}
+		err = a.showHistory(j)
 	}
 	result := ""
 	if len(j.Result) > 0 && string(j.Result) != "null" {
@@ -128,28 +121,19 @@ func (a *App) showJob(j *control.JobDetail) error {
 	}
 	for _, out := range []struct{ name, text string }{{"Result", result}, {"Output", a.ttyText(j, j.Output)},
 		{"Error output", a.ttyText(j, j.Stderr)}} {
-		if out.text == "" {
-			continue
-		}
-		if err := a.Println("\n" + out.name + ":\n  " +
-			termtext.Indent(termtext.LastLines(a.Clean(a.Stdout, strings.TrimRight(out.text, "\n")), shownLines),
-				2)); err != nil {
-			return err
+		if out.text != "" {
+			text := termtext.LastLines(a.Clean(a.Stdout, strings.TrimRight(out.text, "\n")), shownLines)
+			err = a.Println("\n" + out.name + ":\n  " + termtext.Indent(text, 2))
 		}
 	}
-	return nil
+	return err
 }
 
 // showHistory prints the attempts of a reply, and how to see earlier ones.
 func (a *App) showHistory(j *control.JobDetail) error {
-	if err := a.Println(""); err != nil {
-		return err
-	}
+	a.Println("")
 	if first := j.History[0].Attempt; first > 1 {
-		if err := a.Println(fmt.Sprintf("%d attempts in total; show earlier ones with: --history-before %d", j.HistoryTotal,
-			first)); err != nil {
-			return err
-		}
+		a.Println(fmt.Sprintf("%d attempts in total; show earlier ones with: --history-before %d", j.HistoryTotal, first))
 	}
 	var table [][]string
 	for _, h := range j.History {

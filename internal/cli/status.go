@@ -87,11 +87,8 @@ func (a *App) status(ctx context.Context, o statusOptions) error {
 	if st := &screen.Status; st.Service != "" && o.service {
 		p.service = "Service: " + a.Clean(a.Stdout, present.DescribeService(st.Service, st.Socket))
 	}
-	if err := p.print(); err != nil {
+	if err := p.print(); err != nil || !o.verbose {
 		return err
-	}
-	if !o.verbose {
-		return nil
 	}
 	return a.statusDetails(&screen.Status)
 }
@@ -120,8 +117,6 @@ func (a *App) statusDetails(st *control.Status) error {
 		{"Service", cmp.Or(serviceKinds[st.Service], st.Service)}, {"Process", service}, {"Client", Version},
 		{"Health", st.Health},
 	}
-	if err := a.Println(""); err != nil {
-		return err
-	}
+	a.Println("")
 	return a.Rows(10, lines)
 }

@@ -1,9 +1,8 @@
 package cli
 
 import (
+	"cmp"
 	"fmt"
-	"io"
-	"slices"
 	"strings"
 
 	"github.com/queuectl/queuectl/control"
@@ -65,13 +64,9 @@ func (p *screenPrinter) print() error {
 	terminal := term.IsTerminal(p.a.Stdout)
 	if !terminal { // scripts read the output, so keep its form
 		for _, s := range queue.States() {
-			if err := p.a.Println(fmt.Sprintf("%-10s %d", s, st.Jobs[s.String()])); err != nil {
-				return err
-			}
+			p.a.Println(fmt.Sprintf("%-10s %d", s, st.Jobs[s.String()]))
 		}
-		if err := p.a.Println(""); err != nil {
-			return err
-		}
+		p.a.Println("")
 	}
 	above := []string{p.verdict()}
 	if st.Reranking {
@@ -86,12 +81,13 @@ func (p *screenPrinter) print() error {
 		above = append(above, "user "+p.a.Clean(p.a.Stdout, u.User)+
 			" is close to the storage limit (setting max_bytes_per_user): "+present.Size(u.Bytes)+" used")
 	}
-	parts, counts, gap := p.parts(), []string{p.service}, "\n"
+	parts, gap := p.parts(), "\n"
+	var counts []string
 	if terminal {
-		counts = []string{present.CountsOf(&p.text.Screen.Status), p.service}
+		counts = append(counts, present.CountsOf(st))
 	}
-	if p.service == "" {
-		counts = counts[:len(counts)-1]
+	if p.service != "" {
+		counts = append(counts, p.service)
 	}
 	if height, width := term.Lines(p.a.Stdout), term.Columns(p.a.Stdout); height > 0 {
 		if height <= lowWindow {
@@ -105,27 +101,21 @@ func (p *screenPrinter) print() error {
 		}
 		fitParts(parts, height)
 	}
-	if err := p.a.Println(strings.Join(above, "\n")); err != nil {
-		return err
-	}
+	err := p.a.Println(strings.Join(above, "\n"))
+	below := gap != "" // an empty line precedes the first part
 	for i := range parts {
-		shown := &parts[i]
-		if len(shown.rows) == 0 {
+		if len(parts[i].rows) == 0 {
 			continue
 		}
-		if i == 0 || !slices.ContainsFunc(parts[:i], func(q section) bool { return len(q.rows) > 0 }) {
-			if _, err := io.WriteString(p.a.Writer(), gap); err != nil {
-				return err
-			}
+		if below {
+			p.a.Println("")
 		}
-		if err := p.printPart(shown); err != nil {
-			return err
-		}
+		below, err = false, p.printPart(&parts[i])
 	}
-	if len(counts) == 0 {
-		return nil
+	if len(counts) > 0 {
+		err = p.a.Println(gap + strings.Join(counts, "\n"))
 	}
-	return p.a.Println(gap + strings.Join(counts, "\n"))
+	return err
 }
 
 // maxNotes is the highest number of paused queues that the screen names.
@@ -152,20 +142,14 @@ func (p *screenPrinter) printPart(part *section) error {
 		}
 		return cell
 	}
-	if err := p.a.PaintedTable(part.header, part.rows, paint); err != nil {
-		return err
-	}
+	err := p.a.PaintedTable(part.header, part.rows, paint)
 	if part.more > 0 && part.emptyText != "" {
-		if err := p.a.Println(fmt.Sprintf("  %d more%s", part.more, part.emptyText)); err != nil {
-			return err
-		}
+		err = p.a.Println(fmt.Sprintf("  %d more%s", part.more, part.emptyText))
 	}
 	for _, note := range part.notes {
-		if err := p.a.Println("  " + p.a.Clean(p.a.Stdout, note)); err != nil {
-			return err
-		}
+		err = p.a.Println("  " + p.a.Clean(p.a.Stdout, note))
 	}
-	return nil
+	return err
 }
 
 // verdict returns the status line: the health of the queue and its most important facts.
@@ -187,22 +171,17 @@ func (p *screenPrinter) parts() []section {
 	explained := false
 	for i := range s.Running {
 		j := &s.Running[i]
-		last := j.LastLine
-		if last == "" && j.Progress != nil {
-			last = j.Progress.Text
-		}
+		last := cmp.Or(j.LastLine, queue.ValueOr(j.Progress, control.JobProgress{}).Text)
 		running.rows = append(running.rows, []string{present.WithSign(&j.Job), j.Queue, j.Node, p.text.Runs(&j.Job),
 			present.TypicalRun(&j.Job), present.Title(&j.Job), last})
 		explained = explained || j.Progress != nil
 	}
-	// Put the percentage in the last column, without a heading, so that a narrow window keeps it.
-	for i := range running.rows {
-		if explained {
+	if explained {
+		// Put the percentage in the last column, without a heading, so that a narrow window keeps it.
+		running.header = append(running.header, "")
+		for i := range running.rows {
 			running.rows[i] = append(running.rows[i], present.Percent(&s.Running[i].Job))
 		}
-	}
-	if explained {
-		running.header = append(running.header, "")
 	}
 	running.more, running.emptyText = count(queue.Processing)-int64(len(running.rows)), ": queuectl ps"
 	next := section{header: []string{"UP NEXT", "QUEUE", "WHEN", "COMMAND"}}

@@ -227,8 +227,7 @@ func (j *terminalSession) join(ctx context.Context) {
 		case ctx.Err() != nil, errors.Is(err, queue.ErrUnavailable), errors.Is(err, queue.ErrNotFound):
 			return // follow reports the error
 		default:
-			fmt.Fprintf(j.a.Stderr, "queuectl: view only (your input is not sent to the job): %s\n",
-				termtext.OneLine(j.a.Clean(j.a.Stderr, err.Error())))
+			j.a.sayViewOnly(err)
 			return
 		}
 		select {

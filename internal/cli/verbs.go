@@ -4,6 +4,8 @@ import (
 	"slices"
 
 	"github.com/spf13/cobra"
+
+	"github.com/queuectl/queuectl/control"
 )
 
 // Verb is one row of the table of commands. Root builds only the requested command, because
@@ -105,4 +107,31 @@ func withVerbs(own []Verb) []Verb {
 		}
 	}
 	return list
+}
+
+func initVerb(a *App) *cobra.Command {
+	return &cobra.Command{
+		Use: "init", Short: "Do nothing: the first job creates the queue", Args: ExactArgs(0, "no arguments"),
+		RunE: func(*cobra.Command, []string) error {
+			if a.Structured() {
+				return a.PrintJSON(map[string]bool{"done": true})
+			}
+			return a.Println("nothing to do: the first job creates the queue; try: queuectl enqueue 'echo hello'")
+		},
+	}
+}
+
+// Version is the version of both programs. The release build sets it.
+var Version = "0.1.0-dev"
+
+func versionVerb(a *App) *cobra.Command {
+	return &cobra.Command{
+		Use: "version", Short: "Print the version", Args: ExactArgs(0, "no arguments"),
+		RunE: func(*cobra.Command, []string) error {
+			if a.JSON || a.JSONL {
+				return a.PrintJSON(map[string]any{"version": Version, "protocol": control.Protocol})
+			}
+			return a.Println("queuectl " + Version)
+		},
+	}
 }

@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"fmt"
 	"os"
 	"os/signal"
 	"slices"
@@ -53,48 +52,45 @@ func (a *App) waitSelected(cmd *cobra.Command, s *Selection, ids []string, f wai
 		return err
 	}
 	a.MissingIsEmpty = len(ids) == 0 // without a queue, the flags select no jobs
-	c, err := a.Client()
-	if err != nil {
-		return err
-	}
-	defer c.Close()
-	st, err := c.Status(ctx, control.Nothing{})
-	if err != nil {
-		return err
-	}
-	if (s.All || s.User != "") && len(s.State) == 0 && !s.Failed && s.Batch == "" && len(s.Label) == 0 && s.IDGlob == "" {
-		// A selection with only broad conditions includes only jobs that have not ended. Otherwise a job that
-		// failed days ago would make every wait fail.
-		s.State = control.Texts{"waiting", queue.Processing.String()}
-	}
-	jobs, err := s.Resolved(cmd, c, ids)
-	if err != nil {
-		return err
-	}
-	for i, id := range ids {
-		job, err := c.Show(ctx, control.Show{ID: control.Name(id)})
+	return a.WithClient(func(c *control.Client) error {
+		st, err := c.Status(ctx, control.Nothing{})
 		if err != nil {
 			return err
 		}
-		jobs[i] = job.Job
-	}
-	seen := map[int64]bool{} // count a job only once even if the user names it twice
-	jobs = slices.DeleteFunc(jobs, func(j control.Job) bool {
-		twice := seen[j.Seq]
-		seen[j.Seq] = true
-		return twice
-	})
-	if len(jobs) == 0 {
-		if a.Structured() {
-			if err := term.PrintList(&a.Output, jobs); err != nil {
+		if (s.All || s.User != "") && len(s.State) == 0 && !s.Failed && s.Batch == "" && len(s.Label) == 0 && s.IDGlob == "" {
+			// A selection with only broad conditions includes only jobs that have not ended. Otherwise a job that
+			// failed days ago would make every wait fail.
+			s.State = control.Texts{"waiting", queue.Processing.String()}
+		}
+		jobs, err := s.Resolved(cmd, c, ids)
+		if err != nil {
+			return err
+		}
+		for i, id := range ids {
+			job, err := c.Show(ctx, control.Show{ID: control.Name(id)})
+			if err != nil {
 				return err
 			}
+			jobs[i] = job.Job
 		}
-		a.SayNoneSelected()
-		return nil
-	}
-	f.batch = s.Batch
-	return a.waitMany(ctx, c, jobs, st.LastEvent, f)
+		seen := map[int64]bool{} // count a job only once even if the user names it twice
+		jobs = slices.DeleteFunc(jobs, func(j control.Job) bool {
+			twice := seen[j.Seq]
+			seen[j.Seq] = true
+			return twice
+		})
+		if len(jobs) == 0 {
+			if a.Structured() {
+				if err := term.PrintList(&a.Output, jobs); err != nil {
+					return err
+				}
+			}
+			a.SayNoneSelected()
+			return nil
+		}
+		f.batch = s.Batch
+		return a.waitMany(ctx, c, jobs, st.LastEvent, f)
+	})
 }
 
 // maxWhyJobs bounds how many of the named jobs sayWhyNoneRuns requests from the service.
@@ -125,61 +121,58 @@ func runs(j *control.Job) bool { return j.State == queue.Processing.String() && 
 const waitMargin = time.Second
 
 func (a *App) wait(ctx context.Context, p control.Wait) error {
-	c, err := a.Client()
-	if err != nil {
-		return err
-	}
-	defer c.Close()
-	ctx, stop := signal.NotifyContext(ctx, os.Interrupt)
-	defer stop()
-	asked := ctx
-	if p.Timeout > 0 { // end the command in time even if the service hangs
-		over, end := context.WithTimeout(ctx, time.Duration(p.Timeout)+waitMargin)
-		defer end()
-		asked = over
-	}
-	if term.IsTerminal(a.Stderr) && !a.Quiet {
-		defer time.AfterFunc(sayWhyAfter, func() { a.sayWhyNoneRuns(asked, c, p.IDs) }).Stop()
-	}
-	ended := map[string]*control.Job{}
-	waited, err := c.Wait(asked, p, func(e control.JobEndNotice) error {
-		ended[e.Job.ID] = &e.Job
-		if a.JSONL {
-			return a.PrintJSON(e.Job)
+	return a.WithClient(func(c *control.Client) error {
+		ctx, stop := signal.NotifyContext(ctx, os.Interrupt)
+		defer stop()
+		asked := ctx
+		if p.Timeout > 0 { // end the command in time even if the service hangs
+			over, end := context.WithTimeout(ctx, time.Duration(p.Timeout)+waitMargin)
+			defer end()
+			asked = over
+		}
+		if term.IsTerminal(a.Stderr) && !a.Quiet {
+			defer time.AfterFunc(sayWhyAfter, func() { a.sayWhyNoneRuns(asked, c, p.IDs) }).Stop()
+		}
+		ended := map[string]*control.Job{}
+		waited, err := c.Wait(asked, p, func(e control.JobEndNotice) error {
+			ended[e.Job.ID] = &e.Job
+			if a.JSONL {
+				return a.PrintJSON(e.Job)
+			}
+			return nil
+		})
+		if ctx.Err() != nil {
+			a.Exit = fault.ExitDetached
+			a.PrintNote("stopped waiting; the jobs continue")
+			return nil
+		}
+		if asked.Err() != nil {
+			waited.TimedOut, err = true, nil
+		}
+		if err != nil {
+			return err
+		}
+		var list []control.Job
+		for _, id := range p.IDs {
+			if j := ended[id]; j != nil {
+				list = append(list, *j)
+				if a.Exit == 0 {
+					a.Exit = jobExit(j)
+				}
+				if !a.Structured() {
+					a.sayEnd(j, 0)
+				}
+			}
+		}
+		if waited.TimedOut {
+			a.Exit = fault.ExitTimeout
+			if !a.Quiet {
+				a.Say("not all jobs finished within %s", queue.FormatDuration(time.Duration(p.Timeout)))
+			}
+		}
+		if a.JSON {
+			return term.PrintList(&a.Output, list)
 		}
 		return nil
 	})
-	if ctx.Err() != nil {
-		a.Exit = fault.ExitDetached
-		a.PrintNote("stopped waiting; the jobs continue")
-		return nil
-	}
-	if asked.Err() != nil {
-		waited.TimedOut, err = true, nil
-	}
-	if err != nil {
-		return err
-	}
-	var list []control.Job
-	for _, id := range p.IDs {
-		if j := ended[id]; j != nil {
-			list = append(list, *j)
-			if a.Exit == 0 {
-				a.Exit = jobExit(j)
-			}
-			if !a.Structured() {
-				a.sayEnd(j, 0)
-			}
-		}
-	}
-	if waited.TimedOut {
-		a.Exit = fault.ExitTimeout
-		if !a.Quiet {
-			fmt.Fprintf(a.Stderr, "queuectl: not all jobs finished within %s\n", queue.FormatDuration(time.Duration(p.Timeout)))
-		}
-	}
-	if a.JSON {
-		return term.PrintList(&a.Output, list)
-	}
-	return nil
 }

@@ -267,11 +267,10 @@ func (w *waiter) printEnds(ctx context.Context) error {
 		text += "; stopped waiting, the jobs continue"
 	}
 	if w.progress || stopped == fault.ExitTimeout && !w.a.Quiet {
-		fmt.Fprintf(w.a.Stderr, "queuectl: %s\n", w.a.Clean(w.a.Stderr, text))
+		w.a.Say("%s", text)
 		return nil
 	}
-	w.a.PrintNote("%s", text)
-	return nil
+	return w.a.PrintNote("%s", text)
 }
 
 // counts describes how many jobs ended in each state.

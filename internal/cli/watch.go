@@ -53,9 +53,7 @@ func (a *App) watch(ctx context.Context, list func() error) error {
 		}
 		<-pause
 		if !term.IsTerminal(a.Stdout) {
-			if err := a.Println(""); err != nil {
-				return err
-			}
+			a.Println("") // after an error, Redraw returns it
 		}
 	}
 }

@@ -20,11 +20,9 @@ func whyVerb(a *App) *cobra.Command {
 }
 
 // printWhy prints one reason per line, with what to do about it.
-func (a *App) printWhy(w control.Why) error {
+func (a *App) printWhy(w control.Why) (err error) {
 	for _, line := range present.WhyLines(&w, time.Now()) {
-		if err := a.Println(a.Clean(a.Stdout, line)); err != nil {
-			return err
-		}
+		err = a.Println(a.Clean(a.Stdout, line))
 	}
-	return nil
+	return err
 }

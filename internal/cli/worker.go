@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"fmt"
 	"os"
 	"os/signal"
 	"strconv"
@@ -14,7 +13,6 @@ import (
 	"github.com/queuectl/queuectl/control"
 	"github.com/queuectl/queuectl/internal/cli/fault"
 	"github.com/queuectl/queuectl/internal/cli/input"
-	"github.com/queuectl/queuectl/internal/cli/term"
 	"github.com/queuectl/queuectl/internal/present"
 	"github.com/queuectl/queuectl/internal/termtext"
 	"github.com/queuectl/queuectl/queue"
@@ -29,19 +27,16 @@ func workerVerb(a *App) *cobra.Command {
 			if startCount < 1 {
 				return fault.Usage("--count: %d is too small; use 1 or more", startCount)
 			}
-			c, err := a.StartedClient(cmd.Context())
-			if err != nil {
-				return err
-			}
-			defer c.Close()
-			if foreground {
-				return a.holdWorkers(cmd.Context(), c, startCount)
-			}
-			var p control.Count
-			if cmd.Flags().Changed("count") {
-				p.Count = &startCount
-			}
-			return AnswerOf(cmd.Context(), a, c, (*control.Client).WorkerStart, p, a.printCount)
+			return a.WithStarted(cmd.Context(), func(c *control.Client) error {
+				if foreground {
+					return a.holdWorkers(cmd.Context(), c, startCount)
+				}
+				var p control.Count
+				if cmd.Flags().Changed("count") {
+					p.Count = &startCount
+				}
+				return AnswerOf(cmd.Context(), a, c, (*control.Client).WorkerStart, p, a.printCount)
+			})
 		},
 	}
 	start.Flags().IntVarP(&startCount, "count", "c", 1, "add `N` workers")
@@ -66,25 +61,22 @@ func workerStopVerb(a *App) *cobra.Command {
 			} else if !p.All {
 				return fault.Usage("%s: no number of workers given; use -c N, or --all to remove all workers", cmd.CommandPath())
 			}
-			c, err := a.Client()
-			if err != nil {
-				return err
-			}
-			defer c.Close()
-			if immediate := p.Force || p.Timeout != nil && *p.Timeout == 0; immediate && !yes && a.CanAsk() {
-				st, err := c.Status(cmd.Context(), control.Nothing{})
-				if err != nil {
-					return err
+			return a.WithClient(func(c *control.Client) error {
+				if immediate := p.Force || p.Timeout != nil && *p.Timeout == 0; immediate && !yes && a.CanAsk() {
+					st, err := c.Status(cmd.Context(), control.Nothing{})
+					if err != nil {
+						return err
+					}
+					n := st.Workers.Busy
+					if p.Count != nil {
+						n = min(n, count)
+					}
+					if n > 0 && !a.Confirm("stop and requeue %s?", present.Plural(n, "running job")) {
+						return nil
+					}
 				}
-				n := st.Workers.Busy
-				if p.Count != nil {
-					n = min(n, count)
-				}
-				if n > 0 && !a.Confirm("stop and requeue %s?", present.Plural(n, "running job")) {
-					return nil
-				}
-			}
-			return AnswerOf(cmd.Context(), a, c, (*control.Client).WorkerStop, p, a.printCount)
+				return AnswerOf(cmd.Context(), a, c, (*control.Client).WorkerStop, p, a.printCount)
+			})
 		},
 	}
 	cmd.Flags().BoolVar(&yes, "yes", false, "do not ask for confirmation")
@@ -115,31 +107,15 @@ func (a *App) printCount(got control.WorkerCount) error {
 }
 
 func workerListVerb(a *App) *cobra.Command {
-	return &cobra.Command{
-		Use: "list", Short: "List workers", Args: ExactArgs(0, "no arguments"),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			a.MissingIsEmpty = true
-			c, err := a.Client()
-			if err != nil {
-				return err
-			}
-			defer c.Close()
-			got, err := c.WorkerList(cmd.Context(), control.Nothing{})
-			if err != nil {
-				return err
-			}
-			if a.Structured() {
-				return term.PrintList(&a.Output, got.Workers)
-			}
-			head := []string{"ID", "NODE", "STATE", "PID", "STARTED" + termtext.ZoneMark, "HEARTBEAT" + termtext.ZoneMark, "JOB"}
-			return a.NamedTable(len(got.Workers), present.NoWorkers, head,
-				func(i int) []string {
-					w := &got.Workers[i]
-					return []string{w.ID, w.Node, w.State, present.Dash(w.PID), present.Local(w.StartedAt),
-						present.Local(w.LastHeartbeat), present.Dash(w.Job)}
-				})
-		},
+	head := []string{"ID", "NODE", "STATE", "PID", "STARTED" + termtext.ZoneMark, "HEARTBEAT" + termtext.ZoneMark, "JOB"}
+	all := func(ctx context.Context, c *control.Client) ([]control.Worker, error) {
+		got, err := c.WorkerList(ctx, control.Nothing{})
+		return got.Workers, err
 	}
+	return ListVerb(a, "List workers", present.NoWorkers, head, false, all, func(w *control.Worker) []string {
+		return []string{w.ID, w.Node, w.State, present.Dash(w.PID), present.Local(w.StartedAt),
+			present.Local(w.LastHeartbeat), present.Dash(w.Job)}
+	})
 }
 
 // holdWorkers adds workers, and removes them on Ctrl-C. Jobs that then run on these workers may finish.
@@ -153,8 +129,7 @@ func (a *App) holdWorkers(ctx context.Context, c *control.Client, n int) error {
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(a.Stderr, "queuectl: the service now has %s; press Ctrl-C to remove %d of them (running jobs finish "+
-		"first)\n",
+	a.Say("the service now has %s; press Ctrl-C to remove %d of them (running jobs finish first)",
 		present.Workers(got.Workers), n)
 	waiting, cancel := context.WithCancel(ctx)
 	defer cancel()

@@ -3,6 +3,7 @@
 package main
 
 import (
+	_ "embed"
 	"flag"
 	"fmt"
 	"os"
@@ -63,60 +64,9 @@ func printed(args ...string) string {
 
 // written describes the forms of durations and times. A test of package cli checks that the program
 // accepts all of them.
-const written = `
-## Durations
-
-A duration is between 0 and ten years. On the command line, every flag with a DURATION accepts all of these forms, and so does ` + "`config set`" + `. JSON, the settings file and the protocol accept only the forms in the first two rows of this table. JSON also accepts a number of seconds.
-
-| written | meaning |
-|---|---|
-| ` + "`90`, `1.5`" + ` | seconds |
-| ` + "`500ms`, `90s`, `5m`, `1h30m`, `7d`, `2w`" + ` | with units |
-| ` + "`5min`, `2 hours`, `10 minutes`, `1 day`, `an hour and 30 minutes`" + ` | in words |
-
-## Times
-
-On the command line, every flag with a TIME accepts all of these forms, in your time zone. If you leave out the day or the year, the time means its next occurrence. With ` + "`--since`" + ` and ` + "`--until`" + `, the time means its last occurrence, and a duration such as ` + "`2h`" + ` means 2 hours ago. JSON and the protocol accept only RFC 3339.
-
-| written | meaning |
-|---|---|
-| ` + "`2026-03-01T15:04:05Z`, `2026-03-01T15:04:05+01:00`" + ` | RFC 3339 |
-| ` + "`2026-03-01 15:04`, `2026-03-01T15:04:05`, `2026-03-01`" + ` | a date, with a time of day or at midnight |
-| ` + "`2026-03-01T15:04:05+0100`, `15:04 UTC`, `0930 +02:00`" +
-	` | a time in a time zone: UTC, GMT, Z or an offset from -12:00 to +14:00 |
-| ` + "`11/30/2026`, `30.11.2026`, `11/30/26`, `26-11-30`" + ` | other dates of at(1) |
-| ` + "`15:04`, `15:04:05`, `0930`, `3am`, `3:30 pm`, `noon`, `midnight`, `teatime`" +
-	` | a time of day; teatime is 16:00 |
-| ` + "`today`, `tomorrow`, `yesterday`, `friday`, `fri`" + ` | a day, at midnight |
-| ` + "`next friday`, `last friday`" + ` | the nearest Friday after or before today |
-| ` + "`Nov 30`, `30 November`, `Nov 30 2026`" + ` | a day of a month |
-| ` + "`tonight`, `tonight 23:00`" + ` | today at 20:00, or today at the given time, which must be noon or later |
-| ` + "`friday 18:00`, `friday at 18:00`, `3am tomorrow`, `noon Nov 30`, `2026-12-24 3pm`, `15:04 2026-12-24`" +
-	` | a day and a time of day, in either order |
-| ` + "`+2h`, `in 2 hours`, `now + 2 hours`, `4pm + 3 days`, `now + 1 month`, `in a year`" +
-	` | a length of time after now, or after another time |
-| ` + "`next week`, `next month`, `noon next week`, `last month`" +
-	` | one week or month after now or another time, or before now |
-| ` + "`now`, `2 hours ago`, `an hour ago`, `2 months ago`" + ` | now, or a length of time before it |
-
-An hour alone (` + "`12`" + `) and a date without separators (` + "`122426`" +
-	`) are rejected, because programs disagree about what they mean. One month after January 31 is March 3 (March 2 in a leap year), as in at(1) and date(1).
-
-**Time zone.** Your time zone is the value of ` + "`TZ`" + `: a name (` + "`Europe/Berlin`" +
-	`), the path of a zone file, or a POSIX time zone (` + "`JST-9`, `CET-1CEST,M3.5.0,M10.5.0/3`" +
-	`). If a POSIX time zone has summer time but no rule for it, ` + "`M3.2.0,M11.1.0`" +
-	` applies, as in the C libraries. Without ` + "`TZ`" + `, the time zone of ` + "`/etc/localtime`" +
-	` applies. Time zone names also work on machines without zone files. Commands that read or print times reject an unknown time zone. Other commands, such as ` + "`cancel`" + ` and ` + "`progress`" + `, ignore it. On Windows, the time zone of the machine applies and ` + "`TZ`" + ` has no effect.
-
-**Output.** A printed date and time has the abbreviation of its time zone, which differs between summer and winter. A time of day without a date is in your time zone. In a table, the column title contains the abbreviation (` + "`RUN_AT (CEST)`" + `) if all times in the column have the same abbreviation. Otherwise, the abbreviation is printed after each time in the column. JSON output uses UTC.
-
-**Clock changes.** If a clock change skips a time, the first moment after the gap is meant. In New York, ` +
-	"`2027-03-14 02:30`" + ` is 03:00. If the clock shows a time twice, the first occurrence is meant.
-
-**Times in the past.** ` + "`enqueue`, `run`" + ` and ` + "`edit`" + ` reject an ` + "`--at`" + ` or ` +
-	"`--expires-at`" + ` time that passed more than a minute ago, unless you add ` + "`--allow-past`" +
-	`. JSON and the protocol accept such a time.
-`
+//
+//go:embed durations_and_times.md
+var written string
 
 // reference returns the page of fields, settings, methods, states and errors.
 func reference() string {
@@ -136,7 +86,7 @@ func reference() string {
 		}
 		fmt.Fprintf(&b, "| %s | %s | %s |\n", name, kinds[f.Kind], f.Usage())
 	}
-	b.WriteString(written)
+	b.WriteString("\n" + written)
 	b.WriteString("\n## States\n\n| state | possible next states |\n|---|---|\n")
 	for _, from := range append([]queue.State{0}, queue.States()...) {
 		var to []string

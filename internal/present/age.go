@@ -104,16 +104,25 @@ func pausedText(j *control.Job, now time.Time) string {
 }
 
 // Local formats a time in the caller's zone. It returns "-" for 0.
-func Local(t control.Time) string {
+func Local(t control.Time) string { return DashText(localOrNone(t)) }
+
+// localOrNone is like Local, but returns "" for 0.
+func localOrNone(t control.Time) string {
 	if t == 0 {
-		return "-"
+		return ""
 	}
 	return queue.Millis(t).Time().Local().Format("2006-01-02 15:04:05 MST")
 }
 
-func Dash[T any](p *T) string {
+// Dash formats a value. It returns "-" for nil.
+func Dash[T any](p *T) string { return textOr(p, "-") }
+
+// Empty formats a value. It returns "" for nil.
+func Empty[T any](p *T) string { return textOr(p, "") }
+
+func textOr[T any](p *T, absent string) string {
 	if p == nil {
-		return "-"
+		return absent
 	}
 	return fmt.Sprint(*p)
 }
@@ -128,13 +137,6 @@ func ApproxDuration(ms int64) string {
 
 func DashText(text string) string {
 	return cmp.Or(text, "-")
-}
-
-func waitedFor(since control.Time, now time.Time) string {
-	if since == 0 {
-		return "-"
-	}
-	return Age(since, now)
 }
 
 // Clock formats a time for a page that names the zone elsewhere. The text contains the seconds if the
@@ -166,20 +168,6 @@ func dateLayout(t, now time.Time) string {
 		return "Mon 2 Jan "
 	}
 	return ""
-}
-
-func Empty[T any](p *T) string {
-	if p == nil {
-		return ""
-	}
-	return fmt.Sprint(*p)
-}
-
-func localOrNone(t control.Time) string {
-	if t == 0 {
-		return ""
-	}
-	return Local(t)
 }
 
 func RanFor(ms *int64) string {

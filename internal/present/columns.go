@@ -41,6 +41,14 @@ func orDashCell(text string) Cell { return Cell{Text: DashText(text), key: text}
 // numberCell returns a cell that is sorted by its number.
 func numberCell(n int64) Cell { return Cell{Text: strconv.FormatInt(n, 10), number: n} }
 
+// textAndNumber returns a cell that is sorted by a number.
+func textAndNumber[N ~int | ~int64](text string, n N) Cell { return Cell{Text: text, number: int64(n)} }
+
+// optionalCell returns a cell that is sorted by a number. A job without the number comes first.
+func optionalCell[N ~int | ~int64](text string, n *N) Cell {
+	return textAndNumber(text, queue.ValueOr(n, -1))
+}
+
 // timeCell returns a cell that is sorted by its time. A job without the time has "-" and comes first.
 func timeCell(t control.Time) Cell { return Cell{Text: Local(t), number: int64(t)} }
 
@@ -61,43 +69,30 @@ func Columns() []Column {
 		{"state", "STATE", func(j *control.Job) Cell { return Cell{Text: stateText(j), key: j.State} }},
 		{"queue", "QUEUE", func(j *control.Job) Cell { return textCell(j.Queue) }},
 		{"when", "WHEN", func(j *control.Job) Cell {
-			return Cell{Text: whenOf(j, time.Now()), number: int64(max(j.FinishedAt, j.StartedAt, j.RunAt))}
+			return textAndNumber(whenOf(j, time.Now()), max(j.FinishedAt, j.StartedAt, j.RunAt))
 		}},
 		{"reason", "REASON", func(j *control.Job) Cell { return orDashCell(reasonOf(j)) }},
-		{"priority", "PRIORITY", func(j *control.Job) Cell { return Cell{Text: Rank(j), number: j.EffectivePriority} }},
-		{"attempts", "ATTEMPTS", func(j *control.Job) Cell {
-			return Cell{Text: AttemptsText(j),
-				number: int64(Attempts(j))}
-		}},
+		{"priority", "PRIORITY", func(j *control.Job) Cell { return textAndNumber(Rank(j), j.EffectivePriority) }},
+		{"attempts", "ATTEMPTS", func(j *control.Job) Cell { return textAndNumber(AttemptsText(j), Attempts(j)) }},
 		{"created", "CREATED" + termtext.ZoneMark, func(j *control.Job) Cell { return timeCell(j.CreatedAt) }},
 		{"updated", "UPDATED" + termtext.ZoneMark, func(j *control.Job) Cell { return timeCell(j.UpdatedAt) }},
 		{"run_at", "RUN_AT" + termtext.ZoneMark, func(j *control.Job) Cell { return timeCell(j.RunAt) }},
 		{"retry", "RETRY" + termtext.ZoneMark, func(j *control.Job) Cell { return timeCell(j.NextRetryAt) }},
 		{"started", "STARTED" + termtext.ZoneMark, func(j *control.Job) Cell { return timeCell(j.StartedAt) }},
 		{"finished", "FINISHED" + termtext.ZoneMark, func(j *control.Job) Cell { return timeCell(j.FinishedAt) }},
-		{"waited", "WAITED", func(j *control.Job) Cell { return Cell{Text: ApproxDuration(j.QueueTimeMS), number: j.QueueTimeMS} }},
-		{"ran", "RAN", func(j *control.Job) Cell {
-			return Cell{Text: DashText(RanFor(j.RunTimeMS)), number: queue.ValueOr(j.RunTimeMS, -1)}
+		{"waited", "WAITED", func(j *control.Job) Cell {
+			return textAndNumber(ApproxDuration(j.QueueTimeMS), j.QueueTimeMS)
 		}},
-		{"typical", "TYPICAL", func(j *control.Job) Cell {
-			return Cell{Text: TypicalRun(j), number: queue.ValueOr(j.TypicalRuntimeMS, -1)}
-		}},
-		{"progress", "PROGRESS", func(j *control.Job) Cell {
-			return Cell{Text: DashText(Progress(j)), number: percentKey(j)}
-		}},
-		{"exit_code", "EXIT", func(j *control.Job) Cell {
-			return Cell{Text: Dash(j.ExitCode), number: queue.ValueOr(j.ExitCode, -1)}
-		}},
-		{"signal", "SIGNAL", func(j *control.Job) Cell {
-			return Cell{Text: SignalOf(j, "-"), number: int64(queue.ValueOr(j.Signal, -1))}
-		}},
+		{"ran", "RAN", func(j *control.Job) Cell { return optionalCell(DashText(RanFor(j.RunTimeMS)), j.RunTimeMS) }},
+		{"typical", "TYPICAL", func(j *control.Job) Cell { return optionalCell(TypicalRun(j), j.TypicalRuntimeMS) }},
+		{"progress", "PROGRESS", func(j *control.Job) Cell { return textAndNumber(DashText(Progress(j)), percentKey(j)) }},
+		{"exit_code", "EXIT", func(j *control.Job) Cell { return optionalCell(Dash(j.ExitCode), j.ExitCode) }},
+		{"signal", "SIGNAL", func(j *control.Job) Cell { return optionalCell(SignalOf(j, "-"), j.Signal) }},
 		{"worker", "WORKER", func(j *control.Job) Cell {
 			return Cell{Text: Dash(j.WorkerID), key: queue.ValueOr(j.WorkerID, "")}
 		}},
 		{"node", "NODE", func(j *control.Job) Cell { return textCell(j.Node) }},
-		{"pid", "PID", func(j *control.Job) Cell {
-			return Cell{Text: Dash(j.PID), number: int64(queue.ValueOr(j.PID, -1))}
-		}},
+		{"pid", "PID", func(j *control.Job) Cell { return optionalCell(Dash(j.PID), j.PID) }},
 		{"user", "USER", func(j *control.Job) Cell { return textCell(j.User) }},
 		{"labels", "LABELS", func(j *control.Job) Cell { return orDashCell(Labels(j.Labels)) }},
 		{"error", "ERROR", func(j *control.Job) Cell { return Cell{Text: Dash(j.Error), key: queue.ValueOr(j.Error, "")} }},

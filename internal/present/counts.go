@@ -2,6 +2,7 @@ package present
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -22,13 +23,7 @@ func CountsText(all int, count func(state string) int64, states ...string) strin
 
 // Notes joins the texts next to a progress bar. It omits empty texts.
 func Notes(all ...string) string {
-	var list []string
-	for _, n := range all {
-		if n != "" {
-			list = append(list, n)
-		}
-	}
-	return strings.Join(list, ", ")
+	return strings.Join(slices.DeleteFunc(all, func(n string) bool { return n == "" }), ", ")
 }
 
 // Count returns a text like "3 dead", or "" if n is 0.

@@ -32,13 +32,14 @@ func WaitReason(j *control.Job) string {
 // Details returns a name and a value for each property of a job, except for its state, its error and
 // its command. An unknown value is "".
 func Details(j *control.JobDetail) [][2]string {
+	ran, typical := runTimes(j)
 	rows := [][2]string{
 		{"Priority", priorityOf(&j.Job)}, {"Attempts", attemptsOf(j)}, {"User", j.User}, {"Submitter", j.Submitter},
 		{"Schedule", j.Schedule}, {"Directory", j.Cwd}, {"Created", Local(j.CreatedAt)}, {"Due", Local(j.RunAt)},
 		{"Next retry", localOrNone(j.NextRetryAt)}, {"Expires", localOrNone(j.ExpiresAt)},
 		{"Started", localOrNone(j.StartedAt)}, {"Finished", localOrNone(j.FinishedAt)},
-		{"Waited", ApproxDuration(j.QueueTimeMS)}, {"Ran", RanFor(j.RunTimeMS) + typically(j) + atMostMS(j)},
-		{"Typical", typicalAlone(j)}, {"Worker", Empty(j.WorkerID)}, {"Node", j.Node}, {"Pid", Empty(j.PID)},
+		{"Waited", ApproxDuration(j.QueueTimeMS)}, {"Ran", ran},
+		{"Typical", typical}, {"Worker", Empty(j.WorkerID)}, {"Node", j.Node}, {"Pid", Empty(j.PID)},
 	}
 	rows = append(append(rows, limitsOf(j)...), settingsOf(j)...)
 	return append(rows, [][2]string{{"Labels", Labels(j.Labels)}, {"Hidden", strings.Join(j.Hidden, ", ")},
@@ -155,28 +156,20 @@ func specText(v any) string {
 	return ""
 }
 
-// atMostMS formats a job's timeout, for display next to the job's run time.
-func atMostMS(j *control.JobDetail) string {
-	if j.TimeoutMS == 0 || j.RunTimeMS == nil {
-		return ""
+// runTimes returns the run time of a job, with its timeout and, while the job runs, its typical run time.
+// For a job that has not run, it returns only the typical run time.
+func runTimes(j *control.JobDetail) (ran, typical string) {
+	if j.RunTimeMS == nil {
+		return "", Took(j.TypicalRuntimeMS)
 	}
-	return ", timeout " + ApproxDuration(j.TimeoutMS)
-}
-
-// typically formats the typical run time of a running job, for display next to the job's run time.
-func typically(j *control.JobDetail) string {
-	if j.TypicalRuntimeMS == nil || j.State != queue.Processing.String() {
-		return ""
+	ran = RanFor(j.RunTimeMS)
+	if j.TypicalRuntimeMS != nil && j.State == queue.Processing.String() {
+		ran += ", typically " + Took(j.TypicalRuntimeMS)
 	}
-	return ", typically " + Took(j.TypicalRuntimeMS)
-}
-
-// typicalAlone formats the typical run time of a job that has not run.
-func typicalAlone(j *control.JobDetail) string {
-	if j.RunTimeMS != nil {
-		return ""
+	if j.TimeoutMS != 0 {
+		ran += ", timeout " + ApproxDuration(j.TimeoutMS)
 	}
-	return Took(j.TypicalRuntimeMS)
+	return ran, ""
 }
 
 // Remarks returns the error of an attempt, the error of its result, and how many leftover processes

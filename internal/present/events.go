@@ -11,56 +11,36 @@ import (
 
 // EventLine formats an event for people.
 func EventLine(e *control.Event) string {
-	line := fmt.Sprintf("%6d  %s  %-9s", e.Seq, Local(e.Time), e.Event)
-	add := func(format string, args ...any) { line += fmt.Sprintf(format, args...) }
-	text := func(text string) { add("  %s", termtext.OneLine(text)) }
-	// The target of an audit event already contains the job's id.
-	if e.ID != "" && e.Event != string(queue.EventAudit) {
-		text(e.ID)
-	}
-	if e.Schedule != "" {
-		text(e.Schedule)
-	}
-	if e.Instant != 0 {
-		text(Local(e.Instant))
-	}
-	if e.Count != 0 {
-		add("  %d", e.Count)
-	}
-	if e.State != "" {
-		text(e.State)
-	}
-	if e.Attempt != 0 {
-		add("  attempt %d", e.Attempt)
-	}
-	if e.Percent != nil {
-		add("  %d %%", *e.Percent)
-	}
-	if e.ExitCode != nil {
-		add("  exit code %d", *e.ExitCode)
-	}
-	if e.Signal != 0 {
-		add("  %s", queue.SignalText(e.Signal))
-	}
-	if e.Reason != "" {
-		text(e.Reason)
-	}
-	if e.Key != "" && e.Event != string(queue.EventSetting) {
-		text("everything")
-	} else if e.Key != "" {
-		text(e.Key + " = " + strconv.Quote(e.Value))
-	}
-	if e.Event == string(queue.EventAudit) {
-		text(e.Verb + " " + e.Target)
-	}
-	if e.User != "" {
-		text("by " + e.User)
+	audit, key, uid := e.Event == string(queue.EventAudit), "everything", ""
+	if e.Event == string(queue.EventSetting) {
+		key = e.Key + " = " + strconv.Quote(e.Value)
 	}
 	if e.UID != nil {
-		add(" (uid %d)", *e.UID)
+		uid = fmt.Sprintf(" (uid %d)", *e.UID)
 	}
-	if e.Event != string(queue.EventAudit) && e.Verb != "" {
-		text(e.Verb)
+	line := fmt.Sprintf("%6d  %s  %-9s", e.Seq, Local(e.Time), e.Event)
+	for _, part := range []struct {
+		shown bool
+		text  string
+	}{
+		{e.ID != "" && !audit, e.ID}, // the target of an audit event already contains the job's id
+		{e.Schedule != "", e.Schedule},
+		{e.Instant != 0, Local(e.Instant)},
+		{e.Count != 0, fmt.Sprint(e.Count)},
+		{e.State != "", e.State},
+		{e.Attempt != 0, fmt.Sprintf("attempt %d", e.Attempt)},
+		{e.Percent != nil, Empty(e.Percent) + " %"},
+		{e.ExitCode != nil, "exit code " + Empty(e.ExitCode)},
+		{e.Signal != 0, queue.SignalText(e.Signal)},
+		{e.Reason != "", e.Reason},
+		{e.Key != "", key},
+		{audit, e.Verb + " " + e.Target},
+		{e.User != "", "by " + e.User + uid},
+		{e.Verb != "" && !audit, e.Verb},
+	} {
+		if part.shown {
+			line += "  " + termtext.OneLine(part.text)
+		}
 	}
 	return line
 }

@@ -8,7 +8,6 @@ package present
 import (
 	"cmp"
 	"fmt"
-	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -177,11 +176,7 @@ func Progress(j *control.Job) string {
 
 // WithProgress inserts a column before the last one if a job has reported progress.
 func WithProgress(head []string, rows [][]string, jobs []control.Job) (newHead []string, newRows [][]string) {
-	any := false
-	for i := range jobs {
-		any = any || jobs[i].Progress != nil
-	}
-	if !any || len(head) == 0 {
+	if !slices.ContainsFunc(jobs, func(j control.Job) bool { return j.Progress != nil }) || len(head) == 0 {
 		return head, rows
 	}
 	last := len(head) - 1
@@ -227,13 +222,7 @@ func StateText(j *control.Job) string {
 	return j.State + " (" + *j.Reason + ")"
 }
 
-func Labels(m map[string]string) string {
-	var list []string
-	for _, k := range slices.Sorted(maps.Keys(m)) {
-		list = append(list, k+"="+m[k])
-	}
-	return strings.Join(list, " ")
-}
+func Labels(m map[string]string) string { return pairs(m, " ") }
 
 // StateOf returns the state with a name, or 0 if the name is unknown.
 func StateOf(name string) queue.State {

@@ -1,6 +1,7 @@
 package present
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -14,18 +15,9 @@ var GateColumns = []string{"KEY", "KIND", "USED", "LIMIT", "JOBS", "OWNER", "SET
 
 // GateRow formats a gate as a row of the table.
 func GateRow(g *control.GateView) []string {
-	most, jobs, whose, rule := fmt.Sprint(g.Limit), "-", "shared", "gate set"
-	if g.Rate != "" {
-		most = g.Rate
-	}
-	if g.Jobs != nil {
-		jobs = fmt.Sprint(*g.Jobs)
-	}
-	if g.User != "" {
-		whose = g.User
-	}
+	owner, rule := cmp.Or(g.User, "shared"), "gate set"
 	if g.Node != "" {
-		whose = "node " + g.Node
+		owner = "node " + g.Node
 	}
 	switch {
 	case g.Kind == "resource":
@@ -35,7 +27,7 @@ func GateRow(g *control.GateView) []string {
 	case !g.Set:
 		rule = "newest job"
 	}
-	return []string{g.Key, g.Kind, fmt.Sprint(g.Usage), most, jobs, whose, rule}
+	return []string{g.Key, g.Kind, fmt.Sprint(g.Usage), cmp.Or(g.Rate, fmt.Sprint(g.Limit)), Dash(g.Jobs), owner, rule}
 }
 
 var NodeColumns = []string{"NODE", "STATE", "WORKERS", "RUNNING", "LAST SEEN", "LABELS", "RESOURCES", "VERSION"}
@@ -47,17 +39,14 @@ func NodeRow(n *control.NodeView) []string {
 		state += " (this node)"
 	}
 	return []string{n.Name, state, fmt.Sprint(n.Workers), fmt.Sprint(n.Running), agoOf(n.LastHeartbeat, time.Now()),
-		pairs(n.Labels), pairs(n.Resources), n.Version}
+		DashText(pairs(n.Labels, " ")), DashText(pairs(n.Resources, " ")), n.Version}
 }
 
-// pairs formats the entries of a map in order, or "-" if it is empty.
-func pairs[V any](of map[string]V) string {
+// pairs formats the entries of a map like NAME=VALUE, in order.
+func pairs[V any](entries map[string]V, separator string) string {
 	var list []string
-	for _, name := range slices.Sorted(maps.Keys(of)) {
-		list = append(list, fmt.Sprintf("%s=%v", name, of[name]))
+	for _, name := range slices.Sorted(maps.Keys(entries)) {
+		list = append(list, fmt.Sprintf("%s=%v", name, entries[name]))
 	}
-	if list == nil {
-		return "-"
-	}
-	return strings.Join(list, " ")
+	return strings.Join(list, separator)
 }

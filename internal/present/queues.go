@@ -23,7 +23,11 @@ func QueueHead() []string {
 
 // QueueRow returns the row of a queue in the list of queues.
 func QueueRow(q *control.QueueView, now time.Time) []string {
-	return []string{q.Queue, fmt.Sprint(q.Running), fmt.Sprint(q.Waiting), waitedFor(q.Oldest, now),
+	oldest := "-"
+	if q.Oldest != 0 {
+		oldest = Age(q.Oldest, now)
+	}
+	return []string{q.Queue, fmt.Sprint(q.Running), fmt.Sprint(q.Waiting), oldest,
 		fmt.Sprint(q.Throughput), anyOr(int64(q.Concurrency)), fmt.Sprint(q.Weight), anyOr(q.MaxPending),
 		defaultsText(q.Defaults), QueuePause(q)}
 }
@@ -55,11 +59,7 @@ func typed(value any) string {
 	case []any: // the value is a list of numbers
 		return strings.ReplaceAll(text[1:len(text)-1], " ", ",")
 	case map[string]any:
-		text = ""
-		for _, name := range slices.Sorted(maps.Keys(v)) {
-			text += "," + name + "=" + fmt.Sprint(v[name])
-		}
-		return strings.TrimPrefix(text, ",")
+		return pairs(v, ",")
 	}
 	return text
 }

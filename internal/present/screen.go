@@ -107,15 +107,7 @@ func LeadingSign(cell string) stateSign {
 
 // LevelColour returns the colour code of a health level.
 func LevelColour(level string) string {
-	switch level {
-	case "ok":
-		return "32"
-	case "degraded":
-		return "33"
-	case "failing":
-		return "31"
-	}
-	return ""
+	return map[string]string{"ok": "32", "degraded": "33", "failing": "31"}[level]
 }
 
 // VerdictOf returns the health of the queue (ok, degraded or failing) and the text after the health on

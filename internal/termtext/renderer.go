@@ -3,6 +3,7 @@
 package termtext
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -428,16 +429,14 @@ func (r *Renderer) shift(n int, insert bool) {
 		if r.cells[r.column].text == "" {
 			r.erase(r.column, r.column+1)
 		}
-		old := len(r.cells)
-		r.pad(min(old+n, maxLine-1))
-		from := min(r.column+n, len(r.cells))
-		copy(r.cells[from:], r.cells[r.column:old])
-		for i := r.column; i < from; i++ {
-			r.cells[i] = cell{text: " "}
-		}
+		rest := slices.Clone(r.cells[r.column:])
+		r.cells = r.cells[:r.column]
+		r.pad(r.column + n)
+		r.cells = append(r.cells, rest...)
+		r.cells = r.cells[:min(len(r.cells), maxLine-1)]
 		return
 	}
 	end := min(r.column+n, len(r.cells))
 	r.erase(r.column, end)
-	r.cells = append(r.cells[:r.column], r.cells[end:]...)
+	r.cells = slices.Delete(r.cells, r.column, end)
 }

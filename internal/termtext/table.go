@@ -29,6 +29,17 @@ func LayOut(rows [][]string, widths []int, paint func(column int, cell string) s
 	return lines
 }
 
+// Widths returns the width of each column of a table.
+func Widths(rows [][]string) []int {
+	widths := make([]int, len(rows[0]))
+	for _, row := range rows {
+		for i, cell := range row {
+			widths[i] = max(widths[i], Width(cell))
+		}
+	}
+	return widths
+}
+
 // FitColumns computes column widths so that the table fits into limit columns of the terminal. An
 // omitted column has the width 0. FitColumns never omits the first and the last column, which hold the
 // row's name and its main text.
@@ -84,7 +95,6 @@ func FitColumns(widths []int, limit int, chosen bool) []int {
 // heading. Cells are untrusted text. It cuts long cells. If that is not enough, it omits columns.
 func TableLines(width int, head []string, rows [][]string) []string {
 	shown := [][]string{head}
-	widths := make([]int, len(head))
 	for _, row := range rows {
 		cells := make([]string, len(row))
 		for i, cell := range row {
@@ -92,12 +102,7 @@ func TableLines(width int, head []string, rows [][]string) []string {
 		}
 		shown = append(shown, cells)
 	}
-	for _, row := range shown {
-		for i, cell := range row {
-			widths[i] = max(widths[i], Width(cell))
-		}
-	}
-	return LayOut(shown, FitColumns(widths, width, false), func(_ int, cell string) string { return cell })
+	return LayOut(shown, FitColumns(Widths(shown), width, false), func(_ int, cell string) string { return cell })
 }
 
 // LeastWidth is the smallest width for which lines are laid out. If the window is narrower, the

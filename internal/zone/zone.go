@@ -5,6 +5,7 @@ package zone
 import (
 	"fmt"
 	"os"
+	"regexp"
 	"strings"
 	"time"
 
@@ -94,45 +95,12 @@ func tzif(lastLine string) string {
 		"\n" + lastLine + "\n"
 }
 
-const (
-	digits  = "0123456789"
-	letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
-)
-
 // wellFormed reports whether a zone may be passed to the time package's parser. That parser accepts
-// more than POSIX allows. So wellFormed checks the names, the hours of the offsets, and the separator
-// before the rule.
+// more than POSIX allows. So wellFormed checks the names, the hours of the offsets, which are at most 24,
+// and the separator before the rule.
 func wellFormed(zone string) bool {
-	rest, ok := afterName(zone)
-	if !ok || rest == "" {
-		return false
-	}
-	if rest, ok = afterOffset(rest); !ok || rest == "" {
-		return ok
-	}
-	if rest, ok = afterName(rest); !ok {
-		return false
-	}
-	if rest != "" && rest[0] != ',' {
-		rest, ok = afterOffset(rest)
-	}
-	return ok && (rest == "" || rest[0] == ',') && !strings.ContainsAny(rest, "\n;")
-}
-
-// afterName returns the text after the name of a zone: three or more letters, or three or more
-// characters between < and >.
-func afterName(s string) (rest string, ok bool) {
-	if quoted, found := strings.CutPrefix(s, "<"); found {
-		name, rest, closed := strings.Cut(quoted, ">")
-		return rest, closed && len(name) >= 3 && strings.Trim(name, letters+digits+"+-") == ""
-	}
-	rest = strings.TrimLeft(s, letters)
-	return rest, len(s)-len(rest) >= 3
-}
-
-// afterOffset returns the text after an offset. The hours of the offset are at most 24.
-func afterOffset(s string) (rest string, ok bool) {
-	rest = strings.TrimLeft(s, "+-:"+digits)
-	hours, _, _ := strings.Cut(strings.TrimLeft(s[:len(s)-len(rest)], "+-"), ":")
-	return rest, len(hours) == 1 || len(hours) == 2 && hours <= "24"
+	const name, offset = `(?:[A-Za-z]{3,}|<[A-Za-z0-9+-]{3,}>)`, `[+-]*(?:\d|[01]\d|2[0-4])(?::[-+:\d]*)?`
+	const summer = name + `(?:` + offset + `)?(?:,[^\n;]*)?`
+	// The expression is compiled only when it is needed, so that queuectl does not link package regexp.
+	return regexp.MustCompile(`^` + name + offset + `(?:` + summer + `)?$`).MatchString(zone)
 }

@@ -31,15 +31,6 @@ func BackupVerb(app *cli.App) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "backup FILE", Short: "Back up the whole queue to one file while it is in use",
 		Args: cli.ExactArgs(1, "the name of the file to write"),
-		Long: `Back up the whole queue, including output, to one file while it is in use.
-
-The file is an SQLite database that only you can read. It contains every job
-that was enqueued before the backup began. The backup is verified, and no
-incomplete file is left behind if the backup fails. FILE can be - for standard
-output.
-
-  queuectl backup /var/backups/queue.db
-  queuectl service stop && queuectl restore /var/backups/queue.db`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.backup(cmd.Context(), args[0], force)
 		},
@@ -70,62 +61,60 @@ func (a command) backup(ctx context.Context, name string, force bool) error {
 	if name == "" {
 		return fault.Usage("the file name is empty; give a name, or - for standard output")
 	}
-	c, err := a.Client()
-	if err != nil {
-		return err
-	}
-	defer c.Close()
-	if name == "-" {
-		if term.IsTerminal(a.Stdout) {
-			return fault.Usage("a backup is binary data, not text for a terminal; give a file name, or redirect standard output")
+	return a.WithClient(func(c *control.Client) error {
+		if name == "-" {
+			if term.IsTerminal(a.Stdout) {
+				return fault.Usage("a backup is binary data, not text for a terminal; give a file name, or redirect standard " +
+					"output")
+			}
+			_, err := a.receive(ctx, c, a.Stdout)
+			return err
 		}
-		_, err := a.receive(ctx, c, a.Stdout)
-		return err
-	}
-	if real, err := filepath.EvalSymlinks(name); err == nil {
-		name = real // replace the target of a symbolic link, and keep the link itself
-	}
-	if info, err := os.Stat(name); err == nil && !info.Mode().IsRegular() {
-		return fault.Usage("%s is not a regular file, so it cannot be replaced; give another name, or - for standard output",
-			name)
-	} else if err == nil && !force {
-		ours, err := isBackup(name)
+		if real, err := filepath.EvalSymlinks(name); err == nil {
+			name = real // replace the target of a symbolic link, and keep the link itself
+		}
+		if info, err := os.Stat(name); err == nil && !info.Mode().IsRegular() {
+			return fault.Usage("%s is not a regular file, so it cannot be replaced; give another name, or - for standard output",
+				name)
+		} else if err == nil && !force {
+			ours, err := isBackup(name)
+			if err != nil {
+				return files.UnreadableError("backup", name, err)
+			}
+			if !ours {
+				return queue.Errorf(queue.CodeExists, "%s exists and is not a queue backup; give another name, or replace "+
+					"the file with --force", name)
+			}
+		}
+		ctx, stop := signal.NotifyContext(ctx, cli.StopSignals...)
+		defer stop()
+		dir := filepath.Dir(name)
+		tmp, err := os.CreateTemp(dir, ".queuectl-backup-") // CreateTemp sets mode 0600
 		if err != nil {
-			return files.UnreadableError("backup", name, err)
+			return files.UnwritableError("backup", dir, err)
 		}
-		if !ours {
-			return queue.Errorf(queue.CodeExists, "%s exists and is not a queue backup; give another name, or replace "+
-				"the file with --force", name)
+		defer os.Remove(tmp.Name()) // after the rename this call fails, which is harmless
+		end, err := a.receive(ctx, c, tmp)
+		if err == nil {
+			err = tmp.Sync()
 		}
-	}
-	ctx, stop := signal.NotifyContext(ctx, cli.StopSignals...)
-	defer stop()
-	dir := filepath.Dir(name)
-	tmp, err := os.CreateTemp(dir, ".queuectl-backup-") // CreateTemp sets mode 0600
-	if err != nil {
-		return files.UnwritableError("backup", dir, err)
-	}
-	defer os.Remove(tmp.Name()) // after the rename this call fails, which is harmless
-	end, err := a.receive(ctx, c, tmp)
-	if err == nil {
-		err = tmp.Sync()
-	}
-	err = errors.Join(err, tmp.Close())
-	if ctx.Err() != nil {
-		a.Exit = fault.ExitDetached
-		fmt.Fprintln(a.Stderr, "queuectl: backup interrupted; no file was written")
-		return nil
-	}
-	if err == nil {
-		err = os.Rename(tmp.Name(), name)
-	}
-	if err == nil {
-		err = atomicfile.SyncDir(dir)
-	}
-	if err != nil {
-		return files.UnwritableError("backup", dir, err)
-	}
-	return a.PrintResult(end, "backup written to %s (%s)", name, present.Size(end.Bytes))
+		err = errors.Join(err, tmp.Close())
+		if ctx.Err() != nil {
+			a.Exit = fault.ExitDetached
+			a.Say("backup interrupted; no file was written")
+			return nil
+		}
+		if err == nil {
+			err = os.Rename(tmp.Name(), name)
+		}
+		if err == nil {
+			err = atomicfile.SyncDir(dir)
+		}
+		if err != nil {
+			return files.UnwritableError("backup", dir, err)
+		}
+		return a.PrintResult(end, "backup written to %s (%s)", name, present.Size(end.Bytes))
+	})
 }
 
 // receive writes a backup to a file and verifies its length and hash.

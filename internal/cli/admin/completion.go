@@ -43,14 +43,7 @@ func CompletionVerb(app *cli.App) *cobra.Command {
 	a := command{app}
 	return &cobra.Command{
 		Use: "completion bash|zsh|fish|powershell", Short: "Print a shell completion script",
-		Args: cli.ExactArgs(1, "one shell (bash, zsh, fish or powershell)"),
-		Long: `Print a shell completion script. To use it in every session, add the line for
-your shell to its startup file (PowerShell: open it with notepad $PROFILE).
-
-  bash        source <(queuectl completion bash)
-  zsh         source <(queuectl completion zsh)
-  fish        queuectl completion fish | source
-  powershell  queuectl completion powershell | Out-String | Invoke-Expression`,
+		Args:      cli.ExactArgs(1, "one shell (bash, zsh, fish or powershell)"),
 		ValidArgs: []string{"bash", "zsh", "fish", "powershell"},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if a.Structured() {

@@ -2,7 +2,6 @@ package admin
 
 import (
 	"errors"
-	"fmt"
 	"os"
 
 	"github.com/spf13/cobra"
@@ -77,7 +76,7 @@ func settingText(key, value string) string {
 // note prints the note of a setting, if it has one.
 func (a command) note(v control.ConfigValue) {
 	if v.Note != "" {
-		fmt.Fprintf(a.Stderr, "queuectl: %s: %s\n", v.Key, v.Note)
+		a.Say("%s: %s", v.Key, v.Note)
 	}
 }
 
@@ -88,30 +87,26 @@ func (a command) sayChanged(v control.ConfigValue) error {
 	if config.Origin(origin) == config.FromStored {
 		origin += " in the database"
 	}
-	a.PrintNote(`setting "%s" is %s (origin: %s)`, v.Key, v.Value, origin)
-	return nil
+	return a.PrintNote(`setting "%s" is %s (origin: %s)`, v.Key, v.Value, origin)
 }
 
 func (a command) configList(cmd *cobra.Command) error {
 	a.MissingIsEmpty = true
-	c, err := a.Client()
-	if err != nil {
-		return err
-	}
-	defer c.Close()
-	got, err := c.ConfigList(cmd.Context(), control.Nothing{})
-	if err != nil {
-		return err
-	}
-	if a.Structured() {
-		return term.PrintList(&a.Output, got.Settings)
-	}
-	var rows [][]string
-	for _, v := range got.Settings {
-		a.note(v)
-		rows = append(rows, []string{v.Key, v.Origin, v.Value})
-	}
-	return a.Table([]string{"KEY", "ORIGIN", "VALUE"}, rows)
+	return a.WithClient(func(c *control.Client) error {
+		got, err := c.ConfigList(cmd.Context(), control.Nothing{})
+		if err != nil {
+			return err
+		}
+		if a.Structured() {
+			return term.PrintList(&a.Output, got.Settings)
+		}
+		var rows [][]string
+		for _, v := range got.Settings {
+			a.note(v)
+			rows = append(rows, []string{v.Key, v.Origin, v.Value})
+		}
+		return a.Table([]string{"KEY", "ORIGIN", "VALUE"}, rows)
+	})
 }
 
 // validate checks a settings file without a service. If a service runs, validate also names the
@@ -128,7 +123,7 @@ func (a command) validate(cmd *cobra.Command, args []string) error {
 	}
 	file, err := a.Program.Settings(path, true)
 	if len(args) == 0 && errors.Is(err, os.ErrNotExist) {
-		fmt.Fprintf(a.Stderr, "queuectl: settings file %s does not exist; the defaults apply\n", path)
+		a.Say("settings file %s does not exist; the defaults apply", path)
 		if a.Structured() {
 			return a.PrintJSON(map[string]any{"file": path, "valid": true})
 		}
@@ -148,8 +143,7 @@ func (a command) validate(cmd *cobra.Command, args []string) error {
 		}
 		for _, v := range got.Settings {
 			if _, in := file.Values[v.Key]; in && v.Origin != string(config.FromFile) && v.Origin != string(config.FromDefault) {
-				fmt.Fprintf(a.Stderr, "queuectl: setting %q in the file has no effect; the value %s %s\n", v.Key, v.Value,
-					overriding(v))
+				a.Say("setting %q in the file has no effect; the value %s %s", v.Key, v.Value, overriding(v))
 			}
 		}
 	}

@@ -5,19 +5,27 @@
 package admin
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"reflect"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+	xterm "golang.org/x/term"
 
 	"github.com/queuectl/queuectl/control"
 	"github.com/queuectl/queuectl/internal/cli"
 	"github.com/queuectl/queuectl/internal/cli/enqueue"
 	"github.com/queuectl/queuectl/internal/cli/fault"
+	"github.com/queuectl/queuectl/internal/cli/files"
 	"github.com/queuectl/queuectl/internal/cli/input"
 	"github.com/queuectl/queuectl/internal/cli/term"
 	"github.com/queuectl/queuectl/internal/present"
@@ -104,4 +112,185 @@ func EditVerb(app *cli.App) *cobra.Command {
 	s.Act(cmd)
 	cmd.ValidArgsFunction = a.CompleteIDs("waiting")
 	return cmd
+}
+
+// EditJob edits one job in $VISUAL or $EDITOR.
+func EditJob(ctx context.Context, app *cli.App, id string) error {
+	return command{app}.editInEditor(ctx, control.Selection{IDs: control.Names{id}}, id)
+}
+
+// editInEditor lets the user edit a job's fields in $VISUAL or $EDITOR. After an error it keeps the
+// edited file, prints the file's name, and offers to open the file again.
+func (a command) editInEditor(ctx context.Context, p control.Selection, id string) error {
+	return a.WithClient(func(c *control.Client) error {
+		job, err := c.Show(ctx, control.Show{ID: control.Name(id)})
+		if err != nil {
+			return err
+		}
+		if _, _, _, err := queue.VerbEdit.Act(&queue.Job{ID: job.ID, State: present.StateOf(job.State)}); err != nil {
+			return err // this request refuses a job that cannot be changed before the user types anything
+		}
+		before := job.Spec
+		delete(before, "id")
+		e, err := a.newEditing(before)
+		if err != nil {
+			return err
+		}
+		for {
+			patch, err := e.edited(ctx)
+			if err == nil && patch != nil {
+				err = a.applyTyped(ctx, c, control.Edit{Selection: p, Set: patch}, id)
+			}
+			if err == nil {
+				os.Remove(e.file)
+				if patch == nil {
+					a.PrintNote("job %s was not changed", id)
+				}
+				return nil
+			}
+			if !e.keepIfChanged() {
+				return fmt.Errorf("%w; nothing was changed", err)
+			}
+			err = fmt.Errorf("%w; your edited text is in %s", err, e.file)
+			if !a.CanAsk() {
+				return err
+			}
+			a.Say("%s", fault.Message(err))
+			if !a.AskYesNo("edit the text again?") {
+				a.Exit = fault.ExitCode(err)
+				return nil
+			}
+		}
+	})
+}
+
+// applyTyped sends the changes to the service and prints the result. It returns an error if the job
+// was not changed.
+func (a command) applyTyped(ctx context.Context, c *control.Client, p control.Edit, id string) error {
+	v, err := c.Edit(ctx, p)
+	if err != nil {
+		return err
+	}
+	if len(v.Refusals) > 0 {
+		return v.Refusals[0].Err()
+	}
+	var changed queue.Spec
+	_ = changed.UnmarshalJSON(p.Set) // this cannot fail, because the service has accepted the changes
+	return a.RunBulk("is changed"+present.WhenDue(&changed, time.Now()), []string{id},
+		func([]string, string) (control.BulkResult, error) { return v, nil })
+}
+
+// editFile is one session of editing a text in a temporary file.
+type editFile struct {
+	a        command
+	file     string
+	text     []byte         // the text when the editor starts
+	original map[string]any // the job's fields, from which text was made
+}
+
+func (a command) newEditing(before map[string]any) (*editFile, error) {
+	var text bytes.Buffer
+	e := json.NewEncoder(&text)
+	e.SetEscapeHTML(false) // the text is for people, so keep <, > and & readable
+	e.SetIndent("", "  ")
+	if err := e.Encode(before); err != nil {
+		return nil, err
+	}
+	// CreateTemp sets mode 0600, which is necessary because the text may contain secrets.
+	f, err := os.CreateTemp("", "queuectl-*.json")
+	if err != nil {
+		return nil, files.UnwritableError("edit: TMPDIR", os.TempDir(), err)
+	}
+	_, err = f.Write(text.Bytes())
+	if err = errors.Join(err, f.Close()); err != nil {
+		os.Remove(f.Name())
+		return nil, files.UnwritableError("edit: TMPDIR", os.TempDir(), err)
+	}
+	return &editFile{a: a, file: f.Name(), text: text.Bytes(), original: before}, nil
+}
+
+// keepIfChanged reports whether the user has changed the file. If not, it removes the file.
+func (e *editFile) keepIfChanged() bool {
+	if text, err := os.ReadFile(e.file); err != nil || !bytes.Equal(text, e.text) {
+		return true
+	}
+	os.Remove(e.file)
+	return false
+}
+
+// edited runs the editor and returns the changes as a JSON merge patch, or nil without changes.
+func (e *editFile) edited(ctx context.Context) (json.RawMessage, error) {
+	editor := defaultEditor
+	for _, name := range []string{"EDITOR", "VISUAL"} {
+		if v := os.Getenv(name); v != "" {
+			editor = v
+		}
+	}
+	cmd := editorOn(ctx, editor, e.file)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = e.a.Stdin, e.a.Stdout, e.a.Stderr
+	if err := e.a.runInForeground(cmd); err != nil {
+		return nil, fmt.Errorf("editor %s: %w", editor, err)
+	}
+	edited, err := os.ReadFile(e.file)
+	if err != nil {
+		return nil, files.UnreadableError("edit", e.file, err)
+	}
+	if err := queue.CheckJSON(edited); err != nil {
+		return nil, err
+	}
+	var after map[string]any
+	if err := json.Unmarshal(edited, &after); err != nil || after == nil {
+		return nil, fault.Usage("the edited text must be one JSON object, in { and }")
+	}
+	patch := changes(e.original, after)
+	if len(patch) == 0 {
+		return nil, nil
+	}
+	return json.Marshal(patch)
+}
+
+// runInForeground runs a program that uses the terminal. Ctrl-C affects only that program. If the
+// program fails, runInForeground restores the terminal.
+func (a command) runInForeground(cmd *exec.Cmd) error {
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, os.Interrupt)
+	defer signal.Stop(signals)
+	before, none := xterm.GetState(int(a.Stdin.Fd()))
+	err := cmd.Run()
+	if err != nil && none == nil {
+		xterm.Restore(int(a.Stdin.Fd()), before) // nothing can be done about an error
+		if term.IsTerminal(a.Stderr) {
+			fmt.Fprint(a.Stderr, showCursor)
+		}
+	}
+	return err
+}
+
+// showCursor makes a terminal show its cursor.
+const showCursor = "\x1b[?25h"
+
+// changes returns the JSON merge patch (RFC 7396) that turns before into after.
+func changes(before, after map[string]any) map[string]any {
+	patch := map[string]any{}
+	for name, was := range before {
+		is, kept := after[name]
+		wasMap, wasObject := was.(map[string]any)
+		isMap, isObject := is.(map[string]any)
+		switch {
+		case !kept:
+			patch[name] = nil
+		case wasObject && isObject:
+			if inner := changes(wasMap, isMap); len(inner) > 0 {
+				patch[name] = inner
+			}
+		case !reflect.DeepEqual(was, is):
+			patch[name] = is
+		}
+	}
+	for name, is := range after {
+		if _, had := before[name]; !had {
+			patch[name] = is
+		}
+	}
+	return patch
 }

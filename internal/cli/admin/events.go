@@ -85,26 +85,23 @@ func (a command) eventsOfBatch(cmd *cobra.Command, s *cli.Selection, p *control.
 // events prints events as they arrive, one per line as text or JSON. With --json but without --follow,
 // it prints one JSON array.
 func (a command) events(ctx context.Context, p control.Events) error {
-	c, err := a.ReaderUnless(ctx, p.Follow)
-	if err != nil {
-		return err
-	}
-	defer c.Close()
-	whole := a.JSON && !a.JSONL && !p.Follow
-	list := term.NewArray(a.Stdout)
-	_, err = c.Events(ctx, p, func(e control.Event) error {
-		switch {
-		case whole:
-			return list.Add(&e)
-		case a.Structured():
-			return a.PrintJSON(e)
-		case a.Quiet:
-			return a.Println(strconv.FormatInt(e.Seq, 10))
+	return a.WithReader(ctx, p.Follow, func(c *control.Client) error {
+		whole := a.JSON && !a.JSONL && !p.Follow
+		list := term.NewArray(a.Stdout)
+		_, err := c.Events(ctx, p, func(e control.Event) error {
+			switch {
+			case whole:
+				return list.Add(&e)
+			case a.Structured():
+				return a.PrintJSON(e)
+			case a.Quiet:
+				return a.Println(strconv.FormatInt(e.Seq, 10))
+			}
+			return a.Println(a.CleanText(present.EventLine(&e)))
+		})
+		if err != nil || !whole {
+			return err
 		}
-		return a.Println(a.CleanText(present.EventLine(&e)))
+		return list.End()
 	})
-	if err != nil || !whole {
-		return err
-	}
-	return list.End()
 }

@@ -9,34 +9,28 @@ import (
 )
 
 // NodeVerb returns the command node. Only queuectld links it, because it is rarely used.
-func NodeVerb(app *cli.App) *cobra.Command {
-	a := command{app}
-	return cli.Group("node", "List, drain and remove the nodes that share a queue", nodeListVerb(a), nodeDrainVerb(a),
+func NodeVerb(a *cli.App) *cobra.Command {
+	list := cli.ListVerb(a, "List nodes with their state, running jobs and labels", "", present.NodeColumns, false,
+		cli.AllNodes, present.NodeRow)
+	return cli.Group("node", "List, drain and remove the nodes that share a queue", list, nodeDrainVerb(a),
 		nodeRemoveVerb(a))
 }
 
-func nodeListVerb(a command) *cobra.Command {
-	return allVerb(a.App, "List nodes with their state, running jobs and labels", "", present.NodeColumns, cli.AllNodes,
-		present.NodeRow)
-}
-
-func nodeDrainVerb(a command) *cobra.Command {
+func nodeDrainVerb(a *cli.App) *cobra.Command {
 	var p control.NodeDrain
 	cmd := &cobra.Command{
 		Use: "drain NODE [--wait] | NODE --off", Short: "Start no new jobs on a node; other nodes continue",
 		Args: cli.ExactArgs(1, "the name of a node"), ValidArgsFunction: a.CompleteNodes,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			p.Name = args[0]
-			return cli.Answer(cmd.Context(), a.App, (*control.Client).NodeDrain, p, func(n control.NodeView) error {
+			return cli.Answer(cmd.Context(), a, (*control.Client).NodeDrain, p, func(n control.NodeView) error {
 				switch {
 				case p.Off:
-					a.PrintNote("node %s starts jobs again", n.Name)
+					return a.PrintNote("node %s starts jobs again", n.Name)
 				case n.Running == 0:
-					a.PrintNote("node %s is draining; no jobs are running on it", n.Name)
-				default:
-					a.PrintNote("node %s is draining; %s still running", n.Name, present.Jobs(n.Running))
+					return a.PrintNote("node %s is draining; no jobs are running on it", n.Name)
 				}
-				return nil
+				return a.PrintNote("node %s is draining; %s still running", n.Name, present.Jobs(n.Running))
 			})
 		},
 	}
@@ -45,16 +39,13 @@ func nodeDrainVerb(a command) *cobra.Command {
 	return cmd
 }
 
-func nodeRemoveVerb(a command) *cobra.Command {
+func nodeRemoveVerb(a *cli.App) *cobra.Command {
 	return &cobra.Command{
 		Use: "rm NODE", Short: "Remove a stopped node; its running jobs are recorded as lost",
 		Args: cli.ExactArgs(1, "the name of a node"), ValidArgsFunction: a.CompleteNodes,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return cli.Answer(cmd.Context(), a.App, (*control.Client).NodeRemove, control.NodeName{Name: args[0]},
-				func(n control.NodeView) error {
-					a.PrintNote("node %s was removed", n.Name)
-					return nil
-				})
+			return cli.Answer(cmd.Context(), a, (*control.Client).NodeRemove, control.NodeName{Name: args[0]},
+				func(n control.NodeView) error { return a.PrintNote("node %s was removed", n.Name) })
 		},
 	}
 }

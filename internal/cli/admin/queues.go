@@ -22,42 +22,21 @@ import (
 // QueueVerb returns the command queue. Only queuectld links it, to keep queuectl small.
 func QueueVerb(app *cli.App) *cobra.Command {
 	a := command{app}
-	return cli.Group("queue", "Configure, pause and list named queues", queueListVerb(a), queueSetVerb(a),
-		queuePauseVerb(a), queueResumeVerb(a), queueRmVerb(a))
+	list := cli.ListVerb(app, "List queues that have settings or jobs", present.NoQueues, present.QueueHead(), true,
+		allQueues, queueRow)
+	return cli.Group("queue", "Configure, pause and list named queues", list, queueSetVerb(a), queuePauseVerb(a),
+		queueResumeVerb(a), queueRmVerb(a))
 }
 
-func queueListVerb(a command) *cobra.Command {
-	return &cobra.Command{
-		Use: "list", Short: "List queues that have settings or jobs", Args: cli.ExactArgs(0, "no arguments"),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			a.MissingIsEmpty = true
-			c, err := a.Reader(cmd.Context())
-			if err != nil {
-				return err
-			}
-			defer c.Close()
-			list := []control.QueueView{}
-			for after, more := "", true; more; more = after != "" {
-				got, err := c.QueueList(cmd.Context(), control.Queues{AfterName: after})
-				if err != nil {
-					return err
-				}
-				list, after = append(list, got.Queues...), got.Next
-			}
-			return a.printQueues(list)
-		},
-	}
+// allQueues reads all pages of the list of queues.
+func allQueues(ctx context.Context, c *control.Client) ([]control.QueueView, error) {
+	return cli.AllOf(func(after string) ([]control.QueueView, string, error) {
+		page, err := c.QueueList(ctx, control.Queues{AfterName: after})
+		return page.Queues, page.Next, err
+	})
 }
 
-// printQueues prints queues as a table.
-func (a command) printQueues(list []control.QueueView) error {
-	if a.Structured() {
-		return term.PrintList(&a.Output, list)
-	}
-	now := time.Now()
-	return a.NamedTable(len(list), present.NoQueues, present.QueueHead(),
-		func(i int) []string { return present.QueueRow(&list[i], now) })
-}
+func queueRow(q *control.QueueView) []string { return present.QueueRow(q, time.Now()) }
 
 func queueSetVerb(a command) *cobra.Command {
 	var p control.QueueSet
@@ -87,13 +66,13 @@ func queueSetVerb(a command) *cobra.Command {
 				}
 				p.Default = raw
 			}
-			c, err := a.StartedClient(cmd.Context())
-			if err != nil {
-				return err
-			}
-			defer c.Close()
-			return cli.AnswerOf(cmd.Context(), a.App, c, (*control.Client).QueueSet, p,
-				func(got control.QueueView) error { return a.printQueues([]control.QueueView{got}) })
+			return a.WithStarted(cmd.Context(), func(c *control.Client) error {
+				return cli.AnswerOf(cmd.Context(), a.App, c, (*control.Client).QueueSet, p,
+					func(got control.QueueView) error {
+						list := []control.QueueView{got}
+						return term.PrintTable(&a.Output, list, "", present.QueueHead(), queueRow)
+					})
+			})
 		},
 	}
 	f := cmd.Flags()
@@ -182,7 +161,7 @@ func queueRmVerb(a command) *cobra.Command {
 // onQueues calls the function in the parameter do once for each named queue and prints the results. If
 // the user means all queues, onQueues makes a single call.
 func (a command) onQueues(cmd *cobra.Command, names []string, all bool,
-	do func(*control.Client, context.Context, string) (control.QueueList, error)) error {
+	do cli.Method[string, control.QueueList]) error {
 	switch {
 	case all && len(names) > 0:
 		return fault.Usage("--all: cannot be combined with queue names; use one of them")
@@ -191,41 +170,36 @@ func (a command) onQueues(cmd *cobra.Command, names []string, all bool,
 	case len(names) == 0:
 		return fault.Usage("%s: no queue given; list the queues with: queuectl queue list", cmd.CommandPath())
 	}
-	c, err := a.Client()
-	if err != nil {
-		return err
-	}
-	defer c.Close()
-	done := []control.QueueView{}
-	for _, name := range names {
-		got, err := do(c, cmd.Context(), name)
-		if err != nil {
-			return err
-		}
-		done = append(done, got.Queues...)
-	}
-	if a.Structured() {
-		return term.PrintList(&a.Output, done)
-	}
-	for i := range done {
-		q := &done[i]
-		if a.Quiet {
-			if err := a.Println(q.Queue); err != nil {
+	return a.WithClient(func(c *control.Client) error {
+		done := []control.QueueView{}
+		for _, name := range names {
+			got, err := do(c, cmd.Context(), name)
+			if err != nil {
 				return err
 			}
-			continue
+			done = append(done, got.Queues...)
 		}
-		state := "is not paused any more: its time is over, or a user resumed it"
-		if q.Paused {
-			state = "is " + present.QueuePause(q)
+		if a.Structured() {
+			return term.PrintList(&a.Output, done)
 		}
-		switch cmd.Name() {
-		case "rm":
-			state = "was removed"
-		case "resume":
-			state = "is resumed"
+		var err error
+		for i := range done {
+			q := &done[i]
+			state := "is not paused any more: its time is over, or a user resumed it"
+			switch {
+			case cmd.Name() == "rm":
+				state = "was removed"
+			case cmd.Name() == "resume":
+				state = "is resumed"
+			case q.Paused:
+				state = "is " + present.QueuePause(q)
+			}
+			if a.Quiet {
+				err = a.Println(q.Queue)
+			} else {
+				err = a.PrintNote("queue %s %s", q.Queue, state)
+			}
 		}
-		a.PrintNote("queue %s %s", q.Queue, state)
-	}
-	return nil
+		return err
+	})
 }

@@ -4,8 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -26,7 +24,9 @@ import (
 // ScheduleVerb returns the command schedule. Only queuectld links it, because it is rarely used.
 func ScheduleVerb(app *cli.App) *cobra.Command {
 	a := command{app}
-	return cli.Group("schedule", "Manage recurring jobs", scheduleAddVerb(a), scheduleListVerb(a), scheduleShowVerb(a),
+	list := cli.ListVerb(app, "List schedules", present.NoSchedules, present.ScheduleHead(), true, allSchedules,
+		present.ScheduleRow)
+	return cli.Group("schedule", "Manage recurring jobs", scheduleAddVerb(a), list, scheduleShowVerb(a),
 		a.scheduleCommand("rm", "Remove schedules, but keep the jobs they created", "is removed",
 			(*control.Client).ScheduleRemove),
 		a.scheduleCommand("pause", "Pause schedules: they create no jobs until resumed", "is paused",
@@ -41,18 +41,6 @@ func scheduleAddVerb(a command) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "add NAME 'CRON' ['COMMAND' | -- PROGRAM ARGS…]",
 		Short: "Add a schedule: a cron expression and the job to run",
-		Long: `Add a schedule: a cron expression and the job to run. The jobs use the current
-directory, umask and environment. To change a schedule, add --replace.
-
-  queuectl schedule add nightly '0 3 * * *' -- make backup  each day at 3:00
-  queuectl schedule add poll '*/10 * * * * *' ./poll.sh     first field: seconds
-  queuectl schedule add report '@weekly' --jitter 10m ./report
-  queuectl schedule add sync '@every 90s' --overlap queue -- rsync -a in/ out/
-  queuectl schedule add warm '@reboot' ./warm-up.sh         at each boot
-
-Each job is named after its schedule and its planned start, such as
-nightly@20260301T030000Z. Instead of 'COMMAND', you can give the job as
-'{JSON}', as with enqueue.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			list, err := a.scheduleWords(&p, args, cmd.ArgsLenAtDash())
 			if err != nil {
@@ -84,11 +72,8 @@ nightly@20260301T030000Z. Instead of 'COMMAND', you can give the job as
 	f.BoolVar(&p.Replace, "replace", false, "replace an existing schedule with the same name")
 	f.BoolVar(&noCwd, "no-cwd", false, "run the jobs in your home directory, not in the current one")
 	a.RequireFlag(f)
-	for flag, values := range map[string][]string{"catch-up": {"none", "one", "all"},
-		"overlap": {"skip", "queue", "replace"}} {
-		// This call fails only if the flag does not exist.
-		cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
-	}
+	input.CompleteValues(cmd, "catch-up", "none", "one", "all")
+	input.CompleteValues(cmd, "overlap", "skip", "queue", "replace")
 	return cmd
 }
 
@@ -142,7 +127,7 @@ func (a command) addSchedule(ctx context.Context, p *control.ScheduleAdd, noCwd 
 		enqueue.WarnUnenforced(&a.Output, d.UnenforcedLimits)
 		enqueue.PrintNotes(&a.Output, a.Cmd, d.Notes)
 		if d.Existed {
-			fmt.Fprintf(a.Stderr, "queuectl: schedule %s already exists with the same settings\n", d.Name)
+			a.Say("schedule %s already exists with the same settings", d.Name)
 		}
 		if a.Quiet {
 			return a.Println(d.Name)
@@ -152,42 +137,12 @@ func (a command) addSchedule(ctx context.Context, p *control.ScheduleAdd, noCwd 
 	})
 }
 
-func scheduleListVerb(a command) *cobra.Command {
-	return &cobra.Command{
-		Use: "list", Short: "List schedules", Args: cli.ExactArgs(0, "no arguments"),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			a.MissingIsEmpty = true
-			list, err := a.schedules(cmd.Context())
-			if err != nil {
-				return err
-			}
-			if a.Structured() {
-				return term.PrintList(&a.Output, list)
-			}
-			return a.NamedTable(len(list), present.NoSchedules, present.ScheduleHead(),
-				func(i int) []string { return present.ScheduleRow(&list[i]) })
-		},
-	}
-}
-
-// schedules reads all schedules.
-func (a command) schedules(ctx context.Context) (list []control.Schedule, err error) {
-	c, err := a.Reader(ctx)
-	if err != nil {
-		return nil, err
-	}
-	defer c.Close()
-	for p := (control.ScheduleList{}); ; {
-		page, err := c.ScheduleList(ctx, p)
-		if err != nil {
-			return nil, err
-		}
-		list = append(list, page.Schedules...)
-		if page.Next == nil {
-			return list, nil
-		}
-		p.Cursor = *page.Next
-	}
+// allSchedules reads all pages of the list of schedules.
+func allSchedules(ctx context.Context, c *control.Client) ([]control.Schedule, error) {
+	return cli.AllOf(func(cursor string) ([]control.Schedule, string, error) {
+		page, err := c.ScheduleList(ctx, control.ScheduleList{Cursor: cursor})
+		return page.Schedules, queue.ValueOr(page.Next, ""), err
+	})
 }
 
 // printedSchedule returns a schedule for JSON output: without its environment, unless --full is
@@ -225,9 +180,7 @@ func (a command) showSchedule(d control.ScheduleDetail) error {
 	if err := a.Rows(9, rows); err != nil || len(d.Runs) == 0 {
 		return err
 	}
-	if err := a.Println(""); err != nil {
-		return err
-	}
+	a.Println("")
 	var runs [][]string
 	for _, r := range d.Runs {
 		job := present.Dash(r.ID)
@@ -249,29 +202,27 @@ func (a command) showSchedule(d control.ScheduleDetail) error {
 // scheduleCommand builds a command for schedules that the user names. The parameter outcome describes a
 // changed schedule in messages, for example "is paused".
 func (a command) scheduleCommand(name, short, outcome string,
-	do func(*control.Client, context.Context, control.ScheduleName) (control.Schedule, error)) *cobra.Command {
+	do cli.Method[control.ScheduleName, control.Schedule]) *cobra.Command {
 	return &cobra.Command{
 		Use: name + " NAME…", Short: short, Args: cli.AtLeastOne("schedule names"), ValidArgsFunction: a.completeSchedules,
 		RunE: func(cmd *cobra.Command, names []string) error {
-			c, err := a.Client()
-			if err != nil {
+			return a.WithClient(func(c *control.Client) error {
+				var list []control.Schedule
+				var err error
+				for _, name := range cli.Unique(names) {
+					var s control.Schedule
+					if s, err = do(c, cmd.Context(), control.ScheduleName{Name: name}); err != nil {
+						break
+					}
+					if list = append(list, s); !a.Structured() {
+						err = a.PrintDone(s.Name, "schedule "+s.Name+" "+outcome)
+					}
+				}
+				if a.Structured() && (err == nil || len(list) > 0) {
+					err = errors.Join(err, term.PrintList(&a.Output, list))
+				}
 				return err
-			}
-			defer c.Close()
-			var list []control.Schedule
-			for _, name := range cli.Unique(names) {
-				var s control.Schedule
-				if s, err = do(c, cmd.Context(), control.ScheduleName{Name: name}); err != nil {
-					break
-				}
-				if list = append(list, s); !a.Structured() {
-					err = a.PrintDone(s.Name, "schedule "+s.Name+" "+outcome)
-				}
-			}
-			if a.Structured() && (err == nil || len(list) > 0) {
-				err = errors.Join(err, term.PrintList(&a.Output, list))
-			}
-			return err
+			})
 		},
 	}
 }
@@ -290,26 +241,14 @@ func scheduleRunVerb(a command) *cobra.Command {
 	}
 }
 
-// completeSchedules completes the names of schedules. It offers nothing if the service does not answer
-// in time.
-func (a command) completeSchedules(_ *cobra.Command, given []string, prefix string) (names []cobra.Completion,
-	_ cobra.ShellCompDirective) {
-	c, err := a.Client()
-	if err != nil {
-		return nil, cobra.ShellCompDirectiveNoFileComp
-	}
-	defer c.Close()
-	ctx, cancel := context.WithTimeout(context.Background(), cli.CompleteWithin)
-	defer cancel()
-	page, err := c.ScheduleList(ctx, control.ScheduleList{})
-	if err != nil {
-		return nil, cobra.ShellCompDirectiveNoFileComp
-	}
-	for i := range page.Schedules {
-		if s := &page.Schedules[i]; strings.HasPrefix(s.Name, prefix) && !slices.Contains(given, s.Name) {
-			names = append(names, cobra.CompletionWithDesc(s.Name,
-				s.Cron+": "+termtext.Truncate(termtext.Escape(present.ScheduledTitle(s)), 60)))
+// completeSchedules completes the names of schedules.
+func (a command) completeSchedules(_ *cobra.Command, given []string, prefix string) ([]cobra.Completion,
+	cobra.ShellCompDirective) {
+	return a.Complete(given, prefix, func(ctx context.Context, c *control.Client, add func(name, about string)) {
+		page, _ := c.ScheduleList(ctx, control.ScheduleList{}) // without an answer, offer nothing
+		for i := range page.Schedules {
+			s := &page.Schedules[i]
+			add(s.Name, s.Cron+": "+termtext.Truncate(termtext.Escape(present.ScheduledTitle(s)), 60))
 		}
-	}
-	return names, cobra.ShellCompDirectiveNoFileComp
+	}), cobra.ShellCompDirectiveNoFileComp
 }

@@ -12,8 +12,7 @@ import (
 )
 
 // SchemaVerb returns the command schema. Only queuectld links it, because it is rarely used.
-func SchemaVerb(app *cli.App) *cobra.Command {
-	a := command{app}
+func SchemaVerb(a *cli.App) *cobra.Command {
 	return &cobra.Command{
 		Use: "schema [METHOD]", Short: "Print the JSON Schemas of the protocol methods",
 		Args: cli.AtMostOne("a protocol method, such as enqueue"),

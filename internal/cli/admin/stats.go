@@ -19,13 +19,6 @@ func StatsVerb(app *cli.App) *cobra.Command {
 	var p control.StatsParams
 	cmd := &cobra.Command{
 		Use: "stats", Short: "Show statistics: outcomes, waiting times, run times", Args: cli.ExactArgs(0, "no arguments"),
-		Long: `Show statistics of each queue, or per minute, hour or day: outcomes, waiting
-times and run times of attempts.
-
-Statistics are kept even if their jobs are removed: per minute for 2 days, per
-hour for 60 days and per day for 3 years. FAILURES is the percentage of finished
-attempts that failed. P50 is the median of the waiting times or run times, and
-95 % of them are not longer than P95. Both are accurate to a factor of 1.4.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return cli.ReadAnswer(cmd.Context(), a.App, (*control.Client).Stats, p, a.printStats)
 		},
@@ -36,10 +29,7 @@ attempts that failed. P50 is the median of the waiting times or run times, and
 		"hours ago (default: 24h)")
 	input.InstantVar(f, &p.Until, "until", "count the starts and ends of attempts before `TIME`; 2h means 2 hours ago")
 	f.Var(input.NonEmpty(&p.Grain), "by", "print one row per `PERIOD`: minute, hour or day")
-	// This call and the next fail only if the flag does not exist.
-	cmd.RegisterFlagCompletionFunc("queue", a.CompleteQueues)
-	cmd.RegisterFlagCompletionFunc("by", cobra.FixedCompletions([]string{"minute", "hour", "day"},
-		cobra.ShellCompDirectiveNoFileComp))
+	input.CompleteValues(cmd, "by", "minute", "hour", "day")
 	return cmd
 }
 

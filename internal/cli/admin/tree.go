@@ -16,10 +16,6 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// simulatedInPart is the warning that a simulation did not check all waiting jobs.
-const simulatedInPart = "queuectl: the service checked only some of the many waiting jobs, so the list may lack " +
-	"jobs; see why a job waits with: queuectl why ID"
-
 // SimulateVerb returns the command simulate. Only queuectld links it, to keep queuectl small.
 func SimulateVerb(app *cli.App) *cobra.Command {
 	a := command{app}
@@ -35,7 +31,8 @@ func SimulateVerb(app *cli.App) *cobra.Command {
 			simulated := func(c *control.Client, ctx context.Context, p control.Simulate) ([]control.Job, error) {
 				next, err := c.Simulate(ctx, p)
 				if next.Incomplete {
-					fmt.Fprintln(a.Stderr, simulatedInPart)
+					a.Say("the service checked only some of the many waiting jobs, so the list may lack jobs; see why a job " +
+						"waits with: queuectl why ID")
 					empty = "none of the waiting jobs that were checked can start now"
 				}
 				return next.Jobs, err // the JSON output is only the array of jobs
@@ -81,7 +78,7 @@ type drawing struct {
 }
 
 // printTree prints each dependant below its parents. It begins with the jobs that have no parent.
-func (a command) printTree(t *control.TreeView) error {
+func (a command) printTree(t *control.TreeView) (err error) {
 	d := drawing{nodes: map[int64]*control.TreeNode{}, next: map[int64][]control.TreeEdge{}, drawnSeqs: map[int64]bool{}}
 	waits := map[int64]bool{}
 	for i := range t.Nodes {
@@ -93,15 +90,13 @@ func (a command) printTree(t *control.TreeView) error {
 	}
 	for i := range t.Nodes {
 		if n := &t.Nodes[i]; !waits[n.Seq] {
-			if err := a.drawNode(&d, n, nil, "", ""); err != nil {
-				return err
-			}
+			err = a.drawNode(&d, n, nil, "", "")
 		}
 	}
 	if t.More {
 		a.PrintNote("only %d jobs of the tree are shown; there are more", len(t.Nodes))
 	}
-	return nil
+	return err
 }
 
 // drawNode prints a job and its dependants. If the job was printed before, it prints only the job's
@@ -125,7 +120,8 @@ func (a command) drawNode(d *drawing, n *control.TreeNode, by *control.TreeEdge,
 	if again {
 		text += "  (shown above)"
 	}
-	if err := a.Println(a.Clean(a.Stdout, lead+text)); err != nil || again {
+	err := a.Println(a.Clean(a.Stdout, lead+text))
+	if again {
 		return err
 	}
 	d.drawnSeqs[n.Seq] = true
@@ -135,12 +131,10 @@ func (a command) drawNode(d *drawing, n *control.TreeNode, by *control.TreeEdge,
 		if i == len(list)-1 {
 			branch, deeper = "└─ ", "   "
 		}
-		if err := a.drawNode(d, d.nodes[list[i].Child], &list[i], below+termtext.LocaleText(branch),
-			below+termtext.LocaleText(deeper)); err != nil {
-			return err
-		}
+		err = a.drawNode(d, d.nodes[list[i].Child], &list[i], below+termtext.LocaleText(branch),
+			below+termtext.LocaleText(deeper))
 	}
-	return nil
+	return err
 }
 
 // printDot prints the graph in the DOT language of Graphviz.

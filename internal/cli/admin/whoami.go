@@ -9,13 +9,12 @@ import (
 )
 
 // WhoamiVerb returns the command whoami. Only queuectld links it, to keep queuectl small.
-func WhoamiVerb(app *cli.App) *cobra.Command {
-	a := command{app}
+func WhoamiVerb(a *cli.App) *cobra.Command {
 	return &cobra.Command{
 		Use: "whoami", Short: "Show your identity and rights", Args: cli.ExactArgs(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			a.MissingIsEmpty = true
-			return cli.Answer(cmd.Context(), a.App, (*control.Client).Whoami, control.Nothing{},
+			return cli.Answer(cmd.Context(), a, (*control.Client).Whoami, control.Nothing{},
 				func(w control.Whoami) error { return a.Rows(13, present.WhoamiRows(&w)) })
 		},
 	}

@@ -62,11 +62,16 @@ func (f *Finder) StartAndReach(ctx context.Context, c *control.Client, t Target)
 		return f.notStarted(fault.ExitCode(err), fmt.Errorf("the service did not start: %w", err))
 	}
 	for began := time.Now(); ; {
-		over := b.hasEnded()
+		over := false
+		select {
+		case <-b.done:
+			over = true
+		default:
+		}
 		err := c.Connect(ctx)
 		switch waited := time.Since(began); {
 		case err == nil && !over:
-			fmt.Fprintf(f.messages.Stderr, "queuectl: started a service in the background; its log is %s\n", b.log)
+			f.messages.Say("started a service in the background; its log is %s", b.log)
 			return nil
 		case !errors.Is(err, control.ErrUnreachable): // a service answers, but it has refused the connection
 			return err
@@ -144,20 +149,16 @@ func startService(t Target) (*daemon, error) {
 	return b, nil
 }
 
-// hasEnded reports whether the service has ended.
-func (b *daemon) hasEnded() bool {
-	select {
-	case <-b.done:
-		return true
-	default:
-		return false
-	}
-}
-
-// failure returns the last error in the service's log, which says why the service has ended.
+// failure returns the last error that the service has added to its log, which says why the service has
+// ended. The service rotates the log at a small size, so the text fits in memory.
 func (b *daemon) failure() error {
+	raw, err := os.ReadFile(b.log) // without the log, the error names only its file
+	// If the log is shorter than at the start, it was rotated, and all of its text is new.
+	if err == nil && int64(len(raw)) >= b.logStart {
+		raw = raw[b.logStart:]
+	}
 	message := ""
-	for line := range strings.Lines(b.newLog()) {
+	for line := range strings.Lines(string(raw)) {
 		if text, isOurs := strings.CutPrefix(strings.TrimSpace(line), "queuectl: "); isOurs {
 			message = text
 		}
@@ -166,15 +167,4 @@ func (b *daemon) failure() error {
 		return fmt.Errorf("the service exited immediately (%v); see its log: %s", b.cmd.ProcessState, b.log)
 	}
 	return fmt.Errorf("the service did not start (its log is %s): %s", b.log, message)
-}
-
-// newLog returns the text that the service has added to its log since its start, or "" if the log
-// cannot be read. The service rotates the log at a small size, so the text fits in memory.
-func (b *daemon) newLog() string {
-	raw, err := os.ReadFile(b.log)
-	// If the log is shorter than at the start, it was rotated, and all of its text is new.
-	if err == nil && int64(len(raw)) >= b.logStart {
-		raw = raw[b.logStart:]
-	}
-	return string(raw)
 }

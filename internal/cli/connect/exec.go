@@ -18,14 +18,6 @@ func DaemonPath() (string, error) {
 // clientVariable passes the version of queuectl to the queuectld that it executes.
 const clientVariable = "QUEUECTL_CLIENT_VERSION"
 
-// takeClientVersion returns the value of clientVariable and unsets the variable, so that jobs do not
-// inherit it.
-func takeClientVersion() string {
-	version := os.Getenv(clientVariable)
-	os.Unsetenv(clientVariable)
-	return version
-}
-
 // ClientVersion returns the version of the queuectl that executed this program. If no queuectl did, it
 // returns this program's version.
 func (f *Finder) ClientVersion() string { return cmp.Or(f.executedBy, f.Version) }

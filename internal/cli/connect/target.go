@@ -36,7 +36,8 @@ type Finder struct {
 
 // NewFinder returns a Finder for a program of this version. The Finder prints its messages to o.
 func NewFinder(o *term.Output, version string) Finder {
-	return Finder{messages: o, Version: version, executedBy: takeClientVersion()}
+	defer os.Unsetenv(clientVariable) // jobs must not inherit the variable
+	return Finder{messages: o, Version: version, executedBy: os.Getenv(clientVariable)}
 }
 
 // Target is the service that a command uses.

@@ -21,17 +21,24 @@ import (
 // another message already says that.
 func WarnExpired(o *term.Output, s *queue.Spec, unsaid bool) {
 	if now := time.Now(); unsaid && present.HasExpired(s.ExpiresAt, now) {
-		fmt.Fprintf(o.Stderr, "queuectl: warning: the job %s; to run it, set a later --expires-at\n",
-			present.ExpiryText(s.ExpiresAt.Time(), now))
+		o.Say("warning: the job %s; to run it, set a later --expires-at", present.ExpiryText(s.ExpiresAt.Time(), now))
 	}
 }
 
-// PrintUnique prints that a job was not enqueued because another job has its unique key.
-func PrintUnique(o *term.Output, s *queue.Spec, id string, found bool) {
-	if found && s.Unique != nil {
-		fmt.Fprintf(o.Stderr, "queuectl: no job was enqueued, because job %s already has the unique key %s\n", id,
-			o.Clean(o.Stderr, *s.Unique))
+// PrintAnswer prints the service's remarks about a new job. It warns that the job has expired if the
+// parameter unsaid is true.
+func PrintAnswer(o *term.Output, cmd *cobra.Command, s *queue.Spec, got *control.EnqueueResult, unsaid bool) {
+	WarnUnenforced(o, got.UnenforcedLimits)
+	PrintNewQueues(o, got.NewQueues)
+	if got.Duplicate && s.Unique != nil {
+		o.Say("no job was enqueued, because job %s already has the unique key %s", got.ID, *s.Unique)
 	}
+	WarnExpired(o, s, unsaid)
+	if got.State != "" { // a job that it depends on has not ended as required
+		o.Say("job %s was %s immediately: a job it depends on ended, but not with the required result; details: queuectl "+
+			"why %s", got.ID, got.State, got.ID)
+	}
+	PrintNotes(o, cmd, got.Notes)
 }
 
 // maxFoundListed is the highest number of jobs that PrintFound names.
@@ -44,24 +51,14 @@ func PrintFound(o *term.Output, what string, places []int, total int) {
 	}
 	slices.Sort(places)
 	text := ""
-	for i, at := range places {
-		if i == maxFoundListed {
-			text += termtext.LocaleText(", …")
-			break
-		}
+	for _, at := range places[:min(len(places), maxFoundListed)] {
 		text += ", " + strconv.Itoa(at)
 	}
-	fmt.Fprintf(o.Stderr, "queuectl: %d of %s not enqueued (%s%s), because another job has the same unique key\n",
-		len(places), present.Jobs(total), what, text[1:])
-}
-
-// PrintCancelled prints that a new job will not run, because a job that it depends on has not ended as
-// required.
-func PrintCancelled(o *term.Output, got *control.EnqueueResult) {
-	if got.State != "" {
-		fmt.Fprintf(o.Stderr, "queuectl: job %s was %s immediately: a job it depends on ended, but not with the required "+
-			"result; details: queuectl why %s\n", got.ID, got.State, got.ID)
+	if len(places) > maxFoundListed {
+		text += termtext.LocaleText(", …")
 	}
+	o.Say("%d of %s not enqueued (%s%s), because another job has the same unique key", len(places), present.Jobs(total),
+		what, text[1:])
 }
 
 // PrintNewQueues warns about queues that contain only the new jobs. The name of such a queue may be a
@@ -72,7 +69,7 @@ func PrintNewQueues(o *term.Output, list []control.NewQueue) {
 		if q.SimilarQueue != "" {
 			hint = fmt.Sprintf("; did you mean %s?", q.SimilarQueue)
 		}
-		fmt.Fprintf(o.Stderr, "queuectl: queue %s is new (no other waiting or running jobs)%s\n", q.Queue, hint)
+		o.Say("queue %s is new (no other waiting or running jobs)%s", q.Queue, hint)
 	}
 }
 
@@ -85,7 +82,7 @@ func PrintNotes(o *term.Output, cmd *cobra.Command, notes []string) {
 		if field, text, found := strings.Cut(note, ": "); found && input.FlagsByField(cmd)[field] != "" {
 			note = input.FlagsByField(cmd)[field] + ": " + text
 		}
-		fmt.Fprintln(o.Stderr, "queuectl: "+o.Clean(o.Stderr, note))
+		o.Say("%s", note)
 	}
 }
 
@@ -106,6 +103,45 @@ func WarnUnenforced(o *term.Output, names []string) {
 	default:
 		parts = append(parts, "the limits "+strings.Join(none, " and ")+" are not enforced")
 	}
-	fmt.Fprintf(o.Stderr, "queuectl: warning: %s on this machine; see: queuectl doctor\n",
-		o.Clean(o.Stderr, strings.Join(parts, ", and ")))
+	o.Say("warning: %s on this machine; see: queuectl doctor", strings.Join(parts, ", and "))
+}
+
+// expiryNamed is the highest number of expired jobs that messages name.
+const expiryNamed = 10
+
+// Expiries collects the jobs of a list whose expiry time has passed.
+type Expiries struct {
+	// expiry is the value of expires_at that all jobs share and that was already reported. It is 0 if
+	// no such value was reported.
+	expiry queue.Millis
+	lines  []string
+	count  int
+	Never  int // number of jobs that will not run, including jobs that share the value in expiry
+}
+
+// Add records an expired job. n is its line in a list, or its index in a JSON array. The parameter what
+// says which of them: "line" or "entry".
+func (e *Expiries) Add(what string, n int, expires *queue.Millis) {
+	now := time.Now()
+	if !present.HasExpired(expires, now) {
+		return
+	}
+	if e.Never++; *expires == e.expiry {
+		return
+	}
+	if e.count++; e.count <= expiryNamed {
+		text, _ := present.FullTime(expires.Time(), now)
+		e.lines = append(e.lines, fmt.Sprintf("%s %d: this job will not run, because its expiry time is %s; to run "+
+			"it, add it again with a later expires_at", what, n, text))
+	}
+}
+
+// PrintExpired prints the jobs that will not run.
+func PrintExpired(o *term.Output, e *Expiries) {
+	for _, line := range e.lines {
+		o.Say("warning: %s", line)
+	}
+	if more := e.count - len(e.lines); more > 0 {
+		o.Say("warning: %d more jobs will not run, because their expiry time has passed", more)
+	}
 }

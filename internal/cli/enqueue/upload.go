@@ -9,10 +9,13 @@ import (
 	"errors"
 	"fmt"
 	"hash/maphash"
+	"io"
 	"os"
 	"os/signal"
 	"sync"
+	"sync/atomic"
 	"syscall"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -220,17 +223,6 @@ func (u *Upload) showSent(commit bool) {
 	}
 }
 
-// sendLast sends the remaining jobs and commits the batch.
-func (u *Upload) sendLast() error {
-	if err := u.putHeld(); err != nil {
-		return err
-	}
-	if err := u.send(true); err != nil {
-		return err
-	}
-	return u.await()
-}
-
 // sortIDs sorts the ids by the jobs' order in the file.
 func (u *Upload) sortIDs() {
 	if !u.sorter.reordered || len(u.answers.ids) != len(u.indexes) {
@@ -254,15 +246,14 @@ func (u *Upload) interrupted() {
 	u.startMu.Lock()
 	u.Output.Progress("")
 	if u.commits {
-		fmt.Fprintln(u.Output.Stderr, "queuectl: interrupted while the jobs were being stored: either all or none are in "+
-			"the "+
-			"queue; check with: queuectl list")
+		u.Output.Say("interrupted while the jobs were being stored: either all or none are in the queue; check with: " +
+			"queuectl list")
 		os.Exit(fault.ExitDetached)
 	}
 	// Wait for the request in flight: if it arrived after the abort, it would start the batch again.
 	u.inFlight.Wait()
 	u.abort() // if this fails, the service drops the batch after ten minutes
-	fmt.Fprintln(u.Output.Stderr, "queuectl: interrupted; nothing was stored")
+	u.Output.Say("interrupted; nothing was stored")
 	os.Exit(fault.ExitDetached)
 }
 
@@ -293,16 +284,21 @@ func (u *Upload) End(err error, due string) error {
 	if u.expiries.Never == u.JobsRead {
 		u.answers.maxAttempts = 0
 	}
-	u.Output.PrintNote("%s enqueued%s%s", present.Jobs(len(u.answers.ids)-len(u.answers.foundLines)), due,
+	return u.Output.PrintNote("%s enqueued%s%s", present.Jobs(len(u.answers.ids)-len(u.answers.foundLines)), due,
 		present.UpToAttempts(u.answers.maxAttempts))
-	return nil
 }
 
 // Finish commits the batch or, after an error, aborts it.
 func (u *Upload) Finish(err error) error {
 	defer u.Output.Progress("")
 	if err == nil {
-		err = u.sendLast()
+		err = u.putHeld()
+	}
+	if err == nil {
+		err = u.send(true)
+	}
+	if err == nil {
+		err = u.await()
 	}
 	if err == nil {
 		got := &u.answers
@@ -327,4 +323,28 @@ func (u *Upload) Finish(err error) error {
 			"wait ten minutes before you repeat the command", err)
 	}
 	return err
+}
+
+// readProgress tracks how much of a file was read, for the progress bar.
+type readProgress struct {
+	file      *os.File
+	began     time.Time
+	size      int64        // size of the file in bytes; 0 if unknown
+	bytesRead atomic.Int64 // number of bytes read
+}
+
+// Open starts to track a file.
+func (p *readProgress) Open(f *os.File) io.Reader {
+	p.file, p.began = f, time.Now()
+	if info, err := f.Stat(); err == nil && info.Mode().IsRegular() {
+		p.size = info.Size()
+	}
+	return p
+}
+
+// Read implements io.Reader.
+func (p *readProgress) Read(buffer []byte) (int, error) {
+	n, err := p.file.Read(buffer)
+	p.bytesRead.Add(int64(n))
+	return n, err
 }

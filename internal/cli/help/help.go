@@ -118,9 +118,9 @@ func VisibleFlags(f *pflag.FlagSet) (n int) {
 	return n
 }
 
-// descriptions contains the long descriptions of commands that both programs build, each after a line
-// with "== " and the command. They are not stored with the commands, because queuectl never shows them
-// and stays smaller without them.
+// descriptions contains the long descriptions of the commands of the packages cli and admin, each after
+// a line with "== " and the command. They are not stored with the commands, because queuectl never shows
+// them and stays smaller without them.
 //
 //go:embed descriptions.txt
 var descriptions string
@@ -182,3 +182,23 @@ func flagThemes(f *pflag.FlagSet) (list []theme) {
 	})
 	return slices.DeleteFunc(list, func(t theme) bool { return !t.flags.HasFlags() })
 }
+
+// Example returns examples of a command, or "" if the command's description contains examples.
+func Example(cmd *cobra.Command) string {
+	return Examples()[commandName(cmd)]
+}
+
+// Examples returns the examples of the commands whose description contains none.
+func Examples() map[string]string {
+	all := map[string]string{}
+	for block := range strings.SplitSeq(exampleText, "\n\n") {
+		name, text, _ := strings.Cut(strings.TrimSuffix(block, "\n"), "\n")
+		all[name] = text
+	}
+	return all
+}
+
+// exampleText contains the name of each command and the lines of its examples.
+//
+//go:embed examples.txt
+var exampleText string

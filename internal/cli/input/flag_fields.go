@@ -3,7 +3,6 @@ package input
 import (
 	"cmp"
 	"errors"
-	"maps"
 	"slices"
 	"strings"
 	"unicode"
@@ -23,15 +22,10 @@ import (
 const fieldOf = "field"
 
 // SetsField records which field of a request a flag sets. It is needed only if their names differ.
-func SetsField(f *pflag.Flag, field string) {
-	if fieldName(f.Name) == field {
-		return
+func SetsField(f *pflag.FlagSet, flag, field string) {
+	if fieldName(flag) != field {
+		f.SetAnnotation(flag, fieldOf, []string{field}) // fails only if the flag does not exist
 	}
-	f.Annotations = maps.Clone(f.Annotations) // other flags may share the map
-	if f.Annotations == nil {
-		f.Annotations = map[string][]string{}
-	}
-	f.Annotations[fieldOf] = []string{field}
 }
 
 // fieldName returns the field that a flag sets if SetsField was not called for the flag.

@@ -42,46 +42,35 @@ func NewFieldFlag(s *queue.Spec, name string) pflag.Value {
 	return &fieldFlag{spec: s, field: list[i]}
 }
 
-// nonEmpty is a flag value that must not be empty. An empty value usually comes from an unset variable
+// textValue is a flag value that must not be empty. An empty value usually comes from an unset variable
 // in a script. Without this check, the flag would silently have no effect.
-type nonEmpty struct{ text *string }
-
-// NonEmpty returns the value of a flag whose text must not be empty.
-func NonEmpty(text *string) pflag.Value { return nonEmpty{text} }
-
-// String returns the text.
-func (f nonEmpty) String() string {
-	if f.text == nil {
-		return ""
-	}
-	return *f.text
+type textValue struct {
+	text *string
+	once bool // reject a second, different value, because the first one would have no effect
 }
 
+// NonEmpty returns the value of a flag whose text must not be empty.
+func NonEmpty(text *string) pflag.Value { return textValue{text: text} }
+
+// GivenOnce returns the value of a flag whose text must not be empty and can be given only once.
+func GivenOnce(text *string) pflag.Value { return textValue{text: text, once: true} }
+
+// String returns the text.
+func (f textValue) String() string { return queue.ValueOr(f.text, "") }
+
 // Type returns the placeholder for the value in the help. The description of a flag can override it.
-func (f nonEmpty) Type() string { return "NAME" }
+func (f textValue) Type() string { return "NAME" }
 
 // Set stores the text.
-func (f nonEmpty) Set(text string) error {
-	if text == "" {
+func (f textValue) Set(text string) error {
+	switch was := *f.text; {
+	case f.once && was != "" && was != text:
+		return fmt.Errorf("the flag is given twice, as %q and %q; give it once", was, text)
+	case text == "":
 		return fault.ErrEmpty
 	}
 	*f.text = text
 	return nil
-}
-
-// onlyOnce is a nonEmpty that the user can set only once. If a second value were accepted, the first
-// one would have no effect.
-type onlyOnce struct{ nonEmpty }
-
-// GivenOnce returns the value of a flag whose text must not be empty and can be given only once.
-func GivenOnce(text *string) pflag.Value { return onlyOnce{nonEmpty{text}} }
-
-// Set stores the text. It returns an error if the flag was already given with a different text.
-func (s onlyOnce) Set(text string) error {
-	if was := *s.text; was != "" && was != text {
-		return fmt.Errorf("the flag is given twice, as %q and %q; give it once", was, text)
-	}
-	return s.nonEmpty.Set(text)
 }
 
 // DurationVar adds a flag with a duration. It passes the duration to the function take.
@@ -102,6 +91,12 @@ func CheckLists(cmd *cobra.Command) (err error) {
 		}
 	})
 	return err
+}
+
+// CompleteValues makes shells complete the value of a flag with one of these values.
+func CompleteValues(cmd *cobra.Command, flag string, values ...string) {
+	// This call fails only if the flag does not exist.
+	cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
 }
 
 // LabelsVar adds a flag for labels, like --label.

@@ -71,28 +71,25 @@ func afterMark(r io.Reader) (*bufio.Reader, error) {
 func eachLine(in *bufio.Reader, line int, end byte, each func([]byte, int) error) error {
 	for ; ; line++ {
 		var raw []byte
-		for more := true; more; {
-			part, err := in.ReadSlice(end)
+		err := bufio.ErrBufferFull
+		for err == bufio.ErrBufferFull {
+			var part []byte
+			part, err = in.ReadSlice(end)
 			if raw = append(raw, part...); len(raw) > control.MaxLine {
 				return fault.AtLine(queue.Errorf(queue.CodeTooLarge,
 					"longer than %d bytes; put large input in a file that the job reads", control.MaxLine), line)
 			}
-			more = err == bufio.ErrBufferFull
-			if err != nil && !more {
-				if err == io.EOF && !empty(raw, end) {
-					err = each(withoutEnd(raw, end), line)
-				} else if err == io.EOF {
-					err = nil
-				}
-				return err
+		}
+		if err != nil && err != io.EOF {
+			return err
+		}
+		if raw = withoutEnd(raw, end); !empty(raw, end) {
+			if failed := each(raw, line); failed != nil {
+				return failed
 			}
 		}
-		raw = withoutEnd(raw, end)
-		if empty(raw, end) {
-			continue
-		}
-		if err := each(raw, line); err != nil {
-			return err
+		if err == io.EOF {
+			return nil
 		}
 	}
 }

@@ -3,7 +3,6 @@ package input
 import (
 	"cmp"
 	"errors"
-	"fmt"
 	"io/fs"
 	"maps"
 	"os"
@@ -39,40 +38,34 @@ type namedFile struct{ field, path string }
 // user. It checks the working directory, the input, the secrets and the program. It checks each file
 // only once.
 func (n NamedFiles) Warn(o *term.Output, cmd *cobra.Command, s *queue.Spec) {
+	check := func(field, path string, faultOf func(path string) string) {
+		if filepath.IsAbs(path) {
+			n.print(o, cmd, field, path, faultOf)
+		}
+	}
 	if s.Cwd != nil {
-		n.check(o, cmd, "cwd", *s.Cwd, faultOfDir)
+		check("cwd", *s.Cwd, faultOfDir)
 	}
 	if s.StdinFile != nil {
-		n.check(o, cmd, "stdin_file", *s.StdinFile, faultOfInput)
+		check("stdin_file", *s.StdinFile, faultOfInput)
 	}
 	for _, name := range slices.Sorted(maps.Keys(s.EnvSecret)) {
-		n.check(o, cmd, "env_secret", s.EnvSecret[name], faultOfInput)
+		check("env_secret", s.EnvSecret[name], faultOfInput)
 	}
-	if len(s.Argv) > 0 {
-		n.checkProgram(o, cmd, s, s.Argv[0])
+	if len(s.Argv) == 0 {
+		return
 	}
-}
-
-// check checks a file with the function fault, and prints the problem as a warning. It skips a path
-// that is not absolute.
-func (n NamedFiles) check(o *term.Output, cmd *cobra.Command, field, path string, fault func(path string) string) {
-	if filepath.IsAbs(path) {
-		n.print(o, cmd, field, path, fault)
-	}
-}
-
-// checkProgram checks a program like check does. The system searches PATH for a program without a
-// directory. So checkProgram checks such a program only if the job has the same PATH as this process.
-func (n NamedFiles) checkProgram(o *term.Output, cmd *cobra.Command, s *queue.Spec, program string) {
-	switch {
+	switch program := s.Argv[0]; {
+	// The system searches PATH for a program without a directory. So such a program is checked only if the
+	// job has the same PATH as this process.
 	case filepath.Base(program) == program:
 		if s.Env["PATH"] == os.Getenv("PATH") {
 			n.print(o, cmd, "program", program, faultOfProgram)
 		}
 	case s.Cwd != nil && !filepath.IsAbs(program):
-		n.check(o, cmd, "program", filepath.Join(*s.Cwd, program), faultOfProgram)
+		check("program", filepath.Join(*s.Cwd, program), faultOfProgram)
 	default:
-		n.check(o, cmd, "program", program, faultOfProgram)
+		check("program", program, faultOfProgram)
 	}
 }
 
@@ -91,8 +84,7 @@ func (n NamedFiles) print(o *term.Output, cmd *cobra.Command, field, path string
 	case fault := <-checked:
 		if fault != "" {
 			o.Progress("")
-			fmt.Fprintf(o.Stderr, "queuectl: %s: %s %s\n",
-				cmp.Or(FlagsByField(cmd)[field], field), o.Clean(o.Stderr, path), fault)
+			o.Say("%s: %s %s", cmp.Or(FlagsByField(cmd)[field], field), path, fault)
 		}
 	case <-time.After(statWithin):
 		n[namedFile{}] = true

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode"
 )
 
 // piece is a part of a word of the program. It is literal text or, if placeholder is set, a replacement
@@ -143,22 +144,17 @@ func replaced(list []piece, args []string, n int) string {
 
 // withoutExtension returns a path up to the last dot of its last part.
 func withoutExtension(path string) string {
-	for i := len(path) - 1; i >= 0 && !os.IsPathSeparator(path[i]); i-- {
-		if path[i] == '.' {
-			return path[:i]
-		}
+	base := baseName(path)
+	if dot := strings.LastIndexByte(base, '.'); dot >= 0 {
+		return path[:len(path)-len(base)+dot]
 	}
 	return path
 }
 
 // baseName returns the part of a path after its last separator.
-func baseName(path string) string {
-	i := len(path)
-	for i > 0 && !os.IsPathSeparator(path[i-1]) {
-		i--
-	}
-	return path[i:]
-}
+func baseName(path string) string { return path[strings.LastIndexFunc(path, isSeparator)+1:] }
+
+func isSeparator(r rune) bool { return r <= unicode.MaxASCII && os.IsPathSeparator(uint8(r)) }
 
 // dirName returns the directory of a path, like dirname(1).
 func dirName(path string) string {
@@ -177,9 +173,4 @@ func dirName(path string) string {
 }
 
 // trimSeparators returns a path without its trailing separators.
-func trimSeparators(path string) string {
-	for path != "" && os.IsPathSeparator(path[len(path)-1]) {
-		path = path[:len(path)-1]
-	}
-	return path
-}
+func trimSeparators(path string) string { return strings.TrimRightFunc(path, isSeparator) }

@@ -47,7 +47,7 @@ func (m *Source) WarnOfCode(o *term.Output) {
 	} else {
 		text += "; use only arguments that you trust"
 	}
-	fmt.Fprintf(o.Stderr, "queuectl: warning: %s\n", termtext.OneLine(o.Clean(o.Stderr, text)))
+	o.Say("warning: %s", termtext.OneLine(o.Clean(o.Stderr, text)))
 }
 
 // codePlace finds the first replacement string that is part of an interpreter's code. It returns the

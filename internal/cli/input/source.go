@@ -1,7 +1,6 @@
 package input
 
 import (
-	"fmt"
 	"io"
 	"os"
 	"slices"
@@ -67,7 +66,7 @@ func (m *Source) Take(verb string, f *pflag.FlagSet, args []string, dash int) er
 		return nil
 	}
 	var sources []string
-	for _, s := range []struct{ flag, name string }{{"--file", m.File}, {"--lines", m.Lines}, {"--arg-file", m.argFile}} {
+	for _, s := range m.files() {
 		if s.name != "" {
 			sources = append(sources, s.flag)
 		}
@@ -126,15 +125,17 @@ func elsewhereSources(verb string, args []string, dash int) error {
 // source returns the file that the jobs come from, and the flag that names the file. The name is "" if
 // the jobs do not come from a file.
 func (m *Source) source() (flag, name string) {
-	switch {
-	case m.File != "":
-		return "--file", m.File
-	case m.Lines != "":
-		return "--lines", m.Lines
-	case m.argFile != "":
-		return "--arg-file", m.argFile
+	for _, s := range m.files() {
+		if s.name != "" {
+			return s.flag, s.name
+		}
 	}
 	return ":::", ""
+}
+
+// files returns the flags that name a file with jobs, and the names of the files.
+func (m *Source) files() []struct{ flag, name string } {
+	return []struct{ flag, name string }{{"--file", m.File}, {"--lines", m.Lines}, {"--arg-file", m.argFile}}
 }
 
 // Open opens the source file. The name - means stdin. It returns nil if the jobs do not come from a
@@ -162,11 +163,9 @@ func (m *Source) Each(in io.Reader, with func(raw []byte, line int) error) error
 	switch {
 	case m.File != "":
 		return eachJob(in, do)
-	case m.Lines != "":
-		return eachText(in, '\n', do)
-	case m.argFile != "" && m.Null:
+	case m.Null: // only --arg-file can be combined with --null
 		return eachText(in, 0, do)
-	case m.argFile != "":
+	case m.Lines+m.argFile != "":
 		return eachText(in, '\n', do)
 	}
 	line := 0
@@ -264,5 +263,5 @@ func (m *Source) SayNoJobs(o *term.Output) {
 	if name == "-" {
 		flag, name = "standard input", ""
 	}
-	fmt.Fprintf(o.Stderr, "queuectl: %s contains no jobs\n", strings.TrimSpace(flag+" "+o.Clean(o.Stderr, name)))
+	o.Say("%s contains no jobs", strings.TrimSpace(flag+" "+o.Clean(o.Stderr, name)))
 }

@@ -5,6 +5,7 @@
 package input
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -30,11 +31,8 @@ import (
 func SpecFlags(cmd *cobra.Command, s *queue.Spec, except ...string) {
 	f := cmd.Flags()
 	for _, field := range queue.Fields() {
-		if slices.Contains(except, field.Name) {
+		if field.Name == "argv" || slices.Contains(except, field.Name) { // the words after -- set argv
 			continue
-		}
-		if field.Name == "argv" {
-			continue // the words after -- set this field
 		}
 		for i, name := range FlagNames(field) {
 			short := ""
@@ -53,20 +51,19 @@ func SpecFlags(cmd *cobra.Command, s *queue.Spec, except ...string) {
 				flag.NoOptDefVal = "true"
 			}
 			if theme := themeOfField(&field); theme != "" {
-				flag.Annotations = map[string][]string{ThemeOf: {theme}}
+				f.SetAnnotation(name, ThemeOf, []string{theme})
 			}
-			SetsField(flag, field.Name)
+			SetsField(f, name, field.Name)
 			flag.Hidden = i > 0 && name != shortFlag(field.Name)
 			if values := valuesOf(field.Name); values != nil {
-				// This call fails only if the flag does not exist.
-				cmd.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
+				CompleteValues(cmd, name, values...)
 			}
 		}
 	}
 	afterFlags(f, s)
 	if !slices.Contains(except, "run_at") {
 		allowed := f.Bool("allow-past", false, "accept past times for --at and --expires-at")
-		f.Lookup("allow-past").Annotations = map[string][]string{ThemeOf: {themeOfField(&queue.Field{Name: "run_at"})}}
+		f.SetAnnotation("allow-past", ThemeOf, []string{themeOfField(&queue.Field{Name: "run_at"})})
 		cmd.PreRunE = func(*cobra.Command, []string) error {
 			if *allowed {
 				return nil
@@ -169,23 +166,10 @@ func (f *fieldFlag) Type() string {
 		name, _, _ := strings.Cut(rest, " ")
 		return name
 	}
-	switch f.field.Kind {
-	case queue.KindInteger, queue.KindNumber:
-		return "N"
-	case queue.KindDuration:
-		return "DURATION"
-	case queue.KindInstant:
-		return "TIME"
-	case queue.KindSize:
-		return "SIZE"
-	case queue.KindMap:
-		return "NAME=VALUE"
-	case queue.KindCodes:
-		return "CODES"
-	case queue.KindBool:
-		return "bool"
-	}
-	return "NAME"
+	return cmp.Or(map[queue.Kind]string{
+		queue.KindInteger: "N", queue.KindNumber: "N", queue.KindDuration: "DURATION", queue.KindInstant: "TIME",
+		queue.KindSize: "SIZE", queue.KindMap: "NAME=VALUE", queue.KindCodes: "CODES", queue.KindBool: "bool",
+	}[f.field.Kind], "NAME")
 }
 
 // Set parses the value. It reads times in the caller's zone and accepts durations in words.
@@ -325,8 +309,8 @@ func afterFlags(f *pflag.FlagSet, s *queue.Spec) {
 			}
 			return nil
 		})
-		f.Lookup(name).Annotations = map[string][]string{ThemeOf: {ThemeOrder}}
-		SetsField(f.Lookup(name), "depends_on")
+		f.SetAnnotation(name, ThemeOf, []string{ThemeOrder})
+		SetsField(f, name, "depends_on")
 	}
 	list("after", "", "start when all jobs in the list `ID,ID` have succeeded")
 	list("after-any", ":ended", "start when all jobs in the list `ID,ID` have ended in any way")

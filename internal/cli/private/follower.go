@@ -73,8 +73,8 @@ func (f *runFollower) run(ctx context.Context) error {
 	}
 	if open, _ := f.counts(); open > 0 {
 		f.a.Exit = fault.ExitDetached
-		fmt.Fprintf(f.a.Stderr, "queuectl: stopped with %s unfinished, because the output pipe is closed; to continue, "+
-			"repeat the command\n", present.Jobs(int(open)))
+		f.a.Say("stopped with %s unfinished, because the output pipe is closed; to continue, repeat the command",
+			present.Jobs(int(open)))
 	}
 	return nil
 }
@@ -102,7 +102,7 @@ func (f *runFollower) checkStatus(ctx context.Context) (done bool, err error) {
 	if unhealthy := f.state.Health != "ok"; unhealthy != f.warnedHealth {
 		if f.warnedHealth = unhealthy; unhealthy && !f.stopping.Load() {
 			f.a.Progress("")
-			fmt.Fprintf(f.a.Stderr, "queuectl: %s\n", f.state.Health)
+			f.a.Say("%s", f.state.Health)
 		}
 	}
 	open, ended := f.counts()
@@ -113,7 +113,7 @@ func (f *runFollower) checkStatus(ctx context.Context) (done bool, err error) {
 	case open > 0:
 		f.a.Progress("")
 		if !f.a.Structured() && !f.a.Quiet {
-			fmt.Fprintf(f.a.Stderr, "queuectl: %d of %s finished, %d left\n", ended, present.Jobs(int(open+ended)), open)
+			f.a.Say("%d of %s finished, %d left", ended, present.Jobs(int(open+ended)), open)
 		}
 		return true, nil
 	}
@@ -170,21 +170,20 @@ func (f *runFollower) Record(ctx context.Context, e *control.Event) (isOurs bool
 
 // print prints the job of an event, or its output.
 func (f *runFollower) print(ctx context.Context, e *control.Event) error {
-	if f.log != nil {
-		job, err := f.c.Show(ctx, control.Show{ID: control.Name(e.ID)})
-		if err != nil {
+	var job control.JobDetail
+	if f.log != nil || f.a.JSONL {
+		var err error
+		if job, err = f.c.Show(ctx, control.Show{ID: control.Name(e.ID)}); err != nil {
 			return err
 		}
+	}
+	if f.log != nil {
 		line, _, _ := strings.Cut(e.ID, "-")
 		n, _ := strconv.Atoi(line) // the id of a private run's job begins with its line number
 		f.log.Add(n, &job.Job, job.StdoutBytes)
 	}
 	switch {
 	case f.a.JSONL:
-		job, err := f.c.Show(ctx, control.Show{ID: control.Name(e.ID)})
-		if err != nil {
-			return err
-		}
 		return f.a.PrintJSON(&job.Job)
 	case f.a.JSON || f.a.Quiet || !e.Output:
 		return nil
@@ -214,7 +213,7 @@ func (f *runFollower) summary(ctx context.Context, ended int64) error {
 	if f.endedBefore > 0 {
 		text += fmt.Sprintf(" (%s ended in earlier runs)", present.Jobs(int(f.endedBefore)))
 	}
-	fmt.Fprintf(f.a.Stderr, "queuectl: %s\n", text)
+	f.a.Say("%s", text)
 	if dead == 0 {
 		return nil
 	}
@@ -227,7 +226,6 @@ func (f *runFollower) summary(ctx context.Context, ended int64) error {
 	}
 	list := "queuectl list --failed --dir " + queue.ShellWord(f.a.Dir)
 	again := "to retry the dead jobs, repeat the command with --retry-dead"
-	fmt.Fprintf(f.a.Stderr, "queuectl: %s%s\n", again,
-		cmp.Or(cli.MoreFailures(int(dead), "dead jobs", list), "; list them with: "+list))
+	f.a.Say("%s%s", again, cmp.Or(cli.MoreFailures(int(dead), "dead jobs", list), "; list them with: "+list))
 	return nil
 }

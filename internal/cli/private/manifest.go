@@ -86,8 +86,7 @@ func (a *runManifest) changes(now *runManifest) (list []string) {
 			now.source()))
 	}
 	if was, is := cli.ProgramText(a.Program), cli.ProgramText(now.Program); was != is && a.Source == now.Source {
-		list = append(list, fmt.Sprintf("the program was %q, now it is %q", termtext.Truncate(termtext.OneLine(was), 60),
-			termtext.Truncate(termtext.OneLine(is), 60)))
+		list = append(list, fmt.Sprintf("the program was %q, now it is %q", short(was), short(is)))
 	}
 	for _, f := range queue.Fields() {
 		was, is := a.Fields[f.Name], now.Fields[f.Name]
@@ -108,11 +107,8 @@ func (a *runManifest) changes(now *runManifest) (list []string) {
 // values, because the values of variables may be secret.
 func memberChanges(flag string, was, is json.RawMessage) (list []string) {
 	before, now := map[string]string{}, map[string]string{}
-	for raw, m := range map[*json.RawMessage]*map[string]string{&was: &before, &is: &now} {
-		if len(*raw) > 0 {
-			json.Unmarshal(*raw, m) // a value that is not a map has no members
-		}
-	}
+	json.Unmarshal(was, &before) // a value that is missing, or is not a map, has no members
+	json.Unmarshal(is, &now)
 	all := maps.Clone(before)
 	maps.Copy(all, now)
 	for _, name := range slices.Sorted(maps.Keys(all)) {
@@ -141,10 +137,13 @@ func change(flag, was, is string) string {
 	return fmt.Sprintf("%s was %s, now it is %s", flag, was, is)
 }
 
+// short returns a text as one line of at most 60 columns.
+func short(text string) string { return termtext.Truncate(termtext.OneLine(text), 60) }
+
 // flagText formats a value in the syntax of a flag.
 func flagText(raw json.RawMessage) string {
 	if text := ""; json.Unmarshal(raw, &text) == nil {
-		return queue.ShellWord(termtext.Truncate(termtext.OneLine(text), 60))
+		return queue.ShellWord(short(text))
 	}
 	return strings.Trim(termtext.Truncate(string(raw), 60), "[]")
 }

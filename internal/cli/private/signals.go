@@ -2,7 +2,6 @@ package private
 
 import (
 	"context"
-	"fmt"
 	"os"
 	"time"
 
@@ -21,11 +20,11 @@ func (p *privateJobs) end(ended <-chan error, signals <-chan os.Signal) error {
 		}
 		p.a.Exit = fault.ExitDetached
 		if p.signalCount++; p.signalCount < 2 {
-			go p.endJobs() // this goroutine ends when the jobs have ended, or with the process
+			p.stopWorkers(control.WorkerStop{Force: true})
 		}
 	}
-	fmt.Fprintln(p.a.Stderr, "queuectl: exiting before all running jobs have stopped; to continue, run the same command "+
-		"again, which also runs the stopped jobs again")
+	p.a.Say("exiting before all running jobs have stopped; to continue, run the same command again, which also runs the " +
+		"stopped jobs again")
 	return nil
 }
 
@@ -47,27 +46,15 @@ func (p *privateJobs) finish(sig os.Signal, signals <-chan os.Signal) {
 	// harmless, because WorkerStop below stops the workers too.
 	c.WorkerScale(soon, control.WorkerScale{})
 	cancel()
-	fmt.Fprintln(p.a.Stderr, "queuectl: starting no more jobs; running jobs may finish (press Ctrl-C again to stop "+
-		"them); "+
-		"to continue later, run the same command again")
-	stopped := make(chan struct{})
-	go func() { // this goroutine ends when the jobs have ended, or when finish returns and closes c
-		// An error is ignored, because stopping the service stops the jobs too.
-		c.WorkerStop(context.Background(), how)
-		close(stopped)
-	}()
+	p.a.Say("starting no more jobs; running jobs may finish (press Ctrl-C again to stop them); to continue later, run " +
+		"the same command again")
 	select {
-	case <-stopped:
+	case <-p.stopWorkers(how):
 	case <-signals:
 		p.signalCount++
-		fmt.Fprintln(p.a.Stderr, "queuectl: stopping running jobs (Ctrl-C again exits without waiting for them)")
-		ended := make(chan struct{})
-		go func() { // this goroutine ends when the jobs have ended, or with the process
-			p.endJobs()
-			close(ended)
-		}()
+		p.a.Say("stopping running jobs (Ctrl-C again exits without waiting for them)")
 		select {
-		case <-ended:
+		case <-p.stopWorkers(control.WorkerStop{Force: true}):
 		case <-signals:
 			p.signalCount++
 		}
@@ -78,12 +65,18 @@ func (p *privateJobs) finish(sig os.Signal, signals <-chan os.Signal) {
 // forever is a timeout that never passes while a user waits.
 const forever = 10_000 * time.Hour
 
-// endJobs stops the running jobs and puts them back in the queue. If the request fails, the jobs return
-// to the queue when the service stops.
-func (p *privateJobs) endJobs() {
-	c := control.NewClient(socket(p.a))
-	defer c.Close()
-	c.WorkerStop(context.Background(), control.WorkerStop{Force: true})
+// stopWorkers removes all workers and closes the returned channel when their jobs have ended. With the
+// field Force, the jobs return to the queue. An error is ignored, because the jobs also end, and return to
+// the queue, when the service stops.
+func (p *privateJobs) stopWorkers(how control.WorkerStop) <-chan struct{} {
+	stopped := make(chan struct{})
+	go func() { // this goroutine ends when the jobs have ended, or with the process
+		defer close(stopped)
+		c := control.NewClient(socket(p.a))
+		defer c.Close()
+		c.WorkerStop(context.Background(), how)
+	}()
+	return stopped
 }
 
 // leaveTimeout bounds how long the program waits for the goroutine that stores the jobs after the user

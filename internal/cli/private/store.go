@@ -11,9 +11,9 @@ import (
 	"strings"
 
 	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/internal/cli"
 	"github.com/queuectl/queuectl/internal/cli/fault"
 	"github.com/queuectl/queuectl/internal/present"
-	"github.com/queuectl/queuectl/internal/termtext"
 	"github.com/queuectl/queuectl/queue"
 )
 
@@ -30,12 +30,11 @@ func (p *privateJobs) reviveDead(ctx context.Context) error {
 
 // loadStored reads which lines earlier runs have stored.
 func (p *privateJobs) loadStored(ctx context.Context) error {
-	for cursor := ""; ; {
-		page, err := p.c.List(ctx, control.List{Cursor: cursor})
+	for jobs, err := range cli.JobPages(ctx, p.c, control.List{}) {
 		if err != nil {
 			return err
 		}
-		for _, j := range page.Jobs {
+		for _, j := range jobs {
 			number, _, ours := strings.Cut(j.ID, "-")
 			n, err := strconv.Atoi(number)
 			if err != nil || !ours {
@@ -45,12 +44,9 @@ func (p *privateJobs) loadStored(ctx context.Context) error {
 			}
 			p.storedLines[n] = j.ID
 		}
-		if page.Next == nil {
-			p.resume = len(p.storedLines) > 0
-			return nil
-		}
-		cursor = *page.Next
 	}
+	p.resume = len(p.storedLines) > 0
+	return nil
 }
 
 // sameFlags stores the manifest for later runs. If an earlier run stored a manifest with different
@@ -112,14 +108,13 @@ func (p *privateJobs) storedCommand(id string) string {
 	if err != nil {
 		return "(unknown)"
 	}
-	return fmt.Sprintf("%q", termtext.Truncate(termtext.OneLine(present.Title(&j.Job)), 60))
+	return fmt.Sprintf("%q", short(present.Title(&j.Job)))
 }
 
 // changed describes how a line differs from the job that an earlier run stored for it.
 func (p *privateJobs) changed(line int, was string, now *queue.Spec) string {
 	stored := p.storedCommand(was)
-	current := fmt.Sprintf("%q", termtext.Truncate(termtext.OneLine(queue.CommandText(queue.ValueOr(now.Command, ""), now.Argv)),
-		60))
+	current := fmt.Sprintf("%q", short(queue.CommandText(queue.ValueOr(now.Command, ""), now.Argv)))
 	if current == stored {
 		return fmt.Sprintf("line %d still has the command %s, but other fields of the job differ", line, stored)
 	}

@@ -16,11 +16,6 @@ type SafeWriter struct {
 	part   string
 }
 
-// NewSafeWriter returns a SafeWriter for a file. If live is true, it keeps carriage returns.
-func NewSafeWriter(o *Output, to *os.File, live bool) *SafeWriter {
-	return &SafeWriter{Output: o, File: to, Live: live}
-}
-
 // Safe processes the next piece of the stream and returns the text that can be printed now.
 func (s *SafeWriter) Safe(text string) string {
 	if s.Output.Raw || !IsTerminal(s.File) {

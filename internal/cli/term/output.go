@@ -5,6 +5,7 @@
 package term
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"fmt"
@@ -12,6 +13,8 @@ import (
 	"os"
 	"strings"
 	"sync/atomic"
+
+	xterm "golang.org/x/term"
 
 	"github.com/queuectl/queuectl/internal/termtext"
 )
@@ -26,15 +29,20 @@ type Output struct {
 	Raw         bool // print control characters unchanged
 	OwnColumns  bool // the user chose the table's columns
 
+	printErr error       // the first error of Println
 	barShown atomic.Bool // a progress line is on the screen
 	// frame collects a full screen, which is then written in one piece. If frame is nil, output goes directly
 	// to Stdout.
 	frame *bytes.Buffer
 }
 
+// Println prints a line. After an error it prints nothing more and returns the same error again, so a
+// caller that prints several lines need only check the error of the last one.
 func (o *Output) Println(line string) error {
-	_, err := fmt.Fprintln(o.Writer(), line)
-	return err
+	if o.printErr == nil {
+		_, o.printErr = fmt.Fprintln(o.Writer(), line)
+	}
+	return o.printErr
 }
 
 // Writer returns the writer for data: the frame while a full screen is being drawn, otherwise standard
@@ -49,11 +57,17 @@ func (o *Output) Writer() io.Writer {
 // Structured reports whether the user asked for JSON, with --json or --jsonl.
 func (o *Output) Structured() bool { return o.JSON || o.JSONL }
 
+// Say prints a message on standard error.
+func (o *Output) Say(format string, args ...any) {
+	fmt.Fprintln(o.Stderr, "queuectl: "+o.Clean(o.Stderr, fmt.Sprintf(format, args...)))
+}
+
 // PrintNote prints a sentence on standard error if that is a terminal and --quiet is not set.
-func (o *Output) PrintNote(format string, args ...any) {
+func (o *Output) PrintNote(format string, args ...any) (err error) {
 	if IsTerminal(o.Stderr) && !o.Quiet {
-		fmt.Fprintln(o.Stderr, o.Clean(o.Stderr, fmt.Sprintf(format, args...)))
+		_, err = fmt.Fprintln(o.Stderr, o.Clean(o.Stderr, fmt.Sprintf(format, args...)))
 	}
+	return err
 }
 
 // PrintDone prints the result of a command for an object: the object's name for scripts, and a sentence
@@ -64,8 +78,7 @@ func (o *Output) PrintDone(name, sentence string) error {
 			return err
 		}
 	}
-	o.PrintNote("%s", sentence)
-	return nil
+	return o.PrintNote("%s", sentence)
 }
 
 // PrintResult prints the result of a command: the value as JSON, or a sentence on the terminal.
@@ -73,8 +86,7 @@ func (o *Output) PrintResult(value any, format string, args ...any) error {
 	if o.Structured() {
 		return o.PrintJSON(value)
 	}
-	o.PrintNote(format, args...)
-	return nil
+	return o.PrintNote(format, args...)
 }
 
 // WhileRead calls the function in the parameter do, and cancels the function's context when no process
@@ -130,16 +142,14 @@ func (o *Output) Plain(s string) string {
 func (o *Output) CleanText(s string) string { return o.Clean(o.Stdout, o.Plain(s)) }
 
 // Rows prints one "name: value" line for each pair whose value is not empty.
-func (o *Output) Rows(width int, rows [][2]string) error {
+func (o *Output) Rows(width int, rows [][2]string) (err error) {
 	for _, r := range rows {
 		if name, value := r[0], r[1]; value != "" {
-			if err := o.Println(fmt.Sprintf("%-*s %s", width, name+":",
-				termtext.Indent(o.Clean(o.Stdout, value), width+1))); err != nil {
-				return err
-			}
+			value = termtext.Indent(o.Clean(o.Stdout, value), width+1)
+			err = o.Println(fmt.Sprintf("%-*s %s", width, name+":", value))
 		}
 	}
-	return nil
+	return err
 }
 
 // SayGap prints a message that some output is missing.
@@ -156,7 +166,7 @@ func (o *Output) SayGap(text string) error {
 // because otherwise the author of a script might assume that jobs were selected.
 func (o *Output) SayNoneSelected() {
 	if !IsTerminal(o.Stderr) || o.Quiet {
-		fmt.Fprintln(o.Stderr, "queuectl: no job matches the selection")
+		o.Say("no job matches the selection")
 		return
 	}
 	o.PrintNote("no job matches the selection")
@@ -164,7 +174,7 @@ func (o *Output) SayNoneSelected() {
 
 // Coloured returns a text in a colour if standard output is a terminal and NO_COLOR is not set.
 func (o *Output) Coloured(text, colour string) string {
-	if colour == "" || !IsTerminal(o.Stdout) || os.Getenv("NO_COLOR") != "" {
+	if colour == "" || !ColoursOn(o.Stdout) {
 		return text
 	}
 	return "\x1b[" + colour + "m" + text + termtext.ResetColours
@@ -172,3 +182,43 @@ func (o *Output) Coloured(text, colour string) string {
 
 // ColoursOn reports whether colours may be written to a file.
 func ColoursOn(to *os.File) bool { return IsTerminal(to) && os.Getenv("NO_COLOR") == "" }
+
+// CanAsk reports whether the user can be asked for confirmation.
+func (o *Output) CanAsk() bool { return IsTerminal(o.Stdin) && IsTerminal(o.Stderr) && !o.Structured() }
+
+// AskYesNo asks the user a question. Every answer except yes means no.
+func (o *Output) AskYesNo(format string, args ...any) bool {
+	fmt.Fprintf(o.Stderr, format+" [y/N] ", args...)
+	line, _ := bufio.NewReader(o.Stdin).ReadString('\n') // if reading fails, the answer is no
+	word := strings.ToLower(strings.TrimSpace(line))
+	return word == "y" || word == "yes"
+}
+
+// Columns returns how many columns a line may fill. It returns 0, which means no limit, if to is not
+// a terminal.
+func Columns(to *os.File) int {
+	if !IsTerminal(to) {
+		return 0
+	}
+	if w, _, err := xterm.GetSize(int(to.Fd())); err == nil && w > 0 {
+		return min(max(w, termtext.LeastWidth), mostWidth)
+	}
+	return 80
+}
+
+// These constants bound the size that a terminal reports, because memory use grows with that size.
+const (
+	mostWidth  = 1000
+	mostHeight = 500
+)
+
+// Lines returns the number of lines of a terminal, or 0 if to is not a terminal.
+func Lines(to *os.File) int {
+	if !IsTerminal(to) {
+		return 0
+	}
+	if _, h, err := xterm.GetSize(int(to.Fd())); err == nil && h > 0 {
+		return min(h, mostHeight)
+	}
+	return 24
+}

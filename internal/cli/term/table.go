@@ -13,7 +13,7 @@ import (
 // NamedTable prints a table whose number of rows is the parameter many. The first cell of each row is a
 // name. With --quiet, NamedTable prints only the names. Without rows, it prints the text in the
 // parameter empty.
-func (o *Output) NamedTable(many int, empty string, head []string, row func(i int) []string) error {
+func (o *Output) NamedTable(many int, empty string, head []string, row func(i int) []string) (err error) {
 	rows := make([][]string, many)
 	for i := range rows {
 		rows[i] = row(i)
@@ -21,20 +21,25 @@ func (o *Output) NamedTable(many int, empty string, head []string, row func(i in
 	switch {
 	case o.Quiet:
 		for _, r := range rows {
-			if err := o.Println(r[0]); err != nil {
-				return err
-			}
+			err = o.Println(r[0])
 		}
-		return nil
+		return err
 	case len(rows) == 0:
-		o.PrintNote("%s", empty)
-		return nil
+		return o.PrintNote("%s", empty)
 	}
 	// Keep the column QUEUE if it is the first one, as in a table of queues.
 	if slices.Index(head, "QUEUE") > 0 {
 		head, rows = present.DropPlainColumns(head, rows)
 	}
 	return o.Table(head, rows)
+}
+
+// PrintTable prints a list as JSON if the user asked for JSON, otherwise as NamedTable does.
+func PrintTable[T any](o *Output, list []T, empty string, head []string, row func(*T) []string) error {
+	if o.Structured() {
+		return PrintList(o, list)
+	}
+	return o.NamedTable(len(list), empty, head, func(i int) []string { return row(&list[i]) })
 }
 
 // Table prints rows under a heading. On a terminal it fits the width: it cuts long cells and, if that
@@ -46,8 +51,8 @@ func (o *Output) Table(head []string, rows [][]string) error {
 
 // PaintedTable prints a table like Table does. After it has cut a cell, it colours the cell with the
 // function in the parameter paint.
-func (o *Output) PaintedTable(head []string, rows [][]string, paint func(column int, cell string) string) error {
-	widths, limit := make([]int, len(head)), Columns(o.Stdout)
+func (o *Output) PaintedTable(head []string, rows [][]string, paint func(column int, cell string) string) (err error) {
+	limit := Columns(o.Stdout)
 	rows = append([][]string{termtext.NameZones(head, rows)}, rows...)
 	for _, row := range rows {
 		for i := range row {
@@ -59,18 +64,16 @@ func (o *Output) PaintedTable(head []string, rows [][]string, paint func(column 
 			if limit > 0 && !o.Raw {
 				row[i] = termtext.WithoutJoiners(row[i])
 			}
-			widths[i] = max(widths[i], termtext.Width(row[i]))
 		}
 	}
+	widths := termtext.Widths(rows)
 	if limit > 0 {
 		widths = termtext.FitColumns(widths, limit, o.OwnColumns)
 	}
 	for _, line := range termtext.LayOut(rows, widths, paint) {
-		if err := o.Println(line); err != nil {
-			return err
-		}
+		err = o.Println(line)
 	}
-	return nil
+	return err
 }
 
 // Redraw prints a list. On a terminal it replaces the previous list in one write, so that the screen

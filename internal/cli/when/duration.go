@@ -75,21 +75,10 @@ func unitOf(word string) string {
 	case "s", "m", "h", "d", "w", "ms", "us", "µs", "ns":
 		return word
 	}
-	switch strings.TrimSuffix(strings.ToLower(word), "s") {
-	case "millisecond", "msec":
-		return "ms"
-	case "second", "sec":
-		return "s"
-	case "minute", "min":
-		return "m"
-	case "hour", "hr":
-		return "h"
-	case "day":
-		return "d"
-	case "week", "wk":
-		return "w"
-	}
-	return ""
+	return map[string]string{
+		"millisecond": "ms", "msec": "ms", "second": "s", "sec": "s", "minute": "m", "min": "m", "hour": "h", "hr": "h",
+		"day": "d", "week": "w", "wk": "w",
+	}[strings.TrimSuffix(strings.ToLower(word), "s")]
 }
 
 // step is a calendar distance between two times. One month after a time is the same day of the next

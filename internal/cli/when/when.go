@@ -358,13 +358,8 @@ func dateOf(words []string, now time.Time) (d namedDay, ok bool) {
 // teatime. It rejects an hour alone, because a bare 12 is ambiguous.
 func timeOfDay(words []string) (time.Time, bool) {
 	text := strings.Join(words, "")
-	switch text {
-	case "midnight":
-		return time.Time{}, true
-	case "noon":
-		return time.Time{}.Add(12 * time.Hour), true
-	case "teatime":
-		return time.Time{}.Add(16 * time.Hour), true
+	if hour, named := map[string]time.Duration{"midnight": 0, "noon": 12, "teatime": 16}[text]; named {
+		return time.Time{}.Add(hour * time.Hour), true
 	}
 	for _, layout := range []string{"15:04", "15:04:05", "1504", "3pm", "3:04pm", "0304pm"} {
 		if t, err := time.Parse(layout, text); err == nil {
