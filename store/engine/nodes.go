@@ -34,7 +34,7 @@ func (t *Tx) JoinAs(node int64) {
 	old := s.node
 	s.node = node
 	t.OnUndo(func() { s.node = old })
-	t.OnCommitted(func() { s.mem.lanes.node.ID = node })
+	t.OnCommitted(func() { s.mem.thisNode.ID = node })
 }
 
 // OnUndo calls f if the transaction is rolled back. The functions are called in reverse order.
@@ -55,14 +55,6 @@ func (s *Engine) HoldsLeases() bool {
 		}
 	}
 	return false
-}
-
-// ReservedBy returns the node that has the reserved lease (not known to have started) of a job, or 0 if there
-// is none. It is safe for concurrent use.
-func (s *Engine) ReservedBy(seq int64) (node int64) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.reservedJobs[seq].Node
 }
 
 // ReservedByNode returns the reserved leases of each node whose leases the transaction has changed, as text.
@@ -168,7 +160,7 @@ func (t *Tx) ReadClock() { t.startTime = t.s.now() }
 
 // storeNode stores the node's labels and resources in the database.
 func (t *Tx) storeNode() error {
-	n := &t.s.mem.lanes.node
+	n := &t.s.mem.thisNode
 	if n.ID == 0 {
 		return nil
 	}

@@ -6,6 +6,7 @@ import (
 	"maps"
 
 	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/store/lanes"
 	"github.com/queuectl/queuectl/store/records"
 )
 
@@ -34,9 +35,9 @@ func (t *Tx) Attempt(part func() error) error {
 		return err
 	}
 	m, s := t.s.mem, t.s
-	users, counts := maps.Clone(m.users), map[*queueState]records.QueueCount{}
-	for _, q := range m.lanes.queues {
-		counts[q] = q.count()
+	users, counts := maps.Clone(m.users), map[*lanes.Queue]records.QueueCount{}
+	for _, q := range m.lanes.Queues {
+		counts[q] = q.Count()
 	}
 	was, undo := *t, len(t.undo)
 	back := s.rechecks.SaveDirtyGates()
@@ -58,12 +59,13 @@ func (t *Tx) Attempt(part func() error) error {
 	t.hasBegun = begun
 	t.dropPrefetched()
 	t.laneCache = laneCache{}
+	t.gateTables.Forget()
 	t.rules.Undone()
 	s.mem = m
 	maps.Copy(s.mem.users, users)
 	maps.DeleteFunc(s.mem.users, func(uid int, _ user) bool { _, known := users[uid]; return !known })
 	for q, c := range counts {
-		q.setCount(c)
+		q.SetCount(c)
 	}
 	s.mem.countLeased()
 	back()

@@ -37,7 +37,7 @@ func (s *Reads) readyJobs(reserved map[int64]int64) func(*Reader, int) ([]ranked
 			return nil, err
 		}
 		turns := turnOrder{
-			byArrival: s.state.Order().Scheduling == queue.ByArrival, lastTurns: map[string]map[int]int64{},
+			byArrival: s.Order().Scheduling == queue.ByArrival, lastTurns: map[string]map[int]int64{},
 			copiedQueues: map[string]bool{},
 		}
 		if list, err = r.takeTurns(lanes, &turns, rows, reserved); err != nil || len(list) == rows {
@@ -46,7 +46,7 @@ func (s *Reads) readyJobs(reserved map[int64]int64) func(*Reader, int) ([]ranked
 		if lanes, err = r.readyLanes(reserved); err != nil {
 			return nil, err
 		}
-		turns.lastTurns, turns.copiedQueues = s.state.Turns(), map[string]bool{}
+		turns.lastTurns, turns.copiedQueues = s.turns(), map[string]bool{}
 		others, err := r.takeTurns(lanes, &turns, rows-len(list), reserved)
 		return append(list, others...), err
 	}
