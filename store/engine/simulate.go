@@ -31,6 +31,9 @@ var errSimulated = errors.New("simulation only")
 
 // Attempt implements rules.Tx.
 func (t *Tx) Attempt(part func() error) error {
+	if err := t.WriteNamed(); err != nil {
+		return err
+	}
 	if err := t.Exec(`SAVEPOINT part`); err != nil {
 		return err
 	}
