@@ -226,13 +226,7 @@ func (s *Engine) Close() error {
 		}
 	}
 	s.writesStopped = true
-	s.mu.Lock()
-	w := s.waiter
-	s.waiter = nil
-	s.mu.Unlock()
-	if w != nil {
-		w.result <- claimResult{err: ErrClosed}
-	}
+	s.endWaiter(ErrClosed)
 	s.writerToken <- struct{}{} // operations that arrive later are refused
 	return errors.Join(unwritten, s.StopReading(), s.backend.Close())
 }

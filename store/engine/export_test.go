@@ -50,7 +50,7 @@ func (s *Engine) DoRemoving(ctx context.Context, c Class, run func(*Tx) error) e
 // DoExpecting carries out an operation that will record the given ends of attempts and claim as many jobs as
 // want says.
 func (s *Engine) DoExpecting(ctx context.Context, ended []store.Settlement, want int, run func(*Tx) error) error {
-	return s.doOp(ctx, &op{class: Urgent, endedAttempts: ended, wantedJobs: want, run: run})
+	return s.doOp(ctx, &op{class: Urgent, forecast: forecast{endedAttempts: ended, wantedJobs: want}, run: run})
 }
 
 func (t *Tx) Rules() *rules.Rules { return &t.rules }

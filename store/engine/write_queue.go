@@ -7,7 +7,6 @@ import (
 	"runtime/debug"
 
 	"github.com/queuectl/queuectl/queue"
-	"github.com/queuectl/queuectl/store"
 	"github.com/queuectl/queuectl/store/writequeue"
 )
 
@@ -23,15 +22,12 @@ const (
 // op is one operation for the writer. The function run must check before it writes: if it returns a
 // *queue.Error, it has changed nothing. run may be called several times.
 type op struct {
-	run           func(*Tx) error
-	class         Class
-	uid           int // the caller, or queue.NoUser for the service itself
-	result        chan error
-	err           error
-	endedAttempts []store.Settlement // attempts that the operation will record, if known before it runs
-	wantedJobs    int                // number of jobs that the operation will claim, if known before it runs
-	// quota limits the bytes of each user's jobs when endedAttempts are recorded. 0 means unlimited.
-	quota int64
+	run    func(*Tx) error
+	class  Class
+	uid    int // the caller, or queue.NoUser for the service itself
+	result chan error
+	err    error
+	forecast
 	// wholeReserve allows the operation to use the last part of the reserve when the disk is full. It is set
 	// for removals, and for cancel and Promote, because these write little and end jobs that use disk space.
 	wholeReserve bool

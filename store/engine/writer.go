@@ -54,7 +54,7 @@ type Tx struct {
 	gateTables
 	edgeTables
 	leaseChanges
-	firstOperation
+	forecast
 	txWork
 	laneCache
 	serverTx
@@ -73,8 +73,8 @@ type leaseChanges struct {
 	leasedBy []int64 // nodes whose reserved leases (not known to have started) changed
 }
 
-// firstOperation holds properties of the first operation that are known before the operation runs.
-type firstOperation struct {
+// forecast holds what is known of an operation before it runs. A transaction has that of its first operation.
+type forecast struct {
 	endedAttempts []store.Settlement // ends of attempts that the operation will record
 	// quota limits the bytes of each user's jobs when endedAttempts are recorded. 0 means unlimited.
 	quota      int64
@@ -126,15 +126,11 @@ func (s *Engine) fail(err error, group []*op) {
 			"see the service's log and queuectl doctor, and check with queuectl list before you repeat a request", err)
 	s.mu.Lock()
 	s.err = unknown
-	w := s.waiter
-	s.waiter = nil
 	s.mu.Unlock()
 	close(s.broken)
 	s.writesStopped = true
 	s.refuse(group, unknown)
-	if w != nil {
-		w.result <- claimResult{err: unknown}
-	}
+	s.endWaiter(unknown)
 }
 
 // FailFromRead stops the engine for good because of an error that a read met.
@@ -239,10 +235,9 @@ func (s *Engine) try(group []*op) (n int, grant *claimResult, culprit *op, err e
 			t.rollback()
 		}
 	}()
-	if !s.prewriteFailed {
-		t.endedAttempts, t.quota = group[0].endedAttempts, group[0].quota
+	if t.forecast = group[0].forecast; s.prewriteFailed {
+		t.endedAttempts = nil
 	}
-	t.wantedJobs = group[0].wantedJobs
 	s.prewriteFailed = false
 	if err = s.backend.BeginTx(t); err != nil {
 		// If the database rejects a row that was written before the writer lock was held, another node may have
