@@ -116,21 +116,3 @@ func (t *Tx) applyMissed(commits int64, deltas [][]byte) error {
 	s.jobsReadied = true
 	return nil
 }
-
-// PrewriteEnded writes the rows of the ended attempts that are known before the transaction's first
-// operation. It does so only if there are other nodes, which may hold the writer lock.
-func (t *Tx) PrewriteEnded() error {
-	if len(t.endedAttempts) == 0 || !t.s.HasOtherNodes() {
-		return nil
-	}
-	return t.prewriteEnded(t.endedAttempts, t.quota)
-}
-
-// storeDelta stores the cache delta of the transaction for the other nodes.
-func (t *Tx) storeDelta() error {
-	delta, err := t.buildDelta()
-	if err != nil {
-		return err
-	}
-	return t.s.shared.StoreDelta(t, t.s.mem.commits, delta)
-}

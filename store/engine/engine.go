@@ -55,7 +55,8 @@ type Engine struct {
 	*reads.Reads
 	thresholds
 	identity
-	commitClock
+	// commitStart is when the current transaction, or work between transactions, started; nil between transactions.
+	commitStart atomic.Pointer[time.Time]
 	txCarryover
 	measured
 	foreignWork
@@ -78,14 +79,6 @@ type thresholds struct {
 	// keeping it.
 	lanesKept         int64
 	prefetchThreshold int // a claim that wants at least this number of jobs sends its query early
-}
-
-// commitClock measures how long the current commit takes.
-type commitClock struct {
-	createdAt time.Time // start of the clock of commitStart
-	// commitStart is when the current transaction, or work between transactions, started, in nanoseconds since
-	// createdAt; 0 between transactions.
-	commitStart atomic.Int64
 }
 
 // txCarryover holds findings of a transaction that the next ones use. Only the writer uses it.
@@ -237,11 +230,11 @@ func (s *Engine) Log() *slog.Logger { return s.log }
 // CommitTime returns the time since the current commit, or work between transactions, started. If neither is in
 // progress, it returns 0. It never blocks, and is safe for concurrent use.
 func (s *Engine) CommitTime() time.Duration {
-	start := time.Duration(s.commitStart.Load())
-	if start == 0 {
+	start := s.commitStart.Load()
+	if start == nil {
 		return 0
 	}
-	return time.Since(s.createdAt) - start
+	return time.Since(*start)
 }
 
 // StartCopy records that a copy of the database is being made. It returns false if another copy is being made.

@@ -318,8 +318,10 @@ func (s *Engine) SetNode(ctx context.Context, node store.Node) error {
 		}
 		m.thisNode = node.Clone()
 		m.thisNode.ID = t.s.node
-		if err := t.storeNode(); err != nil {
-			return err
+		if m.thisNode.ID != 0 {
+			if err := t.s.shared.StoreNode(t, &m.thisNode); err != nil {
+				return err
+			}
 		}
 		return t.recheckNow()
 	})

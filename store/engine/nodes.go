@@ -3,7 +3,6 @@ package engine
 import (
 	"slices"
 
-	"github.com/queuectl/queuectl/store"
 	"github.com/queuectl/queuectl/store/database"
 	"github.com/queuectl/queuectl/store/rules"
 )
@@ -157,21 +156,3 @@ func (s *Engine) RunsTx() bool {
 // ReadClock sets the time of the transaction from the engine's clock again. Waiting for other nodes may have
 // taken long.
 func (t *Tx) ReadClock() { t.startTime = t.s.now() }
-
-// storeNode stores the node's labels and resources in the database.
-func (t *Tx) storeNode() error {
-	n := &t.s.mem.thisNode
-	if n.ID == 0 {
-		return nil
-	}
-	return t.s.shared.StoreNode(t, n)
-}
-
-// takeSubmission enqueues a submission with the callback enqueue, unless another service has done so.
-func (t *Tx) takeSubmission(r *store.Request, enqueue func() (store.Receipt, error)) (store.Receipt, error) {
-	return t.s.shared.TakeSubmission(t, r, func() (store.Receipt, error) {
-		t.submission = r.Submission
-		defer func() { t.submission = 0 }()
-		return enqueue()
-	})
-}

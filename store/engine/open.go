@@ -39,7 +39,6 @@ func New(c Config) *Engine {
 		writerToken: make(chan struct{}, 1),
 		broken:      make(chan struct{}),
 		dueSooner:   make(chan struct{}, 1),
-		commitClock: commitClock{createdAt: time.Now()},
 	}
 	if e.now == nil {
 		e.now = func() queue.Millis { return queue.MillisOf(time.Now()) }
@@ -131,9 +130,8 @@ func (s *Engine) loadHeads() error {
 	var first database.Batch
 	var moved moveNotes
 	moved.read(&first)
-	var meta metaTexts
-	s.readMeta(&first, &meta)
 	reserved := ""
+	s.readMeta(&first, &reserved)
 	leased := func(r database.Row) (bool, error) {
 		j := records.ReadMoved(r, records.HeadColumns)
 		s.mem.leases[j.Seq] = &rules.Lease{Job: j, Running: j.Slot == rules.Running}
@@ -160,11 +158,9 @@ func (s *Engine) loadHeads() error {
 	if s.mem.nextSeq < 1 || s.mem.nextEvent < 1 {
 		return fmt.Errorf("the database has lost its counters: %w", database.Damage(`the row of the table "meta" is damaged`))
 	}
-	s.mem.reservedInMeta = meta.reservedText != ""
-	if err := s.loadReserved(reserved+meta.reservedText, leased); err != nil {
+	if err := s.loadReserved(reserved, leased); err != nil {
 		return err
 	}
-	s.mem.order = readOrder(meta.order)
 	if err := s.countUsers(); err != nil {
 		return err
 	}
@@ -178,18 +174,17 @@ func (s *Engine) loadHeads() error {
 	return nil
 }
 
-// metaTexts are texts of the row of meta that loadHeads decodes later.
-type metaTexts struct{ reservedText, order string }
-
-// readMeta adds the query that reads the row of meta.
-func (s *Engine) readMeta(all *database.Batch, texts *metaTexts) {
+// readMeta adds the query that reads the row of meta. It appends the reserved leases to the list reserved.
+func (s *Engine) readMeta(all *database.Batch, reserved *string) {
 	all.Add(func(r database.Row) (bool, error) {
 		s.mem.nextSeq, s.mem.enqueuedTotal, s.mem.nextEvent = r.Num(0), r.Num(1), r.Num(2)
 		for i, state := range queue.States() {
 			s.mem.counts[state] = r.Num(3 + i)
 		}
-		texts.reservedText, s.mem.outputs, s.mem.rankedBy, s.mem.userList = r.Text(11), r.Num(12), r.Text(13), r.Text(14)
-		s.mem.commits, s.mem.queueList, texts.order = r.Num(15), r.Text(16), r.Text(19)
+		*reserved += r.Text(11)
+		s.mem.reservedInMeta = r.Text(11) != ""
+		s.mem.outputs, s.mem.rankedBy, s.mem.userList = r.Num(12), r.Text(13), r.Text(14)
+		s.mem.commits, s.mem.queueList, s.mem.order = r.Num(15), r.Text(16), readOrder(r.Text(19))
 		upTo := &s.mem.statistics.SummedUpTo
 		upTo[store.Hour], upTo[store.Day] = queue.Millis(r.Num(17)), queue.Millis(r.Num(18))
 		return false, nil

@@ -42,7 +42,11 @@ func allTexts(drafts []queue.Job) (list []records.Texts, err error) {
 
 func (t *Tx) enqueue(r store.Request, list []records.Texts) (store.Receipt, error) {
 	if r.Submission != 0 && t.submission == 0 {
-		return t.takeSubmission(&r, func() (store.Receipt, error) { return t.enqueue(r, list) })
+		return t.s.shared.TakeSubmission(t, &r, func() (store.Receipt, error) {
+			t.submission = r.Submission
+			defer func() { t.submission = 0 }()
+			return t.enqueue(r, list)
+		})
 	}
 	receipt, err := t.knownKey(r)
 	if err != nil || receipt.Duplicate {

@@ -219,8 +219,8 @@ func (s *Engine) reply(group []*op, grant *claimResult) {
 // startClock records for CommitTime that a write starts. The returned function records its end. The caller
 // holds the right to write.
 func (s *Engine) startClock() (stop func()) {
-	s.commitStart.Store(int64(time.Since(s.createdAt)) | 1) // not 0, which means that no write runs
-	return func() { s.commitStart.Store(0) }
+	s.commitStart.Store(new(time.Now()))
+	return func() { s.commitStart.Store(nil) }
 }
 
 // try runs the transaction of a group once. If the operations are large, it runs only the first n. After an error
@@ -409,7 +409,10 @@ func (t *Tx) writeMeta() error {
 		c[queue.Pending], c[queue.Failed], c[queue.Processing], c[queue.Completed], c[queue.Dead], c[queue.Cancelled],
 		m.outputs)
 	if err == nil && t.delta != nil {
-		err = t.storeDelta()
+		var delta []byte
+		if delta, err = t.buildDelta(); err == nil {
+			err = t.s.shared.StoreDelta(t, m.commits, delta)
+		}
 	}
 	return err
 }
