@@ -30,11 +30,11 @@ func (t *Tx) insertAttempt(seq int64, a *queue.Attempt) error {
 		int64(a.Signal),
 		string(a.Reason), a.Error, records.Bit(a.Counted), a.CPU.Microseconds(), a.PeakRSS, int64(a.Leftovers),
 		a.DroppedBytes,
-		blob(a.Output), text(a.OutputRef), a.OutputBytes)
+		orNull(a.Output), orNull(a.OutputRef), a.OutputBytes)
 	// Write these values with a second statement, because few jobs have them.
 	if err == nil && (len(a.Result) > 0 || a.ResultError != "" || a.PeakTasks != 0) {
 		err = t.Exec(`UPDATE attempts SET result = ?, result_error = ?, peak_tasks = ? WHERE seq = ? AND n = ?`,
-			text(string(a.Result)), text(a.ResultError), a.PeakTasks, seq, int64(a.N))
+			orNull(string(a.Result)), orNull(a.ResultError), a.PeakTasks, seq, int64(a.N))
 	}
 	return err
 }

@@ -5,6 +5,7 @@ import (
 
 	"github.com/queuectl/queuectl/store"
 	"github.com/queuectl/queuectl/store/database"
+	"github.com/queuectl/queuectl/store/readahead"
 	"github.com/queuectl/queuectl/store/reads"
 	"github.com/queuectl/queuectl/store/rules"
 )
@@ -71,7 +72,7 @@ type SharedDatabase interface {
 	StartFind(query string, args []any, want int, readNow bool) (EarlyRows, error)
 	// ReadLanes reads the next jobs of several lanes in one round trip: up to size jobs of each, with
 	// records.WholeColumns, and the head that follows them. The result has one element for each start.
-	ReadLanes(t *Tx, starts []LaneStart, size int) ([]LaneRows, error)
+	ReadLanes(t *Tx, starts []readahead.Start, size int) ([]readahead.Lane, error)
 	// OpenLanes passes the open lanes with demands of a queue to the callback each, in one query: the first
 	// perUser lanes of each user, except those with the ids in closedHere. If uids is nil, it reads the lanes
 	// of all users.

@@ -3,8 +3,6 @@ package engine
 import (
 	"cmp"
 	"context"
-	"encoding/json"
-	"errors"
 	"maps"
 	"slices"
 	"strconv"
@@ -66,27 +64,31 @@ func (t *Tx) setBatch(n int64, b batch) {
 			m.batches[n] = old
 		}
 	})
-	count := func(b batch, sign int64) {
-		if b.n == 0 {
-			return
-		}
-		u := m.users[b.uid]
+	if had {
+		t.saveUser(old.uid)
+		m.countBatch(&old, -1)
+		delete(m.batches, n)
+	}
+	if b.n != 0 {
+		t.saveUser(b.uid)
+		m.countBatch(&b, 1)
+		m.batches[n] = b
+	}
+}
+
+// countBatch adds the jobs and bytes of a batch to the totals of its user, or subtracts them if sign is -1.
+func (m *memory) countBatch(b *batch, sign int64) {
+	if b.committed {
+		m.committedJobs += sign * b.jobs
+	}
+	m.changeUser(b.uid, func(u *user) {
 		u.staged += sign * b.jobs
 		u.stagedBytes += sign * b.bytes
-		if b.committed {
-			m.committedJobs += sign * b.jobs
-		} else {
+		if !b.committed {
 			u.batches += int(sign)
 			u.names += sign * b.givenIDs
 		}
-		t.setUser(b.uid, u)
-	}
-	count(old, -1)
-	count(b, 1)
-	delete(m.batches, n)
-	if b.n != 0 {
-		m.batches[n] = b
-	}
+	})
 }
 
 // first returns the matching batch with the lowest number.
@@ -189,9 +191,6 @@ func (t *Tx) admitFrame(r *store.Request, list []records.Texts, b *batch, names 
 	return nil
 }
 
-// grownFrame is the maximum number of bytes that are allocated for a frame before its jobs are encoded.
-const grownFrame = 512 << 10
-
 // addFrame stores drafts of a batch as one frame, and reserves the ids that the user chose for these jobs.
 func (t *Tx) addFrame(n int64, drafts []queue.Job, list []records.Texts, receipt *store.Receipt) (err error) {
 	var frame []byte
@@ -200,9 +199,6 @@ func (t *Tx) addFrame(n int64, drafts []queue.Job, list []records.Texts, receipt
 		f := records.StagedJob{Seq: receipt.Seqs[i], Draft: withParentSeqs(j, receipt.Seqs), ID: j.ID, Texts: list[i]}
 		if frame, err = f.Append(frame); err != nil {
 			return err
-		}
-		if i == 0 { // allocate once for all drafts: jobs of a batch have similar sizes
-			frame = slices.Grow(frame, min(len(frame)*(len(drafts)-1), grownFrame))
 		}
 		if !f.Named() {
 			continue
@@ -238,11 +234,7 @@ func (t *Tx) beginBatch(b *batch, jobs int) (n int64, err error) {
 // auditBatch records an event about an uncommitted batch. Its jobs have no other events.
 func (t *Tx) auditBatch(b *batch, what string, jobs int64) error {
 	target := store.BatchTarget(b.name, what, jobs)
-	detail, err := json.Marshal(queue.EventDetail{UID: &b.uid, Verb: store.BatchVerb, Target: target})
-	if err != nil {
-		return err
-	}
-	return t.AddEvent(queue.EventAudit, nil, 0, detail)
+	return t.record(queue.EventAudit, nil, queue.EventDetail{UID: &b.uid, Verb: store.BatchVerb, Target: target})
 }
 
 // commitBatch commits a batch, including the given drafts. Its jobs are part of the queue from now on, and
@@ -346,22 +338,6 @@ func (s *Engine) readBatches(all *database.Batch) {
 	}, `SELECT batch, sum(count), sum(bytes) FROM frames INDEXED BY frames_batch WHERE batch > 0 GROUP BY batch`)
 }
 
-// countBatches adds the jobs and bytes of all batches to the totals of their users.
-func (s *Engine) countBatches() {
-	m := &s.mem
-	for _, b := range m.batches {
-		u := m.users[b.uid]
-		u.staged += b.jobs
-		u.stagedBytes += b.bytes
-		if b.committed {
-			m.committedJobs += b.jobs
-		} else {
-			u.batches++
-		}
-		m.putUser(b.uid, u)
-	}
-}
-
 // endBatches finishes the batches that were committed before the engine was opened, and forgets uncommitted
 // ones.
 func (s *Engine) endBatches(ctx context.Context) error {
@@ -369,25 +345,10 @@ func (s *Engine) endBatches(ctx context.Context) error {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		err := s.Do(ctx, Prompt, func(t *Tx) (err error) {
-			m := &t.s.mem
-			if b, found := m.first(s.acceptsFramesHere); found {
-				return t.forget(b)
-			}
-			if b, found := m.first(func(b *batch) bool { return b.dropped }); found {
-				_, err = t.dropStep(b.n)
-				return err
-			}
-			b, found := m.first(func(b *batch) bool { return b.committed })
-			if more = found; found {
-				_, err = t.enqueueFirstFrame(b)
-			}
+		if err := s.Do(ctx, Prompt, func(t *Tx) (err error) {
+			more, err = t.continueBatches(s.acceptsFramesHere)
 			return err
-		})
-		if errors.Is(err, queue.ErrNoSpace) {
-			return nil // upkeep continues later; until then, the stored jobs can run
-		}
-		if err != nil {
+		}); err != nil {
 			return err
 		}
 	}

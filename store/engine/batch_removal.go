@@ -50,7 +50,7 @@ func (t *Tx) drop(b batch) error {
 	}
 	b.dropped, b.jobs, b.bytes = true, 0, 0
 	t.setBatch(b.n, b)
-	t.wakeAt(t.startTime)
+	t.WakeAt(t.startTime)
 	return nil
 }
 
@@ -86,32 +86,36 @@ func (t *Tx) dropEmpty(n int64) error {
 	return t.Exec(`DELETE FROM batches WHERE n = ?`, n)
 }
 
-// tidyBatches does one step of upkeep: it removes a frame of a dropped batch, forgets a batch whose client
-// has stopped sending, or moves a frame of a committed batch into the queue. It reports whether there is
-// more to do.
+// tidyBatches does one step of upkeep. It forgets the batches whose clients have stopped sending. It reports whether
+// there is more to do.
 func (t *Tx) tidyBatches() (more bool, err error) {
-	m := &t.s.mem
-	if b, found := m.first(func(b *batch) bool { return b.dropped }); found {
-		_, err := t.dropStep(b.n)
-		return true, err
-	}
-	silent := func(b *batch) bool {
-		return t.s.acceptsFramesHere(b) && b.lastFrameAt.Add(store.StageMemory) < t.startTime
-	}
-	if b, found := m.first(silent); found {
-		return true, t.forget(b)
-	}
 	if err := t.Exec(`DELETE FROM batches WHERE stage = 2 AND at < ?`,
 		int64(t.startTime.Add(-store.ForgottenMemory))); err != nil {
 		return false, err
 	}
+	return t.continueBatches(func(b *batch) bool {
+		return t.s.acceptsFramesHere(b) && b.lastFrameAt.Add(store.StageMemory) < t.startTime
+	})
+}
+
+// continueBatches forgets a batch that is abandoned, removes a frame of a dropped batch, or moves a frame of a
+// committed batch into the queue. It reports whether there is more to do. While the disk is full, it moves no frame:
+// the jobs that are in the queue can run, and the next upkeep tries again.
+func (t *Tx) continueBatches(abandoned func(*batch) bool) (more bool, err error) {
+	m := &t.s.mem
+	if b, found := m.first(abandoned); found {
+		return true, t.forget(b)
+	}
+	if b, found := m.first(func(b *batch) bool { return b.dropped }); found {
+		_, err := t.dropStep(b.n)
+		return true, err
+	}
 	b, found := m.first(func(b *batch) bool { return b.committed })
-	if !found {
+	if found {
+		_, err = t.enqueueFirstFrame(b)
+	}
+	if errors.Is(err, queue.ErrNoSpace) {
 		return false, nil
 	}
-	_, err = t.enqueueFirstFrame(b)
-	if errors.Is(err, queue.ErrNoSpace) {
-		return false, nil // the next upkeep tries again
-	}
-	return true, err
+	return found, err
 }

@@ -10,10 +10,12 @@ import (
 	"time"
 
 	"github.com/queuectl/queuectl/queue"
-	"github.com/queuectl/queuectl/store"
 	"github.com/queuectl/queuectl/store/database"
+	"github.com/queuectl/queuectl/store/dependencies"
+	"github.com/queuectl/queuectl/store/lanes"
 	"github.com/queuectl/queuectl/store/records"
 	"github.com/queuectl/queuectl/store/rules"
+	"github.com/queuectl/queuectl/store/statistics"
 )
 
 // This file keeps the caches of several nodes consistent.
@@ -30,29 +32,27 @@ import (
 // cacheDelta holds the changes that one transaction made to the state that every node caches. A field
 // without a comment holds the new value of the field of memory with the same or a similar name.
 type cacheDelta struct {
-	Version         int                        `json:"b"` // deltaVersion of the node that wrote the delta
-	NextSeq         int64                      `json:"s"`
-	NextEvent       int64                      `json:"e"`
-	EnqueuedTotal   int64                      `json:"q"`
-	Counts          [queue.Cancelled + 1]int64 `json:"c"`
-	Outputs         int64                      `json:"o"`
-	HasDependencies bool                       `json:"k"`
-	UndecidedJobs   int64                      `json:"d"`
-	EmptyLanes      int64                      `json:"m"`
-	HasGates        bool                       `json:"y"`
-	ReservedInMeta  bool                       `json:"r,omitempty"`
-	OverQuota       map[int64]int              `json:"v,omitempty"`
-	UserList        string                     `json:"ul"` // the text of meta.users
-	QueueList       string                     `json:"ql"` // the text of meta.queues
-	Users           []deltaUser                `json:"u,omitempty"`
-	Queues          []deltaQueue               `json:"w,omitempty"`
-	Lanes           []deltaLane                `json:"l,omitempty"`
-	Leases          []deltaLeases              `json:"h,omitempty"`
-	EndedLeases     []int64                    `json:"x,omitempty"` // jobs whose leases ended
-	ChangedJobs     []int64                    `json:"t,omitempty"` // jobs that changed and are in no other list
-	EarliestTimer   queue.Millis               `json:"a,omitempty"` // earliest timer that was set; 0 if none
-	Minute          queue.Millis               `json:"f,omitempty"` // the minute that Figures counts
-	Figures         []deltaStatistics          `json:"g,omitempty"`
+	Version       int                        `json:"b"` // deltaVersion of the node that wrote the delta
+	NextSeq       int64                      `json:"s"`
+	NextEvent     int64                      `json:"e"`
+	EnqueuedTotal int64                      `json:"q"`
+	Counts        [queue.Cancelled + 1]int64 `json:"c"`
+	Outputs       int64                      `json:"o"`
+	dependencies.State
+	EmptyLanes     int64         `json:"m"`
+	HasGates       bool          `json:"y"`
+	ReservedInMeta bool          `json:"r,omitempty"`
+	OverQuota      map[int64]int `json:"v,omitempty"`
+	UserList       string        `json:"ul"` // the text of meta.users
+	QueueList      string        `json:"ql"` // the text of meta.queues
+	Users          []deltaUser   `json:"u,omitempty"`
+	Queues         []deltaQueue  `json:"w,omitempty"`
+	Lanes          []deltaLane   `json:"l,omitempty"`
+	Leases         []deltaLeases `json:"h,omitempty"`
+	EndedLeases    []int64       `json:"x,omitempty"` // jobs whose leases ended
+	ChangedJobs    []int64       `json:"t,omitempty"` // jobs that changed and are in no other list
+	EarliestTimer  queue.Millis  `json:"a,omitempty"` // earliest timer that was set; 0 if none
+	statistics.Delta
 }
 
 // deltaUser holds the counts of one user, except the number of leased jobs, which follows from the leases.
@@ -65,13 +65,10 @@ type deltaUser struct {
 }
 
 type deltaQueue struct {
-	Name       string `json:"n"`
-	Waiting    int64  `json:"w"`
-	UID        int    `json:"u"`
-	KeptJobs   int64  `json:"e,omitempty"`
-	KeptBytes  int64  `json:"o,omitempty"` // bytes of the outputs of KeptJobs
-	Lanes      int    `json:"l"`
-	StaleUsers []int  `json:"k,omitempty"` // uids of users whose lanes with demands must be read again
+	Name string `json:"n"`
+	records.QueueCount
+	Lanes      int   `json:"l"`
+	StaleUsers []int `json:"k,omitempty"` // uids of users whose lanes with demands must be read again
 }
 
 // deltaLane holds the new state of a lane without demands, or records that the lane was removed.
@@ -97,20 +94,13 @@ type deltaLeases struct {
 	Fences  []int64      `json:"f"`
 }
 
-type deltaStatistics struct {
-	Queue  string   `json:"q"`
-	Counts [6]int64 `json:"c"`
-	Waits  []byte   `json:"w"`
-	Runs   []byte   `json:"r"`
-}
-
 // pendingDelta collects what a transaction needs to build its cache delta. It is nil if no other node is
 // active.
 type pendingDelta struct {
 	mustReload   bool // a change that no delta can express: the other nodes must reload
-	lanes        []laneName
-	queues       map[*queueState]map[int]bool // for each queue, the users whose lanes with demands have changed
-	minuteQueues []string                     // the queues whose statistics for the current minute changed
+	lanes        []lanes.Name
+	queues       map[*lanes.Queue]map[int]bool // for each queue, the users whose lanes with demands have changed
+	minuteQueues []string                      // the queues whose statistics for the current minute changed
 }
 
 // requireReload makes the other nodes reload their caches instead of applying a delta.
@@ -122,18 +112,18 @@ func (t *Tx) requireReload() {
 
 func (t *Tx) noteLane(l *rules.Lane) {
 	if t.delta != nil {
-		t.delta.lanes = append(t.delta.lanes, laneName{l.Queue, l.UID})
+		t.delta.lanes = append(t.delta.lanes, lanes.NameOf(l))
 	}
 }
 
-func (t *Tx) noteQueue(q *queueState) {
+func (t *Tx) noteQueue(q *lanes.Queue) {
 	if t.delta != nil && t.delta.queues[q] == nil {
 		t.delta.queues[q] = map[int]bool{}
 	}
 }
 
 // noteOpenLanes makes the other nodes read again which lanes with demands of a user are open.
-func (t *Tx) noteOpenLanes(q *queueState, uid int) {
+func (t *Tx) noteOpenLanes(q *lanes.Queue, uid int) {
 	if t.noteQueue(q); t.delta != nil {
 		t.delta.queues[q][uid] = true
 	}
@@ -154,14 +144,14 @@ const maxDeltaBytes = 64 << 10
 // reload.
 func (t *Tx) buildDelta() ([]byte, error) {
 	m, b := &t.s.mem, &t.memoryAtStart
-	if t.delta.mustReload || m.summedUpTo != b.summedUpTo || m.rankedBy != b.rankedBy || m.order != b.order ||
-		m.ranking != b.ranking || m.committedJobs != b.committedJobs {
+	if t.delta.mustReload || m.statistics.SummedUpTo != b.statistics.SummedUpTo || m.rankOrder != b.rankOrder ||
+		m.committedJobs != b.committedJobs || !slices.Equal(m.gates.ResourceList, b.gates.ResourceList) {
 		return nil, nil
 	}
 	n := cacheDelta{Version: deltaVersion, NextSeq: m.nextSeq, NextEvent: m.nextEvent, EnqueuedTotal: m.enqueuedTotal,
-		Counts: m.counts, Outputs: m.outputs, HasDependencies: m.hasDependencies, UndecidedJobs: m.undecidedJobs,
-		EmptyLanes: m.emptyLanes, HasGates: m.lanes.hasGates, ReservedInMeta: m.reservedInMeta,
-		EarliestTimer: t.earliestTimer, OverQuota: m.lanes.overQuota, UserList: m.userList, QueueList: m.queueList}
+		Counts: m.counts, Outputs: m.outputs, State: m.dependencies, EmptyLanes: m.emptyLanes, HasGates: m.gates.Exist,
+		ReservedInMeta: m.reservedInMeta, EarliestTimer: t.earliestTimer, OverQuota: m.lanes.OverQuota,
+		UserList: m.userList, QueueList: m.queueList}
 	for uid := range t.users {
 		u := m.users[uid]
 		n.Users = append(n.Users, deltaUser{uid, u.waiting, u.hooks, u.bytes, u.outputs})
@@ -170,17 +160,14 @@ func (t *Tx) buildDelta() ([]byte, error) {
 		t.noteQueue(q)
 	}
 	for q, users := range t.delta.queues {
-		n.Queues = append(n.Queues, deltaQueue{Name: q.Name, Waiting: q.Waiting, UID: q.uid, KeptJobs: q.keptJobs,
-			KeptBytes: q.keptBytes,
-			Lanes:     q.lanes, StaleUsers: slices.Sorted(maps.Keys(users))})
+		n.Queues = append(n.Queues, deltaQueue{q.Name, q.Count(), q.Lanes, slices.Sorted(maps.Keys(users))})
 	}
-	slices.SortFunc(t.delta.lanes, func(a, b laneName) int {
-		return cmp.Or(strings.Compare(a.queue, b.queue),
-			a.uid-b.uid)
+	slices.SortFunc(t.delta.lanes, func(a, b lanes.Name) int {
+		return cmp.Or(strings.Compare(a.Queue, b.Queue), a.UID-b.UID)
 	})
 	for _, name := range slices.Compact(t.delta.lanes) {
-		lane := deltaLane{Queue: name.queue, UID: name.uid}
-		if l := m.lanes.plain[name]; l != nil {
+		lane := deltaLane{Queue: name.Queue, UID: name.UID}
+		if l := m.lanes.Plain[name]; l != nil {
 			if lane.ID, lane.Head, lane.Priority, lane.ClosedBy = l.ID, l.Head, l.Priority, l.ClosedBy; m.unknownUser(l) {
 				lane.ClosedBy = rules.Open
 			}
@@ -188,12 +175,7 @@ func (t *Tx) buildDelta() ([]byte, error) {
 		n.Lanes = append(n.Lanes, lane)
 	}
 	n.addLeases(t)
-	for _, name := range t.delta.minuteQueues {
-		f := t.s.minute.rows[name]
-		n.Minute = t.s.minute.minute
-		n.Figures = append(n.Figures, deltaStatistics{name, [...]int64{f.Started, f.Completed, f.Failed, f.Dead, f.Cancelled,
-			f.Returned}, f.Waits.Append(nil), f.Runs.Append(nil)})
-	}
+	n.Delta = t.s.minute.Delta(t.delta.minuteQueues)
 	text, err := json.Marshal(n)
 	if len(text) > maxDeltaBytes {
 		return nil, nil
@@ -259,22 +241,24 @@ func (t *Tx) applyDelta(commits int64, text []byte) error {
 	}
 	s, m := t.s, &t.s.mem
 	ls := m.lanes
-	m.commits, m.nextSeq, m.nextEvent, m.enqueuedTotal, m.counts, m.outputs, m.hasDependencies, m.undecidedJobs = commits,
-		n.NextSeq, n.NextEvent, n.EnqueuedTotal, n.Counts, n.Outputs, n.HasDependencies, n.UndecidedJobs
+	m.commits, m.nextSeq, m.nextEvent, m.enqueuedTotal, m.counts, m.outputs = commits, n.NextSeq, n.NextEvent,
+		n.EnqueuedTotal, n.Counts, n.Outputs
+	n.LastDecidedUID = m.dependencies.LastDecidedUID
+	m.dependencies = n.State
 	m.userList, m.listedUsers = n.UserList, slices.Collect(maps.Keys(usersListed))
 	m.queueList, m.listedQueues = n.QueueList, slices.Collect(maps.Keys(queuesListed))
 	s.applyCounts(&n)
 	for i := range n.Lanes {
-		ls.applyLane(&n.Lanes[i])
+		applyLane(ls, &n.Lanes[i])
 	}
 	for i := range n.Leases {
 		t.applyLeases(&n.Leases[i])
 	}
 	hadNeeds := t.applyEndedLeases(n.EndedLeases)
 	s.foreignChanges.seqs = append(append(s.foreignChanges.seqs, n.EndedLeases...), n.ChangedJobs...)
-	m.reservedInMeta, m.emptyLanes, ls.hasGates, ls.overQuota = n.ReservedInMeta, n.EmptyLanes, n.HasGates, n.OverQuota
-	if ls.overQuota == nil {
-		ls.overQuota = map[int64]int{}
+	m.reservedInMeta, m.emptyLanes, m.gates.Exist, ls.OverQuota = n.ReservedInMeta, n.EmptyLanes, n.HasGates, n.OverQuota
+	if ls.OverQuota == nil {
+		ls.OverQuota = map[int64]int{}
 	}
 	if slices.ContainsFunc(n.Queues, func(q deltaQueue) bool { return len(q.StaleUsers) > 0 }) ||
 		slices.ContainsFunc(n.Leases, func(l deltaLeases) bool { return len(l.Needs) > 0 }) || hadNeeds {
@@ -283,7 +267,7 @@ func (t *Tx) applyDelta(commits int64, text []byte) error {
 		s.watchForeignTimer(t.startTime, t.startTime)
 	}
 	s.watchForeignTimer(t.startTime, n.EarliestTimer)
-	s.minute.applyDelta(&n)
+	s.minute.Apply(&n.Delta)
 	if max(len(s.foreignChanges.seqs), len(s.foreignChanges.uids)) > maxForeignNotices {
 		s.foreignChanges = foreignChanges{any: true}
 	}
@@ -294,19 +278,18 @@ func (t *Tx) applyDelta(commits int64, text []byte) error {
 func (s *Engine) applyCounts(n *cacheDelta) {
 	m := &s.mem
 	for _, changed := range n.Users {
-		u := m.users[changed.UID]
-		u.waiting, u.hooks, u.bytes, u.outputs = changed.Waiting, changed.Hooks, changed.Bytes, changed.Outputs
-		m.putUser(changed.UID, u)
+		m.changeUser(changed.UID, func(u *user) {
+			u.waiting, u.hooks, u.bytes, u.outputs = changed.Waiting, changed.Hooks, changed.Bytes, changed.Outputs
+		})
 		s.foreignChanges.uids = append(s.foreignChanges.uids, changed.UID)
 	}
 	for _, changed := range n.Queues {
-		q := m.lanes.state(changed.Name)
-		m.keptJobs += changed.KeptJobs - q.keptJobs
-		q.setCount(records.QueueCount{Waiting: changed.Waiting, UID: changed.UID, KeptJobs: changed.KeptJobs,
-			KeptBytes: changed.KeptBytes})
-		q.lanes = changed.Lanes
+		q := m.lanes.Queue(changed.Name)
+		m.keptJobs += changed.KeptJobs - q.KeptJobs
+		q.SetCount(changed.QueueCount)
+		q.Lanes = changed.Lanes
 		for _, uid := range changed.StaleUsers {
-			m.lanes.markStaleUser(q, uid)
+			m.lanes.MarkStaleUser(q, uid)
 		}
 	}
 }
@@ -345,17 +328,9 @@ const foreignTimerGrace = time.Second
 // nodes usually need. The method loadFullLease reads the rest.
 func (t *Tx) applyLeases(group *deltaLeases) {
 	m := &t.s.mem
-	var block []rules.Lease
 	for k, seq := range group.Seqs {
 		old := m.leases[seq]
-		if len(block) == 0 {
-			// Allocate up to 16 leases together: this needs few allocations, and one remaining lease keeps
-			// little memory in use.
-			block = make([]rules.Lease, min(16, len(group.Seqs)-k))
-		}
-		l := &block[0]
-		block = block[1:]
-		l.Running, l.Needs = group.Running, group.Needs
+		l := &rules.Lease{Running: group.Running, Needs: group.Needs}
 		l.Job.Seq, l.Job.Queue, l.Job.UID, l.Job.Lane, l.Job.Node, l.Job.Fence = seq, group.Queue, group.UID, group.Lane,
 			group.Node, group.Fences[k]
 		m.leases[seq] = l
@@ -369,40 +344,18 @@ func (t *Tx) applyLeases(group *deltaLeases) {
 }
 
 // applyLane updates a lane without demands to the state that another node reported.
-func (ls *lanes) applyLane(changed *deltaLane) {
-	l := ls.plain[laneName{changed.Queue, changed.UID}]
+func applyLane(ls *lanes.Lanes, changed *deltaLane) {
+	l := ls.Plain[lanes.Name{Queue: changed.Queue, UID: changed.UID}]
 	switch {
 	case changed.ID == 0 && l != nil:
-		ls.remove(l)
+		ls.Remove(l)
 	case changed.ID == 0:
 	case l == nil:
-		ls.add(&rules.Lane{ID: changed.ID, Queue: changed.Queue, UID: changed.UID, Head: changed.Head,
+		ls.Add(&rules.Lane{ID: changed.ID, Queue: changed.Queue, UID: changed.UID, Head: changed.Head,
 			Priority: changed.Priority, ClosedBy: changed.ClosedBy, HeapIndex: -1})
 	default:
 		l.ID, l.Head, l.Priority, l.ClosedBy = changed.ID, changed.Head, changed.Priority, changed.ClosedBy
-		ls.updateHeap(l)
-	}
-}
-
-// applyDelta updates the statistics of the current minute to the values that another node reported.
-func (cache *minuteStatistics) applyDelta(n *cacheDelta) {
-	if cache.minute != n.Minute {
-		if n.Minute > cache.minute {
-			cache.rows, cache.namedQueues = nil, nil
-		}
-		return
-	}
-	for i := range n.Figures {
-		f := &n.Figures[i]
-		if cache.rows == nil {
-			return
-		}
-		if cache.rows[f.Queue] == nil {
-			cache.namedQueues = nil // the queue may have got its own name in the all-time statistics
-		}
-		cache.rows[f.Queue] = &store.Figures{Started: f.Counts[0], Completed: f.Counts[1], Failed: f.Counts[2],
-			Dead: f.Counts[3], Cancelled: f.Counts[4], Returned: f.Counts[5],
-			Waits: store.ReadHistogram(f.Waits), Runs: store.ReadHistogram(f.Runs)}
+		ls.Update(l)
 	}
 }
 

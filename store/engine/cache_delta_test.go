@@ -11,6 +11,7 @@ import (
 
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/store/lanes"
 	"github.com/queuectl/queuectl/store/rules"
 )
 
@@ -64,10 +65,10 @@ func (m *mirroredNode) setQuota() {
 		return
 	}
 	o.maxLeasedPerUser = m.mem.maxLeasedPerUser
-	for _, l := range o.lanes.plain {
+	for _, l := range o.lanes.Plain {
 		if l.ClosedBy == rules.UserGate(l.UID) {
 			l.ClosedBy = rules.Open
-			o.lanes.updateHeap(l)
+			o.lanes.Update(l)
 		}
 	}
 }
@@ -99,30 +100,31 @@ func differences(a, b *memory) (wrong error) {
 			wrong = errors.Join(wrong, fmt.Errorf("%s: %v, the other one has %v", what, a, b))
 		}
 	}
-	same("numbers", [...]int64{a.commits, a.nextSeq, a.nextEvent, a.enqueuedTotal, a.outputs, a.undecidedJobs,
+	same("numbers", [...]int64{a.commits, a.nextSeq, a.nextEvent, a.enqueuedTotal, a.outputs, a.dependencies.UndecidedJobs,
 		a.committedJobs},
-		[...]int64{b.commits, b.nextSeq, b.nextEvent, b.enqueuedTotal, b.outputs, b.undecidedJobs, b.committedJobs})
+		[...]int64{b.commits, b.nextSeq, b.nextEvent, b.enqueuedTotal, b.outputs, b.dependencies.UndecidedJobs,
+			b.committedJobs})
 	same("counts", a.counts, b.counts)
-	same("marks", []any{a.reservedInMeta, a.summedUpTo, orderText(a.order), a.rankedBy, a.lanes.weights},
-		[]any{b.reservedInMeta, b.summedUpTo, orderText(b.order), b.rankedBy, b.lanes.weights})
+	same("marks", []any{a.reservedInMeta, a.statistics.SummedUpTo, orderText(a.order), a.rankedBy, a.lanes.Weights},
+		[]any{b.reservedInMeta, b.statistics.SummedUpTo, orderText(b.order), b.rankedBy, b.lanes.Weights})
 	same("lists", [...]string{a.userList, a.queueList}, [...]string{b.userList, b.queueList})
 	same("listed", [...]int{len(a.listedUsers), len(a.listedQueues)}, [...]int{len(b.listedUsers), len(b.listedQueues)})
 	same("owners", a.owners, b.owners)
-	same("over", a.lanes.overQuota, b.lanes.overQuota)
+	same("over", a.lanes.OverQuota, b.lanes.OverQuota)
 	same("leases", leasesIn(a), leasesIn(b))
 	same("users", usersIn(a), usersIn(b))
 	same("batches", batchesIn(a), batchesIn(b))
 	same("queues", queuesIn(a), queuesIn(b))
 	same("lanes", lanesIn(a), lanesIn(b))
-	resources := slices.Sorted(slices.Values(a.lanes.resourceGates))
-	same("resources", resources, slices.Sorted(slices.Values(b.lanes.resourceGates)))
+	resources := slices.Sorted(slices.Values(a.gates.ResourceList))
+	same("resources", resources, slices.Sorted(slices.Values(b.gates.ResourceList)))
 	used := map[int64]int{}
-	for gate, n := range a.usedUnits { // skip resources, because each node counts its own units
+	for gate, n := range a.gates.UsedUnits { // skip resources, because each node counts its own units
 		if !slices.Contains(resources, gate) {
 			used[gate] = n
 		}
 	}
-	same("used", used, b.usedUnits)
+	same("used", used, b.gates.UsedUnits)
 	return wrong
 }
 
@@ -155,11 +157,11 @@ func batchesIn(m *memory) map[int64]string {
 
 func queuesIn(m *memory) map[string]string {
 	list := map[string]string{}
-	for name, q := range m.lanes.queues {
-		if q.hasRow() || q.lanes > 0 {
-			list[name] = fmt.Sprint(q.Waiting, q.leased, q.lanes, q.keptJobs, q.keptBytes, q.rule)
-			if q.exists() {
-				list[name] += fmt.Sprint(" of ", q.uid)
+	for name, q := range m.lanes.Queues {
+		if q.HasRow() || q.Lanes > 0 {
+			list[name] = fmt.Sprint(q.Waiting, q.Leased, q.Lanes, q.KeptJobs, q.KeptBytes, q.Rule)
+			if q.Exists() {
+				list[name] += fmt.Sprint(" of ", q.UID)
 			}
 		}
 	}
@@ -167,9 +169,9 @@ func queuesIn(m *memory) map[string]string {
 }
 
 // lanesIn returns the ids of the lanes. It omits their heads, which each node updates separately.
-func lanesIn(m *memory) map[laneName]int64 {
-	list := map[laneName]int64{}
-	for name, l := range m.lanes.plain {
+func lanesIn(m *memory) map[lanes.Name]int64 {
+	list := map[lanes.Name]int64{}
+	for name, l := range m.lanes.Plain {
 		list[name] = l.ID
 	}
 	return list

@@ -4,7 +4,12 @@ import (
 	"errors"
 	"maps"
 
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store/lanes"
+	"github.com/queuectl/queuectl/store/readahead"
+	"github.com/queuectl/queuectl/store/reads"
 	"github.com/queuectl/queuectl/store/rules"
+	"github.com/queuectl/queuectl/store/statistics"
 )
 
 // reload reads the writer's memory from the tables again, because another node has changed them. It keeps
@@ -16,7 +21,7 @@ func (t *Tx) reload() error {
 	}
 	s, old := t.s, t.s.mem
 	err := s.loadHeads()
-	if err == nil && s.mem.lanes.hasGates {
+	if err == nil && s.mem.gates.Exist {
 		err = t.setNeedsOfLeases(old.leases)
 	}
 	if err != nil {
@@ -29,47 +34,43 @@ func (t *Tx) reload() error {
 			m.leases[seq] = &rules.Lease{Job: l.Job, Running: l.Running, Needs: l.Needs, Turn: old.Turn}
 		}
 	}
-	m.nextDue, m.lastPromote, m.recheckedUpTo, m.lastTidyHour = old.nextDue, old.lastPromote, old.recheckedUpTo,
-		old.lastTidyHour
-	m.lanes.node, m.lanes.closedHere = old.lanes.node, old.lanes.closedHere
-	m.lastPass, m.turnCount, m.lastDecidedUID = old.lastPass, old.turnCount, old.lastDecidedUID
-	for name, q := range old.lanes.queues {
+	m.statistics.LastTidyHour, m.dependencies.LastDecidedUID = old.statistics.LastTidyHour, old.dependencies.LastDecidedUID
+	m.lanes.ClosedHere = old.lanes.ClosedHere
+	for name, q := range old.lanes.Queues {
 		if q.Pass > old.lastPass { // keep only a higher Pass; a queue with a lower one is treated like a new queue
-			m.lanes.state(name).Pass = q.Pass
+			m.lanes.Queue(name).Pass = q.Pass
 		}
-		if reloaded := m.lanes.queues[name]; reloaded != nil {
-			reloaded.lastTurns, reloaded.fixedTurns = q.lastTurns, q.fixedTurns
+		if reloaded := m.lanes.Queues[name]; reloaded != nil {
+			reloaded.LastTurns, reloaded.FixedTurns = q.LastTurns, q.FixedTurns
 		}
 	}
-	s.mu.Lock()
-	maps.DeleteFunc(s.publishedTurns, func(name string, _ map[int]int64) bool { return m.lanes.queues[name] == nil })
-	s.mu.Unlock()
+	s.Publish(func(state *reads.State) {
+		maps.DeleteFunc(state.Turns, func(name string, _ map[int]int64) bool { return m.lanes.Queues[name] == nil })
+	})
 	switch {
 	case m.rankedBy == orderText(m.order):
 	case old.ranking.state != 0 && old.order == m.order:
 		m.ranking = old.ranking
 	default:
-		m.ranking = ranking{state: rankingStates[0]}
+		m.ranking = ranking{state: queue.Blocked}
 	}
 	for n, b := range m.batches {
 		if known, found := old.batches[n]; found {
 			b.lastFrameAt, b.perQueue = known.lastFrameAt, known.perQueue
 			if !b.committed {
-				u := m.users[b.uid]
-				u.names += known.givenIDs - b.givenIDs
-				m.putUser(b.uid, u)
+				m.changeUser(b.uid, func(u *user) { u.names += known.givenIDs - b.givenIDs })
 			}
 			b.givenIDs = known.givenIDs
 			m.batches[n] = b
 		}
 	}
-	s.minute = minuteStatistics{}
+	s.minute = statistics.Cache{}
 	t.undo, t.users, t.queues, t.leased, t.leases, t.leasedBy = nil, nil, nil, false, nil, nil
 	s.closedHereStale = true
 	t.memoryAtStart, s.foreignChanges.any, s.jobsReadied = *m, true, true
 	// The head of a lane without demands may have preceded the lane's first job. Lanes with demands of the same
 	// user can have stayed closed behind that head, but the tables have the exact one.
-	for gate := range m.lanes.overQuota {
+	for gate := range m.lanes.OverQuota {
 		t.rules.Recheck(gate)
 	}
 	s.watchForeignTimer(t.startTime, t.startTime) // watch for timers of other nodes that the tables may now contain
@@ -85,9 +86,9 @@ func (t *Tx) CatchUp(commits int64, deltas [][]byte) error {
 	}
 	s := t.s
 	t.rules.Readied = s.jobsReadied
-	t.readAhead = &readAhead{}
+	t.readAhead = &readahead.Jobs{}
 	if s.HasOtherNodes() {
-		t.delta = &pendingDelta{queues: map[*queueState]map[int]bool{}}
+		t.delta = &pendingDelta{queues: map[*lanes.Queue]map[int]bool{}}
 	}
 	return t.prefetchClaim()
 }
@@ -114,22 +115,4 @@ func (t *Tx) applyMissed(commits int64, deltas [][]byte) error {
 	t.memoryAtStart = *m
 	s.jobsReadied = true
 	return nil
-}
-
-// PrewriteEnded writes the rows of the ended attempts that are known before the transaction's first
-// operation. It does so only if there are other nodes, which may hold the writer lock.
-func (t *Tx) PrewriteEnded() error {
-	if len(t.endedAttempts) == 0 || !t.s.HasOtherNodes() {
-		return nil
-	}
-	return t.prewriteEnded(t.endedAttempts, t.quota)
-}
-
-// storeDelta stores the cache delta of the transaction for the other nodes.
-func (t *Tx) storeDelta() error {
-	delta, err := t.buildDelta()
-	if err != nil {
-		return err
-	}
-	return t.s.shared.StoreDelta(t, t.s.mem.commits, delta)
 }

@@ -32,12 +32,14 @@ const minClaimPrefetch = 64
 // only if the claim will probably use the same lane as the last claim.
 func (t *Tx) prefetchClaim() error {
 	s := t.s
-	q := s.mem.lanes.queues[s.lastClaimQueue]
-	if t.wantedJobs < s.prefetchThreshold || q == nil || q.inStaleQueues || q.best != nil || len(q.openLanes) != 1 &&
-		s.mem.order.Scheduling != queue.ByArrival || len(q.openLanes) == 0 {
+	q := s.mem.lanes.Queues[s.lastClaimQueue]
+	if t.wantedJobs < s.prefetchThreshold || q == nil {
 		return nil
 	}
-	lane := q.openLanes[0]
+	lane := q.Sole(s.mem.order.Scheduling == queue.ByArrival)
+	if lane == nil {
+		return nil
+	}
 	e := &claimPrefetch{args: findArgs(lane.ID, lane.Head, t.ReadLimit(t.wantedJobs, s.typicalJobBytes)),
 		endedLeases: map[int64]bool{}}
 	// If this transaction still has to write the ended attempts, the server executes these writes only after
@@ -59,11 +61,11 @@ func (t *Tx) noteWrite(j *rules.Job) {
 	default:
 		t.claimPrefetch = nil
 	}
-	t.readAhead.noteWrite(j, t.s.mem.leases[j.Seq] != nil)
+	t.readAhead.NoteWrite(j, t.s.mem.leases[j.Seq] != nil)
 }
 
 // dropPrefetched discards the rows that were read ahead.
 func (t *Tx) dropPrefetched() {
 	t.claimPrefetch = nil
-	t.readAhead.forget()
+	t.readAhead.Forget()
 }

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/queuectl/queuectl/store/database"
+	"github.com/queuectl/queuectl/store/lanes"
 	"github.com/queuectl/queuectl/store/records"
 	"github.com/queuectl/queuectl/store/rules"
 )
@@ -42,12 +43,12 @@ func (t *Tx) NextShut(gate int64, list rules.List) (l rules.Lane, found bool, er
 func (t *Tx) firstClosed(gate int64, queueName string, uid *int) (l rules.Lane, found bool, err error) {
 	ls := t.s.mem.lanes
 	if gate < 0 {
-		if plain := ls.plain[laneName{queueName, userOf(gate)}]; plain != nil && plain.ClosedBy == gate {
+		if plain := ls.Plain[lanes.Name{Queue: queueName, UID: userOf(gate)}]; plain != nil && plain.ClosedBy == gate {
 			l, found = *plain, true
 		}
 	}
-	closedHere := ls.closedHereBy(gate)
-	if closedHere == "" && (!ls.hasGates || gate < 0 && ls.overQuota[gate] == 0) {
+	closedHere := ls.ClosedHereBy(gate)
+	if closedHere == "" && (!t.s.mem.gates.Exist || gate < 0 && ls.OverQuota[gate] == 0) {
 		return l, found, nil
 	}
 	search := closedSearch{gate: gate, queue: queueName, allUsers: uid == nil}
@@ -94,15 +95,12 @@ func (t *Tx) findClosed(search closedSearch, closedHere string) (list []rules.La
 	return list, err
 }
 
-// closedHereBy lists the ids of the lanes that a gate has closed, but only for this node.
-func (ls *lanes) closedHereBy(gate int64) string {
-	var list []int64
-	for lane, shut := range ls.closedHere {
-		if shut == gate {
-			list = append(list, lane)
-		}
+// userOf returns the uid of the user whose quota is represented by a gate; see rules.UserGate.
+func userOf(gate int64) int {
+	if gate%2 != 0 {
+		return int((gate + 1) / 2)
 	}
-	return database.JoinNumbers(slices.Values(list))
+	return int((-gate - 2) / 2)
 }
 
 // Shut implements rules.Tx. It reads all the lanes before the first call of each, because each may change
@@ -116,13 +114,14 @@ func (t *Tx) Shut(gate int64, after rules.List, each func(rules.Lane) (bool, err
 		}
 	}
 	if gate < 0 {
-		for _, l := range ls.byUID[userOf(gate)] {
+		for _, l := range ls.ByUID[userOf(gate)] {
 			if l.ClosedBy == gate {
 				take(*l)
 			}
 		}
 	}
-	if closedHere := ls.closedHereBy(gate); closedHere != "" || ls.hasGates && (gate > 0 || ls.overQuota[gate] > 0) {
+	closedHere := ls.ClosedHereBy(gate)
+	if closedHere != "" || t.s.mem.gates.Exist && (gate > 0 || ls.OverQuota[gate] > 0) {
 		list, more, err := t.closedLists(gate, after, closedHere)
 		if err != nil {
 			return err
@@ -181,19 +180,14 @@ func (t *Tx) closedLists(gate int64, after rules.List, closedHere string) (list 
 // single condition on the pair (queue, uid), SQLite would use the index only for the queue, and read all
 // lanes of the last list.
 func (t *Tx) listAfter(gate int64, last rules.List) (l rules.Lane, found bool, err error) {
-	first := func(r database.Row) (bool, error) {
-		l, err = records.ReadLane(r)
-		found = err == nil
-		return false, err
-	}
-	const shut = `SELECT ` + records.LaneColumns + ` FROM lanes INDEXED BY lanes_shut_user
-		WHERE demands <> '' AND shut <> 0 AND shut = ?`
+	const shut = `INDEXED BY lanes_shut_user WHERE demands <> '' AND shut <> 0 AND shut = ?`
 	if last != (rules.List{}) {
-		err = t.Query(first, shut+` AND queue = ? AND uid > ? ORDER BY uid, head_rank, head_seq LIMIT 1`,
+		l, found, err = t.storedLane(shut+` AND queue = ? AND uid > ? ORDER BY uid, head_rank, head_seq LIMIT 1`,
 			gate, last.Queue, int64(last.UID))
 	}
 	if err == nil && !found {
-		err = t.Query(first, shut+` AND queue > ? ORDER BY queue, uid, head_rank, head_seq LIMIT 1`, gate, last.Queue)
+		l, found, err = t.storedLane(shut+` AND queue > ? ORDER BY queue, uid, head_rank, head_seq LIMIT 1`, gate,
+			last.Queue)
 	}
 	return l, found, err
 }

@@ -16,9 +16,14 @@ import (
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/store"
 	"github.com/queuectl/queuectl/store/database"
+	"github.com/queuectl/queuectl/store/dependencies"
 	"github.com/queuectl/queuectl/store/estimates"
+	"github.com/queuectl/queuectl/store/gates"
+	"github.com/queuectl/queuectl/store/lanes"
 	"github.com/queuectl/queuectl/store/reads"
 	"github.com/queuectl/queuectl/store/rules"
+	"github.com/queuectl/queuectl/store/statistics"
+	"github.com/queuectl/queuectl/store/writequeue"
 )
 
 // Engine keeps jobs in the tables of a database. One goroutine at a time writes: the one that took the token
@@ -50,12 +55,13 @@ type Engine struct {
 	*reads.Reads
 	thresholds
 	identity
-	commitClock
+	// commitStart is when the current transaction, or work between transactions, started; nil between transactions.
+	commitStart atomic.Pointer[time.Time]
 	txCarryover
-	statistics
+	measured
 	foreignWork
-	writeFairness
-	publishedState
+	ops writequeue.Queue[*op] // operations that wait for a commit
+	callerState
 }
 
 // identity identifies the database, and this node of it.
@@ -75,26 +81,16 @@ type thresholds struct {
 	prefetchThreshold int // a claim that wants at least this number of jobs sends its query early
 }
 
-// commitClock measures how long the current commit takes.
-type commitClock struct {
-	createdAt time.Time // start of the clock of commitStart
-	// commitStart is when the current transaction, or work between transactions, started, in nanoseconds since
-	// createdAt; 0 between transactions.
-	commitStart atomic.Int64
-}
-
-// txCarryover holds memory and findings of a transaction that the next ones use. Only the writer uses it.
+// txCarryover holds findings of a transaction that the next ones use. Only the writer uses it.
 type txCarryover struct {
-	group           []*op   // memory for the operations of the current commit
-	leaseBuffer     []int64 // memory for Tx.leases of the next transaction
-	lastClaimQueue  string  // name of the queue that was last claimed from
-	typicalJobBytes int     // recent size of a claimed job in bytes
-	prewriteFailed  bool    // the last transaction ended with errPrewrite
+	lastClaimQueue  string // name of the queue that was last claimed from
+	typicalJobBytes int    // recent size of a claimed job in bytes
+	prewriteFailed  bool   // the last transaction ended with errPrewrite
 }
 
-// statistics holds cached statistics of attempts and run times.
-type statistics struct {
-	minute           minuteStatistics    // statistics of the current minute; writer only
+// measured holds cached statistics of attempts and run times.
+type measured struct {
+	minute           statistics.Cache    // statistics of the current minute; writer only
 	runtimeEstimates estimates.Estimates // typical run times of commands
 }
 
@@ -112,32 +108,12 @@ type foreignWork struct {
 	foreignChanges foreignChanges
 }
 
-// writeFairness holds what decides whose operations are committed next. Only the writer uses it.
-type writeFairness struct {
-	// lastServed holds when operations of each user and class were last carried out, as values of serveClock.
-	lastServed   map[userClass]int64
-	serveClock   int64        // number of operations carried out for users
-	slowUsers    map[int]bool // users whose last operation took slowOp or longer
-	lastSharedAt time.Time    // last time that operations of several users waited
-	nextSolo     *op          // a slow user's operation, committed next and alone
-}
-
-// publishedState holds what callers and readers see of the writer's work, and the operations that wait for it.
-type publishedState struct {
-	order        atomic.Pointer[queue.Order] // the order as of the last commit
-	mu           sync.Mutex                  // guards the following fields
-	err          error                       // the reason why the engine has failed
-	closing      bool
-	waitingOps   [classes][]*op                 // operations that wait for a commit, by class
-	counts       store.Counts                   // counts as of the last commit
-	usage        map[int]userUsage              // by uid
-	reservedJobs map[int64]database.Reservation // by seq of the job
-	waiter       *waiter                        // the claim that waits for a runnable job
-	lastEvent    int64                          // number of the newest stored event
-	// publishedTurns holds queueState.lastTurns of each queue as of the last commit. The inner maps never
-	// change.
-	publishedTurns map[string]map[int]int64
-	newEvent       chan struct{} // closed when the next event is stored; nil if no caller waits
+// callerState is what the writer and its callers share.
+type callerState struct {
+	mu      sync.Mutex // guards the following fields
+	err     error      // the reason why the engine has failed
+	closing bool
+	waiter  *waiter // the claim that waits for a runnable job
 }
 
 // foreignChanges lists the jobs that other nodes have changed. If the field any is true, every job may have
@@ -153,31 +129,31 @@ type memory struct {
 	storedCounts
 	metaLists
 	rankOrder
-	nextDue queue.Millis           // the earliest timer as of the last Promote
-	lanes   *lanes                 // lanes and queues
-	leases  map[int64]*rules.Lease // by seq of the job
-	// usedUnits counts the units that leases hold, by gate. For a rate it counts only leases that are not known
-	// to have started.
-	usedUnits        map[int64]int
-	lastPass         int64           // Pass of the queue that was served last, while weights differ
-	turnCount        int64           // number of jobs that this node has claimed; orders the turns of users
-	hasDependencies  bool            // a job waits, or once waited, for another job
-	lastDecidedUID   int64           // uid of the user whose ended job was decided last
-	recheckedUpTo    int64           // gates up to this one have been checked again; 0 if all have
-	lastPromote      queue.Millis    // time of the last call of Promote
-	hooks            store.Hooks     // hooks that are made for jobs at certain moments
-	users            map[int]user    // users who have waiting or leased jobs
-	maxLeasedPerUser int             // maximum number of leased jobs per user; 0 means unlimited
-	owners           map[int]string  // account names by uid, without former owners
-	disownments      []disownment    // unfinished moves of jobs to former owners; replaced, not changed
-	batches          map[int64]batch // by number, without forgotten ones
+	nodeMemory
+	lanes        *lanes.Lanes           // lanes and queues
+	leases       map[int64]*rules.Lease // by seq of the job
+	gates        gates.State
+	dependencies dependencies.State
+	statistics   statistics.Progress
+	users        map[int]user    // users who have waiting or leased jobs
+	owners       map[int]string  // account names by uid, without former owners
+	disownments  []disownment    // unfinished moves of jobs to former owners; replaced, not changed
+	batches      map[int64]batch // by number, without forgotten ones
 	// reservedInMeta reports that meta lists leases that are not known to have started, although each node
 	// has its own row for them.
 	reservedInMeta bool
-	// summedUpTo holds, for hours and days, the end of the last period whose statistics were summed up from
-	// finer ones. lastTidyHour is the hour in which tidyFigures last finished.
-	summedUpTo   [store.Day + 1]queue.Millis
-	lastTidyHour queue.Millis
+}
+
+// nodeMemory is the part of the memory that no table contains. A reload keeps it.
+type nodeMemory struct {
+	nextDue          queue.Millis // the earliest timer as of the last Promote
+	lastPromote      queue.Millis // time of the last call of Promote
+	recheckedUpTo    int64        // gates up to this one have been checked again; 0 if all have
+	lastPass         int64        // Pass of the queue that was served last, while weights differ
+	turnCount        int64        // number of jobs that this node has claimed; orders the turns of users
+	thisNode         store.Node   // labels, resources and unknown users of this node
+	hooks            store.Hooks  // hooks that are made for jobs at certain moments
+	maxLeasedPerUser int          // maximum number of leased jobs per user; 0 means unlimited
 }
 
 // storedCounts are counts and numbers that the database stores.
@@ -187,7 +163,6 @@ type storedCounts struct {
 	nextEvent     int64 // number of the next event
 	enqueuedTotal int64 // number of jobs ever enqueued
 	counts        [queue.Cancelled + 1]int64
-	undecidedJobs int64 // number of ended jobs whose dependants are not decided yet
 	emptyLanes    int64 // number of lanes without jobs
 	committedJobs int64 // number of jobs in committed batches
 	outputs       int64 // total size of all outputs in bytes
@@ -211,9 +186,6 @@ type rankOrder struct {
 	rankedBy string
 }
 
-// Now returns the time of the engine's clock.
-func (s *Engine) Now() queue.Millis { return s.now() }
-
 // Broken returns a channel that is closed when the engine has failed for good; Err returns the reason. The process
 // that runs the engine should then exit. Committed changes are kept.
 func (s *Engine) Broken() <-chan struct{} { return s.broken }
@@ -235,7 +207,7 @@ func (s *Engine) Close() error {
 		return nil
 	}
 	<-s.writerToken
-	for !s.idle() {
+	for s.ops.Len() > 0 {
 		s.commitNextGroup()
 	}
 	var unwritten error
@@ -247,13 +219,7 @@ func (s *Engine) Close() error {
 		}
 	}
 	s.writesStopped = true
-	s.mu.Lock()
-	w := s.waiter
-	s.waiter = nil
-	s.mu.Unlock()
-	if w != nil {
-		w.result <- claimResult{err: ErrClosed}
-	}
+	s.endWaiter(ErrClosed)
 	s.writerToken <- struct{}{} // operations that arrive later are refused
 	return errors.Join(unwritten, s.StopReading(), s.backend.Close())
 }
@@ -264,11 +230,11 @@ func (s *Engine) Log() *slog.Logger { return s.log }
 // CommitTime returns the time since the current commit, or work between transactions, started. If neither is in
 // progress, it returns 0. It never blocks, and is safe for concurrent use.
 func (s *Engine) CommitTime() time.Duration {
-	start := time.Duration(s.commitStart.Load())
-	if start == 0 {
+	start := s.commitStart.Load()
+	if start == nil {
 		return 0
 	}
-	return time.Since(s.createdAt) - start
+	return time.Since(*start)
 }
 
 // StartCopy records that a copy of the database is being made. It returns false if another copy is being made.
@@ -288,41 +254,11 @@ func (s *Engine) DueSooner() <-chan struct{} { return s.dueSooner }
 // Watch returns hints about changes of the given jobs.
 func (s *Engine) Watch(seqs []int64) *store.JobWatch { return s.watchers.Watch(seqs) }
 
-// countsNow returns the counts as of the last commit.
-func (s *Engine) countsNow() store.Counts {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.counts
-}
-
 // Counts returns the number of jobs in each state, and the size of the database.
 func (s *Engine) Counts() store.Counts {
-	c := s.countsNow()
+	c := s.Reads.Counts()
 	c.Bytes = s.space.Bytes()
 	return c
-}
-
-// LastEvent returns the number of the newest event, and a channel that is closed when a newer one is
-// stored.
-func (s *Engine) LastEvent() (last int64, newer <-chan struct{}) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.newEvent == nil {
-		s.newEvent = make(chan struct{})
-	}
-	return s.lastEvent, s.newEvent
-}
-
-// publishCounts makes the writer's counts visible to readers after a load.
-func (s *Engine) publishCounts() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.lastEvent = s.mem.nextEvent - 1
-	s.counts.States, s.counts.EnqueuedTotal = s.mem.counts, s.mem.enqueuedTotal
-	s.counts.Reranking = s.mem.ranking.state != 0
-	s.counts.Outputs, s.counts.UnderOwnRetention = s.mem.outputs, s.mem.keptJobs
-	s.noteAllUsageLocked()
-	s.listAllReserved()
 }
 
 var ErrClosed = queue.Errorf(queue.CodeUnavailable, "the service is stopping and has closed the queue; try again later")

@@ -13,15 +13,15 @@ func (s *Engine) Usual(fingerprint uint64) time.Duration {
 }
 
 // writeEstimatesEachMinute writes the estimates at most once a minute.
-func (t *Tx) writeEstimatesEachMinute() error {
+func (t *Tx) writeEstimatesEachMinute() (more bool, err error) {
 	e := &t.s.runtimeEstimates
 	if e.Due(store.Minute.Floor(t.startTime)) {
 		if list := e.Encode(); list != nil {
-			t.undo = append(t.undo, func() { e.MarkUnwritten() })
-			return t.Exec(estimates.PutEstimates, list)
+			t.undo = append(t.undo, e.MarkUnwritten)
+			err = t.Exec(estimates.PutEstimates, list)
 		}
 	}
-	return nil
+	return false, err
 }
 
 // writeEstimates writes the estimates when the engine is closed.

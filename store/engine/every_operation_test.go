@@ -48,7 +48,7 @@ func everyGate(t *testing.T, s *Store) {
 	_, err := s.Enqueue(ctx, store.Request{Drafts: []queue.Job{draft(func(j *queue.Job) { j.Queue = "once" })}})
 	must(err)
 	must(s.Do(ctx, Urgent, func(tx *Tx) error { // rolling back a change of a lane marks the user in the same way
-		s.mem.lanes.markStaleUser(s.mem.lanes.state("q"), 0)
+		s.mem.lanes.MarkStaleUser(s.mem.lanes.Queue("q"), 0)
 		return tx.refresh()
 	}))
 	turned, err := s.Exchange(ctx, store.Report{Want: 9})
@@ -92,7 +92,7 @@ func everyGate(t *testing.T, s *Store) {
 	if n := number(t, s, `SELECT (SELECT count(*) FROM lanes WHERE demands <> '') + (SELECT count(*) FROM gates) + (SELECT count(*) FROM starts)`); n != 0 {
 		t.Errorf("%d unused lanes, gates and starts remain", n)
 	}
-	if s.mem.lanes.queues["once"] != nil {
+	if s.mem.lanes.Queues["once"] != nil {
 		t.Error("the cache still contains a queue without jobs and lanes")
 	}
 }

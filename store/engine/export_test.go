@@ -2,12 +2,13 @@ package engine
 
 import (
 	"context"
-	"slices"
 	"testing"
 
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/store"
 	"github.com/queuectl/queuectl/store/database"
+	"github.com/queuectl/queuectl/store/lanes"
+	"github.com/queuectl/queuectl/store/readahead"
 	"github.com/queuectl/queuectl/store/rules"
 	"github.com/queuectl/queuectl/store/sqlitedb"
 )
@@ -49,7 +50,7 @@ func (s *Engine) DoRemoving(ctx context.Context, c Class, run func(*Tx) error) e
 // DoExpecting carries out an operation that will record the given ends of attempts and claim as many jobs as
 // want says.
 func (s *Engine) DoExpecting(ctx context.Context, ended []store.Settlement, want int, run func(*Tx) error) error {
-	return s.doOp(ctx, &op{class: Urgent, endedAttempts: ended, wantedJobs: want, run: run})
+	return s.doOp(ctx, &op{class: Urgent, forecast: forecast{endedAttempts: ended, wantedJobs: want}, run: run})
 }
 
 func (t *Tx) Rules() *rules.Rules { return &t.rules }
@@ -60,13 +61,7 @@ func (t *Tx) PrewrittenJobs() int { return len(t.prewrite.jobs) }
 func (t *Tx) HasPrefetch() bool { return t.claimPrefetch != nil }
 
 // LanesReadAhead returns the jobs that were read ahead, by lane.
-func (t *Tx) LanesReadAhead() map[int64]LaneRows {
-	list := map[int64]LaneRows{}
-	for id, l := range t.readAhead.lanes {
-		list[id] = l.LaneRows
-	}
-	return list
-}
+func (t *Tx) LanesReadAhead() map[int64]readahead.Lane { return t.readAhead.Lanes() }
 
 // HasWaiter reports whether a claim waits for a runnable job.
 func (s *Engine) HasWaiter() bool {
@@ -76,11 +71,7 @@ func (s *Engine) HasWaiter() bool {
 }
 
 // Waiting returns the number of operations that wait for a commit.
-func (s *Engine) Waiting() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return len(slices.Concat(s.waitingOps[:]...))
-}
+func (s *Engine) Waiting() int { return s.ops.Len() }
 
 // HoldCommits prevents commits until release is called.
 func (s *Engine) HoldCommits() (release func()) {
@@ -96,21 +87,21 @@ func (s *Engine) ChecksLanesLater() bool { return s.closedHereStale }
 func (s *Engine) CheckForgottenTurns(t *testing.T) {
 	t.Helper()
 	err := s.Do(t.Context(), Urgent, func(tx *Tx) error {
-		s.mem.lanes.state("q").fixedTurns = 7
-		s.mem.lanes.state("gone").lastTurns = map[int]int64{1: 8}
+		s.mem.lanes.Queue("q").FixedTurns = 7
+		s.mem.lanes.Queue("gone").LastTurns = map[int]int64{1: 8}
 		s.mem.lastPass = 5
-		s.mem.lanes.state("gone").Pass = 5 // the value of a new queue
-		s.mem.lanes.state("waits").Pass = 6
+		s.mem.lanes.Queue("gone").Pass = 5 // the value of a new queue
+		s.mem.lanes.Queue("waits").Pass = 6
 		if err := tx.reload(); err != nil {
 			return err
 		}
-		if from := s.mem.lanes.state("q").fixedTurns; from != 7 {
+		if from := s.mem.lanes.Queue("q").FixedTurns; from != 7 {
 			t.Errorf("after reload, fixedTurns is %d, want 7", from)
 		}
-		if s.mem.lanes.queues["gone"] != nil {
+		if s.mem.lanes.Queues["gone"] != nil {
 			t.Error("reload created a queue that does not exist")
 		}
-		if q := s.mem.lanes.queues["waits"]; q == nil || q.Pass != 6 {
+		if q := s.mem.lanes.Queues["waits"]; q == nil || q.Pass != 6 {
 			t.Errorf("reload lost the pass of a queue: %+v", q)
 		}
 		return nil
@@ -150,9 +141,9 @@ func (c *countingConn) Number(sql string, args ...any) (int64, error) {
 // another node has changed, then those of all users. It returns the round trips that each took.
 func (s *Engine) RefreshTrips(t *testing.T, users int) (changed, all int) {
 	t.Helper()
-	refresh := func(stale func(q *queueState)) (trips int) {
+	refresh := func(stale func(q *lanes.Queue)) (trips int) {
 		err := s.Do(t.Context(), Urgent, func(tx *Tx) error {
-			q := s.mem.lanes.state("default")
+			q := s.mem.lanes.Queue("default")
 			stale(q)
 			c := &countingConn{Conn: tx.Conn}
 			tx.Conn = c
@@ -160,8 +151,8 @@ func (s *Engine) RefreshTrips(t *testing.T, users int) (changed, all int) {
 				t.Error(err)
 			}
 			tx.Conn, trips = c.Conn, c.trips
-			if len(q.users) != users {
-				t.Errorf("%d of %d users have open lanes", len(q.users), users)
+			if openUsers(s.mem.lanes, q) != users {
+				t.Errorf("%d of %d users have open lanes", openUsers(s.mem.lanes, q), users)
 			}
 			return nil
 		})
@@ -170,12 +161,18 @@ func (s *Engine) RefreshTrips(t *testing.T, users int) (changed, all int) {
 		}
 		return trips
 	}
-	changed = refresh(func(q *queueState) {
-		if q.stale || len(q.staleUsers) != 1 {
-			t.Errorf("of %d users, a node reads the lanes of %v, of all: %v; want user 1", users, q.staleUsers, q.stale)
+	changed = refresh(func(q *lanes.Queue) {
+		if q.Stale || len(q.StaleUsers) != 1 {
+			t.Errorf("of %d users, a node reads the lanes of %v, of all: %v; want user 1", users, q.StaleUsers, q.Stale)
 		}
 	})
-	return changed, refresh(s.mem.lanes.markStale)
+	return changed, refresh(s.mem.lanes.MarkStale)
+}
+
+// openUsers returns the number of users with open lanes in a queue.
+func openUsers(ls *lanes.Lanes, q *lanes.Queue) (n int) {
+	ls.Contenders(q, func(*rules.Lane, int64) { n++ })
+	return n
 }
 
 // enqueueIn enqueues a job within a transaction.

@@ -114,7 +114,7 @@ func TestRollUpsAreCutAnywhere(t *testing.T) {
 	for range 100 {
 		undone := errors.New("undone")
 		s.Do(t.Context(), Urgent, func(tx *Tx) error {
-			if _, err := tx.tidyFigures(); err != nil {
+			if _, err := tx.statistics().Tidy(); err != nil {
 				t.Error(err)
 			}
 			return undone

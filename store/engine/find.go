@@ -1,10 +1,11 @@
 package engine
 
 import (
+	"math"
 	"slices"
 
-	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/store/database"
+	"github.com/queuectl/queuectl/store/readahead"
 	"github.com/queuectl/queuectl/store/records"
 	"github.com/queuectl/queuectl/store/rules"
 )
@@ -17,15 +18,15 @@ func (t *Tx) Find(l *rules.LaneScan) error {
 	enough, full := false, false
 	more := func() bool { l.Exhausted, enough = false, true; return false }
 	each := func(r database.Row, passed bool) (bool, error) {
-		p := rules.Position{Rank: r.Num(records.RankColumn), Seq: r.Num(0)}
+		p := readahead.Position(r)
 		leased := passed || t.s.mem.leases[p.Seq] != nil
 		if p.After(l.StopAt) {
 			if l.Next = p; !leased {
-				l.NextPriority = headPriority(r.Num(records.StateColumn), r.Num(records.PriorityColumn), r.Num(records.ExpiresColumn))
+				l.NextPriority = readahead.HeadOf(r).Priority
 			}
 			return more(), nil
 		}
-		l.Next = following(p)
+		l.Next = readahead.Following(p)
 		if leased {
 			return true, nil
 		}
@@ -64,40 +65,30 @@ func (t *Tx) Find(l *rules.LaneScan) error {
 // rest.
 func (t *Tx) peek(l *rules.LaneScan) error {
 	l.Exhausted = true
-	found := func(h *LaneHead) (more bool) {
-		if t.hasLeftLane(h.Position.Seq) || t.s.mem.leases[h.Position.Seq] != nil {
-			l.Next = following(h.Position)
+	found := func(h *readahead.Head) (more bool) {
+		if t.readAhead.HasLeft(h.Position.Seq) || t.s.mem.leases[h.Position.Seq] != nil {
+			l.Next = readahead.Following(h.Position)
 			return true
 		}
 		l.Next, l.NextPriority, l.Exhausted = h.Position, h.Priority, false
 		return false
 	}
-	if h, known := t.readAhead.head(l.Lane.ID, l.Next); known && (h == nil || !found(h)) {
+	if h, known := t.readAhead.Head(l.Lane.ID, l.Next); known && (h == nil || !found(h)) {
 		return nil
 	}
 	for all := false; !all && l.Exhausted; {
 		rows, piece := 0, t.ReadLimit(0, 0)
 		err := t.Query(func(r database.Row) (bool, error) {
 			rows++
-			h := ReadLaneHead(r)
+			h := readahead.ReadHead(r)
 			return found(&h), nil
-		}, findJobs(LaneHeadColumns), findArgs(l.Lane.ID, l.Next, piece)...)
+		}, findJobs(readahead.HeadColumns), findArgs(l.Lane.ID, l.Next, piece)...)
 		if err != nil {
 			return err
 		}
 		all = rows < piece
 	}
 	return nil
-}
-
-// headPriority returns a lane's priority, given the state, priority and expiry of its first job; see
-// rules.Lane. It returns UnknownPriority for a job that expires or may be damaged, so that each claim reads
-// the job again.
-func headPriority(state, priority, expiresAt int64) int64 {
-	if expiresAt != 0 || !queue.State(state).Runnable() {
-		return rules.UnknownPriority
-	}
-	return priority
 }
 
 // findJobs returns the statement that reads the next jobs of a lane. findArgs returns its arguments.
@@ -129,8 +120,17 @@ func (t *Tx) findPiece(l *rules.LaneScan, each func(r database.Row, gone bool) (
 		}
 	}
 	if t.remote() && l.UpcomingLanes != nil {
-		return t.findAhead(l, each)
+		return t.readAhead.Find(l, t.ReadLimit(math.MaxInt32, t.s.typicalJobBytes), t.readLanes, each)
 	}
 	err = t.Query(func(r database.Row) (bool, error) { return counted(r, false) }, findJobs(records.ColumnsOf(l.Scope)), args...)
 	return rows < piece, err
+}
+
+// readLanes reads the next jobs of several lanes from the server. It does not write the changed lanes first, since
+// it only reads jobs.
+func (t *Tx) readLanes(starts []readahead.Start, size int) ([]readahead.Lane, error) {
+	if err := t.EnsureBegun(); err != nil {
+		return nil, err
+	}
+	return t.s.shared.ReadLanes(t, starts, size)
 }

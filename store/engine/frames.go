@@ -60,8 +60,8 @@ func (t *Tx) detach(b *batch, f *frame) error {
 	if err != nil {
 		return err
 	}
-	t.s.mem.undecidedJobs += ended // dependants of lost jobs are decided as if these jobs were removed
-	t.wakeAt(t.startTime)
+	t.s.mem.dependencies.UndecidedJobs += ended // dependants of lost jobs are decided as if these jobs were removed
+	t.WakeAt(t.startTime)
 	lost := max(1, f.count-int64(len(f.jobs)))
 	if err := t.Exec(`UPDATE frames SET batch = -batch, count = ? WHERE n = ?`, lost, f.id); err != nil {
 		return err

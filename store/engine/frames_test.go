@@ -225,13 +225,7 @@ func TestOccupiedNumbersAreSkippedCheaply(t *testing.T) {
 		t.Errorf("the next 1000 took %d looks", looks()-before)
 	}
 	other := openStore(t, t.TempDir())
-	n := numberSource{next: 1, rng: other.rng, window: firstLeap}
-	for range 10 * maxSkips {
-		before := n.next
-		if n.skip(); n.next <= before || n.next > maxSeq || n.window > maxLeap {
-			t.Fatalf("from %d to %d in a window of %d", before, n.next, n.window)
-		}
-	}
+	const maxSeq = 1 << 62 // see package ids
 	damageRow(t, other, `UPDATE meta SET next_seq = ?`, int64(maxSeq))
 	other.Do(t.Context(), Urgent, func(tx *Tx) error { tx.s.mem.nextSeq = maxSeq; return nil })
 	if _, err := other.Enqueue(t.Context(), store.Request{Drafts: []queue.Job{draft(), draft()}}); err == nil ||

@@ -1,15 +1,15 @@
 package engine
 
 import (
-	"fmt"
-	"maps"
-	"math/rand/v2"
 	"slices"
-	"strconv"
 
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/store/database"
+	"github.com/queuectl/queuectl/store/ids"
+	"github.com/queuectl/queuectl/store/reads"
 	"github.com/queuectl/queuectl/store/records"
+	"github.com/queuectl/queuectl/store/rules"
 )
 
 // NewJob implements rules.Tx.
@@ -18,8 +18,8 @@ func (t *Tx) NewJob(draft *queue.Job) (at int, seq int64, id string, err error) 
 	if err != nil {
 		return 0, 0, "", err
 	}
-	receipt := store.Receipt{IDs: make([]string, 1), Seqs: make([]int64, 1)}
-	if err := t.assignIDs([]queue.Job{*draft}, &receipt); err != nil {
+	receipt, err := t.assignIDs([]queue.Job{*draft})
+	if err != nil {
 		return 0, 0, "", err
 	}
 	if h := &t.s.mem.hooks; draft.UID == h.UID {
@@ -32,117 +32,49 @@ func (t *Tx) NewJob(draft *queue.Job) (at int, seq int64, id string, err error) 
 }
 
 // assignIDs assigns a seq and an id to each draft. If an id is taken, it returns an error for all.
-func (t *Tx) assignIDs(drafts []queue.Job, receipt *store.Receipt) error {
-	n := idAllocator{t: t, numberSource: numberSource{next: t.s.mem.nextSeq, rng: t.s.rng, window: firstLeap},
-		takenIDs: map[string]bool{}}
-	var given []string
-	for i := range drafts {
-		if id := drafts[i].ID; id != "" {
-			given = append(given, id)
+func (t *Tx) assignIDs(drafts []queue.Job) (r store.Receipt, err error) {
+	var next int64
+	if r.IDs, r.Seqs, next, err = ids.Assign(drafts, t.s.mem.nextSeq, t.s.rng, t.takenIDs); err == nil {
+		t.s.mem.nextSeq = next
+	}
+	return r, err
+}
+
+// Named implements rules.Tx. It finds a job of a batch in transfer only by an id that the user chose. It
+// finds a hook from the settings only if the hook runs as that user.
+func (t *Tx) Named(uid int, id string) (seq int64, err error) {
+	hidden := false
+	err = t.Query(func(r database.Row) (bool, error) {
+		if hidden = r.Num(1) == 0; !hidden {
+			seq = r.Num(0)
+		}
+		return hidden, nil
+	}, `SELECT seq, CASE WHEN hooks & ? = 0 OR uid = ? THEN 1 ELSE 0 END FROM jobs WHERE `+reads.HasID,
+		append([]any{int64(queue.HookSettings), int64(uid)}, reads.HasIDArgs(id)...)...)
+	if seq != 0 || err != nil {
+		return seq, err
+	}
+	if len(t.s.mem.batches) > 0 {
+		seq, err = t.Number(`SELECT seq FROM staged_ids JOIN batches ON n = batch WHERE id = ? AND uid = ? AND stage < 2`, id,
+			int64(uid))
+	}
+	if seq == 0 && err == nil && !hidden {
+		err = reads.CheckMissing(t.Conn, id)
+	}
+	return seq, err
+}
+
+// Holder implements rules.Tx.
+func (t *Tx) Holder(uid int, key string) (j rules.Job, found bool, err error) {
+	for _, ended := range []string{`ended_at = 0`, `ended_at > 0 ORDER BY ended_at DESC`} {
+		list, err := t.jobs(1, `jobs INDEXED BY jobs_unique WHERE unique_key <> '' AND uid = ? AND unique_key = ? AND `+ended,
+			int64(uid), key)
+		if err != nil {
+			return j, false, err
+		}
+		if len(list) > 0 {
+			return list[0], true, nil
 		}
 	}
-	missing := len(drafts) - len(given)
-	if err := n.check(given, missing); err != nil {
-		return err
-	}
-	for i := range drafts {
-		if id := drafts[i].ID; id != "" {
-			if n.takenIDs[id] {
-				return exists(id, i, len(drafts))
-			}
-			n.takenIDs[id] = true
-		}
-	}
-	for i := range drafts {
-		receipt.IDs[i] = drafts[i].ID
-		if drafts[i].ID == "" {
-			id, err := n.nextFree(missing)
-			if err != nil {
-				return err
-			}
-			receipt.IDs[i] = id
-			missing--
-		}
-		receipt.Seqs[i] = n.next
-		n.next++
-	}
-	if n.next > maxSeq {
-		return queue.Errorf(queue.CodeFull, "all job numbers are used up; start a new service with an empty database")
-	}
-	t.s.mem.nextSeq = n.next
-	return nil
-}
-
-// idAllocator finds ids for the jobs of one request.
-type idAllocator struct {
-	numberSource
-	t           *Tx
-	takenIDs    map[string]bool
-	checkedUpTo int64 // the numbers from next to before this one were checked
-}
-
-// maxIDCheck bounds the numbers that one query checks.
-const maxIDCheck = 1000
-
-// check finds out which of these ids, and which of the next numbers, are already ids of jobs.
-func (n *idAllocator) check(ids []string, numbers int) (err error) {
-	n.checkedUpTo = n.next + int64(min(numbers, maxIDCheck))
-	for number := n.next; number < n.checkedUpTo; number++ {
-		ids = append(ids, strconv.FormatInt(number, 10))
-	}
-	taken, err := n.t.takenIDs(ids)
-	maps.Copy(n.takenIDs, taken)
-	return err
-}
-
-// nextFree moves to the next number that is not the id of another job, and returns it as an id. missing is
-// how many more ids are needed.
-func (n *idAllocator) nextFree(missing int) (id string, err error) {
-	for {
-		if n.next >= n.checkedUpTo {
-			if err := n.check(nil, missing+2*n.skippedCount); err != nil {
-				return "", err
-			}
-		}
-		if id = strconv.FormatInt(n.next, 10); !n.takenIDs[id] {
-			return id, nil
-		}
-		n.skip() // this number is the id of another job, so it is never assigned as a seq
-	}
-}
-
-// A user could use the next numbers as ids for jobs, so that each request must skip them. After maxSkips
-// skipped numbers, a request therefore leaps ahead by a random distance. The maximum distance doubles with
-// each leap, so no user can predict the next free number.
-const (
-	maxSkips  = 1000
-	firstLeap = 1024
-	maxLeap   = 1 << 40
-	maxSeq    = 1 << 62 // far above any number that leaps can reach
-)
-
-// numberSource finds numbers for the jobs of one request.
-type numberSource struct {
-	next         int64
-	skippedCount int
-	window       int64
-	rng          *rand.Rand
-}
-
-func (n *numberSource) skip() {
-	n.next++
-	if n.skippedCount++; n.skippedCount <= maxSkips {
-		return
-	}
-	n.next += n.rng.Int64N(n.window)
-	n.window = min(2*n.window, maxLeap)
-}
-
-func exists(id string, i, count int) error {
-	e := &queue.Error{Code: queue.CodeExists, Field: "id",
-		Message: fmt.Sprintf("another job has the id %q; choose another id, or leave the id out to get a number", id)}
-	if count > 1 {
-		return e.WithIndex(i + 1)
-	}
-	return e
+	return j, false, nil
 }

@@ -1,96 +1,16 @@
 package engine
 
 import (
-	"container/heap"
 	"context"
 	"fmt"
-	"slices"
 
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/store"
 	"github.com/queuectl/queuectl/store/database"
+	"github.com/queuectl/queuectl/store/lanes"
 	"github.com/queuectl/queuectl/store/records"
 	"github.com/queuectl/queuectl/store/rules"
 )
-
-// lanes is the writer's cache of lanes and queues. It holds all lanes without demands, called plain lanes.
-// There may be many lanes with demands, so it holds only the best ones of each queue and user.
-type lanes struct {
-	plain       map[laneName]*rules.Lane
-	byUID       map[int][]*rules.Lane // plain lanes by uid
-	queues      map[string]*queueState
-	ready       readyQueues // queues with room and an open lane; a heap ordered by the best head
-	staleQueues []*queueState
-	hasGates    bool // the database contains gates or lanes with demands
-	// overQuota maps the gate of a user's quota to the number of lanes with demands that it closes.
-	overQuota     map[int64]int
-	weights       int // number of queues whose weight is not 1
-	node          store.Node
-	resourceGates []int64 // ids of the gates that are resources
-	// closedHere maps lanes that are open in the database, but closed for this node, to the gate that closes
-	// them. Another node may have room at that gate.
-	closedHere map[int64]int64
-}
-
-// laneName names a lane without demands.
-type laneName struct {
-	queue string
-	uid   int
-}
-
-// openLaneHeap is a heap of open lanes, ordered by their heads.
-type openLaneHeap []*rules.Lane
-
-// Len implements heap.Interface.
-func (o openLaneHeap) Len() int { return len(o) }
-
-// Less implements heap.Interface.
-func (o openLaneHeap) Less(i, j int) bool { return o[j].Head.After(o[i].Head) }
-
-// Swap implements heap.Interface.
-func (o openLaneHeap) Swap(i, j int) {
-	o[i], o[j] = o[j], o[i]
-	o[i].HeapIndex, o[j].HeapIndex = i, j
-}
-
-// Push implements heap.Interface.
-func (o *openLaneHeap) Push(x any) {
-	l := x.(*rules.Lane)
-	l.HeapIndex = len(*o)
-	*o = append(*o, l)
-}
-
-// Pop implements heap.Interface.
-func (o *openLaneHeap) Pop() any {
-	last := len(*o) - 1
-	l := (*o)[last]
-	(*o)[last], *o = nil, (*o)[:last]
-	l.HeapIndex = -1
-	return l
-}
-
-// updateHeap adds a plain lane to the heap of open lanes, moves it there or removes it, according to its head
-// and whether it is open.
-func (ls *lanes) updateHeap(l *rules.Lane) {
-	q := ls.state(l.Queue)
-	switch {
-	case l.ClosedBy == rules.Open && l.HeapIndex < 0:
-		heap.Push(&q.openLanes, l)
-	case l.ClosedBy == rules.Open:
-		heap.Fix(&q.openLanes, l.HeapIndex)
-	case l.HeapIndex >= 0:
-		heap.Remove(&q.openLanes, l.HeapIndex)
-	}
-	ls.updateQueue(q)
-}
-
-// userOf returns the uid of the user whose quota is represented by a gate; see rules.UserGate.
-func userOf(gate int64) int {
-	if gate%2 != 0 {
-		return int((gate + 1) / 2)
-	}
-	return int((-gate - 2) / 2)
-}
 
 // SetLane implements rules.Tx.
 func (t *Tx) SetLane(l rules.Lane) error {
@@ -99,24 +19,23 @@ func (t *Tx) SetLane(l rules.Lane) error {
 		return t.setDemandLane(l)
 	}
 	t.noteLane(&l)
-	cached := m.lanes.plain[laneName{l.Queue, l.UID}]
+	cached := m.lanes.Plain[lanes.NameOf(&l)]
 	old := *cached
 	t.undo = append(t.undo, func() {
 		cached.Head, cached.Priority, cached.ClosedBy = old.Head, old.Priority, old.ClosedBy
-		m.lanes.updateHeap(cached)
+		m.lanes.Update(cached)
 	})
 	m.emptyLanes += records.Bit(l.ClosedBy == rules.Empty) - records.Bit(old.ClosedBy == rules.Empty)
 	cached.Head, cached.Priority, cached.ClosedBy = l.Head, l.Priority, l.ClosedBy
-	m.lanes.updateHeap(cached)
+	m.lanes.Update(cached)
 	return nil
 }
 
 // setDemandLane implements SetLane for a lane with demands.
 func (t *Tx) setDemandLane(l rules.Lane) error {
 	m := &t.s.mem
-	q := m.lanes.state(l.Queue)
-	known := !q.stale && !q.staleUsers[l.UID] &&
-		slices.ContainsFunc(q.openOf(l.UID).open, func(o *rules.Lane) bool { return o.ID == l.ID })
+	q := m.lanes.Queue(l.Queue)
+	known := q.Knows(&l)
 	old, written := t.unwritten[l.ID]
 	if !known && !written { // a lane that is in the cache is open, so its stored gate is known
 		shut, err := t.Number(`SELECT shut FROM lanes WHERE id = ?`, l.ID)
@@ -127,15 +46,15 @@ func (t *Tx) setDemandLane(l rules.Lane) error {
 	}
 	m.emptyLanes += records.Bit(l.ClosedBy == rules.Empty) - records.Bit(old.ClosedBy == rules.Empty)
 	stored := t.storedGate(&l)
-	m.lanes.countOverQuota(old.ClosedBy, -1)
-	m.lanes.countOverQuota(stored, 1)
+	m.lanes.CountOverQuota(old.ClosedBy, -1)
+	m.lanes.CountOverQuota(stored, 1)
 	t.undo = append(t.undo, func() {
-		m.lanes.countOverQuota(stored, -1)
-		m.lanes.countOverQuota(old.ClosedBy, 1)
-		m.lanes.markStaleUser(q, l.UID)
+		m.lanes.CountOverQuota(stored, -1)
+		m.lanes.CountOverQuota(old.ClosedBy, 1)
+		m.lanes.MarkStaleUser(q, l.UID)
 	})
 	t.noteOpenLanes(q, l.UID)
-	m.lanes.setOpen(q, l)
+	m.lanes.SetOpen(q, l)
 	if !known || l.ClosedBy != rules.Open {
 		t.closedLanes = nil
 	}
@@ -145,12 +64,12 @@ func (t *Tx) setDemandLane(l rules.Lane) error {
 }
 
 // storedGate returns the gate to be stored for a lane: the one that closes it, or rules.Open if only this
-// node lacks room. In that case it notes in lanes.closedHere that the lane is closed for this node.
+// node lacks room. In that case it notes in lanes.ClosedHere that the lane is closed for this node.
 func (t *Tx) storedGate(l *rules.Lane) int64 {
 	if t.s.node == 0 {
 		return l.ClosedBy
 	}
-	closedHere := t.s.mem.lanes.closedHere
+	closedHere := t.s.mem.lanes.ClosedHere
 	if old, there := closedHere[l.ID]; there {
 		t.undo = append(t.undo, func() { closedHere[l.ID] = old })
 	} else {
@@ -172,19 +91,8 @@ func (t *Tx) storedGate(l *rules.Lane) int64 {
 
 // unknownUser reports whether a lane is closed for this node alone because its user is unknown on this node.
 func (m *memory) unknownUser(l *rules.Lane) bool {
-	return l.ClosedBy == rules.UserGate(l.UID) && m.lanes.node.UnknownUIDs[l.UID] &&
+	return l.ClosedBy == rules.UserGate(l.UID) && m.thisNode.UnknownUIDs[l.UID] &&
 		(m.maxLeasedPerUser == 0 || m.users[l.UID].leased < m.maxLeasedPerUser)
-}
-
-// countOverQuota adds n to the number of lanes with demands that are closed by a user's quota. It ignores
-// other gates.
-func (ls *lanes) countOverQuota(shut int64, n int) {
-	if shut >= 0 || shut == rules.Empty {
-		return
-	}
-	if ls.overQuota[shut] += n; ls.overQuota[shut] == 0 {
-		delete(ls.overQuota, shut)
-	}
 }
 
 // firstOfLane selects the first job of a lane.
@@ -194,7 +102,7 @@ const firstOfLane = `FROM jobs INDEXED BY jobs_ready WHERE place = 1 AND lane = 
 func (t *Tx) Lane(j *rules.Job) (rules.Lane, error) {
 	ls := t.s.mem.lanes
 	if len(j.Demands) == 0 {
-		if l := ls.plain[laneName{j.Queue, j.UID}]; l != nil {
+		if l := ls.Plain[lanes.Name{Queue: j.Queue, UID: j.UID}]; l != nil {
 			t.noteLane(l) // other nodes may still have cached the lane as empty
 			return *l, nil
 		}
@@ -202,21 +110,17 @@ func (t *Tx) Lane(j *rules.Job) (rules.Lane, error) {
 			ClosedBy: rules.Empty, HeapIndex: -1}
 		err := t.newLane(l, "", "")
 		if err == nil {
-			ls.add(l)
+			ls.Add(l)
 			t.noteLane(l)
-			t.undo = append(t.undo, func() { ls.remove(l) })
+			t.undo = append(t.undo, func() { ls.Remove(l) })
 		}
 		return *l, err
 	}
 	demands := queue.DemandsText(j.Demands)
-	t.noteOpenLanes(ls.state(j.Queue), j.UID) // a job is about to enter or leave the lane
-	var l rules.Lane
-	err := t.Query(func(r database.Row) (_ bool, err error) {
-		l, err = records.ReadLane(r)
-		return false, err
-	}, `SELECT `+records.LaneColumns+` FROM lanes WHERE queue = ? AND uid = ? AND demands = ?`, j.Queue, int64(j.UID), demands)
-	if err != nil || l.ID != 0 {
-		if gate, shut := ls.closedHere[l.ID]; shut && l.ClosedBy == rules.Open {
+	t.noteOpenLanes(ls.Queue(j.Queue), j.UID) // a job is about to enter or leave the lane
+	l, found, err := t.storedLane(`WHERE queue = ? AND uid = ? AND demands = ?`, j.Queue, int64(j.UID), demands)
+	if err != nil || found {
+		if gate, shut := ls.ClosedHere[l.ID]; shut && l.ClosedBy == rules.Open {
 			l.ClosedBy = gate
 		}
 		return l, err
@@ -225,26 +129,36 @@ func (t *Tx) Lane(j *rules.Job) (rules.Lane, error) {
 		ClosedBy: rules.Empty, HeapIndex: -1}
 	needs := ""
 	for _, d := range j.Demands {
-		gate, err := t.gate(j.UID, d)
+		gate, err := t.Gate(j.UID, d)
 		if err != nil {
 			return l, err
 		}
 		n := rules.Need{Gate: gate, Kind: d.Kind, Units: d.Units()}
 		l.Needs = append(l.Needs, n)
 		needs += fmt.Sprintf("%d/%d/%d ", n.Gate, n.Kind, n.Units)
-		if err := t.Exec(`UPDATE gates SET lanes = lanes + 1 WHERE id = ?`, gate); err != nil {
+		if err := t.CountLane(gate, 1); err != nil {
 			return l, err
 		}
 	}
 	return l, t.newLane(&l, demands, needs)
 }
 
+// storedLane reads the first lane that a query returns. The parameter rest is the query after FROM lanes.
+func (t *Tx) storedLane(rest string, args ...any) (l rules.Lane, found bool, err error) {
+	err = t.Query(func(r database.Row) (_ bool, err error) {
+		l, err = records.ReadLane(r)
+		found = err == nil
+		return false, err
+	}, `SELECT `+records.LaneColumns+` FROM lanes `+rest, args...)
+	return l, found, err
+}
+
 // countLanes adds by to the number of lanes of a queue.
 func (t *Tx) countLanes(name string, by int) {
-	q := t.s.mem.lanes.state(name)
+	q := t.s.mem.lanes.Queue(name)
 	t.noteQueue(q)
-	q.lanes += by
-	t.undo = append(t.undo, func() { q.lanes -= by })
+	q.Lanes += by
+	t.undo = append(t.undo, func() { q.Lanes -= by })
 }
 
 func (t *Tx) newLane(l *rules.Lane, demands, needs string) (err error) {
@@ -256,30 +170,11 @@ func (t *Tx) newLane(l *rules.Lane, demands, needs string) (err error) {
 	return err
 }
 
-func (ls *lanes) add(l *rules.Lane) {
-	ls.plain[laneName{l.Queue, l.UID}] = l
-	ls.byUID[l.UID] = append(ls.byUID[l.UID], l)
-	ls.updateHeap(l)
-}
-
-func (ls *lanes) remove(l *rules.Lane) {
-	delete(ls.plain, laneName{l.Queue, l.UID})
-	others := slices.DeleteFunc(slices.Clone(ls.byUID[l.UID]), func(other *rules.Lane) bool { return other == l })
-	if ls.byUID[l.UID] = others; len(others) == 0 {
-		delete(ls.byUID, l.UID)
-	}
-	q := ls.state(l.Queue)
-	if l.HeapIndex >= 0 {
-		heap.Remove(&q.openLanes, l.HeapIndex)
-	}
-	ls.updateQueue(q)
-}
-
 // tidyLanes removes one step of the lanes without jobs if there are more than lanesKept. It reports whether
 // there is more to do.
 func (t *Tx) tidyLanes() (more bool, err error) {
 	m := &t.s.mem
-	if int64(len(m.lanes.closedHere)) > t.s.lanesKept { // some of the lanes in closedHere may no longer exist
+	if int64(len(m.lanes.ClosedHere)) > t.s.lanesKept { // some of the lanes in closedHere may no longer exist
 		t.forgetClosedHere()
 	}
 	if m.emptyLanes <= t.s.lanesKept {
@@ -289,68 +184,66 @@ func (t *Tx) tidyLanes() (more bool, err error) {
 	for _, l := range m.leases {
 		leased[l.Job.Lane] = true
 	}
-	n := 0
-	for _, l := range m.lanes.plain {
-		if n == moveStep {
-			break
-		}
-		if l.ClosedBy != rules.Empty || leased[l.ID] {
-			continue
-		}
-		n++
-		if err := t.Exec(`DELETE FROM lanes WHERE id = ?`, l.ID); err != nil {
-			return false, err
-		}
-		m.emptyLanes--
-		m.lanes.remove(l)
-		t.noteLane(l)
-		t.undo = append(t.undo, func() { m.lanes.add(l) })
-		t.countLanes(l.Queue, -1)
-	}
-	var empty []rules.Lane
-	err = t.Query(func(r database.Row) (bool, error) {
-		l, err := records.ReadLane(r)
-		if !leased[l.ID] {
+	var empty []*rules.Lane
+	for _, l := range m.lanes.Plain {
+		if l.ClosedBy == rules.Empty && !leased[l.ID] && len(empty) < moveStep {
 			empty = append(empty, l)
 		}
-		return len(empty) < moveStep-n, err
-	}, `SELECT `+records.LaneColumns+` FROM lanes INDEXED BY lanes_shut WHERE demands <> '' AND shut <> 0 AND shut = ? LIMIT ?`,
-		rules.Empty, int64(moveStep+len(leased)))
-	for i := 0; i < len(empty) && err == nil; i++ {
-		m.emptyLanes--
-		err = t.Exec(`DELETE FROM lanes WHERE id = ?`, empty[i].ID)
-		for _, need := range empty[i].Needs {
-			if err == nil {
-				err = t.Exec(`UPDATE gates SET lanes = lanes - 1 WHERE id = ?`, need.Gate)
-			}
-		}
-		t.countLanes(empty[i].Queue, -1)
 	}
-	return n+len(empty) >= moveStep, err
+	err = t.Query(func(r database.Row) (bool, error) {
+		l, err := records.ReadLane(r)
+		if !leased[l.ID] && len(empty) < moveStep {
+			empty = append(empty, &l)
+		}
+		return len(empty) < moveStep, err
+	}, `SELECT `+records.LaneColumns+` FROM lanes INDEXED BY lanes_shut WHERE demands <> '' AND shut <> 0 AND shut = ?
+		LIMIT ?`, rules.Empty, int64(moveStep+len(leased)))
+	for i := 0; i < len(empty) && err == nil; i++ {
+		err = t.removeLane(empty[i])
+	}
+	return len(empty) == moveStep, err
+}
+
+// removeLane deletes a lane without jobs.
+func (t *Tx) removeLane(l *rules.Lane) error {
+	m := &t.s.mem
+	m.emptyLanes--
+	t.countLanes(l.Queue, -1)
+	for _, need := range l.Needs {
+		if err := t.CountLane(need.Gate, -1); err != nil {
+			return err
+		}
+	}
+	if len(l.Needs) == 0 {
+		m.lanes.Remove(l)
+		t.noteLane(l)
+		t.undo = append(t.undo, func() { m.lanes.Add(l) })
+	}
+	return t.Exec(`DELETE FROM lanes WHERE id = ?`, l.ID)
 }
 
 // forgetClosedHere forgets which lanes are closed for this node alone, so that all of them are checked again.
 func (t *Tx) forgetClosedHere() {
 	ls := t.s.mem.lanes
-	old := ls.closedHere
+	old := ls.ClosedHere
 	stale := func() {
-		for _, q := range ls.queues {
-			ls.markStale(q)
+		for _, q := range ls.Queues {
+			ls.MarkStale(q)
 		}
 	}
 	t.undo = append(t.undo, func() {
-		ls.closedHere = old
+		ls.ClosedHere = old
 		stale()
 	})
-	ls.closedHere = map[int64]int64{}
+	ls.ClosedHere = map[int64]int64{}
 	t.closedLanes = nil
 	stale()
 	t.rules.Readied = true
 }
 
-// readLanes adds the statements that read the lanes. The caller must count the leases before it calls
+// loadLanes adds the statements that read the lanes. The caller must count the leases before it calls
 // addPlain, because the number of leases decides which lanes are closed by a user's quota.
-func (s *Engine) readLanes(all *database.Batch) (addPlain func()) {
+func (s *Engine) loadLanes(all *database.Batch) (addPlain func()) {
 	ls := s.mem.lanes
 	var plain []rules.Lane
 	all.Add(func(r database.Row) (bool, error) {
@@ -360,10 +253,10 @@ func (s *Engine) readLanes(all *database.Batch) (addPlain func()) {
 		return true, err
 	}, `SELECT `+records.LaneColumns+`, (SELECT rank `+firstOfLane+`), (SELECT seq `+firstOfLane+`) FROM lanes WHERE demands = ''`)
 	all.Add(func(r database.Row) (bool, error) {
-		q := ls.state(r.Text(0))
-		q.lanes += int(r.Num(1))
+		q := ls.Queue(r.Text(0))
+		q.Lanes += int(r.Num(1))
 		if r.Num(2) > 0 {
-			ls.markStale(q)
+			ls.MarkStale(q)
 		}
 		return true, nil
 	}, `SELECT queue, count(*), sum(CASE shut WHEN 0 THEN 1 ELSE 0 END) FROM lanes WHERE demands <> '' GROUP BY queue`)
@@ -371,18 +264,10 @@ func (s *Engine) readLanes(all *database.Batch) (addPlain func()) {
 		if shut, n := r.Num(0), r.Num(1); shut == rules.Empty {
 			s.mem.emptyLanes += n
 		} else {
-			ls.countOverQuota(shut, int(n))
+			ls.CountOverQuota(shut, int(n))
 		}
 		return true, nil
 	}, `SELECT shut, count(*) FROM lanes INDEXED BY lanes_shut WHERE demands <> '' AND shut <> 0 AND shut < 0 GROUP BY shut`)
-	all.Add(func(r database.Row) (bool, error) {
-		ls.resourceGates = append(ls.resourceGates, r.Num(0))
-		return true, nil
-	}, `SELECT id FROM gates WHERE uid = ? AND kind = ?`, int64(queue.SharedOwner), int64(queue.GateResource))
-	all.Add(func(r database.Row) (bool, error) {
-		ls.hasGates = true
-		return false, nil
-	}, `SELECT 1 FROM gates LIMIT 1`)
 	return func() {
 		for i := range plain {
 			l := &plain[i]
@@ -395,8 +280,8 @@ func (s *Engine) readLanes(all *database.Batch) (addPlain func()) {
 			default:
 				l.ClosedBy = rules.Open
 			}
-			ls.add(l)
-			ls.state(l.Queue).lanes++
+			ls.Add(l)
+			ls.Queue(l.Queue).Lanes++
 		}
 	}
 }
@@ -409,14 +294,10 @@ func (s *Engine) SetMaxRunningUser(ctx context.Context, n int) error {
 			return nil
 		}
 		m.maxLeasedPerUser = n
-		for uid := range m.lanes.byUID {
+		for uid := range m.lanes.ByUID {
 			t.rules.Recheck(rules.UserGate(uid))
 		}
-		if err := t.RecheckClosedLanes(); err != nil {
-			return err
-		}
-		_, err := t.continueRecheck()
-		return err
+		return t.recheckNow()
 	})
 }
 
@@ -431,21 +312,26 @@ func (s *Engine) SetHooks(ctx context.Context, h store.Hooks) error {
 // SetNode sets the labels, resources and unknown users of this node.
 func (s *Engine) SetNode(ctx context.Context, node store.Node) error {
 	return s.Do(ctx, Prompt, func(t *Tx) error {
-		ls := t.s.mem.lanes
-		old := ls.node
-		t.undo = append(t.undo, func() { ls.node = old })
-		ls.node = node.Clone()
-		ls.node.ID = t.s.node
-		for uid := range old.UnknownUIDs {
+		m := &t.s.mem
+		for uid := range m.thisNode.UnknownUIDs {
 			t.rules.Recheck(rules.UserGate(uid))
 		}
-		if err := t.storeNode(); err != nil {
-			return err
+		m.thisNode = node.Clone()
+		m.thisNode.ID = t.s.node
+		if m.thisNode.ID != 0 {
+			if err := t.s.shared.StoreNode(t, &m.thisNode); err != nil {
+				return err
+			}
 		}
-		if err := t.RecheckClosedLanes(); err != nil {
-			return err
-		}
-		_, err := t.continueRecheck()
-		return err
+		return t.recheckNow()
 	})
+}
+
+// recheckNow rechecks all gates that close a lane, and begins immediately.
+func (t *Tx) recheckNow() error {
+	if err := t.RecheckClosedLanes(); err != nil {
+		return err
+	}
+	_, err := t.continueRecheck()
+	return err
 }

@@ -32,7 +32,7 @@ type claimResult struct {
 
 // Exchange records what happened to leases and claims more, in one commit.
 func (s *Engine) Exchange(ctx context.Context, report store.Report) (store.Grant, error) {
-	o := &op{endedAttempts: report.Settlements, quota: report.MaxBytesUser, wantedJobs: report.Want}
+	o := &op{forecast: forecast{report.Settlements, report.MaxBytesUser, report.Want}}
 	return s.exchange(ctx, o, func(*Tx) *store.Report { return &report })
 }
 
@@ -53,7 +53,7 @@ func (s *Engine) exchange(ctx context.Context, o *op, report func(t *Tx) *store.
 // ExchangeLater is like Exchange, but learns what to record and claim only inside the transaction, from the
 // function report. want is the number of jobs that it will claim.
 func (s *Engine) ExchangeLater(ctx context.Context, want int, report func(t *Tx) *store.Report) (store.Grant, error) {
-	return s.exchange(ctx, &op{wantedJobs: want}, report)
+	return s.exchange(ctx, &op{forecast: forecast{wantedJobs: want}}, report)
 }
 
 // Await claims up to want jobs. If none is runnable, it waits for the first one.
@@ -111,6 +111,17 @@ func (s *Engine) Await(ctx context.Context, want int) ([]queue.Job, error) {
 		g.err = ended
 	}
 	return g.jobs, g.err
+}
+
+// endWaiter ends the claim that waits, with an error. The caller holds the right to write.
+func (s *Engine) endWaiter(err error) {
+	s.mu.Lock()
+	w := s.waiter
+	s.waiter = nil
+	s.mu.Unlock()
+	if w != nil {
+		w.result <- claimResult{err: err}
+	}
 }
 
 // resumeWaiter lets a waiter wait again after it was not served. If Await's context has ended, resumeWaiter

@@ -3,7 +3,6 @@ package engine
 import (
 	"slices"
 
-	"github.com/queuectl/queuectl/store"
 	"github.com/queuectl/queuectl/store/database"
 	"github.com/queuectl/queuectl/store/rules"
 )
@@ -34,7 +33,7 @@ func (t *Tx) JoinAs(node int64) {
 	old := s.node
 	s.node = node
 	t.OnUndo(func() { s.node = old })
-	t.OnCommitted(func() { s.mem.lanes.node.ID = node })
+	t.OnCommitted(func() { s.mem.thisNode.ID = node })
 }
 
 // OnUndo calls f if the transaction is rolled back. The functions are called in reverse order.
@@ -55,14 +54,6 @@ func (s *Engine) HoldsLeases() bool {
 		}
 	}
 	return false
-}
-
-// ReservedBy returns the node that has the reserved lease (not known to have started) of a job, or 0 if there
-// is none. It is safe for concurrent use.
-func (s *Engine) ReservedBy(seq int64) (node int64) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.reservedJobs[seq].Node
 }
 
 // ReservedByNode returns the reserved leases of each node whose leases the transaction has changed, as text.
@@ -165,21 +156,3 @@ func (s *Engine) RunsTx() bool {
 // ReadClock sets the time of the transaction from the engine's clock again. Waiting for other nodes may have
 // taken long.
 func (t *Tx) ReadClock() { t.startTime = t.s.now() }
-
-// storeNode stores the node's labels and resources in the database.
-func (t *Tx) storeNode() error {
-	n := &t.s.mem.lanes.node
-	if n.ID == 0 {
-		return nil
-	}
-	return t.s.shared.StoreNode(t, n)
-}
-
-// takeSubmission enqueues a submission with the callback enqueue, unless another service has done so.
-func (t *Tx) takeSubmission(r *store.Request, enqueue func() (store.Receipt, error)) (store.Receipt, error) {
-	return t.s.shared.TakeSubmission(t, r, func() (store.Receipt, error) {
-		t.submission = r.Submission
-		defer func() { t.submission = 0 }()
-		return enqueue()
-	})
-}

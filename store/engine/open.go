@@ -12,6 +12,8 @@ import (
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/store"
 	"github.com/queuectl/queuectl/store/database"
+	"github.com/queuectl/queuectl/store/gates"
+	"github.com/queuectl/queuectl/store/lanes"
 	"github.com/queuectl/queuectl/store/reads"
 	"github.com/queuectl/queuectl/store/records"
 	"github.com/queuectl/queuectl/store/rules"
@@ -33,24 +35,22 @@ type Config struct {
 func New(c Config) *Engine {
 	e := &Engine{
 		backend: c.Backend, space: c.Space, shared: c.Shared, now: c.Now, log: c.Log,
-		thresholds:     thresholds{lanesKept: 1000, prefetchThreshold: minClaimPrefetch},
-		writerToken:    make(chan struct{}, 1),
-		broken:         make(chan struct{}),
-		dueSooner:      make(chan struct{}, 1),
-		commitClock:    commitClock{createdAt: time.Now()},
-		publishedState: publishedState{usage: map[int]userUsage{}, publishedTurns: map[string]map[int]int64{}},
+		thresholds:  thresholds{lanesKept: 1000, prefetchThreshold: minClaimPrefetch},
+		writerToken: make(chan struct{}, 1),
+		broken:      make(chan struct{}),
+		dueSooner:   make(chan struct{}, 1),
 	}
 	if e.now == nil {
 		e.now = func() queue.Millis { return queue.MillisOf(time.Now()) }
 	}
-	e.Reads = reads.New(c.Backend, readerState{e}, ErrClosed)
+	e.Reads = reads.New(c.Backend, func() queue.Millis { return e.now() }, ErrClosed)
 	if e.log == nil {
 		e.log = slog.New(slog.DiscardHandler)
 	}
 	var seed [32]byte
 	crand.Read(seed[:]) // crypto/rand.Read never returns an error
 	e.rng = rand.New(rand.NewChaCha8(seed))
-	e.order.Store(&c.Order)
+	e.Publish(func(state *reads.State) { state.Order = c.Order })
 	return e
 }
 
@@ -72,8 +72,7 @@ func (s *Engine) Start(ctx context.Context, order queue.Order,
 			return err
 		}
 	}
-	order = s.mem.order
-	s.order.Store(&order)
+	s.Publish(func(state *reads.State) { state.Order = s.mem.order })
 	if err := s.resumeLanes(ctx); err != nil {
 		return err
 	}
@@ -104,7 +103,7 @@ func (s *Engine) LoadReadOnly(conn database.Conn, orderOf func([]store.Setting) 
 		return err
 	}
 	order, err := orderOf(settings)
-	s.order.Store(&order)
+	s.Publish(func(state *reads.State) { state.Order = order })
 	return err
 }
 
@@ -116,24 +115,23 @@ func (s *Engine) load() error {
 	if err := s.runtimeEstimates.Load(s.db); err != nil {
 		return err
 	}
-	s.publishCounts()
+	s.Publish(func(state *reads.State) {
+		s.publishCounts(state)
+		s.publishUsers(state)
+	})
 	return nil
 }
 
-// loadHeads reads everything that is stored in the database, in two batches of queries. It keeps the
-// settings in memory that are not stored.
+// loadHeads reads everything that is stored in the database, in two batches of queries.
 func (s *Engine) loadHeads() error {
-	old := &s.mem
-	s.mem = memory{maxLeasedPerUser: old.maxLeasedPerUser, hooks: old.hooks, leases: map[int64]*rules.Lease{},
-		usedUnits: map[int64]int{}, users: map[int]user{}, owners: map[int]string{}, batches: map[int64]batch{},
-		lanes: &lanes{plain: map[laneName]*rules.Lane{}, byUID: map[int][]*rules.Lane{}, queues: map[string]*queueState{},
-			overQuota: map[int64]int{}, closedHere: map[int64]int64{}}}
+	s.mem = memory{nodeMemory: s.mem.nodeMemory, leases: map[int64]*rules.Lease{},
+		gates: gates.State{UsedUnits: map[int64]int{}}, users: map[int]user{}, owners: map[int]string{},
+		batches: map[int64]batch{}, lanes: lanes.New()}
 	var first database.Batch
 	var moved moveNotes
 	moved.read(&first)
-	var meta metaTexts
-	s.readMeta(&first, &meta)
 	reserved := ""
+	s.readMeta(&first, &reserved)
 	leased := func(r database.Row) (bool, error) {
 		j := records.ReadMoved(r, records.HeadColumns)
 		s.mem.leases[j.Seq] = &rules.Lease{Job: j, Running: j.Slot == rules.Running}
@@ -147,9 +145,10 @@ func (s *Engine) loadHeads() error {
 	s.readUsers(&first)
 	s.readQueues(&first)
 	s.readOwners(&first)
-	s.readEdges(&first)
+	s.mem.dependencies.Read(&first)
+	s.mem.gates.Read(&first)
 	s.readBatches(&first)
-	lanesTaken := s.readLanes(&first)
+	lanesTaken := s.loadLanes(&first)
 	if err := s.db.Queries(first.Queries); err != nil {
 		return err
 	}
@@ -159,11 +158,9 @@ func (s *Engine) loadHeads() error {
 	if s.mem.nextSeq < 1 || s.mem.nextEvent < 1 {
 		return fmt.Errorf("the database has lost its counters: %w", database.Damage(`the row of the table "meta" is damaged`))
 	}
-	s.mem.reservedInMeta = meta.reservedText != ""
-	if err := s.loadReserved(reserved+meta.reservedText, leased); err != nil {
+	if err := s.loadReserved(reserved, leased); err != nil {
 		return err
 	}
-	s.mem.order = readOrder(meta.order)
 	if err := s.countUsers(); err != nil {
 		return err
 	}
@@ -171,23 +168,25 @@ func (s *Engine) loadHeads() error {
 		return err
 	}
 	lanesTaken()
-	s.countBatches()
+	for _, b := range s.mem.batches {
+		s.mem.countBatch(&b, 1)
+	}
 	return nil
 }
 
-// metaTexts are texts of the row of meta that loadHeads decodes later.
-type metaTexts struct{ reservedText, order string }
-
-// readMeta adds the query that reads the row of meta.
-func (s *Engine) readMeta(all *database.Batch, texts *metaTexts) {
+// readMeta adds the query that reads the row of meta. It appends the reserved leases to the list reserved.
+func (s *Engine) readMeta(all *database.Batch, reserved *string) {
 	all.Add(func(r database.Row) (bool, error) {
 		s.mem.nextSeq, s.mem.enqueuedTotal, s.mem.nextEvent = r.Num(0), r.Num(1), r.Num(2)
 		for i, state := range queue.States() {
 			s.mem.counts[state] = r.Num(3 + i)
 		}
-		texts.reservedText, s.mem.outputs, s.mem.rankedBy, s.mem.userList = r.Text(11), r.Num(12), r.Text(13), r.Text(14)
-		s.mem.commits, s.mem.queueList, texts.order = r.Num(15), r.Text(16), r.Text(19)
-		s.mem.summedUpTo[store.Hour], s.mem.summedUpTo[store.Day] = queue.Millis(r.Num(17)), queue.Millis(r.Num(18))
+		*reserved += r.Text(11)
+		s.mem.reservedInMeta = r.Text(11) != ""
+		s.mem.outputs, s.mem.rankedBy, s.mem.userList = r.Num(12), r.Text(13), r.Text(14)
+		s.mem.commits, s.mem.queueList, s.mem.order = r.Num(15), r.Text(16), readOrder(r.Text(19))
+		upTo := &s.mem.statistics.SummedUpTo
+		upTo[store.Hour], upTo[store.Day] = queue.Millis(r.Num(17)), queue.Millis(r.Num(18))
 		return false, nil
 	}, `SELECT next_seq, enqueued, next_event, blocked, held, pending, failed, processing, completed, dead, cancelled,
 		reserved, output_bytes, ranked_by, users, commits, queues, hours_upto, days_upto, ordered_by FROM meta`)

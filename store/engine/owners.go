@@ -9,7 +9,6 @@ import (
 
 	"github.com/queuectl/queuectl/store"
 	"github.com/queuectl/queuectl/store/database"
-	"github.com/queuectl/queuectl/store/reads"
 	"github.com/queuectl/queuectl/store/records"
 	"github.com/queuectl/queuectl/store/rules"
 )
@@ -56,22 +55,6 @@ func (t *Tx) recordOwner(uid int, name string) error {
 	t.requireReload()
 	t.undo = append(t.undo, func() { delete(owners, uid) })
 	return nil
-}
-
-// Owners returns the names that users had when they first enqueued a job, by uid. A uid below 0 is a former
-// owner. moving lists the uids whose jobs are being moved to former owners.
-func (s *Engine) Owners(ctx context.Context) (names map[int]string, moving []int, err error) {
-	err = s.Read(ctx, func(r *reads.Reader) error {
-		names, moving = map[int]string{}, nil
-		return r.Query(func(r database.Row) (bool, error) {
-			names[int(r.Num(0))] = r.Text(1)
-			if r.Num(3) > 0 {
-				moving = append(moving, int(r.Num(2)))
-			}
-			return true, nil
-		}, `SELECT uid, name, was, upto FROM owners`)
-	})
-	return names, moving, err
 }
 
 // Disown moves the jobs of a uid to a former owner, if owner is the recorded name of the uid. Each call takes
@@ -266,7 +249,7 @@ func (s *Engine) UnownedOutputs(ctx context.Context, refs []string) (unowned []s
 				if owned {
 					continue
 				}
-				if err := t.Exec(`INSERT INTO garbage (ref, node) VALUES (?, ?)`, ref, t.s.mem.lanes.node.Name); err != nil {
+				if err := t.Exec(`INSERT INTO garbage (ref, node) VALUES (?, ?)`, ref, t.s.mem.thisNode.Name); err != nil {
 					return err
 				}
 				found = append(found, ref)

@@ -38,13 +38,16 @@ type prewriteError struct{ error }
 
 func (prewriteError) Kind() database.Kind { return database.Busy }
 
-// prewriteEnded writes the rows for attempts that have ended, before the group that records them holds the
-// writer lock. mostBytes limits the total size of each user's jobs; 0 means unlimited.
-func (t *Tx) prewriteEnded(ended []store.Settlement, mostBytes int64) error {
+// PrewriteEnded writes the rows of the ended attempts that are known before the transaction's first operation, and
+// before this node holds the writer lock. It does so only if there are other nodes, which may hold the lock.
+func (t *Tx) PrewriteEnded() error {
+	if len(t.endedAttempts) == 0 || !t.s.HasOtherNodes() {
+		return nil
+	}
 	f := &prewrite{beforeLock: true, jobs: map[int64]*rules.Job{}, attempts: map[int64]prewrittenAttempt{}}
 	t.prewrite = f
-	for i := range ended {
-		e := &ended[i]
+	for i := range t.endedAttempts {
+		e := &t.endedAttempts[i]
 		if f.jobs[e.Seq] != nil {
 			continue
 		}
@@ -54,7 +57,7 @@ func (t *Tx) prewriteEnded(ended []store.Settlement, mostBytes int64) error {
 		if l := t.s.mem.leases[e.Seq]; l != nil && l.Job.Outputs > 0 {
 			continue
 		}
-		j := t.rules.PredictRow(e, mostBytes)
+		j := t.rules.PredictRow(e, t.quota)
 		if j == nil || j.Node != t.s.node {
 			continue
 		}

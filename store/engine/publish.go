@@ -1,13 +1,20 @@
 package engine
 
-import "github.com/queuectl/queuectl/queue"
+import (
+	"maps"
+
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/store/database"
+	"github.com/queuectl/queuectl/store/reads"
+)
 
 // publish makes the result of the transaction visible to readers, and notifies watchers. It runs after the
 // commit.
 func (t *Tx) publish(grant *claimResult) {
 	s := t.s
-	if t.earliestTimer != 0 && (s.mem.nextDue == 0 || t.earliestTimer < s.mem.nextDue) {
-		s.mem.nextDue = t.earliestTimer
+	if next := earliest(t.earliestTimer, s.mem.nextDue); next != s.mem.nextDue {
+		s.mem.nextDue = next
 		Hint(s.dueSooner)
 	}
 	for _, f := range t.afterCommit {
@@ -21,6 +28,30 @@ func (t *Tx) publish(grant *claimResult) {
 	} else {
 		defer s.watchers.Notify(append(t.touchedJobs, foreign.seqs...)...)
 	}
+	s.Publish(func(state *reads.State) {
+		s.publishCounts(state)
+		state.Order = s.mem.order
+		if foreign.any {
+			s.publishUsers(state)
+		}
+		for uid := range t.users {
+			s.publishUser(state, uid)
+		}
+		for _, uid := range foreign.uids {
+			s.publishUser(state, uid)
+		}
+		for _, seq := range foreign.seqs {
+			s.publishLease(state, seq)
+		}
+		for _, seq := range t.leases {
+			s.publishLease(state, seq)
+		}
+		for _, q := range t.changedTurns {
+			if s.mem.lanes.Queues[q.Name] == q { // else tidyQueues has removed the queue
+				state.Turns[q.Name] = maps.Clone(q.LastTurns)
+			}
+		}
+	})
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if grant != nil && s.waiter == grant.waiter {
@@ -29,36 +60,45 @@ func (t *Tx) publish(grant *claimResult) {
 	if t.cutShort != nil {
 		Hint(t.cutShort.retry)
 	}
-	s.counts.States, s.counts.EnqueuedTotal = s.mem.counts, s.mem.enqueuedTotal
-	s.counts.Reranking = s.mem.ranking.state != 0
-	s.counts.Outputs, s.counts.UnderOwnRetention = s.mem.outputs, s.mem.keptJobs
-	for uid := range t.users {
-		s.noteUsageLocked(uid)
+}
+
+// publishCounts makes the writer's counts visible to readers.
+func (s *Engine) publishCounts(state *reads.State) {
+	m := &s.mem
+	state.LastEvent = m.nextEvent - 1
+	state.Counts = store.Counts{States: m.counts, EnqueuedTotal: m.enqueuedTotal, Reranking: m.ranking.state != 0,
+		Outputs: m.outputs, UnderOwnRetention: m.keptJobs}
+}
+
+// publishUsers makes the counts of all users, and all reserved leases, visible to readers.
+func (s *Engine) publishUsers(state *reads.State) {
+	clear(state.Usage)
+	for uid := range s.mem.users {
+		s.publishUser(state, uid)
 	}
-	if order := s.mem.order; order != *s.order.Load() {
-		s.order.Store(&order)
+	state.Reserved = map[int64]database.Reservation{}
+	for seq := range s.mem.leases {
+		s.publishLease(state, seq)
 	}
-	if last := s.mem.nextEvent - 1; last != s.lastEvent {
-		s.lastEvent = last
-		if s.newEvent != nil {
-			close(s.newEvent)
-			s.newEvent = nil
-		}
+}
+
+// publishUser makes the counts of a user visible to readers.
+func (s *Engine) publishUser(state *reads.State, uid int) {
+	u := s.mem.users[uid]
+	if usage := (reads.Usage{Waiting: u.waiting, Bytes: u.totalBytes(), Outputs: u.outputs}); usage != (reads.Usage{}) {
+		state.Usage[uid] = usage
+	} else {
+		delete(state.Usage, uid)
 	}
-	if foreign.any {
-		s.noteAllUsageLocked()
-		s.listAllReserved()
+}
+
+// publishLease makes a job's lease visible to readers, if it is reserved.
+func (s *Engine) publishLease(state *reads.State, seq int64) {
+	if l := s.mem.leases[seq]; l != nil && !l.Running {
+		state.Reserved[seq] = database.Reservation{Fence: l.Job.Fence, Node: l.Job.Node}
+	} else {
+		delete(state.Reserved, seq)
 	}
-	for _, uid := range foreign.uids {
-		s.noteUsageLocked(uid)
-	}
-	for _, seq := range foreign.seqs {
-		s.listReserved(seq)
-	}
-	for _, seq := range t.leases {
-		s.listReserved(seq)
-	}
-	s.leaseBuffer = t.leases
 }
 
 // Hint sends a value to a channel of capacity 1, unless one is already waiting there.
@@ -69,9 +109,15 @@ func Hint(bell chan<- struct{}) {
 	}
 }
 
-// wakeAt records a timer. Only the earliest timer of the transaction is kept.
-func (t *Tx) wakeAt(at queue.Millis) {
-	if at != 0 && (t.earliestTimer == 0 || at < t.earliestTimer) {
-		t.earliestTimer = at
+// WakeAt implements rules.Tx. Only the earliest timer of the transaction is kept.
+func (t *Tx) WakeAt(at queue.Millis) {
+	t.earliestTimer = earliest(t.earliestTimer, at)
+}
+
+// earliest returns the earlier of two times. A time of 0 is none.
+func earliest(a, b queue.Millis) queue.Millis {
+	if a == 0 || b != 0 && b < a {
+		return b
 	}
+	return a
 }

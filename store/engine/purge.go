@@ -13,21 +13,6 @@ import (
 	"github.com/queuectl/queuectl/store/rules"
 )
 
-// endedFrom returns the FROM clauses that select the ended jobs of a state, sorted by the time at which they
-// ended, and the arguments of each clause.
-func endedFrom(ended *store.EndedFilter, state queue.State) (from []string, args [][]any) {
-	const all, kept = `jobs INDEXED BY jobs_ended WHERE kept = ? AND state = ? AND state > 5 AND ended_at < ?`,
-		`jobs INDEXED BY jobs_kept WHERE queue = ? AND kept = 1 AND state = ? AND ended_at < ?`
-	before := int64(ended.Cutoff)
-	switch {
-	case ended.RetentionQueue == nil:
-		return []string{all, all}, [][]any{{int64(0), int64(state), before}, {int64(1), int64(state), before}}
-	case *ended.RetentionQueue == "":
-		return []string{all}, [][]any{{int64(0), int64(state), before}}
-	}
-	return []string{kept}, [][]any{{*ended.RetentionQueue, int64(state), before}}
-}
-
 // automatic is the detail of an event that no user caused.
 var automatic = []byte(`{}`)
 
@@ -48,7 +33,7 @@ func (s *Engine) Purge(ctx context.Context, ended store.EndedFilter, limit int, 
 func (t *Tx) purge(ended *store.EndedFilter, limit int, detail []byte) (removed int, err error) {
 	var list []rules.Job
 	for _, state := range ended.States {
-		from, args := endedFrom(ended, state)
+		from, args := reads.EndedFrom(ended, state)
 		for i := range from {
 			ended, err := t.jobs(limit, from[i]+` ORDER BY ended_at`, args[i]...)
 			if err != nil {
@@ -71,7 +56,7 @@ func (t *Tx) purge(ended *store.EndedFilter, limit int, detail []byte) (removed 
 // first. It uses the counts that every transaction maintains, so a step costs the same for any number of
 // stored jobs.
 func (s *Engine) TrimJobs(ctx context.Context, queueName string, keep int64, limit int) (more bool, err error) {
-	if queueName == "" && s.countsNow().Bounded() <= keep {
+	if queueName == "" && s.Reads.Counts().Bounded() <= keep {
 		return false, nil
 	}
 	err = s.doRemoving(ctx, Normal, func(t *Tx) error {
@@ -97,35 +82,16 @@ func (t *Tx) endedCount(queueName string) int64 {
 	return t.keptCounts(queueName).KeptJobs
 }
 
-// CountEnded returns how many jobs ended in these states before a given time.
-func (s *Engine) CountEnded(ctx context.Context, ended store.EndedFilter) (total int64, err error) {
-	err = s.Read(ctx, func(r *reads.Reader) error {
-		total = 0
-		for _, state := range ended.States {
-			from, args := endedFrom(&ended, state)
-			for i := range from {
-				n, err := r.Number(`SELECT count(*) FROM `+from[i], args[i]...)
-				if err != nil {
-					return err
-				}
-				total += n
-			}
-		}
-		return nil
-	})
-	return total, err
-}
-
 // Keeping lists the queues with jobs that ended while the queue had its own retention.
 func (s *Engine) Keeping(ctx context.Context) (list []store.OwnRetentionQueue, err error) {
-	if s.countsNow().UnderOwnRetention == 0 {
+	if s.Reads.Counts().UnderOwnRetention == 0 {
 		return nil, nil
 	}
 	err = s.Do(ctx, Normal, func(t *Tx) error {
 		list = nil
-		for _, q := range t.s.mem.lanes.queues {
-			if q.keptJobs > 0 {
-				list = append(list, store.OwnRetentionQueue{Name: q.Name, Jobs: q.keptJobs, Outputs: q.keptBytes})
+		for _, q := range t.s.mem.lanes.Queues {
+			if q.KeptJobs > 0 {
+				list = append(list, store.OwnRetentionQueue{Name: q.Name, Jobs: q.KeptJobs, Outputs: q.KeptBytes})
 			}
 		}
 		return nil
@@ -158,7 +124,7 @@ func (s *Engine) TrimEvents(ctx context.Context, before queue.Millis, keep int64
 
 // TrimOutputs implements store.Store.
 func (s *Engine) TrimOutputs(ctx context.Context, keep int64) (more bool, err error) {
-	if s.countsNow().Outputs <= keep {
+	if s.Reads.Counts().Outputs <= keep {
 		return false, nil
 	}
 	err = s.doRemoving(ctx, Normal, func(t *Tx) error {
@@ -169,14 +135,14 @@ func (s *Engine) TrimOutputs(ctx context.Context, keep int64) (more bool, err er
 		}
 		above, share := t.usersAboveShare(excess)
 		for _, u := range above {
-			got, err := t.trim(trimPlan{excess: min(excess, u.Bytes-share), newSize: queue.OutputForgotten, limit: limit},
+			n, bytes, err := t.trim(min(excess, u.Bytes-share), limit, queue.OutputForgotten,
 				`SELECT jobs.seq, n, output_bytes
 				FROM jobs INDEXED BY jobs_user_outputs CROSS JOIN attempts INDEXED BY attempts_output ON attempts.seq = jobs.seq
 				WHERE uid = ? AND outputs > 0 AND output_bytes > 0 ORDER BY jobs.ended_at, jobs.seq, n LIMIT ?`, int64(u.UID))
 			if err != nil {
 				return err
 			}
-			excess, limit = excess-got.bytes, limit-got.parts
+			excess, limit = excess-bytes, limit-n
 			if more = excess > 0 && limit == 0; more || excess <= 0 {
 				return nil
 			}
@@ -214,46 +180,30 @@ func (s *Engine) TrimOutputsOf(ctx context.Context, name string, keep int64) (mo
 		if excess <= 0 {
 			return nil
 		}
-		got, err := t.trim(trimPlan{excess: excess, newSize: queue.OutputForgotten, limit: outputStep},
+		n, bytes, err := t.trim(excess, outputStep, queue.OutputForgotten,
 			`SELECT jobs.seq, n, output_bytes
 			FROM jobs INDEXED BY jobs_outputs CROSS JOIN attempts INDEXED BY attempts_output ON attempts.seq = jobs.seq
 			WHERE queue = ? AND kept = 1 AND outputs > 0 AND output_bytes > 0 ORDER BY jobs.ended_at LIMIT ?`, name)
-		more = got.parts == outputStep && got.bytes < excess
+		more = n == outputStep && bytes < excess
 		return err
 	})
 	return more, err
 }
 
-// trimPlan says which outputs to remove: excess is the number of bytes to remove, limit the maximum number of
-// outputs, and newSize the value to store as the size of a removed output.
-type trimPlan struct {
-	excess, newSize int64
-	limit           int
-}
-
-// trimCount holds the number of removed outputs and inputs, and their bytes.
-type trimCount struct {
-	parts int
-	bytes int64
-}
-
-// trim removes outputs in the order in which a query returns them. The query must select job, number and size.
-func (t *Tx) trim(plan trimPlan, oldest string, args ...any) (got trimCount, err error) {
+// trim removes outputs in the order in which a query returns them: up to limit outputs, until they have the bytes of
+// excess. The query must select job, number and size. newSize is the value to store as the size of a removed output.
+// trim returns the number of removed outputs, and their bytes.
+func (t *Tx) trim(excess int64, limit int, newSize int64, oldest string, args ...any) (n int, bytes int64, err error) {
 	var list []removable
 	err = t.Query(func(r database.Row) (bool, error) {
 		list = append(list, removable{seq: r.Num(0), attempt: r.Num(1), bytes: r.Num(2)})
-		got.parts, got.bytes = got.parts+1, got.bytes+r.Num(2)
-		return got.bytes < plan.excess && got.parts < plan.limit, nil
-	}, oldest, append(slices.Clip(args), int64(plan.limit))...)
-	if err != nil {
-		return trimCount{}, err
+		bytes += r.Num(2)
+		return bytes < excess, nil
+	}, oldest, append(slices.Clip(args), int64(limit))...)
+	for i := 0; i < len(list) && err == nil; i++ {
+		err = t.removeOutput(list[i], newSize)
 	}
-	for _, output := range list {
-		if err := t.removeOutput(output, plan.newSize); err != nil {
-			return trimCount{}, err
-		}
-	}
-	return got, nil
+	return len(list), bytes, err
 }
 
 // removeOutput removes the output of an attempt, and stores newSize as its size.

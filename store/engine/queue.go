@@ -42,13 +42,17 @@ func allTexts(drafts []queue.Job) (list []records.Texts, err error) {
 
 func (t *Tx) enqueue(r store.Request, list []records.Texts) (store.Receipt, error) {
 	if r.Submission != 0 && t.submission == 0 {
-		return t.takeSubmission(&r, func() (store.Receipt, error) { return t.enqueue(r, list) })
+		return t.s.shared.TakeSubmission(t, &r, func() (store.Receipt, error) {
+			t.submission = r.Submission
+			defer func() { t.submission = 0 }()
+			return t.enqueue(r, list)
+		})
 	}
-	if known, err := t.knownKey(r); known != nil || err != nil {
-		return orZero(known), err
+	receipt, err := t.knownKey(r)
+	if err != nil || receipt.Duplicate {
+		return receipt, err
 	}
-	receipt, err := t.enqueueAll(r, list)
-	if err != nil {
+	if receipt, err = t.enqueueAll(r, list); err != nil {
 		return store.Receipt{}, err
 	}
 	if r.Key != "" {
@@ -141,8 +145,7 @@ func (t *Tx) admitDrafts(drafts []queue.Job, uid int) (receipt store.Receipt, er
 	if err != nil {
 		return receipt, err
 	}
-	receipt = store.Receipt{IDs: make([]string, len(drafts)), Seqs: make([]int64, len(drafts))}
-	if err := t.assignIDs(drafts, &receipt); err != nil {
+	if receipt, err = t.assignIDs(drafts); err != nil {
 		return store.Receipt{}, err
 	}
 	for i, other := range instead {
@@ -172,17 +175,10 @@ func withParentSeqs(draft *queue.Job, seqs []int64) queue.Job {
 	return j
 }
 
-func orZero(r *store.Receipt) store.Receipt {
-	if r == nil {
-		return store.Receipt{}
-	}
-	return *r
-}
-
-// knownKey returns the receipt of an earlier request with the same key, or nil.
-func (t *Tx) knownKey(r store.Request) (known *store.Receipt, err error) {
+// knownKey returns the receipt of an earlier request with the same key, marked as a duplicate, or an empty receipt.
+func (t *Tx) knownKey(r store.Request) (known store.Receipt, err error) {
 	if r.Key == "" {
-		return nil, nil
+		return known, nil
 	}
 	var sum, ids string
 	err = t.Query(func(r database.Row) (bool, error) {
@@ -190,17 +186,15 @@ func (t *Tx) knownKey(r store.Request) (known *store.Receipt, err error) {
 		return false, nil
 	}, `SELECT sum, ids FROM keys WHERE uid = ? AND key = ?`, int64(r.UID), r.Key)
 	if err != nil || ids == "" {
-		return nil, err
+		return known, err
 	}
 	if sum != string(r.Sum[:]) {
-		return nil, &queue.Error{Code: queue.CodeExists, Field: "key",
+		return known, &queue.Error{Code: queue.CodeExists, Field: "key",
 			Message: "the key was already used for a request with other parameters; use a new key"}
 	}
-	if err := json.Unmarshal([]byte(ids), &known); err != nil {
-		return nil, err
-	}
-	known.Duplicate = true
-	return known, nil
+	err = json.Unmarshal([]byte(ids), &known)
+	known.Duplicate = err == nil
+	return known, err
 }
 
 func errDrafts(n int) error {

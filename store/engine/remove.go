@@ -59,7 +59,8 @@ func (t *Tx) removeAttempts(seq int64, a attemptRange) error {
 // Remove implements rules.Tx. If a job has many attempts or dependencies, tidyRemoved deletes them later.
 // Readers do not see them in the meantime.
 func (t *Tx) Remove(seq int64) error {
-	all, err := t.dropEdgesOf(seq, min(removeWithJob, maxRemoved-t.removedRows))
+	n, all, err := t.DropSome(seq, min(removeWithJob, maxRemoved-t.removedRows))
+	t.removedRows += n
 	if err != nil {
 		return err
 	}
@@ -71,7 +72,7 @@ func (t *Tx) Remove(seq int64) error {
 		err = t.removeAttempts(seq, a)
 	} else {
 		err = t.Exec(`INSERT INTO removed (seq) VALUES (?)`, seq)
-		t.wakeAt(t.startTime)
+		t.WakeAt(t.startTime)
 	}
 	if err != nil {
 		return err
@@ -93,7 +94,8 @@ func (t *Tx) tidyRemoved() (more bool, err error) {
 	if err != nil || !more {
 		return false, err
 	}
-	all, err := t.dropEdgesOf(seq, removeStep)
+	n, all, err := t.DropSome(seq, removeStep)
+	t.removedRows += n
 	if err != nil || !all {
 		return true, err
 	}

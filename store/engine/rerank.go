@@ -15,18 +15,16 @@ import (
 // See docs/decisions/0010.
 const rankStep = 250
 
-// ranking is the progress of computing new ranks for the waiting jobs, in the order of rankingStates. All
+// ranking is the progress of computing new ranks for the waiting jobs, in the order of their states. All
 // jobs of earlier states have new ranks, and so have the jobs of this state up to seq. State 0 means that all
 // jobs have new ranks.
+//
+// A claim computes the new rank of the jobs that it takes. So a job that moves to an already processed state is not
+// missed.
 type ranking struct {
 	state queue.State
 	seq   int64
 }
-
-// rankingStates are the states whose jobs have a rank, in the order in which Rerank processes them. A claim
-// computes the new rank of the jobs that it takes. So a job that moves to an already processed state is not
-// missed.
-var rankingStates = []queue.State{queue.Blocked, queue.Held, queue.Pending, queue.Failed}
 
 // orderText encodes an order for the table meta.
 func orderText(o queue.Order) string {
@@ -43,9 +41,6 @@ func readOrder(text string) (o queue.Order) {
 	return queue.Order{Scheduling: queue.Scheduling(words[0]), Aging: queue.Aging(words[1]),
 		Interval: time.Duration(ms) * time.Millisecond}
 }
-
-// Order returns the order by which ranks are computed.
-func (s *Engine) Order() queue.Order { return *s.order.Load() }
 
 // SetOrder changes the order by which ranks are computed. Rerank then computes new ranks for the waiting
 // jobs.
@@ -72,7 +67,7 @@ func (s *Engine) resumeRanking(ctx context.Context) error {
 
 // beginRanking computes new ranks for the leased jobs. Rerank handles the waiting jobs.
 func (t *Tx) beginRanking() error {
-	t.s.mem.ranking, t.s.mem.rankedBy = ranking{state: rankingStates[0]}, ""
+	t.s.mem.ranking, t.s.mem.rankedBy = ranking{state: queue.Blocked}, ""
 	if err := t.Exec(`UPDATE meta SET ranked_by = '', ordered_by = ?`, orderText(t.s.mem.order)); err != nil {
 		return err
 	}
@@ -91,14 +86,13 @@ func (t *Tx) beginRanking() error {
 
 func (t *Tx) endRanking() error {
 	t.s.mem.ranking, t.s.mem.rankedBy = ranking{}, orderText(t.s.mem.order)
-	err := t.Exec(`UPDATE meta SET ranked_by = ?`, t.s.mem.rankedBy)
-	return err
+	return t.Exec(`UPDATE meta SET ranked_by = ?`, t.s.mem.rankedBy)
 }
 
 // Rerank computes new ranks for the next waiting jobs, if the order has changed. It reports whether more jobs
 // remain.
 func (s *Engine) Rerank(ctx context.Context) (more bool, err error) {
-	if !s.countsNow().Reranking {
+	if !s.Reads.Counts().Reranking {
 		return false, nil
 	}
 	err = s.Do(ctx, Normal, func(t *Tx) error {
@@ -118,14 +112,12 @@ func (s *Engine) Rerank(ctx context.Context) (more bool, err error) {
 			}
 			at.seq = list[i].Seq
 		}
-		if len(list) == rankStep {
+		switch {
+		case len(list) == rankStep:
 			return nil
-		}
-		for i, state := range rankingStates {
-			if state == at.state && i+1 < len(rankingStates) {
-				*at = ranking{state: rankingStates[i+1]}
-				return nil
-			}
+		case at.state < queue.Failed:
+			*at = ranking{state: at.state + 1}
+			return nil
 		}
 		more = false
 		return t.endRanking()

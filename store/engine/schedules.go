@@ -2,7 +2,6 @@ package engine
 
 import (
 	"context"
-	"encoding/json"
 	"slices"
 
 	"github.com/queuectl/queuectl/queue"
@@ -71,8 +70,8 @@ func (s *Engine) PutSchedule(ctx context.Context, p store.SchedulePut) (stored s
 				return err
 			}
 		}
-		t.wakeAt(put.DueAt)
-		return t.recordScheduleEvent(queue.EventScheduleAdded, queue.EventDetail{UID: &p.RequestedBy, Schedule: put.Name})
+		t.WakeAt(put.DueAt)
+		return t.record(queue.EventScheduleAdded, nil, queue.EventDetail{UID: &p.RequestedBy, Schedule: put.Name})
 	})
 	return stored, err
 }
@@ -90,15 +89,6 @@ func (t *Tx) storedSchedule(name string) (s storedSchedule, err error) {
 		return false, nil
 	}, `SELECT gen, uid, stored FROM schedules WHERE name = ?`, name)
 	return s, err
-}
-
-// recordScheduleEvent records an event about a schedule.
-func (t *Tx) recordScheduleEvent(kind queue.EventKind, d queue.EventDetail) error {
-	raw, err := json.Marshal(d)
-	if err != nil {
-		return err
-	}
-	return t.AddEvent(kind, nil, 0, raw)
 }
 
 // Schedule implements rules.Tx.
@@ -166,7 +156,7 @@ func (s *Engine) RemoveSchedule(ctx context.Context, name string, gen int64, by 
 		if err := t.Exec(`DELETE FROM schedule_runs WHERE name = ?`, name); err != nil {
 			return err
 		}
-		return t.recordScheduleEvent(queue.EventScheduleRemoved, queue.EventDetail{UID: &by, Schedule: name})
+		return t.record(queue.EventScheduleRemoved, nil, queue.EventDetail{UID: &by, Schedule: name})
 	})
 }
 
@@ -187,7 +177,7 @@ func (s *Engine) PauseSchedule(ctx context.Context, p store.SchedulePause) error
 		default:
 			is.PausedAt, is.PausedBy, is.Note = 0, nil, ""
 			is.LastAt, is.NextAt, is.DueAt, is.Boot = max(is.LastAt, p.LastAt), p.NextAt, p.DueAt, p.Boot
-			t.wakeAt(p.DueAt)
+			t.WakeAt(p.DueAt)
 		}
 		if err := t.SetTimes(&is); err != nil {
 			return err
@@ -196,7 +186,7 @@ func (s *Engine) PauseSchedule(ctx context.Context, p store.SchedulePause) error
 		if p.Pause {
 			kind = queue.EventSchedulePaused
 		}
-		return t.recordScheduleEvent(kind, queue.EventDetail{UID: p.RequestedBy, Schedule: p.Name, Target: p.Note})
+		return t.record(kind, nil, queue.EventDetail{UID: p.RequestedBy, Schedule: p.Name, Target: p.Note})
 	})
 }
 
@@ -219,16 +209,8 @@ func (t *Tx) enqueueFor(f *store.OccurrenceRequest, draft queue.Job) (seq int64,
 	if err != nil {
 		return 0, "", err
 	}
-	if err := rules.Admit(t, draft.UID, 1, f.MaxPending, f.MaxPendingUser); err != nil {
-		return 0, "", err
-	}
-	if err := rules.AdmitBytes(t, draft.UID, records.TotalSize(drafts, list), f.MaxBytesUser); err != nil {
-		return 0, "", err
-	}
-	if err := t.admitQueues(draft.UID, rules.PerQueue(drafts)); err != nil {
-		return 0, "", err
-	}
-	receipt, err := t.admitDrafts(drafts, draft.UID)
+	receipt, err := t.enqueueAll(store.Request{Drafts: drafts, UID: draft.UID, Owner: f.Owner, MaxPending: f.MaxPending,
+		MaxPendingUser: f.MaxPendingUser, MaxBytesUser: f.MaxBytesUser}, list)
 	if err != nil {
 		return 0, "", err
 	}
@@ -236,12 +218,5 @@ func (t *Tx) enqueueFor(f *store.OccurrenceRequest, draft queue.Job) (seq int64,
 		return 0, "", queue.Errorf(queue.CodeExists, "the schedule enqueued no job, because job %s already has the unique "+
 			"key %q; to see its state: queuectl show %[1]s", receipt.IDs[0], drafts[0].Unique)
 	}
-	if _, err := t.rules.Replace(&drafts[0]); err != nil {
-		return 0, "", err
-	}
-	if err := t.recordOwner(draft.UID, f.Owner); err != nil {
-		return 0, "", err
-	}
-	t.drafts = list
-	return receipt.Seqs[0], receipt.IDs[0], t.rules.Insert(&drafts[0], 0, draft.UID, receipt.Seqs[0], receipt.IDs[0])
+	return receipt.Seqs[0], receipt.IDs[0], nil
 }

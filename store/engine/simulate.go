@@ -6,6 +6,7 @@ import (
 	"maps"
 
 	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/store/lanes"
 	"github.com/queuectl/queuectl/store/records"
 )
 
@@ -30,13 +31,16 @@ var errSimulated = errors.New("simulation only")
 
 // Attempt implements rules.Tx.
 func (t *Tx) Attempt(part func() error) error {
+	if err := t.WriteNamed(); err != nil {
+		return err
+	}
 	if err := t.Exec(`SAVEPOINT part`); err != nil {
 		return err
 	}
 	m, s := t.s.mem, t.s
-	users, counts := maps.Clone(m.users), map[*queueState]records.QueueCount{}
-	for _, q := range m.lanes.queues {
-		counts[q] = q.count()
+	users, counts := maps.Clone(m.users), map[*lanes.Queue]records.QueueCount{}
+	for _, q := range m.lanes.Queues {
+		counts[q] = q.Count()
 	}
 	was, undo := *t, len(t.undo)
 	back := s.rechecks.SaveDirtyGates()
@@ -58,12 +62,13 @@ func (t *Tx) Attempt(part func() error) error {
 	t.hasBegun = begun
 	t.dropPrefetched()
 	t.laneCache = laneCache{}
+	t.gateTables.Forget()
 	t.rules.Undone()
 	s.mem = m
 	maps.Copy(s.mem.users, users)
 	maps.DeleteFunc(s.mem.users, func(uid int, _ user) bool { _, known := users[uid]; return !known })
 	for q, c := range counts {
-		q.setCount(c)
+		q.SetCount(c)
 	}
 	s.mem.countLeased()
 	back()

@@ -1,6 +1,8 @@
 package engine
 
 import (
+	"cmp"
+	"errors"
 	"fmt"
 	"testing"
 
@@ -46,5 +48,29 @@ func TestSimulationSaysThatItIsIncomplete(t *testing.T) {
 				t.Errorf("%d lanes: got job %d at index %d, want %d", c.many, got.Jobs[i].Seq, i, want[i])
 			}
 		}
+	}
+}
+
+// If a part of a transaction is undone, the keys that its jobs name are not counted. The transaction counts those
+// that it named before.
+func TestUndoneJobsNameNoGate(t *testing.T) {
+	s := openStore(t, t.TempDir())
+	withLock := draft(ofUser(1), func(j *queue.Job) { j.Demands = []queue.Demand{{Kind: queue.GateLock, Key: "l", N: 1}} })
+	undone := errors.New("undone")
+	err := s.Do(t.Context(), Normal, func(tx *Tx) error {
+		if err := enqueueIn(tx, withLock); err != nil {
+			return err
+		}
+		if err := tx.Attempt(func() error { return cmp.Or(enqueueIn(tx, withLock), undone) }); err != undone {
+			return err
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	list, err := s.Gates(t.Context(), 1, store.GateState{})
+	if err != nil || len(list) != 1 || list[0].Jobs != 1 {
+		t.Errorf("got %+v, %v; want one gate that one job names", list, err)
 	}
 }

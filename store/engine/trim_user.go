@@ -8,31 +8,7 @@ import (
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/store"
 	"github.com/queuectl/queuectl/store/database"
-	"github.com/queuectl/queuectl/store/reads"
 )
-
-// RemovableBytes implements store.Store. It knows the outputs' size without reading them. Each input that it
-// reads has more than KeptInput bytes, so need bounds how many it reads.
-func (s *Engine) RemovableBytes(ctx context.Context, uid int, need int64) (bytes int64, err error) {
-	err = s.Do(ctx, Normal, func(t *Tx) error {
-		bytes = t.s.mem.users[uid].outputs
-		return nil
-	})
-	if err != nil || bytes >= need {
-		return bytes, err
-	}
-	outputs := bytes
-	err = s.Read(ctx, func(r *reads.Reader) error {
-		bytes = outputs
-		return r.Query(func(r database.Row) (bool, error) {
-			bytes += r.Num(0)
-			return bytes < need, nil
-		}, `SELECT octet_length(i.input) FROM jobs INDEXED BY jobs_inputs CROSS JOIN inputs AS i ON i.seq = jobs.seq
-			WHERE uid = ? AND state > 5 AND jobs.input IS NULL AND state <> 7 LIMIT ?`, int64(uid),
-			(need-outputs)/store.KeptInput+1)
-	})
-	return bytes, err
-}
 
 // TrimUser implements store.Store.
 func (s *Engine) TrimUser(ctx context.Context, uid int, keep int64) (more bool, err error) {
@@ -154,10 +130,8 @@ func (t *Tx) ForgetAttempt(seq int64) error {
 	if err != nil || n == 0 {
 		return err
 	}
-	of := trimPlan{excess: 1, newSize: queue.OutputOverQuota, limit: 1}
-	if _, err := t.trim(
-		of, `SELECT seq, n, output_bytes FROM attempts WHERE seq = ? AND n = ? AND output_bytes > 0 LIMIT ?`, seq,
-		n); err != nil {
+	if _, _, err := t.trim(1, 1, queue.OutputOverQuota, `SELECT seq, n, output_bytes FROM attempts
+		WHERE seq = ? AND n = ? AND output_bytes > 0 LIMIT ?`, seq, n); err != nil {
 		return err
 	}
 	if err := t.Exec(`DELETE FROM attempts WHERE seq = ? AND n = ?`, seq, n); err != nil {

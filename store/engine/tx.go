@@ -56,9 +56,6 @@ func (t *Tx) Disowned(uid int, seq int64) int {
 	return 0
 }
 
-// WakeAt implements rules.Tx.
-func (t *Tx) WakeAt(at queue.Millis) { t.wakeAt(at) }
-
 // Job implements rules.Tx.
 func (t *Tx) Job(seq int64, part rules.ReadScope) (j rules.Job, err error) {
 	found := false
@@ -247,6 +244,15 @@ func (t *Tx) AddEvent(kind queue.EventKind, j *queue.Job, state queue.State, det
 		n, int64(t.startTime), string(kind), j.Seq, j.ID, int64(state), string(detail), private)
 }
 
+// record adds an event about a job, or about none if j is nil.
+func (t *Tx) record(kind queue.EventKind, j *queue.Job, d queue.EventDetail) error {
+	raw, err := json.Marshal(d)
+	if err != nil {
+		return err
+	}
+	return t.AddEvent(kind, j, 0, raw)
+}
+
 // noJob is the job of events that concern no job.
 var noJob queue.Job
 
@@ -261,9 +267,9 @@ func (t *Tx) Moved(j *rules.Job, from, to queue.State) {
 	m.counts[0] = 0
 	if from.Waiting() != to.Waiting() {
 		n := records.Bit(to.Waiting()) - records.Bit(from.Waiting())
-		t.countWaiting(j.UID, n)
+		t.changeUser(j.UID, func(u *user) { u.waiting += n })
 		if j.Hooks&queue.HookItself != 0 {
-			t.countHooks(j.HookUID, n)
+			t.changeUser(j.HookUID, func(u *user) { u.hooks += n })
 		}
 		t.countWaitingIn(j.Queue, j.UID, n)
 	}
@@ -289,10 +295,7 @@ func (t *Tx) StoredSize(j *queue.Job) (int64, error) {
 // Holds implements rules.Tx.
 func (t *Tx) Holds(uid int, stored, outputs int64) {
 	if stored != 0 || outputs != 0 {
-		u := t.s.mem.users[uid]
-		u.bytes += stored + outputs
-		u.outputs += outputs
-		t.setUser(uid, u)
+		t.changeUser(uid, func(u *user) { u.bytes, u.outputs = u.bytes+stored+outputs, u.outputs+outputs })
 	}
 }
 
@@ -353,7 +356,7 @@ func (t *Tx) countUse(l *rules.Lease, sign int) {
 	if l == nil {
 		return
 	}
-	used := t.s.mem.usedUnits
+	used := t.s.mem.gates.UsedUnits
 	for _, n := range l.Needs {
 		if n.Kind == queue.GateRate && l.Running || n.Kind == queue.GateResource && l.Job.Node != t.s.node {
 			continue
@@ -383,16 +386,10 @@ func weight(j *queue.Job) int {
 	return n
 }
 
-func blob(b []byte) any {
-	if len(b) == 0 {
+// orNull returns a text or blob as an argument: NULL if it is empty.
+func orNull[T string | []byte](v T) any {
+	if len(v) == 0 {
 		return nil
 	}
-	return b
-}
-
-func text(s string) any {
-	if s == "" {
-		return nil
-	}
-	return s
+	return v
 }

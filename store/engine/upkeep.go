@@ -3,7 +3,6 @@ package engine
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"time"
 
 	"github.com/queuectl/queuectl/queue"
@@ -15,13 +14,9 @@ import (
 
 // Audit records a user's action that no other event records.
 func (s *Engine) Audit(ctx context.Context, a store.Audit) error {
-	detail, err := json.Marshal(queue.EventDetail{UID: &a.UID, PID: a.PID, Verb: a.Verb, Target: a.Target})
-	if err != nil {
-		return err
-	}
 	return s.Do(ctx, Prompt, func(t *Tx) error {
-		return t.AddEvent(queue.EventAudit, &queue.Job{Seq: a.Job, ID: a.ID}, 0,
-			detail)
+		return t.record(queue.EventAudit, &queue.Job{Seq: a.Job, ID: a.ID},
+			queue.EventDetail{UID: &a.UID, PID: a.PID, Verb: a.Verb, Target: a.Target})
 	})
 }
 
@@ -54,11 +49,8 @@ func (s *Engine) SetSetting(ctx context.Context, set store.Setting) error {
 		if err != nil || n == 0 {
 			return err
 		}
-		detail, err := json.Marshal(queue.EventDetail{UID: &set.UID, Key: set.Key, Value: set.EventValue()})
-		if err != nil {
-			return err
-		}
-		return t.AddEvent(cmp.Or(set.Kind, queue.EventSetting), nil, 0, detail)
+		return t.record(cmp.Or(set.Kind, queue.EventSetting), nil,
+			queue.EventDetail{UID: &set.UID, Key: set.Key, Value: set.EventValue()})
 	})
 }
 
@@ -74,105 +66,53 @@ const (
 func (s *Engine) Promote(ctx context.Context) (next time.Duration, err error) {
 	err = s.doOp(ctx, &op{class: Prompt, wholeReserve: true, run: func(t *Tx) error {
 		s.space.MaintainReserve()
-		due, err := t.jobs(moveStep, `jobs INDEXED BY jobs_timed WHERE place = 2 AND due_at <= ? ORDER BY due_at`,
-			int64(t.startTime))
-		if err != nil {
-			return err
-		}
-		for i := range due {
-			if err := t.rules.MarkDue(&due[i]); err != nil {
+		unfinished := false
+		for _, duty := range []func() (more bool, err error){t.makeDueReady, t.cancelExpired, t.forgetKeys, t.tidyRemoved,
+			t.tidyBatches, t.tidyOwners, t.openGates, t.continueRecheck, t.tidyLanes, t.tidyGates, t.tidyQueues,
+			t.statistics().Tidy, t.writeEstimatesEachMinute, t.resumeQueues, t.rules.DecideDependants} {
+			more, err := duty()
+			if err != nil {
 				return err
 			}
+			unfinished = unfinished || more
 		}
-		expired, err := t.cancelExpired()
-		if err != nil {
+		if err := t.rules.Reopen(); err != nil {
 			return err
 		}
-		keys, err := t.forgetKeys()
-		if err != nil {
-			return err
-		}
-		left, err := t.tidyRemoved()
-		if err != nil {
-			return err
-		}
-		unfinished, err := t.tidyBatches()
-		if err != nil {
-			return err
-		}
-		changing, err := t.tidyOwners()
-		if err != nil {
-			return err
-		}
-		t.recheckClosedHereIfStale()
-		opened, err := t.openGates()
-		if err != nil {
-			return err
-		}
-		unseen, err := t.continueRecheck()
-		if err != nil {
-			return err
-		}
-		kept, err := t.tidyKept()
-		if err != nil {
-			return err
-		}
-		resume, err := t.resumeQueues()
-		if err != nil {
-			return err
-		}
-		dependants, err := t.rules.DecideDependants()
-		if err == nil {
-			err = t.rules.Reopen()
-		}
-		if err != nil {
-			return err
-		}
-		if opened || unseen || dependants || s.rechecks.DirtyGateCount() > 0 || kept || len(due) == moveStep ||
-			expired == moveStep || keys == promoteStep || left || unfinished || changing {
-			next = 0
+		if next = 0; unfinished || s.rechecks.DirtyGateCount() > 0 {
 			return nil
 		}
-		next, err = t.nextDue(resume)
+		next, err = t.nextDue()
 		return err
 	}})
 	return next, err
 }
 
+// makeDueReady makes due jobs ready, up to moveStep of them.
+func (t *Tx) makeDueReady() (more bool, err error) {
+	due, err := t.jobs(moveStep, `jobs INDEXED BY jobs_timed WHERE place = 2 AND due_at <= ? ORDER BY due_at`,
+		int64(t.startTime))
+	for i := 0; i < len(due) && err == nil; i++ {
+		err = t.rules.MarkDue(&due[i])
+	}
+	return len(due) == moveStep, err
+}
+
 // forgetKeys deletes up to promoteStep keys that are older than KeyMemory. Keys are stored in the order of
 // their age, so the age of the first one shows whether any must be deleted.
-func (t *Tx) forgetKeys() (n int64, err error) {
+func (t *Tx) forgetKeys() (more bool, err error) {
 	before := int64(t.startTime.Add(-store.KeyMemory))
 	oldest, err := t.Number(`SELECT at FROM keys ORDER BY n LIMIT 1`)
 	if err != nil || oldest == 0 || oldest >= before {
-		return 0, err
-	}
-	return t.Count(`DELETE FROM keys WHERE n IN (SELECT n FROM keys ORDER BY n LIMIT `+step+`) AND at < ?`, before)
-}
-
-// tidyKept removes lanes, gates and queues that are no longer needed, merges statistics and writes the
-// runtime estimates.
-func (t *Tx) tidyKept() (more bool, err error) {
-	lanes, err := t.tidyLanes()
-	if err != nil {
 		return false, err
 	}
-	gates, err := t.tidyGates()
-	if err != nil {
-		return false, err
-	}
-	t.tidyQueues()
-	figures, err := t.tidyFigures()
-	if err == nil {
-		err = t.writeEstimatesEachMinute()
-	}
-	return lanes || gates || figures, err
+	n, err := t.Count(`DELETE FROM keys WHERE n IN (SELECT n FROM keys ORDER BY n LIMIT ?) AND at < ?`,
+		int64(promoteStep), before)
+	return n == promoteStep, err
 }
-
-const step = "1000" // promoteStep as a part of a SQL statement
 
 // cancelExpired cancels jobs that have not started before their expiry time, up to moveStep of them.
-func (t *Tx) cancelExpired() (n int, err error) {
+func (t *Tx) cancelExpired() (more bool, err error) {
 	var list []rules.Job
 	err = t.Query(func(r database.Row) (bool, error) {
 		if t.s.mem.leases[r.Num(0)] == nil {
@@ -181,57 +121,47 @@ func (t *Tx) cancelExpired() (n int, err error) {
 		return len(list) < moveStep, nil
 	}, `SELECT `+records.HeadColumns+` FROM jobs INDEXED BY jobs_expiry WHERE expires_at > 0 AND state < 5 AND expires_at <= ? ORDER BY expires_at LIMIT ?`, int64(t.startTime), int64(moveStep+len(t.s.mem.leases)))
 	if err != nil {
-		return 0, err
+		return false, err
 	}
 	for i := range list {
 		if t.rules.HookBytes >= rules.MaxHookBytes {
-			return moveStep, nil // more jobs may have expired
+			return true, nil // more jobs may have expired
 		}
 		if err := t.rules.Expire(&list[i]); err != nil {
-			return 0, err
+			return false, err
 		}
 	}
-	return len(list), nil
+	return len(list) == moveStep, nil
 }
 
-// nextDue returns how long to wait until something is due, at most an hour. known is an additional due time,
-// or 0.
-func (t *Tx) nextDue(known queue.Millis) (time.Duration, error) {
-	due, err := t.Number(`SELECT due_at FROM jobs INDEXED BY jobs_timed WHERE place = 2 ORDER BY due_at LIMIT 1`)
+// nextDue returns how long to wait until something is due, at most an hour.
+func (t *Tx) nextDue() (time.Duration, error) {
+	timer, err := t.Number(`SELECT due_at FROM jobs INDEXED BY jobs_timed WHERE place = 2 ORDER BY due_at LIMIT 1`)
 	if err != nil {
 		return 0, err
 	}
-	expiry := int64(0)
+	due := earliest(t.nextResume(), queue.Millis(timer))
 	err = t.Query(func(r database.Row) (bool, error) {
 		_, leased := t.s.mem.leases[r.Num(1)]
 		if !leased {
-			expiry = r.Num(0)
+			due = earliest(due, queue.Millis(r.Num(0)))
 		}
 		return leased, nil
-	}, `SELECT expires_at, seq FROM jobs INDEXED BY jobs_expiry WHERE expires_at > 0 AND state < 5 ORDER BY expires_at LIMIT ?`, int64(1+len(t.s.mem.leases)))
+	}, `SELECT expires_at, seq FROM jobs INDEXED BY jobs_expiry WHERE expires_at > 0 AND state < 5
+		ORDER BY expires_at LIMIT ?`, int64(1+len(t.s.mem.leases)))
 	if err != nil {
 		return 0, err
 	}
-	if due == 0 || expiry != 0 && expiry < due {
-		due = expiry
+	opens, err := t.NextOpen()
+	if err != nil {
+		return 0, err
 	}
-	if t.s.mem.lanes.hasGates {
-		opens, err := t.Number(`SELECT opens FROM gates INDEXED BY gates_opens WHERE opens > 0 ORDER BY opens LIMIT 1`)
-		if err != nil {
-			return 0, err
-		}
-		if due == 0 || opens != 0 && opens < due {
-			due = opens
-		}
-	}
-	if due == 0 || known != 0 && int64(known) < due {
-		due = int64(known)
-	}
-	t.s.mem.nextDue = queue.Millis(due)
+	due = earliest(due, queue.Millis(opens))
+	t.s.mem.nextDue = due
 	if due == 0 {
 		return time.Hour, nil
 	}
-	return min(time.Hour, max(time.Millisecond, time.Duration(due-int64(t.startTime))*time.Millisecond)), nil
+	return min(time.Hour, max(time.Millisecond, time.Duration(due-t.startTime)*time.Millisecond)), nil
 }
 
 // DeletableOutputs lists output files that no attempt refers to. It lists none while a copy of the database

@@ -3,8 +3,8 @@ package engine
 import (
 	"fmt"
 	"slices"
+	"strings"
 
-	"github.com/queuectl/queuectl/store"
 	"github.com/queuectl/queuectl/store/database"
 	"github.com/queuectl/queuectl/store/rules"
 )
@@ -26,10 +26,10 @@ type user struct {
 // totalBytes returns how many bytes the user's jobs hold, including jobs in batches.
 func (u user) totalBytes() int64 { return u.bytes + u.stagedBytes }
 
-// setUser changes a user's counts.
-func (t *Tx) setUser(uid int, u user) {
+// changeUser changes a user's counts.
+func (t *Tx) changeUser(uid int, change func(u *user)) {
 	t.saveUser(uid)
-	t.s.mem.putUser(uid, u)
+	t.s.mem.changeUser(uid, change)
 }
 
 // saveUser saves a user's counts, so that they can be restored if the transaction is undone.
@@ -42,26 +42,18 @@ func (t *Tx) saveUser(uid int) {
 	}
 }
 
+func (m *memory) changeUser(uid int, change func(u *user)) {
+	u := m.users[uid]
+	change(&u)
+	m.putUser(uid, u)
+}
+
 func (m *memory) putUser(uid int, u user) {
 	if u == (user{}) {
 		delete(m.users, uid)
 		return
 	}
 	m.users[uid] = u
-}
-
-// countWaiting adds n to a user's number of waiting jobs.
-func (t *Tx) countWaiting(uid int, n int64) {
-	u := t.s.mem.users[uid]
-	u.waiting += n
-	t.setUser(uid, u)
-}
-
-// countHooks adds n to the number of waiting hooks for a user's jobs.
-func (t *Tx) countHooks(uid int, n int64) {
-	u := t.s.mem.users[uid]
-	u.hooks += n
-	t.setUser(uid, u)
 }
 
 // countLease adds n to the number of leased jobs of a job's user and queue.
@@ -71,53 +63,61 @@ func (t *Tx) countLease(j *rules.Job, n int) {
 }
 
 func (m *memory) countLease(uid int, queue string, n int) {
-	u := m.users[uid]
-	u.leased += n
-	m.putUser(uid, u)
-	q := m.lanes.state(queue)
-	if q.leased += n; q.rule.Concurrency > 0 {
-		m.lanes.updateQueue(q)
+	m.changeUser(uid, func(u *user) { u.leased += n })
+	q := m.lanes.Queue(queue)
+	if q.Leased += n; q.Rule.Concurrency > 0 {
+		m.lanes.UpdateQueue(q)
 	}
 }
 
 // countLeased counts the leased jobs of each queue again.
 func (m *memory) countLeased() {
-	for _, q := range m.lanes.queues {
-		q.leased = 0
+	for _, q := range m.lanes.Queues {
+		q.Leased = 0
 	}
 	for _, l := range m.leases {
-		m.lanes.state(l.Job.Queue).leased++
+		m.lanes.Queue(l.Job.Queue).Leased++
 	}
-	for _, q := range m.lanes.queues {
-		m.lanes.updateQueue(q)
+	for _, q := range m.lanes.Queues {
+		m.lanes.UpdateQueue(q)
 	}
 }
 
 // maxListed is the maximum number of users in meta.users, and of queues in meta.queues.
 const maxListed = 32
 
-// listChanged adds the keys whose counts the transaction changed to those listed in meta. Once there are more than
-// maxListed, it writes their rows and returns an empty list.
-func listChanged[K comparable](listed, changed []K, write func(K) error) ([]K, error) {
+// listChanged adds the keys whose counts the transaction changed to those listed in meta, and encodes the list. Once
+// there are more than maxListed, it writes their rows and empties the list.
+func listChanged[K comparable](listed *[]K, text *string, changed []K, write func(K) error,
+	entry func(K) string) error {
+	if len(changed) == 0 {
+		return nil
+	}
+	keys := slices.Clip(*listed)
 	for _, k := range changed {
-		if !slices.Contains(listed, k) {
-			listed = append(slices.Clip(listed), k)
+		if !slices.Contains(keys, k) {
+			keys = append(keys, k)
 		}
 	}
-	if len(listed) <= maxListed {
-		return listed, nil
-	}
-	for _, k := range listed {
-		if err := write(k); err != nil {
-			return nil, err
+	if len(keys) > maxListed {
+		for _, k := range keys {
+			if err := write(k); err != nil {
+				return err
+			}
 		}
+		keys = nil
 	}
-	return nil, nil
+	var list strings.Builder
+	for _, k := range keys {
+		list.WriteString(entry(k))
+	}
+	*listed, *text = keys, list.String()
+	return nil
 }
 
 // listUsers records the changed counts of users in meta.users, because every commit writes that row anyway.
 // See docs/decisions/0019.
-func (t *Tx) listUsers() (err error) {
+func (t *Tx) listUsers() error {
 	m := &t.s.mem
 	var changed []int
 	for uid, before := range t.users {
@@ -125,19 +125,12 @@ func (t *Tx) listUsers() (err error) {
 			changed = append(changed, uid)
 		}
 	}
-	if changed == nil {
-		return nil
-	}
-	m.listedUsers, err = listChanged(m.listedUsers, changed, func(uid int) error {
-		return t.writeUser(int64(uid), m.users[uid])
-	})
-	var list []byte
-	for _, uid := range m.listedUsers {
-		u := m.users[uid]
-		list = fmt.Appendf(list, "%d/%d/%d/%d ", uid, u.waiting, u.bytes, u.outputs)
-	}
-	m.userList = string(list)
-	return err
+	return listChanged(&m.listedUsers, &m.userList, changed,
+		func(uid int) error { return t.writeUser(int64(uid), m.users[uid]) },
+		func(uid int) string {
+			u := m.users[uid]
+			return fmt.Sprintf("%d/%d/%d/%d ", uid, u.waiting, u.bytes, u.outputs)
+		})
 }
 
 func (t *Tx) writeUser(uid int64, u user) error {
@@ -153,15 +146,11 @@ func (t *Tx) writeUser(uid int64, u user) error {
 func (s *Engine) readUsers(all *database.Batch) {
 	m := &s.mem
 	all.Add(func(r database.Row) (bool, error) {
-		u := m.users[int(r.Num(0))]
-		u.waiting, u.bytes, u.outputs = r.Num(1), r.Num(2), r.Num(3)
-		m.users[int(r.Num(0))] = u
+		m.users[int(r.Num(0))] = user{waiting: r.Num(1), bytes: r.Num(2), outputs: r.Num(3)}
 		return true, nil
 	}, `SELECT uid, waiting, bytes, outputs FROM users`)
 	all.Add(func(r database.Row) (bool, error) {
-		u := m.users[int(r.Num(0))]
-		u.hooks = r.Num(1)
-		m.putUser(int(r.Num(0)), u)
+		m.changeUser(int(r.Num(0)), func(u *user) { u.hooks = r.Num(1) })
 		return true, nil
 	}, `SELECT hook_uid, count(*) FROM jobs INDEXED BY jobs_hooks WHERE hooks > 127 AND state < 5 GROUP BY hook_uid`)
 }
@@ -175,58 +164,10 @@ func (s *Engine) countUsers() error {
 	}
 	for uid, c := range counts {
 		m.listedUsers = append(m.listedUsers, uid)
-		u := m.users[uid]
-		u.waiting, u.bytes, u.outputs = c.Waiting, c.Bytes, c.Outputs
-		m.putUser(uid, u)
+		m.changeUser(uid, func(u *user) { u.waiting, u.bytes, u.outputs = c.Waiting, c.Bytes, c.Outputs })
 	}
 	for _, l := range m.leases {
-		u := m.users[l.Job.UID]
-		u.leased++
-		m.users[l.Job.UID] = u
+		m.changeUser(l.Job.UID, func(u *user) { u.leased++ })
 	}
 	return nil
-}
-
-// userUsage holds counts of a user for readers, as of the last commit.
-type userUsage struct {
-	waiting int64 // number of waiting jobs
-	bytes   int64 // bytes that the user's jobs hold, including jobs in batches
-}
-
-// noteUsageLocked copies the counts of a user for readers.
-func (s *Engine) noteUsageLocked(uid int) {
-	u := s.mem.users[uid]
-	if usage := (userUsage{waiting: u.waiting, bytes: u.totalBytes()}); usage != (userUsage{}) {
-		s.usage[uid] = usage
-	} else {
-		delete(s.usage, uid)
-	}
-}
-
-// noteAllUsageLocked copies the counts of all users for readers.
-func (s *Engine) noteAllUsageLocked() {
-	clear(s.usage)
-	for uid := range s.mem.users {
-		s.noteUsageLocked(uid)
-	}
-}
-
-// UserBytes returns how many bytes the jobs of a user hold, as of the last commit.
-func (s *Engine) UserBytes(uid int) int64 {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.usage[uid].bytes
-}
-
-// UsersOver lists the users whose jobs hold more than keep bytes, in descending order of these bytes.
-func (s *Engine) UsersOver(keep int64) (list []store.UserBytes) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for uid, u := range s.usage {
-		if u.bytes > keep {
-			list = append(list, store.UserBytes{UID: uid, Bytes: u.bytes})
-		}
-	}
-	store.SortUserBytes(list)
-	return list
 }

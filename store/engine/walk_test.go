@@ -16,6 +16,7 @@ import (
 	"github.com/queuectl/queuectl/store"
 	"github.com/queuectl/queuectl/store/database"
 	"github.com/queuectl/queuectl/store/integrity"
+	"github.com/queuectl/queuectl/store/lanes"
 	"github.com/queuectl/queuectl/store/memstore"
 	"github.com/queuectl/queuectl/store/records"
 	"github.com/queuectl/queuectl/store/rules"
@@ -45,20 +46,20 @@ func (s *Engine) laneFaults() error {
 
 // all returns all lanes. It reads lanes without demands from the writer's memory, and lanes with demands from
 // their table.
-func (t *Tx) all() (lanes map[int64]rules.Lane, demands map[int64]string, err error) {
-	lanes, demands = map[int64]rules.Lane{}, map[int64]string{}
+func (t *Tx) all() (byID map[int64]rules.Lane, demands map[int64]string, err error) {
+	byID, demands = map[int64]rules.Lane{}, map[int64]string{}
 	err = t.Query(func(r database.Row) (bool, error) {
 		l, err := records.ReadLane(r)
-		if own := t.s.mem.lanes.plain[laneName{l.Queue, l.UID}]; r.Text(records.LaneWidth) == "" && own != nil {
+		if own := t.s.mem.lanes.Plain[lanes.NameOf(&l)]; r.Text(records.LaneWidth) == "" && own != nil {
 			l = *own
 		}
-		if gate, here := t.s.mem.lanes.closedHere[l.ID]; here && l.ClosedBy == rules.Open {
+		if gate, here := t.s.mem.lanes.ClosedHere[l.ID]; here && l.ClosedBy == rules.Open {
 			l.ClosedBy = gate
 		}
-		lanes[l.ID], demands[l.ID] = l, r.Text(records.LaneWidth)
+		byID[l.ID], demands[l.ID] = l, r.Text(records.LaneWidth)
 		return true, err
 	}, `SELECT `+records.LaneColumns+`, demands FROM lanes`)
-	return lanes, demands, err
+	return byID, demands, err
 }
 
 // jobsOutOfLane returns an error for each ready job, except leased ones, that is not in the lane of its
@@ -87,7 +88,7 @@ func (t *Tx) wrongUse() error {
 	for _, l := range t.s.mem.leases {
 		leased[l.Job.Queue]++
 		for _, d := range l.Job.Demands {
-			gate, err := t.gate(l.Job.UID, d)
+			gate, err := t.Gate(l.Job.UID, d)
 			if err != nil {
 				return err
 			}
@@ -96,12 +97,12 @@ func (t *Tx) wrongUse() error {
 			}
 		}
 	}
-	if !maps.Equal(used, t.s.mem.usedUnits) {
-		return fmt.Errorf("leases use the units %v of gates, but the cache has %v", used, t.s.mem.usedUnits)
+	if !maps.Equal(used, t.s.mem.gates.UsedUnits) {
+		return fmt.Errorf("leases use the units %v of gates, but the cache has %v", used, t.s.mem.gates.UsedUnits)
 	}
-	for name, q := range t.s.mem.lanes.queues {
-		if q.leased != leased[name] {
-			return fmt.Errorf("%d jobs of queue %s are leased, and %d are known", leased[name], name, q.leased)
+	for name, q := range t.s.mem.lanes.Queues {
+		if q.Leased != leased[name] {
+			return fmt.Errorf("%d jobs of queue %s are leased, and %d are known", leased[name], name, q.Leased)
 		}
 	}
 	return nil
@@ -114,16 +115,16 @@ func (t *Tx) miscounted(lanes map[int64]rules.Lane) error {
 	edges, err := t.Number(`SELECT count(*) FROM edges`)
 	ended, err2 := t.Number(`SELECT count(*) FROM ended`)
 	wrong := errors.Join(err, err2)
-	if edges > 0 && !m.hasDependencies || ended != m.undecidedJobs {
+	if edges > 0 && !m.dependencies.HasEdges || ended != m.dependencies.UndecidedJobs {
 		wrong = errors.Join(wrong, fmt.Errorf("%d edges and %d ended parents, and %v and %d are known", edges, ended,
-			m.hasDependencies, m.undecidedJobs))
+			m.dependencies.HasEdges, m.dependencies.UndecidedJobs))
 	}
 	waiting := map[string]int64{}
 	wrong = errors.Join(wrong, t.Query(func(r database.Row) (bool, error) {
 		waiting[r.Text(0)] = r.Num(1)
 		return true, nil
 	}, `SELECT queue, count(*) FROM jobs WHERE state < 5 GROUP BY queue`))
-	for name, q := range m.lanes.queues {
+	for name, q := range m.lanes.Queues {
 		if q.Waiting != waiting[name] {
 			wrong = errors.Join(wrong, fmt.Errorf("%d jobs of queue %s wait, and %d are known", waiting[name], name, q.Waiting))
 		}
@@ -139,13 +140,13 @@ func (t *Tx) miscounted(lanes map[int64]rules.Lane) error {
 	for id, l := range lanes {
 		if l.ClosedBy == rules.Empty {
 			empties++
-		} else if _, here := m.lanes.closedHere[id]; l.ClosedBy < 0 && len(l.Needs) > 0 && !here {
+		} else if _, here := m.lanes.ClosedHere[id]; l.ClosedBy < 0 && len(l.Needs) > 0 && !here {
 			over[l.ClosedBy]++ // without the lanes that are closed for this node alone
 		}
 	}
-	if empties != m.emptyLanes || !maps.Equal(over, m.lanes.overQuota) {
+	if empties != m.emptyLanes || !maps.Equal(over, m.lanes.OverQuota) {
 		wrong = errors.Join(wrong, fmt.Errorf("%d lanes are empty, %v wait for quotas, and %d and %v are known", empties,
-			over, m.emptyLanes, m.lanes.overQuota))
+			over, m.emptyLanes, m.lanes.OverQuota))
 	}
 	users := map[int]user{}
 	err = t.Query(func(r database.Row) (bool, error) {
@@ -173,7 +174,7 @@ func (t *Tx) miscounted(lanes map[int64]rules.Lane) error {
 		wrong = errors.Join(wrong, errors.New(text))
 	}
 	resources := map[int64]bool{}
-	for _, id := range m.lanes.resourceGates {
+	for _, id := range m.gates.ResourceList {
 		resources[id] = true
 	}
 	err4 := t.Query(func(r database.Row) (bool, error) {
@@ -267,22 +268,22 @@ func (t *Tx) wrongQueues(lanes map[int64]rules.Lane) error {
 		}
 	}
 	ls := t.s.mem.lanes
-	for name, q := range ls.queues {
+	for name, q := range ls.Queues {
 		head, open := heads[name]
-		if open != (len(q.openLanes) > 0 || q.best != nil) || open && head != q.Head {
+		if open != (len(q.OpenLanes) > 0 || q.Best != nil) || open && head != q.Head {
 			return fmt.Errorf("queue %s has the head %v, open %t, but the cache has %+v", name, head, open, q)
 		}
-		if ready := open && q.Room > 0; ready != (q.readyIndex >= 0) || ready && ls.ready[q.readyIndex] != q {
-			return fmt.Errorf("queue %s has index %d among the ready queues: %+v", name, q.readyIndex, q)
+		if ready := open && q.Room > 0; ready != (q.ReadyIndex >= 0) || ready && ls.Ready[q.ReadyIndex] != q {
+			return fmt.Errorf("queue %s has index %d among the ready queues: %+v", name, q.ReadyIndex, q)
 		}
-		for i, l := range q.openLanes {
-			if l.HeapIndex != i || l.ClosedBy != rules.Open || i > 0 && q.openLanes[(i-1)/2].Head.After(l.Head) {
+		for i, l := range q.OpenLanes {
+			if l.HeapIndex != i || l.ClosedBy != rules.Open || i > 0 && q.OpenLanes[(i-1)/2].Head.After(l.Head) {
 				return fmt.Errorf("the lane %+v is at the wrong place of the heap of its queue", l)
 			}
 		}
 	}
-	for i, q := range ls.ready {
-		if i > 0 && ls.ready[(i-1)/2].Head.After(q.Head) {
+	for i, q := range ls.Ready {
+		if i > 0 && ls.Ready[(i-1)/2].Head.After(q.Head) {
 			return fmt.Errorf("queue %s is behind a queue with a worse head", q.Name)
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store/writequeue"
 )
 
 // A user who fills whole commits with operations of a preferred class delays another user's operation by at
@@ -50,7 +51,7 @@ func TestUsersTakeTurnsToWrite(t *testing.T) {
 func TestSlowOperationsAreCommittedAlone(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	release := occupyWriter(t, s)
-	s.slowUsers = map[int]bool{1: true}
+	s.ops.Served(&op{uid: 1, class: Prompt}, writequeue.SlowOp)
 	var all sync.WaitGroup
 	var mu sync.Mutex
 	commits := map[*Tx][]int{}
@@ -60,7 +61,7 @@ func TestSlowOperationsAreCommittedAlone(t *testing.T) {
 				mu.Lock()
 				defer mu.Unlock()
 				commits[tx] = append(commits[tx], uid)
-				s.slowUsers[1] = true // marks the operation as slow
+				s.ops.Served(&op{uid: 1, class: Prompt}, writequeue.SlowOp) // marks the operation as slow
 				return nil
 			})
 		})
@@ -80,7 +81,7 @@ func TestSlowOperationsAreCommittedAlone(t *testing.T) {
 	}
 }
 
-// While operations of several users wait, a commit ends once its operations have taken groupTime, so that no
+// While operations of several users wait, a commit ends once its operations have taken GroupTime, so that no
 // user has to wait for all of another user's operations.
 func TestCommitsOfSeveralUsersAreShort(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -91,7 +92,7 @@ func TestCommitsOfSeveralUsersAreShort(t *testing.T) {
 		ask := func(uid int) {
 			all.Go(func() {
 				s.Do(queue.WithUser(t.Context(), uid), Prompt, func(tx *Tx) error {
-					time.Sleep(groupTime / 4)
+					time.Sleep(writequeue.GroupTime / 4)
 					commits[tx]++
 					return nil
 				})

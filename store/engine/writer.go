@@ -4,21 +4,25 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/queuectl/queuectl/internal/failpoint"
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/store"
 	"github.com/queuectl/queuectl/store/database"
+	"github.com/queuectl/queuectl/store/dependencies"
+	"github.com/queuectl/queuectl/store/gates"
+	"github.com/queuectl/queuectl/store/lanes"
+	"github.com/queuectl/queuectl/store/readahead"
 	"github.com/queuectl/queuectl/store/records"
 	"github.com/queuectl/queuectl/store/rules"
+	"github.com/queuectl/queuectl/store/statistics"
+	"github.com/queuectl/queuectl/store/writequeue"
 )
 
 // Limits of the writer.
 const (
-	maxWaiting    = 4096    // operations in the write queue, not counting urgent ones
-	promptRoom    = 256     // part of maxWaiting that only operations of class prompt can use
-	maxGroup      = 512     // operations in one commit, not counting urgent ones
 	maxGroupBytes = 1 << 20 // bytes read and written by one commit; an operation that reaches it ends the group
 	maxRetries    = 3       // retries of a group while another program has the database locked
 )
@@ -43,17 +47,24 @@ type Tx struct {
 	touchedJobs []int64 // jobs that changed
 	// measurements lists the starts and ends of attempts, for the statistics.
 	measurements []rules.Measurement
-	users        map[int]user                       // users that changed, as they were before the transaction
-	queues       map[*queueState]records.QueueCount // queues that changed, with their counts before the transaction
-	changedTurns []*queueState                      // queues whose turns of users have changed
-	gateJobs     map[namedGate]int64                // change in the number of jobs per gate, not written yet
+	users        map[int]user                        // users that changed, as they were before the transaction
+	queues       map[*lanes.Queue]records.QueueCount // queues that changed, with their counts before the transaction
+	changedTurns []*lanes.Queue                      // queues whose turns of users have changed
 
+	gateTables
+	edgeTables
 	leaseChanges
-	firstOperation
+	forecast
 	txWork
 	laneCache
 	serverTx
 }
+
+// The tables that need no cache of the engine.
+type (
+	gateTables = gates.Tables
+	edgeTables = dependencies.Tables
+)
 
 // leaseChanges are the leases that a transaction has changed.
 type leaseChanges struct {
@@ -62,8 +73,8 @@ type leaseChanges struct {
 	leasedBy []int64 // nodes whose reserved leases (not known to have started) changed
 }
 
-// firstOperation holds properties of the first operation that are known before the operation runs.
-type firstOperation struct {
+// forecast holds what is known of an operation before it runs. A transaction has that of its first operation.
+type forecast struct {
 	endedAttempts []store.Settlement // ends of attempts that the operation will record
 	// quota limits the bytes of each user's jobs when endedAttempts are recorded. 0 means unlimited.
 	quota      int64
@@ -83,7 +94,7 @@ type serverTx struct {
 	delta         *pendingDelta  // parts of the cache delta; nil if no other node is active
 	claimPrefetch *claimPrefetch // claim query that was sent early and whose rows are unused; nil if none
 	// readAhead holds lane rows that were read before they were needed. It is nil unless the engine is on a server.
-	readAhead *readAhead
+	readAhead *readahead.Jobs
 	prewrite  *prewrite // rows that were written before the writer lock was held; nil if none
 }
 
@@ -91,7 +102,7 @@ type serverTx struct {
 // replies. The caller holds the right to write.
 func (s *Engine) commitNextGroup() {
 	defer s.endPanicking()
-	group := s.takeGroup()
+	group := s.ops.Take()
 	switch {
 	case len(group) == 0:
 	case s.writesStopped:
@@ -102,10 +113,8 @@ func (s *Engine) commitNextGroup() {
 			s.fail(err, remaining)
 			remaining = nil
 		}
-		s.putBack(remaining)
+		s.ops.Return(remaining)
 	}
-	clear(group)
-	s.group = group
 }
 
 // fail stops the engine for good. It is unknown whether the changes of the group are stored. The caller holds
@@ -117,25 +126,20 @@ func (s *Engine) fail(err error, group []*op) {
 			"see the service's log and queuectl doctor, and check with queuectl list before you repeat a request", err)
 	s.mu.Lock()
 	s.err = unknown
-	w := s.waiter
-	s.waiter = nil
 	s.mu.Unlock()
 	close(s.broken)
 	s.writesStopped = true
 	s.refuse(group, unknown)
-	if w != nil {
-		w.result <- claimResult{err: unknown}
-	}
+	s.endWaiter(unknown)
 }
 
 // FailFromRead stops the engine for good because of an error that a read met.
 func (s *Engine) FailFromRead(err error) {
-	<-s.writerToken
-	defer func() { s.writerToken <- struct{}{} }()
-	defer s.endPanicking()
-	if !s.writesStopped {
-		s.fail(err, nil)
-	}
+	s.AsWriter(func() {
+		if !s.writesStopped {
+			s.fail(err, nil)
+		}
+	})
 }
 
 // commit carries out a group in one transaction and replies to each operation. It returns the operations that
@@ -159,7 +163,8 @@ func (s *Engine) commit(group []*op) (remaining []*op, err error) {
 			fullTries++
 		case k == database.Full:
 			refusal := s.backend.Refusal(k, err)
-			last, others := splitByReserve(group)
+			last := slices.DeleteFunc(slices.Clone(group), func(o *op) bool { return !o.wholeReserve })
+			others := slices.DeleteFunc(slices.Clone(group), func(o *op) bool { return o.wholeReserve })
 			s.refuse(others, refusal)
 			if len(others) == 0 && !s.space.ReleaseReserve(true) {
 				s.refuse(last, refusal)
@@ -188,24 +193,12 @@ func (s *Engine) commit(group []*op) (remaining []*op, err error) {
 		case k == database.Mistake && culprit != nil:
 			culprit.result <- queue.Errorf(queue.CodeInternal, "the database refused this request, and nothing of it was "+
 				"stored (%v); this is a bug in queuectl, please report it", err)
-			group = withoutOp(group, culprit)
+			group = slices.DeleteFunc(slices.Clone(group), func(o *op) bool { return o == culprit })
 		default:
 			return group, err
 		}
 	}
 	return nil, nil
-}
-
-// splitByReserve splits a group into the operations that may use the whole reserve and the others.
-func splitByReserve(group []*op) (useReserve, others []*op) {
-	for _, o := range group {
-		if o.wholeReserve {
-			useReserve = append(useReserve, o)
-		} else {
-			others = append(others, o)
-		}
-	}
-	return useReserve, others
 }
 
 func (s *Engine) refuse(group []*op, err error) {
@@ -218,35 +211,33 @@ func (s *Engine) reply(group []*op, grant *claimResult) {
 	for _, o := range group {
 		o.result <- o.err
 	}
-	if grant == nil {
-		return
+	if grant != nil {
+		grant.waiter.result <- *grant
 	}
-	grant.waiter.result <- *grant
 }
 
 // startClock records for CommitTime that a write starts. The returned function records its end. The caller
 // holds the right to write.
 func (s *Engine) startClock() (stop func()) {
-	s.commitStart.Store(int64(time.Since(s.createdAt)) | 1) // not 0, which means that no write runs
-	return func() { s.commitStart.Store(0) }
+	s.commitStart.Store(new(time.Now()))
+	return func() { s.commitStart.Store(nil) }
 }
 
 // try runs the transaction of a group once. If the operations are large, it runs only the first n. After an error
 // nothing is stored, unless the database is broken. culprit is the operation that met the error, or nil.
 func (s *Engine) try(group []*op) (n int, grant *claimResult, culprit *op, err error) {
 	defer s.startClock()()
-	t := &Tx{Conn: s.db, s: s, startTime: s.now(), memoryAtStart: s.mem,
-		leaseChanges: leaseChanges{leases: s.leaseBuffer[:0]}}
+	t := &Tx{Conn: s.db, s: s, startTime: s.now(), memoryAtStart: s.mem}
+	t.gateTables, t.edgeTables = gates.New(t, &s.mem.gates), dependencies.New(t, &s.mem.dependencies)
 	t.rules.Init(t, &s.rechecks)
 	defer func() {
 		if err != nil {
 			t.rollback()
 		}
 	}()
-	if !s.prewriteFailed {
-		t.endedAttempts, t.quota = group[0].endedAttempts, group[0].quota
+	if t.forecast = group[0].forecast; s.prewriteFailed {
+		t.endedAttempts = nil
 	}
-	t.wantedJobs = group[0].wantedJobs
 	s.prewriteFailed = false
 	if err = s.backend.BeginTx(t); err != nil {
 		// If the database rejects a row that was written before the writer lock was held, another node may have
@@ -261,32 +252,18 @@ func (s *Engine) try(group []*op) (n int, grant *claimResult, culprit *op, err e
 	if n, culprit, err = t.carryOut(group); err != nil {
 		return n, nil, culprit, err
 	}
-	if _, err = t.rules.DecideDependants(); err != nil {
-		return n, nil, nil, err
-	}
-	if err = t.rules.Reopen(); err != nil {
-		return n, nil, nil, err
-	}
-	if grant, err = t.serveWaiter(); err != nil {
-		return n, nil, nil, err
-	}
-	if err = t.rules.Reopen(); err != nil {
-		return n, nil, nil, err
-	}
-	if err := t.prewrite.checkAllConfirmed(); err != nil {
-		return n, nil, nil, err
-	}
-	if err := cmp.Or(t.firstErr, t.writeGateJobs()); err != nil {
-		return n, nil, nil, err
-	}
-	if err := t.writeFigures(); err != nil {
-		return n, nil, nil, err
-	}
-	if err := t.writeLanes(); err != nil {
-		return n, nil, nil, err
-	}
-	if err := t.writeMeta(); err != nil {
-		return n, nil, nil, err
+	for _, step := range []func() error{
+		func() error { _, err := t.rules.DecideDependants(); return err },
+		t.rules.Reopen,
+		func() (err error) { grant, err = t.serveWaiter(); return err },
+		t.rules.Reopen,
+		t.prewrite.checkAllConfirmed,
+		func() error { return t.firstErr },
+		t.WriteNamed, t.writeFigures, t.writeLanes, t.writeMeta,
+	} {
+		if err = step(); err != nil {
+			return n, nil, nil, err
+		}
 	}
 	if t.hasBegun {
 		if err := t.Conn.Commit(); err != nil {
@@ -306,12 +283,12 @@ func (s *Engine) try(group []*op) (n int, grant *claimResult, culprit *op, err e
 // too large, or takes too long while users share the writer. culprit is the operation whose error ended it.
 func (t *Tx) carryOut(group []*op) (n int, culprit *op, err error) {
 	s, now := t.s, time.Now()
-	users := now // operations of users may take groupTime from here on
-	shared := now.Sub(s.lastSharedAt) < sharedFor
-	for n < len(group) && t.size() < maxGroupBytes && !(shared && now.Sub(users) >= groupTime) {
+	users := now // operations of users may take writequeue.GroupTime from here on
+	shared := s.ops.Shared(now)
+	for n < len(group) && t.size() < maxGroupBytes && !(shared && now.Sub(users) >= writequeue.GroupTime) {
 		o := group[n]
-		if n > 0 && o.class != Urgent && o.uid != group[n-1].uid && s.slowUsers[o.uid] {
-			s.nextSolo = o // this user's previous operation was slow, so o is committed next and alone
+		if n > 0 && o.uid != group[n-1].uid && s.ops.IsSlow(o) {
+			s.ops.CommitAlone(o)
 			break
 		}
 		n++
@@ -320,7 +297,7 @@ func (t *Tx) carryOut(group []*op) (n int, culprit *op, err error) {
 		if o.class == Urgent {
 			users = ended
 		} else {
-			s.noteServed(o, ended.Sub(now))
+			s.ops.Served(o, ended.Sub(now))
 		}
 		if now = ended; o.err != nil && database.KindOf(o.err) != database.Refusal {
 			return n, o, o.err
@@ -396,10 +373,10 @@ func (t *Tx) rollback() {
 		t.s.mem.putUser(uid, u)
 	}
 	for q, old := range t.queues {
-		q.setCount(old)
+		q.SetCount(old)
 	}
 	t.s.mem.countLeased()
-	t.s.minute = minuteStatistics{}
+	t.s.minute = statistics.Cache{}
 }
 
 // writeMeta writes what the transaction changed of the counts and numbers.
@@ -432,7 +409,10 @@ func (t *Tx) writeMeta() error {
 		c[queue.Pending], c[queue.Failed], c[queue.Processing], c[queue.Completed], c[queue.Dead], c[queue.Cancelled],
 		m.outputs)
 	if err == nil && t.delta != nil {
-		err = t.storeDelta()
+		var delta []byte
+		if delta, err = t.buildDelta(); err == nil {
+			err = t.s.shared.StoreDelta(t, m.commits, delta)
+		}
 	}
 	return err
 }
@@ -447,14 +427,4 @@ func (t *Tx) Reservations() string {
 		}
 	}
 	return string(list)
-}
-
-func withoutOp(group []*op, o *op) []*op {
-	others := make([]*op, 0, len(group))
-	for _, g := range group {
-		if g != o {
-			others = append(others, g)
-		}
-	}
-	return others
 }

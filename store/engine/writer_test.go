@@ -13,6 +13,7 @@ import (
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/store"
 	"github.com/queuectl/queuectl/store/sqlitedb"
+	"github.com/queuectl/queuectl/store/writequeue"
 	sqlite3 "modernc.org/sqlite/lib"
 	"runtime"
 	"sync/atomic"
@@ -40,9 +41,7 @@ func occupyWriter(t *testing.T, s *Store) (release func()) {
 func awaitWaiting(t *testing.T, s *Store, n int) {
 	t.Helper()
 	for deadline := time.Now().Add(20 * time.Second); ; {
-		s.mu.Lock()
-		got := len(s.waitingOps[Urgent]) + len(s.waitingOps[Prompt]) + len(s.waitingOps[Normal])
-		s.mu.Unlock()
+		got := s.ops.Len()
 		if got == n {
 			return
 		}
@@ -110,8 +109,8 @@ func TestGroupsAreBounded(t *testing.T) {
 		want  int // expected number of transactions
 	}{
 		"few and small":    {10, 100, 1},
-		"a group":          {maxGroup - 4, 1, 1},
-		"one too many":     {maxGroup - 3, 1, 2},
+		"a group":          {writequeue.MaxGroup - 4, 1, 1},
+		"one too many":     {writequeue.MaxGroup - 3, 1, 2},
 		"large ones":       {10, 300_000, 3}, // four, four and two operations
 		"a very large one": {3, maxGroupBytes, 3},
 	} {
@@ -271,16 +270,14 @@ func TestFullDiskClaimsNothing(t *testing.T) {
 		jobs, err := s.Await(t.Context(), 2)
 		claimed <- claim{jobs, err}
 	}()
-	for s.idle() {
+	for s.ops.Len() == 0 {
 		runtime.Gosched() // until the operation waits
 	}
 	go func() { // ends with the commit
 		other <- s.Do(t.Context(), Urgent, func(*Tx) error { return &sqlitedb.Error{Code: sqlite3.SQLITE_FULL} })
 	}()
-	for n := 0; n < 2; runtime.Gosched() {
-		s.mu.Lock()
-		n = len(s.waitingOps[Urgent])
-		s.mu.Unlock()
+	for s.ops.Len() < 2 {
+		runtime.Gosched()
 	}
 	s.writerToken <- struct{}{}
 	if err := <-other; !errors.Is(err, queue.ErrNoSpace) {

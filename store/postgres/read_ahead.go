@@ -7,6 +7,7 @@ import (
 	"github.com/queuectl/queuectl/store/database"
 	"github.com/queuectl/queuectl/store/engine"
 	"github.com/queuectl/queuectl/store/pgdb"
+	"github.com/queuectl/queuectl/store/readahead"
 	"github.com/queuectl/queuectl/store/records"
 	"github.com/queuectl/queuectl/store/rules"
 )
@@ -45,7 +46,7 @@ func (e *earlyRows) Each(each func(r database.Row) (more bool, err error)) (ok b
 }
 
 // ReadLanes implements SharedDatabase.
-func (s backend) ReadLanes(t *engine.Tx, starts []engine.LaneStart, size int) ([]engine.LaneRows, error) {
+func (s backend) ReadLanes(t *engine.Tx, starts []readahead.Start, size int) ([]readahead.Lane, error) {
 	index := make(map[int64]int, len(starts))
 	var ids, ranks, seqs []int64
 	for i, start := range starts {
@@ -61,7 +62,7 @@ func (s backend) ReadLanes(t *engine.Tx, starts []engine.LaneStart, size int) ([
 		args = append(args, database.JoinNumbers(slices.Values(list)))
 	}
 	args = append(args, int64(size))
-	copies, list := make([][]pgdb.Row, len(starts)), make([]engine.LaneRows, len(starts))
+	copies, list := make([][]pgdb.Row, len(starts)), make([]readahead.Lane, len(starts))
 	var batch database.Batch
 	batch.Add(func(r database.Row) (bool, error) {
 		i := index[r.Num(records.LaneColumn)]
@@ -69,15 +70,15 @@ func (s backend) ReadLanes(t *engine.Tx, starts []engine.LaneStart, size int) ([
 		return true, nil
 	}, `SELECT j.*`+from+records.WholeColumns+where+`LIMIT ?4) AS j`, args...)
 	batch.Add(func(r database.Row) (bool, error) {
-		list[index[r.Num(0)]].Next = new(engine.ReadLaneHead(r))
+		list[index[r.Num(0)]].Next = new(readahead.ReadHead(r))
 		return true, nil
-	}, `SELECT j.*`+from+engine.LaneHeadColumns+where+`LIMIT 1 OFFSET ?4) AS j`, args...)
+	}, `SELECT j.*`+from+readahead.HeadColumns+where+`LIMIT 1 OFFSET ?4) AS j`, args...)
 	if err := t.Conn.Queries(batch.Queries); err != nil {
 		return nil, err
 	}
 	for i, rows := range copies { // sort the rows, because a join returns them in no defined order
 		sort.Slice(rows, func(a, b int) bool { // without a copy of each compared row
-			return engine.LanePosition(&rows[b]).After(engine.LanePosition(&rows[a]))
+			return readahead.Position(&rows[b]).After(readahead.Position(&rows[a]))
 		})
 		list[i].Rows = make([]database.Row, len(rows))
 		for k := range rows {

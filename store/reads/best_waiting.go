@@ -27,18 +27,18 @@ const (
 // The search stops after MaxBestLanes lanes. No job in the other lanes ranks before the position of the last
 // searched lane. So the effective priority at this position is an upper bound, which is returned then.
 func (s *Reads) BestWaiting(ctx context.Context, uid int) (best store.WaitingPriority, err error) {
-	waiting, counts := s.state.WaitingOf(uid)
+	waiting, counts := s.usageOf(uid).Waiting, s.Counts()
 	if waiting == 0 {
 		return best, nil
 	}
 	err = s.Read(ctx, func(r *Reader) error {
-		b := bestSearch{reader: r, uid: int64(uid), leasedFences: s.state.Reserved()}
+		b := bestSearch{reader: r, uid: int64(uid), leasedFences: s.reserved()}
 		for _, search := range []func() error{b.searchRetried, b.searchPlainLanes, b.searchDemandLanes} {
 			if err := search(); err != nil {
 				return err
 			}
 		}
-		order, now := s.state.Order(), s.state.Now()
+		order, now := s.Order(), s.Now()
 		if b.found {
 			best.Priority, best.Found = b.priority+order.Points(b.ageingStart, now, b.arrival, counts.EnqueuedTotal), true
 		}

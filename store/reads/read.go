@@ -44,7 +44,7 @@ func (r *Reader) knownJob(reserved map[int64]int64, seq int64, columns string, a
 // byID reads the given columns of a job by its id.
 func (s *Reads) byID(ctx context.Context, id, columns string) (j queue.Job, err error) {
 	err = s.Read(ctx, func(r *Reader) error {
-		reserved := s.state.Reserved()
+		reserved := s.reserved()
 		got, found, err := r.job(reserved, columns, `WHERE `+HasID, HasIDArgs(id)...)
 		if err == nil && !found {
 			if err = CheckMissing(r.Statements, id); err == nil {
@@ -153,7 +153,7 @@ func checkLimit(limit int) error {
 // List reads a page of jobs, the newest first.
 func (s *Reads) List(ctx context.Context, f store.Filter) (page store.Page, err error) {
 	err = s.selecting(ctx, f, func(r *Reader, selected store.RefPage) error {
-		reserved := s.state.Reserved()
+		reserved := s.reserved()
 		page = store.Page{Next: selected.Next}
 		bytes := 0
 		for _, ref := range selected.Refs {
@@ -335,7 +335,7 @@ func (s *Reads) Oldest(ctx context.Context) (oldest queue.Millis, err error) {
 		for _, state := range []queue.State{queue.Pending, queue.Failed} {
 			first, err := r.Number(`SELECT min(since) FROM (SELECT since FROM jobs INDEXED BY jobs_state
 				WHERE state = ? ORDER BY seq LIMIT ?) AS firsts WHERE since <= ?`,
-				int64(state), int64(oldestScanLimit), int64(s.state.Now()))
+				int64(state), int64(oldestScanLimit), int64(s.Now()))
 			if err != nil {
 				return err
 			}
@@ -352,7 +352,7 @@ func (s *Reads) Oldest(ctx context.Context) (oldest queue.Millis, err error) {
 // See docs/decisions/0019.
 func (s *Reads) Events(ctx context.Context, after int64, limit int) (list []queue.Event, err error) {
 	// Leave out later events: they are committed, but the counts do not include them yet.
-	last, _ := s.state.LastEvent()
+	last, _ := s.LastEvent()
 	err = s.Read(ctx, func(r *Reader) error {
 		return r.Query(func(r database.Row) (bool, error) {
 			e := queue.Event{

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/queuectl/queuectl/queue"
-	"github.com/queuectl/queuectl/store"
 	"github.com/queuectl/queuectl/store/database"
 )
 
@@ -111,33 +110,19 @@ type Database interface {
 	ReadError(err error) error
 }
 
-// State provides the data that the writer published with the last commit. All methods are safe for concurrent use.
-type State interface {
-	// Now returns the time of the store's clock.
-	Now() queue.Millis
-	Order() queue.Order
-	// LastEvent returns the number of the newest event, and a channel that is closed when a newer one is
-	// stored.
-	LastEvent() (last int64, newer <-chan struct{})
-	// Reserved returns the fences of leases that the jobs' rows do not contain yet, by seq.
-	Reserved() map[int64]int64
-	// WaitingOf returns the number of a user's waiting jobs, and the counts of the queue.
-	WaitingOf(uid int) (waiting int64, counts store.Counts)
-	// Turns returns when each user was last served, by queue. The inner maps never change.
-	Turns() map[string]map[int]int64
-}
-
 // Reads answers questions about the stored jobs from snapshots of the database. It implements the part of
 // store.Reader that needs no writer. It is safe for concurrent use.
 type Reads struct {
+	Published
 	database Database
-	state    State
 	readers  *readers
 }
 
-// New returns the reads of a database. They fail with the error closed after StopReading.
-func New(db Database, state State, closed error) *Reads {
-	return &Reads{database: db, state: state, readers: newReaders(db.Reader, closed)}
+// New returns the reads of a database. now is the store's clock. The reads fail with the error closed after
+// StopReading.
+func New(db Database, now func() queue.Millis, closed error) *Reads {
+	return &Reads{Published: Published{now: now, state: State{Usage: map[int]Usage{}, Turns: map[string]map[int]int64{}}},
+		database: db, readers: newReaders(db.Reader, closed)}
 }
 
 // StopReading closes all connections, after the reads in progress have ended. It must be called only once.

@@ -64,7 +64,7 @@ const maxDue = 10_000
 func (s *Reads) DueSchedules(ctx context.Context, boot string, limit int) (due []store.Schedule, next time.Duration,
 	err error) {
 	err = s.Read(ctx, func(r *Reader) error {
-		now := s.state.Now()
+		now := s.Now()
 		due, next = nil, time.Hour
 		type named struct {
 			name string

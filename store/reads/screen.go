@@ -24,7 +24,7 @@ func (s *Reads) Screen(ctx context.Context, f store.ScreenFilter) (screen store.
 			store.MaxScreen)
 	}
 	err = s.Read(ctx, func(r *Reader) error {
-		reserved := s.state.Reserved()
+		reserved := s.reserved()
 		screen = store.Screen{}
 		for _, part := range []struct {
 			into *[]queue.Job

@@ -35,14 +35,14 @@ func (s *Reads) readyJobs(reserved map[int64]int64) func(*Reader, int) ([]rules.
 		if err != nil {
 			return nil, err
 		}
-		turns := turnOrder{byArrival: s.state.Order().Scheduling == queue.ByArrival, claims: map[rules.List]int64{}}
+		turns := turnOrder{byArrival: s.Order().Scheduling == queue.ByArrival, claims: map[rules.List]int64{}}
 		if list, err = r.takeTurns(lanes, &turns, rows, reserved); err != nil || len(list) == rows {
 			return list, err
 		}
 		if lanes, err = r.readyLanes(reserved); err != nil {
 			return nil, err
 		}
-		turns.lastTurns, turns.claims = s.state.Turns(), map[rules.List]int64{}
+		turns.lastTurns, turns.claims = s.turns(), map[rules.List]int64{}
 		others, err := r.takeTurns(lanes, &turns, rows-len(list), reserved)
 		return append(list, others...), err
 	}

@@ -17,7 +17,7 @@ func (s *Reads) Stats(ctx context.Context, f store.StatsFilter) (out store.Stats
 	if f.AllTime {
 		f = store.StatsFilter{AllTime: true}
 	}
-	g, since, until := f.Range(s.state.Now())
+	g, since, until := f.Range(s.Now())
 	err = s.Read(ctx, func(r *Reader) error {
 		var upto [store.Day + 1]queue.Millis
 		_, err := database.First(r, func(r database.Row) {

@@ -41,9 +41,10 @@ func EverName(r database.Row) string {
 
 // QueueCount holds the stored counts of a queue.
 type QueueCount struct {
-	Waiting             int64
-	UID                 int
-	KeptJobs, KeptBytes int64
+	Waiting   int64 `json:"w"`
+	UID       int   `json:"u"`
+	KeptJobs  int64 `json:"e,omitempty"`
+	KeptBytes int64 `json:"o,omitempty"` // bytes of the outputs of KeptJobs
 }
 
 // ParseQueueCounts parses meta.queues.

@@ -1,0 +1,191 @@
+// Package dependencies stores which job waits for which other one, and notes about jobs whose dependants must be
+// decided later, so that the decision needs only the rows of these jobs.
+//
+// Start with Tables.
+package dependencies
+
+import (
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/store/database"
+	"github.com/queuectl/queuectl/store/rules"
+)
+
+// State is what the writer keeps of the tables in its memory. If the transaction is rolled back, the caller
+// restores it.
+type State struct {
+	HasEdges       bool  `json:"k"` // a job waits, or once waited, for another job
+	UndecidedJobs  int64 `json:"d"` // number of ended jobs whose dependants are not decided yet
+	LastDecidedUID int64 `json:"-"` // uid of the user whose ended job was decided last; differs between nodes
+}
+
+// Read adds the statements that find out whether any job waits or has waited for another one, and how
+// many ended jobs have undecided dependants.
+func (s *State) Read(all *database.Batch) {
+	all.Add(func(r database.Row) (bool, error) {
+		s.HasEdges = true
+		return false, nil
+	}, `SELECT 1 FROM edges LIMIT 1`)
+	all.Add(func(r database.Row) (bool, error) {
+		s.UndecidedJobs = r.Num(0)
+		return false, nil
+	}, `SELECT count(*) FROM ended`)
+}
+
+// Tables implements rules.Dependencies on the tables edges and ended, in one transaction.
+type Tables struct {
+	conn  database.Statements
+	state *State
+}
+
+// New returns the tables as a transaction sees them.
+func New(tx database.Statements, s *State) Tables { return Tables{tx, s} }
+
+// HasEdges implements rules.Tx.
+func (t Tables) HasEdges() bool { return t.state.HasEdges }
+
+// AddEdge implements rules.Tx.
+func (t Tables) AddEdge(child int64, d queue.Dependency, do queue.OnDependencyFailure,
+	met store.DependencyStatus) error {
+	t.state.HasEdges = true
+	return t.conn.Exec(`INSERT INTO edges (parent, child, how, otherwise, met) VALUES (?, ?, ?, ?, ?)`, d.Job, child,
+		int64(d.Condition), int64(do), int64(met))
+}
+
+// Waits implements rules.Tx.
+func (t Tables) Waits(child int64, met store.DependencyStatus) (bool, error) {
+	n, err := t.conn.Number(`SELECT 1 FROM edges INDEXED BY edges_child WHERE child = ? AND met = ? LIMIT 1`, child,
+		int64(met))
+	return n != 0, err
+}
+
+// Parents implements rules.Tx.
+func (t Tables) Parents(child int64, n int) (list []int64, err error) {
+	err = t.conn.Query(func(r database.Row) (bool, error) {
+		list = append(list, r.Num(0))
+		return len(list) < n, nil
+	}, `SELECT parent FROM edges INDEXED BY edges_child WHERE child = ? AND met = 0 ORDER BY id LIMIT ?`, child, int64(n))
+	return list, err
+}
+
+// DropEdges implements rules.Tx.
+func (t Tables) DropEdges(child int64) error {
+	if !t.HasEdges() {
+		return nil
+	}
+	return t.conn.Exec(`DELETE FROM edges WHERE id IN (SELECT id FROM edges INDEXED BY edges_child WHERE child = ?)`,
+		child)
+}
+
+// Noted implements rules.Tx.
+func (t Tables) Noted(parent int64) (n int64, newest rules.EndedParent, err error) {
+	if t.state.UndecidedJobs == 0 {
+		return 0, newest, nil
+	}
+	err = t.conn.Query(func(r database.Row) (bool, error) {
+		n, newest = r.Num(0), rules.EndedParent{ID: r.Num(1), Parent: parent, State: queue.State(r.Num(2)),
+			LastEdgeID: r.Num(3)}
+		return false, nil
+	}, `SELECT (SELECT count(*) FROM ended AS n WHERE n.parent = ended.parent), id, state, upto
+		FROM ended INDEXED BY ended_parent WHERE parent = ? ORDER BY id DESC LIMIT 1`, parent)
+	return n, newest, err
+}
+
+// AddEnded implements rules.Tx. All notes of one parent are stored under one uid, even after the parent was given
+// to another uid. Notes under two uids might be processed out of order, such as those of an end and a restart.
+func (t Tables) AddEnded(parent int64, uid int, state queue.State, after int64) error {
+	n, err := t.conn.Count(`INSERT INTO ended (parent, uid, state, upto)
+		SELECT CAST(? AS BIGINT), coalesce((SELECT uid FROM ended INDEXED BY ended_parent WHERE parent = ? LIMIT 1),
+			CAST(? AS BIGINT)), CAST(? AS BIGINT), max(id)
+		FROM edges INDEXED BY edges_parent WHERE parent = ? AND met <> 1 HAVING max(id) > ?`, parent, parent, int64(uid),
+		int64(state), parent, after)
+	t.state.UndecidedJobs += n
+	return err
+}
+
+// ExtendRerunNote implements rules.Tx.
+func (t Tables) ExtendRerunNote(parent int64) (was bool, err error) {
+	last, err := t.conn.Number(`SELECT max(id) FROM ended INDEXED BY ended_parent WHERE parent = ? AND state = ?`, parent,
+		int64(rules.Rerun))
+	if err != nil || last == 0 {
+		return false, err
+	}
+	n, err := t.conn.Count(`DELETE FROM ended INDEXED BY ended_parent WHERE parent = ? AND id > ?`, parent, last)
+	t.state.UndecidedJobs -= n
+	if err == nil {
+		err = t.conn.Exec(`UPDATE ended SET upto = (SELECT coalesce(max(edges.id), 0) FROM edges INDEXED BY edges_parent
+			WHERE edges.parent = ended.parent AND met <> 1) WHERE id = ?`, last)
+	}
+	return true, err
+}
+
+// NextEnded implements rules.Tx.
+func (t Tables) NextEnded() (e rules.EndedParent, found bool, err error) {
+	if t.state.UndecidedJobs == 0 {
+		return e, false, nil
+	}
+	last, uid := t.state.LastDecidedUID, int64(0)
+	err = t.conn.Query(func(r database.Row) (bool, error) {
+		if !found || uid <= last {
+			e, uid, found = rules.EndedParent{ID: r.Num(0), Parent: r.Num(1), State: queue.State(r.Num(2)),
+				LastEdgeID: r.Num(3)}, r.Num(4), true
+		}
+		return true, nil
+	}, `SELECT id, parent, state, upto, uid
+		FROM (SELECT * FROM ended INDEXED BY ended_uid WHERE uid > ? ORDER BY uid, id LIMIT 1) n
+		UNION ALL SELECT id, parent, state, upto, uid
+		FROM (SELECT * FROM ended INDEXED BY ended_uid ORDER BY uid, id LIMIT 1) f`, last)
+	t.state.LastDecidedUID = uid
+	return e, found, err
+}
+
+// Edges implements rules.Tx.
+func (t Tables) Edges(e rules.EndedParent, n int) (list []rules.Edge, err error) {
+	met := store.Unresolved
+	if e.State == rules.Rerun {
+		met = store.Broken
+	}
+	err = t.conn.Query(func(r database.Row) (bool, error) {
+		list = append(list, rules.Edge{ID: r.Num(0), Child: r.Num(1), Condition: queue.DependencyCondition(r.Num(2)),
+			OnFailure: queue.OnDependencyFailure(r.Num(3))})
+		return len(list) < n, nil
+	}, `SELECT id, child, how, otherwise FROM edges INDEXED BY edges_parent
+		WHERE parent = ? AND met = ? AND id <= ? ORDER BY id LIMIT ?`, e.Parent, int64(met), e.LastEdgeID, int64(n))
+	return list, err
+}
+
+// DropEnded implements rules.Tx.
+func (t Tables) DropEnded(id int64) error {
+	t.state.UndecidedJobs--
+	return t.conn.Exec(`DELETE FROM ended WHERE id = ?`, id)
+}
+
+// Postpone implements rules.Tx. It keeps the order of a parent's notes.
+func (t Tables) Postpone(parent int64) error {
+	last, err := t.conn.Number(`SELECT max(id) FROM ended`)
+	if err == nil {
+		err = t.conn.Exec(`INSERT INTO ended (parent, uid, state, upto)
+			SELECT parent, uid, state, upto FROM ended INDEXED BY ended_parent WHERE parent = ? ORDER BY id`, parent)
+	}
+	if err == nil {
+		err = t.conn.Exec(`DELETE FROM ended INDEXED BY ended_parent WHERE parent = ? AND id <= ?`, parent, last)
+	}
+	return err
+}
+
+// SetEdge implements rules.Tx.
+func (t Tables) SetEdge(e *rules.Edge, met store.DependencyStatus) error {
+	return t.conn.Exec(`UPDATE edges SET met = ? WHERE id = ?`, int64(met), e.ID)
+}
+
+// DropSome deletes up to limit dependencies of a job that is being removed. It returns how many it deleted, and
+// whether none is left.
+func (t Tables) DropSome(child int64, limit int) (n int, all bool, err error) {
+	if !t.HasEdges() || limit <= 0 {
+		return 0, !t.HasEdges(), nil
+	}
+	dropped, err := t.conn.Count(
+		`DELETE FROM edges WHERE id IN (SELECT id FROM edges INDEXED BY edges_child WHERE child = ? LIMIT ?)`, child,
+		int64(limit))
+	return int(dropped), dropped < int64(limit), err
+}

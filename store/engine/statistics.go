@@ -1,0 +1,24 @@
+package engine
+
+import (
+	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/store/statistics"
+)
+
+// statistics returns the writer of the transaction's statistics.
+func (t *Tx) statistics() *statistics.Writer {
+	return &statistics.Writer{Statements: t, Now: t.startTime, Progress: &t.s.mem.statistics, Cache: &t.s.minute,
+		HasRule: func(name string) bool {
+			q := t.s.mem.lanes.Queues[name]
+			return q != nil && q.Rule != store.DefaultQueueRule
+		}}
+}
+
+// writeFigures adds the measurements of the transaction to the statistics.
+func (t *Tx) writeFigures() error {
+	changed, err := t.statistics().Add(t.measurements)
+	if t.delta != nil {
+		t.delta.minuteQueues = append(t.delta.minuteQueues, changed...)
+	}
+	return err
+}

@@ -1,0 +1,322 @@
+// Package gates stores the limits of gates, the starts that count for rate limits and how many jobs name a gate, so
+// that a limit lasts as long as jobs need it.
+//
+// Start with Tables.
+package gates
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/store/database"
+	"github.com/queuectl/queuectl/store/rules"
+)
+
+// Tx is the transaction that reads and changes the tables.
+type Tx interface {
+	database.Statements
+	rules.Clock
+}
+
+// State is what the writer keeps of the gates in its memory. If the transaction is rolled back, the caller
+// restores it.
+type State struct {
+	Exist        bool    // the database contains gates, and perhaps lanes with demands
+	ResourceList []int64 // ids of the gates that are resources; a transaction replaces the list and does not change it
+	// UsedUnits counts the units that leases hold, by gate. For a rate it counts only leases that are not known
+	// to have started. The caller counts them.
+	UsedUnits map[int64]int
+}
+
+// Read adds the statements that read the state, except UsedUnits.
+func (s *State) Read(all *database.Batch) {
+	all.Add(func(r database.Row) (bool, error) {
+		s.ResourceList = append(s.ResourceList, r.Num(0))
+		return true, nil
+	}, `SELECT id FROM gates WHERE uid = ? AND kind = ?`, int64(queue.SharedOwner), int64(queue.GateResource))
+	all.Add(func(r database.Row) (bool, error) {
+		s.Exist = true
+		return false, nil
+	}, `SELECT 1 FROM gates LIMIT 1`)
+}
+
+// Tables implements rules.Gates, except TakenUnits, on the tables gates and starts, in one transaction.
+type Tables struct {
+	tx     Tx
+	state  *State
+	limits map[int64]rules.Rule // limits that the transaction has read, by gate, without UsedUnits
+	named  map[name]int64       // changes in the number of jobs that name a gate, not written yet
+}
+
+// name identifies a lock or rate that jobs name.
+type name struct {
+	owner int
+	kind  queue.GateKind
+	key   string
+}
+
+// New returns the tables as a transaction sees them.
+func New(tx Tx, s *State) Tables { return Tables{tx: tx, state: s} }
+
+// Forget forgets what the transaction has read and not written, because a part of the transaction is undone.
+func (t *Tables) Forget() { t.limits, t.named = nil, nil }
+
+// Gate returns the id of the gate that a user's job demands. It creates the gate, with the demand's rule,
+// if it does not exist.
+func (t *Tables) Gate(uid int, d queue.Demand) (id int64, err error) {
+	owner := int64(d.Owner(uid))
+	id, err = t.tx.Number(`SELECT id FROM gates WHERE uid = ? AND kind = ? AND key = ?`, owner, int64(d.Kind), d.Key)
+	if err != nil || id != 0 {
+		return id, err
+	}
+	id, err = t.tx.Number(`INSERT INTO gates (uid, kind, key, n, per) VALUES (?, ?, ?, ?, ?) RETURNING id`, owner,
+		int64(d.Kind), d.Key, int64(d.N), d.Period.Milliseconds())
+	if err != nil {
+		return 0, err
+	}
+	t.state.Exist = true
+	if d.Kind == queue.GateResource {
+		t.state.ResourceList = append(slices.Clip(t.state.ResourceList), id)
+	}
+	return id, nil
+}
+
+// Resources implements rules.Gates.
+func (t *Tables) Resources() []int64 { return t.state.ResourceList }
+
+// CountLane adds to the number of lanes that need a gate.
+func (t *Tables) CountLane(gate int64, by int) error {
+	return t.tx.Exec(`UPDATE gates SET lanes = lanes + ? WHERE id = ?`, int64(by), gate)
+}
+
+// Tidy removes up to limit gates that no lane needs and no job names. It keeps a rate while a recorded start lies
+// within the rate's period. It reports whether there is more to do.
+func (t *Tables) Tidy(limit int) (more bool, err error) {
+	if !t.state.Exist {
+		return false, nil
+	}
+	if err := t.WriteNamed(); err != nil {
+		return false, err
+	}
+	periods := map[int64]int64{} // of the gates that nothing needs, in milliseconds
+	err = t.tx.Query(func(r database.Row) (bool, error) {
+		periods[r.Num(0)] = r.Num(1)
+		return true, nil
+	}, `SELECT id, per FROM gates INDEXED BY gates_idle WHERE lanes = 0 AND jobs = 0 AND opens = 0 AND kept = 0 LIMIT ?`,
+		int64(limit))
+	if err != nil {
+		return false, err
+	}
+	for _, id := range slices.Sorted(maps.Keys(periods)) {
+		last, err := t.tx.Number(`SELECT max(at) FROM starts WHERE gate = ?`, id)
+		if opens := last + periods[id] + 1; err == nil && opens > int64(t.tx.Now()) && last > 0 {
+			err = t.setOpens(id, opens)
+		} else if err == nil {
+			err = t.remove(id)
+		}
+		if err != nil {
+			return false, err
+		}
+	}
+	return len(periods) == limit, nil
+}
+
+// remove deletes a gate and its starts.
+func (t *Tables) remove(id int64) error {
+	delete(t.limits, id)
+	if at := slices.Index(t.state.ResourceList, id); at >= 0 {
+		t.state.ResourceList = slices.Delete(slices.Clone(t.state.ResourceList), at, at+1)
+	}
+	err := t.tx.Exec(`DELETE FROM starts WHERE gate = ?`, id)
+	if err == nil {
+		err = t.tx.Exec(`DELETE FROM gates WHERE id = ?`, id)
+	}
+	return err
+}
+
+// Rule implements rules.Gates.
+func (t *Tables) Rule(gate int64) (rules.Rule, error) {
+	rule, found := t.limits[gate]
+	if !found {
+		err := t.tx.Query(func(r database.Row) (bool, error) {
+			found = true
+			rule.N, rule.Period, rule.Key = int(r.Num(0)), time.Duration(r.Num(1))*time.Millisecond, r.Text(2)
+			return false, nil
+		}, `SELECT n, per, key FROM gates WHERE id = ?`, gate)
+		if err != nil {
+			return rule, err
+		}
+		if !found {
+			return rule, database.Damage(fmt.Sprintf(`the table "gates" lacks the row with the id %d`, gate))
+		}
+		if t.limits == nil {
+			t.limits = map[int64]rules.Rule{}
+		}
+		t.limits[gate] = rule
+	}
+	rule.UsedUnits = t.state.UsedUnits[gate]
+	return rule, nil
+}
+
+// Starts implements rules.Gates.
+func (t *Tables) Starts(gate int64, since queue.Millis) (n int, err error) {
+	// A start in the future means that the clock was set back. Treat it as a start at the current time.
+	now := int64(t.tx.Now())
+	if err := t.tx.Exec(`UPDATE starts SET at = ? WHERE gate = ? AND at > ?`, now, gate, now); err != nil {
+		return 0, err
+	}
+	starts, err := t.tx.Number(`SELECT count(*) FROM starts WHERE gate = ? AND at >= ?`, gate, int64(since))
+	return int(starts), err
+}
+
+// StartBefore implements rules.Gates.
+func (t *Tables) StartBefore(gate int64, since queue.Millis, n int) (queue.Millis, error) {
+	at, err := t.tx.Number(`SELECT at FROM starts WHERE gate = ? AND at >= ? ORDER BY at DESC LIMIT 1 OFFSET ?`, gate,
+		int64(since), int64(n))
+	return queue.Millis(at), err
+}
+
+// SetOpens implements rules.Gates.
+func (t *Tables) SetOpens(gate int64, at queue.Millis) error {
+	t.tx.WakeAt(at)
+	return t.setOpens(gate, int64(at))
+}
+
+func (t *Tables) setOpens(gate, at int64) error {
+	return t.tx.Exec(`UPDATE gates SET opens = ? WHERE id = ?`, at, gate)
+}
+
+// TakeOpen returns up to limit gates whose opening time has come, and deletes their opening times. setBack says
+// that the clock was set back. No rate stays closed for longer than its period, so TakeOpen then limits the
+// opening times to that.
+func (t *Tables) TakeOpen(limit int, setBack bool) (list []int64, err error) {
+	now := int64(t.tx.Now())
+	if setBack {
+		if err := t.tx.Exec(`UPDATE gates SET opens = ? WHERE id IN (SELECT id FROM gates INDEXED BY gates_opens
+			WHERE opens > 0 AND opens > ? + per + 1)`, now, now); err != nil {
+			return nil, err
+		}
+	}
+	err = t.tx.Query(func(r database.Row) (bool, error) {
+		list = append(list, r.Num(0))
+		return true, nil
+	}, `SELECT id FROM gates INDEXED BY gates_opens WHERE opens > 0 AND opens <= ? LIMIT ?`, now, int64(limit))
+	for _, id := range list {
+		if err == nil {
+			err = t.setOpens(id, 0)
+		}
+	}
+	return list, err
+}
+
+// NextOpen returns the earliest opening time of a gate, or 0 if none has one.
+func (t *Tables) NextOpen() (at int64, err error) {
+	if t.state.Exist {
+		at, err = t.tx.Number(`SELECT opens FROM gates INDEXED BY gates_opens WHERE opens > 0 ORDER BY opens LIMIT 1`)
+	}
+	return at, err
+}
+
+// RecordStart implements rules.Gates.
+func (t *Tables) RecordStart(gate int64, at queue.Millis) error {
+	if err := t.forgetStarts(gate); err != nil {
+		return err
+	}
+	return t.tx.Exec(`INSERT INTO starts (gate, at) VALUES (?, ?)`, gate, int64(at))
+}
+
+// SetRule implements rules.Gates.
+// See docs/decisions/0018.
+func (t *Tables) SetRule(j *rules.Job, d queue.Demand) (int64, error) {
+	id, err := t.Gate(j.UID, d)
+	if err != nil {
+		return 0, err
+	}
+	n, per := int64(d.N), d.Period.Milliseconds()
+	fixed, err := t.tx.Number(`SELECT kept = 1 OR uid = ? AND jobs + ? > 0 OR n = ? AND per = ? FROM gates WHERE id = ?`,
+		int64(queue.SharedOwner), t.named[name{d.Owner(j.UID), d.Kind, d.Key}], n, per, id)
+	if err != nil || fixed == 1 {
+		return 0, err
+	}
+	return id, t.putRule(id, n, per)
+}
+
+// putRule changes the limit and the period of a lock or rate.
+func (t *Tables) putRule(gate, n, per int64) error {
+	delete(t.limits, gate)
+	if err := t.forgetStarts(gate); err != nil { // a longer period must not count them later
+		return err
+	}
+	return t.tx.Exec(`UPDATE gates SET n = ?, per = ? WHERE id = ?`, n, per, gate)
+}
+
+// KeepRule implements rules.Gates.
+func (t *Tables) KeepRule(d queue.Demand) (id int64, err error) {
+	if d.N == 0 {
+		err = t.tx.Exec(`UPDATE gates SET kept = 0 WHERE uid = ? AND kind = ? AND key = ?`, int64(queue.SharedOwner),
+			int64(d.Kind), d.Key)
+		t.tx.WakeAt(t.tx.Now()) // run upkeep: it removes the gate if no job needs it any more
+		return 0, err
+	}
+	others, err := t.tx.Number(`SELECT count(*) FROM gates INDEXED BY gates_kept WHERE kept = 1 AND (kind, key) <> (?, ?)`,
+		int64(d.Kind), d.Key)
+	if err == nil && others >= store.MaxGates {
+		err = queue.Errorf(queue.CodeFull, "%d shared keys already have limits, which is the maximum; remove a limit that "+
+			"queuectl gate list shows: queuectl gate set @KEY --unset lock (or rate)", store.MaxGates)
+	}
+	if err != nil {
+		return 0, err
+	}
+	if id, err = t.Gate(queue.SharedOwner, d); err != nil {
+		return 0, err
+	}
+	if err := t.tx.Exec(`UPDATE gates SET kept = 1 WHERE id = ?`, id); err != nil {
+		return 0, err
+	}
+	return id, t.putRule(id, int64(d.N), d.Period.Milliseconds())
+}
+
+// forgetStarts deletes the starts that are older than a rate's period.
+func (t *Tables) forgetStarts(gate int64) error {
+	return t.tx.Exec(`DELETE FROM starts WHERE gate = ? AND at < ? - (SELECT per FROM gates WHERE id = ?)`, gate,
+		int64(t.tx.Now()), gate)
+}
+
+// CountNaming implements rules.Gates.
+func (t *Tables) CountNaming(j *rules.Job, by int) error {
+	for _, d := range j.Demands {
+		if !d.HasLimit() {
+			continue
+		}
+		if by > 0 {
+			if _, err := t.Gate(j.UID, d); err != nil {
+				return err
+			}
+		}
+		if t.named == nil {
+			t.named = map[name]int64{}
+		}
+		t.named[name{d.Owner(j.UID), d.Kind, d.Key}] += int64(by)
+	}
+	return nil
+}
+
+// WriteNamed writes the changed numbers of jobs that name a gate. It writes each gate once, however many jobs have
+// changed.
+func (t *Tables) WriteNamed() error {
+	for g, by := range t.named {
+		if by == 0 {
+			continue
+		}
+		if err := t.tx.Exec(`UPDATE gates SET jobs = jobs + ? WHERE uid = ? AND kind = ? AND key = ?`, by, int64(g.owner),
+			int64(g.kind), g.key); err != nil {
+			return err
+		}
+	}
+	clear(t.named)
+	return nil
+}

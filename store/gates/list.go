@@ -1,0 +1,73 @@
+package gates
+
+import (
+	"slices"
+	"time"
+
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/store/database"
+)
+
+// maxGatesRead limits how many gates of an owner are read for one list. Many gates may be unneeded but not
+// yet removed by upkeep.
+const maxGatesRead = 5 * store.MaxGates
+
+// maxStartsCounted limits how many starts are counted for one list of an owner's gates. For rates beyond that
+// limit, the list shows only leases that are not known to have started.
+const maxStartsCounted = 20_000
+
+// List lists shared gates and those of a user that follow the gate after. node is the node whose resources are
+// listed.
+func (t *Tables) List(uid int, after store.GateState, node *store.Node) (list []store.GateState, err error) {
+	for _, owner := range slices.Compact([]int{queue.SharedOwner, uid}) {
+		if after.Kind != 0 && after.UID > owner {
+			continue
+		}
+		kind, key := int64(queue.GateNode), "\x7f" // skip all gates of kind node, because they are not listed
+		if after.UID == owner && after.Kind != 0 {
+			kind, key = int64(after.Kind), after.Key
+		}
+		if err := t.listOwner(owner, kind, key, &list, node); err != nil {
+			return nil, err
+		}
+	}
+	return list, nil
+}
+
+// listOwner appends the gates of an owner that follow the given kind and key.
+func (t *Tables) listOwner(owner int, kind int64, key string, list *[]store.GateState, node *store.Node) error {
+	var ids []int64
+	first, scanned := len(*list), 0
+	err := t.tx.Query(func(r database.Row) (bool, error) {
+		// Skip a gate that no job, lane or setting needs. Upkeep will remove it.
+		if scanned++; r.Num(5) == 0 && r.Num(6) == 0 && (r.Num(1) != int64(queue.GateResource) || r.Num(7) == 0) {
+			return scanned < maxGatesRead, nil
+		}
+		ids = append(ids, r.Num(0))
+		*list = append(*list, store.GateState{Demand: queue.Demand{Kind: queue.GateKind(r.Num(1)), Key: r.Text(2),
+			N: int(r.Num(3)), Period: time.Duration(r.Num(4)) * time.Millisecond}, UID: owner, Jobs: r.Num(5),
+			Set: r.Num(6) == 1})
+		return len(*list) < store.MaxGates && scanned < maxGatesRead, nil
+	}, `SELECT id, kind, key, n, per, jobs, kept, lanes FROM gates INDEXED BY gates_key
+		WHERE uid = ? AND (kind, key) > (?, ?) ORDER BY kind, key LIMIT ?`, int64(owner), kind, key, int64(maxGatesRead))
+	steps := maxStartsCounted
+	for i, id := range ids {
+		g := &(*list)[first+i]
+		g.Usage = t.state.UsedUnits[id]
+		switch g.Kind {
+		case queue.GateResource:
+			g.N, g.Period = node.Resources[g.Key], 0
+		case queue.GateRate:
+			if err == nil {
+				var starts int64
+				starts, err = t.tx.Number(`SELECT count(*) FROM
+					(SELECT 1 FROM starts WHERE gate = ? AND at >= ? LIMIT ?) AS counted`,
+					id, int64(t.tx.Now())-g.Period.Milliseconds(), int64(steps))
+				steps -= int(starts)
+				g.Usage += int(starts)
+			}
+		}
+	}
+	return err
+}

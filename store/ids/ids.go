@@ -1,0 +1,129 @@
+// Package ids assigns a number and an id to each new job, and skips ids that users have chosen in such a way that no
+// user can predict the next number.
+//
+// Start with Assign. See docs/decisions/0008.
+package ids
+
+import (
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"strconv"
+
+	"github.com/queuectl/queuectl/queue"
+)
+
+// Assign assigns a seq and an id to each draft. next is the first seq that is free; Assign also returns the next
+// one. taken returns which of the given ids are taken. If a draft has a taken id, Assign returns an error for all.
+func Assign(drafts []queue.Job, next int64, rng *rand.Rand, taken func(ids []string) (map[string]bool, error)) (
+	ids []string, seqs []int64, after int64, err error) {
+	n := allocator{numbers: numbers{next: next, rng: rng, window: firstLeap}, lookUp: taken, taken: map[string]bool{}}
+	var given []string
+	for i := range drafts {
+		if id := drafts[i].ID; id != "" {
+			given = append(given, id)
+		}
+	}
+	missing := len(drafts) - len(given)
+	if err := n.check(given, missing); err != nil {
+		return nil, nil, 0, err
+	}
+	for i := range drafts {
+		if id := drafts[i].ID; id != "" {
+			if n.taken[id] {
+				return nil, nil, 0, exists(id, i, len(drafts))
+			}
+			n.taken[id] = true
+		}
+	}
+	ids, seqs = make([]string, len(drafts)), make([]int64, len(drafts))
+	for i := range drafts {
+		if ids[i] = drafts[i].ID; ids[i] == "" {
+			if ids[i], err = n.nextFree(missing); err != nil {
+				return nil, nil, 0, err
+			}
+			missing--
+		}
+		seqs[i] = n.next
+		n.next++
+	}
+	if n.next > maxSeq {
+		return nil, nil, 0, queue.Errorf(queue.CodeFull,
+			"all job numbers are used up; start a new service with an empty database")
+	}
+	return ids, seqs, n.next, nil
+}
+
+// allocator finds ids for the jobs of one request.
+type allocator struct {
+	numbers
+	lookUp      func(ids []string) (map[string]bool, error)
+	taken       map[string]bool
+	checkedUpTo int64 // the numbers from next to before this one were checked
+}
+
+// maxCheck bounds the numbers that one call of allocator.lookUp checks.
+const maxCheck = 1000
+
+// check finds out which of these ids, and which of the next numbers, are already ids of jobs.
+func (n *allocator) check(ids []string, numbers int) (err error) {
+	n.checkedUpTo = n.next + int64(min(numbers, maxCheck))
+	for number := n.next; number < n.checkedUpTo; number++ {
+		ids = append(ids, strconv.FormatInt(number, 10))
+	}
+	taken, err := n.lookUp(ids)
+	maps.Copy(n.taken, taken)
+	return err
+}
+
+// nextFree moves to the next number that is not the id of another job, and returns it as an id. missing is
+// how many more ids are needed.
+func (n *allocator) nextFree(missing int) (id string, err error) {
+	for {
+		if n.next >= n.checkedUpTo {
+			if err := n.check(nil, missing+2*n.skippedCount); err != nil {
+				return "", err
+			}
+		}
+		if id = strconv.FormatInt(n.next, 10); !n.taken[id] {
+			return id, nil
+		}
+		n.skip() // this number is the id of another job, so it is never assigned as a seq
+	}
+}
+
+// A user could use the next numbers as ids for jobs, so that each request must skip them. After maxSkips
+// skipped numbers, a request therefore leaps ahead by a random distance. The maximum distance doubles with
+// each leap, so no user can predict the next free number.
+const (
+	maxSkips  = 1000
+	firstLeap = 1024
+	maxLeap   = 1 << 40
+	maxSeq    = 1 << 62 // far above any number that leaps can reach
+)
+
+// numbers finds numbers for the jobs of one request.
+type numbers struct {
+	next         int64
+	skippedCount int
+	window       int64
+	rng          *rand.Rand
+}
+
+func (n *numbers) skip() {
+	n.next++
+	if n.skippedCount++; n.skippedCount <= maxSkips {
+		return
+	}
+	n.next += n.rng.Int64N(n.window)
+	n.window = min(2*n.window, maxLeap)
+}
+
+func exists(id string, i, count int) error {
+	e := &queue.Error{Code: queue.CodeExists, Field: "id",
+		Message: fmt.Sprintf("another job has the id %q; choose another id, or leave the id out to get a number", id)}
+	if count > 1 {
+		return e.WithIndex(i + 1)
+	}
+	return e
+}

@@ -1,0 +1,33 @@
+package ids
+
+import (
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	"github.com/queuectl/queuectl/queue"
+)
+
+// Leaps over taken numbers grow up to a limit, and never go back or beyond the last number.
+func TestLeapsAreBounded(t *testing.T) {
+	n := numbers{next: 1, rng: rand.New(rand.NewPCG(1, 2)), window: firstLeap}
+	for range 10 * maxSkips {
+		before := n.next
+		if n.skip(); n.next <= before || n.next > maxSeq || n.window > maxLeap {
+			t.Fatalf("from %d to %d in a window of %d", before, n.next, n.window)
+		}
+	}
+}
+
+// No job gets a number beyond the last one.
+func TestNumbersEnd(t *testing.T) {
+	free := func([]string) (map[string]bool, error) { return nil, nil }
+	rng := rand.New(rand.NewPCG(1, 2))
+	if _, seqs, _, err := Assign(make([]queue.Job, 1), maxSeq-1, rng, free); err != nil || seqs[0] != maxSeq-1 {
+		t.Errorf("the last number: got %v, %v", seqs, err)
+	}
+	if _, _, _, err := Assign(make([]queue.Job, 2), maxSeq-1, rng, free); err == nil ||
+		!strings.Contains(err.Error(), "numbers are used up") {
+		t.Errorf("beyond the last number: %v", err)
+	}
+}

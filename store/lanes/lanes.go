@@ -1,0 +1,245 @@
+// Package lanes keeps in memory which queues and lanes may be served next, so that a claim usually finds the best
+// one without a query.
+//
+// Start with Lanes. The comment at the top of store/rules/lanes.go explains lanes.
+package lanes
+
+import (
+	"container/heap"
+	"slices"
+
+	"github.com/queuectl/queuectl/store/database"
+	"github.com/queuectl/queuectl/store/rules"
+)
+
+// Lanes is the writer's cache of lanes and queues. It holds all lanes without demands, called plain lanes.
+// There may be many lanes with demands, so it holds only the best ones of each queue and user.
+type Lanes struct {
+	Plain  map[Name]*rules.Lane
+	ByUID  map[int][]*rules.Lane // plain lanes by uid
+	Queues map[string]*Queue
+	Ready  heapOf[*Queue, byQueue] // queues with room and an open lane
+	stale  []*Queue                // queues whose best lane must be found again
+	// OverQuota maps the gate of a user's quota to the number of lanes with demands that it closes.
+	OverQuota map[int64]int
+	Weights   int // number of queues whose weight is not 1
+	// ClosedHere maps lanes that are open in the database, but closed for this node, to the gate that closes
+	// them. Another node may have room at that gate.
+	ClosedHere map[int64]int64
+}
+
+// New returns an empty cache.
+func New() *Lanes {
+	return &Lanes{Plain: map[Name]*rules.Lane{}, ByUID: map[int][]*rules.Lane{}, Queues: map[string]*Queue{},
+		OverQuota: map[int64]int{}, ClosedHere: map[int64]int64{}}
+}
+
+// Name names a lane without demands.
+type Name struct {
+	Queue string
+	UID   int
+}
+
+// NameOf returns the name of a plain lane.
+func NameOf(l *rules.Lane) Name { return Name{l.Queue, l.UID} }
+
+// heapOf is a heap of queues or lanes. The element with the best head is first.
+type heapOf[T any, O ordering[T]] []T
+
+// ordering gives access to the head and the heap index of an element. The index is -1 if the element is in no heap.
+type ordering[T any] interface {
+	head(T) rules.Position
+	index(T) *int
+}
+
+type byLane struct{}
+
+func (byLane) head(l *rules.Lane) rules.Position { return l.Head }
+func (byLane) index(l *rules.Lane) *int          { return &l.HeapIndex }
+
+type byQueue struct{}
+
+func (byQueue) head(q *Queue) rules.Position { return q.Head }
+func (byQueue) index(q *Queue) *int          { return &q.ReadyIndex }
+
+// Len implements heap.Interface.
+func (h heapOf[T, O]) Len() int { return len(h) }
+
+// Less implements heap.Interface.
+func (h heapOf[T, O]) Less(i, j int) bool {
+	var o O
+	return o.head(h[j]).After(o.head(h[i]))
+}
+
+// Swap implements heap.Interface.
+func (h heapOf[T, O]) Swap(i, j int) {
+	var o O
+	h[i], h[j] = h[j], h[i]
+	*o.index(h[i]), *o.index(h[j]) = i, j
+}
+
+// Push implements heap.Interface.
+func (h *heapOf[T, O]) Push(x any) {
+	var o O
+	*o.index(x.(T)) = len(*h)
+	*h = append(*h, x.(T))
+}
+
+// Pop implements heap.Interface.
+func (h *heapOf[T, O]) Pop() any {
+	var o O
+	last := len(*h) - 1
+	x := (*h)[last]
+	*h = slices.Delete(*h, last, last+1)
+	*o.index(x) = -1
+	return x
+}
+
+// put adds an element to the heap, moves it there or removes it.
+func (h *heapOf[T, O]) put(x T, present bool) {
+	var o O
+	switch index := *o.index(x); {
+	case present && index < 0:
+		heap.Push(h, x)
+	case present:
+		heap.Fix(h, index)
+	case index >= 0:
+		heap.Remove(h, index)
+	}
+}
+
+// second returns the index of the element with the second-best head. It returns 0 if there is no second element.
+func (h heapOf[T, O]) second() int {
+	switch { // the second-best element is a child of the root
+	case len(h) < 2:
+		return 0
+	case len(h) > 2 && h.Less(2, 1):
+		return 2
+	}
+	return 1
+}
+
+// Queue returns the queue with a name, and creates it in memory if necessary.
+func (ls *Lanes) Queue(name string) *Queue {
+	q := ls.Queues[name]
+	if q == nil {
+		q = newQueue(name)
+		ls.Queues[name] = q
+	}
+	return q
+}
+
+// Add adds a plain lane.
+func (ls *Lanes) Add(l *rules.Lane) {
+	ls.Plain[NameOf(l)] = l
+	ls.ByUID[l.UID] = append(ls.ByUID[l.UID], l)
+	ls.Update(l)
+}
+
+// Update adds a plain lane to the heap of open lanes, moves it there or removes it, according to its head
+// and whether it is open.
+func (ls *Lanes) Update(l *rules.Lane) {
+	q := ls.Queue(l.Queue)
+	q.OpenLanes.put(l, l.ClosedBy == rules.Open)
+	ls.UpdateQueue(q)
+}
+
+// Remove removes a plain lane.
+func (ls *Lanes) Remove(l *rules.Lane) {
+	delete(ls.Plain, NameOf(l))
+	others := slices.DeleteFunc(slices.Clone(ls.ByUID[l.UID]), func(other *rules.Lane) bool { return other == l })
+	if ls.ByUID[l.UID] = others; len(others) == 0 {
+		delete(ls.ByUID, l.UID)
+	}
+	q := ls.Queue(l.Queue)
+	q.OpenLanes.put(l, false)
+	ls.UpdateQueue(q)
+}
+
+// CountOverQuota adds n to the number of lanes with demands that are closed by a user's quota. It ignores
+// other gates.
+func (ls *Lanes) CountOverQuota(gate int64, n int) {
+	if gate >= 0 || gate == rules.Empty {
+		return
+	}
+	if ls.OverQuota[gate] += n; ls.OverQuota[gate] == 0 {
+		delete(ls.OverQuota, gate)
+	}
+}
+
+// ClosedHereBy lists the ids of the lanes that a gate has closed, but only for this node.
+func (ls *Lanes) ClosedHereBy(gate int64) string {
+	var list []int64
+	for lane, closedBy := range ls.ClosedHere {
+		if closedBy == gate {
+			list = append(list, lane)
+		}
+	}
+	return database.JoinNumbers(slices.Values(list))
+}
+
+// EachReady calls the function each for the queues that have room and an open lane, until it returns false. The
+// queue with the best head comes first, then the second best, then the others in any order.
+func (ls *Lanes) EachReady(each func(*rules.Queue) bool) {
+	second := ls.Ready.second()
+	if len(ls.Ready) == 0 || !each(&ls.Ready[0].Queue) || second == 0 || !each(&ls.Ready[second].Queue) {
+		return
+	}
+	for i, q := range ls.Ready {
+		if i != 0 && i != second && !each(&q.Queue) {
+			return
+		}
+	}
+}
+
+// Refresh finds the best open lane of each queue whose lanes have changed. read reads the open lanes of the users
+// in q.StaleUsers, or of all users if q.Stale is set, and passes each lane to q.AddOpen.
+func (ls *Lanes) Refresh(read func(q *Queue) error) error {
+	for len(ls.stale) > 0 {
+		q := ls.stale[len(ls.stale)-1]
+		if q.Stale || len(q.StaleUsers) > 0 {
+			if err := q.read(read); err != nil {
+				return err
+			}
+		}
+		q.Best, q.secondHead = nil, rules.EndPosition
+		for _, lanes := range q.users {
+			switch best := lanes.open[0]; {
+			case q.Best == nil:
+				q.Best, q.secondHead = best, lanes.secondHead()
+			case q.Best.Head.After(best.Head):
+				q.Best, q.secondHead = best, earlier(q.Best.Head, lanes.secondHead())
+			default:
+				q.secondHead = earlier(q.secondHead, best.Head)
+			}
+		}
+		q.mustRefresh = false
+		ls.stale = ls.stale[:len(ls.stale)-1]
+		ls.UpdateQueue(q)
+	}
+	return nil
+}
+
+// earlier returns the better one of two positions.
+func earlier(a, b rules.Position) rules.Position {
+	if a.After(b) {
+		return b
+	}
+	return a
+}
+
+// Contenders calls the function each for the best open lane of every user in a queue. served is the number of the
+// user's last turn, or 0 if it is not known.
+func (ls *Lanes) Contenders(q *Queue, each func(l *rules.Lane, served int64)) {
+	for _, l := range q.OpenLanes {
+		if demandLanes, found := q.users[l.UID]; found && l.Head.After(demandLanes.open[0].Head) {
+			l = demandLanes.open[0]
+		}
+		each(l, q.LastTurns[l.UID])
+	}
+	for uid, demandLanes := range q.users {
+		if plain := ls.Plain[Name{q.Name, uid}]; plain == nil || plain.HeapIndex < 0 {
+			each(demandLanes.open[0], q.LastTurns[uid])
+		}
+	}
+}

@@ -1,0 +1,240 @@
+package lanes
+
+import (
+	"math"
+	"slices"
+
+	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/store/records"
+	"github.com/queuectl/queuectl/store/rules"
+)
+
+// Queue is a queue in the writer's memory.
+type Queue struct {
+	rules.Queue
+	Rule   store.QueueRule
+	UID    int // the user who enqueued the first of its current jobs
+	Leased int
+	// KeptJobs is the number of kept jobs that ended while the queue had its own retention. KeptBytes is the
+	// total size of their outputs.
+	KeptJobs, KeptBytes int64
+	Lanes               int // number of lanes, including those without jobs
+	// LastTurns holds, for each user, the turn in which a job of the user was last claimed.
+	// A turn up to FixedTurns was taken under an earlier rule of the queue, so giving it back has no effect.
+	LastTurns  map[int]int64
+	FixedTurns int64
+
+	OpenLanes  heapOf[*rules.Lane, byLane] // the queue's open lanes without demands
+	Best       *rules.Lane                 // best open lane with demands; nil if none is open
+	ReadyIndex int                         // index in Lanes.Ready, -1 if the queue is not in it
+	Stale      bool                        // the open lanes with demands of all users must be read again
+	StaleUsers map[int]bool                // users whose open lanes with demands must be read again
+
+	users       map[int]userLanes
+	secondHead  rules.Position // head of the second-best open lane with demands
+	mustRefresh bool           // the queue is in Lanes.stale, so Best and secondHead are unknown
+}
+
+func newQueue(name string) *Queue {
+	return &Queue{Queue: rules.Queue{Name: name, Weight: 1}, Rule: store.DefaultQueueRule, ReadyIndex: -1}
+}
+
+// Exists reports whether the queue exists for users: it has a rule, or jobs that have not ended.
+func (q *Queue) Exists() bool {
+	return q.Rule != store.DefaultQueueRule || q.Waiting > 0 || q.Leased > 0
+}
+
+// HasRow reports whether the queue needs a row: it exists, or its own retention still applies to ended jobs.
+func (q *Queue) HasRow() bool { return q.Exists() || q.KeptJobs > 0 || q.KeptBytes > 0 }
+
+// IsIdle reports whether the queue has no lanes and needs no row, and is not in a list of this package.
+func (q *Queue) IsIdle() bool {
+	return q.Lanes == 0 && !q.HasRow() && !q.mustRefresh && q.ReadyIndex < 0
+}
+
+// Count returns the stored counts of the queue.
+func (q *Queue) Count() records.QueueCount {
+	return records.QueueCount{Waiting: q.Waiting, UID: q.UID, KeptJobs: q.KeptJobs, KeptBytes: q.KeptBytes}
+}
+
+// SetCount sets the stored counts of the queue.
+func (q *Queue) SetCount(c records.QueueCount) {
+	q.Waiting, q.UID, q.KeptJobs, q.KeptBytes = c.Waiting, c.UID, c.KeptJobs, c.KeptBytes
+}
+
+// SetRule sets the rule of the queue. The caller then calls UpdateQueue.
+func (q *Queue) SetRule(rule store.QueueRule) {
+	q.Rule, q.Weight, q.MaxWaiting, q.OwnRetention = rule, rule.Weight, rule.MaxPending, rule.Keep != store.Retention{}
+}
+
+// Shared reports whether several users may have open lanes in the queue.
+func (q *Queue) Shared() bool { return len(q.OpenLanes)+len(q.users) > 1 }
+
+// Sole returns the lane from which the next job of the queue will probably be claimed, or nil if that is unknown.
+// byArrival says that jobs are claimed in the order of their arrival.
+func (q *Queue) Sole(byArrival bool) *rules.Lane {
+	if q.mustRefresh || q.Best != nil || len(q.OpenLanes) == 0 || len(q.OpenLanes) > 1 && !byArrival {
+		return nil
+	}
+	return q.OpenLanes[0]
+}
+
+// BestLane returns the open lane with the best head, and the head of the second-best lane. The queue must be in
+// Lanes.Ready.
+func (q *Queue) BestLane() (rules.Lane, rules.Position) {
+	if len(q.OpenLanes) == 0 {
+		return *q.Best, q.secondHead
+	}
+	l, next := q.OpenLanes[0], rules.EndPosition
+	if second := q.OpenLanes.second(); second > 0 {
+		next = q.OpenLanes[second].Head
+	}
+	switch {
+	case q.Best == nil:
+	case l.Head.After(q.Best.Head):
+		return *q.Best, earlier(l.Head, q.secondHead)
+	default:
+		next = earlier(next, q.Best.Head)
+	}
+	return *l, next
+}
+
+// UpdateQueue updates a queue's room and head, and its position among the ready queues.
+func (ls *Lanes) UpdateQueue(q *Queue) {
+	q.Room = math.MaxInt
+	switch {
+	case q.Rule.Paused:
+		q.Room = 0
+	case q.Rule.Concurrency > 0:
+		q.Room = max(0, q.Rule.Concurrency-q.Leased)
+	}
+	q.Head = rules.EndPosition
+	if len(q.OpenLanes) > 0 {
+		q.Head = q.OpenLanes[0].Head
+	}
+	if q.Best != nil {
+		q.Head = earlier(q.Head, q.Best.Head)
+	}
+	ls.Ready.put(q, q.Room > 0 && (len(q.OpenLanes) > 0 || q.Best != nil))
+}
+
+// MarkStale marks all users' open lanes with demands in a queue as stale, so that the next claim reads them again.
+func (ls *Lanes) MarkStale(q *Queue) {
+	q.users, q.Stale = nil, true
+	ls.forgetBest(q)
+}
+
+// MarkStaleUser marks one user's open lanes with demands as stale, so that the next claim reads them again.
+func (ls *Lanes) MarkStaleUser(q *Queue, uid int) {
+	if q.StaleUsers == nil {
+		q.StaleUsers = map[int]bool{}
+	}
+	q.StaleUsers[uid] = true
+	ls.forgetBest(q)
+}
+
+func (ls *Lanes) forgetBest(q *Queue) {
+	q.Best, q.secondHead = nil, rules.EndPosition
+	if !q.mustRefresh {
+		q.mustRefresh = true
+		ls.stale = append(ls.stale, q)
+	}
+	ls.UpdateQueue(q)
+}
+
+// read reads the stale open lanes of the queue.
+func (q *Queue) read(read func(q *Queue) error) error {
+	if q.Stale || q.users == nil {
+		q.users = map[int]userLanes{}
+	}
+	for uid := range q.StaleUsers {
+		delete(q.users, uid)
+	}
+	if err := read(q); err != nil {
+		return err
+	}
+	q.Stale = false
+	clear(q.StaleUsers)
+	return nil
+}
+
+// userLanes holds the best open lanes with demands of one user in a queue.
+type userLanes struct {
+	open     []*rules.Lane  // in the order of their heads; has at least one
+	restFrom rules.Position // lower bound of the heads of the user's open lanes that are not in memory
+}
+
+// MaxOpenPerUser is the largest number of open lanes with demands of each user that a queue keeps. While a claim
+// moves the heads of these lanes, it usually finds the best lane without a query.
+const MaxOpenPerUser = 4
+
+// secondHead returns the head of the user's second-best lane, or a position that is not after it.
+func (u *userLanes) secondHead() rules.Position {
+	if len(u.open) > 1 {
+		return u.open[1].Head
+	}
+	return u.restFrom
+}
+
+// add adds an open lane.
+func (u *userLanes) add(l rules.Lane) {
+	if l.Head.After(u.restFrom) {
+		return
+	}
+	index := slices.IndexFunc(u.open, func(other *rules.Lane) bool { return other.Head.After(l.Head) })
+	if index < 0 {
+		index = len(u.open)
+	}
+	if u.open = slices.Insert(u.open, index, &l); len(u.open) > MaxOpenPerUser {
+		u.restFrom, u.open = u.open[MaxOpenPerUser].Head, u.open[:MaxOpenPerUser]
+	}
+}
+
+// openOf returns a user's open lanes with demands.
+func (q *Queue) openOf(uid int) userLanes {
+	if lanesOfUser, known := q.users[uid]; known {
+		return lanesOfUser
+	}
+	return userLanes{restFrom: rules.EndPosition}
+}
+
+// AddOpen adds a lane with demands that was read from the database as open.
+func (q *Queue) AddOpen(l rules.Lane) {
+	lanesOfUser := q.openOf(l.UID)
+	lanesOfUser.add(l)
+	q.users[l.UID] = lanesOfUser
+}
+
+// Knows reports whether a lane with demands is in memory, as an open one.
+func (q *Queue) Knows(l *rules.Lane) bool {
+	return !q.Stale && !q.StaleUsers[l.UID] &&
+		slices.ContainsFunc(q.users[l.UID].open, func(o *rules.Lane) bool { return o.ID == l.ID })
+}
+
+// SetOpen records a lane's new head and whether the lane is open, for a lane with demands. It marks the user's lanes
+// to be read again only if none is left in memory.
+func (ls *Lanes) SetOpen(q *Queue, l rules.Lane) {
+	if q.Stale || q.StaleUsers[l.UID] {
+		ls.MarkStaleUser(q, l.UID)
+		return
+	}
+	lanesOfUser := q.openOf(l.UID)
+	lanesOfUser.open = slices.DeleteFunc(slices.Clone(lanesOfUser.open),
+		func(other *rules.Lane) bool { return other.ID == l.ID })
+	if l.ClosedBy == rules.Open {
+		lanesOfUser.add(l)
+	}
+	switch {
+	case len(lanesOfUser.open) > 0:
+		if q.users == nil {
+			q.users = map[int]userLanes{}
+		}
+		q.users[l.UID] = lanesOfUser
+	case lanesOfUser.restFrom != rules.EndPosition: // other open lanes exist in the database
+		ls.MarkStaleUser(q, l.UID)
+		return
+	default:
+		delete(q.users, l.UID)
+	}
+	ls.forgetBest(q)
+}

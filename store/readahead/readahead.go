@@ -1,0 +1,204 @@
+// Package readahead keeps the jobs that a transaction has read before it claims them, so that a claim that takes jobs
+// of many lanes needs few queries.
+//
+// Start with Jobs.
+package readahead
+
+import (
+	"maps"
+
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store/database"
+	"github.com/queuectl/queuectl/store/records"
+	"github.com/queuectl/queuectl/store/rules"
+)
+
+// Jobs holds jobs that a transaction has read before it claims them. When users take turns, a claim
+// takes each job from a different lane. One query for each job would cost a round trip for each, while the
+// writer lock keeps all other nodes waiting. Instead, the first query reads the jobs that the whole claim
+// will probably take, from all lanes that will probably have the next turns.
+//
+// For example, three users have 100 waiting jobs each, and a claim wants 30. The first query reads 10 jobs
+// from each of the three lanes, and the position and priority of the eleventh. The claim's other 29 turns
+// find their jobs here. If another lane runs out of jobs, the claim takes more from this lane than expected.
+// Then the next query reads twice as many.
+//
+// Other nodes change nothing while this node holds the writer lock. The transaction's own changes are handled
+// by NoteWrite, which records them, and by Forget, which drops all rows. A nil *Jobs holds nothing.
+type Jobs struct {
+	lanes    map[int64]*laneRows
+	leftLane map[int64]bool // jobs that have left their lanes since they were read
+}
+
+// laneRows holds the jobs of a lane that one query has read, and the position from which it has read them.
+type laneRows struct {
+	Lane
+	start rules.Position
+	size  int // number of jobs that the query asked for
+}
+
+// Lane holds consecutive jobs of a lane.
+type Lane struct {
+	Rows []database.Row // with records.WholeColumns, in the order of the lane; valid until the transaction ends
+	Next *Head          // the job after the last row; nil at the end of the lane
+}
+
+// Start is a position from which the jobs of a lane are read.
+type Start struct {
+	Lane int64
+	From rules.Position
+}
+
+// Head holds those fields of a lane's first job that decide the rank of the lane.
+type Head struct {
+	Position rules.Position
+	Priority int64 // see Priority
+}
+
+// HeadColumns lists the columns that ReadHead reads.
+const HeadColumns = `lane, seq, rank, state, priority, expires_at`
+
+// ReadHead reads a lane head from a row with HeadColumns.
+func ReadHead(r database.Row) Head {
+	return Head{rules.Position{Rank: r.Num(2), Seq: r.Num(1)}, priority(r.Num(3), r.Num(4), r.Num(5))}
+}
+
+// Position returns the position in its lane of a job, from a row with records.HeadColumns.
+func Position(r database.Row) rules.Position {
+	return rules.Position{Rank: r.Num(records.RankColumn), Seq: r.Num(0)}
+}
+
+// HeadOf returns the head of a lane whose first job is in a row with records.HeadColumns.
+func HeadOf(r database.Row) Head {
+	return Head{Position(r),
+		priority(r.Num(records.StateColumn), r.Num(records.PriorityColumn), r.Num(records.ExpiresColumn))}
+}
+
+// priority returns a lane's priority, given the state, priority and expiry of its first job; see
+// rules.Lane. It returns UnknownPriority for a job that expires or may be damaged, so that each claim reads
+// the job again.
+func priority(state, priority, expiresAt int64) int64 {
+	if expiresAt != 0 || !queue.State(state).Runnable() {
+		return rules.UnknownPriority
+	}
+	return priority
+}
+
+// Following returns the position directly after p.
+func Following(p rules.Position) rules.Position { return rules.Position{Rank: p.Rank, Seq: p.Seq + 1} }
+
+// HasLeft reports whether a job has left its lane since it was read.
+func (a *Jobs) HasLeft(seq int64) bool { return a != nil && a.leftLane[seq] }
+
+// NoteWrite records that the transaction writes a job's row. It ignores the rows of leased jobs, because such
+// a write does not affect the rows that were read ahead.
+func (a *Jobs) NoteWrite(j *rules.Job, leased bool) {
+	switch {
+	case a == nil || leased || len(a.lanes) == 0:
+	case j.Slot == rules.Ready:
+		a.Forget()
+	default:
+		if a.leftLane == nil {
+			a.leftLane = map[int64]bool{}
+		}
+		a.leftLane[j.Seq] = true
+	}
+}
+
+// Forget drops all rows.
+func (a *Jobs) Forget() {
+	if a != nil {
+		*a = Jobs{}
+	}
+}
+
+// Head returns a lane's first job at or after a position, or nil at the end of the lane. known is false if
+// those jobs were not read ahead.
+func (a *Jobs) Head(lane int64, from rules.Position) (h *Head, known bool) {
+	if a == nil || !a.lanes[lane].covers(from) {
+		return nil, false
+	}
+	l := a.lanes[lane]
+	for _, r := range l.Rows {
+		if head := HeadOf(r); !from.After(head.Position) {
+			return &head, true
+		}
+	}
+	return l.Next, true
+}
+
+// covers reports whether l includes a lane's first job at or after a position.
+func (l *laneRows) covers(from rules.Position) bool {
+	return l != nil && !l.start.After(from) && (l.Next == nil || !from.After(l.Next.Position))
+}
+
+// Reader reads the next jobs of several lanes: up to size jobs of each, and the head that follows them. The result
+// has one element for each start.
+type Reader func(starts []Start, size int) ([]Lane, error)
+
+// Find passes a lane's jobs from l.Next on to each, and first reads them if necessary. It also reads the lanes that
+// are likely to be served next. limit is the maximum number of jobs to read. Find reports whether the lane has no
+// further jobs. The argument gone of each is true for a job that has left the lane since its row was read.
+func (a *Jobs) Find(l *rules.LaneScan, limit int, read Reader,
+	each func(r database.Row, gone bool) (more bool, err error)) (all bool, err error) {
+	from := l.Next
+	known := a.lanes[l.Lane.ID]
+	if !known.covers(from) || known.Next != nil && !known.Next.Position.After(from) {
+		if err := a.fill(l, known, limit, read); err != nil {
+			return false, err
+		}
+		known = a.lanes[l.Lane.ID]
+	}
+	for _, r := range known.Rows {
+		if from.After(Position(r)) {
+			continue
+		}
+		if more, err := each(r, a.HasLeft(r.Num(0))); !more || err != nil {
+			return false, err
+		}
+	}
+	if known.Next != nil {
+		l.Next = known.Next.Position
+	}
+	return known.Next == nil, nil
+}
+
+// fill reads the next jobs of l's lane, and of the lanes that are likely to be served next. The
+// parameter known holds the rows that were already read from l's lane; nil means none.
+func (a *Jobs) fill(l *rules.LaneScan, known *laneRows, limit int, read Reader) error {
+	size := max(1, l.ExpectedJobs)
+	if known != nil {
+		size = 2 * known.size
+	}
+	size = min(size, limit)
+	starts := []Start{{l.Lane.ID, l.Next}}
+	added := map[int64]bool{l.Lane.ID: true}
+	for _, other := range l.UpcomingLanes(limit / size) {
+		if !added[other.ID] && !a.lanes[other.ID].covers(other.Head) {
+			added[other.ID] = true
+			starts = append(starts, Start{other.ID, other.Head})
+		}
+	}
+	list, err := read(starts, size)
+	if err != nil {
+		return err
+	}
+	lanes := make(map[int64]*laneRows, len(starts))
+	for i, start := range starts {
+		lanes[start.Lane] = &laneRows{list[i], start.From, size}
+	}
+	if a.lanes == nil {
+		a.lanes = map[int64]*laneRows{}
+	}
+	maps.Copy(a.lanes, lanes)
+	return nil
+}
+
+// Lanes returns the jobs that were read ahead, by lane. Only tests use it.
+func (a *Jobs) Lanes() map[int64]Lane {
+	list := map[int64]Lane{}
+	for id, l := range a.lanes {
+		list[id] = l.Lane
+	}
+	return list
+}

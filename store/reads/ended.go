@@ -1,0 +1,62 @@
+package reads
+
+import (
+	"context"
+
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/store/database"
+)
+
+// EndedFrom returns the FROM clauses that select the ended jobs of a state, and the arguments of each clause. With
+// ORDER BY ended_at, a clause reads them from an index.
+func EndedFrom(ended *store.EndedFilter, state queue.State) (from []string, args [][]any) {
+	const all, kept = `jobs INDEXED BY jobs_ended WHERE kept = ? AND state = ? AND state > 5 AND ended_at < ?`,
+		`jobs INDEXED BY jobs_kept WHERE queue = ? AND kept = 1 AND state = ? AND ended_at < ?`
+	before := int64(ended.Cutoff)
+	switch {
+	case ended.RetentionQueue == nil:
+		return []string{all, all}, [][]any{{int64(0), int64(state), before}, {int64(1), int64(state), before}}
+	case *ended.RetentionQueue == "":
+		return []string{all}, [][]any{{int64(0), int64(state), before}}
+	}
+	return []string{kept}, [][]any{{*ended.RetentionQueue, int64(state), before}}
+}
+
+// CountEnded returns how many jobs ended in these states before a given time.
+func (s *Reads) CountEnded(ctx context.Context, ended store.EndedFilter) (total int64, err error) {
+	err = s.Read(ctx, func(r *Reader) error {
+		total = 0
+		for _, state := range ended.States {
+			from, args := EndedFrom(&ended, state)
+			for i := range from {
+				n, err := r.Number(`SELECT count(*) FROM `+from[i], args[i]...)
+				if err != nil {
+					return err
+				}
+				total += n
+			}
+		}
+		return nil
+	})
+	return total, err
+}
+
+// RemovableBytes implements store.Quotas. It knows the outputs' size without reading them. Each input that it
+// reads has more than KeptInput bytes, so need bounds how many it reads.
+func (s *Reads) RemovableBytes(ctx context.Context, uid int, need int64) (bytes int64, err error) {
+	outputs := s.usageOf(uid).Outputs
+	if outputs >= need {
+		return outputs, nil
+	}
+	err = s.Read(ctx, func(r *Reader) error {
+		bytes = outputs
+		return r.Query(func(r database.Row) (bool, error) {
+			bytes += r.Num(0)
+			return bytes < need, nil
+		}, `SELECT octet_length(i.input) FROM jobs INDEXED BY jobs_inputs CROSS JOIN inputs AS i ON i.seq = jobs.seq
+			WHERE uid = ? AND state > 5 AND jobs.input IS NULL AND state <> 7 LIMIT ?`, int64(uid),
+			(need-outputs)/store.KeptInput+1)
+	})
+	return bytes, err
+}

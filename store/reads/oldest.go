@@ -1,0 +1,50 @@
+package reads
+
+import (
+	"context"
+
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/store/database"
+)
+
+// ReadOldest sets the field Oldest of each queue in the list: the time since when the first job of one of the queue's
+// lanes is ready, or 0. After MaxScreenLanes lanes, it leaves out the other queues.
+func (s *Reads) ReadOldest(ctx context.Context, list []store.QueueState) error {
+	return s.Read(ctx, func(r *Reader) error {
+		left := MaxScreenLanes
+		for i := range list {
+			if left <= 0 {
+				return nil
+			}
+			n, err := r.readOldest(&list[i], left)
+			if err != nil {
+				return err
+			}
+			left -= n
+		}
+		return nil
+	})
+}
+
+// readOldest sets the field Oldest of a queue. It reads up to limit lanes and returns how many it read.
+func (r *Reader) readOldest(q *store.QueueState, limit int) (n int, err error) {
+	var lanes []int64
+	err = r.Query(func(r database.Row) (bool, error) {
+		lanes = append(lanes, r.Num(0))
+		return len(lanes) < limit, nil
+	}, `SELECT id FROM lanes INDEXED BY lanes_name WHERE queue = ? LIMIT ?`, q.Name, int64(limit))
+	q.Oldest = 0
+	for _, id := range lanes {
+		if err != nil {
+			break
+		}
+		var since int64
+		since, err = r.Number(
+			`SELECT since FROM jobs INDEXED BY jobs_ready WHERE place = 1 AND lane = ? ORDER BY rank, seq LIMIT 1`, id)
+		if at := queue.Millis(since); at != 0 && (q.Oldest == 0 || at < q.Oldest) {
+			q.Oldest = at
+		}
+	}
+	return len(lanes), err
+}

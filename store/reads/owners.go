@@ -1,0 +1,23 @@
+package reads
+
+import (
+	"context"
+
+	"github.com/queuectl/queuectl/store/database"
+)
+
+// Owners returns the names that users had when they first enqueued a job, by uid. A uid below 0 is a former
+// owner. moving lists the uids whose jobs are being moved to former owners.
+func (s *Reads) Owners(ctx context.Context) (names map[int]string, moving []int, err error) {
+	err = s.Read(ctx, func(r *Reader) error {
+		names, moving = map[int]string{}, nil
+		return r.Query(func(r database.Row) (bool, error) {
+			names[int(r.Num(0))] = r.Text(1)
+			if r.Num(3) > 0 {
+				moving = append(moving, int(r.Num(2)))
+			}
+			return true, nil
+		}, `SELECT uid, name, was, upto FROM owners`)
+	})
+	return names, moving, err
+}

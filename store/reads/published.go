@@ -1,0 +1,120 @@
+package reads
+
+import (
+	"maps"
+	"sync"
+
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/store/database"
+)
+
+// State is what the writer has published with its last commit.
+type State struct {
+	Order     queue.Order
+	Counts    store.Counts                   // without the field Bytes
+	Usage     map[int]Usage                  // by uid
+	Reserved  map[int64]database.Reservation // leases that the jobs' rows do not contain yet, by seq
+	Turns     map[string]map[int]int64       // when each user was last served, by queue; the inner maps never change
+	LastEvent int64                          // number of the newest event
+}
+
+// Usage holds counts of a user.
+type Usage struct {
+	Waiting int64 // number of waiting jobs
+	Bytes   int64 // bytes that the user's jobs hold, including jobs in batches
+	Outputs int64 // the part of Bytes that outputs take
+}
+
+// Published holds the state that the writer has published. It is safe for concurrent use.
+type Published struct {
+	now      func() queue.Millis
+	mu       sync.Mutex
+	state    State         // guarded by mu
+	newEvent chan struct{} // closed when the next event is stored; nil if no caller waits; guarded by mu
+}
+
+// Publish calls change to change the state.
+func (p *Published) Publish(change func(*State)) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	last := p.state.LastEvent
+	if change(&p.state); p.newEvent != nil && p.state.LastEvent != last {
+		close(p.newEvent)
+		p.newEvent = nil
+	}
+}
+
+// published returns a part of the state. The function read copies what a later Publish may change.
+func published[T any](p *Published, read func(*State) T) T {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return read(&p.state)
+}
+
+// Now returns the time of the store's clock.
+func (p *Published) Now() queue.Millis { return p.now() }
+
+// Order returns the order by which ranks are computed.
+func (p *Published) Order() queue.Order {
+	return published(p, func(s *State) queue.Order { return s.Order })
+}
+
+// Counts returns the number of jobs in each state, without the size of the database.
+func (p *Published) Counts() store.Counts {
+	return published(p, func(s *State) store.Counts { return s.Counts })
+}
+
+// LastEvent returns the number of the newest event, and a channel that is closed when a newer one is
+// stored.
+func (p *Published) LastEvent() (last int64, newer <-chan struct{}) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.newEvent == nil {
+		p.newEvent = make(chan struct{})
+	}
+	return p.state.LastEvent, p.newEvent
+}
+
+// ReservedBy returns the node that has the reserved lease (not known to have started) of a job, or 0 if there
+// is none.
+func (p *Published) ReservedBy(seq int64) (node int64) {
+	return published(p, func(s *State) int64 { return s.Reserved[seq].Node })
+}
+
+// UserBytes returns how many bytes the jobs of a user hold.
+func (p *Published) UserBytes(uid int) int64 { return p.usageOf(uid).Bytes }
+
+// UsersOver lists the users whose jobs hold more than keep bytes, in descending order of these bytes.
+func (p *Published) UsersOver(keep int64) (list []store.UserBytes) {
+	list = published(p, func(s *State) []store.UserBytes {
+		for uid, u := range s.Usage {
+			if u.Bytes > keep {
+				list = append(list, store.UserBytes{UID: uid, Bytes: u.Bytes})
+			}
+		}
+		return list
+	})
+	store.SortUserBytes(list)
+	return list
+}
+
+func (p *Published) usageOf(uid int) Usage {
+	return published(p, func(s *State) Usage { return s.Usage[uid] })
+}
+
+// reserved returns the fences of leases that the jobs' rows do not contain yet, by seq.
+func (p *Published) reserved() map[int64]int64 {
+	return published(p, func(s *State) map[int64]int64 {
+		fences := make(map[int64]int64, len(s.Reserved))
+		for seq, r := range s.Reserved {
+			fences[seq] = r.Fence
+		}
+		return fences
+	})
+}
+
+// turns returns when each user was last served, by queue.
+func (p *Published) turns() map[string]map[int]int64 {
+	return published(p, func(s *State) map[string]map[int]int64 { return maps.Clone(s.Turns) })
+}

@@ -1,0 +1,393 @@
+// Package statistics counts the starts and ends of attempts per queue and period, in the transaction that
+// records them, so that each attempt is counted exactly once.
+//
+// Start with Writer. Package store/reads reads the statistics.
+package statistics
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/store/database"
+	"github.com/queuectl/queuectl/store/records"
+	"github.com/queuectl/queuectl/store/rules"
+)
+
+// Writer writes the statistics of one transaction.
+//
+// Statistics are stored per queue and period. The grain of a period is a minute, an hour or a day. Upkeep
+// sums up the minutes of a past hour in one row per queue, and the hours of a past day likewise. A
+// period names queues with a rule and at most store.MaxNamedQueues others. It counts further queues together as
+// store.OtherQueues.
+// See docs/decisions/0024.
+type Writer struct {
+	database.Statements
+	Now      queue.Millis // time of the transaction
+	Progress *Progress
+	Cache    *Cache
+	HasRule  func(queue string) bool // reports whether a queue has a rule
+}
+
+// Progress says which statistics are summed up. If the transaction is rolled back, the caller restores it.
+type Progress struct {
+	// SummedUpTo holds, for hours and days, the end of the last period whose statistics were summed up from
+	// finer ones. The row of meta stores these times.
+	SummedUpTo   [store.Day + 1]queue.Millis
+	LastTidyHour queue.Millis // hour in which Tidy last finished
+}
+
+// Cache holds the statistics of one minute, so that a Writer need not read them before it adds to them. If the
+// transaction is rolled back, the caller resets the cache to its zero value.
+type Cache struct {
+	minute queue.Millis              // start of the minute
+	rows   map[string]*store.Figures // by queue; nil if they have not been read
+	// namedQueues holds the queues that have their own name in the all-time statistics. It is nil if they have
+	// not been read.
+	namedQueues map[string]bool
+}
+
+// period holds the statistics of one period while a transaction adds to them.
+type period struct {
+	grain   store.Grain
+	at      queue.Millis
+	rows    map[string]*store.Figures // by queue
+	changed map[string]bool           // by queue; true if the row is stored already
+}
+
+// row returns the statistics of a queue, which the caller will change.
+func (p *period) row(name string) *store.Figures {
+	f := p.rows[name]
+	if _, known := p.changed[name]; !known {
+		if p.changed == nil {
+			p.changed = map[string]bool{}
+		}
+		p.changed[name] = f != nil
+	}
+	if f == nil {
+		f = new(store.Figures)
+		p.rows[name] = f
+	}
+	return f
+}
+
+// put writes the changed rows of a period.
+func (w *Writer) put(p *period) error {
+	for name, stored := range p.changed {
+		var others int64
+		if p.grain == store.Minute && !stored {
+			named, err := w.isNamedEver(name)
+			if err != nil {
+				return err
+			}
+			others = records.Bit(!named)
+		}
+		f := p.rows[name]
+		err := w.Exec(`INSERT INTO figures (grain, at, queue, started, completed, failed, dead, cancelled, returned, waits,
+			runs, others) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+			ON CONFLICT (grain, at, queue) DO UPDATE SET started = excluded.started, completed = excluded.completed,
+			failed = excluded.failed, dead = excluded.dead, cancelled = excluded.cancelled, returned = excluded.returned,
+			waits = excluded.waits, runs = excluded.runs`,
+			int64(p.grain), int64(p.at), name, f.Started, f.Completed, f.Failed, f.Dead, f.Cancelled, f.Returned,
+			f.Waits.Append(nil), f.Runs.Append(nil), others)
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// isNamedEver reports whether a queue has its own name in the all-time statistics. A queue gets its name with its
+// first measurement, if there is room for the name or hasOwn reports true. It keeps the name for good. The
+// measurements of a queue without a name are added to store.OtherQueues. The column "others" of each minute's row
+// records whether the queue had a name, so measurements are never moved later. See docs/decisions/0086.
+func (w *Writer) isNamedEver(name string) (bool, error) {
+	if w.Cache.namedQueues == nil {
+		known := map[string]bool{}
+		err := w.Query(func(r database.Row) (bool, error) {
+			known[r.Text(0)] = true
+			return true, nil
+		}, `SELECT queue FROM figures WHERE grain = ? OR grain = ? AND at >= ? AND others = 0`, int64(records.AllTime),
+			int64(store.Minute), int64(w.Progress.SummedUpTo[store.Hour]))
+		if err != nil {
+			return false, err
+		}
+		w.Cache.namedQueues = known
+	}
+	named := w.Cache.namedQueues
+	if !named[name] && nameIn(named, name, w.hasOwn) == name {
+		named[name] = true
+	}
+	return named[name], nil
+}
+
+// read returns the statistics from one instant until before another, by queue.
+func (w *Writer) read(g store.Grain, from, before queue.Millis) (map[string]*store.Figures, error) {
+	rows := map[string]*store.Figures{}
+	err := w.Query(func(r database.Row) (bool, error) {
+		var f store.Figures
+		records.ReadFigures(r, &f)
+		records.AddFigures(rows, r.Text(0), &f)
+		return true, nil
+	}, `SELECT `+records.StatisticsColumns+` FROM figures WHERE grain = ? AND at >= ? AND at < ?`, int64(g), int64(from),
+		int64(before))
+	return rows, err
+}
+
+// hasOwn reports whether a queue always has its own statistics, even if a period already names the maximum number
+// of queues.
+func (w *Writer) hasOwn(name string) bool {
+	return name == queue.DefaultQueue || name == store.OtherQueues || w.HasRule(name)
+}
+
+// nameIn returns the name under which a queue is counted in a period that has these rows. The function own
+// reports whether a queue always has its own statistics.
+func nameIn[V any](rows map[string]V, name string, own func(string) bool) string {
+	if _, there := rows[name]; there || len(rows) < store.MaxNamedQueues || own(name) {
+		return name
+	}
+	others := 0
+	for known := range rows {
+		if !own(known) {
+			others++
+		}
+	}
+	if others < store.MaxNamedQueues {
+		return name
+	}
+	return store.OtherQueues
+}
+
+// Add adds measurements to the statistics of the current minute, and returns the names under which it counted
+// them. If the clock was set back, the minute's hour or day may have been summed up already. Add then also adds
+// the measurements to the sums.
+func (w *Writer) Add(measured []rules.Measurement) (changed []string, err error) {
+	if len(measured) == 0 {
+		return nil, nil
+	}
+	from := store.Minute.Floor(w.Now)
+	cache, upTo := w.Cache, w.Progress.SummedUpTo
+	if cache.rows == nil || cache.minute != from {
+		rows, err := w.read(store.Minute, from, from+1)
+		if err != nil {
+			return nil, err
+		}
+		cache.minute, cache.rows = from, rows
+	}
+	minute := &period{grain: store.Minute, at: from, rows: cache.rows}
+	if err := w.addTo(minute, measured); err != nil {
+		return nil, err
+	}
+	if from < upTo[store.Hour] {
+		err = w.addToStored(records.AllTime, 0, measured)
+	}
+	for g := store.Hour; g <= store.Day && from < upTo[g] && err == nil; g++ {
+		err = w.addToStored(g, g.Floor(from), measured)
+	}
+	return slices.Collect(maps.Keys(minute.changed)), err
+}
+
+// addToStored adds measurements to a period that was summed up earlier.
+func (w *Writer) addToStored(g store.Grain, at queue.Millis, measured []rules.Measurement) error {
+	rows, err := w.read(g, at, at+1)
+	if err != nil {
+		return err
+	}
+	return w.addTo(&period{grain: g, at: at, rows: rows}, measured)
+}
+
+// addTo adds measurements to a period and writes it.
+func (w *Writer) addTo(p *period, measured []rules.Measurement) error {
+	for i := range measured {
+		m := &measured[i]
+		name := m.Queue
+		if p.grain != records.AllTime {
+			name = nameIn(p.rows, name, w.hasOwn)
+		} else if named, err := w.isNamedEver(name); err != nil {
+			return err
+		} else if !named {
+			name = store.OtherQueues
+		}
+		if f := p.row(name); m.End == 0 {
+			f.Begin(m.Duration)
+		} else {
+			f.End(m.End, m.Duration)
+		}
+	}
+	return w.put(p)
+}
+
+// maxDeleted is the number of rows of each grain that one call of Tidy deletes at most.
+const maxDeleted = 1000
+
+// Tidy sums up the hours and days that are over, and removes statistics that are too old. Each call
+// sums up at most one hour and one day. After everything is done, it does nothing until the next hour. It
+// reports whether there is more to do.
+func (w *Writer) Tidy() (more bool, err error) {
+	hour := store.Hour.Floor(w.Now)
+	if w.Progress.LastTidyHour == hour {
+		return false, nil
+	}
+	hours, err := w.rollUp(store.Hour, hour)
+	if err != nil {
+		return false, err
+	}
+	by := hour // periods that end by this time are summed up
+	if hours {
+		by = w.Progress.SummedUpTo[store.Hour]
+	}
+	days, err := w.rollUp(store.Day, by)
+	if err != nil {
+		return false, err
+	}
+	removed := int64(0)
+	for g := store.Minute; g <= store.Day; g++ {
+		old := store.Hour.Floor(g.Oldest(w.Now)) // remove at most once an hour
+		if g < store.Day {
+			old = min(old, w.Progress.SummedUpTo[g+1])
+		}
+		n, err := w.Count(`DELETE FROM figures WHERE grain = ? AND (at, queue) IN
+			(SELECT at, queue FROM figures WHERE grain = ? AND at < ? ORDER BY at LIMIT ?)`,
+			int64(g), int64(g), int64(old), int64(maxDeleted))
+		if err != nil {
+			return false, err
+		}
+		removed = max(removed, n)
+		if n > 0 && g == store.Minute {
+			w.Cache.rows = nil // discard the cache: the current minute's row is removed if the clock was ahead
+		}
+	}
+	if more = hours || days || removed == maxDeleted; !more {
+		w.Progress.LastTidyHour = hour
+	}
+	return more, nil
+}
+
+// rollUp sums up the first period that is not summed up yet, if it ends by the given instant. It reports
+// whether it did. The same transaction stores the end of the period, so each finer row is counted exactly
+// once.
+func (w *Writer) rollUp(g store.Grain, by queue.Millis) (bool, error) {
+	upTo := &w.Progress.SummedUpTo
+	// next is 0 if there is no such row.
+	next, err := w.Number(`SELECT at + 1 FROM figures WHERE grain = ? AND at >= ? ORDER BY at LIMIT 1`, int64(g-1),
+		int64(upTo[g]))
+	if err != nil || next == 0 {
+		return false, err
+	}
+	at := g.Floor(queue.Millis(next - 1))
+	end := at.Add(g.Length())
+	if end > by {
+		return false, nil
+	}
+	if g == store.Hour {
+		if err := w.addEver(at, end); err != nil {
+			return false, err
+		}
+	}
+	rows, err := w.read(g-1, at, end)
+	if err != nil {
+		return false, err
+	}
+	sum := &period{grain: g, at: at, rows: map[string]*store.Figures{}}
+	for name, f := range w.fold(rows) {
+		sum.row(name).Add(f)
+	}
+	if err := w.put(sum); err != nil {
+		return false, err
+	}
+	upTo[g] = end
+	// A day is summed up only after all of its minutes, so its hours are summed up too.
+	upTo[store.Hour] = max(upTo[store.Hour], end)
+	return true, w.Exec(`UPDATE meta SET hours_upto = ?, days_upto = ?`, int64(upTo[store.Hour]), int64(upTo[store.Day]))
+}
+
+// addEver adds minutes to the all-time statistics.
+func (w *Writer) addEver(from, before queue.Millis) error {
+	rows, err := w.read(records.AllTime, 0, 1)
+	if err != nil {
+		return err
+	}
+	all := &period{grain: records.AllTime, rows: rows}
+	err = w.Query(func(r database.Row) (bool, error) {
+		var f store.Figures
+		records.ReadFigures(r, &f)
+		all.row(records.EverName(r)).Add(&f)
+		return true, nil
+	}, `SELECT `+records.StatisticsColumns+`, others FROM figures WHERE grain = ? AND at >= ? AND at < ?`,
+		int64(store.Minute), int64(from), int64(before))
+	if err != nil {
+		return err
+	}
+	return w.put(all)
+}
+
+// fold reduces the queues to the number that one period may name. It keeps those with the most starts, and
+// adds up the others as store.OtherQueues.
+func (w *Writer) fold(rows map[string]*store.Figures) map[string]*store.Figures {
+	var names []string
+	for name := range rows {
+		if !w.hasOwn(name) {
+			names = append(names, name)
+		}
+	}
+	if len(names) <= store.MaxNamedQueues {
+		return rows
+	}
+	slices.SortFunc(names, func(a, b string) int {
+		return cmp.Or(cmp.Compare(rows[b].Started, rows[a].Started), strings.Compare(a, b))
+	})
+	for _, name := range names[store.MaxNamedQueues:] {
+		records.AddFigures(rows, store.OtherQueues, rows[name])
+		delete(rows, name)
+	}
+	return rows
+}
+
+// Delta holds the rows of the current minute that a transaction has changed. Other nodes apply it to their caches.
+type Delta struct {
+	Minute queue.Millis `json:"f,omitempty"` // the minute that Rows counts
+	Rows   []deltaRow   `json:"g,omitempty"`
+}
+
+type deltaRow struct {
+	Queue  string   `json:"q"`
+	Counts [6]int64 `json:"c"`
+	Waits  []byte   `json:"w"`
+	Runs   []byte   `json:"r"`
+}
+
+// Delta returns the rows of the current minute with the given names, which Writer.Add has returned.
+func (c *Cache) Delta(names []string) (d Delta) {
+	for _, name := range names {
+		f := c.rows[name]
+		d.Minute = c.minute
+		d.Rows = append(d.Rows, deltaRow{name, [...]int64{f.Started, f.Completed, f.Failed, f.Dead, f.Cancelled, f.Returned},
+			f.Waits.Append(nil), f.Runs.Append(nil)})
+	}
+	return d
+}
+
+// Apply updates the statistics of the current minute to the values that another node reported.
+func (c *Cache) Apply(d *Delta) {
+	if c.minute != d.Minute {
+		if d.Minute > c.minute {
+			c.rows, c.namedQueues = nil, nil
+		}
+		return
+	}
+	if c.rows == nil {
+		return
+	}
+	for i := range d.Rows {
+		f := &d.Rows[i]
+		if c.rows[f.Queue] == nil {
+			c.namedQueues = nil // the queue may have got its own name in the all-time statistics
+		}
+		c.rows[f.Queue] = &store.Figures{Started: f.Counts[0], Completed: f.Counts[1], Failed: f.Counts[2],
+			Dead: f.Counts[3], Cancelled: f.Counts[4], Returned: f.Counts[5],
+			Waits: store.ReadHistogram(f.Waits), Runs: store.ReadHistogram(f.Runs)}
+	}
+}

@@ -1,0 +1,245 @@
+// Package writequeue chooses which of the waiting operations are committed next, so that no user can block the
+// writes of another one.
+//
+// Start with Queue.
+package writequeue
+
+import (
+	"cmp"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/queuectl/queuectl/queue"
+)
+
+// Class is the priority class of an operation.
+type Class uint8
+
+const (
+	Urgent  Class = iota // from the worker pool: committed first and never refused
+	Prompt               // commands on stored jobs, settings and upkeep
+	Normal               // new jobs and removals: refused while too many operations wait
+	classes = iota
+)
+
+// Limits of a queue.
+const (
+	maxWaiting = 4096 // operations in the queue, not counting urgent ones
+	promptRoom = 256  // part of maxWaiting that only operations of class Prompt can use
+	MaxGroup   = 512  // operations in one commit, not counting urgent ones
+	// maxServed is the maximum number of entries in Queue.lastServed and Queue.slowUsers.
+	maxServed = 1000
+)
+
+// SlowOp is the duration from which an operation is considered slow. The user's next operation is then
+// committed alone, so that other users do not wait for it.
+const SlowOp = 10 * time.Millisecond
+
+// GroupTime is how long the operations in one commit may take while users share the writer, not counting
+// urgent ones. An operation that reaches the limit ends the group. The limit is short because an operation
+// waits for the current commit and its own, and a job needs three commits: to be stored, claimed and settled.
+const GroupTime = SlowOp
+
+// sharedFor is how long users are considered to share the writer after operations of several users have
+// waited.
+const sharedFor = time.Second
+
+// Owner identifies the operations of one user and class.
+type Owner struct {
+	UID   int
+	Class Class
+}
+
+// Op is an operation.
+type Op interface {
+	comparable
+	Owner() Owner
+}
+
+// Queue holds the operations that wait for a commit. Its zero value is empty. Only the writer may call Take,
+// Return, Served, IsSlow, CommitAlone and Shared.
+type Queue[O Op] struct {
+	mu      sync.Mutex
+	waiting [classes][]O // by class; guarded by mu
+
+	lastServed   map[Owner]int64 // when operations were last carried out, as values of serveClock
+	serveClock   int64           // number of operations carried out for users
+	slowUsers    map[int]bool    // users whose last operation took SlowOp or longer
+	lastSharedAt time.Time       // last time that operations of several users waited
+	nextSolo     *O              // an operation of a slow user, which is committed next and alone
+}
+
+// Add adds an operation. It returns an error if too many operations wait.
+func (q *Queue[O]) Add(o O) error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	n, c := q.lenLocked(), o.Owner().Class
+	if c == Normal && n >= maxWaiting-promptRoom || c == Prompt && n >= maxWaiting {
+		return queue.Errorf(queue.CodeUnavailable, "the service is overloaded: %d requests are waiting for the "+
+			"disk; try again later", n)
+	}
+	q.waiting[c] = append(q.waiting[c], o)
+	return nil
+}
+
+// Withdraw removes an operation, unless Take has taken it.
+func (q *Queue[O]) Withdraw(o O) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.removeLocked(o)
+}
+
+// removeLocked removes an operation, and reports whether it was waiting.
+func (q *Queue[O]) removeLocked(o O) bool {
+	list := &q.waiting[o.Owner().Class]
+	at := slices.Index(*list, o)
+	if at >= 0 {
+		*list = slices.Delete(*list, at, at+1)
+	}
+	return at >= 0
+}
+
+// Len returns the number of waiting operations.
+func (q *Queue[O]) Len() int {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.lenLocked()
+}
+
+func (q *Queue[O]) lenLocked() (n int) {
+	for _, list := range q.waiting {
+		n += len(list)
+	}
+	return n
+}
+
+// Take removes and returns the operations of the next commit.
+func (q *Queue[O]) Take() (group []O) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if solo := q.nextSolo; solo != nil {
+		q.nextSolo = nil
+		if q.removeLocked(*solo) {
+			return []O{*solo}
+		}
+	}
+	group, q.waiting[Urgent] = q.waiting[Urgent], nil
+	if q.severalUsersWaitLocked() {
+		q.lastSharedAt = time.Now()
+		return q.takeFairLocked(group)
+	}
+	for c := Prompt; c < classes; c++ {
+		n := min(len(q.waiting[c]), max(0, MaxGroup-len(group)))
+		group = append(group, q.waiting[c][:n]...)
+		q.waiting[c] = slices.Delete(q.waiting[c], 0, n)
+	}
+	return group
+}
+
+// severalUsersWaitLocked reports whether operations of several users are waiting, not counting urgent ones.
+func (q *Queue[O]) severalUsersWaitLocked() bool {
+	var first *Owner
+	for c := Prompt; c < classes; c++ {
+		for _, o := range q.waiting[c] {
+			owner := o.Owner()
+			if first == nil {
+				first = &owner
+			}
+			if owner.UID != first.UID {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// takeFairLocked takes a group in which users take turns, and the classes of one user take turns too. Without
+// turns, a user who fills every commit with operations of the first class would block all others. The user
+// who was served most recently comes last. Within one turn, users whose last operation was slow come after
+// the others.
+// See docs/decisions/0006.
+func (q *Queue[O]) takeFairLocked(group []O) []O {
+	var all []turnKey[O]
+	turns := map[Owner]int{}
+	for c := Prompt; c < classes; c++ {
+		for _, o := range q.waiting[c] {
+			owner := o.Owner()
+			key := turnKey[O]{op: o, class: c, turn: turns[owner], lastServed: q.lastServed[owner]}
+			if q.slowUsers[owner.UID] {
+				key.slow = 1
+			}
+			all = append(all, key)
+			turns[owner]++
+		}
+	}
+	slices.SortStableFunc(all, func(a, b turnKey[O]) int {
+		return cmp.Or(a.turn-b.turn, a.slow-b.slow, cmp.Compare(a.lastServed, b.lastServed), int(a.class)-int(b.class))
+	})
+	all = all[:min(len(all), max(0, MaxGroup-len(group)))]
+	chosen := make(map[O]bool, len(all))
+	for _, t := range all {
+		group = append(group, t.op)
+		chosen[t.op] = true
+	}
+	for c := Prompt; c < classes; c++ {
+		q.waiting[c] = slices.DeleteFunc(q.waiting[c], func(o O) bool { return chosen[o] })
+	}
+	return group
+}
+
+// turnKey is an operation with its sort keys.
+type turnKey[O Op] struct {
+	op         O
+	class      Class
+	turn       int   // number of earlier operations of the same user and class
+	slow       int   // 1 if the user's last operation was slow
+	lastServed int64 // when an operation of this user and class was last served, as a value of serveClock
+}
+
+// Return puts operations that Take has taken back, before all others of their class.
+func (q *Queue[O]) Return(ops []O) {
+	if len(ops) == 0 {
+		return
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	var returned [classes][]O
+	for _, o := range ops {
+		c := o.Owner().Class
+		returned[c] = append(returned[c], o)
+	}
+	for c, list := range returned {
+		q.waiting[c] = append(list, q.waiting[c]...)
+	}
+}
+
+// Served records that an operation was carried out, and how long it took.
+func (q *Queue[O]) Served(o O, d time.Duration) {
+	if len(q.lastServed) >= maxServed || q.lastServed == nil {
+		q.lastServed = map[Owner]int64{}
+	}
+	owner := o.Owner()
+	q.serveClock++
+	q.lastServed[owner] = q.serveClock
+	switch {
+	case d < SlowOp:
+		delete(q.slowUsers, owner.UID)
+	case q.slowUsers == nil:
+		q.slowUsers = map[int]bool{owner.UID: true}
+	case len(q.slowUsers) < maxServed:
+		q.slowUsers[owner.UID] = true
+	}
+}
+
+// IsSlow reports whether the last operation of the user was slow. It is false for urgent operations.
+func (q *Queue[O]) IsSlow(o O) bool {
+	owner := o.Owner()
+	return owner.Class != Urgent && q.slowUsers[owner.UID]
+}
+
+// CommitAlone makes the next call of Take return the operation alone, if the operation waits then.
+func (q *Queue[O]) CommitAlone(o O) { q.nextSolo = &o }
+
+// Shared reports whether operations of several users wait, or have waited recently.
+func (q *Queue[O]) Shared(now time.Time) bool { return now.Sub(q.lastSharedAt) < sharedFor }

@@ -1,0 +1,115 @@
+package writequeue
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/queuectl/queuectl/queue"
+)
+
+// testOp is an operation with a name.
+type testOp struct {
+	owner Owner
+	name  string
+}
+
+func (o *testOp) Owner() Owner { return o.owner }
+
+// add adds operations to a queue. Each word is a user, a class (u, p or n) and a name, for example 1p-a.
+func add(t *testing.T, q *Queue[*testOp], words string) (ops []*testOp) {
+	t.Helper()
+	for word := range strings.FieldsSeq(words) {
+		o := &testOp{owner: Owner{UID: int(word[0] - '0'), Class: Class(strings.IndexByte("upn", word[1]))}, name: word}
+		if err := q.Add(o); err != nil {
+			t.Fatal(err)
+		}
+		ops = append(ops, o)
+	}
+	return ops
+}
+
+func names(ops []*testOp) string {
+	var list []string
+	for _, o := range ops {
+		list = append(list, o.name)
+	}
+	return strings.Join(list, " ")
+}
+
+// A group contains all urgent operations first. The operations of one user follow by class, and those of several
+// users in turns.
+func TestTakeOrdersOperations(t *testing.T) {
+	for _, c := range []struct{ added, want string }{
+		{"1n-a 1p-b 1u-c 2u-d", "1u-c 2u-d 1p-b 1n-a"},
+		{"1p-a 1p-b 1n-c 2n-d 2n-e 3u-f", "3u-f 1p-a 1n-c 2n-d 1p-b 2n-e"},
+	} {
+		var q Queue[*testOp]
+		add(t, &q, c.added)
+		if got := names(q.Take()); got != c.want || q.Len() != 0 {
+			t.Errorf("of %s, the group is %s, and %d operations remain; want %s", c.added, got, q.Len(), c.want)
+		}
+	}
+}
+
+// The user who was served most recently comes last, and a user whose last operation was slow comes after that.
+func TestTakeServesRecentAndSlowUsersLast(t *testing.T) {
+	var q Queue[*testOp]
+	ops := add(t, &q, "1p-a 2p-b 3p-c")
+	q.Served(ops[0], SlowOp)
+	q.Served(ops[1], SlowOp-1)
+	if got, want := names(q.Take()), "3p-c 2p-b 1p-a"; got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+	if !q.IsSlow(ops[0]) || q.IsSlow(ops[1]) {
+		t.Errorf("user 1 is slow: %t, user 2 is slow: %t", q.IsSlow(ops[0]), q.IsSlow(ops[1]))
+	}
+}
+
+// An operation that is committed alone comes first, unless its caller has withdrawn it. Returned operations come
+// before the others of their class.
+func TestTakeAfterReturn(t *testing.T) {
+	var q Queue[*testOp]
+	add(t, &q, "1p-a 1p-b 1p-c")
+	group := q.Take()
+	add(t, &q, "1p-d 1n-e")
+	q.Return(group[1:])
+	q.CommitAlone(group[2])
+	if got := names(q.Take()); got != "1p-c" {
+		t.Errorf("got %s, want 1p-c", got)
+	}
+	q.CommitAlone(group[1])
+	q.Withdraw(group[1])
+	if got, want := names(q.Take()), "1p-d 1n-e"; got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+}
+
+// The queue refuses operations above its limits, except urgent ones. A group has at most MaxGroup operations.
+func TestQueueIsBounded(t *testing.T) {
+	var q Queue[*testOp]
+	fill := func(c Class, n int) (added int, err error) {
+		for added < n && err == nil {
+			if err = q.Add(&testOp{owner: Owner{Class: c}, name: fmt.Sprint(added)}); err == nil {
+				added++
+			}
+		}
+		return added, err
+	}
+	for _, c := range []struct {
+		class Class
+		room  int
+	}{{Normal, maxWaiting - promptRoom}, {Prompt, promptRoom}} {
+		var refused *queue.Error
+		if n, err := fill(c.class, maxWaiting+1); n != c.room || !errors.As(err, &refused) {
+			t.Errorf("class %d: the queue took %d operations, then %v; want %d", c.class, n, err, c.room)
+		}
+	}
+	if _, err := fill(Urgent, 1); err != nil {
+		t.Errorf("an urgent operation: %v", err)
+	}
+	if n := len(q.Take()); n != MaxGroup {
+		t.Errorf("a group has %d operations, want %d", n, MaxGroup)
+	}
+}
